@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "frit/core/device.h"
+
+namespace frit {
+
+/// Counters of one allocator, in bytes and calls.
+struct AllocatorStatistics {
+  std::size_t in_use = 0;        ///< handed out, rounded to the size class
+  std::size_t reserved = 0;      ///< taken from the source: in use plus cached
+  std::size_t peak_in_use = 0;
+  std::size_t peak_reserved = 0;
+  std::uint64_t allocations = 0; ///< calls of allocate that returned
+  std::uint64_t frees = 0;
+  std::uint64_t source_allocations = 0;  ///< of those, how often the source was asked
+  std::uint64_t source_frees = 0;
+};
+
+/// Work on one stream may reuse a block freed on the same stream at once. The CPU has the one stream 0.
+using StreamId = std::uintptr_t;
+
+/// Memory of one device. Thread-safe.
+class Allocator {
+ public:
+  virtual ~Allocator() = default;
+
+  /// At least `bytes` bytes, aligned to 64. Zero bytes give nullptr. Throws ErrorKind::out_of_memory saying what was asked,
+  /// what is in use, what is cached and the largest free block.
+  virtual void* allocate(std::size_t bytes, StreamId stream = 0) = 0;
+  virtual void deallocate(void* memory) noexcept = 0;
+
+  virtual AllocatorStatistics statistics() const = 0;
+  virtual void reset_peaks() = 0;
+  /// Gives cached memory back to the source.
+  virtual void trim() = 0;
+  /// The most bytes to reserve; the default is no limit.
+  virtual void set_limit(std::size_t bytes) = 0;
+  /// While on, fresh and freed memory is filled with NaN (bytes 0xFF), so that a read of either shows.
+  virtual void set_poison(bool on) = 0;
+};
+
+/// The allocator of a device; lives as long as the process.
+Allocator& allocator_of(Device device);
+
+}  // namespace frit

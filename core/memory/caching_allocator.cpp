@@ -1,0 +1,218 @@
+#include "frit/core/memory/caching_allocator.h"
+
+#include <algorithm>
+#include <bit>
+#include <iomanip>
+#include <iterator>
+#include <string>
+
+#include "frit/core/error.h"
+
+namespace frit {
+namespace {
+
+constexpr std::size_t kibibyte = 1024;
+constexpr std::size_t mebibyte = 1024 * kibibyte;
+constexpr std::size_t largest_small_request = mebibyte;
+constexpr std::size_t smallest_segment = 64 * kibibyte;
+constexpr std::size_t largest_shared_segment = 2 * mebibyte;
+constexpr unsigned char poison_byte = 0xff;
+
+/// `bytes` rounded up to a multiple of a power of two; 0 if there is none.
+std::size_t round_up(std::size_t bytes, std::size_t unit) {
+  std::size_t sum = 0;
+  return __builtin_add_overflow(bytes, unit - 1, &sum) ? 0 : sum & ~(unit - 1);
+}
+
+/// "0 B", "3.1 MiB".
+std::string format_bytes(std::size_t bytes) {
+  if (bytes < kibibyte) return concat(bytes, " B");
+  static constexpr const char* units[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+  double value = static_cast<double>(bytes) / 1024;
+  std::size_t unit = 0;
+  for (; value >= 1024 && unit + 1 < std::size(units); ++unit) value /= 1024;
+  return concat(std::fixed, std::setprecision(1), value, ' ', units[unit]);
+}
+
+}  // namespace
+
+CachingAllocator::CachingAllocator(std::unique_ptr<MemorySource> source) : source_(std::move(source)) {
+  FRIT_CHECK(std::has_single_bit(source_->alignment()) && source_->alignment() >= 64);
+  FRIT_CHECK(std::has_single_bit(source_->page()) && source_->page() >= source_->alignment());
+}
+
+CachingAllocator::~CachingAllocator() { release_down_to(0); }
+
+void* CachingAllocator::allocate(std::size_t bytes, StreamId stream) {
+  if (bytes == 0) return nullptr;
+  const std::lock_guard lock(mutex_);
+  const bool large = bytes > largest_small_request;
+  const std::size_t rounded = round_up(bytes, large ? source_->page() : source_->alignment());
+  if (rounded == 0) out_of_memory(bytes);
+  Block* block = take_free(rounded, stream, large);
+  if (block == nullptr) block = acquire(bytes, rounded, stream, large);
+  split(block, rounded);
+  statistics_.in_use += block->bytes;
+  statistics_.peak_in_use = std::max(statistics_.peak_in_use, statistics_.in_use);
+  ++statistics_.allocations;
+  if (poison_) source_->fill(block->memory, poison_byte, block->bytes, stream);
+  return block->memory;
+}
+
+void CachingAllocator::deallocate(void* memory) noexcept {
+  if (memory == nullptr) return;
+  const std::lock_guard lock(mutex_);
+  const auto found = blocks_.find(memory);
+  FRIT_CHECK(found != blocks_.end() && !found->second->free && "deallocate of a block in use");
+  Block* block = found->second.get();
+  if (poison_) source_->fill(block->memory, poison_byte, block->bytes, block->stream);
+  statistics_.in_use -= block->bytes;
+  ++statistics_.frees;
+  FreeBlocks& free = free_[{block->stream, block->large}];
+  if (block->next != nullptr && block->next->free) {
+    free.erase(block->next);
+    block = join(block, block->next);
+  }
+  if (block->previous != nullptr && block->previous->free) {
+    free.erase(block->previous);
+    block = join(block->previous, block);
+  }
+  block->free = true;
+  free.insert(block);
+}
+
+AllocatorStatistics CachingAllocator::statistics() const {
+  const std::lock_guard lock(mutex_);
+  return statistics_;
+}
+
+void CachingAllocator::reset_peaks() {
+  const std::lock_guard lock(mutex_);
+  statistics_.peak_in_use = statistics_.in_use;
+  statistics_.peak_reserved = statistics_.reserved;
+}
+
+void CachingAllocator::trim() {
+  const std::lock_guard lock(mutex_);
+  release_down_to(0);
+}
+
+void CachingAllocator::set_limit(std::size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  limit_ = bytes;
+  release_down_to(bytes);
+}
+
+void CachingAllocator::set_poison(bool on) {
+  const std::lock_guard lock(mutex_);
+  poison_ = on;
+}
+
+/// The smallest free block that is big enough, no longer free; nullptr if there is none.
+CachingAllocator::Block* CachingAllocator::take_free(std::size_t bytes, StreamId stream, bool large) {
+  const auto pool = free_.find({stream, large});
+  if (pool == free_.end()) return nullptr;
+  Block wanted;
+  wanted.bytes = bytes;
+  const auto found = pool->second.lower_bound(&wanted);
+  if (found == pool->second.end()) return nullptr;
+  Block* const block = *found;
+  pool->second.erase(found);
+  block->free = false;
+  return block;
+}
+
+/// A segment from the source as one block. Cached segments go back to the source first if they would come to more than a fifth of the
+/// memory in use, and all of them if there is no other way.
+CachingAllocator::Block* CachingAllocator::acquire(std::size_t asked, std::size_t bytes, StreamId stream, bool large) {
+  const std::size_t needed = round_up(bytes, source_->page());
+  if (needed == 0) out_of_memory(asked);
+  std::size_t size = segment_size(needed, large);
+  const std::size_t in_use = std::max(statistics_.peak_in_use, statistics_.in_use + bytes);
+  const std::size_t allowed = in_use + in_use / 5;
+  release_down_to(allowed > size ? allowed - size : 0);
+  void* memory = acquire_within_limit(size);
+  if (memory == nullptr) {
+    release_down_to(0);
+    size = needed;
+    memory = acquire_within_limit(size);
+  }
+  if (memory == nullptr) out_of_memory(asked);
+  statistics_.reserved += size;
+  statistics_.peak_reserved = std::max(statistics_.peak_reserved, statistics_.reserved);
+  ++statistics_.source_allocations;
+  return add_block({.memory = static_cast<std::byte*>(memory), .bytes = size, .stream = stream, .large = large});
+}
+
+/// Shared segments grow with the memory in use, so that a small process reserves little and a big one asks seldom.
+std::size_t CachingAllocator::segment_size(std::size_t bytes, bool large) const {
+  if (large) return bytes;
+  const std::size_t shared = std::clamp(std::bit_floor(statistics_.in_use / 16 + 1), smallest_segment, largest_shared_segment);
+  return std::max(bytes, round_up(shared, source_->page()));
+}
+
+void* CachingAllocator::acquire_within_limit(std::size_t bytes) {
+  if (bytes > limit_ || statistics_.reserved > limit_ - bytes) return nullptr;
+  return source_->acquire(bytes);
+}
+
+/// Cuts what `block` has beyond `bytes` off as a free block.
+void CachingAllocator::split(Block* block, std::size_t bytes) {
+  if (block->bytes == bytes) return;
+  Block rest = *block;
+  rest.memory += bytes;
+  rest.bytes -= bytes;
+  rest.free = true;
+  rest.previous = block;
+  Block* const added = add_block(rest);
+  if (added->next != nullptr) added->next->previous = added;
+  block->next = added;
+  block->bytes = bytes;
+  free_[{added->stream, added->large}].insert(added);
+}
+
+/// Makes one block of two neighbours and returns it.
+CachingAllocator::Block* CachingAllocator::join(Block* first, Block* second) {
+  first->bytes += second->bytes;
+  first->next = second->next;
+  if (first->next != nullptr) first->next->previous = first;
+  blocks_.erase(second->memory);
+  return first;
+}
+
+CachingAllocator::Block* CachingAllocator::add_block(const Block& block) {
+  return (blocks_[block.memory] = std::make_unique<Block>(block)).get();
+}
+
+/// `block` is a free block that is a whole segment, already out of its pool.
+void CachingAllocator::release_segment(Block* block) {
+  source_->release(block->memory, block->bytes);
+  statistics_.reserved -= block->bytes;
+  ++statistics_.source_frees;
+  blocks_.erase(block->memory);
+}
+
+/// Releases wholly free segments, the largest of each pool first, until no more than `reserved` bytes are reserved or none is left.
+void CachingAllocator::release_down_to(std::size_t reserved) {
+  for (auto& [key, free] : free_) {
+    for (auto i = free.end(); i != free.begin() && statistics_.reserved > reserved;) {
+      Block* const block = *--i;
+      if (block->previous != nullptr || block->next != nullptr) continue;
+      i = free.erase(i);
+      release_segment(block);
+    }
+  }
+}
+
+void CachingAllocator::out_of_memory(std::size_t asked) const {
+  std::size_t largest = 0;
+  for (const auto& [key, free] : free_) {
+    if (!free.empty()) largest = std::max(largest, (*free.rbegin())->bytes);
+  }
+  const bool limited = limit_ != std::numeric_limits<std::size_t>::max();
+  fail(ErrorKind::out_of_memory, source_->name(), ": out of memory: asked for ", format_bytes(asked), ", in use ",
+       format_bytes(statistics_.in_use), ", cached ", format_bytes(statistics_.reserved - statistics_.in_use), " (largest free block ",
+       format_bytes(largest), ")", limited ? ", limit " + format_bytes(limit_) : "");
+}
+
+}  // namespace frit

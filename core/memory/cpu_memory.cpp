@@ -1,0 +1,33 @@
+#include <cstdlib>
+#include <cstring>
+
+#include "frit/core/error.h"
+#include "frit/core/memory/caching_allocator.h"
+
+namespace frit {
+namespace {
+
+class CpuMemory final : public MemorySource {
+ public:
+  std::string_view name() const override { return "cpu"; }
+  std::size_t alignment() const override { return 64; }
+  std::size_t page() const override { return 4096; }
+
+  void* acquire(std::size_t bytes) noexcept override {
+    constexpr std::size_t address_space = std::size_t{1} << 47;
+    return bytes < address_space ? std::aligned_alloc(page(), bytes) : nullptr;
+  }
+  void release(void* memory, std::size_t) noexcept override { std::free(memory); }
+  void fill(void* memory, unsigned char byte, std::size_t bytes, StreamId) override { std::memset(memory, byte, bytes); }
+};
+
+}  // namespace
+
+Allocator& allocator_of(Device device) {
+  if (device.kind != DeviceKind::cpu) fail(ErrorKind::device, "no memory on ", device, ": this build has no CUDA devices");
+  // Never destroyed, as static objects may hold tensors.
+  static Allocator& allocator = *new CachingAllocator(std::make_unique<CpuMemory>());
+  return allocator;
+}
+
+}  // namespace frit

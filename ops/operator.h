@@ -1,0 +1,136 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "frit/ops/emitter.h"
+#include "frit/ops/sample.h"
+
+namespace frit::ops {
+
+/// One call of an operator as an inference rule sees it: types and attributes, no data.
+struct InferContext {
+  const Operator& op;
+  std::span<const TensorType> inputs;
+  const Attributes& attributes;
+
+  template <class A>
+  const A& as() const {
+    return attributes.as<A>();
+  }
+  const Shape& shape(std::size_t input) const { return inputs[input].shape; }
+  bool has(std::size_t input) const { return input < inputs.size(); }
+  /// Throws ErrorKind::argument "name: parts..." unless the condition holds.
+  template <class... Parts>
+  void require(bool condition, const Parts&... parts) const {
+    if (!condition) fail_call(concat(parts...));
+  }
+
+ private:
+  [[noreturn]] void fail_call(const std::string& message) const;
+};
+
+using InferRule = std::function<std::vector<TensorType>(const InferContext&)>;
+
+/// The type of input 0.
+std::vector<TensorType> infer_same(const InferContext& call);
+/// The broadcast of all inputs, which must share a dtype.
+std::vector<TensorType> infer_broadcast(const InferContext& call);
+
+/// One call as a gradient rule sees it. `gradients[i]` belongs to output i and is "none" where nothing flows back.
+struct GradientContext {
+  Emitter& emitter;
+  std::span<const Value> inputs;
+  std::span<const Value> outputs;
+  std::span<const Value> gradients;
+  const Attributes& attributes;
+  std::vector<bool> wanted;  ///< a gradient for input i is asked for
+
+  template <class A>
+  const A& as() const {
+    return attributes.as<A>();
+  }
+};
+
+/// One value an input: its gradient, or "none" for zero. The shape may be one that broadcasting made of the input's: the walk sums it back.
+using GradientRule = std::function<Values(const GradientContext&)>;
+
+/// Spells the operator in others: one value an output that has a meaning of its own (further results, kept for the gradient, are left out).
+using DecomposeRule = std::function<Values(Emitter&, std::span<const Value> inputs, const Attributes&)>;
+
+/// One call as a kernel sees it. Inputs are contiguous unless the kernel declares `strided`. An output that nobody reads is undefined, and the
+/// kernel need not compute it. `scratch` holds the bytes that the scratch rule asked for, 64-byte aligned.
+struct KernelContext {
+  const Operator& op;
+  const Attributes& attributes;
+  std::span<const Tensor> inputs;
+  std::span<const Tensor> outputs;
+  std::span<std::byte> scratch;
+
+  template <class A>
+  const A& as() const {
+    return attributes.as<A>();
+  }
+  bool has(std::size_t input) const { return input < inputs.size(); }
+};
+
+using KernelFunction = std::function<void(const KernelContext&)>;
+
+struct Kernel {
+  KernelFunction run;
+  bool strided = false;  ///< takes inputs of any strides
+  bool halves = false;   ///< takes f16 and bf16 as they are; otherwise they are converted to f32 around the call
+
+  explicit operator bool() const { return static_cast<bool>(run); }
+};
+
+struct Argument {
+  const char* name;
+  bool optional = false;  ///< only at the end of the list; may be left out
+
+  Argument(const char* argument_name, bool is_optional = false) : name(argument_name), optional(is_optional) {}  // NOLINT
+};
+
+/// Everything that is known of one operator. Passes read these fields; they never hold an operator's name.
+struct Operator {
+  std::string name;
+  std::string summary;           ///< the formula, in a line
+  std::vector<Argument> inputs;
+  bool variadic = false;         ///< the last input may repeat
+  std::vector<const char*> outputs = {"output"};
+
+  InferRule infer;
+  GradientRule gradient;         ///< missing: see no_gradient
+  std::string no_gradient;       ///< why there is none ("integer result"); an operator has exactly one of the two
+  DecomposeRule decompose;
+  /// For a fused operator: the attributes for which `decompose` gives the nodes that were matched, whose attributes come in the order in which
+  /// decompose emitted them. The fusion pass checks the answer by decomposing it again.
+  std::function<std::optional<Attributes>(std::span<const Attributes> matched)> fuse;
+  /// What the call becomes when nothing is trained: the values that replace its outputs ("none" where nothing reads them). Missing: itself.
+  DecomposeRule at_inference;
+
+  Kernel cpu;
+  std::vector<DType> dtypes = {DType::f64, DType::f32, DType::f16, DType::bf16};  ///< of input 0
+  std::function<std::size_t(const InferContext&)> scratch;  ///< bytes; missing: none
+
+  std::vector<std::pair<int, int>> in_place;  ///< (output, input): the output may take the dying input's memory
+  std::vector<int> mutates;                   ///< inputs that are updated where they lie; they must be variables
+  bool commutative = false;                   ///< inputs 0 and 1 may be swapped
+  bool view = false;                          ///< output 0 is input 0's elements in the same order: no kernel need run
+
+  std::function<std::vector<Sample>()> samples;
+
+  /// Attributes from a JSON object; set by Registry::add.
+  std::function<Attributes(std::string_view json)> attributes_from_json;
+  Attributes default_attributes;
+
+  std::size_t required_inputs() const;
+  /// Checks the number of inputs and runs `infer`; errors begin with the operator's name.
+  std::vector<TensorType> infer_types(std::span<const TensorType> types, const Attributes& attributes) const;
+};
+
+}  // namespace frit::ops

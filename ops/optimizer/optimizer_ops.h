@@ -1,0 +1,29 @@
+#pragma once
+
+#include "frit/ops/value.h"
+
+namespace frit::ops {
+
+// One parameter's update as an operator that changes variables where they lie; no results. `rate` is an f64 scalar variable, so that a schedule
+// needs no new graph; `step` an i64 scalar variable that counts updates done (0 at the first); decay adds weight_decay * parameter to the gradient
+// (sgd, adam) or shrinks the parameter by rate * weight_decay (adamw). Formulas: torch.optim.SGD, Adam, AdamW.
+struct SgdOptions {
+  double momentum = 0, dampening = 0, weight_decay = 0;
+  bool nesterov = false;
+};
+/// `momentum_buffer` has the parameter's type; none without momentum.
+void sgd_update(Value parameter, Value gradient, Value rate, Value step, Value momentum_buffer, const SgdOptions& options);
+
+struct AdamOptions {
+  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
+  bool decoupled = false;  ///< AdamW
+};
+void adam_update(Value parameter, Value gradient, Value rate, Value step, Value first_moment, Value second_moment, const AdamOptions& options);
+
+/// Adds 1 to an i64 scalar variable.
+void advance(Value step);
+
+/// sqrt of the sum of squares of all elements of all tensors, a scalar of their dtype; computed in f64.
+Value global_norm(std::span<const Value> tensors);
+
+}  // namespace frit::ops

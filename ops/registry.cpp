@@ -1,0 +1,49 @@
+#include "frit/ops/registry.h"
+
+#include <algorithm>
+
+#include "frit/core/text.h"
+
+namespace frit::ops {
+
+void register_builtin_operators(Registry& registry);
+
+const Operator& Registry::insert(Operator entry) {
+  const std::string& name = entry.name;
+  require(!name.empty(), "an operator needs a name");
+  require(!contains(name), "operator \"", name, "\" is registered already");
+  require(static_cast<bool>(entry.infer), "operator \"", name, "\" has no inference rule");
+  require(static_cast<bool>(entry.samples), "operator \"", name, "\" has no samples");
+  require(entry.cpu || entry.view, "operator \"", name, "\" has no CPU kernel");
+  require(static_cast<bool>(entry.gradient) == entry.no_gradient.empty(), "operator \"", name,
+          "\" needs either a gradient rule or a reason in no_gradient");
+  Operator& stored = operators_.emplace_back(std::move(entry));
+  by_name_.emplace(stored.name, &stored);
+  return stored;
+}
+
+const Operator& Registry::find(std::string_view name) const {
+  const auto place = by_name_.find(std::string(name));
+  if (place != by_name_.end()) return *place->second;
+  std::vector<std::string> names;
+  for (const Operator* op : all()) names.push_back(op->name);
+  fail(ErrorKind::argument, "unknown operator \"", name, "\"", did_you_mean(name, names));
+}
+
+std::vector<const Operator*> Registry::all() const {
+  std::vector<const Operator*> result;
+  for (const Operator& op : operators_) result.push_back(&op);
+  std::sort(result.begin(), result.end(), [](const Operator* a, const Operator* b) { return a->name < b->name; });
+  return result;
+}
+
+Registry& registry() {
+  static Registry& instance = [&]() -> Registry& {
+    static Registry built_in;
+    register_builtin_operators(built_in);
+    return built_in;
+  }();
+  return instance;
+}
+
+}  // namespace frit::ops

@@ -1,0 +1,117 @@
+#include "frit/ops/run.h"
+
+#include <algorithm>
+
+namespace frit::ops {
+namespace {
+
+constexpr std::size_t alignment = 64;
+
+std::size_t aligned(std::size_t bytes) { return (bytes + alignment - 1) / alignment * alignment; }
+
+TensorType widened(TensorType type) {
+  if (is_half(type.dtype)) type.dtype = DType::f32;
+  return type;
+}
+
+std::vector<TensorType> widened(std::span<const TensorType> types) {
+  std::vector<TensorType> result;
+  for (const TensorType& type : types) result.push_back(widened(type));
+  return result;
+}
+
+bool needs_widening(const Operator& op, std::span<const Tensor> inputs, std::span<const Tensor> outputs) {
+  const auto half = [](const Tensor& tensor) { return tensor.defined() && is_half(tensor.dtype()); };
+  return !op.cpu.halves && (std::any_of(inputs.begin(), inputs.end(), half) || std::any_of(outputs.begin(), outputs.end(), half));
+}
+
+std::size_t kernel_scratch(const Operator& op, std::span<const TensorType> inputs, const Attributes& attributes) {
+  return op.scratch ? aligned(op.scratch(InferContext{op, inputs, attributes})) : 0;
+}
+
+/// Half tensors get a float32 stand-in each, carved from the scratch memory.
+class WidenedCall {
+ public:
+  WidenedCall(std::span<const Tensor> inputs, std::span<const Tensor> outputs, std::span<std::byte> scratch) : scratch_(scratch) {
+    for (const Tensor& input : inputs) {
+      inputs_.push_back(stand_in(input));
+      if (is_half(input.dtype())) copy(inputs_.back(), input);
+    }
+    for (const Tensor& output : outputs) outputs_.push_back(output.defined() ? stand_in(output) : output);
+  }
+
+  std::span<const Tensor> inputs() const { return inputs_; }
+  std::span<const Tensor> outputs() const { return outputs_; }
+  std::span<std::byte> rest() const { return scratch_; }
+
+ private:
+  Tensor stand_in(const Tensor& tensor) {
+    if (!is_half(tensor.dtype())) return tensor;
+    const std::size_t bytes = aligned(static_cast<std::size_t>(tensor.elements()) * sizeof(float));
+    FRIT_CHECK(bytes <= scratch_.size());
+    Tensor result = Tensor::over(scratch_.data(), tensor.shape(), DType::f32, tensor.device(), nullptr);
+    scratch_ = scratch_.subspan(bytes);
+    return result;
+  }
+
+  std::span<std::byte> scratch_;
+  std::vector<Tensor> inputs_, outputs_;
+};
+
+}  // namespace
+
+std::size_t scratch_bytes(const Operator& op, std::span<const TensorType> inputs, std::span<const TensorType> outputs,
+                          const Attributes& attributes) {
+  if (op.cpu.halves) return kernel_scratch(op, inputs, attributes);
+  std::size_t bytes = kernel_scratch(op, widened(inputs), attributes);
+  const auto add = [&](const TensorType& type) {
+    if (is_half(type.dtype)) bytes += aligned(static_cast<std::size_t>(widened(type).bytes()));
+  };
+  for (const TensorType& type : inputs) add(type);
+  for (const TensorType& type : outputs) add(type);
+  return bytes;
+}
+
+void invoke(const Operator& op, const Attributes& attributes, std::span<const Tensor> inputs, std::span<const Tensor> outputs,
+            std::span<std::byte> scratch) {
+  if (!needs_widening(op, inputs, outputs)) {
+    op.cpu.run(KernelContext{op, attributes, inputs, outputs, scratch});
+    return;
+  }
+  const WidenedCall call(inputs, outputs, scratch);
+  op.cpu.run(KernelContext{op, attributes, call.inputs(), call.outputs(), call.rest()});
+  for (const int i : op.mutates) {
+    const auto input = static_cast<std::size_t>(i);
+    if (is_half(inputs[input].dtype())) copy(inputs[input], call.inputs()[input]);
+  }
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    if (outputs[i].defined() && is_half(outputs[i].dtype())) copy(outputs[i], call.outputs()[i]);
+  }
+}
+
+std::vector<Tensor> run(const Operator& op, std::span<const Tensor> given, const Attributes& attributes) {
+  std::vector<TensorType> types;
+  std::vector<Tensor> inputs;
+  for (const Tensor& input : given) {
+    types.push_back({input.dtype(), input.shape()});
+    inputs.push_back(op.cpu.strided ? input : input.contiguous());
+  }
+  for (const int i : op.mutates) {
+    require(given[static_cast<std::size_t>(i)].is_contiguous(), op.name, ": input \"", op.inputs[static_cast<std::size_t>(i)].name,
+            "\" is updated in place and must be contiguous");
+  }
+  const std::vector<TensorType> results = op.infer_types(types, attributes);
+  if (op.view) return {inputs[0].contiguous().reshape(results[0].shape)};
+  std::vector<Tensor> outputs;
+  for (const TensorType& type : results) outputs.push_back(Tensor::empty(type.shape, type.dtype));
+  const std::size_t bytes = scratch_bytes(op, types, results, attributes);
+  const Tensor scratch = Tensor::empty({static_cast<std::int64_t>(bytes)}, DType::u8);
+  invoke(op, attributes, inputs, outputs, {static_cast<std::byte*>(scratch.raw()), bytes});
+  return outputs;
+}
+
+std::vector<Tensor> run(std::string_view op, const std::vector<Tensor>& inputs, const Attributes& attributes) {
+  return run(registry().find(op), inputs, attributes);
+}
+
+}  // namespace frit::ops

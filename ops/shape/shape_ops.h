@@ -1,0 +1,20 @@
+#pragma once
+
+#include "frit/ops/value.h"
+
+namespace frit {
+
+Value reshape(Value x, const Shape& shape);  ///< one size may be -1; operator "reshape"
+/// Axes first..last as one. Emits "flatten" (attributes start_axis, end_axis), which keeps its meaning when the batch size changes.
+Value flatten(Value x, std::int64_t start_axis = 1, std::int64_t end_axis = -1);
+Value permute(Value x, const Dims& axes);
+Value transpose(Value x, std::int64_t first, std::int64_t second);  ///< emits "permute"
+/// Elements begin, begin + step, ... below end of one axis; negative bounds count from the end, bounds are clipped to the axis, step > 0.
+Value slice(Value x, std::int64_t axis, std::int64_t begin, std::int64_t end, std::int64_t step = 1);
+Value concatenate(std::span<const Value> parts, std::int64_t axis);
+/// Constant padding: before[i] and after[i] elements of `value` on axis i. No negative sizes.
+Value pad(Value x, const Dims& before, const Dims& after, double value = 0);
+Value expand(Value x, const Shape& shape);  ///< NumPy broadcasting; -1 keeps a size
+Value cast(Value x, DType dtype);
+
+}  // namespace frit
