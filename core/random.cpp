@@ -14,21 +14,23 @@ namespace {
 constexpr std::int64_t grain = 4096;
 
 /// 53 random bits as a number in [0, 1).
-double to_unit(std::uint32_t high, std::uint32_t low) {
-  return static_cast<double>(((std::uint64_t{high} << 32) | low) >> 11) * 0x1p-53;
-}
+double to_unit(std::uint32_t high, std::uint32_t low) { return static_cast<double>(((std::uint64_t{high} << 32) | low) >> 11) * 0x1p-53; }
 
 /// Double, or float and from there the half types.
 template <class T>
 T round_to(double value) {
-  if constexpr (std::is_same_v<T, double>) return value;
-  else return T(static_cast<float>(value));
+  if constexpr (std::is_same_v<T, double>)
+    return value;
+  else
+    return T(static_cast<float>(value));
 }
 
 template <class T>
 double to_double(T value) {
-  if constexpr (std::is_same_v<T, double>) return value;
-  else return static_cast<double>(static_cast<float>(value));
+  if constexpr (std::is_same_v<T, double>)
+    return value;
+  else
+    return static_cast<double>(static_cast<float>(value));
 }
 
 /// The neighbour of a finite value on its type's grid, upwards or downwards.
@@ -39,8 +41,10 @@ T neighbour(T value, bool upwards) {
   } else {
     const bool negative = (value.bits & 0x8000u) != 0;
     T result;
-    if ((value.bits & 0x7fffu) == 0) result.bits = upwards ? 0x0001u : 0x8001u;
-    else result.bits = static_cast<std::uint16_t>(negative == upwards ? value.bits - 1 : value.bits + 1);
+    if ((value.bits & 0x7fffu) == 0)
+      result.bits = upwards ? 0x0001u : 0x8001u;
+    else
+      result.bits = static_cast<std::uint16_t>(negative == upwards ? value.bits - 1 : value.bits + 1);
     return result;
   }
 }

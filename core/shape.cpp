@@ -75,7 +75,8 @@ Strides dense_strides(const Shape& shape, Layout layout) {
   std::int64_t step = 1;
   const auto place = [&](int axis) {
     strides[axis] = step;
-    step *= std::max<std::int64_t>(shape[axis], 1);
+    // Only a shape without elements gets here with a product that big, and nothing follows its strides.
+    if (__builtin_mul_overflow(step, std::max<std::int64_t>(shape[axis], 1), &step)) step = 1;
   };
   if (layout == Layout::contiguous) {
     for (int axis = shape.rank() - 1; axis >= 0; --axis) place(axis);

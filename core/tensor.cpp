@@ -77,16 +77,14 @@ Tensor Tensor::view(const Shape& shape, const Strides& strides, std::int64_t off
 Tensor Tensor::reshape(const Shape& wanted) const {
   Shape shape = wanted;
   int inferred = -1;
-  std::int64_t known = 1;
   for (int axis = 0; axis < shape.rank(); ++axis) {
-    if (shape[axis] == -1) {
-      require(inferred < 0, "reshape: only one size can be inferred, got ", wanted);
-      inferred = axis;
-    } else {
-      known *= shape[axis];
-    }
+    if (shape[axis] != -1) continue;
+    require(inferred < 0, "reshape: only one size can be inferred, got ", wanted);
+    inferred = axis;
+    shape[axis] = 1;
   }
   if (inferred >= 0) {
+    const std::int64_t known = element_count(shape);
     require(known != 0 && elements_ % known == 0, "reshape: shape ", wanted, " does not fit ", elements_, " elements (input ", shape_, ")");
     shape[inferred] = elements_ / known;
   }
@@ -123,6 +121,7 @@ Tensor Tensor::slice(std::int64_t axis, std::int64_t begin, std::int64_t end, st
   require(0 <= begin && begin <= end && end <= shape_[a], "slice: [", begin, ", ", end, ") is outside axis ", a, " of shape ", shape_);
   Shape shape = shape_;
   Strides strides = strides_;
+  step = std::min(step, std::max<std::int64_t>(end - begin, 1));
   shape[a] = (end - begin + step - 1) / step;
   strides[a] *= step;
   return view(shape, strides, shape[a] == 0 ? 0 : begin * strides_[a]);

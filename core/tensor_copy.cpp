@@ -32,6 +32,7 @@ To convert(From value) {
 }  // namespace
 
 void copy(const Tensor& destination, const Tensor& source) {
+  require(destination.defined() && source.defined(), "copy: a tensor is undefined");
   require(destination.shape() == source.shape(), "copy: destination is ", destination.shape(), ", source is ", source.shape());
   FRIT_CHECK(destination.device() == Device::cpu() && source.device() == Device::cpu());
   dispatch_all(destination.dtype(), [&]<class To>() {

@@ -127,8 +127,7 @@ class Pool {
   static constexpr std::uint64_t open_bit = 0x10000;
   static constexpr int number_shift = 17;
 
-  static void run_serially(std::int64_t count, std::int64_t grain, std::int64_t chunks, detail::ChunkFunction function,
-                           const void* body) {
+  static void run_serially(std::int64_t count, std::int64_t grain, std::int64_t chunks, detail::ChunkFunction function, const void* body) {
     Job job;
     job.count = count;
     job.grain = grain;
@@ -229,7 +228,9 @@ Pool& Pool::instance() {
   // Never destroyed, so that a static object's destructor may still call parallel_for; only the workers end with the process.
   static Pool& pool = *new Pool;
   static const struct Shutdown {
-    ~Shutdown() { pool.resize(1); }
+    ~Shutdown() {
+      if (!inside_body) pool.resize(1);  // exit() called by a body ends the process without waiting for the others
+    }
   } shutdown;
   return pool;
 }

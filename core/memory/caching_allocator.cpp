@@ -2,36 +2,27 @@
 
 #include <algorithm>
 #include <bit>
-#include <iomanip>
-#include <iterator>
 #include <string>
 
 #include "frit/core/error.h"
+#include "frit/core/text.h"
 
 namespace frit {
 namespace {
 
-constexpr std::size_t kibibyte = 1024;
-constexpr std::size_t mebibyte = 1024 * kibibyte;
-constexpr std::size_t largest_small_request = mebibyte;
-constexpr std::size_t smallest_segment = 64 * kibibyte;
-constexpr std::size_t largest_shared_segment = 2 * mebibyte;
+constexpr std::size_t small_pages = 16;           ///< a larger request has a segment of its own: rounding it to pages wastes 1/16 at most
+constexpr std::size_t shared_segment_pages = 64;  ///< the smallest shared segment
+constexpr std::size_t big_shared_segment = std::size_t{2} << 20;
 constexpr unsigned char poison_byte = 0xff;
+
+/// What a cached segment may exceed a large request by, and what all segments may exceed the memory in use by. Chosen by random workloads:
+/// the peak reserved stayed below 1.25 times the peak in use.
+constexpr std::size_t slack_of(std::size_t bytes) { return bytes / 8; }
 
 /// `bytes` rounded up to a multiple of a power of two; 0 if there is none.
 std::size_t round_up(std::size_t bytes, std::size_t unit) {
   std::size_t sum = 0;
   return __builtin_add_overflow(bytes, unit - 1, &sum) ? 0 : sum & ~(unit - 1);
-}
-
-/// "0 B", "3.1 MiB".
-std::string format_bytes(std::size_t bytes) {
-  if (bytes < kibibyte) return concat(bytes, " B");
-  static constexpr const char* units[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
-  double value = static_cast<double>(bytes) / 1024;
-  std::size_t unit = 0;
-  for (; value >= 1024 && unit + 1 < std::size(units); ++unit) value /= 1024;
-  return concat(std::fixed, std::setprecision(1), value, ' ', units[unit]);
 }
 
 }  // namespace
@@ -46,12 +37,12 @@ CachingAllocator::~CachingAllocator() { release_down_to(0); }
 void* CachingAllocator::allocate(std::size_t bytes, StreamId stream) {
   if (bytes == 0) return nullptr;
   const std::lock_guard lock(mutex_);
-  const bool large = bytes > largest_small_request;
+  const bool large = bytes > small_pages * source_->page();
   const std::size_t rounded = round_up(bytes, large ? source_->page() : source_->alignment());
   if (rounded == 0) out_of_memory(bytes);
   Block* block = take_free(rounded, stream, large);
   if (block == nullptr) block = acquire(bytes, rounded, stream, large);
-  split(block, rounded);
+  if (!large) split(block, rounded);
   statistics_.in_use += block->bytes;
   statistics_.peak_in_use = std::max(statistics_.peak_in_use, statistics_.in_use);
   ++statistics_.allocations;
@@ -108,29 +99,31 @@ void CachingAllocator::set_poison(bool on) {
   poison_ = on;
 }
 
-/// The smallest free block that is big enough, no longer free; nullptr if there is none.
+/// The smallest free block that is big enough, but not much too big if it cannot be split; no longer free. nullptr if there is none.
 CachingAllocator::Block* CachingAllocator::take_free(std::size_t bytes, StreamId stream, bool large) {
   const auto pool = free_.find({stream, large});
   if (pool == free_.end()) return nullptr;
   Block wanted;
   wanted.bytes = bytes;
   const auto found = pool->second.lower_bound(&wanted);
-  if (found == pool->second.end()) return nullptr;
+  if (found == pool->second.end() || (large && (*found)->bytes - bytes > slack_of(bytes))) return nullptr;
   Block* const block = *found;
   pool->second.erase(found);
   block->free = false;
   return block;
 }
 
-/// A segment from the source as one block. Cached segments go back to the source first if they would come to more than a fifth of the
-/// memory in use, and all of them if there is no other way.
+/// A segment from the source as one block. Cached segments that would exceed the slack go back to the source first, and all of them if
+/// there is no other way.
 CachingAllocator::Block* CachingAllocator::acquire(std::size_t asked, std::size_t bytes, StreamId stream, bool large) {
   const std::size_t needed = round_up(bytes, source_->page());
   if (needed == 0) out_of_memory(asked);
   std::size_t size = segment_size(needed, large);
-  const std::size_t in_use = std::max(statistics_.peak_in_use, statistics_.in_use + bytes);
-  const std::size_t allowed = in_use + in_use / 5;
-  release_down_to(allowed > size ? allowed - size : 0);
+  if (size <= limit_) {
+    const std::size_t in_use = std::max(statistics_.peak_in_use, statistics_.in_use + bytes);
+    const std::size_t allowed = in_use + slack_of(in_use);
+    release_down_to(allowed > size ? allowed - size : 0);
+  }
   void* memory = acquire_within_limit(size);
   if (memory == nullptr) {
     release_down_to(0);
@@ -147,8 +140,8 @@ CachingAllocator::Block* CachingAllocator::acquire(std::size_t asked, std::size_
 /// Shared segments grow with the memory in use, so that a small process reserves little and a big one asks seldom.
 std::size_t CachingAllocator::segment_size(std::size_t bytes, bool large) const {
   if (large) return bytes;
-  const std::size_t shared = std::clamp(std::bit_floor(statistics_.in_use / 16 + 1), smallest_segment, largest_shared_segment);
-  return std::max(bytes, round_up(shared, source_->page()));
+  const std::size_t smallest = shared_segment_pages * source_->page();
+  return std::clamp(std::bit_floor(statistics_.in_use / 16 + 1), smallest, std::max(smallest, big_shared_segment));
 }
 
 void* CachingAllocator::acquire_within_limit(std::size_t bytes) {
@@ -210,9 +203,9 @@ void CachingAllocator::out_of_memory(std::size_t asked) const {
     if (!free.empty()) largest = std::max(largest, (*free.rbegin())->bytes);
   }
   const bool limited = limit_ != std::numeric_limits<std::size_t>::max();
-  fail(ErrorKind::out_of_memory, source_->name(), ": out of memory: asked for ", format_bytes(asked), ", in use ",
-       format_bytes(statistics_.in_use), ", cached ", format_bytes(statistics_.reserved - statistics_.in_use), " (largest free block ",
-       format_bytes(largest), ")", limited ? ", limit " + format_bytes(limit_) : "");
+  fail(ErrorKind::out_of_memory, source_->name(), ": out of memory: asked for ", bytes_text(asked), ", in use ",
+       bytes_text(statistics_.in_use), ", cached ", bytes_text(statistics_.reserved - statistics_.in_use), " (largest free block ",
+       bytes_text(largest), ")", limited ? ", limit " + bytes_text(limit_) : "");
 }
 
 }  // namespace frit

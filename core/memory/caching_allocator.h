@@ -23,7 +23,8 @@ class MemorySource {
   virtual std::string_view name() const = 0;
   /// Every block is a multiple of this and aligned to it: a power of two, 64 at least.
   virtual std::size_t alignment() const = 0;
-  /// Every segment is a multiple of this: a power of two, a multiple of the alignment, 1 MiB at most unless the source must.
+  /// Every segment is a multiple of this: a power of two, a multiple of the alignment. Requests up to 16 pages share segments of 64
+  /// pages or more, so a source whose every call is expensive has big pages.
   virtual std::size_t page() const = 0;
   /// nullptr if there is not that much.
   virtual void* acquire(std::size_t bytes) noexcept = 0;
@@ -33,9 +34,10 @@ class MemorySource {
   virtual void fill(void* memory, unsigned char byte, std::size_t bytes, StreamId stream) = 0;
 };
 
-/// Keeps freed memory for the next request. Requests up to 1 MiB share segments, larger ones come in segments of their own; a block is
-/// split to the size asked for and joined with its free neighbours when it comes back. A stream reuses only what it freed itself. What is
-/// known about a block is kept outside its memory, which the host may be unable to read.
+/// Keeps freed memory for the next request. Small requests share segments: a free block is split to the size asked for and joined with
+/// its free neighbours when it comes back. A large request has a segment of its own, which is never split, as a small block left in it
+/// would hold all of it. A stream reuses only what was freed on it. What is known about a block is kept outside its memory, which the
+/// host may be unable to read.
 class CachingAllocator final : public Allocator {
  public:
   explicit CachingAllocator(std::unique_ptr<MemorySource> source);
@@ -61,9 +63,7 @@ class CachingAllocator final : public Allocator {
     Block* next = nullptr;
   };
   struct BySize {
-    bool operator()(const Block* a, const Block* b) const {
-      return std::pair(a->bytes, a->memory) < std::pair(b->bytes, b->memory);
-    }
+    bool operator()(const Block* a, const Block* b) const { return std::pair(a->bytes, a->memory) < std::pair(b->bytes, b->memory); }
   };
   using FreeBlocks = std::set<Block*, BySize>;
   using PoolKey = std::pair<StreamId, bool>;  ///< stream, large

@@ -11,11 +11,11 @@ class CpuMemory final : public MemorySource {
  public:
   std::string_view name() const override { return "cpu"; }
   std::size_t alignment() const override { return 64; }
-  std::size_t page() const override { return 4096; }
+  std::size_t page() const override { return 1024; }
 
   void* acquire(std::size_t bytes) noexcept override {
     constexpr std::size_t address_space = std::size_t{1} << 47;
-    return bytes < address_space ? std::aligned_alloc(page(), bytes) : nullptr;
+    return bytes < address_space ? std::aligned_alloc(alignment(), bytes) : nullptr;
   }
   void release(void* memory, std::size_t) noexcept override { std::free(memory); }
   void fill(void* memory, unsigned char byte, std::size_t bytes, StreamId) override { std::memset(memory, byte, bytes); }

@@ -1,0 +1,109 @@
+#include "frit/autograd/gradient.h"
+
+#include <algorithm>
+
+#include "frit/ops/elementwise/arithmetic.h"
+#include "frit/ops/reduction/reduction.h"
+#include "frit/ops/shape/shape_ops.h"
+
+namespace frit {
+namespace {
+
+using graph::Node;
+using graph::NodeKind;
+
+/// One reverse walk over the nodes that the graph had when it began.
+class ReverseWalk {
+ public:
+  ReverseWalk(Graph& graph, std::span<const Value> with_respect_to)
+      : graph_(graph), nodes_(graph.nodes().size()), gradients_(static_cast<std::size_t>(graph.value_count())), active_(gradients_.size(), false) {
+    for (const Value& value : with_respect_to) {
+      require(is_floating(value.dtype()), "gradient: with respect to a value of dtype ", value.dtype(), ", which has no gradient");
+      active_[static_cast<std::size_t>(value.id())] = true;
+    }
+    for (const Node& node : graph.nodes()) {
+      const bool reached = std::any_of(node.inputs.begin(), node.inputs.end(), [&](int id) { return active_[static_cast<std::size_t>(id)]; });
+      for (const int id : node.outputs) {
+        if (reached && is_floating(graph.type(id).dtype)) active_[static_cast<std::size_t>(id)] = true;
+      }
+    }
+  }
+
+  void add(int id, Value gradient) {
+    Value& sum = gradients_[static_cast<std::size_t>(id)];
+    sum = sum ? sum + gradient : gradient;
+  }
+
+  void run() {
+    for (std::size_t n = nodes_; n-- > 0;) {
+      const Node node = graph_.nodes()[n];  // a copy: emitting moves the nodes
+      if (node.kind == NodeKind::operation) visit(node);
+    }
+  }
+
+  Value result(Value value) {
+    if (const Value gradient = gradients_[static_cast<std::size_t>(value.id())]) return gradient;
+    return expand(graph_.constant(Tensor::zeros({}, value.dtype())), value.shape());
+  }
+
+ private:
+  void visit(const Node& node) {
+    Values inputs, outputs, gradients;
+    std::vector<bool> wanted;
+    bool any_gradient = false;
+    for (const int id : node.outputs) {
+      outputs.push_back(graph_.value(id));
+      gradients.push_back(gradients_[static_cast<std::size_t>(id)]);
+      any_gradient = any_gradient || gradients.back();
+    }
+    for (const int id : node.inputs) {
+      inputs.push_back(graph_.value(id));
+      wanted.push_back(active_[static_cast<std::size_t>(id)]);
+    }
+    if (!any_gradient || std::none_of(wanted.begin(), wanted.end(), [](bool w) { return w; })) return;
+    require(static_cast<bool>(node.op->gradient), "gradient: ", node.op->name, " has no gradient: ", node.op->no_gradient);
+    const Values results =
+        node.op->gradient(ops::GradientContext{graph_, inputs, outputs, gradients, node.attributes, wanted});
+    if (results.size() != inputs.size()) {
+      fail(ErrorKind::bug, "gradient of ", node.op->name, ": the rule gave ", results.size(), " values for ", inputs.size(), " inputs");
+    }
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      if (wanted[i] && results[i]) add(inputs[i].id(), matched(*node.op, inputs[i], results[i]));
+    }
+  }
+
+  static Value matched(const ops::Operator& op, Value input, Value gradient) {
+    if (gradient.dtype() != input.dtype()) {
+      fail(ErrorKind::bug, "gradient of ", op.name, ": the rule gave ", gradient.dtype(), " for an input of ", input.dtype());
+    }
+    return gradient.shape() == input.shape() ? gradient : sum_to(gradient, input.shape());
+  }
+
+  Graph& graph_;
+  std::size_t nodes_;         // how many there were
+  Values gradients_;          // by value id
+  std::vector<bool> active_;  // by value id: depends on what the gradient is taken of
+};
+
+}  // namespace
+
+Values gradient(std::span<const Value> outputs, std::span<const Value> seeds, std::span<const Value> with_respect_to) {
+  require(!outputs.empty() && outputs.size() == seeds.size(), "gradient: ", outputs.size(), " outputs and ", seeds.size(), " seeds");
+  ReverseWalk walk(Graph::of(outputs[0]), with_respect_to);
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    require(outputs[i].type() == seeds[i].type(), "gradient: output ", i, " is ", outputs[i].type(), ", its seed ", seeds[i].type());
+    walk.add(outputs[i].id(), seeds[i]);
+  }
+  walk.run();
+  Values results;
+  for (const Value& value : with_respect_to) results.push_back(walk.result(value));
+  return results;
+}
+
+Values gradient(Value loss, std::span<const Value> with_respect_to) {
+  require(loss.type().elements() == 1, "gradient: the loss must have one element, got ", loss.type());
+  const Value seed = loss.emitter().constant(Tensor::full(loss.shape(), 1, loss.dtype()));
+  return gradient(std::span(&loss, 1), std::span(&seed, 1), with_respect_to);
+}
+
+}  // namespace frit

@@ -1,0 +1,97 @@
+#include <algorithm>
+
+#include "frit/graph/executable.h"
+#include "frit/ops/run.h"
+
+namespace frit::graph {
+namespace {
+
+class BufferPlanner {
+ public:
+  explicit BufferPlanner(const Graph& graph)
+      : graph_(graph), last_use_(static_cast<std::size_t>(graph.value_count()), -1), end_(static_cast<int>(graph.nodes().size())) {
+    for (int step = 0; step < end_; ++step) {
+      for (const int id : graph.nodes()[static_cast<std::size_t>(step)].inputs) last_use_[static_cast<std::size_t>(id)] = step;
+    }
+    for (const Output& output : graph.outputs()) last_use_[static_cast<std::size_t>(output.value)] = end_;
+    plan_.buffer.assign(static_cast<std::size_t>(graph.value_count()), -1);
+  }
+
+  BufferPlan run() {
+    for (int step = 0; step < end_; ++step) {
+      const Node& node = graph_.nodes()[static_cast<std::size_t>(step)];
+      plan_.scratch.push_back(-1);
+      if (node.kind == NodeKind::input) add(node.outputs[0], -1, end_);
+      if (node.kind == NodeKind::operation) place_outputs(node, step);
+    }
+    return std::move(plan_);
+  }
+
+ private:
+  int& buffer(int value) { return plan_.buffer[static_cast<std::size_t>(value)]; }
+  int last_use(int value) const { return last_use_[static_cast<std::size_t>(value)]; }
+
+  void add(int value, int first, int last) {
+    buffer(value) = static_cast<int>(plan_.lifetimes.size());
+    plan_.lifetimes.push_back({graph_.type(value).bytes(), first, last});
+  }
+
+  void place_outputs(const Node& node, int step) {
+    for (std::size_t i = 0; i < node.outputs.size(); ++i) {
+      const int value = node.outputs[i];
+      if (last_use(value) < 0) continue;
+      const int source = node.op->view ? node.inputs[0] : reusable_input(node, static_cast<int>(i), step);
+      if (source >= 0) {
+        buffer(value) = buffer(source);  // stays -1 for a view of a variable or constant
+        if (buffer(value) >= 0) extend(buffer(value), last_use(value));
+      } else {
+        add(value, step, last_use(value));
+      }
+    }
+    if (node.op->view) return;
+    if (const std::size_t bytes = scratch_of(node)) {
+      plan_.scratch.back() = static_cast<int>(plan_.lifetimes.size());
+      plan_.lifetimes.push_back({static_cast<std::int64_t>(bytes), step, step});
+    }
+  }
+
+  void extend(int index, int last) {
+    Lifetime& lifetime = plan_.lifetimes[static_cast<std::size_t>(index)];
+    lifetime.last = std::max(lifetime.last, last);
+  }
+
+  /// An input of the same type whose buffer nobody needs after this step, and that no other output has taken.
+  int reusable_input(const Node& node, int output, int step) {
+    for (const auto& [candidate_output, input] : node.op->in_place) {
+      if (candidate_output != output || static_cast<std::size_t>(input) >= node.inputs.size()) continue;
+      const int source = node.inputs[static_cast<std::size_t>(input)];
+      if (!(graph_.type(source) == graph_.type(node.outputs[static_cast<std::size_t>(output)])) || buffer(source) < 0) continue;
+      const bool dies = plan_.lifetimes[static_cast<std::size_t>(buffer(source))].last <= step;
+      const auto elsewhere = [&](int id) { return id != source && buffer(id) == buffer(source); };
+      const bool read_twice = std::count(node.inputs.begin(), node.inputs.end(), source) > 1 ||
+                              std::any_of(node.inputs.begin(), node.inputs.end(), elsewhere);
+      if (dies && !read_twice) return source;
+    }
+    return -1;
+  }
+
+  std::size_t scratch_of(const Node& node) const {
+    const auto types = [&](const std::vector<int>& ids) {
+      std::vector<TensorType> result;
+      for (const int id : ids) result.push_back(graph_.type(id));
+      return result;
+    };
+    return ops::scratch_bytes(*node.op, types(node.inputs), types(node.outputs), node.attributes);
+  }
+
+  const Graph& graph_;
+  std::vector<int> last_use_;  // by value id; -1: nobody reads it
+  int end_;
+  BufferPlan plan_;
+};
+
+}  // namespace
+
+BufferPlan plan_buffers(const Graph& graph) { return BufferPlanner(graph).run(); }
+
+}  // namespace frit::graph

@@ -1,0 +1,61 @@
+#include "frit/graph/executable.h"
+
+#include "frit/ops/run.h"
+
+namespace frit::graph {
+
+Executable::Executable(Graph graph, State& state) : graph_(std::move(graph)) {
+  verify(graph_);
+  state.prepare(graph_);
+  const BufferPlan buffers = plan_buffers(graph_);
+  plan_ = plan_memory(buffers.lifetimes);
+  arena_ = Tensor::empty({plan_.arena_bytes}, DType::u8, state.device());
+  const auto place = [&](int buffer) { return static_cast<std::byte*>(arena_.raw()) + plan_.offsets[static_cast<std::size_t>(buffer)]; };
+
+  values_.resize(static_cast<std::size_t>(graph_.value_count()));
+  for (std::size_t n = 0; n < graph_.nodes().size(); ++n) {
+    const Node& node = graph_.nodes()[n];
+    for (const int id : node.outputs) {
+      const TensorType& type = graph_.type(id);
+      const int buffer = buffers.buffer[static_cast<std::size_t>(id)];
+      if (buffer >= 0) values_[static_cast<std::size_t>(id)] = Tensor::over(place(buffer), type.shape, type.dtype, state.device(), nullptr);
+    }
+    if (node.kind == NodeKind::variable) values_[static_cast<std::size_t>(node.outputs[0])] = state.at(node.name);
+    if (node.kind == NodeKind::constant) values_[static_cast<std::size_t>(node.outputs[0])] = node.constant.to(state.device());
+    if (node.kind != NodeKind::operation) continue;
+    const Tensor& first = values_[static_cast<std::size_t>(node.inputs[0])];
+    if (node.op->view) {
+      values_[static_cast<std::size_t>(node.outputs[0])] = first.reshape(graph_.type(node.outputs[0]).shape);
+      continue;
+    }
+    Step step{node.op, node.attributes, {}, {}, {}};
+    for (const int id : node.inputs) step.inputs.push_back(values_[static_cast<std::size_t>(id)]);
+    for (const int id : node.outputs) step.outputs.push_back(values_[static_cast<std::size_t>(id)]);
+    if (const int scratch = buffers.scratch[n]; scratch >= 0) {
+      step.scratch = {place(scratch), static_cast<std::size_t>(buffers.lifetimes[static_cast<std::size_t>(scratch)].bytes)};
+    }
+    steps_.push_back(std::move(step));
+  }
+}
+
+void Executable::run(const Bindings& inputs) {
+  for (const Node* node : graph_.all(NodeKind::input)) {
+    const auto given = inputs.find(node->name);
+    require(given != inputs.end(), "input \"", node->name, "\" was not given");
+    const TensorType& type = graph_.type(node->outputs[0]);
+    const TensorType found{given->second.dtype(), given->second.shape()};
+    require(type == found, "input \"", node->name, "\": expected ", type, ", got ", found);
+    const Tensor& place = values_[static_cast<std::size_t>(node->outputs[0])];
+    if (place.defined()) copy(place, given->second);
+  }
+  for (const Step& step : steps_) ops::invoke(*step.op, step.attributes, step.inputs, step.outputs, step.scratch);
+}
+
+const Tensor& Executable::output(std::string_view name) const {
+  for (const Output& output : graph_.outputs()) {
+    if (output.name == name) return values_[static_cast<std::size_t>(output.value)];
+  }
+  fail(ErrorKind::argument, "the program has no output \"", name, "\"");
+}
+
+}  // namespace frit::graph

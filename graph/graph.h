@@ -1,0 +1,99 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "frit/ops/registry.h"
+
+namespace frit {
+
+/// Fills a fresh variable. `seed` differs for each variable of a run, so that the order of initialisation does not matter.
+using Initializer = std::function<void(const Tensor& variable, std::uint64_t seed)>;
+
+namespace graph {
+
+enum class NodeKind { input, variable, constant, operation };
+
+struct Node {
+  NodeKind kind = NodeKind::operation;
+  std::string name;                    ///< of an input or a variable
+  const ops::Operator* op = nullptr;   ///< of an operation
+  ops::Attributes attributes;
+  std::vector<int> inputs;             ///< value ids
+  std::vector<int> outputs;            ///< value ids
+  Tensor constant;
+  Initializer initialize;              ///< of a variable
+  bool trainable = false;              ///< a variable that an optimizer updates
+};
+
+struct Output {
+  std::string name;
+  int value;
+};
+
+}  // namespace graph
+
+/// A static graph in the order of its building, which is an order in which it can run. Nodes are only ever appended; a pass makes a new graph.
+/// A copy has the same value ids; Values stay bound to the graph they came from.
+class Graph final : public ops::Emitter {
+ public:
+  /// A tensor that the caller gives at each run. Throws ErrorKind::argument if the name is taken.
+  Value input(const std::string& name, const Shape& shape, DType dtype = DType::f32);
+  /// A tensor that lives from run to run in a State. Throws ErrorKind::argument if the name is taken.
+  Value variable(const std::string& name, const TensorType& type, Initializer initialize, bool trainable = false);
+  Value constant(const Tensor& tensor) override;
+  Values emit(const ops::Operator& op, std::span<const Value> inputs, ops::Attributes attributes) override;
+  /// Names a result that a run gives back.
+  void output(const std::string& name, Value value);
+
+  const std::vector<graph::Node>& nodes() const { return nodes_; }
+  const std::vector<graph::Output>& outputs() const { return outputs_; }
+  int value_count() const { return static_cast<int>(values_.size()); }
+  Value value(int id) { return Value(*this, id); }
+  const TensorType& type(int id) const override;
+  /// The node that gives a value, and which of its outputs the value is.
+  const graph::Node& producer(int id) const;
+  int producer_index(int id) const;
+  int output_index(int id) const;
+
+  /// nullptr if there is none of that name.
+  const graph::Node* find(graph::NodeKind kind, std::string_view name) const;
+  std::vector<const graph::Node*> all(graph::NodeKind kind) const;
+  /// Throws ErrorKind::argument and lists the names if there is none.
+  Value output_value(std::string_view name);
+
+  /// The graph that a value belongs to.
+  static Graph& of(Value value);
+
+ private:
+  struct ValueInfo {
+    int node;
+    int index;
+    TensorType type;
+  };
+  int append(graph::Node node, std::span<const TensorType> types);
+  Value append_leaf(graph::Node node, const TensorType& type);
+
+  std::vector<graph::Node> nodes_;
+  std::vector<ValueInfo> values_;
+  std::vector<graph::Output> outputs_;
+};
+
+namespace graph {
+
+/// How often each value is read, by nodes and as an output of the graph.
+std::vector<int> use_counts(const Graph& graph);
+
+/// Throws ErrorKind::bug, naming the node, if the graph breaks a rule: inputs before use, types as inferred, unique names, only variables mutated,
+/// each by one node, and none read after it was.
+void verify(const Graph& graph);
+
+/// One line a node: "%4 = conv2d(%0, %1) {stride=2} : f32 8x16x30x30".
+std::string to_text(const Graph& graph);
+/// For Graphviz.
+std::string to_dot(const Graph& graph);
+
+}  // namespace graph
+}  // namespace frit

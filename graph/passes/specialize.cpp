@@ -1,0 +1,27 @@
+#include "frit/graph/pipeline.h"
+#include "frit/graph/rewriter.h"
+
+namespace frit::graph {
+
+Graph specialize(const Graph& graph, const std::map<std::string, TensorType>& inputs) {
+  for (const auto& [name, type] : inputs) {
+    std::string known;
+    for (const Node* node : graph.all(NodeKind::input)) known += " " + node->name;
+    require(graph.find(NodeKind::input, name) != nullptr, "the graph has no input \"", name, "\"; it has:", known);
+  }
+  Rewriter rewriter(graph);
+  for (const Node& node : graph.nodes()) {
+    if (node.kind != NodeKind::input) {
+      rewriter.copy(node);
+      continue;
+    }
+    const auto given = inputs.find(node.name);
+    const TensorType& declared = graph.type(node.outputs[0]);
+    require(given != inputs.end(), "input \"", node.name, "\" (", declared, ") was not given");
+    require(given->second.dtype == declared.dtype, "input \"", node.name, "\": expected ", declared.dtype, ", got ", given->second.dtype);
+    rewriter.map(node.outputs[0], rewriter.target().input(node.name, given->second.shape, declared.dtype));
+  }
+  return rewriter.finish();
+}
+
+}  // namespace frit::graph

@@ -1,0 +1,33 @@
+#include "frit/graph/pipeline.h"
+
+namespace frit::graph {
+
+std::span<const Pass> forward_pipeline() {
+  static constexpr Pass passes[] = {
+      {"dead code", remove_dead_code},
+      {"common subexpressions", share_common_subexpressions},
+      {"constant folding", fold_constants},
+      {"fusion", fuse},
+      {"dead code", remove_dead_code},
+  };
+  return passes;
+}
+
+std::span<const Pass> cleanup_pipeline() {
+  static constexpr Pass passes[] = {
+      {"constant folding", fold_constants},
+      {"common subexpressions", share_common_subexpressions},
+      {"dead code", remove_dead_code},
+  };
+  return passes;
+}
+
+Graph apply(std::span<const Pass> passes, Graph graph) {
+  for (const Pass& pass : passes) {
+    graph = pass.run(graph);
+    verify(graph);
+  }
+  return graph;
+}
+
+}  // namespace frit::graph

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <span>
+
+#include "frit/graph/graph.h"
+
+namespace frit::graph {
+
+/// A rewrite that keeps a graph's meaning.
+struct Pass {
+  const char* name;
+  Graph (*run)(const Graph& graph);
+};
+
+Graph remove_dead_code(const Graph& graph);
+Graph share_common_subexpressions(const Graph& graph);
+Graph fold_constants(const Graph& graph);
+/// Replaces chains of operators by the fused operator whose decomposition they are.
+Graph fuse(const Graph& graph);
+
+/// For inference: each operator becomes what its `at_inference` rule says; what only training needed is gone.
+Graph for_inference(const Graph& graph);
+/// The same graph for other input shapes, every type inferred anew. Throws ErrorKind::argument naming an input that is missing, unknown or of the
+/// wrong dtype, or the operator that the shapes do not fit.
+Graph specialize(const Graph& graph, const std::map<std::string, TensorType>& inputs);
+
+/// What a forward graph goes through before its gradient is taken, and what the whole graph goes through after.
+std::span<const Pass> forward_pipeline();
+std::span<const Pass> cleanup_pipeline();
+/// Runs and verifies each pass in turn.
+Graph apply(std::span<const Pass> passes, Graph graph);
+
+}  // namespace frit::graph

@@ -1,0 +1,49 @@
+#include "frit/graph/program.h"
+
+#include "frit/graph/pipeline.h"
+
+namespace frit {
+namespace {
+
+bool fits(const std::map<std::string, TensorType>& types, const Bindings& inputs) {
+  if (types.size() != inputs.size()) return false;
+  auto given = inputs.begin();
+  for (const auto& [name, type] : types) {
+    if (given->first != name || given->second.dtype() != type.dtype || !(given->second.shape() == type.shape)) return false;
+    ++given;
+  }
+  return true;
+}
+
+}  // namespace
+
+Program::Program(Graph graph, std::shared_ptr<State> state, Extend extend)
+    : graph_(std::move(graph)), state_(std::move(state)), extend_(std::move(extend)) {
+  state_->prepare(graph_);
+}
+
+const graph::Executable& Program::run(const Bindings& inputs) {
+  for (Compiled& compiled : compiled_) {
+    if (!fits(compiled.inputs, inputs)) continue;
+    compiled.executable->run(inputs);
+    return *compiled.executable;
+  }
+  std::map<std::string, TensorType> types;
+  for (const auto& [name, tensor] : inputs) types[name] = {tensor.dtype(), tensor.shape()};
+  graph::Executable& executable = compile(types);
+  executable.run(inputs);
+  return executable;
+}
+
+graph::Executable& Program::compile(const std::map<std::string, TensorType>& inputs) {
+  for (const Compiled& compiled : compiled_) {
+    if (compiled.inputs == inputs) return *compiled.executable;
+  }
+  Graph graph = graph::apply(graph::forward_pipeline(), graph::specialize(graph_, inputs));
+  if (extend_) extend_(graph);
+  graph = graph::apply(graph::cleanup_pipeline(), std::move(graph));
+  compiled_.push_back({inputs, std::make_unique<graph::Executable>(std::move(graph), *state_)});
+  return *compiled_.back().executable;
+}
+
+}  // namespace frit

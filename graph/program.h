@@ -1,0 +1,41 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "frit/graph/executable.h"
+
+namespace frit {
+
+/// A forward graph together with what becomes of it for each set of input shapes: specialised, optimised, extended (by a gradient, say), planned. Each
+/// set is compiled at its first run and kept.
+class Program {
+ public:
+  using Extend = std::function<void(Graph&)>;
+
+  /// `extend` appends to the specialised and fused graph; none for inference.
+  Program(Graph graph, std::shared_ptr<State> state, Extend extend = {});
+
+  /// Runs for the shapes of `inputs`. Results are read from the executable that is returned, until its next run.
+  const graph::Executable& run(const Bindings& inputs);
+  /// Compiles without running; the same executable that `run` would use.
+  graph::Executable& compile(const std::map<std::string, TensorType>& inputs);
+
+  const Graph& graph() const { return graph_; }
+  State& state() const { return *state_; }
+  const std::shared_ptr<State>& shared_state() const { return state_; }
+
+ private:
+  struct Compiled {
+    std::map<std::string, TensorType> inputs;
+    std::unique_ptr<graph::Executable> executable;
+  };
+
+  Graph graph_;
+  std::shared_ptr<State> state_;
+  Extend extend_;
+  std::vector<Compiled> compiled_;
+};
+
+}  // namespace frit

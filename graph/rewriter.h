@@ -1,0 +1,32 @@
+#pragma once
+
+#include "frit/graph/graph.h"
+
+namespace frit::graph {
+
+/// Builds a new graph from an old one, node by node, with a map from old values to new ones. Every pass is a loop over the old nodes that copies,
+/// replaces or skips.
+class Rewriter {
+ public:
+  explicit Rewriter(const Graph& source) : source_(source), map_(static_cast<std::size_t>(source.value_count())) {}
+
+  Graph& target() { return target_; }
+  bool mapped(int old_value) const { return static_cast<bool>(map_[static_cast<std::size_t>(old_value)]); }
+  /// The new value; a bug if there is none.
+  Value operator()(int old_value) const;
+  Values operator()(const std::vector<int>& old_values) const;
+  void map(int old_value, Value new_value) { map_[static_cast<std::size_t>(old_value)] = new_value; }
+
+  /// Appends the node to the new graph, its inputs mapped. Types are inferred anew.
+  void copy(const Node& node);
+  void copy_outputs();
+  /// The new graph with the old one's outputs.
+  Graph finish();
+
+ private:
+  const Graph& source_;
+  Graph target_;
+  Values map_;
+};
+
+}  // namespace frit::graph

@@ -1,0 +1,153 @@
+#pragma once
+
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+
+namespace frit::ops {
+
+// The statistics that every norm shares, fused ones included. A slice is the set of elements that are normalised together:
+//   y = (x - mean) * rstd * weight + bias        rstd = 1 / sqrt(variance + eps), the variance biased
+// Sums are of the differences from a pivot, in double: a slice far from zero keeps its digits, a constant slice gives x - mean = 0
+// exactly, and no square overflows for float32 data. An infinity makes its whole slice NaN.
+
+/// `count` sums of doubles at once, each in interleaved lanes: they vectorise, and have the same bits in whatever way they are compiled.
+template <std::size_t count>
+class LaneSums {
+ public:
+  /// Adds terms(i), a std::array<double, count>, for i in [0, n).
+  template <class Terms>
+  void add(std::int64_t n, const Terms& terms) {
+    Lanes sums = lanes_;  // a local copy can live in registers
+    std::int64_t i = 0;
+    for (; n - i >= step; i += step) {
+      for (std::size_t lane = 0; lane < lane_count; ++lane) {
+        const std::array<double, count> term = terms(i + static_cast<std::int64_t>(lane));
+        for (std::size_t k = 0; k < count; ++k) sums[k][lane] += term[k];
+      }
+    }
+    for (std::size_t lane = 0; i < n; ++i, ++lane) {
+      const std::array<double, count> term = terms(i);
+      for (std::size_t k = 0; k < count; ++k) sums[k][lane] += term[k];
+    }
+    lanes_ = sums;
+  }
+
+  std::array<double, count> totals() const {
+    Lanes sums = lanes_;
+    for (std::size_t half = lane_count / 2; half > 0; half /= 2) {
+      for (std::size_t k = 0; k < count; ++k) {
+        for (std::size_t lane = 0; lane < half; ++lane) sums[k][lane] += sums[k][lane + half];
+      }
+    }
+    std::array<double, count> result;
+    for (std::size_t k = 0; k < count; ++k) result[k] = sums[k][0];
+    return result;
+  }
+
+ private:
+  static constexpr std::size_t lane_count = 16;
+  static constexpr std::int64_t step = lane_count;
+  using Lanes = std::array<std::array<double, lane_count>, count>;
+  Lanes lanes_{};
+};
+
+/// Mean and biased variance of `count` elements.
+struct Moments {
+  std::int64_t count = 0;
+  double mean = 0;
+  double variance = 0;
+};
+
+/// What normalising a slice takes, and what its gradient needs. Both are kept in double for every dtype: the mean rounded to float32
+/// would cost all digits of data far from zero.
+struct SliceStatistics {
+  double mean = 0;
+  double rstd = 0;
+};
+
+/// The moments of a slice that comes in one or more runs.
+class MomentSums {
+ public:
+  /// `pivot` is any element of the slice.
+  explicit MomentSums(double pivot) : pivot_(pivot) {}
+
+  /// Adds the run load(0) ... load(n - 1), elements of type float or double: `load` may apply a pointwise stage.
+  template <class Load>
+  void add(std::int64_t n, const Load& load) {
+    count_ += n;
+    sums_.add(n, [&, pivot = pivot_](std::int64_t i) {
+      const double difference = static_cast<double>(load(i)) - pivot;
+      return std::array<double, 2>{difference, difference * difference};
+    });
+  }
+
+  /// Rounding loses about `count` units in the last place of the variance at worst, since the pivot is one of the elements.
+  Moments moments() const {
+    if (count_ == 0) return {};
+    const auto [sum, square_sum] = sums_.totals();
+    const double n = static_cast<double>(count_);
+    const double mean_difference = sum / n;
+    const double variance = square_sum / n - mean_difference * mean_difference;
+    return {count_, pivot_ + mean_difference, variance < 0 ? 0 : variance};
+  }
+
+ private:
+  double pivot_;
+  std::int64_t count_ = 0;
+  LaneSums<2> sums_;
+};
+
+inline SliceStatistics statistics_of(const Moments& moments, double eps) {
+  return {moments.mean, 1 / std::sqrt(moments.variance + eps)};
+}
+
+/// Of the slice load(0) ... load(n - 1).
+template <class Load>
+SliceStatistics slice_statistics(std::int64_t n, const Load& load, double eps) {
+  MomentSums sums(n == 0 ? 0.0 : static_cast<double>(load(0)));
+  sums.add(n, load);
+  return statistics_of(sums.moments(), eps);
+}
+
+/// The sums over a slice, or a part of one, that its gradient is made of.
+struct NormGradientSums {
+  double gradient = 0;  ///< of g
+  double product = 0;   ///< of g * (x - mean)
+
+  NormGradientSums& operator+=(const NormGradientSums& other) {
+    gradient += other.gradient;
+    product += other.product;
+    return *this;
+  }
+};
+
+/// Over a run of n elements: `gradient` and `load` give element i of g and x. With a weight, g is weight * output gradient where the
+/// input gradient is wanted, and the output gradient alone for the weight's: gradient of weight = product * rstd, of bias = gradient.
+template <class Gradient, class Load>
+NormGradientSums norm_gradient_sums(std::int64_t n, const Gradient& gradient, const Load& load, double mean) {
+  LaneSums<2> sums;
+  sums.add(n, [&](std::int64_t i) {
+    const double g = static_cast<double>(gradient(i));
+    return std::array<double, 2>{g, g * (static_cast<double>(load(i)) - mean)};
+  });
+  const auto [gradient_sum, product_sum] = sums.totals();
+  return {gradient_sum, product_sum};
+}
+
+/// The gradient of a slice's elements: dx = rstd * (g - mean(g) - xhat * mean(g * xhat)), xhat = (x - mean) * rstd, written as
+/// g * rstd + (x - mean) * slope + offset. `sums` are of the whole slice of n elements, g weighted.
+struct NormInputGradient {
+  double mean, rstd, slope, offset;
+
+  NormInputGradient(const SliceStatistics& statistics, const NormGradientSums& sums, std::int64_t n)
+      : mean(statistics.mean),
+        rstd(statistics.rstd),
+        slope(-rstd * rstd * rstd * (sums.product / static_cast<double>(n))),
+        offset(-rstd * (sums.gradient / static_cast<double>(n))) {}
+
+  double operator()(double g, double x) const { return g * rstd + (x - mean) * slope + offset; }
+};
+
+}  // namespace frit::ops
