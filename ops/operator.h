@@ -81,7 +81,7 @@ struct KernelContext {
 using KernelFunction = std::function<void(const KernelContext&)>;
 
 struct Kernel {
-  KernelFunction run;
+  KernelFunction run = {};
   bool strided = false;  ///< takes inputs of any strides
   bool halves = false;   ///< takes f16 and bf16 as they are; otherwise they are converted to f32 around the call
 
@@ -97,36 +97,36 @@ struct Argument {
 
 /// Everything that is known of one operator. Passes read these fields; they never hold an operator's name.
 struct Operator {
-  std::string name;
-  std::string summary;           ///< the formula, in a line
-  std::vector<Argument> inputs;
+  std::string name = {};
+  std::string summary = {};           ///< the formula, in a line
+  std::vector<Argument> inputs = {};
   bool variadic = false;         ///< the last input may repeat
   std::vector<const char*> outputs = {"output"};
 
-  InferRule infer;
-  GradientRule gradient;         ///< missing: see no_gradient
-  std::string no_gradient;       ///< why there is none ("integer result"); an operator has exactly one of the two
-  DecomposeRule decompose;
+  InferRule infer = {};
+  GradientRule gradient = {};         ///< missing: see no_gradient
+  std::string no_gradient = {};       ///< why there is none ("integer result"); an operator has exactly one of the two
+  DecomposeRule decompose = {};
   /// For a fused operator: the attributes for which `decompose` gives the nodes that were matched, whose attributes come in the order in which
   /// decompose emitted them. The fusion pass checks the answer by decomposing it again.
-  std::function<std::optional<Attributes>(std::span<const Attributes> matched)> fuse;
+  std::function<std::optional<Attributes>(std::span<const Attributes> matched)> fuse = {};
   /// What the call becomes when nothing is trained: the values that replace its outputs ("none" where nothing reads them). Missing: itself.
-  DecomposeRule at_inference;
+  DecomposeRule at_inference = {};
 
-  Kernel cpu;
+  Kernel cpu = {};
   std::vector<DType> dtypes = {DType::f64, DType::f32, DType::f16, DType::bf16};  ///< of input 0
-  std::function<std::size_t(const InferContext&)> scratch;  ///< bytes; missing: none
+  std::function<std::size_t(const InferContext&)> scratch = {};  ///< bytes; missing: none
 
-  std::vector<std::pair<int, int>> in_place;  ///< (output, input): the output may take the dying input's memory
-  std::vector<int> mutates;                   ///< inputs that are updated where they lie; they must be variables
+  std::vector<std::pair<int, int>> in_place = {};  ///< (output, input): the output may take the dying input's memory
+  std::vector<int> mutates = {};                   ///< inputs that are updated where they lie; they must be variables
   bool commutative = false;                   ///< inputs 0 and 1 may be swapped
   bool view = false;                          ///< output 0 is input 0's elements in the same order: no kernel need run
 
-  std::function<std::vector<Sample>()> samples;
+  std::function<std::vector<Sample>()> samples = {};
 
   /// Attributes from a JSON object; set by Registry::add.
-  std::function<Attributes(std::string_view json)> attributes_from_json;
-  Attributes default_attributes;
+  std::function<Attributes(std::string_view json)> attributes_from_json = {};
+  Attributes default_attributes = {};
 
   std::size_t required_inputs() const;
   /// Checks the number of inputs and runs `infer`; errors begin with the operator's name.

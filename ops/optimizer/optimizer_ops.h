@@ -26,4 +26,7 @@ void advance(Value step);
 /// sqrt of the sum of squares of all elements of all tensors, a scalar of their dtype; computed in f64.
 Value global_norm(std::span<const Value> tensors);
 
+/// The gradients scaled by min(1, max_norm / (global_norm + 1e-6)), as torch.nn.utils.clip_grad_norm_ does.
+Values clip_by_global_norm(std::span<const Value> gradients, double max_norm);
+
 }  // namespace frit::ops

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "frit/graph/graph.h"
+#include "frit/ops/optimizer/optimizer_ops.h"
+
+namespace frit {
+
+/// Where an optimizer emits one parameter's update.
+struct UpdateSite {
+  Graph& graph;
+  std::string name;  ///< of the parameter
+  Value parameter;
+  Value gradient;
+  Value rate;  ///< f64 scalar variable
+  Value step;  ///< i64 scalar variable: updates done so far
+
+  /// A variable of the parameter's type that starts as zeros, "optimizer.<parameter>.<suffix>".
+  Value buffer(const std::string& suffix) const;
+};
+
+/// What a training step needs of an optimizer. A program's own is another such struct.
+struct Optimizer {
+  std::string name;
+  double learning_rate;
+  std::function<void(const UpdateSite&)> update;
+};
+
+/// torch.optim.SGD.
+struct Sgd {
+  double learning_rate = 1e-2;
+  double momentum = 0;
+  double dampening = 0;
+  double weight_decay = 0;
+  bool nesterov = false;
+
+  operator Optimizer() const;  // NOLINT: meant to convert
+};
+
+/// torch.optim.Adam.
+struct Adam {
+  double learning_rate = 1e-3;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+  double weight_decay = 0;
+
+  operator Optimizer() const;  // NOLINT
+};
+
+/// torch.optim.AdamW.
+struct AdamW {
+  double learning_rate = 1e-3;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+  double weight_decay = 1e-2;
+
+  operator Optimizer() const;  // NOLINT
+};
+
+}  // namespace frit

@@ -1,0 +1,223 @@
+#pragma once
+
+#include <cmath>
+#include <limits>
+#include <optional>
+
+#include "frit/core/fields.h"
+#include "frit/core/half.h"
+
+namespace frit::ops {
+
+// The activations on single elements, T being float or double, and their attributes. `gradient(g, v)` is the gradient g of the output carried
+// to the input, where v is the output if `gradient_from_output`, else the input. `piecewise_linear` says that its derivative by v is 0.
+// Values and gradients at NaN, infinities and bounds are those of PyTorch 2.11's CUDA kernels.
+
+struct ClampAttributes {
+  std::optional<double> min, max;
+
+  void fields(FieldVisitor& v) {
+    v.field("min", min);
+    v.field("max", max);
+  }
+};
+
+struct LeakyReluAttributes {
+  double negative_slope = 0.01;
+
+  void fields(FieldVisitor& v) { v.field("negative_slope", negative_slope); }
+};
+
+struct EluAttributes {
+  double alpha = 1;
+
+  void fields(FieldVisitor& v) { v.field("alpha", alpha); }
+};
+
+struct GeluAttributes {
+  std::string approximate = "none";  ///< or "tanh"
+
+  void fields(FieldVisitor& v) { v.field("approximate", approximate); }
+};
+
+struct SoftplusAttributes {
+  double beta = 1;
+  double threshold = 20;  ///< above it, in x * beta, the function is x
+
+  void fields(FieldVisitor& v) {
+    v.field("beta", beta);
+    v.field("threshold", threshold);
+  }
+};
+
+template <class T>
+FRIT_HOST_DEVICE T logistic(T x) {
+  return 1 / (1 + std::exp(-x));
+}
+
+/// min(max(x, low), high): NaN if x or a bound is, `high` where low > high. The gradient passes where low <= x <= high, and is dropped, even if
+/// it is not finite, elsewhere and at NaN.
+template <class T>
+struct Clamp {
+  static constexpr bool gradient_from_output = false;
+  static constexpr bool piecewise_linear = true;
+  T low, high;
+
+  explicit Clamp(const ClampAttributes& a)
+      : low(static_cast<T>(a.min.value_or(-std::numeric_limits<double>::infinity()))),
+        high(static_cast<T>(a.max.value_or(std::numeric_limits<double>::infinity()))) {}
+  FRIT_HOST_DEVICE T operator()(T x) const {
+    const T raised = (x < low) | (low != low) ? low : x;
+    return (raised > high) | (high != high) ? high : raised;
+  }
+  FRIT_HOST_DEVICE T gradient(T gradient, T x) const { return (x >= low) & (x <= high) ? gradient : T(0); }
+};
+
+template <class T>
+struct Relu {
+  static constexpr bool gradient_from_output = true;
+  static constexpr bool piecewise_linear = true;
+  FRIT_HOST_DEVICE T operator()(T x) const { return x < 0 ? T(0) : x; }
+  FRIT_HOST_DEVICE T gradient(T gradient, T y) const { return y <= 0 ? T(0) : gradient; }
+};
+
+template <class T>
+struct LeakyRelu {
+  static constexpr bool gradient_from_output = false;
+  static constexpr bool piecewise_linear = true;
+  T negative_slope;
+
+  explicit LeakyRelu(const LeakyReluAttributes& a) : negative_slope(static_cast<T>(a.negative_slope)) {}
+  FRIT_HOST_DEVICE T operator()(T x) const { return x > 0 ? x : x * negative_slope; }
+  FRIT_HOST_DEVICE T gradient(T gradient, T x) const { return x > 0 ? gradient : gradient * negative_slope; }
+};
+
+template <class T>
+struct Elu {
+  static constexpr bool gradient_from_output = false;
+  static constexpr bool piecewise_linear = false;
+  T alpha;
+
+  explicit Elu(const EluAttributes& a) : alpha(static_cast<T>(a.alpha)) {}
+  FRIT_HOST_DEVICE T operator()(T x) const { return x < 0 ? alpha * std::expm1(x) : x; }
+  FRIT_HOST_DEVICE T gradient(T gradient, T x) const { return x <= 0 ? gradient * alpha * std::exp(x) : gradient; }
+};
+
+/// x times the normal distribution function; or with "tanh", x logistic(2u) = x (1 + tanh u) / 2 for u = sqrt(2/pi) (x + 0.044715 x^3).
+template <class T>
+struct Gelu {
+  static constexpr bool gradient_from_output = false;
+  static constexpr bool piecewise_linear = false;
+  bool tanh_form;
+
+  explicit Gelu(const GeluAttributes& a) : tanh_form(a.approximate == "tanh") {}
+  FRIT_HOST_DEVICE T operator()(T x) const { return tanh_form ? x / (1 + std::exp(-2 * inner(x))) : x * normal_distribution(x); }
+  FRIT_HOST_DEVICE T gradient(T gradient, T x) const {
+    if (tanh_form) {
+      const T s = logistic(2 * inner(x));
+      return gradient * (s + 2 * x * (s * (1 - s)) * (root_two_over_pi * (1 + 3 * cubic * x * x)));
+    }
+    const T density = static_cast<T>(0.39894228040143267794) * std::exp(x * x / -2);
+    return gradient * (normal_distribution(x) + x * density);
+  }
+
+ private:
+  static constexpr T root_two_over_pi = static_cast<T>(0.79788456080286535588);
+  static constexpr T cubic = static_cast<T>(0.044715);
+  FRIT_HOST_DEVICE static T inner(T x) { return root_two_over_pi * (x + cubic * x * x * x); }
+  FRIT_HOST_DEVICE static T normal_distribution(T x) { return std::erfc(x * static_cast<T>(-0.70710678118654752440)) / 2; }
+};
+
+template <class T>
+struct Sigmoid {
+  static constexpr bool gradient_from_output = true;
+  static constexpr bool piecewise_linear = false;
+  FRIT_HOST_DEVICE T operator()(T x) const { return logistic(x); }
+  FRIT_HOST_DEVICE T gradient(T gradient, T y) const { return gradient * (1 - y) * y; }
+};
+
+template <class T>
+struct Tanh {
+  static constexpr bool gradient_from_output = true;
+  static constexpr bool piecewise_linear = false;
+  FRIT_HOST_DEVICE T operator()(T x) const { return std::tanh(x); }
+  FRIT_HOST_DEVICE T gradient(T gradient, T y) const { return gradient * (1 - y * y); }
+};
+
+template <class T>
+struct Silu {
+  static constexpr bool gradient_from_output = false;
+  static constexpr bool piecewise_linear = false;
+  FRIT_HOST_DEVICE T operator()(T x) const { return x / (1 + std::exp(-x)); }
+  FRIT_HOST_DEVICE T gradient(T gradient, T x) const {
+    const T s = logistic(x);
+    return gradient * s * (1 + x * (1 - s));
+  }
+};
+
+/// x tanh(log(1 + exp x)), with e = exp(-|x|), which cannot overflow: tanh(log(1 + exp x)) = (p^2 - q^2) / (p^2 + q^2) with p = 1 + e, and q = e
+/// for positive x; p = 1 + e and q = 1 for negative x. 1 - p^2 + ... is spelled out so that nothing cancels.
+template <class T>
+struct Mish {
+  static constexpr bool gradient_from_output = false;
+  static constexpr bool piecewise_linear = false;
+  FRIT_HOST_DEVICE T operator()(T x) const { return x * Parts(x).tanh; }
+  FRIT_HOST_DEVICE T gradient(T gradient, T x) const {
+    const Parts parts(x);
+    return gradient * (parts.tanh + x * parts.slope);
+  }
+
+ private:
+  struct Parts {
+    T tanh, slope;  // of log(1 + exp x), and its derivative by x
+    FRIT_HOST_DEVICE explicit Parts(T x) {
+      const T e = std::exp(-std::abs(x));
+      const T numerator = x < 0 ? e * (e + 2) : 1 + 2 * e;
+      const T denominator = numerator + (x < 0 ? T(2) : 2 * e * e);
+      tanh = numerator / denominator;
+      slope = 4 * (x < 0 ? e : e * e) * (1 + e) / (denominator * denominator);
+    }
+  };
+};
+
+template <class T>
+struct Softplus {
+  static constexpr bool gradient_from_output = false;
+  static constexpr bool piecewise_linear = false;
+  T beta, threshold;
+
+  explicit Softplus(const SoftplusAttributes& a) : beta(static_cast<T>(a.beta)), threshold(static_cast<T>(a.threshold)) {}
+  FRIT_HOST_DEVICE T operator()(T x) const {
+    const T scaled = x * beta;
+    if (scaled > threshold) return x;
+    return ((scaled > 0 ? scaled : T(0)) + std::log1p(std::exp(-std::abs(scaled)))) / beta;
+  }
+  FRIT_HOST_DEVICE T gradient(T gradient, T x) const { return x * beta > threshold ? gradient : gradient * logistic(x * beta); }
+};
+
+/// min(max(x + 3, 0), 6) / 6.
+template <class T>
+struct HardSigmoid {
+  static constexpr bool gradient_from_output = false;
+  static constexpr bool piecewise_linear = true;
+  FRIT_HOST_DEVICE T operator()(T x) const { return raised(x) / 6; }
+  FRIT_HOST_DEVICE T gradient(T gradient, T x) const { return (x > -3) & (x < 3) ? gradient / 6 : T(0); }
+
+  FRIT_HOST_DEVICE static T raised(T x) {
+    const T positive = x + 3 < 0 ? T(0) : x + 3;
+    return positive > 6 ? T(6) : positive;
+  }
+};
+
+template <class T>
+struct HardSwish {
+  static constexpr bool gradient_from_output = false;
+  static constexpr bool piecewise_linear = false;
+  FRIT_HOST_DEVICE T operator()(T x) const { return x * HardSigmoid<T>::raised(x) / 6; }
+  FRIT_HOST_DEVICE T gradient(T gradient, T x) const {
+    const T inside = gradient * (x / 3 + static_cast<T>(0.5));
+    return x <= -3 ? T(0) : x < 3 ? inside : gradient;
+  }
+};
+
+}  // namespace frit::ops

@@ -1,0 +1,83 @@
+#pragma once
+
+#include <cmath>
+#include <type_traits>
+
+#include "frit/core/half.h"
+
+namespace frit::ops {
+
+// The arithmetic operators on single elements. Integers wrap around: signed overflow would be undefined.
+
+template <class T>
+struct Add {
+  FRIT_HOST_DEVICE T operator()(T a, T b) const {
+    if constexpr (std::is_integral_v<T>) {
+      using Unsigned = std::make_unsigned_t<T>;
+      return static_cast<T>(static_cast<Unsigned>(a) + static_cast<Unsigned>(b));
+    } else {
+      return a + b;
+    }
+  }
+};
+
+template <class T>
+struct Subtract {
+  FRIT_HOST_DEVICE T operator()(T a, T b) const {
+    if constexpr (std::is_integral_v<T>) {
+      using Unsigned = std::make_unsigned_t<T>;
+      return static_cast<T>(static_cast<Unsigned>(a) - static_cast<Unsigned>(b));
+    } else {
+      return a - b;
+    }
+  }
+};
+
+template <class T>
+struct Multiply {
+  FRIT_HOST_DEVICE T operator()(T a, T b) const {
+    if constexpr (std::is_integral_v<T>) {
+      using Unsigned = std::make_unsigned_t<T>;
+      return static_cast<T>(static_cast<Unsigned>(a) * static_cast<Unsigned>(b));
+    } else {
+      return a * b;
+    }
+  }
+};
+
+template <class T>
+struct Divide {
+  FRIT_HOST_DEVICE T operator()(T a, T b) const { return a / b; }
+};
+
+template <class T>
+struct Negate {
+  FRIT_HOST_DEVICE T operator()(T a) const {
+    if constexpr (std::is_integral_v<T>) {
+      return Subtract<T>{}(0, a);
+    } else {
+      return -a;
+    }
+  }
+};
+
+template <class T>
+struct Power {
+  FRIT_HOST_DEVICE T operator()(T base, T exponent) const { return std::pow(base, exponent); }
+};
+
+/// The smaller of two; NaN if either is NaN. `gradient` is the share of `a`: half at a tie, all of it at NaN.
+template <class T>
+struct Minimum {
+  FRIT_HOST_DEVICE T operator()(T a, T b) const { return (a < b) | (a != a) ? a : b; }
+  FRIT_HOST_DEVICE T gradient(T gradient, T a, T b) const { return a == b ? gradient / 2 : a > b ? T(0) : gradient; }
+};
+
+/// The larger of two, likewise.
+template <class T>
+struct Maximum {
+  FRIT_HOST_DEVICE T operator()(T a, T b) const { return (a > b) | (a != a) ? a : b; }
+  FRIT_HOST_DEVICE T gradient(T gradient, T a, T b) const { return a == b ? gradient / 2 : a < b ? T(0) : gradient; }
+};
+
+}  // namespace frit::ops

@@ -1,0 +1,45 @@
+#pragma once
+
+#include "frit/ops/attributes.h"
+
+namespace frit::ops {
+
+struct InstanceNormAttributes {
+  double eps = 1e-5;
+
+  void fields(FieldVisitor& v) { v.field("eps", eps); }
+};
+
+struct GroupNormAttributes {
+  std::int64_t num_groups = 1;
+  double eps = 1e-5;
+
+  void fields(FieldVisitor& v) {
+    v.field("num_groups", num_groups);
+    v.field("eps", eps);
+  }
+};
+
+struct LayerNormAttributes {
+  std::int64_t normalized_rank = 1;  ///< the number of last axes that are normalised together
+  double eps = 1e-5;
+
+  void fields(FieldVisitor& v) {
+    v.field("normalized_rank", normalized_rank);
+    v.field("eps", eps);
+  }
+};
+
+struct BatchNormAttributes {
+  double eps = 1e-5;
+  double momentum = 0.1;
+  bool training = true;  ///< false: the running statistics are used, and not updated
+
+  void fields(FieldVisitor& v) {
+    v.field("eps", eps);
+    v.field("momentum", momentum);
+    v.field("training", training);
+  }
+};
+
+}  // namespace frit::ops
