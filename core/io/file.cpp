@@ -12,6 +12,7 @@
 #include <cstring>
 #include <filesystem>
 #include <system_error>
+#include <utility>
 
 #include "frit/core/text.h"
 
@@ -151,7 +152,7 @@ AtomicFile::AtomicFile(const std::string& path, std::uint64_t total) : path_(pat
   descriptor_ = retry([&] { return ::open(open_path_.c_str(), flags, 0666); });
   if (descriptor_ < 0) file_error(open_path_, reason(errno));
   if (open_path_ == path_) ::fcntl(descriptor_, F_SETFL, O_WRONLY);
-  else if (exists) ::fchmod(descriptor_, status.st_mode & 07777);
+  else if (exists) ::fchmod(descriptor_, status.st_mode & 0777);
 }
 
 AtomicFile::~AtomicFile() {
@@ -168,7 +169,7 @@ void AtomicFile::write(std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
     const std::size_t wanted = std::min(bytes.size(), largest_transfer);
     const ssize_t count = retry([&] { return ::write(descriptor_, bytes.data(), wanted); });
-    if (count < 0) failed(errno);
+    if (count <= 0) failed(count < 0 ? errno : ENOSPC);
     bytes = bytes.subspan(static_cast<std::size_t>(count));
     written_ += static_cast<std::uint64_t>(count);
   }
@@ -221,8 +222,9 @@ bool same_file(const std::string& a, const std::string& b) {
 void remove_stale_temporaries(const std::string& path) {
   const std::string prefix = path.substr(path.rfind('/') + 1) + std::string(temporary_suffix);
   std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(directory_of(path), error)) {
-    const std::string name = entry.path().filename().string();
+  std::filesystem::directory_iterator entry(directory_of(path), error);
+  for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
     if (!name.starts_with(prefix)) continue;
     pid_t pid = 0;
     const char* const end = name.data() + name.size();
@@ -230,7 +232,7 @@ void remove_stale_temporaries(const std::string& path) {
     if (parsed.ec != std::errc() || parsed.ptr != end || pid <= 0) continue;
     const bool alive = ::kill(pid, 0) == 0 || errno == EPERM;
     // Our own number is that of an earlier process too: containers start from the same number every time.
-    if (!alive || pid == ::getpid()) std::filesystem::remove(entry.path(), error);
+    if (!alive || pid == ::getpid()) ::unlink(entry->path().c_str());
   }
 }
 

@@ -49,11 +49,10 @@ inline float vector_log(float x) {
   p = p * r - 2.4999993993e-1f;
   p = p * r + 3.3333331174e-1f;
   const float square = r * r;
-  float y = p * r * square + e * -2.12194440e-4f - 0.5f * square;
-  y = r + y + e * 0.693359375f;
-  y = x < infinity ? y : x;  // NaN too
-  y = x == 0.0f ? -infinity : y;
-  return x < 0.0f ? std::numeric_limits<float>::quiet_NaN() : y;
+  const float y = p * r * square + e * -2.12194440e-4f - 0.5f * square;
+  // y is finite for every x; adding what is special keeps the compiler from branching around it.
+  const float special = (x < infinity ? 0.0f : x) + (x == 0.0f ? -infinity : 0.0f) + (x < 0.0f ? std::numeric_limits<float>::quiet_NaN() : 0.0f);
+  return r + y + e * 0.693359375f + special;
 }
 
 inline double vector_exp(double x) { return std::exp(x); }

@@ -155,8 +155,8 @@ struct Silu {
   }
 };
 
-/// x tanh(log(1 + exp x)), with e = exp(-|x|), which cannot overflow: tanh(log(1 + exp x)) = (p^2 - q^2) / (p^2 + q^2) with p = 1 + e, and q = e
-/// for positive x; p = 1 + e and q = 1 for negative x. 1 - p^2 + ... is spelled out so that nothing cancels.
+/// x tanh(log(1 + exp x)). With e = exp(-|x|), which cannot overflow, the tanh is (2e + 1) / (2e^2 + 2e + 1) for x >= 0 and
+/// (e^2 + 2e) / (e^2 + 2e + 2) for x < 0.
 template <class T>
 struct Mish {
   static constexpr bool gradient_from_output = false;

@@ -6,70 +6,108 @@
 
 namespace frit::ops {
 
-/// Which step of a slice's walk moves on to the next element of weight and bias.
+/// Which step of the walk over a slice moves on to the next element of weight and bias.
 enum class WeightAxis { slice, run, element };
 
-/// How a norm sees a row-major input: slices that are normalised together, each made of runs of neighbouring elements.
+/// How a norm sees its row-major input: slices that are normalised together, each made of runs of neighbouring elements.
 struct NormGeometry {
-  std::int64_t slices, runs, run_length;  ///< runs of a slice
-  std::int64_t slice_stride, run_stride;  ///< in elements
-  std::int64_t channels;                  ///< elements of weight and bias
-  WeightAxis weight_axis;
+  std::int64_t slices = 0;
+  std::int64_t runs = 0, run_length = 0;            ///< of a slice
+  std::int64_t slice_stride = 0, run_stride = 0;    ///< in elements
+  std::int64_t channels = 0;                        ///< elements of weight and bias
+  WeightAxis weight_axis = WeightAxis::run;
 
   std::int64_t slice_elements() const { return runs * run_length; }
-  /// Of the run's first element.
+  /// The first channel of a run.
   std::int64_t channel(std::int64_t slice, std::int64_t run) const {
-    return weight_axis == WeightAxis::slice ? slice : (slice * runs + run) * (weight_axis == WeightAxis::run ? 1 : run_length) % channels;
+    if (channels == 0 || weight_axis == WeightAxis::slice) return slice;
+    return (slice * runs + run) * (weight_axis == WeightAxis::run ? 1 : run_length) % channels;
   }
 };
 
-/// Input (batch, channels, inner), slices of channels / groups channels of one sample: group norm; instance norm with a group a channel; layer
-/// norm with one group and inner 1.
+/// Input (batch, channels, inner), a slice being channels / groups channels of one sample: group norm. Instance norm has a group a
+/// channel, layer norm one group and inner 1.
 NormGeometry grouped_geometry(std::int64_t batch, std::int64_t channels, std::int64_t groups, std::int64_t inner);
-/// The same input, slices of one channel over the batch.
+/// The same input, a slice being one channel over the whole batch.
 NormGeometry batch_geometry(std::int64_t batch, std::int64_t channels, std::int64_t inner);
 
 /// The product of the axes from `begin` on.
 std::int64_t elements_from(const Shape& shape, int begin);
 
-/// Inputs `first` on are parameters named as in the entry: each must have this shape and the dtype of `input`.
-void require_parameters(const InferContext& call, std::size_t input, std::size_t first, const Shape& shape);
 void require_eps(const InferContext& call, double eps);
+/// Input i has this shape and dtype; the message shows the shape of `data`, the input that is normalised.
+void require_parameter(const InferContext& call, std::size_t data, std::size_t i, const Shape& shape, DType dtype);
+/// The last inputs, from `first` on, come all or not at all, with this shape and the dtype of `data`.
+void require_parameters(const InferContext& call, std::size_t data, std::size_t first, const Shape& shape);
 
-/// (output, mean, rstd) of the type of input 0 and two f64 vectors with an element a slice.
+/// (output, mean, rstd): the type of input 0 and two f64 vectors with an element a slice.
 std::vector<TensorType> norm_types(const InferContext& call, const NormGeometry& geometry);
-/// (input_gradient, weight_gradient, bias_gradient) from (gradient, input, mean, rstd, [weight]).
+/// (input_gradient, weight_gradient, bias_gradient) of the inputs (gradient, input, mean, rstd, [weight]).
 std::vector<TensorType> norm_backward_types(const InferContext& call, const NormGeometry& geometry, const Shape& weight_shape);
-
-/// What a slice is normalised with, given its number.
-using StatisticsSource = std::function<SliceStatistics(std::int64_t slice)>;
-
-/// Of one slice of a CPU tensor.
-Moments slice_moments(const NormGeometry& geometry, const Tensor& input, std::int64_t slice);
-/// Writes the outputs (output, mean, rstd) that are there; weight and bias are inputs 1 and 2 if there are any.
-void run_norm(const KernelContext& call, const NormGeometry& geometry, const StatisticsSource& statistics);
-/// The kernel of norm_backward_types. With `fixed_statistics` mean and rstd do not depend on the input.
-void run_norm_backward(const KernelContext& call, const NormGeometry& geometry, bool fixed_statistics = false);
 std::size_t norm_backward_scratch(const NormGeometry& geometry);
 
-/// Adds the operator `name` and its `name`_backward, for a norm over groups. A is the attribute struct; `check` refuses bad calls, `geometry` and
-/// `weight_shape` are functions of the input's shape and the attributes.
+Moments slice_moments(const NormGeometry& geometry, const Tensor& input, std::int64_t slice);
+/// Writes those outputs of norm_types that are read. Calls statistics(slice), which may run on any thread, once a slice. Inputs 1 and 2, if
+/// there, are weight and bias.
+void run_norm(const KernelContext& call, const NormGeometry& geometry, const std::function<SliceStatistics(std::int64_t slice)>& statistics);
+/// Writes those outputs of norm_backward_types that are read. `fixed_statistics`: mean and rstd do not depend on the input.
+void run_norm_backward(const KernelContext& call, const NormGeometry& geometry, bool fixed_statistics = false);
+
+/// Emits `name`_backward for (input, weight, bias); further inputs of the call have no gradient.
+Values norm_gradient(std::string_view name, const GradientContext& c);
+/// Samples of the backward operator for those of the forward one.
+std::vector<Sample> norm_backward_samples(const Operator& forward);
+
+/// A norm over groups of channels. A is the attribute struct; the functions see the normalised input's shape.
 template <class A>
 struct GroupedNorm {
-  std::string name, summary;
-  void (*check)(const InferContext& call, const A& attributes);
+  void (*check)(const InferContext& call, const Shape& input, const A& attributes);
   NormGeometry (*geometry)(const Shape& input, const A& attributes);
   Shape (*weight_shape)(const Shape& input, const A& attributes);
-  std::vector<Sample> (*samples)();
 
-  void add_to(Registry& registry) const {
-    registry.add<A>(forward());
-    registry.add<A>(backward());
+  /// Fills in the rules and the kernel of `entry`, which has name, summary and samples, and adds it and `name`_backward.
+  void add_to(Registry& registry, Operator entry) const {
+    const GroupedNorm norm = *this;
+    entry.inputs = {"input", {"weight", true}, {"bias", true}};
+    entry.outputs = {"output", "mean", "rstd"};
+    entry.infer = [norm](const InferContext& call) {
+      const A& attributes = call.as<A>();
+      norm.check(call, call.shape(0), attributes);
+      require_eps(call, attributes.eps);
+      require_parameters(call, 0, 1, norm.weight_shape(call.shape(0), attributes));
+      return norm_types(call, norm.geometry(call.shape(0), attributes));
+    };
+    entry.gradient = [name = entry.name](const GradientContext& c) { return norm_gradient(name, c); };
+    entry.cpu.run = [norm](const KernelContext& call) {
+      const NormGeometry geometry = norm.geometry(call.inputs[0].shape(), call.as<A>());
+      run_norm(call, geometry, [&](std::int64_t slice) {
+        return statistics_of(slice_moments(geometry, call.inputs[0], slice), call.as<A>().eps);
+      });
+    };
+    entry.in_place = {{0, 0}};
+    add_backward(registry, registry.add<A>(std::move(entry)));
   }
 
  private:
-  Operator forward() const;
-  Operator backward() const;
+  void add_backward(Registry& registry, const Operator& forward) const {
+    const GroupedNorm norm = *this;
+    registry.add<A>({
+        .name = forward.name + "_backward",
+        .summary = "the gradients of " + forward.name,
+        .inputs = {"gradient", "input", "mean", "rstd", {"weight", true}},
+        .outputs = {"input_gradient", "weight_gradient", "bias_gradient"},
+        .infer =
+            [norm](const InferContext& call) {
+              norm.check(call, call.shape(1), call.as<A>());
+              return norm_backward_types(call, norm.geometry(call.shape(1), call.as<A>()), norm.weight_shape(call.shape(1), call.as<A>()));
+            },
+        .no_gradient = "not differentiable twice",
+        .cpu = {.run = [norm](const KernelContext& call) { run_norm_backward(call, norm.geometry(call.inputs[1].shape(), call.as<A>())); }},
+        .scratch = [norm](const InferContext& call) { return norm_backward_scratch(norm.geometry(call.shape(1), call.as<A>())); },
+        .in_place = {{0, 0}},
+        .samples = [&forward] { return norm_backward_samples(forward); },
+    });
+  }
 };
 
 }  // namespace frit::ops

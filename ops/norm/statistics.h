@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstddef>
@@ -52,6 +53,20 @@ class LaneSums {
   using Lanes = std::array<std::array<double, lane_count>, count>;
   Lanes lanes_{};
 };
+
+/// y[i] = value(i) for i in [0, n), rounded to T. y may be what `value` reads at i: a block is computed before it is written, so the loop
+/// vectorises in place too.
+template <class T, class Value>
+void map_run(T* y, std::int64_t n, const Value& value) {
+  constexpr std::int64_t block = 64;
+  std::array<T, block> values;
+  std::int64_t i = 0;
+  for (; n - i >= block; i += block) {
+    for (std::int64_t j = 0; j < block; ++j) values[static_cast<std::size_t>(j)] = static_cast<T>(value(i + j));
+    std::copy(values.begin(), values.end(), y + i);
+  }
+  for (; i < n; ++i) y[i] = static_cast<T>(value(i));
+}
 
 /// Mean and biased variance of `count` elements.
 struct Moments {

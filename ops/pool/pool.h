@@ -8,9 +8,9 @@ namespace frit {
 /// Dims fields as in ConvolutionOptions.
 struct PoolOptions {
   Dims kernel_size;
-  Dims stride;    ///< default: kernel_size
-  Dims padding;   ///< at most half the kernel; default 0
-  Dims dilation;  ///< max_pool only; default 1
+  Dims stride = {};    ///< default: kernel_size
+  Dims padding = {};   ///< at most half the kernel; default 0
+  Dims dilation = {};  ///< max_pool only; default 1
   bool ceil_mode = false;
   bool count_include_pad = true;  ///< avg_pool only
 

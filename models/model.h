@@ -1,0 +1,36 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "frit/models/scope.h"
+
+namespace frit {
+
+/// A registered model with its configuration chosen: what a checkpoint names and the command line builds.
+struct Model {
+  enum class Task {
+    regression,     ///< mean squared error against a tensor of the output's shape
+    classification  ///< cross entropy of logits (N, classes) against class indices (N)
+  };
+
+  std::string name;
+  std::string config;  ///< JSON object with every field
+  Task task = Task::regression;
+  std::int64_t in_channels = 0;
+  int image_rank = 0;
+  Dims image_size = {};          ///< empty: any
+  Shape small_input = {};        ///< an input small enough for a gradient check
+  std::function<Value(const Scope& scope, Value input)> build = {};
+
+  /// Throws ErrorKind::format unless a tensor of this shape can be the input: "expected [N, 3, D, H, W], got ...".
+  void check_input(const Shape& shape) const;
+};
+
+/// Throws ErrorKind::argument for an unknown name (with the nearest known one), ErrorKind::format for a configuration that does not fit.
+Model make_model(std::string_view name, std::string_view config_json = "{}");
+std::vector<std::string> model_names();
+
+}  // namespace frit

@@ -1,0 +1,44 @@
+#include "frit/models/scope.h"
+
+#include <cmath>
+
+#include "frit/core/random.h"
+
+namespace frit {
+
+std::string Scope::path(std::string_view child) const {
+  require(!child.empty(), "a scope or parameter below \"", name_, "\" needs a name");
+  return name_.empty() ? std::string(child) : name_ + "." + std::string(child);
+}
+
+Value Scope::parameter(std::string_view name, const Shape& shape, Initializer initialize) const {
+  return graph_->variable(path(name), {dtype_, shape}, std::move(initialize), /*trainable=*/true);
+}
+
+Value Scope::buffer(std::string_view name, const Shape& shape, Initializer initialize) const {
+  return graph_->variable(path(name), {dtype_, shape}, std::move(initialize));
+}
+
+Value Scope::counter(std::string_view name) const { return graph_->variable(path(name), {DType::i64, {}}, init::zeros()); }
+
+namespace init {
+
+Initializer constant(double value) {
+  return [value](const Tensor& tensor, std::uint64_t) { tensor.fill(value); };
+}
+
+Initializer uniform(double low, double high) {
+  return [=](const Tensor& tensor, std::uint64_t seed) { fill_uniform(tensor, low, high, seed, 0); };
+}
+
+Initializer normal(double mean, double deviation) {
+  return [=](const Tensor& tensor, std::uint64_t seed) { fill_normal(tensor, mean, deviation, seed, 0); };
+}
+
+Initializer fan_in_uniform(std::int64_t fan_in) {
+  const double bound = fan_in > 0 ? 1 / std::sqrt(static_cast<double>(fan_in)) : 0;
+  return uniform(-bound, bound);
+}
+
+}  // namespace init
+}  // namespace frit

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstdint>
+
+namespace frit::ops {
+
+/// A read-only matrix of any strides, in elements.
+template <class T>
+struct MatrixView {
+  const T* data;
+  std::int64_t rows, columns;
+  std::int64_t row_stride, column_stride;
+};
+
+/// The row stride of a packed matrix: whole 64-byte lines, an odd number of them, so that rows fall on different cache sets.
+template <class T>
+constexpr std::int64_t packed_stride(std::int64_t columns) {
+  constexpr auto line = static_cast<std::int64_t>(64 / sizeof(T));
+  return ((columns + line - 1) / line | 1) * line;
+}
+
+/// Copies `matrix` to rows of packed_stride(columns) elements, with zeros up to a whole vector. `packed` is 64-byte aligned.
+template <class T>
+void pack(T* packed, const MatrixView<T>& matrix);
+
+/// c (rows, columns) = a (rows, depth) b (depth, columns), for blocks that fit the cache, on the calling thread. `a` may have any strides;
+/// `b` is packed; the columns of `c` are contiguous.
+template <class T>
+struct BlockProduct {
+  std::int64_t rows, columns, depth;
+  const T* a;
+  std::int64_t a_row_stride, a_depth_stride;
+  const T* b;
+  T* c;
+  std::int64_t c_stride;
+  bool accumulate = false;       ///< adds to what is in c
+  const T* row_bias = nullptr;   ///< or null: one number a row, added unless accumulating
+};
+
+/// Sums at most 128 products in one accumulator before they are added to c.
+template <class T>
+void multiply(const BlockProduct<T>& product);
+
+extern template void pack(float*, const MatrixView<float>&);
+extern template void pack(double*, const MatrixView<double>&);
+extern template void multiply(const BlockProduct<float>&);
+extern template void multiply(const BlockProduct<double>&);
+
+}  // namespace frit::ops

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#if defined(__FMA__)
+#include <immintrin.h>
+#endif
+
+namespace frit::ops::simd {
+
+/// The widest vectors of the processor that is compiled for, and how many of them its register file holds.
+#if defined(__AVX512F__)
+inline constexpr int vector_bytes = 64, registers = 32;
+#elif defined(__AVX__)
+inline constexpr int vector_bytes = 32, registers = 16;
+#elif defined(__aarch64__)
+inline constexpr int vector_bytes = 16, registers = 32;
+#else
+inline constexpr int vector_bytes = 16, registers = 16;
+#endif
+
+template <class T>
+struct VectorOf {
+  typedef T type __attribute__((vector_size(vector_bytes)));
+};
+template <class T>
+using Vector = typename VectorOf<T>::type;
+
+template <class T>
+inline constexpr int lanes = vector_bytes / static_cast<int>(sizeof(T));
+
+template <class T>
+inline Vector<T> load(const T* from) {
+  Vector<T> result;
+  std::memcpy(&result, from, sizeof result);
+  return result;
+}
+
+template <class T>
+inline void store(T* to, Vector<T> value) {
+  std::memcpy(to, &value, sizeof value);
+}
+
+template <class T>
+inline Vector<T> broadcast(T value) {
+  return value - Vector<T>{};  // unlike +, this keeps -0
+}
+
+/// a * b + c, rounded once where the processor can.
+template <class V>
+inline V multiply_add(V a, V b, V c) {
+#if defined(__AVX512F__)
+  if constexpr (sizeof(a[0]) == sizeof(float)) return _mm512_fmadd_ps(a, b, c);
+  else return _mm512_fmadd_pd(a, b, c);
+#elif defined(__FMA__)
+  if constexpr (sizeof(a[0]) == sizeof(float)) return _mm256_fmadd_ps(a, b, c);
+  else return _mm256_fmadd_pd(a, b, c);
+#else
+  return a * b + c;
+#endif
+}
+
+}  // namespace frit::ops::simd

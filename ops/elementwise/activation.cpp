@@ -1,0 +1,77 @@
+#include "frit/ops/elementwise/activation.h"
+
+#include "frit/ops/elementwise/activation_functors.h"
+#include "frit/ops/elementwise/pointwise.h"
+
+namespace frit {
+
+Value clamp(Value x, std::optional<double> min, std::optional<double> max) {
+  return ops::emit_one("clamp", {x}, ops::ClampAttributes{min, max});
+}
+Value relu(Value x) { return ops::emit_one("relu", {x}); }
+Value leaky_relu(Value x, double negative_slope) { return ops::emit_one("leaky_relu", {x}, ops::LeakyReluAttributes{negative_slope}); }
+Value elu(Value x, double alpha) { return ops::emit_one("elu", {x}, ops::EluAttributes{alpha}); }
+Value gelu(Value x, GeluForm form) { return ops::emit_one("gelu", {x}, ops::GeluAttributes{form == GeluForm::tanh ? "tanh" : "none"}); }
+Value sigmoid(Value x) { return ops::emit_one("sigmoid", {x}); }
+Value tanh(Value x) { return ops::emit_one("tanh", {x}); }
+Value silu(Value x) { return ops::emit_one("silu", {x}); }
+Value mish(Value x) { return ops::emit_one("mish", {x}); }
+Value softplus(Value x, double beta, double threshold) { return ops::emit_one("softplus", {x}, ops::SoftplusAttributes{beta, threshold}); }
+Value hard_sigmoid(Value x) { return ops::emit_one("hard_sigmoid", {x}); }
+Value hard_swish(Value x) { return ops::emit_one("hard_swish", {x}); }
+
+namespace ops {
+namespace {
+
+std::vector<TensorType> infer_clamp(const InferContext& call) {
+  const auto& bounds = call.as<ClampAttributes>();
+  call.require(bounds.min || bounds.max, "at least one of min and max is needed");
+  return infer_same(call);
+}
+
+std::vector<TensorType> infer_gelu(const InferContext& call) {
+  const std::string& form = call.as<GeluAttributes>().approximate;
+  call.require(form == "none" || form == "tanh", "approximate is \"none\" or \"tanh\", got \"", form, "\"");
+  return infer_same(call);
+}
+
+/// Samples for functions with kinks: the values are far from each other, and none lies at a kink.
+std::function<std::vector<Sample>()> kinked(std::vector<Attributes> attributes = {NoAttributes{}}) {
+  return [attributes = std::move(attributes)] { return pointwise_samples(Fill::distinct, attributes); };
+}
+
+std::function<std::vector<Sample>()> smooth(std::vector<Attributes> attributes = {NoAttributes{}}) {
+  return [attributes = std::move(attributes)] { return pointwise_samples(Fill::normal, attributes); };
+}
+
+}  // namespace
+}  // namespace ops
+}  // namespace frit
+
+FRIT_OPERATORS(activation) {
+  add_with_backward<Clamp, ClampAttributes>(
+      registry, {.name = "clamp",
+                 .summary = "min(max(x, min), max)",
+                 .infer = infer_clamp,
+                 .samples = kinked({ClampAttributes{-0.5, 0.7}, ClampAttributes{0.25, {}}, ClampAttributes{{}, 0.25}, ClampAttributes{1, -1}})});
+  add_with_backward<Relu>(registry, {.name = "relu", .summary = "max(x, 0)", .samples = kinked()});
+  add_with_backward<LeakyRelu, LeakyReluAttributes>(registry, {.name = "leaky_relu",
+                                                               .summary = "x > 0 ? x : negative_slope * x",
+                                                               .samples = kinked({LeakyReluAttributes{}, LeakyReluAttributes{-0.3}})});
+  add_with_backward<Elu, EluAttributes>(
+      registry, {.name = "elu", .summary = "x > 0 ? x : alpha * (exp(x) - 1)", .samples = kinked({EluAttributes{}, EluAttributes{2.5}})});
+  add_with_backward<Gelu, GeluAttributes>(registry, {.name = "gelu",
+                                                     .summary = "x times the normal distribution function, or its tanh approximation",
+                                                     .infer = infer_gelu,
+                                                     .samples = smooth({GeluAttributes{}, GeluAttributes{"tanh"}})});
+  add_with_backward<Sigmoid>(registry, {.name = "sigmoid", .summary = "1 / (1 + exp(-x))", .samples = smooth()});
+  add_with_backward<Tanh>(registry, {.name = "tanh", .summary = "the hyperbolic tangent of x", .samples = smooth()});
+  add_with_backward<Silu>(registry, {.name = "silu", .summary = "x / (1 + exp(-x))", .samples = smooth()});
+  add_with_backward<Mish>(registry, {.name = "mish", .summary = "x * tanh(log(1 + exp(x)))", .samples = smooth()});
+  add_with_backward<Softplus, SoftplusAttributes>(
+      registry, {.name = "softplus",
+                 .summary = "log(1 + exp(beta * x)) / beta, or x where beta * x > threshold",
+                 .samples = kinked({SoftplusAttributes{}, SoftplusAttributes{2, 1}, SoftplusAttributes{0.5, 20}})});
+  add_with_backward<HardSigmoid>(registry, {.name = "hard_sigmoid", .summary = "min(max(x + 3, 0), 6) / 6", .samples = kinked()});
+  add_with_backward<HardSwish>(registry, {.name = "hard_swish", .summary = "x * min(max(x + 3, 0), 6) / 6", .samples = kinked()});
+}

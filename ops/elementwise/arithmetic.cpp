@@ -1,0 +1,184 @@
+#include "frit/ops/elementwise/arithmetic.h"
+
+#include "frit/ops/cpu/elementwise.h"
+#include "frit/ops/elementwise/arithmetic_functors.h"
+#include "frit/ops/elementwise/compare.h"
+#include "frit/ops/elementwise/unary.h"
+#include "frit/ops/registry.h"
+
+namespace frit {
+namespace {
+
+/// A plain number as an operand beside `like`.
+Value operand(Value like, double value) {
+  const Tensor tensor = Tensor::full({}, value, like.dtype());
+  require(is_floating(like.dtype()) || tensor.item() == value, "the number ", value, " cannot be an operand of an ", like.dtype(), " value");
+  return like.emitter().constant(tensor);
+}
+
+}  // namespace
+
+Value operator+(Value a, Value b) { return ops::emit_one("add", {a, b}); }
+Value operator-(Value a, Value b) { return ops::emit_one("subtract", {a, b}); }
+Value operator*(Value a, Value b) { return ops::emit_one("multiply", {a, b}); }
+Value operator/(Value a, Value b) { return ops::emit_one("divide", {a, b}); }
+Value operator+(Value a, double b) { return a + operand(a, b); }
+Value operator-(Value a, double b) { return a - operand(a, b); }
+Value operator*(Value a, double b) { return a * operand(a, b); }
+Value operator/(Value a, double b) { return a / operand(a, b); }
+Value operator+(double a, Value b) { return operand(b, a) + b; }
+Value operator-(double a, Value b) { return operand(b, a) - b; }
+Value operator*(double a, Value b) { return operand(b, a) * b; }
+Value operator/(double a, Value b) { return operand(b, a) / b; }
+Value operator-(Value a) { return ops::emit_one("negate", {a}); }
+
+Value power(Value base, Value exponent) { return ops::emit_one("power", {base, exponent}); }
+Value power(Value base, double exponent) { return power(base, operand(base, exponent)); }
+Value minimum(Value a, Value b) { return ops::emit_one("minimum", {a, b}); }
+Value maximum(Value a, Value b) { return ops::emit_one("maximum", {a, b}); }
+
+namespace ops {
+namespace {
+
+Values add_gradient(const GradientContext& c) { return {c.gradients[0], c.gradients[0]}; }
+
+Values subtract_gradient(const GradientContext& c) { return {c.gradients[0], c.wanted[1] ? -c.gradients[0] : Value{}}; }
+
+Values multiply_gradient(const GradientContext& c) {
+  const Value g = c.gradients[0];
+  return {c.wanted[0] ? g * c.inputs[1] : Value{}, c.wanted[1] ? g * c.inputs[0] : Value{}};
+}
+
+Values divide_gradient(const GradientContext& c) {
+  const Value numerator = c.gradients[0] / c.inputs[1];
+  return {numerator, c.wanted[1] ? -(numerator * c.outputs[0]) : Value{}};
+}
+
+Values negate_gradient(const GradientContext& c) { return {-c.gradients[0]}; }
+
+/// PyTorch's conventions: the gradient of x^0 is 0 for every x, and that of 0^y is 0 by y >= 0.
+Values power_gradient(const GradientContext& c) {
+  const Value g = c.gradients[0], base = c.inputs[0], exponent = c.inputs[1];
+  const Value zero = scalar(exponent, 0);
+  Values result(2);
+  if (c.wanted[0]) {
+    const Value lowered = where(equal(exponent, zero), zero, exponent - 1);
+    result[0] = g * (exponent * power(base, lowered));
+  }
+  if (c.wanted[1]) {
+    const Value flat = equal(base, zero) * greater_equal(exponent, zero);
+    result[1] = g * where(flat, zero, c.outputs[0] * log(base));
+  }
+  return result;
+}
+
+/// The gradient rule of minimum and maximum: an operator gives the share of its second argument.
+GradientRule shared_gradient(const char* backward) {
+  return [backward](const GradientContext& c) -> Values {
+    const Value g = c.gradients[0], a = c.inputs[0], b = c.inputs[1];
+    return {c.wanted[0] ? emit_one(backward, {g, a, b}) : Value{}, c.wanted[1] ? emit_one(backward, {g, b, a}) : Value{}};
+  };
+}
+
+template <template <class> class Function>
+void run_arithmetic(const KernelContext& call) {
+  dispatch_arithmetic(call.outputs[0].dtype(), [&]<class T>() { map_elements<T, T, T>(call.outputs[0], call.inputs, Function<T>{}); });
+}
+
+template <template <class> class Function>
+void run_floating(const KernelContext& call) {
+  dispatch_floating(call.outputs[0].dtype(), [&]<class T>() { map_elements<T, T, T>(call.outputs[0], call.inputs, Function<T>{}); });
+}
+
+void run_negate(const KernelContext& call) {
+  dispatch_arithmetic(call.outputs[0].dtype(), [&]<class T>() { map_elements<T, T>(call.outputs[0], call.inputs, Negate<T>{}); });
+}
+
+template <template <class> class Function>
+void run_share(const KernelContext& call) {
+  dispatch_floating(call.outputs[0].dtype(), [&]<class T>() {
+    map_elements<T, T, T, T>(call.outputs[0], call.inputs, [](T g, T a, T b) { return Function<T>{}.gradient(g, a, b); });
+  });
+}
+
+std::vector<Sample> binary_samples(Fill first, Fill second) {
+  std::vector<Sample> samples;
+  const auto add = [&](Shape a, Shape b) { samples.push_back({.inputs = {{std::move(a), first}, {std::move(b), second}}}); };
+  add({2, 3, 5}, {2, 3, 5});
+  add({2, 3, 5}, {3, 1});
+  add({7, 1}, {2, 1, 5});
+  add({}, {7});
+  add({3, 5}, {});
+  add({1}, {1});
+  add({0, 4}, {4});
+  return samples;
+}
+
+Operator binary(const char* name, const char* summary, GradientRule gradient, KernelFunction run, Fill first, Fill second) {
+  return {.name = name,
+          .summary = summary,
+          .inputs = {"a", "b"},
+          .infer = infer_broadcast,
+          .gradient = std::move(gradient),
+          .cpu = {.run = std::move(run), .strided = true},
+          .in_place = {{0, 0}, {0, 1}},
+          .samples = [=] { return binary_samples(first, second); }};
+}
+
+/// "minimum_backward" or "maximum_backward": the share of `a` in the gradient.
+template <template <class> class Function>
+Operator share(const char* name, const char* summary) {
+  return {.name = name,
+          .summary = summary,
+          .inputs = {"gradient", "a", "b"},
+          .infer = infer_broadcast,
+          .gradient = [name](const GradientContext& c) -> Values {
+            return {emit_one(name, {c.gradients[0], c.inputs[1], c.inputs[2]}), Value{}, Value{}};
+          },
+          .cpu = {.run = run_share<Function>, .strided = true},
+          .in_place = {{0, 0}, {0, 1}, {0, 2}},
+          .samples = [] {
+            return std::vector<Sample>{{.inputs = {Shape{2, 3, 5}, Shape{2, 3, 5}, Shape{2, 3, 5}}},
+                                       {.inputs = {Shape{4, 3}, Shape{3}, Shape{4, 1}}},
+                                       {.inputs = {Shape{7}, Shape{}, Shape{7}}},
+                                       {.inputs = {Shape{1}, Shape{1}, Shape{1}}},
+                                       {.inputs = {Shape{0, 4}, Shape{0, 4}, Shape{4}}}};
+          }};
+}
+
+}  // namespace
+}  // namespace ops
+}  // namespace frit
+
+FRIT_OPERATORS(arithmetic) {
+  Operator add = binary("add", "a + b", add_gradient, run_arithmetic<Add>, Fill::normal, Fill::normal);
+  add.commutative = true;
+  Operator subtract = binary("subtract", "a - b", subtract_gradient, run_arithmetic<Subtract>, Fill::normal, Fill::normal);
+  Operator multiply = binary("multiply", "a * b", multiply_gradient, run_arithmetic<Multiply>, Fill::normal, Fill::normal);
+  multiply.commutative = true;
+  // Not marked commutative: of -0 and 0 they give one by its place.
+  Operator minimum = binary("minimum", "the smaller of a and b; NaN if either is", shared_gradient("minimum_backward"),
+                            run_arithmetic<Minimum>, Fill::normal, Fill::normal);
+  Operator maximum = binary("maximum", "the larger of a and b; NaN if either is", shared_gradient("maximum_backward"),
+                            run_arithmetic<Maximum>, Fill::normal, Fill::normal);
+  for (Operator* op : {&add, &subtract, &multiply, &minimum, &maximum}) {
+    op->dtypes.assign(std::begin(all_dtypes), std::end(all_dtypes));
+    registry.add(std::move(*op));
+  }
+  registry.add(binary("divide", "a / b", divide_gradient, run_floating<Divide>, Fill::normal, Fill::nonzero));
+  registry.add(binary("power", "a to the b", power_gradient, run_floating<Power>, Fill::positive, Fill::normal));
+  registry.add(share<Minimum>("minimum_backward", "the share of a in the gradient of minimum(a, b): half at a tie"));
+  registry.add(share<Maximum>("maximum_backward", "the share of a in the gradient of maximum(a, b): half at a tie"));
+  registry.add({.name = "negate",
+                .summary = "-a",
+                .inputs = {"a"},
+                .infer = infer_same,
+                .gradient = negate_gradient,
+                .cpu = {.run = run_negate, .strided = true},
+                .dtypes = {DType::f64, DType::f32, DType::f16, DType::bf16, DType::i64, DType::i32},
+                .in_place = {{0, 0}},
+                .samples = [] {
+                  return std::vector<Sample>{
+                      {.inputs = {Shape{2, 3, 5}}}, {.inputs = {Shape{7}}}, {.inputs = {Shape{}}}, {.inputs = {Shape{0, 4}}}};
+                }});
+}

@@ -1,0 +1,100 @@
+#include "frit/ops/elementwise/compare.h"
+
+#include "frit/ops/cpu/elementwise.h"
+#include "frit/ops/elementwise/compare_functors.h"
+#include "frit/ops/registry.h"
+
+namespace frit {
+
+Value equal(Value a, Value b) { return ops::emit_one("equal", {a, b}); }
+Value not_equal(Value a, Value b) { return ops::emit_one("not_equal", {a, b}); }
+Value less(Value a, Value b) { return ops::emit_one("less", {a, b}); }
+Value less_equal(Value a, Value b) { return ops::emit_one("less_equal", {a, b}); }
+Value greater(Value a, Value b) { return ops::emit_one("greater", {a, b}); }
+Value greater_equal(Value a, Value b) { return ops::emit_one("greater_equal", {a, b}); }
+
+Value where(Value condition, Value a, Value b) { return ops::emit_one("where", {condition, a, b}); }
+
+namespace ops {
+namespace {
+
+std::vector<TensorType> infer_comparison(const InferContext& call) { return {{DType::u8, infer_broadcast(call)[0].shape}}; }
+
+template <template <class> class Function>
+void run_comparison(const KernelContext& call) {
+  dispatch_arithmetic(call.inputs[0].dtype(), [&]<class T>() {
+    map_elements<std::uint8_t, T, T>(call.outputs[0], call.inputs, Function<T>{});
+  });
+}
+
+std::vector<Sample> comparison_samples() {
+  const SampleInput grid({3, 5}, Fill::integers);
+  return {{.inputs = {Shape{2, 3, 5}, Shape{2, 3, 5}}},
+          {.inputs = {grid, grid}},  // ties
+          {.inputs = {grid, {Shape{5}, Fill::ones}}},
+          {.inputs = {Shape{}, Shape{4, 1}}},
+          {.inputs = {Shape{1}, Shape{1}}},
+          {.inputs = {Shape{0, 4}, Shape{4}}}};
+}
+
+template <template <class> class Function>
+Operator comparison(const char* name, const char* summary, bool commutative) {
+  return {.name = name,
+          .summary = summary,
+          .inputs = {"a", "b"},
+          .infer = infer_comparison,
+          .no_gradient = "integer result",
+          .cpu = {.run = run_comparison<Function>, .strided = true},
+          .dtypes = {std::begin(all_dtypes), std::end(all_dtypes)},
+          .commutative = commutative,
+          .samples = comparison_samples};
+}
+
+std::vector<TensorType> infer_where(const InferContext& call) {
+  call.require(call.inputs[1].dtype == call.inputs[2].dtype, "input \"a\" is ", call.inputs[1].dtype, ", input \"b\" is ", call.inputs[2].dtype);
+  const Shape branches = broadcast_shapes(call.shape(1), call.shape(2));
+  return {{call.inputs[1].dtype, broadcast_shapes(call.shape(0), branches)}};
+}
+
+Values where_gradient(const GradientContext& c) {
+  const Value g = c.gradients[0], condition = c.inputs[0], zero = scalar(g, 0);
+  return {Value{}, c.wanted[1] ? where(condition, g, zero) : Value{}, c.wanted[2] ? where(condition, zero, g) : Value{}};
+}
+
+void run_where(const KernelContext& call) {
+  dispatch_arithmetic(call.outputs[0].dtype(), [&]<class T>() {
+    map_elements<T, std::uint8_t, T, T>(call.outputs[0], call.inputs, Where<T>{});
+  });
+}
+
+std::vector<Sample> where_samples() {
+  const auto condition = [](Shape shape) { return SampleInput::indices(std::move(shape), 2, DType::u8); };
+  return {{.inputs = {condition({2, 3, 5}), Shape{2, 3, 5}, Shape{2, 3, 5}}},
+          {.inputs = {condition({3, 1}), Shape{2, 3, 5}, Shape{}}},
+          {.inputs = {condition({5}), Shape{}, Shape{3, 1}}},
+          {.inputs = {condition({}), Shape{7}, Shape{7}}},
+          {.inputs = {condition({1}), Shape{1}, Shape{1}}},
+          {.inputs = {condition({4}), Shape{0, 4}, Shape{0, 1}}}};
+}
+
+}  // namespace
+}  // namespace ops
+}  // namespace frit
+
+FRIT_OPERATORS(compare) {
+  registry.add(comparison<Equal>("equal", "a == b as 0 or 1", true));
+  registry.add(comparison<NotEqual>("not_equal", "a != b as 0 or 1", true));
+  registry.add(comparison<Less>("less", "a < b as 0 or 1", false));
+  registry.add(comparison<LessEqual>("less_equal", "a <= b as 0 or 1", false));
+  registry.add(comparison<Greater>("greater", "a > b as 0 or 1", false));
+  registry.add(comparison<GreaterEqual>("greater_equal", "a >= b as 0 or 1", false));
+  registry.add({.name = "where",
+                .summary = "condition ? a : b",
+                .inputs = {"condition", "a", "b"},
+                .infer = infer_where,
+                .gradient = where_gradient,
+                .cpu = {.run = run_where, .strided = true},
+                .dtypes = {DType::u8},
+                .in_place = {{0, 1}, {0, 2}},
+                .samples = where_samples});
+}

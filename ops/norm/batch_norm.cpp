@@ -1,0 +1,124 @@
+#include "frit/ops/norm/norm.h"
+#include "frit/ops/norm/norm_core.h"
+
+namespace frit {
+
+Value batch_norm(Value input, Value weight, Value bias, Value running_mean, Value running_variance, const BatchNormOptions& options) {
+  return ops::emit_one("batch_norm", {input, weight, bias, running_mean, running_variance},
+                       ops::BatchNormAttributes{.eps = options.eps, .momentum = options.momentum});
+}
+
+namespace ops {
+namespace {
+
+void check(const InferContext& call, const Shape& input) {
+  call.require(input.rank() >= 2, "expected input (N, C, ...), got ", input);
+  call.require(!call.as<BatchNormAttributes>().training || input[0] * elements_from(input, 2) != 1,
+               "expected more than 1 value per channel when training, got input ", input);
+}
+
+NormGeometry geometry(const Shape& input) { return batch_geometry(input[0], input[1], elements_from(input, 2)); }
+
+std::vector<TensorType> infer(const InferContext& call) {
+  check(call, call.shape(0));
+  const BatchNormAttributes& attributes = call.as<BatchNormAttributes>();
+  require_eps(call, attributes.eps);
+  call.require(attributes.momentum >= 0 && attributes.momentum <= 1, "momentum must be from 0 to 1, got ", attributes.momentum);
+  const DType dtype = call.inputs[0].dtype;
+  for (std::size_t i = 1; i < 5; ++i) {
+    // Running statistics of half data may be kept in f32, so that small updates are not lost.
+    const bool wide = i >= 3 && is_half(dtype) && call.inputs[i].dtype == DType::f32;
+    require_parameter(call, 0, i, {call.shape(0)[1]}, wide ? DType::f32 : dtype);
+  }
+  return norm_types(call, geometry(call.shape(0)));
+}
+
+Values gradient(const GradientContext& c) { return norm_gradient("batch_norm", c); }
+
+Values at_inference(Emitter&, std::span<const Value> inputs, const Attributes& attributes) {
+  BatchNormAttributes inference = attributes.as<BatchNormAttributes>();
+  inference.training = false;
+  return emit("batch_norm", inputs, inference);
+}
+
+template <class T>
+void run_typed(const KernelContext& call) {
+  const BatchNormAttributes& attributes = call.as<BatchNormAttributes>();
+  const NormGeometry slices = geometry(call.inputs[0].shape());
+  T* const running_mean = call.inputs[3].data<T>();
+  T* const running_variance = call.inputs[4].data<T>();
+  run_norm(call, slices, [&](std::int64_t channel) {
+    const auto update = [&](T& running, double found) {
+      running = static_cast<T>((1 - attributes.momentum) * static_cast<double>(running) + attributes.momentum * found);
+    };
+    T &mean = running_mean[channel], &variance = running_variance[channel];
+    if (!attributes.training) {
+      return statistics_of({.mean = static_cast<double>(mean), .variance = static_cast<double>(variance)}, attributes.eps);
+    }
+    const Moments moments = slice_moments(slices, call.inputs[0], channel);
+    if (moments.count > 1) {  // an empty batch leaves them as they are
+      const double count = static_cast<double>(moments.count);
+      update(mean, moments.mean);
+      update(variance, moments.variance * (count / (count - 1)));
+    }
+    return statistics_of(moments, attributes.eps);
+  });
+}
+
+void run(const KernelContext& call) {
+  dispatch_floating(call.inputs[0].dtype(), [&]<class T>() { run_typed<T>(call); });
+}
+
+std::vector<TensorType> infer_backward(const InferContext& call) {
+  check(call, call.shape(1));
+  return norm_backward_types(call, geometry(call.shape(1)), {call.shape(1)[1]});
+}
+
+void run_backward(const KernelContext& call) {
+  run_norm_backward(call, geometry(call.inputs[1].shape()), /*fixed_statistics=*/!call.as<BatchNormAttributes>().training);
+}
+
+Sample sample(const Shape& input, const BatchNormAttributes& attributes = {}) {
+  const Shape channels{input[1]};
+  const SampleInput positive{channels, Fill::positive};
+  // At inference the running statistics are constants to the gradient, but not to finite differences.
+  return {.inputs = {input, channels, channels, channels, positive}, .attributes = attributes, .smooth = attributes.training};
+}
+
+std::vector<Sample> samples() {
+  return {sample({3, 2, 4}), sample({2, 3, 3, 2}, {.eps = 0.1, .momentum = 0.3}), sample({1, 2, 1, 3, 3}), sample({5, 3}),
+          sample({2, 1, 1}, {.eps = 0.5}), sample({2, 2, 19}), sample({0, 2, 3}), sample({2, 3, 2, 2}, {.training = false}),
+          sample({1, 3}, {.training = false}), sample({0, 2, 3}, {.training = false})};
+}
+
+}  // namespace
+}  // namespace ops
+}  // namespace frit
+
+FRIT_OPERATORS(batch_norm) {
+  const Operator& forward = registry.add<BatchNormAttributes>({
+      .name = "batch_norm",
+      .summary = "(x - mean) * rstd * weight + bias over each channel of the batch; at inference with the running statistics",
+      .inputs = {"input", "weight", "bias", "running_mean", "running_variance"},
+      .outputs = {"output", "mean", "rstd"},
+      .infer = infer,
+      .gradient = gradient,
+      .at_inference = at_inference,
+      .cpu = {.run = run},
+      .in_place = {{0, 0}},
+      .mutates = {3, 4},
+      .samples = samples,
+  });
+  registry.add<BatchNormAttributes>({
+      .name = "batch_norm_backward",
+      .summary = "the gradients of batch_norm",
+      .inputs = {"gradient", "input", "mean", "rstd", {"weight", true}},
+      .outputs = {"input_gradient", "weight_gradient", "bias_gradient"},
+      .infer = infer_backward,
+      .no_gradient = "not differentiable twice",
+      .cpu = {.run = run_backward},
+      .scratch = [](const InferContext& call) { return norm_backward_scratch(geometry(call.shape(1))); },
+      .in_place = {{0, 0}},
+      .samples = [&forward] { return norm_backward_samples(forward); },
+  });
+}

@@ -1,0 +1,48 @@
+#include "frit/ops/norm/norm.h"
+#include "frit/ops/norm/norm_core.h"
+
+namespace frit {
+
+Value group_norm(Value input, std::int64_t num_groups, Value weight, Value bias, double eps) {
+  return ops::emit_one("group_norm", {input, weight, bias}, ops::GroupNormAttributes{.num_groups = num_groups, .eps = eps});
+}
+
+namespace ops {
+namespace {
+
+void check(const InferContext& call, const Shape& input, const GroupNormAttributes& attributes) {
+  const std::int64_t groups = attributes.num_groups;
+  call.require(input.rank() >= 2, "expected input (N, C, ...), got ", input);
+  call.require(groups > 0, "num_groups must be greater than 0, got ", groups);
+  call.require(input[1] % groups == 0, "the number of channels must be divisible by num_groups, got input ", input, " and num_groups ",
+               groups);
+  call.require(element_count(input) != groups, "expected more than 1 value per group, got input ", input, " and num_groups ", groups);
+}
+
+NormGeometry geometry(const Shape& input, const GroupNormAttributes& attributes) {
+  return grouped_geometry(input[0], input[1], attributes.num_groups, elements_from(input, 2));
+}
+
+Shape weight_shape(const Shape& input, const GroupNormAttributes&) { return {input[1]}; }
+
+std::vector<Sample> samples() {
+  const auto groups = [](std::int64_t count) { return GroupNormAttributes{.num_groups = count}; };
+  return {{.inputs = {Shape{2, 4, 3}}, .attributes = groups(2)},
+          {.inputs = {Shape{2, 6, 2, 2}, Shape{6}, Shape{6}}, .attributes = groups(3)},
+          {.inputs = {Shape{1, 3, 3, 1, 3}, Shape{3}, Shape{3}}, .attributes = groups(1)},
+          {.inputs = {Shape{2, 3, 5}, Shape{3}, Shape{3}}, .attributes = groups(3)},
+          {.inputs = {Shape{3, 8}, Shape{8}, Shape{8}}, .attributes = groups(2)},
+          {.inputs = {Shape{2, 2}, Shape{2}, Shape{2}}, .attributes = groups(2)},
+          {.inputs = {Shape{1, 2, 19}, {Shape{2}, Fill::positive}, Shape{2}}, .attributes = GroupNormAttributes{.num_groups = 1, .eps = 0.5}},
+          {.inputs = {Shape{2, 4, 0}, Shape{4}, Shape{4}}, .attributes = groups(2)},
+          {.inputs = {Shape{0, 4, 3}, Shape{4}, Shape{4}}, .attributes = groups(2)}};
+}
+
+}  // namespace
+}  // namespace ops
+}  // namespace frit
+
+FRIT_OPERATORS(group_norm) {
+  GroupedNorm<GroupNormAttributes>{check, geometry, weight_shape}.add_to(
+      registry, {.name = "group_norm", .summary = "(x - mean) * rstd * weight + bias over each sample's group of channels", .samples = samples});
+}

@@ -1,0 +1,41 @@
+#include "frit/ops/norm/norm.h"
+#include "frit/ops/norm/norm_core.h"
+
+namespace frit {
+
+Value instance_norm(Value input, Value weight, Value bias, double eps) {
+  return ops::emit_one("instance_norm", {input, weight, bias}, ops::InstanceNormAttributes{.eps = eps});
+}
+
+namespace ops {
+namespace {
+
+void check(const InferContext& call, const Shape& input, const InstanceNormAttributes&) {
+  call.require(input.rank() >= 2, "expected input (N, C, ...), got ", input);
+  call.require(elements_from(input, 2) != 1, "expected more than 1 spatial element, got input ", input);
+}
+
+NormGeometry geometry(const Shape& input, const InstanceNormAttributes&) {
+  return grouped_geometry(input[0], input[1], input[1], elements_from(input, 2));
+}
+
+Shape weight_shape(const Shape& input, const InstanceNormAttributes&) { return {input[1]}; }
+
+std::vector<Sample> samples() {
+  return {{.inputs = {Shape{2, 3, 5}}},
+          {.inputs = {Shape{2, 3, 2, 2}, Shape{3}, Shape{3}}, .attributes = InstanceNormAttributes{.eps = 0.1}},
+          {.inputs = {Shape{1, 2, 3, 1, 7}, Shape{2}, Shape{2}}},
+          {.inputs = {Shape{3, 1, 2}, Shape{1}, Shape{1}}, .attributes = InstanceNormAttributes{.eps = 0.5}},
+          {.inputs = {Shape{1, 2, 37}, {Shape{2}, Fill::positive}, Shape{2}}},
+          {.inputs = {Shape{2, 2, 0}, Shape{2}, Shape{2}}},
+          {.inputs = {Shape{0, 3, 2, 2}, Shape{3}, Shape{3}}}};
+}
+
+}  // namespace
+}  // namespace ops
+}  // namespace frit
+
+FRIT_OPERATORS(instance_norm) {
+  GroupedNorm<InstanceNormAttributes>{check, geometry, weight_shape}.add_to(
+      registry, {.name = "instance_norm", .summary = "(x - mean) * rstd * weight + bias over each sample's channel", .samples = samples});
+}

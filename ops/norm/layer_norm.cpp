@@ -1,0 +1,46 @@
+#include "frit/ops/norm/norm.h"
+#include "frit/ops/norm/norm_core.h"
+
+namespace frit {
+
+Value layer_norm(Value input, std::int64_t normalized_rank, Value weight, Value bias, double eps) {
+  return ops::emit_one("layer_norm", {input, weight, bias}, ops::LayerNormAttributes{.normalized_rank = normalized_rank, .eps = eps});
+}
+
+namespace ops {
+namespace {
+
+void check(const InferContext& call, const Shape& input, const LayerNormAttributes& attributes) {
+  call.require(attributes.normalized_rank >= 1 && attributes.normalized_rank <= input.rank(),
+               "normalized_rank must be from 1 to the input's rank, got ", attributes.normalized_rank, " (input ", input, ")");
+}
+
+Shape weight_shape(const Shape& input, const LayerNormAttributes& attributes) {
+  return Shape(std::span(input.end() - attributes.normalized_rank, input.end()));
+}
+
+/// One group of channels of one element each.
+NormGeometry geometry(const Shape& input, const LayerNormAttributes& attributes) {
+  const Shape outer(std::span(input.begin(), input.end() - attributes.normalized_rank));
+  return grouped_geometry(element_count(outer), element_count(weight_shape(input, attributes)), 1, 1);
+}
+
+std::vector<Sample> samples() {
+  return {{.inputs = {Shape{3, 5}}},
+          {.inputs = {Shape{2, 3, 4}, Shape{4}, Shape{4}}},
+          {.inputs = {Shape{2, 3, 2}, Shape{3, 2}, Shape{3, 2}}, .attributes = LayerNormAttributes{.normalized_rank = 2, .eps = 0.1}},
+          {.inputs = {Shape{7}, Shape{7}, Shape{7}}},
+          {.inputs = {Shape{2, 1}, Shape{1}, Shape{1}}, .attributes = LayerNormAttributes{.normalized_rank = 1, .eps = 0.5}},
+          {.inputs = {Shape{2, 37}, {Shape{37}, Fill::positive}, Shape{37}}},
+          {.inputs = {Shape{2, 0}, Shape{0}, Shape{0}}},
+          {.inputs = {Shape{0, 4}, Shape{4}, Shape{4}}}};
+}
+
+}  // namespace
+}  // namespace ops
+}  // namespace frit
+
+FRIT_OPERATORS(layer_norm) {
+  GroupedNorm<LayerNormAttributes>{check, geometry, weight_shape}.add_to(
+      registry, {.name = "layer_norm", .summary = "(x - mean) * rstd * weight + bias over the last axes", .samples = samples});
+}

@@ -1,0 +1,126 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "frit/core/error.h"
+#include "frit/core/shape.h"
+#include "frit/core/thread_pool.h"
+
+namespace frit::ops {
+
+// The one loop of all CPU reductions. A contiguous tensor is seen as kept axes and reduced axes, neighbours of one kind merged. A block is a run of at
+// most `tile_width` neighbouring results; a Tile holds their running states, one a column. Where the innermost axis is reduced, a block is one result, and
+// its run is dealt out to columns too ("lanes"), which are folded into column 0 at the end, so that both cases are the same vector loop down columns.
+//
+// A Tile has
+//   void clear(int width);                      the state of nothing, in columns [0, width)
+//   void merge(const Tile& later, int width);   adds the states of elements that come later
+//   void fold(int lanes);                       adds columns 1.. to column 0; column i holds elements i, i + lanes, ...
+
+inline constexpr int tile_width = 256;
+inline constexpr int tile_lanes = 64;
+
+/// `count` rows of `width` contiguous elements, `stride` apart, that belong to columns [0, width) of a tile. Row r is the (position + r)-th
+/// element of each result, or with lanes its column i the (position + r * stride + i)-th of the one result.
+struct Rows {
+  std::int64_t offset;
+  std::int64_t position;
+  std::int64_t count;
+  std::int64_t stride;
+  int width;
+};
+
+/// Results [output, output + width), whose first elements lie at `offset` and after.
+struct Block {
+  std::int64_t output;
+  std::int64_t offset;
+  int width;
+};
+
+/// How a reduction is cut into tasks. Depends on sizes alone, so results have the same bits for any number of threads.
+class ReductionPlan {
+ public:
+  /// `axes` are normalized. Reductions into few results are cut into segments too, unless a whole result must be in one task.
+  ReductionPlan(const Shape& shape, const Dims& axes, bool may_split = true);
+
+  std::int64_t count() const { return count_; }      ///< elements of each result
+  std::int64_t blocks() const { return blocks_; }
+  std::int64_t segments() const { return segments_; }
+  std::int64_t block_grain() const { return block_grain_; }  ///< blocks that one task takes
+  int lanes() const { return lanes_; }               ///< 0 where columns are results
+  /// Bytes for the states of all segments.
+  std::size_t scratch_bytes(std::size_t tile_size) const;
+
+  Block block(std::int64_t index) const;
+  int columns(const Block& block) const { return lanes_ > 0 ? lanes_ : block.width; }
+
+  /// Calls body(rows) for all elements of one segment of a block.
+  template <class Body>
+  void for_each_rows(const Block& block, std::int64_t segment, const Body& body) const {
+    const std::int64_t end = std::min(count_, (segment + 1) * segment_length_);
+    for (std::int64_t position = segment * segment_length_; position < end;) {
+      const std::int64_t run = std::min(end - position, run_length_ - position % run_length_);
+      const std::int64_t offset = block.offset + run_offset(position);
+      if (lanes_ == 0) {
+        body(Rows{offset, position, run, run_stride_, block.width});
+      } else {
+        const std::int64_t rows = run / lanes_;
+        const std::int64_t rest = run % lanes_;
+        if (rows > 0) body(Rows{offset, position, rows, lanes_, lanes_});
+        if (rest > 0) body(Rows{offset + run - rest, position + run - rest, 1, lanes_, static_cast<int>(rest)});
+      }
+      position += run;
+    }
+  }
+
+ private:
+  std::int64_t run_offset(std::int64_t position) const;
+
+  Shape kept_, reduced_;  // without the contiguous kept axis at the end
+  Strides kept_strides_, reduced_strides_;
+  std::int64_t width_ = 1;  // of the contiguous kept axis at the end
+  std::int64_t tiles_ = 1;  // that it is cut into
+  std::int64_t count_ = 1, run_length_ = 1, run_stride_ = 1;
+  std::int64_t blocks_ = 0, block_grain_ = 1;
+  std::int64_t segments_ = 1, segment_length_ = 1;
+  int lanes_ = 0;
+};
+
+/// add(tile, rows) for all elements of a block, then finish(tile, block): with segments, each segment has a tile of its own in `scratch`, and they are
+/// merged in order. With lanes, the result is in column 0.
+template <class Tile, class Add, class Finish>
+void reduce(const ReductionPlan& plan, std::span<std::byte> scratch, const Add& add, const Finish& finish) {
+  const auto fill = [&](Tile& tile, const Block& block, std::int64_t segment) {
+    tile.clear(plan.columns(block));
+    plan.for_each_rows(block, segment, [&](const Rows& rows) { add(tile, rows); });
+    if (plan.lanes() > 0) tile.fold(plan.lanes());
+  };
+  if (plan.segments() == 1) {
+    parallel_for(plan.blocks(), plan.block_grain(), [&](std::int64_t begin, std::int64_t end) {
+      Tile tile;
+      for (std::int64_t b = begin; b < end; ++b) {
+        const Block block = plan.block(b);
+        fill(tile, block, 0);
+        finish(tile, block);
+      }
+    });
+    return;
+  }
+  FRIT_CHECK(scratch.size() >= plan.scratch_bytes(sizeof(Tile)));
+  Tile* const tiles = reinterpret_cast<Tile*>(scratch.data());
+  const std::int64_t segments = plan.segments();
+  parallel_for(plan.blocks() * segments, 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) fill(tiles[i], plan.block(i / segments), i % segments);
+  });
+  for (std::int64_t b = 0; b < plan.blocks(); ++b) {
+    const Block block = plan.block(b);
+    Tile& tile = tiles[b * segments];
+    for (std::int64_t segment = 1; segment < segments; ++segment) tile.merge(tiles[b * segments + segment], block.width);
+    finish(tile, block);
+  }
+}
+
+}  // namespace frit::ops

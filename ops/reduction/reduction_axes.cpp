@@ -1,0 +1,49 @@
+#include "frit/ops/reduction/reduction_axes.h"
+
+#include "frit/ops/shape/shape_ops.h"
+
+namespace frit::ops {
+
+Dims normalize_axes(const Dims& axes, int rank, const char* what) {
+  unsigned named = 0;
+  for (const std::int64_t axis : axes) {
+    const unsigned bit = 1u << normalize_axis(axis, std::max(rank, 1), what);
+    require((named & bit) == 0, what, ": axis ", axis, " is named twice");
+    named |= bit;
+  }
+  Dims result;
+  for (int axis = 0; axis < rank; ++axis) {
+    if (axes.empty() || (named & (1u << axis)) != 0) result.push_back(axis);
+  }
+  return result;
+}
+
+Shape reduced_shape(const Shape& shape, const Dims& axes, bool keep_dims) {
+  Shape result = shape;
+  for (int i = axes.rank() - 1; i >= 0; --i) {
+    const int axis = static_cast<int>(axes[i]);
+    if (keep_dims) {
+      result[axis] = 1;
+    } else {
+      result.erase(axis);
+    }
+  }
+  return result;
+}
+
+Dims reduction_axes(const InferContext& call) {
+  return normalize_axes(call.as<ReductionAttributes>().axes, call.shape(0).rank(), call.op.name.c_str());
+}
+
+Shape reduction_shape(const InferContext& call) {
+  return reduced_shape(call.shape(0), reduction_axes(call), call.as<ReductionAttributes>().keep_dims);
+}
+
+Value restore_axes(Value reduced, const Shape& shape, const Dims& axes) { return reshape(reduced, reduced_shape(shape, axes, true)); }
+
+Value emit_reduction(const char* op, Value x, const Dims& axes, bool keep_dims) {
+  const Dims normalized = axes.empty() ? axes : normalize_axes(axes, x.rank(), op);
+  return emit_one(op, {x}, ReductionAttributes{normalized, keep_dims});
+}
+
+}  // namespace frit::ops

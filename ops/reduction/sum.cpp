@@ -1,0 +1,125 @@
+#include "frit/ops/elementwise/arithmetic.h"
+#include "frit/ops/reduction/reduction.h"
+#include "frit/ops/reduction/reduction_axes.h"
+#include "frit/ops/reduction/sum_tile.h"
+#include "frit/ops/registry.h"
+#include "frit/ops/shape/shape_ops.h"
+
+namespace frit {
+
+Value sum(Value x, const Dims& axes, bool keep_dims) { return ops::emit_reduction("sum", x, axes, keep_dims); }
+
+Value mean(Value x, const Dims& axes, bool keep_dims) { return ops::emit_reduction("mean", x, axes, keep_dims); }
+
+Value sum_to(Value x, const Shape& shape) {
+  require(x.rank() >= shape.rank() && broadcast_shapes(x.shape(), shape) == x.shape(), "sum_to: shape ", shape, " does not broadcast to ", x.shape());
+  const int added = x.rank() - shape.rank();
+  Dims axes;
+  for (int axis = 0; axis < x.rank(); ++axis) {
+    if (axis < added || shape[axis - added] != x.shape()[axis]) axes.push_back(axis);
+  }
+  if (axes.empty()) return x;
+  const Value result = sum(x, axes, /*keep_dims=*/added == 0);
+  return result.shape() == shape ? result : reshape(result, shape);
+}
+
+namespace ops {
+namespace {
+
+template <class T>
+using Accumulator = std::conditional_t<std::is_floating_point_v<T>, double, std::int64_t>;
+template <class T>
+using SumResult = std::conditional_t<std::is_floating_point_v<T>, T, std::int64_t>;
+
+ReductionPlan plan_of(const InferContext& call) { return {call.shape(0), reduction_axes(call)}; }
+
+/// Integers sum to i64, as in PyTorch.
+std::vector<TensorType> infer(const InferContext& call) {
+  const DType dtype = call.inputs[0].dtype;
+  return {{is_floating(dtype) ? dtype : DType::i64, reduction_shape(call)}};
+}
+
+std::size_t scratch(const InferContext& call) { return plan_of(call).scratch_bytes(sizeof(SumTile<double>)); }
+
+void sum_kernel(const KernelContext& call, bool divide_by_count) {
+  const Tensor& input = call.inputs[0];
+  const Dims axes = normalize_axes(call.as<ReductionAttributes>().axes, input.rank(), call.op.name.c_str());
+  const ReductionPlan plan(input.shape(), axes);
+  dispatch_arithmetic(input.dtype(), [&]<class T>() {
+    const T* const x = input.data<T>();
+    SumResult<T>* const y = call.outputs[0].data<SumResult<T>>();
+    const auto divisor = static_cast<Accumulator<T>>(divide_by_count ? plan.count() : 1);
+    reduce<SumTile<Accumulator<T>>>(
+        plan, call.scratch,
+        [&](auto& tile, const Rows& rows) { tile.add(rows, [&](std::int64_t i) { return static_cast<Accumulator<T>>(x[i]); }); },
+        [&](const auto& tile, const Block& block) {
+          for (int i = 0; i < block.width; ++i) y[block.output + i] = static_cast<SumResult<T>>(tile.sum[i] / divisor);
+        });
+  });
+}
+
+/// Each element gets its result's gradient.
+Value spread(const GradientContext& call) {
+  const Shape& shape = call.inputs[0].shape();
+  const Dims axes = normalize_axes(call.as<ReductionAttributes>().axes, shape.rank(), "sum");
+  return expand(restore_axes(call.gradients[0], shape, axes), shape);
+}
+
+Values sum_gradient(const GradientContext& call) { return {spread(call)}; }
+
+Values mean_gradient(const GradientContext& call) {
+  const Value gradient = call.gradients[0];
+  const Shape& shape = call.inputs[0].shape();
+  const Dims axes = normalize_axes(call.as<ReductionAttributes>().axes, shape.rank(), "mean");
+  double count = 1;
+  for (const std::int64_t axis : axes) count *= static_cast<double>(shape[static_cast<int>(axis)]);
+  return {expand(restore_axes(gradient / count, shape, axes), shape)};
+}
+
+std::vector<Sample> samples() {
+  return {
+      {.inputs = {Shape{}}},
+      {.inputs = {Shape{7}}},
+      {.inputs = {Shape{3, 5}}, .attributes = ReductionAttributes{{-1}, false}},
+      {.inputs = {Shape{3, 5}}, .attributes = ReductionAttributes{{0}, true}},
+      {.inputs = {Shape{2, 3, 5}}, .attributes = ReductionAttributes{{0, 2}, false}},
+      {.inputs = {Shape{2, 3, 2, 3}}, .attributes = ReductionAttributes{{3, 1}, true}},
+      {.inputs = {Shape{1, 3, 1, 2, 1}}, .attributes = ReductionAttributes{{0, 1, 2}, false}},
+      {.inputs = {Shape{0, 3}}, .attributes = ReductionAttributes{{1}, false}},
+  };
+}
+
+std::vector<Sample> samples_of_sum() {
+  std::vector<Sample> all = samples();
+  all.push_back({.inputs = {Shape{0, 3}}, .attributes = ReductionAttributes{{0}, false}});
+  all.push_back({.inputs = {SampleInput::indices({3, 7}, 256, DType::u8)}, .attributes = ReductionAttributes{{1}, false}, .smooth = false});
+  return all;
+}
+
+}  // namespace
+}  // namespace ops
+}  // namespace frit
+
+FRIT_OPERATORS(sum) {
+  registry.add<ReductionAttributes>({
+      .name = "sum",
+      .summary = "the sum over axes; integers sum to i64",
+      .inputs = {"input"},
+      .infer = infer,
+      .gradient = sum_gradient,
+      .cpu = {[](const KernelContext& call) { sum_kernel(call, false); }},
+      .dtypes = {std::begin(all_dtypes), std::end(all_dtypes)},
+      .scratch = scratch,
+      .samples = samples_of_sum,
+  });
+  registry.add<ReductionAttributes>({
+      .name = "mean",
+      .summary = "the mean over axes",
+      .inputs = {"input"},
+      .infer = infer,
+      .gradient = mean_gradient,
+      .cpu = {[](const KernelContext& call) { sum_kernel(call, true); }},
+      .scratch = scratch,
+      .samples = samples,
+  });
+}

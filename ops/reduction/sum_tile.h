@@ -1,0 +1,33 @@
+#pragma once
+
+#include "frit/ops/reduction/reduce.h"
+
+namespace frit::ops {
+
+/// Running sums: double for floating elements, int64 for integers.
+template <class Accumulator>
+struct SumTile {
+  Accumulator sum[tile_width];
+
+  void clear(int width) { std::fill_n(sum, width, Accumulator{0}); }
+  void merge(const SumTile& later, int width) {
+    for (int i = 0; i < width; ++i) sum[i] += later.sum[i];
+  }
+  void fold(int lanes) {
+    for (int width = lanes; width > 1;) {
+      const int half = (width + 1) / 2;
+      for (int i = half; i < width; ++i) sum[i - half] += sum[i];
+      width = half;
+    }
+  }
+  /// element(offset) gives each term.
+  template <class Element>
+  void add(const Rows& rows, const Element& element) {
+    for (std::int64_t row = 0; row < rows.count; ++row) {
+      const std::int64_t offset = rows.offset + row * rows.stride;
+      for (int i = 0; i < rows.width; ++i) sum[i] += element(offset + i);
+    }
+  }
+};
+
+}  // namespace frit::ops

@@ -1,0 +1,53 @@
+#include "frit/ops/registry.h"
+#include "frit/ops/shape/shape_ops.h"
+
+namespace frit {
+namespace ops {
+namespace {
+
+struct CastAttributes {
+  DType dtype = DType::f32;
+
+  void fields(FieldVisitor& v) { v.field("dtype", dtype); }
+};
+
+std::vector<TensorType> infer_cast(const InferContext& call) { return {{call.as<CastAttributes>().dtype, call.shape(0)}}; }
+
+/// Nothing flows through integers.
+Values cast_gradient(const GradientContext& c) {
+  const DType from = c.inputs[0].dtype();
+  return {is_floating(from) && is_floating(c.as<CastAttributes>().dtype) ? cast(c.gradients[0], from) : Value{}};
+}
+
+void run_cast(const KernelContext& call) { copy(call.outputs[0], call.inputs[0]); }
+
+std::vector<Sample> cast_samples() {
+  std::vector<Sample> samples;
+  for (const DType dtype : all_dtypes) {
+    // Differences of 1e-6 survive no rounding below double.
+    samples.push_back({.inputs = {Shape{3, 5}}, .attributes = CastAttributes{dtype}, .smooth = dtype == DType::f64});
+  }
+  for (const Shape& shape : {Shape{1}, Shape{}, Shape{0, 3}}) {
+    samples.push_back({.inputs = {shape}, .attributes = CastAttributes{DType::f64}});
+  }
+  return samples;
+}
+
+}  // namespace
+}  // namespace ops
+
+Value cast(Value x, DType dtype) { return x.dtype() == dtype ? x : ops::emit_one("cast", {x}, ops::CastAttributes{dtype}); }
+
+}  // namespace frit
+
+FRIT_OPERATORS(cast) {
+  registry.add<CastAttributes>({.name = "cast",
+                                .summary = "x in another dtype; towards zero and saturating for integers, where NaN becomes 0",
+                                .inputs = {"input"},
+                                .infer = infer_cast,
+                                .gradient = cast_gradient,
+                                .cpu = {.run = run_cast, .strided = true, .halves = true},
+                                .dtypes = {std::begin(all_dtypes), std::end(all_dtypes)},
+                                .in_place = {{0, 0}},
+                                .samples = cast_samples});
+}

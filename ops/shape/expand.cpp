@@ -1,0 +1,68 @@
+#include "frit/ops/reduction/reduction.h"
+#include "frit/ops/registry.h"
+#include "frit/ops/shape/shape_ops.h"
+
+namespace frit {
+namespace ops {
+namespace {
+
+struct ExpandAttributes {
+  Shape shape;  ///< -1 keeps a size
+  void fields(FieldVisitor& v) { v.field("shape", shape); }
+};
+
+std::vector<TensorType> infer(const InferContext& call) {
+  const Shape& input = call.shape(0);
+  const Shape& wanted = call.as<ExpandAttributes>().shape;
+  const int added = wanted.rank() - input.rank();
+  Shape shape = wanted;
+  bool fits = added >= 0;
+  for (int axis = 0; fits && axis < wanted.rank(); ++axis) {
+    if (axis < added) {
+      fits = wanted[axis] >= 0;
+    } else {
+      const std::int64_t size = input[axis - added];
+      if (wanted[axis] == -1) shape[axis] = size;
+      fits = shape[axis] == size || (size == 1 && shape[axis] >= 0);
+    }
+  }
+  call.require(fits, "shape ", input, " does not expand to ", wanted);
+  return {{call.inputs[0].dtype, shape}};
+}
+
+Values gradient(const GradientContext& call) { return {sum_to(call.gradients[0], call.inputs[0].shape())}; }
+
+void kernel(const KernelContext& call) { copy(call.outputs[0], call.inputs[0].expand(call.outputs[0].shape())); }
+
+std::vector<Sample> samples() {
+  return {
+      {.inputs = {Shape{3, 1}}, .attributes = ExpandAttributes{{3, 5}}},
+      {.inputs = {Shape{1, 3, 1}}, .attributes = ExpandAttributes{{2, -1, 3}}},
+      {.inputs = {Shape{3}}, .attributes = ExpandAttributes{{2, 5, 3}}},
+      {.inputs = {Shape{}}, .attributes = ExpandAttributes{{7}}},
+      {.inputs = {Shape{2, 3}}, .attributes = ExpandAttributes{{-1, -1}}},
+      {.inputs = {Shape{1, 3}}, .attributes = ExpandAttributes{{0, 3}}},
+  };
+}
+
+}  // namespace
+}  // namespace ops
+
+Value expand(Value x, const Shape& shape) {
+  return x.shape() == shape ? x : ops::emit_one("expand", {x}, ops::ExpandAttributes{shape});
+}
+
+}  // namespace frit
+
+FRIT_OPERATORS(expand) {
+  registry.add<ExpandAttributes>({
+      .name = "expand",
+      .summary = "the input repeated along axes of size 1 and new leading axes",
+      .inputs = {"input"},
+      .infer = infer,
+      .gradient = gradient,
+      .cpu = {.run = kernel, .strided = true, .halves = true},
+      .dtypes = {std::begin(all_dtypes), std::end(all_dtypes)},
+      .samples = samples,
+  });
+}

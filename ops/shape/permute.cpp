@@ -1,0 +1,82 @@
+#include "frit/ops/registry.h"
+#include "frit/ops/shape/shape_ops.h"
+
+namespace frit {
+namespace ops {
+namespace {
+
+struct PermuteAttributes {
+  Dims axes;  ///< output axis i is input axis axes[i]
+  void fields(FieldVisitor& v) { v.field("axes", axes); }
+};
+
+Dims normalized(const Dims& axes, int rank) {
+  Dims result;
+  for (const std::int64_t axis : axes) result.push_back(normalize_axis(axis, rank, "permute"));
+  return result;
+}
+
+std::vector<TensorType> infer(const InferContext& call) {
+  const TensorType& input = call.inputs[0];
+  const Dims& given = call.as<PermuteAttributes>().axes;
+  call.require(given.rank() == input.shape.rank(), "expected ", input.shape.rank(), " axes, got ", given.rank(), " (input ", input.shape, ")");
+  const Dims axes = normalized(given, input.shape.rank());
+  Shape shape = input.shape;
+  unsigned named = 0;
+  for (int i = 0; i < axes.rank(); ++i) {
+    const unsigned bit = 1u << axes[i];
+    call.require((named & bit) == 0, "axis ", axes[i], " is named twice");
+    named |= bit;
+    shape[i] = input.shape[static_cast<int>(axes[i])];
+  }
+  return {{input.dtype, shape}};
+}
+
+Values gradient(const GradientContext& call) {
+  const Dims axes = normalized(call.as<PermuteAttributes>().axes, call.inputs[0].rank());
+  Dims inverse = axes;
+  for (int i = 0; i < axes.rank(); ++i) inverse[static_cast<int>(axes[i])] = i;
+  return {permute(call.gradients[0], inverse)};
+}
+
+void kernel(const KernelContext& call) { copy(call.outputs[0], call.inputs[0].permute(call.as<PermuteAttributes>().axes)); }
+
+std::vector<Sample> samples() {
+  return {
+      {.inputs = {Shape{3, 5}}, .attributes = PermuteAttributes{{1, 0}}},
+      {.inputs = {Shape{2, 3, 5}}, .attributes = PermuteAttributes{{2, 0, 1}}},
+      {.inputs = {Shape{2, 3, 2, 3}}, .attributes = PermuteAttributes{{0, -2, -1, 1}}},
+      {.inputs = {Shape{}}, .attributes = PermuteAttributes{{}}},
+      {.inputs = {Shape{7, 1}}, .attributes = PermuteAttributes{{1, 0}}},
+      {.inputs = {Shape{0, 3}}, .attributes = PermuteAttributes{{1, 0}}},
+  };
+}
+
+}  // namespace
+}  // namespace ops
+
+Value permute(Value x, const Dims& axes) {
+  return ops::emit_one("permute", {x}, ops::PermuteAttributes{ops::normalized(axes, x.rank())});
+}
+
+Value transpose(Value x, std::int64_t first, std::int64_t second) {
+  Dims axes;
+  for (int axis = 0; axis < x.rank(); ++axis) axes.push_back(axis);
+  std::swap(axes[normalize_axis(first, x.rank(), "transpose")], axes[normalize_axis(second, x.rank(), "transpose")]);
+  return permute(x, axes);
+}
+
+}  // namespace frit
+
+FRIT_OPERATORS(permute) {
+  registry.add<PermuteAttributes>({
+      .name = "permute",
+      .summary = "output axis i is input axis axes[i]",
+      .inputs = {"input"},
+      .infer = infer,
+      .gradient = gradient,
+      .cpu = {.run = kernel, .strided = true, .halves = true},
+      .dtypes = {std::begin(all_dtypes), std::end(all_dtypes)},
+      .samples = samples,
+  });
+}
