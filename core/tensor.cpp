@@ -60,7 +60,9 @@ bool Tensor::is_contiguous(Layout layout) const {
 
 double Tensor::item() const {
   require(elements_ == 1, "Tensor::item: needs one element, shape is ", shape_);
-  return to_vector<double>().front();
+  double value = 0;
+  copy(Tensor::over(&value, shape_, DType::f64, Device::cpu(), nullptr), to(Device::cpu()));
+  return value;
 }
 
 Tensor Tensor::view(const Shape& shape, const Strides& strides, std::int64_t offset) const {

@@ -15,6 +15,7 @@
 namespace frit {
 
 class Input;
+class TensorFile;
 
 /// Tensors by name.
 using TensorMap = std::map<std::string, Tensor, std::less<>>;

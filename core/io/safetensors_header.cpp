@@ -4,7 +4,9 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <utility>
 
+#include "frit/core/io/byte_order.h"
 #include "frit/core/io/file.h"
 #include "frit/core/io/safetensors.h"
 #include "frit/core/io/safetensors_format.h"
@@ -16,7 +18,7 @@ namespace {
 namespace format = safetensors_format;
 using nlohmann::json;
 
-std::string quoted(std::string_view text) { return '"' + printable(text) + '"'; }
+std::string in_quotes(std::string_view text) { return '"' + printable(text) + '"'; }
 
 /// What a file that is no safetensors file seems to be, from its first bytes; to follow a message.
 std::string_view seems_to_be(std::string_view first) {
@@ -118,7 +120,7 @@ class SafetensorsHeaderParser final : public nlohmann::json_sax<json> {
   bool string(string_t& text) override {
     if (!fault_.empty()) return true;
     if (place_ == Place::metadata) return add_metadata(text);
-    if (place_ != Place::tensor || field_ != Field::dtype) return unexpected(quoted(text));
+    if (place_ != Place::tensor || field_ != Field::dtype) return unexpected(in_quotes(text));
     for (const DType dtype : all_dtypes) {
       if (format::dtype_text(dtype) == text) return set_dtype(dtype);
     }
@@ -146,14 +148,14 @@ class SafetensorsHeaderParser final : public nlohmann::json_sax<json> {
       metadata_name_ = std::move(text);
     } else if (place_ == Place::tensor) {
       const auto* const known = std::find(std::begin(field_names), std::end(field_names), text);
-      if (known == std::end(field_names)) return fault(subject(), "unknown key ", quoted(text));
+      if (known == std::end(field_names)) return fault(subject(), "unknown key ", in_quotes(text));
       field_ = static_cast<Field>(known - std::begin(field_names));
       const unsigned bit = 1u << static_cast<unsigned>(field_);
-      if ((seen_ & bit) != 0) return fault(subject(), "duplicate key ", quoted(text));
+      if ((seen_ & bit) != 0) return fault(subject(), "duplicate key ", in_quotes(text));
       seen_ |= bit;
     } else {
       name_ = std::move(text);
-      if (name_ == format::metadata_key && std::exchange(metadata_seen_, true)) return fault("duplicate key ", quoted(name_));
+      if (name_ == format::metadata_key && std::exchange(metadata_seen_, true)) return fault("duplicate key ", in_quotes(name_));
     }
     return true;
   }
@@ -207,8 +209,7 @@ class SafetensorsHeaderParser final : public nlohmann::json_sax<json> {
   std::uint64_t read_length() const {
     if (input_.size() < format::length_bytes) input_.bad("too short for a safetensors header: ", input_.size(), " bytes");
     const std::string first = first_bytes();
-    std::uint64_t length = 0;
-    for (std::size_t i = first.size(); i-- > 0;) length = length << 8 | static_cast<unsigned char>(first[i]);
+    const std::uint64_t length = little_endian(first);
     if (length > format::header_limit) {
       input_.bad("header too large: claims ", length, " bytes, limit 100,000,000", seems_to_be(first));
     }
@@ -229,7 +230,7 @@ class SafetensorsHeaderParser final : public nlohmann::json_sax<json> {
     if (++depth_ > depth_limit) input_.bad("nested too deeply at byte ", text_->position() - 1, " (limit ", depth_limit, ")");
   }
 
-  std::string subject() const { return "tensor " + quoted(name_) + ": "; }
+  std::string subject() const { return "tensor " + in_quotes(name_) + ": "; }
 
   bool unexpected(std::string_view got) {
     const bool in_metadata = place_ == Place::metadata || (place_ == Place::tensors && name_ == format::metadata_key);
@@ -261,7 +262,7 @@ class SafetensorsHeaderParser final : public nlohmann::json_sax<json> {
   bool add_metadata(std::string& value) {
     if (header_.metadata_.size() == format::metadata_limit) return fault("more than ", format::metadata_limit, " metadata entries");
     const auto [place, fresh] = header_.metadata_.try_emplace(metadata_name_, std::move(value));
-    return fresh || fault("metadata: duplicate key ", quoted(metadata_name_));
+    return fresh || fault("metadata: duplicate key ", in_quotes(metadata_name_));
   }
 
   bool set_dtype(DType dtype) {
@@ -272,7 +273,7 @@ class SafetensorsHeaderParser final : public nlohmann::json_sax<json> {
   bool unsupported_dtype(std::string_view text) {
     std::string supported;
     for (const DType dtype : all_dtypes) supported += format::dtype_text(dtype) + ", ";
-    return fault(subject(), "dtype ", quoted(text), " not supported; supported: ", supported, "BOOL");
+    return fault(subject(), "dtype ", in_quotes(text), " not supported; supported: ", supported, "BOOL");
   }
 
   bool add_tensor() {
@@ -320,7 +321,7 @@ class SafetensorsHeaderParser final : public nlohmann::json_sax<json> {
     const auto by_name = [&](std::uint32_t a, std::uint32_t b) { return name(a) < name(b); };
     if (!std::is_sorted(order.begin(), order.end(), by_name)) std::sort(order.begin(), order.end(), by_name);
     const auto twin = std::adjacent_find(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) { return name(a) == name(b); });
-    if (twin != order.end()) input_.bad("duplicate key ", quoted(name(*twin)));
+    if (twin != order.end()) input_.bad("duplicate key ", in_quotes(name(*twin)));
   }
 
   /// Every byte of the data belongs to exactly one tensor: nothing can hide in the file, and no tensor shows another's data.
@@ -332,7 +333,7 @@ class SafetensorsHeaderParser final : public nlohmann::json_sax<json> {
     };
     for (const SafetensorsHeader::Record& record : header_.records_) {
       if (record.position < covered) {
-        input_.bad("tensors ", quoted(header_.name_of(*previous)), " and ", quoted(header_.name_of(record)), " overlap");
+        input_.bad("tensors ", in_quotes(header_.name_of(*previous)), " and ", in_quotes(header_.name_of(record)), " overlap");
       }
       check_no_hole(record.position);
       covered += header_.bytes_of(record);

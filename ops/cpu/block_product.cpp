@@ -18,42 +18,38 @@ constexpr int tile_rows = simd::registers == 32 ? 8 : 4;
 /// A tile's part of b (depth_block rows of tile_vectors vectors) stays in the first-level cache.
 constexpr std::int64_t depth_block = 128;
 
+/// A tile with all its columns: c may be written a whole vector at a time.
 template <class T, int rows, int vectors>
 void multiply_tile(const BlockProduct<T>& p, std::int64_t b_stride) {
   Vector<T> sums[rows][vectors] = {};
   const T* a[rows];
   for (int i = 0; i < rows; ++i) a[i] = p.a + i * p.a_row_stride;
   const T* b = p.b;
-  for (std::int64_t k = 0; k < p.depth; ++k, b += b_stride) {
+  const T* const b_end = b + p.depth * b_stride;
+  for (std::int64_t k = 0; b != b_end; k += p.a_depth_stride, b += b_stride) {
     Vector<T> b_row[vectors];
 #pragma GCC unroll 8
     for (int v = 0; v < vectors; ++v) b_row[v] = simd::load(b + v * lanes<T>);
 #pragma GCC unroll 8
     for (int i = 0; i < rows; ++i) {
-      const Vector<T> element = simd::broadcast(a[i][k * p.a_depth_stride]);
+      const Vector<T> element = simd::broadcast(a[i][k]);
 #pragma GCC unroll 8
       for (int v = 0; v < vectors; ++v) sums[i][v] = simd::multiply_add(element, b_row[v], sums[i][v]);
     }
   }
+  const auto finish = [&](const auto& before) __attribute__((always_inline)) {
 #pragma GCC unroll 8
-  for (int i = 0; i < rows; ++i) {
-    T* c = p.c + i * p.c_stride;
+    for (int i = 0; i < rows; ++i) {
 #pragma GCC unroll 8
-    for (int v = 0; v < vectors; ++v) {
-      T* to = c + v * lanes<T>;
-      const std::int64_t count = std::min<std::int64_t>(p.columns - v * lanes<T>, lanes<T>);
-      const Vector<T> bias = simd::broadcast(p.row_bias == nullptr ? T(0) : p.row_bias[i]);
-      if (count == lanes<T>) {
-        simd::store(to, sums[i][v] + (p.accumulate ? simd::load(to) : bias));
-      } else {
-        Vector<T> before = bias;
-        const std::size_t bytes = static_cast<std::size_t>(count) * sizeof(T);
-        if (p.accumulate) std::memcpy(&before, to, bytes);
-        const Vector<T> result = sums[i][v] + before;
-        std::memcpy(to, &result, bytes);
+      for (int v = 0; v < vectors; ++v) {
+        T* c = p.c + i * p.c_stride + v * lanes<T>;
+        simd::store(c, sums[i][v] + before(c, i));
       }
     }
-  }
+  };
+  if (p.accumulate) finish([](const T* c, int) { return simd::load(c); });
+  else if (p.row_bias != nullptr) finish([&](const T*, int i) { return simd::broadcast(p.row_bias[i]); });
+  else finish([](const T*, int) { return Vector<T>{}; });
 }
 
 template <class T>
@@ -66,6 +62,23 @@ constexpr auto tile_functions(std::integer_sequence<int, sizes...>) {
 }
 template <class T>
 constexpr auto tiles = tile_functions<T>(std::make_integer_sequence<int, tile_rows * tile_vectors>());
+
+/// The last vector of a tile's columns is not full: through a buffer.
+template <class T>
+void multiply_partial_tile(BlockProduct<T> tile, std::int64_t b_stride, std::int64_t rows, TileFunction<T> function) {
+  constexpr std::int64_t stride = tile_vectors * lanes<T>;
+  alignas(64) T buffer[tile_rows * stride];
+  const BlockProduct<T> whole = tile;
+  tile.c = buffer;
+  tile.c_stride = stride;
+  tile.accumulate = false;
+  function(tile, b_stride);
+  for (std::int64_t row = 0; row < rows; ++row) {
+    T* c = whole.c + row * whole.c_stride;
+    const T* result = buffer + row * stride;
+    for (std::int64_t i = 0; i < whole.columns; ++i) c[i] = whole.accumulate ? c[i] + result[i] : result[i];
+  }
+}
 
 /// The next tile's part of `left`: evenly large parts of at most `most`.
 std::int64_t next_part(std::int64_t left, std::int64_t most) {
@@ -86,7 +99,9 @@ void multiply_depth_block(const BlockProduct<T>& block, std::int64_t b_stride) {
       tile.a = block.a + row * block.a_row_stride;
       tile.c = block.c + row * block.c_stride + column;
       if (block.row_bias != nullptr) tile.row_bias = block.row_bias + row;
-      tiles<T>[static_cast<std::size_t>((rows - 1) * tile_vectors + vectors - 1)](tile, b_stride);
+      const auto function = tiles<T>[static_cast<std::size_t>((rows - 1) * tile_vectors + vectors - 1)];
+      if (tile.columns == vectors * lanes<T>) function(tile, b_stride);
+      else multiply_partial_tile(tile, b_stride, rows, function);
     }
   }
 }
@@ -95,7 +110,7 @@ void multiply_depth_block(const BlockProduct<T>& block, std::int64_t b_stride) {
 
 template <class T>
 void pack(T* packed, const MatrixView<T>& matrix) {
-  const std::int64_t stride = packed_stride<T>(matrix.columns);
+  const std::int64_t stride = packed_stride(matrix.columns, sizeof(T));
   const std::int64_t width = (matrix.columns + lanes<T> - 1) / lanes<T> * lanes<T>;
   for (std::int64_t row = 0; row < matrix.rows; ++row) {
     T* to = packed + row * stride;
@@ -111,7 +126,7 @@ void pack(T* packed, const MatrixView<T>& matrix) {
 
 template <class T>
 void multiply(const BlockProduct<T>& product) {
-  const std::int64_t b_stride = packed_stride<T>(product.columns);
+  const std::int64_t b_stride = packed_stride(product.columns, sizeof(T));
   BlockProduct<T> block = product;
   std::int64_t done = 0;
   do {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 namespace frit::ops {
@@ -13,9 +14,8 @@ struct MatrixView {
 };
 
 /// The row stride of a packed matrix: whole 64-byte lines, an odd number of them, so that rows fall on different cache sets.
-template <class T>
-constexpr std::int64_t packed_stride(std::int64_t columns) {
-  constexpr auto line = static_cast<std::int64_t>(64 / sizeof(T));
+constexpr std::int64_t packed_stride(std::int64_t columns, std::size_t element_size) {
+  const auto line = static_cast<std::int64_t>(64 / element_size);
   return ((columns + line - 1) / line | 1) * line;
 }
 

@@ -67,10 +67,10 @@ struct Clamp {
       : low(static_cast<T>(a.min.value_or(-std::numeric_limits<double>::infinity()))),
         high(static_cast<T>(a.max.value_or(std::numeric_limits<double>::infinity()))) {}
   FRIT_HOST_DEVICE T operator()(T x) const {
-    const T raised = (x < low) | (low != low) ? low : x;
-    return (raised > high) | (high != high) ? high : raised;
+    const T raised = ((x < low) | (low != low)) ? low : x;
+    return ((raised > high) | (high != high)) ? high : raised;
   }
-  FRIT_HOST_DEVICE T gradient(T gradient, T x) const { return (x >= low) & (x <= high) ? gradient : T(0); }
+  FRIT_HOST_DEVICE T gradient(T gradient, T x) const { return ((x >= low) & (x <= high)) ? gradient : T(0); }
 };
 
 template <class T>
@@ -201,7 +201,7 @@ struct HardSigmoid {
   static constexpr bool gradient_from_output = false;
   static constexpr bool piecewise_linear = true;
   FRIT_HOST_DEVICE T operator()(T x) const { return raised(x) / 6; }
-  FRIT_HOST_DEVICE T gradient(T gradient, T x) const { return (x > -3) & (x < 3) ? gradient / 6 : T(0); }
+  FRIT_HOST_DEVICE T gradient(T gradient, T x) const { return ((x > -3) & (x < 3)) ? gradient / 6 : T(0); }
 
   FRIT_HOST_DEVICE static T raised(T x) {
     const T positive = x + 3 < 0 ? T(0) : x + 3;

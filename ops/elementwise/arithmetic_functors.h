@@ -69,14 +69,14 @@ struct Power {
 /// The smaller of two; NaN if either is NaN. `gradient` is the share of `a`: half at a tie, all of it at NaN.
 template <class T>
 struct Minimum {
-  FRIT_HOST_DEVICE T operator()(T a, T b) const { return (a < b) | (a != a) ? a : b; }
+  FRIT_HOST_DEVICE T operator()(T a, T b) const { return ((a < b) | (a != a)) ? a : b; }
   FRIT_HOST_DEVICE T gradient(T gradient, T a, T b) const { return a == b ? gradient / 2 : a > b ? T(0) : gradient; }
 };
 
 /// The larger of two, likewise.
 template <class T>
 struct Maximum {
-  FRIT_HOST_DEVICE T operator()(T a, T b) const { return (a > b) | (a != a) ? a : b; }
+  FRIT_HOST_DEVICE T operator()(T a, T b) const { return ((a > b) | (a != a)) ? a : b; }
   FRIT_HOST_DEVICE T gradient(T gradient, T a, T b) const { return a == b ? gradient / 2 : a < b ? T(0) : gradient; }
 };
 

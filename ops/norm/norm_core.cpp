@@ -211,7 +211,7 @@ std::vector<TensorType> norm_types(const InferContext& call, const NormGeometry&
 
 std::vector<TensorType> norm_backward_types(const InferContext& call, const NormGeometry& geometry, const Shape& weight_shape) {
   call.require(call.inputs[0] == call.inputs[1], "gradient is ", call.inputs[0], ", input is ", call.inputs[1]);
-  for (const std::size_t i : {2, 3}) require_parameter(call, 1, i, {geometry.slices}, DType::f64);
+  for (std::size_t i = 2; i < 4; ++i) require_parameter(call, 1, i, {geometry.slices}, DType::f64);
   require_parameters(call, 1, 4, weight_shape);
   const TensorType parameter{call.inputs[1].dtype, weight_shape};
   return {call.inputs[1], parameter, parameter};

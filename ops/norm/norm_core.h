@@ -79,9 +79,9 @@ struct GroupedNorm {
     };
     entry.gradient = [name = entry.name](const GradientContext& c) { return norm_gradient(name, c); };
     entry.cpu.run = [norm](const KernelContext& call) {
-      const NormGeometry geometry = norm.geometry(call.inputs[0].shape(), call.as<A>());
-      run_norm(call, geometry, [&](std::int64_t slice) {
-        return statistics_of(slice_moments(geometry, call.inputs[0], slice), call.as<A>().eps);
+      const NormGeometry slices = norm.geometry(call.inputs[0].shape(), call.as<A>());
+      run_norm(call, slices, [&](std::int64_t slice) {
+        return statistics_of(slice_moments(slices, call.inputs[0], slice), call.as<A>().eps);
       });
     };
     entry.in_place = {{0, 0}};

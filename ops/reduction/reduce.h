@@ -123,4 +123,18 @@ void reduce(const ReductionPlan& plan, std::span<std::byte> scratch, const Add& 
   }
 }
 
+/// What a reduction's gradient needs: load(columns, column, output) sets a column for the result that its elements went into, then body(columns, rows)
+/// is called for all elements.
+template <class Columns, class Load, class Body>
+void visit(const ReductionPlan& plan, const Load& load, const Body& body) {
+  parallel_for(plan.blocks() * plan.segments(), plan.block_grain(), [&](std::int64_t begin, std::int64_t end) {
+    Columns columns;
+    for (std::int64_t i = begin; i < end; ++i) {
+      const Block block = plan.block(i / plan.segments());
+      for (int column = 0; column < plan.columns(block); ++column) load(columns, column, block.output + (plan.lanes() > 0 ? 0 : column));
+      plan.for_each_rows(block, i % plan.segments(), [&](const Rows& rows) { body(columns, rows); });
+    }
+  });
+}
+
 }  // namespace frit::ops

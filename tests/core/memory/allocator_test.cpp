@@ -93,7 +93,7 @@ TEST_F(CachingAllocatorTest, AlignsAndCounts) {
   EXPECT_EQ(allocator.allocate(0), nullptr);
   allocator.deallocate(nullptr);
   std::vector<void*> blocks;
-  for (const std::size_t bytes : {1, 63, 64, 65, 1000, 20'000, 5'000'000}) {
+  for (const std::size_t bytes : {1u, 63u, 64u, 65u, 1000u, 20'000u, 5'000'000u}) {
     blocks.push_back(allocator.allocate(bytes));
     EXPECT_EQ(reinterpret_cast<std::uintptr_t>(blocks.back()) % 64, 0u) << bytes;
     std::memset(blocks.back(), 1, bytes);

@@ -1,0 +1,9 @@
+#!/bin/sh
+# Builds frit and trains the classifier on Fashion-MNIST. Installs what it needs. Arguments go to `frit train` (for instance --epochs 3).
+set -eu
+cd "$(dirname "$0")/.."
+# shellcheck disable=SC2046
+.ci/packages.sh $(cat .ci/build-packages) dataset-fashion-mnist
+cmake --preset release -DFRIT_BUILD_TESTS=OFF
+cmake --build --preset release --target frit_program
+exec build/release/frit train classifier --data /usr/share/datasets/fashion-mnist --epochs 10 --batch-size 128 --optimizer adam --lr 2e-3 "$@"

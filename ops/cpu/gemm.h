@@ -1,0 +1,30 @@
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "frit/core/shape.h"
+
+namespace frit::ops {
+
+/// c (batch, rows, columns) = a (batch, rows, depth) b (batch, depth, columns) + bias (columns), with c contiguous. Strides are in
+/// elements; a batch stride of 0 repeats a matrix.
+struct GemmShape {
+  std::int64_t rows, columns, depth;
+  std::int64_t a_row_stride, a_depth_stride;
+  std::int64_t b_depth_stride, b_column_stride;
+  Dims batch = {};
+  Strides a_batch_strides = {}, b_batch_strides = {};
+};
+
+/// Bytes of scratch that gemm needs for elements of the given size.
+std::size_t gemm_scratch(const GemmShape& shape, std::size_t element_size);
+
+/// Runs on all threads; the result has the same bits for any number of them. `bias` may be null. For float and double.
+template <class T>
+void gemm(const GemmShape& shape, const T* a, const T* b, const T* bias, T* c, std::span<std::byte> scratch);
+
+extern template void gemm(const GemmShape&, const float*, const float*, const float*, float*, std::span<std::byte>);
+extern template void gemm(const GemmShape&, const double*, const double*, const double*, double*, std::span<std::byte>);
+
+}  // namespace frit::ops

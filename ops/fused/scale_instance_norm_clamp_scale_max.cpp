@@ -1,0 +1,259 @@
+// max over channels of clamp(instance_norm(input * scale)) * post_scale: what follows a convolution, in two walks over each sample, the second one
+// in cache. The gradient that enters the norm is that of the winning channel alone, so its sums are taken over the output's pixels.
+
+#include "frit/ops/fused/scale_instance_norm_clamp_scale_max.h"
+
+#include <array>
+
+#include "frit/ops/cpu/work_split.h"
+#include "frit/ops/elementwise/activation.h"
+#include "frit/ops/elementwise/arithmetic.h"
+#include "frit/ops/fused/chain.h"
+#include "frit/ops/norm/norm.h"
+#include "frit/ops/norm/norm_attributes.h"
+#include "frit/ops/norm/statistics.h"
+#include "frit/ops/reduction/reduction.h"
+#include "frit/ops/reduction/reduction_axes.h"
+#include "frit/ops/registry.h"
+
+namespace frit::ops {
+namespace {
+
+using ChainAttributes = ScaleInstanceNormClampScaleMaxAttributes;
+
+constexpr std::int64_t most_block_pixels = 1024;
+
+template <class T>
+struct Forward {
+  Planes planes;
+  const T *input, *scale, *post_scale;
+  Clamp<T> clamp;
+  double eps;
+  T* output;
+  double *means, *rstds;  // (N, C)
+
+  void find_statistics(std::int64_t sample) const {
+    parallel_for(planes.channels, 1, [&](std::int64_t c, std::int64_t) {
+      const std::int64_t slice = sample * planes.channels + c;
+      const auto scaled = [x = input + slice * planes.pixels, factor = scale[c]](std::int64_t i) { return x[i] * factor; };
+      const SliceStatistics statistics = slice_statistics(planes.pixels, scaled, eps);
+      means[slice] = statistics.mean;
+      rstds[slice] = statistics.rstd;
+    });
+  }
+
+  /// The maxima of `count` pixels from `first` on, and the channels that they are of, if `winners` is given.
+  template <class Winner>
+  void find_maxima(std::int64_t sample, std::int64_t first, std::int64_t count, Winner* winners) const {
+    std::array<T, most_block_pixels> best;
+    std::array<std::int32_t, most_block_pixels> winner;
+    for (std::int64_t c = 0; c < planes.channels; ++c) {
+      const std::int64_t slice = sample * planes.channels + c;
+      const T* const x = input + slice * planes.pixels + first;
+      const ScaledInstance<T> instance{scale[c], post_scale[c], means[slice], rstds[slice]};
+      const auto channel = static_cast<std::int32_t>(c);
+      for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
+        const T value = clamp(instance.normalized(x[i])) * instance.post_scale;
+        // The first of equal values wins, and the first NaN over everything.
+        const bool wins = (channel == 0) | (value > best[i]) | ((value != value) & (best[i] == best[i]));
+        best[i] = wins ? value : best[i];
+        winner[i] = wins ? channel : winner[i];
+      }
+    }
+    const std::int64_t place = sample * planes.pixels + first;
+    if (output != nullptr) std::copy_n(best.begin(), count, output + place);
+    if (winners == nullptr) return;
+    for (std::int64_t i = 0; i < count; ++i) winners[place + i] = static_cast<Winner>(winner[static_cast<std::size_t>(i)]);
+  }
+
+  template <class Winner>
+  void run(Winner* winners) const {
+    const EvenBlocks blocks(planes.pixels, most_block_pixels, 16);
+    parallel_for(planes.samples, sample_grain(planes.samples), [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t sample = begin; sample < end; ++sample) {
+        find_statistics(sample);
+        parallel_for(blocks.count, 1, [&](std::int64_t block, std::int64_t) {
+          find_maxima(sample, blocks.begin(block), blocks.length_of(block), winners);
+        });
+      }
+    });
+  }
+};
+
+template <class T>
+T* data_or_null(const Tensor& tensor) {
+  return tensor.defined() ? tensor.data<T>() : nullptr;
+}
+
+/// inputs (input, scale, post_scale), outputs (output, winner, mean, rstd)
+void run_forward(const KernelContext& call) {
+  const auto& attributes = call.as<ChainAttributes>();
+  const Planes planes(call.inputs[0].shape());
+  double* const workspace = reinterpret_cast<double*>(call.scratch.data());
+  const auto statistics = [&](std::size_t i) {
+    return call.outputs[i].defined() ? call.outputs[i].data<double>() : workspace + static_cast<std::int64_t>(i - 2) * planes.samples * planes.channels;
+  };
+  dispatch_floating(call.inputs[0].dtype(), [&]<class T>() {
+    const Forward<T> forward{planes, call.inputs[0].data<T>(), call.inputs[1].data<T>(), call.inputs[2].data<T>(), Clamp<T>(attributes.clamp()),
+                             attributes.eps, data_or_null<T>(call.outputs[0]), statistics(2), statistics(3)};
+    dispatch_winner(winner_dtype(planes.channels), [&]<class Winner>() { forward.run(data_or_null<Winner>(call.outputs[1])); });
+  });
+}
+
+/// What one channel of one sample adds to the gradients.
+struct InstanceSums {
+  NormGradientSums norm;
+  double scale = 0, post_scale = 0;
+};
+
+template <class T, class Winner>
+struct Backward {
+  Planes planes;
+  const T *gradient, *input, *scale, *post_scale;
+  Clamp<T> clamp;
+  double eps;
+  const Winner* winners;
+  const double *means, *rstds;
+  T* input_gradient;
+  InstanceSums* sums;  // (N, C)
+
+  ScaledInstance<T> instance(std::int64_t slice) const {
+    const std::int64_t c = slice % planes.channels;
+    return {scale[c], post_scale[c], means[slice], rstds[slice]};
+  }
+
+  /// One step a pixel: only the winning channel's element has a gradient.
+  void sum_over_winners(std::int64_t sample) const {
+    const std::int64_t first_slice = sample * planes.channels;
+    for (std::int64_t slice = first_slice; slice < first_slice + planes.channels; ++slice) {
+      // Elsewhere it is 0, which matters where it meets an infinity or NaN.
+      const double zero = 0 * static_cast<double>(instance(slice).post_scale);
+      sums[slice] = {.norm = {zero, zero}, .post_scale = 0 * rstds[slice]};
+    }
+    for (std::int64_t i = 0; i < planes.pixels; ++i) {
+      const std::int64_t slice = first_slice + static_cast<std::int64_t>(winners[sample * planes.pixels + i]);
+      const ScaledInstance<T> winner = instance(slice);
+      const T x = input[slice * planes.pixels + i];
+      const T g = gradient[sample * planes.pixels + i];
+      const T normalized = winner.normalized(x);
+      const double entering = static_cast<double>(clamp.gradient(g * winner.post_scale, normalized));
+      sums[slice].norm += {entering, entering * winner.centered(x)};
+      sums[slice].post_scale += static_cast<double>(g) * static_cast<double>(clamp(normalized));
+    }
+  }
+
+  void finish_channel(std::int64_t sample, std::int64_t c) const {
+    const std::int64_t slice = sample * planes.channels + c;
+    const ScaledInstance<T> channel = instance(slice);
+    const T* const x = input + slice * planes.pixels;
+    const auto entering = [&, w = winners + sample * planes.pixels, g = gradient + sample * planes.pixels](std::int64_t i) {
+      const T passed = clamp.gradient(g[i] * channel.post_scale, channel.normalized(x[i]));
+      return w[i] == static_cast<Winner>(c) ? passed : T(0);
+    };
+    // The norm undoes the scale but for eps: the sum of dz * x over the channel, z = x * scale, is eps rstd^3 times that of entering * (x - mean).
+    double product = sums[slice].norm.product / static_cast<double>(channel.scale);
+    if (channel.scale == 0) {
+      const auto unscaled = [x](std::int64_t i) { return x[i]; };
+      product = norm_gradient_sums(planes.pixels, entering, unscaled, slice_statistics(planes.pixels, unscaled, eps).mean).product;
+    }
+    sums[slice].scale = eps * channel.rstd * channel.rstd * channel.rstd * product;
+    if (input_gradient == nullptr) return;
+    const NormInputGradient rule({channel.mean, channel.rstd}, sums[slice].norm, planes.pixels);
+    map_run(input_gradient + slice * planes.pixels, planes.pixels, [&](std::int64_t i) {
+      return rule(static_cast<double>(entering(i)), static_cast<double>(x[i] * channel.scale)) * static_cast<double>(channel.scale);
+    });
+  }
+
+  void run() const {
+    parallel_for(planes.samples, sample_grain(planes.samples), [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t sample = begin; sample < end; ++sample) {
+        sum_over_winners(sample);
+        parallel_for(planes.channels, 1, [&](std::int64_t c, std::int64_t) { finish_channel(sample, c); });
+      }
+    });
+  }
+
+  /// The field summed over the batch, in order.
+  void write_parameter_gradient(const Tensor& result, double InstanceSums::*field) const {
+    if (!result.defined()) return;
+    for (std::int64_t c = 0; c < planes.channels; ++c) {
+      double total = 0;
+      for (std::int64_t sample = 0; sample < planes.samples; ++sample) total += sums[sample * planes.channels + c].*field;
+      result.data<T>()[c] = static_cast<T>(total);
+    }
+  }
+};
+
+/// inputs (gradient, input, scale, post_scale, winner, mean, rstd), outputs (input_gradient, scale_gradient, post_scale_gradient)
+void run_backward(const KernelContext& call) {
+  const auto& attributes = call.as<ChainAttributes>();
+  const Planes planes(call.inputs[1].shape());
+  dispatch_floating(call.inputs[1].dtype(), [&]<class T>() {
+    dispatch_winner(call.inputs[4].dtype(), [&]<class Winner>() {
+      const Backward<T, Winner> backward{planes,
+                                         call.inputs[0].data<T>(),
+                                         call.inputs[1].data<T>(),
+                                         call.inputs[2].data<T>(),
+                                         call.inputs[3].data<T>(),
+                                         Clamp<T>(attributes.clamp()),
+                                         attributes.eps,
+                                         call.inputs[4].data<Winner>(),
+                                         call.inputs[5].data<double>(),
+                                         call.inputs[6].data<double>(),
+                                         data_or_null<T>(call.outputs[0]),
+                                         reinterpret_cast<InstanceSums*>(call.scratch.data())};
+      backward.run();
+      backward.write_parameter_gradient(call.outputs[1], &InstanceSums::scale);
+      backward.write_parameter_gradient(call.outputs[2], &InstanceSums::post_scale);
+    });
+  });
+}
+
+/// Checks input number `input` and the two scales after it, and gives the types of (output, winner, mean, rstd).
+std::vector<TensorType> chain_types(const InferContext& call, std::size_t input) {
+  const Shape& shape = call.shape(input);
+  call.require(shape.rank() >= 3, "expected an input (N, C, ...) of rank 3 or more, got ", shape);
+  call.require(shape[1] > 0, "input ", shape, " has no channels");
+  call.require(Planes(shape).pixels != 1, "expected more than 1 spatial element, got input ", shape);
+  Shape per_channel = Dims::filled(shape.rank() - 1, 1);
+  per_channel[0] = shape[1];
+  const TensorType expected{call.inputs[input].dtype, per_channel};
+  for (std::size_t i = input + 1; i <= input + 2; ++i) {
+    call.require(call.inputs[i] == expected, call.op.inputs[i].name, " must be ", expected, ", got ", call.inputs[i], " (input ", shape, ")");
+  }
+  const Shape reduced = reduced_shape(shape, {1}, call.as<ChainAttributes>().keep_dims);
+  const TensorType statistics{DType::f64, {shape[0], shape[1]}};
+  return {{expected.dtype, reduced}, {winner_dtype(shape[1]), reduced}, statistics, statistics};
+}
+
+std::vector<TensorType> infer_backward(const InferContext& call) {
+  const std::vector<TensorType> forward = chain_types(call, 1);
+  for (const auto& [input, result] : {std::pair{0, 0}, {4, 1}, {5, 2}, {6, 3}}) {
+    const auto i = static_cast<std::size_t>(input), r = static_cast<std::size_t>(result);
+    call.require(call.inputs[i] == forward[r], call.op.inputs[i].name, " must be ", forward[r], ", got ", call.inputs[i]);
+  }
+  return {call.inputs[1], call.inputs[2], call.inputs[3]};
+}
+
+Values gradient_rule(const GradientContext& c) {
+  return emit("scale_instance_norm_clamp_scale_max_backward",
+              {c.gradients[0], c.inputs[0], c.inputs[1], c.inputs[2], c.outputs[1], c.outputs[2], c.outputs[3]}, c.attributes);
+}
+
+Values decompose(Emitter&, std::span<const Value> inputs, const Attributes& attributes) {
+  const auto& a = attributes.as<ChainAttributes>();
+  const Value y = clamp(instance_norm(inputs[0] * inputs[1], {}, {}, a.eps), a.min, a.max) * inputs[2];
+  return {max(y, {1}, a.keep_dims)};
+}
+
+/// The nodes are multiply, instance_norm, clamp, multiply, max.
+std::optional<Attributes> fuse(std::span<const Attributes> matched) {
+  const auto& bounds = matched[2].as<ClampAttributes>();
+  return ChainAttributes{.eps = matched[1].as<InstanceNormAttributes>().eps,
+                         .min = bounds.min,
+                         .max = bounds.max,
+                         .keep_dims = matched[4].as<ReductionAttributes>().keep_dims};
+}
+
+}  // namespace
+}  // namespace frit::ops

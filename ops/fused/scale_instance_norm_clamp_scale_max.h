@@ -1,0 +1,34 @@
+#pragma once
+
+#include <optional>
+
+#include "frit/core/fields.h"
+#include "frit/ops/elementwise/activation_functors.h"
+
+namespace frit::ops {
+
+struct ScaleInstanceNormClampScaleMaxAttributes {
+  double eps = 1e-5;
+  std::optional<double> min, max;
+  bool keep_dims = false;
+
+  void fields(FieldVisitor& v) {
+    v.field("eps", eps);
+    v.field("min", min);
+    v.field("max", max);
+    v.field("keep_dims", keep_dims);
+  }
+  ClampAttributes clamp() const { return {min, max}; }
+};
+
+/// One channel of one sample: the factors before and after, the statistics of input * scale between them.
+template <class T>
+struct ScaledInstance {
+  T scale, post_scale;
+  double mean, rstd;
+
+  FRIT_HOST_DEVICE double centered(T x) const { return static_cast<double>(x * scale) - mean; }
+  FRIT_HOST_DEVICE T normalized(T x) const { return static_cast<T>(centered(x) * rstd); }
+};
+
+}  // namespace frit::ops

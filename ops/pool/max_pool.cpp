@@ -1,0 +1,196 @@
+#include <limits>
+
+#include "frit/core/thread_pool.h"
+#include "frit/ops/pool/pool_geometry.h"
+#include "frit/ops/registry.h"
+
+namespace frit {
+namespace {
+
+Value max_pool(const char* op, Value input, PoolOptions options, int image_rank) {
+  options.count_include_pad = true;  // of no meaning here: equal calls get equal attributes
+  return ops::emit_one(op, {input}, ops::canonical_options(options, image_rank));
+}
+
+}  // namespace
+
+Value max_pool2d(Value input, const PoolOptions& options) { return max_pool("max_pool2d", input, options, 2); }
+Value max_pool3d(Value input, const PoolOptions& options) { return max_pool("max_pool3d", input, options, 3); }
+
+namespace ops {
+namespace {
+
+/// Columns of an output row that are computed together.
+constexpr std::int64_t block = 128;
+
+/// A block of running maxima and, if wanted, of their places in the plane.
+template <class T, bool with_indices>
+struct Maxima {
+  std::array<T, block> value;
+  std::array<std::int32_t, block> index;
+
+  void clear() {
+    value.fill(-std::numeric_limits<T>::infinity());
+    index.fill(-1);
+  }
+
+  /// Takes in count elements, `step` apart, for the columns from `column` on.
+  void take(const T* elements, std::int64_t step, std::int64_t count, std::int64_t column, std::int64_t place) {
+    T* const best = value.data() + column;
+    std::int32_t* const best_index = index.data() + column;
+    const std::int32_t first = static_cast<std::int32_t>(place), index_step = static_cast<std::int32_t>(step);
+    for (std::int32_t i = 0; i < static_cast<std::int32_t>(count); ++i) {
+      const T candidate = elements[i * step];
+      // Without an index yet even -inf is taken, so that it never stays in the padding.
+      const bool taken = replaces_maximum(candidate, best[i]) || (with_indices && best_index[i] < 0);
+      best[i] = taken ? candidate : best[i];
+      if constexpr (with_indices) best_index[i] = taken ? first + i * index_step : best_index[i];
+    }
+  }
+};
+
+template <class T, int column_stride, bool with_indices>
+void pool_rows(const PoolGeometry& g, const T* input, T* output, std::int32_t* indices) {
+  const std::int64_t rows = g.output[0] * g.output[1], columns = g.output[2];
+  const std::int64_t step = column_stride == 0 ? g.stride[2] : column_stride;
+  parallel_for(g.planes * rows, row_grain(g), [&](std::int64_t first_row, std::int64_t end_row) {
+    Maxima<T, with_indices> maxima;
+    for (std::int64_t row = first_row; row < end_row; ++row) {
+      const T* const plane = input + row / rows * g.image_elements();
+      const std::int64_t depth = row % rows / g.output[1], height = row % g.output[1];
+      for (std::int64_t begin = 0; begin < columns; begin += block) {
+        const std::int64_t end = std::min(begin + block, columns);
+        maxima.clear();
+        for_each_kernel_element(g, depth, height, begin, end, [&](std::int64_t first, std::int64_t low, std::int64_t high) {
+          const std::int64_t place = first + low * step;
+          maxima.take(plane + place, step, high - low, low - begin, place);
+        });
+        if (output != nullptr) std::copy_n(maxima.value.data(), end - begin, output + row * columns + begin);
+        if constexpr (with_indices) std::copy_n(maxima.index.data(), end - begin, indices + row * columns + begin);
+      }
+    }
+  });
+}
+
+void run(const KernelContext& call, int image_rank) {
+  const PoolGeometry g = pool_geometry(call.inputs[0].shape(), call.as<PoolOptions>(), image_rank);
+  std::int32_t* const indices = call.outputs[1].defined() ? call.outputs[1].data<std::int32_t>() : nullptr;
+  dispatch_floating(call.inputs[0].dtype(), [&]<class T>() {
+    const T* const input = call.inputs[0].data<T>();
+    T* const output = call.outputs[0].defined() ? call.outputs[0].data<T>() : nullptr;
+    dispatch_column_stride(g, [&]<int column_stride>() {
+      if (indices != nullptr) pool_rows<T, column_stride, true>(g, input, output, indices);
+      else pool_rows<T, column_stride, false>(g, input, output, nullptr);
+    });
+  });
+}
+
+/// The planes in parallel, the windows of a plane in order.
+void run_backward(const KernelContext& call) {
+  const Tensor& gradient = call.inputs[0];
+  const Tensor& input_gradient = call.outputs[0];
+  const std::int64_t planes = gradient.dim(0) * gradient.dim(1);
+  if (planes == 0) return;
+  const std::int64_t outputs = gradient.elements() / planes, elements = input_gradient.elements() / planes;
+  const std::int32_t* const indices = call.inputs[1].data<std::int32_t>();
+  dispatch_floating(gradient.dtype(), [&]<class T>() {
+    parallel_for(planes, std::max<std::int64_t>(1, 16384 / elements), [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t plane = begin; plane < end; ++plane) {
+        const T* const g = gradient.data<T>() + plane * outputs;
+        const std::int32_t* const index = indices + plane * outputs;
+        T* const dx = input_gradient.data<T>() + plane * elements;
+        std::fill_n(dx, elements, T{0});
+        for (std::int64_t i = 0; i < outputs; ++i) {
+          if (index[i] >= 0) dx[index[i]] += g[i];
+        }
+      }
+    });
+  });
+}
+
+std::vector<TensorType> infer(const InferContext& call, int image_rank) {
+  const Shape& input = call.shape(0);
+  const PoolGeometry g = pool_geometry(input, call.as<PoolOptions>(), image_rank);
+  call.require(g.image_elements() <= std::numeric_limits<std::int32_t>::max(), "an image must have less than 2^31 elements, got input ",
+               input);
+  const Shape output = pool_output_shape(input, g);
+  return {{call.inputs[0].dtype, output}, {DType::i32, output}};
+}
+
+std::vector<TensorType> infer_backward(const InferContext& call, int image_rank) {
+  const TensorType indices{DType::i32, call.shape(0)};
+  call.require(call.inputs[1] == indices, "indices must be ", indices, ", got ", call.inputs[1]);
+  return {{call.inputs[0].dtype, pool_input_shape(call, image_rank)}};
+}
+
+Sample sample(const Shape& input, PoolOptions options) { return {.inputs = {{input, Fill::distinct}}, .attributes = std::move(options)}; }
+
+std::vector<Sample> samples_2d() {
+  return {sample({2, 2, 4, 4}, {.kernel_size = {2}}),
+          sample({1, 2, 5, 7}, {.kernel_size = {3}, .stride = {2}, .padding = {1}}),
+          sample({1, 1, 6, 5}, {.kernel_size = {2, 3}, .stride = {1, 2}, .padding = {1, 0}, .dilation = {2, 1}}),
+          sample({1, 1, 5, 5}, {.kernel_size = {2}, .ceil_mode = true}),
+          sample({1, 2, 7, 4}, {.kernel_size = {2, 1}, .stride = {3, 3}}),
+          sample({1, 3, 1, 1}, {.kernel_size = {1}}),
+          sample({1, 1, 3, 13}, {.kernel_size = {3, 13}}),
+          sample({0, 2, 4, 4}, {.kernel_size = {2}})};
+}
+
+std::vector<Sample> samples_3d() {
+  return {sample({1, 2, 2, 4, 4}, {.kernel_size = {2}}),
+          sample({1, 1, 3, 4, 5}, {.kernel_size = {3, 2, 3}, .stride = {1, 2, 2}, .padding = {1, 0, 1}}),
+          sample({1, 1, 4, 3, 5}, {.kernel_size = {2}, .stride = {2, 1, 1}, .dilation = {1, 2, 3}}),
+          sample({1, 1, 3, 3, 5}, {.kernel_size = {2}, .ceil_mode = true}),
+          sample({2, 1, 1, 1, 1}, {.kernel_size = {1}}),
+          sample({0, 2, 2, 2, 2}, {.kernel_size = {2}})};
+}
+
+std::vector<Sample> backward_samples(int image_rank) {
+  std::vector<Sample> result;
+  for (const Sample& forward : image_rank == 2 ? samples_2d() : samples_3d()) {
+    const Shape& input = forward.inputs[0].shape;
+    const PoolOptions& options = forward.attributes.as<PoolOptions>();
+    const PoolGeometry g = pool_geometry(input, options, image_rank);
+    const Shape output = pool_output_shape(input, g);
+    result.push_back({.inputs = {output, SampleInput::indices(output, g.image_elements(), DType::i32)},
+                      .attributes = pool_backward_attributes(input, options)});
+  }
+  return result;
+}
+
+void add(Registry& registry, int image_rank) {
+  const std::string name = concat("max_pool", image_rank, "d");
+  registry.add<PoolOptions>({
+      .name = name,
+      .summary = "the largest element of each window, and its place in the plane",
+      .inputs = {"input"},
+      .outputs = {"output", "indices"},
+      .infer = [image_rank](const InferContext& call) { return infer(call, image_rank); },
+      .gradient =
+          [name](const GradientContext& c) {
+            if (!c.gradients[0]) return Values{Value{}};
+            return emit(name + "_backward", {c.gradients[0], c.outputs[1]},
+                        pool_backward_attributes(c.inputs[0].shape(), c.as<PoolOptions>()));
+          },
+      .cpu = {.run = [image_rank](const KernelContext& call) { run(call, image_rank); }},
+      .samples = image_rank == 2 ? samples_2d : samples_3d,
+  });
+  registry.add<PoolBackwardAttributes>({
+      .name = name + "_backward",
+      .summary = "adds each window's gradient to the element that was chosen",
+      .inputs = {"gradient", "indices"},
+      .infer = [image_rank](const InferContext& call) { return infer_backward(call, image_rank); },
+      .no_gradient = "not differentiable twice",
+      .cpu = {.run = run_backward},
+      .samples = [image_rank] { return backward_samples(image_rank); },
+  });
+}
+
+}  // namespace
+}  // namespace ops
+}  // namespace frit
+
+FRIT_OPERATORS(max_pool) {
+  add(registry, 2);
+  add(registry, 3);
+}

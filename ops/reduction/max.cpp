@@ -1,0 +1,184 @@
+#include "frit/ops/reduction/extremum.h"
+#include "frit/ops/reduction/reduce.h"
+#include "frit/ops/reduction/reduction.h"
+#include "frit/ops/reduction/reduction_axes.h"
+#include "frit/ops/reduction/take_along_axis.h"
+#include "frit/ops/registry.h"
+
+namespace frit {
+
+namespace {
+
+Value extremum(const char* one_axis, const char* several_axes, Value x, const Dims& axes, bool keep_dims) {
+  if (axes.rank() != 1) return ops::emit_reduction(several_axes, x, axes, keep_dims);
+  return ops::emit_one(one_axis, {x}, ops::AxisReductionAttributes{normalize_axis(axes[0], x.rank(), one_axis), keep_dims});
+}
+
+}  // namespace
+
+Value max(Value x, const Dims& axes, bool keep_dims) { return extremum("max", "amax", x, axes, keep_dims); }
+
+Value min(Value x, const Dims& axes, bool keep_dims) { return extremum("min", "amin", x, axes, keep_dims); }
+
+Value argmax(Value x, std::int64_t axis, bool keep_dims) {
+  return ops::emit_one("argmax", {x}, ops::AxisReductionAttributes{normalize_axis(axis, x.rank(), "argmax"), keep_dims});
+}
+
+namespace ops {
+namespace {
+
+/// The first of the greatest (or least) elements and its place.
+template <class Order, class T, class Index>
+struct ExtremumTile {
+  T value[tile_width];
+  Index index[tile_width];
+
+  void clear(int width) {
+    std::fill_n(value, width, Order::template last<T>());
+    std::fill_n(index, width, Index{0});
+  }
+  void add(const Rows& rows, const T* x) {
+    for (std::int64_t row = 0; row < rows.count; ++row) {
+      const T* const line = x + rows.offset + row * rows.stride;
+      const auto place = static_cast<Index>(rows.position + row * rows.step);
+      for (int i = 0; i < rows.width; ++i) {
+        const bool replace = replaces<Order>(line[i], value[i]);
+        value[i] = replace ? line[i] : value[i];
+        index[i] = replace ? place : index[i];
+      }
+    }
+  }
+  void merge(const ExtremumTile& later, int width) {
+    for (int i = 0; i < width; ++i) {
+      if (!replaces<Order>(later.value[i], value[i])) continue;
+      value[i] = later.value[i];
+      index[i] = later.index[i];
+    }
+  }
+  void fold(int lanes) {
+    for (int i = 1; i < lanes; ++i) {
+      const Index place = static_cast<Index>(index[i] + i);
+      if (!replaces<Order>(value[i], value[0]) && !(ties(value[i], value[0]) && place < index[0])) continue;
+      value[0] = value[i];
+      index[0] = place;
+    }
+  }
+};
+
+int axis_of(const Attributes& attributes, int rank, const Operator& op) {
+  return normalize_axis(attributes.as<AxisReductionAttributes>().axis, rank, op.name.c_str());
+}
+
+Shape result_shape(const InferContext& call) {
+  const Shape& shape = call.shape(0);
+  const int axis = axis_of(call.attributes, shape.rank(), call.op);
+  call.require(shape[axis] > 0, "axis ", axis, " is empty (input ", shape, ")");
+  return reduced_shape(shape, {axis}, call.as<AxisReductionAttributes>().keep_dims);
+}
+
+std::vector<TensorType> infer(const InferContext& call) {
+  const Shape shape = result_shape(call);
+  return {{call.inputs[0].dtype, shape}, {DType::i64, shape}};
+}
+
+std::vector<TensorType> infer_argmax(const InferContext& call) { return {{DType::i64, result_shape(call)}}; }
+
+/// The whole gradient goes to the element that was chosen.
+Values gradient(const GradientContext& call) {
+  const auto& attributes = call.as<AxisReductionAttributes>();
+  return {put_along_axis(call.gradients[0], call.outputs[1], attributes.axis, call.inputs[0].dim(attributes.axis), attributes.keep_dims)};
+}
+
+std::size_t scratch(const InferContext& call) {
+  const ReductionPlan plan(call.shape(0), {axis_of(call.attributes, call.shape(0).rank(), call.op)});
+  return dispatch_arithmetic(call.inputs[0].dtype,
+                             [&]<class T>() { return plan.scratch_bytes(sizeof(ExtremumTile<Maximum, T, std::int64_t>)); });
+}
+
+/// Either result may be undefined.
+template <class Order>
+void run(const KernelContext& call, const Tensor& values, const Tensor& indices) {
+  const Tensor& input = call.inputs[0];
+  const ReductionPlan plan(input.shape(), {axis_of(call.attributes, input.rank(), call.op)});
+  const auto with_types = [&]<class T, class Index>() {
+    const T* const x = input.data<T>();
+    T* const value = values.defined() ? values.data<T>() : nullptr;
+    std::int64_t* const index = indices.defined() ? indices.data<std::int64_t>() : nullptr;
+    reduce<ExtremumTile<Order, T, Index>>(
+        plan, call.scratch, [&](auto& tile, const Rows& rows) { tile.add(rows, x); },
+        [&](const auto& tile, const Block& block) {
+          if (value != nullptr) std::copy_n(tile.value, block.width, value + block.output);
+          if (index != nullptr) std::copy_n(tile.index, block.width, index + block.output);
+        });
+  };
+  dispatch_arithmetic(input.dtype(), [&]<class T>() {
+    // Narrow indices let the loop over narrow elements use whole vectors.
+    if (sizeof(T) < 8 && plan.count() <= INT32_MAX) {
+      with_types.template operator()<T, std::int32_t>();
+    } else {
+      with_types.template operator()<T, std::int64_t>();
+    }
+  });
+}
+
+template <class Order>
+void kernel(const KernelContext& call) {
+  run<Order>(call, call.outputs[0], call.outputs[1]);
+}
+
+void argmax_kernel(const KernelContext& call) { run<Maximum>(call, {}, call.outputs[0]); }
+
+std::vector<Sample> samples() {
+  const auto input = [](Shape shape) { return SampleInput(std::move(shape), Fill::distinct); };
+  return {
+      {.inputs = {input({7})}},
+      {.inputs = {input({3, 5})}, .attributes = AxisReductionAttributes{1, false}},
+      {.inputs = {input({2, 3, 5})}, .attributes = AxisReductionAttributes{1, true}},
+      {.inputs = {input({2, 3, 2, 3})}, .attributes = AxisReductionAttributes{-4, false}},
+      {.inputs = {input({1, 1})}, .attributes = AxisReductionAttributes{-1, true}},
+      {.inputs = {input({0, 3})}, .attributes = AxisReductionAttributes{1, false}},
+  };
+}
+
+}  // namespace
+}  // namespace ops
+}  // namespace frit
+
+FRIT_OPERATORS(max) {
+  const std::vector<DType> dtypes(std::begin(all_dtypes), std::end(all_dtypes));
+  registry.add<AxisReductionAttributes>({
+      .name = "max",
+      .summary = "the first of the greatest elements along an axis, NaN first, and its index",
+      .inputs = {"input"},
+      .outputs = {"output", "indices"},
+      .infer = infer,
+      .gradient = gradient,
+      .cpu = {kernel<Maximum>},
+      .dtypes = dtypes,
+      .scratch = scratch,
+      .samples = samples,
+  });
+  registry.add<AxisReductionAttributes>({
+      .name = "min",
+      .summary = "the first of the least elements along an axis, NaN first, and its index",
+      .inputs = {"input"},
+      .outputs = {"output", "indices"},
+      .infer = infer,
+      .gradient = gradient,
+      .cpu = {kernel<Minimum>},
+      .dtypes = dtypes,
+      .scratch = scratch,
+      .samples = samples,
+  });
+  registry.add<AxisReductionAttributes>({
+      .name = "argmax",
+      .summary = "the index of the first of the greatest elements along an axis, NaN first",
+      .inputs = {"input"},
+      .infer = infer_argmax,
+      .no_gradient = "integer result",
+      .cpu = {argmax_kernel},
+      .dtypes = dtypes,
+      .scratch = scratch,
+      .samples = samples,
+  });
+}

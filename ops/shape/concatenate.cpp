@@ -1,0 +1,80 @@
+#include "frit/ops/registry.h"
+#include "frit/ops/shape/shape_ops.h"
+
+namespace frit {
+namespace ops {
+namespace {
+
+struct ConcatenateAttributes {
+  std::int64_t axis = 0;
+  void fields(FieldVisitor& v) { v.field("axis", axis); }
+};
+
+std::vector<TensorType> infer(const InferContext& call) {
+  TensorType result = call.inputs[0];
+  const int axis = normalize_axis(call.as<ConcatenateAttributes>().axis, result.shape.rank(), "concatenate");
+  for (std::size_t i = 1; i < call.inputs.size(); ++i) {
+    TensorType expected = call.inputs[i];
+    const std::int64_t size = axis < expected.shape.rank() ? expected.shape[axis] : 0;
+    if (axis < expected.shape.rank()) expected.shape[axis] = call.shape(0)[axis];
+    call.require(expected == call.inputs[0], "input ", i, " is ", call.inputs[i], ", which does not join ", call.inputs[0], " along axis ", axis);
+    result.shape[axis] += size;
+  }
+  return {result};
+}
+
+Values gradient(const GradientContext& call) {
+  const std::int64_t axis = call.as<ConcatenateAttributes>().axis;
+  Values results;
+  std::int64_t begin = 0;
+  for (std::size_t i = 0; i < call.inputs.size(); ++i) {
+    const std::int64_t end = begin + call.inputs[i].dim(axis);
+    results.push_back(call.wanted[i] ? slice(call.gradients[0], axis, begin, end) : Value{});
+    begin = end;
+  }
+  return results;
+}
+
+void kernel(const KernelContext& call) {
+  const std::int64_t axis = call.as<ConcatenateAttributes>().axis;
+  std::int64_t begin = 0;
+  for (const Tensor& input : call.inputs) {
+    const std::int64_t end = begin + input.dim(axis);
+    copy(call.outputs[0].slice(axis, begin, end), input);
+    begin = end;
+  }
+}
+
+std::vector<Sample> samples() {
+  return {
+      {.inputs = {Shape{3}, Shape{5}}},
+      {.inputs = {Shape{2, 3}, Shape{2, 1}, Shape{2, 5}}, .attributes = ConcatenateAttributes{-1}},
+      {.inputs = {Shape{2, 3, 2}, Shape{2, 0, 2}, Shape{2, 1, 2}}, .attributes = ConcatenateAttributes{1}},
+      {.inputs = {Shape{1, 7}}},
+      {.inputs = {Shape{0, 2}, Shape{0, 3}}, .attributes = ConcatenateAttributes{1}},
+  };
+}
+
+}  // namespace
+}  // namespace ops
+
+Value concatenate(std::span<const Value> parts, std::int64_t axis) {
+  require(!parts.empty(), "concatenate: no inputs were given");
+  return ops::emit("concatenate", parts, ops::ConcatenateAttributes{normalize_axis(axis, parts[0].rank(), "concatenate")}).front();
+}
+
+}  // namespace frit
+
+FRIT_OPERATORS(concatenate) {
+  registry.add<ConcatenateAttributes>({
+      .name = "concatenate",
+      .summary = "the inputs one after another along an axis",
+      .inputs = {"inputs"},
+      .variadic = true,
+      .infer = infer,
+      .gradient = gradient,
+      .cpu = {.run = kernel, .strided = true, .halves = true},
+      .dtypes = {std::begin(all_dtypes), std::end(all_dtypes)},
+      .samples = samples,
+  });
+}

@@ -1,0 +1,89 @@
+#include "frit/ops/registry.h"
+#include "frit/ops/shape/shape_ops.h"
+
+namespace frit {
+namespace ops {
+namespace {
+
+struct PadAttributes {
+  Dims before, after;  ///< elements added at each axis's ends
+  double value = 0;
+  void fields(FieldVisitor& v) {
+    v.field("before", before);
+    v.field("after", after);
+    v.field("value", value);
+  }
+};
+
+std::vector<TensorType> infer(const InferContext& call) {
+  const auto& [before, after, value] = call.as<PadAttributes>();
+  TensorType result = call.inputs[0];
+  const int rank = result.shape.rank();
+  call.require(before.rank() == rank && after.rank() == rank, "expected ", rank, " sizes before and after, got ", before.rank(), " and ",
+               after.rank(), " (input ", result.shape, ")");
+  for (int axis = 0; axis < rank; ++axis) {
+    call.require(before[axis] >= 0 && after[axis] >= 0, "axis ", axis, " has a negative size: ", before[axis], " before, ", after[axis], " after");
+    std::int64_t& size = result.shape[axis];
+    const bool overflow = __builtin_add_overflow(size, before[axis], &size) || __builtin_add_overflow(size, after[axis], &size);
+    call.require(!overflow, "axis ", axis, " would be longer than 2^63 - 1");
+  }
+  return {result};
+}
+
+Values gradient(const GradientContext& call) {
+  const auto& attributes = call.as<PadAttributes>();
+  Value result = call.gradients[0];
+  for (int axis = 0; axis < result.rank(); ++axis) {
+    const std::int64_t begin = attributes.before[axis];
+    if (begin > 0 || attributes.after[axis] > 0) result = slice(result, axis, begin, begin + call.inputs[0].shape()[axis]);
+  }
+  return {result};
+}
+
+/// Fills the margins axis by axis, so that each element is written once.
+void kernel(const KernelContext& call) {
+  const auto& attributes = call.as<PadAttributes>();
+  const Tensor& input = call.inputs[0];
+  Tensor inside = call.outputs[0];
+  for (int axis = 0; axis < input.rank(); ++axis) {
+    const std::int64_t begin = attributes.before[axis];
+    const std::int64_t end = begin + input.shape()[axis];
+    inside.slice(axis, 0, begin).fill(attributes.value);
+    inside.slice(axis, end, inside.shape()[axis]).fill(attributes.value);
+    inside = inside.slice(axis, begin, end);
+  }
+  copy(inside, input);
+}
+
+std::vector<Sample> samples() {
+  return {
+      {.inputs = {Shape{5}}, .attributes = PadAttributes{{2}, {3}, 0}},
+      {.inputs = {Shape{2, 3}}, .attributes = PadAttributes{{0, 1}, {1, 0}, -1.5}},
+      {.inputs = {Shape{1, 2, 3, 3}}, .attributes = PadAttributes{{0, 0, 1, 1}, {0, 0, 1, 2}, 0}},
+      {.inputs = {Shape{}}, .attributes = PadAttributes{{}, {}, 1}},
+      {.inputs = {Shape{1, 1}}, .attributes = PadAttributes{{0, 0}, {0, 0}, 1}},
+      {.inputs = {Shape{0, 2}}, .attributes = PadAttributes{{1, 0}, {0, 1}, 7}},
+  };
+}
+
+}  // namespace
+}  // namespace ops
+
+Value pad(Value x, const Dims& before, const Dims& after, double value) {
+  return ops::emit_one("pad", {x}, ops::PadAttributes{before, after, value});
+}
+
+}  // namespace frit
+
+FRIT_OPERATORS(pad) {
+  registry.add<PadAttributes>({
+      .name = "pad",
+      .summary = "before[i] and after[i] elements of a constant added at the ends of axis i",
+      .inputs = {"input"},
+      .infer = infer,
+      .gradient = gradient,
+      .cpu = {.run = kernel, .strided = true, .halves = true},
+      .dtypes = {std::begin(all_dtypes), std::end(all_dtypes)},
+      .samples = samples,
+  });
+}

@@ -1,0 +1,149 @@
+#include "frit/ops/registry.h"
+#include "frit/ops/shape/shape_ops.h"
+
+namespace frit {
+namespace ops {
+namespace {
+
+struct SliceAttributes {
+  std::int64_t axis = 0, begin = 0, end = INT64_MAX, step = 1;
+  void fields(FieldVisitor& v) {
+    v.field("axis", axis);
+    v.field("begin", begin);
+    v.field("end", end);
+    v.field("step", step);
+  }
+};
+
+struct SliceBackwardAttributes {
+  std::int64_t axis = 0, begin = 0, step = 1;
+  std::int64_t size = 0;  ///< of the axis that was sliced
+  void fields(FieldVisitor& v) {
+    v.field("axis", axis);
+    v.field("begin", begin);
+    v.field("step", step);
+    v.field("size", size);
+  }
+};
+
+/// A slice of one axis with its bounds resolved: `count` elements from `begin` on.
+struct Range {
+  int axis;
+  std::int64_t begin, end, step, count;
+};
+
+Range resolve(const Shape& shape, const SliceAttributes& attributes) {
+  const int axis = normalize_axis(attributes.axis, shape.rank(), "slice");
+  const std::int64_t size = shape[axis];
+  const auto clip = [size](std::int64_t bound) { return std::clamp<std::int64_t>(bound < 0 ? bound + size : bound, 0, size); };
+  const std::int64_t begin = clip(attributes.begin);
+  const std::int64_t end = std::max(begin, clip(attributes.end));
+  const std::int64_t step = std::min(attributes.step, std::max<std::int64_t>(size, 1));  // a longer one gives the same
+  return {axis, begin, end, step, (end - begin + step - 1) / step};
+}
+
+std::vector<TensorType> infer(const InferContext& call) {
+  const auto& attributes = call.as<SliceAttributes>();
+  call.require(attributes.step > 0, "step must be positive, got ", attributes.step);
+  const Range range = resolve(call.shape(0), attributes);
+  TensorType result = call.inputs[0];
+  result.shape[range.axis] = range.count;
+  return {result};
+}
+
+Values gradient(const GradientContext& call) {
+  const Shape& shape = call.inputs[0].shape();
+  const Range range = resolve(shape, call.as<SliceAttributes>());
+  return {emit_one("slice_backward", {call.gradients[0]}, SliceBackwardAttributes{range.axis, range.begin, range.step, shape[range.axis]})};
+}
+
+void kernel(const KernelContext& call) {
+  const Tensor& input = call.inputs[0];
+  const Range range = resolve(input.shape(), call.as<SliceAttributes>());
+  copy(call.outputs[0], input.slice(range.axis, range.begin, range.end, range.step));
+}
+
+std::vector<Sample> samples() {
+  return {
+      {.inputs = {Shape{7}}, .attributes = SliceAttributes{0, 2, 5, 1}},
+      {.inputs = {Shape{3, 5}}, .attributes = SliceAttributes{-1, -4, -1, 1}},
+      {.inputs = {Shape{2, 7, 3}}, .attributes = SliceAttributes{1, 1, INT64_MAX, 3}},
+      {.inputs = {Shape{5, 2}}, .attributes = SliceAttributes{0, 3, 3, 1}},
+      {.inputs = {Shape{1, 1}}, .attributes = SliceAttributes{0, -9, 9, 9}},
+      {.inputs = {Shape{0, 3}}, .attributes = SliceAttributes{1, 1, 2, 1}},
+  };
+}
+
+std::int64_t span_of(std::int64_t count, std::int64_t step) { return count == 0 ? 0 : (count - 1) * step + 1; }
+
+std::vector<TensorType> infer_backward(const InferContext& call) {
+  const auto& attributes = call.as<SliceBackwardAttributes>();
+  TensorType result = call.inputs[0];
+  const int axis = normalize_axis(attributes.axis, result.shape.rank(), "slice_backward");
+  const std::int64_t count = result.shape[axis];
+  const bool fits = attributes.begin >= 0 && attributes.begin <= attributes.size && attributes.step > 0 &&
+                    (count == 0 || (count - 1) <= (attributes.size - 1 - attributes.begin) / attributes.step);
+  call.require(fits, count, " elements from ", attributes.begin, " on in steps of ", attributes.step, " do not fit an axis of ", attributes.size);
+  result.shape[axis] = attributes.size;
+  return {result};
+}
+
+Values gradient_of_backward(const GradientContext& call) {
+  const auto& attributes = call.as<SliceBackwardAttributes>();
+  const std::int64_t count = call.inputs[0].dim(attributes.axis);
+  return {slice(call.gradients[0], attributes.axis, attributes.begin, attributes.begin + span_of(count, attributes.step), attributes.step)};
+}
+
+void backward_kernel(const KernelContext& call) {
+  const auto& attributes = call.as<SliceBackwardAttributes>();
+  const Tensor& gradient = call.inputs[0];
+  const Tensor& output = call.outputs[0];
+  const std::int64_t span = span_of(gradient.dim(attributes.axis), attributes.step);
+  const std::int64_t end = attributes.begin + span;
+  output.slice(attributes.axis, 0, attributes.begin).fill(0);
+  output.slice(attributes.axis, end, attributes.size).fill(0);
+  const Tensor middle = output.slice(attributes.axis, attributes.begin, end);
+  if (attributes.step > 1) middle.fill(0);
+  copy(middle.slice(attributes.axis, 0, span, attributes.step), gradient);
+}
+
+std::vector<Sample> backward_samples() {
+  return {
+      {.inputs = {Shape{3}}, .attributes = SliceBackwardAttributes{0, 2, 1, 7}},
+      {.inputs = {Shape{2, 2, 3}}, .attributes = SliceBackwardAttributes{1, 1, 3, 7}},
+      {.inputs = {Shape{3, 5}}, .attributes = SliceBackwardAttributes{-1, 0, 1, 5}},
+      {.inputs = {Shape{0, 2}}, .attributes = SliceBackwardAttributes{0, 5, 1, 5}},
+  };
+}
+
+}  // namespace
+}  // namespace ops
+
+Value slice(Value x, std::int64_t axis, std::int64_t begin, std::int64_t end, std::int64_t step) {
+  return ops::emit_one("slice", {x}, ops::SliceAttributes{normalize_axis(axis, x.rank(), "slice"), begin, end, step});
+}
+
+}  // namespace frit
+
+FRIT_OPERATORS(slice) {
+  registry.add<SliceAttributes>({
+      .name = "slice",
+      .summary = "elements begin, begin + step, ... below end of one axis; bounds as in Python",
+      .inputs = {"input"},
+      .infer = infer,
+      .gradient = gradient,
+      .cpu = {.run = kernel, .strided = true, .halves = true},
+      .dtypes = {std::begin(all_dtypes), std::end(all_dtypes)},
+      .samples = samples,
+  });
+  registry.add<SliceBackwardAttributes>({
+      .name = "slice_backward",
+      .summary = "zeros, with the gradient where the slice was taken",
+      .inputs = {"gradient"},
+      .infer = infer_backward,
+      .gradient = gradient_of_backward,
+      .cpu = {.run = backward_kernel, .strided = true, .halves = true},
+      .dtypes = {std::begin(all_dtypes), std::end(all_dtypes)},
+      .samples = backward_samples,
+  });
+}

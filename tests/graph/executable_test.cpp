@@ -1,0 +1,142 @@
+#include "frit/graph/executable.h"
+
+#include <gtest/gtest.h>
+
+#include "frit/core/memory/allocator.h"
+#include "frit/graph/program.h"
+#include "frit/ops/elementwise/activation.h"
+#include "frit/ops/elementwise/arithmetic.h"
+#include "frit/ops/reduction/reduction.h"
+#include "frit/ops/shape/shape_ops.h"
+
+namespace frit {
+namespace {
+
+Initializer filled(double value) {
+  return [value](const Tensor& tensor, std::uint64_t) { tensor.fill(value); };
+}
+
+std::vector<double> run(const Graph& graph, const Bindings& inputs, const std::string& output) {
+  State state;
+  graph::Executable executable(graph, state);
+  executable.run(inputs);
+  return executable.output(output).to_vector<double>();
+}
+
+TEST(Executable, RunsAGraph) {
+  Graph graph;
+  const Value x = graph.input("x", {3});
+  const Value w = graph.variable("w", {DType::f32, {3}}, filled(2));
+  graph.output("y", x * w + 1.0);
+  EXPECT_EQ(run(graph, {{"x", Tensor::from<float>({1, 2, 3}, {3})}}, "y"), (std::vector<double>{3, 5, 7}));
+}
+
+TEST(Executable, TakesInputsOfAnyStrides) {
+  Graph graph;
+  graph.output("y", graph.input("x", {2, 3}) * 1.0);
+  const Tensor transposed = Tensor::from<float>({1, 2, 3, 4, 5, 6}, {3, 2}).transpose(0, 1);
+  EXPECT_EQ(run(graph, {{"x", transposed}}, "y"), (std::vector<double>{1, 3, 5, 2, 4, 6}));
+}
+
+TEST(Executable, NamesTheInputThatDoesNotFit) {
+  Graph graph;
+  graph.output("y", -graph.input("x", {3}));
+  State state;
+  graph::Executable executable(graph, state);
+  const auto message = [&](const Bindings& inputs) -> std::string {
+    try {
+      executable.run(inputs);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::argument);
+      return error.what();
+    }
+    return "no error";
+  };
+  EXPECT_EQ(message({}), "input \"x\" was not given");
+  EXPECT_EQ(message({{"x", Tensor::zeros({4})}}), "input \"x\": expected f32 3, got f32 4");
+  EXPECT_EQ(message({{"x", Tensor::zeros({3}, DType::f64)}}), "input \"x\": expected f32 3, got f64 3");
+}
+
+TEST(Executable, ReusesADyingInputsMemory) {
+  Graph graph;
+  Value y = graph.input("x", {1000});
+  for (int i = 0; i < 10; ++i) y = relu(y + 1.0);
+  graph.output("y", y);
+  const graph::BufferPlan buffers = graph::plan_buffers(graph);
+  // The input lives throughout; everything after it shares one buffer.
+  EXPECT_EQ(buffers.lifetimes.size(), 2u);
+}
+
+TEST(Executable, KeepsAValueThatIsReadAgain) {
+  Graph graph;
+  const Value x = graph.input("x", {2});
+  const Value a = x + 1.0;
+  const Value b = relu(a);
+  graph.output("y", a * b - a);
+  EXPECT_EQ(run(graph, {{"x", Tensor::from<float>({1, -4}, {2})}}, "y"), (std::vector<double>{2, 3}));
+}
+
+TEST(Executable, ViewsShareTheirSourcesBuffer) {
+  Graph graph;
+  const Value x = graph.input("x", {2, 3});
+  const Value flat = reshape(x * 2.0, {6});
+  graph.output("y", flat + 1.0);
+  graph.output("first", reshape(flat, {3, 2}));
+  const Bindings inputs = {{"x", Tensor::from<float>({1, 2, 3, 4, 5, 6}, {2, 3})}};
+  EXPECT_EQ(run(graph, inputs, "y"), (std::vector<double>{3, 5, 7, 9, 11, 13}));
+  EXPECT_EQ(run(graph, inputs, "first"), (std::vector<double>{2, 4, 6, 8, 10, 12}));
+}
+
+TEST(Executable, AStepAfterTheFirstAllocatesNothing) {
+  Graph graph;
+  const Value x = graph.input("x", {64, 64});
+  graph.output("y", sum(sigmoid(x) * x, {1}));
+  State state;
+  graph::Executable executable(graph, state);
+  const Bindings inputs = {{"x", Tensor::full({64, 64}, 0.5)}};
+  executable.run(inputs);
+  const AllocatorStatistics before = allocator_of(Device::cpu()).statistics();
+  for (int i = 0; i < 5; ++i) executable.run(inputs);
+  const AllocatorStatistics after = allocator_of(Device::cpu()).statistics();
+  EXPECT_EQ(after.allocations, before.allocations);
+  EXPECT_EQ(after.source_allocations, before.source_allocations);
+}
+
+TEST(Program, CompilesOnceForEachSetOfShapes) {
+  Graph graph;
+  graph.output("y", sum(graph.input("x", {8, 2}), {1}));
+  Program program(graph, std::make_shared<State>());
+  const graph::Executable* const eight = &program.run({{"x", Tensor::full({8, 2}, 1)}});
+  const graph::Executable* const three = &program.run({{"x", Tensor::full({3, 2}, 1)}});
+  EXPECT_NE(eight, three);
+  EXPECT_EQ(three->output("y").shape(), Shape{3});
+  EXPECT_EQ(&program.run({{"x", Tensor::full({8, 2}, 4)}}), eight);
+  EXPECT_EQ(eight->output("y").to_vector<double>(), std::vector<double>(8, 8.0));
+}
+
+TEST(Program, GraphsThatShareAStateShareItsVariables) {
+  Graph graph;
+  const Value w = graph.variable("w", {DType::f32, {1}}, filled(3));
+  graph.output("y", graph.input("x", {1}) * w);
+  auto state = std::make_shared<State>();
+  Program first(graph, state), second(graph, state);
+  state->set("w", Tensor::from<double>({5}, {1}));
+  const Bindings inputs = {{"x", Tensor::full({1}, 2)}};
+  EXPECT_EQ(first.run(inputs).output("y").item(), 10);
+  EXPECT_EQ(second.run(inputs).output("y").item(), 10);
+}
+
+TEST(State, NamesWhatDoesNotFit) {
+  Graph graph;
+  graph.variable("w", {DType::f32, {2}}, filled(0));
+  State state;
+  state.prepare(graph);
+  EXPECT_THROW(state.set("v", Tensor::zeros({2})), Error);
+  EXPECT_THROW(state.set("w", Tensor::zeros({3})), Error);
+  Graph other;
+  other.variable("w", {DType::f64, {2}}, filled(0));
+  EXPECT_THROW(state.prepare(other), Error);
+}
+
+}  // namespace
+}  // namespace frit

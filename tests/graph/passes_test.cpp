@@ -1,0 +1,186 @@
+#include <gtest/gtest.h>
+
+#include "frit/graph/pipeline.h"
+#include "frit/graph/program.h"
+#include "frit/ops/elementwise/activation.h"
+#include "frit/ops/elementwise/arithmetic.h"
+#include "frit/ops/elementwise/unary.h"
+#include "frit/ops/norm/norm.h"
+#include "frit/ops/pool/pool.h"
+#include "frit/ops/random/dropout.h"
+#include "frit/ops/reduction/reduction.h"
+#include "frit/ops/shape/shape_ops.h"
+
+namespace frit {
+namespace {
+
+using graph::NodeKind;
+
+std::size_t operations(const Graph& graph) { return graph.all(NodeKind::operation).size(); }
+
+std::size_t count(const Graph& graph, std::string_view op) {
+  std::size_t found = 0;
+  for (const graph::Node* node : graph.all(NodeKind::operation)) found += node->op->name == op;
+  return found;
+}
+
+Initializer zeros() {
+  return [](const Tensor& tensor, std::uint64_t) { tensor.fill(0); };
+}
+
+TEST(DeadCode, KeepsWhatOutputsAndUpdatesNeed) {
+  Graph graph;
+  const Value x = graph.input("x", {4});
+  graph.input("unused", {1});
+  const Value counter = graph.variable("counter", {DType::i64, {}}, zeros());
+  exp(x);  // nobody reads it
+  dropout(x, counter, 0.5, 1);
+  graph.output("y", relu(x));
+  const Graph live = graph::remove_dead_code(graph);
+  EXPECT_EQ(operations(live), 2u);
+  EXPECT_EQ(count(live, "exp"), 0u);
+  EXPECT_EQ(count(live, "dropout"), 1u) << "it updates its counter";
+  EXPECT_EQ(live.all(NodeKind::input).size(), 2u) << "inputs are bound by name";
+}
+
+TEST(CommonSubexpressions, AreSharedByValue) {
+  Graph graph;
+  const Value x = graph.input("x", {4});
+  graph.output("y", clamp(x + 1.0, 0, 1) * clamp(x + 1.0, 0, 1));
+  graph.output("z", clamp(x + 1.0, 0, 2));
+  const Graph shared = graph::share_common_subexpressions(graph);
+  EXPECT_EQ(count(shared, "add"), 1u);
+  EXPECT_EQ(count(shared, "clamp"), 2u) << "other attributes, another value";
+}
+
+TEST(CommonSubexpressions, DoNotShareRandomMasks) {
+  Graph graph;
+  const Value x = graph.input("x", {4});
+  const Value a = graph.variable("a", {DType::i64, {}}, zeros()), b = graph.variable("b", {DType::i64, {}}, zeros());
+  graph.output("y", dropout(x, a, 0.5, 1) + dropout(x, b, 0.5, 1));
+  EXPECT_EQ(count(graph::share_common_subexpressions(graph), "dropout"), 2u);
+}
+
+TEST(ConstantFolding, ComputesWhatNeedsNoInput) {
+  Graph graph;
+  const Value x = graph.input("x", {2});
+  const Value c = graph.constant(Tensor::from<float>({4, 9}, {2}));
+  graph.output("y", x + sqrt(c) * 2.0);
+  const Graph folded = graph::fold_constants(graph);
+  EXPECT_EQ(operations(folded), 1u);
+  Program program(folded, std::make_shared<State>());
+  EXPECT_EQ(program.run({{"x", Tensor::from<float>({1, 1}, {2})}}).output("y").to_vector<double>(), (std::vector<double>{5, 7}));
+}
+
+TEST(Specialize, InfersEveryTypeAnew) {
+  Graph graph;
+  graph.output("y", flatten(graph.input("x", {8, 3, 4})));
+  const Graph other = graph::specialize(graph, {{"x", {DType::f32, {2, 5, 4}}}});
+  EXPECT_EQ(other.type(other.outputs()[0].value).shape, (Shape{2, 20}));
+}
+
+TEST(Specialize, NamesTheInput) {
+  Graph graph;
+  graph.output("y", -graph.input("x", {8}));
+  EXPECT_THROW(graph::specialize(graph, {}), Error);
+  EXPECT_THROW(graph::specialize(graph, {{"x", {DType::f64, {8}}}}), Error);
+  EXPECT_THROW(graph::specialize(graph, {{"x", {DType::f32, {8}}}, {"z", {DType::f32, {8}}}}), Error);
+}
+
+TEST(ForInference, DropsWhatOnlyTrainingNeeds) {
+  Graph graph;
+  const Value x = graph.input("x", {4, 2, 3, 3});
+  const Value counter = graph.variable("counter", {DType::i64, {}}, zeros());
+  const TensorType channels{DType::f32, {2}};
+  const Value weight = graph.variable("w", channels, zeros()), bias = graph.variable("b", channels, zeros());
+  const Value mean = graph.variable("m", channels, zeros()), variance = graph.variable("v", channels, zeros());
+  graph.output("y", batch_norm(dropout(x, counter, 0.5, 1), weight, bias, mean, variance));
+  const Graph inference = graph::for_inference(graph);
+  EXPECT_EQ(count(inference, "dropout"), 0u);
+  for (const graph::Node* node : inference.all(NodeKind::operation)) EXPECT_TRUE(node->op->mutates.empty() || node->attributes.text().find("training=false") != std::string::npos);
+  EXPECT_EQ(inference.find(NodeKind::variable, "counter"), nullptr);
+}
+
+struct Chain {
+  Graph graph;
+  Value x = graph.input("x", {2, 4, 3, 5, 5});
+  Value m = graph.variable("m", {DType::f32, {4, 1, 1, 1}}, zeros(), true);
+};
+
+TEST(Fusion, FindsTheChainWhoeverWroteIt) {
+  Chain c;
+  c.graph.output("y", max(c.m * clamp(instance_norm(c.m * c.x), -0.5, 2.0), /*axis=*/1));  // operands swapped
+  const Graph fused = graph::fuse(c.graph);
+  EXPECT_EQ(operations(fused), 1u) << graph::to_text(fused);
+  EXPECT_EQ(count(fused, "scale_instance_norm_clamp_scale_max"), 1u);
+}
+
+TEST(Fusion, LeavesAChainWhoseInsideIsReadElsewhere) {
+  Chain c;
+  const Value normalized = instance_norm(c.x * c.m);
+  c.graph.output("y", max(clamp(normalized, -1, 1) * c.m, /*axis=*/1));
+  c.graph.output("normalized", normalized);
+  EXPECT_EQ(count(graph::fuse(c.graph), "scale_instance_norm_clamp_scale_max"), 0u);
+}
+
+TEST(Fusion, LeavesAChainThatComputesSomethingElse) {
+  Chain over_space;
+  over_space.graph.output("y", max(clamp(instance_norm(over_space.x * over_space.m), -1, 1) * over_space.m, /*axis=*/2));
+  EXPECT_EQ(operations(graph::fuse(over_space.graph)), operations(over_space.graph)) << "the maximum is not over channels";
+
+  Graph graph;
+  const Value x = graph.input("x", {2, 4, 3, 3, 3});
+  const Value y = logsumexp(x, {1}, true);
+  const Value bias = graph.input("bias", {1, 1, 1, 1});
+  graph.output("y", clamp(y * sigmoid(y + 2.0) / 6.0 - bias, -1, 1));  // not + 3
+  EXPECT_EQ(operations(graph::fuse(graph)), operations(graph));
+}
+
+TEST(Fusion, TakesNormPoolChainsOfAnyClamp) {
+  Graph graph;
+  const Value x = graph.input("x", {2, 6, 9, 8});
+  const TensorType channels{DType::f32, {6}};
+  const Value weight = graph.variable("w", channels, zeros()), bias = graph.variable("b", channels, zeros());
+  const Value scale = graph.variable("s", {DType::f32, {6, 1, 1}}, zeros());
+  graph.output("y", clamp(max_pool2d(group_norm(x, 3, weight, bias) * scale, {.kernel_size = {2}}), std::nullopt, 0.25));
+  const Graph fused = graph::fuse(graph);
+  EXPECT_EQ(count(fused, "group_norm_scale_max_pool_clamp"), 1u) << graph::to_text(fused);
+  EXPECT_EQ(operations(fused), 1u);
+}
+
+TEST(Verify, FindsAReadAfterAnUpdate) {
+  Graph graph;
+  const Value x = graph.input("x", {2});
+  const Value counter = graph.variable("counter", {DType::i64, {}}, zeros());
+  graph.output("y", dropout(x, counter, 0.5, 1));
+  graph.output("count", cast(counter, DType::f32));
+  try {
+    graph::verify(graph);
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::bug);
+    EXPECT_NE(std::string(error.what()).find("variable \"counter\" is read after it was updated"), std::string::npos) << error.what();
+  }
+}
+
+TEST(Print, WritesTextAndDot) {
+  Graph graph;
+  graph.output("y", clamp(graph.input("x", {2, 3}), 0, 1));
+  EXPECT_EQ(graph::to_text(graph),
+            "%0 = input \"x\" : f32 2x3\n"
+            "%1 = clamp(%0) {min=0 max=1} : f32 2x3\n"
+            "output \"y\" = %1\n");
+  EXPECT_NE(graph::to_dot(graph).find("n0 -> n1 [label=\"f32 2x3\"]"), std::string::npos);
+}
+
+TEST(Graph, NamesMistakesAsTheyAreMade) {
+  Graph graph, other;
+  const Value x = graph.input("x", {2});
+  EXPECT_THROW(graph.input("x", {3}), Error);
+  EXPECT_THROW(x + other.input("z", {2}), Error);
+  EXPECT_THROW(graph.output_value("nothing"), Error);
+  EXPECT_THROW(dropout(x, graph.constant(Tensor::zeros({}, DType::i64)), 0.5, 1), Error) << "only variables are updated in place";
+}
+
+}  // namespace
+}  // namespace frit

@@ -1,0 +1,9 @@
+#!/bin/sh
+# Builds frit with g++ and runs every test. Installs what it needs.
+set -eu
+cd "$(dirname "$0")/.."
+# shellcheck disable=SC2046
+.ci/packages.sh $(cat .ci/build-packages) libgtest-dev
+cmake --preset release
+cmake --build --preset release
+ctest --preset release -j "$(nproc)"

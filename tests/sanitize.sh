@@ -1,0 +1,15 @@
+#!/bin/sh
+# Builds frit with clang++, warnings as errors, and runs the suite under AddressSanitizer and UndefinedBehaviorSanitizer, and what
+# starts threads under ThreadSanitizer. Installs what it needs.
+set -eu
+cd "$(dirname "$0")/.."
+# shellcheck disable=SC2046
+.ci/packages.sh $(cat .ci/build-packages) libgtest-dev clang
+
+cmake --preset asan
+cmake --build --preset asan
+ctest --preset asan -j "$(nproc)"
+
+cmake --preset tsan
+cmake --build --preset tsan --target core_test
+ctest --preset tsan -j "$(nproc)" -R 'ThreadPool|Allocator|Loader|Registry'
