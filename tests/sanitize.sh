@@ -4,7 +4,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 # shellcheck disable=SC2046
-.ci/packages.sh $(cat .ci/build-packages) libgtest-dev clang
+.ci/packages.sh $(cat .ci/build-packages) libgtest-dev clang libclang-rt-dev
 
 cmake --preset asan
 cmake --build --preset asan

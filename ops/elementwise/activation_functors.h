@@ -1,11 +1,10 @@
 #pragma once
 
-#include <cmath>
 #include <limits>
 #include <optional>
 
 #include "frit/core/fields.h"
-#include "frit/core/half.h"
+#include "frit/ops/elementwise/scalar_math.h"
 
 namespace frit::ops {
 
@@ -50,11 +49,6 @@ struct SoftplusAttributes {
   }
 };
 
-template <class T>
-FRIT_HOST_DEVICE T logistic(T x) {
-  return 1 / (1 + std::exp(-x));
-}
-
 /// min(max(x, low), high): NaN if x or a bound is, `high` where low > high. The gradient passes where low <= x <= high, and is dropped, even if
 /// it is not finite, elsewhere and at NaN.
 template <class T>
@@ -88,8 +82,14 @@ struct LeakyRelu {
   T negative_slope;
 
   explicit LeakyRelu(const LeakyReluAttributes& a) : negative_slope(static_cast<T>(a.negative_slope)) {}
-  FRIT_HOST_DEVICE T operator()(T x) const { return x > 0 ? x : x * negative_slope; }
-  FRIT_HOST_DEVICE T gradient(T gradient, T x) const { return x > 0 ? gradient : gradient * negative_slope; }
+  FRIT_HOST_DEVICE T operator()(T x) const {
+    const T below = x * negative_slope;
+    return x > 0 ? x : below;
+  }
+  FRIT_HOST_DEVICE T gradient(T gradient, T x) const {
+    const T below = gradient * negative_slope;
+    return x > 0 ? gradient : below;
+  }
 };
 
 template <class T>
@@ -99,8 +99,14 @@ struct Elu {
   T alpha;
 
   explicit Elu(const EluAttributes& a) : alpha(static_cast<T>(a.alpha)) {}
-  FRIT_HOST_DEVICE T operator()(T x) const { return x < 0 ? alpha * std::expm1(x) : x; }
-  FRIT_HOST_DEVICE T gradient(T gradient, T x) const { return x <= 0 ? gradient * alpha * std::exp(x) : gradient; }
+  FRIT_HOST_DEVICE T operator()(T x) const {
+    const T below = alpha * exponential_minus_one(x);
+    return x < 0 ? below : x;
+  }
+  FRIT_HOST_DEVICE T gradient(T gradient, T x) const {
+    const T below = gradient * alpha * exponential(x);
+    return x <= 0 ? below : gradient;
+  }
 };
 
 /// x times the normal distribution function; or with "tanh", x logistic(2u) = x (1 + tanh u) / 2 for u = sqrt(2/pi) (x + 0.044715 x^3).
@@ -111,21 +117,23 @@ struct Gelu {
   bool tanh_form;
 
   explicit Gelu(const GeluAttributes& a) : tanh_form(a.approximate == "tanh") {}
-  FRIT_HOST_DEVICE T operator()(T x) const { return tanh_form ? x / (1 + std::exp(-2 * inner(x))) : x * normal_distribution(x); }
+  FRIT_HOST_DEVICE T operator()(T x) const {
+    if (tanh_form) return x / (1 + exponential(-2 * inner(x)));
+    return x * Normal<T>(x).below;
+  }
   FRIT_HOST_DEVICE T gradient(T gradient, T x) const {
     if (tanh_form) {
       const T s = logistic(2 * inner(x));
       return gradient * (s + 2 * x * (s * (1 - s)) * (root_two_over_pi * (1 + 3 * cubic * x * x)));
     }
-    const T density = static_cast<T>(0.39894228040143267794) * std::exp(x * x / -2);
-    return gradient * (normal_distribution(x) + x * density);
+    const Normal<T> normal(x);
+    return gradient * (normal.below + x * normal.density);
   }
 
  private:
   static constexpr T root_two_over_pi = static_cast<T>(0.79788456080286535588);
   static constexpr T cubic = static_cast<T>(0.044715);
   FRIT_HOST_DEVICE static T inner(T x) { return root_two_over_pi * (x + cubic * x * x * x); }
-  FRIT_HOST_DEVICE static T normal_distribution(T x) { return std::erfc(x * static_cast<T>(-0.70710678118654752440)) / 2; }
 };
 
 template <class T>
@@ -140,7 +148,7 @@ template <class T>
 struct Tanh {
   static constexpr bool gradient_from_output = true;
   static constexpr bool piecewise_linear = false;
-  FRIT_HOST_DEVICE T operator()(T x) const { return std::tanh(x); }
+  FRIT_HOST_DEVICE T operator()(T x) const { return hyperbolic_tangent(x); }
   FRIT_HOST_DEVICE T gradient(T gradient, T y) const { return gradient * (1 - y * y); }
 };
 
@@ -148,7 +156,7 @@ template <class T>
 struct Silu {
   static constexpr bool gradient_from_output = false;
   static constexpr bool piecewise_linear = false;
-  FRIT_HOST_DEVICE T operator()(T x) const { return x / (1 + std::exp(-x)); }
+  FRIT_HOST_DEVICE T operator()(T x) const { return x / (1 + exponential(-x)); }
   FRIT_HOST_DEVICE T gradient(T gradient, T x) const {
     const T s = logistic(x);
     return gradient * s * (1 + x * (1 - s));
@@ -171,11 +179,12 @@ struct Mish {
   struct Parts {
     T tanh, slope;  // of log(1 + exp x), and its derivative by x
     FRIT_HOST_DEVICE explicit Parts(T x) {
-      const T e = std::exp(-std::abs(x));
-      const T numerator = x < 0 ? e * (e + 2) : 1 + 2 * e;
-      const T denominator = numerator + (x < 0 ? T(2) : 2 * e * e);
+      const T e = exponential(-std::abs(x));
+      const T square = e * e, two_squares = 2 * square;
+      const T numerator = 2 * e + (x < 0 ? square : T(1));
+      const T denominator = numerator + (x < 0 ? T(2) : two_squares);
       tanh = numerator / denominator;
-      slope = 4 * (x < 0 ? e : e * e) * (1 + e) / (denominator * denominator);
+      slope = 4 * (x < 0 ? e : square) * (1 + e) / (denominator * denominator);
     }
   };
 };
@@ -189,10 +198,13 @@ struct Softplus {
   explicit Softplus(const SoftplusAttributes& a) : beta(static_cast<T>(a.beta)), threshold(static_cast<T>(a.threshold)) {}
   FRIT_HOST_DEVICE T operator()(T x) const {
     const T scaled = x * beta;
-    if (scaled > threshold) return x;
-    return ((scaled > 0 ? scaled : T(0)) + std::log1p(std::exp(-std::abs(scaled)))) / beta;
+    const T rounded = ((scaled > 0 ? scaled : T(0)) + log_one_plus(exponential(-std::abs(scaled)))) / beta;
+    return scaled > threshold ? x : rounded;
   }
-  FRIT_HOST_DEVICE T gradient(T gradient, T x) const { return x * beta > threshold ? gradient : gradient * logistic(x * beta); }
+  FRIT_HOST_DEVICE T gradient(T gradient, T x) const {
+    const T inside = gradient * logistic(x * beta);
+    return x * beta > threshold ? gradient : inside;
+  }
 };
 
 /// min(max(x + 3, 0), 6) / 6.
@@ -201,10 +213,14 @@ struct HardSigmoid {
   static constexpr bool gradient_from_output = false;
   static constexpr bool piecewise_linear = true;
   FRIT_HOST_DEVICE T operator()(T x) const { return raised(x) / 6; }
-  FRIT_HOST_DEVICE T gradient(T gradient, T x) const { return ((x > -3) & (x < 3)) ? gradient / 6 : T(0); }
+  FRIT_HOST_DEVICE T gradient(T gradient, T x) const {
+    const T inside = gradient / 6;
+    return ((x > -3) & (x < 3)) ? inside : T(0);
+  }
 
   FRIT_HOST_DEVICE static T raised(T x) {
-    const T positive = x + 3 < 0 ? T(0) : x + 3;
+    const T shifted = x + 3;
+    const T positive = shifted < 0 ? T(0) : shifted;
     return positive > 6 ? T(6) : positive;
   }
 };

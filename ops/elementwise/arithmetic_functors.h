@@ -70,14 +70,22 @@ struct Power {
 template <class T>
 struct Minimum {
   FRIT_HOST_DEVICE T operator()(T a, T b) const { return ((a < b) | (a != a)) ? a : b; }
-  FRIT_HOST_DEVICE T gradient(T gradient, T a, T b) const { return a == b ? gradient / 2 : a > b ? T(0) : gradient; }
+  FRIT_HOST_DEVICE T gradient(T gradient, T a, T b) const {
+    const T half = gradient / 2;
+    const T rest = a > b ? T(0) : gradient;
+    return a == b ? half : rest;
+  }
 };
 
 /// The larger of two, likewise.
 template <class T>
 struct Maximum {
   FRIT_HOST_DEVICE T operator()(T a, T b) const { return ((a > b) | (a != a)) ? a : b; }
-  FRIT_HOST_DEVICE T gradient(T gradient, T a, T b) const { return a == b ? gradient / 2 : a < b ? T(0) : gradient; }
+  FRIT_HOST_DEVICE T gradient(T gradient, T a, T b) const {
+    const T half = gradient / 2;
+    const T rest = a < b ? T(0) : gradient;
+    return a == b ? half : rest;
+  }
 };
 
 }  // namespace frit::ops

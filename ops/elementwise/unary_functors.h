@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "frit/core/half.h"
+#include "frit/ops/elementwise/scalar_math.h"
 
 namespace frit::ops {
 
@@ -17,12 +17,12 @@ struct Abs {
 
 template <class T>
 struct Exp {
-  FRIT_HOST_DEVICE T operator()(T x) const { return std::exp(x); }
+  FRIT_HOST_DEVICE T operator()(T x) const { return exponential(x); }
 };
 
 template <class T>
 struct Log {
-  FRIT_HOST_DEVICE T operator()(T x) const { return std::log(x); }
+  FRIT_HOST_DEVICE T operator()(T x) const { return logarithm(x); }
 };
 
 template <class T>

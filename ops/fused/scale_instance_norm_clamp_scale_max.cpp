@@ -53,10 +53,10 @@ struct Forward {
       const ScaledInstance<T> instance{scale[c], post_scale[c], means[slice], rstds[slice]};
       const auto channel = static_cast<std::int32_t>(c);
       for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
-        const T value = clamp(instance.normalized(x[i])) * instance.post_scale;
+        const T value = clamp(instance.normalized(x[i])) * instance.post_scale, held = best[i];
         // The first of equal values wins, and the first NaN over everything.
-        const bool wins = (channel == 0) | (value > best[i]) | ((value != value) & (best[i] == best[i]));
-        best[i] = wins ? value : best[i];
+        const bool wins = (channel == 0) | (value > held) | ((value != value) & (held == held));
+        best[i] = wins ? value : held;
         winner[i] = wins ? channel : winner[i];
       }
     }
@@ -243,7 +243,7 @@ Values gradient_rule(const GradientContext& c) {
 Values decompose(Emitter&, std::span<const Value> inputs, const Attributes& attributes) {
   const auto& a = attributes.as<ChainAttributes>();
   const Value y = clamp(instance_norm(inputs[0] * inputs[1], {}, {}, a.eps), a.min, a.max) * inputs[2];
-  return {max(y, {1}, a.keep_dims)};
+  return {max(y, Dims{1}, a.keep_dims)};
 }
 
 /// The nodes are multiply, instance_norm, clamp, multiply, max.
@@ -255,5 +255,65 @@ std::optional<Attributes> fuse(std::span<const Attributes> matched) {
                          .keep_dims = matched[4].as<ReductionAttributes>().keep_dims};
 }
 
+std::vector<Sample> samples() {
+  const auto sample = [](const Shape& input, const ChainAttributes& attributes, Fill scale = Fill::normal, bool smooth = true) {
+    Shape per_channel = Dims::filled(input.rank() - 1, 1);
+    per_channel[0] = input[1];
+    return Sample{.inputs = {input, {per_channel, scale}, per_channel}, .attributes = attributes, .smooth = smooth};
+  };
+  return {sample({2, 4, 2, 3, 3}, {.min = -1, .max = 1}),
+          sample({1, 5, 3, 5}, {.eps = 0.1, .min = -0.5, .max = 0.75, .keep_dims = true}),
+          sample({3, 3, 7}, {.min = -0.25, .max = std::nullopt}),
+          sample({2, 1, 5}, {.eps = 0.5, .min = -1, .max = 1}, Fill::zeros),
+          sample({2, 3, 2, 2}, {.min = std::nullopt, .max = 0.5}, Fill::zeros, false),
+          sample({1, 2, 1, 1, 1031}, {.min = 0.25, .max = -0.25, .keep_dims = true}, Fill::normal, false),
+          sample({1, 300, 2}, {.min = -1, .max = 1}, Fill::ones, false),
+          sample({0, 4, 2, 3, 3}, {.min = -1, .max = 1})};
+}
+
+std::vector<Sample> backward_samples() {
+  std::vector<Sample> result;
+  for (const Sample& sample : samples()) {
+    const Shape& input = sample.inputs[0].shape;
+    const Shape reduced = reduced_shape(input, {1}, sample.attributes.as<ChainAttributes>().keep_dims);
+    SampleInput statistics({input[0], input[1]}, Fill::positive);
+    statistics.floating = false;
+    statistics.dtype = DType::f64;
+    result.push_back({.inputs = {reduced, sample.inputs[0], sample.inputs[1], sample.inputs[2],
+                                 SampleInput::indices(reduced, input[1], winner_dtype(input[1])), statistics, statistics},
+                      .attributes = sample.attributes});
+  }
+  return result;
+}
+
 }  // namespace
 }  // namespace frit::ops
+
+FRIT_OPERATORS(scale_instance_norm_clamp_scale_max) {
+  using namespace frit::ops;
+  registry.add<ChainAttributes>({
+      .name = "scale_instance_norm_clamp_scale_max",
+      .summary = "max(clamp(instance_norm(input * scale, eps), min, max) * post_scale, axis 1)",
+      .inputs = {"input", "scale", "post_scale"},
+      .outputs = {"output", "winner", "mean", "rstd"},
+      .infer = [](const InferContext& call) { return chain_types(call, 0); },
+      .gradient = gradient_rule,
+      .decompose = decompose,
+      .fuse = fuse,
+      .cpu = {run_forward},
+      .scratch = [](const InferContext& call) { return static_cast<std::size_t>(call.shape(0)[0] * call.shape(0)[1]) * 2 * sizeof(double); },
+      .samples = samples,
+  });
+  registry.add<ChainAttributes>({
+      .name = "scale_instance_norm_clamp_scale_max_backward",
+      .summary = "the gradients of scale_instance_norm_clamp_scale_max",
+      .inputs = {"gradient", "input", "scale", "post_scale", "winner", "mean", "rstd"},
+      .outputs = {"input_gradient", "scale_gradient", "post_scale_gradient"},
+      .infer = infer_backward,
+      .no_gradient = "not differentiable twice",
+      .cpu = {run_backward},
+      .scratch = [](const InferContext& call) { return static_cast<std::size_t>(call.shape(1)[0] * call.shape(1)[1]) * sizeof(InstanceSums); },
+      .in_place = {{0, 1}},
+      .samples = backward_samples,
+  });
+}

@@ -80,9 +80,7 @@ void run_backward(const KernelContext& call) {
 
 Sample sample(const Shape& input, const BatchNormAttributes& attributes = {}) {
   const Shape channels{input[1]};
-  const SampleInput positive{channels, Fill::positive};
-  // At inference the running statistics are constants to the gradient, but not to finite differences.
-  return {.inputs = {input, channels, channels, channels, positive}, .attributes = attributes, .smooth = attributes.training};
+  return {.inputs = {input, channels, channels, channels, {channels, Fill::positive}}, .attributes = attributes};
 }
 
 std::vector<Sample> samples() {

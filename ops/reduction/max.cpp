@@ -97,7 +97,7 @@ std::size_t scratch(const InferContext& call) {
 
 /// Either result may be undefined.
 template <class Order>
-void run(const KernelContext& call, const Tensor& values, const Tensor& indices) {
+void run_extremum(const KernelContext& call, const Tensor& values, const Tensor& indices) {
   const Tensor& input = call.inputs[0];
   const ReductionPlan plan(input.shape(), {axis_of(call.attributes, input.rank(), call.op)});
   const auto with_types = [&]<class T, class Index>() {
@@ -123,10 +123,10 @@ void run(const KernelContext& call, const Tensor& values, const Tensor& indices)
 
 template <class Order>
 void kernel(const KernelContext& call) {
-  run<Order>(call, call.outputs[0], call.outputs[1]);
+  run_extremum<Order>(call, call.outputs[0], call.outputs[1]);
 }
 
-void argmax_kernel(const KernelContext& call) { run<Maximum>(call, {}, call.outputs[0]); }
+void argmax_kernel(const KernelContext& call) { run_extremum<Maximum>(call, {}, call.outputs[0]); }
 
 std::vector<Sample> samples() {
   const auto input = [](Shape shape) { return SampleInput(std::move(shape), Fill::distinct); };

@@ -23,13 +23,14 @@ namespace frit::ops {
 inline constexpr int tile_width = 256;
 inline constexpr int tile_lanes = 64;
 
-/// `count` rows of `width` contiguous elements, `stride` apart, that belong to columns [0, width) of a tile. Row r is the (position + r)-th
-/// element of each result, or with lanes its column i the (position + r * stride + i)-th of the one result.
+/// `count` rows of `width` contiguous elements, `stride` apart, that belong to columns [0, width) of a tile. Row r is the (position + r * step)-th
+/// element of each result, or with lanes its column i the (position + r * step + i)-th of the one result.
 struct Rows {
   std::int64_t offset;
-  std::int64_t position;
-  std::int64_t count;
   std::int64_t stride;
+  std::int64_t position;
+  std::int64_t step;
+  std::int64_t count;
   int width;
 };
 
@@ -65,12 +66,12 @@ class ReductionPlan {
       const std::int64_t run = std::min(end - position, run_length_ - position % run_length_);
       const std::int64_t offset = block.offset + run_offset(position);
       if (lanes_ == 0) {
-        body(Rows{offset, position, run, run_stride_, block.width});
+        body(Rows{offset, run_stride_, position, 1, run, block.width});
       } else {
         const std::int64_t rows = run / lanes_;
         const std::int64_t rest = run % lanes_;
-        if (rows > 0) body(Rows{offset, position, rows, lanes_, lanes_});
-        if (rest > 0) body(Rows{offset + run - rest, position + run - rest, 1, lanes_, static_cast<int>(rest)});
+        if (rows > 0) body(Rows{offset, lanes_, position, lanes_, rows, lanes_});
+        if (rest > 0) body(Rows{offset + run - rest, lanes_, position + run - rest, lanes_, 1, static_cast<int>(rest)});
       }
       position += run;
     }

@@ -1,0 +1,156 @@
+#include "frit/core/data/loader.h"
+
+#include <algorithm>
+#include <numeric>
+#include <system_error>
+#include <utility>
+
+#include "frit/core/random.h"
+#include "frit/core/text.h"
+
+namespace frit {
+
+const std::string& Batch::name(std::int64_t field) const {
+  require(field >= 0 && field < fields(), "Batch: no field ", field, ", there are ", fields());
+  return (*described_)[static_cast<std::size_t>(field)].name;
+}
+
+const Tensor& Batch::operator[](std::int64_t field) const {
+  require(field >= 0 && field < fields(), "Batch: no field ", field, ", there are ", fields());
+  return tensors_[static_cast<std::size_t>(field)];
+}
+
+const Tensor& Batch::operator[](std::stslots_view wanted) const {
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < tensors_.size(); ++i) {
+    if ((*described_)[i].name == wanted) return tensors_[i];
+    names.push_back((*described_)[i].name);
+  }
+  fail(ErrorKind::argument, "Batch: no field \"", printable(wanted), '"', did_you_mean(wanted, names));
+}
+
+DataLoader::DataLoader(std::shared_ptr<const Dataset> dataset, const DataLoaderOptions& options)
+    : dataset_(std::move(dataset)), options_(options) {
+  require(dataset_ != nullptr, "DataLoader: the dataset is null");
+  require(options.batch_size >= 1, "DataLoader: batch_size must be at least 1, got ", options.batch_size);
+  require(options.prefetch >= 0, "DataLoader: prefetch must not be negative, got ", options.prefetch);
+}
+
+DataLoader::~DataLoader() { stop(); }
+
+std::int64_t DataLoader::batches() const {
+  const std::int64_t full = dataset_->size() / options_.batch_size;
+  return full + (!options_.drop_last && dataset_->size() % options_.batch_size != 0);
+}
+
+void DataLoader::set_epoch(std::int64_t epoch, std::int64_t skipped) {
+  require(epoch >= 0 && skipped >= 0, "DataLoader: epoch and skipped batches must not be negative, got ", epoch, " and ", skipped);
+  require(skipped <= batches(), "DataLoader: cannot skip ", skipped, " of ", batches(), " batches");
+  epoch_ = epoch;
+  skipped_ = skipped;
+}
+
+DataLoader::Iterator DataLoader::begin() {
+  stop();
+  start(epoch_++, std::exchange(skipped_, 0));
+  return Iterator(this);
+}
+
+void DataLoader::start(std::int64_t epoch, std::int64_t first) {
+  if (options_.shuffle) {
+    order_ = permutation(dataset_->size(), options_.seed, static_cast<std::uint64_t>(epoch));
+  } else {
+    order_.resize(static_cast<std::size_t>(dataset_->size()));
+    std::iota(order_.begin(), order_.end(), std::int64_t{0});
+  }
+  if (slots_.empty()) make_buffers();
+  taken_ = ready_ = first;
+  stopping_ = false;
+  error_ = nullptr;
+  if (options_.prefetch == 0) return;
+  try {
+    reader_ = std::thread([this] { read_ahead(); });
+  } catch (const std::system_error&) {
+    // The system gives no more threads: the loop reads its batches itself.
+  }
+}
+
+/// One slot for the loop's batch, and one for each that is read ahead.
+void DataLoader::make_buffers() {
+  const auto count = static_cast<std::size_t>(options_.prefetch + 1);
+  std::vector<std::vector<Tensor>> buffers(count);
+  for (std::vector<Tensor>& tensors : buffers) {
+    for (const Dataset::Field& field : dataset_->fields()) {
+      Shape shape = field.shape;
+      shape.insert(0, std::min(options_.batch_size, dataset_->size()));
+      tensors.push_back(Tensor::empty(shape, field.dtype));
+    }
+  }
+  buffers_ = std::move(buffers);
+  slots_.resize(count);
+}
+
+void DataLoader::stop() {
+  if (!reader_.joinable()) return;
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  reader_.join();
+}
+
+/// Reads the batch into its slot.
+void DataLoader::read(std::int64_t number) {
+  const auto slot = static_cast<std::size_t>(number) % slots_.size();
+  const std::int64_t begin = number * options_.batch_size;
+  const std::int64_t count = std::min(options_.batch_size, dataset_->size() - begin);
+  Batch& batch = slots_[slot];
+  batch.described_ = &dataset_->fields();
+  batch.size_ = count;
+  batch.tensors_.clear();
+  for (const Tensor& buffer : buffers_[slot]) batch.tensors_.push_back(buffer.slice(0, 0, count));
+  dataset_->read(std::span(order_).subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(count)), batch.tensors_);
+}
+
+/// The reader's thread.
+void DataLoader::read_ahead() {
+  try {
+    for (std::int64_t number = ready_; number < batches(); ++number) {
+      {
+        // The loop still holds batch taken_ - 1.
+        std::unique_lock lock(mutex_);
+        changed_.wait(lock, [&] { return stopping_ || number - taken_ < options_.prefetch; });
+        if (stopping_) return;
+      }
+      read(number);
+      const std::lock_guard lock(mutex_);
+      ready_ = number + 1;
+      changed_.notify_all();
+    }
+  } catch (...) {
+    const std::lock_guard lock(mutex_);
+    error_ = std::current_exception();
+    changed_.notify_all();
+  }
+}
+
+/// The batch after the one that the loop has; null at the end of the epoch.
+const Batch* DataLoader::next() {
+  if (taken_ == batches()) return nullptr;
+  const std::int64_t number = taken_;
+  if (!reader_.joinable()) {
+    ++taken_;
+    read(number);
+  } else {
+    // Taking this batch gives up the one before.
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return ready_ > number || error_ != nullptr; });
+    if (ready_ <= number) std::rethrow_exception(error_);
+    ++taken_;
+    changed_.notify_all();
+  }
+  return &slots_[static_cast<std::size_t>(number) % slots_.size()];
+}
+
+}  // namespace frit

@@ -1,0 +1,118 @@
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <exception>
+#include <iterator>
+#include <memory>
+#include <mutex>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "frit/core/data/dataset.h"
+
+namespace frit {
+
+/// A few examples: one tensor per field, the first axis counting the examples.
+class Batch {
+ public:
+  std::int64_t size() const { return size_; }  ///< examples
+  std::int64_t fields() const { return static_cast<std::int64_t>(tensors_.size()); }
+  const std::string& name(std::int64_t field) const;
+  /// By position or by name; throws ErrorKind::argument if there is no such field.
+  const Tensor& operator[](std::int64_t field) const;
+  const Tensor& operator[](std::string_view name) const;
+
+ private:
+  friend class DataLoader;
+
+  const std::vector<Dataset::Field>* described_ = nullptr;
+  std::int64_t size_ = 0;
+  std::vector<Tensor> tensors_;
+};
+
+struct DataLoaderOptions {
+  std::int64_t batch_size = 32;
+  bool shuffle = false;
+  std::uint64_t seed = 0;
+  bool drop_last = false;     ///< leave out a last batch that is not full
+  std::int64_t prefetch = 2;  ///< batches read ahead on a thread of the loader's; 0: none, and no thread
+};
+
+/// Runs over a dataset in batches. Each loop is the next epoch:
+///   for (const Batch& batch : loader) step(batch["input"], batch["target"]);
+/// With `shuffle` the order is permutation(size, seed, epoch), whatever the prefetch. A batch is valid until the loop takes the next one:
+/// its memory is used again, so that epochs after the first allocate nothing. What the dataset throws is rethrown by the loop at that
+/// batch. One loop at a time; a new one ends the one before.
+class DataLoader {
+ public:
+  class Iterator {
+   public:
+    using iterator_category = std::input_iterator_tag;
+    using value_type = Batch;
+    using difference_type = std::ptrdiff_t;
+    using pointer = const Batch*;
+    using reference = const Batch&;
+
+    const Batch& operator*() const { return *batch_; }
+    const Batch* operator->() const { return batch_; }
+    Iterator& operator++() {
+      batch_ = loader_->next();
+      return *this;
+    }
+    void operator++(int) { ++*this; }
+    friend bool operator==(const Iterator& iterator, std::default_sentinel_t) { return iterator.batch_ == nullptr; }
+
+   private:
+    friend class DataLoader;
+    explicit Iterator(DataLoader* loader) : loader_(loader), batch_(loader->next()) {}
+
+    DataLoader* loader_;
+    const Batch* batch_;
+  };
+
+  /// Throws ErrorKind::argument for a batch size below 1 or a negative prefetch.
+  explicit DataLoader(std::shared_ptr<const Dataset> dataset, const DataLoaderOptions& options = {});
+  ~DataLoader();
+  DataLoader(const DataLoader&) = delete;
+  DataLoader& operator=(const DataLoader&) = delete;
+
+  Iterator begin();
+  std::default_sentinel_t end() const { return {}; }
+
+  const Dataset& dataset() const { return *dataset_; }
+  std::int64_t batches() const;                 ///< of a whole epoch
+  std::int64_t epoch() const { return epoch_; } ///< the number of the next loop's epoch, from 0
+  /// The next loop runs over this epoch, without its first `skipped` batches: how a training resumes.
+  void set_epoch(std::int64_t epoch, std::int64_t skipped = 0);
+
+ private:
+  const Batch* next();
+  void start(std::int64_t epoch, std::int64_t first);
+  void stop();
+  void make_buffers();
+  void read(std::int64_t number);
+  void read_ahead();
+
+  std::shared_ptr<const Dataset> dataset_;
+  DataLoaderOptions options_;
+  std::int64_t epoch_ = 0;
+  std::int64_t skipped_ = 0;
+
+  // The running epoch. Batch n lies in slot n modulo their number, which is the reader's until ready_ > n, and the loop's from then until
+  // taken_ > n + 1.
+  std::vector<std::int64_t> order_;
+  std::vector<std::vector<Tensor>> buffers_;  ///< per slot and field, of the full batch size
+  std::vector<Batch> slots_;
+  std::int64_t taken_ = 0;  ///< batches that the loop has been given
+
+  std::thread reader_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::int64_t ready_ = 0;  ///< batches that have been read
+  bool stopping_ = false;
+  std::exception_ptr error_;
+};
+
+}  // namespace frit

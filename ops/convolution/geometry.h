@@ -1,0 +1,53 @@
+#pragma once
+
+#include <array>
+
+#include "frit/ops/convolution/convolution.h"
+#include "frit/ops/operator.h"
+
+namespace frit::ops {
+
+/// Attributes of conv2d_data_gradient and conv3d_data_gradient; output_padding is no part of them.
+struct DataGradientOptions {
+  ConvolutionOptions convolution;
+  Dims input_size;  ///< the image axes of the convolution's input, which its output does not tell for a stride above 1
+
+  void fields(FieldVisitor& v);
+};
+
+/// Attributes of conv2d_weight_gradient and conv3d_weight_gradient.
+struct WeightGradientOptions {
+  ConvolutionOptions convolution;
+  Dims kernel_size;
+
+  void fields(FieldVisitor& v);
+};
+
+/// One number an image axis in every field, so that equal settings are equal attributes.
+ConvolutionOptions canonical(ConvolutionOptions options, int image_rank);
+
+/// The sizes of a convolution with three image axes; a two-dimensional one has depth 1. "input" and "output" are the convolution's also
+/// where its gradients are computed: a transposed convolution goes from `output` to `input`.
+struct ConvolutionGeometry {
+  using Axes = std::array<std::int64_t, 3>;
+
+  std::int64_t batch, groups;
+  std::int64_t in_channels, out_channels;  ///< of one group
+  Axes input, output, kernel, stride, padding, dilation;
+};
+
+std::int64_t product(const ConvolutionGeometry::Axes& axes);
+
+// The geometry of a call whose shapes were checked.
+ConvolutionGeometry convolution_geometry(const Shape& input, const Shape& weight, const ConvolutionOptions& options);
+ConvolutionGeometry transposed_geometry(const Shape& input, const Shape& weight, const ConvolutionOptions& options);
+ConvolutionGeometry data_gradient_geometry(const Shape& gradient, const Shape& weight, const DataGradientOptions& options);
+ConvolutionGeometry weight_gradient_geometry(const Shape& gradient, const Shape& input, const WeightGradientOptions& options);
+
+// The inference rules; `image_rank` is 2 or 3.
+std::vector<TensorType> infer_convolution(const InferContext& call, int image_rank);
+std::vector<TensorType> infer_transposed(const InferContext& call, int image_rank);
+std::vector<TensorType> infer_data_gradient(const InferContext& call, int image_rank);
+std::vector<TensorType> infer_weight_gradient(const InferContext& call, int image_rank);
+
+}  // namespace frit::ops

@@ -1,0 +1,89 @@
+#pragma once
+
+#include <algorithm>
+
+#include "frit/ops/convolution/geometry.h"
+
+namespace frit::ops {
+
+using Axes = ConvolutionGeometry::Axes;
+
+/// What position j of a grid reads along one axis: source element j * step + offset + t * tap_offset for tap t, which is the kernel's element
+/// first_tap + t * tap_step. Outside the source there are zeros.
+struct AxisTaps {
+  std::int64_t count;
+  std::int64_t step, offset, tap_offset;
+  std::int64_t first_tap, tap_step;
+};
+
+/// The patches of a source image (channels, source...) at the positions of a grid, as a matrix: rows (channel, taps...), columns positions.
+struct Patches {
+  Axes source, grid;
+  std::array<AxisTaps, 3> taps;
+
+  std::int64_t taps_count() const { return taps[0].count * taps[1].count * taps[2].count; }
+};
+
+/// What a convolution's outputs read of its input.
+inline Patches input_patches(const ConvolutionGeometry& g) {
+  Patches patches{g.input, g.output, {}};
+  for (std::size_t i = 0; i < 3; ++i) patches.taps[i] = {g.kernel[i], g.stride[i], -g.padding[i], g.dilation[i], 0, 1};
+  return patches;
+}
+
+/// Walks positions [begin, end) of a grid, in row-major order, along its last axis: body(d, h, w, count, done) for the positions from (d, h, w).
+template <class Body>
+void for_each_run(const Axes& grid, std::int64_t begin, std::int64_t end, const Body& body) {
+  std::int64_t w = begin % grid[2], h = begin / grid[2] % grid[1], d = begin / grid[2] / grid[1];
+  for (std::int64_t position = begin; position < end;) {
+    const std::int64_t count = std::min(grid[2] - w, end - position);
+    body(d, h, w, count, position - begin);
+    position += count;
+    w = 0;
+    if (++h == grid[1]) {
+      h = 0;
+      ++d;
+    }
+  }
+}
+
+/// Smallest position at which `tap` reads source element 0 or a later one.
+inline std::int64_t first_inside(std::int64_t offset, std::int64_t step) { return offset >= 0 ? 0 : (-offset + step - 1) / step; }
+
+/// One row of the matrix: positions [begin, end) of the tap (td, th, tw).
+template <class T>
+void copy_patch_row(const Patches& p, const T* channel, const Axes& tap, std::int64_t begin, std::int64_t end, T* to) {
+  Axes offset;
+  for (std::size_t i = 0; i < 3; ++i) offset[i] = p.taps[i].offset + tap[i] * p.taps[i].tap_offset;
+  const std::int64_t step = p.taps[2].step;
+  const std::int64_t first = first_inside(offset[2], step), last = first_inside(offset[2] - p.source[2], step);
+  for_each_run(p.grid, begin, end, [&](std::int64_t d, std::int64_t h, std::int64_t w, std::int64_t count, std::int64_t done) {
+    T* run = to + done;
+    const std::int64_t depth = d * p.taps[0].step + offset[0], height = h * p.taps[1].step + offset[1];
+    if (depth < 0 || depth >= p.source[0] || height < 0 || height >= p.source[1]) {
+      std::fill_n(run, count, T(0));
+      return;
+    }
+    const T* line = channel + (depth * p.source[1] + height) * p.source[2];
+    const std::int64_t inside = std::clamp(first - w, std::int64_t{0}, count), outside = std::clamp(last - w, inside, count);
+    std::fill_n(run, inside, T(0));
+    const T* from = line + (w + inside) * step + offset[2];
+    if (step == 1) std::copy_n(from, outside - inside, run + inside);
+    else for (std::int64_t i = inside; i < outside; ++i) run[i] = from[(i - inside) * step];
+    std::fill_n(run + outside, count - outside, T(0));
+  });
+}
+
+/// Rows [row_begin, row_end) and columns [begin, end) of the patch matrix of `image` to rows `stride` elements apart.
+template <class T>
+void copy_patches(const Patches& p, const T* image, std::int64_t row_begin, std::int64_t row_end, std::int64_t begin, std::int64_t end, T* to,
+                  std::int64_t stride) {
+  const std::int64_t taps = p.taps_count(), plane = product(p.source);
+  for (std::int64_t row = row_begin; row < row_end; ++row) {
+    const std::int64_t tap = row % taps;
+    const Axes index = {tap / (p.taps[1].count * p.taps[2].count), tap / p.taps[2].count % p.taps[1].count, tap % p.taps[2].count};
+    copy_patch_row(p, image + row / taps * plane, index, begin, end, to + (row - row_begin) * stride);
+  }
+}
+
+}  // namespace frit::ops

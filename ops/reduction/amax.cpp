@@ -1,0 +1,182 @@
+#include "frit/ops/reduction/extremum.h"
+#include "frit/ops/reduction/reduce.h"
+#include "frit/ops/reduction/reduction_axes.h"
+#include "frit/ops/registry.h"
+
+namespace frit::ops {
+namespace {
+
+/// The greatest (or least) element, and how many are equal to it.
+template <class Order, class T>
+struct SharedExtremumTile {
+  T value[tile_width];
+  std::int64_t count[tile_width];
+
+  void clear(int width) {
+    std::fill_n(value, width, Order::template last<T>());
+    std::fill_n(count, width, std::int64_t{0});
+  }
+  void add(const Rows& rows, const T* x) {
+    for (std::int64_t row = 0; row < rows.count; ++row) {
+      const T* const line = x + rows.offset + row * rows.stride;
+      for (int i = 0; i < rows.width; ++i) take(i, line[i], 1);
+    }
+  }
+  void merge(const SharedExtremumTile& later, int width) {
+    for (int i = 0; i < width; ++i) take(i, later.value[i], later.count[i]);
+  }
+  void fold(int lanes) {
+    for (int i = 1; i < lanes; ++i) take(0, value[i], count[i]);
+  }
+
+ private:
+  void take(int column, T candidate, std::int64_t copies) {
+    T& best = value[column];
+    std::int64_t& equal = count[column];
+    const bool replace = replaces<Order>(candidate, best);
+    equal = replace ? copies : equal + (ties(candidate, best) ? copies : 0);
+    best = replace ? candidate : best;
+  }
+};
+
+Dims checked_axes(const InferContext& call) {
+  const Dims axes = reduction_axes(call);
+  for (const std::int64_t axis : axes) call.require(call.shape(0)[static_cast<int>(axis)] > 0, "axis ", axis, " is empty (input ", call.shape(0), ")");
+  return axes;
+}
+
+std::vector<TensorType> infer(const InferContext& call) {
+  const Shape shape = reduced_shape(call.shape(0), checked_axes(call), call.as<ReductionAttributes>().keep_dims);
+  return {{call.inputs[0].dtype, shape}, {DType::i64, shape}};
+}
+
+ReductionPlan plan_of(const KernelContext& call, const Shape& shape) {
+  return {shape, normalize_axes(call.as<ReductionAttributes>().axes, shape.rank(), call.op.name.c_str())};
+}
+
+std::size_t scratch(const InferContext& call) {
+  const ReductionPlan plan(call.shape(0), reduction_axes(call));
+  return dispatch_arithmetic(call.inputs[0].dtype, [&]<class T>() { return plan.scratch_bytes(sizeof(SharedExtremumTile<Maximum, T>)); });
+}
+
+template <class Order>
+void kernel(const KernelContext& call) {
+  const Tensor& input = call.inputs[0];
+  dispatch_arithmetic(input.dtype(), [&]<class T>() {
+    const T* const x = input.data<T>();
+    T* const value = call.outputs[0].defined() ? call.outputs[0].data<T>() : nullptr;
+    std::int64_t* const count = call.outputs[1].defined() ? call.outputs[1].data<std::int64_t>() : nullptr;
+    reduce<SharedExtremumTile<Order, T>>(
+        plan_of(call, input.shape()), call.scratch, [&](auto& tile, const Rows& rows) { tile.add(rows, x); },
+        [&](const auto& tile, const Block& block) {
+          if (value != nullptr) std::copy_n(tile.value, block.width, value + block.output);
+          if (count != nullptr) std::copy_n(tile.count, block.width, count + block.output);
+        });
+  });
+}
+
+Values gradient(const GradientContext& call) {
+  return {emit_one("extremum_backward", {call.gradients[0], call.inputs[0], call.outputs[0], call.outputs[1]}, call.attributes)};
+}
+
+std::vector<Sample> samples() {
+  const auto input = [](Shape shape) { return SampleInput(std::move(shape), Fill::distinct); };
+  return {
+      {.inputs = {input({7})}},
+      {.inputs = {input({3, 5})}, .attributes = ReductionAttributes{{0, 1}, true}},
+      {.inputs = {input({2, 3, 5})}, .attributes = ReductionAttributes{{0, 2}, false}},
+      {.inputs = {input({2, 3, 2, 3})}, .attributes = ReductionAttributes{{-1, 1}, true}},
+      {.inputs = {input({})}},
+      {.inputs = {input({0, 3})}, .attributes = ReductionAttributes{{1}, false}},
+  };
+}
+
+std::vector<TensorType> infer_backward(const InferContext& call) {
+  const TensorType& input = call.inputs[1];
+  const Shape shape = reduction_shape({call.op, call.inputs.subspan(1), call.attributes});
+  call.require(call.inputs[0] == TensorType{input.dtype, shape} && call.inputs[2] == call.inputs[0] && call.inputs[3] == TensorType{DType::i64, shape},
+               "gradient ", call.inputs[0], ", output ", call.inputs[2], " and count ", call.inputs[3], " do not belong to input ", input);
+  return {input};
+}
+
+/// Equal extrema share the gradient evenly, NaNs too.
+void backward_kernel(const KernelContext& call) {
+  const Tensor& input = call.inputs[1];
+  dispatch_floating(input.dtype(), [&]<class T>() {
+    struct Columns {
+      T extremum[tile_width], share[tile_width];
+    };
+    const T* const gradient = call.inputs[0].data<T>();
+    const T* const x = input.data<T>();
+    const T* const extremum = call.inputs[2].data<T>();
+    const std::int64_t* const count = call.inputs[3].data<std::int64_t>();
+    T* const y = call.outputs[0].data<T>();
+    visit<Columns>(
+        plan_of(call, input.shape()),
+        [&](Columns& columns, int i, std::int64_t output) {
+          columns.extremum[i] = extremum[output];
+          columns.share[i] = gradient[output] / static_cast<T>(count[output]);
+        },
+        [&](const Columns& columns, const Rows& rows) {
+          for (std::int64_t row = 0; row < rows.count; ++row) {
+            const std::int64_t offset = rows.offset + row * rows.stride;
+            for (int i = 0; i < rows.width; ++i) y[offset + i] = ties(x[offset + i], columns.extremum[i]) ? columns.share[i] : T{0};
+          }
+        });
+  });
+}
+
+std::vector<Sample> backward_samples() {
+  const auto sample = [](Shape input, Shape output, ReductionAttributes attributes) {
+    SampleInput count(output, Fill::ones);
+    count.floating = false;
+    return Sample{.inputs = {output, SampleInput(std::move(input), Fill::ones), SampleInput(output, Fill::ones), count}, .attributes = attributes, .smooth = false};
+  };
+  return {
+      sample({7}, {}, {{}, false}),
+      sample({3, 5}, {1, 1}, {{0, 1}, true}),
+      sample({2, 3, 5}, {3}, {{0, 2}, false}),
+      sample({1}, {}, {{0}, false}),
+      sample({0, 3}, {0}, {{1}, false}),
+  };
+}
+
+}  // namespace
+}  // namespace frit::ops
+
+FRIT_OPERATORS(amax) {
+  const std::vector<DType> dtypes(std::begin(all_dtypes), std::end(all_dtypes));
+  registry.add<ReductionAttributes>({
+      .name = "amax",
+      .summary = "the greatest element over axes, NaN first, and how many equal it",
+      .inputs = {"input"},
+      .outputs = {"output", "count"},
+      .infer = infer,
+      .gradient = gradient,
+      .cpu = {kernel<Maximum>},
+      .dtypes = dtypes,
+      .scratch = scratch,
+      .samples = samples,
+  });
+  registry.add<ReductionAttributes>({
+      .name = "amin",
+      .summary = "the least element over axes, NaN first, and how many equal it",
+      .inputs = {"input"},
+      .outputs = {"output", "count"},
+      .infer = infer,
+      .gradient = gradient,
+      .cpu = {kernel<Minimum>},
+      .dtypes = dtypes,
+      .scratch = scratch,
+      .samples = samples,
+  });
+  registry.add<ReductionAttributes>({
+      .name = "extremum_backward",
+      .summary = "the gradient of amax and amin: shared evenly by the elements that equal the output",
+      .inputs = {"gradient", "input", "output", "count"},
+      .infer = infer_backward,
+      .no_gradient = "not differentiable twice",
+      .cpu = {backward_kernel},
+      .samples = backward_samples,
+  });
+}

@@ -1,0 +1,67 @@
+#pragma once
+
+#include <cmath>
+#include <limits>
+
+#include "frit/ops/cpu/vector_math.h"
+#include "frit/ops/reduction/reduce.h"
+
+namespace frit::ops {
+
+/// The running maximum (-inf at first, never NaN) and the sum of exp(x - maximum). An infinite maximum is not subtracted, so that a column of -inf has
+/// the sum 0, one with +inf the sum +inf, and one with NaN the sum NaN.
+template <class T>
+struct LogSumExpTile {
+  T maximum[tile_width];
+  double sum[tile_width];
+
+  static T shift_of(T maximum) { return std::isinf(maximum) ? T{0} : maximum; }
+  /// The factor of a sum whose maximum is raised.
+  static double rescaling(T from, T to) { return from == to ? 1.0 : static_cast<double>(vector_exp(from - to)); }
+
+  void clear(int width) {
+    std::fill_n(maximum, width, -std::numeric_limits<T>::infinity());
+    std::fill_n(sum, width, 0.0);
+  }
+  /// Some rows at a time: their maximum first, then their exponentials while they are still in the cache.
+  void add(const Rows& rows, const T* x) {
+    constexpr std::int64_t rows_in_cache = 64;
+    for (std::int64_t row = 0; row < rows.count; row += rows_in_cache) {
+      add_rows(x + rows.offset + row * rows.stride, rows.stride, std::min(rows_in_cache, rows.count - row), rows.width);
+    }
+  }
+  void merge(const LogSumExpTile& later, int width) {
+    for (int i = 0; i < width; ++i) {
+      const T greatest = std::max(maximum[i], later.maximum[i]);
+      sum[i] = sum[i] * rescaling(maximum[i], greatest) + later.sum[i] * rescaling(later.maximum[i], greatest);
+      maximum[i] = greatest;
+    }
+  }
+  void fold(int lanes) {
+    const T greatest = *std::max_element(maximum, maximum + lanes);
+    double total = 0;
+    for (int i = 0; i < lanes; ++i) total += sum[i] * rescaling(maximum[i], greatest);
+    maximum[0] = greatest;
+    sum[0] = total;
+  }
+
+ private:
+  void add_rows(const T* x, std::int64_t stride, std::int64_t count, int width) {
+    T shift[tile_width];
+    std::copy_n(maximum, width, shift);
+    for (std::int64_t row = 0; row < count; ++row) {
+      const T* const line = x + row * stride;
+      for (int i = 0; i < width; ++i) maximum[i] = line[i] > maximum[i] ? line[i] : maximum[i];
+    }
+    for (int i = 0; i < width; ++i) {
+      sum[i] *= rescaling(shift[i], maximum[i]);
+      shift[i] = shift_of(maximum[i]);
+    }
+    for (std::int64_t row = 0; row < count; ++row) {
+      const T* const line = x + row * stride;
+      for (int i = 0; i < width; ++i) sum[i] += static_cast<double>(vector_exp(line[i] - shift[i]));
+    }
+  }
+};
+
+}  // namespace frit::ops

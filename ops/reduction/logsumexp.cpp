@@ -1,0 +1,141 @@
+#include "frit/ops/reduction/log_sum_exp_tile.h"
+#include "frit/ops/reduction/reduction.h"
+#include "frit/ops/reduction/reduction_axes.h"
+#include "frit/ops/registry.h"
+
+namespace frit {
+
+Value logsumexp(Value x, const Dims& axes, bool keep_dims) { return ops::emit_reduction("logsumexp", x, axes, keep_dims); }
+
+namespace ops {
+namespace {
+
+/// The statistics of half inputs are f32, so that the gradient's weights still sum to 1.
+DType statistics_dtype(DType dtype) { return is_half(dtype) ? DType::f32 : dtype; }
+
+std::vector<TensorType> infer(const InferContext& call) {
+  const DType dtype = call.inputs[0].dtype;
+  const Shape shape = reduction_shape(call);
+  return {{dtype, shape}, {statistics_dtype(dtype), shape}, {statistics_dtype(dtype), shape}};
+}
+
+ReductionPlan plan_of(const KernelContext& call, const Shape& shape) {
+  return {shape, normalize_axes(call.as<ReductionAttributes>().axes, shape.rank(), call.op.name.c_str())};
+}
+
+std::size_t scratch(const InferContext& call) {
+  return ReductionPlan(call.shape(0), reduction_axes(call)).scratch_bytes(sizeof(LogSumExpTile<double>));
+}
+
+void kernel(const KernelContext& call) {
+  const Tensor& input = call.inputs[0];
+  dispatch_floating(input.dtype(), [&]<class T>() {
+    const T* const x = input.data<T>();
+    const auto data = [&](std::size_t output) { return call.outputs[output].defined() ? call.outputs[output].data<T>() : nullptr; };
+    T* const y = data(0);
+    T* const maximum = data(1);
+    T* const sum = data(2);
+    reduce<LogSumExpTile<T>>(
+        plan_of(call, input.shape()), call.scratch, [&](auto& tile, const Rows& rows) { tile.add(rows, x); },
+        [&](const auto& tile, const Block& block) {
+          for (int i = 0; i < block.width; ++i) {
+            const std::int64_t place = block.output + i;
+            if (y != nullptr) y[place] = static_cast<T>(static_cast<double>(tile.shift_of(tile.maximum[i])) + std::log(tile.sum[i]));
+            if (maximum != nullptr) maximum[place] = tile.maximum[i];
+            if (sum != nullptr) sum[place] = static_cast<T>(tile.sum[i]);
+          }
+        });
+  });
+}
+
+Values gradient(const GradientContext& call) {
+  return {emit_one("logsumexp_backward", {call.gradients[0], call.inputs[0], call.outputs[1], call.outputs[2]}, call.attributes)};
+}
+
+std::vector<Sample> samples() {
+  return {
+      {.inputs = {Shape{7}}},
+      {.inputs = {Shape{3, 5}}, .attributes = ReductionAttributes{{-1}, false}},
+      {.inputs = {Shape{2, 3, 5}}, .attributes = ReductionAttributes{{1}, true}},
+      {.inputs = {Shape{2, 3, 2, 3}}, .attributes = ReductionAttributes{{0, 2}, false}},
+      {.inputs = {Shape{}}},
+      {.inputs = {Shape{2, 1, 3}}, .attributes = ReductionAttributes{{1}, true}},
+      {.inputs = {Shape{0, 3}}, .attributes = ReductionAttributes{{1}, false}},
+  };
+}
+
+std::vector<TensorType> infer_backward(const InferContext& call) {
+  const TensorType& input = call.inputs[1];
+  const Shape shape = reduction_shape({call.op, call.inputs.subspan(1), call.attributes});
+  const TensorType statistics{statistics_dtype(input.dtype), shape};
+  call.require(call.inputs[0] == TensorType{input.dtype, shape} && call.inputs[2] == statistics && call.inputs[3] == statistics, "gradient ",
+               call.inputs[0], ", maximum ", call.inputs[2], " and sum ", call.inputs[3], " do not belong to input ", input);
+  return {input};
+}
+
+/// From the saved maximum and sum, not from the rounded result: the weights sum to 1 at any magnitude. All -inf gives NaN.
+void backward_kernel(const KernelContext& call) {
+  const Tensor& input = call.inputs[1];
+  dispatch_floating(input.dtype(), [&]<class T>() {
+    struct Columns {
+      T maximum[tile_width], scale[tile_width];
+    };
+    const T* const gradient = call.inputs[0].data<T>();
+    const T* const x = input.data<T>();
+    const T* const maximum = call.inputs[2].data<T>();
+    const T* const sum = call.inputs[3].data<T>();
+    T* const y = call.outputs[0].data<T>();
+    visit<Columns>(
+        plan_of(call, input.shape()),
+        [&](Columns& columns, int i, std::int64_t output) {
+          columns.maximum[i] = maximum[output];
+          columns.scale[i] = gradient[output] / sum[output];
+        },
+        [&](const Columns& columns, const Rows& rows) {
+          for (std::int64_t row = 0; row < rows.count; ++row) {
+            const std::int64_t offset = rows.offset + row * rows.stride;
+            for (int i = 0; i < rows.width; ++i) y[offset + i] = vector_exp(x[offset + i] - columns.maximum[i]) * columns.scale[i];
+          }
+        });
+  });
+}
+
+std::vector<Sample> backward_samples() {
+  const auto sample = [](Shape input, const Shape& output, ReductionAttributes attributes) {
+    return Sample{.inputs = {output, std::move(input), output, SampleInput(output, Fill::positive)}, .attributes = attributes};
+  };
+  return {
+      sample({7}, {}, {{}, false}),
+      sample({3, 5}, {3}, {{1}, false}),
+      sample({2, 3, 5}, {2, 1, 5}, {{1}, true}),
+      sample({1}, {1}, {{0}, true}),
+      sample({0, 3}, {0}, {{1}, false}),
+  };
+}
+
+}  // namespace
+}  // namespace ops
+}  // namespace frit
+
+FRIT_OPERATORS(logsumexp) {
+  registry.add<ReductionAttributes>({
+      .name = "logsumexp",
+      .summary = "log(sum(exp(x))) over axes, shifted by the maximum",
+      .inputs = {"input"},
+      .outputs = {"output", "maximum", "sum"},
+      .infer = infer,
+      .gradient = gradient,
+      .cpu = {kernel},
+      .scratch = scratch,
+      .samples = samples,
+  });
+  registry.add<ReductionAttributes>({
+      .name = "logsumexp_backward",
+      .summary = "gradient * exp(x - maximum) / sum",
+      .inputs = {"gradient", "input", "maximum", "sum"},
+      .infer = infer_backward,
+      .no_gradient = "not differentiable twice",
+      .cpu = {backward_kernel},
+      .samples = backward_samples,
+  });
+}

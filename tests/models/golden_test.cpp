@@ -1,0 +1,71 @@
+// Every golden file, float64 and float32: the reference models, their training traces, and the operators.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "frit/models/verify.h"
+#include "frit/ops/registry.h"
+
+namespace frit {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::vector<std::string> golden_files(const std::string& folder) {
+  std::vector<std::string> files;
+  for (const fs::directory_entry& entry : fs::directory_iterator(fs::path(FRIT_SOURCE_DIR) / "tests/golden" / folder)) {
+    if (entry.path().extension() == ".safetensors") files.push_back(entry.path());
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+std::string test_name(const testing::TestParamInfo<std::string>& info) {
+  std::string name = fs::path(info.param).stem();
+  std::replace_if(name.begin(), name.end(), [](unsigned char c) { return std::isalnum(c) == 0; }, '_');
+  return name;
+}
+
+void expect_all_pass(const std::string& path, DType dtype) {
+  const std::vector<VerifyRow> rows = verify_case(read_safetensors(path), dtype);
+  EXPECT_FALSE(rows.empty());
+  for (const VerifyRow& row : rows) {
+    EXPECT_TRUE(row.passed) << row.name << ' ' << row.shape << ": relative difference " << row.relative << ", tolerance " << row.tolerance << ' '
+                            << row.remark;
+  }
+}
+
+class Golden : public testing::TestWithParam<std::string> {};
+
+TEST_P(Golden, AgreesInFloat64) { expect_all_pass(GetParam(), DType::f64); }
+TEST_P(Golden, AgreesInFloat32) { expect_all_pass(GetParam(), DType::f32); }
+
+INSTANTIATE_TEST_SUITE_P(Model, Golden, testing::ValuesIn(golden_files("models")), test_name);
+INSTANTIATE_TEST_SUITE_P(Operator, Golden, testing::ValuesIn(golden_files("operators")), test_name);
+
+class GoldenTrace : public testing::TestWithParam<std::string> {};
+
+TEST_P(GoldenTrace, LossesAgreeInFloat64) { expect_all_pass(GetParam(), DType::f64); }
+
+INSTANTIATE_TEST_SUITE_P(Trace, GoldenTrace, testing::ValuesIn(golden_files("traces")), test_name);
+
+TEST(GoldenFiles, AreThereForEveryModelAndOperator) {
+  EXPECT_GE(golden_files("models").size(), 9u);
+  EXPECT_EQ(golden_files("traces").size(), 6u);
+  std::vector<std::string> covered;
+  for (const std::string& path : golden_files("operators")) {
+    const SafetensorsHeader header = read_safetensors_header(path);
+    covered.push_back(header.metadata().at("operator"));
+    EXPECT_GE(std::stoi(header.metadata().at("cases")), 5) << path;
+  }
+  for (const ops::Operator* op : ops::registry().all()) {
+    const bool needed = !op->name.ends_with("_backward") && op->mutates.empty() && !op->decompose && op->name != "dropout";
+    const bool found = std::find(covered.begin(), covered.end(), op->name) != covered.end();
+    if (needed) EXPECT_TRUE(found) << op->name << " has no golden cases";
+  }
+}
+
+}  // namespace
+}  // namespace frit
