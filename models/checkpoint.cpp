@@ -114,13 +114,16 @@ std::vector<std::string> restore(const TensorFile& file, const Graph& graph, Sta
     fail(ErrorKind::format, file.file(), ": the tensors do not fit the model: ", problems, hint);
   }
   std::vector<std::string> remarks;
-  for (const graph::Node* node : graph.all(graph::NodeKind::variable)) {
+  const std::vector<const graph::Node*> variables = graph.all(graph::NodeKind::variable);
+  for (const graph::Node* node : variables) {
     const Tensor tensor = file.at(node->name);
     const DType wanted = graph.type(node->outputs[0]).dtype;
     if (tensor.dtype() != wanted) remarks.push_back(concat("tensor \"", node->name, "\" converted from ", tensor.dtype(), " to ", wanted));
-    if (std::string remark = non_finite_remark(node->name, tensor); !remark.empty()) remarks.push_back(std::move(remark));
-    state.set(node->name, tensor);
+    std::string remark = non_finite_remark(node->name, tensor);
+    if (!remark.empty() && options.strict) fail(ErrorKind::format, file.file(), ": ", remark);
+    if (!remark.empty()) remarks.push_back(std::move(remark));
   }
+  for (const graph::Node* node : variables) state.set(node->name, file.at(node->name));
   return remarks;
 }
 

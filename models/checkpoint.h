@@ -21,6 +21,7 @@ Model model_of(const SafetensorsHeader& file);
 
 struct RestoreOptions {
   bool allow_extra = false;  ///< tensors that the graph does not have are passed over
+  bool strict = false;       ///< NaN and infinite values are an error
 };
 /// Copies a file's tensors into the variables of `graph`, converting the dtype, and returns remarks that a user should see: conversions, and NaN or infinite
 /// values with their count and first index. Throws ErrorKind::format naming *all* missing, unexpected and misshapen tensors; nothing is changed then.

@@ -82,7 +82,7 @@ void invoke(const Operator& op, const Attributes& attributes, std::span<const Te
   op.cpu.run(KernelContext{op, attributes, call.inputs(), call.outputs(), call.rest()});
   for (const int i : op.mutates) {
     const auto input = static_cast<std::size_t>(i);
-    if (is_half(inputs[input].dtype())) copy(inputs[input], call.inputs()[input]);
+    if (input < inputs.size() && is_half(inputs[input].dtype())) copy(inputs[input], call.inputs()[input]);
   }
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     if (outputs[i].defined() && is_half(outputs[i].dtype())) copy(outputs[i], call.outputs()[i]);
@@ -97,7 +97,8 @@ std::vector<Tensor> run(const Operator& op, std::span<const Tensor> given, const
     inputs.push_back(op.cpu.strided ? input : input.contiguous());
   }
   for (const int i : op.mutates) {
-    require(given[static_cast<std::size_t>(i)].is_contiguous(), op.name, ": input \"", op.inputs[static_cast<std::size_t>(i)].name,
+    const auto input = static_cast<std::size_t>(i);
+    require(input >= given.size() || given[input].is_contiguous(), op.name, ": input \"", op.inputs[input].name,
             "\" is updated in place and must be contiguous");
   }
   const std::vector<TensorType> results = op.infer_types(types, attributes);

@@ -1,6 +1,5 @@
 #include "frit/core/data/dataset.h"
 
-#include <algorithm>
 #include <cstring>
 
 namespace frit {
@@ -9,8 +8,7 @@ TensorDataset::TensorDataset(const std::vector<NamedTensor>& tensors) {
   require(!tensors.empty(), "TensorDataset: needs at least one tensor");
   for (const auto& [name, tensor] : tensors) {
     require(tensor.defined() && tensor.rank() >= 1, "TensorDataset: \"", name, "\" needs a first axis that counts the examples");
-    const bool known = std::any_of(fields_.begin(), fields_.end(), [&](const Field& field) { return field.name == name; });
-    require(!known, "TensorDataset: \"", name, "\" stands twice");
+    for (const Field& field : fields_) require(field.name != name, "TensorDataset: \"", name, "\" stands twice");
     if (fields_.empty()) size_ = tensor.dim(0);
     require(tensor.dim(0) == size_, "TensorDataset: \"", name, "\" has ", tensor.dim(0), " examples, \"", tensors.front().name, "\" has ", size_);
     Shape shape = tensor.shape();

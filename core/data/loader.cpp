@@ -20,7 +20,7 @@ const Tensor& Batch::operator[](std::int64_t field) const {
   return tensors_[static_cast<std::size_t>(field)];
 }
 
-const Tensor& Batch::operator[](std::stslots_view wanted) const {
+const Tensor& Batch::operator[](std::string_view wanted) const {
   std::vector<std::string> names;
   for (std::size_t i = 0; i < tensors_.size(); ++i) {
     if ((*described_)[i].name == wanted) return tensors_[i];

@@ -282,10 +282,10 @@ class SafetensorsHeaderParser final : public nlohmann::json_sax<json> {
     }
     if (offset_count_ != 2) return fault(subject(), "data_offsets must be two non-negative integers, got ", offset_count_, " of them");
     const auto [begin, end] = offsets_;
-    const std::string range = concat("data_offsets [", begin, ", ", end, "]");
+    const auto range = [&, first = begin, last = end] { return concat("data_offsets [", first, ", ", last, "]"); };
     const std::uint64_t available = input_.size() - header_.data_begin_;
-    if (begin > end) return fault(subject(), range, " are reversed");
-    if (end > available) return fault(subject(), range, " end beyond the ", available, " bytes of data");
+    if (begin > end) return fault(subject(), range(), " are reversed");
+    if (end > available) return fault(subject(), range(), " end beyond the ", available, " bytes of data");
     std::uint64_t bytes = size_of(dtype_);
     for (const std::int64_t size : shape_) {
       if (__builtin_mul_overflow(bytes, static_cast<std::uint64_t>(size), &bytes)) {
@@ -293,7 +293,7 @@ class SafetensorsHeaderParser final : public nlohmann::json_sax<json> {
       }
     }
     if (end - begin != bytes) {
-      return fault(subject(), "expected ", bytes, " bytes for ", format::dtype_text(dtype_), ' ', shape_, ", got ", range, " of ", end - begin);
+      return fault(subject(), "expected ", bytes, " bytes for ", format::dtype_text(dtype_), ' ', shape_, ", got ", range(), " of ", end - begin);
     }
     header_.records_.push_back({.position = begin,
                                 .name_begin = static_cast<std::uint32_t>(header_.names_.size()),

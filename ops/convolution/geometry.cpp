@@ -15,8 +15,6 @@ void ConvolutionOptions::fields(FieldVisitor& v) {
 namespace ops {
 namespace {
 
-using Axes = ConvolutionGeometry::Axes;
-
 /// Sizes and settings up to this keep every product of two of them within 64 bits.
 constexpr std::int64_t most = std::int64_t{1} << 30;
 
@@ -34,20 +32,17 @@ Dims canonical(const Dims& dims, int image_rank, std::int64_t missing) {
 }
 
 /// `dims` as three axes; `missing` stands for a depth that is not there and for no numbers at all.
-Axes axes_of(const Dims& dims, int image_rank, std::int64_t missing) {
+ImageAxes axes_of(const Dims& dims, int image_rank, std::int64_t missing) {
   const Dims full = canonical(dims, image_rank, missing);
-  Axes axes = {missing, missing, missing};
+  ImageAxes axes = {missing, missing, missing};
   std::copy(full.begin(), full.end(), axes.end() - full.rank());
   return axes;
 }
 
-/// The sizes after the first two.
-Dims image_of(const Shape& shape) { return Dims(std::span<const std::int64_t>(shape.begin() + 2, shape.end())); }
-
-Axes image_axes(const Shape& shape) { return axes_of(image_of(shape), shape.rank() - 2, 1); }
+ImageAxes image_axes(const Shape& shape) { return axes_of(image_of(shape), shape.rank() - 2, 1); }
 
 /// The last `image_rank` axes, as a shape.
-Dims image_dims(const Axes& axes, int image_rank) { return Dims(std::span(axes).last(static_cast<std::size_t>(image_rank))); }
+Dims image_dims(const ImageAxes& axes, int image_rank) { return Dims(std::span(axes).last(static_cast<std::size_t>(image_rank))); }
 
 Shape shape_of(std::int64_t first, std::int64_t second, const Dims& image) {
   Shape shape{first, second};
@@ -55,7 +50,7 @@ Shape shape_of(std::int64_t first, std::int64_t second, const Dims& image) {
   return shape;
 }
 
-bool all_positive(const Axes& axes) {
+bool all_positive(const ImageAxes& axes) {
   return std::all_of(axes.begin(), axes.end(), [](std::int64_t size) { return size > 0; });
 }
 
@@ -70,8 +65,8 @@ ConvolutionGeometry with_options(const ConvolutionOptions& options, int image_ra
 
 std::int64_t kernel_extent(const ConvolutionGeometry& g, std::size_t axis) { return g.dilation[axis] * (g.kernel[axis] - 1) + 1; }
 
-Axes output_axes(const ConvolutionGeometry& g) {
-  Axes output;
+ImageAxes output_axes(const ConvolutionGeometry& g) {
+  ImageAxes output;
   for (std::size_t i = 0; i < 3; ++i) output[i] = (g.input[i] + 2 * g.padding[i] - kernel_extent(g, i)) / g.stride[i] + 1;
   return output;
 }
@@ -90,9 +85,9 @@ void check_setting(const InferContext& call, const char* name, const Dims& dims,
 }
 
 /// A setting without a default.
-void check_size(const InferContext& call, const char* name, const Dims& dims, int image_rank, std::int64_t least) {
+void check_size(const InferContext& call, const char* name, const Dims& dims, int image_rank) {
   call.require(!dims.empty(), name, " is missing: one number an image axis");
-  check_setting(call, name, dims, image_rank, least);
+  check_setting(call, name, dims, image_rank, 1);
 }
 
 /// What all the operators ask of their settings and of inputs 0 and 1.
@@ -126,8 +121,9 @@ void check_weight_channels(const InferContext& call, std::int64_t weight_channel
 }
 
 void check_kernel(const InferContext& call, const ConvolutionGeometry& g, int image_rank) {
+  call.require(all_positive(g.input), "the input's image ", image_dims(g.input, image_rank), " is empty", shapes_of(call));
   call.require(all_positive(g.kernel), "the kernel ", image_dims(g.kernel, image_rank), " is empty", shapes_of(call));
-  Axes extent, padded;
+  ImageAxes extent, padded;
   bool fits = true;
   for (std::size_t i = 0; i < 3; ++i) {
     extent[i] = kernel_extent(g, i);
@@ -169,7 +165,9 @@ ConvolutionOptions canonical(ConvolutionOptions options, int image_rank) {
   return options;
 }
 
-std::int64_t product(const Axes& axes) { return axes[0] * axes[1] * axes[2]; }
+Dims image_of(const Shape& shape) { return Dims(std::span<const std::int64_t>(shape.begin() + 2, shape.end())); }
+
+std::int64_t product(const ImageAxes& axes) { return axes[0] * axes[1] * axes[2]; }
 
 ConvolutionGeometry convolution_geometry(const Shape& input, const Shape& weight, const ConvolutionOptions& options) {
   ConvolutionGeometry g = with_options(options, input.rank() - 2);
@@ -189,7 +187,7 @@ ConvolutionGeometry transposed_geometry(const Shape& input, const Shape& weight,
   g.out_channels = weight[0] / g.groups;
   g.output = image_axes(input);
   g.kernel = image_axes(weight);
-  const Axes extra = axes_of(options.output_padding, input.rank() - 2, 0);
+  const ImageAxes extra = axes_of(options.output_padding, input.rank() - 2, 0);
   for (std::size_t i = 0; i < 3; ++i) {
     g.input[i] = (g.output[i] - 1) * g.stride[i] - 2 * g.padding[i] + kernel_extent(g, i) + extra[i];
   }
@@ -243,8 +241,8 @@ std::vector<TensorType> infer_transposed(const InferContext& call, int image_ran
   check_channels(call, "output", weight[1], 1);
   const ConvolutionGeometry g = transposed_geometry(input, weight, options);
   call.require(all_positive(g.kernel), "the kernel ", image_dims(g.kernel, image_rank), " is empty", shapes_of(call));
-  call.require(all_positive(g.output), "the input's image is empty", shapes_of(call));
-  const Axes extra = axes_of(options.output_padding, image_rank, 0);
+  call.require(all_positive(g.output), "the input's image ", image_dims(g.output, image_rank), " is empty", shapes_of(call));
+  const ImageAxes extra = axes_of(options.output_padding, image_rank, 0);
   for (std::size_t i = 0; i < 3; ++i) {
     call.require(extra[i] < std::max(g.stride[i], g.dilation[i]), "output_padding must be smaller than stride or dilation, got output_padding ",
                  image_dims(extra, image_rank), ", stride ", image_dims(g.stride, image_rank), ", dilation ",
@@ -259,7 +257,7 @@ std::vector<TensorType> infer_data_gradient(const InferContext& call, int image_
   const auto& options = call.as<DataGradientOptions>();
   const Shape &gradient = call.shape(0), &weight = call.shape(1);
   check_call(call, options.convolution, image_rank);
-  check_size(call, "input_size", options.input_size, image_rank, 0);
+  check_size(call, "input_size", options.input_size, image_rank);
   check_channels(call, "output", gradient[1], options.convolution.groups);
   check_weight_channels(call, weight[0], "output", gradient[1], 1);
   check_channels(call, "input", weight[1], 1);
@@ -273,7 +271,7 @@ std::vector<TensorType> infer_weight_gradient(const InferContext& call, int imag
   const auto& options = call.as<WeightGradientOptions>();
   const Shape &gradient = call.shape(0), &input = call.shape(1);
   check_call(call, options.convolution, image_rank);
-  check_size(call, "kernel_size", options.kernel_size, image_rank, 1);
+  check_size(call, "kernel_size", options.kernel_size, image_rank);
   check_channels(call, "output", gradient[1], options.convolution.groups);
   check_channels(call, "input", input[1], options.convolution.groups);
   call.require(gradient[0] == input[0], "gradient has batch size ", gradient[0], ", input has ", input[0], shapes_of(call));

@@ -26,17 +26,19 @@ struct WeightGradientOptions {
 /// One number an image axis in every field, so that equal settings are equal attributes.
 ConvolutionOptions canonical(ConvolutionOptions options, int image_rank);
 
+using ImageAxes = std::array<std::int64_t, 3>;
+
 /// The sizes of a convolution with three image axes; a two-dimensional one has depth 1. "input" and "output" are the convolution's also
 /// where its gradients are computed: a transposed convolution goes from `output` to `input`.
 struct ConvolutionGeometry {
-  using Axes = std::array<std::int64_t, 3>;
-
   std::int64_t batch, groups;
   std::int64_t in_channels, out_channels;  ///< of one group
-  Axes input, output, kernel, stride, padding, dilation;
+  ImageAxes input, output, kernel, stride, padding, dilation;
 };
 
-std::int64_t product(const ConvolutionGeometry::Axes& axes);
+/// The sizes after the first two.
+Dims image_of(const Shape& shape);
+std::int64_t product(const ImageAxes& axes);
 
 // The geometry of a call whose shapes were checked.
 ConvolutionGeometry convolution_geometry(const Shape& input, const Shape& weight, const ConvolutionOptions& options);

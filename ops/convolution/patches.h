@@ -3,10 +3,9 @@
 #include <algorithm>
 
 #include "frit/ops/convolution/geometry.h"
+#include "frit/ops/cpu/work_split.h"
 
 namespace frit::ops {
-
-using Axes = ConvolutionGeometry::Axes;
 
 /// What position j of a grid reads along one axis: source element j * step + offset + t * tap_offset for tap t, which is the kernel's element
 /// first_tap + t * tap_step. Outside the source there are zeros.
@@ -18,7 +17,7 @@ struct AxisTaps {
 
 /// The patches of a source image (channels, source...) at the positions of a grid, as a matrix: rows (channel, taps...), columns positions.
 struct Patches {
-  Axes source, grid;
+  ImageAxes source, grid;
   std::array<AxisTaps, 3> taps;
 
   std::int64_t taps_count() const { return taps[0].count * taps[1].count * taps[2].count; }
@@ -33,7 +32,7 @@ inline Patches input_patches(const ConvolutionGeometry& g) {
 
 /// Walks positions [begin, end) of a grid, in row-major order, along its last axis: body(d, h, w, count, done) for the positions from (d, h, w).
 template <class Body>
-void for_each_run(const Axes& grid, std::int64_t begin, std::int64_t end, const Body& body) {
+void for_each_run(const ImageAxes& grid, std::int64_t begin, std::int64_t end, const Body& body) {
   std::int64_t w = begin % grid[2], h = begin / grid[2] % grid[1], d = begin / grid[2] / grid[1];
   for (std::int64_t position = begin; position < end;) {
     const std::int64_t count = std::min(grid[2] - w, end - position);
@@ -50,10 +49,19 @@ void for_each_run(const Axes& grid, std::int64_t begin, std::int64_t end, const 
 /// Smallest position at which `tap` reads source element 0 or a later one.
 inline std::int64_t first_inside(std::int64_t offset, std::int64_t step) { return offset >= 0 ? 0 : (-offset + step - 1) / step; }
 
+template <class T>
+void copy_stepped(const T* from, std::int64_t step, std::int64_t count, T* to) {
+  if (step == 1) {
+    std::copy_n(from, count, to);
+  } else {
+    for (std::int64_t i = 0; i < count; ++i) to[i] = from[i * step];
+  }
+}
+
 /// One row of the matrix: positions [begin, end) of the tap (td, th, tw).
 template <class T>
-void copy_patch_row(const Patches& p, const T* channel, const Axes& tap, std::int64_t begin, std::int64_t end, T* to) {
-  Axes offset;
+void copy_patch_row(const Patches& p, const T* channel, const ImageAxes& tap, std::int64_t begin, std::int64_t end, T* to) {
+  ImageAxes offset;
   for (std::size_t i = 0; i < 3; ++i) offset[i] = p.taps[i].offset + tap[i] * p.taps[i].tap_offset;
   const std::int64_t step = p.taps[2].step;
   const std::int64_t first = first_inside(offset[2], step), last = first_inside(offset[2] - p.source[2], step);
@@ -64,12 +72,12 @@ void copy_patch_row(const Patches& p, const T* channel, const Axes& tap, std::in
       std::fill_n(run, count, T(0));
       return;
     }
-    const T* line = channel + (depth * p.source[1] + height) * p.source[2];
     const std::int64_t inside = std::clamp(first - w, std::int64_t{0}, count), outside = std::clamp(last - w, inside, count);
     std::fill_n(run, inside, T(0));
-    const T* from = line + (w + inside) * step + offset[2];
-    if (step == 1) std::copy_n(from, outside - inside, run + inside);
-    else for (std::int64_t i = inside; i < outside; ++i) run[i] = from[(i - inside) * step];
+    if (inside < outside) {
+      const T* from = channel + (depth * p.source[1] + height) * p.source[2] + (w + inside) * step + offset[2];
+      copy_stepped(from, step, outside - inside, run + inside);
+    }
     std::fill_n(run + outside, count - outside, T(0));
   });
 }
@@ -81,9 +89,37 @@ void copy_patches(const Patches& p, const T* image, std::int64_t row_begin, std:
   const std::int64_t taps = p.taps_count(), plane = product(p.source);
   for (std::int64_t row = row_begin; row < row_end; ++row) {
     const std::int64_t tap = row % taps;
-    const Axes index = {tap / (p.taps[1].count * p.taps[2].count), tap / p.taps[2].count % p.taps[1].count, tap % p.taps[2].count};
+    const ImageAxes index = {tap / (p.taps[1].count * p.taps[2].count), tap / p.taps[2].count % p.taps[1].count, tap % p.taps[2].count};
     copy_patch_row(p, image + row / taps * plane, index, begin, end, to + (row - row_begin) * stride);
   }
 }
+
+/// The columns of a patch matrix over the whole batch, in blocks: parts of a sample, or several whole samples where these are small.
+struct PositionBlocks {
+  EvenBlocks samples, positions;
+
+  PositionBlocks() = default;
+  PositionBlocks(std::int64_t batch, std::int64_t positions_of_sample, std::int64_t most, std::int64_t multiple)
+      : samples(batch, std::max<std::int64_t>(1, few / std::max<std::int64_t>(1, positions_of_sample))),
+        positions(positions_of_sample, most, multiple) {}
+
+  std::int64_t count() const { return samples.count * positions.count; }
+  std::int64_t columns() const { return samples.size * positions.size; }
+
+  struct Block {
+    std::int64_t sample, samples, begin, end;
+
+    std::int64_t positions() const { return end - begin; }
+    std::int64_t columns() const { return samples * positions(); }
+  };
+  Block operator[](std::int64_t block) const {
+    const std::int64_t part = block % positions.count, begin = positions.begin(part);
+    const std::int64_t sample_block = block / positions.count;
+    return {samples.begin(sample_block), samples.length_of(sample_block), begin, begin + positions.length_of(part)};
+  }
+
+ private:
+  static constexpr std::int64_t few = 128;
+};
 
 }  // namespace frit::ops

@@ -89,17 +89,23 @@ void compute_item(const Plan& plan, std::int64_t item, const T* a, const T* b, T
   } while (k < end);
 }
 
-/// c = the partial sums of all slices, or what is in c, plus the bias.
+/// c = the partial sums of all slices, added in their order; with one slice they are in c already.
 template <class T>
-void finish(const Plan& plan, const T* partial, const T* bias, T* c) {
-  const std::int64_t bias_length = plan.transposed ? plan.shape.rows : plan.shape.columns;
+void add_slices(const Plan& plan, const T* partial, T* c) {
   parallel_for(plan.elements(), 16384, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
-      double sum = partial == nullptr ? static_cast<double>(c[i]) : 0;
-      for (std::int64_t slice = 0; partial != nullptr && slice < plan.slices.count; ++slice) {
-        sum += static_cast<double>(partial[slice * plan.elements() + i]);
-      }
-      c[i] = static_cast<T>(bias == nullptr ? sum : sum + static_cast<double>(bias[i % bias_length]));
+      double sum = 0;
+      for (std::int64_t slice = 0; slice < plan.slices.count; ++slice) sum += static_cast<double>(partial[slice * plan.elements() + i]);
+      c[i] = static_cast<T>(sum);
+    }
+  });
+}
+
+template <class T>
+void add_bias(std::int64_t rows, std::int64_t columns, const T* bias, T* c) {
+  parallel_for(rows, std::max<std::int64_t>(1, 16384 / columns), [&](std::int64_t begin, std::int64_t end) {
+    for (T* row = c + begin * columns; row != c + end * columns; row += columns) {
+      for (std::int64_t i = 0; i < columns; ++i) row[i] += bias[i];
     }
   });
 }
@@ -120,7 +126,8 @@ void gemm(const GemmShape& shape, const T* a, const T* b, const T* bias, T* c, s
   plan.work.run(scratch, [&](std::int64_t item, std::byte* workspace) {
     compute_item(plan, item, a, b, partial == nullptr ? c : partial, reinterpret_cast<T*>(workspace));
   });
-  if (partial != nullptr || bias != nullptr) finish(plan, partial, bias, c);
+  if (partial != nullptr) add_slices(plan, partial, c);
+  if (bias != nullptr) add_bias(plan.batch * shape.rows, shape.columns, bias, c);
 }
 
 template void gemm(const GemmShape&, const float*, const float*, const float*, float*, std::span<std::byte>);

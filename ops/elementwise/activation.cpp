@@ -35,6 +35,11 @@ std::vector<TensorType> infer_gelu(const InferContext& call) {
   return infer_same(call);
 }
 
+template <auto exact, auto approximate>
+void run_gelu(const KernelContext& call) {
+  call.as<GeluAttributes>().approximate == "tanh" ? approximate(call) : exact(call);
+}
+
 /// Samples for functions with kinks: the values are far from each other, and none lies at a kink.
 std::function<std::vector<Sample>()> kinked(std::vector<Attributes> attributes = {NoAttributes{}}) {
   return [attributes = std::move(attributes)] { return pointwise_samples(Fill::distinct, attributes); };
@@ -49,29 +54,32 @@ std::function<std::vector<Sample>()> smooth(std::vector<Attributes> attributes =
 }  // namespace frit
 
 FRIT_OPERATORS(activation) {
-  add_with_backward<Clamp, ClampAttributes>(
+  add_pointwise<Clamp, ClampAttributes>(
       registry, {.name = "clamp",
                  .summary = "min(max(x, min), max)",
                  .infer = infer_clamp,
                  .samples = kinked({ClampAttributes{-0.5, 0.7}, ClampAttributes{0.25, {}}, ClampAttributes{{}, 0.25}, ClampAttributes{1, -1}})});
-  add_with_backward<Relu>(registry, {.name = "relu", .summary = "max(x, 0)", .samples = kinked()});
-  add_with_backward<LeakyRelu, LeakyReluAttributes>(registry, {.name = "leaky_relu",
+  add_pointwise<Relu>(registry, {.name = "relu", .summary = "max(x, 0)", .samples = kinked()});
+  add_pointwise<LeakyRelu, LeakyReluAttributes>(registry, {.name = "leaky_relu",
                                                                .summary = "x > 0 ? x : negative_slope * x",
                                                                .samples = kinked({LeakyReluAttributes{}, LeakyReluAttributes{-0.3}})});
-  add_with_backward<Elu, EluAttributes>(
+  add_pointwise<Elu, EluAttributes>(
       registry, {.name = "elu", .summary = "x > 0 ? x : alpha * (exp(x) - 1)", .samples = kinked({EluAttributes{}, EluAttributes{2.5}})});
-  add_with_backward<Gelu, GeluAttributes>(registry, {.name = "gelu",
-                                                     .summary = "x times the normal distribution function, or its tanh approximation",
-                                                     .infer = infer_gelu,
-                                                     .samples = smooth({GeluAttributes{}, GeluAttributes{"tanh"}})});
-  add_with_backward<Sigmoid>(registry, {.name = "sigmoid", .summary = "1 / (1 + exp(-x))", .samples = smooth()});
-  add_with_backward<Tanh>(registry, {.name = "tanh", .summary = "the hyperbolic tangent of x", .samples = smooth()});
-  add_with_backward<Silu>(registry, {.name = "silu", .summary = "x / (1 + exp(-x))", .samples = smooth()});
-  add_with_backward<Mish>(registry, {.name = "mish", .summary = "x * tanh(log(1 + exp(x)))", .samples = smooth()});
-  add_with_backward<Softplus, SoftplusAttributes>(
+  add_pointwise<GeluAttributes>(registry,
+                                {.name = "gelu",
+                                 .summary = "x times the normal distribution function, or its tanh approximation",
+                                 .infer = infer_gelu,
+                                 .samples = smooth({GeluAttributes{}, GeluAttributes{"tanh"}})},
+                                {.forward = run_gelu<run_pointwise<GeluErf>, run_pointwise<GeluTanh>>,
+                                 .backward = run_gelu<run_pointwise_gradient<GeluErf>, run_pointwise_gradient<GeluTanh>>});
+  add_pointwise<Sigmoid>(registry, {.name = "sigmoid", .summary = "1 / (1 + exp(-x))", .samples = smooth()});
+  add_pointwise<Tanh>(registry, {.name = "tanh", .summary = "the hyperbolic tangent of x", .samples = smooth()});
+  add_pointwise<Silu>(registry, {.name = "silu", .summary = "x / (1 + exp(-x))", .samples = smooth()});
+  add_pointwise<Mish>(registry, {.name = "mish", .summary = "x * tanh(log(1 + exp(x)))", .samples = smooth()});
+  add_pointwise<Softplus, SoftplusAttributes>(
       registry, {.name = "softplus",
                  .summary = "log(1 + exp(beta * x)) / beta, or x where beta * x > threshold",
                  .samples = kinked({SoftplusAttributes{}, SoftplusAttributes{2, 1}, SoftplusAttributes{0.5, 20}})});
-  add_with_backward<HardSigmoid>(registry, {.name = "hard_sigmoid", .summary = "min(max(x + 3, 0), 6) / 6", .samples = kinked()});
-  add_with_backward<HardSwish>(registry, {.name = "hard_swish", .summary = "x * min(max(x + 3, 0), 6) / 6", .samples = kinked()});
+  add_pointwise<HardSigmoid>(registry, {.name = "hard_sigmoid", .summary = "min(max(x + 3, 0), 6) / 6", .samples = kinked()});
+  add_pointwise<HardSwish>(registry, {.name = "hard_swish", .summary = "x * min(max(x + 3, 0), 6) / 6", .samples = kinked()});
 }

@@ -109,25 +109,27 @@ struct Elu {
   }
 };
 
-/// x times the normal distribution function; or with "tanh", x logistic(2u) = x (1 + tanh u) / 2 for u = sqrt(2/pi) (x + 0.044715 x^3).
+/// x times the normal distribution function.
 template <class T>
-struct Gelu {
+struct GeluErf {
   static constexpr bool gradient_from_output = false;
   static constexpr bool piecewise_linear = false;
-  bool tanh_form;
-
-  explicit Gelu(const GeluAttributes& a) : tanh_form(a.approximate == "tanh") {}
-  FRIT_HOST_DEVICE T operator()(T x) const {
-    if (tanh_form) return x / (1 + exponential(-2 * inner(x)));
-    return x * Normal<T>(x).below;
-  }
+  FRIT_HOST_DEVICE T operator()(T x) const { return x * Normal<T>(x).below; }
   FRIT_HOST_DEVICE T gradient(T gradient, T x) const {
-    if (tanh_form) {
-      const T s = logistic(2 * inner(x));
-      return gradient * (s + 2 * x * (s * (1 - s)) * (root_two_over_pi * (1 + 3 * cubic * x * x)));
-    }
     const Normal<T> normal(x);
     return gradient * (normal.below + x * normal.density);
+  }
+};
+
+/// x (1 + tanh u) / 2, which is x logistic(2u), with u = sqrt(2/pi) (x + 0.044715 x^3).
+template <class T>
+struct GeluTanh {
+  static constexpr bool gradient_from_output = false;
+  static constexpr bool piecewise_linear = false;
+  FRIT_HOST_DEVICE T operator()(T x) const { return x / (1 + exponential(-2 * inner(x))); }
+  FRIT_HOST_DEVICE T gradient(T gradient, T x) const {
+    const T s = logistic(2 * inner(x));
+    return gradient * (s + 2 * x * (s * (1 - s)) * (root_two_over_pi * (1 + 3 * cubic * x * x)));
   }
 
  private:
@@ -198,8 +200,9 @@ struct Softplus {
   explicit Softplus(const SoftplusAttributes& a) : beta(static_cast<T>(a.beta)), threshold(static_cast<T>(a.threshold)) {}
   FRIT_HOST_DEVICE T operator()(T x) const {
     const T scaled = x * beta;
-    const T rounded = ((scaled > 0 ? scaled : T(0)) + log_one_plus(exponential(-std::abs(scaled)))) / beta;
-    return scaled > threshold ? x : rounded;
+    const bool linear = scaled > threshold;
+    const T straight = (linear | (scaled > 0)) ? x : T(0);
+    return straight + log_one_plus(exponential(linear ? T(-1000) : -std::abs(scaled))) / beta;
   }
   FRIT_HOST_DEVICE T gradient(T gradient, T x) const {
     const T inside = gradient * logistic(x * beta);

@@ -39,7 +39,7 @@ Operator unary(const char* name, const char* summary, GradientRule gradient, Fil
 }  // namespace frit
 
 FRIT_OPERATORS(unary) {
-  add_with_backward<Abs>(registry, {.name = "abs", .summary = "|x|", .samples = [] { return pointwise_samples(Fill::nonzero); }});
+  add_pointwise<Abs>(registry, {.name = "abs", .summary = "|x|", .samples = [] { return pointwise_samples(Fill::nonzero); }});
   registry.add(unary<Exp>("exp", "e to the x", exp_gradient, Fill::normal));
   registry.add(unary<Log>("log", "the natural logarithm of x", log_gradient, Fill::positive));
   registry.add(unary<Sqrt>("sqrt", "the square root of x", sqrt_gradient, Fill::positive));

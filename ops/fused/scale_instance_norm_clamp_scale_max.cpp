@@ -117,58 +117,95 @@ struct Backward {
   T* input_gradient;
   InstanceSums* sums;  // (N, C)
 
-  ScaledInstance<T> instance(std::int64_t slice) const {
-    const std::int64_t c = slice % planes.channels;
+  ScaledInstance<T> instance(std::int64_t sample, std::int64_t c) const {
+    const std::int64_t slice = sample * planes.channels + c;
     return {scale[c], post_scale[c], means[slice], rstds[slice]};
   }
+  const T* plane(std::int64_t sample, std::int64_t c) const { return input + (sample * planes.channels + c) * planes.pixels; }
 
-  /// One step a pixel: only the winning channel's element has a gradient.
+  /// One step a pixel: only the winning channel's element has a gradient. Elsewhere it is 0, which matters where it meets an infinity or NaN.
   void sum_over_winners(std::int64_t sample) const {
-    const std::int64_t first_slice = sample * planes.channels;
-    for (std::int64_t slice = first_slice; slice < first_slice + planes.channels; ++slice) {
-      // Elsewhere it is 0, which matters where it meets an infinity or NaN.
-      const double zero = 0 * static_cast<double>(instance(slice).post_scale);
-      sums[slice] = {.norm = {zero, zero}, .post_scale = 0 * rstds[slice]};
+    InstanceSums* const sample_sums = sums + sample * planes.channels;
+    for (std::int64_t c = 0; c < planes.channels; ++c) {
+      const ScaledInstance<T> channel = instance(sample, c);
+      const double zero = 0 * static_cast<double>(channel.post_scale);
+      sample_sums[c] = {.norm = {zero, zero}, .post_scale = 0 * channel.rstd};
     }
-    for (std::int64_t i = 0; i < planes.pixels; ++i) {
-      const std::int64_t slice = first_slice + static_cast<std::int64_t>(winners[sample * planes.pixels + i]);
-      const ScaledInstance<T> winner = instance(slice);
-      const T x = input[slice * planes.pixels + i];
-      const T g = gradient[sample * planes.pixels + i];
-      const T normalized = winner.normalized(x);
-      const double entering = static_cast<double>(clamp.gradient(g * winner.post_scale, normalized));
-      sums[slice].norm += {entering, entering * winner.centered(x)};
-      sums[slice].post_scale += static_cast<double>(g) * static_cast<double>(clamp(normalized));
+    // The additions, which wait for one another, have a loop of their own; the others become vector code.
+    std::array<T, most_block_pixels> normalized, entering, clamped;
+    std::array<double, most_block_pixels> centered;
+    for (std::int64_t first = 0; first < planes.pixels; first += most_block_pixels) {
+      const auto count = static_cast<std::size_t>(std::min(most_block_pixels, planes.pixels - first));
+      const Winner* const w = winners + sample * planes.pixels + first;
+      const T* const g = gradient + sample * planes.pixels + first;
+      for (std::size_t i = 0; i < count; ++i) {
+        const auto c = static_cast<std::int64_t>(w[i]);
+        const ScaledInstance<T> winner = instance(sample, c);
+        const T x = plane(sample, c)[first + static_cast<std::int64_t>(i)];
+        entering[i] = g[i] * winner.post_scale;
+        centered[i] = winner.centered(x);
+        normalized[i] = winner.normalized(x);
+      }
+      for (std::size_t i = 0; i < count; ++i) {
+        entering[i] = clamp.gradient(entering[i], normalized[i]);
+        clamped[i] = clamp(normalized[i]);
+      }
+      for (std::size_t i = 0; i < count; ++i) {
+        InstanceSums& sum = sample_sums[w[i]];
+        sum.norm += {static_cast<double>(entering[i]), static_cast<double>(entering[i]) * centered[i]};
+        sum.post_scale += static_cast<double>(g[i]) * static_cast<double>(clamped[i]);
+      }
     }
   }
 
-  void finish_channel(std::int64_t sample, std::int64_t c) const {
-    const std::int64_t slice = sample * planes.channels + c;
-    const ScaledInstance<T> channel = instance(slice);
-    const T* const x = input + slice * planes.pixels;
-    const auto entering = [&, w = winners + sample * planes.pixels, g = gradient + sample * planes.pixels](std::int64_t i) {
-      const T passed = clamp.gradient(g[i] * channel.post_scale, channel.normalized(x[i]));
-      return w[i] == static_cast<Winner>(c) ? passed : T(0);
-    };
-    // The norm undoes the scale but for eps: the sum of dz * x over the channel, z = x * scale, is eps rstd^3 times that of entering * (x - mean).
-    double product = sums[slice].norm.product / static_cast<double>(channel.scale);
+  /// The gradient that enters the norm at `count` pixels of one channel.
+  void find_entering(std::int64_t sample, std::int64_t c, std::int64_t first, std::int64_t count, T* entering) const {
+    const ScaledInstance<T> channel = instance(sample, c);
+    const Winner* const w = winners + sample * planes.pixels + first;
+    const T* const g = gradient + sample * planes.pixels + first;
+    const T* const x = plane(sample, c) + first;
+    for (std::int64_t i = 0; i < count; ++i) entering[i] = (w[i] == static_cast<Winner>(c) ? g[i] : T(0)) * channel.post_scale;
+    for (std::int64_t i = 0; i < count; ++i) entering[i] = clamp.gradient(entering[i], channel.normalized(x[i]));
+  }
+
+  /// The norm undoes the scale but for eps: the sum of dz * x, where z = x * scale, is eps rstd^3 times that of entering * (x - mean of x).
+  double scale_gradient(std::int64_t sample, std::int64_t c) const {
+    const ScaledInstance<T> channel = instance(sample, c);
+    double product = sums[sample * planes.channels + c].norm.product / static_cast<double>(channel.scale);
     if (channel.scale == 0) {
-      const auto unscaled = [x](std::int64_t i) { return x[i]; };
-      product = norm_gradient_sums(planes.pixels, entering, unscaled, slice_statistics(planes.pixels, unscaled, eps).mean).product;
+      const auto x = [p = plane(sample, c)](std::int64_t i) { return p[i]; };
+      const auto entering = [&](std::int64_t i) {
+        T result;
+        find_entering(sample, c, i, 1, &result);
+        return result;
+      };
+      product = norm_gradient_sums(planes.pixels, entering, x, slice_statistics(planes.pixels, x, eps).mean).product;
     }
-    sums[slice].scale = eps * channel.rstd * channel.rstd * channel.rstd * product;
-    if (input_gradient == nullptr) return;
+    return eps * channel.rstd * channel.rstd * channel.rstd * product;
+  }
+
+  void write_input_gradient(std::int64_t sample, std::int64_t c) const {
+    const ScaledInstance<T> channel = instance(sample, c);
+    const std::int64_t slice = sample * planes.channels + c;
     const NormInputGradient rule({channel.mean, channel.rstd}, sums[slice].norm, planes.pixels);
-    map_run(input_gradient + slice * planes.pixels, planes.pixels, [&](std::int64_t i) {
-      return rule(static_cast<double>(entering(i)), static_cast<double>(x[i] * channel.scale)) * static_cast<double>(channel.scale);
-    });
+    std::array<T, most_block_pixels> entering;
+    for (std::int64_t first = 0; first < planes.pixels; first += most_block_pixels) {
+      const std::int64_t count = std::min(most_block_pixels, planes.pixels - first);
+      find_entering(sample, c, first, count, entering.data());
+      map_run(input_gradient + slice * planes.pixels + first, count, [&, g = entering.data(), x = plane(sample, c) + first](std::int64_t i) {
+        return rule(static_cast<double>(g[i]), static_cast<double>(x[i] * channel.scale)) * static_cast<double>(channel.scale);
+      });
+    }
   }
 
   void run() const {
     parallel_for(planes.samples, sample_grain(planes.samples), [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t sample = begin; sample < end; ++sample) {
         sum_over_winners(sample);
-        parallel_for(planes.channels, 1, [&](std::int64_t c, std::int64_t) { finish_channel(sample, c); });
+        parallel_for(planes.channels, 1, [&](std::int64_t c, std::int64_t) {
+          sums[sample * planes.channels + c].scale = scale_gradient(sample, c);
+          if (input_gradient != nullptr) write_input_gradient(sample, c);
+        });
       }
     });
   }

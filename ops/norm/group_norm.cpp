@@ -25,17 +25,18 @@ NormGeometry geometry(const Shape& input, const GroupNormAttributes& attributes)
 
 Shape weight_shape(const Shape& input, const GroupNormAttributes&) { return {input[1]}; }
 
+Sample sample(std::vector<SampleInput> inputs, GroupNormAttributes attributes) { return {.inputs = std::move(inputs), .attributes = attributes}; }
+
 std::vector<Sample> samples() {
-  const auto groups = [](std::int64_t count) { return GroupNormAttributes{.num_groups = count}; };
-  return {{.inputs = {Shape{2, 4, 3}}, .attributes = groups(2)},
-          {.inputs = {Shape{2, 6, 2, 2}, Shape{6}, Shape{6}}, .attributes = groups(3)},
-          {.inputs = {Shape{1, 3, 3, 1, 3}, Shape{3}, Shape{3}}, .attributes = groups(1)},
-          {.inputs = {Shape{2, 3, 5}, Shape{3}, Shape{3}}, .attributes = groups(3)},
-          {.inputs = {Shape{3, 8}, Shape{8}, Shape{8}}, .attributes = groups(2)},
-          {.inputs = {Shape{2, 2}, Shape{2}, Shape{2}}, .attributes = groups(2)},
-          {.inputs = {Shape{1, 2, 19}, {Shape{2}, Fill::positive}, Shape{2}}, .attributes = GroupNormAttributes{.num_groups = 1, .eps = 0.5}},
-          {.inputs = {Shape{2, 4, 0}, Shape{4}, Shape{4}}, .attributes = groups(2)},
-          {.inputs = {Shape{0, 4, 3}, Shape{4}, Shape{4}}, .attributes = groups(2)}};
+  return {sample({Shape{2, 4, 3}}, {.num_groups = 2}),
+          sample({Shape{2, 6, 2, 2}, Shape{6}, Shape{6}}, {.num_groups = 3}),
+          sample({Shape{1, 3, 3, 1, 3}, Shape{3}, Shape{3}}, {.num_groups = 1}),
+          sample({Shape{2, 3, 5}, Shape{3}, Shape{3}}, {.num_groups = 3}),
+          sample({Shape{3, 8}, Shape{8}, Shape{8}}, {.num_groups = 2}),
+          sample({Shape{2, 2}, Shape{2}, Shape{2}}, {.num_groups = 2}),
+          sample({Shape{1, 2, 19}, {Shape{2}, Fill::positive}, Shape{2}}, {.num_groups = 1, .eps = 0.5}),
+          sample({Shape{2, 4, 0}, Shape{4}, Shape{4}}, {.num_groups = 2}),
+          sample({Shape{0, 4, 3}, Shape{4}, Shape{4}}, {.num_groups = 2})};
 }
 
 }  // namespace

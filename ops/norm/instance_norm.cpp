@@ -21,14 +21,16 @@ NormGeometry geometry(const Shape& input, const InstanceNormAttributes&) {
 
 Shape weight_shape(const Shape& input, const InstanceNormAttributes&) { return {input[1]}; }
 
+Sample sample(std::vector<SampleInput> inputs, InstanceNormAttributes attributes = {}) { return {.inputs = std::move(inputs), .attributes = attributes}; }
+
 std::vector<Sample> samples() {
-  return {{.inputs = {Shape{2, 3, 5}}},
-          {.inputs = {Shape{2, 3, 2, 2}, Shape{3}, Shape{3}}, .attributes = InstanceNormAttributes{.eps = 0.1}},
-          {.inputs = {Shape{1, 2, 3, 1, 7}, Shape{2}, Shape{2}}},
-          {.inputs = {Shape{3, 1, 2}, Shape{1}, Shape{1}}, .attributes = InstanceNormAttributes{.eps = 0.5}},
-          {.inputs = {Shape{1, 2, 37}, {Shape{2}, Fill::positive}, Shape{2}}},
-          {.inputs = {Shape{2, 2, 0}, Shape{2}, Shape{2}}},
-          {.inputs = {Shape{0, 3, 2, 2}, Shape{3}, Shape{3}}}};
+  return {sample({Shape{2, 3, 5}}),
+          sample({Shape{2, 3, 2, 2}, Shape{3}, Shape{3}}, {.eps = 0.1}),
+          sample({Shape{1, 2, 3, 1, 7}, Shape{2}, Shape{2}}),
+          sample({Shape{3, 1, 2}, Shape{1}, Shape{1}}, {.eps = 0.5}),
+          sample({Shape{1, 2, 37}, {Shape{2}, Fill::positive}, Shape{2}}),
+          sample({Shape{2, 2, 0}, Shape{2}, Shape{2}}),
+          sample({Shape{0, 3, 2, 2}, Shape{3}, Shape{3}})};
 }
 
 }  // namespace

@@ -25,15 +25,17 @@ NormGeometry geometry(const Shape& input, const LayerNormAttributes& attributes)
   return grouped_geometry(element_count(outer), element_count(weight_shape(input, attributes)), 1, 1);
 }
 
+Sample sample(std::vector<SampleInput> inputs, LayerNormAttributes attributes = {}) { return {.inputs = std::move(inputs), .attributes = attributes}; }
+
 std::vector<Sample> samples() {
-  return {{.inputs = {Shape{3, 5}}},
-          {.inputs = {Shape{2, 3, 4}, Shape{4}, Shape{4}}},
-          {.inputs = {Shape{2, 3, 2}, Shape{3, 2}, Shape{3, 2}}, .attributes = LayerNormAttributes{.normalized_rank = 2, .eps = 0.1}},
-          {.inputs = {Shape{7}, Shape{7}, Shape{7}}},
-          {.inputs = {Shape{2, 1}, Shape{1}, Shape{1}}, .attributes = LayerNormAttributes{.normalized_rank = 1, .eps = 0.5}},
-          {.inputs = {Shape{2, 37}, {Shape{37}, Fill::positive}, Shape{37}}},
-          {.inputs = {Shape{2, 0}, Shape{0}, Shape{0}}},
-          {.inputs = {Shape{0, 4}, Shape{4}, Shape{4}}}};
+  return {sample({Shape{3, 5}}),
+          sample({Shape{2, 3, 4}, Shape{4}, Shape{4}}),
+          sample({Shape{2, 3, 2}, Shape{3, 2}, Shape{3, 2}}, {.normalized_rank = 2, .eps = 0.1}),
+          sample({Shape{7}, Shape{7}, Shape{7}}),
+          sample({Shape{2, 1}, Shape{1}, Shape{1}}, {.normalized_rank = 1, .eps = 0.5}),
+          sample({Shape{2, 37}, {Shape{37}, Fill::positive}, Shape{37}}),
+          sample({Shape{2, 0}, Shape{0}, Shape{0}}),
+          sample({Shape{0, 4}, Shape{4}, Shape{4}})};
 }
 
 }  // namespace

@@ -51,8 +51,9 @@ struct Backward {
   const T *gradient, *input, *weight;
   const double *means, *rstds;
   T *input_gradient, *weight_gradient, *bias_gradient;
-  NormGradientSums* parameter_sums;  ///< null, or for each run (WeightAxis::run) or slice, already multiplied by rstd
+  NormGradientSums* parameter_sums;  ///< of each run (WeightAxis::run) or slice, multiplied by rstd; in scratch memory
 
+  bool keeps_sums() const { return (weight_gradient != nullptr || bias_gradient != nullptr) && geometry.weight_axis != WeightAxis::element; }
   bool weight_per_element() const { return weight != nullptr && geometry.weight_axis == WeightAxis::element; }
   double weight_of(std::int64_t channel) const { return weight != nullptr ? static_cast<double>(weight[channel]) : 1; }
 
@@ -60,7 +61,7 @@ struct Backward {
   NormGradientSums slice_sums(std::int64_t slice) const {
     NormGradientSums total;
     NormGradientSums* kept = nullptr;
-    if (parameter_sums != nullptr) {
+    if (keeps_sums()) {
       kept = parameter_sums + (geometry.weight_axis == WeightAxis::slice ? slice : slice * geometry.runs);
       if (geometry.weight_axis == WeightAxis::slice) *kept = {};
     }
@@ -127,7 +128,7 @@ struct Backward {
   /// WeightAxis::element: each task sums a few columns over the batch, in order.
   void reduce_columns() const {
     constexpr std::int64_t block = 32;
-    if (geometry.channels == 0) return;
+    if ((weight_gradient == nullptr && bias_gradient == nullptr) || geometry.channels == 0) return;
     const std::int64_t groups = geometry.channels / geometry.run_length;
     const std::int64_t blocks = (geometry.run_length + block - 1) / block;
     parallel_for(groups * blocks, 1, [&](std::int64_t task, std::int64_t) {
@@ -148,19 +149,18 @@ struct Backward {
   }
 
   void run(bool fixed_statistics) const {
-    const bool parameters = weight_gradient != nullptr || bias_gradient != nullptr;
     // Before the input gradient, which may take the memory of the output gradient.
-    if (parameters && geometry.weight_axis == WeightAxis::element) reduce_columns();
+    if (geometry.weight_axis == WeightAxis::element) reduce_columns();
     parallel_for(geometry.slices, slice_grain(geometry), [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t slice = begin; slice < end; ++slice) {
         NormGradientSums sums;
-        if (!fixed_statistics || parameter_sums != nullptr) sums = slice_sums(slice);
+        if (!fixed_statistics || keeps_sums()) sums = slice_sums(slice);
         if (input_gradient == nullptr) continue;
         if (fixed_statistics) write_scaled_gradient(slice);
         else write_input_gradient(slice, NormInputGradient({means[slice], rstds[slice]}, sums, geometry.slice_elements()));
       }
     });
-    if (parameter_sums != nullptr) reduce_parameter_sums();
+    if (keeps_sums()) reduce_parameter_sums();
   }
 };
 
@@ -256,7 +256,7 @@ void run_norm(const KernelContext& call, const NormGeometry& geometry, const std
 
 void run_norm_backward(const KernelContext& call, const NormGeometry& geometry, bool fixed_statistics) {
   dispatch_floating(call.inputs[1].dtype(), [&]<class T>() {
-    Backward<T> backward{.geometry = geometry,
+    const Backward<T> backward{.geometry = geometry,
                          .gradient = call.inputs[0].data<T>(),
                          .input = call.inputs[1].data<T>(),
                          .weight = data_or_null<T>(call.inputs, 4),
@@ -265,11 +265,7 @@ void run_norm_backward(const KernelContext& call, const NormGeometry& geometry, 
                          .input_gradient = data_or_null<T>(call.outputs, 0),
                          .weight_gradient = data_or_null<T>(call.outputs, 1),
                          .bias_gradient = data_or_null<T>(call.outputs, 2),
-                         .parameter_sums = nullptr};
-    const bool parameters = backward.weight_gradient != nullptr || backward.bias_gradient != nullptr;
-    if (parameters && geometry.weight_axis != WeightAxis::element) {
-      backward.parameter_sums = reinterpret_cast<NormGradientSums*>(call.scratch.data());
-    }
+                         .parameter_sums = reinterpret_cast<NormGradientSums*>(call.scratch.data())};
     backward.run(fixed_statistics);
   });
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "frit/core/fields.h"
 #include "frit/ops/value.h"
 
 namespace frit::ops {
@@ -10,6 +11,12 @@ namespace frit::ops {
 struct SgdOptions {
   double momentum = 0, dampening = 0, weight_decay = 0;
   bool nesterov = false;
+  void fields(FieldVisitor& v) {
+    v.field("momentum", momentum);
+    v.field("dampening", dampening);
+    v.field("weight_decay", weight_decay);
+    v.field("nesterov", nesterov);
+  }
 };
 /// `momentum_buffer` has the parameter's type; none without momentum.
 void sgd_update(Value parameter, Value gradient, Value rate, Value step, Value momentum_buffer, const SgdOptions& options);
@@ -17,6 +24,13 @@ void sgd_update(Value parameter, Value gradient, Value rate, Value step, Value m
 struct AdamOptions {
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
   bool decoupled = false;  ///< AdamW
+  void fields(FieldVisitor& v) {
+    v.field("beta1", beta1);
+    v.field("beta2", beta2);
+    v.field("eps", eps);
+    v.field("weight_decay", weight_decay);
+    v.field("decoupled", decoupled);
+  }
 };
 void adam_update(Value parameter, Value gradient, Value rate, Value step, Value first_moment, Value second_moment, const AdamOptions& options);
 

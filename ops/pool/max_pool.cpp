@@ -23,36 +23,61 @@ namespace {
 /// Columns of an output row that are computed together.
 constexpr std::int64_t block = 128;
 
-/// A block of running maxima and, if wanted, of their places in the plane.
+/// The place in the plane of a window's first element that is not in the padding; -1 if a dilated window has none.
+std::int32_t first_place(const PoolGeometry& g, std::int64_t row_place, std::int64_t column) {
+  std::int64_t w = g.window_begin(2, column);
+  if (w < 0) w += kernel_range(g, 2, column, column).begin * g.dilation[2];
+  return row_place < 0 || w >= g.image[2] ? -1 : static_cast<std::int32_t>(row_place + w);
+}
+
+/// The place of column 0 in the first image row that the windows of an output row reach; -1 if there is none.
+std::int64_t first_row_place(const PoolGeometry& g, std::int64_t depth, std::int64_t height) {
+  const std::int64_t d = g.window_begin(0, depth) + kernel_range(g, 0, depth, depth).begin * g.dilation[0];
+  const std::int64_t h = g.window_begin(1, height) + kernel_range(g, 1, height, height).begin * g.dilation[1];
+  return d < g.image[0] && h < g.image[1] ? (d * g.image[1] + h) * g.image[2] : -1;
+}
+
+/// The maxima of a block of windows and, if wanted, their places in the plane. They begin as -inf at each window's first place, so that
+/// an element is taken only if it is larger, or NaN.
 template <class T, bool with_indices>
-struct Maxima {
+class Maxima {
+ public:
+  void begin(const PoolGeometry& g, std::int64_t row_place, std::int64_t first_column, std::int64_t count) {
+    value.fill(-std::numeric_limits<T>::infinity());
+    if constexpr (with_indices) {
+      for (std::int64_t i = 0; i < count; ++i) index[static_cast<std::size_t>(i)] = first_place(g, row_place, first_column + i);
+    }
+    lanes_ = static_cast<std::int32_t>((count + 15) / 16 * 16);
+  }
+
+  /// Window i of [low, high) takes in element place + i * stride of the plane.
+  template <int column_stride>
+  void take(const T* plane, std::int64_t place, std::int64_t stride, std::int64_t low, std::int64_t high) {
+    const std::int64_t step = column_stride == 0 ? stride : column_stride;
+    // Padded to whole vectors: the compiler's loop over a rest would branch on the data.
+    std::array<T, block> candidates;
+    candidates.fill(-std::numeric_limits<T>::infinity());
+    for (std::int64_t i = low; i < high; ++i) candidates[static_cast<std::size_t>(i)] = plane[place + i * step];
+    for (std::int32_t i = 0; i < lanes_; ++i) {
+      const std::size_t lane = static_cast<std::size_t>(i);
+      const bool taken = replaces_maximum(candidates[lane], value[lane]);
+      value[lane] = taken ? candidates[lane] : value[lane];
+      if constexpr (with_indices) {
+        index[lane] = taken ? static_cast<std::int32_t>(place) + i * static_cast<std::int32_t>(step) : index[lane];
+      }
+    }
+  }
+
   std::array<T, block> value;
   std::array<std::int32_t, block> index;
 
-  void clear() {
-    value.fill(-std::numeric_limits<T>::infinity());
-    index.fill(-1);
-  }
-
-  /// Takes in count elements, `step` apart, for the columns from `column` on.
-  void take(const T* elements, std::int64_t step, std::int64_t count, std::int64_t column, std::int64_t place) {
-    T* const best = value.data() + column;
-    std::int32_t* const best_index = index.data() + column;
-    const std::int32_t first = static_cast<std::int32_t>(place), index_step = static_cast<std::int32_t>(step);
-    for (std::int32_t i = 0; i < static_cast<std::int32_t>(count); ++i) {
-      const T candidate = elements[i * step];
-      // Without an index yet even -inf is taken, so that it never stays in the padding.
-      const bool taken = replaces_maximum(candidate, best[i]) || (with_indices && best_index[i] < 0);
-      best[i] = taken ? candidate : best[i];
-      if constexpr (with_indices) best_index[i] = taken ? first + i * index_step : best_index[i];
-    }
-  }
+ private:
+  std::int32_t lanes_ = 0;
 };
 
 template <class T, int column_stride, bool with_indices>
 void pool_rows(const PoolGeometry& g, const T* input, T* output, std::int32_t* indices) {
   const std::int64_t rows = g.output[0] * g.output[1], columns = g.output[2];
-  const std::int64_t step = column_stride == 0 ? g.stride[2] : column_stride;
   parallel_for(g.planes * rows, row_grain(g), [&](std::int64_t first_row, std::int64_t end_row) {
     Maxima<T, with_indices> maxima;
     for (std::int64_t row = first_row; row < end_row; ++row) {
@@ -60,10 +85,9 @@ void pool_rows(const PoolGeometry& g, const T* input, T* output, std::int32_t* i
       const std::int64_t depth = row % rows / g.output[1], height = row % g.output[1];
       for (std::int64_t begin = 0; begin < columns; begin += block) {
         const std::int64_t end = std::min(begin + block, columns);
-        maxima.clear();
+        maxima.begin(g, first_row_place(g, depth, height), begin, end - begin);
         for_each_kernel_element(g, depth, height, begin, end, [&](std::int64_t first, std::int64_t low, std::int64_t high) {
-          const std::int64_t place = first + low * step;
-          maxima.take(plane + place, step, high - low, low - begin, place);
+          maxima.template take<column_stride>(plane, first + begin * g.stride[2], g.stride[2], low - begin, high - begin);
         });
         if (output != nullptr) std::copy_n(maxima.value.data(), end - begin, output + row * columns + begin);
         if constexpr (with_indices) std::copy_n(maxima.index.data(), end - begin, indices + row * columns + begin);

@@ -62,7 +62,7 @@ PoolBackwardAttributes pool_backward_attributes(const Shape& input, const PoolOp
 /// The rule of a running maximum: the first of equal maxima stays, the last NaN wins.
 template <class T>
 FRIT_HOST_DEVICE bool replaces_maximum(T candidate, T best) {
-  return candidate > best || candidate != candidate;
+  return (candidate > best) | (candidate != candidate);  // no branch, so that loops vectorise
 }
 
 /// Calls body(first, low, high) for each kernel element, in row-major order: output columns o in [low, high) of the output row (depth, height)
@@ -79,8 +79,9 @@ void for_each_kernel_element(const PoolGeometry& g, std::int64_t depth, std::int
       const std::int64_t h = g.window_begin(1, height) + kh * g.dilation[1];
       for (std::int64_t kw = widths.begin; kw < widths.end; ++kw) {
         const std::int64_t shift = g.window_begin(2, 0) + kw * g.dilation[2];
-        const std::int64_t low = std::max(begin, shift < 0 ? (-shift + step - 1) / step : 0);
-        const std::int64_t high = std::min(end, shift < g.image[2] ? (g.image[2] - 1 - shift) / step + 1 : 0);
+        std::int64_t low = begin, high = end;  // the divisions only where the window is cut
+        if (begin * step + shift < 0) low = (-shift + step - 1) / step;
+        if ((end - 1) * step + shift >= g.image[2]) high = shift < g.image[2] ? (g.image[2] - 1 - shift) / step + 1 : begin;
         if (low < high) body((d * g.image[1] + h) * g.image[2] + shift, low, high);
       }
     }

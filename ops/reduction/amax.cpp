@@ -177,6 +177,7 @@ FRIT_OPERATORS(amax) {
       .infer = infer_backward,
       .no_gradient = "not differentiable twice",
       .cpu = {backward_kernel},
+      .in_place = {{0, 1}},
       .samples = backward_samples,
   });
 }

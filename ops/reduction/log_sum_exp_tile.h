@@ -3,10 +3,14 @@
 #include <cmath>
 #include <limits>
 
+#include "frit/core/dtype.h"
 #include "frit/ops/cpu/vector_math.h"
 #include "frit/ops/reduction/reduce.h"
 
 namespace frit::ops {
+
+/// Maxima and sums of half inputs are kept as f32, so that the weights made from them still sum to 1.
+inline DType statistics_dtype(DType dtype) { return is_half(dtype) ? DType::f32 : dtype; }
 
 /// The running maximum (-inf at first, never NaN) and the sum of exp(x - maximum). An infinite maximum is not subtracted, so that a column of -inf has
 /// the sum 0, one with +inf the sum +inf, and one with NaN the sum NaN.
@@ -16,8 +20,11 @@ struct LogSumExpTile {
   double sum[tile_width];
 
   static T shift_of(T maximum) { return std::isinf(maximum) ? T{0} : maximum; }
-  /// The factor of a sum whose maximum is raised.
-  static double rescaling(T from, T to) { return from == to ? 1.0 : static_cast<double>(vector_exp(from - to)); }
+  /// The factor of a sum whose maximum is raised; in double, as it may be raised often.
+  static double rescaling(T from, T to) {
+    if (from == to) return 1;
+    return std::isinf(from) ? 0 : std::exp(static_cast<double>(from) - static_cast<double>(to));
+  }
 
   void clear(int width) {
     std::fill_n(maximum, width, -std::numeric_limits<T>::infinity());
@@ -40,7 +47,7 @@ struct LogSumExpTile {
   void fold(int lanes) {
     const T greatest = *std::max_element(maximum, maximum + lanes);
     double total = 0;
-    for (int i = 0; i < lanes; ++i) total += sum[i] * rescaling(maximum[i], greatest);
+    for (int i = 0; i < lanes; ++i) total += maximum[i] == greatest ? sum[i] : sum[i] * static_cast<double>(vector_exp(maximum[i] - greatest));
     maximum[0] = greatest;
     sum[0] = total;
   }

@@ -10,9 +10,6 @@ Value logsumexp(Value x, const Dims& axes, bool keep_dims) { return ops::emit_re
 namespace ops {
 namespace {
 
-/// The statistics of half inputs are f32, so that the gradient's weights still sum to 1.
-DType statistics_dtype(DType dtype) { return is_half(dtype) ? DType::f32 : dtype; }
-
 std::vector<TensorType> infer(const InferContext& call) {
   const DType dtype = call.inputs[0].dtype;
   const Shape shape = reduction_shape(call);
@@ -136,6 +133,7 @@ FRIT_OPERATORS(logsumexp) {
       .infer = infer_backward,
       .no_gradient = "not differentiable twice",
       .cpu = {backward_kernel},
+      .in_place = {{0, 1}},
       .samples = backward_samples,
   });
 }

@@ -57,6 +57,7 @@ class ReductionPlan {
 
   Block block(std::int64_t index) const;
   int columns(const Block& block) const { return lanes_ > 0 ? lanes_ : block.width; }
+  int result_of(int column) const { return lanes_ > 0 ? 0 : column; }  ///< the block's result that a column belongs to
 
   /// Calls body(rows) for all elements of one segment of a block.
   template <class Body>
@@ -132,7 +133,7 @@ void visit(const ReductionPlan& plan, const Load& load, const Body& body) {
     Columns columns;
     for (std::int64_t i = begin; i < end; ++i) {
       const Block block = plan.block(i / plan.segments());
-      for (int column = 0; column < plan.columns(block); ++column) load(columns, column, block.output + (plan.lanes() > 0 ? 0 : column));
+      for (int column = 0; column < plan.columns(block); ++column) load(columns, column, block.output + plan.result_of(column));
       plan.for_each_rows(block, i % plan.segments(), [&](const Rows& rows) { body(columns, rows); });
     }
   });

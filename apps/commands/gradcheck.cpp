@@ -1,0 +1,173 @@
+#include "frit/autograd/gradient_check.h"
+
+#include <algorithm>
+#include <iostream>
+#include <map>
+
+#include "apps/commands/commands.h"
+#include "apps/common/options.h"
+#include "apps/common/process.h"
+#include "apps/common/table.h"
+#include "apps/common/text.h"
+#include "frit/core/random.h"
+#include "frit/core/text.h"
+#include "frit/models/model.h"
+
+namespace frit::apps {
+namespace {
+
+struct GradcheckArguments {
+  std::vector<std::string> names;
+  bool all = false;
+  bool full = false;
+  std::uint64_t seed = 0;
+  RunOptions run;
+};
+
+/// What was found for one input or parameter, over all samples of an operator.
+struct Summary {
+  GradientCheckResult result;
+  int samples = 0;
+};
+
+/// The table and what is counted under it.
+class Report {
+ public:
+  void add(const std::string& subject, const Summary& summary) {
+    const GradientCheckResult& r = summary.result;
+    const std::string shape = summary.samples == 1 ? concat(r.shape) : concat(summary.samples, " shapes");
+    table_.add({subject, r.name, shape, grouped(r.checked), grouped(r.kinks), scientific(r.largest_error), r.passed() ? "ok" : "FAILED",
+                printable(r.first_failure)});
+    ++checked_;
+    failed_ += !r.passed();
+  }
+  void skip(const std::string& subject, const std::string& reason) { table_.add({subject, "", "", "", "", "", "skipped", reason}); }
+
+  int finish() const {
+    table_.print(std::cout);
+    std::cout << '\n' << checked_ - failed_ << " of " << checked_ << " gradients equal the central differences\n";
+    if (failed_ == 0) return exit_success;
+    print_error(concat(failed_, " of ", checked_, " gradients differ from the central differences"));
+    return exit_check_failed;
+  }
+
+ private:
+  Table table_{{{"of"},
+                {"with respect to"},
+                {"shape"},
+                {"checked", Table::Column::right},
+                {"kinks", Table::Column::right},
+                {"largest error", Table::Column::right},
+                {"verdict"},
+                {""}}};
+  int checked_ = 0;
+  int failed_ = 0;
+};
+
+void check_model(const std::string& name, const GradcheckArguments& a, Report& report) {
+  const Model model = make_model(name);
+  Graph graph;
+  const Value input = graph.input("input", model.small_input, DType::f64);
+  graph.output("output", model.build(Scope(graph, "", DType::f64), input));
+  const auto state = std::make_shared<State>(Device::cpu(), a.seed);
+  state->prepare(graph);
+  const Tensor values = Tensor::empty(model.small_input, DType::f64);
+  fill_normal(values, 0, 1, a.seed, stream_of("input"));
+  const GradientCheckOptions options{.mode = a.full ? GradientCheckOptions::Mode::full : GradientCheckOptions::Mode::directional, .seed = a.seed};
+  for (const GradientCheckResult& result : check_gradients(graph, {{"input", values}}, state, options)) report.add(name, {result, 1});
+}
+
+/// The operator's name for its input, where it says one.
+std::string input_name(const ops::Operator& op, std::size_t index) {
+  const std::string name = op.inputs[std::min(index, op.inputs.size() - 1)].name;
+  return index >= op.inputs.size() ? concat(name, ' ', index) : name;
+}
+
+std::vector<GradientCheckResult> check_sample(const ops::Operator& op, const ops::Sample& sample, std::uint64_t seed) {
+  Graph graph;
+  Values inputs;
+  Bindings bindings;
+  const std::vector<Tensor> tensors = sample_tensors(sample, DType::f64, seed);
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const std::string name = input_name(op, i);
+    const bool updated = std::find(op.mutates.begin(), op.mutates.end(), static_cast<int>(i)) != op.mutates.end();
+    if (updated) {
+      const auto initialize = [value = tensors[i]](const Tensor& variable, std::uint64_t) { copy(variable, value); };
+      inputs.push_back(graph.variable(name, {tensors[i].dtype(), tensors[i].shape()}, initialize));
+    } else {
+      inputs.push_back(graph.input(name, tensors[i].shape(), tensors[i].dtype()));
+      bindings[name] = tensors[i];
+    }
+  }
+  graph.output("output", graph.emit(op, inputs, sample.attributes)[0]);
+  const auto state = std::make_shared<State>();
+  state->prepare(graph);
+  return check_gradients(graph, bindings, state);
+}
+
+void merge(Summary& into, const GradientCheckResult& result) {
+  GradientCheckResult& sum = into.result;
+  if (into.samples++ == 0) {
+    sum = result;
+    return;
+  }
+  sum.checked += result.checked;
+  sum.failed += result.failed;
+  sum.kinks += result.kinks;
+  sum.largest_gradient = std::max(sum.largest_gradient, result.largest_gradient);
+  if (!(result.largest_error <= sum.largest_error)) sum.largest_error = result.largest_error;  // NaN stays
+  if (sum.first_failure.empty()) sum.first_failure = result.first_failure;
+}
+
+void check_operator(const ops::Operator& op, const GradcheckArguments& a, Report& report) {
+  if (!op.gradient) return report.skip(op.name, "no gradient: " + op.no_gradient);
+  std::vector<std::string> order;
+  std::map<std::string, Summary> by_input;
+  int bent = 0;
+  const std::vector<ops::Sample> samples = op.samples();
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    if (!samples[i].smooth) {
+      ++bent;
+      continue;
+    }
+    for (const GradientCheckResult& result : check_sample(op, samples[i], a.seed + i)) {
+      if (!by_input.contains(result.name)) order.push_back(result.name);
+      merge(by_input[result.name], result);
+    }
+  }
+  for (const std::string& name : order) report.add(op.name, by_input.at(name));
+  if (bent > 0) report.skip(op.name, concat(bent, bent == 1 ? " sample has" : " samples have", " kinks"));
+}
+
+int run_gradcheck(const GradcheckArguments& a) {
+  require(a.all != !a.names.empty(), a.all ? "--all cannot be given with names" : "expected the names of models or operators, or --all");
+  a.run.apply();
+  const std::vector<std::string> models = model_names();
+  std::vector<std::string> known = models, names = a.names;
+  for (const ops::Operator* op : ops::registry().all()) known.push_back(op->name);
+  for (const std::string& name : names) {
+    const bool found = std::find(known.begin(), known.end(), name) != known.end();
+    require(found, "unknown model or operator \"", printable(name), '"', did_you_mean(name, known), "; `frit info` lists them");
+  }
+  Report report;
+  for (const std::string& name : a.all ? known : names) {
+    if (std::find(models.begin(), models.end(), name) != models.end()) check_model(name, a, report);
+    else check_operator(ops::registry().find(name), a, report);
+  }
+  return report.finish();
+}
+
+}  // namespace
+
+void add_gradcheck(CLI::App& app, Action& action) {
+  CLI::App& command = *app.add_subcommand("gradcheck", "Compare gradients with central differences in float64");
+  const auto a = std::make_shared<GradcheckArguments>();
+  command.add_option("NAME", a->names, "Models and operators (see `frit info`)")->type_name("");
+  command.add_flag("--all", a->all, "Every model and operator");
+  command.add_flag("--full", a->full, "Models too by every entry of the Jacobian, not along random directions: slow");
+  add_seed(command, a->seed);
+  a->run.add_to(command);
+  command.callback([a, &action] { action = [a] { return run_gradcheck(*a); }; });
+}
+
+}  // namespace frit::apps

@@ -1,0 +1,91 @@
+#include "frit/graph/graph.h"
+
+#include <iostream>
+
+#include "apps/commands/commands.h"
+#include "apps/common/model_source.h"
+#include "apps/common/options.h"
+#include "frit/autograd/train_step.h"
+#include "frit/graph/pipeline.h"
+#include "frit/ops/loss/loss.h"
+
+namespace frit::apps {
+namespace {
+
+struct GraphArguments {
+  std::string model, config;
+  Shape input_shape = {};
+  std::string stage = "both";
+  std::string format = "text";
+  DType dtype = DType::f32;
+};
+
+Value build(Graph& graph, const Model& model, const Shape& shape, DType dtype) {
+  return model.build(Scope(graph, "", dtype), graph.input("input", shape, dtype));
+}
+
+Graph forward_graph(const Model& model, const Shape& shape, DType dtype) {
+  Graph graph;
+  graph.output("output", build(graph, model, shape, dtype));
+  return graph;
+}
+
+/// Forward, gradient and updates, as a step of training runs.
+Graph train_graph(const Model& model, const Shape& shape, DType dtype) {
+  Graph graph;
+  const Value output = build(graph, model, shape, dtype);
+  const bool classes = model.task == Model::Task::classification;
+  const Value target = graph.input("target", classes ? Shape{shape[0]} : output.shape(), classes ? DType::i64 : dtype);
+  TrainStep step(classes ? cross_entropy(output, target) : mean_squared_error(output, target), Adam{}, Device::cpu());
+  return step.compile({{"input", {dtype, shape}}, {"target", target.type()}}).graph();
+}
+
+Graph staged(const std::string& stage, const Model& model, const Shape& shape, DType dtype) {
+  if (stage == "train") return train_graph(model, shape, dtype);
+  const Graph forward = forward_graph(model, shape, dtype);
+  if (stage == "fused") return graph::apply(graph::forward_pipeline(), forward);
+  if (stage == "forward") return forward;
+  return graph::apply(graph::cleanup_pipeline(), graph::apply(graph::forward_pipeline(), graph::for_inference(forward)));
+}
+
+void print(const std::string& stage, const Graph& graph, const std::string& format) {
+  if (format == "dot") std::cout << graph::to_dot(graph);
+  else std::cout << "# " << stage << '\n' << graph::to_text(graph);
+  std::cout.flush();
+  std::cerr << stage << ": " << graph.all(graph::NodeKind::operation).size() << " operators, memory "
+            << graph::plan_memory(graph::plan_buffers(graph).lifetimes).text() << std::endl;
+}
+
+int run_graph(const GraphArguments& a) {
+  require(a.format == "text" || a.stage != "both", "--format dot draws one graph: --stage forward, fused, train or inference");
+  const Model model = open_model(a.model, a.config).model;
+  const Shape shape = a.input_shape.empty() ? model.small_input : a.input_shape;
+  try {
+    model.check_input(shape);
+  } catch (const Error& error) {
+    fail(ErrorKind::argument, "--input-shape: ", error.what());
+  }
+  const std::vector<std::string> stages = a.stage == "both" ? std::vector<std::string>{"forward", "fused"} : std::vector<std::string>{a.stage};
+  for (const std::string& stage : stages) {
+    if (stage != stages.front()) std::cout << '\n';
+    print(stage, staged(stage, model, shape, a.dtype), a.format);
+  }
+  return 0;
+}
+
+}  // namespace
+
+void add_graph(CLI::App& app, Action& action) {
+  CLI::App& command = *app.add_subcommand("graph", "Print a model's graph, before and after the passes, and what memory it needs");
+  const auto a = std::make_shared<GraphArguments>();
+  command.add_option("MODEL|CHECKPOINT", a->model, "A model's name, or a checkpoint")->required()->type_name("");
+  add_shape(command, "--input-shape", a->input_shape, "Of the input; the default is a small one");
+  add_choice(command, "--stage", a->stage, {"both", "forward", "fused", "train", "inference"},
+             "As written (forward), after the passes (fused), both, a whole training step, or inference");
+  add_choice(command, "--format", a->format, {"text", "dot"}, "dot is Graphviz's");
+  add_dtype(command, a->dtype, {DType::f32, DType::f64, DType::f16, DType::bf16});
+  add_config(command, a->config);
+  command.callback([a, &action] { action = [a] { return run_graph(*a); }; });
+}
+
+}  // namespace frit::apps

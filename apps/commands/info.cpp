@@ -1,0 +1,120 @@
+#include <zlib.h>
+
+#include <CLI/Version.hpp>
+#include <Eigen/Core>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "apps/commands/commands.h"
+#include "apps/common/model_source.h"
+#include "apps/common/options.h"
+#include "apps/common/table.h"
+#include "apps/common/text.h"
+#include "frit/core/text.h"
+#include "frit/core/thread_pool.h"
+#include "frit/ops/registry.h"
+
+namespace frit::apps {
+namespace {
+
+#ifdef __clang__
+constexpr const char* compiler = "clang++ " __clang_version__;
+#else
+constexpr const char* compiler = "g++ " __VERSION__;
+#endif
+
+std::string devices_text() {
+  std::string text;
+  for (const Device& device : available_devices()) text += concat(text.empty() ? "" : ", ", device);
+  return text;
+}
+
+std::string models_text() {
+  std::string text;
+  for (const std::string& name : model_names()) text += (text.empty() ? "" : ", ") + name;
+  return text;
+}
+
+std::string backends(const ops::Operator& op) { return op.cpu ? "cpu" : op.view ? "view" : "decomposed"; }
+
+std::string dtypes(const ops::Operator& op) {
+  std::string text;
+  for (const DType dtype : op.dtypes) text += (text.empty() ? "" : " ") + std::string(name_of(dtype));
+  return text;
+}
+
+int print_program() {
+  Table facts({{"frit"}, {FRIT_VERSION}});
+  facts.add({"build", concat(FRIT_BUILD_TYPE, ", ", compiler, ", for ", FRIT_BUILD_NATIVE, ", sanitizers: ", FRIT_BUILD_SANITIZERS)});
+  facts.add({"devices", devices_text()});
+  facts.add({"threads", concat(thread_count())});
+  facts.add({"libraries", concat("Eigen ", EIGEN_WORLD_VERSION, '.', EIGEN_MAJOR_VERSION, '.', EIGEN_MINOR_VERSION, ", nlohmann json ",
+                                 NLOHMANN_JSON_VERSION_MAJOR, '.', NLOHMANN_JSON_VERSION_MINOR, '.', NLOHMANN_JSON_VERSION_PATCH, ", zlib ",
+                                 zlibVersion(), ", CLI11 ", CLI11_VERSION)});
+  facts.add({"models", models_text()});
+  facts.print(std::cout);
+
+  std::cout << '\n';
+  Table operators({{"operator"}, {"backends"}, {"dtypes"}, {"gradient"}, {"meaning"}});
+  for (const ops::Operator* op : ops::registry().all()) {
+    operators.add({op->name, backends(*op), dtypes(*op), op->gradient ? "yes" : "none: " + op->no_gradient, op->summary});
+  }
+  operators.print(std::cout);
+  return 0;
+}
+
+int print_checkpoint(const std::string& path) {
+  const SafetensorsHeader file = read_safetensors_header(path);
+  for (const auto& [key, value] : file.metadata()) std::cout << printable(key) << ": " << printable(value) << '\n';
+  if (!file.metadata().empty()) std::cout << '\n';
+  Table tensors({{"tensor"}, {"dtype"}, {"shape"}, {"elements", Table::Column::right}});
+  std::int64_t elements = 0;
+  for (std::size_t i = 0; i < file.size(); ++i) {
+    const SafetensorsHeader::Entry entry = file.entry(i);
+    const std::int64_t count = element_count(entry.shape);
+    tensors.add({printable(entry.name), std::string(name_of(entry.dtype)), concat(entry.shape), grouped(count)});
+    elements += count;
+  }
+  tensors.print(std::cout);
+  std::cout << '\n' << grouped(static_cast<long long>(file.size())) << " tensors, " << grouped(elements) << " elements\n";
+  return 0;
+}
+
+int print_model(const std::string& name, const std::string& config) {
+  const Model model = configured_model(name, config);
+  std::cout << "model: " << model.name << "\nconfig: " << model.config
+            << "\ntask: " << (model.task == Model::Task::classification ? "classification" : "regression") << "\n\n";
+  Graph graph;
+  model.build(Scope(graph), graph.input("input", model.small_input));
+  Table parameters({{"parameter"}, {"shape"}, {"elements", Table::Column::right}});
+  std::int64_t elements = 0;
+  for (const graph::Node* node : graph.all(graph::NodeKind::variable)) {
+    const TensorType& type = graph.type(node->outputs[0]);
+    parameters.add({node->name, concat(type.shape), grouped(type.elements())});
+    elements += type.elements();
+  }
+  parameters.print(std::cout);
+  std::cout << '\n' << grouped(elements) << " elements\n";
+  return 0;
+}
+
+struct InfoArguments {
+  std::string subject, config;
+};
+
+int run_info(const InfoArguments& a) {
+  if (a.subject.empty()) return print_program();
+  return names_file(a.subject) ? print_checkpoint(a.subject) : print_model(a.subject, a.config);
+}
+
+}  // namespace
+
+void add_info(CLI::App& app, Action& action) {
+  CLI::App& command = *app.add_subcommand("info", "Describe this program, a checkpoint or a model");
+  const auto a = std::make_shared<InfoArguments>();
+  command.add_option("CHECKPOINT|MODEL", a->subject, "A .safetensors file, or a model's name; none: the program itself")->type_name("");
+  add_config(command, a->config);
+  command.callback([a, &action] { action = [a] { return run_info(*a); }; });
+}
+
+}  // namespace frit::apps

@@ -1,0 +1,34 @@
+#include "apps/common/interrupt.h"
+
+#include <csignal>
+#include <unistd.h>
+
+namespace frit::apps {
+namespace {
+
+volatile std::sig_atomic_t received = 0;
+
+void on_signal(int signal) {
+  if (received != 0) _exit(128 + signal);
+  received = signal;
+}
+
+void handle(void (*handler)(int)) {
+  struct sigaction action = {};
+  action.sa_handler = handler;
+  action.sa_flags = SA_RESTART;
+  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
+}
+
+}  // namespace
+
+InterruptRequests::InterruptRequests() { handle(on_signal); }
+
+InterruptRequests::~InterruptRequests() { handle(SIG_DFL); }
+
+int interrupt_signal() { return received; }
+
+const char* interrupt_name() { return received == SIGTERM ? "SIGTERM" : "SIGINT"; }
+
+}  // namespace frit::apps

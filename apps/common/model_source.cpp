@@ -1,0 +1,48 @@
+#include "apps/common/model_source.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <iostream>
+
+#include "frit/core/io/file.h"
+
+namespace frit::apps {
+namespace {
+
+constexpr std::uint64_t config_file_limit = 1 << 20;
+
+bool registered(const std::string& name) {
+  const std::vector<std::string> names = model_names();
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+}  // namespace
+
+bool names_file(const std::string& argument) {
+  if (registered(argument)) return false;
+  std::error_code error;
+  return argument.find('/') != std::string::npos || argument.ends_with(".safetensors") || std::filesystem::exists(argument, error);
+}
+
+Model configured_model(const std::string& name, const std::string& config) {
+  if (config.empty()) return make_model(name);
+  if (config.front() == '@') return make_model(name, read_text(config.substr(1), config_file_limit));
+  try {
+    return make_model(name, config);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::format) throw;
+    fail(ErrorKind::argument, "--config: ", error.what());
+  }
+}
+
+ModelSource open_model(const std::string& name, const std::string& config) {
+  if (!names_file(name)) return {configured_model(name, config), std::nullopt};
+  require(config.empty(), "--config cannot be given with a checkpoint, which has its own configuration");
+  TensorFile file = read_safetensors(name);
+  Model model = model_of(file);
+  return {std::move(model), std::move(file)};
+}
+
+void print_warning(const std::string& message) { std::cerr << "frit: warning: " << message << std::endl; }
+
+}  // namespace frit::apps

@@ -1,0 +1,89 @@
+#include "apps/common/options.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "frit/core/text.h"
+#include "frit/core/thread_pool.h"
+
+namespace frit::apps {
+namespace {
+
+std::string listed(const std::vector<std::string>& words, const char* separator) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : separator) + word;
+  return text;
+}
+
+}  // namespace
+
+CLI::Option* add_choice(CLI::App& command, const std::string& name, std::string& value, const std::vector<std::string>& choices,
+                        const std::string& description) {
+  const auto take = [name, choices, &value](const std::string& text) {
+    if (std::find(choices.begin(), choices.end(), text) == choices.end()) {
+      throw CLI::ValidationError(name, concat("expected ", listed(choices, ", "), ", got \"", text, '"', did_you_mean(text, choices)));
+    }
+    value = text;
+  };
+  return command.add_option_function<std::string>(name, take, description)->type_name(listed(choices, "|"))->default_str(value);
+}
+
+CLI::Option* add_dtype(CLI::App& command, DType& dtype, const std::vector<DType>& choices) {
+  std::vector<std::string> names;
+  for (const DType choice : choices) names.emplace_back(name_of(choice));
+  const auto take = [names, &dtype](const std::string& text) {
+    if (std::find(names.begin(), names.end(), text) == names.end()) {
+      throw CLI::ValidationError("--dtype", concat("expected ", listed(names, ", "), ", got \"", text, '"'));
+    }
+    dtype = parse_dtype(text);
+  };
+  return command.add_option_function<std::string>("--dtype", take, "Number format of parameters and computation")
+      ->type_name(listed(names, "|"))
+      ->default_str(std::string(name_of(dtype)));
+}
+
+CLI::Option* add_shape(CLI::App& command, const std::string& name, Shape& shape, const std::string& description) {
+  const auto take = [name, &shape](const std::string& text) {
+    std::vector<std::int64_t> sizes;
+    for (std::size_t begin = 0; begin <= text.size();) {
+      const std::size_t comma = std::min(text.find(',', begin), text.size());
+      const auto size = parse_number<std::int64_t>(std::string_view(text).substr(begin, comma - begin));
+      if (!size || *size < 0 || sizes.size() == Dims::max_rank) {
+        throw CLI::ValidationError(name, concat("expected at most 8 sizes such as 4,3,16,16, got \"", text, '"'));
+      }
+      sizes.push_back(*size);
+      begin = comma + 1;
+    }
+    shape = Shape(std::span<const std::int64_t>(sizes));
+  };
+  return command.add_option_function<std::string>(name, take, description)->type_name("N,C,...");
+}
+
+CLI::Option* add_path(CLI::App& command, const std::string& name, std::string& path, const std::string& description) {
+  return command.add_option(name, path, description)->type_name("PATH");
+}
+
+void RunOptions::add_to(CLI::App& command) {
+  command.add_option("--device", device, "auto (a GPU if there is one), cpu, cuda or cuda:N")->type_name("DEVICE")->capture_default_str();
+  add_number<int>(command, "--threads", threads, 1, 4096, "Threads on the CPU; the default is one for each core");
+  command.add_flag("--deterministic", deterministic, "The same bits at every run; on the CPU every run is so, for any number of threads");
+}
+
+Device RunOptions::apply() const {
+  if (threads) set_thread_count(*threads);
+  return Device::parse(device);
+}
+
+CLI::Option* add_seed(CLI::App& command, std::uint64_t& seed) {
+  return add_number<std::uint64_t>(command, "--seed", seed, 0, std::numeric_limits<std::uint64_t>::max(),
+                                   "Of the initial parameters and the order of the examples");
+}
+
+CLI::Option* add_quiet(CLI::App& command, bool& quiet) { return command.add_flag("-q,--quiet", quiet, "No progress on stderr"); }
+
+CLI::Option* add_config(CLI::App& command, std::string& config) {
+  return command.add_option("--config", config, "The model's configuration as a JSON object, or @ and the path of a file with one")
+      ->type_name("JSON|@PATH");
+}
+
+}  // namespace frit::apps

@@ -1,0 +1,70 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <charconv>
+#include <cmath>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "frit/core/device.h"
+#include "frit/core/dtype.h"
+#include "frit/core/shape.h"
+
+namespace frit::apps {
+
+/// The exact number that `text` spells; nothing for other text, infinities and NaN. The locale plays no part.
+template <class T>
+std::optional<T> parse_number(std::string_view text) {
+  T value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  if constexpr (std::is_floating_point_v<T>) {
+    if (!std::isfinite(value)) return std::nullopt;
+  }
+  return value;
+}
+
+/// An option that takes a number of [least, most] into `value`: a T, or a std::optional<T>, which has no default.
+template <class T, class Value>
+CLI::Option* add_number(CLI::App& command, const std::string& name, Value& value, T least, T most, const std::string& description) {
+  const auto take = [name, least, most, &value](const std::string& text) {
+    const std::optional<T> number = parse_number<T>(text);
+    if (!number || *number < least || *number > most) {
+      throw CLI::ValidationError(name, concat("expected ", std::is_integral_v<T> ? "an integer" : "a number", " from ", least, " to ", most,
+                                              ", got \"", text, '"'));
+    }
+    value = *number;
+  };
+  CLI::Option* const option = command.add_option_function<std::string>(name, take, description)->type_name("N");
+  if constexpr (std::is_same_v<T, Value>) option->default_str(concat(value));
+  return option;
+}
+
+/// An option that takes one word of a list.
+CLI::Option* add_choice(CLI::App& command, const std::string& name, std::string& value, const std::vector<std::string>& choices,
+                        const std::string& description);
+CLI::Option* add_dtype(CLI::App& command, DType& dtype, const std::vector<DType>& choices);
+/// "4,3,16,16".
+CLI::Option* add_shape(CLI::App& command, const std::string& name, Shape& shape, const std::string& description);
+CLI::Option* add_path(CLI::App& command, const std::string& name, std::string& path, const std::string& description);
+
+/// Where and how a command computes.
+struct RunOptions {
+  std::string device = "auto";
+  std::optional<int> threads = {};
+  bool deterministic = false;
+
+  void add_to(CLI::App& command);
+  /// Sets the number of threads, and finds the device. Throws ErrorKind::device.
+  Device apply() const;
+};
+
+CLI::Option* add_seed(CLI::App& command, std::uint64_t& seed);
+CLI::Option* add_quiet(CLI::App& command, bool& quiet);
+
+/// A model's configuration: JSON, or @ and the path of a file that has it.
+CLI::Option* add_config(CLI::App& command, std::string& config);
+
+}  // namespace frit::apps

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <string>
+
+namespace frit::apps {
+
+/// The exit codes of frit that no error kind gives.
+enum ExitCode { exit_success = 0, exit_check_failed = 1, exit_usage = 2, exit_file_system = 4 };
+
+/// Before anything else: signals that would end the process become errors of the call, and the standard streams exist.
+void prepare_process();
+
+/// One line on stderr, "frit: error: ...".
+void print_error(const std::string& message);
+
+/// Reports the exception that is being handled; returns the exit code for it.
+int report_current_exception();
+
+/// Flushes stdout; returns `code`, or 4 if a success could not be printed. Quiet when the reader has gone.
+int finish_output(int code);
+
+}  // namespace frit::apps

@@ -1,0 +1,51 @@
+#include "apps/common/usage.h"
+
+#include <vector>
+
+#include "frit/core/error.h"
+#include "frit/core/text.h"
+
+namespace frit::apps {
+namespace {
+
+std::vector<std::string> command_names(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) names.push_back(command->get_name());
+  return names;
+}
+
+std::vector<std::string> option_names(const CLI::App& command) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : command.get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  }
+  return names;
+}
+
+std::string unknown_option(const CLI::App& command, const std::string& argument) {
+  const std::string name = argument.substr(0, argument.find('='));
+  return concat("unknown option \"", printable(name), '"', did_you_mean(name, option_names(command)));
+}
+
+}  // namespace
+
+std::string explain(const CLI::App& app, const CLI::ParseError& error) {
+  const std::vector<CLI::App*> chosen = app.get_subcommands();
+  const CLI::App& command = chosen.empty() ? app : *chosen.front();
+  // What was not understood comes before what is missing: it is most often the same thing, misspelt.
+  const std::vector<std::string> extras = app.remaining(/*recurse=*/true);
+  for (const std::string& extra : extras) {
+    if (extra.size() > 1 && extra.front() == '-' && extra != "--") return unknown_option(command, extra);
+  }
+  if (!extras.empty() && chosen.empty()) {
+    const std::vector<std::string> names = command_names(app);
+    std::string list;
+    for (const std::string& name : names) list += " " + name;
+    return concat("unknown command \"", printable(extras.front()), "\"; commands:", list, did_you_mean(extras.front(), names));
+  }
+  if (!extras.empty()) return concat(command.get_name(), ": unexpected argument \"", printable(extras.front()), '"');
+  const std::string where = chosen.empty() ? "" : command.get_name() + ": ";
+  return where + error.what();
+}
+
+}  // namespace frit::apps

@@ -1,0 +1,93 @@
+#include "frit/ops/convolution/convolution.h"
+
+#include "frit/ops/convolution/convolution_cpu.h"
+#include "frit/ops/convolution/convolution_rules.h"
+#include "frit/ops/reduction/reduction.h"
+#include "frit/ops/registry.h"
+
+namespace frit {
+namespace ops {
+namespace {
+
+Value emit_convolution(int image_rank, Value input, Value weight, Value bias, ConvolutionOptions options) {
+  options = canonical(options, image_rank);
+  if (options.output_padding == Dims::filled(image_rank, 0)) options.output_padding = {};
+  return emit_one(convolution_name("conv", image_rank), {input, weight, bias}, options);
+}
+
+Values convolution_gradient(const GradientContext& c) {
+  const auto& options = c.as<ConvolutionOptions>();
+  const Value input = c.inputs[0], weight = c.inputs[1], gradient = c.gradients[0];
+  Values result(c.inputs.size());
+  if (c.wanted[0]) result[0] = data_gradient(gradient, weight, options, image_of(input.shape()));
+  if (c.wanted[1]) result[1] = weight_gradient(gradient, input, options, image_of(weight.shape()));
+  if (c.inputs.size() > 2 && c.wanted[2]) result[2] = bias_gradient(gradient);
+  return result;
+}
+
+void run_convolution(const KernelContext& call) {
+  const ConvolutionGeometry g = convolution_geometry(call.inputs[0].shape(), call.inputs[1].shape(), call.as<ConvolutionOptions>());
+  dispatch_floating(call.inputs[0].dtype(), [&]<class T>() {
+    convolve(g, call.inputs[0].data<T>(), call.inputs[1].data<T>(), bias_of<T>(call), call.outputs[0].data<T>(), call.scratch);
+  });
+}
+
+std::size_t convolution_scratch(const InferContext& call) {
+  return convolve_scratch(convolution_geometry(call.shape(0), call.shape(1), call.as<ConvolutionOptions>()), size_of(call.inputs[0].dtype));
+}
+
+std::vector<Sample> samples(int image_rank) {
+  if (image_rank == 2) {
+    return {{{Shape{2, 3, 5, 7}, Shape{4, 3, 3, 2}, Shape{4}}},
+            {{Shape{2, 4, 6, 5}, Shape{6, 2, 2, 3}}, ConvolutionOptions{.stride = {2}, .padding = {1, 2}, .groups = 2}},
+            {{Shape{1, 3, 7, 7}, Shape{3, 1, 3, 3}, Shape{3}}, ConvolutionOptions{.padding = {2}, .dilation = {2, 1}, .groups = 3}},
+            {{Shape{3, 5, 2, 2}, Shape{7, 5, 1, 1}, Shape{7}}},
+            {{Shape{1, 1, 1, 1}, Shape{1, 1, 1, 1}}},
+            {{Shape{1, 2, 3, 3}, Shape{2, 2, 3, 3}}, ConvolutionOptions{.stride = {4, 3}, .padding = {4}, .dilation = {3}}},
+            {{Shape{0, 2, 4, 4}, Shape{3, 2, 3, 3}, Shape{3}}}};
+  }
+  return {{{Shape{2, 2, 3, 4, 3}, Shape{3, 2, 2, 3, 2}, Shape{3}}},
+          {{Shape{1, 2, 5, 3, 4}, Shape{4, 1, 3, 2, 2}}, ConvolutionOptions{.stride = {2, 1, 3}, .padding = {1}, .groups = 2}},
+          {{Shape{2, 1, 3, 3, 3}, Shape{2, 1, 2, 2, 2}, Shape{2}}, ConvolutionOptions{.padding = {0, 1, 2}, .dilation = {2, 3, 1}}},
+          {{Shape{1, 1, 1, 1, 1}, Shape{2, 1, 1, 1, 1}, Shape{2}}},
+          {{Shape{0, 2, 3, 3, 3}, Shape{3, 2, 3, 3, 3}, Shape{3}}}};
+}
+
+}  // namespace
+
+Value convolution(Value input, Value weight, const ConvolutionOptions& options) {
+  return emit_convolution(input.rank() - 2, input, weight, {}, options);
+}
+
+Value bias_gradient(Value gradient) {
+  Dims axes{0};
+  for (int axis = 2; axis < gradient.rank(); ++axis) axes.push_back(axis);
+  return sum(gradient, axes);
+}
+
+}  // namespace ops
+
+Value conv2d(Value input, Value weight, Value bias, const ConvolutionOptions& options) {
+  return ops::emit_convolution(2, input, weight, bias, options);
+}
+
+Value conv3d(Value input, Value weight, Value bias, const ConvolutionOptions& options) {
+  return ops::emit_convolution(3, input, weight, bias, options);
+}
+
+}  // namespace frit
+
+FRIT_OPERATORS(convolution) {
+  for (const int image_rank : {2, 3}) {
+    registry.add<ConvolutionOptions>({
+        .name = convolution_name("conv", image_rank),
+        .summary = "output[n, k, o] = bias[k] + sum over c, t of weight[k, c, t] input[n, c, o stride - padding + t dilation]",
+        .inputs = {"input", "weight", {"bias", true}},
+        .infer = [image_rank](const InferContext& call) { return infer_convolution(call, image_rank); },
+        .gradient = convolution_gradient,
+        .cpu = {.run = run_convolution},
+        .scratch = convolution_scratch,
+        .samples = [image_rank] { return samples(image_rank); },
+    });
+  }
+}

@@ -1,0 +1,124 @@
+#include "frit/ops/convolution/convolution_cpu.h"
+#include "frit/ops/convolution/convolution_rules.h"
+#include "frit/ops/registry.h"
+
+namespace frit::ops {
+namespace {
+
+/// One number an image axis, and no output_padding.
+ConvolutionOptions forward_options(const ConvolutionOptions& options, int image_rank) {
+  ConvolutionOptions result = canonical(options, image_rank);
+  result.output_padding = {};
+  return result;
+}
+
+Values data_gradient_gradient(const GradientContext& c) {
+  const ConvolutionOptions& options = c.as<DataGradientOptions>().convolution;
+  const Value gradient = c.inputs[0], weight = c.inputs[1], seed = c.gradients[0];
+  Values result(2);
+  if (c.wanted[0]) result[0] = convolution(seed, weight, options);
+  if (c.wanted[1]) result[1] = weight_gradient(gradient, seed, options, image_of(weight.shape()));
+  return result;
+}
+
+Values weight_gradient_gradient(const GradientContext& c) {
+  const ConvolutionOptions& options = c.as<WeightGradientOptions>().convolution;
+  const Value gradient = c.inputs[0], input = c.inputs[1], seed = c.gradients[0];
+  Values result(2);
+  if (c.wanted[0]) result[0] = convolution(input, seed, options);
+  if (c.wanted[1]) result[1] = data_gradient(gradient, seed, options, image_of(input.shape()));
+  return result;
+}
+
+void run_data_gradient(const KernelContext& call) {
+  const ConvolutionGeometry g = data_gradient_geometry(call.inputs[0].shape(), call.inputs[1].shape(), call.as<DataGradientOptions>());
+  dispatch_floating(call.inputs[0].dtype(), [&]<class T>() {
+    convolve_back<T>(g, call.inputs[0].data<T>(), call.inputs[1].data<T>(), nullptr, call.outputs[0].data<T>(), call.scratch);
+  });
+}
+
+void run_weight_gradient(const KernelContext& call) {
+  const ConvolutionGeometry g = weight_gradient_geometry(call.inputs[0].shape(), call.inputs[1].shape(), call.as<WeightGradientOptions>());
+  dispatch_floating(call.inputs[0].dtype(), [&]<class T>() {
+    convolve_weight_gradient(g, call.inputs[0].data<T>(), call.inputs[1].data<T>(), call.outputs[0].data<T>(), call.scratch);
+  });
+}
+
+std::size_t data_gradient_scratch(const InferContext& call) {
+  const ConvolutionGeometry g = data_gradient_geometry(call.shape(0), call.shape(1), call.as<DataGradientOptions>());
+  return convolve_back_scratch(g, size_of(call.inputs[0].dtype));
+}
+
+std::size_t weight_gradient_scratch(const InferContext& call) {
+  const ConvolutionGeometry g = weight_gradient_geometry(call.shape(0), call.shape(1), call.as<WeightGradientOptions>());
+  return convolve_weight_gradient_scratch(g, size_of(call.inputs[0].dtype));
+}
+
+std::vector<Sample> data_gradient_samples(int image_rank) {
+  if (image_rank == 2) {
+    return {{{Shape{2, 4, 3, 6}, Shape{4, 3, 3, 2}}, DataGradientOptions{{}, {5, 7}}},
+            {{Shape{2, 6, 4, 4}, Shape{6, 2, 2, 3}}, DataGradientOptions{{.stride = {2}, .padding = {1, 2}, .groups = 2}, {6, 5}}},
+            {{Shape{1, 3, 2, 3}, Shape{3, 1, 3, 1}}, DataGradientOptions{{.stride = {2, 3}, .padding = {1, 0}, .dilation = {2, 1}, .groups = 3}, {6, 8}}},
+            {{Shape{1, 1, 1, 1}, Shape{1, 1, 1, 1}}, DataGradientOptions{{}, {1}}},
+            {{Shape{0, 3, 2, 2}, Shape{3, 2, 3, 3}}, DataGradientOptions{{}, {4}}}};
+  }
+  return {{{Shape{2, 3, 2, 2, 2}, Shape{3, 2, 2, 3, 2}}, DataGradientOptions{{}, {3, 4, 3}}},
+          {{Shape{1, 4, 3, 4, 2}, Shape{4, 1, 3, 2, 2}}, DataGradientOptions{{.stride = {2, 1, 3}, .padding = {1}, .groups = 2}, {5, 3, 4}}},
+          {{Shape{1, 2, 1, 2, 3}, Shape{2, 1, 2, 2, 2}}, DataGradientOptions{{.padding = {0, 1, 1}, .dilation = {2, 3, 1}}, {3, 3, 2}}},
+          {{Shape{0, 3, 1, 1, 1}, Shape{3, 2, 3, 3, 3}}, DataGradientOptions{{}, {3}}}};
+}
+
+std::vector<Sample> weight_gradient_samples(int image_rank) {
+  if (image_rank == 2) {
+    return {{{Shape{2, 4, 3, 6}, Shape{2, 3, 5, 7}}, WeightGradientOptions{{}, {3, 2}}},
+            {{Shape{2, 6, 4, 4}, Shape{2, 4, 6, 5}}, WeightGradientOptions{{.stride = {2}, .padding = {1, 2}, .groups = 2}, {2, 3}}},
+            {{Shape{1, 3, 2, 3}, Shape{1, 3, 6, 8}}, WeightGradientOptions{{.stride = {2, 3}, .padding = {1, 0}, .dilation = {2, 1}, .groups = 3}, {3, 1}}},
+            {{Shape{1, 1, 1, 1}, Shape{1, 1, 1, 1}}, WeightGradientOptions{{}, {1}}},
+            {{Shape{0, 3, 2, 2}, Shape{0, 2, 4, 4}}, WeightGradientOptions{{}, {3}}}};
+  }
+  return {{{Shape{2, 3, 2, 2, 2}, Shape{2, 2, 3, 4, 3}}, WeightGradientOptions{{}, {2, 3, 2}}},
+          {{Shape{1, 4, 3, 4, 2}, Shape{1, 2, 5, 3, 4}}, WeightGradientOptions{{.stride = {2, 1, 3}, .padding = {1}, .groups = 2}, {3, 2, 2}}},
+          {{Shape{1, 2, 1, 2, 3}, Shape{1, 1, 3, 3, 2}}, WeightGradientOptions{{.padding = {0, 1, 1}, .dilation = {2, 3, 1}}, {2}}},
+          {{Shape{0, 3, 1, 1, 1}, Shape{0, 2, 3, 3, 3}}, WeightGradientOptions{{}, {3}}}};
+}
+
+}  // namespace
+
+Value data_gradient(Value gradient, Value weight, const ConvolutionOptions& options, const Dims& input_size) {
+  const int image_rank = gradient.rank() - 2;
+  const DataGradientOptions attributes{forward_options(options, image_rank), input_size};
+  return emit_one(convolution_name("conv", image_rank, "_data_gradient"), {gradient, weight}, attributes);
+}
+
+Value weight_gradient(Value gradient, Value input, const ConvolutionOptions& options, const Dims& kernel_size) {
+  const int image_rank = gradient.rank() - 2;
+  const WeightGradientOptions attributes{forward_options(options, image_rank), kernel_size};
+  return emit_one(convolution_name("conv", image_rank, "_weight_gradient"), {gradient, input}, attributes);
+}
+
+}  // namespace frit::ops
+
+FRIT_OPERATORS(convolution_gradient) {
+  for (const int image_rank : {2, 3}) {
+    registry.add<DataGradientOptions>({
+        .name = convolution_name("conv", image_rank, "_data_gradient"),
+        .summary = "the gradient of a convolution's input from that of its output",
+        .inputs = {"gradient", "weight"},
+        .infer = [image_rank](const InferContext& call) { return infer_data_gradient(call, image_rank); },
+        .gradient = data_gradient_gradient,
+        .cpu = {.run = run_data_gradient},
+        .scratch = data_gradient_scratch,
+        .samples = [image_rank] { return data_gradient_samples(image_rank); },
+    });
+    registry.add<WeightGradientOptions>({
+        .name = convolution_name("conv", image_rank, "_weight_gradient"),
+        .summary = "the gradient of a convolution's weight from that of its output",
+        .inputs = {"gradient", "input"},
+        .infer = [image_rank](const InferContext& call) { return infer_weight_gradient(call, image_rank); },
+        .gradient = weight_gradient_gradient,
+        .cpu = {.run = run_weight_gradient},
+        .scratch = weight_gradient_scratch,
+        .samples = [image_rank] { return weight_gradient_samples(image_rank); },
+    });
+  }
+}

@@ -1,0 +1,23 @@
+#pragma once
+
+#include "frit/ops/convolution/geometry.h"
+
+namespace frit::ops {
+
+// What the gradients of convolutions are made of; the image rank is the first value's. output_padding plays no part.
+Value convolution(Value input, Value weight, const ConvolutionOptions& options);
+Value data_gradient(Value gradient, Value weight, const ConvolutionOptions& options, const Dims& input_size);
+Value weight_gradient(Value gradient, Value input, const ConvolutionOptions& options, const Dims& kernel_size);
+/// The sum over the batch and the image.
+Value bias_gradient(Value gradient);
+
+/// "conv2d_data_gradient" from "conv", 2 and "_data_gradient".
+inline std::string convolution_name(const char* begin, int image_rank, const char* end = "") { return concat(begin, image_rank, "d", end); }
+
+/// The bias, or null where there is none.
+template <class T>
+const T* bias_of(const KernelContext& call) {
+  return call.has(2) ? call.inputs[2].data<T>() : nullptr;
+}
+
+}  // namespace frit::ops

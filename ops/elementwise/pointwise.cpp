@@ -1,0 +1,57 @@
+#include "frit/ops/elementwise/pointwise.h"
+
+namespace frit::ops {
+namespace {
+
+std::vector<TensorType> infer_backward(const InferContext& call) {
+  call.require(call.inputs[0] == call.inputs[1], "input \"gradient\" is ", call.inputs[0], ", input \"", call.op.inputs[1].name, "\" is ",
+               call.inputs[1]);
+  return infer_same(call);
+}
+
+}  // namespace
+
+std::vector<Sample> pointwise_samples(Fill fill, const std::vector<Attributes>& attributes) {
+  std::vector<Sample> samples;
+  for (const Attributes& a : attributes) {
+    for (const Shape& shape : {Shape{2, 3, 5}, Shape{7}, Shape{1}, Shape{}, Shape{0, 4}}) {
+      samples.push_back({.inputs = {{shape, fill}}, .attributes = a});
+    }
+  }
+  return samples;
+}
+
+Operator pointwise_backward(const Operator& entry, const PointwiseKernels& kernels) {
+  Operator op{.name = entry.name + "_backward",
+              .summary = "the gradient of " + entry.name + " from that of its output",
+              .inputs = {"gradient", kernels.gradient_from_output ? "output" : "input"},
+              .infer = infer_backward,
+              .cpu = {.run = kernels.backward, .strided = true},
+              .in_place = {{0, 0}, {0, 1}}};
+  if (kernels.piecewise_linear) {
+    op.gradient = [name = op.name](const GradientContext& c) -> Values {
+      return {emit_one(name, {c.gradients[0], c.inputs[1]}, c.attributes), Value{}};
+    };
+  } else {
+    op.no_gradient = "not differentiable twice";
+  }
+  op.samples = [samples = entry.samples] {
+    std::vector<Sample> result = samples();
+    for (Sample& sample : result) sample.inputs.insert(sample.inputs.begin(), SampleInput(sample.inputs[0].shape));
+    return result;
+  };
+  return op;
+}
+
+Operator pointwise_forward(Operator entry, const PointwiseKernels& kernels) {
+  entry.inputs = {"input"};
+  if (!entry.infer) entry.infer = infer_same;
+  entry.gradient = [name = entry.name + "_backward", from_output = kernels.gradient_from_output](const GradientContext& c) -> Values {
+    return {emit_one(name, {c.gradients[0], from_output ? c.outputs[0] : c.inputs[0]}, c.attributes)};
+  };
+  entry.cpu = {.run = kernels.forward, .strided = true};
+  entry.in_place = {{0, 0}};
+  return entry;
+}
+
+}  // namespace frit::ops

@@ -1,0 +1,88 @@
+#include "frit/ops/linear/linear.h"
+
+#include "frit/ops/cpu/gemm.h"
+#include "frit/ops/linear/matmul.h"
+#include "frit/ops/reduction/reduction.h"
+#include "frit/ops/registry.h"
+#include "frit/ops/shape/shape_ops.h"
+
+namespace frit {
+
+Value linear(Value input, Value weight, Value bias) { return ops::emit_one("linear", {input, weight, bias}); }
+
+namespace ops {
+namespace {
+
+std::vector<TensorType> infer_linear(const InferContext& call) {
+  const Shape &input = call.shape(0), &weight = call.shape(1);
+  for (std::size_t i = 1; i < call.inputs.size(); ++i) {
+    call.require(call.inputs[i].dtype == call.inputs[0].dtype, "input \"", call.op.inputs[i].name, "\" is ", call.inputs[i].dtype,
+                 ", input \"input\" is ", call.inputs[0].dtype);
+  }
+  const std::string shapes = concat(" (input ", input, ", weight ", weight, ")");
+  call.require(input.rank() >= 1, "input needs rank 1 or more", shapes);
+  call.require(weight.rank() == 2, "weight has rank ", weight.rank(), ", expected 2", shapes);
+  call.require(input.back() == weight[1], "weight has ", weight[1], " input features, input has ", input.back(), shapes);
+  if (call.has(2)) call.require(call.shape(2) == Shape{weight[0]}, "bias has shape ", call.shape(2), ", expected ", weight[0], shapes);
+  TensorType result = call.inputs[0];
+  result.shape[result.shape.rank() - 1] = weight[0];
+  return {result};
+}
+
+GemmShape gemm_shape(const Shape& input, const Shape& weight) {
+  std::int64_t rows = 1;
+  for (int axis = 0; axis + 1 < input.rank(); ++axis) rows *= input[axis];
+  return {.rows = rows,
+          .columns = weight[0],
+          .depth = weight[1],
+          .a_row_stride = weight[1],
+          .a_depth_stride = 1,
+          .b_depth_stride = 1,
+          .b_column_stride = weight[1]};
+}
+
+Values linear_gradient(const GradientContext& c) {
+  const Value input = c.inputs[0], weight = c.inputs[1], gradient = c.gradients[0];
+  Values result(c.inputs.size());
+  if (c.wanted[0]) {
+    result[0] = input.rank() > 1 ? matmul(gradient, weight) : reshape(matmul(as_rows(gradient), weight), {-1});
+  }
+  if (c.wanted[1]) result[1] = matmul(as_rows(gradient), as_rows(input), {.transpose_a = true});
+  if (c.inputs.size() > 2 && c.wanted[2]) result[2] = sum(as_rows(gradient), {0});
+  return result;
+}
+
+void run_linear(const KernelContext& call) {
+  const GemmShape shape = gemm_shape(call.inputs[0].shape(), call.inputs[1].shape());
+  dispatch_floating(call.inputs[0].dtype(), [&]<class T>() {
+    const T* bias = call.has(2) ? call.inputs[2].data<T>() : nullptr;
+    gemm(shape, call.inputs[0].data<T>(), call.inputs[1].data<T>(), bias, call.outputs[0].data<T>(), call.scratch);
+  });
+}
+
+std::size_t linear_scratch(const InferContext& call) {
+  return gemm_scratch(gemm_shape(call.shape(0), call.shape(1)), size_of(call.inputs[0].dtype));
+}
+
+std::vector<Sample> linear_samples() {
+  return {{{Shape{3, 5}, Shape{4, 5}, Shape{4}}}, {{Shape{2, 3, 7}, Shape{2, 7}}},       {{Shape{5}, Shape{3, 5}, Shape{3}}},
+          {{Shape{1, 1}, Shape{1, 1}, Shape{1}}}, {{Shape{2, 1, 2, 3}, Shape{4, 3}}},    {{Shape{0, 3}, Shape{2, 3}, Shape{2}}},
+          {{Shape{1, 11}, Shape{6, 11}}},         {{Shape{2, 0}, Shape{3, 0}, Shape{3}}}};
+}
+
+}  // namespace
+}  // namespace ops
+}  // namespace frit
+
+FRIT_OPERATORS(linear) {
+  registry.add({
+      .name = "linear",
+      .summary = "input (..., I) times weight (O, I) transposed, plus bias (O)",
+      .inputs = {"input", "weight", {"bias", true}},
+      .infer = infer_linear,
+      .gradient = linear_gradient,
+      .cpu = {.run = run_linear},
+      .scratch = linear_scratch,
+      .samples = linear_samples,
+  });
+}

@@ -1,0 +1,23 @@
+#pragma once
+
+#include "frit/ops/attributes.h"
+#include "frit/ops/value.h"
+
+namespace frit::ops {
+
+struct MatmulAttributes {
+  bool transpose_a = false;  ///< the last two axes of a are read the other way round
+  bool transpose_b = false;
+
+  void fields(FieldVisitor& v) {
+    v.field("transpose_a", transpose_a);
+    v.field("transpose_b", transpose_b);
+  }
+};
+
+Value matmul(Value a, Value b, MatmulAttributes attributes);
+
+/// (..., features) as (the product of the axes before, features).
+Value as_rows(Value x);
+
+}  // namespace frit::ops

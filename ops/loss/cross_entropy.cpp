@@ -1,0 +1,211 @@
+#include "frit/core/strided_loop.h"
+#include "frit/ops/loss/loss_reduction.h"
+#include "frit/ops/reduction/log_sum_exp_tile.h"
+#include "frit/ops/reduction/sum_tile.h"
+#include "frit/ops/registry.h"
+
+namespace frit {
+
+Value cross_entropy(Value logits, Value target, Reduction reduction) {
+  return ops::emit_one("cross_entropy", {logits, target}, ops::loss_attributes(reduction));
+}
+
+namespace ops {
+namespace {
+
+constexpr std::size_t alignment = 64;
+
+/// Logits as (N, C, S), each of the N S columns with its target class.
+struct Columns {
+  std::int64_t classes, inner, count;
+  const std::int64_t* wide = nullptr;  // one of the two holds the classes
+  const std::int32_t* narrow = nullptr;
+
+  Columns(const Tensor& logits, const Tensor& target)
+      : classes(logits.dim(1)), inner(logits.elements() / std::max<std::int64_t>(1, logits.dim(0) * classes)), count(target.elements()) {
+    if (target.dtype() == DType::i64) {
+      wide = target.data<std::int64_t>();
+    } else {
+      narrow = target.data<std::int32_t>();
+    }
+  }
+
+  std::int64_t target_of(std::int64_t column) const { return wide != nullptr ? wide[column] : narrow[column]; }
+  /// Where the logit of a column's target lies.
+  std::int64_t offset_of_target(std::int64_t column) const {
+    return (column / inner * classes + target_of(column)) * inner + column % inner;
+  }
+  /// Data are a caller's too: names the first target that is no class.
+  void check_targets() const {
+    for (std::int64_t column = 0; column < count; ++column) {
+      const std::int64_t index = target_of(column);
+      require(index >= 0 && index < classes, "cross_entropy: target ", index, " at element ", column, " is outside [0, ", classes, "), the classes");
+    }
+  }
+};
+
+/// Of a column; an infinite maximum makes it NaN, as log_softmax does in PyTorch.
+template <class T>
+T finite_or_nan(T maximum) {
+  return std::isinf(maximum) ? std::numeric_limits<T>::quiet_NaN() : maximum;
+}
+
+Shape target_shape(const InferContext& call, std::size_t logits) {
+  Shape shape = call.shape(logits);
+  call.require(shape.rank() >= 2, "logits must be (N, C, ...), got ", shape);
+  shape.erase(1);
+  const TensorType& target = call.inputs[logits + 1];
+  call.require((target.dtype == DType::i64 || target.dtype == DType::i32) && target.shape == shape, "target is ", target, ", logits ",
+               call.shape(logits), " need i64 ", shape);
+  return shape;
+}
+
+std::vector<TensorType> infer(const InferContext& call) {
+  const Shape shape = target_shape(call, 0);
+  const DType dtype = call.inputs[0].dtype;
+  return {{dtype, loss_shape(call.attributes, shape)}, {statistics_dtype(dtype), shape}, {statistics_dtype(dtype), shape}};
+}
+
+/// The scratch memory: the loss of each column, and one reduction's states.
+std::size_t losses_bytes(std::int64_t columns) { return (static_cast<std::size_t>(columns) * sizeof(double) + alignment - 1) / alignment * alignment; }
+
+std::size_t scratch(const InferContext& call) {
+  const std::int64_t columns = element_count(target_shape(call, 0));
+  const std::size_t per_column = ReductionPlan(call.shape(0), {1}).scratch_bytes(sizeof(LogSumExpTile<double>));
+  const std::size_t total = ReductionPlan({columns}, {0}).scratch_bytes(sizeof(SumTile<double>));
+  return losses_bytes(columns) + std::max(per_column, total);
+}
+
+void kernel(const KernelContext& call) {
+  const Tensor& logits = call.inputs[0];
+  const Columns columns(logits, call.inputs[1]);
+  columns.check_targets();
+  double* const losses = reinterpret_cast<double*>(call.scratch.data());
+  const std::span<std::byte> states = call.scratch.subspan(losses_bytes(columns.count));
+  dispatch_floating(logits.dtype(), [&]<class T>() {
+    const T* const x = logits.data<T>();
+    const auto data = [&](std::size_t output) { return call.outputs[output].defined() ? call.outputs[output].data<T>() : nullptr; };
+    T* const y = data(0);
+    T* const maximum = data(1);
+    T* const sum = data(2);
+    reduce<LogSumExpTile<T>>(
+        ReductionPlan(logits.shape(), {1}), states, [&](auto& tile, const Rows& rows) { tile.add(rows, x); },
+        [&](const auto& tile, const Block& block) {
+          for (int i = 0; i < block.width; ++i) {
+            const std::int64_t column = block.output + i;
+            const T logit = x[columns.offset_of_target(column)];
+            losses[column] = static_cast<double>(finite_or_nan(tile.maximum[i])) - static_cast<double>(logit) + std::log(tile.sum[i]);
+            if (maximum != nullptr) maximum[column] = tile.maximum[i];
+            if (sum != nullptr) sum[column] = static_cast<T>(tile.sum[i]);
+          }
+        });
+    if (y == nullptr) return;
+    const Reduction reduction = reduction_of(call.attributes);
+    if (reduction == Reduction::none) {
+      std::transform(losses, losses + columns.count, y, [](double loss) { return static_cast<T>(loss); });
+      return;
+    }
+    const double divisor = reduction == Reduction::mean ? static_cast<double>(columns.count) : 1;  // the mean over nothing is NaN
+    reduce<SumTile<double>>(
+        ReductionPlan({columns.count}, {0}), states,
+        [&](auto& tile, const Rows& rows) { tile.add(rows, [&](std::int64_t i) { return losses[i]; }); },
+        [&](const auto& tile, const Block&) { y[0] = static_cast<T>(tile.sum[0] / divisor); });
+  });
+}
+
+Values gradient(const GradientContext& call) {
+  return {emit_one("cross_entropy_backward", {call.gradients[0], call.inputs[0], call.inputs[1], call.outputs[1], call.outputs[2]}, call.attributes), {}};
+}
+
+std::vector<Sample> samples() {
+  const auto sample = [](const Shape& logits, const Shape& target, const char* reduction) {
+    return Sample{.inputs = {logits, SampleInput::indices(target, std::max<std::int64_t>(logits[1], 1))}, .attributes = LossAttributes{reduction}};
+  };
+  Sample narrow = sample({3, 2}, {3}, "mean");
+  narrow.inputs[1].dtype = DType::i32;
+  return {sample({3, 5}, {3}, "mean"), sample({2, 3, 5}, {2, 5}, "sum"), sample({2, 3, 2, 3}, {2, 2, 3}, "none"),
+          sample({1, 1}, {1}, "mean"),  narrow,                             sample({0, 3}, {0}, "sum")};
+}
+
+std::vector<TensorType> infer_backward(const InferContext& call) {
+  const Shape shape = target_shape(call, 1);
+  const TensorType& logits = call.inputs[1];
+  const TensorType statistics{statistics_dtype(logits.dtype), shape};
+  call.require(call.inputs[0] == TensorType{logits.dtype, loss_shape(call.attributes, shape)} && call.inputs[3] == statistics && call.inputs[4] == statistics,
+               "gradient ", call.inputs[0], ", maximum ", call.inputs[3], " and sum ", call.inputs[4], " do not belong to logits ", logits);
+  return {logits};
+}
+
+/// (softmax(logits) - 1 at the target) times the loss's gradient.
+void backward_kernel(const KernelContext& call) {
+  const Tensor& logits = call.inputs[1];
+  const Columns columns(logits, call.inputs[2]);
+  columns.check_targets();
+  const Reduction reduction = reduction_of(call.attributes);
+  dispatch_floating(logits.dtype(), [&]<class T>() {
+    struct Weights {
+      T maximum[tile_width], scale[tile_width];
+    };
+    const T* const x = logits.data<T>();
+    const T* const gradient = call.inputs[0].data<T>();
+    const T* const maximum = call.inputs[3].data<T>();
+    const T* const sum = call.inputs[4].data<T>();
+    T* const y = call.outputs[0].data<T>();
+    const T divisor = reduction == Reduction::mean ? static_cast<T>(columns.count) : T{1};
+    const auto gradient_of = [&](std::int64_t column) { return reduction == Reduction::none ? gradient[column] : gradient[0] / divisor; };
+    visit<Weights>(
+        ReductionPlan(logits.shape(), {1}),
+        [&](Weights& weights, int i, std::int64_t column) {
+          weights.maximum[i] = finite_or_nan(maximum[column]);
+          weights.scale[i] = gradient_of(column) / sum[column];
+        },
+        [&](const Weights& weights, const Rows& rows) {
+          for (std::int64_t row = 0; row < rows.count; ++row) {
+            const std::int64_t offset = rows.offset + row * rows.stride;
+            for (int i = 0; i < rows.width; ++i) y[offset + i] = vector_exp(x[offset + i] - weights.maximum[i]) * weights.scale[i];
+          }
+        });
+    parallel_for(columns.count, elementwise_grain, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t column = begin; column < end; ++column) y[columns.offset_of_target(column)] -= gradient_of(column);
+    });
+  });
+}
+
+std::vector<Sample> backward_samples() {
+  std::vector<Sample> all = samples();
+  for (Sample& sample : all) {
+    const Shape columns = sample.inputs[1].shape;
+    sample.inputs.insert(sample.inputs.begin(), SampleInput(loss_shape(sample.attributes, columns)));
+    sample.inputs.push_back(SampleInput(columns));
+    sample.inputs.push_back(SampleInput(columns, Fill::positive));
+  }
+  return all;
+}
+
+}  // namespace
+}  // namespace ops
+}  // namespace frit
+
+FRIT_OPERATORS(cross_entropy) {
+  registry.add<LossAttributes>({
+      .name = "cross_entropy",
+      .summary = "-log_softmax(logits)[target] over axis 1, and its mean or sum",
+      .inputs = {"logits", "target"},
+      .outputs = {"output", "maximum", "sum"},
+      .infer = infer,
+      .gradient = gradient,
+      .cpu = {kernel},
+      .scratch = scratch,
+      .samples = samples,
+  });
+  registry.add<LossAttributes>({
+      .name = "cross_entropy_backward",
+      .summary = "(softmax(logits) - one_hot(target)) gradient",
+      .inputs = {"gradient", "logits", "target", "maximum", "sum"},
+      .infer = infer_backward,
+      .no_gradient = "not differentiable twice",
+      .cpu = {backward_kernel},
+      .in_place = {{0, 1}},
+      .samples = backward_samples,
+  });
+}

@@ -1,0 +1,148 @@
+#include "frit/core/strided_loop.h"
+#include "frit/ops/loss/loss_functors.h"
+#include "frit/ops/loss/loss_reduction.h"
+#include "frit/ops/reduction/sum_tile.h"
+#include "frit/ops/registry.h"
+
+namespace frit {
+
+Value mean_squared_error(Value prediction, Value target, Reduction reduction) {
+  return ops::emit_one("mean_squared_error", {prediction, target}, ops::loss_attributes(reduction));
+}
+
+Value l1_loss(Value prediction, Value target, Reduction reduction) {
+  return ops::emit_one("l1_loss", {prediction, target}, ops::loss_attributes(reduction));
+}
+
+Value binary_cross_entropy_with_logits(Value logits, Value target, Reduction reduction) {
+  return ops::emit_one("binary_cross_entropy_with_logits", {logits, target}, ops::loss_attributes(reduction));
+}
+
+namespace ops {
+namespace {
+
+void require_equal_types(const InferContext& call, std::size_t prediction) {
+  const TensorType& a = call.inputs[prediction];
+  const TensorType& b = call.inputs[prediction + 1];
+  call.require(a == b, call.op.inputs[prediction].name, " is ", a, ", target is ", b);
+}
+
+std::vector<TensorType> infer(const InferContext& call) {
+  require_equal_types(call, 0);
+  return {{call.inputs[0].dtype, loss_shape(call.attributes, call.shape(0))}};
+}
+
+ReductionPlan plan_of(std::int64_t elements) { return {{elements}, {0}}; }
+
+std::size_t scratch(const InferContext& call) { return plan_of(call.inputs[0].elements()).scratch_bytes(sizeof(SumTile<double>)); }
+
+template <class Loss>
+void kernel(const KernelContext& call) {
+  const Reduction reduction = reduction_of(call.attributes);
+  const std::int64_t elements = call.inputs[0].elements();
+  dispatch_floating(call.inputs[0].dtype(), [&]<class T>() {
+    const T* const p = call.inputs[0].data<T>();
+    const T* const t = call.inputs[1].data<T>();
+    T* const y = call.outputs[0].data<T>();
+    if (reduction == Reduction::none) {
+      parallel_for(elements, elementwise_grain, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t i = begin; i < end; ++i) y[i] = Loss::value(p[i], t[i]);
+      });
+      return;
+    }
+    const double divisor = reduction == Reduction::mean ? static_cast<double>(elements) : 1;  // the mean over nothing is NaN
+    reduce<SumTile<double>>(
+        plan_of(elements), call.scratch,
+        [&](auto& tile, const Rows& rows) { tile.add(rows, [&](std::int64_t i) { return static_cast<double>(Loss::value(p[i], t[i])); }); },
+        [&](const auto& tile, const Block&) { y[0] = static_cast<T>(tile.sum[0] / divisor); });
+  });
+}
+
+Values gradient(const char* backward, const GradientContext& call) {
+  const Values results = emit(backward, {call.gradients[0], call.inputs[0], call.inputs[1]}, call.attributes);
+  return {call.wanted[0] ? results[0] : Value{}, call.wanted[1] ? results[1] : Value{}};
+}
+
+std::vector<TensorType> infer_backward(const InferContext& call) {
+  require_equal_types(call, 1);
+  const TensorType& prediction = call.inputs[1];
+  const TensorType expected{prediction.dtype, loss_shape(call.attributes, prediction.shape)};
+  call.require(call.inputs[0] == expected, "gradient is ", call.inputs[0], ", expected ", expected);
+  return {prediction, prediction};
+}
+
+/// Either result may be undefined.
+template <class Loss>
+void backward_kernel(const KernelContext& call) {
+  const Reduction reduction = reduction_of(call.attributes);
+  const std::int64_t elements = call.inputs[1].elements();
+  dispatch_floating(call.inputs[1].dtype(), [&]<class T>() {
+    const T* const gradient = call.inputs[0].data<T>();
+    const T* const p = call.inputs[1].data<T>();
+    const T* const t = call.inputs[2].data<T>();
+    T* const by_prediction = call.outputs[0].defined() ? call.outputs[0].data<T>() : nullptr;
+    T* const by_target = call.outputs[1].defined() ? call.outputs[1].data<T>() : nullptr;
+    const T divisor = reduction == Reduction::mean ? static_cast<T>(elements) : T{1};
+    const bool one_gradient = reduction != Reduction::none;
+    parallel_for(elements, elementwise_grain, [&](std::int64_t begin, std::int64_t end) {
+      const T shared = one_gradient ? gradient[0] / divisor : T{0};
+      for (std::int64_t i = begin; i < end; ++i) {
+        const T scale = one_gradient ? shared : gradient[i];
+        const T prediction = p[i];
+        const T target = t[i];
+        if (by_prediction != nullptr) by_prediction[i] = Loss::by_prediction(prediction, target) * scale;
+        if (by_target != nullptr) by_target[i] = Loss::by_target(prediction, target) * scale;
+      }
+    });
+  });
+}
+
+std::vector<Sample> samples_with(Fill target) {
+  const auto sample = [&](const Shape& shape, const char* reduction) {
+    return Sample{.inputs = {shape, SampleInput(shape, target)}, .attributes = LossAttributes{reduction}};
+  };
+  return {sample({7}, "mean"), sample({3, 5}, "sum"), sample({2, 3, 5}, "none"), sample({}, "mean"), sample({0, 3}, "sum"), sample({0, 3}, "none")};
+}
+
+std::vector<Sample> backward_samples_with(Fill target) {
+  std::vector<Sample> samples = samples_with(target);
+  for (Sample& sample : samples) sample.inputs.insert(sample.inputs.begin(), SampleInput(loss_shape(sample.attributes, sample.inputs[0].shape)));
+  return samples;
+}
+
+template <class Loss>
+void add_loss(Registry& registry, const char* name, const char* prediction, const char* summary, Fill target) {
+  const std::string backward = std::string(name) + "_backward";
+  registry.add<LossAttributes>({
+      .name = name,
+      .summary = summary,
+      .inputs = {prediction, "target"},
+      .infer = infer,
+      .gradient = [backward](const GradientContext& call) { return gradient(backward.c_str(), call); },
+      .cpu = {kernel<Loss>},
+      .scratch = scratch,
+      .samples = [target] { return samples_with(target); },
+  });
+  registry.add<LossAttributes>({
+      .name = backward,
+      .summary = std::string("the gradients of ") + name,
+      .inputs = {"gradient", prediction, "target"},
+      .outputs = {"prediction_gradient", "target_gradient"},
+      .infer = infer_backward,
+      .no_gradient = "not differentiable twice",
+      .cpu = {backward_kernel<Loss>},
+      .in_place = {{0, 1}, {0, 2}, {1, 2}, {1, 1}},
+      .samples = [target] { return backward_samples_with(target); },
+  });
+}
+
+}  // namespace
+}  // namespace ops
+}  // namespace frit
+
+FRIT_OPERATORS(elementwise_loss) {
+  add_loss<SquaredError>(registry, "mean_squared_error", "prediction", "(prediction - target)^2, and its mean or sum", Fill::normal);
+  add_loss<AbsoluteError>(registry, "l1_loss", "prediction", "|prediction - target|, and its mean or sum", Fill::normal);
+  add_loss<LogisticCrossEntropy>(registry, "binary_cross_entropy_with_logits", "logits",
+                                 "-target log(sigmoid(logits)) - (1 - target) log(1 - sigmoid(logits)), and its mean or sum", Fill::unit);
+}

@@ -1,0 +1,56 @@
+#pragma once
+
+#include "frit/ops/elementwise/scalar_math.h"
+
+namespace frit::ops {
+
+// Losses of one prediction p and one target t, and their derivatives.
+
+struct SquaredError {
+  template <class T>
+  FRIT_HOST_DEVICE static T value(T p, T t) {
+    return (p - t) * (p - t);
+  }
+  template <class T>
+  FRIT_HOST_DEVICE static T by_prediction(T p, T t) {
+    return 2 * (p - t);
+  }
+  template <class T>
+  FRIT_HOST_DEVICE static T by_target(T p, T t) {
+    return 2 * (t - p);
+  }
+};
+
+/// The derivative at p = t, and where either is NaN, is 0.
+struct AbsoluteError {
+  template <class T>
+  FRIT_HOST_DEVICE static T value(T p, T t) {
+    return std::abs(p - t);
+  }
+  template <class T>
+  FRIT_HOST_DEVICE static T by_prediction(T p, T t) {
+    return static_cast<T>(p > t) - static_cast<T>(p < t);
+  }
+  template <class T>
+  FRIT_HOST_DEVICE static T by_target(T p, T t) {
+    return by_prediction(t, p);
+  }
+};
+
+/// -t log(sigmoid(p)) - (1 - t) log(1 - sigmoid(p)), without a difference of large numbers.
+struct LogisticCrossEntropy {
+  template <class T>
+  FRIT_HOST_DEVICE static T value(T p, T t) {
+    return (p < 0 ? -t * p : (1 - t) * p) + log_one_plus(exponential(-std::abs(p)));
+  }
+  template <class T>
+  FRIT_HOST_DEVICE static T by_prediction(T p, T t) {
+    return logistic(p) - t;
+  }
+  template <class T>
+  FRIT_HOST_DEVICE static T by_target(T p, T) {
+    return -p;
+  }
+};
+
+}  // namespace frit::ops

@@ -1,0 +1,28 @@
+#pragma once
+
+#include "frit/ops/loss/loss.h"
+#include "frit/ops/operator.h"
+
+namespace frit::ops {
+
+struct LossAttributes {
+  std::string reduction = "mean";  ///< or "sum", "none"
+  void fields(FieldVisitor& v) { v.field("reduction", reduction); }
+};
+
+inline LossAttributes loss_attributes(Reduction reduction) {
+  return {reduction == Reduction::mean ? "mean" : reduction == Reduction::sum ? "sum" : "none"};
+}
+
+inline Reduction reduction_of(const Attributes& attributes) {
+  const std::string& name = attributes.as<LossAttributes>().reduction;
+  require(name == "mean" || name == "sum" || name == "none", "reduction must be \"mean\", \"sum\" or \"none\", got \"", name, '"');
+  return name == "mean" ? Reduction::mean : name == "sum" ? Reduction::sum : Reduction::none;
+}
+
+/// The shape of a loss that has one value for each element of `shape`.
+inline Shape loss_shape(const Attributes& attributes, const Shape& shape) {
+  return reduction_of(attributes) == Reduction::none ? shape : Shape{};
+}
+
+}  // namespace frit::ops

@@ -1,0 +1,121 @@
+#include <cmath>
+
+#include "frit/ops/elementwise/arithmetic.h"
+#include "frit/ops/optimizer/optimizer_ops.h"
+#include "frit/ops/reduction/sum_tile.h"
+#include "frit/ops/registry.h"
+
+namespace frit::ops {
+namespace {
+
+struct ClipAttributes {
+  double max_norm = 1;
+  void fields(FieldVisitor& v) { v.field("max_norm", max_norm); }
+};
+
+constexpr const char* no_gradient_of_clipping = "made for gradients, which are not differentiated through";
+
+std::vector<TensorType> infer_norm(const InferContext& call) {
+  const DType dtype = call.inputs[0].dtype;
+  for (std::size_t i = 1; i < call.inputs.size(); ++i) {
+    call.require(call.inputs[i].dtype == dtype, "tensor ", i, " is ", call.inputs[i].dtype, ", tensor 0 is ", dtype);
+  }
+  return {{dtype, {}}};
+}
+
+ReductionPlan plan_of(std::int64_t elements) { return {{elements}, {0}}; }
+
+std::size_t norm_scratch(const InferContext& call) {
+  std::size_t bytes = 0;
+  for (const TensorType& type : call.inputs) bytes = std::max(bytes, plan_of(type.elements()).scratch_bytes(sizeof(SumTile<double>)));
+  return bytes;
+}
+
+template <class T>
+double as_double(T value) {
+  if constexpr (std::is_floating_point_v<T>) {
+    return static_cast<double>(value);
+  } else {
+    return static_cast<double>(static_cast<float>(value));
+  }
+}
+
+void norm_kernel(const KernelContext& call) {
+  double total = 0;
+  for (const Tensor& tensor : call.inputs) {
+    dispatch_all(tensor.dtype(), [&]<class T>() {
+      if constexpr (!std::is_integral_v<T>) {
+        const T* const x = tensor.data<T>();
+        const auto square = [x](std::int64_t i) { return as_double(x[i]) * as_double(x[i]); };
+        reduce<SumTile<double>>(
+            plan_of(tensor.elements()), call.scratch, [&](auto& tile, const Rows& rows) { tile.add(rows, square); },
+            [&](const auto& tile, const Block&) { total += tile.sum[0]; });
+      }
+    });
+  }
+  call.outputs[0].fill(std::sqrt(total));
+}
+
+std::vector<Sample> norm_samples() {
+  return {
+      {.inputs = {Shape{7}}},
+      {.inputs = {Shape{3, 5}, Shape{}, Shape{2, 3, 5}}},
+      {.inputs = {Shape{1}, Shape{1, 1}}},
+      {.inputs = {Shape{0, 3}}},
+      {.inputs = {Shape{0}, Shape{5}}},
+  };
+}
+
+std::vector<TensorType> infer_clip(const InferContext& call) {
+  call.require(call.as<ClipAttributes>().max_norm >= 0, "max_norm is ", call.as<ClipAttributes>().max_norm, ", expected a number from 0 on");
+  call.require(call.shape(0).empty(), "norm must be a scalar, got ", call.shape(0));
+  return infer_same(call);
+}
+
+void clip_kernel(const KernelContext& call) {
+  dispatch_floating(call.inputs[0].dtype(), [&]<class T>() {
+    const T scale = static_cast<T>(call.as<ClipAttributes>().max_norm) / (*call.inputs[0].data<T>() + static_cast<T>(1e-6));
+    *call.outputs[0].data<T>() = scale > 1 ? T{1} : scale;  // NaN stays
+  });
+}
+
+std::vector<Sample> clip_samples() {
+  const auto sample = [](double max_norm) { return Sample{.inputs = {SampleInput({}, Fill::positive)}, .attributes = ClipAttributes{max_norm}}; };
+  return {sample(0), sample(0.3), sample(1), sample(100)};
+}
+
+}  // namespace
+
+Value global_norm(std::span<const Value> tensors) { return emit("global_norm", tensors).front(); }
+
+Values clip_by_global_norm(std::span<const Value> gradients, double max_norm) {
+  const Value scale = emit_one("clip_scale", {global_norm(gradients)}, ClipAttributes{max_norm});
+  Values clipped;
+  for (const Value& gradient : gradients) clipped.push_back(gradient * scale);
+  return clipped;
+}
+
+}  // namespace frit::ops
+
+FRIT_OPERATORS(global_norm) {
+  registry.add<>({
+      .name = "global_norm",
+      .summary = "the square root of the sum of squares of all elements of all tensors",
+      .inputs = {"tensors"},
+      .variadic = true,
+      .infer = infer_norm,
+      .no_gradient = no_gradient_of_clipping,
+      .cpu = {.run = norm_kernel, .halves = true},
+      .scratch = norm_scratch,
+      .samples = norm_samples,
+  });
+  registry.add<ClipAttributes>({
+      .name = "clip_scale",
+      .summary = "min(1, max_norm / (norm + 1e-6))",
+      .inputs = {"norm"},
+      .infer = infer_clip,
+      .no_gradient = no_gradient_of_clipping,
+      .cpu = {clip_kernel},
+      .samples = clip_samples,
+  });
+}

@@ -1,0 +1,219 @@
+#include "frit/ops/elementwise/arithmetic.h"
+#include "frit/ops/elementwise/unary.h"
+#include "frit/ops/reduction/log_sum_exp_tile.h"
+#include "frit/ops/reduction/reduction.h"
+#include "frit/ops/reduction/reduction_axes.h"
+#include "frit/ops/reduction/sum_tile.h"
+#include "frit/ops/registry.h"
+
+namespace frit {
+namespace ops {
+namespace {
+
+struct SoftmaxAttributes {
+  std::int64_t axis = 1;
+  void fields(FieldVisitor& v) { v.field("axis", axis); }
+};
+
+int axis_of(const Attributes& attributes, int rank, const Operator& op) {
+  return normalize_axis(attributes.as<SoftmaxAttributes>().axis, rank, op.name.c_str());
+}
+
+/// A whole line is one task's, which writes it while it is in the cache.
+ReductionPlan plan_of(const KernelContext& call) {
+  const Shape& shape = call.outputs[0].shape();
+  return {shape, {axis_of(call.attributes, shape.rank(), call.op)}, /*may_split=*/false};
+}
+
+std::vector<TensorType> infer(const InferContext& call) {
+  axis_of(call.attributes, call.shape(0).rank(), call.op);
+  return infer_same(call);
+}
+
+/// result(offset, column) for all elements of a block.
+template <class T, class Result>
+void write_block(const ReductionPlan& plan, const Block& block, T* y, const Result& result) {
+  plan.for_each_rows(block, 0, [&](const Rows& rows) {
+    for (std::int64_t row = 0; row < rows.count; ++row) {
+      const std::int64_t offset = rows.offset + row * rows.stride;
+      for (int i = 0; i < rows.width; ++i) y[offset + i] = result(offset + i, i);
+    }
+  });
+}
+
+struct Softmax {
+  static double normalizer(double sum) { return 1 / sum; }
+  template <class T>
+  static T result(T shifted, T normalizer) {
+    return vector_exp(shifted) * normalizer;
+  }
+  /// For the gradient g of y: y (g - sum(g y)).
+  template <class T>
+  static double term(T g, T y) {
+    return static_cast<double>(g) * static_cast<double>(y);
+  }
+  template <class T>
+  static T gradient(T g, T y, T sum) {
+    return y * (g - sum);
+  }
+};
+
+struct LogSoftmax {
+  static double normalizer(double sum) { return std::log(sum); }
+  template <class T>
+  static T result(T shifted, T normalizer) {
+    return shifted - normalizer;
+  }
+  /// For the gradient g of y: g - exp(y) sum(g).
+  template <class T>
+  static double term(T g, T) {
+    return static_cast<double>(g);
+  }
+  template <class T>
+  static T gradient(T g, T y, T sum) {
+    return g - vector_exp(y) * sum;
+  }
+};
+
+template <class Form>
+void kernel(const KernelContext& call) {
+  const ReductionPlan plan = plan_of(call);
+  dispatch_floating(call.inputs[0].dtype(), [&]<class T>() {
+    const T* const x = call.inputs[0].data<T>();
+    T* const y = call.outputs[0].data<T>();
+    reduce<LogSumExpTile<T>>(
+        plan, {}, [&](auto& tile, const Rows& rows) { tile.add(rows, x); },
+        [&](const auto& tile, const Block& block) {
+          T maximum[tile_width], normalizer[tile_width];
+          for (int i = 0; i < plan.columns(block); ++i) {
+            maximum[i] = tile.maximum[plan.result_of(i)];
+            // An infinite maximum makes the whole line NaN, as in PyTorch.
+            const double sum = std::isinf(maximum[i]) ? std::numeric_limits<double>::quiet_NaN() : tile.sum[plan.result_of(i)];
+            normalizer[i] = static_cast<T>(Form::normalizer(sum));
+          }
+          write_block(plan, block, y, [&](std::int64_t offset, int i) { return Form::result(x[offset] - maximum[i], normalizer[i]); });
+        });
+  });
+}
+
+std::vector<Sample> samples() {
+  return {
+      {.inputs = {Shape{7}}, .attributes = SoftmaxAttributes{0}},
+      {.inputs = {Shape{3, 5}}, .attributes = SoftmaxAttributes{-1}},
+      {.inputs = {Shape{2, 3, 5}}},
+      {.inputs = {Shape{3, 2, 2}}, .attributes = SoftmaxAttributes{0}},
+      {.inputs = {Shape{1, 1}}},
+      {.inputs = {Shape{0, 3}}},
+  };
+}
+
+std::vector<TensorType> infer_backward(const InferContext& call) {
+  axis_of(call.attributes, call.shape(0).rank(), call.op);
+  call.require(call.inputs[0] == call.inputs[1], "gradient is ", call.inputs[0], ", output is ", call.inputs[1]);
+  return infer_same(call);
+}
+
+template <class Form>
+void backward_kernel(const KernelContext& call) {
+  const ReductionPlan plan = plan_of(call);
+  dispatch_floating(call.inputs[0].dtype(), [&]<class T>() {
+    const T* const g = call.inputs[0].data<T>();
+    const T* const y = call.inputs[1].data<T>();
+    T* const result = call.outputs[0].data<T>();
+    reduce<SumTile<double>>(
+        plan, {}, [&](auto& tile, const Rows& rows) { tile.add(rows, [&](std::int64_t i) { return Form::term(g[i], y[i]); }); },
+        [&](const auto& tile, const Block& block) {
+          T sum[tile_width];
+          for (int i = 0; i < plan.columns(block); ++i) sum[i] = static_cast<T>(tile.sum[plan.result_of(i)]);
+          write_block(plan, block, result, [&](std::int64_t offset, int i) { return Form::gradient(g[offset], y[offset], sum[i]); });
+        });
+  });
+}
+
+Values softmax_gradient(const GradientContext& call) {
+  return {emit_one("softmax_backward", {call.gradients[0], call.outputs[0]}, call.attributes)};
+}
+
+Values log_softmax_gradient(const GradientContext& call) {
+  return {emit_one("log_softmax_backward", {call.gradients[0], call.outputs[0]}, call.attributes)};
+}
+
+Values softmax_second_gradient(const GradientContext& call) {
+  const Dims axis{call.as<SoftmaxAttributes>().axis};
+  const Value h = call.gradients[0], g = call.inputs[0], y = call.inputs[1];
+  return {call.wanted[0] ? emit_one("softmax_backward", {h, y}, call.attributes) : Value{},
+          call.wanted[1] ? h * (g - sum(g * y, axis, true)) - g * sum(h * y, axis, true) : Value{}};
+}
+
+Values log_softmax_second_gradient(const GradientContext& call) {
+  const Dims axis{call.as<SoftmaxAttributes>().axis};
+  const Value h = call.gradients[0], g = call.inputs[0];
+  const Value weighted = h * exp(call.inputs[1]);
+  return {call.wanted[0] ? h - sum(weighted, axis, true) : Value{}, call.wanted[1] ? -(weighted * sum(g, axis, true)) : Value{}};
+}
+
+std::vector<Sample> backward_samples() {
+  return {
+      {.inputs = {Shape{7}, Shape{7}}, .attributes = SoftmaxAttributes{0}},
+      {.inputs = {Shape{3, 5}, Shape{3, 5}}, .attributes = SoftmaxAttributes{-1}},
+      {.inputs = {Shape{2, 3, 5}, Shape{2, 3, 5}}},
+      {.inputs = {Shape{1, 1}, Shape{1, 1}}},
+      {.inputs = {Shape{0, 3}, Shape{0, 3}}},
+  };
+}
+
+}  // namespace
+}  // namespace ops
+
+Value softmax(Value x, std::int64_t axis) {
+  return ops::emit_one("softmax", {x}, ops::SoftmaxAttributes{normalize_axis(axis, x.rank(), "softmax")});
+}
+
+Value log_softmax(Value x, std::int64_t axis) {
+  return ops::emit_one("log_softmax", {x}, ops::SoftmaxAttributes{normalize_axis(axis, x.rank(), "log_softmax")});
+}
+
+}  // namespace frit
+
+FRIT_OPERATORS(softmax) {
+  registry.add<SoftmaxAttributes>({
+      .name = "softmax",
+      .summary = "exp(x) / sum(exp(x)) along an axis",
+      .inputs = {"input"},
+      .infer = infer,
+      .gradient = softmax_gradient,
+      .cpu = {kernel<Softmax>},
+      .in_place = {{0, 0}},
+      .samples = samples,
+  });
+  registry.add<SoftmaxAttributes>({
+      .name = "log_softmax",
+      .summary = "x - log(sum(exp(x))) along an axis",
+      .inputs = {"input"},
+      .infer = infer,
+      .gradient = log_softmax_gradient,
+      .cpu = {kernel<LogSoftmax>},
+      .in_place = {{0, 0}},
+      .samples = samples,
+  });
+  registry.add<SoftmaxAttributes>({
+      .name = "softmax_backward",
+      .summary = "output (gradient - sum(gradient output))",
+      .inputs = {"gradient", "output"},
+      .infer = infer_backward,
+      .gradient = softmax_second_gradient,
+      .cpu = {backward_kernel<Softmax>},
+      .in_place = {{0, 0}, {0, 1}},
+      .samples = backward_samples,
+  });
+  registry.add<SoftmaxAttributes>({
+      .name = "log_softmax_backward",
+      .summary = "gradient - exp(output) sum(gradient)",
+      .inputs = {"gradient", "output"},
+      .infer = infer_backward,
+      .gradient = log_softmax_second_gradient,
+      .cpu = {backward_kernel<LogSoftmax>},
+      .in_place = {{0, 0}, {0, 1}},
+      .samples = backward_samples,
+  });
+}

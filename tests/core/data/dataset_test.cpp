@@ -1,0 +1,111 @@
+#include "frit/core/data/dataset.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "core/io/file_testing.h"
+#include "frit/core/io/file.h"
+#include "frit/core/io/npy.h"
+#include "frit/core/io/safetensors.h"
+
+namespace frit {
+namespace {
+
+using testing::expect_error;
+using testing::TemporaryFolder;
+
+/// The examples with these numbers, one tensor per field.
+std::vector<Tensor> read(const Dataset& dataset, const std::vector<std::int64_t>& indices) {
+  std::vector<Tensor> batch;
+  for (const Dataset::Field& field : dataset.fields()) {
+    Shape shape = field.shape;
+    shape.insert(0, static_cast<std::int64_t>(indices.size()));
+    batch.push_back(Tensor::empty(shape, field.dtype));
+  }
+  dataset.read(indices, batch);
+  return batch;
+}
+
+std::string images(std::string_view pixels) { return std::string("\0\0\x08\3\0\0\0\2\0\0\0\1\0\0\0\2", 16) + std::string(pixels); }
+std::string labels(std::string_view classes) {
+  return std::string("\0\0\x08\1\0\0\0", 7) + static_cast<char>(classes.size()) + std::string(classes);
+}
+
+TEST(TensorDataset, ReadsTheRowsThatAreAskedFor) {
+  const Tensor matrix = Tensor::from<float>({1, 2, 3, 4, 5, 6}, {2, 3}).transpose(0, 1);
+  const TensorDataset dataset({{"x", matrix}, {"y", Tensor::from<std::int64_t>({7, 8, 9}, {3})}});
+  EXPECT_EQ(dataset.size(), 3);
+  EXPECT_EQ(dataset.fields()[0].shape, Shape{2});
+  EXPECT_EQ(dataset.fields()[1].shape, Shape());
+  EXPECT_EQ(dataset.fields()[1].dtype, DType::i64);
+  const std::vector<Tensor> batch = read(dataset, {2, 0, 2});
+  EXPECT_EQ(batch[0].to_vector<double>(), (std::vector<double>{3, 6, 1, 4, 3, 6}));
+  EXPECT_EQ(batch[1].to_vector<double>(), (std::vector<double>{9, 7, 9}));
+}
+
+TEST(TensorDataset, RefusesTensorsThatDoNotFitTogether) {
+  const Tensor three = Tensor::zeros({3, 2}), four = Tensor::zeros({4});
+  const auto make = [](const std::vector<TensorDataset::NamedTensor>& tensors) { TensorDataset{tensors}; };
+  expect_error(ErrorKind::argument, "needs at least one tensor", [&] { make({}); });
+  expect_error(ErrorKind::argument, "\"y\" has 4 examples, \"x\" has 3", [&] { make({{"x", three}, {"y", four}}); });
+  expect_error(ErrorKind::argument, "\"x\" stands twice", [&] { make({{"x", three}, {"x", three}}); });
+  expect_error(ErrorKind::argument, "\"x\" needs a first axis", [&] { make({{"x", Tensor::zeros({})}}); });
+}
+
+TEST(DatasetFiles, ScaleIdxImages) {
+  const TemporaryFolder folder;
+  write_text(folder / "train-images-idx3-ubyte", images(std::string_view("\0\xff\x33\x80", 4)));
+  write_text(folder / "train-labels-idx1-ubyte", labels("\3\1"));
+  const std::shared_ptr<Dataset> dataset = read_dataset(folder.path());
+  EXPECT_EQ(dataset->size(), 2);
+  EXPECT_EQ(dataset->fields()[0].name, "input");
+  EXPECT_EQ(dataset->fields()[0].shape, (Shape{1, 1, 2}));
+  EXPECT_EQ(dataset->fields()[1].name, "target");
+  const std::vector<Tensor> batch = read(*dataset, {0, 1});
+  EXPECT_EQ(batch[0].to_vector<float>(), (std::vector<float>{0, 1, 0.2f, 128 / 255.0f}));
+  EXPECT_EQ(batch[1].dtype(), DType::i64);
+  EXPECT_EQ(batch[1].to_vector<double>(), (std::vector<double>{3, 1}));
+
+  expect_error(ErrorKind::file_system, "t10k-images-idx3-ubyte.gz: no such file", [&] { read_dataset(folder.path(), Split::test); });
+  write_text(folder / "train-labels-idx1-ubyte", labels("\3\1\2"));
+  expect_error(ErrorKind::format, "train-labels-idx1-ubyte: has 3 targets for 2 inputs", [&] { read_dataset(folder.path()); });
+  expect_error(ErrorKind::format, "expected u8 images (N,H,W), got u8 3",
+               [&] { read_idx_dataset(folder / "train-labels-idx1-ubyte", folder / "train-labels-idx1-ubyte"); });
+}
+
+TEST(DatasetFiles, ReadFashionMnist) {
+  const std::string folder = "/usr/share/datasets/fashion-mnist";
+  if (!std::filesystem::exists(folder)) GTEST_SKIP() << "Debian's package dataset-fashion-mnist is not installed";
+  const std::shared_ptr<Dataset> test = read_mnist_dataset(folder, Split::test);
+  EXPECT_EQ(test->size(), 10'000);
+  EXPECT_EQ(test->fields()[0].shape, (Shape{1, 28, 28}));
+  EXPECT_EQ(read(*test, {0})[1].item(), 9);  // an ankle boot
+  EXPECT_EQ(read_dataset(folder, Split::train)->size(), 60'000);
+}
+
+TEST(DatasetFiles, ReadNpyPairs) {
+  const TemporaryFolder folder;
+  write_npy(folder / "inputs.npy", Tensor::from<double>({1, 2, 3, 4}, {2, 2}));
+  write_npy(folder / "targets.npy", Tensor::from<std::int64_t>({5, 6}, {2}));
+  const std::shared_ptr<Dataset> dataset = read_dataset(folder.path());
+  EXPECT_EQ(dataset->fields()[0].dtype, DType::f64);
+  EXPECT_EQ(read(*dataset, {1})[0].to_vector<double>(), (std::vector<double>{3, 4}));
+  write_npy(folder / "targets.npy", Tensor::zeros({}));
+  expect_error(ErrorKind::format, "targets.npy: inputs and targets need a first axis", [&] { read_dataset(folder.path()); });
+}
+
+TEST(DatasetFiles, ReadSafetensors) {
+  const TemporaryFolder folder;
+  const std::string path = folder / "data.safetensors";
+  write_safetensors(path, {{"target", Tensor::zeros({2})}, {"input", Tensor::zeros({2, 3}, DType::u8)}});
+  const std::shared_ptr<Dataset> dataset = read_dataset(path);
+  EXPECT_EQ(dataset->fields()[0].name, "input");
+  EXPECT_EQ(dataset->fields()[0].dtype, DType::u8);
+  write_safetensors(path, {{"targets", Tensor::zeros({2})}, {"input", Tensor::zeros({2, 3})}});
+  expect_error(ErrorKind::format, "a dataset has the tensors \"input\" and \"target\", got \"input\", \"targets\"", [&] { read_dataset(path); });
+  expect_error(ErrorKind::file_system, "no such file", [&] { read_dataset(folder / "missing"); });
+}
+
+}  // namespace
+}  // namespace frit
