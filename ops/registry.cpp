@@ -17,6 +17,14 @@ const Operator& Registry::insert(Operator entry) {
   require(entry.cpu || entry.view, "operator \"", name, "\" has no CPU kernel");
   require(static_cast<bool>(entry.gradient) == entry.no_gradient.empty(), "operator \"", name,
           "\" needs either a gradient rule or a reason in no_gradient");
+  // A sample that names no attributes means the operator's defaults.
+  entry.samples = [declared = std::move(entry.samples), defaults = entry.default_attributes] {
+    std::vector<Sample> samples = declared();
+    for (Sample& sample : samples) {
+      if (sample.attributes == Attributes()) sample.attributes = defaults;
+    }
+    return samples;
+  };
   Operator& stored = operators_.emplace_back(std::move(entry));
   by_name_.emplace(stored.name, &stored);
   return stored;

@@ -10,7 +10,8 @@ TensorDataset::TensorDataset(const std::vector<NamedTensor>& tensors) {
     require(tensor.defined() && tensor.rank() >= 1, "TensorDataset: \"", name, "\" needs a first axis that counts the examples");
     for (const Field& field : fields_) require(field.name != name, "TensorDataset: \"", name, "\" stands twice");
     if (fields_.empty()) size_ = tensor.dim(0);
-    require(tensor.dim(0) == size_, "TensorDataset: \"", name, "\" has ", tensor.dim(0), " examples, \"", tensors.front().name, "\" has ", size_);
+    require(tensor.dim(0) == size_, "TensorDataset: \"", name, "\" has ", tensor.dim(0), " examples, \"", tensors.front().name, "\" has ",
+            size_);
     Shape shape = tensor.shape();
     shape.erase(0);
     fields_.push_back({name, tensor.dtype(), shape});

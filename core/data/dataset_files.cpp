@@ -46,9 +46,11 @@ std::string plain_or_compressed(const std::string& path) { return exists(path) ?
 
 std::shared_ptr<Dataset> read_idx_dataset(const std::string& images, const std::string& labels) {
   const Tensor pixels = read_idx(images);
-  if (pixels.dtype() != DType::u8 || pixels.rank() != 3) bad(images, "expected u8 images (N,H,W), got ", pixels.dtype(), ' ', pixels.shape());
+  if (pixels.dtype() != DType::u8 || pixels.rank() != 3)
+    bad(images, "expected u8 images (N,H,W), got ", pixels.dtype(), ' ', pixels.shape());
   const Tensor classes = read_idx(labels);
-  if (classes.dtype() != DType::u8 || classes.rank() != 1) bad(labels, "expected u8 labels (N), got ", classes.dtype(), ' ', classes.shape());
+  if (classes.dtype() != DType::u8 || classes.rank() != 1)
+    bad(labels, "expected u8 labels (N), got ", classes.dtype(), ' ', classes.shape());
   return pair_up(labels, scale_images(pixels), classes.to(DType::i64));
 }
 

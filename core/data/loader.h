@@ -82,8 +82,8 @@ class DataLoader {
   std::default_sentinel_t end() const { return {}; }
 
   const Dataset& dataset() const { return *dataset_; }
-  std::int64_t batches() const;                 ///< of a whole epoch
-  std::int64_t epoch() const { return epoch_; } ///< the number of the next loop's epoch, from 0
+  std::int64_t batches() const;                  ///< of a whole epoch
+  std::int64_t epoch() const { return epoch_; }  ///< the number of the next loop's epoch, from 0
   /// The next loop runs over this epoch, without its first `skipped` batches: how a training resumes.
   void set_epoch(std::int64_t epoch, std::int64_t skipped = 0);
 

@@ -151,8 +151,10 @@ AtomicFile::AtomicFile(const std::string& path, std::uint64_t total) : path_(pat
   }
   descriptor_ = retry([&] { return ::open(open_path_.c_str(), flags, 0666); });
   if (descriptor_ < 0) file_error(open_path_, reason(errno));
-  if (open_path_ == path_) ::fcntl(descriptor_, F_SETFL, O_WRONLY);
-  else if (exists) ::fchmod(descriptor_, status.st_mode & 0777);
+  if (open_path_ == path_)
+    ::fcntl(descriptor_, F_SETFL, O_WRONLY);
+  else if (exists)
+    ::fchmod(descriptor_, status.st_mode & 0777);
 }
 
 AtomicFile::~AtomicFile() {
@@ -216,7 +218,8 @@ void check_writable(const std::string& path) {
 
 bool same_file(const std::string& a, const std::string& b) {
   struct ::stat first, second;
-  return ::stat(a.c_str(), &first) == 0 && ::stat(b.c_str(), &second) == 0 && first.st_dev == second.st_dev && first.st_ino == second.st_ino;
+  return ::stat(a.c_str(), &first) == 0 && ::stat(b.c_str(), &second) == 0 && first.st_dev == second.st_dev &&
+         first.st_ino == second.st_ino;
 }
 
 void remove_stale_temporaries(const std::string& path) {

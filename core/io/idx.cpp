@@ -78,7 +78,8 @@ class GzipContent final : public PlainContent {
     const int status = ::inflate(&stream_, Z_NO_FLUSH);
     if (status == Z_MEM_ERROR) fail(ErrorKind::out_of_memory, input_.name(), ": no memory to decompress");
     if (status != Z_OK && status != Z_STREAM_END) {
-      input_.bad("gzip data is damaged near byte ", position_ - stream_.avail_in, ": ", stream_.msg != nullptr ? stream_.msg : "bad stream");
+      input_.bad("gzip data is damaged near byte ", position_ - stream_.avail_in, ": ",
+                 stream_.msg != nullptr ? stream_.msg : "bad stream");
     }
     ended_ = status == Z_STREAM_END;
     return room - stream_.avail_out;

@@ -8,8 +8,8 @@ namespace frit {
 
 class Input;
 
-/// Reads an IDX file, the format of the MNIST sets: plain or compressed by gzip, of u8, i32, f32 or f64. The memory it takes is what the IDX
-/// header declares, whatever a compressed stream would unfold to. Throws ErrorKind::format, ErrorKind::file_system.
+/// Reads an IDX file, the format of the MNIST sets: plain or compressed by gzip, of u8, i32, f32 or f64. The memory it takes is what the
+/// IDX header declares, whatever a compressed stream would unfold to. Throws ErrorKind::format, ErrorKind::file_system.
 Tensor read_idx(const std::string& path);
 Tensor read_idx(const Input& input);
 

@@ -97,9 +97,12 @@ class HeaderParser {
     if (known == std::size(keys)) bad("unknown key \"", printable(key), '"');
     if (std::exchange(seen_[known], true)) bad("key '", key, "' stands twice");
     expect(':');
-    if (known == 0) read_dtype();
-    else if (known == 1) read_order();
-    else read_shape();
+    if (known == 0)
+      read_dtype();
+    else if (known == 1)
+      read_order();
+    else
+      read_shape();
   }
 
   void read_dtype() {
@@ -119,8 +122,10 @@ class HeaderParser {
   }
 
   void read_order() {
-    if (accept_word("True")) header_.fortran_order = true;
-    else if (!accept_word("False")) bad("expected True or False, got ", next());
+    if (accept_word("True"))
+      header_.fortran_order = true;
+    else if (!accept_word("False"))
+      bad("expected True or False, got ", next());
   }
 
   void read_shape() {
@@ -171,7 +176,8 @@ std::string read_bytes(const Input& input, std::uint64_t offset, std::uint64_t c
 std::pair<std::uint64_t, std::uint64_t> read_preamble(const Input& input) {
   const std::string first = read_bytes(input, 0, 12);
   if (!first.starts_with(magic)) {
-    input.bad("bad magic: expected \\x93NUMPY, got \"", printable(std::string_view(first).substr(0, magic.size())), '"', seems_to_be(first));
+    input.bad("bad magic: expected \\x93NUMPY, got \"", printable(std::string_view(first).substr(0, magic.size())), '"',
+              seems_to_be(first));
   }
   if (first.size() < 8) input.bad("too short for an npy header: ", first.size(), " bytes");
   const int major = static_cast<unsigned char>(first[6]), minor = static_cast<unsigned char>(first[7]);
@@ -224,9 +230,7 @@ std::string header_text(const Tensor& tensor) {
 /// The header and the data of the tensor's array file.
 struct ArrayFile {
   explicit ArrayFile(const Tensor& tensor) : header(header_text(tensor)), dense(tensor.to(Device::cpu()).contiguous()) {}
-  std::span<const std::byte> data() const {
-    return {static_cast<const std::byte*>(dense.raw()), static_cast<std::size_t>(dense.bytes())};
-  }
+  std::span<const std::byte> data() const { return {static_cast<const std::byte*>(dense.raw()), static_cast<std::size_t>(dense.bytes())}; }
 
   std::string header;
   Tensor dense;

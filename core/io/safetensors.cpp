@@ -35,9 +35,8 @@ std::vector<const NamedTensor*> file_order(const TensorMap& tensors) {
     require(tensor.first != format::metadata_key, "safetensors: a tensor cannot be named ", format::metadata_key);
     order.push_back(&tensor);
   }
-  std::stable_sort(order.begin(), order.end(), [](const NamedTensor* a, const NamedTensor* b) {
-    return size_of(a->second.dtype()) > size_of(b->second.dtype());
-  });
+  std::stable_sort(order.begin(), order.end(),
+                   [](const NamedTensor* a, const NamedTensor* b) { return size_of(a->second.dtype()) > size_of(b->second.dtype()); });
   return order;
 }
 
@@ -115,7 +114,9 @@ TensorMap TensorFile::tensors() const {
 TensorFile read_safetensors(const Input& input) {
   TensorFile file;
   static_cast<SafetensorsHeader&>(file) = read_safetensors_header(input);
-  const auto aligned = [](std::uint64_t position, const SafetensorsHeader::Record& record) { return round_up(position, size_of(record.dtype)); };
+  const auto aligned = [](std::uint64_t position, const SafetensorsHeader::Record& record) {
+    return round_up(position, size_of(record.dtype));
+  };
 
   std::uint64_t total = 0;
   for (const auto& record : file.records_) total = aligned(total, record) + file.bytes_of(record);

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cstring>
-#include <iterator>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -10,6 +9,7 @@
 #include "frit/core/io/file.h"
 #include "frit/core/io/safetensors.h"
 #include "frit/core/io/safetensors_format.h"
+#include "frit/core/io/safetensors_text.h"
 #include "frit/core/text.h"
 
 namespace frit {
@@ -27,58 +27,6 @@ std::string_view seems_to_be(std::string_view first) {
   return "";
 }
 
-/// The header's text, read piece by piece, so that it is never in memory as a whole.
-class HeaderText {
- public:
-  HeaderText(const Input& input, std::uint64_t begin, std::uint64_t end) : input_(input), next_(begin), end_(end), buffer_(65536, '\0') {}
-
-  bool at_end() { return at_ == filled_ && !refill(); }
-  char front() const { return buffer_[at_]; }
-  void pop() { ++at_; }
-  std::uint64_t position() const { return next_ - (filled_ - at_); }  ///< of the next character in the file
-
- private:
-  bool refill() {
-    if (next_ == end_) return false;
-    at_ = 0;
-    filled_ = static_cast<std::size_t>(std::min<std::uint64_t>(buffer_.size(), end_ - next_));
-    input_.read(next_, std::as_writable_bytes(std::span(buffer_).first(filled_)));
-    // The JSON parser would take a NUL for the end of its text.
-    const std::size_t nul = std::string_view(buffer_).substr(0, filled_).find('\0');
-    if (nul != std::string_view::npos) input_.bad("header is not valid UTF-8/JSON at byte ", next_ + nul, ": NUL");
-    next_ += filled_;
-    return true;
-  }
-
-  const Input& input_;
-  std::uint64_t next_;
-  std::uint64_t end_;
-  std::string buffer_;
-  std::size_t at_ = 0;
-  std::size_t filled_ = 0;
-};
-
-/// HeaderText as the pair of iterators that the JSON parser takes; the end has no text.
-class HeaderIterator {
- public:
-  using iterator_category = std::input_iterator_tag;
-  using value_type = char;
-  using difference_type = std::ptrdiff_t;
-  using pointer = const char*;
-  using reference = char;
-
-  explicit HeaderIterator(HeaderText* text) : text_(text) {}
-  char operator*() const { return text_->front(); }
-  HeaderIterator& operator++() {
-    text_->pop();
-    return *this;
-  }
-  bool operator==(const HeaderIterator& other) const { return text_ == other.text_ || (text_ != nullptr && text_->at_end()); }
-
- private:
-  HeaderText* text_;
-};
-
 }  // namespace
 
 /// Takes the events of the JSON parser. The first fault is kept while the rest of the text is only followed for its depth.
@@ -93,11 +41,11 @@ class SafetensorsHeaderParser final : public nlohmann::json_sax<json> {
     // What the shortest entry takes: pages that stay untouched cost nothing, a growing copy would.
     header_.records_.reserve(static_cast<std::size_t>(length / 50));
     header_.names_.reserve(static_cast<std::size_t>(length));
-    HeaderText text(input_, format::length_bytes, header_.data_begin_);
+    format::HeaderText text(input_, format::length_bytes, header_.data_begin_);
     text_ = &text;
     while (!text.at_end() && std::strchr(" \t\r\n", text.front()) != nullptr) text.pop();
     if (text.at_end() || text.front() != '{') input_.bad("invalid header: expected a JSON object", seems_to_be(first_bytes()));
-    json::sax_parse(HeaderIterator(&text), HeaderIterator(nullptr), this);
+    json::sax_parse(format::HeaderIterator(&text), format::HeaderIterator(nullptr), this);
     if (!fault_.empty()) input_.bad(fault_);
     sort_by_name();
     check_data_is_covered();
@@ -293,7 +241,8 @@ class SafetensorsHeaderParser final : public nlohmann::json_sax<json> {
       }
     }
     if (end - begin != bytes) {
-      return fault(subject(), "expected ", bytes, " bytes for ", format::dtype_text(dtype_), ' ', shape_, ", got ", range(), " of ", end - begin);
+      return fault(subject(), "expected ", bytes, " bytes for ", format::dtype_text(dtype_), ' ', shape_, ", got ", range(), " of ",
+                   end - begin);
     }
     header_.records_.push_back({.position = begin,
                                 .name_begin = static_cast<std::uint32_t>(header_.names_.size()),
@@ -344,7 +293,7 @@ class SafetensorsHeaderParser final : public nlohmann::json_sax<json> {
 
   const Input& input_;
   SafetensorsHeader& header_;
-  HeaderText* text_ = nullptr;
+  format::HeaderText* text_ = nullptr;
   std::string fault_;
   int depth_ = 0;
   Place place_ = Place::outside;
@@ -361,9 +310,7 @@ class SafetensorsHeaderParser final : public nlohmann::json_sax<json> {
   std::size_t offset_count_ = 0;
 };
 
-Shape SafetensorsHeader::shape_of(const Record& record) const {
-  return Shape(std::span(sizes_).subspan(record.shape_begin, record.rank));
-}
+Shape SafetensorsHeader::shape_of(const Record& record) const { return Shape(std::span(sizes_).subspan(record.shape_begin, record.rank)); }
 
 std::uint64_t SafetensorsHeader::bytes_of(const Record& record) const {
   std::uint64_t bytes = size_of(record.dtype);
@@ -378,8 +325,8 @@ SafetensorsHeader::Entry SafetensorsHeader::entry(std::size_t index) const {
 }
 
 std::optional<std::size_t> SafetensorsHeader::find(std::string_view name) const {
-  const auto place =
-      std::lower_bound(by_name_.begin(), by_name_.end(), name, [this](std::uint32_t index, std::string_view wanted) { return name_of(records_[index]) < wanted; });
+  const auto place = std::lower_bound(by_name_.begin(), by_name_.end(), name,
+                                      [this](std::uint32_t index, std::string_view wanted) { return name_of(records_[index]) < wanted; });
   if (place == by_name_.end() || name_of(records_[*place]) != name) return std::nullopt;
   return static_cast<std::size_t>(place - by_name_.begin());
 }

@@ -55,7 +55,8 @@ std::vector<Sample> samples(int image_rank) {
 
 }  // namespace
 
-Value convolution(Value input, Value weight, const ConvolutionOptions& options) {
+Value convolution(Value input, Value weight, ConvolutionOptions options) {
+  options.output_padding = {};
   return emit_convolution(input.rank() - 2, input, weight, {}, options);
 }
 

@@ -5,7 +5,7 @@
 namespace frit::ops {
 
 // What the gradients of convolutions are made of; the image rank is the first value's. output_padding plays no part.
-Value convolution(Value input, Value weight, const ConvolutionOptions& options);
+Value convolution(Value input, Value weight, ConvolutionOptions options);
 Value data_gradient(Value gradient, Value weight, const ConvolutionOptions& options, const Dims& input_size);
 Value weight_gradient(Value gradient, Value input, const ConvolutionOptions& options, const Dims& kernel_size);
 /// The sum over the batch and the image.

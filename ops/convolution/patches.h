@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstring>
 
 #include "frit/ops/convolution/geometry.h"
 #include "frit/ops/cpu/work_split.h"
@@ -49,10 +50,34 @@ void for_each_run(const ImageAxes& grid, std::int64_t begin, std::int64_t end, c
 /// Smallest position at which `tap` reads source element 0 or a later one.
 inline std::int64_t first_inside(std::int64_t offset, std::int64_t step) { return offset >= 0 ? 0 : (-offset + step - 1) / step; }
 
+template <int bytes>
+inline void copy_ends(const std::byte* from, std::int64_t size, std::byte* to) {
+  std::memcpy(to, from, bytes);
+  std::memcpy(to + size - bytes, from + size - bytes, bytes);
+}
+
+/// A run is mostly too short for a call of memcpy to pay: its parts may overlap instead.
+template <class T>
+inline void copy_run(const T* source, std::int64_t count, T* destination) {
+  const auto* from = reinterpret_cast<const std::byte*>(source);
+  auto* to = reinterpret_cast<std::byte*>(destination);
+  const std::int64_t size = count * static_cast<std::int64_t>(sizeof(T));
+  if (size >= 64) {
+    for (std::int64_t i = 64; i < size; i += 64) std::memcpy(to + i - 64, from + i - 64, 64);
+    std::memcpy(to + size - 64, from + size - 64, 64);
+  } else if (size >= 32) {
+    copy_ends<32>(from, size, to);
+  } else if (size >= 16) {
+    copy_ends<16>(from, size, to);
+  } else {
+    for (std::int64_t i = 0; i < count; ++i) destination[i] = source[i];
+  }
+}
+
 template <class T>
 void copy_stepped(const T* from, std::int64_t step, std::int64_t count, T* to) {
   if (step == 1) {
-    std::copy_n(from, count, to);
+    copy_run(from, count, to);
   } else {
     for (std::int64_t i = 0; i < count; ++i) to[i] = from[i * step];
   }

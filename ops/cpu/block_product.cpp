@@ -106,22 +106,67 @@ void multiply_depth_block(const BlockProduct<T>& block, std::int64_t b_stride) {
   }
 }
 
+/// Element i of the result is that of `a` where bit `step` of i is clear, or the element `step` before in `b`; and the other half.
+template <int step, class V, int... i>
+inline std::pair<V, V> exchange(V a, V b, std::integer_sequence<int, i...>) {
+  constexpr int n = sizeof...(i);
+  return {__builtin_shufflevector(a, b, ((i & step) != 0 ? n + i - step : i)...),
+          __builtin_shufflevector(a, b, ((i & step) != 0 ? n + i : i + step)...)};
+}
+
+/// Transposes a square of vectors by exchanging its off-diagonal quarters, those of each quarter, and so on.
+template <int step, class V, int n>
+inline void transpose(V (&rows)[n]) {
+  if constexpr (step < n) {
+#pragma GCC unroll 16
+    for (int row = 0; row < n; ++row) {
+      if ((row & step) != 0) continue;
+      const auto [low, high] = exchange<step>(rows[row], rows[row + step], std::make_integer_sequence<int, n>());
+      rows[row] = low;
+      rows[row + step] = high;
+    }
+    transpose<2 * step>(rows);
+  }
+}
+
+/// A matrix whose columns lie contiguous, or at any strides, in squares.
+template <class T>
+void pack_columns(T* packed, std::int64_t stride, const MatrixView<T>& matrix) {
+  constexpr std::int64_t n = lanes<T>;
+  for (std::int64_t column = 0; column < matrix.columns; column += n) {
+    for (std::int64_t row = 0; row < matrix.rows; row += n) {
+      const T* from = matrix.data + row * matrix.row_stride + column * matrix.column_stride;
+      T* to = packed + row * stride + column;
+      if (matrix.row_stride == 1 && column + n <= matrix.columns && row + n <= matrix.rows) {
+        Vector<T> square[n];
+#pragma GCC unroll 16
+        for (int i = 0; i < n; ++i) square[i] = simd::load(from + i * matrix.column_stride);
+        transpose<1>(square);
+#pragma GCC unroll 16
+        for (int i = 0; i < n; ++i) simd::store(to + i * stride, square[i]);
+        continue;
+      }
+      for (std::int64_t i = 0; i < std::min(n, matrix.rows - row); ++i) {
+        for (std::int64_t j = 0; j < std::min(n, matrix.columns - column); ++j) {
+          to[i * stride + j] = from[i * matrix.row_stride + j * matrix.column_stride];
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 
 template <class T>
 void pack(T* packed, const MatrixView<T>& matrix) {
   const std::int64_t stride = packed_stride(matrix.columns, sizeof(T));
   const std::int64_t width = (matrix.columns + lanes<T> - 1) / lanes<T> * lanes<T>;
-  for (std::int64_t row = 0; row < matrix.rows; ++row) {
-    T* to = packed + row * stride;
-    const T* from = matrix.data + row * matrix.row_stride;
-    if (matrix.column_stride == 1) {
-      std::copy_n(from, matrix.columns, to);
-    } else {
-      for (std::int64_t column = 0; column < matrix.columns; ++column) to[column] = from[column * matrix.column_stride];
-    }
-    std::fill(to + matrix.columns, to + width, T(0));
+  if (matrix.column_stride == 1) {
+    for (std::int64_t row = 0; row < matrix.rows; ++row) std::copy_n(matrix.data + row * matrix.row_stride, matrix.columns, packed + row * stride);
+  } else {
+    pack_columns(packed, stride, matrix);
   }
+  for (std::int64_t row = 0; row < matrix.rows; ++row) std::fill(packed + row * stride + matrix.columns, packed + row * stride + width, T(0));
 }
 
 template <class T>

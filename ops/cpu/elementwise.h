@@ -50,7 +50,8 @@ template <class Out, class Function, class... Operands>
   for (std::int64_t i = 0; i < count; ++i) output[i] = function(operands[i]...);
 }
 
-/// Calls body(operand...) with each operand of step 0 or 1 as what it is: every mixture has a loop of its own, which the compiler vectorises.
+/// Calls body(operand...) with each operand of step 0 or 1 as what it is: every mixture has a loop of its own, which the compiler
+/// vectorises.
 template <class Body>
 void with_plain_operands(const Body& body) {
   body();
@@ -81,17 +82,16 @@ void map_elements(const Tensor& output, std::span<const Tensor> inputs, const Fu
   const std::array<Tensor, sizeof...(In)> operands = {inputs[I].expand(output.shape())...};
   Out* const out = output.data<Out>();
   const std::tuple<const In*...> data = {operands[I].template data<In>()...};
-  strided_loop<1 + sizeof...(In)>(output.shape(), {output.strides(), operands[I].strides()...},
-                                  [&](const auto& offsets, const auto& steps, std::int64_t count) {
-                                    map_operands<Out>(out + offsets[0], count, function,
-                                                      StridedOperand<In>{std::get<I>(data) + offsets[I + 1], steps[I + 1]}...);
-                                  });
+  strided_loop<1 + sizeof...(In)>(
+      output.shape(), {output.strides(), operands[I].strides()...}, [&](const auto& offsets, const auto& steps, std::int64_t count) {
+        map_operands<Out>(out + offsets[0], count, function, StridedOperand<In>{std::get<I>(data) + offsets[I + 1], steps[I + 1]}...);
+      });
 }
 
 }  // namespace detail
 
-/// output[i] = function(inputs[0][i], inputs[1][i], ...), in parallel: `map_elements<Out, In...>(output, inputs, function)` with the C++ types
-/// of the elements. The output is contiguous and may lie on an input; the inputs have any strides and broadcast to the output's
+/// output[i] = function(inputs[0][i], inputs[1][i], ...), in parallel: `map_elements<Out, In...>(output, inputs, function)` with the C++
+/// types of the elements. The output is contiguous and may lie on an input; the inputs have any strides and broadcast to the output's
 /// shape. Inputs beyond In... are not looked at. The functor is copied to each run of elements.
 template <class Out, class... In, class Function>
 void map_elements(const Tensor& output, std::span<const Tensor> inputs, const Function& function) {

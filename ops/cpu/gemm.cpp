@@ -23,7 +23,7 @@ struct Plan {
   WorkSplit work;
 
   Plan(const GemmShape& given, std::size_t element_size) : shape(given), batch(element_count(given.batch)) {
-    if (shape.rows == 1) transpose();
+    if (shape.rows == 1 && shape.b_depth_stride == 1) transpose();
     rows = EvenBlocks(shape.rows, most_rows);
     columns = EvenBlocks(shape.columns, most_columns, 64 / static_cast<std::int64_t>(element_size));
     const std::int64_t blocks = batch * rows.count * columns.count;
@@ -35,7 +35,7 @@ struct Plan {
     work = WorkSplit(blocks * std::max<std::int64_t>(1, slices.count), rows.size * columns.size * slices.size, pack_bytes);
   }
 
-  /// A row vector times a matrix, computed as the transposed matrix times a column, reads the matrix where it lies.
+  /// A row vector times a matrix with contiguous columns, computed as the transposed matrix times a column, reads the matrix where it lies.
   void transpose() {
     transposed = true;
     std::swap(shape.rows, shape.columns);

@@ -37,7 +37,8 @@ std::vector<TensorType> infer_gelu(const InferContext& call) {
 
 template <auto exact, auto approximate>
 void run_gelu(const KernelContext& call) {
-  call.as<GeluAttributes>().approximate == "tanh" ? approximate(call) : exact(call);
+  const bool tanh_form = call.as<GeluAttributes>().approximate == "tanh";
+  (tanh_form ? approximate : exact)(call);
 }
 
 /// Samples for functions with kinks: the values are far from each other, and none lies at a kink.
@@ -55,14 +56,15 @@ std::function<std::vector<Sample>()> smooth(std::vector<Attributes> attributes =
 
 FRIT_OPERATORS(activation) {
   add_pointwise<Clamp, ClampAttributes>(
-      registry, {.name = "clamp",
-                 .summary = "min(max(x, min), max)",
-                 .infer = infer_clamp,
-                 .samples = kinked({ClampAttributes{-0.5, 0.7}, ClampAttributes{0.25, {}}, ClampAttributes{{}, 0.25}, ClampAttributes{1, -1}})});
+      registry,
+      {.name = "clamp",
+       .summary = "min(max(x, min), max)",
+       .infer = infer_clamp,
+       .samples = kinked({ClampAttributes{-0.5, 0.7}, ClampAttributes{0.25, {}}, ClampAttributes{{}, 0.25}, ClampAttributes{1, -1}})});
   add_pointwise<Relu>(registry, {.name = "relu", .summary = "max(x, 0)", .samples = kinked()});
   add_pointwise<LeakyRelu, LeakyReluAttributes>(registry, {.name = "leaky_relu",
-                                                               .summary = "x > 0 ? x : negative_slope * x",
-                                                               .samples = kinked({LeakyReluAttributes{}, LeakyReluAttributes{-0.3}})});
+                                                           .summary = "x > 0 ? x : negative_slope * x",
+                                                           .samples = kinked({LeakyReluAttributes{}, LeakyReluAttributes{-0.3}})});
   add_pointwise<Elu, EluAttributes>(
       registry, {.name = "elu", .summary = "x > 0 ? x : alpha * (exp(x) - 1)", .samples = kinked({EluAttributes{}, EluAttributes{2.5}})});
   add_pointwise<GeluAttributes>(registry,

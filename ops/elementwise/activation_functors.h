@@ -8,9 +8,9 @@
 
 namespace frit::ops {
 
-// The activations on single elements, T being float or double, and their attributes. `gradient(g, v)` is the gradient g of the output carried
-// to the input, where v is the output if `gradient_from_output`, else the input. `piecewise_linear` says that its derivative by v is 0.
-// Values and gradients at NaN, infinities and bounds are those of PyTorch 2.11's CUDA kernels.
+// The activations on single elements, T being float or double, and their attributes. `gradient(g, v)` is the gradient g of the output
+// carried to the input, where v is the output if `gradient_from_output`, else the input. `piecewise_linear` says that its derivative by v
+// is 0. Values and gradients at NaN, infinities and bounds are those of PyTorch 2.11's CUDA kernels.
 
 struct ClampAttributes {
   std::optional<double> min, max;
@@ -49,8 +49,8 @@ struct SoftplusAttributes {
   }
 };
 
-/// min(max(x, low), high): NaN if x or a bound is, `high` where low > high. The gradient passes where low <= x <= high, and is dropped, even if
-/// it is not finite, elsewhere and at NaN.
+/// min(max(x, low), high): NaN if x or a bound is, `high` where low > high. The gradient passes where low <= x <= high, and is dropped,
+/// even if it is not finite, elsewhere and at NaN.
 template <class T>
 struct Clamp {
   static constexpr bool gradient_from_output = false;

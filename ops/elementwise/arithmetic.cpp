@@ -12,7 +12,8 @@ namespace {
 /// A plain number as an operand beside `like`.
 Value operand(Value like, double value) {
   const Tensor tensor = Tensor::full({}, value, like.dtype());
-  require(is_floating(like.dtype()) || tensor.item() == value, "the number ", value, " cannot be an operand of an ", like.dtype(), " value");
+  require(is_floating(like.dtype()) || tensor.item() == value, "the number ", value, " cannot be an operand of an ", like.dtype(),
+          " value");
   return like.emitter().constant(tensor);
 }
 
@@ -137,13 +138,14 @@ Operator share(const char* name, const char* summary) {
           },
           .cpu = {.run = run_share<Function>, .strided = true},
           .in_place = {{0, 0}, {0, 1}, {0, 2}},
-          .samples = [] {
-            return std::vector<Sample>{{.inputs = {Shape{2, 3, 5}, Shape{2, 3, 5}, Shape{2, 3, 5}}},
-                                       {.inputs = {Shape{4, 3}, Shape{3}, Shape{4, 1}}},
-                                       {.inputs = {Shape{7}, Shape{}, Shape{7}}},
-                                       {.inputs = {Shape{1}, Shape{1}, Shape{1}}},
-                                       {.inputs = {Shape{0, 4}, Shape{0, 4}, Shape{4}}}};
-          }};
+          .samples =
+              [] {
+                return std::vector<Sample>{{.inputs = {Shape{2, 3, 5}, Shape{2, 3, 5}, Shape{2, 3, 5}}},
+                                           {.inputs = {Shape{4, 3}, Shape{3}, Shape{4, 1}}},
+                                           {.inputs = {Shape{7}, Shape{}, Shape{7}}},
+                                           {.inputs = {Shape{1}, Shape{1}, Shape{1}}},
+                                           {.inputs = {Shape{0, 4}, Shape{0, 4}, Shape{4}}}};
+              }};
 }
 
 }  // namespace
@@ -169,16 +171,16 @@ FRIT_OPERATORS(arithmetic) {
   registry.add(binary("power", "a to the b", power_gradient, run_floating<Power>, Fill::positive, Fill::normal));
   registry.add(share<Minimum>("minimum_backward", "the share of a in the gradient of minimum(a, b): half at a tie"));
   registry.add(share<Maximum>("maximum_backward", "the share of a in the gradient of maximum(a, b): half at a tie"));
-  registry.add({.name = "negate",
-                .summary = "-a",
-                .inputs = {"a"},
-                .infer = infer_same,
-                .gradient = negate_gradient,
-                .cpu = {.run = run_negate, .strided = true},
-                .dtypes = {DType::f64, DType::f32, DType::f16, DType::bf16, DType::i64, DType::i32},
-                .in_place = {{0, 0}},
-                .samples = [] {
-                  return std::vector<Sample>{
-                      {.inputs = {Shape{2, 3, 5}}}, {.inputs = {Shape{7}}}, {.inputs = {Shape{}}}, {.inputs = {Shape{0, 4}}}};
-                }});
+  registry.add(
+      {.name = "negate",
+       .summary = "-a",
+       .inputs = {"a"},
+       .infer = infer_same,
+       .gradient = negate_gradient,
+       .cpu = {.run = run_negate, .strided = true},
+       .dtypes = {DType::f64, DType::f32, DType::f16, DType::bf16, DType::i64, DType::i32},
+       .in_place = {{0, 0}},
+       .samples = [] {
+         return std::vector<Sample>{{.inputs = {Shape{2, 3, 5}}}, {.inputs = {Shape{7}}}, {.inputs = {Shape{}}}, {.inputs = {Shape{0, 4}}}};
+       }});
 }

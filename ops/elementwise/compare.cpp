@@ -22,18 +22,14 @@ std::vector<TensorType> infer_comparison(const InferContext& call) { return {{DT
 
 template <template <class> class Function>
 void run_comparison(const KernelContext& call) {
-  dispatch_arithmetic(call.inputs[0].dtype(), [&]<class T>() {
-    map_elements<std::uint8_t, T, T>(call.outputs[0], call.inputs, Function<T>{});
-  });
+  dispatch_arithmetic(call.inputs[0].dtype(),
+                      [&]<class T>() { map_elements<std::uint8_t, T, T>(call.outputs[0], call.inputs, Function<T>{}); });
 }
 
 std::vector<Sample> comparison_samples() {
   const SampleInput grid({3, 5}, Fill::integers);
-  return {{.inputs = {Shape{2, 3, 5}, Shape{2, 3, 5}}},
-          {.inputs = {grid, grid}},  // ties
-          {.inputs = {grid, {Shape{5}, Fill::ones}}},
-          {.inputs = {Shape{}, Shape{4, 1}}},
-          {.inputs = {Shape{1}, Shape{1}}},
+  return {{.inputs = {Shape{2, 3, 5}, Shape{2, 3, 5}}}, {.inputs = {grid, grid}},  // ties
+          {.inputs = {grid, {Shape{5}, Fill::ones}}},   {.inputs = {Shape{}, Shape{4, 1}}}, {.inputs = {Shape{1}, Shape{1}}},
           {.inputs = {Shape{0, 4}, Shape{4}}}};
 }
 
@@ -51,7 +47,8 @@ Operator comparison(const char* name, const char* summary, bool commutative) {
 }
 
 std::vector<TensorType> infer_where(const InferContext& call) {
-  call.require(call.inputs[1].dtype == call.inputs[2].dtype, "input \"a\" is ", call.inputs[1].dtype, ", input \"b\" is ", call.inputs[2].dtype);
+  call.require(call.inputs[1].dtype == call.inputs[2].dtype, "input \"a\" is ", call.inputs[1].dtype, ", input \"b\" is ",
+               call.inputs[2].dtype);
   const Shape branches = broadcast_shapes(call.shape(1), call.shape(2));
   return {{call.inputs[1].dtype, broadcast_shapes(call.shape(0), branches)}};
 }
@@ -62,9 +59,8 @@ Values where_gradient(const GradientContext& c) {
 }
 
 void run_where(const KernelContext& call) {
-  dispatch_arithmetic(call.outputs[0].dtype(), [&]<class T>() {
-    map_elements<T, std::uint8_t, T, T>(call.outputs[0], call.inputs, Where<T>{});
-  });
+  dispatch_arithmetic(call.outputs[0].dtype(),
+                      [&]<class T>() { map_elements<T, std::uint8_t, T, T>(call.outputs[0], call.inputs, Where<T>{}); });
 }
 
 std::vector<Sample> where_samples() {

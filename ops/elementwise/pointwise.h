@@ -18,9 +18,8 @@ Function<T> functor_of(const KernelContext& call) {
 /// y = Function(x).
 template <template <class> class Function, class A = NoAttributes>
 void run_pointwise(const KernelContext& call) {
-  dispatch_floating(call.outputs[0].dtype(), [&]<class T>() {
-    map_elements<T, T>(call.outputs[0], call.inputs, functor_of<Function, A, T>(call));
-  });
+  dispatch_floating(call.outputs[0].dtype(),
+                    [&]<class T>() { map_elements<T, T>(call.outputs[0], call.inputs, functor_of<Function, A, T>(call)); });
 }
 
 /// The gradient of x from that of y, and from x or y.

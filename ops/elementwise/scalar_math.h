@@ -6,8 +6,8 @@
 #include "frit/core/half.h"
 #include "frit/ops/cpu/vector_math.h"
 
-// The transcendental functions that the functors use. For float on the host they have no branches and no calls, so that a loop over them becomes
-// vector code, and errors below 1e-6 relative to the result; for double, and on a CUDA device, they are the library's.
+// The transcendental functions that the functors use. For float on the host they have no branches and no calls, so that a loop over them
+// becomes vector code, and errors below 1e-6 relative to the result; for double, and on a CUDA device, they are the library's.
 
 namespace frit::ops {
 

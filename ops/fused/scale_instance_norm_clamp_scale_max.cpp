@@ -289,7 +289,7 @@ std::optional<Attributes> fuse(std::span<const Attributes> matched) {
   return ChainAttributes{.eps = matched[1].as<InstanceNormAttributes>().eps,
                          .min = bounds.min,
                          .max = bounds.max,
-                         .keep_dims = matched[4].as<ReductionAttributes>().keep_dims};
+                         .keep_dims = matched[4].as<AxisReductionAttributes>().keep_dims};
 }
 
 std::vector<Sample> samples() {

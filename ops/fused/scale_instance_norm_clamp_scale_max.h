@@ -9,7 +9,7 @@ namespace frit::ops {
 
 struct ScaleInstanceNormClampScaleMaxAttributes {
   double eps = 1e-5;
-  std::optional<double> min, max;
+  std::optional<double> min = {}, max = {};
   bool keep_dims = false;
 
   void fields(FieldVisitor& v) {

@@ -130,9 +130,9 @@ std::vector<Sample> samples() {
 std::vector<TensorType> infer_backward(const InferContext& call) {
   const Shape shape = target_shape(call, 1);
   const TensorType& logits = call.inputs[1];
-  const TensorType statistics{statistics_dtype(logits.dtype), shape};
-  call.require(call.inputs[0] == TensorType{logits.dtype, loss_shape(call.attributes, shape)} && call.inputs[3] == statistics && call.inputs[4] == statistics,
-               "gradient ", call.inputs[0], ", maximum ", call.inputs[3], " and sum ", call.inputs[4], " do not belong to logits ", logits);
+  const bool fit = call.inputs[0] == TensorType{logits.dtype, loss_shape(call.attributes, shape)} &&
+                   are_statistics(call.inputs[3], shape, logits.dtype) && are_statistics(call.inputs[4], shape, logits.dtype);
+  call.require(fit, "gradient ", call.inputs[0], ", maximum ", call.inputs[3], " and sum ", call.inputs[4], " do not belong to logits ", logits);
   return {logits};
 }
 

@@ -134,16 +134,19 @@ struct Backward {
     parallel_for(groups * blocks, 1, [&](std::int64_t task, std::int64_t) {
       const std::int64_t group = task / blocks, first = task % blocks * block;
       const std::int64_t columns = std::min(block, geometry.run_length - first);
-      std::array<NormGradientSums, block> sums{};
+      std::array<double, block> gradients{}, products{};
       for (std::int64_t slice = group; slice < geometry.slices; slice += groups) {
         const T *const g = gradient + slice * geometry.slice_stride + first, *const x = input + slice * geometry.slice_stride + first;
+        const double mean = means[slice], rstd = rstds[slice];
         for (std::int64_t i = 0; i < columns; ++i) {
-          const double product = static_cast<double>(g[i]) * (static_cast<double>(x[i]) - means[slice]);
-          sums[static_cast<std::size_t>(i)] += {static_cast<double>(g[i]), product * rstds[slice]};
+          const double term = static_cast<double>(g[i]);
+          gradients[static_cast<std::size_t>(i)] += term;
+          products[static_cast<std::size_t>(i)] += term * ((static_cast<double>(x[i]) - mean) * rstd);
         }
       }
       for (std::int64_t i = 0; i < columns; ++i) {
-        write_parameter_gradients(group * geometry.run_length + first + i, sums[static_cast<std::size_t>(i)]);
+        const std::size_t j = static_cast<std::size_t>(i);
+        write_parameter_gradients(group * geometry.run_length + first + i, {gradients[j], products[j]});
       }
     });
   }

@@ -20,6 +20,7 @@ class LaneSums {
   /// Adds terms(i), a std::array<double, count>, for i in [0, n).
   template <class Terms>
   void add(std::int64_t n, const Terms& terms) {
+    if (n < step) return add_tail(lanes_, 0, n, terms);
     Lanes sums = lanes_;  // a local copy can live in registers
     std::int64_t i = 0;
     for (; n - i >= step; i += step) {
@@ -28,10 +29,7 @@ class LaneSums {
         for (std::size_t k = 0; k < count; ++k) sums[k][lane] += term[k];
       }
     }
-    for (std::size_t lane = 0; i < n; ++i, ++lane) {
-      const std::array<double, count> term = terms(i);
-      for (std::size_t k = 0; k < count; ++k) sums[k][lane] += term[k];
-    }
+    add_tail(sums, i, n, terms);
     lanes_ = sums;
   }
 
@@ -51,6 +49,15 @@ class LaneSums {
   static constexpr std::size_t lane_count = 16;
   static constexpr std::int64_t step = lane_count;
   using Lanes = std::array<std::array<double, lane_count>, count>;
+
+  template <class Terms>
+  static void add_tail(Lanes& sums, std::int64_t i, std::int64_t n, const Terms& terms) {
+    for (std::size_t lane = 0; i < n; ++i, ++lane) {
+      const std::array<double, count> term = terms(i);
+      for (std::size_t k = 0; k < count; ++k) sums[k][lane] += term[k];
+    }
+  }
+
   Lanes lanes_{};
 };
 

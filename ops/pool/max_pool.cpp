@@ -58,20 +58,22 @@ class Maxima {
     std::array<T, block> candidates;
     candidates.fill(-std::numeric_limits<T>::infinity());
     for (std::int64_t i = low; i < high; ++i) candidates[static_cast<std::size_t>(i)] = plane[place + i * step];
-    for (std::int32_t i = 0; i < lanes_; ++i) {
-      const std::size_t lane = static_cast<std::size_t>(i);
-      const bool taken = replaces_maximum(candidates[lane], value[lane]);
-      value[lane] = taken ? candidates[lane] : value[lane];
-      if constexpr (with_indices) {
-        index[lane] = taken ? static_cast<std::int32_t>(place) + i * static_cast<std::int32_t>(step) : index[lane];
-      }
-    }
+    keep_larger(value.data(), index.data(), candidates.data(), lanes_, static_cast<std::int32_t>(place), static_cast<std::int32_t>(step));
   }
 
   std::array<T, block> value;
   std::array<std::int32_t, block> index;
 
  private:
+  static void keep_larger(T* best, std::int32_t* places, const T* candidates, std::int32_t lanes, std::int32_t place, std::int32_t step) {
+    for (std::int32_t i = 0; i < lanes; ++i) {
+      const T candidate = candidates[i];
+      const bool taken = replaces_maximum(candidate, best[i]);
+      best[i] = taken ? candidate : best[i];
+      if constexpr (with_indices) places[i] = taken ? place + i * step : places[i];
+    }
+  }
+
   std::int32_t lanes_ = 0;
 };
 

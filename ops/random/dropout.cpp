@@ -23,7 +23,7 @@ struct DropoutBackwardAttributes {
   void fields(FieldVisitor& v) { v.field("probability", probability); }
 };
 
-/// Elements that one task handles; a multiple of 4.
+/// Elements that one task handles; a multiple of 64.
 constexpr std::int64_t grain = 16384;
 
 void require_probability(const InferContext& call, double probability) {
@@ -57,20 +57,31 @@ Values gradient_of_backward(const GradientContext& c) {
 
 Values at_inference(Emitter&, std::span<const Value> inputs, const Attributes&) { return {inputs[0], Value{}}; }
 
+/// A product and a choice rather than a branch: the mask cannot be predicted.
+template <class T>
+void drop(T* y, const T* x, const std::uint8_t* mask, std::int64_t count, T scale) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    const T kept = x[i] * scale;
+    y[i] = mask[i] != 0 ? kept : T{0};
+  }
+}
+
 template <class T>
 void run_typed(const KernelContext& call, const DropoutMask& dropout, T scale) {
   const T* const x = call.inputs[0].data<T>();
   T* const y = call.outputs[0].defined() ? call.outputs[0].data<T>() : nullptr;
   std::uint8_t* const mask = call.outputs[1].defined() ? call.outputs[1].data<std::uint8_t>() : nullptr;
+  constexpr std::int64_t block = 64;
   parallel_for(call.inputs[0].elements(), grain, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t first = begin; first < end; first += 4) {
-      const std::array<std::uint8_t, 4> kept = dropout.quad(static_cast<std::uint64_t>(first / 4));
-      const std::size_t count = static_cast<std::size_t>(std::min<std::int64_t>(4, end - first));
-      for (std::size_t i = 0; i < count; ++i) {
-        const std::int64_t element = first + static_cast<std::int64_t>(i);
-        if (y != nullptr) y[element] = kept[i] != 0 ? x[element] * scale : T{0};
-        if (mask != nullptr) mask[element] = kept[i];
+    for (std::int64_t first = begin; first < end; first += block) {
+      std::array<std::uint8_t, block> kept;
+      for (std::int64_t i = 0; i < block; i += 4) {
+        const std::array<std::uint8_t, 4> quad = dropout.quad(static_cast<std::uint64_t>((first + i) / 4));
+        std::copy(quad.begin(), quad.end(), kept.begin() + i);
       }
+      const std::int64_t count = std::min(block, end - first);
+      if (y != nullptr) drop(y + first, x + first, kept.data(), count, scale);
+      if (mask != nullptr) std::copy_n(kept.begin(), count, mask + first);
     }
   });
 }
@@ -90,7 +101,7 @@ void run_backward(const KernelContext& call) {
     T* const dx = call.outputs[0].data<T>();
     const T scale = static_cast<T>(dropout_scale(call.as<DropoutBackwardAttributes>().probability));
     parallel_for(call.inputs[0].elements(), grain, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t i = begin; i < end; ++i) dx[i] = mask[i] != 0 ? g[i] * scale : T{0};
+      drop(dx + begin, g + begin, mask + begin, end - begin, scale);
     });
   });
 }

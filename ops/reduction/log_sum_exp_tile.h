@@ -3,14 +3,18 @@
 #include <cmath>
 #include <limits>
 
-#include "frit/core/dtype.h"
 #include "frit/ops/cpu/vector_math.h"
 #include "frit/ops/reduction/reduce.h"
+#include "frit/ops/value.h"
 
 namespace frit::ops {
 
 /// Maxima and sums of half inputs are kept as f32, so that the weights made from them still sum to 1.
 inline DType statistics_dtype(DType dtype) { return is_half(dtype) ? DType::f32 : dtype; }
+/// Halves are taken back as well.
+inline bool are_statistics(const TensorType& type, const Shape& shape, DType dtype) {
+  return type.shape == shape && (type.dtype == statistics_dtype(dtype) || type.dtype == dtype);
+}
 
 /// The running maximum (-inf at first, never NaN) and the sum of exp(x - maximum). An infinite maximum is not subtracted, so that a column of -inf has
 /// the sum 0, one with +inf the sum +inf, and one with NaN the sum NaN.

@@ -64,9 +64,9 @@ std::vector<Sample> samples() {
 std::vector<TensorType> infer_backward(const InferContext& call) {
   const TensorType& input = call.inputs[1];
   const Shape shape = reduction_shape({call.op, call.inputs.subspan(1), call.attributes});
-  const TensorType statistics{statistics_dtype(input.dtype), shape};
-  call.require(call.inputs[0] == TensorType{input.dtype, shape} && call.inputs[2] == statistics && call.inputs[3] == statistics, "gradient ",
-               call.inputs[0], ", maximum ", call.inputs[2], " and sum ", call.inputs[3], " do not belong to input ", input);
+  const bool fit = call.inputs[0] == TensorType{input.dtype, shape} && are_statistics(call.inputs[2], shape, input.dtype) &&
+                   are_statistics(call.inputs[3], shape, input.dtype);
+  call.require(fit, "gradient ", call.inputs[0], ", maximum ", call.inputs[2], " and sum ", call.inputs[3], " do not belong to input ", input);
   return {input};
 }
 

@@ -61,7 +61,7 @@ TEST_P(Layer, KeepsFilesAndFoldersSmall) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Layer, testing::ValuesIn(layers), [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(All, Layer, testing::ValuesIn(layers), [](const auto& layer) { return layer.param; });
 
 TEST(Layering, PassesNameNoOperator) {
   const std::regex named(R"(#\s*include\s*"frit/ops/(\w+)/)");

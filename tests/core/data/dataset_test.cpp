@@ -103,7 +103,8 @@ TEST(DatasetFiles, ReadSafetensors) {
   EXPECT_EQ(dataset->fields()[0].name, "input");
   EXPECT_EQ(dataset->fields()[0].dtype, DType::u8);
   write_safetensors(path, {{"targets", Tensor::zeros({2})}, {"input", Tensor::zeros({2, 3})}});
-  expect_error(ErrorKind::format, "a dataset has the tensors \"input\" and \"target\", got \"input\", \"targets\"", [&] { read_dataset(path); });
+  expect_error(ErrorKind::format, "a dataset has the tensors \"input\" and \"target\", got \"input\", \"targets\"",
+               [&] { read_dataset(path); });
   expect_error(ErrorKind::file_system, "no such file", [&] { read_dataset(folder / "missing"); });
 }
 

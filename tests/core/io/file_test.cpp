@@ -219,7 +219,8 @@ TEST(CheckWritable, NeedsPermissionForTheDirectory) {
     try {
       check_writable(folder / "file");
     } catch (const Error& error) {
-      return std::string(error.what()).find("cannot write to directory " + folder.path() + ": permission denied") != std::string::npos ? 0 : 3;
+      return std::string(error.what()).find("cannot write to directory " + folder.path() + ": permission denied") != std::string::npos ? 0
+                                                                                                                                       : 3;
     }
     return 4;
   });

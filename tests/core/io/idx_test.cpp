@@ -51,7 +51,8 @@ TEST(Idx, ReadsBigEndianNumbers) {
 
 TEST(Idx, RefusesDamagedCompression) {
   const std::string good = gzipped(matrix());
-  for (std::size_t length = 2; length < good.size(); ++length) expect_bad("memory: gzip data ends early: truncated?", good.substr(0, length));
+  for (std::size_t length = 2; length < good.size(); ++length)
+    expect_bad("memory: gzip data ends early: truncated?", good.substr(0, length));
   std::string damaged = good;
   damaged[good.size() - 6] ^= 1;  // the checksum
   expect_bad("gzip data is damaged near byte", damaged);

@@ -40,7 +40,8 @@ TEST(Npy, RandomTensorsReadBackBitForBit) {
     const DType dtype = all_dtypes[random() % std::size(all_dtypes)];
     if (dtype == DType::bf16) continue;
     Shape shape;
-    for (std::uint64_t rank = random() % 9; rank > 0; --rank) shape.push_back(static_cast<std::int64_t>(random() % (shape.rank() < 4 ? 5 : 3)));
+    for (std::uint64_t rank = random() % 9; rank > 0; --rank)
+      shape.push_back(static_cast<std::int64_t>(random() % (shape.rank() < 4 ? 5 : 3)));
     const Tensor tensor = Tensor::empty(shape, dtype);
     auto* const memory = static_cast<unsigned char*>(tensor.raw());
     for (std::int64_t k = 0; k < tensor.bytes(); ++k) memory[k] = static_cast<unsigned char>(random());
@@ -64,18 +65,18 @@ TEST(Npy, ReadsFortranOrderAsTheArrayThatItIs) {
 }
 
 TEST(Npy, SwapsBigEndianNumbers) {
-  const Tensor floats = parse(saved("{'descr': '>f4', 'fortran_order': False, 'shape': (2,), }", std::string_view("\x3f\x80\0\0\xc0\0\0\0", 8)));
+  const Tensor floats =
+      parse(saved("{'descr': '>f4', 'fortran_order': False, 'shape': (2,), }", std::string_view("\x3f\x80\0\0\xc0\0\0\0", 8)));
   EXPECT_EQ(floats.to_vector<float>(), (std::vector<float>{1, -2}));
-  const Tensor integers = parse(saved("{'descr': '>i8', 'fortran_order': False, 'shape': (1,), }", std::string_view("\0\0\0\0\0\0\1\2", 8)));
+  const Tensor integers =
+      parse(saved("{'descr': '>i8', 'fortran_order': False, 'shape': (1,), }", std::string_view("\0\0\0\0\0\0\1\2", 8)));
   EXPECT_EQ(integers.item(), 258);
 }
 
 TEST(Npy, ReadsOtherSpellingsOfTheHeader) {
   const std::string spellings[] = {
-      "{'shape': (3,), 'fortran_order': False, 'descr': '|u1'}",
-      "{\"descr\":\"|u1\",\"fortran_order\":False,\"shape\":(3,)}",
-      "{'descr': '|u1', 'fortran_order': False, 'shape': (3L,), }",
-      " { 'descr' : '|b1' , 'fortran_order' : True , 'shape' : ( 3 , ) , } ",
+      "{'shape': (3,), 'fortran_order': False, 'descr': '|u1'}",    "{\"descr\":\"|u1\",\"fortran_order\":False,\"shape\":(3,)}",
+      "{'descr': '|u1', 'fortran_order': False, 'shape': (3L,), }", " { 'descr' : '|b1' , 'fortran_order' : True , 'shape' : ( 3 , ) , } ",
       "{'descr': '<u1', 'fortran_order': False, 'shape': (3,)}",
   };
   for (const std::string& dictionary : spellings) {

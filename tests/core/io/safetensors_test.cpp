@@ -64,8 +64,9 @@ class RandomSets {
   std::int64_t below(std::int64_t bound) { return static_cast<std::int64_t>(random_() % static_cast<std::uint64_t>(bound)); }
 
   std::string name() {
-    static const std::string pieces[] = {"conv", ".", "weight", "0", "\xc3\xa4", "\xe4\xb8\xad", "\xf0\x9f\x99\x82", "\"", "\\", "/", "..", "\n",
-                                         std::string(1, '\0'), "\x1b[2J", " ", "\x7f"};
+    static const std::string pieces[] = {"conv", ".",   "weight", "0",  "\xc3\xa4", "\xe4\xb8\xad",       "\xf0\x9f\x99\x82",
+                                         "\"",   "\\",  "/",      "..", "\n",       std::string(1, '\0'), "\x1b[2J",
+                                         " ",    "\x7f"};
     std::string result;
     for (std::int64_t count = below(6); count > 0; --count) result += pieces[below(std::size(pieces))];
     return result;
@@ -104,7 +105,8 @@ TEST(Safetensors, TenThousandRandomSetsReadBackBitForBit) {
 
 TEST(Safetensors, WritesTheFormatOfTheReference) {
   const TensorMap tensors = {{"a", Tensor::from<std::uint8_t>({1, 2, 3}, {3})}, {"b", Tensor::from<float>({1}, {})}};
-  const std::string header = R"({"__metadata__":{"k":"v"},"b":{"dtype":"F32","shape":[],"data_offsets":[0,4]},"a":{"dtype":"U8","shape":[3],"data_offsets":[4,7]}})";
+  const std::string header =
+      R"({"__metadata__":{"k":"v"},"b":{"dtype":"F32","shape":[],"data_offsets":[0,4]},"a":{"dtype":"U8","shape":[3],"data_offsets":[4,7]}})";
   const std::string padded = header + std::string(8 - header.size() % 8, ' ');
   EXPECT_EQ(text_of(serialize_safetensors(tensors, {{"k", "v"}})), with_length(padded, std::string("\0\0\x80\x3f\1\2\3", 7)));
   EXPECT_EQ(text_of(serialize_safetensors({})), with_length("{}      "));
@@ -127,11 +129,13 @@ TEST(Safetensors, KeepsEveryTensorAlignedInTheFile) {
 }
 
 TEST(Safetensors, AlignsWhatTheFileDoesNot) {
-  const std::string header = R"( {"d":{"dtype":"F64","shape":[1],"data_offsets":[1,9]},"c":{"dtype":"U8","shape":[1],"data_offsets":[9,10]},)"
-                             R"("b":{"dtype":"F32","shape":[2],"data_offsets":[10,18]},"a":{"dtype":"BOOL","shape":[1],"data_offsets":[0,1]}})";
+  const std::string header =
+      R"( {"d":{"dtype":"F64","shape":[1],"data_offsets":[1,9]},"c":{"dtype":"U8","shape":[1],"data_offsets":[9,10]},)"
+      R"("b":{"dtype":"F32","shape":[2],"data_offsets":[10,18]},"a":{"dtype":"BOOL","shape":[1],"data_offsets":[0,1]}})";
   const double d = 1.5;
   const float b[] = {2, 3};
-  const std::string data = '\1' + std::string(reinterpret_cast<const char*>(&d), 8) + '\7' + std::string(reinterpret_cast<const char*>(b), 8);
+  const std::string data =
+      '\1' + std::string(reinterpret_cast<const char*>(&d), 8) + '\7' + std::string(reinterpret_cast<const char*>(b), 8);
   const TensorFile file = parse_safetensors(bytes_of(with_length(header, data)), "memory");
   expect_same(file.tensors(), {{"a", Tensor::from<std::uint8_t>({1}, {1})},
                                {"b", Tensor::from<float>({2, 3}, {2})},
@@ -180,7 +184,8 @@ TEST(Safetensors, TheHeaderAloneReadsNoData) {
   const TemporaryFolder folder;
   const std::string path = folder / "sparse.safetensors";
   const std::uint64_t size = 1ull << 40;
-  write_text(path, with_length(R"({"a":{"dtype":"U8","shape":[)" + std::to_string(size) + R"(],"data_offsets":[0,)" + std::to_string(size) + "]}}"));
+  write_text(path, with_length(R"({"a":{"dtype":"U8","shape":[)" + std::to_string(size) + R"(],"data_offsets":[0,)" + std::to_string(size) +
+                               "]}}"));
   std::filesystem::resize_file(path, std::filesystem::file_size(path) + size);
   const SafetensorsHeader header = read_safetensors_header(path);
   ASSERT_EQ(header.size(), 1u);
@@ -206,8 +211,9 @@ TEST(Safetensors, AFailedWriteLeavesTheOldFile) {
   EXPECT_THROW(write_safetensors(path, {{"a", Tensor()}}), Error);
   EXPECT_EQ(read_text(path, 1000), before);
   EXPECT_EQ(folder.names().size(), 1u);
-  expect_error(ErrorKind::file_system, "/dev/full: no space left on device, wrote 0 of 68 bytes",
-               [] { write_safetensors("/dev/full", {{"a", Tensor::zeros({1})}}); });
+  expect_error(ErrorKind::file_system, "/dev/full: no space left on device, wrote 0 of 68 bytes", [] {
+    write_safetensors("/dev/full", {{"a", Tensor::zeros({1})}});
+  });
 }
 
 TEST(Safetensors, LimitsTheMetadata) {
@@ -271,7 +277,8 @@ TEST(Safetensors, ALoadTakesNoMoreMemoryThanTheFile) {
   if (sanitized) GTEST_SKIP() << "sanitizers take memory of their own";
   const TemporaryFolder folder;
   const std::string path = folder / "file.safetensors";
-  std::string misaligned = R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"b":{"dtype":"F64","shape":[5000000],"data_offsets":[1,40000001]}})";
+  std::string misaligned =
+      R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"b":{"dtype":"F64","shape":[5000000],"data_offsets":[1,40000001]}})";
   misaligned = with_length(misaligned, std::string(40'000'001, 'x'));
   for (const std::string& text : {many_tensors(500'000), misaligned, many_tensors(500'000) + "trailing"}) {
     write_text(path, text);

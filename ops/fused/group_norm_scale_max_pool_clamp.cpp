@@ -1,0 +1,458 @@
+// clamp(max_pool2d(group_norm(input) * scale)): what follows a convolution, in two walks over each group, the second one in cache. The gradient that
+// enters the norm is that of one element a window, so its sums are taken over the output; what the pool cut off still counts in the norm.
+
+#include "frit/ops/fused/group_norm_scale_max_pool_clamp.h"
+
+#include <array>
+#include <limits>
+
+#include "frit/ops/cpu/work_split.h"
+#include "frit/ops/elementwise/activation.h"
+#include "frit/ops/elementwise/arithmetic.h"
+#include "frit/ops/fused/chain.h"
+#include "frit/ops/norm/norm.h"
+#include "frit/ops/norm/norm_attributes.h"
+#include "frit/ops/norm/statistics.h"
+#include "frit/ops/pool/pool_geometry.h"
+#include "frit/ops/registry.h"
+
+namespace frit::ops {
+namespace {
+
+using ChainAttributes = GroupNormScaleMaxPoolClampAttributes;
+
+/// The sizes of a call. Image axis 0 of `pool` is unused.
+struct Geometry {
+  std::int64_t samples, channels, groups;
+  PoolGeometry pool;
+
+  Geometry(const Shape& input, const ChainAttributes& attributes)
+      : samples(input[0]), channels(input[1]), groups(attributes.num_groups), pool(pool_geometry(input, attributes.pool(), 2)) {}
+
+  std::int64_t slices() const { return samples * groups; }
+  std::int64_t group_channels() const { return channels / groups; }
+  std::int64_t pixels() const { return pool.image[1] * pool.image[2]; }
+  std::int64_t group_pixels() const { return group_channels() * pixels(); }
+  std::int64_t windows() const { return pool.output[1] * pool.output[2]; }
+  std::int64_t group_windows() const { return group_channels() * windows(); }
+  std::int64_t kernel_elements() const { return pool.kernel[1] * pool.kernel[2]; }
+};
+
+template <class T>
+T* data_or_null(const Tensor& tensor) {
+  return tensor.defined() ? tensor.data<T>() : nullptr;
+}
+
+template <class T>
+struct Parameters {
+  const T *weight, *bias, *scale;
+
+  ScaledGroupChannel<T> channel(std::int64_t c, const SliceStatistics& statistics) const {
+    return {statistics.mean, statistics.rstd * static_cast<double>(weight[c]), static_cast<double>(bias[c]), scale[c]};
+  }
+};
+
+/// Columns of an output row that are computed together.
+constexpr std::int64_t most_columns = 128;
+
+/// The running maxima of some columns of an output row, and which elements of their windows they are.
+template <class T>
+struct Maxima {
+  std::array<T, most_columns> value;
+  std::array<std::int32_t, most_columns> winner;
+
+  void clear() {
+    value.fill(-std::numeric_limits<T>::infinity());
+    winner.fill(-1);
+  }
+
+  /// Offers element `number` of `count` windows, which is x[0], x[step], ...
+  template <int known_step>
+  void offer(ScaledGroupChannel<T> channel, const T* x, std::int64_t step, std::int32_t number, std::int64_t column, std::int64_t count) {
+    if constexpr (known_step != 0) step = known_step;
+    T* const values = value.data() + column;
+    std::int32_t* const winners = winner.data() + column;
+    for (std::int64_t i = 0; i < count; ++i) {
+      const T offered = channel.normalized(x[i * step]) * channel.scale, held = values[i];
+      const bool wins = replaces_maximum(offered, held) | (winners[i] < 0);
+      values[i] = wins ? offered : held;
+      winners[i] = wins ? number : winners[i];
+    }
+  }
+};
+
+template <class T>
+struct Forward {
+  Geometry geometry;
+  const T* input;
+  Parameters<T> parameters;
+  Clamp<T> clamp;
+  double eps;
+  T* output;
+  double *means, *rstds;  // (N, G)
+
+  /// The maxima of output columns [begin, end) of one row of a plane.
+  template <int known_step>
+  void pool_columns(const ScaledGroupChannel<T>& channel, const T* plane, std::int64_t row, std::int64_t begin, std::int64_t end,
+                    Maxima<T>& maxima) const {
+    const PoolGeometry& pool = geometry.pool;
+    const KernelRange heights = kernel_range(pool, 1, row, row), widths = kernel_range(pool, 2, begin, end - 1);
+    maxima.clear();
+    for (std::int64_t kh = heights.begin; kh < heights.end; ++kh) {
+      const T* const x = plane + (pool.window_begin(1, row) + kh * pool.dilation[1]) * pool.image[2];
+      for (std::int64_t kw = widths.begin; kw < widths.end; ++kw) {
+        // Windows at the edges may lack this element.
+        std::int64_t low = begin, high = end;
+        const auto w = [&](std::int64_t column) { return pool.window_begin(2, column) + kw * pool.dilation[2]; };
+        while (low < high && w(low) < 0) ++low;
+        while (low < high && w(high - 1) >= pool.image[2]) --high;
+        if (low == high) continue;
+        const auto number = static_cast<std::int32_t>(kh * pool.kernel[2] + kw);
+        maxima.template offer<known_step>(channel, x + w(low), pool.stride[2], number, low - begin, high - low);
+      }
+    }
+  }
+
+  template <int known_step, class Winner>
+  void pool_plane(const ScaledGroupChannel<T>& channel, std::int64_t plane, Winner* winners) const {
+    Maxima<T> maxima;
+    const std::int64_t rows = geometry.pool.output[1], columns = geometry.pool.output[2];
+    for (std::int64_t row = 0; row < rows; ++row) {
+      for (std::int64_t begin = 0; begin < columns; begin += most_columns) {
+        const std::int64_t count = std::min(most_columns, columns - begin);
+        pool_columns<known_step>(channel, input + plane * geometry.pixels(), row, begin, begin + count, maxima);
+        const std::int64_t place = plane * geometry.windows() + row * columns + begin;
+        if (output != nullptr) std::transform(maxima.value.begin(), maxima.value.begin() + count, output + place, clamp);
+        if (winners == nullptr) continue;
+        for (std::int64_t i = 0; i < count; ++i) winners[place + i] = static_cast<Winner>(maxima.winner[static_cast<std::size_t>(i)]);
+      }
+    }
+  }
+
+  template <int known_step, class Winner>
+  void run(Winner* winners) const {
+    const WorkSplit split(geometry.slices(), geometry.group_pixels() * 8, 0);
+    split.run({}, [&](std::int64_t slice, std::byte*) {
+      const auto x = [group = input + slice * geometry.group_pixels()](std::int64_t i) { return group[i]; };
+      const SliceStatistics statistics = slice_statistics(geometry.group_pixels(), x, eps);
+      if (means != nullptr) means[slice] = statistics.mean;
+      if (rstds != nullptr) rstds[slice] = statistics.rstd;
+      for (std::int64_t i = 0; i < geometry.group_channels(); ++i) {
+        const std::int64_t plane = slice * geometry.group_channels() + i;
+        pool_plane<known_step>(parameters.channel(plane % geometry.channels, statistics), plane, winners);
+      }
+    });
+  }
+};
+
+/// inputs (input, weight, bias, scale), outputs (output, winner, mean, rstd)
+void run_forward(const KernelContext& call) {
+  const auto& attributes = call.as<ChainAttributes>();
+  const Geometry geometry(call.inputs[0].shape(), attributes);
+  dispatch_floating(call.inputs[0].dtype(), [&]<class T>() {
+    const Forward<T> forward{geometry,
+                             call.inputs[0].data<T>(),
+                             {call.inputs[1].data<T>(), call.inputs[2].data<T>(), call.inputs[3].data<T>()},
+                             Clamp<T>(attributes.clamp()),
+                             attributes.eps,
+                             data_or_null<T>(call.outputs[0]),
+                             data_or_null<double>(call.outputs[2]),
+                             data_or_null<double>(call.outputs[3])};
+    dispatch_winner(winner_dtype(geometry.kernel_elements()), [&]<class Winner>() {
+      Winner* const winners = data_or_null<Winner>(call.outputs[1]);
+      // Loops with a known step become vector code.
+      switch (geometry.pool.stride[2]) {
+        case 1: return forward.template run<1>(winners);
+        case 2: return forward.template run<2>(winners);
+        case 3: return forward.template run<3>(winners);
+        case 4: return forward.template run<4>(winners);
+        default: return forward.template run<0>(winners);
+      }
+    });
+  });
+}
+
+/// What one channel of one sample adds to the gradients.
+struct ChannelSums {
+  NormGradientSums norm;  ///< of the gradient of the norm's result
+  double scale = 0;
+};
+
+constexpr std::int64_t most_windows = 1024;
+
+template <class T, class Winner>
+struct Backward {
+  Geometry geometry;
+  const T *gradient, *input;
+  Parameters<T> parameters;
+  Clamp<T> clamp;
+  const Winner* winners;
+  const double *means, *rstds;
+  T* input_gradient;
+  std::int64_t* offsets;  ///< of each kernel element from the window's begin
+  ChannelSums* sums;      // (N, C)
+
+  void find_offsets() const {
+    const PoolGeometry& pool = geometry.pool;
+    for (std::int64_t k = 0; k < geometry.kernel_elements(); ++k) {
+      offsets[k] = k / pool.kernel[2] * pool.dilation[1] * pool.image[2] + k % pool.kernel[2] * pool.dilation[2];
+    }
+  }
+
+  /// Calls body(first window, windows, place of the first window's begin in the plane) for runs of neighbouring windows.
+  template <class Body>
+  void for_each_run(const Body& body) const {
+    const PoolGeometry& pool = geometry.pool;
+    for (std::int64_t row = 0; row < pool.output[1]; ++row) {
+      for (std::int64_t column = 0; column < pool.output[2]; column += most_windows) {
+        body(row * pool.output[2] + column, std::min(most_windows, pool.output[2] - column),
+             pool.window_begin(1, row) * pool.image[2] + pool.window_begin(2, column));
+      }
+    }
+  }
+
+  /// The gradient of the norm's result at the winners of one plane goes to `entering`, an element a window.
+  ChannelSums sum_over_winners(const ScaledGroupChannel<T>& channel, std::int64_t plane, T* entering) const {
+    const T *const x = input + plane * geometry.pixels(), *const g = gradient + plane * geometry.windows();
+    const Winner* const w = winners + plane * geometry.windows();
+    std::array<T, most_windows> normalized, passed;
+    std::array<double, most_windows> centered;
+    LaneSums<3> lanes;
+    for_each_run([&](std::int64_t first, std::int64_t count, std::int64_t begin) {
+      for (std::int64_t i = 0; i < count; ++i) {
+        const T element = x[begin + i * geometry.pool.stride[2] + offsets[w[first + i]]];
+        normalized[static_cast<std::size_t>(i)] = channel.normalized(element);
+        centered[static_cast<std::size_t>(i)] = channel.centered(element);
+      }
+      for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
+        passed[i] = clamp.gradient(g[first + static_cast<std::int64_t>(i)], normalized[i] * channel.scale);
+        entering[first + static_cast<std::int64_t>(i)] = passed[i] * channel.scale;
+      }
+      lanes.add(count, [&](std::int64_t i) {
+        const auto k = static_cast<std::size_t>(i);
+        const auto norm_gradient = static_cast<double>(entering[first + i]);
+        return std::array<double, 3>{norm_gradient, norm_gradient * centered[k], static_cast<double>(passed[k]) * static_cast<double>(normalized[k])};
+      });
+    });
+    // Elsewhere the gradient is 0, which matters where it meets an infinity or NaN.
+    const double zero = 0 * static_cast<double>(channel.scale);
+    const auto [gradient_sum, product_sum, scale_sum] = lanes.totals();
+    return {{gradient_sum + zero, product_sum + zero}, scale_sum + 0 * (channel.slope + channel.shift)};
+  }
+
+  void write_input_gradient(const ScaledGroupChannel<T>& channel, const NormInputGradient& rule, std::int64_t plane, const T* entering) const {
+    const T* const x = input + plane * geometry.pixels();
+    T* const dx = input_gradient + plane * geometry.pixels();
+    map_run(dx, geometry.pixels(), [&](std::int64_t i) { return rule(0, static_cast<double>(x[i])); });
+    const Winner* const w = winners + plane * geometry.windows();
+    for_each_run([&](std::int64_t first, std::int64_t count, std::int64_t begin) {
+      for (std::int64_t i = 0; i < count; ++i) {
+        const double arriving = static_cast<double>(entering[first + i]) * channel.slope;
+        dx[begin + i * geometry.pool.stride[2] + offsets[w[first + i]]] += static_cast<T>(arriving);
+      }
+    });
+  }
+
+  void run(const WorkSplit& split, std::span<std::byte> workspace) const {
+    find_offsets();
+    split.run(workspace, [&](std::int64_t slice, std::byte* memory) {
+      T* const entering = reinterpret_cast<T*>(memory);
+      const SliceStatistics statistics{means[slice], rstds[slice]};
+      const std::int64_t first_plane = slice * geometry.group_channels();
+      NormGradientSums total;
+      for (std::int64_t i = 0; i < geometry.group_channels(); ++i) {
+        const std::int64_t plane = first_plane + i, c = plane % geometry.channels;
+        sums[plane] = sum_over_winners(parameters.channel(c, statistics), plane, entering + i * geometry.windows());
+        const auto weight = static_cast<double>(parameters.weight[c]);
+        total += {weight * sums[plane].norm.gradient, weight * sums[plane].norm.product};
+        sums[plane].norm.product *= statistics.rstd;
+      }
+      if (input_gradient == nullptr) return;
+      const NormInputGradient rule(statistics, total, geometry.group_pixels());
+      for (std::int64_t i = 0; i < geometry.group_channels(); ++i) {
+        const std::int64_t plane = first_plane + i;
+        write_input_gradient(parameters.channel(plane % geometry.channels, statistics), rule, plane, entering + i * geometry.windows());
+      }
+    });
+  }
+
+  /// Each sum over the batch, in order.
+  void write_parameter_gradients(T* weight_gradient, T* bias_gradient, T* scale_gradient) const {
+    for (std::int64_t c = 0; c < geometry.channels; ++c) {
+      ChannelSums total;
+      for (std::int64_t plane = c; plane < geometry.samples * geometry.channels; plane += geometry.channels) {
+        total.norm += sums[plane].norm;
+        total.scale += sums[plane].scale;
+      }
+      if (weight_gradient != nullptr) weight_gradient[c] = static_cast<T>(total.norm.product);
+      if (bias_gradient != nullptr) bias_gradient[c] = static_cast<T>(total.norm.gradient);
+      if (scale_gradient != nullptr) scale_gradient[c] = static_cast<T>(total.scale);
+    }
+  }
+};
+
+/// The parts of the backward kernel's scratch memory, in bytes.
+struct BackwardScratch {
+  std::size_t offsets, sums;
+  WorkSplit split;
+
+  BackwardScratch(const Geometry& geometry, DType dtype)
+      : offsets(aligned(geometry.kernel_elements(), sizeof(std::int64_t))),
+        sums(aligned(geometry.samples * geometry.channels, sizeof(ChannelSums))),
+        split(geometry.slices(), geometry.group_pixels() * 8, static_cast<std::size_t>(geometry.group_windows()) * size_of(dtype)) {}
+  std::size_t total() const { return offsets + sums + split.scratch(); }
+
+ private:
+  static std::size_t aligned(std::int64_t count, std::size_t size) { return (static_cast<std::size_t>(count) * size + 63) / 64 * 64; }
+};
+
+/// inputs (gradient, input, weight, bias, scale, winner, mean, rstd), outputs (input_gradient, weight_gradient, bias_gradient, scale_gradient)
+void run_backward(const KernelContext& call) {
+  const auto& attributes = call.as<ChainAttributes>();
+  const Geometry geometry(call.inputs[1].shape(), attributes);
+  const BackwardScratch scratch(geometry, call.inputs[1].dtype());
+  dispatch_floating(call.inputs[1].dtype(), [&]<class T>() {
+    dispatch_winner(call.inputs[5].dtype(), [&]<class Winner>() {
+      const Backward<T, Winner> backward{geometry,
+                                         call.inputs[0].data<T>(),
+                                         call.inputs[1].data<T>(),
+                                         {call.inputs[2].data<T>(), call.inputs[3].data<T>(), call.inputs[4].data<T>()},
+                                         Clamp<T>(attributes.clamp()),
+                                         call.inputs[5].data<Winner>(),
+                                         call.inputs[6].data<double>(),
+                                         call.inputs[7].data<double>(),
+                                         data_or_null<T>(call.outputs[0]),
+                                         reinterpret_cast<std::int64_t*>(call.scratch.data()),
+                                         reinterpret_cast<ChannelSums*>(call.scratch.data() + scratch.offsets)};
+      backward.run(scratch.split, call.scratch.subspan(scratch.offsets + scratch.sums));
+      backward.write_parameter_gradients(data_or_null<T>(call.outputs[1]), data_or_null<T>(call.outputs[2]), data_or_null<T>(call.outputs[3]));
+    });
+  });
+}
+
+/// Checks input number `input` and the parameters after it, and gives the types of (output, winner, mean, rstd).
+std::vector<TensorType> chain_types(const InferContext& call, std::size_t input) {
+  const Shape& shape = call.shape(input);
+  const auto& attributes = call.as<ChainAttributes>();
+  call.require(shape.rank() == 4, "expected input (N, C, H, W), got ", shape);
+  call.require(attributes.num_groups > 0, "num_groups must be greater than 0, got ", attributes.num_groups);
+  call.require(shape[1] % attributes.num_groups == 0, "the number of channels must be divisible by num_groups, got input ", shape,
+               " and num_groups ", attributes.num_groups);
+  call.require(element_count(shape) != attributes.num_groups, "expected more than 1 value per group, got input ", shape, " and num_groups ",
+               attributes.num_groups);
+  const Geometry geometry(shape, attributes);
+  call.require(geometry.kernel_elements() <= std::numeric_limits<std::int32_t>::max(), "kernel_size ", attributes.kernel_size, " is too big");
+  const DType dtype = call.inputs[input].dtype;
+  const Shape per_channel[] = {{shape[1]}, {shape[1]}, {shape[1], 1, 1}};
+  for (std::size_t i = 0; i < 3; ++i) {
+    const TensorType expected{dtype, per_channel[i]};
+    call.require(call.inputs[input + 1 + i] == expected, call.op.inputs[input + 1 + i].name, " must be ", expected, ", got ",
+                 call.inputs[input + 1 + i], " (input ", shape, ")");
+  }
+  const Shape output = pool_output_shape(shape, geometry.pool);
+  const TensorType statistics{DType::f64, {geometry.samples, geometry.groups}};
+  return {{dtype, output}, {winner_dtype(geometry.kernel_elements()), output}, statistics, statistics};
+}
+
+std::vector<TensorType> infer_backward(const InferContext& call) {
+  const std::vector<TensorType> forward = chain_types(call, 1);
+  for (const auto& [input, result] : {std::pair{0, 0}, {5, 1}, {6, 2}, {7, 3}}) {
+    const auto i = static_cast<std::size_t>(input), r = static_cast<std::size_t>(result);
+    call.require(call.inputs[i] == forward[r], call.op.inputs[i].name, " must be ", forward[r], ", got ", call.inputs[i]);
+  }
+  return {call.inputs[1], call.inputs[2], call.inputs[3], call.inputs[4]};
+}
+
+Values gradient_rule(const GradientContext& c) {
+  return emit("group_norm_scale_max_pool_clamp_backward",
+              {c.gradients[0], c.inputs[0], c.inputs[1], c.inputs[2], c.inputs[3], c.outputs[1], c.outputs[2], c.outputs[3]}, c.attributes);
+}
+
+Values decompose(Emitter&, std::span<const Value> inputs, const Attributes& attributes) {
+  const auto& a = attributes.as<ChainAttributes>();
+  const Value y = group_norm(inputs[0], a.num_groups, inputs[1], inputs[2], a.eps) * inputs[3];
+  return {clamp(max_pool2d(y, a.pool()), a.min, a.max)};
+}
+
+/// The nodes are group_norm, multiply, max_pool2d, clamp.
+std::optional<Attributes> fuse(std::span<const Attributes> matched) {
+  const auto& norm = matched[0].as<GroupNormAttributes>();
+  const auto& pool = matched[2].as<PoolOptions>();
+  const auto& bounds = matched[3].as<ClampAttributes>();
+  return ChainAttributes{.num_groups = norm.num_groups,
+                         .eps = norm.eps,
+                         .kernel_size = pool.kernel_size,
+                         .stride = pool.stride,
+                         .padding = pool.padding,
+                         .dilation = pool.dilation,
+                         .ceil_mode = pool.ceil_mode,
+                         .min = bounds.min,
+                         .max = bounds.max};
+}
+
+std::vector<Sample> samples() {
+  const auto sample = [](const Shape& input, const ChainAttributes& attributes, Fill weight = Fill::normal, Fill scale = Fill::normal,
+                         bool smooth = true) {
+    const std::int64_t c = input[1];
+    return Sample{.inputs = {input, {{c}, weight}, Shape{c}, {{c, 1, 1}, scale}}, .attributes = attributes, .smooth = smooth};
+  };
+  return {sample({2, 4, 6, 6}, {.num_groups = 2, .kernel_size = {2}, .min = 0, .max = 1}),
+          sample({1, 3, 7, 5}, {.num_groups = 1, .eps = 0.1, .kernel_size = {2}, .min = -1, .max = std::nullopt}),
+          sample({2, 2, 5, 7}, {.num_groups = 2, .kernel_size = {3}, .stride = {2}, .padding = {1}, .min = -0.5, .max = 0.75}),
+          sample({1, 2, 6, 5}, {.num_groups = 1, .kernel_size = {2, 3}, .stride = {1, 2}, .padding = {1, 0}, .dilation = {2, 1}, .max = 1}),
+          sample({1, 1, 5, 7}, {.num_groups = 1, .kernel_size = {4, 3}, .stride = {4, 3}, .ceil_mode = true, .min = -1}),
+          sample({1, 2, 8, 9}, {.num_groups = 1, .kernel_size = {4}, .min = -1, .max = 1}, Fill::zeros, Fill::normal, false),
+          sample({1, 2, 5, 5}, {.num_groups = 2, .kernel_size = {2}, .stride = {5}, .min = 0.5, .max = -0.5}, Fill::normal, Fill::zeros, false),
+          sample({1, 1, 17, 18}, {.num_groups = 1, .kernel_size = {17}, .min = -2, .max = 2}),
+          sample({1, 2, 1, 261}, {.num_groups = 1, .kernel_size = {1, 2}, .min = 0, .max = 1}, Fill::normal, Fill::normal, false),
+          sample({0, 4, 6, 6}, {.num_groups = 2, .kernel_size = {2}, .min = 0, .max = 1})};
+}
+
+std::vector<Sample> backward_samples() {
+  std::vector<Sample> result;
+  for (const Sample& sample : samples()) {
+    const Shape& input = sample.inputs[0].shape;
+    const Geometry geometry(input, sample.attributes.as<ChainAttributes>());
+    const Shape output = pool_output_shape(input, geometry.pool);
+    SampleInput statistics({geometry.samples, geometry.groups}, Fill::positive);
+    statistics.floating = false;
+    statistics.dtype = DType::f64;
+    result.push_back({.inputs = {output, sample.inputs[0], sample.inputs[1], sample.inputs[2], sample.inputs[3],
+                                 SampleInput::indices(output, 1, winner_dtype(geometry.kernel_elements())), statistics, statistics},
+                      .attributes = sample.attributes});
+  }
+  return result;
+}
+
+}  // namespace
+}  // namespace frit::ops
+
+FRIT_OPERATORS(group_norm_scale_max_pool_clamp) {
+  using namespace frit::ops;
+  registry.add<ChainAttributes>({
+      .name = "group_norm_scale_max_pool_clamp",
+      .summary = "clamp(max_pool2d(group_norm(input, num_groups, weight, bias, eps) * scale), min, max)",
+      .inputs = {"input", "weight", "bias", "scale"},
+      .outputs = {"output", "winner", "mean", "rstd"},
+      .infer = [](const InferContext& call) { return chain_types(call, 0); },
+      .gradient = gradient_rule,
+      .decompose = decompose,
+      .fuse = fuse,
+      .cpu = {run_forward},
+      .samples = samples,
+  });
+  registry.add<ChainAttributes>({
+      .name = "group_norm_scale_max_pool_clamp_backward",
+      .summary = "the gradients of group_norm_scale_max_pool_clamp",
+      .inputs = {"gradient", "input", "weight", "bias", "scale", "winner", "mean", "rstd"},
+      .outputs = {"input_gradient", "weight_gradient", "bias_gradient", "scale_gradient"},
+      .infer = infer_backward,
+      .no_gradient = "not differentiable twice",
+      .cpu = {run_backward},
+      .scratch = [](const InferContext& call) {
+        return BackwardScratch(Geometry(call.shape(1), call.as<ChainAttributes>()), call.inputs[1].dtype).total();
+      },
+      .in_place = {{0, 1}},
+      .samples = backward_samples,
+  });
+}

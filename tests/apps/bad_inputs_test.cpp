@@ -1,0 +1,290 @@
+// What the command line is given that it must refuse: the exit code, one line on stderr, and nothing overwritten.
+
+#include <cmath>
+#include <limits>
+#include <regex>
+
+#include "apps/fixtures.h"
+#include "apps/program.h"
+
+namespace frit {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr float nan_value = std::numeric_limits<float>::quiet_NaN();
+
+/// A folder with good and bad files, and an output file "old.npy" that no failure may touch.
+class BadInputs : public ProgramTest {
+ protected:
+  BadInputs() {
+    write_checkpoints();
+    write_npy(path("input.npy"), random_tensor({2, 3, 8, 8}));
+    write_npy(path("four-channels.npy"), random_tensor({2, 4, 8, 8}));
+    write_npy(path("rank3.npy"), random_tensor({3, 8, 8}));
+    write_npy(path("scalar.npy"), random_tensor({}));
+    write_npy(path("below-the-kernel.npy"), random_tensor({1, 3, 2, 9}));
+    write_npy(path("below-the-pool.npy"), random_tensor({1, 3, 3, 9}));
+    write("old.npy", "what was there before");
+    write("table.csv", "1,2,3\n4,5,6\n");
+    write("half.npy", content("input.npy").substr(0, 300));
+    write("objects.npy", npy_with_header("{'descr': '|O', 'fortran_order': False, 'shape': (1,), }"));
+    write("code.npy", npy_with_header("{'descr': __import__('os').getcwd(), 'fortran_order': False, 'shape': (1,), }"));
+    write("archive.npy", "PK\x03\x04 and so on, for as long as a header is");
+    fs::create_directory(path("folder"));
+    fs::create_symlink("input.npy", path("link-to-input.npy"));
+    fs::create_hard_link(path("input.npy"), path("hard-link-to-input.npy"));
+    fs::create_symlink("elsewhere", path("dangling.npy"));
+    write_dataset();
+  }
+
+ private:
+  void write_checkpoints() {
+    const Metadata metadata = checkpoint_metadata(tiny_model());
+    const TensorMap good = tiny_parameters();
+    const auto changed = [&](const char* file, const auto& change, Metadata changed_metadata) {
+      TensorMap tensors = good;
+      change(tensors);
+      write_safetensors(path(file), tensors, changed_metadata);
+    };
+    const auto keep = [](TensorMap&) {};
+    changed("model.safetensors", keep, metadata);
+    changed("nameless.safetensors", keep, {});
+    changed("of-another.safetensors", keep, {{"model", "conv3d-instnorm-max"}});
+    changed("unknown-model.safetensors", keep, {{"model", "conv9d"}, {"config", "{}"}});
+    changed("bad-config.safetensors", keep, {{"model", "conv2d-groupnorm-pool"}, {"config", R"({"in_channels": "many"})"}});
+    changed("missing.safetensors", [](TensorMap& t) { t.erase("conv.weight"), t.erase("scale"); }, metadata);
+    changed("extra.safetensors", [](TensorMap& t) { t["stranger\x1b[2J"] = Tensor::zeros({1}); }, metadata);
+    changed("misshapen.safetensors", [](TensorMap& t) { t["conv.weight"] = Tensor::zeros({3, 4, 3, 3}); }, metadata);
+    changed("nan.safetensors", [](TensorMap& t) { t["scale"] = Tensor::full({4, 1, 1}, nan_value); }, metadata);
+    Metadata newer = metadata;
+    newer["frit_version"] = "2";
+    changed("newer.safetensors", keep, newer);
+    write("cut.safetensors", content("model.safetensors").substr(0, 500));
+  }
+
+  void write_dataset() {
+    write_safetensors(path("data.safetensors"), {{"input", random_tensor({8, 3, 8, 8})}, {"target", random_tensor({8, 4, 3, 3})}});
+    write_safetensors(path("wrong-target.safetensors"), {{"input", random_tensor({8, 3, 8, 8})}, {"target", random_tensor({8, 4, 2, 3})}});
+    write_safetensors(path("no-target.safetensors"), {{"input", random_tensor({8, 3, 8, 8})}});
+    write_safetensors(path("empty-data.safetensors"), {{"input", random_tensor({0, 3, 8, 8})}, {"target", random_tensor({0, 4, 3, 3})}});
+    const Tensor infinite = Tensor::full({8, 3, 8, 8}, std::numeric_limits<double>::infinity());
+    write_safetensors(path("infinite.safetensors"), {{"input", infinite}, {"target", random_tensor({8, 4, 3, 3})}});
+    write_safetensors(path("images.safetensors"), {{"input", random_tensor({4, 1, 8, 8})}, {"target", Tensor::from<std::int64_t>({0, 1, 2, 9}, {4})}});
+  }
+
+  static std::string npy_with_header(std::string header) {
+    header += std::string(118 - header.size() - 1, ' ') + '\n';
+    return std::string("\x93NUMPY\x01\x00\x76\x00", 10) + header + "12345678";
+  }
+};
+
+struct BadInput {
+  const char* name;
+  std::vector<std::string> arguments;
+  int code;
+  const char* message;  ///< a regular expression that stderr holds
+};
+
+void PrintTo(const BadInput& input, std::ostream* out) { *out << input.name; }
+
+std::vector<std::string> infer(const std::string& model, const std::string& input, const std::string& output, std::vector<std::string> more = {}) {
+  more.insert(more.begin(), {"infer", model, "--input", input, "--output", output});
+  return more;
+}
+
+std::vector<std::string> train(std::vector<std::string> more) {
+  more.insert(more.begin(), {"train", "conv2d-groupnorm-pool", "--config",
+                             R"({"in_channels": 3, "out_channels": 4, "num_groups": 2, "pool_kernel_size": 2})"});
+  return more;
+}
+
+const std::string good = "model.safetensors", input_file = "input.npy", old = "old.npy";
+
+const std::vector<BadInput> refused = {
+    // files
+    {"MissingCheckpoint", infer("nowhere.safetensors", input_file, old), 4, "nowhere.safetensors.*No such file"},
+    {"MissingInput", infer(good, "nowhere.npy", old), 4, "nowhere.npy.*No such file"},
+    {"CheckpointIsAFolder", infer("./folder", input_file, old), 4, "folder.*is a directory"},
+    {"CutCheckpoint", infer("cut.safetensors", input_file, old), 3, "cut.safetensors.*(header|truncated)"},
+    {"DeviceAsInput", infer(good, "/dev/zero", old), 4, "/dev/zero.*not a regular file"},
+    // checkpoints
+    {"MissingTensors", infer("missing.safetensors", input_file, old), 3, R"(missing: "conv.weight" \(4x3x3x3\), "scale" \(4x1x1\))"},
+    {"ExtraTensor", infer("extra.safetensors", input_file, old), 3, R"(unexpected: "stranger\\x1b\[2J")"},
+    {"WrongShape", infer("misshapen.safetensors", input_file, old), 3, R"("conv.weight" expected 4x3x3x3, got 3x4x3x3.*permuted)"},
+    {"OfAnotherModel", infer("of-another.safetensors", input_file, old), 3, "of-another.safetensors|input.npy"},
+    {"WithoutAModel", infer("nameless.safetensors", input_file, old), 3, "nameless.safetensors.*name no \"model\""},
+    {"UnknownModelInCheckpoint", infer("unknown-model.safetensors", input_file, old), 3, "unknown-model.safetensors.*unknown model \"conv9d\""},
+    {"BadConfigInCheckpoint", infer("bad-config.safetensors", input_file, old), 3, "bad-config.safetensors.*in_channels"},
+    {"NewerCheckpoint", infer("newer.safetensors", input_file, old), 3, "version: expected 1, got 2"},
+    {"NanWeightsStrictly", infer("nan.safetensors", input_file, old, {"--strict"}), 3, "\"scale\" has 4 values that are NaN or infinite, the first at 0"},
+    // npy
+    {"Csv", infer(good, "table.csv", old), 3, "table.csv"},
+    {"Archive", infer(good, "archive.npy", old), 3, "archive.npy.*(zip|npz)"},
+    {"Objects", infer(good, "objects.npy", old), 3, "objects.npy.*Python objects"},
+    {"Code", infer(good, "code.npy", old), 3, "code.npy"},
+    {"CutInput", infer(good, "half.npy", old), 3, "half.npy.*1536.*"},
+    {"WrongChannels", infer(good, "four-channels.npy", old), 3, R"(four-channels.npy.*expected \[N, 3, H, W\], got \[2, 4, 8, 8\])"},
+    {"WrongRank", infer(good, "rank3.npy", old), 3, R"(expected \[N, 3, H, W\], got \[3, 8, 8\])"},
+    {"Scalar", infer(good, "scalar.npy", old), 3, R"(expected \[N, 3, H, W\], got \[\])"},
+    {"BelowTheKernel", infer(good, "below-the-kernel.npy", old), 3, "below-the-kernel.npy: conv2d: .*2x9"},
+    {"BelowThePool", infer(good, "below-the-pool.npy", old), 3, "below-the-pool.npy: max_pool2d: .*1x7"},
+    // the command line
+    {"UnknownCommand", {"trian"}, 2, "unknown command \"trian\".*did you mean \"train\""},
+    {"UnknownModel", {"train", "clasifier", "--data", "data.safetensors"}, 2, "unknown model \"clasifier\".*did you mean \"classifier\""},
+    {"UnknownModelOfGraph", {"graph", "conv3d-instnorm-mex"}, 2, "did you mean \"conv3d-instnorm-max\""},
+    {"UnknownOption", train({"--data", "data.safetensors", "--epoch", "3"}), 2, "unknown option \"--epoch\".*did you mean \"--epochs\""},
+    {"UnknownOperator", {"gradcheck", "conv2e"}, 2, "unknown model or operator \"conv2e\".*did you mean \"conv2d\""},
+    {"MissingValue", train({"--data"}), 2, "--data"},
+    {"MissingOption", {"train", "classifier"}, 2, "--data is required"},
+    {"NegativeBatch", train({"--data", "data.safetensors", "--batch-size=-3"}), 2, "--batch-size: expected an integer from 1 to .*, got \"-3\""},
+    {"EndlessRate", train({"--data", "data.safetensors", "--lr", "1e9999"}), 2, "--lr: expected a number from 0 to .*, got \"1e9999\""},
+    {"RateIsNaN", train({"--data", "data.safetensors", "--lr", "nan"}), 2, "--lr: expected a number"},
+    {"RateWithComma", train({"--data", "data.safetensors", "--lr", "0,5"}), 2, "--lr: expected a number"},
+    {"NoThreads", {"gradcheck", "relu", "--threads=0"}, 2, "--threads: expected an integer from 1 to"},
+    {"TwoRates", train({"--data", "data.safetensors", "--lr", "1", "--lr", "2"}), 2, "--lr"},
+    {"UnknownOptimizer", train({"--data", "data.safetensors", "--optimizer", "adamx"}), 2, "--optimizer: expected sgd, adam, adamw"},
+    {"MomentumOfAdam", train({"--data", "data.safetensors", "--momentum", "0.9"}), 2, "--momentum does not go with --optimizer adam"},
+    {"ConfigOfCheckpoint", infer(good, input_file, old, {"--config", "{}"}), 2, "--config cannot be given with a checkpoint"},
+    {"AllAndNames", {"gradcheck", "--all", "relu"}, 2, "--all cannot be given with names"},
+    {"UnknownConfigField", {"graph", "classifier", "--config", R"({"colour": 3})"}, 2, "--config.*colour"},
+    {"ConfigIsNoJson", {"graph", "classifier", "--config", "{"}, 2, "--config"},
+    {"MissingConfigFile", {"graph", "classifier", "--config", "@nowhere.json"}, 4, "nowhere.json"},
+    {"BadShape", {"graph", "classifier", "--input-shape", "1,x"}, 2, "--input-shape: expected at most 8 sizes"},
+    {"ShapeOfAnother", {"graph", "classifier", "--input-shape", "1,2,3"}, 2, R"(--input-shape.*expected \[N, 1, 28, 28\], got \[1, 2, 3\])"},
+    {"NoGpu", infer(good, input_file, old, {"--device", "cuda:7"}), 5, "cuda:7.*hint: --device cpu"},
+    {"UnknownDevice", infer(good, input_file, old, {"--device", "tpu"}), 2, "tpu.*expected auto, cpu, cuda"},
+    // outputs
+    {"NoOutputFolder", infer(good, input_file, "nowhere/out.npy"), 4, "nowhere"},
+    {"OutputIsAFolder", infer(good, input_file, "folder"), 4, "folder.*directory"},
+    {"OutputUnderAFile", infer(good, input_file, "input.npy/out.npy"), 4, "input.npy"},
+    {"OutputIsALink", infer(good, input_file, "dangling.npy"), 4, "dangling.npy.*symbolic link"},
+    {"OutputIsTheInput", infer(good, input_file, input_file), 2, "--output would overwrite --input"},
+    {"OutputIsTheInputByLink", infer(good, input_file, "link-to-input.npy"), 2, "--output would overwrite --input"},
+    {"OutputIsTheInputByHardLink", infer(good, input_file, "hard-link-to-input.npy"), 2, "--output would overwrite --input"},
+    {"OutputIsTheCheckpoint", infer(good, input_file, "./model.safetensors"), 2, "--output would overwrite the checkpoint"},
+    {"NoSpace", infer(good, input_file, "/dev/full"), 4, "/dev/full.*No space left"},
+    {"SaveOverTheData", train({"--data", "data.safetensors", "--save", "data.safetensors"}), 2, "--save would overwrite the data"},
+    {"SaveNowhere", train({"--data", "data.safetensors", "--save", "nowhere/x.safetensors"}), 4, "nowhere"},
+    {"LongName", infer(good, std::string(5000, 'x') + ".npy", old), 4, "File name too long"},
+    // data
+    {"MissingData", train({"--data", "nowhere"}), 4, "nowhere.*No such file"},
+    {"NoTarget", train({"--data", "no-target.safetensors"}), 3, "no-target.safetensors.*\"target\""},
+    {"EmptyData", train({"--data", "empty-data.safetensors"}), 3, "empty-data.safetensors: there are no examples"},
+    {"WrongTarget", train({"--data", "wrong-target.safetensors"}), 3, "targets of a batch have shape 8x4x2x3, the model needs 8x4x3x3"},
+    {"DataOfAnotherModel", {"train", "classifier", "--data", "data.safetensors"}, 3, R"(data.safetensors.*expected \[N, 1, 28, 28\])"},
+    {"ClassOutOfRange", {"train", "classifier", "--config", tiny_classifier, "--data", "images.safetensors"}, 3, "images.safetensors: cross_entropy.*9"},
+    {"Diverging", train({"--data", "infinite.safetensors", "--save", "model.safetensors"}), 7, "loss is -?nan at step 1"},
+    {"NotAGoldenCase", {"verify", "data.safetensors"}, 3, "not a golden case"},
+};
+
+class Refused : public BadInputs, public testing::WithParamInterface<BadInput> {};
+
+TEST_P(Refused, InOneLineWithTheRightCode) {
+  const std::vector<std::string> before = files();
+  const std::string old_content = content(old), old_model = content(good);
+  const auto start = std::chrono::steady_clock::now();
+  const Outcome outcome = run(GetParam().arguments);
+  const auto seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  EXPECT_EQ(outcome.code, GetParam().code) << outcome;
+  EXPECT_TRUE(std::regex_search(outcome.errors, std::regex(GetParam().message))) << outcome << "\nexpected " << GetParam().message;
+  EXPECT_NE(outcome.errors.find("frit: error: "), std::string::npos) << outcome;
+  EXPECT_EQ(outcome.errors.find("terminate called"), std::string::npos);
+  EXPECT_TRUE(outcome.output.empty()) << outcome;
+  EXPECT_EQ(content(old), old_content) << "the old output was changed";
+  EXPECT_EQ(content(good), old_model) << "the checkpoint was changed";
+  EXPECT_EQ(files(), before) << "something was left behind";
+  EXPECT_LT(seconds, 20);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Refused, testing::ValuesIn(refused), [](const auto& info) { return info.param.name; });
+
+struct GoodInput {
+  const char* name;
+  std::vector<std::string> arguments;
+  const char* message;
+};
+
+void PrintTo(const GoodInput& input, std::ostream* out) { *out << input.name; }
+
+const std::vector<GoodInput> accepted = {
+    {"ExtraTensorWhenAllowed", infer("extra.safetensors", input_file, "out.npy", {"--allow-extra"}), ""},
+    {"NanWeights", infer("nan.safetensors", input_file, "out.npy"), "warning: tensor \"scale\" has 4 values that are NaN or infinite"},
+    {"OutputIsReplaced", infer(good, input_file, old), ""},
+    {"ProgramsFolder", infer("./model.safetensors", "./input.npy", "folder/out.npy"), ""},
+    {"FreshParameters", infer("conv2d-groupnorm-pool", "four-channels.npy", "out.npy", {"--config", R"({"in_channels": 4, "pool_kernel_size": 2})"}),
+     "fresh parameters"},
+    {"TheSameFlagTwice", infer(good, input_file, "out.npy", {"-q", "-q"}), ""},
+};
+
+class Accepted : public BadInputs, public testing::WithParamInterface<GoodInput> {};
+
+TEST_P(Accepted, WithARemark) {
+  const Outcome outcome = run(GetParam().arguments);
+  EXPECT_EQ(outcome.code, 0) << outcome;
+  EXPECT_TRUE(std::regex_search(outcome.errors, std::regex(GetParam().message))) << outcome;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Accepted, testing::ValuesIn(accepted), [](const auto& info) { return info.param.name; });
+
+TEST_F(BadInputs, FileSizeLimitLeavesTheOldOutput) {
+  const Outcome outcome = run_program({.arguments = infer(good, input_file, old), .directory = folder, .file_limit = 512});
+  EXPECT_EQ(outcome.code, 4) << outcome;
+  EXPECT_TRUE(std::regex_search(outcome.errors, std::regex("old.npy.*File too large"))) << outcome;
+  EXPECT_EQ(content(old), "what was there before");
+  for (const std::string& name : files()) EXPECT_EQ(name.find(".tmp"), std::string::npos) << name;
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && !(defined(__clang__) && __has_feature(address_sanitizer))
+TEST_F(BadInputs, MemoryLimitIsToldWithoutTheNameOfAnException) {
+  write_npy(path("large.npy"), Tensor::zeros({64, 3, 200, 200}));
+  const Outcome outcome = run_program({.arguments = infer(good, "large.npy", old, {"--threads", "1"}), .directory = folder, .memory_limit = 60u << 20});
+  EXPECT_EQ(outcome.code, 6) << outcome;
+  EXPECT_EQ(outcome.errors.find("bad_alloc"), std::string::npos) << outcome;
+  EXPECT_EQ(content(old), "what was there before");
+}
+#endif
+
+TEST_F(BadInputs, OutputOfNoReaderIsAQuietFailure) {
+  for (const auto output : {Launch::closed, Launch::no_reader}) {
+    for (const char* const command : {"info", "--help", "--version"}) {
+      const Outcome outcome = run_program({.arguments = {command}, .directory = folder, .output = output});
+      EXPECT_EQ(outcome.code, 4) << command << outcome;
+      EXPECT_EQ(outcome.errors, "") << command;
+    }
+  }
+}
+
+TEST_F(BadInputs, ALocaleWithDecimalCommaChangesNothing) {
+  const std::vector<std::string> arguments = train({"--data", "data.safetensors", "--lr", "0.5", "--epochs", "1", "--quiet"});
+  const Outcome plain = run(arguments);
+  const Outcome german = run_program({.arguments = arguments, .directory = folder, .environment = {"LC_ALL=de_DE.UTF-8", "LC_NUMERIC=de_DE.UTF-8"}});
+  EXPECT_EQ(plain.code, 0) << plain;
+  EXPECT_EQ(german.code, 0) << german;
+  EXPECT_EQ(plain.output, german.output);
+}
+
+TEST_F(BadInputs, OddPathsWork) {
+  for (const char* const name : {"with space.npy", "with\nnewline.npy", "with\xff\xfe" "bytes.npy", "-starts-with-dash.npy"}) {
+    fs::copy_file(path("input.npy"), folder / name);
+    const std::string output = std::string("out ") + name;
+    const Outcome outcome = run({"infer", good, "--input=" + std::string(name), "--output", output});
+    EXPECT_EQ(outcome.code, 0) << outcome;
+    EXPECT_EQ(read_npy(path(output)).shape(), (Shape{2, 4, 3, 3}));
+    EXPECT_EQ(std::count(outcome.errors.begin(), outcome.errors.end(), '\n'), 1) << outcome;
+  }
+}
+
+TEST_F(BadInputs, NanInTheInputIsCountedAndKept) {
+  const Tensor input = random_tensor({2, 3, 8, 8});
+  input.data<float>()[0] = nan_value;
+  write_npy(path("nan.npy"), input);
+  const Outcome outcome = run(infer(good, "nan.npy", "out.npy"));
+  EXPECT_EQ(outcome.code, 0) << outcome;
+  EXPECT_NE(outcome.errors.find("warning: the input has 1 NaN values"), std::string::npos) << outcome;
+  EXPECT_NE(outcome.errors.find("warning: the output has "), std::string::npos) << outcome;
+  EXPECT_TRUE(std::isnan(read_npy(path("out.npy")).to_vector<float>()[0]));
+}
+
+}  // namespace
+}  // namespace frit
