@@ -42,6 +42,12 @@ class Report {
     failed_ += !r.passed();
   }
   void skip(const std::string& subject, const std::string& reason) { table_.add({subject, "", "", "", "", "", "skipped", reason}); }
+  /// There was no gradient to compare.
+  void fail(const std::string& subject, const std::string& reason) {
+    table_.add({subject, "", "", "", "", "", "FAILED", printable(reason)});
+    ++checked_;
+    ++failed_;
+  }
 
   int finish() const {
     table_.print(std::cout);
@@ -151,8 +157,12 @@ int run_gradcheck(const GradcheckArguments& a) {
   }
   Report report;
   for (const std::string& name : a.all ? known : names) {
-    if (std::find(models.begin(), models.end(), name) != models.end()) check_model(name, a, report);
-    else check_operator(ops::registry().find(name), a, report);
+    try {
+      if (std::find(models.begin(), models.end(), name) != models.end()) check_model(name, a, report);
+      else check_operator(ops::registry().find(name), a, report);
+    } catch (const Error& error) {
+      report.fail(name, error.what());
+    }
   }
   return report.finish();
 }

@@ -63,9 +63,16 @@ int print_program() {
   return 0;
 }
 
+/// Fit to print, with its quotes as they are: metadata are often JSON.
+std::string readable(const std::string& text) {
+  std::string result = printable(text);
+  for (std::size_t place = 0; (place = result.find("\\\"", place)) != std::string::npos; ++place) result.erase(place, 1);
+  return result;
+}
+
 int print_checkpoint(const std::string& path) {
   const SafetensorsHeader file = read_safetensors_header(path);
-  for (const auto& [key, value] : file.metadata()) std::cout << printable(key) << ": " << printable(value) << '\n';
+  for (const auto& [key, value] : file.metadata()) std::cout << readable(key) << ": " << readable(value) << '\n';
   if (!file.metadata().empty()) std::cout << '\n';
   Table tensors({{"tensor"}, {"dtype"}, {"shape"}, {"elements", Table::Column::right}});
   std::int64_t elements = 0;

@@ -169,8 +169,9 @@ void copy_columns(const Plan& plan, const Patches& patches, const Item& item, co
     const std::int64_t image = ((item.block.sample + sample) * d.geometry.groups + item.group) * d.channels;
     copy_patches(patches, source + image * product(d.source), begin, end, item.block.begin, item.block.end, columns + sample * positions, stride);
   }
+  const std::int64_t padding = vector_padding(item.block.columns(), sizeof(T));
   for (std::int64_t row = 0; row < end - begin; ++row) {
-    std::fill(columns + row * stride + item.block.columns(), columns + (row + 1) * stride, T(0));
+    std::fill_n(columns + row * stride + item.block.columns(), padding, T(0));
   }
 }
 

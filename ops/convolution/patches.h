@@ -50,15 +50,15 @@ void for_each_run(const ImageAxes& grid, std::int64_t begin, std::int64_t end, c
 /// Smallest position at which `tap` reads source element 0 or a later one.
 inline std::int64_t first_inside(std::int64_t offset, std::int64_t step) { return offset >= 0 ? 0 : (-offset + step - 1) / step; }
 
+/// A run is mostly too short for a call of memcpy to pay: two halves that may overlap do.
 template <int bytes>
-inline void copy_ends(const std::byte* from, std::int64_t size, std::byte* to) {
+[[gnu::always_inline]] inline void copy_ends(const std::byte* from, std::int64_t size, std::byte* to) {
   std::memcpy(to, from, bytes);
   std::memcpy(to + size - bytes, from + size - bytes, bytes);
 }
 
-/// A run is mostly too short for a call of memcpy to pay: its parts may overlap instead.
 template <class T>
-inline void copy_run(const T* source, std::int64_t count, T* destination) {
+[[gnu::always_inline]] inline void copy_run(const T* source, std::int64_t count, T* destination) {
   const auto* from = reinterpret_cast<const std::byte*>(source);
   auto* to = reinterpret_cast<std::byte*>(destination);
   const std::int64_t size = count * static_cast<std::int64_t>(sizeof(T));
@@ -74,21 +74,12 @@ inline void copy_run(const T* source, std::int64_t count, T* destination) {
   }
 }
 
-template <class T>
-void copy_stepped(const T* from, std::int64_t step, std::int64_t count, T* to) {
-  if (step == 1) {
-    copy_run(from, count, to);
-  } else {
-    for (std::int64_t i = 0; i < count; ++i) to[i] = from[i * step];
-  }
-}
-
-/// One row of the matrix: positions [begin, end) of the tap (td, th, tw).
-template <class T>
+/// One row of the matrix: positions [begin, end) of the tap (td, th, tw). `contiguous`: the step of the last axis is 1.
+template <bool contiguous, class T>
 void copy_patch_row(const Patches& p, const T* channel, const ImageAxes& tap, std::int64_t begin, std::int64_t end, T* to) {
   ImageAxes offset;
   for (std::size_t i = 0; i < 3; ++i) offset[i] = p.taps[i].offset + tap[i] * p.taps[i].tap_offset;
-  const std::int64_t step = p.taps[2].step;
+  const std::int64_t step = contiguous ? 1 : p.taps[2].step;
   const std::int64_t first = first_inside(offset[2], step), last = first_inside(offset[2] - p.source[2], step);
   for_each_run(p.grid, begin, end, [&](std::int64_t d, std::int64_t h, std::int64_t w, std::int64_t count, std::int64_t done) {
     T* run = to + done;
@@ -98,12 +89,15 @@ void copy_patch_row(const Patches& p, const T* channel, const ImageAxes& tap, st
       return;
     }
     const std::int64_t inside = std::clamp(first - w, std::int64_t{0}, count), outside = std::clamp(last - w, inside, count);
-    std::fill_n(run, inside, T(0));
-    if (inside < outside) {
-      const T* from = channel + (depth * p.source[1] + height) * p.source[2] + (w + inside) * step + offset[2];
-      copy_stepped(from, step, outside - inside, run + inside);
+    for (std::int64_t i = 0; i < inside; ++i) run[i] = T(0);
+    for (std::int64_t i = outside; i < count; ++i) run[i] = T(0);
+    if (inside == outside) return;
+    const T* from = channel + (depth * p.source[1] + height) * p.source[2] + (w + inside) * step + offset[2];
+    if (contiguous) {
+      copy_run(from, outside - inside, run + inside);
+    } else {
+      for (std::int64_t i = inside; i < outside; ++i, from += step) run[i] = *from;
     }
-    std::fill_n(run + outside, count - outside, T(0));
   });
 }
 
@@ -115,7 +109,8 @@ void copy_patches(const Patches& p, const T* image, std::int64_t row_begin, std:
   for (std::int64_t row = row_begin; row < row_end; ++row) {
     const std::int64_t tap = row % taps;
     const ImageAxes index = {tap / (p.taps[1].count * p.taps[2].count), tap / p.taps[2].count % p.taps[1].count, tap % p.taps[2].count};
-    copy_patch_row(p, image + row / taps * plane, index, begin, end, to + (row - row_begin) * stride);
+    const auto copy_row = p.taps[2].step == 1 ? copy_patch_row<true, T> : copy_patch_row<false, T>;
+    copy_row(p, image + row / taps * plane, index, begin, end, to + (row - row_begin) * stride);
   }
 }
 

@@ -157,16 +157,21 @@ void pack_columns(T* packed, std::int64_t stride, const MatrixView<T>& matrix) {
 
 }  // namespace
 
+std::int64_t vector_padding(std::int64_t columns, std::size_t element_size) {
+  const auto width = static_cast<std::int64_t>(simd::vector_bytes / element_size);
+  return (width - columns % width) % width;
+}
+
 template <class T>
 void pack(T* packed, const MatrixView<T>& matrix) {
   const std::int64_t stride = packed_stride(matrix.columns, sizeof(T));
-  const std::int64_t width = (matrix.columns + lanes<T> - 1) / lanes<T> * lanes<T>;
+  const std::int64_t padding = vector_padding(matrix.columns, sizeof(T));
   if (matrix.column_stride == 1) {
     for (std::int64_t row = 0; row < matrix.rows; ++row) std::copy_n(matrix.data + row * matrix.row_stride, matrix.columns, packed + row * stride);
   } else {
     pack_columns(packed, stride, matrix);
   }
-  for (std::int64_t row = 0; row < matrix.rows; ++row) std::fill(packed + row * stride + matrix.columns, packed + row * stride + width, T(0));
+  for (std::int64_t row = 0; row < matrix.rows; ++row) std::fill_n(packed + row * stride + matrix.columns, padding, T(0));
 }
 
 template <class T>

@@ -19,7 +19,10 @@ constexpr std::int64_t packed_stride(std::int64_t columns, std::size_t element_s
   return ((columns + line - 1) / line | 1) * line;
 }
 
-/// Copies `matrix` to rows of packed_stride(columns) elements, with zeros up to a whole vector. `packed` is 64-byte aligned.
+/// The elements after a packed row, up to a whole vector, that must be zeros.
+std::int64_t vector_padding(std::int64_t columns, std::size_t element_size);
+
+/// Copies `matrix` to rows of packed_stride(columns) elements, with that padding. `packed` is 64-byte aligned.
 template <class T>
 void pack(T* packed, const MatrixView<T>& matrix);
 

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "frit/ops/cpu/block_product.h"
+#include "frit/ops/cpu/simd.h"
 #include "frit/ops/cpu/work_split.h"
 
 namespace frit::ops {
@@ -16,14 +17,12 @@ constexpr std::int64_t enough_items = 32, least_slice = 256;
 /// How the work is cut; a function of the sizes alone.
 struct Plan {
   GemmShape shape;
-  bool transposed = false;
   std::int64_t batch;
   EvenBlocks rows, columns, slices;
   std::size_t pack_bytes, partial_bytes = 0;
   WorkSplit work;
 
   Plan(const GemmShape& given, std::size_t element_size) : shape(given), batch(element_count(given.batch)) {
-    if (shape.rows == 1 && shape.b_depth_stride == 1) transpose();
     rows = EvenBlocks(shape.rows, most_rows);
     columns = EvenBlocks(shape.columns, most_columns, 64 / static_cast<std::int64_t>(element_size));
     const std::int64_t blocks = batch * rows.count * columns.count;
@@ -33,15 +32,6 @@ struct Plan {
     pack_bytes = static_cast<std::size_t>(std::min(most_depth, slices.size) * packed_stride(columns.size, element_size)) * element_size;
     if (slices.count > 1) partial_bytes = static_cast<std::size_t>(slices.count * elements()) * element_size;
     work = WorkSplit(blocks * std::max<std::int64_t>(1, slices.count), rows.size * columns.size * slices.size, pack_bytes);
-  }
-
-  /// A row vector times a matrix with contiguous columns, computed as the transposed matrix times a column, reads the matrix where it lies.
-  void transpose() {
-    transposed = true;
-    std::swap(shape.rows, shape.columns);
-    std::swap(shape.a_row_stride, shape.b_column_stride);
-    std::swap(shape.a_depth_stride, shape.b_depth_stride);
-    std::swap(shape.a_batch_strides, shape.b_batch_strides);
   }
 
   std::int64_t elements() const { return batch * shape.rows * shape.columns; }
@@ -101,6 +91,40 @@ void add_slices(const Plan& plan, const T* partial, T* c) {
   });
 }
 
+/// Sums in many small parts, as wide vectors do anyway.
+template <class T>
+T dot(const T* a, const T* b, std::int64_t count) {
+  constexpr int vectors = 8, width = simd::lanes<T>;
+  simd::Vector<T> sums[vectors] = {};
+  std::int64_t i = 0;
+  for (; i + vectors * width <= count; i += vectors * width) {
+#pragma GCC unroll 8
+    for (int v = 0; v < vectors; ++v) sums[v] = simd::multiply_add(simd::load(a + i + v * width), simd::load(b + i + v * width), sums[v]);
+  }
+  for (int half = vectors / 2; half > 0; half /= 2) {
+    for (int v = 0; v < half; ++v) sums[v] += sums[v + half];
+  }
+  double sum = 0;
+  for (int lane = 0; lane < width; ++lane) sum += static_cast<double>(sums[0][lane]);
+  for (; i < count; ++i) sum += static_cast<double>(a[i]) * static_cast<double>(b[i]);
+  return static_cast<T>(sum);
+}
+
+/// A row vector times columns that lie contiguous, as the features of a linear layer do.
+bool is_dot_products(const GemmShape& s) { return s.rows == 1 && s.a_depth_stride == 1 && s.b_depth_stride == 1; }
+
+template <class T>
+void dot_products(const GemmShape& s, const T* a, const T* b, T* c) {
+  const std::int64_t grain = std::max<std::int64_t>(1, 32768 / std::max<std::int64_t>(1, s.depth));
+  parallel_for(element_count(s.batch) * s.columns, grain, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      const T* row = a + batch_offset(s.batch, s.a_batch_strides, i / s.columns);
+      const T* column = b + batch_offset(s.batch, s.b_batch_strides, i / s.columns) + i % s.columns * s.b_column_stride;
+      c[i] = dot(row, column, s.depth);
+    }
+  });
+}
+
 template <class T>
 void add_bias(std::int64_t rows, std::int64_t columns, const T* bias, T* c) {
   parallel_for(rows, std::max<std::int64_t>(1, 16384 / columns), [&](std::int64_t begin, std::int64_t end) {
@@ -113,21 +137,26 @@ void add_bias(std::int64_t rows, std::int64_t columns, const T* bias, T* c) {
 }  // namespace
 
 std::size_t gemm_scratch(const GemmShape& shape, std::size_t element_size) {
+  if (is_dot_products(shape)) return 0;
   const Plan plan(shape, element_size);
   return plan.work.scratch() + plan.partial_bytes;
 }
 
 template <class T>
 void gemm(const GemmShape& shape, const T* a, const T* b, const T* bias, T* c, std::span<std::byte> scratch) {
-  const Plan plan(shape, sizeof(T));
-  if (plan.elements() == 0) return;
-  T* partial = plan.partial_bytes == 0 ? nullptr : reinterpret_cast<T*>(scratch.data() + plan.work.scratch());
-  if (plan.transposed) std::swap(a, b);
-  plan.work.run(scratch, [&](std::int64_t item, std::byte* workspace) {
-    compute_item(plan, item, a, b, partial == nullptr ? c : partial, reinterpret_cast<T*>(workspace));
-  });
-  if (partial != nullptr) add_slices(plan, partial, c);
-  if (bias != nullptr) add_bias(plan.batch * shape.rows, shape.columns, bias, c);
+  const std::int64_t rows = element_count(shape.batch) * shape.rows;
+  if (rows * shape.columns == 0) return;
+  if (is_dot_products(shape)) {
+    dot_products(shape, a, b, c);
+  } else {
+    const Plan plan(shape, sizeof(T));
+    T* partial = plan.partial_bytes == 0 ? nullptr : reinterpret_cast<T*>(scratch.data() + plan.work.scratch());
+    plan.work.run(scratch, [&](std::int64_t item, std::byte* workspace) {
+      compute_item(plan, item, a, b, partial == nullptr ? c : partial, reinterpret_cast<T*>(workspace));
+    });
+    if (partial != nullptr) add_slices(plan, partial, c);
+  }
+  if (bias != nullptr) add_bias(rows, shape.columns, bias, c);
 }
 
 template void gemm(const GemmShape&, const float*, const float*, const float*, float*, std::span<std::byte>);

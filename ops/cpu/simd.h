@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <utility>
 
 #if defined(__FMA__)
 #include <immintrin.h>
@@ -59,6 +60,27 @@ inline V multiply_add(V a, V b, V c) {
 #else
   return a * b + c;
 #endif
+}
+
+template <class V, int... i>
+inline V evens(V a, V b, std::integer_sequence<int, i...>) {
+  return __builtin_shufflevector(a, b, 2 * i...);
+}
+/// a0 a2 ... b0 b2 ...
+template <class T>
+inline Vector<T> evens(Vector<T> a, Vector<T> b) {
+  return evens(a, b, std::make_integer_sequence<int, lanes<T>>());
+}
+
+template <class V, int... i>
+inline std::pair<V, V> zip(V a, V b, std::integer_sequence<int, i...>) {
+  constexpr int n = sizeof...(i);
+  return {__builtin_shufflevector(a, b, (i / 2 + i % 2 * n)...), __builtin_shufflevector(a, b, (n / 2 + i / 2 + i % 2 * n)...)};
+}
+/// a0 b0 a1 b1 ...
+template <class T>
+inline std::pair<Vector<T>, Vector<T>> zip(Vector<T> a, Vector<T> b) {
+  return zip(a, b, std::make_integer_sequence<int, lanes<T>>());
 }
 
 }  // namespace frit::ops::simd

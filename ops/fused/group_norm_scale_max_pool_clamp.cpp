@@ -36,6 +36,10 @@ struct Geometry {
   std::int64_t windows() const { return pool.output[1] * pool.output[2]; }
   std::int64_t group_windows() const { return group_channels() * windows(); }
   std::int64_t kernel_elements() const { return pool.kernel[1] * pool.kernel[2]; }
+  /// Image columns, padding included, that so many neighbouring windows span.
+  std::int64_t columns_of(std::int64_t windows_of_row) const {
+    return (windows_of_row - 1) * pool.stride[2] + (pool.kernel[2] - 1) * pool.dilation[2] + 1;
+  }
 };
 
 template <class T>
@@ -52,31 +56,51 @@ struct Parameters {
   }
 };
 
-/// Columns of an output row that are computed together.
-constexpr std::int64_t most_columns = 128;
-
-/// The running maxima of some columns of an output row, and which elements of their windows they are.
+/// Maxima side by side, and which elements of their windows they are: kernel row * kernel width + kernel column.
 template <class T>
 struct Maxima {
-  std::array<T, most_columns> value;
-  std::array<std::int32_t, most_columns> winner;
+  static constexpr std::int64_t capacity = 2048;
+  static constexpr std::int32_t outside = std::int32_t{1} << 30;  ///< the number of what lies in the padding: behind all others
 
-  void clear() {
-    value.fill(-std::numeric_limits<T>::infinity());
-    winner.fill(-1);
+  std::array<T, capacity> value;
+  std::array<std::int32_t, capacity> number;
+
+  void clear(std::int64_t first, std::int64_t count) {
+    std::fill_n(value.data() + first, count, -std::numeric_limits<T>::infinity());
+    std::fill_n(number.data() + first, count, outside);
   }
 
-  /// Offers element `number` of `count` windows, which is x[0], x[step], ...
-  template <int known_step>
-  void offer(ScaledGroupChannel<T> channel, const T* x, std::int64_t step, std::int32_t number, std::int64_t column, std::int64_t count) {
-    if constexpr (known_step != 0) step = known_step;
-    T* const values = value.data() + column;
-    std::int32_t* const winners = winner.data() + column;
+  /// Places first, first + 1, ...: the larger of what is there and of x[0], x[1], ..., which come later in their windows.
+  void take_row(const ScaledGroupChannel<T> channel, const T* x, std::int64_t first, std::int64_t count, std::int32_t row_number) {
+    T* const held = value.data() + first;
+    std::int32_t* const held_number = number.data() + first;
     for (std::int64_t i = 0; i < count; ++i) {
-      const T offered = channel.normalized(x[i * step]) * channel.scale, held = values[i];
-      const bool wins = replaces_maximum(offered, held) | (winners[i] < 0);
-      values[i] = wins ? offered : held;
-      winners[i] = wins ? number : winners[i];
+      const T offered = channel.result(x[i]);
+      const bool wins = replaces_maximum(offered, held[i]) | (held_number[i] == outside);
+      held[i] = wins ? offered : held[i];
+      held_number[i] = wins ? row_number : held_number[i];
+    }
+  }
+
+  /// Places 0, 1, ...: the largest of `kernel` columns, which are `dilation` apart and begin at 0, stride, 2 * stride, ...
+  template <int known_stride>
+  void reduce_columns(const Maxima& columns, std::int64_t stride, std::int64_t dilation, std::int64_t kernel, std::int64_t count) {
+    if constexpr (known_stride != 0) stride = known_stride;
+    for (std::int64_t i = 0; i < count; ++i) {
+      const auto to = static_cast<std::size_t>(i), from = static_cast<std::size_t>(i * stride);
+      value[to] = columns.value[from];
+      number[to] = columns.number[from];
+    }
+    for (std::int64_t k = 1; k < kernel; ++k) {
+      for (std::int64_t i = 0; i < count; ++i) {
+        const auto to = static_cast<std::size_t>(i), from = static_cast<std::size_t>(i * stride + k * dilation);
+        const T offered = columns.value[from], held = value[to];
+        const std::int32_t offered_number = columns.number[from] + static_cast<std::int32_t>(k), held_number = number[to];
+        const bool earlier = offered_number < held_number, offered_nan = offered != offered, held_nan = held != held;
+        const bool wins = (offered > held) | ((offered == held) & earlier) | (offered_nan & (!held_nan | !earlier));
+        value[to] = wins ? offered : held;
+        number[to] = wins ? offered_number : held_number;
+      }
     }
   }
 };
@@ -91,45 +115,52 @@ struct Forward {
   T* output;
   double *means, *rstds;  // (N, G)
 
-  /// The maxima of output columns [begin, end) of one row of a plane.
-  template <int known_step>
-  void pool_columns(const ScaledGroupChannel<T>& channel, const T* plane, std::int64_t row, std::int64_t begin, std::int64_t end,
-                    Maxima<T>& maxima) const {
+  /// The maxima over the windows' rows, for all image columns that windows [begin, end) of a row of windows touch, from place `first` on.
+  void reduce_rows(const ScaledGroupChannel<T>& channel, const T* plane, std::int64_t row, std::int64_t begin, std::int64_t end, std::int64_t first,
+                   Maxima<T>& columns) const {
     const PoolGeometry& pool = geometry.pool;
-    const KernelRange heights = kernel_range(pool, 1, row, row), widths = kernel_range(pool, 2, begin, end - 1);
-    maxima.clear();
+    const std::int64_t left = pool.window_begin(2, begin), width = geometry.columns_of(end - begin);
+    const std::int64_t low = std::max<std::int64_t>(left, 0), high = std::min(left + width, pool.image[2]);
+    columns.clear(first, width);
+    const KernelRange heights = kernel_range(pool, 1, row, row);
     for (std::int64_t kh = heights.begin; kh < heights.end; ++kh) {
       const T* const x = plane + (pool.window_begin(1, row) + kh * pool.dilation[1]) * pool.image[2];
-      for (std::int64_t kw = widths.begin; kw < widths.end; ++kw) {
-        // Windows at the edges may lack this element.
-        std::int64_t low = begin, high = end;
-        const auto w = [&](std::int64_t column) { return pool.window_begin(2, column) + kw * pool.dilation[2]; };
-        while (low < high && w(low) < 0) ++low;
-        while (low < high && w(high - 1) >= pool.image[2]) --high;
-        if (low == high) continue;
-        const auto number = static_cast<std::int32_t>(kh * pool.kernel[2] + kw);
-        maxima.template offer<known_step>(channel, x + w(low), pool.stride[2], number, low - begin, high - low);
-      }
+      columns.take_row(channel, x + low, first + low - left, high - low, static_cast<std::int32_t>(kh * pool.kernel[2]));
     }
   }
 
-  template <int known_step, class Winner>
+  /// Several rows of windows at a time, so that the loops are long: first down the image's columns, then across them.
+  template <int known_stride, class Winner>
   void pool_plane(const ScaledGroupChannel<T>& channel, std::int64_t plane, Winner* winners) const {
-    Maxima<T> maxima;
-    const std::int64_t rows = geometry.pool.output[1], columns = geometry.pool.output[2];
-    for (std::int64_t row = 0; row < rows; ++row) {
-      for (std::int64_t begin = 0; begin < columns; begin += most_columns) {
-        const std::int64_t count = std::min(most_columns, columns - begin);
-        pool_columns<known_step>(channel, input + plane * geometry.pixels(), row, begin, begin + count, maxima);
-        const std::int64_t place = plane * geometry.windows() + row * columns + begin;
-        if (output != nullptr) std::transform(maxima.value.begin(), maxima.value.begin() + count, output + place, clamp);
-        if (winners == nullptr) continue;
-        for (std::int64_t i = 0; i < count; ++i) winners[place + i] = static_cast<Winner>(maxima.winner[static_cast<std::size_t>(i)]);
+    const PoolGeometry& pool = geometry.pool;
+    const std::int64_t stride = pool.stride[2], window = geometry.columns_of(1);
+    const std::int64_t most_windows = std::min(pool.output[2], (Maxima<T>::capacity - window) / stride + 1);
+    const std::int64_t pitch = (geometry.columns_of(most_windows) + stride - 1) / stride;  // windows from row to row, some of no meaning
+    const std::int64_t most_rows = most_windows < pool.output[2] ? 1 : std::max<std::int64_t>(1, Maxima<T>::capacity / (pitch * stride));
+    Maxima<T> columns, maxima;
+    for (std::int64_t row = 0; row < pool.output[1]; row += most_rows) {
+      const std::int64_t rows = std::min(most_rows, pool.output[1] - row);
+      for (std::int64_t begin = 0; begin < pool.output[2]; begin += most_windows) {
+        const std::int64_t count = std::min(most_windows, pool.output[2] - begin);
+        for (std::int64_t r = 0; r < rows; ++r) {
+          reduce_rows(channel, input + plane * geometry.pixels(), row + r, begin, begin + count, r * pitch * stride, columns);
+        }
+        maxima.template reduce_columns<known_stride>(columns, stride, pool.dilation[2], pool.kernel[2], (rows - 1) * pitch + count);
+        for (std::int64_t r = 0; r < rows; ++r) {
+          write(maxima, r * pitch, count, plane * geometry.windows() + (row + r) * pool.output[2] + begin, winners);
+        }
       }
     }
   }
 
-  template <int known_step, class Winner>
+  template <class Winner>
+  void write(const Maxima<T>& maxima, std::int64_t first, std::int64_t count, std::int64_t place, Winner* winners) const {
+    if (output != nullptr) std::transform(maxima.value.data() + first, maxima.value.data() + first + count, output + place, clamp);
+    if (winners == nullptr) return;
+    for (std::int64_t i = 0; i < count; ++i) winners[place + i] = static_cast<Winner>(maxima.number[static_cast<std::size_t>(first + i)]);
+  }
+
+  template <int known_stride, class Winner>
   void run(Winner* winners) const {
     const WorkSplit split(geometry.slices(), geometry.group_pixels() * 8, 0);
     split.run({}, [&](std::int64_t slice, std::byte*) {
@@ -139,7 +170,7 @@ struct Forward {
       if (rstds != nullptr) rstds[slice] = statistics.rstd;
       for (std::int64_t i = 0; i < geometry.group_channels(); ++i) {
         const std::int64_t plane = slice * geometry.group_channels() + i;
-        pool_plane<known_step>(parameters.channel(plane % geometry.channels, statistics), plane, winners);
+        pool_plane<known_stride>(parameters.channel(plane % geometry.channels, statistics), plane, winners);
       }
     });
   }
@@ -160,9 +191,7 @@ void run_forward(const KernelContext& call) {
                              data_or_null<double>(call.outputs[3])};
     dispatch_winner(winner_dtype(geometry.kernel_elements()), [&]<class Winner>() {
       Winner* const winners = data_or_null<Winner>(call.outputs[1]);
-      // Loops with a known step become vector code.
       switch (geometry.pool.stride[2]) {
-        case 1: return forward.template run<1>(winners);
         case 2: return forward.template run<2>(winners);
         case 3: return forward.template run<3>(winners);
         case 4: return forward.template run<4>(winners);

@@ -40,6 +40,7 @@ struct ScaledGroupChannel {
 
   FRIT_HOST_DEVICE double centered(T x) const { return static_cast<double>(x) - mean; }
   FRIT_HOST_DEVICE T normalized(T x) const { return static_cast<T>(centered(x) * slope + shift); }
+  FRIT_HOST_DEVICE T result(T x) const { return normalized(x) * scale; }
 };
 
 }  // namespace frit::ops

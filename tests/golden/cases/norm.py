@@ -61,7 +61,7 @@ def group_norm(g):
     # One value a group, but two in the batch: the result is the bias. The gradient, exactly 0, is rounding noise in PyTorch.
     yield case(torch.randn((2, 4), generator=g), 4, gradient=False)
     yield case(torch.randn((0, 4, 3), generator=g), 2)
-    yield case(torch.randn((2, 4, 0), generator=g), 2)
+    yield case(torch.randn((2, 4, 0), generator=g), 2, gradient=False)  # that of the weight is NaN in PyTorch
 
 
 def layer_norm(g):

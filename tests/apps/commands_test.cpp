@@ -1,0 +1,145 @@
+// The commands that describe and check: info, graph, verify, gradcheck, infer, and the help.
+
+#include "apps/fixtures.h"
+#include "apps/program.h"
+
+namespace frit {
+namespace {
+
+const std::string golden = FRIT_SOURCE_DIR "/tests/golden/";
+
+class Commands : public ProgramTest {
+ protected:
+  static bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+};
+
+TEST_F(Commands, HelpAndVersionGoToStdout) {
+  for (const char* const command : {"train", "infer", "verify", "gradcheck", "graph", "info"}) {
+    const Outcome outcome = run({command, "--help"});
+    EXPECT_EQ(outcome.code, 0) << command;
+    EXPECT_TRUE(has(outcome.output, std::string("Usage: frit ") + command)) << outcome;
+    EXPECT_EQ(outcome.errors, "") << command;
+  }
+  EXPECT_TRUE(has(run({"--help"}).output, "Exit codes")) << run({"--help"});
+  EXPECT_EQ(run({"--version"}).output.substr(0, 5), "frit ");
+}
+
+TEST_F(Commands, NoArgumentsGiveTheUsage) {
+  const Outcome outcome = run({});
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_EQ(outcome.output, "");
+  EXPECT_TRUE(has(outcome.errors, "Usage: frit")) << outcome;
+}
+
+TEST_F(Commands, InfoListsDevicesLibrariesAndOperators) {
+  const Outcome outcome = run({"info"});
+  ASSERT_EQ(outcome.code, 0) << outcome;
+  for (const char* const part : {"cpu", "Eigen 3.", "nlohmann json 3.", "zlib 1.", "CLI11 2.", "conv2d ", "none: integer result", "classifier"}) {
+    EXPECT_TRUE(has(outcome.output, part)) << part << '\n' << outcome.output;
+  }
+}
+
+TEST_F(Commands, InfoDescribesACheckpointAndAModel) {
+  write_safetensors(path("model.safetensors"), tiny_parameters(), checkpoint_metadata(tiny_model()));
+  const Outcome checkpoint = run({"info", "model.safetensors"});
+  ASSERT_EQ(checkpoint.code, 0) << checkpoint;
+  for (const char* const part : {"model: conv2d-groupnorm-pool", R"("num_groups":2)", "conv.weight", "4x3x3x3", "108", "5 tensors, 124 elements"}) {
+    EXPECT_TRUE(has(checkpoint.output, part)) << part << checkpoint;
+  }
+  const Outcome model = run({"info", "classifier"});
+  ASSERT_EQ(model.code, 0) << model;
+  EXPECT_TRUE(has(model.output, "109,002 elements")) << model;
+  EXPECT_TRUE(has(model.output, "task: classification")) << model;
+}
+
+TEST_F(Commands, GraphShowsTheFusionAndTheMemory) {
+  const Outcome both = run({"graph", "convt3d-logsumexp"});
+  ASSERT_EQ(both.code, 0) << both;
+  const std::size_t fused = both.output.find("# fused");
+  ASSERT_NE(fused, std::string::npos) << both;
+  EXPECT_TRUE(has(both.output.substr(0, fused), "= sigmoid(")) << both;
+  EXPECT_FALSE(has(both.output.substr(fused), "= sigmoid(")) << both;
+  EXPECT_TRUE(has(both.output.substr(fused), "= logsumexp_sigmoid_scale_subtract_clamp(")) << both;
+  EXPECT_TRUE(has(both.errors, "fused: 2 operators, memory ")) << both;
+  EXPECT_TRUE(has(both.errors, " -> ")) << both;
+
+  const Outcome train = run({"graph", "classifier", "--stage", "train", "--input-shape", "16,1,28,28"});
+  EXPECT_EQ(train.code, 0) << train;
+  EXPECT_TRUE(has(train.output, "adam_update(")) << train;
+  EXPECT_TRUE(has(train.output, "16x1x28x28")) << train;
+
+  const Outcome dot = run({"graph", "classifier", "--stage", "inference", "--format", "dot"});
+  EXPECT_EQ(dot.code, 0) << dot;
+  EXPECT_EQ(dot.output.substr(0, 12), "digraph frit") << dot;
+}
+
+TEST_F(Commands, VerifyPassesAModelAndATrace) {
+  const Outcome outcome = run({"verify", golden + "models/conv2d-groupnorm-pool.3.safetensors", golden + "traces/train.convt3d-logsumexp.sgd.safetensors"});
+  EXPECT_EQ(outcome.code, 0) << outcome;
+  EXPECT_TRUE(has(outcome.output, "grad.conv.weight")) << outcome;
+  EXPECT_TRUE(has(outcome.output, "losses")) << outcome;
+  EXPECT_TRUE(has(outcome.output, "12 of 12 tensors of 2 files are within tolerance")) << outcome;
+  EXPECT_EQ(run({"verify", "--dtype", "f32", golden + "models/conv2d-groupnorm-pool.3.safetensors"}).code, 0);
+}
+
+TEST_F(Commands, VerifyFailsWhereAnythingDiffers) {
+  const TensorFile file = read_safetensors(golden + "models/convt3d-logsumexp.3.safetensors");
+  TensorMap tensors = file.tensors();
+  tensors["grad.bias"] = Tensor::full({1, 1, 1, 1}, 7, DType::f64);
+  tensors["output"] = tensors["output"].clone();
+  tensors["output"].data<double>()[2] = std::numeric_limits<double>::quiet_NaN();
+  write_safetensors(path("changed.safetensors"), tensors, file.metadata());
+  const Outcome outcome = run({"verify", "changed.safetensors"});
+  EXPECT_EQ(outcome.code, 1) << outcome;
+  EXPECT_TRUE(has(outcome.output, "element 2: expected nan, got ")) << outcome;
+  EXPECT_TRUE(has(outcome.errors, "frit: error: 2 of 5 tensors differ")) << outcome;
+}
+
+TEST_F(Commands, GradcheckShowsInputsKinksAndWhatIsSkipped) {
+  const Outcome outcome = run({"gradcheck", "relu", "greater", "linear", "convt3d-logsumexp"});
+  EXPECT_EQ(outcome.code, 0) << outcome;
+  for (const char* const part : {"relu ", "no gradient: integer result", "weight", "conv_transpose.bias", "equal the central differences"}) {
+    EXPECT_TRUE(has(outcome.output, part)) << part << outcome;
+  }
+}
+
+TEST_F(Commands, InferGivesAnEmptyOutputForAnEmptyBatch) {
+  write_npy(path("none.npy"), Tensor::empty({0, 3, 8, 8}));
+  write_safetensors(path("model.safetensors"), tiny_parameters(), checkpoint_metadata(tiny_model()));
+  const Outcome outcome = run({"infer", "model.safetensors", "--input", "none.npy", "--output", "out.npy"});
+  EXPECT_EQ(outcome.code, 0) << outcome;
+  EXPECT_EQ(read_npy(path("out.npy")).shape(), (Shape{0, 4, 3, 3}));
+}
+
+TEST_F(Commands, InferConvertsWeightsAndInputsAndSaysSo) {
+  write_npy(path("input.npy"), random_tensor({2, 3, 8, 8}, DType::f64));
+  write_safetensors(path("wide.safetensors"), tiny_parameters(DType::f64), checkpoint_metadata(tiny_model()));
+  const Outcome narrow = run({"infer", "wide.safetensors", "--input", "input.npy", "--output", "f32.npy"});
+  EXPECT_EQ(narrow.code, 0) << narrow;
+  EXPECT_TRUE(has(narrow.errors, "warning: tensor \"conv.weight\" converted from f64 to f32")) << narrow;
+  EXPECT_TRUE(has(narrow.errors, "warning: the input was converted from f64 to f32")) << narrow;
+  const Outcome wide = run({"infer", "wide.safetensors", "--input", "input.npy", "--output", "f64.npy", "--dtype", "f64"});
+  EXPECT_EQ(wide.code, 0) << wide;
+  EXPECT_FALSE(has(wide.errors, "converted")) << wide;
+  const std::vector<double> a = read_npy(path("f32.npy")).to_vector<double>(), b = read_npy(path("f64.npy")).to_vector<double>();
+  for (std::size_t i = 0; i < b.size(); ++i) EXPECT_NEAR(a[i], b[i], 1e-5);
+}
+
+TEST_F(Commands, InferReadsBigEndianNumbers) {
+  write_npy(path("plain.npy"), Tensor::from<float>({1, 2, 3, 4, 5, 6, 7, 8, 9}, {1, 1, 3, 3}).expand({1, 3, 3, 3}));
+  std::string swapped = content("plain.npy");
+  const std::size_t descr = swapped.find("'<f4'");
+  ASSERT_NE(descr, std::string::npos);
+  swapped[descr + 1] = '>';
+  for (std::size_t i = swapped.size() - 27 * 4; i < swapped.size(); i += 4) std::reverse(swapped.begin() + static_cast<std::ptrdiff_t>(i), swapped.begin() + static_cast<std::ptrdiff_t>(i) + 4);
+  write("swapped.npy", swapped);
+  const std::string config = R"({"in_channels": 3, "out_channels": 4, "num_groups": 2, "kernel_size": 1, "pool_kernel_size": 1})";
+  for (const char* const name : {"plain", "swapped"}) {
+    const Outcome outcome = run({"infer", "conv2d-groupnorm-pool", "--config", config, "--input", std::string(name) + ".npy", "--output", std::string(name) + ".out.npy"});
+    EXPECT_EQ(outcome.code, 0) << outcome;
+  }
+  EXPECT_EQ(content("plain.out.npy"), content("swapped.out.npy"));
+}
+
+}  // namespace
+}  // namespace frit

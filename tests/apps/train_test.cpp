@@ -1,0 +1,139 @@
+// `frit train`: what it learns, prints and saves, the same for any number of threads, and how it ends early.
+
+#include <regex>
+
+#include "apps/fixtures.h"
+#include "apps/program.h"
+
+namespace frit {
+namespace {
+
+class Train : public ProgramTest {
+ protected:
+  Train() {
+    std::filesystem::create_directory(path("quarters"));
+    const QuarterImages learnt(200, /*seed=*/1), unseen(60, /*seed=*/2);
+    write("quarters/train-images-idx3-ubyte", learnt.images);
+    write("quarters/train-labels-idx1-ubyte", learnt.labels);
+    write("quarters/t10k-images-idx3-ubyte", unseen.images);
+    write("quarters/t10k-labels-idx1-ubyte", unseen.labels);
+  }
+
+  static std::vector<std::string> classifier(std::vector<std::string> more) {
+    more.insert(more.begin(), {"train", "classifier", "--config", tiny_classifier, "--data", "quarters", "--batch-size", "32", "--lr", "0.01"});
+    return more;
+  }
+
+  static double number_after(const std::string& text, const std::string& label) {
+    const std::size_t place = text.rfind(label);
+    return place == std::string::npos ? -1 : std::stod(text.substr(place + label.size()));
+  }
+};
+
+TEST_F(Train, LearnsClassesFromIdxFiles) {
+  const Outcome outcome = run(classifier({"--epochs", "15", "--save", "model.safetensors"}));
+  ASSERT_EQ(outcome.code, 0) << outcome;
+  EXPECT_GT(number_after(outcome.output, "test accuracy "), 95) << outcome;
+  EXPECT_TRUE(std::regex_search(outcome.output, std::regex("^test loss [0-9.]+\ntest accuracy [0-9.]+ %\n$"))) << outcome;
+  EXPECT_NE(outcome.errors.find("epoch 15/15  loss "), std::string::npos) << outcome;
+  EXPECT_EQ(outcome.errors.find('\x1b'), std::string::npos) << "a bar was drawn where there is no terminal";
+
+  const TensorFile checkpoint = read_safetensors(path("model.safetensors"));
+  EXPECT_EQ(model_of(checkpoint).name, "classifier");
+  EXPECT_EQ(model_of(checkpoint).image_size, (Dims{8, 8}));
+  EXPECT_EQ(checkpoint.at("linear.weight").shape(), (Shape{4, 36}));
+}
+
+TEST_F(Train, CheckpointInfersWhatItLearnt) {
+  ASSERT_EQ(run(classifier({"--epochs", "15", "--save", "model.safetensors"})).code, 0);
+  const QuarterImages unseen(50, /*seed=*/3);
+  const Tensor images = Tensor::empty({50, 1, 8, 8});
+  for (std::int64_t i = 0; i < images.elements(); ++i) {
+    images.data<float>()[i] = static_cast<float>(static_cast<unsigned char>(unseen.images[16 + static_cast<std::size_t>(i)])) / 255.0f;
+  }
+  write_npy(path("images.npy"), images);
+  for (const char* const batch_size : {"50", "7"}) {
+    const std::string output = std::string("logits") + batch_size + ".npy";
+    const Outcome outcome = run({"infer", "model.safetensors", "--input", "images.npy", "--output", output, "--batch-size", batch_size});
+    ASSERT_EQ(outcome.code, 0) << outcome;
+  }
+  EXPECT_EQ(content("logits50.npy"), content("logits7.npy")) << "the batch size changed the result";
+  const std::vector<float> logits = read_npy(path("logits50.npy")).to_vector<float>();
+  int correct = 0;
+  for (std::size_t n = 0; n < 50; ++n) {
+    const auto row = logits.begin() + static_cast<std::ptrdiff_t>(4 * n);
+    correct += std::max_element(row, row + 4) - row == unseen.labels[8 + n];
+  }
+  EXPECT_GE(correct, 47);
+}
+
+TEST_F(Train, SameSeedGivesTheSameBitsOnAnyNumberOfThreads) {
+  for (const char* const threads : {"1", "2", "3"}) {
+    const Outcome outcome = run(classifier({"--epochs", "2", "--threads", threads, "--save", std::string(threads) + ".safetensors"}));
+    ASSERT_EQ(outcome.code, 0) << outcome;
+  }
+  ASSERT_EQ(run(classifier({"--epochs", "2", "--seed", "1", "--save", "other.safetensors"})).code, 0);
+  EXPECT_EQ(content("1.safetensors"), content("2.safetensors"));
+  EXPECT_EQ(content("1.safetensors"), content("3.safetensors"));
+  EXPECT_NE(content("1.safetensors"), content("other.safetensors"));
+}
+
+TEST_F(Train, EveryOptimizerLowersTheLossOfARegression) {
+  const Tensor input = random_tensor({24, 3, 8, 8});
+  std::filesystem::create_directory(path("pairs"));
+  write_npy(path("pairs/inputs.npy"), input);
+  write_npy(path("pairs/targets.npy"), Tensor::full({24, 4, 3, 3}, 0.25));
+  for (const std::vector<std::string>& optimizer : std::vector<std::vector<std::string>>{{"sgd", "--momentum", "0.9", "--weight-decay", "1e-4"},
+                                                                                         {"adam", "--clip-norm", "1"},
+                                                                                         {"adamw", "--dtype", "f64"}}) {
+    std::vector<std::string> arguments = {"train", "conv2d-groupnorm-pool", "--config", tiny_model().config, "--data", "pairs", "--batch-size", "10",
+                                          "--lr", "0.02", "--epochs", "8", "--optimizer"};
+    arguments.insert(arguments.end(), optimizer.begin(), optimizer.end());
+    const Outcome outcome = run(arguments);
+    ASSERT_EQ(outcome.code, 0) << outcome;
+    const double first = std::stod(outcome.errors.substr(outcome.errors.find("epoch 1/8  loss ") + 16));
+    EXPECT_LT(number_after(outcome.output, "training loss "), 0.9 * first) << optimizer[0] << outcome;
+    EXPECT_EQ(outcome.output.find("accuracy"), std::string::npos);
+  }
+}
+
+TEST_F(Train, MeasuresOnAValidationSet) {
+  const Outcome outcome = run(classifier({"--epochs", "1", "--validation", "quarters", "--quiet"}));
+  EXPECT_EQ(outcome.code, 0) << outcome;
+  EXPECT_EQ(outcome.output.substr(0, 15), "validation loss") << outcome;
+  EXPECT_EQ(outcome.errors, "");
+}
+
+TEST_F(Train, EndsAtTheNextStepWhenInterrupted) {
+  for (const int signal : {SIGINT, SIGTERM}) {
+    Process process({.arguments = classifier({"--epochs", "1000000", "--save", "model.safetensors"}), .directory = folder});
+    ASSERT_TRUE(process.wait_for_error_text("epoch 2/")) << process.finish();
+    process.send(signal);
+    const Outcome outcome = process.finish();
+    EXPECT_EQ(outcome.code, 128 + signal) << outcome;
+    EXPECT_NE(outcome.errors.find(signal == SIGINT ? "interrupted by SIGINT after step " : "interrupted by SIGTERM after step "), std::string::npos);
+    EXPECT_NE(outcome.errors.find("saved model.safetensors"), std::string::npos);
+    EXPECT_EQ(outcome.output, "");
+    EXPECT_EQ(model_of(read_safetensors(path("model.safetensors"))).name, "classifier");
+    EXPECT_EQ(files(), (std::vector<std::string>{"model.safetensors", "quarters"})) << "a temporary file was left";
+  }
+}
+
+TEST_F(Train, ASecondSignalEndsItAtOnce) {
+  Process process({.arguments = classifier({"--epochs", "1000000"}), .directory = folder});
+  ASSERT_TRUE(process.wait_for_error_text("epoch 1/")) << process.finish();
+  process.send(SIGINT);
+  process.send(SIGTERM);
+  const Outcome outcome = process.finish();
+  EXPECT_TRUE(outcome.code == 130 || outcome.code == 143) << outcome;
+}
+
+TEST_F(Train, WithoutATestSplitTheErrorSaysWhichFileIsMissing) {
+  std::filesystem::remove(path("quarters/t10k-labels-idx1-ubyte"));
+  const Outcome outcome = run(classifier({}));
+  EXPECT_EQ(outcome.code, 4) << outcome;
+  EXPECT_NE(outcome.errors.find("t10k-labels-idx1-ubyte"), std::string::npos) << outcome;
+}
+
+}  // namespace
+}  // namespace frit
