@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "frit/ops/convolution/geometry.h"
+#include "frit/ops/cpu/simd.h"
 #include "frit/ops/cpu/work_split.h"
 
 namespace frit::ops {
@@ -22,6 +23,9 @@ struct Patches {
   std::array<AxisTaps, 3> taps;
 
   std::int64_t taps_count() const { return taps[0].count * taps[1].count * taps[2].count; }
+  ImageAxes tap(std::int64_t index) const {
+    return {index / (taps[1].count * taps[2].count), index / taps[2].count % taps[1].count, index % taps[2].count};
+  }
 };
 
 /// What a convolution's outputs read of its input.
@@ -74,6 +78,15 @@ template <class T>
   }
 }
 
+/// Every step-th element.
+template <class T>
+void copy_every(const T* from, std::int64_t step, std::int64_t count, T* to) {
+  constexpr std::int64_t n = simd::lanes<T>;
+  std::int64_t i = 0;
+  for (; step == 2 && i + n < count; i += n) simd::store(to + i, simd::evens<T>(simd::load(from + 2 * i), simd::load(from + 2 * i + n)));
+  for (; i < count; ++i) to[i] = from[i * step];
+}
+
 /// One row of the matrix: positions [begin, end) of the tap (td, th, tw). `contiguous`: the step of the last axis is 1.
 template <bool contiguous, class T>
 void copy_patch_row(const Patches& p, const T* channel, const ImageAxes& tap, std::int64_t begin, std::int64_t end, T* to) {
@@ -96,7 +109,7 @@ void copy_patch_row(const Patches& p, const T* channel, const ImageAxes& tap, st
     if (contiguous) {
       copy_run(from, outside - inside, run + inside);
     } else {
-      for (std::int64_t i = inside; i < outside; ++i, from += step) run[i] = *from;
+      copy_every(from, step, outside - inside, run + inside);
     }
   });
 }
@@ -107,10 +120,8 @@ void copy_patches(const Patches& p, const T* image, std::int64_t row_begin, std:
                   std::int64_t stride) {
   const std::int64_t taps = p.taps_count(), plane = product(p.source);
   for (std::int64_t row = row_begin; row < row_end; ++row) {
-    const std::int64_t tap = row % taps;
-    const ImageAxes index = {tap / (p.taps[1].count * p.taps[2].count), tap / p.taps[2].count % p.taps[1].count, tap % p.taps[2].count};
     const auto copy_row = p.taps[2].step == 1 ? copy_patch_row<true, T> : copy_patch_row<false, T>;
-    copy_row(p, image + row / taps * plane, index, begin, end, to + (row - row_begin) * stride);
+    copy_row(p, image + row / taps * plane, p.tap(row % taps), begin, end, to + (row - row_begin) * stride);
   }
 }
 

@@ -36,7 +36,7 @@ inline float vector_log(float x) {
   const bool subnormal = x < std::numeric_limits<float>::min();
   const float scaled = x * (subnormal ? 0x1p25f : 1.0f);
   // scaled = m 2^e with m in [sqrt(1/2), sqrt(2))
-  const std::int32_t bits = std::bit_cast<std::int32_t>(scaled) - 0x3f3504f3;
+  const auto bits = static_cast<std::int32_t>(std::bit_cast<std::uint32_t>(scaled) - 0x3f3504f3u);  // wraps for negative x
   const float e = static_cast<float>((bits >> 23) - (subnormal ? 25 : 0));
   const float r = std::bit_cast<float>((bits & 0x7fffff) + 0x3f3504f3) - 1.0f;
   float p = 7.0376836292e-2f;

@@ -70,13 +70,20 @@ struct Maxima {
     std::fill_n(number.data() + first, count, outside);
   }
 
-  /// Places first, first + 1, ...: the larger of what is there and of x[0], x[1], ..., which come later in their windows.
+  /// Places first, first + 1, ...: x[0], x[1], ...
+  void set_row(const ScaledGroupChannel<T> channel, const T* x, std::int64_t first, std::int64_t count, std::int32_t row_number) {
+    T* const held = value.data() + first;
+    for (std::int64_t i = 0; i < count; ++i) held[i] = channel.result(x[i]);
+    std::fill_n(number.data() + first, count, row_number);
+  }
+
+  /// The same places: the larger of what is there and of x[0], x[1], ..., which come later in their windows.
   void take_row(const ScaledGroupChannel<T> channel, const T* x, std::int64_t first, std::int64_t count, std::int32_t row_number) {
     T* const held = value.data() + first;
     std::int32_t* const held_number = number.data() + first;
     for (std::int64_t i = 0; i < count; ++i) {
       const T offered = channel.result(x[i]);
-      const bool wins = replaces_maximum(offered, held[i]) | (held_number[i] == outside);
+      const bool wins = replaces_maximum(offered, held[i]);
       held[i] = wins ? offered : held[i];
       held_number[i] = wins ? row_number : held_number[i];
     }
@@ -121,11 +128,14 @@ struct Forward {
     const PoolGeometry& pool = geometry.pool;
     const std::int64_t left = pool.window_begin(2, begin), width = geometry.columns_of(end - begin);
     const std::int64_t low = std::max<std::int64_t>(left, 0), high = std::min(left + width, pool.image[2]);
-    columns.clear(first, width);
+    columns.clear(first, low - left);
+    columns.clear(first + high - left, left + width - high);
     const KernelRange heights = kernel_range(pool, 1, row, row);
     for (std::int64_t kh = heights.begin; kh < heights.end; ++kh) {
       const T* const x = plane + (pool.window_begin(1, row) + kh * pool.dilation[1]) * pool.image[2];
-      columns.take_row(channel, x + low, first + low - left, high - low, static_cast<std::int32_t>(kh * pool.kernel[2]));
+      const auto number = static_cast<std::int32_t>(kh * pool.kernel[2]);
+      if (kh == heights.begin) columns.set_row(channel, x + low, first + low - left, high - low, number);
+      else columns.take_row(channel, x + low, first + low - left, high - low, number);
     }
   }
 

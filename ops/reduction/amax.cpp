@@ -26,7 +26,7 @@ struct SharedExtremumTile {
     for (int i = 0; i < width; ++i) take(i, later.value[i], later.count[i]);
   }
   void fold(int lanes) {
-    for (int i = 1; i < lanes; ++i) take(0, value[i], count[i]);
+    fold_columns(lanes, [&](int a, int b) { take(a, value[b], count[b]); });
   }
 
  private:

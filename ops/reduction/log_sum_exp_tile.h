@@ -49,16 +49,19 @@ struct LogSumExpTile {
     }
   }
   void fold(int lanes) {
-    const T greatest = *std::max_element(maximum, maximum + lanes);
-    double total = 0;
-    for (int i = 0; i < lanes; ++i) total += maximum[i] == greatest ? sum[i] : sum[i] * static_cast<double>(vector_exp(maximum[i] - greatest));
-    maximum[0] = greatest;
-    sum[0] = total;
+    T greatest[tile_lanes];
+    std::copy_n(maximum, lanes, greatest);
+    fold_columns(lanes, [&](int a, int b) { greatest[a] = std::max(greatest[a], greatest[b]); });
+    const T shift = shift_of(greatest[0]);
+    for (int i = 0; i < lanes; ++i) maximum[i] = vector_exp(maximum[i] - shift);
+    for (int i = 0; i < lanes; ++i) sum[i] *= static_cast<double>(maximum[i]);
+    fold_columns(lanes, [&](int a, int b) { sum[a] += sum[b]; });
+    maximum[0] = greatest[0];
   }
 
  private:
   void add_rows(const T* x, std::int64_t stride, std::int64_t count, int width) {
-    T shift[tile_width];
+    T shift[tile_width], terms[tile_width];
     std::copy_n(maximum, width, shift);
     for (std::int64_t row = 0; row < count; ++row) {
       const T* const line = x + row * stride;
@@ -70,7 +73,9 @@ struct LogSumExpTile {
     }
     for (std::int64_t row = 0; row < count; ++row) {
       const T* const line = x + row * stride;
-      for (int i = 0; i < width; ++i) sum[i] += static_cast<double>(vector_exp(line[i] - shift[i]));
+      // Two loops, as one that widens its results is not made into vector code by GCC 12.
+      for (int i = 0; i < width; ++i) terms[i] = vector_exp(line[i] - shift[i]);
+      for (int i = 0; i < width; ++i) sum[i] += static_cast<double>(terms[i]);
     }
   }
 };

@@ -56,12 +56,13 @@ struct ExtremumTile {
     }
   }
   void fold(int lanes) {
-    for (int i = 1; i < lanes; ++i) {
-      const Index place = static_cast<Index>(index[i] + i);
-      if (!replaces<Order>(value[i], value[0]) && !(ties(value[i], value[0]) && place < index[0])) continue;
-      value[0] = value[i];
-      index[0] = place;
-    }
+    for (int i = 0; i < lanes; ++i) index[i] = static_cast<Index>(index[i] + i);
+    fold_columns(lanes, [&](int a, int b) {
+      const bool earlier = ties(value[b], value[a]) && index[b] < index[a];
+      const bool replace = replaces<Order>(value[b], value[a]) || earlier;
+      value[a] = replace ? value[b] : value[a];
+      index[a] = replace ? index[b] : index[a];
+    });
   }
 };
 

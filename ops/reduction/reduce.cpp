@@ -10,11 +10,11 @@ std::int64_t ceil_divide(std::int64_t a, std::int64_t b) { return (a + b - 1) / 
 
 std::int64_t offset_of(std::int64_t index, const Shape& shape, const Strides& strides) {
   std::int64_t offset = 0;
-  for (int axis = shape.rank() - 1; axis >= 0; --axis) {
+  for (int axis = shape.rank() - 1; axis > 0; --axis) {
     offset += index % shape[axis] * strides[axis];
     index /= shape[axis];
   }
-  return offset;
+  return shape.empty() ? offset : offset + index * strides[0];
 }
 
 void prepend(Shape& shape, Strides& strides, std::int64_t size, std::int64_t stride, bool joins) {
@@ -68,8 +68,8 @@ std::size_t ReductionPlan::scratch_bytes(std::size_t tile_size) const {
 }
 
 Block ReductionPlan::block(std::int64_t index) const {
-  const std::int64_t column = index % tiles_ * tile_width;
-  const std::int64_t outer = index / tiles_;
+  const std::int64_t outer = tiles_ == 1 ? index : index / tiles_;
+  const std::int64_t column = (index - outer * tiles_) * tile_width;
   return {outer * width_ + column, offset_of(outer, kept_, kept_strides_) + column,
           static_cast<int>(std::min<std::int64_t>(tile_width, width_ - column))};
 }

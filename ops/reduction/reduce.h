@@ -91,6 +91,16 @@ class ReductionPlan {
   int lanes_ = 0;
 };
 
+/// combine(a, b) adds column b to column a, in a tree.
+template <class Combine>
+void fold_columns(int columns, const Combine& combine) {
+  while (columns > 1) {
+    const int half = (columns + 1) / 2;
+    for (int i = half; i < columns; ++i) combine(i - half, i);
+    columns = half;
+  }
+}
+
 /// add(tile, rows) for all elements of a block, then finish(tile, block): with segments, each segment has a tile of its own in `scratch`, and they are
 /// merged in order. With lanes, the result is in column 0.
 template <class Tile, class Add, class Finish>

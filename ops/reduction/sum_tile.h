@@ -14,11 +14,7 @@ struct SumTile {
     for (int i = 0; i < width; ++i) sum[i] += later.sum[i];
   }
   void fold(int lanes) {
-    for (int width = lanes; width > 1;) {
-      const int half = (width + 1) / 2;
-      for (int i = half; i < width; ++i) sum[i - half] += sum[i];
-      width = half;
-    }
+    fold_columns(lanes, [&](int a, int b) { sum[a] += sum[b]; });
   }
   /// element(offset) gives each term.
   template <class Element>

@@ -28,12 +28,12 @@ class BadInputs : public ProgramTest {
  protected:
   BadInputs() {
     write_checkpoints();
-    write_npy(path("input.npy"), random_tensor({2, 3, 8, 8}));
-    write_npy(path("four-channels.npy"), random_tensor({2, 4, 8, 8}));
-    write_npy(path("rank3.npy"), random_tensor({3, 8, 8}));
-    write_npy(path("scalar.npy"), random_tensor({}));
-    write_npy(path("below-the-kernel.npy"), random_tensor({1, 3, 2, 9}));
-    write_npy(path("below-the-pool.npy"), random_tensor({1, 3, 3, 9}));
+    write("input.npy", serialize_npy(random_tensor({2, 3, 8, 8})));
+    write("four-channels.npy", serialize_npy(random_tensor({2, 4, 8, 8})));
+    write("rank3.npy", serialize_npy(random_tensor({3, 8, 8})));
+    write("scalar.npy", serialize_npy(random_tensor({})));
+    write("below-the-kernel.npy", serialize_npy(random_tensor({1, 3, 2, 9})));
+    write("below-the-pool.npy", serialize_npy(random_tensor({1, 3, 3, 9})));
     write("old.npy", "what was there before");
     write("table.csv", "1,2,3\n4,5,6\n");
     write("half.npy", content("input.npy").substr(0, 300));
@@ -54,7 +54,7 @@ class BadInputs : public ProgramTest {
     const auto changed = [&](const char* file, const auto& change, Metadata changed_metadata) {
       TensorMap tensors = good;
       change(tensors);
-      write_safetensors(path(file), tensors, changed_metadata);
+      write(file, serialize_safetensors(tensors, changed_metadata));
     };
     const auto keep = [](TensorMap&) {};
     changed("model.safetensors", keep, metadata);
@@ -73,13 +73,13 @@ class BadInputs : public ProgramTest {
   }
 
   void write_dataset() {
-    write_safetensors(path("data.safetensors"), {{"input", random_tensor({8, 3, 8, 8})}, {"target", random_tensor({8, 4, 3, 3})}});
-    write_safetensors(path("wrong-target.safetensors"), {{"input", random_tensor({8, 3, 8, 8})}, {"target", random_tensor({8, 4, 2, 3})}});
-    write_safetensors(path("no-target.safetensors"), {{"input", random_tensor({8, 3, 8, 8})}});
-    write_safetensors(path("empty-data.safetensors"), {{"input", random_tensor({0, 3, 8, 8})}, {"target", random_tensor({0, 4, 3, 3})}});
+    write("data.safetensors", serialize_safetensors({{"input", random_tensor({8, 3, 8, 8})}, {"target", random_tensor({8, 4, 3, 3})}}));
+    write("wrong-target.safetensors", serialize_safetensors({{"input", random_tensor({8, 3, 8, 8})}, {"target", random_tensor({8, 4, 2, 3})}}));
+    write("no-target.safetensors", serialize_safetensors({{"input", random_tensor({8, 3, 8, 8})}}));
+    write("empty-data.safetensors", serialize_safetensors({{"input", random_tensor({0, 3, 8, 8})}, {"target", random_tensor({0, 4, 3, 3})}}));
     const Tensor infinite = Tensor::full({8, 3, 8, 8}, std::numeric_limits<double>::infinity());
-    write_safetensors(path("infinite.safetensors"), {{"input", infinite}, {"target", random_tensor({8, 4, 3, 3})}});
-    write_safetensors(path("images.safetensors"), {{"input", random_tensor({4, 1, 8, 8})}, {"target", Tensor::from<std::int64_t>({0, 1, 2, 9}, {4})}});
+    write("infinite.safetensors", serialize_safetensors({{"input", infinite}, {"target", random_tensor({8, 4, 3, 3})}}));
+    write("images.safetensors", serialize_safetensors({{"input", random_tensor({4, 1, 8, 8})}, {"target", Tensor::from<std::int64_t>({0, 1, 2, 9}, {4})}}));
   }
 
   static std::string npy_with_header(std::string header) {
@@ -246,7 +246,7 @@ TEST_F(BadInputs, FileSizeLimitLeavesTheOldOutput) {
 
 #ifndef SANITIZED
 TEST_F(BadInputs, MemoryLimitIsToldWithoutTheNameOfAnException) {
-  write_npy(path("large.npy"), Tensor::zeros({64, 3, 200, 200}));
+  write("large.npy", serialize_npy(Tensor::zeros({64, 3, 200, 200})));
   const Outcome outcome = run_program({.arguments = infer(good, "large.npy", old, {"--threads", "1"}), .directory = folder, .memory_limit = 60u << 20});
   EXPECT_EQ(outcome.code, 6) << outcome;
   EXPECT_EQ(outcome.errors.find("bad_alloc"), std::string::npos) << outcome;
@@ -287,7 +287,7 @@ TEST_F(BadInputs, OddPathsWork) {
 TEST_F(BadInputs, NanInTheInputIsCountedAndKept) {
   const Tensor input = random_tensor({2, 3, 8, 8});
   input.data<float>()[0] = nan_value;
-  write_npy(path("nan.npy"), input);
+  write("nan.npy", serialize_npy(input));
   const Outcome outcome = run(infer(good, "nan.npy", "out.npy"));
   EXPECT_EQ(outcome.code, 0) << outcome;
   EXPECT_NE(outcome.errors.find("warning: the input has 1 NaN values"), std::string::npos) << outcome;

@@ -40,7 +40,7 @@ TEST_F(Commands, InfoListsDevicesLibrariesAndOperators) {
 }
 
 TEST_F(Commands, InfoDescribesACheckpointAndAModel) {
-  write_safetensors(path("model.safetensors"), tiny_parameters(), checkpoint_metadata(tiny_model()));
+  write("model.safetensors", serialize_safetensors(tiny_parameters(), checkpoint_metadata(tiny_model())));
   const Outcome checkpoint = run({"info", "model.safetensors"});
   ASSERT_EQ(checkpoint.code, 0) << checkpoint;
   for (const char* const part : {"model: conv2d-groupnorm-pool", R"("num_groups":2)", "conv.weight", "4x3x3x3", "108", "5 tensors, 124 elements"}) {
@@ -78,7 +78,7 @@ TEST_F(Commands, VerifyPassesAModelAndATrace) {
   EXPECT_EQ(outcome.code, 0) << outcome;
   EXPECT_TRUE(has(outcome.output, "grad.conv.weight")) << outcome;
   EXPECT_TRUE(has(outcome.output, "losses")) << outcome;
-  EXPECT_TRUE(has(outcome.output, "12 of 12 tensors of 2 files are within tolerance")) << outcome;
+  EXPECT_TRUE(has(outcome.output, "11 of 11 tensors of 2 files are within tolerance")) << outcome;
   EXPECT_EQ(run({"verify", "--dtype", "f32", golden + "models/conv2d-groupnorm-pool.3.safetensors"}).code, 0);
 }
 
@@ -88,7 +88,7 @@ TEST_F(Commands, VerifyFailsWhereAnythingDiffers) {
   tensors["grad.bias"] = Tensor::full({1, 1, 1, 1}, 7, DType::f64);
   tensors["output"] = tensors["output"].clone();
   tensors["output"].data<double>()[2] = std::numeric_limits<double>::quiet_NaN();
-  write_safetensors(path("changed.safetensors"), tensors, file.metadata());
+  write("changed.safetensors", serialize_safetensors(tensors, file.metadata()));
   const Outcome outcome = run({"verify", "changed.safetensors"});
   EXPECT_EQ(outcome.code, 1) << outcome;
   EXPECT_TRUE(has(outcome.output, "element 2: expected nan, got ")) << outcome;
@@ -104,16 +104,16 @@ TEST_F(Commands, GradcheckShowsInputsKinksAndWhatIsSkipped) {
 }
 
 TEST_F(Commands, InferGivesAnEmptyOutputForAnEmptyBatch) {
-  write_npy(path("none.npy"), Tensor::empty({0, 3, 8, 8}));
-  write_safetensors(path("model.safetensors"), tiny_parameters(), checkpoint_metadata(tiny_model()));
+  write("none.npy", serialize_npy(Tensor::empty({0, 3, 8, 8})));
+  write("model.safetensors", serialize_safetensors(tiny_parameters(), checkpoint_metadata(tiny_model())));
   const Outcome outcome = run({"infer", "model.safetensors", "--input", "none.npy", "--output", "out.npy"});
   EXPECT_EQ(outcome.code, 0) << outcome;
   EXPECT_EQ(read_npy(path("out.npy")).shape(), (Shape{0, 4, 3, 3}));
 }
 
 TEST_F(Commands, InferConvertsWeightsAndInputsAndSaysSo) {
-  write_npy(path("input.npy"), random_tensor({2, 3, 8, 8}, DType::f64));
-  write_safetensors(path("wide.safetensors"), tiny_parameters(DType::f64), checkpoint_metadata(tiny_model()));
+  write("input.npy", serialize_npy(random_tensor({2, 3, 8, 8}, DType::f64)));
+  write("wide.safetensors", serialize_safetensors(tiny_parameters(DType::f64), checkpoint_metadata(tiny_model())));
   const Outcome narrow = run({"infer", "wide.safetensors", "--input", "input.npy", "--output", "f32.npy"});
   EXPECT_EQ(narrow.code, 0) << narrow;
   EXPECT_TRUE(has(narrow.errors, "warning: tensor \"conv.weight\" converted from f64 to f32")) << narrow;
@@ -126,7 +126,7 @@ TEST_F(Commands, InferConvertsWeightsAndInputsAndSaysSo) {
 }
 
 TEST_F(Commands, InferReadsBigEndianNumbers) {
-  write_npy(path("plain.npy"), Tensor::from<float>({1, 2, 3, 4, 5, 6, 7, 8, 9}, {1, 1, 3, 3}).expand({1, 3, 3, 3}));
+  write("plain.npy", serialize_npy(Tensor::from<float>({1, 2, 3, 4, 5, 6, 7, 8, 9}, {1, 1, 3, 3}).expand({1, 3, 3, 3})));
   std::string swapped = content("plain.npy");
   const std::size_t descr = swapped.find("'<f4'");
   ASSERT_NE(descr, std::string::npos);

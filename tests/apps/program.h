@@ -175,6 +175,9 @@ class ProgramTest : public testing::Test {
     return {std::istreambuf_iterator<char>(stream), {}};
   }
   void write(const std::string& name, const std::string& bytes) const { std::ofstream(folder / name, std::ios::binary) << bytes; }
+  void write(const std::string& name, const std::vector<std::byte>& bytes) const {
+    std::ofstream(folder / name, std::ios::binary).write(reinterpret_cast<const char*>(bytes.data()), std::ssize(bytes));
+  }
 
   /// Names of what is there, sorted.
   std::vector<std::string> files() const {

@@ -51,7 +51,7 @@ TEST_F(Train, CheckpointInfersWhatItLearnt) {
   for (std::int64_t i = 0; i < images.elements(); ++i) {
     images.data<float>()[i] = static_cast<float>(static_cast<unsigned char>(unseen.images[16 + static_cast<std::size_t>(i)])) / 255.0f;
   }
-  write_npy(path("images.npy"), images);
+  write("images.npy", serialize_npy(images));
   for (const char* const batch_size : {"50", "7"}) {
     const std::string output = std::string("logits") + batch_size + ".npy";
     const Outcome outcome = run({"infer", "model.safetensors", "--input", "images.npy", "--output", output, "--batch-size", batch_size});
@@ -81,8 +81,8 @@ TEST_F(Train, SameSeedGivesTheSameBitsOnAnyNumberOfThreads) {
 TEST_F(Train, EveryOptimizerLowersTheLossOfARegression) {
   const Tensor input = random_tensor({24, 3, 8, 8});
   std::filesystem::create_directory(path("pairs"));
-  write_npy(path("pairs/inputs.npy"), input);
-  write_npy(path("pairs/targets.npy"), Tensor::full({24, 4, 3, 3}, 0.25));
+  write("pairs/inputs.npy", serialize_npy(input));
+  write("pairs/targets.npy", serialize_npy(Tensor::full({24, 4, 3, 3}, 0.25)));
   for (const std::vector<std::string>& optimizer : std::vector<std::vector<std::string>>{{"sgd", "--momentum", "0.9", "--weight-decay", "1e-4"},
                                                                                          {"adam", "--clip-norm", "1"},
                                                                                          {"adamw", "--dtype", "f64"}}) {

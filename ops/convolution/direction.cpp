@@ -1,0 +1,63 @@
+#include "frit/ops/convolution/direction.h"
+
+#include <numeric>
+
+namespace frit::ops {
+namespace {
+
+/// The taps k of one axis that a phase sees: those for which (phase + padding - k * dilation) is a multiple of the stride.
+AxisTaps phase_taps(const ConvolutionGeometry& g, std::size_t axis, std::int64_t phase) {
+  const std::int64_t common = std::gcd(g.stride[axis], g.dilation[axis]);
+  AxisTaps taps{0, 1, 0, -g.dilation[axis] / common, 0, g.stride[axis] / common};
+  for (std::int64_t k = 0; k < std::min(taps.tap_step, g.kernel[axis]); ++k) {
+    const std::int64_t distance = phase + g.padding[axis] - k * g.dilation[axis];
+    if (distance % g.stride[axis] != 0) continue;
+    taps.first_tap = k;
+    taps.offset = distance / g.stride[axis];
+    taps.count = (g.kernel[axis] - k - 1) / taps.tap_step + 1;
+    break;
+  }
+  return taps;
+}
+
+}  // namespace
+
+Direction Direction::forward(const ConvolutionGeometry& g) {
+  return {g, false, g.in_channels, g.out_channels, g.input, g.output, {1, 1, 1}, {1, 1, 1}, g.output};
+}
+
+Direction Direction::backward(const ConvolutionGeometry& g) {
+  Direction d{g, true, g.out_channels, g.in_channels, g.output, g.input, g.stride, {}, {}};
+  for (std::size_t i = 0; i < 3; ++i) {
+    d.phases[i] = std::min(g.stride[i], g.input[i]);
+    d.grid[i] = (g.input[i] + g.stride[i] - 1) / g.stride[i];
+  }
+  return d;
+}
+
+Patches Direction::patches(const ImageAxes& phase) const {
+  if (!back) return input_patches(geometry);
+  Patches patches{source, grid, {}};
+  for (std::size_t i = 0; i < 3; ++i) patches.taps[i] = phase_taps(geometry, i, phase[i]);
+  return patches;
+}
+
+std::int64_t Direction::most_depth() const {
+  std::int64_t depth = channels;
+  for (std::size_t i = 0; i < 3; ++i) {
+    const std::int64_t tap_step = back ? geometry.stride[i] / std::gcd(geometry.stride[i], geometry.dilation[i]) : 1;
+    depth *= (geometry.kernel[i] - 1) / tap_step + 1;
+  }
+  return depth;
+}
+
+std::int64_t weight_offset(const Direction& d, const Patches& patches, std::int64_t row, std::int64_t channel_stride) {
+  const ImageAxes& kernel = d.geometry.kernel;
+  const std::int64_t taps = patches.taps_count();
+  const ImageAxes tap = patches.tap(row % taps);
+  std::int64_t offset = 0;
+  for (std::size_t i = 0; i < 3; ++i) offset = offset * kernel[i] + patches.taps[i].first_tap + tap[i] * patches.taps[i].tap_step;
+  return row / taps * channel_stride + offset;
+}
+
+}  // namespace frit::ops
