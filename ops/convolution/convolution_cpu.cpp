@@ -14,11 +14,15 @@ template <class T>
 void pack_weights(const Direction& d, const T* weight, T* packed) {
   const std::int64_t kernel = product(d.geometry.kernel);
   for_each_phase(d, [&](const ImageAxes&, const Patches& patches, std::int64_t weights) {
-    const std::int64_t depth = d.channels * patches.taps_count();
-    parallel_for(d.geometry.groups * d.rows, std::max<std::int64_t>(1, 4096 / std::max<std::int64_t>(1, depth)), [&](std::int64_t begin, std::int64_t end) {
+    const std::int64_t taps = patches.taps_count(), depth = d.channels * taps;
+    parallel_for(d.geometry.groups * d.rows, 16384 / (depth + 1) + 1, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t i = begin; i < end; ++i) {
         const T* from = weight + (i / d.rows * d.channels * d.rows + i % d.rows) * kernel;
-        for (std::int64_t k = 0; k < depth; ++k) packed[weights + i * depth + k] = from[weight_offset(d, patches, k, d.rows * kernel)];
+        T* to = packed + weights + i * depth;
+        for (std::int64_t tap = 0; tap < taps; ++tap) {
+          const T* tap_from = from + kernel_index(d, patches, tap);
+          for (std::int64_t channel = 0; channel < d.channels; ++channel) to[channel * taps + tap] = tap_from[channel * d.rows * kernel];
+        }
       }
     });
   });
@@ -61,20 +65,28 @@ struct Item {
         rows(plan.rows.length_of(index % plan.rows.count)) {}
 };
 
+/// to[2 i] = even[i] and to[2 i + 1] = odd[i], `size` elements in all, which are two vectors or more.
+template <class T>
+void interleave_two(const T* even, const T* odd, std::int64_t size, T* to) {
+  constexpr std::int64_t n = simd::lanes<T>;
+  const std::int64_t pairs = size / 2;
+  for (std::int64_t i = 0; i < pairs; i += n) {
+    const std::int64_t place = std::min(i, pairs - n);
+    const auto [low, high] = simd::zip<T>(simd::load(even + place), simd::load(odd + place));
+    simd::store(to + 2 * place, low);
+    simd::store(to + 2 * place + n, high);
+  }
+  if (size % 2 != 0) to[size - 1] = even[pairs];
+}
+
 /// to[i * ways + w] = from[w * stride + i], `size` elements in all.
 template <class T>
 void interleave(const T* from, std::int64_t stride, std::int64_t ways, std::int64_t size, T* to) {
   if (ways == 1) return copy_run(from, size, to);
-  constexpr std::int64_t n = simd::lanes<T>;
-  std::int64_t done = 0;
-  for (; ways == 2 && done + 2 * n <= size; done += 2 * n) {
-    const auto [low, high] = simd::zip<T>(simd::load(from + done / 2), simd::load(from + stride + done / 2));
-    simd::store(to + done, low);
-    simd::store(to + done + n, high);
-  }
+  if (ways == 2 && size >= 2 * simd::lanes<T>) return interleave_two(from, from + stride, size, to);
   for (std::int64_t way = 0; way < ways; ++way) {
     const T* source = from + way * stride;
-    for (std::int64_t i = done + way; i < size; i += ways) to[i] = source[i / ways];
+    for (std::int64_t i = way; i < size; i += ways) to[i] = *source++;
   }
 }
 

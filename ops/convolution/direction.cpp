@@ -51,13 +51,13 @@ std::int64_t Direction::most_depth() const {
   return depth;
 }
 
-std::int64_t weight_offset(const Direction& d, const Patches& patches, std::int64_t row, std::int64_t channel_stride) {
-  const ImageAxes& kernel = d.geometry.kernel;
-  const std::int64_t taps = patches.taps_count();
-  const ImageAxes tap = patches.tap(row % taps);
-  std::int64_t offset = 0;
-  for (std::size_t i = 0; i < 3; ++i) offset = offset * kernel[i] + patches.taps[i].first_tap + tap[i] * patches.taps[i].tap_step;
-  return row / taps * channel_stride + offset;
+std::int64_t kernel_index(const Direction& d, const Patches& patches, std::int64_t tap) {
+  const ImageAxes place = patches.tap(tap);
+  std::int64_t index = 0;
+  for (std::size_t i = 0; i < 3; ++i) {
+    index = index * d.geometry.kernel[i] + patches.taps[i].first_tap + place[i] * patches.taps[i].tap_step;
+  }
+  return index;
 }
 
 }  // namespace frit::ops

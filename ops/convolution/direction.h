@@ -39,7 +39,7 @@ void for_each_phase(const Direction& d, const Body& body) {
   }
 }
 
-/// Where row (channel, tap) of a patch matrix has its weight, in (channels, kernel) with the channels `channel_stride` apart.
-std::int64_t weight_offset(const Direction& d, const Patches& patches, std::int64_t row, std::int64_t channel_stride);
+/// The element of the kernel that a tap of a phase is.
+std::int64_t kernel_index(const Direction& d, const Patches& patches, std::int64_t tap);
 
 }  // namespace frit::ops

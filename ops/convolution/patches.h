@@ -82,9 +82,14 @@ template <class T>
 template <class T>
 void copy_every(const T* from, std::int64_t step, std::int64_t count, T* to) {
   constexpr std::int64_t n = simd::lanes<T>;
-  std::int64_t i = 0;
-  for (; step == 2 && i + n < count; i += n) simd::store(to + i, simd::evens<T>(simd::load(from + 2 * i), simd::load(from + 2 * i + n)));
-  for (; i < count; ++i) to[i] = from[i * step];
+  if (step == 2 && count >= n) {
+    for (std::int64_t i = 0; i < count; i += n) {
+      const std::int64_t place = std::min(i, count - n);
+      simd::store(to + place, simd::load_every_second(from + 2 * place));
+    }
+    return;
+  }
+  for (std::int64_t i = 0; i < count; ++i, from += step) to[i] = *from;
 }
 
 /// One row of the matrix: positions [begin, end) of the tap (td, th, tw). `contiguous`: the step of the last axis is 1.

@@ -63,13 +63,14 @@ inline V multiply_add(V a, V b, V c) {
 }
 
 template <class V, int... i>
-inline V evens(V a, V b, std::integer_sequence<int, i...>) {
-  return __builtin_shufflevector(a, b, 2 * i...);
+inline V every_second(V a, V b, std::integer_sequence<int, i...>) {
+  constexpr int n = sizeof...(i);
+  return __builtin_shufflevector(a, b, (i < n / 2 ? 2 * i : 2 * i + 1)...);
 }
-/// a0 a2 ... b0 b2 ...
+/// from[0], from[2], ... and nothing read after the last of them.
 template <class T>
-inline Vector<T> evens(Vector<T> a, Vector<T> b) {
-  return evens(a, b, std::make_integer_sequence<int, lanes<T>>());
+inline Vector<T> load_every_second(const T* from) {
+  return every_second(load(from), load(from + lanes<T> - 1), std::make_integer_sequence<int, lanes<T>>());
 }
 
 template <class V, int... i>

@@ -156,8 +156,11 @@ struct Forward {
           reduce_rows(channel, input + plane * geometry.pixels(), row + r, begin, begin + count, r * pitch * stride, columns);
         }
         maxima.template reduce_columns<known_stride>(columns, stride, pool.dilation[2], pool.kernel[2], (rows - 1) * pitch + count);
-        for (std::int64_t r = 0; r < rows; ++r) {
-          write(maxima, r * pitch, count, plane * geometry.windows() + (row + r) * pool.output[2] + begin, winners);
+        const std::int64_t place = plane * geometry.windows() + row * pool.output[2] + begin;
+        if (pitch == count) {
+          write(maxima, 0, rows * count, place, winners);
+        } else {
+          for (std::int64_t r = 0; r < rows; ++r) write(maxima, r * pitch, count, place + r * pool.output[2], winners);
         }
       }
     }

@@ -57,8 +57,9 @@ TEST_F(Train, CheckpointInfersWhatItLearnt) {
     const Outcome outcome = run({"infer", "model.safetensors", "--input", "images.npy", "--output", output, "--batch-size", batch_size});
     ASSERT_EQ(outcome.code, 0) << outcome;
   }
-  EXPECT_EQ(content("logits50.npy"), content("logits7.npy")) << "the batch size changed the result";
-  const std::vector<float> logits = read_npy(path("logits50.npy")).to_vector<float>();
+  const std::vector<float> logits = read_npy(path("logits50.npy")).to_vector<float>(), in_parts = read_npy(path("logits7.npy")).to_vector<float>();
+  ASSERT_EQ(in_parts.size(), logits.size());
+  for (std::size_t i = 0; i < logits.size(); ++i) EXPECT_NEAR(in_parts[i], logits[i], 1e-5);
   int correct = 0;
   for (std::size_t n = 0; n < 50; ++n) {
     const auto row = logits.begin() + static_cast<std::ptrdiff_t>(4 * n);

@@ -19,7 +19,7 @@ import zlib
 from typing import Callable, Optional
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import save
 
 HERE = pathlib.Path(__file__).parent
 
@@ -59,6 +59,16 @@ def tensors_of(case: Case, index: int) -> dict:
     return {name: tensor.detach().contiguous().clone() for name, tensor in result.items()}
 
 
+def with_sorted_metadata(file: bytes) -> bytes:
+    """The same file with its metadata in order: safetensors writes them in another order at every run."""
+    length = int.from_bytes(file[:8], "little")
+    header = json.loads(file[8 : 8 + length])
+    header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text + file[8 + length :]
+
+
 def write(operator: str, cases: list) -> None:
     tensors, metadata = {}, {"operator": operator, "torch": torch.__version__, "cases": str(len(cases))}
     for index, case in enumerate(cases):
@@ -66,7 +76,7 @@ def write(operator: str, cases: list) -> None:
         metadata[f"{index}.attributes"] = json.dumps(case.attributes)
     folder = HERE / "operators"
     folder.mkdir(exist_ok=True)
-    save_file(tensors, folder / f"{operator}.safetensors", metadata)
+    (folder / f"{operator}.safetensors").write_bytes(with_sorted_metadata(save(tensors, metadata)))
     print(f"{operator}: {len(cases)} cases")
 
 

@@ -1,5 +1,6 @@
 #include "frit/ops/elementwise/activation.h"
 
+#include "frit/ops/elementwise/arithmetic.h"
 #include "frit/ops/elementwise/unary.h"
 #include "frit/ops/run.h"
 #include "ops/elementwise/evaluation.h"
@@ -125,6 +126,17 @@ TEST(SmoothRectifiers, HaveTheirSlopeAtZero) {
   EXPECT_DOUBLE_EQ(slope(mish), 0.6);
   EXPECT_DOUBLE_EQ(slope([](Value x) { return gelu(x); }), 0.5);
   EXPECT_DOUBLE_EQ(slope([](Value x) { return gelu(x, GeluForm::tanh); }), 0.5);
+}
+
+TEST(SmoothRectifiers, SpelledInPrimitivesHaveTheSameTails) {
+  const auto swish = [](const Values& v) { return v[0] * sigmoid(v[0] + 3) / 6; };
+  for (const DType dtype : {DType::f64, DType::f32}) {
+    const Tensor x = Tensor::from<double>({-inf, -0x1p60, -200, 0x1p60, inf, nan}, {6}).to(dtype);
+    const std::vector<double> output = evaluate(swish, {x}).output;
+    EXPECT_TRUE(equal_numbers({output[0], output[1], output[4], output[5]}, {nan, 0, inf, nan}));
+    EXPECT_NEAR(output[2], 0, 1e-80);
+    EXPECT_NEAR(output[3], 0x1p60 / 6, 1e-7 * 0x1p60);
+  }
 }
 
 TEST(Gelu, RefusesAnUnknownForm) {
