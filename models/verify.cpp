@@ -19,7 +19,7 @@ using nlohmann::json;
 constexpr int trace_steps_limit = 100'000;
 /// A reference below this part of the case's largest gradient is what rounding, or a norm's eps, leaves of a zero: the terms of its sum cancel, and
 /// its own float64 value is off by more than the tolerance.
-constexpr double truly_zero = 1e-5;
+constexpr double all_but_zero = 1e-5;
 
 struct Tolerances {
   double tensor;
@@ -65,9 +65,9 @@ VerifyRow compare(const std::string& name, const Tensor& actual, const Tensor& r
 /// `largest_gradient` is the case's.
 VerifyRow compare_gradient(const std::string& name, const Tensor& actual, const Tensor& reference, double largest_gradient, double tolerance) {
   const double scale = largest(reference);
-  if (scale >= truly_zero * largest_gradient) return compare(name, actual, reference, scale, tolerance);
+  if (scale >= all_but_zero * largest_gradient) return compare(name, actual, reference, scale, tolerance);
   VerifyRow row = compare(name, actual, reference, largest_gradient, tolerance);
-  if (row.passed) row.remark = "truly zero: relative to the case's largest gradient";
+  if (row.passed && row.absolute > 0) row.remark = "all but zero: relative to the case's largest gradient";
   return row;
 }
 
@@ -87,9 +87,6 @@ const std::string& metadata_at(const TensorFile& file, const std::string& key) {
   return place->second;
 }
 
-/// Indices and conditions keep their type.
-Tensor in_dtype(const Tensor& tensor, DType dtype) { return is_floating(tensor.dtype()) ? tensor.to(dtype) : tensor; }
-
 /// A graph with its output "output" and everything that it needs to run once; `prefix` says which of the file's tensors are its own.
 struct Case {
   const TensorFile& file;
@@ -100,13 +97,15 @@ struct Case {
   std::shared_ptr<State> state = {};
 
   Tensor at(const std::string& name) const { return file.at(prefix + name); }
-  Value input(const std::string& name, const Tensor& tensor) {
-    inputs[name] = in_dtype(tensor, dtype);
-    return graph.input(name, tensor.shape(), inputs[name].dtype());
-  }
+  /// Indices and conditions keep their type.
+  Value input(const std::string& name, const Tensor& tensor) { return bind(name, is_floating(tensor.dtype()) ? tensor.to(dtype) : tensor); }
   std::vector<VerifyRow> run();
 
  private:
+  Value bind(const std::string& name, const Tensor& tensor) {
+    inputs[name] = tensor;
+    return graph.input(name, tensor.shape(), tensor.dtype());
+  }
   double largest_gradient(const std::vector<std::string>& names) const;
 };
 
@@ -129,7 +128,7 @@ std::vector<VerifyRow> Case::run() {
   const std::vector<std::string> names = names_after(file, prefix + "grad.");
   Program::Extend extend;
   if (!names.empty()) {
-    input("cotangent", at("cotangent"));
+    bind("cotangent", at("cotangent").to(graph.output_value("output").dtype()));
     extend = [names](Graph& fused) { append_gradients(fused, names); };
   }
   Program program(std::move(graph), state, std::move(extend));
@@ -148,7 +147,7 @@ double Case::largest_gradient(const std::vector<std::string>& names) const {
   double result = 0;
   for (const std::string& name : names) result = std::max(result, largest(at("grad." + name)));
   const double cotangent = largest(at("cotangent"));
-  return result < truly_zero * cotangent ? cotangent : result;
+  return result < all_but_zero * cotangent ? cotangent : result;
 }
 
 /// Builds the model on the file's input and takes the parameters from "param.*" once `state` is prepared.
@@ -175,11 +174,11 @@ std::vector<VerifyRow> verify_call(const TensorFile& file, const ops::Operator& 
   Values inputs;
   const auto tensor_name = [&](std::size_t i) { return concat(call.prefix, "input.", i); };
   for (std::size_t i = 0; file.find(tensor_name(i)); ++i) {
-    const Tensor tensor = in_dtype(file.at(tensor_name(i)), dtype);
+    const Tensor tensor = file.at(tensor_name(i));
     const bool updated = std::find(op.mutates.begin(), op.mutates.end(), static_cast<int>(i)) != op.mutates.end();
     if (updated) {
       const auto initialize = [tensor](const Tensor& variable, std::uint64_t) { copy(variable, tensor); };
-      inputs.push_back(call.graph.variable(concat(i), {tensor.dtype(), tensor.shape()}, initialize));
+      inputs.push_back(call.graph.variable(concat(i), {is_floating(tensor.dtype()) ? dtype : tensor.dtype(), tensor.shape()}, initialize));
     } else {
       inputs.push_back(call.input(concat(i), tensor));
     }

@@ -12,9 +12,9 @@ struct VerifyRow {
   std::string name;
   Shape shape;
   double absolute = 0;     ///< largest difference
-  double relative = 0;     ///< the same, divided by the reference's largest value; for a gradient that is truly zero, by the case's largest gradient
+  double relative = 0;     ///< the same, divided by the reference's largest value; for a gradient that is all but zero, by the case's largest gradient
   double tolerance = 0;    ///< of `relative`
-  std::string remark = {}; ///< "truly zero: relative to the case's largest gradient", or what is wrong beside the size of the difference
+  std::string remark = {}; ///< "all but zero: relative to the case's largest gradient", or what is wrong beside the size of the difference
   bool passed = false;
 };
 

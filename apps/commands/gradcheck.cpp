@@ -1,5 +1,3 @@
-#include "frit/autograd/gradient_check.h"
-
 #include <algorithm>
 #include <iostream>
 #include <map>
@@ -9,6 +7,7 @@
 #include "apps/common/process.h"
 #include "apps/common/table.h"
 #include "apps/common/text.h"
+#include "frit/autograd/gradient_check.h"
 #include "frit/core/random.h"
 #include "frit/core/text.h"
 #include "frit/models/model.h"
@@ -79,7 +78,8 @@ void check_model(const std::string& name, const GradcheckArguments& a, Report& r
   state->prepare(graph);
   const Tensor values = Tensor::empty(model.small_input, DType::f64);
   fill_normal(values, 0, 1, a.seed, stream_of("input"));
-  const GradientCheckOptions options{.mode = a.full ? GradientCheckOptions::Mode::full : GradientCheckOptions::Mode::directional, .seed = a.seed};
+  const GradientCheckOptions options{.mode = a.full ? GradientCheckOptions::Mode::full : GradientCheckOptions::Mode::directional,
+                                     .seed = a.seed};
   for (const GradientCheckResult& result : check_gradients(graph, {{"input", values}}, state, options)) report.add(name, {result, 1});
 }
 
@@ -158,8 +158,10 @@ int run_gradcheck(const GradcheckArguments& a) {
   Report report;
   for (const std::string& name : a.all ? known : names) {
     try {
-      if (std::find(models.begin(), models.end(), name) != models.end()) check_model(name, a, report);
-      else check_operator(ops::registry().find(name), a, report);
+      if (std::find(models.begin(), models.end(), name) != models.end())
+        check_model(name, a, report);
+      else
+        check_operator(ops::registry().find(name), a, report);
     } catch (const Error& error) {
       report.fail(name, error.what());
     }

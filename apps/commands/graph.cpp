@@ -49,8 +49,10 @@ Graph staged(const std::string& stage, const Model& model, const Shape& shape, D
 }
 
 void print(const std::string& stage, const Graph& graph, const std::string& format) {
-  if (format == "dot") std::cout << graph::to_dot(graph);
-  else std::cout << "# " << stage << '\n' << graph::to_text(graph);
+  if (format == "dot")
+    std::cout << graph::to_dot(graph);
+  else
+    std::cout << "# " << stage << '\n' << graph::to_text(graph);
   std::cout.flush();
   std::cerr << stage << ": " << graph.all(graph::NodeKind::operation).size() << " operators, memory "
             << graph::plan_memory(graph::plan_buffers(graph).lifetimes).text() << std::endl;
@@ -65,7 +67,8 @@ int run_graph(const GraphArguments& a) {
   } catch (const Error& error) {
     fail(ErrorKind::argument, "--input-shape: ", error.what());
   }
-  const std::vector<std::string> stages = a.stage == "both" ? std::vector<std::string>{"forward", "fused"} : std::vector<std::string>{a.stage};
+  const std::vector<std::string> stages =
+      a.stage == "both" ? std::vector<std::string>{"forward", "fused"} : std::vector<std::string>{a.stage};
   for (const std::string& stage : stages) {
     if (stage != stages.front()) std::cout << '\n';
     print(stage, staged(stage, model, shape, a.dtype), a.format);

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <iostream>
@@ -71,9 +72,9 @@ std::shared_ptr<const Dataset> read_validation(const TrainArguments& a) {
 
 void check_parameters_finite(const TrainStep& step) {
   for (const graph::Node* node : step.graph().all(graph::NodeKind::variable)) {
-    for (const double value : step.state().at(node->name).to_vector<double>()) {
-      if (!std::isfinite(value)) fail(ErrorKind::diverged, "parameter \"", node->name, "\" is ", value, " after step ", step.steps(), "; nothing was saved");
-    }
+    const std::vector<double> values = step.state().at(node->name).to_vector<double>();
+    const bool finite = std::all_of(values.begin(), values.end(), [](double value) { return std::isfinite(value); });
+    if (!finite) fail(ErrorKind::diverged, "parameter \"", node->name, "\" is not finite after step ", step.steps(), "; nothing was saved");
   }
 }
 
@@ -108,7 +109,8 @@ int run_train(const TrainArguments& a) {
                      .quiet = a.quiet});
   if (!a.quiet) {
     std::cerr << model.name << ": " << grouped(training.parameter_count()) << " parameters, " << grouped(data->size()) << " examples; "
-              << optimizer.name << ", learning rate " << optimizer.learning_rate << "; " << device << ", " << thread_count() << " threads" << std::endl;
+              << optimizer.name << ", learning rate " << optimizer.learning_rate << "; " << device << ", " << thread_count() << " threads"
+              << std::endl;
   }
   training.run();
   const std::string saved = save(a, model, training.step());
@@ -127,8 +129,8 @@ void add_train(CLI::App& app, Action& action) {
   const auto a = std::make_shared<TrainArguments>();
   command.add_option("MODEL", a->model, "A model's name (see `frit info`)")->required()->type_name("");
   add_path(command, "--data", a->data,
-           "What to learn: a folder of MNIST files (IDX, plain or .gz; the test split is for validation), a folder with inputs.npy and targets.npy, "
-           "or a .safetensors file with the tensors \"input\" and \"target\"")
+           "What to learn: a folder of MNIST files (IDX, plain or .gz; the test split is for validation), a folder with inputs.npy "
+           "and targets.npy, or a .safetensors file with the tensors \"input\" and \"target\"")
       ->required();
   add_path(command, "--validation", a->validation, "What to measure on, likewise");
   add_number<std::int64_t>(command, "--epochs", a->epochs, 1, 1'000'000, "How often to go through the data");

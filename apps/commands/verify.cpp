@@ -20,7 +20,13 @@ struct VerifyArguments {
 };
 
 void print_rows(const std::vector<VerifyRow>& rows) {
-  Table table({{"tensor"}, {"shape"}, {"absolute", Table::Column::right}, {"relative", Table::Column::right}, {"tolerance", Table::Column::right}, {"verdict"}, {""}});
+  Table table({{"tensor"},
+               {"shape"},
+               {"absolute", Table::Column::right},
+               {"relative", Table::Column::right},
+               {"tolerance", Table::Column::right},
+               {"verdict"},
+               {""}});
   for (const VerifyRow& row : rows) {
     table.add({row.name, concat(row.shape), scientific(row.absolute), scientific(row.relative), scientific(row.tolerance),
                row.passed ? "ok" : "FAILED", row.remark});

@@ -1,7 +1,8 @@
 #include "apps/common/interrupt.h"
 
-#include <csignal>
 #include <unistd.h>
+
+#include <csignal>
 
 namespace frit::apps {
 namespace {

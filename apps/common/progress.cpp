@@ -49,9 +49,10 @@ void Progress::draw(std::int64_t done, const std::string& remark) {
   const double rate = static_cast<double>(done) / std::max(seconds(), 1e-9);
   const double left = static_cast<double>(total_ - before_ - done) / std::max(rate, 1e-9);
   const std::int64_t percent = done * 100 / std::max<std::int64_t>(count_, 1), cells = percent * bar_cells / 100;
-  const std::string bar = '[' + std::string(static_cast<std::size_t>(cells), '#') + std::string(static_cast<std::size_t>(bar_cells - cells), '.') + "] ";
-  std::string line = concat(label_, "  ", style_ == Style::bar ? bar : "", percent, " %  ", fixed(rate, rate < 100 ? 1 : 0), ' ', unit_, "/s  ", remark,
-                            "  ", duration_text(left), " left");
+  const std::string bar =
+      '[' + std::string(static_cast<std::size_t>(cells), '#') + std::string(static_cast<std::size_t>(bar_cells - cells), '.') + "] ";
+  std::string line = concat(label_, "  ", style_ == Style::bar ? bar : "", percent, " %  ", fixed(rate, rate < 100 ? 1 : 0), ' ', unit_,
+                            "/s  ", remark, "  ", duration_text(left), " left");
   if (style_ == Style::lines) {
     std::cerr << line << std::endl;
     return;

@@ -6,8 +6,8 @@
 
 namespace frit::apps {
 
-/// Shows on stderr how far some work has come: a bar that is drawn over itself on a terminal, otherwise a line for each tenth, but no more than
-/// one a second.
+/// Shows on stderr how far some work has come: a bar that is drawn over itself on a terminal, otherwise a line for each tenth, but no more
+/// than one a second.
 class Progress {
  public:
   enum class Style { none, lines, bar };

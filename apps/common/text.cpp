@@ -30,7 +30,8 @@ std::string duration_text(double seconds) {
 
 std::string grouped(long long count) {
   std::string digits = std::to_string(count);
-  for (std::ptrdiff_t place = std::ssize(digits) - 3; place > (count < 0 ? 1 : 0); place -= 3) digits.insert(static_cast<std::size_t>(place), ",");
+  const std::ptrdiff_t first = count < 0 ? 1 : 0;
+  for (std::ptrdiff_t i = std::ssize(digits) - 3; i > first; i -= 3) digits.insert(static_cast<std::size_t>(i), ",");
   return digits;
 }
 

@@ -62,7 +62,8 @@ void check_same_fields(const std::string& source, const Dataset& data, const Dat
   for (std::size_t i = 0; i < 2; ++i) {
     const Shape &wanted = data.fields()[i].shape, &found = validation.fields()[i].shape;
     if (!(found == wanted)) {
-      fail(ErrorKind::format, source, ": \"", data.fields()[i].name, "\" of a validation example is ", found, ", of a training example ", wanted);
+      fail(ErrorKind::format, source, ": \"", data.fields()[i].name, "\" of a validation example is ", found, ", of a training example ",
+           wanted);
     }
   }
 }
@@ -85,8 +86,8 @@ std::string Score::text() const {
   return task_ == Model::Task::classification ? loss_text + "  accuracy " + fixed(accuracy(), 2) + " %" : loss_text;
 }
 
-Training::Training(const Model& model, std::shared_ptr<const Dataset> data, std::shared_ptr<const Dataset> validation, const std::string& source,
-                   const TrainingOptions& options)
+Training::Training(const Model& model, std::shared_ptr<const Dataset> data, std::shared_ptr<const Dataset> validation,
+                   const std::string& source, const TrainingOptions& options)
     : task_(model.task),
       source_(source),
       options_(options),
@@ -160,7 +161,8 @@ Bindings Training::bindings(const Batch& batch) const {
 
 void Training::check_finite(const char* what, double loss, std::int64_t epoch) const {
   if (std::isfinite(loss)) return;
-  fail(ErrorKind::diverged, what, " is ", loss, " at step ", step_.steps(), " (epoch ", epoch + 1, "); nothing was saved; hint: a smaller --lr, or --clip-norm");
+  fail(ErrorKind::diverged, what, " is ", loss, " at step ", step_.steps(), " (epoch ", epoch + 1,
+       "); nothing was saved; hint: a smaller --lr, or --clip-norm");
 }
 
 }  // namespace frit::apps

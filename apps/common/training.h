@@ -48,7 +48,8 @@ class Training {
   Training(const Model& model, std::shared_ptr<const Dataset> data, std::shared_ptr<const Dataset> validation, const std::string& source,
            const TrainingOptions& options);
 
-  /// All epochs, or until an interrupt is requested (see InterruptRequests). Throws ErrorKind::diverged, naming the step, when the loss is not finite.
+  /// All epochs, or until an interrupt is requested (see InterruptRequests). Throws ErrorKind::diverged, naming the step, when the loss is
+  /// not finite.
   void run();
 
   const TrainStep& step() const { return step_; }

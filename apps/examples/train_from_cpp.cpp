@@ -1,5 +1,5 @@
-// A program that uses frit as a library: it trains the block of two layers below to tell bright left halves from bright right halves, on images
-// that it makes up, and writes a checkpoint.
+// A program that uses frit as a library: it trains the block of two layers below to tell bright left halves from bright right halves, on
+// images that it makes up, and writes a checkpoint.
 
 #include <frit/frit.h>
 

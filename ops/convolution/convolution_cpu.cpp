@@ -39,7 +39,8 @@ struct Plan {
 
   Plan(const Direction& d, std::size_t element_size) : direction(d), rows(d.rows, most_rows) {
     const std::int64_t groups = d.geometry.groups, depth = std::min(most_depth, d.most_depth());
-    const std::int64_t positions = std::clamp(most_block / depth, least_positions, most_positions) / std::min<std::int64_t>(d.phases[2], 8);
+    const std::int64_t results = rows.size * d.phases[2];  // of one position, in the buffer
+    const std::int64_t positions = std::clamp(std::min(most_block / depth, 2 * most_block / results), least_positions, most_positions);
     blocks = PositionBlocks(d.geometry.batch, product(d.grid), positions, 64 / static_cast<std::int64_t>(element_size));
     through_buffer = d.phase_count() > 1 || blocks.samples.size > 1;
     columns_bytes = static_cast<std::size_t>(depth * packed_stride(blocks.columns(), element_size)) * element_size;

@@ -36,10 +36,8 @@ struct Geometry {
   std::int64_t windows() const { return pool.output[1] * pool.output[2]; }
   std::int64_t group_windows() const { return group_channels() * windows(); }
   std::int64_t kernel_elements() const { return pool.kernel[1] * pool.kernel[2]; }
-  /// Image columns, padding included, that so many neighbouring windows span.
-  std::int64_t columns_of(std::int64_t windows_of_row) const {
-    return (windows_of_row - 1) * pool.stride[2] + (pool.kernel[2] - 1) * pool.dilation[2] + 1;
-  }
+  /// Image columns from the first to the last that a window touches.
+  std::int64_t window_columns() const { return (pool.kernel[2] - 1) * pool.dilation[2] + 1; }
 };
 
 template <class T>
@@ -56,18 +54,24 @@ struct Parameters {
   }
 };
 
+/// Loops over places are rounded up to whole vectors where memory allows: the remaining steps one by one would cost a mispredicted branch each.
+constexpr std::int64_t vector = 16;
+std::int64_t whole_vectors(std::int64_t count) { return (count + vector - 1) / vector * vector; }
+
 /// Maxima side by side, and which elements of their windows they are: kernel row * kernel width + kernel column.
 template <class T>
 struct Maxima {
   static constexpr std::int64_t capacity = 2048;
   static constexpr std::int32_t outside = std::int32_t{1} << 30;  ///< the number of what lies in the padding: behind all others
 
-  std::array<T, capacity> value;
-  std::array<std::int32_t, capacity> number;
+  std::array<T, capacity + vector> value;
+  std::array<std::int32_t, capacity + vector> number;
 
-  void clear(std::int64_t first, std::int64_t count) {
-    std::fill_n(value.data() + first, count, -std::numeric_limits<T>::infinity());
-    std::fill_n(number.data() + first, count, outside);
+  void clear(std::int64_t begin, std::int64_t end) {
+    for (auto i = static_cast<std::size_t>(begin); i < static_cast<std::size_t>(end); ++i) {
+      value[i] = -std::numeric_limits<T>::infinity();
+      number[i] = outside;
+    }
   }
 
   /// Places first, first + 1, ...: x[0], x[1], ...
@@ -122,40 +126,46 @@ struct Forward {
   T* output;
   double *means, *rstds;  // (N, G)
 
-  /// The maxima over the windows' rows, for all image columns that windows [begin, end) of a row of windows touch, from place `first` on.
-  void reduce_rows(const ScaledGroupChannel<T>& channel, const T* plane, std::int64_t row, std::int64_t begin, std::int64_t end, std::int64_t first,
-                   Maxima<T>& columns) const {
+  /// The maxima over the windows' rows, for the image columns that windows [begin, ...) of one row of windows touch, go to places [first, end).
+  void reduce_rows(const ScaledGroupChannel<T>& channel, std::int64_t plane, std::int64_t row, std::int64_t begin, std::int64_t first,
+                   std::int64_t end, Maxima<T>& columns) const {
     const PoolGeometry& pool = geometry.pool;
-    const std::int64_t left = pool.window_begin(2, begin), width = geometry.columns_of(end - begin);
-    const std::int64_t low = std::max<std::int64_t>(left, 0), high = std::min(left + width, pool.image[2]);
-    columns.clear(first, low - left);
-    columns.clear(first + high - left, left + width - high);
+    const std::int64_t left = pool.window_begin(2, begin);
+    const std::int64_t low = std::max<std::int64_t>(left, 0), high = std::min(left + end - first, pool.image[2]);
     const KernelRange heights = kernel_range(pool, 1, row, row);
     for (std::int64_t kh = heights.begin; kh < heights.end; ++kh) {
-      const T* const x = plane + (pool.window_begin(1, row) + kh * pool.dilation[1]) * pool.image[2];
+      const std::int64_t h = pool.window_begin(1, row) + kh * pool.dilation[1];
+      const std::int64_t offset = plane * geometry.pixels() + h * pool.image[2] + low;
+      const std::int64_t count = std::min(whole_vectors(high - low), geometry.samples * geometry.channels * geometry.pixels() - offset);
       const auto number = static_cast<std::int32_t>(kh * pool.kernel[2]);
-      if (kh == heights.begin) columns.set_row(channel, x + low, first + low - left, high - low, number);
-      else columns.take_row(channel, x + low, first + low - left, high - low, number);
+      if (kh == heights.begin) columns.set_row(channel, input + offset, first + low - left, count, number);
+      else columns.take_row(channel, input + offset, first + low - left, count, number);
     }
+    columns.clear(first, first + low - left);
+    columns.clear(first + high - left, end);
   }
 
   /// Several rows of windows at a time, so that the loops are long: first down the image's columns, then across them.
   template <int known_stride, class Winner>
   void pool_plane(const ScaledGroupChannel<T>& channel, std::int64_t plane, Winner* winners) const {
     const PoolGeometry& pool = geometry.pool;
-    const std::int64_t stride = pool.stride[2], window = geometry.columns_of(1);
+    const std::int64_t stride = pool.stride[2], window = geometry.window_columns();
     const std::int64_t most_windows = std::min(pool.output[2], (Maxima<T>::capacity - window) / stride + 1);
-    const std::int64_t pitch = (geometry.columns_of(most_windows) + stride - 1) / stride;  // windows from row to row, some of no meaning
+    const std::int64_t row_columns = (most_windows - 1) * stride + window;
+    const std::int64_t pitch = (row_columns + stride - 1) / stride;  // windows from row to row, some of no meaning
     const std::int64_t most_rows = most_windows < pool.output[2] ? 1 : std::max<std::int64_t>(1, Maxima<T>::capacity / (pitch * stride));
     Maxima<T> columns, maxima;
     for (std::int64_t row = 0; row < pool.output[1]; row += most_rows) {
       const std::int64_t rows = std::min(most_rows, pool.output[1] - row);
       for (std::int64_t begin = 0; begin < pool.output[2]; begin += most_windows) {
         const std::int64_t count = std::min(most_windows, pool.output[2] - begin);
+        const std::int64_t windows = std::min(whole_vectors((rows - 1) * pitch + count), (Maxima<T>::capacity - window) / stride + 1);
         for (std::int64_t r = 0; r < rows; ++r) {
-          reduce_rows(channel, input + plane * geometry.pixels(), row + r, begin, begin + count, r * pitch * stride, columns);
+          const std::int64_t end = r + 1 < rows ? (r + 1) * pitch * stride : (windows - 1) * stride + window;
+          reduce_rows(channel, plane, row + r, begin, r * pitch * stride, end, columns);
         }
-        maxima.template reduce_columns<known_stride>(columns, stride, pool.dilation[2], pool.kernel[2], (rows - 1) * pitch + count);
+        maxima.template reduce_columns<known_stride>(columns, stride, pool.dilation[2], pool.kernel[2], windows);
+        std::transform(maxima.value.begin(), maxima.value.begin() + windows, maxima.value.begin(), clamp);
         const std::int64_t place = plane * geometry.windows() + row * pool.output[2] + begin;
         if (pitch == count) {
           write(maxima, 0, rows * count, place, winners);
@@ -168,7 +178,7 @@ struct Forward {
 
   template <class Winner>
   void write(const Maxima<T>& maxima, std::int64_t first, std::int64_t count, std::int64_t place, Winner* winners) const {
-    if (output != nullptr) std::transform(maxima.value.data() + first, maxima.value.data() + first + count, output + place, clamp);
+    if (output != nullptr) std::copy_n(maxima.value.data() + first, count, output + place);
     if (winners == nullptr) return;
     for (std::int64_t i = 0; i < count; ++i) winners[place + i] = static_cast<Winner>(maxima.number[static_cast<std::size_t>(first + i)]);
   }
@@ -220,7 +230,21 @@ struct ChannelSums {
   double scale = 0;
 };
 
-constexpr std::int64_t most_windows = 1024;
+/// Where the elements of windows lie in a plane: begins[window] + offsets[element of the kernel].
+struct WindowPlaces {
+  std::int32_t *begins, *offsets;
+
+  void fill(const Geometry& geometry) const {
+    const PoolGeometry& pool = geometry.pool;
+    const auto place = [&](std::int64_t h, std::int64_t w) { return static_cast<std::int32_t>(h * pool.image[2] + w); };
+    for (std::int64_t h = 0; h < pool.output[1]; ++h) {
+      for (std::int64_t w = 0; w < pool.output[2]; ++w) begins[h * pool.output[2] + w] = place(pool.window_begin(1, h), pool.window_begin(2, w));
+    }
+    for (std::int64_t h = 0; h < pool.kernel[1]; ++h) {
+      for (std::int64_t w = 0; w < pool.kernel[2]; ++w) offsets[h * pool.kernel[2] + w] = place(h * pool.dilation[1], w * pool.dilation[2]);
+    }
+  }
+};
 
 template <class T, class Winner>
 struct Backward {
@@ -231,90 +255,76 @@ struct Backward {
   const Winner* winners;
   const double *means, *rstds;
   T* input_gradient;
-  std::int64_t* offsets;  ///< of each kernel element from the window's begin
-  ChannelSums* sums;      // (N, C)
+  WindowPlaces places;
+  ChannelSums* sums;  // (N, C)
 
-  void find_offsets() const {
-    const PoolGeometry& pool = geometry.pool;
-    for (std::int64_t k = 0; k < geometry.kernel_elements(); ++k) {
-      offsets[k] = k / pool.kernel[2] * pool.dilation[1] * pool.image[2] + k % pool.kernel[2] * pool.dilation[2];
-    }
-  }
-
-  /// Calls body(first window, windows, place of the first window's begin in the plane) for runs of neighbouring windows.
-  template <class Body>
-  void for_each_run(const Body& body) const {
-    const PoolGeometry& pool = geometry.pool;
-    for (std::int64_t row = 0; row < pool.output[1]; ++row) {
-      for (std::int64_t column = 0; column < pool.output[2]; column += most_windows) {
-        body(row * pool.output[2] + column, std::min(most_windows, pool.output[2] - column),
-             pool.window_begin(1, row) * pool.image[2] + pool.window_begin(2, column));
-      }
-    }
-  }
-
-  /// The gradient of the norm's result at the winners of one plane goes to `entering`, an element a window.
-  ChannelSums sum_over_winners(const ScaledGroupChannel<T>& channel, std::int64_t plane, T* entering) const {
-    const T *const x = input + plane * geometry.pixels(), *const g = gradient + plane * geometry.windows();
-    const Winner* const w = winners + plane * geometry.windows();
+  /// The gradient of the norm's result at the winners of a plane goes to `entering`, an element a window, and their places to `winner_places`.
+  ChannelSums sum_over_winners(const ScaledGroupChannel<T>& channel, std::int64_t plane, T* entering, std::int32_t* winner_places) const {
+    constexpr std::int64_t most_windows = 1024;
+    const T* const x = input + plane * geometry.pixels();
     std::array<T, most_windows> normalized, passed;
     std::array<double, most_windows> centered;
     LaneSums<3> lanes;
-    for_each_run([&](std::int64_t first, std::int64_t count, std::int64_t begin) {
-      for (std::int64_t i = 0; i < count; ++i) {
-        const T element = x[begin + i * geometry.pool.stride[2] + offsets[w[first + i]]];
-        normalized[static_cast<std::size_t>(i)] = channel.normalized(element);
-        centered[static_cast<std::size_t>(i)] = channel.centered(element);
+    for (std::int64_t first = 0; first < geometry.windows(); first += most_windows) {
+      const auto count = static_cast<std::size_t>(std::min(most_windows, geometry.windows() - first));
+      const Winner* const w = winners + plane * geometry.windows() + first;
+      const T* const g = gradient + plane * geometry.windows() + first;
+      for (std::size_t i = 0; i < count; ++i) {
+        winner_places[i] = places.begins[first + static_cast<std::int64_t>(i)] + places.offsets[w[i]];
+        const T element = x[winner_places[i]];
+        normalized[i] = channel.normalized(element);
+        centered[i] = channel.centered(element);
       }
-      for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
-        passed[i] = clamp.gradient(g[first + static_cast<std::int64_t>(i)], normalized[i] * channel.scale);
-        entering[first + static_cast<std::int64_t>(i)] = passed[i] * channel.scale;
+      for (std::size_t i = 0; i < count; ++i) {
+        passed[i] = clamp.gradient(g[i], normalized[i] * channel.scale);
+        entering[i] = passed[i] * channel.scale;
       }
-      lanes.add(count, [&](std::int64_t i) {
-        const auto k = static_cast<std::size_t>(i);
-        const auto norm_gradient = static_cast<double>(entering[first + i]);
-        return std::array<double, 3>{norm_gradient, norm_gradient * centered[k], static_cast<double>(passed[k]) * static_cast<double>(normalized[k])};
+      lanes.add(static_cast<std::int64_t>(count), [&](std::int64_t k) {
+        const auto i = static_cast<std::size_t>(k);
+        const auto norm_gradient = static_cast<double>(entering[i]);
+        return std::array<double, 3>{norm_gradient, norm_gradient * centered[i], static_cast<double>(passed[i]) * static_cast<double>(normalized[i])};
       });
-    });
+      entering += count;
+      winner_places += count;
+    }
     // Elsewhere the gradient is 0, which matters where it meets an infinity or NaN.
     const double zero = 0 * static_cast<double>(channel.scale);
     const auto [gradient_sum, product_sum, scale_sum] = lanes.totals();
     return {{gradient_sum + zero, product_sum + zero}, scale_sum + 0 * (channel.slope + channel.shift)};
   }
 
-  void write_input_gradient(const ScaledGroupChannel<T>& channel, const NormInputGradient& rule, std::int64_t plane, const T* entering) const {
+  void write_input_gradient(const ScaledGroupChannel<T>& channel, const NormInputGradient& rule, std::int64_t plane, const T* entering,
+                            const std::int32_t* winner_places) const {
     const T* const x = input + plane * geometry.pixels();
     T* const dx = input_gradient + plane * geometry.pixels();
     map_run(dx, geometry.pixels(), [&](std::int64_t i) { return rule(0, static_cast<double>(x[i])); });
-    const Winner* const w = winners + plane * geometry.windows();
-    for_each_run([&](std::int64_t first, std::int64_t count, std::int64_t begin) {
-      for (std::int64_t i = 0; i < count; ++i) {
-        const double arriving = static_cast<double>(entering[first + i]) * channel.slope;
-        dx[begin + i * geometry.pool.stride[2] + offsets[w[first + i]]] += static_cast<T>(arriving);
-      }
-    });
+    for (std::int64_t i = 0; i < geometry.windows(); ++i) dx[winner_places[i]] += static_cast<T>(static_cast<double>(entering[i]) * channel.slope);
   }
 
   void run(const WorkSplit& split, std::span<std::byte> workspace) const {
-    find_offsets();
+    places.fill(geometry);
     split.run(workspace, [&](std::int64_t slice, std::byte* memory) {
       T* const entering = reinterpret_cast<T*>(memory);
+      auto* const winner_places = reinterpret_cast<std::int32_t*>(entering + geometry.group_windows());
       const SliceStatistics statistics{means[slice], rstds[slice]};
-      const std::int64_t first_plane = slice * geometry.group_channels();
+      const auto for_each_channel = [&](const auto& body) {
+        for (std::int64_t i = 0; i < geometry.group_channels(); ++i) {
+          const std::int64_t plane = slice * geometry.group_channels() + i, c = plane % geometry.channels;
+          body(c, parameters.channel(c, statistics), plane, entering + i * geometry.windows(), winner_places + i * geometry.windows());
+        }
+      };
       NormGradientSums total;
-      for (std::int64_t i = 0; i < geometry.group_channels(); ++i) {
-        const std::int64_t plane = first_plane + i, c = plane % geometry.channels;
-        sums[plane] = sum_over_winners(parameters.channel(c, statistics), plane, entering + i * geometry.windows());
+      for_each_channel([&](std::int64_t c, const ScaledGroupChannel<T>& channel, std::int64_t plane, T* plane_entering, std::int32_t* plane_places) {
+        sums[plane] = sum_over_winners(channel, plane, plane_entering, plane_places);
         const auto weight = static_cast<double>(parameters.weight[c]);
         total += {weight * sums[plane].norm.gradient, weight * sums[plane].norm.product};
         sums[plane].norm.product *= statistics.rstd;
-      }
+      });
       if (input_gradient == nullptr) return;
       const NormInputGradient rule(statistics, total, geometry.group_pixels());
-      for (std::int64_t i = 0; i < geometry.group_channels(); ++i) {
-        const std::int64_t plane = first_plane + i;
-        write_input_gradient(parameters.channel(plane % geometry.channels, statistics), rule, plane, entering + i * geometry.windows());
-      }
+      for_each_channel([&](std::int64_t, const ScaledGroupChannel<T>& channel, std::int64_t plane, T* plane_entering, std::int32_t* plane_places) {
+        write_input_gradient(channel, rule, plane, plane_entering, plane_places);
+      });
     });
   }
 
@@ -333,16 +343,17 @@ struct Backward {
   }
 };
 
-/// The parts of the backward kernel's scratch memory, in bytes.
+/// The parts of the backward kernel's scratch memory, in bytes: begins, offsets, sums, and the workspace of the tasks.
 struct BackwardScratch {
-  std::size_t offsets, sums;
+  std::size_t begins, offsets, sums;
   WorkSplit split;
 
   BackwardScratch(const Geometry& geometry, DType dtype)
-      : offsets(aligned(geometry.kernel_elements(), sizeof(std::int64_t))),
+      : begins(aligned(geometry.windows(), sizeof(std::int32_t))),
+        offsets(aligned(geometry.kernel_elements(), sizeof(std::int32_t))),
         sums(aligned(geometry.samples * geometry.channels, sizeof(ChannelSums))),
-        split(geometry.slices(), geometry.group_pixels() * 8, static_cast<std::size_t>(geometry.group_windows()) * size_of(dtype)) {}
-  std::size_t total() const { return offsets + sums + split.scratch(); }
+        split(geometry.slices(), geometry.group_pixels() * 8, aligned(geometry.group_windows(), size_of(dtype) + sizeof(std::int32_t))) {}
+  std::size_t total() const { return begins + offsets + sums + split.scratch(); }
 
  private:
   static std::size_t aligned(std::int64_t count, std::size_t size) { return (static_cast<std::size_t>(count) * size + 63) / 64 * 64; }
@@ -353,6 +364,7 @@ void run_backward(const KernelContext& call) {
   const auto& attributes = call.as<ChainAttributes>();
   const Geometry geometry(call.inputs[1].shape(), attributes);
   const BackwardScratch scratch(geometry, call.inputs[1].dtype());
+  std::byte* const begins = call.scratch.data();
   dispatch_floating(call.inputs[1].dtype(), [&]<class T>() {
     dispatch_winner(call.inputs[5].dtype(), [&]<class Winner>() {
       const Backward<T, Winner> backward{geometry,
@@ -364,12 +376,26 @@ void run_backward(const KernelContext& call) {
                                          call.inputs[6].data<double>(),
                                          call.inputs[7].data<double>(),
                                          data_or_null<T>(call.outputs[0]),
-                                         reinterpret_cast<std::int64_t*>(call.scratch.data()),
-                                         reinterpret_cast<ChannelSums*>(call.scratch.data() + scratch.offsets)};
-      backward.run(scratch.split, call.scratch.subspan(scratch.offsets + scratch.sums));
+                                         {reinterpret_cast<std::int32_t*>(begins), reinterpret_cast<std::int32_t*>(begins + scratch.begins)},
+                                         reinterpret_cast<ChannelSums*>(begins + scratch.begins + scratch.offsets)};
+      backward.run(scratch.split, call.scratch.subspan(scratch.begins + scratch.offsets + scratch.sums));
       backward.write_parameter_gradients(data_or_null<T>(call.outputs[1]), data_or_null<T>(call.outputs[2]), data_or_null<T>(call.outputs[3]));
     });
   });
+}
+
+/// Refuses windows that the kernels do not do: the fusion pass then leaves the chain as it is.
+void require_supported(const InferContext& call, const Geometry& geometry) {
+  const PoolGeometry& pool = geometry.pool;
+  call.require(geometry.pixels() <= std::numeric_limits<std::int32_t>::max(), "an image must have less than 2^31 elements");
+  call.require(geometry.window_columns() <= Maxima<float>::capacity && geometry.kernel_elements() < Maxima<float>::outside, "kernel_size ",
+               call.as<ChainAttributes>().kernel_size, " is too big");
+  for (const std::size_t axis : {1, 2}) {
+    for (std::int64_t o = 0; o < pool.output[axis]; ++o) {
+      const KernelRange inside = kernel_range(pool, axis, o, o);
+      call.require(inside.begin < inside.end, "window ", o, " of an image axis of size ", pool.image[axis], " lies in the padding alone");
+    }
+  }
 }
 
 /// Checks input number `input` and the parameters after it, and gives the types of (output, winner, mean, rstd).
@@ -383,7 +409,7 @@ std::vector<TensorType> chain_types(const InferContext& call, std::size_t input)
   call.require(element_count(shape) != attributes.num_groups, "expected more than 1 value per group, got input ", shape, " and num_groups ",
                attributes.num_groups);
   const Geometry geometry(shape, attributes);
-  call.require(geometry.kernel_elements() <= std::numeric_limits<std::int32_t>::max(), "kernel_size ", attributes.kernel_size, " is too big");
+  require_supported(call, geometry);
   const DType dtype = call.inputs[input].dtype;
   const Shape per_channel[] = {{shape[1]}, {shape[1]}, {shape[1], 1, 1}};
   for (std::size_t i = 0; i < 3; ++i) {
@@ -453,15 +479,18 @@ std::vector<Sample> samples() {
 std::vector<Sample> backward_samples() {
   std::vector<Sample> result;
   for (const Sample& sample : samples()) {
+    const auto& attributes = sample.attributes.as<ChainAttributes>();
+    if (!attributes.padding.empty()) continue;  // not every number is a winner's
     const Shape& input = sample.inputs[0].shape;
-    const Geometry geometry(input, sample.attributes.as<ChainAttributes>());
+    const Geometry geometry(input, attributes);
     const Shape output = pool_output_shape(input, geometry.pool);
     SampleInput statistics({geometry.samples, geometry.groups}, Fill::positive);
     statistics.floating = false;
     statistics.dtype = DType::f64;
     result.push_back({.inputs = {output, sample.inputs[0], sample.inputs[1], sample.inputs[2], sample.inputs[3],
-                                 SampleInput::indices(output, 1, winner_dtype(geometry.kernel_elements())), statistics, statistics},
-                      .attributes = sample.attributes});
+                                 SampleInput::indices(output, attributes.ceil_mode ? 1 : geometry.kernel_elements(), winner_dtype(geometry.kernel_elements())),
+                                 statistics, statistics},
+                      .attributes = attributes});
   }
   return result;
 }

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "frit/core/thread_pool.h"
+#include "frit/ops/cpu/elementwise.h"
 #include "frit/ops/cpu/vector_math.h"
 #include "frit/ops/elementwise/activation.h"
 #include "frit/ops/elementwise/activation_functors.h"
@@ -44,36 +45,45 @@ struct Swish {
 };
 
 /// sums = sum over c of exp(x[c] - shift), shift being the largest x[c] where that is finite, else 0. The exponentials go to `kept` if it is given,
-/// laid out like x.
+/// laid out like x; it may be x.
 template <class T>
 struct ExponentialSums {
   BlockValues<T> shift, sums;
 
   ExponentialSums(const T* x, T* kept, const Geometry& geometry, std::size_t count) {
-    for (std::size_t i = 0; i < count; ++i) shift[i] = x[i];
+    std::copy_n(x, count, shift.begin());
     for (std::int64_t c = 1; c < geometry.channels; ++c) {
       const T* const row = x + c * geometry.pixels;
       for (std::size_t i = 0; i < count; ++i) shift[i] = row[i] > shift[i] ? row[i] : shift[i];
     }
-    for (std::size_t i = 0; i < count; ++i) {
-      shift[i] = std::abs(shift[i]) < std::numeric_limits<T>::infinity() ? shift[i] : T(0);
-      sums[i] = 0;
+    for (std::size_t i = 0; i < count; ++i) shift[i] = std::abs(shift[i]) < std::numeric_limits<T>::infinity() ? shift[i] : T(0);
+    // In parts, since a long sum of rounded numbers loses digits.
+    constexpr std::int64_t part_channels = 32;
+    std::fill_n(sums.begin(), count, T(0));
+    BlockValues<T> part;
+    for (std::int64_t first = 0; first < geometry.channels; first += part_channels) {
+      std::fill_n(part.begin(), count, T(0));
+      for (std::int64_t c = first; c < std::min(first + part_channels, geometry.channels); ++c) {
+        const T* const row = x + c * geometry.pixels;
+        if (kept == nullptr) {
+          for (std::size_t i = 0; i < count; ++i) part[i] += vector_exp(row[i] - shift[i]);
+        } else {
+          add_and_keep(row, kept + c * geometry.pixels, count, part);
+        }
+      }
+      for (std::size_t i = 0; i < count; ++i) sums[i] += part[i];
     }
-    for (std::int64_t c = 0; c < geometry.channels; ++c) add(x + c * geometry.pixels, kept ? kept + c * geometry.pixels : nullptr, count);
   }
 
   T logarithm(std::size_t i) const { return vector_log(sums[i]) + shift[i]; }
 
  private:
-  void add(const T* row, T* kept, std::size_t count) {
-    if (kept == nullptr) {
-      for (std::size_t i = 0; i < count; ++i) sums[i] += vector_exp(row[i] - shift[i]);
-      return;
-    }
+  void add_and_keep(const T* row, T* kept, std::size_t count, BlockValues<T>& part) const {
+    FRIT_INDEPENDENT_ITERATIONS
     for (std::size_t i = 0; i < count; ++i) {
       const T exponential = vector_exp(row[i] - shift[i]);
       kept[i] = exponential;
-      sums[i] += exponential;
+      part[i] += exponential;
     }
   }
 };
@@ -226,6 +236,7 @@ FRIT_OPERATORS(logsumexp_sigmoid_scale_subtract_clamp) {
       .infer = infer_backward,
       .no_gradient = "not differentiable twice",
       .cpu = {run_backward},
+      .in_place = {{0, 1}},
       .scratch = [](const InferContext& call) { return static_cast<std::size_t>(Geometry(call.shape(1)).blocks) * sizeof(double); },
       .samples = [] { return samples(true); },
   });

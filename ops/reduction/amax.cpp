@@ -13,7 +13,7 @@ struct SharedExtremumTile {
   std::int64_t count[tile_width];
 
   void clear(int width) {
-    std::fill_n(value, width, Order::template last<T>());
+    std::fill_n(value, width, Order::template start<T>());
     std::fill_n(count, width, std::int64_t{0});
   }
   void add(const Rows& rows, const T* x) {
@@ -31,11 +31,11 @@ struct SharedExtremumTile {
 
  private:
   void take(int column, T candidate, std::int64_t copies) {
-    T& best = value[column];
-    std::int64_t& equal = count[column];
+    const T best = value[column];
+    const std::int64_t equal = count[column];
     const bool replace = replaces<Order>(candidate, best);
-    equal = replace ? copies : equal + (ties(candidate, best) ? copies : 0);
-    best = replace ? candidate : best;
+    value[column] = replace ? candidate : best;
+    count[column] = replace ? copies : equal + copies * static_cast<std::int64_t>(ties(candidate, best));
   }
 };
 

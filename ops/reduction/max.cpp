@@ -34,7 +34,7 @@ struct ExtremumTile {
   Index index[tile_width];
 
   void clear(int width) {
-    std::fill_n(value, width, Order::template last<T>());
+    std::fill_n(value, width, Order::template start<T>());
     std::fill_n(index, width, Index{0});
   }
   void add(const Rows& rows, const T* x) {
@@ -42,9 +42,11 @@ struct ExtremumTile {
       const T* const line = x + rows.offset + row * rows.stride;
       const auto place = static_cast<Index>(rows.position + row * rows.step);
       for (int i = 0; i < rows.width; ++i) {
-        const bool replace = replaces<Order>(line[i], value[i]);
-        value[i] = replace ? line[i] : value[i];
-        index[i] = replace ? place : index[i];
+        const T candidate = line[i], best = value[i];
+        const Index best_place = index[i];
+        const bool replace = replaces<Order>(candidate, best);
+        value[i] = replace ? candidate : best;
+        index[i] = replace ? place : best_place;
       }
     }
   }
@@ -58,10 +60,12 @@ struct ExtremumTile {
   void fold(int lanes) {
     for (int i = 0; i < lanes; ++i) index[i] = static_cast<Index>(index[i] + i);
     fold_columns(lanes, [&](int a, int b) {
-      const bool earlier = ties(value[b], value[a]) && index[b] < index[a];
-      const bool replace = replaces<Order>(value[b], value[a]) || earlier;
-      value[a] = replace ? value[b] : value[a];
-      index[a] = replace ? index[b] : index[a];
+      const T candidate = value[b], best = value[a];
+      const Index place = index[b], best_place = index[a];
+      const bool better = replaces<Order>(candidate, best), equal = ties(candidate, best), earlier = place < best_place;
+      const bool replace = better || (equal && earlier);
+      value[a] = replace ? candidate : best;
+      index[a] = replace ? place : best_place;
     });
   }
 };

@@ -58,6 +58,11 @@ class ReductionPlan {
   Block block(std::int64_t index) const;
   int columns(const Block& block) const { return lanes_ > 0 ? lanes_ : block.width; }
   int result_of(int column) const { return lanes_ > 0 ? 0 : column; }  ///< the block's result that a column belongs to
+  /// What belongs to each result of a block, given to each column.
+  template <class T>
+  void spread(T* values) const {
+    if (lanes_ > 0) std::fill_n(values, lanes_, values[0]);
+  }
 
   /// Calls body(rows) for all elements of one segment of a block.
   template <class Body>

@@ -85,12 +85,14 @@ void kernel(const KernelContext& call) {
         plan, {}, [&](auto& tile, const Rows& rows) { tile.add(rows, x); },
         [&](const auto& tile, const Block& block) {
           T maximum[tile_width], normalizer[tile_width];
-          for (int i = 0; i < plan.columns(block); ++i) {
-            maximum[i] = tile.maximum[plan.result_of(i)];
+          for (int i = 0; i < block.width; ++i) {
+            maximum[i] = tile.maximum[i];
             // An infinite maximum makes the whole line NaN, as in PyTorch.
-            const double sum = std::isinf(maximum[i]) ? std::numeric_limits<double>::quiet_NaN() : tile.sum[plan.result_of(i)];
+            const double sum = std::isinf(maximum[i]) ? std::numeric_limits<double>::quiet_NaN() : tile.sum[i];
             normalizer[i] = static_cast<T>(Form::normalizer(sum));
           }
+          plan.spread(maximum);
+          plan.spread(normalizer);
           write_block(plan, block, y, [&](std::int64_t offset, int i) { return Form::result(x[offset] - maximum[i], normalizer[i]); });
         });
   });
@@ -124,7 +126,8 @@ void backward_kernel(const KernelContext& call) {
         plan, {}, [&](auto& tile, const Rows& rows) { tile.add(rows, [&](std::int64_t i) { return Form::term(g[i], y[i]); }); },
         [&](const auto& tile, const Block& block) {
           T sum[tile_width];
-          for (int i = 0; i < plan.columns(block); ++i) sum[i] = static_cast<T>(tile.sum[plan.result_of(i)]);
+          for (int i = 0; i < block.width; ++i) sum[i] = static_cast<T>(tile.sum[i]);
+          plan.spread(sum);
           write_block(plan, block, result, [&](std::int64_t offset, int i) { return Form::gradient(g[offset], y[offset], sum[i]); });
         });
   });

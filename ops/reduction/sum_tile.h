@@ -1,5 +1,7 @@
 #pragma once
 
+#include <type_traits>
+
 #include "frit/ops/reduction/reduce.h"
 
 namespace frit::ops {
@@ -19,9 +21,16 @@ struct SumTile {
   /// element(offset) gives each term.
   template <class Element>
   void add(const Rows& rows, const Element& element) {
-    for (std::int64_t row = 0; row < rows.count; ++row) {
-      const std::int64_t offset = rows.offset + row * rows.stride;
-      for (int i = 0; i < rows.width; ++i) sum[i] += element(offset + i);
+    const auto add_rows = [&](auto width) {
+      for (std::int64_t row = 0; row < rows.count; ++row) {
+        const std::int64_t offset = rows.offset + row * rows.stride;
+        for (int i = 0; i < width; ++i) sum[i] += element(offset + i);
+      }
+    };
+    if (rows.width == tile_lanes) {
+      add_rows(std::integral_constant<int, tile_lanes>{});  // long runs: no loop tail
+    } else {
+      add_rows(rows.width);
     }
   }
 };

@@ -34,7 +34,8 @@ TEST_F(Commands, NoArgumentsGiveTheUsage) {
 TEST_F(Commands, InfoListsDevicesLibrariesAndOperators) {
   const Outcome outcome = run({"info"});
   ASSERT_EQ(outcome.code, 0) << outcome;
-  for (const char* const part : {"cpu", "Eigen 3.", "nlohmann json 3.", "zlib 1.", "CLI11 2.", "conv2d ", "none: integer result", "classifier"}) {
+  for (const char* const part :
+       {"cpu", "Eigen 3.", "nlohmann json 3.", "zlib 1.", "CLI11 2.", "conv2d ", "none: integer result", "classifier"}) {
     EXPECT_TRUE(has(outcome.output, part)) << part << '\n' << outcome.output;
   }
 }
@@ -43,7 +44,8 @@ TEST_F(Commands, InfoDescribesACheckpointAndAModel) {
   write("model.safetensors", serialize_safetensors(tiny_parameters(), checkpoint_metadata(tiny_model())));
   const Outcome checkpoint = run({"info", "model.safetensors"});
   ASSERT_EQ(checkpoint.code, 0) << checkpoint;
-  for (const char* const part : {"model: conv2d-groupnorm-pool", R"("num_groups":2)", "conv.weight", "4x3x3x3", "108", "5 tensors, 124 elements"}) {
+  for (const char* const part :
+       {"model: conv2d-groupnorm-pool", R"("num_groups":2)", "conv.weight", "4x3x3x3", "108", "5 tensors, 124 elements"}) {
     EXPECT_TRUE(has(checkpoint.output, part)) << part << checkpoint;
   }
   const Outcome model = run({"info", "classifier"});
@@ -74,7 +76,8 @@ TEST_F(Commands, GraphShowsTheFusionAndTheMemory) {
 }
 
 TEST_F(Commands, VerifyPassesAModelAndATrace) {
-  const Outcome outcome = run({"verify", golden + "models/conv2d-groupnorm-pool.3.safetensors", golden + "traces/train.convt3d-logsumexp.sgd.safetensors"});
+  const Outcome outcome =
+      run({"verify", golden + "models/conv2d-groupnorm-pool.3.safetensors", golden + "traces/train.convt3d-logsumexp.sgd.safetensors"});
   EXPECT_EQ(outcome.code, 0) << outcome;
   EXPECT_TRUE(has(outcome.output, "grad.conv.weight")) << outcome;
   EXPECT_TRUE(has(outcome.output, "losses")) << outcome;
@@ -98,7 +101,8 @@ TEST_F(Commands, VerifyFailsWhereAnythingDiffers) {
 TEST_F(Commands, GradcheckShowsInputsKinksAndWhatIsSkipped) {
   const Outcome outcome = run({"gradcheck", "relu", "greater", "linear", "convt3d-logsumexp"});
   EXPECT_EQ(outcome.code, 0) << outcome;
-  for (const char* const part : {"relu ", "no gradient: integer result", "weight", "conv_transpose.bias", "equal the central differences"}) {
+  for (const char* const part :
+       {"relu ", "no gradient: integer result", "weight", "conv_transpose.bias", "equal the central differences"}) {
     EXPECT_TRUE(has(outcome.output, part)) << part << outcome;
   }
 }
@@ -131,11 +135,13 @@ TEST_F(Commands, InferReadsBigEndianNumbers) {
   const std::size_t descr = swapped.find("'<f4'");
   ASSERT_NE(descr, std::string::npos);
   swapped[descr + 1] = '>';
-  for (std::size_t i = swapped.size() - 27 * 4; i < swapped.size(); i += 4) std::reverse(swapped.begin() + static_cast<std::ptrdiff_t>(i), swapped.begin() + static_cast<std::ptrdiff_t>(i) + 4);
+  for (std::size_t i = swapped.size() - 27 * 4; i < swapped.size(); i += 4)
+    std::reverse(swapped.begin() + static_cast<std::ptrdiff_t>(i), swapped.begin() + static_cast<std::ptrdiff_t>(i) + 4);
   write("swapped.npy", swapped);
   const std::string config = R"({"in_channels": 3, "out_channels": 4, "num_groups": 2, "kernel_size": 1, "pool_kernel_size": 1})";
   for (const char* const name : {"plain", "swapped"}) {
-    const Outcome outcome = run({"infer", "conv2d-groupnorm-pool", "--config", config, "--input", std::string(name) + ".npy", "--output", std::string(name) + ".out.npy"});
+    const Outcome outcome = run({"infer", "conv2d-groupnorm-pool", "--config", config, "--input", std::string(name) + ".npy", "--output",
+                                 std::string(name) + ".out.npy"});
     EXPECT_EQ(outcome.code, 0) << outcome;
   }
   EXPECT_EQ(content("plain.out.npy"), content("swapped.out.npy"));

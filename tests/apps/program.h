@@ -44,7 +44,8 @@ struct Outcome {
 
 inline std::ostream& operator<<(std::ostream& out, const Outcome& outcome) {
   return out << "exit code " << outcome.code << ", signal " << outcome.signal << "\n--- stdout\n"
-             << outcome.output.substr(0, 2000) << "\n--- stderr\n" << outcome.errors.substr(0, 2000);
+             << outcome.output.substr(0, 2000) << "\n--- stderr\n"
+             << outcome.errors.substr(0, 2000);
 }
 
 class Process {
@@ -140,8 +141,10 @@ class Process {
   static void take(int& descriptor, std::string& text) {
     std::array<char, 4096> buffer;
     const ssize_t count = read(descriptor, buffer.data(), buffer.size());
-    if (count > 0) text.append(buffer.data(), static_cast<std::size_t>(count));
-    else close_stream(descriptor);
+    if (count > 0)
+      text.append(buffer.data(), static_cast<std::size_t>(count));
+    else
+      close_stream(descriptor);
   }
 
   static void close_stream(int& descriptor) {

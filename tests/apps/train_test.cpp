@@ -20,7 +20,8 @@ class Train : public ProgramTest {
   }
 
   static std::vector<std::string> classifier(std::vector<std::string> more) {
-    more.insert(more.begin(), {"train", "classifier", "--config", tiny_classifier, "--data", "quarters", "--batch-size", "32", "--lr", "0.01"});
+    more.insert(more.begin(),
+                {"train", "classifier", "--config", tiny_classifier, "--data", "quarters", "--batch-size", "32", "--lr", "0.01"});
     return more;
   }
 
@@ -57,7 +58,8 @@ TEST_F(Train, CheckpointInfersWhatItLearnt) {
     const Outcome outcome = run({"infer", "model.safetensors", "--input", "images.npy", "--output", output, "--batch-size", batch_size});
     ASSERT_EQ(outcome.code, 0) << outcome;
   }
-  const std::vector<float> logits = read_npy(path("logits50.npy")).to_vector<float>(), in_parts = read_npy(path("logits7.npy")).to_vector<float>();
+  const std::vector<float> logits = read_npy(path("logits50.npy")).to_vector<float>(),
+                           in_parts = read_npy(path("logits7.npy")).to_vector<float>();
   ASSERT_EQ(in_parts.size(), logits.size());
   for (std::size_t i = 0; i < logits.size(); ++i) EXPECT_NEAR(in_parts[i], logits[i], 1e-5);
   int correct = 0;
@@ -84,11 +86,15 @@ TEST_F(Train, EveryOptimizerLowersTheLossOfARegression) {
   std::filesystem::create_directory(path("pairs"));
   write("pairs/inputs.npy", serialize_npy(input));
   write("pairs/targets.npy", serialize_npy(Tensor::full({24, 4, 3, 3}, 0.25)));
-  for (const std::vector<std::string>& optimizer : std::vector<std::vector<std::string>>{{"sgd", "--momentum", "0.9", "--weight-decay", "1e-4"},
-                                                                                         {"adam", "--clip-norm", "1"},
-                                                                                         {"adamw", "--dtype", "f64"}}) {
-    std::vector<std::string> arguments = {"train", "conv2d-groupnorm-pool", "--config", tiny_model().config, "--data", "pairs", "--batch-size", "10",
-                                          "--lr", "0.02", "--epochs", "8", "--optimizer"};
+  for (const std::vector<std::string>& optimizer : std::vector<std::vector<std::string>>{
+           {"sgd", "--momentum", "0.9", "--weight-decay", "1e-4"}, {"adam", "--clip-norm", "1"}, {"adamw", "--dtype", "f64"}}) {
+    std::vector<std::string> arguments = {"train",        "conv2d-groupnorm-pool",
+                                          "--config",     tiny_model().config,
+                                          "--data",       "pairs",
+                                          "--batch-size", "10",
+                                          "--lr",         "0.02",
+                                          "--epochs",     "8",
+                                          "--optimizer"};
     arguments.insert(arguments.end(), optimizer.begin(), optimizer.end());
     const Outcome outcome = run(arguments);
     ASSERT_EQ(outcome.code, 0) << outcome;
@@ -112,7 +118,8 @@ TEST_F(Train, EndsAtTheNextStepWhenInterrupted) {
     process.send(signal);
     const Outcome outcome = process.finish();
     EXPECT_EQ(outcome.code, 128 + signal) << outcome;
-    EXPECT_NE(outcome.errors.find(signal == SIGINT ? "interrupted by SIGINT after step " : "interrupted by SIGTERM after step "), std::string::npos);
+    EXPECT_NE(outcome.errors.find(signal == SIGINT ? "interrupted by SIGINT after step " : "interrupted by SIGTERM after step "),
+              std::string::npos);
     EXPECT_NE(outcome.errors.find("saved model.safetensors"), std::string::npos);
     EXPECT_EQ(outcome.output, "");
     EXPECT_EQ(model_of(read_safetensors(path("model.safetensors"))).name, "classifier");

@@ -63,7 +63,7 @@ TEST(GoldenFiles, AreThereForEveryModelAndOperator) {
   for (const ops::Operator* op : ops::registry().all()) {
     const bool needed = !op->name.ends_with("_backward") && op->mutates.empty() && !op->decompose && op->name != "dropout";
     const bool found = std::find(covered.begin(), covered.end(), op->name) != covered.end();
-    if (needed) EXPECT_TRUE(found) << op->name << " has no golden cases";
+    EXPECT_TRUE(found || !needed) << op->name << " has no golden cases";
   }
 }
 

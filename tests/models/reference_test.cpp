@@ -113,7 +113,7 @@ INSTANTIATE_TEST_SUITE_P(
                          "group_norm_scale_max_pool_clamp"},
                     Case{"convt3d-logsumexp", R"({"out_channels": 8})", {4, 3, 4, 5, 6}, "conv_transpose3d",
                          "logsumexp_sigmoid_scale_subtract_clamp"}),
-    [](const testing::TestParamInfo<Case>& info) { return std::string(info.param.fused); });
+    [](const testing::TestParamInfo<Case>& tested) { return std::string(tested.param.fused); });
 
 TEST(ReferenceModelA, TheConvolutionsBiasHasAGradientOfZero) {
   // The normalisation removes the bias; what is left is rounding, to be compared with the sum of what cancels.
@@ -121,20 +121,15 @@ TEST(ReferenceModelA, TheConvolutionsBiasHasAGradientOfZero) {
   Graph graph;
   const Value output = model.build(Scope(graph), graph.input("input", {2, 3, 6, 8, 7}));
   graph.output("output", output);
-  Values parameters;
-  std::map<std::string, int> position;
-  for (const graph::Node* node : graph.all(NodeKind::variable)) {
-    position[node->name] = static_cast<int>(parameters.size());
-    parameters.push_back(graph.value(node->outputs[0]));
-  }
-  const Value seed = graph.input("seed", output.shape());
+  std::vector<std::string> parameters;
+  for (const graph::Node* node : graph.all(NodeKind::variable)) parameters.push_back(node->name);
+  graph.input("seed", output.shape());
   const Program::Extend extend = [&](Graph& g) {
     Values wanted;
-    for (const auto& [name, index] : position) wanted.push_back(g.value(g.find(NodeKind::variable, name)->outputs[0]));
+    for (const std::string& name : parameters) wanted.push_back(g.value(g.find(NodeKind::variable, name)->outputs[0]));
     const Value result = g.output_value("output"), cotangent = g.value(g.find(NodeKind::input, "seed")->outputs[0]);
     const Values gradients = gradient(std::span(&result, 1), std::span(&cotangent, 1), wanted);
-    std::size_t i = 0;
-    for (const auto& [name, index] : position) g.output("grad." + name, gradients[i++]);
+    for (std::size_t i = 0; i < gradients.size(); ++i) g.output("grad." + parameters[i], gradients[i]);
   };
   Program program(graph, std::make_shared<State>(Device::cpu(), 1), extend);
   const Tensor input = Tensor::empty({2, 3, 6, 8, 7}), cotangent = Tensor::empty(output.shape());

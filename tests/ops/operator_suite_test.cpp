@@ -18,8 +18,6 @@ namespace {
 using ops::Operator;
 using ops::Sample;
 
-void PrintTo(const Operator* op, std::ostream* out) { *out << op->name; }
-
 bool same_bits(const Tensor& a, const Tensor& b) {
   const Tensor left = a.contiguous(), right = b.contiguous();
   return a.dtype() == b.dtype() && a.shape() == b.shape() &&
@@ -38,14 +36,19 @@ testing::AssertionResult same(const Tensor& a, const Tensor& b) {
   return testing::AssertionSuccess();
 }
 
-testing::AssertionResult near(const Tensor& a, const Tensor& b, double tolerance) {
+double largest_finite(const Tensor& tensor) {
+  double largest = 0;
+  for (const double value : tensor.to_vector<double>()) largest = std::isfinite(value) ? std::max(largest, std::abs(value)) : largest;
+  return largest;
+}
+
+/// Within `tolerance` of `largest`, NaN and infinite values in the same places.
+testing::AssertionResult near(const Tensor& a, const Tensor& b, double tolerance, double largest) {
   if (!(a.shape() == b.shape())) return testing::AssertionFailure() << a.shape() << " is not " << b.shape();
   const std::vector<double> left = a.to_vector<double>(), right = b.to_vector<double>();
-  double largest = 0;
-  for (const double value : right) largest = std::isfinite(value) ? std::max(largest, std::abs(value)) : largest;
   for (std::size_t i = 0; i < left.size(); ++i) {
     if (left[i] == right[i] || (std::isnan(left[i]) && std::isnan(right[i]))) continue;
-    if (!(std::abs(left[i] - right[i]) <= tolerance * std::max(largest, 1e-3))) {
+    if (!(std::abs(left[i] - right[i]) <= tolerance * largest)) {
       return testing::AssertionFailure() << "element " << i << ": " << left[i] << " is not near " << right[i] << " (largest " << largest << ')';
     }
   }
@@ -105,7 +108,6 @@ TEST_P(OperatorSuite, IsDescribed) {
   EXPECT_FALSE(op().summary.empty());
   EXPECT_GE(op().samples().size(), 4u) << "an operator declares four samples or more";
   EXPECT_EQ(op().attributes_from_json("{}"), op().default_attributes);
-  for (const Sample& sample : op().samples()) EXPECT_EQ(op().name.empty(), false) << sample.attributes.text();
 }
 
 TEST_P(OperatorSuite, InferredTypesAreTheActualOnes) {
@@ -137,7 +139,8 @@ TEST_P(OperatorSuite, WritesEveryElementAndSkipsUnreadOutputs) {
     for (std::size_t unread = 0; types.size() > 1 && unread < types.size(); ++unread) {
       const std::vector<Tensor> partial = run(0, unread);
       for (std::size_t i = 0; i < expected.size(); ++i) {
-        if (i != unread) EXPECT_TRUE(same(partial[i], expected[i])) << "output " << i << " without " << unread;
+        if (i == unread) continue;
+        EXPECT_TRUE(same(partial[i], expected[i])) << "output " << i << " without " << unread;
       }
     }
   });
@@ -211,7 +214,7 @@ TEST_P(OperatorSuite, InPlaceEqualsOutOfPlace) {
   if (op().in_place.empty()) GTEST_SKIP() << "never in place";
   for_each_sample(float_dtypes()[0], [&](const Sample& sample, const std::vector<Tensor>& inputs) {
     const std::vector<TensorType> types = op().infer_types(types_of(inputs), sample.attributes);
-    const std::vector<Tensor> expected = ops::run(op(), inputs, sample.attributes);
+    const std::vector<Tensor> expected = ops::run(op(), clones(inputs), sample.attributes);
     const Tensor scratch =
         Tensor::empty({static_cast<std::int64_t>(ops::scratch_bytes(op(), types_of(inputs), types, sample.attributes))}, DType::u8);
     for (const auto& [output, input] : op().in_place) {
@@ -310,14 +313,18 @@ std::vector<Tensor> forward_and_gradients(const Operator& op, const Sample& samp
     executable.run(built->bindings);
     for (std::size_t i = 0; i < outputs.size(); ++i) {
       const Tensor tensor = executable.output(outputs[i]).clone();
-      if (pass == 0) first.push_back(tensor);
-      else if (op.mutates.empty()) EXPECT_TRUE(same_bits(tensor, first[i])) << outputs[i] << " differs when repeated";
+      if (pass == 0) {
+        first.push_back(tensor);
+      } else if (op.mutates.empty()) {
+        EXPECT_TRUE(same_bits(tensor, first[i])) << outputs[i] << " differs when repeated";
+      }
     }
   }
   return first;
 }
 
 TEST_P(OperatorSuite, ForwardAndBackwardRepeatBitForBit) {
+  if (op().outputs.empty()) GTEST_SKIP() << "only updates variables";
   for (const DType dtype : float_dtypes()) {
     for_each_sample(dtype, [&](const Sample& sample, const std::vector<Tensor>& tensors) {
       forward_and_gradients(op(), sample, tensors, /*decomposed=*/false);
@@ -332,15 +339,19 @@ TEST_P(OperatorSuite, FusedEqualsDecomposed) {
       const std::vector<Tensor> fused = forward_and_gradients(op(), sample, tensors, /*decomposed=*/false);
       const std::vector<Tensor> decomposed = forward_and_gradients(op(), sample, tensors, /*decomposed=*/true);
       ASSERT_EQ(fused.size(), decomposed.size());
+      // A gradient may be all but cancelled (a scale in front of a norm): it is held to the largest gradient of the call.
+      double largest_gradient = 0;
+      for (std::size_t i = 1; i < fused.size(); ++i) largest_gradient = std::max(largest_gradient, largest_finite(decomposed[i]));
       for (std::size_t i = 0; i < fused.size(); ++i) {
-        EXPECT_TRUE(near(fused[i], decomposed[i], dtype == DType::f64 ? 1e-10 : 2e-5)) << "result or gradient " << i;
+        const double largest = i == 0 ? largest_finite(decomposed[i]) : largest_gradient;
+        EXPECT_TRUE(near(fused[i], decomposed[i], dtype == DType::f64 ? 1e-10 : 2e-5, largest)) << "result or gradient " << i;
       }
     });
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(All, OperatorSuite, testing::ValuesIn(ops::registry().all()),
-                         [](const testing::TestParamInfo<const Operator*>& info) { return info.param->name; });
+                         [](const testing::TestParamInfo<const Operator*>& tested) { return tested.param->name; });
 
 }  // namespace
 }  // namespace frit
