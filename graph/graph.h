@@ -1,5 +1,6 @@
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <map>
 #include <string>
@@ -77,7 +78,7 @@ class Graph final : public ops::Emitter {
   Value append_leaf(graph::Node node, const TensorType& type);
 
   std::vector<graph::Node> nodes_;
-  std::vector<ValueInfo> values_;
+  std::deque<ValueInfo> values_;  // references to types stay good as the graph grows
   std::vector<graph::Output> outputs_;
 };
 

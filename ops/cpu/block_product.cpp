@@ -72,6 +72,7 @@ void multiply_partial_tile(BlockProduct<T> tile, std::int64_t b_stride, std::int
   tile.c = buffer;
   tile.c_stride = stride;
   tile.accumulate = false;
+  if (whole.accumulate) tile.row_bias = nullptr;
   function(tile, b_stride);
   for (std::int64_t row = 0; row < rows; ++row) {
     T* c = whole.c + row * whole.c_stride;

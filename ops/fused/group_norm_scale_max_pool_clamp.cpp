@@ -390,7 +390,7 @@ void require_supported(const InferContext& call, const Geometry& geometry) {
   call.require(geometry.pixels() <= std::numeric_limits<std::int32_t>::max(), "an image must have less than 2^31 elements");
   call.require(geometry.window_columns() <= Maxima<float>::capacity && geometry.kernel_elements() < Maxima<float>::outside, "kernel_size ",
                call.as<ChainAttributes>().kernel_size, " is too big");
-  for (const std::size_t axis : {1, 2}) {
+  for (std::size_t axis = 1; axis <= 2; ++axis) {
     for (std::int64_t o = 0; o < pool.output[axis]; ++o) {
       const KernelRange inside = kernel_range(pool, axis, o, o);
       call.require(inside.begin < inside.end, "window ", o, " of an image axis of size ", pool.image[axis], " lies in the padding alone");

@@ -236,8 +236,8 @@ FRIT_OPERATORS(logsumexp_sigmoid_scale_subtract_clamp) {
       .infer = infer_backward,
       .no_gradient = "not differentiable twice",
       .cpu = {run_backward},
-      .in_place = {{0, 1}},
       .scratch = [](const InferContext& call) { return static_cast<std::size_t>(Geometry(call.shape(1)).blocks) * sizeof(double); },
+      .in_place = {{0, 1}},
       .samples = [] { return samples(true); },
   });
 }

@@ -35,7 +35,9 @@ struct Forward {
   void find_statistics(std::int64_t sample) const {
     parallel_for(planes.channels, 1, [&](std::int64_t c, std::int64_t) {
       const std::int64_t slice = sample * planes.channels + c;
-      const auto scaled = [x = input + slice * planes.pixels, factor = scale[c]](std::int64_t i) { return x[i] * factor; };
+      const auto scaled = [x = input + slice * planes.pixels, instance = ScaledInstance<T>{scale[c], post_scale[c], 0, 0}](std::int64_t i) {
+        return instance.scaled(x[i]);
+      };
       const SliceStatistics statistics = slice_statistics(planes.pixels, scaled, eps);
       means[slice] = statistics.mean;
       rstds[slice] = statistics.rstd;
@@ -193,7 +195,7 @@ struct Backward {
       const std::int64_t count = std::min(most_block_pixels, planes.pixels - first);
       find_entering(sample, c, first, count, entering.data());
       map_run(input_gradient + slice * planes.pixels + first, count, [&, g = entering.data(), x = plane(sample, c) + first](std::int64_t i) {
-        return rule(static_cast<double>(g[i]), static_cast<double>(x[i] * channel.scale)) * static_cast<double>(channel.scale);
+        return rule(static_cast<double>(g[i]), channel.scaled(x[i])) * static_cast<double>(channel.scale);
       });
     }
   }

@@ -21,13 +21,15 @@ struct ScaleInstanceNormClampScaleMaxAttributes {
   ClampAttributes clamp() const { return {min, max}; }
 };
 
-/// One channel of one sample: the factors before and after, the statistics of input * scale between them.
+/// One channel of one sample: the factors before and after, the statistics of input * scale between them. The first product is not rounded to T, which
+/// would cost data far from zero their digits.
 template <class T>
 struct ScaledInstance {
   T scale, post_scale;
   double mean, rstd;
 
-  FRIT_HOST_DEVICE double centered(T x) const { return static_cast<double>(x * scale) - mean; }
+  FRIT_HOST_DEVICE double scaled(T x) const { return static_cast<double>(x) * static_cast<double>(scale); }
+  FRIT_HOST_DEVICE double centered(T x) const { return scaled(x) - mean; }
   FRIT_HOST_DEVICE T normalized(T x) const { return static_cast<T>(centered(x) * rstd); }
 };
 

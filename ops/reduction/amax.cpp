@@ -25,8 +25,8 @@ struct SharedExtremumTile {
   void merge(const SharedExtremumTile& later, int width) {
     for (int i = 0; i < width; ++i) take(i, later.value[i], later.count[i]);
   }
-  void fold(int lanes) {
-    fold_columns(lanes, [&](int a, int b) { take(a, value[b], count[b]); });
+  void fold() {
+    fold_lanes([&](int a, int b) { take(a, value[b], count[b]); });
   }
 
  private:

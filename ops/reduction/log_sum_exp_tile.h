@@ -48,14 +48,14 @@ struct LogSumExpTile {
       maximum[i] = greatest;
     }
   }
-  void fold(int lanes) {
-    T greatest[tile_lanes];
-    std::copy_n(maximum, lanes, greatest);
-    fold_columns(lanes, [&](int a, int b) { greatest[a] = std::max(greatest[a], greatest[b]); });
+  void fold() {
+    T greatest[tile_lanes], factor[tile_lanes];
+    std::copy_n(maximum, tile_lanes, greatest);
+    fold_lanes([&](int a, int b) { greatest[a] = greatest[a] > greatest[b] ? greatest[a] : greatest[b]; });
     const T shift = shift_of(greatest[0]);
-    for (int i = 0; i < lanes; ++i) maximum[i] = vector_exp(maximum[i] - shift);
-    for (int i = 0; i < lanes; ++i) sum[i] *= static_cast<double>(maximum[i]);
-    fold_columns(lanes, [&](int a, int b) { sum[a] += sum[b]; });
+    for (int i = 0; i < tile_lanes; ++i) factor[i] = vector_exp(maximum[i] - shift);
+    for (int i = 0; i < tile_lanes; ++i) sum[i] *= static_cast<double>(factor[i]);
+    fold_lanes([&](int a, int b) { sum[a] += sum[b]; });
     maximum[0] = greatest[0];
   }
 

@@ -57,16 +57,16 @@ struct ExtremumTile {
       index[i] = later.index[i];
     }
   }
-  void fold(int lanes) {
-    for (int i = 0; i < lanes; ++i) index[i] = static_cast<Index>(index[i] + i);
-    fold_columns(lanes, [&](int a, int b) {
-      const T candidate = value[b], best = value[a];
-      const Index place = index[b], best_place = index[a];
-      const bool better = replaces<Order>(candidate, best), equal = ties(candidate, best), earlier = place < best_place;
-      const bool replace = better || (equal && earlier);
-      value[a] = replace ? candidate : best;
-      index[a] = replace ? place : best_place;
-    });
+  void fold() {
+    T best[tile_lanes];
+    std::copy_n(value, tile_lanes, best);
+    fold_lanes([&](int a, int b) { best[a] = replaces<Order>(best[b], best[a]) ? best[b] : best[a]; });
+    int first = -1;
+    for (int i = 0; i < tile_lanes; ++i) {
+      if (ties(value[i], best[0]) && (first < 0 || index[i] + i < index[first] + first)) first = i;
+    }
+    value[0] = value[first];
+    index[0] = static_cast<Index>(index[first] + first);
   }
 };
 

@@ -50,7 +50,6 @@ ReductionPlan::ReductionPlan(const Shape& shape, const Dims& axes, bool may_spli
     run_length_ = reduced_.back();
     run_stride_ = reduced_strides_.back();
   }
-  if (width_ == 1) lanes_ = static_cast<int>(std::clamp<std::int64_t>(run_length_, 1, tile_lanes));
   tiles_ = ceil_divide(width_, tile_width);
   blocks_ = tiles_ * element_count(kept_);
 

@@ -18,7 +18,7 @@ namespace frit::ops {
 // A Tile has
 //   void clear(int width);                      the state of nothing, in columns [0, width)
 //   void merge(const Tile& later, int width);   adds the states of elements that come later
-//   void fold(int lanes);                       adds columns 1.. to column 0; column i holds elements i, i + lanes, ...
+//   void fold();                                adds columns [1, tile_lanes) to column 0; column i holds elements i, i + tile_lanes, ...
 
 inline constexpr int tile_width = 256;
 inline constexpr int tile_lanes = 64;
@@ -51,17 +51,18 @@ class ReductionPlan {
   std::int64_t blocks() const { return blocks_; }
   std::int64_t segments() const { return segments_; }
   std::int64_t block_grain() const { return block_grain_; }  ///< blocks that one task takes
-  int lanes() const { return lanes_; }               ///< 0 where columns are results
+  bool has_lanes() const { return width_ == 1; }     ///< columns are lanes, not results
   /// Bytes for the states of all segments.
   std::size_t scratch_bytes(std::size_t tile_size) const;
 
   Block block(std::int64_t index) const;
-  int columns(const Block& block) const { return lanes_ > 0 ? lanes_ : block.width; }
-  int result_of(int column) const { return lanes_ > 0 ? 0 : column; }  ///< the block's result that a column belongs to
+  /// The columns that elements of a block go into, and the result that a column belongs to.
+  int columns(const Block& block) const { return has_lanes() ? static_cast<int>(std::min<std::int64_t>(count_, tile_lanes)) : block.width; }
+  int result_of(int column) const { return has_lanes() ? 0 : column; }
   /// What belongs to each result of a block, given to each column.
   template <class T>
-  void spread(T* values) const {
-    if (lanes_ > 0) std::fill_n(values, lanes_, values[0]);
+  void spread(T* values, const Block& block) const {
+    if (has_lanes()) std::fill_n(values, columns(block), values[0]);
   }
 
   /// Calls body(rows) for all elements of one segment of a block.
@@ -71,13 +72,13 @@ class ReductionPlan {
     for (std::int64_t position = segment * segment_length_; position < end;) {
       const std::int64_t run = std::min(end - position, run_length_ - position % run_length_);
       const std::int64_t offset = block.offset + run_offset(position);
-      if (lanes_ == 0) {
-        body(Rows{offset, run_stride_, position, 1, run, block.width});
+      if (has_lanes()) {
+        const std::int64_t rows = run / tile_lanes;
+        const std::int64_t rest = run % tile_lanes;
+        if (rows > 0) body(Rows{offset, tile_lanes, position, tile_lanes, rows, tile_lanes});
+        if (rest > 0) body(Rows{offset + run - rest, tile_lanes, position + run - rest, tile_lanes, 1, static_cast<int>(rest)});
       } else {
-        const std::int64_t rows = run / lanes_;
-        const std::int64_t rest = run % lanes_;
-        if (rows > 0) body(Rows{offset, lanes_, position, lanes_, rows, lanes_});
-        if (rest > 0) body(Rows{offset + run - rest, lanes_, position + run - rest, lanes_, 1, static_cast<int>(rest)});
+        body(Rows{offset, run_stride_, position, 1, run, block.width});
       }
       position += run;
     }
@@ -93,16 +94,14 @@ class ReductionPlan {
   std::int64_t count_ = 1, run_length_ = 1, run_stride_ = 1;
   std::int64_t blocks_ = 0, block_grain_ = 1;
   std::int64_t segments_ = 1, segment_length_ = 1;
-  int lanes_ = 0;
 };
 
-/// combine(a, b) adds column b to column a, in a tree.
-template <class Combine>
-void fold_columns(int columns, const Combine& combine) {
-  while (columns > 1) {
-    const int half = (columns + 1) / 2;
-    for (int i = half; i < columns; ++i) combine(i - half, i);
-    columns = half;
+/// combine(a, b) adds column b to column a: a tree whose loops are known to the compiler.
+template <int lanes = tile_lanes, class Combine>
+void fold_lanes(const Combine& combine) {
+  if constexpr (lanes > 1) {
+    for (int i = 0; i < lanes / 2; ++i) combine(i, i + lanes / 2);
+    fold_lanes<lanes / 2>(combine);
   }
 }
 
@@ -111,9 +110,9 @@ void fold_columns(int columns, const Combine& combine) {
 template <class Tile, class Add, class Finish>
 void reduce(const ReductionPlan& plan, std::span<std::byte> scratch, const Add& add, const Finish& finish) {
   const auto fill = [&](Tile& tile, const Block& block, std::int64_t segment) {
-    tile.clear(plan.columns(block));
+    tile.clear(plan.has_lanes() ? tile_lanes : block.width);
     plan.for_each_rows(block, segment, [&](const Rows& rows) { add(tile, rows); });
-    if (plan.lanes() > 0) tile.fold(plan.lanes());
+    if (plan.has_lanes()) tile.fold();
   };
   if (plan.segments() == 1) {
     parallel_for(plan.blocks(), plan.block_grain(), [&](std::int64_t begin, std::int64_t end) {

@@ -91,8 +91,8 @@ void kernel(const KernelContext& call) {
             const double sum = std::isinf(maximum[i]) ? std::numeric_limits<double>::quiet_NaN() : tile.sum[i];
             normalizer[i] = static_cast<T>(Form::normalizer(sum));
           }
-          plan.spread(maximum);
-          plan.spread(normalizer);
+          plan.spread(maximum, block);
+          plan.spread(normalizer, block);
           write_block(plan, block, y, [&](std::int64_t offset, int i) { return Form::result(x[offset] - maximum[i], normalizer[i]); });
         });
   });
@@ -127,7 +127,7 @@ void backward_kernel(const KernelContext& call) {
         [&](const auto& tile, const Block& block) {
           T sum[tile_width];
           for (int i = 0; i < block.width; ++i) sum[i] = static_cast<T>(tile.sum[i]);
-          plan.spread(sum);
+          plan.spread(sum, block);
           write_block(plan, block, result, [&](std::int64_t offset, int i) { return Form::gradient(g[offset], y[offset], sum[i]); });
         });
   });

@@ -15,8 +15,8 @@ struct SumTile {
   void merge(const SumTile& later, int width) {
     for (int i = 0; i < width; ++i) sum[i] += later.sum[i];
   }
-  void fold(int lanes) {
-    fold_columns(lanes, [&](int a, int b) { sum[a] += sum[b]; });
+  void fold() {
+    fold_lanes([&](int a, int b) { sum[a] += sum[b]; });
   }
   /// element(offset) gives each term.
   template <class Element>

@@ -32,6 +32,7 @@ class Train : public ProgramTest {
 };
 
 TEST_F(Train, LearnsClassesFromIdxFiles) {
+  write("model.safetensors.tmp.99999999", "left by a process that was killed");
   const Outcome outcome = run(classifier({"--epochs", "15", "--save", "model.safetensors"}));
   ASSERT_EQ(outcome.code, 0) << outcome;
   EXPECT_GT(number_after(outcome.output, "test accuracy "), 95) << outcome;
@@ -43,6 +44,7 @@ TEST_F(Train, LearnsClassesFromIdxFiles) {
   EXPECT_EQ(model_of(checkpoint).name, "classifier");
   EXPECT_EQ(model_of(checkpoint).image_size, (Dims{8, 8}));
   EXPECT_EQ(checkpoint.at("linear.weight").shape(), (Shape{4, 36}));
+  EXPECT_EQ(files(), (std::vector<std::string>{"model.safetensors", "quarters"}));
 }
 
 TEST_F(Train, CheckpointInfersWhatItLearnt) {

@@ -60,7 +60,7 @@ TEST(Statistics, SquaresDoNotOverflow) {
 
 TEST(Statistics, InfinityAndNaNSpoilTheSlice) {
   for (const double bad : {inf, -inf, std::numeric_limits<double>::quiet_NaN()}) {
-    for (std::size_t place : {0, 1, 17, 39}) {
+    for (const std::size_t place : {0u, 1u, 17u, 39u}) {
       std::vector<double> values(40, 1);
       values[place] = bad;
       EXPECT_TRUE(std::isnan(statistics(values).rstd)) << bad << " at " << place;
