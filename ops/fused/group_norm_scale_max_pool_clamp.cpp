@@ -297,7 +297,8 @@ struct Backward {
                             const std::int32_t* winner_places) const {
     const T* const x = input + plane * geometry.pixels();
     T* const dx = input_gradient + plane * geometry.pixels();
-    map_run(dx, geometry.pixels(), [&](std::int64_t i) { return rule(0, static_cast<double>(x[i])); });
+    const double elsewhere = 0 * channel.slope * static_cast<double>(channel.scale);  // NaN if one of them is not finite
+    map_run(dx, geometry.pixels(), [&](std::int64_t i) { return rule(elsewhere, static_cast<double>(x[i])); });
     for (std::int64_t i = 0; i < geometry.windows(); ++i) dx[winner_places[i]] += static_cast<T>(static_cast<double>(entering[i]) * channel.slope);
   }
 

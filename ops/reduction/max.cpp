@@ -58,12 +58,10 @@ struct ExtremumTile {
     }
   }
   void fold() {
-    T best[tile_lanes];
-    std::copy_n(value, tile_lanes, best);
-    fold_lanes([&](int a, int b) { best[a] = replaces<Order>(best[b], best[a]) ? best[b] : best[a]; });
-    int first = -1;
-    for (int i = 0; i < tile_lanes; ++i) {
-      if (ties(value[i], best[0]) && (first < 0 || index[i] + i < index[first] + first)) first = i;
+    int first = 0;
+    for (int i = 1; i < tile_lanes; ++i) {
+      const bool earlier = index[i] + i < index[first] + first;
+      if (replaces<Order>(value[i], value[first]) || (earlier && ties(value[i], value[first]))) first = i;
     }
     value[0] = value[first];
     index[0] = static_cast<Index>(index[first] + first);

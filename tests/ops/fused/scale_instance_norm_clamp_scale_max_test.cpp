@@ -48,7 +48,7 @@ TEST(ScaleInstanceNormClampScaleMax, TiesGoToTheFirstChannel) {
   }
   const Tensor equal = Tensor::from<float>({1, 2, 3, 1, 2, 3, 1, 2, 3}, {1, 3, 3}), ones = Tensor::full({3, 1}, 1);
   EXPECT_EQ(winners({.min = -1, .max = 1}, {equal, ones, ones}), (std::vector<std::int64_t>{0, 0, 0}));
-  EXPECT_EQ(winners({.min = -1, .max = 1}, {equal, ones, Tensor::from<float>({-1, 1, 1}, {3, 1})}), (std::vector<std::int64_t>{0, 0, 1}) ) << "0 = -0";
+  EXPECT_EQ(winners({.min = -1, .max = 1}, {equal, ones, Tensor::from<float>({-1, 1, 1}, {3, 1})}), (std::vector<std::int64_t>{0, 0, 1})) << "0 = -0";
 }
 
 TEST(ScaleInstanceNormClampScaleMax, NanStaysInItsInstanceAndTheFirstChannelHasIt) {
@@ -64,7 +64,7 @@ TEST(ScaleInstanceNormClampScaleMax, NanStaysInItsInstanceAndTheFirstChannelHasI
 
 TEST(ScaleInstanceNormClampScaleMax, FollowsTheChainWhereFactorsAreNotFinite) {
   for (const double value : {nan, inf, -inf}) {
-    for (const std::size_t input : {1, 2}) {
+    for (std::size_t input = 1; input <= 2; ++input) {
       SCOPED_TRACE(concat(value, " in input ", input));
       std::vector<Tensor> inputs = normal_inputs({2, 3, 5}, DType::f64);
       inputs[input] = with_values(inputs[input], {{1, value}});
@@ -100,9 +100,16 @@ TEST(ScaleInstanceNormClampScaleMax, ConstantChannelsAndFarOffsetsKeepTheirDigit
   const Attributes attributes{.min = -1, .max = 1};
   const Tensor constant = Tensor::full({1, 2, 5, 7}, 3.1), factor = Tensor::full({2, 1, 1}, 0.7);
   EXPECT_EQ(ops::run(chain, {constant, factor, factor}, attributes)[0].to_vector<double>(), std::vector<double>(35, 0.0));
-  for (const double offset : {1e3, 1e5, 1e7}) {
+  const std::vector<Tensor> inputs = {whole_tensor({2, 4, 6, 50}, DType::f64, 1, 50), normal_tensor({4, 1, 1}, DType::f32, 2).to(DType::f64),
+                                      normal_tensor({4, 1, 1}, DType::f32, 3).to(DType::f64)};
+  const Tensor seed = normal_tensor({2, 6, 50}, DType::f32, 4);
+  const ChainResults expected = run_chain(chain, attributes, inputs, /*decomposed=*/true, seed.to(DType::f64));
+  for (const double offset : {0.0, 1e3, 1e5, 1e7}) {
     SCOPED_TRACE(offset);
-    expect_accurate(chain, attributes, normal_inputs({2, 4, 6, 50}, DType::f32, offset), 5e-6, 5e-6);
+    std::vector<double> far = inputs[0].to_vector<double>();
+    for (double& value : far) value += offset;
+    const std::vector<Tensor> narrow = {Tensor::from(far, inputs[0].shape()).to(DType::f32), inputs[1].to(DType::f32), inputs[2].to(DType::f32)};
+    expect_close(run_chain(chain, attributes, narrow, /*decomposed=*/false, seed), expected, 1e-6, 5e-6);
   }
 }
 

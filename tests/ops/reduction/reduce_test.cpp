@@ -1,0 +1,83 @@
+#include "frit/ops/reduction/reduce.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "frit/core/random.h"
+#include "frit/ops/reduction/reduction_axes.h"
+#include "frit/ops/run.h"
+
+namespace frit {
+namespace {
+
+using ops::ReductionAttributes;
+using ops::ReductionPlan;
+
+std::vector<std::int64_t> sums_by_definition(const Tensor& x, const Dims& axes) {
+  const Tensor result = Tensor::zeros(ops::reduced_shape(x.shape(), axes, true), DType::i64);
+  const std::int64_t* value = x.data<std::int64_t>();
+  Dims index = Dims::filled(x.rank(), 0);
+  for (std::int64_t i = 0; i < x.elements(); ++i) {
+    std::int64_t place = 0;
+    for (int axis = 0; axis < x.rank(); ++axis) place += result.shape()[axis] == 1 ? 0 : index[axis] * result.strides()[axis];
+    result.data<std::int64_t>()[place] += value[i];
+    for (int axis = x.rank() - 1; axis >= 0 && ++index[axis] == x.shape()[axis]; --axis) index[axis] = 0;
+  }
+  return result.to_vector<std::int64_t>();
+}
+
+Dims axes_of(unsigned subset, int rank) {
+  Dims axes;
+  for (int axis = 0; axis < rank; ++axis) {
+    if ((subset & (1u << axis)) != 0) axes.push_back(axis);
+  }
+  return axes;
+}
+
+// Around the widths of tiles, lanes and segments, every set of axes.
+TEST(ReductionPlan, VisitsEveryElementOnce) {
+  const Shape shapes[] = {{1},        {63},        {64},         {65},        {70001},        {257, 3},         {3, 257},         {130, 64, 9},
+                          {5, 1, 70}, {3, 513, 2}, {2, 300, 65}, {40000, 3},  {3, 40000},     {2, 3, 4, 5, 6}, {7, 2, 66, 1, 5}, {2, 2, 2, 2, 2, 2, 3, 3},
+                          {1, 1, 1},  {0, 3},      {3, 0},       {2, 0, 257}, {600, 2, 3, 17}};
+  for (const Shape& shape : shapes) {
+    const Tensor x = Tensor::empty(shape, DType::i64);
+    std::int64_t next = 0;
+    for (std::int64_t& value : x.span<std::int64_t>()) value = (next++ * 7919) % 1009;
+    for (unsigned subset = 1; subset < (1u << shape.rank()); ++subset) {
+      const Dims axes = axes_of(subset, shape.rank());
+      SCOPED_TRACE(concat("shape ", shape, " axes ", axes));
+      EXPECT_EQ(ops::run("sum", {x}, ReductionAttributes{axes, true})[0].to_vector<std::int64_t>(), sums_by_definition(x, axes));
+    }
+  }
+}
+
+TEST(ReductionPlan, CutsAFewLongResultsIntoSegments) {
+  EXPECT_GT(ReductionPlan({1'000'000}, {0}).segments(), 32);
+  EXPECT_GT(ReductionPlan({2, 1'000'000}, {1}).segments(), 32);
+  EXPECT_EQ(ReductionPlan({2, 1'000'000}, {1}, /*may_split=*/false).segments(), 1);
+  EXPECT_EQ(ReductionPlan({1000}, {0}).segments(), 1);
+  EXPECT_EQ(ReductionPlan({1000, 1000}, {1}).segments(), 1);
+  EXPECT_EQ(ReductionPlan({1000}, {0}).scratch_bytes(64), 0u);
+}
+
+TEST(ReductionPlan, HasTheSameBitsOnAnyNumberOfThreads) {
+  const int threads = thread_count();
+  const Tensor x = Tensor::empty({6, 50, 7001}, DType::f32);
+  fill_normal(x, 0, 1, 1, 1);
+  for (const char* op : {"sum", "logsumexp", "amax"}) {
+    for (const Dims& axes : {Dims{0, 1, 2}, Dims{0, 2}, Dims{1}, Dims{2}, Dims{0}}) {
+      set_thread_count(1);
+      const Tensor expected = ops::run(op, {x}, ReductionAttributes{axes, false})[0];
+      for (const int count : {2, 3, 8}) {
+        set_thread_count(count);
+        const Tensor result = ops::run(op, {x}, ReductionAttributes{axes, false})[0];
+        EXPECT_EQ(std::memcmp(result.raw(), expected.raw(), static_cast<std::size_t>(expected.bytes())), 0) << op << ' ' << axes << ' ' << count;
+      }
+    }
+  }
+  set_thread_count(threads);
+}
+
+}  // namespace
+}  // namespace frit
