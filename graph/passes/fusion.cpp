@@ -17,6 +17,7 @@ struct Pattern {
   Graph graph;
   int root = -1;         // value id
   std::size_t operations = 0;
+  std::vector<const Node*> commutative = {};  // whose operands may stand in either order
 };
 
 Pattern trace(const ops::Operator& op, std::span<const TensorType> types, const ops::Attributes& attributes) {
@@ -27,7 +28,10 @@ Pattern trace(const ops::Operator& op, std::span<const TensorType> types, const 
   const Values outputs = op.decompose(pattern.graph, inputs, attributes);
   FRIT_CHECK(outputs.size() == 1);
   pattern.root = outputs[0].id();
-  pattern.operations = pattern.graph.all(NodeKind::operation).size();
+  for (const Node* node : pattern.graph.all(NodeKind::operation)) {
+    ++pattern.operations;
+    if (node->op->commutative) pattern.commutative.push_back(node);
+  }
   return pattern;
 }
 
@@ -45,12 +49,13 @@ std::vector<Pattern> all_patterns() {
   return patterns;
 }
 
-/// Lays a pattern over a graph.
+/// Lays a pattern over a graph, with the operands of the pattern's commutative nodes in a given order: bit i of `swaps` swaps those of node i.
 class Matcher {
  public:
   enum class Mode { operators_only, exact };
 
-  Matcher(const Pattern& pattern, const Graph& graph, Mode mode) : pattern_(pattern), graph_(graph), mode_(mode) {}
+  Matcher(const Pattern& pattern, const Graph& graph, Mode mode, unsigned swaps)
+      : pattern_(pattern), graph_(graph), mode_(mode), swaps_(swaps) {}
 
   bool match_root(int value) { return match(pattern_.root, value); }
   /// Pattern value id -> graph value id, of everything that was matched.
@@ -75,22 +80,17 @@ class Matcher {
   bool match_operation(const Node& wanted, const Node& node) {
     if (node.op != wanted.op || node.inputs.size() != wanted.inputs.size()) return false;
     if (mode_ == Mode::exact && !(node.attributes == wanted.attributes)) return false;
-    const std::map<int, int> before = values_;
-    if (match_inputs(wanted.inputs, node.inputs)) return true;
-    values_ = before;
-    if (!node.op->commutative) return false;
-    std::vector<int> swapped = node.inputs;
-    std::swap(swapped[0], swapped[1]);
-    if (match_inputs(wanted.inputs, swapped)) return true;
-    values_ = before;
-    return false;
-  }
-
-  bool match_inputs(const std::vector<int>& wanted, const std::vector<int>& inputs) {
-    for (std::size_t i = 0; i < wanted.size(); ++i) {
-      if (!match(wanted[i], inputs[i])) return false;
+    std::vector<int> inputs = node.inputs;
+    if (swapped(wanted)) std::swap(inputs[0], inputs[1]);
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      if (!match(wanted.inputs[i], inputs[i])) return false;
     }
     return true;
+  }
+
+  bool swapped(const Node& wanted) const {
+    const auto place = std::find(pattern_.commutative.begin(), pattern_.commutative.end(), &wanted);
+    return place != pattern_.commutative.end() && ((swaps_ >> (place - pattern_.commutative.begin())) & 1u) != 0;
   }
 
   static bool equal(const Tensor& a, const Tensor& b) {
@@ -100,6 +100,7 @@ class Matcher {
   const Pattern& pattern_;
   const Graph& graph_;
   Mode mode_;
+  unsigned swaps_;
   std::map<int, int> values_;
 };
 
@@ -127,8 +128,8 @@ bool closed(const Pattern& pattern, const std::map<int, int>& values, const Grap
   return true;
 }
 
-std::optional<Match> match_at(const Pattern& pattern, const Graph& graph, int root, const std::vector<int>& uses) {
-  Matcher shape(pattern, graph, Matcher::Mode::operators_only);
+std::optional<Match> match_with(const Pattern& pattern, const Graph& graph, int root, const std::vector<int>& uses, unsigned swaps) {
+  Matcher shape(pattern, graph, Matcher::Mode::operators_only, swaps);
   if (!shape.match_root(root) || !closed(pattern, shape.values(), graph, uses)) return std::nullopt;
   Match match{pattern.op, {}, {}};
   std::vector<ops::Attributes> matched;
@@ -148,7 +149,7 @@ std::optional<Match> match_at(const Pattern& pattern, const Graph& graph, int ro
   try {
     pattern.op->infer_types(types, match.attributes);
     const Pattern spelled = trace(*pattern.op, types, match.attributes);
-    Matcher exact(spelled, graph, Matcher::Mode::exact);
+    Matcher exact(spelled, graph, Matcher::Mode::exact, swaps);
     if (!exact.match_root(root)) return std::nullopt;
     for (std::size_t i = 0; i < match.inputs.size(); ++i) {
       if (exact.values().at(spelled.graph.nodes()[i].outputs[0]) != match.inputs[i]) return std::nullopt;
@@ -158,6 +159,13 @@ std::optional<Match> match_at(const Pattern& pattern, const Graph& graph, int ro
     return std::nullopt;  // the fused operator does not take these inputs
   }
   return match;
+}
+
+std::optional<Match> match_at(const Pattern& pattern, const Graph& graph, int root, const std::vector<int>& uses) {
+  for (unsigned swaps = 0; swaps < 1u << pattern.commutative.size(); ++swaps) {
+    if (std::optional<Match> match = match_with(pattern, graph, root, uses, swaps)) return match;
+  }
+  return std::nullopt;
 }
 
 }  // namespace

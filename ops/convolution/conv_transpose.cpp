@@ -50,7 +50,8 @@ void run_transposed(const KernelContext& call) {
 }
 
 std::size_t transposed_scratch(const InferContext& call) {
-  return convolve_back_scratch(transposed_geometry(call.shape(0), call.shape(1), call.as<ConvolutionOptions>()), size_of(call.inputs[0].dtype));
+  return convolve_back_scratch(transposed_geometry(call.shape(0), call.shape(1), call.as<ConvolutionOptions>()),
+                               size_of(call.inputs[0].dtype));
 }
 
 std::vector<Sample> samples(int image_rank) {
@@ -65,7 +66,8 @@ std::vector<Sample> samples(int image_rank) {
             {{Shape{0, 2, 3, 3}, Shape{2, 3, 3, 3}, Shape{3}}, ConvolutionOptions{.stride = {2}}}};
   }
   return {{{Shape{2, 2, 2, 3, 3}, Shape{2, 3, 3, 2, 2}, Shape{3}}},
-          {{Shape{1, 3, 2, 3, 2}, Shape{3, 2, 3, 3, 3}, Shape{2}}, ConvolutionOptions{.stride = {2}, .padding = {1}, .output_padding = {1, 0, 1}}},
+          {{Shape{1, 3, 2, 3, 2}, Shape{3, 2, 3, 3, 3}, Shape{2}},
+           ConvolutionOptions{.stride = {2}, .padding = {1}, .output_padding = {1, 0, 1}}},
           {{Shape{1, 2, 2, 2, 3}, Shape{2, 1, 2, 3, 1}}, ConvolutionOptions{.stride = {3, 1, 2}, .dilation = {1, 2, 1}, .groups = 2}},
           {{Shape{1, 1, 1, 1, 1}, Shape{1, 2, 1, 1, 1}, Shape{2}}},
           {{Shape{0, 2, 2, 2, 2}, Shape{2, 3, 3, 3, 3}, Shape{3}}}};

@@ -33,14 +33,15 @@ struct Plan {
   Direction direction;
   EvenBlocks rows;
   PositionBlocks blocks;
-  bool through_buffer;          ///< a block's results do not lie side by side in the output
+  bool through_buffer;  ///< a block's results do not lie side by side in the output
   std::size_t columns_bytes, packed_bytes = 0;
   WorkSplit work;
 
   Plan(const Direction& d, std::size_t element_size) : direction(d), rows(d.rows, most_rows) {
     const std::int64_t groups = d.geometry.groups, depth = std::min(most_depth, d.most_depth());
     const std::int64_t results = rows.size * d.phases[2];  // of one position, in the buffer
-    const std::int64_t positions = std::clamp(std::min(most_block / depth, 2 * most_block / results), least_positions, most_positions);
+    std::int64_t positions = std::clamp(most_block / depth, least_positions, most_positions);
+    if (d.phase_count() > 1) positions = std::clamp<std::int64_t>(2 * most_block / results, 16, positions);
     blocks = PositionBlocks(d.geometry.batch, product(d.grid), positions, 64 / static_cast<std::int64_t>(element_size));
     through_buffer = d.phase_count() > 1 || blocks.samples.size > 1;
     columns_bytes = static_cast<std::size_t>(depth * packed_stride(blocks.columns(), element_size)) * element_size;
@@ -113,12 +114,14 @@ void scatter(const Plan& plan, const Item& item, const ImageAxes& phase, const T
 
 /// Rows [begin, end) of a block's patch matrix, the samples side by side, with zeros up to a whole vector.
 template <class T>
-void copy_columns(const Plan& plan, const Patches& patches, const Item& item, const T* source, std::int64_t begin, std::int64_t end, T* columns) {
+void copy_columns(const Plan& plan, const Patches& patches, const Item& item, const T* source, std::int64_t begin, std::int64_t end,
+                  T* columns) {
   const Direction& d = plan.direction;
   const std::int64_t positions = item.block.positions(), stride = packed_stride(item.block.columns(), sizeof(T));
   for (std::int64_t sample = 0; sample < item.block.samples; ++sample) {
     const std::int64_t image = ((item.block.sample + sample) * d.geometry.groups + item.group) * d.channels;
-    copy_patches(patches, source + image * product(d.source), begin, end, item.block.begin, item.block.end, columns + sample * positions, stride);
+    copy_patches(patches, source + image * product(d.source), begin, end, item.block.begin, item.block.end, columns + sample * positions,
+                 stride);
   }
   const std::int64_t padding = vector_padding(item.block.columns(), sizeof(T));
   for (std::int64_t row = 0; row < end - begin; ++row) {
@@ -166,14 +169,18 @@ void compute(const Plan& plan, const T* source, const T* weight, const T* bias, 
 
 }  // namespace
 
-std::size_t convolve_scratch(const ConvolutionGeometry& g, std::size_t element_size) { return Plan(Direction::forward(g), element_size).scratch(); }
+std::size_t convolve_scratch(const ConvolutionGeometry& g, std::size_t element_size) {
+  return Plan(Direction::forward(g), element_size).scratch();
+}
 
 template <class T>
 void convolve(const ConvolutionGeometry& g, const T* input, const T* weight, const T* bias, T* output, std::span<std::byte> scratch) {
   compute(Plan(Direction::forward(g), sizeof(T)), input, weight, bias, output, scratch);
 }
 
-std::size_t convolve_back_scratch(const ConvolutionGeometry& g, std::size_t element_size) { return Plan(Direction::backward(g), element_size).scratch(); }
+std::size_t convolve_back_scratch(const ConvolutionGeometry& g, std::size_t element_size) {
+  return Plan(Direction::backward(g), element_size).scratch();
+}
 
 template <class T>
 void convolve_back(const ConvolutionGeometry& g, const T* output, const T* weight, const T* bias, T* input, std::span<std::byte> scratch) {

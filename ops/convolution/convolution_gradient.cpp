@@ -58,28 +58,32 @@ std::vector<Sample> data_gradient_samples(int image_rank) {
   if (image_rank == 2) {
     return {{{Shape{2, 4, 3, 6}, Shape{4, 3, 3, 2}}, DataGradientOptions{{}, {5, 7}}},
             {{Shape{2, 6, 4, 4}, Shape{6, 2, 2, 3}}, DataGradientOptions{{.stride = {2}, .padding = {1, 2}, .groups = 2}, {6, 5}}},
-            {{Shape{1, 3, 2, 3}, Shape{3, 1, 3, 1}}, DataGradientOptions{{.stride = {2, 3}, .padding = {1, 0}, .dilation = {2, 1}, .groups = 3}, {6, 8}}},
+            {{Shape{1, 3, 2, 3}, Shape{3, 1, 3, 1}},
+             DataGradientOptions{{.stride = {2, 3}, .padding = {1, 0}, .dilation = {2, 1}, .groups = 3}, {6, 8}}},
             {{Shape{1, 1, 1, 1}, Shape{1, 1, 1, 1}}, DataGradientOptions{{}, {1}}},
             {{Shape{0, 3, 2, 2}, Shape{3, 2, 3, 3}}, DataGradientOptions{{}, {4}}}};
   }
-  return {{{Shape{2, 3, 2, 2, 2}, Shape{3, 2, 2, 3, 2}}, DataGradientOptions{{}, {3, 4, 3}}},
-          {{Shape{1, 4, 3, 4, 2}, Shape{4, 1, 3, 2, 2}}, DataGradientOptions{{.stride = {2, 1, 3}, .padding = {1}, .groups = 2}, {5, 3, 4}}},
-          {{Shape{1, 2, 1, 2, 3}, Shape{2, 1, 2, 2, 2}}, DataGradientOptions{{.padding = {0, 1, 1}, .dilation = {2, 3, 1}}, {3, 3, 2}}},
-          {{Shape{0, 3, 1, 1, 1}, Shape{3, 2, 3, 3, 3}}, DataGradientOptions{{}, {3}}}};
+  return {
+      {{Shape{2, 3, 2, 2, 2}, Shape{3, 2, 2, 3, 2}}, DataGradientOptions{{}, {3, 4, 3}}},
+      {{Shape{1, 4, 3, 4, 2}, Shape{4, 1, 3, 2, 2}}, DataGradientOptions{{.stride = {2, 1, 3}, .padding = {1}, .groups = 2}, {5, 3, 4}}},
+      {{Shape{1, 2, 1, 2, 3}, Shape{2, 1, 2, 2, 2}}, DataGradientOptions{{.padding = {0, 1, 1}, .dilation = {2, 3, 1}}, {3, 3, 2}}},
+      {{Shape{0, 3, 1, 1, 1}, Shape{3, 2, 3, 3, 3}}, DataGradientOptions{{}, {3}}}};
 }
 
 std::vector<Sample> weight_gradient_samples(int image_rank) {
   if (image_rank == 2) {
     return {{{Shape{2, 4, 3, 6}, Shape{2, 3, 5, 7}}, WeightGradientOptions{{}, {3, 2}}},
             {{Shape{2, 6, 4, 4}, Shape{2, 4, 6, 5}}, WeightGradientOptions{{.stride = {2}, .padding = {1, 2}, .groups = 2}, {2, 3}}},
-            {{Shape{1, 3, 2, 3}, Shape{1, 3, 6, 8}}, WeightGradientOptions{{.stride = {2, 3}, .padding = {1, 0}, .dilation = {2, 1}, .groups = 3}, {3, 1}}},
+            {{Shape{1, 3, 2, 3}, Shape{1, 3, 6, 8}},
+             WeightGradientOptions{{.stride = {2, 3}, .padding = {1, 0}, .dilation = {2, 1}, .groups = 3}, {3, 1}}},
             {{Shape{1, 1, 1, 1}, Shape{1, 1, 1, 1}}, WeightGradientOptions{{}, {1}}},
             {{Shape{0, 3, 2, 2}, Shape{0, 2, 4, 4}}, WeightGradientOptions{{}, {3}}}};
   }
-  return {{{Shape{2, 3, 2, 2, 2}, Shape{2, 2, 3, 4, 3}}, WeightGradientOptions{{}, {2, 3, 2}}},
-          {{Shape{1, 4, 3, 4, 2}, Shape{1, 2, 5, 3, 4}}, WeightGradientOptions{{.stride = {2, 1, 3}, .padding = {1}, .groups = 2}, {3, 2, 2}}},
-          {{Shape{1, 2, 1, 2, 3}, Shape{1, 1, 3, 3, 2}}, WeightGradientOptions{{.padding = {0, 1, 1}, .dilation = {2, 3, 1}}, {2}}},
-          {{Shape{0, 3, 1, 1, 1}, Shape{0, 2, 3, 3, 3}}, WeightGradientOptions{{}, {3}}}};
+  return {
+      {{Shape{2, 3, 2, 2, 2}, Shape{2, 2, 3, 4, 3}}, WeightGradientOptions{{}, {2, 3, 2}}},
+      {{Shape{1, 4, 3, 4, 2}, Shape{1, 2, 5, 3, 4}}, WeightGradientOptions{{.stride = {2, 1, 3}, .padding = {1}, .groups = 2}, {3, 2, 2}}},
+      {{Shape{1, 2, 1, 2, 3}, Shape{1, 1, 3, 3, 2}}, WeightGradientOptions{{.padding = {0, 1, 1}, .dilation = {2, 3, 1}}, {2}}},
+      {{Shape{0, 3, 1, 1, 1}, Shape{0, 2, 3, 3, 3}}, WeightGradientOptions{{}, {3}}}};
 }
 
 }  // namespace

@@ -93,8 +93,8 @@ void check_size(const InferContext& call, const char* name, const Dims& dims, in
 /// What all the operators ask of their settings and of inputs 0 and 1.
 void check_call(const InferContext& call, const ConvolutionOptions& options, int image_rank) {
   for (std::size_t i = 1; i < call.inputs.size(); ++i) {
-    call.require(call.inputs[i].dtype == call.inputs[0].dtype, "input \"", call.op.inputs[i].name, "\" is ", call.inputs[i].dtype, ", input \"",
-                 call.op.inputs[0].name, "\" is ", call.inputs[0].dtype);
+    call.require(call.inputs[i].dtype == call.inputs[0].dtype, "input \"", call.op.inputs[i].name, "\" is ", call.inputs[i].dtype,
+                 ", input \"", call.op.inputs[0].name, "\" is ", call.inputs[0].dtype);
   }
   for (std::size_t i = 0; i < 2; ++i) {
     call.require(call.shape(i).rank() == image_rank + 2, call.op.inputs[i].name, " has rank ", call.shape(i).rank(), ", expected ",
@@ -114,10 +114,11 @@ void check_channels(const InferContext& call, const char* what, std::int64_t cha
   call.require(channels % groups == 0, channels, " ", what, " channels cannot be divided into ", groups, " groups", shapes_of(call));
 }
 
-void check_weight_channels(const InferContext& call, std::int64_t weight_channels, const char* kind, std::int64_t channels, std::int64_t groups) {
+void check_weight_channels(const InferContext& call, std::int64_t weight_channels, const char* kind, std::int64_t channels,
+                           std::int64_t groups) {
   const std::string each = groups == 1 ? "" : concat(" for each of ", groups, " groups");
-  call.require(weight_channels * groups == channels, "weight has ", weight_channels, " ", kind, " channels", each, ", ", call.op.inputs[0].name,
-               " has ", channels, shapes_of(call));
+  call.require(weight_channels * groups == channels, "weight has ", weight_channels, " ", kind, " channels", each, ", ",
+               call.op.inputs[0].name, " has ", channels, shapes_of(call));
 }
 
 void check_kernel(const InferContext& call, const ConvolutionGeometry& g, int image_rank) {
@@ -244,9 +245,9 @@ std::vector<TensorType> infer_transposed(const InferContext& call, int image_ran
   call.require(all_positive(g.output), "the input's image ", image_dims(g.output, image_rank), " is empty", shapes_of(call));
   const ImageAxes extra = axes_of(options.output_padding, image_rank, 0);
   for (std::size_t i = 0; i < 3; ++i) {
-    call.require(extra[i] < std::max(g.stride[i], g.dilation[i]), "output_padding must be smaller than stride or dilation, got output_padding ",
-                 image_dims(extra, image_rank), ", stride ", image_dims(g.stride, image_rank), ", dilation ",
-                 image_dims(g.dilation, image_rank));
+    call.require(extra[i] < std::max(g.stride[i], g.dilation[i]),
+                 "output_padding must be smaller than stride or dilation, got output_padding ", image_dims(extra, image_rank), ", stride ",
+                 image_dims(g.stride, image_rank), ", dilation ", image_dims(g.dilation, image_rank));
   }
   call.require(all_positive(g.input), "the output's image would be ", image_dims(g.input, image_rank), shapes_of(call));
   check_bias(call, weight[1] * options.groups);

@@ -9,8 +9,8 @@
 
 namespace frit::ops {
 
-/// What position j of a grid reads along one axis: source element j * step + offset + t * tap_offset for tap t, which is the kernel's element
-/// first_tap + t * tap_step. Outside the source there are zeros.
+/// What position j of a grid reads along one axis: source element j * step + offset + t * tap_offset for tap t, which is the kernel's
+/// element first_tap + t * tap_step. Outside the source there are zeros.
 struct AxisTaps {
   std::int64_t count;
   std::int64_t step, offset, tap_offset;
@@ -35,7 +35,8 @@ inline Patches input_patches(const ConvolutionGeometry& g) {
   return patches;
 }
 
-/// Walks positions [begin, end) of a grid, in row-major order, along its last axis: body(d, h, w, count, done) for the positions from (d, h, w).
+/// Walks positions [begin, end) of a grid in row-major order, a run along the last axis at a time: body(d, h, w, count, done), where the
+/// run starts at (d, h, w).
 template <class Body>
 void for_each_run(const ImageAxes& grid, std::int64_t begin, std::int64_t end, const Body& body) {
   std::int64_t w = begin % grid[2], h = begin / grid[2] % grid[1], d = begin / grid[2] / grid[1];
@@ -51,16 +52,16 @@ void for_each_run(const ImageAxes& grid, std::int64_t begin, std::int64_t end, c
   }
 }
 
-/// Smallest position at which `tap` reads source element 0 or a later one.
+/// The first position j that reads source element 0 or a later one: j * step + offset >= 0.
 inline std::int64_t first_inside(std::int64_t offset, std::int64_t step) { return offset >= 0 ? 0 : (-offset + step - 1) / step; }
 
-/// A run is mostly too short for a call of memcpy to pay: two halves that may overlap do.
 template <int bytes>
 [[gnu::always_inline]] inline void copy_ends(const std::byte* from, std::int64_t size, std::byte* to) {
   std::memcpy(to, from, bytes);
   std::memcpy(to + size - bytes, from + size - bytes, bytes);
 }
 
+/// Most runs are too short for a call of memcpy to pay; two parts that may overlap do it.
 template <class T>
 [[gnu::always_inline]] inline void copy_run(const T* source, std::int64_t count, T* destination) {
   const auto* from = reinterpret_cast<const std::byte*>(source);
@@ -121,11 +122,11 @@ void copy_patch_row(const Patches& p, const T* channel, const ImageAxes& tap, st
 
 /// Rows [row_begin, row_end) and columns [begin, end) of the patch matrix of `image` to rows `stride` elements apart.
 template <class T>
-void copy_patches(const Patches& p, const T* image, std::int64_t row_begin, std::int64_t row_end, std::int64_t begin, std::int64_t end, T* to,
-                  std::int64_t stride) {
+void copy_patches(const Patches& p, const T* image, std::int64_t row_begin, std::int64_t row_end, std::int64_t begin, std::int64_t end,
+                  T* to, std::int64_t stride) {
   const std::int64_t taps = p.taps_count(), plane = product(p.source);
+  const auto copy_row = p.taps[2].step == 1 ? copy_patch_row<true, T> : copy_patch_row<false, T>;
   for (std::int64_t row = row_begin; row < row_end; ++row) {
-    const auto copy_row = p.taps[2].step == 1 ? copy_patch_row<true, T> : copy_patch_row<false, T>;
     copy_row(p, image + row / taps * plane, p.tap(row % taps), begin, end, to + (row - row_begin) * stride);
   }
 }
@@ -136,7 +137,7 @@ struct PositionBlocks {
 
   PositionBlocks() = default;
   PositionBlocks(std::int64_t batch, std::int64_t positions_of_sample, std::int64_t most, std::int64_t multiple)
-      : samples(batch, std::max<std::int64_t>(1, few / std::max<std::int64_t>(1, positions_of_sample))),
+      : samples(batch, std::max<std::int64_t>(1, std::min(few, most) / std::max<std::int64_t>(1, positions_of_sample))),
         positions(positions_of_sample, most, multiple) {}
 
   std::int64_t count() const { return samples.count * positions.count; }

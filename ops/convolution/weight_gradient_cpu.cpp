@@ -1,3 +1,5 @@
+#include <utility>
+
 #include "frit/ops/convolution/convolution_cpu.h"
 #include "frit/ops/convolution/direction.h"
 #include "frit/ops/cpu/block_product.h"
@@ -10,8 +12,8 @@ constexpr std::int64_t most_rows = 64, most_columns = 128, most_positions = 256;
 /// With fewer items than this the positions are cut into slices; the partial sums are added afterwards.
 constexpr std::int64_t enough_items = 64;
 
-/// Patches are a kernel's size larger than what they are taken from: they are better taken from the tensor with fewer channels, of the input
-/// (forward) or of the output's gradient (backward).
+/// Patches are a kernel's size larger than what they are taken from: they are better taken from the tensor with fewer channels, of the
+/// input (forward) or of the output's gradient (backward).
 Direction cheaper_direction(const ConvolutionGeometry& g) {
   return g.in_channels <= 2 * g.out_channels ? Direction::forward(g) : Direction::backward(g);
 }
@@ -155,9 +157,8 @@ void convolve_weight_gradient(const ConvolutionGeometry& g, const T* output, con
   const Plan plan(cheaper_direction(g), sizeof(T));
   if (plan.direction.back) std::swap(input, output);
   T* partial = reinterpret_cast<T*>(scratch.data() + plan.work.scratch());
-  plan.work.run(scratch, [&](std::int64_t index, std::byte* workspace) {
-    compute_item(plan, Item(plan, index), input, output, partial, workspace);
-  });
+  plan.work.run(
+      scratch, [&](std::int64_t index, std::byte* workspace) { compute_item(plan, Item(plan, index), input, output, partial, workspace); });
   add_slices(plan, partial, weight);
 }
 

@@ -47,9 +47,13 @@ void multiply_tile(const BlockProduct<T>& p, std::int64_t b_stride) {
       }
     }
   };
-  if (p.accumulate) finish([](const T* c, int) { return simd::load(c); });
-  else if (p.row_bias != nullptr) finish([&](const T*, int i) { return simd::broadcast(p.row_bias[i]); });
-  else finish([](const T*, int) { return Vector<T>{}; });
+  if (p.accumulate) {
+    finish([](const T* c, int) { return simd::load(c); });
+  } else if (p.row_bias != nullptr) {
+    finish([&](const T*, int i) { return simd::broadcast(p.row_bias[i]); });
+  } else {
+    finish([](const T*, int) { return Vector<T>{}; });
+  }
 }
 
 template <class T>
@@ -101,8 +105,11 @@ void multiply_depth_block(const BlockProduct<T>& block, std::int64_t b_stride) {
       tile.c = block.c + row * block.c_stride + column;
       if (block.row_bias != nullptr) tile.row_bias = block.row_bias + row;
       const auto function = tiles<T>[static_cast<std::size_t>((rows - 1) * tile_vectors + vectors - 1)];
-      if (tile.columns == vectors * lanes<T>) function(tile, b_stride);
-      else multiply_partial_tile(tile, b_stride, rows, function);
+      if (tile.columns == vectors * lanes<T>) {
+        function(tile, b_stride);
+      } else {
+        multiply_partial_tile(tile, b_stride, rows, function);
+      }
     }
   }
 }
@@ -130,7 +137,7 @@ inline void transpose(V (&rows)[n]) {
   }
 }
 
-/// A matrix whose columns lie contiguous, or at any strides, in squares.
+/// Packs a matrix whose rows do not lie contiguous: a square of vectors at a time where its columns do, else an element at a time.
 template <class T>
 void pack_columns(T* packed, std::int64_t stride, const MatrixView<T>& matrix) {
   constexpr std::int64_t n = lanes<T>;
@@ -168,7 +175,9 @@ void pack(T* packed, const MatrixView<T>& matrix) {
   const std::int64_t stride = packed_stride(matrix.columns, sizeof(T));
   const std::int64_t padding = vector_padding(matrix.columns, sizeof(T));
   if (matrix.column_stride == 1) {
-    for (std::int64_t row = 0; row < matrix.rows; ++row) std::copy_n(matrix.data + row * matrix.row_stride, matrix.columns, packed + row * stride);
+    for (std::int64_t row = 0; row < matrix.rows; ++row) {
+      std::copy_n(matrix.data + row * matrix.row_stride, matrix.columns, packed + row * stride);
+    }
   } else {
     pack_columns(packed, stride, matrix);
   }

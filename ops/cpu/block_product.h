@@ -36,8 +36,8 @@ struct BlockProduct {
   const T* b;
   T* c;
   std::int64_t c_stride;
-  bool accumulate = false;       ///< adds to what is in c
-  const T* row_bias = nullptr;   ///< or null: one number a row, added unless accumulating
+  bool accumulate = false;      ///< adds to what is in c
+  const T* row_bias = nullptr;  ///< or null: one number a row, added unless accumulating
 };
 
 /// Sums at most 128 products in one accumulator before they are added to c.

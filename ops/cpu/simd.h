@@ -52,11 +52,17 @@ inline Vector<T> broadcast(T value) {
 template <class V>
 inline V multiply_add(V a, V b, V c) {
 #if defined(__AVX512F__)
-  if constexpr (sizeof(a[0]) == sizeof(float)) return _mm512_fmadd_ps(a, b, c);
-  else return _mm512_fmadd_pd(a, b, c);
+  if constexpr (sizeof(a[0]) == sizeof(float)) {
+    return _mm512_fmadd_ps(a, b, c);
+  } else {
+    return _mm512_fmadd_pd(a, b, c);
+  }
 #elif defined(__FMA__)
-  if constexpr (sizeof(a[0]) == sizeof(float)) return _mm256_fmadd_ps(a, b, c);
-  else return _mm256_fmadd_pd(a, b, c);
+  if constexpr (sizeof(a[0]) == sizeof(float)) {
+    return _mm256_fmadd_ps(a, b, c);
+  } else {
+    return _mm256_fmadd_pd(a, b, c);
+  }
 #else
   return a * b + c;
 #endif

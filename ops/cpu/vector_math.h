@@ -11,20 +11,29 @@
 
 namespace frit::ops {
 
+/// a * b + c, rounded once where the processor can.
+inline float multiply_add(float a, float b, float c) {
+#if defined(__FMA__) || defined(__FP_FAST_FMAF)
+  return std::fma(a, b, c);
+#else
+  return a * b + c;
+#endif
+}
+
 inline float vector_exp(float x) {
   constexpr float round = 0x1.8p23f;          // adding it rounds to an integer, held in the low bits
   x = x < -104.0f ? -104.0f : x;              // gives 0
   x = x > 89.0f ? 89.0f : x;                  // gives infinity
-  const float rounded = x * 1.44269504f + round;
+  const float rounded = multiply_add(x, 1.44269504f, round);
   const float n = rounded - round;
-  const float r = x - n * 0.693359375f - n * -2.12194440e-4f;  // x - n log(2), the first product exact
+  const float r = multiply_add(n, 2.12194440e-4f, multiply_add(n, -0.693359375f, x));  // x - n log(2), the first product exact
   float p = 1.9875691500e-4f;
-  p = p * r + 1.3981999507e-3f;
-  p = p * r + 8.3334519073e-3f;
-  p = p * r + 4.1665795894e-2f;
-  p = p * r + 1.6666665459e-1f;
-  p = p * r + 5.0000001201e-1f;
-  const float y = p * (r * r) + r + 1.0f;
+  p = multiply_add(p, r, 1.3981999507e-3f);
+  p = multiply_add(p, r, 8.3334519073e-3f);
+  p = multiply_add(p, r, 4.1665795894e-2f);
+  p = multiply_add(p, r, 1.6666665459e-1f);
+  p = multiply_add(p, r, 5.0000001201e-1f);
+  const float y = multiply_add(p, r * r, r) + 1.0f;
   // 2^n as a product of two powers, each a normal number.
   const std::int32_t whole = std::bit_cast<std::int32_t>(rounded) - std::bit_cast<std::int32_t>(round);
   const std::int32_t half = whole >> 1;
@@ -40,19 +49,19 @@ inline float vector_log(float x) {
   const float e = static_cast<float>((bits >> 23) - (subnormal ? 25 : 0));
   const float r = std::bit_cast<float>((bits & 0x7fffff) + 0x3f3504f3) - 1.0f;
   float p = 7.0376836292e-2f;
-  p = p * r - 1.1514610310e-1f;
-  p = p * r + 1.1676998740e-1f;
-  p = p * r - 1.2420140846e-1f;
-  p = p * r + 1.4249322787e-1f;
-  p = p * r - 1.6668057665e-1f;
-  p = p * r + 2.0000714765e-1f;
-  p = p * r - 2.4999993993e-1f;
-  p = p * r + 3.3333331174e-1f;
+  p = multiply_add(p, r, -1.1514610310e-1f);
+  p = multiply_add(p, r, 1.1676998740e-1f);
+  p = multiply_add(p, r, -1.2420140846e-1f);
+  p = multiply_add(p, r, 1.4249322787e-1f);
+  p = multiply_add(p, r, -1.6668057665e-1f);
+  p = multiply_add(p, r, 2.0000714765e-1f);
+  p = multiply_add(p, r, -2.4999993993e-1f);
+  p = multiply_add(p, r, 3.3333331174e-1f);
   const float square = r * r;
-  const float y = p * r * square + e * -2.12194440e-4f - 0.5f * square;
+  const float y = multiply_add(-0.5f, square, multiply_add(e, -2.12194440e-4f, p * r * square));
   // y is finite for every x; adding what is special keeps the compiler from branching around it.
   const float special = (x < infinity ? 0.0f : x) + (x == 0.0f ? -infinity : 0.0f) + (x < 0.0f ? std::numeric_limits<float>::quiet_NaN() : 0.0f);
-  return r + y + e * 0.693359375f + special;
+  return multiply_add(e, 0.693359375f, r + y) + special;
 }
 
 inline double vector_exp(double x) { return std::exp(x); }

@@ -32,8 +32,7 @@ class WorkSplit {
  public:
   WorkSplit() = default;
   /// `cost` is an item's multiply-adds, so that little work is not spread over threads.
-  WorkSplit(std::int64_t items, std::int64_t cost, std::size_t task_bytes)
-      : items_(items), task_bytes_((task_bytes + 63) / 64 * 64) {
+  WorkSplit(std::int64_t items, std::int64_t cost, std::size_t task_bytes) : items_(items), task_bytes_((task_bytes + 63) / 64 * 64) {
     grain_ = std::max((items + most_tasks - 1) / most_tasks, least_cost / std::max<std::int64_t>(1, cost));
     grain_ = std::clamp<std::int64_t>(grain_, 1, std::max<std::int64_t>(1, items));
   }

@@ -37,7 +37,8 @@ Operand operand(const Shape& shape, bool transposed) {
 std::vector<TensorType> infer_matmul(const InferContext& call) {
   const auto& attributes = call.as<MatmulAttributes>();
   const Shape &a = call.shape(0), &b = call.shape(1);
-  call.require(call.inputs[0].dtype == call.inputs[1].dtype, "input \"b\" is ", call.inputs[1].dtype, ", input \"a\" is ", call.inputs[0].dtype);
+  call.require(call.inputs[0].dtype == call.inputs[1].dtype, "input \"b\" is ", call.inputs[1].dtype, ", input \"a\" is ",
+               call.inputs[0].dtype);
   call.require(a.rank() >= 2 && b.rank() >= 2, "both inputs need rank 2 or more (a ", a, ", b ", b, ")");
   const Operand left = operand(a, attributes.transpose_a), right = operand(b, attributes.transpose_b);
   call.require(left.columns == right.rows, "a", attributes.transpose_a ? " transposed" : "", " has ", left.columns, " columns, b",

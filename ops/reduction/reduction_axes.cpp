@@ -6,8 +6,9 @@ namespace frit::ops {
 
 Dims normalize_axes(const Dims& axes, int rank, const char* what) {
   unsigned named = 0;
-  for (const std::int64_t axis : axes) {
-    const unsigned bit = 1u << normalize_axis(axis, std::max(rank, 1), what);
+  for (const std::int64_t given : axes) {
+    const int axis = normalize_axis(given, std::max(rank, 1), what);
+    const unsigned bit = 1u << axis;
     require((named & bit) == 0, what, ": axis ", axis, " is named twice");
     named |= bit;
   }

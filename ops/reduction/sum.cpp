@@ -12,15 +12,17 @@ Value sum(Value x, const Dims& axes, bool keep_dims) { return ops::emit_reductio
 Value mean(Value x, const Dims& axes, bool keep_dims) { return ops::emit_reduction("mean", x, axes, keep_dims); }
 
 Value sum_to(Value x, const Shape& shape) {
-  require(x.rank() >= shape.rank() && broadcast_shapes(x.shape(), shape) == x.shape(), "sum_to: shape ", shape, " does not broadcast to ", x.shape());
   const int added = x.rank() - shape.rank();
+  bool fits = added >= 0;
   Dims axes;
-  for (int axis = 0; axis < x.rank(); ++axis) {
-    if (axis < added || shape[axis - added] != x.shape()[axis]) axes.push_back(axis);
+  for (int axis = 0; axis < x.rank() && fits; ++axis) {
+    const bool same = axis >= added && shape[axis - added] == x.shape()[axis];
+    fits = same || axis < added || shape[axis - added] == 1;
+    if (!same) axes.push_back(axis);
   }
+  require(fits, "sum_to: shape ", shape, " does not broadcast to ", x.shape());
   if (axes.empty()) return x;
-  const Value result = sum(x, axes, /*keep_dims=*/added == 0);
-  return result.shape() == shape ? result : reshape(result, shape);
+  return reshape(sum(x, axes, /*keep_dims=*/added == 0), shape);
 }
 
 namespace ops {

@@ -42,7 +42,8 @@ TEST(ConvolutionWeightGradient, NamesWhatDoesNotFit) {
 }
 
 TEST(ConvolutionWeightGradient, OfAnEmptyBatchIsZero) {
-  const Tensor result = ops::run("conv2d_weight_gradient", {Tensor::zeros({0, 3, 2, 2}), Tensor::zeros({0, 2, 4, 4})}, WeightGradientOptions{{}, {3}})[0];
+  const Tensor result =
+      ops::run("conv2d_weight_gradient", {Tensor::zeros({0, 3, 2, 2}), Tensor::zeros({0, 2, 4, 4})}, WeightGradientOptions{{}, {3}})[0];
   EXPECT_EQ(result.shape(), (Shape{3, 2, 3, 3}));
   EXPECT_EQ(result.to_vector<double>(), std::vector<double>(54, 0.0));
 }
@@ -51,12 +52,14 @@ TEST(ConvolutionWeightGradient, IsZeroForTapsThatMeetPaddingOnly) {
   // Many input channels and one output channel, so that the patches are taken from the gradient; a stride beyond the image.
   const ConvolutionOptions options{.stride = {7}, .padding = {3}};
   const DirectConvolution direct({1, 8, 2, 2}, {1, 8, 5, 5}, options);
-  expect_in_both_precisions("conv2d_weight_gradient", {direct.gradient, direct.input}, WeightGradientOptions{options, {5}}, direct.weight_gradient);
+  expect_in_both_precisions("conv2d_weight_gradient", {direct.gradient, direct.input}, WeightGradientOptions{options, {5}},
+                            direct.weight_gradient);
 }
 
 TEST(ConvolutionWeightGradient, StaysAccurateOverManyPositions) {
   const DirectConvolution direct({64, 1, 66, 66}, {2, 1, 3, 3}, {});
-  expect_in_both_precisions("conv2d_weight_gradient", {direct.gradient, direct.input}, WeightGradientOptions{{}, {3}}, direct.weight_gradient);
+  expect_in_both_precisions("conv2d_weight_gradient", {direct.gradient, direct.input}, WeightGradientOptions{{}, {3}},
+                            direct.weight_gradient);
 }
 
 }  // namespace

@@ -29,7 +29,8 @@ TEST(Convolution, NamesWhatDoesNotFit) {
   EXPECT_EQ(error_of("conv2d", {{1, 4, 4, 4}, {3, 2, 3, 3}}, {.groups = 2}),
             "conv2d: 3 output channels cannot be divided into 2 groups (input 1x4x4x4, weight 3x2x3x3)");
   EXPECT_EQ(error_of("conv2d", {{1, 2, 4, 4}, {3, 2, 3, 3}, {4}}), "conv2d: bias has shape 4, expected 3 (input 1x2x4x4, weight 3x2x3x3)");
-  EXPECT_EQ(error_of("conv2d", {{1, 2, 4, 4}, {3, 2, 3, 3}, {3, 1}}), "conv2d: bias has shape 3x1, expected 3 (input 1x2x4x4, weight 3x2x3x3)");
+  EXPECT_EQ(error_of("conv2d", {{1, 2, 4, 4}, {3, 2, 3, 3}, {3, 1}}),
+            "conv2d: bias has shape 3x1, expected 3 (input 1x2x4x4, weight 3x2x3x3)");
   EXPECT_EQ(error_of("conv2d", {{2, 4, 4}, {3, 2, 3, 3}}), "conv2d: input has rank 3, expected 4 (input 2x4x4, weight 3x2x3x3)");
   EXPECT_EQ(error_of("conv3d", {{1, 2, 4, 4, 4}, {3, 2, 3, 3}}), "conv3d: weight has rank 4, expected 5 (input 1x2x4x4x4, weight 3x2x3x3)");
   EXPECT_EQ(error_of("conv2d", {{1, 2, 4, 4}}), "conv2d: expected 2 to 3 inputs, got 1");
@@ -122,13 +123,13 @@ struct Large {
 };
 
 const Large large_cases[] = {
-    {{3, 40, 9, 11}, {33, 40, 2, 3}, {.padding = {1}}},                                          // deeper than a block, odd tiles
-    {{2, 150, 6, 7}, {140, 150, 1, 1}},                                                          // more channels than a block
-    {{19, 2, 4, 3}, {5, 2, 3, 3}, {.padding = {1}}},                                             // several samples a block
-    {{2, 3, 40, 50}, {17, 3, 3, 3}, {.stride = {2, 1}, .padding = {1, 0}}},                      // several blocks a sample
-    {{2, 3, 13, 37}, {4, 3, 3, 4}, {.stride = {1, 2}, .padding = {2}, .dilation = {1, 3}}},      // every second element, and a dilation
-    {{2, 24, 10, 40}, {6, 4, 3, 3}, {.stride = {3, 2}, .padding = {1}, .groups = 6}},            // phases of unequal size
-    {{2, 60, 5, 20}, {2, 60, 3, 3}, {.stride = {2}, .padding = {1}}},                            // far fewer output channels
+    {{3, 40, 9, 11}, {33, 40, 2, 3}, {.padding = {1}}},                                      // deeper than a block, odd tiles
+    {{2, 150, 6, 7}, {140, 150, 1, 1}},                                                      // more channels than a block
+    {{19, 2, 4, 3}, {5, 2, 3, 3}, {.padding = {1}}},                                         // several samples a block
+    {{2, 3, 40, 50}, {17, 3, 3, 3}, {.stride = {2, 1}, .padding = {1, 0}}},                  // several blocks a sample
+    {{2, 3, 13, 37}, {4, 3, 3, 4}, {.stride = {1, 2}, .padding = {2}, .dilation = {1, 3}}},  // every second element, and a dilation
+    {{2, 24, 10, 40}, {6, 4, 3, 3}, {.stride = {3, 2}, .padding = {1}, .groups = 6}},        // phases of unequal size
+    {{2, 60, 5, 20}, {2, 60, 3, 3}, {.stride = {2}, .padding = {1}}},                        // far fewer output channels
     {{1, 9, 4, 9, 35}, {8, 9, 3, 2, 3}, {.stride = {2, 1, 2}, .padding = {1}, .dilation = {1, 2, 1}}},
 };
 

@@ -50,7 +50,8 @@ TEST(Linear, OfOneVectorHasTheGradientsOfABatchOfOne) {
 
 TEST(Matmul, NamesWhatDoesNotFit) {
   EXPECT_EQ(error_of("matmul", {{2, 3}, {4, 5}}, MatmulAttributes{}), "matmul: a has 3 columns, b has 4 rows (a 2x3, b 4x5)");
-  EXPECT_EQ(error_of("matmul", {{2, 3}, {4, 5}}, MatmulAttributes{true, true}), "matmul: a transposed has 2 columns, b transposed has 5 rows (a 2x3, b 4x5)");
+  EXPECT_EQ(error_of("matmul", {{2, 3}, {4, 5}}, MatmulAttributes{true, true}),
+            "matmul: a transposed has 2 columns, b transposed has 5 rows (a 2x3, b 4x5)");
   EXPECT_EQ(error_of("matmul", {{3}, {3, 5}}, MatmulAttributes{}), "matmul: both inputs need rank 2 or more (a 3, b 3x5)");
   EXPECT_TRUE(error_of("matmul", {{2, 2, 3}, {3, 3, 5}}, MatmulAttributes{}).starts_with("matmul: "));
 }

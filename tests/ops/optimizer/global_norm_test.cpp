@@ -1,0 +1,52 @@
+#include "frit/ops/optimizer/optimizer_ops.h"
+#include "frit/ops/run.h"
+#include "ops/elementwise/evaluation.h"
+
+namespace frit {
+namespace {
+
+TEST(GlobalNorm, IsOfAllElementsOfAllTensors) {
+  const Tensor a = Tensor::from<float>({1, 2, 4}, {3}), b = Tensor::from<float>({-2}, {1, 1}), none = Tensor::zeros({0});
+  EXPECT_EQ(ops::run("global_norm", {a, none, b})[0].item(), 5);
+  EXPECT_EQ(ops::run("global_norm", {none})[0].item(), 0);
+  EXPECT_TRUE(std::isnan(ops::run("global_norm", {Tensor::full({2}, nan), a})[0].item()));
+  EXPECT_EQ(ops::run("global_norm", {Tensor::full({2}, -inf), a})[0].item(), inf);
+}
+
+TEST(GlobalNorm, IsComputedInDouble) {
+  EXPECT_EQ(ops::run("global_norm", {Tensor::full({4}, 1e30)})[0].item(), static_cast<double>(2e30f));
+  EXPECT_EQ(ops::run("global_norm", {Tensor::full({10'000}, 300, DType::f16)})[0].item(), 30'000);
+}
+
+TEST(GlobalNorm, NeedsOneDtype) {
+  Graph graph;
+  const Value a = graph.input("a", {2}), b = graph.input("b", {2}, DType::f64);
+  EXPECT_EQ(message_of([&] { ops::global_norm(std::array{a, b}); }), "global_norm: tensor 1 is f64, tensor 0 is f32");
+  EXPECT_EQ(message_of([&] { ops::global_norm({}); }), "global_norm: no inputs were given");
+}
+
+std::vector<double> clipped(const std::vector<double>& gradient, double max_norm) {
+  const Tensor tensor = Tensor::from(gradient, {static_cast<std::int64_t>(gradient.size())});
+  Graph graph;
+  const Value value = graph.input("gradient", tensor.shape(), DType::f64);
+  graph.output("clipped", ops::clip_by_global_norm(std::span(&value, 1), max_norm)[0]);
+  Program program(std::move(graph), std::make_shared<State>());
+  return program.run({{"gradient", tensor}}).output("clipped").to_vector<double>();
+}
+
+TEST(ClipByGlobalNorm, ScalesAsPyTorchDoes) {
+  const double scale = 1 / (5 + 1e-6);
+  EXPECT_EQ(clipped({3, 4}, 1), (std::vector<double>{3 * scale, 4 * scale}));
+  EXPECT_EQ(clipped({3, 4}, 10), (std::vector<double>{3, 4}));
+  EXPECT_EQ(clipped({3, 4}, 0), (std::vector<double>{0, 0}));
+  EXPECT_EQ(clipped({0, 0}, 1), (std::vector<double>{0, 0}));
+  EXPECT_TRUE(equal_numbers(clipped({nan, 4}, 1), {nan, nan}));
+  EXPECT_TRUE(equal_numbers(clipped({inf, 4}, 1), {nan, 0}));
+}
+
+TEST(ClipByGlobalNorm, RefusesANegativeNorm) {
+  EXPECT_EQ(message_of([] { clipped({1}, -1); }), "clip_scale: max_norm is -1, expected a number from 0 on");
+}
+
+}  // namespace
+}  // namespace frit

@@ -1,0 +1,130 @@
+#include "frit/ops/optimizer/optimizer_ops.h"
+
+#include "frit/core/io/safetensors.h"
+#include "frit/ops/run.h"
+#include "ops/elementwise/evaluation.h"
+
+namespace frit {
+namespace {
+
+/// The variables of one parameter's optimizer.
+struct Trained {
+  Tensor parameter, rate, step = Tensor::zeros({}, DType::i64);
+  Tensor first = {}, second = {};
+
+  void update(const std::string& op, const ops::Attributes& options, const Tensor& gradient) {
+    std::vector<Tensor> inputs = {parameter, gradient, rate, step};
+    for (const Tensor& buffer : {first, second}) {
+      if (buffer.defined()) inputs.push_back(buffer);
+    }
+    ops::run(op, inputs, options);
+    ops::run("advance", {step});
+  }
+};
+
+Trained begin(const Tensor& initial, double rate, int buffers) {
+  Trained trained{initial.clone(), Tensor::full({}, rate, DType::f64)};
+  if (buffers > 0) trained.first = Tensor::zeros(initial.shape(), initial.dtype());
+  if (buffers > 1) trained.second = Tensor::zeros(initial.shape(), initial.dtype());
+  return trained;
+}
+
+int buffers_of(const std::string& op, const std::string& attributes) {
+  if (op == "adam_update") return 2;
+  return attributes.find("\"momentum\": 0.0") == std::string::npos ? 1 : 0;
+}
+
+// Every option of SGD, Adam and AdamW over 20 steps; in f64 to the last digits.
+TEST(Optimizers, FollowPyTorch) {
+  const TensorFile file = read_safetensors(FRIT_SOURCE_DIR "/tests/golden/optimizers.safetensors");
+  const int cases = std::stoi(file.metadata().at("cases"));
+  EXPECT_EQ(cases, 24);
+  for (int k = 0; k < cases; ++k) {
+    const auto text = [&](const char* key) { return file.metadata().at(concat(k, '.', key)); };
+    const auto tensor = [&](const char* name) { return file.at(concat(k, '.', name)); };
+    const std::string op = text("operator"), attributes = text("attributes");
+    const ops::Attributes options = ops::registry().find(op).attributes_from_json(attributes);
+    for (const auto& [dtype, tolerance] : {std::pair(DType::f64, 1e-14), std::pair(DType::f32, 4e-6)}) {
+      SCOPED_TRACE(concat(op, ' ', attributes, ' ', dtype));
+      Trained trained = begin(tensor("initial").to(dtype), std::stod(text("rate")), buffers_of(op, attributes));
+      const Tensor gradients = tensor("gradients").to(dtype), parameters = tensor("parameters");
+      for (std::int64_t step = 0; step < gradients.dim(0); ++step) {
+        trained.update(op, options, gradients.slice(0, step, step + 1).reshape({-1}));
+        const std::vector<double> actual = trained.parameter.to_vector<double>(), expected = parameters.slice(0, step, step + 1).to_vector<double>();
+        for (std::size_t i = 0; i < expected.size(); ++i) ASSERT_NEAR(actual[i], expected[i], tolerance) << "step " << step << " element " << i;
+      }
+      EXPECT_EQ(trained.step.item(), 20);
+    }
+  }
+}
+
+TEST(Sgd, TakesTheRateFromItsVariable) {
+  Trained trained = begin(Tensor::from<double>({1, 2}, {2}), 0.5, 0);
+  trained.update("sgd_update", ops::SgdOptions{}, Tensor::from<double>({1, -1}, {2}));
+  trained.rate.fill(0.25);
+  trained.update("sgd_update", ops::SgdOptions{}, Tensor::from<double>({1, -1}, {2}));
+  EXPECT_EQ(trained.parameter.to_vector<double>(), (std::vector<double>{0.25, 2.75}));
+}
+
+TEST(Sgd, BeginsItsMomentumWithTheFirstGradient) {
+  Trained trained = begin(Tensor::from<double>({0}, {1}), 1, 1);
+  trained.first.fill(nan);  // whatever the buffer held
+  trained.update("sgd_update", ops::SgdOptions{.momentum = 0.5, .dampening = 0.75}, Tensor::from<double>({2}, {1}));
+  EXPECT_EQ(trained.first.item(), 2);
+  trained.update("sgd_update", ops::SgdOptions{.momentum = 0.5, .dampening = 0.75}, Tensor::from<double>({4}, {1}));
+  EXPECT_EQ(trained.first.item(), 2);
+  EXPECT_EQ(trained.parameter.item(), -4);
+}
+
+TEST(Optimizers, UpdateHalvesWhereTheyLie) {
+  Trained trained = begin(Tensor::from<double>({1, 2}, {2}).to(DType::bf16), 0.5, 0);
+  trained.update("sgd_update", ops::SgdOptions{}, Tensor::from<double>({1, -1}, {2}).to(DType::bf16));
+  EXPECT_EQ(trained.parameter.to_vector<double>(), (std::vector<double>{0.5, 2.5}));
+}
+
+struct Site {
+  Graph graph;
+  Value parameter = variable("parameter", {DType::f32, {2, 3}});
+  Value gradient = graph.input("gradient", {2, 3});
+  Value rate = variable("rate", {DType::f64, {}});
+  Value step = variable("step", {DType::i64, {}});
+
+  Value variable(const std::string& name, const TensorType& type) { return graph.variable(name, type, {}); }
+};
+
+TEST(Optimizers, RefuseWhatPyTorchRefuses) {
+  Site s;
+  const Value buffer = s.variable("buffer", {DType::f32, {2, 3}});
+  const auto sgd = [&](const ops::SgdOptions& options, Value momentum) {
+    return message_of([&] { ops::sgd_update(s.parameter, s.gradient, s.rate, s.step, momentum, options); });
+  };
+  EXPECT_EQ(sgd({.nesterov = true}, {}), "sgd_update: nesterov needs a momentum above 0 and no dampening");
+  EXPECT_EQ(sgd({.momentum = 0.9, .dampening = 0.1, .nesterov = true}, buffer), "sgd_update: nesterov needs a momentum above 0 and no dampening");
+  EXPECT_EQ(sgd({.momentum = -0.5}, buffer), "sgd_update: momentum is -0.5, expected a number in [0, inf)");
+  EXPECT_EQ(sgd({.weight_decay = nan}, {}), "sgd_update: weight_decay is nan, expected a number in [0, inf)");
+  EXPECT_EQ(sgd({.momentum = 0.9}, {}), "sgd_update: momentum_buffer is given exactly with a momentum, which is 0.9");
+  EXPECT_EQ(sgd({}, buffer), "sgd_update: momentum_buffer is given exactly with a momentum, which is 0");
+  const auto adam = [&](const ops::AdamOptions& options) {
+    return message_of([&] { ops::adam_update(s.parameter, s.gradient, s.rate, s.step, buffer, buffer, options); });
+  };
+  EXPECT_EQ(adam({.beta1 = 1}), "adam_update: beta1 is 1, expected a number in [0, 1)");
+  EXPECT_EQ(adam({.beta2 = -1}), "adam_update: beta2 is -1, expected a number in [0, 1)");
+  EXPECT_EQ(adam({.eps = -1}), "adam_update: eps is -1, expected a number in [0, inf)");
+}
+
+TEST(Optimizers, CheckTheirInputs) {
+  Site s;
+  const Value other = s.graph.input("other", {3, 2});
+  EXPECT_EQ(message_of([&] { ops::sgd_update(s.parameter, other, s.rate, s.step, {}, {}); }), "sgd_update: gradient is f32 3x2, expected f32 2x3");
+  EXPECT_EQ(message_of([&] { ops::sgd_update(s.parameter, s.gradient, s.step, s.step, {}, {}); }), "sgd_update: rate is i64 scalar, expected f64 scalar");
+  EXPECT_EQ(message_of([&] { ops::sgd_update(s.parameter, s.gradient, s.rate, s.rate, {}, {}); }), "sgd_update: step is f64 scalar, expected i64 scalar");
+  EXPECT_EQ(message_of([&] { ops::sgd_update(s.gradient, s.gradient, s.rate, s.step, {}, {}); }),
+            "sgd_update: input \"parameter\" is updated in place and must be a variable");
+  const Value narrow = s.variable("narrow", {DType::f32, {2}});
+  EXPECT_EQ(message_of([&] { ops::adam_update(s.parameter, s.gradient, s.rate, s.step, narrow, narrow, {}); }),
+            "adam_update: first_moment is f32 2, expected f32 2x3");
+  EXPECT_EQ(message_of([&] { ops::advance(s.variable("steps", {DType::i64, {1}})); }), "advance: step is i64 1, expected i64 scalar");
+}
+
+}  // namespace
+}  // namespace frit
