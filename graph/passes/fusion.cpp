@@ -17,7 +17,7 @@ struct Pattern {
   Graph graph;
   int root = -1;         // value id
   std::size_t operations = 0;
-  std::vector<const Node*> commutative = {};  // whose operands may stand in either order
+  std::vector<int> commutative = {};  // first outputs of the nodes whose operands may stand in either order
 };
 
 Pattern trace(const ops::Operator& op, std::span<const TensorType> types, const ops::Attributes& attributes) {
@@ -30,7 +30,7 @@ Pattern trace(const ops::Operator& op, std::span<const TensorType> types, const 
   pattern.root = outputs[0].id();
   for (const Node* node : pattern.graph.all(NodeKind::operation)) {
     ++pattern.operations;
-    if (node->op->commutative) pattern.commutative.push_back(node);
+    if (node->op->commutative) pattern.commutative.push_back(node->outputs[0]);
   }
   return pattern;
 }
@@ -89,7 +89,7 @@ class Matcher {
   }
 
   bool swapped(const Node& wanted) const {
-    const auto place = std::find(pattern_.commutative.begin(), pattern_.commutative.end(), &wanted);
+    const auto place = std::find(pattern_.commutative.begin(), pattern_.commutative.end(), wanted.outputs[0]);
     return place != pattern_.commutative.end() && ((swaps_ >> (place - pattern_.commutative.begin())) & 1u) != 0;
   }
 

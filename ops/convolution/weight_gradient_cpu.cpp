@@ -1,6 +1,7 @@
+#include "frit/ops/convolution/convolution_cpu.h"
+
 #include <utility>
 
-#include "frit/ops/convolution/convolution_cpu.h"
 #include "frit/ops/convolution/direction.h"
 #include "frit/ops/cpu/block_product.h"
 
