@@ -15,8 +15,8 @@ Optimizer adam(const char* name, double learning_rate, const ops::AdamOptions& o
   check(options.eps >= 0, name, "eps", options.eps);
   check(options.weight_decay >= 0, name, "weight_decay", options.weight_decay);
   return {name, learning_rate, [options](const UpdateSite& site) {
-            ops::adam_update(site.parameter, site.gradient, site.rate, site.step, site.buffer("first_moment"), site.buffer("second_moment"),
-                             options);
+            const Value first_moment = site.buffer("first_moment"), second_moment = site.buffer("second_moment");
+            ops::adam_update(site.parameter, site.gradient, site.rate, site.step, first_moment, second_moment, options);
           }};
 }
 
