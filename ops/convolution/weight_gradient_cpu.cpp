@@ -1,7 +1,6 @@
-#include "frit/ops/convolution/convolution_cpu.h"
-
 #include <utility>
 
+#include "frit/ops/convolution/convolution_cpu.h"
 #include "frit/ops/convolution/direction.h"
 #include "frit/ops/cpu/block_product.h"
 
@@ -87,36 +86,33 @@ void pack_output(const Plan& plan, const Item& item, const PositionBlocks::Block
   }
 }
 
-/// The sums over one slice of the positions.
+/// Adds one block of positions to the item's sums, all phases of it while its elements are in the cache.
 template <class T>
-void compute_item(const Plan& plan, const Item& item, const T* source, const T* output, T* partial, std::byte* workspace) {
+void add_block(const Plan& plan, const Item& item, const PositionBlocks::Block& block, bool accumulate, const T* source, const T* output,
+               T* partial, std::byte* workspace) {
   const Direction& d = plan.direction;
   T* patch_rows = reinterpret_cast<T*>(workspace);
   T* packed = reinterpret_cast<T*>(workspace + plan.patch_bytes);
-  const std::int64_t row = plan.rows.begin(item.row_block);
+  const std::int64_t row = plan.rows.begin(item.row_block), stride = packed_stride(block.columns(), sizeof(T));
   for_each_phase(d, [&](const ImageAxes& phase, const Patches& patches, std::int64_t weights) {
     const std::int64_t depth = d.channels * patches.taps_count();
     const std::int64_t rows = std::min(plan.rows.size, depth - row);
     if (rows <= 0) return;
-    for (std::int64_t i = 0; i < plan.slices.length_of(item.slice); ++i) {
-      const PositionBlocks::Block block = plan.blocks[plan.slices.begin(item.slice) + i];
-      pack_output(plan, item, block, phase, output, patch_rows, packed);
-      const std::int64_t stride = packed_stride(block.columns(), sizeof(T));
-      for (std::int64_t s = 0; s < block.samples; ++s) {
-        const T* image = source + ((block.sample + s) * d.geometry.groups + item.group) * d.channels * product(d.source);
-        copy_patches(patches, image, row, row + rows, block.begin, block.end, patch_rows + s * block.positions(), stride);
-      }
-      multiply<T>({.rows = rows,
-                   .columns = item.columns,
-                   .depth = block.columns(),
-                   .a = patch_rows,
-                   .a_row_stride = stride,
-                   .a_depth_stride = 1,
-                   .b = packed,
-                   .c = partial + item.slice * plan.weights() + weights + (item.group * depth + row) * d.rows + item.column,
-                   .c_stride = d.rows,
-                   .accumulate = i > 0});
+    pack_output(plan, item, block, phase, output, patch_rows, packed);
+    for (std::int64_t s = 0; s < block.samples; ++s) {
+      const T* image = source + ((block.sample + s) * d.geometry.groups + item.group) * d.channels * product(d.source);
+      copy_patches(patches, image, row, row + rows, block.begin, block.end, patch_rows + s * block.positions(), stride);
     }
+    multiply<T>({.rows = rows,
+                 .columns = item.columns,
+                 .depth = block.columns(),
+                 .a = patch_rows,
+                 .a_row_stride = stride,
+                 .a_depth_stride = 1,
+                 .b = packed,
+                 .c = partial + weights + (item.group * depth + row) * d.rows + item.column,
+                 .c_stride = d.rows,
+                 .accumulate = accumulate});
   });
 }
 
@@ -158,8 +154,13 @@ void convolve_weight_gradient(const ConvolutionGeometry& g, const T* output, con
   const Plan plan(cheaper_direction(g), sizeof(T));
   if (plan.direction.back) std::swap(input, output);
   T* partial = reinterpret_cast<T*>(scratch.data() + plan.work.scratch());
-  plan.work.run(
-      scratch, [&](std::int64_t index, std::byte* workspace) { compute_item(plan, Item(plan, index), input, output, partial, workspace); });
+  plan.work.run(scratch, [&](std::int64_t index, std::byte* workspace) {
+    const Item item(plan, index);
+    for (std::int64_t i = 0; i < plan.slices.length_of(item.slice); ++i) {
+      const PositionBlocks::Block block = plan.blocks[plan.slices.begin(item.slice) + i];
+      add_block(plan, item, block, i > 0, input, output, partial + item.slice * plan.weights(), workspace);
+    }
+  });
   add_slices(plan, partial, weight);
 }
 

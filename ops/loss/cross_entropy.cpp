@@ -39,7 +39,8 @@ struct Columns {
   void check_targets() const {
     for (std::int64_t column = 0; column < count; ++column) {
       const std::int64_t index = target_of(column);
-      require(index >= 0 && index < classes, "cross_entropy: target ", index, " at element ", column, " is outside [0, ", classes, "), the classes");
+      require(index >= 0 && index < classes, "cross_entropy: target ", index, " at element ", column, " is outside [0, ", classes,
+              "), the classes");
     }
   }
 };
@@ -67,7 +68,9 @@ std::vector<TensorType> infer(const InferContext& call) {
 }
 
 /// The scratch memory: the loss of each column, and one reduction's states.
-std::size_t losses_bytes(std::int64_t columns) { return (static_cast<std::size_t>(columns) * sizeof(double) + alignment - 1) / alignment * alignment; }
+std::size_t losses_bytes(std::int64_t columns) {
+  return (static_cast<std::size_t>(columns) * sizeof(double) + alignment - 1) / alignment * alignment;
+}
 
 std::size_t scratch(const InferContext& call) {
   const std::int64_t columns = element_count(target_shape(call, 0));
@@ -114,17 +117,24 @@ void kernel(const KernelContext& call) {
 }
 
 Values gradient(const GradientContext& call) {
-  return {emit_one("cross_entropy_backward", {call.gradients[0], call.inputs[0], call.inputs[1], call.outputs[1], call.outputs[2]}, call.attributes), {}};
+  return {emit_one("cross_entropy_backward", {call.gradients[0], call.inputs[0], call.inputs[1], call.outputs[1], call.outputs[2]},
+                   call.attributes),
+          {}};
 }
 
 std::vector<Sample> samples() {
   const auto sample = [](const Shape& logits, const Shape& target, const char* reduction) {
-    return Sample{.inputs = {logits, SampleInput::indices(target, std::max<std::int64_t>(logits[1], 1))}, .attributes = LossAttributes{reduction}};
+    return Sample{.inputs = {logits, SampleInput::indices(target, std::max<std::int64_t>(logits[1], 1))},
+                  .attributes = LossAttributes{reduction}};
   };
   Sample narrow = sample({3, 2}, {3}, "mean");
   narrow.inputs[1].dtype = DType::i32;
-  return {sample({3, 5}, {3}, "mean"), sample({2, 3, 5}, {2, 5}, "sum"), sample({2, 3, 2, 3}, {2, 2, 3}, "none"),
-          sample({1, 1}, {1}, "mean"),  narrow,                             sample({0, 3}, {0}, "sum")};
+  return {sample({3, 5}, {3}, "mean"),
+          sample({2, 3, 5}, {2, 5}, "sum"),
+          sample({2, 3, 2, 3}, {2, 2, 3}, "none"),
+          sample({1, 1}, {1}, "mean"),
+          narrow,
+          sample({0, 3}, {0}, "sum")};
 }
 
 std::vector<TensorType> infer_backward(const InferContext& call) {
@@ -132,7 +142,8 @@ std::vector<TensorType> infer_backward(const InferContext& call) {
   const TensorType& logits = call.inputs[1];
   const bool fit = call.inputs[0] == TensorType{logits.dtype, loss_shape(call.attributes, shape)} &&
                    are_statistics(call.inputs[3], shape, logits.dtype) && are_statistics(call.inputs[4], shape, logits.dtype);
-  call.require(fit, "gradient ", call.inputs[0], ", maximum ", call.inputs[3], " and sum ", call.inputs[4], " do not belong to logits ", logits);
+  call.require(fit, "gradient ", call.inputs[0], ", maximum ", call.inputs[3], " and sum ", call.inputs[4], " do not belong to logits ",
+               logits);
   return {logits};
 }
 

@@ -101,12 +101,15 @@ std::vector<Sample> samples_with(Fill target) {
   const auto sample = [&](const Shape& shape, const char* reduction) {
     return Sample{.inputs = {shape, SampleInput(shape, target)}, .attributes = LossAttributes{reduction}};
   };
-  return {sample({7}, "mean"), sample({3, 5}, "sum"), sample({2, 3, 5}, "none"), sample({}, "mean"), sample({0, 3}, "sum"), sample({0, 3}, "none")};
+  return {sample({7}, "mean"), sample({3, 5}, "sum"), sample({2, 3, 5}, "none"),
+          sample({}, "mean"),  sample({0, 3}, "sum"), sample({0, 3}, "none")};
 }
 
 std::vector<Sample> backward_samples_with(Fill target) {
   std::vector<Sample> samples = samples_with(target);
-  for (Sample& sample : samples) sample.inputs.insert(sample.inputs.begin(), SampleInput(loss_shape(sample.attributes, sample.inputs[0].shape)));
+  for (Sample& sample : samples) {
+    sample.inputs.insert(sample.inputs.begin(), SampleInput(loss_shape(sample.attributes, sample.inputs[0].shape)));
+  }
   return samples;
 }
 

@@ -67,7 +67,8 @@ std::vector<Sample> norm_samples() {
 }
 
 std::vector<TensorType> infer_clip(const InferContext& call) {
-  call.require(call.as<ClipAttributes>().max_norm >= 0, "max_norm is ", call.as<ClipAttributes>().max_norm, ", expected a number from 0 on");
+  call.require(call.as<ClipAttributes>().max_norm >= 0, "max_norm is ", call.as<ClipAttributes>().max_norm,
+               ", expected a number from 0 on");
   call.require(call.shape(0).empty(), "norm must be a scalar, got ", call.shape(0));
   return infer_same(call);
 }
@@ -80,7 +81,9 @@ void clip_kernel(const KernelContext& call) {
 }
 
 std::vector<Sample> clip_samples() {
-  const auto sample = [](double max_norm) { return Sample{.inputs = {SampleInput({}, Fill::positive)}, .attributes = ClipAttributes{max_norm}}; };
+  const auto sample = [](double max_norm) {
+    return Sample{.inputs = {SampleInput({}, Fill::positive)}, .attributes = ClipAttributes{max_norm}};
+  };
   return {sample(0), sample(0.3), sample(1), sample(100)};
 }
 

@@ -107,7 +107,8 @@ std::vector<Sample> adam_samples() {
   return {
       update_sample({7}, {Fill::normal, Fill::positive}, AdamOptions{}),
       update_sample({3, 5}, {Fill::normal, Fill::positive}, AdamOptions{.weight_decay = 0.1}),
-      update_sample({2, 3, 5}, {Fill::normal, Fill::positive}, AdamOptions{.beta1 = 0.4, .beta2 = 0.9, .weight_decay = 0.1, .decoupled = true}),
+      update_sample({2, 3, 5}, {Fill::normal, Fill::positive},
+                    AdamOptions{.beta1 = 0.4, .beta2 = 0.9, .weight_decay = 0.1, .decoupled = true}),
       update_sample({1}, {Fill::zeros, Fill::zeros}, AdamOptions{.eps = 1e-3}),
       update_sample({0, 3}, {Fill::normal, Fill::positive}, AdamOptions{}),
   };
@@ -124,7 +125,8 @@ void sgd_update(Value parameter, Value gradient, Value rate, Value step, Value m
   emit("sgd_update", {parameter, gradient, rate, step, momentum_buffer}, options);
 }
 
-void adam_update(Value parameter, Value gradient, Value rate, Value step, Value first_moment, Value second_moment, const AdamOptions& options) {
+void adam_update(Value parameter, Value gradient, Value rate, Value step, Value first_moment, Value second_moment,
+                 const AdamOptions& options) {
   emit("adam_update", {parameter, gradient, rate, step, first_moment, second_moment}, options);
 }
 

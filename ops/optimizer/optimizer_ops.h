@@ -5,9 +5,9 @@
 
 namespace frit::ops {
 
-// One parameter's update as an operator that changes variables where they lie; no results. `rate` is an f64 scalar variable, so that a schedule
-// needs no new graph; `step` an i64 scalar variable that counts updates done (0 at the first); decay adds weight_decay * parameter to the gradient
-// (sgd, adam) or shrinks the parameter by rate * weight_decay (adamw). Formulas: torch.optim.SGD, Adam, AdamW.
+// One parameter's update as an operator that changes variables where they lie; no results. `rate` is an f64 scalar variable, so that a
+// schedule needs no new graph; `step` an i64 scalar variable that counts updates done (0 at the first); decay adds weight_decay * parameter
+// to the gradient (sgd, adam) or shrinks the parameter by rate * weight_decay (adamw). Formulas: torch.optim.SGD, Adam, AdamW.
 struct SgdOptions {
   double momentum = 0, dampening = 0, weight_decay = 0;
   bool nesterov = false;
@@ -32,7 +32,8 @@ struct AdamOptions {
     v.field("decoupled", decoupled);
   }
 };
-void adam_update(Value parameter, Value gradient, Value rate, Value step, Value first_moment, Value second_moment, const AdamOptions& options);
+void adam_update(Value parameter, Value gradient, Value rate, Value step, Value first_moment, Value second_moment,
+                 const AdamOptions& options);
 
 /// Adds 1 to an i64 scalar variable.
 void advance(Value step);

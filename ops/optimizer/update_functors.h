@@ -7,7 +7,8 @@
 
 namespace frit::ops {
 
-// One element's update, in the order of operations of torch.optim's single-tensor forms. The scalars are computed in double and then rounded to T.
+// One element's update, in the order of operations of torch.optim's single-tensor forms. The scalars are computed in double and then
+// rounded to T.
 
 template <class T>
 struct SgdUpdate {

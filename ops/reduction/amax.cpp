@@ -41,7 +41,9 @@ struct SharedExtremumTile {
 
 Dims checked_axes(const InferContext& call) {
   const Dims axes = reduction_axes(call);
-  for (const std::int64_t axis : axes) call.require(call.shape(0)[static_cast<int>(axis)] > 0, "axis ", axis, " is empty (input ", call.shape(0), ")");
+  for (const std::int64_t axis : axes) {
+    call.require(call.shape(0)[static_cast<int>(axis)] > 0, "axis ", axis, " is empty (input ", call.shape(0), ")");
+  }
   return axes;
 }
 
@@ -94,7 +96,8 @@ std::vector<Sample> samples() {
 std::vector<TensorType> infer_backward(const InferContext& call) {
   const TensorType& input = call.inputs[1];
   const Shape shape = reduction_shape({call.op, call.inputs.subspan(1), call.attributes});
-  call.require(call.inputs[0] == TensorType{input.dtype, shape} && call.inputs[2] == call.inputs[0] && call.inputs[3] == TensorType{DType::i64, shape},
+  call.require(call.inputs[0] == TensorType{input.dtype, shape} && call.inputs[2] == call.inputs[0] &&
+                   call.inputs[3] == TensorType{DType::i64, shape},
                "gradient ", call.inputs[0], ", output ", call.inputs[2], " and count ", call.inputs[3], " do not belong to input ", input);
   return {input};
 }
@@ -130,14 +133,13 @@ std::vector<Sample> backward_samples() {
   const auto sample = [](Shape input, Shape output, ReductionAttributes attributes) {
     SampleInput count(output, Fill::ones);
     count.floating = false;
-    return Sample{.inputs = {output, SampleInput(std::move(input), Fill::ones), SampleInput(output, Fill::ones), count}, .attributes = attributes, .smooth = false};
+    return Sample{.inputs = {output, SampleInput(std::move(input), Fill::ones), SampleInput(output, Fill::ones), count},
+                  .attributes = attributes,
+                  .smooth = false};
   };
   return {
-      sample({7}, {}, {{}, false}),
-      sample({3, 5}, {1, 1}, {{0, 1}, true}),
-      sample({2, 3, 5}, {3}, {{0, 2}, false}),
-      sample({1}, {}, {{0}, false}),
-      sample({0, 3}, {0}, {{1}, false}),
+      sample({7}, {}, {{}, false}),  sample({3, 5}, {1, 1}, {{0, 1}, true}), sample({2, 3, 5}, {3}, {{0, 2}, false}),
+      sample({1}, {}, {{0}, false}), sample({0, 3}, {0}, {{1}, false}),
   };
 }
 

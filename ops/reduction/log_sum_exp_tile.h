@@ -16,8 +16,8 @@ inline bool are_statistics(const TensorType& type, const Shape& shape, DType dty
   return type.shape == shape && (type.dtype == statistics_dtype(dtype) || type.dtype == dtype);
 }
 
-/// The running maximum (-inf at first, never NaN) and the sum of exp(x - maximum). An infinite maximum is not subtracted, so that a column of -inf has
-/// the sum 0, one with +inf the sum +inf, and one with NaN the sum NaN.
+/// The running maximum (-inf at first, never NaN) and the sum of exp(x - maximum). An infinite maximum is not subtracted, so that a column
+/// of -inf has the sum 0, one with +inf the sum +inf, and one with NaN the sum NaN.
 template <class T>
 struct LogSumExpTile {
   T maximum[tile_width];

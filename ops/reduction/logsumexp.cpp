@@ -66,7 +66,8 @@ std::vector<TensorType> infer_backward(const InferContext& call) {
   const Shape shape = reduction_shape({call.op, call.inputs.subspan(1), call.attributes});
   const bool fit = call.inputs[0] == TensorType{input.dtype, shape} && are_statistics(call.inputs[2], shape, input.dtype) &&
                    are_statistics(call.inputs[3], shape, input.dtype);
-  call.require(fit, "gradient ", call.inputs[0], ", maximum ", call.inputs[2], " and sum ", call.inputs[3], " do not belong to input ", input);
+  call.require(fit, "gradient ", call.inputs[0], ", maximum ", call.inputs[2], " and sum ", call.inputs[3], " do not belong to input ",
+               input);
   return {input};
 }
 
@@ -102,11 +103,8 @@ std::vector<Sample> backward_samples() {
     return Sample{.inputs = {output, std::move(input), output, SampleInput(output, Fill::positive)}, .attributes = attributes};
   };
   return {
-      sample({7}, {}, {{}, false}),
-      sample({3, 5}, {3}, {{1}, false}),
-      sample({2, 3, 5}, {2, 1, 5}, {{1}, true}),
-      sample({1}, {1}, {{0}, true}),
-      sample({0, 3}, {0}, {{1}, false}),
+      sample({7}, {}, {{}, false}),  sample({3, 5}, {3}, {{1}, false}), sample({2, 3, 5}, {2, 1, 5}, {{1}, true}),
+      sample({1}, {1}, {{0}, true}), sample({0, 3}, {0}, {{1}, false}),
   };
 }
 

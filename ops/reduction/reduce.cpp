@@ -56,7 +56,8 @@ ReductionPlan::ReductionPlan(const Shape& shape, const Dims& axes, bool may_spli
   const std::int64_t block_elements = std::max<std::int64_t>(1, count_ * std::min<std::int64_t>(width_, tile_width));
   block_grain_ = std::max<std::int64_t>(1, task_elements / block_elements);
   if (may_split && blocks_ > 0) {
-    segments_ = std::min({ceil_divide(enough_tasks, blocks_), ceil_divide(block_elements, task_elements), std::max<std::int64_t>(count_, 1)});
+    segments_ =
+        std::min({ceil_divide(enough_tasks, blocks_), ceil_divide(block_elements, task_elements), std::max<std::int64_t>(count_, 1)});
   }
   segment_length_ = std::max<std::int64_t>(1, ceil_divide(count_, segments_));
   segments_ = std::max<std::int64_t>(1, ceil_divide(count_, segment_length_));

@@ -11,9 +11,10 @@
 
 namespace frit::ops {
 
-// The one loop of all CPU reductions. A contiguous tensor is seen as kept axes and reduced axes, neighbours of one kind merged. A block is a run of at
-// most `tile_width` neighbouring results; a Tile holds their running states, one a column. Where the innermost axis is reduced, a block is one result, and
-// its run is dealt out to columns too ("lanes"), which are folded into column 0 at the end, so that both cases are the same vector loop down columns.
+// The one loop of all CPU reductions. A contiguous tensor is seen as kept axes and reduced axes, neighbours of one kind merged. A block is
+// a run of at most `tile_width` neighbouring results; a Tile holds their running states, one a column. Where the innermost axis is reduced,
+// a block is one result, and its run is dealt out to columns too ("lanes"), which are folded into column 0 at the end, so that both cases
+// are the same vector loop down columns.
 //
 // A Tile has
 //   void clear(int width);                      the state of nothing, in columns [0, width)
@@ -23,8 +24,8 @@ namespace frit::ops {
 inline constexpr int tile_width = 256;
 inline constexpr int tile_lanes = 64;
 
-/// `count` rows of `width` contiguous elements, `stride` apart, that belong to columns [0, width) of a tile. Row r is the (position + r * step)-th
-/// element of each result, or with lanes its column i the (position + r * step + i)-th of the one result.
+/// `count` rows of `width` contiguous elements, `stride` apart, that belong to columns [0, width) of a tile. Row r is the (position + r *
+/// step)-th element of each result, or with lanes its column i the (position + r * step + i)-th of the one result.
 struct Rows {
   std::int64_t offset;
   std::int64_t stride;
@@ -47,11 +48,11 @@ class ReductionPlan {
   /// `axes` are normalized. Reductions into few results are cut into segments too, unless a whole result must be in one task.
   ReductionPlan(const Shape& shape, const Dims& axes, bool may_split = true);
 
-  std::int64_t count() const { return count_; }      ///< elements of each result
+  std::int64_t count() const { return count_; }  ///< elements of each result
   std::int64_t blocks() const { return blocks_; }
   std::int64_t segments() const { return segments_; }
   std::int64_t block_grain() const { return block_grain_; }  ///< blocks that one task takes
-  bool has_lanes() const { return width_ == 1; }     ///< columns are lanes, not results
+  bool has_lanes() const { return width_ == 1; }             ///< columns are lanes, not results
   /// Bytes for the states of all segments.
   std::size_t scratch_bytes(std::size_t tile_size) const;
 
@@ -105,8 +106,8 @@ void fold_lanes(const Combine& combine) {
   }
 }
 
-/// add(tile, rows) for all elements of a block, then finish(tile, block): with segments, each segment has a tile of its own in `scratch`, and they are
-/// merged in order. With lanes, the result is in column 0.
+/// add(tile, rows) for all elements of a block, then finish(tile, block): with segments, each segment has a tile of its own in `scratch`,
+/// and they are merged in order. With lanes, the result is in column 0.
 template <class Tile, class Add, class Finish>
 void reduce(const ReductionPlan& plan, std::span<std::byte> scratch, const Add& add, const Finish& finish) {
   const auto fill = [&](Tile& tile, const Block& block, std::int64_t segment) {
@@ -139,8 +140,8 @@ void reduce(const ReductionPlan& plan, std::span<std::byte> scratch, const Add& 
   }
 }
 
-/// What a reduction's gradient needs: load(columns, column, output) sets a column for the result that its elements went into, then body(columns, rows)
-/// is called for all elements.
+/// What a reduction's gradient needs: load(columns, column, output) sets a column for the result that its elements went into, then
+/// body(columns, rows) is called for all elements.
 template <class Columns, class Load, class Body>
 void visit(const ReductionPlan& plan, const Load& load, const Body& body) {
   parallel_for(plan.blocks() * plan.segments(), plan.block_grain(), [&](std::int64_t begin, std::int64_t end) {

@@ -4,12 +4,12 @@
 
 namespace frit {
 
-// Reductions over `axes` (negative ones count from the end; none given: all axes), which are dropped unless keep_dims. Operator names are the
-// functions'; attributes: axes, keep_dims.
+// Reductions over `axes` (negative ones count from the end; none given: all axes), which are dropped unless keep_dims. Operator names are
+// the functions'; attributes: axes, keep_dims.
 Value sum(Value x, const Dims& axes = {}, bool keep_dims = false);   ///< 0 over nothing
 Value mean(Value x, const Dims& axes = {}, bool keep_dims = false);  ///< NaN over nothing
-/// NaN wins. Given exactly one axis, the first of equal maxima has the whole gradient (torch.max(x, dim)); otherwise equal maxima share it evenly
-/// (torch.amax). Throws for an empty axis.
+/// NaN wins. Given exactly one axis, the first of equal maxima has the whole gradient (torch.max(x, dim)); otherwise equal maxima share it
+/// evenly (torch.amax). Throws for an empty axis.
 Value max(Value x, const Dims& axes = {}, bool keep_dims = false);
 Value min(Value x, const Dims& axes = {}, bool keep_dims = false);
 inline Value max(Value x, std::int64_t axis, bool keep_dims = false) { return max(x, Dims{axis}, keep_dims); }

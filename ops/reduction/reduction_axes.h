@@ -22,8 +22,8 @@ struct AxisReductionAttributes {
   }
 };
 
-/// `axes` in order and from 0 on; all axes if none is named. Throws ErrorKind::argument, beginning with `what`, for one out of range or named
-/// twice. A scalar takes axes 0 and -1, as in PyTorch.
+/// `axes` in order and from 0 on; all axes if none is named. Throws ErrorKind::argument, beginning with `what`, for one out of range or
+/// named twice. A scalar takes axes 0 and -1, as in PyTorch.
 Dims normalize_axes(const Dims& axes, int rank, const char* what);
 
 /// `shape` without `axes` (normalized), or with size 1 there.

@@ -28,8 +28,9 @@ Value sum_to(Value x, const Shape& shape) {
 namespace ops {
 namespace {
 
+/// Integers wrap around.
 template <class T>
-using Accumulator = std::conditional_t<std::is_floating_point_v<T>, double, std::int64_t>;
+using Accumulator = std::conditional_t<std::is_floating_point_v<T>, double, std::uint64_t>;
 template <class T>
 using SumResult = std::conditional_t<std::is_floating_point_v<T>, T, std::int64_t>;
 

@@ -6,7 +6,7 @@
 
 namespace frit::ops {
 
-/// Running sums: double for floating elements, int64 for integers.
+/// Running sums.
 template <class Accumulator>
 struct SumTile {
   Accumulator sum[tile_width];

@@ -50,7 +50,8 @@ struct Lines {
 };
 
 void require_indices(const InferContext& call, const Shape& expected) {
-  call.require(call.inputs[1].dtype == DType::i64 && call.shape(1) == expected, "input \"indices\" must be i64 ", expected, ", got ", call.inputs[1]);
+  call.require(call.inputs[1].dtype == DType::i64 && call.shape(1) == expected, "input \"indices\" must be i64 ", expected, ", got ",
+               call.inputs[1]);
 }
 
 std::vector<TensorType> infer_take(const InferContext& call) {
@@ -64,7 +65,8 @@ std::vector<TensorType> infer_take(const InferContext& call) {
 
 Values gradient_of_take(const GradientContext& call) {
   const auto& attributes = call.as<AxisReductionAttributes>();
-  return {put_along_axis(call.gradients[0], call.inputs[1], attributes.axis, call.inputs[0].dim(attributes.axis), attributes.keep_dims), {}};
+  return {put_along_axis(call.gradients[0], call.inputs[1], attributes.axis, call.inputs[0].dim(attributes.axis), attributes.keep_dims),
+          {}};
 }
 
 void take_kernel(const KernelContext& call) {

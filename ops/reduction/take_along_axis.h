@@ -4,7 +4,8 @@
 
 namespace frit::ops {
 
-/// The element of each line along `axis` that `indices` (i64) names: one index a line, so the axis is dropped, or has size 1 with keep_dims.
+/// The element of each line along `axis` that `indices` (i64) names: one index a line, so the axis is dropped, or has size 1 with
+/// keep_dims.
 Value take_along_axis(Value x, Value indices, std::int64_t axis, bool keep_dims);
 
 /// Zeros of size `size` along `axis`, with each value where `indices` (of the values' shape) says: the gradient of take_along_axis.

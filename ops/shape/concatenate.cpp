@@ -17,7 +17,8 @@ std::vector<TensorType> infer(const InferContext& call) {
     TensorType expected = call.inputs[i];
     const std::int64_t size = axis < expected.shape.rank() ? expected.shape[axis] : 0;
     if (axis < expected.shape.rank()) expected.shape[axis] = call.shape(0)[axis];
-    call.require(expected == call.inputs[0], "input ", i, " is ", call.inputs[i], ", which does not join ", call.inputs[0], " along axis ", axis);
+    call.require(expected == call.inputs[0], "input ", i, " is ", call.inputs[i], ", which does not join ", call.inputs[0], " along axis ",
+                 axis);
     result.shape[axis] += size;
   }
   return {result};

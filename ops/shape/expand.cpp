@@ -48,9 +48,7 @@ std::vector<Sample> samples() {
 }  // namespace
 }  // namespace ops
 
-Value expand(Value x, const Shape& shape) {
-  return x.shape() == shape ? x : ops::emit_one("expand", {x}, ops::ExpandAttributes{shape});
-}
+Value expand(Value x, const Shape& shape) { return x.shape() == shape ? x : ops::emit_one("expand", {x}, ops::ExpandAttributes{shape}); }
 
 }  // namespace frit
 

@@ -22,7 +22,8 @@ std::vector<TensorType> infer(const InferContext& call) {
   call.require(before.rank() == rank && after.rank() == rank, "expected ", rank, " sizes before and after, got ", before.rank(), " and ",
                after.rank(), " (input ", result.shape, ")");
   for (int axis = 0; axis < rank; ++axis) {
-    call.require(before[axis] >= 0 && after[axis] >= 0, "axis ", axis, " has a negative size: ", before[axis], " before, ", after[axis], " after");
+    call.require(before[axis] >= 0 && after[axis] >= 0, "axis ", axis, " has a negative size: ", before[axis], " before, ", after[axis],
+                 " after");
     std::int64_t& size = result.shape[axis];
     const bool overflow = __builtin_add_overflow(size, before[axis], &size) || __builtin_add_overflow(size, after[axis], &size);
     call.require(!overflow, "axis ", axis, " would be longer than 2^63 - 1");

@@ -19,7 +19,8 @@ Dims normalized(const Dims& axes, int rank) {
 std::vector<TensorType> infer(const InferContext& call) {
   const TensorType& input = call.inputs[0];
   const Dims& given = call.as<PermuteAttributes>().axes;
-  call.require(given.rank() == input.shape.rank(), "expected ", input.shape.rank(), " axes, got ", given.rank(), " (input ", input.shape, ")");
+  call.require(given.rank() == input.shape.rank(), "expected ", input.shape.rank(), " axes, got ", given.rank(), " (input ", input.shape,
+               ")");
   const Dims axes = normalized(given, input.shape.rank());
   Shape shape = input.shape;
   unsigned named = 0;
@@ -55,9 +56,7 @@ std::vector<Sample> samples() {
 }  // namespace
 }  // namespace ops
 
-Value permute(Value x, const Dims& axes) {
-  return ops::emit_one("permute", {x}, ops::PermuteAttributes{ops::normalized(axes, x.rank())});
-}
+Value permute(Value x, const Dims& axes) { return ops::emit_one("permute", {x}, ops::PermuteAttributes{ops::normalized(axes, x.rank())}); }
 
 Value transpose(Value x, std::int64_t first, std::int64_t second) {
   Dims axes;

@@ -34,7 +34,8 @@ std::vector<TensorType> infer_reshape(const InferContext& call) {
     call.require(known != 0, "the size -1 in shape ", wanted, " could be any (input ", input.shape, ")");
     shape[inferred] = input.elements() / known;
   }
-  call.require(element_count(shape) == input.elements(), "shape ", wanted, " does not fit ", input.elements(), " elements (input ", input.shape, ")");
+  call.require(element_count(shape) == input.elements(), "shape ", wanted, " does not fit ", input.elements(), " elements (input ",
+               input.shape, ")");
   return {{input.dtype, shape}};
 }
 
@@ -44,7 +45,8 @@ std::vector<TensorType> infer_flatten(const InferContext& call) {
   const int rank = std::max(input.shape.rank(), 1);
   const int start = normalize_axis(attributes.start_axis, rank, "flatten");
   const int end = normalize_axis(attributes.end_axis, rank, "flatten");
-  call.require(start <= end, "start_axis ", attributes.start_axis, " comes after end_axis ", attributes.end_axis, " (input ", input.shape, ")");
+  call.require(start <= end, "start_axis ", attributes.start_axis, " comes after end_axis ", attributes.end_axis, " (input ", input.shape,
+               ")");
   Shape shape;
   std::int64_t merged = 1;
   for (int axis = 0; axis < input.shape.rank(); ++axis) {
@@ -81,9 +83,7 @@ std::vector<Sample> flatten_samples() {
 }  // namespace
 }  // namespace ops
 
-Value reshape(Value x, const Shape& shape) {
-  return x.shape() == shape ? x : ops::emit_one("reshape", {x}, ops::ReshapeAttributes{shape});
-}
+Value reshape(Value x, const Shape& shape) { return x.shape() == shape ? x : ops::emit_one("reshape", {x}, ops::ReshapeAttributes{shape}); }
 
 Value flatten(Value x, std::int64_t start_axis, std::int64_t end_axis) {
   return ops::emit_one("flatten", {x}, ops::FlattenAttributes{start_axis, end_axis});

@@ -83,7 +83,8 @@ std::vector<TensorType> infer_backward(const InferContext& call) {
   const std::int64_t count = result.shape[axis];
   const bool fits = attributes.begin >= 0 && attributes.begin <= attributes.size && attributes.step > 0 &&
                     (count == 0 || (count - 1) <= (attributes.size - 1 - attributes.begin) / attributes.step);
-  call.require(fits, count, " elements from ", attributes.begin, " on in steps of ", attributes.step, " do not fit an axis of ", attributes.size);
+  call.require(fits, count, " elements from ", attributes.begin, " on in steps of ", attributes.step, " do not fit an axis of ",
+               attributes.size);
   result.shape[axis] = attributes.size;
   return {result};
 }

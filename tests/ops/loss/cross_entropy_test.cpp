@@ -43,16 +43,23 @@ TEST(CrossEntropy, OverNothing) {
 // A bad index is found before anything is read with it, in the backward kernel too.
 TEST(CrossEntropy, RefusesTargetsThatAreNoClasses) {
   const Tensor logits = Tensor::zeros({3, 10});
-  EXPECT_EQ(message_of([&] { of(logits, Tensor::from<std::int64_t>({0, 10, -1}, {3})); }),
+  EXPECT_EQ(message_of([&] {
+              of(logits, Tensor::from<std::int64_t>({0, 10, -1}, {3}));
+            }),
             "cross_entropy: target 10 at element 1 is outside [0, 10), the classes");
-  EXPECT_EQ(message_of([&] { of(logits, Tensor::from<std::int32_t>({0, 9, -1}, {3})); }),
+  EXPECT_EQ(message_of([&] {
+              of(logits, Tensor::from<std::int32_t>({0, 9, -1}, {3}));
+            }),
             "cross_entropy: target -1 at element 2 is outside [0, 10), the classes");
-  EXPECT_EQ(message_of([&] { of(Tensor::zeros({1, 0}), Tensor::zeros({1}, DType::i64)); }),
+  EXPECT_EQ(message_of([&] {
+              of(Tensor::zeros({1, 0}), Tensor::zeros({1}, DType::i64));
+            }),
             "cross_entropy: target 0 at element 0 is outside [0, 0), the classes");
   const ops::Operator& backward = ops::registry().find("cross_entropy_backward");
   const Tensor ones = Tensor::full({3}, 1);
   EXPECT_EQ(message_of([&] {
-              ops::run(backward, std::array{Tensor::full({}, 1), logits, Tensor::from<std::int64_t>({INT64_MAX, 0, 0}, {3}), ones, ones}, backward.default_attributes);
+              ops::run(backward, std::array{Tensor::full({}, 1), logits, Tensor::from<std::int64_t>({INT64_MAX, 0, 0}, {3}), ones, ones},
+                       backward.default_attributes);
             }),
             "cross_entropy: target 9223372036854775807 at element 0 is outside [0, 10), the classes");
 }
@@ -60,8 +67,12 @@ TEST(CrossEntropy, RefusesTargetsThatAreNoClasses) {
 TEST(CrossEntropy, RefusesTargetsOfAnotherShapeOrType) {
   Graph graph;
   const Value logits = graph.input("logits", {2, 5, 3});
-  EXPECT_EQ(message_of([&] { cross_entropy(logits, graph.input("flat", {2}, DType::i64)); }), "cross_entropy: target is i64 2, logits 2x5x3 need i64 2x3");
-  EXPECT_EQ(message_of([&] { cross_entropy(logits, graph.input("float", {2, 3})); }), "cross_entropy: target is f32 2x3, logits 2x5x3 need i64 2x3");
+  EXPECT_EQ(message_of([&] { cross_entropy(logits, graph.input("flat", {2}, DType::i64)); }),
+            "cross_entropy: target is i64 2, logits 2x5x3 need i64 2x3");
+  EXPECT_EQ(message_of([&] {
+              cross_entropy(logits, graph.input("float", {2, 3}));
+            }),
+            "cross_entropy: target is f32 2x3, logits 2x5x3 need i64 2x3");
   EXPECT_EQ(message_of([&] { cross_entropy(graph.input("line", {5}), graph.input("one", {}, DType::i64)); }),
             "cross_entropy: logits must be (N, C, ...), got 5");
 }

@@ -7,8 +7,11 @@ namespace {
 
 using Loss = Value (*)(Value, Value, Reduction);
 
-Evaluation of(Loss loss, const std::vector<double>& prediction, const std::vector<double>& target, Reduction reduction, DType dtype = DType::f64) {
-  const auto tensor = [&](const std::vector<double>& values) { return Tensor::from(values, {static_cast<std::int64_t>(values.size())}).to(dtype); };
+Evaluation of(Loss loss, const std::vector<double>& prediction, const std::vector<double>& target, Reduction reduction,
+              DType dtype = DType::f64) {
+  const auto tensor = [&](const std::vector<double>& values) {
+    return Tensor::from(values, {static_cast<std::int64_t>(values.size())}).to(dtype);
+  };
   return evaluate([&](const Values& v) { return loss(v[0], v[1], reduction); }, {tensor(prediction), tensor(target)});
 }
 
@@ -33,8 +36,8 @@ TEST(L1Loss, HasGradientZeroAtTiesAndNaN) {
 
 TEST(BinaryCrossEntropyWithLogits, StaysExactInTheTails) {
   for (const DType dtype : {DType::f64, DType::f32}) {
-    const Evaluation result = of(binary_cross_entropy_with_logits, {1000, -1000, 1000, -1000, inf, inf, -inf, nan}, {0, 0, 1, 1, 0, 1, 0, 1},
-                                 Reduction::none, dtype);
+    const Evaluation result = of(binary_cross_entropy_with_logits, {1000, -1000, 1000, -1000, inf, inf, -inf, nan},
+                                 {0, 0, 1, 1, 0, 1, 0, 1}, Reduction::none, dtype);
     EXPECT_TRUE(equal_numbers(result.output, {1000, 0, 0, 1000, inf, nan, nan, nan}));
     EXPECT_TRUE(equal_numbers(result.gradients[0], {1, 0, 0, -1, 1, 0, 0, nan}));
     EXPECT_TRUE(equal_numbers(result.gradients[1], {-1000, 1000, -1000, 1000, -inf, -inf, inf, nan}));
@@ -54,7 +57,8 @@ TEST(Losses, OverNothing) {
 TEST(Losses, AreAccumulatedInDouble) {
   const Tensor p = Tensor::full({300, 1000}, 1.1), t = Tensor::zeros({300, 1000});
   const double square = static_cast<double>(1.1f * 1.1f);
-  EXPECT_FLOAT_EQ(static_cast<float>(evaluate([](const Values& v) { return mean_squared_error(v[0], v[1]); }, {p, t}).output[0]), static_cast<float>(square));
+  EXPECT_FLOAT_EQ(static_cast<float>(evaluate([](const Values& v) { return mean_squared_error(v[0], v[1]); }, {p, t}).output[0]),
+                  static_cast<float>(square));
 }
 
 TEST(Losses, RefuseUnequalTypesAndUnknownReductions) {
@@ -62,9 +66,12 @@ TEST(Losses, RefuseUnequalTypesAndUnknownReductions) {
   const Value p = graph.input("p", {2, 3}), narrow = graph.input("narrow", {3}), wide = graph.input("wide", {2, 3}, DType::f64);
   EXPECT_EQ(message_of([&] { mean_squared_error(p, narrow); }), "mean_squared_error: prediction is f32 2x3, target is f32 3");
   EXPECT_EQ(message_of([&] { l1_loss(p, wide); }), "l1_loss: prediction is f32 2x3, target is f64 2x3");
-  EXPECT_EQ(message_of([&] { binary_cross_entropy_with_logits(p, narrow); }), "binary_cross_entropy_with_logits: logits is f32 2x3, target is f32 3");
+  EXPECT_EQ(message_of([&] { binary_cross_entropy_with_logits(p, narrow); }),
+            "binary_cross_entropy_with_logits: logits is f32 2x3, target is f32 3");
   const ops::Operator& op = ops::registry().find("l1_loss");
-  EXPECT_EQ(message_of([&] { ops::run(op, std::array{Tensor::zeros({1}), Tensor::zeros({1})}, op.attributes_from_json(R"({"reduction": "avg"})")); }),
+  EXPECT_EQ(message_of([&] {
+              ops::run(op, std::array{Tensor::zeros({1}), Tensor::zeros({1})}, op.attributes_from_json(R"({"reduction": "avg"})"));
+            }),
             "l1_loss: reduction must be \"mean\", \"sum\" or \"none\", got \"avg\"");
 }
 

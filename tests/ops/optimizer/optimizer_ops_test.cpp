@@ -50,8 +50,10 @@ TEST(Optimizers, FollowPyTorch) {
       const Tensor gradients = tensor("gradients").to(dtype), parameters = tensor("parameters");
       for (std::int64_t step = 0; step < gradients.dim(0); ++step) {
         trained.update(op, options, gradients.slice(0, step, step + 1).reshape({-1}));
-        const std::vector<double> actual = trained.parameter.to_vector<double>(), expected = parameters.slice(0, step, step + 1).to_vector<double>();
-        for (std::size_t i = 0; i < expected.size(); ++i) ASSERT_NEAR(actual[i], expected[i], tolerance) << "step " << step << " element " << i;
+        const std::vector<double> actual = trained.parameter.to_vector<double>(),
+                                  expected = parameters.slice(0, step, step + 1).to_vector<double>();
+        for (std::size_t i = 0; i < expected.size(); ++i)
+          ASSERT_NEAR(actual[i], expected[i], tolerance) << "step " << step << " element " << i;
       }
       EXPECT_EQ(trained.step.item(), 20);
     }
@@ -99,7 +101,8 @@ TEST(Optimizers, RefuseWhatPyTorchRefuses) {
     return message_of([&] { ops::sgd_update(s.parameter, s.gradient, s.rate, s.step, momentum, options); });
   };
   EXPECT_EQ(sgd({.nesterov = true}, {}), "sgd_update: nesterov needs a momentum above 0 and no dampening");
-  EXPECT_EQ(sgd({.momentum = 0.9, .dampening = 0.1, .nesterov = true}, buffer), "sgd_update: nesterov needs a momentum above 0 and no dampening");
+  EXPECT_EQ(sgd({.momentum = 0.9, .dampening = 0.1, .nesterov = true}, buffer),
+            "sgd_update: nesterov needs a momentum above 0 and no dampening");
   EXPECT_EQ(sgd({.momentum = -0.5}, buffer), "sgd_update: momentum is -0.5, expected a number in [0, inf)");
   EXPECT_EQ(sgd({.weight_decay = nan}, {}), "sgd_update: weight_decay is nan, expected a number in [0, inf)");
   EXPECT_EQ(sgd({.momentum = 0.9}, {}), "sgd_update: momentum_buffer is given exactly with a momentum, which is 0.9");
@@ -115,9 +118,12 @@ TEST(Optimizers, RefuseWhatPyTorchRefuses) {
 TEST(Optimizers, CheckTheirInputs) {
   Site s;
   const Value other = s.graph.input("other", {3, 2});
-  EXPECT_EQ(message_of([&] { ops::sgd_update(s.parameter, other, s.rate, s.step, {}, {}); }), "sgd_update: gradient is f32 3x2, expected f32 2x3");
-  EXPECT_EQ(message_of([&] { ops::sgd_update(s.parameter, s.gradient, s.step, s.step, {}, {}); }), "sgd_update: rate is i64 scalar, expected f64 scalar");
-  EXPECT_EQ(message_of([&] { ops::sgd_update(s.parameter, s.gradient, s.rate, s.rate, {}, {}); }), "sgd_update: step is f64 scalar, expected i64 scalar");
+  EXPECT_EQ(message_of([&] { ops::sgd_update(s.parameter, other, s.rate, s.step, {}, {}); }),
+            "sgd_update: gradient is f32 3x2, expected f32 2x3");
+  EXPECT_EQ(message_of([&] { ops::sgd_update(s.parameter, s.gradient, s.step, s.step, {}, {}); }),
+            "sgd_update: rate is i64 scalar, expected f64 scalar");
+  EXPECT_EQ(message_of([&] { ops::sgd_update(s.parameter, s.gradient, s.rate, s.rate, {}, {}); }),
+            "sgd_update: step is f64 scalar, expected i64 scalar");
   EXPECT_EQ(message_of([&] { ops::sgd_update(s.gradient, s.gradient, s.rate, s.step, {}, {}); }),
             "sgd_update: input \"parameter\" is updated in place and must be a variable");
   const Value narrow = s.variable("narrow", {DType::f32, {2}});

@@ -8,7 +8,6 @@ namespace {
 
 using ops::AxisReductionAttributes;
 
-
 /// Along a contiguous line, and down the middle column of three.
 void expect_choice(const char* op, const std::vector<double>& line, double value, std::int64_t index) {
   const auto count = static_cast<std::int64_t>(line.size());

@@ -8,7 +8,8 @@ namespace frit {
 namespace {
 
 // Rows along the last axis, and the same as columns.
-void expect_rows(Value (*function)(Value, std::int64_t), const std::vector<std::vector<double>>& rows, const std::vector<std::vector<double>>& expected) {
+void expect_rows(Value (*function)(Value, std::int64_t), const std::vector<std::vector<double>>& rows,
+                 const std::vector<std::vector<double>>& expected) {
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const auto count = static_cast<std::int64_t>(rows[i].size());
     for (const DType dtype : {DType::f64, DType::f32}) {
@@ -16,7 +17,8 @@ void expect_rows(Value (*function)(Value, std::int64_t), const std::vector<std::
       const Tensor columns = row.reshape({count, 1}).expand({count, 2}).contiguous();
       EXPECT_TRUE(equal_numbers(evaluate([&](const Values& v) { return function(v[0], -1); }, {row}).output, expected[i])) << row;
       const std::vector<double> both = evaluate([&](const Values& v) { return function(v[0], 0); }, {columns}).output;
-      for (std::size_t j = 0; j < rows[i].size(); ++j) EXPECT_TRUE(equal_numbers({both[2 * j], both[2 * j + 1]}, {expected[i][j], expected[i][j]})) << row;
+      for (std::size_t j = 0; j < rows[i].size(); ++j)
+        EXPECT_TRUE(equal_numbers({both[2 * j], both[2 * j + 1]}, {expected[i][j], expected[i][j]})) << row;
     }
   }
 }
@@ -27,7 +29,8 @@ TEST(Softmax, HasPyTorchsValuesAtInfinityAndNaN) {
 }
 
 TEST(LogSoftmax, HasPyTorchsValuesAtInfinityAndNaN) {
-  expect_rows(log_softmax, {{-inf, -inf}, {-inf, 0}, {inf, 0}, {inf, inf}, {nan, 0}, {5}}, {{nan, nan}, {-inf, 0}, {nan, nan}, {nan, nan}, {nan, nan}, {0}});
+  expect_rows(log_softmax, {{-inf, -inf}, {-inf, 0}, {inf, 0}, {inf, inf}, {nan, 0}, {5}},
+              {{nan, nan}, {-inf, 0}, {nan, nan}, {nan, nan}, {nan, nan}, {0}});
 }
 
 TEST(Softmax, TakesEmptyAxes) {

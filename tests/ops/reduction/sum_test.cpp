@@ -24,7 +24,10 @@ TEST(Sum, OfIntegersIsI64) {
   EXPECT_EQ(result.dtype(), DType::i64);
   EXPECT_EQ(result.to_vector<std::int64_t>(), (std::vector<std::int64_t>{25'500'000}));
   const Tensor words = Tensor::full({2, 3}, 2'000'000'000, DType::i32);
-  EXPECT_EQ(ops::run("sum", {words}, ReductionAttributes{{1}, false})[0].to_vector<std::int64_t>(), (std::vector<std::int64_t>{6'000'000'000, 6'000'000'000}));
+  EXPECT_EQ(ops::run("sum", {words}, ReductionAttributes{{1}, false})[0].to_vector<std::int64_t>(),
+            (std::vector<std::int64_t>{6'000'000'000, 6'000'000'000}));
+  const Tensor ends = Tensor::from<std::int64_t>({INT64_MAX, 1, -5}, {3});
+  EXPECT_EQ(ops::run("sum", {ends}, ReductionAttributes{})[0].to_vector<std::int64_t>(), (std::vector<std::int64_t>{INT64_MAX - 4}));
 }
 
 TEST(Sum, OfFloatsIsAccumulatedInDouble) {
@@ -61,7 +64,8 @@ TEST(Sum, RefusesBadAxes) {
   EXPECT_EQ(message_of([&] { sum(x, {2}); }), "sum: axis 2 is outside [-2, 2)");
   EXPECT_EQ(message_of([&] { mean(x, {0, -2}); }), "mean: axis 0 is named twice");
   EXPECT_EQ(message_of([&] { sum(graph.input("scalar", {}), {1}); }), "sum: axis 1 is outside [-1, 1)");
-  EXPECT_EQ(message_of([&] { mean(graph.input("indices", {2}, DType::i64)); }), "mean: input \"input\" is i64, which this operator does not take");
+  EXPECT_EQ(message_of([&] { mean(graph.input("indices", {2}, DType::i64)); }),
+            "mean: input \"input\" is i64, which this operator does not take");
 }
 
 TEST(SumTo, SumsWhatBroadcastingAddedOrStretched) {

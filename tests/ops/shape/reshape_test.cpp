@@ -23,7 +23,9 @@ TEST(Reshape, RefusesShapesThatDoNotFit) {
   EXPECT_EQ(message_of([&] { reshape(x, {-1, -1}); }), "reshape: only one size can be inferred, got shape -1x-1");
   EXPECT_EQ(message_of([&] { reshape(empty, {0, -1}); }), "reshape: the size -1 in shape 0x-1 could be any (input 0x3)");
   EXPECT_EQ(message_of([&] { reshape(x, {-2, -3}); }), "reshape: shape -2x-3 has a negative size");
-  EXPECT_EQ(message_of([&] { reshape(x, {1LL << 40, 1LL << 40}); }),
+  EXPECT_EQ(message_of([&] {
+              reshape(x, {1LL << 40, 1LL << 40});
+            }),
             "reshape: shape 1099511627776x1099511627776 has more elements or bytes than 2^63 - 1");
 }
 

@@ -31,7 +31,9 @@ TEST(Permute, MovesAxes) {
 }
 
 TEST(Slice, ClipsItsBoundsAsPythonDoes) {
-  const auto cut = [](std::int64_t begin, std::int64_t end, std::int64_t step = 1) { return [=](Value x) { return slice(x, 1, begin, end, step); }; };
+  const auto cut = [](std::int64_t begin, std::int64_t end, std::int64_t step = 1) {
+    return [=](Value x) { return slice(x, 1, begin, end, step); };
+  };
   EXPECT_EQ(output_of(cut(1, INT64_MAX)), (std::vector<double>{2, 3, 5, 6}));
   EXPECT_EQ(output_of(cut(-1, 100)), (std::vector<double>{3, 6}));
   EXPECT_EQ(output_of(cut(INT64_MIN, -1)), (std::vector<double>{1, 2, 4, 5}));
@@ -55,10 +57,17 @@ TEST(Concatenate, JoinsAlongOneAxis) {
   EXPECT_EQ(result.gradients[1], (std::vector<double>{14, 16}));
   Graph graph;
   const Value x = graph.input("x", {2, 3});
-  EXPECT_EQ(message_of([&] { concatenate(std::array{x, graph.input("a", {3, 3})}, 1); }),
+  EXPECT_EQ(message_of([&] {
+              concatenate(std::array{x, graph.input("a", {3, 3})}, 1);
+            }),
             "concatenate: input 1 is f32 3x3, which does not join f32 2x3 along axis 1");
-  EXPECT_EQ(message_of([&] { concatenate(std::array{x, graph.input("b", {2})}, 1); }), "concatenate: input 1 is f32 2, which does not join f32 2x3 along axis 1");
-  EXPECT_EQ(message_of([&] { concatenate(std::array{x, x, graph.input("c", {2, 3}, DType::f64)}, 1); }),
+  EXPECT_EQ(message_of([&] {
+              concatenate(std::array{x, graph.input("b", {2})}, 1);
+            }),
+            "concatenate: input 1 is f32 2, which does not join f32 2x3 along axis 1");
+  EXPECT_EQ(message_of([&] {
+              concatenate(std::array{x, x, graph.input("c", {2, 3}, DType::f64)}, 1);
+            }),
             "concatenate: input 2 is f64 2x3, which does not join f32 2x3 along axis 1");
   EXPECT_EQ(message_of([&] { concatenate({}, 0); }), "concatenate: no inputs were given");
 }
@@ -91,9 +100,18 @@ TEST(Expand, RepeatsAxesOfSizeOne) {
 TEST(ShapeOperators, MoveEveryDtype) {
   for (const DType dtype : all_dtypes) {
     const Tensor x = six.to(dtype);
-    EXPECT_EQ(output_of([](Value v) { return pad(slice(permute(v, {1, 0}), 0, 0, 3, 2), {0, 1}, {0, 0}, 9); }, x), (std::vector<double>{9, 1, 4, 9, 3, 6}))
+    EXPECT_EQ(output_of(
+                  [](Value v) {
+                    return pad(slice(permute(v, {1, 0}), 0, 0, 3, 2), {0, 1}, {0, 0}, 9);
+                  },
+                  x),
+              (std::vector<double>{9, 1, 4, 9, 3, 6}))
         << dtype;
-    EXPECT_EQ(output_of([](Value v) { return concatenate(std::array{reshape(v, {3, 2}), expand(slice(reshape(v, {6, 1}), 0, 0, 3), {3, 2})}, 1); }, x),
+    EXPECT_EQ(output_of(
+                  [](Value v) {
+                    return concatenate(std::array{reshape(v, {3, 2}), expand(slice(reshape(v, {6, 1}), 0, 0, 3), {3, 2})}, 1);
+                  },
+                  x),
               (std::vector<double>{1, 2, 1, 1, 3, 4, 2, 2, 5, 6, 3, 3}))
         << dtype;
   }
@@ -103,7 +121,8 @@ TEST(ShapeOperators, MoveEveryDtype) {
 TEST(ShapeOperators, AreDifferentiableTwice) {
   Graph graph;
   const Value x = graph.input("x", {2, 3}, DType::f64);
-  const Value moved = concatenate(std::array{pad(permute(x, {1, 0}), {1, 0}, {0, 2}), expand(slice(reshape(x, {6, 1}), 0, 1, 6, 3), {2, 4})}, 0);
+  const Value moved =
+      concatenate(std::array{pad(permute(x, {1, 0}), {1, 0}, {0, 2}), expand(slice(reshape(x, {6, 1}), 0, 1, 6, 3), {2, 4})}, 0);
   const Value loss = sum(moved * moved * moved);
   graph.output("gradient", gradient(loss, std::span(&x, 1))[0]);
   for (const GradientCheckResult& result : check_gradients(graph, {{"x", six}}, std::make_shared<State>())) {
