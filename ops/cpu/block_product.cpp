@@ -23,7 +23,7 @@ template <class T, int rows, int vectors>
 void multiply_tile(const BlockProduct<T>& p, std::int64_t b_stride) {
   Vector<T> sums[rows][vectors] = {};
   const T* a[rows];
-  for (int i = 0; i < rows; ++i) a[i] = p.a + i * p.a_row_stride;
+  for (int i = 0; i < rows; ++i) a[i] = p.depth == 0 ? nullptr : p.a + i * p.a_row_stride;
   const T* b = p.b;
   const T* const b_end = b + p.depth * b_stride;
   for (std::int64_t k = 0; b != b_end; k += p.a_depth_stride, b += b_stride) {

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 
-#include "frit/core/dtype.h"
-#include "frit/core/shape.h"
 #include "frit/core/thread_pool.h"
+#include "frit/ops/operator.h"
 
 namespace frit::ops {
 
@@ -20,6 +20,9 @@ struct Planes {
   }
 };
 
+/// Pixels that a chain's kernel handles at a time, so that what it keeps of them stays in the nearest cache.
+inline constexpr std::int64_t most_block_pixels = 1024;
+
 /// The dtype in which a forward kernel keeps which of `choices` elements a maximum was.
 inline DType winner_dtype(std::int64_t choices) { return choices <= 256 ? DType::u8 : DType::i32; }
 
@@ -33,8 +36,25 @@ void dispatch_winner(DType dtype, const Body& body) {
   }
 }
 
-/// The grain for a loop over samples whose body has parallel loops of its own: a task a sample, or with fewer samples than threads, one task for all
-/// of them, whose inner loops are then the parallel ones. Only for bodies whose results do not depend on the grain.
+template <class T>
+T* data_or_null(const Tensor& tensor) {
+  return tensor.defined() ? tensor.data<T>() : nullptr;
+}
+
+/// The grain for a loop over samples whose body has parallel loops of its own: a task a sample, or with fewer samples than threads, one
+/// task for all of them, whose inner loops are then the parallel ones. Only for bodies whose results do not depend on the grain.
 inline std::int64_t sample_grain(std::int64_t samples) { return samples >= thread_count() ? 1 : std::max<std::int64_t>(samples, 1); }
+
+inline void require_type(const InferContext& call, std::size_t input, const TensorType& expected) {
+  call.require(call.inputs[input] == expected, call.op.inputs[input].name, " must be ", expected, ", got ", call.inputs[input]);
+}
+
+/// Means or reciprocal deviations, as an input of a backward operator.
+inline SampleInput statistics_sample(const Shape& shape) {
+  SampleInput input(shape, Fill::positive);
+  input.floating = false;
+  input.dtype = DType::f64;
+  return input;
+}
 
 }  // namespace frit::ops

@@ -1,15 +1,15 @@
-// clamp(swish(logsumexp(input over channels)) - bias), swish(y) = y sigmoid(y + 3) / 6: what follows a transposed convolution in one pass. The pixels
-// of a block are reduced over their channels while they lie in cache; the gradient computes the softmax anew from the input, so nothing is saved.
+#include "frit/ops/fused/logsumexp_sigmoid_scale_subtract_clamp.h"
 
 #include <array>
 #include <limits>
 
-#include "frit/core/thread_pool.h"
 #include "frit/ops/cpu/elementwise.h"
 #include "frit/ops/cpu/vector_math.h"
+#include "frit/ops/cpu/work_split.h"
 #include "frit/ops/elementwise/activation.h"
 #include "frit/ops/elementwise/activation_functors.h"
 #include "frit/ops/elementwise/arithmetic.h"
+#include "frit/ops/fused/chain.h"
 #include "frit/ops/norm/statistics.h"
 #include "frit/ops/reduction/reduction.h"
 #include "frit/ops/registry.h"
@@ -17,43 +17,25 @@
 namespace frit::ops {
 namespace {
 
-constexpr std::int64_t block_pixels = 1024;
-
-/// The input as (samples, channels, pixels), its pixels in blocks.
-struct Geometry {
-  std::int64_t samples, channels, pixels, blocks;
-
-  explicit Geometry(const Shape& input)
-      : samples(input[0]), channels(input[1]), pixels(1), blocks(0) {
-    for (int axis = 2; axis < input.rank(); ++axis) pixels *= input[axis];
-    blocks = samples * ((pixels + block_pixels - 1) / block_pixels);
-  }
-};
-
 /// One value a pixel of a block.
 template <class T>
-using BlockValues = std::array<T, block_pixels>;
+using BlockValues = std::array<T, most_block_pixels>;
 
 template <class T>
-struct Swish {
-  static T sigmoid(T y) { return 1 / (1 + vector_exp(-(y + 3))); }
-  static T value(T y, T sigmoid) { return y * sigmoid / 6; }
-  static T gradient(T gradient, T y, T sigmoid) {
-    const T scaled = gradient / 6;
-    return scaled * sigmoid + scaled * y * (1 - sigmoid) * sigmoid;
-  }
-};
+T sigmoid_of_shifted(T y) {
+  return 1 / (1 + vector_exp(-(y + ScaledSigmoid<T>::shift)));
+}
 
-/// sums = sum over c of exp(x[c] - shift), shift being the largest x[c] where that is finite, else 0. The exponentials go to `kept` if it is given,
-/// laid out like x; it may be x.
+/// sums = sum over c of exp(x[c] - shift), shift being the largest x[c] where that is finite, else 0. The exponentials go to `kept` if it
+/// is given, laid out like x; it may be x.
 template <class T>
 struct ExponentialSums {
   BlockValues<T> shift, sums;
 
-  ExponentialSums(const T* x, T* kept, const Geometry& geometry, std::size_t count) {
+  ExponentialSums(const T* x, T* kept, const Planes& planes, std::size_t count) {
     std::copy_n(x, count, shift.begin());
-    for (std::int64_t c = 1; c < geometry.channels; ++c) {
-      const T* const row = x + c * geometry.pixels;
+    for (std::int64_t c = 1; c < planes.channels; ++c) {
+      const T* const row = x + c * planes.pixels;
       for (std::size_t i = 0; i < count; ++i) shift[i] = row[i] > shift[i] ? row[i] : shift[i];
     }
     for (std::size_t i = 0; i < count; ++i) shift[i] = std::abs(shift[i]) < std::numeric_limits<T>::infinity() ? shift[i] : T(0);
@@ -61,14 +43,14 @@ struct ExponentialSums {
     constexpr std::int64_t part_channels = 32;
     std::fill_n(sums.begin(), count, T(0));
     BlockValues<T> part;
-    for (std::int64_t first = 0; first < geometry.channels; first += part_channels) {
+    for (std::int64_t first = 0; first < planes.channels; first += part_channels) {
       std::fill_n(part.begin(), count, T(0));
-      for (std::int64_t c = first; c < std::min(first + part_channels, geometry.channels); ++c) {
-        const T* const row = x + c * geometry.pixels;
+      for (std::int64_t c = first; c < std::min(first + part_channels, planes.channels); ++c) {
+        const T* const row = x + c * planes.pixels;
         if (kept == nullptr) {
           for (std::size_t i = 0; i < count; ++i) part[i] += vector_exp(row[i] - shift[i]);
         } else {
-          add_and_keep(row, kept + c * geometry.pixels, count, part);
+          add_and_keep(row, kept + c * planes.pixels, count, part);
         }
       }
       for (std::size_t i = 0; i < count; ++i) sums[i] += part[i];
@@ -88,33 +70,32 @@ struct ExponentialSums {
   }
 };
 
-/// Calls body(block, offset of its first pixel in the input, the same in the output, pixels) for all blocks, in parallel.
+EvenBlocks pixel_blocks(const Planes& planes) { return {planes.pixels, most_block_pixels, 16}; }
+
+/// Calls body(block, offset of its first pixel in the input, the same in the output, pixels) for the blocks of all samples, in parallel.
 template <class Body>
-void for_each_block(const Geometry& geometry, const Body& body) {
-  const std::int64_t blocks_of_sample = geometry.samples == 0 ? 0 : geometry.blocks / geometry.samples;
-  parallel_for(geometry.blocks, 1, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t block = begin; block < end; ++block) {
-      const std::int64_t sample = block / blocks_of_sample;
-      const std::int64_t first = block % blocks_of_sample * block_pixels;
-      body(block, sample * geometry.channels * geometry.pixels + first, sample * geometry.pixels + first,
-           static_cast<std::size_t>(std::min(block_pixels, geometry.pixels - first)));
-    }
+void for_each_block(const Planes& planes, const Body& body) {
+  const EvenBlocks blocks = pixel_blocks(planes);
+  parallel_for(planes.samples * blocks.count, 1, [&](std::int64_t block, std::int64_t) {
+    const std::int64_t sample = block / blocks.count, first = blocks.begin(block % blocks.count);
+    body(block, sample * planes.channels * planes.pixels + first, sample * planes.pixels + first,
+         static_cast<std::size_t>(blocks.length_of(block % blocks.count)));
   });
 }
 
 void run_forward(const KernelContext& call) {
   if (!call.outputs[0].defined()) return;
   dispatch_floating(call.inputs[0].dtype(), [&]<class T>() {
-    const Geometry geometry(call.inputs[0].shape());
+    const Planes planes(call.inputs[0].shape());
     const T* const input = call.inputs[0].data<T>();
     const T bias = *call.inputs[1].data<T>();
     T* const output = call.outputs[0].data<T>();
     const Clamp<T> clamp(call.as<ClampAttributes>());
-    for_each_block(geometry, [&](std::int64_t, std::int64_t from, std::int64_t to, std::size_t count) {
-      const ExponentialSums<T> exponentials(input + from, nullptr, geometry, count);
+    for_each_block(planes, [&](std::int64_t, std::int64_t from, std::int64_t to, std::size_t count) {
+      const ExponentialSums<T> exponentials(input + from, nullptr, planes, count);
       for (std::size_t i = 0; i < count; ++i) {
         const T y = exponentials.logarithm(i);
-        output[to + static_cast<std::int64_t>(i)] = clamp(Swish<T>::value(y, Swish<T>::sigmoid(y)) - bias);
+        output[to + static_cast<std::int64_t>(i)] = clamp(ScaledSigmoid<T>::value(y, sigmoid_of_shifted(y)) - bias);
       }
     });
   });
@@ -123,72 +104,75 @@ void run_forward(const KernelContext& call) {
 /// inputs (gradient, input, bias), outputs (input_gradient, bias_gradient)
 void run_backward(const KernelContext& call) {
   dispatch_floating(call.inputs[1].dtype(), [&]<class T>() {
-    const Geometry geometry(call.inputs[1].shape());
+    const Planes planes(call.inputs[1].shape());
     const T* const gradient = call.inputs[0].data<T>();
     const T* const input = call.inputs[1].data<T>();
     const T bias = *call.inputs[2].data<T>();
-    T* const input_gradient = call.outputs[0].defined() ? call.outputs[0].data<T>() : nullptr;
+    T* const input_gradient = data_or_null<T>(call.outputs[0]);
     const Clamp<T> clamp(call.as<ClampAttributes>());
     double* const block_sums = reinterpret_cast<double*>(call.scratch.data());
-    for_each_block(geometry, [&](std::int64_t block, std::int64_t from, std::int64_t to, std::size_t count) {
+    for_each_block(planes, [&](std::int64_t block, std::int64_t from, std::int64_t to, std::size_t count) {
       T* const kept = input_gradient ? input_gradient + from : nullptr;
-      const ExponentialSums<T> exponentials(input + from, kept, geometry, count);
-      BlockValues<T> clamped, factor;  // the gradient behind the clamp; d loss / d logsumexp / sum
+      const ExponentialSums<T> exponentials(input + from, kept, planes, count);
+      BlockValues<T> passed, factor;  // the gradient before the clamp; that of the logsumexp over the sum
       for (std::size_t i = 0; i < count; ++i) {
         const T y = exponentials.logarithm(i);
-        const T sigmoid = Swish<T>::sigmoid(y);
-        clamped[i] = clamp.gradient(gradient[to + static_cast<std::int64_t>(i)], Swish<T>::value(y, sigmoid) - bias);
-        factor[i] = Swish<T>::gradient(clamped[i], y, sigmoid) / exponentials.sums[i];
+        const T sigmoid = sigmoid_of_shifted(y);
+        passed[i] = clamp.gradient(gradient[to + static_cast<std::int64_t>(i)], ScaledSigmoid<T>::value(y, sigmoid) - bias);
+        factor[i] = ScaledSigmoid<T>::gradient(passed[i], y, sigmoid) / exponentials.sums[i];
       }
       LaneSums<1> sum;
       sum.add(static_cast<std::int64_t>(count),
-              [&](std::int64_t i) { return std::array<double, 1>{static_cast<double>(clamped[static_cast<std::size_t>(i)])}; });
+              [&](std::int64_t i) { return std::array<double, 1>{static_cast<double>(passed[static_cast<std::size_t>(i)])}; });
       block_sums[block] = sum.totals()[0];
       if (kept == nullptr) return;
-      for (std::int64_t c = 0; c < geometry.channels; ++c) {
-        T* const row = kept + c * geometry.pixels;
+      for (std::int64_t c = 0; c < planes.channels; ++c) {
+        T* const row = kept + c * planes.pixels;
         for (std::size_t i = 0; i < count; ++i) row[i] *= factor[i];
       }
     });
     if (!call.outputs[1].defined()) return;
     double total = 0;
-    for (std::int64_t block = 0; block < geometry.blocks; ++block) total += block_sums[block];
+    for (std::int64_t block = 0; block < planes.samples * pixel_blocks(planes).count; ++block) total += block_sums[block];
     *call.outputs[1].data<T>() = static_cast<T>(-total);
   });
 }
 
-void check(const InferContext& call, std::size_t input, std::size_t bias) {
+std::size_t block_sum_bytes(const Planes& planes) {
+  return static_cast<std::size_t>(planes.samples * pixel_blocks(planes).count) * sizeof(double);
+}
+
+/// Of the forward operator, given the numbers of its inputs. Refuses what does not fit.
+TensorType output_type(const InferContext& call, std::size_t input, std::size_t bias) {
   const Shape& shape = call.shape(input);
   call.require(shape.rank() >= 3, "expected an input (N, C, ...) of rank 3 or more, got ", shape);
   call.require(shape[1] > 0, "input ", shape, " has no channels");
-  call.require(call.inputs[bias].dtype == call.inputs[input].dtype && call.inputs[bias].elements() == 1 &&
-                   call.shape(bias).rank() <= shape.rank(),
-               "bias must be one ", call.inputs[input].dtype, ", got ", call.inputs[bias]);
-}
-
-std::vector<TensorType> infer_forward(const InferContext& call) {
-  check(call, 0, 1);
-  TensorType result = call.inputs[0];
+  call.require(
+      call.inputs[bias].dtype == call.inputs[input].dtype && call.inputs[bias].elements() == 1 && call.shape(bias).rank() <= shape.rank(),
+      "bias must be one ", call.inputs[input].dtype, ", got ", call.inputs[bias]);
+  TensorType result = call.inputs[input];
   result.shape[1] = 1;
-  return {result};
+  return result;
 }
 
 std::vector<TensorType> infer_backward(const InferContext& call) {
-  check(call, 1, 2);
+  require_type(call, 0, output_type(call, 1, 2));
   return {call.inputs[1], call.inputs[2]};
 }
 
 Values gradient_rule(const GradientContext& c) {
+  if (!c.gradients[0]) return Values(c.inputs.size());
   return emit("logsumexp_sigmoid_scale_subtract_clamp_backward", {c.gradients[0], c.inputs[0], c.inputs[1]}, c.attributes);
 }
 
 Values decompose(Emitter&, std::span<const Value> inputs, const Attributes& attributes) {
   const ClampAttributes& a = attributes.as<ClampAttributes>();
   Value y = logsumexp(inputs[0], {1}, true);
-  y = y * sigmoid(y + 3.0) / 6.0;
+  y = y * sigmoid(y + ScaledSigmoid<double>::shift) / ScaledSigmoid<double>::divisor;
   return {clamp(y - inputs[1], a.min, a.max)};
 }
 
+/// The last node is the clamp.
 std::optional<Attributes> fuse(std::span<const Attributes> matched) { return matched.back(); }
 
 std::vector<Sample> samples(bool backward) {
@@ -221,7 +205,7 @@ FRIT_OPERATORS(logsumexp_sigmoid_scale_subtract_clamp) {
       .name = "logsumexp_sigmoid_scale_subtract_clamp",
       .summary = "clamp(y * sigmoid(y + 3) / 6 - bias, min, max), y = logsumexp(input over axis 1, kept)",
       .inputs = {"input", "bias"},
-      .infer = infer_forward,
+      .infer = [](const InferContext& call) { return std::vector{output_type(call, 0, 1)}; },
       .gradient = gradient_rule,
       .decompose = decompose,
       .fuse = fuse,
@@ -236,7 +220,7 @@ FRIT_OPERATORS(logsumexp_sigmoid_scale_subtract_clamp) {
       .infer = infer_backward,
       .no_gradient = "not differentiable twice",
       .cpu = {run_backward},
-      .scratch = [](const InferContext& call) { return static_cast<std::size_t>(Geometry(call.shape(1)).blocks) * sizeof(double); },
+      .scratch = [](const InferContext& call) { return block_sum_bytes(Planes(call.shape(1))); },
       .in_place = {{0, 1}},
       .samples = [] { return samples(true); },
   });

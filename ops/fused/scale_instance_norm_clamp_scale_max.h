@@ -2,10 +2,14 @@
 
 #include <optional>
 
-#include "frit/core/fields.h"
 #include "frit/ops/elementwise/activation_functors.h"
+#include "frit/ops/operator.h"
 
 namespace frit::ops {
+
+// max over channels of clamp(instance_norm(input * scale)) * post_scale: what follows a convolution. The forward operator gives
+//   output (N, ...)    winner (N, ...), the channel of each maximum, u8 or i32    mean, rstd (N, C), f64, of input * scale
+// and the backward operator takes the last three: the gradient that enters the norm is that of the winning channel alone.
 
 struct ScaleInstanceNormClampScaleMaxAttributes {
   double eps = 1e-5;
@@ -21,8 +25,7 @@ struct ScaleInstanceNormClampScaleMaxAttributes {
   ClampAttributes clamp() const { return {min, max}; }
 };
 
-/// One channel of one sample: the factors before and after, the statistics of input * scale between them. The first product is not rounded to T, which
-/// would cost data far from zero their digits.
+/// One channel of one sample. The first product is not rounded to T, which would cost data far from zero their digits.
 template <class T>
 struct ScaledInstance {
   T scale, post_scale;
@@ -32,5 +35,8 @@ struct ScaledInstance {
   FRIT_HOST_DEVICE double centered(T x) const { return scaled(x) - mean; }
   FRIT_HOST_DEVICE T normalized(T x) const { return static_cast<T>(centered(x) * rstd); }
 };
+
+/// The forward operator's results, given the number of `input`, after which the two scales come. Refuses what does not fit.
+std::vector<TensorType> scale_instance_norm_clamp_scale_max_types(const InferContext& call, std::size_t input);
 
 }  // namespace frit::ops

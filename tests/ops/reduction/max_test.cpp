@@ -98,7 +98,7 @@ TEST(Max, IsTheOperatorThatTheAxesAskFor) {
   Graph graph;
   const Value x = graph.input("x", {2, 3});
   const auto name = [&](Value value) { return graph.producer(value.id()).op->name; };
-  EXPECT_EQ(name(max(x, {1})), "max");
+  EXPECT_EQ(name(max(x, Dims{1})), "max");
   EXPECT_EQ(name(max(x, 1)), "max");
   EXPECT_EQ(name(min(x, -1)), "min");
   EXPECT_EQ(name(max(x)), "amax");
