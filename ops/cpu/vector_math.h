@@ -7,8 +7,8 @@
 #include <limits>
 
 // exp and log without branches or calls, so that a loop over them becomes vector code. Float only: for double they are the library's.
-// Both keep NaN and are right at 0, infinities and subnormal numbers; the error is below 2 units in the last place. The coefficients are those
-// of Cephes (S. Moshier), expf.c and logf.c.
+// Both keep NaN and are right at 0, infinities and subnormal numbers; the error is below 2 units in the last place. The coefficients are
+// those of Cephes (S. Moshier), expf.c and logf.c.
 
 namespace frit::ops {
 
@@ -65,7 +65,8 @@ inline float vector_log(float x) {
   const float square = r * r;
   const float y = multiply_add(-0.5f, square, multiply_add(e, -2.12194440e-4f, p * r * square));
   // y is finite for every x.
-  const float special = (x < infinity ? 0.0f : x) + (x == 0.0f ? -infinity : 0.0f) + (x < 0.0f ? std::numeric_limits<float>::quiet_NaN() : 0.0f);
+  const float special =
+      (x < infinity ? 0.0f : x) + (x == 0.0f ? -infinity : 0.0f) + (x < 0.0f ? std::numeric_limits<float>::quiet_NaN() : 0.0f);
   return multiply_add(e, 0.693359375f, r + y) + special;
 }
 

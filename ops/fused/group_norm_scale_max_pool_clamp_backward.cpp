@@ -26,8 +26,9 @@ struct WindowPlaces {
     const PoolGeometry& pool = geometry.pool;
     const auto place = [&](std::int64_t h, std::int64_t w) { return static_cast<std::int32_t>(h * pool.image[2] + w); };
     for (std::int64_t h = 0; h < pool.output[1]; ++h) {
-      for (std::int64_t w = 0; w < pool.output[2]; ++w)
+      for (std::int64_t w = 0; w < pool.output[2]; ++w) {
         begins[h * pool.output[2] + w] = place(pool.window_begin(1, h), pool.window_begin(2, w));
+      }
     }
     for (std::int64_t h = 0; h < pool.kernel[1]; ++h) {
       for (std::int64_t w = 0; w < pool.kernel[2]; ++w) offsets[h * pool.kernel[2] + w] = place(h * pool.dilation[1], w * pool.dilation[2]);
@@ -47,8 +48,7 @@ struct Backward {
   WindowPlaces places;
   ChannelSums* sums;  // (N, C)
 
-  /// The gradient of the norm's result at the winners of a plane goes to `entering`, an element a window, and their places to
-  /// `winner_places`.
+  /// The gradient of the norm's result at a plane's winners goes to `entering`, an element a window, and where they are to `winner_places`.
   ChannelSums sum_over_winners(const ScaledGroupChannel<T>& channel, std::int64_t plane, T* entering, std::int32_t* winner_places) const {
     constexpr std::int64_t most_windows = most_block_pixels;
     const T* const x = input + plane * geometry.pixels();
@@ -90,8 +90,9 @@ struct Backward {
     T* const dx = input_gradient + plane * geometry.pixels();
     const double elsewhere = 0 * channel.slope * static_cast<double>(channel.scale);  // NaN if one of them is not finite
     map_run(dx, geometry.pixels(), [&](std::int64_t i) { return rule(elsewhere, static_cast<double>(x[i])); });
-    for (std::int64_t i = 0; i < geometry.windows(); ++i)
+    for (std::int64_t i = 0; i < geometry.windows(); ++i) {
       dx[winner_places[i]] += static_cast<T>(static_cast<double>(entering[i]) * channel.slope);
+    }
   }
 
   void run(const WorkSplit& split, std::span<std::byte> workspace) const {
@@ -153,8 +154,8 @@ struct BackwardScratch {
   static std::size_t aligned(std::int64_t count, std::size_t size) { return (static_cast<std::size_t>(count) * size + 63) / 64 * 64; }
 };
 
-/// inputs (gradient, input, weight, bias, scale, winner, mean, rstd), outputs (input_gradient, weight_gradient, bias_gradient,
-/// scale_gradient)
+/// inputs (gradient, input, weight, bias, scale, winner, mean, rstd)
+/// outputs (input_gradient, weight_gradient, bias_gradient, scale_gradient)
 void run(const KernelContext& call) {
   const auto& attributes = call.as<ChainAttributes>();
   const Geometry geometry(call.inputs[1].shape(), attributes);

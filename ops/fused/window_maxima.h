@@ -23,8 +23,8 @@ struct WindowMaxima {
   static constexpr std::int64_t capacity = 2048;
   static constexpr std::int32_t outside = std::int32_t{1} << 30;  ///< the number of what lies in the padding: behind all others
 
-  std::array<T, capacity + maxima_vector> value;
-  std::array<std::int32_t, capacity + maxima_vector> number;
+  alignas(64) std::array<T, capacity + maxima_vector> value;
+  alignas(64) std::array<std::int32_t, capacity + maxima_vector> number;
 
   void clear(std::int64_t begin, std::int64_t end) {
     for (auto i = static_cast<std::size_t>(begin); i < static_cast<std::size_t>(end); ++i) {

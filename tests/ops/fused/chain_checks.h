@@ -42,8 +42,10 @@ struct ChainResults {
   std::vector<Tensor> gradients;  ///< of each input
 };
 
-/// A fused operator's result and gradients; or, decomposed, those of the chain that it stands for. `seed` is the result's gradient, default random.
-inline ChainResults run_chain(const char* name, const ops::Attributes& attributes, const std::vector<Tensor>& inputs, bool decomposed, Tensor seed = {}) {
+/// A fused operator's result and gradients; or, decomposed, those of the chain that it stands for. `seed` is the result's gradient, default
+/// random.
+inline ChainResults run_chain(const char* name, const ops::Attributes& attributes, const std::vector<Tensor>& inputs, bool decomposed,
+                              Tensor seed = {}) {
   const ops::Operator& op = ops::registry().find(name);
   Graph graph;
   Values values;
@@ -88,8 +90,8 @@ inline void expect_close(const ChainResults& actual, const ChainResults& expecte
 
 inline void expect_like_decomposed(const char* name, const ops::Attributes& attributes, const std::vector<Tensor>& inputs, double tolerance,
                                    double gradient_tolerance) {
-  expect_close(run_chain(name, attributes, inputs, /*decomposed=*/false), run_chain(name, attributes, inputs, /*decomposed=*/true), tolerance,
-               gradient_tolerance);
+  expect_close(run_chain(name, attributes, inputs, /*decomposed=*/false), run_chain(name, attributes, inputs, /*decomposed=*/true),
+               tolerance, gradient_tolerance);
 }
 
 /// The float32 result is close to what the decomposed chain gives in float64 for the same numbers.

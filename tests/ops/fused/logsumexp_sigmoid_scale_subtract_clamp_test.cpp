@@ -16,8 +16,8 @@ std::vector<Tensor> normal_inputs(const Shape& shape, DType dtype, double deviat
 }
 
 TEST(LogsumexpSigmoidScaleSubtractClamp, EqualsTheChainAtAnyShape) {
-  for (const Shape& shape : {Shape{2, 16, 5, 13, 31}, Shape{1, 7, 3, 11}, Shape{3, 3, 1023}, Shape{2, 5, 1024}, Shape{1, 4, 1025}, Shape{2, 1, 9, 9},
-                             Shape{2, 33, 70}, Shape{1, 4000, 3}, Shape{0, 4, 2, 2}, Shape{2, 4, 0, 3}}) {
+  for (const Shape& shape : {Shape{2, 16, 5, 13, 31}, Shape{1, 7, 3, 11}, Shape{3, 3, 1023}, Shape{2, 5, 1024}, Shape{1, 4, 1025},
+                             Shape{2, 1, 9, 9}, Shape{2, 33, 70}, Shape{1, 4000, 3}, Shape{0, 4, 2, 2}, Shape{2, 4, 0, 3}}) {
     for (const double deviation : {1.0, 30.0}) {
       SCOPED_TRACE(concat(shape, " deviation ", deviation));
       const ClampAttributes attributes{-5, 4};
@@ -29,9 +29,10 @@ TEST(LogsumexpSigmoidScaleSubtractClamp, EqualsTheChainAtAnyShape) {
 
 TEST(LogsumexpSigmoidScaleSubtractClamp, ExtremeRowsGiveWhatTheChainGives) {
   // A row is the channels of one pixel.
-  const std::vector<std::vector<double>> rows = {{-inf, -inf, -inf}, {-inf, 0, -inf}, {inf, 0, 1}, {inf, inf, inf}, {inf, -inf, 0},   {nan, 0, 1},
-                                                 {0, nan, inf},      {1e30, 0, 1},    {-1e30, -1e30, -1e30}, {1e8, 1e8, -1e8}, {0, 0, 0}, {88, 89, 90},
-                                                 {-3, -104, -90},    {3.4e38, 3.4e38, 3.4e38}, {-1e-40, 1e-40, 0}};
+  const std::vector<std::vector<double>> rows = {
+      {-inf, -inf, -inf}, {-inf, 0, -inf}, {inf, 0, 1},     {inf, inf, inf},          {inf, -inf, 0},
+      {nan, 0, 1},        {0, nan, inf},   {1e30, 0, 1},    {-1e30, -1e30, -1e30},    {1e8, 1e8, -1e8},
+      {0, 0, 0},          {88, 89, 90},    {-3, -104, -90}, {3.4e38, 3.4e38, 3.4e38}, {-1e-40, 1e-40, 0}};
   std::vector<double> values;
   for (std::size_t c = 0; c < 3; ++c) {
     for (const auto& row : rows) values.push_back(row[c]);
