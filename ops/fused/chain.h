@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <utility>
 
 #include "frit/core/thread_pool.h"
 #include "frit/ops/operator.h"

@@ -42,10 +42,11 @@ struct Forward {
       const std::int64_t offset = plane * geometry.pixels() + h * pool.image[2] + low;
       const std::int64_t count = std::min(whole_vectors(high - low), elements - offset);
       const auto number = static_cast<std::int32_t>(kh * pool.kernel[2]);
-      if (kh == heights.begin)
+      if (kh == heights.begin) {
         columns.set_row(channel, input + offset, first + low - left, count, number);
-      else
+      } else {
         columns.take_row(channel, input + offset, first + low - left, count, number);
+      }
     }
     columns.clear(first, first + low - left);
     columns.clear(first + high - left, end);
@@ -92,12 +93,17 @@ struct Forward {
     for (std::int64_t i = 0; i < count; ++i) winners[place + i] = static_cast<Winner>(maxima.number[static_cast<std::size_t>(first + i)]);
   }
 
+  SliceStatistics find_statistics(std::int64_t slice) const {
+    const T* const x = input + slice * geometry.group_pixels();
+    return slice_statistics(
+        geometry.group_pixels(), [x](std::int64_t i) { return x[i]; }, eps);
+  }
+
   template <int known_stride, class Winner>
   void run(Winner* winners) const {
     const WorkSplit split(geometry.slices(), geometry.group_pixels() * 8, 0);
     split.run({}, [&](std::int64_t slice, std::byte*) {
-      const auto x = [group = input + slice * geometry.group_pixels()](std::int64_t i) { return group[i]; };
-      const SliceStatistics statistics = slice_statistics(geometry.group_pixels(), x, eps);
+      const SliceStatistics statistics = find_statistics(slice);
       if (means != nullptr) means[slice] = statistics.mean;
       if (rstds != nullptr) rstds[slice] = statistics.rstd;
       for (std::int64_t i = 0; i < geometry.group_channels(); ++i) {

@@ -9,10 +9,11 @@
 namespace frit::ops {
 
 // clamp(max_pool2d(group_norm(input) * scale)): what follows a convolution. The forward operator gives
-//   output (N, C, H', W')    winner, likewise: kernel row * kernel width + kernel column of each maximum, u8 or i32    mean, rstd (N, G),
-//   f64
-// and the backward operator takes the last three: the gradient that enters the norm is that of one element a window. Rows and columns that
-// the pool leaves over still count in the norm and have a gradient through it.
+//   output (N, C, H', W')
+//   winner, likewise: which element of its window each maximum is, kernel row * kernel width + kernel column; u8 or i32
+//   mean, rstd (N, G), f64
+// and the backward operator takes the last three: the gradient that enters the norm is that of one element a window. Rows and columns
+// that the pool leaves over still count in the norm and have a gradient through it.
 
 struct GroupNormScaleMaxPoolClampAttributes {
   std::int64_t num_groups = 1;

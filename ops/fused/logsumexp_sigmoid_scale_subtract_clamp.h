@@ -5,7 +5,7 @@
 namespace frit::ops {
 
 // clamp(ScaledSigmoid(logsumexp(input over channels)) - bias): what follows a transposed convolution. The attributes are those of clamp.
-// The backward operator finds the softmax anew from the input, so that nothing is saved.
+// The backward operator finds the softmax anew from the input, so nothing is saved.
 
 /// y sigmoid(y + 3) / 6, given the sigmoid: each device has its own fast exponential.
 template <class T>

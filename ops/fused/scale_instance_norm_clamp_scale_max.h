@@ -8,7 +8,9 @@
 namespace frit::ops {
 
 // max over channels of clamp(instance_norm(input * scale)) * post_scale: what follows a convolution. The forward operator gives
-//   output (N, ...)    winner (N, ...), the channel of each maximum, u8 or i32    mean, rstd (N, C), f64, of input * scale
+//   output (N, ...)
+//   winner, likewise: the channel of each maximum, u8 or i32
+//   mean, rstd (N, C), f64, of input * scale
 // and the backward operator takes the last three: the gradient that enters the norm is that of the winning channel alone.
 
 struct ScaleInstanceNormClampScaleMaxAttributes {
