@@ -30,12 +30,8 @@ void Rewriter::copy(const Node& node) {
   }
 }
 
-void Rewriter::copy_outputs() {
-  for (const Output& output : source_.outputs()) target_.output(output.name, (*this)(output.value));
-}
-
 Graph Rewriter::finish() {
-  copy_outputs();
+  for (const Output& output : source_.outputs()) target_.output(output.name, (*this)(output.value));
   return std::move(target_);
 }
 

@@ -11,7 +11,6 @@ class Rewriter {
   explicit Rewriter(const Graph& source) : source_(source), map_(static_cast<std::size_t>(source.value_count())) {}
 
   Graph& target() { return target_; }
-  bool mapped(int old_value) const { return static_cast<bool>(map_[static_cast<std::size_t>(old_value)]); }
   /// The new value; a bug if there is none.
   Value operator()(int old_value) const;
   Values operator()(const std::vector<int>& old_values) const;
@@ -19,7 +18,6 @@ class Rewriter {
 
   /// Appends the node to the new graph, its inputs mapped. Types are inferred anew.
   void copy(const Node& node);
-  void copy_outputs();
   /// The new graph with the old one's outputs.
   Graph finish();
 

@@ -71,9 +71,8 @@ TEST(Gradient, StopsAtComparisons) {
 
 TEST(Gradient, NamesAnOperatorThatHasNone) {
   Built b;
-  const Value first = gradient(sum(clamp(b.x, 0, 1)), std::span(&b.x, 1))[0];
-  const std::string message = message_of([&] { gradient(sum(first * b.x), std::span(&b.x, 1)); });
-  EXPECT_TRUE(message == "no error" || message.find("has no gradient") != std::string::npos) << message;
+  const Value first = gradient(sum(silu(b.x)), std::span(&b.x, 1))[0];
+  EXPECT_EQ(message_of([&] { gradient(sum(first), std::span(&b.x, 1)); }), "?");
 }
 
 TEST(Gradient, NeedsAScalarLoss) {

@@ -44,7 +44,7 @@ TEST(TrainStep, AllocatesNothingAfterTheFirst) {
   step(line.batch);
   const std::uint64_t before = allocator_of(Device::cpu()).statistics().allocations;
   step(line.batch);
-  EXPECT_LE(allocator_of(Device::cpu()).statistics().allocations - before, 0u);
+  EXPECT_EQ(allocator_of(Device::cpu()).statistics().allocations, before);
 }
 
 TEST(TrainStep, TakesASmallerLastBatch) {

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <thread>
+
 #include "frit/core/memory/allocator.h"
 #include "frit/graph/program.h"
 #include "frit/ops/elementwise/activation.h"
@@ -124,6 +127,23 @@ TEST(Program, GraphsThatShareAStateShareItsVariables) {
   const Bindings inputs = {{"x", Tensor::full({1}, 2)}};
   EXPECT_EQ(first.run(inputs).output("y").item(), 10);
   EXPECT_EQ(second.run(inputs).output("y").item(), 10);
+}
+
+TEST(Program, ThreadsBuildAndRunTheirOwnAtOnce) {
+  const Tensor x = Tensor::full({64, 64}, 0.5);
+  std::vector<std::vector<double>> results(4);
+  std::vector<std::thread> threads;
+  for (std::vector<double>& result : results) {
+    threads.emplace_back([&] {
+      Graph graph;
+      graph.output("y", sum(ops::emit_one("sigmoid", {graph.input("x", x.shape())}), {1}));
+      Program program(graph, std::make_shared<State>());
+      for (int i = 0; i < 20; ++i) result = program.run({{"x", x}}).output("y").to_vector<double>();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const std::vector<double>& result : results) EXPECT_EQ(result, results[0]);
+  EXPECT_NEAR(results[0][0], 64 / (1 + std::exp(-0.5)), 1e-4);
 }
 
 TEST(State, NamesWhatDoesNotFit) {
