@@ -16,13 +16,17 @@ using graph::NodeKind;
 class ReverseWalk {
  public:
   ReverseWalk(Graph& graph, std::span<const Value> with_respect_to)
-      : graph_(graph), nodes_(graph.nodes().size()), gradients_(static_cast<std::size_t>(graph.value_count())), active_(gradients_.size(), false) {
+      : graph_(graph),
+        nodes_(graph.nodes().size()),
+        gradients_(static_cast<std::size_t>(graph.value_count())),
+        active_(gradients_.size(), false) {
     for (const Value& value : with_respect_to) {
       require(is_floating(value.dtype()), "gradient: with respect to a value of dtype ", value.dtype(), ", which has no gradient");
       active_[static_cast<std::size_t>(value.id())] = true;
     }
     for (const Node& node : graph.nodes()) {
-      const bool reached = std::any_of(node.inputs.begin(), node.inputs.end(), [&](int id) { return active_[static_cast<std::size_t>(id)]; });
+      const bool reached =
+          std::any_of(node.inputs.begin(), node.inputs.end(), [&](int id) { return active_[static_cast<std::size_t>(id)]; });
       for (const int id : node.outputs) {
         if (reached && is_floating(graph.type(id).dtype)) active_[static_cast<std::size_t>(id)] = true;
       }
@@ -62,8 +66,7 @@ class ReverseWalk {
     }
     if (!any_gradient || std::none_of(wanted.begin(), wanted.end(), [](bool w) { return w; })) return;
     require(static_cast<bool>(node.op->gradient), "gradient: ", node.op->name, " has no gradient: ", node.op->no_gradient);
-    const Values results =
-        node.op->gradient(ops::GradientContext{graph_, inputs, outputs, gradients, node.attributes, wanted});
+    const Values results = node.op->gradient(ops::GradientContext{graph_, inputs, outputs, gradients, node.attributes, wanted});
     if (results.size() != inputs.size()) {
       fail(ErrorKind::bug, "gradient of ", node.op->name, ": the rule gave ", results.size(), " values for ", inputs.size(), " inputs");
     }

@@ -34,8 +34,10 @@ class Checker {
     }
     for (const Node* node : graph.all(NodeKind::variable)) {
       const Tensor& variable = state->at(node->name);
-      if (node->trainable) add_point(node->name, variable);
-      else kept_.push_back({variable, variable.clone()});
+      if (node->trainable)
+        add_point(node->name, variable);
+      else
+        kept_.push_back({variable, variable.clone()});
     }
   }
 

@@ -44,9 +44,8 @@ void append_updates(Graph& graph, const Optimizer& optimizer, std::optional<doub
 }  // namespace
 
 TrainStep::TrainStep(Value loss, const Optimizer& optimizer, Device device, const TrainOptions& options)
-    : program_(with_loss(loss), std::make_shared<State>(device, options.seed), [optimizer, clip = options.clip_norm](Graph& graph) {
-        append_updates(graph, optimizer, clip);
-      }) {
+    : program_(with_loss(loss), std::make_shared<State>(device, options.seed),
+               [optimizer, clip = options.clip_norm](Graph& graph) { append_updates(graph, optimizer, clip); }) {
   std::map<std::string, TensorType> inputs;
   for (const graph::Node* node : graph().all(graph::NodeKind::input)) inputs[node->name] = graph().type(node->outputs[0]);
   program_.compile(inputs);  // mistakes show here, not at the first step

@@ -12,7 +12,8 @@ struct TrainOptions {
   std::optional<double> clip_norm = {};  ///< scale the gradients down to this global norm
 };
 
-/// One step of training: forward, gradient, update of every trainable variable that the loss depends on, compiled for each set of input shapes.
+/// One step of training: forward, gradient, update of every trainable variable that the loss depends on, compiled for each set of input
+/// shapes.
 class TrainStep {
  public:
   /// `loss` has one element; its graph is copied. Throws ErrorKind::argument if nothing that it depends on is trainable.

@@ -16,10 +16,10 @@ enum class DType : std::uint8_t { f64, f32, f16, bf16, i64, i32, u8 };
 
 inline constexpr DType all_dtypes[] = {DType::f64, DType::f32, DType::f16, DType::bf16, DType::i64, DType::i32, DType::u8};
 
-std::size_t size_of(DType dtype);      ///< bytes of one element
-std::string_view name_of(DType dtype); ///< "f32", ...
+std::size_t size_of(DType dtype);       ///< bytes of one element
+std::string_view name_of(DType dtype);  ///< "f32", ...
 bool is_floating(DType dtype);
-bool is_half(DType dtype);             ///< f16 or bf16
+bool is_half(DType dtype);                 ///< f16 or bf16
 DType parse_dtype(std::string_view name);  ///< throws ErrorKind::argument and lists the names
 std::ostream& operator<<(std::ostream& out, DType dtype);
 
@@ -28,14 +28,22 @@ inline constexpr bool unsupported_type = false;
 
 template <class T>
 constexpr DType dtype_of() {
-  if constexpr (std::is_same_v<T, double>) return DType::f64;
-  else if constexpr (std::is_same_v<T, float>) return DType::f32;
-  else if constexpr (std::is_same_v<T, Half>) return DType::f16;
-  else if constexpr (std::is_same_v<T, BFloat16>) return DType::bf16;
-  else if constexpr (std::is_same_v<T, std::int64_t>) return DType::i64;
-  else if constexpr (std::is_same_v<T, std::int32_t>) return DType::i32;
-  else if constexpr (std::is_same_v<T, std::uint8_t>) return DType::u8;
-  else static_assert(unsupported_type<T>, "no dtype for this C++ type");
+  if constexpr (std::is_same_v<T, double>)
+    return DType::f64;
+  else if constexpr (std::is_same_v<T, float>)
+    return DType::f32;
+  else if constexpr (std::is_same_v<T, Half>)
+    return DType::f16;
+  else if constexpr (std::is_same_v<T, BFloat16>)
+    return DType::bf16;
+  else if constexpr (std::is_same_v<T, std::int64_t>)
+    return DType::i64;
+  else if constexpr (std::is_same_v<T, std::int32_t>)
+    return DType::i32;
+  else if constexpr (std::is_same_v<T, std::uint8_t>)
+    return DType::u8;
+  else
+    static_assert(unsupported_type<T>, "no dtype for this C++ type");
 }
 
 /// Calls `body.template operator()<T>()` for double or float: the types that CPU kernels compute in. Half tensors never

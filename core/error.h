@@ -40,11 +40,11 @@ void require(bool condition, const Parts&... parts) {
 }
 
 /// An invariant of frit's own: a failure is a bug here, never the caller's mistake.
-#define FRIT_CHECK(condition)                                                                                       \
-  do {                                                                                                              \
-    if (!(condition)) {                                                                                             \
+#define FRIT_CHECK(condition)                                                                                           \
+  do {                                                                                                                  \
+    if (!(condition)) {                                                                                                 \
       ::frit::fail(::frit::ErrorKind::bug, "frit bug: ", #condition, " does not hold (", __FILE__, ":", __LINE__, ")"); \
-    }                                                                                                               \
+    }                                                                                                                   \
   } while (false)
 
 }  // namespace frit

@@ -26,7 +26,7 @@ struct Half {
     const std::uint32_t magnitude = word & 0x7fffffffu;
     if (magnitude > 0x7f800000u) return static_cast<std::uint16_t>(sign | 0x7e00u | ((magnitude >> 13) & 0x3ffu));
     if (magnitude >= 0x47800000u) return static_cast<std::uint16_t>(sign | 0x7c00u);  // 65536 and above
-    if (magnitude >= 0x38800000u) {  // normal; 65520 and above carries into infinity
+    if (magnitude >= 0x38800000u) {                                                   // normal; 65520 and above carries into infinity
       const std::uint32_t rounded = magnitude + 0x0fffu + ((magnitude >> 13) & 1u) - 0x38000000u;
       return static_cast<std::uint16_t>(sign | (rounded >> 13));
     }
@@ -51,9 +51,7 @@ struct BFloat16 {
 
   BFloat16() = default;
   FRIT_HOST_DEVICE explicit BFloat16(float value) : bits(encode(value)) {}
-  FRIT_HOST_DEVICE explicit operator float() const {
-    return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
-  }
+  FRIT_HOST_DEVICE explicit operator float() const { return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16); }
 
   FRIT_HOST_DEVICE static std::uint16_t encode(float value) {
     const auto word = std::bit_cast<std::uint32_t>(value);

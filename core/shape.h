@@ -29,13 +29,11 @@ class Dims {
   std::int64_t* end() { return values_.data() + rank_; }
   std::int64_t back() const { return values_[static_cast<std::size_t>(rank_ - 1)]; }
 
-  void push_back(std::int64_t value);              ///< throws ErrorKind::argument at rank 8
+  void push_back(std::int64_t value);  ///< throws ErrorKind::argument at rank 8
   void insert(int axis, std::int64_t value);
   void erase(int axis);
 
-  friend bool operator==(const Dims& a, const Dims& b) {
-    return a.rank_ == b.rank_ && std::equal(a.begin(), a.end(), b.begin());
-  }
+  friend bool operator==(const Dims& a, const Dims& b) { return a.rank_ == b.rank_ && std::equal(a.begin(), a.end(), b.begin()); }
 
  private:
   std::array<std::int64_t, max_rank> values_{};

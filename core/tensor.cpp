@@ -28,8 +28,8 @@ Tensor Tensor::full(const Shape& shape, double value, DType dtype, Device device
 
 template <class T>
 Tensor Tensor::from(std::span<const T> values, const Shape& shape) {
-  require(static_cast<std::int64_t>(values.size()) == element_count(shape), "Tensor::from: shape ", shape, " has ",
-          element_count(shape), " elements, got ", values.size(), " values");
+  require(static_cast<std::int64_t>(values.size()) == element_count(shape), "Tensor::from: shape ", shape, " has ", element_count(shape),
+          " elements, got ", values.size(), " values");
   Tensor tensor = empty(shape, dtype_of<T>());
   std::copy(values.begin(), values.end(), tensor.data<T>());
   return tensor;
@@ -182,8 +182,8 @@ std::ostream& operator<<(std::ostream& out, const Tensor& tensor) {
   return out << '}';
 }
 
-#define FRIT_INSTANTIATE(T)                                           \
-  template Tensor Tensor::from<T>(std::span<const T>, const Shape&);  \
+#define FRIT_INSTANTIATE(T)                                          \
+  template Tensor Tensor::from<T>(std::span<const T>, const Shape&); \
   template std::vector<T> Tensor::to_vector<T>() const;
 FRIT_INSTANTIATE(double)
 FRIT_INSTANTIATE(float)

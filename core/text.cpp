@@ -1,6 +1,7 @@
 #include "frit/core/text.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cstdio>
 #include <numeric>
 #include <vector>
@@ -79,8 +80,8 @@ std::string bytes_text(std::size_t bytes) {
     ++unit;
   }
   char buffer[32];
-  std::snprintf(buffer, sizeof buffer, unit == 0 ? "%.0f %s" : "%.1f %s", value, units[unit]);
-  return buffer;
+  const auto [end, error] = std::to_chars(std::begin(buffer), std::end(buffer), value, std::chars_format::fixed, unit == 0 ? 0 : 1);
+  return std::string(buffer, end) + ' ' + units[unit];
 }
 
 }  // namespace frit

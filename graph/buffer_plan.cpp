@@ -68,8 +68,8 @@ class BufferPlanner {
       if (!(graph_.type(source) == graph_.type(node.outputs[static_cast<std::size_t>(output)])) || buffer(source) < 0) continue;
       const bool dies = plan_.lifetimes[static_cast<std::size_t>(buffer(source))].last <= step;
       const auto elsewhere = [&](int id) { return id != source && buffer(id) == buffer(source); };
-      const bool read_twice = std::count(node.inputs.begin(), node.inputs.end(), source) > 1 ||
-                              std::any_of(node.inputs.begin(), node.inputs.end(), elsewhere);
+      const bool read_twice =
+          std::count(node.inputs.begin(), node.inputs.end(), source) > 1 || std::any_of(node.inputs.begin(), node.inputs.end(), elsewhere);
       if (dies && !read_twice) return source;
     }
     return -1;

@@ -15,13 +15,13 @@ namespace graph {
 
 /// Which values share one buffer, and for how long each buffer lives: the part of planning that knows the graph.
 struct BufferPlan {
-  std::vector<int> buffer;           ///< by value id: its buffer, or -1 if it lies outside the arena (variables, constants) or nobody reads it
-  std::vector<Lifetime> lifetimes;   ///< by buffer; a node's index is its step
-  std::vector<int> scratch;          ///< by node index: its scratch buffer or -1
+  std::vector<int> buffer;  ///< by value id: its buffer, or -1 if it lies outside the arena (variables, constants) or nobody reads it
+  std::vector<Lifetime> lifetimes;  ///< by buffer; a node's index is its step
+  std::vector<int> scratch;         ///< by node index: its scratch buffer or -1
 };
 
-/// Inputs and outputs of the graph live throughout. A view shares its source's buffer, and an output may take a dying input's place where the
-/// operator allows it.
+/// Inputs and outputs of the graph live throughout. A view shares its source's buffer, and an output may take a dying input's place where
+/// the operator allows it.
 BufferPlan plan_buffers(const Graph& graph);
 
 /// A graph made ready to run: every tensor has its place in one arena, taken once. A run allocates nothing from frit's allocator.
@@ -30,7 +30,8 @@ class Executable {
   /// Prepares the variables in `state`, which must outlive the executable. Throws ErrorKind::out_of_memory.
   Executable(Graph graph, State& state);
 
-  /// Copies the inputs in (any strides and layout; the graph's dtype and shape) and runs. Throws ErrorKind::argument for inputs that do not fit.
+  /// Copies the inputs in (any strides and layout; the graph's dtype and shape) and runs. Throws ErrorKind::argument for inputs that do not
+  /// fit.
   void run(const Bindings& inputs);
   /// A result of the last run, overwritten by the next.
   const Tensor& output(std::string_view name) const;

@@ -19,14 +19,14 @@ enum class NodeKind { input, variable, constant, operation };
 
 struct Node {
   NodeKind kind = NodeKind::operation;
-  std::string name;                    ///< of an input or a variable
-  const ops::Operator* op = nullptr;   ///< of an operation
+  std::string name;                   ///< of an input or a variable
+  const ops::Operator* op = nullptr;  ///< of an operation
   ops::Attributes attributes;
-  std::vector<int> inputs;             ///< value ids
-  std::vector<int> outputs;            ///< value ids
+  std::vector<int> inputs;   ///< value ids
+  std::vector<int> outputs;  ///< value ids
   Tensor constant;
-  Initializer initialize;              ///< of a variable
-  bool trainable = false;              ///< a variable that an optimizer updates
+  Initializer initialize;  ///< of a variable
+  bool trainable = false;  ///< a variable that an optimizer updates
 };
 
 struct Output {
@@ -36,8 +36,8 @@ struct Output {
 
 }  // namespace graph
 
-/// A static graph in the order of its building, which is an order in which it can run. Nodes are only ever appended; a pass makes a new graph.
-/// A copy has the same value ids; Values stay bound to the graph they came from.
+/// A static graph in the order of its building, which is an order in which it can run. Nodes are only ever appended; a pass makes a new
+/// graph. A copy has the same value ids; Values stay bound to the graph they came from.
 class Graph final : public ops::Emitter {
  public:
   /// A tensor that the caller gives at each run. Throws ErrorKind::argument if the name is taken.
@@ -87,8 +87,8 @@ namespace graph {
 /// How often each value is read, by nodes and as an output of the graph.
 std::vector<int> use_counts(const Graph& graph);
 
-/// Throws ErrorKind::bug, naming the node, if the graph breaks a rule: inputs before use, types as inferred, unique names, only variables mutated,
-/// each by one node, and none read after it was.
+/// Throws ErrorKind::bug, naming the node, if the graph breaks a rule: inputs before use, types as inferred, unique names, only variables
+/// mutated, each by one node, and none read after it was.
 void verify(const Graph& graph);
 
 /// One line a node: "%4 = conv2d(%0, %1) {stride=2} : f32 8x16x30x30".

@@ -20,8 +20,8 @@ Graph fuse(const Graph& graph);
 
 /// For inference: each operator becomes what its `at_inference` rule says; what only training needed is gone.
 Graph for_inference(const Graph& graph);
-/// The same graph for other input shapes, every type inferred anew. Throws ErrorKind::argument naming an input that is missing, unknown or of the
-/// wrong dtype, or the operator that the shapes do not fit.
+/// The same graph for other input shapes, every type inferred anew. Throws ErrorKind::argument naming an input that is missing, unknown or
+/// of the wrong dtype, or the operator that the shapes do not fit.
 Graph specialize(const Graph& graph, const std::map<std::string, TensorType>& inputs);
 
 /// What a forward graph goes through before its gradient is taken, and what the whole graph goes through after.

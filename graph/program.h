@@ -8,8 +8,8 @@
 
 namespace frit {
 
-/// A forward graph together with what becomes of it for each set of input shapes: specialised, optimised, extended (by a gradient, say), planned. Each
-/// set is compiled at its first run and kept.
+/// A forward graph together with what becomes of it for each set of input shapes: specialised, optimised, extended (by a gradient, say),
+/// planned. Each set is compiled at its first run and kept.
 class Program {
  public:
   using Extend = std::function<void(Graph&)>;

@@ -4,8 +4,8 @@
 
 namespace frit::graph {
 
-/// Builds a new graph from an old one, node by node, with a map from old values to new ones. Every pass is a loop over the old nodes that copies,
-/// replaces or skips.
+/// Builds a new graph from an old one, node by node, with a map from old values to new ones. Every pass is a loop over the old nodes that
+/// copies, replaces or skips.
 class Rewriter {
  public:
   explicit Rewriter(const Graph& source) : source_(source), map_(static_cast<std::size_t>(source.value_count())) {}

@@ -7,8 +7,8 @@
 
 namespace frit {
 
-/// The variables of one model by name: parameters, running statistics, the optimizer's moments. Graphs that share a State share them. A tensor's
-/// memory stays where it is for the State's life; `set` copies into it.
+/// The variables of one model by name: parameters, running statistics, the optimizer's moments. Graphs that share a State share them. A
+/// tensor's memory stays where it is for the State's life; `set` copies into it.
 class State {
  public:
   explicit State(Device device = {}, std::uint64_t seed = 0) : device_(device), seed_(seed) {}

@@ -8,7 +8,11 @@ namespace {
 template <class... Parts>
 void check(bool holds, const Node& node, const Parts&... parts) {
   if (holds) return;
-  fail(ErrorKind::bug, "graph is broken at ", node.op != nullptr ? node.op->name : node.name.empty() ? "a constant" : node.name, ": ", parts...);
+  fail(ErrorKind::bug, "graph is broken at ",
+       node.op != nullptr  ? node.op->name
+       : node.name.empty() ? "a constant"
+                           : node.name,
+       ": ", parts...);
 }
 
 void check_types(const Graph& graph, const Node& node) {

@@ -69,8 +69,8 @@ std::string non_finite_remark(const std::string& name, const Tensor& tensor) {
   const auto bad = [](double value) { return !std::isfinite(value); };
   const auto first = std::find_if(values.begin(), values.end(), bad);
   if (first == values.end()) return {};
-  return concat("tensor \"", name, "\" has ", std::count_if(values.begin(), values.end(), bad), " values that are NaN or infinite, the first at ",
-                first - values.begin());
+  return concat("tensor \"", name, "\" has ", std::count_if(values.begin(), values.end(), bad),
+                " values that are NaN or infinite, the first at ", first - values.begin());
 }
 
 }  // namespace
@@ -110,7 +110,8 @@ std::vector<std::string> restore(const TensorFile& file, const Graph& graph, Sta
   const std::string problems = find_problems(file, graph, options.allow_extra);
   if (!problems.empty()) {
     const auto model = file.metadata().find("model");
-    const std::string hint = model == file.metadata().end() ? "" : concat("; the file says it is of model \"", printable(model->second), '"');
+    const std::string hint =
+        model == file.metadata().end() ? "" : concat("; the file says it is of model \"", printable(model->second), '"');
     fail(ErrorKind::format, file.file(), ": the tensors do not fit the model: ", problems, hint);
   }
   std::vector<std::string> remarks;

@@ -7,41 +7,45 @@ namespace frit {
 namespace {
 
 template <class Config>
-Model describe(const char* name, std::string_view json, Value (*build)(const Scope&, Value, const Config&), int image_rank) {
-  const Config config = fields_from_json<Config>(json, Config{}, name);
+Config read(const char* name, std::string_view json) {
+  return fields_from_json<Config>(json, Config{}, name);
+}
+
+/// `small_size` is that of an image small enough to check gradients on.
+template <class Config>
+Model describe(const char* name, const Config& config, Value (*build)(const Scope&, Value, const Config&), std::int64_t in_channels,
+               std::int64_t small_batch, const Dims& small_size) {
   Model model;
   model.name = name;
   model.config = fields_to_json(config);
-  model.in_channels = config.in_channels;
-  model.image_rank = image_rank;
+  model.in_channels = in_channels;
+  model.image_rank = small_size.rank();
+  model.small_input = {small_batch, in_channels};
+  for (const std::int64_t size : small_size) model.small_input.push_back(size);
   model.build = [build, config](const Scope& scope, Value input) { return build(scope, input, config); };
   return model;
 }
 
 Model conv_instance_norm_max(const char* name, std::string_view json) {
-  Model model = describe<models::ConvInstanceNormMax>(name, json, models::conv_instance_norm_max, 3);
-  model.small_input = {2, model.in_channels, 4, 5, 5};
-  return model;
+  const auto config = read<models::ConvInstanceNormMax>(name, json);
+  return describe(name, config, models::conv_instance_norm_max, config.in_channels, 2, {4, 5, 5});
 }
 
 Model conv_group_norm_pool(const char* name, std::string_view json) {
-  Model model = describe<models::ConvGroupNormPool>(name, json, models::conv_group_norm_pool, 2);
-  model.small_input = {2, model.in_channels, 10, 11};
-  return model;
+  const auto config = read<models::ConvGroupNormPool>(name, json);
+  return describe(name, config, models::conv_group_norm_pool, config.in_channels, 2, {10, 11});
 }
 
 Model conv_transpose_logsumexp(const char* name, std::string_view json) {
-  Model model = describe<models::ConvTransposeLogSumExp>(name, json, models::conv_transpose_logsumexp, 3);
-  model.small_input = {2, model.in_channels, 2, 3, 2};
-  return model;
+  const auto config = read<models::ConvTransposeLogSumExp>(name, json);
+  return describe(name, config, models::conv_transpose_logsumexp, config.in_channels, 2, {2, 3, 2});
 }
 
 Model classifier(const char* name, std::string_view json) {
-  Model model = describe<models::Classifier>(name, json, models::classifier, 2);
+  const auto config = read<models::Classifier>(name, json);
+  Model model = describe(name, config, models::classifier, config.block.in_channels, 1, config.image_size);
   model.task = Model::Task::classification;
-  model.image_size = fields_from_json<models::Classifier>(json, {}, name).image_size;
-  model.small_input = {1, model.in_channels};
-  for (const std::int64_t size : model.image_size) model.small_input.push_back(size);
+  model.image_size = config.image_size;
   return model;
 }
 

@@ -21,8 +21,8 @@ struct Model {
   Task task = Task::regression;
   std::int64_t in_channels = 0;
   int image_rank = 0;
-  Dims image_size = {};          ///< empty: any
-  Shape small_input = {};        ///< an input small enough for a gradient check
+  Dims image_size = {};    ///< empty: any
+  Shape small_input = {};  ///< an input small enough for a gradient check
   std::function<Value(const Scope& scope, Value input)> build = {};
 
   /// Throws ErrorKind::format unless a tensor of this shape can be the input: "expected [N, 3, D, H, W], got ...".

@@ -11,12 +11,13 @@ namespace {
 using Operator = Value (*)(Value, Value, Value, const ConvolutionOptions&);
 
 /// `weight_rows` and `weight_columns` are the first two sizes of the weight. PyTorch counts the fan-in from the second, transposed or not.
-Value convolution(Operator op, const Scope& scope, Value input, const Convolution& layer, std::int64_t weight_rows, std::int64_t weight_columns) {
+Value convolution(Operator op, const Scope& scope, Value input, const Convolution& layer, std::int64_t weight_rows,
+                  std::int64_t weight_columns) {
   Shape shape{weight_rows, weight_columns};
   std::int64_t fan_in = weight_columns;
   for (int axis = 2; axis < input.rank(); ++axis) {
-    require(layer.kernel_size.rank() == 1 || layer.kernel_size.rank() == input.rank() - 2, scope.name(), ": kernel size ", layer.kernel_size,
-            " does not fit an input of shape ", input.shape());
+    require(layer.kernel_size.rank() == 1 || layer.kernel_size.rank() == input.rank() - 2, scope.name(), ": kernel size ",
+            layer.kernel_size, " does not fit an input of shape ", input.shape());
     shape.push_back(layer.kernel_size[layer.kernel_size.rank() == 1 ? 0 : axis - 2]);
     fan_in *= shape.back();
   }
@@ -66,7 +67,8 @@ Value layer_norm(const Scope& scope, Value input, std::int64_t normalized_rank, 
           " does not fit an input of shape ", input.shape());
   Shape shape;
   for (std::int64_t axis = input.rank() - normalized_rank; axis < input.rank(); ++axis) shape.push_back(input.dim(axis));
-  return frit::layer_norm(input, normalized_rank, scope.parameter("weight", shape, init::ones()), scope.parameter("bias", shape, init::zeros()), eps);
+  return frit::layer_norm(input, normalized_rank, scope.parameter("weight", shape, init::ones()),
+                          scope.parameter("bias", shape, init::zeros()), eps);
 }
 
 Value instance_norm(const Scope& scope, Value input, double eps) {

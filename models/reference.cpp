@@ -50,27 +50,21 @@ void ConvTransposeLogSumExp::fields(FieldVisitor& v) {
 
 Value conv_transpose_logsumexp(const Scope& scope, Value input, const ConvTransposeLogSumExp& c) {
   const Value bias = scope.parameter("bias", {1, 1, 1, 1}, init::normal());
-  const Value y = nn::conv_transpose3d(scope / "conv_transpose", input,
-                                       {.out_channels = c.out_channels, .kernel_size = {c.kernel_size}, .stride = {c.stride}, .padding = {c.padding}});
+  const Value y =
+      nn::conv_transpose3d(scope / "conv_transpose", input,
+                           {.out_channels = c.out_channels, .kernel_size = {c.kernel_size}, .stride = {c.stride}, .padding = {c.padding}});
   const Value x = logsumexp(y, {1}, /*keep_dims=*/true);
   return clamp(x * sigmoid(x + 3.0) / 6.0 - bias, -1, 1);
 }
 
 void Classifier::fields(FieldVisitor& v) {
-  v.field("in_channels", in_channels);
+  block.fields(v);
   v.field("image_size", image_size);
   v.field("num_classes", num_classes);
-  v.field("out_channels", out_channels);
-  v.field("kernel_size", kernel_size);
-  v.field("num_groups", num_groups);
-  v.field("pool_kernel_size", pool_kernel_size);
-  v.field("clamp_min", clamp_min);
-  v.field("clamp_max", clamp_max);
 }
 
 Value classifier(const Scope& scope, Value input, const Classifier& c) {
-  const ConvGroupNormPool block{c.in_channels, c.out_channels, c.kernel_size, c.num_groups, c.pool_kernel_size, c.clamp_min, c.clamp_max};
-  const Value features = conv_group_norm_pool(scope / "block", input, block);
+  const Value features = conv_group_norm_pool(scope / "block", input, c.block);
   return nn::linear(scope / "linear", flatten(features), {.out_features = c.num_classes});
 }
 

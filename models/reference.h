@@ -44,21 +44,17 @@ struct ConvTransposeLogSumExp {
 
   void fields(FieldVisitor& v);
 };
-/// conv_transpose3d -> logsumexp over channels -> x * sigmoid(x + 3) / 6 -> - bias -> clamp to [-1, 1]. (N, C, D, H, W) -> (N, 1, D', H', W').
+/// conv_transpose3d -> logsumexp over channels -> x * sigmoid(x + 3) / 6 -> - bias -> clamp to [-1, 1]. (N, C, D, H, W) -> (N, 1, D', H',
+/// W').
 Value conv_transpose_logsumexp(const Scope& scope, Value input, const ConvTransposeLogSumExp& config = {});
 
 /// "classifier": block B on images of a fixed size, flattened, and a linear layer. The defaults are for Fashion-MNIST.
 struct Classifier {
-  std::int64_t in_channels = 1;
+  ConvGroupNormPool block = {.in_channels = 1, .pool_kernel_size = 2};
   Dims image_size = {28, 28};
   std::int64_t num_classes = 10;
-  std::int64_t out_channels = 64;
-  std::int64_t kernel_size = 3;
-  std::int64_t num_groups = 16;
-  std::int64_t pool_kernel_size = 2;
-  double clamp_min = 0;
-  double clamp_max = 1;
 
+  /// The block's fields stand among the classifier's own.
   void fields(FieldVisitor& v);
 };
 /// (N, C, H, W) -> logits (N, num_classes).

@@ -17,14 +17,15 @@ namespace {
 using nlohmann::json;
 
 constexpr int trace_steps_limit = 100'000;
-/// A reference below this part of the case's largest gradient is what rounding, or a norm's eps, leaves of a zero: the terms of its sum cancel, and
-/// its own float64 value is off by more than the tolerance.
+/// A reference below this part of the case's largest gradient is what rounding, or a norm's eps, leaves of a zero: the terms of its sum
+/// cancel, and its own float64 value is off by more than the tolerance.
 constexpr double all_but_zero = 1e-5;
 
 struct Tolerances {
   double tensor;
   double trace;  ///< of losses, and of what a parameter becomes
-  double adam;   ///< of what a parameter becomes when its gradient is divided by its own size: one that is truly zero moves it by its rounding
+  double
+      adam;  ///< of what a parameter becomes when its gradient is divided by its own size: one that is truly zero moves it by its rounding
 };
 
 Tolerances tolerances_of(DType dtype) {
@@ -63,7 +64,8 @@ VerifyRow compare(const std::string& name, const Tensor& actual, const Tensor& r
 }
 
 /// `largest_gradient` is the case's.
-VerifyRow compare_gradient(const std::string& name, const Tensor& actual, const Tensor& reference, double largest_gradient, double tolerance) {
+VerifyRow compare_gradient(const std::string& name, const Tensor& actual, const Tensor& reference, double largest_gradient,
+                           double tolerance) {
   const double scale = largest(reference);
   if (scale >= all_but_zero * largest_gradient) return compare(name, actual, reference, scale, tolerance);
   VerifyRow row = compare(name, actual, reference, largest_gradient, tolerance);

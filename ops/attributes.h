@@ -18,7 +18,7 @@ class Attributes {
  public:
   Attributes() : Attributes(NoAttributes{}) {}
   template <class T>
-    requires requires(T value, FieldVisitor& visitor) { value.fields(visitor); }
+  requires requires(T value, FieldVisitor& visitor) { value.fields(visitor); }
   Attributes(T value)  // NOLINT: a struct is meant to convert
       : type_(&typeid(T)), text_(fields_text(value)), value_(std::make_shared<const T>(std::move(value))) {}
 

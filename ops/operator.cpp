@@ -24,7 +24,10 @@ std::size_t Operator::required_inputs() const {
 
 std::vector<TensorType> Operator::infer_types(std::span<const TensorType> types, const Attributes& attributes) const {
   require(types.size() >= required_inputs() && (variadic || types.size() <= inputs.size()), name, ": expected ", required_inputs(),
-          variadic ? " or more" : required_inputs() == inputs.size() ? "" : concat(" to ", inputs.size()), " inputs, got ", types.size());
+          variadic                             ? " or more"
+          : required_inputs() == inputs.size() ? ""
+                                               : concat(" to ", inputs.size()),
+          " inputs, got ", types.size());
   require(std::find(dtypes.begin(), dtypes.end(), types[0].dtype) != dtypes.end(), name, ": input \"", inputs[0].name, "\" is ",
           types[0].dtype, ", which this operator does not take");
   std::vector<TensorType> results;

@@ -62,8 +62,8 @@ using GradientRule = std::function<Values(const GradientContext&)>;
 /// Spells the operator in others: one value an output that has a meaning of its own (further results, kept for the gradient, are left out).
 using DecomposeRule = std::function<Values(Emitter&, std::span<const Value> inputs, const Attributes&)>;
 
-/// One call as a kernel sees it. Inputs are contiguous unless the kernel declares `strided`. An output that nobody reads is undefined, and the
-/// kernel need not compute it. `scratch` holds the bytes that the scratch rule asked for, 64-byte aligned.
+/// One call as a kernel sees it. Inputs are contiguous unless the kernel declares `strided`. An output that nobody reads is undefined, and
+/// the kernel need not compute it. `scratch` holds the bytes that the scratch rule asked for, 64-byte aligned.
 struct KernelContext {
   const Operator& op;
   const Attributes& attributes;
@@ -98,29 +98,29 @@ struct Argument {
 /// Everything that is known of one operator. Passes read these fields; they never hold an operator's name.
 struct Operator {
   std::string name = {};
-  std::string summary = {};           ///< the formula, in a line
+  std::string summary = {};  ///< the formula, in a line
   std::vector<Argument> inputs = {};
-  bool variadic = false;         ///< the last input may repeat
+  bool variadic = false;  ///< the last input may repeat
   std::vector<const char*> outputs = {"output"};
 
   InferRule infer = {};
-  GradientRule gradient = {};         ///< missing: see no_gradient
-  std::string no_gradient = {};       ///< why there is none ("integer result"); an operator has exactly one of the two
+  GradientRule gradient = {};    ///< missing: see no_gradient
+  std::string no_gradient = {};  ///< why there is none ("integer result"); an operator has exactly one of the two
   DecomposeRule decompose = {};
-  /// For a fused operator: the attributes for which `decompose` gives the nodes that were matched, whose attributes come in the order in which
-  /// decompose emitted them. The fusion pass checks the answer by decomposing it again.
+  /// For a fused operator: the attributes for which `decompose` gives the nodes that were matched, whose attributes come in the order in
+  /// which decompose emitted them. The fusion pass checks the answer by decomposing it again.
   std::function<std::optional<Attributes>(std::span<const Attributes> matched)> fuse = {};
   /// What the call becomes when nothing is trained: the values that replace its outputs ("none" where nothing reads them). Missing: itself.
   DecomposeRule at_inference = {};
 
   Kernel cpu = {};
   std::vector<DType> dtypes = {DType::f64, DType::f32, DType::f16, DType::bf16};  ///< of input 0
-  std::function<std::size_t(const InferContext&)> scratch = {};  ///< bytes; missing: none
+  std::function<std::size_t(const InferContext&)> scratch = {};                   ///< bytes; missing: none
 
   std::vector<std::pair<int, int>> in_place = {};  ///< (output, input): the output may take the dying input's memory
   std::vector<int> mutates = {};                   ///< inputs that are updated where they lie; they must be variables
-  bool commutative = false;                   ///< inputs 0 and 1 may be swapped
-  bool view = false;                          ///< output 0 is input 0's elements in the same order: no kernel need run
+  bool commutative = false;                        ///< inputs 0 and 1 may be swapped
+  bool view = false;                               ///< output 0 is input 0's elements in the same order: no kernel need run
 
   std::function<std::vector<Sample>()> samples = {};
 

@@ -15,9 +15,7 @@ class Registry {
   /// rule, no samples, neither a CPU kernel nor a decomposition, or not exactly one of gradient and no_gradient.
   template <class A = NoAttributes>
   const Operator& add(Operator entry) {
-    entry.attributes_from_json = [name = entry.name](std::string_view json) {
-      return Attributes(fields_from_json<A>(json, A{}, name));
-    };
+    entry.attributes_from_json = [name = entry.name](std::string_view json) { return Attributes(fields_from_json<A>(json, A{}, name)); };
     entry.default_attributes = Attributes(A{});
     return insert(std::move(entry));
   }
@@ -42,8 +40,8 @@ Registry& registry();
 
 /// Opens the function that registers a file's operators. `name` is the file's stem; the build finds these lines and calls them all.
 /// A program's own operators are added by a plain call of `ops::registry().add(...)` before the first graph.
-#define FRIT_OPERATORS(name)                       \
-  namespace frit::ops {                            \
-  void register_##name(Registry& registry);        \
-  }                                                \
+#define FRIT_OPERATORS(name)                \
+  namespace frit::ops {                     \
+  void register_##name(Registry& registry); \
+  }                                         \
   void frit::ops::register_##name(::frit::ops::Registry& registry)

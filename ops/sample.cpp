@@ -29,8 +29,8 @@ std::vector<double> draw(const SampleInput& input, std::uint64_t seed, std::uint
     case Fill::zeros: values.fill(0); break;
     case Fill::integers:
       for (std::int64_t i = 0; i < count; ++i) {
-        values.data<double>()[i] = static_cast<double>(philox(seed, stream, static_cast<std::uint64_t>(i))[0] %
-                                                       static_cast<std::uint64_t>(input.upper));
+        values.data<double>()[i] =
+            static_cast<double>(philox(seed, stream, static_cast<std::uint64_t>(i))[0] % static_cast<std::uint64_t>(input.upper));
       }
       break;
   }

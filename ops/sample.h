@@ -23,9 +23,9 @@ enum class Fill {
 struct SampleInput {
   Shape shape;
   Fill fill = Fill::normal;
-  bool floating = true;              ///< takes the dtype under test; otherwise `dtype`
-  DType dtype = DType::i64;          ///< of an input that is not floating
-  std::int64_t upper = 2;            ///< for Fill::integers
+  bool floating = true;      ///< takes the dtype under test; otherwise `dtype`
+  DType dtype = DType::i64;  ///< of an input that is not floating
+  std::int64_t upper = 2;    ///< for Fill::integers
 
   SampleInput(Shape s, Fill f = Fill::normal) : shape(std::move(s)), fill(f) {}  // NOLINT
   static SampleInput indices(Shape shape, std::int64_t upper, DType dtype = DType::i64);

@@ -47,9 +47,8 @@ int print_program() {
   facts.add({"build", concat(FRIT_BUILD_TYPE, ", ", compiler, ", for ", FRIT_BUILD_NATIVE, ", sanitizers: ", FRIT_BUILD_SANITIZERS)});
   facts.add({"devices", devices_text()});
   facts.add({"threads", concat(thread_count())});
-  facts.add({"libraries", concat("nlohmann json ",
-                                 NLOHMANN_JSON_VERSION_MAJOR, '.', NLOHMANN_JSON_VERSION_MINOR, '.', NLOHMANN_JSON_VERSION_PATCH, ", zlib ",
-                                 zlibVersion(), ", CLI11 ", CLI11_VERSION)});
+  facts.add({"libraries", concat("nlohmann json ", NLOHMANN_JSON_VERSION_MAJOR, '.', NLOHMANN_JSON_VERSION_MINOR, '.',
+                                 NLOHMANN_JSON_VERSION_PATCH, ", zlib ", zlibVersion(), ", CLI11 ", CLI11_VERSION)});
   facts.add({"models", models_text()});
   facts.print(std::cout);
 

@@ -10,11 +10,11 @@ namespace frit {
 
 /// Counters of one allocator, in bytes and calls.
 struct AllocatorStatistics {
-  std::size_t in_use = 0;        ///< handed out, rounded to the size class
-  std::size_t reserved = 0;      ///< taken from the source: in use plus cached
+  std::size_t in_use = 0;    ///< handed out, rounded to the size class
+  std::size_t reserved = 0;  ///< taken from the source: in use plus cached
   std::size_t peak_in_use = 0;
   std::size_t peak_reserved = 0;
-  std::uint64_t allocations = 0; ///< calls of allocate that returned
+  std::uint64_t allocations = 0;  ///< calls of allocate that returned
   std::uint64_t frees = 0;
   std::uint64_t source_allocations = 0;  ///< of those, how often the source was asked
   std::uint64_t source_frees = 0;

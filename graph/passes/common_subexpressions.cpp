@@ -14,7 +14,8 @@ using OperationKey = std::tuple<const ops::Operator*, std::string, std::vector<i
 using ConstantKey = std::tuple<DType, std::vector<std::int64_t>, std::string>;
 
 ConstantKey constant_key(const Tensor& tensor) {
-  return {tensor.dtype(), {tensor.shape().begin(), tensor.shape().end()},
+  return {tensor.dtype(),
+          {tensor.shape().begin(), tensor.shape().end()},
           std::string(static_cast<const char*>(tensor.raw()), static_cast<std::size_t>(tensor.bytes()))};
 }
 

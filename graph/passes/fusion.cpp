@@ -5,9 +5,9 @@
 #include "frit/graph/pipeline.h"
 #include "frit/graph/rewriter.h"
 
-// A fused operator's decomposition is its pattern. It is traced into a small graph and laid over the user's graph from the root upwards: first by
-// operator alone, to collect the attributes, from which the operator's `fuse` rule makes its own; then once more, traced with these and the real input
-// types, by operator, attributes and constants. What passes is by construction the same computation.
+// A fused operator's decomposition is its pattern. It is traced into a small graph and laid over the user's graph from the root upwards:
+// first by operator alone, to collect the attributes, from which the operator's `fuse` rule makes its own; then once more, traced with
+// these and the real input types, by operator, attributes and constants. What passes is by construction the same computation.
 
 namespace frit::graph {
 namespace {
@@ -15,7 +15,7 @@ namespace {
 struct Pattern {
   const ops::Operator* op = nullptr;
   Graph graph;
-  int root = -1;         // value id
+  int root = -1;  // value id
   std::size_t operations = 0;
   std::vector<int> commutative = {};  // first outputs of the nodes whose operands may stand in either order
 };
@@ -49,7 +49,8 @@ std::vector<Pattern> all_patterns() {
   return patterns;
 }
 
-/// Lays a pattern over a graph, with the operands of the pattern's commutative nodes in a given order: bit i of `swaps` swaps those of node i.
+/// Lays a pattern over a graph, with the operands of the pattern's commutative nodes in a given order: bit i of `swaps` swaps those of node
+/// i.
 class Matcher {
  public:
   enum class Mode { operators_only, exact };

@@ -6,10 +6,10 @@
 
 namespace frit {
 
-/// min(max(x, min), max); NaN everywhere if a bound is NaN. At least one bound. Gradient 1 where min <= x <= max, bounds included; 0 elsewhere
-/// and at NaN.
+/// min(max(x, min), max); NaN everywhere if a bound is NaN. At least one bound. Gradient 1 where min <= x <= max, bounds included; 0
+/// elsewhere and at NaN.
 Value clamp(Value x, std::optional<double> min, std::optional<double> max);
-Value relu(Value x);                                   ///< gradient 0 at 0, 1 at NaN
+Value relu(Value x);  ///< gradient 0 at 0, 1 at NaN
 Value leaky_relu(Value x, double negative_slope = 0.01);
 Value elu(Value x, double alpha = 1);
 enum class GeluForm { erf, tanh };

@@ -84,9 +84,16 @@ Sample sample(const Shape& input, const BatchNormAttributes& attributes = {}) {
 }
 
 std::vector<Sample> samples() {
-  return {sample({3, 2, 4}), sample({2, 3, 3, 2}, {.eps = 0.1, .momentum = 0.3}), sample({1, 2, 1, 3, 3}), sample({5, 3}),
-          sample({2, 1, 1}, {.eps = 0.5}), sample({2, 2, 19}), sample({0, 2, 3}), sample({2, 3, 2, 2}, {.training = false}),
-          sample({1, 3}, {.training = false}), sample({0, 2, 3}, {.training = false})};
+  return {sample({3, 2, 4}),
+          sample({2, 3, 3, 2}, {.eps = 0.1, .momentum = 0.3}),
+          sample({1, 2, 1, 3, 3}),
+          sample({5, 3}),
+          sample({2, 1, 1}, {.eps = 0.5}),
+          sample({2, 2, 19}),
+          sample({0, 2, 3}),
+          sample({2, 3, 2, 2}, {.training = false}),
+          sample({1, 3}, {.training = false}),
+          sample({0, 2, 3}, {.training = false})};
 }
 
 }  // namespace

@@ -25,7 +25,9 @@ NormGeometry geometry(const Shape& input, const GroupNormAttributes& attributes)
 
 Shape weight_shape(const Shape& input, const GroupNormAttributes&) { return {input[1]}; }
 
-Sample sample(std::vector<SampleInput> inputs, GroupNormAttributes attributes) { return {.inputs = std::move(inputs), .attributes = attributes}; }
+Sample sample(std::vector<SampleInput> inputs, GroupNormAttributes attributes) {
+  return {.inputs = std::move(inputs), .attributes = attributes};
+}
 
 std::vector<Sample> samples() {
   return {sample({Shape{2, 4, 3}}, {.num_groups = 2}),
@@ -45,5 +47,6 @@ std::vector<Sample> samples() {
 
 FRIT_OPERATORS(group_norm) {
   GroupedNorm<GroupNormAttributes>{check, geometry, weight_shape}.add_to(
-      registry, {.name = "group_norm", .summary = "(x - mean) * rstd * weight + bias over each sample's group of channels", .samples = samples});
+      registry,
+      {.name = "group_norm", .summary = "(x - mean) * rstd * weight + bias over each sample's group of channels", .samples = samples});
 }

@@ -21,7 +21,9 @@ NormGeometry geometry(const Shape& input, const InstanceNormAttributes&) {
 
 Shape weight_shape(const Shape& input, const InstanceNormAttributes&) { return {input[1]}; }
 
-Sample sample(std::vector<SampleInput> inputs, InstanceNormAttributes attributes = {}) { return {.inputs = std::move(inputs), .attributes = attributes}; }
+Sample sample(std::vector<SampleInput> inputs, InstanceNormAttributes attributes = {}) {
+  return {.inputs = std::move(inputs), .attributes = attributes};
+}
 
 std::vector<Sample> samples() {
   return {sample({Shape{2, 3, 5}}),

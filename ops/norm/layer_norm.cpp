@@ -25,7 +25,9 @@ NormGeometry geometry(const Shape& input, const LayerNormAttributes& attributes)
   return grouped_geometry(element_count(outer), element_count(weight_shape(input, attributes)), 1, 1);
 }
 
-Sample sample(std::vector<SampleInput> inputs, LayerNormAttributes attributes = {}) { return {.inputs = std::move(inputs), .attributes = attributes}; }
+Sample sample(std::vector<SampleInput> inputs, LayerNormAttributes attributes = {}) {
+  return {.inputs = std::move(inputs), .attributes = attributes};
+}
 
 std::vector<Sample> samples() {
   return {sample({Shape{3, 5}}),

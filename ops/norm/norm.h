@@ -5,8 +5,8 @@
 namespace frit {
 
 // y = (x - mean) / sqrt(variance + eps) * weight + bias, with the biased variance. weight and bias come both or not at all.
-// Means are kept in double: float32 results and gradients are exact to about 1e-6 however far the data lies from zero, and a constant slice gives
-// exactly the bias. An infinity or a NaN makes the slice that it is in NaN.
+// Means are kept in double: float32 results and gradients are exact to about 1e-6 however far the data lies from zero, and a constant slice
+// gives exactly the bias. An infinity or a NaN makes the slice that it is in NaN.
 
 /// Statistics over (D, H, W) of each sample and channel. input (N, C, ...), weight and bias (C). Needs more than one spatial element.
 Value instance_norm(Value input, Value weight = {}, Value bias = {}, double eps = 1e-5);

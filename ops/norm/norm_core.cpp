@@ -53,7 +53,9 @@ struct Backward {
   T *input_gradient, *weight_gradient, *bias_gradient;
   NormGradientSums* parameter_sums;  ///< of each run (WeightAxis::run) or slice, multiplied by rstd; in scratch memory
 
-  bool keeps_sums() const { return (weight_gradient != nullptr || bias_gradient != nullptr) && geometry.weight_axis != WeightAxis::element; }
+  bool keeps_sums() const {
+    return (weight_gradient != nullptr || bias_gradient != nullptr) && geometry.weight_axis != WeightAxis::element;
+  }
   bool weight_per_element() const { return weight != nullptr && geometry.weight_axis == WeightAxis::element; }
   double weight_of(std::int64_t channel) const { return weight != nullptr ? static_cast<double>(weight[channel]) : 1; }
 
@@ -73,13 +75,16 @@ struct Backward {
         total += norm_gradient_sums(geometry.run_length, weighted, x, means[slice]);
         return;
       }
-      const NormGradientSums sums = norm_gradient_sums(geometry.run_length, [g](std::int64_t i) { return g[i]; }, x, means[slice]);
+      const NormGradientSums sums = norm_gradient_sums(
+          geometry.run_length, [g](std::int64_t i) { return g[i]; }, x, means[slice]);
       const double w = weight_of(channel);
       total += {w * sums.gradient, w * sums.product};
       if (kept == nullptr) return;
       const NormGradientSums scaled{sums.gradient, sums.product * rstds[slice]};
-      if (geometry.weight_axis == WeightAxis::slice) *kept += scaled;
-      else *kept++ = scaled;
+      if (geometry.weight_axis == WeightAxis::slice)
+        *kept += scaled;
+      else
+        *kept++ = scaled;
     });
     return total;
   }
@@ -159,8 +164,10 @@ struct Backward {
         NormGradientSums sums;
         if (!fixed_statistics || keeps_sums()) sums = slice_sums(slice);
         if (input_gradient == nullptr) continue;
-        if (fixed_statistics) write_scaled_gradient(slice);
-        else write_input_gradient(slice, NormInputGradient({means[slice], rstds[slice]}, sums, geometry.slice_elements()));
+        if (fixed_statistics)
+          write_scaled_gradient(slice);
+        else
+          write_input_gradient(slice, NormInputGradient({means[slice], rstds[slice]}, sums, geometry.slice_elements()));
       }
     });
     if (keeps_sums()) reduce_parameter_sums();
@@ -171,8 +178,13 @@ struct Backward {
 
 NormGeometry grouped_geometry(std::int64_t batch, std::int64_t channels, std::int64_t groups, std::int64_t inner) {
   const std::int64_t group_channels = groups == 0 ? 0 : channels / groups;
-  NormGeometry geometry{.slices = batch * groups, .runs = group_channels, .run_length = inner, .slice_stride = group_channels * inner,
-                        .run_stride = inner, .channels = channels, .weight_axis = WeightAxis::run};
+  NormGeometry geometry{.slices = batch * groups,
+                        .runs = group_channels,
+                        .run_length = inner,
+                        .slice_stride = group_channels * inner,
+                        .run_stride = inner,
+                        .channels = channels,
+                        .weight_axis = WeightAxis::run};
   if (inner == 1 && group_channels != 1) {
     geometry.runs = 1;
     geometry.run_length = group_channels;
@@ -182,8 +194,13 @@ NormGeometry grouped_geometry(std::int64_t batch, std::int64_t channels, std::in
 }
 
 NormGeometry batch_geometry(std::int64_t batch, std::int64_t channels, std::int64_t inner) {
-  return {.slices = channels, .runs = batch, .run_length = inner, .slice_stride = inner, .run_stride = channels * inner,
-          .channels = channels, .weight_axis = WeightAxis::slice};
+  return {.slices = channels,
+          .runs = batch,
+          .run_length = inner,
+          .slice_stride = inner,
+          .run_stride = channels * inner,
+          .channels = channels,
+          .weight_axis = WeightAxis::slice};
 }
 
 std::int64_t elements_from(const Shape& shape, int begin) {
@@ -240,7 +257,8 @@ Moments slice_moments(const NormGeometry& geometry, const Tensor& input, std::in
   });
 }
 
-void run_norm(const KernelContext& call, const NormGeometry& geometry, const std::function<SliceStatistics(std::int64_t slice)>& statistics) {
+void run_norm(const KernelContext& call, const NormGeometry& geometry,
+              const std::function<SliceStatistics(std::int64_t slice)>& statistics) {
   double* const means = data_or_null<double>(call.outputs, 1);
   double* const rstds = data_or_null<double>(call.outputs, 2);
   dispatch_floating(call.inputs[0].dtype(), [&]<class T>() {
@@ -260,15 +278,15 @@ void run_norm(const KernelContext& call, const NormGeometry& geometry, const std
 void run_norm_backward(const KernelContext& call, const NormGeometry& geometry, bool fixed_statistics) {
   dispatch_floating(call.inputs[1].dtype(), [&]<class T>() {
     const Backward<T> backward{.geometry = geometry,
-                         .gradient = call.inputs[0].data<T>(),
-                         .input = call.inputs[1].data<T>(),
-                         .weight = data_or_null<T>(call.inputs, 4),
-                         .means = call.inputs[2].data<double>(),
-                         .rstds = call.inputs[3].data<double>(),
-                         .input_gradient = data_or_null<T>(call.outputs, 0),
-                         .weight_gradient = data_or_null<T>(call.outputs, 1),
-                         .bias_gradient = data_or_null<T>(call.outputs, 2),
-                         .parameter_sums = reinterpret_cast<NormGradientSums*>(call.scratch.data())};
+                               .gradient = call.inputs[0].data<T>(),
+                               .input = call.inputs[1].data<T>(),
+                               .weight = data_or_null<T>(call.inputs, 4),
+                               .means = call.inputs[2].data<double>(),
+                               .rstds = call.inputs[3].data<double>(),
+                               .input_gradient = data_or_null<T>(call.outputs, 0),
+                               .weight_gradient = data_or_null<T>(call.outputs, 1),
+                               .bias_gradient = data_or_null<T>(call.outputs, 2),
+                               .parameter_sums = reinterpret_cast<NormGradientSums*>(call.scratch.data())};
     backward.run(fixed_statistics);
   });
 }
@@ -277,8 +295,7 @@ Values norm_gradient(std::string_view name, const GradientContext& c) {
   Values result(c.inputs.size());
   if (!c.gradients[0]) return result;
   const Value weight = c.inputs.size() > 1 ? c.inputs[1] : Value{};
-  const Values gradients =
-      emit(concat(name, "_backward"), {c.gradients[0], c.inputs[0], c.outputs[1], c.outputs[2], weight}, c.attributes);
+  const Values gradients = emit(concat(name, "_backward"), {c.gradients[0], c.inputs[0], c.outputs[1], c.outputs[2], weight}, c.attributes);
   for (std::size_t i = 0; i < std::min(result.size(), gradients.size()); ++i) result[i] = gradients[i];
   return result;
 }

@@ -12,9 +12,9 @@ enum class WeightAxis { slice, run, element };
 /// How a norm sees its row-major input: slices that are normalised together, each made of runs of neighbouring elements.
 struct NormGeometry {
   std::int64_t slices = 0;
-  std::int64_t runs = 0, run_length = 0;            ///< of a slice
-  std::int64_t slice_stride = 0, run_stride = 0;    ///< in elements
-  std::int64_t channels = 0;                        ///< elements of weight and bias
+  std::int64_t runs = 0, run_length = 0;          ///< of a slice
+  std::int64_t slice_stride = 0, run_stride = 0;  ///< in elements
+  std::int64_t channels = 0;                      ///< elements of weight and bias
   WeightAxis weight_axis = WeightAxis::run;
 
   std::int64_t slice_elements() const { return runs * run_length; }
@@ -49,7 +49,8 @@ std::size_t norm_backward_scratch(const NormGeometry& geometry);
 Moments slice_moments(const NormGeometry& geometry, const Tensor& input, std::int64_t slice);
 /// Writes those outputs of norm_types that are read. Calls statistics(slice), which may run on any thread, once a slice. Inputs 1 and 2, if
 /// there, are weight and bias.
-void run_norm(const KernelContext& call, const NormGeometry& geometry, const std::function<SliceStatistics(std::int64_t slice)>& statistics);
+void run_norm(const KernelContext& call, const NormGeometry& geometry,
+              const std::function<SliceStatistics(std::int64_t slice)>& statistics);
 /// Writes those outputs of norm_backward_types that are read. `fixed_statistics`: mean and rstd do not depend on the input.
 void run_norm_backward(const KernelContext& call, const NormGeometry& geometry, bool fixed_statistics = false);
 
@@ -80,9 +81,8 @@ struct GroupedNorm {
     entry.gradient = [name = entry.name](const GradientContext& c) { return norm_gradient(name, c); };
     entry.cpu.run = [norm](const KernelContext& call) {
       const NormGeometry slices = norm.geometry(call.inputs[0].shape(), call.as<A>());
-      run_norm(call, slices, [&](std::int64_t slice) {
-        return statistics_of(slice_moments(slices, call.inputs[0], slice), call.as<A>().eps);
-      });
+      run_norm(call, slices,
+               [&](std::int64_t slice) { return statistics_of(slice_moments(slices, call.inputs[0], slice), call.as<A>().eps); });
     };
     entry.in_place = {{0, 0}};
     add_backward(registry, registry.add<A>(std::move(entry)));

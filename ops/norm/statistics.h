@@ -121,9 +121,7 @@ class MomentSums {
   LaneSums<2> sums_;
 };
 
-inline SliceStatistics statistics_of(const Moments& moments, double eps) {
-  return {moments.mean, 1 / std::sqrt(moments.variance + eps)};
-}
+inline SliceStatistics statistics_of(const Moments& moments, double eps) { return {moments.mean, 1 / std::sqrt(moments.variance + eps)}; }
 
 /// Of the slice load(0) ... load(n - 1).
 template <class Load>

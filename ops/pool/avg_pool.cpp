@@ -5,8 +5,12 @@
 
 namespace frit {
 
-Value avg_pool2d(Value input, const PoolOptions& options) { return ops::emit_one("avg_pool2d", {input}, ops::canonical_options(options, 2)); }
-Value avg_pool3d(Value input, const PoolOptions& options) { return ops::emit_one("avg_pool3d", {input}, ops::canonical_options(options, 3)); }
+Value avg_pool2d(Value input, const PoolOptions& options) {
+  return ops::emit_one("avg_pool2d", {input}, ops::canonical_options(options, 2));
+}
+Value avg_pool3d(Value input, const PoolOptions& options) {
+  return ops::emit_one("avg_pool3d", {input}, ops::canonical_options(options, 3));
+}
 
 Value global_avg_pool(Value input) {
   require(input.rank() >= 3, "global_avg_pool: expected input (N, C, ...) with image axes, got ", input.shape());
@@ -29,7 +33,8 @@ std::int64_t window_extent(const PoolGeometry& g, std::size_t axis, std::int64_t
 
 /// The divisors of the output columns from `begin` on.
 using Divisors = std::array<double, block>;
-Divisors divisors(const PoolGeometry& g, std::int64_t depth, std::int64_t height, std::int64_t begin, std::int64_t end, bool count_padding) {
+Divisors divisors(const PoolGeometry& g, std::int64_t depth, std::int64_t height, std::int64_t begin, std::int64_t end,
+                  bool count_padding) {
   const std::int64_t row = window_extent(g, 0, depth, count_padding) * window_extent(g, 1, height, count_padding);
   Divisors result;
   for (std::int64_t o = begin; o < end; ++o) {

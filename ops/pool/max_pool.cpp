@@ -105,8 +105,10 @@ void run(const KernelContext& call, int image_rank) {
     const T* const input = call.inputs[0].data<T>();
     T* const output = call.outputs[0].defined() ? call.outputs[0].data<T>() : nullptr;
     dispatch_column_stride(g, [&]<int column_stride>() {
-      if (indices != nullptr) pool_rows<T, column_stride, true>(g, input, output, indices);
-      else pool_rows<T, column_stride, false>(g, input, output, nullptr);
+      if (indices != nullptr)
+        pool_rows<T, column_stride, true>(g, input, output, indices);
+      else
+        pool_rows<T, column_stride, false>(g, input, output, nullptr);
     });
   });
 }

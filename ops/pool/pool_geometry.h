@@ -65,8 +65,8 @@ FRIT_HOST_DEVICE bool replaces_maximum(T candidate, T best) {
   return (candidate > best) | (candidate != candidate);  // no branch, so that loops vectorise
 }
 
-/// Calls body(first, low, high) for each kernel element, in row-major order: output columns o in [low, high) of the output row (depth, height)
-/// read element first + o * stride[2] of the plane. Columns outside of [begin, end) and elements in the padding are left out.
+/// Calls body(first, low, high) for each kernel element, in row-major order: output columns o in [low, high) of the output row (depth,
+/// height) read element first + o * stride[2] of the plane. Columns outside of [begin, end) and elements in the padding are left out.
 template <class Body>
 void for_each_kernel_element(const PoolGeometry& g, std::int64_t depth, std::int64_t height, std::int64_t begin, std::int64_t end,
                              const Body& body) {

@@ -90,7 +90,8 @@ void run(const KernelContext& call) {
   const DropoutAttributes& attributes = call.as<DropoutAttributes>();
   std::int64_t& counter = *call.inputs[1].data<std::int64_t>();
   const DropoutMask mask(static_cast<std::uint64_t>(attributes.seed), static_cast<std::uint64_t>(counter), attributes.probability);
-  dispatch_floating(call.inputs[0].dtype(), [&]<class T>() { run_typed<T>(call, mask, static_cast<T>(dropout_scale(attributes.probability))); });
+  dispatch_floating(call.inputs[0].dtype(),
+                    [&]<class T>() { run_typed<T>(call, mask, static_cast<T>(dropout_scale(attributes.probability))); });
   ++counter;
 }
 
@@ -100,9 +101,8 @@ void run_backward(const KernelContext& call) {
     const std::uint8_t* const mask = call.inputs[1].data<std::uint8_t>();
     T* const dx = call.outputs[0].data<T>();
     const T scale = static_cast<T>(dropout_scale(call.as<DropoutBackwardAttributes>().probability));
-    parallel_for(call.inputs[0].elements(), grain, [&](std::int64_t begin, std::int64_t end) {
-      drop(dx + begin, g + begin, mask + begin, end - begin, scale);
-    });
+    parallel_for(call.inputs[0].elements(), grain,
+                 [&](std::int64_t begin, std::int64_t end) { drop(dx + begin, g + begin, mask + begin, end - begin, scale); });
   });
 }
 
@@ -140,9 +140,12 @@ FRIT_OPERATORS(dropout) {
       .mutates = {1},
       .samples =
           [] {
-            return std::vector<Sample>{sample({2, 3}, {.probability = 0.5, .seed = 1}), sample({37}, {.probability = 0.2, .seed = -5}),
-                                       sample({1, 2, 3, 5}, {.probability = 0}), sample({7}, {.probability = 1}),
-                                       sample({0, 3}, {}), sample({1}, {.probability = 0.1, .seed = 3})};
+            return std::vector<Sample>{sample({2, 3}, {.probability = 0.5, .seed = 1}),
+                                       sample({37}, {.probability = 0.2, .seed = -5}),
+                                       sample({1, 2, 3, 5}, {.probability = 0}),
+                                       sample({7}, {.probability = 1}),
+                                       sample({0, 3}, {}),
+                                       sample({1}, {.probability = 0.1, .seed = 3})};
           },
   });
   registry.add<DropoutBackwardAttributes>({

@@ -148,30 +148,21 @@ std::vector<Sample> backward_samples() {
 
 FRIT_OPERATORS(amax) {
   const std::vector<DType> dtypes(std::begin(all_dtypes), std::end(all_dtypes));
-  registry.add<ReductionAttributes>({
-      .name = "amax",
-      .summary = "the greatest element over axes, NaN first, and how many equal it",
-      .inputs = {"input"},
-      .outputs = {"output", "count"},
-      .infer = infer,
-      .gradient = gradient,
-      .cpu = {kernel<Maximum>},
-      .dtypes = dtypes,
-      .scratch = scratch,
-      .samples = samples,
-  });
-  registry.add<ReductionAttributes>({
-      .name = "amin",
-      .summary = "the least element over axes, NaN first, and how many equal it",
-      .inputs = {"input"},
-      .outputs = {"output", "count"},
-      .infer = infer,
-      .gradient = gradient,
-      .cpu = {kernel<Minimum>},
-      .dtypes = dtypes,
-      .scratch = scratch,
-      .samples = samples,
-  });
+  for (const bool greatest : {true, false}) {
+    registry.add<ReductionAttributes>({
+        .name = greatest ? "amax" : "amin",
+        .summary = greatest ? "the greatest element over axes, NaN first, and how many equal it"
+                            : "the least element over axes, NaN first, and how many equal it",
+        .inputs = {"input"},
+        .outputs = {"output", "count"},
+        .infer = infer,
+        .gradient = gradient,
+        .cpu = {greatest ? kernel<Maximum> : kernel<Minimum>},
+        .dtypes = dtypes,
+        .scratch = scratch,
+        .samples = samples,
+    });
+  }
   registry.add<ReductionAttributes>({
       .name = "extremum_backward",
       .summary = "the gradient of amax and amin: shared evenly by the elements that equal the output",

@@ -149,30 +149,21 @@ std::vector<Sample> samples() {
 
 FRIT_OPERATORS(max) {
   const std::vector<DType> dtypes(std::begin(all_dtypes), std::end(all_dtypes));
-  registry.add<AxisReductionAttributes>({
-      .name = "max",
-      .summary = "the first of the greatest elements along an axis, NaN first, and its index",
-      .inputs = {"input"},
-      .outputs = {"output", "indices"},
-      .infer = infer,
-      .gradient = gradient,
-      .cpu = {kernel<Maximum>},
-      .dtypes = dtypes,
-      .scratch = scratch,
-      .samples = samples,
-  });
-  registry.add<AxisReductionAttributes>({
-      .name = "min",
-      .summary = "the first of the least elements along an axis, NaN first, and its index",
-      .inputs = {"input"},
-      .outputs = {"output", "indices"},
-      .infer = infer,
-      .gradient = gradient,
-      .cpu = {kernel<Minimum>},
-      .dtypes = dtypes,
-      .scratch = scratch,
-      .samples = samples,
-  });
+  for (const bool greatest : {true, false}) {
+    registry.add<AxisReductionAttributes>({
+        .name = greatest ? "max" : "min",
+        .summary = greatest ? "the first of the greatest elements along an axis, NaN first, and its index"
+                            : "the first of the least elements along an axis, NaN first, and its index",
+        .inputs = {"input"},
+        .outputs = {"output", "indices"},
+        .infer = infer,
+        .gradient = gradient,
+        .cpu = {greatest ? kernel<Maximum> : kernel<Minimum>},
+        .dtypes = dtypes,
+        .scratch = scratch,
+        .samples = samples,
+    });
+  }
   registry.add<AxisReductionAttributes>({
       .name = "argmax",
       .summary = "the index of the first of the greatest elements along an axis, NaN first",

@@ -27,8 +27,9 @@ struct Line {
 };
 
 TEST(TrainStep, LearnsALine) {
-  for (const Optimizer& optimizer : {Optimizer(Sgd{.learning_rate = 0.02}), Optimizer(Sgd{.learning_rate = 0.01, .momentum = 0.5, .nesterov = true}),
-                                     Optimizer(Adam{.learning_rate = 0.1}), Optimizer(AdamW{.learning_rate = 0.1, .weight_decay = 0})}) {
+  for (const Optimizer& optimizer :
+       {Optimizer(Sgd{.learning_rate = 0.02}), Optimizer(Sgd{.learning_rate = 0.01, .momentum = 0.5, .nesterov = true}),
+        Optimizer(Adam{.learning_rate = 0.1}), Optimizer(AdamW{.learning_rate = 0.1, .weight_decay = 0})}) {
     Line line;
     TrainStep step(line.loss, optimizer);
     EXPECT_EQ(step(line.batch), 67.5) << "the loss before the update";

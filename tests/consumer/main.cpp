@@ -25,7 +25,10 @@ void register_cube() {
                       for (std::size_t i = 0; i < x.size(); ++i) y[i] = x[i] * x[i] * x[i];
                     });
                   }},
-      .samples = [] { return std::vector<Sample>{{.inputs = {frit::Shape{2, 3}}}}; },
+      .samples =
+          [] {
+            return std::vector<Sample>{{.inputs = {frit::Shape{2, 3}}}};
+          },
   });
 }
 

@@ -60,7 +60,8 @@ TEST(MemoryPlan, NeverOverlapsInRandomPlans) {
     for (std::uint32_t i = 0; i < count; ++i) {
       const auto random = philox(p, 1, i);
       const int first = static_cast<int>(random[0] % 12);
-      lifetimes.push_back({static_cast<std::int64_t>(random[1] % (1u << (random[2] % 16))), first, first + static_cast<int>(random[3] % 6)});
+      lifetimes.push_back(
+          {static_cast<std::int64_t>(random[1] % (1u << (random[2] % 16))), first, first + static_cast<int>(random[3] % 6)});
     }
     const MemoryPlan plan = plan_memory(lifetimes);
     ASSERT_TRUE(valid(lifetimes, plan)) << "plan " << p;

@@ -1,7 +1,6 @@
 #include "frit/models/checkpoint.h"
 
 #include <gtest/gtest.h>
-
 #include <unistd.h>
 
 #include <cmath>
@@ -64,8 +63,8 @@ TEST_F(Checkpoint, HoldsTheModelNotTheOptimizer) {
 
 TEST_F(Checkpoint, NamesAllThatDoesNotFit) {
   build(graph_, model_);
-  const std::string message = restore_error(
-      {{"conv.weight", Tensor::zeros({1, 2, 2, 2, 2})}, {"conv.other", Tensor::zeros({2})}}, {{"model", "convt3d-logsumexp"}});
+  const std::string message = restore_error({{"conv.weight", Tensor::zeros({1, 2, 2, 2, 2})}, {"conv.other", Tensor::zeros({2})}},
+                                            {{"model", "convt3d-logsumexp"}});
   EXPECT_NE(message.find("missing: \"multiplier\" (2x1x1x1), \"conv.bias\" (2)"), std::string::npos) << message;
   EXPECT_NE(message.find("\"conv.weight\" expected 2x1x2x2x2, got 1x2x2x2x2 (the sizes are permuted"), std::string::npos) << message;
   EXPECT_NE(message.find("unexpected: \"conv.other\""), std::string::npos) << message;

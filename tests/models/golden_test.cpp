@@ -24,7 +24,8 @@ std::vector<std::string> golden_files(const std::string& folder) {
 
 std::string test_name(const testing::TestParamInfo<std::string>& info) {
   std::string name = fs::path(info.param).stem();
-  std::replace_if(name.begin(), name.end(), [](unsigned char c) { return std::isalnum(c) == 0; }, '_');
+  std::replace_if(
+      name.begin(), name.end(), [](unsigned char c) { return std::isalnum(c) == 0; }, '_');
   return name;
 }
 
@@ -32,8 +33,8 @@ void expect_all_pass(const std::string& path, DType dtype) {
   const std::vector<VerifyRow> rows = verify_case(read_safetensors(path), dtype);
   EXPECT_FALSE(rows.empty());
   for (const VerifyRow& row : rows) {
-    EXPECT_TRUE(row.passed) << row.name << ' ' << row.shape << ": relative difference " << row.relative << ", tolerance " << row.tolerance << ' '
-                            << row.remark;
+    EXPECT_TRUE(row.passed) << row.name << ' ' << row.shape << ": relative difference " << row.relative << ", tolerance " << row.tolerance
+                            << ' ' << row.remark;
   }
 }
 

@@ -50,15 +50,15 @@ TEST_P(ReferenceModel, TrainsThroughTheFusedBackward) {
   Graph graph;
   const Value output = model.build(Scope(graph), graph.input("input", GetParam().input));
   TrainStep step(mean_squared_error(output, graph.input("target", output.shape())), Sgd{});
-  const graph::Executable& executable =
-      step.compile({{"input", {DType::f32, GetParam().input}}, {"target", {DType::f32, output.shape()}}});
+  const graph::Executable& executable = step.compile({{"input", {DType::f32, GetParam().input}}, {"target", {DType::f32, output.shape()}}});
   std::map<std::string, int> counts = count_operations(executable.graph());
   EXPECT_EQ(counts[GetParam().convolution], 1);
   EXPECT_EQ(counts[GetParam().fused], 1);
   EXPECT_EQ(counts[std::string(GetParam().fused) + "_backward"], 1);
   EXPECT_EQ(counts["mean_squared_error"], 1);
   // No primitive stage of the chain is left, forward or backward.
-  for (const char* stage : {"instance_norm", "group_norm", "clamp", "max", "max_pool2d", "logsumexp", "sigmoid", "multiply", "clamp_backward"}) {
+  for (const char* stage :
+       {"instance_norm", "group_norm", "clamp", "max", "max_pool2d", "logsumexp", "sigmoid", "multiply", "clamp_backward"}) {
     EXPECT_EQ(counts[stage], 0) << graph::to_text(executable.graph());
   }
   // The data is no parameter: its gradient is not computed.
@@ -108,11 +108,14 @@ TEST_P(ReferenceModel, SameSeedSameBits) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, ReferenceModel,
-    testing::Values(Case{"conv3d-instnorm-max", R"({"out_channels": 8})", {4, 3, 6, 9, 10}, "conv3d", "scale_instance_norm_clamp_scale_max"},
-                    Case{"conv2d-groupnorm-pool", R"({"in_channels": 4, "out_channels": 16, "num_groups": 4})", {4, 4, 18, 18}, "conv2d",
-                         "group_norm_scale_max_pool_clamp"},
-                    Case{"convt3d-logsumexp", R"({"out_channels": 8})", {4, 3, 4, 5, 6}, "conv_transpose3d",
-                         "logsumexp_sigmoid_scale_subtract_clamp"}),
+    testing::Values(
+        Case{"conv3d-instnorm-max", R"({"out_channels": 8})", {4, 3, 6, 9, 10}, "conv3d", "scale_instance_norm_clamp_scale_max"},
+        Case{"conv2d-groupnorm-pool",
+             R"({"in_channels": 4, "out_channels": 16, "num_groups": 4})",
+             {4, 4, 18, 18},
+             "conv2d",
+             "group_norm_scale_max_pool_clamp"},
+        Case{"convt3d-logsumexp", R"({"out_channels": 8})", {4, 3, 4, 5, 6}, "conv_transpose3d", "logsumexp_sigmoid_scale_subtract_clamp"}),
     [](const testing::TestParamInfo<Case>& tested) { return std::string(tested.param.fused); });
 
 TEST(ReferenceModelA, TheConvolutionsBiasHasAGradientOfZero) {

@@ -49,7 +49,8 @@ testing::AssertionResult near(const Tensor& a, const Tensor& b, double tolerance
   for (std::size_t i = 0; i < left.size(); ++i) {
     if (left[i] == right[i] || (std::isnan(left[i]) && std::isnan(right[i]))) continue;
     if (!(std::abs(left[i] - right[i]) <= tolerance * largest)) {
-      return testing::AssertionFailure() << "element " << i << ": " << left[i] << " is not near " << right[i] << " (largest " << largest << ')';
+      return testing::AssertionFailure() << "element " << i << ": " << left[i] << " is not near " << right[i] << " (largest " << largest
+                                         << ')';
     }
   }
   return testing::AssertionSuccess();
@@ -169,7 +170,8 @@ TEST_P(OperatorSuite, RepeatsBitForBitOnAnyNumberOfThreads) {
       for (const int count : {1, 2, 3}) {
         set_thread_count(count);
         const std::vector<Tensor> results = run_with_updates(op(), inputs, sample.attributes);
-        for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_TRUE(same_bits(results[i], expected[i])) << count << " threads, result " << i;
+        for (std::size_t i = 0; i < expected.size(); ++i)
+          EXPECT_TRUE(same_bits(results[i], expected[i])) << count << " threads, result " << i;
       }
     });
   }
@@ -239,7 +241,8 @@ TEST_P(InPlaceOperator, InPlaceEqualsOutOfPlace) {
       outputs[static_cast<std::size_t>(output)] = reused;
       ops::invoke(op(), sample.attributes, own, outputs,
                   {static_cast<std::byte*>(scratch.raw()), static_cast<std::size_t>(scratch.bytes())});
-      for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_TRUE(same(outputs[i], expected[i])) << "output " << i << " over input " << input;
+      for (std::size_t i = 0; i < expected.size(); ++i)
+        EXPECT_TRUE(same(outputs[i], expected[i])) << "output " << i << " over input " << input;
     }
   });
 }
@@ -277,8 +280,8 @@ std::unique_ptr<SampleGraph> graph_of(const Operator& op, const Sample& sample, 
       built->bindings[name] = tensors[i];
     }
   }
-  built->results = decomposed ? op.decompose(built->graph, built->inputs, sample.attributes)
-                              : built->graph.emit(op, built->inputs, sample.attributes);
+  built->results =
+      decomposed ? op.decompose(built->graph, built->inputs, sample.attributes) : built->graph.emit(op, built->inputs, sample.attributes);
   return built;
 }
 
@@ -364,11 +367,12 @@ TEST_P(FusedOperator, FusedEqualsDecomposed) {
 std::string name_of_test(const testing::TestParamInfo<std::string>& tested) { return tested.param; }
 
 INSTANTIATE_TEST_SUITE_P(All, OperatorSuite, testing::ValuesIn(operators([](const Operator&) { return true; })), name_of_test);
-INSTANTIATE_TEST_SUITE_P(All, InPlaceOperator, testing::ValuesIn(operators([](const Operator& op) { return !op.in_place.empty(); })), name_of_test);
-INSTANTIATE_TEST_SUITE_P(All, DifferentiableOperator, testing::ValuesIn(operators([](const Operator& op) { return static_cast<bool>(op.gradient); })),
+INSTANTIATE_TEST_SUITE_P(All, InPlaceOperator, testing::ValuesIn(operators([](const Operator& op) { return !op.in_place.empty(); })),
                          name_of_test);
-INSTANTIATE_TEST_SUITE_P(All, FusedOperator, testing::ValuesIn(operators([](const Operator& op) { return static_cast<bool>(op.decompose); })),
-                         name_of_test);
+INSTANTIATE_TEST_SUITE_P(All, DifferentiableOperator,
+                         testing::ValuesIn(operators([](const Operator& op) { return static_cast<bool>(op.gradient); })), name_of_test);
+INSTANTIATE_TEST_SUITE_P(All, FusedOperator,
+                         testing::ValuesIn(operators([](const Operator& op) { return static_cast<bool>(op.decompose); })), name_of_test);
 
 }  // namespace
 }  // namespace frit

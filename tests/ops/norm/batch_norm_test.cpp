@@ -25,9 +25,8 @@ TEST(BatchNorm, RefusesBadCalls) {
     return graph.variable(concat(count++), {dtype, shape}, [](const Tensor&, std::uint64_t) {});
   };
   const auto message = [&](const Shape& x, std::int64_t channels, const BatchNormOptions& options = {}) {
-    return message_of([&] {
-      batch_norm(variable(x), variable({channels}), variable({channels}), variable({channels}), variable({channels}), options);
-    });
+    return message_of(
+        [&] { batch_norm(variable(x), variable({channels}), variable({channels}), variable({channels}), variable({channels}), options); });
   };
   EXPECT_EQ(message({1, 2, 1, 1}, 2), "batch_norm: expected more than 1 value per channel when training, got input 1x2x1x1");
   EXPECT_EQ(message({1, 2}, 2), "batch_norm: expected more than 1 value per channel when training, got input 1x2");
@@ -35,7 +34,9 @@ TEST(BatchNorm, RefusesBadCalls) {
   EXPECT_EQ(message({2, 3, 4}, 2), "batch_norm: weight must have shape 3, got 2 (input 2x3x4)");
   EXPECT_EQ(message({2, 2, 4}, 2, {.momentum = 2}), "batch_norm: momentum must be from 0 to 1, got 2");
   EXPECT_EQ(message({2, 2, 4}, 2, {.eps = -1}), "batch_norm: eps must not be negative, got -1");
-  EXPECT_EQ(message_of([&] { batch_norm(variable({2, 2, 4}), {}, {}, variable({2}), variable({2})); }),
+  EXPECT_EQ(message_of([&] {
+              batch_norm(variable({2, 2, 4}), {}, {}, variable({2}), variable({2}));
+            }),
             "batch_norm: input \"weight\" is missing");
   EXPECT_EQ(message_of([&] {
               batch_norm(variable({2, 2, 4}), variable({2}), variable({2}), variable({2}), variable({2}, DType::f64));

@@ -16,10 +16,11 @@ TEST(GroupNorm, RefusesBadCalls) {
             "group_norm: the number of channels must be divisible by num_groups, got input 1x4x2 and num_groups 3");
   EXPECT_EQ(message([&] { return group_norm(x, -2); }), "group_norm: num_groups must be greater than 0, got -2");
   EXPECT_EQ(message([&] { return group_norm(x, 0); }), "group_norm: num_groups must be greater than 0, got 0");
-  EXPECT_EQ(message([&] { return group_norm(x, 2, input({3}), input({3})); }),
-            "group_norm: weight must have shape 4, got 3 (input 1x4x2)");
+  EXPECT_EQ(message([&] { return group_norm(x, 2, input({3}), input({3})); }), "group_norm: weight must have shape 4, got 3 (input 1x4x2)");
   EXPECT_EQ(message([&] { return group_norm(x, 2, input({4})); }), "group_norm: weight and bias come both or not at all");
-  EXPECT_EQ(message([&] { return group_norm(input({1, 4}), 4); }),
+  EXPECT_EQ(message([&] {
+              return group_norm(input({1, 4}), 4);
+            }),
             "group_norm: expected more than 1 value per group, got input 1x4 and num_groups 4");
   EXPECT_EQ(message([&] { return group_norm(input({4}), 1); }), "group_norm: expected input (N, C, ...), got 4");
 }

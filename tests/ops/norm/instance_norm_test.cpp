@@ -9,12 +9,12 @@ namespace {
 
 TEST(InstanceNorm, RefusesBadCalls) {
   Graph graph;
-  auto input = [&, count = 0](const Shape& shape, DType dtype = DType::f32) mutable {
-    return graph.input(concat(count++), shape, dtype);
-  };
+  auto input = [&, count = 0](const Shape& shape, DType dtype = DType::f32) mutable { return graph.input(concat(count++), shape, dtype); };
   const Value x = input({2, 3, 4});
   const auto message = [](const std::function<Value()>& call) { return message_of([&] { call(); }); };
-  EXPECT_EQ(message([&] { return instance_norm(input({1, 2, 1, 1, 1})); }),
+  EXPECT_EQ(message([&] {
+              return instance_norm(input({1, 2, 1, 1, 1}));
+            }),
             "instance_norm: expected more than 1 spatial element, got input 1x2x1x1x1");
   EXPECT_EQ(message([&] { return instance_norm(input({5, 2})); }), "instance_norm: expected more than 1 spatial element, got input 5x2");
   EXPECT_EQ(message([&] { return instance_norm(input({5})); }), "instance_norm: expected input (N, C, ...), got 5");
@@ -22,7 +22,9 @@ TEST(InstanceNorm, RefusesBadCalls) {
   EXPECT_EQ(message([&] { return instance_norm(x, {}, input({3})); }), "instance_norm: input \"weight\" is missing");
   EXPECT_EQ(message([&] { return instance_norm(x, input({2}), input({2})); }),
             "instance_norm: weight must have shape 3, got 2 (input 2x3x4)");
-  EXPECT_EQ(message([&] { return instance_norm(x, input({3}), input({3, 1})); }),
+  EXPECT_EQ(message([&] {
+              return instance_norm(x, input({3}), input({3, 1}));
+            }),
             "instance_norm: bias must have shape 3, got 3x1 (input 2x3x4)");
   EXPECT_EQ(message([&] { return instance_norm(x, input({3}, DType::f64), input({3})); }), "instance_norm: weight must be f32, got f64");
   EXPECT_EQ(message([&] { return instance_norm(x, {}, {}, -1); }), "instance_norm: eps must not be negative, got -1");
@@ -53,7 +55,8 @@ TEST(InstanceNorm, GradientOfAnOffsetBeforeItIsAStructuralZero) {
   const Tensor x = Tensor::empty({3, 4, 11, 7}), factor = Tensor::empty(x.shape());
   fill_normal(x, 0, 1, 1, 1);
   fill_normal(factor, 0, 1, 1, 2);
-  const Evaluation found = evaluate([](const Values& v) { return instance_norm(v[0] + v[1]) * v[2]; }, {x, Tensor::zeros({4, 1, 1}), factor});
+  const Evaluation found =
+      evaluate([](const Values& v) { return instance_norm(v[0] + v[1]) * v[2]; }, {x, Tensor::zeros({4, 1, 1}), factor});
   double terms = 0;
   for (const double g : found.gradients[0]) terms += std::abs(g);
   for (const double g : found.gradients[1]) EXPECT_LE(std::abs(g), 1e-5 * terms);

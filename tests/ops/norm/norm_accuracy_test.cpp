@@ -10,8 +10,8 @@ namespace {
 
 struct Norm {
   const char* name;
-  std::int64_t slices;                      ///< of the input (2, 4, 7, 9, 5)
-  std::int64_t (*slice_of)(std::int64_t);   ///< an element
+  std::int64_t slices;                     ///< of the input (2, 4, 7, 9, 5)
+  std::int64_t (*slice_of)(std::int64_t);  ///< an element
   Value (*apply)(Value x);
 };
 

@@ -12,7 +12,8 @@ constexpr double inf = std::numeric_limits<double>::infinity();
 
 template <class T>
 SliceStatistics statistics(const std::vector<T>& values, double eps = 0) {
-  return slice_statistics(static_cast<std::int64_t>(values.size()), [&](std::int64_t i) { return values[static_cast<std::size_t>(i)]; }, eps);
+  return slice_statistics(
+      static_cast<std::int64_t>(values.size()), [&](std::int64_t i) { return values[static_cast<std::size_t>(i)]; }, eps);
 }
 
 TEST(Statistics, SumsEveryElementWhateverTheCount) {

@@ -52,7 +52,9 @@ TEST(AvgPool, GlobalIsTheMeanOverAllImageAxes) {
   const Evaluation found = evaluate(global, {Tensor::from<double>({1, 3, 5, 7, 10, 10, 10, 14}, {1, 2, 2, 2})});
   EXPECT_TRUE(equal_numbers(found.output, {4, 11}));
   EXPECT_TRUE(equal_numbers(found.gradients[0], std::vector<double>(8, 0.25)));
-  EXPECT_EQ(message_of([&] { global_avg_pool(graph.input("y", {2, 3})); }),
+  EXPECT_EQ(message_of([&] {
+              global_avg_pool(graph.input("y", {2, 3}));
+            }),
             "global_avg_pool: expected input (N, C, ...) with image axes, got 2x3");
 }
 

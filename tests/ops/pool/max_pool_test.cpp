@@ -124,7 +124,8 @@ TEST(MaxPool, OrderWithClampMattersToTheGradient) {
 }
 
 TEST(MaxPool, EmptyBatch) {
-  const Evaluation found = evaluate([](const Values& v) { return max_pool3d(v[0], {.kernel_size = {2}}); }, {Tensor::empty({0, 3, 4, 4, 4})});
+  const Evaluation found =
+      evaluate([](const Values& v) { return max_pool3d(v[0], {.kernel_size = {2}}); }, {Tensor::empty({0, 3, 4, 4, 4})});
   EXPECT_TRUE(found.output.empty());
 }
 

@@ -93,11 +93,16 @@ TEST(Dropout, IsNothingWhenNothingIsTrained) {
 TEST(Dropout, RefusesBadCalls) {
   Graph graph;
   const Value x = graph.input("x", {3});
-  const auto variable = [&](const char* name, const TensorType& type) { return graph.variable(name, type, [](const Tensor&, std::uint64_t) {}); };
+  const auto variable = [&](const char* name, const TensorType& type) {
+    return graph.variable(name, type, [](const Tensor&, std::uint64_t) {});
+  };
   const Value steps = variable("steps", {DType::i64, {}});
   EXPECT_EQ(message_of([&] { dropout(x, steps, 1.5, 0); }), "dropout: probability must be from 0 to 1, got 1.5");
   EXPECT_EQ(message_of([&] { dropout(x, steps, nan, 0); }), "dropout: probability must be from 0 to 1, got nan");
-  EXPECT_EQ(message_of([&] { dropout(x, variable("f", {DType::f32, {2, 3}}), 0.5, 0); }), "dropout: counter must be i64 scalar, got f32 2x3");
+  EXPECT_EQ(message_of([&] {
+              dropout(x, variable("f", {DType::f32, {2, 3}}), 0.5, 0);
+            }),
+            "dropout: counter must be i64 scalar, got f32 2x3");
 }
 
 }  // namespace
