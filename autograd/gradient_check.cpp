@@ -12,10 +12,11 @@ namespace {
 using graph::Node;
 using graph::NodeKind;
 
-/// A differentiated tensor: where its numbers lie, to be moved and put back.
+/// A differentiated tensor: where its numbers lie on the host, to be moved and put back. `variable` follows it if it is a variable.
 struct Point {
   std::string name;
   Tensor tensor;
+  Tensor variable;
 };
 
 std::string seed_name(const std::string& output) { return "seed." + output; }
@@ -25,17 +26,17 @@ class Checker {
  public:
   Checker(const Graph& graph, const Bindings& inputs, std::shared_ptr<State> state, const GradientCheckOptions& options)
       : options_(options), forward_(graph, state), backward_(with_gradients(graph), state) {
-    for (const auto& [name, tensor] : inputs) inputs_[name] = tensor.clone();
+    for (const auto& [name, tensor] : inputs) inputs_[name] = tensor.to(Device::cpu()).clone();
     for (const Node* node : graph.all(NodeKind::input)) {
       if (!is_floating(graph.type(node->outputs[0]).dtype)) continue;
       const auto given = inputs_.find(node->name);
       require(given != inputs_.end(), "gradient check: input \"", node->name, "\" was not given");
-      add_point(node->name, given->second);
+      add_point({node->name, given->second, {}});
     }
     for (const Node* node : graph.all(NodeKind::variable)) {
       const Tensor& variable = state->at(node->name);
       if (node->trainable)
-        add_point(node->name, variable);
+        add_point({node->name, variable.to(Device::cpu()), variable});
       else
         kept_.push_back({variable, variable.clone()});
     }
@@ -46,9 +47,9 @@ class Checker {
   }
 
  private:
-  void add_point(const std::string& name, const Tensor& tensor) {
-    require(tensor.dtype() == DType::f64, "gradient check: \"", name, "\" is ", tensor.dtype(), ", expected f64");
-    points_.push_back({name, tensor});
+  void add_point(Point point) {
+    require(point.tensor.dtype() == DType::f64, "gradient check: \"", point.name, "\" is ", point.tensor.dtype(), ", expected f64");
+    points_.push_back(std::move(point));
   }
 
   Graph with_gradients(const Graph& source) {
@@ -78,7 +79,7 @@ class Checker {
     const graph::Executable& executable = run_from_start(forward_, inputs_);
     std::vector<double> values;
     for (const std::string& name : output_names_) {
-      const Tensor& tensor = executable.output(name);
+      const Tensor tensor = executable.output(name).to(Device::cpu());
       shapes_[name] = tensor.shape();
       const std::span<double> output = tensor.span<double>();
       values.insert(values.end(), output.begin(), output.end());
@@ -104,6 +105,9 @@ class Checker {
   /// Every run sees the same running statistics and random counters.
   const graph::Executable& run_from_start(Program& program, const Bindings& inputs) {
     for (const auto& [variable, value] : kept_) copy(variable, value);
+    for (const Point& point : points_) {
+      if (point.variable.defined() && point.variable.device() != Device::cpu()) copy(point.variable, point.tensor);
+    }
     const graph::Executable& executable = program.run(inputs);
     for (const auto& [variable, value] : kept_) copy(variable, value);
     return executable;

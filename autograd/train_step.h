@@ -32,7 +32,7 @@ class TrainStep {
   /// The forward graph as it was given.
   const Graph& graph() const { return program_.graph(); }
   /// The whole step as it runs for these inputs.
-  const graph::Executable& compile(const std::map<std::string, TensorType>& inputs) { return program_.compile(inputs); }
+  graph::Executable& compile(const std::map<std::string, TensorType>& inputs) { return program_.compile(inputs); }
 
  private:
   Program program_;

@@ -3,11 +3,12 @@
 #include <charconv>
 #include <ostream>
 
+#include "frit/core/cuda/device.h"
 #include "frit/core/error.h"
 
 namespace frit {
 
-Device Device::best() { return available_devices().back(); }
+Device Device::best() { return cuda::device_count() > 0 ? Device{DeviceKind::cuda, 0} : cpu(); }
 
 Device Device::parse(std::string_view text) {
   if (text == "auto") return best();
@@ -31,7 +32,11 @@ Device Device::parse(std::string_view text) {
        " CUDA devices; hint: --device cpu");
 }
 
-std::vector<Device> available_devices() { return {Device::cpu()}; }
+std::vector<Device> available_devices() {
+  std::vector<Device> devices = {Device::cpu()};
+  for (int index = 0; index < cuda::device_count(); ++index) devices.push_back({DeviceKind::cuda, index});
+  return devices;
+}
 
 std::ostream& operator<<(std::ostream& out, const Device& device) {
   if (device.kind == DeviceKind::cpu) return out << "cpu";

@@ -13,9 +13,7 @@ Tensor Tensor::empty(const Shape& shape, DType dtype, Device device, Layout layo
   Allocator& allocator = allocator_of(device);
   void* memory = allocator.allocate(static_cast<std::size_t>(bytes));
   std::shared_ptr<void> owner(memory, [&allocator](void* block) { allocator.deallocate(block); });
-  Tensor tensor = over(memory, shape, dtype, device, std::move(owner));
-  tensor.strides_ = dense_strides(shape, layout);
-  return tensor;
+  return over(memory, shape, dtype, device, std::move(owner), layout);
 }
 
 Tensor Tensor::zeros(const Shape& shape, DType dtype, Device device) { return full(shape, 0, dtype, device); }
@@ -35,13 +33,13 @@ Tensor Tensor::from(std::span<const T> values, const Shape& shape) {
   return tensor;
 }
 
-Tensor Tensor::over(void* memory, const Shape& shape, DType dtype, Device device, std::shared_ptr<void> owner) {
+Tensor Tensor::over(void* memory, const Shape& shape, DType dtype, Device device, std::shared_ptr<void> owner, Layout layout) {
   Tensor tensor;
   tensor.elements_ = element_count(shape);
   tensor.owner_ = std::move(owner);
   tensor.memory_ = memory;
   tensor.shape_ = shape;
-  tensor.strides_ = dense_strides(shape);
+  tensor.strides_ = dense_strides(shape, layout);
   tensor.dtype_ = dtype;
   tensor.device_ = device;
   tensor.defined_ = true;
@@ -161,7 +159,9 @@ Tensor Tensor::to(DType dtype) const {
 
 Tensor Tensor::to(Device device) const {
   if (device == device_) return *this;
-  fail(ErrorKind::device, "this build cannot copy from ", device_, " to ", device);
+  Tensor result = empty(shape_, dtype_, device);
+  copy(result, *this);
+  return result;
 }
 
 template <class T>

@@ -34,8 +34,9 @@ class Tensor {
   static Tensor from(std::initializer_list<T> values, const Shape& shape) {
     return from(std::span<const T>(values.begin(), values.size()), shape);
   }
-  /// A contiguous tensor over memory that `owner` keeps alive (an arena, a foreign buffer; null: the caller keeps it alive).
-  static Tensor over(void* memory, const Shape& shape, DType dtype, Device device, std::shared_ptr<void> owner);
+  /// A dense tensor over memory that `owner` keeps alive (an arena, a foreign buffer; null: the caller keeps it alive).
+  static Tensor over(void* memory, const Shape& shape, DType dtype, Device device, std::shared_ptr<void> owner,
+                     Layout layout = Layout::contiguous);
 
   bool defined() const { return defined_; }
   const Shape& shape() const { return shape_; }

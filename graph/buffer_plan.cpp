@@ -8,8 +8,12 @@ namespace {
 
 class BufferPlanner {
  public:
-  explicit BufferPlanner(const Graph& graph)
-      : graph_(graph), last_use_(static_cast<std::size_t>(graph.value_count()), -1), end_(static_cast<int>(graph.nodes().size())) {
+  BufferPlanner(const Graph& graph, Device device, const std::vector<Layout>& layouts)
+      : graph_(graph),
+        device_(device),
+        layouts_(layouts),
+        last_use_(static_cast<std::size_t>(graph.value_count()), -1),
+        end_(static_cast<int>(graph.nodes().size())) {
     for (int step = 0; step < end_; ++step) {
       for (const int id : graph.nodes()[static_cast<std::size_t>(step)].inputs) last_use_[static_cast<std::size_t>(id)] = step;
     }
@@ -29,6 +33,7 @@ class BufferPlanner {
 
  private:
   int& buffer(int value) { return plan_.buffer[static_cast<std::size_t>(value)]; }
+  Layout layout(int value) const { return layouts_[static_cast<std::size_t>(value)]; }
   int last_use(int value) const { return last_use_[static_cast<std::size_t>(value)]; }
 
   void add(int value, int first, int last) {
@@ -60,12 +65,13 @@ class BufferPlanner {
     lifetime.last = std::max(lifetime.last, last);
   }
 
-  /// An input of the same type whose buffer nobody needs after this step, and that no other output has taken.
+  /// An input of the same type and layout whose buffer nobody needs after this step, and that no other output has taken.
   int reusable_input(const Node& node, int output, int step) {
     for (const auto& [candidate_output, input] : node.op->in_place) {
       if (candidate_output != output || static_cast<std::size_t>(input) >= node.inputs.size()) continue;
       const int source = node.inputs[static_cast<std::size_t>(input)];
-      if (!(graph_.type(source) == graph_.type(node.outputs[static_cast<std::size_t>(output)])) || buffer(source) < 0) continue;
+      const int result = node.outputs[static_cast<std::size_t>(output)];
+      if (!(graph_.type(source) == graph_.type(result)) || layout(source) != layout(result) || buffer(source) < 0) continue;
       const bool dies = plan_.lifetimes[static_cast<std::size_t>(buffer(source))].last <= step;
       const auto elsewhere = [&](int id) { return id != source && buffer(id) == buffer(source); };
       const bool read_twice =
@@ -81,10 +87,12 @@ class BufferPlanner {
       for (const int id : ids) result.push_back(graph_.type(id));
       return result;
     };
-    return ops::scratch_bytes(*node.op, types(node.inputs), types(node.outputs), node.attributes);
+    return ops::scratch_bytes(*node.op, types(node.inputs), types(node.outputs), node.attributes, device_);
   }
 
   const Graph& graph_;
+  Device device_;
+  const std::vector<Layout>& layouts_;
   std::vector<int> last_use_;  // by value id; -1: nobody reads it
   int end_;
   BufferPlan plan_;
@@ -92,6 +100,8 @@ class BufferPlanner {
 
 }  // namespace
 
-BufferPlan plan_buffers(const Graph& graph) { return BufferPlanner(graph).run(); }
+BufferPlan plan_buffers(const Graph& graph, Device device, const std::vector<Layout>& layouts) {
+  return BufferPlanner(graph, device, layouts).run();
+}
 
 }  // namespace frit::graph

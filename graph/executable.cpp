@@ -4,10 +4,13 @@
 
 namespace frit::graph {
 
+void Step::run() const { ops::invoke(*op, attributes, inputs, outputs, scratch); }
+
 Executable::Executable(Graph graph, State& state) : graph_(std::move(graph)) {
   verify(graph_);
   state.prepare(graph_);
-  const BufferPlan buffers = plan_buffers(graph_);
+  const std::vector<Layout> layouts = choose_layouts(graph_, state.device());
+  const BufferPlan buffers = plan_buffers(graph_, state.device(), layouts);
   plan_ = plan_memory(buffers.lifetimes);
   arena_ = Tensor::empty({plan_.arena_bytes}, DType::u8, state.device());
   const auto place = [&](int buffer) { return static_cast<std::byte*>(arena_.raw()) + plan_.offsets[static_cast<std::size_t>(buffer)]; };
@@ -18,7 +21,9 @@ Executable::Executable(Graph graph, State& state) : graph_(std::move(graph)) {
     for (const int id : node.outputs) {
       const TensorType& type = graph_.type(id);
       const int buffer = buffers.buffer[static_cast<std::size_t>(id)];
-      if (buffer >= 0) values_[static_cast<std::size_t>(id)] = Tensor::over(place(buffer), type.shape, type.dtype, state.device(), nullptr);
+      if (buffer < 0) continue;
+      values_[static_cast<std::size_t>(id)] =
+          Tensor::over(place(buffer), type.shape, type.dtype, state.device(), nullptr, layouts[static_cast<std::size_t>(id)]);
     }
     if (node.kind == NodeKind::variable) values_[static_cast<std::size_t>(node.outputs[0])] = state.at(node.name);
     if (node.kind == NodeKind::constant) values_[static_cast<std::size_t>(node.outputs[0])] = node.constant.to(state.device());
@@ -39,6 +44,11 @@ Executable::Executable(Graph graph, State& state) : graph_(std::move(graph)) {
 }
 
 void Executable::run(const Bindings& inputs) {
+  place_inputs(inputs);
+  run();
+}
+
+void Executable::place_inputs(const Bindings& inputs) {
   for (const Node* node : graph_.all(NodeKind::input)) {
     const auto given = inputs.find(node->name);
     require(given != inputs.end(), "input \"", node->name, "\" was not given");
@@ -46,9 +56,31 @@ void Executable::run(const Bindings& inputs) {
     const TensorType found{given->second.dtype(), given->second.shape()};
     require(type == found, "input \"", node->name, "\": expected ", type, ", got ", found);
     const Tensor& place = values_[static_cast<std::size_t>(node->outputs[0])];
-    if (place.defined()) copy(place, given->second);
+    if (!place.defined()) continue;
+    if (place.device() == given->second.device() || place.is_contiguous()) {
+      copy(place, given->second);
+      continue;
+    }
+    // Another layout than the host's: the device rearranges it.
+    Tensor& arrived = arrived_[node->name];
+    if (!arrived.defined()) arrived = Tensor::empty(type.shape, type.dtype, place.device());
+    copy(arrived, given->second);
+    copy(place, arrived);
   }
-  for (const Step& step : steps_) ops::invoke(*step.op, step.attributes, step.inputs, step.outputs, step.scratch);
+}
+
+void Executable::run() {
+  if (arena_.device().kind == DeviceKind::cpu || !warm_) {
+    run_steps();
+    warm_ = true;
+    return;
+  }
+  if (!captured_.recorded()) captured_.record(arena_.device().index, [this] { run_steps(); });
+  captured_.launch();
+}
+
+void Executable::run_steps() const {
+  for (const Step& step : steps_) step.run();
 }
 
 const Tensor& Executable::output(std::string_view name) const {

@@ -3,6 +3,8 @@
 #include <map>
 #include <string>
 
+#include "frit/core/cuda/captured_work.h"
+#include "frit/graph/layouts.h"
 #include "frit/graph/memory_plan.h"
 #include "frit/graph/state.h"
 
@@ -22,9 +24,23 @@ struct BufferPlan {
 
 /// Inputs and outputs of the graph live throughout. A view shares its source's buffer, and an output may take a dying input's place where
 /// the operator allows it.
-BufferPlan plan_buffers(const Graph& graph);
+BufferPlan plan_buffers(const Graph& graph, Device device, const std::vector<Layout>& layouts);
+inline BufferPlan plan_buffers(const Graph& graph, Device device = {}) {
+  return plan_buffers(graph, device, choose_layouts(graph, device));
+}
 
-/// A graph made ready to run: every tensor has its place in one arena, taken once. A run allocates nothing from frit's allocator.
+/// One call of an operator over tensors that have their places.
+struct Step {
+  const ops::Operator* op;
+  ops::Attributes attributes;
+  std::vector<Tensor> inputs, outputs;  ///< an output that nobody reads is undefined
+  std::span<std::byte> scratch;
+
+  void run() const;
+};
+
+/// A graph made ready to run: every tensor has its place in one arena, taken once. A run allocates nothing from frit's allocator. On a CUDA
+/// device the second run records the steps, and from then on they are launched as one.
 class Executable {
  public:
   /// Prepares the variables in `state`, which must outlive the executable. Throws ErrorKind::out_of_memory.
@@ -33,25 +49,29 @@ class Executable {
   /// Copies the inputs in (any strides and layout; the graph's dtype and shape) and runs. Throws ErrorKind::argument for inputs that do not
   /// fit.
   void run(const Bindings& inputs);
+  /// Runs once more on the inputs of the last run, which lie in their places.
+  void run();
   /// A result of the last run, overwritten by the next.
   const Tensor& output(std::string_view name) const;
 
   const Graph& graph() const { return graph_; }
   const MemoryPlan& memory_plan() const { return plan_; }
+  Device device() const { return arena_.device(); }
+  /// What a run does, in order.
+  const std::vector<Step>& steps() const { return steps_; }
 
  private:
-  struct Step {
-    const ops::Operator* op;
-    ops::Attributes attributes;
-    std::vector<Tensor> inputs, outputs;
-    std::span<std::byte> scratch;
-  };
+  void place_inputs(const Bindings& inputs);
+  void run_steps() const;
 
   Graph graph_;
   MemoryPlan plan_;
   Tensor arena_;
   std::vector<Tensor> values_;  // by value id
   std::vector<Step> steps_;
+  std::map<std::string, Tensor> arrived_;  // inputs as they came from the host, where they lie in another layout
+  cuda::CapturedWork captured_;
+  bool warm_ = false;  // has run once, so that nothing is set up any more while steps are recorded
 };
 
 }  // namespace graph

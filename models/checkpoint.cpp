@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <set>
 
 #include "frit/core/text.h"
@@ -21,13 +22,16 @@ bool permuted(Shape a, Shape b) {
 /// "name, name and 12 more".
 class Listing {
  public:
+  explicit Listing(std::size_t limit) : limit_(limit) {}
+
   void add(const std::string& entry) {
-    if (count_++ < 10) text_ += (text_.empty() ? "" : ", ") + entry;
+    if (count_++ < limit_) text_ += (text_.empty() ? "" : ", ") + entry;
   }
   bool empty() const { return count_ == 0; }
-  std::string text() const { return count_ <= 10 ? text_ : concat(text_, " and ", count_ - 10, " more"); }
+  std::string text() const { return count_ <= limit_ ? text_ : concat(text_, " and ", count_ - limit_, " more"); }
 
  private:
+  std::size_t limit_;
   std::size_t count_ = 0;
   std::string text_;
 };
@@ -37,7 +41,8 @@ void append(std::string& problems, const char* what, const Listing& listing) {
 }
 
 std::string find_problems(const TensorFile& file, const Graph& graph, bool allow_extra) {
-  Listing missing, unexpected, misshapen;
+  constexpr std::size_t all = std::numeric_limits<std::size_t>::max();
+  Listing missing(all), misshapen(all), unexpected(10);  // only the model bounds its list: a file may have a million names
   std::set<std::string, std::less<>> wanted;
   for (const graph::Node* node : graph.all(graph::NodeKind::variable)) {
     wanted.insert(node->name);

@@ -1,20 +1,25 @@
 #include "frit/models/model.h"
 
+#include <algorithm>
+#include <functional>
+
 #include "frit/core/text.h"
 #include "frit/models/reference.h"
 
 namespace frit {
 namespace {
 
+constexpr std::int64_t full_batch = 128;
+
 template <class Config>
 Config read(const char* name, std::string_view json) {
   return fields_from_json<Config>(json, Config{}, name);
 }
 
-/// `small_size` is that of an image small enough to check gradients on.
+/// `small_size` is that of an image small enough to check gradients on, `full_size` of one that the model was made for.
 template <class Config>
 Model describe(const char* name, const Config& config, Value (*build)(const Scope&, Value, const Config&), std::int64_t in_channels,
-               std::int64_t small_batch, const Dims& small_size) {
+               std::int64_t small_batch, const Dims& small_size, const Dims& full_size) {
   Model model;
   model.name = name;
   model.config = fields_to_json(config);
@@ -22,31 +27,61 @@ Model describe(const char* name, const Config& config, Value (*build)(const Scop
   model.image_rank = small_size.rank();
   model.small_input = {small_batch, in_channels};
   for (const std::int64_t size : small_size) model.small_input.push_back(size);
+  model.full_input = {full_batch, in_channels};
+  for (const std::int64_t size : full_size) model.full_input.push_back(size);
   model.build = [build, config](const Scope& scope, Value input) { return build(scope, input, config); };
   return model;
 }
 
 Model conv_instance_norm_max(const char* name, std::string_view json) {
   const auto config = read<models::ConvInstanceNormMax>(name, json);
-  return describe(name, config, models::conv_instance_norm_max, config.in_channels, 2, {4, 5, 5});
+  return describe(name, config, models::conv_instance_norm_max, config.in_channels, 2, {4, 5, 5}, {16, 32, 32});
 }
 
 Model conv_group_norm_pool(const char* name, std::string_view json) {
   const auto config = read<models::ConvGroupNormPool>(name, json);
-  return describe(name, config, models::conv_group_norm_pool, config.in_channels, 2, {10, 11});
+  return describe(name, config, models::conv_group_norm_pool, config.in_channels, 2, {10, 11}, {128, 128});
 }
 
 Model conv_transpose_logsumexp(const char* name, std::string_view json) {
   const auto config = read<models::ConvTransposeLogSumExp>(name, json);
-  return describe(name, config, models::conv_transpose_logsumexp, config.in_channels, 2, {2, 3, 2});
+  return describe(name, config, models::conv_transpose_logsumexp, config.in_channels, 2, {2, 3, 2}, {16, 32, 32});
 }
 
 Model classifier(const char* name, std::string_view json) {
   const auto config = read<models::Classifier>(name, json);
-  Model model = describe(name, config, models::classifier, config.block.in_channels, 1, config.image_size);
+  Model model = describe(name, config, models::classifier, config.block.in_channels, 1, config.image_size, config.image_size);
   model.task = Model::Task::classification;
   model.image_size = config.image_size;
   return model;
+}
+
+/// What the model's operators have against a batch of images of this size; empty for nothing.
+std::string refusal(const Model& model, std::int64_t batch, const Dims& image) {
+  Shape shape = {batch, model.in_channels};
+  for (const std::int64_t size : image) shape.push_back(size);
+  try {
+    Graph graph;
+    model.build(Scope(graph), graph.input("input", shape));
+  } catch (const Error& error) {
+    if (error.kind() == ErrorKind::bug) throw;
+    return error.what();
+  }
+  return {};
+}
+
+/// An image that no sensible configuration finds too small.
+Dims ample_image(const Model& model) { return model.image_size.empty() ? Dims::filled(model.image_rank, 512) : model.image_size; }
+
+/// What each axis needs beside ample ones.
+Dims least_image(const Model& model, std::int64_t batch) {
+  Dims least = ample_image(model);
+  for (int axis = 0; axis < model.image_rank; ++axis) {
+    Dims image = ample_image(model);
+    for (image[axis] = 1; image[axis] < least[axis] && !refusal(model, batch, image).empty();) ++image[axis];
+    least[axis] = image[axis];
+  }
+  return least;
 }
 
 struct Entry {
@@ -65,7 +100,11 @@ constexpr Entry entries[] = {
 
 Model make_model(std::string_view name, std::string_view config_json) {
   for (const Entry& entry : entries) {
-    if (entry.name == name) return entry.make(entry.name, config_json);
+    if (entry.name != name) continue;
+    Model model = entry.make(entry.name, config_json);
+    if (const std::string reason = refusal(model, /*batch=*/1, ample_image(model)); !reason.empty())
+      fail(ErrorKind::format, name, ": ", reason);
+    return model;
   }
   const std::vector<std::string> names = model_names();
   std::string list;
@@ -90,6 +129,14 @@ void Model::check_input(const Shape& shape) const {
   std::string found;
   for (const std::int64_t size : shape) found += concat(found.empty() ? "" : ", ", size);
   if (!fits) fail(ErrorKind::format, "input of model \"", name, "\": expected ", expected, "], got [", found, "]");
+  Dims image;
+  for (int axis = 0; axis < image_rank; ++axis) image.push_back(shape[axis + 2]);
+  const std::string reason = refusal(*this, shape[0], image);
+  if (reason.empty()) return;
+  const Dims least = least_image(*this, shape[0]);
+  const bool small = !std::equal(least.begin(), least.end(), image.begin(), std::less_equal());
+  const std::string need = small ? concat("the image needs at least ", least, ", got ", image, ": ") : "";
+  fail(ErrorKind::format, "input of model \"", name, "\": ", need, reason);
 }
 
 }  // namespace frit

@@ -23,9 +23,11 @@ struct Model {
   int image_rank = 0;
   Dims image_size = {};    ///< empty: any
   Shape small_input = {};  ///< an input small enough for a gradient check
+  Shape full_input = {};   ///< the input of the published measurements, for a benchmark
   std::function<Value(const Scope& scope, Value input)> build = {};
 
-  /// Throws ErrorKind::format unless a tensor of this shape can be the input: "expected [N, 3, D, H, W], got ...".
+  /// Throws ErrorKind::format unless a tensor of this shape can be the input: "expected [N, 3, D, H, W], got ...", or what the
+  /// image needs at least.
   void check_input(const Shape& shape) const;
 };
 

@@ -18,6 +18,12 @@ std::vector<TensorType> infer_broadcast(const InferContext& call) {
   return {result};
 }
 
+const Kernel& Operator::kernel_on(Device device) const {
+  const Kernel& kernel = device.kind == DeviceKind::cuda ? cuda : cpu;
+  if (!kernel) fail(ErrorKind::device, name, ": there is no kernel for ", device);
+  return kernel;
+}
+
 std::size_t Operator::required_inputs() const {
   return static_cast<std::size_t>(std::count_if(inputs.begin(), inputs.end(), [](const Argument& argument) { return !argument.optional; }));
 }

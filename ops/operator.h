@@ -10,6 +10,8 @@
 #include "frit/ops/emitter.h"
 #include "frit/ops/sample.h"
 
+struct CUstream_st;  // what cudaStream_t points to
+
 namespace frit::ops {
 
 /// One call of an operator as an inference rule sees it: types and attributes, no data.
@@ -70,6 +72,7 @@ struct KernelContext {
   std::span<const Tensor> inputs;
   std::span<const Tensor> outputs;
   std::span<std::byte> scratch;
+  CUstream_st* stream = nullptr;  ///< on a CUDA device: where the work is ordered
 
   template <class A>
   const A& as() const {
@@ -84,6 +87,10 @@ struct Kernel {
   KernelFunction run = {};
   bool strided = false;  ///< takes inputs of any strides
   bool halves = false;   ///< takes f16 and bf16 as they are; otherwise they are converted to f32 around the call
+  std::function<std::size_t(const InferContext&)> scratch = {};  ///< bytes of scratch memory; missing: none
+  /// Inputs and outputs that may lie in channels-last layout as well as contiguous, each as it comes: the kernel asks the tensor.
+  std::vector<int> any_layout_inputs = {};
+  std::vector<int> any_layout_outputs = {};
 
   explicit operator bool() const { return static_cast<bool>(run); }
 };
@@ -114,6 +121,7 @@ struct Operator {
   DecomposeRule at_inference = {};
 
   Kernel cpu = {};
+  Kernel cuda = {};  ///< added by the file beside the operator's own; see FRIT_CUDA_KERNELS
   std::vector<DType> dtypes = {DType::f64, DType::f32, DType::f16, DType::bf16};  ///< of input 0
   std::function<std::size_t(const InferContext&)> scratch = {};                   ///< bytes; missing: none
 
@@ -128,6 +136,8 @@ struct Operator {
   std::function<Attributes(std::string_view json)> attributes_from_json = {};
   Attributes default_attributes = {};
 
+  /// Throws ErrorKind::device if there is no kernel for the device.
+  const Kernel& kernel_on(Device device) const;
   std::size_t required_inputs() const;
   /// Checks the number of inputs and runs `infer`; errors begin with the operator's name.
   std::vector<TensorType> infer_types(std::span<const TensorType> types, const Attributes& attributes) const;

@@ -30,6 +30,13 @@ const Operator& Registry::insert(Operator entry) {
   return stored;
 }
 
+void Registry::add_cuda(std::string_view name, Kernel kernel) {
+  const auto place = by_name_.find(std::string(name));
+  require(place != by_name_.end(), "a CUDA kernel for the unknown operator \"", name, "\"");
+  require(!place->second->cuda, "operator \"", name, "\" has a CUDA kernel already");
+  place->second->cuda = std::move(kernel);
+}
+
 const Operator& Registry::find(std::string_view name) const {
   const auto place = by_name_.find(std::string(name));
   if (place != by_name_.end()) return *place->second;

@@ -20,6 +20,9 @@ class Registry {
     return insert(std::move(entry));
   }
 
+  /// Gives an operator that is there already its CUDA kernel. Throws ErrorKind::argument for an unknown name or a second kernel.
+  void add_cuda(std::string_view name, Kernel kernel);
+
   /// Throws ErrorKind::argument for an unknown name, with the nearest known one.
   const Operator& find(std::string_view name) const;
   bool contains(std::string_view name) const { return by_name_.contains(std::string(name)); }
@@ -45,3 +48,11 @@ Registry& registry();
   void register_##name(Registry& registry); \
   }                                         \
   void frit::ops::register_##name(::frit::ops::Registry& registry)
+
+/// Opens the function that adds a .cu file's kernels (`registry.add_cuda(...)`) to the operators of the .cpp file beside it, all of which are
+/// registered by then. Only builds with CUDA have these files.
+#define FRIT_CUDA_KERNELS(name)                       \
+  namespace frit::ops {                               \
+  void register_cuda_##name(Registry& registry);      \
+  }                                                   \
+  void frit::ops::register_cuda_##name(::frit::ops::Registry& registry)

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "frit/core/cuda/device.h"
+
 namespace frit::ops {
 namespace {
 
@@ -20,13 +22,17 @@ std::vector<TensorType> widened(std::span<const TensorType> types) {
   return result;
 }
 
-bool needs_widening(const Operator& op, std::span<const Tensor> inputs, std::span<const Tensor> outputs) {
+bool needs_widening(const Kernel& kernel, std::span<const Tensor> inputs, std::span<const Tensor> outputs) {
   const auto half = [](const Tensor& tensor) { return tensor.defined() && is_half(tensor.dtype()); };
-  return !op.cpu.halves && (std::any_of(inputs.begin(), inputs.end(), half) || std::any_of(outputs.begin(), outputs.end(), half));
+  return !kernel.halves && (std::any_of(inputs.begin(), inputs.end(), half) || std::any_of(outputs.begin(), outputs.end(), half));
 }
 
-std::size_t kernel_scratch(const Operator& op, std::span<const TensorType> inputs, const Attributes& attributes) {
-  return op.scratch ? aligned(op.scratch(InferContext{op, inputs, attributes})) : 0;
+std::size_t kernel_scratch(const Operator& op, const Kernel& kernel, std::span<const TensorType> inputs, const Attributes& attributes) {
+  return kernel.scratch ? aligned(kernel.scratch(InferContext{op, inputs, attributes})) : 0;
+}
+
+Device device_of(std::span<const Tensor> inputs, std::span<const Tensor> outputs) {
+  return inputs.empty() ? outputs[0].device() : inputs[0].device();
 }
 
 /// Half tensors get a float32 stand-in each, carved from the scratch memory.
@@ -61,9 +67,10 @@ class WidenedCall {
 }  // namespace
 
 std::size_t scratch_bytes(const Operator& op, std::span<const TensorType> inputs, std::span<const TensorType> outputs,
-                          const Attributes& attributes) {
-  if (op.cpu.halves) return kernel_scratch(op, inputs, attributes);
-  std::size_t bytes = kernel_scratch(op, widened(inputs), attributes);
+                          const Attributes& attributes, Device device) {
+  const Kernel& kernel = op.kernel_on(device);
+  if (kernel.halves) return kernel_scratch(op, kernel, inputs, attributes);
+  std::size_t bytes = kernel_scratch(op, kernel, widened(inputs), attributes);
   const auto add = [&](const TensorType& type) {
     if (is_half(type.dtype)) bytes += aligned(static_cast<std::size_t>(widened(type).bytes()));
   };
@@ -74,12 +81,15 @@ std::size_t scratch_bytes(const Operator& op, std::span<const TensorType> inputs
 
 void invoke(const Operator& op, const Attributes& attributes, std::span<const Tensor> inputs, std::span<const Tensor> outputs,
             std::span<std::byte> scratch) {
-  if (!needs_widening(op, inputs, outputs)) {
-    op.cpu.run(KernelContext{op, attributes, inputs, outputs, scratch});
+  const Device device = device_of(inputs, outputs);
+  const Kernel& kernel = op.kernel_on(device);
+  CUstream_st* const stream = device.kind == DeviceKind::cuda ? cuda::compute_stream(device.index) : nullptr;
+  if (!needs_widening(kernel, inputs, outputs)) {
+    kernel.run(KernelContext{op, attributes, inputs, outputs, scratch, stream});
     return;
   }
   const WidenedCall call(inputs, outputs, scratch);
-  op.cpu.run(KernelContext{op, attributes, call.inputs(), call.outputs(), call.rest()});
+  kernel.run(KernelContext{op, attributes, call.inputs(), call.outputs(), call.rest(), stream});
   for (const int i : op.mutates) {
     const auto input = static_cast<std::size_t>(i);
     if (input < inputs.size() && is_half(inputs[input].dtype())) copy(inputs[input], call.inputs()[input]);
@@ -90,11 +100,13 @@ void invoke(const Operator& op, const Attributes& attributes, std::span<const Te
 }
 
 std::vector<Tensor> run(const Operator& op, std::span<const Tensor> given, const Attributes& attributes) {
+  const Device device = given.empty() ? Device::cpu() : given[0].device();
   std::vector<TensorType> types;
   std::vector<Tensor> inputs;
   for (const Tensor& input : given) {
+    require(input.device() == device, op.name, ": inputs are on ", device, " and ", input.device());
     types.push_back({input.dtype(), input.shape()});
-    inputs.push_back(op.cpu.strided ? input : input.contiguous());
+    inputs.push_back(op.view || !op.kernel_on(device).strided ? input.contiguous() : input);
   }
   for (const int i : op.mutates) {
     const auto input = static_cast<std::size_t>(i);
@@ -102,11 +114,11 @@ std::vector<Tensor> run(const Operator& op, std::span<const Tensor> given, const
             "\" is updated in place and must be contiguous");
   }
   const std::vector<TensorType> results = op.infer_types(types, attributes);
-  if (op.view) return {inputs[0].contiguous().reshape(results[0].shape)};
+  if (op.view) return {inputs[0].reshape(results[0].shape)};
   std::vector<Tensor> outputs;
-  for (const TensorType& type : results) outputs.push_back(Tensor::empty(type.shape, type.dtype));
-  const std::size_t bytes = scratch_bytes(op, types, results, attributes);
-  const Tensor scratch = Tensor::empty({static_cast<std::int64_t>(bytes)}, DType::u8);
+  for (const TensorType& type : results) outputs.push_back(Tensor::empty(type.shape, type.dtype, device));
+  const std::size_t bytes = scratch_bytes(op, types, results, attributes, device);
+  const Tensor scratch = Tensor::empty({static_cast<std::int64_t>(bytes)}, DType::u8, device);
   invoke(op, attributes, inputs, outputs, {static_cast<std::byte*>(scratch.raw()), bytes});
   return outputs;
 }

@@ -4,9 +4,9 @@
 
 namespace frit::ops {
 
-/// Scratch memory that one call of `op` needs, conversions of half inputs and outputs included.
+/// Scratch memory that one call of `op` on the device needs, conversions of half inputs and outputs included.
 std::size_t scratch_bytes(const Operator& op, std::span<const TensorType> inputs, std::span<const TensorType> outputs,
-                          const Attributes& attributes);
+                          const Attributes& attributes, Device device = {});
 
 /// Runs the kernel over bound tensors: the one way in which kernels are called, by `run` and by the executable. Half tensors are converted
 /// to f32 in `scratch` and back (mutated inputs too) unless the kernel takes halves. Inputs are contiguous unless the kernel is `strided`.

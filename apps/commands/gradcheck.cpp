@@ -69,12 +69,12 @@ class Report {
   int failed_ = 0;
 };
 
-void check_model(const std::string& name, const GradcheckArguments& a, Report& report) {
+void check_model(const std::string& name, const GradcheckArguments& a, Device device, Report& report) {
   const Model model = make_model(name);
   Graph graph;
   const Value input = graph.input("input", model.small_input, DType::f64);
   graph.output("output", model.build(Scope(graph, "", DType::f64), input));
-  const auto state = std::make_shared<State>(Device::cpu(), a.seed);
+  const auto state = std::make_shared<State>(device, a.seed);
   state->prepare(graph);
   const Tensor values = Tensor::empty(model.small_input, DType::f64);
   fill_normal(values, 0, 1, a.seed, stream_of("input"));
@@ -89,7 +89,7 @@ std::string input_name(const ops::Operator& op, std::size_t index) {
   return index >= op.inputs.size() ? concat(name, ' ', index) : name;
 }
 
-std::vector<GradientCheckResult> check_sample(const ops::Operator& op, const ops::Sample& sample, std::uint64_t seed) {
+std::vector<GradientCheckResult> check_sample(const ops::Operator& op, const ops::Sample& sample, std::uint64_t seed, Device device) {
   Graph graph;
   Values inputs;
   Bindings bindings;
@@ -106,7 +106,7 @@ std::vector<GradientCheckResult> check_sample(const ops::Operator& op, const ops
     }
   }
   graph.output("output", graph.emit(op, inputs, sample.attributes)[0]);
-  const auto state = std::make_shared<State>();
+  const auto state = std::make_shared<State>(device);
   state->prepare(graph);
   return check_gradients(graph, bindings, state);
 }
@@ -125,7 +125,7 @@ void merge(Summary& into, const GradientCheckResult& result) {
   if (sum.first_failure.empty()) sum.first_failure = result.first_failure;
 }
 
-void check_operator(const ops::Operator& op, const GradcheckArguments& a, Report& report) {
+void check_operator(const ops::Operator& op, const GradcheckArguments& a, Device device, Report& report) {
   if (!op.gradient) return report.skip(op.name, "no gradient: " + op.no_gradient);
   std::vector<std::string> order;
   std::map<std::string, Summary> by_input;
@@ -136,7 +136,7 @@ void check_operator(const ops::Operator& op, const GradcheckArguments& a, Report
       ++bent;
       continue;
     }
-    for (const GradientCheckResult& result : check_sample(op, samples[i], a.seed + i)) {
+    for (const GradientCheckResult& result : check_sample(op, samples[i], a.seed + i, device)) {
       if (!by_input.contains(result.name)) order.push_back(result.name);
       merge(by_input[result.name], result);
     }
@@ -147,7 +147,7 @@ void check_operator(const ops::Operator& op, const GradcheckArguments& a, Report
 
 int run_gradcheck(const GradcheckArguments& a) {
   require(a.all != !a.names.empty(), a.all ? "--all cannot be given with names" : "expected the names of models or operators, or --all");
-  a.run.apply();
+  const Device device = a.run.apply();
   const std::vector<std::string> models = model_names();
   std::vector<std::string> known = models, names = a.names;
   for (const ops::Operator* op : ops::registry().all()) known.push_back(op->name);
@@ -159,9 +159,9 @@ int run_gradcheck(const GradcheckArguments& a) {
   for (const std::string& name : a.all ? known : names) {
     try {
       if (std::find(models.begin(), models.end(), name) != models.end())
-        check_model(name, a, report);
+        check_model(name, a, device, report);
       else
-        check_operator(ops::registry().find(name), a, report);
+        check_operator(ops::registry().find(name), a, device, report);
     } catch (const Error& error) {
       report.fail(name, error.what());
     }

@@ -30,6 +30,7 @@ struct InferArguments {
 void check_output(const InferArguments& a) {
   require(!same_file(a.output, a.input), "--output would overwrite --input: ", printable(a.output));
   require(!names_file(a.model) || !same_file(a.output, a.model), "--output would overwrite the checkpoint: ", printable(a.output));
+  require(!is_config_file(a.output, a.config), "--output would overwrite the configuration of --config: ", printable(a.output));
   remove_stale_temporaries(a.output);
   check_writable(a.output);
 }

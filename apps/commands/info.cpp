@@ -9,6 +9,7 @@
 #include "apps/common/options.h"
 #include "apps/common/table.h"
 #include "apps/common/text.h"
+#include "frit/core/cuda/device.h"
 #include "frit/core/text.h"
 #include "frit/core/thread_pool.h"
 #include "frit/ops/registry.h"
@@ -24,7 +25,10 @@ constexpr const char* compiler = "g++ " __VERSION__;
 
 std::string devices_text() {
   std::string text;
-  for (const Device& device : available_devices()) text += concat(text.empty() ? "" : ", ", device);
+  for (const Device& device : available_devices()) {
+    text += concat(text.empty() ? "" : "; ", device);
+    if (device.kind == DeviceKind::cuda) text += concat(' ', cuda::description(device.index));
+  }
   return text;
 }
 
@@ -34,7 +38,7 @@ std::string models_text() {
   return text;
 }
 
-std::string backends(const ops::Operator& op) { return op.cpu ? "cpu" : op.view ? "view" : "decomposed"; }
+std::string backends(const ops::Operator& op) { return op.view ? "view" : op.cuda ? "cpu cuda" : "cpu"; }
 
 std::string dtypes(const ops::Operator& op) {
   std::string text;
@@ -47,8 +51,9 @@ int print_program() {
   facts.add({"build", concat(FRIT_BUILD_TYPE, ", ", compiler, ", for ", FRIT_BUILD_NATIVE, ", sanitizers: ", FRIT_BUILD_SANITIZERS)});
   facts.add({"devices", devices_text()});
   facts.add({"threads", concat(thread_count())});
-  facts.add({"libraries", concat("nlohmann json ", NLOHMANN_JSON_VERSION_MAJOR, '.', NLOHMANN_JSON_VERSION_MINOR, '.',
-                                 NLOHMANN_JSON_VERSION_PATCH, ", zlib ", zlibVersion(), ", CLI11 ", CLI11_VERSION)});
+  facts.add({"libraries",
+             concat("nlohmann json ", NLOHMANN_JSON_VERSION_MAJOR, '.', NLOHMANN_JSON_VERSION_MINOR, '.', NLOHMANN_JSON_VERSION_PATCH,
+                    ", zlib ", zlibVersion(), ", CLI11 ", CLI11_VERSION, cuda::version().empty() ? "" : ", ", cuda::version())});
   facts.add({"models", models_text()});
   facts.print(std::cout);
 
@@ -108,8 +113,10 @@ struct InfoArguments {
 };
 
 int run_info(const InfoArguments& a) {
+  const bool is_model = !a.subject.empty() && !names_file(a.subject);
+  require(a.config.empty() || is_model, "--config goes with a model's name; a checkpoint has its own configuration");
   if (a.subject.empty()) return print_program();
-  return names_file(a.subject) ? print_checkpoint(a.subject) : print_model(a.subject, a.config);
+  return is_model ? print_model(a.subject, a.config) : print_checkpoint(a.subject);
 }
 
 }  // namespace

@@ -62,6 +62,7 @@ void check_output(const TrainArguments& a) {
   if (a.save.empty()) return;
   require(!overwrites(a.save, a.data), "--save would overwrite the data of --data: ", printable(a.save));
   require(!overwrites(a.save, a.validation), "--save would overwrite the data of --validation: ", printable(a.save));
+  require(!is_config_file(a.save, a.config), "--save would overwrite the configuration of --config: ", printable(a.save));
   remove_stale_temporaries(a.save);
   check_writable(a.save);
 }

@@ -5,6 +5,7 @@
 #include <iostream>
 
 #include "frit/core/io/file.h"
+#include "frit/core/text.h"
 
 namespace frit::apps {
 namespace {
@@ -24,13 +25,19 @@ bool names_file(const std::string& argument) {
   return argument.find('/') != std::string::npos || argument.ends_with(".safetensors") || std::filesystem::exists(argument, error);
 }
 
+bool is_config_file(const std::string& path, const std::string& config) {
+  return config.starts_with('@') && same_file(path, config.substr(1));
+}
+
 Model configured_model(const std::string& name, const std::string& config) {
   if (config.empty()) return make_model(name);
-  if (config.front() == '@') return make_model(name, read_text(config.substr(1), config_file_limit));
+  const bool in_file = config.starts_with('@');
+  const std::string text = in_file ? read_text(config.substr(1), config_file_limit) : config;
   try {
-    return make_model(name, config);
+    return make_model(name, text);
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::format) throw;
+    if (in_file) fail(ErrorKind::format, printable(config.substr(1)), ": ", error.what());
     fail(ErrorKind::argument, "--config: ", error.what());
   }
 }

@@ -20,6 +20,9 @@ ModelSource open_model(const std::string& name, const std::string& config);
 /// A registered model with the configuration of --config.
 Model configured_model(const std::string& name, const std::string& config);
 
+/// Whether `path` is the file that --config names.
+bool is_config_file(const std::string& path, const std::string& config);
+
 /// Whether the argument means a file, not a name.
 bool names_file(const std::string& argument);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "frit/core/numerics.h"
 #include "frit/core/text.h"
 #include "frit/core/thread_pool.h"
 
@@ -67,10 +68,12 @@ void RunOptions::add_to(CLI::App& command) {
   command.add_option("--device", device, "auto (a GPU if there is one), cpu, cuda or cuda:N")->type_name("DEVICE")->capture_default_str();
   add_number<int>(command, "--threads", threads, 1, 4096, "Threads on the CPU; the default is one for each core");
   command.add_flag("--deterministic", deterministic, "The same bits at every run; on the CPU every run is so, for any number of threads");
+  add_choice(command, "--math", math, {"tf32", "strict"}, "Convolutions and matrix products in float32 on a GPU");
 }
 
 Device RunOptions::apply() const {
   if (threads) set_thread_count(*threads);
+  set_numerics({.tf32 = math == "tf32", .deterministic = deterministic});
   return Device::parse(device);
 }
 

@@ -55,9 +55,10 @@ struct RunOptions {
   std::string device = "auto";
   std::optional<int> threads = {};
   bool deterministic = false;
+  std::string math = "tf32";
 
   void add_to(CLI::App& command);
-  /// Sets the number of threads, and finds the device. Throws ErrorKind::device.
+  /// Sets the number of threads and how libraries compute, and finds the device. Throws ErrorKind::device.
   Device apply() const;
 };
 

@@ -86,8 +86,7 @@ FRIT_OPERATORS(convolution) {
         .inputs = {"input", "weight", {"bias", true}},
         .infer = [image_rank](const InferContext& call) { return infer_convolution(call, image_rank); },
         .gradient = convolution_gradient,
-        .cpu = {.run = run_convolution},
-        .scratch = convolution_scratch,
+        .cpu = {.run = run_convolution, .scratch = convolution_scratch},
         .samples = [image_rank] { return samples(image_rank); },
     });
   }

@@ -110,8 +110,7 @@ FRIT_OPERATORS(convolution_gradient) {
         .inputs = {"gradient", "weight"},
         .infer = [image_rank](const InferContext& call) { return infer_data_gradient(call, image_rank); },
         .gradient = data_gradient_gradient,
-        .cpu = {.run = run_data_gradient},
-        .scratch = data_gradient_scratch,
+        .cpu = {.run = run_data_gradient, .scratch = data_gradient_scratch},
         .samples = [image_rank] { return data_gradient_samples(image_rank); },
     });
     registry.add<WeightGradientOptions>({
@@ -120,8 +119,7 @@ FRIT_OPERATORS(convolution_gradient) {
         .inputs = {"gradient", "input"},
         .infer = [image_rank](const InferContext& call) { return infer_weight_gradient(call, image_rank); },
         .gradient = weight_gradient_gradient,
-        .cpu = {.run = run_weight_gradient},
-        .scratch = weight_gradient_scratch,
+        .cpu = {.run = run_weight_gradient, .scratch = weight_gradient_scratch},
         .samples = [image_rank] { return weight_gradient_samples(image_rank); },
     });
   }

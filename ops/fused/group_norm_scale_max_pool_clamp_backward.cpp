@@ -220,11 +220,11 @@ FRIT_OPERATORS(group_norm_scale_max_pool_clamp_backward) {
       .outputs = {"input_gradient", "weight_gradient", "bias_gradient", "scale_gradient"},
       .infer = infer,
       .no_gradient = "not differentiable twice",
-      .cpu = {run},
-      .scratch =
-          [](const InferContext& call) {
-            return BackwardScratch(Geometry(call.shape(1), call.as<ChainAttributes>()), call.inputs[1].dtype).total();
-          },
+      .cpu = {.run = run,
+              .scratch =
+                  [](const InferContext& call) {
+                    return BackwardScratch(Geometry(call.shape(1), call.as<ChainAttributes>()), call.inputs[1].dtype).total();
+                  }},
       .in_place = {{0, 1}},
       .samples = samples,
   });

@@ -219,8 +219,7 @@ FRIT_OPERATORS(logsumexp_sigmoid_scale_subtract_clamp) {
       .outputs = {"input_gradient", "bias_gradient"},
       .infer = infer_backward,
       .no_gradient = "not differentiable twice",
-      .cpu = {run_backward},
-      .scratch = [](const InferContext& call) { return block_sum_bytes(Planes(call.shape(1))); },
+      .cpu = {.run = run_backward, .scratch = [](const InferContext& call) { return block_sum_bytes(Planes(call.shape(1))); }},
       .in_place = {{0, 1}},
       .samples = [] { return samples(true); },
   });

@@ -168,9 +168,11 @@ FRIT_OPERATORS(scale_instance_norm_clamp_scale_max) {
       .gradient = gradient_rule,
       .decompose = decompose,
       .fuse = fuse,
-      .cpu = {run_forward},
-      .scratch =
-          [](const InferContext& call) { return static_cast<std::size_t>(call.shape(0)[0] * call.shape(0)[1]) * 2 * sizeof(double); },
+      .cpu = {.run = run_forward,
+              .scratch =
+                  [](const InferContext& call) {
+                    return static_cast<std::size_t>(call.shape(0)[0] * call.shape(0)[1]) * 2 * sizeof(double);
+                  }},
       .samples = samples,
   });
 }

@@ -191,9 +191,11 @@ FRIT_OPERATORS(scale_instance_norm_clamp_scale_max_backward) {
       .outputs = {"input_gradient", "scale_gradient", "post_scale_gradient"},
       .infer = infer,
       .no_gradient = "not differentiable twice",
-      .cpu = {run},
-      .scratch =
-          [](const InferContext& call) { return static_cast<std::size_t>(call.shape(1)[0] * call.shape(1)[1]) * sizeof(InstanceSums); },
+      .cpu = {.run = run,
+              .scratch =
+                  [](const InferContext& call) {
+                    return static_cast<std::size_t>(call.shape(1)[0] * call.shape(1)[1]) * sizeof(InstanceSums);
+                  }},
       .in_place = {{0, 1}},
       .samples = samples,
   });

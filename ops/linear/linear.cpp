@@ -81,8 +81,7 @@ FRIT_OPERATORS(linear) {
       .inputs = {"input", "weight", {"bias", true}},
       .infer = infer_linear,
       .gradient = linear_gradient,
-      .cpu = {.run = run_linear},
-      .scratch = linear_scratch,
+      .cpu = {.run = run_linear, .scratch = linear_scratch},
       .samples = linear_samples,
   });
 }

@@ -130,8 +130,7 @@ FRIT_OPERATORS(matmul) {
       .inputs = {"a", "b"},
       .infer = infer_matmul,
       .gradient = matmul_gradient,
-      .cpu = {.run = run_matmul},
-      .scratch = matmul_scratch,
+      .cpu = {.run = run_matmul, .scratch = matmul_scratch},
       .samples = matmul_samples,
   });
 }

@@ -205,8 +205,7 @@ FRIT_OPERATORS(cross_entropy) {
       .outputs = {"output", "maximum", "sum"},
       .infer = infer,
       .gradient = gradient,
-      .cpu = {kernel},
-      .scratch = scratch,
+      .cpu = {.run = kernel, .scratch = scratch},
       .samples = samples,
   });
   registry.add<LossAttributes>({

@@ -122,8 +122,7 @@ void add_loss(Registry& registry, const char* name, const char* prediction, cons
       .inputs = {prediction, "target"},
       .infer = infer,
       .gradient = [backward](const GradientContext& call) { return gradient(backward.c_str(), call); },
-      .cpu = {kernel<Loss>},
-      .scratch = scratch,
+      .cpu = {.run = kernel<Loss>, .scratch = scratch},
       .samples = [target] { return samples_with(target); },
   });
   registry.add<LossAttributes>({

@@ -121,8 +121,7 @@ FRIT_OPERATORS(batch_norm) {
       .outputs = {"input_gradient", "weight_gradient", "bias_gradient"},
       .infer = infer_backward,
       .no_gradient = "not differentiable twice",
-      .cpu = {.run = run_backward},
-      .scratch = [](const InferContext& call) { return norm_backward_scratch(geometry(call.shape(1))); },
+      .cpu = {.run = run_backward, .scratch = [](const InferContext& call) { return norm_backward_scratch(geometry(call.shape(1))); }},
       .in_place = {{0, 0}},
       .samples = [&forward] { return norm_backward_samples(forward); },
   });

@@ -102,8 +102,8 @@ struct GroupedNorm {
               return norm_backward_types(call, norm.geometry(call.shape(1), call.as<A>()), norm.weight_shape(call.shape(1), call.as<A>()));
             },
         .no_gradient = "not differentiable twice",
-        .cpu = {.run = [norm](const KernelContext& call) { run_norm_backward(call, norm.geometry(call.inputs[1].shape(), call.as<A>())); }},
-        .scratch = [norm](const InferContext& call) { return norm_backward_scratch(norm.geometry(call.shape(1), call.as<A>())); },
+        .cpu = {.run = [norm](const KernelContext& call) { run_norm_backward(call, norm.geometry(call.inputs[1].shape(), call.as<A>())); },
+                .scratch = [norm](const InferContext& call) { return norm_backward_scratch(norm.geometry(call.shape(1), call.as<A>())); }},
         .in_place = {{0, 0}},
         .samples = [&forward] { return norm_backward_samples(forward); },
     });

@@ -108,8 +108,7 @@ FRIT_OPERATORS(global_norm) {
       .variadic = true,
       .infer = infer_norm,
       .no_gradient = no_gradient_of_clipping,
-      .cpu = {.run = norm_kernel, .halves = true},
-      .scratch = norm_scratch,
+      .cpu = {.run = norm_kernel, .halves = true, .scratch = norm_scratch},
       .samples = norm_samples,
   });
   registry.add<ClipAttributes>({

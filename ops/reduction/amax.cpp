@@ -157,9 +157,8 @@ FRIT_OPERATORS(amax) {
         .outputs = {"output", "count"},
         .infer = infer,
         .gradient = gradient,
-        .cpu = {greatest ? kernel<Maximum> : kernel<Minimum>},
+        .cpu = {.run = greatest ? kernel<Maximum> : kernel<Minimum>, .scratch = scratch},
         .dtypes = dtypes,
-        .scratch = scratch,
         .samples = samples,
     });
   }

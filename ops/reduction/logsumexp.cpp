@@ -120,8 +120,7 @@ FRIT_OPERATORS(logsumexp) {
       .outputs = {"output", "maximum", "sum"},
       .infer = infer,
       .gradient = gradient,
-      .cpu = {kernel},
-      .scratch = scratch,
+      .cpu = {.run = kernel, .scratch = scratch},
       .samples = samples,
   });
   registry.add<ReductionAttributes>({

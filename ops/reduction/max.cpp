@@ -158,9 +158,8 @@ FRIT_OPERATORS(max) {
         .outputs = {"output", "indices"},
         .infer = infer,
         .gradient = gradient,
-        .cpu = {greatest ? kernel<Maximum> : kernel<Minimum>},
+        .cpu = {.run = greatest ? kernel<Maximum> : kernel<Minimum>, .scratch = scratch},
         .dtypes = dtypes,
-        .scratch = scratch,
         .samples = samples,
     });
   }
@@ -170,9 +169,8 @@ FRIT_OPERATORS(max) {
       .inputs = {"input"},
       .infer = infer_argmax,
       .no_gradient = "integer result",
-      .cpu = {argmax_kernel},
+      .cpu = {.run = argmax_kernel, .scratch = scratch},
       .dtypes = dtypes,
-      .scratch = scratch,
       .samples = samples,
   });
 }

@@ -110,9 +110,8 @@ FRIT_OPERATORS(sum) {
       .inputs = {"input"},
       .infer = infer,
       .gradient = sum_gradient,
-      .cpu = {[](const KernelContext& call) { sum_kernel(call, false); }},
+      .cpu = {.run = [](const KernelContext& call) { sum_kernel(call, false); }, .scratch = scratch},
       .dtypes = {std::begin(all_dtypes), std::end(all_dtypes)},
-      .scratch = scratch,
       .samples = samples_of_sum,
   });
   registry.add<ReductionAttributes>({
@@ -121,8 +120,7 @@ FRIT_OPERATORS(sum) {
       .inputs = {"input"},
       .infer = infer,
       .gradient = mean_gradient,
-      .cpu = {[](const KernelContext& call) { sum_kernel(call, true); }},
-      .scratch = scratch,
+      .cpu = {.run = [](const KernelContext& call) { sum_kernel(call, true); }, .scratch = scratch},
       .samples = samples,
   });
 }

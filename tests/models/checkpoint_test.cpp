@@ -71,6 +71,18 @@ TEST_F(Checkpoint, NamesAllThatDoesNotFit) {
   EXPECT_NE(message.find("the file says it is of model \"convt3d-logsumexp\""), std::string::npos) << message;
 }
 
+TEST_F(Checkpoint, NamesEverythingThatIsMissingAndTheFirstOfWhatIsUnexpected) {
+  build(graph_, model_);
+  TensorMap strangers;
+  for (char c = 'a'; c <= 'l'; ++c) {
+    graph_.variable({'p', c}, {DType::f32, {2}}, [](const Tensor&, std::uint64_t) {});
+    strangers[{'s', c}] = Tensor::zeros({1});
+  }
+  const std::string message = restore_error(strangers, {});
+  EXPECT_NE(message.find("\"pj\" (2), \"pk\" (2), \"pl\" (2); unexpected: \"sa\", "), std::string::npos) << message;
+  EXPECT_TRUE(message.ends_with("\"si\", \"sj\" and 2 more")) << message;
+}
+
 TEST_F(Checkpoint, ConvertsAndRemarksOnWhatIsNotFinite) {
   build(graph_, model_);
   State state;

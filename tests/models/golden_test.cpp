@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "frit/core/cuda/device.h"
+#include "frit/core/numerics.h"
 #include "frit/models/verify.h"
 #include "frit/ops/registry.h"
 
@@ -29,12 +31,18 @@ std::string test_name(const testing::TestParamInfo<std::string>& info) {
   return name;
 }
 
-void expect_all_pass(const std::string& path, DType dtype) {
-  const std::vector<VerifyRow> rows = verify_case(read_safetensors(path), dtype);
+/// What float32 keeps on the CPU; verify_case allows it more.
+constexpr double float32_tolerance = 5e-6;
+
+void expect_all_pass(const std::string& path, DType dtype, Device device = {}) {
+  const std::vector<VerifyRow> rows = verify_case(read_safetensors(path), dtype, device);
   EXPECT_FALSE(rows.empty());
   for (const VerifyRow& row : rows) {
     EXPECT_TRUE(row.passed) << row.name << ' ' << row.shape << ": relative difference " << row.relative << ", tolerance " << row.tolerance
                             << ' ' << row.remark;
+    if (dtype == DType::f32 && device == Device::cpu()) {
+      EXPECT_LE(row.relative, float32_tolerance) << row.name << ' ' << row.shape;
+    }
   }
 }
 
@@ -51,6 +59,32 @@ class GoldenTrace : public testing::TestWithParam<std::string> {};
 TEST_P(GoldenTrace, LossesAgreeInFloat64) { expect_all_pass(GetParam(), DType::f64); }
 
 INSTANTIATE_TEST_SUITE_P(Trace, GoldenTrace, testing::ValuesIn(golden_files("traces")), test_name);
+
+class CudaGolden : public testing::TestWithParam<std::string> {
+ protected:
+  static constexpr Device gpu{DeviceKind::cuda, 0};
+
+  void SetUp() override {
+    if (cuda::device_count() == 0) GTEST_SKIP() << "no CUDA device";
+  }
+  void TearDown() override { set_numerics({}); }
+};
+
+TEST_P(CudaGolden, AgreesInFloat64) { expect_all_pass(GetParam(), DType::f64, gpu); }
+TEST_P(CudaGolden, AgreesInStrictFloat32) {
+  set_numerics({.tf32 = false});
+  expect_all_pass(GetParam(), DType::f32, gpu);
+}
+TEST_P(CudaGolden, AgreesInTf32) { expect_all_pass(GetParam(), DType::f32, gpu); }
+
+INSTANTIATE_TEST_SUITE_P(Model, CudaGolden, testing::ValuesIn(golden_files("models")), test_name);
+INSTANTIATE_TEST_SUITE_P(Operator, CudaGolden, testing::ValuesIn(golden_files("operators")), test_name);
+
+class CudaGoldenTrace : public CudaGolden {};
+
+TEST_P(CudaGoldenTrace, LossesAgreeInFloat64) { expect_all_pass(GetParam(), DType::f64, gpu); }
+
+INSTANTIATE_TEST_SUITE_P(Trace, CudaGoldenTrace, testing::ValuesIn(golden_files("traces")), test_name);
 
 TEST(GoldenFiles, AreThereForEveryModelAndOperator) {
   EXPECT_EQ(golden_files("models").size(), 36u);  // 12 a model

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 
 #include "frit/autograd/gradient.h"
 #include "frit/autograd/gradient_check.h"
@@ -11,6 +12,7 @@
 #include "frit/graph/pipeline.h"
 #include "frit/models/model.h"
 #include "frit/ops/loss/loss.h"
+#include "frit/ops/run.h"
 
 namespace frit {
 namespace {
@@ -75,6 +77,86 @@ TEST_P(ReferenceModel, PlansWithinATenthOfTheLowerBound) {
   EXPECT_LT(plan.arena_bytes, plan.unplanned_bytes) << plan.text();
 }
 
+/// Runs a graph in the memory that is planned for it, and fills every buffer with NaN as soon as the plan calls it dead.
+class PoisonedRun {
+ public:
+  PoisonedRun(const Graph& graph, State& state)
+      : graph_(graph), plan_(graph::plan_memory(buffers_.lifetimes)), arena_(Tensor::full({plan_.arena_bytes}, 0xff, DType::u8)) {
+    state.prepare(graph);
+    values_.resize(static_cast<std::size_t>(graph.value_count()));
+    for (const graph::Node* node : graph.all(NodeKind::variable)) value(node->outputs[0]) = state.at(node->name);
+    for (const graph::Node* node : graph.all(NodeKind::constant)) value(node->outputs[0]) = node->constant;
+  }
+
+  void run(const Bindings& inputs) {
+    for (std::size_t step = 0; step < graph_.nodes().size(); ++step) {
+      const graph::Node& node = graph_.nodes()[step];
+      for (const int id : node.outputs) {
+        const int buffer = buffers_.buffer[static_cast<std::size_t>(id)];
+        const TensorType& type = graph_.type(id);
+        if (buffer >= 0) value(id) = Tensor::over(place(buffer), type.shape, type.dtype, Device::cpu(), nullptr);
+      }
+      if (node.kind == NodeKind::input && value(node.outputs[0]).defined()) copy(value(node.outputs[0]), inputs.at(node.name));
+      if (node.kind == NodeKind::operation) invoke(node, buffers_.scratch[step]);
+      for (std::size_t buffer = 0; buffer < buffers_.lifetimes.size(); ++buffer) {
+        const graph::Lifetime& lifetime = buffers_.lifetimes[buffer];
+        if (lifetime.last == static_cast<int>(step))
+          std::memset(place(static_cast<int>(buffer)), 0xff, static_cast<std::size_t>(lifetime.bytes));
+      }
+    }
+  }
+
+  Tensor& value(int id) { return values_[static_cast<std::size_t>(id)]; }
+
+ private:
+  std::byte* place(int buffer) const { return static_cast<std::byte*>(arena_.raw()) + plan_.offsets[static_cast<std::size_t>(buffer)]; }
+
+  void invoke(const graph::Node& node, int scratch) {
+    if (node.op->view) {
+      value(node.outputs[0]) = value(node.inputs[0]).reshape(graph_.type(node.outputs[0]).shape);
+      return;
+    }
+    std::vector<Tensor> inputs, outputs;
+    for (const int id : node.inputs) inputs.push_back(value(id));
+    for (const int id : node.outputs) outputs.push_back(value(id));
+    std::span<std::byte> memory;
+    if (scratch >= 0) memory = {place(scratch), static_cast<std::size_t>(buffers_.lifetimes[static_cast<std::size_t>(scratch)].bytes)};
+    ops::invoke(*node.op, node.attributes, inputs, outputs, memory);
+  }
+
+  const Graph& graph_;
+  graph::BufferPlan buffers_ = graph::plan_buffers(graph_);
+  graph::MemoryPlan plan_;
+  Tensor arena_;
+  std::vector<Tensor> values_;
+};
+
+bool same_bits(const Tensor& a, const Tensor& b) {
+  return a.bytes() == b.bytes() && std::memcmp(a.raw(), b.raw(), static_cast<std::size_t>(a.bytes())) == 0;
+}
+
+TEST_P(ReferenceModel, TrainsTheSameWhenDeadBuffersArePoisoned) {
+  Graph graph;
+  const Value output = model.build(Scope(graph), graph.input("input", GetParam().input));
+  graph.output("output", output);
+  const Shape target_shape = output.shape();
+  TrainStep step(mean_squared_error(output, graph.input("target", target_shape)), Adam{}, Device::cpu(), {.seed = 7});
+  const graph::Executable& executable = step.compile({{"input", {DType::f32, GetParam().input}}, {"target", {DType::f32, target_shape}}});
+  State state(Device::cpu(), 7);
+  PoisonedRun poisoned(executable.graph(), state);
+  const Tensor input = Tensor::empty(GetParam().input), target = Tensor::empty(target_shape);
+  fill_normal(input, 0, 1, 1, 1);
+  fill_normal(target, 0, 1, 1, 2);
+  for (int i = 0; i < 3; ++i) {
+    step({{"input", input}, {"target", target}});
+    poisoned.run({{"input", input}, {"target", target}});
+    for (const graph::Output& result : executable.graph().outputs())
+      EXPECT_TRUE(same_bits(poisoned.value(result.value), executable.output(result.name))) << result.name << ", step " << i;
+  }
+  EXPECT_FALSE(state.tensors().empty());
+  for (const auto& [name, tensor] : state.tensors()) EXPECT_TRUE(same_bits(tensor, step.state().at(name))) << name;
+}
+
 TEST_P(ReferenceModel, GradientsEqualFiniteDifferences) {
   Graph graph;
   const Model small = model;
@@ -118,30 +200,47 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"convt3d-logsumexp", R"({"out_channels": 8})", {4, 3, 4, 5, 6}, "conv_transpose3d", "logsumexp_sigmoid_scale_subtract_clamp"}),
     [](const testing::TestParamInfo<Case>& tested) { return std::string(tested.param.fused); });
 
-TEST(ReferenceModelA, TheConvolutionsBiasHasAGradientOfZero) {
-  // The normalisation removes the bias; what is left is rounding, to be compared with the sum of what cancels.
-  const Model model = make_model("conv3d-instnorm-max");
+/// A norm removes what is added to all that it normalises together. The gradient of the convolution's bias, summed over `together`
+/// channels, is rounding then, to be compared with the sum of what cancels.
+void expect_bias_gradient_of_zero(const Model& model, const Shape& shape, const std::string& convolution, std::int64_t together) {
   Graph graph;
-  const Value output = model.build(Scope(graph), graph.input("input", {2, 3, 6, 8, 7}));
+  const Value output = model.build(Scope(graph), graph.input("input", shape));
   graph.output("output", output);
-  std::vector<std::string> parameters;
-  for (const graph::Node* node : graph.all(NodeKind::variable)) parameters.push_back(node->name);
   graph.input("seed", output.shape());
   const Program::Extend extend = [&](Graph& g) {
-    Values wanted;
-    for (const std::string& name : parameters) wanted.push_back(g.value(g.find(NodeKind::variable, name)->outputs[0]));
+    const std::vector<const graph::Node*> operations = g.all(NodeKind::operation);
+    const auto found = std::find_if(operations.begin(), operations.end(), [&](const auto* node) { return node->op->name == convolution; });
+    ASSERT_NE(found, operations.end());
+    const Values wanted = {g.value(g.find(NodeKind::variable, "conv.bias")->outputs[0]), g.value((*found)->outputs[0])};
     const Value result = g.output_value("output"), cotangent = g.value(g.find(NodeKind::input, "seed")->outputs[0]);
     const Values gradients = gradient(std::span(&result, 1), std::span(&cotangent, 1), wanted);
-    for (std::size_t i = 0; i < gradients.size(); ++i) g.output("grad." + parameters[i], gradients[i]);
+    g.output("bias", gradients[0]);
+    g.output("terms", gradients[1]);
   };
   Program program(graph, std::make_shared<State>(Device::cpu(), 1), extend);
-  const Tensor input = Tensor::empty({2, 3, 6, 8, 7}), cotangent = Tensor::empty(output.shape());
+  const Tensor input = Tensor::empty(shape), cotangent = Tensor::empty(output.shape());
   fill_normal(input, 0, 1, 1, 1);
   fill_normal(cotangent, 0, 1, 1, 2);
   const graph::Executable& run = program.run({{"input", input}, {"seed", cotangent}});
-  double absolute_terms = 0;
-  for (const double value : cotangent.to_vector<double>()) absolute_terms += std::abs(value);
-  for (const double value : run.output("grad.conv.bias").to_vector<double>()) EXPECT_LE(std::abs(value), 1e-5 * absolute_terms);
+  const Tensor bias = run.output("bias"), terms = run.output("terms");
+  double total = 0;
+  for (std::int64_t begin = 0; begin < bias.elements(); begin += together) {
+    double sum = 0, absolute = 0;
+    for (const double value : bias.slice(0, begin, begin + together).to_vector<double>()) sum += value;
+    for (const double value : terms.slice(1, begin, begin + together).to_vector<double>()) absolute += std::abs(value);
+    EXPECT_LE(std::abs(sum), 1e-5 * absolute) << "channels from " << begin;
+    total += absolute;
+  }
+  EXPECT_GT(total, 0);
+}
+
+TEST(ReferenceModelA, TheConvolutionsBiasHasAGradientOfZero) {
+  expect_bias_gradient_of_zero(make_model("conv3d-instnorm-max"), {2, 3, 6, 8, 7}, "conv3d", 1);
+}
+
+TEST(ReferenceModelB, TheConvolutionsBiasHasAGradientThatCancelsInEachGroup) {
+  expect_bias_gradient_of_zero(make_model("conv2d-groupnorm-pool", R"({"out_channels": 16, "num_groups": 4})"), {2, 8, 12, 13}, "conv2d",
+                               4);
 }
 
 TEST(Initialisation, IsPyTorchsInDistribution) {
@@ -198,7 +297,34 @@ TEST(MakeModel, NamesWhatIsWrong) {
             "unknown model \"clasifier\"; models: conv3d-instnorm-max conv2d-groupnorm-pool convt3d-logsumexp classifier; did you mean "
             "\"classifier\"?");
   EXPECT_EQ(message("classifier", R"({"colour": 1})"), "classifier: unknown field \"colour\"");
+  EXPECT_EQ(message("classifier", R"({"num_groups": 7})"),
+            "classifier: group_norm: the number of channels must be divisible by num_groups, got input 1x64x26x26 and num_groups 7");
   EXPECT_EQ(message("classifier", R"({"num_groups": "16"})"), "classifier: field \"num_groups\": expected an integer, got \"16\"");
+}
+
+TEST(CheckInput, SaysWhatTheImageNeedsAtLeast) {
+  const auto message = [](const char* name, std::string_view config, const Shape& shape) -> std::string {
+    try {
+      make_model(name, config).check_input(shape);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "no error";
+  };
+  EXPECT_EQ(message("conv2d-groupnorm-pool", "{}", {1, 8, 6, 6}), "no error");
+  EXPECT_EQ(message("conv2d-groupnorm-pool", "{}", {0, 8, 6, 6}), "no error");
+  EXPECT_EQ(
+      message("conv2d-groupnorm-pool", "{}", {1, 8, 5, 9}),
+      "input of model \"conv2d-groupnorm-pool\": the image needs at least 6x6, got 5x9: max_pool2d: output size 0x1 is too small (input "
+      "1x64x3x7, kernel_size 4x4, stride 4x4, padding 0x0, dilation 1x1)");
+  // One value a group is enough where the batch has more of them.
+  const char* const groups_of_one = R"({"out_channels": 2, "num_groups": 2, "pool_kernel_size": 1})";
+  EXPECT_EQ(message("conv2d-groupnorm-pool", groups_of_one, {2, 8, 3, 3}), "no error");
+  EXPECT_NE(message("conv2d-groupnorm-pool", groups_of_one, {1, 8, 3, 3}), "no error");
+  EXPECT_EQ(message("conv3d-instnorm-max", R"({"kernel_size": 5})", {2, 3, 5, 4, 9}).substr(0, 79),
+            "input of model \"conv3d-instnorm-max\": the image needs at least 5x5x5, got 5x4x9");
+  EXPECT_EQ(message("conv3d-instnorm-max", "{}", {2, 3, 3, 3, 3}),
+            "input of model \"conv3d-instnorm-max\": instance_norm: expected more than 1 spatial element, got input 2x16x1x1x1");
 }
 
 }  // namespace

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "frit/core/tensor.h"
+
+namespace frit::cuda {
+
+/// Times pieces of work on a device's compute stream by events. Nothing waits between the pieces, so that the host stays ahead.
+class EventTimer {
+ public:
+  explicit EventTimer(int index);
+
+  /// Fills the L2 cache with other data, then calls `work`, which starts what is timed.
+  void time(const std::function<void()>& work);
+  /// Waits. Microseconds of each piece since the last call, in order.
+  std::vector<double> take();
+
+ private:
+  using Event = std::shared_ptr<void>;  // a cudaEvent_t
+  Event record() const;
+
+  int index_ = 0;
+  Tensor other_data_;
+  std::vector<std::pair<Event, Event>> pieces_;
+};
+
+}  // namespace frit::cuda

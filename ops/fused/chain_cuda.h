@@ -1,0 +1,86 @@
+#pragma once
+
+#include <type_traits>
+
+#include "frit/core/convert.h"
+#include "frit/core/cuda/launch.h"
+#include "frit/core/cuda/reduce.h"
+#include "frit/ops/fused/chain.h"
+
+namespace frit::ops {
+
+// What the CUDA kernels of the fused chains share.
+
+/// What a kernel computes in, given what its tensors hold.
+template <class Stored>
+using ComputeType = std::conditional_t<is_half_type<Stored>, float, Stored>;
+
+/// Calls `body` for the storage types of floating tensors.
+template <class Body>
+void dispatch_stored(DType dtype, const Body& body) {
+  switch (dtype) {
+    case DType::f16: return body.template operator()<Half>();
+    case DType::bf16: return body.template operator()<BFloat16>();
+    default: return dispatch_floating(dtype, body);
+  }
+}
+
+/// Where the elements of a tensor (N, C, pixels) lie, in either layout.
+struct Places {
+  std::int64_t sample, channel, pixel;  ///< steps
+
+  Places(const Tensor& tensor, const Planes& planes) : sample(planes.channels * planes.pixels), channel(planes.pixels), pixel(1) {
+    if (tensor.is_contiguous()) return;
+    FRIT_CHECK(tensor.is_contiguous(Layout::channels_last));
+    channel = 1;
+    pixel = planes.channels;
+  }
+
+  bool channels_last() const { return pixel != 1; }
+  FRIT_HOST_DEVICE std::int64_t operator()(std::int64_t n, std::int64_t c, std::int64_t p) const {
+    return n * sample + c * channel + p * pixel;
+  }
+};
+
+/// A mean in two parts: (x - value) - rest keeps the digits of float data that lie far from zero.
+template <class T>
+struct SplitMean {
+  T value, rest;
+
+  __device__ explicit SplitMean(double mean) : value(static_cast<T>(mean)), rest(static_cast<T>(mean - static_cast<double>(value))) {}
+  __device__ T centered(T x) const { return (x - value) - rest; }
+  /// Of x * scale, the product not rounded.
+  __device__ T centered(T x, T scale) const { return fma(x, scale, -value) - rest; }
+};
+
+/// Samples that are worked on at a time, so that the second walk over them finds them in the L2 cache.
+inline std::int64_t samples_in_cache(const Tensor& tensor) {
+  const std::int64_t samples = std::max<std::int64_t>(1, tensor.shape()[0]);
+  const auto room = static_cast<std::int64_t>(cuda::properties(tensor.device().index).l2_bytes / 4);
+  return std::clamp<std::int64_t>(room / std::max<std::int64_t>(1, tensor.bytes() / samples), 1, samples);
+}
+
+/// The smallest power of 2 that is `count` or more, at most a warp.
+inline int lanes_for(std::int64_t count) {
+  int lanes = 1;
+  while (lanes < count && lanes < cuda::warp_size) lanes *= 2;
+  return lanes;
+}
+
+/// A block of `default_threads` as rows of `lanes` threads, a power of 2 up to a warp: the sum over the rows, valid in the first.
+/// `shared` holds a block's warps times a warp of elements, and may be used again after a barrier.
+template <class T>
+__device__ T sum_rows(T value, int lanes, T* shared) {
+  const int warp = static_cast<int>(threadIdx.x) / cuda::warp_size, lane = static_cast<int>(threadIdx.x) % cuda::warp_size;
+  for (int mask = cuda::warp_size / 2; mask >= lanes; mask /= 2) value = value + cuda::shuffle_xor(value, mask);
+  if (lane < lanes) shared[warp * cuda::warp_size + lane] = value;
+  __syncthreads();
+  if (warp == 0 && lane < lanes) {
+    for (int other = 1; other < static_cast<int>(blockDim.x) / cuda::warp_size; ++other) {
+      value = value + shared[other * cuda::warp_size + lane];
+    }
+  }
+  return value;
+}
+
+}  // namespace frit::ops

@@ -1,0 +1,114 @@
+#include "frit/core/cuda/device.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "frit/core/cuda/captured_work.h"
+#include "frit/core/random.h"
+
+namespace frit {
+namespace {
+
+constexpr Device gpu{DeviceKind::cuda, 0};
+
+class CudaDevice : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (cuda::device_count() == 0) GTEST_SKIP() << "no CUDA device";
+  }
+};
+
+TEST_F(CudaDevice, IsTheBestAndIsDescribed) {
+  EXPECT_EQ(Device::best(), gpu);
+  EXPECT_NE(cuda::description(0).find("compute capability"), std::string::npos);
+}
+
+TEST_F(CudaDevice, EveryDtypeComesBackAsItWent) {
+  for (const DType dtype : all_dtypes) {
+    const Tensor there = Tensor::from<double>({1, 0, 3.5, 100, 7, 2}, {2, 3}).to(dtype);
+    EXPECT_EQ(there.to(gpu).to(Device::cpu()).to_vector<double>(), there.to_vector<double>()) << dtype;
+  }
+  EXPECT_EQ(Tensor::zeros({0, 3}, DType::f32, gpu).to(Device::cpu()).elements(), 0);
+}
+
+TEST_F(CudaDevice, ConvertsAsTheCpuDoes) {
+  const double infinity = INFINITY;
+  const Tensor values = Tensor::from<double>({0, -1.5, 2.5, 1e300, -1e300, infinity, -infinity, std::nan(""), 65520, 3e-8}, {10});
+  for (const DType from : all_dtypes) {
+    for (const DType to : all_dtypes) {
+      const Tensor source = values.to(from);
+      const std::vector<double> expected = source.to(to).to_vector<double>(), found = source.to(gpu).to(to).to_vector<double>();
+      for (std::size_t i = 0; i < expected.size(); ++i) {
+        EXPECT_TRUE(found[i] == expected[i] || (std::isnan(found[i]) && std::isnan(expected[i])))
+            << from << " to " << to << ", element " << i << ": " << found[i] << " is not " << expected[i];
+      }
+    }
+  }
+}
+
+TEST_F(CudaDevice, CopiesAnyStrides) {
+  const Tensor source = Tensor::empty({3, 4, 5, 6});
+  fill_normal(source, 0, 1, 1, 1);
+  const Tensor there = source.to(gpu);
+  EXPECT_EQ(there.permute({2, 0, 3, 1}).to_vector<float>(), source.permute({2, 0, 3, 1}).to_vector<float>());
+  EXPECT_EQ(there.slice(3, 1, 6, 2).to_vector<float>(), source.slice(3, 1, 6, 2).to_vector<float>());
+  EXPECT_EQ(there.contiguous(Layout::channels_last).to_vector<float>(), source.to_vector<float>());
+  const Tensor target = Tensor::zeros({3, 4, 5, 6}, DType::f64, gpu).transpose(1, 2);
+  copy(target, source.transpose(1, 2));
+  EXPECT_EQ(target.to_vector<float>(), source.transpose(1, 2).to_vector<float>());
+}
+
+TEST_F(CudaDevice, FillsAndReadsNumbers) {
+  const Tensor tensor = Tensor::full({5, 7}, 2.5, DType::f16, gpu);
+  EXPECT_EQ(tensor.to_vector<double>(), std::vector<double>(35, 2.5));
+  EXPECT_EQ(tensor.slice(0, 1, 2).slice(1, 2, 3).item(), 2.5);
+}
+
+TEST_F(CudaDevice, OutOfMemorySaysWhatIsWhereAndTheProcessGoesOn) {
+  try {
+    Tensor::empty({std::int64_t{1} << 50}, DType::u8, gpu);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::out_of_memory);
+    EXPECT_NE(std::string(error.what()).find("cuda:0"), std::string::npos) << error.what();
+  }
+  EXPECT_EQ(Tensor::full({4}, 1, DType::f32, gpu).to_vector<float>(), std::vector<float>(4, 1));
+}
+
+TEST_F(CudaDevice, FreedMemoryServesAgainAndIsPoisonedWhenAsked) {
+  Allocator& allocator = allocator_of(gpu);
+  allocator.set_poison(true);
+  void* first = nullptr;
+  {
+    const Tensor tensor = Tensor::empty({1000}, DType::f32, gpu);
+    first = tensor.raw();
+    for (const float value : tensor.to_vector<float>()) ASSERT_TRUE(std::isnan(value));
+  }
+  const std::uint64_t asked = allocator.statistics().source_allocations;
+  EXPECT_EQ(Tensor::empty({1000}, DType::f32, gpu).raw(), first);
+  EXPECT_EQ(allocator.statistics().source_allocations, asked);
+  allocator.set_poison(false);
+}
+
+TEST_F(CudaDevice, RecordedWorkRunsAtEveryLaunch) {
+  const Tensor from = Tensor::full({3}, 1, DType::f32, gpu), to = Tensor::full({3}, 0, DType::f64, gpu);
+  cuda::CapturedWork work;
+  work.record(0, [&] { copy(to, from); });
+  EXPECT_EQ(to.to_vector<double>(), (std::vector<double>{0, 0, 0})) << "recording runs nothing";
+  work.launch();
+  EXPECT_EQ(to.to_vector<double>(), (std::vector<double>{1, 1, 1}));
+  from.fill(7);
+  work.launch();
+  EXPECT_EQ(to.to_vector<double>(), (std::vector<double>{7, 7, 7}));
+}
+
+TEST_F(CudaDevice, AFailureWhileRecordingLeavesTheDeviceUsable) {
+  cuda::CapturedWork work;
+  EXPECT_THROW(work.record(0, [] { fail(ErrorKind::argument, "no"); }), Error);
+  EXPECT_FALSE(work.recorded());
+  EXPECT_EQ(Tensor::full({2}, 3, DType::f32, gpu).to_vector<float>(), std::vector<float>(2, 3));
+}
+
+}  // namespace
+}  // namespace frit

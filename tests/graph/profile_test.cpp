@@ -1,0 +1,78 @@
+#include "frit/graph/profile.h"
+
+#include <gtest/gtest.h>
+
+#include "frit/ops/elementwise/activation.h"
+#include "frit/ops/elementwise/arithmetic.h"
+#include "frit/ops/optimizer/optimizer_ops.h"
+#include "frit/ops/shape/shape_ops.h"
+
+namespace frit {
+namespace {
+
+std::vector<graph::StepProfile> profiled(const Graph& graph, State& state, const Bindings& inputs, int repeats) {
+  graph::Executable executable(graph, state);
+  executable.run(inputs);
+  return graph::profile(executable, repeats);
+}
+
+TEST(Profile, NamesEachStepWithItsTypesAndBytes) {
+  Graph graph;
+  const Value x = graph.input("x", {2, 3}), y = graph.input("y", {3});
+  graph.output("z", relu(reshape(x * y, {6})));
+  State state;
+  const std::vector<graph::StepProfile> steps =
+      profiled(graph, state, {{"x", Tensor::full({2, 3}, 2)}, {"y", Tensor::full({3}, 1)}}, /*repeats=*/3);
+  ASSERT_EQ(steps.size(), 2u) << "a view runs nothing";
+  EXPECT_EQ(steps[0].op, "mul");
+  EXPECT_EQ(steps[0].types, "f32 2x3, f32 3 -> f32 2x3");
+  EXPECT_EQ(steps[0].bytes, (6 + 3 + 6) * 4);
+  EXPECT_EQ(steps[1].op, "relu");
+  EXPECT_EQ(steps[1].types, "f32 6 -> f32 6");
+  EXPECT_EQ(steps[1].bytes, (6 + 6) * 4) << "in the place of its input: read and written";
+  for (const graph::StepProfile& step : steps) EXPECT_GE(step.microseconds, 0);
+}
+
+TEST(Profile, CountsATensorThatIsReadTwiceOnce) {
+  Graph graph;
+  const Value x = graph.input("x", {5}, DType::f64);
+  graph.output("y", x * x);
+  State state;
+  const auto steps = profiled(graph, state, {{"x", Tensor::full({5}, 2, DType::f64)}}, /*repeats=*/1);
+  ASSERT_EQ(steps.size(), 1u);
+  EXPECT_EQ(steps[0].bytes, (5 + 5) * 8);
+}
+
+TEST(Profile, CountsAnUpdateAsReadAndWrittenAndMakesIt) {
+  Graph graph;
+  const auto zero = [](const Tensor& tensor, std::uint64_t) { tensor.fill(0); };
+  ops::advance(graph.variable("count", {DType::i64, {}}, zero));
+  State state;
+  const auto steps = profiled(graph, state, {}, /*repeats=*/4);
+  ASSERT_EQ(steps.size(), 1u);
+  EXPECT_EQ(steps[0].types, "i64 scalar");
+  EXPECT_EQ(steps[0].bytes, 2 * 8);
+  EXPECT_EQ(state.at("count").item(), 5) << "one run and four repeats";
+}
+
+TEST(Profile, NeedsARepeat) {
+  Graph graph;
+  graph.output("y", relu(graph.input("x", {1})));
+  State state;
+  EXPECT_THROW(profiled(graph, state, {{"x", Tensor::zeros({1})}}, 0), Error);
+}
+
+TEST(Executable, RunsAgainOnTheInputsOfTheLastRun) {
+  Graph graph;
+  const Value x = graph.input("x", {2});
+  graph.output("y", relu(x) + 1.0);
+  State state;
+  graph::Executable executable(graph, state);
+  executable.run({{"x", Tensor::from<float>({3, -3}, {2})}});
+  executable.output("y").fill(0);
+  executable.run();
+  EXPECT_EQ(executable.output("y").to_vector<double>(), (std::vector<double>{4, 1}));
+}
+
+}  // namespace
+}  // namespace frit

@@ -1,0 +1,176 @@
+// What every registered operator must hold on a CUDA device, driven by the samples that it declares: the CPU's results, whatever the
+// strides, the layout and the dtype, and the same bits at every run.
+
+#include <gtest/gtest.h>
+
+#include "frit/core/cuda/device.h"
+#include "frit/core/numerics.h"
+#include "ops/operator_checks.h"
+
+namespace frit {
+namespace {
+
+constexpr Device gpu{DeviceKind::cuda, 0};
+
+std::vector<Tensor> moved(const std::vector<Tensor>& tensors, Device device) {
+  std::vector<Tensor> result;
+  for (const Tensor& tensor : tensors) result.push_back(tensor.defined() ? tensor.to(device) : tensor);
+  return result;
+}
+
+class CudaOperator : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    if (cuda::device_count() == 0) GTEST_SKIP() << "no CUDA device";
+    set_numerics({.tf32 = false});
+  }
+  void TearDown() override { set_numerics({}); }
+
+  const Operator& op() const { return ops::registry().find(GetParam()); }
+  bool takes(DType dtype) const { return std::find(op().dtypes.begin(), op().dtypes.end(), dtype) != op().dtypes.end(); }
+
+  template <class Body>
+  void for_each_sample(DType dtype, const Body& body) const {
+    const std::vector<Sample> samples = op().samples();
+    for (std::size_t i = 0; i < samples.size(); ++i) {
+      SCOPED_TRACE(concat(op().name, " sample ", i, " {", samples[i].attributes.text(), "} ", dtype));
+      body(samples[i], sample_tensors(samples[i], dtype, i));
+    }
+  }
+
+  void expect_near(const std::vector<Tensor>& results, const std::vector<Tensor>& expected, double tolerance) const {
+    ASSERT_EQ(results.size(), expected.size());
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      const double allowed = is_floating(expected[i].dtype()) ? tolerance : 0;
+      EXPECT_TRUE(near(results[i].to(Device::cpu()), expected[i], allowed, std::max(1e-3, largest_finite(expected[i])))) << "result " << i;
+    }
+  }
+};
+
+TEST_P(CudaOperator, HasAKernel) { EXPECT_TRUE(op().view || op().cuda) << op().name; }
+
+TEST_P(CudaOperator, AgreesWithTheCpu) {
+  const std::pair<DType, double> cases[] = {{DType::f64, 1e-10}, {DType::f32, 2e-5}, {DType::f16, 2e-3}, {DType::bf16, 2e-2},
+                                            {DType::i64, 0},     {DType::i32, 0},    {DType::u8, 0}};
+  for (const auto& [dtype, tolerance] : cases) {
+    if (!takes(dtype)) continue;
+    for_each_sample(dtype, [&, tolerance = tolerance](const Sample& sample, const std::vector<Tensor>& inputs) {
+      expect_near(run_with_updates(op(), moved(inputs, gpu), sample.attributes), run_with_updates(op(), inputs, sample.attributes),
+                  tolerance);
+    });
+  }
+}
+
+TEST_P(CudaOperator, RepeatsBitForBit) {
+  for (const DType dtype : {DType::f64, DType::f32}) {
+    if (!takes(dtype)) continue;
+    set_numerics({.tf32 = false, .deterministic = true});
+    for_each_sample(dtype, [&](const Sample& sample, const std::vector<Tensor>& given) {
+      const std::vector<Tensor> inputs = moved(given, gpu);
+      const std::vector<Tensor> expected = moved(run_with_updates(op(), inputs, sample.attributes), Device::cpu());
+      for (int run = 0; run < 3; ++run) {
+        const std::vector<Tensor> results = moved(run_with_updates(op(), inputs, sample.attributes), Device::cpu());
+        for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_TRUE(same_bits(results[i], expected[i])) << "result " << i;
+      }
+    });
+  }
+}
+
+TEST_P(CudaOperator, WritesEveryElementAndSkipsUnreadOutputs) {
+  if (op().view) return;
+  const DType dtype = takes(DType::f32) ? DType::f32 : op().dtypes[0];
+  for_each_sample(dtype, [&](const Sample& sample, const std::vector<Tensor>& given) {
+    const std::vector<TensorType> types = op().infer_types(types_of(given), sample.attributes);
+    const std::size_t scratch_size = ops::scratch_bytes(op(), types_of(given), types, sample.attributes, gpu);
+    const auto run = [&](double fill, std::size_t unread) {
+      std::vector<Tensor> outputs;
+      for (std::size_t i = 0; i < types.size(); ++i) {
+        outputs.push_back(i == unread ? Tensor() : Tensor::full(types[i].shape, fill, types[i].dtype, gpu));
+      }
+      const Tensor scratch = Tensor::full({static_cast<std::int64_t>(scratch_size)}, fill == 0 ? 0 : 255, DType::u8, gpu);
+      ops::invoke(op(), sample.attributes, moved(clones(given), gpu), outputs, {static_cast<std::byte*>(scratch.raw()), scratch_size});
+      return moved(outputs, Device::cpu());
+    };
+    const std::vector<Tensor> expected = run(0, types.size()), poisoned = run(77, types.size());
+    for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_TRUE(same(poisoned[i], expected[i])) << "output " << i;
+    for (std::size_t unread = 0; types.size() > 1 && unread < types.size(); ++unread) {
+      const std::vector<Tensor> partial = run(0, unread);
+      for (std::size_t i = 0; i < expected.size(); ++i) {
+        if (i == unread) continue;
+        EXPECT_TRUE(same(partial[i], expected[i])) << "output " << i << " without " << unread;
+      }
+    }
+  });
+}
+
+TEST_P(CudaOperator, ViewsGiveTheBitsOfContiguousTensors) {
+  constexpr std::uint64_t views = 40;
+  const DType dtype = takes(DType::f32) ? DType::f32 : op().dtypes[0];
+  const std::vector<Sample> samples = op().samples();
+  set_numerics({.tf32 = false, .deterministic = true});
+  for (std::uint64_t v = 0; v < views; ++v) {
+    const Sample& sample = samples[v % samples.size()];
+    SCOPED_TRACE(concat(op().name, " sample ", v % samples.size(), " view ", v));
+    std::vector<Tensor> viewed = moved(sample_tensors(sample, dtype, v % samples.size()), gpu), dense;
+    for (std::size_t i = 0; i < viewed.size(); ++i) {
+      const std::uint64_t seed = v * 16 + i;
+      if (!mutates(op(), i)) viewed[i] = view_of(viewed[i], seed);
+      dense.push_back(viewed[i].clone());
+    }
+    const std::vector<Tensor> expected = moved(run_with_updates(op(), dense, sample.attributes), Device::cpu());
+    const std::vector<Tensor> results = moved(run_with_updates(op(), viewed, sample.attributes), Device::cpu());
+    for (std::size_t i = 0; i < expected.size(); ++i) ASSERT_TRUE(same_bits(results[i], expected[i])) << "result " << i;
+  }
+}
+
+/// Every mixture of layouts that the kernel says it takes.
+TEST_P(CudaOperator, TakesTheLayoutsThatItSays) {
+  const std::vector<int>&in = op().cuda.any_layout_inputs, &out = op().cuda.any_layout_outputs;
+  for (unsigned mixture = 1; mixture < 1u << (in.size() + out.size()); ++mixture) {
+    const auto layout = [&](const std::vector<int>& free, std::size_t operand, std::size_t first_bit, int rank) {
+      const auto place = std::find(free.begin(), free.end(), static_cast<int>(operand));
+      const bool chosen = place != free.end() && (mixture >> (first_bit + static_cast<std::size_t>(place - free.begin())) & 1u) != 0;
+      return chosen && rank >= 4 ? Layout::channels_last : Layout::contiguous;
+    };
+    for_each_sample(DType::f32, [&](const Sample& sample, const std::vector<Tensor>& given) {
+      SCOPED_TRACE(concat("mixture ", mixture));
+      std::vector<Tensor> inputs = moved(given, gpu), outputs;
+      for (std::size_t i = 0; i < inputs.size(); ++i) inputs[i] = inputs[i].contiguous(layout(in, i, 0, inputs[i].rank()));
+      const std::vector<TensorType> types = op().infer_types(types_of(given), sample.attributes);
+      for (std::size_t i = 0; i < types.size(); ++i) {
+        outputs.push_back(Tensor::empty(types[i].shape, types[i].dtype, gpu, layout(out, i, in.size(), types[i].shape.rank())));
+      }
+      const std::size_t bytes = ops::scratch_bytes(op(), types_of(given), types, sample.attributes, gpu);
+      const Tensor scratch = Tensor::empty({static_cast<std::int64_t>(bytes)}, DType::u8, gpu);
+      ops::invoke(op(), sample.attributes, inputs, outputs, {static_cast<std::byte*>(scratch.raw()), bytes});
+      expect_near(moved(outputs, Device::cpu()), ops::run(op(), given, sample.attributes), 2e-5);
+    });
+  }
+}
+
+TEST_P(CudaOperator, InPlaceEqualsOutOfPlace) {
+  const DType dtype = takes(DType::f32) ? DType::f32 : op().dtypes[0];
+  for_each_sample(dtype, [&](const Sample& sample, const std::vector<Tensor>& given) {
+    const std::vector<TensorType> types = op().infer_types(types_of(given), sample.attributes);
+    const std::vector<Tensor> expected = moved(ops::run(op(), moved(given, gpu), sample.attributes), Device::cpu());
+    const std::size_t bytes = op().view ? 0 : ops::scratch_bytes(op(), types_of(given), types, sample.attributes, gpu);
+    const Tensor scratch = Tensor::empty({static_cast<std::int64_t>(bytes)}, DType::u8, gpu);
+    for (const auto& [output, input] : op().in_place) {
+      if (static_cast<std::size_t>(input) >= given.size()) continue;
+      std::vector<Tensor> own = moved(clones(given), gpu), outputs;
+      const Tensor& reused = own[static_cast<std::size_t>(input)];
+      if (!(types[static_cast<std::size_t>(output)] == TensorType{reused.dtype(), reused.shape()})) continue;
+      for (const TensorType& type : types) outputs.push_back(Tensor::empty(type.shape, type.dtype, gpu));
+      outputs[static_cast<std::size_t>(output)] = reused;
+      ops::invoke(op(), sample.attributes, own, outputs, {static_cast<std::byte*>(scratch.raw()), bytes});
+      for (std::size_t i = 0; i < expected.size(); ++i) {
+        EXPECT_TRUE(same(outputs[i].to(Device::cpu()), expected[i])) << "output " << i << " over input " << input;
+      }
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(All, CudaOperator, testing::ValuesIn(operators([](const Operator&) { return true; })));
+
+}  // namespace
+}  // namespace frit
