@@ -8,8 +8,8 @@
 
 namespace frit {
 
-/// Times pieces of work on a device: on a GPU by events on its compute stream, with other data in the L2 cache before each piece; on the CPU
-/// by the clock, with the caches as they are.
+/// Times pieces of work on a device: on a GPU by events on its compute stream, with other data in the L2 cache before each piece; on the
+/// CPU by the clock, with the caches as they are.
 class Timer {
  public:
   explicit Timer(Device device);

@@ -69,6 +69,7 @@ class WidenedCall {
 std::size_t scratch_bytes(const Operator& op, std::span<const TensorType> inputs, std::span<const TensorType> outputs,
                           const Attributes& attributes, Device device) {
   const Kernel& kernel = op.kernel_on(device);
+  if (device.kind == DeviceKind::cuda) (void)cuda::compute_stream(device.index);  // a scratch rule may try algorithms on the current device
   if (kernel.halves) return kernel_scratch(op, kernel, inputs, attributes);
   std::size_t bytes = kernel_scratch(op, kernel, widened(inputs), attributes);
   const auto add = [&](const TensorType& type) {

@@ -14,6 +14,7 @@ void add_infer(CLI::App& app, Action& action);
 void add_verify(CLI::App& app, Action& action);
 void add_gradcheck(CLI::App& app, Action& action);
 void add_graph(CLI::App& app, Action& action);
+void add_bench(CLI::App& app, Action& action);
 void add_info(CLI::App& app, Action& action);
 
 }  // namespace frit::apps

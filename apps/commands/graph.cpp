@@ -3,11 +3,11 @@
 #include <iostream>
 
 #include "apps/commands/commands.h"
+#include "apps/common/model_graph.h"
 #include "apps/common/model_source.h"
 #include "apps/common/options.h"
 #include "frit/autograd/train_step.h"
 #include "frit/graph/pipeline.h"
-#include "frit/ops/loss/loss.h"
 
 namespace frit::apps {
 namespace {
@@ -20,24 +20,11 @@ struct GraphArguments {
   DType dtype = DType::f32;
 };
 
-Value build(Graph& graph, const Model& model, const Shape& shape, DType dtype) {
-  return model.build(Scope(graph, "", dtype), graph.input("input", shape, dtype));
-}
-
-Graph forward_graph(const Model& model, const Shape& shape, DType dtype) {
-  Graph graph;
-  graph.output("output", build(graph, model, shape, dtype));
-  return graph;
-}
-
 /// Forward, gradient and updates, as a step of training runs.
 Graph train_graph(const Model& model, const Shape& shape, DType dtype) {
   Graph graph;
-  const Value output = build(graph, model, shape, dtype);
-  const bool classes = model.task == Model::Task::classification;
-  const Value target = graph.input("target", classes ? Shape{shape[0]} : output.shape(), classes ? DType::i64 : dtype);
-  TrainStep step(classes ? cross_entropy(output, target) : mean_squared_error(output, target), Adam{}, Device::cpu());
-  return step.compile({{"input", {dtype, shape}}, {"target", target.type()}}).graph();
+  TrainStep step(add_loss(graph, model, shape, dtype), Adam{}, Device::cpu());
+  return step.compile(input_types(graph)).graph();
 }
 
 Graph staged(const std::string& stage, const Model& model, const Shape& shape, DType dtype) {
@@ -62,11 +49,7 @@ int run_graph(const GraphArguments& a) {
   require(a.format == "text" || a.stage != "both", "--format dot draws one graph: --stage forward, fused, train or inference");
   const Model model = open_model(a.model, a.config).model;
   const Shape shape = a.input_shape.empty() ? model.small_input : a.input_shape;
-  try {
-    model.check_input(shape);
-  } catch (const Error& error) {
-    fail(ErrorKind::argument, "--input-shape: ", error.what());
-  }
+  check_input_shape(model, shape);
   const std::vector<std::string> stages =
       a.stage == "both" ? std::vector<std::string>{"forward", "fused"} : std::vector<std::string>{a.stage};
   for (const std::string& stage : stages) {

@@ -5,8 +5,8 @@
 
 namespace frit::cuda {
 
-/// A number that many others are divided by. Those below 2^31 take one multiplication (T. Granlund and P. Montgomery, "Division by invariant
-/// integers using multiplication", 1994).
+/// A number that many others are divided by. Those below 2^31 take one multiplication (T. Granlund and P. Montgomery, "Division by
+/// invariant integers using multiplication", 1994).
 class Divisor {
  public:
   Divisor() = default;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <compare>
 
 #include "frit/ops/convolution/convolution.h"
 #include "frit/ops/operator.h"
@@ -34,6 +35,8 @@ struct ConvolutionGeometry {
   std::int64_t batch, groups;
   std::int64_t in_channels, out_channels;  ///< of one group
   ImageAxes input, output, kernel, stride, padding, dilation;
+
+  friend auto operator<=>(const ConvolutionGeometry&, const ConvolutionGeometry&) = default;
 };
 
 /// The sizes after the first two.

@@ -14,29 +14,73 @@
 namespace frit::ops {
 namespace elementwise {
 
-/// How the elements of an operand are found from their number in the output.
+/// Elements of a vector access for the largest of some element types.
+template <class... T>
+inline constexpr int width_for = std::min(16 / static_cast<int>(std::max({sizeof(T)...})), 8);
+
+/// A dense tensor's axes, the innermost last: as they are, or with the channel axis moved there.
+inline Dims memory_order(const Tensor& tensor) {
+  Dims axes;
+  for (int axis = 0; axis < tensor.rank(); ++axis) axes.push_back(axis);
+  if (!tensor.is_contiguous()) {
+    FRIT_CHECK(tensor.is_contiguous(Layout::channels_last));
+    axes.erase(1);
+    axes.push_back(1);
+  }
+  return axes;
+}
+
+/// Whether vectors of `width` elements may begin at the first element.
+inline bool fits_vectors(const Tensor& tensor, int width) {
+  return reinterpret_cast<std::uintptr_t>(tensor.raw()) % (static_cast<std::size_t>(width) * size_of(tensor.dtype())) == 0;
+}
+
+/// The first `count` elements, zeros behind them; read at once if `vector`, which says that the memory fits vectors.
+template <int width, class T>
+__device__ cuda::Vector<T, width> load(const T* memory, std::int64_t count, bool vector) {
+  if (vector && count >= width) return *reinterpret_cast<const cuda::Vector<T, width>*>(memory);
+  cuda::Vector<T, width> elements{};
+#pragma unroll
+  for (int v = 0; v < width; ++v) {
+    if (v < count) elements[v] = memory[v];
+  }
+  return elements;
+}
+
+template <class T, int width>
+__device__ void store(T* memory, const cuda::Vector<T, width>& elements, std::int64_t count, bool vector) {
+  if (vector && count >= width) {
+    *reinterpret_cast<cuda::Vector<T, width>*>(memory) = elements;
+    return;
+  }
+#pragma unroll
+  for (int v = 0; v < width; ++v) {
+    if (v < count) memory[v] = elements[v];
+  }
+}
+
+/// How an operand's elements are found from their numbers in the output.
 enum class Access : std::uint8_t {
-  vector,    ///< side by side, and fit for accesses of a whole vector
+  vector,    ///< side by side, and fit for vectors
   dense,     ///< side by side
   repeated,  ///< one element for all
   indexed,   ///< by strides
 };
 
-/// Elements of one launch with indexed operands, so that numbers of elements fit 32 bits.
+/// Elements of one launch with indexed operands: their numbers fit 32 bits.
 inline constexpr std::int64_t most_indexed_elements = std::int64_t{1} << 30;
 
-/// Where the operands of a call lie, in the order of the output's memory.
+/// Where the operands of a call lie. Output and inputs are of one shape, and the output is contiguous.
 template <int operands>
 struct OperandPlan {
   Access access[operands];
   bool any_indexed = false;
   bool output_vector;
   int rank = 0;
-  Divisor sizes[Dims::max_rank];
+  cuda::Divisor sizes[Dims::max_rank];
   std::int64_t strides[Dims::max_rank][operands];
 
-  /// `width`: elements of a vector.
-  OperandPlan(const Tensor& output, const std::array<Tensor, operands>& inputs, int width) : output_vector(aligned(output, width)) {
+  OperandPlan(const Tensor& output, const std::array<Tensor, operands>& inputs, int width) : output_vector(fits_vectors(output, width)) {
     std::array<Strides, operands> walked;
     for (std::size_t k = 0; k < operands; ++k) {
       access[k] = access_of(inputs[k], width);
@@ -48,7 +92,7 @@ struct OperandPlan {
     collapse_axes(shape, walked);
     rank = shape.rank();
     for (int axis = 0; axis < rank; ++axis) {
-      sizes[axis] = Divisor(shape[axis]);
+      sizes[axis] = cuda::Divisor(shape[axis]);
       for (std::size_t k = 0; k < operands; ++k) strides[axis][k] = walked[k][axis];
     }
   }
@@ -65,11 +109,11 @@ struct OperandPlan {
     }
 #pragma unroll 1
     for (int axis = rank - 1; axis >= 0; --axis) {
-      const Divisor size = sizes[axis];
+      const cuda::Divisor size = sizes[axis];
 #pragma unroll
       for (int v = 0; v < width; ++v) {
         const std::uint32_t quotient = axis == 0 ? 0 : size.quotient(rest[v]);
-        const std::uint32_t place = rest[v] - quotient * size.divisor;
+        const std::uint32_t place = size.remainder(rest[v], quotient);
         rest[v] = quotient;
 #pragma unroll
         for (int k = 0; k < operands; ++k) offsets[v][k] += place * strides[axis][k];
@@ -78,60 +122,36 @@ struct OperandPlan {
   }
 
  private:
-  static bool aligned(const Tensor& tensor, int width) {
-    return reinterpret_cast<std::uintptr_t>(tensor.raw()) % (static_cast<std::size_t>(width) * size_of(tensor.dtype())) == 0;
-  }
-
   static Access access_of(const Tensor& input, int width) {
-    if (input.is_contiguous()) return aligned(input, width) ? Access::vector : Access::dense;
+    if (input.is_contiguous()) return fits_vectors(input, width) ? Access::vector : Access::dense;
     bool repeated = true;
     for (int axis = 0; axis < input.rank(); ++axis) repeated = repeated && (input.strides()[axis] == 0 || input.shape()[axis] == 1);
     return repeated ? Access::repeated : Access::indexed;
   }
 };
 
-/// `width` elements of every operand, from element `first` on; `count` of them exist.
+/// Elements first ... first + width - 1 of the operands, of which `count` exist.
 template <int width, int operands>
 struct Run {
   const OperandPlan<operands>& plan;
-  std::int64_t first;
-  int count;
+  std::int64_t first, count;
   std::int64_t offsets[width][operands];
 
   __device__ Run(const OperandPlan<operands>& operand_plan, std::int64_t first_element, std::int64_t elements)
-      : plan(operand_plan), first(first_element), count(static_cast<int>(std::min<std::int64_t>(width, elements - first_element))) {
+      : plan(operand_plan), first(first_element), count(elements - first_element) {
     if (plan.any_indexed) plan.find(first, offsets);
   }
 
   template <int k, class T>
   __device__ cuda::Vector<T, width> load(const T* data) const {
-    using Elements = cuda::Vector<T, width>;
     const Access access = plan.access[k];
-    if (access == Access::vector && count == width) return *reinterpret_cast<const Elements*>(data + first);
-    Elements elements{};
-    if (access == Access::repeated) {
-      const T element = *data;
+    if (access <= Access::dense) return elementwise::load<width>(data + first, count, access == Access::vector);
+    cuda::Vector<T, width> elements{};
 #pragma unroll
-      for (int v = 0; v < width; ++v) elements[v] = element;
-    } else {
-#pragma unroll
-      for (int v = 0; v < width; ++v) {
-        if (v < count) elements[v] = data[access == Access::indexed ? offsets[v][k] : first + v];
-      }
+    for (int v = 0; v < width; ++v) {
+      if (v < count) elements[v] = data[access == Access::indexed ? offsets[v][k] : 0];
     }
     return elements;
-  }
-
-  template <class T>
-  __device__ void store(T* data, const cuda::Vector<T, width>& elements) const {
-    if (plan.output_vector && count == width) {
-      *reinterpret_cast<cuda::Vector<T, width>*>(data + first) = elements;
-    } else {
-#pragma unroll
-      for (int v = 0; v < width; ++v) {
-        if (v < count) data[first + v] = elements[v];
-      }
-    }
   }
 };
 
@@ -153,10 +173,10 @@ __device__ cuda::Vector<Out, width> apply(const Function& function, const cuda::
   return results;
 }
 
-template <int width, class Out, class Function, class... In, std::size_t... I>
-__device__ void map_run(const Run<width, sizeof...(In)>& run, std::index_sequence<I...>, const Function& function, Out* output,
+template <class Out, int width, class Function, class... In, std::size_t... I>
+__device__ void map_run(Out* output, const Run<width, sizeof...(In)>& run, const Function& function, std::index_sequence<I...>,
                         const In*... inputs) {
-  run.store(output, apply<Out, width>(function, run.template load<I>(inputs)...));
+  store(output + run.first, apply<Out, width>(function, run.template load<I>(inputs)...), run.count, run.plan.output_vector);
 }
 
 /// A thread takes `width` neighbouring elements at a time: it reads them of every operand, then writes the results, so that the output may
@@ -165,51 +185,42 @@ template <int width, class Out, class Function, class... In>
 __global__ void map_kernel(Out* output, const __grid_constant__ OperandPlan<sizeof...(In)> plan, std::int64_t count, Function function,
                            const In*... inputs) {
   for (std::int64_t first = cuda::first_item() * width; first < count; first += cuda::item_step() * width) {
-    map_run(Run<width, sizeof...(In)>(plan, first, count), std::index_sequence_for<In...>{}, function, output, inputs...);
+    map_run(output, Run<width, sizeof...(In)>(plan, first, count), function, std::index_sequence_for<In...>{}, inputs...);
   }
-}
-
-/// The tensor with its axes in the order of the output's memory.
-inline Tensor in_order_of(const Tensor& output, const Tensor& tensor) {
-  if (output.is_contiguous()) return tensor;
-  Dims axes{0};
-  for (int axis = 2; axis < output.rank(); ++axis) axes.push_back(axis);
-  axes.push_back(1);
-  return tensor.permute(axes);
 }
 
 /// Output and inputs are of one shape, and the output is contiguous.
 template <class Out, class... In, class Function, std::size_t... I>
-void map(cudaStream_t stream, const Tensor& output, const std::array<Tensor, sizeof...(In)>& inputs, const Function& function,
-         std::index_sequence<I...> sequence) {
-  if (output.elements() == 0) return;
-  constexpr int width = std::min(16 / static_cast<int>(std::max({sizeof(Out), sizeof(In)...})), 8);
-  const OperandPlan<sizeof...(In)> plan(output, inputs, width);
+void map_views(cudaStream_t stream, const Tensor& output, const std::array<Tensor, sizeof...(In)>& inputs, const Function& function,
+               std::index_sequence<I...> sequence) {
+  constexpr int width = width_for<Out, In...>;
   const std::int64_t count = output.elements();
-  if (plan.any_indexed && count > most_indexed_elements) {
-    int axis = 0;
-    while (output.shape()[axis] == 1) ++axis;
-    const std::int64_t size = output.shape()[axis];
-    for (const auto& [begin, end] : {std::pair{std::int64_t{0}, size / 2}, std::pair{size / 2, size}}) {
-      map<Out, In...>(stream, output.slice(axis, begin, end), {inputs[I].slice(axis, begin, end)...}, function, sequence);
-    }
+  if (count == 0) return;
+  const OperandPlan<sizeof...(In)> plan(output, inputs, width);
+  if (!plan.any_indexed || count <= most_indexed_elements) {
+    cuda::launch(map_kernel<width, Out, Function, In...>, cuda::loop_shape((count + width - 1) / width), stream, output.data<Out>(), plan,
+                 count, function, inputs[I].template data<In>()...);
     return;
   }
-  cuda::launch(map_kernel<width, Out, Function, In...>, cuda::loop_shape((count + width - 1) / width), stream, output.data<Out>(), plan,
-               count, function, inputs[I].template data<In>()...);
+  int axis = 0;
+  while (output.shape()[axis] == 1) ++axis;
+  const std::int64_t size = output.shape()[axis], half = size / 2;
+  map_views<Out, In...>(stream, output.slice(axis, 0, half), {inputs[I].slice(axis, 0, half)...}, function, sequence);
+  map_views<Out, In...>(stream, output.slice(axis, half, size), {inputs[I].slice(axis, half, size)...}, function, sequence);
 }
 
 }  // namespace elementwise
 
-/// output[i] = function(inputs[0][i], inputs[1][i], ...), on the stream, with the C++ types of the elements as template arguments; halves
-/// reach the function as float. The output is contiguous or channels-last and may lie exactly on an input; the inputs have any strides and
-/// broadcast to the output's shape. Inputs beyond In... are not looked at.
+/// output[i] = function(inputs[0][i], inputs[1][i], ...), on the stream: `map_elements<Out, In...>(stream, output, inputs, function)` with
+/// the C++ types of the elements; halves reach the function as float. The output is contiguous or channels-last and may lie exactly on an
+/// input; the inputs have any strides and broadcast to the output's shape. Inputs beyond In... are not looked at.
 template <class Out, class... In, class Function>
 void map_elements(cudaStream_t stream, const Tensor& output, std::span<const Tensor> inputs, const Function& function) {
-  FRIT_CHECK(inputs.size() >= sizeof...(In) && (output.is_contiguous() || output.is_contiguous(Layout::channels_last)));
+  FRIT_CHECK(inputs.size() >= sizeof...(In));
+  const Dims axes = elementwise::memory_order(output);
   std::array<Tensor, sizeof...(In)> operands;
-  for (std::size_t k = 0; k < operands.size(); ++k) operands[k] = elementwise::in_order_of(output, inputs[k].expand(output.shape()));
-  elementwise::map<Out, In...>(stream, elementwise::in_order_of(output, output), operands, function, std::index_sequence_for<In...>{});
+  for (std::size_t k = 0; k < operands.size(); ++k) operands[k] = inputs[k].expand(output.shape()).permute(axes);
+  elementwise::map_views<Out, In...>(stream, output.permute(axes), operands, function, std::index_sequence_for<In...>{});
 }
 
 }  // namespace frit::ops

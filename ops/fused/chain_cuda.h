@@ -42,17 +42,6 @@ struct Places {
   }
 };
 
-/// A mean in two parts: (x - value) - rest keeps the digits of float data that lie far from zero.
-template <class T>
-struct SplitMean {
-  T value, rest;
-
-  __device__ explicit SplitMean(double mean) : value(static_cast<T>(mean)), rest(static_cast<T>(mean - static_cast<double>(value))) {}
-  __device__ T centered(T x) const { return (x - value) - rest; }
-  /// Of x * scale, the product not rounded.
-  __device__ T centered(T x, T scale) const { return fma(x, scale, -value) - rest; }
-};
-
 /// Samples that are worked on at a time, so that the second walk over them finds them in the L2 cache.
 inline std::int64_t samples_in_cache(const Tensor& tensor) {
   const std::int64_t samples = std::max<std::int64_t>(1, tensor.shape()[0]);

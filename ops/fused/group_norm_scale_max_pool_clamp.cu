@@ -26,8 +26,7 @@ struct CloseGroups {
     if (rstds != nullptr) rstds[slice] = rstd;
     for (std::int64_t i = 0; i < group_channels; ++i) {
       const std::int64_t c = slice % groups * group_channels + i;
-      maps[slice * group_channels + i] =
-          GroupMap<T>(moments.mean, rstd, convert<T>(weight[c]), convert<T>(bias[c]), convert<T>(scale[c]));
+      maps[slice * group_channels + i] = GroupMap<T>(moments.mean, rstd, convert<T>(weight[c]), convert<T>(bias[c]), convert<T>(scale[c]));
     }
   }
 };

@@ -19,11 +19,11 @@ struct ChannelSums {
   }
 };
 
-/// The input's gradient in one channel of one sample: (x - mean) * by_centered + offset, and more at the winners.
+/// The input's gradient in one channel of one sample: (x - reference) * by_difference + offset, and more at the winners.
 template <class T>
 struct GroupGradient {
   GroupMap<T> map;
-  T by_centered, offset;
+  T by_difference, offset;
 };
 
 /// What all kernels below read.
@@ -58,14 +58,14 @@ __global__ void sum_over_winners(ChannelSums* sums /* (N, C) */, Call<Stored, Wi
     const Stored* const x = call.input + call.places(plane / call.planes.channels, plane % call.planes.channels, 0);
     ChannelSums total;
     for (std::int64_t window = threadIdx.x; window < windows; window += blockDim.x) {
-      const auto element = static_cast<std::int32_t>(call.winners[plane * windows + window]);
-      const std::int64_t h = call.height.place(static_cast<std::int32_t>(window / call.width.output), element / call.width.kernel);
-      const std::int64_t w = call.width.place(static_cast<std::int32_t>(window % call.width.output), element % call.width.kernel);
-      const T centered = map.mean.centered(convert<T>(x[(h * call.width.image + w) * call.places.pixel]));
-      const T normalized = centered * map.slope + map.shift;
+      const auto winner = static_cast<std::int32_t>(call.winners[plane * windows + window]);
+      const std::int64_t h = call.height.place(static_cast<std::int32_t>(window / call.width.output), winner / call.width.kernel);
+      const std::int64_t w = call.width.place(static_cast<std::int32_t>(window % call.width.output), winner % call.width.kernel);
+      const T element = convert<T>(x[(h * call.width.image + w) * call.places.pixel]), normalized = map.normalized(element);
       const T passed = call.clamp.gradient(convert<T>(call.gradient[plane * windows + window]), normalized * map.scale);
       const T entering = passed * map.scale;
-      total = total + ChannelSums{static_cast<double>(entering), static_cast<double>(entering * centered), static_cast<double>(passed * normalized)};
+      total = total + ChannelSums{static_cast<double>(entering), static_cast<double>(entering * map.centered(element)),
+                                  static_cast<double>(passed * normalized)};
     }
     // Elsewhere the gradient is 0, which matters where it meets an infinity or NaN.
     const double zero = 0 * static_cast<double>(map.scale);
@@ -74,8 +74,8 @@ __global__ void sum_over_winners(ChannelSums* sums /* (N, C) */, Call<Stored, Wi
   }
 }
 
-/// One warp a group of a sample: dx = (g - mean(g) - xhat * mean(g * xhat)) * rstd, xhat = (x - mean) * rstd, where g is the weight times the
-/// gradient of the norm's result, as a rule a channel. Turns `product` into what the weight's gradient gets. Deterministic.
+/// One warp a group of a sample: dx = (g - mean(g) - xhat * mean(g * xhat)) * rstd, xhat = (x - mean) * rstd, where g is the weight times
+/// the gradient of the norm's result, as a rule a channel. Turns `product` into what the weight's gradient gets. Deterministic.
 template <class Stored, class Winner>
 __global__ void close_groups(GroupGradient<ComputeType<Stored>>* rules /* (N, C) */, ChannelSums* sums /* (N, C) */,
                              Call<Stored, Winner> call) {
@@ -96,8 +96,9 @@ __global__ void close_groups(GroupGradient<ComputeType<Stored>>* rules /* (N, C)
     for (std::int64_t plane = first + lane; plane < end; plane += cuda::warp_size) {
       const GroupMap<T> map = call.map(plane);
       const double elsewhere = 0 * static_cast<double>(map.slope) * static_cast<double>(map.scale);  // NaN if one of them is not finite
-      rules[plane] = {map, static_cast<T>(-rstd * rstd * rstd * (total.product / count)),
-                      static_cast<T>(elsewhere * rstd - rstd * (total.gradient / count))};
+      const double by_difference = -rstd * rstd * rstd * (total.product / count);
+      const double offset = elsewhere * rstd - rstd * (total.gradient / count) - static_cast<double>(map.rest) * by_difference;
+      rules[plane] = {map, static_cast<T>(by_difference), static_cast<T>(offset)};
     }
   }
 }
@@ -105,7 +106,8 @@ __global__ void close_groups(GroupGradient<ComputeType<Stored>>* rules /* (N, C)
 /// The gradient that an element gets through the windows that it is the maximum of.
 template <class Stored, class Winner>
 __device__ ComputeType<Stored> gradient_through_windows(const Call<Stored, Winner>& call, const GroupMap<ComputeType<Stored>>& map,
-                                                        std::int64_t plane, std::int32_t h, std::int32_t w, ComputeType<Stored> normalized) {
+                                                        std::int64_t plane, std::int32_t h, std::int32_t w,
+                                                        ComputeType<Stored> normalized) {
   using T = ComputeType<Stored>;
   const std::int64_t first = plane * call.windows();
   T total = 0;
@@ -136,10 +138,11 @@ __global__ void write_input_gradient(Stored* input_gradient, const GroupGradient
     const std::int64_t c = channels_last ? inner_index : outer_index, plane = n * planes.channels + c;
     const auto p = static_cast<std::int32_t>(channels_last ? outer_index : inner_index);
     const GroupGradient<T> rule = rules[plane];
-    const T centered = rule.map.mean.centered(convert<T>(call.input[i]));
+    const T x = convert<T>(call.input[i]);
     const T through_windows =
-        gradient_through_windows(call, rule.map, plane, p / call.width.image, p % call.width.image, centered * rule.map.slope + rule.map.shift);
-    input_gradient[call.gradient_places(n, c, p)] = convert<Stored>(centered * rule.by_centered + rule.offset + through_windows);
+        gradient_through_windows(call, rule.map, plane, p / call.width.image, p % call.width.image, rule.map.normalized(x));
+    input_gradient[call.gradient_places(n, c, p)] =
+        convert<Stored>((x - rule.map.reference) * rule.by_difference + rule.offset + through_windows);
   }
 }
 
@@ -165,7 +168,8 @@ struct Scratch {
   std::size_t sums, rules;
 
   Scratch(const Planes& planes, std::size_t rule_bytes)
-      : sums(aligned(planes.samples * planes.channels, sizeof(ChannelSums))), rules(aligned(planes.samples * planes.channels, rule_bytes)) {}
+      : sums(aligned(planes.samples * planes.channels, sizeof(ChannelSums))),
+        rules(aligned(planes.samples * planes.channels, rule_bytes)) {}
   std::size_t total() const { return sums + rules; }
 
  private:
@@ -206,8 +210,8 @@ void run_typed(const KernelContext& context) {
     call.planes.samples = std::min(part, planes.samples - n);
     const std::int64_t part_planes = call.planes.samples * planes.channels;
     if (part_planes == 0) continue;
-    cuda::launch(sum_over_winners<Stored, Winner>, cuda::loop_shape(part_planes * cuda::default_threads), context.stream, sums + first_plane,
-                 call);
+    cuda::launch(sum_over_winners<Stored, Winner>, cuda::loop_shape(part_planes * cuda::default_threads), context.stream,
+                 sums + first_plane, call);
     cuda::launch(close_groups<Stored, Winner>, cuda::loop_shape(call.planes.samples * geometry.groups * cuda::warp_size), context.stream,
                  rules + first_plane, sums + first_plane, call);
     if (input_gradient.defined() && planes.pixels > 0) {
@@ -217,8 +221,8 @@ void run_typed(const KernelContext& context) {
   }
   if (planes.channels == 0) return;
   cuda::launch(sum_over_batch<Stored>, cuda::loop_shape(planes.channels * cuda::warp_size), context.stream,
-               data_or_null<Stored>(context.outputs[1]), data_or_null<Stored>(context.outputs[2]), data_or_null<Stored>(context.outputs[3]), sums,
-               planes);
+               data_or_null<Stored>(context.outputs[1]), data_or_null<Stored>(context.outputs[2]), data_or_null<Stored>(context.outputs[3]),
+               sums, planes);
 }
 
 /// inputs (gradient, input, weight, bias, scale, winner, mean, rstd)

@@ -5,16 +5,22 @@
 
 namespace frit::ops {
 
-/// ScaledGroupChannel for the device: one channel of one sample in the kernel's own type.
+/// ScaledGroupChannel for the device: the norm in one channel of one sample as (x - reference) * slope + shift, and the factor behind it.
+/// The reference is the mean, rounded: the difference keeps the digits of data far from zero, and is 0 where all elements are equal.
 template <class T>
 struct GroupMap {
-  SplitMean<T> mean;
-  T slope, shift, scale;
+  T reference, rest, slope, shift, scale;  ///< the mean is reference + rest
 
-  __device__ GroupMap(double mean_, double rstd, T weight, T bias, T scale_)
-      : mean(mean_), slope(static_cast<T>(rstd * static_cast<double>(weight))), shift(bias), scale(scale_) {}
+  GroupMap() = default;
+  __device__ GroupMap(double mean, double rstd, T weight, T bias, T scale_)
+      : reference(static_cast<T>(mean)),
+        rest(static_cast<T>(mean - static_cast<double>(reference))),
+        slope(static_cast<T>(rstd * static_cast<double>(weight))),
+        shift(static_cast<T>(static_cast<double>(bias) - (mean - static_cast<double>(reference)) * rstd * static_cast<double>(weight))),
+        scale(scale_) {}
 
-  __device__ T normalized(T x) const { return mean.centered(x) * slope + shift; }
+  __device__ T centered(T x) const { return x - reference - rest; }
+  __device__ T normalized(T x) const { return (x - reference) * slope + shift; }
   __device__ T operator()(T x) const { return normalized(x) * scale; }
 };
 

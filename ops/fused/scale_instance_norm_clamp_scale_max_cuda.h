@@ -5,17 +5,22 @@
 
 namespace frit::ops {
 
-/// ScaledInstance for the device: one channel of one sample in the kernel's own type.
+/// ScaledInstance for the device: the norm of input * scale in one channel of one sample as (x - reference) * slope + shift, and the factor
+/// behind it. The reference is the mean of the input, rounded: the difference keeps the digits of data far from zero, and is 0 where all
+/// elements are equal.
 template <class T>
 struct InstanceMap {
-  T scale, post_scale, rstd;
-  SplitMean<T> mean;
+  T reference, slope, shift, post_scale;
 
-  __device__ InstanceMap(T scale_, T post_scale_, double mean_, double rstd_)
-      : scale(scale_), post_scale(post_scale_), rstd(static_cast<T>(rstd_)), mean(mean_) {}
+  InstanceMap() = default;
+  /// `input_mean` is that of the input, `mean` and `rstd` are of input * scale.
+  __device__ InstanceMap(double input_mean, double mean, double rstd, T scale, T post_scale_)
+      : reference(static_cast<T>(input_mean)), slope(static_cast<T>(static_cast<double>(scale) * rstd)), post_scale(post_scale_) {
+    // Not fused, so that it cancels exactly where all elements are equal.
+    shift = static_cast<T>((__dmul_rn(static_cast<double>(reference), static_cast<double>(scale)) - mean) * rstd);
+  }
 
-  __device__ T centered(T x) const { return mean.centered(x, scale); }
-  __device__ T normalized(T x) const { return centered(x) * rstd; }
+  __device__ T normalized(T x) const { return (x - reference) * slope + shift; }
 };
 
 }  // namespace frit::ops

@@ -18,6 +18,7 @@ struct ShiftedSums {
 template <class T>
 class ThreadSums {
  public:
+  ThreadSums() = default;
   __device__ explicit ThreadSums(T pivot) : pivot_(pivot) {}
 
   __device__ void add(T x) {
@@ -32,7 +33,7 @@ class ThreadSums {
   }
 
  private:
-  T pivot_, sum_ = 0, squares_ = 0;
+  T pivot_ = 0, sum_ = 0, squares_ = 0;
 };
 
 struct DeviceMoments {
@@ -66,7 +67,8 @@ struct SliceSplit {
 
   /// Bytes of partial sums for so many samples in any layout.
   static std::size_t scratch(const Planes& planes, std::int64_t samples) {
-    return static_cast<std::size_t>(samples * planes.channels * most_chunks(planes.pixels, lanes_for(planes.channels))) * sizeof(ShiftedSums);
+    return static_cast<std::size_t>(samples * planes.channels * most_chunks(planes.pixels, lanes_for(planes.channels))) *
+           sizeof(ShiftedSums);
   }
 
   std::int64_t tiles() const { return (planes.channels + lanes - 1) / lanes; }

@@ -29,7 +29,9 @@ std::vector<TensorType> infer_linear(const InferContext& call) {
   return {result};
 }
 
-GemmShape gemm_shape(const Shape& input, const Shape& weight) {
+}  // namespace
+
+GemmShape linear_shape(const Shape& input, const Shape& weight) {
   std::int64_t rows = 1;
   for (int axis = 0; axis + 1 < input.rank(); ++axis) rows *= input[axis];
   return {.rows = rows,
@@ -40,6 +42,8 @@ GemmShape gemm_shape(const Shape& input, const Shape& weight) {
           .b_depth_stride = 1,
           .b_column_stride = weight[1]};
 }
+
+namespace {
 
 Values linear_gradient(const GradientContext& c) {
   const Value input = c.inputs[0], weight = c.inputs[1], gradient = c.gradients[0];
@@ -53,7 +57,7 @@ Values linear_gradient(const GradientContext& c) {
 }
 
 void run_linear(const KernelContext& call) {
-  const GemmShape shape = gemm_shape(call.inputs[0].shape(), call.inputs[1].shape());
+  const GemmShape shape = linear_shape(call.inputs[0].shape(), call.inputs[1].shape());
   dispatch_floating(call.inputs[0].dtype(), [&]<class T>() {
     const T* bias = call.has(2) ? call.inputs[2].data<T>() : nullptr;
     gemm(shape, call.inputs[0].data<T>(), call.inputs[1].data<T>(), bias, call.outputs[0].data<T>(), call.scratch);
@@ -61,7 +65,7 @@ void run_linear(const KernelContext& call) {
 }
 
 std::size_t linear_scratch(const InferContext& call) {
-  return gemm_scratch(gemm_shape(call.shape(0), call.shape(1)), size_of(call.inputs[0].dtype));
+  return gemm_scratch(linear_shape(call.shape(0), call.shape(1)), size_of(call.inputs[0].dtype));
 }
 
 std::vector<Sample> linear_samples() {

@@ -60,7 +60,9 @@ Strides batch_strides(const Shape& shape, const Dims& batch) {
   return strides;
 }
 
-GemmShape gemm_shape(const Shape& a, const Shape& b, const MatmulAttributes& attributes) {
+}  // namespace
+
+GemmShape matmul_shape(const Shape& a, const Shape& b, const MatmulAttributes& attributes) {
   const Operand left = operand(a, attributes.transpose_a), right = operand(b, attributes.transpose_b);
   GemmShape shape{.rows = left.rows,
                   .columns = right.columns,
@@ -79,6 +81,8 @@ GemmShape gemm_shape(const Shape& a, const Shape& b, const MatmulAttributes& att
   return shape;
 }
 
+namespace {
+
 Values matmul_gradient(const GradientContext& c) {
   const auto [transpose_a, transpose_b] = c.as<MatmulAttributes>();
   const Value a = c.inputs[0], b = c.inputs[1], g = c.gradients[0];
@@ -96,14 +100,14 @@ Values matmul_gradient(const GradientContext& c) {
 }
 
 void run_matmul(const KernelContext& call) {
-  const GemmShape shape = gemm_shape(call.inputs[0].shape(), call.inputs[1].shape(), call.as<MatmulAttributes>());
+  const GemmShape shape = matmul_shape(call.inputs[0].shape(), call.inputs[1].shape(), call.as<MatmulAttributes>());
   dispatch_floating(call.inputs[0].dtype(), [&]<class T>() {
     gemm<T>(shape, call.inputs[0].data<T>(), call.inputs[1].data<T>(), nullptr, call.outputs[0].data<T>(), call.scratch);
   });
 }
 
 std::size_t matmul_scratch(const InferContext& call) {
-  return gemm_scratch(gemm_shape(call.shape(0), call.shape(1), call.as<MatmulAttributes>()), size_of(call.inputs[0].dtype));
+  return gemm_scratch(matmul_shape(call.shape(0), call.shape(1), call.as<MatmulAttributes>()), size_of(call.inputs[0].dtype));
 }
 
 std::vector<Sample> matmul_samples() {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "frit/ops/attributes.h"
+#include "frit/ops/cpu/gemm.h"
 #include "frit/ops/value.h"
 
 namespace frit::ops {
@@ -16,6 +17,10 @@ struct MatmulAttributes {
 };
 
 Value matmul(Value a, Value b, MatmulAttributes attributes);
+
+/// The product of contiguous operands of these shapes.
+GemmShape matmul_shape(const Shape& a, const Shape& b, const MatmulAttributes& attributes);
+GemmShape linear_shape(const Shape& input, const Shape& weight);
 
 /// (..., features) as (the product of the axes before, features).
 Value as_rows(Value x);

@@ -1,4 +1,5 @@
 #include "frit/core/strided_loop.h"
+#include "frit/ops/loss/loss_functors.h"
 #include "frit/ops/loss/loss_reduction.h"
 #include "frit/ops/reduction/log_sum_exp_tile.h"
 #include "frit/ops/reduction/sum_tile.h"
@@ -44,12 +45,6 @@ struct Columns {
     }
   }
 };
-
-/// Of a column; an infinite maximum makes it NaN, as log_softmax does in PyTorch.
-template <class T>
-T finite_or_nan(T maximum) {
-  return std::isinf(maximum) ? std::numeric_limits<T>::quiet_NaN() : maximum;
-}
 
 Shape target_shape(const InferContext& call, std::size_t logits) {
   Shape shape = call.shape(logits);

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <limits>
+
 #include "frit/ops/elementwise/scalar_math.h"
 
 namespace frit::ops {
@@ -52,5 +54,11 @@ struct LogisticCrossEntropy {
     return -p;
   }
 };
+
+/// Of the logits of a column; an infinite maximum makes the cross entropy NaN, as log_softmax does in PyTorch.
+template <class T>
+FRIT_HOST_DEVICE T finite_or_nan(T maximum) {
+  return std::isinf(maximum) ? std::numeric_limits<T>::quiet_NaN() : maximum;
+}
 
 }  // namespace frit::ops

@@ -9,6 +9,11 @@ Value batch_norm(Value input, Value weight, Value bias, Value running_mean, Valu
 }
 
 namespace ops {
+
+NormGeometry norm_geometry(const Shape& input, const BatchNormAttributes&) {
+  return batch_geometry(input[0], input[1], elements_from(input, 2));
+}
+
 namespace {
 
 void check(const InferContext& call, const Shape& input) {
@@ -16,8 +21,6 @@ void check(const InferContext& call, const Shape& input) {
   call.require(!call.as<BatchNormAttributes>().training || input[0] * elements_from(input, 2) != 1,
                "expected more than 1 value per channel when training, got input ", input);
 }
-
-NormGeometry geometry(const Shape& input) { return batch_geometry(input[0], input[1], elements_from(input, 2)); }
 
 std::vector<TensorType> infer(const InferContext& call) {
   check(call, call.shape(0));
@@ -30,7 +33,7 @@ std::vector<TensorType> infer(const InferContext& call) {
     const bool wide = i >= 3 && is_half(dtype) && call.inputs[i].dtype == DType::f32;
     require_parameter(call, 0, i, {call.shape(0)[1]}, wide ? DType::f32 : dtype);
   }
-  return norm_types(call, geometry(call.shape(0)));
+  return norm_types(call, norm_geometry(call.shape(0), attributes));
 }
 
 Values gradient(const GradientContext& c) { return norm_gradient("batch_norm", c); }
@@ -44,7 +47,7 @@ Values at_inference(Emitter&, std::span<const Value> inputs, const Attributes& a
 template <class T>
 void run_typed(const KernelContext& call) {
   const BatchNormAttributes& attributes = call.as<BatchNormAttributes>();
-  const NormGeometry slices = geometry(call.inputs[0].shape());
+  const NormGeometry slices = norm_geometry(call.inputs[0].shape(), attributes);
   T* const running_mean = call.inputs[3].data<T>();
   T* const running_variance = call.inputs[4].data<T>();
   run_norm(call, slices, [&](std::int64_t channel) {
@@ -71,11 +74,12 @@ void run(const KernelContext& call) {
 
 std::vector<TensorType> infer_backward(const InferContext& call) {
   check(call, call.shape(1));
-  return norm_backward_types(call, geometry(call.shape(1)), {call.shape(1)[1]});
+  return norm_backward_types(call, norm_geometry(call.shape(1), call.as<BatchNormAttributes>()), {call.shape(1)[1]});
 }
 
 void run_backward(const KernelContext& call) {
-  run_norm_backward(call, geometry(call.inputs[1].shape()), /*fixed_statistics=*/!call.as<BatchNormAttributes>().training);
+  const BatchNormAttributes& attributes = call.as<BatchNormAttributes>();
+  run_norm_backward(call, norm_geometry(call.inputs[1].shape(), attributes), /*fixed_statistics=*/!attributes.training);
 }
 
 Sample sample(const Shape& input, const BatchNormAttributes& attributes = {}) {
@@ -121,7 +125,11 @@ FRIT_OPERATORS(batch_norm) {
       .outputs = {"input_gradient", "weight_gradient", "bias_gradient"},
       .infer = infer_backward,
       .no_gradient = "not differentiable twice",
-      .cpu = {.run = run_backward, .scratch = [](const InferContext& call) { return norm_backward_scratch(geometry(call.shape(1))); }},
+      .cpu = {.run = run_backward,
+              .scratch =
+                  [](const InferContext& call) {
+                    return norm_backward_scratch(norm_geometry(call.shape(1), call.as<BatchNormAttributes>()));
+                  }},
       .in_place = {{0, 0}},
       .samples = [&forward] { return norm_backward_samples(forward); },
   });

@@ -8,6 +8,11 @@ Value group_norm(Value input, std::int64_t num_groups, Value weight, Value bias,
 }
 
 namespace ops {
+
+NormGeometry norm_geometry(const Shape& input, const GroupNormAttributes& attributes) {
+  return grouped_geometry(input[0], input[1], attributes.num_groups, elements_from(input, 2));
+}
+
 namespace {
 
 void check(const InferContext& call, const Shape& input, const GroupNormAttributes& attributes) {
@@ -17,10 +22,6 @@ void check(const InferContext& call, const Shape& input, const GroupNormAttribut
   call.require(input[1] % groups == 0, "the number of channels must be divisible by num_groups, got input ", input, " and num_groups ",
                groups);
   call.require(element_count(input) != groups, "expected more than 1 value per group, got input ", input, " and num_groups ", groups);
-}
-
-NormGeometry geometry(const Shape& input, const GroupNormAttributes& attributes) {
-  return grouped_geometry(input[0], input[1], attributes.num_groups, elements_from(input, 2));
 }
 
 Shape weight_shape(const Shape& input, const GroupNormAttributes&) { return {input[1]}; }
@@ -46,7 +47,7 @@ std::vector<Sample> samples() {
 }  // namespace frit
 
 FRIT_OPERATORS(group_norm) {
-  GroupedNorm<GroupNormAttributes>{check, geometry, weight_shape}.add_to(
+  GroupedNorm<GroupNormAttributes>{check, weight_shape}.add_to(
       registry,
       {.name = "group_norm", .summary = "(x - mean) * rstd * weight + bias over each sample's group of channels", .samples = samples});
 }

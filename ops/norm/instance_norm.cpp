@@ -8,15 +8,16 @@ Value instance_norm(Value input, Value weight, Value bias, double eps) {
 }
 
 namespace ops {
+
+NormGeometry norm_geometry(const Shape& input, const InstanceNormAttributes&) {
+  return grouped_geometry(input[0], input[1], input[1], elements_from(input, 2));
+}
+
 namespace {
 
 void check(const InferContext& call, const Shape& input, const InstanceNormAttributes&) {
   call.require(input.rank() >= 2, "expected input (N, C, ...), got ", input);
   call.require(elements_from(input, 2) != 1, "expected more than 1 spatial element, got input ", input);
-}
-
-NormGeometry geometry(const Shape& input, const InstanceNormAttributes&) {
-  return grouped_geometry(input[0], input[1], input[1], elements_from(input, 2));
 }
 
 Shape weight_shape(const Shape& input, const InstanceNormAttributes&) { return {input[1]}; }
@@ -40,6 +41,6 @@ std::vector<Sample> samples() {
 }  // namespace frit
 
 FRIT_OPERATORS(instance_norm) {
-  GroupedNorm<InstanceNormAttributes>{check, geometry, weight_shape}.add_to(
+  GroupedNorm<InstanceNormAttributes>{check, weight_shape}.add_to(
       registry, {.name = "instance_norm", .summary = "(x - mean) * rstd * weight + bias over each sample's channel", .samples = samples});
 }

@@ -8,6 +8,14 @@ Value layer_norm(Value input, std::int64_t normalized_rank, Value weight, Value 
 }
 
 namespace ops {
+
+/// One group of channels of one element each.
+NormGeometry norm_geometry(const Shape& input, const LayerNormAttributes& attributes) {
+  const int outer_rank = input.rank() - static_cast<int>(attributes.normalized_rank);
+  const Shape outer(std::span(input.begin(), input.begin() + outer_rank));
+  return grouped_geometry(element_count(outer), elements_from(input, outer_rank), 1, 1);
+}
+
 namespace {
 
 void check(const InferContext& call, const Shape& input, const LayerNormAttributes& attributes) {
@@ -17,12 +25,6 @@ void check(const InferContext& call, const Shape& input, const LayerNormAttribut
 
 Shape weight_shape(const Shape& input, const LayerNormAttributes& attributes) {
   return Shape(std::span(input.end() - attributes.normalized_rank, input.end()));
-}
-
-/// One group of channels of one element each.
-NormGeometry geometry(const Shape& input, const LayerNormAttributes& attributes) {
-  const Shape outer(std::span(input.begin(), input.end() - attributes.normalized_rank));
-  return grouped_geometry(element_count(outer), element_count(weight_shape(input, attributes)), 1, 1);
 }
 
 Sample sample(std::vector<SampleInput> inputs, LayerNormAttributes attributes = {}) {
@@ -45,6 +47,6 @@ std::vector<Sample> samples() {
 }  // namespace frit
 
 FRIT_OPERATORS(layer_norm) {
-  GroupedNorm<LayerNormAttributes>{check, geometry, weight_shape}.add_to(
+  GroupedNorm<LayerNormAttributes>{check, weight_shape}.add_to(
       registry, {.name = "layer_norm", .summary = "(x - mean) * rstd * weight + bias over the last axes", .samples = samples});
 }

@@ -9,11 +9,6 @@ std::int64_t slice_grain(const NormGeometry& geometry) {
   return std::max<std::int64_t>(1, 16384 / std::max<std::int64_t>(1, geometry.slice_elements()));
 }
 
-template <class T>
-T* data_or_null(std::span<const Tensor> tensors, std::size_t i) {
-  return i < tensors.size() && tensors[i].defined() ? tensors[i].data<T>() : nullptr;
-}
-
 /// Calls body(offset of the run's first element, its first channel) for each run of the slice.
 template <class Body>
 void for_each_run(const NormGeometry& geometry, std::int64_t slice, const Body& body) {

@@ -17,9 +17,9 @@ struct NormGeometry {
   std::int64_t channels = 0;                      ///< elements of weight and bias
   WeightAxis weight_axis = WeightAxis::run;
 
-  std::int64_t slice_elements() const { return runs * run_length; }
+  FRIT_HOST_DEVICE std::int64_t slice_elements() const { return runs * run_length; }
   /// The first channel of a run.
-  std::int64_t channel(std::int64_t slice, std::int64_t run) const {
+  FRIT_HOST_DEVICE std::int64_t channel(std::int64_t slice, std::int64_t run) const {
     if (channels == 0 || weight_axis == WeightAxis::slice) return slice;
     return (slice * runs + run) * (weight_axis == WeightAxis::run ? 1 : run_length) % channels;
   }
@@ -30,6 +30,12 @@ struct NormGeometry {
 NormGeometry grouped_geometry(std::int64_t batch, std::int64_t channels, std::int64_t groups, std::int64_t inner);
 /// The same input, a slice being one channel over the whole batch.
 NormGeometry batch_geometry(std::int64_t batch, std::int64_t channels, std::int64_t inner);
+
+/// Of the norms that have these attributes, for an input.
+NormGeometry norm_geometry(const Shape& input, const InstanceNormAttributes& attributes);
+NormGeometry norm_geometry(const Shape& input, const GroupNormAttributes& attributes);
+NormGeometry norm_geometry(const Shape& input, const LayerNormAttributes& attributes);
+NormGeometry norm_geometry(const Shape& input, const BatchNormAttributes& attributes);
 
 /// The product of the axes from `begin` on.
 std::int64_t elements_from(const Shape& shape, int begin);
@@ -45,6 +51,12 @@ std::vector<TensorType> norm_types(const InferContext& call, const NormGeometry&
 /// (input_gradient, weight_gradient, bias_gradient) of the inputs (gradient, input, mean, rstd, [weight]).
 std::vector<TensorType> norm_backward_types(const InferContext& call, const NormGeometry& geometry, const Shape& weight_shape);
 std::size_t norm_backward_scratch(const NormGeometry& geometry);
+
+/// Null for an input that is not there or an output that nobody reads.
+template <class T>
+T* data_or_null(std::span<const Tensor> tensors, std::size_t i) {
+  return i < tensors.size() && tensors[i].defined() ? tensors[i].data<T>() : nullptr;
+}
 
 Moments slice_moments(const NormGeometry& geometry, const Tensor& input, std::int64_t slice);
 /// Writes those outputs of norm_types that are read. Calls statistics(slice), which may run on any thread, once a slice. Inputs 1 and 2, if
@@ -63,7 +75,6 @@ std::vector<Sample> norm_backward_samples(const Operator& forward);
 template <class A>
 struct GroupedNorm {
   void (*check)(const InferContext& call, const Shape& input, const A& attributes);
-  NormGeometry (*geometry)(const Shape& input, const A& attributes);
   Shape (*weight_shape)(const Shape& input, const A& attributes);
 
   /// Fills in the rules and the kernel of `entry`, which has name, summary and samples, and adds it and `name`_backward.
@@ -76,11 +87,11 @@ struct GroupedNorm {
       norm.check(call, call.shape(0), attributes);
       require_eps(call, attributes.eps);
       require_parameters(call, 0, 1, norm.weight_shape(call.shape(0), attributes));
-      return norm_types(call, norm.geometry(call.shape(0), attributes));
+      return norm_types(call, norm_geometry(call.shape(0), attributes));
     };
     entry.gradient = [name = entry.name](const GradientContext& c) { return norm_gradient(name, c); };
-    entry.cpu.run = [norm](const KernelContext& call) {
-      const NormGeometry slices = norm.geometry(call.inputs[0].shape(), call.as<A>());
+    entry.cpu.run = [](const KernelContext& call) {
+      const NormGeometry slices = norm_geometry(call.inputs[0].shape(), call.as<A>());
       run_norm(call, slices,
                [&](std::int64_t slice) { return statistics_of(slice_moments(slices, call.inputs[0], slice), call.as<A>().eps); });
     };
@@ -99,11 +110,11 @@ struct GroupedNorm {
         .infer =
             [norm](const InferContext& call) {
               norm.check(call, call.shape(1), call.as<A>());
-              return norm_backward_types(call, norm.geometry(call.shape(1), call.as<A>()), norm.weight_shape(call.shape(1), call.as<A>()));
+              return norm_backward_types(call, norm_geometry(call.shape(1), call.as<A>()), norm.weight_shape(call.shape(1), call.as<A>()));
             },
         .no_gradient = "not differentiable twice",
-        .cpu = {.run = [norm](const KernelContext& call) { run_norm_backward(call, norm.geometry(call.inputs[1].shape(), call.as<A>())); },
-                .scratch = [norm](const InferContext& call) { return norm_backward_scratch(norm.geometry(call.shape(1), call.as<A>())); }},
+        .cpu = {.run = [](const KernelContext& call) { run_norm_backward(call, norm_geometry(call.inputs[1].shape(), call.as<A>())); },
+                .scratch = [](const InferContext& call) { return norm_backward_scratch(norm_geometry(call.shape(1), call.as<A>())); }},
         .in_place = {{0, 0}},
         .samples = [&forward] { return norm_backward_samples(forward); },
     });

@@ -1,17 +1,13 @@
 #include <cmath>
 
 #include "frit/ops/elementwise/arithmetic.h"
+#include "frit/ops/optimizer/clip_scale.h"
 #include "frit/ops/optimizer/optimizer_ops.h"
 #include "frit/ops/reduction/sum_tile.h"
 #include "frit/ops/registry.h"
 
 namespace frit::ops {
 namespace {
-
-struct ClipAttributes {
-  double max_norm = 1;
-  void fields(FieldVisitor& v) { v.field("max_norm", max_norm); }
-};
 
 constexpr const char* no_gradient_of_clipping = "made for gradients, which are not differentiated through";
 
@@ -75,8 +71,8 @@ std::vector<TensorType> infer_clip(const InferContext& call) {
 
 void clip_kernel(const KernelContext& call) {
   dispatch_floating(call.inputs[0].dtype(), [&]<class T>() {
-    const T scale = static_cast<T>(call.as<ClipAttributes>().max_norm) / (*call.inputs[0].data<T>() + static_cast<T>(1e-6));
-    *call.outputs[0].data<T>() = scale > 1 ? T{1} : scale;  // NaN stays
+    const ClipScale<T> scale{static_cast<T>(call.as<ClipAttributes>().max_norm)};
+    *call.outputs[0].data<T>() = scale(*call.inputs[0].data<T>());
   });
 }
 

@@ -15,7 +15,7 @@ struct SgdUpdate {
   T momentum, gradient_share, weight_decay, rate;
   bool first, nesterov;
 
-  SgdUpdate(const SgdOptions& options, double learning_rate, std::int64_t step)
+  FRIT_HOST_DEVICE SgdUpdate(const SgdOptions& options, double learning_rate, std::int64_t step)
       : momentum(static_cast<T>(options.momentum)),
         gradient_share(static_cast<T>(1 - options.dampening)),
         weight_decay(static_cast<T>(options.weight_decay)),
@@ -42,7 +42,7 @@ struct AdamUpdate {
   bool decoupled;
 
   /// `step` counts the updates before this one.
-  AdamUpdate(const AdamOptions& options, double rate, std::int64_t step)
+  FRIT_HOST_DEVICE AdamUpdate(const AdamOptions& options, double rate, std::int64_t step)
       : beta2(static_cast<T>(options.beta2)),
         first_share(static_cast<T>(1 - options.beta1)),
         second_share(static_cast<T>(1 - options.beta2)),

@@ -7,22 +7,6 @@
 namespace frit::ops {
 namespace {
 
-struct DropoutAttributes {
-  double probability = 0.5;
-  std::int64_t seed = 0;  ///< the bits of the unsigned seed
-
-  void fields(FieldVisitor& v) {
-    v.field("probability", probability);
-    v.field("seed", seed);
-  }
-};
-
-struct DropoutBackwardAttributes {
-  double probability = 0.5;
-
-  void fields(FieldVisitor& v) { v.field("probability", probability); }
-};
-
 /// Elements that one task handles; a multiple of 64.
 constexpr std::int64_t grain = 16384;
 
@@ -57,17 +41,14 @@ Values gradient_of_backward(const GradientContext& c) {
 
 Values at_inference(Emitter&, std::span<const Value> inputs, const Attributes&) { return {inputs[0], Value{}}; }
 
-/// A product and a choice rather than a branch: the mask cannot be predicted.
 template <class T>
-void drop(T* y, const T* x, const std::uint8_t* mask, std::int64_t count, T scale) {
-  for (std::int64_t i = 0; i < count; ++i) {
-    const T kept = x[i] * scale;
-    y[i] = mask[i] != 0 ? kept : T{0};
-  }
+void drop(T* y, const T* x, const std::uint8_t* mask, std::int64_t count, Drop<T> function) {
+  for (std::int64_t i = 0; i < count; ++i) y[i] = function(x[i], mask[i]);
 }
 
 template <class T>
-void run_typed(const KernelContext& call, const DropoutMask& dropout, T scale) {
+void run_typed(const KernelContext& call, const DropoutMask& dropout) {
+  const Drop<T> function(call.as<DropoutAttributes>().probability);
   const T* const x = call.inputs[0].data<T>();
   T* const y = call.outputs[0].defined() ? call.outputs[0].data<T>() : nullptr;
   std::uint8_t* const mask = call.outputs[1].defined() ? call.outputs[1].data<std::uint8_t>() : nullptr;
@@ -80,7 +61,7 @@ void run_typed(const KernelContext& call, const DropoutMask& dropout, T scale) {
         std::copy(quad.begin(), quad.end(), kept.begin() + i);
       }
       const std::int64_t count = std::min(block, end - first);
-      if (y != nullptr) drop(y + first, x + first, kept.data(), count, scale);
+      if (y != nullptr) drop(y + first, x + first, kept.data(), count, function);
       if (mask != nullptr) std::copy_n(kept.begin(), count, mask + first);
     }
   });
@@ -90,8 +71,7 @@ void run(const KernelContext& call) {
   const DropoutAttributes& attributes = call.as<DropoutAttributes>();
   std::int64_t& counter = *call.inputs[1].data<std::int64_t>();
   const DropoutMask mask(static_cast<std::uint64_t>(attributes.seed), static_cast<std::uint64_t>(counter), attributes.probability);
-  dispatch_floating(call.inputs[0].dtype(),
-                    [&]<class T>() { run_typed<T>(call, mask, static_cast<T>(dropout_scale(attributes.probability))); });
+  dispatch_floating(call.inputs[0].dtype(), [&]<class T>() { run_typed<T>(call, mask); });
   ++counter;
 }
 
@@ -100,9 +80,9 @@ void run_backward(const KernelContext& call) {
     const T* const g = call.inputs[0].data<T>();
     const std::uint8_t* const mask = call.inputs[1].data<std::uint8_t>();
     T* const dx = call.outputs[0].data<T>();
-    const T scale = static_cast<T>(dropout_scale(call.as<DropoutBackwardAttributes>().probability));
+    const Drop<T> function(call.as<DropoutBackwardAttributes>().probability);
     parallel_for(call.inputs[0].elements(), grain,
-                 [&](std::int64_t begin, std::int64_t end) { drop(dx + begin, g + begin, mask + begin, end - begin, scale); });
+                 [&](std::int64_t begin, std::int64_t end) { drop(dx + begin, g + begin, mask + begin, end - begin, function); });
   });
 }
 

@@ -1,3 +1,5 @@
+#include "frit/ops/reduction/softmax.h"
+
 #include "frit/ops/elementwise/arithmetic.h"
 #include "frit/ops/elementwise/unary.h"
 #include "frit/ops/reduction/log_sum_exp_tile.h"
@@ -9,11 +11,6 @@
 namespace frit {
 namespace ops {
 namespace {
-
-struct SoftmaxAttributes {
-  std::int64_t axis = 1;
-  void fields(FieldVisitor& v) { v.field("axis", axis); }
-};
 
 int axis_of(const Attributes& attributes, int rank, const Operator& op) {
   return normalize_axis(attributes.as<SoftmaxAttributes>().axis, rank, op.name.c_str());
@@ -40,40 +37,6 @@ void write_block(const ReductionPlan& plan, const Block& block, T* y, const Resu
     }
   });
 }
-
-struct Softmax {
-  static double normalizer(double sum) { return 1 / sum; }
-  template <class T>
-  static T result(T shifted, T normalizer) {
-    return vector_exp(shifted) * normalizer;
-  }
-  /// For the gradient g of y: y (g - sum(g y)).
-  template <class T>
-  static double term(T g, T y) {
-    return static_cast<double>(g) * static_cast<double>(y);
-  }
-  template <class T>
-  static T gradient(T g, T y, T sum) {
-    return y * (g - sum);
-  }
-};
-
-struct LogSoftmax {
-  static double normalizer(double sum) { return std::log(sum); }
-  template <class T>
-  static T result(T shifted, T normalizer) {
-    return shifted - normalizer;
-  }
-  /// For the gradient g of y: g - exp(y) sum(g).
-  template <class T>
-  static double term(T g, T) {
-    return static_cast<double>(g);
-  }
-  template <class T>
-  static T gradient(T g, T y, T sum) {
-    return g - vector_exp(y) * sum;
-  }
-};
 
 template <class Form>
 void kernel(const KernelContext& call) {
@@ -123,7 +86,8 @@ void backward_kernel(const KernelContext& call) {
     const T* const y = call.inputs[1].data<T>();
     T* const result = call.outputs[0].data<T>();
     reduce<SumTile<double>>(
-        plan, {}, [&](auto& tile, const Rows& rows) { tile.add(rows, [&](std::int64_t i) { return Form::term(g[i], y[i]); }); },
+        plan, {},
+        [&](auto& tile, const Rows& rows) { tile.add(rows, [&](std::int64_t i) { return Form::template term<double>(g[i], y[i]); }); },
         [&](const auto& tile, const Block& block) {
           T sum[tile_width];
           for (int i = 0; i < block.width; ++i) sum[i] = static_cast<T>(tile.sum[i]);

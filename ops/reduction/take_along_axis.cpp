@@ -9,17 +9,6 @@
 namespace frit::ops {
 namespace {
 
-struct PutAttributes {
-  std::int64_t axis = 0;
-  std::int64_t size = 1;
-  bool keep_dims = false;
-  void fields(FieldVisitor& v) {
-    v.field("axis", axis);
-    v.field("size", size);
-    v.field("keep_dims", keep_dims);
-  }
-};
-
 /// A contiguous tensor as (outer, size, inner) around one axis.
 struct Lines {
   std::int64_t outer = 1, size = 1, inner = 1;

@@ -1,8 +1,21 @@
 #pragma once
 
+#include "frit/core/fields.h"
 #include "frit/ops/value.h"
 
 namespace frit::ops {
+
+/// Of put_along_axis.
+struct PutAttributes {
+  std::int64_t axis = 0;
+  std::int64_t size = 1;
+  bool keep_dims = false;
+  void fields(FieldVisitor& v) {
+    v.field("axis", axis);
+    v.field("size", size);
+    v.field("keep_dims", keep_dims);
+  }
+};
 
 /// The element of each line along `axis` that `indices` (i64) names: one index a line, so the axis is dropped, or has size 1 with
 /// keep_dims.

@@ -75,6 +75,7 @@ FRIT_OPERATORS(concatenate) {
       .infer = infer,
       .gradient = gradient,
       .cpu = {.run = kernel, .strided = true, .halves = true},
+      .cuda = {.run = kernel, .strided = true, .halves = true},
       .dtypes = {std::begin(all_dtypes), std::end(all_dtypes)},
       .samples = samples,
   });

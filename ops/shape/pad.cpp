@@ -1,19 +1,10 @@
 #include "frit/ops/registry.h"
+#include "frit/ops/shape/shape_attributes.h"
 #include "frit/ops/shape/shape_ops.h"
 
 namespace frit {
 namespace ops {
 namespace {
-
-struct PadAttributes {
-  Dims before, after;  ///< elements added at each axis's ends
-  double value = 0;
-  void fields(FieldVisitor& v) {
-    v.field("before", before);
-    v.field("after", after);
-    v.field("value", value);
-  }
-};
 
 std::vector<TensorType> infer(const InferContext& call) {
   const auto& [before, after, value] = call.as<PadAttributes>();

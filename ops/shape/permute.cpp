@@ -75,6 +75,7 @@ FRIT_OPERATORS(permute) {
       .infer = infer,
       .gradient = gradient,
       .cpu = {.run = kernel, .strided = true, .halves = true},
+      .cuda = {.run = kernel, .strided = true, .halves = true, .any_layout_inputs = {0}, .any_layout_outputs = {0}},
       .dtypes = {std::begin(all_dtypes), std::end(all_dtypes)},
       .samples = samples,
   });

@@ -1,4 +1,5 @@
 #include "frit/ops/registry.h"
+#include "frit/ops/shape/shape_attributes.h"
 #include "frit/ops/shape/shape_ops.h"
 
 namespace frit {
@@ -12,17 +13,6 @@ struct SliceAttributes {
     v.field("begin", begin);
     v.field("end", end);
     v.field("step", step);
-  }
-};
-
-struct SliceBackwardAttributes {
-  std::int64_t axis = 0, begin = 0, step = 1;
-  std::int64_t size = 0;  ///< of the axis that was sliced
-  void fields(FieldVisitor& v) {
-    v.field("axis", axis);
-    v.field("begin", begin);
-    v.field("step", step);
-    v.field("size", size);
   }
 };
 
@@ -134,6 +124,7 @@ FRIT_OPERATORS(slice) {
       .infer = infer,
       .gradient = gradient,
       .cpu = {.run = kernel, .strided = true, .halves = true},
+      .cuda = {.run = kernel, .strided = true, .halves = true, .any_layout_inputs = {0}, .any_layout_outputs = {0}},
       .dtypes = {std::begin(all_dtypes), std::end(all_dtypes)},
       .samples = samples,
   });

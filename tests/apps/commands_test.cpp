@@ -14,7 +14,7 @@ class Commands : public ProgramTest {
 };
 
 TEST_F(Commands, HelpAndVersionGoToStdout) {
-  for (const char* const command : {"train", "infer", "verify", "gradcheck", "graph", "info"}) {
+  for (const char* const command : {"train", "infer", "verify", "gradcheck", "graph", "bench", "info"}) {
     const Outcome outcome = run({command, "--help"});
     EXPECT_EQ(outcome.code, 0) << command;
     EXPECT_TRUE(has(outcome.output, std::string("Usage: frit ") + command)) << outcome;

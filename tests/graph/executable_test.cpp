@@ -105,6 +105,18 @@ TEST(Executable, AStepAfterTheFirstAllocatesNothing) {
   EXPECT_EQ(after.source_allocations, before.source_allocations);
 }
 
+TEST(Executable, RunsAgainOnTheInputsOfTheLastRun) {
+  Graph graph;
+  const Value x = graph.input("x", {2});
+  graph.output("y", relu(x) + 1.0);
+  State state;
+  graph::Executable executable(graph, state);
+  executable.run({{"x", Tensor::from<float>({3, -3}, {2})}});
+  executable.output("y").fill(0);
+  executable.run();
+  EXPECT_EQ(executable.output("y").to_vector<double>(), (std::vector<double>{4, 1}));
+}
+
 TEST(Program, CompilesOnceForEachSetOfShapes) {
   Graph graph;
   graph.output("y", sum(graph.input("x", {8, 2}), {1}));

@@ -1,0 +1,160 @@
+#include <cstring>
+#include <iostream>
+
+#include "apps/commands/commands.h"
+#include "apps/common/bench_report.h"
+#include "apps/common/model_graph.h"
+#include "apps/common/model_source.h"
+#include "apps/common/options.h"
+#include "frit/autograd/train_step.h"
+#include "frit/core/cuda/device.h"
+#include "frit/core/random.h"
+#include "frit/core/thread_pool.h"
+#include "frit/core/timer.h"
+#include "frit/graph/pipeline.h"
+
+namespace frit::apps {
+namespace {
+
+struct BenchArguments {
+  std::string model, config;
+  Shape input_shape = {};
+  std::optional<std::int64_t> batch_size;
+  std::string mode = "all";
+  std::string optimizer = "sgd";
+  std::string format = "table";
+  DType dtype = DType::f32;
+  std::optional<int> warmup, repeats;
+  bool per_operator = false;
+  RunOptions run;
+};
+
+/// Where times are taken, and how many.
+struct Bench {
+  Device device;
+  int warmup, repeats;
+  bool per_operator;
+};
+
+bool on_gpu(Device device) { return device.kind == DeviceKind::cuda; }
+
+Shape input_shape(const BenchArguments& a, const Model& model, Device device) {
+  Shape shape = a.input_shape.empty() ? model.full_input : a.input_shape;
+  if (a.input_shape.empty() && !on_gpu(device)) shape[0] = 8;
+  if (a.batch_size) shape[0] = *a.batch_size;
+  check_input_shape(model, shape);
+  return shape;
+}
+
+Optimizer optimizer_named(const std::string& name) {
+  if (name == "sgd") return Sgd{.learning_rate = 1e-3, .momentum = 0.9};
+  return name == "adam" ? Optimizer(Adam{}) : Optimizer(AdamW{});
+}
+
+/// Random values for every input of a graph: numbers in [0, 1), or classes below `classes` where it takes integers.
+Bindings random_inputs(const std::map<std::string, TensorType>& types, std::int64_t classes, Device device) {
+  constexpr std::uint64_t seed = 0;
+  Bindings inputs;
+  for (const auto& [name, type] : types) {
+    const Tensor tensor = Tensor::empty(type.shape, type.dtype);
+    if (is_floating(type.dtype)) {
+      fill_uniform(tensor, 0, 1, seed, stream_of(name));
+    } else {
+      std::uint64_t counter = 0;
+      for (std::int64_t& value : tensor.span<std::int64_t>()) value = philox(seed, stream_of(name), counter++)[0] % classes;
+    }
+    inputs[name] = tensor.to(device);
+  }
+  return inputs;
+}
+
+/// GB/s of a copy that no cache holds, bytes read and written.
+double measure_copy_bandwidth(Device device) {
+  const std::int64_t bytes = std::int64_t{1} << (on_gpu(device) ? 30 : 27);
+  constexpr std::int64_t grain = 1 << 22;
+  const Tensor from = Tensor::zeros({bytes}, DType::u8, device), to = from.clone();
+  Timer timer(device);
+  const auto run = [&] {
+    if (on_gpu(device)) return copy(to, from);
+    parallel_for(bytes, grain, [&](std::int64_t begin, std::int64_t end) {
+      std::memcpy(to.data<std::uint8_t>() + begin, from.data<std::uint8_t>() + begin, static_cast<std::size_t>(end - begin));
+    });
+  };
+  for (int i = 0; i < 10; ++i) timer.time(run);
+  return 2 * static_cast<double>(bytes) / 1e3 / quantile(timer.take(), 0.5);
+}
+
+/// The inputs lie in their places, in the layout that the model prefers, before the time is taken.
+ModeTimes measure(const std::string& mode, graph::Executable& executable, const Bindings& inputs, const Bench& bench) {
+  executable.run(inputs);
+  for (int i = 0; i < bench.warmup; ++i) executable.run();
+  Timer timer(bench.device);
+  for (int i = 0; i < bench.repeats; ++i) timer.time([&] { executable.run(); });
+  const std::vector<double> times = timer.take();
+  ModeTimes result{mode, quantile(times, 0.5), quantile(times, 0.1), quantile(times, 0.9)};
+  if (bench.per_operator) result.operators = by_operator(graph::profile(executable, bench.repeats));
+  return result;
+}
+
+ModeTimes measure_forward(const Model& model, const Shape& shape, DType dtype, const Bench& bench) {
+  Program program(graph::for_inference(forward_graph(model, shape, dtype)), std::make_shared<State>(bench.device));
+  const auto types = input_types(program.graph());
+  return measure("forward", program.compile(types), random_inputs(types, 1, bench.device), bench);
+}
+
+/// A whole step: forward, gradient of the parameters, their update. The loss stays on the device.
+ModeTimes measure_train(const Model& model, const Shape& shape, DType dtype, const Optimizer& optimizer, const Bench& bench) {
+  Graph graph;
+  const Value loss = add_loss(graph, model, shape, dtype);
+  const std::int64_t classes = forward_graph(model, shape, dtype).output_value("output").dim(1);
+  TrainStep step(loss, optimizer, bench.device);
+  const auto types = input_types(graph);
+  return measure("train", step.compile(types), random_inputs(types, classes, bench.device), bench);
+}
+
+int run_bench(const BenchArguments& a) {
+  const Model model = configured_model(a.model, a.config);
+  const Device device = a.run.apply();
+  const bool gpu = on_gpu(device);
+  const Shape shape = input_shape(a, model, device);
+  const Bench bench{device, a.warmup.value_or(gpu ? 10 : 2), a.repeats.value_or(gpu ? 100 : 10), a.per_operator};
+  BenchReport report{.model = model.name,
+                     .config = model.config,
+                     .device = gpu ? concat(device, ' ', cuda::description(device.index)) : concat(device),
+                     .dtype = std::string(name_of(a.dtype)),
+                     .math = a.run.math,
+                     .optimizer = a.optimizer,
+                     .input = shape,
+                     .threads = thread_count(),
+                     .deterministic = a.run.deterministic,
+                     .repeats = bench.repeats,
+                     .copy_bandwidth = measure_copy_bandwidth(device)};
+  allocator_of(device).trim();
+  if (a.mode != "train") report.modes.push_back(measure_forward(model, shape, a.dtype, bench));
+  if (a.mode != "forward") report.modes.push_back(measure_train(model, shape, a.dtype, optimizer_named(a.optimizer), bench));
+  print(std::cout, report, a.format);
+  return 0;
+}
+
+}  // namespace
+
+void add_bench(CLI::App& app, Action& action) {
+  CLI::App& command = *app.add_subcommand("bench", "Time a model's forward pass and training step, and each of their operators");
+  const auto a = std::make_shared<BenchArguments>();
+  command.add_option("MODEL", a->model, "A model's name (see `frit info`)")->required()->type_name("");
+  add_number<std::int64_t>(command, "--batch-size", a->batch_size, 1, 1 << 20, "Examples a step; the default is 128, on the CPU 8");
+  add_shape(command, "--input-shape", a->input_shape, "Of the input; the default is the model's full size");
+  add_choice(command, "--mode", a->mode, {"forward", "train", "all"}, "Inference, a training step, or both");
+  add_choice(command, "--optimizer", a->optimizer, {"sgd", "adam", "adamw"}, "Of the training step; sgd has momentum 0.9");
+  add_number<int>(command, "--warmup", a->warmup, 1, 1'000'000, "Steps before those that count; the default is 10, on the CPU 2");
+  add_number<int>(command, "--repeats", a->repeats, 1, 1'000'000, "Steps that count; the default is 100, on the CPU 10");
+  add_choice(command, "--format", a->format, {"table", "csv", "json"}, "Of the result");
+  command.add_flag("--per-operator", a->per_operator,
+                   "Time each operator by itself too, and compare the bytes it must move with the speed of a copy");
+  add_dtype(command, a->dtype, {DType::f32, DType::f64, DType::f16, DType::bf16});
+  add_config(command, a->config);
+  a->run.add_to(command);
+  command.callback([a, &action] { action = [a] { return run_bench(*a); }; });
+}
+
+}  // namespace frit::apps

@@ -1,0 +1,163 @@
+#include "apps/common/bench_report.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <ostream>
+
+#include "apps/common/table.h"
+#include "apps/common/text.h"
+
+namespace frit::apps {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// 0 where nothing was measured.
+double ratio(double a, double b) { return b > 0 ? a / b : 0; }
+
+double sum_of(const std::vector<OperatorTime>& operators) {
+  double sum = 0;
+  for (const OperatorTime& time : operators) sum += time.microseconds;
+  return sum;
+}
+
+/// What follows from one operator's time; shares are of 1.
+struct Rates {
+  double bandwidth;    ///< GB/s
+  double floor_share;  ///< the time that a copy of as many bytes takes, over the operator's
+  double total_share;  ///< of all operators' time
+};
+
+Rates rates(const OperatorTime& time, const BenchReport& report, double total) {
+  const double bandwidth = ratio(static_cast<double>(time.bytes), 1e3 * time.microseconds);
+  return {bandwidth, ratio(bandwidth, report.copy_bandwidth), ratio(time.microseconds, total)};
+}
+
+std::string percent(double share) { return fixed(100 * share, 1) + " %"; }
+
+void print_operators(std::ostream& out, const ModeTimes& mode, const BenchReport& report) {
+  const double total = sum_of(mode.operators);
+  out << '\n' << mode.mode << " by operator, each by itself: " << fixed(total, 1) << " us in all\n";
+  constexpr auto right = Table::Column::right;
+  Table table({{"operator"},
+               {"calls", right},
+               {"us", right},
+               {"bytes", right},
+               {"GB/s", right},
+               {"of copy speed", right},
+               {"of total", right},
+               {"types"}});
+  for (const OperatorTime& time : mode.operators) {
+    const Rates r = rates(time, report, total);
+    table.add({time.op, std::to_string(time.calls), fixed(time.microseconds, 1), grouped(time.bytes), fixed(r.bandwidth, 1),
+               percent(r.floor_share), percent(r.total_share), time.types});
+  }
+  table.print(out);
+}
+
+void print_table(std::ostream& out, const BenchReport& report) {
+  out << report.model << ", input " << report.dtype << ' ' << report.input << "; " << report.device << "; " << report.threads
+      << " threads; math " << report.math << (report.deterministic ? ", deterministic" : "") << "; a copy moves "
+      << fixed(report.copy_bandwidth, 1) << " GB/s\n\n";
+  constexpr auto right = Table::Column::right;
+  Table table({{"step"}, {"median us", right}, {"p10 us", right}, {"p90 us", right}});
+  for (const ModeTimes& mode : report.modes) table.add({mode.mode, fixed(mode.median, 1), fixed(mode.p10, 1), fixed(mode.p90, 1)});
+  table.print(out);
+  for (const ModeTimes& mode : report.modes) {
+    if (!mode.operators.empty()) print_operators(out, mode, report);
+  }
+}
+
+/// A field of RFC 4180.
+std::string quoted(const std::string& text) {
+  if (text.find_first_of(",\"\n") == std::string::npos) return text;
+  std::string result;
+  for (const char c : text) result += c == '"' ? "\"\"" : std::string(1, c);
+  return '"' + result + '"';
+}
+
+void print_row(std::ostream& out, const std::vector<std::string>& fields) {
+  for (std::size_t i = 0; i < fields.size(); ++i) out << (i == 0 ? "" : ",") << quoted(fields[i]);
+  out << '\n';
+}
+
+/// A row for each whole step, whose operator is "step", and for each operator.
+void print_csv(std::ostream& out, const BenchReport& report) {
+  print_row(out, {"model", "input", "device", "dtype", "mode", "operator", "types", "calls", "microseconds", "p10", "p90", "bytes",
+                  "gigabytes_per_second", "floor_share", "total_share"});
+  for (const ModeTimes& mode : report.modes) {
+    const std::vector<std::string> common = {report.model, concat(report.input), report.device, report.dtype, mode.mode};
+    const auto add = [&](std::vector<std::string> fields) {
+      fields.insert(fields.begin(), common.begin(), common.end());
+      print_row(out, fields);
+    };
+    add({"step", "", "1", fixed(mode.median, 3), fixed(mode.p10, 3), fixed(mode.p90, 3), "", "", "", ""});
+    for (const OperatorTime& time : mode.operators) {
+      const Rates r = rates(time, report, sum_of(mode.operators));
+      add({time.op, time.types, std::to_string(time.calls), fixed(time.microseconds, 3), "", "", std::to_string(time.bytes),
+           fixed(r.bandwidth, 3), fixed(r.floor_share, 4), fixed(r.total_share, 4)});
+    }
+  }
+}
+
+Json json_of(const ModeTimes& mode, const BenchReport& report) {
+  Json json = {{"mode", mode.mode}, {"microseconds", {{"median", mode.median}, {"p10", mode.p10}, {"p90", mode.p90}}}};
+  if (mode.operators.empty()) return json;
+  const double total = sum_of(mode.operators);
+  Json operators = Json::array();
+  for (const OperatorTime& time : mode.operators) {
+    const Rates r = rates(time, report, total);
+    operators.push_back({{"operator", time.op},
+                         {"types", time.types},
+                         {"calls", time.calls},
+                         {"microseconds", time.microseconds},
+                         {"bytes", time.bytes},
+                         {"gigabytes_per_second", r.bandwidth},
+                         {"floor_share", r.floor_share},
+                         {"total_share", r.total_share}});
+  }
+  json["operators_microseconds"] = total;
+  json["operators"] = std::move(operators);
+  return json;
+}
+
+void print_json(std::ostream& out, const BenchReport& report) {
+  Json json = {{"model", report.model},
+               {"config", Json::parse(report.config)},
+               {"input", std::vector<std::int64_t>(report.input.begin(), report.input.end())},
+               {"dtype", report.dtype},
+               {"device", report.device},
+               {"threads", report.threads},
+               {"math", report.math},
+               {"deterministic", report.deterministic},
+               {"optimizer", report.optimizer},
+               {"repeats", report.repeats},
+               {"copy_gigabytes_per_second", report.copy_bandwidth}};
+  for (const ModeTimes& mode : report.modes) json["results"].push_back(json_of(mode, report));
+  out << json.dump(2) << '\n';
+}
+
+}  // namespace
+
+std::vector<OperatorTime> by_operator(const std::vector<graph::StepProfile>& steps) {
+  std::vector<OperatorTime> times;
+  for (const graph::StepProfile& step : steps) {
+    const auto same = [&](const OperatorTime& time) { return time.op == step.op && time.types == step.types; };
+    auto place = std::find_if(times.begin(), times.end(), same);
+    if (place == times.end()) place = times.insert(times.end(), {step.op, step.types});
+    ++place->calls;
+    place->bytes += step.bytes;
+    place->microseconds += step.microseconds;
+  }
+  std::stable_sort(times.begin(), times.end(),
+                   [](const OperatorTime& a, const OperatorTime& b) { return a.microseconds > b.microseconds; });
+  return times;
+}
+
+void print(std::ostream& out, const BenchReport& report, const std::string& format) {
+  if (format == "json") return print_json(out, report);
+  if (format == "csv") return print_csv(out, report);
+  print_table(out, report);
+}
+
+}  // namespace frit::apps

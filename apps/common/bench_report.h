@@ -1,0 +1,43 @@
+#pragma once
+
+#include <iosfwd>
+#include <string>
+#include <vector>
+
+#include "frit/core/shape.h"
+#include "frit/graph/profile.h"
+
+namespace frit::apps {
+
+/// Steps of one operator on the same types.
+struct OperatorTime {
+  std::string op, types;
+  int calls = 0;
+  std::int64_t bytes = 0;   ///< of all calls
+  double microseconds = 0;  ///< of all calls
+};
+
+/// The steps put together by operator and types, the longest first.
+std::vector<OperatorTime> by_operator(const std::vector<graph::StepProfile>& steps);
+
+/// What was measured of one way to run a model.
+struct ModeTimes {
+  std::string mode;                          ///< "forward", "train"
+  double median = 0, p10 = 0, p90 = 0;       ///< microseconds of a whole step
+  std::vector<OperatorTime> operators = {};  ///< empty unless asked for
+};
+
+struct BenchReport {
+  std::string model, config, device, dtype, math, optimizer;
+  Shape input;
+  int threads = 1;
+  bool deterministic = false;
+  int repeats = 0;
+  double copy_bandwidth = 0;  ///< of a large copy, bytes read and written, in GB/s
+  std::vector<ModeTimes> modes = {};
+};
+
+/// `format` is table, csv or json.
+void print(std::ostream& out, const BenchReport& report, const std::string& format);
+
+}  // namespace frit::apps

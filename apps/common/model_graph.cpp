@@ -1,0 +1,41 @@
+#include "apps/common/model_graph.h"
+
+#include "frit/ops/loss/loss.h"
+
+namespace frit::apps {
+
+namespace {
+
+Value add_model(Graph& graph, const Model& model, const Shape& input, DType dtype) {
+  return model.build(Scope(graph, "", dtype), graph.input("input", input, dtype));
+}
+
+}  // namespace
+
+Graph forward_graph(const Model& model, const Shape& input, DType dtype) {
+  Graph graph;
+  graph.output("output", add_model(graph, model, input, dtype));
+  return graph;
+}
+
+Value add_loss(Graph& graph, const Model& model, const Shape& input, DType dtype) {
+  const Value output = add_model(graph, model, input, dtype);
+  if (model.task == Model::Task::classification) return cross_entropy(output, graph.input("target", {output.dim(0)}, DType::i64));
+  return mean_squared_error(output, graph.input("target", output.shape(), dtype));
+}
+
+std::map<std::string, TensorType> input_types(const Graph& graph) {
+  std::map<std::string, TensorType> types;
+  for (const graph::Node* node : graph.all(graph::NodeKind::input)) types[node->name] = graph.type(node->outputs[0]);
+  return types;
+}
+
+void check_input_shape(const Model& model, const Shape& shape) {
+  try {
+    model.check_input(shape);
+  } catch (const Error& error) {
+    fail(ErrorKind::argument, "--input-shape: ", error.what());
+  }
+}
+
+}  // namespace frit::apps

@@ -1,0 +1,19 @@
+#pragma once
+
+#include "frit/models/model.h"
+
+namespace frit::apps {
+
+/// The model on "input" gives "output".
+Graph forward_graph(const Model& model, const Shape& input, DType dtype);
+
+/// Adds the model on "input" to an empty graph, and the loss against "target" that its task asks for, which is returned.
+Value add_loss(Graph& graph, const Model& model, const Shape& input, DType dtype);
+
+/// What a program of the graph is compiled for.
+std::map<std::string, TensorType> input_types(const Graph& graph);
+
+/// Throws ErrorKind::argument unless the model takes an input of this shape, which --input-shape gave.
+void check_input_shape(const Model& model, const Shape& shape);
+
+}  // namespace frit::apps

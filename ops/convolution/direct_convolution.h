@@ -1,0 +1,12 @@
+#pragma once
+
+#include "frit/ops/cuda/cudnn.h"
+
+namespace frit::ops {
+
+/// A convolution or one of its gradients by its definition: for what cuDNN has no plan for. Needs no memory, and is slow. Any sizes, an
+/// empty batch too; f32 and f64; input and output contiguous or channels-last, each as it comes, the weight contiguous.
+void direct_convolution(cudnn::ConvolutionKind kind, const ConvolutionGeometry& g, const cudnn::ConvolutionOperands& operands,
+                        CUstream_st* stream);
+
+}  // namespace frit::ops

@@ -1,0 +1,126 @@
+// The cross entropy of logits (N, C, S) and a target class for each of the N S columns, and its gradient. A target that is no class, for
+// which the CPU throws, makes its column NaN.
+
+#include "frit/ops/cuda/reduce_states.h"
+#include "frit/ops/loss/loss_functors.h"
+#include "frit/ops/loss/loss_reduction.h"
+#include "frit/ops/registry.h"
+
+namespace frit::ops {
+namespace {
+
+/// The target classes, in one of two types.
+struct Targets {
+  const std::int64_t* wide = nullptr;
+  const std::int32_t* narrow = nullptr;
+  std::int64_t classes;
+
+  Targets(const Tensor& target, const Tensor& logits) : classes(logits.dim(1)) {
+    if (target.dtype() == DType::i64) {
+      wide = target.data<std::int64_t>();
+    } else {
+      narrow = target.data<std::int32_t>();
+    }
+  }
+
+  /// -1 for what is no class.
+  __device__ std::int64_t operator[](std::int64_t column) const {
+    const std::int64_t target = wide != nullptr ? wide[column] : narrow[column];
+    return target >= 0 && target < classes ? target : -1;
+  }
+};
+
+template <class T>
+struct ColumnLoss : LogSumExpOf<T> {
+  Targets targets;
+  std::int64_t class_stride;
+  T *loss, *maximum, *sum;  // (N, S), or null
+
+  __device__ void finish(const LogSumExp<T>& state, const Line& line) const {
+    if (loss != nullptr) {
+      const std::int64_t target = targets[line.result];
+      const T logit = target < 0 ? std::numeric_limits<T>::quiet_NaN() : this->x[line.offset + target * class_stride];
+      loss[line.result] = finite_or_nan(state.maximum) - logit + logarithm(state.sum.value());
+    }
+    if (maximum != nullptr) maximum[line.result] = state.maximum;
+    if (sum != nullptr) sum[line.result] = state.sum.value();
+  }
+};
+
+LinePlan all_of(std::int64_t columns) { return {Shape{columns}, Strides{1}, {0}}; }
+
+/// The scratch memory: the loss of each column, and one reduction's states.
+std::size_t losses_bytes(std::int64_t columns) {
+  constexpr std::size_t alignment = 64;
+  return (static_cast<std::size_t>(columns) * sizeof(double) + alignment - 1) / alignment * alignment;
+}
+
+std::size_t scratch(const InferContext& call) {
+  const std::int64_t columns = call.inputs[1].elements();
+  return losses_bytes(columns) + std::max(LinePlan::scratch_bytes(call.shape(0), {1}, sizeof(LogSumExp<double>)),
+                                          LinePlan::scratch_bytes({columns}, {0}, sizeof(Sum<double>)));
+}
+
+void kernel(const KernelContext& call) {
+  const Tensor &logits = call.inputs[0], &target = call.inputs[1];
+  const Reduction reduction = reduction_of(call.attributes);
+  const std::int64_t columns = target.elements();
+  const std::span<std::byte> states = call.scratch.subspan(losses_bytes(columns));
+  dispatch_floating(logits.dtype(), [&]<class T>() {
+    const auto data = [&](std::size_t output) { return call.outputs[output].defined() ? call.outputs[output].data<T>() : nullptr; };
+    T* const y = data(0);
+    T* const losses = y == nullptr || reduction == Reduction::none ? y : reinterpret_cast<T*>(call.scratch.data());
+    const ColumnLoss<T> loss{{logits.data<T>()}, Targets(target, logits), logits.strides()[1], losses, data(1), data(2)};
+    reduce_lines(call.stream, loss, LinePlan(logits, {1}), states);
+    if (losses == y) return;
+    const DividedSum<T, ElementAsTerm<T>, T> total({losses}, y,
+                                                   reduction == Reduction::mean ? columns : 1);  // the mean over nothing is NaN
+    reduce_lines(call.stream, total, all_of(columns), states);
+  });
+}
+
+/// (softmax(logits) - 1 at the target) times the loss's gradient.
+template <class T>
+struct ColumnGradient {
+  T* output;
+  const T* x;                         // (N, C, S)
+  const T *gradient, *maximum, *sum;  // (N, S), the gradient with gradient_step 0: one for all
+  Targets targets;
+  std::int64_t gradient_step;
+  T divisor;
+
+  __device__ auto map(const Line& line) const {
+    const std::int64_t target = targets[line.result];
+    const T g = gradient[line.result * gradient_step] / divisor;
+    const T scale = target < 0 ? std::numeric_limits<T>::quiet_NaN() : g / sum[line.result];
+    return [x = x, shift = finite_or_nan(maximum[line.result]), scale, target, g](std::int64_t offset, std::int64_t position) {
+      const T weight = exponential(x[offset] - shift) * scale;
+      return position == target ? weight - g : weight;
+    };
+  }
+};
+
+void backward_kernel(const KernelContext& call) {
+  const Tensor &logits = call.inputs[1], &target = call.inputs[2];
+  const Reduction reduction = reduction_of(call.attributes);
+  dispatch_floating(logits.dtype(), [&]<class T>() {
+    const auto input = [&](std::size_t i) -> const T* { return call.inputs[i].data<T>(); };
+    const ColumnGradient<T> gradient{.output = call.outputs[0].data<T>(),
+                                     .x = input(1),
+                                     .gradient = input(0),
+                                     .maximum = input(3),
+                                     .sum = input(4),
+                                     .targets = Targets(target, logits),
+                                     .gradient_step = reduction == Reduction::none ? 1 : 0,
+                                     .divisor = reduction == Reduction::mean ? static_cast<T>(target.elements()) : T{1}};
+    visit_lines(call.stream, gradient, LinePlan(logits, {1}));
+  });
+}
+
+}  // namespace
+}  // namespace frit::ops
+
+FRIT_CUDA_KERNELS(cross_entropy) {
+  registry.add_cuda("cross_entropy", {.run = kernel, .scratch = scratch});
+  registry.add_cuda("cross_entropy_backward", {.run = backward_kernel});
+}

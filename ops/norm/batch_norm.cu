@@ -1,0 +1,35 @@
+// (x - mean) * rstd * weight + bias over each channel of the batch, and its gradients: the kernels that all norms share.
+
+#include "frit/ops/norm/norm_cuda.h"
+
+namespace frit::ops {
+namespace {
+
+void run(const KernelContext& call) {
+  const BatchNormAttributes& attributes = call.as<BatchNormAttributes>();
+  const NormGeometry geometry = norm_geometry(call.inputs[0].shape(), attributes);
+  const RunningStatistics running{RunningStatistic(call.inputs[3]), RunningStatistic(call.inputs[4]), attributes.momentum};
+  const auto run = attributes.training ? run_cuda_norm : run_cuda_norm_at_inference;
+  run(call, geometry, attributes.eps, running);
+}
+
+void run_backward(const KernelContext& call) {
+  const BatchNormAttributes& attributes = call.as<BatchNormAttributes>();
+  run_cuda_norm_backward(call, norm_geometry(call.inputs[1].shape(), attributes), /*fixed_statistics=*/!attributes.training);
+}
+
+NormGeometry geometry_of(const InferContext& call, std::size_t input) {
+  return norm_geometry(call.shape(input), call.as<BatchNormAttributes>());
+}
+
+}  // namespace
+}  // namespace frit::ops
+
+FRIT_CUDA_KERNELS(batch_norm) {
+  registry.add_cuda("batch_norm", {.run = run, .halves = true, .scratch = [](const InferContext& call) {
+                                     return cuda_norm_scratch(geometry_of(call, 0));
+                                   }});
+  registry.add_cuda("batch_norm_backward", {.run = run_backward, .halves = true, .scratch = [](const InferContext& call) {
+                                              return cuda_norm_backward_scratch(geometry_of(call, 1));
+                                            }});
+}

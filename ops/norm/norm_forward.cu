@@ -1,0 +1,252 @@
+// The norms forward: (x - mean) * rstd * weight + bias.
+
+#include "frit/ops/norm/moments_cuda.h"
+
+namespace frit::ops {
+namespace {
+
+/// Results over a walk. `held`: its elements are in the tile.
+template <class T, int width>
+__device__ void normalize(T* y, const T* x, const T* weight, const T* bias, const Normalizer<Computed<T>>& xhat, Tile<T, width>& tile,
+                          bool held, const DeviceGeometry& g, std::int64_t slice, SliceWalk walk, Alignment aligned) {
+  using C = Computed<T>;
+  const SliceWeights weights(g, slice, weight != nullptr);
+  const bool common = weight != nullptr && !weights.per_element;
+  C w = common ? convert<C>(weight[weights.first]) : C{1}, b = common ? convert<C>(bias[weights.first]) : C{0};
+  while (walk.inside()) {
+    SliceWalk ahead = walk;
+    if (!held) tile.load(x, g, ahead, aligned.data);
+#pragma unroll
+    for (int v = 0; v < Tile<T, width>::vectors; ++v, walk.advance()) {
+      if (!walk.inside()) continue;
+      cuda::Vector<T, width> results;
+      if (weights.per_element) {
+        const std::int64_t place = (weights.first + walk.index) * width;
+        const auto ws = load_vector<width>(weight + place, aligned.weights), bs = load_vector<width>(bias + place, aligned.weights);
+#pragma unroll
+        for (int k = 0; k < width; ++k) results[k] = convert<T>(xhat(tile(v, k)) * convert<C>(ws[k]) + convert<C>(bs[k]));
+      } else {
+        if (weights.per_run) {
+          const std::int64_t channel = weights.first + g.run(walk.index);
+          w = convert<C>(weight[channel]);
+          b = convert<C>(bias[channel]);
+        }
+#pragma unroll
+        for (int k = 0; k < width; ++k) results[k] = convert<T>(xhat(tile(v, k)) * w + b);
+      }
+      store_vector(y + g.offset(walk.index) * width, results, aligned.data);
+    }
+  }
+}
+
+/// One team a slice, for as many slices as fill the device: it sums the slice and writes the results, from registers where they hold the
+/// slice, or else by a second read of what mostly lies in a cache. The output may lie on the input. Deterministic.
+template <class T, int width>
+__global__ void __launch_bounds__(1024) normalize_slices(T* output, StatisticsRule rule, const T* input, const T* weight, const T* bias,
+                                                         DeviceGeometry g, Alignment aligned, cuda::Team team) {
+  __shared__ SumPair shared[cuda::warp_size];
+  for (std::int64_t first = team.first_item(); first < g.slices; first += team.item_step()) {
+    const std::int64_t slice = first + team.place(), offset = slice * g.slice_stride * width;
+    const SliceWalk walk(g, team, 0, 1, slice < g.slices);
+    const double pivot = walk.end > 0 ? convert<double>(input[offset]) : 0;
+    Tile<T, width> tile;
+    const SumPair sums = team.sum(sum_moments(tile, input + offset, g, walk, pivot, aligned.data), shared);
+    if (slice >= g.slices) continue;
+    const SliceStatistics statistics = rule(slice, sums, pivot, team.rank() == 0);
+    if (output == nullptr) continue;
+    const bool held = Tile<T, width>::holds(walk.end, team.size);
+    normalize(output + offset, input + offset, weight, bias, Normalizer<Computed<T>>(statistics.mean, statistics.rstd), tile, held, g,
+              slice, walk, aligned);
+  }
+}
+
+/// One team a part of a slice. Reads the input once. Deterministic.
+template <class T, int width>
+__global__ void __launch_bounds__(1024)
+    sum_parts(SumPair* partial /* (slices, parts) */, const T* input, DeviceGeometry g, std::int64_t parts, bool aligned, cuda::Team team) {
+  __shared__ SumPair shared[cuda::warp_size];
+  for (std::int64_t first = team.first_item(); first < g.slices * parts; first += team.item_step()) {
+    const std::int64_t item = first + team.place(), slice = item / parts;
+    const T* const x = input + slice * g.slice_stride * width;
+    const SliceWalk walk(g, team, item - slice * parts, parts, slice < g.slices);
+    Tile<T, width> tile;
+    const SumPair sums = team.sum(sum_moments(tile, x, g, walk, walk.end > 0 ? convert<double>(*x) : 0, aligned), shared);
+    if (slice < g.slices && team.rank() == 0) partial[item] = sums;
+  }
+}
+
+/// The sums of the columns of (rows, channels * inner), where a channel's elements lie too far apart for teams.
+template <class T>
+struct ColumnMoments {
+  static constexpr int width = 1;
+
+  const T* input;
+  std::int64_t columns, inner;
+
+  __device__ void operator()(SumPair (&sums)[1], std::int64_t column, std::int64_t row, std::int64_t end, int step) const {
+    if (row >= end) return;
+    const double pivot = convert<double>(input[column / inner * inner]);
+    while (row < end) {
+      Tile<T, 1> tile;
+      int count = 0;
+#pragma unroll
+      for (int v = 0; v < Tile<T, 1>::vectors; ++v, row += step) {
+        if (row >= end) continue;
+        tile.values[v][0] = input[row * columns + column];
+        ++count;
+      }
+      add_moments(sums[0], tile, count, pivot);
+    }
+  }
+};
+
+/// Closes a slice whose sums came in parts.
+template <class T>
+struct FinishStatistics {
+  StatisticsRule rule;
+  const T* input;
+  std::int64_t slice_stride;
+
+  __device__ double weight(std::int64_t, std::int64_t) const { return 1; }
+  __device__ void operator()(std::int64_t slice, const SumPair& sums) const {
+    rule(slice, sums, rule.count > 0 ? convert<double>(input[slice * slice_stride]) : 0, true);
+  }
+};
+
+/// The statistics at inference, one thread a slice.
+__global__ void take_running_statistics(StatisticsRule rule, std::int64_t slices) {
+  for (std::int64_t slice = cuda::first_item(); slice < slices; slice += cuda::item_step()) {
+    rule.write(slice, load(rule.running.mean, slice), rsqrt(load(rule.running.variance, slice) + rule.eps));
+  }
+}
+
+/// One team a part of a row, with statistics that are known. Reads and writes each element once; the output may lie on the input.
+template <class T, int width>
+__global__ void __launch_bounds__(1024)
+    normalize_rows(T* output, const T* input, const T* weight, const T* bias, const double* means, const double* rstds, DeviceGeometry rows,
+                   SliceOfRow slice_of, std::int64_t parts, Alignment aligned, cuda::Team team) {
+  for (std::int64_t first = team.first_item(); first < rows.slices * parts; first += team.item_step()) {
+    const std::int64_t item = first + team.place(), row = item / parts, offset = row * rows.slice_stride * width;
+    if (row >= rows.slices) continue;
+    const std::int64_t slice = slice_of(row);
+    const SliceWalk walk(rows, team, item - row * parts, parts, true);
+    Tile<T, width> tile;
+    normalize(output + offset, input + offset, weight, bias, Normalizer<Computed<T>>(means[slice], rstds[slice]), tile, /*held=*/false,
+              rows, row, walk, aligned);
+  }
+}
+
+/// How the sums of a call's slices are shared out.
+struct ForwardPlan {
+  bool by_columns;
+  ColumnSplit columns;
+  std::int64_t parts, partial_sums;
+
+  explicit ForwardPlan(const NormGeometry& g)
+      : by_columns(lies_in_columns(g)), columns(g.runs, g.slices * g.run_length), parts(parts_of(g.slices, g.slice_elements())) {
+    partial_sums = by_columns ? columns.chunks * columns.columns : parts > 1 ? g.slices * parts : 0;
+  }
+};
+
+/// Contiguous slices as one run each: weights do not matter to sums.
+NormGeometry with_long_runs(NormGeometry g) {
+  if (g.run_stride != g.run_length) return g;
+  g.run_length = g.run_stride = g.slice_elements();
+  g.runs = 1;
+  return g;
+}
+
+template <class T>
+struct Forward {
+  const KernelContext& call;
+  const NormGeometry& g;
+  StatisticsRule rule;
+  SumPair* sums;
+  const T *input, *weight, *bias;
+  T* output;
+
+  Forward(const KernelContext& call_, const NormGeometry& geometry, double eps, const RunningStatistics& running)
+      : call(call_),
+        g(geometry),
+        sums(reinterpret_cast<SumPair*>(call.scratch.data())),
+        input(call.inputs[0].data<T>()),
+        weight(data_or_null<T>(call.inputs, 1)),
+        bias(data_or_null<T>(call.inputs, 2)),
+        output(data_or_null<T>(call.outputs, 0)) {
+    const double count = static_cast<double>(g.slice_elements());
+    rule = {data_or_null<double>(call.outputs, 1), data_or_null<double>(call.outputs, 2), running, eps, count, count > 0 ? 1 / count : 0};
+  }
+
+  Alignment aligned(int width) const { return {width, {input, output}, {weight, bias}}; }
+
+  void run_slices() const {
+    dispatch_width<T>(g, [&]<int width>() {
+      const cuda::TeamShape shape(g.slices, g.slice_elements() / width, Tile<T, width>::vectors);
+      cuda::launch(normalize_slices<T, width>, shape.launch, call.stream, output, rule, input, weight, bias, DeviceGeometry(g, width),
+                   aligned(width), shape.team);
+    });
+  }
+
+  void sum(const ForwardPlan& plan) const {
+    const FinishStatistics<T> finish{rule, input, g.slice_stride};
+    if (plan.by_columns) {
+      launch_columns(sums, ColumnMoments<T>{input, plan.columns.columns, g.run_length}, plan.columns, call.stream);
+      return launch_finish(finish, {sums, plan.columns.chunks, g.slices, g.run_length}, call.stream);
+    }
+    const NormGeometry slices = with_long_runs(g);
+    dispatch_width<T>(slices, [&]<int width>() {
+      const cuda::TeamShape shape(g.slices * plan.parts, g.slice_elements() / plan.parts / width, Tile<T, width>::vectors);
+      cuda::launch(sum_parts<T, width>, shape.launch, call.stream, sums, input, DeviceGeometry(slices, width), plan.parts,
+                   aligned(width).data, shape.team);
+    });
+    launch_finish(finish, {sums, 1, g.slices, plan.parts}, call.stream);
+  }
+
+  void run_rows() const {
+    if (output == nullptr || call.inputs[0].elements() == 0) return;
+    const NormGeometry rows = rows_of(g);
+    const std::int64_t parts = parts_of(rows.slices, rows.run_length);
+    dispatch_width<T>(rows, [&]<int width>() {
+      const cuda::TeamShape shape(rows.slices * parts, rows.run_length / parts / width, Tile<T, width>::vectors);
+      cuda::launch(normalize_rows<T, width>, shape.launch, call.stream, output, input, weight, bias, rule.means, rule.rstds,
+                   DeviceGeometry(rows, width), SliceOfRow(g), parts, aligned(width), shape.team);
+    });
+  }
+
+  /// Statistics that are not wanted for themselves are kept in scratch memory until the results are written.
+  void keep_statistics(const ForwardPlan& plan) {
+    auto* const memory = reinterpret_cast<double*>(sums + plan.partial_sums);
+    if (rule.means == nullptr) rule.means = memory;
+    if (rule.rstds == nullptr) rule.rstds = memory + g.slices;
+  }
+};
+
+}  // namespace
+
+std::size_t cuda_norm_scratch(const NormGeometry& geometry) {
+  return static_cast<std::size_t>(ForwardPlan(geometry).partial_sums + geometry.slices) * sizeof(SumPair);
+}
+
+void run_cuda_norm(const KernelContext& call, const NormGeometry& geometry, double eps, const RunningStatistics& running) {
+  if (geometry.slices == 0) return;
+  const ForwardPlan plan(geometry);
+  dispatch_floating_and_halves(call.inputs[0].dtype(), [&]<class T>() {
+    Forward<T> forward(call, geometry, eps, running);
+    if (plan.partial_sums == 0) return forward.run_slices();
+    forward.keep_statistics(plan);
+    forward.sum(plan);
+    forward.run_rows();
+  });
+}
+
+void run_cuda_norm_at_inference(const KernelContext& call, const NormGeometry& geometry, double eps, const RunningStatistics& running) {
+  if (geometry.slices == 0) return;
+  dispatch_floating_and_halves(call.inputs[0].dtype(), [&]<class T>() {
+    Forward<T> forward(call, geometry, eps, running);
+    forward.keep_statistics(ForwardPlan(geometry));
+    cuda::launch(take_running_statistics, cuda::loop_shape(geometry.slices), call.stream, forward.rule, geometry.slices);
+    forward.run_rows();
+  });
+}
+
+}  // namespace frit::ops

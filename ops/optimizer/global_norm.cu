@@ -1,0 +1,136 @@
+// The norm of all elements of many tensors, and the scale that clips it. Squares are float32 but for float64 tensors: elements above 1e19
+// make the norm infinite, where the CPU's float64 does not.
+
+#include "frit/ops/cuda/pointwise.h"
+#include "frit/ops/cuda/reduce_states.h"
+#include "frit/ops/optimizer/clip_scale.h"
+#include "frit/ops/registry.h"
+
+namespace frit::ops {
+namespace {
+
+constexpr std::int64_t chunk_elements = 32768;  // that a block takes
+
+std::int64_t chunks_of(std::int64_t elements) { return (elements + chunk_elements - 1) / chunk_elements; }
+
+/// Tensors of one launch, small enough for a kernel's argument.
+struct TensorTable {
+  static constexpr int capacity = 128;
+  const void* memory[capacity];
+  std::int64_t elements[capacity];
+  std::int64_t first_chunk[capacity];
+  std::int64_t chunks = 0;
+  int tensors = 0;
+
+  void add(const Tensor& tensor) {
+    memory[tensors] = tensor.raw();
+    elements[tensors] = tensor.elements();
+    first_chunk[tensors] = chunks;
+    chunks += chunks_of(tensor.elements());
+    ++tensors;
+  }
+  /// The last tensor that begins at a chunk or before: empty ones have no chunk.
+  __device__ int tensor_of(std::int64_t chunk) const {
+    int tensor = 0;
+    for (int step = capacity / 2; step > 0; step /= 2) {
+      if (tensor + step < tensors && first_chunk[tensor + step] <= chunk) tensor += step;
+    }
+    return tensor;
+  }
+};
+
+template <class T>
+struct SquareAsTerm {
+  const T* x;
+  __device__ SumTerm<T> operator()(std::int64_t offset) const {
+    const auto term = convert<SumTerm<T>>(x[offset]);
+    return term * term;
+  }
+};
+
+struct Neighbours {
+  __device__ std::int64_t offset(std::int64_t position) const { return position; }
+};
+
+/// A block a chunk of a tensor, which it reads once. Deterministic.
+template <class T>
+__global__ void __launch_bounds__(LinePlan::threads)
+    sum_squares(Sum<SumTerm<T>>* sums, const __grid_constant__ TensorTable table) {  // (chunks)
+  __shared__ Sum<SumTerm<T>> shared[LinePlan::threads];
+  const std::int64_t chunk = blockIdx.x;
+  const int tensor = table.tensor_of(chunk);
+  const std::int64_t begin = (chunk - table.first_chunk[tensor]) * chunk_elements;
+  const Line line{0, 0, begin, std::min(table.elements[tensor], begin + chunk_elements), static_cast<int>(threadIdx.x), LinePlan::threads};
+  const SumOf<SumTerm<T>, SquareAsTerm<T>> squares{{static_cast<const T*>(table.memory[tensor])}};
+  const auto sum = merge_team(read_line(squares, line, Neighbours{}), {1, LinePlan::threads}, shared);
+  if (threadIdx.x == 0) sums[chunk] = sum;
+}
+
+template <class T>
+struct NormOfSums {
+  using State = Sum<SumTerm<T>>;
+  const State* sums;  // (chunks)
+  T* norm;
+
+  __device__ State read(const Batch& batch) const {
+    State states[batch_size];
+    read_elements(states, batch, State::identity(), [sums = sums](std::int64_t offset) { return sums[offset]; });
+    State state = states[0];
+#pragma unroll
+    for (int i = 1; i < batch_size; ++i) state = State::merge(state, states[i]);
+    return state;
+  }
+  __device__ void finish(const State& state, const Line&) const { *norm = convert<T>(std::sqrt(state.value())); }
+};
+
+/// The scratch memory: a sum for each chunk, and their reduction's states.
+std::size_t sums_bytes(std::int64_t chunks) {
+  constexpr std::size_t alignment = 64;
+  return (static_cast<std::size_t>(chunks) * sizeof(Sum<double>) + alignment - 1) / alignment * alignment;
+}
+
+std::size_t norm_scratch(const InferContext& call) {
+  static_assert(sizeof(Sum<float>) == sizeof(Sum<double>));
+  std::int64_t chunks = 0;
+  for (const TensorType& type : call.inputs) chunks += chunks_of(type.elements());
+  return sums_bytes(chunks) + LinePlan::scratch_bytes({chunks}, {0}, sizeof(Sum<double>));
+}
+
+void norm_kernel(const KernelContext& call) {
+  dispatch_floating_and_halves(call.outputs[0].dtype(), [&]<class T>() {
+    using State = Sum<SumTerm<T>>;
+    State* const sums = reinterpret_cast<State*>(call.scratch.data());
+    std::int64_t chunks = 0;
+    TensorTable table;
+    const auto launch = [&] {
+      if (table.chunks > 0) {
+        const cuda::LaunchShape shape{dim3(static_cast<unsigned>(table.chunks)), dim3(LinePlan::threads)};
+        cuda::launch(sum_squares<T>, shape, call.stream, sums + chunks, table);
+      }
+      chunks += table.chunks;
+      table = {};
+    };
+    for (const Tensor& tensor : call.inputs) {
+      table.add(tensor);
+      if (table.tensors == TensorTable::capacity) launch();
+    }
+    launch();
+    reduce_lines(call.stream, NormOfSums<T>{sums, call.outputs[0].data<T>()}, LinePlan({chunks}, {1}, {0}),
+                 call.scratch.subspan(sums_bytes(chunks)));
+  });
+}
+
+void clip_kernel(const KernelContext& call) {
+  dispatch_floating(call.inputs[0].dtype(), [&]<class T>() {
+    const ClipScale<T> scale{static_cast<T>(call.as<ClipAttributes>().max_norm)};
+    map_elements<T, T>(call.stream, call.outputs[0], call.inputs, scale);
+  });
+}
+
+}  // namespace
+}  // namespace frit::ops
+
+FRIT_CUDA_KERNELS(global_norm) {
+  registry.add_cuda("global_norm", {.run = norm_kernel, .halves = true, .scratch = norm_scratch});
+  registry.add_cuda("clip_scale", {.run = clip_kernel});
+}

@@ -1,0 +1,61 @@
+// Dropout and its gradient. The mask is the CPU's, element for element.
+
+#include "frit/ops/cuda/counter.h"
+#include "frit/ops/cuda/pointwise.h"
+#include "frit/ops/random/dropout_mask.h"
+
+namespace frit::ops {
+namespace {
+
+constexpr int quad = 4;
+
+/// A thread takes the four neighbouring elements of one Philox call at a time. Reads the input, writes the output, which may lie on the
+/// input, and the mask; either may be missing. Deterministic: `counter` is not changed while the kernel runs.
+template <class T>
+__global__ void dropout_kernel(T* output, std::uint8_t* mask, const T* input, const std::int64_t* counter, DropoutMask dropout,
+                               Drop<Computed<T>> function, std::int64_t count, bool vector) {
+  dropout.counter = static_cast<std::uint64_t>(*counter);
+  for (std::int64_t i = cuda::first_item(); i * quad < count; i += cuda::item_step()) {
+    const std::int64_t first = i * quad, rest = count - first;
+    const std::array<std::uint8_t, quad> kept = dropout.quad(static_cast<std::uint64_t>(i));
+    if (mask != nullptr)
+      elementwise::store(mask + first, cuda::Vector<std::uint8_t, quad>{kept[0], kept[1], kept[2], kept[3]}, rest, vector);
+    if (output == nullptr) continue;
+    auto elements = elementwise::load<quad>(input + first, rest, vector);
+#pragma unroll
+    for (int v = 0; v < quad; ++v) elements[v] = convert<T>(function(elementwise::computed(elements[v]), kept[v]));
+    elementwise::store(output + first, elements, rest, vector);
+  }
+}
+
+void run_cuda_dropout(const KernelContext& call) {
+  const auto& attributes = call.as<DropoutAttributes>();
+  const Tensor &input = call.inputs[0], &counter = call.inputs[1], &output = call.outputs[0], &mask = call.outputs[1];
+  const std::int64_t count = input.elements();
+  const DropoutMask dropout(static_cast<std::uint64_t>(attributes.seed), 0, attributes.probability);
+  bool vector = elementwise::fits_vectors(input, quad);
+  for (const Tensor& result : {output, mask}) vector = vector && (!result.defined() || elementwise::fits_vectors(result, quad));
+  if (count > 0) {
+    dispatch_floating_and_halves(input.dtype(), [&]<class T>() {
+      cuda::launch(dropout_kernel<T>, cuda::loop_shape((count + quad - 1) / quad), call.stream,
+                   output.defined() ? output.data<T>() : nullptr, mask.defined() ? mask.data<std::uint8_t>() : nullptr, input.data<T>(),
+                   counter.data<std::int64_t>(), dropout, Drop<Computed<T>>(attributes.probability), count, vector);
+    });
+  }
+  advance_counter(call.stream, counter);
+}
+
+void run_cuda_dropout_backward(const KernelContext& call) {
+  dispatch_floating_and_halves(call.outputs[0].dtype(), [&]<class T>() {
+    const Drop<Computed<T>> function(call.as<DropoutBackwardAttributes>().probability);
+    map_elements<T, T, std::uint8_t>(call.stream, call.outputs[0], call.inputs, function);
+  });
+}
+
+}  // namespace
+}  // namespace frit::ops
+
+FRIT_CUDA_KERNELS(dropout) {
+  registry.add_cuda("dropout", {.run = run_cuda_dropout, .halves = true});
+  registry.add_cuda("dropout_backward", elementwise_kernel(run_cuda_dropout_backward, 2));
+}

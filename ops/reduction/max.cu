@@ -1,0 +1,82 @@
+// The first of the greatest (or least) elements along an axis, and its place.
+
+#include "frit/ops/cuda/reduce.h"
+#include "frit/ops/reduction/extremum.h"
+#include "frit/ops/reduction/reduction_axes.h"
+#include "frit/ops/registry.h"
+
+namespace frit::ops {
+namespace {
+
+template <class Order, class T>
+struct Extremum {
+  T value;
+  std::int64_t index;
+
+  __device__ static Extremum identity() { return {Order::template start<T>(), std::numeric_limits<std::int64_t>::max()}; }
+  __device__ static Extremum merge(const Extremum& a, const Extremum& b) {
+    const bool earlier = b.index < a.index;
+    return replaces<Order>(b.value, a.value) || (earlier && ties(b.value, a.value)) ? b : a;
+  }
+};
+
+template <class Order, class T>
+struct FirstExtremum {
+  using State = Extremum<Order, T>;
+  const T* x;
+  T* value;             // (results), or null
+  std::int64_t* index;  // (results), or null
+
+  __device__ State read(const Batch& batch) const {
+    T elements[batch_size];
+    read_elements(elements, batch, Order::template start<T>(), [x = x](std::int64_t offset) { return x[offset]; });
+    State state{elements[0], batch.position};
+#pragma unroll
+    for (int i = 1; i < batch_size; ++i) {
+      if (batch.has(i) && replaces<Order>(elements[i], state.value)) {
+        state = {elements[i], batch.position + static_cast<std::int64_t>(i) * batch.step};
+      }
+    }
+    return state;
+  }
+  __device__ void finish(const State& state, const Line& line) const {
+    if (value != nullptr) value[line.result] = state.value;
+    if (index != nullptr) index[line.result] = state.index;
+  }
+};
+
+Dims axis_of(const Attributes& attributes, int rank, const Operator& op) {
+  return {normalize_axis(attributes.as<AxisReductionAttributes>().axis, rank, op.name.c_str())};
+}
+
+std::size_t scratch(const InferContext& call) {
+  return LinePlan::scratch_bytes(call.shape(0), axis_of(call.attributes, call.shape(0).rank(), call.op), sizeof(Extremum<Maximum, double>));
+}
+
+/// Either result may be undefined.
+template <class Order>
+void run_extremum(const KernelContext& call, const Tensor& values, const Tensor& indices) {
+  const Tensor& input = call.inputs[0];
+  const LinePlan plan(input, axis_of(call.attributes, input.rank(), call.op));
+  dispatch_arithmetic(input.dtype(), [&]<class T>() {
+    const FirstExtremum<Order, T> reduction{input.data<T>(), values.defined() ? values.data<T>() : nullptr,
+                                            indices.defined() ? indices.data<std::int64_t>() : nullptr};
+    reduce_lines(call.stream, reduction, plan, call.scratch);
+  });
+}
+
+template <class Order>
+void kernel(const KernelContext& call) {
+  run_extremum<Order>(call, call.outputs[0], call.outputs[1]);
+}
+
+void argmax_kernel(const KernelContext& call) { run_extremum<Maximum>(call, {}, call.outputs[0]); }
+
+}  // namespace
+}  // namespace frit::ops
+
+FRIT_CUDA_KERNELS(max) {
+  registry.add_cuda("max", {.run = kernel<Maximum>, .scratch = scratch, .any_layout_inputs = {0}});
+  registry.add_cuda("min", {.run = kernel<Minimum>, .scratch = scratch, .any_layout_inputs = {0}});
+  registry.add_cuda("argmax", {.run = argmax_kernel, .scratch = scratch, .any_layout_inputs = {0}});
+}

@@ -1,0 +1,76 @@
+// Softmax and log-softmax along an axis, and their gradients.
+
+#include "frit/ops/cuda/reduce_states.h"
+#include "frit/ops/reduction/softmax.h"
+#include "frit/ops/registry.h"
+
+namespace frit::ops {
+namespace {
+
+template <class Form, class T>
+struct Normalize : LogSumExpOf<T> {
+  T* output;
+
+  __device__ auto map(const LogSumExp<T>& state, const Line&) const {
+    const T maximum = state.maximum;
+    // An infinite maximum makes the whole line NaN, as in PyTorch.
+    const T sum = std::isinf(maximum) ? std::numeric_limits<T>::quiet_NaN() : state.sum.value();
+    return [x = this->x, maximum, normalizer = Form::normalizer(sum)](std::int64_t offset, std::int64_t) {
+      return Form::result(x[offset] - maximum, normalizer);
+    };
+  }
+};
+
+template <class Form, class T>
+struct GradientTerm {
+  const T *gradient, *y;
+  __device__ T operator()(std::int64_t offset) const { return Form::template term<T>(gradient[offset], y[offset]); }
+};
+
+template <class Form, class T>
+struct NormalizeGradient : SumOf<T, GradientTerm<Form, T>> {
+  T* output;
+
+  __device__ auto map(const Sum<T>& state, const Line&) const {
+    return [terms = this->element, sum = state.value()](std::int64_t offset, std::int64_t) {
+      return Form::gradient(terms.gradient[offset], terms.y[offset], sum);
+    };
+  }
+};
+
+Dims axis_of(const Attributes& attributes, const Shape& shape, const Operator& op) {
+  return {normalize_axis(attributes.as<SoftmaxAttributes>().axis, shape.rank(), op.name.c_str())};
+}
+
+template <template <class> class State>
+std::size_t scratch(const InferContext& call) {
+  return LinePlan::scratch_bytes(call.shape(0), axis_of(call.attributes, call.shape(0), call.op), sizeof(State<double>));
+}
+
+LinePlan plan_of(const KernelContext& call) { return {call.outputs[0], axis_of(call.attributes, call.outputs[0].shape(), call.op)}; }
+
+template <class Form>
+void kernel(const KernelContext& call) {
+  dispatch_floating(call.inputs[0].dtype(), [&]<class T>() {
+    const Normalize<Form, T> reduction{{call.inputs[0].data<T>()}, call.outputs[0].data<T>()};
+    reduce_lines(call.stream, reduction, plan_of(call), call.scratch);
+  });
+}
+
+template <class Form>
+void backward_kernel(const KernelContext& call) {
+  dispatch_floating(call.inputs[0].dtype(), [&]<class T>() {
+    const NormalizeGradient<Form, T> reduction{{{call.inputs[0].data<T>(), call.inputs[1].data<T>()}}, call.outputs[0].data<T>()};
+    reduce_lines(call.stream, reduction, plan_of(call), call.scratch);
+  });
+}
+
+}  // namespace
+}  // namespace frit::ops
+
+FRIT_CUDA_KERNELS(softmax) {
+  registry.add_cuda("softmax", {.run = kernel<Softmax>, .scratch = scratch<LogSumExp>});
+  registry.add_cuda("log_softmax", {.run = kernel<LogSoftmax>, .scratch = scratch<LogSumExp>});
+  registry.add_cuda("softmax_backward", {.run = backward_kernel<Softmax>, .scratch = scratch<Sum>});
+  registry.add_cuda("log_softmax_backward", {.run = backward_kernel<LogSoftmax>, .scratch = scratch<Sum>});
+}

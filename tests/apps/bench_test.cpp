@@ -1,0 +1,169 @@
+// `frit bench`: what it prints and refuses. Never how long anything takes.
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "apps/program.h"
+#include "frit/models/model.h"
+#include "frit/ops/registry.h"
+
+namespace frit {
+namespace {
+
+using nlohmann::json;
+using Counts = std::map<std::string, int>;
+
+class BenchCommand : public ProgramTest {
+ protected:
+  /// A run that takes moments.
+  Outcome bench(std::vector<std::string> arguments) const {
+    const std::vector<std::string> quick = {"bench", "--device", "cpu", "--warmup", "1", "--repeats", "2"};
+    arguments.insert(arguments.begin(), quick.begin(), quick.end());
+    return run(arguments);
+  }
+
+  /// How often each operator stands in a stage's graph; views, which run nothing, left out.
+  Counts operators_of_graph(const std::string& model, const std::string& shape, const std::string& stage) const {
+    const Outcome outcome = run({"graph", model, "--input-shape", shape, "--stage", stage});
+    EXPECT_EQ(outcome.code, 0) << outcome;
+    Counts counts;
+    std::istringstream lines(outcome.output);
+    for (std::string line; std::getline(lines, line);) {
+      const std::size_t end = line.find('('), equals = line.rfind("= ", end);
+      if (end == std::string::npos) continue;
+      const std::size_t begin = equals == std::string::npos ? 0 : equals + 2;
+      const std::string name = line.substr(begin, end - begin);
+      if (!ops::registry().find(name).view) ++counts[name];
+    }
+    return counts;
+  }
+};
+
+/// One line of a CSV file.
+std::vector<std::string> csv_fields(const std::string& line) {
+  std::vector<std::string> fields = {""};
+  bool quoted = false;
+  for (const char c : line) {
+    if (c == '"')
+      quoted = !quoted;
+    else if (c == ',' && !quoted)
+      fields.emplace_back();
+    else
+      fields.back() += c;
+  }
+  return fields;
+}
+
+TEST_F(BenchCommand, JsonNamesEveryOperatorThatRuns) {
+  for (const auto& [model, shape] : std::map<std::string, std::string>{{"conv3d-instnorm-max", "2,3,4,5,5"},
+                                                                       {"conv2d-groupnorm-pool", "2,8,10,11"},
+                                                                       {"convt3d-logsumexp", "2,3,2,3,2"},
+                                                                       {"classifier", "2,1,28,28"}}) {
+    const Outcome outcome = bench({model, "--input-shape", shape, "--format", "json", "--per-operator", "--optimizer", "adam"});
+    ASSERT_EQ(outcome.code, 0) << outcome;
+    EXPECT_EQ(outcome.errors, "");
+    const json report = json::parse(outcome.output);
+    EXPECT_EQ(report["model"], model);
+    EXPECT_EQ(report["device"], "cpu");
+    EXPECT_EQ(report["repeats"], 2);
+    EXPECT_GT(report["copy_gigabytes_per_second"].get<double>(), 0);
+    ASSERT_EQ(report["results"].size(), 2u);
+    for (const json& result : report["results"]) {
+      const std::string mode = result["mode"];
+      for (const char* const key : {"median", "p10", "p90"}) EXPECT_TRUE(result["microseconds"][key].is_number()) << key;
+      Counts counts;
+      for (const json& row : result["operators"]) {
+        counts[row["operator"]] += row["calls"].get<int>();
+        EXPECT_GT(row["bytes"].get<std::int64_t>(), 0) << row;
+        EXPECT_FALSE(row["types"].get<std::string>().empty()) << row;
+        for (const char* const key : {"microseconds", "gigabytes_per_second", "floor_share", "total_share"}) {
+          EXPECT_TRUE(row[key].is_number()) << key << row;
+        }
+      }
+      EXPECT_EQ(counts, operators_of_graph(model, shape, mode == "forward" ? "inference" : mode)) << model << ' ' << mode;
+    }
+    EXPECT_EQ(report["results"][0]["mode"], "forward");
+    EXPECT_EQ(report["results"][1]["mode"], "train");
+  }
+}
+
+TEST_F(BenchCommand, CsvHasARowForEachStepAndOperator) {
+  const Outcome outcome = bench({"conv2d-groupnorm-pool", "--input-shape", "2,8,10,11", "--format", "csv", "--per-operator"});
+  ASSERT_EQ(outcome.code, 0) << outcome;
+  std::istringstream lines(outcome.output);
+  std::string line;
+  std::getline(lines, line);
+  const std::vector<std::string> header = csv_fields(line);
+  EXPECT_EQ(header[5], "operator");
+  Counts steps;
+  bool convolution = false;
+  while (std::getline(lines, line)) {
+    const std::vector<std::string> fields = csv_fields(line);
+    ASSERT_EQ(fields.size(), header.size()) << line;
+    EXPECT_EQ(fields[1], "2x8x10x11");
+    if (fields[5] == "step") ++steps[fields[4]];
+    convolution = convolution || (fields[5] == "conv2d" && fields[6] == "f32 2x8x10x11, f32 64x8x3x3, f32 64 -> f32 2x64x8x9");
+  }
+  EXPECT_EQ(steps, (Counts{{"forward", 1}, {"train", 1}}));
+  EXPECT_TRUE(convolution) << outcome;
+}
+
+TEST_F(BenchCommand, TheTableHasOperatorsWhereTheyAreAskedFor) {
+  const std::vector<std::string> arguments = {"convt3d-logsumexp", "--input-shape", "2,3,2,3,2", "--mode", "train"};
+  const Outcome plain = bench(arguments);
+  ASSERT_EQ(plain.code, 0) << plain;
+  EXPECT_NE(plain.output.find("median us"), std::string::npos) << plain;
+  EXPECT_NE(plain.output.find("\ntrain "), std::string::npos) << plain;
+  EXPECT_EQ(plain.output.find("\nforward "), std::string::npos) << plain;
+  EXPECT_EQ(plain.output.find("conv_transpose3d"), std::string::npos) << plain;
+  std::vector<std::string> detailed = arguments;
+  detailed.emplace_back("--per-operator");
+  const Outcome outcome = bench(detailed);
+  for (const char* const name : {"\nconv_transpose3d ", "\nlogsumexp_sigmoid_scale_subtract_clamp_backward ", "\nsgd_update "}) {
+    EXPECT_NE(outcome.output.find(name), std::string::npos) << name << outcome;
+  }
+}
+
+TEST_F(BenchCommand, TakesBatchSizeDtypeAndConfiguration) {
+  const Outcome outcome = bench({"classifier", "--batch-size", "3", "--input-shape", "1,1,8,8", "--dtype", "bf16", "--mode", "forward",
+                                 "--config", R"({"image_size": [8, 8], "out_channels": 4, "num_groups": 2})", "--format", "json"});
+  ASSERT_EQ(outcome.code, 0) << outcome;
+  const json report = json::parse(outcome.output);
+  EXPECT_EQ(report["input"], (json{3, 1, 8, 8}));
+  EXPECT_EQ(report["dtype"], "bf16");
+  EXPECT_EQ(report["config"]["out_channels"], 4);
+  EXPECT_EQ(report["results"].size(), 1u);
+  EXPECT_FALSE(report["results"][0].contains("operators"));
+}
+
+TEST_F(BenchCommand, RefusesWhatItCannotDo) {
+  const std::map<std::string, std::vector<std::string>> refused = {
+      {"unknown model \"nothing\"", {"nothing"}},
+      {"--input-shape: input of model \"classifier\": expected [N, 1, 28, 28], got [2, 3]", {"classifier", "--input-shape", "2,3"}},
+      {"--format: expected table, csv, json, got \"xml\"", {"classifier", "--format", "xml"}},
+      {"--mode: expected forward, train, all, got \"backward\"", {"classifier", "--mode", "backward"}},
+      {"--optimizer: expected sgd, adam, adamw", {"classifier", "--optimizer", "lbfgs"}},
+      {"--batch-size: expected an integer", {"classifier", "--batch-size", "0"}},
+      {"--dtype: expected", {"classifier", "--dtype", "i64"}},
+      {"unknown option \"--per-op\"", {"classifier", "--per-op"}},
+      {"--config: ", {"classifier", "--config", "{"}},
+  };
+  for (const auto& [message, arguments] : refused) {
+    const Outcome outcome = bench(arguments);
+    EXPECT_EQ(outcome.code, 2) << message << outcome;
+    EXPECT_EQ(outcome.output, "") << message;
+    EXPECT_NE(outcome.errors.find(message), std::string::npos) << message << outcome;
+  }
+  for (const char* const option : {"--repeats", "--warmup"}) EXPECT_EQ(run({"bench", "classifier", option, "0"}).code, 2) << option;
+}
+
+TEST(FullInput, IsThePublishedSize) {
+  EXPECT_EQ(make_model("conv3d-instnorm-max").full_input, (Shape{128, 3, 16, 32, 32}));
+  EXPECT_EQ(make_model("conv2d-groupnorm-pool").full_input, (Shape{128, 8, 128, 128}));
+  EXPECT_EQ(make_model("convt3d-logsumexp").full_input, (Shape{128, 3, 16, 32, 32}));
+  EXPECT_EQ(make_model("classifier").full_input, (Shape{128, 1, 28, 28}));
+}
+
+}  // namespace
+}  // namespace frit

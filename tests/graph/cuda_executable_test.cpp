@@ -1,0 +1,77 @@
+#include <gtest/gtest.h>
+
+#include "frit/core/cuda/device.h"
+#include "frit/core/random.h"
+#include "frit/graph/program.h"
+#include "frit/ops/convolution/convolution.h"
+#include "frit/ops/elementwise/activation.h"
+#include "frit/ops/elementwise/arithmetic.h"
+#include "frit/ops/reduction/reduction.h"
+
+namespace frit {
+namespace {
+
+constexpr Device gpu{DeviceKind::cuda, 0};
+
+class CudaExecutable : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (cuda::device_count() == 0) GTEST_SKIP() << "no CUDA device";
+  }
+};
+
+TEST_F(CudaExecutable, RecordedRunsSeeNewInputsAndVariables) {
+  Graph graph;
+  const Value w = graph.variable("w", {DType::f32, {3}}, [](const Tensor& tensor, std::uint64_t) { tensor.fill(2); });
+  graph.output("y", sigmoid(graph.input("x", {2, 3}) * w));
+  const auto cpu_state = std::make_shared<State>(), gpu_state = std::make_shared<State>(gpu);
+  Program on_cpu(graph, cpu_state), on_gpu(graph, gpu_state);
+  for (int run = 0; run < 4; ++run) {
+    const Tensor x = Tensor::empty({2, 3}), w_value = Tensor::full({3}, run, DType::f32);
+    fill_normal(x, 0, 1, 1, static_cast<std::uint64_t>(run));
+    for (const auto& state : {cpu_state, gpu_state}) state->set("w", w_value);
+    const std::vector<double> expected = on_cpu.run({{"x", x}}).output("y").to_vector<double>();
+    const std::vector<double> found = on_gpu.run({{"x", run % 2 == 0 ? x : x.to(gpu)}}).output("y").to_vector<double>();
+    for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(found[i], expected[i], 1e-6) << "run " << run;
+  }
+}
+
+TEST_F(CudaExecutable, ARunAfterTheFirstAllocatesNothing) {
+  Graph graph;
+  const Value x = graph.input("x", {4, 3, 16, 16}), w = graph.input("w", {8, 3, 3, 3});
+  graph.output("y", sum(relu(conv2d(x, w)), {1}));
+  State state(gpu);
+  graph::Executable executable(graph, state);
+  const Bindings inputs = {{"x", Tensor::full({4, 3, 16, 16}, 0.5)}, {"w", Tensor::full({8, 3, 3, 3}, 0.1)}};
+  for (int i = 0; i < 2; ++i) executable.run(inputs);
+  const AllocatorStatistics before = allocator_of(gpu).statistics();
+  for (int i = 0; i < 1000; ++i) executable.run(inputs);
+  const AllocatorStatistics after = allocator_of(gpu).statistics();
+  EXPECT_EQ(after.allocations, before.allocations);
+  EXPECT_EQ(after.source_allocations, before.source_allocations);
+  EXPECT_NEAR(executable.output("y").to(Device::cpu()).to_vector<double>()[0], 8 * 27 * 0.05, 1e-2);
+}
+
+TEST_F(CudaExecutable, ConvolutionOutputsBetweenOperatorsThatTakeThemLieChannelsLast) {
+  Graph graph;
+  const Value x = graph.input("x", {2, 4, 9, 9}), w = graph.input("w", {4, 4, 3, 3});
+  const Value y = conv2d(x, w);
+  graph.output("z", conv2d(y, w));
+  const std::vector<Layout> layouts = graph::choose_layouts(graph, gpu);
+  EXPECT_EQ(layouts[static_cast<std::size_t>(y.id())], Layout::channels_last);
+  EXPECT_EQ(layouts[static_cast<std::size_t>(graph.output_value("z").id())], Layout::contiguous);
+  for (const Layout layout : graph::choose_layouts(graph, Device::cpu())) EXPECT_EQ(layout, Layout::contiguous);
+
+  const Tensor image = Tensor::empty({2, 4, 9, 9}), weight = Tensor::empty({4, 4, 3, 3});
+  fill_normal(image, 0, 1, 1, 1);
+  fill_normal(weight, 0, 1, 1, 2);
+  State cpu_state, gpu_state(gpu);
+  graph::Executable on_cpu(graph, cpu_state), on_gpu(graph, gpu_state);
+  on_cpu.run({{"x", image}, {"w", weight}});
+  on_gpu.run({{"x", image}, {"w", weight}});
+  const std::vector<double> expected = on_cpu.output("z").to_vector<double>(), found = on_gpu.output("z").to_vector<double>();
+  for (std::size_t i = 0; i < expected.size(); ++i) ASSERT_NEAR(found[i], expected[i], 0.3) << i;  // TF32 twice; values of some 40
+}
+
+}  // namespace
+}  // namespace frit
