@@ -4,8 +4,11 @@ namespace frit::graph {
 
 std::span<const Pass> forward_pipeline() {
   static constexpr Pass passes[] = {
-      {"dead code", remove_dead_code},      {"common subexpressions", share_common_subexpressions},
-      {"constant folding", fold_constants}, {"fusion", fuse},
+      {"dead code", remove_dead_code},
+      {"common subexpressions", share_common_subexpressions},
+      {"constant folding", fold_constants},
+      {"fusion", fuse},
+      {"absorption", absorb},
       {"dead code", remove_dead_code},
   };
   return passes;

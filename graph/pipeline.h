@@ -17,6 +17,8 @@ Graph share_common_subexpressions(const Graph& graph);
 Graph fold_constants(const Graph& graph);
 /// Replaces chains of operators by the fused operator whose decomposition they are.
 Graph fuse(const Graph& graph);
+/// Operations take over the work of those that feed them, where their operator's `absorb` rule allows it.
+Graph absorb(const Graph& graph);
 
 /// For inference: each operator becomes what its `at_inference` rule says; what only training needed is gone.
 Graph for_inference(const Graph& graph);

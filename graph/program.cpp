@@ -1,5 +1,6 @@
 #include "frit/graph/program.h"
 
+#include "frit/graph/choose_forms.h"
 #include "frit/graph/pipeline.h"
 
 namespace frit {
@@ -39,10 +40,13 @@ graph::Executable& Program::compile(const std::map<std::string, TensorType>& inp
   for (const Compiled& compiled : compiled_) {
     if (compiled.inputs == inputs) return *compiled.executable;
   }
-  Graph graph = graph::apply(graph::forward_pipeline(), graph::specialize(graph_, inputs));
-  if (extend_) extend_(graph);
-  graph = graph::apply(graph::cleanup_pipeline(), std::move(graph));
-  compiled_.push_back({inputs, std::make_unique<graph::Executable>(std::move(graph), *state_)});
+  const auto complete = [this](Graph graph) {
+    if (extend_) extend_(graph);
+    return graph::apply(graph::cleanup_pipeline(), std::move(graph));
+  };
+  Graph forward = graph::apply(graph::forward_pipeline(), graph::specialize(graph_, inputs));
+  forward = graph::choose_forms(forward, {state_->device(), static_cast<bool>(extend_), complete});
+  compiled_.push_back({inputs, std::make_unique<graph::Executable>(complete(std::move(forward)), *state_)});
   return *compiled_.back().executable;
 }
 

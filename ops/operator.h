@@ -95,6 +95,13 @@ struct Kernel {
   explicit operator bool() const { return static_cast<bool>(run); }
 };
 
+/// Another way to compute what an operator computes, equal for finite numbers but for rounding. The rule, which may emit the operator
+/// itself with other inputs, gives no values where it does not apply.
+struct Form {
+  const char* name;  ///< "channels padded to 4"
+  DecomposeRule rule;
+};
+
 struct Argument {
   const char* name;
   bool optional = false;  ///< only at the end of the list; may be left out
@@ -119,6 +126,11 @@ struct Operator {
   std::function<std::optional<Attributes>(std::span<const Attributes> matched)> fuse = {};
   /// What the call becomes when nothing is trained: the values that replace its outputs ("none" where nothing reads them). Missing: itself.
   DecomposeRule at_inference = {};
+  /// What else the call may be computed as. On a GPU a compiler of graphs tries them all and keeps the fastest.
+  std::vector<Form> forms = {};
+  /// The attributes with which the operator takes over the work of the operation that gives its input 0, and reads that operation's input 0
+  /// instead.
+  std::function<std::optional<Attributes>(const Operator& producer, const Attributes& of_producer, const Attributes& own)> absorb = {};
 
   Kernel cpu = {};
   Kernel cuda = {};  ///< added by the file beside the operator's own; see FRIT_CUDA_KERNELS

@@ -38,7 +38,7 @@ std::string models_text() {
   return text;
 }
 
-std::string backends(const ops::Operator& op) { return op.view ? "view" : op.cuda ? "cpu cuda" : "cpu"; }
+std::string backends(const ops::Operator& op) { return op.view ? "view" : op.cuda && !cuda::version().empty() ? "cpu cuda" : "cpu"; }
 
 std::string dtypes(const ops::Operator& op) {
   std::string text;
@@ -51,9 +51,8 @@ int print_program() {
   facts.add({"build", concat(FRIT_BUILD_TYPE, ", ", compiler, ", for ", FRIT_BUILD_NATIVE, ", sanitizers: ", FRIT_BUILD_SANITIZERS)});
   facts.add({"devices", devices_text()});
   facts.add({"threads", concat(thread_count())});
-  facts.add({"libraries",
-             concat("nlohmann json ", NLOHMANN_JSON_VERSION_MAJOR, '.', NLOHMANN_JSON_VERSION_MINOR, '.', NLOHMANN_JSON_VERSION_PATCH,
-                    ", zlib ", zlibVersion(), ", CLI11 ", CLI11_VERSION, cuda::version().empty() ? "" : ", ", cuda::version())});
+  facts.add({"libraries", concat("nlohmann json ", NLOHMANN_JSON_VERSION_MAJOR, '.', NLOHMANN_JSON_VERSION_MINOR, '.',
+                                 NLOHMANN_JSON_VERSION_PATCH, ", zlib ", zlibVersion(), ", CLI11 ", CLI11_VERSION, FRIT_CUDA_LIBRARIES)});
   facts.add({"models", models_text()});
   facts.print(std::cout);
 

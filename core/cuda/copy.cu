@@ -1,5 +1,7 @@
 // Copies: bytes between host and device, and elements of any strides and dtypes on the device.
 
+#include <algorithm>
+
 #include "frit/core/convert.h"
 #include "frit/core/cuda/device.h"
 #include "frit/core/cuda/launch.h"
@@ -8,7 +10,7 @@
 namespace frit::cuda {
 namespace {
 
-/// One thread an element, in the destination's order. Reads and writes each element once.
+/// One thread an element, in the order of the destination's memory. Reads and writes each element once.
 template <class To, class From>
 __global__ void convert_elements(To* to, const From* from, StridedIndex<2> index, std::int64_t count) {
   for (std::int64_t i = first_item(); i < count; i += item_step()) {
@@ -18,10 +20,23 @@ __global__ void convert_elements(To* to, const From* from, StridedIndex<2> index
   }
 }
 
-void copy_on_device(const Tensor& destination, const Tensor& source) {
+/// The axes, the outermost in memory first.
+Dims memory_order(const Tensor& tensor) {
+  Dims axes;
+  for (int axis = 0; axis < tensor.rank(); ++axis) axes.push_back(axis);
+  std::stable_sort(axes.begin(), axes.end(), [&](std::int64_t a, std::int64_t b) {
+    return tensor.strides()[static_cast<int>(a)] > tensor.strides()[static_cast<int>(b)];
+  });
+  return axes;
+}
+
+void copy_on_device(const Tensor& given_destination, const Tensor& given_source) {
+  const Dims order = memory_order(given_destination);
+  const Tensor destination = given_destination.permute(order), source = given_source.permute(order);
   const cudaStream_t stream = compute_stream(destination.device().index);
   const StridedIndex<2> index(source.shape(), {destination.strides(), source.strides()});
   if (destination.dtype() == source.dtype() && index.is_dense()) {
+    if (destination.raw() == source.raw()) return;
     FRIT_CUDA_CALL(cudaMemcpyAsync(destination.raw(), source.raw(), static_cast<std::size_t>(source.bytes()), cudaMemcpyDefault, stream));
     return;
   }

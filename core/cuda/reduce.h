@@ -19,12 +19,12 @@ struct Plus {
 template <class T>
 __device__ T shuffle_xor(T value, int mask) {
   static_assert(sizeof(T) % 4 == 0, "shuffled in 32-bit words");
-  T result;
-  const auto* const from = reinterpret_cast<const unsigned*>(&value);
-  auto* const to = reinterpret_cast<unsigned*>(&result);
+  unsigned words[sizeof(T) / 4];
+  memcpy(words, &value, sizeof(T));
 #pragma unroll
-  for (int i = 0; i < static_cast<int>(sizeof(T) / 4); ++i) to[i] = __shfl_xor_sync(0xffffffffu, from[i], mask);
-  return result;
+  for (unsigned& word : words) word = __shfl_xor_sync(0xffffffffu, word, mask);
+  memcpy(&value, words, sizeof(T));
+  return value;
 }
 
 /// Every lane of a full warp gets the combination of all lanes' values. `combine` must be commutative.

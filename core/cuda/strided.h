@@ -2,7 +2,7 @@
 
 #include <array>
 
-#include "frit/core/half.h"
+#include "frit/core/cuda/divisor.h"
 #include "frit/core/strided_loop.h"
 
 namespace frit::cuda {
@@ -17,7 +17,7 @@ class StridedIndex {
     rank_ = shape.rank();
     wide_ = element_count(shape) > INT32_MAX;
     for (int axis = 0; axis < rank_; ++axis) {
-      sizes_[axis] = shape[axis];
+      sizes_[axis] = Divisor(std::max<std::int64_t>(shape[axis], 1));
       for (int k = 0; k < operands; ++k) strides_[k][axis] = strides[static_cast<std::size_t>(k)][axis];
     }
   }
@@ -25,11 +25,11 @@ class StridedIndex {
   /// All operands are dense, in one order.
   bool is_dense() const {
     bool dense = rank_ == 1;
-    for (int k = 0; k < operands; ++k) dense = dense && (strides_[k][0] == 1 || sizes_[0] == 1);
+    for (int k = 0; k < operands; ++k) dense = dense && strides_[k][0] == 1;
     return dense;
   }
 
-  FRIT_HOST_DEVICE void offsets(std::int64_t i, std::int64_t (&result)[operands]) const {
+  __device__ void offsets(std::int64_t i, std::int64_t (&result)[operands]) const {
     if (wide_) {
       decompose<std::uint64_t>(static_cast<std::uint64_t>(i), result);
     } else {
@@ -39,12 +39,11 @@ class StridedIndex {
 
  private:
   template <class Integer>
-  FRIT_HOST_DEVICE void decompose(Integer rest, std::int64_t (&result)[operands]) const {
+  __device__ void decompose(Integer rest, std::int64_t (&result)[operands]) const {
     for (int k = 0; k < operands; ++k) result[k] = 0;
     for (int axis = rank_ - 1; axis > 0; --axis) {
-      const auto size = static_cast<Integer>(sizes_[axis]);
-      const Integer quotient = rest / size;
-      const auto index = static_cast<std::int64_t>(rest - quotient * size);
+      const Integer quotient = sizes_[axis].quotient(rest);
+      const auto index = static_cast<std::int64_t>(sizes_[axis].remainder(rest, quotient));
       rest = quotient;
       for (int k = 0; k < operands; ++k) result[k] += index * strides_[k][axis];
     }
@@ -53,7 +52,7 @@ class StridedIndex {
 
   int rank_;
   bool wide_;
-  std::int64_t sizes_[Dims::max_rank];
+  Divisor sizes_[Dims::max_rank];
   std::int64_t strides_[operands][Dims::max_rank];
 };
 

@@ -2,6 +2,7 @@
 
 #include "frit/core/cuda/captured_work.h"
 #include "frit/core/cuda/device.h"
+#include "frit/core/cuda/noise.h"
 #include "frit/core/cuda/timer.h"
 
 namespace frit::cuda {
@@ -18,6 +19,7 @@ Allocator& allocator(int) { no_cuda(); }
 void copy(const Tensor&, const Tensor&) { no_cuda(); }
 CUstream_st* compute_stream(int) { no_cuda(); }
 void synchronize(int) { no_cuda(); }
+void fill_with_noise(const Tensor&) { no_cuda(); }
 void CapturedWork::record(int, const std::function<void()>&) { no_cuda(); }
 void CapturedWork::launch() const { no_cuda(); }
 EventTimer::EventTimer(int) { no_cuda(); }

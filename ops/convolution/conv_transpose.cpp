@@ -1,6 +1,7 @@
 #include "frit/ops/convolution/convolution.h"
 #include "frit/ops/convolution/convolution_cpu.h"
 #include "frit/ops/convolution/convolution_rules.h"
+#include "frit/ops/convolution/forms.h"
 #include "frit/ops/registry.h"
 #include "frit/ops/shape/shape_ops.h"
 
@@ -94,6 +95,7 @@ FRIT_OPERATORS(conv_transpose) {
         .inputs = {"input", "weight", {"bias", true}},
         .infer = [image_rank](const InferContext& call) { return infer_transposed(call, image_rank); },
         .gradient = transposed_gradient,
+        .forms = {{"sub-pixel", subpixel_form}},
         .cpu = {.run = run_transposed, .scratch = transposed_scratch},
         .samples = [image_rank] { return samples(image_rank); },
     });

@@ -2,6 +2,7 @@
 
 #include "frit/ops/convolution/convolution_cpu.h"
 #include "frit/ops/convolution/convolution_rules.h"
+#include "frit/ops/convolution/forms.h"
 #include "frit/ops/reduction/reduction.h"
 #include "frit/ops/registry.h"
 
@@ -86,6 +87,7 @@ FRIT_OPERATORS(convolution) {
         .inputs = {"input", "weight", {"bias", true}},
         .infer = [image_rank](const InferContext& call) { return infer_convolution(call, image_rank); },
         .gradient = convolution_gradient,
+        .forms = {{"channels padded to 4", padded_to<4>}, {"channels padded to 8", padded_to<8>}},
         .cpu = {.run = run_convolution, .scratch = convolution_scratch},
         .samples = [image_rank] { return samples(image_rank); },
     });

@@ -56,7 +56,7 @@ void launch_clusters(void (*kernel)(Parameters...), const LaunchShape& shape, in
 
 __device__ inline unsigned shared_address(const void* memory) { return static_cast<unsigned>(__cvta_generic_to_shared(memory)); }
 
-/// All threads of all blocks of the cluster: what was written before `arrive` is seen after `wait`.
+/// By all threads of all blocks of the cluster: what was written before `arrive` is seen after `wait`, when all blocks are running.
 __device__ inline void cluster_arrive() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("barrier.cluster.arrive.release;" ::: "memory");
@@ -68,26 +68,19 @@ __device__ inline void cluster_wait() {
 #endif
 }
 
-/// Writes to the place of the cluster's block `block` that `place` is in this one.
-__device__ inline void store_in_block(double* place, int block, double value) {
-#if __CUDA_ARCH__ >= 900
-  unsigned address;
-  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(address) : "r"(shared_address(place)), "r"(block));
-  asm volatile("st.shared::cluster.f64 [%0], %1;" ::"r"(address), "d"(value) : "memory");
-#endif
-}
-
-/// In shared memory: counts the bytes that the copy engine has delivered. Its phases follow each other; a wait names the phase's parity.
-class CopyBarrier {
+/// In shared memory: counts the bytes that were announced and have come, by the copy engine or from the cluster's other blocks. Its phases
+/// follow each other; a wait names the parity of the phase's number. Copies may come before they are expected, but not before the last
+/// phase is over.
+class ByteBarrier {
  public:
-  /// By one thread, before a barrier of the block.
+  /// By one thread, before a barrier of the block, or of the cluster where other blocks send.
   __device__ void init() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(this)) : "memory");
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 #endif
   }
-  /// By one thread, once a phase, before the copies of that phase, which are of so many bytes.
+  /// By one thread, once a phase.
   __device__ void expect(unsigned bytes) {
 #if __CUDA_ARCH__ >= 900
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(this)), "r"(bytes) : "memory");
@@ -101,7 +94,17 @@ class CopyBarrier {
                  : "memory");
 #endif
   }
-  /// By any thread: until the phase's bytes are there.
+  /// Sends a number to the place of the cluster's block `block` that `place` is in this one; this barrier's place there counts it.
+  __device__ void send(double* place, int block, double value) {
+#if __CUDA_ARCH__ >= 900
+    unsigned address, barrier;
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(address) : "r"(shared_address(place)), "r"(block));
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(barrier) : "r"(shared_address(this)), "r"(block));
+    asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.f64 [%0], %1, [%2];" ::"r"(address), "d"(value), "r"(barrier)
+                 : "memory");
+#endif
+  }
+  /// By any thread: until the phase is over. What came in it is then seen.
   __device__ void wait(unsigned parity) {
 #if __CUDA_ARCH__ >= 900
     unsigned done = 0;

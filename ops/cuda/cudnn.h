@@ -8,7 +8,7 @@
 
 struct CUstream_st;  // what cudaStream_t points to
 
-/// Convolutions through cuDNN, whose own types are seen in cudnn.cpp alone.
+/// Convolutions through cuDNN, whose own types are seen in cudnn.cpp and cudnn_descriptor.h alone.
 namespace frit::cudnn {
 
 /// "cuDNN 9.19.0": the library that runs.

@@ -1,6 +1,6 @@
 // clamp(max_pool2d(group_norm(input) * scale)), forward.
 
-#include "frit/ops/fused/group_norm_scale_max_pool_clamp_cuda.h"
+#include "frit/ops/fused/pooled_tiles_cuda.h"
 #include "frit/ops/registry.h"
 
 namespace frit::ops {
@@ -12,21 +12,18 @@ using Geometry = GroupNormPoolGeometry;
 /// What the statistics of the input become: those that are kept, and the maps that the second walk applies.
 template <class Stored>
 struct CloseGroups {
-  using T = ComputeType<Stored>;
-
   std::int64_t groups, group_channels;
   double eps;
-  const Stored *weight, *bias, *scale;
-  double *means, *rstds;  // (N, G), or null
-  GroupMap<T>* maps;      // (N, C)
+  GroupParameters<Stored> parameters;
+  double *means, *rstds;                // (N, G), or null
+  GroupMap<ComputeType<Stored>>* maps;  // (N, C)
 
   __device__ void operator()(std::int64_t slice, const DeviceMoments& moments) const {
     const double rstd = 1 / sqrt(moments.variance + eps);
     if (means != nullptr) means[slice] = moments.mean;
     if (rstds != nullptr) rstds[slice] = rstd;
     for (std::int64_t i = 0; i < group_channels; ++i) {
-      const std::int64_t c = slice % groups * group_channels + i;
-      maps[slice * group_channels + i] = GroupMap<T>(moments.mean, rstd, convert<T>(weight[c]), convert<T>(bias[c]), convert<T>(scale[c]));
+      maps[slice * group_channels + i] = parameters.map(slice % groups * group_channels + i, moments.mean, rstd);
     }
   }
 };
@@ -36,7 +33,6 @@ template <class Stored, class Winner>
 __global__ void pool_windows(Stored* output /* (N, C, H', W') */, Winner* winners /* likewise */, const Stored* input,
                              const GroupMap<ComputeType<Stored>>* maps /* (N, C) */, Clamp<ComputeType<Stored>> clamp, Planes planes,
                              Places places, WindowAxis height, WindowAxis width) {
-  using T = ComputeType<Stored>;
   const std::int64_t windows = static_cast<std::int64_t>(height.output) * width.output, count = planes.samples * planes.channels * windows;
   for (std::int64_t i = cuda::first_item(); i < count; i += cuda::item_step()) {
     std::int64_t c, window, n;
@@ -46,26 +42,10 @@ __global__ void pool_windows(Stored* output /* (N, C, H', W') */, Winner* winner
       window = i % windows, c = i / windows % planes.channels, n = i / windows / planes.channels;
     }
     const auto row = static_cast<std::int32_t>(window / width.output), column = static_cast<std::int32_t>(window % width.output);
-    const GroupMap<T> map = maps[n * planes.channels + c];
-    const Stored* const x = input + places(n, c, 0);
-    T best = -std::numeric_limits<T>::infinity();
-    std::int32_t winner = -1;
-    for (std::int32_t kh = 0; kh < height.kernel; ++kh) {
-      const std::int64_t h = height.place(row, kh);
-      if (!height.inside(h)) continue;
-#pragma unroll 4
-      for (std::int32_t kw = 0; kw < width.kernel; ++kw) {
-        const std::int64_t w = width.place(column, kw);
-        if (!width.inside(w)) continue;
-        const T value = map(convert<T>(x[(h * width.image + w) * places.pixel]));
-        const bool wins = winner < 0 || replaces_maximum(value, best);
-        best = wins ? value : best;
-        winner = wins ? kh * width.kernel + kw : winner;
-      }
-    }
+    const auto best = find_window_maximum(maps[n * planes.channels + c], input + places(n, c, 0), places.pixel, height, width, row, column);
     const std::int64_t place = (n * planes.channels + c) * windows + window;
-    if (output != nullptr) output[place] = convert<Stored>(clamp(best));
-    if (winners != nullptr) winners[place] = static_cast<Winner>(winner);
+    if (output != nullptr) output[place] = convert<Stored>(clamp(best.value));
+    if (winners != nullptr) winners[place] = static_cast<Winner>(best.number);
   }
 }
 
@@ -85,38 +65,65 @@ struct Scratch {
 
 /// Two walks over each part of the batch, of which the second finds it in the cache.
 template <class Stored, class Winner>
-void run_typed(const KernelContext& call, const Geometry& geometry) {
+void walk_twice(const KernelContext& call, const Geometry& geometry, CloseGroups<Stored> close) {
   using T = ComputeType<Stored>;
-  const auto& attributes = call.as<ChainAttributes>();
   const Tensor& input = call.inputs[0];
   Planes planes(input.shape());
   const Places places(input, planes);
   const Scratch scratch(planes, sizeof(GroupMap<T>));
   auto* const partials = reinterpret_cast<ShiftedSums*>(call.scratch.data());
-  auto* const maps = reinterpret_cast<GroupMap<T>*>(call.scratch.data() + scratch.partials);
-  auto* const output = data_or_null<Stored>(call.outputs[0]);
-  auto* const winners = data_or_null<Winner>(call.outputs[1]);
-  double *const means = data_or_null<double>(call.outputs[2]), *const rstds = data_or_null<double>(call.outputs[3]);
+  close.maps = reinterpret_cast<GroupMap<T>*>(call.scratch.data() + scratch.partials);
+  const Stored* x = input.data<Stored>();
+  Stored* output = data_or_null<Stored>(call.outputs[0]);
+  Winner* winners = data_or_null<Winner>(call.outputs[1]);
+  const auto advance = [](auto*& memory, std::int64_t offset) { memory = memory != nullptr ? memory + offset : nullptr; };
   const std::int64_t samples = planes.samples, part = samples_in_cache(input);
   for (std::int64_t n = 0; n < samples; n += part) {
     planes.samples = std::min(part, samples - n);
-    const Stored* const x = input.data<Stored>() + n * places.sample;
-    const std::int64_t slice = n * geometry.groups, plane = n * planes.channels, windows = plane * geometry.windows();
-    const auto at = [](auto* memory, std::int64_t offset) { return memory != nullptr ? memory + offset : nullptr; };
-    const CloseGroups<Stored> close{.groups = geometry.groups,
-                                    .group_channels = geometry.group_channels(),
-                                    .eps = attributes.eps,
-                                    .weight = call.inputs[1].data<Stored>(),
-                                    .bias = call.inputs[2].data<Stored>(),
-                                    .scale = call.inputs[3].data<Stored>(),
-                                    .means = at(means, slice),
-                                    .rstds = at(rstds, slice),
-                                    .maps = maps + plane};
     find_moments(x, SliceSplit(planes, places, geometry.groups), partials, close, call.stream);
     const std::int64_t count = planes.samples * planes.channels * geometry.windows();
-    if (count == 0) continue;
-    cuda::launch(pool_windows<Stored, Winner>, cuda::loop_shape(count), call.stream, at(output, windows), at(winners, windows), x,
-                 maps + plane, Clamp<T>(attributes.clamp()), planes, places, WindowAxis(geometry.pool, 1), WindowAxis(geometry.pool, 2));
+    if (count > 0) {
+      cuda::launch(pool_windows<Stored, Winner>, cuda::loop_shape(count), call.stream, output, winners, x, close.maps,
+                   Clamp<T>(call.as<ChainAttributes>().clamp()), planes, places, WindowAxis(geometry.pool, 1),
+                   WindowAxis(geometry.pool, 2));
+    }
+    x += part * places.sample;
+    close.maps += part * planes.channels;
+    advance(close.means, part * geometry.groups);
+    advance(close.rstds, part * geometry.groups);
+    advance(output, part * planes.channels * geometry.windows());
+    advance(winners, part * planes.channels * geometry.windows());
+  }
+}
+
+template <class Stored, int kernel>
+bool pool_tiles_of(const KernelContext& call, const PooledTiles& tiles, const CloseGroups<Stored>& close) {
+  const Tensor& input = call.inputs[0];
+  const PoolOutputs<Stored> outputs{data_or_null<Stored>(call.outputs[0]), data_or_null<std::uint8_t>(call.outputs[1]), close.means,
+                                    close.rstds};
+  const auto run = input.is_contiguous() ? pool_tiles<Stored, kernel, false> : pool_tiles<Stored, kernel, true>;
+  const auto blocks = static_cast<unsigned>(tiles.planes.samples * tiles.units * tiles.blocks);
+  const cuda::LaunchShape shape{dim3(blocks), dim3(PooledTiles::threads), tiles.shared_bytes};
+  if (cuda::resident_clusters(run, shape, tiles.blocks) == 0) return false;
+  cuda::launch_clusters(run, shape, tiles.blocks, call.stream, outputs, input.data<Stored>(), close.parameters,
+                        Clamp<ComputeType<Stored>>(call.as<ChainAttributes>().clamp()), close.eps, tiles);
+  return true;
+}
+
+/// One walk, where the device has clusters and the windows are of a kind that this is written for; false if not.
+template <class Stored>
+bool walk_once(const KernelContext& call, const Geometry& geometry, const CloseGroups<Stored>& close) {
+  if constexpr (std::is_same_v<Stored, double>) {
+    return false;
+  } else {
+    const PooledTiles tiles(call.inputs[0], geometry);
+    if (tiles.blocks == 0) return false;
+    switch (tiles.height.kernel) {
+      case 2: return pool_tiles_of<Stored, 2>(call, tiles, close);
+      case 3: return pool_tiles_of<Stored, 3>(call, tiles, close);
+      case 4: return pool_tiles_of<Stored, 4>(call, tiles, close);
+      default: return false;
+    }
   }
 }
 
@@ -124,7 +131,16 @@ void run_typed(const KernelContext& call, const Geometry& geometry) {
 void run(const KernelContext& call) {
   const Geometry geometry(call.inputs[0].shape(), call.as<ChainAttributes>());
   dispatch_stored(call.inputs[0].dtype(), [&]<class Stored>() {
-    dispatch_winner(winner_dtype(geometry.kernel_elements()), [&]<class Winner>() { run_typed<Stored, Winner>(call, geometry); });
+    const CloseGroups<Stored> close{
+        .groups = geometry.groups,
+        .group_channels = geometry.group_channels(),
+        .eps = call.as<ChainAttributes>().eps,
+        .parameters = {call.inputs[1].data<Stored>(), call.inputs[2].data<Stored>(), call.inputs[3].data<Stored>()},
+        .means = data_or_null<double>(call.outputs[2]),
+        .rstds = data_or_null<double>(call.outputs[3]),
+        .maps = nullptr};
+    if (walk_once(call, geometry, close)) return;
+    dispatch_winner(winner_dtype(geometry.kernel_elements()), [&]<class Winner>() { walk_twice<Stored, Winner>(call, geometry, close); });
   });
 }
 

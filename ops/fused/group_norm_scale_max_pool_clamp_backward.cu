@@ -1,6 +1,6 @@
 // The gradients of clamp(max_pool2d(group_norm(input) * scale)).
 
-#include "frit/ops/fused/group_norm_scale_max_pool_clamp_cuda.h"
+#include "frit/ops/fused/gradient_tiles_cuda.h"
 #include "frit/ops/registry.h"
 
 namespace frit::ops {
@@ -9,43 +9,8 @@ namespace {
 using ChainAttributes = GroupNormScaleMaxPoolClampAttributes;
 using Geometry = GroupNormPoolGeometry;
 
-/// What one channel of one sample adds to the gradients.
-struct ChannelSums {
-  double gradient = 0, product = 0;  ///< of the gradient of the norm's result; of it times (x - mean)
-  double scale = 0;
-
-  __device__ friend ChannelSums operator+(const ChannelSums& a, const ChannelSums& b) {
-    return {a.gradient + b.gradient, a.product + b.product, a.scale + b.scale};
-  }
-};
-
-/// The input's gradient in one channel of one sample: (x - reference) * by_difference + offset, and more at the winners.
-template <class T>
-struct GroupGradient {
-  GroupMap<T> map;
-  T by_difference, offset;
-};
-
-/// What all kernels below read.
 template <class Stored, class Winner>
-struct Call {
-  using T = ComputeType<Stored>;
-
-  Planes planes;
-  Places places, gradient_places;  // of the input, of its gradient
-  std::int64_t groups, group_channels;
-  WindowAxis height, width;
-  const Stored *gradient, *input, *weight, *bias, *scale;
-  Clamp<T> clamp;
-  const Winner* winners;
-  const double *means, *rstds;
-
-  __device__ std::int64_t windows() const { return static_cast<std::int64_t>(height.output) * width.output; }
-  __device__ GroupMap<T> map(std::int64_t plane) const {
-    const std::int64_t c = plane % planes.channels, slice = plane / group_channels;
-    return {means[slice], rstds[slice], convert<T>(weight[c]), convert<T>(bias[c]), convert<T>(scale[c])};
-  }
-};
+using Call = PoolGradientCall<Stored, Winner>;
 
 /// One block a channel of a sample, one thread a window. Reads the small tensors, and one element a window of the input. Deterministic.
 template <class Stored, class Winner>
@@ -61,21 +26,16 @@ __global__ void sum_over_winners(ChannelSums* sums /* (N, C) */, Call<Stored, Wi
       const auto winner = static_cast<std::int32_t>(call.winners[plane * windows + window]);
       const std::int64_t h = call.height.place(static_cast<std::int32_t>(window / call.width.output), winner / call.width.kernel);
       const std::int64_t w = call.width.place(static_cast<std::int32_t>(window % call.width.output), winner % call.width.kernel);
-      const T element = convert<T>(x[(h * call.width.image + w) * call.places.pixel]), normalized = map.normalized(element);
-      const T passed = call.clamp.gradient(convert<T>(call.gradient[plane * windows + window]), normalized * map.scale);
-      const T entering = passed * map.scale;
-      total = total + ChannelSums{static_cast<double>(entering), static_cast<double>(entering * map.centered(element)),
-                                  static_cast<double>(passed * normalized)};
+      const T element = convert<T>(x[(h * call.width.image + w) * call.places.pixel]);
+      T unused;
+      total = total + call.at_winner(map, element, convert<T>(call.gradient[plane * windows + window]), unused);
     }
-    // Elsewhere the gradient is 0, which matters where it meets an infinity or NaN.
-    const double zero = 0 * static_cast<double>(map.scale);
-    total = cuda::block_reduce(total, shared) + ChannelSums{zero, zero, 0 * static_cast<double>(map.slope + map.shift)};
+    total = call.whole(map, cuda::block_reduce(total, shared));
     if (threadIdx.x == 0) sums[plane] = total;
   }
 }
 
-/// One warp a group of a sample: dx = (g - mean(g) - xhat * mean(g * xhat)) * rstd, xhat = (x - mean) * rstd, where g is the weight times
-/// the gradient of the norm's result, as a rule a channel. Turns `product` into what the weight's gradient gets. Deterministic.
+/// One warp a group of a sample: makes a rule a channel, and of `product` what the weight's gradient gets. Deterministic.
 template <class Stored, class Winner>
 __global__ void close_groups(GroupGradient<ComputeType<Stored>>* rules /* (N, C) */, ChannelSums* sums /* (N, C) */,
                              Call<Stored, Winner> call) {
@@ -88,17 +48,12 @@ __global__ void close_groups(GroupGradient<ComputeType<Stored>>* rules /* (N, C)
     const double rstd = call.rstds[slice];
     ChannelSums total;
     for (std::int64_t plane = first + lane; plane < end; plane += cuda::warp_size) {
-      const double weight = static_cast<double>(convert<T>(call.weight[plane % call.planes.channels]));
-      total = total + ChannelSums{weight * sums[plane].gradient, weight * sums[plane].product, 0};
+      total = total + call.weighted(plane, sums[plane]);
       sums[plane].product *= rstd;
     }
     total = cuda::warp_reduce(total);
     for (std::int64_t plane = first + lane; plane < end; plane += cuda::warp_size) {
-      const GroupMap<T> map = call.map(plane);
-      const double elsewhere = 0 * static_cast<double>(map.slope) * static_cast<double>(map.scale);  // NaN if one of them is not finite
-      const double by_difference = -rstd * rstd * rstd * (total.product / count);
-      const double offset = elsewhere * rstd - rstd * (total.gradient / count) - static_cast<double>(map.rest) * by_difference;
-      rules[plane] = {map, static_cast<T>(by_difference), static_cast<T>(offset)};
+      rules[plane] = GroupGradient<T>(call.map(plane), total, rstd, count);
     }
   }
 }
@@ -106,8 +61,7 @@ __global__ void close_groups(GroupGradient<ComputeType<Stored>>* rules /* (N, C)
 /// The gradient that an element gets through the windows that it is the maximum of.
 template <class Stored, class Winner>
 __device__ ComputeType<Stored> gradient_through_windows(const Call<Stored, Winner>& call, const GroupMap<ComputeType<Stored>>& map,
-                                                        std::int64_t plane, std::int32_t h, std::int32_t w,
-                                                        ComputeType<Stored> normalized) {
+                                                        std::int64_t plane, std::int32_t h, std::int32_t w, ComputeType<Stored> x) {
   using T = ComputeType<Stored>;
   const std::int64_t first = plane * call.windows();
   T total = 0;
@@ -118,7 +72,9 @@ __device__ ComputeType<Stored> gradient_through_windows(const Call<Stored, Winne
       const std::int32_t kw = call.width.element(column, w);
       const std::int64_t window = first + static_cast<std::int64_t>(row) * call.width.output + column;
       if (kw < 0 || call.winners[window] != static_cast<Winner>(kh * call.width.kernel + kw)) continue;
-      total += call.clamp.gradient(convert<T>(call.gradient[window]), normalized * map.scale) * map.scale * map.slope;
+      T through_window;
+      call.at_winner(map, x, convert<T>(call.gradient[window]), through_window);
+      total += through_window;
     }
   }
   return total;
@@ -139,8 +95,7 @@ __global__ void write_input_gradient(Stored* input_gradient, const GroupGradient
     const auto p = static_cast<std::int32_t>(channels_last ? outer_index : inner_index);
     const GroupGradient<T> rule = rules[plane];
     const T x = convert<T>(call.input[i]);
-    const T through_windows =
-        gradient_through_windows(call, rule.map, plane, p / call.width.image, p % call.width.image, rule.map.normalized(x));
+    const T through_windows = gradient_through_windows(call, rule.map, plane, p / call.width.image, p % call.width.image, x);
     input_gradient[call.gradient_places(n, c, p)] =
         convert<Stored>((x - rule.map.reference) * rule.by_difference + rule.offset + through_windows);
   }
@@ -178,51 +133,84 @@ struct Scratch {
 
 /// Two steps over each part of the batch, of which the second finds in the cache what the first looked at.
 template <class Stored, class Winner>
-void run_typed(const KernelContext& context) {
+void walk_twice(const KernelContext& context, Call<Stored, Winner> call) {
   using T = ComputeType<Stored>;
+  const Planes planes = call.planes;
+  const Scratch scratch(planes, sizeof(GroupGradient<T>));
+  auto* sums = reinterpret_cast<ChannelSums*>(context.scratch.data());
+  auto* const rules = reinterpret_cast<GroupGradient<T>*>(context.scratch.data() + scratch.sums);
+  Stored* dx = data_or_null<Stored>(context.outputs[0]);
+  const std::int64_t part = samples_in_cache(context.inputs[1]);
+  for (std::int64_t n = 0; n < planes.samples && planes.channels > 0; n += part) {
+    call.planes.samples = std::min(part, planes.samples - n);
+    const std::int64_t part_planes = call.planes.samples * planes.channels;
+    cuda::launch(sum_over_winners<Stored, Winner>, cuda::loop_shape(part_planes * cuda::default_threads), context.stream, sums, call);
+    cuda::launch(close_groups<Stored, Winner>, cuda::loop_shape(call.planes.samples * call.groups * cuda::warp_size), context.stream, rules,
+                 sums, call);
+    if (dx != nullptr && planes.pixels > 0) {
+      cuda::launch(write_input_gradient<Stored, Winner>, cuda::loop_shape(part_planes * planes.pixels), context.stream, dx, rules, call);
+      dx += part * call.places.sample;
+    }
+    sums += part * planes.channels;
+    call.skip(part);
+  }
+}
+
+/// One walk, where the device has clusters and the windows are of a kind that this is written for; false if not.
+template <class Stored, class Winner>
+bool walk_once(const KernelContext& context, const Call<Stored, Winner>& call) {
+  if constexpr (std::is_same_v<Stored, double> || !std::is_same_v<Winner, std::uint8_t>) {
+    return false;
+  } else {
+    const Tensor &input = context.inputs[1], &input_gradient = context.outputs[0];
+    if (!input_gradient.defined() || call.gradient_places.pixel != call.places.pixel) return false;
+    if (!cuda::aligned_for_vectors(input_gradient.raw())) return false;
+    const auto tiles = GradientTiles::plan(input, call);
+    if (tiles.blocks == 0) return false;
+    const auto run = [&]<int kernel>() {
+      const auto walk = call.places.channels_last() ? carry_back_tiles<Stored, kernel, true> : carry_back_tiles<Stored, kernel, false>;
+      const cuda::LaunchShape shape{tiles.grid(), dim3(GradientTiles::threads), tiles.shared_bytes};
+      if (cuda::resident_clusters(walk, shape, tiles.blocks) == 0) return false;
+      cuda::launch_clusters(walk, shape, tiles.blocks, context.stream, input_gradient.data<Stored>(),
+                            reinterpret_cast<ChannelSums*>(context.scratch.data()), call, tiles);
+      return true;
+    };
+    switch (call.height.kernel) {
+      case 2: return run.template operator()<2>();
+      case 3: return run.template operator()<3>();
+      case 4: return run.template operator()<4>();
+      default: return false;
+    }
+  }
+}
+
+template <class Stored, class Winner>
+void run_typed(const KernelContext& context) {
   const auto& attributes = context.as<ChainAttributes>();
   const Tensor &input = context.inputs[1], &input_gradient = context.outputs[0];
   const Planes planes(input.shape());
   const Places places(input, planes);
   const Geometry geometry(input.shape(), attributes);
-  const Scratch scratch(planes, sizeof(GroupGradient<T>));
-  auto* const sums = reinterpret_cast<ChannelSums*>(context.scratch.data());
-  auto* const rules = reinterpret_cast<GroupGradient<T>*>(context.scratch.data() + scratch.sums);
-  const std::int64_t part = samples_in_cache(input);
-  for (std::int64_t n = 0; n < planes.samples; n += part) {
-    const std::int64_t first_plane = n * planes.channels, slice = n * geometry.groups;
-    Call<Stored, Winner> call{.planes = planes,
-                              .places = places,
-                              .gradient_places = input_gradient.defined() ? Places(input_gradient, planes) : places,
-                              .groups = geometry.groups,
-                              .group_channels = geometry.group_channels(),
-                              .height = WindowAxis(geometry.pool, 1),
-                              .width = WindowAxis(geometry.pool, 2),
-                              .gradient = context.inputs[0].data<Stored>() + first_plane * geometry.windows(),
-                              .input = input.data<Stored>() + n * places.sample,
-                              .weight = context.inputs[2].data<Stored>(),
-                              .bias = context.inputs[3].data<Stored>(),
-                              .scale = context.inputs[4].data<Stored>(),
-                              .clamp = Clamp<T>(attributes.clamp()),
-                              .winners = context.inputs[5].data<Winner>() + first_plane * geometry.windows(),
-                              .means = context.inputs[6].data<double>() + slice,
-                              .rstds = context.inputs[7].data<double>() + slice};
-    call.planes.samples = std::min(part, planes.samples - n);
-    const std::int64_t part_planes = call.planes.samples * planes.channels;
-    if (part_planes == 0) continue;
-    cuda::launch(sum_over_winners<Stored, Winner>, cuda::loop_shape(part_planes * cuda::default_threads), context.stream,
-                 sums + first_plane, call);
-    cuda::launch(close_groups<Stored, Winner>, cuda::loop_shape(call.planes.samples * geometry.groups * cuda::warp_size), context.stream,
-                 rules + first_plane, sums + first_plane, call);
-    if (input_gradient.defined() && planes.pixels > 0) {
-      cuda::launch(write_input_gradient<Stored, Winner>, cuda::loop_shape(part_planes * planes.pixels), context.stream,
-                   input_gradient.data<Stored>() + n * places.sample, rules + first_plane, call);
-    }
-  }
+  const Call<Stored, Winner> call{
+      .planes = planes,
+      .places = places,
+      .gradient_places = input_gradient.defined() ? Places(input_gradient, planes) : places,
+      .groups = geometry.groups,
+      .group_channels = geometry.group_channels(),
+      .height = WindowAxis(geometry.pool, 1),
+      .width = WindowAxis(geometry.pool, 2),
+      .gradient = context.inputs[0].data<Stored>(),
+      .input = input.data<Stored>(),
+      .parameters = {context.inputs[2].data<Stored>(), context.inputs[3].data<Stored>(), context.inputs[4].data<Stored>()},
+      .clamp = Clamp<ComputeType<Stored>>(attributes.clamp()),
+      .winners = context.inputs[5].data<Winner>(),
+      .means = context.inputs[6].data<double>(),
+      .rstds = context.inputs[7].data<double>()};
+  if (!walk_once(context, call)) walk_twice(context, call);
   if (planes.channels == 0) return;
   cuda::launch(sum_over_batch<Stored>, cuda::loop_shape(planes.channels * cuda::warp_size), context.stream,
                data_or_null<Stored>(context.outputs[1]), data_or_null<Stored>(context.outputs[2]), data_or_null<Stored>(context.outputs[3]),
-               sums, planes);
+               reinterpret_cast<const ChannelSums*>(context.scratch.data()), planes);
 }
 
 /// inputs (gradient, input, weight, bias, scale, winner, mean, rstd)

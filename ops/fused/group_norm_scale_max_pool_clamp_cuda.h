@@ -1,7 +1,7 @@
 #pragma once
 
+#include "frit/ops/fused/chain_cuda.h"
 #include "frit/ops/fused/group_norm_scale_max_pool_clamp.h"
-#include "frit/ops/fused/slice_moments_cuda.h"
 
 namespace frit::ops {
 
@@ -16,8 +16,10 @@ struct GroupMap {
       : reference(static_cast<T>(mean)),
         rest(static_cast<T>(mean - static_cast<double>(reference))),
         slope(static_cast<T>(rstd * static_cast<double>(weight))),
-        shift(static_cast<T>(static_cast<double>(bias) - (mean - static_cast<double>(reference)) * rstd * static_cast<double>(weight))),
-        scale(scale_) {}
+        scale(scale_) {
+    const double moved = (mean - static_cast<double>(reference)) * rstd * static_cast<double>(weight);
+    shift = isfinite(slope) ? static_cast<T>(static_cast<double>(bias) - moved) : bias;
+  }
 
   __device__ T centered(T x) const { return x - reference - rest; }
   __device__ T normalized(T x) const { return (x - reference) * slope + shift; }
@@ -36,6 +38,10 @@ struct WindowAxis {
         padding(static_cast<std::int32_t>(pool.padding[axis])),
         dilation(static_cast<std::int32_t>(std::min<std::int64_t>(pool.dilation[axis], INT32_MAX))) {}
 
+  /// Windows lie one beside the other without gaps, all inside the image.
+  bool side_by_side() const {
+    return stride == kernel && padding == 0 && dilation == 1 && static_cast<std::int64_t>(output) * kernel <= image;
+  }
   /// The place of kernel element k of window o; outside of [0, image) in the padding.
   __device__ std::int64_t place(std::int32_t o, std::int32_t k) const {
     return static_cast<std::int64_t>(o) * stride - padding + static_cast<std::int64_t>(k) * dilation;
@@ -55,5 +61,48 @@ struct WindowAxis {
     return distance % dilation == 0 ? static_cast<std::int32_t>(distance / dilation) : -1;
   }
 };
+
+/// What the maps are made of besides the statistics.
+template <class Stored>
+struct GroupParameters {
+  using T = ComputeType<Stored>;
+  const Stored *weight, *bias, *scale;
+
+  __device__ GroupMap<T> map(std::int64_t c, double mean, double rstd) const {
+    return {mean, rstd, convert<T>(weight[c]), convert<T>(bias[c]), convert<T>(scale[c])};
+  }
+  /// -1 where the map falls, so that the maximum is that of the smallest element.
+  __device__ T sign(std::int64_t c) const { return (convert<T>(weight[c]) < 0) != (convert<T>(scale[c]) < 0) ? T(-1) : T(1); }
+};
+
+/// One window's maximum and its place in the window.
+template <class T>
+struct WindowMaximum {
+  T value;
+  std::int32_t number;
+};
+
+/// Element by element: of equals the first, of NaNs the last. `x` is the plane, whose pixels are `step` apart.
+template <class Stored>
+__device__ WindowMaximum<ComputeType<Stored>> find_window_maximum(const GroupMap<ComputeType<Stored>>& map, const Stored* x,
+                                                                  std::int64_t step, const WindowAxis& height, const WindowAxis& width,
+                                                                  std::int32_t row, std::int32_t column) {
+  using T = ComputeType<Stored>;
+  WindowMaximum<T> best{-std::numeric_limits<T>::infinity(), -1};
+  for (std::int32_t kh = 0; kh < height.kernel; ++kh) {
+    const std::int64_t h = height.place(row, kh);
+    if (!height.inside(h)) continue;
+#pragma unroll 4
+    for (std::int32_t kw = 0; kw < width.kernel; ++kw) {
+      const std::int64_t w = width.place(column, kw);
+      if (!width.inside(w)) continue;
+      const T value = map(convert<T>(x[(h * width.image + w) * step]));
+      const bool wins = best.number < 0 || replaces_maximum(value, best.value);
+      best.value = wins ? value : best.value;
+      best.number = wins ? kh * width.kernel + kw : best.number;
+    }
+  }
+  return best;
+}
 
 }  // namespace frit::ops

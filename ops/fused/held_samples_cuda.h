@@ -1,8 +1,8 @@
 #pragma once
 
 #include "frit/core/cuda/vector.h"
-#include "frit/ops/cuda/cluster.h"
-#include "frit/ops/fused/slice_moments_cuda.h"
+#include "frit/ops/fused/chain_cuda.h"
+#include "frit/ops/cuda/cluster_totals.h"
 
 namespace frit::ops {
 
@@ -67,6 +67,10 @@ struct HeldSamples {
   }
 };
 
+/// Sums of each channel over the blocks that hold a sample.
+template <class Sums>
+using HeldTotals = ClusterTotals<Sums, HeldSamples::threads>;
+
 /// A block's view of the samples that its cluster goes through: turn 0, 1, ... All memory is walked over in chunks.
 template <class Stored, bool channels_last>
 class SampleHolder {
@@ -75,7 +79,7 @@ class SampleHolder {
   using Elements = cuda::Vector<Stored, width>;
 
   /// `barriers` are in shared memory, HeldSamples::most_buffers times `chunks` of them.
-  __device__ SampleHolder(const Stored* input, const HeldSamples& held, std::byte* memory, cuda::CopyBarrier* barriers, int rank)
+  __device__ SampleHolder(const Stored* input, const HeldSamples& held, std::byte* memory, cuda::ByteBarrier* barriers, int rank)
       : held_(held), input_(input), memory_(memory), barriers_(barriers), first_(rank * HeldSamples::chunks) {
     if (threadIdx.x == 0) {
       for (int i = 0; i < held.buffers * HeldSamples::chunks; ++i) barriers[i].init();
@@ -87,7 +91,7 @@ class SampleHolder {
   __device__ void request(unsigned turn, int chunk, std::int64_t n) const {
     const int lane = static_cast<int>(threadIdx.x), pixels = pixels_of(chunk);
     const std::int64_t channels = held_.planes.channels, row_bytes = pixels * static_cast<std::int64_t>(sizeof(Stored));
-    cuda::CopyBarrier& barrier = barriers_[place(turn, chunk)];
+    cuda::ByteBarrier& barrier = barriers_[place(turn, chunk)];
     if (lane == 0) barrier.expect(static_cast<unsigned>(row_bytes * channels));
     __syncwarp();
     if (pixels == 0) return;
@@ -135,58 +139,8 @@ class SampleHolder {
   const HeldSamples& held_;
   const Stored* input_;
   std::byte* memory_;
-  cuda::CopyBarrier* barriers_;
+  cuda::ByteBarrier* barriers_;
   int first_;
-};
-
-/// Where the blocks of a cluster add up `Sums`, one for each channel.
-template <class Sums>
-struct ClusterTotals {
-  static constexpr int warps = HeldSamples::threads / cuda::warp_size;
-  static constexpr int slots = 2 * cuda::most_cluster_blocks;  ///< of two rounds, since a block may be a round ahead of the others' reads
-  static constexpr std::size_t channel_bytes = (warps + slots) * sizeof(Sums);
-
-  Sums* partials;  ///< (warps, C), in each block
-  Sums* received;  ///< (2, blocks, C)
-  int channels, rank, blocks;
-  unsigned round = 0;
-
-  __device__ ClusterTotals(std::byte* memory, int channels_, int rank_, int blocks_)
-      : partials(reinterpret_cast<Sums*>(memory)),
-        received(partials + warps * channels_),
-        channels(channels_),
-        rank(rank_),
-        blocks(blocks_) {}
-
-  __device__ std::byte* end() const { return reinterpret_cast<std::byte*>(partials) + channels * channel_bytes; }
-
-  /// Adds the first `parts` partials of each channel and sends the sums to all blocks. A barrier of the whole cluster.
-  __device__ void exchange(int parts) {
-    const int warp = static_cast<int>(threadIdx.x) / cuda::warp_size, lane = static_cast<int>(threadIdx.x) % cuda::warp_size;
-    ++round;
-    __syncthreads();
-    for (int c = warp; c < channels; c += warps) {
-      Sums sums;
-      if (lane < parts) sums = partials[lane * channels + c];
-      sums = cuda::warp_reduce(sums);
-      if (lane >= blocks) continue;
-      static_assert(sizeof(Sums) % sizeof(double) == 0, "sent as doubles");
-      for (std::size_t i = 0; i < sizeof(Sums) / sizeof(double); ++i) {
-        cuda::store_in_block(reinterpret_cast<double*>(place(rank, c)) + i, lane, reinterpret_cast<const double*>(&sums)[i]);
-      }
-    }
-    cuda::cluster_arrive();
-    cuda::cluster_wait();
-  }
-  /// After an exchange: the sum over the cluster.
-  __device__ Sums total(int c) const {
-    Sums sums = *place(0, c);
-    for (int block = 1; block < blocks; ++block) sums = sums + *place(block, c);
-    return sums;
-  }
-
- private:
-  __device__ Sums* place(int block, int c) const { return received + (static_cast<int>(round & 1) * blocks + block) * channels + c; }
 };
 
 }  // namespace frit::ops

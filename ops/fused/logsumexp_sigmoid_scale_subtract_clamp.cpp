@@ -7,15 +7,15 @@
 #include "frit/ops/cpu/vector_math.h"
 #include "frit/ops/cpu/work_split.h"
 #include "frit/ops/elementwise/activation.h"
-#include "frit/ops/elementwise/activation_functors.h"
 #include "frit/ops/elementwise/arithmetic.h"
-#include "frit/ops/fused/chain.h"
 #include "frit/ops/norm/statistics.h"
 #include "frit/ops/reduction/reduction.h"
 #include "frit/ops/registry.h"
 
 namespace frit::ops {
 namespace {
+
+using ChainAttributes = LogsumexpSigmoidScaleSubtractClampAttributes;
 
 /// One value a pixel of a block.
 template <class T>
@@ -72,31 +72,70 @@ struct ExponentialSums {
 
 EvenBlocks pixel_blocks(const Planes& planes) { return {planes.pixels, most_block_pixels, 16}; }
 
-/// Calls body(block, offset of its first pixel in the input, the same in the output, pixels) for the blocks of all samples, in parallel.
+/// Calls body(block, sample, first pixel, pixels) for the blocks of all samples, in parallel.
 template <class Body>
 void for_each_block(const Planes& planes, const Body& body) {
   const EvenBlocks blocks = pixel_blocks(planes);
   parallel_for(planes.samples * blocks.count, 1, [&](std::int64_t block, std::int64_t) {
-    const std::int64_t sample = block / blocks.count, first = blocks.begin(block % blocks.count);
-    body(block, sample * planes.channels * planes.pixels + first, sample * planes.pixels + first,
-         static_cast<std::size_t>(blocks.length_of(block % blocks.count)));
+    body(block, block / blocks.count, blocks.begin(block % blocks.count), static_cast<std::size_t>(blocks.length_of(block % blocks.count)));
   });
 }
+
+/// Where the pixels of the planes lie in the output.
+class OutputPlaces {
+ public:
+  OutputPlaces(const Shape& input, const ChainAttributes& attributes)
+      : attributes_(attributes), cells_(image_of(input)), pixels_(product(cells_)) {}
+
+  /// Calls body(i, place) for pixels first + i of a sample, i < count; the place is -1 if the pixel is cut off.
+  template <class Body>
+  void for_each(std::int64_t sample, std::int64_t first, std::size_t count, const Body& body) const {
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::int64_t pixel = first + static_cast<std::int64_t>(i);
+      body(i, attributes_.blocked() ? find(sample, pixel) : sample * pixels_ + pixel);
+    }
+  }
+
+ private:
+  std::int64_t find(std::int64_t sample, std::int64_t pixel) const {
+    const BlockAttributes& a = attributes_.blocks;
+    std::int64_t place = 0, step = 1;
+    for (int axis = cells_.rank() - 1; axis >= 0; --axis) {
+      const std::int64_t element = pixel % cells_[axis] * a.block[axis] + sample % a.block[axis] - a.offset[axis];
+      if (element < 0 || element >= a.size[axis]) return -1;
+      place += element * step;
+      step *= a.size[axis];
+      pixel /= cells_[axis];
+      sample /= a.block[axis];
+    }
+    return place + sample * step;
+  }
+
+  const ChainAttributes& attributes_;
+  Dims cells_;
+  std::int64_t pixels_;
+};
 
 void run_forward(const KernelContext& call) {
   if (!call.outputs[0].defined()) return;
   dispatch_floating(call.inputs[0].dtype(), [&]<class T>() {
-    const Planes planes(call.inputs[0].shape());
+    const auto& attributes = call.as<ChainAttributes>();
+    const Planes planes = planes_of(call.inputs[0].shape(), attributes);
+    const OutputPlaces places(call.inputs[0].shape(), attributes);
     const T* const input = call.inputs[0].data<T>();
     const T bias = *call.inputs[1].data<T>();
     T* const output = call.outputs[0].data<T>();
-    const Clamp<T> clamp(call.as<ClampAttributes>());
-    for_each_block(planes, [&](std::int64_t, std::int64_t from, std::int64_t to, std::size_t count) {
-      const ExponentialSums<T> exponentials(input + from, nullptr, planes, count);
+    const Clamp<T> clamp(attributes.clamp());
+    for_each_block(planes, [&](std::int64_t, std::int64_t sample, std::int64_t first, std::size_t count) {
+      const ExponentialSums<T> exponentials(input + sample * planes.channels * planes.pixels + first, nullptr, planes, count);
+      BlockValues<T> results;
       for (std::size_t i = 0; i < count; ++i) {
         const T y = exponentials.logarithm(i);
-        output[to + static_cast<std::int64_t>(i)] = clamp(ScaledSigmoid<T>::value(y, sigmoid_of_shifted(y)) - bias);
+        results[i] = clamp(ScaledSigmoid<T>::value(y, sigmoid_of_shifted(y)) - bias);
       }
+      places.for_each(sample, first, count, [&](std::size_t i, std::int64_t place) {
+        if (place >= 0) output[place] = results[i];
+      });
     });
   });
 }
@@ -104,22 +143,31 @@ void run_forward(const KernelContext& call) {
 /// inputs (gradient, input, bias), outputs (input_gradient, bias_gradient)
 void run_backward(const KernelContext& call) {
   dispatch_floating(call.inputs[1].dtype(), [&]<class T>() {
-    const Planes planes(call.inputs[1].shape());
+    const auto& attributes = call.as<ChainAttributes>();
+    const Planes planes = planes_of(call.inputs[1].shape(), attributes);
+    const OutputPlaces places(call.inputs[1].shape(), attributes);
     const T* const gradient = call.inputs[0].data<T>();
     const T* const input = call.inputs[1].data<T>();
     const T bias = *call.inputs[2].data<T>();
     T* const input_gradient = data_or_null<T>(call.outputs[0]);
-    const Clamp<T> clamp(call.as<ClampAttributes>());
+    const Clamp<T> clamp(attributes.clamp());
     double* const block_sums = reinterpret_cast<double*>(call.scratch.data());
-    for_each_block(planes, [&](std::int64_t block, std::int64_t from, std::int64_t to, std::size_t count) {
+    for_each_block(planes, [&](std::int64_t block, std::int64_t sample, std::int64_t first, std::size_t count) {
+      const std::int64_t from = sample * planes.channels * planes.pixels + first;
       T* const kept = input_gradient ? input_gradient + from : nullptr;
       const ExponentialSums<T> exponentials(input + from, kept, planes, count);
       BlockValues<T> passed, factor;  // the gradient before the clamp; that of the logsumexp over the sum
+      places.for_each(sample, first, count, [&](std::size_t i, std::int64_t place) { passed[i] = place < 0 ? 0 : gradient[place]; });
       for (std::size_t i = 0; i < count; ++i) {
         const T y = exponentials.logarithm(i);
         const T sigmoid = sigmoid_of_shifted(y);
-        passed[i] = clamp.gradient(gradient[to + static_cast<std::int64_t>(i)], ScaledSigmoid<T>::value(y, sigmoid) - bias);
+        passed[i] = clamp.gradient(passed[i], ScaledSigmoid<T>::value(y, sigmoid) - bias);
         factor[i] = ScaledSigmoid<T>::gradient(passed[i], y, sigmoid) / exponentials.sums[i];
+      }
+      if (attributes.blocked()) {
+        places.for_each(sample, first, count, [&](std::size_t i, std::int64_t place) {
+          if (place < 0) passed[i] = factor[i] = 0;
+        });
       }
       LaneSums<1> sum;
       sum.add(static_cast<std::int64_t>(count),
@@ -128,7 +176,7 @@ void run_backward(const KernelContext& call) {
       if (kept == nullptr) return;
       for (std::int64_t c = 0; c < planes.channels; ++c) {
         T* const row = kept + c * planes.pixels;
-        for (std::size_t i = 0; i < count; ++i) row[i] *= factor[i];
+        for (std::size_t i = 0; i < count; ++i) row[i] = factor[i] == 0 ? 0 : row[i] * factor[i];  // what is cut off may be infinite
       }
     });
     if (!call.outputs[1].defined()) return;
@@ -150,7 +198,9 @@ TensorType output_type(const InferContext& call, std::size_t input, std::size_t 
   call.require(
       call.inputs[bias].dtype == call.inputs[input].dtype && call.inputs[bias].elements() == 1 && call.shape(bias).rank() <= shape.rank(),
       "bias must be one ", call.inputs[input].dtype, ", got ", call.inputs[bias]);
+  const auto& attributes = call.as<ChainAttributes>();
   TensorType result = call.inputs[input];
+  if (attributes.blocked()) result = depth_to_space_type(call, result, attributes.blocks);
   result.shape[1] = 1;
   return result;
 }
@@ -166,24 +216,35 @@ Values gradient_rule(const GradientContext& c) {
 }
 
 Values decompose(Emitter&, std::span<const Value> inputs, const Attributes& attributes) {
-  const ClampAttributes& a = attributes.as<ClampAttributes>();
-  Value y = logsumexp(inputs[0], {1}, true);
+  const auto& a = attributes.as<ChainAttributes>();
+  Value y = logsumexp(a.blocked() ? depth_to_space(inputs[0], a.blocks) : inputs[0], {1}, true);
   y = y * sigmoid(y + ScaledSigmoid<double>::shift) / ScaledSigmoid<double>::divisor;
   return {clamp(y - inputs[1], a.min, a.max)};
 }
 
 /// The last node is the clamp.
-std::optional<Attributes> fuse(std::span<const Attributes> matched) { return matched.back(); }
+std::optional<Attributes> fuse(std::span<const Attributes> matched) {
+  const auto& bounds = matched.back().as<ClampAttributes>();
+  return ChainAttributes{bounds.min, bounds.max};
+}
+
+std::optional<Attributes> absorb(const Operator& producer, const Attributes& of_producer, const Attributes& own) {
+  ChainAttributes attributes = own.as<ChainAttributes>();
+  if (producer.name != "depth_to_space" || attributes.blocked()) return std::nullopt;
+  attributes.blocks = of_producer.as<BlockAttributes>();
+  return attributes;
+}
 
 std::vector<Sample> samples(bool backward) {
   std::vector<Sample> result;
-  const auto add = [&](const Shape& input, const Shape& bias, const ClampAttributes& clamp, bool smooth = true) {
+  const auto add = [&](const Shape& input, const Shape& bias, const ChainAttributes& attributes, bool smooth = true) {
     Shape output = input;
+    if (attributes.blocked()) std::copy(attributes.blocks.size.begin(), attributes.blocks.size.end(), output.begin() + 2);
     output[1] = 1;
     if (backward) {
-      result.push_back({.inputs = {output, input, bias}, .attributes = clamp, .smooth = smooth});
+      result.push_back({.inputs = {output, input, bias}, .attributes = attributes, .smooth = smooth});
     } else {
-      result.push_back({.inputs = {input, bias}, .attributes = clamp, .smooth = smooth});
+      result.push_back({.inputs = {input, bias}, .attributes = attributes, .smooth = smooth});
     }
   };
   add({2, 4, 2, 3, 3}, {1, 1, 1, 1}, {-1, 1});
@@ -193,6 +254,10 @@ std::vector<Sample> samples(bool backward) {
   add({1, 17, 2, 5}, {}, {0.5, -0.5}, false);
   add({2, 2, 1, 1031}, {1, 1, 1, 1}, {0, 0.5}, false);
   add({0, 4, 2, 3, 3}, {1, 1, 1, 1}, {-1, 1});
+  add({2, 32, 2, 2, 3}, {1, 1, 1, 1}, {-5, 5, {{2, 2, 2}, {1, 1, 1}, {3, 3, 5}}});
+  add({2, 6, 3, 2}, {1}, {-5, 5, {{1, 2}, {0, 3}, {3, 1}}});
+  add({1, 72, 2, 5}, {}, {-0.25, 4, {{2, 1}, {0, 0}, {4, 5}}}, false);
+  add({3, 8, 1, 2, 2}, {1, 1, 1}, {0, 0.5, {{1, 2, 1}, {0, 1, 0}, {1, 2, 2}}}, false);
   return result;
 }
 
@@ -201,25 +266,27 @@ std::vector<Sample> samples(bool backward) {
 
 FRIT_OPERATORS(logsumexp_sigmoid_scale_subtract_clamp) {
   using namespace frit::ops;
-  registry.add<ClampAttributes>({
+  registry.add<ChainAttributes>({
       .name = "logsumexp_sigmoid_scale_subtract_clamp",
-      .summary = "clamp(y * sigmoid(y + 3) / 6 - bias, min, max), y = logsumexp(input over axis 1, kept)",
+      .summary = "clamp(y * sigmoid(y + 3) / 6 - bias, min, max), y = logsumexp(input over axis 1, kept); block: of depth_to_space(input)",
       .inputs = {"input", "bias"},
       .infer = [](const InferContext& call) { return std::vector{output_type(call, 0, 1)}; },
       .gradient = gradient_rule,
       .decompose = decompose,
       .fuse = fuse,
+      .absorb = absorb,
       .cpu = {run_forward},
       .samples = [] { return samples(false); },
   });
-  registry.add<ClampAttributes>({
+  registry.add<ChainAttributes>({
       .name = "logsumexp_sigmoid_scale_subtract_clamp_backward",
       .summary = "the gradients of logsumexp_sigmoid_scale_subtract_clamp",
       .inputs = {"gradient", "input", "bias"},
       .outputs = {"input_gradient", "bias_gradient"},
       .infer = infer_backward,
       .no_gradient = "not differentiable twice",
-      .cpu = {.run = run_backward, .scratch = [](const InferContext& call) { return block_sum_bytes(Planes(call.shape(1))); }},
+      .cpu = {.run = run_backward,
+              .scratch = [](const InferContext& call) { return block_sum_bytes(planes_of(call.shape(1), call.as<ChainAttributes>())); }},
       .in_place = {{0, 1}},
       .samples = [] { return samples(true); },
   });

@@ -3,15 +3,15 @@
 #include <utility>
 
 #include "frit/core/cuda/vector.h"
-#include "frit/ops/elementwise/activation_functors.h"
 #include "frit/ops/fused/chain_cuda.h"
-#include "frit/ops/fused/logsumexp_sigmoid_scale_subtract_clamp.h"
+#include "frit/ops/fused/logsumexp_sigmoid_scale_subtract_clamp_cuda.h"
 #include "frit/ops/registry.h"
 
 namespace frit::ops {
 namespace {
 
 using cuda::default_threads;
+using ChainAttributes = LogsumexpSigmoidScaleSubtractClampAttributes;
 
 /// exp(x) for x <= 0 or infinite. Errs by a unit or two in the last place near 0, where the terms that count lie, and by more only where
 /// they are small; what float holds with less than its full digits becomes 0.
@@ -36,7 +36,8 @@ __device__ double in_register(double x) {
 /// How threads share out a tensor: `lanes` neighbours to a pixel, each with every `lanes`-th vector of its channels.
 struct Sharing {
   Planes planes;
-  Places places;
+  BlockedPlaces places, gradient_places;
+  OutputPlaces output_places;
   int lanes;
 };
 
@@ -58,12 +59,13 @@ struct PixelShare {
       for (int j = 0; j < width; ++j) values[k][j] = there ? convert<T>(elements[j]) : -std::numeric_limits<T>::infinity();
     }
   }
+  /// Zeros for the factor 0: a pixel that is cut off may be infinite.
   __device__ void store_times(T factor, Stored* first, std::int64_t left, int apart, std::int64_t step) const {
 #pragma unroll
     for (int k = 0; k < kept; ++k) {
       Elements elements;
 #pragma unroll
-      for (int j = 0; j < width; ++j) elements[j] = convert<Stored>(values[k][j] * factor);
+      for (int j = 0; j < width; ++j) elements[j] = convert<Stored>(factor == 0 ? T(0) : values[k][j] * factor);
       if (k * apart < left) *reinterpret_cast<Elements*>(first + k * step) = elements;
     }
   }
@@ -92,7 +94,8 @@ struct LogSumExp {
 };
 
 /// A block's share of the pixels, `at_once` of them to each group of lanes, so that several loads are under way. `small` says that a share
-/// holds all of a pixel's channels; otherwise they are read again, from the cache, when they are needed again.
+/// holds all of a pixel's channels; otherwise they are read again, from the cache, when they are needed again. The pixels of a warp follow
+/// each other.
 template <class Stored, int width, int kept, int at_once, bool small>
 class PixelWalk {
  public:
@@ -105,17 +108,20 @@ class PixelWalk {
         places_(sharing.places),
         lanes_(sharing.lanes),
         lane_(static_cast<int>(threadIdx.x) % lanes_),
-        rows_(default_threads / lanes_),
+        rows_(cuda::warp_size / lanes_),
         left_(planes_.channels - lane_ * width) {}
 
   /// Calls close(sample, pixel, logsumexp) once for each pixel, and then use(share, sample, pixel, shift, what close gave) in all its
   /// lanes.
   template <class Close, class Use>
   __device__ void run(const Close& close, const Use& use) const {
-    const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * rows_ * at_once, row = static_cast<int>(threadIdx.x) / lanes_;
+    constexpr int warps = default_threads / cuda::warp_size;
+    const int warp = static_cast<int>(threadIdx.x) / cuda::warp_size, lane = static_cast<int>(threadIdx.x) % cuda::warp_size;
+    const int row = warp * rows_ * at_once + lane / lanes_;
+    const std::int64_t block_pixels = warps * rows_ * at_once, step = gridDim.x * block_pixels;
     for (std::int64_t n = blockIdx.y; n < planes_.samples; n += gridDim.y) {
       // Whole warps walk on together, also past the last pixel.
-      for (std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * rows_ * at_once; first < planes_.pixels; first += step) {
+      for (std::int64_t first = blockIdx.x * block_pixels; first < planes_.pixels; first += step) {
         const std::int64_t p = first + row;
         Share shares[at_once];
         T shifts[at_once], sums[at_once], closed[at_once] = {};
@@ -130,7 +136,8 @@ class PixelWalk {
   }
 
   /// exp(element - shift) * factor goes to the elements' places in `result`.
-  __device__ void store(Share& share, T shift, T factor, Stored* result, const Places& places, std::int64_t n, std::int64_t p) const {
+  __device__ void store(Share& share, T shift, T factor, Stored* result, const BlockedPlaces& places, std::int64_t n,
+                        std::int64_t p) const {
     Stored* const own = result + places(n, lane_ * width, p);
     for (std::int64_t done = 0; done < (small ? 1 : left_); done += share_channels()) {
       if constexpr (!small) {
@@ -209,8 +216,8 @@ class PixelWalk {
 
   const Stored* input_;
   Planes planes_;
-  Places places_;
-  int lanes_, lane_, rows_;  ///< rows: pixels that the block's threads hold side by side
+  BlockedPlaces places_;
+  int lanes_, lane_, rows_;  ///< rows: pixels that a warp's threads hold side by side
   std::int64_t left_;        ///< channels from the thread's first on
 };
 
@@ -221,8 +228,8 @@ __device__ T sigmoid_of_shifted(T y) {
 
 /// Reads the input once and writes a number a pixel. Deterministic.
 template <class Stored, int width, int kept, int at_once, bool small>
-__global__ void reduce_channels(Stored* output /* (N, pixels) */, const Stored* input, const Stored* bias, Clamp<ComputeType<Stored>> clamp,
-                                Sharing sharing) {
+__global__ void reduce_channels(Stored* output /* (N, image) */, const Stored* input, const Stored* bias, Clamp<ComputeType<Stored>> clamp,
+                                const __grid_constant__ Sharing sharing) {
   using T = ComputeType<Stored>;
   const PixelWalk<Stored, width, kept, at_once, small> walk(input, sharing);
   const T subtracted = convert<T>(*bias);
@@ -230,7 +237,8 @@ __global__ void reduce_channels(Stored* output /* (N, pixels) */, const Stored* 
       [&](std::int64_t n, std::int64_t p, const LogSumExp<T>& sums) {
         const T y = sums.value();
         const T result = clamp(ScaledSigmoid<T>::value(y, sigmoid_of_shifted(y)) - subtracted);
-        output[n * sharing.planes.pixels + p] = convert<Stored>(result);
+        const std::int64_t place = sharing.output_places(n * sharing.planes.pixels + p);
+        if (place >= 0) output[place] = convert<Stored>(result);
         return result;
       },
       [](const auto&...) {});
@@ -239,9 +247,9 @@ __global__ void reduce_channels(Stored* output /* (N, pixels) */, const Stored* 
 /// Finds the softmax anew: reads the input and the output's gradient once and writes the input's gradient, which may lie over the input,
 /// and a sum a block. Deterministic.
 template <class Stored, int width, int kept, int at_once, bool small>
-__global__ void carry_back(Stored* input_gradient /* or null */, double* block_sums, const Stored* gradient /* (N, pixels) */,
-                           const Stored* input, const Stored* bias, Clamp<ComputeType<Stored>> clamp, Sharing sharing,
-                           Places gradient_places) {
+__global__ void carry_back(Stored* input_gradient /* or null */, double* block_sums, const Stored* gradient /* (N, image) */,
+                           const Stored* input, const Stored* bias, Clamp<ComputeType<Stored>> clamp,
+                           const __grid_constant__ Sharing sharing) {
   using T = ComputeType<Stored>;
   __shared__ double shared[cuda::warp_size];
   const PixelWalk<Stored, width, kept, at_once, small> walk(input, sharing);
@@ -249,14 +257,15 @@ __global__ void carry_back(Stored* input_gradient /* or null */, double* block_s
   double total = 0;
   walk.run(
       [&](std::int64_t n, std::int64_t p, const LogSumExp<T>& sums) {
+        const std::int64_t place = sharing.output_places(n * sharing.planes.pixels + p);
+        if (place < 0) return T(0);
         const T y = sums.value(), sigmoid = sigmoid_of_shifted(y);
-        const T passed =
-            clamp.gradient(convert<T>(gradient[n * sharing.planes.pixels + p]), ScaledSigmoid<T>::value(y, sigmoid) - subtracted);
+        const T passed = clamp.gradient(convert<T>(gradient[place]), ScaledSigmoid<T>::value(y, sigmoid) - subtracted);
         total += static_cast<double>(passed);
         return ScaledSigmoid<T>::gradient(passed, y, sigmoid) / sums.sum;
       },
       [&](auto& share, std::int64_t n, std::int64_t p, T shift, T factor) {
-        if (input_gradient != nullptr) walk.store(share, shift, factor, input_gradient, gradient_places, n, p);
+        if (input_gradient != nullptr) walk.store(share, shift, factor, input_gradient, sharing.gradient_places, n, p);
       });
   total = cuda::block_reduce(total, shared);
   if (threadIdx.x == 0) block_sums[blockIdx.y * gridDim.x + blockIdx.x] = total;
@@ -276,10 +285,12 @@ constexpr std::int64_t most_blocks = 4096;
 
 /// Calls body.operator()<width, kept, at_once, small>(sharing, launch shape) with what suits the channels and the layout.
 template <class Stored, class Body>
-void dispatch_sharing(const Tensor& input, const Tensor& input_gradient, const Body& body) {
+void dispatch_sharing(const Tensor& input, const Tensor& input_gradient, const ChainAttributes& attributes, const Body& body) {
   constexpr int vector = cuda::vector_width<Stored>, at_once = 4, kept = 16;
-  const Planes planes(input.shape());
-  Sharing sharing{planes, Places(input, planes), 1};
+  const Planes planes = planes_of(input.shape(), attributes);
+  const BlockedPlaces places(input, planes, attributes.block());
+  const BlockedPlaces gradient_places = input_gradient.defined() ? BlockedPlaces(input_gradient, planes, attributes.block()) : places;
+  Sharing sharing{planes, places, gradient_places, OutputPlaces(input.shape(), attributes, /*cells_first=*/true), 1};
   const auto wide = [](const Tensor& tensor) {
     return tensor.is_contiguous(Layout::channels_last) && cuda::aligned_for_vectors(tensor.raw());
   };
@@ -293,7 +304,11 @@ void dispatch_sharing(const Tensor& input, const Tensor& input_gradient, const B
     return cuda::LaunchShape{dim3(static_cast<unsigned>(columns), static_cast<unsigned>(rows)), dim3(default_threads)};
   };
   if (vectors) {
-    sharing.planes.pixels *= std::exchange(sharing.planes.samples, 1);  // samples follow each other without a gap
+    // Samples, cells and places in a block follow each other without a gap.
+    sharing.planes.pixels *= std::exchange(sharing.planes.samples, 1);
+    sharing.places.block = sharing.gradient_places.block = 1;
+    sharing.places.pixel = sharing.gradient_places.pixel = planes.channels;
+    sharing.output_places.cells_inside = false;
     body.template operator()<vector, 1, at_once, true>(sharing, shape(at_once));
   } else if (planes.channels <= kept * sharing.lanes) {
     body.template operator()<1, kept, 1, true>(sharing, shape(1));
@@ -307,12 +322,12 @@ void run_forward(const KernelContext& call) {
   const Tensor &input = call.inputs[0], &output = call.outputs[0];
   if (!output.defined() || output.elements() == 0) return;
   dispatch_stored(input.dtype(), [&]<class Stored>() {
-    dispatch_sharing<Stored>(input, {},
-                             [&]<int width, int kept, int at_once, bool small>(const Sharing& sharing, const cuda::LaunchShape& shape) {
-                               cuda::launch(reduce_channels<Stored, width, kept, at_once, small>, shape, call.stream, output.data<Stored>(),
-                                            input.data<Stored>(), call.inputs[1].data<Stored>(),
-                                            Clamp<ComputeType<Stored>>(call.as<ClampAttributes>()), sharing);
-                             });
+    const auto& attributes = call.as<ChainAttributes>();
+    dispatch_sharing<Stored>(
+        input, {}, attributes, [&]<int width, int kept, int at_once, bool small>(const Sharing& sharing, const cuda::LaunchShape& shape) {
+          cuda::launch(reduce_channels<Stored, width, kept, at_once, small>, shape, call.stream, output.data<Stored>(),
+                       input.data<Stored>(), call.inputs[1].data<Stored>(), Clamp<ComputeType<Stored>>(attributes.clamp()), sharing);
+        });
   });
 }
 
@@ -321,16 +336,17 @@ void run_backward(const KernelContext& call) {
   const Tensor &input = call.inputs[1], &input_gradient = call.outputs[0], &bias_gradient = call.outputs[1];
   auto* const block_sums = reinterpret_cast<double*>(call.scratch.data());
   dispatch_stored(input.dtype(), [&]<class Stored>() {
-    dispatch_sharing<Stored>(
-        input, input_gradient, [&]<int width, int kept, int at_once, bool small>(const Sharing& sharing, const cuda::LaunchShape& shape) {
-          const Places gradient_places = input_gradient.defined() ? Places(input_gradient, sharing.planes) : sharing.places;
-          cuda::launch(carry_back<Stored, width, kept, at_once, small>, shape, call.stream, data_or_null<Stored>(input_gradient),
-                       block_sums, call.inputs[0].data<Stored>(), input.data<Stored>(), call.inputs[2].data<Stored>(),
-                       Clamp<ComputeType<Stored>>(call.as<ClampAttributes>()), sharing, gradient_places);
-          if (!bias_gradient.defined()) return;
-          cuda::launch(negate_sum<Stored>, {dim3(1), dim3(default_threads)}, call.stream, bias_gradient.data<Stored>(), block_sums,
-                       static_cast<int>(shape.grid.x * shape.grid.y));
-        });
+    const auto& attributes = call.as<ChainAttributes>();
+    dispatch_sharing<Stored>(input, input_gradient, attributes,
+                             [&]<int width, int kept, int at_once, bool small>(const Sharing& sharing, const cuda::LaunchShape& shape) {
+                               cuda::launch(carry_back<Stored, width, kept, at_once, small>, shape, call.stream,
+                                            data_or_null<Stored>(input_gradient), block_sums, call.inputs[0].data<Stored>(),
+                                            input.data<Stored>(), call.inputs[2].data<Stored>(),
+                                            Clamp<ComputeType<Stored>>(attributes.clamp()), sharing);
+                               if (!bias_gradient.defined()) return;
+                               cuda::launch(negate_sum<Stored>, {dim3(1), dim3(default_threads)}, call.stream, bias_gradient.data<Stored>(),
+                                            block_sums, static_cast<int>(shape.grid.x * shape.grid.y));
+                             });
   });
 }
 

@@ -103,11 +103,11 @@ __global__ void find_channel_maxima(MaximumOutputs<Stored, Winner> outputs, cons
 
 /// Of a held sample: the sums of each channel over the block's pixels, in Sum, to totals.partials. Returns how many partials there are.
 template <class Sum, class Stored, bool channels_last>
-__device__ int sum_held(const ClusterTotals<ShiftedSums>& totals, const SampleHolder<Stored, channels_last>& holder,
-                        const HeldSamples& held, unsigned turn, const Stored* sample) {
+__device__ int sum_held(const HeldTotals<ShiftedSums>& totals, const SampleHolder<Stored, channels_last>& holder, const HeldSamples& held,
+                        unsigned turn, const Stored* sample) {
   using Holder = SampleHolder<Stored, channels_last>;
   const int thread = static_cast<int>(threadIdx.x), warp = thread / cuda::warp_size, lane = thread % cuda::warp_size;
-  const int channels = totals.channels;
+  const int channels = totals.channels();
   if constexpr (channels_last) {
     const int c = thread % held.lanes * Holder::width, row = thread / held.lanes, rows = HeldSamples::threads / held.lanes;
     ThreadSums<Sum> sums[Holder::width];
@@ -217,10 +217,11 @@ __global__ void __launch_bounds__(HeldSamples::threads, 1)
                                 Clamp<ComputeType<Stored>> clamp, HeldSamples held) {
   using T = ComputeType<Stored>;
   extern __shared__ __align__(128) std::byte memory[];
-  __shared__ cuda::CopyBarrier barriers[HeldSamples::most_buffers * HeldSamples::chunks];
+  __shared__ cuda::ByteBarrier barriers[HeldSamples::most_buffers * HeldSamples::chunks];
+  __shared__ cuda::ByteBarrier round_barriers[HeldTotals<ShiftedSums>::rounds];
   const int rank = static_cast<int>(blockIdx.x) % held.blocks, channels = static_cast<int>(held.planes.channels);
   const std::int64_t clusters = gridDim.x / static_cast<unsigned>(held.blocks), samples = held.planes.samples;
-  ClusterTotals<ShiftedSums> totals(memory + held.rest_offset, channels, rank, held.blocks);
+  HeldTotals<ShiftedSums> totals(memory + held.rest_offset, round_barriers, channels, rank, held.blocks);
   auto* const maps = reinterpret_cast<InstanceMap<T>*>(totals.end());
   const SampleHolder<Stored, channels_last> holder(input, held, memory, barriers, rank);
   const auto request = [&](unsigned turn, int chunk, std::int64_t n) {
@@ -231,8 +232,6 @@ __global__ void __launch_bounds__(HeldSamples::threads, 1)
   for (int buffer = 0; buffer < held.buffers; ++buffer) {
     for (int chunk = 0; chunk < HeldSamples::chunks; ++chunk) request(static_cast<unsigned>(buffer), chunk, first + buffer * clusters);
   }
-  cuda::cluster_arrive();  // all blocks run before one writes into another
-  cuda::cluster_wait();
   unsigned turn = 0;
   for (std::int64_t n = first; n < samples; n += clusters, ++turn) {
     const Stored* const sample = input + n * held.planes.channels * held.planes.pixels;
@@ -307,7 +306,7 @@ template <class Stored, class Winner, bool channels_last>
 bool hold_samples(const KernelContext& call, const MaximumOutputs<Stored, Winner>& outputs, const CloseInstances<Stored>& close,
                   const Clamp<ComputeType<Stored>>& clamp) {
   const Tensor& input = call.inputs[0];
-  const auto held = HeldSamples::plan<Stored>(input, ClusterTotals<ShiftedSums>::channel_bytes + sizeof(InstanceMap<float>), 0);
+  const auto held = HeldSamples::plan<Stored>(input, HeldTotals<ShiftedSums>::channel_bytes + sizeof(InstanceMap<float>), 0);
   if (held.blocks == 0) return false;
   const auto kernel = find_maxima_of_held_samples<Stored, Winner, channels_last>;
   return held.launch(kernel, call.stream, outputs, input.data<Stored>(), close, clamp, held);

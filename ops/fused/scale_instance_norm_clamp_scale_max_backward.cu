@@ -243,13 +243,13 @@ __device__ void add_by_channel(InstanceSums* sums /* (C) */, int channels, Pixel
 
 /// Of a held sample: the sums over the winners among the block's pixels, those of each warp for itself.
 template <class Stored, class Winner, bool channels_last>
-__device__ void sum_over_held_winners(const ClusterTotals<InstanceSums>& totals, const SampleHolder<Stored, channels_last>& holder,
+__device__ void sum_over_held_winners(const HeldTotals<InstanceSums>& totals, const SampleHolder<Stored, channels_last>& holder,
                                       const HeldSamples& held, unsigned turn, std::int64_t n, const Call<Stored, Winner>& call,
                                       const InstanceGradient<ComputeType<Stored>>* rules) {
   using T = ComputeType<Stored>;
   const int thread = static_cast<int>(threadIdx.x), lane = thread % cuda::warp_size, first = thread - lane;
-  InstanceSums* const sums = totals.partials + first / cuda::warp_size * totals.channels;
-  for (int c = lane; c < totals.channels; c += cuda::warp_size) sums[c] = {};
+  InstanceSums* const sums = totals.partials + first / cuda::warp_size * totals.channels();
+  for (int c = lane; c < totals.channels(); c += cuda::warp_size) sums[c] = {};
   for (int chunk = 0; chunk < HeldSamples::chunks; ++chunk) holder.wait(turn, chunk);
   __syncwarp();
   for (int begin = first; begin < HeldSamples::chunks * held.chunk_pixels; begin += HeldSamples::threads) {
@@ -265,7 +265,7 @@ __device__ void sum_over_held_winners(const ClusterTotals<InstanceSums>& totals,
       terms.product = terms.entering * normalized;
       terms.clamped_product = g * call.clamp(normalized);
     }
-    add_by_channel(sums, totals.channels, terms);
+    add_by_channel(sums, totals.channels(), terms);
     __syncwarp();
   }
 }
@@ -328,11 +328,12 @@ __global__ void __launch_bounds__(HeldSamples::threads, 1)
     carry_back_held_samples(Stored* input_gradient, InstanceSums* sums /* (N, C) */, Call<Stored, Winner> call, HeldSamples held) {
   using T = ComputeType<Stored>;
   extern __shared__ __align__(128) std::byte memory[];
-  __shared__ cuda::CopyBarrier barriers[HeldSamples::most_buffers * HeldSamples::chunks];
+  __shared__ cuda::ByteBarrier barriers[HeldSamples::most_buffers * HeldSamples::chunks];
+  __shared__ cuda::ByteBarrier round_barriers[HeldTotals<InstanceSums>::rounds];
   const int thread = static_cast<int>(threadIdx.x), lane = thread % cuda::warp_size;
   const int rank = static_cast<int>(blockIdx.x) % held.blocks, channels = static_cast<int>(held.planes.channels);
   const std::int64_t clusters = gridDim.x / static_cast<unsigned>(held.blocks), samples = held.planes.samples;
-  ClusterTotals<InstanceSums> totals(memory + held.rest_offset, channels, rank, held.blocks);
+  HeldTotals<InstanceSums> totals(memory + held.rest_offset, round_barriers, channels, rank, held.blocks);
   auto* const unscaled = reinterpret_cast<double*>(totals.end());  // (C)
   auto* const rules = reinterpret_cast<InstanceGradient<T>*>(unscaled + channels);
   const SampleHolder<Stored, channels_last> holder(call.input, held, memory, barriers, rank);
@@ -344,8 +345,6 @@ __global__ void __launch_bounds__(HeldSamples::threads, 1)
   for (int buffer = 0; buffer < held.buffers; ++buffer) {
     for (int chunk = 0; chunk < HeldSamples::chunks; ++chunk) request(static_cast<unsigned>(buffer), chunk, first + buffer * clusters);
   }
-  cuda::cluster_arrive();  // all blocks run before one writes into another
-  cuda::cluster_wait();
   unsigned turn = 0;
   for (std::int64_t n = first; n < samples; n += clusters, ++turn) {
     for (int c = thread; c < channels; c += HeldSamples::threads) rules[c].map = call.map(n, c);
@@ -431,7 +430,7 @@ void walk_twice(const KernelContext& context, Call<Stored, Winner> call, const S
 template <class Stored, class Winner, bool channels_last>
 bool hold_samples(const KernelContext& context, const Call<Stored, Winner>& call) {
   constexpr std::size_t channel_bytes =
-      ClusterTotals<InstanceSums>::channel_bytes + sizeof(double) + sizeof(InstanceGradient<ComputeType<Stored>>);
+      HeldTotals<InstanceSums>::channel_bytes + sizeof(double) + sizeof(InstanceGradient<ComputeType<Stored>>);
   const auto held = HeldSamples::plan<Stored>(context.inputs[1], channel_bytes, 0);
   if (held.blocks == 0) return false;
   return held.launch(carry_back_held_samples<Stored, Winner, channels_last>, context.stream, context.outputs[0].data<Stored>(),

@@ -4,6 +4,8 @@
 
 namespace frit::ops {
 
+// The walks over a slice for its gradients: one for the sums of g and g * xhat, one for the input gradient.
+
 template <class T>
 struct GradientInputs {
   const T *gradient, *input, *weight;  ///< weight may be null
@@ -13,8 +15,6 @@ struct GradientInputs {
 /// What a thread holds of a slice.
 template <class T, int width>
 struct GradientTiles {
-  using C = Computed<T>;
-
   Tile<T, width> gradient, input;
 
   __device__ void load(const GradientInputs<T>& from, std::int64_t first, const DeviceGeometry& g, const SliceWalk& walk, bool aligned,
@@ -25,22 +25,24 @@ struct GradientTiles {
   }
 };
 
-/// A vector's weights where they belong to elements, 1 elsewhere.
-template <class T, int width>
-__device__ void element_weights(Computed<T> (&result)[width], const T* weight, const SliceWeights& weights, const SliceWalk& walk,
-                                bool aligned) {
+/// A vector's weights where they belong to elements, `common` elsewhere.
+template <class T, class C, int width>
+__device__ void load_weights(C (&result)[width], C common, const T* weight, const SliceWeights& weights, const SliceWalk& walk,
+                             bool aligned) {
   cuda::Vector<T, width> loaded;
   if (weights.per_element) loaded = load_vector<width>(weight + (weights.first + walk.index) * width, aligned);
 #pragma unroll
-  for (int k = 0; k < width; ++k) result[k] = weights.per_element ? convert<Computed<T>>(loaded[k]) : Computed<T>{1};
+  for (int k = 0; k < width; ++k) result[k] = weights.per_element ? convert<C>(loaded[k]) : common;
 }
 
+/// Slices of fewer elements are computed in double: their terms all but cancel, and what is left would be rounding.
+inline constexpr std::int64_t least_elements_in_float = 32;
+
 /// Of g and g * xhat over a walk, g multiplied by weights that belong to elements; the last tiles are left as they are.
-template <class T, int width>
-__device__ SumPair sum_gradients(GradientTiles<T, width>& tiles, const GradientInputs<T>& from, const Normalizer<Computed<T>>& xhat,
+template <class T, int width, class C>
+__device__ SumPair sum_gradients(GradientTiles<T, width>& tiles, const GradientInputs<T>& from, const Normalizer<C>& xhat,
                                  const SliceWeights& weights, std::int64_t first, const DeviceGeometry& g, SliceWalk walk,
                                  Alignment aligned) {
-  using C = Computed<T>;
   SumPair sums{0, 0};
   while (walk.inside()) {
     tiles.load(from, first, g, walk, aligned.data);
@@ -49,7 +51,7 @@ __device__ SumPair sum_gradients(GradientTiles<T, width>& tiles, const GradientI
     for (int v = 0; v < Tile<T, width>::vectors; ++v, walk.advance()) {
       if (!walk.inside()) continue;
       C w[width];
-      element_weights(w, from.weight, weights, walk, aligned.weights);
+      load_weights(w, C{1}, from.weight, weights, walk, aligned.weights);
 #pragma unroll
       for (int k = 0; k < width; ++k) {
         const C term = tiles.gradient(v, k) * w[k];
@@ -62,44 +64,40 @@ __device__ SumPair sum_gradients(GradientTiles<T, width>& tiles, const GradientI
   return sums;
 }
 
-/// dx = g * scale + xhat * slope + offset; of statistics that do not depend on the input, dx = g * scale.
+/// dx = (g * weight - mean(g * weight) - xhat * mean(g * weight * xhat)) * rstd; of statistics that do not depend on the input, without
+/// means.
 template <class C>
 struct InputGradientRule {
-  C scale, slope = 0, offset = 0;
+  C weight;  ///< of the slice; of no meaning where weights belong to elements
+  C rstd, mean = 0, mean_product = 0;
   bool fixed;
 
-  /// `slice_weight` is 1 where weights belong to elements.
-  __device__ InputGradientRule(double rstd, double slice_weight) : scale(static_cast<C>(rstd * slice_weight)), fixed(true) {}
-  __device__ InputGradientRule(double rstd, double slice_weight, const SumPair& slope_and_offset) : InputGradientRule(rstd, slice_weight) {
-    slope = static_cast<C>(slope_and_offset.first);
-    offset = static_cast<C>(slope_and_offset.second);
+  __device__ InputGradientRule(double weight_, double rstd_) : weight(static_cast<C>(weight_)), rstd(static_cast<C>(rstd_)), fixed(true) {}
+  /// `means` are of g * weight and of g * weight * xhat.
+  __device__ InputGradientRule(double weight_, double rstd_, const SumPair& means) : InputGradientRule(weight_, rstd_) {
+    mean = static_cast<C>(means.first);
+    mean_product = static_cast<C>(means.second);
     fixed = false;
   }
 };
 
-/// From the sums over a slice, g weighted.
-__device__ inline SumPair slope_and_offset(const SumPair& sums, double rstd, double inverse_count) {
-  return {-rstd * (sums.second * inverse_count), -rstd * (sums.first * inverse_count)};
-}
-
 /// The input gradient over a walk. `held`: its elements are in the tiles.
-template <class T, int width>
-__device__ void write_gradient(T* dx, GradientTiles<T, width>& tiles, bool held, const GradientInputs<T>& from,
-                               const Normalizer<Computed<T>>& xhat, const InputGradientRule<Computed<T>>& rule, const SliceWeights& weights,
-                               std::int64_t first, const DeviceGeometry& g, SliceWalk walk, Alignment aligned) {
-  using C = Computed<T>;
+template <class T, int width, class C>
+__device__ void write_gradient(T* dx, GradientTiles<T, width>& tiles, bool held, const GradientInputs<T>& from, const Normalizer<C>& xhat,
+                               const InputGradientRule<C>& rule, const SliceWeights& weights, std::int64_t first, const DeviceGeometry& g,
+                               SliceWalk walk, Alignment aligned) {
   while (walk.inside()) {
     if (!held) tiles.load(from, first, g, walk, aligned.data, /*with_input=*/!rule.fixed);
 #pragma unroll
     for (int v = 0; v < Tile<T, width>::vectors; ++v, walk.advance()) {
       if (!walk.inside()) continue;
       C w[width];
-      element_weights(w, from.weight, weights, walk, aligned.weights);
+      load_weights(w, rule.weight, from.weight, weights, walk, aligned.weights);
       cuda::Vector<T, width> results;
 #pragma unroll
       for (int k = 0; k < width; ++k) {
-        const C scaled = tiles.gradient(v, k) * w[k] * rule.scale;
-        results[k] = convert<T>(rule.fixed ? scaled : scaled + (xhat(tiles.input(v, k)) * rule.slope + rule.offset));
+        const C term = tiles.gradient(v, k) * w[k];
+        results[k] = convert<T>((rule.fixed ? term : (term - rule.mean) - xhat(tiles.input(v, k)) * rule.mean_product) * rule.rstd);
       }
       store_vector(dx + first + g.offset(walk.index) * width, results, aligned.data);
     }

@@ -9,7 +9,7 @@ namespace {
 
 /// One team a slice of one weight, or of one an element: it sums the slice and writes the input gradient, from registers where they hold
 /// the slice, or else by a second read. The input gradient may lie on the gradient. Deterministic.
-template <class T, int width>
+template <class T, class C, int width>
 __global__ void __launch_bounds__(1024)
     backward_slices(T* input_gradient, SumPair* parameter_sums /* (slices), or null */, GradientInputs<T> from, DeviceGeometry g,
                     double inverse_count, Alignment aligned, cuda::Team team) {
@@ -19,23 +19,21 @@ __global__ void __launch_bounds__(1024)
     const std::int64_t slice = active ? item + team.place() : 0, first = slice * g.slice_stride * width;
     const SliceWalk walk(g, team, 0, 1, active);
     const double rstd = from.rstds[slice];
-    const Normalizer<Computed<T>> xhat(from.means[slice], rstd);
+    const Normalizer<C> xhat(from.means[slice], rstd);
     const SliceWeights weights(g, slice, from.weight != nullptr);
     GradientTiles<T, width> tiles;
     SumPair sums = team.sum(sum_gradients(tiles, from, xhat, weights, first, g, walk, aligned), shared);
     if (!active) continue;
     if (parameter_sums != nullptr && team.rank() == 0) parameter_sums[slice] = sums;
     if (input_gradient == nullptr) continue;
-    const double w = slice_weight(from.weight, weights);
-    const SumPair weighted{w * sums.first, w * sums.second};
-    write_gradient(input_gradient, tiles, Tile<T, width>::holds(walk.end, team.size), from, xhat,
-                   InputGradientRule<Computed<T>>(rstd, w, slope_and_offset(weighted, rstd, inverse_count)), weights, first, g, walk,
-                   aligned);
+    const double w = slice_weight(from.weight, weights), scale = w * inverse_count;
+    const InputGradientRule<C> rule(w, rstd, {scale * sums.first, scale * sums.second});
+    write_gradient(input_gradient, tiles, Tile<T, width>::holds(walk.end, team.size), from, xhat, rule, weights, first, g, walk, aligned);
   }
 }
 
 /// One team a part of a row: as sums that are not multiplied by weights but for those of elements. Reads g and x once. Deterministic.
-template <class T, int width>
+template <class T, class C, int width>
 __global__ void __launch_bounds__(1024)
     sum_gradient_parts(SumPair* partial /* (rows, parts) */, GradientInputs<T> from, DeviceGeometry rows, SliceOfRow slice_of,
                        std::int64_t parts, Alignment aligned, cuda::Team team) {
@@ -45,7 +43,7 @@ __global__ void __launch_bounds__(1024)
     const bool active = item < rows.slices * parts;
     const std::int64_t row = active ? item / parts : 0, slice = slice_of(row);
     const SliceWalk walk(rows, team, item - row * parts, parts, active);
-    const Normalizer<Computed<T>> xhat(from.means[slice], from.rstds[slice]);
+    const Normalizer<C> xhat(from.means[slice], from.rstds[slice]);
     GradientTiles<T, width> tiles;
     const SumPair sums = team.sum(sum_gradients(tiles, from, xhat, SliceWeights(rows, row, from.weight != nullptr),
                                                 row * rows.slice_stride * width, rows, walk, aligned),
@@ -55,21 +53,19 @@ __global__ void __launch_bounds__(1024)
 }
 
 /// One team a part of a row. Reads g, and x unless the statistics are fixed, and writes dx once; dx may lie on g.
-template <class T, int width>
+template <class T, class C, int width>
 __global__ void __launch_bounds__(1024)
-    backward_rows(T* input_gradient, GradientInputs<T> from, const SumPair* slopes_and_offsets /* (slices), null if fixed */,
-                  DeviceGeometry rows, SliceOfRow slice_of, std::int64_t parts, Alignment aligned, cuda::Team team) {
+    backward_rows(T* input_gradient, GradientInputs<T> from, const SumPair* means /* (slices), null if fixed */, DeviceGeometry rows,
+                  SliceOfRow slice_of, std::int64_t parts, Alignment aligned, cuda::Team team) {
   for (std::int64_t first = team.first_item(); first < rows.slices * parts; first += team.item_step()) {
     const std::int64_t item = first + team.place(), row = item / parts;
     if (row >= rows.slices) continue;
     const std::int64_t slice = slice_of(row);
     const SliceWeights weights(rows, row, from.weight != nullptr);
     const double rstd = from.rstds[slice], w = slice_weight(from.weight, weights);
-    const InputGradientRule<Computed<T>> rule = slopes_and_offsets == nullptr
-                                                    ? InputGradientRule<Computed<T>>(rstd, w)
-                                                    : InputGradientRule<Computed<T>>(rstd, w, slopes_and_offsets[slice]);
+    const InputGradientRule<C> rule = means == nullptr ? InputGradientRule<C>(w, rstd) : InputGradientRule<C>(w, rstd, means[slice]);
     GradientTiles<T, width> tiles;
-    write_gradient(input_gradient, tiles, /*held=*/false, from, Normalizer<Computed<T>>(from.means[slice], rstd), rule, weights,
+    write_gradient(input_gradient, tiles, /*held=*/false, from, Normalizer<C>(from.means[slice], rstd), rule, weights,
                    row * rows.slice_stride * width, rows, SliceWalk(rows, team, item - row * parts, parts, true), aligned);
   }
 }
@@ -118,12 +114,11 @@ struct FinishParameters {
   }
 };
 
-/// Of a slice whose sums came in parts, `parts` of each row.
+/// The means over a slice whose sums came in parts, `parts` of each row.
 template <class T>
-struct FinishSlopes {
-  SumPair* slopes_and_offsets;  // (slices)
-  const T* weights;             ///< or null
-  const double* rstds;
+struct FinishMeans {
+  SumPair* means;    // (slices)
+  const T* weights;  ///< or null
   NormGeometry g;
   std::int64_t parts;
 
@@ -132,7 +127,8 @@ struct FinishSlopes {
     return convert<double>(weights[g.channel(slice, p / parts)]);
   }
   __device__ void operator()(std::int64_t slice, const SumPair& sums) const {
-    slopes_and_offsets[slice] = slope_and_offset(sums, rstds[slice], 1 / static_cast<double>(g.slice_elements()));
+    const double inverse_count = 1 / static_cast<double>(g.slice_elements());
+    means[slice] = {sums.first * inverse_count, sums.second * inverse_count};
   }
 };
 
@@ -169,7 +165,7 @@ struct Backward {
   BackwardPlan plan;
   GradientInputs<T> from;
   T *input_gradient, *weight_gradient, *bias_gradient;
-  SumPair *sums, *slopes_and_offsets;
+  SumPair *sums, *means;
 
   Backward(const KernelContext& call_, const NormGeometry& geometry)
       : call(call_),
@@ -181,7 +177,7 @@ struct Backward {
         weight_gradient(data_or_null<T>(call.outputs, 1)),
         bias_gradient(data_or_null<T>(call.outputs, 2)),
         sums(reinterpret_cast<SumPair*>(call.scratch.data())),
-        slopes_and_offsets(sums + plan.partial_sums) {}
+        means(sums + plan.partial_sums) {}
 
   bool per_element() const { return g.weight_axis == WeightAxis::element; }
   bool wants_parameters() const { return weight_gradient != nullptr || bias_gradient != nullptr; }
@@ -197,12 +193,24 @@ struct Backward {
     columns_per_statistic % width == 0 ? run.template operator()<width>() : run.template operator()<1>();
   }
 
+  /// The type to compute in.
+  template <class Body>
+  void with_computed(const Body& body) const {
+    if (std::is_same_v<T, double> || g.slice_elements() < least_elements_in_float) {
+      body.template operator()<double>();
+    } else {
+      body.template operator()<Computed<T>>();
+    }
+  }
+
   void sum_rows() const {
     if (plan.rows.slices == 0) return;
     dispatch_width<T>(plan.rows, [&]<int width>() {
       const cuda::TeamShape shape(plan.rows.slices * plan.parts, plan.rows.slice_elements() / plan.parts / width, Tile<T, width>::vectors);
-      cuda::launch(sum_gradient_parts<T, width>, shape.launch, call.stream, sums, from, DeviceGeometry(plan.rows, width), SliceOfRow(g),
-                   plan.parts, aligned(width), shape.team);
+      with_computed([&]<class C>() {
+        cuda::launch(sum_gradient_parts<T, C, width>, shape.launch, call.stream, sums, from, DeviceGeometry(plan.rows, width),
+                     SliceOfRow(g), plan.parts, aligned(width), shape.team);
+      });
     });
   }
 
@@ -210,9 +218,11 @@ struct Backward {
     if (g.slices == 0) return;
     dispatch_width<T>(g, [&]<int width>() {
       const cuda::TeamShape shape(g.slices, g.slice_elements() / width, Tile<T, width>::vectors);
-      cuda::launch(backward_slices<T, width>, shape.launch, call.stream, input_gradient,
-                   wants_parameters() && !per_element() ? sums : nullptr, from, DeviceGeometry(g, width),
-                   1 / static_cast<double>(g.slice_elements()), aligned(width), shape.team);
+      with_computed([&]<class C>() {
+        cuda::launch(backward_slices<T, C, width>, shape.launch, call.stream, input_gradient,
+                     wants_parameters() && !per_element() ? sums : nullptr, from, DeviceGeometry(g, width),
+                     1 / static_cast<double>(g.slice_elements()), aligned(width), shape.team);
+      });
     });
   }
 
@@ -222,8 +232,10 @@ struct Backward {
     const std::int64_t parts = parts_of(rows.slices, rows.run_length);
     dispatch_width<T>(rows, [&]<int width>() {
       const cuda::TeamShape shape(rows.slices * parts, rows.run_length / parts / width, Tile<T, width>::vectors);
-      cuda::launch(backward_rows<T, width>, shape.launch, call.stream, input_gradient, from, fixed ? nullptr : slopes_and_offsets,
-                   DeviceGeometry(rows, width), SliceOfRow(g), parts, aligned(width), shape.team);
+      with_computed([&]<class C>() {
+        cuda::launch(backward_rows<T, C, width>, shape.launch, call.stream, input_gradient, from, fixed ? nullptr : means,
+                     DeviceGeometry(rows, width), SliceOfRow(g), parts, aligned(width), shape.team);
+      });
     });
   }
 
@@ -235,14 +247,14 @@ struct Backward {
     launch_finish(FinishParameters<T>{weight_gradient, bias_gradient}, partial, call.stream);
   }
 
-  void finish_slopes() const {
+  void finish_means() const {
     PartialSums partial{sums, 1, g.slices, plan.rows.slices / std::max<std::int64_t>(g.slices, 1) * plan.parts};
     if (plan.by_columns) partial = {sums, plan.columns.chunks, g.slices, g.run_length};
-    launch_finish(FinishSlopes<T>{slopes_and_offsets, from.weight, from.rstds, g, plan.parts}, partial, call.stream);
+    launch_finish(FinishMeans<T>{means, from.weight, g, plan.parts}, partial, call.stream);
   }
 
   void run(bool fixed) const {
-    const bool wants_slopes = input_gradient != nullptr && !fixed;
+    const bool wants_means = input_gradient != nullptr && !fixed;
     if (per_element() && wants_parameters() && g.channels > 0) {
       sum_columns();
       finish_parameters();
@@ -250,12 +262,12 @@ struct Backward {
     const bool at_once = plan.rows_are_slices(g) && !fixed;
     if (at_once) {
       run_slices();
-    } else if (wants_slopes || (wants_parameters() && !per_element())) {
+    } else if (wants_means || (wants_parameters() && !per_element())) {
       plan.by_columns ? sum_columns() : sum_rows();
     }
     if (wants_parameters() && !per_element()) finish_parameters();
     if (input_gradient == nullptr || at_once) return;
-    if (!fixed) finish_slopes();
+    if (!fixed) finish_means();
     run_rows(fixed);
   }
 };

@@ -53,7 +53,7 @@ __global__ void __launch_bounds__(1024) normalize_slices(T* output, StatisticsRu
     const SumPair sums = team.sum(sum_moments(tile, input + offset, g, walk, pivot, aligned.data), shared);
     if (slice >= g.slices) continue;
     const SliceStatistics statistics = rule(slice, sums, pivot, team.rank() == 0);
-    if (output == nullptr) continue;
+    if (output == nullptr || walk.end == 0) continue;
     const bool held = Tile<T, width>::holds(walk.end, team.size);
     normalize(output + offset, input + offset, weight, bias, Normalizer<Computed<T>>(statistics.mean, statistics.rstd), tile, held, g,
               slice, walk, aligned);

@@ -37,7 +37,7 @@ struct DeviceGeometry {
   __device__ std::int64_t offset(std::int64_t index) const { return index + run(index) * gap; }
   /// The first channel of a slice.
   __device__ std::int64_t channel(std::int64_t slice) const {
-    if (weight_axis == WeightAxis::slice) return slice;
+    if (channels == 0 || weight_axis == WeightAxis::slice) return slice;
     return slice * runs * (weight_axis == WeightAxis::run ? 1 : run_length) % channels;
   }
 };

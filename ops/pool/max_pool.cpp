@@ -173,9 +173,19 @@ std::vector<Sample> samples_3d() {
           sample({0, 2, 2, 2, 2}, {.kernel_size = {2}})};
 }
 
+/// Indices are drawn at random, so every window holds the whole image: a place beyond its window is nothing that the forward call gives.
 std::vector<Sample> backward_samples(int image_rank) {
+  const std::vector<Sample> forward_2d{sample({2, 3, 2, 2}, {.kernel_size = {2}}),
+                                       sample({1, 2, 2, 2}, {.kernel_size = {4}, .stride = {1}, .padding = {2}}),
+                                       sample({2, 1, 2, 3}, {.kernel_size = {4, 6}, .stride = {2, 3}, .padding = {2, 3}}),
+                                       sample({1, 1, 3, 13}, {.kernel_size = {3, 13}}), sample({0, 2, 4, 4}, {.kernel_size = {2}})};
+  const std::vector<Sample> forward_3d{sample({2, 3, 2, 2, 2}, {.kernel_size = {2}}),
+                                       sample({1, 2, 2, 2, 2}, {.kernel_size = {4}, .stride = {1}, .padding = {2}}),
+                                       sample({2, 1, 1, 3, 2}, {.kernel_size = {1, 6, 4}, .stride = {1, 3, 2}, .padding = {0, 3, 2}}),
+                                       sample({1, 1, 1, 1, 5}, {.kernel_size = {1, 1, 9}, .stride = {4}, .padding = {0, 0, 4}}),
+                                       sample({0, 2, 2, 2, 2}, {.kernel_size = {2}})};
   std::vector<Sample> result;
-  for (const Sample& forward : image_rank == 2 ? samples_2d() : samples_3d()) {
+  for (const Sample& forward : image_rank == 2 ? forward_2d : forward_3d) {
     const Shape& input = forward.inputs[0].shape;
     const PoolOptions& options = forward.attributes.as<PoolOptions>();
     const PoolGeometry g = pool_geometry(input, options, image_rank);
@@ -205,7 +215,7 @@ void add(Registry& registry, int image_rank) {
   });
   registry.add<PoolBackwardAttributes>({
       .name = name + "_backward",
-      .summary = "adds each window's gradient to the element that was chosen",
+      .summary = "adds each window's gradient to the element of it that was chosen",
       .inputs = {"gradient", "indices"},
       .infer = [image_rank](const InferContext& call) { return infer_backward(call, image_rank); },
       .no_gradient = "not differentiable twice",

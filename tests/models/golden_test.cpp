@@ -75,7 +75,16 @@ TEST_P(CudaGolden, AgreesInStrictFloat32) {
   set_numerics({.tf32 = false});
   expect_all_pass(GetParam(), DType::f32, gpu);
 }
-TEST_P(CudaGolden, AgreesInTf32) { expect_all_pass(GetParam(), DType::f32, gpu); }
+/// Outputs only: where a rounded factor moves a maximum to another element, the gradient goes with it.
+TEST_P(CudaGolden, OutputsAgreeInTf32) {
+  int outputs = 0;
+  for (const VerifyRow& row : verify_case(read_safetensors(GetParam()), DType::f32, gpu)) {
+    if (!row.name.ends_with("output")) continue;
+    ++outputs;
+    EXPECT_TRUE(row.passed) << row.name << ' ' << row.shape << ": relative difference " << row.relative << ' ' << row.remark;
+  }
+  EXPECT_GT(outputs, 0);
+}
 
 INSTANTIATE_TEST_SUITE_P(Model, CudaGolden, testing::ValuesIn(golden_files("models")), test_name);
 INSTANTIATE_TEST_SUITE_P(Operator, CudaGolden, testing::ValuesIn(golden_files("operators")), test_name);

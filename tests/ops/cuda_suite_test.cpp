@@ -22,7 +22,7 @@ class CudaOperator : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
     if (cuda::device_count() == 0) GTEST_SKIP() << "no CUDA device";
-    set_numerics({.tf32 = false});
+    set_numerics({.tf32 = false, .deterministic = true});
   }
   void TearDown() override { set_numerics({}); }
 
@@ -64,7 +64,6 @@ TEST_P(CudaOperator, AgreesWithTheCpu) {
 TEST_P(CudaOperator, RepeatsBitForBit) {
   for (const DType dtype : {DType::f64, DType::f32}) {
     if (!takes(dtype)) continue;
-    set_numerics({.tf32 = false, .deterministic = true});
     for_each_sample(dtype, [&](const Sample& sample, const std::vector<Tensor>& given) {
       const std::vector<Tensor> inputs = moved(given, gpu);
       const std::vector<Tensor> expected = moved(run_with_updates(op(), inputs, sample.attributes), Device::cpu());
@@ -107,7 +106,6 @@ TEST_P(CudaOperator, ViewsGiveTheBitsOfContiguousTensors) {
   constexpr std::uint64_t views = 40;
   const DType dtype = takes(DType::f32) ? DType::f32 : op().dtypes[0];
   const std::vector<Sample> samples = op().samples();
-  set_numerics({.tf32 = false, .deterministic = true});
   for (std::uint64_t v = 0; v < views; ++v) {
     const Sample& sample = samples[v % samples.size()];
     SCOPED_TRACE(concat(op().name, " sample ", v % samples.size(), " view ", v));
@@ -170,7 +168,8 @@ TEST_P(CudaOperator, InPlaceEqualsOutOfPlace) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(All, CudaOperator, testing::ValuesIn(operators([](const Operator&) { return true; })));
+INSTANTIATE_TEST_SUITE_P(All, CudaOperator, testing::ValuesIn(operators([](const Operator&) { return true; })),
+                         [](const testing::TestParamInfo<std::string>& tested) { return tested.param; });
 
 }  // namespace
 }  // namespace frit

@@ -1,0 +1,100 @@
+#pragma once
+
+#include "frit/ops/convolution/geometry.h"
+
+// A transposed convolution in sub-pixel form (W. Shi et al., "Real-time single image and video super-resolution using an efficient
+// sub-pixel convolutional neural network", 2016). The output, with its padding in front modulo the stride, is cut into cells of one stride;
+// all outputs of a cell need the same few inputs, its taps: output q s + r and tap u meet at element u s + r of the kernel, on input q +
+// padding / s - u. So one convolution of size 1 gives from the taps of a cell, packed into channels, all its outputs as channels.
+
+namespace frit::ops {
+
+struct PackTapsAttributes {
+  Dims taps = {}, shift = {};  ///< an image axis: tap u of cell q is input q + shift - u
+  Dims cells = {};             ///< the output's image
+  std::int64_t channels = 0;   ///< of one tap in the output; those that the input does not have are 0
+  bool ones = false;           ///< the first of these, of tap 0, is 1 instead, so that the convolution's weight holds a bias
+  void fields(FieldVisitor& v) {
+    v.field("taps", taps);
+    v.field("shift", shift);
+    v.field("cells", cells);
+    v.field("channels", channels);
+    v.field("ones", ones);
+  }
+};
+
+struct PackTapsBackwardAttributes {
+  PackTapsAttributes pack = {};
+  std::int64_t in_channels = 0;
+  Dims image = {};  ///< of pack_taps's input
+  void fields(FieldVisitor& v) {
+    pack.fields(v);
+    v.field("in_channels", in_channels);
+    v.field("image", image);
+  }
+};
+
+struct SubpixelWeightAttributes {
+  Dims stride = {};
+  std::int64_t channels = 0;  ///< as those of PackTapsAttributes
+  void fields(FieldVisitor& v) {
+    v.field("stride", stride);
+    v.field("channels", channels);
+  }
+};
+
+struct SubpixelWeightBackwardAttributes {
+  SubpixelWeightAttributes forward = {};
+  std::int64_t in_channels = 0;
+  Dims kernel = {};
+  void fields(FieldVisitor& v) {
+    forward.fields(v);
+    v.field("in_channels", in_channels);
+    v.field("kernel", kernel);
+  }
+};
+
+/// Of depth_to_space and space_to_depth, and of a chain that takes its input in blocks.
+struct BlockAttributes {
+  Dims block = {};   ///< the size of a block, an image axis
+  Dims offset = {};  ///< elements of the first block that lie in front of the image
+  Dims size = {};    ///< of the result's image; what the blocks hold beyond the smaller image is cut off, or zero
+  void fields(FieldVisitor& v) {
+    v.field("block", block);
+    v.field("offset", offset);
+    v.field("size", size);
+  }
+};
+
+std::int64_t product(const Dims& dims);
+/// Of a kernel on each axis: (kernel - 1) / stride + 1.
+Dims subpixel_taps(const Dims& kernel, const Dims& stride);
+
+/// Calls body(index, its number in row-major order) for each index below `sizes`.
+template <class Body>
+void for_each_index(const Dims& sizes, const Body& body) {
+  const std::int64_t count = product(sizes);
+  for (std::int64_t number = 0; number < count; ++number) {
+    Dims index = sizes;
+    std::int64_t rest = number;
+    for (int axis = sizes.rank() - 1; axis >= 0; --axis) {
+      index[axis] = rest % sizes[axis];
+      rest /= sizes[axis];
+    }
+    body(index, number);
+  }
+}
+
+/// input (N, C, ...) -> (N, taps * channels, cells...), the taps of a cell one after another; zeros beyond the input's edge.
+Value pack_taps(Value input, const PackTapsAttributes& attributes);
+/// weight (C, K, kernel...) and bias (K) or none -> (block * K, taps * channels, 1...): for each place in a cell and each of its taps.
+Value subpixel_weight(Value weight, Value bias, const SubpixelWeightAttributes& attributes);
+/// input (N, block * K, cells...) -> (N, K, size...): element r K + k of cell q goes to channel k at q block + r - offset.
+Value depth_to_space(Value input, const BlockAttributes& attributes);
+/// The reverse, with zeros where a block holds what the image does not have.
+Value space_to_depth(Value input, const BlockAttributes& attributes);
+
+/// The type that depth_to_space gives of `input`. Throws what infer rules throw.
+TensorType depth_to_space_type(const InferContext& call, const TensorType& input, const BlockAttributes& attributes);
+
+}  // namespace frit::ops

@@ -1,0 +1,15 @@
+#pragma once
+
+#include <cuda_runtime.h>
+
+namespace frit::cuda {
+
+/// Starts a copy of 16 aligned bytes from global to shared memory, past the registers and the nearest cache.
+__device__ inline void copy_16_bytes(void* to, const void* from) {
+  const auto address = static_cast<unsigned>(__cvta_generic_to_shared(to));
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address), "l"(__cvta_generic_to_global(from)) : "memory");
+}
+/// Until the calling thread's copies are there; other threads see them after a barrier.
+__device__ inline void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+
+}  // namespace frit::cuda

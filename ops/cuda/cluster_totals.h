@@ -1,0 +1,72 @@
+#pragma once
+
+#include <cstddef>
+
+#include "frit/core/cuda/reduce.h"
+#include "frit/ops/cuda/cluster.h"
+
+namespace frit::ops {
+
+/// Where the blocks of a cluster, each of so many threads, add up `Sums`, one for each channel.
+template <class Sums, int threads>
+class ClusterTotals {
+ public:
+  static constexpr int warps = threads / cuda::warp_size;
+  static constexpr int rounds = 2;  ///< that are told apart: a block may be a round ahead of what another still reads
+  static constexpr std::size_t channel_bytes = (warps + rounds * cuda::most_cluster_blocks) * sizeof(Sums);
+
+  Sums* partials;  ///< (warps, C), in each block
+
+  /// `barriers` are `rounds`, in shared memory. For all threads, which then exchange at least once.
+  __device__ ClusterTotals(std::byte* memory, cuda::ByteBarrier* barriers, int channels, int rank, int blocks)
+      : partials(reinterpret_cast<Sums*>(memory)),
+        received_(partials + warps * channels),
+        barriers_(barriers),
+        channels_(channels),
+        rank_(rank),
+        blocks_(blocks) {
+    if (threadIdx.x < rounds) barriers[threadIdx.x].init();
+    cuda::cluster_arrive();
+  }
+
+  __device__ int channels() const { return channels_; }
+  __device__ std::byte* end() const { return reinterpret_cast<std::byte*>(partials) + channels_ * channel_bytes; }
+
+  /// Adds the first `parts` partials of each channel and sends the sums to all blocks; waits for those of all.
+  __device__ void exchange(int parts) {
+    const int warp = static_cast<int>(threadIdx.x) / cuda::warp_size, lane = static_cast<int>(threadIdx.x) % cuda::warp_size;
+    constexpr int numbers = sizeof(Sums) / sizeof(double);
+    static_assert(sizeof(Sums) % sizeof(double) == 0, "sent as doubles");
+    if (round_++ == 0) cuda::cluster_wait();  // the others' barriers are there
+    cuda::ByteBarrier& barrier = barriers_[round_ & 1];
+    if (threadIdx.x == 0) barrier.expect(static_cast<unsigned>(blocks_ * channels_) * static_cast<unsigned>(sizeof(Sums)));
+    __syncthreads();
+    for (int c = warp; c < channels_; c += warps) {
+      Sums sums;
+      if (lane < parts) sums = partials[lane * channels_ + c];
+      sums = cuda::warp_reduce(sums);
+      if (lane >= blocks_) continue;
+#pragma unroll
+      for (int i = 0; i < numbers; ++i) {
+        barrier.send(reinterpret_cast<double*>(place(rank_, c)) + i, lane, reinterpret_cast<const double*>(&sums)[i]);
+      }
+    }
+    barrier.wait((round_ - 1) >> 1 & 1);
+  }
+  /// After an exchange: the sum over the cluster.
+  __device__ Sums total(int c) const {
+    Sums sums = *place(0, c);
+    for (int block = 1; block < blocks_; ++block) sums = sums + *place(block, c);
+    return sums;
+  }
+
+ private:
+  __device__ Sums* place(int block, int c) const { return received_ + (static_cast<int>(round_ & 1) * blocks_ + block) * channels_ + c; }
+
+  Sums* received_;  ///< (2, blocks, C)
+  cuda::ByteBarrier* barriers_;
+  int channels_, rank_, blocks_;
+  unsigned round_ = 0;
+};
+
+}  // namespace frit::ops
