@@ -47,7 +47,9 @@ thread_local std::pair<int, cudaStream_t> scoped_stream = {-1, nullptr};
 
 DeviceState& state_of(int index) {
   static auto& states = *new std::deque<DeviceState>(static_cast<std::size_t>(device_count()));
-  FRIT_CHECK(index >= 0 && static_cast<std::size_t>(index) < states.size());
+  if (index < 0 || static_cast<std::size_t>(index) >= states.size()) {
+    fail(ErrorKind::device, Device{DeviceKind::cuda, index}, " is not there: the machine has ", states.size(), " CUDA devices");
+  }
   DeviceState& state = states[static_cast<std::size_t>(index)];
   std::call_once(state.once, [&] {
     FRIT_CUDA_CALL(cudaSetDevice(index));

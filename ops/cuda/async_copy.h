@@ -12,4 +12,6 @@ __device__ inline void copy_16_bytes(void* to, const void* from) {
 /// Until the calling thread's copies are there; other threads see them after a barrier.
 __device__ inline void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
+__device__ inline void prefetch_to_l2(const void* from) { asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(from))); }
+
 }  // namespace frit::cuda

@@ -12,6 +12,9 @@ class CudaProgram : public ProgramTest {
   void SetUp() override {
     if (cuda::device_count() == 0) GTEST_SKIP() << "no CUDA device";
   }
+  Outcome run(std::vector<std::string> arguments) const {
+    return run_program({.arguments = std::move(arguments), .directory = folder, .gpu = true});
+  }
 };
 
 TEST_F(CudaProgram, EveryGradientEqualsDifferences) {

@@ -30,6 +30,7 @@ struct Launch {
   std::vector<std::string> arguments;
   std::filesystem::path directory;            ///< that it runs in
   std::vector<std::string> environment = {};  ///< "NAME=value", beside what this process has
+  bool gpu = false;                           ///< sees the machine's GPUs
   std::size_t memory_limit = 0;               ///< bytes of address space; 0: none
   std::size_t file_limit = 0;                 ///< bytes of a file that it writes; 0: none
   enum Output { captured, closed, no_reader } output = captured;
@@ -54,6 +55,7 @@ class Process {
     std::vector<std::string> words = {FRIT_PROGRAM};
     words.insert(words.end(), launch.arguments.begin(), launch.arguments.end());
     std::vector<std::string> variables = launch.environment;
+    if (!launch.gpu) variables.emplace_back("CUDA_VISIBLE_DEVICES=");
     for (char** variable = environ; *variable != nullptr; ++variable) variables.emplace_back(*variable);
     const std::vector<char*> argv = pointers(words), envp = pointers(variables);
     std::array<int, 2> output{}, errors{};

@@ -41,7 +41,7 @@ TEST(TrainStep, LearnsALine) {
 
 TEST(TrainStep, AllocatesNothingAfterTheFirst) {
   Line line;
-  TrainStep step(line.loss, Adam{});
+  TrainStep step(line.loss, Adam{}, Device::cpu());
   step(line.batch);
   const std::uint64_t before = allocator_of(Device::cpu()).statistics().allocations;
   step(line.batch);

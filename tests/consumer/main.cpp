@@ -42,7 +42,7 @@ int main() {
   const Value target = graph.input("target", {8, 1});
   const Scope scope(graph);
   const Value loss = mean_squared_error(nn::linear(scope / "line", cube(x), {.out_features = 1}), target);
-  TrainStep step(loss, Adam{.learning_rate = 0.05});
+  TrainStep step(loss, Adam{.learning_rate = 0.05}, Device::cpu());  // where cube has its kernel
 
   const Tensor inputs = Tensor::from<float>({-1, -0.8F, -0.5F, -0.2F, 0.1F, 0.4F, 0.7F, 1}, {8, 1});
   const Tensor targets = Tensor::empty({8, 1});
