@@ -3,6 +3,7 @@
 #include <type_traits>
 
 #include "frit/core/convert.h"
+#include "frit/core/cuda/divisor.h"
 #include "frit/core/cuda/launch.h"
 #include "frit/core/cuda/reduce.h"
 #include "frit/ops/fused/chain.h"
@@ -41,6 +42,42 @@ struct Places {
     return n * sample + c * channel + p * pixel;
   }
 };
+
+/// The elements of a sample in the order of their memory.
+class ElementOrder {
+ public:
+  ElementOrder(const Planes& planes, bool channels_last)
+      : inner_(std::max<std::int64_t>(1, channels_last ? planes.channels : planes.pixels)),
+        channels_last_(channels_last),
+        small_(planes.channels * planes.pixels <= INT32_MAX) {}
+
+  /// Element i's channel and pixel.
+  __device__ void locate(std::int64_t i, std::int64_t& channel, std::int64_t& pixel) const {
+    std::int64_t outer, inner;
+    if (small_) {
+      const auto rest = static_cast<std::uint32_t>(i), quotient = inner_.quotient(rest);
+      outer = quotient, inner = inner_.remainder(rest, quotient);
+    } else {
+      const auto rest = static_cast<std::uint64_t>(i), quotient = inner_.quotient(rest);
+      outer = static_cast<std::int64_t>(quotient), inner = static_cast<std::int64_t>(inner_.remainder(rest, quotient));
+    }
+    channel = channels_last_ ? inner : outer;
+    pixel = channels_last_ ? outer : inner;
+  }
+
+ private:
+  cuda::Divisor inner_;
+  bool channels_last_, small_;
+};
+
+/// Blocks for a loop over the items of each sample, the samples along the grid's second axis.
+inline cuda::LaunchShape sample_loop_shape(std::int64_t samples, std::int64_t items) {
+  const std::int64_t rows = std::clamp<std::int64_t>(samples, 1, 1 << 12);
+  const std::int64_t columns = (items + cuda::default_threads - 1) / cuda::default_threads;
+  return {dim3(static_cast<unsigned>(std::clamp<std::int64_t>(columns, 1, std::max<std::int64_t>(1, (1 << 14) / rows))),
+               static_cast<unsigned>(rows)),
+          dim3(cuda::default_threads)};
+}
 
 /// Samples that are worked on at a time, so that the second walk over them finds them in the L2 cache.
 inline std::int64_t samples_in_cache(const Tensor& tensor) {

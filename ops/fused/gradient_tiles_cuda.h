@@ -75,7 +75,8 @@ struct GradientTiles {
  private:
   static std::int64_t aligned(std::int64_t bytes) { return (bytes + 15) / 16 * 16; }
   static constexpr std::size_t channel_bytes() {
-    return ClusterTotals<ChannelSums, threads>::channel_bytes + sizeof(ChannelSums) + sizeof(GroupGradient<float>);
+    return ClusterTotals<ChannelSums, threads>::channel_bytes + sizeof(ChannelSums) + sizeof(double) + sizeof(GroupGradient<float>) +
+           sizeof(float);
   }
 };
 
@@ -105,12 +106,19 @@ class GradientTile {
         gradients_(reinterpret_cast<T*>(memory + tiles.windows_offset)),
         numbers_(reinterpret_cast<std::uint8_t*>(memory + tiles.numbers_offset)),
         sums_(reinterpret_cast<ChannelSums*>(totals_.end())),
-        rules_(reinterpret_cast<GroupGradient<T>*>(sums_ + tiles.channels)) {}
+        rstds_(reinterpret_cast<double*>(sums_ + tiles.channels)),
+        rules_(reinterpret_cast<GroupGradient<T>*>(rstds_ + tiles.channels)),
+        weights_(reinterpret_cast<T*>(rules_ + tiles.channels)) {}
 
   /// Everything: see carry_back_tiles.
   __device__ void run(Stored* input_gradient, ChannelSums* sums) {
     request_elements();
-    for (int c = thread(); c < channels_; c += GradientTiles::threads) rules_[c].map = call_.map(plane(c));
+    if (thread() < channels_) {
+      const int c = thread();
+      rules_[c].map = call_.map(plane(c));
+      rstds_[c] = call_.rstds[plane(c) / call_.group_channels];
+      weights_[c] = convert<T>(call_.parameters.weight[first_channel_ + c]);
+    }
     fetch_windows();
     cuda::wait_for_copies();
     __syncthreads();
@@ -182,18 +190,17 @@ class GradientTile {
   }
 
   __device__ void close(ChannelSums* sums) const {
-    for (int c = thread(); c < channels_; c += GradientTiles::threads) sums_[c] = call_.whole(rules_[c].map, totals_.total(c));
+    const int c = thread(), group_channels = static_cast<int>(call_.group_channels);
+    if (c < channels_) sums_[c] = call_.whole(rules_[c].map, totals_.total(c));
     __syncthreads();
-    const auto group_channels = static_cast<int>(call_.group_channels);
-    for (int c = thread(); c < channels_; c += GradientTiles::threads) {
+    if (c < channels_) {
       ChannelSums total;
       for (int i = 0; i < group_channels; ++i) {
         const int other = c / group_channels * group_channels + i;
-        total = total + call_.weighted(plane(other), sums_[other]);
+        total = total + sums_[other].weighted(static_cast<double>(weights_[other]));
       }
-      const double rstd = call_.rstds[plane(c) / group_channels];
-      rules_[c] = GroupGradient<T>(rules_[c].map, total, rstd, static_cast<double>(group_channels * call_.planes.pixels));
-      if (rank_ == 0) sums[plane(c)] = {sums_[c].gradient, sums_[c].product * rstd, sums_[c].scale};
+      rules_[c] = GroupGradient<T>(rules_[c].map, total, rstds_[c], static_cast<double>(group_channels * call_.planes.pixels));
+      if (rank_ == 0) sums[plane(c)] = {sums_[c].gradient, sums_[c].product * rstds_[c], sums_[c].scale};
     }
     __syncthreads();
   }
@@ -240,8 +247,10 @@ class GradientTile {
   Stored* elements_;       ///< (pixels, channels), or (channels, pixels) in contiguous layout
   T* gradients_;           ///< (windows, channels)
   std::uint8_t* numbers_;  ///< likewise
-  ChannelSums* sums_;
+  ChannelSums* sums_;      ///< (channels), as the rest
+  double* rstds_;
   GroupGradient<T>* rules_;
+  T* weights_;
 };
 
 /// One cluster some channels of a sample. Reads the input once, into shared memory, and writes its gradient, which may lie over it.

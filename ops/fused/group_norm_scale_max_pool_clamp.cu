@@ -19,7 +19,7 @@ struct CloseGroups {
   GroupMap<ComputeType<Stored>>* maps;  // (N, C)
 
   __device__ void operator()(std::int64_t slice, const DeviceMoments& moments) const {
-    const double rstd = 1 / sqrt(moments.variance + eps);
+    const double rstd = rsqrt(moments.variance + eps);
     if (means != nullptr) means[slice] = moments.mean;
     if (rstds != nullptr) rstds[slice] = rstd;
     for (std::int64_t i = 0; i < group_channels; ++i) {
@@ -32,20 +32,19 @@ struct CloseGroups {
 template <class Stored, class Winner>
 __global__ void pool_windows(Stored* output /* (N, C, H', W') */, Winner* winners /* likewise */, const Stored* input,
                              const GroupMap<ComputeType<Stored>>* maps /* (N, C) */, Clamp<ComputeType<Stored>> clamp, Planes planes,
-                             Places places, WindowAxis height, WindowAxis width) {
-  const std::int64_t windows = static_cast<std::int64_t>(height.output) * width.output, count = planes.samples * planes.channels * windows;
-  for (std::int64_t i = cuda::first_item(); i < count; i += cuda::item_step()) {
-    std::int64_t c, window, n;
-    if (places.pixel != 1) {
-      c = i % planes.channels, window = i / planes.channels % windows, n = i / planes.channels / windows;
-    } else {
-      window = i % windows, c = i / windows % planes.channels, n = i / windows / planes.channels;
+                             Places places, ElementOrder order, WindowAxis height, WindowAxis width, cuda::Divisor columns) {
+  const std::int64_t windows = static_cast<std::int64_t>(height.output) * width.output;
+  for (std::int64_t n = blockIdx.y; n < planes.samples; n += gridDim.y) {
+    for (std::int64_t i = cuda::first_item(); i < planes.channels * windows; i += cuda::item_step()) {
+      std::int64_t c, window;
+      order.locate(i, c, window);
+      const auto number = static_cast<std::uint32_t>(window), row = columns.quotient(number), column = columns.remainder(number, row);
+      const auto best = find_window_maximum(maps[n * planes.channels + c], input + places(n, c, 0), places.pixel, height, width,
+                                            static_cast<std::int32_t>(row), static_cast<std::int32_t>(column));
+      const std::int64_t place = (n * planes.channels + c) * windows + window;
+      if (output != nullptr) output[place] = convert<Stored>(clamp(best.value));
+      if (winners != nullptr) winners[place] = static_cast<Winner>(best.number);
     }
-    const auto row = static_cast<std::int32_t>(window / width.output), column = static_cast<std::int32_t>(window % width.output);
-    const auto best = find_window_maximum(maps[n * planes.channels + c], input + places(n, c, 0), places.pixel, height, width, row, column);
-    const std::int64_t place = (n * planes.channels + c) * windows + window;
-    if (output != nullptr) output[place] = convert<Stored>(clamp(best.value));
-    if (winners != nullptr) winners[place] = static_cast<Winner>(best.number);
   }
 }
 
@@ -81,11 +80,13 @@ void walk_twice(const KernelContext& call, const Geometry& geometry, CloseGroups
   for (std::int64_t n = 0; n < samples; n += part) {
     planes.samples = std::min(part, samples - n);
     find_moments(x, SliceSplit(planes, places, geometry.groups), partials, close, call.stream);
-    const std::int64_t count = planes.samples * planes.channels * geometry.windows();
-    if (count > 0) {
-      cuda::launch(pool_windows<Stored, Winner>, cuda::loop_shape(count), call.stream, output, winners, x, close.maps,
-                   Clamp<T>(call.as<ChainAttributes>().clamp()), planes, places, WindowAxis(geometry.pool, 1),
-                   WindowAxis(geometry.pool, 2));
+    if (planes.channels * geometry.windows() > 0) {
+      Planes windows = planes;
+      windows.pixels = geometry.windows();
+      const ElementOrder order(windows, places.channels_last());
+      cuda::launch(pool_windows<Stored, Winner>, sample_loop_shape(planes.samples, planes.channels * geometry.windows()), call.stream,
+                   output, winners, x, close.maps, Clamp<T>(call.as<ChainAttributes>().clamp()), planes, places, order,
+                   WindowAxis(geometry.pool, 1), WindowAxis(geometry.pool, 2), cuda::Divisor(geometry.pool.output[2]));
     }
     x += part * places.sample;
     close.maps += part * planes.channels;

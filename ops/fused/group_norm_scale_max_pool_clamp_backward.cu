@@ -48,7 +48,8 @@ __global__ void close_groups(GroupGradient<ComputeType<Stored>>* rules /* (N, C)
     const double rstd = call.rstds[slice];
     ChannelSums total;
     for (std::int64_t plane = first + lane; plane < end; plane += cuda::warp_size) {
-      total = total + call.weighted(plane, sums[plane]);
+      const auto weight = static_cast<double>(convert<T>(call.parameters.weight[plane % call.planes.channels]));
+      total = total + sums[plane].weighted(weight);
       sums[plane].product *= rstd;
     }
     total = cuda::warp_reduce(total);
@@ -83,21 +84,21 @@ __device__ ComputeType<Stored> gradient_through_windows(const Call<Stored, Winne
 /// One element a thread, in the order of the input's memory. Reads and writes each element once. Deterministic.
 template <class Stored, class Winner>
 __global__ void write_input_gradient(Stored* input_gradient, const GroupGradient<ComputeType<Stored>>* rules /* (N, C) */,
-                                     Call<Stored, Winner> call) {
+                                     Call<Stored, Winner> call, ElementOrder order) {
   using T = ComputeType<Stored>;
-  const Planes planes = call.planes;
-  const bool channels_last = call.places.pixel != 1;
-  const std::int64_t count = planes.samples * call.places.sample, inner = channels_last ? planes.channels : planes.pixels;
-  for (std::int64_t i = cuda::first_item(); i < count; i += cuda::item_step()) {
-    const std::int64_t n = i / call.places.sample, rest = i - n * call.places.sample;
-    const std::int64_t outer_index = rest / inner, inner_index = rest - outer_index * inner;
-    const std::int64_t c = channels_last ? inner_index : outer_index, plane = n * planes.channels + c;
-    const auto p = static_cast<std::int32_t>(channels_last ? outer_index : inner_index);
-    const GroupGradient<T> rule = rules[plane];
-    const T x = convert<T>(call.input[i]);
-    const T through_windows = gradient_through_windows(call, rule.map, plane, p / call.width.image, p % call.width.image, x);
-    input_gradient[call.gradient_places(n, c, p)] =
-        convert<Stored>((x - rule.map.reference) * rule.by_difference + rule.offset + through_windows);
+  for (std::int64_t n = blockIdx.y; n < call.planes.samples; n += gridDim.y) {
+    for (std::int64_t i = cuda::first_item(); i < call.places.sample; i += cuda::item_step()) {
+      std::int64_t c, p;
+      order.locate(i, c, p);
+      const std::int64_t plane = n * call.planes.channels + c;
+      const auto pixel = static_cast<std::uint32_t>(p), h = call.width.images.quotient(pixel), w = call.width.images.remainder(pixel, h);
+      const GroupGradient<T> rule = rules[plane];
+      const T x = convert<T>(call.input[n * call.places.sample + i]);
+      const T through_windows =
+          gradient_through_windows(call, rule.map, plane, static_cast<std::int32_t>(h), static_cast<std::int32_t>(w), x);
+      input_gradient[call.gradient_places(n, c, p)] =
+          convert<Stored>((x - rule.map.reference) * rule.by_difference + rule.offset + through_windows);
+    }
   }
 }
 
@@ -148,7 +149,8 @@ void walk_twice(const KernelContext& context, Call<Stored, Winner> call) {
     cuda::launch(close_groups<Stored, Winner>, cuda::loop_shape(call.planes.samples * call.groups * cuda::warp_size), context.stream, rules,
                  sums, call);
     if (dx != nullptr && planes.pixels > 0) {
-      cuda::launch(write_input_gradient<Stored, Winner>, cuda::loop_shape(part_planes * planes.pixels), context.stream, dx, rules, call);
+      cuda::launch(write_input_gradient<Stored, Winner>, sample_loop_shape(call.planes.samples, call.places.sample), context.stream, dx,
+                   rules, call, ElementOrder(planes, call.places.channels_last()));
       dx += part * call.places.sample;
     }
     sums += part * planes.channels;

@@ -9,6 +9,8 @@ struct ChannelSums {
   double gradient = 0, product = 0;  ///< of the gradient of the norm's result; of it times (x - mean)
   double scale = 0;
 
+  /// A channel's part of its group's sums.
+  __device__ ChannelSums weighted(double weight) const { return {weight * gradient, weight * product, 0}; }
   __device__ friend ChannelSums operator+(const ChannelSums& a, const ChannelSums& b) {
     return {a.gradient + b.gradient, a.product + b.product, a.scale + b.scale};
   }
@@ -62,11 +64,6 @@ struct PoolGradientCall {
   __device__ static ChannelSums whole(const GroupMap<T>& map, const ChannelSums& winners_sums) {
     const double zero = 0 * static_cast<double>(map.scale);
     return winners_sums + ChannelSums{zero, zero, 0 * static_cast<double>(map.slope + map.shift)};
-  }
-  /// A channel's part of the group's sums.
-  __device__ ChannelSums weighted(std::int64_t plane, const ChannelSums& sums) const {
-    const double weight = static_cast<double>(convert<T>(parameters.weight[plane % planes.channels]));
-    return {weight * sums.gradient, weight * sums.product, 0};
   }
   /// Leaves out the first samples.
   void skip(std::int64_t samples) {

@@ -26,9 +26,10 @@ struct GroupMap {
   __device__ T operator()(T x) const { return normalized(x) * scale; }
 };
 
-/// One image axis of a pool's windows; an image has less than 2^31 elements.
+/// One image axis of a pool's windows; with its padding it has less than 2^31 elements.
 struct WindowAxis {
   std::int32_t image, output, kernel, stride, padding, dilation;
+  cuda::Divisor images, strides, dilations;
 
   WindowAxis(const PoolGeometry& pool, std::size_t axis)
       : image(static_cast<std::int32_t>(pool.image[axis])),
@@ -36,7 +37,12 @@ struct WindowAxis {
         kernel(static_cast<std::int32_t>(pool.kernel[axis])),
         stride(static_cast<std::int32_t>(std::min<std::int64_t>(pool.stride[axis], INT32_MAX))),
         padding(static_cast<std::int32_t>(pool.padding[axis])),
-        dilation(static_cast<std::int32_t>(std::min<std::int64_t>(pool.dilation[axis], INT32_MAX))) {}
+        dilation(static_cast<std::int32_t>(std::min<std::int64_t>(pool.dilation[axis], INT32_MAX))),
+        images(std::max(1, image)),
+        strides(stride),
+        dilations(dilation) {
+    FRIT_CHECK(pool.image[axis] + pool.padding[axis] <= INT32_MAX);
+  }
 
   /// Windows lie one beside the other without gaps, all inside the image.
   bool side_by_side() const {
@@ -50,15 +56,15 @@ struct WindowAxis {
   /// The first and last window that may hold a place.
   __device__ std::int32_t first_window(std::int32_t place) const {
     const std::int64_t beyond = static_cast<std::int64_t>(place) + padding - static_cast<std::int64_t>(kernel - 1) * dilation;
-    return beyond <= 0 ? 0 : static_cast<std::int32_t>((beyond + stride - 1) / stride);
+    return beyond <= 0 ? 0 : static_cast<std::int32_t>(strides.quotient(static_cast<std::uint32_t>(beyond - 1)) + 1);
   }
   __device__ std::int32_t last_window(std::int32_t place) const {
-    return static_cast<std::int32_t>(min((static_cast<std::int64_t>(place) + padding) / stride, static_cast<std::int64_t>(output) - 1));
+    return min(static_cast<std::int32_t>(strides.quotient(static_cast<std::uint32_t>(place + padding))), output - 1);
   }
   /// Which element of window o the place is; -1 if none. `o` lies between first_window and last_window.
   __device__ std::int32_t element(std::int32_t o, std::int32_t place) const {
-    const std::int64_t distance = static_cast<std::int64_t>(place) + padding - static_cast<std::int64_t>(o) * stride;
-    return distance % dilation == 0 ? static_cast<std::int32_t>(distance / dilation) : -1;
+    const auto distance = static_cast<std::uint32_t>(place + padding - o * stride), result = dilations.quotient(distance);
+    return dilations.remainder(distance, result) == 0 ? static_cast<std::int32_t>(result) : -1;
   }
 };
 

@@ -14,8 +14,9 @@ namespace frit::ops {
 /// The share of each block. A cluster has all channels of a sample, or in contiguous layout one of its groups; a block of it has some rows
 /// of windows. Windows lie side by side without gaps; pixels that they leave over are only summed.
 struct PooledTiles {
-  static constexpr int threads = 512;
-  static constexpr int width = 4;  ///< channels that a thread looks at together, channels-last
+  static constexpr int threads = 256;
+  static constexpr int resident = 3;  ///< blocks of a multiprocessor: while some close, others read
+  static constexpr int width = 4;     ///< channels that a thread looks at together, channels-last
 
   Planes planes;
   WindowAxis height, width_axis;
@@ -24,6 +25,8 @@ struct PooledTiles {
   int units = 1;                ///< clusters to a sample
   int channels = 0, lanes = 1;  ///< of a cluster; threads to a window
   int rows = 0, pitch = 0;      ///< windows' rows of a block; places to a channel in the tile
+  int entries = 1;              ///< of what is summed over the cluster: a group's, or each thread's first channel's, or each channel's
+  double share = 0;             ///< of an element in its group's mean
   std::size_t numbers_offset = 0, totals_offset = 0, shared_bytes = 0;
 
   PooledTiles(const Tensor& input, const GroupNormPoolGeometry& geometry)
@@ -40,6 +43,9 @@ struct PooledTiles {
     units = channels_last ? 1 : groups;
     channels = static_cast<int>(held);
     if (channels_last) lanes = lanes_for(held / width);
+    if (channels_last) entries = static_cast<int>(group_channels % width == 0 ? held / width : held);
+    share = share_of_each(geometry.group_pixels());
+    // A block's rows of windows, and what they take.
     for (int tried = 1; tried <= cuda::most_cluster_blocks; tried *= 2) {
       const bool few = planes.samples * units * tried < 4 * device.multiprocessors && tried < cuda::most_cluster_blocks;
       rows = (height.output + tried - 1) / tried;
@@ -47,7 +53,7 @@ struct PooledTiles {
       const std::int64_t numbers = places * channels * static_cast<std::int64_t>(sizeof(float)),
                          totals = (numbers + places * channels + 15) / 16 * 16;
       const std::int64_t bytes = totals + channels * static_cast<std::int64_t>(channel_bytes());
-      if (few || bytes > static_cast<std::int64_t>(device.shared_per_block) / 2 - 1024) continue;  // two blocks to a multiprocessor
+      if (few || bytes > static_cast<std::int64_t>((device.shared_per_block + 1024) / resident) - 1280) continue;
       if (planes.samples * units * tried > INT32_MAX) return;
       pitch = static_cast<int>(places);
       numbers_offset = static_cast<std::size_t>(numbers);
@@ -60,7 +66,7 @@ struct PooledTiles {
 
   /// Of shared memory besides the tile.
   static constexpr std::size_t channel_bytes() {
-    return ClusterTotals<ShiftedSums, threads>::channel_bytes + sizeof(ShiftedSums) + sizeof(GroupMap<float>) + sizeof(float);
+    return ClusterTotals<ShiftedSums, threads>::channel_bytes + sizeof(ShiftedSums) + sizeof(GroupMap<float>) + 4 * sizeof(float);
   }
 };
 
@@ -134,41 +140,47 @@ class TileBlock {
         slots_(PooledTiles::threads / tiles.lanes),
         first_row_(min(rank_ * tiles.rows, tiles.height.output)),
         rows_(min(tiles.rows, tiles.height.output - first_row_)),
-        totals_(memory + tiles.totals_offset, barriers, channels_last ? tiles.channels : 1, rank_, tiles.blocks),
+        totals_(memory + tiles.totals_offset, barriers, tiles.entries, rank_, tiles.blocks),
         pooled_(reinterpret_cast<T*>(memory)),
         numbers_(reinterpret_cast<std::uint8_t*>(memory + tiles.numbers_offset)),
-        channel_sums_(reinterpret_cast<ShiftedSums*>(memory + tiles.totals_offset + tiles.channels * Totals::channel_bytes)),
-        maps_(reinterpret_cast<GroupMap<T>*>(channel_sums_ + tiles.channels)),
-        signs_(reinterpret_cast<T*>(maps_ + tiles.channels)) {}
+        sums_(reinterpret_cast<ShiftedSums*>(totals_.end())),
+        maps_(reinterpret_cast<GroupMap<T>*>(sums_ + tiles.entries)),
+        parameters_(reinterpret_cast<ChannelParameters*>(maps_ + tiles.channels)) {}
 
   /// Everything: see pool_tiles.
   __device__ void run(const PoolOutputs<Stored>& outputs, const GroupParameters<Stored>& parameters, const Clamp<T>& clamp, double eps) {
-#pragma unroll 1
-    for (int c = static_cast<int>(threadIdx.x); c < tiles_.channels; c += PooledTiles::threads) signs_[c] = parameters.sign(channel(c));
+    if (thread() < tiles_.channels) {
+      const std::int64_t c = channel(thread());
+      parameters_[thread()] = {parameters.sign(c), convert<T>(parameters.weight[c]), convert<T>(parameters.bias[c]),
+                               convert<T>(parameters.scale[c])};
+    }
     __syncthreads();
     Sums<T> sums;
     pool_windows(sums);
     sum_pixels(sums, bottom(rank_), bottom(rank_ + 1));
     exchange(sums);
     // Squares that overflow in float, and infinities and NaNs, are summed once more in double. All blocks see the same sums.
-    bool overflow = false;
-    for (int c = static_cast<int>(threadIdx.x); c < totals_.channels(); c += PooledTiles::threads)
-      overflow |= !isfinite(channel_sums_[c].squares);
-    if (__syncthreads_or(overflow)) {
+    if (__syncthreads_or(thread() < tiles_.entries && !isfinite(sums_[thread()].squares))) {
       Sums<double> wide;
       const std::int64_t row_pixels = static_cast<std::int64_t>(kernel) * tiles_.width_axis.image;
       sum_pixels(wide, first_row_ * row_pixels, (first_row_ + rows_) * row_pixels);
       sum_pixels(wide, bottom(rank_), bottom(rank_ + 1));
       exchange(wide);
     }
-    make_maps(outputs, parameters, eps);
+    make_maps(outputs, eps);
     __syncthreads();
     write(outputs, clamp);
   }
 
  private:
   using Totals = ClusterTotals<ShiftedSums, PooledTiles::threads>;
+  struct ChannelParameters {
+    T sign, weight, bias, scale;
+  };
 
+  __device__ static int thread() { return static_cast<int>(threadIdx.x); }
+  __device__ static int warp() { return thread() / cuda::warp_size; }
+  __device__ static int lane() { return thread() % cuda::warp_size; }
   __device__ std::int64_t channel(int c) const { return static_cast<std::int64_t>(unit_) * tiles_.channels + c; }
   __device__ bool idle() const { return own_channel_ >= tiles_.channels; }
   /// Where the pixels below the windows begin that are a block's to sum.
@@ -191,11 +203,12 @@ class TileBlock {
       const int column = item % across, row = item / across % rows_, c = channels_last ? own_channel_ : item / across / rows_;
       const std::int64_t corner = static_cast<std::int64_t>(first_row_ + row) * kernel * image_width + column * kernel;
       const Stored* const first = input_ + c * channel_step_ + corner * step_;
+      if (item == slot_) sums.begin(load(first, 0));
       if (column < columns) {
         pool_window(sums, first, c, row * columns + column);
       } else {
         for (int h = 0; h < kernel; ++h) {
-          for (int w = 0; w < over; ++w) sums.begin_and_add(load(first, static_cast<std::int64_t>(h) * image_width + w));
+          for (int w = 0; w < over; ++w) sums.add(load(first, static_cast<std::int64_t>(h) * image_width + w));
         }
       }
     }
@@ -206,23 +219,26 @@ class TileBlock {
     int number[width];
 #pragma unroll
     for (int j = 0; j < width; ++j) {
-      sign[j] = signs_[c + j];
+      sign[j] = parameters_[c + j].sign;
       best[j] = -std::numeric_limits<T>::infinity();
       number[j] = 0;
     }
-#pragma unroll(channels_last ? 1 : kernel)  // a row of wide loads under way at a time is enough, and all that the registers hold
-    for (int h = 0; h < kernel; ++h) {
-      Elements elements[kernel];
+    // Some rows of loads under way at a time, as many as the registers hold.
+    constexpr int rows_at_once = channels_last && kernel % 2 == 0 ? 2 : channels_last ? 1 : kernel;
+#pragma unroll 1
+    for (int h = 0; h < kernel; h += rows_at_once) {
+      Elements elements[rows_at_once * kernel];
 #pragma unroll
-      for (int w = 0; w < kernel; ++w) elements[w] = load(first, static_cast<std::int64_t>(h) * tiles_.width_axis.image + w);
-      sums.begin(elements[0]);
+      for (int i = 0; i < rows_at_once * kernel; ++i) {
+        elements[i] = load(first, static_cast<std::int64_t>(h + i / kernel) * tiles_.width_axis.image + i % kernel);
+      }
 #pragma unroll
-      for (int w = 0; w < kernel; ++w) {
-        sums.add(elements[w]);
+      for (int i = 0; i < rows_at_once * kernel; ++i) {
+        sums.add(elements[i]);
 #pragma unroll
         for (int j = 0; j < width; ++j) {
-          const T offered = convert<T>(elements[w][j]) * sign[j];
-          number[j] = offered > best[j] ? h * kernel + w : number[j];
+          const T offered = convert<T>(elements[i][j]) * sign[j];
+          number[j] = offered > best[j] ? h * kernel + i : number[j];
           best[j] = offered > best[j] ? offered : best[j];
         }
       }
@@ -242,49 +258,57 @@ class TileBlock {
     }
   }
 
-  /// The sums over the cluster, to channel_sums_: of each channel, or of the one group.
+  /// The sums over the cluster, to sums_: of each entry.
   template <class Sum>
   __device__ void exchange(const Sums<Sum>& sums) {
-    const int warp = static_cast<int>(threadIdx.x) / cuda::warp_size, lane = static_cast<int>(threadIdx.x) % cuda::warp_size;
+    const bool joined = channels_last && tiles_.entries < tiles_.channels;  // a thread's channels are all of one group
+    const int step = joined ? 1 : width, entry = joined ? own_channel_ / width : own_channel_;
+    ShiftedSums shifted[width];
+    if (sums.count > 0 && !idle()) {
+#pragma unroll
+      for (int j = 0; j < width; ++j) shifted[j] = sums.sums[j].shifted(sums.count, convert<Sum>(group_first(own_channel_ + j)));
+    }
+#pragma unroll
+    for (int j = 1; j < width; ++j) {
+      if (joined) shifted[0] = shifted[0] + shifted[j];
+    }
 #pragma unroll
     for (int j = 0; j < width; ++j) {
-      const int c = own_channel_ + j;
-      ShiftedSums shifted;
-      if (sums.count > 0) shifted = sums.sums[j].shifted(sums.count, convert<Sum>(group_first(c)));
-      for (int mask = cuda::warp_size / 2; mask >= tiles_.lanes; mask /= 2) shifted = shifted + cuda::shuffle_xor(shifted, mask);
-      if (lane < tiles_.lanes && !idle()) totals_.partials[warp * totals_.channels() + c] = shifted;
+      if (j >= step && joined) break;
+      for (int mask = cuda::warp_size / 2; mask >= tiles_.lanes; mask /= 2) shifted[j] = shifted[j] + cuda::shuffle_xor(shifted[j], mask);
+      if (lane() < tiles_.lanes && !idle()) totals_.partials[warp() * tiles_.entries + entry + j] = shifted[j];
     }
     totals_.exchange(Totals::warps);
-    for (int c = static_cast<int>(threadIdx.x); c < totals_.channels(); c += PooledTiles::threads) channel_sums_[c] = totals_.total(c);
+    if (thread() < tiles_.entries) sums_[thread()] = totals_.total(thread());
     __syncthreads();
   }
   /// The first element of a channel's group, around which its sums are.
   __device__ Stored group_first(int c) const { return input_[c / tiles_.group_channels * tiles_.group_channels * channel_step_]; }
 
-  __device__ void make_maps(const PoolOutputs<Stored>& outputs, const GroupParameters<Stored>& parameters, double eps) const {
-    for (int c = static_cast<int>(threadIdx.x); c < tiles_.channels; c += PooledTiles::threads) {
-      const int first = c / tiles_.group_channels * tiles_.group_channels;
-      ShiftedSums sums = channel_sums_[first];
-      for (int i = 1; channels_last && i < tiles_.group_channels; ++i) sums = sums + channel_sums_[first + i];
-      const DeviceMoments moments(sums, static_cast<double>(convert<T>(group_first(c))), tiles_.group_channels * tiles_.planes.pixels);
-      const double rstd = 1 / sqrt(moments.variance + eps);
-      maps_[c] = parameters.map(channel(c), moments.mean, rstd);
-      const std::int64_t slice = static_cast<std::int64_t>(sample_) * tiles_.groups + channel(c) / tiles_.group_channels;
-      if (rank_ == 0 && c == first) outputs.write_statistics(slice, moments.mean, rstd);
-    }
+  __device__ void make_maps(const PoolOutputs<Stored>& outputs, double eps) const {
+    const int c = thread();
+    if (c >= tiles_.channels) return;
+    const int group = c / tiles_.group_channels, group_entries = max(1, tiles_.entries * tiles_.group_channels / tiles_.channels);
+    ShiftedSums sums;
+    for (int i = 0; i < group_entries; ++i) sums = sums + sums_[group * group_entries + i];
+    const DeviceMoments moments(sums, static_cast<double>(convert<T>(group_first(c))), tiles_.share);
+    const double rstd = rsqrt(moments.variance + eps);
+    const ChannelParameters own = parameters_[c];
+    maps_[c] = GroupMap<T>(moments.mean, rstd, own.weight, own.bias, own.scale);
+    const std::int64_t slice = static_cast<std::int64_t>(sample_) * tiles_.groups + channel(c) / tiles_.group_channels;
+    if (rank_ == 0 && c % tiles_.group_channels == 0) outputs.write_statistics(slice, moments.mean, rstd);
   }
 
   /// The tile's windows, a warp a channel.
   __device__ void write(const PoolOutputs<Stored>& outputs, const Clamp<T>& clamp) const {
-    const int warp = static_cast<int>(threadIdx.x) / cuda::warp_size, lane = static_cast<int>(threadIdx.x) % cuda::warp_size;
     const int columns = tiles_.width_axis.output;
-    for (int c = warp; c < tiles_.channels; c += Totals::warps) {
+    for (int c = warp(); c < tiles_.channels; c += Totals::warps) {
       const GroupMap<T> map = maps_[c];
       const bool ordered = keeps_order(map);
       const std::int64_t plane = sample_ * tiles_.planes.channels + channel(c);
       const std::int64_t first = (plane * tiles_.height.output + first_row_) * columns;
-      for (int i = lane; i < rows_ * columns; i += cuda::warp_size) {
-        WindowMaximum<T> best{map(pooled_[c * tiles_.pitch + i] * signs_[c]), numbers_[c * tiles_.pitch + i]};
+      for (int i = lane(); i < rows_ * columns; i += cuda::warp_size) {
+        WindowMaximum<T> best{map(pooled_[c * tiles_.pitch + i] * parameters_[c].sign), numbers_[c * tiles_.pitch + i]};
         if (!ordered) {
           best = find_window_maximum(map, input_ + c * channel_step_, step_, tiles_.height, tiles_.width_axis, first_row_ + i / columns,
                                      i % columns);
@@ -300,16 +324,16 @@ class TileBlock {
   const Stored* input_;  ///< of the cluster's first channel
   int own_channel_, slot_, slots_, first_row_, rows_;
   Totals totals_;
-  T* pooled_;              ///< (channels, pitch)
-  std::uint8_t* numbers_;  ///< likewise
-  ShiftedSums* channel_sums_;
-  GroupMap<T>* maps_;
-  T* signs_;
+  T* pooled_;                      ///< (channels, pitch)
+  std::uint8_t* numbers_;          ///< likewise
+  ShiftedSums* sums_;              ///< (entries)
+  GroupMap<T>* maps_;              ///< (channels)
+  ChannelParameters* parameters_;  ///< likewise
 };
 
 /// One cluster a sample, or a group of one in contiguous layout. Reads the input once and writes the results. Deterministic.
 template <class Stored, int kernel, bool channels_last>
-__global__ void __launch_bounds__(PooledTiles::threads, 2)
+__global__ void __launch_bounds__(PooledTiles::threads, PooledTiles::resident)
     pool_tiles(PoolOutputs<Stored> outputs, const Stored* input, GroupParameters<Stored> parameters, Clamp<ComputeType<Stored>> clamp,
                double eps, PooledTiles tiles) {
   extern __shared__ __align__(128) std::byte memory[];

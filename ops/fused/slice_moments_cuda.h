@@ -26,6 +26,11 @@ class ThreadSums {
     sum_ += difference;
     squares_ += difference * difference;
   }
+  /// Adds those of a lane with the same pivot.
+  __device__ void add_lane(int mask) {
+    sum_ += cuda::shuffle_xor(sum_, mask);
+    squares_ += cuda::shuffle_xor(squares_, mask);
+  }
   __device__ ShiftedSums shifted(std::int64_t count, T slice_pivot) const {
     const double shift = static_cast<double>(pivot_) - static_cast<double>(slice_pivot), n = static_cast<double>(count);
     const double sum = static_cast<double>(sum_);
@@ -39,14 +44,15 @@ class ThreadSums {
 struct DeviceMoments {
   double mean, variance;
 
-  __device__ DeviceMoments(const ShiftedSums& sums, double pivot, std::int64_t count) : mean(0), variance(0) {
-    if (count == 0) return;
-    const double n = static_cast<double>(count), difference = sums.sum / n;
+  /// `share` is 1 over the number of elements, or 0 if there are none.
+  __device__ DeviceMoments(const ShiftedSums& sums, double pivot, double share) {
+    const double difference = sums.sum * share;
     mean = pivot + difference;
-    variance = sums.squares / n - difference * difference;
+    variance = sums.squares * share - difference * difference;
     variance = variance < 0 ? 0 : variance;
   }
 };
+inline double share_of_each(std::int64_t count) { return count == 0 ? 0 : 1 / static_cast<double>(count); }
 
 /// Slices of channels, and how their elements are dealt out: an item of work is a chunk of the pixels of `lanes` channels.
 struct SliceSplit {
@@ -125,7 +131,8 @@ __device__ ShiftedSums sum_slice_in_double(const Stored* x, const SliceSplit& sp
 
 /// One warp a slice: adds its partial sums and hands the moments to close(slice, moments), in one thread. Deterministic.
 template <class Stored, class Close>
-__global__ void close_slices(const ShiftedSums* partials /* (N, chunks, C) */, const Stored* input, SliceSplit split, Close close) {
+__global__ void close_slices(const ShiftedSums* partials /* (N, chunks, C) */, const Stored* input, SliceSplit split, Close close,
+                             double share) {
   const int lane = static_cast<int>(threadIdx.x) % cuda::warp_size;
   const std::int64_t slices = split.planes.samples * split.groups;
   for (std::int64_t slice = cuda::first_item() / cuda::warp_size; slice < slices; slice += cuda::item_step() / cuda::warp_size) {
@@ -140,7 +147,7 @@ __global__ void close_slices(const ShiftedSums* partials /* (N, chunks, C) */, c
     }
     sums = cuda::warp_reduce(sums);
     if (!isfinite(sums.squares)) sums = sum_slice_in_double(x, split, pivot, lane);
-    if (lane == 0) close(slice, DeviceMoments(sums, pivot, count));
+    if (lane == 0) close(slice, DeviceMoments(sums, pivot, share));
   }
 }
 
@@ -153,7 +160,8 @@ void find_moments(const Stored* input, const SliceSplit& split, ShiftedSums* par
   if (items > 0) {
     cuda::launch(sum_chunks<Stored>, cuda::loop_shape(items * cuda::default_threads), stream, partials, input, split, tiles, items);
   }
-  cuda::launch(close_slices<Stored, Close>, cuda::loop_shape(slices * cuda::warp_size), stream, partials, input, split, close);
+  cuda::launch(close_slices<Stored, Close>, cuda::loop_shape(slices * cuda::warp_size), stream, partials, input, split, close,
+               share_of_each(split.group_channels * split.planes.pixels));
 }
 
 }  // namespace frit::ops
