@@ -189,7 +189,7 @@ std::vector<VerifyRow> verify_call(const TensorFile& file, const ops::Operator& 
       inputs.push_back(call.input(concat(i), tensor));
     }
   }
-  const std::string& attributes = metadata_at(file, call.prefix + "attributes");
+  const std::string attributes = metadata_at(file, call.prefix + "attributes");
   call.graph.output("output", call.graph.emit(op, inputs, op.attributes_from_json(attributes)).at(0));
   return call.run();
 }
@@ -206,7 +206,7 @@ std::vector<VerifyRow> verify_operator(const TensorFile& file, DType dtype, Devi
 }
 
 Optimizer optimizer_of(const TensorFile& file) {
-  const std::string& name = metadata_at(file, "optimizer");
+  const std::string name = metadata_at(file, "optimizer");
   const json config = json::parse(metadata_at(file, "optimizer_config"), nullptr, /*allow_exceptions=*/false);
   if (!config.is_object()) fail(ErrorKind::format, file.file(), ": \"optimizer_config\" is not a JSON object");
   try {
