@@ -197,6 +197,8 @@ def parse_arguments():
 def main():
     arguments = parse_arguments()
     device = torch.device(arguments.device)
+    if device.type == "cuda" and device.index is None:
+        device = torch.device("cuda", 0)
     torch.backends.cudnn.benchmark = True
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = arguments.math == "tf32"
     if device.type == "cuda":

@@ -21,6 +21,9 @@ struct ClusterLaunch {
   ClusterLaunch(void (*kernel)(Parameters...), const LaunchShape& shape, int blocks, cudaStream_t stream) {
     FRIT_CUDA_CALL(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
                                         static_cast<int>(shape.shared_bytes)));
+    // As many blocks to a multiprocessor as its whole memory has room for.
+    FRIT_CUDA_CALL(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributePreferredSharedMemoryCarveout,
+                                        cudaSharedmemCarveoutMaxShared));
     attribute.id = cudaLaunchAttributeClusterDimension;
     attribute.val.clusterDim = {static_cast<unsigned>(blocks), 1, 1};
     config.gridDim = shape.grid;

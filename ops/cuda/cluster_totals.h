@@ -32,8 +32,10 @@ class ClusterTotals {
   __device__ int channels() const { return channels_; }
   __device__ std::byte* end() const { return reinterpret_cast<std::byte*>(partials) + channels_ * channel_bytes; }
 
-  /// Adds the first `parts` partials of each channel and sends the sums to all blocks; waits for those of all.
-  __device__ void exchange(int parts) {
+  /// Adds the first `parts` of each channel's parts and sends the sums to all blocks; waits for those of all. After a barrier of the block,
+  /// `part(i, c)` gives part i of channel c.
+  template <class Part>
+  __device__ void exchange(int parts, const Part& part) {
     const int warp = static_cast<int>(threadIdx.x) / cuda::warp_size, lane = static_cast<int>(threadIdx.x) % cuda::warp_size;
     constexpr int numbers = sizeof(Sums) / sizeof(double);
     static_assert(sizeof(Sums) % sizeof(double) == 0, "sent as doubles");
@@ -43,7 +45,7 @@ class ClusterTotals {
     __syncthreads();
     for (int c = warp; c < channels_; c += warps) {
       Sums sums;
-      if (lane < parts) sums = partials[lane * channels_ + c];
+      if (lane < parts) sums = part(lane, c);
       sums = cuda::warp_reduce(sums);
       if (lane >= blocks_) continue;
 #pragma unroll
@@ -52,6 +54,10 @@ class ClusterTotals {
       }
     }
     barrier.wait((round_ - 1) >> 1 & 1);
+  }
+  /// Of the parts that lie in `partials`.
+  __device__ void exchange(int parts) {
+    exchange(parts, [this](int part, int c) { return partials[part * channels_ + c]; });
   }
   /// After an exchange: the sum over the cluster.
   __device__ Sums total(int c) const {

@@ -14,7 +14,7 @@ class HeldMaxima {
   using Holder = SampleHolder<Stored, channels_last>;
   using Totals = HeldTotals<ShiftedSums>;
   using Outputs = MaximumOutputs<Stored, std::uint8_t>;
-  static constexpr std::size_t channel_bytes = Totals::channel_bytes + sizeof(InstanceMap<float>) + 2 * sizeof(float);
+  static constexpr std::size_t channel_bytes = Totals::channel_bytes + sizeof(InstanceMap<float>) + 3 * sizeof(float);
 
   __device__ HeldMaxima(const Stored* input, const CloseInstances<Stored>& close, const Clamp<T>& clamp, const HeldSamples& held,
                         std::byte* memory, cuda::ByteBarrier* chunk_barriers, cuda::ByteBarrier* round_barriers)
@@ -30,7 +30,8 @@ class HeldMaxima {
         totals_(memory + held.rest_offset, round_barriers, channels_, rank_, held.blocks),
         maps_(reinterpret_cast<InstanceMap<T>*>(totals_.end())),
         scales_(reinterpret_cast<T*>(maps_ + channels_)),
-        post_scales_(scales_ + channels_) {}
+        post_scales_(scales_ + channels_),
+        pivots_(post_scales_ + channels_) {}
 
   /// Everything: see find_maxima_of_held_samples.
   __device__ void run(const Outputs& outputs) {
@@ -68,44 +69,76 @@ class HeldMaxima {
   /// From the statistics of sample n. Returns whether all is finite, so that no NaN can come of it.
   __device__ bool make_maps(std::int64_t n, unsigned turn) {
     const int c = min(thread(), channels_ - 1);
-    const double pivot = static_cast<double>(convert<T>(*channel_of(n, c)));
-    totals_.exchange(sum<T>(n, turn));
-    ShiftedSums sums = totals_.total(c);
+    const T pivot = convert<T>(*channel_of(n, c));
+    for (int chunk = 0; !channels_last && chunk < HeldSamples::chunks; ++chunk) holder_.wait(turn, chunk);
+    if (thread() < channels_) pivots_[c] = pivot;
+    ShiftedSums sums = sums_of_cluster<T>(turn);
     // Squares that overflow in float, and infinities and NaNs, are summed once more in double. All blocks see the same sums.
-    if (__syncthreads_or(!isfinite(sums.squares))) {
-      totals_.exchange(sum<double>(n, turn));
-      sums = totals_.total(c);
-    }
+    if (__syncthreads_or(!isfinite(sums.squares))) sums = sums_of_cluster<double>(turn);
     bool finite = clamp_.low == clamp_.low && clamp_.high == clamp_.high;
     if (thread() < channels_) {
-      const InstanceMap<T> map = close_.map(n * channels_ + c, DeviceMoments(sums, pivot, share_), scales_[c], post_scales_[c], rank_ == 0);
+      const DeviceMoments moments(sums, static_cast<double>(pivot), share_);
+      const InstanceMap<T> map = close_.map(n * channels_ + c, moments, scales_[c], post_scales_[c], rank_ == 0);
       finite &= isfinite(map.slope) && isfinite(map.shift) && isfinite(map.post_scale);
       maps_[c] = map;
     }
     return __syncthreads_and(finite);
   }
 
-  /// The sums of each channel over the block's pixels, to totals_.partials. Returns how many partials there are. A warp's threads sum
-  /// around one of the elements that they add.
+  /// What a warp has added up of a channel.
   template <class Sum>
-  __device__ int sum(std::int64_t n, unsigned turn) const {
+  struct Part {
+    ThreadSums<Sum> sums;
+    int count;
+  };
+  /// (warps, C), in the memory of as many sums.
+  template <class Sum>
+  __device__ Part<Sum>* parts() const {
+    static_assert(sizeof(Part<float>) <= sizeof(ShiftedSums));
+    return reinterpret_cast<Part<Sum>*>(totals_.partials);
+  }
+
+  /// The sums of the thread's channel.
+  template <class Sum>
+  __device__ ShiftedSums sums_of_cluster(unsigned turn) {
+    const int count = sum<Sum>(turn);
+    totals_.exchange(count, [this](int part, int c) {
+      if constexpr (std::is_same_v<Sum, double>) {
+        return totals_.partials[part * channels_ + c];
+      } else {
+        const Part<Sum> own = parts<Sum>()[part * channels_ + c];
+        return own.sums.shifted(own.count, pivots_[c]);
+      }
+    });
+    return totals_.total(min(thread(), channels_ - 1));
+  }
+  template <class Sum>
+  __device__ void keep(int warp, int c, const ThreadSums<Sum>& sums, int count) const {
+    if constexpr (std::is_same_v<Sum, double>) {
+      totals_.partials[warp * channels_ + c] = sums.shifted(count, static_cast<double>(pivots_[c]));
+    } else {
+      parts<Sum>()[warp * channels_ + c] = {sums, count};
+    }
+  }
+
+  /// Adds up each channel over the block's pixels. Returns how many warps have a part of a channel. A warp's threads sum around one of the
+  /// elements that they add.
+  template <class Sum>
+  __device__ int sum(unsigned turn) const {
     if constexpr (channels_last) {
-      sum_rows<Sum>(n, turn);
+      sum_rows<Sum>(turn);
       return HeldSamples::warps;
     } else {
       const int parts = max(1, HeldSamples::warps / channels_), part = warp() / channels_;
-      for (int chunk = 0; chunk < HeldSamples::chunks; ++chunk) holder_.wait(turn, chunk);
-      for (int c = warp() % channels_; part < parts && c < channels_; c += HeldSamples::warps) sum_channel<Sum>(n, c, part, parts);
+      for (int c = warp() % channels_; part < parts && c < channels_; c += HeldSamples::warps) sum_channel<Sum>(c, part, parts);
       return parts;
     }
   }
 
   template <class Sum>
-  __device__ void sum_rows(std::int64_t n, unsigned turn) const {
+  __device__ void sum_rows(unsigned turn) const {
     const int c = own_channel(), first_row = (thread() - lane()) / lanes_;
     const bool works = c < channels_ && first_row < holder_.pixels();
-    const auto* const pivots = reinterpret_cast<const typename Holder::Elements*>(channel_of(n, works ? c : 0));
-    const typename Holder::Elements slice_pivots = *pivots;
     holder_.wait(turn, 0);
     ThreadSums<Sum> sums[Holder::width];
     if (works) {
@@ -134,14 +167,11 @@ class HeldMaxima {
     }
     if (lane() >= lanes_ || c >= channels_) return;
 #pragma unroll
-    for (int j = 0; j < Holder::width; ++j) {
-      totals_.partials[warp() * channels_ + c + j] = works ? sums[j].shifted(count, convert<Sum>(slice_pivots[j])) : ShiftedSums{};
-    }
+    for (int j = 0; j < Holder::width; ++j) keep(warp(), c + j, sums[j], count);
   }
 
   template <class Sum>
-  __device__ void sum_channel(std::int64_t n, int c, int part, int parts) const {
-    const Sum slice_pivot = convert<Sum>(*channel_of(n, c));
+  __device__ void sum_channel(int c, int part, int parts) const {
     const int first = part * cuda::warp_size, pixels = holder_.pixels();
     ThreadSums<Sum> sums(first < pixels ? convert<Sum>(holder_.one(c, first)) : Sum(0));
     int count = 0;
@@ -155,7 +185,7 @@ class HeldMaxima {
       count += cuda::shuffle_xor(count, mask);
       sums.add_lane(mask);
     }
-    if (lane() == 0) totals_.partials[part * channels_ + c] = sums.shifted(count, slice_pivot);
+    if (lane() == 0) keep(part, c, sums, count);
   }
 
   /// The maxima of the block's pixels. Each chunk that is done with is asked for again, of sample `next`.
@@ -243,6 +273,7 @@ class HeldMaxima {
   Totals totals_;
   InstanceMap<T>* maps_;  ///< (C), as the scales
   T *scales_, *post_scales_;
+  T* pivots_;  ///< each channel's first element, around which its sums are
 };
 
 /// A cluster a sample, as many clusters as run at a time, each going through every so manieth sample. Reads the input once, into shared
