@@ -9,7 +9,6 @@ std::span<const Pass> forward_pipeline() {
       {"constant folding", fold_constants},
       {"fusion", fuse},
       {"absorption", absorb},
-      {"dead code", remove_dead_code},
   };
   return passes;
 }

@@ -135,12 +135,13 @@ struct Operator {
   Kernel cpu = {};
   Kernel cuda = {};  ///< added by the file beside the operator's own; see FRIT_CUDA_KERNELS
   std::vector<DType> dtypes = {DType::f64, DType::f32, DType::f16, DType::bf16};  ///< of input 0
-  std::function<std::size_t(const InferContext&)> scratch = {};                   ///< bytes; missing: none
 
   std::vector<std::pair<int, int>> in_place = {};  ///< (output, input): the output may take the dying input's memory
-  std::vector<int> mutates = {};                   ///< inputs that are updated where they lie; they must be variables
-  bool commutative = false;                        ///< inputs 0 and 1 may be swapped
-  bool view = false;                               ///< output 0 is input 0's elements in the same order: no kernel need run
+  /// (output, of): the output is, as (C), the sum of output `of` over all axes but the channels'.
+  std::vector<std::pair<int, int>> channel_sums = {};
+  std::vector<int> mutates = {};  ///< inputs that are updated where they lie; they must be variables
+  bool commutative = false;       ///< inputs 0 and 1 may be swapped
+  bool view = false;              ///< output 0 is input 0's elements in the same order: no kernel need run
 
   std::function<std::vector<Sample>()> samples = {};
 
