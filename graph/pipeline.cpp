@@ -17,6 +17,7 @@ std::span<const Pass> cleanup_pipeline() {
   static constexpr Pass passes[] = {
       {"constant folding", fold_constants},
       {"common subexpressions", share_common_subexpressions},
+      {"given results", take_given_results},
       {"dead code", remove_dead_code},
   };
   return passes;

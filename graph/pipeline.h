@@ -19,6 +19,8 @@ Graph fold_constants(const Graph& graph);
 Graph fuse(const Graph& graph);
 /// Operations take over the work of those that feed them, where their operator's `absorb` rule allows it.
 Graph absorb(const Graph& graph);
+/// Leaves out operations whose result is another output of the operation that feeds them, by their operator's `given` rule.
+Graph take_given_results(const Graph& graph);
 
 /// For inference: each operator becomes what its `at_inference` rule says; what only training needed is gone.
 Graph for_inference(const Graph& graph);

@@ -131,6 +131,8 @@ struct Operator {
   /// The attributes with which the operator takes over the work of the operation that gives its input 0, and reads that operation's input 0
   /// instead.
   std::function<std::optional<Attributes>(const Operator& producer, const Attributes& of_producer, const Attributes& own)> absorb = {};
+  /// Which output of the operation that gives input 0, as its output `read`, already is the call's result; none if none is.
+  std::function<std::optional<int>(const Operator& producer, int read, const Shape& shape, const Attributes& own)> given = {};
 
   Kernel cpu = {};
   Kernel cuda = {};  ///< added by the file beside the operator's own; see FRIT_CUDA_KERNELS

@@ -79,6 +79,18 @@ Values mean_gradient(const GradientContext& call) {
   return {expand(restore_axes(gradient / count, shape, axes), shape)};
 }
 
+/// The sums of channels that their producer has anyway.
+std::optional<int> given(const Operator& producer, int read, const Shape& shape, const Attributes& own) {
+  const auto& attributes = own.as<ReductionAttributes>();
+  Dims axes{0};
+  for (int axis = 2; axis < shape.rank(); ++axis) axes.push_back(axis);
+  if (shape.rank() < 2 || attributes.keep_dims || normalize_axes(attributes.axes, shape.rank(), "sum") != axes) return std::nullopt;
+  for (const auto& [output, of] : producer.channel_sums) {
+    if (of == read) return output;
+  }
+  return std::nullopt;
+}
+
 std::vector<Sample> samples() {
   return {
       {.inputs = {Shape{}}},
@@ -110,6 +122,7 @@ FRIT_OPERATORS(sum) {
       .inputs = {"input"},
       .infer = infer,
       .gradient = sum_gradient,
+      .given = given,
       .cpu = {.run = [](const KernelContext& call) { sum_kernel(call, false); }, .scratch = scratch},
       .dtypes = {std::begin(all_dtypes), std::end(all_dtypes)},
       .samples = samples_of_sum,
