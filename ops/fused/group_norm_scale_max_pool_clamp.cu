@@ -15,13 +15,12 @@ struct CloseGroups {
   std::int64_t groups, group_channels;
   double eps;
   GroupParameters<Stored> parameters;
-  double *means, *rstds;                // (N, G), or null
+  GroupStatistics statistics;
   GroupMap<ComputeType<Stored>>* maps;  // (N, C)
 
   __device__ void operator()(std::int64_t slice, const DeviceMoments& moments) const {
     const double rstd = rsqrt(moments.variance + eps);
-    if (means != nullptr) means[slice] = moments.mean;
-    if (rstds != nullptr) rstds[slice] = rstd;
+    statistics.write(slice, moments.mean, rstd);
     for (std::int64_t i = 0; i < group_channels; ++i) {
       maps[slice * group_channels + i] = parameters.map(slice % groups * group_channels + i, moments.mean, rstd);
     }
@@ -30,7 +29,7 @@ struct CloseGroups {
 
 /// One window a thread, neighbours side by side in the input's memory. Reads the input once, from the cache. Deterministic.
 template <class Stored, class Winner>
-__global__ void pool_windows(Stored* output /* (N, C, H', W') */, Winner* winners /* likewise */, const Stored* input,
+__global__ void pool_windows(PoolOutputs<Stored, Winner> outputs, const Stored* input,
                              const GroupMap<ComputeType<Stored>>* maps /* (N, C) */, Clamp<ComputeType<Stored>> clamp, Planes planes,
                              Places places, ElementOrder order, WindowAxis height, WindowAxis width, cuda::Divisor columns) {
   const std::int64_t windows = static_cast<std::int64_t>(height.output) * width.output;
@@ -41,9 +40,7 @@ __global__ void pool_windows(Stored* output /* (N, C, H', W') */, Winner* winner
       const auto number = static_cast<std::uint32_t>(window), row = columns.quotient(number), column = columns.remainder(number, row);
       const auto best = find_window_maximum(maps[n * planes.channels + c], input + places(n, c, 0), places.pixel, height, width,
                                             static_cast<std::int32_t>(row), static_cast<std::int32_t>(column));
-      const std::int64_t place = (n * planes.channels + c) * windows + window;
-      if (output != nullptr) output[place] = convert<Stored>(clamp(best.value));
-      if (winners != nullptr) winners[place] = static_cast<Winner>(best.number);
+      outputs.write((n * planes.channels + c) * windows + window, clamp(best.value), best.number, best.element);
     }
   }
 }
@@ -54,60 +51,69 @@ struct Scratch {
 
   /// `map_bytes` are those of one map.
   Scratch(const Planes& planes, std::size_t map_bytes)
-      : partials(aligned(SliceSplit::scratch(planes, planes.samples))),
-        maps(aligned(static_cast<std::size_t>(planes.samples * planes.channels) * map_bytes)) {}
+      : partials(aligned_bytes(static_cast<std::int64_t>(SliceSplit::scratch(planes, planes.samples)), 1)),
+        maps(aligned_bytes(planes.samples * planes.channels, map_bytes)) {}
   std::size_t total() const { return partials + maps; }
-
- private:
-  static std::size_t aligned(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
 };
+
+template <class Stored, class Winner>
+PoolOutputs<Stored, Winner> outputs_of(const KernelContext& call) {
+  return {data_or_null<Stored>(call.outputs[0]), data_or_null<Winner>(call.outputs[1]), data_or_null<Stored>(call.outputs[4])};
+}
 
 /// Two walks over each part of the batch, of which the second finds it in the cache.
 template <class Stored, class Winner>
-void walk_twice(const KernelContext& call, const Geometry& geometry, CloseGroups<Stored> close) {
+void walk_twice(const KernelContext& call, const Geometry& geometry, const CloseGroups<Stored>& whole) {
   using T = ComputeType<Stored>;
   const Tensor& input = call.inputs[0];
   Planes planes(input.shape());
   const Places places(input, planes);
   const Scratch scratch(planes, sizeof(GroupMap<T>));
   auto* const partials = reinterpret_cast<ShiftedSums*>(call.scratch.data());
+  CloseGroups<Stored> close = whole;
   close.maps = reinterpret_cast<GroupMap<T>*>(call.scratch.data() + scratch.partials);
-  const Stored* x = input.data<Stored>();
-  Stored* output = data_or_null<Stored>(call.outputs[0]);
-  Winner* winners = data_or_null<Winner>(call.outputs[1]);
-  const auto advance = [](auto*& memory, std::int64_t offset) { memory = memory != nullptr ? memory + offset : nullptr; };
-  const std::int64_t samples = planes.samples, part = samples_in_cache(input);
-  for (std::int64_t n = 0; n < samples; n += part) {
-    planes.samples = std::min(part, samples - n);
+  const PoolOutputs<Stored, Winner> outputs = outputs_of<Stored, Winner>(call);
+  const std::int64_t part = samples_in_cache(input), sample_windows = planes.channels * geometry.windows();
+  // From the last to the first: the end of what a kernel before has written may still be in the cache.
+  for (std::int64_t end = planes.samples; end > 0; end -= planes.samples) {
+    planes.samples = std::min(part, end);
+    const std::int64_t n = end - planes.samples;
+    const Stored* const x = input.data<Stored>() + n * places.sample;
+    close.statistics = whole.statistics.from(n * geometry.groups);
     find_moments(x, SliceSplit(planes, places, geometry.groups), partials, close, call.stream);
-    if (planes.channels * geometry.windows() > 0) {
-      Planes windows = planes;
-      windows.pixels = geometry.windows();
-      const ElementOrder order(windows, places.channels_last());
-      cuda::launch(pool_windows<Stored, Winner>, sample_loop_shape(planes.samples, planes.channels * geometry.windows()), call.stream,
-                   output, winners, x, close.maps, Clamp<T>(call.as<ChainAttributes>().clamp()), planes, places, order,
-                   WindowAxis(geometry.pool, 1), WindowAxis(geometry.pool, 2), cuda::Divisor(geometry.pool.output[2]));
-    }
-    x += part * places.sample;
-    close.maps += part * planes.channels;
-    advance(close.means, part * geometry.groups);
-    advance(close.rstds, part * geometry.groups);
-    advance(output, part * planes.channels * geometry.windows());
-    advance(winners, part * planes.channels * geometry.windows());
+    if (sample_windows == 0) continue;
+    Planes windows = planes;
+    windows.pixels = geometry.windows();
+    const ElementOrder order(windows, places.channels_last());
+    cuda::launch(pool_windows<Stored, Winner>, sample_loop_shape(planes.samples, sample_windows), call.stream,
+                 outputs.from(n * sample_windows), x, close.maps, Clamp<T>(call.as<ChainAttributes>().clamp()), planes, places, order,
+                 WindowAxis(geometry.pool, 1), WindowAxis(geometry.pool, 2), cuda::Divisor(geometry.pool.output[2]));
   }
 }
 
+/// Lays the tiles out for clusters of the size that costs least, and starts as many as run at a time; false if there is none.
 template <class Stored, int kernel>
-bool pool_tiles_of(const KernelContext& call, const PooledTiles& tiles, const CloseGroups<Stored>& close) {
+bool pool_tiles_of(const KernelContext& call, PooledTiles& tiles, const CloseGroups<Stored>& close) {
+  const auto outputs = outputs_of<Stored, std::uint8_t>(call);
+  const bool numbered = outputs.winners != nullptr;
+  const auto run = numbered ? pool_tiles<Stored, kernel, true> : pool_tiles<Stored, kernel, false>;
   const Tensor& input = call.inputs[0];
-  const PoolOutputs<Stored> outputs{data_or_null<Stored>(call.outputs[0]), data_or_null<std::uint8_t>(call.outputs[1]), close.means,
-                                    close.rstds};
-  const auto run = input.is_contiguous() ? pool_tiles<Stored, kernel, false> : pool_tiles<Stored, kernel, true>;
-  const auto blocks = static_cast<unsigned>(tiles.planes.samples * tiles.units * tiles.blocks);
-  const cuda::LaunchShape shape{dim3(blocks), dim3(PooledTiles::threads), tiles.shared_bytes};
-  if (cuda::resident_clusters(run, shape, tiles.blocks) == 0) return false;
-  cuda::launch_clusters(run, shape, tiles.blocks, call.stream, outputs, input.data<Stored>(), close.parameters,
-                        Clamp<ComputeType<Stored>>(call.as<ChainAttributes>().clamp()), close.eps, tiles);
+  const auto room = static_cast<std::int64_t>(cuda::properties(input.device().index).shared_per_block) - PooledTiles::declared_bytes;
+  const auto shape = [&](std::int64_t clusters) {
+    return cuda::LaunchShape{dim3(static_cast<unsigned>(clusters * tiles.blocks)), dim3(PooledTiles::threads), tiles.shared_bytes};
+  };
+  std::int64_t clusters = 0, least = 0;
+  int blocks = 0;
+  for (int tried = 1; tried <= cuda::most_cluster_blocks; tried *= 2) {
+    if (!tiles.fit(tried, sizeof(Stored), numbered, room)) continue;
+    const std::int64_t resident = std::min<std::int64_t>(cuda::resident_clusters(run, shape(1), tried), tiles.planes.samples);
+    if (resident == 0 || (clusters > 0 && tiles.cost(resident) >= least)) continue;
+    clusters = resident, least = tiles.cost(resident), blocks = tried;
+  }
+  if (clusters == 0) return false;
+  tiles.fit(blocks, sizeof(Stored), numbered, room);
+  cuda::launch_clusters(run, shape(clusters), blocks, call.stream, outputs, close.statistics, input.data<Stored>(), close.parameters,
+                        Clamp<float>(call.as<ChainAttributes>().clamp()), close.eps, tiles);
   return true;
 }
 
@@ -117,8 +123,8 @@ bool walk_once(const KernelContext& call, const Geometry& geometry, const CloseG
   if constexpr (std::is_same_v<Stored, double>) {
     return false;
   } else {
-    const PooledTiles tiles(call.inputs[0], geometry);
-    if (tiles.blocks == 0) return false;
+    PooledTiles tiles(call.inputs[0], geometry);
+    if (tiles.strips == 0) return false;
     switch (tiles.height.kernel) {
       case 2: return pool_tiles_of<Stored, 2>(call, tiles, close);
       case 3: return pool_tiles_of<Stored, 3>(call, tiles, close);
@@ -128,7 +134,7 @@ bool walk_once(const KernelContext& call, const Geometry& geometry, const CloseG
   }
 }
 
-/// inputs (input, weight, bias, scale), outputs (output, winner, mean, rstd)
+/// inputs (input, weight, bias, scale), outputs (output, winner, mean, rstd, selected)
 void run(const KernelContext& call) {
   const Geometry geometry(call.inputs[0].shape(), call.as<ChainAttributes>());
   dispatch_stored(call.inputs[0].dtype(), [&]<class Stored>() {
@@ -137,8 +143,7 @@ void run(const KernelContext& call) {
         .group_channels = geometry.group_channels(),
         .eps = call.as<ChainAttributes>().eps,
         .parameters = {call.inputs[1].data<Stored>(), call.inputs[2].data<Stored>(), call.inputs[3].data<Stored>()},
-        .means = data_or_null<double>(call.outputs[2]),
-        .rstds = data_or_null<double>(call.outputs[3]),
+        .statistics = {data_or_null<double>(call.outputs[2]), data_or_null<double>(call.outputs[3])},
         .maps = nullptr};
     if (walk_once(call, geometry, close)) return;
     dispatch_winner(winner_dtype(geometry.kernel_elements()), [&]<class Winner>() { walk_twice<Stored, Winner>(call, geometry, close); });

@@ -81,11 +81,42 @@ struct GroupParameters {
   __device__ T sign(std::int64_t c) const { return (convert<T>(weight[c]) < 0) != (convert<T>(scale[c]) < 0) ? T(-1) : T(1); }
 };
 
-/// One window's maximum and its place in the window.
+/// One window's maximum, its place in the window and the element that it comes from.
 template <class T>
 struct WindowMaximum {
   T value;
   std::int32_t number;
+  T element;
+};
+
+/// Where the results go. Each may be null.
+template <class Stored, class Winner>
+struct PoolOutputs {
+  Stored* output;    // (N, C, H', W')
+  Winner* winners;   // likewise
+  Stored* selected;  // likewise
+
+  /// From a place on.
+  FRIT_HOST_DEVICE PoolOutputs from(std::int64_t place) const {
+    return {moved(output, place), moved(winners, place), moved(selected, place)};
+  }
+  template <class Place>
+  __device__ void write(Place place, ComputeType<Stored> value, std::int32_t winner, ComputeType<Stored> element) const {
+    if (output != nullptr) output[place] = convert<Stored>(value);
+    if (winners != nullptr) winners[place] = static_cast<Winner>(winner);
+    if (selected != nullptr) selected[place] = convert<Stored>(element);
+  }
+};
+
+/// The statistics that are kept. Each may be null.
+struct GroupStatistics {
+  double *means, *rstds;  // (N, G)
+
+  GroupStatistics from(std::int64_t slice) const { return {moved(means, slice), moved(rstds, slice)}; }
+  __device__ void write(std::int64_t slice, double mean, double rstd) const {
+    if (means != nullptr) means[slice] = mean;
+    if (rstds != nullptr) rstds[slice] = rstd;
+  }
 };
 
 /// Element by element: of equals the first, of NaNs the last. `x` is the plane, whose pixels are `step` apart.
@@ -94,7 +125,7 @@ __device__ WindowMaximum<ComputeType<Stored>> find_window_maximum(const GroupMap
                                                                   std::int64_t step, const WindowAxis& height, const WindowAxis& width,
                                                                   std::int32_t row, std::int32_t column) {
   using T = ComputeType<Stored>;
-  WindowMaximum<T> best{-std::numeric_limits<T>::infinity(), -1};
+  WindowMaximum<T> best{-std::numeric_limits<T>::infinity(), -1, 0};
   for (std::int32_t kh = 0; kh < height.kernel; ++kh) {
     const std::int64_t h = height.place(row, kh);
     if (!height.inside(h)) continue;
@@ -102,10 +133,11 @@ __device__ WindowMaximum<ComputeType<Stored>> find_window_maximum(const GroupMap
     for (std::int32_t kw = 0; kw < width.kernel; ++kw) {
       const std::int64_t w = width.place(column, kw);
       if (!width.inside(w)) continue;
-      const T value = map(convert<T>(x[(h * width.image + w) * step]));
+      const T element = convert<T>(x[(h * width.image + w) * step]), value = map(element);
       const bool wins = best.number < 0 || replaces_maximum(value, best.value);
       best.value = wins ? value : best.value;
       best.number = wins ? kh * width.kernel + kw : best.number;
+      best.element = wins ? element : best.element;
     }
   }
   return best;

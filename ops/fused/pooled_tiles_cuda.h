@@ -1,9 +1,8 @@
 #pragma once
 
-#include "frit/core/cuda/vector.h"
 #include "frit/ops/cuda/cluster_totals.h"
-#include "frit/ops/fused/group_norm_scale_max_pool_clamp_cuda.h"
 #include "frit/ops/fused/slice_moments_cuda.h"
+#include "frit/ops/fused/window_strips_cuda.h"
 
 namespace frit::ops {
 
@@ -11,62 +10,37 @@ namespace frit::ops {
 // can pool sign * x while it sums x: max(a * x + b) is a * max(x) + b or a * min(x) + b. The pooled tile stays in shared memory until the
 // cluster's blocks have added up their sums.
 
-/// The share of each block. A cluster has all channels of a sample, or in contiguous layout one of its groups; a block of it has some rows
-/// of windows. Windows lie side by side without gaps; pixels that they leave over are only summed.
-struct PooledTiles {
-  static constexpr int threads = 256;
-  static constexpr int resident = 3;  ///< blocks of a multiprocessor: while some close, others read
-  static constexpr int width = 4;     ///< channels that a thread looks at together, channels-last
+/// The strips, and what a block keeps of them.
+struct PooledTiles : StripPlan {
+  struct ChannelParameters {
+    float sign, weight, bias, scale;
+  };
+  using Totals = ClusterTotals<ShiftedSums, threads>;
 
-  Planes planes;
-  WindowAxis height, width_axis;
-  int groups = 1, group_channels = 1;
-  int blocks = 0;               ///< of a cluster; 0: not to be done in this way
-  int units = 1;                ///< clusters to a sample
-  int channels = 0, lanes = 1;  ///< of a cluster; threads to a window
-  int rows = 0, pitch = 0;      ///< windows' rows of a block; places to a channel in the tile
-  int entries = 1;              ///< of what is summed over the cluster: a group's, or each thread's first channel's, or each channel's
-  double share = 0;             ///< of an element in its group's mean
-  std::size_t numbers_offset = 0, totals_offset = 0, shared_bytes = 0;
+  int groups, group_channels;
+  int entries;    ///< of what is summed over the cluster: each thread's channels together where they are of one group, or each channel
+  double share;   ///< of an element in its group's mean
+  int pitch = 0;  ///< places to a channel in the tile
+  std::int64_t numbers_offset = 0, totals_offset = 0;  ///< behind the tile's values; behind the tile
 
   PooledTiles(const Tensor& input, const GroupNormPoolGeometry& geometry)
-      : planes(input.shape()), height(geometry.pool, 1), width_axis(geometry.pool, 2) {
-    const cuda::DeviceProperties& device = cuda::properties(input.device().index);
-    const bool channels_last = Places(input, planes).channels_last();
-    const std::int64_t limit = width * cuda::warp_size;  // channels, in either layout
-    const std::int64_t held = channels_last ? planes.channels : geometry.group_channels();
-    if (device.capability < 90 || !height.side_by_side() || !width_axis.side_by_side() || height.kernel != width_axis.kernel) return;
-    if (held == 0 || held > limit || geometry.windows() == 0 || planes.samples == 0) return;
-    if (channels_last && (held % width != 0 || !cuda::aligned_for_vectors(input.raw()))) return;
-    groups = static_cast<int>(geometry.groups);
-    group_channels = static_cast<int>(geometry.group_channels());
-    units = channels_last ? 1 : groups;
-    channels = static_cast<int>(held);
-    if (channels_last) lanes = lanes_for(held / width);
-    if (channels_last) entries = static_cast<int>(group_channels % width == 0 ? held / width : held);
-    share = share_of_each(geometry.group_pixels());
-    // A block's rows of windows, and what they take.
-    for (int tried = 1; tried <= cuda::most_cluster_blocks; tried *= 2) {
-      const bool few = planes.samples * units * tried < 4 * device.multiprocessors && tried < cuda::most_cluster_blocks;
-      rows = (height.output + tried - 1) / tried;
-      const std::int64_t windows = static_cast<std::int64_t>(rows) * width_axis.output, places = windows | 1;  // an odd pitch spreads banks
-      const std::int64_t numbers = places * channels * static_cast<std::int64_t>(sizeof(float)),
-                         totals = (numbers + places * channels + 15) / 16 * 16;
-      const std::int64_t bytes = totals + channels * static_cast<std::int64_t>(channel_bytes());
-      if (few || bytes > static_cast<std::int64_t>((device.shared_per_block + 1024) / resident) - 1280) continue;
-      if (planes.samples * units * tried > INT32_MAX) return;
-      pitch = static_cast<int>(places);
-      numbers_offset = static_cast<std::size_t>(numbers);
-      totals_offset = static_cast<std::size_t>(totals);
-      shared_bytes = static_cast<std::size_t>(bytes);
-      blocks = tried;
-      return;
-    }
-  }
+      : StripPlan(input, geometry),
+        groups(static_cast<int>(geometry.groups)),
+        group_channels(static_cast<int>(geometry.group_channels())),
+        entries(group_channels % width == 0 ? channels / width : channels),
+        share(share_of_each(geometry.group_pixels())) {}
 
-  /// Of shared memory besides the tile.
-  static constexpr std::size_t channel_bytes() {
-    return ClusterTotals<ShiftedSums, threads>::channel_bytes + sizeof(ShiftedSums) + sizeof(GroupMap<float>) + 4 * sizeof(float);
+  /// Lays a block's memory out for clusters of so many; false if it does not fit.
+  bool fit(int cluster_blocks, std::int64_t element_bytes, bool numbered, std::int64_t room) {
+    split(cluster_blocks);
+    const std::int64_t places = (block_windows() | 1) * channels;  // an odd pitch spreads the channels over the banks
+    numbers_offset = places * element_bytes;
+    totals_offset = (numbers_offset + (numbered ? places : 0) + 15) / 16 * 16;
+    pitch = static_cast<int>(std::min<std::int64_t>(block_windows() | 1, INT32_MAX));
+    const std::size_t channel_bytes = sizeof(GroupMap<float>) + sizeof(ChannelParameters) + sizeof(float);
+    const std::size_t own = static_cast<std::size_t>(entries) * (Totals::channel_bytes + sizeof(ShiftedSums)) +
+                            static_cast<std::size_t>(channels) * channel_bytes;
+    return place_ring(totals_offset + static_cast<std::int64_t>(own), room);
   }
 };
 
@@ -76,197 +50,164 @@ __device__ bool keeps_order(const GroupMap<T>& map) {
   return isfinite(map.reference) && isfinite(map.slope) && isfinite(map.shift) && isfinite(map.scale) && map.slope != 0 && map.scale != 0;
 }
 
-/// Where the results go. Each may be null.
-template <class Stored>
-struct PoolOutputs {
-  Stored* output;         // (N, C, H', W')
-  std::uint8_t* winners;  // likewise
-  double *means, *rstds;  // (N, G)
-
-  __device__ void write(std::int64_t window, ComputeType<Stored> value, std::int32_t winner) const {
-    if (output != nullptr) output[window] = convert<Stored>(value);
-    if (winners != nullptr) winners[window] = static_cast<std::uint8_t>(winner);
-  }
-  __device__ void write_statistics(std::int64_t slice, double mean, double rstd) const {
-    if (means != nullptr) means[slice] = mean;
-    if (rstds != nullptr) rstds[slice] = rstd;
-  }
-};
-
 /// A thread's sums for each of the channels that it looks at together, around the first elements that it sees.
-template <class Stored, class Sum, int width>
+template <class Stored, class Sum>
 struct VectorSums {
-  using Elements = cuda::Vector<Stored, width>;
+  static constexpr int width = StripPlan::width;
   ThreadSums<Sum> sums[width];
   int count = 0;
 
-  /// Before the first `add`s, of which x is one.
-  __device__ void begin(const Elements& x) {
-    if (count > 0) return;
+  /// Before `more` elements are added, of which x is one.
+  __device__ void begin(const cuda::Vector<Stored, width>& x, int more) {
+    if (count == 0) {
 #pragma unroll
-    for (int j = 0; j < width; ++j) sums[j] = ThreadSums<Sum>(convert<Sum>(x[j]));
+      for (int j = 0; j < width; ++j) sums[j] = ThreadSums<Sum>(convert<Sum>(x[j]));
+    }
+    count += more;
   }
-  __device__ void add(const Elements& x) {
-    ++count;
+  __device__ void add(const cuda::Vector<Stored, width>& x) {
 #pragma unroll
     for (int j = 0; j < width; ++j) sums[j].add(convert<Sum>(x[j]));
   }
-  __device__ void begin_and_add(const Elements& x) {
-    begin(x);
-    add(x);
-  }
 };
 
-/// A block's work on its tile.
-template <class Stored, int kernel, bool channels_last>
+/// A block's work. `numbered`: it keeps which elements the maxima are.
+template <class Stored, int kernel, bool numbered>
 class TileBlock {
  public:
-  using T = ComputeType<Stored>;
-  static constexpr int width = channels_last ? PooledTiles::width : 1;
-  using Elements = cuda::Vector<Stored, width>;
-  template <class Sum>
-  using Sums = VectorSums<Stored, Sum, width>;
+  using T = float;
+  static constexpr int width = StripPlan::width;
+  using Ring = StripRing<Stored, kernel>;
+  using Elements = typename Ring::Elements;
+  using Outputs = PoolOutputs<Stored, std::uint8_t>;
 
-  __device__ TileBlock(const Stored* input, const PooledTiles& tiles, std::byte* memory, cuda::ByteBarrier* barriers)
+  __device__ TileBlock(const Stored* input, const GroupParameters<Stored>& parameters, const PooledTiles& tiles, std::byte* memory,
+                       cuda::ByteBarrier* strip_barriers, cuda::ByteBarrier* round_barriers)
       : tiles_(tiles),
-        rank_(static_cast<int>(blockIdx.x) % tiles.blocks),
-        sample_(static_cast<int>(blockIdx.x) / tiles.blocks / tiles.units),
-        unit_(static_cast<int>(blockIdx.x) / tiles.blocks % tiles.units),
-        channel_step_(channels_last ? 1 : tiles.planes.pixels),
-        step_(channels_last ? tiles.planes.channels : 1),
-        input_(input + sample_ * tiles.planes.channels * tiles.planes.pixels + unit_ * tiles.channels * channel_step_),
-        own_channel_(static_cast<int>(threadIdx.x) % tiles.lanes * width),
-        slot_(static_cast<int>(threadIdx.x) / tiles.lanes),
-        slots_(PooledTiles::threads / tiles.lanes),
-        first_row_(min(rank_ * tiles.rows, tiles.height.output)),
-        rows_(min(tiles.rows, tiles.height.output - first_row_)),
-        totals_(memory + tiles.totals_offset, barriers, tiles.entries, rank_, tiles.blocks),
-        pooled_(reinterpret_cast<T*>(memory)),
+        input_(input),
+        own_channel_(Ring::lane() % tiles.lanes * width),
+        own_window_(Ring::lane() / tiles.lanes),
+        totals_(memory + tiles.totals_offset, round_barriers, tiles.entries, static_cast<int>(blockIdx.x) % tiles.blocks, tiles.blocks),
+        ring_(input, tiles, memory + tiles.ring_offset, strip_barriers),
+        pooled_(reinterpret_cast<Stored*>(memory)),
         numbers_(reinterpret_cast<std::uint8_t*>(memory + tiles.numbers_offset)),
         sums_(reinterpret_cast<ShiftedSums*>(totals_.end())),
         maps_(reinterpret_cast<GroupMap<T>*>(sums_ + tiles.entries)),
-        parameters_(reinterpret_cast<ChannelParameters*>(maps_ + tiles.channels)) {}
+        parameters_(reinterpret_cast<PooledTiles::ChannelParameters*>(maps_ + tiles.channels)),
+        pivots_(reinterpret_cast<T*>(parameters_ + tiles.channels)) {
+    if (const int c = thread(); c < tiles.channels) {
+      parameters_[c] = {parameters.sign(c), convert<T>(parameters.weight[c]), convert<T>(parameters.bias[c]),
+                        convert<T>(parameters.scale[c])};
+      pivots_[c] = pivot(ring_.first_sample());
+    }
+    __syncthreads();
+  }
 
   /// Everything: see pool_tiles.
-  __device__ void run(const PoolOutputs<Stored>& outputs, const GroupParameters<Stored>& parameters, const Clamp<T>& clamp, double eps) {
-    if (thread() < tiles_.channels) {
-      const std::int64_t c = channel(thread());
-      parameters_[thread()] = {parameters.sign(c), convert<T>(parameters.weight[c]), convert<T>(parameters.bias[c]),
-                               convert<T>(parameters.scale[c])};
+  __device__ void run(const Outputs& outputs, const GroupStatistics& statistics, const Clamp<T>& clamp, double eps) {
+    bool turned = false;
+#pragma unroll
+    for (int j = 0; j < width; ++j) turned |= parameters_[channel(j)].sign < 0;
+    turned = __any_sync(~0u, turned);
+    for (std::int64_t n = ring_.first_sample(); n >= 0; n -= ring_.step()) {
+      VectorSums<Stored, T> sums;
+      for (int item = Ring::warp(); item < ring_.items(); item += StripPlan::warps) {
+        if (turned) {
+          pool_strip<true>(ring_.strip(item), sums);
+        } else {
+          pool_strip<false>(ring_.strip(item), sums);
+        }
+      }
+      exchange(sums);
+      // Squares that overflow in float, and infinities and NaNs, are summed once more in double. All blocks see the same sums.
+      if (__syncthreads_or(thread() < tiles_.entries && !isfinite(sums_[thread()].squares))) {
+        VectorSums<Stored, double> wide;
+        sum_again(n, wide);
+        exchange(wide);
+      }
+      make_maps(n, statistics, eps);
+      __syncthreads();
+      const T next_pivot = pivot(n - ring_.step());
+      write(n, outputs, clamp);
+      if (thread() < tiles_.channels) pivots_[thread()] = next_pivot;
+      __syncthreads();
     }
-    __syncthreads();
-    Sums<T> sums;
-    pool_windows(sums);
-    sum_pixels(sums, bottom(rank_), bottom(rank_ + 1));
-    exchange(sums);
-    // Squares that overflow in float, and infinities and NaNs, are summed once more in double. All blocks see the same sums.
-    if (__syncthreads_or(thread() < tiles_.entries && !isfinite(sums_[thread()].squares))) {
-      Sums<double> wide;
-      const std::int64_t row_pixels = static_cast<std::int64_t>(kernel) * tiles_.width_axis.image;
-      sum_pixels(wide, first_row_ * row_pixels, (first_row_ + rows_) * row_pixels);
-      sum_pixels(wide, bottom(rank_), bottom(rank_ + 1));
-      exchange(wide);
-    }
-    make_maps(outputs, eps);
-    __syncthreads();
-    write(outputs, clamp);
   }
 
  private:
-  using Totals = ClusterTotals<ShiftedSums, PooledTiles::threads>;
-  struct ChannelParameters {
-    T sign, weight, bias, scale;
-  };
+  using Totals = PooledTiles::Totals;
 
   __device__ static int thread() { return static_cast<int>(threadIdx.x); }
-  __device__ static int warp() { return thread() / cuda::warp_size; }
-  __device__ static int lane() { return thread() % cuda::warp_size; }
-  __device__ std::int64_t channel(int c) const { return static_cast<std::int64_t>(unit_) * tiles_.channels + c; }
   __device__ bool idle() const { return own_channel_ >= tiles_.channels; }
-  /// Where the pixels below the windows begin that are a block's to sum.
-  __device__ std::int64_t bottom(int rank) const {
-    const std::int64_t first = static_cast<std::int64_t>(tiles_.height.output) * kernel * tiles_.width_axis.image;
-    const std::int64_t share = (tiles_.planes.pixels - first + tiles_.blocks - 1) / tiles_.blocks;
-    return min(first + rank * share, tiles_.planes.pixels);
-  }
-  __device__ Elements load(const Stored* first, std::int64_t pixel) const {
-    return *reinterpret_cast<const Elements*>(first + pixel * step_);
+  /// One of the thread's own, or of those of the first if it has none.
+  __device__ int channel(int j) const { return (idle() ? 0 : own_channel_) + j; }
+  __device__ const Stored* sample(std::int64_t n) const { return input_ + n * tiles_.planes.pixels * tiles_.channels; }
+  /// The first element of the group of the thread's number, around which sums over blocks are.
+  __device__ T pivot(std::int64_t n) const {
+    if (n < 0 || thread() >= tiles_.channels) return 0;
+    return convert<T>(sample(n)[thread() / tiles_.group_channels * tiles_.group_channels]);
   }
 
-  /// The block's windows and, as one more column, what they leave over at the ends of their rows: each element to `sums`, and the maxima to
-  /// the tile.
-  __device__ void pool_windows(Sums<T>& sums) const {
-    const int image_width = tiles_.width_axis.image, columns = tiles_.width_axis.output, over = image_width - columns * kernel;
-    const int across = columns + (over > 0 ? 1 : 0), items = (channels_last ? 1 : tiles_.channels) * rows_ * across;
-    if (idle()) return;
-    for (int item = slot_; item < items; item += slots_) {
-      const int column = item % across, row = item / across % rows_, c = channels_last ? own_channel_ : item / across / rows_;
-      const std::int64_t corner = static_cast<std::int64_t>(first_row_ + row) * kernel * image_width + column * kernel;
-      const Stored* const first = input_ + c * channel_step_ + corner * step_;
-      if (item == slot_) sums.begin(load(first, 0));
-      if (column < columns) {
-        pool_window(sums, first, c, row * columns + column);
-      } else {
-        for (int h = 0; h < kernel; ++h) {
-          for (int w = 0; w < over; ++w) sums.add(load(first, static_cast<std::int64_t>(h) * image_width + w));
-        }
+  /// Adds the warp's next strip's elements to `sums`, and puts its maxima into the tile.
+  template <bool turned>
+  __device__ void pool_strip(const Strip& strip, VectorSums<Stored, T>& sums) {
+    Elements elements[kernel * kernel];
+    ring_.take(elements, own_window_, channel(0));
+    const int window = strip.first + own_window_, rows = ring_.rows_of(strip.row), columns = ring_.columns_of(window);
+    if (idle() || columns <= 0) return;
+    sums.begin(elements[0], rows * columns);
+    if (rows == kernel && columns == kernel) {
+#pragma unroll
+      for (const Elements& x : elements) sums.add(x);
+      pool_window<turned>(elements, strip.row * tiles_.breadth.output + window);
+    } else {
+#pragma unroll
+      for (int i = 0; i < kernel * kernel; ++i) {
+        if (i / kernel < rows && i % kernel < columns) sums.add(elements[i]);
       }
     }
   }
-
-  __device__ void pool_window(Sums<T>& sums, const Stored* first, int c, int place) const {
-    T sign[width], best[width];
-    int number[width];
+  template <bool turned>
+  __device__ void pool_window(const Elements (&elements)[kernel * kernel], int place) {
 #pragma unroll
     for (int j = 0; j < width; ++j) {
-      sign[j] = parameters_[c + j].sign;
-      best[j] = -std::numeric_limits<T>::infinity();
-      number[j] = 0;
-    }
-    // Some rows of loads under way at a time, as many as the registers hold.
-    constexpr int rows_at_once = channels_last && kernel % 2 == 0 ? 2 : channels_last ? 1 : kernel;
-#pragma unroll 1
-    for (int h = 0; h < kernel; h += rows_at_once) {
-      Elements elements[rows_at_once * kernel];
+      const int c = own_channel_ + j;
+      const T sign = turned ? parameters_[c].sign : T(1);
+      T best = convert<T>(elements[0][j]) * sign;
+      int number = 0;
 #pragma unroll
-      for (int i = 0; i < rows_at_once * kernel; ++i) {
-        elements[i] = load(first, static_cast<std::int64_t>(h + i / kernel) * tiles_.width_axis.image + i % kernel);
+      for (int i = 1; i < kernel * kernel; ++i) {
+        const T offered = convert<T>(elements[i][j]) * sign;
+        if constexpr (numbered) number = offered > best ? i : number;
+        best = offered > best ? offered : best;
       }
-#pragma unroll
-      for (int i = 0; i < rows_at_once * kernel; ++i) {
-        sums.add(elements[i]);
-#pragma unroll
-        for (int j = 0; j < width; ++j) {
-          const T offered = convert<T>(elements[i][j]) * sign[j];
-          number[j] = offered > best[j] ? h * kernel + i : number[j];
-          best[j] = offered > best[j] ? offered : best[j];
-        }
-      }
-    }
-#pragma unroll
-    for (int j = 0; j < width; ++j) {
-      pooled_[(c + j) * tiles_.pitch + place] = best[j];
-      numbers_[(c + j) * tiles_.pitch + place] = static_cast<std::uint8_t>(number[j]);
+      pooled_[c * tiles_.pitch + place] = convert<Stored>(best);
+      if constexpr (numbered) numbers_[c * tiles_.pitch + place] = static_cast<std::uint8_t>(number);
     }
   }
 
-  template <class Sum>
-  __device__ void sum_pixels(Sums<Sum>& sums, std::int64_t first, std::int64_t end) const {
-    if (idle()) return;
-    for (int c = own_channel_; c < (channels_last ? own_channel_ + 1 : tiles_.channels); ++c) {
-      for (std::int64_t p = first + slot_; p < end; p += slots_) sums.begin_and_add(load(input_ + c * channel_step_, p));
+  /// The block's pixels, straight from the input.
+  __device__ void sum_again(std::int64_t n, VectorSums<Stored, double>& sums) const {
+    const int window_pixels = kernel * tiles_.breadth.image, rows = ring_.items() / tiles_.strips,
+              slots = StripPlan::threads / tiles_.lanes;
+    const std::int64_t first = static_cast<std::int64_t>(ring_.first_row()) * window_pixels;
+    const std::int64_t end = min(first + static_cast<std::int64_t>(rows) * window_pixels, tiles_.planes.pixels);
+    for (std::int64_t p = first + thread() / tiles_.lanes; !idle() && p < end; p += slots) {
+      const Elements x = *reinterpret_cast<const Elements*>(sample(n) + p * tiles_.channels + own_channel_);
+      sums.begin(x, 1);
+      sums.add(x);
     }
   }
 
   /// The sums over the cluster, to sums_: of each entry.
   template <class Sum>
-  __device__ void exchange(const Sums<Sum>& sums) {
-    const bool joined = channels_last && tiles_.entries < tiles_.channels;  // a thread's channels are all of one group
-    const int step = joined ? 1 : width, entry = joined ? own_channel_ / width : own_channel_;
+  __device__ void exchange(const VectorSums<Stored, Sum>& sums) {
+    const bool joined = tiles_.entries < tiles_.channels;
+    const int entry = joined ? own_channel_ / width : own_channel_;
     ShiftedSums shifted[width];
-    if (sums.count > 0 && !idle()) {
+    if (!idle() && sums.count > 0) {
 #pragma unroll
-      for (int j = 0; j < width; ++j) shifted[j] = sums.sums[j].shifted(sums.count, convert<Sum>(group_first(own_channel_ + j)));
+      for (int j = 0; j < width; ++j) shifted[j] = sums.sums[j].shifted(sums.count, static_cast<Sum>(pivots_[own_channel_ + j]));
     }
 #pragma unroll
     for (int j = 1; j < width; ++j) {
@@ -274,71 +215,76 @@ class TileBlock {
     }
 #pragma unroll
     for (int j = 0; j < width; ++j) {
-      if (j >= step && joined) break;
+      if (j > 0 && joined) break;
       for (int mask = cuda::warp_size / 2; mask >= tiles_.lanes; mask /= 2) shifted[j] = shifted[j] + cuda::shuffle_xor(shifted[j], mask);
-      if (lane() < tiles_.lanes && !idle()) totals_.partials[warp() * tiles_.entries + entry + j] = shifted[j];
+      if (own_window_ == 0 && !idle()) totals_.partials[Ring::warp() * tiles_.entries + entry + j] = shifted[j];
     }
     totals_.exchange(Totals::warps);
     if (thread() < tiles_.entries) sums_[thread()] = totals_.total(thread());
     __syncthreads();
   }
-  /// The first element of a channel's group, around which its sums are.
-  __device__ Stored group_first(int c) const { return input_[c / tiles_.group_channels * tiles_.group_channels * channel_step_]; }
 
-  __device__ void make_maps(const PoolOutputs<Stored>& outputs, double eps) const {
+  __device__ void make_maps(std::int64_t n, const GroupStatistics& statistics, double eps) const {
     const int c = thread();
     if (c >= tiles_.channels) return;
     const int group = c / tiles_.group_channels, group_entries = max(1, tiles_.entries * tiles_.group_channels / tiles_.channels);
     ShiftedSums sums;
     for (int i = 0; i < group_entries; ++i) sums = sums + sums_[group * group_entries + i];
-    const DeviceMoments moments(sums, static_cast<double>(convert<T>(group_first(c))), tiles_.share);
+    const DeviceMoments moments(sums, static_cast<double>(pivots_[c]), tiles_.share);
     const double rstd = rsqrt(moments.variance + eps);
-    const ChannelParameters own = parameters_[c];
+    const PooledTiles::ChannelParameters own = parameters_[c];
     maps_[c] = GroupMap<T>(moments.mean, rstd, own.weight, own.bias, own.scale);
-    const std::int64_t slice = static_cast<std::int64_t>(sample_) * tiles_.groups + channel(c) / tiles_.group_channels;
-    if (rank_ == 0 && c % tiles_.group_channels == 0) outputs.write_statistics(slice, moments.mean, rstd);
+    const bool writes = ring_.first_row() == 0 && c % tiles_.group_channels == 0;
+    if (writes) statistics.write(n * tiles_.groups + group, moments.mean, rstd);
   }
 
   /// The tile's windows, a warp a channel.
-  __device__ void write(const PoolOutputs<Stored>& outputs, const Clamp<T>& clamp) const {
-    const int columns = tiles_.width_axis.output;
-    for (int c = warp(); c < tiles_.channels; c += Totals::warps) {
+  __device__ void write(std::int64_t n, const Outputs& outputs, const Clamp<T>& clamp) const {
+    const int rows = min(tiles_.rows, tiles_.height.output - ring_.first_row()), columns = tiles_.breadth.output;
+    for (int c = Ring::warp(); c < tiles_.channels; c += StripPlan::warps) {
       const GroupMap<T> map = maps_[c];
-      const bool ordered = keeps_order(map);
-      const std::int64_t plane = sample_ * tiles_.planes.channels + channel(c);
-      const std::int64_t first = (plane * tiles_.height.output + first_row_) * columns;
-      for (int i = lane(); i < rows_ * columns; i += cuda::warp_size) {
-        WindowMaximum<T> best{map(pooled_[c * tiles_.pitch + i] * parameters_[c].sign), numbers_[c * tiles_.pitch + i]};
-        if (!ordered) {
-          best = find_window_maximum(map, input_ + c * channel_step_, step_, tiles_.height, tiles_.width_axis, first_row_ + i / columns,
-                                     i % columns);
+      const Outputs to = outputs.from(((n * tiles_.channels + c) * tiles_.height.output + ring_.first_row()) * columns);
+      if (keeps_order(map)) {
+        const T sign = parameters_[c].sign;
+#pragma unroll 4
+        for (int i = Ring::lane(); i < rows * columns; i += cuda::warp_size) {
+          const T selected = convert<T>(pooled_[c * tiles_.pitch + i]) * sign;
+          to.write(i, clamp(map(selected)), numbered ? numbers_[c * tiles_.pitch + i] : 0, selected);
         }
-        outputs.write(first + i, clamp(best.value), best.number);
+      } else {
+        for (int i = Ring::lane(); i < rows * columns; i += cuda::warp_size) {
+          const auto best = find_window_maximum(map, sample(n) + c, tiles_.channels, tiles_.height, tiles_.breadth,
+                                                ring_.first_row() + i / columns, i % columns);
+          to.write(i, clamp(best.value), best.number, best.element);
+        }
       }
     }
   }
 
   const PooledTiles& tiles_;
-  int rank_, sample_, unit_;
-  std::int64_t channel_step_, step_;
-  const Stored* input_;  ///< of the cluster's first channel
-  int own_channel_, slot_, slots_, first_row_, rows_;
+  const Stored* input_;
+  int own_channel_, own_window_;
   Totals totals_;
-  T* pooled_;                      ///< (channels, pitch)
-  std::uint8_t* numbers_;          ///< likewise
-  ShiftedSums* sums_;              ///< (entries)
-  GroupMap<T>* maps_;              ///< (channels)
-  ChannelParameters* parameters_;  ///< likewise
+  Ring ring_;
+  Stored* pooled_;         ///< (channels, pitch)
+  std::uint8_t* numbers_;  ///< likewise
+  ShiftedSums* sums_;      ///< (entries)
+  GroupMap<T>* maps_;      ///< (channels), as what follows
+  PooledTiles::ChannelParameters* parameters_;
+  T* pivots_;
 };
 
-/// One cluster a sample, or a group of one in contiguous layout. Reads the input once and writes the results. Deterministic.
-template <class Stored, int kernel, bool channels_last>
-__global__ void __launch_bounds__(PooledTiles::threads, PooledTiles::resident)
-    pool_tiles(PoolOutputs<Stored> outputs, const Stored* input, GroupParameters<Stored> parameters, Clamp<ComputeType<Stored>> clamp,
-               double eps, PooledTiles tiles) {
+/// As many clusters as run at a time, each going through every so manieth sample. Reads the input once and writes the results.
+/// Deterministic.
+template <class Stored, int kernel, bool numbered>
+__global__ void __launch_bounds__(StripPlan::threads, 1)
+    pool_tiles(PoolOutputs<Stored, std::uint8_t> outputs, GroupStatistics statistics, const Stored* input,
+               GroupParameters<Stored> parameters, Clamp<float> clamp, double eps, PooledTiles tiles) {
   extern __shared__ __align__(128) std::byte memory[];
-  __shared__ cuda::ByteBarrier barriers[ClusterTotals<ShiftedSums, PooledTiles::threads>::rounds];
-  TileBlock<Stored, kernel, channels_last>(input, tiles, memory, barriers).run(outputs, parameters, clamp, eps);
+  __shared__ cuda::ByteBarrier strip_barriers[StripPlan::warps * StripPlan::most_stages];
+  __shared__ cuda::ByteBarrier round_barriers[PooledTiles::Totals::rounds];
+  TileBlock<Stored, kernel, numbered>(input, parameters, tiles, memory, strip_barriers, round_barriers)
+      .run(outputs, statistics, clamp, eps);
 }
 
 }  // namespace frit::ops
