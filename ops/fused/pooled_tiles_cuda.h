@@ -1,8 +1,10 @@
 #pragma once
 
+#include <numeric>
+
 #include "frit/ops/cuda/cluster_totals.h"
-#include "frit/ops/fused/slice_moments_cuda.h"
 #include "frit/ops/fused/window_strips_cuda.h"
+#include "frit/ops/fused/window_vectors_cuda.h"
 
 namespace frit::ops {
 
@@ -18,16 +20,17 @@ struct PooledTiles : StripPlan {
   using Totals = ClusterTotals<ShiftedSums, threads>;
 
   int groups, group_channels;
-  int entries;    ///< of what is summed over the cluster: each thread's channels together where they are of one group, or each channel
-  double share;   ///< of an element in its group's mean
-  int pitch = 0;  ///< places to a channel in the tile
+  int entry_channels, entries;  ///< of a thread's channels those of one group are summed up together over the cluster
+  double share;                 ///< of an element in its group's mean
+  int pitch = 0;                ///< places to a channel in the tile
   std::int64_t numbers_offset = 0, totals_offset = 0;  ///< behind the tile's values; behind the tile
 
   PooledTiles(const Tensor& input, const GroupNormPoolGeometry& geometry)
       : StripPlan(input, geometry),
         groups(static_cast<int>(geometry.groups)),
         group_channels(static_cast<int>(geometry.group_channels())),
-        entries(group_channels % width == 0 ? channels / width : channels),
+        entry_channels(std::gcd(group_channels, width)),
+        entries(channels / entry_channels),
         share(share_of_each(geometry.group_pixels())) {}
 
   /// Lays a block's memory out for clusters of so many; false if it does not fit.
@@ -50,36 +53,16 @@ __device__ bool keeps_order(const GroupMap<T>& map) {
   return isfinite(map.reference) && isfinite(map.slope) && isfinite(map.shift) && isfinite(map.scale) && map.slope != 0 && map.scale != 0;
 }
 
-/// A thread's sums for each of the channels that it looks at together, around the first elements that it sees.
-template <class Stored, class Sum>
-struct VectorSums {
-  static constexpr int width = StripPlan::width;
-  ThreadSums<Sum> sums[width];
-  int count = 0;
-
-  /// Before `more` elements are added, of which x is one.
-  __device__ void begin(const cuda::Vector<Stored, width>& x, int more) {
-    if (count == 0) {
-#pragma unroll
-      for (int j = 0; j < width; ++j) sums[j] = ThreadSums<Sum>(convert<Sum>(x[j]));
-    }
-    count += more;
-  }
-  __device__ void add(const cuda::Vector<Stored, width>& x) {
-#pragma unroll
-    for (int j = 0; j < width; ++j) sums[j].add(convert<Sum>(x[j]));
-  }
-};
-
 /// A block's work. `numbered`: it keeps which elements the maxima are.
 template <class Stored, int kernel, bool numbered>
 class TileBlock {
  public:
   using T = float;
-  static constexpr int width = StripPlan::width;
   using Ring = StripRing<Stored, kernel>;
   using Elements = typename Ring::Elements;
+  static constexpr int width = Ring::width;
   using Outputs = PoolOutputs<Stored, std::uint8_t>;
+  using Maxima = VectorMaxima<Stored>;
 
   __device__ TileBlock(const Stored* input, const GroupParameters<Stored>& parameters, const PooledTiles& tiles, std::byte* memory,
                        cuda::ByteBarrier* strip_barriers, cuda::ByteBarrier* round_barriers)
@@ -105,14 +88,15 @@ class TileBlock {
 
   /// Everything: see pool_tiles.
   __device__ void run(const Outputs& outputs, const GroupStatistics& statistics, const Clamp<T>& clamp, double eps) {
-    bool turned = false;
+    bool turned[width], any_turned = false;
 #pragma unroll
-    for (int j = 0; j < width; ++j) turned |= parameters_[channel(j)].sign < 0;
-    turned = __any_sync(~0u, turned);
+    for (int j = 0; j < width; ++j) any_turned |= turned[j] = !idle() && parameters_[own_channel_ + j].sign < 0;
+    any_turned = __any_sync(~0u, any_turned);
+    signs_ = Maxima::signs(turned);
     for (std::int64_t n = ring_.first_sample(); n >= 0; n -= ring_.step()) {
       VectorSums<Stored, T> sums;
       for (int item = Ring::warp(); item < ring_.items(); item += StripPlan::warps) {
-        if (turned) {
+        if (any_turned) {
           pool_strip<true>(ring_.strip(item), sums);
         } else {
           pool_strip<false>(ring_.strip(item), sums);
@@ -139,8 +123,6 @@ class TileBlock {
 
   __device__ static int thread() { return static_cast<int>(threadIdx.x); }
   __device__ bool idle() const { return own_channel_ >= tiles_.channels; }
-  /// One of the thread's own, or of those of the first if it has none.
-  __device__ int channel(int j) const { return (idle() ? 0 : own_channel_) + j; }
   __device__ const Stored* sample(std::int64_t n) const { return input_ + n * tiles_.planes.pixels * tiles_.channels; }
   /// The first element of the group of the thread's number, around which sums over blocks are.
   __device__ T pivot(std::int64_t n) const {
@@ -152,7 +134,7 @@ class TileBlock {
   template <bool turned>
   __device__ void pool_strip(const Strip& strip, VectorSums<Stored, T>& sums) {
     Elements elements[kernel * kernel];
-    ring_.take(elements, own_window_, channel(0));
+    ring_.take(elements, own_window_, idle() ? 0 : own_channel_);
     const int window = strip.first + own_window_, rows = ring_.rows_of(strip.row), columns = ring_.columns_of(window);
     if (idle() || columns <= 0) return;
     sums.begin(elements[0], rows * columns);
@@ -169,20 +151,13 @@ class TileBlock {
   }
   template <bool turned>
   __device__ void pool_window(const Elements (&elements)[kernel * kernel], int place) {
+    Maxima maxima;
+    maxima.template find<turned>(elements, signs_);
 #pragma unroll
     for (int j = 0; j < width; ++j) {
-      const int c = own_channel_ + j;
-      const T sign = turned ? parameters_[c].sign : T(1);
-      T best = convert<T>(elements[0][j]) * sign;
-      int number = 0;
-#pragma unroll
-      for (int i = 1; i < kernel * kernel; ++i) {
-        const T offered = convert<T>(elements[i][j]) * sign;
-        if constexpr (numbered) number = offered > best ? i : number;
-        best = offered > best ? offered : best;
-      }
-      pooled_[c * tiles_.pitch + place] = convert<Stored>(best);
-      if constexpr (numbered) numbers_[c * tiles_.pitch + place] = static_cast<std::uint8_t>(number);
+      const int to = (own_channel_ + j) * tiles_.pitch + place;
+      pooled_[to] = maxima.value(j);
+      if constexpr (numbered) numbers_[to] = maxima.number(j);
     }
   }
 
@@ -202,22 +177,24 @@ class TileBlock {
   /// The sums over the cluster, to sums_: of each entry.
   template <class Sum>
   __device__ void exchange(const VectorSums<Stored, Sum>& sums) {
-    const bool joined = tiles_.entries < tiles_.channels;
-    const int entry = joined ? own_channel_ / width : own_channel_;
     ShiftedSums shifted[width];
     if (!idle() && sums.count > 0) {
 #pragma unroll
       for (int j = 0; j < width; ++j) shifted[j] = sums.sums[j].shifted(sums.count, static_cast<Sum>(pivots_[own_channel_ + j]));
     }
+    // Neighbours that are of one entry, then the lanes that have the same channels.
 #pragma unroll
-    for (int j = 1; j < width; ++j) {
-      if (joined) shifted[0] = shifted[0] + shifted[j];
+    for (int apart = 1; apart < width; apart *= 2) {
+      if (apart == tiles_.entry_channels) break;
+#pragma unroll
+      for (int j = 0; j < width; j += 2 * apart) shifted[j] = shifted[j] + shifted[j + apart];
     }
 #pragma unroll
     for (int j = 0; j < width; ++j) {
-      if (j > 0 && joined) break;
+      if (j % tiles_.entry_channels != 0) continue;
       for (int mask = cuda::warp_size / 2; mask >= tiles_.lanes; mask /= 2) shifted[j] = shifted[j] + cuda::shuffle_xor(shifted[j], mask);
-      if (own_window_ == 0 && !idle()) totals_.partials[Ring::warp() * tiles_.entries + entry + j] = shifted[j];
+      const int entry = (own_channel_ + j) / tiles_.entry_channels;
+      if (own_window_ == 0 && !idle()) totals_.partials[Ring::warp() * tiles_.entries + entry] = shifted[j];
     }
     totals_.exchange(Totals::warps);
     if (thread() < tiles_.entries) sums_[thread()] = totals_.total(thread());
@@ -227,7 +204,7 @@ class TileBlock {
   __device__ void make_maps(std::int64_t n, const GroupStatistics& statistics, double eps) const {
     const int c = thread();
     if (c >= tiles_.channels) return;
-    const int group = c / tiles_.group_channels, group_entries = max(1, tiles_.entries * tiles_.group_channels / tiles_.channels);
+    const int group = c / tiles_.group_channels, group_entries = tiles_.group_channels / tiles_.entry_channels;
     ShiftedSums sums;
     for (int i = 0; i < group_entries; ++i) sums = sums + sums_[group * group_entries + i];
     const DeviceMoments moments(sums, static_cast<double>(pivots_[c]), tiles_.share);
@@ -264,6 +241,7 @@ class TileBlock {
   const PooledTiles& tiles_;
   const Stored* input_;
   int own_channel_, own_window_;
+  typename Maxima::Words signs_;  ///< of the thread's channels
   Totals totals_;
   Ring ring_;
   Stored* pooled_;         ///< (channels, pitch)

@@ -16,13 +16,13 @@ namespace frit::ops {
 struct StripPlan {
   static constexpr int threads = 512;
   static constexpr int warps = threads / cuda::warp_size;
-  static constexpr int width = 4;              ///< channels that a thread looks at together
   static constexpr int most_stages = 4;        ///< strips of a warp that are on their way at a time
   static constexpr int declared_bytes = 1024;  ///< at most, of shared memory that a kernel declares for its barriers
 
   Planes planes;
   WindowAxis height, breadth;
-  int channels = 0, lanes = 1;  ///< threads to a window
+  int channels = 0, width = 1;  ///< channels that a thread looks at together
+  int lanes = 1;                ///< threads to a window
   int windows = 1, strips = 0;  ///< windows to a strip; strips to a row of windows, 0 if this is not to be done in strips
   int all_rows = 0;
   int strip_bytes = 0;
@@ -31,21 +31,23 @@ struct StripPlan {
   std::size_t ring_offset = 0, shared_bytes = 0;
 
   StripPlan(const Tensor& input, const GroupNormPoolGeometry& geometry)
-      : planes(input.shape()), height(geometry.pool, 1), breadth(geometry.pool, 2) {
+      : planes(input.shape()),
+        height(geometry.pool, 1),
+        breadth(geometry.pool, 2),
+        channels(static_cast<int>(std::min<std::int64_t>(planes.channels, INT32_MAX))),
+        width(copied_bytes / static_cast<int>(size_of(input.dtype()))) {
     if (!Places(input, planes).channels_last() || cuda::properties(input.device().index).capability < 90) return;
     if (!height.side_by_side() || !breadth.side_by_side() || height.kernel != breadth.kernel || height.kernel < 2 || height.kernel > 4)
       return;
-    if (planes.samples == 0 || planes.channels % width != 0 || planes.channels > width * cuda::warp_size) return;
-    const std::int64_t pixel_bytes = planes.channels * static_cast<std::int64_t>(size_of(input.dtype()));
-    if (pixel_bytes % 16 != 0 || !cuda::aligned_for_vectors(input.raw())) return;  // as the copy engine wants them
-    channels = static_cast<int>(planes.channels);
+    if (planes.samples == 0 || channels == 0 || channels % width != 0 || channels > width * cuda::warp_size) return;
+    if (!cuda::aligned_for_vectors(input.raw())) return;
     lanes = lanes_for(channels / width);
     windows = cuda::warp_size / lanes;
     const int kernel = height.kernel, across = (breadth.image + kernel - 1) / kernel;
     strips = (across + windows - 1) / windows;
     divisor = cuda::Divisor(strips);
     all_rows = (height.image + kernel - 1) / kernel;
-    strip_bytes = kernel * windows * kernel * static_cast<int>(pixel_bytes);
+    strip_bytes = kernel * windows * kernel * channels / width * copied_bytes;
   }
 
   /// Each block's most windows of which there are results.
@@ -69,6 +71,7 @@ struct StripPlan {
   }
 
  private:
+  static constexpr int copied_bytes = 16;  ///< of which the copy engine wants multiples
   static constexpr std::int64_t most_ring = 128 << 10;
   static constexpr std::int64_t closing_bytes = 64 << 10;  ///< that it could read while the cluster closes a sample
 };
@@ -83,8 +86,8 @@ struct Strip {
 template <class Stored, int kernel>
 class StripRing {
  public:
-  static constexpr int width = StripPlan::width;
-  using Elements = cuda::Vector<Stored, width>;
+  static constexpr int width = cuda::vector_width<Stored>;
+  using Elements = cuda::WideVector<Stored>;
 
   /// `barriers` are in shared memory: (warps, stages). The ring's first strips are asked for.
   __device__ StripRing(const Stored* input, const StripPlan& plan, std::byte* memory, cuda::ByteBarrier* barriers)
@@ -98,9 +101,11 @@ class StripRing {
         next_sample_(first_sample()),
         next_item_(warp()) {
     if (lane() == 0) {
+#pragma unroll 1
       for (int stage = 0; stage < plan.stages; ++stage) barriers_[stage].init();
     }
     __syncthreads();
+#pragma unroll 1
     for (int stage = 0; stage < plan.stages; ++stage) request(stage);
   }
 
