@@ -32,32 +32,38 @@ class ClusterTotals {
   __device__ int channels() const { return channels_; }
   __device__ std::byte* end() const { return reinterpret_cast<std::byte*>(partials) + channels_ * channel_bytes; }
 
-  /// Adds the first `parts` of each channel's parts and sends the sums to all blocks; waits for those of all. After a barrier of the block,
-  /// `part(i, c)` gives part i of channel c.
+  /// Adds the first `parts` of each channel's parts and sends the sums to all blocks. After a barrier of the block, `part(i, c)` gives part
+  /// i of channel c.
   template <class Part>
-  __device__ void exchange(int parts, const Part& part) {
+  __device__ void send(int parts, const Part& part) {
+    constexpr int lanes = warps > cuda::most_cluster_blocks ? warps : cuda::most_cluster_blocks;  // that share a channel
+    constexpr int at_once = cuda::warp_size / lanes;
+    static_assert(cuda::warp_size % lanes == 0 && sizeof(Sums) % sizeof(double) == 0, "sent as doubles");
     const int warp = static_cast<int>(threadIdx.x) / cuda::warp_size, lane = static_cast<int>(threadIdx.x) % cuda::warp_size;
-    constexpr int numbers = sizeof(Sums) / sizeof(double);
-    static_assert(sizeof(Sums) % sizeof(double) == 0, "sent as doubles");
     if (round_++ == 0) cuda::cluster_wait();  // the others' barriers are there
     cuda::ByteBarrier& barrier = barriers_[round_ & 1];
     if (threadIdx.x == 0) barrier.expect(static_cast<unsigned>(blocks_ * channels_) * static_cast<unsigned>(sizeof(Sums)));
     __syncthreads();
-    for (int c = warp; c < channels_; c += warps) {
+    for (int first = warp * at_once; first < channels_; first += warps * at_once) {
+      const int c = first + lane / lanes, i = lane % lanes;
       Sums sums;
-      if (lane < parts) sums = part(lane, c);
-      sums = cuda::warp_reduce(sums);
-      if (lane >= blocks_) continue;
+      if (i < parts && c < channels_) sums = part(i, c);
 #pragma unroll
-      for (int i = 0; i < numbers; ++i) {
-        barrier.send(reinterpret_cast<double*>(place(rank_, c)) + i, lane, reinterpret_cast<const double*>(&sums)[i]);
+      for (int mask = lanes / 2; mask > 0; mask /= 2) sums = sums + cuda::shuffle_xor(sums, mask);
+      if (i >= blocks_ || c >= channels_) continue;
+#pragma unroll
+      for (int number = 0; number < static_cast<int>(sizeof(Sums) / sizeof(double)); ++number) {
+        barrier.send(reinterpret_cast<double*>(place(rank_, c)) + number, i, reinterpret_cast<const double*>(&sums)[number]);
       }
     }
-    barrier.wait((round_ - 1) >> 1 & 1);
   }
-  /// Of the parts that lie in `partials`.
+  /// By any thread: until the sums of all blocks are here.
+  __device__ void wait() const { barriers_[round_ & 1].wait((round_ - 1) >> 1 & 1); }
+
+  /// Sends the sums of the parts that lie in `partials`, and waits for those of all blocks.
   __device__ void exchange(int parts) {
-    exchange(parts, [this](int part, int c) { return partials[part * channels_ + c]; });
+    send(parts, [this](int part, int c) { return partials[part * channels_ + c]; });
+    wait();
   }
   /// After an exchange: the sum over the cluster.
   __device__ Sums total(int c) const {

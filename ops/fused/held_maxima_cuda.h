@@ -5,171 +5,196 @@
 
 namespace frit::ops {
 
-/// A block's work on the samples that its cluster holds: statistics, and then the maxima of its pixels. `known_lanes` is held.lanes where
-/// that is known when this is compiled and all of them have channels, else 0.
-template <class Stored, bool channels_last, int known_lanes>
+/// A block's work on the samples that its cluster holds: statistics, and then the maxima of its pixels. Each warp sums up and finishes with
+/// chunks of its own, and asks for the next sample's as soon as it is done with one. `known_channels` are the channels where that is known
+/// when this is compiled, few enough that a thread has the maps of all in registers; else 0.
+template <class Stored, bool channels_last, int known_channels>
 class HeldMaxima {
  public:
   using T = ComputeType<Stored>;
-  using Holder = SampleHolder<Stored, channels_last>;
-  using Totals = HeldTotals<ShiftedSums>;
+  using Held = WarpHeldSamples;
+  using Holder = SampleHolder<Stored, channels_last, Held>;
+  using Totals = HeldTotals<ShiftedSums, Held>;
   using Outputs = MaximumOutputs<Stored, std::uint8_t>;
-  static constexpr std::size_t channel_bytes = Totals::channel_bytes + sizeof(InstanceMap<float>) + 3 * sizeof(float);
+  static constexpr std::size_t channel_bytes = Totals::channel_bytes + sizeof(SaturatingMap) + sizeof(InstanceMap<float>) + 3 * sizeof(float);
 
-  __device__ HeldMaxima(const Stored* input, const CloseInstances<Stored>& close, const Clamp<T>& clamp, const HeldSamples& held,
-                        std::byte* memory, cuda::ByteBarrier* chunk_barriers, cuda::ByteBarrier* round_barriers)
+  /// How the maxima of a sample are to be found.
+  enum class Way { again, saturating, careful };  // `again`: squares overflow in float
+
+  __device__ HeldMaxima(const Stored* input, const CloseInstances<Stored>& close, const Clamp<T>& clamp, const Held& held,
+                        std::byte* memory, cuda::ByteBarrier* chunk_barriers, cuda::ByteBarrier* round_barriers, Way* way)
       : held_(held),
         close_(close),
         clamp_(clamp),
         input_(input),
         rank_(static_cast<int>(blockIdx.x) % held.blocks),
-        channels_(static_cast<int>(held.planes.channels)),
-        lanes_(known_lanes > 0 ? known_lanes : held.lanes),
-        share_(1 / static_cast<double>(held.planes.pixels)),
+        channels_(known_channels > 0 ? known_channels : static_cast<int>(held.planes.channels)),
         holder_(input, held, memory, chunk_barriers, rank_),
         totals_(memory + held.rest_offset, round_barriers, channels_, rank_, held.blocks),
-        maps_(reinterpret_cast<InstanceMap<T>*>(totals_.end())),
+        saturating_(reinterpret_cast<T*>(totals_.end())),
+        maps_(reinterpret_cast<InstanceMap<T>*>(saturating_ + SaturatingMap::numbers * channels_)),
         scales_(reinterpret_cast<T*>(maps_ + channels_)),
         post_scales_(scales_ + channels_),
-        pivots_(post_scales_ + channels_) {}
+        pivots_(post_scales_ + channels_),
+        way_(way) {}
 
-  /// Everything: see find_maxima_of_held_samples.
+  /// Everything: see find_maxima_of_held_samples. Begins with the last sample, which was written last and may still be in the cache.
   __device__ void run(const Outputs& outputs) {
-    const std::int64_t first = blockIdx.x / static_cast<unsigned>(held_.blocks), step = gridDim.x / static_cast<unsigned>(held_.blocks);
-    for (int chunk = 0; chunk < HeldSamples::chunks; ++chunk) request(chunk, first);
+    const std::int64_t cluster = blockIdx.x / static_cast<unsigned>(held_.blocks), step = gridDim.x / static_cast<unsigned>(held_.blocks);
+    const std::int64_t last = held_.planes.samples - 1 - cluster;
+    for (int chunk = warp(); has(chunk); chunk += Held::warps) holder_.request(chunk, last);
     if (thread() < channels_) {
       scales_[thread()] = convert<T>(close_.scale[thread()]);
       post_scales_[thread()] = convert<T>(close_.post_scale[thread()]);
     }
     unsigned turn = 0;
-    for (std::int64_t n = first; n < held_.planes.samples; n += step, ++turn) {
-      if (make_maps(n, turn)) {
-        find_maxima<true>(outputs, n, n + step);
-      } else {
-        find_maxima<false>(outputs, n, n + step);
-      }
+    for (std::int64_t n = last; n >= 0; n -= step, ++turn) {
+      Way way = make_maps<T>(n, n - step, turn);
+      if (way == Way::again) way = make_maps<double>(n, n - step, turn);
+      Outputs here = outputs;
+      here.skip(n * held_.planes.pixels + holder_.begin());
+      find_maxima(here, way, n - step);
     }
   }
 
  private:
+  static constexpr int width = Held::width;
+
   __device__ static int thread() { return static_cast<int>(threadIdx.x); }
   __device__ static int warp() { return thread() / cuda::warp_size; }
   __device__ static int lane() { return thread() % cuda::warp_size; }
-  /// Channels-last: rows of threads, `lanes_` of them to a pixel, each with a vector of its channels.
-  __device__ int rows() const { return HeldSamples::threads / lanes_; }
-  __device__ int row() const { return thread() / lanes_; }
-  __device__ int own_channel() const { return thread() % lanes_ * Holder::width; }
-  __device__ void request(int chunk, std::int64_t n) const {
-    if (n < held_.planes.samples && warp() == 0) holder_.request(chunk, n);
-  }
-  __device__ const Stored* channel_of(std::int64_t n, int c) const {
-    return input_ + n * channels_ * held_.planes.pixels + c * (channels_last ? 1 : held_.planes.pixels);
-  }
+  __device__ bool has(int chunk) const { return holder_.chunk_begin(chunk) < holder_.pixels(); }
 
-  /// From the statistics of sample n. Returns whether all is finite, so that no NaN can come of it.
-  __device__ bool make_maps(std::int64_t n, unsigned turn) {
-    const int c = min(thread(), channels_ - 1);
-    const T pivot = convert<T>(*channel_of(n, c));
-    for (int chunk = 0; !channels_last && chunk < HeldSamples::chunks; ++chunk) holder_.wait(turn, chunk);
-    if (thread() < channels_) pivots_[c] = pivot;
-    ShiftedSums sums = sums_of_cluster<T>(turn);
-    // Squares that overflow in float, and infinities and NaNs, are summed once more in double. All blocks see the same sums.
-    if (__syncthreads_or(!isfinite(sums.squares))) sums = sums_of_cluster<double>(turn);
-    bool finite = clamp_.low == clamp_.low && clamp_.high == clamp_.high;
-    if (thread() < channels_) {
-      const DeviceMoments moments(sums, static_cast<double>(pivot), share_);
-      const InstanceMap<T> map = close_.map(n * channels_ + c, moments, scales_[c], post_scales_[c], rank_ == 0);
-      finite &= isfinite(map.slope) && isfinite(map.shift) && isfinite(map.post_scale);
-      maps_[c] = map;
-    }
-    return __syncthreads_and(finite);
-  }
-
-  /// What a warp has added up of a channel.
+  /// From the statistics of sample n. While it comes, the sample `next` is already brought nearer.
   template <class Sum>
-  struct Part {
-    ThreadSums<Sum> sums;
-    int count;
-  };
-  /// (warps, C), in the memory of as many sums.
-  template <class Sum>
-  __device__ Part<Sum>* parts() const {
-    static_assert(sizeof(Part<float>) <= sizeof(ShiftedSums));
-    return reinterpret_cast<Part<Sum>*>(totals_.partials);
-  }
-
-  /// The sums of the thread's channel.
-  template <class Sum>
-  __device__ ShiftedSums sums_of_cluster(unsigned turn) {
-    const int count = sum<Sum>(turn);
-    totals_.exchange(count, [this](int part, int c) {
+  __device__ Way make_maps(std::int64_t n, std::int64_t next, unsigned turn) {
+    const std::int64_t channel_step = channels_last ? 1 : held_.planes.pixels;
+    const T pivot = convert<T>(input_[n * channels_ * held_.planes.pixels + min(thread(), channels_ - 1) * channel_step]);
+    const auto arrive = [&](int chunk) {
+      holder_.wait(turn, chunk);
+      if (next >= 0 && chunk % Held::warps == warp()) holder_.prefetch(chunk, next);
+    };
+    const int parts = sum<Sum>(arrive);
+    if (thread() < channels_) pivots_[thread()] = pivot;
+    totals_.send(parts, [this](int part, int c) {
       if constexpr (std::is_same_v<Sum, double>) {
         return totals_.partials[part * channels_ + c];
       } else {
-        const Part<Sum> own = parts<Sum>()[part * channels_ + c];
+        const Part own = this->parts()[part * channels_ + c];
         return own.sums.shifted(own.count, pivots_[c]);
       }
     });
-    return totals_.total(min(thread(), channels_ - 1));
+    if (warp() == 0) {
+      totals_.wait();
+      const Way way = close_sample<std::is_same_v<Sum, T>>(n);
+      if (lane() == 0) *way_ = way;
+    }
+    __syncthreads();
+    return *way_;
+  }
+
+  /// By a warp, when the sums are there. All blocks see the same ones.
+  template <bool first_time>
+  __device__ Way close_sample(std::int64_t n) const {
+    const double share = 1 / static_cast<double>(held_.planes.pixels);
+    bool saturating = first_time, overflow = false;
+    for (int c = lane(); c < channels_; c += cuda::warp_size) {
+      const ShiftedSums sums = totals_.total(c);
+      const DeviceMoments moments(sums, static_cast<double>(pivots_[c]), share);
+      const InstanceMap<T> map = close_.map(n * channels_ + c, moments, scales_[c], post_scales_[c], rank_ == 0);
+      const SaturatingMap clamped(map, clamp_);
+      overflow |= !isfinite(sums.squares);
+      saturating &= clamped.replaces(map, clamp_, moments.variance);
+      maps_[c] = map;
+      saturating_[c] = clamped.reference;
+      saturating_[channels_ + c] = clamped.slope;
+      saturating_[2 * channels_ + c] = clamped.shift;
+      saturating_[3 * channels_ + c] = clamped.factor;
+      saturating_[4 * channels_ + c] = clamped.offset;
+    }
+    // Squares that overflow in float, and infinities and NaNs, are summed once more in double.
+    if (first_time && __any_sync(0xffffffffu, overflow)) return Way::again;
+    return __all_sync(0xffffffffu, saturating) ? Way::saturating : Way::careful;
+  }
+
+  /// What a warp has added up of a channel in float.
+  struct Part {
+    ThreadSums<T> sums;
+    int count;
+  };
+  /// (warps, C), in the memory of as many sums.
+  __device__ Part* parts() const {
+    static_assert(sizeof(Part) <= sizeof(ShiftedSums));
+    return reinterpret_cast<Part*>(totals_.partials);
   }
   template <class Sum>
-  __device__ void keep(int warp, int c, const ThreadSums<Sum>& sums, int count) const {
+  __device__ void keep(int part, int c, const ThreadSums<Sum>& sums, int count) const {
     if constexpr (std::is_same_v<Sum, double>) {
-      totals_.partials[warp * channels_ + c] = sums.shifted(count, static_cast<double>(pivots_[c]));
+      totals_.partials[part * channels_ + c] = sums.shifted(count, static_cast<double>(pivots_[c]));
     } else {
-      parts<Sum>()[warp * channels_ + c] = {sums, count};
+      parts()[part * channels_ + c] = {sums, count};
     }
   }
 
-  /// Adds up each channel over the block's pixels. Returns how many warps have a part of a channel. A warp's threads sum around one of the
-  /// elements that they add.
-  template <class Sum>
-  __device__ int sum(unsigned turn) const {
+  /// Adds up each channel over the block's pixels, after arrive(chunk). Returns how many warps have a part of a channel. A warp's threads
+  /// sum around one of the elements that they add.
+  template <class Sum, class Arrive>
+  __device__ int sum(const Arrive& arrive) const {
     if constexpr (channels_last) {
-      sum_rows<Sum>(turn);
-      return HeldSamples::warps;
+      sum_rows<Sum>(arrive);
+      return Held::warps;
     } else {
-      const int parts = max(1, HeldSamples::warps / channels_), part = warp() / channels_;
-      for (int c = warp() % channels_; part < parts && c < channels_; c += HeldSamples::warps) sum_channel<Sum>(c, part, parts);
+      for (int chunk = 0; has(chunk); ++chunk) arrive(chunk);
+      const int parts = max(1, Held::warps / channels_), part = warp() / channels_;
+      for (int c = warp() % channels_; part < parts && c < channels_; c += Held::warps) sum_channel<Sum>(c, part, parts);
       return parts;
     }
   }
 
-  template <class Sum>
-  __device__ void sum_rows(unsigned turn) const {
-    const int c = own_channel(), first_row = (thread() - lane()) / lanes_;
-    const bool works = c < channels_ && first_row < holder_.pixels();
-    holder_.wait(turn, 0);
-    ThreadSums<Sum> sums[Holder::width];
-    if (works) {
-      const typename Holder::Elements x = holder_.at(c, first_row);
+  /// Of the warp's chunks: rows of threads, so many of them to a pixel, each with a vector of its channels.
+  template <class Sum, class Arrive>
+  __device__ void sum_rows(const Arrive& arrive) const {
+    constexpr int at_once = 4;
+    const int lanes = known_channels > 0 ? known_channels / width : held_.lanes, rows = cuda::warp_size / lanes, row = lane() / lanes;
+    const int own = lane() % lanes * width, c = min(own, channels_ - width);
+    ThreadSums<Sum> sums[width];
+    int count = 0;
+    const auto add = [&](const typename Holder::Elements& x) {
 #pragma unroll
-      for (int j = 0; j < Holder::width; ++j) sums[j] = ThreadSums<Sum>(convert<Sum>(x[j]));
-    }
-    int p = row(), count = 0;
-    for (int chunk = 0; chunk < HeldSamples::chunks; ++chunk) {
-      holder_.wait(turn, chunk);
-      const int end = works ? holder_.chunk_end(chunk) : 0;
-#pragma unroll 4
-      for (; p < end; p += rows()) {
-        const typename Holder::Elements x = holder_.at(c, p);
+      for (int j = 0; j < width; ++j) sums[j].add(convert<Sum>(x[j]));
+    };
+    for (int chunk = warp(); has(chunk); chunk += Held::warps) {
+      const int begin = holder_.chunk_begin(chunk), end = holder_.chunk_end(chunk);
+      arrive(chunk);
+      if (count == 0) {
+        const typename Holder::Elements x = holder_.at(c, begin);
 #pragma unroll
-        for (int j = 0; j < Holder::width; ++j) sums[j].add(convert<Sum>(x[j]));
-        ++count;
+        for (int j = 0; j < width; ++j) sums[j] = ThreadSums<Sum>(convert<Sum>(x[j]));
       }
+      count += end - begin;
+      int p = begin + row;
+      for (; p + (at_once - 1) * rows < end; p += at_once * rows) {
+        typename Holder::Elements x[at_once];
+#pragma unroll
+        for (int u = 0; u < at_once; ++u) x[u] = holder_.at(c, p + u * rows);
+#pragma unroll
+        for (int u = 0; u < at_once; ++u) add(x[u]);
+      }
+#pragma unroll 1
+      for (; p < end; p += rows) add(holder_.at(c, p));
     }
 #pragma unroll
     for (int mask = cuda::warp_size / 2; mask > 0; mask /= 2) {
-      if (mask < lanes_) break;
-      count += cuda::shuffle_xor(count, mask);
+      if (mask < lanes) break;
 #pragma unroll
-      for (int j = 0; j < Holder::width; ++j) sums[j].add_lane(mask);
+      for (int j = 0; j < width; ++j) sums[j].add_lane(mask);
     }
-    if (lane() >= lanes_ || c >= channels_) return;
+    if (row > 0 || own >= channels_) return;
 #pragma unroll
-    for (int j = 0; j < Holder::width; ++j) keep(warp(), c + j, sums[j], count);
+    for (int j = 0; j < width; ++j) keep(warp(), c + j, sums[j], count);
   }
 
+  /// Of the warp's part of all pixels.
   template <class Sum>
   __device__ void sum_channel(int c, int part, int parts) const {
     const int first = part * cuda::warp_size, pixels = holder_.pixels();
@@ -188,104 +213,105 @@ class HeldMaxima {
     if (lane() == 0) keep(part, c, sums, count);
   }
 
-  /// The maxima of the block's pixels. Each chunk that is done with is asked for again, of sample `next`.
-  template <bool finite>
-  __device__ void find_maxima(const Outputs& outputs, std::int64_t n, std::int64_t next) const {
-    const std::int64_t first = n * held_.planes.pixels + holder_.begin();
-    if constexpr (channels_last) {
-      const int c = own_channel();
-      InstanceMap<T> maps[Holder::width];
-#pragma unroll
-      for (int j = 0; j < Holder::width; ++j) maps[j] = maps_[min(c, channels_ - Holder::width) + j];
-      int begin = 0;  // of the rows of threads, so that whole warps walk on together
-      for (int chunk = 0; chunk < HeldSamples::chunks; ++chunk) {
-        for (const int end = holder_.chunk_end(chunk); begin < end; begin += rows()) {
-          const int p = begin + row();
-          const ChannelMaximum<T> best = maximum_of_rows<finite>(maps, c, p);
-          if (thread() % lanes_ == 0 && p < holder_.pixels()) outputs.write(first + p, best);
-        }
-        __syncthreads();
-        request(chunk, next);
+  __device__ void find_maxima(const Outputs& outputs, Way way, std::int64_t next) const {
+    if constexpr (known_channels > 0) {
+      if (way == Way::saturating) {
+        return outputs.tells_winner() ? find_saturated_maxima<true>(outputs, next) : find_saturated_maxima<false>(outputs, next);
       }
-    } else {
-      for (int p = thread(); p < holder_.pixels(); p += HeldSamples::threads) outputs.write(first + p, maximum_of_pixel<finite>(p));
-      __syncthreads();
-      for (int chunk = 0; chunk < HeldSamples::chunks; ++chunk) request(chunk, next);
+    }
+    go_through_chunks(next, [&](int p) { outputs.write(p, careful_maximum(p), [&](int c) { return holder_.one(c, p); }); });
+  }
+  /// Calls find(p) for the pixels of the warp's chunks. Each chunk that is done with is asked for again, of sample `next`.
+  template <class Find>
+  __device__ void go_through_chunks(std::int64_t next, const Find& find) const {
+    for (int chunk = warp(); has(chunk); chunk += Held::warps) {
+      const int end = holder_.chunk_end(chunk);
+#pragma unroll 1
+      for (int p = holder_.chunk_begin(chunk) + lane(); p < end; p += cuda::warp_size) find(p);
+      if (next >= 0) holder_.request(chunk, next);
     }
   }
 
-  /// What the maximum is taken of. Where all is finite, clamp needs no care for NaN.
-  template <bool finite>
-  __device__ T value(const InstanceMap<T>& map, Stored x) const {
-    const T normalized = map.normalized(convert<T>(x));
-    return (finite ? min(max(normalized, clamp_.low), clamp_.high) : clamp_(normalized)) * map.post_scale;
-  }
-
-  /// Of pixel p, by the lanes that share it; it may be one past the last.
-  template <bool finite>
-  __device__ ChannelMaximum<T> maximum_of_rows(const InstanceMap<T> (&maps)[Holder::width], int c, int p) const {
-    const bool idle = known_lanes == 0 && c >= channels_;
-    const typename Holder::Elements x = holder_.at(idle ? 0 : c, min(p, holder_.pixels() - 1));
-    T values[Holder::width];
-#pragma unroll
-    for (int j = 0; j < Holder::width; ++j) values[j] = idle ? -std::numeric_limits<T>::infinity() : value<finite>(maps[j], x[j]);
-    if constexpr (finite) {  // the largest first, and then the first channel that has it
-      ChannelMaximum<T> best{values[0], INT32_MAX};
-#pragma unroll
-      for (int j = 1; j < Holder::width; ++j) best.value = max(best.value, values[j]);
-      for (int mask = lanes_ / 2; mask > 0; mask /= 2) best.value = max(best.value, cuda::shuffle_xor(best.value, mask));
-#pragma unroll
-      for (int j = Holder::width - 1; j >= 0; --j) best.channel = values[j] == best.value ? c + j : best.channel;
-      for (int mask = lanes_ / 2; mask > 0; mask /= 2) best.channel = min(best.channel, cuda::shuffle_xor(best.channel, mask));
-      return best;
-    } else {
-      ChannelMaximum<T> best{values[0], c};
-#pragma unroll
-      for (int j = 1; j < Holder::width; ++j) best.take(values[j], c + j);
-      best.reduce(lanes_);
-      return best;
-    }
-  }
-
-  template <bool finite>
-  __device__ ChannelMaximum<T> maximum_of_pixel(int p) const {
-    ChannelMaximum<T> best{value<finite>(maps_[0], holder_.one(0, p)), 0};
+  /// Of pixel p, whatever comes. Where the lanes' pixels begin in the same bank of the memory, they begin with different channels.
+  __device__ ChannelMaximum<T> careful_maximum(int p) const {
+    ChannelMaximum<T> best{.channel = INT32_MAX};
+    int c = channels_last ? lane() * channels_ / cuda::warp_size : 0;
 #pragma unroll 4
-    for (int c = 1; c < channels_; ++c) {
-      const T offered = value<finite>(maps_[c], holder_.one(c, p));
-      if constexpr (finite) {
-        best.channel = offered > best.value ? c : best.channel;
-        best.value = max(offered, best.value);
-      } else {
-        best.take(offered, c);
-      }
+    for (int i = 0; i < channels_; ++i) {
+      const InstanceMap<T> map = maps_[c];
+      best.take(clamp_(map.normalized(convert<T>(holder_.one(c, p)))) * map.post_scale, c);
+      c = c + 1 == channels_ ? 0 : c + 1;
     }
     return best;
   }
 
-  const HeldSamples& held_;
+  /// A thread a pixel, with the maps of all channels in registers. The threads begin with different vectors of channels, as above.
+  template <bool tells_winner>
+  __device__ void find_saturated_maxima(const Outputs& outputs, std::int64_t next) const {
+    constexpr int vectors = known_channels / width, bank_bytes = 128;
+    const int turned = channels_last ? lane() * known_channels * static_cast<int>(sizeof(Stored)) / bank_bytes : 0;
+    const auto first_channel = [&](int vector) { return (vector + turned) % vectors * width; };
+    SaturatingMap maps[known_channels];
+#pragma unroll
+    for (int v = 0; v < vectors; ++v) {
+      const auto row = [&](int number) {
+        return *reinterpret_cast<const cuda::Vector<T, width>*>(saturating_ + number * known_channels + first_channel(v));
+      };
+      const auto reference = row(0), slope = row(1), shift = row(2), factor = row(3), offset = row(4);
+#pragma unroll
+      for (int j = 0; j < width; ++j) {
+        SaturatingMap& map = maps[v * width + j];
+        map.reference = reference[j], map.slope = slope[j], map.shift = shift[j], map.factor = factor[j], map.offset = offset[j];
+      }
+    }
+    go_through_chunks(next, [&](int p) {
+      T values[known_channels];
+#pragma unroll
+      for (int v = 0; v < vectors; ++v) {
+        const auto x = holder_.vector(first_channel(v), p);
+#pragma unroll
+        for (int j = 0; j < width; ++j) values[v * width + j] = maps[v * width + j](convert<T>(x[j]));
+      }
+      ChannelMaximum<T> best{values[0], INT32_MAX};
+#pragma unroll
+      for (int i = 1; i < known_channels; ++i) best.value = max(best.value, values[i]);
+#pragma unroll
+      for (int v = 0; tells_winner && v < vectors; ++v) {
+        int within = known_channels;
+#pragma unroll
+        for (int j = width - 1; j >= 0; --j) within = values[v * width + j] == best.value ? j : within;
+        best.channel = min(best.channel, first_channel(v) + within);
+      }
+      outputs.write(p, best, [&](int c) { return holder_.one(c, p); });
+    });
+  }
+
+  const Held& held_;
   const CloseInstances<Stored>& close_;
   const Clamp<T> clamp_;
   const Stored* input_;
-  int rank_, channels_, lanes_;
-  double share_;  ///< of a pixel in a mean
+  int rank_, channels_;
   Holder holder_;
   Totals totals_;
-  InstanceMap<T>* maps_;  ///< (C), as the scales
+  T* saturating_;          ///< (numbers, C)
+  InstanceMap<T>* maps_;   ///< (C), as the rest
   T *scales_, *post_scales_;
   T* pivots_;  ///< each channel's first element, around which its sums are
+  Way* way_;
 };
 
 /// A cluster a sample, as many clusters as run at a time, each going through every so manieth sample. Reads the input once, into shared
 /// memory, and writes the results. Deterministic.
-template <class Stored, bool channels_last, int known_lanes>
-__global__ void __launch_bounds__(HeldSamples::threads, HeldSamples::most_resident)
+template <class Stored, bool channels_last, int known_channels>
+__global__ void __launch_bounds__(WarpHeldSamples::threads, WarpHeldSamples::most_resident)
     find_maxima_of_held_samples(MaximumOutputs<Stored, std::uint8_t> outputs, const Stored* input, CloseInstances<Stored> close,
-                                Clamp<ComputeType<Stored>> clamp, HeldSamples held) {
+                                Clamp<ComputeType<Stored>> clamp, WarpHeldSamples held) {
+  using Maxima = HeldMaxima<Stored, channels_last, known_channels>;
   extern __shared__ __align__(128) std::byte memory[];
-  __shared__ cuda::ByteBarrier chunk_barriers[HeldSamples::chunks];
-  __shared__ cuda::ByteBarrier round_barriers[HeldTotals<ShiftedSums>::rounds];
-  HeldMaxima<Stored, channels_last, known_lanes>(input, close, clamp, held, memory, chunk_barriers, round_barriers).run(outputs);
+  __shared__ cuda::ByteBarrier chunk_barriers[WarpHeldSamples::chunks];
+  __shared__ cuda::ByteBarrier round_barriers[Maxima::Totals::rounds];
+  __shared__ typename Maxima::Way way;
+  Maxima(input, close, clamp, held, memory, chunk_barriers, round_barriers, &way).run(outputs);
 }
 
 }  // namespace frit::ops

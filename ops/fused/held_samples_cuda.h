@@ -10,12 +10,13 @@ namespace frit::ops {
 // block holds all channels of some pixels. Two clusters share their multiprocessors where there is room: one computes while the copy engine
 // brings the other's next sample.
 
-/// The share of each block.
-struct HeldSamples {
-  static constexpr int threads = 512;
+/// The share of each block, which comes and goes in chunks.
+template <int threads_, int chunks_>
+struct SampleShares {
+  static constexpr int threads = threads_;
   static constexpr int warps = threads / cuda::warp_size;
+  static constexpr int chunks = chunks_;
   static constexpr int most_resident = 2;  ///< blocks of a multiprocessor
-  static constexpr int chunks = 4;         ///< in which a share comes and goes
   static constexpr int width = 4;          ///< channels that a thread looks at together, channels-last
 
   Planes planes;
@@ -26,8 +27,8 @@ struct HeldSamples {
 
   /// `channel_bytes` is what the kernel wants besides for each channel.
   template <class Stored>
-  static HeldSamples plan(const Tensor& input, std::size_t channel_bytes) {
-    HeldSamples held(Planes(input.shape()));
+  static SampleShares plan(const Tensor& input, std::size_t channel_bytes) {
+    SampleShares held(Planes(input.shape()));
     const bool channels_last = Places(input, held.planes).channels_last();
     const cuda::DeviceProperties& device = cuda::properties(input.device().index);
     const std::int64_t vector = cuda::vector_width<Stored>, channels = held.planes.channels, pixels = held.planes.pixels;
@@ -41,10 +42,9 @@ struct HeldSamples {
         const std::int64_t share = (pixels + blocks * vector - 1) / (blocks * vector) * vector;
         const std::int64_t elements = share * channels * static_cast<std::int64_t>(sizeof(Stored));
         if (few || elements + channels * static_cast<std::int64_t>(channel_bytes) > room) continue;
-        const std::int64_t rows = threads / held.lanes;
         held.blocks = blocks;
         held.share = static_cast<int>(share);
-        held.chunk_pixels = static_cast<int>(((share + chunks - 1) / chunks + rows - 1) / rows * rows);
+        held.chunk_pixels = static_cast<int>(((share + chunks - 1) / chunks + cuda::warp_size - 1) / cuda::warp_size * cuda::warp_size);
         held.rest_offset = static_cast<std::size_t>(elements);
         held.shared_bytes = static_cast<std::size_t>(elements) + static_cast<std::size_t>(channels) * channel_bytes;
         return held;
@@ -53,7 +53,7 @@ struct HeldSamples {
     return held;
   }
 
-  explicit HeldSamples(const Planes& planes_) : planes(planes_) {}
+  explicit SampleShares(const Planes& planes_) : planes(planes_) {}
 
   /// Starts as many clusters as run at a time, at most one a sample; false if the device runs none.
   template <class... Parameters, class... Arguments>
@@ -67,66 +67,93 @@ struct HeldSamples {
   }
 };
 
+/// All threads of a block go from chunk to chunk together.
+using HeldSamples = SampleShares<512, 4>;
+/// Each warp has chunks of its own.
+using WarpHeldSamples = SampleShares<256, 32>;
+
 /// Sums of each channel over the blocks that hold a sample.
-template <class Sums>
-using HeldTotals = ClusterTotals<Sums, HeldSamples::threads>;
+template <class Sums, class Held = HeldSamples>
+using HeldTotals = ClusterTotals<Sums, Held::threads>;
 
 /// A block's view of the samples that its cluster goes through: turn 0, 1, ...
-template <class Stored, bool channels_last>
+template <class Stored, bool channels_last, class Held = HeldSamples>
 class SampleHolder {
  public:
-  static constexpr int width = channels_last ? HeldSamples::width : 1;
+  static constexpr int width = channels_last ? Held::width : 1;
   using Elements = cuda::Vector<Stored, width>;
 
   /// `barriers` are in shared memory, as many as chunks.
-  __device__ SampleHolder(const Stored* input, const HeldSamples& held, std::byte* memory, cuda::ByteBarrier* barriers, int rank)
+  __device__ SampleHolder(const Stored* input, const Held& held, std::byte* memory, cuda::ByteBarrier* barriers, int rank)
       : held_(held),
         input_(input),
         elements_(reinterpret_cast<Stored*>(memory)),
         barriers_(barriers),
         begin_(min(static_cast<std::int64_t>(rank) * held.share, held.planes.pixels)),
         pixels_(static_cast<int>(min(static_cast<std::int64_t>(held.share), held.planes.pixels - begin_))) {
-    if (threadIdx.x < HeldSamples::chunks) barriers[threadIdx.x].init();
+    if (threadIdx.x < Held::chunks) barriers[threadIdx.x].init();
     __syncthreads();
   }
 
   /// The block's first pixel, and how many it has.
   __device__ std::int64_t begin() const { return begin_; }
   __device__ int pixels() const { return pixels_; }
-  /// Those of them that a chunk ends before.
+  /// Those of them that a chunk begins with and ends before.
+  __device__ int chunk_begin(int chunk) const { return chunk * held_.chunk_pixels; }
   __device__ int chunk_end(int chunk) const { return min((chunk + 1) * held_.chunk_pixels, pixels_); }
 
-  /// By the first warp: has a chunk of sample n brought. What was there has been read before the block's last barrier.
+  /// By a warp: has a chunk of sample n brought. What was there has been read, by that warp or before the block's last barrier.
   __device__ void request(int chunk, std::int64_t n) const {
-    const int first = chunk * held_.chunk_pixels, count = max(0, chunk_end(chunk) - first);
-    const std::int64_t channels = held_.planes.channels, row_bytes = count * static_cast<std::int64_t>(sizeof(Stored));
-    const auto lane = static_cast<int>(threadIdx.x);
-    if (lane == 0) barriers_[chunk].expect(static_cast<unsigned>(row_bytes * channels));
     __syncwarp();
-    if (count == 0) return;
-    const Stored* const sample = input_ + n * channels * held_.planes.pixels;
-    if constexpr (channels_last) {
-      const Stored* const from = sample + (begin_ + first) * channels;
-      if (lane == 0) barriers_[chunk].copy(elements_ + first * channels, from, static_cast<unsigned>(row_bytes * channels));
-    } else {
-      for (std::int64_t c = lane; c < channels; c += cuda::warp_size) {
-        const Stored* const from = sample + c * held_.planes.pixels + begin_ + first;
-        barriers_[chunk].copy(elements_ + c * held_.share + first, from, static_cast<unsigned>(row_bytes));
-      }
+    if (threadIdx.x % cuda::warp_size == 0) {
+      const auto pixels = static_cast<unsigned>(max(0, chunk_end(chunk) - chunk_begin(chunk)));
+      barriers_[chunk].expect(pixels * static_cast<unsigned>(held_.planes.channels) * static_cast<unsigned>(sizeof(Stored)));
     }
+    for_each_run(chunk, n, [&](int place, const Stored* from, unsigned bytes) { barriers_[chunk].copy(elements_ + place, from, bytes); });
+  }
+  /// By a warp: has a chunk of sample n brought nearer.
+  __device__ void prefetch(int chunk, std::int64_t n) const {
+    for_each_run(chunk, n, [](int, const Stored* from, unsigned bytes) { cuda::prefetch_bytes_to_l2(from, bytes); });
   }
   __device__ void wait(unsigned turn, int chunk) const { barriers_[chunk].wait(turn & 1); }
 
   /// `width` channels of the block's pixel p, from channel c on.
   __device__ Elements at(int c, int p) const { return *reinterpret_cast<const Elements*>(elements_ + offset(c, p)); }
+  /// As many in either layout.
+  __device__ cuda::Vector<Stored, Held::width> vector(int c, int p) const {
+    if constexpr (channels_last) {
+      return at(c, p);
+    } else {
+      cuda::Vector<Stored, Held::width> elements;
+#pragma unroll
+      for (int j = 0; j < Held::width; ++j) elements[j] = one(c + j, p);
+      return elements;
+    }
+  }
   __device__ Stored one(int c, int p) const { return elements_[offset(c, p)]; }
 
  private:
+  /// Calls run(place among the elements, address, bytes) for each run of a chunk's elements that lie together, by a warp.
+  template <class Run>
+  __device__ void for_each_run(int chunk, std::int64_t n, const Run& run) const {
+    const int first = chunk_begin(chunk), count = chunk_end(chunk) - first, channels = static_cast<int>(held_.planes.channels);
+    const int lane = static_cast<int>(threadIdx.x % cuda::warp_size);
+    if (count <= 0) return;
+    const Stored* const sample = input_ + n * channels * held_.planes.pixels;
+    const auto row_bytes = static_cast<unsigned>(count) * static_cast<unsigned>(sizeof(Stored));
+    if constexpr (channels_last) {
+      if (lane == 0) run(first * channels, sample + (begin_ + first) * channels, row_bytes * static_cast<unsigned>(channels));
+    } else {
+      for (int c = lane; c < channels; c += cuda::warp_size) {
+        run(c * held_.share + first, sample + c * held_.planes.pixels + begin_ + first, row_bytes);
+      }
+    }
+  }
   __device__ int offset(int c, int p) const {
     return channels_last ? p * static_cast<int>(held_.planes.channels) + c : c * held_.share + p;
   }
 
-  const HeldSamples& held_;
+  const Held& held_;
   const Stored* input_;
   Stored* elements_;
   cuda::ByteBarrier* barriers_;

@@ -30,24 +30,11 @@ __global__ void find_channel_maxima(MaximumOutputs<Stored, Winner> outputs, cons
         }
       }
       best.reduce(lanes);
-      if (p < planes.pixels && lane == 0) outputs.write(n * planes.pixels + p, best);
+      if (p >= planes.pixels || lane != 0) continue;
+      outputs.write(n * planes.pixels + p, best, [&](std::int64_t c) { return input[places(n, c, p)]; });
     }
   }
 }
-
-/// The parts of the scratch memory.
-struct Scratch {
-  std::size_t partials, maps;
-
-  /// `map_bytes` are those of one map.
-  Scratch(const Planes& planes, std::size_t map_bytes)
-      : partials(aligned(SliceSplit::scratch(planes, planes.samples))),
-        maps(aligned(static_cast<std::size_t>(planes.samples * planes.channels) * map_bytes)) {}
-  std::size_t total() const { return partials + maps; }
-
- private:
-  static std::size_t aligned(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
-};
 
 /// Two walks over each part of the batch, of which the second finds it in the cache.
 template <class Stored, class Winner>
@@ -56,13 +43,12 @@ void walk_twice(const KernelContext& call, MaximumOutputs<Stored, Winner> output
   const Tensor& input = call.inputs[0];
   Planes planes(input.shape());
   const Places places(input, planes);
-  const Scratch scratch(planes, sizeof(InstanceMap<ComputeType<Stored>>));
+  const MapScratch scratch(planes, sizeof(InstanceMap<ComputeType<Stored>>));
   auto* const partials = reinterpret_cast<ShiftedSums*>(call.scratch.data());
   close.maps = reinterpret_cast<InstanceMap<ComputeType<Stored>>*>(call.scratch.data() + scratch.partials);
   const Stored* x = input.data<Stored>();
   const std::int64_t samples = planes.samples, part = samples_in_cache(input);
   const int lanes = places.channels_last() ? lanes_for(planes.channels) : 1;
-  const auto advance = [](auto*& memory, std::int64_t offset) { memory = memory != nullptr ? memory + offset : nullptr; };
   for (std::int64_t n = 0; n < samples; n += part) {
     planes.samples = std::min(part, samples - n);
     find_moments(x, SliceSplit(planes, places, planes.channels), partials, close, call.stream);
@@ -71,10 +57,8 @@ void walk_twice(const KernelContext& call, MaximumOutputs<Stored, Winner> output
                    close.maps, clamp, planes, places, lanes);
     }
     x += part * places.sample;
-    for (auto** const statistics : {&close.means, &close.rstds}) advance(*statistics, part * planes.channels);
-    close.maps += part * planes.channels;
-    advance(outputs.output, part * planes.pixels);
-    advance(outputs.winners, part * planes.pixels);
+    close.skip(part);
+    outputs.skip(part * planes.pixels);
   }
 }
 
@@ -83,19 +67,19 @@ template <class Stored, bool channels_last>
 bool hold_samples(const KernelContext& call, const MaximumOutputs<Stored, std::uint8_t>& outputs, const CloseInstances<Stored>& close,
                   const Clamp<ComputeType<Stored>>& clamp) {
   const Tensor& input = call.inputs[0];
-  const auto held = HeldSamples::plan<Stored>(input, HeldMaxima<Stored, channels_last, 0>::channel_bytes);
+  const auto held = WarpHeldSamples::plan<Stored>(input, HeldMaxima<Stored, channels_last, 0>::channel_bytes);
   if (held.blocks == 0) return false;
-  constexpr int usual_lanes = channels_last ? 4 : 0;
-  const bool usual = held.lanes == usual_lanes && held.planes.channels == usual_lanes * HeldSamples::width;
-  auto* const kernel =
-      usual ? &find_maxima_of_held_samples<Stored, channels_last, usual_lanes> : &find_maxima_of_held_samples<Stored, channels_last, 0>;
+  constexpr int usual = 16;
+  auto* const kernel = held.planes.channels == usual ? &find_maxima_of_held_samples<Stored, channels_last, usual>
+                                                     : &find_maxima_of_held_samples<Stored, channels_last, 0>;
   return held.launch(kernel, call.stream, outputs, input.data<Stored>(), close, clamp, held);
 }
 
 template <class Stored, class Winner>
 void run_typed(const KernelContext& call) {
   const auto& attributes = call.as<ChainAttributes>();
-  const MaximumOutputs<Stored, Winner> outputs{data_or_null<Stored>(call.outputs[0]), data_or_null<Winner>(call.outputs[1])};
+  const MaximumOutputs<Stored, Winner> outputs{data_or_null<Stored>(call.outputs[0]), data_or_null<Winner>(call.outputs[1]),
+                                               data_or_null<Stored>(call.outputs[4])};
   const CloseInstances<Stored> close{.channels = call.inputs[0].shape()[1],
                                      .eps = attributes.eps,
                                      .scale = call.inputs[1].data<Stored>(),
@@ -113,7 +97,7 @@ void run_typed(const KernelContext& call) {
   walk_twice(call, outputs, close, clamp);
 }
 
-/// inputs (input, scale, post_scale), outputs (output, winner, mean, rstd)
+/// inputs (input, scale, post_scale), outputs (output, winner, mean, rstd, selected)
 void run(const KernelContext& call) {
   dispatch_stored(call.inputs[0].dtype(), [&]<class Stored>() {
     dispatch_winner(winner_dtype(call.inputs[0].shape()[1]), [&]<class Winner>() { run_typed<Stored, Winner>(call); });
@@ -121,7 +105,7 @@ void run(const KernelContext& call) {
 }
 
 std::size_t scratch_bytes(const InferContext& call) {
-  return Scratch(Planes(call.shape(0)), call.inputs[0].dtype == DType::f64 ? sizeof(InstanceMap<double>) : sizeof(InstanceMap<float>))
+  return MapScratch(Planes(call.shape(0)), call.inputs[0].dtype == DType::f64 ? sizeof(InstanceMap<double>) : sizeof(InstanceMap<float>))
       .total();
 }
 

@@ -23,6 +23,28 @@ struct InstanceMap {
   __device__ T normalized(T x) const { return (x - reference) * slope + shift; }
 };
 
+/// An InstanceMap with the clamp and the factor behind it, as saturate((x - reference) * slope + shift) * factor + offset: less work for
+/// each element. Rows of C numbers each, so that those of neighbouring channels are read at once.
+struct SaturatingMap {
+  static constexpr int numbers = 5;
+  float reference, slope, shift, factor, offset;
+
+  SaturatingMap() = default;
+  __device__ SaturatingMap(const InstanceMap<float>& map, const Clamp<float>& clamp)
+      : reference(map.reference), factor((clamp.high - clamp.low) * map.post_scale), offset(clamp.low * map.post_scale) {
+    const float range = clamp.high - clamp.low;
+    slope = map.slope / range;
+    shift = (map.shift - clamp.low) / range;
+  }
+  /// Whether it keeps the digits and gives no NaN. Not where all elements are equal, so that all channels' zeros stay equal.
+  __device__ bool replaces(const InstanceMap<float>& map, const Clamp<float>& clamp, double variance) const {
+    constexpr float widest = 16;
+    const bool fits = clamp.low < clamp.high && clamp.high - clamp.low <= widest && variance > 0 && map.slope != 0;
+    return fits && isfinite(reference) && isfinite(slope) && isfinite(shift) && isfinite(factor) && isfinite(offset);
+  }
+  __device__ float operator()(float x) const { return __saturatef((x - reference) * slope + shift) * factor + offset; }
+};
+
 /// What the statistics of the input become: those of input * scale, and the map that is then applied.
 template <class Stored>
 struct CloseInstances {
@@ -45,6 +67,12 @@ struct CloseInstances {
     const std::int64_t c = slice % channels;
     maps[slice] = map(slice, moments, convert<T>(scale[c]), convert<T>(post_scale[c]), true);
   }
+  /// Leaves out the first samples.
+  void skip(std::int64_t samples) {
+    if (means != nullptr) means += samples * channels;
+    if (rstds != nullptr) rstds += samples * channels;
+    maps += samples * channels;
+  }
 };
 
 /// A pixel's largest value so far and its channel. The first of equal values wins, and the first NaN over everything.
@@ -60,23 +88,32 @@ struct ChannelMaximum {
     return wins ? a : b;
   }
 
-  /// A value of a later channel.
-  __device__ void take(T later_value, std::int32_t later) { *this = *this + ChannelMaximum{later_value, later}; }
+  __device__ void take(T other_value, std::int32_t other) { *this = *this + ChannelMaximum{other_value, other}; }
   /// The maximum over `lanes` neighbouring threads, in all of them.
   __device__ void reduce(int lanes) {
     for (int mask = lanes / 2; mask > 0; mask /= 2) *this = *this + cuda::shuffle_xor(*this, mask);
   }
 };
 
-/// Where a pixel's maximum goes.
+/// Where a pixel's maximum goes: its value, the channel, and the input's element there. (N, pixels), or null.
 template <class Stored, class Winner>
 struct MaximumOutputs {
-  Stored* output;   // (N, pixels), or null
-  Winner* winners;  // likewise
+  Stored* output;
+  Winner* winners;
+  Stored* selected;
 
-  __device__ void write(std::int64_t place, const ChannelMaximum<ComputeType<Stored>>& best) const {
+  FRIT_HOST_DEVICE bool tells_winner() const { return winners != nullptr || selected != nullptr; }
+  FRIT_HOST_DEVICE void skip(std::int64_t pixels) {
+    if (output != nullptr) output += pixels;
+    if (winners != nullptr) winners += pixels;
+    if (selected != nullptr) selected += pixels;
+  }
+  /// `element(channel)` is the input's.
+  template <class Index, class Element>
+  __device__ void write(Index place, const ChannelMaximum<ComputeType<Stored>>& best, const Element& element) const {
     if (output != nullptr) output[place] = convert<Stored>(best.value);
     if (winners != nullptr) winners[place] = static_cast<Winner>(best.channel);
+    if (selected != nullptr) selected[place] = element(best.channel);
   }
 };
 

@@ -87,6 +87,19 @@ struct SliceSplit {
   }
 };
 
+/// The parts of a chain's scratch memory: the partial sums, and a map for each channel of each sample.
+struct MapScratch {
+  std::size_t partials, maps;
+
+  MapScratch(const Planes& planes, std::size_t map_bytes)
+      : partials(aligned(SliceSplit::scratch(planes, planes.samples))),
+        maps(aligned(static_cast<std::size_t>(planes.samples * planes.channels) * map_bytes)) {}
+  std::size_t total() const { return partials + maps; }
+
+ private:
+  static std::size_t aligned(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
+};
+
 /// One block an item; a row of its threads is `lanes` channels of a pixel. Reads the input once and writes 16 bytes a chunk and channel.
 /// Deterministic.
 template <class Stored>
