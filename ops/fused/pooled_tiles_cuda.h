@@ -217,19 +217,21 @@ class TileBlock {
 
   /// The tile's windows, a warp a channel.
   __device__ void write(std::int64_t n, const Outputs& outputs, const Clamp<T>& clamp) const {
-    const int rows = min(tiles_.rows, tiles_.height.output - ring_.first_row()), columns = tiles_.breadth.output;
+    const int columns = tiles_.breadth.output, windows = min(tiles_.rows, tiles_.height.output - ring_.first_row()) * columns;
     for (int c = Ring::warp(); c < tiles_.channels; c += StripPlan::warps) {
       const GroupMap<T> map = maps_[c];
       const Outputs to = outputs.from(((n * tiles_.channels + c) * tiles_.height.output + ring_.first_row()) * columns);
       if (keeps_order(map)) {
         const T sign = parameters_[c].sign;
 #pragma unroll 4
-        for (int i = Ring::lane(); i < rows * columns; i += cuda::warp_size) {
+        for (int begin = 0; begin < windows; begin += cuda::warp_size) {  // for all lanes alike
+          const int i = begin + Ring::lane();
+          if (i >= windows) continue;
           const T selected = convert<T>(pooled_[c * tiles_.pitch + i]) * sign;
           to.write(i, clamp(map(selected)), numbered ? numbers_[c * tiles_.pitch + i] : 0, selected);
         }
       } else {
-        for (int i = Ring::lane(); i < rows * columns; i += cuda::warp_size) {
+        for (int i = Ring::lane(); i < windows; i += cuda::warp_size) {
           const auto best = find_window_maximum(map, sample(n) + c, tiles_.channels, tiles_.height, tiles_.breadth,
                                                 ring_.first_row() + i / columns, i % columns);
           to.write(i, clamp(best.value), best.number, best.element);
