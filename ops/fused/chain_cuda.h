@@ -85,9 +85,6 @@ FRIT_HOST_DEVICE T* moved(T* memory, std::int64_t offset) {
   return memory != nullptr ? memory + offset : nullptr;
 }
 
-/// The size of a part of scratch memory that others follow.
-inline std::size_t aligned_bytes(std::int64_t count, std::size_t size) { return (static_cast<std::size_t>(count) * size + 63) / 64 * 64; }
-
 /// Samples that are worked on at a time, so that the second walk over them finds them in the L2 cache.
 inline std::int64_t samples_in_cache(const Tensor& tensor) {
   const std::int64_t samples = std::max<std::int64_t>(1, tensor.shape()[0]);

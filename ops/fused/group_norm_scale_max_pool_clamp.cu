@@ -45,17 +45,6 @@ __global__ void pool_windows(PoolOutputs<Stored, Winner> outputs, const Stored* 
   }
 }
 
-/// The parts of the scratch memory.
-struct Scratch {
-  std::size_t partials, maps;
-
-  /// `map_bytes` are those of one map.
-  Scratch(const Planes& planes, std::size_t map_bytes)
-      : partials(aligned_bytes(static_cast<std::int64_t>(SliceSplit::scratch(planes, planes.samples)), 1)),
-        maps(aligned_bytes(planes.samples * planes.channels, map_bytes)) {}
-  std::size_t total() const { return partials + maps; }
-};
-
 template <class Stored, class Winner>
 PoolOutputs<Stored, Winner> outputs_of(const KernelContext& call) {
   return {data_or_null<Stored>(call.outputs[0]), data_or_null<Winner>(call.outputs[1]), data_or_null<Stored>(call.outputs[4])};
@@ -68,7 +57,7 @@ void walk_twice(const KernelContext& call, const Geometry& geometry, const Close
   const Tensor& input = call.inputs[0];
   Planes planes(input.shape());
   const Places places(input, planes);
-  const Scratch scratch(planes, sizeof(GroupMap<T>));
+  const MapScratch scratch(planes, sizeof(GroupMap<T>));
   auto* const partials = reinterpret_cast<ShiftedSums*>(call.scratch.data());
   CloseGroups<Stored> close = whole;
   close.maps = reinterpret_cast<GroupMap<T>*>(call.scratch.data() + scratch.partials);
@@ -151,7 +140,7 @@ void run(const KernelContext& call) {
 }
 
 std::size_t scratch_bytes(const InferContext& call) {
-  return Scratch(Planes(call.shape(0)), call.inputs[0].dtype == DType::f64 ? sizeof(GroupMap<double>) : sizeof(GroupMap<float>)).total();
+  return MapScratch(Planes(call.shape(0)), call.inputs[0].dtype == DType::f64 ? sizeof(GroupMap<double>) : sizeof(GroupMap<float>)).total();
 }
 
 }  // namespace
