@@ -247,7 +247,7 @@ class HeldMaxima {
   __device__ void find_saturated_maxima(const Outputs& outputs, std::int64_t n, std::int64_t next) const {
     constexpr unsigned vectors = known_channels / width, all_banks = 128;  // bytes
     const unsigned turned = channels_last ? threadIdx.x % cuda::warp_size * known_channels * sizeof(Stored) / all_banks : 0;
-    const auto first_channel = [&](unsigned vector) { return static_cast<int>((vector + turned) % vectors) * width; };
+    const auto first_channel = [&](unsigned vector) { return static_cast<int>((vector ^ turned) % vectors) * width; };
     const std::int64_t first = n * held_.planes.pixels + holder_.begin();
     SaturatingMap maps[known_channels];
 #pragma unroll

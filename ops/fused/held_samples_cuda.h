@@ -10,7 +10,7 @@ namespace frit::ops {
 // block holds all channels of some pixels. Two clusters share their multiprocessors where there is room: one computes while the copy engine
 // brings the other's next sample.
 
-/// The share of each block, which comes and goes in chunks.
+/// The share of each block, which comes and goes in chunks: half of `chunks`, and a few more for the rest.
 template <int threads_, int chunks_>
 struct SampleShares {
   static constexpr int threads = threads_;
@@ -44,7 +44,7 @@ struct SampleShares {
         if (few || elements + channels * static_cast<std::int64_t>(channel_bytes) > room) continue;
         held.blocks = blocks;
         held.share = static_cast<int>(share);
-        held.chunk_pixels = static_cast<int>(((share + chunks - 1) / chunks + cuda::warp_size - 1) / cuda::warp_size * cuda::warp_size);
+        held.chunk_pixels = std::max(cuda::warp_size, held.share / (chunks / 2) / cuda::warp_size * cuda::warp_size);
         held.rest_offset = static_cast<std::size_t>(elements);
         held.shared_bytes = static_cast<std::size_t>(elements) + static_cast<std::size_t>(channels) * channel_bytes;
         return held;
@@ -68,7 +68,7 @@ struct SampleShares {
 };
 
 /// All threads of a block go from chunk to chunk together.
-using HeldSamples = SampleShares<512, 4>;
+using HeldSamples = SampleShares<512, 8>;
 /// Each warp has chunks of its own.
 using WarpHeldSamples = SampleShares<256, 32>;
 
