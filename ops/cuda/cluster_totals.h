@@ -44,6 +44,7 @@ class ClusterTotals {
     cuda::ByteBarrier& barrier = barriers_[round_ & 1];
     if (threadIdx.x == 0) barrier.expect(static_cast<unsigned>(blocks_ * channels_) * static_cast<unsigned>(sizeof(Sums)));
     __syncthreads();
+#pragma unroll 1
     for (int first = warp * at_once; first < channels_; first += warps * at_once) {
       const int c = first + lane / lanes, i = lane % lanes;
       Sums sums;

@@ -13,7 +13,7 @@ class HeldMaxima {
  public:
   using T = ComputeType<Stored>;
   using Held = WarpHeldSamples;
-  using Holder = SampleHolder<Stored, channels_last, Held>;
+  using Holder = SampleHolder<Stored, channels_last, Held, known_channels>;
   using Totals = HeldTotals<ShiftedSums, Held>;
   using Outputs = MaximumOutputs<Stored, std::uint8_t>;
   static constexpr std::size_t channel_bytes = Totals::channel_bytes + sizeof(SaturatingMap) + sizeof(InstanceMap<float>) + 3 * sizeof(float);
@@ -51,9 +51,7 @@ class HeldMaxima {
     for (std::int64_t n = last; n >= 0; n -= step, ++turn) {
       Way way = make_maps<T>(n, n - step, turn);
       if (way == Way::again) way = make_maps<double>(n, n - step, turn);
-      Outputs here = outputs;
-      here.skip(n * held_.planes.pixels + holder_.begin());
-      find_maxima(here, way, n - step);
+      find_maxima(outputs, way, n, n - step);
     }
   }
 
@@ -61,20 +59,17 @@ class HeldMaxima {
   static constexpr int width = Held::width;
 
   __device__ static int thread() { return static_cast<int>(threadIdx.x); }
-  __device__ static int warp() { return thread() / cuda::warp_size; }
-  __device__ static int lane() { return thread() % cuda::warp_size; }
+  __device__ static int warp() { return static_cast<int>(threadIdx.x / cuda::warp_size); }
+  __device__ static int lane() { return static_cast<int>(threadIdx.x % cuda::warp_size); }
   __device__ bool has(int chunk) const { return holder_.chunk_begin(chunk) < holder_.pixels(); }
 
-  /// From the statistics of sample n. While it comes, the sample `next` is already brought nearer.
+  /// From the statistics of sample n. The memory then has nothing to do but for the sample `next`, for which there is no room yet.
   template <class Sum>
   __device__ Way make_maps(std::int64_t n, std::int64_t next, unsigned turn) {
     const std::int64_t channel_step = channels_last ? 1 : held_.planes.pixels;
     const T pivot = convert<T>(input_[n * channels_ * held_.planes.pixels + min(thread(), channels_ - 1) * channel_step]);
-    const auto arrive = [&](int chunk) {
-      holder_.wait(turn, chunk);
-      if (next >= 0 && chunk % Held::warps == warp()) holder_.prefetch(chunk, next);
-    };
-    const int parts = sum<Sum>(arrive);
+    const int parts = sum<Sum>(turn);
+    if (warp() == Held::warps - 1 && next >= 0) holder_.prefetch(next);
     if (thread() < channels_) pivots_[thread()] = pivot;
     totals_.send(parts, [this](int part, int c) {
       if constexpr (std::is_same_v<Sum, double>) {
@@ -98,6 +93,7 @@ class HeldMaxima {
   __device__ Way close_sample(std::int64_t n) const {
     const double share = 1 / static_cast<double>(held_.planes.pixels);
     bool saturating = first_time, overflow = false;
+#pragma unroll 1
     for (int c = lane(); c < channels_; c += cuda::warp_size) {
       const ShiftedSums sums = totals_.total(c);
       const DeviceMoments moments(sums, static_cast<double>(pivots_[c]), share);
@@ -136,15 +132,15 @@ class HeldMaxima {
     }
   }
 
-  /// Adds up each channel over the block's pixels, after arrive(chunk). Returns how many warps have a part of a channel. A warp's threads
+  /// Adds up each channel over the block's pixels. Returns how many warps have a part of a channel. A warp's threads
   /// sum around one of the elements that they add.
-  template <class Sum, class Arrive>
-  __device__ int sum(const Arrive& arrive) const {
+  template <class Sum>
+  __device__ int sum(unsigned turn) const {
     if constexpr (channels_last) {
-      sum_rows<Sum>(arrive);
+      sum_rows<Sum>(turn);
       return Held::warps;
     } else {
-      for (int chunk = 0; has(chunk); ++chunk) arrive(chunk);
+      for (int chunk = 0; has(chunk); ++chunk) holder_.wait(turn, chunk);
       const int parts = max(1, Held::warps / channels_), part = warp() / channels_;
       for (int c = warp() % channels_; part < parts && c < channels_; c += Held::warps) sum_channel<Sum>(c, part, parts);
       return parts;
@@ -152,8 +148,8 @@ class HeldMaxima {
   }
 
   /// Of the warp's chunks: rows of threads, so many of them to a pixel, each with a vector of its channels.
-  template <class Sum, class Arrive>
-  __device__ void sum_rows(const Arrive& arrive) const {
+  template <class Sum>
+  __device__ void sum_rows(unsigned turn) const {
     constexpr int at_once = 4;
     const int lanes = known_channels > 0 ? known_channels / width : held_.lanes, rows = cuda::warp_size / lanes, row = lane() / lanes;
     const int own = lane() % lanes * width, c = min(own, channels_ - width);
@@ -165,7 +161,7 @@ class HeldMaxima {
     };
     for (int chunk = warp(); has(chunk); chunk += Held::warps) {
       const int begin = holder_.chunk_begin(chunk), end = holder_.chunk_end(chunk);
-      arrive(chunk);
+      holder_.wait(turn, chunk);
       if (count == 0) {
         const typename Holder::Elements x = holder_.at(c, begin);
 #pragma unroll
@@ -213,13 +209,14 @@ class HeldMaxima {
     if (lane() == 0) keep(part, c, sums, count);
   }
 
-  __device__ void find_maxima(const Outputs& outputs, Way way, std::int64_t next) const {
+  __device__ void find_maxima(const Outputs& outputs, Way way, std::int64_t n, std::int64_t next) const {
     if constexpr (known_channels > 0) {
       if (way == Way::saturating) {
-        return outputs.tells_winner() ? find_saturated_maxima<true>(outputs, next) : find_saturated_maxima<false>(outputs, next);
+        return outputs.tells_winner() ? find_saturated_maxima<true>(outputs, n, next) : find_saturated_maxima<false>(outputs, n, next);
       }
     }
-    go_through_chunks(next, [&](int p) { outputs.write(p, careful_maximum(p), [&](int c) { return holder_.one(c, p); }); });
+    const std::int64_t first = n * held_.planes.pixels + holder_.begin();
+    go_through_chunks(next, [&](int p) { outputs.write(first + p, careful_maximum(p), [&](int c) { return holder_.one(c, p); }); });
   }
   /// Calls find(p) for the pixels of the warp's chunks. Each chunk that is done with is asked for again, of sample `next`.
   template <class Find>
@@ -247,13 +244,14 @@ class HeldMaxima {
 
   /// A thread a pixel, with the maps of all channels in registers. The threads begin with different vectors of channels, as above.
   template <bool tells_winner>
-  __device__ void find_saturated_maxima(const Outputs& outputs, std::int64_t next) const {
-    constexpr int vectors = known_channels / width, bank_bytes = 128;
-    const int turned = channels_last ? lane() * known_channels * static_cast<int>(sizeof(Stored)) / bank_bytes : 0;
-    const auto first_channel = [&](int vector) { return (vector + turned) % vectors * width; };
+  __device__ void find_saturated_maxima(const Outputs& outputs, std::int64_t n, std::int64_t next) const {
+    constexpr unsigned vectors = known_channels / width, all_banks = 128;  // bytes
+    const unsigned turned = channels_last ? threadIdx.x % cuda::warp_size * known_channels * sizeof(Stored) / all_banks : 0;
+    const auto first_channel = [&](unsigned vector) { return static_cast<int>((vector ^ turned) % vectors) * width; };
+    const std::int64_t first = n * held_.planes.pixels + holder_.begin();
     SaturatingMap maps[known_channels];
 #pragma unroll
-    for (int v = 0; v < vectors; ++v) {
+    for (unsigned v = 0; v < vectors; ++v) {
       const auto row = [&](int number) {
         return *reinterpret_cast<const cuda::Vector<T, width>*>(saturating_ + number * known_channels + first_channel(v));
       };
@@ -266,23 +264,24 @@ class HeldMaxima {
     }
     go_through_chunks(next, [&](int p) {
       T values[known_channels];
+      ChannelMaximum<T> best{.channel = INT32_MAX};
 #pragma unroll
-      for (int v = 0; v < vectors; ++v) {
+      for (unsigned v = 0; v < vectors; ++v) {
         const auto x = holder_.vector(first_channel(v), p);
+        T* const own = values + v * width;
 #pragma unroll
-        for (int j = 0; j < width; ++j) values[v * width + j] = maps[v * width + j](convert<T>(x[j]));
+        for (int j = 0; j < width; ++j) own[j] = maps[v * width + j](convert<T>(x[j]));
+        const T largest = max(max(own[0], own[1]), max(own[2], own[3]));
+        best.value = v == 0 ? largest : max(best.value, largest);
       }
-      ChannelMaximum<T> best{values[0], INT32_MAX};
 #pragma unroll
-      for (int i = 1; i < known_channels; ++i) best.value = max(best.value, values[i]);
-#pragma unroll
-      for (int v = 0; tells_winner && v < vectors; ++v) {
+      for (unsigned v = 0; tells_winner && v < vectors; ++v) {
         int within = known_channels;
 #pragma unroll
         for (int j = width - 1; j >= 0; --j) within = values[v * width + j] == best.value ? j : within;
         best.channel = min(best.channel, first_channel(v) + within);
       }
-      outputs.write(p, best, [&](int c) { return holder_.one(c, p); });
+      outputs.write(first + p, best, [&](int c) { return holder_.one(c, p); });
     });
   }
 

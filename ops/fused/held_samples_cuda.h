@@ -10,7 +10,7 @@ namespace frit::ops {
 // block holds all channels of some pixels. Two clusters share their multiprocessors where there is room: one computes while the copy engine
 // brings the other's next sample.
 
-/// The share of each block, which comes and goes in chunks.
+/// The share of each block, which comes and goes in chunks: half of `chunks`, and a few more for the rest.
 template <int threads_, int chunks_>
 struct SampleShares {
   static constexpr int threads = threads_;
@@ -44,7 +44,7 @@ struct SampleShares {
         if (few || elements + channels * static_cast<std::int64_t>(channel_bytes) > room) continue;
         held.blocks = blocks;
         held.share = static_cast<int>(share);
-        held.chunk_pixels = static_cast<int>(((share + chunks - 1) / chunks + cuda::warp_size - 1) / cuda::warp_size * cuda::warp_size);
+        held.chunk_pixels = std::max(cuda::warp_size, held.share / (chunks / 2) / cuda::warp_size * cuda::warp_size);
         held.rest_offset = static_cast<std::size_t>(elements);
         held.shared_bytes = static_cast<std::size_t>(elements) + static_cast<std::size_t>(channels) * channel_bytes;
         return held;
@@ -68,7 +68,7 @@ struct SampleShares {
 };
 
 /// All threads of a block go from chunk to chunk together.
-using HeldSamples = SampleShares<512, 4>;
+using HeldSamples = SampleShares<512, 8>;
 /// Each warp has chunks of its own.
 using WarpHeldSamples = SampleShares<256, 32>;
 
@@ -76,8 +76,9 @@ using WarpHeldSamples = SampleShares<256, 32>;
 template <class Sums, class Held = HeldSamples>
 using HeldTotals = ClusterTotals<Sums, Held::threads>;
 
-/// A block's view of the samples that its cluster goes through: turn 0, 1, ...
-template <class Stored, bool channels_last, class Held = HeldSamples>
+/// A block's view of the samples that its cluster goes through: turn 0, 1, ... `known_channels` are theirs, or 0 where that is not known when
+/// this is compiled.
+template <class Stored, bool channels_last, class Held = HeldSamples, int known_channels = 0>
 class SampleHolder {
  public:
   static constexpr int width = channels_last ? Held::width : 1;
@@ -104,16 +105,16 @@ class SampleHolder {
 
   /// By a warp: has a chunk of sample n brought. What was there has been read, by that warp or before the block's last barrier.
   __device__ void request(int chunk, std::int64_t n) const {
+    const int first = chunk_begin(chunk), count = max(0, chunk_end(chunk) - first);
     __syncwarp();
-    if (threadIdx.x % cuda::warp_size == 0) {
-      const auto pixels = static_cast<unsigned>(max(0, chunk_end(chunk) - chunk_begin(chunk)));
-      barriers_[chunk].expect(pixels * static_cast<unsigned>(held_.planes.channels) * static_cast<unsigned>(sizeof(Stored)));
-    }
-    for_each_run(chunk, n, [&](int place, const Stored* from, unsigned bytes) { barriers_[chunk].copy(elements_ + place, from, bytes); });
+    if (threadIdx.x % cuda::warp_size == 0) barriers_[chunk].expect(static_cast<unsigned>(count * channels()) * sizeof(Stored));
+    for_each_run(first, count, n, [&](int place, const Stored* from, unsigned bytes) {
+      barriers_[chunk].copy(elements_ + place, from, bytes);
+    });
   }
-  /// By a warp: has a chunk of sample n brought nearer.
-  __device__ void prefetch(int chunk, std::int64_t n) const {
-    for_each_run(chunk, n, [](int, const Stored* from, unsigned bytes) { cuda::prefetch_bytes_to_l2(from, bytes); });
+  /// By a warp: has the share of sample n brought nearer.
+  __device__ void prefetch(std::int64_t n) const {
+    for_each_run(0, pixels_, n, [](int, const Stored* from, unsigned bytes) { cuda::prefetch_bytes_to_l2(from, bytes); });
   }
   __device__ void wait(unsigned turn, int chunk) const { barriers_[chunk].wait(turn & 1); }
 
@@ -133,24 +134,22 @@ class SampleHolder {
   __device__ Stored one(int c, int p) const { return elements_[offset(c, p)]; }
 
  private:
-  /// Calls run(place among the elements, address, bytes) for each run of a chunk's elements that lie together, by a warp.
+  __device__ int channels() const { return known_channels > 0 ? known_channels : static_cast<int>(held_.planes.channels); }
+  __device__ int offset(int c, int p) const { return channels_last ? p * channels() + c : c * held_.share + p; }
+  /// Calls run(place among the elements, address, bytes) for each run of `count` pixels' elements that lie together, by a warp.
   template <class Run>
-  __device__ void for_each_run(int chunk, std::int64_t n, const Run& run) const {
-    const int first = chunk_begin(chunk), count = chunk_end(chunk) - first, channels = static_cast<int>(held_.planes.channels);
-    const int lane = static_cast<int>(threadIdx.x % cuda::warp_size);
-    if (count <= 0) return;
-    const Stored* const sample = input_ + n * channels * held_.planes.pixels;
-    const auto row_bytes = static_cast<unsigned>(count) * static_cast<unsigned>(sizeof(Stored));
+  __device__ void for_each_run(int first, int count, std::int64_t n, const Run& run) const {
+    if (count == 0) return;
+    const std::int64_t pixels = held_.planes.pixels;
+    const auto bytes = static_cast<unsigned>(count * (channels_last ? channels() : 1)) * static_cast<unsigned>(sizeof(Stored));
+    const auto lane = static_cast<int>(threadIdx.x % cuda::warp_size);
     if constexpr (channels_last) {
-      if (lane == 0) run(first * channels, sample + (begin_ + first) * channels, row_bytes * static_cast<unsigned>(channels));
+      if (lane == 0) run(first * channels(), input_ + (n * pixels + begin_ + first) * channels(), bytes);
     } else {
-      for (int c = lane; c < channels; c += cuda::warp_size) {
-        run(c * held_.share + first, sample + c * held_.planes.pixels + begin_ + first, row_bytes);
+      for (int c = lane; c < channels(); c += cuda::warp_size) {
+        run(c * held_.share + first, input_ + (n * channels() + c) * pixels + begin_ + first, bytes);
       }
     }
-  }
-  __device__ int offset(int c, int p) const {
-    return channels_last ? p * static_cast<int>(held_.planes.channels) + c : c * held_.share + p;
   }
 
   const Held& held_;

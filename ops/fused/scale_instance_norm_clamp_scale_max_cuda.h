@@ -102,15 +102,15 @@ struct MaximumOutputs {
   Winner* winners;
   Stored* selected;
 
-  FRIT_HOST_DEVICE bool tells_winner() const { return winners != nullptr || selected != nullptr; }
-  FRIT_HOST_DEVICE void skip(std::int64_t pixels) {
+  __device__ bool tells_winner() const { return winners != nullptr || selected != nullptr; }
+  void skip(std::int64_t pixels) {
     if (output != nullptr) output += pixels;
     if (winners != nullptr) winners += pixels;
     if (selected != nullptr) selected += pixels;
   }
   /// `element(channel)` is the input's.
-  template <class Index, class Element>
-  __device__ void write(Index place, const ChannelMaximum<ComputeType<Stored>>& best, const Element& element) const {
+  template <class Element>
+  __device__ void write(std::int64_t place, const ChannelMaximum<ComputeType<Stored>>& best, const Element& element) const {
     if (output != nullptr) output[place] = convert<Stored>(best.value);
     if (winners != nullptr) winners[place] = static_cast<Winner>(best.channel);
     if (selected != nullptr) selected[place] = element(best.channel);
