@@ -1,8 +1,10 @@
 #include <iostream>
 
 #include "apps/commands/commands.h"
+#include "apps/common/model_source.h"
 #include "apps/common/process.h"
 #include "apps/common/usage.h"
+#include "frit/core/warning.h"
 
 namespace {
 
@@ -35,6 +37,7 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   prepare_process();
+  frit::set_warning_handler(print_warning);
   try {
     return finish_output(run(argc, argv));
   } catch (...) {

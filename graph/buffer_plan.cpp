@@ -87,7 +87,13 @@ class BufferPlanner {
       for (const int id : ids) result.push_back(graph_.type(id));
       return result;
     };
-    return ops::scratch_bytes(*node.op, types(node.inputs), types(node.outputs), node.attributes, device_);
+    const auto layouts = [&](const std::vector<int>& ids) {
+      std::vector<Layout> result;
+      for (const int id : ids) result.push_back(layout(id));
+      return result;
+    };
+    return ops::scratch_bytes(*node.op, types(node.inputs), types(node.outputs), node.attributes, device_,
+                              {layouts(node.inputs), layouts(node.outputs)});
   }
 
   const Graph& graph_;

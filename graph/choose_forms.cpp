@@ -1,12 +1,15 @@
 #include "frit/graph/choose_forms.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
-#include <mutex>
+#include <optional>
 #include <set>
 
+#include "frit/core/cuda/device.h"
 #include "frit/core/cuda/noise.h"
 #include "frit/core/numerics.h"
+#include "frit/core/plan_cache.h"
 #include "frit/core/timer.h"
 #include "frit/graph/executable.h"
 #include "frit/graph/pipeline.h"
@@ -20,27 +23,34 @@ constexpr std::int64_t smallest_bytes = 256 * 1024;
 /// Another form must take less than this part of the time of the one before.
 constexpr double least_gain = 0.98;
 
-struct Decisions {
-  std::mutex mutex;
-  std::map<std::string, std::string> forms;  // by key_of
-  std::optional<std::string> forced;
+/// As the plan cache keeps it.
+struct ChosenForm {
+  std::string form;  ///< empty: the operation as it is
+
+  void fields(FieldVisitor& v) { v.field("form", form); }
 };
 
-Decisions& decisions() {
-  static Decisions instance;
-  return instance;
+/// For each value, which operators read it.
+std::vector<std::string> readers_of(const Graph& graph) {
+  std::vector<std::string> readers(static_cast<std::size_t>(graph.value_count()));
+  for (const Node& node : graph.nodes()) {
+    if (node.kind != NodeKind::operation) continue;
+    for (const int id : std::set<int>(node.inputs.begin(), node.inputs.end())) {
+      readers[static_cast<std::size_t>(id)] += concat(" -> ", node.op->name);
+    }
+  }
+  return readers;
 }
 
-std::string key_of(const Graph& graph, const Node& node, const Purpose& purpose) {
+/// All that the speed of an operation's forms depends on.
+std::string key_of(const Graph& graph, const Node& node, const Purpose& purpose, const std::string& readers) {
   const Numerics settings = numerics();
-  std::string key = concat(purpose.device, purpose.trained ? " trained " : " ", settings.tf32, settings.deterministic, ' ',
-                           settings.workspace_limit, ' ', node.op->name, " {", node.attributes.text(), '}');
+  const std::string& library = node.op->kernel_on(purpose.device).library;
+  std::string key = concat(library, library.empty() ? "" : ", ", cuda::model(purpose.device.index), ": form of ", node.op->name, " {",
+                           node.attributes.text(), '}');
   for (const int id : node.inputs) key += concat(", ", graph.type(id));
-  for (const Node& reader : graph.nodes()) {
-    const bool reads = std::find(reader.inputs.begin(), reader.inputs.end(), node.outputs[0]) != reader.inputs.end();
-    if (reads) key += concat(" -> ", reader.op->name);
-  }
-  return key;
+  return key + concat(readers, purpose.trained ? ", trained" : "", settings.tf32 ? ", tf32" : "", ", workspace at most ",
+                      settings.workspace_limit);
 }
 
 bool is_large(const Graph& graph, const Node& node) {
@@ -82,15 +92,23 @@ double time_of(Graph graph, State& state) {
   }
 }
 
+bool has_choice(const Graph& graph, const Node& node) {
+  return node.kind == NodeKind::operation && !node.op->forms.empty() && is_large(graph, node);
+}
+
 class Search {
  public:
   Search(const Graph& forward, const Purpose& purpose) : forward_(forward), purpose_(purpose), state_(purpose.device) {}
 
   Graph run() {
+    const std::vector<std::string> readers = readers_of(forward_);
     for (const Node& node : forward_.nodes()) {
-      if (node.kind != NodeKind::operation || node.op->forms.empty() || !is_large(forward_, node)) continue;
-      const std::string key = key_of(forward_, node, purpose_);
-      if (!chosen_.contains(key)) decide(node, key);
+      if (!has_choice(forward_, node)) continue;
+      keys_[&node] = key_of(forward_, node, purpose_, readers[static_cast<std::size_t>(node.outputs[0])]);
+    }
+    for (const Node& node : forward_.nodes()) {
+      const auto place = keys_.find(&node);
+      if (place != keys_.end() && !chosen_.contains(place->second)) decide(node, place->second);
     }
     return chosen_.empty() ? forward_ : current();
   }
@@ -99,23 +117,15 @@ class Search {
   /// The forward graph as decided so far.
   Graph current() const {
     return in_forms(forward_, [&](const Node& node) {
-      const auto place = chosen_.find(key_of(forward_, node, purpose_));
+      const auto key = keys_.find(&node);
+      const auto place = key == keys_.end() ? chosen_.end() : chosen_.find(key->second);
       return place == chosen_.end() ? std::string() : place->second;
     });
   }
 
   void decide(const Node& node, const std::string& key) {
-    {
-      const std::lock_guard lock(decisions().mutex);
-      const auto known = decisions().forms.find(key);
-      if (known != decisions().forms.end()) {
-        chosen_[key] = known->second;
-        return;
-      }
-    }
-    chosen_[key] = fastest(node, key);
-    const std::lock_guard lock(decisions().mutex);
-    decisions().forms[key] = chosen_[key];
+    const auto known = plan_cache().find<ChosenForm>(key);
+    chosen_[key] = known ? known->form : fastest(node, key);
   }
 
   std::string fastest(const Node& node, const std::string& key) {
@@ -134,13 +144,15 @@ class Search {
       best = form.name;
       best_time = time;
     }
+    if (best_time && std::isfinite(*best_time)) plan_cache().insert(key, ChosenForm{best});
     return best;
   }
 
   const Graph& forward_;
   const Purpose& purpose_;
   State state_;
-  std::map<std::string, std::string> chosen_;  // by key_of
+  std::map<const Node*, std::string> keys_;    // of the forward graph's operations that have a choice
+  std::map<std::string, std::string> chosen_;  // by key
 };
 
 }  // namespace
@@ -165,19 +177,18 @@ Graph in_forms(const Graph& graph, const FormOf& form_of) {
 }
 
 Graph choose_forms(const Graph& forward, const Purpose& purpose) {
-  std::optional<std::string> forced;
-  {
-    const std::lock_guard lock(decisions().mutex);
-    forced = decisions().forced;
-  }
-  if (forced) return in_forms(forward, [&](const Node&) { return *forced; });
   if (purpose.device.kind == DeviceKind::cpu) return forward;
-  return Search(forward, purpose).run();
+  return numerics().deterministic ? in_likely_forms(forward) : Search(forward, purpose).run();
 }
 
-void force_form(std::optional<std::string> name) {
-  const std::lock_guard lock(decisions().mutex);
-  decisions().forced = std::move(name);
+Graph in_likely_forms(const Graph& forward) {
+  return in_forms(forward, [&](const Node& node) -> std::string {
+    if (!has_choice(forward, node)) return {};
+    const TensorType& input = forward.type(node.inputs[0]);
+    const auto likely = [&](const ops::Form& form) { return form.likely_fastest && form.likely_fastest(input); };
+    const auto place = std::find_if(node.op->forms.begin(), node.op->forms.end(), likely);
+    return place == node.op->forms.end() ? "" : place->name;
+  });
 }
 
 }  // namespace frit::graph

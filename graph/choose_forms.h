@@ -1,7 +1,6 @@
 #pragma once
 
 #include <functional>
-#include <optional>
 #include <string>
 
 #include "frit/graph/graph.h"
@@ -23,11 +22,13 @@ struct Purpose {
 };
 
 /// On a GPU: each operation that has other forms in the one with which the completed graph runs fastest. The forms of one operation after
-/// another are tried on noise, in variables of their own, with cold caches; a decision holds for the process, for all calls of the
-/// operator on these types that the same operators read. Calls that move little are left alone, and so is a CPU's graph.
+/// another are tried on noise, in variables of their own, with cold caches; a decision is kept in the plan cache, for all calls of the
+/// operator on these types that the same operators read. Calls that move little are left alone, and so is a CPU's graph. Where Numerics ask
+/// for determinism nothing is tried: see in_likely_forms.
 Graph choose_forms(const Graph& forward, const Purpose& purpose);
 
-/// For tests: from now on every operation, on any device and of any size, takes the form of this name; nothing: as measured.
-void force_form(std::optional<std::string> name);
+/// Each operation in the first of its forms that its operator takes for the fastest, by types and Numerics alone. Calls that move little
+/// are left alone.
+Graph in_likely_forms(const Graph& forward);
 
 }  // namespace frit::graph

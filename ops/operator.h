@@ -14,11 +14,17 @@ struct CUstream_st;  // what cudaStream_t points to
 
 namespace frit::ops {
 
-/// One call of an operator as an inference rule sees it: types and attributes, no data.
+/// How the tensors of a call lie; where a list is empty, contiguous.
+struct CallLayouts {
+  std::vector<Layout> inputs = {}, outputs = {};
+};
+
+/// One call of an operator as an inference rule sees it: types and attributes, no data. A scratch rule sees the layouts too.
 struct InferContext {
   const Operator& op;
   std::span<const TensorType> inputs;
   const Attributes& attributes;
+  const CallLayouts& layouts = contiguous;
 
   template <class A>
   const A& as() const {
@@ -33,6 +39,7 @@ struct InferContext {
   }
 
  private:
+  inline static const CallLayouts contiguous = {};
   [[noreturn]] void fail_call(const std::string& message) const;
 };
 
@@ -91,6 +98,7 @@ struct Kernel {
   /// Inputs and outputs that may lie in channels-last layout as well as contiguous, each as it comes: the kernel asks the tensor.
   std::vector<int> any_layout_inputs = {};
   std::vector<int> any_layout_outputs = {};
+  std::string library = {};  ///< what does the work, with its version: "cuDNN 9.19.0"; empty: frit itself
 
   explicit operator bool() const { return static_cast<bool>(run); }
 };
@@ -100,6 +108,8 @@ struct Kernel {
 struct Form {
   const char* name;  ///< "channels padded to 4"
   DecomposeRule rule;
+  /// Whether it usually is the fastest where it applies: what is taken where no times may be. Missing: it is not.
+  std::function<bool(const TensorType& input)> likely_fastest = {};
 };
 
 struct Argument {
@@ -126,7 +136,8 @@ struct Operator {
   std::function<std::optional<Attributes>(std::span<const Attributes> matched)> fuse = {};
   /// What the call becomes when nothing is trained: the values that replace its outputs ("none" where nothing reads them). Missing: itself.
   DecomposeRule at_inference = {};
-  /// What else the call may be computed as. On a GPU a compiler of graphs tries them all and keeps the fastest.
+  /// What else the call may be computed as. On a GPU a compiler of graphs tries them all and keeps the fastest; where results must not
+  /// depend on times it takes the first that is likely to be.
   std::vector<Form> forms = {};
   /// The attributes with which the operator takes over the work of the operation that gives its input 0, and reads that operation's input 0
   /// instead.

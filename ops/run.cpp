@@ -27,8 +27,16 @@ bool needs_widening(const Kernel& kernel, std::span<const Tensor> inputs, std::s
   return !kernel.halves && (std::any_of(inputs.begin(), inputs.end(), half) || std::any_of(outputs.begin(), outputs.end(), half));
 }
 
-std::size_t kernel_scratch(const Operator& op, const Kernel& kernel, std::span<const TensorType> inputs, const Attributes& attributes) {
-  return kernel.scratch ? aligned(kernel.scratch(InferContext{op, inputs, attributes})) : 0;
+std::size_t kernel_scratch(const Operator& op, const Kernel& kernel, std::span<const TensorType> inputs, const Attributes& attributes,
+                           const CallLayouts& layouts) {
+  return kernel.scratch ? aligned(kernel.scratch(InferContext{op, inputs, attributes, layouts})) : 0;
+}
+
+/// What stands in for a half tensor is contiguous.
+void lay_out_stand_ins(std::vector<Layout>& layouts, std::span<const TensorType> types) {
+  for (std::size_t i = 0; i < layouts.size(); ++i) {
+    if (is_half(types[i].dtype)) layouts[i] = Layout::contiguous;
+  }
 }
 
 Device device_of(std::span<const Tensor> inputs, std::span<const Tensor> outputs) {
@@ -67,11 +75,13 @@ class WidenedCall {
 }  // namespace
 
 std::size_t scratch_bytes(const Operator& op, std::span<const TensorType> inputs, std::span<const TensorType> outputs,
-                          const Attributes& attributes, Device device) {
+                          const Attributes& attributes, Device device, CallLayouts layouts) {
   const Kernel& kernel = op.kernel_on(device);
   if (device.kind == DeviceKind::cuda) (void)cuda::compute_stream(device.index);  // a scratch rule may try algorithms on the current device
-  if (kernel.halves) return kernel_scratch(op, kernel, inputs, attributes);
-  std::size_t bytes = kernel_scratch(op, kernel, widened(inputs), attributes);
+  if (kernel.halves) return kernel_scratch(op, kernel, inputs, attributes, layouts);
+  lay_out_stand_ins(layouts.inputs, inputs);
+  lay_out_stand_ins(layouts.outputs, outputs);
+  std::size_t bytes = kernel_scratch(op, kernel, widened(inputs), attributes, layouts);
   const auto add = [&](const TensorType& type) {
     if (is_half(type.dtype)) bytes += aligned(static_cast<std::size_t>(widened(type).bytes()));
   };

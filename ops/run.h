@@ -4,9 +4,10 @@
 
 namespace frit::ops {
 
-/// Scratch memory that one call of `op` on the device needs, conversions of half inputs and outputs included.
+/// Scratch memory that one call of `op` on the device needs, conversions of half inputs and outputs included. The
+/// tensors lie as `layouts` says.
 std::size_t scratch_bytes(const Operator& op, std::span<const TensorType> inputs, std::span<const TensorType> outputs,
-                          const Attributes& attributes, Device device = {});
+                          const Attributes& attributes, Device device = {}, CallLayouts layouts = {});
 
 /// Runs the kernel over bound tensors: the one way in which kernels are called, by `run` and by the executable. Half tensors are converted
 /// to f32 in `scratch` and back (mutated inputs too) unless the kernel takes halves. Inputs are contiguous unless the kernel is `strided`.

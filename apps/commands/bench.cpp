@@ -25,7 +25,7 @@ struct BenchArguments {
   std::string format = "table";
   DType dtype = DType::f32;
   std::optional<int> warmup, repeats;
-  bool per_operator = false;
+  bool per_operator = false, plans = false;
   RunOptions run;
 };
 
@@ -113,6 +113,7 @@ ModeTimes measure_train(const Model& model, const Shape& shape, DType dtype, con
 }
 
 int run_bench(const BenchArguments& a) {
+  require(!a.plans || a.format != "csv", "--plans does not go with --format csv");
   const Model model = configured_model(a.model, a.config);
   const Device device = a.run.apply();
   const bool gpu = on_gpu(device);
@@ -132,6 +133,7 @@ int run_bench(const BenchArguments& a) {
   allocator_of(device).trim();
   if (a.mode != "train") report.modes.push_back(measure_forward(model, shape, a.dtype, bench));
   if (a.mode != "forward") report.modes.push_back(measure_train(model, shape, a.dtype, optimizer_named(a.optimizer), bench));
+  if (a.plans) report.plans = ops::plan_choices();
   print(std::cout, report, a.format);
   return 0;
 }
@@ -151,6 +153,8 @@ void add_bench(CLI::App& app, Action& action) {
   add_choice(command, "--format", a->format, {"table", "csv", "json"}, "Of the result");
   command.add_flag("--per-operator", a->per_operator,
                    "Time each operator by itself too, and compare the bytes it must move with the speed of a copy");
+  command.add_flag("--plans", a->plans,
+                   "List the plans that cuDNN offered for each convolution, the chosen one first; with --plan-cache off all are tried");
   add_dtype(command, a->dtype, {DType::f32, DType::f64, DType::f16, DType::bf16});
   add_config(command, a->config);
   a->run.add_to(command);

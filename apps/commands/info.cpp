@@ -10,6 +10,7 @@
 #include "apps/common/table.h"
 #include "apps/common/text.h"
 #include "frit/core/cuda/device.h"
+#include "frit/core/plan_cache.h"
 #include "frit/core/text.h"
 #include "frit/core/thread_pool.h"
 #include "frit/ops/registry.h"
@@ -46,6 +47,11 @@ std::string dtypes(const ops::Operator& op) {
   return text;
 }
 
+std::string plan_cache_text() {
+  const std::string path = plan_cache().path();
+  return path.empty() ? "off" : concat(printable(path), ", ", grouped(static_cast<long long>(plan_cache().size())), " entries");
+}
+
 int print_program() {
   Table facts({{"frit"}, {FRIT_VERSION}});
   facts.add({"build", concat(FRIT_BUILD_TYPE, ", ", compiler, ", for ", FRIT_BUILD_NATIVE, ", sanitizers: ", FRIT_BUILD_SANITIZERS)});
@@ -54,6 +60,7 @@ int print_program() {
   facts.add({"libraries", concat("nlohmann json ", NLOHMANN_JSON_VERSION_MAJOR, '.', NLOHMANN_JSON_VERSION_MINOR, '.',
                                  NLOHMANN_JSON_VERSION_PATCH, ", zlib ", zlibVersion(), ", CLI11 ", CLI11_VERSION, FRIT_CUDA_LIBRARIES)});
   facts.add({"models", models_text()});
+  facts.add({"plan cache", plan_cache_text()});
   facts.print(std::cout);
 
   std::cout << '\n';
@@ -109,11 +116,13 @@ int print_model(const std::string& name, const std::string& config) {
 
 struct InfoArguments {
   std::string subject, config;
+  std::optional<std::string> plan_cache;
 };
 
 int run_info(const InfoArguments& a) {
   const bool is_model = !a.subject.empty() && !names_file(a.subject);
   require(a.config.empty() || is_model, "--config goes with a model's name; a checkpoint has its own configuration");
+  if (a.plan_cache) plan_cache().use_file(*a.plan_cache);
   if (a.subject.empty()) return print_program();
   return is_model ? print_model(a.subject, a.config) : print_checkpoint(a.subject);
 }
@@ -125,6 +134,7 @@ void add_info(CLI::App& app, Action& action) {
   const auto a = std::make_shared<InfoArguments>();
   command.add_option("CHECKPOINT|MODEL", a->subject, "A .safetensors file, or a model's name; none: the program itself")->type_name("");
   add_config(command, a->config);
+  add_plan_cache(command, a->plan_cache);
   command.callback([a, &action] { action = [a] { return run_info(*a); }; });
 }
 

@@ -55,6 +55,20 @@ void print_operators(std::ostream& out, const ModeTimes& mode, const BenchReport
   table.print(out);
 }
 
+void print_plans(std::ostream& out, const std::vector<ops::PlanChoice>& choices) {
+  out << "\nplans for " << choices.size() << " convolutions, the chosen one of each first\n";
+  constexpr auto right = Table::Column::right;
+  for (const ops::PlanChoice& choice : choices) {
+    out << '\n' << choice.problem << "; chosen " << choice.decided << '\n';
+    Table table({{"us", right}, {"workspace", right}, {"engine", right}, {"bias"}, {"knobs"}});
+    for (const ops::LibraryPlan& plan : choice.plans) {
+      table.add({plan.microseconds > 0 ? fixed(plan.microseconds, 1) : "-", grouped(plan.workspace), std::to_string(plan.engine),
+                 plan.fused_bias ? "fused" : "apart", plan.knobs});
+    }
+    table.print(out);
+  }
+}
+
 void print_table(std::ostream& out, const BenchReport& report) {
   out << report.model << ", input " << report.dtype << ' ' << report.input << "; " << report.device << "; " << report.threads
       << " threads; math " << report.math << (report.deterministic ? ", deterministic" : "") << "; a copy moves "
@@ -66,6 +80,7 @@ void print_table(std::ostream& out, const BenchReport& report) {
   for (const ModeTimes& mode : report.modes) {
     if (!mode.operators.empty()) print_operators(out, mode, report);
   }
+  if (report.plans) print_plans(out, *report.plans);
 }
 
 /// A field of RFC 4180.
@@ -121,6 +136,12 @@ Json json_of(const ModeTimes& mode, const BenchReport& report) {
   return json;
 }
 
+Json json_of(const ops::PlanChoice& choice) {
+  Json json = {{"problem", choice.problem}, {"chosen", choice.decided}, {"plans", Json::array()}};
+  for (const ops::LibraryPlan& plan : choice.plans) json["plans"].push_back(Json::parse(fields_to_json(plan)));
+  return json;
+}
+
 void print_json(std::ostream& out, const BenchReport& report) {
   Json json = {{"model", report.model},
                {"config", Json::parse(report.config)},
@@ -134,6 +155,8 @@ void print_json(std::ostream& out, const BenchReport& report) {
                {"repeats", report.repeats},
                {"copy_gigabytes_per_second", report.copy_bandwidth}};
   for (const ModeTimes& mode : report.modes) json["results"].push_back(json_of(mode, report));
+  if (report.plans) json["plans"] = Json::array();
+  for (const ops::PlanChoice& choice : report.plans.value_or(std::vector<ops::PlanChoice>())) json["plans"].push_back(json_of(choice));
   out << json.dump(2) << '\n';
 }
 

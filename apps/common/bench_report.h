@@ -1,11 +1,13 @@
 #pragma once
 
 #include <iosfwd>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "frit/core/shape.h"
 #include "frit/graph/profile.h"
+#include "frit/ops/library_plans.h"
 
 namespace frit::apps {
 
@@ -35,6 +37,7 @@ struct BenchReport {
   int repeats = 0;
   double copy_bandwidth = 0;  ///< of a large copy, bytes read and written, in GB/s
   std::vector<ModeTimes> modes = {};
+  std::optional<std::vector<ops::PlanChoice>> plans = {};  ///< of cuDNN, where they are asked for
 };
 
 /// `format` is table, csv or json.

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "frit/core/numerics.h"
+#include "frit/core/plan_cache.h"
 #include "frit/core/text.h"
 #include "frit/core/thread_pool.h"
 
@@ -64,16 +65,29 @@ CLI::Option* add_path(CLI::App& command, const std::string& name, std::string& p
   return command.add_option(name, path, description)->type_name("PATH");
 }
 
+CLI::Option* add_plan_cache(CLI::App& command, std::optional<std::string>& path) {
+  return command
+      .add_option(
+          "--plan-cache", path,
+          "Where a GPU's fastest plans are kept for other runs; off: nowhere. The default is $FRIT_PLAN_CACHE, or frit/plans.json in "
+          "the user's cache folder")
+      ->type_name("PATH|off");
+}
+
 void RunOptions::add_to(CLI::App& command) {
   command.add_option("--device", device, "auto (a GPU if there is one), cpu, cuda or cuda:N")->type_name("DEVICE")->capture_default_str();
   add_number<int>(command, "--threads", threads, 1, 4096, "Threads on the CPU; the default is one for each core");
   command.add_flag("--deterministic", deterministic, "The same bits at every run; on the CPU every run is so, for any number of threads");
   add_choice(command, "--math", math, {"tf32", "strict"}, "Convolutions and matrix products in float32 on a GPU");
+  add_number<std::int64_t>(command, "--workspace-limit", workspace_limit, 0, std::int64_t{1} << 50,
+                           "Bytes of workspace that one convolution or matrix product on a GPU may take");
+  add_plan_cache(command, plan_cache);
 }
 
 Device RunOptions::apply() const {
   if (threads) set_thread_count(*threads);
-  set_numerics({.tf32 = math == "tf32", .deterministic = deterministic});
+  set_numerics({.tf32 = math == "tf32", .deterministic = deterministic, .workspace_limit = static_cast<std::size_t>(workspace_limit)});
+  if (plan_cache) frit::plan_cache().use_file(*plan_cache);
   return Device::parse(device);
 }
 

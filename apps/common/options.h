@@ -50,15 +50,20 @@ CLI::Option* add_dtype(CLI::App& command, DType& dtype, const std::vector<DType>
 CLI::Option* add_shape(CLI::App& command, const std::string& name, Shape& shape, const std::string& description);
 CLI::Option* add_path(CLI::App& command, const std::string& name, std::string& path, const std::string& description);
 
+/// The file of the process's plan cache; without it, see plan_cache().
+CLI::Option* add_plan_cache(CLI::App& command, std::optional<std::string>& path);
+
 /// Where and how a command computes.
 struct RunOptions {
   std::string device = "auto";
   std::optional<int> threads = {};
   bool deterministic = false;
   std::string math = "tf32";
+  std::int64_t workspace_limit = std::int64_t{1} << 30;
+  std::optional<std::string> plan_cache = {};
 
   void add_to(CLI::App& command);
-  /// Sets the number of threads and how libraries compute, and finds the device. Throws ErrorKind::device.
+  /// Sets the number of threads, how libraries compute and where plans are kept, and finds the device. Throws ErrorKind::device.
   Device apply() const;
 };
 

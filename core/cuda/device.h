@@ -14,6 +14,8 @@ namespace frit::cuda {
 int device_count();
 /// "NVIDIA H200, compute capability 9.0, 139.8 GiB".
 std::string description(int index);
+/// "NVIDIA H200, compute capability 9.0": devices on which the same work takes the same time.
+std::string model(int index);
 /// "CUDA 13.0"; empty in a build without it.
 std::string version();
 Allocator& allocator(int index);

@@ -62,6 +62,8 @@ DeviceState& state_of(int index) {
   return state;
 }
 
+std::string model_of(const cudaDeviceProp& p) { return concat(p.name, ", compute capability ", p.major, '.', p.minor); }
+
 }  // namespace
 
 int device_count() {
@@ -77,7 +79,13 @@ int device_count() {
 std::string description(int index) {
   cudaDeviceProp p;
   FRIT_CUDA_CALL(cudaGetDeviceProperties(&p, index));
-  return concat(p.name, ", compute capability ", p.major, '.', p.minor, ", ", bytes_text(p.totalGlobalMem));
+  return concat(model_of(p), ", ", bytes_text(p.totalGlobalMem));
+}
+
+std::string model(int index) {
+  cudaDeviceProp p;
+  FRIT_CUDA_CALL(cudaGetDeviceProperties(&p, index));
+  return model_of(p);
 }
 
 std::string version() { return concat("CUDA ", CUDART_VERSION / 1000, '.', CUDART_VERSION % 1000 / 10); }

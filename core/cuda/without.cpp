@@ -14,6 +14,7 @@ namespace {
 
 int device_count() { return 0; }
 std::string description(int) { no_cuda(); }
+std::string model(int) { no_cuda(); }
 std::string version() { return {}; }
 Allocator& allocator(int) { no_cuda(); }
 void copy(const Tensor&, const Tensor&) { no_cuda(); }

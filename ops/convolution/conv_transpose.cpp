@@ -95,7 +95,7 @@ FRIT_OPERATORS(conv_transpose) {
         .inputs = {"input", "weight", {"bias", true}},
         .infer = [image_rank](const InferContext& call) { return infer_transposed(call, image_rank); },
         .gradient = transposed_gradient,
-        .forms = {{"sub-pixel", subpixel_form}},
+        .forms = {subpixel_form("sub-pixel")},
         .cpu = {.run = run_transposed, .scratch = transposed_scratch},
         .samples = [image_rank] { return samples(image_rank); },
     });

@@ -87,7 +87,7 @@ FRIT_OPERATORS(convolution) {
         .inputs = {"input", "weight", {"bias", true}},
         .infer = [image_rank](const InferContext& call) { return infer_convolution(call, image_rank); },
         .gradient = convolution_gradient,
-        .forms = {{"channels padded to 4", padded_to<4>}, {"channels padded to 8", padded_to<8>}},
+        .forms = {padded_channels("channels padded to 4", 4), padded_channels("channels padded to 8", 8)},
         .cpu = {.run = run_convolution, .scratch = convolution_scratch},
         .samples = [image_rank] { return samples(image_rank); },
     });

@@ -7,17 +7,10 @@
 namespace frit::ops {
 namespace {
 
-constexpr auto kind = cudnn::ConvolutionKind::forward;
-
-void run_convolution(const KernelContext& call) {
-  const ConvolutionGeometry g = convolution_geometry(call.inputs[0].shape(), call.inputs[1].shape(), call.as<ConvolutionOptions>());
-  const Tensor bias = call.has(2) ? call.inputs[2] : Tensor();
-  convolve_cuda(kind, g, {call.inputs[0], call.inputs[1], call.outputs[0], bias}, call.scratch, call.stream);
-}
-
-std::size_t convolution_scratch(const InferContext& call) {
-  const ConvolutionGeometry g = convolution_geometry(call.shape(0), call.shape(1), call.as<ConvolutionOptions>());
-  return convolution_cuda_scratch(kind, g, call.inputs[0].dtype, call.has(2));
+ConvolutionCall read_convolution(std::span<const Tensor> inputs, std::span<const Tensor> outputs, const Attributes& attributes) {
+  return {cudnn::ConvolutionKind::forward,
+          convolution_geometry(inputs[0].shape(), inputs[1].shape(), attributes.as<ConvolutionOptions>()),
+          {inputs[0], inputs[1], outputs[0], inputs.size() > 2 ? inputs[2] : Tensor()}};
 }
 
 }  // namespace
@@ -25,7 +18,6 @@ std::size_t convolution_scratch(const InferContext& call) {
 
 FRIT_CUDA_KERNELS(convolution) {
   for (const int image_rank : {2, 3}) {
-    registry.add_cuda(convolution_name("conv", image_rank),
-                      {.run = run_convolution, .scratch = convolution_scratch, .any_layout_inputs = {0}, .any_layout_outputs = {0}});
+    registry.add_cuda(convolution_name("conv", image_rank), convolution_kernel(read_convolution, {0}, {0}));
   }
 }

@@ -16,11 +16,6 @@ constexpr std::size_t alignment = 256;
 
 std::size_t aligned(std::size_t bytes) { return (bytes + alignment - 1) / alignment * alignment; }
 
-cudnn::ConvolutionKey key_of(cudnn::ConvolutionKind kind, const ConvolutionGeometry& g, DType dtype, Layout layout, bool bias, int device) {
-  const Numerics settings = numerics();
-  return {kind, g, dtype, layout, bias, settings.tf32 && dtype == DType::f32, settings.deterministic, settings.workspace_limit, device};
-}
-
 /// That of both images, or where they differ that of the larger one.
 Layout layout_of_plan(const Tensor& input, const Tensor& output) {
   for (const Layout layout : {Layout::contiguous, Layout::channels_last}) {
@@ -28,6 +23,20 @@ Layout layout_of_plan(const Tensor& input, const Tensor& output) {
   }
   const Tensor& larger = input.elements() > output.elements() ? input : output;
   return larger.is_contiguous() ? Layout::contiguous : Layout::channels_last;
+}
+
+const cudnn::ConvolutionPlan* plan_for(const ConvolutionCall& call, Layout layout) {
+  const Numerics settings = numerics();
+  const Tensor& result = call.operands.result(call.kind);
+  return cudnn::plan_for({.kind = call.kind,
+                          .geometry = call.geometry,
+                          .dtype = result.dtype(),
+                          .layout = layout,
+                          .bias = call.operands.bias.defined(),
+                          .tf32 = settings.tf32 && result.dtype() == DType::f32,
+                          .deterministic = settings.deterministic,
+                          .workspace_limit = settings.workspace_limit,
+                          .device = result.device().index});
 }
 
 /// Hands out the scratch memory of a call in pieces.
@@ -60,13 +69,12 @@ Tensor laid_out(const Tensor& tensor, Layout layout, Pieces& pieces) {
 }
 
 /// False if cuDNN has no plan, or the scratch memory, which was measured with other settings, is too small for it.
-bool run_plan(cudnn::ConvolutionKind kind, const ConvolutionGeometry& g, const cudnn::ConvolutionOperands& given,
-              std::span<std::byte> scratch, CUstream_st* stream) {
+bool run_plan(const ConvolutionCall& call, std::span<std::byte> scratch, CUstream_st* stream) {
+  const cudnn::ConvolutionOperands& given = call.operands;
   const Layout layout = layout_of_plan(given.input, given.output);
-  const Tensor& result = given.result(kind);
-  const cudnn::ConvolutionPlan* const plan =
-      cudnn::plan_for(key_of(kind, g, result.dtype(), layout, given.bias.defined(), result.device().index));
+  const cudnn::ConvolutionPlan* const plan = plan_for(call, layout);
   if (plan == nullptr) return false;
+  const Tensor& result = given.result(call.kind);
   Pieces pieces(scratch);
   void* const workspace = pieces.take(cudnn::workspace_bytes(*plan));
   cudnn::ConvolutionOperands used;
@@ -82,38 +90,54 @@ bool run_plan(cudnn::ConvolutionKind kind, const ConvolutionGeometry& g, const c
   if (given.bias.defined()) lay_out(given.bias, used.bias, Layout::contiguous);
   if (!enough) return false;
   cudnn::execute(*plan, used, workspace, stream);
-  if (used.result(kind).raw() != result.raw()) copy(result, used.result(kind));
+  if (used.result(call.kind).raw() != result.raw()) copy(result, used.result(call.kind));
   return true;
+}
+
+void run(const ConvolutionCall& call, std::span<std::byte> scratch, CUstream_st* stream) {
+  if (call.operands.result(call.kind).elements() == 0) return;
+  if (call.geometry.batch > 0 && run_plan(call, scratch, stream)) return;
+  direct_convolution(call.kind, call.geometry, call.operands, stream);
+}
+
+/// Room for the workspace and for what must be rearranged. Looks for the plan that the call will need.
+std::size_t scratch_for(const ConvolutionCall& call) {
+  const cudnn::ConvolutionOperands& o = call.operands;
+  if (call.geometry.batch == 0 || o.result(call.kind).elements() == 0) return 0;
+  const Layout layout = layout_of_plan(o.input, o.output);
+  const cudnn::ConvolutionPlan* const plan = plan_for(call, layout);
+  if (plan == nullptr) return 0;
+  std::size_t bytes = alignment + aligned(cudnn::workspace_bytes(*plan));
+  for (const Tensor* const tensor : {&o.input, &o.weight, &o.output}) {
+    if (!tensor->is_contiguous(layout)) bytes += aligned(static_cast<std::size_t>(tensor->bytes()));
+  }
+  return bytes;
+}
+
+/// Tensors of a call that is yet to come, on the current device.
+std::vector<Tensor> without_memory(std::span<const TensorType> types, const std::vector<Layout>& layouts) {
+  Device device{DeviceKind::cuda};
+  FRIT_CUDA_CALL(cudaGetDevice(&device.index));
+  std::vector<Tensor> tensors;
+  for (const TensorType& type : types) {
+    const Layout layout = layouts.empty() ? Layout::contiguous : layouts[tensors.size()];
+    tensors.push_back(Tensor::over(nullptr, type.shape, type.dtype, device, nullptr, layout));
+  }
+  return tensors;
 }
 
 }  // namespace
 
-void convolve_cuda(cudnn::ConvolutionKind kind, const ConvolutionGeometry& g, const cudnn::ConvolutionOperands& operands,
-                   std::span<std::byte> scratch, CUstream_st* stream) {
-  if (operands.result(kind).elements() == 0) return;
-  if (g.batch > 0 && run_plan(kind, g, operands, scratch, stream)) return;
-  direct_convolution(kind, g, operands, stream);
-}
-
-// The layouts of a call are not known yet: there is room for the workspace of either plan, the weight in the other layout, and the smaller
-// image in that of the larger.
-std::size_t convolution_cuda_scratch(cudnn::ConvolutionKind kind, const ConvolutionGeometry& g, DType dtype, bool bias) {
-  if (g.batch == 0) return 0;
-  int device = 0;
-  FRIT_CUDA_CALL(cudaGetDevice(&device));
-  bool any = false;
-  std::size_t workspace = 0;
-  for (const Layout layout : {Layout::contiguous, Layout::channels_last}) {
-    const cudnn::ConvolutionPlan* const plan = cudnn::plan_for(key_of(kind, g, dtype, layout, bias, device));
-    if (plan == nullptr) continue;
-    any = true;
-    workspace = std::max(workspace, cudnn::workspace_bytes(*plan));
-  }
-  if (!any) return 0;
-  const auto bytes = [&](std::int64_t elements) { return aligned(static_cast<std::size_t>(elements) * size_of(dtype)); };
-  const std::int64_t weight = g.groups * g.out_channels * g.in_channels * product(g.kernel);
-  const std::int64_t image = g.batch * g.groups * std::min(g.in_channels * product(g.input), g.out_channels * product(g.output));
-  return alignment + aligned(workspace) + bytes(weight) + bytes(image);
+Kernel convolution_kernel(ReadConvolution read, std::vector<int> image_inputs, std::vector<int> image_outputs) {
+  return {.run = [read](const KernelContext& call) { run(read(call.inputs, call.outputs, call.attributes), call.scratch, call.stream); },
+          .scratch =
+              [read](const InferContext& call) {
+                const std::vector<Tensor> inputs = without_memory(call.inputs, call.layouts.inputs);
+                return scratch_for(read(inputs, without_memory(call.op.infer(call), call.layouts.outputs), call.attributes));
+              },
+          .any_layout_inputs = std::move(image_inputs),
+          .any_layout_outputs = std::move(image_outputs),
+          .library = cudnn::version()};
 }
 
 void add_channel_bias(const Tensor& image, const Tensor& bias, CUstream_st* stream) {

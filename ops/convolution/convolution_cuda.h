@@ -1,18 +1,22 @@
 #pragma once
 
-#include <span>
-
 #include "frit/ops/cuda/cudnn.h"
+#include "frit/ops/operator.h"
 
 namespace frit::ops {
 
-/// A convolution or one of its gradients on a CUDA device: by a plan of cuDNN, or where that has none by frit's own kernels. Input and
-/// output lie contiguous or channels-last, each as it comes, the weight and the bias contiguous. `scratch` has the bytes that
-/// convolution_cuda_scratch tells for the current device, and room for a result that must be rearranged.
-void convolve_cuda(cudnn::ConvolutionKind kind, const ConvolutionGeometry& g, const cudnn::ConvolutionOperands& operands,
-                   std::span<std::byte> scratch, CUstream_st* stream);
-/// Looks for the plans that the call will need.
-std::size_t convolution_cuda_scratch(cudnn::ConvolutionKind kind, const ConvolutionGeometry& g, DType dtype, bool bias);
+/// A convolution or one of its gradients on a CUDA device.
+struct ConvolutionCall {
+  cudnn::ConvolutionKind kind;
+  ConvolutionGeometry geometry;
+  cudnn::ConvolutionOperands operands;
+};
+
+/// What an operator's call computes. Asked before the call too, with tensors that have no memory yet.
+using ReadConvolution = ConvolutionCall (*)(std::span<const Tensor> inputs, std::span<const Tensor> outputs, const Attributes& attributes);
+
+/// By a plan of cuDNN, or where that has none by frit's own kernels. The images of the operands may lie in either layout.
+Kernel convolution_kernel(ReadConvolution read, std::vector<int> image_inputs, std::vector<int> image_outputs);
 
 /// image (N, C, ...) += bias (C), in either layout.
 void add_channel_bias(const Tensor& image, const Tensor& bias, CUstream_st* stream);

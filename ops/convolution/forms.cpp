@@ -1,5 +1,6 @@
 #include "frit/ops/convolution/forms.h"
 
+#include "frit/core/numerics.h"
 #include "frit/ops/convolution/subpixel.h"
 #include "frit/ops/shape/shape_ops.h"
 
@@ -28,18 +29,19 @@ bool all_equal(const Dims& dims, std::int64_t value) {
   return std::all_of(dims.begin(), dims.end(), [&](std::int64_t size) { return size == value; });
 }
 
-}  // namespace
+/// Whether a GPU's tensor cores compute the products, which forms with more channels and more products are for.
+bool on_tensor_cores(DType dtype) { return is_half(dtype) || (dtype == DType::f32 && numerics().tf32); }
 
-Values padded_channels(std::span<const Value> inputs, const Attributes& attributes, std::int64_t multiple) {
+Values padded(std::span<const Value> inputs, const Attributes& attributes, std::int64_t multiple) {
   const auto& options = attributes.as<ConvolutionOptions>();
-  const std::int64_t channels = inputs[0].dim(1), padded = round_up(channels, multiple);
-  if (options.groups != 1 || padded == channels || channels > most_channels) return {};
+  const std::int64_t channels = inputs[0].dim(1), rounded = round_up(channels, multiple);
+  if (options.groups != 1 || rounded == channels || channels > most_channels) return {};
   const Value bias = inputs.size() > 2 ? inputs[2] : Value();
-  return {convolve(with_channels(inputs[0], padded), with_channels(inputs[1], padded), bias, options)};
+  return {convolve(with_channels(inputs[0], rounded), with_channels(inputs[1], rounded), bias, options)};
 }
 
 // A bias would cost its gradient another pass over the output's: it is a column of the weight, and in TF32 rounded as weights are.
-Values subpixel_form(Emitter&, std::span<const Value> inputs, const Attributes& attributes) {
+Values subpixel(Emitter&, std::span<const Value> inputs, const Attributes& attributes) {
   const int axes = inputs[0].rank() - 2;
   const ConvolutionOptions options = canonical(attributes.as<ConvolutionOptions>(), axes);
   const Shape &input = inputs[0].shape(), &weight = inputs[1].shape();
@@ -60,6 +62,22 @@ Values subpixel_form(Emitter&, std::span<const Value> inputs, const Attributes& 
   }
   const Value rows = subpixel_weight(inputs[1], bias ? inputs[2] : Value(), {options.stride, pack.channels});
   return {depth_to_space(convolve(pack_taps(inputs[0], pack), rows, {}, {}), blocks)};
+}
+
+}  // namespace
+
+// Tensor cores are loaded 16 bytes at a time.
+Form padded_channels(const char* name, std::int64_t multiple) {
+  return {.name = name,
+          .rule = [multiple](Emitter&, std::span<const Value> inputs, const Attributes& a) { return padded(inputs, a, multiple); },
+          .likely_fastest =
+              [multiple](const TensorType& input) {
+                return on_tensor_cores(input.dtype) && multiple * static_cast<std::int64_t>(size_of(input.dtype)) == 16;
+              }};
+}
+
+Form subpixel_form(const char* name) {
+  return {.name = name, .rule = subpixel, .likely_fastest = [](const TensorType& input) { return on_tensor_cores(input.dtype); }};
 }
 
 }  // namespace frit::ops

@@ -8,7 +8,7 @@
 
 struct CUstream_st;  // what cudaStream_t points to
 
-/// Convolutions through cuDNN, whose own types are seen in cudnn.cpp and cudnn_descriptor.h alone.
+/// Convolutions through cuDNN, whose own types are seen in the files cudnn*.cpp alone.
 namespace frit::cudnn {
 
 /// "cuDNN 9.19.0": the library that runs.
@@ -42,11 +42,12 @@ struct ConvolutionOperands {
   const Tensor& result(ConvolutionKind kind) const;
 };
 
-/// A way of computing the result of a key, chosen by trying.
+/// A way of computing the result of a key.
 struct ConvolutionPlan;
 
-/// The fastest plan, or null if cuDNN has none. A new key is searched, which allocates and takes seconds; plans live as long as the
-/// process. Throws ErrorKind::device where the library's version is known to compute wrongly.
+/// The fastest plan, or null if cuDNN has none. Where the plan cache does not know it, a new key is searched, which allocates and takes
+/// seconds; plans live as long as the process. With `deterministic` nothing is timed or remembered: the same key has the same plan in every
+/// process. Throws ErrorKind::device where the library's version is known to compute wrongly, or no plan fits the workspace limit.
 const ConvolutionPlan* plan_for(const ConvolutionKey& key);
 std::size_t workspace_bytes(const ConvolutionPlan& plan);
 /// `workspace` is aligned to 256 bytes. Can be captured in a CUDA graph.

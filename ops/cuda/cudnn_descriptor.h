@@ -1,6 +1,6 @@
 #pragma once
 
-// What all of cuDNN's objects are in its C form. For cudnn.cpp alone.
+// What all of cuDNN's objects are in its C form. For the files cudnn*.cpp alone.
 
 #include <cudnn.h>
 

@@ -137,6 +137,17 @@ TEST_F(BenchCommand, TakesBatchSizeDtypeAndConfiguration) {
   EXPECT_FALSE(report["results"][0].contains("operators"));
 }
 
+TEST_F(BenchCommand, ListsThePlansThatAreNoneOnTheCpu) {
+  const std::vector<std::string> arguments = {"convt3d-logsumexp", "--input-shape", "2,3,2,3,2", "--plans", "--plan-cache", "plans.json"};
+  const Outcome table = bench(arguments);
+  ASSERT_EQ(table.code, 0) << table;
+  EXPECT_NE(table.output.find("\nplans for 0 convolutions"), std::string::npos) << table;
+  std::vector<std::string> as_json = arguments;
+  as_json.insert(as_json.end(), {"--format", "json"});
+  EXPECT_EQ(json::parse(bench(as_json).output)["plans"], json::array());
+  EXPECT_FALSE(std::filesystem::exists(path("plans.json")));
+}
+
 TEST_F(BenchCommand, RefusesWhatItCannotDo) {
   const std::map<std::string, std::vector<std::string>> refused = {
       {"unknown model \"nothing\"", {"nothing"}},
@@ -148,6 +159,8 @@ TEST_F(BenchCommand, RefusesWhatItCannotDo) {
       {"--dtype: expected", {"classifier", "--dtype", "i64"}},
       {"unknown option \"--per-op\"", {"classifier", "--per-op"}},
       {"--config: ", {"classifier", "--config", "{"}},
+      {"--plans does not go with --format csv", {"classifier", "--plans", "--format", "csv"}},
+      {"--workspace-limit: expected an integer from 0", {"classifier", "--workspace-limit", "1G"}},
   };
   for (const auto& [message, arguments] : refused) {
     const Outcome outcome = bench(arguments);

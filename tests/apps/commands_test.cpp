@@ -39,6 +39,22 @@ TEST_F(Commands, InfoListsDevicesLibrariesAndOperators) {
   }
 }
 
+TEST_F(Commands, InfoSaysWhereThePlanCacheIs) {
+  EXPECT_TRUE(has(run({"info"}).output, "plan cache  off\n"));
+  write("plans.json", std::string(R"({"format": "frit plan cache", "version": 1, "entries": {"a": {"engine": 1}, "b": {"form": ""}}})"));
+  EXPECT_TRUE(has(run({"info", "--plan-cache", "plans.json"}).output, "plan cache  plans.json, 2 entries\n"));
+  write("broken.json", std::string("{"));
+  const Outcome broken = run({"info", "--plan-cache", "broken.json"});
+  EXPECT_EQ(broken.code, 0) << broken;
+  EXPECT_TRUE(has(broken.output, "broken.json, 0 entries\n")) << broken;
+  EXPECT_EQ(broken.errors, "frit: warning: the plan cache broken.json is replaced, it cannot be used: not JSON\n");
+  const auto place_of = [&](std::vector<std::string> environment) {
+    return run_program({.arguments = {"info"}, .directory = folder, .environment = std::move(environment)}).output;
+  };
+  EXPECT_TRUE(has(place_of({"FRIT_PLAN_CACHE=plans.json"}), "plan cache  plans.json, 2 entries\n"));
+  EXPECT_TRUE(has(place_of({"FRIT_PLAN_CACHE="}), "plan cache  off\n"));
+}
+
 TEST_F(Commands, InfoDescribesACheckpointAndAModel) {
   write("model.safetensors", serialize_safetensors(tiny_parameters(), checkpoint_metadata(tiny_model())));
   const Outcome checkpoint = run({"info", "model.safetensors"});

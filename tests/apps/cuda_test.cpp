@@ -1,11 +1,15 @@
 // The program on a GPU.
 
+#include <nlohmann/json.hpp>
+
 #include "apps/fixtures.h"
 #include "apps/program.h"
 #include "frit/core/cuda/device.h"
 
 namespace frit {
 namespace {
+
+using nlohmann::json;
 
 class CudaProgram : public ProgramTest {
  protected:
@@ -15,6 +19,34 @@ class CudaProgram : public ProgramTest {
   Outcome run(std::vector<std::string> arguments) const {
     return run_program({.arguments = std::move(arguments), .directory = folder, .gpu = true});
   }
+
+  /// What a forward pass of a convolution that is worth timing says of its plans.
+  json plans(std::vector<std::string> more) const {
+    std::vector<std::string> arguments = {"bench",
+                                          "conv2d-groupnorm-pool",
+                                          "--device",
+                                          "cuda",
+                                          "--input-shape",
+                                          "8,8,40,40",
+                                          "--mode",
+                                          "forward",
+                                          "--plans",
+                                          "--repeats",
+                                          "2",
+                                          "--warmup",
+                                          "1",
+                                          "--format",
+                                          "json",
+                                          "--plan-cache",
+                                          "plans.json"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const Outcome outcome = run(std::move(arguments));
+    EXPECT_EQ(outcome.code, 0) << outcome;
+    warnings = outcome.errors;
+    return json::parse(outcome.output, nullptr, false)["plans"];
+  }
+
+  mutable std::string warnings;
 };
 
 TEST_F(CudaProgram, EveryGradientEqualsDifferences) {
@@ -35,6 +67,66 @@ TEST_F(CudaProgram, InfersWhatTheCpuInfers) {
                             found = read_npy(path("cuda.npy")).to_vector<double>();
   ASSERT_EQ(found.size(), expected.size());
   for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(found[i], expected[i], 2e-5);
+}
+
+TEST_F(CudaProgram, DeterministicTrainingGivesTheSameBitsInTwoProcesses) {
+  for (const auto& [model, input, target] : std::vector<std::tuple<std::string, Shape, Shape>>{
+           {"conv3d-instnorm-max", {64, 3, 8, 16, 16}, {64, 6, 14, 14}}, {"convt3d-logsumexp", {16, 3, 4, 12, 12}, {16, 1, 7, 23, 23}}}) {
+    std::filesystem::create_directories(path("data"));
+    write("data/inputs.npy", serialize_npy(random_tensor(input)));
+    write("data/targets.npy", serialize_npy(random_tensor(target)));
+    for (const char* const name : {"one.safetensors", "two.safetensors"}) {
+      const Outcome outcome = run({"train", model, "--data", "data", "--epochs", "3", "--batch-size", "16", "--deterministic", "--device",
+                                   "cuda", "--seed", "5", "--save", name, "--plan-cache", "off"});
+      ASSERT_EQ(outcome.code, 0) << model << outcome;
+    }
+    EXPECT_EQ(content("one.safetensors"), content("two.safetensors")) << model;
+  }
+}
+
+TEST_F(CudaProgram, PlansOutliveTheProcess) {
+  const json searched = plans({}), remembered = plans({});
+  ASSERT_FALSE(searched.empty());
+  for (const json& choice : searched) EXPECT_EQ(choice["chosen"], "by time") << choice;
+  ASSERT_FALSE(remembered.empty());
+  for (const json& choice : remembered) {
+    EXPECT_EQ(choice["chosen"], "from the plan cache") << choice;
+    EXPECT_EQ(choice["plans"].size(), 1u);
+    const auto same = [&](const json& first) { return first["problem"] == choice["problem"] && first["plans"][0] == choice["plans"][0]; };
+    EXPECT_TRUE(std::any_of(searched.begin(), searched.end(), same)) << choice;
+  }
+  const Outcome info = run({"info", "--plan-cache", "plans.json"});
+  EXPECT_NE(info.output.find("plans.json, "), std::string::npos) << info;
+}
+
+TEST_F(CudaProgram, APlanThatCannotBeBuiltIsSearchedAgain) {
+  ASSERT_FALSE(plans({}).empty());
+  json file = json::parse(content("plans.json"));
+  for (json& entry : file["entries"]) {
+    if (entry.contains("engine")) entry["engine"] = 987654;
+  }
+  write("plans.json", file.dump());
+  for (const json& choice : plans({})) EXPECT_EQ(choice["chosen"], "by time") << choice;
+  for (const json& choice : plans({})) EXPECT_EQ(choice["chosen"], "from the plan cache") << choice;
+}
+
+TEST_F(CudaProgram, ABrokenPlanCacheIsReplaced) {
+  write("plans.json", std::string("{ broken"));
+  for (const json& choice : plans({})) EXPECT_EQ(choice["chosen"], "by time") << choice;
+  EXPECT_NE(warnings.find("frit: warning: the plan cache plans.json"), std::string::npos) << warnings;
+  for (const json& choice : plans({})) EXPECT_EQ(choice["chosen"], "from the plan cache") << choice;
+  EXPECT_EQ(warnings, "");
+}
+
+TEST_F(CudaProgram, DeterministicPlansAreNeitherTimedNorKept) {
+  for (const json& choice : plans({"--deterministic"})) EXPECT_EQ(choice["chosen"], "by rule") << choice;
+  EXPECT_FALSE(std::filesystem::exists(path("plans.json")));
+}
+
+TEST_F(CudaProgram, PlansKeepToTheWorkspaceLimit) {
+  for (const json& choice : plans({"--workspace-limit", "4096"})) {
+    for (const json& plan : choice["plans"]) EXPECT_LE(plan["workspace"].get<std::int64_t>(), 4096) << choice;
+  }
 }
 
 }  // namespace

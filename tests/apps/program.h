@@ -56,6 +56,7 @@ class Process {
     words.insert(words.end(), launch.arguments.begin(), launch.arguments.end());
     std::vector<std::string> variables = launch.environment;
     if (!launch.gpu) variables.emplace_back("CUDA_VISIBLE_DEVICES=");
+    variables.emplace_back("FRIT_PLAN_CACHE=off");  // the first of a name counts
     for (char** variable = environ; *variable != nullptr; ++variable) variables.emplace_back(*variable);
     const std::vector<char*> argv = pointers(words), envp = pointers(variables);
     std::array<int, 2> output{}, errors{};

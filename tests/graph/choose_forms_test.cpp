@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "frit/autograd/gradient.h"
 #include "frit/autograd/train_step.h"
 #include "frit/core/cuda/device.h"
 #include "frit/core/numerics.h"
@@ -27,17 +28,29 @@ Value model(Graph& graph, const Shape& input) {
   return clamp(l * sigmoid(l + 3.0) / 6.0 - parameter("bias", {1, 1, 1, 1}), -1, 1);
 }
 
-/// The losses of a few steps.
-std::vector<double> losses(Device device) {
+/// The loss and the gradients of all parameters, with the operations in the form of this name.
+std::vector<double> trained(Device device, const std::string& form) {
   const Shape shape{4, 3, 8, 20, 24};
   Graph graph;
   const Value y = model(graph, shape);
-  TrainStep step(mean_squared_error(y, graph.input("target", y.shape())), Sgd{.learning_rate = 0.1}, device);
+  graph.output("loss", mean_squared_error(y, graph.input("target", y.shape())));
+  graph = graph::in_forms(graph::apply(graph::forward_pipeline(), graph), [&](const graph::Node&) { return form; });
+  Values parameters;
+  for (const graph::Node* node : graph.all(graph::NodeKind::variable)) parameters.push_back(graph.value(node->outputs[0]));
+  const Values gradients = gradient(graph.output_value("loss"), parameters);
+  for (std::size_t i = 0; i < gradients.size(); ++i) graph.output(concat("gradient ", i), gradients[i]);
+
   const Tensor x = Tensor::empty(shape), target = Tensor::empty(y.shape());
   fill_normal(x, 0, 1, 1, 1);
   fill_normal(target, 0, 1, 1, 2);
-  std::vector<double> result;
-  for (int i = 0; i < 4; ++i) result.push_back(step({{"x", x}, {"target", target}}));
+  State state(device);
+  graph::Executable executable(graph::apply(graph::cleanup_pipeline(), std::move(graph)), state);
+  executable.run({{"x", x}, {"target", target}});
+  std::vector<double> result = {executable.output("loss").item()};
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    const std::vector<double> values = executable.output(concat("gradient ", i)).to(Device::cpu()).to_vector<double>();
+    result.insert(result.end(), values.begin(), values.end());
+  }
   return result;
 }
 
@@ -48,18 +61,33 @@ TEST(ChooseForms, LeavesTheCpuAlone) {
   EXPECT_EQ(graph::to_text(chosen), graph::to_text(graph));
 }
 
-TEST(ChooseForms, TakesTheFormThatIsForced) {
-  Graph graph;
-  graph.output("y", model(graph, {1, 3, 2, 3, 4}));
-  const auto text_of = [&](std::optional<std::string> form) {
-    graph::force_form(std::move(form));
-    const Graph chosen = graph::choose_forms(graph, {Device::cpu(), false, [](Graph whole) { return whole; }});
-    graph::force_form(std::nullopt);
-    return graph::to_text(chosen);
-  };
-  EXPECT_NE(text_of("sub-pixel").find("pack_taps"), std::string::npos);
-  EXPECT_NE(text_of("channels padded to 4").find("pad("), std::string::npos);
-  EXPECT_EQ(text_of(std::nullopt), graph::to_text(graph));
+class LikelyForms : public testing::Test {
+ protected:
+  ~LikelyForms() override { set_numerics({}); }
+  static std::string text_of(const Shape& input) {
+    Graph graph;
+    graph.output("y", model(graph, input));
+    return graph::to_text(graph::in_likely_forms(graph));
+  }
+};
+
+TEST_F(LikelyForms, FillTensorCores) {
+  const std::string text = text_of({2, 3, 16, 32, 32});
+  EXPECT_NE(text.find("pack_taps"), std::string::npos) << text;
+  EXPECT_NE(text.find(": f32 2x4x16x32x32"), std::string::npos) << text;  // the padded input
+}
+
+TEST_F(LikelyForms, ArePlainWithoutTensorCores) {
+  set_numerics({.tf32 = false});
+  const std::string text = text_of({2, 3, 16, 32, 32});
+  EXPECT_EQ(text.find("pack_taps"), std::string::npos) << text;
+  EXPECT_EQ(text.find("pad("), std::string::npos) << text;
+}
+
+TEST_F(LikelyForms, LeaveSmallCallsAlone) {
+  const std::string text = text_of({1, 3, 2, 3, 4});
+  EXPECT_EQ(text.find("pack_taps"), std::string::npos) << text;
+  EXPECT_EQ(text.find("pad("), std::string::npos) << text;
 }
 
 class CudaChooseForms : public testing::Test {
@@ -70,20 +98,41 @@ class CudaChooseForms : public testing::Test {
     if (cuda::device_count() == 0) GTEST_SKIP() << "no CUDA device";
     set_numerics({.tf32 = false});
   }
-  void TearDown() override {
-    set_numerics({});
-    graph::force_form(std::nullopt);
-  }
+  void TearDown() override { set_numerics({}); }
 };
 
 TEST_F(CudaChooseForms, EveryFormTrainsLikeTheCpu) {
+  const std::vector<double> expected = trained(Device::cpu(), "");
+  double largest = 0;
+  for (const double value : expected) largest = std::max(largest, std::abs(value));
+  for (const char* const form : {"", "sub-pixel", "channels padded to 4", "channels padded to 8"}) {
+    const std::vector<double> found = trained(gpu, form);
+    ASSERT_EQ(found.size(), expected.size()) << form;
+    for (std::size_t i = 0; i < expected.size(); ++i) ASSERT_NEAR(found[i], expected[i], 2e-5 * largest) << form << ", value " << i;
+  }
+}
+
+TEST_F(CudaChooseForms, MeasuredAndLikelyFormsTrainLikeTheCpu) {
+  const auto losses = [](Device device) {
+    Graph graph;
+    const Shape shape{4, 3, 8, 20, 24};
+    const Value y = model(graph, shape);
+    TrainStep step(mean_squared_error(y, graph.input("target", y.shape())), Sgd{.learning_rate = 0.1}, device);
+    const Tensor x = Tensor::empty(shape), target = Tensor::empty(y.shape());
+    fill_normal(x, 0, 1, 1, 1);
+    fill_normal(target, 0, 1, 1, 2);
+    std::vector<double> result;
+    for (int i = 0; i < 4; ++i) result.push_back(step({{"x", x}, {"target", target}}));
+    return result;
+  };
   const std::vector<double> expected = losses(Device::cpu());
-  const std::optional<std::string> forms[] = {std::nullopt, "", "sub-pixel", "channels padded to 4", "channels padded to 8"};
-  for (const std::optional<std::string>& form : forms) {
-    graph::force_form(form);
-    const std::vector<double> found = losses(gpu);
-    for (std::size_t i = 0; i < expected.size(); ++i) {
-      EXPECT_NEAR(found[i], expected[i], 2e-5 * expected[i]) << form.value_or("as measured") << ", step " << i;
+  for (const bool tf32 : {false, true}) {
+    for (const bool deterministic : {false, true}) {
+      set_numerics({.tf32 = tf32, .deterministic = deterministic});
+      const std::vector<double> found = losses(gpu);
+      for (std::size_t i = 0; i < expected.size(); ++i) {
+        EXPECT_NEAR(found[i], expected[i], (tf32 ? 2e-3 : 2e-5) * expected[i]) << tf32 << deterministic << ", step " << i;
+      }
     }
   }
 }

@@ -133,12 +133,17 @@ TEST_P(CudaOperator, TakesTheLayoutsThatItSays) {
     for_each_sample(DType::f32, [&](const Sample& sample, const std::vector<Tensor>& given) {
       SCOPED_TRACE(concat("mixture ", mixture));
       std::vector<Tensor> inputs = moved(given, gpu), outputs;
-      for (std::size_t i = 0; i < inputs.size(); ++i) inputs[i] = inputs[i].contiguous(layout(in, i, 0, inputs[i].rank()));
+      ops::CallLayouts layouts;
+      for (std::size_t i = 0; i < inputs.size(); ++i) {
+        layouts.inputs.push_back(layout(in, i, 0, inputs[i].rank()));
+        inputs[i] = inputs[i].contiguous(layouts.inputs[i]);
+      }
       const std::vector<TensorType> types = op().infer_types(types_of(given), sample.attributes);
       for (std::size_t i = 0; i < types.size(); ++i) {
-        outputs.push_back(Tensor::empty(types[i].shape, types[i].dtype, gpu, layout(out, i, in.size(), types[i].shape.rank())));
+        layouts.outputs.push_back(layout(out, i, in.size(), types[i].shape.rank()));
+        outputs.push_back(Tensor::empty(types[i].shape, types[i].dtype, gpu, layouts.outputs[i]));
       }
-      const std::size_t bytes = ops::scratch_bytes(op(), types_of(given), types, sample.attributes, gpu);
+      const std::size_t bytes = ops::scratch_bytes(op(), types_of(given), types, sample.attributes, gpu, layouts);
       const Tensor scratch = Tensor::empty({static_cast<std::int64_t>(bytes)}, DType::u8, gpu);
       ops::invoke(op(), sample.attributes, inputs, outputs, {static_cast<std::byte*>(scratch.raw()), bytes});
       expect_near(moved(outputs, Device::cpu()), ops::run(op(), given, sample.attributes), 2e-5);

@@ -1,0 +1,42 @@
+#include "frit/ops/library_plans.h"
+
+#include <mutex>
+
+namespace frit::ops {
+namespace {
+
+struct Choices {
+  std::mutex mutex;
+  std::vector<PlanChoice> list;
+};
+
+Choices& choices() {
+  static Choices instance;
+  return instance;
+}
+
+}  // namespace
+
+void LibraryPlan::fields(FieldVisitor& v) {
+  v.field("engine", engine);
+  v.field("knobs", knobs);
+  v.field("fused_bias", fused_bias);
+  v.field("workspace", workspace);
+  v.field("microseconds", microseconds);
+}
+
+bool LibraryPlan::is_same_algorithm(const LibraryPlan& other) const {
+  return engine == other.engine && knobs == other.knobs && fused_bias == other.fused_bias;
+}
+
+std::vector<PlanChoice> plan_choices() {
+  const std::lock_guard lock(choices().mutex);
+  return choices().list;
+}
+
+void note_plan_choice(PlanChoice choice) {
+  const std::lock_guard lock(choices().mutex);
+  choices().list.push_back(std::move(choice));
+}
+
+}  // namespace frit::ops

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "frit/core/fields.h"
+
+namespace frit::ops {
+
+/// A way in which a library computes a convolution. The engine and its knobs are the library's own numbers, which hold for one version.
+struct LibraryPlan {
+  std::int64_t engine = -1;
+  std::string knobs = {};      ///< "2=8 14=3": settings, by their kind's number
+  bool fused_bias = false;     ///< adds the bias itself; otherwise a pass of frit's does, where there is one
+  std::int64_t workspace = 0;  ///< bytes
+  double microseconds = 0;     ///< the bias included; 0 where no time was taken
+
+  void fields(FieldVisitor& v);
+  bool is_same_algorithm(const LibraryPlan& other) const;
+};
+
+/// What was decided for one problem, and how.
+struct PlanChoice {
+  std::string problem;
+  std::string decided;             ///< "by time", "from the plan cache", "by rule"
+  std::vector<LibraryPlan> plans;  ///< the one that is taken first; then all others that were tried
+};
+
+/// The choices of this process in order, for programs that show them. Thread-safe.
+std::vector<PlanChoice> plan_choices();
+void note_plan_choice(PlanChoice choice);
+
+}  // namespace frit::ops
