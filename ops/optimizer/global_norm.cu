@@ -1,5 +1,5 @@
-// The norm of all elements of many tensors, and the scale that clips it. Squares are float32 but for float64 tensors: elements above 1e19
-// make the norm infinite, where the CPU's float64 does not.
+// The norm of all elements of many tensors, and the scale that clips it. Squares and sums are float64, whose range holds the square of any
+// float32; one such product an element is less than memory takes to bring it.
 
 #include "frit/ops/cuda/pointwise.h"
 #include "frit/ops/cuda/reduce_states.h"
@@ -42,8 +42,8 @@ struct TensorTable {
 template <class T>
 struct SquareAsTerm {
   const T* x;
-  __device__ SumTerm<T> operator()(std::int64_t offset) const {
-    const auto term = convert<SumTerm<T>>(x[offset]);
+  __device__ double operator()(std::int64_t offset) const {
+    const auto term = convert<double>(x[offset]);
     return term * term;
   }
 };
@@ -55,20 +55,20 @@ struct Neighbours {
 /// A block a chunk of a tensor, which it reads once. Deterministic.
 template <class T>
 __global__ void __launch_bounds__(LinePlan::threads)
-    sum_squares(Sum<SumTerm<T>>* sums, const __grid_constant__ TensorTable table) {  // (chunks)
-  __shared__ Sum<SumTerm<T>> shared[LinePlan::threads];
+    sum_squares(Sum<double>* sums, const __grid_constant__ TensorTable table) {  // (chunks)
+  __shared__ Sum<double> shared[LinePlan::threads];
   const std::int64_t chunk = blockIdx.x;
   const int tensor = table.tensor_of(chunk);
   const std::int64_t begin = (chunk - table.first_chunk[tensor]) * chunk_elements;
   const Line line{0, 0, begin, std::min(table.elements[tensor], begin + chunk_elements), static_cast<int>(threadIdx.x), LinePlan::threads};
-  const SumOf<SumTerm<T>, SquareAsTerm<T>> squares{{static_cast<const T*>(table.memory[tensor])}};
+  const SumOf<double, SquareAsTerm<T>> squares{{static_cast<const T*>(table.memory[tensor])}};
   const auto sum = merge_team(read_line(squares, line, Neighbours{}), {1, LinePlan::threads}, shared);
   if (threadIdx.x == 0) sums[chunk] = sum;
 }
 
 template <class T>
 struct NormOfSums {
-  using State = Sum<SumTerm<T>>;
+  using State = Sum<double>;
   const State* sums;  // (chunks)
   T* norm;
 
@@ -90,7 +90,6 @@ std::size_t sums_bytes(std::int64_t chunks) {
 }
 
 std::size_t norm_scratch(const InferContext& call) {
-  static_assert(sizeof(Sum<float>) == sizeof(Sum<double>));
   std::int64_t chunks = 0;
   for (const TensorType& type : call.inputs) chunks += chunks_of(type.elements());
   return sums_bytes(chunks) + LinePlan::scratch_bytes({chunks}, {0}, sizeof(Sum<double>));
@@ -98,8 +97,7 @@ std::size_t norm_scratch(const InferContext& call) {
 
 void norm_kernel(const KernelContext& call) {
   dispatch_floating_and_halves(call.outputs[0].dtype(), [&]<class T>() {
-    using State = Sum<SumTerm<T>>;
-    State* const sums = reinterpret_cast<State*>(call.scratch.data());
+    auto* const sums = reinterpret_cast<Sum<double>*>(call.scratch.data());
     std::int64_t chunks = 0;
     TensorTable table;
     const auto launch = [&] {

@@ -1,3 +1,4 @@
+#include "frit/core/cuda/device.h"
 #include "frit/ops/optimizer/optimizer_ops.h"
 #include "frit/ops/run.h"
 #include "ops/elementwise/evaluation.h"
@@ -16,6 +17,14 @@ TEST(GlobalNorm, IsOfAllElementsOfAllTensors) {
 TEST(GlobalNorm, IsComputedInDouble) {
   EXPECT_EQ(ops::run("global_norm", {Tensor::full({4}, 1e30)})[0].item(), static_cast<double>(2e30f));
   EXPECT_EQ(ops::run("global_norm", {Tensor::full({10'000}, 300, DType::f16)})[0].item(), 30'000);
+}
+
+TEST(GlobalNorm, IsComputedInDoubleOnCudaToo) {
+  if (cuda::device_count() == 0) GTEST_SKIP() << "no CUDA device";
+  const Device gpu{DeviceKind::cuda, 0};
+  EXPECT_EQ(ops::run("global_norm", {Tensor::full({4}, 1e30, DType::f32, gpu)})[0].item(), static_cast<double>(2e30f));
+  EXPECT_EQ(ops::run("global_norm", {Tensor::full({4}, 1e-30, DType::f32, gpu)})[0].item(), static_cast<double>(2e-30f));
+  EXPECT_EQ(ops::run("global_norm", {Tensor::full({10'000}, 300, DType::f16, gpu)})[0].item(), 30'000);
 }
 
 TEST(GlobalNorm, NeedsOneDtype) {
