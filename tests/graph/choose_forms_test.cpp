@@ -33,14 +33,15 @@ std::vector<double> trained(Device device, const std::string& form) {
   const Shape shape{4, 3, 8, 20, 24};
   Graph graph;
   const Value y = model(graph, shape);
-  graph.output("loss", mean_squared_error(y, graph.input("target", y.shape())));
+  const Shape y_shape = y.shape();
+  graph.output("loss", mean_squared_error(y, graph.input("target", y_shape)));
   graph = graph::in_forms(graph::apply(graph::forward_pipeline(), graph), [&](const graph::Node&) { return form; });
   Values parameters;
   for (const graph::Node* node : graph.all(graph::NodeKind::variable)) parameters.push_back(graph.value(node->outputs[0]));
   const Values gradients = gradient(graph.output_value("loss"), parameters);
   for (std::size_t i = 0; i < gradients.size(); ++i) graph.output(concat("gradient ", i), gradients[i]);
 
-  const Tensor x = Tensor::empty(shape), target = Tensor::empty(y.shape());
+  const Tensor x = Tensor::empty(shape), target = Tensor::empty(y_shape);
   fill_normal(x, 0, 1, 1, 1);
   fill_normal(target, 0, 1, 1, 2);
   State state(device);
