@@ -26,7 +26,7 @@ struct Forward {
   const T *input, *weight, *bias, *scale;
   Clamp<T> clamp;
   double eps;
-  T* output;
+  T *output, *selected;
   double *means, *rstds;  // (N, G)
 
   /// Reduces the rows of windows [begin, ...) of one row of windows: the image columns that they touch go to places [first, end).
@@ -82,6 +82,9 @@ struct Forward {
         } else {
           for (std::int64_t r = 0; r < rows; ++r) write(maxima, r * tiling.pitch, count, place + r * width, winners);
         }
+        for (std::int64_t r = 0; r < rows && selected != nullptr; ++r) {
+          select(plane, row + r, begin, count, maxima.number.data() + r * tiling.pitch);
+        }
       }
     }
   }
@@ -91,6 +94,18 @@ struct Forward {
     if (output != nullptr) std::copy_n(maxima.value.data() + first, count, output + place);
     if (winners == nullptr) return;
     for (std::int64_t i = 0; i < count; ++i) winners[place + i] = static_cast<Winner>(maxima.number[static_cast<std::size_t>(first + i)]);
+  }
+
+  /// The elements that won in some windows of a row, given their numbers.
+  void select(std::int64_t plane, std::int64_t row, std::int64_t begin, std::int64_t count, const std::int32_t* numbers) const {
+    const PoolGeometry& pool = geometry.pool;
+    const auto kernel_width = static_cast<std::int32_t>(pool.kernel[2]);
+    T* const to = selected + plane * geometry.windows() + row * pool.output[2] + begin;
+    for (std::int64_t i = 0; i < count; ++i) {
+      const std::int32_t kh = numbers[i] / kernel_width, kw = numbers[i] % kernel_width;
+      const std::int64_t h = pool.window_begin(1, row) + kh * pool.dilation[1], w = pool.window_begin(2, begin + i) + kw * pool.dilation[2];
+      to[i] = input[plane * geometry.pixels() + h * pool.image[2] + w];
+    }
   }
 
   SliceStatistics find_statistics(std::int64_t slice) const {
@@ -114,7 +129,7 @@ struct Forward {
   }
 };
 
-/// inputs (input, weight, bias, scale), outputs (output, winner, mean, rstd)
+/// inputs (input, weight, bias, scale), outputs (output, winner, mean, rstd, selected)
 void run_forward(const KernelContext& call) {
   const auto& attributes = call.as<ChainAttributes>();
   const Geometry geometry(call.inputs[0].shape(), attributes);
@@ -128,6 +143,7 @@ void run_forward(const KernelContext& call) {
                              .clamp = Clamp<T>(attributes.clamp()),
                              .eps = attributes.eps,
                              .output = data_or_null<T>(call.outputs[0]),
+                             .selected = data_or_null<T>(call.outputs[4]),
                              .means = data_or_null<double>(call.outputs[2]),
                              .rstds = data_or_null<double>(call.outputs[3])};
     dispatch_winner(winner_dtype(geometry.kernel_elements()), [&]<class Winner>() {
@@ -158,8 +174,12 @@ void require_supported(const InferContext& call, const Geometry& geometry) {
 
 Values gradient_rule(const GradientContext& c) {
   if (!c.gradients[0]) return Values(c.inputs.size());
-  return emit("group_norm_scale_max_pool_clamp_backward",
-              {c.gradients[0], c.inputs[0], c.inputs[1], c.inputs[2], c.inputs[3], c.outputs[1], c.outputs[2], c.outputs[3]}, c.attributes);
+  Values gradients =
+      emit("group_norm_scale_max_pool_clamp_backward",
+           {c.gradients[0], c.inputs[0], c.inputs[1], c.inputs[2], c.inputs[3], c.outputs[1], c.outputs[2], c.outputs[3], c.outputs[4]},
+           c.attributes);
+  gradients.resize(c.inputs.size());
+  return gradients;
 }
 
 Values decompose(Emitter&, std::span<const Value> inputs, const Attributes& attributes) {
@@ -222,7 +242,7 @@ std::vector<TensorType> group_norm_scale_max_pool_clamp_types(const InferContext
   require_type(call, input + 3, {dtype, {shape[1], 1, 1}});
   const Shape output = pool_output_shape(shape, geometry.pool);
   const TensorType statistics{DType::f64, {geometry.samples, geometry.groups}};
-  return {{dtype, output}, {winner_dtype(geometry.kernel_elements()), output}, statistics, statistics};
+  return {{dtype, output}, {winner_dtype(geometry.kernel_elements()), output}, statistics, statistics, {dtype, output}};
 }
 
 }  // namespace frit::ops
@@ -233,7 +253,7 @@ FRIT_OPERATORS(group_norm_scale_max_pool_clamp) {
       .name = "group_norm_scale_max_pool_clamp",
       .summary = "clamp(max_pool2d(group_norm(input, num_groups, weight, bias, eps) * scale), min, max)",
       .inputs = {"input", "weight", "bias", "scale"},
-      .outputs = {"output", "winner", "mean", "rstd"},
+      .outputs = {"output", "winner", "mean", "rstd", "selected"},
       .infer = [](const InferContext& call) { return group_norm_scale_max_pool_clamp_types(call, 0); },
       .gradient = gradient_rule,
       .decompose = decompose,

@@ -12,7 +12,8 @@ namespace frit::ops {
 //   output (N, C, H', W')
 //   winner, likewise: which element of its window each maximum is, kernel row * kernel width + kernel column; u8 or i32
 //   mean, rstd (N, G), f64
-// and the backward operator takes the last three: the gradient that enters the norm is that of one element a window. Rows and columns
+//   selected, like the output: the input's element that each maximum was made of
+// and the backward operator takes the last four: the gradient that enters the norm is that of one element a window. Rows and columns
 // that the pool leaves over still count in the norm and have a gradient through it.
 
 struct GroupNormScaleMaxPoolClampAttributes {

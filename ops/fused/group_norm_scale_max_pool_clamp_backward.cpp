@@ -15,7 +15,7 @@ using Geometry = GroupNormPoolGeometry;
 /// What one channel of one sample adds to the gradients.
 struct ChannelSums {
   NormGradientSums norm;  ///< of the gradient of the norm's result
-  double scale = 0;
+  double scale = 0, input_gradient = 0;
 };
 
 /// Where the elements of windows lie in a plane: begins[window] + offsets[element of the kernel].
@@ -36,7 +36,7 @@ struct WindowPlaces {
   }
 };
 
-/// First the sums over each group, for which only the winners are looked at; then one walk over it that writes the input's gradient.
+/// First the sums over each group, for which the small tensors are enough; then one walk over it that writes the input's gradient.
 template <class T, class Winner>
 struct Backward {
   Geometry geometry;
@@ -44,14 +44,14 @@ struct Backward {
   Clamp<T> clamp;
   const Winner* winners;
   const double *means, *rstds;
-  T* input_gradient;
+  const T* selected;
+  T *input_gradient, *input_gradient_sums;  // whole; (C)
   WindowPlaces places;
   ChannelSums* sums;  // (N, C)
 
   /// The gradient of the norm's result at a plane's winners goes to `entering`, an element a window, and where they are to `winner_places`.
   ChannelSums sum_over_winners(const ScaledGroupChannel<T>& channel, std::int64_t plane, T* entering, std::int32_t* winner_places) const {
     constexpr std::int64_t most_windows = most_block_pixels;
-    const T* const x = input + plane * geometry.pixels();
     std::array<T, most_windows> normalized, passed;
     std::array<double, most_windows> centered;
     LaneSums<3> lanes;
@@ -59,11 +59,11 @@ struct Backward {
       const auto count = static_cast<std::size_t>(std::min(most_windows, geometry.windows() - first));
       const Winner* const w = winners + plane * geometry.windows() + first;
       const T* const g = gradient + plane * geometry.windows() + first;
+      const T* const x = selected + plane * geometry.windows() + first;
       for (std::size_t i = 0; i < count; ++i) {
         winner_places[i] = places.begins[first + static_cast<std::int64_t>(i)] + places.offsets[w[i]];
-        const T element = x[winner_places[i]];
-        normalized[i] = channel.normalized(element);
-        centered[i] = channel.centered(element);
+        normalized[i] = channel.normalized(x[i]);
+        centered[i] = channel.centered(x[i]);
       }
       for (std::size_t i = 0; i < count; ++i) {
         passed[i] = clamp.gradient(g[i], normalized[i] * channel.scale);
@@ -84,12 +84,24 @@ struct Backward {
     return {{gradient_sum + zero, product_sum + zero}, scale_sum + 0 * (channel.slope + channel.shift)};
   }
 
+  /// The gradient that every element of a channel gets from being 0 in front of its factors: NaN if one of them is not finite.
+  static double elsewhere(const ScaledGroupChannel<T>& channel) { return 0 * channel.slope * static_cast<double>(channel.scale); }
+
+  /// The sum over the input's gradient in a plane, whose winners get `gradient_sum` times a slope.
+  double input_gradient_sum(const ScaledGroupChannel<T>& channel, const NormInputGradient& rule, std::int64_t plane,
+                            double gradient_sum) const {
+    LaneSums<1> differences;
+    differences.add(geometry.pixels(),
+                    [&, x = input + plane * geometry.pixels()](std::int64_t i) { return std::array<double, 1>{channel.centered(x[i])}; });
+    const double count = static_cast<double>(geometry.pixels());
+    return channel.slope * gradient_sum + rule.slope * differences.totals()[0] + count * rule(elsewhere(channel), rule.mean);
+  }
+
   void write_input_gradient(const ScaledGroupChannel<T>& channel, const NormInputGradient& rule, std::int64_t plane, const T* entering,
                             const std::int32_t* winner_places) const {
     const T* const x = input + plane * geometry.pixels();
     T* const dx = input_gradient + plane * geometry.pixels();
-    const double elsewhere = 0 * channel.slope * static_cast<double>(channel.scale);  // NaN if one of them is not finite
-    map_run(dx, geometry.pixels(), [&](std::int64_t i) { return rule(elsewhere, static_cast<double>(x[i])); });
+    map_run(dx, geometry.pixels(), [&, zero = elsewhere(channel)](std::int64_t i) { return rule(zero, static_cast<double>(x[i])); });
     for (std::int64_t i = 0; i < geometry.windows(); ++i) {
       dx[winner_places[i]] += static_cast<T>(static_cast<double>(entering[i]) * channel.slope);
     }
@@ -116,24 +128,31 @@ struct Backward {
             total += {w * sums[plane].norm.gradient, w * sums[plane].norm.product};
             sums[plane].norm.product *= statistics.rstd;
           });
-      if (input_gradient == nullptr) return;
       const NormInputGradient rule(statistics, total, geometry.group_pixels());
+      if (input_gradient_sums != nullptr) {
+        for_each_channel([&](std::int64_t, const ScaledGroupChannel<T>& channel, std::int64_t plane, T*, std::int32_t*) {
+          sums[plane].input_gradient = input_gradient_sum(channel, rule, plane, sums[plane].norm.gradient);
+        });
+      }
+      if (input_gradient == nullptr) return;
       for_each_channel([&](std::int64_t, const ScaledGroupChannel<T>& channel, std::int64_t plane, T* plane_entering,
                            std::int32_t* plane_places) { write_input_gradient(channel, rule, plane, plane_entering, plane_places); });
     });
   }
 
   /// Each sum over the batch, in order.
-  void write_parameter_gradients(T* weight_gradient, T* bias_gradient, T* scale_gradient) const {
+  void write_channel_gradients(T* weight_gradient, T* bias_gradient, T* scale_gradient) const {
     for (std::int64_t c = 0; c < geometry.channels; ++c) {
       ChannelSums total;
       for (std::int64_t plane = c; plane < geometry.samples * geometry.channels; plane += geometry.channels) {
         total.norm += sums[plane].norm;
         total.scale += sums[plane].scale;
+        total.input_gradient += sums[plane].input_gradient;
       }
       if (weight_gradient != nullptr) weight_gradient[c] = static_cast<T>(total.norm.product);
       if (bias_gradient != nullptr) bias_gradient[c] = static_cast<T>(total.norm.gradient);
       if (scale_gradient != nullptr) scale_gradient[c] = static_cast<T>(total.scale);
+      if (input_gradient_sums != nullptr) input_gradient_sums[c] = static_cast<T>(total.input_gradient);
     }
   }
 };
@@ -154,8 +173,8 @@ struct BackwardScratch {
   static std::size_t aligned(std::int64_t count, std::size_t size) { return (static_cast<std::size_t>(count) * size + 63) / 64 * 64; }
 };
 
-/// inputs (gradient, input, weight, bias, scale, winner, mean, rstd)
-/// outputs (input_gradient, weight_gradient, bias_gradient, scale_gradient)
+/// inputs (gradient, input, weight, bias, scale, winner, mean, rstd, selected)
+/// outputs (input_gradient, weight_gradient, bias_gradient, scale_gradient, input_gradient_sum)
 void run(const KernelContext& call) {
   const auto& attributes = call.as<ChainAttributes>();
   const Geometry geometry(call.inputs[1].shape(), attributes);
@@ -174,12 +193,14 @@ void run(const KernelContext& call) {
           .winners = call.inputs[5].data<Winner>(),
           .means = call.inputs[6].data<double>(),
           .rstds = call.inputs[7].data<double>(),
+          .selected = call.inputs[8].data<T>(),
           .input_gradient = data_or_null<T>(call.outputs[0]),
+          .input_gradient_sums = data_or_null<T>(call.outputs[4]),
           .places = {reinterpret_cast<std::int32_t*>(memory), reinterpret_cast<std::int32_t*>(memory + scratch.begins)},
           .sums = reinterpret_cast<ChannelSums*>(memory + scratch.begins + scratch.offsets)};
       backward.run(scratch.split, call.scratch.subspan(scratch.begins + scratch.offsets + scratch.sums));
-      backward.write_parameter_gradients(data_or_null<T>(call.outputs[1]), data_or_null<T>(call.outputs[2]),
-                                         data_or_null<T>(call.outputs[3]));
+      backward.write_channel_gradients(data_or_null<T>(call.outputs[1]), data_or_null<T>(call.outputs[2]),
+                                       data_or_null<T>(call.outputs[3]));
     });
   });
 }
@@ -188,7 +209,7 @@ std::vector<TensorType> infer(const InferContext& call) {
   const std::vector<TensorType> forward = group_norm_scale_max_pool_clamp_types(call, 1);
   require_type(call, 0, forward[0]);
   for (std::size_t i = 1; i < forward.size(); ++i) require_type(call, 4 + i, forward[i]);
-  return {call.inputs[1], call.inputs[2], call.inputs[3], call.inputs[4]};
+  return {call.inputs[1], call.inputs[2], call.inputs[3], call.inputs[4], {call.inputs[1].dtype, {call.shape(1)[1]}}};
 }
 
 std::vector<Sample> samples() {
@@ -203,6 +224,7 @@ std::vector<Sample> samples() {
     inputs.insert(inputs.begin(), SampleInput(output));
     inputs.push_back(SampleInput::indices(output, attributes.ceil_mode ? 1 : numbers, winner_dtype(numbers)));
     inputs.insert(inputs.end(), 2, statistics_sample({geometry.samples, geometry.groups}));
+    inputs.push_back(output);
     result.push_back({.inputs = inputs, .attributes = attributes});
   }
   return result;
@@ -216,8 +238,8 @@ FRIT_OPERATORS(group_norm_scale_max_pool_clamp_backward) {
   registry.add<ChainAttributes>({
       .name = "group_norm_scale_max_pool_clamp_backward",
       .summary = "the gradients of group_norm_scale_max_pool_clamp",
-      .inputs = {"gradient", "input", "weight", "bias", "scale", "winner", "mean", "rstd"},
-      .outputs = {"input_gradient", "weight_gradient", "bias_gradient", "scale_gradient"},
+      .inputs = {"gradient", "input", "weight", "bias", "scale", "winner", "mean", "rstd", "selected"},
+      .outputs = {"input_gradient", "weight_gradient", "bias_gradient", "scale_gradient", "input_gradient_sum"},
       .infer = infer,
       .no_gradient = "not differentiable twice",
       .cpu = {.run = run,
@@ -226,6 +248,7 @@ FRIT_OPERATORS(group_norm_scale_max_pool_clamp_backward) {
                     return BackwardScratch(Geometry(call.shape(1), call.as<ChainAttributes>()), call.inputs[1].dtype).total();
                   }},
       .in_place = {{0, 1}},
+      .channel_sums = {{4, 0}},
       .samples = samples,
   });
 }

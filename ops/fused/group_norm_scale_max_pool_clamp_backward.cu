@@ -1,6 +1,6 @@
 // The gradients of clamp(max_pool2d(group_norm(input) * scale)).
 
-#include "frit/ops/fused/gradient_tiles_cuda.h"
+#include "frit/ops/fused/group_norm_scale_max_pool_clamp_backward_cuda.h"
 #include "frit/ops/registry.h"
 
 namespace frit::ops {
@@ -9,223 +9,278 @@ namespace {
 using ChainAttributes = GroupNormScaleMaxPoolClampAttributes;
 using Geometry = GroupNormPoolGeometry;
 
-template <class Stored, class Winner>
-using Call = PoolGradientCall<Stored, Winner>;
+/// What an element gets of the windows that it is the maximum of, of any kind.
+template <class T, class Winner>
+struct ThroughWindows {
+  WindowAxis height, width;
+  const Winner* winners;  // (N, C, windows), as the other
+  const T* more;
+  std::int64_t channels;
+  bool side_by_side;
 
-/// One block a channel of a sample, one thread a window. Reads the small tensors, and one element a window of the input. Deterministic.
-template <class Stored, class Winner>
-__global__ void sum_over_winners(ChannelSums* sums /* (N, C) */, Call<Stored, Winner> call) {
-  using T = ComputeType<Stored>;
-  __shared__ ChannelSums shared[cuda::warp_size];
-  const std::int64_t windows = call.windows();
-  for (std::int64_t plane = blockIdx.x; plane < call.planes.samples * call.planes.channels; plane += gridDim.x) {
-    const GroupMap<T> map = call.map(plane);
-    const Stored* const x = call.input + call.places(plane / call.planes.channels, plane % call.planes.channels, 0);
-    ChannelSums total;
-    for (std::int64_t window = threadIdx.x; window < windows; window += blockDim.x) {
-      const auto winner = static_cast<std::int32_t>(call.winners[plane * windows + window]);
-      const std::int64_t h = call.height.place(static_cast<std::int32_t>(window / call.width.output), winner / call.width.kernel);
-      const std::int64_t w = call.width.place(static_cast<std::int32_t>(window % call.width.output), winner % call.width.kernel);
-      const T element = convert<T>(x[(h * call.width.image + w) * call.places.pixel]);
-      T unused;
-      total = total + call.at_winner(map, element, convert<T>(call.gradient[plane * windows + window]), unused);
+  __device__ T operator()(T gradient, std::int64_t n, std::int64_t c, std::int64_t p) const {
+    const auto pixel = static_cast<std::uint32_t>(p), row = width.images.quotient(pixel);
+    const auto h = static_cast<std::int32_t>(row), w = static_cast<std::int32_t>(width.images.remainder(pixel, row));
+    const std::int64_t plane = (n * channels + c) * height.output * width.output;
+    const auto take = [&](std::int32_t o_row, std::int32_t o_column, std::int32_t kh, std::int32_t kw) {
+      const std::int64_t window = plane + static_cast<std::int64_t>(o_row) * width.output + o_column;
+      if (winners[window] == static_cast<Winner>(kh * width.kernel + kw)) gradient += more[window];
+    };
+    if (side_by_side) {
+      const auto o_row = static_cast<std::int32_t>(height.strides.quotient(row));
+      const auto o_column = static_cast<std::int32_t>(width.strides.quotient(static_cast<std::uint32_t>(w)));
+      if (o_row < height.output && o_column < width.output) {
+        take(o_row, o_column, h - o_row * height.kernel, w - o_column * width.kernel);
+      }
+      return gradient;
     }
-    total = call.whole(map, cuda::block_reduce(total, shared));
-    if (threadIdx.x == 0) sums[plane] = total;
-  }
-}
-
-/// One warp a group of a sample: makes a rule a channel, and of `product` what the weight's gradient gets. Deterministic.
-template <class Stored, class Winner>
-__global__ void close_groups(GroupGradient<ComputeType<Stored>>* rules /* (N, C) */, ChannelSums* sums /* (N, C) */,
-                             Call<Stored, Winner> call) {
-  using T = ComputeType<Stored>;
-  const int lane = static_cast<int>(threadIdx.x) % cuda::warp_size;
-  const double count = static_cast<double>(call.group_channels * call.planes.pixels);
-  for (std::int64_t slice = cuda::first_item() / cuda::warp_size; slice < call.planes.samples * call.groups;
-       slice += cuda::item_step() / cuda::warp_size) {
-    const std::int64_t first = slice * call.group_channels, end = first + call.group_channels;
-    const double rstd = call.rstds[slice];
-    ChannelSums total;
-    for (std::int64_t plane = first + lane; plane < end; plane += cuda::warp_size) {
-      const auto weight = static_cast<double>(convert<T>(call.parameters.weight[plane % call.planes.channels]));
-      total = total + sums[plane].weighted(weight);
-      sums[plane].product *= rstd;
+    for (std::int32_t o_row = height.first_window(h); o_row <= height.last_window(h); ++o_row) {
+      const std::int32_t kh = height.element(o_row, h);
+      if (kh < 0) continue;
+      for (std::int32_t o_column = width.first_window(w); o_column <= width.last_window(w); ++o_column) {
+        const std::int32_t kw = width.element(o_column, w);
+        if (kw >= 0) take(o_row, o_column, kh, kw);
+      }
     }
-    total = cuda::warp_reduce(total);
-    for (std::int64_t plane = first + lane; plane < end; plane += cuda::warp_size) {
-      rules[plane] = GroupGradient<T>(call.map(plane), total, rstd, count);
-    }
+    return gradient;
   }
-}
-
-/// The gradient that an element gets through the windows that it is the maximum of.
-template <class Stored, class Winner>
-__device__ ComputeType<Stored> gradient_through_windows(const Call<Stored, Winner>& call, const GroupMap<ComputeType<Stored>>& map,
-                                                        std::int64_t plane, std::int32_t h, std::int32_t w, ComputeType<Stored> x) {
-  using T = ComputeType<Stored>;
-  const std::int64_t first = plane * call.windows();
-  T total = 0;
-  for (std::int32_t row = call.height.first_window(h); row <= call.height.last_window(h); ++row) {
-    const std::int32_t kh = call.height.element(row, h);
-    if (kh < 0) continue;
-    for (std::int32_t column = call.width.first_window(w); column <= call.width.last_window(w); ++column) {
-      const std::int32_t kw = call.width.element(column, w);
-      const std::int64_t window = first + static_cast<std::int64_t>(row) * call.width.output + column;
-      if (kw < 0 || call.winners[window] != static_cast<Winner>(kh * call.width.kernel + kw)) continue;
-      T through_window;
-      call.at_winner(map, x, convert<T>(call.gradient[window]), through_window);
-      total += through_window;
-    }
-  }
-  return total;
-}
-
-/// One element a thread, in the order of the input's memory. Reads and writes each element once. Deterministic.
-template <class Stored, class Winner>
-__global__ void write_input_gradient(Stored* input_gradient, const GroupGradient<ComputeType<Stored>>* rules /* (N, C) */,
-                                     Call<Stored, Winner> call, ElementOrder order) {
-  using T = ComputeType<Stored>;
-  for (std::int64_t n = blockIdx.y; n < call.planes.samples; n += gridDim.y) {
-    for (std::int64_t i = cuda::first_item(); i < call.places.sample; i += cuda::item_step()) {
-      std::int64_t c, p;
-      order.locate(i, c, p);
-      const std::int64_t plane = n * call.planes.channels + c;
-      const auto pixel = static_cast<std::uint32_t>(p), h = call.width.images.quotient(pixel), w = call.width.images.remainder(pixel, h);
-      const GroupGradient<T> rule = rules[plane];
-      const T x = convert<T>(call.input[n * call.places.sample + i]);
-      const T through_windows =
-          gradient_through_windows(call, rule.map, plane, static_cast<std::int32_t>(h), static_cast<std::int32_t>(w), x);
-      input_gradient[call.gradient_places(n, c, p)] =
-          convert<Stored>((x - rule.map.reference) * rule.by_difference + rule.offset + through_windows);
-    }
-  }
-}
-
-/// One warp a channel: its sums over the batch. Deterministic.
-template <class Stored>
-__global__ void sum_over_batch(Stored* weight_gradient, Stored* bias_gradient, Stored* scale_gradient, const ChannelSums* sums /* (N, C) */,
-                               Planes planes) {
-  using T = ComputeType<Stored>;
-  const int lane = static_cast<int>(threadIdx.x) % cuda::warp_size;
-  for (std::int64_t c = cuda::first_item() / cuda::warp_size; c < planes.channels; c += cuda::item_step() / cuda::warp_size) {
-    ChannelSums total;
-    for (std::int64_t n = lane; n < planes.samples; n += cuda::warp_size) total = total + sums[n * planes.channels + c];
-    total = cuda::warp_reduce(total);
-    if (lane != 0) continue;
-    if (weight_gradient != nullptr) weight_gradient[c] = convert<Stored>(static_cast<T>(total.product));
-    if (bias_gradient != nullptr) bias_gradient[c] = convert<Stored>(static_cast<T>(total.gradient));
-    if (scale_gradient != nullptr) scale_gradient[c] = convert<Stored>(static_cast<T>(total.scale));
-  }
-}
-
-/// The parts of the scratch memory.
-struct Scratch {
-  std::size_t sums, rules;
-
-  Scratch(const Planes& planes, std::size_t rule_bytes)
-      : sums(aligned(planes.samples * planes.channels, sizeof(ChannelSums))),
-        rules(aligned(planes.samples * planes.channels, rule_bytes)) {}
-  std::size_t total() const { return sums + rules; }
-
- private:
-  static std::size_t aligned(std::int64_t count, std::size_t size) { return (static_cast<std::size_t>(count) * size + 63) / 64 * 64; }
 };
 
-/// Two steps over each part of the batch, of which the second finds in the cache what the first looked at.
-template <class Stored, class Winner>
-void walk_twice(const KernelContext& context, Call<Stored, Winner> call) {
+/// The image in columns as high as a window, one behind the other along the rows of windows; below those, columns without windows.
+struct ColumnSizes {
+  unsigned height, width, output_height, output_width;  // of the image; in windows
+  unsigned columns;
+  cuda::Divisor widths;
+
+  ColumnSizes(const WindowAxis& h, const WindowAxis& w)
+      : height(static_cast<unsigned>(h.image)),
+        width(static_cast<unsigned>(w.image)),
+        output_height(static_cast<unsigned>(h.output)),
+        output_width(static_cast<unsigned>(w.output)),
+        columns(static_cast<unsigned>((h.image + h.kernel - 1) / h.kernel) * width),
+        widths(w.images) {}
+};
+
+/// A thread's columns in write_columns.
+constexpr int thread_columns = 4;
+
+/// The input's gradient, channels-last, where windows lie side by side: a thread has 16 bytes of the pixels of a column, one column after
+/// the other, and loads what belongs to their window once. Reads and writes each element once. Where wanted, `differences` gets the blocks'
+/// sums of x - reference. Deterministic.
+template <class Stored, int kernel>
+__global__ void __launch_bounds__(cuda::default_threads)
+    write_columns(Stored* input_gradient /* or null */, ComputeType<Stored>* differences /* (N, blocks, C), or null */, const Stored* input,
+                  GradientRules<ComputeType<Stored>> rules, WinnerGradients<ComputeType<Stored>, std::uint8_t> at_winner, ColumnSizes sizes,
+                  Planes planes) {
   using T = ComputeType<Stored>;
-  const Planes planes = call.planes;
-  const Scratch scratch(planes, sizeof(GroupGradient<T>));
-  auto* sums = reinterpret_cast<ChannelSums*>(context.scratch.data());
-  auto* const rules = reinterpret_cast<GroupGradient<T>*>(context.scratch.data() + scratch.sums);
-  Stored* dx = data_or_null<Stored>(context.outputs[0]);
-  const std::int64_t part = samples_in_cache(context.inputs[1]);
-  for (std::int64_t n = 0; n < planes.samples && planes.channels > 0; n += part) {
-    call.planes.samples = std::min(part, planes.samples - n);
-    const std::int64_t part_planes = call.planes.samples * planes.channels;
-    cuda::launch(sum_over_winners<Stored, Winner>, cuda::loop_shape(part_planes * cuda::default_threads), context.stream, sums, call);
-    cuda::launch(close_groups<Stored, Winner>, cuda::loop_shape(call.planes.samples * call.groups * cuda::warp_size), context.stream, rules,
-                 sums, call);
-    if (dx != nullptr && planes.pixels > 0) {
-      cuda::launch(write_input_gradient<Stored, Winner>, sample_loop_shape(call.planes.samples, call.places.sample), context.stream, dx,
-                   rules, call, ElementOrder(planes, call.places.channels_last()));
-      dx += part * call.places.sample;
+  constexpr int width = cuda::vector_width<Stored>;
+  using Elements = cuda::Vector<Stored, width>;
+  using Values = cuda::Vector<T, width>;
+  using Numbers = cuda::Vector<std::uint8_t, width>;
+  __shared__ Values shared[cuda::default_threads];
+  const auto channels = static_cast<unsigned>(planes.channels), rows = blockDim.y;
+  const unsigned c = threadIdx.x * width, windows = sizes.output_height * sizes.output_width, row_step = sizes.width * channels;
+  // The last samples first: what their winners get was written last, and is in the cache.
+  for (std::int64_t n = planes.samples - 1 - blockIdx.y; n >= 0; n -= gridDim.y) {
+    const Stored* const from = input + n * planes.pixels * channels;
+    Stored* const to = input_gradient + n * planes.pixels * channels;
+    const T* const more = at_winner.more + n * windows * channels + c;
+    const std::uint8_t* const winners = at_winner.winners + n * windows * channels + c;
+    const RuleVector<T, width> rule(rules, n * channels + c);
+    Values sums{};
+#pragma unroll 1
+    for (unsigned u = 0; u < thread_columns; ++u) {
+      const unsigned column = (blockIdx.x * thread_columns + u) * rows + threadIdx.y;
+      if (column >= sizes.columns) break;
+      const unsigned o_row = sizes.widths.quotient(column), w = sizes.widths.remainder(column, o_row);
+      const unsigned o_column = w / kernel, h = o_row * kernel, place = (h * sizes.width + w) * channels + c;
+      Elements x[kernel];
+#pragma unroll
+      for (unsigned k = 0; k < kernel; ++k) {
+        if (h + k < sizes.height) x[k] = load_streamed<Elements>(from + (place + k * row_step));
+      }
+      const bool in_window = o_row < sizes.output_height && o_column < sizes.output_width;
+      const unsigned window = in_window ? (o_row * sizes.output_width + o_column) * channels : 0;
+      const Values addend = *reinterpret_cast<const Values*>(more + window);
+      const Numbers numbers = *reinterpret_cast<const Numbers*>(winners + window);
+      const int first = in_window ? static_cast<int>(w - o_column * kernel) : kernel * kernel;  // the number of the column's top
+#pragma unroll
+      for (unsigned k = 0; k < kernel; ++k) {
+        if (h + k >= sizes.height) break;
+        Elements result;
+#pragma unroll
+        for (int j = 0; j < width; ++j) {
+          const T difference = rule.difference(j, convert<T>(x[k][j])), spread = rule.spread(j, difference);
+          sums[j] += difference;
+          result[j] = convert<Stored>(numbers[j] - first == static_cast<int>(k) * kernel ? spread + addend[j] : spread);
+        }
+        if (input_gradient != nullptr) store_streamed(to + (place + k * row_step), result);
+      }
     }
-    sums += part * planes.channels;
-    call.skip(part);
+    if (differences == nullptr) continue;
+    const unsigned t = threadIdx.y * blockDim.x + threadIdx.x;
+    shared[t] = sums;
+    __syncthreads();
+    const T* const values = reinterpret_cast<const T*>(shared);  // (rows, C)
+    for (unsigned i = t; i < channels; i += blockDim.x * rows) {
+      T total = 0;
+      for (unsigned row = 0; row < rows; ++row) total += values[row * channels + i];
+      differences[(n * gridDim.x + blockIdx.x) * channels + i] = total;
+    }
+    __syncthreads();
   }
 }
 
-/// One walk, where the device has clusters and the windows are of a kind that this is written for; false if not.
+/// Blocks of write_columns to a sample; 0 where it does not do.
+template <class Stored>
+std::int64_t column_blocks(const Planes& planes, const WindowAxis& height, const WindowAxis& width) {
+  const bool usual = height.side_by_side() && width.side_by_side() && height.kernel == width.kernel && height.kernel >= 2 &&
+                     height.kernel <= 4 && planes.channels % cuda::vector_width<Stored> == 0 &&
+                     planes.channels / cuda::vector_width<Stored> <= cuda::default_threads;
+  if (!usual || planes.channels == 0) return 0;
+  const std::int64_t columns = static_cast<std::int64_t>(channel_vector_block<Stored>(planes.channels).y) * thread_columns;
+  return (ColumnSizes(height, width).columns + columns - 1) / columns;
+}
+
+/// The parts of the scratch memory, in bytes.
+struct Scratch {
+  ScratchParts all;
+  std::size_t partials, parts, rules, more, winners, differences;
+
+  template <class Stored>
+  Scratch(const Planes& planes, const Geometry& geometry, Stored /* what the tensors hold */) {
+    using T = ComputeType<Stored>;
+    constexpr int vector = cuda::vector_width<Stored>;
+    const std::int64_t slices = planes.samples * planes.channels, windows = slices * geometry.windows();
+    const std::int64_t blocks = column_blocks<Stored>(planes, WindowAxis(geometry.pool, 1), WindowAxis(geometry.pool, 2));
+    const std::int64_t chunks = std::max({blocks, ElementSplit(planes, false, vector).chunks, ElementSplit(planes, true, vector).chunks});
+    partials = all.add(slices * WindowSplit(planes, geometry.windows()).chunks, sizeof(ChannelSums<double>));
+    parts = all.add(slices, sizeof(ChannelParts<4>));
+    rules = all.add(1, GradientRules<T>::bytes(slices));
+    more = all.add(windows, sizeof(T));
+    winners = all.add(blocks > 0 ? windows : 0, 1);
+    differences = all.add(slices * chunks, sizeof(T));
+  }
+};
+
+/// One call: where everything is, and the kernels in their order.
 template <class Stored, class Winner>
-bool walk_once(const KernelContext& context, const Call<Stored, Winner>& call) {
-  if constexpr (std::is_same_v<Stored, double> || !std::is_same_v<Winner, std::uint8_t>) {
-    return false;
-  } else {
-    const Tensor &input = context.inputs[1], &input_gradient = context.outputs[0];
-    if (!input_gradient.defined() || call.gradient_places.pixel != call.places.pixel) return false;
-    if (!cuda::aligned_for_vectors(input_gradient.raw())) return false;
-    const auto tiles = GradientTiles::plan(input, call);
-    if (tiles.blocks == 0) return false;
-    const auto run = [&]<int kernel>() {
-      const auto walk = call.places.channels_last() ? carry_back_tiles<Stored, kernel, true> : carry_back_tiles<Stored, kernel, false>;
-      const cuda::LaunchShape shape{tiles.grid(), dim3(GradientTiles::threads), tiles.shared_bytes};
-      if (cuda::resident_clusters(walk, shape, tiles.blocks) == 0) return false;
-      cuda::launch_clusters(walk, shape, tiles.blocks, context.stream, input_gradient.data<Stored>(),
-                            reinterpret_cast<ChannelSums*>(context.scratch.data()), call, tiles);
-      return true;
-    };
-    switch (call.height.kernel) {
-      case 2: return run.template operator()<2>();
-      case 3: return run.template operator()<3>();
-      case 4: return run.template operator()<4>();
-      default: return false;
+class Backward {
+ public:
+  using T = ComputeType<Stored>;
+
+  explicit Backward(const KernelContext& context)
+      : context_(context),
+        planes_(input().shape()),
+        geometry_(input().shape(), context.as<ChainAttributes>()),
+        places_(input(), planes_),
+        gradient_places_(context.outputs[0].defined() ? Places(context.outputs[0], planes_) : places_),
+        height_(geometry_.pool, 1),
+        width_(geometry_.pool, 2),
+        scratch_(planes_, geometry_, Stored()),
+        rules_(context.scratch.data() + scratch_.rules, planes_.samples * planes_.channels),
+        input_(input().template data<Stored>()),
+        input_gradient_(data_or_null<Stored>(context.outputs[0])) {
+    if constexpr (std::is_same_v<Winner, std::uint8_t>) {
+      if (channels_in_vectors(planes_, places_, gradient_places_, input_, input_gradient_)) {
+        column_blocks_ = column_blocks<Stored>(planes_, height_, width_);
+      }
     }
   }
-}
 
-template <class Stored, class Winner>
-void run_typed(const KernelContext& context) {
-  const auto& attributes = context.as<ChainAttributes>();
-  const Tensor &input = context.inputs[1], &input_gradient = context.outputs[0];
-  const Planes planes(input.shape());
-  const Places places(input, planes);
-  const Geometry geometry(input.shape(), attributes);
-  const Call<Stored, Winner> call{
-      .planes = planes,
-      .places = places,
-      .gradient_places = input_gradient.defined() ? Places(input_gradient, planes) : places,
-      .groups = geometry.groups,
-      .group_channels = geometry.group_channels(),
-      .height = WindowAxis(geometry.pool, 1),
-      .width = WindowAxis(geometry.pool, 2),
-      .gradient = context.inputs[0].data<Stored>(),
-      .input = input.data<Stored>(),
-      .parameters = {context.inputs[2].data<Stored>(), context.inputs[3].data<Stored>(), context.inputs[4].data<Stored>()},
-      .clamp = Clamp<ComputeType<Stored>>(attributes.clamp()),
-      .winners = context.inputs[5].data<Winner>(),
-      .means = context.inputs[6].data<double>(),
-      .rstds = context.inputs[7].data<double>()};
-  if (!walk_once(context, call)) walk_twice(context, call);
-  if (planes.channels == 0) return;
-  cuda::launch(sum_over_batch<Stored>, cuda::loop_shape(planes.channels * cuda::warp_size), context.stream,
-               data_or_null<Stored>(context.outputs[1]), data_or_null<Stored>(context.outputs[2]), data_or_null<Stored>(context.outputs[3]),
-               reinterpret_cast<const ChannelSums*>(context.scratch.data()), planes);
-}
+  void run() const {
+    ChannelDifferences<T> differences;
+    if (planes_.samples * planes_.channels > 0) {
+      sum();
+      const bool summed = context_.outputs[4].defined();
+      if (input_gradient_ != nullptr || summed) write();
+      if (summed) differences = {part<T>(scratch_.differences), rules_.by_difference, chunks()};
+    }
+    const ChannelResults<Stored, 4> results{data_or_null<Stored>(context_.outputs[1]), data_or_null<Stored>(context_.outputs[2]),
+                                            data_or_null<Stored>(context_.outputs[3]), data_or_null<Stored>(context_.outputs[4])};
+    launch_sum_over_batch(results, part<ChannelParts<4>>(scratch_.parts), differences, planes_, context_.stream);
+  }
 
-/// inputs (gradient, input, weight, bias, scale, winner, mean, rstd)
-/// outputs (input_gradient, weight_gradient, bias_gradient, scale_gradient)
+ private:
+  const Tensor& input() const { return context_.inputs[1]; }
+  template <class Part>
+  Part* part(std::size_t place) const {
+    return reinterpret_cast<Part*>(context_.scratch.data() + place);
+  }
+  std::int64_t chunks() const {
+    return column_blocks_ > 0 ? column_blocks_ : ElementSplit(planes_, places_.channels_last(), cuda::vector_width<Stored>).chunks;
+  }
+
+  void sum() const {
+    const PoolGradientCall<Stored, Winner> call{
+        .planes = planes_,
+        .windows = geometry_.windows(),
+        .groups = geometry_.groups,
+        .group_channels = geometry_.group_channels(),
+        .gradient = context_.inputs[0].data<Stored>(),
+        .parameters = {context_.inputs[2].data<Stored>(), context_.inputs[3].data<Stored>(), context_.inputs[4].data<Stored>()},
+        .clamp = Clamp<T>(context_.as<ChainAttributes>().clamp()),
+        .winners = context_.inputs[5].data<Winner>(),
+        .means = context_.inputs[6].data<double>(),
+        .rstds = context_.inputs[7].data<double>(),
+        .selected = context_.inputs[8].data<Stored>()};
+    const WindowSplit split(planes_, geometry_.windows());
+    const dim3 grid(static_cast<unsigned>(split.chunks), static_cast<unsigned>(split.tiles), sample_blocks(planes_));
+    const WinnerGradients<T, Winner> results{part<T>(scratch_.more), column_blocks_ > 0 ? part<Winner>(scratch_.winners) : nullptr};
+    auto* const partials = part<ChannelSums<double>>(scratch_.partials);
+    cuda::launch(sum_over_winners<Stored, Winner>, {grid, dim3(cuda::default_threads)}, context_.stream, partials, results, call,
+                 split.chunks);
+    cuda::launch(close_groups<Stored, Winner>, cuda::loop_shape(planes_.samples * geometry_.groups * cuda::warp_size), context_.stream,
+                 part<ChannelParts<4>>(scratch_.parts), rules_, partials, call, split.chunks);
+  }
+
+  void write() const {
+    T* const differences = context_.outputs[4].defined() ? part<T>(scratch_.differences) : nullptr;
+    const T* const more = part<T>(scratch_.more);
+    if constexpr (std::is_same_v<Winner, std::uint8_t>) {
+      if (column_blocks_ > 0) {
+        const auto kernel = height_.kernel == 2   ? write_columns<Stored, 2>
+                            : height_.kernel == 3 ? write_columns<Stored, 3>
+                                                  : write_columns<Stored, 4>;
+        const dim3 grid(static_cast<unsigned>(column_blocks_), sample_blocks(planes_));
+        cuda::launch(kernel, {grid, channel_vector_block<Stored>(planes_.channels)}, context_.stream, input_gradient_, differences, input_,
+                     rules_, WinnerGradients<T, std::uint8_t>{part<T>(scratch_.more), part<std::uint8_t>(scratch_.winners)},
+                     ColumnSizes(height_, width_), planes_);
+        return;
+      }
+    }
+    const ThroughWindows<T, Winner> through_windows{height_, width_,           context_.inputs[5].data<Winner>(),
+                                                    more,    planes_.channels, height_.side_by_side() && width_.side_by_side()};
+    launch_write_elements(input_gradient_, differences, input_, rules_, through_windows, planes_, places_, gradient_places_,
+                          context_.stream);
+  }
+
+  const KernelContext& context_;
+  Planes planes_;
+  Geometry geometry_;
+  Places places_, gradient_places_;
+  WindowAxis height_, width_;
+  Scratch scratch_;
+  GradientRules<T> rules_;
+  const Stored* input_;
+  Stored* input_gradient_;
+  std::int64_t column_blocks_ = 0;  ///< 0: by elements
+};
+
+/// inputs (gradient, input, weight, bias, scale, winner, mean, rstd, selected)
+/// outputs (input_gradient, weight_gradient, bias_gradient, scale_gradient, input_gradient_sum)
 void run(const KernelContext& call) {
   dispatch_stored(call.inputs[1].dtype(), [&]<class Stored>() {
-    dispatch_winner(call.inputs[5].dtype(), [&]<class Winner>() { run_typed<Stored, Winner>(call); });
+    dispatch_winner(call.inputs[5].dtype(), [&]<class Winner>() { Backward<Stored, Winner>(call).run(); });
   });
 }
 
 std::size_t scratch_bytes(const InferContext& call) {
-  const bool wide = call.inputs[1].dtype == DType::f64;
-  return Scratch(Planes(call.shape(1)), wide ? sizeof(GroupGradient<double>) : sizeof(GroupGradient<float>)).total();
+  const Planes planes(call.shape(1));
+  const Geometry geometry(call.shape(1), call.as<ChainAttributes>());
+  std::size_t bytes = 0;
+  dispatch_stored(call.inputs[1].dtype, [&]<class Stored>() { bytes = Scratch(planes, geometry, Stored()).all.bytes(); });
+  return bytes;
 }
 
 }  // namespace

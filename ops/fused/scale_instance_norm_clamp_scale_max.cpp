@@ -26,7 +26,7 @@ struct Forward {
   const T *input, *scale, *post_scale;
   Clamp<T> clamp;
   double eps;
-  T* output;
+  T *output, *selected;
   double *means, *rstds;  // (N, C)
 
   void find_statistics(std::int64_t sample) const {
@@ -63,8 +63,13 @@ struct Forward {
     }
     const std::int64_t place = sample * planes.pixels + first;
     if (output != nullptr) std::copy_n(best.begin(), count, output + place);
-    if (winners == nullptr) return;
-    for (std::int64_t i = 0; i < count; ++i) winners[place + i] = static_cast<Winner>(winner[static_cast<std::size_t>(i)]);
+    const auto for_each_winner = [&](const auto& body) {
+      for (std::int64_t i = 0; i < count; ++i) body(i, winner[static_cast<std::size_t>(i)]);
+    };
+    if (winners != nullptr) for_each_winner([&](std::int64_t i, std::int32_t c) { winners[place + i] = static_cast<Winner>(c); });
+    if (selected == nullptr) return;
+    for_each_winner(
+        [&](std::int64_t i, std::int32_t c) { selected[place + i] = input[(sample * planes.channels + c) * planes.pixels + first + i]; });
   }
 
   template <class Winner>
@@ -80,7 +85,7 @@ struct Forward {
   }
 };
 
-/// inputs (input, scale, post_scale), outputs (output, winner, mean, rstd)
+/// inputs (input, scale, post_scale), outputs (output, winner, mean, rstd, selected)
 void run_forward(const KernelContext& call) {
   const auto& attributes = call.as<ChainAttributes>();
   const Planes planes(call.inputs[0].shape());
@@ -95,6 +100,7 @@ void run_forward(const KernelContext& call) {
                              .clamp = Clamp<T>(attributes.clamp()),
                              .eps = attributes.eps,
                              .output = data_or_null<T>(call.outputs[0]),
+                             .selected = data_or_null<T>(call.outputs[4]),
                              .means = means,
                              .rstds = rstds};
     dispatch_winner(winner_dtype(planes.channels), [&]<class Winner>() { forward.run(data_or_null<Winner>(call.outputs[1])); });
@@ -103,8 +109,11 @@ void run_forward(const KernelContext& call) {
 
 Values gradient_rule(const GradientContext& c) {
   if (!c.gradients[0]) return Values(c.inputs.size());
-  return emit("scale_instance_norm_clamp_scale_max_backward",
-              {c.gradients[0], c.inputs[0], c.inputs[1], c.inputs[2], c.outputs[1], c.outputs[2], c.outputs[3]}, c.attributes);
+  Values gradients =
+      emit("scale_instance_norm_clamp_scale_max_backward",
+           {c.gradients[0], c.inputs[0], c.inputs[1], c.inputs[2], c.outputs[1], c.outputs[2], c.outputs[3], c.outputs[4]}, c.attributes);
+  gradients.resize(c.inputs.size());
+  return gradients;
 }
 
 Values decompose(Emitter&, std::span<const Value> inputs, const Attributes& attributes) {
@@ -152,7 +161,7 @@ std::vector<TensorType> scale_instance_norm_clamp_scale_max_types(const InferCon
   require_type(call, input + 2, {dtype, per_channel});
   const Shape reduced = reduced_shape(shape, {1}, call.as<ScaleInstanceNormClampScaleMaxAttributes>().keep_dims);
   const TensorType statistics{DType::f64, {shape[0], shape[1]}};
-  return {{dtype, reduced}, {winner_dtype(shape[1]), reduced}, statistics, statistics};
+  return {{dtype, reduced}, {winner_dtype(shape[1]), reduced}, statistics, statistics, {dtype, reduced}};
 }
 
 }  // namespace frit::ops
@@ -163,7 +172,7 @@ FRIT_OPERATORS(scale_instance_norm_clamp_scale_max) {
       .name = "scale_instance_norm_clamp_scale_max",
       .summary = "max(clamp(instance_norm(input * scale, eps), min, max) * post_scale, axis 1)",
       .inputs = {"input", "scale", "post_scale"},
-      .outputs = {"output", "winner", "mean", "rstd"},
+      .outputs = {"output", "winner", "mean", "rstd", "selected"},
       .infer = [](const InferContext& call) { return scale_instance_norm_clamp_scale_max_types(call, 0); },
       .gradient = gradient_rule,
       .decompose = decompose,

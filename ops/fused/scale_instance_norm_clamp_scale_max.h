@@ -11,7 +11,8 @@ namespace frit::ops {
 //   output (N, ...)
 //   winner, likewise: the channel of each maximum, u8 or i32
 //   mean, rstd (N, C), f64, of input * scale
-// and the backward operator takes the last three: the gradient that enters the norm is that of the winning channel alone.
+//   selected, like the output: the input's element that each maximum was made of
+// and the backward operator takes the last four: the gradient that enters the norm is that of the winning channel alone.
 
 struct ScaleInstanceNormClampScaleMaxAttributes {
   double eps = 1e-5;

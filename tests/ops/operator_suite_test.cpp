@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "frit/autograd/gradient.h"
 #include "frit/autograd/gradient_check.h"
 #include "frit/core/memory/allocator.h"
@@ -192,25 +194,29 @@ TEST_P(DifferentiableOperator, GradientEqualsFiniteDifferences) {
   EXPECT_GT(smooth, 0) << "a differentiable operator needs a smooth sample";
 }
 
-/// Outputs and gradients, the gradients seeded with fixed random numbers, run twice.
+/// The gradients of result 0 by the floating inputs, seeded with fixed random numbers; none where there is no rule.
+Values gradients_of(const Operator& op, SampleGraph& built) {
+  const Value result = built.results[0];
+  if (!is_floating(result.dtype()) || !op.gradient) return {};
+  const Tensor seed = Tensor::empty(result.shape(), result.dtype());
+  fill_normal(seed, 0, 1, 5, 5);
+  const Value seed_value = built.graph.constant(seed);
+  Values with_respect_to;
+  for (const Value& input : built.inputs) {
+    if (is_floating(input.dtype()) && built.bindings.contains(built.graph.producer(input.id()).name)) with_respect_to.push_back(input);
+  }
+  return gradient(std::span(&result, 1), std::span(&seed_value, 1), with_respect_to);
+}
+
+/// Outputs and gradients, run twice.
 std::vector<Tensor> forward_and_gradients(const Operator& op, const Sample& sample, const std::vector<Tensor>& tensors, bool decomposed) {
   const auto built = graph_of(op, sample, tensors, decomposed);
   const Value result = built->results[0];
   built->graph.output("result", result);
   std::vector<std::string> outputs = {"result"};
-  if (is_floating(result.dtype()) && op.gradient) {
-    const Tensor seed = Tensor::empty(result.shape(), result.dtype());
-    fill_normal(seed, 0, 1, 5, 5);
-    const Value seed_value = built->graph.constant(seed);
-    Values with_respect_to;
-    for (const Value& input : built->inputs) {
-      if (is_floating(input.dtype()) && built->bindings.contains(built->graph.producer(input.id()).name)) with_respect_to.push_back(input);
-    }
-    const Values gradients = gradient(std::span(&result, 1), std::span(&seed_value, 1), with_respect_to);
-    for (std::size_t i = 0; i < gradients.size(); ++i) {
-      outputs.push_back(concat("gradient ", i));
-      built->graph.output(outputs.back(), gradients[i]);
-    }
+  for (const Value& gradient : gradients_of(op, *built)) {
+    outputs.push_back(concat("gradient ", outputs.size() - 1));
+    built->graph.output(outputs.back(), gradient);
   }
   std::vector<Tensor> first;
   for (int pass = 0; pass < 2; ++pass) {
@@ -252,6 +258,74 @@ TEST_P(FusedOperator, FusedEqualsDecomposed) {
       }
     });
   }
+}
+
+/// What a graph's operations say of sums over all axes but the channels', as pairs (sum, of what).
+std::vector<std::pair<Value, Value>> declared_channel_sums(Graph& graph, std::set<std::string>& found) {
+  std::vector<std::pair<Value, Value>> result;
+  for (const graph::Node* node : graph.all(graph::NodeKind::operation)) {
+    for (const auto& [sum, of] : node->op->channel_sums) {
+      found.insert(node->op->name);
+      result.emplace_back(Value(graph, node->outputs[static_cast<std::size_t>(sum)]),
+                          Value(graph, node->outputs[static_cast<std::size_t>(of)]));
+    }
+  }
+  return result;
+}
+
+/// The sums of a tensor (N, C, ...) over all axes but the channels', and the largest sum of magnitudes.
+std::pair<Tensor, double> channel_sums(const Tensor& tensor) {
+  const std::vector<double> values = tensor.to_vector<double>();
+  const std::int64_t channels = tensor.shape()[1], pixels = values.empty() ? 1 : tensor.elements() / tensor.shape()[0] / channels;
+  std::vector<double> sums(static_cast<std::size_t>(channels), 0.0), magnitudes = sums;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const std::size_t c = i / static_cast<std::size_t>(pixels) % sums.size();
+    sums[c] += values[i];
+    magnitudes[c] += std::isfinite(values[i]) ? std::abs(values[i]) : 0;
+  }
+  return {Tensor::from(sums, {channels}), *std::max_element(magnitudes.begin(), magnitudes.end())};
+}
+
+/// An operator may name an output as the sum of another only where calls that belong together make it so: in a gradient's graph.
+TEST(ChannelSums, EqualTheSumsOfWhatTheyAreDeclaredOf) {
+  std::set<std::string> found;
+  for (const Operator* op : ops::registry().all()) {
+    const std::vector<Sample> samples = op->gradient ? op->samples() : std::vector<Sample>{};
+    for (std::size_t i = 0; i < samples.size(); ++i) {
+      for (const DType dtype : {DType::f64, DType::f32}) {
+        if (std::find(op->dtypes.begin(), op->dtypes.end(), dtype) == op->dtypes.end()) continue;
+        SCOPED_TRACE(concat(op->name, " sample ", i, ' ', dtype));
+        const std::vector<Tensor> tensors = sample_tensors(samples[i], dtype, i);
+        const auto run = [&](bool with_whole) {
+          const auto built = graph_of(*op, samples[i], tensors, /*decomposed=*/false);
+          gradients_of(*op, *built);
+          const auto declared = declared_channel_sums(built->graph, found);
+          for (std::size_t k = 0; k < declared.size(); ++k) {
+            built->graph.output(concat("sum ", k), declared[k].first);
+            if (with_whole) built->graph.output(concat("whole ", k), declared[k].second);
+          }
+          std::vector<Tensor> results;
+          if (declared.empty()) return results;
+          built->state->prepare(built->graph);
+          graph::Executable executable(built->graph, *built->state);
+          executable.run(built->bindings);
+          for (std::size_t k = 0; k < declared.size(); ++k) {
+            results.push_back(executable.output(concat("sum ", k)).clone());
+            if (with_whole) results.push_back(executable.output(concat("whole ", k)).clone());
+          }
+          return results;
+        };
+        const std::vector<Tensor> both = run(true), alone = run(false);
+        for (std::size_t k = 0; k < alone.size(); ++k) {
+          const auto [expected, largest] = channel_sums(both[2 * k + 1]);
+          EXPECT_TRUE(near(both[2 * k], expected, dtype == DType::f64 ? 1e-13 : 1e-6, largest)) << "sum " << k;
+          EXPECT_TRUE(same(alone[k], both[2 * k])) << "sum " << k << " alone";
+        }
+      }
+    }
+  }
+  const std::vector<std::string> declaring = operators([](const Operator& op) { return !op.channel_sums.empty(); });
+  EXPECT_EQ(found, std::set<std::string>(declaring.begin(), declaring.end())) << "each must come of some sample";
 }
 
 std::string name_of_test(const testing::TestParamInfo<std::string>& tested) { return tested.param; }
