@@ -16,7 +16,8 @@ class HeldMaxima {
   using Holder = SampleHolder<Stored, channels_last, Held, known_channels>;
   using Totals = HeldTotals<ShiftedSums, Held>;
   using Outputs = MaximumOutputs<Stored, std::uint8_t>;
-  static constexpr std::size_t channel_bytes = Totals::channel_bytes + sizeof(SaturatingMap) + sizeof(InstanceMap<float>) + 3 * sizeof(float);
+  static constexpr std::size_t channel_bytes =
+      Totals::channel_bytes + sizeof(SaturatingMap) + sizeof(InstanceMap<float>) + 3 * sizeof(float);
 
   /// How the maxima of a sample are to be found.
   enum class Way { again, saturating, careful };  // `again`: squares overflow in float
@@ -63,14 +64,19 @@ class HeldMaxima {
   __device__ static int lane() { return static_cast<int>(threadIdx.x % cuda::warp_size); }
   __device__ bool has(int chunk) const { return holder_.chunk_begin(chunk) < holder_.pixels(); }
 
-  /// From the statistics of sample n. The memory then has nothing to do but for the sample `next`, for which there is no room yet.
+  /// From the statistics of sample n, when it is here. The device's memory would now be idle: the sample `next`, for which there is no room
+  /// yet, is brought nearer.
   template <class Sum>
   __device__ Way make_maps(std::int64_t n, std::int64_t next, unsigned turn) {
-    const std::int64_t channel_step = channels_last ? 1 : held_.planes.pixels;
-    const T pivot = convert<T>(input_[n * channels_ * held_.planes.pixels + min(thread(), channels_ - 1) * channel_step]);
+    constexpr bool first_time = std::is_same_v<Sum, T>;
+    T pivot = 0;
+    if (first_time && thread() < channels_) {
+      const std::int64_t first = n * channels_ * held_.planes.pixels;
+      pivot = convert<T>(input_[first + thread() * (channels_last ? 1 : held_.planes.pixels)]);
+    }
     const int parts = sum<Sum>(turn);
     if (warp() == Held::warps - 1 && next >= 0) holder_.prefetch(next);
-    if (thread() < channels_) pivots_[thread()] = pivot;
+    if (first_time && thread() < channels_) pivots_[thread()] = pivot;
     totals_.send(parts, [this](int part, int c) {
       if constexpr (std::is_same_v<Sum, double>) {
         return totals_.partials[part * channels_ + c];
@@ -81,7 +87,7 @@ class HeldMaxima {
     });
     if (warp() == 0) {
       totals_.wait();
-      const Way way = close_sample<std::is_same_v<Sum, T>>(n);
+      const Way way = close_sample<first_time>(n);
       if (lane() == 0) *way_ = way;
     }
     __syncthreads();
@@ -242,7 +248,8 @@ class HeldMaxima {
     return best;
   }
 
-  /// A thread a pixel, with the maps of all channels in registers. The threads begin with different vectors of channels, as above.
+  /// A thread a pixel, with the maps of all channels in registers. The threads begin with different vectors of channels, as
+  /// above.
   template <bool tells_winner>
   __device__ void find_saturated_maxima(const Outputs& outputs, std::int64_t n, std::int64_t next) const {
     constexpr unsigned vectors = known_channels / width, all_banks = 128;  // bytes
@@ -292,8 +299,8 @@ class HeldMaxima {
   int rank_, channels_;
   Holder holder_;
   Totals totals_;
-  T* saturating_;          ///< (numbers, C)
-  InstanceMap<T>* maps_;   ///< (C), as the rest
+  T* saturating_;         ///< (numbers, C)
+  InstanceMap<T>* maps_;  ///< (C), as the rest
   T *scales_, *post_scales_;
   T* pivots_;  ///< each channel's first element, around which its sums are
   Way* way_;

@@ -76,8 +76,8 @@ using WarpHeldSamples = SampleShares<256, 32>;
 template <class Sums, class Held = HeldSamples>
 using HeldTotals = ClusterTotals<Sums, Held::threads>;
 
-/// A block's view of the samples that its cluster goes through: turn 0, 1, ... `known_channels` are theirs, or 0 where that is not known when
-/// this is compiled.
+/// A block's view of the samples that its cluster goes through: turn 0, 1, ... `known_channels` are theirs, or 0 where that is not known
+/// when this is compiled.
 template <class Stored, bool channels_last, class Held = HeldSamples, int known_channels = 0>
 class SampleHolder {
  public:
@@ -108,9 +108,8 @@ class SampleHolder {
     const int first = chunk_begin(chunk), count = max(0, chunk_end(chunk) - first);
     __syncwarp();
     if (threadIdx.x % cuda::warp_size == 0) barriers_[chunk].expect(static_cast<unsigned>(count * channels()) * sizeof(Stored));
-    for_each_run(first, count, n, [&](int place, const Stored* from, unsigned bytes) {
-      barriers_[chunk].copy(elements_ + place, from, bytes);
-    });
+    for_each_run(first, count, n,
+                 [&](int place, const Stored* from, unsigned bytes) { barriers_[chunk].copy(elements_ + place, from, bytes); });
   }
   /// By a warp: has the share of sample n brought nearer.
   __device__ void prefetch(std::int64_t n) const {
