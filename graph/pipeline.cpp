@@ -16,6 +16,7 @@ std::span<const Pass> forward_pipeline() {
 std::span<const Pass> cleanup_pipeline() {
   static constexpr Pass passes[] = {
       {"constant folding", fold_constants},
+      {"neutral operands", drop_neutral_operands},
       {"common subexpressions", share_common_subexpressions},
       {"given results", take_given_results},
       {"dead code", remove_dead_code},

@@ -15,6 +15,8 @@ struct Pass {
 Graph remove_dead_code(const Graph& graph);
 Graph share_common_subexpressions(const Graph& graph);
 Graph fold_constants(const Graph& graph);
+/// Replaces x * 1 and the like by x.
+Graph drop_neutral_operands(const Graph& graph);
 /// Replaces chains of operators by the fused operator whose decomposition they are.
 Graph fuse(const Graph& graph);
 /// Operations take over the work of those that feed them, where their operator's `absorb` rule allows it.

@@ -88,6 +88,12 @@ struct KernelContext {
   bool has(std::size_t input) const { return input < inputs.size(); }
 };
 
+/// Of an output that may be undefined.
+template <class T>
+T* data_or_null(const Tensor& tensor) {
+  return tensor.defined() ? tensor.data<T>() : nullptr;
+}
+
 using KernelFunction = std::function<void(const KernelContext&)>;
 
 struct Kernel {
@@ -154,6 +160,8 @@ struct Operator {
   std::vector<std::pair<int, int>> channel_sums = {};
   std::vector<int> mutates = {};  ///< inputs that are updated where they lie; they must be variables
   bool commutative = false;       ///< inputs 0 and 1 may be swapped
+  /// The number that as input 1 leaves every value of input 0 as it is, the sign of a zero and NaN included.
+  std::optional<double> neutral = {};
   bool view = false;              ///< output 0 is input 0's elements in the same order: no kernel need run
 
   std::function<std::vector<Sample>()> samples = {};

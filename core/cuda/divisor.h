@@ -17,6 +17,11 @@ class Divisor {
     multiplier_ = static_cast<std::uint32_t>((std::uint64_t{1} << 32) * ((std::uint64_t{1} << shift_) - value_) / value_ + 1);
   }
 
+  template <class Integer>
+  __host__ __device__ Integer value() const {
+    return static_cast<Integer>(value_);
+  }
+
   /// n < 2^31, and so is the divisor.
   __device__ std::uint32_t quotient(std::uint32_t n) const { return (__umulhi(n, multiplier_) + n) >> shift_; }
   __device__ std::uint64_t quotient(std::uint64_t n) const { return n / value_; }

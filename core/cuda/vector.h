@@ -20,6 +20,21 @@ inline constexpr int vector_width = 16 / static_cast<int>(sizeof(T));
 template <class T>
 using WideVector = Vector<T, vector_width<T>>;
 
+/// Of 16 bytes that nobody reads again soon: the caches keep other data.
+template <class T>
+__device__ WideVector<T> load_once(const T* memory) {
+  const uint4 words = __ldcs(reinterpret_cast<const uint4*>(memory));
+  WideVector<T> elements;
+  memcpy(&elements, &words, sizeof(words));
+  return elements;
+}
+template <class T>
+__device__ void store_once(T* memory, const WideVector<T>& elements) {
+  uint4 words;
+  memcpy(&words, &elements, sizeof(words));
+  __stcs(reinterpret_cast<uint4*>(memory), words);
+}
+
 inline bool aligned_for_vectors(const void* memory) { return reinterpret_cast<std::uintptr_t>(memory) % 16 == 0; }
 
 }  // namespace frit::cuda

@@ -16,33 +16,101 @@ struct Packing {
   bool ones;
 };
 
-/// A thread `width` channels of one tap of the output, which it writes at once; neighbours write neighbours. A cell's inputs are read again
-/// for each cell that has them as a tap, from the cache. Deterministic.
-template <class T, int width, class Integer>
-__global__ void gather_taps(T* output, const T* input, const __grid_constant__ Packing packing, std::int64_t items) {
-  for (std::int64_t item = cuda::first_item(); item < items; item += cuda::item_step()) {
-    Integer rest = static_cast<Integer>(item), index[3], tap[3];
-    Integer row = packing.output.find(rest, index);
-    const int first = static_cast<int>(subpixel::split(row, packing.widths)) * width;
-    const bool tap_zero = row == 0;
-    packing.taps.split(row, tap);
-    std::int64_t offset = rest * packing.input.sample + first * packing.input.channel;
-    bool inside = true;
-#pragma unroll
-    for (int axis = 0; axis < 3; ++axis) {
-      const int place = static_cast<int>(index[axis]) + packing.shift[axis] - static_cast<int>(tap[axis]);
-      inside = inside && place >= 0 && place < packing.image[axis];
-      offset += place * packing.input.image[axis];
-    }
-    cuda::Vector<T, width> elements;
-#pragma unroll
-    for (int j = 0; j < width; ++j) {
-      const int channel = first + j;
-      elements[j] = inside && channel < packing.in_channels ? input[offset + j * packing.input.channel] : T(0.0f);
-      if (packing.ones && tap_zero && channel == packing.in_channels) elements[j] = T(1.0f);
-    }
-    reinterpret_cast<cuda::Vector<T, width>*>(output)[item] = elements;
+/// The steps of the output from cell to cell through all samples, from the last cell of a sample to the next besides, and of a channel.
+struct CellSteps {
+  std::int64_t cell, sample, channel;
+
+  explicit CellSteps(const Tensor& output) {
+    const std::int64_t channels = output.dim(1), cells = output.elements() / (output.dim(0) * channels);
+    const bool channels_last = !output.is_contiguous();
+    cell = channels_last ? channels : 1;
+    sample = channels_last ? 0 : (channels - 1) * cells;
+    channel = channels_last ? 1 : cells;
   }
+};
+
+constexpr int rows_at_once = 8;
+
+/// A thread keeps to a column, `width` channels of one tap, and takes that of the cells of `rows_at_once` rows at one place along the
+/// innermost axis, so that little is left to work out for a cell. With a width, the input's channels lie side by side. Neighbours write
+/// neighbours: columns are threadIdx.x, places in a row threadIdx.y, rows threadIdx.z. A cell's inputs are read again for each cell that
+/// has them as a tap, from the cache. Deterministic.
+template <class T, int width, class Integer>
+__global__ void __launch_bounds__(cuda::default_threads, sizeof(Integer) == 4 ? 6 : 1)
+    gather_taps(T* __restrict__ output, const T* __restrict__ input, const __grid_constant__ Packing packing, CellSteps steps,
+                Integer columns, Integer rows, Integer row_cells) {
+  const Integer channel_step = width > 1 ? 1 : static_cast<Integer>(packing.input.channel);
+  const auto image_step = [&](int axis) { return static_cast<Integer>(packing.input.image[axis]); };
+  const Integer outer_size = packing.output.image.values[0].template value<Integer>(),
+                inner_size = packing.output.image.values[1].template value<Integer>();
+  for (Integer column = blockIdx.y * blockDim.x + threadIdx.x; column < columns; column += gridDim.y * blockDim.x) {
+    Integer number = column, tap[3];
+    const Integer first = subpixel::split(number, packing.widths) * width;
+    const int given = packing.in_channels - static_cast<int>(first);  // of the column's channels, those of the input
+    cuda::Vector<T, width> beyond;
+#pragma unroll
+    for (int j = 0; j < width; ++j) beyond[j] = T(packing.ones && number == 0 && j == given ? 1.0f : 0.0f);
+    packing.taps.split(number, tap);
+    int ahead[3];
+#pragma unroll
+    for (int axis = 0; axis < 3; ++axis) ahead[axis] = packing.shift[axis] - static_cast<int>(tap[axis]);
+    const auto inside = [&](int axis, Integer index) {
+      return static_cast<unsigned>(static_cast<int>(index) + ahead[axis]) < static_cast<unsigned>(packing.image[axis]);
+    };
+    for (Integer row = (blockIdx.x * blockDim.z + threadIdx.z) * rows_at_once; row < rows; row += gridDim.x * blockDim.z * rows_at_once) {
+      Integer first_sample = row;
+      const Integer first_inner = subpixel::split(first_sample, packing.output.image.values[1]);
+      const Integer first_outer = subpixel::split(first_sample, packing.output.image.values[0]);
+      for (Integer cell = threadIdx.y; cell < row_cells; cell += blockDim.y) {
+        Integer sample = first_sample, outer = first_outer, inner = first_inner, from, to;
+        bool outside;
+        // The place in the input; it may lie in front of it, which unsigned sums bear.
+        const auto find = [&] {
+          from = first * channel_step + sample * static_cast<Integer>(packing.input.sample) + (outer + ahead[0]) * image_step(0) +
+                 (inner + ahead[1]) * image_step(1) + (cell + ahead[2]) * image_step(2);
+          outside = !inside(0, outer) || !inside(2, cell);
+        };
+        find();
+        to = (row * row_cells + cell) * static_cast<Integer>(steps.cell) + sample * static_cast<Integer>(steps.sample) +
+             column * width * static_cast<Integer>(steps.channel);
+#pragma unroll
+        for (int u = 0; u < rows_at_once; ++u) {
+          if (row + u >= rows) break;
+          const bool present = !outside && inside(1, inner);
+          cuda::Vector<T, width> elements = beyond;
+          const T* const source = input + from;
+#pragma unroll
+          for (int j = 0; j < width; ++j) {
+            if (present && j < given) elements[j] = source[static_cast<Integer>(j) * channel_step];
+          }
+          *reinterpret_cast<cuda::Vector<T, width>*>(output + to) = elements;
+          to += row_cells * static_cast<Integer>(steps.cell);
+          from += image_step(1);
+          if (++inner < inner_size) continue;
+          inner = 0;
+          if (++outer == outer_size) {
+            outer = 0;
+            ++sample;
+            to += static_cast<Integer>(steps.sample);
+          }
+          find();
+        }
+      }
+    }
+  }
+}
+
+/// Blocks that share columns out if channels are innermost, and otherwise have one each.
+cuda::LaunchShape shape_for(bool channels_last, std::int64_t columns, std::int64_t rows, std::int64_t row_cells) {
+  constexpr std::int64_t most_blocks = 132 * 32, most_column_blocks = 65535, most_depth = 64;
+  const auto ceil_divide = [](std::int64_t a, std::int64_t b) { return (a + b - 1) / b; };
+  const std::int64_t x = channels_last ? std::min<std::int64_t>(columns, cuda::default_threads) : 1;
+  const std::int64_t turns = ceil_divide(row_cells, cuda::default_threads / x);  // that a row takes, all of them nearly full
+  const std::int64_t y = ceil_divide(row_cells, turns), z = std::min(cuda::default_threads / (x * y), most_depth);
+  const std::int64_t column_blocks = std::min(ceil_divide(columns, x), most_column_blocks);
+  const std::int64_t row_blocks = std::min(ceil_divide(rows, z * rows_at_once), std::max<std::int64_t>(1, most_blocks / column_blocks));
+  return {dim3(static_cast<unsigned>(row_blocks), static_cast<unsigned>(column_blocks)),
+          dim3(static_cast<unsigned>(x), static_cast<unsigned>(y), static_cast<unsigned>(z))};
 }
 
 /// A thread an element of the input's gradient, the sum over the cells that have it as a tap. Deterministic.
@@ -84,20 +152,30 @@ Packing packing_of(const Tensor& output, int width, const Tensor& input, const P
           a.ones};
 }
 
+/// From a tensor's first element to behind its last.
+std::int64_t span_of(const Tensor& tensor) {
+  std::int64_t span = 1;
+  for (int axis = 0; axis < tensor.rank(); ++axis) span += (tensor.shape()[axis] - 1) * tensor.strides()[axis];
+  return span;
+}
+
 void run_pack(const KernelContext& call) {
   const auto& a = call.as<PackTapsAttributes>();
   const Tensor &input = call.inputs[0], &output = call.outputs[0];
   if (output.elements() == 0) return;
   dispatch_floating_and_halves(output.dtype(), [&]<class T>() {
     const auto launch = [&]<int width>() {
-      const std::int64_t items = output.elements() / width;
-      subpixel::dispatch_count(items, [&]<class Integer>() {
-        cuda::launch(gather_taps<T, width, Integer>, cuda::loop_shape(items), call.stream, output.data<T>(), input.data<T>(),
-                     packing_of(output, width, input, a, input.dim(1)), items);
+      const std::int64_t columns = output.dim(1) / width, row_cells = output.dim(-1);
+      const std::int64_t rows = output.elements() / (output.dim(1) * row_cells);
+      subpixel::dispatch_count(std::max(output.elements(), span_of(input)), [&]<class Integer>() {
+        cuda::launch(gather_taps<T, width, Integer>, shape_for(!output.is_contiguous(), columns, rows, row_cells), call.stream,
+                     output.data<T>(), input.data<T>(), packing_of(output, width, input, a, input.dim(1)), CellSteps(output),
+                     static_cast<Integer>(columns), static_cast<Integer>(rows), static_cast<Integer>(row_cells));
       });
     };
     constexpr int vector = std::min(4, cuda::vector_width<T>);
-    if (!output.is_contiguous() && a.channels % vector == 0 && cuda::aligned_for_vectors(output.raw())) {
+    const bool side_by_side = !output.is_contiguous() && (input.dim(1) == 1 || input.strides()[1] == 1);
+    if (side_by_side && a.channels % vector == 0 && cuda::aligned_for_vectors(output.raw())) {
       launch.template operator()<vector>();
     } else {
       launch.template operator()<1>();

@@ -115,7 +115,8 @@ std::vector<Sample> binary_samples(Fill first, Fill second) {
   return samples;
 }
 
-Operator binary(const char* name, const char* summary, GradientRule gradient, KernelFunction run, Fill first, Fill second) {
+Operator binary(const char* name, const char* summary, GradientRule gradient, KernelFunction run, Fill first, Fill second,
+                std::optional<double> neutral = {}) {
   return {.name = name,
           .summary = summary,
           .inputs = {"a", "b"},
@@ -123,6 +124,7 @@ Operator binary(const char* name, const char* summary, GradientRule gradient, Ke
           .gradient = std::move(gradient),
           .cpu = {.run = std::move(run), .strided = true},
           .in_place = {{0, 0}, {0, 1}},
+          .neutral = neutral,
           .samples = [=] { return binary_samples(first, second); }};
 }
 
@@ -153,10 +155,10 @@ Operator share(const char* name, const char* summary) {
 }  // namespace frit
 
 FRIT_OPERATORS(arithmetic) {
-  Operator add = binary("add", "a + b", add_gradient, run_arithmetic<Add>, Fill::normal, Fill::normal);
+  Operator add = binary("add", "a + b", add_gradient, run_arithmetic<Add>, Fill::normal, Fill::normal, -0.0);
   add.commutative = true;
-  Operator subtract = binary("subtract", "a - b", subtract_gradient, run_arithmetic<Subtract>, Fill::normal, Fill::normal);
-  Operator multiply = binary("multiply", "a * b", multiply_gradient, run_arithmetic<Multiply>, Fill::normal, Fill::normal);
+  Operator subtract = binary("subtract", "a - b", subtract_gradient, run_arithmetic<Subtract>, Fill::normal, Fill::normal, 0);
+  Operator multiply = binary("multiply", "a * b", multiply_gradient, run_arithmetic<Multiply>, Fill::normal, Fill::normal, 1);
   multiply.commutative = true;
   // Not marked commutative: of -0 and 0 they give one by its place.
   Operator minimum = binary("minimum", "the smaller of a and b; NaN if either is", shared_gradient("minimum_backward"),
@@ -167,8 +169,8 @@ FRIT_OPERATORS(arithmetic) {
     op->dtypes.assign(std::begin(all_dtypes), std::end(all_dtypes));
     registry.add(std::move(*op));
   }
-  registry.add(binary("divide", "a / b", divide_gradient, run_floating<Divide>, Fill::normal, Fill::nonzero));
-  registry.add(binary("power", "a to the b", power_gradient, run_floating<Power>, Fill::positive, Fill::normal));
+  registry.add(binary("divide", "a / b", divide_gradient, run_floating<Divide>, Fill::normal, Fill::nonzero, 1));
+  registry.add(binary("power", "a to the b", power_gradient, run_floating<Power>, Fill::positive, Fill::normal, 1));
   registry.add(share<Minimum>("minimum_backward", "the share of a in the gradient of minimum(a, b): half at a tie"));
   registry.add(share<Maximum>("maximum_backward", "the share of a in the gradient of maximum(a, b): half at a tie"));
   registry.add(

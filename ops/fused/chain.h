@@ -35,11 +35,6 @@ void dispatch_winner(DType dtype, const Body& body) {
   }
 }
 
-template <class T>
-T* data_or_null(const Tensor& tensor) {
-  return tensor.defined() ? tensor.data<T>() : nullptr;
-}
-
 /// The grain for a loop over samples whose body has parallel loops of its own: a task a sample, or with fewer samples than threads, one
 /// task for all of them, whose inner loops are then the parallel ones. Only for bodies whose results do not depend on the grain.
 inline std::int64_t sample_grain(std::int64_t samples) { return samples >= thread_count() ? 1 : std::max<std::int64_t>(samples, 1); }

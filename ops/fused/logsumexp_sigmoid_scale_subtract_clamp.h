@@ -33,12 +33,12 @@ inline Planes planes_of(const Shape& input, const LogsumexpSigmoidScaleSubtractC
 /// y sigmoid(y + 3) / 6, given the sigmoid: each device has its own fast exponential.
 template <class T>
 struct ScaledSigmoid {
-  static constexpr T shift = 3, divisor = 6;
+  static constexpr T shift = 3, divisor = 6, share = 1 / divisor;
 
-  FRIT_HOST_DEVICE static T value(T y, T sigmoid) { return y * sigmoid / divisor; }
+  FRIT_HOST_DEVICE static T value(T y, T sigmoid) { return y * sigmoid * share; }
   /// NaN for an infinite y, as that of the single operators.
   FRIT_HOST_DEVICE static T gradient(T gradient, T y, T sigmoid) {
-    const T scaled = gradient / divisor;
+    const T scaled = gradient * share;
     return scaled * sigmoid + scaled * y * (1 - sigmoid) * sigmoid;
   }
 };

@@ -1,4 +1,6 @@
 #include "frit/core/strided_loop.h"
+#include "frit/ops/cpu/elementwise.h"
+#include "frit/ops/elementwise/arithmetic.h"
 #include "frit/ops/loss/loss_functors.h"
 #include "frit/ops/loss/loss_reduction.h"
 #include "frit/ops/reduction/sum_tile.h"
@@ -7,15 +9,15 @@
 namespace frit {
 
 Value mean_squared_error(Value prediction, Value target, Reduction reduction) {
-  return ops::emit_one("mean_squared_error", {prediction, target}, ops::loss_attributes(reduction));
+  return ops::emit("mean_squared_error", {prediction, target}, ops::loss_attributes(reduction))[0];
 }
 
 Value l1_loss(Value prediction, Value target, Reduction reduction) {
-  return ops::emit_one("l1_loss", {prediction, target}, ops::loss_attributes(reduction));
+  return ops::emit("l1_loss", {prediction, target}, ops::loss_attributes(reduction))[0];
 }
 
 Value binary_cross_entropy_with_logits(Value logits, Value target, Reduction reduction) {
-  return ops::emit_one("binary_cross_entropy_with_logits", {logits, target}, ops::loss_attributes(reduction));
+  return ops::emit("binary_cross_entropy_with_logits", {logits, target}, ops::loss_attributes(reduction))[0];
 }
 
 namespace ops {
@@ -29,13 +31,26 @@ void require_equal_types(const InferContext& call, std::size_t prediction) {
 
 std::vector<TensorType> infer(const InferContext& call) {
   require_equal_types(call, 0);
-  return {{call.inputs[0].dtype, loss_shape(call.attributes, call.shape(0))}};
+  return {{call.inputs[0].dtype, loss_shape(call.attributes, call.shape(0))}, call.inputs[0]};
 }
 
 ReductionPlan plan_of(std::int64_t elements) { return {{elements}, {0}}; }
 
 std::size_t scratch(const InferContext& call) { return plan_of(call.inputs[0].elements()).scratch_bytes(sizeof(SumTile<double>)); }
 
+/// by_prediction[i] and by_target[i], unless they are null, for begin <= i < end; they may be p or t. scale(i) is the gradient that comes
+/// in.
+template <class Loss, class T, class Scale>
+void write_gradients(T* by_prediction, T* by_target, const T* p, const T* t, std::int64_t begin, std::int64_t end, const Scale& scale) {
+  FRIT_INDEPENDENT_ITERATIONS
+  for (std::int64_t i = begin; i < end; ++i) {
+    const T prediction = p[i], target = t[i], factor = scale(i);
+    if (by_prediction != nullptr) by_prediction[i] = Loss::by_prediction(prediction, target) * factor;
+    if (by_target != nullptr) by_target[i] = Loss::by_target(prediction, target) * factor;
+  }
+}
+
+/// Either result may be undefined.
 template <class Loss>
 void kernel(const KernelContext& call) {
   const Reduction reduction = reduction_of(call.attributes);
@@ -43,23 +58,45 @@ void kernel(const KernelContext& call) {
   dispatch_floating(call.inputs[0].dtype(), [&]<class T>() {
     const T* const p = call.inputs[0].data<T>();
     const T* const t = call.inputs[1].data<T>();
-    T* const y = call.outputs[0].data<T>();
+    T* const y = data_or_null<T>(call.outputs[0]);
+    T* const unit_gradient = data_or_null<T>(call.outputs[1]);
+    const double divisor = reduction == Reduction::mean ? static_cast<double>(elements) : 1;  // the mean over nothing is NaN
+    const auto write_unit_gradient = [&](std::int64_t begin, std::int64_t end) {
+      const T share = 1 / static_cast<T>(divisor);
+      if (unit_gradient) write_gradients<Loss, T>(unit_gradient, nullptr, p, t, begin, end, [=](std::int64_t) { return share; });
+    };
     if (reduction == Reduction::none) {
       parallel_for(elements, elementwise_grain, [&](std::int64_t begin, std::int64_t end) {
-        for (std::int64_t i = begin; i < end; ++i) y[i] = Loss::value(p[i], t[i]);
+        for (std::int64_t i = begin; i < end && y != nullptr; ++i) y[i] = Loss::value(p[i], t[i]);
+        write_unit_gradient(begin, end);
       });
       return;
     }
-    const double divisor = reduction == Reduction::mean ? static_cast<double>(elements) : 1;  // the mean over nothing is NaN
     reduce<SumTile<double>>(
         plan_of(elements), call.scratch,
-        [&](auto& tile, const Rows& rows) { tile.add(rows, [&](std::int64_t i) { return static_cast<double>(Loss::value(p[i], t[i])); }); },
-        [&](const auto& tile, const Block&) { y[0] = static_cast<T>(tile.sum[0] / divisor); });
+        [&](auto& tile, const Rows& rows) {
+          tile.add(rows, [&](std::int64_t i) { return static_cast<double>(Loss::value(p[i], t[i])); });
+          write_unit_gradient(rows.offset, rows.offset + rows.count * rows.width);
+        },
+        [&](const auto& tile, const Block&) {
+          if (y != nullptr) y[0] = static_cast<T>(tile.sum[0] / divisor);
+        });
   });
 }
 
+/// A loss of one value comes with its gradient for an incoming 1, so that prediction and target are read once. Not in halves: a mean's
+/// share of an element may vanish in them, which the scaling of the loss is there to prevent, and then the scale must come first.
+template <class Loss>
 Values gradient(const char* backward, const GradientContext& call) {
-  const Values results = emit(backward, {call.gradients[0], call.inputs[0], call.inputs[1]}, call.attributes);
+  require(!call.gradients[1], "gradient: the gradient of a loss is not differentiable");
+  const Value incoming = call.gradients[0];
+  if (!incoming) return Values(2);
+  const bool in_pass = reduction_of(call.attributes) != Reduction::none && !is_half(incoming.dtype());
+  if (in_pass && (Loss::antisymmetric || !call.wanted[1])) {
+    const Value by_prediction = call.outputs[1] * incoming;
+    return {call.wanted[0] ? by_prediction : Value{}, call.wanted[1] ? -by_prediction : Value{}};
+  }
+  const Values results = emit(backward, {incoming, call.inputs[0], call.inputs[1]}, call.attributes);
   return {call.wanted[0] ? results[0] : Value{}, call.wanted[1] ? results[1] : Value{}};
 }
 
@@ -80,18 +117,14 @@ void backward_kernel(const KernelContext& call) {
     const T* const gradient = call.inputs[0].data<T>();
     const T* const p = call.inputs[1].data<T>();
     const T* const t = call.inputs[2].data<T>();
-    T* const by_prediction = call.outputs[0].defined() ? call.outputs[0].data<T>() : nullptr;
-    T* const by_target = call.outputs[1].defined() ? call.outputs[1].data<T>() : nullptr;
+    T* const by_prediction = data_or_null<T>(call.outputs[0]);
+    T* const by_target = data_or_null<T>(call.outputs[1]);
     const T divisor = reduction == Reduction::mean ? static_cast<T>(elements) : T{1};
-    const bool one_gradient = reduction != Reduction::none;
     parallel_for(elements, elementwise_grain, [&](std::int64_t begin, std::int64_t end) {
-      const T shared = one_gradient ? gradient[0] / divisor : T{0};
-      for (std::int64_t i = begin; i < end; ++i) {
-        const T scale = one_gradient ? shared : gradient[i];
-        const T prediction = p[i];
-        const T target = t[i];
-        if (by_prediction != nullptr) by_prediction[i] = Loss::by_prediction(prediction, target) * scale;
-        if (by_target != nullptr) by_target[i] = Loss::by_target(prediction, target) * scale;
+      if (reduction == Reduction::none) {
+        write_gradients<Loss>(by_prediction, by_target, p, t, begin, end, [=](std::int64_t i) { return gradient[i]; });
+      } else {
+        write_gradients<Loss>(by_prediction, by_target, p, t, begin, end, [share = gradient[0] / divisor](std::int64_t) { return share; });
       }
     });
   });
@@ -120,9 +153,11 @@ void add_loss(Registry& registry, const char* name, const char* prediction, cons
       .name = name,
       .summary = summary,
       .inputs = {prediction, "target"},
+      .outputs = {"loss", "unit_gradient"},  // unit_gradient: of the prediction, for an incoming gradient of 1
       .infer = infer,
-      .gradient = [backward](const GradientContext& call) { return gradient(backward.c_str(), call); },
+      .gradient = [backward](const GradientContext& call) { return gradient<Loss>(backward.c_str(), call); },
       .cpu = {.run = kernel<Loss>, .scratch = scratch},
+      .in_place = {{1, 0}, {1, 1}},
       .samples = [target] { return samples_with(target); },
   });
   registry.add<LossAttributes>({

@@ -1,7 +1,9 @@
 // Losses of a prediction and a target, element by element, with their mean or sum, and the gradients.
 
+#include "frit/core/cuda/reduce.h"
 #include "frit/ops/cuda/elementwise.h"
 #include "frit/ops/cuda/reduce_states.h"
+#include "frit/ops/fused/chain_cuda.h"
 #include "frit/ops/loss/loss_functors.h"
 #include "frit/ops/loss/loss_reduction.h"
 #include "frit/ops/registry.h"
@@ -9,63 +11,125 @@
 namespace frit::ops {
 namespace {
 
-template <class Loss>
-struct LossValue {
-  template <class T>
-  __device__ T operator()(T prediction, T target) const {
-    return Loss::value(prediction, target);
+/// Threads that take `width` neighbouring elements each share out a tensor's elements.
+template <class Stored>
+cuda::LaunchShape shape_for(std::int64_t elements) {
+  constexpr int width = cuda::vector_width<Stored>;
+  return cuda::loop_shape((elements + width - 1) / width);
+}
+
+/// Whether all that is not null may be read and written in vectors.
+template <class... Pointers>
+bool all_aligned(Pointers... pointers) {
+  return (cuda::aligned_for_vectors(pointers) && ...);
+}
+
+template <class T>
+struct Merge {
+  __device__ Sum<T> operator()(Sum<T> a, Sum<T> b) const { return Sum<T>::merge(a, b); }
+};
+
+/// A thread takes `width` neighbouring elements at a time: it reads those of prediction and target and writes, unless they are null, their
+/// losses and gradients, which may lie on the inputs. Each element is read and written once, in 16-byte accesses if `vectors`. A block's
+/// sum goes to `block_sums` unless that is null. Deterministic.
+template <class Loss, class Stored, class T>
+__global__ void __launch_bounds__(cuda::default_threads)
+    loss_values(Stored* values, Stored* unit_gradient, Sum<T>* block_sums, const Stored* prediction, const Stored* target,
+                std::int64_t count, T gradient_share, bool vectors) {
+  constexpr int width = cuda::vector_width<Stored>;
+  __shared__ Sum<T> shared[cuda::warp_size];
+  Sum<T> sum = Sum<T>::identity();
+  for (std::int64_t first = cuda::first_item() * width; first < count; first += cuda::item_step() * width) {
+    const std::int64_t left = count - first;
+    const auto p = elementwise::load<width>(prediction + first, left, vectors);
+    const auto t = elementwise::load<width>(target + first, left, vectors);
+    T losses[width];
+    cuda::Vector<Stored, width> results;
+#pragma unroll
+    for (int v = 0; v < width; ++v) losses[v] = v < left ? Loss::value(convert<T>(p[v]), convert<T>(t[v])) : T{0};
+    if (values != nullptr) {
+#pragma unroll
+      for (int v = 0; v < width; ++v) results[v] = convert<Stored>(losses[v]);
+      elementwise::store(values + first, results, left, vectors);
+    }
+    if (unit_gradient != nullptr) {
+#pragma unroll
+      for (int v = 0; v < width; ++v) {
+        results[v] = convert<Stored>(Loss::by_prediction(convert<T>(p[v]), convert<T>(t[v])) * gradient_share);
+      }
+      elementwise::store(unit_gradient + first, results, left, vectors);
+    }
+    sum = Sum<T>::merge(sum, Sum<T>::of(tree_sum(losses)));
   }
-};
+  if (block_sums == nullptr) return;
+  sum = cuda::block_reduce(sum, shared, Merge<T>{}, Sum<T>::identity());
+  if (threadIdx.x == 0) block_sums[blockIdx.x] = sum;
+}
 
-template <class Loss, class T>
-struct LossTerm {
-  const T *prediction, *target;
-  __device__ T operator()(std::int64_t offset) const { return Loss::value(prediction[offset], target[offset]); }
-};
+/// One block. Deterministic.
+template <class Stored, class T>
+__global__ void __launch_bounds__(1024) divide_sum(Stored* loss, const Sum<T>* block_sums, int blocks, T divisor) {
+  __shared__ Sum<T> shared[cuda::warp_size];
+  Sum<T> sum = Sum<T>::identity();
+#pragma unroll 4
+  for (int i = static_cast<int>(threadIdx.x); i < blocks; i += static_cast<int>(blockDim.x)) sum = Sum<T>::merge(sum, block_sums[i]);
+  sum = cuda::block_reduce(sum, shared, Merge<T>{}, Sum<T>::identity());
+  if (threadIdx.x == 0) *loss = convert<Stored>(sum.value() / divisor);
+}
 
-std::size_t scratch(const InferContext& call) { return LinePlan::scratch_bytes({call.inputs[0].elements()}, {0}, sizeof(Sum<double>)); }
+/// For the blocks' sums of any dtype.
+std::size_t scratch(const InferContext& call) { return shape_for<double>(call.inputs[0].elements()).grid.x * sizeof(Sum<double>); }
 
 template <class Loss>
 void kernel(const KernelContext& call) {
   const Reduction reduction = reduction_of(call.attributes);
-  const Tensor &prediction = call.inputs[0], &target = call.inputs[1], &output = call.outputs[0];
+  const Tensor &prediction = call.inputs[0], &target = call.inputs[1];
   const std::int64_t elements = prediction.elements();
-  dispatch_floating(prediction.dtype(), [&]<class T>() {
-    if (reduction == Reduction::none) return map_elements<T, T, T>(call.stream, output, call.inputs, LossValue<Loss>{});
-    const DividedSum<T, LossTerm<Loss, T>, T> sum({prediction.data<T>(), target.data<T>()}, output.data<T>(),
-                                                  reduction == Reduction::mean ? elements : 1);  // the mean over nothing is NaN
-    reduce_lines(call.stream, sum, LinePlan({elements}, {1}, {0}), call.scratch);
+  const bool reduced = reduction != Reduction::none;
+  if (elements == 0 && !reduced) return;
+  dispatch_stored(prediction.dtype(), [&]<class Stored>() {
+    using T = ComputeType<Stored>;
+    static_assert(sizeof(Sum<T>) <= sizeof(Sum<double>));
+    const Stored *const p = prediction.data<Stored>(), *const t = target.data<Stored>();
+    Stored *const loss = data_or_null<Stored>(call.outputs[0]), *const unit_gradient = data_or_null<Stored>(call.outputs[1]);
+    Stored* const values = reduced ? nullptr : loss;
+    auto* const block_sums = reduced && loss != nullptr ? reinterpret_cast<Sum<T>*>(call.scratch.data()) : nullptr;
+    const T divisor = reduction == Reduction::mean ? static_cast<T>(elements) : T{1};  // the mean over nothing is NaN
+    const cuda::LaunchShape shape = shape_for<Stored>(elements);
+    cuda::launch(loss_values<Loss, Stored, T>, shape, call.stream, values, unit_gradient, block_sums, p, t, elements, 1 / divisor,
+                 all_aligned(p, t, values, unit_gradient));
+    if (block_sums == nullptr) return;
+    cuda::launch(divide_sum<Stored, T>, {dim3(1), dim3(1024)}, call.stream, loss, block_sums, static_cast<int>(shape.grid.x), divisor);
   });
 }
 
-/// A thread takes `width` neighbouring elements at a time: it reads those of prediction, target and, with `one_gradient` not set, gradient,
-/// then writes the gradients that are not null, which may lie on the inputs. Each element is read and written once, in 16-byte accesses if
-/// all pointers allow it. Deterministic.
-template <class Loss, class T>
-__global__ void loss_gradients(T* by_prediction, T* by_target, const T* gradient, const T* prediction, const T* target, std::int64_t count,
-                               T divisor, bool one_gradient, bool vectors) {
-  constexpr int width = cuda::vector_width<T>;
-  using Elements = cuda::WideVector<T>;
-  const T shared_scale = one_gradient ? *gradient / divisor : T{0};
+/// As loss_values, for the gradients of prediction and target, those that are not null. `one_gradient`: `gradient` holds one element for
+/// all; otherwise each has its own.
+template <class Loss, class Stored, class T>
+__global__ void __launch_bounds__(cuda::default_threads)
+    loss_gradients(Stored* by_prediction, Stored* by_target, const Stored* gradient, const Stored* prediction, const Stored* target,
+                   std::int64_t count, T divisor, bool one_gradient, bool vectors) {
+  constexpr int width = cuda::vector_width<Stored>;
+  using Elements = cuda::Vector<Stored, width>;
+  const T shared_scale = one_gradient ? convert<T>(*gradient) / divisor : T{0};
   for (std::int64_t first = cuda::first_item() * width; first < count; first += cuda::item_step() * width) {
-    const auto load = [&](const T* memory) {
-      if (vectors && count - first >= width) return *reinterpret_cast<const Elements*>(memory + first);
-      Elements elements{};
-      for (int v = 0; v < width && first + v < count; ++v) elements[v] = memory[first + v];
-      return elements;
-    };
-    const Elements p = load(prediction), t = load(target);
+    const std::int64_t left = count - first;
+    const Elements p = elementwise::load<width>(prediction + first, left, vectors);
+    const Elements t = elementwise::load<width>(target + first, left, vectors);
     Elements scale{};
-    if (!one_gradient) scale = load(gradient);
-    Elements p_gradient, t_gradient;
+    if (!one_gradient) scale = elementwise::load<width>(gradient + first, left, vectors);
+    const auto store = [&](Stored* results, const auto& derivative) {
+      if (results == nullptr) return;
+      Elements elements;
 #pragma unroll
-    for (int v = 0; v < width; ++v) {
-      const T factor = one_gradient ? shared_scale : scale[v];
-      p_gradient[v] = Loss::by_prediction(p[v], t[v]) * factor;
-      t_gradient[v] = Loss::by_target(p[v], t[v]) * factor;
-    }
-    if (by_prediction != nullptr) elementwise::store(by_prediction + first, p_gradient, count - first, vectors);
-    if (by_target != nullptr) elementwise::store(by_target + first, t_gradient, count - first, vectors);
+      for (int v = 0; v < width; ++v) {
+        elements[v] =
+            convert<Stored>(derivative(convert<T>(p[v]), convert<T>(t[v])) * (one_gradient ? shared_scale : convert<T>(scale[v])));
+      }
+      elementwise::store(results + first, elements, left, vectors);
+    };
+    store(by_prediction, [](T a, T b) { return Loss::by_prediction(a, b); });
+    store(by_target, [](T a, T b) { return Loss::by_target(a, b); });
   }
 }
 
@@ -75,24 +139,22 @@ void backward_kernel(const KernelContext& call) {
   const Reduction reduction = reduction_of(call.attributes);
   const std::int64_t elements = call.inputs[1].elements();
   if (elements == 0) return;
-  dispatch_floating(call.inputs[1].dtype(), [&]<class T>() {
-    const auto memory = [](const Tensor& tensor) { return tensor.defined() ? tensor.data<T>() : nullptr; };
-    T* const pointers[] = {memory(call.outputs[0]), memory(call.outputs[1]), memory(call.inputs[0]), memory(call.inputs[1]),
-                           memory(call.inputs[2])};
+  dispatch_stored(call.inputs[1].dtype(), [&]<class Stored>() {
+    using T = ComputeType<Stored>;
+    Stored *const by_prediction = data_or_null<Stored>(call.outputs[0]), *const by_target = data_or_null<Stored>(call.outputs[1]);
+    const Stored *const gradient = call.inputs[0].data<Stored>(), *const p = call.inputs[1].data<Stored>(),
+                        *const t = call.inputs[2].data<Stored>();
     const bool one_gradient = reduction != Reduction::none;
-    bool vectors = true;
-    for (const T* const pointer : pointers) vectors = vectors && cuda::aligned_for_vectors(pointer);
     const T divisor = reduction == Reduction::mean ? static_cast<T>(elements) : T{1};
-    constexpr int width = cuda::vector_width<T>;
-    cuda::launch(loss_gradients<Loss, T>, cuda::loop_shape((elements + width - 1) / width), call.stream, pointers[0], pointers[1],
-                 pointers[2], pointers[3], pointers[4], elements, divisor, one_gradient, vectors);
+    cuda::launch(loss_gradients<Loss, Stored, T>, shape_for<Stored>(elements), call.stream, by_prediction, by_target, gradient, p, t,
+                 elements, divisor, one_gradient, all_aligned(by_prediction, by_target, p, t) && (one_gradient || all_aligned(gradient)));
   });
 }
 
 template <class Loss>
 void add_loss(Registry& registry, const std::string& name) {
-  registry.add_cuda(name, {.run = kernel<Loss>, .scratch = scratch});
-  registry.add_cuda(name + "_backward", {.run = backward_kernel<Loss>});
+  registry.add_cuda(name, {.run = kernel<Loss>, .halves = true, .scratch = scratch});
+  registry.add_cuda(name + "_backward", {.run = backward_kernel<Loss>, .halves = true});
 }
 
 }  // namespace

@@ -6,9 +6,10 @@
 
 namespace frit::ops {
 
-// Losses of one prediction p and one target t, and their derivatives.
+// Losses of one prediction p and one target t, and their derivatives. antisymmetric: by_target is -by_prediction.
 
 struct SquaredError {
+  static constexpr bool antisymmetric = true;
   template <class T>
   FRIT_HOST_DEVICE static T value(T p, T t) {
     return (p - t) * (p - t);
@@ -25,6 +26,7 @@ struct SquaredError {
 
 /// The derivative at p = t, and where either is NaN, is 0.
 struct AbsoluteError {
+  static constexpr bool antisymmetric = true;
   template <class T>
   FRIT_HOST_DEVICE static T value(T p, T t) {
     return std::abs(p - t);
@@ -41,6 +43,7 @@ struct AbsoluteError {
 
 /// -t log(sigmoid(p)) - (1 - t) log(1 - sigmoid(p)), without a difference of large numbers.
 struct LogisticCrossEntropy {
+  static constexpr bool antisymmetric = false;
   template <class T>
   FRIT_HOST_DEVICE static T value(T p, T t) {
     return (p < 0 ? -t * p : (1 - t) * p) + log_one_plus(exponential(-std::abs(p)));

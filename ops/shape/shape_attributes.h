@@ -15,6 +15,23 @@ struct PadAttributes {
   }
 };
 
+struct SliceAttributes {
+  std::int64_t axis = 0, begin = 0, end = INT64_MAX, step = 1;
+  void fields(FieldVisitor& v) {
+    v.field("axis", axis);
+    v.field("begin", begin);
+    v.field("end", end);
+    v.field("step", step);
+  }
+};
+
+/// A slice of one axis with its bounds resolved: `count` elements from `begin` on.
+struct SliceRange {
+  int axis;
+  std::int64_t begin, end, step, count;
+};
+SliceRange resolve(const Shape& shape, const SliceAttributes& attributes);
+
 struct SliceBackwardAttributes {
   std::int64_t axis = 0, begin = 0, step = 1;
   std::int64_t size = 0;  ///< of the axis that was sliced

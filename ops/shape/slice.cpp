@@ -4,25 +4,8 @@
 
 namespace frit {
 namespace ops {
-namespace {
 
-struct SliceAttributes {
-  std::int64_t axis = 0, begin = 0, end = INT64_MAX, step = 1;
-  void fields(FieldVisitor& v) {
-    v.field("axis", axis);
-    v.field("begin", begin);
-    v.field("end", end);
-    v.field("step", step);
-  }
-};
-
-/// A slice of one axis with its bounds resolved: `count` elements from `begin` on.
-struct Range {
-  int axis;
-  std::int64_t begin, end, step, count;
-};
-
-Range resolve(const Shape& shape, const SliceAttributes& attributes) {
+SliceRange resolve(const Shape& shape, const SliceAttributes& attributes) {
   const int axis = normalize_axis(attributes.axis, shape.rank(), "slice");
   const std::int64_t size = shape[axis];
   const auto clip = [size](std::int64_t bound) { return std::clamp<std::int64_t>(bound < 0 ? bound + size : bound, 0, size); };
@@ -32,10 +15,12 @@ Range resolve(const Shape& shape, const SliceAttributes& attributes) {
   return {axis, begin, end, step, (end - begin + step - 1) / step};
 }
 
+namespace {
+
 std::vector<TensorType> infer(const InferContext& call) {
   const auto& attributes = call.as<SliceAttributes>();
   call.require(attributes.step > 0, "step must be positive, got ", attributes.step);
-  const Range range = resolve(call.shape(0), attributes);
+  const SliceRange range = resolve(call.shape(0), attributes);
   TensorType result = call.inputs[0];
   result.shape[range.axis] = range.count;
   return {result};
@@ -43,13 +28,13 @@ std::vector<TensorType> infer(const InferContext& call) {
 
 Values gradient(const GradientContext& call) {
   const Shape& shape = call.inputs[0].shape();
-  const Range range = resolve(shape, call.as<SliceAttributes>());
+  const SliceRange range = resolve(shape, call.as<SliceAttributes>());
   return {emit_one("slice_backward", {call.gradients[0]}, SliceBackwardAttributes{range.axis, range.begin, range.step, shape[range.axis]})};
 }
 
 void kernel(const KernelContext& call) {
   const Tensor& input = call.inputs[0];
-  const Range range = resolve(input.shape(), call.as<SliceAttributes>());
+  const SliceRange range = resolve(input.shape(), call.as<SliceAttributes>());
   copy(call.outputs[0], input.slice(range.axis, range.begin, range.end, range.step));
 }
 
@@ -124,7 +109,6 @@ FRIT_OPERATORS(slice) {
       .infer = infer,
       .gradient = gradient,
       .cpu = {.run = kernel, .strided = true, .halves = true},
-      .cuda = {.run = kernel, .strided = true, .halves = true, .any_layout_inputs = {0}, .any_layout_outputs = {0}},
       .dtypes = {std::begin(all_dtypes), std::end(all_dtypes)},
       .samples = samples,
   });

@@ -1,4 +1,4 @@
-// The gradient of a slice: zeros around and between the elements.
+// Slices, and their gradient: zeros around and between the elements.
 
 #include "frit/ops/cuda/embed.h"
 #include "frit/ops/registry.h"
@@ -6,6 +6,14 @@
 
 namespace frit::ops {
 namespace {
+
+/// Embedded in an output that has no other elements.
+void run_cuda_slice(const KernelContext& call) {
+  const Tensor &input = call.inputs[0], &output = call.outputs[0];
+  const SliceRange range = resolve(input.shape(), call.as<SliceAttributes>());
+  const Dims none = Dims::filled(output.rank(), 0), one = Dims::filled(output.rank(), 1);
+  embed(call.stream, output, input.slice(range.axis, range.begin, range.end, range.step), none, one, 0);
+}
 
 void run_cuda_slice_backward(const KernelContext& call) {
   const auto& attributes = call.as<SliceBackwardAttributes>();
@@ -21,6 +29,7 @@ void run_cuda_slice_backward(const KernelContext& call) {
 }  // namespace frit::ops
 
 FRIT_CUDA_KERNELS(slice) {
+  registry.add_cuda("slice", {.run = run_cuda_slice, .strided = true, .halves = true, .any_layout_inputs = {0}, .any_layout_outputs = {0}});
   registry.add_cuda("slice_backward",
                     {.run = run_cuda_slice_backward, .strided = true, .halves = true, .any_layout_inputs = {0}, .any_layout_outputs = {0}});
 }
