@@ -20,6 +20,7 @@ inline constexpr int vector_width = 16 / static_cast<int>(sizeof(T));
 template <class T>
 using WideVector = Vector<T, vector_width<T>>;
 
+#ifdef __CUDACC__  // not for the .cpp files that only ask for widths
 /// Of 16 bytes that nobody reads again soon: the caches keep other data.
 template <class T>
 __device__ WideVector<T> load_once(const T* memory) {
@@ -34,6 +35,7 @@ __device__ void store_once(T* memory, const WideVector<T>& elements) {
   memcpy(&words, &elements, sizeof(words));
   __stcs(reinterpret_cast<uint4*>(memory), words);
 }
+#endif
 
 inline bool aligned_for_vectors(const void* memory) { return reinterpret_cast<std::uintptr_t>(memory) % 16 == 0; }
 
