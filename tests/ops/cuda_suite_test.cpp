@@ -77,7 +77,9 @@ class CudaOperator : public testing::TestWithParam<std::string> {
     if (compared_results == 0) return;
     std::cout << compared_results << " results of " << compared_operators << " operators, " << compared_elements
               << " elements, were compared with the CPU's\n";
-    if (compared_operators == ops::registry().all().size()) EXPECT_GE(compared_results, 10'000);
+    if (compared_operators == ops::registry().all().size()) {
+      EXPECT_GE(compared_results, 10'000);
+    }
   }
 
   void SetUp() override {
