@@ -21,12 +21,12 @@ std::array<Tensor, 2> ends_of(const LiveBlock& block) {
 
 TEST_F(CudaMemory, RandomWorkload) {
   if (!has_free(40)) GTEST_SKIP() << "needs 40 GB";
-  Allocator& allocator = allocator_of(gpu);
-  allocator.reset_peaks();
-  const std::size_t before = allocator.statistics().in_use;
   const Tensor patterns = Tensor::empty({256, 512}, DType::u8);
   for (std::int64_t i = 0; i < 256; ++i) patterns.slice(0, i, i + 1).fill(static_cast<double>(i));
   const Tensor there = patterns.to(gpu);
+  Allocator& allocator = allocator_of(gpu);
+  allocator.reset_peaks();
+  const std::size_t before = allocator.statistics().in_use;
   const auto row = [](const Tensor& rows, const LiveBlock& block, const Tensor& end) {
     return rows.slice(0, block.pattern, block.pattern + 1).slice(1, 0, end.dim(0)).reshape({end.dim(0)});
   };
@@ -38,7 +38,7 @@ TEST_F(CudaMemory, RandomWorkload) {
   };
   const WorkloadResult result = run_random_workload(allocator, {50'000, std::size_t{24} << 30, mark, check});
   expect_frugal(allocator.statistics(), result);
-  EXPECT_EQ(allocator.statistics().in_use, before + static_cast<std::size_t>(there.bytes()));
+  EXPECT_EQ(allocator.statistics().in_use, before);
 }
 
 /// Takes all of the device's memory but for some `left` bytes.
@@ -74,7 +74,7 @@ TEST_F(CudaMemory, ARealLackOfItSaysWhatIsWhereAndTheNextRunSucceeds) {
     }
   }
   taken.clear();
-  EXPECT_EQ(train(), expected);
+  EXPECT_NEAR(train(), expected, 1e-6 * expected);
 }
 
 }  // namespace
