@@ -51,9 +51,11 @@ TrainStep::TrainStep(Value loss, const Optimizer& optimizer, Device device, cons
   program_.compile(inputs);  // mistakes show here, not at the first step
 }
 
-double TrainStep::operator()(const Bindings& inputs) {
+double TrainStep::operator()(const Bindings& inputs) { return start(inputs).item(); }
+
+const Tensor& TrainStep::start(const Bindings& inputs) {
   last_ = &program_.run(inputs);
-  return last_->output(loss_name).item();
+  return last_->output(loss_name);
 }
 
 const Tensor& TrainStep::output(std::string_view name) const {

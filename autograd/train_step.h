@@ -21,6 +21,8 @@ class TrainStep {
 
   /// Runs a step and returns the loss before the update. Throws ErrorKind::argument for inputs that do not fit the graph.
   double operator()(const Bindings& inputs);
+  /// Likewise, but waits for nothing: returns where the loss will lie until the next step (see Readback).
+  const Tensor& start(const Bindings& inputs);
   /// A named output of the last step (see Graph::output).
   const Tensor& output(std::string_view name) const;
 

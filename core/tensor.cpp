@@ -9,8 +9,11 @@
 namespace frit {
 
 Tensor Tensor::empty(const Shape& shape, DType dtype, Device device, Layout layout) {
+  return empty_in(allocator_of(device), shape, dtype, device, layout);
+}
+
+Tensor Tensor::empty_in(Allocator& allocator, const Shape& shape, DType dtype, Device device, Layout layout) {
   const std::int64_t bytes = byte_count(shape, size_of(dtype));
-  Allocator& allocator = allocator_of(device);
   void* memory = allocator.allocate(static_cast<std::size_t>(bytes));
   std::shared_ptr<void> owner(memory, [&allocator](void* block) { allocator.deallocate(block); });
   return over(memory, shape, dtype, device, std::move(owner), layout);

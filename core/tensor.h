@@ -13,6 +13,8 @@
 
 namespace frit {
 
+class Allocator;
+
 /// A strided view of shared memory: shape, strides and offset in elements. Copying a Tensor copies the handle, not the data.
 /// A default-constructed Tensor is undefined. Views (permute, slice, expand, ...) share memory with their source.
 class Tensor {
@@ -21,6 +23,8 @@ class Tensor {
 
   /// Uninitialised memory of the device's allocator. Throws ErrorKind::argument for a bad shape, ErrorKind::out_of_memory.
   static Tensor empty(const Shape& shape, DType dtype = DType::f32, Device device = {}, Layout layout = Layout::contiguous);
+  /// Likewise of another allocator, which outlives the tensor.
+  static Tensor empty_in(Allocator& allocator, const Shape& shape, DType dtype, Device device, Layout layout = Layout::contiguous);
   static Tensor zeros(const Shape& shape, DType dtype = DType::f32, Device device = {});
   static Tensor full(const Shape& shape, double value, DType dtype = DType::f32, Device device = {});
   /// The values in row-major order; throws ErrorKind::argument if their count is not the shape's.

@@ -83,6 +83,15 @@ void Executable::run_steps() const {
   for (const Step& step : steps_) step.run();
 }
 
+std::int64_t Executable::predicted_bytes() const {
+  std::int64_t bytes = plan_.arena_bytes;
+  for (const Node& node : graph_.nodes()) {
+    const bool outside = node.kind == NodeKind::variable || node.kind == NodeKind::constant;
+    if (outside) bytes += values_[static_cast<std::size_t>(node.outputs[0])].bytes();
+  }
+  return bytes;
+}
+
 const Tensor& Executable::output(std::string_view name) const {
   for (const Output& output : graph_.outputs()) {
     if (output.name == name) return values_[static_cast<std::size_t>(output.value)];

@@ -56,6 +56,8 @@ class Executable {
 
   const Graph& graph() const { return graph_; }
   const MemoryPlan& memory_plan() const { return plan_; }
+  /// Bytes of memory that runs take: arena, variables, constants. Inputs that lie elsewhere are the caller's.
+  std::int64_t predicted_bytes() const;
   Device device() const { return arena_.device(); }
   /// What a run does, in order.
   const std::vector<Step>& steps() const { return steps_; }

@@ -1,12 +1,23 @@
 #!/bin/sh
-# On a machine with a GPU: builds frit with CUDA, passes the tests that need one, and again under compute-sanitizer's four tools. Arguments go to
-# CMake (for instance -DFRIT_CUDNN_ROOT=DIR). Installs nothing.
+# On a machine with a GPU: builds frit with CUDA, passes the tests that need one, again with red zones around all memory, and again under
+# compute-sanitizer's four tools. Arguments go to CMake (for instance -DFRIT_CUDNN_ROOT=DIR). Installs nothing.
 set -eu
 cd "$(dirname "$0")/.."
 export FRIT_PLAN_CACHE=off  # what is tested is the search
 cmake --preset release -DFRIT_CUDA=ON -DFRIT_BUILD_TESTS=ON "$@"
 cmake --build --preset release
 ctest --preset release -L gpu -j 4
+FRIT_GUARD_MEMORY=1 ctest --preset release -L gpu -j 4
+
+# Each tool must find the fault that is there for it, or its silence below means nothing.
+for tool in memcheck racecheck initcheck synccheck; do
+  code=0
+  compute-sanitizer --tool "$tool" --error-exitcode 9 --print-limit 1 build/release/tests/cuda_faults "$tool" || code=$?
+  if [ "$code" -ne 9 ]; then
+    echo "gpu.sh: $tool did not find the fault that it must find (exit code $code)" >&2
+    exit 1
+  fi
+done
 
 # The generic suite and the device's own tests: every kernel at small shapes. memcheck takes the refusal that one test asks for as an error, and
 # clusters have more barriers than synccheck follows by itself.
@@ -17,9 +28,9 @@ check() {
     --gtest_filter="$filter"
 }
 for tool in memcheck racecheck initcheck; do
-  check "$tool" core '*CudaDevice.*:-*OutOfMemory*'
+  check "$tool" core '*CudaDevice.*:*CudaDataLoader.*:-*OutOfMemory*:*EndsTheProcess*'
   check "$tool" ops '*CudaOperator.A*:*CudaOperator.Takes*'
 done
-check synccheck core '*CudaDevice.*'
+check synccheck core '*CudaDevice.*:-*EndsTheProcess*'
 check synccheck ops '*CudaOperator.A*:-*scale_max*'
 check synccheck ops '*CudaOperator.A*scale_max*' --num-cuda-barriers 65536

@@ -8,6 +8,7 @@
 #include "apps/common/options.h"
 #include "frit/autograd/train_step.h"
 #include "frit/core/cuda/device.h"
+#include "frit/core/memory/allocator.h"
 #include "frit/core/random.h"
 #include "frit/core/thread_pool.h"
 #include "frit/core/timer.h"
@@ -84,22 +85,30 @@ double measure_copy_bandwidth(Device device) {
   return 2 * static_cast<double>(bytes) / 1e3 / quantile(timer.take(), 0.5);
 }
 
-/// The inputs lie in their places, in the layout that the model prefers, before the time is taken.
-ModeTimes measure(const std::string& mode, graph::Executable& executable, const Bindings& inputs, const Bench& bench) {
+std::int64_t bytes_in_use(Device device) { return static_cast<std::int64_t>(allocator_of(device).statistics().in_use); }
+
+/// The inputs lie in their places, in the layout that the model prefers, before the time is taken. `before` is what was in use before the
+/// model was there.
+ModeTimes measure(const std::string& mode, graph::Executable& executable, const Bindings& inputs, const Bench& bench, std::int64_t before) {
+  allocator_of(bench.device).reset_peaks();
   executable.run(inputs);
   for (int i = 0; i < bench.warmup; ++i) executable.run();
+  const auto peak = static_cast<std::int64_t>(allocator_of(bench.device).statistics().peak_in_use);
   Timer timer(bench.device);
   for (int i = 0; i < bench.repeats; ++i) timer.time([&] { executable.run(); });
   const std::vector<double> times = timer.take();
-  ModeTimes result{mode, quantile(times, 0.5), quantile(times, 0.1), quantile(times, 0.9)};
+  ModeTimes result{mode, quantile(times, 0.5), quantile(times, 0.1), quantile(times, 0.9), executable.predicted_bytes(), peak - before};
   if (bench.per_operator) result.operators = by_operator(graph::profile(executable, bench.repeats));
   return result;
 }
 
 ModeTimes measure_forward(const Model& model, const Shape& shape, DType dtype, const Bench& bench) {
-  Program program(graph::for_inference(forward_graph(model, shape, dtype)), std::make_shared<State>(bench.device));
-  const auto types = input_types(program.graph());
-  return measure("forward", program.compile(types), random_inputs(types, 1, bench.device), bench);
+  Graph graph = graph::for_inference(forward_graph(model, shape, dtype));
+  const auto types = input_types(graph);
+  const Bindings inputs = random_inputs(types, 1, bench.device);
+  const std::int64_t before = bytes_in_use(bench.device);
+  Program program(std::move(graph), std::make_shared<State>(bench.device));
+  return measure("forward", program.compile(types), inputs, bench, before);
 }
 
 /// A whole step: forward, gradient of the parameters, their update. The loss stays on the device.
@@ -107,9 +116,11 @@ ModeTimes measure_train(const Model& model, const Shape& shape, DType dtype, con
   Graph graph;
   const Value loss = add_loss(graph, model, shape, dtype);
   const std::int64_t classes = forward_graph(model, shape, dtype).output_value("output").dim(1);
-  TrainStep step(loss, optimizer, bench.device);
   const auto types = input_types(graph);
-  return measure("train", step.compile(types), random_inputs(types, classes, bench.device), bench);
+  const Bindings inputs = random_inputs(types, classes, bench.device);
+  const std::int64_t before = bytes_in_use(bench.device);
+  TrainStep step(loss, optimizer, bench.device);
+  return measure("train", step.compile(types), inputs, bench, before);
 }
 
 int run_bench(const BenchArguments& a) {

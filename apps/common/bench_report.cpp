@@ -6,6 +6,7 @@
 
 #include "apps/common/table.h"
 #include "apps/common/text.h"
+#include "frit/core/text.h"
 
 namespace frit::apps {
 namespace {
@@ -74,8 +75,11 @@ void print_table(std::ostream& out, const BenchReport& report) {
       << " threads; math " << report.math << (report.deterministic ? ", deterministic" : "") << "; a copy moves "
       << fixed(report.copy_bandwidth, 1) << " GB/s\n\n";
   constexpr auto right = Table::Column::right;
-  Table table({{"step"}, {"median us", right}, {"p10 us", right}, {"p90 us", right}});
-  for (const ModeTimes& mode : report.modes) table.add({mode.mode, fixed(mode.median, 1), fixed(mode.p10, 1), fixed(mode.p90, 1)});
+  Table table({{"step"}, {"median us", right}, {"p10 us", right}, {"p90 us", right}, {"planned memory", right}, {"peak memory", right}});
+  for (const ModeTimes& mode : report.modes) {
+    table.add({mode.mode, fixed(mode.median, 1), fixed(mode.p10, 1), fixed(mode.p90, 1),
+               bytes_text(static_cast<std::size_t>(mode.predicted_bytes)), bytes_text(static_cast<std::size_t>(mode.peak_bytes))});
+  }
   table.print(out);
   for (const ModeTimes& mode : report.modes) {
     if (!mode.operators.empty()) print_operators(out, mode, report);
@@ -116,7 +120,9 @@ void print_csv(std::ostream& out, const BenchReport& report) {
 }
 
 Json json_of(const ModeTimes& mode, const BenchReport& report) {
-  Json json = {{"mode", mode.mode}, {"microseconds", {{"median", mode.median}, {"p10", mode.p10}, {"p90", mode.p90}}}};
+  Json json = {{"mode", mode.mode},
+               {"microseconds", {{"median", mode.median}, {"p10", mode.p10}, {"p90", mode.p90}}},
+               {"memory_bytes", {{"predicted", mode.predicted_bytes}, {"peak", mode.peak_bytes}}}};
   if (mode.operators.empty()) return json;
   const double total = sum_of(mode.operators);
   Json operators = Json::array();

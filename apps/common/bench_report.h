@@ -26,6 +26,8 @@ std::vector<OperatorTime> by_operator(const std::vector<graph::StepProfile>& ste
 struct ModeTimes {
   std::string mode;                          ///< "forward", "train"
   double median = 0, p10 = 0, p90 = 0;       ///< microseconds of a whole step
+  std::int64_t predicted_bytes = 0;          ///< of memory, by the plan
+  std::int64_t peak_bytes = 0;               ///< by the allocator, inputs left out
   std::vector<OperatorTime> operators = {};  ///< empty unless asked for
 };
 

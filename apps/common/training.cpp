@@ -1,5 +1,6 @@
 #include "apps/common/training.h"
 
+#include <array>
 #include <cmath>
 #include <iostream>
 
@@ -7,6 +8,7 @@
 #include "apps/common/model_source.h"
 #include "apps/common/progress.h"
 #include "apps/common/text.h"
+#include "frit/core/readback.h"
 #include "frit/graph/pipeline.h"
 #include "frit/ops/loss/loss.h"
 
@@ -17,7 +19,7 @@ constexpr const char* output_name = "output";
 
 /// Rows whose largest value stands at the target's index.
 std::int64_t count_correct(const Tensor& logits, const Tensor& target) {
-  const std::vector<float> values = logits.to(Device::cpu()).to_vector<float>();
+  const std::vector<float> values = logits.to_vector<float>();
   const std::vector<std::int64_t> classes = target.to_vector<std::int64_t>();
   const auto width = static_cast<std::ptrdiff_t>(logits.dim(1));
   std::int64_t correct = 0;
@@ -68,13 +70,51 @@ void check_same_fields(const std::string& source, const Dataset& data, const Dat
   }
 }
 
+/// Losses of batches, and of a classifier the outputs and targets, on their way to the host. From a GPU they are taken while the next batch
+/// is at work, so that it never waits.
+class Readings {
+ public:
+  Readings(Model::Task task, Device device) : classifies_(task == Model::Task::classification), ahead_(device == Device::cpu() ? 0u : 1u) {}
+
+  void start(const Tensor& loss, const Tensor& output, const Tensor& target) {
+    Reading& reading = readings_[started_++ % readings_.size()];
+    reading.examples = target.dim(0);
+    reading.loss.start(loss);
+    if (!classifies_) return;
+    reading.output.start(output);
+    reading.target.start(target);
+  }
+
+  std::size_t pending() const { return started_ - taken_; }
+  /// One has to be taken before the next is started.
+  bool full() const { return pending() > ahead_; }
+
+  /// Adds the oldest to the score; returns its loss.
+  double take(Score& score) {
+    const Reading& reading = readings_[taken_++ % readings_.size()];
+    const double loss = reading.loss.get().item();
+    score.add(loss, reading.examples, classifies_ ? count_correct(reading.output.get(), reading.target.get()) : 0);
+    return loss;
+  }
+
+ private:
+  struct Reading {
+    std::int64_t examples = 0;
+    Readback loss, output, target;
+  };
+
+  bool classifies_;
+  std::size_t ahead_;
+  std::array<Reading, 2> readings_;
+  std::size_t started_ = 0, taken_ = 0;
+};
+
 }  // namespace
 
-void Score::add(double loss, const Tensor& output, const Tensor& target) {
-  const std::int64_t count = target.dim(0);
-  loss_sum_ += loss * static_cast<double>(count);
-  examples_ += count;
-  if (task_ == Model::Task::classification) correct_ += count_correct(output, target);
+void Score::add(double loss, std::int64_t examples, std::int64_t correct) {
+  loss_sum_ += loss * static_cast<double>(examples);
+  examples_ += examples;
+  correct_ += correct;
 }
 
 double Score::loss() const { return examples_ == 0 ? 0 : loss_sum_ / static_cast<double>(examples_); }
@@ -93,11 +133,12 @@ Training::Training(const Model& model, std::shared_ptr<const Dataset> data, std:
       options_(options),
       step_(make_step(model, *data, source, options)),
       validation_program_(graph::for_inference(step_.graph()), step_.shared_state()),
-      data_(data, {.batch_size = options.batch_size, .shuffle = true, .seed = options.step.seed}),
+      data_(data, {.batch_size = options.batch_size, .shuffle = true, .seed = options.step.seed, .device = options.device}),
       score_(model.task) {
   if (validation == nullptr) return;
   check_same_fields(source, *data, *validation);
-  validation_ = std::make_unique<DataLoader>(std::move(validation), DataLoaderOptions{.batch_size = options.batch_size});
+  validation_ =
+      std::make_unique<DataLoader>(std::move(validation), DataLoaderOptions{.batch_size = options.batch_size, .device = options.device});
 }
 
 std::int64_t Training::parameter_count() const {
@@ -116,7 +157,7 @@ void Training::run() {
     const Score measured = validate();
     if (interrupt_signal() != 0) return;
     score_ = validation_ == nullptr ? learnt : measured;
-    check_finite("the validation loss", score_.loss(), epoch);
+    if (!std::isfinite(score_.loss())) diverged("the validation loss", score_.loss(), step_.steps(), epoch);
     if (options_.quiet) continue;
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     std::cerr << "epoch " << epoch + 1 << '/' << options_.epochs << "  " << learnt.text();
@@ -130,26 +171,35 @@ Score Training::train_epoch(std::int64_t epoch) {
   Progress progress(concat("epoch ", epoch + 1, '/', options_.epochs), task_ == Model::Task::classification ? "images" : "examples", size,
                     size * options_.epochs, size * epoch, options_.quiet);
   Score score(task_);
+  Readings readings(task_, options_.device);
+  const auto take = [&] {
+    const double loss = readings.take(score);
+    if (!std::isfinite(loss)) diverged("the loss", loss, step_.steps() - static_cast<std::int64_t>(readings.pending()), epoch);
+  };
   for (const Batch& batch : data_) {
     if (interrupt_signal() != 0) break;
     const Bindings inputs = bindings(batch);
-    const double loss = with_content_of(source_, [&] { return step_(inputs); });
-    check_finite("the loss", loss, epoch);
-    score.add(loss, step_.output(output_name), inputs.at("target"));
+    const Tensor& loss = with_content_of(source_, [&]() -> decltype(auto) { return step_.start(inputs); });
+    readings.start(loss, step_.output(output_name), inputs.at("target"));
+    if (readings.full()) take();
     progress.update(score.examples(), "loss " + fixed(score.loss(), 4));
   }
+  while (readings.pending() > 0) take();
   return score;
 }
 
 Score Training::validate() {
   Score score(task_);
   if (validation_ == nullptr) return score;
+  Readings readings(task_, options_.device);
   for (const Batch& batch : *validation_) {
     if (interrupt_signal() != 0) break;
     const Bindings inputs = bindings(batch);
     const graph::Executable& result = with_content_of(source_, [&]() -> decltype(auto) { return validation_program_.run(inputs); });
-    score.add(result.output("loss").item(), result.output(output_name), inputs.at("target"));
+    readings.start(result.output("loss"), result.output(output_name), inputs.at("target"));
+    if (readings.full()) readings.take(score);
   }
+  while (readings.pending() > 0) readings.take(score);
   return score;
 }
 
@@ -159,9 +209,8 @@ Bindings Training::bindings(const Batch& batch) const {
   return {{"input", batch[0].to(options_.dtype)}, {"target", batch[1].to(target)}};
 }
 
-void Training::check_finite(const char* what, double loss, std::int64_t epoch) const {
-  if (std::isfinite(loss)) return;
-  fail(ErrorKind::diverged, what, " is ", loss, " at step ", step_.steps(), " (epoch ", epoch + 1,
+void Training::diverged(const char* what, double loss, std::int64_t step, std::int64_t epoch) {
+  fail(ErrorKind::diverged, what, " is ", loss, " at step ", step, " (epoch ", epoch + 1,
        "); nothing was saved; hint: a smaller --lr, or --clip-norm");
 }
 

@@ -16,8 +16,8 @@ class Score {
  public:
   explicit Score(Model::Task task) : task_(task) {}
 
-  /// One batch: its mean loss, and the model's output beside the target.
-  void add(double loss, const Tensor& output, const Tensor& target);
+  /// One batch: its mean loss, its examples, and how many of them were right.
+  void add(double loss, std::int64_t examples, std::int64_t correct);
   double loss() const;
   double accuracy() const;  ///< per cent
   std::int64_t examples() const { return examples_; }
@@ -61,7 +61,7 @@ class Training {
   Score train_epoch(std::int64_t epoch);
   Score validate();
   Bindings bindings(const Batch& batch) const;
-  void check_finite(const char* what, double loss, std::int64_t epoch) const;
+  [[noreturn]] static void diverged(const char* what, double loss, std::int64_t step, std::int64_t epoch);
 
   Model::Task task_;
   std::string source_;

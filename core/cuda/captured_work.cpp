@@ -2,27 +2,22 @@
 
 #include "frit/core/cuda/device.h"
 #include "frit/core/cuda/runtime.h"
+#include "frit/core/cuda/stream.h"
 
 namespace frit::cuda {
 namespace {
 
-struct DestroyStream {
-  void operator()(cudaStream_t stream) const { (void)cudaStreamDestroy(stream); }
-};
 struct DestroyGraph {
   void operator()(cudaGraph_t graph) const { (void)cudaGraphDestroy(graph); }
 };
-using OwnedStream = std::unique_ptr<CUstream_st, DestroyStream>;
 using OwnedGraph = std::unique_ptr<CUgraph_st, DestroyGraph>;
 
 }  // namespace
 
 void CapturedWork::record(int index, const std::function<void()>& work) {
-  (void)compute_stream(index);  // makes the device current
   // A stream of its own: what other threads start meanwhile is not recorded.
-  cudaStream_t recording = nullptr;
-  FRIT_CUDA_CALL(cudaStreamCreateWithFlags(&recording, cudaStreamNonBlocking));
-  const OwnedStream owner(recording);
+  const Stream owner(index);
+  const cudaStream_t recording = owner.get();
   FRIT_CUDA_CALL(cudaStreamBeginCapture(recording, cudaStreamCaptureModeThreadLocal));
   cudaGraph_t captured = nullptr;
   try {

@@ -48,13 +48,19 @@ void copy_on_device(const Tensor& given_destination, const Tensor& given_source)
   });
 }
 
-/// Both contiguous, of one dtype.
+bool is_pinned(const void* memory) {
+  cudaPointerAttributes attributes;
+  FRIT_CUDA_CALL(cudaPointerGetAttributes(&attributes, memory));
+  return attributes.type == cudaMemoryTypeHost;
+}
+
+/// Both contiguous, of one dtype. The host's memory is the caller's again afterwards.
 void copy_bytes(const Tensor& destination, const Tensor& source) {
   const bool to_host = destination.device() == Device::cpu();
   const int index = (to_host ? source : destination).device().index;
   FRIT_CUDA_CALL(
       cudaMemcpyAsync(destination.raw(), source.raw(), static_cast<std::size_t>(source.bytes()), cudaMemcpyDefault, compute_stream(index)));
-  if (to_host) synchronize(index);
+  if (to_host || is_pinned(source.raw())) synchronize(index);
 }
 
 }  // namespace

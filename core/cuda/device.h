@@ -18,6 +18,8 @@ std::string description(int index);
 std::string model(int index);
 /// "CUDA 13.0"; empty in a build without it.
 std::string version();
+/// Bytes that nobody, in this process or another, has taken.
+std::size_t free_memory(int index);
 Allocator& allocator(int index);
 /// As frit::copy, where one tensor or both are on a CUDA device. Work between devices is ordered on the device's compute stream; a copy to
 /// the host waits for it.

@@ -28,6 +28,11 @@ class CudaMemory final : public MemorySource {
   void fill(void* memory, unsigned char byte, std::size_t bytes, StreamId) override {
     FRIT_CUDA_CALL(cudaMemsetAsync(memory, byte, bytes, compute_stream(index_)));
   }
+  void read(void* host, const void* memory, std::size_t bytes, StreamId) override {
+    FRIT_CUDA_CALL(cudaMemcpyAsync(host, memory, bytes, cudaMemcpyDefault, compute_stream(index_)));
+    synchronize(index_);
+  }
+  std::optional<std::size_t> free_bytes() const override { return free_memory(index_); }
 
  private:
   int index_;
@@ -57,7 +62,7 @@ DeviceState& state_of(int index) {
     cudaDeviceProp p;
     FRIT_CUDA_CALL(cudaGetDeviceProperties(&p, index));
     state.properties = {p.multiProcessorCount, 10 * p.major + p.minor, p.sharedMemPerBlockOptin, static_cast<std::size_t>(p.l2CacheSize)};
-    state.allocator = new CachingAllocator(std::make_unique<CudaMemory>(index));
+    state.allocator = new CachingAllocator(std::make_unique<CudaMemory>(index), guarded_by_environment());
   });
   return state;
 }
@@ -90,6 +95,13 @@ std::string model(int index) {
 
 std::string version() { return concat("CUDA ", CUDART_VERSION / 1000, '.', CUDART_VERSION % 1000 / 10); }
 
+std::size_t free_memory(int index) {
+  (void)compute_stream(index);  // makes the device current
+  std::size_t free = 0, total = 0;
+  FRIT_CUDA_CALL(cudaMemGetInfo(&free, &total));
+  return free;
+}
+
 Allocator& allocator(int index) { return *state_of(index).allocator; }
 
 const DeviceProperties& properties(int index) { return state_of(index).properties; }
@@ -103,6 +115,12 @@ CUstream_st* compute_stream(int index) {
 StreamScope::StreamScope(int index, cudaStream_t stream) : outer_(scoped_stream) { scoped_stream = {index, stream}; }
 
 StreamScope::~StreamScope() { scoped_stream = outer_; }
+
+void fail_call(cudaError_t status, const char* call, const char* file, int line) {
+  (void)cudaGetLastError();
+  const ErrorKind kind = status == cudaErrorMemoryAllocation ? ErrorKind::out_of_memory : ErrorKind::device;
+  fail(kind, "CUDA: ", cudaGetErrorString(status), ": ", call, " (", file, ":", line, ")");
+}
 
 void synchronize(int index) { FRIT_CUDA_CALL(cudaStreamSynchronize(compute_stream(index))); }
 

@@ -7,16 +7,17 @@
 #include "frit/core/device.h"
 #include "frit/core/error.h"
 
-/// Throws ErrorKind::device with the expression, file and line unless a CUDA runtime call succeeds.
-#define FRIT_CUDA_CALL(call)                                                                                                               \
-  do {                                                                                                                                     \
-    if (const cudaError_t frit_status = (call); frit_status != cudaSuccess) {                                                              \
-      (void)cudaGetLastError();                                                                                                            \
-      ::frit::fail(::frit::ErrorKind::device, "CUDA: ", cudaGetErrorString(frit_status), ": ", #call, " (", __FILE__, ":", __LINE__, ")"); \
-    }                                                                                                                                      \
+/// Throws ErrorKind::device, or ErrorKind::out_of_memory, with the expression, file and line unless a CUDA runtime call succeeds.
+#define FRIT_CUDA_CALL(call)                                                  \
+  do {                                                                        \
+    if (const cudaError_t frit_status = (call); frit_status != cudaSuccess) { \
+      ::frit::cuda::fail_call(frit_status, #call, __FILE__, __LINE__);        \
+    }                                                                         \
   } while (false)
 
 namespace frit::cuda {
+
+[[noreturn]] void fail_call(cudaError_t status, const char* call, const char* file, int line);
 
 /// While it lives, the device's compute stream is another one for the calling thread.
 class StreamScope {

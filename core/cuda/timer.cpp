@@ -4,23 +4,15 @@
 #include "frit/core/cuda/runtime.h"
 
 namespace frit::cuda {
-namespace {
-
-cudaEvent_t handle_of(const std::shared_ptr<void>& event) { return static_cast<cudaEvent_t>(event.get()); }
-
-}  // namespace
 
 EventTimer::EventTimer(int index)
     : index_(index),
       other_data_(Tensor::empty({static_cast<std::int64_t>(2 * properties(index).l2_bytes)}, DType::u8, {DeviceKind::cuda, index})) {}
 
-EventTimer::Event EventTimer::record() const {
-  const cudaStream_t stream = compute_stream(index_);
-  cudaEvent_t event = nullptr;
-  FRIT_CUDA_CALL(cudaEventCreate(&event));
-  Event owner(event, [](void* handle) { (void)cudaEventDestroy(static_cast<cudaEvent_t>(handle)); });
-  FRIT_CUDA_CALL(cudaEventRecord(event, stream));
-  return owner;
+Event EventTimer::record() const {
+  Event event(index_, /*timed=*/true);
+  event.record(compute_stream(index_));
+  return event;
 }
 
 void EventTimer::time(const std::function<void()>& work) {
@@ -35,7 +27,7 @@ std::vector<double> EventTimer::take() {
   std::vector<double> microseconds;
   for (const auto& [begin, end] : pieces_) {
     float milliseconds = 0;
-    FRIT_CUDA_CALL(cudaEventElapsedTime(&milliseconds, handle_of(begin), handle_of(end)));
+    FRIT_CUDA_CALL(cudaEventElapsedTime(&milliseconds, begin.get(), end.get()));
     microseconds.push_back(1e3 * static_cast<double>(milliseconds));
   }
   pieces_.clear();

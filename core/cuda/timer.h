@@ -1,10 +1,10 @@
 #pragma once
 
 #include <functional>
-#include <memory>
 #include <utility>
 #include <vector>
 
+#include "frit/core/cuda/stream.h"
 #include "frit/core/tensor.h"
 
 namespace frit::cuda {
@@ -20,7 +20,6 @@ class EventTimer {
   std::vector<double> take();
 
  private:
-  using Event = std::shared_ptr<void>;  // a cudaEvent_t
   Event record() const;
 
   int index_ = 0;

@@ -3,6 +3,8 @@
 #include "frit/core/cuda/captured_work.h"
 #include "frit/core/cuda/device.h"
 #include "frit/core/cuda/noise.h"
+#include "frit/core/cuda/pinned.h"
+#include "frit/core/cuda/stream.h"
 #include "frit/core/cuda/timer.h"
 
 namespace frit::cuda {
@@ -16,7 +18,15 @@ int device_count() { return 0; }
 std::string description(int) { no_cuda(); }
 std::string model(int) { no_cuda(); }
 std::string version() { return {}; }
+std::size_t free_memory(int) { no_cuda(); }
 Allocator& allocator(int) { no_cuda(); }
+Tensor pinned_tensor(const Shape&, DType) { no_cuda(); }
+void copy_async(const Tensor&, const Tensor&, CUstream_st*) { no_cuda(); }
+Event::Event(int, bool) { no_cuda(); }
+void Event::record(CUstream_st*) const { no_cuda(); }
+void Event::wait() const { no_cuda(); }
+Stream::Stream(int) { no_cuda(); }
+void wait(CUstream_st*, const Event&) { no_cuda(); }
 void copy(const Tensor&, const Tensor&) { no_cuda(); }
 CUstream_st* compute_stream(int) { no_cuda(); }
 void synchronize(int) { no_cuda(); }

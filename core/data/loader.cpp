@@ -5,6 +5,8 @@
 #include <system_error>
 #include <utility>
 
+#include "frit/core/cuda/device.h"
+#include "frit/core/cuda/pinned.h"
 #include "frit/core/random.h"
 #include "frit/core/text.h"
 
@@ -64,6 +66,7 @@ void DataLoader::start(std::int64_t epoch, std::int64_t first) {
     std::iota(order_.begin(), order_.end(), std::int64_t{0});
   }
   if (slots_.empty()) make_buffers();
+  for (const Upload& upload : uploads_) upload.released.record(cuda::compute_stream(options_.device.index));
   taken_ = ready_ = first;
   stopping_ = false;
   error_ = nullptr;
@@ -78,14 +81,21 @@ void DataLoader::start(std::int64_t epoch, std::int64_t first) {
 /// One slot for the loop's batch, and one for each that is read ahead.
 void DataLoader::make_buffers() {
   const auto count = static_cast<std::size_t>(options_.prefetch + 1);
+  const Device device = options_.device;
+  const bool on_device = device.kind == DeviceKind::cuda;
   std::vector<std::vector<Tensor>> buffers(count);
+  std::vector<Upload> uploads;
   for (std::vector<Tensor>& tensors : buffers) {
+    if (on_device) uploads.push_back({{}, cuda::Event(device.index), cuda::Event(device.index)});
     for (const Dataset::Field& field : dataset_->fields()) {
       Shape shape = field.shape;
       shape.insert(0, std::min(options_.batch_size, dataset_->size()));
-      tensors.push_back(Tensor::empty(shape, field.dtype));
+      tensors.push_back(on_device ? cuda::pinned_tensor(shape, field.dtype) : Tensor::empty(shape, field.dtype));
+      if (on_device) uploads.back().buffers.push_back(Tensor::empty(shape, field.dtype, device));
     }
   }
+  if (on_device) copies_.emplace(device.index);
+  uploads_ = std::move(uploads);
   buffers_ = std::move(buffers);
   slots_.resize(count);
 }
@@ -109,8 +119,23 @@ void DataLoader::read(std::int64_t number) {
   batch.described_ = &dataset_->fields();
   batch.size_ = count;
   batch.tensors_.clear();
+  if (!uploads_.empty()) uploads_[slot].arrived.wait();
   for (const Tensor& buffer : buffers_[slot]) batch.tensors_.push_back(buffer.slice(0, 0, count));
   dataset_->read(std::span(order_).subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(count)), batch.tensors_);
+  if (!uploads_.empty()) upload(slot);
+}
+
+/// Sends the batch that was read into a slot on its way to the device.
+void DataLoader::upload(std::size_t slot) {
+  const Upload& upload = uploads_[slot];
+  cuda::wait(copies_->get(), upload.released);
+  for (std::size_t i = 0; i < upload.buffers.size(); ++i) {
+    Tensor& tensor = slots_[slot].tensors_[i];
+    const Tensor there = upload.buffers[i].slice(0, 0, slots_[slot].size_);
+    cuda::copy_async(there, tensor, copies_->get());
+    tensor = there;
+  }
+  upload.arrived.record(copies_->get());
 }
 
 /// The reader's thread.
@@ -139,6 +164,8 @@ void DataLoader::read_ahead() {
 const Batch* DataLoader::next() {
   if (taken_ == batches()) return nullptr;
   const std::int64_t number = taken_;
+  const auto slot_of = [this](std::int64_t batch) { return static_cast<std::size_t>(batch) % slots_.size(); };
+  if (!uploads_.empty() && number > 0) uploads_[slot_of(number - 1)].released.record(cuda::compute_stream(options_.device.index));
   if (!reader_.joinable()) {
     ++taken_;
     read(number);
@@ -150,7 +177,8 @@ const Batch* DataLoader::next() {
     ++taken_;
     changed_.notify_all();
   }
-  return &slots_[static_cast<std::size_t>(number) % slots_.size()];
+  if (!uploads_.empty()) cuda::wait(cuda::compute_stream(options_.device.index), uploads_[slot_of(number)].arrived);
+  return &slots_[slot_of(number)];
 }
 
 }  // namespace frit

@@ -6,10 +6,12 @@
 #include <iterator>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string_view>
 #include <thread>
 #include <vector>
 
+#include "frit/core/cuda/stream.h"
 #include "frit/core/data/dataset.h"
 
 namespace frit {
@@ -38,13 +40,14 @@ struct DataLoaderOptions {
   std::uint64_t seed = 0;
   bool drop_last = false;     ///< leave out a last batch that is not full
   std::int64_t prefetch = 2;  ///< batches read ahead on a thread of the loader's; 0: none, and no thread
+  Device device = {};         ///< where the batches are given; they travel to a GPU while it works on others
 };
 
 /// Runs over a dataset in batches. Each loop is the next epoch:
 ///   for (const Batch& batch : loader) step(batch["input"], batch["target"]);
 /// With `shuffle` the order is permutation(size, seed, epoch), whatever the prefetch. A batch is valid until the loop takes the next one:
-/// its memory is used again, so that epochs after the first allocate nothing. What the dataset throws is rethrown by the loop at that
-/// batch. One loop at a time; a new one ends the one before.
+/// its memory is used again, so that epochs after the first allocate nothing; work that a device was given until then still sees it. What
+/// the dataset throws is rethrown by the loop at that batch. One loop at a time; a new one ends the one before.
 class DataLoader {
  public:
   class Iterator {
@@ -93,6 +96,7 @@ class DataLoader {
   void stop();
   void make_buffers();
   void read(std::int64_t number);
+  void upload(std::size_t slot);
   void read_ahead();
 
   std::shared_ptr<const Dataset> dataset_;
@@ -105,7 +109,15 @@ class DataLoader {
   std::vector<std::int64_t> order_;
   std::vector<std::vector<Tensor>> buffers_;  ///< per slot and field, of the full batch size
   std::vector<Batch> slots_;
-  std::int64_t taken_ = 0;  ///< batches that the loop has been given
+  /// The second half of a slot whose batches go to a device.
+  struct Upload {
+    std::vector<Tensor> buffers;  ///< on the device
+    cuda::Event arrived;          ///< of the batch: the host's buffers may be written again
+    cuda::Event released;         ///< by the loop's work: the device's buffers may be written again
+  };
+  std::vector<Upload> uploads_;         ///< by slot; empty if batches stay on the CPU
+  std::optional<cuda::Stream> copies_;  ///< goes before the buffers, and waits for the copies
+  std::int64_t taken_ = 0;              ///< batches that the loop has been given
 
   std::thread reader_;
   std::mutex mutex_;

@@ -28,8 +28,8 @@ class Allocator {
  public:
   virtual ~Allocator() = default;
 
-  /// At least `bytes` bytes, aligned to 64. Zero bytes give nullptr. Throws ErrorKind::out_of_memory saying what was asked,
-  /// what is in use, what is cached and the largest free block.
+  /// At least `bytes` bytes, aligned to 64. Zero bytes give nullptr. Throws ErrorKind::out_of_memory saying what was asked, what is
+  /// reserved, how much of that is in use or cached, the largest free block, and what the device has free.
   virtual void* allocate(std::size_t bytes, StreamId stream = 0) = 0;
   virtual void deallocate(void* memory) noexcept = 0;
 
@@ -39,11 +39,12 @@ class Allocator {
   virtual void trim() = 0;
   /// The most bytes to reserve; the default is no limit.
   virtual void set_limit(std::size_t bytes) = 0;
-  /// While on, fresh and freed memory is filled with NaN (bytes 0xFF), so that a read of either shows.
-  virtual void set_poison(bool on) = 0;
+  /// While on, fresh and freed memory is filled with NaN (bytes 0xFF), so that a read of either shows, and what is handed out lies between
+  /// two red zones of 256 bytes, which are looked at when it comes back: a damaged one ends the process and says where.
+  virtual void set_guarded(bool on) = 0;
 };
 
-/// The allocator of a device; lives as long as the process.
+/// The allocator of a device; lives as long as the process. Guarded from the beginning if the environment has FRIT_GUARD_MEMORY=1.
 Allocator& allocator_of(Device device);
 
 }  // namespace frit

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstdlib>
 #include <string>
 
 #include "frit/core/error.h"
@@ -14,6 +15,8 @@ constexpr std::size_t small_pages = 16;           ///< a larger request has a se
 constexpr std::size_t shared_segment_pages = 64;  ///< the smallest shared segment
 constexpr std::size_t big_shared_segment = std::size_t{2} << 20;
 constexpr unsigned char poison_byte = 0xff;
+constexpr unsigned char red_byte = 0xa5;
+constexpr std::size_t red_bytes = 256;  ///< of a zone: what is handed out stays aligned for any device
 
 /// What a cached segment may exceed a large request by, and what all segments may exceed the memory in use by. Chosen by random workloads:
 /// the peak reserved stayed below 1.25 times the peak in use.
@@ -27,7 +30,7 @@ std::size_t round_up(std::size_t bytes, std::size_t unit) {
 
 }  // namespace
 
-CachingAllocator::CachingAllocator(std::unique_ptr<MemorySource> source) : source_(std::move(source)) {
+CachingAllocator::CachingAllocator(std::unique_ptr<MemorySource> source, bool guarded) : source_(std::move(source)), guard_(guarded) {
   FRIT_CHECK(std::has_single_bit(source_->alignment()) && source_->alignment() >= 64);
   FRIT_CHECK(std::has_single_bit(source_->page()) && source_->page() >= source_->alignment());
 }
@@ -37,8 +40,10 @@ CachingAllocator::~CachingAllocator() { release_down_to(0); }
 void* CachingAllocator::allocate(std::size_t bytes, StreamId stream) {
   if (bytes == 0) return nullptr;
   const std::lock_guard lock(mutex_);
-  const bool large = bytes > small_pages * source_->page();
-  const std::size_t rounded = round_up(bytes, large ? source_->page() : source_->alignment());
+  std::size_t needed = bytes;
+  if (guard_ && __builtin_add_overflow(bytes, 2 * red_bytes, &needed)) out_of_memory(bytes);
+  const bool large = needed > small_pages * source_->page();
+  const std::size_t rounded = round_up(needed, large ? source_->page() : source_->alignment());
   if (rounded == 0) out_of_memory(bytes);
   Block* block = take_free(rounded, stream, large);
   if (block == nullptr) block = acquire(bytes, rounded, stream, large);
@@ -46,17 +51,19 @@ void* CachingAllocator::allocate(std::size_t bytes, StreamId stream) {
   statistics_.in_use += block->bytes;
   statistics_.peak_in_use = std::max(statistics_.peak_in_use, statistics_.in_use);
   ++statistics_.allocations;
-  if (poison_) source_->fill(block->memory, poison_byte, block->bytes, stream);
-  return block->memory;
+  return guard_ ? draw_red_zones(block, bytes) : block->memory;
 }
 
 void CachingAllocator::deallocate(void* memory) noexcept {
   if (memory == nullptr) return;
   const std::lock_guard lock(mutex_);
-  const auto found = blocks_.find(memory);
-  FRIT_CHECK(found != blocks_.end() && !found->second->free && "deallocate of a block in use");
-  Block* block = found->second.get();
-  if (poison_) source_->fill(block->memory, poison_byte, block->bytes, block->stream);
+  Block* block = block_in_use(memory);
+  FRIT_CHECK(block != nullptr && "deallocate of a block in use");
+  if (block->guarded) {
+    check_red_zones(*block);
+    source_->fill(block->memory, poison_byte, block->bytes, block->stream);
+    block->guarded.reset();
+  }
   statistics_.in_use -= block->bytes;
   ++statistics_.frees;
   FreeBlocks& free = free_[{block->stream, block->large}];
@@ -94,9 +101,45 @@ void CachingAllocator::set_limit(std::size_t bytes) {
   release_down_to(bytes);
 }
 
-void CachingAllocator::set_poison(bool on) {
+void CachingAllocator::set_guarded(bool on) {
   const std::lock_guard lock(mutex_);
-  poison_ = on;
+  guard_ = on;
+}
+
+/// The block whose memory was handed out; nullptr if there is none.
+CachingAllocator::Block* CachingAllocator::block_in_use(void* memory) const {
+  for (const bool guarded : {false, true}) {
+    const auto found = blocks_.find(static_cast<std::byte*>(memory) - (guarded ? red_bytes : 0));
+    if (found != blocks_.end() && !found->second->free && found->second->guarded.has_value() == guarded) return found->second.get();
+  }
+  return nullptr;
+}
+
+/// Fills the block, and returns what of it is handed out.
+void* CachingAllocator::draw_red_zones(Block* block, std::size_t bytes) {
+  std::byte* const memory = block->memory + red_bytes;
+  source_->fill(block->memory, poison_byte, block->bytes, block->stream);
+  source_->fill(block->memory, red_byte, red_bytes, block->stream);
+  source_->fill(memory + bytes, red_byte, red_bytes, block->stream);
+  block->guarded = bytes;
+  return memory;
+}
+
+void CachingAllocator::check_red_zones(const Block& block) const {
+  const std::size_t bytes = *block.guarded;
+  for (const bool behind : {false, true}) {
+    unsigned char zone[red_bytes];
+    source_->read(zone, block.memory + (behind ? red_bytes + bytes : 0), red_bytes, block.stream);
+    const auto* const damaged = std::find_if(zone, zone + red_bytes, [](unsigned char byte) { return byte != red_byte; });
+    if (damaged == zone + red_bytes) continue;
+    fail(ErrorKind::bug, source_->name(), ": something wrote beyond a block of ", bytes, " bytes: byte ", damaged - zone,
+         " of the red zone ", behind ? "behind" : "before", " it is damaged");
+  }
+}
+
+bool guarded_by_environment() {
+  const char* const wanted = std::getenv("FRIT_GUARD_MEMORY");
+  return wanted != nullptr && std::string_view(wanted) == "1";
 }
 
 /// The smallest free block that is big enough, but not much too big if it cannot be split; no longer free. nullptr if there is none.
@@ -203,9 +246,11 @@ void CachingAllocator::out_of_memory(std::size_t asked) const {
     if (!free.empty()) largest = std::max(largest, (*free.rbegin())->bytes);
   }
   const bool limited = limit_ != std::numeric_limits<std::size_t>::max();
-  fail(ErrorKind::out_of_memory, source_->name(), ": out of memory: asked for ", bytes_text(asked), ", in use ",
-       bytes_text(statistics_.in_use), ", cached ", bytes_text(statistics_.reserved - statistics_.in_use), " (largest free block ",
-       bytes_text(largest), ")", limited ? ", limit " + bytes_text(limit_) : "");
+  const std::optional<std::size_t> left = source_->free_bytes();
+  fail(ErrorKind::out_of_memory, source_->name(), ": out of memory: asked for ", bytes_text(asked), ", reserved ",
+       bytes_text(statistics_.reserved), " (in use ", bytes_text(statistics_.in_use), ", cached ",
+       bytes_text(statistics_.reserved - statistics_.in_use), ", largest free block ", bytes_text(largest), ")",
+       limited ? ", limit " + bytes_text(limit_) : "", left ? ", free on the device " + bytes_text(*left) : "");
 }
 
 }  // namespace frit

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string_view>
 #include <unordered_map>
@@ -32,6 +33,10 @@ class MemorySource {
   virtual void release(void* memory, std::size_t bytes) noexcept = 0;
   /// Sets each byte, in the order of the stream's work.
   virtual void fill(void* memory, unsigned char byte, std::size_t bytes, StreamId stream) = 0;
+  /// Copies to the host, after the stream's work so far.
+  virtual void read(void* host, const void* memory, std::size_t bytes, StreamId stream) = 0;
+  /// What could still be acquired, for messages; nothing if that is not known.
+  virtual std::optional<std::size_t> free_bytes() const { return {}; }
 };
 
 /// Keeps freed memory for the next request. Small requests share segments: a free block is split to the size asked for and joined with
@@ -40,7 +45,7 @@ class MemorySource {
 /// host may be unable to read.
 class CachingAllocator final : public Allocator {
  public:
-  explicit CachingAllocator(std::unique_ptr<MemorySource> source);
+  explicit CachingAllocator(std::unique_ptr<MemorySource> source, bool guarded = false);
   ~CachingAllocator() override;  ///< blocks still in use stay with their owner and are never released
 
   void* allocate(std::size_t bytes, StreamId stream = 0) override;
@@ -49,7 +54,7 @@ class CachingAllocator final : public Allocator {
   void reset_peaks() override;
   void trim() override;
   void set_limit(std::size_t bytes) override;
-  void set_poison(bool on) override;
+  void set_guarded(bool on) override;
 
  private:
   /// A part of a segment. previous and next are its neighbours there; a free block without either is a whole segment.
@@ -59,6 +64,7 @@ class CachingAllocator final : public Allocator {
     StreamId stream = 0;
     bool large = false;
     bool free = false;
+    std::optional<std::size_t> guarded = {};  ///< the bytes between the red zones, if it has any
     Block* previous = nullptr;
     Block* next = nullptr;
   };
@@ -77,6 +83,9 @@ class CachingAllocator final : public Allocator {
   void release_segment(Block* block);
   void release_down_to(std::size_t reserved);
   Block* add_block(const Block& block);
+  Block* block_in_use(void* memory) const;
+  void* draw_red_zones(Block* block, std::size_t bytes);
+  void check_red_zones(const Block& block) const;
   [[noreturn]] void out_of_memory(std::size_t asked) const;
 
   mutable std::mutex mutex_;
@@ -85,7 +94,10 @@ class CachingAllocator final : public Allocator {
   std::map<PoolKey, FreeBlocks> free_;
   AllocatorStatistics statistics_;
   std::size_t limit_ = std::numeric_limits<std::size_t>::max();
-  bool poison_ = false;
+  bool guard_;
 };
+
+/// Whether the environment asks for guarded memory.
+bool guarded_by_environment();
 
 }  // namespace frit

@@ -19,6 +19,7 @@ class CpuMemory final : public MemorySource {
   }
   void release(void* memory, std::size_t) noexcept override { std::free(memory); }
   void fill(void* memory, unsigned char byte, std::size_t bytes, StreamId) override { std::memset(memory, byte, bytes); }
+  void read(void* host, const void* memory, std::size_t bytes, StreamId) override { std::memcpy(host, memory, bytes); }
 };
 
 }  // namespace
@@ -26,7 +27,7 @@ class CpuMemory final : public MemorySource {
 Allocator& allocator_of(Device device) {
   if (device.kind == DeviceKind::cuda) return cuda::allocator(device.index);
   // Never destroyed, as static objects may hold tensors.
-  static Allocator& allocator = *new CachingAllocator(std::make_unique<CpuMemory>());
+  static Allocator& allocator = *new CachingAllocator(std::make_unique<CpuMemory>(), guarded_by_environment());
   return allocator;
 }
 

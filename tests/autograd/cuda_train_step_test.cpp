@@ -5,6 +5,7 @@
 #include "frit/core/memory/allocator.h"
 #include "frit/core/numerics.h"
 #include "frit/core/random.h"
+#include "frit/core/readback.h"
 #include "frit/ops/convolution/convolution.h"
 #include "frit/ops/elementwise/activation.h"
 #include "frit/ops/linear/linear.h"
@@ -77,6 +78,40 @@ TEST_F(CudaTrainStep, AllocatesNothingOverAThousandSteps) {
   EXPECT_EQ(after.allocations, before.allocations);
   EXPECT_EQ(after.source_allocations, before.source_allocations);
   EXPECT_EQ(step.steps(), 1002);
+}
+
+TEST_F(CudaTrainStep, StartedStepsAreReadLateAndLearnTheSame) {
+  const Network network;
+  const std::vector<double> expected = network.losses(gpu, 20);
+  TrainStep step(network.loss, Adam{.learning_rate = 1e-2}, gpu, {.clip_norm = 1.0});
+  Readback readbacks[2];
+  std::vector<double> found;
+  for (std::size_t i = 0; i < 20; ++i) {
+    readbacks[i % 2].start(step.start(network.batch));
+    if (i > 0) found.push_back(readbacks[(i + 1) % 2].get().item());
+  }
+  found.push_back(readbacks[1].get().item());
+  EXPECT_EQ(found, expected);
+}
+
+TEST_F(CudaTrainStep, TakesTheMemoryThatItsPlanPredicts) {
+  Graph graph;
+  const Value image = graph.input("image", {64, 8, 64, 64});
+  const Value w = graph.variable("w", {DType::f32, {32, 8, 3, 3}}, normal(), true);
+  const Value y = relu(conv2d(image, w));
+  const Value loss = mean_squared_error(y, graph.input("target", y.shape()));
+  const Bindings batch = {{"image", Tensor::full({64, 8, 64, 64}, 0.5, DType::f32, gpu)},
+                          {"target", Tensor::full(y.shape(), 0.25, DType::f32, gpu)}};
+  Allocator& allocator = allocator_of(gpu);
+  const std::size_t before = allocator.statistics().in_use;
+  TrainStep step(loss, Adam{}, gpu);
+  allocator.reset_peaks();
+  for (int i = 0; i < 5; ++i) step.start(batch);
+  const auto predicted =
+      static_cast<double>(step.compile({{"image", image.type()}, {"target", {DType::f32, y.shape()}}}).predicted_bytes());
+  const auto measured = static_cast<double>(allocator.statistics().peak_in_use - before);
+  EXPECT_GT(predicted, 64e6);
+  EXPECT_NEAR(measured, predicted, 0.02 * predicted);
 }
 
 }  // namespace

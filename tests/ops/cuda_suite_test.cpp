@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <iostream>
+#include <utility>
+
 #include "frit/core/cuda/device.h"
 #include "frit/core/numerics.h"
 #include "ops/operator_checks.h"
@@ -18,8 +21,67 @@ std::vector<Tensor> moved(const std::vector<Tensor>& tensors, Device device) {
   return result;
 }
 
+/// torch.testing.assert_close's table, but for f64, which is stricter. Its absolute part is of the largest value, where that is above 1.
+struct Tolerance {
+  DType dtype;
+  double absolute, relative;
+  double mean_square;  ///< of the differences, by that of the values
+};
+constexpr Tolerance tolerances[] = {
+    {DType::f64, 1e-10, 1e-10, 1e-20},
+    {DType::f32, 1e-5, 1.3e-6, 1e-10},
+    {DType::f16, 1e-5, 1e-3, 1e-6},
+    {DType::bf16, 1e-5, 1.6e-2, 1e-4},
+    {DType::i64, 0, 0, 0},
+    {DType::i32, 0, 0, 0},
+    {DType::u8, 0, 0, 0},
+};
+
+/// NaN and infinite values must have the same places.
+testing::AssertionResult close(const Tensor& found, const Tensor& expected, const Tolerance& tolerance) {
+  if (found.dtype() != expected.dtype() || !(found.shape() == expected.shape())) {
+    return testing::AssertionFailure() << found.dtype() << ' ' << found.shape() << " is not " << expected.dtype() << ' '
+                                       << expected.shape();
+  }
+  const std::vector<double> a = found.to_vector<double>(), b = expected.to_vector<double>();
+  const double absolute = is_floating(expected.dtype()) ? tolerance.absolute * std::max(1.0, largest_finite(expected)) : 0;
+  const double relative = is_floating(expected.dtype()) ? tolerance.relative : 0;
+  double difference = 0, square = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    if (a[i] == b[i] || (std::isnan(a[i]) && std::isnan(b[i]))) {
+      square += std::isfinite(b[i]) ? b[i] * b[i] : 0;
+      continue;
+    }
+    if (!(std::isfinite(b[i]) && std::abs(a[i] - b[i]) <= absolute + relative * std::abs(b[i]))) {
+      return testing::AssertionFailure() << "element " << i << ": " << a[i] << " is not near " << b[i];
+    }
+    difference += (a[i] - b[i]) * (a[i] - b[i]);
+    square += b[i] * b[i];
+  }
+  // Of values that are zero but for rounding, the differences are no smaller: they are measured by 0.1.
+  const double floor = 0.01 * static_cast<double>(a.size());
+  if (difference > tolerance.mean_square * std::max(square, floor)) {
+    return testing::AssertionFailure() << "the mean square of the differences is " << difference / std::max(square, floor)
+                                       << " of the values'";
+  }
+  return testing::AssertionSuccess();
+}
+
 class CudaOperator : public testing::TestWithParam<std::string> {
  protected:
+  /// Results of one call that were compared with the CPU's, and their elements.
+  static inline std::int64_t compared_results = 0, compared_elements = 0;
+  static inline std::size_t compared_operators = 0;
+
+  static void TearDownTestSuite() {
+    if (compared_results == 0) return;
+    std::cout << compared_results << " results of " << compared_operators << " operators, " << compared_elements
+              << " elements, were compared with the CPU's\n";
+    if (compared_operators == ops::registry().all().size()) {
+      EXPECT_GE(compared_results, 10'000);
+    }
+  }
+
   void SetUp() override {
     if (cuda::device_count() == 0) GTEST_SKIP() << "no CUDA device";
     set_numerics({.tf32 = false, .deterministic = true});
@@ -29,12 +91,24 @@ class CudaOperator : public testing::TestWithParam<std::string> {
   const Operator& op() const { return ops::registry().find(GetParam()); }
   bool takes(DType dtype) const { return std::find(op().dtypes.begin(), op().dtypes.end(), dtype) != op().dtypes.end(); }
 
+  /// The same tensors for the same round.
   template <class Body>
-  void for_each_sample(DType dtype, const Body& body) const {
+  void for_each_sample(DType dtype, const Body& body, std::uint64_t round = 0) const {
     const std::vector<Sample> samples = op().samples();
     for (std::size_t i = 0; i < samples.size(); ++i) {
-      SCOPED_TRACE(concat(op().name, " sample ", i, " {", samples[i].attributes.text(), "} ", dtype));
-      body(samples[i], sample_tensors(samples[i], dtype, i));
+      SCOPED_TRACE(concat(op().name, " sample ", i, " {", samples[i].attributes.text(), "} ", dtype, ", round ", round));
+      body(samples[i], sample_tensors(samples[i], dtype, 1000 * round + i));
+    }
+  }
+
+  void compare_with_cpu(const Sample& sample, const std::vector<Tensor>& inputs, const Tolerance& tolerance) const {
+    const std::vector<Tensor> found = moved(run_with_updates(op(), moved(inputs, gpu), sample.attributes), Device::cpu());
+    const std::vector<Tensor> expected = run_with_updates(op(), inputs, sample.attributes);
+    ASSERT_EQ(found.size(), expected.size());
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      EXPECT_TRUE(close(found[i], expected[i], tolerance)) << "result " << i;
+      ++compared_results;
+      compared_elements += expected[i].elements();
     }
   }
 
@@ -50,13 +124,29 @@ class CudaOperator : public testing::TestWithParam<std::string> {
 TEST_P(CudaOperator, HasAKernel) { EXPECT_TRUE(op().view || op().cuda) << op().name; }
 
 TEST_P(CudaOperator, AgreesWithTheCpu) {
-  const std::pair<DType, double> cases[] = {{DType::f64, 1e-10}, {DType::f32, 2e-5}, {DType::f16, 2e-3}, {DType::bf16, 2e-2},
-                                            {DType::i64, 0},     {DType::i32, 0},    {DType::u8, 0}};
-  for (const auto& [dtype, tolerance] : cases) {
-    if (!takes(dtype)) continue;
-    for_each_sample(dtype, [&, tolerance = tolerance](const Sample& sample, const std::vector<Tensor>& inputs) {
-      expect_near(run_with_updates(op(), moved(inputs, gpu), sample.attributes), run_with_updates(op(), inputs, sample.attributes),
-                  tolerance);
+  constexpr std::uint64_t rounds = 8;
+  for (const Tolerance& tolerance : tolerances) {
+    if (!takes(tolerance.dtype)) continue;
+    const auto compare = [&](const Sample& sample, const std::vector<Tensor>& inputs) { compare_with_cpu(sample, inputs, tolerance); };
+    for (std::uint64_t round = 0; round < rounds; ++round) for_each_sample(tolerance.dtype, compare, round);
+  }
+  ++compared_operators;
+}
+
+TEST_P(CudaOperator, NanAndInfiniteValuesGoWhereTheCpuHasThem) {
+  const Tolerance& tolerance =
+      *std::find_if(std::begin(tolerances), std::end(tolerances), [](const Tolerance& t) { return t.dtype == DType::f32; });
+  if (!takes(DType::f32)) return;
+  std::uint64_t place = 0;
+  for (const double special : {std::nan(""), static_cast<double>(INFINITY), -static_cast<double>(INFINITY)}) {
+    for_each_sample(DType::f32, [&](const Sample& sample, const std::vector<Tensor>& inputs) {
+      for (const Tensor& input : inputs) {
+        if (input.elements() == 0 || input.dtype() != DType::f32) continue;
+        const std::uint64_t element = philox(7, 1, place++)[0] % static_cast<std::uint64_t>(input.elements());
+        const float before = std::exchange(input.span<float>()[element], static_cast<float>(special));
+        compare_with_cpu(sample, inputs, tolerance);
+        input.span<float>()[element] = before;
+      }
     });
   }
 }

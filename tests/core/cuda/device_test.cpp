@@ -5,7 +5,10 @@
 #include <cmath>
 
 #include "frit/core/cuda/captured_work.h"
+#include "frit/core/cuda/pinned.h"
+#include "frit/core/memory/caching_allocator.h"
 #include "frit/core/random.h"
+#include "frit/core/readback.h"
 
 namespace frit {
 namespace {
@@ -71,14 +74,66 @@ TEST_F(CudaDevice, OutOfMemorySaysWhatIsWhereAndTheProcessGoesOn) {
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::out_of_memory);
-    EXPECT_NE(std::string(error.what()).find("cuda:0"), std::string::npos) << error.what();
+    for (const char* const part : {"cuda:0", "asked for", "reserved", "free on the device"}) {
+      EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << part << ": " << error.what();
+    }
   }
   EXPECT_EQ(Tensor::full({4}, 1, DType::f32, gpu).to_vector<float>(), std::vector<float>(4, 1));
 }
 
+TEST_F(CudaDevice, PinnedMemoryIsTheCallersAgainAfterACopy) {
+  const Tensor pinned = cuda::pinned_tensor({1 << 22}, DType::f32);
+  for (int run = 0; run < 3; ++run) {
+    pinned.fill(run);
+    const Tensor there = pinned.to(gpu);
+    pinned.fill(-1);
+    EXPECT_EQ(there.slice(0, (1 << 22) - 1, 1 << 22).item(), run);
+  }
+}
+
+TEST_F(CudaDevice, ReadbacksSeeTheirTensorAsItWas) {
+  const Tensor tensor = Tensor::full({5, 3}, 0, DType::f32, gpu);
+  Readback readbacks[2];
+  readbacks[0].start(tensor);
+  for (int run = 1; run < 10; ++run) {
+    tensor.fill(run);
+    readbacks[run % 2].start(run % 3 == 0 ? tensor.transpose(0, 1) : tensor);
+    const Tensor& earlier = readbacks[(run + 1) % 2].get();
+    EXPECT_EQ(earlier.device(), Device::cpu());
+    EXPECT_EQ(earlier.to_vector<float>(), std::vector<float>(15, static_cast<float>(run - 1)));
+  }
+}
+
+TEST_F(CudaDevice, AStreamWaitsWhereEventsSaySo) {
+  const cuda::Stream stream(0);
+  const cuda::Event written(0), copied(0);
+  const Tensor tensor = Tensor::zeros({1 << 22}, DType::f32, gpu), host = cuda::pinned_tensor({1 << 22}, DType::f32);
+  copied.wait();  // nothing was recorded
+  for (int run = 0; run < 20; ++run) {
+    tensor.fill(run);
+    written.record(cuda::compute_stream(0));
+    cuda::wait(stream.get(), written);
+    cuda::copy_async(host, tensor, stream.get());
+    copied.record(stream.get());
+    cuda::wait(cuda::compute_stream(0), copied);
+    copied.wait();
+    ASSERT_EQ(host.data<float>()[(1 << 22) - 1], static_cast<float>(run));
+  }
+}
+
+TEST_F(CudaDevice, ADamagedRedZoneEndsTheProcess) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto overrun = [] {
+    allocator_of(gpu).set_guarded(true);
+    const Tensor tensor = Tensor::empty({1000}, DType::u8, gpu);
+    Tensor::over(static_cast<std::byte*>(tensor.raw()) + 1000, {1}, DType::u8, gpu, nullptr).fill(0);
+  };
+  EXPECT_DEATH(overrun(), "cuda:0: something wrote beyond a block of 1000 bytes: byte 0 of the red zone behind");
+}
+
 TEST_F(CudaDevice, FreedMemoryServesAgainAndIsPoisonedWhenAsked) {
   Allocator& allocator = allocator_of(gpu);
-  allocator.set_poison(true);
+  allocator.set_guarded(true);
   void* first = nullptr;
   {
     const Tensor tensor = Tensor::empty({1000}, DType::f32, gpu);
@@ -88,7 +143,7 @@ TEST_F(CudaDevice, FreedMemoryServesAgainAndIsPoisonedWhenAsked) {
   const std::uint64_t asked = allocator.statistics().source_allocations;
   EXPECT_EQ(Tensor::empty({1000}, DType::f32, gpu).raw(), first);
   EXPECT_EQ(allocator.statistics().source_allocations, asked);
-  allocator.set_poison(false);
+  allocator.set_guarded(guarded_by_environment());
 }
 
 TEST_F(CudaDevice, RecordedWorkRunsAtEveryLaunch) {

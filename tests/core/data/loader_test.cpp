@@ -7,6 +7,7 @@
 #include <set>
 
 #include "core/io/file_testing.h"
+#include "frit/core/cuda/device.h"
 #include "frit/core/memory/allocator.h"
 #include "frit/core/random.h"
 #include "frit/core/thread_pool.h"
@@ -183,6 +184,47 @@ TEST(DataLoader, RefusesImpossibleOptions) {
   expect_error(ErrorKind::argument, "batch_size must be at least 1, got 0", [] { DataLoader(numbers(1), {.batch_size = 0}); });
   expect_error(ErrorKind::argument, "prefetch must not be negative, got -1", [] { DataLoader(numbers(1), {.prefetch = -1}); });
   expect_error(ErrorKind::argument, "dataset is null", [] { DataLoader(nullptr); });
+}
+
+/// What a loop sees of batches on a GPU, added up there without the host waiting: the loader may not write what is still to be read.
+TEST(CudaDataLoader, GivesTheBatchesOfTheCpu) {
+  if (cuda::device_count() == 0) GTEST_SKIP() << "no CUDA device";
+  const Device gpu{DeviceKind::cuda, 0};
+  const Tensor values = Tensor::empty({203, 5000});
+  fill_normal(values, 0, 1, 1, 1);
+  const auto data = std::make_shared<TensorDataset>(std::vector<TensorDataset::NamedTensor>{{"input", values}});
+  for (const std::int64_t prefetch : {0, 1, 4}) {
+    DataLoader on_cpu(data, {.batch_size = 10, .shuffle = true, .prefetch = prefetch});
+    DataLoader on_gpu(data, {.batch_size = 10, .shuffle = true, .prefetch = prefetch, .device = gpu});
+    for (int epoch = 0; epoch < 3; ++epoch) {
+      std::vector<Tensor> seen;
+      for (const Batch& batch : on_gpu) {
+        EXPECT_EQ(batch[0].device(), gpu);
+        seen.push_back(batch[0].clone());
+        if (epoch == 1 && seen.size() == 7) break;
+      }
+      std::size_t i = 0;
+      for (const Batch& batch : on_cpu) {
+        if (i == seen.size()) break;
+        ASSERT_EQ(seen[i].to_vector<float>(), batch[0].to_vector<float>()) << "epoch " << epoch << ", batch " << i;
+        ++i;
+      }
+    }
+  }
+}
+
+TEST(CudaDataLoader, EpochsAfterTheFirstAllocateNothing) {
+  if (cuda::device_count() == 0) GTEST_SKIP() << "no CUDA device";
+  const Device gpu{DeviceKind::cuda, 0};
+  DataLoader loader(numbers(64), {.batch_size = 8, .device = gpu});
+  std::uint64_t before = 0;
+  for (int epoch = 0; epoch < 3; ++epoch) {
+    if (epoch == 1) before = allocator_of(gpu).statistics().allocations;
+    std::int64_t examples = 0;
+    for (const Batch& batch : loader) examples += batch.size();
+    EXPECT_EQ(examples, 64);
+  }
+  EXPECT_EQ(allocator_of(gpu).statistics().allocations, before);
 }
 
 }  // namespace

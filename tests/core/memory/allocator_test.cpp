@@ -12,8 +12,10 @@
 #include <random>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include "core/memory/random_workload.h"
 #include "frit/core/error.h"
 #include "frit/core/memory/caching_allocator.h"
 
@@ -59,9 +61,34 @@ class MockSource final : public MemorySource {
     state_.filled_on.push_back(stream);
     std::memset(memory, byte, bytes);
   }
+  void read(void* host, const void* memory, std::size_t bytes, StreamId) override { std::memcpy(host, memory, bytes); }
 
  private:
   MockMemory& state_;
+};
+
+/// A device whose memory the host cannot touch: addresses alone.
+class MockDevice final : public MemorySource {
+ public:
+  std::string_view name() const override { return "mock device"; }
+  std::size_t alignment() const override { return 256; }
+  std::size_t page() const override { return 128 * kibibyte; }
+  void* acquire(std::size_t bytes) noexcept override {
+    if (bytes > total - used_) return nullptr;
+    used_ += bytes;
+    next_ += bytes;
+    return reinterpret_cast<void*>(next_ - bytes);
+  }
+  void release(void*, std::size_t bytes) noexcept override { used_ -= bytes; }
+  void fill(void*, unsigned char, std::size_t, StreamId) override { FAIL() << "memory of a device"; }
+  void read(void*, const void*, std::size_t, StreamId) override { FAIL() << "memory of a device"; }
+  std::optional<std::size_t> free_bytes() const override { return total - used_; }
+
+  static constexpr std::size_t total = std::size_t{80} << 30;
+
+ private:
+  std::size_t used_ = 0;
+  std::uintptr_t next_ = std::uintptr_t{1} << 40;
 };
 
 class CachingAllocatorTest : public testing::Test {
@@ -153,11 +180,13 @@ TEST_F(CachingAllocatorTest, TakesTheSmallestBlockThatFits) {
 TEST_F(CachingAllocatorTest, LimitFailureSaysWhatIsWhereAndTheProcessGoesOn) {
   allocator.set_limit(10 * mebibyte);
   void* const held = allocator.allocate(3 * mebibyte + mebibyte / 8);
-  EXPECT_EQ(out_of_memory_text([&] { allocator.allocate(12 * mebibyte); }),
-            "mock: out of memory: asked for 12.0 MiB, in use 3.1 MiB, cached 0 B (largest free block 0 B), limit 10.0 MiB");
+  EXPECT_EQ(
+      out_of_memory_text([&] { allocator.allocate(12 * mebibyte); }),
+      "mock: out of memory: asked for 12.0 MiB, reserved 3.1 MiB (in use 3.1 MiB, cached 0 B, largest free block 0 B), limit 10.0 MiB");
   void* const small = allocator.allocate(16 * kibibyte);
   EXPECT_EQ(out_of_memory_text([&] { allocator.allocate(8 * mebibyte); }),
-            "mock: out of memory: asked for 8.0 MiB, in use 3.1 MiB, cached 112.0 KiB (largest free block 112.0 KiB), limit 10.0 MiB");
+            "mock: out of memory: asked for 8.0 MiB, reserved 3.2 MiB (in use 3.1 MiB, cached 112.0 KiB, largest free block 112.0 KiB), "
+            "limit 10.0 MiB");
   void* const fits = allocator.allocate(6 * mebibyte);
   EXPECT_LE(memory.reserved(), 10 * mebibyte);
   for (void* block : {held, small, fits}) allocator.deallocate(block);
@@ -180,7 +209,7 @@ TEST_F(CachingAllocatorTest, FailureOfTheSourceReleasesTheCacheAndRetries) {
   void* const block = allocator.allocate(9 * mebibyte);
   EXPECT_EQ(memory.segments.size(), 1u);
   EXPECT_EQ(out_of_memory_text([&] { allocator.allocate(2 * mebibyte); }),
-            "mock: out of memory: asked for 2.0 MiB, in use 9.0 MiB, cached 0 B (largest free block 0 B)");
+            "mock: out of memory: asked for 2.0 MiB, reserved 9.0 MiB (in use 9.0 MiB, cached 0 B, largest free block 0 B)");
   allocator.deallocate(block);
   void* const after = allocator.allocate(2 * mebibyte);
   allocator.deallocate(after);
@@ -204,14 +233,14 @@ TEST_F(CachingAllocatorTest, SizesNearTheEndOfTheAddressSpaceNeverWrap) {
     EXPECT_NE(out_of_memory_text([&] { allocator.allocate(bytes); }), "no error") << bytes;
   }
   EXPECT_EQ(out_of_memory_text([&] { allocator.allocate(most); }),
-            "mock: out of memory: asked for 16.0 EiB, in use 0 B, cached 0 B (largest free block 0 B)");
+            "mock: out of memory: asked for 16.0 EiB, reserved 0 B (in use 0 B, cached 0 B, largest free block 0 B)");
   void* const block = allocator.allocate(64);
   EXPECT_THROW(allocator.allocate(most), Error);
   allocator.deallocate(block);
 }
 
-TEST_F(CachingAllocatorTest, PoisonFillsFreshAndFreedMemory) {
-  allocator.set_poison(true);
+TEST_F(CachingAllocatorTest, GuardingFillsFreshAndFreedMemory) {
+  allocator.set_guarded(true);
   auto* const bytes = static_cast<unsigned char*>(allocator.allocate(1000, 7));
   EXPECT_EQ(std::count(bytes, bytes + 1000, 0xff), 1000);
   float value = 0;
@@ -220,12 +249,25 @@ TEST_F(CachingAllocatorTest, PoisonFillsFreshAndFreedMemory) {
   std::memset(bytes, 0, 1000);
   allocator.deallocate(bytes);
   EXPECT_EQ(std::count(bytes, bytes + 1000, 0xff), 1000);  // still cached, so it may be read here
-  EXPECT_EQ(memory.filled_on, (std::vector<StreamId>{7, 7}));
-  allocator.set_poison(false);
+  EXPECT_EQ(memory.filled_on, std::vector<StreamId>(4, 7)) << "all, two red zones, all";
+  allocator.set_guarded(false);
   std::memset(bytes, 0, 1000);
   void* const again = allocator.allocate(1000, 7);
-  EXPECT_EQ(std::count(bytes, bytes + 1000, 0xff), 0);
+  EXPECT_EQ(std::count(bytes, bytes + 700, 0xff), 0);
   allocator.deallocate(again);
+}
+
+TEST_F(CachingAllocatorTest, GuardedBlocksOfAnySizeStayAlignedAndMayOutliveTheMode) {
+  allocator.set_guarded(true);
+  std::vector<void*> blocks;
+  for (const std::size_t bytes : {std::size_t{1}, std::size_t{255}, std::size_t{256}, 20 * kibibyte, 3 * mebibyte + 1}) {
+    blocks.push_back(allocator.allocate(bytes));
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(blocks.back()) % 64, 0u);
+    std::memset(blocks.back(), 0, bytes);
+  }
+  EXPECT_NE(out_of_memory_text([&] { allocator.allocate(std::numeric_limits<std::size_t>::max() - 100); }), "no error");
+  allocator.set_guarded(false);
+  for (void* block : blocks) allocator.deallocate(block);
 }
 
 TEST_F(CachingAllocatorTest, AStreamReusesOnlyItsOwnBlocks) {
@@ -327,6 +369,38 @@ TEST(CachingAllocatorDeathTest, ForeignAndFreedPointersEndTheProcess) {
   void* const block = allocator.allocate(100);
   allocator.deallocate(block);
   EXPECT_DEATH(allocator.deallocate(block), "deallocate of a block in use");
+}
+
+TEST(CachingAllocatorDeathTest, ADamagedRedZoneEndsTheProcess) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  MockMemory memory;
+  CachingAllocator allocator(std::make_unique<MockSource>(memory), /*guarded=*/true);
+  auto* const block = static_cast<unsigned char*>(allocator.allocate(1000));
+  for (const int place : {1000, 1255, -1, -256}) {
+    const unsigned char before = std::exchange(block[place], static_cast<unsigned char>(0));
+    EXPECT_DEATH(allocator.deallocate(block), "beyond a block of 1000 bytes: byte [0-9]+ of the red zone (behind|before) it is damaged");
+    block[place] = before;
+  }
+  allocator.deallocate(block);
+}
+
+TEST(CachingAllocatorOnADevice, RandomWorkload) {
+  CachingAllocator allocator(std::make_unique<MockDevice>());
+  std::map<std::byte*, std::size_t> live;
+  const auto mark = [&](const LiveBlock& block) {
+    const auto next = live.lower_bound(block.memory);
+    ASSERT_TRUE(next == live.end() || block.memory + block.bytes <= next->first);
+    ASSERT_TRUE(next == live.begin() || std::prev(next)->first + std::prev(next)->second <= block.memory);
+    live[block.memory] = block.bytes;
+  };
+  const auto check = [&](const LiveBlock& block) { ASSERT_EQ(live.erase(block.memory), 1u); };
+  const WorkloadResult result = run_random_workload(allocator, {100'000, std::size_t{24} << 30, mark, check});
+  expect_frugal(allocator.statistics(), result);
+  EXPECT_EQ(allocator.statistics().in_use, 0u);
+  EXPECT_EQ(allocator.statistics().allocations, allocator.statistics().frees);
+  allocator.trim();
+  EXPECT_EQ(allocator.statistics().reserved, 0u);
+  EXPECT_NE(out_of_memory_text([&] { allocator.allocate(MockDevice::total + 1); }).find("free on the device 80.0 GiB"), std::string::npos);
 }
 
 TEST(CpuAllocator, ServesTheCpuAlone) {
