@@ -1,4 +1,4 @@
-// Every golden file, float64 and float32: the reference models, their training traces, and the operators.
+// Every golden file, float64, float32 and mixed precision: the reference models, their training traces, and the operators.
 
 #include <gtest/gtest.h>
 
