@@ -105,8 +105,10 @@ TEST(Optimizers, ChangeNothingWhereTheScaleIsNegative) {
         buffers == 2 ? ops::Attributes(ops::AdamOptions{.weight_decay = 0.1}) : ops::SgdOptions{.momentum = buffers * 0.5};
     trained.update(buffers == 2 ? "adam_update" : "sgd_update", options, Tensor::from<double>({nan, inf}, {2}));
     EXPECT_EQ(trained.parameter.to_vector<double>(), (std::vector<double>{1, 2}));
-    if (buffers > 0) EXPECT_EQ(trained.first.to_vector<double>(), (std::vector<double>{0, 0}));
-    if (buffers > 1) EXPECT_EQ(trained.second.to_vector<double>(), (std::vector<double>{0, 0}));
+    for (const Tensor& buffer : {trained.first, trained.second}) {
+      if (!buffer.defined()) continue;
+      EXPECT_EQ(buffer.to_vector<double>(), (std::vector<double>{0, 0}));
+    }
     EXPECT_EQ(trained.step.item(), 0);
   }
 }
