@@ -16,7 +16,8 @@ Optimizer adam(const char* name, double learning_rate, const ops::AdamOptions& o
   check(options.weight_decay >= 0, name, "weight_decay", options.weight_decay);
   return {name, learning_rate, [options](const UpdateSite& site) {
             const Value first_moment = site.buffer("first_moment"), second_moment = site.buffer("second_moment");
-            ops::adam_update(site.parameter, site.gradient, site.rate, site.step, first_moment, second_moment, options);
+            ops::adam_update(site.parameter, site.gradient, site.rate, site.step, site.gradient_scale, first_moment, second_moment,
+                             options);
           }};
 }
 
@@ -34,7 +35,7 @@ Sgd::operator Optimizer() const {
   const ops::SgdOptions options{momentum, dampening, weight_decay, nesterov};
   return {"sgd", learning_rate, [options](const UpdateSite& site) {
             const Value momentum_buffer = options.momentum == 0 ? Value() : site.buffer("momentum");
-            ops::sgd_update(site.parameter, site.gradient, site.rate, site.step, momentum_buffer, options);
+            ops::sgd_update(site.parameter, site.gradient, site.rate, site.step, site.gradient_scale, momentum_buffer, options);
           }};
 }
 

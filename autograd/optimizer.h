@@ -14,8 +14,9 @@ struct UpdateSite {
   std::string name;  ///< of the parameter
   Value parameter;
   Value gradient;
-  Value rate;  ///< f64 scalar variable
-  Value step;  ///< i64 scalar variable: updates done so far
+  Value rate;            ///< f64 scalar variable
+  Value step;            ///< i64 scalar variable: updates done so far
+  Value gradient_scale;  ///< scalar that the gradient is to be multiplied by; where it is negative, nothing may change
 
   /// A variable of the parameter's type that starts as zeros, "optimizer.<parameter>.<suffix>".
   Value buffer(const std::string& suffix) const;

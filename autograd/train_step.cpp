@@ -1,6 +1,7 @@
 #include "frit/autograd/train_step.h"
 
 #include "frit/autograd/gradient.h"
+#include "frit/ops/shape/shape_ops.h"
 
 namespace frit {
 namespace {
@@ -8,6 +9,10 @@ namespace {
 constexpr const char* loss_name = "loss";
 constexpr const char* rate_name = "optimizer.rate";
 constexpr const char* step_name = "optimizer.step";
+constexpr const char* loss_scale_name = "optimizer.loss_scale";
+constexpr const char* good_steps_name = "optimizer.good_steps";
+
+constexpr double first_loss_scale = 65536;
 
 Graph with_loss(Value loss) {
   Graph& source = Graph::of(loss);
@@ -17,8 +22,34 @@ Graph with_loss(Value loss) {
   return graph;
 }
 
+Initializer filled(double value) {
+  return [value](const Tensor& tensor, std::uint64_t) { tensor.fill(value); };
+}
+
+/// The parameters' gradients, and the scalar that they are still to be multiplied by; a negative one: the update is to be skipped.
+struct ScaledGradients {
+  Values values;
+  Value scale;
+};
+
+/// A loss that is multiplied by a number lifts its gradients above the least that f16 can hold; bf16 reaches as far down as float32.
+ScaledGradients scaled_gradients(Graph& graph, std::span<const Value> parameters, const TrainOptions& options) {
+  const Value loss = graph.output_value(loss_name);
+  if (options.precision != DType::f16) {
+    const Values gradients = gradient(loss, parameters);
+    const DType dtype = gradients[0].dtype();
+    return {gradients, options.clip_norm ? ops::clip_scale(ops::global_norm(gradients), *options.clip_norm)
+                                         : graph.constant(Tensor::full({}, 1, dtype))};
+  }
+  const Value scale = graph.variable(loss_scale_name, {parameters[0].dtype(), {}}, filled(first_loss_scale));
+  const Value good_steps = graph.variable(good_steps_name, {DType::i64, {}}, filled(0));
+  const Value seed = reshape(cast(scale, loss.dtype()), loss.shape());
+  const Values gradients = gradient(std::span(&loss, 1), std::span(&seed, 1), parameters);
+  return {gradients, ops::update_loss_scale(ops::global_norm(gradients), scale, good_steps, options.clip_norm)};
+}
+
 /// Appends the gradient and the updates.
-void append_updates(Graph& graph, const Optimizer& optimizer, std::optional<double> clip_norm) {
+void append_updates(Graph& graph, const Optimizer& optimizer, const TrainOptions& options) {
   Values parameters;
   std::vector<std::string> names;
   for (const graph::Node* node : graph.all(graph::NodeKind::variable)) {
@@ -27,25 +58,21 @@ void append_updates(Graph& graph, const Optimizer& optimizer, std::optional<doub
     names.push_back(node->name);
   }
   require(!parameters.empty(), "TrainStep: the loss depends on no trainable variable");
-  Values gradients = gradient(graph.output_value(loss_name), parameters);
-  if (clip_norm) gradients = ops::clip_by_global_norm(gradients, *clip_norm);
-
-  const double rate = optimizer.learning_rate;
-  const auto set_rate = [rate](const Tensor& tensor, std::uint64_t) { tensor.fill(rate); };
-  const auto set_zero = [](const Tensor& tensor, std::uint64_t) { tensor.fill(0); };
-  const Value rate_value = graph.variable(rate_name, {DType::f64, {}}, set_rate);
-  const Value step_value = graph.variable(step_name, {DType::i64, {}}, set_zero);
+  const ScaledGradients gradients = scaled_gradients(graph, parameters, options);
+  const Value rate = graph.variable(rate_name, {DType::f64, {}}, filled(optimizer.learning_rate));
+  const Value step = graph.variable(step_name, {DType::i64, {}}, filled(0));
   for (std::size_t i = 0; i < parameters.size(); ++i) {
-    optimizer.update(UpdateSite{graph, names[i], parameters[i], gradients[i], rate_value, step_value});
+    optimizer.update(UpdateSite{graph, names[i], parameters[i], gradients.values[i], rate, step, gradients.scale});
   }
-  ops::advance(step_value);
+  ops::advance(step, gradients.scale);
 }
 
 }  // namespace
 
 TrainStep::TrainStep(Value loss, const Optimizer& optimizer, Device device, const TrainOptions& options)
-    : program_(with_loss(loss), std::make_shared<State>(device, options.seed),
-               [optimizer, clip = options.clip_norm](Graph& graph) { append_updates(graph, optimizer, clip); }) {
+    : program_(
+          with_loss(loss), std::make_shared<State>(device, options.seed),
+          [optimizer, options](Graph& graph) { append_updates(graph, optimizer, options); }, options.precision) {
   std::map<std::string, TensorType> inputs;
   for (const graph::Node* node : graph().all(graph::NodeKind::input)) inputs[node->name] = graph().type(node->outputs[0]);
   program_.compile(inputs);  // mistakes show here, not at the first step

@@ -10,6 +10,9 @@ namespace frit {
 struct TrainOptions {
   std::uint64_t seed = 0;                ///< of the variables' initialisation
   std::optional<double> clip_norm = {};  ///< scale the gradients down to this global norm
+  /// What activations and their gradients are stored in (see graph::lower_precision). f32: in what the model says. In f16 the loss is
+  /// multiplied by a number that moves with the gradients' size, and steps whose gradients are not finite update nothing but that number.
+  DType precision = DType::f32;
 };
 
 /// One step of training: forward, gradient, update of every trainable variable that the loss depends on, compiled for each set of input
@@ -27,7 +30,7 @@ class TrainStep {
   const Tensor& output(std::string_view name) const;
 
   void set_learning_rate(double rate);
-  std::int64_t steps() const;  ///< done so far
+  std::int64_t steps() const;  ///< updates done so far
 
   State& state() const { return program_.state(); }
   const std::shared_ptr<State>& shared_state() const { return program_.shared_state(); }

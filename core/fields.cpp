@@ -28,6 +28,7 @@ class TextWriter final : public FieldVisitor {
   void field(const char* name, DType& value) override { put(name, std::string(name_of(value))); }
   void field(const char* name, Dims& value) override { put(name, value.empty() ? "[]" : concat(value)); }
   void field(const char* name, std::optional<double>& value) override { put(name, value ? shortest(*value) : "none"); }
+  void field(const char* name, std::optional<DType>& value) override { put(name, value ? std::string(name_of(*value)) : "none"); }
 
  private:
   void put(const char* name, const std::string& value) { text += (text.empty() ? "" : " ") + std::string(name) + "=" + value; }
@@ -47,6 +48,7 @@ class JsonWriter final : public FieldVisitor {
   void field(const char* name, DType& value) override { object[name] = name_of(value); }
   void field(const char* name, Dims& value) override { object[name] = std::vector<std::int64_t>(value.begin(), value.end()); }
   void field(const char* name, std::optional<double>& value) override { object[name] = value ? number(*value) : json(nullptr); }
+  void field(const char* name, std::optional<DType>& value) override { object[name] = value ? json(name_of(*value)) : json(nullptr); }
 };
 
 class JsonReader final : public FieldVisitor {
@@ -66,7 +68,7 @@ class JsonReader final : public FieldVisitor {
     if (const json* j = find(name)) value = expect(j->is_string(), name, "a string", *j).get<std::string>();
   }
   void field(const char* name, DType& value) override {
-    if (const json* j = find(name)) value = parse_dtype(expect(j->is_string(), name, "a dtype", *j).get<std::string>());
+    if (const json* j = find(name)) value = dtype(name, *j);
   }
   void field(const char* name, Dims& value) override {
     const json* j = find(name);
@@ -81,6 +83,12 @@ class JsonReader final : public FieldVisitor {
     if (j == nullptr) return;
     value.reset();
     if (!j->is_null()) value = real(name, *j);
+  }
+  void field(const char* name, std::optional<DType>& value) override {
+    const json* j = find(name);
+    if (j == nullptr) return;
+    value.reset();
+    if (!j->is_null()) value = dtype(name, *j);
   }
 
   void check_all_known() const {
@@ -108,6 +116,8 @@ class JsonReader final : public FieldVisitor {
     if (j == "nan") return NAN;
     return expect(j.is_number(), name, "a number", j).get<double>();
   }
+
+  DType dtype(const char* name, const json& j) const { return parse_dtype(expect(j.is_string(), name, "a dtype", j).get<std::string>()); }
 
   const json& object_;
   std::string_view what_;

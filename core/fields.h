@@ -23,6 +23,7 @@ class FieldVisitor {
   virtual void field(const char* name, DType& value) = 0;
   virtual void field(const char* name, Dims& value) = 0;
   virtual void field(const char* name, std::optional<double>& value) = 0;
+  virtual void field(const char* name, std::optional<DType>& value) = 0;
 };
 
 /// "min=-1 max=none axes=0x2": every field, doubles in the shortest form that reads back the same. Two structs of one type are equal

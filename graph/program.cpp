@@ -18,8 +18,8 @@ bool fits(const std::map<std::string, TensorType>& types, const Bindings& inputs
 
 }  // namespace
 
-Program::Program(Graph graph, std::shared_ptr<State> state, Extend extend)
-    : graph_(std::move(graph)), state_(std::move(state)), extend_(std::move(extend)) {
+Program::Program(Graph graph, std::shared_ptr<State> state, Extend extend, DType precision)
+    : graph_(std::move(graph)), state_(std::move(state)), extend_(std::move(extend)), precision_(precision) {
   state_->prepare(graph_);
 }
 
@@ -44,7 +44,9 @@ graph::Executable& Program::compile(const std::map<std::string, TensorType>& inp
     if (extend_) extend_(graph);
     return graph::apply(graph::cleanup_pipeline(), std::move(graph));
   };
-  Graph forward = graph::apply(graph::forward_pipeline(), graph::specialize(graph_, inputs));
+  Graph forward = graph::specialize(graph_, inputs);
+  if (precision_ != DType::f32) forward = graph::lower_precision(forward, precision_);
+  forward = graph::apply(graph::forward_pipeline(), std::move(forward));
   forward = graph::choose_forms(forward, {state_->device(), static_cast<bool>(extend_), complete});
   compiled_.push_back({inputs, std::make_unique<graph::Executable>(complete(std::move(forward)), *state_)});
   return *compiled_.back().executable;

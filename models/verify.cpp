@@ -11,6 +11,7 @@
 #include "frit/core/text.h"
 #include "frit/models/checkpoint.h"
 #include "frit/ops/loss/loss.h"
+#include "frit/ops/shape/shape_ops.h"
 
 namespace frit {
 namespace {
@@ -29,10 +30,17 @@ struct Tolerances {
       adam;  ///< of what a parameter becomes when its gradient is divided by its own size: one that is truly zero moves it by its rounding
 };
 
-Tolerances tolerances_of(DType dtype, Device device) {
-  if (dtype == DType::f64) return {1e-10, 1e-9, 1e-6};
-  const bool rounds_factors = device.kind == DeviceKind::cuda && numerics().tf32;
-  const double tolerance = rounds_factors ? 2e-3 : 2e-5;
+/// What a case is computed with.
+struct Means {
+  DType dtype;      ///< of parameters
+  DType precision;  ///< see TrainOptions
+  Device device;
+};
+
+Tolerances tolerances_of(const Means& means) {
+  if (means.dtype == DType::f64) return {1e-10, 1e-9, 1e-6};
+  const bool rounds_factors = means.device.kind == DeviceKind::cuda && numerics().tf32;
+  const double tolerance = means.precision != DType::f32 ? 2e-2 : rounds_factors ? 2e-3 : 2e-5;
   return {tolerance, tolerance, std::numeric_limits<double>::infinity()};
 }
 
@@ -97,14 +105,16 @@ const std::string& metadata_at(const TensorFile& file, const std::string& key) {
 struct Case {
   const TensorFile& file;
   std::string prefix;
-  DType dtype;
+  Means means;
   Graph graph = {};
   Bindings inputs = {};
   std::shared_ptr<State> state = {};
 
   Tensor at(const std::string& name) const { return file.at(prefix + name); }
   /// Indices and conditions keep their type.
-  Value input(const std::string& name, const Tensor& tensor) { return bind(name, is_floating(tensor.dtype()) ? tensor.to(dtype) : tensor); }
+  Value input(const std::string& name, const Tensor& tensor) {
+    return bind(name, is_floating(tensor.dtype()) ? tensor.to(means.dtype) : tensor);
+  }
   std::vector<VerifyRow> run();
 
  private:
@@ -126,7 +136,8 @@ void append_gradients(Graph& graph, const std::vector<std::string>& names) {
   }
   const Value output = graph.output_value("output");
   const Value cotangent = graph.value(graph.find(graph::NodeKind::input, "cotangent")->outputs[0]);
-  const Values gradients = gradient(std::span(&output, 1), std::span(&cotangent, 1), with_respect_to);
+  const Value seed = cast(cotangent, output.dtype());
+  const Values gradients = gradient(std::span(&output, 1), std::span(&seed, 1), with_respect_to);
   for (std::size_t i = 0; i < names.size(); ++i) graph.output("grad." + names[i], gradients[i]);
 }
 
@@ -137,9 +148,9 @@ std::vector<VerifyRow> Case::run() {
     bind("cotangent", at("cotangent").to(graph.output_value("output").dtype()));
     extend = [names](Graph& fused) { append_gradients(fused, names); };
   }
-  Program program(std::move(graph), state, std::move(extend));
+  Program program(std::move(graph), state, std::move(extend), means.precision);
   const graph::Executable& executable = program.run(inputs);
-  const double tolerance = tolerances_of(dtype, state->device()).tensor, gradient_scale = largest_gradient(names);
+  const double tolerance = tolerances_of(means).tensor, gradient_scale = largest_gradient(names);
   std::vector<VerifyRow> rows = {compare(prefix + "output", executable.output("output").to(Device::cpu()), at("output"), tolerance)};
   for (const std::string& name : names) {
     const std::string full = "grad." + name;
@@ -165,18 +176,18 @@ void set_parameters(const TensorFile& file, const Graph& graph, const State& sta
   for (const graph::Node* node : graph.all(graph::NodeKind::variable)) state.set(node->name, file.at("param." + node->name));
 }
 
-std::vector<VerifyRow> verify_model(const TensorFile& file, DType dtype, Device device) {
-  Case model{.file = file, .prefix = "", .dtype = dtype};
-  model.graph.output("output", build_model(file, model.graph, model.input("input", file.at("input")), dtype));
-  model.state = std::make_shared<State>(device);
+std::vector<VerifyRow> verify_model(const TensorFile& file, const Means& means) {
+  Case model{.file = file, .prefix = "", .means = means};
+  model.graph.output("output", build_model(file, model.graph, model.input("input", file.at("input")), means.dtype));
+  model.state = std::make_shared<State>(means.device);
   model.state->prepare(model.graph);
   set_parameters(file, model.graph, *model.state);
   return model.run();
 }
 
 /// One call of the operator. Inputs that it updates in place are variables.
-std::vector<VerifyRow> verify_call(const TensorFile& file, const ops::Operator& op, int index, DType dtype, Device device) {
-  Case call{.file = file, .prefix = concat(index, "."), .dtype = dtype, .state = std::make_shared<State>(device)};
+std::vector<VerifyRow> verify_call(const TensorFile& file, const ops::Operator& op, int index, const Means& means) {
+  Case call{.file = file, .prefix = concat(index, "."), .means = means, .state = std::make_shared<State>(means.device)};
   Values inputs;
   const auto tensor_name = [&](std::size_t i) { return concat(call.prefix, "input.", i); };
   for (std::size_t i = 0; file.find(tensor_name(i)); ++i) {
@@ -184,7 +195,8 @@ std::vector<VerifyRow> verify_call(const TensorFile& file, const ops::Operator& 
     const bool updated = std::find(op.mutates.begin(), op.mutates.end(), static_cast<int>(i)) != op.mutates.end();
     if (updated) {
       const auto initialize = [tensor](const Tensor& variable, std::uint64_t) { copy(variable, tensor); };
-      inputs.push_back(call.graph.variable(concat(i), {is_floating(tensor.dtype()) ? dtype : tensor.dtype(), tensor.shape()}, initialize));
+      inputs.push_back(
+          call.graph.variable(concat(i), {is_floating(tensor.dtype()) ? means.dtype : tensor.dtype(), tensor.shape()}, initialize));
     } else {
       inputs.push_back(call.input(concat(i), tensor));
     }
@@ -194,11 +206,11 @@ std::vector<VerifyRow> verify_call(const TensorFile& file, const ops::Operator& 
   return call.run();
 }
 
-std::vector<VerifyRow> verify_operator(const TensorFile& file, DType dtype, Device device) {
+std::vector<VerifyRow> verify_operator(const TensorFile& file, const Means& means) {
   const ops::Operator& op = ops::registry().find(metadata_at(file, "operator"));
   std::vector<VerifyRow> rows;
   for (int index = 0; file.metadata().contains(concat(index, ".attributes")); ++index) {
-    const std::vector<VerifyRow> call = verify_call(file, op, index, dtype, device);
+    const std::vector<VerifyRow> call = verify_call(file, op, index, means);
     rows.insert(rows.end(), call.begin(), call.end());
   }
   if (rows.empty()) fail(ErrorKind::format, file.file(), ": there are no cases of ", op.name);
@@ -222,17 +234,19 @@ Optimizer optimizer_of(const TensorFile& file) {
   fail(ErrorKind::format, file.file(), ": unknown optimizer \"", printable(name), "\"; optimizers: sgd adam adamw");
 }
 
-std::vector<VerifyRow> verify_trace(const TensorFile& file, DType dtype, Device device) {
+std::vector<VerifyRow> verify_trace(const TensorFile& file, const Means& means) {
+  const DType dtype = means.dtype;
   const Tensor input = file.at("input").to(dtype), target = file.at("target").to(dtype), losses = file.at("losses");
   if (losses.rank() != 1 || losses.elements() > trace_steps_limit) fail(ErrorKind::format, file.file(), ": \"losses\" is ", losses.shape());
   Graph graph;
   const Value output = build_model(file, graph, graph.input("input", input.shape(), dtype), dtype);
-  TrainStep step(mean_squared_error(output, graph.input("target", target.shape(), dtype)), optimizer_of(file), device);
+  TrainStep step(mean_squared_error(output, graph.input("target", target.shape(), dtype)), optimizer_of(file), means.device,
+                 {.precision = means.precision});
   set_parameters(file, step.graph(), step.state());
   std::vector<double> found;
   for (std::int64_t i = 0; i < losses.elements(); ++i) found.push_back(step({{"input", input}, {"target", target}}));
 
-  const Tolerances tolerances = tolerances_of(dtype, device);
+  const Tolerances tolerances = tolerances_of(means);
   const double final_tolerance = metadata_at(file, "optimizer") == "sgd" ? tolerances.trace : tolerances.adam;
   std::vector<VerifyRow> rows = {compare("losses", Tensor::from(found, losses.shape()), losses, tolerances.trace)};
   for (const std::string& name : names_after(file, "final.")) {
@@ -243,11 +257,12 @@ std::vector<VerifyRow> verify_trace(const TensorFile& file, DType dtype, Device 
 
 }  // namespace
 
-std::vector<VerifyRow> verify_case(const TensorFile& file, DType dtype, Device device) {
+std::vector<VerifyRow> verify_case(const TensorFile& file, DType dtype, Device device, DType precision) {
+  const Means means{dtype, precision, device};
   try {
-    if (file.metadata().contains("operator")) return verify_operator(file, dtype, device);
-    if (file.metadata().contains("optimizer")) return verify_trace(file, dtype, device);
-    if (file.metadata().contains("model")) return verify_model(file, dtype, device);
+    if (file.metadata().contains("operator")) return verify_operator(file, means);
+    if (file.metadata().contains("optimizer")) return verify_trace(file, means);
+    if (file.metadata().contains("model")) return verify_model(file, means);
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::argument) throw;
     fail(ErrorKind::format, file.file(), ": ", error.what());  // what the file says does not fit together

@@ -26,6 +26,8 @@ struct VerifyRow {
 /// - an operator's cases: metadata "operator", "K.attributes", tensors "K.input.I", "K.output", "K.cotangent", "K.grad.I".
 /// NaN and infinite values must stand where the reference has them. Throws ErrorKind::format for a file that is none of these, or that its
 /// model or operator does not fit.
-std::vector<VerifyRow> verify_case(const TensorFile& file, DType dtype, Device device = {});
+/// A `precision` of f16 or bf16 goes with a dtype of f32: mixed precision. Its rounding may move a maximum to another element; the gradient
+/// then goes there too, and is not within tolerance.
+std::vector<VerifyRow> verify_case(const TensorFile& file, DType dtype, Device device = {}, DType precision = DType::f32);
 
 }  // namespace frit

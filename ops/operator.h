@@ -109,6 +109,13 @@ struct Kernel {
   explicit operator bool() const { return static_cast<bool>(run); }
 };
 
+/// What an operator's data is stored in when a program is to store halves (see graph::lower_precision).
+enum class Precision {
+  as_given,  ///< in halves if any of it comes in halves
+  half,      ///< always in halves: the operator gains from them
+  full,      ///< in float32: its result would not fit halves, or would lose too much
+};
+
 /// Another way to compute what an operator computes, equal for finite numbers but for rounding. The rule, which may emit the operator
 /// itself with other inputs, gives no values where it does not apply.
 struct Form {
@@ -151,6 +158,10 @@ struct Operator {
   /// Which output of the operation that gives input 0, as its output `read`, already is the call's result; none if none is.
   std::function<std::optional<int>(const Operator& producer, int read, const Shape& shape, const Attributes& own)> given = {};
 
+  Precision precision = Precision::as_given;
+  /// Floating inputs that may be float32 beside halves, or halves beside float32. What casts them is left out.
+  std::vector<int> any_precision = {};
+
   Kernel cpu = {};
   Kernel cuda = {};  ///< added by the file beside the operator's own; see FRIT_CUDA_KERNELS
   std::vector<DType> dtypes = {DType::f64, DType::f32, DType::f16, DType::bf16};  ///< of input 0
@@ -162,6 +173,7 @@ struct Operator {
   bool commutative = false;       ///< inputs 0 and 1 may be swapped
   /// The number that as input 1 leaves every value of input 0 as it is, the sign of a zero and NaN included.
   std::optional<double> neutral = {};
+  bool conversion = false;        ///< output 0 is input 0 in another dtype
   bool view = false;              ///< output 0 is input 0's elements in the same order: no kernel need run
 
   std::function<std::vector<Sample>()> samples = {};

@@ -24,7 +24,7 @@ struct BenchArguments {
   std::string mode = "all";
   std::string optimizer = "sgd";
   std::string format = "table";
-  DType dtype = DType::f32;
+  DType dtype = DType::f32, precision = DType::f32;
   std::optional<int> warmup, repeats;
   bool per_operator = false, plans = false;
   RunOptions run;
@@ -33,6 +33,7 @@ struct BenchArguments {
 /// Where times are taken, and how many.
 struct Bench {
   Device device;
+  DType dtype, precision;
   int warmup, repeats;
   bool per_operator;
 };
@@ -102,24 +103,24 @@ ModeTimes measure(const std::string& mode, graph::Executable& executable, const 
   return result;
 }
 
-ModeTimes measure_forward(const Model& model, const Shape& shape, DType dtype, const Bench& bench) {
-  Graph graph = graph::for_inference(forward_graph(model, shape, dtype));
+ModeTimes measure_forward(const Model& model, const Shape& shape, const Bench& bench) {
+  Graph graph = graph::for_inference(forward_graph(model, shape, bench.dtype));
   const auto types = input_types(graph);
   const Bindings inputs = random_inputs(types, 1, bench.device);
   const std::int64_t before = bytes_in_use(bench.device);
-  Program program(std::move(graph), std::make_shared<State>(bench.device));
+  Program program(std::move(graph), std::make_shared<State>(bench.device), {}, bench.precision);
   return measure("forward", program.compile(types), inputs, bench, before);
 }
 
 /// A whole step: forward, gradient of the parameters, their update. The loss stays on the device.
-ModeTimes measure_train(const Model& model, const Shape& shape, DType dtype, const Optimizer& optimizer, const Bench& bench) {
+ModeTimes measure_train(const Model& model, const Shape& shape, const Optimizer& optimizer, const Bench& bench) {
   Graph graph;
-  const Value loss = add_loss(graph, model, shape, dtype);
-  const std::int64_t classes = forward_graph(model, shape, dtype).output_value("output").dim(1);
+  const Value loss = add_loss(graph, model, shape, bench.dtype);
+  const std::int64_t classes = forward_graph(model, shape, bench.dtype).output_value("output").dim(1);
   const auto types = input_types(graph);
   const Bindings inputs = random_inputs(types, classes, bench.device);
   const std::int64_t before = bytes_in_use(bench.device);
-  TrainStep step(loss, optimizer, bench.device);
+  TrainStep step(loss, optimizer, bench.device, {.precision = bench.precision});
   return measure("train", step.compile(types), inputs, bench, before);
 }
 
@@ -129,11 +130,12 @@ int run_bench(const BenchArguments& a) {
   const Device device = a.run.apply();
   const bool gpu = on_gpu(device);
   const Shape shape = input_shape(a, model, device);
-  const Bench bench{device, a.warmup.value_or(gpu ? 10 : 2), a.repeats.value_or(gpu ? 100 : 10), a.per_operator};
+  const Bench bench{device, a.dtype, a.precision, a.warmup.value_or(gpu ? 10 : 2), a.repeats.value_or(gpu ? 100 : 10), a.per_operator};
   BenchReport report{.model = model.name,
                      .config = model.config,
                      .device = gpu ? concat(device, ' ', cuda::description(device.index)) : concat(device),
                      .dtype = std::string(name_of(a.dtype)),
+                     .precision = std::string(name_of(a.precision == DType::f32 ? a.dtype : a.precision)),
                      .math = a.run.math,
                      .optimizer = a.optimizer,
                      .input = shape,
@@ -142,8 +144,8 @@ int run_bench(const BenchArguments& a) {
                      .repeats = bench.repeats,
                      .copy_bandwidth = measure_copy_bandwidth(device)};
   allocator_of(device).trim();
-  if (a.mode != "train") report.modes.push_back(measure_forward(model, shape, a.dtype, bench));
-  if (a.mode != "forward") report.modes.push_back(measure_train(model, shape, a.dtype, optimizer_named(a.optimizer), bench));
+  if (a.mode != "train") report.modes.push_back(measure_forward(model, shape, bench));
+  if (a.mode != "forward") report.modes.push_back(measure_train(model, shape, optimizer_named(a.optimizer), bench));
   if (a.plans) report.plans = ops::plan_choices();
   print(std::cout, report, a.format);
   return 0;
@@ -167,6 +169,7 @@ void add_bench(CLI::App& app, Action& action) {
   command.add_flag("--plans", a->plans,
                    "List the plans that cuDNN offered for each convolution, the chosen one first; with --plan-cache off all are tried");
   add_dtype(command, a->dtype, {DType::f32, DType::f64, DType::f16, DType::bf16});
+  add_precision(command, a->precision, a->dtype);
   add_config(command, a->config);
   a->run.add_to(command);
   command.callback([a, &action] { action = [a] { return run_bench(*a); }; });

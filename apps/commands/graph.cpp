@@ -17,22 +17,24 @@ struct GraphArguments {
   Shape input_shape = {};
   std::string stage = "both";
   std::string format = "text";
-  DType dtype = DType::f32;
+  DType dtype = DType::f32, precision = DType::f32;
 };
 
 /// Forward, gradient and updates, as a step of training runs.
-Graph train_graph(const Model& model, const Shape& shape, DType dtype) {
+Graph train_graph(const Model& model, const Shape& shape, DType dtype, DType precision) {
   Graph graph;
-  TrainStep step(add_loss(graph, model, shape, dtype), Adam{}, Device::cpu());
+  TrainStep step(add_loss(graph, model, shape, dtype), Adam{}, Device::cpu(), {.precision = precision});
   return step.compile(input_types(graph)).graph();
 }
 
-Graph staged(const std::string& stage, const Model& model, const Shape& shape, DType dtype) {
-  if (stage == "train") return train_graph(model, shape, dtype);
-  const Graph forward = forward_graph(model, shape, dtype);
-  if (stage == "fused") return graph::apply(graph::forward_pipeline(), forward);
-  if (stage == "forward") return forward;
-  return graph::apply(graph::cleanup_pipeline(), graph::apply(graph::forward_pipeline(), graph::for_inference(forward)));
+Graph staged(const std::string& stage, const Model& model, const Shape& shape, DType dtype, DType precision) {
+  if (stage == "train") return train_graph(model, shape, dtype, precision);
+  Graph graph = forward_graph(model, shape, dtype);
+  if (stage == "forward") return graph;
+  if (stage == "inference") graph = graph::for_inference(graph);
+  if (precision != DType::f32) graph = graph::lower_precision(graph, precision);
+  graph = graph::apply(graph::forward_pipeline(), std::move(graph));
+  return stage == "fused" ? graph : graph::apply(graph::cleanup_pipeline(), std::move(graph));
 }
 
 void print(const std::string& stage, const Graph& graph, const std::string& format) {
@@ -54,7 +56,7 @@ int run_graph(const GraphArguments& a) {
       a.stage == "both" ? std::vector<std::string>{"forward", "fused"} : std::vector<std::string>{a.stage};
   for (const std::string& stage : stages) {
     if (stage != stages.front()) std::cout << '\n';
-    print(stage, staged(stage, model, shape, a.dtype), a.format);
+    print(stage, staged(stage, model, shape, a.dtype, a.precision), a.format);
   }
   return 0;
 }
@@ -70,6 +72,7 @@ void add_graph(CLI::App& app, Action& action) {
              "As written (forward), after the passes (fused), both, a whole training step, or inference");
   add_choice(command, "--format", a->format, {"text", "dot"}, "dot is Graphviz's");
   add_dtype(command, a->dtype, {DType::f32, DType::f64, DType::f16, DType::bf16});
+  add_precision(command, a->precision, a->dtype);
   add_config(command, a->config);
   command.callback([a, &action] { action = [a] { return run_graph(*a); }; });
 }

@@ -20,7 +20,7 @@ struct InferArguments {
   std::string model, config, input, output;
   std::int64_t batch_size = 64;
   std::uint64_t seed = 0;
-  DType dtype = DType::f32;
+  DType dtype = DType::f32, precision = DType::f32;
   bool strict = false;
   bool allow_extra = false;
   bool quiet = false;
@@ -95,7 +95,7 @@ int run_infer(const InferArguments& a) {
   shape[0] = input.dim(0);
   // NumPy has no bfloat16.
   const Tensor result = Tensor::empty(shape, a.dtype == DType::bf16 ? DType::f32 : a.dtype);
-  Program program(std::move(graph), state);
+  Program program(std::move(graph), state, {}, a.precision);
   infer(a, program, input, result);
   warn_of_nan("the output", result);
   write_npy(a.output, result);
@@ -117,6 +117,7 @@ void add_infer(CLI::App& app, Action& action) {
   add_number<std::int64_t>(command, "--batch-size", a->batch_size, 1, 1 << 20, "Examples at a time");
   add_seed(command, a->seed);
   add_dtype(command, a->dtype, {DType::f32, DType::f64, DType::f16, DType::bf16});
+  add_precision(command, a->precision, a->dtype);
   add_config(command, a->config);
   command.add_flag("--strict", a->strict, "Refuse a checkpoint with NaN or infinite values");
   command.add_flag("--allow-extra", a->allow_extra, "Pass over a checkpoint's tensors that the model does not have");

@@ -25,7 +25,7 @@ struct TrainArguments {
   std::int64_t epochs = 10;
   std::int64_t batch_size = 128;
   std::uint64_t seed = 0;
-  DType dtype = DType::f32;
+  DType dtype = DType::f32, precision = DType::f32;
   bool quiet = false;
   RunOptions run;
 };
@@ -103,7 +103,7 @@ int run_train(const TrainArguments& a) {
   const std::shared_ptr<const Dataset> data = read_dataset(a.data, Split::train), validation = read_validation(a);
   Training training(model, data, validation, printable(a.data),
                     {.optimizer = optimizer,
-                     .step = {.seed = a.seed, .clip_norm = a.clip_norm},
+                     .step = {.seed = a.seed, .clip_norm = a.clip_norm, .precision = a.precision},
                      .device = device,
                      .dtype = a.dtype,
                      .epochs = a.epochs,
@@ -144,6 +144,7 @@ void add_train(CLI::App& app, Action& action) {
   add_number<double>(command, "--clip-norm", a->clip_norm, 1e-30, 1e30, "Scale the gradients down to this global norm");
   add_seed(command, a->seed);
   add_dtype(command, a->dtype, {DType::f32, DType::f64, DType::f16, DType::bf16});
+  add_precision(command, a->precision, a->dtype);
   add_config(command, a->config);
   add_path(command, "--save", a->save, "Write the parameters as a .safetensors checkpoint at the end, or when interrupted");
   add_quiet(command, a->quiet);

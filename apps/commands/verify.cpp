@@ -15,7 +15,7 @@ namespace {
 
 struct VerifyArguments {
   std::vector<std::string> cases;
-  DType dtype = DType::f64;
+  DType dtype = DType::f64, precision = DType::f32;
   RunOptions run;
 };
 
@@ -38,8 +38,8 @@ int run_verify(const VerifyArguments& a) {
   const Device device = a.run.apply();
   std::int64_t tensors = 0, failed = 0;
   for (const std::string& path : a.cases) {
-    const std::vector<VerifyRow> rows = verify_case(read_safetensors(path), a.dtype, device);
-    std::cout << printable(path) << " in " << a.dtype << " on " << device << '\n';
+    const std::vector<VerifyRow> rows = verify_case(read_safetensors(path), a.dtype, device, a.precision);
+    std::cout << printable(path) << " in " << (a.precision == DType::f32 ? a.dtype : a.precision) << " on " << device << '\n';
     print_rows(rows);
     std::cout << std::endl;
     tensors += std::ssize(rows);
@@ -58,6 +58,7 @@ void add_verify(CLI::App& app, Action& action) {
   const auto a = std::make_shared<VerifyArguments>();
   command.add_option("CASE", a->cases, ".safetensors files")->required()->type_name("");
   add_dtype(command, a->dtype, {DType::f64, DType::f32});
+  add_precision(command, a->precision, a->dtype);
   a->run.add_to(command);
   command.callback([a, &action] { action = [a] { return run_verify(*a); }; });
 }

@@ -72,8 +72,8 @@ void print_plans(std::ostream& out, const std::vector<ops::PlanChoice>& choices)
 
 void print_table(std::ostream& out, const BenchReport& report) {
   out << report.model << ", input " << report.dtype << ' ' << report.input << "; " << report.device << "; " << report.threads
-      << " threads; math " << report.math << (report.deterministic ? ", deterministic" : "") << "; a copy moves "
-      << fixed(report.copy_bandwidth, 1) << " GB/s\n\n";
+      << " threads; precision " << report.precision << ", math " << report.math << (report.deterministic ? ", deterministic" : "")
+      << "; a copy moves " << fixed(report.copy_bandwidth, 1) << " GB/s\n\n";
   constexpr auto right = Table::Column::right;
   Table table({{"step"}, {"median us", right}, {"p10 us", right}, {"p90 us", right}, {"planned memory", right}, {"peak memory", right}});
   for (const ModeTimes& mode : report.modes) {
@@ -153,6 +153,7 @@ void print_json(std::ostream& out, const BenchReport& report) {
                {"config", Json::parse(report.config)},
                {"input", std::vector<std::int64_t>(report.input.begin(), report.input.end())},
                {"dtype", report.dtype},
+               {"precision", report.precision},
                {"device", report.device},
                {"threads", report.threads},
                {"math", report.math},

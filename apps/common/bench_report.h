@@ -32,7 +32,7 @@ struct ModeTimes {
 };
 
 struct BenchReport {
-  std::string model, config, device, dtype, math, optimizer;
+  std::string model, config, device, dtype, precision, math, optimizer;
   Shape input;
   int threads = 1;
   bool deterministic = false;

@@ -1,6 +1,7 @@
 #include "apps/common/options.h"
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 
 #include "frit/core/numerics.h"
@@ -17,6 +18,21 @@ std::string listed(const std::vector<std::string>& words, const char* separator)
   return text;
 }
 
+CLI::Option* add_number_format(CLI::App& command, const std::string& name, DType initial, const std::vector<DType>& choices,
+                               const std::function<void(DType)>& choose, const std::string& description) {
+  std::vector<std::string> names;
+  for (const DType choice : choices) names.emplace_back(name_of(choice));
+  const auto take = [name, names, choose](const std::string& text) {
+    if (std::find(names.begin(), names.end(), text) == names.end()) {
+      throw CLI::ValidationError(name, concat("expected ", listed(names, ", "), ", got \"", text, '"'));
+    }
+    choose(parse_dtype(text));
+  };
+  return command.add_option_function<std::string>(name, take, description)
+      ->type_name(listed(names, "|"))
+      ->default_str(std::string(name_of(initial)));
+}
+
 }  // namespace
 
 CLI::Option* add_choice(CLI::App& command, const std::string& name, std::string& value, const std::vector<std::string>& choices,
@@ -31,17 +47,18 @@ CLI::Option* add_choice(CLI::App& command, const std::string& name, std::string&
 }
 
 CLI::Option* add_dtype(CLI::App& command, DType& dtype, const std::vector<DType>& choices) {
-  std::vector<std::string> names;
-  for (const DType choice : choices) names.emplace_back(name_of(choice));
-  const auto take = [names, &dtype](const std::string& text) {
-    if (std::find(names.begin(), names.end(), text) == names.end()) {
-      throw CLI::ValidationError("--dtype", concat("expected ", listed(names, ", "), ", got \"", text, '"'));
-    }
-    dtype = parse_dtype(text);
+  return add_number_format(
+      command, "--dtype", dtype, choices, [&dtype](DType chosen) { dtype = chosen; }, "Number format of parameters and computation");
+}
+
+CLI::Option* add_precision(CLI::App& command, DType& precision, DType& dtype) {
+  const auto take = [&](DType chosen) {
+    precision = chosen;
+    dtype = DType::f32;
   };
-  return command.add_option_function<std::string>("--dtype", take, "Number format of parameters and computation")
-      ->type_name(listed(names, "|"))
-      ->default_str(std::string(name_of(dtype)));
+  return add_number_format(command, "--precision", precision, {DType::f32, DType::f16, DType::bf16}, take,
+                           "Number format of stored activations and their gradients; parameters, sums and losses stay float32")
+      ->excludes(command.get_option("--dtype"));
 }
 
 CLI::Option* add_shape(CLI::App& command, const std::string& name, Shape& shape, const std::string& description) {

@@ -46,6 +46,8 @@ CLI::Option* add_number(CLI::App& command, const std::string& name, Value& value
 CLI::Option* add_choice(CLI::App& command, const std::string& name, std::string& value, const std::vector<std::string>& choices,
                         const std::string& description);
 CLI::Option* add_dtype(CLI::App& command, DType& dtype, const std::vector<DType>& choices);
+/// Mixed precision, which goes with parameters in float32: sets `dtype` too. After add_dtype, in whose place it is given.
+CLI::Option* add_precision(CLI::App& command, DType& precision, DType& dtype);
 /// "4,3,16,16".
 CLI::Option* add_shape(CLI::App& command, const std::string& name, Shape& shape, const std::string& description);
 CLI::Option* add_path(CLI::App& command, const std::string& name, std::string& path, const std::string& description);

@@ -132,7 +132,7 @@ Training::Training(const Model& model, std::shared_ptr<const Dataset> data, std:
       source_(source),
       options_(options),
       step_(make_step(model, *data, source, options)),
-      validation_program_(graph::for_inference(step_.graph()), step_.shared_state()),
+      validation_program_(graph::for_inference(step_.graph()), step_.shared_state(), {}, options.step.precision),
       data_(data, {.batch_size = options.batch_size, .shuffle = true, .seed = options.step.seed, .device = options.device}),
       score_(model.task) {
   if (validation == nullptr) return;

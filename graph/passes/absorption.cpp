@@ -6,14 +6,47 @@
 namespace frit::graph {
 namespace {
 
-/// The attributes with which `node` does what its first input's producer does, if nothing else reads that.
-std::optional<ops::Attributes> absorbed(const Graph& graph, const Node& node, const std::vector<int>& uses) {
-  if (node.kind != NodeKind::operation || !node.op->absorb || node.inputs.empty()) return std::nullopt;
+struct Call {
+  std::vector<int> inputs;
+  ops::Attributes attributes;
+};
+
+/// Whether the node's operator makes of the call what it makes of the node's inputs.
+bool fits(const Graph& graph, const Node& node, const Call& call) try {
+  std::vector<TensorType> types, results;
+  for (const int id : call.inputs) types.push_back(graph.type(id));
+  for (const int id : node.outputs) results.push_back(graph.type(id));
+  return node.op->infer_types(types, call.attributes) == results;
+} catch (const Error& error) {
+  if (error.kind() != ErrorKind::argument) throw;
+  return false;
+}
+
+/// Takes over what the first input's producer does, if nothing else reads that.
+void absorb_producer(const Graph& graph, const Node& node, const std::vector<int>& uses, Call& call) {
+  if (!node.op->absorb || node.inputs.empty()) return;
   const Node& producer = graph.producer(node.inputs[0]);
-  if (producer.kind != NodeKind::operation || producer.outputs.size() != 1 || uses[static_cast<std::size_t>(node.inputs[0])] != 1) {
-    return std::nullopt;
+  if (producer.kind != NodeKind::operation || producer.outputs.size() != 1 || uses[static_cast<std::size_t>(node.inputs[0])] != 1) return;
+  const std::optional<ops::Attributes> attributes = node.op->absorb(*producer.op, producer.attributes, node.attributes);
+  if (!attributes) return;
+  Call absorbing{call.inputs, *attributes};
+  absorbing.inputs[0] = producer.inputs[0];
+  if (fits(graph, node, absorbing)) call = std::move(absorbing);
+}
+
+/// Reads what casts from and to halves read, where the operator can do without them.
+void drop_casts(const Graph& graph, const Node& node, Call& call) {
+  for (const int i : node.op->any_precision) {
+    const auto input = static_cast<std::size_t>(i);
+    if (input >= node.inputs.size()) continue;
+    const Node& producer = graph.producer(node.inputs[input]);
+    if (producer.kind != NodeKind::operation || !producer.op->conversion) continue;
+    const DType from = graph.type(producer.inputs[0]).dtype, to = graph.type(node.inputs[input]).dtype;
+    if (!(is_half(from) && to == DType::f32) && !(from == DType::f32 && is_half(to))) continue;
+    Call uncast = call;
+    uncast.inputs[input] = producer.inputs[0];
+    if (fits(graph, node, uncast)) call = std::move(uncast);
   }
-  return node.op->absorb(*producer.op, producer.attributes, node.attributes);
 }
 
 }  // namespace
@@ -22,18 +55,15 @@ Graph absorb(const Graph& graph) {
   const std::vector<int> uses = use_counts(graph);
   Rewriter rewriter(graph);
   for (const Node& node : graph.nodes()) {
-    const std::optional<ops::Attributes> attributes = absorbed(graph, node, uses);
-    if (!attributes) {
+    if (node.kind != NodeKind::operation) {
       rewriter.copy(node);
       continue;
     }
-    Values inputs = rewriter(node.inputs);
-    inputs[0] = rewriter(graph.producer(node.inputs[0]).inputs[0]);
-    const Values outputs = rewriter.target().emit(*node.op, inputs, *attributes);
-    for (std::size_t i = 0; i < outputs.size(); ++i) {
-      FRIT_CHECK(outputs[i].type() == graph.type(node.outputs[i]));
-      rewriter.map(node.outputs[i], outputs[i]);
-    }
+    Call call{node.inputs, node.attributes};
+    absorb_producer(graph, node, uses, call);
+    drop_casts(graph, node, call);
+    const Values outputs = rewriter.target().emit(*node.op, rewriter(call.inputs), call.attributes);
+    for (std::size_t i = 0; i < outputs.size(); ++i) rewriter.map(node.outputs[i], outputs[i]);
   }
   return remove_dead_code(rewriter.finish());
 }

@@ -96,6 +96,7 @@ FRIT_OPERATORS(conv_transpose) {
         .infer = [image_rank](const InferContext& call) { return infer_transposed(call, image_rank); },
         .gradient = transposed_gradient,
         .forms = {subpixel_form("sub-pixel")},
+        .precision = Precision::half,
         .cpu = {.run = run_transposed, .scratch = transposed_scratch},
         .samples = [image_rank] { return samples(image_rank); },
     });

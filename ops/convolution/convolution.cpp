@@ -88,6 +88,7 @@ FRIT_OPERATORS(convolution) {
         .infer = [image_rank](const InferContext& call) { return infer_convolution(call, image_rank); },
         .gradient = convolution_gradient,
         .forms = {padded_channels("channels padded to 4", 4), padded_channels("channels padded to 8", 8)},
+        .precision = Precision::half,
         .cpu = {.run = run_convolution, .scratch = convolution_scratch},
         .samples = [image_rank] { return samples(image_rank); },
     });

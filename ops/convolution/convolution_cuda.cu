@@ -130,6 +130,7 @@ std::vector<Tensor> without_memory(std::span<const TensorType> types, const std:
 
 Kernel convolution_kernel(ReadConvolution read, std::vector<int> image_inputs, std::vector<int> image_outputs) {
   return {.run = [read](const KernelContext& call) { run(read(call.inputs, call.outputs, call.attributes), call.scratch, call.stream); },
+          .halves = true,
           .scratch =
               [read](const InferContext& call) {
                 const std::vector<Tensor> inputs = without_memory(call.inputs, call.layouts.inputs);

@@ -4,6 +4,7 @@
 #include "frit/core/cuda/launch.h"
 #include "frit/core/cuda/reduce.h"
 #include "frit/ops/convolution/direct_convolution.h"
+#include "frit/ops/cuda/pointwise.h"
 
 namespace frit::ops {
 namespace {
@@ -84,21 +85,22 @@ struct Backward {
 };
 
 /// The sum over one channel of the source, whose first element `source` is, of its products with one channel of the weight.
-template <class Direction, class T>
-__device__ void add_channel(LongSum<T>& sum, const ConvolutionGeometry& g, const Image& image, const Place& place, const T* source,
-                            const T* weight) {
+template <class Direction, class Stored>
+__device__ void add_channel(LongSum<Computed<Stored>>& sum, const ConvolutionGeometry& g, const Image& image, const Place& place,
+                            const Stored* source, const Stored* weight) {
+  using T = Computed<Stored>;
   std::int64_t d, h, w;
   for (std::int64_t a = 0; a < g.kernel[0]; ++a) {
     if (!Direction::source(g, 0, place.position[0], a, d)) continue;
     for (std::int64_t b = 0; b < g.kernel[1]; ++b) {
       if (!Direction::source(g, 1, place.position[1], b, h)) continue;
-      const T* const taps = weight + (a * g.kernel[1] + b) * g.kernel[2];
-      const T* const row = source + d * image.strides[0] + h * image.strides[1];
+      const Stored* const taps = weight + (a * g.kernel[1] + b) * g.kernel[2];
+      const Stored* const row = source + d * image.strides[0] + h * image.strides[1];
       const bool row_inside = image.contains(d, 0) && image.contains(h, 1);
       for (std::int64_t c = 0; c < g.kernel[2]; ++c) {
         if (!Direction::source(g, 2, place.position[2], c, w)) continue;
-        const T value = row_inside && image.contains(w, 2) ? row[w * image.strides[2]] : T(0);
-        sum.add(value * taps[c]);
+        const T value = row_inside && image.contains(w, 2) ? convert<T>(row[w * image.strides[2]]) : T(0);
+        sum.add(value * convert<T>(taps[c]));
       }
     }
   }
@@ -106,9 +108,11 @@ __device__ void add_channel(LongSum<T>& sum, const ConvolutionGeometry& g, const
 
 /// One thread an element of the result, in the order of its memory: the output from the input, or the input from the output. Every
 /// thread reads all channels of its group at its patch, and the group's weights. Deterministic.
-template <bool backward, class T>
-__global__ void image_kernel(T* result, const T* source, const T* weight, const T* bias, const __grid_constant__ ConvolutionGeometry g,
-                             const __grid_constant__ Image to, const __grid_constant__ Image from, std::int64_t count) {
+template <bool backward, class Stored>
+__global__ void image_kernel(Stored* result, const Stored* source, const Stored* weight, const Stored* bias,
+                             const __grid_constant__ ConvolutionGeometry g, const __grid_constant__ Image to,
+                             const __grid_constant__ Image from, std::int64_t count) {
+  using T = Computed<Stored>;
   const std::int64_t rows = backward ? g.in_channels : g.out_channels, depth = backward ? g.out_channels : g.in_channels;
   const std::int64_t taps = g.kernel[0] * g.kernel[1] * g.kernel[2];
   for (std::int64_t i = cuda::first_item(); i < count; i += cuda::item_step()) {
@@ -121,15 +125,16 @@ __global__ void image_kernel(T* result, const T* source, const T* weight, const 
       add_channel<std::conditional_t<backward, Backward, Forward>>(
           sum, g, from, place, source + from.offset(place.sample, group * depth + k), weight + channels * taps);
     }
-    result[i] = sum.value() + (bias ? bias[place.channel] : T(0));
+    result[i] = convert<Stored>(sum.value() + (bias ? convert<T>(bias[place.channel]) : T(0)));
   }
 }
 
 /// One block an element of the weight (K, C / groups, taps): its threads share the output's positions. Each reads one channel of input and
 /// output. Deterministic.
-template <class T>
-__global__ void weight_kernel(T* weight, const T* output, const T* input, const __grid_constant__ ConvolutionGeometry g,
+template <class Stored>
+__global__ void weight_kernel(Stored* weight, const Stored* output, const Stored* input, const __grid_constant__ ConvolutionGeometry g,
                               const __grid_constant__ Image out, const __grid_constant__ Image in, std::int64_t count) {
+  using T = Computed<Stored>;
   __shared__ T shared[cuda::warp_size];
   const std::int64_t positions = g.batch * out.size[0] * out.size[1] * out.size[2];
   for (std::int64_t i = blockIdx.x; i < count; i += gridDim.x) {
@@ -149,11 +154,11 @@ __global__ void weight_kernel(T* weight, const T* output, const T* input, const 
         to += position * out.strides[axis];
         from += at * in.strides[axis];
       }
-      const T value = inside ? input[in.offset(sample, in_channel) + from] : T(0);
-      sum.add(value * output[out.offset(sample, row) + to]);
+      const T value = inside ? convert<T>(input[in.offset(sample, in_channel) + from]) : T(0);
+      sum.add(value * convert<T>(output[out.offset(sample, row) + to]));
     }
     const T total = cuda::block_reduce(sum.value(), shared);
-    if (threadIdx.x == 0) weight[i] = total;
+    if (threadIdx.x == 0) weight[i] = convert<Stored>(total);
   }
 }
 
@@ -180,7 +185,7 @@ void run_direct(cudnn::ConvolutionKind kind, const ConvolutionGeometry& g, const
 
 void direct_convolution(cudnn::ConvolutionKind kind, const ConvolutionGeometry& g, const cudnn::ConvolutionOperands& operands,
                         CUstream_st* stream) {
-  dispatch_floating(operands.weight.dtype(), [&]<class T>() { run_direct<T>(kind, g, operands, stream); });
+  dispatch_floating_and_halves(operands.weight.dtype(), [&]<class T>() { run_direct<T>(kind, g, operands, stream); });
 }
 
 }  // namespace frit::ops

@@ -1,6 +1,7 @@
 #include "frit/core/strided_loop.h"
 #include "frit/ops/convolution/subpixel.h"
 #include "frit/ops/registry.h"
+#include "frit/ops/shape/shape_attributes.h"
 #include "frit/ops/shape/shape_ops.h"
 
 namespace frit::ops {
@@ -39,7 +40,7 @@ std::vector<TensorType> infer(const InferContext& call) {
   const auto& a = call.as<Pack>();
   const Shape& shape = call.shape(0);
   check_pack(call, shape, shape.rank() < 2 ? 0 : shape[1], a);
-  return {{call.inputs[0].dtype, packed_shape(shape[0], a)}};
+  return {{stored_dtype(call, a.dtype), packed_shape(shape[0], a)}};
 }
 
 std::vector<TensorType> infer_backward(const InferContext& call) {
@@ -59,7 +60,9 @@ std::vector<TensorType> infer_backward(const InferContext& call) {
 
 Values gradient(const GradientContext& c) {
   const Shape& shape = c.inputs[0].shape();
-  return {emit_one("pack_taps_backward", {c.gradients[0]}, PackBackward{c.as<Pack>(), shape[1], image_of(shape)})};
+  Pack pack = c.as<Pack>();
+  pack.dtype.reset();
+  return {cast(emit_one("pack_taps_backward", {c.gradients[0]}, PackBackward{pack, shape[1], image_of(shape)}), c.inputs[0].dtype())};
 }
 
 Values gradient_of_backward(const GradientContext& c) {
@@ -117,7 +120,7 @@ Values decompose(Emitter&, std::span<const Value> inputs, const Attributes& attr
     before[axis + 2] = std::max<std::int64_t>(0, a.taps[axis] - 1 - a.shift[axis]);
     after[axis + 2] = std::max<std::int64_t>(0, a.cells[axis] + a.shift[axis] - shape[axis + 2]);
   }
-  const Value wide = pad(inputs[0], before, after);
+  const Value wide = pad(cast(inputs[0], a.dtype.value_or(inputs[0].dtype())), before, after);
   Values taps;
   for_each_index(a.taps, [&](const Dims& tap, std::int64_t number) {
     Value part = wide;
@@ -135,11 +138,18 @@ Values decompose(Emitter&, std::span<const Value> inputs, const Attributes& attr
 }
 
 std::vector<Sample> samples() {
+  const auto float32 = [](const Shape& shape) {
+    SampleInput input(shape);
+    input.floating = false;
+    input.dtype = DType::f32;
+    return input;
+  };
   return {{{Shape{2, 3, 4, 5}}, Pack{{2, 2}, {0, 0}, {4, 5}, 4, false}},
           {{Shape{1, 2, 3, 2, 4}}, Pack{{2, 1, 3}, {0, 1, 1}, {4, 2, 5}, 4, true}},
           {{Shape{2, 1, 3}}, Pack{{1}, {2}, {3}, 1, false}},
           {{Shape{1, 4, 2, 2}}, Pack{{3, 2}, {1, 0}, {3, 1}, 8, true}},
           {{Shape{1, 3, 2, 3, 2}}, Pack{{2, 2, 2}, {0, 0, 0}, {2, 4, 3}, 4, true}},
+          {{float32({2, 3, 4, 3})}, Pack{{2, 2}, {0, 0}, {4, 3}, 4, true, DType::f16}, /*smooth=*/false},
           {{Shape{0, 3, 4, 4}}, Pack{{2, 2}, {0, 0}, {4, 4}, 4, true}}};
 }
 
@@ -148,6 +158,7 @@ std::vector<Sample> backward_samples() {
   for (const Sample& sample : samples()) {
     const Shape& image = sample.inputs[0].shape;
     const auto& a = sample.attributes.as<Pack>();
+    if (a.dtype) continue;
     result.push_back({{packed_shape(image[0], a)}, PackBackward{a, image[1], image_of(image)}});
   }
   return result;
@@ -167,6 +178,7 @@ FRIT_OPERATORS(pack_taps) {
       .infer = infer,
       .gradient = gradient,
       .decompose = decompose,
+      .absorb = absorb_cast<Pack>,
       .cpu = {.run = run_pack, .strided = true, .halves = true},
       .samples = samples,
   });

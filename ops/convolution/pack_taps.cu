@@ -35,9 +35,9 @@ constexpr int rows_at_once = 8;
 /// innermost axis, so that little is left to work out for a cell. With a width, the input's channels lie side by side. Neighbours write
 /// neighbours: columns are threadIdx.x, places in a row threadIdx.y, rows threadIdx.z. A cell's inputs are read again for each cell that
 /// has them as a tap, from the cache. Deterministic.
-template <class T, int width, class Integer>
+template <class T, class From, int width, class Integer>
 __global__ void __launch_bounds__(cuda::default_threads, sizeof(Integer) == 4 ? 6 : 1)
-    gather_taps(T* __restrict__ output, const T* __restrict__ input, const __grid_constant__ Packing packing, CellSteps steps,
+    gather_taps(T* __restrict__ output, const From* __restrict__ input, const __grid_constant__ Packing packing, CellSteps steps,
                 Integer columns, Integer rows, Integer row_cells) {
   const Integer channel_step = width > 1 ? 1 : static_cast<Integer>(packing.input.channel);
   const auto image_step = [&](int axis) { return static_cast<Integer>(packing.input.image[axis]); };
@@ -78,10 +78,10 @@ __global__ void __launch_bounds__(cuda::default_threads, sizeof(Integer) == 4 ? 
           if (row + u >= rows) break;
           const bool present = !outside && inside(1, inner);
           cuda::Vector<T, width> elements = beyond;
-          const T* const source = input + from;
+          const From* const source = input + from;
 #pragma unroll
           for (int j = 0; j < width; ++j) {
-            if (present && j < given) elements[j] = source[static_cast<Integer>(j) * channel_step];
+            if (present && j < given) elements[j] = convert<T>(source[static_cast<Integer>(j) * channel_step]);
           }
           *reinterpret_cast<cuda::Vector<T, width>*>(output + to) = elements;
           to += row_cells * static_cast<Integer>(steps.cell);
@@ -164,14 +164,20 @@ void run_pack(const KernelContext& call) {
   const Tensor &input = call.inputs[0], &output = call.outputs[0];
   if (output.elements() == 0) return;
   dispatch_floating_and_halves(output.dtype(), [&]<class T>() {
-    const auto launch = [&]<int width>() {
+    const auto launch_from = [&]<class From, int width>() {
       const std::int64_t columns = output.dim(1) / width, row_cells = output.dim(-1);
       const std::int64_t rows = output.elements() / (output.dim(1) * row_cells);
       subpixel::dispatch_count(std::max(output.elements(), span_of(input)), [&]<class Integer>() {
-        cuda::launch(gather_taps<T, width, Integer>, shape_for(!output.is_contiguous(), columns, rows, row_cells), call.stream,
-                     output.data<T>(), input.data<T>(), packing_of(output, width, input, a, input.dim(1)), CellSteps(output),
+        cuda::launch(gather_taps<T, From, width, Integer>, shape_for(!output.is_contiguous(), columns, rows, row_cells), call.stream,
+                     output.data<T>(), input.data<From>(), packing_of(output, width, input, a, input.dim(1)), CellSteps(output),
                      static_cast<Integer>(columns), static_cast<Integer>(rows), static_cast<Integer>(row_cells));
       });
+    };
+    const auto launch = [&]<int width>() {
+      if constexpr (is_half_type<T>) {
+        if (input.dtype() == DType::f32) return launch_from.template operator()<float, width>();
+      }
+      launch_from.template operator()<T, width>();
     };
     constexpr int vector = std::min(4, cuda::vector_width<T>);
     const bool side_by_side = !output.is_contiguous() && (input.dim(1) == 1 || input.strides()[1] == 1);

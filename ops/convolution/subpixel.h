@@ -10,16 +10,18 @@
 namespace frit::ops {
 
 struct PackTapsAttributes {
-  Dims taps = {}, shift = {};  ///< an image axis: tap u of cell q is input q + shift - u
-  Dims cells = {};             ///< the output's image
-  std::int64_t channels = 0;   ///< of one tap in the output; those that the input does not have are 0
-  bool ones = false;           ///< the first of these, of tap 0, is 1 instead, so that the convolution's weight holds a bias
+  Dims taps = {}, shift = {};       ///< an image axis: tap u of cell q is input q + shift - u
+  Dims cells = {};                  ///< the output's image
+  std::int64_t channels = 0;        ///< of one tap in the output; those that the input does not have are 0
+  bool ones = false;                ///< the first of these, of tap 0, is 1 instead, so that the convolution's weight holds a bias
+  std::optional<DType> dtype = {};  ///< a half that float32 is stored as; none: the input's
   void fields(FieldVisitor& v) {
     v.field("taps", taps);
     v.field("shift", shift);
     v.field("cells", cells);
     v.field("channels", channels);
     v.field("ones", ones);
+    v.field("dtype", dtype);
   }
 };
 

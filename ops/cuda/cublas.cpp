@@ -52,14 +52,16 @@ Matrix transpose_of(std::int64_t rows, std::int64_t columns, std::int64_t row_st
 }
 
 struct Types {
-  cudaDataType_t data;
+  cudaDataType_t data, scale;  ///< scale: of the factors that a product is multiplied by
   cublasComputeType_t compute;
 };
 
 Types types_of(DType dtype, const Numerics& settings) {
-  if (dtype == DType::f64) return {CUDA_R_64F, CUBLAS_COMPUTE_64F};
+  if (dtype == DType::f64) return {CUDA_R_64F, CUDA_R_64F, CUBLAS_COMPUTE_64F};
+  if (dtype == DType::f16) return {CUDA_R_16F, CUDA_R_32F, CUBLAS_COMPUTE_32F};
+  if (dtype == DType::bf16) return {CUDA_R_16BF, CUDA_R_32F, CUBLAS_COMPUTE_32F};
   FRIT_CHECK(dtype == DType::f32);
-  return {CUDA_R_32F, settings.tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F};
+  return {CUDA_R_32F, CUDA_R_32F, settings.tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F};
 }
 
 MatrixLayout layout_of(const Matrix& matrix, cudaDataType_t type, std::int64_t batch, std::int64_t batch_stride) {
@@ -76,7 +78,7 @@ MatrixLayout layout_of(const Matrix& matrix, cudaDataType_t type, std::int64_t b
 
 Operation operation_of(const Types& types, bool transpose_first, bool transpose_second, const void* bias) {
   cublasLtMatmulDesc_t made = nullptr;
-  FRIT_CUBLAS_CALL(cublasLtMatmulDescCreate(&made, types.compute, types.data));
+  FRIT_CUBLAS_CALL(cublasLtMatmulDescCreate(&made, types.compute, types.scale));
   Operation operation(made);
   const auto set = [&](cublasLtMatmulDescAttributes_t name, const auto& value) {
     FRIT_CUBLAS_CALL(cublasLtMatmulDescSetAttribute(made, name, &value, sizeof(value)));
@@ -185,12 +187,15 @@ class Product {
   }
 
   void start(const std::array<std::int64_t, 3>& offsets, int beta) const {
-    dispatch_floating(c_.dtype(), [&]<class T>() {
+    const auto place = [](const Tensor& tensor, std::int64_t offset) -> void* {
+      return static_cast<std::byte*>(tensor.raw()) + offset * static_cast<std::int64_t>(size_of(tensor.dtype()));
+    };
+    void* const c = place(c_, offsets[2]);
+    dispatch_floating(types_.scale == CUDA_R_64F ? DType::f64 : DType::f32, [&]<class T>() {
       const T alpha = 1, scale = static_cast<T>(beta);
-      T* const c = c_.data<T>() + offsets[2];
-      FRIT_CUBLAS_CALL(cublasLtMatmul(handle_, operation_.get(), &alpha, b_.data<T>() + offsets[1], first_layout_.get(),
-                                      a_.data<T>() + offsets[0], second_layout_.get(), &scale, c, result_layout_.get(), c,
-                                      result_layout_.get(), &algorithm_, workspace_.data(), workspace_.size(), stream_));
+      FRIT_CUBLAS_CALL(cublasLtMatmul(handle_, operation_.get(), &alpha, place(b_, offsets[1]), first_layout_.get(), place(a_, offsets[0]),
+                                      second_layout_.get(), &scale, c, result_layout_.get(), c, result_layout_.get(), &algorithm_,
+                                      workspace_.data(), workspace_.size(), stream_));
     });
   }
 

@@ -83,20 +83,21 @@ struct EmbedPlan {
 
 /// A thread takes `width` neighbouring elements of the output at a time; it reads what of the input lies there and writes them at once.
 /// Reads at once too where the input's rows hold `runs` of neighbours that fit vectors. Deterministic.
-template <int width, class Integer, class T>
+template <int width, class Integer, class T, class From>
 __global__ void __launch_bounds__(cuda::default_threads)
-    embed_kernel(T* output, const T* __restrict__ input, const __grid_constant__ EmbedPlan plan, T value, std::int64_t count, bool vector,
+    embed_kernel(T* output, const From* __restrict__ input, const __grid_constant__ EmbedPlan plan, T value, std::int64_t count, bool vector,
                  bool runs) {
-  using Elements = cuda::Vector<T, width>;
   for (std::int64_t first = cuda::first_item() * width; first < count; first += cuda::item_step() * width) {
     std::int64_t offsets[width];
     const bool in_one_row = plan.find(static_cast<Integer>(first), offsets);
-    Elements elements;
+    cuda::Vector<T, width> elements;
     if (runs && in_one_row && offsets[0] % width == 0) {
-      elements = *reinterpret_cast<const Elements*>(input + offsets[0]);
+      const auto row = *reinterpret_cast<const cuda::Vector<From, width>*>(input + offsets[0]);
+#pragma unroll
+      for (int v = 0; v < width; ++v) elements[v] = convert<T>(row[v]);
     } else {
 #pragma unroll
-      for (int v = 0; v < width; ++v) elements[v] = offsets[v] >= 0 && first + v < count ? input[offsets[v]] : value;
+      for (int v = 0; v < width; ++v) elements[v] = offsets[v] >= 0 && first + v < count ? convert<T>(input[offsets[v]]) : value;
     }
     elementwise::store(output + first, elements, count - first, vector);
   }
@@ -105,18 +106,25 @@ __global__ void __launch_bounds__(cuda::default_threads)
 }  // namespace embedding
 
 /// output[before + i * step] = input[i] for every index i, and `value` elsewhere. The output is contiguous or channels-last; the input has
-/// any strides, and its dtype.
+/// any strides, and its dtype or, where that is a half, float32.
 inline void embed(cudaStream_t stream, const Tensor& output, const Tensor& input, const Dims& before, const Dims& step, double value) {
   const std::int64_t count = output.elements();
   if (count == 0) return;
   const embedding::EmbedPlan plan(output, input, before, step);
   dispatch_all(output.dtype(), [&]<class T>() {
     constexpr int width = elementwise::width_for<T>;
-    const bool narrow = count <= std::int64_t{1} << 30;
-    const auto kernel = narrow ? embedding::embed_kernel<width, std::uint32_t, T> : embedding::embed_kernel<width, std::uint64_t, T>;
-    const bool runs = plan.rows_are_runs() && elementwise::fits_vectors(input, width);
-    cuda::launch(kernel, cuda::loop_shape((count + width - 1) / width), stream, output.data<T>(), input.data<T>(), plan, convert<T>(value),
-                 count, elementwise::fits_vectors(output, width), runs);
+    const auto launch = [&]<class From>() {
+      const bool narrow = count <= std::int64_t{1} << 30;
+      const auto kernel =
+          narrow ? embedding::embed_kernel<width, std::uint32_t, T, From> : embedding::embed_kernel<width, std::uint64_t, T, From>;
+      const bool runs = plan.rows_are_runs() && elementwise::fits_vectors(input, width);
+      cuda::launch(kernel, cuda::loop_shape((count + width - 1) / width), stream, output.data<T>(), input.data<From>(), plan,
+                   convert<T>(value), count, elementwise::fits_vectors(output, width), runs);
+    };
+    if constexpr (is_half_type<T>) {
+      if (input.dtype() == DType::f32) return launch.template operator()<float>();
+    }
+    launch.template operator()<T>();
   });
 }
 

@@ -170,7 +170,9 @@ FRIT_OPERATORS(arithmetic) {
     registry.add(std::move(*op));
   }
   registry.add(binary("divide", "a / b", divide_gradient, run_floating<Divide>, Fill::normal, Fill::nonzero, 1));
-  registry.add(binary("power", "a to the b", power_gradient, run_floating<Power>, Fill::positive, Fill::normal, 1));
+  Operator power = binary("power", "a to the b", power_gradient, run_floating<Power>, Fill::positive, Fill::normal, 1);
+  power.precision = Precision::full;
+  registry.add(std::move(power));
   registry.add(share<Minimum>("minimum_backward", "the share of a in the gradient of minimum(a, b): half at a tie"));
   registry.add(share<Maximum>("maximum_backward", "the share of a in the gradient of maximum(a, b): half at a tie"));
   registry.add(

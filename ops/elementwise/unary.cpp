@@ -23,12 +23,13 @@ Values square_gradient(const GradientContext& c) { return {c.gradients[0] * (c.i
 Values reciprocal_gradient(const GradientContext& c) { return {-c.gradients[0] * (c.outputs[0] * c.outputs[0])}; }
 
 template <template <class> class Function>
-Operator unary(const char* name, const char* summary, GradientRule gradient, Fill fill) {
+Operator unary(const char* name, const char* summary, GradientRule gradient, Fill fill, Precision precision = Precision::full) {
   return {.name = name,
           .summary = summary,
           .inputs = {"input"},
           .infer = infer_same,
           .gradient = std::move(gradient),
+          .precision = precision,
           .cpu = {.run = run_pointwise<Function>, .strided = true},
           .in_place = {{0, 0}},
           .samples = [fill] { return pointwise_samples(fill); }};
@@ -42,7 +43,7 @@ FRIT_OPERATORS(unary) {
   add_pointwise<Abs>(registry, {.name = "abs", .summary = "|x|", .samples = [] { return pointwise_samples(Fill::nonzero); }});
   registry.add(unary<Exp>("exp", "e to the x", exp_gradient, Fill::normal));
   registry.add(unary<Log>("log", "the natural logarithm of x", log_gradient, Fill::positive));
-  registry.add(unary<Sqrt>("sqrt", "the square root of x", sqrt_gradient, Fill::positive));
+  registry.add(unary<Sqrt>("sqrt", "the square root of x", sqrt_gradient, Fill::positive, Precision::as_given));
   registry.add(unary<Square>("square", "x * x", square_gradient, Fill::normal));
   registry.add(unary<Reciprocal>("reciprocal", "1 / x", reciprocal_gradient, Fill::nonzero));
 }

@@ -43,6 +43,12 @@ inline void require_type(const InferContext& call, std::size_t input, const Tens
   call.require(call.inputs[input] == expected, call.op.inputs[input].name, " must be ", expected, ", got ", call.inputs[input]);
 }
 
+/// A parameter of the shape, of the data's dtype or in float32 beside halves.
+inline void require_parameter(const InferContext& call, std::size_t input, DType dtype, const Shape& shape) {
+  const bool wide = is_half(dtype) && call.inputs[input].dtype == DType::f32;
+  require_type(call, input, {wide ? DType::f32 : dtype, shape});
+}
+
 /// Means or reciprocal deviations, as an input of a backward operator.
 inline SampleInput statistics_sample(const Shape& shape) {
   SampleInput input(shape, Fill::positive);

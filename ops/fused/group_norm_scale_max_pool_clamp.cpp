@@ -11,6 +11,7 @@
 #include "frit/ops/norm/norm_attributes.h"
 #include "frit/ops/norm/statistics.h"
 #include "frit/ops/registry.h"
+#include "frit/ops/shape/shape_ops.h"
 
 namespace frit::ops {
 namespace {
@@ -184,7 +185,8 @@ Values gradient_rule(const GradientContext& c) {
 
 Values decompose(Emitter&, std::span<const Value> inputs, const Attributes& attributes) {
   const auto& a = attributes.as<ChainAttributes>();
-  const Value y = group_norm(inputs[0], a.num_groups, inputs[1], inputs[2], a.eps) * inputs[3];
+  const auto parameter = [&](std::size_t i) { return cast(inputs[i], inputs[0].dtype()); };
+  const Value y = group_norm(inputs[0], a.num_groups, parameter(1), parameter(2), a.eps) * parameter(3);
   return {clamp(max_pool2d(y, a.pool()), a.min, a.max)};
 }
 
@@ -237,9 +239,9 @@ std::vector<TensorType> group_norm_scale_max_pool_clamp_types(const InferContext
                attributes.num_groups);
   const Geometry geometry(shape, attributes);
   require_supported(call, geometry);
-  require_type(call, input + 1, {dtype, {shape[1]}});
-  require_type(call, input + 2, {dtype, {shape[1]}});
-  require_type(call, input + 3, {dtype, {shape[1], 1, 1}});
+  require_parameter(call, input + 1, dtype, {shape[1]});
+  require_parameter(call, input + 2, dtype, {shape[1]});
+  require_parameter(call, input + 3, dtype, {shape[1], 1, 1});
   const Shape output = pool_output_shape(shape, geometry.pool);
   const TensorType statistics{DType::f64, {geometry.samples, geometry.groups}};
   return {{dtype, output}, {winner_dtype(geometry.kernel_elements()), output}, statistics, statistics, {dtype, output}};
@@ -258,6 +260,7 @@ FRIT_OPERATORS(group_norm_scale_max_pool_clamp) {
       .gradient = gradient_rule,
       .decompose = decompose,
       .fuse = fuse,
+      .any_precision = {1, 2, 3},
       .cpu = {run_forward},
       .samples = samples,
   });

@@ -131,7 +131,7 @@ void run(const KernelContext& call) {
         .groups = geometry.groups,
         .group_channels = geometry.group_channels(),
         .eps = call.as<ChainAttributes>().eps,
-        .parameters = {call.inputs[1].data<Stored>(), call.inputs[2].data<Stored>(), call.inputs[3].data<Stored>()},
+        .parameters = {Parameter<Stored>(call.inputs[1]), Parameter<Stored>(call.inputs[2]), Parameter<Stored>(call.inputs[3])},
         .statistics = {data_or_null<double>(call.outputs[2]), data_or_null<double>(call.outputs[3])},
         .maps = nullptr};
     if (walk_once(call, geometry, close)) return;

@@ -196,8 +196,8 @@ class Backward {
       if (input_gradient_ != nullptr || summed) write();
       if (summed) differences = {part<T>(scratch_.differences), rules_.by_difference, chunks()};
     }
-    const ChannelResults<Stored, 4> results{data_or_null<Stored>(context_.outputs[1]), data_or_null<Stored>(context_.outputs[2]),
-                                            data_or_null<Stored>(context_.outputs[3]), data_or_null<Stored>(context_.outputs[4])};
+    const ChannelResults<Stored, 4> results{Parameter<Stored>(context_.outputs[1]), Parameter<Stored>(context_.outputs[2]),
+                                            Parameter<Stored>(context_.outputs[3]), Parameter<Stored>(context_.outputs[4])};
     launch_sum_over_batch(results, part<ChannelParts<4>>(scratch_.parts), differences, planes_, context_.stream);
   }
 
@@ -218,7 +218,7 @@ class Backward {
         .groups = geometry_.groups,
         .group_channels = geometry_.group_channels(),
         .gradient = context_.inputs[0].data<Stored>(),
-        .parameters = {context_.inputs[2].data<Stored>(), context_.inputs[3].data<Stored>(), context_.inputs[4].data<Stored>()},
+        .parameters = {Parameter<Stored>(context_.inputs[2]), Parameter<Stored>(context_.inputs[3]), Parameter<Stored>(context_.inputs[4])},
         .clamp = Clamp<T>(context_.as<ChainAttributes>().clamp()),
         .winners = context_.inputs[5].data<Winner>(),
         .means = context_.inputs[6].data<double>(),

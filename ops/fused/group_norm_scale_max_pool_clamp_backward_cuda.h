@@ -165,7 +165,7 @@ __global__ void close_groups(ChannelParts<4>* parts /* (N, C) */, GradientRules<
       for (std::int64_t chunk = 0; chunk < chunks; ++chunk) sums = sums + partials[(n * chunks + chunk) * channels + c];
       sums = call.whole(call.map(plane), sums);
       parts[plane] = {{sums.product * rstd, sums.gradient, sums.scale, 0}};
-      const auto weight = static_cast<double>(convert<T>(call.parameters.weight[c]));
+      const auto weight = static_cast<double>(call.parameters.weight[c]);
       total = total + ChannelSums<double>{weight * sums.gradient, weight * sums.product, 0};
     }
     total = cuda::warp_reduce(total);

@@ -72,13 +72,13 @@ struct WindowAxis {
 template <class Stored>
 struct GroupParameters {
   using T = ComputeType<Stored>;
-  const Stored *weight, *bias, *scale;
+  Parameter<Stored> weight, bias, scale;
 
   __device__ GroupMap<T> map(std::int64_t c, double mean, double rstd) const {
-    return {mean, rstd, convert<T>(weight[c]), convert<T>(bias[c]), convert<T>(scale[c])};
+    return {mean, rstd, weight[c], bias[c], scale[c]};
   }
   /// -1 where the map falls, so that the maximum is that of the smallest element.
-  __device__ T sign(std::int64_t c) const { return (convert<T>(weight[c]) < 0) != (convert<T>(scale[c]) < 0) ? T(-1) : T(1); }
+  __device__ T sign(std::int64_t c) const { return (weight[c] < 0) != (scale[c] < 0) ? T(-1) : T(1); }
 };
 
 /// One window's maximum, its place in the window and the element that it comes from.

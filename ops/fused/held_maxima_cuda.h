@@ -45,8 +45,8 @@ class HeldMaxima {
     const std::int64_t last = held_.planes.samples - 1 - cluster;
     for (int chunk = warp(); has(chunk); chunk += Held::warps) holder_.request(chunk, last);
     if (thread() < channels_) {
-      scales_[thread()] = convert<T>(close_.scale[thread()]);
-      post_scales_[thread()] = convert<T>(close_.post_scale[thread()]);
+      scales_[thread()] = close_.scale[thread()];
+      post_scales_[thread()] = close_.post_scale[thread()];
     }
     unsigned turn = 0;
     for (std::int64_t n = last; n >= 0; n -= step, ++turn) {

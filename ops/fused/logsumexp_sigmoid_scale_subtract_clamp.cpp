@@ -11,6 +11,7 @@
 #include "frit/ops/norm/statistics.h"
 #include "frit/ops/reduction/reduction.h"
 #include "frit/ops/registry.h"
+#include "frit/ops/shape/shape_ops.h"
 
 namespace frit::ops {
 namespace {
@@ -195,9 +196,9 @@ TensorType output_type(const InferContext& call, std::size_t input, std::size_t 
   const Shape& shape = call.shape(input);
   call.require(shape.rank() >= 3, "expected an input (N, C, ...) of rank 3 or more, got ", shape);
   call.require(shape[1] > 0, "input ", shape, " has no channels");
-  call.require(
-      call.inputs[bias].dtype == call.inputs[input].dtype && call.inputs[bias].elements() == 1 && call.shape(bias).rank() <= shape.rank(),
-      "bias must be one ", call.inputs[input].dtype, ", got ", call.inputs[bias]);
+  call.require(call.inputs[bias].elements() == 1 && call.shape(bias).rank() <= shape.rank(), "bias must be one ", call.inputs[input].dtype,
+               ", got ", call.inputs[bias]);
+  require_parameter(call, bias, call.inputs[input].dtype, call.shape(bias));
   const auto& attributes = call.as<ChainAttributes>();
   TensorType result = call.inputs[input];
   if (attributes.blocked()) result = depth_to_space_type(call, result, attributes.blocks);
@@ -219,7 +220,7 @@ Values decompose(Emitter&, std::span<const Value> inputs, const Attributes& attr
   const auto& a = attributes.as<ChainAttributes>();
   Value y = logsumexp(a.blocked() ? depth_to_space(inputs[0], a.blocks) : inputs[0], {1}, true);
   y = y * sigmoid(y + ScaledSigmoid<double>::shift) / ScaledSigmoid<double>::divisor;
-  return {clamp(y - inputs[1], a.min, a.max)};
+  return {clamp(y - cast(inputs[1], y.dtype()), a.min, a.max)};
 }
 
 /// The last node is the clamp.
@@ -275,6 +276,7 @@ FRIT_OPERATORS(logsumexp_sigmoid_scale_subtract_clamp) {
       .decompose = decompose,
       .fuse = fuse,
       .absorb = absorb,
+      .any_precision = {1},
       .cpu = {run_forward},
       .samples = [] { return samples(false); },
   });

@@ -23,11 +23,11 @@ __device__ T sigmoid_of_shifted(T y) {
 /// Reads the input once and writes a number a pixel. Deterministic.
 template <class Walk, class Stored>
 __global__ void __launch_bounds__(default_threads, Walk::blocks_wanted)
-    reduce_channels(Stored* output /* (N, image) */, const Stored* input, const Stored* bias, Clamp<ComputeType<Stored>> clamp,
+    reduce_channels(Stored* output /* (N, image) */, const Stored* input, Parameter<Stored> bias, Clamp<ComputeType<Stored>> clamp,
                     const __grid_constant__ Sharing sharing) {
   using T = ComputeType<Stored>;
   const Walk walk(input, sharing);
-  const T subtracted = convert<T>(*bias);
+  const T subtracted = bias[0];
   walk.run([&](std::int64_t n, std::int64_t p) { return sharing.output_places(n * sharing.planes.pixels + p); },
            [&](std::int64_t place, const PixelSum<T>& sums) {
              const T y = sums.value();
@@ -50,11 +50,11 @@ struct PixelGradient {
 template <class Walk, class Stored>
 __global__ void __launch_bounds__(default_threads, Walk::blocks_wanted)
     carry_back(Stored* input_gradient /* or null */, double* block_sums, const Stored* gradient /* (N, image) */, const Stored* input,
-               const Stored* bias, Clamp<ComputeType<Stored>> clamp, const __grid_constant__ Sharing sharing) {
+               Parameter<Stored> bias, Clamp<ComputeType<Stored>> clamp, const __grid_constant__ Sharing sharing) {
   using T = ComputeType<Stored>;
   __shared__ double shared[cuda::warp_size];
   const Walk walk(input, sharing);
-  const T subtracted = convert<T>(*bias);
+  const T subtracted = bias[0];
   double total = 0;
   walk.run(
       [&](std::int64_t n, std::int64_t p) {
@@ -79,13 +79,13 @@ constexpr int sum_threads = 1024;
 
 /// One block. Deterministic.
 template <class Stored>
-__global__ void __launch_bounds__(sum_threads) negate_sum(Stored* bias_gradient, const double* block_sums, int blocks) {
+__global__ void __launch_bounds__(sum_threads) negate_sum(Parameter<Stored> bias_gradient, const double* block_sums, int blocks) {
   __shared__ double shared[cuda::warp_size];
   double total = 0;
 #pragma unroll 4
   for (int i = static_cast<int>(threadIdx.x); i < blocks; i += sum_threads) total += block_sums[i];
   total = cuda::block_reduce(total, shared);
-  if (threadIdx.x == 0) *bias_gradient = convert<Stored>(static_cast<ComputeType<Stored>>(-total));
+  if (threadIdx.x == 0) bias_gradient.set(0, static_cast<ComputeType<Stored>>(-total));
 }
 
 constexpr std::int64_t most_blocks = 4096;
@@ -133,7 +133,7 @@ void run_forward(const KernelContext& call) {
     const auto& attributes = call.as<ChainAttributes>();
     dispatch_walk<Stored>(input, {}, attributes, [&]<class Walk>(const Sharing& sharing, const cuda::LaunchShape& shape) {
       cuda::launch(reduce_channels<Walk, Stored>, shape, call.stream, output.data<Stored>(), input.data<Stored>(),
-                   call.inputs[1].data<Stored>(), Clamp<ComputeType<Stored>>(attributes.clamp()), sharing);
+                   Parameter<Stored>(call.inputs[1]), Clamp<ComputeType<Stored>>(attributes.clamp()), sharing);
     });
   });
 }
@@ -146,10 +146,10 @@ void run_backward(const KernelContext& call) {
     const auto& attributes = call.as<ChainAttributes>();
     dispatch_walk<Stored>(input, input_gradient, attributes, [&]<class Walk>(const Sharing& sharing, const cuda::LaunchShape& shape) {
       cuda::launch(carry_back<Walk, Stored>, shape, call.stream, data_or_null<Stored>(input_gradient), block_sums,
-                   call.inputs[0].data<Stored>(), input.data<Stored>(), call.inputs[2].data<Stored>(),
+                   call.inputs[0].data<Stored>(), input.data<Stored>(), Parameter<Stored>(call.inputs[2]),
                    Clamp<ComputeType<Stored>>(attributes.clamp()), sharing);
       if (!bias_gradient.defined()) return;
-      cuda::launch(negate_sum<Stored>, {dim3(1), dim3(sum_threads)}, call.stream, bias_gradient.data<Stored>(), block_sums,
+      cuda::launch(negate_sum<Stored>, {dim3(1), dim3(sum_threads)}, call.stream, Parameter<Stored>(bias_gradient), block_sums,
                    static_cast<int>(shape.grid.x * shape.grid.y));
     });
   });

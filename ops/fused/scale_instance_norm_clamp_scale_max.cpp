@@ -13,6 +13,7 @@
 #include "frit/ops/reduction/reduction.h"
 #include "frit/ops/reduction/reduction_axes.h"
 #include "frit/ops/registry.h"
+#include "frit/ops/shape/shape_ops.h"
 
 namespace frit::ops {
 namespace {
@@ -118,7 +119,8 @@ Values gradient_rule(const GradientContext& c) {
 
 Values decompose(Emitter&, std::span<const Value> inputs, const Attributes& attributes) {
   const auto& a = attributes.as<ChainAttributes>();
-  const Value y = clamp(instance_norm(inputs[0] * inputs[1], {}, {}, a.eps), a.min, a.max) * inputs[2];
+  const DType dtype = inputs[0].dtype();
+  const Value y = clamp(instance_norm(inputs[0] * cast(inputs[1], dtype), {}, {}, a.eps), a.min, a.max) * cast(inputs[2], dtype);
   return {max(y, Dims{1}, a.keep_dims)};
 }
 
@@ -157,8 +159,8 @@ std::vector<TensorType> scale_instance_norm_clamp_scale_max_types(const InferCon
   call.require(Planes(shape).pixels != 1, "expected more than 1 spatial element, got input ", shape);
   Shape per_channel = Dims::filled(shape.rank() - 1, 1);
   per_channel[0] = shape[1];
-  require_type(call, input + 1, {dtype, per_channel});
-  require_type(call, input + 2, {dtype, per_channel});
+  require_parameter(call, input + 1, dtype, per_channel);
+  require_parameter(call, input + 2, dtype, per_channel);
   const Shape reduced = reduced_shape(shape, {1}, call.as<ScaleInstanceNormClampScaleMaxAttributes>().keep_dims);
   const TensorType statistics{DType::f64, {shape[0], shape[1]}};
   return {{dtype, reduced}, {winner_dtype(shape[1]), reduced}, statistics, statistics, {dtype, reduced}};
@@ -177,6 +179,7 @@ FRIT_OPERATORS(scale_instance_norm_clamp_scale_max) {
       .gradient = gradient_rule,
       .decompose = decompose,
       .fuse = fuse,
+      .any_precision = {1, 2},
       .cpu = {.run = run_forward,
               .scratch =
                   [](const InferContext& call) {

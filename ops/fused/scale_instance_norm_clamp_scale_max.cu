@@ -82,8 +82,8 @@ void run_typed(const KernelContext& call) {
                                                data_or_null<Stored>(call.outputs[4])};
   const CloseInstances<Stored> close{.channels = call.inputs[0].shape()[1],
                                      .eps = attributes.eps,
-                                     .scale = call.inputs[1].data<Stored>(),
-                                     .post_scale = call.inputs[2].data<Stored>(),
+                                     .scale = Parameter<Stored>(call.inputs[1]),
+                                     .post_scale = Parameter<Stored>(call.inputs[2]),
                                      .means = data_or_null<double>(call.outputs[2]),
                                      .rstds = data_or_null<double>(call.outputs[3]),
                                      .maps = nullptr};

@@ -121,8 +121,8 @@ void run_typed(const KernelContext& context) {
                                   .places = Places(input, planes),
                                   .gradient = context.inputs[0].data<Stored>(),
                                   .input = input.data<Stored>(),
-                                  .scale = context.inputs[2].data<Stored>(),
-                                  .post_scale = context.inputs[3].data<Stored>(),
+                                  .scale = Parameter<Stored>(context.inputs[2]),
+                                  .post_scale = Parameter<Stored>(context.inputs[3]),
                                   .clamp = Clamp<T>(attributes.clamp()),
                                   .eps = attributes.eps,
                                   .winners = context.inputs[4].data<Winner>(),
@@ -146,7 +146,7 @@ void run_typed(const KernelContext& context) {
   Planes summed = planes;
   if (planes.pixels == 0) summed.samples = 0;
   launch_sum_over_batch<Stored, 3>(
-      {data_or_null<Stored>(context.outputs[1]), data_or_null<Stored>(context.outputs[2]), data_or_null<Stored>(context.outputs[3])}, parts,
+      {Parameter<Stored>(context.outputs[1]), Parameter<Stored>(context.outputs[2]), Parameter<Stored>(context.outputs[3])}, parts,
       {}, summed, context.stream);
 }
 

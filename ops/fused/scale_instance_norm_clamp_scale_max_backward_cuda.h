@@ -22,7 +22,8 @@ struct InstanceGradientCall {
 
   Planes planes;
   Places places;  // of the input
-  const Stored *gradient, *input, *scale, *post_scale;
+  const Stored *gradient, *input;
+  Parameter<Stored> scale, post_scale;
   Clamp<T> clamp;
   double eps;
   const Winner* winners;
@@ -32,10 +33,10 @@ struct InstanceGradientCall {
   /// For a scale of 0, when the statistics do not tell the input's mean, its first element is the reference.
   __device__ InstanceMap<T> map(std::int64_t n, std::int64_t c) const {
     const std::int64_t slice = n * planes.channels + c;
-    const T s = convert<T>(scale[c]);
+    const T s = scale[c];
     const double mean = means[slice];
     const double near = s != 0 ? mean / static_cast<double>(s) : static_cast<double>(convert<T>(input[places(n, c, 0)]));
-    return {near, mean, rstds[slice], s, convert<T>(post_scale[c])};
+    return {near, mean, rstds[slice], s, post_scale[c]};
   }
 };
 
@@ -114,7 +115,7 @@ template <class Stored, class Winner>
 __device__ double mean_difference(const InstanceGradientCall<Stored, Winner>& call, const InstanceMap<ComputeType<Stored>>& map,
                                   std::int64_t n, std::int64_t c, int lane) {
   using T = ComputeType<Stored>;
-  const T scale = convert<T>(call.scale[c]);
+  const T scale = call.scale[c];
   if (scale != 0) return call.means[n * call.planes.channels + c] / static_cast<double>(scale) - static_cast<double>(map.reference);
   double sum = 0;
   for (std::int64_t p = lane; p < call.planes.pixels; p += cuda::warp_size) {
@@ -146,7 +147,7 @@ __global__ void close_instances(ChannelParts<3>* parts /* (N, C) */, GradientRul
     // Elsewhere than at the winners the gradient is 0 times the factors, which matters where one is not finite.
     const double zero = 0 * static_cast<double>(map.post_scale), rstd = call.rstds[slice];
     const double gradient = total.gradient + zero, product = total.product + zero;
-    const double scale = static_cast<double>(convert<T>(call.scale[c])), slope = scale * rstd, shift = static_cast<double>(map.shift);
+    const double scale = static_cast<double>(call.scale[c]), slope = scale * rstd, shift = static_cast<double>(map.shift);
     const double by_normalized = -slope * ((slope * product + shift * gradient) / pixels);
     const double by_difference = slope * by_normalized, offset = shift * by_normalized - slope * (gradient / pixels);
     rules.set(slice, map.reference, by_difference, offset);

@@ -52,7 +52,7 @@ struct CloseInstances {
 
   std::int64_t channels;
   double eps;
-  const Stored *scale, *post_scale;
+  Parameter<Stored> scale, post_scale;
   double *means, *rstds;  // (N, C), or null
   InstanceMap<T>* maps;   // (N, C)
 
@@ -65,7 +65,7 @@ struct CloseInstances {
   }
   __device__ void operator()(std::int64_t slice, const DeviceMoments& moments) const {
     const std::int64_t c = slice % channels;
-    maps[slice] = map(slice, moments, convert<T>(scale[c]), convert<T>(post_scale[c]), true);
+    maps[slice] = map(slice, moments, scale[c], post_scale[c], true);
   }
   /// Leaves out the first samples.
   void skip(std::int64_t samples) {

@@ -217,7 +217,7 @@ struct ChannelDifferences {
 
 template <class Stored, int count>
 struct ChannelResults {
-  Stored* of[count];  ///< each (C), or null
+  Parameter<Stored> of[count];  ///< each (C), or undefined
 };
 
 /// One block a channel: its sums over the batch. Deterministic.
@@ -239,9 +239,7 @@ __global__ void sum_over_batch(ChannelResults<Stored, count> results, const Chan
     total = cuda::block_reduce(total, shared);
     if (threadIdx.x != 0) continue;
 #pragma unroll
-    for (int k = 0; k < count; ++k) {
-      if (results.of[k] != nullptr) results.of[k][c] = convert<Stored>(static_cast<ComputeType<Stored>>(total.values[k]));
-    }
+    for (int k = 0; k < count; ++k) results.of[k].set(c, static_cast<ComputeType<Stored>>(total.values[k]));
   }
 }
 

@@ -85,6 +85,7 @@ FRIT_OPERATORS(linear) {
       .inputs = {"input", "weight", {"bias", true}},
       .infer = infer_linear,
       .gradient = linear_gradient,
+      .precision = Precision::half,
       .cpu = {.run = run_linear, .scratch = linear_scratch},
       .samples = linear_samples,
   });

@@ -18,4 +18,4 @@ std::size_t linear_scratch(const InferContext& call) { return cublas::product_sc
 }  // namespace
 }  // namespace frit::ops
 
-FRIT_CUDA_KERNELS(linear) { registry.add_cuda("linear", {.run = run_linear, .scratch = linear_scratch}); }
+FRIT_CUDA_KERNELS(linear) { registry.add_cuda("linear", {.run = run_linear, .halves = true, .scratch = linear_scratch}); }

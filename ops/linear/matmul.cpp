@@ -134,6 +134,7 @@ FRIT_OPERATORS(matmul) {
       .inputs = {"a", "b"},
       .infer = infer_matmul,
       .gradient = matmul_gradient,
+      .precision = Precision::half,
       .cpu = {.run = run_matmul, .scratch = matmul_scratch},
       .samples = matmul_samples,
   });

@@ -19,4 +19,4 @@ std::size_t matmul_scratch(const InferContext& call) {
 }  // namespace
 }  // namespace frit::ops
 
-FRIT_CUDA_KERNELS(matmul) { registry.add_cuda("matmul", {.run = run_matmul, .scratch = matmul_scratch}); }
+FRIT_CUDA_KERNELS(matmul) { registry.add_cuda("matmul", {.run = run_matmul, .halves = true, .scratch = matmul_scratch}); }

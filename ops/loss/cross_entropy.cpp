@@ -200,6 +200,7 @@ FRIT_OPERATORS(cross_entropy) {
       .outputs = {"output", "maximum", "sum"},
       .infer = infer,
       .gradient = gradient,
+      .precision = Precision::full,
       .cpu = {.run = kernel, .scratch = scratch},
       .samples = samples,
   });

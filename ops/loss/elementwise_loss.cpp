@@ -23,15 +23,17 @@ Value binary_cross_entropy_with_logits(Value logits, Value target, Reduction red
 namespace ops {
 namespace {
 
-void require_equal_types(const InferContext& call, std::size_t prediction) {
+/// The loss has the target's dtype: a prediction in halves may come with a float32 target.
+void require_fitting_types(const InferContext& call, std::size_t prediction) {
   const TensorType& a = call.inputs[prediction];
   const TensorType& b = call.inputs[prediction + 1];
-  call.require(a == b, call.op.inputs[prediction].name, " is ", a, ", target is ", b);
+  const bool close = a.dtype == b.dtype || (is_half(a.dtype) && b.dtype == DType::f32);
+  call.require(close && a.shape == b.shape, call.op.inputs[prediction].name, " is ", a, ", target is ", b);
 }
 
 std::vector<TensorType> infer(const InferContext& call) {
-  require_equal_types(call, 0);
-  return {{call.inputs[0].dtype, loss_shape(call.attributes, call.shape(0))}, call.inputs[0]};
+  require_fitting_types(call, 0);
+  return {{call.inputs[1].dtype, loss_shape(call.attributes, call.shape(0))}, call.inputs[0]};
 }
 
 ReductionPlan plan_of(std::int64_t elements) { return {{elements}, {0}}; }
@@ -91,7 +93,7 @@ Values gradient(const char* backward, const GradientContext& call) {
   require(!call.gradients[1], "gradient: the gradient of a loss is not differentiable");
   const Value incoming = call.gradients[0];
   if (!incoming) return Values(2);
-  const bool in_pass = reduction_of(call.attributes) != Reduction::none && !is_half(incoming.dtype());
+  const bool in_pass = reduction_of(call.attributes) != Reduction::none && !is_half(call.inputs[0].dtype());
   if (in_pass && (Loss::antisymmetric || !call.wanted[1])) {
     const Value by_prediction = call.outputs[1] * incoming;
     return {call.wanted[0] ? by_prediction : Value{}, call.wanted[1] ? -by_prediction : Value{}};
@@ -101,11 +103,11 @@ Values gradient(const char* backward, const GradientContext& call) {
 }
 
 std::vector<TensorType> infer_backward(const InferContext& call) {
-  require_equal_types(call, 1);
-  const TensorType& prediction = call.inputs[1];
-  const TensorType expected{prediction.dtype, loss_shape(call.attributes, prediction.shape)};
+  require_fitting_types(call, 1);
+  const TensorType &prediction = call.inputs[1], &target = call.inputs[2];
+  const TensorType expected{target.dtype, loss_shape(call.attributes, prediction.shape)};
   call.require(call.inputs[0] == expected, "gradient is ", call.inputs[0], ", expected ", expected);
-  return {prediction, prediction};
+  return {prediction, target};
 }
 
 /// Either result may be undefined.
@@ -156,6 +158,8 @@ void add_loss(Registry& registry, const char* name, const char* prediction, cons
       .outputs = {"loss", "unit_gradient"},  // unit_gradient: of the prediction, for an incoming gradient of 1
       .infer = infer,
       .gradient = [backward](const GradientContext& call) { return gradient<Loss>(backward.c_str(), call); },
+      .precision = Precision::full,
+      .any_precision = {0},
       .cpu = {.run = kernel<Loss>, .scratch = scratch},
       .in_place = {{1, 0}, {1, 1}},
       .samples = [target] { return samples_with(target); },

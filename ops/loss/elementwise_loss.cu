@@ -12,9 +12,9 @@ namespace frit::ops {
 namespace {
 
 /// Threads that take `width` neighbouring elements each share out a tensor's elements.
-template <class Stored>
+template <class... Stored>
 cuda::LaunchShape shape_for(std::int64_t elements) {
-  constexpr int width = cuda::vector_width<Stored>;
+  constexpr int width = elementwise::width_for<Stored...>;
   return cuda::loop_shape((elements + width - 1) / width);
 }
 
@@ -32,11 +32,11 @@ struct Merge {
 /// A thread takes `width` neighbouring elements at a time: it reads those of prediction and target and writes, unless they are null, their
 /// losses and gradients, which may lie on the inputs. Each element is read and written once, in 16-byte accesses if `vectors`. A block's
 /// sum goes to `block_sums` unless that is null. Deterministic.
-template <class Loss, class Stored, class T>
+template <class Loss, class Prediction, class Target, class T>
 __global__ void __launch_bounds__(cuda::default_threads)
-    loss_values(Stored* values, Stored* unit_gradient, Sum<T>* block_sums, const Stored* prediction, const Stored* target,
+    loss_values(Target* values, Prediction* unit_gradient, Sum<T>* block_sums, const Prediction* prediction, const Target* target,
                 std::int64_t count, T gradient_share, bool vectors) {
-  constexpr int width = cuda::vector_width<Stored>;
+  constexpr int width = elementwise::width_for<Prediction, Target>;
   __shared__ Sum<T> shared[cuda::warp_size];
   Sum<T> sum = Sum<T>::identity();
   for (std::int64_t first = cuda::first_item() * width; first < count; first += cuda::item_step() * width) {
@@ -44,18 +44,19 @@ __global__ void __launch_bounds__(cuda::default_threads)
     const auto p = elementwise::load<width>(prediction + first, left, vectors);
     const auto t = elementwise::load<width>(target + first, left, vectors);
     T losses[width];
-    cuda::Vector<Stored, width> results;
 #pragma unroll
     for (int v = 0; v < width; ++v) losses[v] = v < left ? Loss::value(convert<T>(p[v]), convert<T>(t[v])) : T{0};
     if (values != nullptr) {
+      cuda::Vector<Target, width> results;
 #pragma unroll
-      for (int v = 0; v < width; ++v) results[v] = convert<Stored>(losses[v]);
+      for (int v = 0; v < width; ++v) results[v] = convert<Target>(losses[v]);
       elementwise::store(values + first, results, left, vectors);
     }
     if (unit_gradient != nullptr) {
+      cuda::Vector<Prediction, width> results;
 #pragma unroll
       for (int v = 0; v < width; ++v) {
-        results[v] = convert<Stored>(Loss::by_prediction(convert<T>(p[v]), convert<T>(t[v])) * gradient_share);
+        results[v] = convert<Prediction>(Loss::by_prediction(convert<T>(p[v]), convert<T>(t[v])) * gradient_share);
       }
       elementwise::store(unit_gradient + first, results, left, vectors);
     }
@@ -80,6 +81,17 @@ __global__ void __launch_bounds__(1024) divide_sum(Stored* loss, const Sum<T>* b
 /// For the blocks' sums of any dtype.
 std::size_t scratch(const InferContext& call) { return shape_for<double>(call.inputs[0].elements()).grid.x * sizeof(Sum<double>); }
 
+/// Calls `body` for the storage types of prediction and target.
+template <class Body>
+void dispatch_types(const Tensor& prediction, const Tensor& target, const Body& body) {
+  dispatch_stored(prediction.dtype(), [&]<class Prediction>() {
+    if constexpr (is_half_type<Prediction>) {
+      if (target.dtype() == DType::f32) return body.template operator()<Prediction, float>();
+    }
+    body.template operator()<Prediction, Prediction>();
+  });
+}
+
 template <class Loss>
 void kernel(const KernelContext& call) {
   const Reduction reduction = reduction_of(call.attributes);
@@ -87,40 +99,41 @@ void kernel(const KernelContext& call) {
   const std::int64_t elements = prediction.elements();
   const bool reduced = reduction != Reduction::none;
   if (elements == 0 && !reduced) return;
-  dispatch_stored(prediction.dtype(), [&]<class Stored>() {
-    using T = ComputeType<Stored>;
+  dispatch_types(prediction, target, [&]<class Prediction, class Target>() {
+    using T = ComputeType<Target>;
     static_assert(sizeof(Sum<T>) <= sizeof(Sum<double>));
-    const Stored *const p = prediction.data<Stored>(), *const t = target.data<Stored>();
-    Stored *const loss = data_or_null<Stored>(call.outputs[0]), *const unit_gradient = data_or_null<Stored>(call.outputs[1]);
-    Stored* const values = reduced ? nullptr : loss;
+    const Prediction* const p = prediction.data<Prediction>();
+    const Target* const t = target.data<Target>();
+    Target* const loss = data_or_null<Target>(call.outputs[0]);
+    Prediction* const unit_gradient = data_or_null<Prediction>(call.outputs[1]);
+    Target* const values = reduced ? nullptr : loss;
     auto* const block_sums = reduced && loss != nullptr ? reinterpret_cast<Sum<T>*>(call.scratch.data()) : nullptr;
     const T divisor = reduction == Reduction::mean ? static_cast<T>(elements) : T{1};  // the mean over nothing is NaN
-    const cuda::LaunchShape shape = shape_for<Stored>(elements);
-    cuda::launch(loss_values<Loss, Stored, T>, shape, call.stream, values, unit_gradient, block_sums, p, t, elements, 1 / divisor,
+    const cuda::LaunchShape shape = shape_for<Prediction, Target>(elements);
+    cuda::launch(loss_values<Loss, Prediction, Target, T>, shape, call.stream, values, unit_gradient, block_sums, p, t, elements, 1 / divisor,
                  all_aligned(p, t, values, unit_gradient));
     if (block_sums == nullptr) return;
-    cuda::launch(divide_sum<Stored, T>, {dim3(1), dim3(1024)}, call.stream, loss, block_sums, static_cast<int>(shape.grid.x), divisor);
+    cuda::launch(divide_sum<Target, T>, {dim3(1), dim3(1024)}, call.stream, loss, block_sums, static_cast<int>(shape.grid.x), divisor);
   });
 }
 
 /// As loss_values, for the gradients of prediction and target, those that are not null. `one_gradient`: `gradient` holds one element for
 /// all; otherwise each has its own.
-template <class Loss, class Stored, class T>
+template <class Loss, class Prediction, class Target, class T>
 __global__ void __launch_bounds__(cuda::default_threads)
-    loss_gradients(Stored* by_prediction, Stored* by_target, const Stored* gradient, const Stored* prediction, const Stored* target,
-                   std::int64_t count, T divisor, bool one_gradient, bool vectors) {
-  constexpr int width = cuda::vector_width<Stored>;
-  using Elements = cuda::Vector<Stored, width>;
+    loss_gradients(Prediction* by_prediction, Target* by_target, const Target* gradient, const Prediction* prediction,
+                   const Target* target, std::int64_t count, T divisor, bool one_gradient, bool vectors) {
+  constexpr int width = elementwise::width_for<Prediction, Target>;
   const T shared_scale = one_gradient ? convert<T>(*gradient) / divisor : T{0};
   for (std::int64_t first = cuda::first_item() * width; first < count; first += cuda::item_step() * width) {
     const std::int64_t left = count - first;
-    const Elements p = elementwise::load<width>(prediction + first, left, vectors);
-    const Elements t = elementwise::load<width>(target + first, left, vectors);
-    Elements scale{};
+    const auto p = elementwise::load<width>(prediction + first, left, vectors);
+    const auto t = elementwise::load<width>(target + first, left, vectors);
+    cuda::Vector<Target, width> scale{};
     if (!one_gradient) scale = elementwise::load<width>(gradient + first, left, vectors);
-    const auto store = [&](Stored* results, const auto& derivative) {
+    const auto store = [&]<class Stored>(Stored* results, const auto& derivative) {
       if (results == nullptr) return;
-      Elements elements;
+      cuda::Vector<Stored, width> elements;
 #pragma unroll
       for (int v = 0; v < width; ++v) {
         elements[v] =
@@ -139,14 +152,15 @@ void backward_kernel(const KernelContext& call) {
   const Reduction reduction = reduction_of(call.attributes);
   const std::int64_t elements = call.inputs[1].elements();
   if (elements == 0) return;
-  dispatch_stored(call.inputs[1].dtype(), [&]<class Stored>() {
-    using T = ComputeType<Stored>;
-    Stored *const by_prediction = data_or_null<Stored>(call.outputs[0]), *const by_target = data_or_null<Stored>(call.outputs[1]);
-    const Stored *const gradient = call.inputs[0].data<Stored>(), *const p = call.inputs[1].data<Stored>(),
-                        *const t = call.inputs[2].data<Stored>();
+  dispatch_types(call.inputs[1], call.inputs[2], [&]<class Prediction, class Target>() {
+    using T = ComputeType<Target>;
+    Prediction* const by_prediction = data_or_null<Prediction>(call.outputs[0]);
+    Target* const by_target = data_or_null<Target>(call.outputs[1]);
+    const Target *const gradient = call.inputs[0].data<Target>(), *const t = call.inputs[2].data<Target>();
+    const Prediction* const p = call.inputs[1].data<Prediction>();
     const bool one_gradient = reduction != Reduction::none;
     const T divisor = reduction == Reduction::mean ? static_cast<T>(elements) : T{1};
-    cuda::launch(loss_gradients<Loss, Stored, T>, shape_for<Stored>(elements), call.stream, by_prediction, by_target, gradient, p, t,
+    cuda::launch(loss_gradients<Loss, Prediction, Target, T>, shape_for<Prediction, Target>(elements), call.stream, by_prediction, by_target, gradient, p, t,
                  elements, divisor, one_gradient, all_aligned(by_prediction, by_target, p, t) && (one_gradient || all_aligned(gradient)));
   });
 }

@@ -1,6 +1,5 @@
 #include <cmath>
 
-#include "frit/ops/elementwise/arithmetic.h"
 #include "frit/ops/optimizer/clip_scale.h"
 #include "frit/ops/optimizer/optimizer_ops.h"
 #include "frit/ops/reduction/sum_tile.h"
@@ -87,12 +86,7 @@ std::vector<Sample> clip_samples() {
 
 Value global_norm(std::span<const Value> tensors) { return emit("global_norm", tensors).front(); }
 
-Values clip_by_global_norm(std::span<const Value> gradients, double max_norm) {
-  const Value scale = emit_one("clip_scale", {global_norm(gradients)}, ClipAttributes{max_norm});
-  Values clipped;
-  for (const Value& gradient : gradients) clipped.push_back(gradient * scale);
-  return clipped;
-}
+Value clip_scale(Value norm, double max_norm) { return emit_one("clip_scale", {norm}, ClipAttributes{max_norm}); }
 
 }  // namespace frit::ops
 

@@ -2,7 +2,6 @@
 
 #include <new>
 
-#include "frit/ops/cuda/counter.h"
 #include "frit/ops/cuda/pointwise.h"
 #include "frit/ops/optimizer/update_functors.h"
 
@@ -31,11 +30,13 @@ __device__ cuda::Vector<To, width> converted(const cuda::Vector<From, width>& el
 }
 
 /// A thread takes `width` neighbouring elements at a time; reads the gradient and the variables, and writes the variables. One thread of
-/// each block computes the update's scalars. Deterministic.
+/// each block computes the update's scalars. A negative scale of the gradient ends it at once. Deterministic.
 template <class Update, int width, class Options, class T, int count>
 __global__ void update_kernel(Variables<T, count> variables, const T* gradient, Options options, const double* rate,
-                              const std::int64_t* step, std::int64_t elements, bool vector) {
+                              const std::int64_t* step, const T* gradient_scale, std::int64_t elements, bool vector) {
   using C = Computed<T>;
+  const C scale = convert<C>(*gradient_scale);
+  if (scale < 0) return;
   alignas(Update) __shared__ unsigned char shared[sizeof(Update)];
   if (threadIdx.x == 0) new (shared) Update(options, *rate, *step);
   __syncthreads();
@@ -45,14 +46,16 @@ __global__ void update_kernel(Variables<T, count> variables, const T* gradient, 
     cuda::Vector<C, width> values[count];
 #pragma unroll
     for (int k = 0; k < count; ++k) values[k] = converted<C>(elementwise::load<width>(variables.data[k] + first, rest, vector));
-    const auto g = converted<C>(elementwise::load<width>(gradient + first, rest, vector));
+    auto g = converted<C>(elementwise::load<width>(gradient + first, rest, vector));
+#pragma unroll
+    for (int v = 0; v < width; ++v) g[v] *= scale;
     update_run(update, values, g, std::make_index_sequence<count>());
 #pragma unroll
     for (int k = 0; k < count; ++k) elementwise::store(variables.data[k] + first, converted<T>(values[k]), rest, vector);
   }
 }
 
-/// Inputs: parameter, gradient, rate, step, and count - 1 more variables.
+/// Inputs: parameter, gradient, rate, step, gradient scale, and count - 1 more variables.
 template <template <class> class Update, class Options, int count>
 void run_cuda_update(const KernelContext& call) {
   const std::int64_t elements = call.inputs[0].elements();
@@ -62,7 +65,7 @@ void run_cuda_update(const KernelContext& call) {
     Variables<T, count> variables;
     bool vector = elementwise::fits_vectors(call.inputs[1], width);
     for (std::size_t k = 0; k < count; ++k) {
-      const Tensor& variable = call.inputs[k == 0 ? 0 : k + 3];
+      const Tensor& variable = call.inputs[k == 0 ? 0 : k + 4];
       variables.data[k] = variable.data<T>();
       vector = vector && elementwise::fits_vectors(variable, width);
     }
@@ -70,12 +73,26 @@ void run_cuda_update(const KernelContext& call) {
     cuda::LaunchShape shape = cuda::loop_shape((elements + width - 1) / width);
     shape.grid.x = std::min(shape.grid.x, 8u * static_cast<unsigned>(cuda::properties(call.inputs[0].device().index).multiprocessors));
     cuda::launch(update_kernel<Update<Computed<T>>, width, Options, T, count>, shape, call.stream, variables, call.inputs[1].data<T>(),
-                 call.as<Options>(), call.inputs[2].data<double>(), call.inputs[3].data<std::int64_t>(), elements, vector);
+                 call.as<Options>(), call.inputs[2].data<double>(), call.inputs[3].data<std::int64_t>(), call.inputs[4].data<T>(), elements,
+                 vector);
   });
 }
 
 void run_cuda_sgd(const KernelContext& call) {
-  (call.has(4) ? run_cuda_update<SgdUpdate, SgdOptions, 2> : run_cuda_update<SgdUpdate, SgdOptions, 1>)(call);
+  (call.has(5) ? run_cuda_update<SgdUpdate, SgdOptions, 2> : run_cuda_update<SgdUpdate, SgdOptions, 1>)(call);
+}
+
+/// One thread.
+template <class T>
+__global__ void advance_unless_skipped(std::int64_t* step, const T* gradient_scale) {
+  if (!(*gradient_scale < 0)) ++*step;
+}
+
+void run_cuda_advance(const KernelContext& call) {
+  dispatch_floating(call.inputs[1].dtype(), [&]<class T>() {
+    cuda::launch(advance_unless_skipped<T>, {.grid = 1, .block = 1}, call.stream, call.inputs[0].data<std::int64_t>(),
+                 call.inputs[1].data<T>());
+  });
 }
 
 }  // namespace
@@ -84,5 +101,5 @@ void run_cuda_sgd(const KernelContext& call) {
 FRIT_CUDA_KERNELS(optimizer_ops) {
   registry.add_cuda("sgd_update", {.run = run_cuda_sgd, .halves = true});
   registry.add_cuda("adam_update", {.run = run_cuda_update<AdamUpdate, AdamOptions, 3>, .halves = true});
-  registry.add_cuda("advance", {.run = [](const KernelContext& call) { advance_counter(call.stream, call.inputs[0]); }});
+  registry.add_cuda("advance", {.run = run_cuda_advance});
 }

@@ -1,13 +1,16 @@
 #pragma once
 
+#include <optional>
+
 #include "frit/core/fields.h"
 #include "frit/ops/value.h"
 
 namespace frit::ops {
 
 // One parameter's update as an operator that changes variables where they lie; no results. `rate` is an f64 scalar variable, so that a
-// schedule needs no new graph; `step` an i64 scalar variable that counts updates done (0 at the first); decay adds weight_decay * parameter
-// to the gradient (sgd, adam) or shrinks the parameter by rate * weight_decay (adamw). Formulas: torch.optim.SGD, Adam, AdamW.
+// schedule needs no new graph; `step` an i64 scalar variable that counts updates done (0 at the first); `gradient_scale` a scalar of the
+// parameter's dtype that the gradient is multiplied by, and where it is negative nothing changes; decay adds weight_decay * parameter to
+// the gradient (sgd, adam) or shrinks the parameter by rate * weight_decay (adamw). Formulas: torch.optim.SGD, Adam, AdamW.
 struct SgdOptions {
   double momentum = 0, dampening = 0, weight_decay = 0;
   bool nesterov = false;
@@ -19,7 +22,8 @@ struct SgdOptions {
   }
 };
 /// `momentum_buffer` has the parameter's type; none without momentum.
-void sgd_update(Value parameter, Value gradient, Value rate, Value step, Value momentum_buffer, const SgdOptions& options);
+void sgd_update(Value parameter, Value gradient, Value rate, Value step, Value gradient_scale, Value momentum_buffer,
+                const SgdOptions& options);
 
 struct AdamOptions {
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
@@ -32,16 +36,22 @@ struct AdamOptions {
     v.field("decoupled", decoupled);
   }
 };
-void adam_update(Value parameter, Value gradient, Value rate, Value step, Value first_moment, Value second_moment,
+void adam_update(Value parameter, Value gradient, Value rate, Value step, Value gradient_scale, Value first_moment, Value second_moment,
                  const AdamOptions& options);
 
-/// Adds 1 to an i64 scalar variable.
-void advance(Value step);
+/// Adds 1 to an i64 scalar variable, unless `gradient_scale` is negative.
+void advance(Value step, Value gradient_scale);
 
 /// sqrt of the sum of squares of all elements of all tensors, a scalar of their dtype; computed in f64.
 Value global_norm(std::span<const Value> tensors);
 
-/// The gradients scaled by min(1, max_norm / (global_norm + 1e-6)), as torch.nn.utils.clip_grad_norm_ does.
-Values clip_by_global_norm(std::span<const Value> gradients, double max_norm);
+/// min(1, max_norm / (norm + 1e-6)), what torch.nn.utils.clip_grad_norm_ multiplies gradients of that norm by.
+Value clip_scale(Value norm, double max_norm);
+
+/// What a dynamic loss scale (torch.amp.GradScaler) makes of the norm of gradients that were multiplied by it. Where the norm is finite,
+/// the gradient scale that undoes the loss scale, and clips to max_norm if that is given; else -1: the update is skipped. The loss scale, a
+/// scalar variable of the norm's dtype, is halved with each update that is skipped and doubled after `growth_interval` others in a row,
+/// which the i64 scalar variable `good_steps` counts.
+Value update_loss_scale(Value norm, Value loss_scale, Value good_steps, std::optional<double> max_norm);
 
 }  // namespace frit::ops

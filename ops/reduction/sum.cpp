@@ -123,6 +123,7 @@ FRIT_OPERATORS(sum) {
       .infer = infer,
       .gradient = sum_gradient,
       .given = given,
+      .precision = Precision::full,
       .cpu = {.run = [](const KernelContext& call) { sum_kernel(call, false); }, .scratch = scratch},
       .dtypes = {std::begin(all_dtypes), std::end(all_dtypes)},
       .samples = samples_of_sum,

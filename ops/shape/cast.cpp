@@ -1,15 +1,10 @@
 #include "frit/ops/registry.h"
+#include "frit/ops/shape/shape_attributes.h"
 #include "frit/ops/shape/shape_ops.h"
 
 namespace frit {
 namespace ops {
 namespace {
-
-struct CastAttributes {
-  DType dtype = DType::f32;
-
-  void fields(FieldVisitor& v) { v.field("dtype", dtype); }
-};
 
 std::vector<TensorType> infer_cast(const InferContext& call) { return {{call.as<CastAttributes>().dtype, call.shape(0)}}; }
 
@@ -51,5 +46,6 @@ FRIT_OPERATORS(cast) {
        .cuda = {.run = run_cast, .strided = true, .halves = true, .any_layout_inputs = {0}, .any_layout_outputs = {0}},
        .dtypes = {std::begin(all_dtypes), std::end(all_dtypes)},
        .in_place = {{0, 0}},
+       .conversion = true,
        .samples = cast_samples});
 }

@@ -7,8 +7,8 @@ namespace ops {
 namespace {
 
 std::vector<TensorType> infer(const InferContext& call) {
-  const auto& [before, after, value] = call.as<PadAttributes>();
-  TensorType result = call.inputs[0];
+  const auto& [before, after, value, dtype] = call.as<PadAttributes>();
+  TensorType result{stored_dtype(call, dtype), call.shape(0)};
   const int rank = result.shape.rank();
   call.require(before.rank() == rank && after.rank() == rank, "expected ", rank, " sizes before and after, got ", before.rank(), " and ",
                after.rank(), " (input ", result.shape, ")");
@@ -29,7 +29,7 @@ Values gradient(const GradientContext& call) {
     const std::int64_t begin = attributes.before[axis];
     if (begin > 0 || attributes.after[axis] > 0) result = slice(result, axis, begin, begin + call.inputs[0].shape()[axis]);
   }
-  return {result};
+  return {cast(result, call.inputs[0].dtype())};
 }
 
 /// Fills the margins axis by axis, so that each element is written once.
@@ -48,9 +48,17 @@ void kernel(const KernelContext& call) {
 }
 
 std::vector<Sample> samples() {
+  const auto float32 = [](const Shape& shape) {
+    SampleInput input(shape);
+    input.floating = false;
+    input.dtype = DType::f32;
+    return input;
+  };
   return {
       {.inputs = {Shape{5}}, .attributes = PadAttributes{{2}, {3}, 0}},
       {.inputs = {Shape{2, 3}}, .attributes = PadAttributes{{0, 1}, {1, 0}, -1.5}},
+      {.inputs = {float32({2, 3, 2, 3})}, .attributes = PadAttributes{{0, 0, 0, 0}, {0, 5, 0, 0}, 0, DType::f16}, .smooth = false},
+      {.inputs = {float32({3, 7})}, .attributes = PadAttributes{{0, 2}, {0, 0}, 0.1, DType::bf16}, .smooth = false},
       {.inputs = {Shape{1, 2, 3, 3}}, .attributes = PadAttributes{{0, 0, 1, 1}, {0, 0, 1, 2}, 0}},
       {.inputs = {Shape{}}, .attributes = PadAttributes{{}, {}, 1}},
       {.inputs = {Shape{1, 1}}, .attributes = PadAttributes{{0, 0}, {0, 0}, 1}},
@@ -62,7 +70,7 @@ std::vector<Sample> samples() {
 }  // namespace ops
 
 Value pad(Value x, const Dims& before, const Dims& after, double value) {
-  return ops::emit_one("pad", {x}, ops::PadAttributes{before, after, value});
+  return ops::emit_one("pad", {x}, ops::PadAttributes{before, after, value, {}});
 }
 
 }  // namespace frit
@@ -74,6 +82,7 @@ FRIT_OPERATORS(pad) {
       .inputs = {"input"},
       .infer = infer,
       .gradient = gradient,
+      .absorb = absorb_cast<PadAttributes>,
       .cpu = {.run = kernel, .strided = true, .halves = true},
       .dtypes = {std::begin(all_dtypes), std::end(all_dtypes)},
       .samples = samples,

@@ -1,17 +1,41 @@
 #pragma once
 
-#include "frit/core/fields.h"
-#include "frit/core/shape.h"
+#include "frit/ops/operator.h"
 
 namespace frit::ops {
+
+struct CastAttributes {
+  DType dtype = DType::f32;
+  void fields(FieldVisitor& v) { v.field("dtype", dtype); }
+};
+
+/// For an operator that can store float32 as halves as it goes, and has a field `dtype` for that: the attributes with which it does the
+/// work of a cast that gives its input.
+template <class A>
+std::optional<Attributes> absorb_cast(const Operator& producer, const Attributes& of_producer, const Attributes& own) {
+  A attributes = own.as<A>();
+  if (!producer.conversion || attributes.dtype) return std::nullopt;
+  attributes.dtype = of_producer.as<CastAttributes>().dtype;
+  return attributes;
+}
+
+/// The dtype of such an operator's output.
+inline DType stored_dtype(const InferContext& call, std::optional<DType> dtype) {
+  const DType given = call.inputs[0].dtype;
+  call.require(!dtype || (is_half(*dtype) && given == DType::f32), "dtype ", dtype.value_or(given), " is for halves of float32, got ",
+               given);
+  return dtype.value_or(given);
+}
 
 struct PadAttributes {
   Dims before, after;  ///< elements added at each axis's ends
   double value = 0;
+  std::optional<DType> dtype = {};  ///< a half that float32 is stored as; none: the input's
   void fields(FieldVisitor& v) {
     v.field("before", before);
     v.field("after", after);
     v.field("value", value);
+    v.field("dtype", dtype);
   }
 };
 

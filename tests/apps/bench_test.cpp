@@ -148,6 +148,19 @@ TEST_F(BenchCommand, ListsThePlansThatAreNoneOnTheCpu) {
   EXPECT_FALSE(std::filesystem::exists(path("plans.json")));
 }
 
+TEST_F(BenchCommand, TimesMixedPrecisionFromAFloat32Input) {
+  const Outcome outcome =
+      bench({"conv2d-groupnorm-pool", "--input-shape", "2,8,10,11", "--precision", "f16", "--per-operator", "--format", "json"});
+  ASSERT_EQ(outcome.code, 0) << outcome;
+  const json report = json::parse(outcome.output);
+  EXPECT_EQ(report["dtype"], "f32");
+  EXPECT_EQ(report["precision"], "f16");
+  const std::string text = report.dump();
+  for (const char* const part : {"f32 2x8x10x11 -> f16 2x8x10x11", "f16 2x8x10x11, f16 64x8x3x3", "update_loss_scale"}) {
+    EXPECT_NE(text.find(part), std::string::npos) << part << outcome;
+  }
+}
+
 TEST_F(BenchCommand, RefusesWhatItCannotDo) {
   const std::map<std::string, std::vector<std::string>> refused = {
       {"unknown model \"nothing\"", {"nothing"}},

@@ -98,6 +98,9 @@ TEST_F(Commands, VerifyPassesAModelAndATrace) {
   EXPECT_TRUE(has(outcome.output, "losses")) << outcome;
   EXPECT_TRUE(has(outcome.output, "11 of 11 tensors of 2 files are within tolerance")) << outcome;
   EXPECT_EQ(run({"verify", "--dtype", "f32", golden + "models/conv2d-groupnorm-pool.3.safetensors"}).code, 0);
+  const Outcome half = run({"verify", "--precision", "f16", golden + "models/convt3d-logsumexp.3.safetensors"});
+  EXPECT_EQ(half.code, 0) << half;
+  EXPECT_TRUE(has(half.output, "in f16 on cpu")) << half;
 }
 
 TEST_F(Commands, VerifyFailsWhereAnythingDiffers) {
@@ -142,6 +145,24 @@ TEST_F(Commands, InferConvertsWeightsAndInputsAndSaysSo) {
   EXPECT_FALSE(has(wide.errors, "converted")) << wide;
   const std::vector<double> a = read_npy(path("f32.npy")).to_vector<double>(), b = read_npy(path("f64.npy")).to_vector<double>();
   for (std::size_t i = 0; i < b.size(); ++i) EXPECT_NEAR(a[i], b[i], 1e-5);
+}
+
+TEST_F(Commands, InferInMixedPrecisionIsNearFloat32) {
+  write("input.npy", serialize_npy(random_tensor({2, 3, 8, 8})));
+  write("model.safetensors", serialize_safetensors(tiny_parameters(), checkpoint_metadata(tiny_model())));
+  const auto infer = [&](const std::string& precision) {
+    const Outcome outcome = run({"infer", "model.safetensors", "--input", "input.npy", "--output", "y.npy", "--precision", precision});
+    EXPECT_EQ(outcome.code, 0) << outcome;
+    const Tensor y = read_npy(path("y.npy"));
+    EXPECT_EQ(y.dtype(), DType::f32);
+    return y.to_vector<double>();
+  };
+  const std::vector<double> expected = infer("f32");
+  for (const char* const precision : {"f16", "bf16"}) {
+    const std::vector<double> found = infer(precision);
+    EXPECT_NE(found, expected) << precision;
+    for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(found[i], expected[i], 2e-2) << precision;
+  }
 }
 
 TEST_F(Commands, InferReadsBigEndianNumbers) {

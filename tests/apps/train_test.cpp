@@ -106,6 +106,19 @@ TEST_F(Train, EveryOptimizerLowersTheLossOfARegression) {
   }
 }
 
+TEST_F(Train, LearnsInMixedPrecision) {
+  for (const char* const precision : {"f16", "bf16"}) {
+    const Outcome outcome =
+        run(classifier({"--epochs", "15", "--clip-norm", "10", "--precision", precision, "--save", "model.safetensors"}));
+    ASSERT_EQ(outcome.code, 0) << outcome;
+    EXPECT_GT(number_after(outcome.output, "test accuracy "), 95) << outcome;
+    const TensorFile checkpoint = read_safetensors(path("model.safetensors"));
+    EXPECT_EQ(checkpoint.at("linear.weight").dtype(), DType::f32) << "a checkpoint has the parameters as they are updated";
+  }
+  const Outcome refused = run(classifier({"--precision", "f16", "--dtype", "f64"}));
+  EXPECT_EQ(refused.code, 2) << refused;
+}
+
 TEST_F(Train, MeasuresOnAValidationSet) {
   const Outcome outcome = run(classifier({"--epochs", "1", "--validation", "quarters", "--quiet"}));
   EXPECT_EQ(outcome.code, 0) << outcome;

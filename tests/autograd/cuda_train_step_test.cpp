@@ -1,16 +1,10 @@
 #include <gtest/gtest.h>
 
-#include "frit/autograd/train_step.h"
+#include "autograd/small_network.h"
 #include "frit/core/cuda/device.h"
 #include "frit/core/memory/allocator.h"
 #include "frit/core/numerics.h"
-#include "frit/core/random.h"
 #include "frit/core/readback.h"
-#include "frit/ops/convolution/convolution.h"
-#include "frit/ops/elementwise/activation.h"
-#include "frit/ops/linear/linear.h"
-#include "frit/ops/loss/loss.h"
-#include "frit/ops/shape/shape_ops.h"
 
 namespace frit {
 namespace {
@@ -24,36 +18,6 @@ class CudaTrainStep : public testing::Test {
     set_numerics({.tf32 = false, .deterministic = true});
   }
   void TearDown() override { set_numerics({}); }
-};
-
-Initializer normal() {
-  return [](const Tensor& tensor, std::uint64_t seed) { fill_normal(tensor, 0, 0.2, seed, 0); };
-}
-
-/// A small classifier and a batch for it.
-struct Network {
-  Graph graph;
-  Value image = graph.input("image", {16, 2, 8, 8});
-  Value label = graph.input("label", {16}, DType::i64);
-  Value w = graph.variable("w", {DType::f32, {4, 2, 3, 3}}, normal(), true);
-  Value v = graph.variable("v", {DType::f32, {3, 144}}, normal(), true);
-  Value loss = cross_entropy(linear(flatten(relu(conv2d(image, w))), v), label);
-  Bindings batch;
-
-  Network() {
-    const Tensor images = Tensor::empty({16, 2, 8, 8});
-    fill_normal(images, 0, 1, 1, 1);
-    std::vector<std::int64_t> labels;
-    for (std::int64_t i = 0; i < 16; ++i) labels.push_back(i % 3);
-    batch = {{"image", images}, {"label", Tensor::from(labels, {16})}};
-  }
-
-  std::vector<double> losses(Device device, int steps) const {
-    TrainStep step(loss, Adam{.learning_rate = 1e-2}, device, {.clip_norm = 1.0});
-    std::vector<double> result;
-    for (int i = 0; i < steps; ++i) result.push_back(step(batch));
-    return result;
-  }
 };
 
 TEST_F(CudaTrainStep, LearnsAsTheCpuDoes) {
@@ -113,6 +77,18 @@ TEST_F(CudaTrainStep, TakesTheMemoryThatItsPlanPredicts) {
   EXPECT_GT(predicted, 64e6);
   EXPECT_NEAR(measured, predicted, 0.02 * predicted);
 }
+
+TEST_F(CudaTrainStep, LearnsInHalvesAsTheCpuDoes) {
+  const Network network;
+  for (const auto& [precision, tolerance] : {std::pair(DType::f16, 1e-2), std::pair(DType::bf16, 5e-2)}) {
+    const std::vector<double> expected = network.losses(Device::cpu(), 30), found = network.losses(gpu, 30, precision);
+    EXPECT_LT(found.back(), 0.7 * found.front());
+    for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(found[i], expected[i], tolerance) << precision << " step " << i;
+    EXPECT_EQ(network.losses(gpu, 10, precision), network.losses(gpu, 10, precision)) << precision;
+  }
+}
+
+TEST_F(CudaTrainStep, SkipsAnOverflow) { expect_an_overflow_to_be_skipped(gpu); }
 
 }  // namespace
 }  // namespace frit

@@ -86,7 +86,7 @@ TEST(TrainStep, TakesAnOptimizerOfTheProgramsOwn) {
   std::vector<std::string> seen;
   const Optimizer recording{"recording", 0.1, [&](const UpdateSite& site) {
                               seen.push_back(site.name);
-                              ops::sgd_update(site.parameter, site.gradient, site.rate, site.step, {}, {});
+                              ops::sgd_update(site.parameter, site.gradient, site.rate, site.step, site.gradient_scale, {}, {});
                             }};
   TrainStep step(line.loss, recording);
   EXPECT_EQ(seen, std::vector<std::string>{"w"});

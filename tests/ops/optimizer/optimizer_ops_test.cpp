@@ -11,14 +11,16 @@ namespace {
 struct Trained {
   Tensor parameter, rate, step = Tensor::zeros({}, DType::i64);
   Tensor first = {}, second = {};
+  double gradient_scale = 1;
 
   void update(const std::string& op, const ops::Attributes& options, const Tensor& gradient) {
-    std::vector<Tensor> inputs = {parameter, gradient, rate, step};
+    const Tensor scale = Tensor::full({}, gradient_scale, parameter.dtype());
+    std::vector<Tensor> inputs = {parameter, gradient, rate, step, scale};
     for (const Tensor& buffer : {first, second}) {
       if (buffer.defined()) inputs.push_back(buffer);
     }
     ops::run(op, inputs, options);
-    ops::run("advance", {step});
+    ops::run("advance", {step, scale});
   }
 };
 
@@ -84,12 +86,40 @@ TEST(Optimizers, UpdateHalvesWhereTheyLie) {
   EXPECT_EQ(trained.parameter.to_vector<double>(), (std::vector<double>{0.5, 2.5}));
 }
 
+TEST(Optimizers, MultiplyTheGradientByItsScale) {
+  Trained plain = begin(Tensor::from<double>({1, 2}, {2}), 0.5, 1), scaled = begin(Tensor::from<double>({1, 2}, {2}), 0.5, 1);
+  scaled.gradient_scale = 0.25;
+  const ops::SgdOptions options{.momentum = 0.5, .weight_decay = 0.1};
+  for (int i = 0; i < 3; ++i) {
+    plain.update("sgd_update", options, Tensor::from<double>({1, -1}, {2}));
+    scaled.update("sgd_update", options, Tensor::from<double>({4, -4}, {2}));
+  }
+  EXPECT_EQ(scaled.parameter.to_vector<double>(), plain.parameter.to_vector<double>());
+}
+
+TEST(Optimizers, ChangeNothingWhereTheScaleIsNegative) {
+  for (const int buffers : {0, 1, 2}) {
+    Trained trained = begin(Tensor::from<double>({1, 2}, {2}), 0.5, buffers);
+    trained.gradient_scale = -1;
+    const ops::Attributes options =
+        buffers == 2 ? ops::Attributes(ops::AdamOptions{.weight_decay = 0.1}) : ops::SgdOptions{.momentum = buffers * 0.5};
+    trained.update(buffers == 2 ? "adam_update" : "sgd_update", options, Tensor::from<double>({nan, inf}, {2}));
+    EXPECT_EQ(trained.parameter.to_vector<double>(), (std::vector<double>{1, 2}));
+    for (const Tensor& buffer : {trained.first, trained.second}) {
+      if (!buffer.defined()) continue;
+      EXPECT_EQ(buffer.to_vector<double>(), (std::vector<double>{0, 0}));
+    }
+    EXPECT_EQ(trained.step.item(), 0);
+  }
+}
+
 struct Site {
   Graph graph;
   Value parameter = variable("parameter", {DType::f32, {2, 3}});
   Value gradient = graph.input("gradient", {2, 3});
   Value rate = variable("rate", {DType::f64, {}});
   Value step = variable("step", {DType::i64, {}});
+  Value scale = graph.input("scale", {});
 
   Value variable(const std::string& name, const TensorType& type) { return graph.variable(name, type, {}); }
 };
@@ -98,7 +128,7 @@ TEST(Optimizers, RefuseWhatPyTorchRefuses) {
   Site s;
   const Value buffer = s.variable("buffer", {DType::f32, {2, 3}});
   const auto sgd = [&](const ops::SgdOptions& options, Value momentum) {
-    return message_of([&] { ops::sgd_update(s.parameter, s.gradient, s.rate, s.step, momentum, options); });
+    return message_of([&] { ops::sgd_update(s.parameter, s.gradient, s.rate, s.step, s.scale, momentum, options); });
   };
   EXPECT_EQ(sgd({.nesterov = true}, {}), "sgd_update: nesterov needs a momentum above 0 and no dampening");
   EXPECT_EQ(sgd({.momentum = 0.9, .dampening = 0.1, .nesterov = true}, buffer),
@@ -108,7 +138,7 @@ TEST(Optimizers, RefuseWhatPyTorchRefuses) {
   EXPECT_EQ(sgd({.momentum = 0.9}, {}), "sgd_update: momentum_buffer is given exactly with a momentum, which is 0.9");
   EXPECT_EQ(sgd({}, buffer), "sgd_update: momentum_buffer is given exactly with a momentum, which is 0");
   const auto adam = [&](const ops::AdamOptions& options) {
-    return message_of([&] { ops::adam_update(s.parameter, s.gradient, s.rate, s.step, buffer, buffer, options); });
+    return message_of([&] { ops::adam_update(s.parameter, s.gradient, s.rate, s.step, s.scale, buffer, buffer, options); });
   };
   EXPECT_EQ(adam({.beta1 = 1}), "adam_update: beta1 is 1, expected a number in [0, 1)");
   EXPECT_EQ(adam({.beta2 = -1}), "adam_update: beta2 is -1, expected a number in [0, 1)");
@@ -118,18 +148,21 @@ TEST(Optimizers, RefuseWhatPyTorchRefuses) {
 TEST(Optimizers, CheckTheirInputs) {
   Site s;
   const Value other = s.graph.input("other", {3, 2});
-  EXPECT_EQ(message_of([&] { ops::sgd_update(s.parameter, other, s.rate, s.step, {}, {}); }),
+  EXPECT_EQ(message_of([&] { ops::sgd_update(s.parameter, other, s.rate, s.step, s.scale, {}, {}); }),
             "sgd_update: gradient is f32 3x2, expected f32 2x3");
-  EXPECT_EQ(message_of([&] { ops::sgd_update(s.parameter, s.gradient, s.step, s.step, {}, {}); }),
+  EXPECT_EQ(message_of([&] { ops::sgd_update(s.parameter, s.gradient, s.step, s.step, s.scale, {}, {}); }),
             "sgd_update: rate is i64 scalar, expected f64 scalar");
-  EXPECT_EQ(message_of([&] { ops::sgd_update(s.parameter, s.gradient, s.rate, s.rate, {}, {}); }),
+  EXPECT_EQ(message_of([&] { ops::sgd_update(s.parameter, s.gradient, s.rate, s.rate, s.scale, {}, {}); }),
             "sgd_update: step is f64 scalar, expected i64 scalar");
-  EXPECT_EQ(message_of([&] { ops::sgd_update(s.gradient, s.gradient, s.rate, s.step, {}, {}); }),
+  EXPECT_EQ(message_of([&] { ops::sgd_update(s.gradient, s.gradient, s.rate, s.step, s.scale, {}, {}); }),
             "sgd_update: input \"parameter\" is updated in place and must be a variable");
   const Value narrow = s.variable("narrow", {DType::f32, {2}});
-  EXPECT_EQ(message_of([&] { ops::adam_update(s.parameter, s.gradient, s.rate, s.step, narrow, narrow, {}); }),
+  EXPECT_EQ(message_of([&] { ops::adam_update(s.parameter, s.gradient, s.rate, s.step, s.scale, narrow, narrow, {}); }),
             "adam_update: first_moment is f32 2, expected f32 2x3");
-  EXPECT_EQ(message_of([&] { ops::advance(s.variable("steps", {DType::i64, {1}})); }), "advance: step is i64 1, expected i64 scalar");
+  EXPECT_EQ(message_of([&] {
+              ops::advance(s.variable("steps", {DType::i64, {1}}), s.scale);
+            }),
+            "advance: step is i64 1, expected i64 scalar");
 }
 
 }  // namespace

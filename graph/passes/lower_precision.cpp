@@ -1,0 +1,66 @@
+#include <algorithm>
+
+#include "frit/graph/pipeline.h"
+#include "frit/graph/rewriter.h"
+#include "frit/ops/shape/shape_ops.h"
+
+namespace frit::graph {
+namespace {
+
+bool contains(const std::vector<int>& list, std::size_t index) {
+  return std::find(list.begin(), list.end(), static_cast<int>(index)) != list.end();
+}
+
+class Lowering {
+ public:
+  Lowering(const Graph& graph, DType half) : graph_(graph), half_(half), rewriter_(graph) {}
+
+  Graph run() {
+    for (const Node& node : graph_.nodes()) {
+      if (node.kind == NodeKind::operation) {
+        lower(node);
+      } else {
+        rewriter_.copy(node);
+      }
+    }
+    return rewriter_.finish();
+  }
+
+ private:
+  /// Of the operator's data, which is float32 in the graph as it was written; what it updates in place stays what it is.
+  bool is_data(const Node& node, std::size_t input) const {
+    return graph_.type(node.inputs[input]).dtype == DType::f32 && !contains(node.op->any_precision, input) &&
+           !contains(node.op->mutates, input);
+  }
+
+  DType precision_of(const Node& node, const Values& inputs) const {
+    const bool takes_halves = std::find(node.op->dtypes.begin(), node.op->dtypes.end(), half_) != node.op->dtypes.end();
+    if (!takes_halves || node.op->precision == ops::Precision::full) return DType::f32;
+    bool any = node.op->precision == ops::Precision::half;
+    for (std::size_t i = 0; i < inputs.size(); ++i) any = any || (is_data(node, i) && inputs[i].dtype() == half_);
+    return any ? half_ : DType::f32;
+  }
+
+  void lower(const Node& node) {
+    Values inputs = rewriter_(node.inputs);
+    const DType precision = precision_of(node, inputs);
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      if (is_data(node, i)) inputs[i] = cast(inputs[i], precision);
+    }
+    const Values outputs = rewriter_.target().emit(*node.op, inputs, node.attributes);
+    for (std::size_t i = 0; i < outputs.size(); ++i) rewriter_.map(node.outputs[i], outputs[i]);
+  }
+
+  const Graph& graph_;
+  DType half_;
+  Rewriter rewriter_;
+};
+
+}  // namespace
+
+Graph lower_precision(const Graph& graph, DType half) {
+  require(is_half(half), "lower_precision: expected f16 or bf16, got ", half);
+  return Lowering(graph, half).run();
+}
+
+}  // namespace frit::graph
