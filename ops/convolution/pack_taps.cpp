@@ -150,6 +150,7 @@ std::vector<Sample> samples() {
           {{Shape{1, 4, 2, 2}}, Pack{{3, 2}, {1, 0}, {3, 1}, 8, true}},
           {{Shape{1, 3, 2, 3, 2}}, Pack{{2, 2, 2}, {0, 0, 0}, {2, 4, 3}, 4, true}},
           {{float32({2, 3, 4, 3})}, Pack{{2, 2}, {0, 0}, {4, 3}, 4, true, DType::f16}, /*smooth=*/false},
+          {{Shape{3, 3, 2, 3, 4}}, Pack{{2, 2, 2}, {1, 0, 1}, {3, 5, 4}, 4, false}},
           {{Shape{0, 3, 4, 4}}, Pack{{2, 2}, {0, 0}, {4, 4}, 4, true}}};
 }
 

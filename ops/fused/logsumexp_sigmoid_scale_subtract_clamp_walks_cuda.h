@@ -81,6 +81,7 @@ class VectorWalk {
         lanes_(sharing.lanes),
         lane_(static_cast<int>(threadIdx.x) % lanes_),
         rows_(cuda::warp_size / lanes_),
+        apart_(rows_ * channels_),
         holds_channels_(lane_ * width < channels_) {}
 
   template <class Prepare, class Close, class Use>
@@ -124,13 +125,14 @@ class VectorWalk {
   }
 
  private:
-  /// `left` pixels are there from p on, perhaps none: in the place of others the last is read. Lanes without channels read the first ones.
+  /// `left` pixels are there from p on, perhaps none: another is read in the place of those that are not. Lanes without channels read the
+  /// first ones.
   __device__ void load(Share (&shares)[at_once], std::int64_t p, int left) const {
     cuda::WideVector<Stored> loaded[at_once];
-    const std::int64_t own = p * channels_ + (holds_channels_ ? lane_ * width : 0);
+    const std::int64_t own = (left > 0 ? p * channels_ : 0) + (holds_channels_ ? lane_ * width : 0);
 #pragma unroll
     for (int u = 0; u < at_once; ++u) {
-      shares[u].offset = own + static_cast<std::int64_t>(min(u * rows_, left - 1)) * channels_;
+      shares[u].offset = own + (u * rows_ < left ? u * apart_ : 0);
       loaded[u] = cuda::load_once(input_ + shares[u].offset);
     }
 #pragma unroll
@@ -168,7 +170,8 @@ class VectorWalk {
 
   const Stored* input_;
   std::int64_t pixels_;
-  int channels_, lanes_, lane_, rows_;  ///< rows: pixels that a warp's threads hold side by side
+  int channels_, lanes_, lane_;
+  int rows_, apart_;  ///< pixels that a warp's threads hold side by side, and their elements
   bool holds_channels_;
 };
 

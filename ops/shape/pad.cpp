@@ -60,6 +60,8 @@ std::vector<Sample> samples() {
       {.inputs = {float32({2, 3, 2, 3})}, .attributes = PadAttributes{{0, 0, 0, 0}, {0, 5, 0, 0}, 0, DType::f16}, .smooth = false},
       {.inputs = {float32({3, 7})}, .attributes = PadAttributes{{0, 2}, {0, 0}, 0.1, DType::bf16}, .smooth = false},
       {.inputs = {Shape{1, 2, 3, 3}}, .attributes = PadAttributes{{0, 0, 1, 1}, {0, 0, 1, 2}, 0}},
+      {.inputs = {Shape{2, 3, 4, 5}}, .attributes = PadAttributes{{0, 0, 0, 0}, {0, 1, 0, 0}, 0}},
+      {.inputs = {Shape{2, 8, 3, 5}}, .attributes = PadAttributes{{0, 0, 1, 2}, {0, 0, 0, 1}, -1}},
       {.inputs = {Shape{}}, .attributes = PadAttributes{{}, {}, 1}},
       {.inputs = {Shape{1, 1}}, .attributes = PadAttributes{{0, 0}, {0, 0}, 1}},
       {.inputs = {Shape{0, 2}}, .attributes = PadAttributes{{1, 0}, {0, 1}, 7}},

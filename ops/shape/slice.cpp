@@ -43,6 +43,8 @@ std::vector<Sample> samples() {
       {.inputs = {Shape{7}}, .attributes = SliceAttributes{0, 2, 5, 1}},
       {.inputs = {Shape{3, 5}}, .attributes = SliceAttributes{-1, -4, -1, 1}},
       {.inputs = {Shape{2, 7, 3}}, .attributes = SliceAttributes{1, 1, INT64_MAX, 3}},
+      {.inputs = {Shape{2, 4, 3, 5}}, .attributes = SliceAttributes{1, 0, 3, 1}},
+      {.inputs = {Shape{2, 16, 3, 2}}, .attributes = SliceAttributes{1, 8, 16, 1}},
       {.inputs = {Shape{5, 2}}, .attributes = SliceAttributes{0, 3, 3, 1}},
       {.inputs = {Shape{1, 1}}, .attributes = SliceAttributes{0, -9, 9, 9}},
       {.inputs = {Shape{0, 3}}, .attributes = SliceAttributes{1, 1, 2, 1}},

@@ -72,6 +72,31 @@ TEST(ConstantFolding, ComputesWhatNeedsNoInput) {
   EXPECT_EQ(program.run({{"x", Tensor::from<float>({1, 1}, {2})}}).output("y").to_vector<double>(), (std::vector<double>{5, 7}));
 }
 
+TEST(NeutralOperands, AreDropped) {
+  Graph graph;
+  const Value x = graph.input("x", {2, 3}), one = graph.constant(Tensor::full({}, 1));
+  graph.output("multiply", exp(x) * 1.0);
+  graph.output("swapped", 1.0 * exp(x + 1.0));
+  graph.output("divide", exp(x + 2.0) / graph.constant(Tensor::full({1}, 1)));
+  graph.output("chain", (x * one - 0.0) / 1.0);
+  const Graph dropped = graph::drop_neutral_operands(graph);
+  EXPECT_EQ(operations(dropped), 5u) << graph::to_text(dropped);
+  for (const char* op : {"multiply", "divide", "subtract"}) EXPECT_EQ(count(dropped, op), 0u) << op;
+}
+
+TEST(NeutralOperands, StayWhereTheResultWouldDiffer) {
+  Graph graph;
+  const Value x = graph.input("x", {2, 3}), row = graph.input("row", {3});
+  const Value variable = graph.variable("v", {DType::f32, {3}}, zeros());
+  graph.output("from one", 1.0 / x);
+  graph.output("negative zero", x - -0.0);
+  graph.output("zero", x + 0.0);
+  graph.output("wider", row * graph.constant(Tensor::full({1, 1}, 1)));
+  graph.output("many", x * graph.constant(Tensor::full({3}, 1)));
+  graph.output("copy of a variable", reshape(variable, {1, 3}) * 1.0);
+  EXPECT_EQ(operations(graph::drop_neutral_operands(graph)), operations(graph));
+}
+
 TEST(Specialize, InfersEveryTypeAnew) {
   Graph graph;
   graph.output("y", flatten(graph.input("x", {8, 3, 4})));

@@ -1,4 +1,8 @@
+#include "frit/autograd/gradient.h"
+#include "frit/graph/pipeline.h"
+#include "frit/ops/elementwise/arithmetic.h"
 #include "frit/ops/loss/loss.h"
+#include "frit/ops/reduction/reduction.h"
 #include "frit/ops/run.h"
 #include "ops/elementwise/evaluation.h"
 
@@ -44,6 +48,49 @@ TEST(BinaryCrossEntropyWithLogits, StaysExactInTheTails) {
   }
   const Evaluation small = of(binary_cross_entropy_with_logits, {-15, 15}, {0, 1}, Reduction::none, DType::f32);
   for (const double value : small.output) EXPECT_NEAR(value / std::log1p(std::exp(-15.0)), 1, 1e-6);
+}
+
+/// The operators of the gradient of loss(p, t) * scale, with respect to p, and t if `both`, as they run.
+std::vector<std::string> operators_of_gradient(Loss loss, Reduction reduction, DType dtype, bool both) {
+  Graph graph;
+  const Value p = graph.input("p", {4, 3}, dtype), t = graph.input("t", {4, 3}, dtype);
+  Value value = loss(p, t, reduction);
+  if (reduction == Reduction::none) value = sum(value);
+  Values with_respect_to = {p};
+  if (both) with_respect_to.push_back(t);
+  const Values gradients = gradient(value, with_respect_to);
+  for (std::size_t i = 0; i < gradients.size(); ++i) graph.output(concat(i), gradients[i]);
+  graph.output("loss", value);
+  const Graph clean = graph::apply(graph::cleanup_pipeline(), graph);
+  std::vector<std::string> names;
+  for (const graph::Node* node : clean.all(graph::NodeKind::operation)) names.push_back(node->op->name);
+  return names;
+}
+
+TEST(Losses, ComeWithTheirGradient) {
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(operators_of_gradient(mean_squared_error, Reduction::mean, DType::f32, false), (Names{"mean_squared_error"}));
+  EXPECT_EQ(operators_of_gradient(l1_loss, Reduction::sum, DType::f64, true), (Names{"l1_loss", "negate"}));
+  const Names two = {"binary_cross_entropy_with_logits", "binary_cross_entropy_with_logits_backward"};
+  EXPECT_EQ(operators_of_gradient(binary_cross_entropy_with_logits, Reduction::mean, DType::f32, true), two)
+      << "the gradient of the target is another";
+  const Names halves = {"mean_squared_error", "mean_squared_error_backward"};
+  EXPECT_EQ(operators_of_gradient(mean_squared_error, Reduction::mean, DType::f16, false), halves) << "a small share would vanish";
+}
+
+TEST(Losses, ScaleTheirGradientInHalvesBeforeItIsRounded) {
+  const std::vector<double> p(64, 1e-5), t(64, 0.0);
+  const auto tensor = [](const std::vector<double>& values) { return Tensor::from(values, {64}).to(DType::f16); };
+  const Evaluation result = evaluate([](const Values& v) { return mean_squared_error(v[0], v[1]) * 4096.0; }, {tensor(p), tensor(t)});
+  EXPECT_NEAR(result.gradients[0][0], 2e-5 * 4096 / 64, 1e-5);
+}
+
+TEST(Losses, AreNotDifferentiableTwice) {
+  Graph graph;
+  const Value p = graph.input("p", {4}), t = graph.input("t", {4});
+  const Value loss = mean_squared_error(p, t);
+  const Value slope = sum(gradient(loss, std::array{p})[0]);
+  EXPECT_EQ(message_of([&] { gradient(slope, std::array{p}); }), "gradient: the gradient of a loss is not differentiable");
 }
 
 TEST(Losses, OverNothing) {
