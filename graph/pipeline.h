@@ -22,6 +22,10 @@ Graph absorb(const Graph& graph);
 /// Leaves out operations whose result is another output of the operation that feeds them, by their operator's `given` rule.
 Graph take_given_results(const Graph& graph);
 
+/// Makes one operation of connected elementwise ones, by an operator's `join` rule, so that what lies between them is neither written nor
+/// read.
+Graph join_elementwise(const Graph& graph);
+
 /// For inference: each operator becomes what its `at_inference` rule says; what only training needed is gone.
 Graph for_inference(const Graph& graph);
 /// The same graph for other input shapes, every type inferred anew. Throws ErrorKind::argument naming an input that is missing, unknown or

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <functional>
 #include <map>
 #include <optional>
@@ -83,6 +85,12 @@ struct KernelContext {
 
 using KernelFunction = std::function<void(const KernelContext&)>;
 
+/// An elementwise operator's functor as data, for CUDA kernels that compute several operators at once.
+struct FunctorData {
+  std::uint8_t number = 0;                          ///< which functor it is; see ops/elementwise/functions.h
+  alignas(double) std::array<std::byte, 16> state;  ///< what it holds
+};
+
 struct Kernel {
   KernelFunction run = {};
   bool strided = false;  ///< takes inputs of any strides
@@ -91,9 +99,13 @@ struct Kernel {
   /// Inputs and outputs that may lie in channels-last layout as well as contiguous, each as it comes: the kernel asks the tensor.
   std::vector<int> any_layout_inputs = {};
   std::vector<int> any_layout_outputs = {};
+  /// Of an elementwise operator's CUDA kernel: the functor for these attributes, which computes in float64 if `wide`, else in float32.
+  std::function<FunctorData(const Attributes&, bool wide)> functor = {};
 
   explicit operator bool() const { return static_cast<bool>(run); }
 };
+
+struct ElementwiseProgram;
 
 /// Another way to compute what an operator computes, equal for finite numbers but for rounding. The rule, which may emit the operator
 /// itself with other inputs, gives no values where it does not apply.
@@ -116,6 +128,7 @@ struct Operator {
   std::vector<Argument> inputs = {};
   bool variadic = false;  ///< the last input may repeat
   std::vector<const char*> outputs = {"output"};
+  bool variadic_outputs = false;  ///< there may be any number of them
 
   InferRule infer = {};
   GradientRule gradient = {};    ///< missing: see no_gradient
@@ -133,6 +146,11 @@ struct Operator {
   std::function<std::optional<Attributes>(const Operator& producer, const Attributes& of_producer, const Attributes& own)> absorb = {};
   /// Which output of the operation that gives input 0, as its output `read`, already is the call's result; none if none is.
   std::function<std::optional<int>(const Operator& producer, int read, const Shape& shape, const Attributes& own)> given = {};
+  /// Each element of the one output follows from the elements at its place in the inputs, which broadcast, so that the call may be computed
+  /// together with others that it is connected with.
+  bool elementwise = false;
+  /// The attributes with which this operator computes a program of elementwise operators on inputs of these types; none if it cannot.
+  std::function<std::optional<Attributes>(const ElementwiseProgram& program, std::span<const TensorType> inputs)> join = {};
 
   Kernel cpu = {};
   Kernel cuda = {};  ///< added by the file beside the operator's own; see FRIT_CUDA_KERNELS

@@ -1,15 +1,10 @@
 #include "frit/ops/registry.h"
+#include "frit/ops/shape/shape_attributes.h"
 #include "frit/ops/shape/shape_ops.h"
 
 namespace frit {
 namespace ops {
 namespace {
-
-struct CastAttributes {
-  DType dtype = DType::f32;
-
-  void fields(FieldVisitor& v) { v.field("dtype", dtype); }
-};
 
 std::vector<TensorType> infer_cast(const InferContext& call) { return {{call.as<CastAttributes>().dtype, call.shape(0)}}; }
 
@@ -41,15 +36,14 @@ Value cast(Value x, DType dtype) { return x.dtype() == dtype ? x : ops::emit_one
 }  // namespace frit
 
 FRIT_OPERATORS(cast) {
-  registry.add<CastAttributes>(
-      {.name = "cast",
-       .summary = "x in another dtype; towards zero and saturating for integers, where NaN becomes 0",
-       .inputs = {"input"},
-       .infer = infer_cast,
-       .gradient = cast_gradient,
-       .cpu = {.run = run_cast, .strided = true, .halves = true},
-       .cuda = {.run = run_cast, .strided = true, .halves = true, .any_layout_inputs = {0}, .any_layout_outputs = {0}},
-       .dtypes = {std::begin(all_dtypes), std::end(all_dtypes)},
-       .in_place = {{0, 0}},
-       .samples = cast_samples});
+  registry.add<CastAttributes>({.name = "cast",
+                                .summary = "x in another dtype; towards zero and saturating for integers, where NaN becomes 0",
+                                .inputs = {"input"},
+                                .infer = infer_cast,
+                                .gradient = cast_gradient,
+                                .elementwise = true,
+                                .cpu = {.run = run_cast, .strided = true, .halves = true},
+                                .dtypes = {std::begin(all_dtypes), std::end(all_dtypes)},
+                                .in_place = {{0, 0}},
+                                .samples = cast_samples});
 }

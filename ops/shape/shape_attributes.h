@@ -5,6 +5,11 @@
 
 namespace frit::ops {
 
+struct CastAttributes {
+  DType dtype = DType::f32;
+  void fields(FieldVisitor& v) { v.field("dtype", dtype); }
+};
+
 struct PadAttributes {
   Dims before, after;  ///< elements added at each axis's ends
   double value = 0;
