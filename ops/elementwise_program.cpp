@@ -173,8 +173,11 @@ std::string ElementwiseProgram::check(std::span<const TensorType> given, std::ve
   return {};
 }
 
-SlotPlan::SlotPlan(const ElementwiseProgram& program, const std::vector<bool>& kept) : slots(kept.size(), -1) {
-  const std::vector<int> last = program.last_reads();
+SlotPlan::SlotPlan(const ElementwiseProgram& program, const std::vector<bool>& kept, bool outputs_stay) : slots(kept.size(), -1) {
+  std::vector<int> last = program.last_reads();
+  for (const int id : program.outputs) {
+    if (outputs_stay) last[static_cast<std::size_t>(id)] = static_cast<int>(program.instructions.size());
+  }
   std::vector<int> free;
   const auto give = [&](std::size_t value) {
     if (!kept[value]) return;

@@ -37,12 +37,12 @@ struct ElementwiseProgram {
 };
 
 /// Places for the values of a program that are `kept`, so that few are needed: a value's place is another's after its last reader has
-/// finished. All inputs have theirs from the beginning.
+/// finished, unless outputs stay to the end. All inputs have theirs from the beginning.
 struct SlotPlan {
   std::vector<int> slots;  ///< by value; -1 where it is not kept
   int count = 0;
 
-  SlotPlan(const ElementwiseProgram& program, const std::vector<bool>& kept);
+  SlotPlan(const ElementwiseProgram& program, const std::vector<bool>& kept, bool outputs_stay);
 };
 
 }  // namespace frit::ops

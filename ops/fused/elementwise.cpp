@@ -66,7 +66,7 @@ class BlockProgram {
  public:
   BlockProgram(const InferContext& call)
       : program_(call.as<ElementwiseAttributes>().program),
-        slots_(program_, std::vector<bool>(static_cast<std::size_t>(program_.values()), true)) {
+        slots_(program_, std::vector<bool>(static_cast<std::size_t>(program_.values()), true), /*outputs_stay=*/true) {
     const std::string problem = check(program_, call.inputs, types_);
     FRIT_CHECK(problem.empty());
     shape_ = types_.back().shape;
@@ -129,15 +129,17 @@ class BlockProgram {
       const ElementwiseProgram::Instruction& instruction = program_.instructions[i];
       std::array<Tensor, most_instruction_operands> operands;
       for (std::size_t k = 0; k < instruction.operands.size(); ++k) operands[k] = values[static_cast<std::size_t>(instruction.operands[k])];
-      const Tensor output = outputs_[value].defined() ? slice(outputs_[value], begin, count) : Tensor();
       const DType dtype = computed(types_[value].dtype);
-      values[value] = straight_[value] ? output : elements_at(slot(value, workspace), count, dtype);
+      values[value] = straight_[value] ? slice(outputs_[value], begin, count) : elements_at(slot(value, workspace), count, dtype);
       const bool rounds = narrows(instruction, value);
       const Tensor result = rounds ? elements_at(slot_at(slots_.count, workspace), count, types_[value].dtype) : values[value];
       instruction.op->cpu.run(KernelContext{
           *instruction.op, instruction.attributes, std::span(operands).first(instruction.operands.size()), std::span(&result, 1), {}});
       if (rounds) copy(values[value], result);
-      if (output.defined() && !straight_[value]) copy(output, values[value]);
+    }
+    for (const int id : program_.outputs) {  // only now has every input been read
+      const auto value = static_cast<std::size_t>(id);
+      if (outputs_[value].defined() && !straight_[value]) copy(slice(outputs_[value], begin, count), values[value]);
     }
   }
 
@@ -208,7 +210,7 @@ std::vector<Sample> elementwise_samples() {
   add("y0 = add(x0, x1); y1 = relu(y0); return y1", {image, image});
   add("y0 = clamp(x0) {\"min\":-0.5,\"max\":null}; y1 = sigmoid(y0); y2 = multiply(y1, x0); return y2", {Shape{7}});
   add("y0 = greater(x0, x1); y1 = where(y0, x2, x1); y2 = negate(y1); return y2, y0", {Shape{3, 5}, Shape{}, Shape{3, 1}});
-  add("y0 = multiply(x1, x1); y1 = where(x2, y0, x0); return y1", {Shape{4, 9}, Shape{9}, SampleInput::indices({4, 1}, 2, DType::u8)});
+  add("y0 = multiply(x0, x1); y1 = where(x2, y0, x0); return y1", {Shape{4, 9}, Shape{9}, SampleInput::indices({4, 1}, 2, DType::u8)});
   add("y0 = subtract(x0, x1); y1 = square(y0); y2 = minimum(y1, x0); y3 = tanh(y2); return y0, y1, y2, y3",
       {Shape{5, 1, 4}, Shape{5, 1, 4}});
   add("y0 = exp(x0); y1 = add(y0, x0); return y1", {Shape{}});

@@ -227,7 +227,7 @@ template <class T>
 class Launch {
  public:
   Launch(const ElementwiseProgram& program, const Tensors& tensors, const Tensor& like)
-      : slots_(program, kept(program)), program_{program.inputs, static_cast<int>(program.instructions.size()), {}, {}, {}} {
+      : slots_(program, kept(program), /*outputs_stay=*/false), program_{program.inputs, static_cast<int>(program.instructions.size()), {}, {}, {}} {
     for (std::size_t k = 0; k < tensors.inputs.size(); ++k) program_.input[k] = operand(tensors.inputs[k], like, slots_.slots[k]);
     for (std::size_t k = 0; k < tensors.outputs.size(); ++k) {
       if (!tensors.outputs[k].defined()) continue;
