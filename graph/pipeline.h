@@ -27,6 +27,11 @@ Graph take_given_results(const Graph& graph);
 /// Stores in halves, f16 or bf16, what gains from it, and all that depends on that but for what its operator wants in float32 (see
 /// ops::Precision). Inputs and variables stay as they are and are cast where they are used; outputs come as they are computed.
 Graph lower_precision(const Graph& graph, DType half);
+
+/// Makes one operation of connected elementwise ones, by an operator's `join` rule, so that what lies between them is neither written nor
+/// read.
+Graph join_elementwise(const Graph& graph);
+
 /// For inference: each operator becomes what its `at_inference` rule says; what only training needed is gone.
 Graph for_inference(const Graph& graph);
 /// The same graph for other input shapes, every type inferred anew. Throws ErrorKind::argument naming an input that is missing, unknown or

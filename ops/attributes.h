@@ -20,7 +20,10 @@ class Attributes {
   template <class T>
   requires requires(T value, FieldVisitor& visitor) { value.fields(visitor); }
   Attributes(T value)  // NOLINT: a struct is meant to convert
-      : type_(&typeid(T)), text_(fields_text(value)), value_(std::make_shared<const T>(std::move(value))) {}
+      : type_(&typeid(T)),
+        text_(fields_text(value)),
+        value_(std::make_shared<const T>(std::move(value))),
+        to_json_([](const void* v) { return fields_to_json(*static_cast<const T*>(v)); }) {}
 
   template <class T>
   const T& as() const {
@@ -28,6 +31,8 @@ class Attributes {
     return *static_cast<const T*>(value_.get());
   }
   const std::string& text() const { return text_; }
+  /// What the operator's attributes_from_json makes the same attributes of.
+  std::string json() const { return to_json_(value_.get()); }
 
   friend bool operator==(const Attributes& a, const Attributes& b) { return *a.type_ == *b.type_ && a.text_ == b.text_; }
 
@@ -35,6 +40,7 @@ class Attributes {
   const std::type_info* type_;
   std::string text_;
   std::shared_ptr<const void> value_;
+  std::string (*to_json_)(const void*);
 };
 
 }  // namespace frit::ops

@@ -45,7 +45,7 @@ std::vector<TensorType> Operator::infer_types(std::span<const TensorType> types,
     if (error.kind() != ErrorKind::argument || message.starts_with(name + ":")) throw;
     fail(ErrorKind::argument, name, ": ", message);
   }
-  FRIT_CHECK(results.size() == outputs.size());
+  FRIT_CHECK(results.size() == outputs.size() || (variadic_outputs && !results.empty()));
   return results;
 }
 

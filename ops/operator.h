@@ -1,5 +1,7 @@
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <functional>
 #include <map>
 #include <optional>
@@ -96,6 +98,12 @@ T* data_or_null(const Tensor& tensor) {
 
 using KernelFunction = std::function<void(const KernelContext&)>;
 
+/// An elementwise operator's functor as data, for CUDA kernels that compute several operators at once.
+struct FunctorData {
+  std::uint8_t number = 0;                          ///< which functor it is; see ops/elementwise/functions.h
+  alignas(double) std::array<std::byte, 16> state;  ///< what it holds
+};
+
 struct Kernel {
   KernelFunction run = {};
   bool strided = false;  ///< takes inputs of any strides
@@ -105,6 +113,8 @@ struct Kernel {
   std::vector<int> any_layout_inputs = {};
   std::vector<int> any_layout_outputs = {};
   std::string library = {};  ///< what does the work, with its version: "cuDNN 9.19.0"; empty: frit itself
+  /// Of an elementwise operator's CUDA kernel: the functor for these attributes, which computes in float64 if `wide`, else in float32.
+  std::function<FunctorData(const Attributes&, bool wide)> functor = {};
 
   explicit operator bool() const { return static_cast<bool>(run); }
 };
@@ -115,6 +125,8 @@ enum class Precision {
   half,      ///< always in halves: the operator gains from them
   full,      ///< in float32: its result would not fit halves, or would lose too much
 };
+
+struct ElementwiseProgram;
 
 /// Another way to compute what an operator computes, equal for finite numbers but for rounding. The rule, which may emit the operator
 /// itself with other inputs, gives no values where it does not apply.
@@ -139,6 +151,7 @@ struct Operator {
   std::vector<Argument> inputs = {};
   bool variadic = false;  ///< the last input may repeat
   std::vector<const char*> outputs = {"output"};
+  bool variadic_outputs = false;  ///< there may be any number of them
 
   InferRule infer = {};
   GradientRule gradient = {};    ///< missing: see no_gradient
@@ -157,6 +170,11 @@ struct Operator {
   std::function<std::optional<Attributes>(const Operator& producer, const Attributes& of_producer, const Attributes& own)> absorb = {};
   /// Which output of the operation that gives input 0, as its output `read`, already is the call's result; none if none is.
   std::function<std::optional<int>(const Operator& producer, int read, const Shape& shape, const Attributes& own)> given = {};
+  /// Each element of the one output follows from the elements at its place in the inputs, which broadcast, so that the call may be computed
+  /// together with others that it is connected with.
+  bool elementwise = false;
+  /// The attributes with which this operator computes a program of elementwise operators on inputs of these types; none if it cannot.
+  std::function<std::optional<Attributes>(const ElementwiseProgram& program, std::span<const TensorType> inputs)> join = {};
 
   Precision precision = Precision::as_given;
   /// Floating inputs that may be float32 beside halves, or halves beside float32. What casts them is left out.
@@ -173,8 +191,8 @@ struct Operator {
   bool commutative = false;       ///< inputs 0 and 1 may be swapped
   /// The number that as input 1 leaves every value of input 0 as it is, the sign of a zero and NaN included.
   std::optional<double> neutral = {};
-  bool conversion = false;        ///< output 0 is input 0 in another dtype
-  bool view = false;              ///< output 0 is input 0's elements in the same order: no kernel need run
+  bool conversion = false;  ///< output 0 is input 0 in another dtype
+  bool view = false;        ///< output 0 is input 0's elements in the same order: no kernel need run
 
   std::function<std::vector<Sample>()> samples = {};
 

@@ -80,6 +80,7 @@ struct OperandPlan {
   cuda::Divisor sizes[Dims::max_rank];
   std::int64_t strides[Dims::max_rank][operands];
 
+  OperandPlan() = default;
   OperandPlan(const Tensor& output, const std::array<Tensor, operands>& inputs, int width) : output_vector(fits_vectors(output, width)) {
     std::array<Strides, operands> walked;
     for (std::size_t k = 0; k < operands; ++k) {

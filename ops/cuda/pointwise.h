@@ -1,9 +1,12 @@
 #pragma once
 
+#include <cstring>
 #include <numeric>
+#include <type_traits>
 
 #include "frit/ops/cuda/elementwise.h"
-#include "frit/ops/elementwise/pointwise.h"
+#include "frit/ops/elementwise/functions.h"
+#include "frit/ops/registry.h"
 
 // CUDA kernels of operators that compute each element of one output from the elements at its place.
 
@@ -23,17 +26,6 @@ void dispatch_floating_and_halves(DType dtype, const Body& body) {
   }
 }
 
-/// A functor's gradient as a functor.
-template <class Function>
-struct GradientOf {
-  Function function;
-
-  template <class... T>
-  __device__ auto operator()(T... values) const {
-    return function.gradient(values...);
-  }
-};
-
 /// The kernel of an operator with `inputs` inputs.
 inline Kernel elementwise_kernel(KernelFunction run, int inputs) {
   Kernel kernel{.run = std::move(run), .strided = true, .halves = true, .any_layout_outputs = {0}};
@@ -42,28 +34,79 @@ inline Kernel elementwise_kernel(KernelFunction run, int inputs) {
   return kernel;
 }
 
-/// y = Function(x).
-template <template <class> class Function, class A = NoAttributes>
-void run_cuda_pointwise(const KernelContext& call) {
-  dispatch_floating_and_halves(call.outputs[0].dtype(), [&]<class T>() {
-    map_elements<T, T>(call.stream, call.outputs[0], call.inputs, functor_of<Function, A, Computed<T>>(call));
-  });
+/// The functor of a call's attributes, if it takes any.
+template <class Functor, class A>
+Functor make_functor(const Attributes& attributes) {
+  if constexpr (std::is_same_v<A, NoAttributes>) {
+    return Functor{};
+  } else {
+    return Functor(attributes.as<A>());
+  }
 }
 
-/// The gradient of x from that of y, and from x or y.
-template <template <class> class Function, class A = NoAttributes>
-void run_cuda_pointwise_gradient(const KernelContext& call) {
-  dispatch_floating_and_halves(call.outputs[0].dtype(), [&]<class T>() {
-    const auto function = functor_of<Function, A, Computed<T>>(call);
-    map_elements<T, T, T>(call.stream, call.outputs[0], call.inputs, GradientOf<Function<Computed<T>>>{function});
-  });
+/// Where Entry stands among the elementwise functions.
+template <class Entry, class... Entries>
+constexpr std::uint8_t number_of(std::type_identity<std::tuple<Entries...>>) {
+  static_assert((std::is_same_v<Entry, Entries> || ...) && sizeof...(Entries) <= UINT8_MAX);
+  std::uint8_t number = 0;
+  (void)((std::is_same_v<Entry, Entries> || (++number, false)) || ...);
+  return number;
 }
 
-/// The kernels of an operator that add_pointwise has added, and of its gradient.
-template <template <class> class Function, class A = NoAttributes>
-void add_cuda_pointwise(Registry& registry, const std::string& name) {
-  registry.add_cuda(name, elementwise_kernel(run_cuda_pointwise<Function, A>, 1));
-  registry.add_cuda(name + "_backward", elementwise_kernel(run_cuda_pointwise_gradient<Function, A>, 2));
+template <template <class> class Signature, template <class> class Functor, class A, bool integers>
+FunctorData functor_data_of(const Elementwise<Signature, Functor, A, integers>&, const Attributes& attributes, bool wide) {
+  using Entry = Elementwise<Signature, Functor, A, integers>;
+  FunctorData data{number_of<Entry>(std::type_identity<ElementwiseFunctions>{}), {}};
+  const auto put = [&](const auto& functor) {
+    static_assert(std::is_trivially_copyable_v<std::remove_cvref_t<decltype(functor)>> && sizeof functor <= sizeof data.state);
+    std::memcpy(data.state.data(), &functor, sizeof functor);
+  };
+  wide ? put(make_functor<Functor<double>, A>(attributes)) : put(make_functor<Functor<float>, A>(attributes));
+  return data;
+}
+
+/// For Kernel::functor.
+template <class Entry>
+FunctorData functor_data(const Attributes& attributes, bool wide) {
+  return functor_data_of(Entry{nullptr}, attributes, wide);
+}
+
+template <class Signature>
+struct Mapping;
+
+template <class Out, class... In>
+struct Mapping<Out(In...)> {
+  static constexpr int inputs = sizeof...(In);
+
+  template <class Functor>
+  static void run(const KernelContext& call, const Functor& functor) {
+    map_elements<Out, In...>(call.stream, call.outputs[0], call.inputs, functor);
+  }
+};
+
+/// The last input has the dtype that the functor computes with; the others of a selection or comparison may be u8.
+template <template <class> class Signature, template <class> class Functor, class A, bool integers>
+void run_cuda_elementwise(const KernelContext& call) {
+  const auto run = [&]<class T>() { Mapping<Signature<T>>::run(call, make_functor<Functor<Computed<T>>, A>(call.attributes)); };
+  const DType dtype = call.inputs[Mapping<Signature<float>>::inputs - 1].dtype();
+  if constexpr (integers) {
+    dispatch_all(dtype, run);
+  } else {
+    dispatch_floating_and_halves(dtype, run);
+  }
+}
+
+template <template <class> class Signature, template <class> class Functor, class A, bool integers>
+void add_cuda_function(Registry& registry, const Elementwise<Signature, Functor, A, integers>& entry) {
+  Kernel kernel = elementwise_kernel(run_cuda_elementwise<Signature, Functor, A, integers>, Mapping<Signature<float>>::inputs);
+  kernel.functor = functor_data<Elementwise<Signature, Functor, A, integers>>;
+  registry.add_cuda(std::string(entry.name) + entry.suffix, std::move(kernel));
+}
+
+/// The kernels of a list of elementwise operators.
+template <class... Entries>
+void add_cuda_functions(Registry& registry, const std::tuple<Entries...>& entries) {
+  std::apply([&](const Entries&... entry) { (add_cuda_function(registry, entry), ...); }, entries);
 }
 
 }  // namespace frit::ops

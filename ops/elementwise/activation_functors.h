@@ -138,6 +138,18 @@ struct GeluTanh {
   FRIT_HOST_DEVICE static T inner(T x) { return root_two_over_pi * (x + cubic * x * x * x); }
 };
 
+/// The form of gelu that the attributes name. A loop on the CPU takes the form's own functor, which becomes vector code.
+template <class T>
+struct Gelu {
+  bool tanh_form;
+
+  explicit Gelu(const GeluAttributes& a) : tanh_form(a.approximate == "tanh") {}
+  FRIT_HOST_DEVICE T operator()(T x) const { return tanh_form ? GeluTanh<T>{}(x) : GeluErf<T>{}(x); }
+  FRIT_HOST_DEVICE T gradient(T gradient, T x) const {
+    return tanh_form ? GeluTanh<T>{}.gradient(gradient, x) : GeluErf<T>{}.gradient(gradient, x);
+  }
+};
+
 template <class T>
 struct Sigmoid {
   static constexpr bool gradient_from_output = true;

@@ -122,6 +122,7 @@ Operator binary(const char* name, const char* summary, GradientRule gradient, Ke
           .inputs = {"a", "b"},
           .infer = infer_broadcast,
           .gradient = std::move(gradient),
+          .elementwise = true,
           .cpu = {.run = std::move(run), .strided = true},
           .in_place = {{0, 0}, {0, 1}},
           .neutral = neutral,
@@ -138,6 +139,7 @@ Operator share(const char* name, const char* summary) {
           .gradient = [name](const GradientContext& c) -> Values {
             return {emit_one(name, {c.gradients[0], c.inputs[1], c.inputs[2]}), Value{}, Value{}};
           },
+          .elementwise = true,
           .cpu = {.run = run_share<Function>, .strided = true},
           .in_place = {{0, 0}, {0, 1}, {0, 2}},
           .samples =
@@ -181,6 +183,7 @@ FRIT_OPERATORS(arithmetic) {
        .inputs = {"a"},
        .infer = infer_same,
        .gradient = negate_gradient,
+       .elementwise = true,
        .cpu = {.run = run_negate, .strided = true},
        .dtypes = {DType::f64, DType::f32, DType::f16, DType::bf16, DType::i64, DType::i32},
        .in_place = {{0, 0}},

@@ -26,6 +26,7 @@ Operator pointwise_backward(const Operator& entry, const PointwiseKernels& kerne
               .summary = "the gradient of " + entry.name + " from that of its output",
               .inputs = {"gradient", kernels.gradient_from_output ? "output" : "input"},
               .infer = infer_backward,
+              .elementwise = true,
               .cpu = {.run = kernels.backward, .strided = true},
               .in_place = {{0, 0}, {0, 1}}};
   if (kernels.piecewise_linear) {
@@ -49,6 +50,7 @@ Operator pointwise_forward(Operator entry, const PointwiseKernels& kernels) {
   entry.gradient = [name = entry.name + "_backward", from_output = kernels.gradient_from_output](const GradientContext& c) -> Values {
     return {emit_one(name, {c.gradients[0], from_output ? c.outputs[0] : c.inputs[0]}, c.attributes)};
   };
+  entry.elementwise = true;
   entry.cpu = {.run = kernels.forward, .strided = true};
   entry.in_place = {{0, 0}};
   return entry;

@@ -36,16 +36,15 @@ Value cast(Value x, DType dtype) { return x.dtype() == dtype ? x : ops::emit_one
 }  // namespace frit
 
 FRIT_OPERATORS(cast) {
-  registry.add<CastAttributes>(
-      {.name = "cast",
-       .summary = "x in another dtype; towards zero and saturating for integers, where NaN becomes 0",
-       .inputs = {"input"},
-       .infer = infer_cast,
-       .gradient = cast_gradient,
-       .cpu = {.run = run_cast, .strided = true, .halves = true},
-       .cuda = {.run = run_cast, .strided = true, .halves = true, .any_layout_inputs = {0}, .any_layout_outputs = {0}},
-       .dtypes = {std::begin(all_dtypes), std::end(all_dtypes)},
-       .in_place = {{0, 0}},
-       .conversion = true,
-       .samples = cast_samples});
+  registry.add<CastAttributes>({.name = "cast",
+                                .summary = "x in another dtype; towards zero and saturating for integers, where NaN becomes 0",
+                                .inputs = {"input"},
+                                .infer = infer_cast,
+                                .gradient = cast_gradient,
+                                .elementwise = true,
+                                .cpu = {.run = run_cast, .strided = true, .halves = true},
+                                .dtypes = {std::begin(all_dtypes), std::end(all_dtypes)},
+                                .in_place = {{0, 0}},
+                                .conversion = true,
+                                .samples = cast_samples});
 }
