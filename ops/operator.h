@@ -191,8 +191,9 @@ struct Operator {
   bool commutative = false;       ///< inputs 0 and 1 may be swapped
   /// The number that as input 1 leaves every value of input 0 as it is, the sign of a zero and NaN included.
   std::optional<double> neutral = {};
-  bool conversion = false;  ///< output 0 is input 0 in another dtype
-  bool view = false;        ///< output 0 is input 0's elements in the same order: no kernel need run
+  /// Of the operator whose output is its input in another dtype: the attributes for that dtype.
+  std::function<Attributes(DType)> conversion = {};
+  bool view = false;  ///< output 0 is input 0's elements in the same order: no kernel need run
 
   std::function<std::vector<Sample>()> samples = {};
 

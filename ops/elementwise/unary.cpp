@@ -29,8 +29,8 @@ Operator unary(const char* name, const char* summary, GradientRule gradient, Fil
           .inputs = {"input"},
           .infer = infer_same,
           .gradient = std::move(gradient),
-          .precision = precision,
           .elementwise = true,
+          .precision = precision,
           .cpu = {.run = run_pointwise<Function>, .strided = true},
           .in_place = {{0, 0}},
           .samples = [fill] { return pointwise_samples(fill); }};

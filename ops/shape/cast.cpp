@@ -45,6 +45,6 @@ FRIT_OPERATORS(cast) {
                                 .cpu = {.run = run_cast, .strided = true, .halves = true},
                                 .dtypes = {std::begin(all_dtypes), std::end(all_dtypes)},
                                 .in_place = {{0, 0}},
-                                .conversion = true,
+                                .conversion = [](DType dtype) { return Attributes(CastAttributes{dtype}); },
                                 .samples = cast_samples});
 }

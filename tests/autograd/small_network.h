@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cmath>
+
 #include "frit/autograd/train_step.h"
 #include "frit/core/random.h"
 #include "frit/ops/convolution/convolution.h"

@@ -46,12 +46,12 @@ TEST(Profile, CountsATensorThatIsReadTwiceOnce) {
 TEST(Profile, CountsAnUpdateAsReadAndWrittenAndMakesIt) {
   Graph graph;
   const auto zero = [](const Tensor& tensor, std::uint64_t) { tensor.fill(0); };
-  ops::advance(graph.variable("count", {DType::i64, {}}, zero));
+  ops::advance(graph.variable("count", {DType::i64, {}}, zero), graph.constant(Tensor::full({}, 1)));
   State state;
   const auto steps = profiled(graph, state, {}, /*repeats=*/4);
   ASSERT_EQ(steps.size(), 1u);
-  EXPECT_EQ(steps[0].types, "i64 scalar");
-  EXPECT_EQ(steps[0].bytes, 2 * 8);
+  EXPECT_EQ(steps[0].types, "i64 scalar, f32 scalar");
+  EXPECT_EQ(steps[0].bytes, 2 * 8 + 4);
   EXPECT_EQ(state.at("count").item(), 5) << "one run and four repeats";
 }
 

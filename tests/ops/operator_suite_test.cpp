@@ -8,6 +8,7 @@
 #include "frit/autograd/gradient_check.h"
 #include "frit/core/memory/allocator.h"
 #include "frit/core/random.h"
+#include "frit/graph/pipeline.h"
 #include "frit/core/thread_pool.h"
 #include "frit/ops/run.h"
 #include "ops/operator_checks.h"
@@ -220,8 +221,8 @@ std::vector<Tensor> forward_and_gradients(const Operator& op, const Sample& samp
   }
   std::vector<Tensor> first;
   for (int pass = 0; pass < 2; ++pass) {
-    State state;  // anew each time: some operators update it
-    graph::Executable executable(built->graph, state);
+    State state;                                                                 // anew each time: some operators update it
+    graph::Executable executable(graph::remove_dead_code(built->graph), state);  // what only other results need
     executable.run(built->bindings);
     for (std::size_t i = 0; i < outputs.size(); ++i) {
       const Tensor tensor = executable.output(outputs[i]).clone();
@@ -249,12 +250,14 @@ TEST_P(FusedOperator, FusedEqualsDecomposed) {
       const std::vector<Tensor> fused = forward_and_gradients(op(), sample, tensors, /*decomposed=*/false);
       const std::vector<Tensor> decomposed = forward_and_gradients(op(), sample, tensors, /*decomposed=*/true);
       ASSERT_EQ(fused.size(), decomposed.size());
+      // A decomposition may store between its steps in halves what the fused operator only ends in.
+      const double tolerance = is_half(fused[0].dtype()) ? 2e-3 : dtype == DType::f64 ? 1e-10 : 2e-5;
       // A gradient may be all but cancelled (a scale in front of a norm): it is held to the largest gradient of the call.
       double largest_gradient = 0;
       for (std::size_t i = 1; i < fused.size(); ++i) largest_gradient = std::max(largest_gradient, largest_finite(decomposed[i]));
       for (std::size_t i = 0; i < fused.size(); ++i) {
         const double largest = i == 0 ? largest_finite(decomposed[i]) : largest_gradient;
-        EXPECT_TRUE(near(fused[i], decomposed[i], dtype == DType::f64 ? 1e-10 : 2e-5, largest)) << "result or gradient " << i;
+        EXPECT_TRUE(near(fused[i], decomposed[i], tolerance, largest)) << "result or gradient " << i;
       }
     });
   }
