@@ -8,8 +8,8 @@
 #include "frit/autograd/gradient_check.h"
 #include "frit/core/memory/allocator.h"
 #include "frit/core/random.h"
-#include "frit/graph/pipeline.h"
 #include "frit/core/thread_pool.h"
+#include "frit/graph/pipeline.h"
 #include "frit/ops/run.h"
 #include "ops/operator_checks.h"
 
