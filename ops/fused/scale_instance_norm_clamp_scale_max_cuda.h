@@ -39,7 +39,7 @@ struct SaturatingMap {
   /// Whether it keeps the digits, also of data around a reference that is not 0, and gives no NaN. Not where all elements are equal, so
   /// that all channels' zeros stay equal.
   __device__ bool replaces(const InstanceMap<float>& map, const Clamp<float>& clamp, double variance) const {
-    constexpr float widest = 16, furthest = 2;
+    constexpr float widest = 16, furthest = 8;
     const bool fits = clamp.low < clamp.high && clamp.high - clamp.low <= widest && variance > 0 && map.slope != 0;
     return fits && fabsf(map.reference * slope) <= furthest && isfinite(slope) && isfinite(shift) && isfinite(factor) && isfinite(offset);
   }
