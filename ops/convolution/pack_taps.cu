@@ -65,7 +65,10 @@ __global__ void __launch_bounds__(cuda::default_threads, sizeof(Integer) == 4 ? 
     const auto inside = [&](int axis, Integer index) {
       return static_cast<unsigned>(static_cast<int>(index) + ahead[axis]) < static_cast<unsigned>(packing.image[axis]);
     };
-    for (Integer row = (blockIdx.x * blockDim.z + threadIdx.z) * rows_at_once; row < rows; row += gridDim.x * blockDim.z * rows_at_once) {
+    // From the last rows to the first, which the convolution then finds in the cache.
+    const Integer turns = (rows + rows_at_once - 1) / rows_at_once;
+    for (Integer turn = blockIdx.x * blockDim.z + threadIdx.z; turn < turns; turn += gridDim.x * blockDim.z) {
+      const Integer row = (turns - 1 - turn) * rows_at_once;
       Integer first_sample = row;
       const Integer first_inner = subpixel::split(first_sample, packing.output.image.values[1]);
       const Integer first_outer = subpixel::split(first_sample, packing.output.image.values[0]);

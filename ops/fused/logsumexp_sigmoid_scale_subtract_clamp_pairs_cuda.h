@@ -39,9 +39,10 @@ class PairWalk {
   template <class Prepare, class Close, class Use>
   __device__ void run(const Prepare& prepare, const Close& close, const Use& use) const {
     constexpr std::uint32_t warps = cuda::default_threads / cuda::warp_size, warp_pixels = rows * at_once, closed = at_once / 2;
+    const int turns = static_cast<int>((pixels_ + warp_pixels - 1) / warp_pixels), step = static_cast<int>(gridDim.x * warps);
     // Whole warps walk on together, also past the last pixel.
-    for (std::uint32_t first = (blockIdx.x * warps + threadIdx.x / cuda::warp_size) * warp_pixels; first < pixels_;
-         first += gridDim.x * warps * warp_pixels) {
+    for (int turn = turns - 1 - static_cast<int>(blockIdx.x * warps + threadIdx.x / cuda::warp_size); turn >= 0; turn -= step) {
+      const std::uint32_t first = static_cast<std::uint32_t>(turn) * warp_pixels;
       const std::int64_t p = first + row_of_thread();
       const int left = static_cast<int>(min(pixels_ - first, warp_pixels)) - row_of_thread();
       uint4 words[at_once] = {};

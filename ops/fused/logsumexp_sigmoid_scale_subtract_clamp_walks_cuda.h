@@ -86,7 +86,8 @@ __device__ T scaled(T exponential, T factor) {
 
 /// For channels that lie side by side in vectors, at most one to a lane, and pixels without gaps between them. A warp's pixels follow each
 /// other. A group of lanes takes `at_once` of them at a time, no more than it has lanes: several loads are under way, and each pixel is
-/// closed by a lane of its own, which prepares for that before it looks at what was loaded.
+/// closed by a lane of its own, which prepares for that before it looks at what was loaded. The walk goes from the last pixels to the first:
+/// what a convolution wrote last is still in the cache.
 template <class Stored, int at_once>
 class VectorWalk {
  public:
@@ -114,10 +115,10 @@ class VectorWalk {
     constexpr int warps = cuda::default_threads / cuda::warp_size;
     const int warp = static_cast<int>(threadIdx.x) / cuda::warp_size, row = static_cast<int>(threadIdx.x) % cuda::warp_size / lanes_;
     const int warp_pixels = rows_ * at_once;
-    const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * warps * warp_pixels;
+    const std::int64_t turns = (pixels_ + warp_pixels - 1) / warp_pixels;
     // Whole warps walk on together, also past the last pixel.
-    for (std::int64_t first = (static_cast<std::int64_t>(blockIdx.x) * warps + warp) * warp_pixels; first < pixels_; first += step) {
-      const std::int64_t p = first + row;
+    for (std::int64_t turn = turns - 1 - (blockIdx.x * warps + warp); turn >= 0; turn -= gridDim.x * warps) {
+      const std::int64_t p = turn * warp_pixels + row;
       const int left = static_cast<int>(min(pixels_ - p, static_cast<std::int64_t>(warp_pixels)));
       Share shares[at_once];
       load(shares, p, left);
