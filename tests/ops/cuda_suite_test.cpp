@@ -249,7 +249,7 @@ TEST_P(CudaOperator, InPlaceEqualsOutOfPlace) {
     const std::size_t bytes = op().view ? 0 : ops::scratch_bytes(op(), types_of(given), types, sample.attributes, gpu);
     const Tensor scratch = Tensor::empty({static_cast<std::int64_t>(bytes)}, DType::u8, gpu);
     for (const auto& [output, input] : op().in_place) {
-      if (static_cast<std::size_t>(input) >= given.size()) continue;
+      if (static_cast<std::size_t>(input) >= given.size() || static_cast<std::size_t>(output) >= types.size()) continue;
       std::vector<Tensor> own = moved(clones(given), gpu), outputs;
       const Tensor& reused = own[static_cast<std::size_t>(input)];
       if (!(types[static_cast<std::size_t>(output)] == TensorType{reused.dtype(), reused.shape()})) continue;
