@@ -79,8 +79,7 @@ class TileBlock {
         parameters_(reinterpret_cast<PooledTiles::ChannelParameters*>(maps_ + tiles.channels)),
         pivots_(reinterpret_cast<T*>(parameters_ + tiles.channels)) {
     if (const int c = thread(); c < tiles.channels) {
-      parameters_[c] = {parameters.sign(c), parameters.weight[c], parameters.bias[c],
-                        parameters.scale[c]};
+      parameters_[c] = {parameters.sign(c), parameters.weight[c], parameters.bias[c], parameters.scale[c]};
       pivots_[c] = pivot(ring_.first_sample());
     }
     __syncthreads();
