@@ -119,11 +119,7 @@ class SampleHolder {
 
   /// `width` channels of the block's pixel p, from channel c on.
   __device__ Elements at(int c, int p) const { return *reinterpret_cast<const Elements*>(elements_ + offset(c, p)); }
-  /// Likewise 16 bytes of them, channels-last.
-  __device__ cuda::WideVector<Stored> wide(int c, int p) const {
-    return *reinterpret_cast<const cuda::WideVector<Stored>*>(elements_ + offset(c, p));
-  }
-  /// `width` channels in either layout.
+  /// As many in either layout.
   __device__ cuda::Vector<Stored, Held::width> vector(int c, int p) const {
     if constexpr (channels_last) {
       return at(c, p);

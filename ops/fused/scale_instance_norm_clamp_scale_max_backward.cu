@@ -1,6 +1,6 @@
 // The gradients of max over channels of clamp(instance_norm(input * scale)) * post_scale.
 
-#include "frit/ops/fused/held_gradients_cuda.h"
+#include "frit/ops/fused/scale_instance_norm_clamp_scale_max_backward_cuda.h"
 #include "frit/ops/registry.h"
 
 namespace frit::ops {
@@ -110,43 +110,13 @@ void write_input_gradient(const Tensor& tensor, const Call<Stored, Winner>& call
                         stream);
 }
 
-/// Sums and input's gradient in one walk, where the device has clusters and the samples fit into them; false if not.
-template <class Stored>
-bool hold_samples(const KernelContext& context, ChannelParts<3>* parts, const Call<Stored, std::uint8_t>& call) {
-  using Gradients = HeldGradients<Stored>;
-  const Tensor &input = context.inputs[1], &input_gradient = context.outputs[0];
-  if (!input_gradient.defined() || call.planes.channels != Gradients::channels) return false;
-  const Places gradient_places(input_gradient, call.planes);
-  auto* const dx = input_gradient.data<Stored>();
-  if (!channels_in_vectors<Stored>(call.planes, call.places, gradient_places, call.input, dx)) return false;
-  const auto held = Gradients::Held::template plan<Stored>(input, Gradients::channel_bytes);
-  return held.blocks > 0 && held.launch(write_held_gradients<Stored>, context.stream, dx, parts, call, held);
-}
-
-/// Sums, then the input's gradient, where it is wanted.
-template <class Stored, class Winner>
-void walk_after_sums(const KernelContext& context, const Scratch& scratch, ChannelParts<3>* parts, const Call<Stored, Winner>& call) {
-  using T = ComputeType<Stored>;
-  const Planes& planes = call.planes;
-  const std::int64_t slices = planes.samples * planes.channels;
-  std::byte* const memory = context.scratch.data();
-  auto* const partials = reinterpret_cast<InstanceSums*>(memory + scratch.partials);
-  const GradientRules<T> rules(memory + scratch.rules, slices);
-  T* const more = reinterpret_cast<T*>(memory + scratch.more);
-  const WinnerSplit<T> split(planes);
-  const dim3 grid(static_cast<unsigned>(split.chunks), static_cast<unsigned>(split.tiles), sample_blocks(planes));
-  cuda::launch(sum_over_winners<Stored, Winner>, {grid, dim3(WinnerSplit<T>::threads)}, context.stream, partials, more, call, split);
-  cuda::launch(close_instances<Stored, Winner>, cuda::loop_shape(slices * cuda::warp_size), context.stream, parts, rules, partials, call,
-               split.chunks);
-  if (context.outputs[0].defined()) write_input_gradient(context.outputs[0], call, rules, more, context.stream);
-}
-
 template <class Stored, class Winner>
 void run_typed(const KernelContext& context) {
   using T = ComputeType<Stored>;
   const auto& attributes = context.as<ChainAttributes>();
-  const Tensor& input = context.inputs[1];
+  const Tensor &input = context.inputs[1], &input_gradient = context.outputs[0];
   const Planes planes(input.shape());
+  const std::int64_t slices = planes.samples * planes.channels;
   const Call<Stored, Winner> call{.planes = planes,
                                   .places = Places(input, planes),
                                   .gradient = context.inputs[0].data<Stored>(),
@@ -160,18 +130,24 @@ void run_typed(const KernelContext& context) {
                                   .rstds = context.inputs[6].data<double>(),
                                   .selected = context.inputs[7].data<Stored>()};
   const Scratch scratch(planes, T());
-  auto* const parts = reinterpret_cast<ChannelParts<3>*>(context.scratch.data() + scratch.parts);
-  if (planes.samples * planes.channels * planes.pixels > 0) {
-    bool done = false;
-    if constexpr (!std::is_same_v<Stored, double> && std::is_same_v<Winner, std::uint8_t>)
-      done = hold_samples<Stored>(context, parts, call);
-    if (!done) walk_after_sums(context, scratch, parts, call);
+  std::byte* const memory = context.scratch.data();
+  auto* const partials = reinterpret_cast<InstanceSums*>(memory + scratch.partials);
+  auto* const parts = reinterpret_cast<ChannelParts<3>*>(memory + scratch.parts);
+  const GradientRules<T> rules(memory + scratch.rules, slices);
+  T* const more = reinterpret_cast<T*>(memory + scratch.more);
+  if (slices * planes.pixels > 0) {
+    const WinnerSplit<T> split(planes);
+    const dim3 grid(static_cast<unsigned>(split.chunks), static_cast<unsigned>(split.tiles), sample_blocks(planes));
+    cuda::launch(sum_over_winners<Stored, Winner>, {grid, dim3(WinnerSplit<T>::threads)}, context.stream, partials, more, call, split);
+    cuda::launch(close_instances<Stored, Winner>, cuda::loop_shape(slices * cuda::warp_size), context.stream, parts, rules, partials, call,
+                 split.chunks);
+    if (input_gradient.defined()) write_input_gradient(input_gradient, call, rules, more, context.stream);
   }
   Planes summed = planes;
   if (planes.pixels == 0) summed.samples = 0;
   launch_sum_over_batch<Stored, 3>(
-      {Parameter<Stored>(context.outputs[1]), Parameter<Stored>(context.outputs[2]), Parameter<Stored>(context.outputs[3])}, parts, {},
-      summed, context.stream);
+      {Parameter<Stored>(context.outputs[1]), Parameter<Stored>(context.outputs[2]), Parameter<Stored>(context.outputs[3])}, parts,
+      {}, summed, context.stream);
 }
 
 /// inputs (gradient, input, scale, post_scale, winner, mean, rstd, selected)

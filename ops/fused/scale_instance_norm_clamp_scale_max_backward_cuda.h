@@ -40,20 +40,6 @@ struct InstanceGradientCall {
   }
 };
 
-/// What a pixel's winner, of which x is the element, adds to the sums and gets besides.
-template <class T>
-struct WinnerParts {
-  T entering, product, post_scale, more;
-
-  __device__ WinnerParts(const Clamp<T>& clamp, const InstanceMap<T>& map, T gradient, T x) {
-    const T normalized = map.normalized(x);
-    entering = clamp.gradient(gradient * map.post_scale, normalized);
-    product = entering * (x - map.reference);
-    post_scale = gradient * clamp(normalized);
-    more = entering * map.slope;
-  }
-};
-
 /// How a sample's pixels are dealt out for the sums: a block has a chunk of them, and looks for so many channels' winners.
 template <class T>
 struct WinnerSplit {
@@ -102,11 +88,12 @@ __global__ void __launch_bounds__(WinnerSplit<ComputeType<Stored>>::threads)
       for (int u = 0; u < at_once; ++u) {
         const int c = channel[u];
         if (c < 0 || c >= channels) continue;
-        const WinnerParts<T> part(call.clamp, maps[c], g[u], x[u]);
-        gradients[c][t] += part.entering;
-        products[c][t] += part.product;
-        post_scales[c][t] += part.post_scale;
-        more[place + u * Split::threads] = part.more;
+        const InstanceMap<T> map = maps[c];
+        const T normalized = map.normalized(x[u]), entering = call.clamp.gradient(g[u] * map.post_scale, normalized);
+        gradients[c][t] += entering;
+        products[c][t] += entering * (x[u] - map.reference);
+        post_scales[c][t] += g[u] * call.clamp(normalized);
+        more[place + u * Split::threads] = entering * map.slope;
       }
     }
     __syncthreads();
@@ -123,62 +110,50 @@ __global__ void __launch_bounds__(WinnerSplit<ComputeType<Stored>>::threads)
   }
 }
 
-/// The mean of x less its map's reference in one channel of one sample, as the statistics tell it; they do not for a scale of 0.
-template <class Stored, class Winner>
-__device__ double told_difference(const InstanceGradientCall<Stored, Winner>& call, const InstanceMap<ComputeType<Stored>>& map,
-                                  std::int64_t n, std::int64_t c) {
-  return call.means[n * call.planes.channels + c] / static_cast<double>(call.scale[c]) - static_cast<double>(map.reference);
-}
-/// Likewise, by a warp, for any scale.
+/// A warp's mean of x less its map's reference in one channel of one sample.
 template <class Stored, class Winner>
 __device__ double mean_difference(const InstanceGradientCall<Stored, Winner>& call, const InstanceMap<ComputeType<Stored>>& map,
                                   std::int64_t n, std::int64_t c, int lane) {
-  if (call.scale[c] != 0) return told_difference(call, map, n, c);
+  using T = ComputeType<Stored>;
+  const T scale = call.scale[c];
+  if (scale != 0) return call.means[n * call.planes.channels + c] / static_cast<double>(scale) - static_cast<double>(map.reference);
   double sum = 0;
-#pragma unroll 2
   for (std::int64_t p = lane; p < call.planes.pixels; p += cuda::warp_size) {
-    const Stored x = call.input[call.places(n, c, p)];
-    sum += static_cast<double>(convert<ComputeType<Stored>>(x)) - static_cast<double>(map.reference);
+    sum += static_cast<double>(convert<T>(call.input[call.places(n, c, p)])) - static_cast<double>(map.reference);
   }
   return cuda::warp_reduce(sum) / static_cast<double>(call.planes.pixels);
 }
 
-/// Makes the rule of the input's gradient in one channel of one sample,
+/// One warp a channel of a sample: adds the partial sums and makes the rule of the input's gradient,
 ///   dx = (entering - mean(entering) - normalized * mean(entering * normalized)) * rstd * scale
-/// and returns the channel's parts of the gradients of scale and post_scale and of the sum of dx. `center` is the mean_difference.
-template <class Stored, class Winner>
-__device__ ChannelParts<3> close_instance(const GradientRules<ComputeType<Stored>>& rules, std::int64_t rule,
-                                          const InstanceGradientCall<Stored, Winner>& call, const InstanceMap<ComputeType<Stored>>& map,
-                                          std::int64_t n, std::int64_t c, double center, const InstanceSums& total) {
-  const double pixels = static_cast<double>(call.planes.pixels), rstd = call.rstds[n * call.planes.channels + c];
-  // Elsewhere than at the winners the gradient is 0 times the factors, which matters where one is not finite.
-  const double zero = 0 * static_cast<double>(map.post_scale);
-  const double gradient = total.gradient + zero, product = total.product + zero;
-  const double slope = static_cast<double>(call.scale[c]) * rstd, shift = static_cast<double>(map.shift);
-  const double by_normalized = -slope * ((slope * product + shift * gradient) / pixels);
-  const double by_difference = slope * by_normalized, offset = shift * by_normalized - slope * (gradient / pixels);
-  rules.set(rule, map.reference, by_difference, offset);
-  // The norm undoes the scale but for eps. The sum of dx is 0 where all is finite.
-  return {{call.eps * rstd * rstd * rstd * (product - center * gradient), total.post_scale + 0 * rstd,
-           0 * (static_cast<double>(map.reference) + slope + by_difference + offset)}};
-}
-
-/// One warp a channel of a sample: adds the partial sums and closes the instance. Deterministic.
+/// and the channel's parts of the gradients of scale and post_scale and of the sum of dx. Deterministic.
 template <class Stored, class Winner>
 __global__ void close_instances(ChannelParts<3>* parts /* (N, C) */, GradientRules<ComputeType<Stored>> rules,
                                 const InstanceSums* partials /* (N, chunks, C) */, InstanceGradientCall<Stored, Winner> call,
                                 std::int64_t chunks) {
+  using T = ComputeType<Stored>;
   const int lane = static_cast<int>(threadIdx.x) % cuda::warp_size;
   const std::int64_t channels = call.planes.channels;
+  const double pixels = static_cast<double>(call.planes.pixels);
   for (std::int64_t slice = cuda::first_item() / cuda::warp_size; slice < call.planes.samples * channels;
        slice += cuda::item_step() / cuda::warp_size) {
     const std::int64_t n = slice / channels, c = slice % channels;
-    const InstanceMap<ComputeType<Stored>> map = call.map(n, c);
+    const InstanceMap<T> map = call.map(n, c);
     const double center = mean_difference(call, map, n, c, lane);
     InstanceSums total;
     for (std::int64_t chunk = lane; chunk < chunks; chunk += cuda::warp_size) total = total + partials[(n * chunks + chunk) * channels + c];
     total = cuda::warp_reduce(total);
-    if (lane == 0) parts[slice] = close_instance(rules, slice, call, map, n, c, center, total);
+    if (lane != 0) continue;
+    // Elsewhere than at the winners the gradient is 0 times the factors, which matters where one is not finite.
+    const double zero = 0 * static_cast<double>(map.post_scale), rstd = call.rstds[slice];
+    const double gradient = total.gradient + zero, product = total.product + zero;
+    const double scale = static_cast<double>(call.scale[c]), slope = scale * rstd, shift = static_cast<double>(map.shift);
+    const double by_normalized = -slope * ((slope * product + shift * gradient) / pixels);
+    const double by_difference = slope * by_normalized, offset = shift * by_normalized - slope * (gradient / pixels);
+    rules.set(slice, map.reference, by_difference, offset);
+    // The norm undoes the scale but for eps. The sum of dx is 0 where all is finite.
+    parts[slice] = {{call.eps * rstd * rstd * rstd * (product - center * gradient), total.post_scale + 0 * rstd,
+                     0 * (static_cast<double>(map.reference) + slope + by_difference + offset)}};
   }
 }
 
