@@ -146,6 +146,10 @@ std::vector<Sample> samples() {
           sample({2, 3, 2, 2}, {.min = std::nullopt, .max = 0.5}, Fill::zeros, false),
           sample({1, 2, 1, 1, 1031}, {.min = 0.25, .max = -0.25, .keep_dims = true}, Fill::normal, false),
           sample({1, 300, 2}, {.min = -1, .max = 1}, Fill::ones, false),
+          sample({70, 16, 3, 5}, {.min = -1, .max = 1}, Fill::normal, false),
+          sample({1, 16, 60, 44}, {.min = -1, .max = 1}, Fill::normal, false),
+          sample({2, 16, 3, 5, 7}, {.min = -0.5, .max = 2}, Fill::zeros, false),
+          sample({100, 2, 2051}, {.min = -1, .max = 1}, Fill::normal, false),
           sample({0, 4, 2, 3, 3}, {.min = -1, .max = 1})};
 }
 

@@ -23,22 +23,47 @@ struct AtWinner {
   }
 };
 
+/// The sums over the batch of what the samples add to the channels' gradients.
+template <class Stored>
+struct BatchSums {
+  ChannelResults<Stored, 3> results;
+  const ChannelParts<3>* parts;  // (N, C)
+
+  /// By a warp, the first of so many or another of them: some channels.
+  __device__ void write(const Planes& planes, std::int64_t warp, std::int64_t warps, int lane) const {
+    for (std::int64_t c = warp; c < planes.channels; c += warps) {
+      ChannelParts<3> total;
+      for (std::int64_t n = lane; n < planes.samples; n += cuda::warp_size) total = total + parts[n * planes.channels + c];
+      total = cuda::warp_reduce(total);
+      if (lane != 0) continue;
+#pragma unroll
+      for (int k = 0; k < 3; ++k) results.of[k].set(c, static_cast<ComputeType<Stored>>(total.values[k]));
+    }
+  }
+};
+
 /// A thread's pixels in write_pixels.
 constexpr int pixels_at_once = 4;
 
 /// The input's gradient, channels-last: a thread has 16 bytes of a pixel, of some pixels, all on their way at once. Reads and writes each
-/// element once. Deterministic.
+/// element once. The first row of blocks writes the sums over the batch instead. Deterministic.
 template <class Stored>
-__global__ void __launch_bounds__(cuda::default_threads)
+__global__ void __launch_bounds__(cuda::default_threads, sizeof(Stored) < sizeof(float) ? 3 : 4)
     write_pixels(Stored* input_gradient, const Stored* input, GradientRules<ComputeType<Stored>> rules,
-                 AtWinner<ComputeType<Stored>, std::uint8_t> at_winner, Planes planes) {
+                 AtWinner<ComputeType<Stored>, std::uint8_t> at_winner, BatchSums<Stored> sums, Planes planes) {
   using T = ComputeType<Stored>;
+  if (blockIdx.y == 0) {
+    const unsigned thread = threadIdx.y * blockDim.x + threadIdx.x, warps = blockDim.x * blockDim.y / cuda::warp_size;
+    const unsigned warp = thread / cuda::warp_size;
+    if (warp < warps) sums.write(planes, blockIdx.x * warps + warp, gridDim.x * warps, static_cast<int>(thread % cuda::warp_size));
+    return;
+  }
   constexpr int width = cuda::vector_width<Stored>;
   using Elements = cuda::Vector<Stored, width>;
   const auto pixels = static_cast<unsigned>(planes.pixels), channels = static_cast<unsigned>(planes.channels), rows = blockDim.y;
   const unsigned c = threadIdx.x * width, begin = blockIdx.x * pixels_at_once * rows, first = begin + threadIdx.y;
   // The last samples first: what their winners get was written last, and is in the cache.
-  for (std::int64_t n = planes.samples - 1 - blockIdx.y; n >= 0; n -= gridDim.y) {
+  for (std::int64_t n = planes.samples - blockIdx.y; n >= 0; n -= gridDim.y - 1) {
     const Stored* const from = input + n * planes.pixels * channels;
     Stored* const to = input_gradient + n * planes.pixels * channels;
     const std::uint8_t* const winners = at_winner.winners + n * planes.pixels;
@@ -84,15 +109,16 @@ struct Scratch {
 
   template <class T>
   Scratch(const Planes& planes, T /* what is computed in */)
-      : partials(all.add(planes.samples * planes.channels * WinnerSplit<T>(planes).chunks, sizeof(InstanceSums))),
+      : partials(all.add(planes.samples * planes.channels * WinnerSplit<T>::most_chunks(planes), sizeof(InstanceSums))),
         parts(all.add(planes.samples * planes.channels, sizeof(ChannelParts<3>))),
         rules(all.add(1, GradientRules<T>::bytes(planes.samples * planes.channels))),
         more(all.add(planes.samples * planes.pixels, sizeof(T))) {}
 };
 
+/// Says whether it has written the sums over the batch on the way.
 template <class Stored, class Winner>
-void write_input_gradient(const Tensor& tensor, const Call<Stored, Winner>& call, const GradientRules<ComputeType<Stored>>& rules,
-                          const ComputeType<Stored>* more, cudaStream_t stream) {
+bool write_input_gradient(const Tensor& tensor, const Call<Stored, Winner>& call, const GradientRules<ComputeType<Stored>>& rules,
+                          const ComputeType<Stored>* more, const BatchSums<Stored>& sums, cudaStream_t stream) {
   const Planes planes = call.planes;
   const Places gradient_places(tensor, planes);
   auto* const dx = tensor.data<Stored>();
@@ -102,12 +128,14 @@ void write_input_gradient(const Tensor& tensor, const Call<Stored, Winner>& call
       const dim3 block = channel_vector_block<Stored>(planes.channels);
       const int block_pixels = static_cast<int>(block.y) * pixels_at_once;
       const auto blocks = static_cast<unsigned>((planes.pixels + block_pixels - 1) / block_pixels);
-      cuda::launch(write_pixels<Stored>, {dim3(blocks, sample_blocks(planes)), block}, stream, dx, call.input, rules, at_winner, planes);
-      return;
+      const unsigned rows = std::min<unsigned>(sample_blocks(planes), UINT16_MAX - 1) + 1;
+      cuda::launch(write_pixels<Stored>, {dim3(blocks, rows), block}, stream, dx, call.input, rules, at_winner, sums, planes);
+      return true;
     }
   }
   launch_write_elements(dx, static_cast<ComputeType<Stored>*>(nullptr), call.input, rules, at_winner, planes, call.places, gradient_places,
                         stream);
+  return false;
 }
 
 template <class Stored, class Winner>
@@ -115,7 +143,7 @@ void run_typed(const KernelContext& context) {
   using T = ComputeType<Stored>;
   const auto& attributes = context.as<ChainAttributes>();
   const Tensor &input = context.inputs[1], &input_gradient = context.outputs[0];
-  const Planes planes(input.shape());
+  Planes planes(input.shape());
   const std::int64_t slices = planes.samples * planes.channels;
   const Call<Stored, Winner> call{.planes = planes,
                                   .places = Places(input, planes),
@@ -132,22 +160,29 @@ void run_typed(const KernelContext& context) {
   const Scratch scratch(planes, T());
   std::byte* const memory = context.scratch.data();
   auto* const partials = reinterpret_cast<InstanceSums*>(memory + scratch.partials);
-  auto* const parts = reinterpret_cast<ChannelParts<3>*>(memory + scratch.parts);
-  const GradientRules<T> rules(memory + scratch.rules, slices);
   T* const more = reinterpret_cast<T*>(memory + scratch.more);
+  const CloseGradients<Stored, Winner> close{reinterpret_cast<ChannelParts<3>*>(memory + scratch.parts),
+                                             GradientRules<T>(memory + scratch.rules, slices)};
+  const BatchSums<Stored> sums{
+      {Parameter<Stored>(context.outputs[1]), Parameter<Stored>(context.outputs[2]), Parameter<Stored>(context.outputs[3])}, close.parts};
+  bool summed = false;
   if (slices * planes.pixels > 0) {
-    const WinnerSplit<T> split(planes);
+    using Split = WinnerSplit<T>;
+    const Split split(planes, cuda::properties(input.device().index));
     const dim3 grid(static_cast<unsigned>(split.chunks), static_cast<unsigned>(split.tiles), sample_blocks(planes));
-    cuda::launch(sum_over_winners<Stored, Winner>, {grid, dim3(WinnerSplit<T>::threads)}, context.stream, partials, more, call, split);
-    cuda::launch(close_instances<Stored, Winner>, cuda::loop_shape(slices * cuda::warp_size), context.stream, parts, rules, partials, call,
-                 split.chunks);
-    if (input_gradient.defined()) write_input_gradient(input_gradient, call, rules, more, context.stream);
+    auto* const kernel = split.threads == Split::most_threads ? &sum_over_winners<Stored, Winner, Split::most_threads>
+                                                              : &sum_over_winners<Stored, Winner, Split::few_threads>;
+    cuda::launch(kernel, {grid, dim3(static_cast<unsigned>(split.threads)), Split::shared_bytes(split.threads)}, context.stream, partials,
+                 more, close, call, split);
+    if (split.chunks > 1) {
+      cuda::launch(close_instances<Stored, Winner>, cuda::loop_shape(slices * cuda::warp_size), context.stream, close, partials, call,
+                   split.chunks);
+    }
+    if (input_gradient.defined()) summed = write_input_gradient(input_gradient, call, close.rules, more, sums, context.stream);
   }
-  Planes summed = planes;
-  if (planes.pixels == 0) summed.samples = 0;
-  launch_sum_over_batch<Stored, 3>(
-      {Parameter<Stored>(context.outputs[1]), Parameter<Stored>(context.outputs[2]), Parameter<Stored>(context.outputs[3])}, parts,
-      {}, summed, context.stream);
+  if (summed) return;
+  if (planes.pixels == 0) planes.samples = 0;
+  launch_sum_over_batch<Stored, 3>(sums.results, sums.parts, {}, planes, context.stream);
 }
 
 /// inputs (gradient, input, scale, post_scale, winner, mean, rstd, selected)
