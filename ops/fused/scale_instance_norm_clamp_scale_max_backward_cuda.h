@@ -1,5 +1,6 @@
 #pragma once
 
+#include "frit/ops/cuda/async_copy.h"
 #include "frit/ops/fused/scale_instance_norm_clamp_scale_max_cuda.h"
 #include "frit/ops/fused/streamed_gradient_cuda.h"
 
@@ -131,6 +132,14 @@ __global__ void __launch_bounds__(threads)
   const int channels = static_cast<int>(min(static_cast<std::int64_t>(Split::channels), planes.channels - first_channel));
   const std::int64_t begin = blockIdx.x * split.chunk_pixels, end = min(planes.pixels, begin + split.chunk_pixels);
   for (std::int64_t n = blockIdx.z; n < planes.samples; n += gridDim.z) {
+    const auto prefetch = [&](const auto* from) {
+      constexpr int line = 128 / static_cast<int>(sizeof(*from));
+      for (std::int64_t p = begin + t * line; p < end; p += threads * line) cuda::prefetch_to_l2(from + n * planes.pixels + p);
+    };
+    // They come while the maps are made.
+    prefetch(call.gradient);
+    prefetch(call.selected);
+    prefetch(call.winners);
     if (t < channels) maps[t] = call.map(n, first_channel + t);
     for (int c = 0; c < channels; ++c) gradients[c * threads + t] = products[c * threads + t] = post_scales[c * threads + t] = 0;
     __syncthreads();
