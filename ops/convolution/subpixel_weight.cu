@@ -60,12 +60,12 @@ __global__ void scatter_rows(T* weight /* or null */, T* bias /* or null */, con
     if (i >= weights) {
       if (bias == nullptr) continue;
       const std::int64_t out = i - weights;
-      T sum = 0;
+      Computed<T> sum = 0;
       if (k.in_channels < k.channels) {
         for (int place = 0; place < block; ++place)
-          sum += rows[(static_cast<std::int64_t>(place) * k.out_channels + out) * columns + k.in_channels];
+          sum += convert<Computed<T>>(rows[(static_cast<std::int64_t>(place) * k.out_channels + out) * columns + k.in_channels]);
       }
-      bias[out] = sum;
+      bias[out] = convert<T>(sum);
     } else if (weight != nullptr) {
       std::int64_t rest = i, place = 0, tap = 0, place_step = 1, tap_step = 1;
       for (int axis = 2; axis >= 0; --axis) {
@@ -98,7 +98,7 @@ void run_backward(const KernelContext& call) {
   const std::int64_t out_channels = rows.dim(0) / product(a.forward.stride);
   const std::int64_t weights = a.in_channels * out_channels * product(a.kernel);
   if (out_channels == 0) return;
-  dispatch_floating(rows.dtype(), [&]<class T>() {
+  dispatch_floating_and_halves(rows.dtype(), [&]<class T>() {
     cuda::launch(scatter_rows<T>, cuda::loop_shape(weights + out_channels), call.stream, weight.defined() ? weight.data<T>() : nullptr,
                  bias.defined() ? bias.data<T>() : nullptr, rows.data<T>(), KernelPlaces(a.in_channels, out_channels, a.kernel, a.forward),
                  weights);
@@ -110,5 +110,5 @@ void run_backward(const KernelContext& call) {
 
 FRIT_CUDA_KERNELS(subpixel_weight) {
   registry.add_cuda("subpixel_weight", {.run = run, .halves = true});
-  registry.add_cuda("subpixel_weight_backward", {.run = run_backward});
+  registry.add_cuda("subpixel_weight_backward", {.run = run_backward, .halves = true});
 }
