@@ -1,5 +1,6 @@
 #include "frit/ops/convolution/convolution_cpu.h"
 #include "frit/ops/convolution/convolution_rules.h"
+#include "frit/ops/convolution/forms.h"
 #include "frit/ops/registry.h"
 
 namespace frit::ops {
@@ -121,6 +122,8 @@ FRIT_OPERATORS(convolution_gradient) {
         .inputs = {"gradient", "input"},
         .infer = [image_rank](const InferContext& call) { return infer_weight_gradient(call, image_rank); },
         .gradient = weight_gradient_gradient,
+        .forms = {packed_weight_gradient("first taps as channels", 1), packed_weight_gradient("all taps as channels", image_rank)},
+        .is_gradient = true,
         .cpu = {.run = run_weight_gradient, .scratch = weight_gradient_scratch},
         .samples = [image_rank] { return weight_gradient_samples(image_rank); },
     });

@@ -136,7 +136,8 @@ cuda::LaunchShape shape_for(bool channels_last, std::int64_t columns, std::int64
 
 /// A thread an element of the input's gradient, the sum over the cells that have it as a tap. Deterministic.
 template <class T, class Integer>
-__global__ void add_taps(T* output, const T* gradient, const __grid_constant__ Packing packing, subpixel::Axes taps, std::int64_t items) {
+__global__ void add_taps(T* output, const T* gradient, const __grid_constant__ Packing packing, subpixel::Axes taps, int gradient_channels,
+                         std::int64_t items) {
   for (std::int64_t item = cuda::first_item(); item < items; item += cuda::item_step()) {
     Integer rest = static_cast<Integer>(item), index[3];
     std::int64_t channel = packing.output.find(rest, index);
@@ -146,7 +147,7 @@ __global__ void add_taps(T* output, const T* gradient, const __grid_constant__ P
         for (int u2 = 0; u2 < taps[2]; ++u2, channel += packing.tap_channels) {
           const int tap[3] = {u0, u1, u2};
           std::int64_t offset = rest * packing.input.sample + channel * packing.input.channel;
-          bool inside = true;
+          bool inside = channel < gradient_channels;
 #pragma unroll
           for (int axis = 0; axis < 3; ++axis) {
             const int cell = static_cast<int>(index[axis]) - packing.shift[axis] + tap[axis];
@@ -202,7 +203,7 @@ void run_pack(const KernelContext& call) {
     };
     constexpr int vector = std::min(4, cuda::vector_width<T>);
     const bool side_by_side = !output.is_contiguous() && (input.dim(1) == 1 || input.strides()[1] == 1);
-    if (side_by_side && a.channels % vector == 0 && cuda::aligned_for_vectors(output.raw())) {
+    if (side_by_side && a.channels % vector == 0 && output.dim(1) % vector == 0 && cuda::aligned_for_vectors(output.raw())) {
       launch.template operator()<vector>();
     } else {
       launch.template operator()<1>();
@@ -218,7 +219,8 @@ void run_backward(const KernelContext& call) {
   dispatch_floating(output.dtype(), [&]<class T>() {
     subpixel::dispatch_count(items, [&]<class Integer>() {
       cuda::launch(add_taps<T, Integer>, cuda::loop_shape(items), call.stream, output.data<T>(), gradient.data<T>(),
-                   packing_of(output, 1, gradient, a.pack, a.in_channels), subpixel::Axes(a.pack.taps, 1), items);
+                   packing_of(output, 1, gradient, a.pack, a.in_channels), subpixel::Axes(a.pack.taps, 1),
+                   static_cast<int>(gradient.dim(1)), items);
     });
   });
 }

@@ -24,12 +24,12 @@ std::vector<TensorType> infer(const InferContext& call) {
 
 Values gradient(const GradientContext& call) {
   const auto& attributes = call.as<PadAttributes>();
-  Value result = call.gradients[0];
+  Value result = cast(call.gradients[0], call.inputs[0].dtype());
   for (int axis = 0; axis < result.rank(); ++axis) {
     const std::int64_t begin = attributes.before[axis];
     if (begin > 0 || attributes.after[axis] > 0) result = slice(result, axis, begin, begin + call.inputs[0].shape()[axis]);
   }
-  return {cast(result, call.inputs[0].dtype())};
+  return {result};
 }
 
 /// Fills the margins axis by axis, so that each element is written once.

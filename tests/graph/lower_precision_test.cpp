@@ -117,6 +117,15 @@ TEST(Absorption, PaddingStoresFloat32AsHalves) {
   EXPECT_EQ(run(absorbed), run(b.graph));
 }
 
+TEST(Absorption, SlicesOfHalvesAreLoadedAsFloat32) {
+  Built b;
+  b.graph.output("y", slice(cast(cast(b.x, DType::f16), DType::f32), 1, 0, 2));
+  const Graph absorbed = graph::absorb(b.graph);
+  EXPECT_EQ(operations(absorbed, "cast").size(), 1u);
+  EXPECT_EQ(input_dtype(absorbed, "slice", 0), DType::f16);
+  EXPECT_EQ(output_dtype(absorbed, "slice"), DType::f32);
+}
+
 TEST(Absorption, LeavesCastsThatPaddingCannotDo) {
   Built b;
   b.graph.output("y", pad(cast(b.graph.input("i", {2}, DType::i64), DType::f16), {1}, {1}));
