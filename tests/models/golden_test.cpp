@@ -47,7 +47,8 @@ void expect_all_pass(const std::string& path, DType dtype, Device device = {}) {
 }
 
 /// Outputs always; gradients unless the rounding of stored values moved a maximum to another element, with which its gradient goes: never
-/// in the model without one, and in f16 rarely.
+/// in the model without one, and in f16 rarely. The gradient of that model's convolution bias is a sum that nearly cancels: where its terms
+/// are stored in bf16, it may be off by half as much again.
 void expect_models_to_agree_in_halves(Device device) {
   for (const DType precision : {DType::f16, DType::bf16}) {
     int moved = 0;
@@ -56,8 +57,9 @@ void expect_models_to_agree_in_halves(Device device) {
       for (const VerifyRow& row : verify_case(read_safetensors(path), DType::f32, device, precision)) {
         agrees = agrees && row.passed;
         if (row.name != "output" && path.find("logsumexp") == std::string::npos) continue;
-        EXPECT_TRUE(row.passed) << path << ' ' << precision << ' ' << row.name << ": relative difference " << row.relative << ' '
-                                << row.remark;
+        const bool cancels = precision == DType::bf16 && row.name == "grad.conv_transpose.bias";
+        EXPECT_TRUE(row.passed || (cancels && row.remark.empty() && row.relative < 3e-2))
+            << path << ' ' << precision << ' ' << row.name << ": relative difference " << row.relative << ' ' << row.remark;
       }
       moved += agrees ? 0 : 1;
     }
