@@ -12,7 +12,6 @@
 #include "frit/core/plan_cache.h"
 #include "frit/core/timer.h"
 #include "frit/graph/executable.h"
-#include "frit/graph/pipeline.h"
 #include "frit/graph/rewriter.h"
 
 namespace frit::graph {
@@ -49,6 +48,7 @@ std::string key_of(const Graph& graph, const Node& node, const Purpose& purpose,
   std::string key = concat(library, library.empty() ? "" : ", ", cuda::model(purpose.device.index), ": form of ", node.op->name, " {",
                            node.attributes.text(), '}');
   for (const int id : node.inputs) key += concat(", ", graph.type(id));
+  for (const ops::Form& form : node.op->forms) key += concat(", ", form.name);
   return key + concat(readers, purpose.trained ? ", trained" : "", settings.tf32 ? ", tf32" : "", ", workspace at most ",
                       settings.workspace_limit);
 }
@@ -92,35 +92,46 @@ double time_of(Graph graph, State& state) {
   }
 }
 
-bool has_choice(const Graph& graph, const Node& node) {
-  return node.kind == NodeKind::operation && !node.op->forms.empty() && is_large(graph, node);
-}
+/// Which operations choose, and what their graph goes through then.
+struct Stage {
+  bool gradients;
+  std::span<const Pass> passes;
+
+  static Stage forward() { return {false, forward_pipeline()}; }
+  static Stage gradient() { return {true, {}}; }
+
+  bool has_choice(const Graph& graph, const Node& node) const {
+    return node.kind == NodeKind::operation && !node.op->forms.empty() && node.op->is_gradient == gradients && is_large(graph, node);
+  }
+};
 
 class Search {
  public:
-  Search(const Graph& forward, const Purpose& purpose) : forward_(forward), purpose_(purpose), state_(purpose.device) {}
+  Search(const Graph& graph, const Purpose& purpose, Stage stage)
+      : graph_(graph), purpose_(purpose), stage_(stage), state_(purpose.device) {}
 
   Graph run() {
-    const std::vector<std::string> readers = readers_of(forward_);
-    for (const Node& node : forward_.nodes()) {
-      if (!has_choice(forward_, node)) continue;
-      keys_[&node] = key_of(forward_, node, purpose_, readers[static_cast<std::size_t>(node.outputs[0])]);
+    const std::vector<std::string> readers = readers_of(graph_);
+    for (const Node& node : graph_.nodes()) {
+      if (!stage_.has_choice(graph_, node)) continue;
+      keys_[&node] = key_of(graph_, node, purpose_, readers[static_cast<std::size_t>(node.outputs[0])]);
     }
-    for (const Node& node : forward_.nodes()) {
+    for (const Node& node : graph_.nodes()) {
       const auto place = keys_.find(&node);
       if (place != keys_.end() && !chosen_.contains(place->second)) decide(node, place->second);
     }
-    return chosen_.empty() ? forward_ : current();
+    return chosen_.empty() ? graph_ : current();
   }
 
  private:
-  /// The forward graph as decided so far.
+  /// The graph as decided so far.
   Graph current() const {
-    return in_forms(forward_, [&](const Node& node) {
+    const auto form_of = [&](const Node& node) {
       const auto key = keys_.find(&node);
       const auto place = key == keys_.end() ? chosen_.end() : chosen_.find(key->second);
       return place == chosen_.end() ? std::string() : place->second;
-    });
+    };
+    return in_forms(graph_, form_of, stage_.passes);
   }
 
   void decide(const Node& node, const std::string& key) {
@@ -148,16 +159,33 @@ class Search {
     return best;
   }
 
-  const Graph& forward_;
+  const Graph& graph_;
   const Purpose& purpose_;
+  Stage stage_;
   State state_;
-  std::map<const Node*, std::string> keys_;    // of the forward graph's operations that have a choice
+  std::map<const Node*, std::string> keys_;    // of the operations that have a choice
   std::map<std::string, std::string> chosen_;  // by key
 };
 
+Graph in_likely_forms(const Graph& graph, Stage stage) {
+  const auto form_of = [&](const Node& node) -> std::string {
+    if (!stage.has_choice(graph, node)) return {};
+    const TensorType& input = graph.type(node.inputs[0]);
+    const auto likely = [&](const ops::Form& form) { return form.likely_fastest && form.likely_fastest(input); };
+    const auto place = std::find_if(node.op->forms.begin(), node.op->forms.end(), likely);
+    return place == node.op->forms.end() ? "" : place->name;
+  };
+  return in_forms(graph, form_of, stage.passes);
+}
+
+Graph choose_forms(const Graph& graph, const Purpose& purpose, Stage stage) {
+  if (purpose.device.kind == DeviceKind::cpu) return graph;
+  return numerics().deterministic ? in_likely_forms(graph, stage) : Search(graph, purpose, stage).run();
+}
+
 }  // namespace
 
-Graph in_forms(const Graph& graph, const FormOf& form_of) {
+Graph in_forms(const Graph& graph, const FormOf& form_of, std::span<const Pass> passes) {
   Rewriter rewriter(graph);
   for (const Node& node : graph.nodes()) {
     Values outputs;
@@ -173,22 +201,13 @@ Graph in_forms(const Graph& graph, const FormOf& form_of) {
       rewriter.map(node.outputs[i], outputs[i]);
     }
   }
-  return apply(forward_pipeline(), rewriter.finish());
+  return apply(passes, rewriter.finish());
 }
 
-Graph choose_forms(const Graph& forward, const Purpose& purpose) {
-  if (purpose.device.kind == DeviceKind::cpu) return forward;
-  return numerics().deterministic ? in_likely_forms(forward) : Search(forward, purpose).run();
-}
+Graph choose_forms(const Graph& forward, const Purpose& purpose) { return choose_forms(forward, purpose, Stage::forward()); }
 
-Graph in_likely_forms(const Graph& forward) {
-  return in_forms(forward, [&](const Node& node) -> std::string {
-    if (!has_choice(forward, node)) return {};
-    const TensorType& input = forward.type(node.inputs[0]);
-    const auto likely = [&](const ops::Form& form) { return form.likely_fastest && form.likely_fastest(input); };
-    const auto place = std::find_if(node.op->forms.begin(), node.op->forms.end(), likely);
-    return place == node.op->forms.end() ? "" : place->name;
-  });
-}
+Graph choose_gradient_forms(const Graph& graph, const Purpose& purpose) { return choose_forms(graph, purpose, Stage::gradient()); }
+
+Graph in_likely_forms(const Graph& forward) { return in_likely_forms(forward, Stage::forward()); }
 
 }  // namespace frit::graph

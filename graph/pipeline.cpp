@@ -20,6 +20,7 @@ std::span<const Pass> cleanup_pipeline() {
       {"common subexpressions", share_common_subexpressions},
       {"given results", take_given_results},
       {"dead code", remove_dead_code},
+      {"absorption", absorb},
       {"joining", join_elementwise},
   };
   return passes;

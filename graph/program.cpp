@@ -40,14 +40,17 @@ graph::Executable& Program::compile(const std::map<std::string, TensorType>& inp
   for (const Compiled& compiled : compiled_) {
     if (compiled.inputs == inputs) return *compiled.executable;
   }
-  const auto complete = [this](Graph graph) {
-    if (extend_) extend_(graph);
-    return graph::apply(graph::cleanup_pipeline(), std::move(graph));
+  const Device device = state_->device();
+  const bool trained = static_cast<bool>(extend_);
+  const auto clean = [](Graph graph) { return graph::apply(graph::cleanup_pipeline(), std::move(graph)); };
+  const auto complete = [&](Graph graph) {
+    if (trained) extend_(graph);
+    return clean(graph::choose_gradient_forms(graph, {device, trained, clean}));
   };
   Graph forward = graph::specialize(graph_, inputs);
   if (precision_ != DType::f32) forward = graph::lower_precision(forward, precision_);
   forward = graph::apply(graph::forward_pipeline(), std::move(forward));
-  forward = graph::choose_forms(forward, {state_->device(), static_cast<bool>(extend_), complete});
+  forward = graph::choose_forms(forward, {device, trained, complete});
   compiled_.push_back({inputs, std::make_unique<graph::Executable>(complete(std::move(forward)), *state_)});
   return *compiled_.back().executable;
 }

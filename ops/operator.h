@@ -165,6 +165,7 @@ struct Operator {
   /// What else the call may be computed as. On a GPU a compiler of graphs tries them all and keeps the fastest; where results must not
   /// depend on times it takes the first that is likely to be.
   std::vector<Form> forms = {};
+  bool is_gradient = false;  ///< its forms are tried once a graph has its gradient, those of other operators before
   /// The attributes with which the operator takes over the work of the operation that gives its input 0, and reads that operation's input 0
   /// instead.
   std::function<std::optional<Attributes>(const Operator& producer, const Attributes& of_producer, const Attributes& own)> absorb = {};

@@ -6,6 +6,7 @@
 #include "frit/core/numerics.h"
 #include "frit/ops/convolution/convolution_cuda.h"
 #include "frit/ops/convolution/direct_convolution.h"
+#include "frit/ops/convolution/pointwise_gradient.h"
 #include "frit/ops/cuda/pointwise.h"
 #include "frit/ops/elementwise/arithmetic_functors.h"
 
@@ -25,11 +26,21 @@ Layout layout_of_plan(const Tensor& input, const Tensor& output) {
   return larger.is_contiguous() ? Layout::contiguous : Layout::channels_last;
 }
 
+/// The same convolution of the same memory: where the kernel leaves the depth alone, each depth is an image, and cuDNN does two dimensions
+/// faster than three.
+ConvolutionGeometry with_depth_as_batch(ConvolutionGeometry g, Layout layout) {
+  const bool alone = g.kernel[0] == 1 && g.stride[0] == 1 && g.padding[0] == 0 && g.input[0] == g.output[0];
+  if (layout != Layout::channels_last || !alone) return g;
+  g.batch *= g.input[0];
+  g.input[0] = g.output[0] = g.dilation[0] = 1;
+  return g;
+}
+
 const cudnn::ConvolutionPlan* plan_for(const ConvolutionCall& call, Layout layout) {
   const Numerics settings = numerics();
   const Tensor& result = call.operands.result(call.kind);
   return cudnn::plan_for({.kind = call.kind,
-                          .geometry = call.geometry,
+                          .geometry = with_depth_as_batch(call.geometry, layout),
                           .dtype = result.dtype(),
                           .layout = layout,
                           .bias = call.operands.bias.defined(),
@@ -96,6 +107,9 @@ bool run_plan(const ConvolutionCall& call, std::span<std::byte> scratch, CUstrea
 
 void run(const ConvolutionCall& call, std::span<std::byte> scratch, CUstream_st* stream) {
   if (call.operands.result(call.kind).elements() == 0) return;
+  if (call.geometry.batch > 0 && is_pointwise_gradient(call) && scratch.size() >= pointwise_gradient_scratch(call)) {
+    return pointwise_gradient(call, scratch, stream);
+  }
   if (call.geometry.batch > 0 && run_plan(call, scratch, stream)) return;
   direct_convolution(call.kind, call.geometry, call.operands, stream);
 }
@@ -104,6 +118,7 @@ void run(const ConvolutionCall& call, std::span<std::byte> scratch, CUstream_st*
 std::size_t scratch_for(const ConvolutionCall& call) {
   const cudnn::ConvolutionOperands& o = call.operands;
   if (call.geometry.batch == 0 || o.result(call.kind).elements() == 0) return 0;
+  if (is_pointwise_gradient(call)) return pointwise_gradient_scratch(call);
   const Layout layout = layout_of_plan(o.input, o.output);
   const cudnn::ConvolutionPlan* const plan = plan_for(call, layout);
   if (plan == nullptr) return 0;
@@ -128,7 +143,7 @@ std::vector<Tensor> without_memory(std::span<const TensorType> types, const std:
 
 }  // namespace
 
-Kernel convolution_kernel(ReadConvolution read, std::vector<int> image_inputs, std::vector<int> image_outputs) {
+Kernel convolution_kernel(ReadConvolution read, std::vector<int> any_layout_inputs, std::vector<int> any_layout_outputs) {
   return {.run = [read](const KernelContext& call) { run(read(call.inputs, call.outputs, call.attributes), call.scratch, call.stream); },
           .halves = true,
           .scratch =
@@ -136,8 +151,8 @@ Kernel convolution_kernel(ReadConvolution read, std::vector<int> image_inputs, s
                 const std::vector<Tensor> inputs = without_memory(call.inputs, call.layouts.inputs);
                 return scratch_for(read(inputs, without_memory(call.op.infer(call), call.layouts.outputs), call.attributes));
               },
-          .any_layout_inputs = std::move(image_inputs),
-          .any_layout_outputs = std::move(image_outputs),
+          .any_layout_inputs = std::move(any_layout_inputs),
+          .any_layout_outputs = std::move(any_layout_outputs),
           .library = cudnn::version()};
 }
 

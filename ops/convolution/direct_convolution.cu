@@ -48,6 +48,18 @@ struct Image {
   __device__ bool contains(std::int64_t position, int axis) const { return position >= 0 && position < size[axis]; }
 };
 
+/// The steps of a weight (K, C / groups, taps): from row to row, from channel to channel and from tap to tap.
+struct WeightSteps {
+  std::int64_t row, channel, tap;
+
+  WeightSteps(const Tensor& weight, std::int64_t taps) {
+    const bool channels_last = !weight.is_contiguous();
+    row = weight.dim(1) * taps;
+    channel = channels_last ? 1 : taps;
+    tap = channels_last ? weight.dim(1) : 1;
+  }
+};
+
 struct Place {
   std::int64_t sample, channel, position[3];
 };
@@ -87,20 +99,20 @@ struct Backward {
 /// The sum over one channel of the source, whose first element `source` is, of its products with one channel of the weight.
 template <class Direction, class Stored>
 __device__ void add_channel(LongSum<Computed<Stored>>& sum, const ConvolutionGeometry& g, const Image& image, const Place& place,
-                            const Stored* source, const Stored* weight) {
+                            const Stored* source, const Stored* weight, std::int64_t tap_step) {
   using T = Computed<Stored>;
   std::int64_t d, h, w;
   for (std::int64_t a = 0; a < g.kernel[0]; ++a) {
     if (!Direction::source(g, 0, place.position[0], a, d)) continue;
     for (std::int64_t b = 0; b < g.kernel[1]; ++b) {
       if (!Direction::source(g, 1, place.position[1], b, h)) continue;
-      const Stored* const taps = weight + (a * g.kernel[1] + b) * g.kernel[2];
+      const Stored* const taps = weight + (a * g.kernel[1] + b) * g.kernel[2] * tap_step;
       const Stored* const row = source + d * image.strides[0] + h * image.strides[1];
       const bool row_inside = image.contains(d, 0) && image.contains(h, 1);
       for (std::int64_t c = 0; c < g.kernel[2]; ++c) {
         if (!Direction::source(g, 2, place.position[2], c, w)) continue;
         const T value = row_inside && image.contains(w, 2) ? convert<T>(row[w * image.strides[2]]) : T(0);
-        sum.add(value * convert<T>(taps[c]));
+        sum.add(value * convert<T>(taps[c * tap_step]));
       }
     }
   }
@@ -111,19 +123,19 @@ __device__ void add_channel(LongSum<Computed<Stored>>& sum, const ConvolutionGeo
 template <bool backward, class Stored>
 __global__ void image_kernel(Stored* result, const Stored* source, const Stored* weight, const Stored* bias,
                              const __grid_constant__ ConvolutionGeometry g, const __grid_constant__ Image to,
-                             const __grid_constant__ Image from, std::int64_t count) {
+                             const __grid_constant__ Image from, WeightSteps steps, std::int64_t count) {
   using T = Computed<Stored>;
   const std::int64_t rows = backward ? g.in_channels : g.out_channels, depth = backward ? g.out_channels : g.in_channels;
-  const std::int64_t taps = g.kernel[0] * g.kernel[1] * g.kernel[2];
   for (std::int64_t i = cuda::first_item(); i < count; i += cuda::item_step()) {
     const Place place = place_of(to, i);
     const std::int64_t group = place.channel / rows, row = place.channel - group * rows;
     LongSum<T> sum;
     for (std::int64_t k = 0; k < depth; ++k) {
       // (K, C / groups, taps), where K is the output's channels
-      const std::int64_t channels = backward ? (group * depth + k) * rows + row : place.channel * depth + k;
+      const std::int64_t taps =
+          backward ? (group * depth + k) * steps.row + row * steps.channel : place.channel * steps.row + k * steps.channel;
       add_channel<std::conditional_t<backward, Backward, Forward>>(
-          sum, g, from, place, source + from.offset(place.sample, group * depth + k), weight + channels * taps);
+          sum, g, from, place, source + from.offset(place.sample, group * depth + k), weight + taps, steps.tap);
     }
     result[i] = convert<Stored>(sum.value() + (bias ? convert<T>(bias[place.channel]) : T(0)));
   }
@@ -133,7 +145,7 @@ __global__ void image_kernel(Stored* result, const Stored* source, const Stored*
 /// output. Deterministic.
 template <class Stored>
 __global__ void weight_kernel(Stored* weight, const Stored* output, const Stored* input, const __grid_constant__ ConvolutionGeometry g,
-                              const __grid_constant__ Image out, const __grid_constant__ Image in, std::int64_t count) {
+                              const __grid_constant__ Image out, const __grid_constant__ Image in, WeightSteps steps, std::int64_t count) {
   using T = Computed<Stored>;
   __shared__ T shared[cuda::warp_size];
   const std::int64_t positions = g.batch * out.size[0] * out.size[1] * out.size[2];
@@ -158,7 +170,8 @@ __global__ void weight_kernel(Stored* weight, const Stored* output, const Stored
       sum.add(value * convert<T>(output[out.offset(sample, row) + to]));
     }
     const T total = cuda::block_reduce(sum.value(), shared);
-    if (threadIdx.x == 0) weight[i] = convert<Stored>(total);
+    const std::int64_t number = (tap[0] * g.kernel[1] + tap[1]) * g.kernel[2] + tap[2];
+    if (threadIdx.x == 0) weight[row * steps.row + channel * steps.channel + number * steps.tap] = convert<Stored>(total);
   }
 }
 
@@ -168,15 +181,16 @@ void run_direct(cudnn::ConvolutionKind kind, const ConvolutionGeometry& g, const
   const Image in(operands.input, g.input), out(operands.output, g.output);
   T *const input = operands.input.data<T>(), *const weight = operands.weight.data<T>(), *const output = operands.output.data<T>();
   const T* const bias = operands.bias.defined() ? operands.bias.data<T>() : nullptr;
+  const WeightSteps steps(operands.weight, product(g.kernel));
   const std::int64_t count = operands.result(kind).elements();
   switch (kind) {
     case cudnn::ConvolutionKind::forward:
-      return cuda::launch(image_kernel<false, T>, cuda::loop_shape(count), stream, output, input, weight, bias, g, out, in, count);
+      return cuda::launch(image_kernel<false, T>, cuda::loop_shape(count), stream, output, input, weight, bias, g, out, in, steps, count);
     case cudnn::ConvolutionKind::data_gradient:
-      return cuda::launch(image_kernel<true, T>, cuda::loop_shape(count), stream, input, output, weight, bias, g, in, out, count);
+      return cuda::launch(image_kernel<true, T>, cuda::loop_shape(count), stream, input, output, weight, bias, g, in, out, steps, count);
     case cudnn::ConvolutionKind::weight_gradient: {
       const cuda::LaunchShape shape = cuda::loop_shape(count * cuda::default_threads);
-      return cuda::launch(weight_kernel<T>, shape, stream, weight, output, input, g, out, in, count);
+      return cuda::launch(weight_kernel<T>, shape, stream, weight, output, input, g, out, in, steps, count);
     }
   }
 }

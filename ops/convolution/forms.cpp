@@ -60,7 +60,7 @@ Values subpixel(Emitter&, std::span<const Value> inputs, const Attributes& attri
     pack.shift.push_back(padding / stride);
     pack.cells.push_back((size + padding % stride + stride - 1) / stride);
   }
-  const Value rows = subpixel_weight(inputs[1], bias ? inputs[2] : Value(), {options.stride, pack.channels});
+  const Value rows = subpixel_weight(inputs[1], bias ? inputs[2] : Value(), {options.stride, pack.channels, {}});
   return {depth_to_space(convolve(pack_taps(inputs[0], pack), rows, {}, {}), blocks)};
 }
 

@@ -25,6 +25,7 @@ void check_pack(const InferContext& call, const Shape& shape, std::int64_t in_ch
                a.taps, ", ", a.shift, " and ", a.cells);
   call.require(a.channels >= in_channels + (a.ones ? 1 : 0) && a.channels <= most, "channels must be at least the input's ", in_channels,
                a.ones ? " and one" : "", ", got ", a.channels);
+  call.require(a.kept == 0 || a.kept > in_channels, "kept must be more than the input's ", in_channels, ", or 0, got ", a.kept);
 }
 
 Shape packed_shape(std::int64_t samples, const Pack& a) {
@@ -32,6 +33,7 @@ Shape packed_shape(std::int64_t samples, const Pack& a) {
   for (const std::int64_t count : a.taps) {
     require(!__builtin_mul_overflow(shape[1], count, &shape[1]), "pack_taps: there would be 2^63 channels or more");
   }
+  if (a.kept > 0) shape[1] = std::min(shape[1], a.kept);
   for (const std::int64_t size : a.cells) shape.push_back(size);
   return shape;
 }
@@ -75,7 +77,8 @@ Values gradient_of_backward(const GradientContext& c) {
 template <class Body>
 void for_each_tap(const Tensor& image, const Tensor& packed, const Pack& a, const Body& body) {
   for_each_index(a.taps, [&](const Dims& tap, std::int64_t number) {
-    Tensor elements = image, places = packed.slice(1, number * a.channels, number * a.channels + image.dim(1));
+    const std::int64_t first = std::min(number * a.channels, packed.dim(1)), last = std::min(first + image.dim(1), packed.dim(1));
+    Tensor elements = image.slice(1, 0, last - first), places = packed.slice(1, first, last);
     for (int axis = 0; axis < tap.rank(); ++axis) {
       const std::int64_t ahead = a.shift[axis] - tap[axis];  // of the cell
       const std::int64_t begin = std::max<std::int64_t>(0, -ahead);
@@ -134,7 +137,8 @@ Values decompose(Emitter&, std::span<const Value> inputs, const Attributes& attr
     more[1] = a.channels - part.dim(1);
     taps.push_back(pad(part, none, more));
   });
-  return {concatenate(taps, 1)};
+  const Value all = concatenate(taps, 1);
+  return {a.kept > 0 && a.kept < all.dim(1) ? slice(all, 1, 0, a.kept) : all};
 }
 
 std::vector<Sample> samples() {
@@ -150,6 +154,8 @@ std::vector<Sample> samples() {
           {{Shape{1, 4, 2, 2}}, Pack{{3, 2}, {1, 0}, {3, 1}, 8, true}},
           {{Shape{1, 3, 2, 3, 2}}, Pack{{2, 2, 2}, {0, 0, 0}, {2, 4, 3}, 4, true}},
           {{float32({2, 3, 4, 3})}, Pack{{2, 2}, {0, 0}, {4, 3}, 4, true, DType::f16}, /*smooth=*/false},
+          {{Shape{2, 3, 3, 4, 3}}, Pack{{4, 2, 1}, {2, 0, 0}, {2, 4, 3}, 4, false, {}, 28}},
+          {{Shape{1, 1, 5, 4}}, Pack{{3, 3}, {1, 1}, {5, 4}, 1, false, {}, 8}},
           {{Shape{3, 3, 2, 3, 4}}, Pack{{2, 2, 2}, {1, 0, 1}, {3, 5, 4}, 4, false}},
           {{Shape{0, 3, 4, 4}}, Pack{{2, 2}, {0, 0}, {4, 4}, 4, true}}};
 }

@@ -15,6 +15,7 @@ struct PackTapsAttributes {
   std::int64_t channels = 0;        ///< of one tap in the output; those that the input does not have are 0
   bool ones = false;                ///< the first of these, of tap 0, is 1 instead, so that the convolution's weight holds a bias
   std::optional<DType> dtype = {};  ///< a half that float32 is stored as; none: the input's
+  std::int64_t kept = 0;            ///< of the output's channels only the first so many; 0: all
   void fields(FieldVisitor& v) {
     v.field("taps", taps);
     v.field("shift", shift);
@@ -22,6 +23,7 @@ struct PackTapsAttributes {
     v.field("channels", channels);
     v.field("ones", ones);
     v.field("dtype", dtype);
+    v.field("kept", kept);
   }
 };
 
@@ -38,19 +40,20 @@ struct PackTapsBackwardAttributes {
 
 struct SubpixelWeightAttributes {
   Dims stride = {};
-  std::int64_t channels = 0;  ///< as those of PackTapsAttributes
+  std::int64_t channels = 0;        ///< as those of PackTapsAttributes
+  std::optional<DType> dtype = {};  ///< of the outputs, where not the input's: the other of float32 and a half
   void fields(FieldVisitor& v) {
     v.field("stride", stride);
     v.field("channels", channels);
+    v.field("dtype", dtype);
   }
 };
 
-struct SubpixelWeightBackwardAttributes {
-  SubpixelWeightAttributes forward = {};
+struct SubpixelWeightBackwardAttributes : SubpixelWeightAttributes {
   std::int64_t in_channels = 0;
   Dims kernel = {};
   void fields(FieldVisitor& v) {
-    forward.fields(v);
+    SubpixelWeightAttributes::fields(v);
     v.field("in_channels", in_channels);
     v.field("kernel", kernel);
   }
@@ -87,9 +90,10 @@ void for_each_index(const Dims& sizes, const Body& body) {
   }
 }
 
-/// input (N, C, ...) -> (N, taps * channels, cells...), the taps of a cell one after another; zeros beyond the input's edge.
+/// input (N, C, ...) -> (N, taps * channels or `kept`, cells...), the taps of a cell one after another; zeros beyond the input's edge.
 Value pack_taps(Value input, const PackTapsAttributes& attributes);
-/// weight (C, K, kernel...) and bias (K) or none -> (block * K, taps * channels, 1...): for each place in a cell and each of its taps.
+/// weight (C, K, kernel...) and bias (K) or none -> (block * K, taps * channels, 1...): for each place in a cell and each of its taps. The
+/// bias may be float32 beside halves.
 Value subpixel_weight(Value weight, Value bias, const SubpixelWeightAttributes& attributes);
 /// input (N, block * K, cells...) -> (N, K, size...): element r K + k of cell q goes to channel k at q block + r - offset.
 Value depth_to_space(Value input, const BlockAttributes& attributes);

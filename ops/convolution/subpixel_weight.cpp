@@ -1,6 +1,7 @@
 #include "frit/ops/convolution/subpixel.h"
 #include "frit/ops/elementwise/arithmetic.h"
 #include "frit/ops/registry.h"
+#include "frit/ops/shape/shape_attributes.h"
 #include "frit/ops/shape/shape_ops.h"
 
 namespace frit::ops {
@@ -38,28 +39,34 @@ std::vector<TensorType> infer(const InferContext& call) {
   const Shape& weight = call.shape(0);
   call.require(weight.rank() >= 3, "expected a weight (C, K, ...) of rank 3 to 5, got ", weight);
   check(call, weight[0], call.has(1), image_of(weight), call.as<Forward>());
-  call.require(!call.has(1) || call.inputs[1] == TensorType{call.inputs[0].dtype, {weight[1]}}, "bias must be ", weight[1], ' ',
-               call.inputs[0].dtype);
-  return {{call.inputs[0].dtype, subpixel_shape(weight[1], image_of(weight), call.as<Forward>())}};
+  const DType dtype = converted_dtype(call, call.as<Forward>().dtype);
+  const auto is_bias = [&](const TensorType& type) {
+    return type.shape == Shape{weight[1]} && (type.dtype == dtype || (type.dtype == DType::f32 && is_half(dtype)));
+  };
+  call.require(!call.has(1) || is_bias(call.inputs[1]), "bias must be ", weight[1], ' ', dtype, is_half(dtype) ? " or f32" : "");
+  return {{dtype, subpixel_shape(weight[1], image_of(weight), call.as<Forward>())}};
 }
 
 std::vector<TensorType> infer_backward(const InferContext& call) {
   const auto& a = call.as<Backward>();
   const Shape& gradient = call.shape(0);
-  check(call, a.in_channels, false, a.kernel, a.forward);
-  const std::int64_t out_channels = gradient.rank() == 0 ? 0 : gradient[0] / product(a.forward.stride);
-  const Shape expected = subpixel_shape(out_channels, a.kernel, a.forward);
+  check(call, a.in_channels, false, a.kernel, a);
+  const std::int64_t out_channels = gradient.rank() == 0 ? 0 : gradient[0] / product(a.stride);
+  const Shape expected = subpixel_shape(out_channels, a.kernel, a);
   call.require(gradient == expected, "gradient must be ", expected, ", got ", gradient);
   Shape weight{a.in_channels, out_channels};
   for (const std::int64_t size : a.kernel) weight.push_back(size);
-  return {{call.inputs[0].dtype, weight}, {call.inputs[0].dtype, {out_channels}}};
+  const DType dtype = converted_dtype(call, a.dtype);
+  return {{dtype, weight}, {dtype, {out_channels}}};
 }
 
 Values gradient(const GradientContext& c) {
-  const Shape& weight = c.inputs[0].shape();
-  const Backward attributes{c.as<Forward>(), weight[0], image_of(weight)};
-  Values result = emit("subpixel_weight_backward", {c.gradients[0]}, attributes);
+  const TensorType& weight = c.inputs[0].type();
+  Backward attributes{c.as<Forward>(), weight.shape[0], image_of(weight.shape)};
+  attributes.dtype.reset();
+  Values result = emit("subpixel_weight_backward", {cast(c.gradients[0], weight.dtype)}, attributes);
   result.resize(c.inputs.size());
+  if (c.inputs.size() > 1) result[1] = cast(result[1], c.inputs[1].dtype());
   return result;
 }
 
@@ -101,17 +108,17 @@ void run_backward(const KernelContext& call) {
   const auto& a = call.as<Backward>();
   const Tensor &gradient = call.inputs[0], &weight = call.outputs[0], &bias = call.outputs[1];
   if (weight.defined()) {
-    for_each_element(weight, gradient, a.forward, [](const Tensor& element, const Tensor& place) { copy(element, place); });
+    for_each_element(weight, gradient, a, [](const Tensor& element, const Tensor& place) { copy(element, place); });
   }
   if (!bias.defined()) return;
-  bias.fill(0);
-  if (a.in_channels == a.forward.channels || bias.elements() == 0) return;
-  dispatch_floating(bias.dtype(), [&]<class T>() {
+  std::vector<double> sums(static_cast<std::size_t>(bias.elements()), 0.0);
+  if (a.in_channels < a.channels && !sums.empty()) {
     for_each_bias(gradient, a.in_channels, bias.dim(0), [&](const Tensor& column) {
-      const std::vector<T> values = column.to_vector<T>();
-      for (std::size_t i = 0; i < values.size(); ++i) bias.data<T>()[i] += values[i];
+      const std::vector<double> values = column.to_vector<double>();
+      for (std::size_t i = 0; i < values.size(); ++i) sums[i] += values[i];
     });
-  });
+  }
+  copy(bias, Tensor::from(sums, bias.shape()));
 }
 
 Values decompose(Emitter&, std::span<const Value> inputs, const Attributes& attributes) {
@@ -132,7 +139,8 @@ Values decompose(Emitter&, std::span<const Value> inputs, const Attributes& attr
   order.push_back(1);
   for (int axis = 0; axis < axes; ++axis) order.push_back(2 * axis + 2);
   order.push_back(0);
-  const Value rows = reshape(permute(reshape(pad(inputs[0], none, after), split), order), result);
+  const DType dtype = a.dtype.value_or(inputs[0].dtype());
+  const Value rows = reshape(permute(reshape(pad(cast(inputs[0], dtype), none, after), split), order), result);
   if (inputs.size() < 2) return {rows};
   Shape column = Shape::filled(axes + 2, 1);
   column[0] = result[0];
@@ -140,12 +148,21 @@ Values decompose(Emitter&, std::span<const Value> inputs, const Attributes& attr
   before[1] = weight[0];
   after = none;
   after[1] = result[1] - weight[0] - 1;
-  const Value biases = reshape(expand(inputs[1], {product(a.stride), weight[1]}), column);
+  const Value biases = reshape(expand(cast(inputs[1], dtype), {product(a.stride), weight[1]}), column);
   return {rows + pad(biases, before, after)};
 }
 
+SampleInput stored(const Shape& shape, DType dtype) {
+  SampleInput input(shape);
+  input.floating = false;
+  input.dtype = dtype;
+  return input;
+}
+
 std::vector<Sample> samples() {
-  return {{{Shape{3, 2, 3, 3}, Shape{2}}, Forward{{2, 2}, 4}},
+  return {{{stored({3, 4, 3, 3}, DType::f32), stored({4}, DType::f32)}, Forward{{2, 2}, 4, DType::f16}, /*smooth=*/false},
+          {{stored({3, 4, 3, 3}, DType::f32), stored({4}, DType::bf16)}, Forward{{2, 2}, 4, DType::bf16}, /*smooth=*/false},
+          {{Shape{3, 2, 3, 3}, Shape{2}}, Forward{{2, 2}, 4}},
           {{Shape{3, 4, 3, 2, 3}}, Forward{{2, 2, 2}, 4}},
           {{Shape{4, 2, 1, 4}}, Forward{{3, 2}, 4}},
           {{Shape{2, 3, 5, 1}, Shape{3}}, Forward{{2, 1}, 8}},
@@ -157,8 +174,10 @@ std::vector<Sample> backward_samples() {
   for (const Sample& sample : samples()) {
     const Shape& weight = sample.inputs[0].shape;
     const auto& a = sample.attributes.as<Forward>();
+    if (a.dtype) continue;
     result.push_back({{subpixel_shape(weight[1], image_of(weight), a)}, Backward{a, weight[0], image_of(weight)}});
   }
+  result.push_back({{stored({16, 16, 1, 1}, DType::f16)}, Backward{{{2, 2}, 4, DType::f32}, 3, {3, 3}}, /*smooth=*/false});
   return result;
 }
 
@@ -178,6 +197,8 @@ FRIT_OPERATORS(subpixel_weight) {
       .infer = infer,
       .gradient = gradient,
       .decompose = decompose,
+      .absorb = absorb_cast<Forward>,
+      .any_precision = {1},
       .cpu = {.run = run, .strided = true, .halves = true},
       .samples = samples,
   });
@@ -188,7 +209,8 @@ FRIT_OPERATORS(subpixel_weight) {
       .outputs = {"weight_gradient", "bias_gradient"},
       .infer = infer_backward,
       .no_gradient = "not differentiable twice",
-      .cpu = {.run = run_backward, .strided = true},
+      .absorb = absorb_cast<Backward>,
+      .cpu = {.run = run_backward, .strided = true, .halves = true},
       .samples = backward_samples,
   });
 }

@@ -24,17 +24,18 @@ struct KernelPlaces {
 };
 
 /// A thread an element of the rows: reads the weight, or the bias, or nothing, and writes once. Deterministic.
-template <class T>
-__global__ void gather_rows(T* rows /* (block * K, taps * channels) */, const T* weight /* (C, K, kernel) */,
-                            const T* bias /* (K) or null */, const __grid_constant__ KernelPlaces k, std::int64_t count) {
+template <class T, class From>
+__global__ void gather_rows(T* rows /* (block * K, taps * channels) */, const From* weight /* (C, K, kernel) */,
+                            const T* bias /* (K) or null */, const float* wide_bias /* likewise */, const __grid_constant__ KernelPlaces k,
+                            std::int64_t count) {
   const std::int64_t columns = static_cast<std::int64_t>(k.taps) * k.channels;
   for (std::int64_t i = cuda::first_item(); i < count; i += cuda::item_step()) {
     const std::int64_t row = i / columns, column = i % columns, out = row % k.out_channels, in = column % k.channels;
     std::int64_t place = row / k.out_channels, tap = column / k.channels;
     std::int64_t element = 0, step = 1;
     bool inside = in < k.in_channels;
-    if (bias != nullptr && tap == 0 && in == k.in_channels) {
-      rows[i] = bias[out];
+    if (tap == 0 && in == k.in_channels) {
+      rows[i] = bias != nullptr ? bias[out] : convert<T>(wide_bias != nullptr ? wide_bias[out] : 0.0f);
       continue;
     }
     for (int axis = 2; axis >= 0; --axis) {
@@ -45,14 +46,14 @@ __global__ void gather_rows(T* rows /* (block * K, taps * channels) */, const T*
       tap /= k.axis_taps[axis];
       place /= k.stride[axis];
     }
-    rows[i] = inside ? weight[(in * k.out_channels + out) * step + element] : T(0.0f);
+    rows[i] = inside ? convert<T>(weight[(in * k.out_channels + out) * step + element]) : T(0.0f);
   }
 }
 
 /// A thread an element of the weight's gradient, read from its one place in the rows, and after these a thread an element of the bias's, a
 /// sum over the places in a block. Deterministic.
-template <class T>
-__global__ void scatter_rows(T* weight /* or null */, T* bias /* or null */, const T* rows, const __grid_constant__ KernelPlaces k,
+template <class T, class From>
+__global__ void scatter_rows(T* weight /* or null */, T* bias /* or null */, const From* rows, const __grid_constant__ KernelPlaces k,
                              std::int64_t weights) {
   const std::int64_t columns = static_cast<std::int64_t>(k.taps) * k.channels;
   const int block = k.stride[0] * k.stride[1] * k.stride[2];
@@ -60,12 +61,12 @@ __global__ void scatter_rows(T* weight /* or null */, T* bias /* or null */, con
     if (i >= weights) {
       if (bias == nullptr) continue;
       const std::int64_t out = i - weights;
-      T sum = 0;
+      Computed<T> sum = 0;
       if (k.in_channels < k.channels) {
         for (int place = 0; place < block; ++place)
-          sum += rows[(static_cast<std::int64_t>(place) * k.out_channels + out) * columns + k.in_channels];
+          sum += convert<Computed<T>>(rows[(static_cast<std::int64_t>(place) * k.out_channels + out) * columns + k.in_channels]);
       }
-      bias[out] = sum;
+      bias[out] = convert<T>(sum);
     } else if (weight != nullptr) {
       std::int64_t rest = i, place = 0, tap = 0, place_step = 1, tap_step = 1;
       for (int axis = 2; axis >= 0; --axis) {
@@ -77,7 +78,7 @@ __global__ void scatter_rows(T* weight /* or null */, T* bias /* or null */, con
         tap_step *= k.axis_taps[axis];
       }
       const std::int64_t out = rest % k.out_channels, in = rest / k.out_channels;
-      weight[i] = rows[(place * k.out_channels + out) * columns + tap * k.channels + in];
+      weight[i] = convert<T>(rows[(place * k.out_channels + out) * columns + tap * k.channels + in]);
     }
   }
 }
@@ -86,22 +87,28 @@ void run(const KernelContext& call) {
   const Tensor &weight = call.inputs[0], &output = call.outputs[0];
   if (output.elements() == 0) return;
   const KernelPlaces k(weight.dim(0), weight.dim(1), image_of(weight.shape()), call.as<SubpixelWeightAttributes>());
-  dispatch_floating_and_halves(weight.dtype(), [&]<class T>() {
-    cuda::launch(gather_rows<T>, cuda::loop_shape(output.elements()), call.stream, output.data<T>(), weight.data<T>(),
-                 call.has(1) ? call.inputs[1].data<T>() : nullptr, k, output.elements());
+  dispatch_floating_and_halves(output.dtype(), [&]<class T>() {
+    const Tensor bias = call.has(1) ? call.inputs[1] : Tensor();
+    const bool wide = bias.defined() && bias.dtype() != output.dtype();
+    dispatch_stored_as<T>(weight.dtype(), [&]<class From>() {
+      cuda::launch(gather_rows<T, From>, cuda::loop_shape(output.elements()), call.stream, output.data<T>(), weight.data<From>(),
+                   bias.defined() && !wide ? bias.data<T>() : nullptr, wide ? bias.data<float>() : nullptr, k, output.elements());
+    });
   });
 }
 
 void run_backward(const KernelContext& call) {
   const auto& a = call.as<SubpixelWeightBackwardAttributes>();
   const Tensor &rows = call.inputs[0], &weight = call.outputs[0], &bias = call.outputs[1];
-  const std::int64_t out_channels = rows.dim(0) / product(a.forward.stride);
+  const std::int64_t out_channels = rows.dim(0) / product(a.stride);
   const std::int64_t weights = a.in_channels * out_channels * product(a.kernel);
   if (out_channels == 0) return;
-  dispatch_floating(rows.dtype(), [&]<class T>() {
-    cuda::launch(scatter_rows<T>, cuda::loop_shape(weights + out_channels), call.stream, weight.defined() ? weight.data<T>() : nullptr,
-                 bias.defined() ? bias.data<T>() : nullptr, rows.data<T>(), KernelPlaces(a.in_channels, out_channels, a.kernel, a.forward),
-                 weights);
+  const DType dtype = a.dtype.value_or(rows.dtype());
+  dispatch_floating_and_halves(dtype, [&]<class T>() {
+    dispatch_stored_as<T>(rows.dtype(), [&]<class From>() {
+      cuda::launch(scatter_rows<T, From>, cuda::loop_shape(weights + out_channels), call.stream, data_or_null<T>(weight),
+                   data_or_null<T>(bias), rows.data<From>(), KernelPlaces(a.in_channels, out_channels, a.kernel, a), weights);
+    });
   });
 }
 
@@ -110,5 +117,5 @@ void run_backward(const KernelContext& call) {
 
 FRIT_CUDA_KERNELS(subpixel_weight) {
   registry.add_cuda("subpixel_weight", {.run = run, .halves = true});
-  registry.add_cuda("subpixel_weight_backward", {.run = run_backward});
+  registry.add_cuda("subpixel_weight_backward", {.run = run_backward, .halves = true});
 }

@@ -40,10 +40,12 @@ class Search {
   }
 
   std::unique_ptr<ConvolutionPlan> run() {
-    // For a large image the other way costs a pass over it. A small one is not worth the compiling.
-    const bool fuse_first = key_.bias && !is_small(key_.geometry);
+    // For a large image the other way costs a pass over it, and where halves are stored it rounds twice. A small one in float32 is not worth
+    // the compiling.
+    const bool halves = is_half(key_.dtype);
+    const bool fuse_first = key_.bias && (halves || !is_small(key_.geometry));
     try_graph(fuse_first);
-    if (key_.bias) try_graph(!fuse_first);
+    if (key_.bias && (!halves || best_.empty())) try_graph(!fuse_first);
     if (timed_) time_best_again();
     const bool large = operands_.input.defined() && !is_small(key_.geometry);
     operands_ = {};

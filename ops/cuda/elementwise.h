@@ -12,6 +12,19 @@
 #include "frit/core/tensor.h"
 
 namespace frit::ops {
+
+/// Calls body.operator()<From>() for the type of what a kernel stores as T: T itself, and float32 and the halves for each other.
+template <class T, class Body>
+void dispatch_stored_as(DType from, const Body& body) {
+  if constexpr (is_half_type<T>) {
+    if (from == DType::f32) return body.template operator()<float>();
+  } else if constexpr (std::is_same_v<T, float>) {
+    if (from == DType::f16) return body.template operator()<Half>();
+    if (from == DType::bf16) return body.template operator()<BFloat16>();
+  }
+  body.template operator()<T>();
+}
+
 namespace elementwise {
 
 /// Elements of a vector access for the largest of some element types.
@@ -50,7 +63,7 @@ __device__ cuda::Vector<T, width> load(const T* memory, std::int64_t count, bool
 template <class T, int width>
 __device__ void store(T* memory, const cuda::Vector<T, width>& elements, std::int64_t count, bool vector) {
   if (vector && count >= width) {
-    *reinterpret_cast<cuda::Vector<T, width>*>(memory) = elements;
+    cuda::store_vector(memory, elements);
     return;
   }
 #pragma unroll

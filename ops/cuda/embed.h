@@ -85,8 +85,8 @@ struct EmbedPlan {
 /// Reads at once too where the input's rows hold `runs` of neighbours that fit vectors. Deterministic.
 template <int width, class Integer, class T, class From>
 __global__ void __launch_bounds__(cuda::default_threads)
-    embed_kernel(T* output, const From* __restrict__ input, const __grid_constant__ EmbedPlan plan, T value, std::int64_t count, bool vector,
-                 bool runs) {
+    embed_kernel(T* output, const From* __restrict__ input, const __grid_constant__ EmbedPlan plan, T value, std::int64_t count,
+                 bool vector, bool runs) {
   for (std::int64_t first = cuda::first_item() * width; first < count; first += cuda::item_step() * width) {
     std::int64_t offsets[width];
     const bool in_one_row = plan.find(static_cast<Integer>(first), offsets);
@@ -106,25 +106,21 @@ __global__ void __launch_bounds__(cuda::default_threads)
 }  // namespace embedding
 
 /// output[before + i * step] = input[i] for every index i, and `value` elsewhere. The output is contiguous or channels-last; the input has
-/// any strides, and its dtype or, where that is a half, float32.
+/// any strides, and its dtype or the other of float32 and a half.
 inline void embed(cudaStream_t stream, const Tensor& output, const Tensor& input, const Dims& before, const Dims& step, double value) {
   const std::int64_t count = output.elements();
   if (count == 0) return;
   const embedding::EmbedPlan plan(output, input, before, step);
   dispatch_all(output.dtype(), [&]<class T>() {
     constexpr int width = elementwise::width_for<T>;
-    const auto launch = [&]<class From>() {
+    dispatch_stored_as<T>(input.dtype(), [&]<class From>() {
       const bool narrow = count <= std::int64_t{1} << 30;
       const auto kernel =
           narrow ? embedding::embed_kernel<width, std::uint32_t, T, From> : embedding::embed_kernel<width, std::uint64_t, T, From>;
       const bool runs = plan.rows_are_runs() && elementwise::fits_vectors(input, width);
       cuda::launch(kernel, cuda::loop_shape((count + width - 1) / width), stream, output.data<T>(), input.data<From>(), plan,
                    convert<T>(value), count, elementwise::fits_vectors(output, width), runs);
-    };
-    if constexpr (is_half_type<T>) {
-      if (input.dtype() == DType::f32) return launch.template operator()<float>();
-    }
-    launch.template operator()<T>();
+    });
   });
 }
 

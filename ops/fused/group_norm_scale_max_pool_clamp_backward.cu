@@ -1,6 +1,6 @@
 // The gradients of clamp(max_pool2d(group_norm(input) * scale)).
 
-#include "frit/ops/fused/gradient_tiles_cuda.h"
+#include "frit/ops/fused/group_norm_scale_max_pool_clamp_backward_cuda.h"
 #include "frit/ops/registry.h"
 
 namespace frit::ops {
@@ -155,8 +155,7 @@ struct Scratch {
     const std::int64_t blocks = column_blocks<Stored>(planes, WindowAxis(geometry.pool, 1), WindowAxis(geometry.pool, 2));
     const std::int64_t chunks = std::max({blocks, ElementSplit(planes, false, vector).chunks, ElementSplit(planes, true, vector).chunks});
     partials = all.add(slices * WindowSplit(planes, geometry.windows()).chunks, sizeof(ChannelSums<double>));
-    const std::int64_t tile_blocks = std::min(planes.samples * cuda::most_cluster_blocks, GradientTiles::most_blocks);
-    parts = all.add(std::max(slices, tile_blocks * planes.channels), sizeof(ChannelParts<4>));
+    parts = all.add(slices, sizeof(ChannelParts<4>));
     rules = all.add(1, GradientRules<T>::bytes(slices));
     more = all.add(windows, sizeof(T));
     winners = all.add(blocks > 0 ? windows : 0, 1);
@@ -190,7 +189,6 @@ class Backward {
   }
 
   void run() const {
-    if (walk_once()) return;
     ChannelDifferences<T> differences;
     if (planes_.samples * planes_.channels > 0) {
       sum();
@@ -198,7 +196,9 @@ class Backward {
       if (input_gradient_ != nullptr || summed) write();
       if (summed) differences = {part<T>(scratch_.differences), rules_.by_difference, chunks()};
     }
-    launch_sum_over_batch(results(), part<ChannelParts<4>>(scratch_.parts), differences, planes_, context_.stream);
+    const ChannelResults<Stored, 4> results{Parameter<Stored>(context_.outputs[1]), Parameter<Stored>(context_.outputs[2]),
+                                            Parameter<Stored>(context_.outputs[3]), Parameter<Stored>(context_.outputs[4])};
+    launch_sum_over_batch(results, part<ChannelParts<4>>(scratch_.parts), differences, planes_, context_.stream);
   }
 
  private:
@@ -211,12 +211,8 @@ class Backward {
     return column_blocks_ > 0 ? column_blocks_ : ElementSplit(planes_, places_.channels_last(), cuda::vector_width<Stored>).chunks;
   }
 
-  ChannelResults<Stored, 4> results() const {
-    return {Parameter<Stored>(context_.outputs[1]), Parameter<Stored>(context_.outputs[2]), Parameter<Stored>(context_.outputs[3]),
-            Parameter<Stored>(context_.outputs[4])};
-  }
-  PoolGradientCall<Stored, Winner> gradient_call() const {
-    return {
+  void sum() const {
+    const PoolGradientCall<Stored, Winner> call{
         .planes = planes_,
         .windows = geometry_.windows(),
         .groups = geometry_.groups,
@@ -228,42 +224,6 @@ class Backward {
         .means = context_.inputs[6].data<double>(),
         .rstds = context_.inputs[7].data<double>(),
         .selected = context_.inputs[8].data<Stored>()};
-  }
-
-  /// Where the device has clusters and the windows are of a kind that this is written for; false if not.
-  bool walk_once() const {
-    if constexpr (std::is_same_v<Stored, double> || !std::is_same_v<Winner, std::uint8_t>) {
-      return false;
-    } else {
-      const bool in_vectors = channels_in_vectors(planes_, places_, gradient_places_, input_, input_gradient_);
-      if (input_gradient_ == nullptr || !in_vectors) return false;
-      GradientTiles tiles(input(), geometry_);
-      if (tiles.strips == 0) return false;
-      switch (height_.kernel) {
-        case 2: return write_tiles_of<2>(tiles);
-        case 3: return write_tiles_of<3>(tiles);
-        default: return write_tiles_of<4>(tiles);
-      }
-    }
-  }
-  template <int kernel>
-  bool write_tiles_of(GradientTiles& tiles) const {
-    const auto run = write_tiles<Stored, kernel>;
-    std::int64_t clusters =
-        tiles.choose_clusters(run, [&, room = StripPlan::room(input())](int blocks) { return tiles.fit(blocks, room); });
-    clusters = std::min(clusters, GradientTiles::most_blocks / std::max(1, tiles.blocks));
-    if (clusters == 0) return false;
-    auto* const parts = part<ChannelParts<4>>(scratch_.parts);
-    cuda::launch_clusters(run, tiles.shape(clusters), tiles.blocks, context_.stream, input_gradient_, parts, input_, gradient_call(),
-                          tiles);
-    Planes blocks = planes_;
-    blocks.samples = clusters * tiles.blocks;
-    launch_sum_over_batch(results(), parts, ChannelDifferences<T>(), blocks, context_.stream);
-    return true;
-  }
-
-  void sum() const {
-    const PoolGradientCall<Stored, Winner> call = gradient_call();
     const WindowSplit split(planes_, geometry_.windows());
     const dim3 grid(static_cast<unsigned>(split.chunks), static_cast<unsigned>(split.tiles), sample_blocks(planes_));
     const WinnerGradients<T, Winner> results{part<T>(scratch_.more), column_blocks_ > 0 ? part<Winner>(scratch_.winners) : nullptr};

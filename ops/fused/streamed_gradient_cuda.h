@@ -53,7 +53,7 @@ template <class T>
 struct GradientRules {
   T *reference, *by_difference, *offset;
 
-  FRIT_HOST_DEVICE GradientRules(std::byte* memory, std::int64_t slices)
+  GradientRules(std::byte* memory, std::int64_t slices)
       : reference(reinterpret_cast<T*>(memory)), by_difference(reference + padded(slices)), offset(by_difference + padded(slices)) {}
   static std::size_t bytes(std::int64_t slices) { return static_cast<std::size_t>(3 * padded(slices)) * sizeof(T); }
 
@@ -64,7 +64,7 @@ struct GradientRules {
   }
 
  private:
-  FRIT_HOST_DEVICE static std::int64_t padded(std::int64_t slices) { return (slices + 15) / 16 * 16; }
+  static std::int64_t padded(std::int64_t slices) { return (slices + 15) / 16 * 16; }
 };
 
 /// Those of `width` neighbouring channels.

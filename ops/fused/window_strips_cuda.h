@@ -148,21 +148,14 @@ class StripRing {
 
   /// The warp's next strip, of which each lane takes some channels of one window. What is beyond the image has no meaning.
   __device__ void take(Elements (&elements)[kernel * kernel], int window, int channel) {
-    wait();
-#pragma unroll
-    for (int i = 0; i < kernel * kernel; ++i) elements[i] = element(i, window, channel);
-    release();
-  }
-  /// The same in pieces, for a strip that is looked at where it lies: until it is there; of a window's elements the one of number i; when
-  /// it is no longer needed.
-  __device__ void wait() const { barriers_[stage_].wait(parity_); }
-  __device__ Elements element(int i, int window, int channel) const {
+    barriers_[stage_].wait(parity_);
     const auto* const strip = reinterpret_cast<const Stored*>(memory_ + stage_ * plan_.strip_bytes);
     const Stored* const first = strip + window * kernel * plan_.channels + channel;
-    const int pixel = i / kernel * plan_.windows * kernel + i % kernel;
-    return *reinterpret_cast<const Elements*>(first + pixel * plan_.channels);
-  }
-  __device__ void release() {
+#pragma unroll
+    for (int i = 0; i < kernel * kernel; ++i) {
+      const int pixel = i / kernel * plan_.windows * kernel + i % kernel;
+      elements[i] = *reinterpret_cast<const Elements*>(first + pixel * plan_.channels);
+    }
     __syncwarp();
     request(stage_);
     if (++stage_ == plan_.stages) {

@@ -24,12 +24,12 @@ std::vector<TensorType> infer(const InferContext& call) {
 
 Values gradient(const GradientContext& call) {
   const auto& attributes = call.as<PadAttributes>();
-  Value result = call.gradients[0];
+  Value result = cast(call.gradients[0], call.inputs[0].dtype());
   for (int axis = 0; axis < result.rank(); ++axis) {
     const std::int64_t begin = attributes.before[axis];
     if (begin > 0 || attributes.after[axis] > 0) result = slice(result, axis, begin, begin + call.inputs[0].shape()[axis]);
   }
-  return {cast(result, call.inputs[0].dtype())};
+  return {result};
 }
 
 /// Fills the margins axis by axis, so that each element is written once.
@@ -61,6 +61,9 @@ std::vector<Sample> samples() {
       {.inputs = {float32({3, 7})}, .attributes = PadAttributes{{0, 2}, {0, 0}, 0.1, DType::bf16}, .smooth = false},
       {.inputs = {Shape{1, 2, 3, 3}}, .attributes = PadAttributes{{0, 0, 1, 1}, {0, 0, 1, 2}, 0}},
       {.inputs = {Shape{2, 3, 4, 5}}, .attributes = PadAttributes{{0, 0, 0, 0}, {0, 1, 0, 0}, 0}},
+      {.inputs = {Shape{1, 3, 37, 29}}, .attributes = PadAttributes{{0, 0, 0, 0}, {0, 1, 0, 0}, 0.5}, .smooth = false},
+      {.inputs = {float32({1, 3, 5, 7})}, .attributes = PadAttributes{{0, 0, 0, 0}, {0, 1, 0, 0}, 0, DType::f16}, .smooth = false},
+      {.inputs = {Shape{9, 2}}, .attributes = PadAttributes{{0, 0}, {0, 2}, -2}},
       {.inputs = {Shape{2, 8, 3, 5}}, .attributes = PadAttributes{{0, 0, 1, 2}, {0, 0, 0, 1}, -1}},
       {.inputs = {Shape{}}, .attributes = PadAttributes{{}, {}, 1}},
       {.inputs = {Shape{1, 1}}, .attributes = PadAttributes{{0, 0}, {0, 0}, 1}},

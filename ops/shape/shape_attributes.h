@@ -9,8 +9,8 @@ struct CastAttributes {
   void fields(FieldVisitor& v) { v.field("dtype", dtype); }
 };
 
-/// For an operator that can store float32 as halves as it goes, and has a field `dtype` for that: the attributes with which it does the
-/// work of a cast that gives its input.
+/// For an operator that can cast its input as it goes, and has a field `dtype` for that: the attributes with which it does the work of a
+/// cast that gives its input.
 template <class A>
 std::optional<Attributes> absorb_cast(const Operator& producer, const Attributes& of_producer, const Attributes& own) {
   A attributes = own.as<A>();
@@ -27,6 +27,13 @@ inline DType stored_dtype(const InferContext& call, std::optional<DType> dtype) 
   return dtype.value_or(given);
 }
 
+/// Of one that can also load halves as float32.
+inline DType converted_dtype(const InferContext& call, std::optional<DType> dtype) {
+  const DType given = call.inputs[0].dtype;
+  const bool loaded = dtype == DType::f32 && (is_half(given) || given == DType::f32);
+  return loaded ? DType::f32 : stored_dtype(call, dtype);
+}
+
 struct PadAttributes {
   Dims before, after;  ///< elements added at each axis's ends
   double value = 0;
@@ -41,11 +48,13 @@ struct PadAttributes {
 
 struct SliceAttributes {
   std::int64_t axis = 0, begin = 0, end = INT64_MAX, step = 1;
+  std::optional<DType> dtype = {};  ///< the other of float32 and a half; none: the input's
   void fields(FieldVisitor& v) {
     v.field("axis", axis);
     v.field("begin", begin);
     v.field("end", end);
     v.field("step", step);
+    v.field("dtype", dtype);
   }
 };
 

@@ -21,7 +21,7 @@ std::vector<TensorType> infer(const InferContext& call) {
   const auto& attributes = call.as<SliceAttributes>();
   call.require(attributes.step > 0, "step must be positive, got ", attributes.step);
   const SliceRange range = resolve(call.shape(0), attributes);
-  TensorType result = call.inputs[0];
+  TensorType result{converted_dtype(call, attributes.dtype), call.shape(0)};
   result.shape[range.axis] = range.count;
   return {result};
 }
@@ -29,7 +29,8 @@ std::vector<TensorType> infer(const InferContext& call) {
 Values gradient(const GradientContext& call) {
   const Shape& shape = call.inputs[0].shape();
   const SliceRange range = resolve(shape, call.as<SliceAttributes>());
-  return {emit_one("slice_backward", {call.gradients[0]}, SliceBackwardAttributes{range.axis, range.begin, range.step, shape[range.axis]})};
+  const Value gradient = cast(call.gradients[0], call.inputs[0].dtype());
+  return {emit_one("slice_backward", {gradient}, SliceBackwardAttributes{range.axis, range.begin, range.step, shape[range.axis]})};
 }
 
 void kernel(const KernelContext& call) {
@@ -39,7 +40,11 @@ void kernel(const KernelContext& call) {
 }
 
 std::vector<Sample> samples() {
+  SampleInput half({16, 4, 3, 3});
+  half.floating = false;
+  half.dtype = DType::f16;
   return {
+      {.inputs = {half}, .attributes = SliceAttributes{1, 0, 3, 1, DType::f32}, .smooth = false},
       {.inputs = {Shape{7}}, .attributes = SliceAttributes{0, 2, 5, 1}},
       {.inputs = {Shape{3, 5}}, .attributes = SliceAttributes{-1, -4, -1, 1}},
       {.inputs = {Shape{2, 7, 3}}, .attributes = SliceAttributes{1, 1, INT64_MAX, 3}},
@@ -98,7 +103,7 @@ std::vector<Sample> backward_samples() {
 }  // namespace ops
 
 Value slice(Value x, std::int64_t axis, std::int64_t begin, std::int64_t end, std::int64_t step) {
-  return ops::emit_one("slice", {x}, ops::SliceAttributes{normalize_axis(axis, x.rank(), "slice"), begin, end, step});
+  return ops::emit_one("slice", {x}, ops::SliceAttributes{normalize_axis(axis, x.rank(), "slice"), begin, end, step, {}});
 }
 
 }  // namespace frit
@@ -110,6 +115,7 @@ FRIT_OPERATORS(slice) {
       .inputs = {"input"},
       .infer = infer,
       .gradient = gradient,
+      .absorb = absorb_cast<SliceAttributes>,
       .cpu = {.run = kernel, .strided = true, .halves = true},
       .dtypes = {std::begin(all_dtypes), std::end(all_dtypes)},
       .samples = samples,

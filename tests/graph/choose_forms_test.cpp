@@ -28,8 +28,8 @@ Value model(Graph& graph, const Shape& input) {
   return clamp(l * sigmoid(l + 3.0) / 6.0 - parameter("bias", {1, 1, 1, 1}), -1, 1);
 }
 
-/// The loss and the gradients of all parameters, with the operations in the form of this name.
-std::vector<double> trained(Device device, const std::string& form) {
+/// The loss and the gradients of all parameters, with the operations in the form of this name, and what computes gradients in another.
+std::vector<double> trained(Device device, const std::string& form, const std::string& gradient_form = "") {
   const Shape shape{4, 3, 8, 20, 24};
   Graph graph;
   const Value y = model(graph, shape);
@@ -40,6 +40,8 @@ std::vector<double> trained(Device device, const std::string& form) {
   for (const graph::Node* node : graph.all(graph::NodeKind::variable)) parameters.push_back(graph.value(node->outputs[0]));
   const Values gradients = gradient(graph.output_value("loss"), parameters);
   for (std::size_t i = 0; i < gradients.size(); ++i) graph.output(concat("gradient ", i), gradients[i]);
+  const auto form_of = [&](const graph::Node& node) { return node.op->is_gradient ? gradient_form : ""; };
+  graph = graph::in_forms(graph, form_of, {});
 
   const Tensor x = Tensor::empty(shape), target = Tensor::empty(y_shape);
   fill_normal(x, 0, 1, 1, 1);
@@ -53,6 +55,13 @@ std::vector<double> trained(Device device, const std::string& form) {
     result.insert(result.end(), values.begin(), values.end());
   }
   return result;
+}
+
+void expect_near(const std::vector<double>& found, const std::vector<double>& expected, double tolerance) {
+  ASSERT_EQ(found.size(), expected.size());
+  double largest = 0;
+  for (const double value : expected) largest = std::max(largest, std::abs(value));
+  for (std::size_t i = 0; i < expected.size(); ++i) ASSERT_NEAR(found[i], expected[i], tolerance * largest) << "value " << i;
 }
 
 TEST(ChooseForms, LeavesTheCpuAlone) {
@@ -102,14 +111,24 @@ class CudaChooseForms : public testing::Test {
   void TearDown() override { set_numerics({}); }
 };
 
+TEST(ChooseForms, GradientsHaveFormsOfTheirOwn) {
+  const std::vector<double> expected = trained(Device::cpu(), "");
+  for (const char* const form : {"", "channels padded to 4"}) {
+    for (const char* const gradient_form : {"first taps as channels", "all taps as channels"}) {
+      SCOPED_TRACE(concat(form, ", ", gradient_form));
+      expect_near(trained(Device::cpu(), form, gradient_form), expected, 2e-5);
+    }
+  }
+}
+
 TEST_F(CudaChooseForms, EveryFormTrainsLikeTheCpu) {
   const std::vector<double> expected = trained(Device::cpu(), "");
-  double largest = 0;
-  for (const double value : expected) largest = std::max(largest, std::abs(value));
-  for (const char* const form : {"", "sub-pixel", "channels padded to 4", "channels padded to 8"}) {
-    const std::vector<double> found = trained(gpu, form);
-    ASSERT_EQ(found.size(), expected.size()) << form;
-    for (std::size_t i = 0; i < expected.size(); ++i) ASSERT_NEAR(found[i], expected[i], 2e-5 * largest) << form << ", value " << i;
+  for (const char* const form :
+       {"", "sub-pixel", "channels padded to 4", "channels padded to 8", "first taps as channels", "all taps as channels"}) {
+    for (const char* const gradient_form : {"", "first taps as channels", "all taps as channels"}) {
+      SCOPED_TRACE(concat(form, ", ", gradient_form));
+      expect_near(trained(gpu, form, gradient_form), expected, 2e-5);
+    }
   }
 }
 

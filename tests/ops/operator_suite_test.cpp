@@ -126,7 +126,7 @@ TEST_P(InPlaceOperator, InPlaceEqualsOutOfPlace) {
     const Tensor scratch =
         Tensor::empty({static_cast<std::int64_t>(ops::scratch_bytes(op(), types_of(inputs), types, sample.attributes))}, DType::u8);
     for (const auto& [output, input] : op().in_place) {
-      if (static_cast<std::size_t>(input) >= inputs.size()) continue;
+      if (static_cast<std::size_t>(input) >= inputs.size() || static_cast<std::size_t>(output) >= types.size()) continue;
       std::vector<Tensor> own = clones(inputs), outputs;
       const Tensor& reused = own[static_cast<std::size_t>(input)];
       if (!(types[static_cast<std::size_t>(output)] == TensorType{reused.dtype(), reused.shape()})) continue;

@@ -7,11 +7,12 @@
 #include "frit/core/random.h"
 #include "frit/graph/choose_forms.h"
 #include "frit/graph/pipeline.h"
-#include "frit/ops/convolution/convolution.h"
+#include "frit/ops/convolution/geometry.h"
 #include "frit/ops/elementwise/activation.h"
 #include "frit/ops/elementwise/arithmetic.h"
 #include "frit/ops/loss/loss.h"
 #include "frit/ops/reduction/reduction.h"
+#include "frit/ops/shape/shape_ops.h"
 
 namespace frit {
 namespace {
@@ -121,15 +122,106 @@ TEST(ConvolutionForms, SubpixelFormIsTheTransposedConvolution) {
   check("conv_transpose3d", deep);
 }
 
+const std::vector<std::pair<const char*, Call>> packable = {{"conv2d", {{{2, 3, 5, 7}, {4, 3, 3, 2}, {4}}}},
+                                                            {"conv2d", {{{2, 1, 7, 6}, {5, 1, 3, 3}, {5}}, {.padding = {2, 1}}}},
+                                                            {"conv2d", {{{1, 5, 4, 3}, {3, 5, 2, 1}}, {.padding = {1, 0}}}},
+                                                            {"conv3d", {{{2, 3, 5, 4, 4}, {4, 3, 3, 3, 3}, {4}}}},
+                                                            {"conv3d", {{{1, 2, 3, 4, 5}, {3, 2, 3, 2, 1}, {3}}, {.padding = {1, 1, 0}}}},
+                                                            {"conv3d", {{{2, 1, 2, 3, 4}, {2, 1, 1, 3, 2}}}},
+                                                            {"conv3d", {{{0, 3, 3, 3, 3}, {2, 3, 3, 3, 3}, {2}}}}};
+
+TEST(ConvolutionForms, TapsAsChannelsChangeNothing) {
+  for (const auto& [op, call] : packable) {
+    const Graph plain = graph_of(op, call);
+    for (const char* form : {"first taps as channels", "all taps as channels"}) {
+      SCOPED_TRACE(concat(op, ' ', call.shapes[0], ' ', call.shapes[1], ' ', form));
+      const bool first_alone = form == std::string("first taps as channels");
+      const Graph packed = in_form(plain, form);
+      const std::size_t packs = first_alone && call.shapes[1][2] == 1 ? 0 : 1;
+      for (const char* part : {"pack_taps", "pack_weight"}) EXPECT_EQ(count(packed, part), packs) << graph::to_text(packed);
+      expect_equal(plain, packed);
+    }
+  }
+}
+
+TEST(ConvolutionForms, FirstTapsLeaveTheOtherAxesTheirSettings) {
+  const Call call{{{2, 3, 5, 6, 7}, {4, 3, 3, 2, 3}, {4}}, {.stride = {1, 2, 1}, .padding = {1, 1, 0}, .dilation = {1, 1, 2}}};
+  const Graph plain = graph_of("conv3d", call), packed = in_form(plain, "first taps as channels");
+  EXPECT_EQ(count(packed, "pack_taps"), 1u);
+  expect_equal(plain, packed);
+  EXPECT_EQ(graph::to_text(in_form(plain, "all taps as channels")), graph::to_text(plain));
+}
+
+TEST(ConvolutionForms, ChannelsOfHalvesFillVectors) {
+  Graph graph;
+  graph.output("y", conv3d(graph.input("x", {1, 3, 4, 5, 5}, DType::f16), graph.input("w", {2, 3, 3, 3, 3}, DType::f16)));
+  const std::string first = graph::to_text(in_form(graph, "first taps as channels")),
+                    all = graph::to_text(in_form(graph, "all taps as channels"));
+  EXPECT_NE(first.find("f16 1x16x2x5x5"), std::string::npos) << first;
+  EXPECT_NE(first.find("f16 2x16x1x3x3"), std::string::npos) << first;
+  EXPECT_NE(all.find("f16 1x112x2x3x3"), std::string::npos) << all;
+  EXPECT_NE(all.find("f16 2x112x1x1x1"), std::string::npos) << all;
+}
+
+TEST(ConvolutionForms, AWeightGradientMayPackItsTapsAlone) {
+  for (const auto& [op, call] : packable) {
+    const std::string gradient = concat(op, "_weight_gradient");
+    const Shape output = graph_of(op, call).output_value("result").shape();
+    const int rank = output.rank() - 2;
+    ops::WeightGradientOptions options{ops::canonical(call.options, rank), ops::image_of(call.shapes[1])};
+    options.convolution.output_padding = {};
+    Graph plain;
+    const Value dy = plain.input("0", output, DType::f64), x = plain.input("1", call.shapes[0], DType::f64);
+    plain.output("result", ops::emit_one(gradient, {dy, x}, options));
+    for (const char* form : {"first taps as channels", "all taps as channels"}) {
+      SCOPED_TRACE(concat(op, ' ', call.shapes[0], ' ', call.shapes[1], ' ', form));
+      expect_equal(plain, in_form(plain, form));
+    }
+    const Graph packed = in_form(plain, "all taps as channels");
+    EXPECT_EQ(count(packed, "pack_taps"), 1u);
+    EXPECT_EQ(count(packed, "pack_weight_backward"), 1u);
+  }
+}
+
+TEST(ConvolutionForms, CastNoParameterByItself) {
+  const std::pair<const char*, const char*> forms[] = {{"conv3d", "channels padded to 4"},
+                                                       {"conv3d", "first taps as channels"},
+                                                       {"conv3d", "all taps as channels"},
+                                                       {"conv_transpose3d", "sub-pixel"}};
+  for (const auto& [op, form] : forms) {
+    const bool transposed = op == std::string("conv_transpose3d");
+    Graph graph;
+    const Value x = graph.input("x", {2, 3, 4, 5, 5});
+    const Value w = graph.variable("w", {DType::f32, transposed ? Shape{3, 4, 3, 3, 3} : Shape{4, 3, 3, 3, 3}}, {}, true);
+    const Value b = graph.variable("b", {DType::f32, {4}}, {}, true);
+    graph.output("loss", mean(ops::emit_one(op, {x, w, b}, transposed ? Options{.stride = {2}} : Options{})));
+    Graph lowered = graph::apply(graph::forward_pipeline(), graph::lower_precision(graph, DType::f16));
+    lowered = in_form(lowered, form);
+    Values parameters;
+    for (const graph::Node* node : lowered.all(NodeKind::variable)) parameters.push_back(lowered.value(node->outputs[0]));
+    const Values gradients = gradient(cast(lowered.output_value("loss"), DType::f32), parameters);
+    for (std::size_t i = 0; i < gradients.size(); ++i) lowered.output(concat("gradient ", i), gradients[i]);
+    const Graph whole = graph::apply(graph::cleanup_pipeline(), std::move(lowered));
+    for (const graph::Node* node : whole.all(NodeKind::operation)) {
+      const int rank = whole.type(node->outputs[0]).shape.rank();
+      EXPECT_FALSE(node->op->conversion && (rank > 1 || transposed)) << form << '\n' << graph::to_text(whole);
+    }
+  }
+}
+
 TEST(ConvolutionForms, StayAwayWhereTheyDoNotApply) {
-  const std::pair<const char*, Call> calls[] = {{"conv2d", {{{1, 4, 5, 5}, {2, 4, 3, 3}}}},  // four channels already
+  const std::pair<const char*, Call> calls[] = {{"conv2d", {{{1, 4, 5, 5}, {2, 4, 1, 1}}}},  // four channels already, and one tap
+                                                {"conv2d", {{{1, 4, 7, 7}, {2, 4, 3, 3}}, {.stride = {2}}}},
+                                                {"conv2d", {{{1, 4, 7, 7}, {2, 4, 3, 3}}, {.dilation = {2}}}},
+                                                {"conv2d", {{{1, 4, 7, 7}, {2, 4, 2, 2}}, {.padding = {2}}}},
+                                                {"conv2d", {{{1, 48, 5, 5}, {2, 48, 3, 3}}}},
                                                 {"conv2d", {{{1, 6, 5, 5}, {2, 3, 3, 3}}, {.groups = 2}}},
                                                 {"conv_transpose2d", {{{1, 2, 3, 3}, {2, 2, 3, 3}}, {.padding = {1}}}},  // no stride
                                                 {"conv_transpose2d", {{{1, 2, 3, 3}, {2, 2, 3, 3}}, {.stride = {2}, .dilation = {2}}}},
                                                 {"conv_transpose3d", {{{1, 2, 2, 2, 2}, {2, 1, 2, 2, 2}}, {.stride = {2}, .groups = 2}}}};
   for (const auto& [op, call] : calls) {
     const Graph plain = graph_of(op, call);
-    for (const char* form : {"channels padded to 4", "sub-pixel", "no form's name", ""}) {
+    for (const char* form : {"channels padded to 4", "first taps as channels", "all taps as channels", "sub-pixel", "no form's name", ""}) {
       EXPECT_EQ(graph::to_text(in_form(plain, form)), graph::to_text(plain)) << op << ' ' << form;
     }
   }
