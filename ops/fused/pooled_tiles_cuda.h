@@ -62,6 +62,7 @@ class TileBlock {
   static constexpr int width = Ring::width;
   using Outputs = PoolOutputs<Stored, std::uint8_t>;
   using Maxima = VectorMaxima<Stored, numbered>;
+  using Words = typename Maxima::Words;
 
   __device__ TileBlock(const Stored* input, const GroupParameters<Stored>& parameters, const PooledTiles& tiles, std::byte* memory,
                        cuda::ByteBarrier* strip_barriers, cuda::ByteBarrier* round_barriers)
@@ -144,19 +145,23 @@ class TileBlock {
     const int window = strip.first + own_window_, rows = ring_.rows_of(strip.row), columns = ring_.columns_of(window);
     if (idle() || columns <= 0) return;
     sums.begin(elements[0], rows * columns);
-    if (rows == kernel && columns == kernel) {
+    const bool whole = rows == kernel && columns == kernel;
+    Words words[kernel * kernel];
 #pragma unroll
-      for (const Elements& x : elements) sums.add(x);
-      pool_window<turned>(elements, tile, strip.row * tiles_.breadth.output + window);
-    } else {
+    for (int i = 0; i < kernel * kernel; ++i) words[i] = std::bit_cast<Words>(elements[i]);
+    if (!whole) {
+      const auto pivots = std::bit_cast<Words>(sums.pivots());  // which add nothing
 #pragma unroll
       for (int i = 0; i < kernel * kernel; ++i) {
-        if (i / kernel < rows && i % kernel < columns) sums.add(elements[i]);
+        if (i / kernel >= rows || i % kernel >= columns) words[i] = pivots;
       }
     }
+#pragma unroll
+    for (const Words& x : words) sums.add(std::bit_cast<Elements>(x));
+    if (whole) pool_window<turned>(words, tile, strip.row * tiles_.breadth.output + window);
   }
   template <bool turned>
-  __device__ void pool_window(const Elements (&elements)[kernel * kernel], int tile, int place) {
+  __device__ void pool_window(const Words (&elements)[kernel * kernel], int tile, int place) {
     Maxima maxima;
     maxima.template find<turned>(elements, signs_);
 #pragma unroll
@@ -273,7 +278,7 @@ class TileBlock {
   const PooledTiles& tiles_;
   const Stored* input_;
   int own_channel_, own_window_;
-  typename Maxima::Words signs_;  ///< of the thread's channels
+  Words signs_;  ///< of the thread's channels
   std::byte* memory_;
   Totals totals_;
   Ring ring_;

@@ -21,6 +21,7 @@ class ThreadSums {
   ThreadSums() = default;
   __device__ explicit ThreadSums(T pivot) : pivot_(pivot) {}
 
+  __device__ T pivot() const { return pivot_; }
   __device__ void add(T x) {
     const T difference = x - pivot_;
     sum_ += difference;

@@ -27,6 +27,13 @@ struct VectorSums {
     }
     count += more;
   }
+  /// What the sums are around.
+  __device__ cuda::WideVector<Stored> pivots() const {
+    cuda::WideVector<Stored> result;
+#pragma unroll
+    for (int j = 0; j < width; ++j) result[j] = convert<Stored>(sums[j].pivot());
+    return result;
+  }
   __device__ void add(const cuda::WideVector<Stored>& x) {
 #pragma unroll
     for (int j = 0; j < width; ++j) sums[j].add(convert<Sum>(x[j]));
@@ -45,10 +52,10 @@ class VectorMaxima {
 
   /// `signs`: what the elements are to be xored with, the sign bit where a channel is turned.
   template <bool turned, int count>
-  __device__ void find(const Elements (&elements)[count], const Words& signs) {
+  __device__ void find(const Words (&elements)[count], const Words& signs) {
 #pragma unroll
     for (int i = 0; i < count; ++i) {
-      const auto words = std::bit_cast<Words>(elements[i]);
+      const Words& words = elements[i];
 #pragma unroll
       for (int w = 0; w < 4; ++w) take(w, turned ? words[w] ^ signs[w] : words[w], static_cast<std::uint32_t>(i));
     }
