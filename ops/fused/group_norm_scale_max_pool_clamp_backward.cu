@@ -1,5 +1,8 @@
 // The gradients of clamp(max_pool2d(group_norm(input) * scale)).
 
+#include <bit>
+
+#include "frit/core/cuda/packed.h"
 #include "frit/ops/fused/group_norm_scale_max_pool_clamp_backward_cuda.h"
 #include "frit/ops/registry.h"
 
@@ -64,11 +67,51 @@ struct ColumnSizes {
 /// A thread's columns in write_columns.
 constexpr int thread_columns = 4;
 
+/// The gradient of 16 bytes of channels in a column of the image, in the place of its elements; `first` is the number that the column's top
+/// has in its window. Adds up x - reference.
+template <class Stored, int kernel, class T = ComputeType<Stored>, int width = cuda::vector_width<Stored>>
+__device__ void spread_column(cuda::Vector<Stored, width> (&x)[kernel], unsigned height, int first, const GradientRules<T>& rules,
+                              std::int64_t slice, const cuda::Vector<T, width>& addend, const cuda::Vector<std::uint8_t, width>& numbers,
+                              cuda::Vector<T, width>& sums) {
+  if constexpr (is_half_type<Stored>) {
+    // A word of two channels after the other, whose rules are read again, so that registers leave room for enough threads.
+    using Words = cuda::Vector<std::uint32_t, 4>;
+#pragma unroll
+    for (int w = 0; w < 4; ++w) {
+      const RuleVector<T, 2> rule(rules, slice + 2 * w);
+#pragma unroll
+      for (unsigned k = 0; k < kernel; ++k) {
+        if (k >= height) break;
+        auto words = std::bit_cast<Words>(x[k]);
+        const float2 pair = cuda::Packed<Stored>::widen(words[w]);
+        const T low = rule.difference(0, pair.x), high = rule.difference(1, pair.y);
+        sums[2 * w] += low, sums[2 * w + 1] += high;
+        const int number = first + static_cast<int>(k) * kernel;
+        words[w] = cuda::Packed<Stored>::narrow(rule.spread(0, low) + (numbers[2 * w] == number ? addend[2 * w] : T(0)),
+                                                rule.spread(1, high) + (numbers[2 * w + 1] == number ? addend[2 * w + 1] : T(0)));
+        x[k] = std::bit_cast<cuda::Vector<Stored, width>>(words);
+      }
+    }
+  } else {
+    const RuleVector<T, width> rule(rules, slice);
+#pragma unroll
+    for (unsigned k = 0; k < kernel; ++k) {
+      if (k >= height) break;
+#pragma unroll
+      for (int j = 0; j < width; ++j) {
+        const T difference = rule.difference(j, x[k][j]), spread = rule.spread(j, difference);
+        sums[j] += difference;
+        x[k][j] = numbers[j] - first == static_cast<int>(k) * kernel ? spread + addend[j] : spread;
+      }
+    }
+  }
+}
+
 /// The input's gradient, channels-last, where windows lie side by side: a thread has 16 bytes of the pixels of a column, one column after
 /// the other, and loads what belongs to their window once. Reads and writes each element once. Where wanted, `differences` gets the blocks'
 /// sums of x - reference. Deterministic.
 template <class Stored, int kernel>
-__global__ void __launch_bounds__(cuda::default_threads)
+__global__ void __launch_bounds__(cuda::default_threads, 4)
     write_columns(Stored* input_gradient /* or null */, ComputeType<Stored>* differences /* (N, blocks, C), or null */, const Stored* input,
                   GradientRules<ComputeType<Stored>> rules, WinnerGradients<ComputeType<Stored>, std::uint8_t> at_winner, ColumnSizes sizes,
                   Planes planes) {
@@ -86,7 +129,6 @@ __global__ void __launch_bounds__(cuda::default_threads)
     Stored* const to = input_gradient + n * planes.pixels * channels;
     const T* const more = at_winner.more + n * windows * channels + c;
     const std::uint8_t* const winners = at_winner.winners + n * windows * channels + c;
-    const RuleVector<T, width> rule(rules, n * channels + c);
     Values sums{};
 #pragma unroll 1
     for (unsigned u = 0; u < thread_columns; ++u) {
@@ -104,17 +146,11 @@ __global__ void __launch_bounds__(cuda::default_threads)
       const Values addend = *reinterpret_cast<const Values*>(more + window);
       const Numbers numbers = *reinterpret_cast<const Numbers*>(winners + window);
       const int first = in_window ? static_cast<int>(w - o_column * kernel) : kernel * kernel;  // the number of the column's top
+      spread_column<Stored, kernel>(x, sizes.height - h, first, rules, n * channels + c, addend, numbers, sums);
+      if (input_gradient == nullptr) continue;
 #pragma unroll
       for (unsigned k = 0; k < kernel; ++k) {
-        if (h + k >= sizes.height) break;
-        Elements result;
-#pragma unroll
-        for (int j = 0; j < width; ++j) {
-          const T difference = rule.difference(j, convert<T>(x[k][j])), spread = rule.spread(j, difference);
-          sums[j] += difference;
-          result[j] = convert<Stored>(numbers[j] - first == static_cast<int>(k) * kernel ? spread + addend[j] : spread);
-        }
-        if (input_gradient != nullptr) store_streamed(to + (place + k * row_step), result);
+        if (h + k < sizes.height) store_streamed(to + (place + k * row_step), x[k]);
       }
     }
     if (differences == nullptr) continue;
