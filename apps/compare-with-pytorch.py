@@ -2,11 +2,13 @@
 """Times the reference models in PyTorch and in frit, in turn on the same machine, and prints both with their ratio.
 
 A forward pass and a training step (mean squared error, SGD with momentum, no gradient of the input) of each model, at the sizes that
-`frit bench` takes by default on a GPU. PyTorch runs eagerly and through torch.compile, contiguous and channels-last. On a GPU the times are
-between events, with other data in the L2 cache before each step; the medians are compared. Needs PyTorch, and frit built beforehand.
+`frit bench` takes by default on a GPU. PyTorch runs eagerly and through torch.compile, contiguous and channels-last, under autocast if the
+precision is f16 or bf16. On a GPU the times are between events, with other data in the L2 cache before each step; the medians are compared.
+Needs PyTorch, and frit built beforehand.
 """
 
 import argparse
+import contextlib
 import gc
 import json
 import statistics
@@ -110,17 +112,24 @@ def make(name, batch_size, device, channels_last):
     return model, x
 
 
-def forward_call(model, x, compiled):
+def precision_of(x, arguments):
+    """What a forward pass runs under."""
+    if arguments.precision == "f32":
+        return contextlib.nullcontext()
+    return torch.autocast(x.device.type, torch.float16 if arguments.precision == "f16" else torch.bfloat16)
+
+
+def forward_call(model, x, compiled, arguments):
     run = torch.compile(model) if compiled else model
 
     def call():
-        with torch.no_grad():
+        with torch.no_grad(), precision_of(x, arguments):
             run(x)
 
     return call
 
 
-def train_call(model, x, compiled):
+def train_call(model, x, compiled, arguments):
     with torch.no_grad():
         target = torch.rand_like(model(x))
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9, fused=True)
@@ -129,11 +138,15 @@ def train_call(model, x, compiled):
         return functional.mse_loss(model(x), target)
 
     loss = torch.compile(loss_of) if compiled else loss_of
+    scaler = torch.amp.GradScaler(x.device.type, enabled=arguments.precision == "f16")
 
     def call():
         optimizer.zero_grad(set_to_none=True)
-        loss(x, target).backward()
-        optimizer.step()
+        with precision_of(x, arguments):
+            value = loss(x, target)
+        scaler.scale(value).backward()
+        scaler.step(optimizer)
+        scaler.update()
 
     return call
 
@@ -146,7 +159,7 @@ def time_pytorch(name, mode, arguments, timer):
             variant = ("compile" if compiled else "eager") + (" channels-last" if channels_last else "")
             try:
                 model, x = make(name, arguments.batch_size, timer.device, channels_last)
-                call = (forward_call if mode == "forward" else train_call)(model, x, compiled)
+                call = (forward_call if mode == "forward" else train_call)(model, x, compiled, arguments)
                 times[variant] = timer.median(call)
             except RuntimeError as error:  # out of memory, or nothing to compile with
                 print(f"{name} {mode} {variant}: {str(error).splitlines()[0]}", file=sys.stderr)
@@ -158,6 +171,7 @@ def time_pytorch(name, mode, arguments, timer):
 def time_frit(name, arguments):
     """Microseconds by mode."""
     command = [arguments.frit, "bench", name, "--format", "json", "--device", arguments.device, "--math", arguments.math]
+    command += ["--precision", arguments.precision] + ["--deterministic"] * arguments.deterministic
     command += ["--batch-size", str(arguments.batch_size), "--warmup", str(arguments.warmup), "--repeats", str(arguments.repeats)]
     finished = subprocess.run(command, capture_output=True, text=True)
     if finished.returncode != 0:
@@ -187,6 +201,8 @@ def parse_arguments():
     parser.add_argument("--batch-size", type=int, default=128, metavar="N")
     parser.add_argument("--device", default="cuda", help="cuda, cuda:N or cpu; default: %(default)s")
     parser.add_argument("--math", choices=("tf32", "strict"), default="tf32", help="of convolutions in float32; default: %(default)s")
+    parser.add_argument("--precision", choices=("f32", "f16", "bf16"), default="f32", help="of activations; default: %(default)s")
+    parser.add_argument("--deterministic", action="store_true", help="the same bits at every run")
     parser.add_argument("--warmup", type=int, default=20, metavar="N", help="steps before those that count; default: %(default)s")
     parser.add_argument("--repeats", type=int, default=100, metavar="N", help="steps that count; default: %(default)s")
     parser.add_argument("--no-compile", action="store_true", help="leave out torch.compile")
@@ -199,7 +215,8 @@ def main():
     device = torch.device(arguments.device)
     if device.type == "cuda" and device.index is None:
         device = torch.device("cuda", 0)
-    torch.backends.cudnn.benchmark = True
+    torch.backends.cudnn.benchmark = not arguments.deterministic
+    torch.use_deterministic_algorithms(arguments.deterministic, warn_only=True)  # where PyTorch has one
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = arguments.math == "tf32"
     if device.type == "cuda":
         torch.cuda.set_device(device)
@@ -215,7 +232,7 @@ def main():
         print(json.dumps(rows, indent=2))
         return
     where = torch.cuda.get_device_name(device) if device.type == "cuda" else "the CPU"
-    print(f"Median microseconds of a step; batch {arguments.batch_size}, {arguments.math}, PyTorch {torch.__version__}, {where}\n")
+    print(f"Median microseconds of a step; batch {arguments.batch_size}, {arguments.math}, {arguments.precision}, PyTorch {torch.__version__}, {where}\n")
     print_table(rows)
 
 

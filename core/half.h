@@ -66,9 +66,15 @@ struct BFloat16 {
   FRIT_HOST_DEVICE explicit operator float() const { return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16); }
 
   FRIT_HOST_DEVICE static std::uint16_t encode(float value) {
+#ifdef __CUDA_ARCH__
+    std::uint16_t half;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(half) : "f"(value));
+    return half;
+#else
     const auto word = std::bit_cast<std::uint32_t>(value);
     if ((word & 0x7fffffffu) > 0x7f800000u) return static_cast<std::uint16_t>((word >> 16) | 0x40u);
     return static_cast<std::uint16_t>((word + 0x7fffu + ((word >> 16) & 1u)) >> 16);
+#endif
   }
 };
 

@@ -110,6 +110,17 @@ void invoke(const Operator& op, const Attributes& attributes, std::span<const Te
   }
 }
 
+namespace {
+
+/// As kernels take what they only read: contiguous, and on a GPU where vectors can be read, as all tensors of a graph are.
+Tensor in_order(const Tensor& tensor) {
+  constexpr std::uintptr_t vector_bytes = 16;
+  const bool aligned = tensor.device() == Device::cpu() || reinterpret_cast<std::uintptr_t>(tensor.raw()) % vector_bytes == 0;
+  return aligned ? tensor.contiguous() : tensor.clone();
+}
+
+}  // namespace
+
 std::vector<Tensor> run(const Operator& op, std::span<const Tensor> given, const Attributes& attributes) {
   const Device device = given.empty() ? Device::cpu() : given[0].device();
   std::vector<TensorType> types;
@@ -117,7 +128,8 @@ std::vector<Tensor> run(const Operator& op, std::span<const Tensor> given, const
   for (const Tensor& input : given) {
     require(input.device() == device, op.name, ": inputs are on ", device, " and ", input.device());
     types.push_back({input.dtype(), input.shape()});
-    inputs.push_back(op.view || !op.kernel_on(device).strided ? input.contiguous() : input);
+    const bool updated = std::find(op.mutates.begin(), op.mutates.end(), static_cast<int>(inputs.size())) != op.mutates.end();
+    inputs.push_back(updated || (!op.view && op.kernel_on(device).strided) ? input : in_order(input));
   }
   for (const int i : op.mutates) {
     const auto input = static_cast<std::size_t>(i);

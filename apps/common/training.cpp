@@ -162,7 +162,7 @@ void Training::run() {
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     std::cerr << "epoch " << epoch + 1 << '/' << options_.epochs << "  " << learnt.text();
     if (validation_ != nullptr) std::cerr << "  |  validation " << measured.text();
-    std::cerr << "  |  " << fixed(seconds, 1) << " s" << std::endl;
+    std::cerr << "  |  " << fixed(seconds, 2) << " s" << std::endl;
   }
 }
 

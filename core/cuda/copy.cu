@@ -6,18 +6,94 @@
 #include "frit/core/cuda/device.h"
 #include "frit/core/cuda/launch.h"
 #include "frit/core/cuda/strided.h"
+#include "frit/core/cuda/vector.h"
 
 namespace frit::cuda {
 namespace {
 
-/// One thread an element, in the order of the destination's memory. Reads and writes each element once.
-template <class To, class From>
-__global__ void convert_elements(To* to, const From* from, StridedIndex<2> index, std::int64_t count) {
-  for (std::int64_t i = first_item(); i < count; i += item_step()) {
-    std::int64_t offsets[2];
-    index.offsets(i, offsets);
-    to[offsets[0]] = convert<To>(from[offsets[1]]);
+/// StridedIndex of tensors that are dense in one order, in vectors.
+template <int width>
+struct DenseIndex {
+  __device__ void offsets(std::int64_t i, std::int64_t (&result)[2]) const { result[0] = result[1] = i * width; }
+};
+
+/// Vectors that a thread has on their way at a time: many where they are easily found.
+template <class Index>
+constexpr int vectors_at_once = std::is_same_v<Index, StridedIndex<2>> ? 1 : 4;
+
+/// Elements first ... first + width - 1, of which `count` exist.
+template <class T, int width>
+__device__ Vector<T, width> load(const T* from, std::int64_t count) {
+  if (count >= width) {
+    if constexpr (width == vector_width<T>) return load_once(from);
+    return *reinterpret_cast<const Vector<T, width>*>(from);
   }
+  Vector<T, width> elements{};
+#pragma unroll
+  for (int v = 0; v < width; ++v) {
+    if (v < count) elements[v] = from[v];
+  }
+  return elements;
+}
+
+/// In vectors of elements that lie side by side in both, in the order of the destination's memory. The last one is cut short if `count`
+/// says so. Reads and writes each element once.
+template <int width, class To, class From, class Index>
+__global__ void __launch_bounds__(default_threads) convert_vectors(To* to, const From* from, Index index, std::int64_t count) {
+  constexpr int at_once = vectors_at_once<Index>;
+  const std::int64_t step = blockDim.x, block_vectors = step * at_once;
+  for (std::int64_t first = blockIdx.x * block_vectors + threadIdx.x; first * width < count; first += gridDim.x * block_vectors) {
+    std::int64_t offsets[at_once][2];
+    Vector<From, width> elements[at_once];
+#pragma unroll
+    for (int u = 0; u < at_once; ++u) {
+      const std::int64_t vector = first + u * step;
+      if (vector * width >= count) continue;
+      index.offsets(vector, offsets[u]);
+      elements[u] = load<From, width>(from + offsets[u][1], count - vector * width);
+    }
+#pragma unroll
+    for (int u = 0; u < at_once; ++u) {
+      const std::int64_t left = count - (first + u * step) * width;
+      Vector<To, width> converted;
+#pragma unroll
+      for (int v = 0; v < width; ++v) converted[v] = convert<To>(elements[u][v]);
+      To* const place = to + offsets[u][0];
+      if (left >= width) {
+        *reinterpret_cast<Vector<To, width>*>(place) = converted;
+        continue;
+      }
+#pragma unroll
+      for (int v = 0; v < width; ++v) {
+        if (v < left) place[v] = converted[v];
+      }
+    }
+  }
+}
+
+/// Whether the elements of both tensors come in vectors of `width` that lie side by side and aligned; then `shape` and `strides`, which
+/// collapse_axes has seen, become those of the vectors. Of a single axis the last vector may be cut short.
+bool walk_in_vectors(const Tensor& destination, const Tensor& source, int width, Shape& shape, std::array<Strides, 2>& strides) {
+  const int inner = shape.rank() - 1;
+  if (inner > 0 && shape[inner] % width != 0) return false;
+  for (std::size_t k = 0; k < 2; ++k) {
+    const Tensor& tensor = k == 0 ? destination : source;
+    if (reinterpret_cast<std::uintptr_t>(tensor.raw()) % (static_cast<std::size_t>(width) * size_of(tensor.dtype())) != 0) return false;
+    if (strides[k][inner] != 1) return false;
+    for (int axis = 0; axis < inner; ++axis) {
+      if (strides[k][axis] % width != 0) return false;
+    }
+  }
+  shape[inner] = (shape[inner] + width - 1) / width;
+  for (Strides& of : strides) of[inner] = width;
+  return true;
+}
+
+template <int width, class To, class From, class Index>
+void launch_convert(const Tensor& destination, const Tensor& source, const Index& index, cudaStream_t stream) {
+  const std::int64_t count = source.elements(), thread_elements = std::int64_t{width} * vectors_at_once<Index>;
+  launch(convert_vectors<width, To, From, Index>, loop_shape((count + thread_elements - 1) / thread_elements), stream,
+         destination.data<To>(), source.data<From>(), index, count);
 }
 
 /// The axes, the outermost in memory first.
@@ -34,7 +110,10 @@ void copy_on_device(const Tensor& given_destination, const Tensor& given_source)
   const Dims order = memory_order(given_destination);
   const Tensor destination = given_destination.permute(order), source = given_source.permute(order);
   const cudaStream_t stream = compute_stream(destination.device().index);
-  const StridedIndex<2> index(source.shape(), {destination.strides(), source.strides()});
+  Shape shape = source.shape();
+  std::array<Strides, 2> strides{destination.strides(), source.strides()};
+  collapse_axes(shape, strides);
+  const StridedIndex<2> index(shape, strides);
   if (destination.dtype() == source.dtype() && index.is_dense()) {
     if (destination.raw() == source.raw()) return;
     FRIT_CUDA_CALL(cudaMemcpyAsync(destination.raw(), source.raw(), static_cast<std::size_t>(source.bytes()), cudaMemcpyDefault, stream));
@@ -42,8 +121,14 @@ void copy_on_device(const Tensor& given_destination, const Tensor& given_source)
   }
   dispatch_all(destination.dtype(), [&]<class To>() {
     dispatch_all(source.dtype(), [&]<class From>() {
-      launch(convert_elements<To, From>, loop_shape(source.elements()), stream, destination.data<To>(), source.data<From>(), index,
-             source.elements());
+      constexpr int width = 16 / static_cast<int>(std::max(sizeof(To), sizeof(From)));
+      if (!walk_in_vectors(destination, source, width, shape, strides)) {
+        launch_convert<1, To, From>(destination, source, index, stream);
+      } else if (index.is_dense()) {
+        launch_convert<width, To, From>(destination, source, DenseIndex<width>(), stream);
+      } else {
+        launch_convert<width, To, From>(destination, source, StridedIndex<2>(shape, strides), stream);
+      }
     });
   });
 }

@@ -21,6 +21,23 @@ template <class T>
 using WideVector = Vector<T, vector_width<T>>;
 
 #ifdef __CUDACC__  // not for the .cpp files that only ask for widths
+/// To global memory, in one access where that is 8 or 16 bytes: the assignment of a struct may be taken apart.
+template <class T, int N>
+__device__ void store_vector(T* memory, const Vector<T, N>& elements) {
+  if constexpr (sizeof(elements) == 16) {
+    uint4 words;
+    memcpy(&words, &elements, sizeof(words));
+    asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(memory), "r"(words.x), "r"(words.y), "r"(words.z), "r"(words.w)
+                 : "memory");
+  } else if constexpr (sizeof(elements) == 8) {
+    uint2 words;
+    memcpy(&words, &elements, sizeof(words));
+    asm volatile("st.global.v2.b32 [%0], {%1, %2};" ::"l"(memory), "r"(words.x), "r"(words.y) : "memory");
+  } else {
+    *reinterpret_cast<Vector<T, N>*>(memory) = elements;
+  }
+}
+
 /// Of 16 bytes that nobody reads again soon: the caches keep other data.
 template <class T>
 __device__ WideVector<T> load_once(const T* memory) {

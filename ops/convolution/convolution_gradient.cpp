@@ -78,12 +78,14 @@ std::vector<Sample> weight_gradient_samples(int image_rank) {
             {{Shape{1, 3, 2, 3}, Shape{1, 3, 6, 8}},
              WeightGradientOptions{{.stride = {2, 3}, .padding = {1, 0}, .dilation = {2, 1}, .groups = 3}, {3, 1}}},
             {{Shape{1, 1, 1, 1}, Shape{1, 1, 1, 1}}, WeightGradientOptions{{}, {1}}},
+            {{Shape{3, 4, 3, 5}, Shape{3, 8, 3, 5}}, WeightGradientOptions{{}, {1}}},
             {{Shape{0, 3, 2, 2}, Shape{0, 2, 4, 4}}, WeightGradientOptions{{}, {3}}}};
   }
   return {
       {{Shape{2, 3, 2, 2, 2}, Shape{2, 2, 3, 4, 3}}, WeightGradientOptions{{}, {2, 3, 2}}},
       {{Shape{1, 4, 3, 4, 2}, Shape{1, 2, 5, 3, 4}}, WeightGradientOptions{{.stride = {2, 1, 3}, .padding = {1}, .groups = 2}, {3, 2, 2}}},
       {{Shape{1, 2, 1, 2, 3}, Shape{1, 1, 3, 3, 2}}, WeightGradientOptions{{.padding = {0, 1, 1}, .dilation = {2, 3, 1}}, {2}}},
+      {{Shape{2, 8, 3, 1, 5}, Shape{2, 4, 3, 1, 5}}, WeightGradientOptions{{}, {1}}},
       {{Shape{0, 3, 1, 1, 1}, Shape{0, 2, 3, 3, 3}}, WeightGradientOptions{{}, {3}}}};
 }
 

@@ -29,14 +29,22 @@ struct CellSteps {
   }
 };
 
-constexpr int rows_at_once = 8;
+constexpr int rows_at_once = 4;
+
+template <class To, class From, int width>
+__device__ cuda::Vector<To, width> converted(const From (&elements)[width]) {
+  cuda::Vector<To, width> result;
+#pragma unroll
+  for (int j = 0; j < width; ++j) result[j] = convert<To>(elements[j]);
+  return result;
+}
 
 /// A thread keeps to a column, `width` channels of one tap, and takes that of the cells of `rows_at_once` rows at one place along the
-/// innermost axis, so that little is left to work out for a cell. With a width, the input's channels lie side by side. Neighbours write
-/// neighbours: columns are threadIdx.x, places in a row threadIdx.y, rows threadIdx.z. A cell's inputs are read again for each cell that
-/// has them as a tap, from the cache. Deterministic.
+/// innermost axis, so that little is left to work out for a cell; it finds them all, then reads them all, then writes. With a width, the
+/// input's channels lie side by side. Neighbours write neighbours: columns are threadIdx.x, places in a row threadIdx.y, rows threadIdx.z.
+/// A cell's inputs are read again for each cell that has them as a tap, from the cache. Deterministic.
 template <class T, class From, int width, class Integer>
-__global__ void __launch_bounds__(cuda::default_threads, sizeof(Integer) == 4 ? 6 : 1)
+__global__ void __launch_bounds__(cuda::default_threads, sizeof(Integer) == 4 ? 5 : 1)
     gather_taps(T* __restrict__ output, const From* __restrict__ input, const __grid_constant__ Packing packing, CellSteps steps,
                 Integer columns, Integer rows, Integer row_cells) {
   const Integer channel_step = width > 1 ? 1 : static_cast<Integer>(packing.input.channel);
@@ -47,9 +55,9 @@ __global__ void __launch_bounds__(cuda::default_threads, sizeof(Integer) == 4 ? 
     Integer number = column, tap[3];
     const Integer first = subpixel::split(number, packing.widths) * width;
     const int given = packing.in_channels - static_cast<int>(first);  // of the column's channels, those of the input
-    cuda::Vector<T, width> beyond;
+    From beyond[width];
 #pragma unroll
-    for (int j = 0; j < width; ++j) beyond[j] = T(packing.ones && number == 0 && j == given ? 1.0f : 0.0f);
+    for (int j = 0; j < width; ++j) beyond[j] = From(packing.ones && number == 0 && j == given ? 1.0f : 0.0f);
     packing.taps.split(number, tap);
     int ahead[3];
 #pragma unroll
@@ -57,43 +65,54 @@ __global__ void __launch_bounds__(cuda::default_threads, sizeof(Integer) == 4 ? 
     const auto inside = [&](int axis, Integer index) {
       return static_cast<unsigned>(static_cast<int>(index) + ahead[axis]) < static_cast<unsigned>(packing.image[axis]);
     };
-    for (Integer row = (blockIdx.x * blockDim.z + threadIdx.z) * rows_at_once; row < rows; row += gridDim.x * blockDim.z * rows_at_once) {
+    // From the last rows to the first, which the convolution then finds in the cache.
+    const Integer turns = (rows + rows_at_once - 1) / rows_at_once;
+    for (Integer turn = blockIdx.x * blockDim.z + threadIdx.z; turn < turns; turn += gridDim.x * blockDim.z) {
+      const Integer row = (turns - 1 - turn) * rows_at_once;
       Integer first_sample = row;
       const Integer first_inner = subpixel::split(first_sample, packing.output.image.values[1]);
       const Integer first_outer = subpixel::split(first_sample, packing.output.image.values[0]);
       for (Integer cell = threadIdx.y; cell < row_cells; cell += blockDim.y) {
-        Integer sample = first_sample, outer = first_outer, inner = first_inner, from, to;
-        bool outside;
+        Integer sample = first_sample, outer = first_outer, inner = first_inner, from[rows_at_once], to[rows_at_once];
+        bool present[rows_at_once], outside;
         // The place in the input; it may lie in front of it, which unsigned sums bear.
         const auto find = [&] {
-          from = first * channel_step + sample * static_cast<Integer>(packing.input.sample) + (outer + ahead[0]) * image_step(0) +
-                 (inner + ahead[1]) * image_step(1) + (cell + ahead[2]) * image_step(2);
           outside = !inside(0, outer) || !inside(2, cell);
+          return first * channel_step + sample * static_cast<Integer>(packing.input.sample) + (outer + ahead[0]) * image_step(0) +
+                 (inner + ahead[1]) * image_step(1) + (cell + ahead[2]) * image_step(2);
         };
-        find();
-        to = (row * row_cells + cell) * static_cast<Integer>(steps.cell) + sample * static_cast<Integer>(steps.sample) +
-             column * width * static_cast<Integer>(steps.channel);
+        from[0] = find();
+        to[0] = (row * row_cells + cell) * static_cast<Integer>(steps.cell) + sample * static_cast<Integer>(steps.sample) +
+                column * width * static_cast<Integer>(steps.channel);
+        present[0] = !outside && inside(1, inner);
+#pragma unroll
+        for (int u = 1; u < rows_at_once; ++u) {
+          from[u] = from[u - 1] + image_step(1);
+          to[u] = to[u - 1] + row_cells * static_cast<Integer>(steps.cell);
+          if (++inner == inner_size) {
+            inner = 0;
+            if (++outer == outer_size) {
+              outer = 0;
+              ++sample;
+              to[u] += static_cast<Integer>(steps.sample);
+            }
+            from[u] = find();
+          }
+          present[u] = !outside && inside(1, inner) && row + u < rows;
+        }
+        From elements[rows_at_once][width];
 #pragma unroll
         for (int u = 0; u < rows_at_once; ++u) {
-          if (row + u >= rows) break;
-          const bool present = !outside && inside(1, inner);
-          cuda::Vector<T, width> elements = beyond;
-          const From* const source = input + from;
+          const From* const source = input + from[u];
 #pragma unroll
           for (int j = 0; j < width; ++j) {
-            if (present && j < given) elements[j] = convert<T>(source[static_cast<Integer>(j) * channel_step]);
+            elements[u][j] = beyond[j];
+            if (present[u] && j < given) elements[u][j] = source[static_cast<Integer>(j) * channel_step];
           }
-          *reinterpret_cast<cuda::Vector<T, width>*>(output + to) = elements;
-          to += row_cells * static_cast<Integer>(steps.cell);
-          from += image_step(1);
-          if (++inner < inner_size) continue;
-          inner = 0;
-          if (++outer == outer_size) {
-            outer = 0;
-            ++sample;
-            to += static_cast<Integer>(steps.sample);
-          }
-          find();
+        }
+#pragma unroll
+        for (int u = 0; u < rows_at_once; ++u) {
+          if (row + u < rows) *reinterpret_cast<cuda::Vector<T, width>*>(output + to[u]) = converted<T>(elements[u]);
         }
       }
     }
@@ -102,13 +121,15 @@ __global__ void __launch_bounds__(cuda::default_threads, sizeof(Integer) == 4 ? 
 
 /// Blocks that share columns out if channels are innermost, and otherwise have one each.
 cuda::LaunchShape shape_for(bool channels_last, std::int64_t columns, std::int64_t rows, std::int64_t row_cells) {
-  constexpr std::int64_t most_blocks = 132 * 32, most_column_blocks = 65535, most_depth = 64;
+  constexpr std::int64_t most_blocks = 132 * 64, most_column_blocks = 65535, most_depth = 64;
   const auto ceil_divide = [](std::int64_t a, std::int64_t b) { return (a + b - 1) / b; };
   const std::int64_t x = channels_last ? std::min<std::int64_t>(columns, cuda::default_threads) : 1;
   const std::int64_t turns = ceil_divide(row_cells, cuda::default_threads / x);  // that a row takes, all of them nearly full
   const std::int64_t y = ceil_divide(row_cells, turns), z = std::min(cuda::default_threads / (x * y), most_depth);
   const std::int64_t column_blocks = std::min(ceil_divide(columns, x), most_column_blocks);
-  const std::int64_t row_blocks = std::min(ceil_divide(rows, z * rows_at_once), std::max<std::int64_t>(1, most_blocks / column_blocks));
+  const std::int64_t row_groups = ceil_divide(rows, z * rows_at_once);
+  const std::int64_t walked = ceil_divide(row_groups, std::max<std::int64_t>(1, most_blocks / column_blocks));  // by a block, by all alike
+  const std::int64_t row_blocks = ceil_divide(row_groups, walked);
   return {dim3(static_cast<unsigned>(row_blocks), static_cast<unsigned>(column_blocks)),
           dim3(static_cast<unsigned>(x), static_cast<unsigned>(y), static_cast<unsigned>(z))};
 }

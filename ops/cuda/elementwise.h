@@ -63,7 +63,7 @@ __device__ cuda::Vector<T, width> load(const T* memory, std::int64_t count, bool
 template <class T, int width>
 __device__ void store(T* memory, const cuda::Vector<T, width>& elements, std::int64_t count, bool vector) {
   if (vector && count >= width) {
-    *reinterpret_cast<cuda::Vector<T, width>*>(memory) = elements;
+    cuda::store_vector(memory, elements);
     return;
   }
 #pragma unroll

@@ -222,7 +222,14 @@ std::vector<Sample> samples() {
       sample({1, 2, 5, 5}, {.num_groups = 2, .kernel_size = {2}, .stride = {5}, .min = 0.5, .max = -0.5}, Fill::normal, Fill::zeros, false),
       sample({1, 1, 17, 18}, {.num_groups = 1, .kernel_size = {17}, .min = -2, .max = 2}),
       sample({1, 2, 1, 261}, {.num_groups = 1, .kernel_size = {1, 2}, .min = 0, .max = 1}, Fill::normal, Fill::normal, false),
-      sample({0, 4, 6, 6}, {.num_groups = 2, .kernel_size = {2}, .min = 0, .max = 1})};
+      sample({0, 4, 6, 6}, {.num_groups = 2, .kernel_size = {2}, .min = 0, .max = 1}),
+      // Channels in vectors, with windows cut short at the right and at the bottom; the last with more samples than a device does at a
+      // time.
+      sample({3, 12, 13, 14}, {.num_groups = 2, .kernel_size = {2}, .min = -1, .max = 1}, Fill::normal, Fill::normal, false),
+      sample({3, 12, 13, 14}, {.num_groups = 2, .kernel_size = {3}, .min = -1, .max = 2}, Fill::normal, Fill::normal, false),
+      sample({3, 12, 13, 14}, {.num_groups = 2, .kernel_size = {4}, .min = 0, .max = 1}, Fill::normal, Fill::normal, false),
+      sample({3, 24, 13, 14}, {.num_groups = 4, .kernel_size = {4}, .min = -2, .max = 2}, Fill::normal, Fill::normal, false),
+      sample({270, 8, 5, 6}, {.num_groups = 2, .kernel_size = {2}, .min = -1, .max = 1}, Fill::normal, Fill::normal, false)};
 }
 
 }  // namespace

@@ -87,22 +87,11 @@ bool pool_tiles_of(const KernelContext& call, PooledTiles& tiles, const CloseGro
   const bool numbered = outputs.winners != nullptr;
   const auto run = numbered ? pool_tiles<Stored, kernel, true> : pool_tiles<Stored, kernel, false>;
   const Tensor& input = call.inputs[0];
-  const auto room = static_cast<std::int64_t>(cuda::properties(input.device().index).shared_per_block) - PooledTiles::declared_bytes;
-  const auto shape = [&](std::int64_t clusters) {
-    return cuda::LaunchShape{dim3(static_cast<unsigned>(clusters * tiles.blocks)), dim3(PooledTiles::threads), tiles.shared_bytes};
-  };
-  std::int64_t clusters = 0, least = 0;
-  int blocks = 0;
-  for (int tried = 1; tried <= cuda::most_cluster_blocks; tried *= 2) {
-    if (!tiles.fit(tried, sizeof(Stored), numbered, room)) continue;
-    const std::int64_t resident = std::min<std::int64_t>(cuda::resident_clusters(run, shape(1), tried), tiles.planes.samples);
-    if (resident == 0 || (clusters > 0 && tiles.cost(resident) >= least)) continue;
-    clusters = resident, least = tiles.cost(resident), blocks = tried;
-  }
+  const std::int64_t clusters = tiles.choose_clusters(
+      run, [&, room = StripPlan::room(input)](int blocks) { return tiles.fit(blocks, sizeof(Stored), numbered, room); });
   if (clusters == 0) return false;
-  tiles.fit(blocks, sizeof(Stored), numbered, room);
-  cuda::launch_clusters(run, shape(clusters), blocks, call.stream, outputs, close.statistics, input.data<Stored>(), close.parameters,
-                        Clamp<float>(call.as<ChainAttributes>().clamp()), close.eps, tiles);
+  cuda::launch_clusters(run, tiles.shape(clusters), tiles.blocks, call.stream, outputs, close.statistics, input.data<Stored>(),
+                        close.parameters, Clamp<float>(call.as<ChainAttributes>().clamp()), close.eps, tiles);
   return true;
 }
 

@@ -74,9 +74,7 @@ struct GroupParameters {
   using T = ComputeType<Stored>;
   Parameter<Stored> weight, bias, scale;
 
-  __device__ GroupMap<T> map(std::int64_t c, double mean, double rstd) const {
-    return {mean, rstd, weight[c], bias[c], scale[c]};
-  }
+  __device__ GroupMap<T> map(std::int64_t c, double mean, double rstd) const { return {mean, rstd, weight[c], bias[c], scale[c]}; }
   /// -1 where the map falls, so that the maximum is that of the smallest element.
   __device__ T sign(std::int64_t c) const { return (weight[c] < 0) != (scale[c] < 0) ? T(-1) : T(1); }
 };

@@ -108,11 +108,10 @@ class HeldMaxima {
       overflow |= !isfinite(sums.squares);
       saturating &= clamped.replaces(map, clamp_, moments.variance);
       maps_[c] = map;
-      saturating_[c] = clamped.reference;
-      saturating_[channels_ + c] = clamped.slope;
-      saturating_[2 * channels_ + c] = clamped.shift;
-      saturating_[3 * channels_ + c] = clamped.factor;
-      saturating_[4 * channels_ + c] = clamped.offset;
+      saturating_[c] = clamped.slope;
+      saturating_[channels_ + c] = clamped.shift;
+      saturating_[2 * channels_ + c] = clamped.factor;
+      saturating_[3 * channels_ + c] = clamped.offset;
     }
     // Squares that overflow in float, and infinities and NaNs, are summed once more in double.
     if (first_time && __any_sync(0xffffffffu, overflow)) return Way::again;
@@ -262,11 +261,11 @@ class HeldMaxima {
       const auto row = [&](int number) {
         return *reinterpret_cast<const cuda::Vector<T, width>*>(saturating_ + number * known_channels + first_channel(v));
       };
-      const auto reference = row(0), slope = row(1), shift = row(2), factor = row(3), offset = row(4);
+      const auto slope = row(0), shift = row(1), factor = row(2), offset = row(3);
 #pragma unroll
       for (int j = 0; j < width; ++j) {
         SaturatingMap& map = maps[v * width + j];
-        map.reference = reference[j], map.slope = slope[j], map.shift = shift[j], map.factor = factor[j], map.offset = offset[j];
+        map.slope = slope[j], map.shift = shift[j], map.factor = factor[j], map.offset = offset[j];
       }
     }
     go_through_chunks(next, [&](int p) {

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "frit/ops/fused/logsumexp_sigmoid_scale_subtract_clamp_walks_cuda.h"
+#include "frit/ops/fused/logsumexp_sigmoid_scale_subtract_clamp_pairs_cuda.h"
 #include "frit/ops/registry.h"
 
 namespace frit::ops {
@@ -11,13 +11,17 @@ namespace {
 using cuda::default_threads;
 using ChainAttributes = LogsumexpSigmoidScaleSubtractClampAttributes;
 
-/// Within two units in the last place.
-__device__ float quotient(float a, float b) { return __fdividef(a, b); }
-__device__ double quotient(double a, double b) { return a / b; }
+/// 1 / x for x >= 1 or 0, within a unit in the last place.
+__device__ float reciprocal(float x) {
+  float result;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+}
+__device__ double reciprocal(double x) { return 1 / x; }
 
 template <class T>
 __device__ T sigmoid_of_shifted(T y) {
-  return quotient(T(1), 1 + fast_exponential(-(y + ScaledSigmoid<T>::shift)));
+  return reciprocal(1 + fast_exponential(-(y + ScaledSigmoid<T>::shift)));
 }
 
 /// Reads the input once and writes a number a pixel. Deterministic.
@@ -28,14 +32,15 @@ __global__ void __launch_bounds__(default_threads, Walk::blocks_wanted)
   using T = ComputeType<Stored>;
   const Walk walk(input, sharing);
   const T subtracted = bias[0];
-  walk.run([&](std::int64_t n, std::int64_t p) { return sharing.output_places(n * sharing.planes.pixels + p); },
-           [&](std::int64_t place, const PixelSum<T>& sums) {
+  const typename Walk::Places place_of(sharing);
+  walk.run([&](auto n, auto p) { return place_of(n, p); },
+           [&](auto place, const PixelSum<Stored>& sums) {
              const T y = sums.value();
              const T result = clamp(ScaledSigmoid<T>::value(y, sigmoid_of_shifted(y)) - subtracted);
              if (place >= 0) output[place] = convert<Stored>(result);
              return result;
            },
-           [](const auto&...) {});
+           nullptr);
 }
 
 /// The gradient of a pixel's output; `inside` unless it is cut off.
@@ -55,20 +60,21 @@ __global__ void __launch_bounds__(default_threads, Walk::blocks_wanted)
   __shared__ double shared[cuda::warp_size];
   const Walk walk(input, sharing);
   const T subtracted = bias[0];
+  const typename Walk::Places place_of(sharing);
   double total = 0;
   walk.run(
-      [&](std::int64_t n, std::int64_t p) {
-        const std::int64_t place = sharing.output_places(n * sharing.planes.pixels + p);
+      [&](auto n, auto p) {
+        const auto place = place_of(n, p);
         return place < 0 ? PixelGradient<T>{false, 0} : PixelGradient<T>{true, convert<T>(gradient[place])};
       },
-      [&](const PixelGradient<T>& incoming, const PixelSum<T>& sums) {
+      [&](const PixelGradient<T>& incoming, const PixelSum<Stored>& sums) {
         if (!incoming.inside) return T(0);
         const T y = sums.value(), sigmoid = sigmoid_of_shifted(y);
         const T passed = clamp.gradient(incoming.value, ScaledSigmoid<T>::value(y, sigmoid) - subtracted);
         total += static_cast<double>(passed);
-        return quotient(ScaledSigmoid<T>::gradient(passed, y, sigmoid), sums.sum);
+        return ScaledSigmoid<T>::gradient(passed, y, sigmoid) * reciprocal(sums.sum);
       },
-      [&](auto& share, std::int64_t n, std::int64_t p, T shift, T factor) {
+      [&](auto& share, auto n, auto p, T shift, T factor) {
         if (input_gradient != nullptr) walk.store(share, shift, factor, input_gradient, sharing.gradient_places, n, p);
       });
   total = cuda::block_reduce(total, shared);
@@ -88,7 +94,7 @@ __global__ void __launch_bounds__(sum_threads) negate_sum(Parameter<Stored> bias
   if (threadIdx.x == 0) bias_gradient.set(0, static_cast<ComputeType<Stored>>(-total));
 }
 
-constexpr std::int64_t most_blocks = 4096;
+constexpr std::int64_t most_blocks = 8192;
 
 /// Calls body.operator()<Walk>(sharing, launch shape) with what suits the channels and the layout.
 template <class Stored, class Body>
@@ -118,6 +124,11 @@ void dispatch_walk(const Tensor& input, const Tensor& input_gradient, const Chai
   // Samples, cells and places in a block follow each other without a gap.
   sharing.planes.pixels *= std::exchange(sharing.planes.samples, 1);
   sharing.output_places.cells_inside = false;
+  if constexpr (is_half_type<Stored>) {
+    using Pairs = PairWalk<Stored>;
+    if (planes.channels == Pairs::channels && RecurringPlaces::fits(sharing.output_places, Pairs::rows))
+      return body.template operator()<Pairs>(sharing, shape(Pairs::at_once));
+  }
   switch (sharing.lanes) {
     case 1: return body.template operator()<VectorWalk<Stored, 1>>(sharing, shape(1));
     case 2: return body.template operator()<VectorWalk<Stored, 2>>(sharing, shape(2));

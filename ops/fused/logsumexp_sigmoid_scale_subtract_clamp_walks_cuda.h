@@ -8,19 +8,32 @@
 //   run(prepare, close, use)  calls, in one thread a pixel, close(prepare(sample, pixel), logsumexp), and then, in all threads that share
 //   the
 //                             pixel, use(their share of it, sample, pixel, shift, what close gave)
+//                             or nothing if use is null
+//   Places                    where its pixels (sample, pixel) lie in the output
 //   store(...)                writes the gradient of a share, from within use
 
 namespace frit::ops {
 
-/// exp(x) for x <= 0 or infinite. Errs by a unit or two in the last place near 0, where the terms that count lie, and by more only where
-/// they are small; what float holds with less than its full digits becomes 0.
-__device__ inline float fast_exponential(float x) {
-  constexpr float log2_e = 1.4426950408889634f;
+inline constexpr float log2_e = 1.4426950408889634f;
+
+__device__ inline float power_of_two(float x) {
   float result;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x * log2_e));
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
   return result;
 }
+
+/// exp(x) for x <= 0 or infinite. Errs by a unit or two in the last place near 0, where the terms that count lie, and by more only where
+/// they are small; what float holds with less than its full digits becomes 0.
+__device__ inline float fast_exponential(float x) { return power_of_two(x * log2_e); }
 __device__ inline double fast_exponential(double x) { return exp(x); }
+
+/// Errs by some 1e-7, also where the logarithm is near 0.
+__device__ inline float rough_logarithm(float x) {
+  constexpr float log_2 = 0.6931471805599453f;
+  float result;
+  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result * log_2;
+}
 
 /// Keeps the compiler from making one indexed access to local memory of a choice between the elements of an array.
 __device__ inline float in_register(float x) {
@@ -40,12 +53,23 @@ struct Sharing {
   int lanes;
 };
 
+/// Where any pixels lie in the output.
+struct AnyPlaces {
+  const Sharing& sharing;
+
+  __device__ std::int64_t operator()(std::int64_t n, std::int64_t p) const { return sharing.output_places(n * sharing.planes.pixels + p); }
+};
+
 /// The logsumexp of a pixel, and what its gradient needs.
-template <class T>
+template <class Stored>
 struct PixelSum {
+  using T = ComputeType<Stored>;
   T shift, sum;  ///< shift is the largest element where that is finite, else 0; sum is that of exp(element - shift)
 
-  __device__ T value() const { return log(sum) + shift; }
+  __device__ T value() const {
+    if constexpr (is_half_type<Stored>) return rough_logarithm(sum) + shift;
+    return log(sum) + shift;
+  }
 };
 
 /// The largest of a pixel's elements, NaNs aside, becomes its shift.
@@ -62,11 +86,13 @@ __device__ T scaled(T exponential, T factor) {
 
 /// For channels that lie side by side in vectors, at most one to a lane, and pixels without gaps between them. A warp's pixels follow each
 /// other. A group of lanes takes `at_once` of them at a time, no more than it has lanes: several loads are under way, and each pixel is
-/// closed by a lane of its own, which prepares for that before it looks at what was loaded.
+/// closed by a lane of its own, which prepares for that before it looks at what was loaded. The walk goes from the last pixels to the first:
+/// what a convolution wrote last is still in the cache.
 template <class Stored, int at_once>
 class VectorWalk {
  public:
   using T = ComputeType<Stored>;
+  using Places = AnyPlaces;
   static constexpr int width = cuda::vector_width<Stored>, blocks_wanted = width == 4 ? 4 : 3;
 
   struct Share {
@@ -89,19 +115,19 @@ class VectorWalk {
     constexpr int warps = cuda::default_threads / cuda::warp_size;
     const int warp = static_cast<int>(threadIdx.x) / cuda::warp_size, row = static_cast<int>(threadIdx.x) % cuda::warp_size / lanes_;
     const int warp_pixels = rows_ * at_once;
-    const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * warps * warp_pixels;
+    const std::int64_t turns = (pixels_ + warp_pixels - 1) / warp_pixels;
     // Whole warps walk on together, also past the last pixel.
-    for (std::int64_t first = (static_cast<std::int64_t>(blockIdx.x) * warps + warp) * warp_pixels; first < pixels_; first += step) {
-      const std::int64_t p = first + row;
+    for (std::int64_t turn = turns - 1 - (blockIdx.x * warps + warp); turn >= 0; turn -= gridDim.x * warps) {
+      const std::int64_t p = turn * warp_pixels + row;
       const int left = static_cast<int>(min(pixels_ - p, static_cast<std::int64_t>(warp_pixels)));
       Share shares[at_once];
       load(shares, p, left);
       const bool closes = lane_ < at_once && lane_ * rows_ < left;
       decltype(prepare(p, p)) prepared{};
       if (closes) prepared = prepare(0, p + lane_ * rows_);
-      PixelSum<T> sums[at_once];
+      PixelSum<Stored> sums[at_once];
       reduce(shares, sums);
-      PixelSum<T> own = sums[0];
+      PixelSum<Stored> own = sums[0];
 #pragma unroll
       for (int u = 1; u < at_once; ++u) {
         const T shift = in_register(sums[u].shift), sum = in_register(sums[u].sum);
@@ -109,10 +135,12 @@ class VectorWalk {
         own.sum = u == lane_ ? sum : own.sum;
       }
       const T result = closes ? close(prepared, own) : T(0);
+      if constexpr (!std::is_null_pointer_v<Use>) {
 #pragma unroll
-      for (int u = 0; u < at_once; ++u) {
-        const T told = __shfl_sync(0xffffffffu, result, u, lanes_);
-        if (u * rows_ < left && holds_channels_) use(shares[u], 0, p + u * rows_, sums[u].shift, told);
+        for (int u = 0; u < at_once; ++u) {
+          const T told = __shfl_sync(0xffffffffu, result, u, lanes_);
+          if (u * rows_ < left && holds_channels_) use(shares[u], 0, p + u * rows_, sums[u].shift, told);
+        }
       }
     }
   }
@@ -143,7 +171,7 @@ class VectorWalk {
   }
 
   /// Leaves the shares with their exponentials.
-  __device__ void reduce(Share (&shares)[at_once], PixelSum<T> (&sums)[at_once]) const {
+  __device__ void reduce(Share (&shares)[at_once], PixelSum<Stored> (&sums)[at_once]) const {
 #pragma unroll
     for (int u = 0; u < at_once; ++u) {
       sums[u].shift = shares[u].values[0];
@@ -219,6 +247,7 @@ template <class Stored, bool small>
 class PixelWalk {
  public:
   using T = ComputeType<Stored>;
+  using Places = AnyPlaces;
   static constexpr int kept = 16, blocks_wanted = 1;
   using Share = PixelShare<Stored, kept>;
 
@@ -239,11 +268,13 @@ class PixelWalk {
         const std::int64_t p = first + static_cast<int>(threadIdx.x) / lanes_;
         const bool inside = p < planes_.pixels;
         Share share;
-        const PixelSum<T> sums = reduce(share, n, p);
+        const PixelSum<Stored> sums = reduce(share, n, p);
         T result = 0;
         if (inside && lane_ == 0) result = close(prepare(n, p), sums);
-        result = __shfl_sync(0xffffffffu, result, 0, lanes_);
-        if (inside) use(share, n, p, sums.shift, result);
+        if constexpr (!std::is_null_pointer_v<Use>) {
+          result = __shfl_sync(0xffffffffu, result, 0, lanes_);
+          if (inside) use(share, n, p, sums.shift, result);
+        }
       }
     }
   }
@@ -268,7 +299,7 @@ class PixelWalk {
   }
 
   /// The share, which holds the first channels, comes back with their exponentials if they are all.
-  __device__ PixelSum<T> reduce(Share& share, std::int64_t n, std::int64_t p) const {
+  __device__ PixelSum<Stored> reduce(Share& share, std::int64_t n, std::int64_t p) const {
     load(share, n, p, 0);
     T shift = share.largest(), sum = 0;
     if constexpr (!small) {

@@ -10,7 +10,7 @@ namespace frit::ops {
 
 // group_norm_scale_max_pool_clamp in one walk. The sign of the factor before the pool is known before the statistics are, so that a block
 // can pool sign * x while it sums x: max(a * x + b) is a * max(x) + b or a * min(x) + b. The pooled tile stays in shared memory until the
-// cluster's blocks have added up their sums.
+// cluster's blocks have added up their sums, and is written while the next sample streams through: nobody waits for the exchange.
 
 /// The strips, and what a block keeps of them.
 struct PooledTiles : StripPlan {
@@ -20,10 +20,10 @@ struct PooledTiles : StripPlan {
   using Totals = ClusterTotals<ShiftedSums, threads>;
 
   int groups, group_channels;
-  int entry_channels, entries;  ///< of a thread's channels those of one group are summed up together over the cluster
-  double share;                 ///< of an element in its group's mean
-  int pitch = 0;                ///< places to a channel in the tile
-  std::int64_t numbers_offset = 0, totals_offset = 0;  ///< behind the tile's values; behind the tile
+  int entry_channels, entries;                      ///< of a thread's channels those of one group are summed up together over the cluster
+  double share;                                     ///< of an element in its group's mean
+  int pitch = 0;                                    ///< places to a channel in a tile
+  std::int64_t numbers_offset = 0, tile_bytes = 0;  ///< behind a tile's values; of a tile, of which there are two
 
   PooledTiles(const Tensor& input, const GroupNormPoolGeometry& geometry)
       : StripPlan(input, geometry),
@@ -38,12 +38,11 @@ struct PooledTiles : StripPlan {
     split(cluster_blocks);
     const std::int64_t places = (block_windows() | 1) * channels;  // an odd pitch spreads the channels over the banks
     numbers_offset = places * element_bytes;
-    totals_offset = (numbers_offset + (numbered ? places : 0) + 15) / 16 * 16;
+    tile_bytes = (numbers_offset + (numbered ? places : 0) + 15) / 16 * 16;
     pitch = static_cast<int>(std::min<std::int64_t>(block_windows() | 1, INT32_MAX));
-    const std::size_t channel_bytes = sizeof(GroupMap<float>) + sizeof(ChannelParameters) + sizeof(float);
-    const std::size_t own = static_cast<std::size_t>(entries) * (Totals::channel_bytes + sizeof(ShiftedSums)) +
-                            static_cast<std::size_t>(channels) * channel_bytes;
-    return place_ring(totals_offset + static_cast<std::int64_t>(own), room);
+    const std::size_t channel_bytes = sizeof(GroupMap<float>) + sizeof(ChannelParameters) + 2 * sizeof(float);
+    const std::size_t own = static_cast<std::size_t>(entries) * Totals::channel_bytes + static_cast<std::size_t>(channels) * channel_bytes;
+    return place_ring(2 * tile_bytes + static_cast<std::int64_t>(own), room);
   }
 };
 
@@ -62,7 +61,7 @@ class TileBlock {
   using Elements = typename Ring::Elements;
   static constexpr int width = Ring::width;
   using Outputs = PoolOutputs<Stored, std::uint8_t>;
-  using Maxima = VectorMaxima<Stored>;
+  using Maxima = VectorMaxima<Stored, numbered>;
 
   __device__ TileBlock(const Stored* input, const GroupParameters<Stored>& parameters, const PooledTiles& tiles, std::byte* memory,
                        cuda::ByteBarrier* strip_barriers, cuda::ByteBarrier* round_barriers)
@@ -70,18 +69,14 @@ class TileBlock {
         input_(input),
         own_channel_(Ring::lane() % tiles.lanes * width),
         own_window_(Ring::lane() / tiles.lanes),
-        totals_(memory + tiles.totals_offset, round_barriers, tiles.entries, static_cast<int>(blockIdx.x) % tiles.blocks, tiles.blocks),
+        memory_(memory),
+        totals_(memory + 2 * tiles.tile_bytes, round_barriers, tiles.entries, static_cast<int>(blockIdx.x) % tiles.blocks, tiles.blocks),
         ring_(input, tiles, memory + tiles.ring_offset, strip_barriers),
-        pooled_(reinterpret_cast<Stored*>(memory)),
-        numbers_(reinterpret_cast<std::uint8_t*>(memory + tiles.numbers_offset)),
-        sums_(reinterpret_cast<ShiftedSums*>(totals_.end())),
-        maps_(reinterpret_cast<GroupMap<T>*>(sums_ + tiles.entries)),
+        maps_(reinterpret_cast<GroupMap<T>*>(totals_.end())),
         parameters_(reinterpret_cast<PooledTiles::ChannelParameters*>(maps_ + tiles.channels)),
         pivots_(reinterpret_cast<T*>(parameters_ + tiles.channels)) {
     if (const int c = thread(); c < tiles.channels) {
-      parameters_[c] = {parameters.sign(c), parameters.weight[c], parameters.bias[c],
-                        parameters.scale[c]};
-      pivots_[c] = pivot(ring_.first_sample());
+      parameters_[c] = {parameters.sign(c), parameters.weight[c], parameters.bias[c], parameters.scale[c]};
     }
     __syncthreads();
   }
@@ -93,28 +88,32 @@ class TileBlock {
     for (int j = 0; j < width; ++j) any_turned |= turned[j] = !idle() && parameters_[own_channel_ + j].sign < 0;
     any_turned = __any_sync(~0u, any_turned);
     signs_ = Maxima::signs(turned);
-    for (std::int64_t n = ring_.first_sample(); n >= 0; n -= ring_.step()) {
+    const std::int64_t first = ring_.first_sample(), step = ring_.step();
+    int tile = 0;
+    for (std::int64_t n = first;; n -= step, tile ^= 1) {
+      const bool streams = n >= 0;  // the last turn only closes the sample before
+      const T own_pivot = streams ? pivot(n) : T(0);
       VectorSums<Stored, T> sums;
-      for (int item = Ring::warp(); item < ring_.items(); item += StripPlan::warps) {
-        if (any_turned) {
-          pool_strip<true>(ring_.strip(item), sums);
-        } else {
-          pool_strip<false>(ring_.strip(item), sums);
+      int item = streams ? Ring::warp() : ring_.items();
+      bool closes = n < first;
+#pragma unroll 1
+      do {
+        if (item < ring_.items()) {
+          if (any_turned) {
+            pool_strip<true>(ring_.strip(item), tile, sums);
+          } else {
+            pool_strip<false>(ring_.strip(item), tile, sums);
+          }
         }
-      }
-      exchange(sums);
-      // Squares that overflow in float, and infinities and NaNs, are summed once more in double. All blocks see the same sums.
-      if (__syncthreads_or(thread() < tiles_.entries && !isfinite(sums_[thread()].squares))) {
-        VectorSums<Stored, double> wide;
-        sum_again(n, wide);
-        exchange(wide);
-      }
-      make_maps(n, statistics, eps);
+        if (closes) close(n + step, tile ^ 1, outputs, statistics, clamp, eps);
+        closes = false;
+        item += StripPlan::warps;
+      } while (item < ring_.items());
+      if (!streams) return;
+      if (thread() < tiles_.channels) pivots(tile)[thread()] = own_pivot;
       __syncthreads();
-      const T next_pivot = pivot(n - ring_.step());
-      write(n, outputs, clamp);
-      if (thread() < tiles_.channels) pivots_[thread()] = next_pivot;
-      __syncthreads();
+      put(sums, tile);
+      send();
     }
   }
 
@@ -123,16 +122,23 @@ class TileBlock {
 
   __device__ static int thread() { return static_cast<int>(threadIdx.x); }
   __device__ bool idle() const { return own_channel_ >= tiles_.channels; }
+  __device__ Stored* pooled(int tile) const {
+    return reinterpret_cast<Stored*>(memory_ + tile * tiles_.tile_bytes);
+  }                                                   ///< (channels, pitch)
+  __device__ std::uint8_t* numbers(int tile) const {  ///< likewise
+    return reinterpret_cast<std::uint8_t*>(memory_ + tile * tiles_.tile_bytes + tiles_.numbers_offset);
+  }
+  __device__ T* pivots(int tile) const { return pivots_ + tile * tiles_.channels; }
   __device__ const Stored* sample(std::int64_t n) const { return input_ + n * tiles_.planes.pixels * tiles_.channels; }
   /// The first element of the group of the thread's number, around which sums over blocks are.
   __device__ T pivot(std::int64_t n) const {
-    if (n < 0 || thread() >= tiles_.channels) return 0;
+    if (thread() >= tiles_.channels) return 0;
     return convert<T>(sample(n)[thread() / tiles_.group_channels * tiles_.group_channels]);
   }
 
-  /// Adds the warp's next strip's elements to `sums`, and puts its maxima into the tile.
+  /// Adds the warp's next strip's elements to `sums`, and puts its maxima into a tile.
   template <bool turned>
-  __device__ void pool_strip(const Strip& strip, VectorSums<Stored, T>& sums) {
+  __device__ void pool_strip(const Strip& strip, int tile, VectorSums<Stored, T>& sums) {
     Elements elements[kernel * kernel];
     ring_.take(elements, own_window_, idle() ? 0 : own_channel_);
     const int window = strip.first + own_window_, rows = ring_.rows_of(strip.row), columns = ring_.columns_of(window);
@@ -141,7 +147,7 @@ class TileBlock {
     if (rows == kernel && columns == kernel) {
 #pragma unroll
       for (const Elements& x : elements) sums.add(x);
-      pool_window<turned>(elements, strip.row * tiles_.breadth.output + window);
+      pool_window<turned>(elements, tile, strip.row * tiles_.breadth.output + window);
     } else {
 #pragma unroll
       for (int i = 0; i < kernel * kernel; ++i) {
@@ -150,14 +156,14 @@ class TileBlock {
     }
   }
   template <bool turned>
-  __device__ void pool_window(const Elements (&elements)[kernel * kernel], int place) {
+  __device__ void pool_window(const Elements (&elements)[kernel * kernel], int tile, int place) {
     Maxima maxima;
     maxima.template find<turned>(elements, signs_);
 #pragma unroll
     for (int j = 0; j < width; ++j) {
       const int to = (own_channel_ + j) * tiles_.pitch + place;
-      pooled_[to] = maxima.value(j);
-      if constexpr (numbered) numbers_[to] = maxima.number(j);
+      pooled(tile)[to] = maxima.value(j);
+      if constexpr (numbered) numbers(tile)[to] = maxima.number(j);
     }
   }
 
@@ -174,13 +180,13 @@ class TileBlock {
     }
   }
 
-  /// The sums over the cluster, to sums_: of each entry.
+  /// Adds up the warp's sums of each entry, to the partial sums that are sent.
   template <class Sum>
-  __device__ void exchange(const VectorSums<Stored, Sum>& sums) {
+  __device__ void put(const VectorSums<Stored, Sum>& sums, int tile) {
     ShiftedSums shifted[width];
     if (!idle() && sums.count > 0) {
 #pragma unroll
-      for (int j = 0; j < width; ++j) shifted[j] = sums.sums[j].shifted(sums.count, static_cast<Sum>(pivots_[own_channel_ + j]));
+      for (int j = 0; j < width; ++j) shifted[j] = sums.sums[j].shifted(sums.count, static_cast<Sum>(pivots(tile)[own_channel_ + j]));
     }
     // Neighbours that are of one entry, then the lanes that have the same channels.
 #pragma unroll
@@ -196,18 +202,40 @@ class TileBlock {
       const int entry = (own_channel_ + j) / tiles_.entry_channels;
       if (own_window_ == 0 && !idle()) totals_.partials[Ring::warp() * tiles_.entries + entry] = shifted[j];
     }
-    totals_.exchange(Totals::warps);
-    if (thread() < tiles_.entries) sums_[thread()] = totals_.total(thread());
-    __syncthreads();
+  }
+  __device__ void send() {
+    totals_.send(Totals::warps, [this](int part, int entry) { return totals_.partials[part * tiles_.entries + entry]; });
   }
 
-  __device__ void make_maps(std::int64_t n, const GroupStatistics& statistics, double eps) const {
-    const int c = thread();
-    if (c >= tiles_.channels) return;
+  /// Writes a sample's results, whose sums are on their way: a warp those of every so manieth channel.
+  __device__ void close(std::int64_t n, int tile, const Outputs& outputs, const GroupStatistics& statistics, const Clamp<T>& clamp,
+                        double eps) {
+    totals_.wait();
+    bool overflows = false;
+    for (int entry = Ring::lane(); entry < tiles_.entries; entry += cuda::warp_size) {
+      overflows |= !isfinite(totals_.total(entry).squares);
+    }
+    // Squares that overflow in float, and infinities and NaNs, are summed once more in double. All warps of the cluster see the same sums.
+    if (__any_sync(~0u, overflows)) {
+      __syncthreads();
+      VectorSums<Stored, double> wide;
+      sum_again(n, wide);
+      put(wide, tile);
+      send();
+      totals_.wait();
+    }
+    const int c = Ring::warp() + Ring::lane() * StripPlan::warps;
+    if (c < tiles_.channels) make_map(n, c, tile, statistics, eps);
+    __syncwarp();
+    write(n, tile, outputs, clamp);
+    __syncwarp();
+  }
+
+  __device__ void make_map(std::int64_t n, int c, int tile, const GroupStatistics& statistics, double eps) const {
     const int group = c / tiles_.group_channels, group_entries = tiles_.group_channels / tiles_.entry_channels;
     ShiftedSums sums;
-    for (int i = 0; i < group_entries; ++i) sums = sums + sums_[group * group_entries + i];
-    const DeviceMoments moments(sums, static_cast<double>(pivots_[c]), tiles_.share);
+    for (int i = 0; i < group_entries; ++i) sums = sums + totals_.total(group * group_entries + i);
+    const DeviceMoments moments(sums, static_cast<double>(pivots(tile)[c]), tiles_.share);
     const double rstd = rsqrt(moments.variance + eps);
     const PooledTiles::ChannelParameters own = parameters_[c];
     maps_[c] = GroupMap<T>(moments.mean, rstd, own.weight, own.bias, own.scale);
@@ -216,10 +244,12 @@ class TileBlock {
   }
 
   /// The tile's windows, a warp a channel.
-  __device__ void write(std::int64_t n, const Outputs& outputs, const Clamp<T>& clamp) const {
+  __device__ void write(std::int64_t n, int tile, const Outputs& outputs, const Clamp<T>& clamp) const {
     const int columns = tiles_.breadth.output, windows = min(tiles_.rows, tiles_.height.output - ring_.first_row()) * columns;
     for (int c = Ring::warp(); c < tiles_.channels; c += StripPlan::warps) {
       const GroupMap<T> map = maps_[c];
+      const Stored* const values = pooled(tile) + c * tiles_.pitch;
+      const std::uint8_t* const window_numbers = numbers(tile) + c * tiles_.pitch;
       const Outputs to = outputs.from(((n * tiles_.channels + c) * tiles_.height.output + ring_.first_row()) * columns);
       if (keeps_order(map)) {
         const T sign = parameters_[c].sign;
@@ -227,8 +257,8 @@ class TileBlock {
         for (int begin = 0; begin < windows; begin += cuda::warp_size) {  // for all lanes alike
           const int i = begin + Ring::lane();
           if (i >= windows) continue;
-          const T selected = convert<T>(pooled_[c * tiles_.pitch + i]) * sign;
-          to.write(i, clamp(map(selected)), numbered ? numbers_[c * tiles_.pitch + i] : 0, selected);
+          const T selected = convert<T>(values[i]) * sign;
+          to.write(i, clamp(map(selected)), numbered ? window_numbers[i] : 0, selected);
         }
       } else {
         for (int i = Ring::lane(); i < windows; i += cuda::warp_size) {
@@ -244,14 +274,12 @@ class TileBlock {
   const Stored* input_;
   int own_channel_, own_window_;
   typename Maxima::Words signs_;  ///< of the thread's channels
+  std::byte* memory_;
   Totals totals_;
   Ring ring_;
-  Stored* pooled_;         ///< (channels, pitch)
-  std::uint8_t* numbers_;  ///< likewise
-  ShiftedSums* sums_;      ///< (entries)
-  GroupMap<T>* maps_;      ///< (channels), as what follows
+  GroupMap<T>* maps_;  ///< (channels), as what follows
   PooledTiles::ChannelParameters* parameters_;
-  T* pivots_;
+  T* pivots_;  ///< (2, channels)
 };
 
 /// As many clusters as run at a time, each going through every so manieth sample. Reads the input once and writes the results.

@@ -23,26 +23,27 @@ struct InstanceMap {
   __device__ T normalized(T x) const { return (x - reference) * slope + shift; }
 };
 
-/// An InstanceMap with the clamp and the factor behind it, as saturate((x - reference) * slope + shift) * factor + offset: less work for
-/// each element. Rows of C numbers each, so that those of neighbouring channels are read at once.
+/// An InstanceMap with the clamp and the factor behind it, as saturate(x * slope + shift) * factor + offset: less work for each element.
+/// Rows of C numbers each, so that those of neighbouring channels are read at once.
 struct SaturatingMap {
-  static constexpr int numbers = 5;
-  float reference, slope, shift, factor, offset;
+  static constexpr int numbers = 4;
+  float slope, shift, factor, offset;
 
   SaturatingMap() = default;
   __device__ SaturatingMap(const InstanceMap<float>& map, const Clamp<float>& clamp)
-      : reference(map.reference), factor((clamp.high - clamp.low) * map.post_scale), offset(clamp.low * map.post_scale) {
+      : factor((clamp.high - clamp.low) * map.post_scale), offset(clamp.low * map.post_scale) {
     const float range = clamp.high - clamp.low;
     slope = map.slope / range;
-    shift = (map.shift - clamp.low) / range;
+    shift = fmaf(-map.reference, slope, (map.shift - clamp.low) / range);
   }
-  /// Whether it keeps the digits and gives no NaN. Not where all elements are equal, so that all channels' zeros stay equal.
+  /// Whether it keeps the digits, also of data around a reference that is not 0, and gives no NaN. Not where all elements are equal, so
+  /// that all channels' zeros stay equal.
   __device__ bool replaces(const InstanceMap<float>& map, const Clamp<float>& clamp, double variance) const {
-    constexpr float widest = 16;
+    constexpr float widest = 16, furthest = 2;
     const bool fits = clamp.low < clamp.high && clamp.high - clamp.low <= widest && variance > 0 && map.slope != 0;
-    return fits && isfinite(reference) && isfinite(slope) && isfinite(shift) && isfinite(factor) && isfinite(offset);
+    return fits && fabsf(map.reference * slope) <= furthest && isfinite(slope) && isfinite(shift) && isfinite(factor) && isfinite(offset);
   }
-  __device__ float operator()(float x) const { return __saturatef((x - reference) * slope + shift) * factor + offset; }
+  __device__ float operator()(float x) const { return __saturatef(fmaf(x, slope, shift)) * factor + offset; }
 };
 
 /// What the statistics of the input become: those of input * scale, and the map that is then applied.

@@ -64,6 +64,27 @@ struct StripPlan {
     shared_bytes = static_cast<std::size_t>(begin + stages * stage);
     return stages > 0;
   }
+  /// Lays a block's memory out for clusters of the size that costs least, by way of fit(blocks), which says whether they have room. The
+  /// number of clusters of `kernel` that run at a time, at most one a sample; 0 if there is no such size.
+  template <class Kernel, class Fit>
+  std::int64_t choose_clusters(Kernel kernel, const Fit& fit) {
+    std::int64_t clusters = 0, least = 0;
+    int best = 0;
+    for (int tried = 1; tried <= cuda::most_cluster_blocks; tried *= 2) {
+      if (!fit(tried)) continue;
+      const std::int64_t resident = std::min<std::int64_t>(cuda::resident_clusters(kernel, shape(1), tried), planes.samples);
+      if (resident == 0 || (clusters > 0 && cost(resident) >= least)) continue;
+      clusters = resident, least = cost(resident), best = tried;
+    }
+    return clusters > 0 && fit(best) ? clusters : 0;
+  }
+  cuda::LaunchShape shape(std::int64_t clusters) const {
+    return {dim3(static_cast<unsigned>(clusters * blocks)), dim3(threads), shared_bytes};
+  }
+  /// Shared memory that a block may lay out.
+  static std::int64_t room(const Tensor& input) {
+    return static_cast<std::int64_t>(cuda::properties(input.device().index).shared_per_block) - declared_bytes;
+  }
   /// What a plan costs whose clusters run so many at a time, in bytes that a block reads meanwhile.
   std::int64_t cost(std::int64_t clusters) const {
     const std::int64_t row = static_cast<std::int64_t>(strips) * strip_bytes;

@@ -35,7 +35,8 @@ struct VectorSums {
 
 /// Each channel's maximum, or where it is turned its minimum, over the elements of a window, and which of them it is: of equals the first.
 /// A 32-bit word holds one float or two halves, which are compared at once. What is not finite is of no concern: see keeps_order.
-template <class Stored>
+/// `numbered`: which of them is asked for.
+template <class Stored, bool numbered>
 class VectorMaxima {
  public:
   static constexpr int width = cuda::vector_width<Stored>;
@@ -64,11 +65,14 @@ class VectorMaxima {
 
  private:
   static constexpr int per_word = width / 4;
+  using Pair = std::conditional_t<std::is_same_v<Stored, Half>, __half2, __nv_bfloat162>;
 
   __device__ void take(int w, std::uint32_t offered, std::uint32_t number) {
     if (number == 0) {
       values_[w] = offered;
       numbers_[w] = 0;
+    } else if constexpr (!numbered) {
+      values_[w] = greatest(offered, values_[w]);
     } else if constexpr (is_half_type<Stored>) {
       const std::uint32_t wins = greater(offered, values_[w]);
       values_[w] = (offered & wins) | (values_[w] & ~wins);
@@ -80,9 +84,16 @@ class VectorMaxima {
     }
   }
 
+  __device__ static std::uint32_t greatest(const std::uint32_t& a, const std::uint32_t& b) {
+    if constexpr (is_half_type<Stored>) {
+      const Pair result = __hmax2(reinterpret_cast<const Pair&>(a), reinterpret_cast<const Pair&>(b));
+      return reinterpret_cast<const std::uint32_t&>(result);
+    } else {
+      return std::bit_cast<std::uint32_t>(fmaxf(std::bit_cast<float>(a), std::bit_cast<float>(b)));
+    }
+  }
   /// Two halves each: all bits of those of which the first is greater.
   __device__ static std::uint32_t greater(const std::uint32_t& a, const std::uint32_t& b) {
-    using Pair = std::conditional_t<std::is_same_v<Stored, Half>, __half2, __nv_bfloat162>;
     return __hgt2_mask(reinterpret_cast<const Pair&>(a), reinterpret_cast<const Pair&>(b));
   }
 

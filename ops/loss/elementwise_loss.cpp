@@ -136,8 +136,10 @@ std::vector<Sample> samples_with(Fill target) {
   const auto sample = [&](const Shape& shape, const char* reduction) {
     return Sample{.inputs = {shape, SampleInput(shape, target)}, .attributes = LossAttributes{reduction}};
   };
-  return {sample({7}, "mean"), sample({3, 5}, "sum"), sample({2, 3, 5}, "none"),
-          sample({}, "mean"),  sample({0, 3}, "sum"), sample({0, 3}, "none")};
+  Sample many = sample({3, 1401}, "mean");
+  many.smooth = false;
+  return {sample({7}, "mean"),   sample({3, 5}, "sum"), sample({2, 3, 5}, "none"), sample({}, "mean"), many,
+          sample({0, 3}, "sum"), sample({0, 3}, "none")};
 }
 
 std::vector<Sample> backward_samples_with(Fill target) {

@@ -11,11 +11,16 @@
 namespace frit::ops {
 namespace {
 
-/// Threads that take `width` neighbouring elements each share out a tensor's elements.
+constexpr int runs_at_once = 4;
+constexpr std::int64_t most_blocks = 132 * 8;
+
+/// Threads that take `runs_at_once` runs of `width` neighbouring elements at a time share out a tensor's elements, all blocks alike.
 template <class... Stored>
 cuda::LaunchShape shape_for(std::int64_t elements) {
-  constexpr int width = elementwise::width_for<Stored...>;
-  return cuda::loop_shape((elements + width - 1) / width);
+  constexpr std::int64_t block_elements = cuda::default_threads * runs_at_once * elementwise::width_for<Stored...>;
+  const std::int64_t blocks = std::max<std::int64_t>(1, (elements + block_elements - 1) / block_elements);
+  const std::int64_t turns = (blocks + most_blocks - 1) / most_blocks;
+  return {dim3(static_cast<unsigned>((blocks + turns - 1) / turns)), dim3(cuda::default_threads)};
 }
 
 /// Whether all that is not null may be read and written in vectors.
@@ -29,9 +34,34 @@ struct Merge {
   __device__ Sum<T> operator()(Sum<T> a, Sum<T> b) const { return Sum<T>::merge(a, b); }
 };
 
-/// A thread takes `width` neighbouring elements at a time: it reads those of prediction and target and writes, unless they are null, their
-/// losses and gradients, which may lie on the inputs. Each element is read and written once, in 16-byte accesses if `vectors`. A block's
-/// sum goes to `block_sums` unless that is null. Deterministic.
+/// Calls body(first, left, vectors, prediction's elements, target's) for the thread's runs of `width` neighbouring elements, of which
+/// `left` or all exist. If `vectors`, several runs are on their way before the first body is called.
+template <int width, class Prediction, class Target, class Body>
+__device__ void for_each_run(const Prediction* prediction, const Target* target, std::int64_t count, bool vectors, const Body& body) {
+  const std::int64_t own = cuda::first_item() * width, apart = cuda::item_step() * width, whole = vectors ? count / width * width : 0;
+  for (std::int64_t first = own; first < whole; first += apart * runs_at_once) {
+    cuda::Vector<Prediction, width> p[runs_at_once];
+    cuda::Vector<Target, width> t[runs_at_once];
+#pragma unroll
+    for (int u = 0; u < runs_at_once; ++u) {
+      const std::int64_t run = first + u * apart < whole ? first + u * apart : first;
+      p[u] = *reinterpret_cast<const cuda::Vector<Prediction, width>*>(prediction + run);
+      t[u] = *reinterpret_cast<const cuda::Vector<Target, width>*>(target + run);
+    }
+#pragma unroll
+    for (int u = 0; u < runs_at_once; ++u) {
+      if (first + u * apart < whole) body(first + u * apart, std::int64_t{width}, true, p[u], t[u]);
+    }
+  }
+  for (std::int64_t first = whole + own; first < count; first += apart) {
+    const std::int64_t left = count - first;
+    body(first, left, false, elementwise::load<width>(prediction + first, left, false),
+         elementwise::load<width>(target + first, left, false));
+  }
+}
+
+/// Reads prediction and target and writes, unless they are null, their losses and gradients, which may lie on the inputs. Each element is
+/// read and written once, in 16-byte accesses if `vectors`. A block's sum goes to `block_sums` unless that is null. Deterministic.
 template <class Loss, class Prediction, class Target, class T>
 __global__ void __launch_bounds__(cuda::default_threads)
     loss_values(Target* values, Prediction* unit_gradient, Sum<T>* block_sums, const Prediction* prediction, const Target* target,
@@ -39,29 +69,27 @@ __global__ void __launch_bounds__(cuda::default_threads)
   constexpr int width = elementwise::width_for<Prediction, Target>;
   __shared__ Sum<T> shared[cuda::warp_size];
   Sum<T> sum = Sum<T>::identity();
-  for (std::int64_t first = cuda::first_item() * width; first < count; first += cuda::item_step() * width) {
-    const std::int64_t left = count - first;
-    const auto p = elementwise::load<width>(prediction + first, left, vectors);
-    const auto t = elementwise::load<width>(target + first, left, vectors);
-    T losses[width];
+  for_each_run<width>(prediction, target, count, vectors,
+                      [&](std::int64_t first, std::int64_t left, bool vector, const auto& p, const auto& t) {
+                        T losses[width];
 #pragma unroll
-    for (int v = 0; v < width; ++v) losses[v] = v < left ? Loss::value(convert<T>(p[v]), convert<T>(t[v])) : T{0};
-    if (values != nullptr) {
-      cuda::Vector<Target, width> results;
+                        for (int v = 0; v < width; ++v) losses[v] = v < left ? Loss::value(convert<T>(p[v]), convert<T>(t[v])) : T{0};
+                        if (values != nullptr) {
+                          cuda::Vector<Target, width> results;
 #pragma unroll
-      for (int v = 0; v < width; ++v) results[v] = convert<Target>(losses[v]);
-      elementwise::store(values + first, results, left, vectors);
-    }
-    if (unit_gradient != nullptr) {
-      cuda::Vector<Prediction, width> results;
+                          for (int v = 0; v < width; ++v) results[v] = convert<Target>(losses[v]);
+                          elementwise::store(values + first, results, left, vector);
+                        }
+                        if (unit_gradient != nullptr) {
+                          cuda::Vector<Prediction, width> results;
 #pragma unroll
-      for (int v = 0; v < width; ++v) {
-        results[v] = convert<Prediction>(Loss::by_prediction(convert<T>(p[v]), convert<T>(t[v])) * gradient_share);
-      }
-      elementwise::store(unit_gradient + first, results, left, vectors);
-    }
-    sum = Sum<T>::merge(sum, Sum<T>::of(tree_sum(losses)));
-  }
+                          for (int v = 0; v < width; ++v) {
+                            results[v] = convert<Prediction>(Loss::by_prediction(convert<T>(p[v]), convert<T>(t[v])) * gradient_share);
+                          }
+                          elementwise::store(unit_gradient + first, results, left, vector);
+                        }
+                        sum = Sum<T>::merge(sum, Sum<T>::of(tree_sum(losses)));
+                      });
   if (block_sums == nullptr) return;
   sum = cuda::block_reduce(sum, shared, Merge<T>{}, Sum<T>::identity());
   if (threadIdx.x == 0) block_sums[blockIdx.x] = sum;
@@ -79,7 +107,7 @@ __global__ void __launch_bounds__(1024) divide_sum(Stored* loss, const Sum<T>* b
 }
 
 /// For the blocks' sums of any dtype.
-std::size_t scratch(const InferContext& call) { return shape_for<double>(call.inputs[0].elements()).grid.x * sizeof(Sum<double>); }
+std::size_t scratch(const InferContext&) { return most_blocks * sizeof(Sum<double>); }
 
 /// Calls `body` for the storage types of prediction and target.
 template <class Body>
@@ -110,8 +138,8 @@ void kernel(const KernelContext& call) {
     auto* const block_sums = reduced && loss != nullptr ? reinterpret_cast<Sum<T>*>(call.scratch.data()) : nullptr;
     const T divisor = reduction == Reduction::mean ? static_cast<T>(elements) : T{1};  // the mean over nothing is NaN
     const cuda::LaunchShape shape = shape_for<Prediction, Target>(elements);
-    cuda::launch(loss_values<Loss, Prediction, Target, T>, shape, call.stream, values, unit_gradient, block_sums, p, t, elements, 1 / divisor,
-                 all_aligned(p, t, values, unit_gradient));
+    cuda::launch(loss_values<Loss, Prediction, Target, T>, shape, call.stream, values, unit_gradient, block_sums, p, t, elements,
+                 1 / divisor, all_aligned(p, t, values, unit_gradient));
     if (block_sums == nullptr) return;
     cuda::launch(divide_sum<Target, T>, {dim3(1), dim3(1024)}, call.stream, loss, block_sums, static_cast<int>(shape.grid.x), divisor);
   });
@@ -121,29 +149,27 @@ void kernel(const KernelContext& call) {
 /// all; otherwise each has its own.
 template <class Loss, class Prediction, class Target, class T>
 __global__ void __launch_bounds__(cuda::default_threads)
-    loss_gradients(Prediction* by_prediction, Target* by_target, const Target* gradient, const Prediction* prediction,
-                   const Target* target, std::int64_t count, T divisor, bool one_gradient, bool vectors) {
+    loss_gradients(Prediction* by_prediction, Target* by_target, const Target* gradient, const Prediction* prediction, const Target* target,
+                   std::int64_t count, T divisor, bool one_gradient, bool vectors) {
   constexpr int width = elementwise::width_for<Prediction, Target>;
   const T shared_scale = one_gradient ? convert<T>(*gradient) / divisor : T{0};
-  for (std::int64_t first = cuda::first_item() * width; first < count; first += cuda::item_step() * width) {
-    const std::int64_t left = count - first;
-    const auto p = elementwise::load<width>(prediction + first, left, vectors);
-    const auto t = elementwise::load<width>(target + first, left, vectors);
-    cuda::Vector<Target, width> scale{};
-    if (!one_gradient) scale = elementwise::load<width>(gradient + first, left, vectors);
-    const auto store = [&]<class Stored>(Stored* results, const auto& derivative) {
-      if (results == nullptr) return;
-      cuda::Vector<Stored, width> elements;
+  for_each_run<width>(
+      prediction, target, count, vectors, [&](std::int64_t first, std::int64_t left, bool vector, const auto& p, const auto& t) {
+        cuda::Vector<Target, width> scale{};
+        if (!one_gradient) scale = elementwise::load<width>(gradient + first, left, vector);
+        const auto store = [&]<class Stored>(Stored* results, const auto& derivative) {
+          if (results == nullptr) return;
+          cuda::Vector<Stored, width> elements;
 #pragma unroll
-      for (int v = 0; v < width; ++v) {
-        elements[v] =
-            convert<Stored>(derivative(convert<T>(p[v]), convert<T>(t[v])) * (one_gradient ? shared_scale : convert<T>(scale[v])));
-      }
-      elementwise::store(results + first, elements, left, vectors);
-    };
-    store(by_prediction, [](T a, T b) { return Loss::by_prediction(a, b); });
-    store(by_target, [](T a, T b) { return Loss::by_target(a, b); });
-  }
+          for (int v = 0; v < width; ++v) {
+            elements[v] =
+                convert<Stored>(derivative(convert<T>(p[v]), convert<T>(t[v])) * (one_gradient ? shared_scale : convert<T>(scale[v])));
+          }
+          elementwise::store(results + first, elements, left, vector);
+        };
+        store(by_prediction, [](T a, T b) { return Loss::by_prediction(a, b); });
+        store(by_target, [](T a, T b) { return Loss::by_target(a, b); });
+      });
 }
 
 /// Either result may be undefined.
@@ -160,8 +186,9 @@ void backward_kernel(const KernelContext& call) {
     const Prediction* const p = call.inputs[1].data<Prediction>();
     const bool one_gradient = reduction != Reduction::none;
     const T divisor = reduction == Reduction::mean ? static_cast<T>(elements) : T{1};
-    cuda::launch(loss_gradients<Loss, Prediction, Target, T>, shape_for<Prediction, Target>(elements), call.stream, by_prediction, by_target, gradient, p, t,
-                 elements, divisor, one_gradient, all_aligned(by_prediction, by_target, p, t) && (one_gradient || all_aligned(gradient)));
+    cuda::launch(loss_gradients<Loss, Prediction, Target, T>, shape_for<Prediction, Target>(elements), call.stream, by_prediction,
+                 by_target, gradient, p, t, elements, divisor, one_gradient,
+                 all_aligned(by_prediction, by_target, p, t) && (one_gradient || all_aligned(gradient)));
   });
 }
 

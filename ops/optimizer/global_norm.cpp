@@ -58,6 +58,8 @@ std::vector<Sample> norm_samples() {
       {.inputs = {Shape{1}, Shape{1, 1}}},
       {.inputs = {Shape{0, 3}}},
       {.inputs = {Shape{0}, Shape{5}}},
+      {.inputs = {Shape{4, 300}, Shape{257}, Shape{0}, Shape{50, 800}}},
+      {.inputs = {Shape{60, 800}, Shape{300, 400}}},
   };
 }
 

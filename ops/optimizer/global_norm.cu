@@ -9,9 +9,11 @@
 namespace frit::ops {
 namespace {
 
-constexpr std::int64_t chunk_elements = 32768;  // that a block takes
+constexpr std::int64_t block_chunk = 32768;  // elements that a block takes
+constexpr std::int64_t warp_chunk = 256;     // that a warp takes where few elements make the whole norm
+constexpr std::int64_t few_chunks = 6 * 32;  // of a warp each: a block takes them in six turns
 
-std::int64_t chunks_of(std::int64_t elements) { return (elements + chunk_elements - 1) / chunk_elements; }
+std::int64_t chunks_of(std::int64_t elements, std::int64_t chunk_elements) { return (elements + chunk_elements - 1) / chunk_elements; }
 
 /// Tensors of one launch, small enough for a kernel's argument.
 struct TensorTable {
@@ -19,14 +21,16 @@ struct TensorTable {
   const void* memory[capacity];
   std::int64_t elements[capacity];
   std::int64_t first_chunk[capacity];
-  std::int64_t chunks = 0;
+  std::int64_t chunk_elements, chunks = 0;
   int tensors = 0;
+
+  explicit TensorTable(std::int64_t elements_of_chunk) : chunk_elements(elements_of_chunk) {}
 
   void add(const Tensor& tensor) {
     memory[tensors] = tensor.raw();
     elements[tensors] = tensor.elements();
     first_chunk[tensors] = chunks;
-    chunks += chunks_of(tensor.elements());
+    chunks += chunks_of(tensor.elements(), chunk_elements);
     ++tensors;
   }
   /// The last tensor that begins at a chunk or before: empty ones have no chunk.
@@ -59,11 +63,35 @@ __global__ void __launch_bounds__(LinePlan::threads)
   __shared__ Sum<double> shared[LinePlan::threads];
   const std::int64_t chunk = blockIdx.x;
   const int tensor = table.tensor_of(chunk);
-  const std::int64_t begin = (chunk - table.first_chunk[tensor]) * chunk_elements;
-  const Line line{0, 0, begin, std::min(table.elements[tensor], begin + chunk_elements), static_cast<int>(threadIdx.x), LinePlan::threads};
+  const std::int64_t begin = (chunk - table.first_chunk[tensor]) * block_chunk;
+  const Line line{0, 0, begin, std::min(table.elements[tensor], begin + block_chunk), static_cast<int>(threadIdx.x), LinePlan::threads};
   const SumOf<double, SquareAsTerm<T>> squares{{static_cast<const T*>(table.memory[tensor])}};
   const auto sum = merge_team(read_line(squares, line, Neighbours{}), {1, LinePlan::threads}, shared);
   if (threadIdx.x == 0) sums[chunk] = sum;
+}
+
+/// One block, a warp a chunk, which it reads at once: the norm of few elements in one launch. Deterministic.
+template <class T>
+__global__ void __launch_bounds__(1024) norm_of_few(T* norm, const __grid_constant__ TensorTable table) {
+  constexpr int lane_elements = warp_chunk / cuda::warp_size;
+  __shared__ double shared[cuda::warp_size];
+  const int lane = static_cast<int>(threadIdx.x) % cuda::warp_size;
+  double sum = 0;
+  for (std::int64_t chunk = threadIdx.x / cuda::warp_size; chunk < table.chunks; chunk += blockDim.x / cuda::warp_size) {
+    const int tensor = table.tensor_of(chunk);
+    const std::int64_t first = (chunk - table.first_chunk[tensor]) * warp_chunk + lane, left = table.elements[tensor] - first;
+    const T* const x = static_cast<const T*>(table.memory[tensor]) + first;
+    T elements[lane_elements];
+#pragma unroll
+    for (int i = 0; i < lane_elements; ++i) elements[i] = i * cuda::warp_size < left ? x[i * cuda::warp_size] : T{};
+#pragma unroll
+    for (int i = 0; i < lane_elements; ++i) {
+      const auto term = convert<double>(elements[i]);
+      sum += term * term;
+    }
+  }
+  sum = cuda::block_reduce(sum, shared);
+  if (threadIdx.x == 0) *norm = convert<T>(std::sqrt(sum));
 }
 
 template <class T>
@@ -91,22 +119,36 @@ std::size_t sums_bytes(std::int64_t chunks) {
 
 std::size_t norm_scratch(const InferContext& call) {
   std::int64_t chunks = 0;
-  for (const TensorType& type : call.inputs) chunks += chunks_of(type.elements());
+  for (const TensorType& type : call.inputs) chunks += chunks_of(type.elements(), block_chunk);
   return sums_bytes(chunks) + LinePlan::scratch_bytes({chunks}, {0}, sizeof(Sum<double>));
+}
+
+/// False, with nothing done, if the tensors are too many or too large for one block.
+template <class T>
+bool run_few(const KernelContext& call) {
+  TensorTable table(warp_chunk);
+  for (const Tensor& tensor : call.inputs) {
+    if (table.tensors == TensorTable::capacity) return false;
+    table.add(tensor);
+    if (table.chunks > few_chunks) return false;
+  }
+  cuda::launch(norm_of_few<T>, {dim3(1), dim3(1024)}, call.stream, call.outputs[0].data<T>(), table);
+  return true;
 }
 
 void norm_kernel(const KernelContext& call) {
   dispatch_floating_and_halves(call.outputs[0].dtype(), [&]<class T>() {
+    if (run_few<T>(call)) return;
     auto* const sums = reinterpret_cast<Sum<double>*>(call.scratch.data());
     std::int64_t chunks = 0;
-    TensorTable table;
+    TensorTable table(block_chunk);
     const auto launch = [&] {
       if (table.chunks > 0) {
         const cuda::LaunchShape shape{dim3(static_cast<unsigned>(table.chunks)), dim3(LinePlan::threads)};
         cuda::launch(sum_squares<T>, shape, call.stream, sums + chunks, table);
       }
       chunks += table.chunks;
-      table = {};
+      table = TensorTable(block_chunk);
     };
     for (const Tensor& tensor : call.inputs) {
       table.add(tensor);

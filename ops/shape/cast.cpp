@@ -25,6 +25,10 @@ std::vector<Sample> cast_samples() {
   for (const Shape& shape : {Shape{1}, Shape{}, Shape{0, 3}}) {
     samples.push_back({.inputs = {shape}, .attributes = CastAttributes{DType::f64}});
   }
+  for (const DType dtype : {DType::f16, DType::bf16, DType::f32}) {  // in many vectors, the last one cut short
+    samples.push_back({.inputs = {Shape{3, 1401}}, .attributes = CastAttributes{dtype}, .smooth = false});
+    samples.push_back({.inputs = {Shape{2, 8, 3, 5}}, .attributes = CastAttributes{dtype}, .smooth = false});
+  }
   return samples;
 }
 

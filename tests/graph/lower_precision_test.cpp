@@ -96,7 +96,7 @@ TEST(LowerPrecision, RefusesWhatIsNoHalf) { EXPECT_THROW(graph::lower_precision(
 TEST(LowerPrecision, FusesTheSameChainsWhichTakeTheirParametersInFloat32) {
   Built b;
   const Value y = instance_norm(conv2d(b.x, b.weight) * b.scale);
-  b.graph.output("y", max(clamp(y, -1, 1) * b.scale, {1}));
+  b.graph.output("y", max(clamp(y, -1, 1) * b.scale, 1));
   const Graph fused = graph::apply(graph::forward_pipeline(), graph::lower_precision(b.graph, DType::f16));
   EXPECT_EQ(input_dtype(fused, "scale_instance_norm_clamp_scale_max", 0), DType::f16);
   EXPECT_EQ(input_dtype(fused, "scale_instance_norm_clamp_scale_max", 1), DType::f32);
