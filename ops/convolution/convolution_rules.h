@@ -11,6 +11,11 @@ Value weight_gradient(Value gradient, Value input, const ConvolutionOptions& opt
 /// The sum over the batch and the image.
 Value bias_gradient(Value gradient);
 
+/// Forms with other channels gain nothing where there are more than these.
+inline constexpr std::int64_t most_channels = 64;
+
+inline std::int64_t round_up(std::int64_t value, std::int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
+
 /// "conv2d_data_gradient" from "conv", 2 and "_data_gradient".
 inline std::string convolution_name(const char* begin, int image_rank, const char* end = "") { return concat(begin, image_rank, "d", end); }
 

@@ -1,18 +1,15 @@
 #include "frit/ops/convolution/forms.h"
 
 #include "frit/core/numerics.h"
+#include "frit/ops/convolution/convolution_rules.h"
 #include "frit/ops/convolution/subpixel.h"
 #include "frit/ops/shape/shape_ops.h"
 
 namespace frit::ops {
 namespace {
 
-/// With more of them there is nothing to gain.
-constexpr std::int64_t most_channels = 64;
 /// What the channels of a convolution in sub-pixel form are a multiple of.
 constexpr std::int64_t tap_multiple = 4;
-
-std::int64_t round_up(std::int64_t value, std::int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 
 Value convolve(Value input, Value weight, Value bias, const ConvolutionOptions& options) {
   return input.rank() == 4 ? conv2d(input, weight, bias, options) : conv3d(input, weight, bias, options);

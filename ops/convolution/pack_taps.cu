@@ -42,8 +42,9 @@ __device__ cuda::Vector<To, width> converted(const From (&elements)[width]) {
 /// A thread keeps to a column, `width` channels of one tap, and takes that of the cells of `rows_at_once` rows at one place along the
 /// innermost axis, so that little is left to work out for a cell; it finds them all, then reads them all, then writes. With a width, the
 /// input's channels lie side by side. Neighbours write neighbours: columns are threadIdx.x, places in a row threadIdx.y, rows threadIdx.z.
-/// A cell's inputs are read again for each cell that has them as a tap, from the cache. Deterministic.
-template <class T, class From, int width, class Integer>
+/// A cell's inputs are read again for each cell that has them as a tap, from the cache; at once where the input has `vectors` of all
+/// channels of a tap. Deterministic.
+template <class T, class From, int width, bool vectors, class Integer>
 __global__ void __launch_bounds__(cuda::default_threads, sizeof(Integer) == 4 ? 5 : 1)
     gather_taps(T* __restrict__ output, const From* __restrict__ input, const __grid_constant__ Packing packing, CellSteps steps,
                 Integer columns, Integer rows, Integer row_cells) {
@@ -104,10 +105,17 @@ __global__ void __launch_bounds__(cuda::default_threads, sizeof(Integer) == 4 ? 
 #pragma unroll
         for (int u = 0; u < rows_at_once; ++u) {
           const From* const source = input + from[u];
+          if constexpr (vectors) {
+            cuda::Vector<From, width> column_elements{};
+            if (present[u]) column_elements = *reinterpret_cast<const cuda::Vector<From, width>*>(source);
 #pragma unroll
-          for (int j = 0; j < width; ++j) {
-            elements[u][j] = beyond[j];
-            if (present[u] && j < given) elements[u][j] = source[static_cast<Integer>(j) * channel_step];
+            for (int j = 0; j < width; ++j) elements[u][j] = column_elements[j];
+          } else {
+#pragma unroll
+            for (int j = 0; j < width; ++j) {
+              elements[u][j] = beyond[j];
+              if (present[u] && j < given) elements[u][j] = source[static_cast<Integer>(j) * channel_step];
+            }
           }
         }
 #pragma unroll
@@ -181,32 +189,40 @@ std::int64_t span_of(const Tensor& tensor) {
   return span;
 }
 
+/// Whether at every pixel `width` channels from any multiple of that on are a vector.
+bool holds_vectors(const Tensor& input, int width) {
+  bool multiples = input.dim(1) % width == 0 && elementwise::fits_vectors(input, width);
+  for (int axis = 0; axis < input.rank(); ++axis) multiples = multiples && (axis == 1 || input.strides()[axis] % width == 0);
+  return multiples;
+}
+
 void run_pack(const KernelContext& call) {
   const auto& a = call.as<PackTapsAttributes>();
   const Tensor &input = call.inputs[0], &output = call.outputs[0];
   if (output.elements() == 0) return;
   dispatch_floating_and_halves(output.dtype(), [&]<class T>() {
-    const auto launch_from = [&]<class From, int width>() {
+    const auto launch_from = [&]<class From, int width, bool vectors>() {
       const std::int64_t columns = output.dim(1) / width, row_cells = output.dim(-1);
       const std::int64_t rows = output.elements() / (output.dim(1) * row_cells);
       subpixel::dispatch_count(std::max(output.elements(), span_of(input)), [&]<class Integer>() {
-        cuda::launch(gather_taps<T, From, width, Integer>, shape_for(!output.is_contiguous(), columns, rows, row_cells), call.stream,
-                     output.data<T>(), input.data<From>(), packing_of(output, width, input, a, input.dim(1)), CellSteps(output),
-                     static_cast<Integer>(columns), static_cast<Integer>(rows), static_cast<Integer>(row_cells));
+        cuda::launch(gather_taps<T, From, width, vectors, Integer>, shape_for(!output.is_contiguous(), columns, rows, row_cells),
+                     call.stream, output.data<T>(), input.data<From>(), packing_of(output, width, input, a, input.dim(1)),
+                     CellSteps(output), static_cast<Integer>(columns), static_cast<Integer>(rows), static_cast<Integer>(row_cells));
       });
     };
-    const auto launch = [&]<int width>() {
+    const auto launch = [&]<int width, bool vectors>() {
       if constexpr (is_half_type<T>) {
-        if (input.dtype() == DType::f32) return launch_from.template operator()<float, width>();
+        if (input.dtype() == DType::f32) return launch_from.template operator()<float, width, vectors>();
       }
-      launch_from.template operator()<T, width>();
+      launch_from.template operator()<T, width, vectors>();
     };
     constexpr int vector = std::min(4, cuda::vector_width<T>);
     const bool side_by_side = !output.is_contiguous() && (input.dim(1) == 1 || input.strides()[1] == 1);
     if (side_by_side && a.channels % vector == 0 && output.dim(1) % vector == 0 && cuda::aligned_for_vectors(output.raw())) {
-      launch.template operator()<vector>();
+      const bool whole = a.channels == input.dim(1) && holds_vectors(input, vector);
+      whole ? launch.template operator()<vector, true>() : launch.template operator()<vector, false>();
     } else {
-      launch.template operator()<1>();
+      launch.template operator()<1, false>();
     }
   });
 }

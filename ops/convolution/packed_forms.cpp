@@ -8,12 +8,10 @@
 namespace frit::ops {
 namespace {
 
-/// With more of them there is nothing to gain.
-constexpr std::int64_t most_channels = 64, most_packed = 128;
+/// Channels that taps become: with more of them the packing costs more than it gains.
+constexpr std::int64_t most_packed = 128;
 /// A vector access, and what the library's kernels want the bytes of the channels to be a multiple of.
 constexpr std::int64_t vector_bytes = 16;
-
-std::int64_t round_up(std::int64_t value, std::int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 
 /// A convolution with taps as channels.
 struct Packed {
