@@ -61,6 +61,7 @@ class Process {
     const std::vector<char*> argv = pointers(words), envp = pointers(variables);
     std::array<int, 2> output{}, errors{};
     if (pipe(output.data()) != 0 || pipe(errors.data()) != 0) fail(ErrorKind::bug, "pipe");
+    if (launch.output == Launch::no_reader) close_stream(output[0]);  // before the program can write
     id_ = fork();
     if (id_ == 0) {
       become(launch, output[1], errors[1], argv, envp);
@@ -70,7 +71,6 @@ class Process {
     close(errors[1]);
     output_ = output[0];
     errors_ = errors[0];
-    if (launch.output == Launch::no_reader) close_stream(output_);
   }
 
   ~Process() {
