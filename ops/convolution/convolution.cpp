@@ -43,6 +43,7 @@ std::vector<Sample> samples(int image_rank) {
             {{Shape{2, 4, 6, 5}, Shape{6, 2, 2, 3}}, ConvolutionOptions{.stride = {2}, .padding = {1, 2}, .groups = 2}},
             {{Shape{1, 3, 7, 7}, Shape{3, 1, 3, 3}, Shape{3}}, ConvolutionOptions{.padding = {2}, .dilation = {2, 1}, .groups = 3}},
             {{Shape{3, 5, 2, 2}, Shape{7, 5, 1, 1}, Shape{7}}},
+            {{Shape{3, 8, 2, 5}, Shape{4, 8, 1, 1}, Shape{4}}},
             {{Shape{1, 1, 1, 1}, Shape{1, 1, 1, 1}}},
             {{Shape{1, 2, 3, 3}, Shape{2, 2, 3, 3}}, ConvolutionOptions{.stride = {4, 3}, .padding = {4}, .dilation = {3}}},
             {{Shape{0, 2, 4, 4}, Shape{3, 2, 3, 3}, Shape{3}}}};

@@ -6,7 +6,7 @@
 #include "frit/core/numerics.h"
 #include "frit/ops/convolution/convolution_cuda.h"
 #include "frit/ops/convolution/direct_convolution.h"
-#include "frit/ops/convolution/pointwise_gradient.h"
+#include "frit/ops/convolution/pointwise_product.h"
 #include "frit/ops/cuda/pointwise.h"
 #include "frit/ops/elementwise/arithmetic_functors.h"
 
@@ -107,8 +107,8 @@ bool run_plan(const ConvolutionCall& call, std::span<std::byte> scratch, CUstrea
 
 void run(const ConvolutionCall& call, std::span<std::byte> scratch, CUstream_st* stream) {
   if (call.operands.result(call.kind).elements() == 0) return;
-  if (call.geometry.batch > 0 && is_pointwise_gradient(call) && scratch.size() >= pointwise_gradient_scratch(call)) {
-    return pointwise_gradient(call, scratch, stream);
+  if (call.geometry.batch > 0 && is_pointwise_product(call) && scratch.size() >= pointwise_product_scratch(call)) {
+    return pointwise_product(call, scratch, stream);
   }
   if (call.geometry.batch > 0 && run_plan(call, scratch, stream)) return;
   direct_convolution(call.kind, call.geometry, call.operands, stream);
@@ -118,7 +118,7 @@ void run(const ConvolutionCall& call, std::span<std::byte> scratch, CUstream_st*
 std::size_t scratch_for(const ConvolutionCall& call) {
   const cudnn::ConvolutionOperands& o = call.operands;
   if (call.geometry.batch == 0 || o.result(call.kind).elements() == 0) return 0;
-  if (is_pointwise_gradient(call)) return pointwise_gradient_scratch(call);
+  if (is_pointwise_product(call)) return pointwise_product_scratch(call);
   const Layout layout = layout_of_plan(o.input, o.output);
   const cudnn::ConvolutionPlan* const plan = plan_for(call, layout);
   if (plan == nullptr) return 0;

@@ -15,8 +15,8 @@ struct ConvolutionCall {
 /// What an operator's call computes. Asked before the call too, with tensors that have no memory yet.
 using ReadConvolution = ConvolutionCall (*)(std::span<const Tensor> inputs, std::span<const Tensor> outputs, const Attributes& attributes);
 
-/// By a plan of cuDNN, or where that has none by frit's own kernels. The images may lie in either layout, and so may the weight, which a plan
-/// wants in that of the images.
+/// By a plan of cuDNN, or where that has none by frit's own kernels. The images may lie in either layout, and so may the weight, which a
+/// plan wants in that of the images.
 Kernel convolution_kernel(ReadConvolution read, std::vector<int> any_layout_inputs, std::vector<int> any_layout_outputs);
 
 /// image (N, C, ...) += bias (C), in either layout.

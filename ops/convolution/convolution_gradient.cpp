@@ -62,6 +62,7 @@ std::vector<Sample> data_gradient_samples(int image_rank) {
             {{Shape{1, 3, 2, 3}, Shape{3, 1, 3, 1}},
              DataGradientOptions{{.stride = {2, 3}, .padding = {1, 0}, .dilation = {2, 1}, .groups = 3}, {6, 8}}},
             {{Shape{1, 1, 1, 1}, Shape{1, 1, 1, 1}}, DataGradientOptions{{}, {1}}},
+            {{Shape{3, 4, 2, 5}, Shape{4, 8, 1, 1}}, DataGradientOptions{{}, {2, 5}}},
             {{Shape{0, 3, 2, 2}, Shape{3, 2, 3, 3}}, DataGradientOptions{{}, {4}}}};
   }
   return {

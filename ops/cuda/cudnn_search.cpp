@@ -40,8 +40,8 @@ class Search {
   }
 
   std::unique_ptr<ConvolutionPlan> run() {
-    // For a large image the other way costs a pass over it, and where halves are stored it rounds twice. A small one in float32 is not worth
-    // the compiling.
+    // For a large image the other way costs a pass over it, and where halves are stored it rounds twice. A small one in float32 is not
+    // worth the compiling.
     const bool halves = is_half(key_.dtype);
     const bool fuse_first = key_.bias && (halves || !is_small(key_.geometry));
     try_graph(fuse_first);

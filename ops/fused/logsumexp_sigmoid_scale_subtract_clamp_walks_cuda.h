@@ -86,8 +86,8 @@ __device__ T scaled(T exponential, T factor) {
 
 /// For channels that lie side by side in vectors, at most one to a lane, and pixels without gaps between them. A warp's pixels follow each
 /// other. A group of lanes takes `at_once` of them at a time, no more than it has lanes: several loads are under way, and each pixel is
-/// closed by a lane of its own, which prepares for that before it looks at what was loaded. The walk goes from the last pixels to the first:
-/// what a convolution wrote last is still in the cache.
+/// closed by a lane of its own, which prepares for that before it looks at what was loaded. The walk goes from the last pixels to the
+/// first: what a convolution wrote last is still in the cache.
 template <class Stored, int at_once>
 class VectorWalk {
  public:
