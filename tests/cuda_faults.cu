@@ -22,13 +22,11 @@ __global__ void race(int* data) {
 /// initcheck: reads what nobody wrote.
 __global__ void read_unwritten(int* data, const int* unwritten) { data[threadIdx.x] = unwritten[threadIdx.x]; }
 
-/// synccheck: half of a warp's threads come to a barrier for all.
-__global__ void diverge(int* data) {
-  if (threadIdx.x < count / 4) {
-    data[threadIdx.x] = 1;
-    __syncthreads();
-    data[threadIdx.x] = data[threadIdx.x + 1];
-  }
+/// synccheck: threads come to a warp's barrier that is not for them.
+__global__ void wait_uninvited(int* data, unsigned invited) {
+  data[threadIdx.x] = 1;
+  __syncwarp(invited);
+  data[threadIdx.x] += data[threadIdx.x ^ 1];
 }
 
 }  // namespace
@@ -44,7 +42,7 @@ int main(int argc, char** argv) {
   if (wants("memcheck")) write_beyond<<<1, count>>>(data);
   if (wants("racecheck")) race<<<1, count>>>(data);
   if (wants("initcheck")) read_unwritten<<<1, count>>>(data, unwritten);
-  if (wants("synccheck")) diverge<<<1, count>>>(data);
+  if (wants("synccheck")) wait_uninvited<<<1, count>>>(data, 0xffu);
   (void)cudaDeviceSynchronize();
   (void)cudaFree(unwritten);
   (void)cudaFree(data);
