@@ -39,10 +39,15 @@ std::vector<double> draw(const SampleInput& input, std::uint64_t seed, std::uint
 
 }  // namespace
 
-SampleInput SampleInput::indices(Shape shape, std::int64_t upper, DType dtype) {
-  SampleInput input(std::move(shape), Fill::integers);
+SampleInput SampleInput::of(DType dtype, Shape shape, Fill fill) {
+  SampleInput input(std::move(shape), fill);
   input.floating = false;
   input.dtype = dtype;
+  return input;
+}
+
+SampleInput SampleInput::indices(Shape shape, std::int64_t upper, DType dtype) {
+  SampleInput input = of(dtype, std::move(shape), Fill::integers);
   input.upper = upper;
   return input;
 }

@@ -28,6 +28,8 @@ struct SampleInput {
   std::int64_t upper = 2;    ///< for Fill::integers
 
   SampleInput(Shape s, Fill f = Fill::normal) : shape(std::move(s)), fill(f) {}  // NOLINT
+  /// Of this dtype, whichever is under test.
+  static SampleInput of(DType dtype, Shape shape, Fill fill = Fill::normal);
   static SampleInput indices(Shape shape, std::int64_t upper, DType dtype = DType::i64);
 };
 

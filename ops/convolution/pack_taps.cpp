@@ -142,21 +142,15 @@ Values decompose(Emitter&, std::span<const Value> inputs, const Attributes& attr
 }
 
 std::vector<Sample> samples() {
-  const auto float32 = [](const Shape& shape) {
-    SampleInput input(shape);
-    input.floating = false;
-    input.dtype = DType::f32;
-    return input;
-  };
   return {{{Shape{2, 3, 4, 5}}, Pack{{2, 2}, {0, 0}, {4, 5}, 4, false}},
           {{Shape{1, 2, 3, 2, 4}}, Pack{{2, 1, 3}, {0, 1, 1}, {4, 2, 5}, 4, true}},
           {{Shape{2, 1, 3}}, Pack{{1}, {2}, {3}, 1, false}},
           {{Shape{1, 4, 2, 2}}, Pack{{3, 2}, {1, 0}, {3, 1}, 8, true}},
           {{Shape{1, 3, 2, 3, 2}}, Pack{{2, 2, 2}, {0, 0, 0}, {2, 4, 3}, 4, true}},
-          {{float32({2, 3, 4, 3})}, Pack{{2, 2}, {0, 0}, {4, 3}, 4, true, DType::f16}, /*smooth=*/false},
+          {{SampleInput::of(DType::f32, {2, 3, 4, 3})}, Pack{{2, 2}, {0, 0}, {4, 3}, 4, true, DType::f16}, /*smooth=*/false},
           {{Shape{2, 3, 3, 4, 3}}, Pack{{4, 2, 1}, {2, 0, 0}, {2, 4, 3}, 4, false, {}, 28}},
           {{Shape{2, 4, 5, 6}}, Pack{{3, 3}, {1, 1}, {5, 6}, 4, false}},
-          {{float32({2, 8, 4, 5})}, Pack{{1, 2}, {0, 1}, {4, 5}, 8, false, DType::f16}, /*smooth=*/false},
+          {{SampleInput::of(DType::f32, {2, 8, 4, 5})}, Pack{{1, 2}, {0, 1}, {4, 5}, 8, false, DType::f16}, /*smooth=*/false},
           {{Shape{1, 1, 5, 4}}, Pack{{3, 3}, {1, 1}, {5, 4}, 1, false, {}, 8}},
           {{Shape{3, 3, 2, 3, 4}}, Pack{{2, 2, 2}, {1, 0, 1}, {3, 5, 4}, 4, false}},
           {{Shape{0, 3, 4, 4}}, Pack{{2, 2}, {0, 0}, {4, 4}, 4, true}}};

@@ -110,20 +110,13 @@ Values decompose(Emitter&, std::span<const Value> inputs, const Attributes& attr
   return {pad(all, none, after)};
 }
 
-SampleInput stored(const Shape& shape, DType dtype) {
-  SampleInput input(shape);
-  input.floating = false;
-  input.dtype = dtype;
-  return input;
-}
-
 std::vector<Sample> samples() {
   return {{{Shape{2, 3, 3, 2}}, Pack{{3, 1}, 4, 16}},
           {{Shape{3, 2, 3, 2, 3}}, Pack{{3, 2, 3}, 2, 40}},
           {{Shape{2, 3, 3, 3, 3}}, Pack{{3, 1, 1}, 3, 9}},
           {{Shape{4, 1, 2, 3, 1}}, Pack{{1, 3, 1}, 1, 8}},
           {{Shape{2, 2, 3}}, Pack{{3}, 4, 12}},
-          {{stored({3, 3, 3, 3, 3}, DType::f32)}, Pack{{3, 3, 3}, 4, 112, DType::f16}, /*smooth=*/false},
+          {{SampleInput::of(DType::f32, {3, 3, 3, 3, 3})}, Pack{{3, 3, 3}, 4, 112, DType::f16}, /*smooth=*/false},
           {{Shape{0, 3, 3, 3}}, Pack{{3, 3}, 4, 36}}};
 }
 
@@ -131,8 +124,8 @@ std::vector<Sample> backward_samples() {
   return {{{Shape{2, 16, 1, 2}}, PackBackward{{{3, 1}, 4, 16}, 3}},
           {{Shape{3, 40, 1, 1, 1}}, PackBackward{{{3, 2, 3}, 2, 40}, 2}},
           {{Shape{2, 9, 1, 3, 3}}, PackBackward{{{3, 1, 1}, 3, 9}, 3}},
-          {{stored({3, 112, 1, 1, 1}, DType::f16)}, PackBackward{{{3, 3, 3}, 4, 112, DType::f32}, 3}, /*smooth=*/false},
-          {{stored({3, 16, 1, 3, 3}, DType::bf16)}, PackBackward{{{3, 1, 1}, 4, 16, DType::f32}, 4}, /*smooth=*/false},
+          {{SampleInput::of(DType::f16, {3, 112, 1, 1, 1})}, PackBackward{{{3, 3, 3}, 4, 112, DType::f32}, 3}, /*smooth=*/false},
+          {{SampleInput::of(DType::bf16, {3, 16, 1, 3, 3})}, PackBackward{{{3, 1, 1}, 4, 16, DType::f32}, 4}, /*smooth=*/false},
           {{Shape{0, 36, 1, 1}}, PackBackward{{{3, 3}, 4, 36}, 3}}};
 }
 

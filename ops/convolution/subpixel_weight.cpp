@@ -152,21 +152,15 @@ Values decompose(Emitter&, std::span<const Value> inputs, const Attributes& attr
   return {rows + pad(biases, before, after)};
 }
 
-SampleInput stored(const Shape& shape, DType dtype) {
-  SampleInput input(shape);
-  input.floating = false;
-  input.dtype = dtype;
-  return input;
-}
-
 std::vector<Sample> samples() {
-  return {{{stored({3, 4, 3, 3}, DType::f32), stored({4}, DType::f32)}, Forward{{2, 2}, 4, DType::f16}, /*smooth=*/false},
-          {{stored({3, 4, 3, 3}, DType::f32), stored({4}, DType::bf16)}, Forward{{2, 2}, 4, DType::bf16}, /*smooth=*/false},
-          {{Shape{3, 2, 3, 3}, Shape{2}}, Forward{{2, 2}, 4}},
-          {{Shape{3, 4, 3, 2, 3}}, Forward{{2, 2, 2}, 4}},
-          {{Shape{4, 2, 1, 4}}, Forward{{3, 2}, 4}},
-          {{Shape{2, 3, 5, 1}, Shape{3}}, Forward{{2, 1}, 8}},
-          {{Shape{1, 1, 2, 3, 4}, Shape{1}}, Forward{{1, 2, 3}, 4}}};
+  return {
+      {{SampleInput::of(DType::f32, {3, 4, 3, 3}), SampleInput::of(DType::f32, {4})}, Forward{{2, 2}, 4, DType::f16}, /*smooth=*/false},
+      {{SampleInput::of(DType::f32, {3, 4, 3, 3}), SampleInput::of(DType::bf16, {4})}, Forward{{2, 2}, 4, DType::bf16}, /*smooth=*/false},
+      {{Shape{3, 2, 3, 3}, Shape{2}}, Forward{{2, 2}, 4}},
+      {{Shape{3, 4, 3, 2, 3}}, Forward{{2, 2, 2}, 4}},
+      {{Shape{4, 2, 1, 4}}, Forward{{3, 2}, 4}},
+      {{Shape{2, 3, 5, 1}, Shape{3}}, Forward{{2, 1}, 8}},
+      {{Shape{1, 1, 2, 3, 4}, Shape{1}}, Forward{{1, 2, 3}, 4}}};
 }
 
 std::vector<Sample> backward_samples() {
@@ -177,7 +171,7 @@ std::vector<Sample> backward_samples() {
     if (a.dtype) continue;
     result.push_back({{subpixel_shape(weight[1], image_of(weight), a)}, Backward{a, weight[0], image_of(weight)}});
   }
-  result.push_back({{stored({16, 16, 1, 1}, DType::f16)}, Backward{{{2, 2}, 4, DType::f32}, 3, {3, 3}}, /*smooth=*/false});
+  result.push_back({{SampleInput::of(DType::f16, {16, 16, 1, 1})}, Backward{{{2, 2}, 4, DType::f32}, 3, {3, 3}}, /*smooth=*/false});
   return result;
 }
 

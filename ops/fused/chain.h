@@ -50,11 +50,6 @@ inline void require_parameter(const InferContext& call, std::size_t input, DType
 }
 
 /// Means or reciprocal deviations, as an input of a backward operator.
-inline SampleInput statistics_sample(const Shape& shape) {
-  SampleInput input(shape, Fill::positive);
-  input.floating = false;
-  input.dtype = DType::f64;
-  return input;
-}
+inline SampleInput statistics_sample(const Shape& shape) { return SampleInput::of(DType::f64, shape, Fill::positive); }
 
 }  // namespace frit::ops

@@ -48,21 +48,19 @@ void kernel(const KernelContext& call) {
 }
 
 std::vector<Sample> samples() {
-  const auto float32 = [](const Shape& shape) {
-    SampleInput input(shape);
-    input.floating = false;
-    input.dtype = DType::f32;
-    return input;
-  };
   return {
       {.inputs = {Shape{5}}, .attributes = PadAttributes{{2}, {3}, 0}},
       {.inputs = {Shape{2, 3}}, .attributes = PadAttributes{{0, 1}, {1, 0}, -1.5}},
-      {.inputs = {float32({2, 3, 2, 3})}, .attributes = PadAttributes{{0, 0, 0, 0}, {0, 5, 0, 0}, 0, DType::f16}, .smooth = false},
-      {.inputs = {float32({3, 7})}, .attributes = PadAttributes{{0, 2}, {0, 0}, 0.1, DType::bf16}, .smooth = false},
+      {.inputs = {SampleInput::of(DType::f32, {2, 3, 2, 3})},
+       .attributes = PadAttributes{{0, 0, 0, 0}, {0, 5, 0, 0}, 0, DType::f16},
+       .smooth = false},
+      {.inputs = {SampleInput::of(DType::f32, {3, 7})}, .attributes = PadAttributes{{0, 2}, {0, 0}, 0.1, DType::bf16}, .smooth = false},
       {.inputs = {Shape{1, 2, 3, 3}}, .attributes = PadAttributes{{0, 0, 1, 1}, {0, 0, 1, 2}, 0}},
       {.inputs = {Shape{2, 3, 4, 5}}, .attributes = PadAttributes{{0, 0, 0, 0}, {0, 1, 0, 0}, 0}},
       {.inputs = {Shape{1, 3, 37, 29}}, .attributes = PadAttributes{{0, 0, 0, 0}, {0, 1, 0, 0}, 0.5}, .smooth = false},
-      {.inputs = {float32({1, 3, 5, 7})}, .attributes = PadAttributes{{0, 0, 0, 0}, {0, 1, 0, 0}, 0, DType::f16}, .smooth = false},
+      {.inputs = {SampleInput::of(DType::f32, {1, 3, 5, 7})},
+       .attributes = PadAttributes{{0, 0, 0, 0}, {0, 1, 0, 0}, 0, DType::f16},
+       .smooth = false},
       {.inputs = {Shape{9, 2}}, .attributes = PadAttributes{{0, 0}, {0, 2}, -2}},
       {.inputs = {Shape{2, 8, 3, 5}}, .attributes = PadAttributes{{0, 0, 1, 2}, {0, 0, 0, 1}, -1}},
       {.inputs = {Shape{}}, .attributes = PadAttributes{{}, {}, 1}},

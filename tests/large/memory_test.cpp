@@ -36,7 +36,8 @@ TEST_F(CudaMemory, RandomWorkload) {
   const auto check = [&](const LiveBlock& block) {
     for (const Tensor& end : ends_of(block)) ASSERT_TRUE(same_bits(end.to(Device::cpu()), row(patterns, block, end)));
   };
-  const WorkloadResult result = run_random_workload(allocator, {50'000, std::size_t{24} << 30, mark, check});
+  const WorkloadResult result =
+      run_random_workload(allocator, {.steps = 50'000, .most_live = std::size_t{24} << 30, .mark = mark, .check = check});
   expect_frugal(allocator.statistics(), result);
   EXPECT_EQ(allocator.statistics().in_use, before);
 }

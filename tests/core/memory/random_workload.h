@@ -24,6 +24,7 @@ struct LiveBlock {
 struct Workload {
   int steps = 0;
   std::size_t most_live = 0;  ///< bytes
+  double largest = 1 << 30;   ///< block, in bytes
   /// Called for each block when it is new, and before it goes.
   std::function<void(const LiveBlock&)> mark = {}, check = {};
 };
@@ -33,10 +34,9 @@ struct WorkloadResult {
   double p99 = 0;             ///< microseconds of an allocation that the source was not asked for
 };
 
-/// Sizes from 1 byte to 1 GiB, their logarithms evenly spread; bursts of one size; four streams; and in each quarter of the steps a batch
-/// of tensors that grows. At the end all is freed.
+/// Sizes from 1 byte to the largest, their logarithms evenly spread; bursts of one size; four streams; and in each quarter of the steps a
+/// batch of tensors that grows. At the end all is freed.
 inline WorkloadResult run_random_workload(Allocator& allocator, const Workload& workload) {
-  constexpr double largest = 1 << 30;
   std::mt19937_64 generator(11);
   std::uniform_real_distribution<double> unit;
   std::vector<LiveBlock> live;
@@ -64,7 +64,8 @@ inline WorkloadResult run_random_workload(Allocator& allocator, const Workload& 
   };
   for (int step = 0; step < workload.steps; ++step) {
     const double growth = 1 + 4.0 * (step % (workload.steps / 4)) / workload.steps;
-    const auto bytes = static_cast<std::size_t>(std::min(largest, growth * std::exp(unit(generator) * std::log(largest))));
+    const auto bytes =
+        static_cast<std::size_t>(std::min(workload.largest, growth * std::exp(unit(generator) * std::log(workload.largest))));
     if (unit(generator) < 0.55) {
       const int burst = unit(generator) < 0.02 ? 16 : 1;
       for (int i = 0; i < burst; ++i) take(bytes);
