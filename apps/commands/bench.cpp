@@ -86,7 +86,11 @@ double measure_copy_bandwidth(Device device) {
   return 2 * static_cast<double>(bytes) / 1e3 / quantile(timer.take(), 0.5);
 }
 
-std::int64_t bytes_in_use(Device device) { return static_cast<std::int64_t>(allocator_of(device).statistics().in_use); }
+/// Without what others left in the cache: a block of that may be larger than what is asked for.
+std::int64_t bytes_in_use(Device device) {
+  allocator_of(device).trim();
+  return static_cast<std::int64_t>(allocator_of(device).statistics().in_use);
+}
 
 /// The inputs lie in their places, in the layout that the model prefers, before the time is taken. `before` is what was in use before the
 /// model was there.
