@@ -12,10 +12,19 @@ libraries=$(dirname "$(find "$prefix" -name 'libfrit-runtime.*' | head -n 1)")
 # What was packed for /usr does not say where it lies here.
 export LD_LIBRARY_PATH="$libraries${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 
-cmake -S "$here" -B "$scratch/build" -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_CXX_COMPILER="$compiler" -DCMAKE_CXX_FLAGS="$flags" >/dev/null
-cmake --build "$scratch/build"
-"$scratch/build/train"
-"$scratch/build/forward"
+# build PROJECT NAME
+build() {
+  cmake -S "$1" -B "$scratch/$2" -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_CXX_COMPILER="$compiler" -DCMAKE_CXX_FLAGS="$flags" >/dev/null
+  cmake --build "$scratch/$2"
+}
+build "$here" consumer
+"$scratch/consumer/train"
+"$scratch/consumer/forward"
+
+# An operator from outside the tree is checked and timed by its own program's command line.
+build "$here/../../apps/examples/operator" operator
+"$scratch/operator/swish" gradcheck swish | grep "1 of 1 gradients equal the central differences"
+"$scratch/operator/swish" bench swish --input-shape 64,64 --device cpu --warmup 1 --repeats 1 --per-operator | grep "f32 64x64 -> f32 64x64"
 
 # The library that runs models forward has no part of training.
 if { nm -C "$libraries"/libfrit-runtime.*; nm -DC "$libraries"/libfrit-runtime.*; } 2>/dev/null | grep -E 'frit::(TrainStep|gradient\(|check_gradients|Adam|Sgd)'; then
