@@ -8,7 +8,7 @@ compiler=${2:-c++}
 flags=${3:-}
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
-libraries=$(dirname "$(find "$prefix" -name 'libfrit-runtime.*' | head -n 1)")
+libraries=$(dirname "$(find "$prefix"/lib* -name 'libfrit-runtime.*' | head -n 1)")
 # What was packed for /usr does not say where it lies here.
 export LD_LIBRARY_PATH="$libraries${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 
@@ -18,13 +18,20 @@ build() {
   cmake --build "$scratch/$2"
 }
 build "$here" consumer
-"$scratch/consumer/train"
-"$scratch/consumer/forward"
+cd "$scratch"
+consumer/train
+consumer/forward
+consumer/infer model.safetensors input.bin output.bin
+if command -v python3 >/dev/null && [ -e "$libraries/libfrit-runtime.so" ]; then
+  python3 "$here/infer.py" "$libraries/libfrit-runtime.so" model.safetensors input.bin output.bin
+else
+  echo "not tried from Python, which needs a shared library"
+fi
 
 # An operator from outside the tree is checked and timed by its own program's command line.
 build "$here/../../apps/examples/operator" operator
-"$scratch/operator/swish" gradcheck swish | grep "1 of 1 gradients equal the central differences"
-"$scratch/operator/swish" bench swish --input-shape 64,64 --device cpu --warmup 1 --repeats 1 --per-operator | grep "f32 64x64 -> f32 64x64"
+operator/swish gradcheck swish | grep "1 of 1 gradients equal the central differences"
+operator/swish bench swish --input-shape 64,64 --device cpu --warmup 1 --repeats 1 --per-operator | grep "f32 64x64 -> f32 64x64"
 
 # The library that runs models forward has no part of training.
 if { nm -C "$libraries"/libfrit-runtime.*; nm -DC "$libraries"/libfrit-runtime.*; } 2>/dev/null | grep -E 'frit::(TrainStep|gradient\(|check_gradients|Adam|Sgd)'; then
@@ -37,8 +44,11 @@ if ! command -v pkg-config >/dev/null; then
   exit 0
 fi
 export PKG_CONFIG_PATH="$libraries/pkgconfig"
+# shellcheck disable=SC2046,SC2086  # lists of flags
 for program in train:frit forward:frit-runtime; do
-  # shellcheck disable=SC2046,SC2086  # lists of flags
-  "$compiler" -std=c++20 $flags "$here/${program%:*}.cpp" -o "$scratch/${program%:*}" $(pkg-config --cflags --libs "${program#*:}")
-  "$scratch/${program%:*}"
+  "$compiler" -std=c++20 $flags "$here/${program%:*}.cpp" -o "${program%:*}" $(pkg-config --cflags --libs "${program#*:}")
+  "./${program%:*}"
 done
+# shellcheck disable=SC2046,SC2086
+"$compiler" $flags -x c -std=c99 "$here/infer.c" -x none -o infer $(pkg-config --cflags --libs frit-runtime)
+./infer model.safetensors input.bin output.bin
