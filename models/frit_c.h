@@ -1,6 +1,7 @@
 #ifndef FRIT_C_H
 #define FRIT_C_H
 
+/// @file
 /// Inference for programs in C, and for languages that call C: opaque handles, status codes, no exceptions.
 ///
 /// Every function may be called from any thread. Calls on one model wait for each other; different models run side by side.
