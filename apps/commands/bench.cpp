@@ -3,6 +3,7 @@
 
 #include "apps/commands/commands.h"
 #include "apps/common/bench_report.h"
+#include "apps/common/json.h"
 #include "apps/common/model_graph.h"
 #include "apps/common/model_source.h"
 #include "apps/common/options.h"
@@ -26,7 +27,7 @@ struct BenchArguments {
   std::string format = "table";
   DType dtype = DType::f32, precision = DType::f32;
   std::optional<int> warmup, repeats;
-  bool per_operator = false, plans = false;
+  bool per_operator = false, plans = false, json = false;
   RunOptions run;
 };
 
@@ -125,7 +126,8 @@ ModeTimes measure_train(const Model& model, const Shape& shape, const Optimizer&
 }
 
 int run_bench(const BenchArguments& a) {
-  require(!a.plans || a.format != "csv", "--plans does not go with --format csv");
+  const std::string format = a.json ? "json" : a.format;
+  require(!a.plans || format != "csv", "--plans does not go with --format csv");
   const Model model = configured_model(a.model, a.config);
   const Device device = a.run.apply();
   const bool gpu = on_gpu(device);
@@ -147,7 +149,7 @@ int run_bench(const BenchArguments& a) {
   if (a.mode != "train") report.modes.push_back(measure_forward(model, shape, bench));
   if (a.mode != "forward") report.modes.push_back(measure_train(model, shape, optimizer_named(a.optimizer), bench));
   if (a.plans) report.plans = ops::plan_choices();
-  print(std::cout, report, a.format);
+  print(std::cout, report, format);
   return 0;
 }
 
@@ -164,6 +166,7 @@ void add_bench(CLI::App& app, Action& action) {
   add_number<int>(command, "--warmup", a->warmup, 1, 1'000'000, "Steps before those that count; the default is 10, on the CPU 2");
   add_number<int>(command, "--repeats", a->repeats, 1, 1'000'000, "Steps that count; the default is 100, on the CPU 10");
   add_choice(command, "--format", a->format, {"table", "csv", "json"}, "Of the result");
+  add_json(command, a->json);
   command.add_flag("--per-operator", a->per_operator,
                    "Time each operator by itself too, and compare the bytes it must move with the speed of a copy");
   command.add_flag("--plans", a->plans,

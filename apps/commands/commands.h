@@ -16,5 +16,6 @@ void add_gradcheck(CLI::App& app, Action& action);
 void add_graph(CLI::App& app, Action& action);
 void add_bench(CLI::App& app, Action& action);
 void add_info(CLI::App& app, Action& action);
+void add_completion(CLI::App& app, Action& action);
 
 }  // namespace frit::apps

@@ -5,6 +5,7 @@
 
 #include "apps/commands/commands.h"
 #include "apps/common/interrupt.h"
+#include "apps/common/json.h"
 #include "apps/common/model_source.h"
 #include "apps/common/options.h"
 #include "apps/common/text.h"
@@ -26,7 +27,7 @@ struct TrainArguments {
   std::int64_t batch_size = 128;
   std::uint64_t seed = 0;
   DType dtype = DType::f32, precision = DType::f32;
-  bool quiet = false;
+  bool quiet = false, json = false;
   RunOptions run;
 };
 
@@ -62,7 +63,7 @@ void check_output(const TrainArguments& a) {
   if (a.save.empty()) return;
   require(!overwrites(a.save, a.data), "--save would overwrite the data of --data: ", printable(a.save));
   require(!overwrites(a.save, a.validation), "--save would overwrite the data of --validation: ", printable(a.save));
-  require(!is_config_file(a.save, a.config), "--save would overwrite the configuration of --config: ", printable(a.save));
+  require(!is_config_file(a.save, a.config), "--save would overwrite the configuration of --model-config: ", printable(a.save));
   remove_stale_temporaries(a.save);
   check_writable(a.save);
 }
@@ -90,6 +91,11 @@ std::string save(const TrainArguments& a, const Model& model, const TrainStep& s
 
 void print_score(const TrainArguments& a, const Model& model, const Score& score) {
   const char* const what = !a.validation.empty() ? "validation" : has_test_split(a.data) ? "test" : "training";
+  if (a.json) {
+    Json json = {{"model", model.name}, {"examples", what}, {"loss", score.loss()}};
+    if (model.task == Model::Task::classification) json["accuracy"] = score.accuracy() / 100;
+    return print(std::cout, json);
+  }
   std::cout << what << " loss " << fixed(score.loss(), 4) << '\n';
   if (model.task == Model::Task::classification) std::cout << what << " accuracy " << fixed(score.accuracy(), 2) << " %\n";
 }
@@ -148,6 +154,7 @@ void add_train(CLI::App& app, Action& action) {
   add_config(command, a->config);
   add_path(command, "--save", a->save, "Write the parameters as a .safetensors checkpoint at the end, or when interrupted");
   add_quiet(command, a->quiet);
+  add_json(command, a->json);
   a->run.add_to(command);
   command.callback([a, &action] { action = [a] { return run_train(*a); }; });
 }

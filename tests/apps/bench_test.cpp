@@ -127,7 +127,7 @@ TEST_F(BenchCommand, TheTableHasOperatorsWhereTheyAreAskedFor) {
 
 TEST_F(BenchCommand, TakesBatchSizeDtypeAndConfiguration) {
   const Outcome outcome = bench({"classifier", "--batch-size", "3", "--input-shape", "1,1,8,8", "--dtype", "bf16", "--mode", "forward",
-                                 "--config", R"({"image_size": [8, 8], "out_channels": 4, "num_groups": 2})", "--format", "json"});
+                                 "--model-config", R"({"image_size": [8, 8], "out_channels": 4, "num_groups": 2})", "--format", "json"});
   ASSERT_EQ(outcome.code, 0) << outcome;
   const json report = json::parse(outcome.output);
   EXPECT_EQ(report["input"], (json{3, 1, 8, 8}));
@@ -171,7 +171,7 @@ TEST_F(BenchCommand, RefusesWhatItCannotDo) {
       {"--batch-size: expected an integer", {"classifier", "--batch-size", "0"}},
       {"--dtype: expected", {"classifier", "--dtype", "i64"}},
       {"unknown option \"--per-op\"", {"classifier", "--per-op"}},
-      {"--config: ", {"classifier", "--config", "{"}},
+      {"--model-config: ", {"classifier", "--model-config", "{"}},
       {"--plans does not go with --format csv", {"classifier", "--plans", "--format", "csv"}},
       {"--workspace-limit: expected an integer from 0", {"classifier", "--workspace-limit", "1G"}},
   };

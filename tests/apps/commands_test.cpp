@@ -176,7 +176,7 @@ TEST_F(Commands, InferReadsBigEndianNumbers) {
   write("swapped.npy", swapped);
   const std::string config = R"({"in_channels": 3, "out_channels": 4, "num_groups": 2, "kernel_size": 1, "pool_kernel_size": 1})";
   for (const char* const name : {"plain", "swapped"}) {
-    const Outcome outcome = run({"infer", "conv2d-groupnorm-pool", "--config", config, "--input", std::string(name) + ".npy", "--output",
+    const Outcome outcome = run({"infer", "conv2d-groupnorm-pool", "--model-config", config, "--input", std::string(name) + ".npy", "--output",
                                  std::string(name) + ".out.npy"});
     EXPECT_EQ(outcome.code, 0) << outcome;
   }

@@ -33,6 +33,7 @@ struct Launch {
   bool gpu = false;                           ///< sees the machine's GPUs
   std::size_t memory_limit = 0;               ///< bytes of address space; 0: none
   std::size_t file_limit = 0;                 ///< bytes of a file that it writes; 0: none
+  std::string input = {};                     ///< file or FIFO that is its standard input
   enum Output { captured, closed, no_reader } output = captured;
 };
 
@@ -92,6 +93,14 @@ class Process {
     return true;
   }
 
+  /// Whether as many bytes came on stdout before the process ended.
+  bool wait_for_output(std::size_t bytes) {
+    while (outcome_.output.size() < bytes) {
+      if (!pump()) return false;
+    }
+    return true;
+  }
+
   void send(int signal) const { kill(id_, signal); }
 
   Outcome finish() {
@@ -120,6 +129,7 @@ class Process {
       if (bytes > 0) setrlimit(resource, &both);
     };
     if (chdir(launch.directory.c_str()) != 0) return;
+    if (!launch.input.empty()) dup2(open(launch.input.c_str(), O_RDONLY), STDIN_FILENO);
     dup2(output, STDOUT_FILENO);
     dup2(errors, STDERR_FILENO);
     for (int descriptor = STDERR_FILENO + 1; descriptor < 64; ++descriptor) close(descriptor);

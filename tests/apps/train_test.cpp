@@ -21,7 +21,7 @@ class Train : public ProgramTest {
 
   static std::vector<std::string> classifier(std::vector<std::string> more) {
     more.insert(more.begin(),
-                {"train", "classifier", "--config", tiny_classifier, "--data", "quarters", "--batch-size", "32", "--lr", "0.01"});
+                {"train", "classifier", "--model-config", tiny_classifier, "--data", "quarters", "--batch-size", "32", "--lr", "0.01"});
     return more;
   }
 
@@ -91,7 +91,7 @@ TEST_F(Train, EveryOptimizerLowersTheLossOfARegression) {
   for (const std::vector<std::string>& optimizer : std::vector<std::vector<std::string>>{
            {"sgd", "--momentum", "0.9", "--weight-decay", "1e-4"}, {"adam", "--clip-norm", "1"}, {"adamw", "--dtype", "f64"}}) {
     std::vector<std::string> arguments = {"train",        "conv2d-groupnorm-pool",
-                                          "--config",     tiny_model().config,
+                                          "--model-config",     tiny_model().config,
                                           "--data",       "pairs",
                                           "--batch-size", "10",
                                           "--lr",         "0.02",
