@@ -1,10 +1,15 @@
 #include "frit/graph/executable.h"
 
+#include "frit/core/cuda/range.h"
+#include "frit/graph/profile.h"
 #include "frit/ops/run.h"
 
 namespace frit::graph {
 
-void Step::run() const { ops::invoke(*op, attributes, inputs, outputs, scratch); }
+void Step::run() const {
+  const cuda::Range range(op->name.c_str());
+  ops::invoke(*op, attributes, inputs, outputs, scratch);
+}
 
 Executable::Executable(Graph graph, State& state) : graph_(std::move(graph)) {
   verify(graph_);
@@ -70,6 +75,8 @@ void Executable::place_inputs(const Bindings& inputs) {
 }
 
 void Executable::run() {
+  if (Tracing* const tracing = Tracing::current()) return tracing->run(*this);
+  const cuda::Range range("frit run");
   if (arena_.device().kind == DeviceKind::cpu || !warm_) {
     run_steps();
     warm_ = true;

@@ -29,6 +29,9 @@ inline BufferPlan plan_buffers(const Graph& graph, Device device = {}) {
   return plan_buffers(graph, device, choose_layouts(graph, device));
 }
 
+/// For each operation that is not a view, in order: the bytes of all buffers that must keep what they hold while it runs.
+std::vector<std::int64_t> alive_bytes(const Graph& graph, const BufferPlan& buffers);
+
 /// One call of an operator over tensors that have their places.
 struct Step {
   const ops::Operator* op;

@@ -16,6 +16,41 @@ std::string label(const Node& node) {
   return {};
 }
 
+constexpr const char* outer_style = ", style=\"filled,rounded\", fillcolor=\"#eeeeee\", color=\"#aaaaaa\"";
+
+/// Inputs, constants and outputs are grey, fused operators green, updates of variables yellow, views, which cost nothing, white.
+std::string style_of(const Node& node) {
+  if (node.kind != NodeKind::operation) return outer_style;
+  if (node.op->decompose) return ", fillcolor=\"#d5efd5\", color=\"#5fa55f\", penwidth=1.5";
+  if (!node.op->mutates.empty()) return ", fillcolor=\"#fdf3d0\", color=\"#d9b84a\"";
+  return node.op->view ? ", fillcolor=white, style=\"filled,dashed\"" : "";
+}
+
+/// The variables that an operation reads, which are drawn as lines of it: as nodes they would hide what flows.
+std::string variables_text(const Graph& graph, const Node& node) {
+  constexpr int shown = 3;
+  std::string text;
+  int count = 0;
+  for (const int id : node.inputs) {
+    const Node& source = graph.producer(id);
+    if (source.kind == NodeKind::variable && ++count <= shown) text += concat("\\n", printable(source.name), "  ", graph.type(id));
+  }
+  return count > shown ? concat(text, "\\nand ", count - shown, " more") : text;
+}
+
+/// Lines of some words each.
+std::string wrapped(const std::string& text) {
+  constexpr std::size_t width = 48;
+  std::string result;
+  std::size_t line = 0;
+  for (const char c : text) {
+    const bool full = c == ' ' && line > width;
+    result += full ? "\\n" : std::string(1, c);
+    line = full ? 0 : line + 1;
+  }
+  return result;
+}
+
 }  // namespace
 
 std::string to_text(const Graph& graph) {
@@ -43,19 +78,25 @@ std::string to_dot(const Graph& graph) {
     return result + '"';
   };
   std::ostringstream text;
-  text << "digraph frit {\n  node [shape=box, fontname=\"sans-serif\"];\n";
+  text << "digraph frit {\n  ranksep=0.35;\n  node [shape=box, style=filled, fillcolor=\"#dbe9f6\", color=\"#8fb3d3\", "
+          "fontname=\"Helvetica,sans-serif\", "
+          "fontsize=11, margin=\"0.12,0.06\", height=0.3];\n  edge [fontname=\"Helvetica,sans-serif\", fontsize=9, color=\"#777777\", "
+          "fontcolor=\"#555555\", arrowsize=0.7];\n";
   for (std::size_t n = 0; n < graph.nodes().size(); ++n) {
     const Node& node = graph.nodes()[n];
-    const std::string detail = node.kind == NodeKind::operation && !node.attributes.text().empty() ? "\\n" + node.attributes.text() : "";
-    const char* const style = node.kind == NodeKind::operation ? "" : ", style=rounded";
-    text << "  n" << n << " [label=" << quoted(label(node) + detail) << style << "];\n";
+    if (node.kind == NodeKind::variable) continue;
+    std::string lines = label(node);
+    if (node.kind == NodeKind::operation && !node.attributes.text().empty()) lines += "\\n" + wrapped(node.attributes.text());
+    lines += variables_text(graph, node);
+    text << "  n" << n << " [label=" << quoted(lines) << style_of(node) << "];\n";
     for (const int id : node.inputs) {
+      if (graph.producer(id).kind == NodeKind::variable) continue;
       text << "  n" << graph.producer_index(id) << " -> n" << n << " [label=" << quoted(concat(graph.type(id))) << "];\n";
     }
   }
   for (std::size_t o = 0; o < graph.outputs().size(); ++o) {
     const Output& output = graph.outputs()[o];
-    text << "  o" << o << " [label=" << quoted("output " + printable(output.name)) << ", style=rounded];\n";
+    text << "  o" << o << " [label=" << quoted("output " + printable(output.name)) << outer_style << "];\n";
     text << "  n" << graph.producer_index(output.value) << " -> o" << o << " [label=" << quoted(concat(graph.type(output.value))) << "];\n";
   }
   text << "}\n";

@@ -11,7 +11,7 @@
 #include <system_error>
 
 #include "apps/common/interrupt.h"
-#include "apps/common/stages.h"
+#include "apps/serving/stages.h"
 #include "frit/core/error.h"
 
 namespace frit::apps {

@@ -192,7 +192,7 @@ const std::vector<BadInput> refused = {
     {"NoNamesAtAll", {"gradcheck"}, 2, "expected the names of models or operators, or --all"},
     {"NoCases", {"verify"}, 2, "CASE is required"},
     {"SeedOutOfRange", {"gradcheck", "relu", "--seed", "18446744073709551616"}, 2, "--seed: expected an integer from 0 to"},
-    {"BadFormat", {"graph", "classifier", "--format", "svg"}, 2, "--format: expected text, dot, got \"svg\""},
+    {"BadFormat", {"graph", "classifier", "--format", "png"}, 2, "--format: expected text, dot, svg, memory, got \"png\""},
     {"DotOfTwoGraphs", {"graph", "classifier", "--format", "dot"}, 2, "--format dot draws one graph"},
     {"BadDtype", infer(good, input_file, old, {"--dtype", "f8"}), 2, "--dtype: expected f32, f64, f16, bf16, got \"f8\""},
     {"BothDevices", infer(good, input_file, old, {"--device", "cpu", "--device", "cuda"}), 2, "--device"},

@@ -161,6 +161,40 @@ TEST_F(BenchCommand, TimesMixedPrecisionFromAFloat32Input) {
   }
 }
 
+TEST_F(BenchCommand, WritesATraceOfEveryOperator) {
+  const Outcome outcome =
+      bench({"conv2d-groupnorm-pool", "--input-shape", "2,8,10,11", "--trace", "trace.json", "--per-operator", "--json"});
+  ASSERT_EQ(outcome.code, 0) << outcome;
+  const json trace = json::parse(content("trace.json")), report = json::parse(outcome.output);
+  Counts expected, found;
+  for (const json& mode : report["results"]) {
+    for (const json& row : mode["operators"]) expected[row["operator"]] += 3 * row["calls"].get<int>();
+  }
+  double runs_end = -1;
+  int runs = 0;
+  bool memory = false;
+  for (const json& event : trace["traceEvents"]) {
+    const std::string kind = event["ph"];
+    if (kind == "C") memory = memory || event["args"]["bytes"].get<std::int64_t>() > 0;
+    if (kind != "X") continue;
+    EXPECT_GE(event["dur"].get<double>(), 0) << event;
+    if (event["cat"] == "runs") {
+      EXPECT_GE(event["ts"].get<double>(), runs_end) << "runs stand one behind another";
+      runs_end = event["ts"].get<double>() + event["dur"].get<double>();
+      ++runs;
+      continue;
+    }
+    ++found[event["name"]];
+    EXPECT_LE(event["ts"].get<double>() + event["dur"].get<double>(), runs_end + 0.01) << event;
+    EXPECT_GT(event["args"]["bytes"].get<std::int64_t>(), 0) << event;
+    EXPECT_NE(event["args"]["types"].get<std::string>().find("f32 "), std::string::npos) << event;
+  }
+  EXPECT_EQ(found, expected);
+  EXPECT_EQ(runs, 6);
+  EXPECT_TRUE(memory);
+  EXPECT_EQ(bench({"conv2d-groupnorm-pool", "--trace", "nowhere/trace.json"}).code, 4);
+}
+
 TEST_F(BenchCommand, RefusesWhatItCannotDo) {
   const std::map<std::string, std::vector<std::string>> refused = {
       {"unknown model \"nothing\"", {"nothing"}},

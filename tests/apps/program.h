@@ -58,7 +58,12 @@ class Process {
     std::vector<std::string> variables = launch.environment;
     if (!launch.gpu) variables.emplace_back("CUDA_VISIBLE_DEVICES=");
     variables.emplace_back("FRIT_PLAN_CACHE=off");  // the first of a name counts
-    for (char** variable = environ; *variable != nullptr; ++variable) variables.emplace_back(*variable);
+    const std::size_t ours = variables.size();
+    for (char** variable = environ; *variable != nullptr; ++variable) {
+      const std::string text = *variable, name = text.substr(0, text.find('=') + 1);
+      const auto given = [&](const std::string& other) { return other.starts_with(name); };
+      if (std::none_of(variables.begin(), variables.begin() + static_cast<std::ptrdiff_t>(ours), given)) variables.push_back(text);
+    }
     const std::vector<char*> argv = pointers(words), envp = pointers(variables);
     std::array<int, 2> output{}, errors{};
     if (pipe(output.data()) != 0 || pipe(errors.data()) != 0) fail(ErrorKind::bug, "pipe");

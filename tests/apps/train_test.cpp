@@ -90,12 +90,12 @@ TEST_F(Train, EveryOptimizerLowersTheLossOfARegression) {
   write("pairs/targets.npy", serialize_npy(Tensor::full({24, 4, 3, 3}, 0.25)));
   for (const std::vector<std::string>& optimizer : std::vector<std::vector<std::string>>{
            {"sgd", "--momentum", "0.9", "--weight-decay", "1e-4"}, {"adam", "--clip-norm", "1"}, {"adamw", "--dtype", "f64"}}) {
-    std::vector<std::string> arguments = {"train",        "conv2d-groupnorm-pool",
-                                          "--model-config",     tiny_model().config,
-                                          "--data",       "pairs",
-                                          "--batch-size", "10",
-                                          "--lr",         "0.02",
-                                          "--epochs",     "8",
+    std::vector<std::string> arguments = {"train",          "conv2d-groupnorm-pool",
+                                          "--model-config", tiny_model().config,
+                                          "--data",         "pairs",
+                                          "--batch-size",   "10",
+                                          "--lr",           "0.02",
+                                          "--epochs",       "8",
                                           "--optimizer"};
     arguments.insert(arguments.end(), optimizer.begin(), optimizer.end());
     const Outcome outcome = run(arguments);

@@ -1,4 +1,4 @@
-#include "apps/common/array_stream.h"
+#include "apps/serving/array_stream.h"
 
 #include <poll.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-#include "apps/common/stages.h"
+#include "apps/serving/stages.h"
 
 #include <ctime>
 

@@ -1,4 +1,4 @@
-#include "apps/common/inference.h"
+#include "apps/serving/inference.h"
 
 #include <algorithm>
 #include <bit>

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "apps/common/bounded_queue.h"
+#include "apps/serving/bounded_queue.h"
 #include "frit/graph/program.h"
 
 namespace frit::apps {

@@ -1,4 +1,4 @@
-#include "apps/common/comparison.h"
+#include "apps/serving/comparison.h"
 
 #include <cmath>
 #include <limits>
