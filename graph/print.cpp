@@ -26,14 +26,19 @@ std::string style_of(const Node& node) {
   return node.op->view ? ", fillcolor=white, style=\"filled,dashed\"" : "";
 }
 
-/// The variables that an operation reads, which are drawn as lines of it: as nodes they would hide what flows.
-std::string variables_text(const Graph& graph, const Node& node) {
-  constexpr int shown = 3;
+/// Variables and single numbers are drawn as lines of the operations that read them: as nodes they would hide what flows.
+bool is_drawn_inside(const Node& node) {
+  return node.kind == NodeKind::variable || (node.kind == NodeKind::constant && node.constant.elements() == 1);
+}
+
+std::string lines_of_operands(const Graph& graph, const Node& node) {
+  const int shown = node.kind == NodeKind::operation && !node.op->mutates.empty() ? 1 : 4;  // an update reads many that follow from one
   std::string text;
   int count = 0;
   for (const int id : node.inputs) {
     const Node& source = graph.producer(id);
-    if (source.kind == NodeKind::variable && ++count <= shown) text += concat("\\n", printable(source.name), "  ", graph.type(id));
+    if (!is_drawn_inside(source) || ++count > shown) continue;
+    text += source.kind == NodeKind::constant ? concat("\\n", label(source)) : concat("\\n", printable(source.name), "  ", graph.type(id));
   }
   return count > shown ? concat(text, "\\nand ", count - shown, " more") : text;
 }
@@ -84,13 +89,13 @@ std::string to_dot(const Graph& graph) {
           "fontcolor=\"#555555\", arrowsize=0.7];\n";
   for (std::size_t n = 0; n < graph.nodes().size(); ++n) {
     const Node& node = graph.nodes()[n];
-    if (node.kind == NodeKind::variable) continue;
+    if (is_drawn_inside(node)) continue;
     std::string lines = label(node);
     if (node.kind == NodeKind::operation && !node.attributes.text().empty()) lines += "\\n" + wrapped(node.attributes.text());
-    lines += variables_text(graph, node);
+    lines += lines_of_operands(graph, node);
     text << "  n" << n << " [label=" << quoted(lines) << style_of(node) << "];\n";
     for (const int id : node.inputs) {
-      if (graph.producer(id).kind == NodeKind::variable) continue;
+      if (is_drawn_inside(graph.producer(id))) continue;
       text << "  n" << graph.producer_index(id) << " -> n" << n << " [label=" << quoted(concat(graph.type(id))) << "];\n";
     }
   }

@@ -21,7 +21,7 @@ std::string axis_text(double value, double step) {
   if (value == 0) return "0";
   if (std::abs(value) >= 1e6) return concat(fixed(value / 1e6, step < 1e6 ? 1 : 0), "M");
   if (std::abs(value) >= 1e4) return concat(fixed(value / 1e3, step < 1e3 ? 1 : 0), "k");
-  if (std::abs(value) < 1e-3) return scientific(value);
+  if (step < 1e-6) return scientific(value);
   return fixed(value, std::clamp(static_cast<int>(std::ceil(-std::log10(step) - 1e-9)), 0, 6));
 }
 
@@ -186,15 +186,19 @@ std::string bar_chart(const std::string& title, const std::vector<Bar>& bars) {
 }
 
 std::vector<Point> smoothed(const std::vector<Point>& points, double span) {
-  const double keep = span > 1 ? 1 - 1 / span : 0;
-  std::vector<Point> result;
-  double sum = 0, weight = 0;
+  std::vector<double> sums = {0}, counts = {0};  // of the points before each
   for (const auto& [x, y] : points) {
-    if (std::isfinite(y)) {
-      sum = keep * sum + y;
-      weight = keep * weight + 1;
-    }
-    result.emplace_back(x, weight > 0 ? sum / weight : y);
+    sums.push_back(sums.back() + (std::isfinite(y) ? y : 0));
+    counts.push_back(counts.back() + (std::isfinite(y) ? 1 : 0));
+  }
+  const auto half = static_cast<std::size_t>(std::max(span, 1.0) / 2);
+  std::vector<Point> result;
+  for (std::size_t i = 0; i < points.size(); ++i) {
+    // As many before as behind, so that the curve does not lag.
+    const std::size_t reach = std::min({half, i, points.size() - 1 - i});
+    const std::size_t begin = i - reach, end = i + reach + 1;
+    const double count = counts[end] - counts[begin];
+    result.emplace_back(points[i].first, count > 0 ? (sums[end] - sums[begin]) / count : points[i].second);
   }
   return result;
 }

@@ -32,7 +32,7 @@ struct Bar {
 /// Bars that lie one under another, each with its note behind it.
 std::string bar_chart(const std::string& title, const std::vector<Bar>& bars);
 
-/// A curve that follows another, each point the mean of those before it with weights that fall off over `span` points.
+/// A curve that follows another: each point is the mean of the `span` points around it.
 std::vector<std::pair<double, double>> smoothed(const std::vector<std::pair<double, double>>& points, double span);
 
 }  // namespace frit::apps

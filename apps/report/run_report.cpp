@@ -44,17 +44,18 @@ Points percent(Points points) {
   return points;
 }
 
+/// A long row of values that jump is shown faintly behind its mean.
+void add_steps(Chart& chart, const std::string& name, const Points& values) {
+  const double span = static_cast<double>(values.size()) / 40;
+  if (!measured(values)) return;
+  if (span <= 2) return chart.series.push_back({.name = name, .color = training_color, .points = values});
+  chart.series.push_back({.name = "each step", .color = training_color, .points = values, .faint = true});
+  chart.series.push_back({.name = name + ", smoothed", .color = training_color, .points = smoothed(values, span)});
+}
+
 std::string loss_chart(const RunData& run) {
   Chart chart{.title = "Loss", .series = {}};
-  const Points raw = points(run.steps, &StepMetrics::step, &StepMetrics::loss);
-  // As many points as a fortieth of the run has; a short one is shown as it is.
-  const double span = std::max(1.0, static_cast<double>(raw.size()) / 40);
-  if (measured(raw) && span > 2) {
-    chart.series.push_back({.name = "each step", .color = training_color, .points = raw, .faint = true});
-    chart.series.push_back({.name = "training, smoothed", .color = training_color, .points = smoothed(raw, span)});
-  } else if (measured(raw)) {
-    chart.series.push_back({.name = "training", .color = training_color, .points = raw});
-  }
+  add_steps(chart, "training", points(run.steps, &StepMetrics::step, &StepMetrics::loss));
   const Points validation = points(run.epochs, &EpochMetrics::step, &EpochMetrics::validation_loss);
   if (measured(validation)) {
     chart.series.push_back({.name = "validation", .color = validation_color, .points = validation, .dots = true});
@@ -75,11 +76,16 @@ std::string accuracy_chart(const RunData& run) {
   return chart.series.empty() ? "" : line_chart(chart);
 }
 
-std::string step_chart(const RunData& run, const std::string& title, double StepMetrics::*y, bool from_zero, bool logarithmic) {
-  const Points values = points(run.steps, &StepMetrics::step, y);
+std::string rate_chart(const RunData& run) {
+  const Points values = points(run.steps, &StepMetrics::step, &StepMetrics::learning_rate);
   if (!measured(values)) return "";
-  const Series series{.name = title, .color = training_color, .points = values};
-  return line_chart({.title = title, .series = {series}, .from_zero = from_zero, .logarithmic = logarithmic});
+  const Series series{.name = "learning rate", .color = training_color, .points = values};
+  return line_chart({.title = "Learning rate", .series = {series}, .from_zero = true});
+}
+
+std::string step_chart(const RunData& run, Chart chart, const std::string& name, double StepMetrics::*y) {
+  add_steps(chart, name, points(run.steps, &StepMetrics::step, y));
+  return chart.series.empty() ? "" : line_chart(chart);
 }
 
 std::string operators_chart(const RunData& run) {
@@ -136,9 +142,9 @@ std::string report_html(const RunData& run) {
   for (const auto& [name, value] : run.facts) html += concat("<tr><th>", escaped(name), "</th>", cell(value, false), "</tr>\n");
   html += "</table>\n<div class=\"charts\">\n";
   html += loss_chart(run) + accuracy_chart(run);
-  html += step_chart(run, "Learning rate", &StepMetrics::learning_rate, true, false);
-  html += step_chart(run, "Norm of the gradients", &StepMetrics::gradient_norm, false, true);
-  html += step_chart(run, "Examples a second", &StepMetrics::examples_per_second, true, false);
+  html += rate_chart(run);
+  html += step_chart(run, {.title = "Norm of the gradients", .series = {}, .logarithmic = true}, "norm", &StepMetrics::gradient_norm);
+  html += step_chart(run, {.title = "Examples a second", .series = {}, .from_zero = true}, "rate", &StepMetrics::examples_per_second);
   html += "</div>\n";
   if (!run.operators.empty()) html += "<h2>Where the time of a step goes</h2>\n<div class=\"wide\">" + operators_chart(run) + "</div>\n";
   if (!run.memory_picture.empty()) html += "<h2>Memory over a step</h2>\n<div class=\"wide\">" + run.memory_picture + "</div>\n";
