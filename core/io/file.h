@@ -97,5 +97,7 @@ bool same_file(const std::string& a, const std::string& b);
 
 /// Removes the temporary files that processes which are gone left beside `path`.
 void remove_stale_temporaries(const std::string& path);
+/// Likewise all of a folder.
+void remove_stale_temporaries_in(const std::string& folder);
 
 }  // namespace frit
