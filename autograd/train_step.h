@@ -75,6 +75,9 @@ class TrainStep {
   /// The whole step as it runs for these inputs; with `accumulate`, without the updates.
   graph::Executable& compile(const std::map<std::string, TensorType>& inputs) { return program_.compile(inputs); }
 
+  /// The memory that such a step would take beside the variables (see Program::plan).
+  graph::MemoryPlan plan(const std::map<std::string, TensorType>& inputs) const { return program_.plan(inputs); }
+
  private:
   void set_rate();
   void keep_what_runs_change();

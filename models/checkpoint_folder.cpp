@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
-#include <cstring>
 #include <filesystem>
 
 #include "frit/core/io/file.h"
@@ -47,15 +46,15 @@ void make_folder(const std::string& path) {
 int take_lock(const std::string& folder) {
   const std::string path = folder + "/lock";
   const int descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
-  if (descriptor < 0) folder_error(path, std::strerror(errno));
+  if (descriptor < 0) folder_error(path, reason(errno));
   if (::flock(descriptor, LOCK_EX | LOCK_NB) == 0) return descriptor;
   const int error = errno;
   ::close(descriptor);
-  folder_error(folder, error == EWOULDBLOCK ? "another training is writing its checkpoints there" : std::strerror(error));
+  folder_error(folder, error == EWOULDBLOCK ? "another training is writing its checkpoints there" : reason(error));
 }
 
 void rename_file(const std::string& from, const std::string& to) {
-  if (::rename(from.c_str(), to.c_str()) != 0) folder_error(from, "cannot be renamed: ", std::strerror(errno));
+  if (::rename(from.c_str(), to.c_str()) != 0) folder_error(from, "cannot be renamed: ", reason(errno));
 }
 
 }  // namespace
@@ -89,21 +88,29 @@ std::vector<CheckpointFolder::Entry> CheckpointFolder::entries() const {
 }
 
 void CheckpointFolder::save(const TrainStep& step, const Metadata& metadata) {
-  last_ = path_of(step.position().batches);
-  save_training(last_, step, metadata);
+  newest_ = path_of(step.position().batches);
+  save_training(newest_, step, metadata);
+  call_newest("last");
   const std::vector<Entry> all = entries();
   for (std::int64_t i = 0; i < std::ssize(all) - keep_; ++i) ::unlink(all[static_cast<std::size_t>(i)].path.c_str());
 }
 
-void CheckpointFolder::mark_best() const {
-  FRIT_CHECK(!last_.empty());
-  const std::string best = path_ + "/best" + std::string(suffix), temporary = best + ".tmp." + std::to_string(::getpid());
-  // A second name costs no space and lives on when the first is removed.
+/// A second name costs no space and lives on when the first is removed.
+void CheckpointFolder::call_newest(const char* name) const {
+  FRIT_CHECK(!newest_.empty());
+  const std::string path = path_ + '/' + name + std::string(suffix), temporary = path + ".tmp." + std::to_string(::getpid());
   ::unlink(temporary.c_str());
   std::error_code error;
-  if (::link(last_.c_str(), temporary.c_str()) != 0) fs::copy_file(last_, temporary, error);
-  if (error) folder_error(best, error.message());
-  rename_file(temporary, best);
+  if (::link(newest_.c_str(), temporary.c_str()) != 0) fs::copy_file(newest_, temporary, error);
+  if (error) folder_error(path, error.message());
+  if (::rename(temporary.c_str(), path.c_str()) == 0) {
+    // Nothing happens, and both stay, where they are names of one file already.
+    ::unlink(temporary.c_str());
+    return;
+  }
+  const int problem = errno;
+  ::unlink(temporary.c_str());
+  folder_error(path, reason(problem));
 }
 
 TensorFile CheckpointFolder::read_newest() const {

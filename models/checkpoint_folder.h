@@ -7,8 +7,8 @@
 
 namespace frit {
 
-/// The folder that one training writes its checkpoints to: step-000000001200.safetensors and so on, of which the newest few are kept, and
-/// best.safetensors. A lock keeps other processes out for as long as the object lives.
+/// The folder that one training writes its checkpoints to: step-000000001200.safetensors and so on, of which the newest few are kept,
+/// last.safetensors, which is the newest, and best.safetensors. A lock keeps other processes out for as long as the object lives.
 class CheckpointFolder {
  public:
   struct Entry {
@@ -24,13 +24,13 @@ class CheckpointFolder {
   CheckpointFolder& operator=(const CheckpointFolder&) = delete;
 
   const std::string& path() const { return path_; }
-  /// The checkpoints by step, the newest last; best.safetensors is not among them.
+  /// The checkpoints by step, the newest last; without last and best.
   std::vector<Entry> entries() const;
 
   /// Writes a checkpoint of the step (see save_training) and then removes those that are no longer to be kept.
   void save(const TrainStep& step, const Metadata& metadata);
   /// Makes the checkpoint that was saved last best.safetensors.
-  void mark_best() const;
+  void mark_best() const { call_newest("best"); }
 
   /// The newest checkpoint, read and checked. Throws ErrorKind::format if it is damaged, naming the newest good one.
   TensorFile read_newest() const;
@@ -41,11 +41,12 @@ class CheckpointFolder {
 
  private:
   std::string path_of(std::int64_t step) const;
+  void call_newest(const char* name) const;
 
   std::string path_;
   std::int64_t keep_;
   int lock_;
-  std::string last_;
+  std::string newest_;  ///< that was saved
 };
 
 }  // namespace frit

@@ -18,9 +18,7 @@
 #include "frit/core/text.h"
 
 namespace frit {
-namespace {
 
-/// "permission denied": the system's words, to stand within a sentence.
 std::string reason(int error) {
   std::string text = std::generic_category().message(error);
   if (text.size() > 1 && std::islower(static_cast<unsigned char>(text[1]))) {
@@ -28,6 +26,8 @@ std::string reason(int error) {
   }
   return text;
 }
+
+namespace {
 
 template <class... Parts>
 [[noreturn]] void file_error(const std::string& path, const Parts&... parts) {

@@ -10,6 +10,9 @@
 
 namespace frit {
 
+/// "permission denied": the system's words for an errno, to stand within a sentence.
+std::string reason(int error);
+
 /// Bytes that a format is read from.
 class Input {
  public:

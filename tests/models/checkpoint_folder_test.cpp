@@ -115,7 +115,7 @@ TEST(CheckpointFolder, KeepsTheNewestAndTheBest) {
   const auto best = values(run.step.state());
   run.go(checkpoints, 3);
   EXPECT_EQ(names(run.folder),
-            (std::vector<std::string>{"best.safetensors", "lock", "step-000000000003.safetensors", "step-000000000004.safetensors"}));
+            (std::vector<std::string>{"best.safetensors", "last.safetensors", "lock", "step-000000000003.safetensors", "step-000000000004.safetensors"}));
   EXPECT_EQ(checkpoints.read_newest().tensors().size(), run.step.state().tensors().size());
   SmallTraining model;
   TrainStep of_best = model.step();
@@ -123,6 +123,7 @@ TEST(CheckpointFolder, KeepsTheNewestAndTheBest) {
   EXPECT_EQ(values(of_best.state()), best);
   checkpoints.mark_best();
   EXPECT_TRUE(same_file(run.folder / "best.safetensors", run.path(4)));
+  EXPECT_TRUE(same_file(run.folder / "last.safetensors", run.path(4)));
   EXPECT_THROW(CheckpointFolder(run.folder / "other", 1), Error);
 }
 
@@ -169,7 +170,7 @@ TEST(CheckpointFolder, NamesTheDamageAndTheGoodOne) {
   EXPECT_EQ(good.file(), run.path(1));
   ASSERT_EQ(remarks.size(), 2u);
   EXPECT_NE(remarks[0].find("does not have its checksum"), std::string::npos) << remarks[0];
-  EXPECT_EQ(names(run.folder), (std::vector<std::string>{"lock", "step-000000000001.safetensors", "step-000000000002.safetensors.damaged",
+  EXPECT_EQ(names(run.folder), (std::vector<std::string>{"last.safetensors", "lock", "step-000000000001.safetensors", "step-000000000002.safetensors.damaged",
                                                          "step-000000000003.safetensors.damaged"}));
   run.damage(1);
   expect_error(ErrorKind::format, "no good checkpoint", [&] { checkpoints.read_newest_good(remarks); });
@@ -233,7 +234,10 @@ TEST(CheckpointFolder, OutlivesEveryFailureOfTheFileSystem) {
         EXPECT_EQ(read_text(run.path(1), 1 << 24), first) << what;
         const std::vector<std::string> there = names(run.folder);
         const bool whole = std::find(there.begin(), there.end(), "step-000000000002.safetensors") != there.end();
-        EXPECT_EQ(there.size(), whole ? 3u : 2u) << what << ": something unfinished was left";
+        EXPECT_EQ(there.size(), whole ? 4u : 3u) << what << ": something unfinished was left";
+        for (const std::string& name : there) {
+          EXPECT_TRUE(name == "lock" || name.ends_with(".safetensors")) << what;
+        }
         EXPECT_TRUE(!whole || read_text(run.path(2), 1 << 24) == second) << what;
         EXPECT_TRUE(whole || !message.empty()) << what;
         const bool harmless = error == EINTR || error == short_write || std::string_view(function) == "close";
