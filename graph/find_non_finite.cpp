@@ -58,7 +58,7 @@ std::string describe(const Graph& graph, const Step& step) {
   return concat("operator ", step.op->name, names, ", ", to_text(graph, node));
 }
 
-std::optional<NonFinite> find_non_finite(Executable& executable, const Bindings& inputs) {
+std::optional<NonFinite> find_non_finite(Executable& executable, const Bindings& inputs, const std::function<void(const Step&)>& see) {
   const Graph& graph = executable.graph();
   for (const auto& [name, tensor] : inputs) {
     if (auto found = look(tensor, concat("input \"", printable(name), '"'))) return found;
@@ -68,6 +68,7 @@ std::optional<NonFinite> find_non_finite(Executable& executable, const Bindings&
   }
   std::optional<NonFinite> found;
   executable.run_each(inputs, [&](const Step& step) {
+    if (see) see(step);
     for (const Tensor& tensor : results(step)) {
       if (!found) found = look(tensor, describe(graph, step));
     }

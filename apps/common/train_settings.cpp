@@ -22,6 +22,7 @@ std::vector<std::string> split(const std::string& list) {
 
 void TrainSettings::fields(FieldVisitor& v) {
   auto signed_seed = static_cast<std::int64_t>(seed);
+  v.field("lr-schedule", schedule);  // first: what comes later depends on it
   const bool counts_epochs = Schedule{.kind = Schedule::kind_of(schedule)}.needs_total();
   std::int64_t counted_epochs = counts_epochs ? epochs : 0;
   v.field("optimizer", optimizer);
@@ -29,7 +30,6 @@ void TrainSettings::fields(FieldVisitor& v) {
   v.field("momentum", momentum);
   v.field("weight-decay", weight_decay);
   v.field("clip-norm", clip_norm);
-  v.field("lr-schedule", schedule);
   v.field("warm-up", warm_up);
   v.field("lr-step", interval);
   v.field("lr-patience", patience);
@@ -59,7 +59,8 @@ void TrainSettings::add_to(CLI::App& command) {
   add_choice(command, "--lr-schedule", schedule, Schedule::names(),
              "How the learning rate changes: step drops it every --lr-step epochs, plateau when the loss stays; cosine and one-cycle reach "
              "their end with the last epoch");
-  add_number<std::int64_t>(command, "--warm-up", warm_up, 0, 1'000'000'000, "Updates over which the learning rate first rises to its value");
+  add_number<std::int64_t>(command, "--warm-up", warm_up, 0, 1'000'000'000,
+                           "Updates over which the learning rate first rises to its value");
   add_number<std::int64_t>(command, "--lr-step", interval, 1, 1'000'000, "Epochs between two drops of the schedule step");
   add_number<std::int64_t>(command, "--lr-patience", patience, 0, 1'000'000, "Epochs without a lower loss that the schedule plateau bears");
   add_number<double>(command, "--lr-factor", factor, 1e-9, 1, "What a drop of step or plateau multiplies the learning rate by");
@@ -111,7 +112,8 @@ void check_same_settings(const TrainSettings& present, const std::string& record
   for (const auto& [flag, value] : theirs.items()) {
     if (ours.at(flag) == value) continue;
     const ErrorKind kind = flag == "optimizer" ? ErrorKind::format : ErrorKind::argument;
-    fail(kind, "--resume ", source, " does not go with --", flag, ' ', ours.at(flag).dump(), ": the run that is to go on has ", value.dump());
+    fail(kind, "--resume ", source, " does not go with --", flag, ' ', ours.at(flag).dump(), ": the run that is to go on has ",
+         value.dump());
   }
 }
 
