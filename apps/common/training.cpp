@@ -34,15 +34,14 @@ std::int64_t count_correct(const Tensor& logits, const Tensor& target) {
 }
 
 TrainStep make_step(const Model& model, const Dataset& data, const std::string& source, const TrainingOptions& options) {
-  return with_content_of(source, [&] {
+  const TrainSettings& settings = options.settings;
+  Graph graph;
+  const Value loss = with_content_of(source, [&] {
     require(data.size() > 0, "there are no examples");
-    const TrainSettings& settings = options.settings;
-    const std::int64_t batch_size = std::min(settings.batch_size, data.size());
-    const std::int64_t batches = (data.size() + settings.batch_size - 1) / settings.batch_size;
-    Graph graph;
-    return TrainStep(build_loss(graph, model, BatchTypes::of(data, batch_size), settings.dtype), settings.make_optimizer(), options.device,
-                     settings.step_options(batches));
+    return build_loss(graph, model, BatchTypes::of(data, std::min(settings.batch_size, data.size())), settings.dtype);
   });
+  const std::int64_t batches = (data.size() + settings.batch_size - 1) / settings.batch_size;
+  return TrainStep(loss, settings.make_optimizer(), options.device, settings.step_options(batches));
 }
 
 void check_same_fields(const std::string& source, const Dataset& data, const Dataset& validation) {
