@@ -3,6 +3,7 @@
 #include <iostream>
 
 #include "apps/commands/commands.h"
+#include "apps/common/dry_run.h"
 #include "apps/common/interrupt.h"
 #include "apps/common/model_source.h"
 #include "apps/common/options.h"
@@ -138,6 +139,10 @@ int run_train(const TrainArguments& a) {
   const InterruptRequests requests;
   std::shared_ptr<const Dataset> data = read_dataset(a.data, Split::train);
   const std::shared_ptr<const Dataset> validation = a.settings.overfit_one_batch ? nullptr : read_validation(a);
+  if (a.dry_run) {
+    print_plan(model, *data, validation.get(), printable(a.data), a.settings, device, a.prefetch);
+    return 0;
+  }
   if (a.settings.overfit_one_batch) data = one_batch(data, a.settings);
   std::optional<CheckpointFolder> checkpoints;
   if (!a.run_directory.empty()) checkpoints.emplace(a.run_directory + "/checkpoints", a.keep);
@@ -210,6 +215,8 @@ void add_train(CLI::App& app, Action& action) {
                   "Go on with the same bits: auto from the newest checkpoint of --run-dir, if there is one; latest-good likewise, passing "
                   "damaged ones over; or from the checkpoint of this path. The other flags must be those of the run")
       ->type_name("auto|latest-good|PATH");
+  command.add_flag("--dry-run", a->dry_run,
+                   "Print the parameters, the memory that training takes, and the largest batch that fits; then stop");
   add_number<std::int64_t>(command, "--early-stopping", a->early_stopping, 1, 1'000'000, "Stop after so many epochs without a lower loss");
   add_number<std::int64_t>(command, "--prefetch", a->prefetch, 0, 1024, "Batches that are read ahead");
   add_quiet(command, a->quiet);
