@@ -38,7 +38,7 @@ Executable::Executable(Graph graph, State& state) : graph_(std::move(graph)) {
       values_[static_cast<std::size_t>(node.outputs[0])] = first.reshape(graph_.type(node.outputs[0]).shape);
       continue;
     }
-    Step step{node.op, node.attributes, {}, {}, {}};
+    Step step{node.op, node.attributes, {}, {}, {}, static_cast<int>(n)};
     for (const int id : node.inputs) step.inputs.push_back(values_[static_cast<std::size_t>(id)]);
     for (const int id : node.outputs) step.outputs.push_back(values_[static_cast<std::size_t>(id)]);
     if (const int scratch = buffers.scratch[n]; scratch >= 0) {
@@ -84,6 +84,14 @@ void Executable::run() {
   }
   if (!captured_.recorded()) captured_.record(arena_.device().index, [this] { run_steps(); });
   captured_.launch();
+}
+
+void Executable::run_each(const Bindings& inputs, const std::function<bool(const Step&)>& after) {
+  place_inputs(inputs);
+  for (const Step& step : steps_) {
+    step.run();
+    if (!after(step)) return;
+  }
 }
 
 void Executable::run_steps() const {

@@ -46,6 +46,9 @@ Graph join_elementwise(const Graph& graph);
 
 /// For inference: each operator becomes what its `at_inference` rule says; what only training needed is gone.
 Graph for_inference(const Graph& graph);
+/// Variables whose names match one of the patterns are trained no more; * and ? stand for any characters. Throws ErrorKind::argument for a
+/// pattern that matches no trainable variable.
+Graph freeze(const Graph& graph, const std::vector<std::string>& patterns);
 /// The same graph for other input shapes, every type inferred anew. Throws ErrorKind::argument naming an input that is missing, unknown or
 /// of the wrong dtype, or the operator that the shapes do not fit.
 Graph specialize(const Graph& graph, const std::map<std::string, TensorType>& inputs);

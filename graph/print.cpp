@@ -58,22 +58,25 @@ std::string wrapped(const std::string& text) {
 
 }  // namespace
 
-std::string to_text(const Graph& graph) {
+std::string to_text(const Graph& graph, const Node& node) {
   std::ostringstream text;
-  for (const Node& node : graph.nodes()) {
-    for (std::size_t i = 0; i < node.outputs.size(); ++i) text << (i == 0 ? "%" : ", %") << node.outputs[i];
-    text << (node.outputs.empty() ? "" : " = ") << label(node);
-    if (node.kind == NodeKind::operation) {
-      text << '(';
-      for (std::size_t i = 0; i < node.inputs.size(); ++i) text << (i == 0 ? "%" : ", %") << node.inputs[i];
-      text << ')';
-      if (!node.attributes.text().empty()) text << " {" << node.attributes.text() << '}';
-    }
-    for (std::size_t i = 0; i < node.outputs.size(); ++i) text << (i == 0 ? " : " : ", ") << graph.type(node.outputs[i]);
-    text << '\n';
+  for (std::size_t i = 0; i < node.outputs.size(); ++i) text << (i == 0 ? "%" : ", %") << node.outputs[i];
+  text << (node.outputs.empty() ? "" : " = ") << label(node);
+  if (node.kind == NodeKind::operation) {
+    text << '(';
+    for (std::size_t i = 0; i < node.inputs.size(); ++i) text << (i == 0 ? "%" : ", %") << node.inputs[i];
+    text << ')';
+    if (!node.attributes.text().empty()) text << " {" << node.attributes.text() << '}';
   }
-  for (const Output& output : graph.outputs()) text << "output \"" << printable(output.name) << "\" = %" << output.value << '\n';
+  for (std::size_t i = 0; i < node.outputs.size(); ++i) text << (i == 0 ? " : " : ", ") << graph.type(node.outputs[i]);
   return text.str();
+}
+
+std::string to_text(const Graph& graph) {
+  std::string text;
+  for (const Node& node : graph.nodes()) text += to_text(graph, node) + '\n';
+  for (const Output& output : graph.outputs()) text += concat("output \"", printable(output.name), "\" = %", output.value, '\n');
+  return text;
 }
 
 std::string to_dot(const Graph& graph) {
