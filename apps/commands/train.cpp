@@ -10,6 +10,8 @@
 #include "apps/common/options.h"
 #include "apps/common/text.h"
 #include "apps/common/training.h"
+#include "apps/report/memory_picture.h"
+#include "apps/report/run_record.h"
 #include "frit/core/io/file.h"
 #include "frit/core/random.h"
 #include "frit/core/text.h"
@@ -23,7 +25,7 @@ namespace fs = std::filesystem;
 struct TrainArguments {
   std::string model, config, data, validation, save, weights;
   TrainSettings settings;
-  std::string run_directory, resume;
+  std::string run_directory, resume, profile;
   CheckpointInterval interval;
   std::int64_t keep = 3, early_stopping = 0, prefetch = 2;
   bool quiet = false, json = false, dry_run = false;
@@ -137,6 +139,19 @@ void begin(const TrainArguments& a, Training& training, const CheckpointFolder* 
   }
 }
 
+void begin_record(RunRecord& record, const TrainArguments& a, Training& training, Device device, std::int64_t examples) {
+  if (a.run_directory.empty()) return;
+  record.describe(concat("Training of ", a.model),
+                  {{"data", concat(printable(a.data), ", ", grouped(examples), " examples")},
+                   {"model", concat(a.model, ", ", grouped(training.parameter_count()), " parameters")},
+                   {"optimizer", concat(a.settings.optimizer, ", learning rate ", training.step().optimizer().learning_rate, ", schedule ",
+                                        a.settings.schedule, ", batches of ", a.settings.batch_size, ", seed ", a.settings.seed)},
+                   {"device", concat(device, ", ", thread_count(), " threads")},
+                   {"program", "frit " FRIT_VERSION}});
+  record.set_memory_picture(memory_picture(training.compiled_graph(), "", device));
+  record.resume_after(training.step().position().batches);
+}
+
 int run_train(const TrainArguments& a) {
   const Model model = configured_model(a.model, a.config);
   const Optimizer optimizer = a.settings.make_optimizer();
@@ -152,6 +167,8 @@ int run_train(const TrainArguments& a) {
   if (a.settings.overfit_one_batch) data = one_batch(data, a.settings);
   std::optional<CheckpointFolder> checkpoints;
   if (!a.run_directory.empty()) checkpoints.emplace(a.run_directory + "/checkpoints", a.keep);
+  std::optional<RunRecord> record;
+  if (!a.run_directory.empty() || !a.profile.empty()) record.emplace(a.run_directory, a.profile);
   Training training(model, data, validation, printable(a.data),
                     {.settings = a.settings,
                      .device = device,
@@ -161,14 +178,17 @@ int run_train(const TrainArguments& a) {
                      .interval = a.interval,
                      .metadata = provenance(a, device),
                      .run_directory = a.run_directory,
+                     .record = record ? &*record : nullptr,
                      .quiet = a.quiet});
   begin(a, training, checkpoints ? &*checkpoints : nullptr);
+  if (record) begin_record(*record, a, training, device, data->size());
   if (!a.quiet) {
     std::cerr << model.name << ": " << grouped(training.parameter_count()) << " parameters, " << grouped(data->size()) << " examples; "
               << optimizer.name << ", learning rate " << optimizer.learning_rate << "; " << device << ", " << thread_count() << " threads"
               << std::endl;
   }
   training.run();
+  if (record) record->finish();
   const std::string saved = save(a, model, training.step());
   if (interrupt_signal() != 0) {
     const std::int64_t steps = training.step().position().batches;
@@ -213,7 +233,10 @@ void add_train(CLI::App& app, Action& action) {
   add_config(command, a->config);
   add_path(command, "--save", a->save, "Write the parameters as a .safetensors checkpoint at the end, or when interrupted");
   add_path(command, "--weights", a->weights, "A checkpoint whose parameters to begin with");
-  add_path(command, "--run-dir", a->run_directory, "The run's own folder: its checkpoints lie in checkpoints/ there");
+  add_path(command, "--run-dir", a->run_directory,
+           "The run's own folder: report.html, metrics as CSV and for TensorBoard, and checkpoints/");
+  add_path(command, "--profile", a->profile,
+           "Write some of the first steps, operator by operator, as a trace for Perfetto (ui.perfetto.dev)");
   add_interval(command, a->interval);
   add_number<std::int64_t>(command, "--keep", a->keep, 2, 1'000'000, "How many of the newest checkpoints stay, beside the best");
   command

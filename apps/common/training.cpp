@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cmath>
+#include <deque>
 #include <iostream>
 
 #include "apps/common/bundle.h"
@@ -161,6 +162,12 @@ std::int64_t Training::parameter_count() const {
   return count;
 }
 
+const Graph& Training::compiled_graph() {
+  std::map<std::string, TensorType> types;
+  for (const graph::Node* node : step_.graph().all(graph::NodeKind::input)) types[node->name] = step_.graph().type(node->outputs[0]);
+  return step_.compile(types).graph();
+}
+
 void Training::run() {
   const auto ended = [&] {
     return position_.epoch >= options_.settings.epochs || (options_.early_stopping > 0 && position_.stale >= options_.early_stopping);
@@ -182,16 +189,31 @@ void Training::train_epoch() {
                     model_.task == Model::Task::classification ? "images" : "examples", size - before, size * options_.settings.epochs,
                     size * epoch + before, options_.quiet);
   Readings readings(model_.task, options_.device);
+  std::deque<double> rates;  // of the steps that are not taken yet
   const auto take = [&] {
+    const std::int64_t examples = learnt_.examples();
     const Readings::Taken taken = readings.take(learnt_);
-    if (!step_.finite(taken.loss, taken.norm)) diverged(taken.loss, taken.norm, static_cast<std::int64_t>(readings.pending()));
+    const auto pending = static_cast<std::int64_t>(readings.pending());
+    if (options_.record != nullptr) {
+      options_.record->add({.step = step_.position().batches - pending,
+                            .epoch = epoch + 1,
+                            .loss = taken.loss,
+                            .learning_rate = rates.front(),
+                            .gradient_norm = taken.norm},
+                           learnt_.examples() - examples);
+    }
+    rates.pop_front();
+    if (!step_.finite(taken.loss, taken.norm)) diverged(taken.loss, taken.norm, pending);
     ++position_.batch;
   };
   data_.set_epoch(epoch, position_.batch);
   for (const Batch& batch : data_) {
     if (interrupt_signal() != 0) break;
     const Bindings inputs = batch_inputs(model_, batch[0], batch[1], options_.settings.dtype);
+    rates.push_back(step_.learning_rate());
+    if (options_.record != nullptr) options_.record->step_begins();
     const Tensor& loss = with_content_of(source_, [&]() -> decltype(auto) { return step_.start(inputs); });
+    if (options_.record != nullptr) options_.record->step_ends();
     readings.start(loss, &step_.gradient_norm(), step_.output(output_name), inputs.at("target"));
     if (readings.full()) take();
     progress.update(learnt_.examples() - before, "loss " + fixed(learnt_.loss(), 4));
@@ -201,6 +223,7 @@ void Training::train_epoch() {
     save();
   }
   while (readings.pending() > 0) take();
+  if (options_.record != nullptr) options_.record->pause();
 }
 
 /// Measures the epoch that was learnt, and goes over to the next; false if an interrupt came.
@@ -217,6 +240,14 @@ bool Training::finish_epoch(std::chrono::steady_clock::time_point start) {
     std::cerr << "epoch " << epoch << '/' << options_.settings.epochs << "  " << learnt_.text();
     if (validation_ != nullptr) std::cerr << "  |  validation " << measured.text();
     std::cerr << "  |  " << fixed(seconds, 2) << " s" << std::endl;
+  }
+  if (options_.record != nullptr) {
+    const bool classes = model_.task == Model::Task::classification;
+    EpochMetrics metrics{.epoch = epoch, .step = step_.position().batches, .training_loss = learnt_.loss()};
+    if (classes) metrics.training_accuracy = learnt_.accuracy() / 100;
+    if (validation_ != nullptr) metrics.validation_loss = measured.loss();
+    if (classes && validation_ != nullptr) metrics.validation_accuracy = measured.accuracy() / 100;
+    options_.record->add(metrics);
   }
   step_.observe(score_.loss());
   const bool best = score_.loss() < position_.best;

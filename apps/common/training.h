@@ -7,6 +7,7 @@
 #include <string>
 
 #include "apps/common/train_settings.h"
+#include "apps/report/run_record.h"
 #include "frit/autograd/train_step.h"
 #include "frit/core/data/dataset.h"
 #include "frit/core/data/loader.h"
@@ -49,8 +50,9 @@ struct TrainingOptions {
   std::int64_t early_stopping = 0;          ///< epochs without a lower loss that end the run; 0: none do
   CheckpointFolder* checkpoints = nullptr;  ///< of the caller; null: none are written
   CheckpointInterval interval = {};
-  Metadata metadata = {};     ///< of every checkpoint
-  std::string run_directory;  ///< where a step that was not finite is left to be replayed; empty: nowhere
+  Metadata metadata = {};       ///< of every checkpoint
+  std::string run_directory;    ///< where a step that was not finite is left to be replayed; empty: nowhere
+  RunRecord* record = nullptr;  ///< of the caller, to be told of every step; may be null
   bool quiet = false;
 };
 
@@ -81,6 +83,8 @@ class Training {
 
   const TrainStep& step() const { return step_; }
   const RunPosition& position() const { return position_; }
+  /// The step that whole batches run.
+  const Graph& compiled_graph();
   /// Of the last whole epoch: on the validation set, or without one on the examples as they were learnt.
   const Score& score() const { return score_; }
   std::int64_t parameter_count() const;
