@@ -19,6 +19,7 @@ namespace fs = std::filesystem;
 // The first steps set things up; but a trace that was asked for has to come from a short run too.
 constexpr std::int64_t first_traced_for_report = 4, first_traced_for_file = 1;
 constexpr std::int64_t traced_for_report = 3, traced_for_file = 10;
+constexpr double report_interval = 5;  // seconds; a report has the whole run in it
 constexpr std::uint64_t csv_limit = std::uint64_t{1} << 32;
 
 int open_for_appending(const std::string& path) {
@@ -76,7 +77,7 @@ RunRecord::RunRecord(const std::string& folder, const std::string& trace) : fold
 
 RunRecord::~RunRecord() {
   try {
-    if (!finished_) finish();
+    if (!finished_ && begun_ > 0) finish();
   } catch (const std::exception&) {
     // What went wrong before this is what the user hears of.
   }
@@ -103,14 +104,17 @@ void RunRecord::resume_after(std::int64_t steps) {
 
 double RunRecord::seconds() const { return before_ + std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
 
+/// At the first thing that is told, so that a run that fails before it leaves what was there.
+void RunRecord::open_files() {
+  if (events_) return;
+  write_text(folder_ + "/steps.csv", steps_csv(run_.steps));
+  write_text(folder_ + "/epochs.csv", epochs_csv(run_.epochs));
+  steps_file_ = open_for_appending(folder_ + "/steps.csv");
+  epochs_file_ = open_for_appending(folder_ + "/epochs.csv");
+  events_.emplace(folder_);
+}
+
 void RunRecord::step_begins() {
-  if (begun_ == 0 && !folder_.empty()) {
-    write_text(folder_ + "/steps.csv", steps_csv(run_.steps));
-    write_text(folder_ + "/epochs.csv", epochs_csv(run_.epochs));
-    steps_file_ = open_for_appending(folder_ + "/steps.csv");
-    epochs_file_ = open_for_appending(folder_ + "/epochs.csv");
-    events_.emplace(folder_);
-  }
   if (begun_ == (trace_path_.empty() ? first_traced_for_report : first_traced_for_file)) tracing_.emplace();
   if (tracing_ && traced_ >= (trace_path_.empty() ? traced_for_report : traced_for_file)) close_trace();
   if (tracing_ && waiting_since_) waits_.emplace_back(*waiting_since_, graph::Tracing::now());
@@ -144,6 +148,7 @@ void RunRecord::add(StepMetrics step, std::int64_t examples) {
   if (last_step_) step.examples_per_second = static_cast<double>(examples) / std::max(step.seconds - *last_step_, 1e-9);
   last_step_ = step.seconds;
   if (folder_.empty()) return;
+  open_files();
   run_.steps.push_back(step);
   append(steps_file_, without_header(steps_csv({step})), "steps.csv");
   events_->add(step.step, {{"training/loss", step.loss},
@@ -154,6 +159,7 @@ void RunRecord::add(StepMetrics step, std::int64_t examples) {
 
 void RunRecord::add(EpochMetrics epoch) {
   if (folder_.empty()) return;
+  open_files();
   epoch.seconds = seconds();
   run_.epochs.push_back(epoch);
   append(epochs_file_, without_header(epochs_csv({epoch})), "epochs.csv");
@@ -161,6 +167,8 @@ void RunRecord::add(EpochMetrics epoch) {
                             {"epoch/training_accuracy", epoch.training_accuracy},
                             {"epoch/validation_loss", epoch.validation_loss},
                             {"epoch/validation_accuracy", epoch.validation_accuracy}});
+  if (reported_ && epoch.seconds - *reported_ < report_interval) return;
+  reported_ = epoch.seconds;
   write_report();
 }
 

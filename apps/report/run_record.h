@@ -42,6 +42,7 @@ class RunRecord {
   void finish();
 
  private:
+  void open_files();
   void close_trace();
   void write_report() const;
   double seconds() const;
@@ -58,6 +59,7 @@ class RunRecord {
   std::optional<graph::Tracing> tracing_;
   std::vector<std::pair<double, double>> waits_;  ///< for data, while tracing: when each began and ended
   std::optional<double> waiting_since_;
+  std::optional<double> reported_;  ///< seconds when the report was written last
   bool finished_ = false;
 };
 
