@@ -75,18 +75,19 @@ Percentiles percentiles(const std::vector<double>& times) {
 InferenceStatistics Inference::run(const Read& read, const Write& write, const std::function<void()>& stop) {
   Queue to_compute(static_cast<std::size_t>(options_.queue)), to_write(static_cast<std::size_t>(options_.queue));
   statistics_ = {};
-  Worker reader([&] {
-    const Closing end(to_compute);
-    while (std::optional<Job> job = read()) {
-      job->since = Clock::now();
-      if (!to_compute.push(std::move(*job))) return;
-    }
-  });
   Worker writer([&] {
     const Closing end(to_write), no_more_work(to_compute);
     while (std::optional<Job> job = to_write.pop()) {
       write(*job);
       statistics_.response.push_back(milliseconds_since(std::max(job->since, begin_)));
+    }
+  });
+  const Closing no_more_results(to_write);  // before the writer is waited for, should there be no thread for the reader
+  Worker reader([&] {
+    const Closing end(to_compute);
+    while (std::optional<Job> job = read()) {
+      job->since = Clock::now();
+      if (!to_compute.push(std::move(*job))) return;
     }
   });
   std::exception_ptr not_computed;
