@@ -3,6 +3,8 @@
 #include <iostream>
 
 #include "apps/commands/commands.h"
+#include "apps/common/completion.h"
+#include "apps/common/config_file.h"
 #include "apps/common/model_source.h"
 #include "apps/common/process.h"
 #include "apps/common/usage.h"
@@ -20,19 +22,26 @@ int run(int argc, char** argv) {
       "Exit codes: 0 success, 1 a check failed or a bug, 2 usage, 3 bad input file, 4 file system, 5 device, 6 out of memory,\n"
       "7 diverged, 130 or 143 interrupted.");
   Action action;
-  for (const auto add : {add_train, add_infer, add_verify, add_gradcheck, add_graph, add_bench, add_info}) add(app, action);
+  for (const auto add : {add_train, add_replay, add_infer, add_verify, add_gradcheck, add_graph, add_bench, add_info, add_completion})
+    add(app, action);
+  const std::shared_ptr<ConfigFile> config = ConfigFile::add_to(app);
+  if (argc > 1 && argv[1] == std::string(completion_request)) {
+    for (const Candidate& candidate : completions(app, {argv + 2, argv + argc}))
+      std::cout << candidate.word << '\t' << candidate.meaning << '\n';
+    return exit_success;
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& request) {
     return app.exit(request);  // prints the help or the version
   } catch (const CLI::ParseError& error) {
-    if (argc < 2)
-      std::cerr << app.help();
-    else
-      print_error(explain(app, error));
+    if (argc >= 2) return report(app, *config, error);
+    std::cerr << app.help();
     return exit_usage;
   }
-  return action();
+  if (!config->print_requested()) return action();
+  std::cout << config->text();
+  return exit_success;
 }
 
 }  // namespace

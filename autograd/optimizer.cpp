@@ -14,11 +14,13 @@ Optimizer adam(const char* name, double learning_rate, const ops::AdamOptions& o
   check(options.beta2 >= 0 && options.beta2 < 1, name, "beta2", options.beta2);
   check(options.eps >= 0, name, "eps", options.eps);
   check(options.weight_decay >= 0, name, "weight_decay", options.weight_decay);
-  return {name, learning_rate, [options](const UpdateSite& site) {
+  return {name, learning_rate,
+          [options](const UpdateSite& site) {
             const Value first_moment = site.buffer("first_moment"), second_moment = site.buffer("second_moment");
             ops::adam_update(site.parameter, site.gradient, site.rate, site.step, site.gradient_scale, first_moment, second_moment,
                              options);
-          }};
+          },
+          fields_text(options)};
 }
 
 }  // namespace
@@ -33,10 +35,12 @@ Sgd::operator Optimizer() const {
   check(weight_decay >= 0, "sgd", "weight_decay", weight_decay);
   require(!nesterov || (momentum > 0 && dampening == 0), "sgd: nesterov needs a momentum above 0 and no dampening");
   const ops::SgdOptions options{momentum, dampening, weight_decay, nesterov};
-  return {"sgd", learning_rate, [options](const UpdateSite& site) {
+  return {"sgd", learning_rate,
+          [options](const UpdateSite& site) {
             const Value momentum_buffer = options.momentum == 0 ? Value() : site.buffer("momentum");
             ops::sgd_update(site.parameter, site.gradient, site.rate, site.step, site.gradient_scale, momentum_buffer, options);
-          }};
+          },
+          fields_text(options)};
 }
 
 Adam::operator Optimizer() const { return adam("adam", learning_rate, {beta1, beta2, eps, weight_decay, /*decoupled=*/false}); }

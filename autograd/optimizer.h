@@ -27,6 +27,7 @@ struct Optimizer {
   std::string name;
   double learning_rate;
   std::function<void(const UpdateSite&)> update;
+  std::string settings = {};  ///< its numbers but for the rate, "momentum=0.9 ...": what a training that goes on must have again
 };
 
 /// torch.optim.SGD.

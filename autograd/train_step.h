@@ -1,8 +1,10 @@
 #pragma once
 
+#include <array>
 #include <optional>
 
 #include "frit/autograd/optimizer.h"
+#include "frit/autograd/schedule.h"
 #include "frit/graph/program.h"
 
 namespace frit {
@@ -13,13 +15,29 @@ struct TrainOptions {
   /// What activations and their gradients are stored in (see graph::lower_precision). f32: in what the model says. In f16 the loss is
   /// multiplied by a number that moves with the gradients' size, and steps whose gradients are not finite update nothing but that number.
   DType precision = DType::f32;
+  Schedule schedule = {};                ///< of the learning rate
+  std::int64_t accumulate = 1;           ///< batches whose gradients' mean makes one update
+  std::vector<std::string> freeze = {};  ///< parameters that are left as they are, by name; * and ? stand for any characters
+  /// Watches the norm of the gradients (see gradient_norm). Unless halves of f16 are at work, a step whose loss or gradients are not finite
+  /// then changes no parameter and nothing that the optimizer keeps, nor does any step after it: see return_to.
+  bool guarded = false;
+};
+
+/// How far a training is, beside its variables.
+struct TrainPosition {
+  std::int64_t batches = 0;   ///< steps that were run
+  double learning_rate = 0;   ///< that the schedule's factor multiplies
+  PlateauState plateau = {};  ///< of the schedule
+
+  void fields(FieldVisitor& v);
 };
 
 /// One step of training: forward, gradient, update of every trainable variable that the loss depends on, compiled for each set of input
 /// shapes.
 class TrainStep {
  public:
-  /// `loss` has one element; its graph is copied. Throws ErrorKind::argument if nothing that it depends on is trainable.
+  /// `loss` has one element; its graph is copied. Throws ErrorKind::argument if nothing that it depends on is trainable, or an option is
+  /// out of its range.
   TrainStep(Value loss, const Optimizer& optimizer, Device device = Device::best(), const TrainOptions& options = {});
 
   /// Runs a step and returns the loss before the update. Throws ErrorKind::argument for inputs that do not fit the graph.
@@ -28,20 +46,51 @@ class TrainStep {
   const Tensor& start(const Bindings& inputs);
   /// A named output of the last step (see Graph::output).
   const Tensor& output(std::string_view name) const;
+  /// Of a guarded step: the norm of the gradients of the last batch, before they are clipped.
+  const Tensor& gradient_norm() const;
 
+  /// Whether a guarded step with this loss and norm went well. In f16 gradients may overflow: the loss scale is halved then.
+  bool finite(double loss, double norm) const;
+
+  /// The rate that the schedule's factor multiplies.
   void set_learning_rate(double rate);
+  double learning_rate() const;  ///< of the next update
+  /// Gives the schedule a loss, best that on a validation set after an epoch; only Schedule::Kind::plateau takes note.
+  void observe(double loss);
   std::int64_t steps() const;  ///< updates done so far
+
+  const TrainPosition& position() const { return position_; }
+  /// Goes on from there; the variables are the caller's to set (see restore_training).
+  void set_position(const TrainPosition& position);
+  /// After a guarded step was not finite: makes everything as it was before that step, `batch` of those before it. It must be one of the
+  /// last two.
+  void return_to(std::int64_t batch);
 
   State& state() const { return program_.state(); }
   const std::shared_ptr<State>& shared_state() const { return program_.shared_state(); }
+  const Optimizer& optimizer() const { return optimizer_; }
+  const TrainOptions& options() const { return options_; }
   /// The forward graph as it was given.
   const Graph& graph() const { return program_.graph(); }
-  /// The whole step as it runs for these inputs.
+  /// The whole step as it runs for these inputs; with `accumulate`, without the updates.
   graph::Executable& compile(const std::map<std::string, TensorType>& inputs) { return program_.compile(inputs); }
 
+  /// The memory that such a step would take beside the variables (see Program::plan).
+  graph::MemoryPlan plan(const std::map<std::string, TensorType>& inputs) const { return program_.plan(inputs); }
+
  private:
+  void set_rate();
+  void keep_what_runs_change();
+
+  Optimizer optimizer_;
+  TrainOptions options_;
   Program program_;
+  std::optional<Program> update_;  // of accumulated gradients
   const graph::Executable* last_ = nullptr;
+  TrainPosition position_;
+  std::optional<double> rate_;  // as the device has it
+  /// What the operators of a forward pass update (running statistics, counters of random numbers), as it was before the last two steps.
+  std::array<std::map<std::string, Tensor>, 2> before_;
 };
 
 }  // namespace frit

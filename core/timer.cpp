@@ -1,7 +1,6 @@
 #include "frit/core/timer.h"
 
 #include <algorithm>
-#include <chrono>
 
 namespace frit {
 
@@ -18,6 +17,23 @@ void Timer::time(const std::function<void()>& work) {
 }
 
 std::vector<double> Timer::take() { return events_ ? events_->take() : std::exchange(times_, {}); }
+
+Marks::Marks(Device device) {
+  if (device.kind == DeviceKind::cuda) events_.emplace(device.index);
+}
+
+void Marks::mark() {
+  if (events_) return events_->mark();
+  times_.push_back(std::chrono::steady_clock::now());
+}
+
+std::vector<double> Marks::take() {
+  if (events_) return events_->take();
+  std::vector<double> microseconds;
+  for (const auto& time : times_) microseconds.push_back(std::chrono::duration<double, std::micro>(time - times_.front()).count());
+  times_.clear();
+  return microseconds;
+}
 
 double quantile(std::vector<double> values, double fraction) {
   require(!values.empty(), "quantile: there are no values");

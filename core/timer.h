@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <optional>
 #include <vector>
@@ -22,6 +23,20 @@ class Timer {
  private:
   std::optional<cuda::EventTimer> events_;  // on a GPU
   std::vector<double> times_;               // on the CPU
+};
+
+/// Moments of a device's work: on a GPU when what its compute stream was given before is done, on the CPU by the clock.
+class Marks {
+ public:
+  explicit Marks(Device device);
+
+  void mark();
+  /// Waits for the device. Microseconds from the first mark to each, in order; the next begin anew.
+  std::vector<double> take();
+
+ private:
+  std::optional<cuda::EventMarks> events_;                    // on a GPU
+  std::vector<std::chrono::steady_clock::time_point> times_;  // on the CPU
 };
 
 /// The value below which that fraction of the values lies, between two of them by linear interpolation. Throws ErrorKind::argument for no

@@ -106,6 +106,17 @@ class BufferPlanner {
 
 }  // namespace
 
+std::vector<std::int64_t> alive_bytes(const Graph& graph, const BufferPlan& buffers) {
+  std::vector<std::int64_t> alive;
+  for (int n = 0; n < static_cast<int>(graph.nodes().size()); ++n) {
+    const Node& node = graph.nodes()[static_cast<std::size_t>(n)];
+    if (node.kind != NodeKind::operation || node.op->view) continue;
+    alive.push_back(0);
+    for (const Lifetime& lifetime : buffers.lifetimes) alive.back() += lifetime.first <= n && n <= lifetime.last ? lifetime.bytes : 0;
+  }
+  return alive;
+}
+
 BufferPlan plan_buffers(const Graph& graph, Device device, const std::vector<Layout>& layouts) {
   return BufferPlanner(graph, device, layouts).run();
 }

@@ -1,10 +1,15 @@
 #include "frit/graph/executable.h"
 
+#include "frit/core/cuda/range.h"
+#include "frit/graph/profile.h"
 #include "frit/ops/run.h"
 
 namespace frit::graph {
 
-void Step::run() const { ops::invoke(*op, attributes, inputs, outputs, scratch); }
+void Step::run() const {
+  const cuda::Range range(op->name.c_str());
+  ops::invoke(*op, attributes, inputs, outputs, scratch);
+}
 
 Executable::Executable(Graph graph, State& state) : graph_(std::move(graph)) {
   verify(graph_);
@@ -33,7 +38,7 @@ Executable::Executable(Graph graph, State& state) : graph_(std::move(graph)) {
       values_[static_cast<std::size_t>(node.outputs[0])] = first.reshape(graph_.type(node.outputs[0]).shape);
       continue;
     }
-    Step step{node.op, node.attributes, {}, {}, {}};
+    Step step{node.op, node.attributes, {}, {}, {}, static_cast<int>(n)};
     for (const int id : node.inputs) step.inputs.push_back(values_[static_cast<std::size_t>(id)]);
     for (const int id : node.outputs) step.outputs.push_back(values_[static_cast<std::size_t>(id)]);
     if (const int scratch = buffers.scratch[n]; scratch >= 0) {
@@ -70,6 +75,8 @@ void Executable::place_inputs(const Bindings& inputs) {
 }
 
 void Executable::run() {
+  if (Tracing* const tracing = Tracing::current()) return tracing->run(*this);
+  const cuda::Range range("frit run");
   if (arena_.device().kind == DeviceKind::cpu || !warm_) {
     run_steps();
     warm_ = true;
@@ -77,6 +84,14 @@ void Executable::run() {
   }
   if (!captured_.recorded()) captured_.record(arena_.device().index, [this] { run_steps(); });
   captured_.launch();
+}
+
+void Executable::run_each(const Bindings& inputs, const std::function<bool(const Step&)>& after) {
+  place_inputs(inputs);
+  for (const Step& step : steps_) {
+    step.run();
+    if (!after(step)) return;
+  }
 }
 
 void Executable::run_steps() const {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <map>
 #include <string>
 
@@ -29,12 +30,16 @@ inline BufferPlan plan_buffers(const Graph& graph, Device device = {}) {
   return plan_buffers(graph, device, choose_layouts(graph, device));
 }
 
+/// For each operation that is not a view, in order: the bytes of all buffers that must keep what they hold while it runs.
+std::vector<std::int64_t> alive_bytes(const Graph& graph, const BufferPlan& buffers);
+
 /// One call of an operator over tensors that have their places.
 struct Step {
   const ops::Operator* op;
   ops::Attributes attributes;
   std::vector<Tensor> inputs, outputs;  ///< an output that nobody reads is undefined
   std::span<std::byte> scratch;
+  int node = 0;  ///< whose call it is, in the graph's list
 
   void run() const;
 };
@@ -51,8 +56,14 @@ class Executable {
   void run(const Bindings& inputs);
   /// Runs once more on the inputs of the last run, which lie in their places.
   void run();
+  /// Runs on the inputs step by step for as long as after(step), called behind each, says to go on. A step's outputs hold until later ones
+  /// take their place.
+  void run_each(const Bindings& inputs, const std::function<bool(const Step&)>& after);
   /// A result of the last run, overwritten by the next.
   const Tensor& output(std::string_view name) const;
+
+  /// The place of a value of the graph; undefined if nobody reads it.
+  const Tensor& value(int id) const { return values_[static_cast<std::size_t>(id)]; }
 
   const Graph& graph() const { return graph_; }
   const MemoryPlan& memory_plan() const { return plan_; }

@@ -93,6 +93,8 @@ void verify(const Graph& graph);
 
 /// One line a node: "%4 = conv2d(%0, %1) {stride=2} : f32 8x16x30x30".
 std::string to_text(const Graph& graph);
+/// One node's line, without its end.
+std::string to_text(const Graph& graph, const Node& node);
 /// For Graphviz.
 std::string to_dot(const Graph& graph);
 

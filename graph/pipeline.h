@@ -19,6 +19,18 @@ Graph fold_constants(const Graph& graph);
 Graph drop_neutral_operands(const Graph& graph);
 /// Replaces chains of operators by the fused operator whose decomposition they are.
 Graph fuse(const Graph& graph);
+/// A place in a graph where operators are a fused operator's decomposition, or begin to be.
+struct FusionAttempt {
+  const ops::Operator* op;    ///< the fused operator
+  std::size_t operations;     ///< that its decomposition has
+  int root;                   ///< value id of the last operation's result
+  std::vector<int> matched;   ///< indices of the nodes that fit, ascending
+  int blocker = -1;           ///< index of the node that stood in the way; -1: none in particular
+  std::string obstacle = {};  ///< why it was not fused; empty: it was
+};
+/// Likewise; also lists what was fused, and for each other operation at which two operators or more fit one, the fused operator that came
+/// nearest and what it lacked.
+Graph fuse(const Graph& graph, std::vector<FusionAttempt>& attempts);
 /// Operations take over the work of those that feed them, where their operator's `absorb` rule allows it.
 Graph absorb(const Graph& graph);
 /// Leaves out operations whose result is another output of the operation that feeds them, by their operator's `given` rule.
@@ -34,6 +46,9 @@ Graph join_elementwise(const Graph& graph);
 
 /// For inference: each operator becomes what its `at_inference` rule says; what only training needed is gone.
 Graph for_inference(const Graph& graph);
+/// Variables whose names match one of the patterns are trained no more; * and ? stand for any characters. Throws ErrorKind::argument for a
+/// pattern that matches no trainable variable.
+Graph freeze(const Graph& graph, const std::vector<std::string>& patterns);
 /// The same graph for other input shapes, every type inferred anew. Throws ErrorKind::argument naming an input that is missing, unknown or
 /// of the wrong dtype, or the operator that the shapes do not fit.
 Graph specialize(const Graph& graph, const std::map<std::string, TensorType>& inputs);

@@ -1,6 +1,7 @@
 #include "frit/graph/profile.h"
 
 #include <algorithm>
+#include <chrono>
 
 #include "frit/core/timer.h"
 
@@ -51,6 +52,50 @@ std::vector<StepProfile> profile(const Executable& executable, int repeats) {
     profiles.push_back({steps[i].op->name, types_text(steps[i]), moved_bytes(steps[i]), quantile(times[i], 0.5)});
   }
   return profiles;
+}
+
+namespace {
+
+thread_local Tracing* tracing = nullptr;
+
+}  // namespace
+
+Tracing::Tracing() {
+  FRIT_CHECK(tracing == nullptr);
+  tracing = this;
+}
+
+Tracing::~Tracing() { tracing = nullptr; }
+
+Tracing* Tracing::current() { return tracing; }
+
+double Tracing::now() {
+  using Clock = std::chrono::steady_clock;
+  static const Clock::time_point start = Clock::now();
+  return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
+}
+
+std::shared_ptr<const std::vector<TracedStep>> Tracing::describe(const Executable& executable) {
+  auto& known = described_[&executable];
+  if (known != nullptr) return known;
+  const std::vector<std::int64_t> alive = alive_bytes(executable.graph(), plan_buffers(executable.graph(), executable.device()));
+  std::vector<TracedStep> steps;
+  for (const Step& step : executable.steps()) steps.push_back({step.op->name, types_text(step), moved_bytes(step), alive[steps.size()]});
+  return known = std::make_shared<const std::vector<TracedStep>>(std::move(steps));
+}
+
+void Tracing::run(const Executable& executable) {
+  TracedRun traced{describe(executable), {}};
+  Marks marks(executable.device());
+  (void)marks.take();  // waits for what came before
+  const double begin = now();
+  marks.mark();
+  for (const Step& step : executable.steps()) {
+    step.run();
+    marks.mark();
+  }
+  for (const double time : marks.take()) traced.marks.push_back(begin + time);
+  runs_.push_back(std::move(traced));
 }
 
 }  // namespace frit::graph

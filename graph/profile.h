@@ -1,5 +1,8 @@
 #pragma once
 
+#include <map>
+#include <memory>
+
 #include "frit/graph/executable.h"
 
 namespace frit::graph {
@@ -15,5 +18,42 @@ struct StepProfile {
 /// Runs all steps in order `repeats` times and times each by itself (see Timer). The executable must have run, on the inputs that are used
 /// here again; variables are updated as in any run. Throws ErrorKind::argument for fewer than one repeat.
 std::vector<StepProfile> profile(const Executable& executable, int repeats);
+
+/// A step of a run that was traced.
+struct TracedStep {
+  std::string op, types;  ///< as in StepProfile
+  std::int64_t bytes;     ///< likewise
+  std::int64_t alive;     ///< bytes of the arena that are needed while it runs
+};
+
+/// A run, step by step.
+struct TracedRun {
+  std::shared_ptr<const std::vector<TracedStep>> steps;
+  std::vector<double> marks;  ///< when the run began and when each step had ended: microseconds, as Tracing::now says them
+};
+
+/// While one lives, executables that its thread runs are timed step by step, and on a GPU not launched as one. What they compute is the
+/// same.
+class Tracing {
+ public:
+  Tracing();
+  ~Tracing();
+  Tracing(const Tracing&) = delete;
+  Tracing& operator=(const Tracing&) = delete;
+
+  /// That of this thread, or null.
+  static Tracing* current();
+  void run(const Executable& executable);
+
+  const std::vector<TracedRun>& runs() const { return runs_; }
+  /// Microseconds since the first time that this was asked.
+  static double now();
+
+ private:
+  std::shared_ptr<const std::vector<TracedStep>> describe(const Executable& executable);
+
+  std::map<const Executable*, std::shared_ptr<const std::vector<TracedStep>>> described_;
+  std::vector<TracedRun> runs_;
+};
 
 }  // namespace frit::graph

@@ -40,6 +40,15 @@ graph::Executable& Program::compile(const std::map<std::string, TensorType>& inp
   for (const Compiled& compiled : compiled_) {
     if (compiled.inputs == inputs) return *compiled.executable;
   }
+  compiled_.push_back({inputs, std::make_unique<graph::Executable>(optimised(inputs), *state_)});
+  return *compiled_.back().executable;
+}
+
+graph::MemoryPlan Program::plan(const std::map<std::string, TensorType>& inputs) const {
+  return graph::plan_memory(graph::plan_buffers(optimised(inputs), state_->device()).lifetimes);
+}
+
+Graph Program::optimised(const std::map<std::string, TensorType>& inputs) const {
   const Device device = state_->device();
   const bool trained = static_cast<bool>(extend_);
   const auto clean = [](Graph graph) { return graph::apply(graph::cleanup_pipeline(), std::move(graph)); };
@@ -51,8 +60,7 @@ graph::Executable& Program::compile(const std::map<std::string, TensorType>& inp
   if (precision_ != DType::f32) forward = graph::lower_precision(forward, precision_);
   forward = graph::apply(graph::forward_pipeline(), std::move(forward));
   forward = graph::choose_forms(forward, {device, trained, complete});
-  compiled_.push_back({inputs, std::make_unique<graph::Executable>(complete(std::move(forward)), *state_)});
-  return *compiled_.back().executable;
+  return complete(std::move(forward));
 }
 
 }  // namespace frit

@@ -23,6 +23,9 @@ class Program {
   /// Compiles without running; the same executable that `run` would use.
   graph::Executable& compile(const std::map<std::string, TensorType>& inputs);
 
+  /// Where the values of such a run would lie: what memory it would take beside the variables. Allocates nothing.
+  graph::MemoryPlan plan(const std::map<std::string, TensorType>& inputs) const;
+
   const Graph& graph() const { return graph_; }
   State& state() const { return *state_; }
   const std::shared_ptr<State>& shared_state() const { return state_; }
@@ -32,6 +35,8 @@ class Program {
     std::map<std::string, TensorType> inputs;
     std::unique_ptr<graph::Executable> executable;
   };
+
+  Graph optimised(const std::map<std::string, TensorType>& inputs) const;
 
   Graph graph_;
   std::shared_ptr<State> state_;

@@ -9,8 +9,8 @@
 
 namespace frit {
 
-/// Writes the variables of `graph` (parameters and running statistics, not the optimizer's) as safetensors under their names, in one step:
-/// a failure leaves the old file. The metadata names the model and its configuration.
+/// Writes the variables of `graph` (parameters and running statistics, not the optimizer's) as safetensors under their names, with
+/// checksums, in one step: a failure leaves the old file. The metadata names the model and its configuration.
 void save_checkpoint(const std::string& path, const Graph& graph, const State& state, const Metadata& metadata = {});
 /// What `model_of` reads back.
 Metadata checkpoint_metadata(const Model& model);
@@ -24,7 +24,7 @@ struct RestoreOptions {
 };
 /// Copies a file's tensors into the variables of `graph`, converting the dtype, and returns remarks that a user should see: conversions,
 /// and NaN or infinite values with their count and first index. Throws ErrorKind::format naming *all* missing, unexpected and misshapen
-/// tensors; nothing is changed then.
+/// tensors, or what does not have its checksum; nothing is changed then. The optimizer's part of a training's checkpoint is passed over.
 std::vector<std::string> restore(const TensorFile& file, const Graph& graph, State& state, const RestoreOptions& options = {});
 
 }  // namespace frit

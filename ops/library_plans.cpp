@@ -39,4 +39,13 @@ void note_plan_choice(PlanChoice choice) {
   choices().list.push_back(std::move(choice));
 }
 
+void load_libraries(Device device) {
+  for (const auto& load : library_loaders()) load(device);
+}
+
+std::vector<std::function<void(Device)>>& library_loaders() {
+  static std::vector<std::function<void(Device)>> loaders;
+  return loaders;
+}
+
 }  // namespace frit::ops

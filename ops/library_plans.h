@@ -1,9 +1,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
+#include "frit/core/device.h"
 #include "frit/core/fields.h"
 
 namespace frit::ops {
@@ -30,5 +32,10 @@ struct PlanChoice {
 /// The choices of this process in order, for programs that show them. Thread-safe.
 std::vector<PlanChoice> plan_choices();
 void note_plan_choice(PlanChoice choice);
+
+/// Loads what convolutions and products on the device need of other libraries, which otherwise the first of them does.
+void load_libraries(Device device);
+/// What load_libraries calls, for a library to add itself to, before the main function.
+std::vector<std::function<void(Device)>>& library_loaders();
 
 }  // namespace frit::ops

@@ -5,13 +5,16 @@
 
 #include "apps/commands/commands.h"
 #include "apps/common/bench_report.h"
+#include "apps/common/json.h"
 #include "apps/common/model_graph.h"
 #include "apps/common/model_source.h"
 #include "apps/common/options.h"
 #include "apps/common/sample_graph.h"
+#include "apps/report/trace.h"
 #include "frit/autograd/gradient.h"
 #include "frit/autograd/train_step.h"
 #include "frit/core/cuda/device.h"
+#include "frit/core/io/file.h"
 #include "frit/core/memory/allocator.h"
 #include "frit/core/random.h"
 #include "frit/core/thread_pool.h"
@@ -29,9 +32,10 @@ struct BenchArguments {
   std::string mode = "all";
   std::string optimizer = "sgd";
   std::string format = "table";
+  std::string trace;
   DType dtype = DType::f32, precision = DType::f32;
   std::optional<int> warmup, repeats;
-  bool per_operator = false, plans = false;
+  bool per_operator = false, plans = false, json = false;
   RunOptions run;
 };
 
@@ -41,6 +45,7 @@ struct Bench {
   DType dtype, precision;
   int warmup, repeats;
   bool per_operator;
+  Trace* trace;  ///< null: none is asked for
 };
 
 bool on_gpu(Device device) { return device.kind == DeviceKind::cuda; }
@@ -109,6 +114,11 @@ ModeTimes measure(const std::string& mode, graph::Executable& executable, const 
   const std::vector<double> times = timer.take();
   ModeTimes result{mode, quantile(times, 0.5), quantile(times, 0.1), quantile(times, 0.9), executable.predicted_bytes(), peak - before};
   if (bench.per_operator) result.operators = by_operator(graph::profile(executable, bench.repeats));
+  if (bench.trace != nullptr) {
+    graph::Tracing tracing;
+    for (int i = 0; i < 3; ++i) executable.run();
+    bench.trace->add(mode, tracing.runs());
+  }
   return result;
 }
 
@@ -213,12 +223,21 @@ Subject operator_subject(const BenchArguments& a) {
 }
 
 int run_bench(const BenchArguments& a) {
-  require(!a.plans || a.format != "csv", "--plans does not go with --format csv");
+  const std::string format = a.json ? "json" : a.format;
+  require(!a.plans || format != "csv", "--plans does not go with --format csv");
+  if (!a.trace.empty()) check_writable(a.trace);
   const bool is_model = names_model(a.model);
   const Device device = a.run.apply();
   const bool gpu = on_gpu(device);
   const Subject subject = is_model ? model_subject(a, device) : operator_subject(a);
-  const Bench bench{device, a.dtype, a.precision, a.warmup.value_or(gpu ? 10 : 2), a.repeats.value_or(gpu ? 100 : 10), a.per_operator};
+  Trace trace;
+  const Bench bench{device,
+                    a.dtype,
+                    a.precision,
+                    a.warmup.value_or(gpu ? 10 : 2),
+                    a.repeats.value_or(gpu ? 100 : 10),
+                    a.per_operator,
+                    a.trace.empty() ? nullptr : &trace};
   BenchReport report{.model = a.model,
                      .config = subject.config,
                      .device = gpu ? concat(device, ' ', cuda::description(device.index)) : concat(device),
@@ -235,7 +254,8 @@ int run_bench(const BenchArguments& a) {
   if (a.mode != "train") report.modes.push_back(subject.forward(bench));
   if (a.mode != "forward" && subject.train) report.modes.push_back(subject.train(bench));
   if (a.plans) report.plans = ops::plan_choices();
-  print(std::cout, report, a.format);
+  if (!a.trace.empty()) trace.write(a.trace);
+  print(std::cout, report, format);
   return 0;
 }
 
@@ -255,6 +275,8 @@ void add_bench(CLI::App& app, Action& action) {
   add_number<int>(command, "--warmup", a->warmup, 1, 1'000'000, "Steps before those that count; the default is 10, on the CPU 2");
   add_number<int>(command, "--repeats", a->repeats, 1, 1'000'000, "Steps that count; the default is 100, on the CPU 10");
   add_choice(command, "--format", a->format, {"table", "csv", "json"}, "Of the result");
+  add_json(command, a->json);
+  add_path(command, "--trace", a->trace, "Write three runs of each, operator by operator, as a trace for Perfetto (ui.perfetto.dev)");
   command.add_flag("--per-operator", a->per_operator,
                    "Time each operator by itself too, and compare the bytes it must move with the speed of a copy");
   command.add_flag("--plans", a->plans,

@@ -3,6 +3,7 @@
 #include <map>
 
 #include "apps/commands/commands.h"
+#include "apps/common/json.h"
 #include "apps/common/model_source.h"
 #include "apps/common/options.h"
 #include "apps/common/process.h"
@@ -21,6 +22,7 @@ struct GradcheckArguments {
   std::vector<std::string> names;
   bool all = false;
   bool full = false;
+  bool json = false;
   std::uint64_t seed = 0;
   RunOptions run;
 };
@@ -31,34 +33,58 @@ struct Summary {
   int samples = 0;
 };
 
-/// The table and what is counted under it.
+/// The table, or JSON, and what is counted under it.
 class Report {
  public:
+  explicit Report(bool json) : as_json_(json) {}
+
   void add(const std::string& subject, const Summary& summary) {
     const GradientCheckResult& r = summary.result;
     const std::string shape = summary.samples == 1 ? concat(r.shape) : concat(summary.samples, " shapes");
     table_.add({subject, r.name, shape, grouped(r.checked), grouped(r.kinks), scientific(r.largest_error), r.passed() ? "ok" : "FAILED",
                 printable(r.first_failure)});
+    rows_.push_back({{"of", subject},
+                     {"with_respect_to", r.name},
+                     {"samples", summary.samples},
+                     {"checked", r.checked},
+                     {"kinks", r.kinks},
+                     {"largest_error", r.largest_error},
+                     {"verdict", r.passed() ? "ok" : "failed"},
+                     {"remark", r.first_failure}});
     ++checked_;
     failed_ += !r.passed();
   }
-  void skip(const std::string& subject, const std::string& reason) { table_.add({subject, "", "", "", "", "", "skipped", reason}); }
+  void skip(const std::string& subject, const std::string& reason) {
+    table_.add({subject, "", "", "", "", "", "skipped", reason});
+    rows_.push_back({{"of", subject}, {"verdict", "skipped"}, {"remark", reason}});
+  }
   /// There was no gradient to compare.
   void fail(const std::string& subject, const std::string& reason) {
     table_.add({subject, "", "", "", "", "", "FAILED", printable(reason)});
+    rows_.push_back({{"of", subject}, {"verdict", "failed"}, {"remark", reason}});
     ++checked_;
     ++failed_;
   }
 
   int finish() const {
+    if (as_json_) {
+      print(std::cout, {{"checked", checked_}, {"failed", failed_}, {"gradients", rows_}});
+      return verdict();
+    }
     table_.print(std::cout);
     std::cout << '\n' << checked_ - failed_ << " of " << checked_ << " gradients equal the central differences\n";
+    return verdict();
+  }
+
+ private:
+  int verdict() const {
     if (failed_ == 0) return exit_success;
     print_error(concat(failed_, " of ", checked_, " gradients differ from the central differences"));
     return exit_check_failed;
   }
 
- private:
+  bool as_json_;
+  Json rows_ = Json::array();
   Table table_{{{"of"},
                 {"with respect to"},
                 {"shape"},
@@ -135,7 +161,7 @@ int run_gradcheck(const GradcheckArguments& a) {
     for (const ops::Operator* op : ops::registry().all()) names.push_back(op->name);
   }
   for (const std::string& name : names) names_model(name);  // all are known before the first is checked
-  Report report;
+  Report report(a.json);
   for (const std::string& name : names) {
     try {
       if (names_model(name))
@@ -154,10 +180,11 @@ int run_gradcheck(const GradcheckArguments& a) {
 void add_gradcheck(CLI::App& app, Action& action) {
   CLI::App& command = *app.add_subcommand("gradcheck", "Compare gradients with central differences in float64");
   const auto a = std::make_shared<GradcheckArguments>();
-  command.add_option("NAME", a->names, "Models and operators (see `frit info`)")->type_name("");
+  command.add_option("MODEL|OPERATOR", a->names, "Models and operators (see `frit info`)")->type_name("");
   command.add_flag("--all", a->all, "Every model and operator");
   command.add_flag("--full", a->full, "Models too by every entry of the Jacobian, not along random directions: slow");
   add_seed(command, a->seed);
+  add_json(command, a->json);
   a->run.add_to(command);
   command.callback([a, &action] { action = [a] { return run_gradcheck(*a); }; });
 }

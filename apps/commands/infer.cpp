@@ -1,50 +1,130 @@
+#include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <iostream>
 
 #include "apps/commands/commands.h"
 #include "apps/common/interrupt.h"
+#include "apps/common/json.h"
 #include "apps/common/model_source.h"
 #include "apps/common/options.h"
+#include "apps/common/process.h"
 #include "apps/common/text.h"
+#include "apps/serving/array_stream.h"
+#include "apps/serving/comparison.h"
+#include "apps/serving/inference.h"
+#include "apps/serving/stages.h"
 #include "frit/core/io/file.h"
 #include "frit/core/io/npy.h"
 #include "frit/core/text.h"
 #include "frit/core/thread_pool.h"
 #include "frit/graph/pipeline.h"
-#include "frit/graph/program.h"
+#include "frit/ops/library_plans.h"
 
 namespace frit::apps {
 namespace {
 
+namespace fs = std::filesystem;
+
+constexpr const char* standard_stream = "-";
+
 struct InferArguments {
-  std::string model, config, input, output;
-  std::int64_t batch_size = 64;
+  std::string model, config, input, output, reference;
+  Tolerance tolerance;
+  std::int64_t batch_size = 64, queue = 16;
+  int warmup = 0;
   std::uint64_t seed = 0;
   DType dtype = DType::f32, precision = DType::f32;
   bool strict = false;
   bool allow_extra = false;
-  bool quiet = false;
+  bool quiet = false, json = false, timing = false;
   RunOptions run;
 };
 
-void check_output(const InferArguments& a) {
-  require(!same_file(a.output, a.input), "--output would overwrite --input: ", printable(a.output));
-  require(!names_file(a.model) || !same_file(a.output, a.model), "--output would overwrite the checkpoint: ", printable(a.output));
-  require(!is_config_file(a.output, a.config), "--output would overwrite the configuration of --config: ", printable(a.output));
-  remove_stale_temporaries(a.output);
-  check_writable(a.output);
+bool streams(const InferArguments& a) { return a.input == standard_stream; }
+
+bool is_folder(const std::string& path) {
+  std::error_code error;
+  return fs::is_directory(path, error);
 }
 
-void warn_of_nan(const std::string& what, const Tensor& tensor) {
-  if (!is_floating(tensor.dtype())) return;
-  std::int64_t count = 0;
-  for (const double value : tensor.to_vector<double>()) count += std::isnan(value);
-  if (count > 0) print_warning(concat(what, " has ", count, " NaN values"));
+/// The arrays of a folder, by name; otherwise the one file.
+std::vector<std::string> input_files(const InferArguments& a) {
+  if (!is_folder(a.input)) return {a.input};
+  std::vector<std::string> files;
+  for (const fs::directory_entry& entry : fs::directory_iterator(a.input)) {
+    if (entry.path().extension() == ".npy") files.push_back(entry.path().string());
+  }
+  std::sort(files.begin(), files.end());
+  if (files.empty()) fail(ErrorKind::file_system, printable(a.input), ": there are no .npy files in this folder");
+  return files;
 }
+
+/// Beside the input: the file itself, or that of the same name in a folder.
+std::string partner(const InferArguments& a, const std::string& path, const std::string& input) {
+  return is_folder(a.input) ? (fs::path(path) / fs::path(input).filename()).string() : path;
+}
+
+void check_output_file(const InferArguments& a, const std::string& output, const std::string& input) {
+  require(!same_file(output, input), "--output would overwrite --input: ", printable(output));
+  require(a.reference.empty() || !same_file(output, partner(a, a.reference, input)), "--output would overwrite --ref: ", printable(output));
+  require(!names_file(a.model) || !same_file(output, a.model), "--output would overwrite the checkpoint: ", printable(output));
+  require(!is_config_file(output, a.config), "--output would overwrite the configuration of --model-config: ", printable(output));
+  remove_stale_temporaries(output);
+  check_writable(output);
+}
+
+/// Before anything is read or computed.
+void check_arguments(const InferArguments& a) {
+  require(!a.output.empty() || !a.reference.empty(), "one of --output and --ref is required");
+  require(!streams(a) || a.output == standard_stream, "--input - is a stream of arrays, and goes with --output -");
+  require(!streams(a) || a.reference.empty(), "--ref does not go with --input -");
+  require(a.output != standard_stream || !a.json, "--json does not go with --output -: both are for standard output");
+  if (streams(a)) return;
+  if (is_folder(a.input) && !a.output.empty()) {
+    require(a.output != standard_stream, "--output - takes one array, and --input is a folder");
+    if (!is_folder(a.output)) fail(ErrorKind::file_system, printable(a.output), ": not a folder, as --input is");
+  }
+  for (const std::string& input : input_files(a)) {
+    if (!a.output.empty() && a.output != standard_stream) check_output_file(a, partner(a, a.output, input), input);
+    if (!a.reference.empty()) FileInput(partner(a, a.reference, input), "a .npy file");
+  }
+}
+
+std::int64_t count_nan(const Tensor& tensor) {
+  if (!is_floating(tensor.dtype())) return 0;
+  const std::vector<double> values = tensor.to_vector<double>();
+  return std::count_if(values.begin(), values.end(), [](double value) { return std::isnan(value); });
+}
+
+/// What is said once of all arrays.
+class Remarks {
+ public:
+  void note_input(const Tensor& input, DType dtype) {
+    if (input.dtype() != dtype && !std::exchange(converted_, true)) {
+      print_warning(concat("the input was converted from ", input.dtype(), " to ", dtype));
+    }
+    note_nan(input, "input", input_);
+  }
+  void note_output(const Tensor& output) { note_nan(output, "output", output_); }
+
+ private:
+  static void note_nan(const Tensor& tensor, const char* what, bool& noted) {
+    if (noted) return;
+    const std::int64_t count = count_nan(tensor);
+    if (count == 0) return;
+    noted = true;
+    print_warning(concat("the ", what, " has ", count, " NaN values"));
+  }
+
+  bool converted_ = false, input_ = false, output_ = false;
+};
 
 /// The forward graph for batches of `shape`.
-Graph inference_graph(const InferArguments& a, const Model& model, const Shape& shape) {
-  return with_content_of(printable(a.input), [&] {
+Graph inference_graph(const InferArguments& a, const Model& model, const Job& job) {
+  Shape shape = job.input.shape();
+  if (shape.rank() > 0) shape[0] = std::min(shape[0], a.batch_size);
+  return with_content_of(printable(job.name), [&] {
     model.check_input(shape);
     Graph graph;
     const Value input = graph.input("input", shape, a.dtype);
@@ -66,62 +146,195 @@ std::shared_ptr<State> load_parameters(const InferArguments& a, const ModelSourc
   return state;
 }
 
-/// In batches, so that the memory of a run does not grow with the input.
-Tensor infer(const InferArguments& a, Program& program, const Tensor& input, const Tensor& result) {
-  const std::int64_t count = input.dim(0);
-  for (std::int64_t begin = 0; begin < count; begin += a.batch_size) {
-    if (interrupt_signal() != 0) fail(ErrorKind::interrupted, "interrupted by ", interrupt_name(), "; nothing was written");
-    const std::int64_t end = std::min(count, begin + a.batch_size);
-    const graph::Executable& executable = program.run({{"input", input.slice(0, begin, end).to(a.dtype)}});
-    copy(result.slice(0, begin, end), executable.output("output").to(Device::cpu()));
+/// Where arrays come from: one file after another, or standard input.
+class Source {
+ public:
+  explicit Source(const InferArguments& a) : files_(streams(a) ? std::vector<std::string>() : input_files(a)) {
+    if (streams(a)) stream_.emplace();
   }
-  return result;
+
+  std::optional<Job> next() {
+    if (stream_) {
+      std::optional<Tensor> input = stream_->next();
+      if (!input) return std::nullopt;
+      return Job{.name = concat("standard input: array ", ++taken_), .input = std::move(*input)};
+    }
+    if (taken_ == files_.size()) return std::nullopt;
+    const std::string& file = files_[taken_++];
+    return Job{.name = file, .input = read_npy(file)};
+  }
+  void stop() {
+    if (stream_) stream_->stop();
+  }
+
+ private:
+  std::vector<std::string> files_;
+  std::optional<ArrayInput> stream_;
+  std::size_t taken_ = 0;
+};
+
+/// Where results go, and what became of the comparison with a reference.
+class Sink {
+ public:
+  explicit Sink(const InferArguments& a) : a_(a) {}
+
+  void take(const Job& job) {
+    remarks_.note_output(job.output);
+    if (a_.output == standard_stream)
+      write_array(job.output);
+    else if (!a_.output.empty())
+      write_npy(partner(a_, a_.output, job.name), job.output);
+    if (!a_.reference.empty()) check(job);
+    shape_ = job.output.shape();
+    dtype_ = job.output.dtype();
+  }
+
+  /// What was written, of one array.
+  std::string text() const {
+    const bool file = !a_.output.empty() && a_.output != standard_stream;
+    return concat(dtype_, ' ', shape_, file ? " in " + printable(a_.output) : "");
+  }
+  const Comparison& comparison() const { return comparison_; }
+  int differing_files() const { return differing_files_; }
+
+ private:
+  void check(const Job& job) {
+    const std::string path = partner(a_, a_.reference, job.name);
+    Comparison found = compare(job.output, read_npy(path), a_.tolerance);
+    comparison_.elements += found.elements;
+    comparison_.differing += found.differing;
+    comparison_.largest_error = std::max(comparison_.largest_error, found.largest_error);
+    if (found.difference.empty()) return;
+    if (differing_files_++ == 0) comparison_.difference = concat(printable(path), ": ", found.difference);
+  }
+
+  const InferArguments& a_;
+  Remarks remarks_;
+  Comparison comparison_;
+  int differing_files_ = 0;
+  Shape shape_;
+  DType dtype_ = DType::f32;
+};
+
+std::string times_text(const char* what, const std::vector<double>& times) {
+  const Percentiles p = percentiles(times);
+  return concat(what, " p50 ", fixed(p.p50, 2), " p90 ", fixed(p.p90, 2), " p99 ", fixed(p.p99, 2), " ms");
+}
+
+Json json_of(const std::vector<double>& times) {
+  const Percentiles p = percentiles(times);
+  return {{"p50", p.p50}, {"p90", p.p90}, {"p99", p.p99}};
+}
+
+double rate(const InferenceStatistics& statistics) { return static_cast<double>(statistics.examples) / std::max(statistics.seconds, 1e-9); }
+
+void print_result(const InferArguments& a, const std::string& model, Device device, const InferenceStatistics& s, const Sink& sink,
+                  const Stages& stages) {
+  if (a.json) {
+    Json json = {{"model", model},
+                 {"device", concat(device)},
+                 {"threads", thread_count()},
+                 {"arrays", s.arrays},
+                 {"examples", s.examples},
+                 {"batches", s.batch.size()},
+                 {"seconds", s.seconds},
+                 {"examples_per_second", rate(s)},
+                 {"batch_milliseconds", json_of(s.batch)},
+                 {"response_milliseconds", json_of(s.response)}};
+    if (!a.reference.empty()) {
+      json["reference"] = {{"elements", sink.comparison().elements},
+                           {"differing", sink.comparison().differing},
+                           {"largest_error", sink.comparison().largest_error}};
+    }
+    for (const Stages::Stage& stage : a.timing ? stages.list() : std::vector<Stages::Stage>()) {
+      json["start_milliseconds"][stage.name] = stage.milliseconds;
+    }
+    return print(std::cout, json);
+  }
+  if (a.timing) {
+    std::cerr << "start:";
+    for (const Stages::Stage& stage : stages.list()) std::cerr << "  " << stage.name << ' ' << fixed(stage.milliseconds, 1);
+    std::cerr << "  = " << fixed(stages.total(), 1) << " ms to the first result" << std::endl;
+  }
+  if (a.quiet) return;
+  std::cerr << model << ": " << (s.arrays == 1 ? sink.text() : concat(grouped(s.arrays), " arrays, ", grouped(s.examples), " examples"))
+            << "; " << device << ", " << thread_count() << " threads; " << fixed(rate(s), 0) << " examples/s; "
+            << times_text("batch", s.batch) << "; " << times_text("response", s.response) << std::endl;
 }
 
 int run_infer(const InferArguments& a) {
+  Stages stages;
+  stages.done("command line");
   const Device device = a.run.apply();
-  check_output(a);
-  const InterruptRequests requests;
+  check_arguments(a);
+  (void)Tensor::zeros({1}, DType::u8, device);
+  stages.done("device");
+  ops::load_libraries(device);
+  stages.done("libraries");
+  // A filter of streams ends where it is interrupted, and has written what it has read.
+  std::optional<InterruptRequests> requests;
+  if (!streams(a)) requests.emplace();
   const ModelSource source = open_model(a.model, a.config);
-  const Tensor input = read_npy(a.input);
-  Shape batch = input.shape();
-  if (batch.rank() > 0) batch[0] = std::min(batch[0], a.batch_size);
-  Graph graph = inference_graph(a, source.model, batch);
-  const auto state = load_parameters(a, source, graph, device);
-  if (input.dtype() != a.dtype) print_warning(concat("the input was converted from ", input.dtype(), " to ", a.dtype));
-  warn_of_nan("the input", input);
+  stages.done("model");
 
-  Shape shape = graph.output_value("output").shape();
-  shape[0] = input.dim(0);
-  // NumPy has no bfloat16.
-  const Tensor result = Tensor::empty(shape, a.dtype == DType::bf16 ? DType::f32 : a.dtype);
+  Source arrays(a);
+  std::optional<Job> first = arrays.next();
+  if (!first) return exit_success;
+  Sink sink(a);
+  Remarks remarks;
+  stages.done("input");
+  Graph graph = inference_graph(a, source.model, *first);
+  const auto state = load_parameters(a, source, graph, device);
   Program program(std::move(graph), state, {}, a.precision);
-  infer(a, program, input, result);
-  warn_of_nan("the output", result);
-  write_npy(a.output, result);
-  if (!a.quiet) {
-    std::cerr << source.model.name << ": " << result.dtype() << ' ' << shape << " in " << printable(a.output) << "; " << device << ", "
-              << thread_count() << " threads" << std::endl;
-  }
-  return 0;
+  Inference inference(
+      program, {.dtype = a.dtype, .batch_size = a.batch_size, .combine = !a.run.deterministic, .queue = a.queue, .warmup = a.warmup});
+  inference.prepare(*first);
+  stages.done("plans");
+  Job sample{.name = first->name, .input = first->input.slice(0, 0, std::min(first->input.dim(0), a.batch_size))};
+  if (a.timing) inference.complete(sample);
+  stages.done("first run");
+
+  const auto read = [&]() -> std::optional<Job> {
+    std::optional<Job> job = first ? std::exchange(first, std::nullopt) : arrays.next();
+    if (!job) return job;
+    with_content_of(printable(job->name), [&] { source.model.check_input(job->input.shape()); });
+    remarks.note_input(job->input, a.dtype);
+    return job;
+  };
+  const InferenceStatistics statistics = inference.run(
+      read, [&](Job& job) { sink.take(job); }, [&] { arrays.stop(); });
+  print_result(a, source.model.name, device, statistics, sink, stages);
+  if (sink.differing_files() == 0) return exit_success;
+  print_error(sink.comparison().difference);
+  return exit_check_failed;
 }
 
 }  // namespace
 
 void add_infer(CLI::App& app, Action& action) {
-  CLI::App& command = *app.add_subcommand("infer", "Run a model forward over a NumPy array");
+  CLI::App& command = *app.add_subcommand("infer", "Run a model forward over NumPy arrays");
   const auto a = std::make_shared<InferArguments>();
   command.add_option("MODEL|CHECKPOINT", a->model, "A checkpoint, or a model's name for fresh parameters")->required()->type_name("");
-  add_path(command, "--input", a->input, "A .npy file (N,C,...)")->required();
-  add_path(command, "--output", a->output, "The .npy file to write")->required();
-  add_number<std::int64_t>(command, "--batch-size", a->batch_size, 1, 1 << 20, "Examples at a time");
+  add_path(command, "--input", a->input, "A .npy file (N,C,...), a folder of such files, or -: arrays one behind another on standard input")
+      ->required();
+  add_path(command, "--output", a->output,
+           "The .npy file to write, for a folder the folder with files of the same names, or -: standard output, an array for each that "
+           "was read");
+  add_path(command, "--ref", a->reference, "What the output should be: a .npy file, or a folder; if it differs, the exit code is 1");
+  add_number<double>(command, "--rtol", a->tolerance.relative, 0, 1, "How far from the reference, relative to it");
+  add_number<double>(command, "--atol", a->tolerance.absolute, 0, 1e30, "How far from the reference beside that");
+  add_number<std::int64_t>(command, "--batch-size", a->batch_size, 1, 1 << 20, "Examples at a time; arrays that wait are put together");
+  add_number<std::int64_t>(command, "--queue", a->queue, 1, 1 << 20, "Arrays that may wait to be computed, and to be written");
+  add_number<int>(command, "--warmup", a->warmup, 0, 1'000'000, "Runs of the first batch before those that count in the times");
   add_seed(command, a->seed);
   add_dtype(command, a->dtype, {DType::f32, DType::f64, DType::f16, DType::bf16});
   add_precision(command, a->precision, a->dtype);
   add_config(command, a->config);
   command.add_flag("--strict", a->strict, "Refuse a checkpoint with NaN or infinite values");
   command.add_flag("--allow-extra", a->allow_extra, "Pass over a checkpoint's tensors that the model does not have");
+  command.add_flag("--timing", a->timing, "Say how long it took from the start of the process to the first result, and what took it");
   add_quiet(command, a->quiet);
+  add_json(command, a->json);
   a->run.add_to(command);
   command.callback([a, &action] { action = [a] { return run_infer(*a); }; });
 }

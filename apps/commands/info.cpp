@@ -2,9 +2,9 @@
 
 #include <CLI/Version.hpp>
 #include <iostream>
-#include <nlohmann/json.hpp>
 
 #include "apps/commands/commands.h"
+#include "apps/common/json.h"
 #include "apps/common/model_source.h"
 #include "apps/common/options.h"
 #include "apps/common/table.h"
@@ -72,6 +72,57 @@ int print_program() {
   return 0;
 }
 
+Json program_json() {
+  Json devices = Json::array(), operators = Json::array();
+  for (const Device& device : available_devices()) {
+    devices.push_back({{"device", concat(device)}});
+    if (device.kind == DeviceKind::cuda) devices.back()["name"] = cuda::description(device.index);
+  }
+  for (const ops::Operator* op : ops::registry().all()) {
+    operators.push_back({{"name", op->name},
+                         {"backends", backends(*op)},
+                         {"dtypes", dtypes(*op)},
+                         {"gradient", bool(op->gradient)},
+                         {"meaning", op->summary}});
+  }
+  return {{"version", FRIT_VERSION},
+          {"build", FRIT_BUILD_TYPE},
+          {"compiler", compiler},
+          {"devices", devices},
+          {"threads", thread_count()},
+          {"models", model_names()},
+          {"plan_cache", plan_cache().path()},
+          {"operators", operators}};
+}
+
+Json checkpoint_json(const std::string& path) {
+  const SafetensorsHeader file = read_safetensors_header(path);
+  Json metadata = Json::object(), tensors = Json::array();
+  for (const auto& [key, value] : file.metadata()) metadata[key] = value;
+  for (std::size_t i = 0; i < file.size(); ++i) {
+    const SafetensorsHeader::Entry entry = file.entry(i);
+    tensors.push_back({{"name", entry.name}, {"dtype", name_of(entry.dtype)}, {"shape", shape_json(entry.shape)}});
+  }
+  return {{"metadata", metadata}, {"tensors", tensors}};
+}
+
+/// The parameters of a model, in the order of its building.
+std::vector<std::pair<std::string, TensorType>> parameters_of(const Model& model) {
+  Graph graph;
+  model.build(Scope(graph), graph.input("input", model.small_input));
+  std::vector<std::pair<std::string, TensorType>> parameters;
+  for (const graph::Node* node : graph.all(graph::NodeKind::variable)) parameters.emplace_back(node->name, graph.type(node->outputs[0]));
+  return parameters;
+}
+
+const char* task_name(const Model& model) { return model.task == Model::Task::classification ? "classification" : "regression"; }
+
+Json model_json(const Model& model) {
+  Json parameters = Json::array();
+  for (const auto& [name, type] : parameters_of(model)) parameters.push_back({{"name", name}, {"shape", shape_json(type.shape)}});
+  return {{"model", model.name}, {"config", Json::parse(model.config)}, {"task", task_name(model)}, {"parameters", parameters}};
+}
+
 /// Fit to print, with its quotes as they are: metadata are often JSON.
 std::string readable(const std::string& text) {
   std::string result = printable(text);
@@ -96,17 +147,12 @@ int print_checkpoint(const std::string& path) {
   return 0;
 }
 
-int print_model(const std::string& name, const std::string& config) {
-  const Model model = configured_model(name, config);
-  std::cout << "model: " << model.name << "\nconfig: " << model.config
-            << "\ntask: " << (model.task == Model::Task::classification ? "classification" : "regression") << "\n\n";
-  Graph graph;
-  model.build(Scope(graph), graph.input("input", model.small_input));
+int print_model(const Model& model) {
+  std::cout << "model: " << model.name << "\nconfig: " << model.config << "\ntask: " << task_name(model) << "\n\n";
   Table parameters({{"parameter"}, {"shape"}, {"elements", Table::Column::right}});
   std::int64_t elements = 0;
-  for (const graph::Node* node : graph.all(graph::NodeKind::variable)) {
-    const TensorType& type = graph.type(node->outputs[0]);
-    parameters.add({node->name, concat(type.shape), grouped(type.elements())});
+  for (const auto& [parameter, type] : parameters_of(model)) {
+    parameters.add({parameter, concat(type.shape), grouped(type.elements())});
     elements += type.elements();
   }
   parameters.print(std::cout);
@@ -117,14 +163,21 @@ int print_model(const std::string& name, const std::string& config) {
 struct InfoArguments {
   std::string subject, config;
   std::optional<std::string> plan_cache;
+  bool json = false;
 };
 
 int run_info(const InfoArguments& a) {
   const bool is_model = !a.subject.empty() && !names_file(a.subject);
-  require(a.config.empty() || is_model, "--config goes with a model's name; a checkpoint has its own configuration");
+  require(a.config.empty() || is_model, "--model-config goes with a model's name; a checkpoint has its own configuration");
   if (a.plan_cache) plan_cache().use_file(*a.plan_cache);
+  if (a.json) {
+    print(std::cout, a.subject.empty() ? program_json()
+                     : is_model        ? model_json(configured_model(a.subject, a.config))
+                                       : checkpoint_json(a.subject));
+    return 0;
+  }
   if (a.subject.empty()) return print_program();
-  return is_model ? print_model(a.subject, a.config) : print_checkpoint(a.subject);
+  return is_model ? print_model(configured_model(a.subject, a.config)) : print_checkpoint(a.subject);
 }
 
 }  // namespace
@@ -132,9 +185,10 @@ int run_info(const InfoArguments& a) {
 void add_info(CLI::App& app, Action& action) {
   CLI::App& command = *app.add_subcommand("info", "Describe this program, a checkpoint or a model");
   const auto a = std::make_shared<InfoArguments>();
-  command.add_option("CHECKPOINT|MODEL", a->subject, "A .safetensors file, or a model's name; none: the program itself")->type_name("");
+  command.add_option("MODEL|CHECKPOINT", a->subject, "A .safetensors file, or a model's name; none: the program itself")->type_name("");
   add_config(command, a->config);
   add_plan_cache(command, a->plan_cache);
+  add_json(command, a->json);
   command.callback([a, &action] { action = [a] { return run_info(*a); }; });
 }
 

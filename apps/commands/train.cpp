@@ -1,15 +1,19 @@
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
 #include <iostream>
 
 #include "apps/commands/commands.h"
+#include "apps/common/dry_run.h"
 #include "apps/common/interrupt.h"
+#include "apps/common/json.h"
 #include "apps/common/model_source.h"
 #include "apps/common/options.h"
 #include "apps/common/text.h"
 #include "apps/common/training.h"
+#include "apps/report/memory_picture.h"
+#include "apps/report/run_record.h"
 #include "frit/core/io/file.h"
+#include "frit/core/random.h"
 #include "frit/core/text.h"
 #include "frit/core/thread_pool.h"
 #include "frit/models/training/checkpoint.h"
@@ -20,27 +24,14 @@ namespace {
 namespace fs = std::filesystem;
 
 struct TrainArguments {
-  std::string model, config, data, validation, save;
-  std::string optimizer = "adam";
-  std::optional<double> rate, momentum, weight_decay, clip_norm;
-  std::int64_t epochs = 10;
-  std::int64_t batch_size = 128;
-  std::uint64_t seed = 0;
-  DType dtype = DType::f32, precision = DType::f32;
-  bool quiet = false;
+  std::string model, config, data, validation, save, weights;
+  TrainSettings settings;
+  std::string run_directory, resume, profile;
+  CheckpointInterval interval;
+  std::int64_t keep = 3, early_stopping = 0, prefetch = 2;
+  bool quiet = false, json = false, dry_run = false;
   RunOptions run;
 };
-
-Optimizer make_optimizer(const TrainArguments& a) {
-  require(!a.momentum || a.optimizer == "sgd", "--momentum does not go with --optimizer ", a.optimizer, "; it is sgd's");
-  const auto filled = [&](auto optimizer) {
-    optimizer.learning_rate = a.rate.value_or(optimizer.learning_rate);
-    optimizer.weight_decay = a.weight_decay.value_or(optimizer.weight_decay);
-    return optimizer;
-  };
-  if (a.optimizer == "sgd") return filled(Sgd{.momentum = a.momentum.value_or(0)});
-  return a.optimizer == "adam" ? Optimizer(filled(Adam{})) : Optimizer(filled(AdamW{}));
-}
 
 /// An MNIST folder has a test split of its own.
 bool has_test_split(const std::string& data) {
@@ -62,8 +53,9 @@ bool overwrites(const std::string& save, const std::string& data) {
 void check_output(const TrainArguments& a) {
   if (a.save.empty()) return;
   require(!overwrites(a.save, a.data), "--save would overwrite the data of --data: ", printable(a.save));
+  require(a.weights.empty() || !same_file(a.save, a.weights), "--save would overwrite the checkpoint of --weights: ", printable(a.save));
   require(!overwrites(a.save, a.validation), "--save would overwrite the data of --validation: ", printable(a.save));
-  require(!is_config_file(a.save, a.config), "--save would overwrite the configuration of --config: ", printable(a.save));
+  require(!is_config_file(a.save, a.config), "--save would overwrite the configuration of --model-config: ", printable(a.save));
   remove_stale_temporaries(a.save);
   check_writable(a.save);
 }
@@ -73,56 +65,158 @@ std::shared_ptr<const Dataset> read_validation(const TrainArguments& a) {
   return has_test_split(a.data) ? read_dataset(a.data, Split::test) : nullptr;
 }
 
-void check_parameters_finite(const TrainStep& step) {
-  for (const graph::Node* node : step.graph().all(graph::NodeKind::variable)) {
-    const std::vector<double> values = step.state().at(node->name).to_vector<double>();
-    const bool finite = std::all_of(values.begin(), values.end(), [](double value) { return std::isfinite(value); });
-    if (!finite) fail(ErrorKind::diverged, "parameter \"", node->name, "\" is not finite after step ", step.steps(), "; nothing was saved");
-  }
-}
-
 /// Returns what to say of it.
 std::string save(const TrainArguments& a, const Model& model, const TrainStep& step) {
-  if (a.save.empty() || step.steps() == 0) return "nothing was saved";
-  check_parameters_finite(step);
+  if (a.save.empty() || step.position().batches == 0) return {};
   save_checkpoint(a.save, step, checkpoint_metadata(model));
   return "saved " + printable(a.save);
 }
 
 void print_score(const TrainArguments& a, const Model& model, const Score& score) {
   const char* const what = !a.validation.empty() ? "validation" : has_test_split(a.data) ? "test" : "training";
+  if (a.json) {
+    Json json = {{"model", model.name}, {"examples", what}, {"loss", score.loss()}};
+    if (model.task == Model::Task::classification) json["accuracy"] = score.accuracy() / 100;
+    return print(std::cout, json);
+  }
   std::cout << what << " loss " << fixed(score.loss(), 4) << '\n';
   if (model.task == Model::Task::classification) std::cout << what << " accuracy " << fixed(score.accuracy(), 2) << " %\n";
 }
 
+/// One batch of examples, as often as the data have batches.
+std::shared_ptr<const Dataset> one_batch(const std::shared_ptr<const Dataset>& data, const TrainSettings& settings) {
+  const std::int64_t size = std::min(settings.batch_size, data->size());
+  std::vector<std::int64_t> chosen = permutation(data->size(), settings.seed, 0);
+  chosen.resize(static_cast<std::size_t>(size));
+  std::vector<std::int64_t> indices;
+  for (std::int64_t done = 0; done < data->size(); done += size) indices.insert(indices.end(), chosen.begin(), chosen.end());
+  return subset(data, std::move(indices));
+}
+
+/// Who wrote a checkpoint, for people.
+Metadata provenance(const TrainArguments& a, Device device) {
+  return {{"provenance", concat("frit ", FRIT_VERSION, " on ", device, ", data ", printable(a.data))}};
+}
+
+/// Where the run begins: nothing, or the checkpoint that --resume asks for.
+std::optional<TensorFile> find_checkpoint(const TrainArguments& a, const CheckpointFolder* checkpoints) {
+  const bool in_directory = a.resume == "auto" || a.resume == "latest-good";
+  if (!a.resume.empty() && !in_directory) return read_training(a.resume);
+  require(!in_directory || checkpoints != nullptr, "--resume ", a.resume, " goes with --run-dir, where it looks for checkpoints");
+  const bool fresh = checkpoints == nullptr || checkpoints->entries().empty();
+  require(fresh || in_directory, "--run-dir ", printable(a.run_directory),
+          " has the checkpoints of a run; --resume auto goes on with it, another folder begins anew");
+  if (!in_directory) return std::nullopt;
+  if (fresh) {
+    if (!a.quiet) std::cerr << "nothing to resume in " << printable(a.run_directory) << ": a new run" << std::endl;
+    return std::nullopt;
+  }
+  if (a.resume == "auto") {
+    try {
+      return checkpoints->read_newest();
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::format) throw;
+      fail(ErrorKind::format, error.what(), "; hint: --resume latest-good goes back to a good one");
+    }
+  }
+  std::vector<std::string> remarks;
+  TensorFile file = checkpoints->read_newest_good(remarks);
+  for (const std::string& remark : remarks) print_warning(remark + "; it was renamed to .damaged");
+  return file;
+}
+
+void begin(const TrainArguments& a, Training& training, const CheckpointFolder* checkpoints) {
+  const std::optional<TensorFile> checkpoint = find_checkpoint(a, checkpoints);
+  require(!checkpoint || a.weights.empty(), "--weights cannot be given with --resume, which has parameters of its own");
+  if (checkpoint) {
+    training.resume(*checkpoint);
+    const std::int64_t step = training.step().position().batches;
+    const std::int64_t later = checkpoints != nullptr ? checkpoints->set_aside_after(step) : 0;
+    if (later > 0) print_warning(concat(later, " checkpoints of later steps were renamed to .aside"));
+    if (!a.quiet) std::cerr << "resumed " << checkpoint->file() << " after step " << step << std::endl;
+  } else if (!a.weights.empty()) {
+    const TensorFile file = read_safetensors(a.weights);
+    for (const std::string& remark : restore(file, training.step().graph(), training.step().state())) print_warning(remark);
+  }
+}
+
+void begin_record(RunRecord& record, const TrainArguments& a, Training& training, Device device, std::int64_t examples) {
+  if (a.run_directory.empty()) return;
+  record.describe(concat("Training of ", a.model),
+                  {{"data", concat(printable(a.data), ", ", grouped(examples), " examples")},
+                   {"model", concat(a.model, ", ", grouped(training.parameter_count()), " parameters")},
+                   {"optimizer", concat(a.settings.optimizer, ", learning rate ", training.step().optimizer().learning_rate, ", schedule ",
+                                        a.settings.schedule, ", batches of ", a.settings.batch_size, ", seed ", a.settings.seed)},
+                   {"device", concat(device, ", ", thread_count(), " threads")},
+                   {"program", "frit " FRIT_VERSION}});
+  record.set_memory_picture(memory_picture(training.compiled_graph(), "", device));
+  record.resume_after(training.step().position().batches);
+}
+
 int run_train(const TrainArguments& a) {
   const Model model = configured_model(a.model, a.config);
-  const Optimizer optimizer = make_optimizer(a);
+  const Optimizer optimizer = a.settings.make_optimizer();
   const Device device = a.run.apply();
   check_output(a);
   const InterruptRequests requests;
-  const std::shared_ptr<const Dataset> data = read_dataset(a.data, Split::train), validation = read_validation(a);
+  std::shared_ptr<const Dataset> data = read_dataset(a.data, Split::train);
+  const std::shared_ptr<const Dataset> validation = a.settings.overfit_one_batch ? nullptr : read_validation(a);
+  if (a.dry_run) {
+    print_plan(model, *data, validation.get(), printable(a.data), a.settings, device, a.prefetch);
+    return 0;
+  }
+  if (a.settings.overfit_one_batch) data = one_batch(data, a.settings);
+  std::optional<CheckpointFolder> checkpoints;
+  if (!a.run_directory.empty()) checkpoints.emplace(a.run_directory + "/checkpoints", a.keep);
+  std::optional<RunRecord> record;
+  if (!a.run_directory.empty() || !a.profile.empty()) record.emplace(a.run_directory, a.profile);
   Training training(model, data, validation, printable(a.data),
-                    {.optimizer = optimizer,
-                     .step = {.seed = a.seed, .clip_norm = a.clip_norm, .precision = a.precision},
+                    {.settings = a.settings,
                      .device = device,
-                     .dtype = a.dtype,
-                     .epochs = a.epochs,
-                     .batch_size = a.batch_size,
+                     .prefetch = a.prefetch,
+                     .early_stopping = a.early_stopping,
+                     .checkpoints = checkpoints ? &*checkpoints : nullptr,
+                     .interval = a.interval,
+                     .metadata = provenance(a, device),
+                     .run_directory = a.run_directory,
+                     .record = record ? &*record : nullptr,
                      .quiet = a.quiet});
+  begin(a, training, checkpoints ? &*checkpoints : nullptr);
+  if (record) begin_record(*record, a, training, device, data->size());
   if (!a.quiet) {
     std::cerr << model.name << ": " << grouped(training.parameter_count()) << " parameters, " << grouped(data->size()) << " examples; "
               << optimizer.name << ", learning rate " << optimizer.learning_rate << "; " << device << ", " << thread_count() << " threads"
               << std::endl;
   }
   training.run();
+  if (record) record->finish();
   const std::string saved = save(a, model, training.step());
   if (interrupt_signal() != 0) {
-    fail(ErrorKind::interrupted, "interrupted by ", interrupt_name(), " after step ", training.step().steps(), "; ", saved);
+    const std::int64_t steps = training.step().position().batches;
+    const std::string kept = checkpoints && steps > 0 ? concat("; --resume auto goes on from ", printable(checkpoints->path())) : "";
+    fail(ErrorKind::interrupted, "interrupted by ", interrupt_name(), " after step ", steps, "; ",
+         saved.empty() && kept.empty() ? "nothing was saved" : saved, saved.empty() && !kept.empty() ? kept.substr(2) : kept);
   }
-  if (!a.quiet && !a.save.empty()) std::cerr << saved << std::endl;
+  if (!a.quiet && !saved.empty()) std::cerr << saved << std::endl;
   print_score(a, model, training.score());
   return 0;
+}
+
+void add_interval(CLI::App& command, CheckpointInterval& interval) {
+  const auto take = [&interval](const std::string& text) {
+    const bool epochs = text.ends_with('e');
+    const auto count = parse_number<std::int64_t>(std::string_view(text).substr(0, text.size() - (epochs ? 1 : 0)));
+    if (!count || *count < 1) {
+      throw CLI::ValidationError("--checkpoint-every",
+                                 concat("expected a number of steps, such as 500, or of epochs, such as 2e, got \"", printable(text), '"'));
+    }
+    interval = {*count, epochs};
+  };
+  command
+      .add_option_function<std::string>("--checkpoint-every", take,
+                                        "How often to write a checkpoint: after so many steps, or with an e after so many epochs")
+      ->type_name("N|Ne")
+      ->default_str("1e");
 }
 
 }  // namespace
@@ -136,19 +230,27 @@ void add_train(CLI::App& app, Action& action) {
            "and targets.npy, or a .safetensors file with the tensors \"input\" and \"target\"")
       ->required();
   add_path(command, "--validation", a->validation, "What to measure on, likewise");
-  add_number<std::int64_t>(command, "--epochs", a->epochs, 1, 1'000'000, "How often to go through the data");
-  add_number<std::int64_t>(command, "--batch-size", a->batch_size, 1, 1 << 20, "Examples a step");
-  add_choice(command, "--optimizer", a->optimizer, {"sgd", "adam", "adamw"}, "How parameters follow their gradients");
-  add_number<double>(command, "--lr", a->rate, 0, 1e6, "Learning rate; the default is 0.01 for sgd and 0.001 for adam and adamw");
-  add_number<double>(command, "--momentum", a->momentum, 0, 1, "Of sgd; the default is 0");
-  add_number<double>(command, "--weight-decay", a->weight_decay, 0, 1e6, "The default is 0, for adamw 0.01");
-  add_number<double>(command, "--clip-norm", a->clip_norm, 1e-30, 1e30, "Scale the gradients down to this global norm");
-  add_seed(command, a->seed);
-  add_dtype(command, a->dtype, {DType::f32, DType::f64, DType::f16, DType::bf16});
-  add_precision(command, a->precision, a->dtype);
+  a->settings.add_to(command);
   add_config(command, a->config);
   add_path(command, "--save", a->save, "Write the parameters as a .safetensors checkpoint at the end, or when interrupted");
+  add_path(command, "--weights", a->weights, "A checkpoint whose parameters to begin with");
+  add_path(command, "--run-dir", a->run_directory,
+           "The run's own folder: report.html, metrics as CSV and for TensorBoard, and checkpoints/");
+  add_path(command, "--profile", a->profile,
+           "Write some of the first steps, operator by operator, as a trace for Perfetto (ui.perfetto.dev)");
+  add_interval(command, a->interval);
+  add_number<std::int64_t>(command, "--keep", a->keep, 2, 1'000'000, "How many of the newest checkpoints stay, beside the best");
+  command
+      .add_option("--resume", a->resume,
+                  "Go on with the same bits: auto from the newest checkpoint of --run-dir, if there is one; latest-good likewise, passing "
+                  "damaged ones over; or from the checkpoint of this path. The other flags must be those of the run")
+      ->type_name("auto|latest-good|PATH");
+  command.add_flag("--dry-run", a->dry_run,
+                   "Print the parameters, the memory that training takes, and the largest batch that fits; then stop");
+  add_number<std::int64_t>(command, "--early-stopping", a->early_stopping, 1, 1'000'000, "Stop after so many epochs without a lower loss");
+  add_number<std::int64_t>(command, "--prefetch", a->prefetch, 0, 1024, "Batches that are read ahead");
   add_quiet(command, a->quiet);
+  add_json(command, a->json);
   a->run.add_to(command);
   command.callback([a, &action] { action = [a] { return run_train(*a); }; });
 }

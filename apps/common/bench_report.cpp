@@ -1,17 +1,15 @@
 #include "apps/common/bench_report.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <ostream>
 
+#include "apps/common/json.h"
 #include "apps/common/table.h"
 #include "apps/common/text.h"
 #include "frit/core/text.h"
 
 namespace frit::apps {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 /// 0 where nothing was measured.
 double ratio(double a, double b) { return b > 0 ? a / b : 0; }
@@ -151,7 +149,7 @@ Json json_of(const ops::PlanChoice& choice) {
 void print_json(std::ostream& out, const BenchReport& report) {
   Json json = {{"model", report.model},
                {"config", Json::parse(report.config)},
-               {"input", std::vector<std::int64_t>(report.input.begin(), report.input.end())},
+               {"input", shape_json(report.input)},
                {"dtype", report.dtype},
                {"precision", report.precision},
                {"device", report.device},
@@ -164,7 +162,7 @@ void print_json(std::ostream& out, const BenchReport& report) {
   for (const ModeTimes& mode : report.modes) json["results"].push_back(json_of(mode, report));
   if (report.plans) json["plans"] = Json::array();
   for (const ops::PlanChoice& choice : report.plans.value_or(std::vector<ops::PlanChoice>())) json["plans"].push_back(json_of(choice));
-  out << json.dump(2) << '\n';
+  print(out, json);
 }
 
 }  // namespace

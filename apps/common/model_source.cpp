@@ -47,13 +47,13 @@ Model configured_model(const std::string& name, const std::string& config) {
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::format) throw;
     if (in_file) fail(ErrorKind::format, printable(config.substr(1)), ": ", error.what());
-    fail(ErrorKind::argument, "--config: ", error.what());
+    fail(ErrorKind::argument, "--model-config: ", error.what());
   }
 }
 
 ModelSource open_model(const std::string& name, const std::string& config) {
   if (!names_file(name)) return {configured_model(name, config), std::nullopt};
-  require(config.empty(), "--config cannot be given with a checkpoint, which has its own configuration");
+  require(config.empty(), "--model-config cannot be given with a checkpoint, which has its own configuration");
   TensorFile file = read_safetensors(name);
   Model model = model_of(file);
   return {std::move(model), std::move(file)};

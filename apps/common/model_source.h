@@ -14,16 +14,16 @@ struct ModelSource {
   std::optional<TensorFile> checkpoint;  ///< none: fresh parameters
 };
 
-/// `name` is a registered model or the path of a checkpoint; `config` as given to --config, empty for none. Throws ErrorKind::argument for
+/// `name` is a registered model or the path of a checkpoint; `config` as given to --model-config, empty for none. Throws ErrorKind::argument for
 /// an unknown name, or for a configuration beside a checkpoint, which has its own.
 ModelSource open_model(const std::string& name, const std::string& config);
-/// A registered model with the configuration of --config.
+/// A registered model with the configuration of --model-config.
 Model configured_model(const std::string& name, const std::string& config);
 
 /// Whether `name` is a model's and not an operator's. Throws ErrorKind::argument for a name that is neither's.
 bool names_model(const std::string& name);
 
-/// Whether `path` is the file that --config names.
+/// Whether `path` is the file that --model-config names.
 bool is_config_file(const std::string& path, const std::string& config);
 
 /// Whether the argument means a file, not a name.

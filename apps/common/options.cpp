@@ -88,16 +88,22 @@ CLI::Option* add_plan_cache(CLI::App& command, std::optional<std::string>& path)
           "--plan-cache", path,
           "Where a GPU's fastest plans are kept for other runs; off: nowhere. The default is $FRIT_PLAN_CACHE, or frit/plans.json in "
           "the user's cache folder")
-      ->type_name("PATH|off");
+      ->type_name("PATH|off")
+      ->envname("FRIT_PLAN_CACHE");
 }
 
 void RunOptions::add_to(CLI::App& command) {
-  command.add_option("--device", device, "auto (a GPU if there is one), cpu, cuda or cuda:N")->type_name("DEVICE")->capture_default_str();
-  add_number<int>(command, "--threads", threads, 1, 4096, "Threads on the CPU; the default is one for each core");
-  command.add_flag("--deterministic", deterministic, "The same bits at every run; on the CPU every run is so, for any number of threads");
-  add_choice(command, "--math", math, {"tf32", "strict"}, "Convolutions and matrix products in float32 on a GPU");
+  command.add_option("--device", device, "Where to compute; auto: on a GPU if there is one")
+      ->type_name("auto|cpu|cuda|cuda:N")
+      ->capture_default_str()
+      ->envname("FRIT_DEVICE");
+  add_number<int>(command, "--threads", threads, 1, 4096, "Threads on the CPU; the default is one for each core")->envname("FRIT_THREADS");
+  command.add_flag("--deterministic", deterministic, "The same bits at every run; on the CPU every run is so, for any number of threads")
+      ->envname("FRIT_DETERMINISTIC");
+  add_choice(command, "--math", math, {"tf32", "strict"}, "Convolutions and matrix products in float32 on a GPU")->envname("FRIT_MATH");
   add_number<std::int64_t>(command, "--workspace-limit", workspace_limit, 0, std::int64_t{1} << 50,
-                           "Bytes of workspace that one convolution or matrix product on a GPU may take");
+                           "Bytes of workspace that one convolution or matrix product on a GPU may take")
+      ->envname("FRIT_WORKSPACE_LIMIT");
   add_plan_cache(command, plan_cache);
 }
 
@@ -113,10 +119,12 @@ CLI::Option* add_seed(CLI::App& command, std::uint64_t& seed) {
                                    "Of the initial parameters and the order of the examples");
 }
 
-CLI::Option* add_quiet(CLI::App& command, bool& quiet) { return command.add_flag("-q,--quiet", quiet, "No progress on stderr"); }
+CLI::Option* add_quiet(CLI::App& command, bool& quiet) {
+  return command.add_flag("-q,--quiet", quiet, "No progress on stderr")->envname("FRIT_QUIET");
+}
 
 CLI::Option* add_config(CLI::App& command, std::string& config) {
-  return command.add_option("--config", config, "The model's configuration as a JSON object, or @ and the path of a file with one")
+  return command.add_option("--model-config", config, "The model's configuration as a JSON object, or @ and the path of a file with one")
       ->type_name("JSON|@PATH");
 }
 

@@ -38,7 +38,9 @@ CLI::Option* add_number(CLI::App& command, const std::string& name, Value& value
     value = *number;
   };
   CLI::Option* const option = command.add_option_function<std::string>(name, take, description)->type_name("N");
-  if constexpr (std::is_same_v<T, Value>) option->default_str(concat(value));
+  if constexpr (std::is_same_v<T, Value>) {
+    if (value >= least && value <= most) option->default_str(concat(value));  // otherwise it stands for "not given"
+  }
   return option;
 }
 

@@ -11,6 +11,7 @@
 #include <system_error>
 
 #include "apps/common/interrupt.h"
+#include "apps/serving/stages.h"
 #include "frit/core/error.h"
 
 namespace frit::apps {
@@ -33,6 +34,7 @@ int exit_code(ErrorKind kind) {
 }  // namespace
 
 void prepare_process() {
+  note_process_start();
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);
   // A file that is opened must not become a standard stream. The mode makes printing to one that was closed an error.
@@ -56,6 +58,8 @@ int report_current_exception() {
   } catch (const Error& error) {
     print_error(error.what());
     return exit_code(error.kind());
+  } catch (const OutputClosed&) {
+    return exit_file_system;
   } catch (const std::bad_alloc&) {
     print_error("out of memory");
     return exit_code(ErrorKind::out_of_memory);

@@ -13,6 +13,9 @@ void prepare_process();
 /// One line on stderr, "frit: error: ...".
 void print_error(const std::string& message);
 
+/// Thrown when the reader of standard output has gone: the program ends with exit code 4, and says nothing.
+struct OutputClosed {};
+
 /// Reports the exception that is being handled; returns the exit code for it.
 int report_current_exception();
 

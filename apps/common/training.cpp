@@ -2,20 +2,23 @@
 
 #include <array>
 #include <cmath>
+#include <deque>
 #include <iostream>
 
+#include "apps/common/bundle.h"
 #include "apps/common/interrupt.h"
 #include "apps/common/model_source.h"
 #include "apps/common/progress.h"
 #include "apps/common/text.h"
+#include "apps/common/training_graph.h"
+#include "frit/core/io/file.h"
 #include "frit/core/readback.h"
+#include "frit/core/text.h"
+#include "frit/graph/find_non_finite.h"
 #include "frit/graph/pipeline.h"
-#include "frit/ops/loss/loss.h"
 
 namespace frit::apps {
 namespace {
-
-constexpr const char* output_name = "output";
 
 /// Rows whose largest value stands at the target's index.
 std::int64_t count_correct(const Tensor& logits, const Tensor& target) {
@@ -31,33 +34,15 @@ std::int64_t count_correct(const Tensor& logits, const Tensor& target) {
   return correct;
 }
 
-Shape batch_shape(const Dataset& data, std::size_t field, std::int64_t batch_size) {
-  Shape shape = data.fields()[field].shape;
-  shape.insert(0, batch_size);
-  return shape;
-}
-
-/// The model's loss on one batch, in a graph that lasts as long as the call's argument.
-Value build_loss(Graph& graph, const Model& model, const Dataset& data, const TrainingOptions& options) {
-  const std::int64_t batch_size = std::min(options.batch_size, data.size());
-  const Shape input_shape = batch_shape(data, 0, batch_size), target_shape = batch_shape(data, 1, batch_size);
-  model.check_input(input_shape);
-  const Value output = model.build(Scope(graph, "", options.dtype), graph.input("input", input_shape, options.dtype));
-  graph.output(output_name, output);
-  const bool classes = model.task == Model::Task::classification;
-  const Shape expected = classes ? Shape{batch_size} : output.shape();
-  require(target_shape == expected, "the targets of a batch have shape ", target_shape, ", the model needs ", expected);
-  require(!classes || !is_floating(data.fields()[1].dtype), "the targets are ", data.fields()[1].dtype, ", a classifier needs integers");
-  const Value target = graph.input("target", target_shape, classes ? DType::i64 : options.dtype);
-  return classes ? cross_entropy(output, target) : mean_squared_error(output, target);
-}
-
 TrainStep make_step(const Model& model, const Dataset& data, const std::string& source, const TrainingOptions& options) {
-  return with_content_of(source, [&] {
+  const TrainSettings& settings = options.settings;
+  Graph graph;
+  const Value loss = with_content_of(source, [&] {
     require(data.size() > 0, "there are no examples");
-    Graph graph;
-    return TrainStep(build_loss(graph, model, data, options), options.optimizer, options.device, options.step);
+    return build_loss(graph, model, BatchTypes::of(data, std::min(settings.batch_size, data.size())), settings.dtype);
   });
+  const std::int64_t batches = (data.size() + settings.batch_size - 1) / settings.batch_size;
+  return TrainStep(loss, settings.make_optimizer(), options.device, settings.step_options(batches));
 }
 
 void check_same_fields(const std::string& source, const Dataset& data, const Dataset& validation) {
@@ -70,16 +55,19 @@ void check_same_fields(const std::string& source, const Dataset& data, const Dat
   }
 }
 
-/// Losses of batches, and of a classifier the outputs and targets, on their way to the host. From a GPU they are taken while the next batch
-/// is at work, so that it never waits.
+/// What the host takes note of each batch, on its way there: the loss, in training the norm of the gradients, and of a classifier the
+/// outputs and targets. From a GPU it is taken while the next batch is at work, so that it never waits.
 class Readings {
  public:
   Readings(Model::Task task, Device device) : classifies_(task == Model::Task::classification), ahead_(device == Device::cpu() ? 0u : 1u) {}
 
-  void start(const Tensor& loss, const Tensor& output, const Tensor& target) {
+  /// `norm` may be null.
+  void start(const Tensor& loss, const Tensor* norm, const Tensor& output, const Tensor& target) {
     Reading& reading = readings_[started_++ % readings_.size()];
     reading.examples = target.dim(0);
     reading.loss.start(loss);
+    reading.has_norm = norm != nullptr;
+    if (reading.has_norm) reading.norm.start(*norm);
     if (!classifies_) return;
     reading.output.start(output);
     reading.target.start(target);
@@ -89,18 +77,22 @@ class Readings {
   /// One has to be taken before the next is started.
   bool full() const { return pending() > ahead_; }
 
-  /// Adds the oldest to the score; returns its loss.
-  double take(Score& score) {
+  struct Taken {
+    double loss, norm;
+  };
+  /// Adds the oldest to the score.
+  Taken take(Score& score) {
     const Reading& reading = readings_[taken_++ % readings_.size()];
-    const double loss = reading.loss.get().item();
-    score.add(loss, reading.examples, classifies_ ? count_correct(reading.output.get(), reading.target.get()) : 0);
-    return loss;
+    const Taken taken{reading.loss.get().item(), reading.has_norm ? reading.norm.get().item() : 0};
+    score.add(taken.loss, reading.examples, classifies_ ? count_correct(reading.output.get(), reading.target.get()) : 0);
+    return taken;
   }
 
  private:
   struct Reading {
     std::int64_t examples = 0;
-    Readback loss, output, target;
+    bool has_norm = false;
+    Readback loss, norm, output, target;
   };
 
   bool classifies_;
@@ -126,19 +118,40 @@ std::string Score::text() const {
   return task_ == Model::Task::classification ? loss_text + "  accuracy " + fixed(accuracy(), 2) + " %" : loss_text;
 }
 
+void Score::fields(FieldVisitor& v) {
+  v.field("loss_sum", loss_sum_);
+  v.field("correct", correct_);
+  v.field("examples", examples_);
+}
+
+void RunPosition::fields(FieldVisitor& v) {
+  v.field("epoch", epoch);
+  v.field("batch", batch);
+  v.field("best", best);
+  v.field("stale", stale);
+  v.field("examples", examples);
+}
+
 Training::Training(const Model& model, std::shared_ptr<const Dataset> data, std::shared_ptr<const Dataset> validation,
                    const std::string& source, const TrainingOptions& options)
-    : task_(model.task),
+    : model_(model),
       source_(source),
       options_(options),
       step_(make_step(model, *data, source, options)),
-      validation_program_(graph::for_inference(step_.graph()), step_.shared_state(), {}, options.step.precision),
-      data_(data, {.batch_size = options.batch_size, .shuffle = true, .seed = options.step.seed, .device = options.device}),
+      validation_program_(graph::for_inference(step_.graph()), step_.shared_state(), {}, options.settings.precision),
+      data_(data, {.batch_size = options.settings.batch_size,
+                   .shuffle = !options.settings.overfit_one_batch,
+                   .seed = options.settings.seed,
+                   .prefetch = options.prefetch,
+                   .device = options.device}),
+      position_{.examples = data->size()},
+      learnt_(model.task),
       score_(model.task) {
   if (validation == nullptr) return;
   check_same_fields(source, *data, *validation);
-  validation_ =
-      std::make_unique<DataLoader>(std::move(validation), DataLoaderOptions{.batch_size = options.batch_size, .device = options.device});
+  validation_ = std::make_unique<DataLoader>(
+      std::move(validation),
+      DataLoaderOptions{.batch_size = options.settings.batch_size, .prefetch = options.prefetch, .device = options.device});
 }
 
 std::int64_t Training::parameter_count() const {
@@ -149,69 +162,183 @@ std::int64_t Training::parameter_count() const {
   return count;
 }
 
+const Graph& Training::compiled_graph() {
+  std::map<std::string, TensorType> types;
+  for (const graph::Node* node : step_.graph().all(graph::NodeKind::input)) types[node->name] = step_.graph().type(node->outputs[0]);
+  return step_.compile(types).graph();
+}
+
 void Training::run() {
-  for (std::int64_t epoch = 0; epoch < options_.epochs && interrupt_signal() == 0; ++epoch) {
+  const auto ended = [&] {
+    return position_.epoch >= options_.settings.epochs || (options_.early_stopping > 0 && position_.stale >= options_.early_stopping);
+  };
+  while (!ended() && interrupt_signal() == 0) {
     const auto start = std::chrono::steady_clock::now();
-    const Score learnt = train_epoch(epoch);
-    if (interrupt_signal() != 0) return;
-    const Score measured = validate();
-    if (interrupt_signal() != 0) return;
-    score_ = validation_ == nullptr ? learnt : measured;
-    if (!std::isfinite(score_.loss())) diverged("the validation loss", score_.loss(), step_.steps(), epoch);
-    if (options_.quiet) continue;
+    train_epoch();
+    if (interrupt_signal() != 0 || !finish_epoch(start)) break;
+  }
+  if (interrupt_signal() != 0 && step_.position().batches > 0) save();
+  if (options_.early_stopping > 0 && position_.stale >= options_.early_stopping && !options_.quiet) {
+    std::cerr << "stopped early: no lower loss for " << position_.stale << " epochs" << std::endl;
+  }
+}
+
+void Training::train_epoch() {
+  const std::int64_t size = data_.dataset().size(), before = learnt_.examples(), epoch = position_.epoch;
+  Progress progress(concat("epoch ", epoch + 1, '/', options_.settings.epochs),
+                    model_.task == Model::Task::classification ? "images" : "examples", size - before, size * options_.settings.epochs,
+                    size * epoch + before, options_.quiet);
+  Readings readings(model_.task, options_.device);
+  std::deque<double> rates;  // of the steps that are not taken yet
+  const auto take = [&] {
+    const std::int64_t examples = learnt_.examples();
+    const Readings::Taken taken = readings.take(learnt_);
+    const auto pending = static_cast<std::int64_t>(readings.pending());
+    if (options_.record != nullptr) {
+      options_.record->add({.step = step_.position().batches - pending,
+                            .epoch = epoch + 1,
+                            .loss = taken.loss,
+                            .learning_rate = rates.front(),
+                            .gradient_norm = taken.norm},
+                           learnt_.examples() - examples);
+    }
+    rates.pop_front();
+    if (!step_.finite(taken.loss, taken.norm)) diverged(taken.loss, taken.norm, pending);
+    ++position_.batch;
+  };
+  data_.set_epoch(epoch, position_.batch);
+  for (const Batch& batch : data_) {
+    if (interrupt_signal() != 0) break;
+    const Bindings inputs = batch_inputs(model_, batch[0], batch[1], options_.settings.dtype);
+    rates.push_back(step_.learning_rate());
+    if (options_.record != nullptr) options_.record->step_begins();
+    const Tensor& loss = with_content_of(source_, [&]() -> decltype(auto) { return step_.start(inputs); });
+    if (options_.record != nullptr) options_.record->step_ends();
+    readings.start(loss, &step_.gradient_norm(), step_.output(output_name), inputs.at("target"));
+    if (readings.full()) take();
+    progress.update(learnt_.examples() - before, "loss " + fixed(learnt_.loss(), 4));
+    const bool due = !options_.interval.epochs && step_.position().batches % options_.interval.count == 0;
+    if (!due || options_.checkpoints == nullptr) continue;
+    while (readings.pending() > 0) take();
+    save();
+  }
+  while (readings.pending() > 0) take();
+  if (options_.record != nullptr) options_.record->pause();
+}
+
+/// Measures the epoch that was learnt, and goes over to the next; false if an interrupt came.
+bool Training::finish_epoch(std::chrono::steady_clock::time_point start) {
+  const Score measured = validate();
+  if (interrupt_signal() != 0) return false;
+  score_ = validation_ == nullptr ? learnt_ : measured;
+  const std::int64_t epoch = ++position_.epoch;
+  if (!std::isfinite(score_.loss())) {
+    fail(ErrorKind::diverged, "the validation loss is ", score_.loss(), " after step ", step_.position().batches, " (epoch ", epoch, ')');
+  }
+  if (!options_.quiet) {
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    std::cerr << "epoch " << epoch + 1 << '/' << options_.epochs << "  " << learnt.text();
+    std::cerr << "epoch " << epoch << '/' << options_.settings.epochs << "  " << learnt_.text();
     if (validation_ != nullptr) std::cerr << "  |  validation " << measured.text();
     std::cerr << "  |  " << fixed(seconds, 2) << " s" << std::endl;
   }
-}
-
-Score Training::train_epoch(std::int64_t epoch) {
-  const std::int64_t size = data_.dataset().size();
-  Progress progress(concat("epoch ", epoch + 1, '/', options_.epochs), task_ == Model::Task::classification ? "images" : "examples", size,
-                    size * options_.epochs, size * epoch, options_.quiet);
-  Score score(task_);
-  Readings readings(task_, options_.device);
-  const auto take = [&] {
-    const double loss = readings.take(score);
-    if (!std::isfinite(loss)) diverged("the loss", loss, step_.steps() - static_cast<std::int64_t>(readings.pending()), epoch);
-  };
-  for (const Batch& batch : data_) {
-    if (interrupt_signal() != 0) break;
-    const Bindings inputs = bindings(batch);
-    const Tensor& loss = with_content_of(source_, [&]() -> decltype(auto) { return step_.start(inputs); });
-    readings.start(loss, step_.output(output_name), inputs.at("target"));
-    if (readings.full()) take();
-    progress.update(score.examples(), "loss " + fixed(score.loss(), 4));
+  if (options_.record != nullptr) {
+    const bool classes = model_.task == Model::Task::classification;
+    EpochMetrics metrics{.epoch = epoch, .step = step_.position().batches, .training_loss = learnt_.loss()};
+    if (classes) metrics.training_accuracy = learnt_.accuracy() / 100;
+    if (validation_ != nullptr) metrics.validation_loss = measured.loss();
+    if (classes && validation_ != nullptr) metrics.validation_accuracy = measured.accuracy() / 100;
+    options_.record->add(metrics);
   }
-  while (readings.pending() > 0) take();
-  return score;
+  step_.observe(score_.loss());
+  const bool best = score_.loss() < position_.best;
+  position_.best = std::min(position_.best, score_.loss());
+  position_.stale = best ? 0 : position_.stale + 1;
+  position_.batch = 0;
+  learnt_ = Score(model_.task);
+  if (options_.checkpoints == nullptr) return true;
+  const bool due = options_.interval.epochs && epoch % options_.interval.count == 0;
+  if (best || due || epoch == options_.settings.epochs) save();
+  if (best) options_.checkpoints->mark_best();
+  return true;
 }
 
 Score Training::validate() {
-  Score score(task_);
+  Score score(model_.task);
   if (validation_ == nullptr) return score;
-  Readings readings(task_, options_.device);
+  Readings readings(model_.task, options_.device);
   for (const Batch& batch : *validation_) {
     if (interrupt_signal() != 0) break;
-    const Bindings inputs = bindings(batch);
+    const Bindings inputs = batch_inputs(model_, batch[0], batch[1], options_.settings.dtype);
     const graph::Executable& result = with_content_of(source_, [&]() -> decltype(auto) { return validation_program_.run(inputs); });
-    readings.start(result.output("loss"), result.output(output_name), inputs.at("target"));
+    readings.start(result.output("loss"), nullptr, result.output(output_name), inputs.at("target"));
     if (readings.full()) readings.take(score);
   }
   while (readings.pending() > 0) readings.take(score);
   return score;
 }
 
-/// The batch in the graph's dtypes; itself where it has them.
-Bindings Training::bindings(const Batch& batch) const {
-  const DType target = task_ == Model::Task::classification ? DType::i64 : options_.dtype;
-  return {{"input", batch[0].to(options_.dtype)}, {"target", batch[1].to(target)}};
+Metadata Training::checkpoint_data() const {
+  Metadata metadata = options_.metadata;
+  metadata.merge(checkpoint_metadata(model_));
+  metadata["settings"] = fields_to_json(options_.settings);
+  metadata["position"] = fields_to_json(position_);
+  metadata["epoch_score"] = fields_to_json(learnt_);
+  metadata["score"] = fields_to_json(score_);
+  return metadata;
 }
 
-void Training::diverged(const char* what, double loss, std::int64_t step, std::int64_t epoch) {
-  fail(ErrorKind::diverged, what, " is ", loss, " at step ", step, " (epoch ", epoch + 1,
-       "); nothing was saved; hint: a smaller --lr, or --clip-norm");
+void Training::save() {
+  if (options_.checkpoints != nullptr) options_.checkpoints->save(step_, checkpoint_data());
+}
+
+void Training::resume(const TensorFile& checkpoint) {
+  const auto entry = [&](const char* key) -> const std::string& {
+    const auto place = checkpoint.metadata().find(key);
+    if (place == checkpoint.metadata().end()) {
+      fail(ErrorKind::format, checkpoint.file(), ": the metadata have no \"", key, "\": not written by `frit train`");
+    }
+    return place->second;
+  };
+  const Model recorded = model_of(checkpoint);
+  if (recorded.name != model_.name || recorded.config != model_.config) {
+    fail(ErrorKind::format, checkpoint.file(), ": model: expected ", model_.name, ' ', model_.config, ", got ", recorded.name, ' ',
+         recorded.config);
+  }
+  check_same_settings(options_.settings, entry("settings"), checkpoint.file());
+  const auto position = fields_from_json<RunPosition>(entry("position"), {}, checkpoint.file());
+  if (position.examples != position_.examples) {
+    fail(ErrorKind::format, source_, ": has ", position_.examples, " examples; the run that is to go on (", checkpoint.file(), ") has ",
+         position.examples);
+  }
+  if (position.epoch < 0 || position.batch < 0 || position.batch > data_.batches()) {
+    fail(ErrorKind::format, checkpoint.file(), ": position: epoch ", position.epoch, ", batch ", position.batch, " of ", data_.batches());
+  }
+  const Score learnt = fields_from_json(entry("epoch_score"), Score(model_.task), checkpoint.file()),
+              score = fields_from_json(entry("score"), Score(model_.task), checkpoint.file());
+  restore_training(checkpoint, step_);
+  position_ = position;
+  learnt_ = learnt;
+  score_ = score;
+}
+
+/// The step before the last `later` was not finite, and nothing was updated since (see TrainOptions::guarded): runs it again, operator by
+/// operator.
+void Training::diverged(double loss, double norm, std::int64_t later) {
+  const std::int64_t before = step_.position().batches - later - 1;
+  step_.return_to(before);
+  data_.set_epoch(position_.epoch, position_.batch);
+  const Batch& batch = *data_.begin();
+  const Bindings inputs = batch_inputs(model_, batch[0], batch[1], options_.settings.dtype);
+  graph::Executable& executable = step_.compile(types_of(inputs));
+  const std::string folder = options_.run_directory.empty() ? "" : concat(options_.run_directory, "/not-finite-step-", before + 1);
+  if (!folder.empty()) write_bundle(folder, step_, checkpoint_data(), executable, inputs);
+  const std::optional<graph::NonFinite> found = graph::find_non_finite(executable, inputs);
+  const std::string what =
+      concat(std::isfinite(loss) ? "the norm of the gradients is " : "the loss is ", std::isfinite(loss) ? norm : loss, " at step ",
+             before + 1, " (epoch ", position_.epoch + 1, "): ", found ? found->text() : "operator by operator every value is finite");
+  if (!folder.empty()) write_text(folder + "/report.txt", what + '\n');
+  const std::string replay = folder.empty() ? "" : concat("; `frit replay ", printable(folder), "` runs it again");
+  fail(ErrorKind::diverged, what, replay, "; hint: a smaller --lr, or --clip-norm");
 }
 
 }  // namespace frit::apps

@@ -1,12 +1,17 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 
+#include "apps/common/train_settings.h"
+#include "apps/report/run_record.h"
 #include "frit/autograd/train_step.h"
 #include "frit/core/data/dataset.h"
 #include "frit/core/data/loader.h"
+#include "frit/models/training/checkpoint_folder.h"
 #include "frit/models/model.h"
 
 namespace frit::apps {
@@ -14,7 +19,7 @@ namespace frit::apps {
 /// The mean loss over some examples and, for a classifier, how many were right.
 class Score {
  public:
-  explicit Score(Model::Task task) : task_(task) {}
+  explicit Score(Model::Task task = Model::Task::regression) : task_(task) {}
 
   /// One batch: its mean loss, its examples, and how many of them were right.
   void add(double loss, std::int64_t examples, std::int64_t correct);
@@ -23,6 +28,7 @@ class Score {
   std::int64_t examples() const { return examples_; }
   /// "loss 0.3121  accuracy 88.70 %".
   std::string text() const;
+  void fields(FieldVisitor& v);
 
  private:
   Model::Task task_;
@@ -31,14 +37,34 @@ class Score {
   std::int64_t examples_ = 0;
 };
 
+/// When to write a checkpoint: every so many batches or epochs.
+struct CheckpointInterval {
+  std::int64_t count = 1;
+  bool epochs = true;
+};
+
 struct TrainingOptions {
-  Optimizer optimizer;
-  TrainOptions step;
+  TrainSettings settings;
   Device device;
-  DType dtype = DType::f32;
-  std::int64_t epochs = 1;
-  std::int64_t batch_size = 1;
+  std::int64_t prefetch = 2;
+  std::int64_t early_stopping = 0;          ///< epochs without a lower loss that end the run; 0: none do
+  CheckpointFolder* checkpoints = nullptr;  ///< of the caller; null: none are written
+  CheckpointInterval interval = {};
+  Metadata metadata = {};       ///< of every checkpoint
+  std::string run_directory;    ///< where a step that was not finite is left to be replayed; empty: nowhere
+  RunRecord* record = nullptr;  ///< of the caller, to be told of every step; may be null
   bool quiet = false;
+};
+
+/// How far a run is, beside its step.
+struct RunPosition {
+  std::int64_t epoch = 0;
+  std::int64_t batch = 0;  ///< batches of the epoch that are done
+  double best = std::numeric_limits<double>::infinity();
+  std::int64_t stale = 0;     ///< epochs since the best
+  std::int64_t examples = 0;  ///< of the training data
+
+  void fields(FieldVisitor& v);
 };
 
 /// A model that learns a dataset, epoch by epoch, and is measured after each on another.
@@ -48,28 +74,38 @@ class Training {
   Training(const Model& model, std::shared_ptr<const Dataset> data, std::shared_ptr<const Dataset> validation, const std::string& source,
            const TrainingOptions& options);
 
-  /// All epochs, or until an interrupt is requested (see InterruptRequests). Throws ErrorKind::diverged, naming the step, when the loss is
-  /// not finite.
+  /// Goes on where the checkpoint was written. Throws ErrorKind::format if it is not of such a run, ErrorKind::argument for a flag that
+  /// differs.
+  void resume(const TensorFile& checkpoint);
+  /// All epochs that are left, or until an interrupt is requested (see InterruptRequests), which writes a checkpoint. Throws
+  /// ErrorKind::diverged, naming the step and the operator, when the loss or the gradients are not finite.
   void run();
 
   const TrainStep& step() const { return step_; }
+  const RunPosition& position() const { return position_; }
+  /// The step that whole batches run.
+  const Graph& compiled_graph();
   /// Of the last whole epoch: on the validation set, or without one on the examples as they were learnt.
   const Score& score() const { return score_; }
   std::int64_t parameter_count() const;
 
  private:
-  Score train_epoch(std::int64_t epoch);
+  void train_epoch();
+  bool finish_epoch(std::chrono::steady_clock::time_point start);
   Score validate();
-  Bindings bindings(const Batch& batch) const;
-  [[noreturn]] static void diverged(const char* what, double loss, std::int64_t step, std::int64_t epoch);
+  void save();
+  Metadata checkpoint_data() const;
+  [[noreturn]] void diverged(double loss, double norm, std::int64_t later);
 
-  Model::Task task_;
+  Model model_;
   std::string source_;
   TrainingOptions options_;
   TrainStep step_;
   Program validation_program_;
   DataLoader data_;
   std::unique_ptr<DataLoader> validation_;
+  RunPosition position_;
+  Score learnt_;  // in the epoch that runs
   Score score_;
 };
 

@@ -1,8 +1,12 @@
 #include "apps/common/usage.h"
 
+#include <algorithm>
+#include <cstdlib>
 #include <vector>
 
+#include "apps/common/process.h"
 #include "frit/core/error.h"
+#include "frit/core/io/file.h"
 #include "frit/core/text.h"
 
 namespace frit::apps {
@@ -27,7 +31,21 @@ std::string unknown_option(const CLI::App& command, const std::string& argument)
   return concat("unknown option \"", printable(name), '"', did_you_mean(name, option_names(command)));
 }
 
-}  // namespace
+/// The option that the message names first; none if it names none.
+const CLI::Option* option_of(const CLI::App& command, const std::string& message) {
+  const std::size_t dashes = std::min(message.find("--"), message.size());
+  const std::string name = message.substr(dashes, message.find_first_of(": ", dashes) - dashes);
+  for (const CLI::Option* option : command.get_options()) {
+    if (!name.empty() && option->check_name(name)) return option;
+  }
+  return nullptr;
+}
+
+/// Whether the option's value is the environment's.
+bool from_environment(const CLI::Option& option) {
+  const char* const value = option.get_envname().empty() ? nullptr : std::getenv(option.get_envname().c_str());
+  return value != nullptr && option.results() == std::vector<std::string>{value};
+}
 
 std::string explain(const CLI::App& app, const CLI::ParseError& error) {
   const std::vector<CLI::App*> chosen = app.get_subcommands();
@@ -46,6 +64,22 @@ std::string explain(const CLI::App& app, const CLI::ParseError& error) {
   if (!extras.empty()) return concat(command.get_name(), ": unexpected argument \"", printable(extras.front()), '"');
   const std::string where = chosen.empty() ? "" : command.get_name() + ": ";
   return where + error.what();
+}
+
+}  // namespace
+
+int report(const CLI::App& app, const ConfigFile& config, const CLI::ParseError& error) {
+  if (dynamic_cast<const CLI::FileError*>(&error) != nullptr) {
+    const std::string path = app.get_config_ptr()->as<std::string>();
+    read_text(path, 0);  // says why it cannot be read
+    fail(ErrorKind::file_system, printable(path), ": cannot be read");
+  }
+  const std::vector<CLI::App*> chosen = app.get_subcommands();
+  const CLI::Option* const option = chosen.empty() ? nullptr : option_of(*chosen.front(), error.what());
+  if (option != nullptr && !config.origin(*option).empty()) fail(ErrorKind::format, config.origin(*option), ": ", error.what());
+  const bool environment = option != nullptr && from_environment(*option);
+  print_error(explain(app, error) + (environment ? " in $" + option->get_envname() : ""));
+  return exit_usage;
 }
 
 }  // namespace frit::apps

@@ -34,4 +34,24 @@ std::vector<double> EventTimer::take() {
   return microseconds;
 }
 
+EventMarks::EventMarks(int index) : index_(index) {}
+
+void EventMarks::mark() {
+  Event event(index_, /*timed=*/true);
+  event.record(compute_stream(index_));
+  events_.push_back(std::move(event));
+}
+
+std::vector<double> EventMarks::take() {
+  synchronize(index_);
+  std::vector<double> microseconds;
+  for (const Event& event : events_) {
+    float milliseconds = 0;
+    FRIT_CUDA_CALL(cudaEventElapsedTime(&milliseconds, events_.front().get(), event.get()));
+    microseconds.push_back(1e3 * static_cast<double>(milliseconds));
+  }
+  events_.clear();
+  return microseconds;
+}
+
 }  // namespace frit::cuda

@@ -27,4 +27,19 @@ class EventTimer {
   std::vector<std::pair<Event, Event>> pieces_;
 };
 
+/// Moments of a device's compute stream.
+class EventMarks {
+ public:
+  explicit EventMarks(int index);
+
+  /// When the work that the stream was given before is done.
+  void mark();
+  /// Waits. Microseconds from the first mark to each, in order; the next begin anew.
+  std::vector<double> take();
+
+ private:
+  int index_ = 0;
+  std::vector<Event> events_;
+};
+
 }  // namespace frit::cuda

@@ -4,6 +4,7 @@
 #include "frit/core/cuda/device.h"
 #include "frit/core/cuda/noise.h"
 #include "frit/core/cuda/pinned.h"
+#include "frit/core/cuda/range.h"
 #include "frit/core/cuda/stream.h"
 #include "frit/core/cuda/timer.h"
 
@@ -36,5 +37,10 @@ void CapturedWork::launch() const { no_cuda(); }
 EventTimer::EventTimer(int) { no_cuda(); }
 void EventTimer::time(const std::function<void()>&) { no_cuda(); }
 std::vector<double> EventTimer::take() { no_cuda(); }
+EventMarks::EventMarks(int) { no_cuda(); }
+void EventMarks::mark() { no_cuda(); }
+std::vector<double> EventMarks::take() { no_cuda(); }
+Range::Range(const char*) {}
+Range::~Range() = default;
 
 }  // namespace frit::cuda

@@ -3,6 +3,35 @@
 #include <cstring>
 
 namespace frit {
+namespace {
+
+class Subset final : public Dataset {
+ public:
+  Subset(std::shared_ptr<const Dataset> whole, std::vector<std::int64_t> indices) : whole_(std::move(whole)), indices_(std::move(indices)) {
+    for (const std::int64_t index : indices_) {
+      require(index >= 0 && index < whole_->size(), "subset: no example ", index, ", there are ", whole_->size());
+    }
+  }
+
+  std::int64_t size() const override { return std::ssize(indices_); }
+  const std::vector<Field>& fields() const override { return whole_->fields(); }
+  void read(std::span<const std::int64_t> indices, std::span<const Tensor> batch) const override {
+    std::vector<std::int64_t> of_whole;
+    for (const std::int64_t index : indices) of_whole.push_back(indices_.at(static_cast<std::size_t>(index)));
+    whole_->read(of_whole, batch);
+  }
+
+ private:
+  std::shared_ptr<const Dataset> whole_;
+  std::vector<std::int64_t> indices_;
+};
+
+}  // namespace
+
+std::shared_ptr<Dataset> subset(std::shared_ptr<const Dataset> dataset, std::vector<std::int64_t> indices) {
+  require(dataset != nullptr, "subset: the dataset is null");
+  return std::make_shared<Subset>(std::move(dataset), std::move(indices));
+}
 
 TensorDataset::TensorDataset(const std::vector<NamedTensor>& tensors) {
   require(!tensors.empty(), "TensorDataset: needs at least one tensor");

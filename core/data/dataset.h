@@ -49,6 +49,10 @@ class TensorDataset final : public Dataset {
   std::vector<Tensor> tensors_;
 };
 
+/// The examples of another dataset with these numbers, in this order; a number may repeat. Throws ErrorKind::argument for one that is not
+/// there.
+std::shared_ptr<Dataset> subset(std::shared_ptr<const Dataset> dataset, std::vector<std::int64_t> indices);
+
 enum class Split { train, test };
 
 // Each reader gives the fields "input" and "target", and throws ErrorKind::format or ErrorKind::file_system with the file's name.

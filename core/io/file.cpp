@@ -11,15 +11,14 @@
 #include <charconv>
 #include <cstring>
 #include <filesystem>
+#include <functional>
 #include <system_error>
 #include <utility>
 
 #include "frit/core/text.h"
 
 namespace frit {
-namespace {
 
-/// "permission denied": the system's words, to stand within a sentence.
 std::string reason(int error) {
   std::string text = std::generic_category().message(error);
   if (text.size() > 1 && std::islower(static_cast<unsigned char>(text[1]))) {
@@ -27,6 +26,8 @@ std::string reason(int error) {
   }
   return text;
 }
+
+namespace {
 
 template <class... Parts>
 [[noreturn]] void file_error(const std::string& path, const Parts&... parts) {
@@ -79,6 +80,24 @@ void check_directory(const std::string& path) {
     file_error(path, "cannot write to directory ", printable(directory), ": ", reason(errno));
   }
   if (::lstat(temporary_of(path).c_str(), &status) != 0 && errno != ENOENT) file_error(path, reason(errno));
+}
+
+/// Those of files for which chosen(name) holds, if the process that wrote them is gone.
+void remove_temporaries(const std::string& folder, const std::function<bool(std::string_view name)>& chosen) {
+  std::error_code error;
+  std::filesystem::directory_iterator entry(folder, error);
+  for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    const std::size_t at = name.rfind(temporary_suffix);
+    if (at == std::string::npos || !chosen(std::string_view(name).substr(0, at))) continue;
+    pid_t pid = 0;
+    const char* const end = name.data() + name.size();
+    const auto parsed = std::from_chars(name.data() + at + temporary_suffix.size(), end, pid);
+    if (parsed.ec != std::errc() || parsed.ptr != end || pid <= 0) continue;
+    const bool alive = ::kill(pid, 0) == 0 || errno == EPERM;
+    // Our own number is that of an earlier process too: containers start from the same number every time.
+    if (!alive || pid == ::getpid()) ::unlink(entry->path().c_str());
+  }
 }
 
 /// A rename is on the disk once the directory is.
@@ -223,20 +242,12 @@ bool same_file(const std::string& a, const std::string& b) {
 }
 
 void remove_stale_temporaries(const std::string& path) {
-  const std::string prefix = path.substr(path.rfind('/') + 1) + std::string(temporary_suffix);
-  std::error_code error;
-  std::filesystem::directory_iterator entry(directory_of(path), error);
-  for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
-    const std::string name = entry->path().filename().string();
-    if (!name.starts_with(prefix)) continue;
-    pid_t pid = 0;
-    const char* const end = name.data() + name.size();
-    const auto parsed = std::from_chars(name.data() + prefix.size(), end, pid);
-    if (parsed.ec != std::errc() || parsed.ptr != end || pid <= 0) continue;
-    const bool alive = ::kill(pid, 0) == 0 || errno == EPERM;
-    // Our own number is that of an earlier process too: containers start from the same number every time.
-    if (!alive || pid == ::getpid()) ::unlink(entry->path().c_str());
-  }
+  const std::string name = path.substr(path.rfind('/') + 1);
+  remove_temporaries(directory_of(path), [&](std::string_view of) { return of == name; });
+}
+
+void remove_stale_temporaries_in(const std::string& folder) {
+  remove_temporaries(folder, [](std::string_view) { return true; });
 }
 
 }  // namespace frit

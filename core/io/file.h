@@ -10,6 +10,9 @@
 
 namespace frit {
 
+/// "permission denied": the system's words for an errno, to stand within a sentence.
+std::string reason(int error);
+
 /// Bytes that a format is read from.
 class Input {
  public:
@@ -97,5 +100,7 @@ bool same_file(const std::string& a, const std::string& b);
 
 /// Removes the temporary files that processes which are gone left beside `path`.
 void remove_stale_temporaries(const std::string& path);
+/// Likewise all of a folder.
+void remove_stale_temporaries_in(const std::string& folder);
 
 }  // namespace frit

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <limits>
 #include <optional>
 #include <utility>
 
@@ -236,16 +237,15 @@ struct ArrayFile {
   Tensor dense;
 };
 
-}  // namespace
-
-Tensor read_npy(const Input& input) {
+/// The array at the front of an input; where that is a file, all of it.
+Tensor read_array(const Input& input, bool is_file) {
   const auto [header_begin, data_begin] = read_preamble(input);
   const std::string text = read_bytes(input, header_begin, data_begin - header_begin);
   const Header header = HeaderParser(input, text, header_begin).parse();
   const std::optional<std::uint64_t> bytes = bytes_of(header);
   if (!bytes) input.bad("shape ", header.shape, " times dtype ", header.dtype, " overflows 64 bits");
   const std::uint64_t found = input.size() - data_begin;
-  if (*bytes != found) input.bad("expected ", *bytes, " bytes of data for ", header.dtype, ' ', header.shape, ", found ", found);
+  if (is_file && *bytes != found) input.bad("expected ", *bytes, " bytes of data for ", header.dtype, ' ', header.shape, ", found ", found);
 
   const Tensor tensor = Tensor::empty(header.fortran_order ? reversed(header.shape) : header.shape, header.dtype);
   const std::span<std::byte> memory(static_cast<std::byte*>(tensor.raw()), static_cast<std::size_t>(tensor.bytes()));
@@ -255,6 +255,49 @@ Tensor read_npy(const Input& input) {
   Dims axes;
   for (int axis = tensor.rank(); axis-- > 0;) axes.push_back(axis);
   return tensor.permute(axes);
+}
+
+/// An array of a stream. What was read of the header can be read again.
+class StreamedArray final : public Input {
+ public:
+  StreamedArray(const NpyStream::Read& stream, std::string name)
+      : Input(std::move(name), std::numeric_limits<std::uint64_t>::max()), stream_(stream) {}
+
+  bool at_end() const {
+    if (head_.empty()) extend(1);
+    return head_.empty();
+  }
+
+  void read(std::uint64_t offset, std::span<std::byte> into) const override {
+    if (offset + into.size() <= kept) extend(static_cast<std::size_t>(offset) + into.size());
+    const std::size_t known = std::min(into.size(), head_.size() - std::min<std::size_t>(head_.size(), offset));
+    std::copy_n(head_.begin() + static_cast<std::ptrdiff_t>(offset), known, into.begin());
+    const std::size_t rest = into.size() - known;
+    if (rest > 0 && (offset + into.size() <= kept || stream_(into.subspan(known)) < rest)) bad("the stream ends inside of an array");
+  }
+
+ private:
+  static constexpr std::size_t kept = header_limit + 12;
+
+  void extend(std::size_t count) const {
+    if (count <= head_.size()) return;
+    const std::size_t before = head_.size();
+    head_.resize(count);
+    head_.resize(before + stream_(std::span(head_).subspan(before)));
+  }
+
+  const NpyStream::Read& stream_;
+  mutable std::vector<std::byte> head_;
+};
+
+}  // namespace
+
+Tensor read_npy(const Input& input) { return read_array(input, /*is_file=*/true); }
+
+std::optional<Tensor> NpyStream::next() {
+  const StreamedArray array(read_, concat(name_, ": array ", ++count_));
+  if (array.at_end()) return std::nullopt;
+  return read_array(array, /*is_file=*/false);
 }
 
 Tensor read_npy(const std::string& path) { return read_npy(FileInput(path, "a .npy file")); }

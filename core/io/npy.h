@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -18,6 +20,23 @@ Tensor read_npy(const std::string& path);
 Tensor read_npy(const Input& input);
 /// From memory; `name` stands in the messages.
 Tensor parse_npy(std::span<const std::byte> bytes, std::string_view name);
+
+/// Several arrays one behind another, as numpy.save appends them to an open file or pipe.
+class NpyStream {
+ public:
+  /// Fills a buffer as far as the stream goes; returns the count of bytes.
+  using Read = std::function<std::size_t(std::span<std::byte>)>;
+
+  /// `name` stands in the messages.
+  NpyStream(Read read, std::string name) : read_(std::move(read)), name_(std::move(name)) {}
+  /// None at the end of the stream. Throws ErrorKind::format, counting the arrays from 1.
+  std::optional<Tensor> next();
+
+ private:
+  Read read_;
+  std::string name_;
+  std::int64_t count_ = 0;
+};
 
 /// Writes version 1.0 in one step (see AtomicFile). Throws ErrorKind::argument for bf16, which NumPy lacks, ErrorKind::file_system.
 void write_npy(const std::string& path, const Tensor& tensor);

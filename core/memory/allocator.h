@@ -47,4 +47,8 @@ class Allocator {
 /// The allocator of a device; lives as long as the process. Guarded from the beginning if the environment has FRIT_GUARD_MEMORY=1.
 Allocator& allocator_of(Device device);
 
+/// Bytes that could still be taken from the device, by this process: on the CPU what the system says is available, within the limits of
+/// its control group.
+std::size_t available_memory(Device device);
+
 }  // namespace frit

@@ -1,5 +1,10 @@
+#include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <limits>
+#include <string>
 
 #include "frit/core/cuda/device.h"
 #include "frit/core/memory/caching_allocator.h"
@@ -22,7 +27,28 @@ class CpuMemory final : public MemorySource {
   void read(void* host, const void* memory, std::size_t bytes, StreamId) override { std::memcpy(host, memory, bytes); }
 };
 
+/// What the allocator holds that nobody uses.
+std::size_t cached(const Allocator& allocator) {
+  const AllocatorStatistics statistics = allocator.statistics();
+  return statistics.reserved - statistics.in_use;
+}
+
 }  // namespace
+
+std::size_t available_memory(Device device) {
+  if (device.kind == DeviceKind::cuda) return cuda::free_memory(device.index) + cached(cuda::allocator(device.index));
+  std::size_t available = std::numeric_limits<std::size_t>::max();
+  std::ifstream system("/proc/meminfo");
+  for (std::string line; std::getline(system, line);) {
+    std::size_t kilobytes = 0;
+    if (std::sscanf(line.c_str(), "MemAvailable: %zu kB", &kilobytes) == 1) available = kilobytes * 1024;
+  }
+  std::size_t limit = 0, used = 0;  // "max" is no number
+  if (std::ifstream("/sys/fs/cgroup/memory.max") >> limit && std::ifstream("/sys/fs/cgroup/memory.current") >> used) {
+    available = std::min(available, limit - std::min(limit, used));
+  }
+  return available;
+}
 
 Allocator& allocator_of(Device device) {
   if (device.kind == DeviceKind::cuda) return cuda::allocator(device.index);

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
 
 #include "frit/graph/pipeline.h"
 #include "frit/graph/rewriter.h"
@@ -49,6 +50,12 @@ std::vector<Pattern> all_patterns() {
   return patterns;
 }
 
+/// What keeps a pattern from fitting: a node of the graph, and what is wrong with it.
+struct Obstacle {
+  int node = -1;
+  std::string reason = {};
+};
+
 /// Lays a pattern over a graph, with the operands of the pattern's commutative nodes in a given order: bit i of `swaps` swaps those of node
 /// i.
 class Matcher {
@@ -61,26 +68,41 @@ class Matcher {
   bool match_root(int value) { return match(pattern_.root, value); }
   /// Pattern value id -> graph value id, of everything that was matched.
   const std::map<int, int>& values() const { return values_; }
+  /// What did not match.
+  const Obstacle& obstacle() const { return obstacle_; }
+  /// Indices of the graph's operations that did.
+  std::vector<int> matched_nodes() const { return {nodes_.begin(), nodes_.end()}; }
 
  private:
-  bool match(int pattern_value, int value) {
-    const auto known = values_.find(pattern_value);
-    if (known != values_.end()) return known->second == value;
-    const Node& wanted = pattern_.graph.producer(pattern_value);
-    const Node& node = graph_.producer(value);
-    bool same = true;
-    if (wanted.kind == NodeKind::constant) {
-      same = node.kind == NodeKind::constant && (mode_ == Mode::operators_only || equal(wanted.constant, node.constant));
-    } else if (wanted.kind == NodeKind::operation) {
-      same = match_operation(wanted, node) && pattern_.graph.output_index(pattern_value) == graph_.output_index(value);
-    }
-    if (same) values_[pattern_value] = value;
-    return same;
+  template <class... Parts>
+  bool differs(int value, const Parts&... parts) {
+    obstacle_ = {graph_.producer_index(value), concat(parts...)};
+    return false;
   }
 
-  bool match_operation(const Node& wanted, const Node& node) {
-    if (node.op != wanted.op || node.inputs.size() != wanted.inputs.size()) return false;
-    if (mode_ == Mode::exact && !(node.attributes == wanted.attributes)) return false;
+  bool match(int pattern_value, int value) {
+    const auto known = values_.find(pattern_value);
+    if (known != values_.end()) return known->second == value || differs(value, "expected %", known->second, " a second time");
+    const Node& wanted = pattern_.graph.producer(pattern_value);
+    const Node& node = graph_.producer(value);
+    if (wanted.kind == NodeKind::constant) {
+      if (node.kind != NodeKind::constant) return differs(value, "expected a constant");
+      if (mode_ == Mode::exact && !equal(wanted.constant, node.constant)) return differs(value, "expected the constant ", wanted.constant);
+    } else if (wanted.kind == NodeKind::operation) {
+      if (!match_operation(wanted, node, value)) return false;
+      if (pattern_.graph.output_index(pattern_value) != graph_.output_index(value))
+        return differs(value, "expected another of its outputs");
+    }
+    values_[pattern_value] = value;
+    return true;
+  }
+
+  bool match_operation(const Node& wanted, const Node& node, int value) {
+    if (node.op != wanted.op || node.inputs.size() != wanted.inputs.size()) return differs(value, "expected ", wanted.op->name);
+    if (mode_ == Mode::exact && !(node.attributes == wanted.attributes)) {
+      return differs(value, "expected attributes {", wanted.attributes.text(), '}');
+    }
+    nodes_.insert(graph_.producer_index(value));
     std::vector<int> inputs = node.inputs;
     if (swapped(wanted)) std::swap(inputs[0], inputs[1]);
     for (std::size_t i = 0; i < inputs.size(); ++i) {
@@ -103,16 +125,22 @@ class Matcher {
   Mode mode_;
   unsigned swaps_;
   std::map<int, int> values_;
+  std::set<int> nodes_;
+  Obstacle obstacle_;
 };
 
+/// A pattern laid over a graph; there is nothing in the way if it is to be fused.
 struct Match {
   const ops::Operator* op;
   ops::Attributes attributes;
   std::vector<int> inputs;  // value ids of the graph
+  std::vector<int> nodes;   // of the graph, as far as they fit
+  std::optional<Obstacle> obstacle = {};
 };
 
 /// Nothing but the matched nodes reads what lies inside the match.
-bool closed(const Pattern& pattern, const std::map<int, int>& values, const Graph& graph, const std::vector<int>& uses) {
+std::optional<Obstacle> read_from_outside(const Pattern& pattern, const std::map<int, int>& values, const Graph& graph,
+                                          const std::vector<int>& uses) {
   std::map<int, int> inner_uses;
   for (const Node& node : pattern.graph.nodes()) {
     for (const int id : node.inputs) ++inner_uses[id];
@@ -120,24 +148,31 @@ bool closed(const Pattern& pattern, const std::map<int, int>& values, const Grap
   for (const Node& node : pattern.graph.nodes()) {
     if (node.kind != NodeKind::operation) continue;
     const auto first = values.find(node.outputs[0]);
-    if (first == values.end()) return false;  // part of the decomposition that the root does not need
+    if (first == values.end()) return Obstacle{-1, "part of the decomposition is not needed here"};
     for (std::size_t i = 0; i < node.outputs.size(); ++i) {
       const int id = graph.producer(first->second).outputs[i];
-      if (node.outputs[i] != pattern.root && uses[static_cast<std::size_t>(id)] != inner_uses[node.outputs[i]]) return false;
+      if (node.outputs[i] != pattern.root && uses[static_cast<std::size_t>(id)] != inner_uses[node.outputs[i]]) {
+        return Obstacle{graph.producer_index(id), concat("its result %", id, " is needed elsewhere too")};
+      }
     }
   }
-  return true;
+  return std::nullopt;
 }
 
-std::optional<Match> match_with(const Pattern& pattern, const Graph& graph, int root, const std::vector<int>& uses, unsigned swaps) {
+Match match_with(const Pattern& pattern, const Graph& graph, int root, const std::vector<int>& uses, unsigned swaps) {
   Matcher shape(pattern, graph, Matcher::Mode::operators_only, swaps);
-  if (!shape.match_root(root) || !closed(pattern, shape.values(), graph, uses)) return std::nullopt;
-  Match match{pattern.op, {}, {}};
+  const bool fits = shape.match_root(root);
+  Match match{pattern.op, {}, {}, shape.matched_nodes()};
+  match.obstacle = fits ? read_from_outside(pattern, shape.values(), graph, uses) : shape.obstacle();
+  if (match.obstacle) return match;
   std::vector<ops::Attributes> matched;
   std::vector<TensorType> types;
   for (const Node& node : pattern.graph.nodes()) {
     const auto place = shape.values().find(node.outputs.at(0));
-    if (place == shape.values().end()) return std::nullopt;
+    if (place == shape.values().end()) {
+      match.obstacle = {-1, "part of the decomposition is not needed here"};
+      return match;
+    }
     if (node.kind == NodeKind::operation) matched.push_back(graph.producer(place->second).attributes);
     if (node.kind == NodeKind::input) {
       match.inputs.push_back(place->second);
@@ -145,46 +180,79 @@ std::optional<Match> match_with(const Pattern& pattern, const Graph& graph, int 
     }
   }
   const std::optional<ops::Attributes> attributes = pattern.op->fuse(matched);
-  if (!attributes) return std::nullopt;
+  if (!attributes) {
+    match.obstacle = {-1, "the fused operator has no such attributes"};
+    return match;
+  }
   match.attributes = *attributes;
   try {
     pattern.op->infer_types(types, match.attributes);
     const Pattern spelled = trace(*pattern.op, types, match.attributes);
     Matcher exact(spelled, graph, Matcher::Mode::exact, swaps);
-    if (!exact.match_root(root)) return std::nullopt;
-    for (std::size_t i = 0; i < match.inputs.size(); ++i) {
-      if (exact.values().at(spelled.graph.nodes()[i].outputs[0]) != match.inputs[i]) return std::nullopt;
+    if (!exact.match_root(root)) match.obstacle = exact.obstacle();
+    for (std::size_t i = 0; i < match.inputs.size() && !match.obstacle; ++i) {
+      const bool same = exact.values().at(spelled.graph.nodes()[i].outputs[0]) == match.inputs[i];
+      if (!same) match.obstacle = {-1, "its inputs stand in another order"};
     }
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::argument) throw;
-    return std::nullopt;  // the fused operator does not take these inputs
+    match.obstacle = {-1, error.what()};  // the fused operator does not take these inputs
   }
   return match;
 }
 
-std::optional<Match> match_at(const Pattern& pattern, const Graph& graph, int root, const std::vector<int>& uses) {
+/// In the order of operands with which most fits.
+Match match_at(const Pattern& pattern, const Graph& graph, int root, const std::vector<int>& uses) {
+  Match best{pattern.op, {}, {}, {}, Obstacle()};
   for (unsigned swaps = 0; swaps < 1u << pattern.commutative.size(); ++swaps) {
-    if (std::optional<Match> match = match_with(pattern, graph, root, uses, swaps)) return match;
+    Match match = match_with(pattern, graph, root, uses, swaps);
+    if (!match.obstacle) return match;
+    if (match.nodes.size() > best.nodes.size()) best = std::move(match);
   }
-  return std::nullopt;
+  return best;
+}
+
+/// What remains once more is fused than was when they were noted.
+void drop_those_inside_others(std::vector<FusionAttempt>& attempts, const Graph& graph) {
+  std::set<int> fused;
+  for (const FusionAttempt& attempt : attempts) {
+    if (attempt.obstacle.empty()) fused.insert(attempt.matched.begin(), attempt.matched.end());
+  }
+  std::erase_if(attempts, [&](const FusionAttempt& attempt) {
+    return !attempt.obstacle.empty() && fused.contains(graph.producer_index(attempt.root));
+  });
 }
 
 }  // namespace
 
 Graph fuse(const Graph& graph) {
+  std::vector<FusionAttempt> attempts;
+  return fuse(graph, attempts);
+}
+
+Graph fuse(const Graph& graph, std::vector<FusionAttempt>& attempts) {
   const std::vector<Pattern> patterns = all_patterns();
   const std::vector<int> uses = use_counts(graph);
   Rewriter rewriter(graph);
   for (const Node& node : graph.nodes()) {
     rewriter.copy(node);
     if (node.kind != NodeKind::operation || node.outputs.empty()) continue;
+    std::optional<FusionAttempt> nearest;
     for (const Pattern& pattern : patterns) {
-      const std::optional<Match> match = match_at(pattern, graph, node.outputs[0], uses);
-      if (!match) continue;
-      rewriter.map(node.outputs[0], rewriter.target().emit(*match->op, rewriter(match->inputs), match->attributes)[0]);
-      break;
+      const Match match = match_at(pattern, graph, node.outputs[0], uses);
+      FusionAttempt attempt{pattern.op, pattern.operations, node.outputs[0], match.nodes};
+      if (!match.obstacle) {
+        nearest = std::move(attempt);
+        rewriter.map(node.outputs[0], rewriter.target().emit(*match.op, rewriter(match.inputs), match.attributes)[0]);
+        break;
+      }
+      attempt.blocker = match.obstacle->node;
+      attempt.obstacle = match.obstacle->reason;
+      if (match.nodes.size() >= 2 && (!nearest || match.nodes.size() > nearest->matched.size())) nearest = std::move(attempt);
     }
+    if (nearest) attempts.push_back(std::move(*nearest));
   }
+  drop_those_inside_others(attempts, graph);
   return remove_dead_code(rewriter.finish());
 }
 

@@ -16,6 +16,7 @@
 #include "frit/core/cuda/vector.h"
 #include "frit/core/numerics.h"
 #include "frit/core/strided_loop.h"
+#include "frit/ops/library_plans.h"
 
 /// Throws ErrorKind::device with the expression, file and line unless a cuBLAS call succeeds.
 #define FRIT_CUBLAS_CALL(call)                                                                                                    \
@@ -120,6 +121,10 @@ cublasLtHandle_t handle_of(int device) {
   if (place->second == nullptr) FRIT_CUBLAS_CALL(cublasLtCreate(&place->second));
   return place->second;
 }
+
+[[maybe_unused]] const auto& loader = ops::library_loaders().emplace_back([](Device device) {
+  if (device.kind == DeviceKind::cuda) handle_of(device.index);
+});
 
 /// A graph aligns all its tensors; a view that a call at once brings is copied to memory of its own.
 Tensor aligned(const Tensor& tensor) { return !tensor.defined() || cuda::aligned_for_vectors(tensor.raw()) ? tensor : tensor.clone(); }

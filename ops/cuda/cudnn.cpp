@@ -10,6 +10,7 @@
 #include "frit/core/cuda/device.h"
 #include "frit/ops/convolution/convolution_cuda.h"
 #include "frit/ops/cuda/cudnn_search.h"
+#include "frit/ops/library_plans.h"
 
 namespace frit::cudnn {
 namespace {
@@ -32,6 +33,12 @@ Library& library() {
   static auto& library = *new Library;
   return library;
 }
+
+[[maybe_unused]] const auto& loader = ops::library_loaders().emplace_back([](Device device) {
+  if (device.kind != DeviceKind::cuda) return;
+  const std::lock_guard lock(library().mutex);
+  library().handle(device.index);
+});
 
 /// Half-precision convolutions in three dimensions are wrong in these versions (PyTorch issues 163539, 166122, 166643).
 void refuse_wrong_versions(const ConvolutionKey& key) {

@@ -91,6 +91,22 @@ void advance_kernel(const KernelContext& call) {
   });
 }
 
+std::vector<TensorType> infer_clear(const InferContext& call) {
+  require_type(call, 1, {call.inputs[0].dtype, {}});
+  return {};
+}
+
+void clear_kernel(const KernelContext& call) {
+  if (!(call.inputs[1].item() < 0)) call.inputs[0].fill(0);
+}
+
+std::vector<Sample> clear_samples() {
+  return {{.inputs = {Shape{3, 5}, {Shape{}, Fill::ones}}},
+          {.inputs = {Shape{}, {Shape{}, Fill::zeros}}},
+          {.inputs = {Shape{0, 2}, {Shape{}, Fill::positive}}},
+          {.inputs = {Shape{777}, Shape{}}}};
+}
+
 /// Parameter, gradient, rate, step, gradient scale, and the buffers that the optimizer keeps.
 Sample update_sample(const Shape& shape, std::initializer_list<Fill> buffers, Attributes options, Fill scale = Fill::positive) {
   SampleInput rate({}, Fill::positive);
@@ -148,6 +164,8 @@ void adam_update(Value parameter, Value gradient, Value rate, Value step, Value 
 
 void advance(Value step, Value gradient_scale) { emit("advance", {step, gradient_scale}); }
 
+void clear(Value variable, Value gradient_scale) { emit("clear", {variable, gradient_scale}); }
+
 }  // namespace frit::ops
 
 FRIT_OPERATORS(optimizer_ops) {
@@ -184,5 +202,16 @@ FRIT_OPERATORS(optimizer_ops) {
       .dtypes = {DType::i64},
       .mutates = {0},
       .samples = advance_samples,
+  });
+  registry.add<>({
+      .name = "clear",
+      .summary = "fills a variable with zeros",
+      .inputs = {"variable", "gradient_scale"},
+      .outputs = {},
+      .infer = infer_clear,
+      .no_gradient = no_gradient_of_updates,
+      .cpu = {.run = clear_kernel, .halves = true},
+      .mutates = {0},
+      .samples = clear_samples,
   });
 }

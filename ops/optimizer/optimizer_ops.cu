@@ -95,6 +95,21 @@ void run_cuda_advance(const KernelContext& call) {
   });
 }
 
+template <class T>
+__global__ void clear_unless_skipped(T* variable, const T* gradient_scale, std::int64_t elements) {
+  if (convert<Computed<T>>(*gradient_scale) < 0) return;
+  for (std::int64_t i = cuda::first_item(); i < elements; i += cuda::item_step()) variable[i] = convert<T>(Computed<T>{0});
+}
+
+void run_cuda_clear(const KernelContext& call) {
+  const std::int64_t elements = call.inputs[0].elements();
+  if (elements == 0) return;
+  dispatch_floating_and_halves(call.inputs[0].dtype(), [&]<class T>() {
+    cuda::launch(clear_unless_skipped<T>, cuda::loop_shape(elements), call.stream, call.inputs[0].data<T>(), call.inputs[1].data<T>(),
+                 elements);
+  });
+}
+
 }  // namespace
 }  // namespace frit::ops
 
@@ -102,4 +117,5 @@ FRIT_CUDA_KERNELS(optimizer_ops) {
   registry.add_cuda("sgd_update", {.run = run_cuda_sgd, .halves = true});
   registry.add_cuda("adam_update", {.run = run_cuda_update<AdamUpdate, AdamOptions, 3>, .halves = true});
   registry.add_cuda("advance", {.run = run_cuda_advance});
+  registry.add_cuda("clear", {.run = run_cuda_clear, .halves = true});
 }

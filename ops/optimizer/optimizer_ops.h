@@ -42,6 +42,9 @@ void adam_update(Value parameter, Value gradient, Value rate, Value step, Value 
 /// Adds 1 to an i64 scalar variable, unless `gradient_scale` is negative.
 void advance(Value step, Value gradient_scale);
 
+/// Fills a variable with zeros, unless `gradient_scale` is negative.
+void clear(Value variable, Value gradient_scale);
+
 /// sqrt of the sum of squares of all elements of all tensors, a scalar of their dtype; computed in f64.
 Value global_norm(std::span<const Value> tensors);
 
@@ -53,5 +56,10 @@ Value clip_scale(Value norm, double max_norm);
 /// scalar variable of the norm's dtype, is halved with each update that is skipped and doubled after `growth_interval` others in a row,
 /// which the i64 scalar variable `good_steps` counts.
 Value update_loss_scale(Value norm, Value loss_scale, Value good_steps, std::optional<double> max_norm);
+
+/// What gradients of that norm are multiplied by: 1, or what clips them to max_norm. From the first time on that the norm or the loss, both
+/// scalars of one dtype, is not finite, -1: every update is skipped. The i64 scalar variable `failures` counts those calls; a caller who
+/// sets it to 0 goes on.
+Value guard_update(Value norm, Value loss, Value failures, std::optional<double> max_norm);
 
 }  // namespace frit::ops

@@ -127,7 +127,7 @@ TEST_F(BenchCommand, TheTableHasOperatorsWhereTheyAreAskedFor) {
 
 TEST_F(BenchCommand, TakesBatchSizeDtypeAndConfiguration) {
   const Outcome outcome = bench({"classifier", "--batch-size", "3", "--input-shape", "1,1,8,8", "--dtype", "bf16", "--mode", "forward",
-                                 "--config", R"({"image_size": [8, 8], "out_channels": 4, "num_groups": 2})", "--format", "json"});
+                                 "--model-config", R"({"image_size": [8, 8], "out_channels": 4, "num_groups": 2})", "--format", "json"});
   ASSERT_EQ(outcome.code, 0) << outcome;
   const json report = json::parse(outcome.output);
   EXPECT_EQ(report["input"], (json{3, 1, 8, 8}));
@@ -161,6 +161,40 @@ TEST_F(BenchCommand, TimesMixedPrecisionFromAFloat32Input) {
   }
 }
 
+TEST_F(BenchCommand, WritesATraceOfEveryOperator) {
+  const Outcome outcome =
+      bench({"conv2d-groupnorm-pool", "--input-shape", "2,8,10,11", "--trace", "trace.json", "--per-operator", "--json"});
+  ASSERT_EQ(outcome.code, 0) << outcome;
+  const json trace = json::parse(content("trace.json")), report = json::parse(outcome.output);
+  Counts expected, found;
+  for (const json& mode : report["results"]) {
+    for (const json& row : mode["operators"]) expected[row["operator"]] += 3 * row["calls"].get<int>();
+  }
+  double runs_end = -1;
+  int runs = 0;
+  bool memory = false;
+  for (const json& event : trace["traceEvents"]) {
+    const std::string kind = event["ph"];
+    if (kind == "C") memory = memory || event["args"]["bytes"].get<std::int64_t>() > 0;
+    if (kind != "X") continue;
+    EXPECT_GE(event["dur"].get<double>(), 0) << event;
+    if (event["cat"] == "runs") {
+      EXPECT_GE(event["ts"].get<double>(), runs_end) << "runs stand one behind another";
+      runs_end = event["ts"].get<double>() + event["dur"].get<double>();
+      ++runs;
+      continue;
+    }
+    ++found[event["name"]];
+    EXPECT_LE(event["ts"].get<double>() + event["dur"].get<double>(), runs_end + 0.01) << event;
+    EXPECT_GT(event["args"]["bytes"].get<std::int64_t>(), 0) << event;
+    EXPECT_NE(event["args"]["types"].get<std::string>().find("f32 "), std::string::npos) << event;
+  }
+  EXPECT_EQ(found, expected);
+  EXPECT_EQ(runs, 6);
+  EXPECT_TRUE(memory);
+  EXPECT_EQ(bench({"conv2d-groupnorm-pool", "--trace", "nowhere/trace.json"}).code, 4);
+}
+
 TEST_F(BenchCommand, RefusesWhatItCannotDo) {
   const std::map<std::string, std::vector<std::string>> refused = {
       {"unknown model or operator \"sqare\"; did you mean \"square\"?", {"sqare"}},
@@ -174,7 +208,7 @@ TEST_F(BenchCommand, RefusesWhatItCannotDo) {
       {"--batch-size: expected an integer", {"classifier", "--batch-size", "0"}},
       {"--dtype: expected", {"classifier", "--dtype", "i64"}},
       {"unknown option \"--per-op\"", {"classifier", "--per-op"}},
-      {"--config: ", {"classifier", "--config", "{"}},
+      {"--model-config: ", {"classifier", "--model-config", "{"}},
       {"--plans does not go with --format csv", {"classifier", "--plans", "--format", "csv"}},
       {"--workspace-limit: expected an integer from 0", {"classifier", "--workspace-limit", "1G"}},
   };

@@ -1,5 +1,7 @@
 // The commands that describe and check: info, graph, verify, gradcheck, infer, and the help.
 
+#include <nlohmann/json.hpp>
+
 #include "apps/fixtures.h"
 #include "apps/program.h"
 
@@ -90,6 +92,51 @@ TEST_F(Commands, GraphShowsTheFusionAndTheMemory) {
   EXPECT_EQ(dot.output.substr(0, 12), "digraph frit") << dot;
 }
 
+TEST_F(Commands, GraphExplainsWhatItFused) {
+  const Outcome outcome = run({"graph", "conv3d-instnorm-max", "--explain"});
+  ASSERT_EQ(outcome.code, 0) << outcome;
+  for (const char* const part : {"fused: scale_instance_norm_clamp_scale_max at %", "5 of the 5 operators of its decomposition",
+                                 "instance_norm %", "# passes", "as written                     6", "fusion                         2"}) {
+    EXPECT_TRUE(has(outcome.output, part)) << part << outcome;
+  }
+  EXPECT_EQ(run({"graph", "classifier", "--explain", "--precision", "bf16"}).code, 0);
+  EXPECT_EQ(run({"graph", "classifier", "--explain", "--json"}).code, 2);
+}
+
+TEST_F(Commands, GraphAsJsonHasEveryNodeAndThePlan) {
+  const Outcome outcome = run({"graph", "classifier", "--json", "--quiet"});
+  ASSERT_EQ(outcome.code, 0) << outcome;
+  EXPECT_EQ(outcome.errors, "");
+  const nlohmann::json graph = nlohmann::json::parse(outcome.output);
+  EXPECT_GT(graph["forward"]["nodes"].size(), graph["fused"]["nodes"].size());
+  EXPECT_GT(graph["fused"]["memory_bytes"]["arena"].get<std::int64_t>(), 0);
+  EXPECT_EQ(graph["fused"]["outputs"].size(), 1u);
+}
+
+TEST_F(Commands, GraphDrawsTheMemoryOfAStep) {
+  const Outcome outcome = run({"graph", "classifier", "--stage", "train", "--format", "memory"});
+  ASSERT_EQ(outcome.code, 0) << outcome;
+  EXPECT_EQ(outcome.output.substr(0, 4), "<svg");
+  for (const char* const part :
+       {"classifier, train, input 1x1x28x28", "gradients", "backward and update", ">conv2d<", ">adam_update<", "<title>"}) {
+    EXPECT_TRUE(has(outcome.output, part)) << part;
+  }
+  EXPECT_EQ(run({"graph", "classifier", "--format", "memory"}).code, 2) << "of which graph?";
+}
+
+TEST_F(Commands, GraphIsDrawnByGraphvizOrSaysThatItIsMissing) {
+  const std::vector<std::string> arguments = {"graph", "classifier", "--stage", "train", "--format", "svg"};
+  const Outcome missing = run_program({.arguments = arguments, .directory = folder, .environment = {"PATH=/nowhere"}});
+  EXPECT_EQ(missing.code, 4) << missing;
+  EXPECT_EQ(missing.output, "");
+  EXPECT_EQ(missing.errors, "frit: error: dot: not found; hint: install Graphviz, or take --format dot and draw it elsewhere\n");
+  if (std::system("command -v dot >/dev/null") != 0) GTEST_SKIP() << "Graphviz is not installed";
+  const Outcome outcome = run(arguments);
+  EXPECT_EQ(outcome.code, 0) << outcome;
+  EXPECT_TRUE(has(outcome.output, "<svg ")) << outcome;
+  EXPECT_TRUE(has(outcome.output, "group_norm_scale_max_pool_clamp_backward"));
+}
+
 TEST_F(Commands, VerifyPassesAModelAndATrace) {
   const Outcome outcome =
       run({"verify", golden + "models/conv2d-groupnorm-pool.3.safetensors", golden + "traces/train.convt3d-logsumexp.sgd.safetensors"});
@@ -176,8 +223,8 @@ TEST_F(Commands, InferReadsBigEndianNumbers) {
   write("swapped.npy", swapped);
   const std::string config = R"({"in_channels": 3, "out_channels": 4, "num_groups": 2, "kernel_size": 1, "pool_kernel_size": 1})";
   for (const char* const name : {"plain", "swapped"}) {
-    const Outcome outcome = run({"infer", "conv2d-groupnorm-pool", "--config", config, "--input", std::string(name) + ".npy", "--output",
-                                 std::string(name) + ".out.npy"});
+    const Outcome outcome = run({"infer", "conv2d-groupnorm-pool", "--model-config", config, "--input", std::string(name) + ".npy",
+                                 "--output", std::string(name) + ".out.npy"});
     EXPECT_EQ(outcome.code, 0) << outcome;
   }
   EXPECT_EQ(content("plain.out.npy"), content("swapped.out.npy"));

@@ -142,8 +142,8 @@ TEST_F(CudaProgram, TrainsAsTheCpuDoes) {
   write("quarters/t10k-labels-idx1-ubyte", test.labels);
   std::vector<double> losses;
   for (const char* const device : {"cpu", "cuda"}) {
-    const Outcome outcome = run({"train", "classifier", "--config", tiny_classifier, "--data", "quarters", "--batch-size", "32", "--lr",
-                                 "0.01", "--epochs", "15", "--device", device, "--math", "strict"});
+    const Outcome outcome = run({"train", "classifier", "--model-config", tiny_classifier, "--data", "quarters", "--batch-size", "32",
+                                 "--lr", "0.01", "--epochs", "15", "--device", device, "--math", "strict"});
     ASSERT_EQ(outcome.code, 0) << outcome;
     losses.push_back(std::stod(outcome.output.substr(std::string("test loss ").size())));
     EXPECT_NE(outcome.errors.find("epoch 15/15  loss "), std::string::npos) << outcome;
@@ -155,9 +155,9 @@ TEST_F(CudaProgram, StopsAtALossThatIsNotFinite) {
   const Tensor input = random_tensor({40, 3, 8, 8});
   input.slice(0, 20, 40).fill(INFINITY);
   write("infinite.safetensors", serialize_safetensors({{"input", input}, {"target", random_tensor({40, 4, 3, 3})}}));
-  const Outcome outcome =
-      run({"train", "conv2d-groupnorm-pool", "--config", R"({"in_channels": 3, "out_channels": 4, "num_groups": 2, "pool_kernel_size": 2})",
-           "--data", "infinite.safetensors", "--batch-size", "4", "--device", "cuda", "--save", "model.safetensors"});
+  const Outcome outcome = run({"train", "conv2d-groupnorm-pool", "--model-config",
+                               R"({"in_channels": 3, "out_channels": 4, "num_groups": 2, "pool_kernel_size": 2})", "--data",
+                               "infinite.safetensors", "--batch-size", "4", "--device", "cuda", "--save", "model.safetensors"});
   EXPECT_EQ(outcome.code, 7) << outcome;
   EXPECT_TRUE(std::regex_search(outcome.errors, std::regex("loss is -?nan at step [1-3] "))) << outcome;
   EXPECT_FALSE(std::filesystem::exists(path("model.safetensors")));

@@ -33,6 +33,7 @@ struct Launch {
   bool gpu = false;                           ///< sees the machine's GPUs
   std::size_t memory_limit = 0;               ///< bytes of address space; 0: none
   std::size_t file_limit = 0;                 ///< bytes of a file that it writes; 0: none
+  std::string input = {};                     ///< file or FIFO that is its standard input
   enum Output { captured, closed, no_reader } output = captured;
 };
 
@@ -57,7 +58,12 @@ class Process {
     std::vector<std::string> variables = launch.environment;
     if (!launch.gpu) variables.emplace_back("CUDA_VISIBLE_DEVICES=");
     variables.emplace_back("FRIT_PLAN_CACHE=off");  // the first of a name counts
-    for (char** variable = environ; *variable != nullptr; ++variable) variables.emplace_back(*variable);
+    const std::size_t ours = variables.size();
+    for (char** variable = environ; *variable != nullptr; ++variable) {
+      const std::string text = *variable, name = text.substr(0, text.find('=') + 1);
+      const auto given = [&](const std::string& other) { return other.starts_with(name); };
+      if (std::none_of(variables.begin(), variables.begin() + static_cast<std::ptrdiff_t>(ours), given)) variables.push_back(text);
+    }
     const std::vector<char*> argv = pointers(words), envp = pointers(variables);
     std::array<int, 2> output{}, errors{};
     if (pipe(output.data()) != 0 || pipe(errors.data()) != 0) fail(ErrorKind::bug, "pipe");
@@ -92,6 +98,14 @@ class Process {
     return true;
   }
 
+  /// Whether as many bytes came on stdout before the process ended.
+  bool wait_for_output(std::size_t bytes) {
+    while (outcome_.output.size() < bytes) {
+      if (!pump()) return false;
+    }
+    return true;
+  }
+
   void send(int signal) const { kill(id_, signal); }
 
   Outcome finish() {
@@ -120,6 +134,7 @@ class Process {
       if (bytes > 0) setrlimit(resource, &both);
     };
     if (chdir(launch.directory.c_str()) != 0) return;
+    if (!launch.input.empty()) dup2(open(launch.input.c_str(), O_RDONLY), STDIN_FILENO);
     dup2(output, STDOUT_FILENO);
     dup2(errors, STDERR_FILENO);
     for (int descriptor = STDERR_FILENO + 1; descriptor < 64; ++descriptor) close(descriptor);

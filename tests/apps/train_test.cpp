@@ -1,5 +1,7 @@
 // `frit train`: what it learns, prints and saves, the same for any number of threads, and how it ends early.
 
+#include <map>
+#include <nlohmann/json.hpp>
 #include <regex>
 
 #include "apps/fixtures.h"
@@ -21,7 +23,7 @@ class Train : public ProgramTest {
 
   static std::vector<std::string> classifier(std::vector<std::string> more) {
     more.insert(more.begin(),
-                {"train", "classifier", "--config", tiny_classifier, "--data", "quarters", "--batch-size", "32", "--lr", "0.01"});
+                {"train", "classifier", "--model-config", tiny_classifier, "--data", "quarters", "--batch-size", "32", "--lr", "0.01"});
     return more;
   }
 
@@ -90,12 +92,12 @@ TEST_F(Train, EveryOptimizerLowersTheLossOfARegression) {
   write("pairs/targets.npy", serialize_npy(Tensor::full({24, 4, 3, 3}, 0.25)));
   for (const std::vector<std::string>& optimizer : std::vector<std::vector<std::string>>{
            {"sgd", "--momentum", "0.9", "--weight-decay", "1e-4"}, {"adam", "--clip-norm", "1"}, {"adamw", "--dtype", "f64"}}) {
-    std::vector<std::string> arguments = {"train",        "conv2d-groupnorm-pool",
-                                          "--config",     tiny_model().config,
-                                          "--data",       "pairs",
-                                          "--batch-size", "10",
-                                          "--lr",         "0.02",
-                                          "--epochs",     "8",
+    std::vector<std::string> arguments = {"train",          "conv2d-groupnorm-pool",
+                                          "--model-config", tiny_model().config,
+                                          "--data",         "pairs",
+                                          "--batch-size",   "10",
+                                          "--lr",           "0.02",
+                                          "--epochs",       "8",
                                           "--optimizer"};
     arguments.insert(arguments.end(), optimizer.begin(), optimizer.end());
     const Outcome outcome = run(arguments);
@@ -156,6 +158,62 @@ TEST_F(Train, WithoutATestSplitTheErrorSaysWhichFileIsMissing) {
   const Outcome outcome = run(classifier({}));
   EXPECT_EQ(outcome.code, 4) << outcome;
   EXPECT_NE(outcome.errors.find("t10k-labels-idx1-ubyte"), std::string::npos) << outcome;
+}
+
+TEST_F(Train, ARunsFolderShowsWhatHappened) {
+  const Outcome outcome = run(classifier({"--epochs", "3", "--run-dir", "run", "--save", "watched.safetensors"}));
+  ASSERT_EQ(outcome.code, 0) << outcome;
+  const std::string steps = content("run/steps.csv"), epochs = content("run/epochs.csv"), report = content("run/report.html");
+  EXPECT_EQ(std::count(steps.begin(), steps.end(), '\n'), 1 + 3 * 7) << "200 examples are 7 batches of 32\n" << steps;
+  EXPECT_EQ(std::count(epochs.begin(), epochs.end(), '\n'), 1 + 3) << epochs;
+  EXPECT_TRUE(std::regex_search(steps, std::regex("\n21,3,[0-9.]+,[0-9.e-]+,0.01,[0-9.e-]+,"))) << steps;
+  for (const char* const part : {"Training of classifier", "200 examples", ">Loss<", ">Accuracy, %<", ">Norm of the gradients<",
+                                 "Where the time of a step goes", "conv2d_weight_gradient", "Memory over a step", "</html>"}) {
+    EXPECT_NE(report.find(part), std::string::npos) << part;
+  }
+  int event_files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(path("run"))) {
+    if (entry.path().filename().string().starts_with("events.out.tfevents.")) {
+      ++event_files;
+      EXPECT_GT(entry.file_size(), 1000u);
+    }
+  }
+  EXPECT_EQ(event_files, 1);
+  ASSERT_EQ(run(classifier({"--epochs", "3", "--save", "alone.safetensors"})).code, 0);
+  EXPECT_EQ(content("watched.safetensors"), content("alone.safetensors")) << "watching changes nothing";
+}
+
+TEST_F(Train, ARunThatGoesOnContinuesItsRecord) {
+  ASSERT_EQ(run(classifier({"--epochs", "4", "--run-dir", "whole"})).code, 0);
+  ASSERT_EQ(run(classifier({"--epochs", "2", "--run-dir", "parts"})).code, 0);
+  write("parts/steps.csv", content("parts/steps.csv") + "99,9,1,1,1,1,1\n100,9,0.");  // of later steps, and cut by a kill
+  const Outcome outcome = run(classifier({"--epochs", "4", "--run-dir", "parts", "--resume", "auto"}));
+  ASSERT_EQ(outcome.code, 0) << outcome;
+  // Times differ.
+  const auto losses = [&](const std::string& file) {
+    return std::regex_replace(content(file), std::regex("(\n[0-9]+,[0-9]+),[0-9.e-]+(,[^,]*,[^,]*,[^,]*),[^\n]*"), "$1$2");
+  };
+  EXPECT_EQ(losses("parts/steps.csv"), losses("whole/steps.csv"));
+  const std::string epochs = content("parts/epochs.csv");
+  EXPECT_EQ(std::count(epochs.begin(), epochs.end(), '\n'), 1 + 4) << epochs;
+  write("parts/steps.csv", std::string("not,a,record\n"));
+  EXPECT_EQ(run(classifier({"--epochs", "5", "--run-dir", "parts", "--resume", "auto"})).code, 3);
+  EXPECT_NE(content("parts/report.html").find(">Loss<"), std::string::npos) << "a run that did not begin leaves what was there";
+}
+
+TEST_F(Train, WritesATraceOfItsFirstSteps) {
+  const Outcome outcome = run(classifier({"--epochs", "3", "--profile", "trace.json", "--save", "traced.safetensors"}));
+  ASSERT_EQ(outcome.code, 0) << outcome;
+  const nlohmann::json trace = nlohmann::json::parse(content("trace.json"));
+  std::map<std::string, int> events;
+  for (const nlohmann::json& event : trace["traceEvents"]) ++events[event["name"].get<std::string>()];
+  EXPECT_GT(events["conv2d"], 0);
+  EXPECT_GT(events["adam_update"], events["conv2d"]);
+  EXPECT_GT(events["memory in use"], 0);
+  EXPECT_GT(events["wait for a batch"], 0);
+  ASSERT_EQ(run(classifier({"--epochs", "3", "--save", "alone.safetensors"})).code, 0);
+  EXPECT_EQ(content("traced.safetensors"), content("alone.safetensors"));
+  EXPECT_EQ(run(classifier({"--profile", "nowhere/trace.json"})).code, 4);
 }
 
 }  // namespace

@@ -2,8 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
+#include "autograd/small_network.h"
 #include "frit/core/memory/allocator.h"
 #include "frit/ops/elementwise/arithmetic.h"
 #include "frit/ops/linear/linear.h"
@@ -63,6 +65,98 @@ TEST(TrainStep, FollowsALearningRateSchedule) {
   step.set_learning_rate(0);
   step(line.batch);
   EXPECT_EQ(step.state().at("w").item(), 0);
+}
+
+TEST(TrainStep, FollowsTheScheduleOfItsOptions) {
+  Line line;
+  TrainStep step(line.loss, Sgd{.learning_rate = 1e-3}, Device::cpu(),
+                 {.schedule = {.kind = Schedule::Kind::step, .interval = 2, .factor = 0.5}});
+  std::vector<double> rates;
+  for (int i = 0; i < 5; ++i) {
+    const double rate = step.learning_rate();
+    step(line.batch);
+    EXPECT_EQ(step.state().at("optimizer.rate").item(), rate);
+    rates.push_back(rate);
+  }
+  EXPECT_EQ(rates, (std::vector<double>{1e-3, 1e-3, 5e-4, 5e-4, 2.5e-4}));
+  step.set_learning_rate(1);
+  EXPECT_EQ(step.learning_rate(), 0.25);
+}
+
+/// The state after so many steps that share a batch of 16 between them.
+std::map<std::string, std::vector<double>> after_batches(std::int64_t parts, const Optimizer& optimizer, TrainOptions options) {
+  const Network network;
+  options.accumulate = parts;
+  TrainStep step(network.loss, optimizer, Device::cpu(), options);
+  const std::int64_t size = 16 / parts;
+  for (int round = 0; round < 3; ++round) {
+    for (std::int64_t part = 0; part < parts; ++part) {
+      Bindings inputs;
+      for (const auto& [name, tensor] : network.batch) inputs[name] = tensor.slice(0, part * size, (part + 1) * size).contiguous();
+      step(inputs);
+    }
+    EXPECT_EQ(step.steps(), round + 1);
+  }
+  std::map<std::string, std::vector<double>> result;
+  for (const auto& [name, tensor] : step.state().tensors()) result[name] = tensor.to_vector<double>();
+  return result;
+}
+
+TEST(TrainStep, AccumulatedGradientsUpdateAsOneLargeBatch) {
+  for (const TrainOptions& options : {TrainOptions{}, TrainOptions{.clip_norm = 0.05}, TrainOptions{.clip_norm = 0.05, .guarded = true}}) {
+    for (const Optimizer& optimizer : {Optimizer(Sgd{.learning_rate = 0.1, .momentum = 0.9}), Optimizer(Adam{.learning_rate = 0.01})}) {
+      const auto whole = after_batches(1, optimizer, options), parts = after_batches(4, optimizer, options);
+      for (const char* const name : {"w", "v"}) {
+        const std::vector<double>&expected = whole.at(name), &found = parts.at(name);
+        for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(found[i], expected[i], 2e-5) << name << optimizer.name;
+        const std::vector<double>& sums = parts.at("optimizer." + std::string(name) + ".accumulated");
+        EXPECT_EQ(std::count(sums.begin(), sums.end(), 0), std::ssize(sums)) << "a sum does not begin anew";
+      }
+    }
+  }
+}
+
+TEST(TrainStep, AccumulatesInHalves) {
+  const auto whole = after_batches(1, Sgd{.learning_rate = 0.1}, {.precision = DType::f16}),
+             parts = after_batches(4, Sgd{.learning_rate = 0.1}, {.precision = DType::f16});
+  for (std::size_t i = 0; i < whole.at("w").size(); ++i) EXPECT_NEAR(parts.at("w")[i], whole.at("w")[i], 2e-3);
+}
+
+TEST(TrainStep, LeavesFrozenParametersAsTheyAre) {
+  const Network network;
+  TrainStep step(network.loss, Adam{.learning_rate = 0.1}, Device::cpu(), {.freeze = {"w*"}});
+  const std::vector<double> w = step.state().at("w").to_vector<double>(), v = step.state().at("v").to_vector<double>();
+  step(network.batch);
+  EXPECT_EQ(step.state().at("w").to_vector<double>(), w);
+  EXPECT_NE(step.state().at("v").to_vector<double>(), v);
+  EXPECT_FALSE(step.state().contains("optimizer.w.first_moment"));
+  EXPECT_THROW(TrainStep(network.loss, Adam{}, Device::cpu(), {.freeze = {"x*"}}), Error);
+  EXPECT_THROW(TrainStep(network.loss, Adam{}, Device::cpu(), {.freeze = {"*"}}), Error) << "nothing is left to train";
+}
+
+TEST(TrainStep, GuardedStepsEndAtTheFirstThatIsNotFinite) {
+  for (const std::int64_t accumulate : {1, 2}) {
+    const Network network;
+    Bindings broken = network.batch;
+    broken["image"] = Tensor::empty({16, 2, 8, 8});
+    copy(broken["image"], network.batch.at("image"));
+    broken["image"].data<float>()[5] = INFINITY;
+    TrainStep step(network.loss, Adam{.learning_rate = 0.01}, Device::cpu(), {.accumulate = accumulate, .guarded = true});
+    for (int i = 0; i < 3; ++i) step(network.batch);
+    EXPECT_TRUE(step.finite(0, step.gradient_norm().item()));
+    EXPECT_GT(step.gradient_norm().item(), 0);
+    const auto before = kept_bits(step.state());
+    const double loss = step(broken);
+    EXPECT_FALSE(step.finite(loss, step.gradient_norm().item()));
+    step(network.batch);
+    auto after = kept_bits(step.state());
+    EXPECT_NE(step.state().at("optimizer.failures").item(), 0);
+    step.return_to(3);
+    EXPECT_TRUE(kept_bits(step.state()) == before) << "something was updated";
+    EXPECT_EQ(step.position().batches, 3);
+    for (int i = 0; i < 2; ++i) step(network.batch);
+    EXPECT_NE(kept_bits(step.state()), before) << "it does not go on";
+  }
 }
 
 TEST(TrainStep, ClipsTheGlobalNorm) {

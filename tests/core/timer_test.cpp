@@ -34,5 +34,17 @@ TEST(Quantile, InterpolatesBetweenNeighbours) {
   EXPECT_THROW(quantile({1}, 1.5), Error);
 }
 
+TEST(Marks, CountFromTheFirst) {
+  Marks marks(Device::cpu());
+  EXPECT_TRUE(marks.take().empty());
+  for (int i = 0; i < 3; ++i) marks.mark();
+  const std::vector<double> times = marks.take();
+  ASSERT_EQ(times.size(), 3u);
+  EXPECT_EQ(times[0], 0);
+  EXPECT_LE(times[1], times[2]);
+  marks.mark();
+  EXPECT_EQ(marks.take(), std::vector<double>{0}) << "anew";
+}
+
 }  // namespace
 }  // namespace frit

@@ -162,6 +162,49 @@ TEST(Fusion, LeavesAChainThatComputesSomethingElse) {
   EXPECT_EQ(operations(graph::fuse(graph)), operations(graph));
 }
 
+TEST(Fusion, SaysWhatWasFusedAndWhatStoodInTheWay) {
+  const auto attempts_of = [](const Graph& graph) {
+    std::vector<graph::FusionAttempt> attempts;
+    const Graph fused = graph::fuse(graph, attempts);
+    EXPECT_EQ(graph::to_text(fused), graph::to_text(graph::fuse(graph)));
+    return attempts;
+  };
+  Chain whole;
+  whole.graph.output("y", max(clamp(instance_norm(whole.x * whole.m), -1, 1) * whole.m, /*axis=*/1));
+  const auto fused = attempts_of(whole.graph);
+  ASSERT_EQ(fused.size(), 1u);
+  EXPECT_EQ(fused[0].op->name, "scale_instance_norm_clamp_scale_max");
+  EXPECT_EQ(fused[0].obstacle, "");
+  EXPECT_EQ(fused[0].matched.size(), fused[0].operations);
+
+  Chain read_twice;
+  const Value normalized = instance_norm(read_twice.x * read_twice.m);
+  read_twice.graph.output("y", max(clamp(normalized, -1, 1) * read_twice.m, /*axis=*/1));
+  read_twice.graph.output("normalized", normalized);
+  const auto shared = attempts_of(read_twice.graph);
+  ASSERT_EQ(shared.size(), 1u);
+  EXPECT_EQ(shared[0].blocker, read_twice.graph.producer_index(normalized.id()));
+  EXPECT_EQ(shared[0].obstacle, concat("its result %", normalized.id(), " is needed elsewhere too"));
+
+  Chain another;
+  const Value bent = relu(another.x * another.m);
+  another.graph.output("y", max(clamp(bent, -1, 1) * another.m, /*axis=*/1));
+  const auto blocked = attempts_of(another.graph);
+  ASSERT_EQ(blocked.size(), 1u);
+  EXPECT_EQ(blocked[0].blocker, another.graph.producer_index(bent.id()));
+  EXPECT_EQ(blocked[0].obstacle, "expected instance_norm");
+  EXPECT_EQ(blocked[0].matched.size(), 3u) << "maximum, product, clamp";
+
+  Graph graph;
+  const Value y = logsumexp(graph.input("x", {2, 4, 3, 3, 3}), {1}, true);
+  const Value shifted = y + 2.0;  // not + 3
+  graph.output("y", clamp(y * sigmoid(shifted) / 6.0 - graph.input("bias", {1, 1, 1, 1}), -1, 1));
+  const auto constant = attempts_of(graph);
+  ASSERT_EQ(constant.size(), 1u);
+  EXPECT_EQ(graph.nodes()[static_cast<std::size_t>(constant[0].blocker)].kind, NodeKind::constant);
+  EXPECT_EQ(constant[0].obstacle, "expected the constant f32 scalar {3}");
+}
+
 TEST(Fusion, TakesNormPoolChainsOfAnyClamp) {
   Graph graph;
   const Value x = graph.input("x", {2, 6, 9, 8});

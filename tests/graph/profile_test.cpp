@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "frit/ops/elementwise/activation.h"
 #include "frit/ops/elementwise/arithmetic.h"
 #include "frit/ops/optimizer/optimizer_ops.h"
@@ -53,6 +55,34 @@ TEST(Profile, CountsAnUpdateAsReadAndWrittenAndMakesIt) {
   EXPECT_EQ(steps[0].types, "i64 scalar, f32 scalar");
   EXPECT_EQ(steps[0].bytes, 2 * 8 + 4);
   EXPECT_EQ(state.at("count").item(), 5) << "one run and four repeats";
+}
+
+TEST(Tracing, TimesEachStepOfARunThatGivesTheSame) {
+  Graph graph;
+  const Value x = graph.input("x", {2, 3}), y = graph.input("y", {3});
+  graph.output("z", relu(reshape(x * y, {6})));
+  State state;
+  graph::Executable executable(graph, state);
+  const Bindings inputs = {{"x", Tensor::full({2, 3}, 2)}, {"y", Tensor::full({3}, 1.5)}};
+  EXPECT_EQ(graph::Tracing::current(), nullptr);
+  {
+    graph::Tracing tracing;
+    executable.run(inputs);
+    executable.run();
+    ASSERT_EQ(tracing.runs().size(), 2u);
+    for (const graph::TracedRun& run : tracing.runs()) {
+      ASSERT_EQ(run.steps->size(), 2u);
+      EXPECT_EQ((*run.steps)[0].op, "multiply");
+      EXPECT_EQ((*run.steps)[1].types, "f32 6 -> f32 6");
+      EXPECT_EQ((*run.steps)[0].bytes, (6 + 3 + 6) * 4);
+      EXPECT_EQ((*run.steps)[0].alive, (6 + 3 + 6) * 4);
+      ASSERT_EQ(run.marks.size(), 3u);
+      EXPECT_TRUE(std::is_sorted(run.marks.begin(), run.marks.end()));
+    }
+    EXPECT_GE(tracing.runs()[1].marks.front(), tracing.runs()[0].marks.back());
+  }
+  EXPECT_EQ(graph::Tracing::current(), nullptr);
+  EXPECT_EQ(executable.output("z").to_vector<double>(), std::vector<double>(6, 3));
 }
 
 TEST(Profile, NeedsARepeat) {

@@ -100,5 +100,47 @@ TEST(Npy, RefusesToWriteBfloat16) {
   testing::expect_error(ErrorKind::argument, "undefined", [] { serialize_npy(Tensor()); });
 }
 
+TEST(NpyStream, ReadsArraysOneBehindAnotherInAnyPieces) {
+  const Tensor first = Tensor::from<float>({1, 2, 3, 4, 5, 6}, {2, 3}), second = Tensor::zeros({0, 3}, DType::i64),
+               third = Tensor::full({100, 300}, 7, DType::f64);  // more than a header's length
+  std::vector<std::byte> bytes;
+  for (const Tensor& tensor : {first, second, third}) {
+    const std::vector<std::byte> file = serialize_npy(tensor);
+    bytes.insert(bytes.end(), file.begin(), file.end());
+  }
+  std::size_t at = 0;
+  const auto stream_of = [&](std::size_t end) {
+    at = 0;
+    const auto read = [&bytes, &at, end](std::span<std::byte> into) {
+      const std::size_t count = std::min(into.size(), end - at);
+      std::copy_n(bytes.begin() + static_cast<std::ptrdiff_t>(at), count, into.begin());
+      at += count;
+      return count;
+    };
+    return NpyStream(read, "a stream");
+  };
+  NpyStream stream = stream_of(bytes.size());
+  for (const Tensor& expected : {first, second, third}) {
+    const std::optional<Tensor> found = stream.next();
+    ASSERT_TRUE(found);
+    EXPECT_EQ(found->shape(), expected.shape());
+    EXPECT_EQ(found->dtype(), expected.dtype());
+    EXPECT_EQ(found->to_vector<double>(), expected.to_vector<double>());
+  }
+  EXPECT_FALSE(stream.next()) << "the end";
+
+  for (std::size_t end = serialize_npy(first).size() + 1; end < bytes.size(); end += 997) {
+    NpyStream cut = stream_of(end);
+    try {
+      while (cut.next()) {
+      }
+      EXPECT_EQ(end, serialize_npy(first).size() + serialize_npy(second).size()) << "only between arrays is it an end";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::format);
+      EXPECT_NE(std::string(error.what()).find("a stream: array "), std::string::npos) << error.what();
+    }
+  }
+}
+
 }  // namespace
 }  // namespace frit

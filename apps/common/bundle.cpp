@@ -1,0 +1,47 @@
+#include "apps/common/bundle.h"
+
+#include <filesystem>
+
+#include "apps/common/model_source.h"
+#include "apps/common/training_graph.h"
+#include "frit/core/io/file.h"
+#include "frit/core/text.h"
+
+namespace frit::apps {
+namespace {
+
+constexpr const char *state_name = "/state.safetensors", *inputs_name = "/inputs.safetensors";
+
+TrainStep make_step(const Model& model, const TrainSettings& settings, const BatchTypes& batch, Device device) {
+  Graph graph;  // the schedule's length plays no part in one step
+  return TrainStep(build_loss(graph, model, batch, settings.dtype), settings.make_optimizer(), device,
+                   settings.step_options(/*batches_per_epoch=*/settings.warm_up + settings.accumulate));
+}
+
+}  // namespace
+
+void write_bundle(const std::string& folder, const TrainStep& step, const Metadata& metadata, const graph::Executable& executable,
+                  const Bindings& inputs) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) fail(ErrorKind::file_system, printable(folder), ": cannot be made: ", error.message());
+  save_training(folder + state_name, step, metadata);
+  write_safetensors(folder + inputs_name, {inputs.begin(), inputs.end()});
+  write_text(folder + "/graph.txt", graph::to_text(executable.graph()));
+}
+
+Replay read_bundle(const std::string& folder, Device device) {
+  const TensorFile state = read_training(folder + state_name), batch = read_safetensors(folder + inputs_name);
+  const auto recorded = state.metadata().find("settings");
+  if (recorded == state.metadata().end()) fail(ErrorKind::format, state.file(), ": the metadata have no \"settings\"");
+  const auto settings = fields_from_json<TrainSettings>(recorded->second, {}, state.file());
+  Model model = model_of(state);
+  const Tensor input = batch.at("input"), target = batch.at("target");
+  TrainStep step = with_content_of(batch.file(), [&] {
+    return make_step(model, settings, {{input.dtype(), input.shape()}, {target.dtype(), target.shape()}}, device);
+  });
+  restore_training(state, step);
+  return {std::move(model), std::move(step), {{"input", input.to(device)}, {"target", target.to(device)}}};
+}
+
+}  // namespace frit::apps

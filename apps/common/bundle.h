@@ -1,0 +1,24 @@
+#pragma once
+
+#include "apps/common/train_settings.h"
+#include "frit/graph/executable.h"
+#include "frit/models/training/checkpoint.h"
+#include "frit/models/model.h"
+
+namespace frit::apps {
+
+/// One step of a training in a folder, to be run again: state.safetensors, a training's checkpoint from before it; inputs.safetensors, its
+/// batch; graph.txt, what runs. Throws ErrorKind::file_system.
+void write_bundle(const std::string& folder, const TrainStep& step, const Metadata& metadata, const graph::Executable& executable,
+                  const Bindings& inputs);
+
+/// The step of a bundle, ready to run.
+struct Replay {
+  Model model;
+  TrainStep step;
+  Bindings inputs;
+};
+/// Throws ErrorKind::format or ErrorKind::file_system for a folder that is no bundle.
+Replay read_bundle(const std::string& folder, Device device);
+
+}  // namespace frit::apps

@@ -1,0 +1,120 @@
+#include "apps/common/train_settings.h"
+
+#include <nlohmann/json.hpp>
+
+#include "apps/common/options.h"
+#include "frit/core/text.h"
+
+namespace frit::apps {
+namespace {
+
+std::vector<std::string> split(const std::string& list) {
+  std::vector<std::string> words;
+  for (std::size_t begin = 0; begin < list.size();) {
+    const std::size_t end = std::min(list.find(',', begin), list.size());
+    if (end > begin) words.push_back(list.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return words;
+}
+
+}  // namespace
+
+void TrainSettings::fields(FieldVisitor& v) {
+  auto signed_seed = static_cast<std::int64_t>(seed);
+  v.field("lr-schedule", schedule);  // first: what comes later depends on it
+  const bool counts_epochs = Schedule{.kind = Schedule::kind_of(schedule)}.needs_total();
+  std::int64_t counted_epochs = counts_epochs ? epochs : 0;
+  v.field("optimizer", optimizer);
+  v.field("lr", rate);
+  v.field("momentum", momentum);
+  v.field("weight-decay", weight_decay);
+  v.field("clip-norm", clip_norm);
+  v.field("warm-up", warm_up);
+  v.field("lr-step", interval);
+  v.field("lr-patience", patience);
+  v.field("lr-factor", factor);
+  v.field("lr-final", final_factor);
+  v.field("epochs", counted_epochs);
+  v.field("batch-size", batch_size);
+  v.field("accumulate", accumulate);
+  v.field("seed", signed_seed);
+  v.field("dtype", dtype);
+  v.field("precision", precision);
+  v.field("freeze", freeze);
+  v.field("overfit-one-batch", overfit_one_batch);
+  seed = static_cast<std::uint64_t>(signed_seed);
+  if (counts_epochs) epochs = counted_epochs;
+}
+
+void TrainSettings::add_to(CLI::App& command) {
+  add_number<std::int64_t>(command, "--epochs", epochs, 1, 1'000'000, "How often to go through the data");
+  add_number<std::int64_t>(command, "--batch-size", batch_size, 1, 1 << 20, "Examples a step");
+  add_number<std::int64_t>(command, "--accumulate", accumulate, 1, 1 << 20, "Batches whose gradients' mean makes one update");
+  add_choice(command, "--optimizer", optimizer, {"sgd", "adam", "adamw"}, "How parameters follow their gradients");
+  add_number<double>(command, "--lr", rate, 0, 1e6, "Learning rate; the default is 0.01 for sgd and 0.001 for adam and adamw");
+  add_number<double>(command, "--momentum", momentum, 0, 1, "Of sgd; the default is 0");
+  add_number<double>(command, "--weight-decay", weight_decay, 0, 1e6, "The default is 0, for adamw 0.01");
+  add_number<double>(command, "--clip-norm", clip_norm, 1e-30, 1e30, "Scale the gradients down to this global norm");
+  add_choice(command, "--lr-schedule", schedule, Schedule::names(),
+             "How the learning rate changes: step drops it every --lr-step epochs, plateau when the loss stays; cosine and one-cycle reach "
+             "their end with the last epoch");
+  add_number<std::int64_t>(command, "--warm-up", warm_up, 0, 1'000'000'000,
+                           "Updates over which the learning rate first rises to its value");
+  add_number<std::int64_t>(command, "--lr-step", interval, 1, 1'000'000, "Epochs between two drops of the schedule step");
+  add_number<std::int64_t>(command, "--lr-patience", patience, 0, 1'000'000, "Epochs without a lower loss that the schedule plateau bears");
+  add_number<double>(command, "--lr-factor", factor, 1e-9, 1, "What a drop of step or plateau multiplies the learning rate by");
+  add_number<double>(command, "--lr-final", final_factor, 0, 1, "The last learning rate of cosine, as a share of the first");
+  add_seed(command, seed);
+  add_dtype(command, dtype, {DType::f32, DType::f64, DType::f16, DType::bf16});
+  add_precision(command, precision, dtype);
+  command.add_option("--freeze", freeze, "Parameters to leave as they are: names with commas between them; * stands for any characters")
+      ->type_name("NAME,...");
+  command.add_flag("--overfit-one-batch", overfit_one_batch,
+                   "Learn one batch over and over: a model that works brings its loss to almost nothing");
+}
+
+Optimizer TrainSettings::make_optimizer() const {
+  require(!momentum || optimizer == "sgd", "--momentum does not go with --optimizer ", optimizer, "; it is sgd's");
+  const auto filled = [&](auto chosen) {
+    chosen.learning_rate = rate.value_or(chosen.learning_rate);
+    chosen.weight_decay = weight_decay.value_or(chosen.weight_decay);
+    return chosen;
+  };
+  if (optimizer == "sgd") return filled(Sgd{.momentum = momentum.value_or(0)});
+  return optimizer == "adam" ? Optimizer(filled(Adam{})) : Optimizer(filled(AdamW{}));
+}
+
+TrainOptions TrainSettings::step_options(std::int64_t batches_per_epoch) const {
+  const auto updates = [&](std::int64_t of_epochs) { return std::max<std::int64_t>(1, of_epochs * batches_per_epoch / accumulate); };
+  const Schedule chosen{.kind = Schedule::kind_of(schedule),
+                        .warm_up = warm_up,
+                        .total = updates(epochs),
+                        .interval = updates(interval),
+                        .factor = factor,
+                        .final_factor = final_factor,
+                        .patience = patience};
+  require(!chosen.needs_total() || warm_up < chosen.total, "--warm-up ", warm_up, " does not go with --epochs ", epochs,
+          ": the whole training has ", chosen.total, " updates");
+  return {.seed = seed,
+          .clip_norm = clip_norm,
+          .precision = precision,
+          .schedule = chosen,
+          .accumulate = accumulate,
+          .freeze = split(freeze),
+          .guarded = true};
+}
+
+void check_same_settings(const TrainSettings& present, const std::string& recorded, const std::string& source) {
+  const auto ours = nlohmann::ordered_json::parse(fields_to_json(present));
+  // Read and written again, so that a record of another version compares by its meaning.
+  const auto theirs = nlohmann::ordered_json::parse(fields_to_json(fields_from_json<TrainSettings>(recorded, {}, source)));
+  for (const auto& [flag, value] : theirs.items()) {
+    if (ours.at(flag) == value) continue;
+    const ErrorKind kind = flag == "optimizer" ? ErrorKind::format : ErrorKind::argument;
+    fail(kind, "--resume ", source, " does not go with --", flag, ' ', ours.at(flag).dump(), ": the run that is to go on has ",
+         value.dump());
+  }
+}
+
+}  // namespace frit::apps

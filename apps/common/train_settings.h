@@ -1,0 +1,40 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <optional>
+#include <string>
+
+#include "frit/autograd/train_step.h"
+
+namespace frit::apps {
+
+/// What determines the numbers of a training, beside its model and its data: what a run that goes on must have again.
+struct TrainSettings {
+  std::string optimizer = "adam";
+  std::optional<double> rate, momentum, weight_decay, clip_norm;
+  std::string schedule = "constant";
+  std::int64_t warm_up = 0;    ///< batches
+  std::int64_t interval = 10;  ///< epochs, of the schedule "step"
+  std::int64_t patience = 10;  ///< epochs, of the schedule "plateau"
+  double factor = 0.1, final_factor = 0;
+  std::int64_t epochs = 10;
+  std::int64_t batch_size = 128, accumulate = 1;
+  std::uint64_t seed = 0;
+  DType dtype = DType::f32, precision = DType::f32;
+  std::string freeze;  ///< patterns, with commas between them
+  bool overfit_one_batch = false;
+
+  /// Under the names of the command line's flags. Epochs count only where the schedule depends on them.
+  void fields(FieldVisitor& v);
+  void add_to(CLI::App& command);
+
+  /// Throws ErrorKind::argument for settings that do not go together.
+  Optimizer make_optimizer() const;
+  TrainOptions step_options(std::int64_t batches_per_epoch) const;
+};
+
+/// Throws unless a run with `present` goes on as one with `recorded`, a JSON object of settings, would have: ErrorKind::format for another
+/// optimizer, otherwise ErrorKind::argument naming the flag and both values. `source` is where the record comes from.
+void check_same_settings(const TrainSettings& present, const std::string& recorded, const std::string& source);
+
+}  // namespace frit::apps

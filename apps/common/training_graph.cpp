@@ -1,0 +1,44 @@
+#include "apps/common/training_graph.h"
+
+#include "frit/ops/loss/loss.h"
+
+namespace frit::apps {
+namespace {
+
+TensorType batch_type(const Dataset::Field& field, std::int64_t batch_size) {
+  Shape shape = field.shape;
+  shape.insert(0, batch_size);
+  return {field.dtype, shape};
+}
+
+bool classifies(const Model& model) { return model.task == Model::Task::classification; }
+
+}  // namespace
+
+BatchTypes BatchTypes::of(const Dataset& data, std::int64_t batch_size) {
+  return {batch_type(data.fields()[0], batch_size), batch_type(data.fields()[1], batch_size)};
+}
+
+Value build_loss(Graph& graph, const Model& model, const BatchTypes& batch, DType dtype) {
+  const Shape &input = batch.input.shape, &target = batch.target.shape;
+  model.check_input(input);
+  const Value output = model.build(Scope(graph, "", dtype), graph.input("input", input, dtype));
+  graph.output(output_name, output);
+  const Shape expected = classifies(model) ? Shape{input[0]} : output.shape();
+  require(target == expected, "the targets of a batch have shape ", target, ", the model needs ", expected);
+  require(!classifies(model) || !is_floating(batch.target.dtype), "the targets are ", batch.target.dtype, ", a classifier needs integers");
+  if (classifies(model)) return cross_entropy(output, graph.input("target", target, DType::i64));
+  return mean_squared_error(output, graph.input("target", target, dtype));
+}
+
+std::map<std::string, Tensor> batch_inputs(const Model& model, const Tensor& input, const Tensor& target, DType dtype) {
+  return {{"input", input.to(dtype)}, {"target", target.to(classifies(model) ? DType::i64 : dtype)}};
+}
+
+std::map<std::string, TensorType> types_of(const std::map<std::string, Tensor>& inputs) {
+  std::map<std::string, TensorType> types;
+  for (const auto& [name, tensor] : inputs) types[name] = {tensor.dtype(), tensor.shape()};
+  return types;
+}
+
+}  // namespace frit::apps

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "apps/common/bench_report.h"
+
+namespace frit::apps {
+
+inline constexpr double not_measured = std::numeric_limits<double>::quiet_NaN();
+
+/// What was measured of one training step. NaN where something was not.
+struct StepMetrics {
+  std::int64_t step = 0;   ///< from 1
+  std::int64_t epoch = 0;  ///< from 1
+  double seconds = 0;      ///< since the training began
+  double loss = not_measured;
+  double learning_rate = not_measured;
+  double gradient_norm = not_measured;
+  double examples_per_second = not_measured;
+};
+
+/// And of one epoch. Accuracies are of 1.
+struct EpochMetrics {
+  std::int64_t epoch = 0;  ///< from 1
+  std::int64_t step = 0;   ///< the last of it
+  double seconds = 0;      ///< since the training began
+  double training_loss = not_measured, training_accuracy = not_measured;
+  double validation_loss = not_measured, validation_accuracy = not_measured;
+};
+
+/// All that is known of a training run.
+struct RunData {
+  std::string title;
+  std::vector<std::pair<std::string, std::string>> facts = {};  ///< shown as a table
+  std::vector<StepMetrics> steps = {};
+  std::vector<EpochMetrics> epochs = {};
+  std::vector<OperatorTime> operators = {};  ///< of one step, the longest first; may be empty
+  std::string memory_picture = {};           ///< an SVG element; may be empty
+};
+
+/// CSV files of RFC 4180 with a header line; what was not measured is an empty field.
+std::string steps_csv(const std::vector<StepMetrics>& steps);
+std::string epochs_csv(const std::vector<EpochMetrics>& epochs);
+/// Reads them back, for a run that goes on. Throws ErrorKind::format, naming the line.
+std::vector<StepMetrics> parse_steps_csv(const std::string& text, const std::string& name);
+std::vector<EpochMetrics> parse_epochs_csv(const std::string& text, const std::string& name);
+
+/// One HTML page that needs nothing else: loss, accuracy, learning rate, gradient norm, throughput, time by operator, memory over a step.
+std::string report_html(const RunData& run);
+
+}  // namespace frit::apps

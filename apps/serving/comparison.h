@@ -1,0 +1,22 @@
+#pragma once
+
+#include <string>
+
+#include "frit/core/tensor.h"
+
+namespace frit::apps {
+
+/// How far two numbers may lie apart: |found - expected| <= absolute + relative * |expected|. NaN equals NaN.
+struct Tolerance {
+  double relative = 1e-4, absolute = 1e-5;
+};
+
+struct Comparison {
+  std::int64_t elements = 0, differing = 0;
+  double largest_error = 0;     ///< |found - expected|
+  std::string difference = {};  ///< what differs, with the worst element; empty if nothing does
+};
+
+Comparison compare(const Tensor& found, const Tensor& expected, const Tolerance& tolerance);
+
+}  // namespace frit::apps

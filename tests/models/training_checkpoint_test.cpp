@@ -1,0 +1,129 @@
+// Checkpoints that a training goes on from.
+
+#include <gtest/gtest.h>
+
+#include "core/io/file_testing.h"
+#include "frit/core/io/file.h"
+#include "frit/models/training/checkpoint.h"
+#include "models/training_testing.h"
+
+namespace frit {
+namespace {
+
+using testing::expect_error;
+using testing::SmallTraining;
+using testing::TemporaryFolder;
+using testing::values;
+
+TEST(TrainingCheckpoint, GoesOnWithTheSameBitsFromEveryStep) {
+  const TemporaryFolder folder;
+  SmallTraining model;
+  TrainStep whole = model.step();
+  std::vector<double> losses;
+  for (std::uint64_t n = 0; n < 7; ++n) {
+    losses.push_back(whole(SmallTraining::batch(n)));
+    save_training(folder / std::to_string(n), whole);
+  }
+  for (std::uint64_t from = 0; from < 7; ++from) {
+    SmallTraining again;
+    TrainStep resumed = again.step(Adam{.learning_rate = 0.01}, /*seed=*/99);
+    restore_training(read_training(folder / std::to_string(from)), resumed);
+    EXPECT_EQ(resumed.position().batches, static_cast<std::int64_t>(from) + 1);
+    for (std::uint64_t n = from + 1; n < 7; ++n) EXPECT_EQ(resumed(SmallTraining::batch(n)), losses[n]);
+    EXPECT_EQ(values(resumed.state()), values(whole.state())) << "from step " << from;
+    EXPECT_EQ(resumed.learning_rate(), whole.learning_rate());
+  }
+}
+
+TEST(TrainingCheckpoint, SameStateGivesTheSameBytes) {
+  const TemporaryFolder folder;
+  SmallTraining model;
+  TrainStep step = model.step();
+  save_training(folder / "a", step, {{"note", "x"}});
+  save_training(folder / "b", step, {{"note", "x"}});
+  EXPECT_EQ(read_text(folder / "a", 1 << 20), read_text(folder / "b", 1 << 20));
+}
+
+TEST(TrainingCheckpoint, GivesItsModelForInference) {
+  const TemporaryFolder folder;
+  SmallTraining model;
+  TrainStep step = model.step();
+  step(SmallTraining::batch(1));
+  step(SmallTraining::batch(2));
+  save_training(folder / "file", step);
+  State state(Device::cpu(), /*seed=*/5);
+  state.prepare(step.graph());
+  EXPECT_TRUE(restore(read_safetensors(folder / "file"), step.graph(), state).empty());
+  EXPECT_EQ(state.at("conv.weight").to_vector<double>(), step.state().at("conv.weight").to_vector<double>());
+  EXPECT_FALSE(state.contains("optimizer.step"));
+}
+
+/// Every one of so many changes of one bit is found, wherever in the file it is: header, metadata, names, data.
+TEST(TrainingCheckpoint, EveryFlippedBitIsFound) {
+  const TemporaryFolder folder;
+  SmallTraining model;
+  TrainStep step = model.step();
+  step(SmallTraining::batch(1));
+  save_training(folder / "file", step, {{"model", "small"}});
+  const std::string good = read_text(folder / "file", 1 << 24);
+  const std::uint64_t header = static_cast<unsigned char>(good[0]) + 256u * static_cast<unsigned char>(good[1]) + 8;
+  int undetected = 0;
+  for (std::uint64_t n = 0; n < 1500; ++n) {
+    const auto words = philox(7, 0, n);
+    const std::uint64_t place = n % 3 == 0 ? words[0] % header : words[0] % good.size();
+    std::string bad = good;
+    bad[place] = static_cast<char>(bad[place] ^ (1 << words[1] % 8));
+    write_text(folder / "bad", bad);
+    try {
+      read_training(folder / "bad");
+      ++undetected;
+      ADD_FAILURE() << "bit " << words[1] % 8 << " of byte " << place << " of " << good.size();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::format) << error.what();
+      EXPECT_NE(std::string(error.what()).find(folder / "bad"), std::string::npos) << error.what();
+    }
+    if (n % 50 != 0) continue;
+    State state;
+    state.prepare(step.graph());
+    const auto before = values(state);
+    EXPECT_THROW(restore(read_safetensors(folder / "bad"), step.graph(), state), Error);
+    EXPECT_EQ(values(state), before) << "half a model was loaded";
+  }
+  EXPECT_EQ(undetected, 0);
+  EXPECT_NO_THROW(read_training(folder / "file"));
+}
+
+TEST(TrainingCheckpoint, SaysWhatDoesNotFit) {
+  const TemporaryFolder folder;
+  SmallTraining model;
+  TrainStep step = model.step();
+  step(SmallTraining::batch(1));
+  save_training(folder / "file", step);
+  const auto refused = [&](const std::string& fragment, TrainStep& other, const std::string& name) {
+    const auto before = values(other.state());
+    expect_error(ErrorKind::format, fragment, [&] { restore_training(read_training(folder / name), other); });
+    EXPECT_EQ(values(other.state()), before) << "half a training was loaded";
+  };
+  SmallTraining second, third;
+  TrainStep sgd = second.step(Sgd{.momentum = 0.9});
+  refused("optimizer: expected sgd momentum=0.9", sgd, "file");
+  TrainStep decayed = third.step(Adam{.weight_decay = 0.5});
+  refused("optimizer: expected adam", decayed, "file");
+
+  Graph graph;
+  const Value x = graph.input("x", {2, 3}), y = nn::linear(Scope(graph) / "linear", x, {.out_features = 2});
+  TrainStep of_another(mean_squared_error(y, graph.input("y", {2, 2})), Adam{.learning_rate = 0.01});
+  refused("\"linear.weight\" expected 2x3, got 3x64", of_another, "file");
+
+  save_checkpoint(folder / "model", step);
+  refused("not a checkpoint that a training can go on from", step, "model");
+
+  TensorMap tensors = read_safetensors(folder / "file").tensors();
+  Metadata metadata = read_safetensors(folder / "file").metadata();
+  metadata["frit_version"] = "2";
+  write_safetensors(folder / "newer", tensors, metadata);
+  refused("checkpoint format version: expected 1, got 2", step, "newer");
+}
+
+}  // namespace
+}  // namespace frit
