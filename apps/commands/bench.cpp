@@ -210,7 +210,7 @@ Subject model_subject(const BenchArguments& a, Device device) {
 }
 
 Subject operator_subject(const BenchArguments& a) {
-  require(a.config.empty(), "--config goes with a model, not with an operator");
+  require(a.config.empty(), "--model-config goes with a model, not with an operator");
   const ops::Operator& op = ops::registry().find(a.model);
   require(a.mode != "train" || op.gradient, "--mode: ", op.name, " has no gradient: ", op.no_gradient);
   const ops::Sample sample = sample_of(op, a);

@@ -199,7 +199,7 @@ TEST_F(BenchCommand, RefusesWhatItCannotDo) {
   const std::map<std::string, std::vector<std::string>> refused = {
       {"unknown model or operator \"sqare\"; did you mean \"square\"?", {"sqare"}},
       {"argmax has no gradient", {"argmax", "--mode", "train"}},
-      {"--config goes with a model", {"square", "--config", "{}"}},
+      {"--model-config goes with a model", {"square", "--model-config", "{}"}},
       {"conv2d: ", {"conv2d", "--input-shape", "5,7"}},
       {"--input-shape: input of model \"classifier\": expected [N, 1, 28, 28], got [2, 3]", {"classifier", "--input-shape", "2,3"}},
       {"--format: expected table, csv, json, got \"xml\"", {"classifier", "--format", "xml"}},

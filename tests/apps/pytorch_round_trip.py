@@ -73,7 +73,7 @@ def from_frit():
         labels = bytes(i % 3 for i in range(count))
         pathlib.Path(f"{split}-labels-idx1-ubyte").write_bytes(struct.pack(">BBBBI", 0, 0, 8, 1, count) + labels)
     config, shape = CASES["classifier"]
-    run(frit, "train", "classifier", "--config", json.dumps(config), "--data", ".", "--epochs", "1", "--batch-size", "8", "--optimizer", "adam",
+    run(frit, "train", "classifier", "--model-config", json.dumps(config), "--data", ".", "--epochs", "1", "--batch-size", "8", "--optimizer", "adam",
         "--save", "trained.safetensors", "--device", "cpu")
     model = load("trained.safetensors")
     check_same_results("trained.safetensors", model, shape)
