@@ -18,6 +18,7 @@ struct GraphArguments {
   std::string stage = "both";
   std::string format = "text";
   DType dtype = DType::f32, precision = DType::f32;
+  bool lint = false;
 };
 
 /// Forward, gradient and updates, as a step of training runs.
@@ -47,11 +48,20 @@ void print(const std::string& stage, const Graph& graph, const std::string& form
             << graph::plan_memory(graph::plan_buffers(graph).lifetimes).text() << std::endl;
 }
 
+int print_lint(const Model& model, const Shape& shape, DType dtype) {
+  Graph graph;
+  graph.output("loss", add_loss(graph, model, shape, dtype));
+  const std::string text = lint_text(graph, "");
+  std::cout << (text.empty() ? "every parameter can learn\n" : text);
+  return 0;
+}
+
 int run_graph(const GraphArguments& a) {
   require(a.format == "text" || a.stage != "both", "--format dot draws one graph: --stage forward, fused, train or inference");
   const Model model = open_model(a.model, a.config).model;
   const Shape shape = a.input_shape.empty() ? model.small_input : a.input_shape;
   check_input_shape(model, shape);
+  if (a.lint) return print_lint(model, shape, a.dtype);
   const std::vector<std::string> stages =
       a.stage == "both" ? std::vector<std::string>{"forward", "fused"} : std::vector<std::string>{a.stage};
   for (const std::string& stage : stages) {
@@ -71,6 +81,7 @@ void add_graph(CLI::App& app, Action& action) {
   add_choice(command, "--stage", a->stage, {"both", "forward", "fused", "train", "inference"},
              "As written (forward), after the passes (fused), both, a whole training step, or inference");
   add_choice(command, "--format", a->format, {"text", "dot"}, "dot is Graphviz's");
+  command.add_flag("--lint", a->lint, "Instead name the parameters that cannot learn, and why")->excludes("--stage", "--format");
   add_dtype(command, a->dtype, {DType::f32, DType::f64, DType::f16, DType::bf16});
   add_precision(command, a->precision, a->dtype);
   add_config(command, a->config);

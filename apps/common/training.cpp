@@ -131,6 +131,13 @@ void RunPosition::fields(FieldVisitor& v) {
   v.field("examples", examples);
 }
 
+void check_parameters_finite(const TrainStep& step) {
+  for (const graph::Node* node : step.graph().all(graph::NodeKind::variable)) {
+    if (graph::range_of(step.state().at(node->name)).non_finite == 0) continue;
+    fail(ErrorKind::diverged, "parameter \"", node->name, "\" is not finite after step ", step.position().batches, "; nothing was saved");
+  }
+}
+
 Training::Training(const Model& model, std::shared_ptr<const Dataset> data, std::shared_ptr<const Dataset> validation,
                    const std::string& source, const TrainingOptions& options)
     : model_(model),
@@ -257,7 +264,9 @@ Metadata Training::checkpoint_data() const {
 }
 
 void Training::save() {
-  if (options_.checkpoints != nullptr) options_.checkpoints->save(step_, checkpoint_data());
+  if (options_.checkpoints == nullptr) return;
+  check_parameters_finite(step_);
+  options_.checkpoints->save(step_, checkpoint_data());
 }
 
 void Training::resume(const TensorFile& checkpoint) {

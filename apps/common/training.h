@@ -65,6 +65,9 @@ struct RunPosition {
   void fields(FieldVisitor& v);
 };
 
+/// Throws ErrorKind::diverged, naming it, if a variable of the model is not finite: an update can be too large for its number format.
+void check_parameters_finite(const TrainStep& step);
+
 /// A model that learns a dataset, epoch by epoch, and is measured after each on another.
 class Training {
  public:
