@@ -15,6 +15,7 @@
 #include "frit/core/memory/allocator.h"
 #include "frit/core/random.h"
 #include "frit/core/thread_pool.h"
+#include "frit/graph/lint.h"
 #include "frit/graph/pipeline.h"
 #include "frit/graph/program.h"
 #include "frit/models/checkpoint.h"
