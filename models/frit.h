@@ -7,6 +7,7 @@
 #include "frit/autograd/optimizer.h"
 #include "frit/autograd/schedule.h"
 #include "frit/autograd/train_step.h"
+#include "frit/graph/lint.h"
 #include "frit/models/training/checkpoint.h"
 #include "frit/models/training/checkpoint_folder.h"
 #include "frit/models/training/verify.h"

@@ -148,6 +148,22 @@ struct Form {
   std::function<bool(const TensorType& input)> likely_fastest = {};
 };
 
+/// An input that output 0 is a sum or a product with, after broadcasting or, where `axis` is given, along that axis; -1 is the last. A
+/// product holds where no addend is given.
+struct LinearInput {
+  enum Role { addend, factor };
+  int input;
+  Role role;
+  std::optional<int> axis = {};
+};
+
+/// Input 0 falls into blocks of this shape. A number that is added to all of a block does not change output 0, nor does a positive one that
+/// all of it is multiplied by, if `scale`, but for a norm's eps.
+struct Invariance {
+  Dims block;
+  bool scale = true;
+};
+
 struct Argument {
   const char* name;
   bool optional = false;  ///< only at the end of the list; may be left out
@@ -209,6 +225,9 @@ struct Operator {
   std::optional<double> neutral = {};
   /// Of the operator whose output is its input in another dtype: the attributes for that dtype.
   std::function<Attributes(DType)> conversion = {};
+  std::vector<LinearInput> linear_inputs = {};
+  /// Of output 0, for an input 0 of this shape; missing: it has none.
+  std::function<Invariance(const Shape& input, const Attributes&)> invariance = {};
   bool view = false;  ///< output 0 is input 0's elements in the same order: no kernel need run
 
   std::function<std::vector<Sample>()> samples = {};

@@ -23,7 +23,7 @@ struct GraphArguments {
   std::string stage = "both";
   std::string format = "text";
   DType dtype = DType::f32, precision = DType::f32;
-  bool explain = false, json = false, quiet = false;
+  bool lint = false, explain = false, json = false, quiet = false;
 };
 
 /// Forward, gradient and updates, as a step of training runs.
@@ -134,6 +134,14 @@ void show(const std::string& stage, const std::string& title, const Graph& graph
             << graph::plan_memory(graph::plan_buffers(graph).lifetimes).text() << std::endl;
 }
 
+int print_lint(const Model& model, const Shape& shape, DType dtype) {
+  Graph graph;
+  graph.output("loss", add_loss(graph, model, shape, dtype));
+  const std::string text = lint_text(graph, "");
+  std::cout << (text.empty() ? "every parameter can learn\n" : text);
+  return 0;
+}
+
 int run_graph(const GraphArguments& a) {
   const bool picture = a.format != "text";
   require(!picture || a.stage != "both", "--format ", a.format, " draws one graph: --stage forward, fused, train or inference");
@@ -142,6 +150,7 @@ int run_graph(const GraphArguments& a) {
   const Model model = open_model(a.model, a.config).model;
   const Shape shape = a.input_shape.empty() ? model.small_input : a.input_shape;
   check_input_shape(model, shape);
+  if (a.lint) return print_lint(model, shape, a.dtype);
   if (a.explain) {
     Graph graph = forward_graph(model, shape, a.dtype);
     if (a.stage == "inference") graph = graph::for_inference(graph);
@@ -176,6 +185,7 @@ void add_graph(CLI::App& app, Action& action) {
   add_choice(command, "--format", a->format, {"text", "dot", "svg", "memory"},
              "Text, Graphviz's language, the picture that Graphviz makes of that, or a picture (SVG) of the memory from step to step");
   command.add_flag("--explain", a->explain, "Say what was fused and why, what kept other operators from it, and what each pass left");
+  command.add_flag("--lint", a->lint, "Instead name the parameters that cannot learn, and why")->excludes("--stage", "--format", "--explain");
   add_dtype(command, a->dtype, {DType::f32, DType::f64, DType::f16, DType::bf16});
   add_precision(command, a->precision, a->dtype);
   add_config(command, a->config);

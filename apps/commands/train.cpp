@@ -6,13 +6,16 @@
 #include "apps/common/dry_run.h"
 #include "apps/common/interrupt.h"
 #include "apps/common/json.h"
+#include "apps/common/model_graph.h"
 #include "apps/common/model_source.h"
 #include "apps/common/options.h"
 #include "apps/common/text.h"
 #include "apps/common/training.h"
 #include "apps/report/memory_picture.h"
 #include "apps/report/run_record.h"
+#include "frit/core/cuda/device.h"
 #include "frit/core/io/file.h"
+#include "frit/core/numerics.h"
 #include "frit/core/random.h"
 #include "frit/core/text.h"
 #include "frit/core/thread_pool.h"
@@ -68,12 +71,14 @@ std::shared_ptr<const Dataset> read_validation(const TrainArguments& a) {
 /// Returns what to say of it.
 std::string save(const TrainArguments& a, const Model& model, const TrainStep& step) {
   if (a.save.empty() || step.position().batches == 0) return {};
+  check_parameters_finite(step);
   save_checkpoint(a.save, step, checkpoint_metadata(model));
   return "saved " + printable(a.save);
 }
 
 void print_score(const TrainArguments& a, const Model& model, const Score& score) {
-  const char* const what = !a.validation.empty() ? "validation" : has_test_split(a.data) ? "test" : "training";
+  const bool validated = !a.settings.overfit_one_batch;
+  const char* const what = validated && !a.validation.empty() ? "validation" : validated && has_test_split(a.data) ? "test" : "training";
   if (a.json) {
     Json json = {{"model", model.name}, {"examples", what}, {"loss", score.loss()}};
     if (model.task == Model::Task::classification) json["accuracy"] = score.accuracy() / 100;
@@ -93,9 +98,16 @@ std::shared_ptr<const Dataset> one_batch(const std::shared_ptr<const Dataset>& d
   return subset(data, std::move(indices));
 }
 
+/// What the bits of a run depend on beside its settings.
+std::string arithmetic(Device device) {
+  if (device == Device::cpu()) return "cpu";
+  const Numerics chosen = numerics();
+  return concat(cuda::model(device.index), chosen.tf32 ? ", tf32" : ", strict", chosen.deterministic ? ", deterministic" : "");
+}
+
 /// Who wrote a checkpoint, for people.
 Metadata provenance(const TrainArguments& a, Device device) {
-  return {{"provenance", concat("frit ", FRIT_VERSION, " on ", device, ", data ", printable(a.data))}};
+  return {{"provenance", concat("frit ", FRIT_VERSION, ", data ", printable(a.data))}, {"arithmetic", arithmetic(device)}};
 }
 
 /// Where the run begins: nothing, or the checkpoint that --resume asks for.
@@ -131,6 +143,11 @@ void begin(const TrainArguments& a, Training& training, const CheckpointFolder* 
   if (checkpoint) {
     training.resume(*checkpoint);
     const std::int64_t step = training.step().position().batches;
+    const auto before = checkpoint->metadata().find("arithmetic");
+    const std::string now = arithmetic(training.step().state().device());
+    if (before != checkpoint->metadata().end() && before->second != now) {
+      print_warning(concat("the run was on ", printable(before->second), ", it goes on on ", now, ": with other bits"));
+    }
     const std::int64_t later = checkpoints != nullptr ? checkpoints->set_aside_after(step) : 0;
     if (later > 0) print_warning(concat(later, " checkpoints of later steps were renamed to .aside"));
     if (!a.quiet) std::cerr << "resumed " << checkpoint->file() << " after step " << step << std::endl;
@@ -188,6 +205,7 @@ int run_train(const TrainArguments& a) {
               << optimizer.name << ", learning rate " << optimizer.learning_rate << "; " << device << ", " << thread_count() << " threads"
               << std::endl;
   }
+  if (!a.quiet) std::cerr << lint_text(training.step().graph(), "note: ") << std::flush;
   training.run();
   if (record) record->finish();
   const std::string saved = save(a, model, training.step());

@@ -1,5 +1,6 @@
 #include "apps/common/model_graph.h"
 
+#include "frit/graph/lint.h"
 #include "frit/ops/loss/loss.h"
 
 namespace frit::apps {
@@ -28,6 +29,15 @@ std::map<std::string, TensorType> input_types(const Graph& graph) {
   std::map<std::string, TensorType> types;
   for (const graph::Node* node : graph.all(graph::NodeKind::input)) types[node->name] = graph.type(node->outputs[0]);
   return types;
+}
+
+std::string lint_text(const Graph& graph, const std::string& prefix) {
+  std::string text, names;
+  for (const graph::LintFinding& finding : graph::lint(graph, "loss")) {
+    text += concat(prefix, finding.parameter, " cannot learn: ", finding.reason, '\n');
+    names += (names.empty() ? "" : ",") + finding.parameter;
+  }
+  return names.empty() ? "" : concat(text, prefix, "to leave them out of training: --freeze ", names, '\n');
 }
 
 void check_input_shape(const Model& model, const Shape& shape) {

@@ -1,6 +1,5 @@
 #include "apps/common/training.h"
 
-#include <array>
 #include <cmath>
 #include <deque>
 #include <iostream>
@@ -12,27 +11,12 @@
 #include "apps/common/text.h"
 #include "apps/common/training_graph.h"
 #include "frit/core/io/file.h"
-#include "frit/core/readback.h"
 #include "frit/core/text.h"
 #include "frit/graph/find_non_finite.h"
 #include "frit/graph/pipeline.h"
 
 namespace frit::apps {
 namespace {
-
-/// Rows whose largest value stands at the target's index.
-std::int64_t count_correct(const Tensor& logits, const Tensor& target) {
-  const std::vector<float> values = logits.to_vector<float>();
-  const std::vector<std::int64_t> classes = target.to_vector<std::int64_t>();
-  const auto width = static_cast<std::ptrdiff_t>(logits.dim(1));
-  std::int64_t correct = 0;
-  auto row = values.begin();
-  for (const std::int64_t expected : classes) {
-    correct += std::max_element(row, row + width) - row == expected;
-    row += width;
-  }
-  return correct;
-}
 
 TrainStep make_step(const Model& model, const Dataset& data, const std::string& source, const TrainingOptions& options) {
   const TrainSettings& settings = options.settings;
@@ -55,74 +39,7 @@ void check_same_fields(const std::string& source, const Dataset& data, const Dat
   }
 }
 
-/// What the host takes note of each batch, on its way there: the loss, in training the norm of the gradients, and of a classifier the
-/// outputs and targets. From a GPU it is taken while the next batch is at work, so that it never waits.
-class Readings {
- public:
-  Readings(Model::Task task, Device device) : classifies_(task == Model::Task::classification), ahead_(device == Device::cpu() ? 0u : 1u) {}
-
-  /// `norm` may be null.
-  void start(const Tensor& loss, const Tensor* norm, const Tensor& output, const Tensor& target) {
-    Reading& reading = readings_[started_++ % readings_.size()];
-    reading.examples = target.dim(0);
-    reading.loss.start(loss);
-    reading.has_norm = norm != nullptr;
-    if (reading.has_norm) reading.norm.start(*norm);
-    if (!classifies_) return;
-    reading.output.start(output);
-    reading.target.start(target);
-  }
-
-  std::size_t pending() const { return started_ - taken_; }
-  /// One has to be taken before the next is started.
-  bool full() const { return pending() > ahead_; }
-
-  struct Taken {
-    double loss, norm;
-  };
-  /// Adds the oldest to the score.
-  Taken take(Score& score) {
-    const Reading& reading = readings_[taken_++ % readings_.size()];
-    const Taken taken{reading.loss.get().item(), reading.has_norm ? reading.norm.get().item() : 0};
-    score.add(taken.loss, reading.examples, classifies_ ? count_correct(reading.output.get(), reading.target.get()) : 0);
-    return taken;
-  }
-
- private:
-  struct Reading {
-    std::int64_t examples = 0;
-    bool has_norm = false;
-    Readback loss, norm, output, target;
-  };
-
-  bool classifies_;
-  std::size_t ahead_;
-  std::array<Reading, 2> readings_;
-  std::size_t started_ = 0, taken_ = 0;
-};
-
 }  // namespace
-
-void Score::add(double loss, std::int64_t examples, std::int64_t correct) {
-  loss_sum_ += loss * static_cast<double>(examples);
-  examples_ += examples;
-  correct_ += correct;
-}
-
-double Score::loss() const { return examples_ == 0 ? 0 : loss_sum_ / static_cast<double>(examples_); }
-
-double Score::accuracy() const { return examples_ == 0 ? 0 : 100.0 * static_cast<double>(correct_) / static_cast<double>(examples_); }
-
-std::string Score::text() const {
-  const std::string loss_text = "loss " + fixed(loss(), 4);
-  return task_ == Model::Task::classification ? loss_text + "  accuracy " + fixed(accuracy(), 2) + " %" : loss_text;
-}
-
-void Score::fields(FieldVisitor& v) {
-  v.field("loss_sum", loss_sum_);
-  v.field("correct", correct_);
-  v.field("examples", examples_);
-}
 
 void RunPosition::fields(FieldVisitor& v) {
   v.field("epoch", epoch);
@@ -130,6 +47,13 @@ void RunPosition::fields(FieldVisitor& v) {
   v.field("best", best);
   v.field("stale", stale);
   v.field("examples", examples);
+}
+
+void check_parameters_finite(const TrainStep& step) {
+  for (const graph::Node* node : step.graph().all(graph::NodeKind::variable)) {
+    if (graph::range_of(step.state().at(node->name)).non_finite == 0) continue;
+    fail(ErrorKind::diverged, "parameter \"", node->name, "\" is not finite after step ", step.position().batches, "; nothing was saved");
+  }
 }
 
 Training::Training(const Model& model, std::shared_ptr<const Dataset> data, std::shared_ptr<const Dataset> validation,
@@ -288,7 +212,9 @@ Metadata Training::checkpoint_data() const {
 }
 
 void Training::save() {
-  if (options_.checkpoints != nullptr) options_.checkpoints->save(step_, checkpoint_data());
+  if (options_.checkpoints == nullptr) return;
+  check_parameters_finite(step_);
+  options_.checkpoints->save(step_, checkpoint_data());
 }
 
 void Training::resume(const TensorFile& checkpoint) {

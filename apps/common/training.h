@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "apps/common/score.h"
 #include "apps/common/train_settings.h"
 #include "apps/report/run_record.h"
 #include "frit/autograd/train_step.h"
@@ -15,27 +16,6 @@
 #include "frit/models/model.h"
 
 namespace frit::apps {
-
-/// The mean loss over some examples and, for a classifier, how many were right.
-class Score {
- public:
-  explicit Score(Model::Task task = Model::Task::regression) : task_(task) {}
-
-  /// One batch: its mean loss, its examples, and how many of them were right.
-  void add(double loss, std::int64_t examples, std::int64_t correct);
-  double loss() const;
-  double accuracy() const;  ///< per cent
-  std::int64_t examples() const { return examples_; }
-  /// "loss 0.3121  accuracy 88.70 %".
-  std::string text() const;
-  void fields(FieldVisitor& v);
-
- private:
-  Model::Task task_;
-  double loss_sum_ = 0;
-  std::int64_t correct_ = 0;
-  std::int64_t examples_ = 0;
-};
 
 /// When to write a checkpoint: every so many batches or epochs.
 struct CheckpointInterval {
@@ -66,6 +46,9 @@ struct RunPosition {
 
   void fields(FieldVisitor& v);
 };
+
+/// Throws ErrorKind::diverged, naming it, if a variable of the model is not finite: an update can be too large for its number format.
+void check_parameters_finite(const TrainStep& step);
 
 /// A model that learns a dataset, epoch by epoch, and is measured after each on another.
 class Training {

@@ -99,6 +99,7 @@ FRIT_OPERATORS(conv_transpose) {
         .forms = {subpixel_form("sub-pixel")},
         .precision = Precision::half,
         .cpu = {.run = run_transposed, .scratch = transposed_scratch},
+        .linear_inputs = {{2, LinearInput::addend, 1}},
         .samples = [image_rank] { return samples(image_rank); },
     });
   }

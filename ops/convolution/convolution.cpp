@@ -92,6 +92,7 @@ FRIT_OPERATORS(convolution) {
                   packed_taps("first taps as channels", 1), packed_taps("all taps as channels", image_rank)},
         .precision = Precision::half,
         .cpu = {.run = run_convolution, .scratch = convolution_scratch},
+        .linear_inputs = {{2, LinearInput::addend, 1}},
         .samples = [image_rank] { return samples(image_rank); },
     });
   }

@@ -159,9 +159,12 @@ Operator share(const char* name, const char* summary) {
 FRIT_OPERATORS(arithmetic) {
   Operator add = binary("add", "a + b", add_gradient, run_arithmetic<Add>, Fill::normal, Fill::normal, -0.0);
   add.commutative = true;
+  add.linear_inputs = {{0, LinearInput::addend}, {1, LinearInput::addend}};
   Operator subtract = binary("subtract", "a - b", subtract_gradient, run_arithmetic<Subtract>, Fill::normal, Fill::normal, 0);
   Operator multiply = binary("multiply", "a * b", multiply_gradient, run_arithmetic<Multiply>, Fill::normal, Fill::normal, 1);
   multiply.commutative = true;
+  multiply.linear_inputs = {{0, LinearInput::factor}, {1, LinearInput::factor}};
+  subtract.linear_inputs = {{0, LinearInput::addend}, {1, LinearInput::addend}};
   // Not marked commutative: of -0 and 0 they give one by its place.
   Operator minimum = binary("minimum", "the smaller of a and b; NaN if either is", shared_gradient("minimum_backward"),
                             run_arithmetic<Minimum>, Fill::normal, Fill::normal);
@@ -171,7 +174,9 @@ FRIT_OPERATORS(arithmetic) {
     op->dtypes.assign(std::begin(all_dtypes), std::end(all_dtypes));
     registry.add(std::move(*op));
   }
-  registry.add(binary("divide", "a / b", divide_gradient, run_floating<Divide>, Fill::normal, Fill::nonzero, 1));
+  Operator divide = binary("divide", "a / b", divide_gradient, run_floating<Divide>, Fill::normal, Fill::nonzero, 1);
+  divide.linear_inputs = {{0, LinearInput::factor}};
+  registry.add(std::move(divide));
   Operator power = binary("power", "a to the b", power_gradient, run_floating<Power>, Fill::positive, Fill::normal, 1);
   power.precision = Precision::full;
   registry.add(std::move(power));

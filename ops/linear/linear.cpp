@@ -87,6 +87,7 @@ FRIT_OPERATORS(linear) {
       .gradient = linear_gradient,
       .precision = Precision::half,
       .cpu = {.run = run_linear, .scratch = linear_scratch},
+      .linear_inputs = {{2, LinearInput::addend, -1}},
       .samples = linear_samples,
   });
 }

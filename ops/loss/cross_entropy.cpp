@@ -56,6 +56,13 @@ Shape target_shape(const InferContext& call, std::size_t logits) {
   return shape;
 }
 
+/// What the logits of an example have in common.
+Invariance invariance(const Shape& logits, const Attributes&) {
+  Dims block = Dims::filled(logits.rank(), 1);
+  block[1] = logits[1];
+  return {block, /*scale=*/false};
+}
+
 std::vector<TensorType> infer(const InferContext& call) {
   const Shape shape = target_shape(call, 0);
   const DType dtype = call.inputs[0].dtype;
@@ -202,6 +209,7 @@ FRIT_OPERATORS(cross_entropy) {
       .gradient = gradient,
       .precision = Precision::full,
       .cpu = {.run = kernel, .scratch = scratch},
+      .invariance = invariance,
       .samples = samples,
   });
   registry.add<LossAttributes>({

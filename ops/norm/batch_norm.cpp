@@ -116,6 +116,8 @@ FRIT_OPERATORS(batch_norm) {
       .cpu = {.run = run},
       .in_place = {{0, 0}},
       .mutates = {3, 4},
+      .linear_inputs = {{1, LinearInput::factor, 1}, {2, LinearInput::addend, 1}},
+      .invariance = [](const Shape& input, const Attributes& a) { return norm_invariance(input, a.as<BatchNormAttributes>()); },
       .samples = samples,
   });
   registry.add<BatchNormAttributes>({

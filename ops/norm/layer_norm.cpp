@@ -47,6 +47,6 @@ std::vector<Sample> samples() {
 }  // namespace frit
 
 FRIT_OPERATORS(layer_norm) {
-  GroupedNorm<LayerNormAttributes>{check, weight_shape}.add_to(
+  GroupedNorm<LayerNormAttributes>{check, weight_shape, std::nullopt}.add_to(
       registry, {.name = "layer_norm", .summary = "(x - mean) * rstd * weight + bias over the last axes", .samples = samples});
 }

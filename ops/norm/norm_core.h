@@ -37,6 +37,30 @@ NormGeometry norm_geometry(const Shape& input, const GroupNormAttributes& attrib
 NormGeometry norm_geometry(const Shape& input, const LayerNormAttributes& attributes);
 NormGeometry norm_geometry(const Shape& input, const BatchNormAttributes& attributes);
 
+/// What the norms do not show of their input: what all elements of a slice share.
+inline Invariance norm_invariance(const Shape& input, const InstanceNormAttributes&) {
+  Invariance result{input};
+  result.block[0] = result.block[1] = 1;
+  return result;
+}
+inline Invariance norm_invariance(const Shape& input, const GroupNormAttributes& attributes) {
+  Invariance result{input};
+  result.block[0] = 1;
+  result.block[1] = input[1] / attributes.num_groups;
+  return result;
+}
+inline Invariance norm_invariance(const Shape& input, const LayerNormAttributes& attributes) {
+  Invariance result{input};
+  for (int axis = 0; axis < input.rank() - attributes.normalized_rank; ++axis) result.block[axis] = 1;
+  return result;
+}
+/// With its running statistics a batch norm shows everything.
+inline Invariance norm_invariance(const Shape& input, const BatchNormAttributes& attributes) {
+  Invariance result{attributes.training ? input : Shape()};
+  if (attributes.training) result.block[1] = 1;
+  return result;
+}
+
 /// The product of the axes from `begin` on.
 std::int64_t elements_from(const Shape& shape, int begin);
 
@@ -76,6 +100,7 @@ template <class A>
 struct GroupedNorm {
   void (*check)(const InferContext& call, const Shape& input, const A& attributes);
   Shape (*weight_shape)(const Shape& input, const A& attributes);
+  std::optional<int> affine_axis = 1;  ///< that weight and bias lie along; none: they broadcast
 
   /// Fills in the rules and the kernel of `entry`, which has name, summary and samples, and adds it and `name`_backward.
   void add_to(Registry& registry, Operator entry) const {
@@ -96,6 +121,9 @@ struct GroupedNorm {
                [&](std::int64_t slice) { return statistics_of(slice_moments(slices, call.inputs[0], slice), call.as<A>().eps); });
     };
     entry.in_place = {{0, 0}};
+    const std::optional<int> axis = affine_axis;
+    entry.linear_inputs = {{1, LinearInput::factor, axis}, {2, LinearInput::addend, axis}};
+    entry.invariance = [](const Shape& input, const Attributes& attributes) { return norm_invariance(input, attributes.as<A>()); };
     add_backward(registry, registry.add<A>(std::move(entry)));
   }
 

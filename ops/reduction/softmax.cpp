@@ -22,6 +22,14 @@ ReductionPlan plan_of(const KernelContext& call) {
   return {shape, {axis_of(call.attributes, shape.rank(), call.op)}, /*may_split=*/false};
 }
 
+/// What a whole line has in common.
+Invariance invariance(const Shape& input, const Attributes& attributes) {
+  const auto axis = static_cast<int>(attributes.as<SoftmaxAttributes>().axis);
+  Dims block = Dims::filled(input.rank(), 1);
+  block[axis < 0 ? axis + input.rank() : axis] = input[axis < 0 ? axis + input.rank() : axis];
+  return {block, /*scale=*/false};
+}
+
 std::vector<TensorType> infer(const InferContext& call) {
   axis_of(call.attributes, call.shape(0).rank(), call.op);
   return infer_same(call);
@@ -152,6 +160,7 @@ FRIT_OPERATORS(softmax) {
       .precision = Precision::full,
       .cpu = {kernel<Softmax>},
       .in_place = {{0, 0}},
+      .invariance = invariance,
       .samples = samples,
   });
   registry.add<SoftmaxAttributes>({
@@ -163,6 +172,7 @@ FRIT_OPERATORS(softmax) {
       .precision = Precision::full,
       .cpu = {kernel<LogSoftmax>},
       .in_place = {{0, 0}},
+      .invariance = invariance,
       .samples = samples,
   });
   registry.add<SoftmaxAttributes>({

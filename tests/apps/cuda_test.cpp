@@ -73,6 +73,46 @@ TEST_F(CudaProgram, InfersWhatTheCpuInfers) {
   for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(found[i], expected[i], 2e-5);
 }
 
+TEST_F(CudaProgram, DeterministicTrainingGoesOnWithTheSameBits) {
+  const QuarterImages learnt(150, /*seed=*/1);
+  std::filesystem::create_directories(path("quarters"));
+  for (const char* const split : {"train", "t10k"}) {
+    write(std::string("quarters/") + split + "-images-idx3-ubyte", learnt.images);
+    write(std::string("quarters/") + split + "-labels-idx1-ubyte", learnt.labels);
+  }
+  for (const std::vector<std::string>& kind :
+       std::vector<std::vector<std::string>>{{"--accumulate", "2"}, {"--precision", "f16", "--lr-schedule", "cosine"}}) {
+    std::vector<std::string> arguments = {
+        "train",    "classifier",      "--config", tiny_classifier, "--data",   "quarters", "--batch-size",       "32", "--lr",   "0.01",
+        "--quiet",  "--deterministic", "--device", "cuda",          "--epochs", "4",        "--checkpoint-every", "3",  "--keep", "50",
+        "--run-dir"};
+    arguments.insert(arguments.end() - 1, kind.begin(), kind.end());
+    std::vector<std::string> whole = arguments, part = arguments;
+    whole.emplace_back("whole");
+    part.insert(part.end(), {"part", "--resume", "whole/checkpoints/step-000000000009.safetensors", "--prefetch", "0"});
+    for (const std::vector<std::string>& training : {whole, part}) {
+      const Outcome outcome = run(training);
+      ASSERT_EQ(outcome.code, 0) << outcome;
+    }
+    EXPECT_EQ(content("part/checkpoints/last.safetensors"), content("whole/checkpoints/last.safetensors"));
+    for (const char* const directory : {"whole", "part"}) std::filesystem::remove_all(path(directory));
+  }
+}
+
+TEST_F(CudaProgram, AStepThatIsNotFiniteIsExplainedAndReplayed) {
+  const Tensor target = Tensor::full({40, 4, 3, 3}, 0.25);
+  target.data<float>()[25 * 36 + 3] = 1e30f;  // its square is infinite
+  write("data.safetensors", serialize_safetensors({{"input", random_tensor({40, 3, 8, 8})}, {"target", target}}));
+  const Outcome outcome = run({"train", "conv2d-groupnorm-pool", "--config", tiny_model().config, "--data", "data.safetensors",
+                               "--batch-size", "4", "--run-dir", "run", "--quiet", "--seed", "2", "--device", "cuda"});
+  EXPECT_EQ(outcome.code, 7) << outcome;
+  std::smatch found;
+  ASSERT_TRUE(std::regex_search(outcome.errors, found, std::regex("the loss is inf at step [0-9]+ .*: operator .*`frit replay (.*)` runs")))
+      << outcome;
+  const Outcome replay = run({"replay", found[1], "--device", "cuda"});
+  EXPECT_EQ(replay.code, 7) << replay;
+}
+
 TEST_F(CudaProgram, DeterministicTrainingGivesTheSameBitsInTwoProcesses) {
   for (const auto& [model, input, target] : std::vector<std::tuple<std::string, Shape, Shape>>{
            {"conv3d-instnorm-max", {64, 3, 8, 16, 16}, {64, 6, 14, 14}}, {"convt3d-logsumexp", {16, 3, 4, 12, 12}, {16, 1, 7, 23, 23}}}) {

@@ -216,5 +216,61 @@ TEST_F(Train, WritesATraceOfItsFirstSteps) {
   EXPECT_EQ(run(classifier({"--profile", "nowhere/trace.json"})).code, 4);
 }
 
+TEST_F(Train, OverfitsOneBatch) {
+  const Outcome outcome = run(classifier({"--epochs", "20", "--overfit-one-batch"}));
+  ASSERT_EQ(outcome.code, 0) << outcome;
+  EXPECT_LT(number_after(outcome.output, "training loss "), 0.05) << outcome;
+  EXPECT_EQ(outcome.errors.find("validation"), std::string::npos) << outcome;
+}
+
+TEST_F(Train, LearnsByEverySchedule) {
+  for (const char* const schedule : {"constant", "step", "cosine", "one-cycle", "plateau"}) {
+    const Outcome outcome =
+        run(classifier({"--epochs", "20", "--lr-schedule", schedule, "--lr-step", "8", "--warm-up", "5", "--accumulate", "2"}));
+    ASSERT_EQ(outcome.code, 0) << outcome;
+    EXPECT_GT(number_after(outcome.output, "test accuracy "), 80) << schedule << outcome;
+  }
+}
+
+TEST_F(Train, ADryRunSaysWhatTrainingTakes) {
+  const std::vector<std::string> before = files();
+  const Outcome outcome = run(classifier({"--dry-run", "--run-dir", "run", "--optimizer", "adam"}));
+  ASSERT_EQ(outcome.code, 0) << outcome;
+  for (const char* const line : {"parameters +[0-9.]+ [KM]?i?B +200 in 7 tensors", "optimizer +1.6 KiB +adam",
+                                 "activations and gradients +[0-9]", "validation +[0-9]", "batches .* 3 of 32 examples",
+                                 "total .* available on cpu", "largest batch that fits: 200, which is all examples"}) {
+    EXPECT_TRUE(std::regex_search(outcome.output, std::regex(line))) << line << outcome;
+  }
+  EXPECT_EQ(files(), before);
+  const auto activations = [&](const char* batch_size) {
+    const Outcome planned = run({"train", "conv2d-groupnorm-pool", "--data", "large.safetensors", "--batch-size", batch_size, "--dry-run"});
+    EXPECT_EQ(planned.code, 0) << planned;
+    return number_after(planned.output, "activations and gradients ");
+  };
+  write("large.safetensors", serialize_safetensors({{"input", random_tensor({64, 8, 16, 16})}, {"target", random_tensor({64, 64, 3, 3})}}));
+  EXPECT_GT(activations("64"), 2 * activations("16"));
+}
+
+TEST_F(Train, NamesParametersThatCannotLearn) {
+  const std::vector<std::string> model = {"conv3d-instnorm-max", "--model-config", R"({"in_channels": 1, "out_channels": 2, "kernel_size": 2})"};
+  std::vector<std::string> lint = {"graph", "--lint"}, learn = {"train", "--data", "data.safetensors", "--epochs", "1"};
+  lint.insert(lint.end(), model.begin(), model.end());
+  learn.insert(learn.end(), model.begin(), model.end());
+  const Outcome listed = run(lint);
+  EXPECT_EQ(listed.code, 0) << listed;
+  EXPECT_TRUE(
+      std::regex_search(listed.output, std::regex("^conv.bias cannot learn: what it adds, instance_norm \\(%[0-9]+\\) takes away again\n"
+                                                  "to leave them out of training: --freeze conv.bias\n$")))
+      << listed;
+  EXPECT_EQ(run({"graph", "classifier", "--lint"}).output, "every parameter can learn\n");
+  write("data.safetensors", serialize_safetensors({{"input", random_tensor({8, 1, 4, 4, 4})}, {"target", random_tensor({8, 3, 3, 3})}}));
+  const Outcome noted = run(learn);
+  EXPECT_NE(noted.errors.find("note: to leave them out of training: --freeze conv.bias"), std::string::npos) << noted;
+  learn.insert(learn.end(), {"--freeze", "conv.bias"});
+  const Outcome frozen = run(learn);
+  EXPECT_EQ(frozen.code, 0) << frozen;
+  EXPECT_EQ(frozen.errors.find("note:"), std::string::npos) << frozen;
+}
+
 }  // namespace
 }  // namespace frit

@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "autograd/small_network.h"
 #include "frit/core/cuda/device.h"
 #include "frit/core/memory/allocator.h"
@@ -30,6 +32,25 @@ TEST_F(CudaTrainStep, LearnsAsTheCpuDoes) {
 TEST_F(CudaTrainStep, TwoDeterministicRunsAreBitIdentical) {
   const Network network;
   EXPECT_EQ(network.losses(gpu, 20), network.losses(gpu, 20));
+}
+
+TEST_F(CudaTrainStep, AccumulatesAndGuardsAsTheCpuDoes) {
+  const Network network;
+  Bindings broken = network.batch;
+  broken["image"] = Tensor::full({16, 2, 8, 8}, std::numeric_limits<double>::infinity());
+  const auto weights = [&](Device device) {
+    TrainStep step(network.loss, Sgd{.learning_rate = 0.1}, device, {.clip_norm = 0.5, .accumulate = 2, .guarded = true});
+    for (int i = 0; i < 5; ++i) step.start(network.batch);
+    step.start(broken);
+    step.start(network.batch);  // the host is a step late
+    EXPECT_EQ(step.steps(), 2);
+    step.return_to(5);
+    for (int i = 0; i < 3; ++i) step.start(network.batch);
+    EXPECT_EQ(step.steps(), 4);
+    return step.state().at("w").to_vector<double>();
+  };
+  const std::vector<double> expected = weights(Device::cpu()), found = weights(gpu);
+  for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(found[i], expected[i], 1e-5);
 }
 
 TEST_F(CudaTrainStep, AllocatesNothingOverAThousandSteps) {

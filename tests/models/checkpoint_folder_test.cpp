@@ -114,8 +114,8 @@ TEST(CheckpointFolder, KeepsTheNewestAndTheBest) {
   checkpoints.mark_best();
   const auto best = values(run.step.state());
   run.go(checkpoints, 3);
-  EXPECT_EQ(names(run.folder),
-            (std::vector<std::string>{"best.safetensors", "last.safetensors", "lock", "step-000000000003.safetensors", "step-000000000004.safetensors"}));
+  EXPECT_EQ(names(run.folder), (std::vector<std::string>{"best.safetensors", "last.safetensors", "lock", "step-000000000003.safetensors",
+                                                         "step-000000000004.safetensors"}));
   EXPECT_EQ(checkpoints.read_newest().tensors().size(), run.step.state().tensors().size());
   SmallTraining model;
   TrainStep of_best = model.step();
@@ -170,8 +170,9 @@ TEST(CheckpointFolder, NamesTheDamageAndTheGoodOne) {
   EXPECT_EQ(good.file(), run.path(1));
   ASSERT_EQ(remarks.size(), 2u);
   EXPECT_NE(remarks[0].find("does not have its checksum"), std::string::npos) << remarks[0];
-  EXPECT_EQ(names(run.folder), (std::vector<std::string>{"last.safetensors", "lock", "step-000000000001.safetensors", "step-000000000002.safetensors.damaged",
-                                                         "step-000000000003.safetensors.damaged"}));
+  EXPECT_EQ(names(run.folder),
+            (std::vector<std::string>{"last.safetensors", "lock", "step-000000000001.safetensors", "step-000000000002.safetensors.damaged",
+                                      "step-000000000003.safetensors.damaged"}));
   run.damage(1);
   expect_error(ErrorKind::format, "no good checkpoint", [&] { checkpoints.read_newest_good(remarks); });
 }

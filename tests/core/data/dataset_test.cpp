@@ -108,5 +108,18 @@ TEST(DatasetFiles, ReadSafetensors) {
   expect_error(ErrorKind::file_system, "no such file", [&] { read_dataset(folder / "missing"); });
 }
 
+TEST(Subset, GivesTheExamplesOfItsNumbers) {
+  const auto whole = std::make_shared<TensorDataset>(std::vector<TensorDataset::NamedTensor>{
+      {"x", Tensor::from<float>({0, 1, 2, 3}, {4})}, {"y", Tensor::from<float>({0, 10, 20, 30}, {4})}});
+  const std::shared_ptr<Dataset> part = subset(whole, {3, 1, 3});
+  EXPECT_EQ(part->size(), 3);
+  EXPECT_EQ(part->fields()[1].name, "y");
+  const std::vector<Tensor> batch = {Tensor::empty({2}), Tensor::empty({2})};
+  part->read(std::vector<std::int64_t>{2, 1}, batch);
+  EXPECT_EQ(batch[1].to_vector<float>(), (std::vector<float>{30, 10}));
+  EXPECT_THROW(subset(whole, {4}), Error);
+  EXPECT_THROW(subset(nullptr, {}), Error);
+}
+
 }  // namespace
 }  // namespace frit
