@@ -83,7 +83,7 @@ TEST_F(CudaProgram, DeterministicTrainingGoesOnWithTheSameBits) {
   for (const std::vector<std::string>& kind :
        std::vector<std::vector<std::string>>{{"--accumulate", "2"}, {"--precision", "f16", "--lr-schedule", "cosine"}}) {
     std::vector<std::string> arguments = {
-        "train",    "classifier",      "--config", tiny_classifier, "--data",   "quarters", "--batch-size",       "32", "--lr",   "0.01",
+        "train",    "classifier",      "--model-config", tiny_classifier, "--data",   "quarters", "--batch-size",       "32", "--lr",   "0.01",
         "--quiet",  "--deterministic", "--device", "cuda",          "--epochs", "4",        "--checkpoint-every", "3",  "--keep", "50",
         "--run-dir"};
     arguments.insert(arguments.end() - 1, kind.begin(), kind.end());
@@ -103,7 +103,7 @@ TEST_F(CudaProgram, AStepThatIsNotFiniteIsExplainedAndReplayed) {
   const Tensor target = Tensor::full({40, 4, 3, 3}, 0.25);
   target.data<float>()[25 * 36 + 3] = 1e30f;  // its square is infinite
   write("data.safetensors", serialize_safetensors({{"input", random_tensor({40, 3, 8, 8})}, {"target", target}}));
-  const Outcome outcome = run({"train", "conv2d-groupnorm-pool", "--config", tiny_model().config, "--data", "data.safetensors",
+  const Outcome outcome = run({"train", "conv2d-groupnorm-pool", "--model-config", tiny_model().config, "--data", "data.safetensors",
                                "--batch-size", "4", "--run-dir", "run", "--quiet", "--seed", "2", "--device", "cuda"});
   EXPECT_EQ(outcome.code, 7) << outcome;
   std::smatch found;
