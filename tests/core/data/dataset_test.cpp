@@ -23,7 +23,7 @@ std::vector<Tensor> read(const Dataset& dataset, const std::vector<std::int64_t>
     shape.insert(0, static_cast<std::int64_t>(indices.size()));
     batch.push_back(Tensor::empty(shape, field.dtype));
   }
-  dataset.read(indices, batch);
+  dataset.read(indices, batch, {});
   return batch;
 }
 
