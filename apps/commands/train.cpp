@@ -9,6 +9,7 @@
 #include "apps/common/options.h"
 #include "apps/common/text.h"
 #include "apps/common/training.h"
+#include "frit/core/data/files.h"
 #include "frit/core/io/file.h"
 #include "frit/core/text.h"
 #include "frit/core/thread_pool.h"
@@ -39,12 +40,6 @@ Optimizer make_optimizer(const TrainArguments& a) {
   };
   if (a.optimizer == "sgd") return filled(Sgd{.momentum = a.momentum.value_or(0)});
   return a.optimizer == "adam" ? Optimizer(filled(Adam{})) : Optimizer(filled(AdamW{}));
-}
-
-/// An MNIST folder has a test split of its own.
-bool has_test_split(const std::string& data) {
-  std::error_code error;
-  return fs::is_directory(data, error) && !fs::exists(fs::path(data) / "inputs.npy", error);
 }
 
 bool overwrites(const std::string& save, const std::string& data) {

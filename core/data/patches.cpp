@@ -1,6 +1,6 @@
-#include <algorithm>
+#include "frit/core/data/patches.h"
 
-#include "frit/core/data/dataset.h"
+#include <algorithm>
 
 namespace frit {
 namespace {

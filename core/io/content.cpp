@@ -83,10 +83,14 @@ class GzipContent final : public PlainContent {
 
 }  // namespace
 
-std::unique_ptr<Content> open_content(const Input& input) {
+bool is_gzip(const Input& input) {
   std::array<std::byte, 2> first{};
   input.read(0, std::span(first).first(static_cast<std::size_t>(std::min<std::uint64_t>(2, input.size()))));
-  if (first == std::array{std::byte{0x1f}, std::byte{0x8b}}) return std::make_unique<GzipContent>(input);
+  return first == std::array{std::byte{0x1f}, std::byte{0x8b}};
+}
+
+std::unique_ptr<Content> open_content(const Input& input) {
+  if (is_gzip(input)) return std::make_unique<GzipContent>(input);
   return std::make_unique<PlainContent>(input);
 }
 

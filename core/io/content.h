@@ -22,6 +22,8 @@ class Content {
   virtual void finish() = 0;
 };
 
+bool is_gzip(const Input& input);
+
 /// `input` outlives the content.
 std::unique_ptr<Content> open_content(const Input& input);
 

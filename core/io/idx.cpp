@@ -30,35 +30,58 @@ std::uint32_t read_word(const Input& input, Content& content) {
   return std::bit_cast<std::uint32_t>(bytes);
 }
 
-}  // namespace
-
-Tensor read_idx(const Input& input) {
-  const std::unique_ptr<Content> content = open_content(input);
-  const std::uint32_t magic = read_word(input, *content);
+StoredArray read_header(const Input& input, Content& content) {
+  const std::uint32_t magic = read_word(input, content);
   const std::uint32_t rank = magic & 0xff;
   if (magic >> 16 != 0) input.bad("not an IDX file: expected two zero bytes at the start");
   const std::optional<DType> dtype = dtype_of_code(magic >> 8);
   if (!dtype) input.bad("IDX element type ", magic >> 8, " not supported; supported: 8 (u8), 12 (i32), 13 (f32), 14 (f64)");
   if (rank > Dims::max_rank) input.bad("rank ", rank, " is over the limit of ", Dims::max_rank);
+  StoredArray array{.dtype = *dtype, .offset = 4 + 4 * rank, .swapped = true};
+  for (std::uint32_t axis = 0; axis < rank; ++axis) array.shape.push_back(read_word(input, content));
+  return array;
+}
 
-  Shape shape;
-  for (std::uint32_t axis = 0; axis < rank; ++axis) shape.push_back(read_word(input, *content));
-  std::uint64_t bytes = std::count(shape.begin(), shape.end(), 0) != 0 ? 0 : size_of(*dtype);
-  for (const std::int64_t size : shape) {
+/// The bytes that the shape needs, which must not be more than `limit`.
+std::uint64_t checked_bytes(const Input& input, const StoredArray& array, std::uint64_t limit) {
+  std::uint64_t bytes = std::count(array.shape.begin(), array.shape.end(), 0) != 0 ? 0 : size_of(array.dtype);
+  for (const std::int64_t size : array.shape) {
     // Checked axis by axis, so that the product cannot overflow.
-    if (bytes != 0 && static_cast<std::uint64_t>(size) > content->limit() / bytes) {
-      input.bad("header declares ", *dtype, ' ', shape, ", more than a file of ", input.size(), " bytes can hold: truncated?");
+    if (bytes != 0 && static_cast<std::uint64_t>(size) > limit / bytes) {
+      input.bad("header declares ", array.dtype, ' ', array.shape, ", more than a file of ", input.size(), " bytes can hold: truncated?");
     }
     bytes *= static_cast<std::uint64_t>(size);
   }
+  return bytes;
+}
 
-  const Tensor tensor = Tensor::empty(shape, *dtype);
+[[noreturn]] void cut_short(const Input& input, const StoredArray& array, std::uint64_t bytes, std::uint64_t found) {
+  input.bad("expected ", bytes, " bytes of data for ", array.dtype, ' ', array.shape, ", found ", found);
+}
+
+}  // namespace
+
+Tensor read_idx(const Input& input) {
+  const std::unique_ptr<Content> content = open_content(input);
+  const StoredArray array = read_header(input, *content);
+  const std::uint64_t bytes = checked_bytes(input, array, content->limit());
+  const Tensor tensor = Tensor::empty(array.shape, array.dtype);
   const std::span<std::byte> memory(static_cast<std::byte*>(tensor.raw()), static_cast<std::size_t>(bytes));
   const std::size_t found = content->read(memory);
-  if (found != bytes) input.bad("expected ", bytes, " bytes of data for ", *dtype, ' ', shape, ", found ", found);
+  if (found != bytes) cut_short(input, array, bytes, found);
   content->finish();
-  swap_bytes(memory, size_of(*dtype));
+  swap_bytes(memory, size_of(array.dtype));
   return tensor;
+}
+
+std::optional<StoredArray> find_idx_array(const Input& input) {
+  if (is_gzip(input)) return std::nullopt;
+  const std::unique_ptr<Content> content = open_content(input);
+  const StoredArray array = read_header(input, *content);
+  const std::uint64_t bytes = checked_bytes(input, array, content->limit()), found = input.size() - array.offset;
+  if (found < bytes) cut_short(input, array, bytes, found);
+  if (found > bytes) input.bad(found - bytes, " bytes after the end of the data");
+  return array;
 }
 
 Tensor read_idx(const std::string& path) { return read_idx(FileInput(path, "an IDX file")); }

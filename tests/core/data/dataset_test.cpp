@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "core/io/file_testing.h"
+#include "frit/core/data/files.h"
 #include "frit/core/io/file.h"
 #include "frit/core/io/npy.h"
 #include "frit/core/io/safetensors.h"
