@@ -93,7 +93,11 @@ void save_checkpoint(const std::string& path, const TrainStep& step, const Metad
   save_checkpoint(path, step.graph(), step.state(), metadata);
 }
 
-Metadata checkpoint_metadata(const Model& model) { return {{"model", model.name}, {"config", model.config}}; }
+Metadata checkpoint_metadata(const Model& model) {
+  Metadata metadata = {{"model", model.name}, {"config", model.config}};
+  if (!model.normalization.empty()) metadata["normalization"] = model.normalization;
+  return metadata;
+}
 
 Model model_of(const SafetensorsHeader& file) {
   const Metadata& metadata = file.metadata();
@@ -104,7 +108,9 @@ Model model_of(const SafetensorsHeader& file) {
     fail(ErrorKind::format, file.file(), ": checkpoint format version: expected ", format_version, ", got ", printable(version->second));
   }
   try {
-    return make_model(model->second, config == metadata.end() ? "{}" : std::string_view(config->second));
+    Model made = make_model(model->second, config == metadata.end() ? "{}" : std::string_view(config->second));
+    const auto normalization = metadata.find("normalization");
+    return normalization == metadata.end() ? made : with_normalization(std::move(made), normalization->second);
   } catch (const Error& error) {
     if (error.kind() == ErrorKind::bug) throw;
     fail(ErrorKind::format, file.file(), ": ", error.what());

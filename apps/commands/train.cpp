@@ -4,12 +4,12 @@
 #include <iostream>
 
 #include "apps/commands/commands.h"
+#include "apps/common/data_options.h"
 #include "apps/common/interrupt.h"
 #include "apps/common/model_source.h"
 #include "apps/common/options.h"
 #include "apps/common/text.h"
 #include "apps/common/training.h"
-#include "frit/core/data/files.h"
 #include "frit/core/io/file.h"
 #include "frit/core/text.h"
 #include "frit/core/thread_pool.h"
@@ -28,6 +28,7 @@ struct TrainArguments {
   std::uint64_t seed = 0;
   DType dtype = DType::f32, precision = DType::f32;
   bool quiet = false;
+  DataOptions input;
   RunOptions run;
 };
 
@@ -63,8 +64,8 @@ void check_output(const TrainArguments& a) {
 }
 
 std::shared_ptr<const Dataset> read_validation(const TrainArguments& a) {
-  if (!a.validation.empty()) return read_dataset(a.validation, Split::test);
-  return has_test_split(a.data) ? read_dataset(a.data, Split::test) : nullptr;
+  if (!a.validation.empty()) return a.input.validation(a.validation);
+  return has_test_split(a.data) ? a.input.validation(a.data) : nullptr;
 }
 
 void check_parameters_finite(const TrainStep& step) {
@@ -90,12 +91,13 @@ void print_score(const TrainArguments& a, const Model& model, const Score& score
 }
 
 int run_train(const TrainArguments& a) {
-  const Model model = configured_model(a.model, a.config);
+  const Model plain_model = configured_model(a.model, a.config);
   const Optimizer optimizer = make_optimizer(a);
   const Device device = a.run.apply();
   check_output(a);
   const InterruptRequests requests;
-  const std::shared_ptr<const Dataset> data = read_dataset(a.data, Split::train), validation = read_validation(a);
+  const std::shared_ptr<const Dataset> data = a.input.training(a.data), validation = read_validation(a);
+  const Model model = a.input.normalized(plain_model, *data, a.data);
   Training training(model, data, validation, printable(a.data),
                     {.optimizer = optimizer,
                      .step = {.seed = a.seed, .clip_norm = a.clip_norm, .precision = a.precision},
@@ -126,10 +128,12 @@ void add_train(CLI::App& app, Action& action) {
   const auto a = std::make_shared<TrainArguments>();
   command.add_option("MODEL", a->model, "A model's name (see `frit info`)")->required()->type_name("");
   add_path(command, "--data", a->data,
-           "What to learn: a folder of MNIST files (IDX, plain or .gz; the test split is for validation), a folder with inputs.npy "
-           "and targets.npy, or a .safetensors file with the tensors \"input\" and \"target\"")
+           "What to learn: a .safetensors or .npz file with the arrays \"input\" and \"target\"; or a folder: inputs.npy and targets.npy; "
+           "MNIST files (IDX, plain or .gz); PNG images in one folder a class; NIfTI volumes inputs.nii and targets.nii, or pairs of "
+           "the same name in inputs/ and targets/; or train/ and test/ with any of these. MNIST and test/ are for validation")
       ->required();
   add_path(command, "--validation", a->validation, "What to measure on, likewise");
+  a->input.add_to(command);
   add_number<std::int64_t>(command, "--epochs", a->epochs, 1, 1'000'000, "How often to go through the data");
   add_number<std::int64_t>(command, "--batch-size", a->batch_size, 1, 1 << 20, "Examples a step");
   add_choice(command, "--optimizer", a->optimizer, {"sgd", "adam", "adamw"}, "How parameters follow their gradients");
