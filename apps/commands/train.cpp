@@ -47,7 +47,8 @@ bool overwrites(const std::string& save, const std::string& data) {
   if (data.empty()) return false;
   if (same_file(save, data)) return true;
   std::error_code error;
-  for (const fs::directory_entry& entry : fs::directory_iterator(data, error)) {
+  if (!fs::exists(save, error)) return false;
+  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(data, error)) {
     const bool read = entry.path().extension() != ".safetensors";  // a folder's data come in other formats
     if (read && same_file(save, entry.path())) return true;
   }

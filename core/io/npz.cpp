@@ -92,7 +92,8 @@ class Archive {
 
   ::zip_stat_t entry(std::int64_t index) {
     ::zip_stat_t status;
-    if (::zip_stat_index(archive_.get(), static_cast<zip_uint64_t>(index), 0, &status) != 0) bad(::zip_strerror(archive_.get()));
+    if (::zip_stat_index(archive_.get(), static_cast<zip_uint64_t>(index), ZIP_FL_ENC_RAW, &status) != 0)
+      bad(::zip_strerror(archive_.get()));
     constexpr zip_uint64_t wanted = ZIP_STAT_NAME | ZIP_STAT_SIZE | ZIP_STAT_COMP_SIZE | ZIP_STAT_COMP_METHOD;
     if ((status.valid & wanted) != wanted) bad("entry ", index, " lacks a name or a size");
     const std::string name = printable(status.name);
@@ -141,6 +142,7 @@ class Archive {
 }  // namespace
 
 TensorMap read_npz(const Input& input) {
+  if (input.size() == 0) input.bad("not a good .npz file: it is empty");  // which libzip takes for an archive of nothing
   TensorMap tensors;
   Archive archive(input);
   for (std::int64_t i = 0; i < archive.entries(); ++i) {
@@ -148,7 +150,7 @@ TensorMap read_npz(const Input& input) {
     std::string name = status.name;
     if (!name.ends_with(".npy")) input.bad('"', printable(name), "\" is not an array: expected a name that ends in .npy");
     const std::vector<std::byte> bytes = archive.read(status);
-    const Tensor tensor = parse_npy(bytes, input.name() + ", \"" + name + '"');
+    const Tensor tensor = parse_npy(bytes, input.name() + ", " + name);
     name.resize(name.size() - 4);
     if (!tensors.emplace(name, tensor).second) input.bad("array \"", printable(name), "\" stands twice");
   }
