@@ -1,6 +1,7 @@
 #include "frit/core/data/patches.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace frit {
 namespace {
@@ -70,6 +71,56 @@ void PatchDataset::read(std::span<const std::int64_t> indices, std::span<const T
       copy(batch[f].slice(0, k, k + 1).reshape(patch.shape()), patch);
     }
   }
+}
+
+namespace {
+
+/// At each place of a patch, the product over the axes of the distance to the nearer edge.
+std::vector<float> edge_distances(const Shape& size) {
+  std::vector<float> weights = {1};
+  for (const std::int64_t length : size) {
+    std::vector<float> next;
+    for (const float weight : weights) {
+      for (std::int64_t i = 0; i < length; ++i) next.push_back(weight * static_cast<float>(std::min(i + 1, length - i)));
+    }
+    weights = std::move(next);
+  }
+  return weights;
+}
+
+}  // namespace
+
+PatchMean::PatchMean(std::int64_t channels, const Shape& extent) {
+  Shape shape = extent;
+  shape.insert(0, channels);
+  sum_ = Tensor::zeros(shape);
+  weight_ = Tensor::zeros(extent);
+}
+
+void PatchMean::add(const Tensor& values, const Dims& position) {
+  const int rank = weight_.rank();
+  require(values.rank() == rank + 1 && values.dim(0) == sum_.dim(0) && position.rank() == rank, "PatchMean: values of shape ",
+          values.shape(), " at ", position, " do not go with ", sum_.shape());
+  const Shape size = last_axes(values.shape(), rank);
+  const std::vector<float> weights = edge_distances(size);
+  Tensor sum = sum_, weight = weight_;
+  for (int axis = 0; axis < rank; ++axis) {
+    sum = sum.slice(axis + 1, position[axis], position[axis] + size[axis]);
+    weight = weight.slice(axis, position[axis], position[axis] + size[axis]);
+  }
+  std::vector<float> total = weight.to_vector<float>(), sums = sum.to_vector<float>();
+  const std::vector<float> given = values.to_vector<float>();
+  for (std::size_t i = 0; i < total.size(); ++i) total[i] += weights[i];
+  for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += weights[i % weights.size()] * given[i];
+  copy(weight, Tensor::from(total, size));
+  copy(sum, Tensor::from(sums, values.shape()));
+}
+
+Tensor PatchMean::mean() const {
+  const Tensor mean = sum_.clone();
+  const std::span<float> values = mean.span<float>(), weights = weight_.span<float>();
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] /= std::max(weights[i % weights.size()], 1.0f);
+  return mean;
 }
 
 }  // namespace frit

@@ -1,147 +1,171 @@
-// Which voxels of a head are brain: block A on magnetic resonance images. The network learns from patches of the left half of the head `ch2`,
-// whose brain is `ch2bet`, and is measured on the right half, which it never saw: Dice = 2 |answer and truth| / (|answer| + |truth|).
+// Which voxels of a head are brain: block A on magnetic resonance images. The network learns from patches of the left half of the head
+// `ch2`, whose brain is `ch2bet`, and is measured on the right half, which it never saw: Dice = 2 |answer and truth| / (|answer| +
+// |truth|).
+//
+//   brain_mask [STEPS [PICTURE [FOLDER]]]
 
 #include <frit/frit.h>
 
-#include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <numbers>
-#include <string_view>
+
+#include "../picture.h"
 
 using namespace frit;
 
 namespace {
 
-const char* const templates = "/usr/share/mricron/templates/";  // Debian's package mricron-data
+constexpr std::int64_t batch_size = 2;
+constexpr std::int64_t patch = 48;
+constexpr double learning_rate = 3e-3;
 
-/// A volume as the network sees it, and what is true of it.
-struct Head {
-  Tensor image;  ///< (4, D, H, W): intensities, and where a voxel lies: up, forward, away from the middle
-  Tensor brain;  ///< (1, D, H, W): 1 is brain
+/// A side of a head, mirrored if it is the right one: the last axis runs from the ear to the middle.
+struct Side {
+  Tensor image;  ///< (4, D, H, W): intensity, and where a voxel lies, from -1 to 1: upwards, forwards, towards the middle
+  Tensor brain;  ///< (1, D, H, W): 1 or 0
 };
 
-/// One half of the head, mirrored if it is the right one, so that its last axis runs from the outside to the middle in both.
-Head half(const Tensor& voxels, const Tensor& brain, bool right) {
-  const std::int64_t depth = voxels.dim(0), height = voxels.dim(1), width = voxels.dim(2) / 2;
-  const Head head{Tensor::empty({4, depth, height, width}), Tensor::empty({1, depth, height, width})};
-  const std::span<const float> from = voxels.span<float>(), mask = brain.span<float>();
-  const std::span<float> image = head.image.span<float>(), truth = head.brain.span<float>();
-  const auto size = static_cast<std::size_t>(depth * height * width);
-  std::size_t to = 0;
-  for (std::int64_t z = 0; z < depth; ++z) {
-    for (std::int64_t y = 0; y < height; ++y) {
-      for (std::int64_t x = 0; x < width; ++x, ++to) {
-        const auto at = static_cast<std::size_t>((z * height + y) * voxels.dim(2) + (right ? voxels.dim(2) - 1 - x : x));
-        image[to] = from[at] / 128 - 0.5F;
-        image[size + to] = 2 * static_cast<float>(z) / static_cast<float>(depth) - 1;
-        image[2 * size + to] = 2 * static_cast<float>(y) / static_cast<float>(height) - 1;
-        image[3 * size + to] = 2 * static_cast<float>(x) / static_cast<float>(width) - 1;
-        truth[to] = mask[at] > 0 ? 1.0F : 0.0F;
-      }
-    }
+Side side_of(const Tensor& head, const Tensor& brain, bool right) {
+  const std::int64_t depth = head.dim(0), height = head.dim(1), width = head.dim(2) / 2, size = depth * height * width;
+  const Side side{Tensor::empty({4, depth, height, width}), Tensor::empty({1, depth, height, width})};
+  const auto place = [](std::int64_t i, std::int64_t count) { return 2 * static_cast<float>(i) / static_cast<float>(count - 1) - 1; };
+  for (std::int64_t to = 0; to < size; ++to) {
+    const std::int64_t x = to % width, y = to / width % height, z = to / width / height;
+    const std::int64_t from = (z * height + y) * head.dim(2) + (right ? head.dim(2) - 1 - x : x);
+    float* const image = side.image.data<float>() + to;
+    image[0] = head.data<float>()[from] / 128 - 1;
+    image[size] = place(z, depth);
+    image[2 * size] = place(y, height);
+    image[3 * size] = place(x, width);
+    side.brain.data<float>()[to] = brain.data<float>()[from] > 0 ? 1.0F : 0.0F;
   }
-  return head;
+  return side;
 }
 
-Value same_conv(const Scope& scope, Value x, std::int64_t channels, std::int64_t kernel = 3) {
-  return nn::conv3d(scope, x, {.out_channels = channels, .kernel_size = {kernel}, .padding = {kernel / 2}});
+double dice(const Tensor& answer, const Tensor& truth) {
+  double both = 0, sum = 0;
+  for (std::int64_t i = 0; i < truth.elements(); ++i) {
+    const double a = answer.data<float>()[i] > 0.5F, t = truth.data<float>()[i];
+    both += a * t;
+    sum += a + t;
+  }
+  return 2 * both / sum;
 }
 
-/// Block A as a feature: conv -> * m -> instance norm -> clamp -> * m -> max over channels, one value a voxel.
+/// Block A as a feature: conv -> * m -> instance norm -> clamp -> * m -> max over channels. One value a voxel.
 Value block_a(const Scope& scope, Value x) {
   const Value padded = pad(x, {0, 0, 1, 1, 1}, {0, 0, 1, 1, 1});
-  const Value y = models::conv_instance_norm_max(scope, padded, {.in_channels = 1, .out_channels = 8});
-  Shape shape = {};
-  return reshape(y, {-1, 1, x.shape()[2], x.shape()[3], x.shape()[4]});
+  Shape shape = x.shape();
+  shape[1] = 1;
+  return reshape(models::conv_instance_norm_max(scope, padded, {.in_channels = x.shape()[1], .out_channels = 8}), shape);
 }
 
-/// Logits. Fine features come from two of block A, at one and at two millimetres; what lies around and where the patch lies comes in at four.
+Value conv(const Scope& scope, Value x, std::int64_t channels) {
+  return relu(nn::conv3d(scope, x, {.out_channels = channels, .kernel_size = {3}, .padding = {1}}));
+}
+
+Value halve(Value x) { return avg_pool3d(x, {.kernel_size = {2}}); }
+
+Value twice(const Scope& scope, Value x, std::int64_t channels) {
+  return nn::conv_transpose3d(scope, x, {.out_channels = channels, .kernel_size = {2}, .stride = {2}});
+}
+
+Value join(std::initializer_list<Value> parts) { return concatenate(std::vector<Value>(parts), 1); }
+
+/// Logits (N, 1, D, H, W). Two of block A look at one millimetre and two at two; what lies around comes in from four millimetres.
 Value network(const Scope& scope, Value image) {
-  const Value intensity = slice(image, 1, 0, 1);
-  const Value coarse = avg_pool3d(image, {.kernel_size = {2}});
-  const Value coarse_intensity = slice(coarse, 1, 0, 1);
+  const Value intensity = slice(image, 1, 0, 1), coarse = halve(image), coarse_intensity = slice(coarse, 1, 0, 1);
+  const Value fine = conv(scope / "fine", join({intensity, block_a(scope / "a1", intensity), block_a(scope / "a2", intensity)}), 8);
+  const Value middle = conv(
+      scope / "middle", join({halve(fine), coarse, block_a(scope / "a3", coarse_intensity), block_a(scope / "a4", coarse_intensity)}), 16);
+  Value deep = conv(scope / "deep1", halve(middle), 32);
+  deep = conv(scope / "deep2", deep, 32);
+  deep = conv(scope / "deep3", deep, 32);
+  const Value merged = conv(scope / "merge1", join({twice(scope / "up1", deep, 16), middle}), 16);
+  const Value last = conv(scope / "merge2", join({twice(scope / "up2", merged, 4), fine}), 8);
+  return nn::conv3d(scope / "out", last, {.out_channels = 1, .kernel_size = {1}});
+}
 
-  const Value fine_maps[] = {intensity, block_a(scope / "a1", intensity), block_a(scope / "a2", intensity)};
-  const Value fine = relu(same_conv(scope / "fine", concatenate(fine_maps, 1), 8));
-  const Value middle_maps[] = {avg_pool3d(fine, {.kernel_size = {2}}), coarse, block_a(scope / "a3", coarse_intensity), block_a(scope / "a4", coarse_intensity)};
-  const Value middle = relu(same_conv(scope / "middle", concatenate(middle_maps, 1), 16));
-  Value deep = avg_pool3d(middle, {.kernel_size = {2}});
-  deep = relu(same_conv(scope / "deep1", deep, 32));
-  deep = relu(same_conv(scope / "deep2", deep, 32));
-  deep = relu(same_conv(scope / "deep3", deep, 32));
+TrainStep train(const Side& side, int steps) {
+  Graph graph;
+  const Value image = graph.input("image", {batch_size, 4, patch, patch, patch});
+  const Value brain = graph.input("brain", {batch_size, 1, patch, patch, patch});
+  TrainStep step(binary_cross_entropy_with_logits(network(Scope(graph), image), brain), Adam{.learning_rate = learning_rate});
+  const auto patches = std::make_shared<PatchDataset>(std::vector<TensorDataset::NamedTensor>{{"image", side.image}, {"brain", side.brain}},
+                                                      PatchOptions{.size = {patch, patch, patch}, .random = batch_size * steps});
+  DataLoader loader(patches, {.batch_size = batch_size, .device = Device::best()});
+  double loss = 0;
+  for (const Batch& batch : loader) {
+    const auto done = static_cast<double>(step.steps());
+    step.set_learning_rate(learning_rate * 0.5 * (1 + std::cos(std::numbers::pi * done / steps)));
+    loss += step({{"image", batch["image"]}, {"brain", batch["brain"]}});
+    if (step.steps() % 50 != 0) continue;
+    std::fprintf(stderr, "step %lld of %d: loss %.4f\n", static_cast<long long>(step.steps()), steps, loss / 50);
+    loss = 0;
+  }
+  return step;
+}
 
-  const Value up_middle[] = {nn::conv_transpose3d(scope / "up1", deep, {.out_channels = 16, .kernel_size = {2}, .stride = {2}}), middle};
-  const Value x = relu(same_conv(scope / "merge1", concatenate(up_middle, 1), 16));
-  const Value up_fine[] = {nn::conv_transpose3d(scope / "up2", x, {.out_channels = 4, .kernel_size = {2}, .stride = {2}}), fine};
-  const Value y = relu(same_conv(scope / "merge2", concatenate(up_fine, 1), 8));
-  return same_conv(scope / "out", y, 1, 1);
+/// The probability (1, D, H, W) that a voxel is brain, from patches that overlap.
+Tensor answer_of(const TrainStep& step, const Side& side) {
+  Graph graph;
+  graph.output("probability", sigmoid(network(Scope(graph), graph.input("image", {batch_size, 4, patch, patch, patch}))));
+  Program program(graph::for_inference(graph), step.shared_state());
+  constexpr std::int64_t stride = patch * 2 / 3;
+  const auto patches = std::make_shared<PatchDataset>(std::vector<TensorDataset::NamedTensor>{{"image", side.image}},
+                                                      PatchOptions{.size = {patch, patch, patch}, .stride = {stride, stride, stride}});
+  DataLoader loader(patches, {.batch_size = batch_size, .device = Device::best()});
+  PatchMean answer(1, {side.image.dim(1), side.image.dim(2), side.image.dim(3)});
+  std::int64_t index = 0;
+  for (const Batch& batch : loader) {
+    const Tensor probability = program.run({{"image", batch["image"]}}).output("probability").to(Device::cpu());
+    for (std::int64_t i = 0; i < batch.size(); ++i, ++index) {
+      answer.add(probability.slice(0, i, i + 1).reshape({1, patch, patch, patch}), patches->position(index));
+    }
+  }
+  return answer.mean();
+}
+
+/// From left to right the image, the truth, and the answer, with what it missed in red and what it made up in blue; from the side, at 20
+/// millimetres from the middle, and from above.
+void paint(const Side& side, const Tensor& answer, const std::string& path) {
+  const std::int64_t depth = answer.dim(1), height = answer.dim(2), width = answer.dim(3), zoom = 2, gap = 8;
+  Picture picture((depth + width) * zoom + gap, 3 * height * zoom + 2 * gap);
+  const auto colour = [&](int panel, std::int64_t z, std::int64_t y, std::int64_t x) -> Picture::Colour {
+    const std::int64_t at = (z * height + y) * width + x;
+    const float grey = std::min((side.image.data<float>()[at] + 1) * 0.6F, 1.0F);
+    const bool truth = side.brain.data<float>()[at] > 0, found = answer.data<float>()[at] > 0.5F;
+    if (panel == 2 && found != truth) return truth ? Picture::Colour{0.9F, 0.2F, 0.2F} : Picture::Colour{0.2F, 0.4F, 1};
+    if (panel == 0 || !truth) return {grey, grey, grey};
+    return {grey * 0.75F + 0.25F, grey * 0.75F + 0.17F, grey * 0.6F};
+  };
+  for (int panel = 0; panel < 3; ++panel) {
+    const std::int64_t left = panel * (height * zoom + gap);
+    picture.paint(0, left, depth, height, zoom,
+                  [&](std::int64_t row, std::int64_t column) { return colour(panel, depth - 1 - row, column, width - 20); });
+    picture.paint(depth * zoom + gap, left, width, height, zoom,
+                  [&](std::int64_t row, std::int64_t column) { return colour(panel, depth / 2, column, row); });
+  }
+  picture.write(path);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  int steps = argc > 1 ? std::atoi(argv[1]) : 300;
-  double peak = argc > 2 ? std::atof(argv[2]) : 3e-3;
-  std::int64_t P = argc > 3 ? std::atoi(argv[3]) : 48;
   try {
-    const Tensor voxels = read_nifti(std::string(templates) + "ch2.nii.gz").voxels;
-    const Tensor brain = read_nifti(std::string(templates) + "ch2bet.nii.gz").voxels;
-    const Head left = half(voxels, brain, false), right = half(voxels, brain, true);
-    {
-      const auto a = left.brain.span<float>(), b = right.brain.span<float>();
-      double both = 0, sum = 0;
-      for (std::size_t i = 0; i < a.size(); ++i) both += a[i] * b[i], sum += a[i] + b[i];
-      std::printf("mirror Dice %.4f  (%g voxels of %zu)\n", 2 * both / sum, sum, 2 * a.size());
-    }
-    const std::int64_t batch = 2;
-    Graph graph;
-    const Value image = graph.input("image", {batch, 4, P, P, P});
-    const Value target = graph.input("brain", {batch, 1, P, P, P});
-    const Value logits = network(Scope(graph), image);
-    graph.output("probability", sigmoid(logits));
-    TrainStep step(binary_cross_entropy_with_logits(logits, target), Adam{.learning_rate = peak}, Device::best(), {.seed = 0});
-    DataLoader loader(std::make_shared<PatchDataset>(std::vector<TensorDataset::NamedTensor>{{"image", left.image}, {"brain", left.brain}},
-                                                     PatchOptions{.size = {P, P, P}, .random = batch * steps}),
-                      {.batch_size = batch, .seed = 0});
-    int s = 0; double mean = 0;
-    for (const Batch& b : loader) {
-      step.set_learning_rate(peak * 0.5 * (1 + std::cos(std::numbers::pi * s / steps)));
-      mean += step({{"image", b["image"]}, {"brain", b["brain"]}});
-      if (++s % 25 == 0) { std::printf("step %d loss %.4f\n", s, mean / 25); std::fflush(stdout); mean = 0; }
-    }
-    Program program(graph::for_inference(step.graph()), step.shared_state());
-    const std::int64_t S = P / 2;
-    PatchDataset patches({{"image", right.image}}, {.size = {P, P, P}, .stride = {S, S, S}});
-    const Tensor sum = Tensor::zeros(right.brain.shape()), count = Tensor::zeros(right.brain.shape());
-    const Tensor in = Tensor::empty({batch, 4, P, P, P});
-    for (std::int64_t i = 0; i < patches.size(); i += batch) {
-      std::vector<std::int64_t> idx;
-      for (std::int64_t k = 0; k < batch; ++k) idx.push_back(std::min(i + k, patches.size() - 1));
-      const Tensor batches[] = {in};
-      patches.read(idx, batches, {});
-      const Tensor out = program.run({{"image", in}, {"brain", Tensor::zeros({batch, 1, P, P, P})}}).output("probability");
-      for (std::int64_t k = 0; k < batch; ++k) {
-        const Dims at = patches.position(idx[k]);
-        const Shape& e = sum.shape();
-        const float* from = out.data<float>() + k * P * P * P;
-        for (std::int64_t z = 0; z < P; ++z) for (std::int64_t y = 0; y < P; ++y) for (std::int64_t x = 0; x < P; ++x) {
-          auto z1 = at[0] + z, y1 = at[1] + y, x1 = at[2] + x;
-          // weight by distance from border
-          auto wgt = [&](std::int64_t v) { return (float)std::min(v + 1, P - v); };
-          float w = wgt(z) * wgt(y) * wgt(x);
-          auto o = (z1 * e[2] + y1) * e[3] + x1;
-          sum.data<float>()[o] += w * *from++;
-          count.data<float>()[o] += w;
-        }
-      }
-    }
-    const auto a = sum.span<float>(), c = count.span<float>(), b = right.brain.span<float>();
-    double both = 0, total = 0;
-    for (std::size_t i = 0; i < a.size(); ++i) { float p = a[i] > 0.5F * c[i]; both += p * b[i]; total += p + b[i]; }
-    std::printf("Dice %.4f\n", 2 * both / total);
+    const int steps = argc > 1 ? std::atoi(argv[1]) : 1000;
+    const std::string path = argc > 2 ? argv[2] : "brain-mask.png";
+    const std::string folder = argc > 3 ? argv[3] : "/usr/share/mricron/templates";  // of Debian's package mricron-data
+    const Tensor head = read_nifti(folder + "/ch2.nii.gz").voxels, brain = read_nifti(folder + "/ch2bet.nii.gz").voxels;
+    const Side left = side_of(head, brain, false), right = side_of(head, brain, true);
+    const TrainStep step = train(left, steps);
+    const Tensor answer = answer_of(step, right);
+    std::printf("Dice on the half that was not learnt: %.4f (the mirror image of the other half's brain: %.4f)\n",
+                dice(answer, right.brain), dice(left.brain, right.brain));
+    paint(right, answer, path);
+    std::printf("image, truth and answer are in %s\n", path.c_str());
   } catch (const Error& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 1;

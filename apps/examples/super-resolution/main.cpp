@@ -19,7 +19,8 @@ Tensor read_brain(const std::string& name) {
   for (std::int64_t& s : even) s = s / 2 * 2;
   const Tensor v = all.slice(0, 0, even[0]).slice(1, 0, even[1]).slice(2, 0, even[2]).clone();
   std::vector<float> values;
-  for (float x : v.span<float>()) if (x > 0) values.push_back(x);
+  for (float x : v.span<float>())
+    if (x > 0) values.push_back(x);
   const auto nth = values.begin() + static_cast<std::ptrdiff_t>(values.size() * 99 / 100);
   std::nth_element(values.begin(), nth, values.end());
   const float scale = 1 / *nth;
@@ -98,20 +99,29 @@ int main(int argc, char** argv) {
     const Tensor train = read_brain("ch2"), test = read_brain("inia19-t1-brain");
     Graph graph;
     const Value truth = graph.input("truth", {batch, 1, P, P, P});
-    TrainStep step(mean_squared_error(network(Scope(graph), half(truth)), truth) * 1000.0, Adam{.learning_rate = peak}, Device::best(), {.seed = 0});
+    TrainStep step(mean_squared_error(network(Scope(graph), half(truth)), truth) * 1000.0, Adam{.learning_rate = peak}, Device::best(),
+                   {.seed = 0});
     const Tensor bet = read_brain("ch2bet");
     const bool mix = std::getenv("MIX"), flip = std::getenv("FLIP");
-    const auto patches = [&](const Tensor& t) { return std::make_shared<PatchDataset>(std::vector<TensorDataset::NamedTensor>{{"truth", t.reshape({1, t.dim(2), t.dim(3), t.dim(4)})}},
-                                                     PatchOptions{.size = {P, P, P}, .random = mix ? batch * steps / 2 : batch * steps}); };
+    const auto patches = [&](const Tensor& t) {
+      return std::make_shared<PatchDataset>(
+          std::vector<TensorDataset::NamedTensor>{{"truth", t.reshape({1, t.dim(2), t.dim(3), t.dim(4)})}},
+          PatchOptions{.size = {P, P, P}, .random = mix ? batch * steps / 2 : batch * steps});
+    };
     std::shared_ptr<const Dataset> data = patches(train);
     if (mix) data = concatenate({data, patches(bet)});
     if (flip) data = std::make_shared<TransformDataset>(data, TransformOptions{.flip = {0, 1, 2}});
     DataLoader loader(data, {.batch_size = batch, .shuffle = true, .seed = 0});
-    int s = 0; double mean = 0;
+    int s = 0;
+    double mean = 0;
     for (const Batch& b : loader) {
       step.set_learning_rate(peak * 0.5 * (1 + std::cos(std::numbers::pi * s / steps)));
       mean += step({{"truth", b["truth"]}});
-      if (++s % 25 == 0) { std::printf("step %d loss %.4f\n", s, mean / 25); std::fflush(stdout); mean = 0; }
+      if (++s % 25 == 0) {
+        std::printf("step %d loss %.4f\n", s, mean / 25);
+        std::fflush(stdout);
+        mean = 0;
+      }
     }
     for (const Tensor& v : {train, test}) {
       Graph g;
