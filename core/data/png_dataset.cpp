@@ -111,7 +111,7 @@ PngDataset::PngDataset(const std::string& folder, const Shape& image_size, std::
       if (files_.size() == 1) common.height = header.height, common.width = header.width;
       if (!resize_ && (header.height != common.height || header.width != common.width)) {
         fail(ErrorKind::format, printable(path), ": expected ", common.height, 'x', common.width, " pixels as in ",
-             printable(files_.front().path), ", got ", header.height, 'x', header.width, "; hint: give a size for all images");
+             printable(files_.front().path), ", got ", header.height, 'x', header.width, "; hint: with an image size given (--image-size) all are brought to it");
       }
     }
   }
