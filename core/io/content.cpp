@@ -9,6 +9,14 @@
 namespace frit {
 namespace {
 
+/// Whether gzip's magic number stands there.
+bool begins_gzip(const Input& input, std::uint64_t position) {
+  std::array<std::byte, 2> first{};
+  if (position + first.size() > input.size()) return false;
+  input.read(position, first);
+  return first == std::array{std::byte{0x1f}, std::byte{0x8b}};
+}
+
 /// The content of a plain file, front to back.
 class PlainContent : public Content {
  public:
@@ -72,7 +80,10 @@ class GzipContent final : public PlainContent {
       input_.bad("gzip data is damaged near byte ", position_ - stream_.avail_in, ": ",
                  stream_.msg != nullptr ? stream_.msg : "bad stream");
     }
-    ended_ = status == Z_STREAM_END;
+    if (status == Z_STREAM_END) {
+      ended_ = !begins_gzip(input_, position_ - stream_.avail_in);  // another part may follow, as in bgzip's files
+      if (!ended_) ::inflateReset(&stream_);
+    }
     return room - stream_.avail_out;
   }
 
@@ -83,11 +94,7 @@ class GzipContent final : public PlainContent {
 
 }  // namespace
 
-bool is_gzip(const Input& input) {
-  std::array<std::byte, 2> first{};
-  input.read(0, std::span(first).first(static_cast<std::size_t>(std::min<std::uint64_t>(2, input.size()))));
-  return first == std::array{std::byte{0x1f}, std::byte{0x8b}};
-}
+bool is_gzip(const Input& input) { return begins_gzip(input, 0); }
 
 std::unique_ptr<Content> open_content(const Input& input) {
   if (is_gzip(input)) return std::make_unique<GzipContent>(input);

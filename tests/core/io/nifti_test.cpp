@@ -60,6 +60,36 @@ TEST(Nifti, ReadsTheOtherByteOrderAndGzip) {
   EXPECT_EQ(parse(swapped).voxels.to_vector<float>(), (std::vector<float>{1, 258}));
 }
 
+TEST(Nifti, RefusesWhatItCannotRead) {
+  const auto refused = [](const std::string& bytes, const std::string& message) {
+    testing::expect_error(ErrorKind::format, "volume.nii: " + message, [&] { parse(bytes); });
+    testing::expect_error(ErrorKind::format, "volume.nii: " + message, [&] { parse(testing::gzipped(bytes)); });
+  };
+  const std::string voxels(24, 'v');
+  refused("", "not a NIfTI file: expected a header of 348 or 540 bytes");
+  refused(std::string(400, 'x'), "not a NIfTI file");
+  refused(nifti_file({.dim = {}}, voxels), "NIfTI header: expected 1 to 7 dimensions, got 0");
+  refused(nifti_file({.dim = {2, 0, 3}}, voxels), "NIfTI header: dimension 2 must be at least 1, got 0");
+  refused(nifti_file({.dim = {2, -3}}, voxels), "NIfTI header: dimension 2 must be at least 1, got -3");
+  refused(nifti_file({.dim = {3}, .type = 32, .bits = 64}, voxels), "NIfTI element type 32 (COMPLEX64) not supported; supported: integers");
+  refused(nifti_file({.dim = {3}, .type = 7777}, voxels), "NIfTI element type 7777 (**ILLEGAL**) not supported");
+  refused(nifti_file({.dim = {3}, .magic = std::string("ni1\0", 4)}, voxels), "a NIfTI header whose voxels lie in a second file");
+  refused(nifti_file({.dim = {6}, .offset = 5000}, voxels), "NIfTI header: the voxels begin at byte 5000, beyond the end of the file");
+  refused(nifti_file({.dim = {6}}, voxels.substr(1)), "expected 24 bytes of voxels for 1x1x6, found 23");
+  refused(nifti_file({.dim = {32767, 32767, 32767, 32767, 32767, 32767, 32767}}, voxels), "NIfTI header: shape ");
+  refused(nifti_file({.dim = {32767, 32767, 32767}}, voxels), "header declares FLOAT32 32767x32767x32767, more than a file of ");
+  const std::string damaged = testing::gzipped(nifti_file({.dim = {6}}, voxels));
+  testing::expect_error(ErrorKind::format, "gzip data", [&] { parse(damaged.substr(0, damaged.size() - 9)); });
+}
+
+/// As bgzip writes them: one part after another.
+TEST(Nifti, ReadsGzipFilesOfSeveralParts) {
+  const std::string file = nifti_file({.dim = {6}}, bytes_of<float>({1, 2, 3, 4, 5, 6}));
+  const std::string parts =
+      testing::gzipped(file.substr(0, 100)) + testing::gzipped(file.substr(100, 257)) + testing::gzipped(file.substr(357));
+  EXPECT_EQ(parse(parts).voxels.to_vector<float>(), (std::vector<float>{1, 2, 3, 4, 5, 6}));
+}
+
 TEST(Nifti, ReadsTheHeadOfMricron) {
   const std::string path = "/usr/share/mricron/templates/ch2.nii.gz";
   if (!std::filesystem::exists(path)) GTEST_SKIP() << "Debian's package mricron-data is not installed";
