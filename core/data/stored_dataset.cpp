@@ -15,6 +15,7 @@ class TensorInput final : public Input {
  public:
   TensorInput(const Tensor& tensor, const std::string& name)
       : Input(printable(name), static_cast<std::uint64_t>(tensor.bytes())), tensor_(tensor), bytes_(bytes_of(tensor_), name) {}
+  using Input::read;
   void read(std::uint64_t offset, std::span<std::byte> into) const override { bytes_.read(offset, into); }
 
  private:
@@ -35,11 +36,13 @@ std::uint64_t row_bytes(const StoredArray& array) {
 /// The rows with these numbers, one after another; neighbours in one go.
 void read_rows(const StoredDataset::NamedArray& source, std::span<const std::int64_t> indices, std::span<std::byte> to) {
   const std::uint64_t bytes = row_bytes(source.array);
+  std::vector<Input::Piece> pieces;
   for (std::size_t begin = 0, end = 0; begin < indices.size(); begin = end) {
     for (end = begin + 1; end < indices.size() && indices[end] == indices[end - 1] + 1;) ++end;
-    const std::span<std::byte> rows = to.subspan(begin * bytes, (end - begin) * bytes);
-    source.input->read(source.array.offset + static_cast<std::uint64_t>(indices[begin]) * bytes, rows);
+    pieces.push_back(
+        {source.array.offset + static_cast<std::uint64_t>(indices[begin]) * bytes, to.subspan(begin * bytes, (end - begin) * bytes)});
   }
+  source.input->read(pieces);
   if (source.array.swapped) swap_bytes(to, size_of(source.array.dtype));
 }
 
