@@ -122,7 +122,9 @@ void FileInput::read(std::uint64_t offset, std::span<std::byte> into) const {
 
 void FileInput::read(std::span<const Piece> pieces) const {
   bool complete = true;
-  for (auto [offset, into] : pieces) {
+  for (const Piece& piece : pieces) {
+    std::uint64_t offset = piece.offset;
+    std::span<std::byte> into = piece.into;
     while (!into.empty()) {
       const std::size_t wanted = std::min(into.size(), largest_transfer);
       const ssize_t count = retry([&] { return ::pread(descriptor_, into.data(), wanted, static_cast<off_t>(offset)); });
