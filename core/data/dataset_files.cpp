@@ -97,17 +97,31 @@ bool has_folders(const std::string& path) {
   return false;
 }
 
-std::shared_ptr<Dataset> read_file(const std::string& path) {
+/// Throws unless the options that are set go with the format.
+void check_options(const std::string& path, const ReadOptions& options, bool images, bool volumes) {
+  const PatchOptions& patches = options.patches;
+  require(images || options.image_size.empty(), printable(path), ": an image size goes with folders of PNG images");
+  require(volumes || patches.size.empty(), printable(path), ": patches are taken of NIfTI volumes");
+  require(!patches.size.empty() || (patches.stride.empty() && patches.random == 0), "a stride or a number of patches needs a patch's size");
+}
+
+std::shared_ptr<Dataset> read_file(const std::string& path, const ReadOptions& options) {
+  check_options(path, options, false, false);
   return with_input_and_target(path, is_zip(path) ? read_npz_dataset(path) : read_safetensors_dataset(path));
 }
 
 std::shared_ptr<Dataset> read_folder(const std::string& path, Split split, const ReadOptions& options) {
-  if (exists(path + "/inputs.npy")) return read_npy_dataset(path + "/inputs.npy", path + "/targets.npy");
-  if (has_mnist_files(path, Split::train) || has_mnist_files(path, Split::test)) return read_mnist_dataset(path, split);
-  if (has_nifti_files(path)) return read_nifti_dataset(path, options.patches);
-  if (has_folders(path)) return std::make_shared<PngDataset>(path, options.image_size);
-  bad(path,
-      "holds no data: expected inputs.npy and targets.npy, MNIST files, inputs.nii and targets.nii, or a folder of PNG images a class");
+  const bool arrays = exists(path + "/inputs.npy"), mnist = has_mnist_files(path, Split::train) || has_mnist_files(path, Split::test);
+  const bool volumes = !arrays && !mnist && has_nifti_files(path), images = !arrays && !mnist && !volumes && has_folders(path);
+  if (!arrays && !mnist && !volumes && !images) {
+    bad(path,
+        "holds no data: expected inputs.npy and targets.npy, MNIST files, inputs.nii and targets.nii, or a folder of PNG images a class");
+  }
+  check_options(path, options, images, volumes);
+  if (arrays) return read_npy_dataset(path + "/inputs.npy", path + "/targets.npy");
+  if (mnist) return read_mnist_dataset(path, split);
+  if (volumes) return read_nifti_dataset(path, options.patches);
+  return std::make_shared<PngDataset>(path, options.image_size);
 }
 
 /// The classes of the part for training, so that both parts number them alike.
@@ -158,7 +172,7 @@ std::shared_ptr<Dataset> read_safetensors_dataset(const std::string& path) {
 }
 
 std::shared_ptr<Dataset> read_dataset(const std::string& path, Split split, const ReadOptions& options) {
-  if (!is_folder(path)) return read_file(path);
+  if (!is_folder(path)) return read_file(path, options);
   const std::optional<std::string> part = part_of(path, split);
   return part ? read_part(path, *part, split, options) : read_folder(path, split, options);
 }
