@@ -65,8 +65,8 @@ void check_output(const TrainArguments& a) {
 }
 
 std::shared_ptr<const Dataset> read_validation(const TrainArguments& a) {
-  if (!a.validation.empty()) return a.input.validation(a.validation);
-  return has_test_split(a.data) ? a.input.validation(a.data) : nullptr;
+  if (!a.validation.empty()) return a.input.validation(a.validation, a.data);
+  return has_test_split(a.data) ? a.input.validation(a.data, a.data) : nullptr;
 }
 
 void check_parameters_finite(const TrainStep& step) {

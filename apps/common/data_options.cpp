@@ -52,8 +52,9 @@ std::shared_ptr<const Dataset> DataOptions::training(const std::string& path) co
   return transformed(read_dataset(path, Split::train, read), path, true);
 }
 
-std::shared_ptr<const Dataset> DataOptions::validation(const std::string& path) const {
+std::shared_ptr<const Dataset> DataOptions::validation(const std::string& path, const std::string& training_path) const {
   ReadOptions all = read;
+  all.classes = class_names(training_path);
   all.patches.random = 0;
   return transformed(read_dataset(path, Split::test, all), path, false);
 }

@@ -110,25 +110,28 @@ std::shared_ptr<Dataset> read_file(const std::string& path, const ReadOptions& o
   return with_input_and_target(path, is_zip(path) ? read_npz_dataset(path) : read_safetensors_dataset(path));
 }
 
+enum class Format { arrays, mnist, volumes, images, unknown };
+
+Format format_of(const std::string& folder) {
+  if (exists(folder + "/inputs.npy")) return Format::arrays;
+  if (has_mnist_files(folder, Split::train) || has_mnist_files(folder, Split::test)) return Format::mnist;
+  if (has_nifti_files(folder)) return Format::volumes;
+  return has_folders(folder) ? Format::images : Format::unknown;
+}
+
 std::shared_ptr<Dataset> read_folder(const std::string& path, Split split, const ReadOptions& options) {
-  const bool arrays = exists(path + "/inputs.npy"), mnist = has_mnist_files(path, Split::train) || has_mnist_files(path, Split::test);
-  const bool volumes = !arrays && !mnist && has_nifti_files(path), images = !arrays && !mnist && !volumes && has_folders(path);
-  if (!arrays && !mnist && !volumes && !images) {
+  const Format format = format_of(path);
+  if (format == Format::unknown) {
     bad(path,
         "holds no data: expected inputs.npy and targets.npy, MNIST files, inputs.nii and targets.nii, or a folder of PNG images a class");
   }
-  check_options(path, options, images, volumes);
-  if (arrays) return read_npy_dataset(path + "/inputs.npy", path + "/targets.npy");
-  if (mnist) return read_mnist_dataset(path, split);
-  if (volumes) return read_nifti_dataset(path, options.patches);
-  return std::make_shared<PngDataset>(path, options.image_size);
-}
-
-/// The classes of the part for training, so that both parts number them alike.
-std::shared_ptr<Dataset> read_part(const std::string& folder, const std::string& part, Split split, const ReadOptions& options) {
-  std::shared_ptr<Dataset> dataset = read_folder(part, split, options);
-  if (split == Split::train || std::dynamic_pointer_cast<PngDataset>(dataset) == nullptr) return dataset;
-  return std::make_shared<PngDataset>(part, options.image_size, PngDataset(*part_of(folder, Split::train), options.image_size).classes());
+  check_options(path, options, format == Format::images, format == Format::volumes);
+  switch (format) {
+    case Format::arrays: return read_npy_dataset(path + "/inputs.npy", path + "/targets.npy");
+    case Format::mnist: return read_mnist_dataset(path, split);
+    case Format::volumes: return read_nifti_dataset(path, options.patches);
+    default: return std::make_shared<PngDataset>(path, options.image_size, options.classes);
+  }
 }
 
 }  // namespace
@@ -174,7 +177,15 @@ std::shared_ptr<Dataset> read_safetensors_dataset(const std::string& path) {
 std::shared_ptr<Dataset> read_dataset(const std::string& path, Split split, const ReadOptions& options) {
   if (!is_folder(path)) return read_file(path, options);
   const std::optional<std::string> part = part_of(path, split);
-  return part ? read_part(path, *part, split, options) : read_folder(path, split, options);
+  if (!part) return read_folder(path, split, options);
+  ReadOptions of_part = options;
+  if (split == Split::test && options.classes.empty()) of_part.classes = class_names(path);
+  return read_folder(*part, split, of_part);
+}
+
+std::vector<std::string> class_names(const std::string& path) {
+  const std::string folder = part_of(path, Split::train).value_or(path);
+  return format_of(folder) == Format::images ? PngDataset::classes_in(folder) : std::vector<std::string>{};
 }
 
 bool has_test_split(const std::string& path) { return part_of(path, Split::test).has_value() || has_mnist_files(path, Split::test); }

@@ -37,6 +37,8 @@ class PngDataset final : public Dataset {
   const std::vector<Field>& fields() const override { return fields_; }
   void read(std::span<const std::int64_t> indices, std::span<const Tensor> batch, const Epoch& epoch) const override;
   const std::vector<std::string>& classes() const { return classes_; }
+  /// The names of a folder's folders, in the order of their bytes.
+  static std::vector<std::string> classes_in(const std::string& folder);
 
  private:
   struct File {
@@ -59,8 +61,9 @@ std::shared_ptr<Dataset> read_nifti_dataset(const std::string& folder, const Pat
 bool has_nifti_files(const std::string& folder);
 
 struct ReadOptions {
-  Shape image_size = {};      ///< of PngDataset
-  PatchOptions patches = {};  ///< of read_nifti_dataset
+  Shape image_size = {};                  ///< of PngDataset
+  std::vector<std::string> classes = {};  ///< likewise; for a part for testing those of the training part, unless given
+  PatchOptions patches = {};              ///< of read_nifti_dataset
 };
 
 /// "input" and "target" from what is there: a .safetensors or .npz file, or a folder with inputs.npy and targets.npy, with MNIST files,
@@ -69,5 +72,8 @@ struct ReadOptions {
 std::shared_ptr<Dataset> read_dataset(const std::string& path, Split split = Split::train, const ReadOptions& options = {});
 /// Whether the data at the path have a part for testing, which read_dataset then finds: MNIST files, and folders called train and test.
 bool has_test_split(const std::string& path);
+/// The classes of the folder of PNG images at the path, or of its part for training: data for testing that lie elsewhere are to be read
+/// with these. Empty for other data.
+std::vector<std::string> class_names(const std::string& path);
 
 }  // namespace frit

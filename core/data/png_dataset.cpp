@@ -84,11 +84,13 @@ Tensor resized(const Tensor& image, std::int64_t height, std::int64_t width) {
 
 }  // namespace
 
+std::vector<std::string> PngDataset::classes_in(const std::string& folder) { return names_in(folder, is_folder); }
+
 PngDataset::PngDataset(const std::string& folder, const Shape& image_size, std::vector<std::string> classes)
     : resize_(!image_size.empty()), classes_(std::move(classes)) {
   require(image_size.empty() || (image_size.rank() == 2 && image_size[0] > 0 && image_size[1] > 0),
           "the size of an image is two numbers, height and width, got ", image_size);
-  const std::vector<std::string> found = names_in(folder, is_folder);
+  const std::vector<std::string> found = classes_in(folder);
   if (classes_.empty()) classes_ = found;
   if (classes_.empty()) fail(ErrorKind::format, printable(folder), ": expected one folder of PNG images a class, got no folder");
   for (const std::string& name : found) {
@@ -111,7 +113,8 @@ PngDataset::PngDataset(const std::string& folder, const Shape& image_size, std::
       if (files_.size() == 1) common.height = header.height, common.width = header.width;
       if (!resize_ && (header.height != common.height || header.width != common.width)) {
         fail(ErrorKind::format, printable(path), ": expected ", common.height, 'x', common.width, " pixels as in ",
-             printable(files_.front().path), ", got ", header.height, 'x', header.width, "; hint: with an image size given (--image-size) all are brought to it");
+             printable(files_.front().path), ", got ", header.height, 'x', header.width,
+             "; hint: with an image size given (--image-size) all are brought to it");
       }
     }
   }

@@ -1,19 +1,19 @@
 #!/bin/sh
-# Installs the build tree $1 into a fresh prefix, builds the example project $2 of apps/examples against it, and runs it in short: with $5
-# steps or epochs, on the data in folder $6, which the Debian package $7 brings. Exits with 77 where they are not there.
+# Installs the build tree $1 into a fresh prefix, builds the example project $2 of apps/examples against it with the compiler $3, and runs it
+# in short: with $4 steps or epochs, on the data in folder $5, which the Debian package $6 brings. Exits with 77 where they are not there.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
-if [ ! -d "$6" ]; then
-  echo "$6 is missing: Debian's package $7 is not installed"
+if [ ! -d "$5" ]; then
+  echo "$5 is missing: Debian's package $6 is not installed"
   exit 77
 fi
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 cmake --install "$1" --prefix "$scratch/prefix" >/dev/null
-cmake -S "$here/../../apps/examples/$2" -B "$scratch/build" -DCMAKE_PREFIX_PATH="$scratch/prefix" -DCMAKE_CXX_COMPILER="$3" -DCMAKE_CXX_FLAGS="$4" >/dev/null
+cmake -S "$here/../../apps/examples/$2" -B "$scratch/build" -DCMAKE_PREFIX_PATH="$scratch/prefix" -DCMAKE_CXX_COMPILER="$3" >/dev/null
 cmake --build "$scratch/build"
 program="$scratch/build/$(echo "$2" | tr - _)"
-"$program" "$5" "$scratch/picture.png" "$6"
+"$program" "$4" "$scratch/picture.png" "$5"
 [ "$(head -c 8 "$scratch/picture.png" | od -An -tx1 | tr -d ' ')" = 89504e470d0a1a0a ]
 
 # What is not there is said in one line.

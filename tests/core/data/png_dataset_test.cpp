@@ -71,6 +71,8 @@ TEST(PngDataset, BothSplitsNumberTheClassesAlike) {
   EXPECT_TRUE(has_test_split(folder.path()));
   EXPECT_EQ(read_dataset(folder.path(), Split::train)->size(), 2);
   EXPECT_EQ(read(*read_dataset(folder.path(), Split::test), {0})[1].item(), 1) << "the test set lacks class a";
+  EXPECT_EQ(class_names(folder.path()), (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(read(*read_dataset(folder / "test", Split::test, {.classes = class_names(folder.path())}), {0})[1].item(), 1) << "or elsewhere";
   write(folder, "test/bb/1.png", 0);
   expect_error(ErrorKind::format, "test/bb: is a class that the training data do not have",
                [&] { read_dataset(folder.path(), Split::test); });
