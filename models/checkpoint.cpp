@@ -28,7 +28,11 @@ void save_checkpoint(const std::string& path, const Graph& graph, const State& s
   write_checkpoint(path, std::move(tensors), metadata);
 }
 
-Metadata checkpoint_metadata(const Model& model) { return {{"model", model.name}, {"config", model.config}}; }
+Metadata checkpoint_metadata(const Model& model) {
+  Metadata metadata = {{"model", model.name}, {"config", model.config}};
+  if (!model.normalization.empty()) metadata["normalization"] = model.normalization;
+  return metadata;
+}
 
 Model model_of(const SafetensorsHeader& file) {
   const Metadata& metadata = file.metadata();
@@ -37,7 +41,9 @@ Model model_of(const SafetensorsHeader& file) {
   if (model == metadata.end()) fail(ErrorKind::format, file.file(), ": the metadata name no \"model\": not a checkpoint of frit?");
   check_version(file);
   try {
-    return make_model(model->second, config == metadata.end() ? "{}" : std::string_view(config->second));
+    Model made = make_model(model->second, config == metadata.end() ? "{}" : std::string_view(config->second));
+    const auto normalization = metadata.find("normalization");
+    return normalization == metadata.end() ? made : with_normalization(std::move(made), normalization->second);
   } catch (const Error& error) {
     if (error.kind() == ErrorKind::bug) throw;
     fail(ErrorKind::format, file.file(), ": ", error.what());

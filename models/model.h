@@ -17,7 +17,8 @@ struct Model {
   };
 
   std::string name;
-  std::string config;  ///< JSON object with every field
+  std::string config;              ///< JSON object with every field
+  std::string normalization = {};  ///< of the input, which `build` applies: what with_normalization() was given, as JSON; empty for none
   Task task = Task::regression;
   std::int64_t in_channels = 0;
   int image_rank = 0;
@@ -30,6 +31,16 @@ struct Model {
   /// image needs at least.
   void check_input(const Shape& shape) const;
 };
+
+/// What is done to each channel of a model's input before anything else: (x - subtract) / divide. An entry a channel.
+struct InputNormalization {
+  std::vector<double> subtract, divide;
+};
+/// The model behind a normalisation of its input, which is part of its graph, and of its checkpoints: who runs it later gives the input as
+/// it was in training. Throws ErrorKind::argument for another number of channels than the model's, or a division by what is not positive.
+Model with_normalization(Model model, const InputNormalization& normalization);
+/// Likewise from a checkpoint's text. Throws ErrorKind::format.
+Model with_normalization(Model model, std::string_view json);
 
 /// Throws ErrorKind::argument for an unknown name (with the nearest known one), ErrorKind::format for a configuration that does not fit.
 Model make_model(std::string_view name, std::string_view config_json = "{}");

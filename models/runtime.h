@@ -3,9 +3,15 @@
 // What runs models forward, in one include: frit::runtime.
 
 #include "frit/core/data/dataset.h"
+#include "frit/core/data/files.h"
 #include "frit/core/data/loader.h"
+#include "frit/core/data/patches.h"
+#include "frit/core/data/transform.h"
 #include "frit/core/io/idx.h"
+#include "frit/core/io/nifti.h"
 #include "frit/core/io/npy.h"
+#include "frit/core/io/npz.h"
+#include "frit/core/io/png.h"
 #include "frit/core/io/safetensors.h"
 #include "frit/core/memory/allocator.h"
 #include "frit/core/numerics.h"

@@ -3,6 +3,7 @@
 #include <iostream>
 
 #include "apps/commands/commands.h"
+#include "apps/common/data_options.h"
 #include "apps/common/dry_run.h"
 #include "apps/common/interrupt.h"
 #include "apps/common/json.h"
@@ -28,6 +29,7 @@ namespace fs = std::filesystem;
 
 struct TrainArguments {
   std::string model, config, data, validation, save, weights;
+  DataOptions input;
   TrainSettings settings;
   std::string run_directory, resume, profile;
   CheckpointInterval interval;
@@ -36,17 +38,12 @@ struct TrainArguments {
   RunOptions run;
 };
 
-/// An MNIST folder has a test split of its own.
-bool has_test_split(const std::string& data) {
-  std::error_code error;
-  return fs::is_directory(data, error) && !fs::exists(fs::path(data) / "inputs.npy", error);
-}
-
 bool overwrites(const std::string& save, const std::string& data) {
   if (data.empty()) return false;
   if (same_file(save, data)) return true;
   std::error_code error;
-  for (const fs::directory_entry& entry : fs::directory_iterator(data, error)) {
+  if (!fs::exists(save, error)) return false;
+  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(data, error)) {
     const bool read = entry.path().extension() != ".safetensors";  // a folder's data come in other formats
     if (read && same_file(save, entry.path())) return true;
   }
@@ -64,8 +61,8 @@ void check_output(const TrainArguments& a) {
 }
 
 std::shared_ptr<const Dataset> read_validation(const TrainArguments& a) {
-  if (!a.validation.empty()) return read_dataset(a.validation, Split::test);
-  return has_test_split(a.data) ? read_dataset(a.data, Split::test) : nullptr;
+  if (!a.validation.empty()) return a.input.validation(a.validation, a.data);
+  return has_test_split(a.data) ? a.input.validation(a.data, a.data) : nullptr;
 }
 
 /// Returns what to say of it.
@@ -171,13 +168,14 @@ void begin_record(RunRecord& record, const TrainArguments& a, Training& training
 }
 
 int run_train(const TrainArguments& a) {
-  const Model model = configured_model(a.model, a.config);
+  const Model plain_model = configured_model(a.model, a.config);
   const Optimizer optimizer = a.settings.make_optimizer();
   const Device device = a.run.apply();
   check_output(a);
   const InterruptRequests requests;
-  std::shared_ptr<const Dataset> data = read_dataset(a.data, Split::train);
+  std::shared_ptr<const Dataset> data = a.input.training(a.data);
   const std::shared_ptr<const Dataset> validation = a.settings.overfit_one_batch ? nullptr : read_validation(a);
+  const Model model = a.input.normalized(plain_model, *data, a.data);
   if (a.dry_run) {
     print_plan(model, *data, validation.get(), printable(a.data), a.settings, device, a.prefetch);
     return 0;
@@ -244,10 +242,12 @@ void add_train(CLI::App& app, Action& action) {
   const auto a = std::make_shared<TrainArguments>();
   command.add_option("MODEL", a->model, "A model's name (see `frit info`)")->required()->type_name("");
   add_path(command, "--data", a->data,
-           "What to learn: a folder of MNIST files (IDX, plain or .gz; the test split is for validation), a folder with inputs.npy "
-           "and targets.npy, or a .safetensors file with the tensors \"input\" and \"target\"")
+           "What to learn: a .safetensors or .npz file with the arrays \"input\" and \"target\"; or a folder: inputs.npy and targets.npy; "
+           "MNIST files (IDX, plain or .gz); PNG images in one folder a class; NIfTI volumes inputs.nii and targets.nii, or pairs of "
+           "the same name in inputs/ and targets/; or train/ and test/ with any of these. MNIST and test/ are for validation")
       ->required();
   add_path(command, "--validation", a->validation, "What to measure on, likewise");
+  a->input.add_to(command);
   a->settings.add_to(command);
   add_config(command, a->config);
   add_path(command, "--save", a->save, "Write the parameters as a .safetensors checkpoint at the end, or when interrupted");

@@ -1,16 +1,19 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "frit/core/data/dataset.h"
-#include "frit/core/io/file.h"
+#include "frit/core/data/files.h"
+#include "frit/core/data/stored_dataset.h"
 #include "frit/core/io/idx.h"
 #include "frit/core/io/npy.h"
+#include "frit/core/io/npz.h"
 #include "frit/core/io/safetensors.h"
-#include "frit/core/strided_loop.h"
 #include "frit/core/text.h"
 
 namespace frit {
 namespace {
+
+namespace fs = std::filesystem;
+using NamedArray = StoredDataset::NamedArray;
 
 template <class... Parts>
 [[noreturn]] void bad(const std::string& path, const Parts&... parts) {
@@ -19,39 +22,126 @@ template <class... Parts>
 
 bool exists(const std::string& path) {
   std::error_code error;
-  return std::filesystem::exists(path, error);
+  return fs::exists(path, error);
 }
 
-std::shared_ptr<Dataset> pair_up(const std::string& file, const Tensor& input, const Tensor& target) {
-  if (input.rank() == 0 || target.rank() == 0) bad(file, "inputs and targets need a first axis that counts the examples");
-  if (input.dim(0) != target.dim(0)) bad(file, "has ", target.dim(0), " targets for ", input.dim(0), " inputs");
-  return std::make_shared<TensorDataset>(std::vector<TensorDataset::NamedTensor>{{"input", input}, {"target", target}});
-}
-
-/// Bytes as f32 in [0, 1], with a channel axis: (N,H,W) to (N,1,H,W).
-Tensor scale_images(const Tensor& images) {
-  const Tensor scaled = Tensor::empty({images.dim(0), 1, images.dim(1), images.dim(2)}, DType::f32);
-  const std::span<const std::uint8_t> from = images.span<std::uint8_t>();
-  float* const to = scaled.data<float>();
-  parallel_for(images.elements(), elementwise_grain, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) to[i] = static_cast<float>(from[static_cast<std::size_t>(i)]) / 255.0f;
-  });
-  return scaled;
+bool is_folder(const std::string& path) {
+  std::error_code error;
+  return fs::is_directory(path, error);
 }
 
 /// The file by its name, or that with .gz.
 std::string plain_or_compressed(const std::string& path) { return exists(path) ? path : path + ".gz"; }
 
+NamedArray npy_array(const std::string& name, const std::string& path) {
+  const auto input = std::make_shared<FileInput>(path, "a .npy file");
+  if (const std::optional<StoredArray> array = find_npy_array(*input)) return {name, input, *array};
+  return stored_in_memory(name, read_npy(*input), path);
+}
+
+NamedArray idx_images(const std::string& path) {
+  const auto input = std::make_shared<FileInput>(path, "an IDX file");
+  const std::optional<StoredArray> array = find_idx_array(*input);
+  NamedArray images = array ? NamedArray{"input", input, *array} : stored_in_memory("input", read_idx(*input), path);
+  if (images.array.dtype != DType::u8 || images.array.shape.rank() != 3) {
+    bad(path, "expected u8 images (N,H,W), got ", images.array.dtype, ' ', images.array.shape);
+  }
+  images.image = true;
+  return images;
+}
+
+/// "input" and "target" first, then by name.
+void sort_fields(std::vector<NamedArray>& arrays) {
+  const auto rank = [](const NamedArray& a) { return a.name == "input" ? 0 : a.name == "target" ? 1 : 2; };
+  std::stable_sort(arrays.begin(), arrays.end(), [&](const NamedArray& a, const NamedArray& b) { return rank(a) < rank(b); });
+}
+
+/// What training takes: "input" and "target", and nothing else.
+std::shared_ptr<Dataset> with_input_and_target(const std::string& path, std::shared_ptr<Dataset> dataset) {
+  const std::vector<Dataset::Field>& fields = dataset->fields();
+  if (fields.size() == 2 && fields[0].name == "input" && fields[1].name == "target") return dataset;
+  std::string names;
+  for (std::size_t i = 0; i < std::min<std::size_t>(fields.size(), 10); ++i) {
+    names += concat(i == 0 ? "" : ", ", '"', printable(fields[i].name), '"');
+  }
+  if (fields.size() > 10) names += concat(" and ", fields.size() - 10, " more");
+  bad(path, "a dataset has the tensors \"input\" and \"target\", got ", names);
+}
+
+bool is_zip(const std::string& path) {
+  const FileInput input(path, "a .safetensors or .npz file");
+  std::array<std::byte, 2> first{};
+  if (input.size() >= first.size()) input.read(0, first);
+  return first == std::array{std::byte{'P'}, std::byte{'K'}};
+}
+
+bool has_mnist_files(const std::string& folder, Split split) {
+  const std::string images = folder + (split == Split::train ? "/train-" : "/t10k-") + "images-idx3-ubyte";
+  return exists(images) || exists(images + ".gz");
+}
+
+/// The part of a folder with a part for each split; nothing if it has none.
+std::optional<std::string> part_of(const std::string& folder, Split split) {
+  if (!is_folder(folder + "/train")) return std::nullopt;
+  for (const char* const name : {"/test", "/val"}) {
+    if (is_folder(folder + name)) return folder + (split == Split::train ? "/train" : name);
+  }
+  return std::nullopt;
+}
+
+bool has_folders(const std::string& path) {
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(path, error)) {
+    if (entry.is_directory(error) && !entry.path().filename().string().starts_with('.')) return true;
+  }
+  return false;
+}
+
+/// Throws unless the options that are set go with the format.
+void check_options(const std::string& path, const ReadOptions& options, bool images, bool volumes) {
+  const PatchOptions& patches = options.patches;
+  require(images || options.image_size.empty(), printable(path), ": an image size goes with folders of PNG images");
+  require(volumes || patches.size.empty(), printable(path), ": patches are taken of NIfTI volumes");
+  require(!patches.size.empty() || (patches.stride.empty() && patches.random == 0), "a stride or a number of patches needs a patch's size");
+}
+
+std::shared_ptr<Dataset> read_file(const std::string& path, const ReadOptions& options) {
+  check_options(path, options, false, false);
+  return with_input_and_target(path, is_zip(path) ? read_npz_dataset(path) : read_safetensors_dataset(path));
+}
+
+enum class Format { arrays, mnist, volumes, images, unknown };
+
+Format format_of(const std::string& folder) {
+  if (exists(folder + "/inputs.npy")) return Format::arrays;
+  if (has_mnist_files(folder, Split::train) || has_mnist_files(folder, Split::test)) return Format::mnist;
+  if (has_nifti_files(folder)) return Format::volumes;
+  return has_folders(folder) ? Format::images : Format::unknown;
+}
+
+std::shared_ptr<Dataset> read_folder(const std::string& path, Split split, const ReadOptions& options) {
+  const Format format = format_of(path);
+  if (format == Format::unknown) {
+    bad(path,
+        "holds no data: expected inputs.npy and targets.npy, MNIST files, inputs.nii and targets.nii, or a folder of PNG images a class");
+  }
+  check_options(path, options, format == Format::images, format == Format::volumes);
+  switch (format) {
+    case Format::arrays: return read_npy_dataset(path + "/inputs.npy", path + "/targets.npy");
+    case Format::mnist: return read_mnist_dataset(path, split);
+    case Format::volumes: return read_nifti_dataset(path, options.patches);
+    default: return std::make_shared<PngDataset>(path, options.image_size, options.classes);
+  }
+}
+
 }  // namespace
 
 std::shared_ptr<Dataset> read_idx_dataset(const std::string& images, const std::string& labels) {
-  const Tensor pixels = read_idx(images);
-  if (pixels.dtype() != DType::u8 || pixels.rank() != 3)
-    bad(images, "expected u8 images (N,H,W), got ", pixels.dtype(), ' ', pixels.shape());
+  const NamedArray input = idx_images(images);
   const Tensor classes = read_idx(labels);
   if (classes.dtype() != DType::u8 || classes.rank() != 1)
     bad(labels, "expected u8 labels (N), got ", classes.dtype(), ' ', classes.shape());
-  return pair_up(labels, scale_images(pixels), classes.to(DType::i64));
+  return std::make_shared<StoredDataset>(std::vector{input, stored_in_memory("target", classes.to(DType::i64), labels)});
 }
 
 std::shared_ptr<Dataset> read_mnist_dataset(const std::string& folder, Split split) {
@@ -60,29 +150,44 @@ std::shared_ptr<Dataset> read_mnist_dataset(const std::string& folder, Split spl
 }
 
 std::shared_ptr<Dataset> read_npy_dataset(const std::string& inputs, const std::string& targets) {
-  const Tensor input = read_npy(inputs);
-  return pair_up(targets, input, read_npy(targets));
+  return std::make_shared<StoredDataset>(std::vector{npy_array("input", inputs), npy_array("target", targets)});
+}
+
+std::shared_ptr<Dataset> read_npz_dataset(const std::string& path) {
+  std::vector<NamedArray> arrays;
+  for (const auto& [name, tensor] : read_npz(path)) arrays.push_back(stored_in_memory(name, tensor, path));
+  if (arrays.empty()) bad(path, "has no arrays");
+  sort_fields(arrays);
+  return std::make_shared<StoredDataset>(std::move(arrays));
 }
 
 std::shared_ptr<Dataset> read_safetensors_dataset(const std::string& path) {
-  const SafetensorsHeader header = read_safetensors_header(path);
-  if (header.size() != 2 || !header.find("input") || !header.find("target")) {
-    std::string names;
-    for (std::size_t i = 0; i < std::min<std::size_t>(header.size(), 10); ++i) {
-      names += concat(i == 0 ? "" : ", ", '"', printable(header.entry(i).name), '"');
-    }
-    if (header.size() > 10) names += concat(" and ", header.size() - 10, " more");
-    bad(path, "a dataset has the tensors \"input\" and \"target\", got ", names.empty() ? "none" : names);
+  const auto input = std::make_shared<FileInput>(path, "a .safetensors file");
+  const SafetensorsHeader header = read_safetensors_header(*input);
+  if (header.size() == 0) bad(path, "has no tensors");
+  std::vector<NamedArray> arrays;
+  for (std::size_t i = 0; i < header.size(); ++i) {
+    const SafetensorsHeader::Entry entry = header.entry(i);
+    arrays.push_back({std::string(entry.name), input, {entry.dtype, entry.shape, entry.offset}});
   }
-  const TensorFile file = read_safetensors(path);
-  return pair_up(path, file.at("input"), file.at("target"));
+  sort_fields(arrays);
+  return std::make_shared<StoredDataset>(std::move(arrays));
 }
 
-std::shared_ptr<Dataset> read_dataset(const std::string& path, Split split) {
-  std::error_code error;
-  if (!std::filesystem::is_directory(path, error)) return read_safetensors_dataset(path);
-  const std::string inputs = path + "/inputs.npy";
-  return exists(inputs) ? read_npy_dataset(inputs, path + "/targets.npy") : read_mnist_dataset(path, split);
+std::shared_ptr<Dataset> read_dataset(const std::string& path, Split split, const ReadOptions& options) {
+  if (!is_folder(path)) return read_file(path, options);
+  const std::optional<std::string> part = part_of(path, split);
+  if (!part) return read_folder(path, split, options);
+  ReadOptions of_part = options;
+  if (split == Split::test && options.classes.empty()) of_part.classes = class_names(path);
+  return read_folder(*part, split, of_part);
 }
+
+std::vector<std::string> class_names(const std::string& path) {
+  const std::string folder = part_of(path, Split::train).value_or(path);
+  return format_of(folder) == Format::images ? PngDataset::classes_in(folder) : std::vector<std::string>{};
+}
+
+bool has_test_split(const std::string& path) { return part_of(path, Split::test).has_value() || has_mnist_files(path, Split::test); }
 
 }  // namespace frit

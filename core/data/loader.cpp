@@ -59,6 +59,7 @@ DataLoader::Iterator DataLoader::begin() {
 }
 
 void DataLoader::start(std::int64_t epoch, std::int64_t first) {
+  running_ = {options_.seed, static_cast<std::uint64_t>(epoch)};
   if (options_.shuffle) {
     order_ = permutation(dataset_->size(), options_.seed, static_cast<std::uint64_t>(epoch));
   } else {
@@ -121,7 +122,7 @@ void DataLoader::read(std::int64_t number) {
   batch.tensors_.clear();
   if (!uploads_.empty()) uploads_[slot].arrived.wait();
   for (const Tensor& buffer : buffers_[slot]) batch.tensors_.push_back(buffer.slice(0, 0, count));
-  dataset_->read(std::span(order_).subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(count)), batch.tensors_);
+  dataset_->read(std::span(order_).subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(count)), batch.tensors_, running_);
   if (!uploads_.empty()) upload(slot);
 }
 

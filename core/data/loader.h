@@ -45,7 +45,8 @@ struct DataLoaderOptions {
 
 /// Runs over a dataset in batches. Each loop is the next epoch:
 ///   for (const Batch& batch : loader) step(batch["input"], batch["target"]);
-/// With `shuffle` the order is permutation(size, seed, epoch), whatever the prefetch. A batch is valid until the loop takes the next one:
+/// With `shuffle` the order is permutation(size, seed, epoch), whatever the prefetch; a dataset that crops or flips at random draws from
+/// seed and epoch too. A batch is valid until the loop takes the next one:
 /// its memory is used again, so that epochs after the first allocate nothing; work that a device was given until then still sees it. What
 /// the dataset throws is rethrown by the loop at that batch. One loop at a time; a new one ends the one before.
 class DataLoader {
@@ -106,6 +107,7 @@ class DataLoader {
 
   // The running epoch. Batch n lies in slot n modulo their number, which is the reader's until ready_ > n, and the loop's from then until
   // taken_ > n + 1.
+  Epoch running_;
   std::vector<std::int64_t> order_;
   std::vector<std::vector<Tensor>> buffers_;  ///< per slot and field, of the full batch size
   std::vector<Batch> slots_;

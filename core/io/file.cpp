@@ -135,17 +135,28 @@ FileInput::FileInput(const std::string& path, std::string_view expected) : Input
 FileInput::~FileInput() { ::close(descriptor_); }
 
 void FileInput::read(std::uint64_t offset, std::span<std::byte> into) const {
-  while (!into.empty()) {
-    const std::size_t wanted = std::min(into.size(), largest_transfer);
-    const ssize_t count = retry([&] { return ::pread(descriptor_, into.data(), wanted, static_cast<off_t>(offset)); });
-    if (count < 0) fail(ErrorKind::file_system, name_, ": ", reason(errno));
-    if (count == 0) break;
-    into = into.subspan(static_cast<std::size_t>(count));
-    offset += static_cast<std::uint64_t>(count);
+  const Piece piece{offset, into};
+  read(std::span(&piece, 1));
+}
+
+void FileInput::read(std::span<const Piece> pieces) const {
+  bool complete = true;
+  for (const Piece& piece : pieces) {
+    std::uint64_t offset = piece.offset;
+    std::span<std::byte> into = piece.into;
+    while (!into.empty()) {
+      const std::size_t wanted = std::min(into.size(), largest_transfer);
+      const ssize_t count = retry([&] { return ::pread(descriptor_, into.data(), wanted, static_cast<off_t>(offset)); });
+      if (count < 0) fail(ErrorKind::file_system, name_, ": ", reason(errno));
+      if (count == 0) break;
+      into = into.subspan(static_cast<std::size_t>(count));
+      offset += static_cast<std::uint64_t>(count);
+    }
+    complete = complete && into.empty();
   }
   struct ::stat status;
   if (::fstat(descriptor_, &status) != 0) fail(ErrorKind::file_system, name_, ": ", reason(errno));
-  if (!into.empty() || static_cast<std::uint64_t>(status.st_size) != size_) {
+  if (!complete || static_cast<std::uint64_t>(status.st_size) != size_) {
     fail(ErrorKind::file_system, name_, ": changed while it was read: had ", size_, " bytes, has ", status.st_size);
   }
 }

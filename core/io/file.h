@@ -22,6 +22,14 @@ class Input {
   std::uint64_t size() const { return size_; }
   /// Fills `into` with the bytes from `offset` on. Throws ErrorKind::file_system if they cannot be had.
   virtual void read(std::uint64_t offset, std::span<std::byte> into) const = 0;
+  struct Piece {
+    std::uint64_t offset;
+    std::span<std::byte> into;
+  };
+  /// Likewise for several places, at less cost than one by one.
+  virtual void read(std::span<const Piece> pieces) const {
+    for (const Piece& piece : pieces) read(piece.offset, piece.into);
+  }
 
   /// Throws ErrorKind::format with the input's name before the message.
   template <class... Parts>
@@ -45,6 +53,7 @@ class FileInput final : public Input {
   FileInput(const std::string& path, std::string_view expected);
   ~FileInput() override;
   void read(std::uint64_t offset, std::span<std::byte> into) const override;
+  void read(std::span<const Piece> pieces) const override;
 
  private:
   int descriptor_;
@@ -54,6 +63,7 @@ class FileInput final : public Input {
 class MemoryInput final : public Input {
  public:
   MemoryInput(std::span<const std::byte> bytes, std::string_view name);
+  using Input::read;
   void read(std::uint64_t offset, std::span<std::byte> into) const override;
 
  private:

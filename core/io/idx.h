@@ -1,7 +1,9 @@
 #pragma once
 
+#include <optional>
 #include <string>
 
+#include "frit/core/io/stored_array.h"
 #include "frit/core/tensor.h"
 
 namespace frit {
@@ -12,5 +14,7 @@ class Input;
 /// IDX header declares, whatever a compressed stream would unfold to. Throws ErrorKind::format, ErrorKind::file_system.
 Tensor read_idx(const std::string& path);
 Tensor read_idx(const Input& input);
+/// The same checks, without reading any data; nothing for a compressed file.
+std::optional<StoredArray> find_idx_array(const Input& input);
 
 }  // namespace frit

@@ -203,6 +203,22 @@ std::optional<std::uint64_t> bytes_of(const Header& header) {
   return bytes;
 }
 
+struct StoredHeader : Header {
+  std::uint64_t data_begin;
+};
+
+/// The header, which must fit the number of bytes behind it.
+StoredHeader read_header(const Input& input, bool is_file) {
+  const auto [header_begin, data_begin] = read_preamble(input);
+  const std::string text = read_bytes(input, header_begin, data_begin - header_begin);
+  const Header header = HeaderParser(input, text, header_begin).parse();
+  const std::optional<std::uint64_t> bytes = bytes_of(header);
+  if (!bytes) input.bad("shape ", header.shape, " times dtype ", header.dtype, " overflows 64 bits");
+  const std::uint64_t found = input.size() - data_begin;
+  if (is_file && *bytes != found) input.bad("expected ", *bytes, " bytes of data for ", header.dtype, ' ', header.shape, ", found ", found);
+  return {header, data_begin};
+}
+
 Dims reversed(const Dims& dims) {
   Dims result = dims;
   std::reverse(result.begin(), result.end());
@@ -239,17 +255,10 @@ struct ArrayFile {
 
 /// The array at the front of an input; where that is a file, all of it.
 Tensor read_array(const Input& input, bool is_file) {
-  const auto [header_begin, data_begin] = read_preamble(input);
-  const std::string text = read_bytes(input, header_begin, data_begin - header_begin);
-  const Header header = HeaderParser(input, text, header_begin).parse();
-  const std::optional<std::uint64_t> bytes = bytes_of(header);
-  if (!bytes) input.bad("shape ", header.shape, " times dtype ", header.dtype, " overflows 64 bits");
-  const std::uint64_t found = input.size() - data_begin;
-  if (is_file && *bytes != found) input.bad("expected ", *bytes, " bytes of data for ", header.dtype, ' ', header.shape, ", found ", found);
-
+  const StoredHeader header = read_header(input, is_file);
   const Tensor tensor = Tensor::empty(header.fortran_order ? reversed(header.shape) : header.shape, header.dtype);
   const std::span<std::byte> memory(static_cast<std::byte*>(tensor.raw()), static_cast<std::size_t>(tensor.bytes()));
-  input.read(data_begin, memory);
+  input.read(header.data_begin, memory);
   if (header.swapped) swap_bytes(memory, size_of(header.dtype));
   if (!header.fortran_order) return tensor;
   Dims axes;
@@ -298,6 +307,12 @@ std::optional<Tensor> NpyStream::next() {
   const StreamedArray array(read_, concat(name_, ": array ", ++count_));
   if (array.at_end()) return std::nullopt;
   return read_array(array, /*is_file=*/false);
+}
+
+std::optional<StoredArray> find_npy_array(const Input& input) {
+  const StoredHeader header = read_header(input, /*is_file=*/true);
+  if (header.fortran_order) return std::nullopt;
+  return StoredArray{header.dtype, header.shape, header.data_begin, header.swapped};
 }
 
 Tensor read_npy(const std::string& path) { return read_npy(FileInput(path, "a .npy file")); }

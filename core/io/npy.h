@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "frit/core/io/stored_array.h"
 #include "frit/core/tensor.h"
 
 namespace frit {
@@ -18,6 +19,8 @@ class Input;
 /// big-endian numbers are swapped, and an array in Fortran order gives a transposed view. Throws ErrorKind::format, ErrorKind::file_system.
 Tensor read_npy(const std::string& path);
 Tensor read_npy(const Input& input);
+/// The same checks, without reading any data; nothing for an array in Fortran order.
+std::optional<StoredArray> find_npy_array(const Input& input);
 /// From memory; `name` stands in the messages.
 Tensor parse_npy(std::span<const std::byte> bytes, std::string_view name);
 

@@ -30,6 +30,7 @@ class SafetensorsHeader {
     std::string_view name;  ///< any UTF-8 text: fit to print only through printable()
     DType dtype;
     Shape shape;
+    std::uint64_t offset;  ///< of its first byte in the file
   };
 
   const std::string& file() const { return file_; }  ///< fit to print

@@ -321,7 +321,7 @@ std::uint64_t SafetensorsHeader::bytes_of(const Record& record) const {
 SafetensorsHeader::Entry SafetensorsHeader::entry(std::size_t index) const {
   FRIT_CHECK(index < size());
   const Record& record = records_[by_name_[index]];
-  return {name_of(record), record.dtype, shape_of(record)};
+  return {name_of(record), record.dtype, shape_of(record), data_begin_ + record.position};
 }
 
 std::optional<std::size_t> SafetensorsHeader::find(std::string_view name) const {

@@ -6,6 +6,7 @@
 
 #include "apps/fixtures.h"
 #include "apps/program.h"
+#include "frit/core/io/png.h"
 
 namespace frit {
 namespace {
@@ -49,9 +50,25 @@ class BadInputs : public ProgramTest {
     fs::create_hard_link(path("input.npy"), path("hard-link-to-input.npy"));
     fs::create_symlink("elsewhere", path("dangling.npy"));
     write_dataset();
+    write_images();
   }
 
  private:
+  void write_images() {
+    for (const char* const name : {"classes/a", "classes/b", "damaged/a", "mixed/a", "volumes"}) fs::create_directories(path(name));
+    for (const char* const name : {"classes/a/1.png", "damaged/a/1.png", "mixed/a/1.png"})
+      write_png(path(name), Tensor::full({1, 8, 8}, 0.5));
+    write_png(path("mixed/a/2.png"), Tensor::full({1, 9, 9}, 0.5));
+    std::string image = content("damaged/a/1.png");
+    image[image.size() - 20] = static_cast<char>(image[image.size() - 20] ^ 1);
+    write("damaged/a/1.png", image);
+    write("cut.npz", "PK\x03\x04 and no more");
+    write("volumes/inputs.nii", std::string(400, '\0'));
+    write("volumes/targets.nii", std::string(400, '\0'));
+    write("constant.safetensors",
+          serialize_safetensors({{"input", Tensor::full({8, 3, 8, 8}, 2)}, {"target", Tensor::zeros({8, 4, 3, 3})}}));
+  }
+
   void write_checkpoints() {
     const Metadata metadata = checkpoint_metadata(tiny_model());
     const TensorMap good = tiny_parameters();
@@ -234,7 +251,22 @@ const std::vector<BadInput> refused = {
     // data
     {"MissingData", train({"--data", "nowhere"}), 4, "nowhere.*no such file"},
     {"NoTargetsFile", train({"--data", "pairs"}), 4, "pairs/targets.npy: no such file"},
-    {"EmptyFolder", {"train", "classifier", "--data", "folder"}, 4, "folder/train-images-idx3-ubyte.*no such file"},
+    {"EmptyFolder", {"train", "classifier", "--data", "folder"}, 3, "folder: holds no data: expected inputs.npy and targets.npy"},
+    {"EmptyClass", {"train", "classifier", "--data", "classes"}, 3, "classes/b: has no .png files"},
+    {"DamagedImage", {"train", "classifier", "--data", "damaged", "--image-size", "28,28"}, 3, "damaged/a/1.png: PNG image: "},
+    {"MixedSizes",
+     {"train", "classifier", "--data", "mixed"},
+     3,
+     "mixed/a/2.png: expected 8x8 pixels as in mixed/a/1.png, got 9x9.*--image-size"},
+    {"CropTooLarge",
+     {"train", "classifier", "--data", "mixed", "--image-size", "8,8", "--crop", "9,9"},
+     3,
+     "mixed: a crop of 9x9 does not fit into an image of 8x8"},
+    {"FlipOfWhat", {"train", "classifier", "--data", "mixed", "--flip", "x"}, 2, "--flip: expected some of the letters d, h and w"},
+    {"CutArchive", train({"--data", "cut.npz"}), 3, "cut.npz: not a good .npz file"},
+    {"NotAVolume", train({"--data", "volumes"}), 3, "volumes/inputs.nii: not a NIfTI file"},
+    {"ConstantInput", train({"--data", "constant.safetensors", "--normalize", "mean-std"}), 3,
+     "constant.safetensors.*channel 0 of the input is 2"},
     {"NoTarget", train({"--data", "no-target.safetensors"}), 3, "no-target.safetensors.*\"target\""},
     {"EmptyData", train({"--data", "empty-data.safetensors"}), 3, "empty-data.safetensors: there are no examples"},
     {"WrongTarget", train({"--data", "wrong-target.safetensors"}), 3, "targets of a batch have shape 8x4x2x3, the model needs 8x4x3x3"},

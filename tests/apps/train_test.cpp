@@ -6,6 +6,10 @@
 
 #include "apps/fixtures.h"
 #include "apps/program.h"
+#include "core/io/image_files.h"
+#include "frit/core/data/files.h"
+#include "frit/core/data/loader.h"
+#include "frit/core/io/png.h"
 
 namespace frit {
 namespace {
@@ -72,6 +76,66 @@ TEST_F(Train, CheckpointInfersWhatItLearnt) {
     correct += std::max_element(row, row + 4) - row == unseen.labels[8 + n];
   }
   EXPECT_GE(correct, 47);
+}
+
+/// Images of `images` as PNG files in a folder a class.
+void write_as_png(const QuarterImages& images, const std::string& folder) {
+  for (char quarter = 0; quarter < 4; ++quarter)
+    std::filesystem::create_directories(folder + "/quarter" + static_cast<char>('0' + quarter));
+  for (std::size_t n = 0; n < images.labels.size() - 8; ++n) {
+    const Tensor image = Tensor::empty({1, 8, 8});
+    for (std::size_t i = 0; i < 64; ++i) {
+      image.data<float>()[i] = static_cast<float>(static_cast<unsigned char>(images.images[16 + 64 * n + i])) / 255.0f;
+    }
+    write_png(concat(folder, "/quarter", static_cast<int>(images.labels[8 + n]), '/', n, ".png"), image);
+  }
+}
+
+TEST_F(Train, LearnsFromFoldersOfImages) {
+  write_as_png(QuarterImages(200, /*seed=*/1), path("images/train"));
+  write_as_png(QuarterImages(60, /*seed=*/2), path("images/test"));
+  std::vector<std::string> arguments =
+      classifier({"--epochs", "15", "--normalize", "mean-std", "--pad", "1", "--crop", "8,8", "--save", "a.safetensors"});
+  std::replace(arguments.begin(), arguments.end(), std::string("quarters"), std::string("images"));
+  const Outcome outcome = run(arguments);
+  ASSERT_EQ(outcome.code, 0) << outcome;
+  EXPECT_GT(number_after(outcome.output, "test accuracy "), 90) << outcome;
+
+  // What is random is the same for any number of threads.
+  arguments.back() = "b.safetensors";
+  arguments.insert(arguments.end(), {"--threads", "1"});
+  ASSERT_EQ(run(arguments).code, 0);
+  EXPECT_EQ(content("a.safetensors"), content("b.safetensors"));
+
+  // The checkpoint's model begins with the normalisation: images go in as they were in training.
+  const TensorFile checkpoint = read_safetensors(path("a.safetensors"));
+  EXPECT_NE(checkpoint.metadata().find("normalization"), checkpoint.metadata().end());
+  const std::shared_ptr<Dataset> unseen = read_dataset(path("images"), Split::test);
+  for (const Batch& all : DataLoader(unseen, {.batch_size = unseen->size()})) {
+    write("images.npy", serialize_npy(all["input"]));
+    ASSERT_EQ(run({"infer", "a.safetensors", "--input", "images.npy", "--output", "logits.npy"}).code, 0);
+    const std::vector<float> logits = read_npy(path("logits.npy")).to_vector<float>();
+    std::int64_t right = 0;
+    for (std::int64_t n = 0; n < all.size(); ++n) {
+      const auto row = logits.begin() + 4 * n;
+      right += std::max_element(row, row + 4) - row == all["target"].data<std::int64_t>()[n];
+    }
+    EXPECT_GT(right, 54) << "of 60";
+  }
+}
+
+TEST_F(Train, LearnsFromPatchesOfVolumes) {
+  std::filesystem::create_directory(path("volumes"));
+  std::vector<float> voxels(12 * 12 * 12);
+  for (std::size_t i = 0; i < voxels.size(); ++i) voxels[i] = static_cast<float>(i % 7);
+  const std::string volume = testing::nifti_file({.dim = {12, 12, 12}}, testing::bytes_of(voxels));
+  write("volumes/inputs.nii.gz", testing::gzipped(volume));
+  write("volumes/targets.nii", volume);
+  const Outcome outcome =
+      run({"train", "conv3d-instnorm-max", "--config", R"({"in_channels": 1, "kernel_size": 1})", "--data", "volumes", "--patch", "6,6,6",
+           "--patches", "40", "--batch-size", "4", "--epochs", "3", "--normalize", "min-max", "--flip", "dhw"});
+  ASSERT_EQ(outcome.code, 0) << outcome;
+  EXPECT_NE(outcome.errors.find(" 40 examples"), std::string::npos) << outcome;
 }
 
 TEST_F(Train, SameSeedGivesTheSameBitsOnAnyNumberOfThreads) {

@@ -4,7 +4,9 @@
 
 #include <filesystem>
 
-#include "core/io/file_testing.h"
+#include "core/data/dataset_testing.h"
+#include "core/io/image_files.h"
+#include "frit/core/data/files.h"
 #include "frit/core/io/file.h"
 #include "frit/core/io/npy.h"
 #include "frit/core/io/safetensors.h"
@@ -13,19 +15,8 @@ namespace frit {
 namespace {
 
 using testing::expect_error;
+using testing::read;
 using testing::TemporaryFolder;
-
-/// The examples with these numbers, one tensor per field.
-std::vector<Tensor> read(const Dataset& dataset, const std::vector<std::int64_t>& indices) {
-  std::vector<Tensor> batch;
-  for (const Dataset::Field& field : dataset.fields()) {
-    Shape shape = field.shape;
-    shape.insert(0, static_cast<std::int64_t>(indices.size()));
-    batch.push_back(Tensor::empty(shape, field.dtype));
-  }
-  dataset.read(indices, batch);
-  return batch;
-}
 
 std::string images(std::string_view pixels) { return std::string("\0\0\x08\3\0\0\0\2\0\0\0\1\0\0\0\2", 16) + std::string(pixels); }
 std::string labels(std::string_view classes) {
@@ -69,7 +60,8 @@ TEST(DatasetFiles, ScaleIdxImages) {
 
   expect_error(ErrorKind::file_system, "t10k-images-idx3-ubyte.gz: no such file", [&] { read_dataset(folder.path(), Split::test); });
   write_text(folder / "train-labels-idx1-ubyte", labels("\3\1\2"));
-  expect_error(ErrorKind::format, "train-labels-idx1-ubyte: has 3 targets for 2 inputs", [&] { read_dataset(folder.path()); });
+  expect_error(ErrorKind::format, "train-labels-idx1-ubyte: \"target\" has 3 examples, \"input\" has 2",
+               [&] { read_dataset(folder.path()); });
   expect_error(ErrorKind::format, "expected u8 images (N,H,W), got u8 3",
                [&] { read_idx_dataset(folder / "train-labels-idx1-ubyte", folder / "train-labels-idx1-ubyte"); });
 }
@@ -92,7 +84,7 @@ TEST(DatasetFiles, ReadNpyPairs) {
   EXPECT_EQ(dataset->fields()[0].dtype, DType::f64);
   EXPECT_EQ(read(*dataset, {1})[0].to_vector<double>(), (std::vector<double>{3, 4}));
   write_npy(folder / "targets.npy", Tensor::zeros({}));
-  expect_error(ErrorKind::format, "targets.npy: inputs and targets need a first axis", [&] { read_dataset(folder.path()); });
+  expect_error(ErrorKind::format, "targets.npy: \"target\" needs a first axis", [&] { read_dataset(folder.path()); });
 }
 
 TEST(DatasetFiles, ReadSafetensors) {
@@ -119,6 +111,91 @@ TEST(Subset, GivesTheExamplesOfItsNumbers) {
   EXPECT_EQ(batch[1].to_vector<float>(), (std::vector<float>{30, 10}));
   EXPECT_THROW(subset(whole, {4}), Error);
   EXPECT_THROW(subset(nullptr, {}), Error);
+}
+
+TEST(DatasetFiles, ReadNpz) {
+  const TemporaryFolder folder;
+  const auto npy = [](const Tensor& tensor) {
+    const std::vector<std::byte> bytes = serialize_npy(tensor);
+    return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  };
+  const std::string path = folder / "data.npz";
+  write_text(path, testing::zip_file({{"target.npy", npy(Tensor::from<std::int64_t>({5, 6}, {2}))},
+                                      {"input.npy", npy(testing::counting({2, 3})), true}}));
+  const std::shared_ptr<Dataset> dataset = read_dataset(path);
+  EXPECT_EQ(dataset->fields()[0].name, "input");
+  EXPECT_EQ(read(*dataset, {1})[0].to_vector<float>(), (std::vector<float>{3, 4, 5}));
+  EXPECT_EQ(read(*dataset, {1})[1].item(), 6);
+  write_text(path, testing::zip_file({{"x.npy", npy(Tensor::zeros({2}))}, {"a.npy", npy(Tensor::zeros({2}))}}));
+  EXPECT_EQ(read_npz_dataset(path)->fields()[0].name, "a") << "any names for a program of one's own";
+  expect_error(ErrorKind::format, "a dataset has the tensors \"input\" and \"target\", got \"a\", \"x\"", [&] { read_dataset(path); });
+  write_text(path, testing::zip_file({{"input.npy", npy(Tensor::zeros({2}))}, {"target.npy", npy(Tensor::zeros({3}))}}));
+  expect_error(ErrorKind::format, "data.npz: \"target\" has 3 examples, \"input\" has 2", [&] { read_dataset(path); });
+}
+
+TEST(DatasetFiles, ReadArraysInOtherOrders) {
+  const TemporaryFolder folder;
+  write_npy(folder / "targets.npy", Tensor::zeros({2}));
+  const auto array = [](const char* type, const char* fortran, std::string data) {
+    const std::string header = concat("{'descr': '", type, "', 'fortran_order': ", fortran, ", 'shape': (2, 3), }\n");
+    return std::string("\x93NUMPY\1\0", 8) + testing::little_bytes(header.size(), 2) + header + data;
+  };
+  write_text(folder / "inputs.npy", array("|u1", "True", "adbecf"));
+  EXPECT_EQ(read(*read_dataset(folder.path()), {1, 0})[0].to_vector<double>(), (std::vector<double>{'d', 'e', 'f', 'a', 'b', 'c'}));
+  write_text(folder / "inputs.npy", array(">i4", "False", std::string("\0\0\0\1\0\0\0\2\0\0\0\3\0\0\1\0\0\0\0\0\0\0\0\6", 24)));
+  EXPECT_EQ(read(*read_dataset(folder.path()), {0, 1})[0].to_vector<double>(), (std::vector<double>{1, 2, 3, 256, 0, 6}));
+}
+
+/// Arrays stay in their files. One that another process cuts short is an error of that batch, and no signal.
+TEST(DatasetFiles, NoticeAFileThatIsCutShortWhileItIsInUse) {
+  const TemporaryFolder folder;
+  write_npy(folder / "inputs.npy", testing::counting({1000, 16}));
+  write_npy(folder / "targets.npy", Tensor::zeros({1000}));
+  const std::shared_ptr<Dataset> dataset = read_dataset(folder.path());
+  EXPECT_EQ(read(*dataset, {999, 3, 4})[0].to_vector<float>()[16], 48);
+  std::filesystem::resize_file(folder / "inputs.npy", 5000);
+  expect_error(ErrorKind::file_system, "inputs.npy: changed while it was read: had", [&] { read(*dataset, {999}); });
+  expect_error(ErrorKind::file_system, "inputs.npy: changed while it was read", [&] { read(*dataset, {0}); });
+}
+
+TEST(DatasetFiles, RefuseOptionsOfOtherFormats) {
+  const TemporaryFolder folder;
+  write_npy(folder / "inputs.npy", Tensor::zeros({2, 1, 4, 4}));
+  write_npy(folder / "targets.npy", Tensor::zeros({2}));
+  const auto read_with = [&](const ReadOptions& options) { read_dataset(folder.path(), Split::train, options); };
+  expect_error(ErrorKind::argument, "an image size goes with folders of PNG images", [&] { read_with({.image_size = {4, 4}}); });
+  expect_error(ErrorKind::argument, "patches are taken of NIfTI volumes", [&] { read_with({.patches = {.size = {2, 2, 2}}}); });
+  expect_error(ErrorKind::argument, "a number of patches needs a patch's size", [&] { read_with({.patches = {.random = 5}}); });
+}
+
+TEST(DatasetFiles, ReadOnePartASplit) {
+  const TemporaryFolder folder;
+  for (const char* const part : {"train", "val"}) {
+    std::filesystem::create_directory(folder / part);
+    const std::int64_t count = part == std::string("train") ? 3 : 2;
+    write_npy(folder / (part + std::string("/inputs.npy")), Tensor::zeros({count, 2}));
+    write_npy(folder / (part + std::string("/targets.npy")), Tensor::zeros({count}));
+  }
+  EXPECT_TRUE(has_test_split(folder.path()));
+  EXPECT_FALSE(has_test_split(folder / "train"));
+  EXPECT_EQ(read_dataset(folder.path(), Split::train)->size(), 3);
+  EXPECT_EQ(read_dataset(folder.path(), Split::test)->size(), 2);
+  std::filesystem::create_directory(folder / "empty");
+  expect_error(ErrorKind::format, "empty: holds no data: expected inputs.npy and targets.npy, MNIST files",
+               [&] { read_dataset(folder / "empty"); });
+}
+
+TEST(ConcatenatedDataset, RunsThroughItsParts) {
+  const auto part = [](std::vector<float> values) -> std::shared_ptr<const Dataset> {
+    const auto count = static_cast<std::int64_t>(values.size());
+    return std::make_shared<TensorDataset>(std::vector<TensorDataset::NamedTensor>{{"x", Tensor::from(values, {count})}});
+  };
+  const std::shared_ptr<Dataset> all = concatenate({part({1, 2}), part({}), part({3})});
+  EXPECT_EQ(all->size(), 3);
+  EXPECT_EQ(read(*all, {2, 0, 1})[0].to_vector<float>(), (std::vector<float>{3, 1, 2}));
+  expect_error(ErrorKind::argument, "needs at least one dataset", [] { concatenate({}); });
+  const auto other = std::make_shared<TensorDataset>(std::vector<TensorDataset::NamedTensor>{{"x", Tensor::zeros({2, 2})}});
+  expect_error(ErrorKind::argument, "expected \"x\" of f32 scalar, got \"x\" of f32 2", [&] { concatenate({part({1}), other}); });
 }
 
 }  // namespace

@@ -155,7 +155,7 @@ class FailingDataset final : public Dataset {
   explicit FailingDataset(std::int64_t bad) : bad_(bad) {}
   std::int64_t size() const override { return 10; }
   const std::vector<Field>& fields() const override { return fields_; }
-  void read(std::span<const std::int64_t> indices, std::span<const Tensor>) const override {
+  void read(std::span<const std::int64_t> indices, std::span<const Tensor>, const Epoch&) const override {
     if (std::find(indices.begin(), indices.end(), bad_) != indices.end()) fail(ErrorKind::format, "example ", bad_, " is damaged");
   }
 

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <string>
+
+#include "frit/core/data/files.h"
+#include "frit/models/model.h"
+
+namespace frit::apps {
+
+/// How `frit train` takes the examples that it is given.
+struct DataOptions {
+  ReadOptions read = {};
+  Shape crop = {};
+  Dims padding = {};
+  std::string flip = {};
+  std::string normalize = "none";
+
+  void add_to(CLI::App& command);
+
+  /// The examples to learn: cropped and flipped at random.
+  std::shared_ptr<const Dataset> training(const std::string& path) const;
+  /// The examples to measure on: patches on a grid, the middle of each image, the classes of what is learnt, which lies at `training_path`.
+  std::shared_ptr<const Dataset> validation(const std::string& path, const std::string& training_path) const;
+  /// The model behind the normalisation that was asked for, as measured on the examples. Throws ErrorKind::format, naming `path`.
+  Model normalized(const Model& model, const Dataset& examples, const std::string& path) const;
+
+ private:
+  std::shared_ptr<const Dataset> transformed(std::shared_ptr<const Dataset> data, const std::string& path, bool random) const;
+};
+
+}  // namespace frit::apps

@@ -1,0 +1,79 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "frit/core/data/dataset.h"
+#include "frit/core/data/patches.h"
+
+namespace frit {
+
+enum class Split { train, test };
+
+// Every reader throws ErrorKind::format or ErrorKind::file_system with the file's name. Arrays stay in their files, and a batch's rows are
+// read when they are asked for, where the file has them as they are: .npy, IDX and .safetensors, not compressed nor in Fortran order.
+
+/// IDX images (N,H,W) as f32 "input" in [0, 1] of shape (1,H,W), and IDX labels (N) as i64 "target".
+std::shared_ptr<Dataset> read_idx_dataset(const std::string& images, const std::string& labels);
+/// The folder of an MNIST set: train-images-idx3-ubyte, t10k-labels-idx1-ubyte and so on, with or without .gz. Debian's package
+/// dataset-fashion-mnist has one at /usr/share/datasets/fashion-mnist.
+std::shared_ptr<Dataset> read_mnist_dataset(const std::string& folder, Split split);
+/// One array of "input" and one of "target".
+std::shared_ptr<Dataset> read_npy_dataset(const std::string& inputs, const std::string& targets);
+/// All arrays of a file, whose first axes must be the same: a field each, "input" and "target" first, then by name.
+std::shared_ptr<Dataset> read_npz_dataset(const std::string& path);
+std::shared_ptr<Dataset> read_safetensors_dataset(const std::string& path);
+
+/// PNG images in one folder a class: f32 "input" (1 or 3,H,W) in [0, 1] and i64 "target", the class's place among the folders' names in the
+/// order of their bytes. Grey images among coloured ones are given three equal channels. Images are decoded when a batch is read.
+class PngDataset final : public Dataset {
+ public:
+  /// All images must have one size, unless an `image_size` (H, W) is given, to which they are brought: each pixel is the mean of what it
+  /// covers, weighted by distance. `classes`, if any, are the folders to be read, in this order.
+  explicit PngDataset(const std::string& folder, const Shape& image_size = {}, std::vector<std::string> classes = {});
+
+  std::int64_t size() const override { return static_cast<std::int64_t>(files_.size()); }
+  const std::vector<Field>& fields() const override { return fields_; }
+  void read(std::span<const std::int64_t> indices, std::span<const Tensor> batch, const Epoch& epoch) const override;
+  const std::vector<std::string>& classes() const { return classes_; }
+  /// The names of a folder's folders, in the order of their bytes.
+  static std::vector<std::string> classes_in(const std::string& folder);
+
+ private:
+  struct File {
+    std::string path;
+    std::int64_t target;
+  };
+
+  bool resize_;
+  std::vector<std::string> classes_;
+  std::vector<File> files_;
+  std::vector<Field> fields_;
+};
+
+/// Volumes in NIfTI files, f32 "input" (1,D,H,W) and what is true of each voxel, f32 "target" (D,H,W): of `folder`, either inputs.nii and
+/// targets.nii, or as many pairs of files with the same name in its folders inputs and targets, .nii or .nii.gz. Without a patch size the
+/// volumes are the examples and must have one size; otherwise their patches are.
+std::shared_ptr<Dataset> read_nifti_dataset(const std::string& folder, const PatchOptions& patches = {});
+
+/// Whether the folder has volumes, as read_nifti_dataset expects them.
+bool has_nifti_files(const std::string& folder);
+
+struct ReadOptions {
+  Shape image_size = {};                  ///< of PngDataset
+  std::vector<std::string> classes = {};  ///< likewise; for a part for testing those of the training part, unless given
+  PatchOptions patches = {};              ///< of read_nifti_dataset
+};
+
+/// "input" and "target" from what is there: a .safetensors or .npz file, or a folder with inputs.npy and targets.npy, with MNIST files,
+/// with volumes as in read_nifti_dataset, with a folder of PNG images a class; or a folder with two of these, called train and test (or
+/// val). Throws ErrorKind::argument for options that do not go with the format.
+std::shared_ptr<Dataset> read_dataset(const std::string& path, Split split = Split::train, const ReadOptions& options = {});
+/// Whether the data at the path have a part for testing, which read_dataset then finds: MNIST files, and folders called train and test.
+bool has_test_split(const std::string& path);
+/// The classes of the folder of PNG images at the path, or of its part for training: data for testing that lie elsewhere are to be read
+/// with these. Empty for other data.
+std::vector<std::string> class_names(const std::string& path);
+
+}  // namespace frit

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <vector>
+
+#include "frit/core/data/dataset.h"
+
+namespace frit {
+
+struct PatchOptions {
+  Shape size = {};          ///< of the last axes of every tensor
+  Strides stride = {};      ///< from one patch to the next; none: the size. The last patch of an axis ends where the axis does
+  std::int64_t random = 0;  ///< above 0: so many patches an epoch, at random places, anew in every epoch
+};
+
+/// Patches of tensors in memory that lie over one another, such as a volume (1, D, H, W) and what is true of its voxels (D, H, W).
+class PatchDataset final : public Dataset {
+ public:
+  /// Throws ErrorKind::argument if a tensor's last axes differ from the others', or are shorter than the patch.
+  PatchDataset(const std::vector<TensorDataset::NamedTensor>& tensors, const PatchOptions& options);
+
+  std::int64_t size() const override;
+  const std::vector<Field>& fields() const override { return fields_; }
+  void read(std::span<const std::int64_t> indices, std::span<const Tensor> batch, const Epoch& epoch) const override;
+  /// Where a patch begins, on each of the axes.
+  Dims position(std::int64_t index, const Epoch& epoch = {}) const;
+
+ private:
+  PatchOptions options_;
+  Shape extent_;  ///< of the axes that are cut
+  Dims counts_;   ///< patches on each of them
+  std::vector<Field> fields_;
+  std::vector<Tensor> tensors_;
+};
+
+/// What a network says of patches, put together again: where they overlap the mean, in which a patch counts the more the farther a voxel is
+/// from its edge.
+class PatchMean {
+ public:
+  /// `extent`: what the patches were cut from; `channels` values stand at each place.
+  PatchMean(std::int64_t channels, const Shape& extent);
+
+  /// `values` (channels, patch axes...), f32, of the patch that begins at `position` (see PatchDataset::position).
+  void add(const Tensor& values, const Dims& position);
+  /// (channels, extent...). Places that no patch covers are 0.
+  Tensor mean() const;
+
+ private:
+  Tensor sum_, weight_;
+};
+
+}  // namespace frit

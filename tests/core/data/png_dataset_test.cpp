@@ -1,0 +1,97 @@
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "core/data/dataset_testing.h"
+#include "core/io/image_files.h"
+#include "frit/core/data/files.h"
+#include "frit/core/io/png.h"
+
+namespace frit {
+namespace {
+
+using testing::expect_error;
+using testing::read;
+using testing::TemporaryFolder;
+
+void write(const TemporaryFolder& folder, const std::string& name, double value, const Shape& shape = {1, 2, 2}) {
+  std::filesystem::create_directories(std::filesystem::path(folder / name).parent_path());
+  write_png(folder / name, Tensor::full(shape, value));
+}
+
+TEST(PngDataset, ClassesAreFoldersInTheOrderOfTheirNames) {
+  const TemporaryFolder folder;
+  write(folder, "dog/1.png", 0.2);
+  write(folder, "cat/b.png", 0.4);
+  write(folder, "cat/a.PNG", 0.6);
+  write(folder, "Zebra/1.png", 1);
+  write_text(folder / "cat/readme.txt", "not an image");
+  std::filesystem::create_directory(folder / ".cache");
+  const std::shared_ptr<Dataset> dataset = read_dataset(folder.path());
+  EXPECT_EQ(dynamic_cast<const PngDataset&>(*dataset).classes(), (std::vector<std::string>{"Zebra", "cat", "dog"}));
+  EXPECT_EQ(dataset->size(), 4);
+  EXPECT_EQ(dataset->fields()[0].shape, (Shape{1, 2, 2}));
+  const std::vector<Tensor> batch = read(*dataset, {3, 0, 1, 2});
+  EXPECT_EQ(batch[1].to_vector<double>(), (std::vector<double>{2, 0, 1, 1}));
+  EXPECT_EQ(batch[0].slice(1, 0, 1).slice(2, 0, 1).slice(3, 0, 1).to_vector<float>(), (std::vector<float>{0.2F, 1, 0.6F, 0.4F}));
+}
+
+TEST(PngDataset, GreyImagesAmongColouredOnesHaveThreeChannels) {
+  const TemporaryFolder folder;
+  write(folder, "a/grey.png", 0.2);
+  write(folder, "b/colour.png", 0.4, {3, 2, 2});
+  const PngDataset dataset(folder.path());
+  EXPECT_EQ(dataset.fields()[0].shape, (Shape{3, 2, 2}));
+  EXPECT_EQ(read(dataset, {0})[0].to_vector<float>(), std::vector<float>(12, 0.2F));
+}
+
+TEST(PngDataset, ResizesByTheMeanOfWhatAPixelCovers) {
+  const TemporaryFolder folder;
+  std::filesystem::create_directory(folder / "a");
+  write_png(folder / "a/1.png", Tensor::from<float>({0, 0, 1, 1, 0, 0, 1, 1}, {1, 2, 4}));
+  write(folder, "a/2.png", 0.4, {1, 5, 3});
+  expect_error(ErrorKind::format, "a/2.png: expected 2x4 pixels as in ", [&] { PngDataset(folder.path()); });
+  const PngDataset halved(folder.path(), {1, 2});
+  // A triangle of two source pixels to either side of the centre, cut off at the edge: weights 3/8 3/8 1/8 of 7/8.
+  EXPECT_NEAR(read(halved, {0})[0].to_vector<float>()[0], 1.0 / 7, 1e-6);
+  EXPECT_NEAR(read(halved, {0})[0].to_vector<float>()[1], 6.0 / 7, 1e-6);
+  EXPECT_NEAR(read(halved, {1})[0].to_vector<float>()[1], 0.4, 1e-6);
+  const PngDataset doubled(folder.path(), {4, 8});
+  const std::vector<float> row = {0, 0, 0, 0.25F, 0.75F, 1, 1, 1};
+  std::vector<float> rows;
+  for (int i = 0; i < 4; ++i) rows.insert(rows.end(), row.begin(), row.end());
+  EXPECT_EQ(read(doubled, {0})[0].to_vector<float>(), rows);
+}
+
+TEST(PngDataset, BothSplitsNumberTheClassesAlike) {
+  const TemporaryFolder folder;
+  write(folder, "train/a/1.png", 0);
+  write(folder, "train/b/1.png", 0);
+  write(folder, "test/b/1.png", 0);
+  EXPECT_TRUE(has_test_split(folder.path()));
+  EXPECT_EQ(read_dataset(folder.path(), Split::train)->size(), 2);
+  EXPECT_EQ(read(*read_dataset(folder.path(), Split::test), {0})[1].item(), 1) << "the test set lacks class a";
+  EXPECT_EQ(class_names(folder.path()), (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(read(*read_dataset(folder / "test", Split::test, {.classes = class_names(folder.path())}), {0})[1].item(), 1) << "or elsewhere";
+  write(folder, "test/bb/1.png", 0);
+  expect_error(ErrorKind::format, "test/bb: is a class that the training data do not have",
+               [&] { read_dataset(folder.path(), Split::test); });
+}
+
+TEST(PngDataset, RefusesEmptyClassesAndDamage) {
+  const TemporaryFolder folder;
+  expect_error(ErrorKind::format, "expected one folder of PNG images a class, got no folder", [&] { PngDataset(folder.path()); });
+  write(folder, "a/1.png", 0.5, {1, 20, 20});
+  std::filesystem::create_directory(folder / "b");
+  expect_error(ErrorKind::format, "/b: has no .png files", [&] { PngDataset(folder.path()); });
+  write_text(folder / "b/1.png", "GIF89a");
+  expect_error(ErrorKind::format, "/b/1.png: not a PNG image", [&] { PngDataset(folder.path()); });
+  const std::string good = testing::content_of(folder / "a/1.png");
+  write_text(folder / "b/1.png", good.substr(0, good.size() - 20));
+  const PngDataset dataset(folder.path());
+  expect_error(ErrorKind::format, "/b/1.png: PNG image: the file ends early: truncated?", [&] { read(dataset, {1}); });
+  expect_error(ErrorKind::argument, "the size of an image is two numbers", [&] { PngDataset(folder.path(), {3}); });
+}
+
+}  // namespace
+}  // namespace frit
