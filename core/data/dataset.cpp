@@ -19,10 +19,10 @@ class Subset final : public Dataset {
 
   std::int64_t size() const override { return std::ssize(indices_); }
   const std::vector<Field>& fields() const override { return whole_->fields(); }
-  void read(std::span<const std::int64_t> indices, std::span<const Tensor> batch) const override {
+  void read(std::span<const std::int64_t> indices, std::span<const Tensor> batch, const Epoch& epoch) const override {
     std::vector<std::int64_t> of_whole;
     for (const std::int64_t index : indices) of_whole.push_back(indices_.at(static_cast<std::size_t>(index)));
-    whole_->read(of_whole, batch);
+    whole_->read(of_whole, batch, epoch);
   }
 
  private:

@@ -107,7 +107,7 @@ TEST(Subset, GivesTheExamplesOfItsNumbers) {
   EXPECT_EQ(part->size(), 3);
   EXPECT_EQ(part->fields()[1].name, "y");
   const std::vector<Tensor> batch = {Tensor::empty({2}), Tensor::empty({2})};
-  part->read(std::vector<std::int64_t>{2, 1}, batch);
+  part->read(std::vector<std::int64_t>{2, 1}, batch, {});
   EXPECT_EQ(batch[1].to_vector<float>(), (std::vector<float>{30, 10}));
   EXPECT_THROW(subset(whole, {4}), Error);
   EXPECT_THROW(subset(nullptr, {}), Error);
