@@ -17,24 +17,11 @@ from pathlib import Path
 
 import numpy
 import torch
-from torch import nn
+from frit_pytorch import Classifier
 from torch.nn import functional
 
 BATCH_SIZE = 128
 LEARNING_RATE = 2e-3
-
-
-class Classifier(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.conv = nn.Conv2d(1, 64, kernel_size=3)
-        self.group_norm = nn.GroupNorm(16, 64)
-        self.scale = nn.Parameter(torch.ones(64, 1, 1))
-        self.linear = nn.Linear(64 * 13 * 13, 10)
-
-    def forward(self, x):
-        x = functional.max_pool2d(self.group_norm(self.conv(x)) * self.scale, 2).clamp(0, 1)
-        return self.linear(x.flatten(1))
 
 
 def read_idx(folder, stem, device):

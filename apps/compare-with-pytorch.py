@@ -18,49 +18,11 @@ import time
 from pathlib import Path
 
 import torch
-from torch import nn
+from frit_pytorch import MODELS
 from torch.nn import functional
 
 
-class ConvInstanceNormMax(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.conv = nn.Conv3d(3, 16, kernel_size=3)
-        self.multiplier = nn.Parameter(torch.randn(16, 1, 1, 1))
-
-    def forward(self, x):
-        x = functional.instance_norm(self.conv(x) * self.multiplier)
-        return torch.max(x.clamp(-1, 1) * self.multiplier, dim=1).values
-
-
-class ConvGroupNormPool(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.conv = nn.Conv2d(8, 64, kernel_size=3)
-        self.group_norm = nn.GroupNorm(16, 64)
-        self.scale = nn.Parameter(torch.ones(64, 1, 1))
-
-    def forward(self, x):
-        x = self.group_norm(self.conv(x)) * self.scale
-        return functional.max_pool2d(x, 4).clamp(0, 1)
-
-
-class ConvTransposeLogSumExp(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.conv_transpose = nn.ConvTranspose3d(3, 16, kernel_size=3, stride=2, padding=1)
-        self.bias = nn.Parameter(torch.randn(1, 1, 1, 1))
-
-    def forward(self, x):
-        x = self.conv_transpose(x).logsumexp(dim=1, keepdim=True)
-        return (x * torch.sigmoid(x + 3) / 6 - self.bias).clamp(-1, 1)
-
-
-MODELS = {
-    "conv3d-instnorm-max": (ConvInstanceNormMax, (3, 16, 32, 32)),
-    "conv2d-groupnorm-pool": (ConvGroupNormPool, (8, 128, 128)),
-    "convt3d-logsumexp": (ConvTransposeLogSumExp, (3, 16, 32, 32)),
-}
+SHAPES = {"conv3d-instnorm-max": (3, 16, 32, 32), "conv2d-groupnorm-pool": (8, 128, 128), "convt3d-logsumexp": (3, 16, 32, 32)}
 MODES = ("forward", "train")
 
 
@@ -100,9 +62,8 @@ class Timer:
 
 def make(name, batch_size, device, channels_last):
     """The model and a random input."""
-    model_class, shape = MODELS[name]
     torch.manual_seed(0)
-    model, x = model_class().to(device), torch.rand(batch_size, *shape, device=device)
+    model, x = MODELS[name]().to(device), torch.rand(batch_size, *SHAPES[name], device=device)
     if channels_last:
         layout = torch.channels_last_3d if x.dim() == 5 else torch.channels_last
         for parameter in model.parameters():
@@ -196,7 +157,7 @@ def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     built = Path(__file__).resolve().parent.parent / "build" / "release" / "frit"
     parser.add_argument("--frit", type=Path, default=built, metavar="PATH", help="the program; default: %(default)s")
-    names = list(MODELS)
+    names = list(SHAPES)
     parser.add_argument("--models", nargs="+", choices=names, default=names, metavar="MODEL", help="default: all of " + " ".join(names))
     parser.add_argument("--batch-size", type=int, default=128, metavar="N")
     parser.add_argument("--device", default="cuda", help="cuda, cuda:N or cpu; default: %(default)s")

@@ -8,6 +8,7 @@
 
 #include "frit/core/cuda/device.h"
 #include "frit/core/cuda/noise.h"
+#include "frit/core/memory/allocator.h"
 #include "frit/core/numerics.h"
 #include "frit/core/plan_cache.h"
 #include "frit/core/timer.h"
@@ -120,6 +121,7 @@ class Search {
       const auto place = keys_.find(&node);
       if (place != keys_.end() && !chosen_.contains(place->second)) decide(node, place->second);
     }
+    if (tried_) allocator_of(purpose_.device).trim();  // what the trials took serves nobody else
     return chosen_.empty() ? graph_ : current();
   }
 
@@ -149,6 +151,7 @@ class Search {
       chosen_[key] = form.name;
       Graph candidate = current();
       if (!tried.insert(to_text(candidate)).second) continue;  // it does not apply, or is what another form is
+      tried_ = true;
       if (!best_time) best_time = time_of(purpose_.complete(plain), state_);
       const double time = time_of(purpose_.complete(std::move(candidate)), state_);
       if (time >= least_gain * *best_time) continue;
@@ -165,6 +168,7 @@ class Search {
   State state_;
   std::map<const Node*, std::string> keys_;    // of the operations that have a choice
   std::map<std::string, std::string> chosen_;  // by key
+  bool tried_ = false;
 };
 
 Graph in_likely_forms(const Graph& graph, Stage stage) {
@@ -183,22 +187,42 @@ Graph choose_forms(const Graph& graph, const Purpose& purpose, Stage stage) {
   return numerics().deterministic ? in_likely_forms(graph, stage) : Search(graph, purpose, stage).run();
 }
 
+/// New values, and those that they replace. None where a form does not apply.
+struct Replacement {
+  Values values;
+  std::vector<int> replaced;
+};
+
+Replacement replacement_for(const Graph& graph, const Node& node, const ops::Form& form, const std::vector<int>& uses, Rewriter& rewriter) {
+  if (form.rule) return {form.rule(rewriter.target(), rewriter(node.inputs), node.attributes), node.outputs};
+  const int read = node.inputs[0];
+  const Node& producer = graph.producer(read);
+  if (producer.kind != NodeKind::operation || uses[static_cast<std::size_t>(read)] != 1) return {};
+  Replacement result;
+  const Values inputs = rewriter(producer.inputs);
+  result.values = form.merge({*producer.op, graph.output_index(read), producer.attributes, inputs}, rewriter(node.inputs), node.attributes);
+  result.replaced = node.outputs;
+  std::copy_if(producer.outputs.begin(), producer.outputs.end(), std::back_inserter(result.replaced), [&](int id) { return id != read; });
+  return result;
+}
+
 }  // namespace
 
 Graph in_forms(const Graph& graph, const FormOf& form_of, std::span<const Pass> passes) {
+  const std::vector<int> uses = use_counts(graph);
   Rewriter rewriter(graph);
   for (const Node& node : graph.nodes()) {
-    Values outputs;
+    Replacement replacement;
     if (node.kind == NodeKind::operation && !node.op->forms.empty()) {
       const std::string name = form_of(node);
       for (const ops::Form& form : node.op->forms) {
-        if (name == form.name) outputs = form.rule(rewriter.target(), rewriter(node.inputs), node.attributes);
+        if (name == form.name) replacement = replacement_for(graph, node, form, uses, rewriter);
       }
     }
-    if (outputs.empty()) rewriter.copy(node);
-    for (std::size_t i = 0; i < outputs.size(); ++i) {
-      FRIT_CHECK(outputs[i].type() == graph.type(node.outputs[i]));
-      rewriter.map(node.outputs[i], outputs[i]);
+    if (replacement.values.empty()) rewriter.copy(node);
+    for (std::size_t i = 0; i < replacement.values.size(); ++i) {
+      FRIT_CHECK(replacement.values[i].type() == graph.type(replacement.replaced[i]));
+      rewriter.map(replacement.replaced[i], replacement.values[i]);
     }
   }
   return apply(passes, rewriter.finish());

@@ -89,10 +89,6 @@ void save_checkpoint(const std::string& path, const Graph& graph, const State& s
   write_safetensors(path, tensors, all);
 }
 
-void save_checkpoint(const std::string& path, const TrainStep& step, const Metadata& metadata) {
-  save_checkpoint(path, step.graph(), step.state(), metadata);
-}
-
 Metadata checkpoint_metadata(const Model& model) {
   Metadata metadata = {{"model", model.name}, {"config", model.config}};
   if (!model.normalization.empty()) metadata["normalization"] = model.normalization;

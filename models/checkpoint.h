@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "frit/autograd/train_step.h"
 #include "frit/core/io/safetensors.h"
+#include "frit/graph/state.h"
 #include "frit/models/model.h"
 
 namespace frit {
@@ -12,7 +12,6 @@ namespace frit {
 /// Writes the variables of `graph` (parameters and running statistics, not the optimizer's) as safetensors under their names, in one step:
 /// a failure leaves the old file. The metadata names the model and its configuration.
 void save_checkpoint(const std::string& path, const Graph& graph, const State& state, const Metadata& metadata = {});
-void save_checkpoint(const std::string& path, const TrainStep& step, const Metadata& metadata = {});
 /// What `model_of` reads back.
 Metadata checkpoint_metadata(const Model& model);
 

@@ -32,4 +32,4 @@ void register_builtin_operators(Registry& registry) {
 @calls@}
 }  // namespace frit::ops
 ")
-target_sources(frit PRIVATE ${PROJECT_BINARY_DIR}/builtin_operators.cpp)
+target_sources(frit_runtime PRIVATE ${PROJECT_BINARY_DIR}/builtin_operators.cpp)

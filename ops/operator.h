@@ -128,11 +128,22 @@ enum class Precision {
 
 struct ElementwiseProgram;
 
+/// The call that gives another its input 0, and nothing else that input's value.
+struct ProducerCall {
+  const Operator& op;
+  int read;  ///< which of its outputs that is
+  const Attributes& attributes;
+  std::span<const Value> inputs;
+};
+
 /// Another way to compute what an operator computes, equal for finite numbers but for rounding. The rule, which may emit the operator
 /// itself with other inputs, gives no values where it does not apply.
 struct Form {
   const char* name;  ///< "channels padded to 4"
-  DecomposeRule rule;
+  DecomposeRule rule = {};
+  /// In the place of `rule`: takes over what the producer does as well. Gives the call's outputs, and then the producer's but for the one
+  /// that was read.
+  std::function<Values(const ProducerCall& producer, std::span<const Value> inputs, const Attributes&)> merge = {};
   /// Whether it usually is the fastest where it applies: what is taken where no times may be. Missing: it is not.
   std::function<bool(const TensorType& input)> likely_fastest = {};
 };
@@ -169,6 +180,10 @@ struct Operator {
   /// The attributes with which the operator takes over the work of the operation that gives its input 0, and reads that operation's input 0
   /// instead.
   std::function<std::optional<Attributes>(const Operator& producer, const Attributes& of_producer, const Attributes& own)> absorb = {};
+  /// Of an operator whose output 0 is the gradient of a convolution's output: the values, of an operator that does not store that gradient,
+  /// for the weight gradient that a call with these attributes makes of it and `image`, and for this operator's other outputs.
+  std::function<Values(std::span<const Value> inputs, const Attributes& own, Value image, const Attributes& of_weight_gradient)>
+      with_weight_gradient = {};
   /// Which output of the operation that gives input 0, as its output `read`, already is the call's result; none if none is.
   std::function<std::optional<int>(const Operator& producer, int read, const Shape& shape, const Attributes& own)> given = {};
   /// Each element of the one output follows from the elements at its place in the inputs, which broadcast, so that the call may be computed

@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <cstring>
+#include <functional>
 #include <iostream>
 
 #include "apps/commands/commands.h"
@@ -6,6 +8,8 @@
 #include "apps/common/model_graph.h"
 #include "apps/common/model_source.h"
 #include "apps/common/options.h"
+#include "apps/common/sample_graph.h"
+#include "frit/autograd/gradient.h"
 #include "frit/autograd/train_step.h"
 #include "frit/core/cuda/device.h"
 #include "frit/core/memory/allocator.h"
@@ -13,6 +17,7 @@
 #include "frit/core/thread_pool.h"
 #include "frit/core/timer.h"
 #include "frit/graph/pipeline.h"
+#include "frit/ops/shape/shape_ops.h"
 
 namespace frit::apps {
 namespace {
@@ -86,7 +91,11 @@ double measure_copy_bandwidth(Device device) {
   return 2 * static_cast<double>(bytes) / 1e3 / quantile(timer.take(), 0.5);
 }
 
-std::int64_t bytes_in_use(Device device) { return static_cast<std::int64_t>(allocator_of(device).statistics().in_use); }
+/// Without what others left in the cache: a block of that may be larger than what is asked for.
+std::int64_t bytes_in_use(Device device) {
+  allocator_of(device).trim();
+  return static_cast<std::int64_t>(allocator_of(device).statistics().in_use);
+}
 
 /// The inputs lie in their places, in the layout that the model prefers, before the time is taken. `before` is what was in use before the
 /// model was there.
@@ -124,28 +133,107 @@ ModeTimes measure_train(const Model& model, const Shape& shape, const Optimizer&
   return measure("train", step.compile(types), inputs, bench, before);
 }
 
+/// The operator's largest sample, its first input, and all inputs that are of the same shape, changed to what the command line says.
+ops::Sample sample_of(const ops::Operator& op, const BenchArguments& a) {
+  const auto first_elements = [](const ops::Sample& sample) { return sample.inputs.empty() ? 0 : element_count(sample.inputs[0].shape); };
+  const std::vector<ops::Sample> samples = op.samples();
+  ops::Sample sample = *std::max_element(samples.begin(), samples.end(),
+                                         [&](const auto& one, const auto& other) { return first_elements(one) < first_elements(other); });
+  if (sample.inputs.empty()) return sample;
+  const bool taken = std::find(op.dtypes.begin(), op.dtypes.end(), a.dtype) != op.dtypes.end();
+  require(taken || !sample.inputs[0].floating, "--dtype: ", op.name, " does not take ", a.dtype);
+  const Shape old = sample.inputs[0].shape;
+  Shape shape = a.input_shape.empty() ? old : a.input_shape;
+  require(!a.batch_size || shape.rank() > 0, "--batch-size: the input of ", op.name, " is a scalar");
+  if (a.batch_size) shape[0] = *a.batch_size;
+  for (ops::SampleInput& input : sample.inputs) {
+    if (input.shape == old) input.shape = shape;
+  }
+  return sample;
+}
+
+constexpr const char* cotangent = "cotangent";  // the input that the gradient of the output comes in
+
+/// Appends the gradient of the output with respect to every floating input.
+void append_gradients(Graph& graph) {
+  Values inputs;
+  for (const graph::Node* node : graph.all(graph::NodeKind::input)) {
+    const Value input = graph.value(node->outputs[0]);
+    if (is_floating(input.dtype()) && node->name != cotangent) inputs.push_back(input);
+  }
+  const Value output = graph.output_value("output");
+  const Value seed = cast(graph.value(graph.find(graph::NodeKind::input, cotangent)->outputs[0]), output.dtype());
+  const Values gradients = gradient(std::span(&output, 1), std::span(&seed, 1), inputs);
+  for (std::size_t i = 0; i < gradients.size(); ++i) graph.output(concat("gradient ", i), gradients[i]);
+}
+
+/// A call for its first result, or with its gradient too.
+ModeTimes measure_operator(const std::string& mode, const ops::Operator& op, const ops::Sample& sample, const Bench& bench) {
+  SampleGraph call = sample_graph(op, sample, bench.dtype, /*seed=*/0);
+  Program::Extend extend;
+  if (mode == "train") {
+    const Value output = call.graph.output_value("output");
+    call.graph.input(cotangent, output.shape(), output.dtype());
+    call.inputs[cotangent] = Tensor::empty(output.shape(), output.dtype());
+    call.inputs[cotangent].fill(1);
+    extend = append_gradients;
+  }
+  for (auto& [name, tensor] : call.inputs) tensor = tensor.to(bench.device);
+  const std::int64_t before = bytes_in_use(bench.device);
+  const auto types = input_types(call.graph);
+  Program program(std::move(call.graph), std::make_shared<State>(bench.device), std::move(extend), bench.precision);
+  return measure(mode, program.compile(types), call.inputs, bench, before);
+}
+
+/// What there is to time: a model, or a call of an operator.
+struct Subject {
+  std::string config;
+  Shape input;
+  std::function<ModeTimes(const Bench&)> forward, train;  ///< train: missing if there is no gradient
+};
+
+Subject model_subject(const BenchArguments& a, Device device) {
+  const Model model = configured_model(a.model, a.config);
+  const Shape shape = input_shape(a, model, device);
+  return {model.config, shape, [=](const Bench& bench) { return measure_forward(model, shape, bench); },
+          [=, &a](const Bench& bench) { return measure_train(model, shape, optimizer_named(a.optimizer), bench); }};
+}
+
+Subject operator_subject(const BenchArguments& a) {
+  require(a.config.empty(), "--config goes with a model, not with an operator");
+  const ops::Operator& op = ops::registry().find(a.model);
+  require(a.mode != "train" || op.gradient, "--mode: ", op.name, " has no gradient: ", op.no_gradient);
+  const ops::Sample sample = sample_of(op, a);
+  const auto measured = [&op, sample](const char* mode) {
+    return [&op, sample, mode](const Bench& bench) { return measure_operator(mode, op, sample, bench); };
+  };
+  Subject subject{sample.attributes.json(), sample.inputs.empty() ? Shape{} : sample.inputs[0].shape, measured("forward"), {}};
+  if (op.gradient) subject.train = measured("train");
+  return subject;
+}
+
 int run_bench(const BenchArguments& a) {
   require(!a.plans || a.format != "csv", "--plans does not go with --format csv");
-  const Model model = configured_model(a.model, a.config);
+  const bool is_model = names_model(a.model);
   const Device device = a.run.apply();
   const bool gpu = on_gpu(device);
-  const Shape shape = input_shape(a, model, device);
+  const Subject subject = is_model ? model_subject(a, device) : operator_subject(a);
   const Bench bench{device, a.dtype, a.precision, a.warmup.value_or(gpu ? 10 : 2), a.repeats.value_or(gpu ? 100 : 10), a.per_operator};
-  BenchReport report{.model = model.name,
-                     .config = model.config,
+  BenchReport report{.model = a.model,
+                     .config = subject.config,
                      .device = gpu ? concat(device, ' ', cuda::description(device.index)) : concat(device),
                      .dtype = std::string(name_of(a.dtype)),
                      .precision = std::string(name_of(a.precision == DType::f32 ? a.dtype : a.precision)),
                      .math = a.run.math,
                      .optimizer = a.optimizer,
-                     .input = shape,
+                     .input = subject.input,
                      .threads = thread_count(),
                      .deterministic = a.run.deterministic,
                      .repeats = bench.repeats,
                      .copy_bandwidth = measure_copy_bandwidth(device)};
   allocator_of(device).trim();
-  if (a.mode != "train") report.modes.push_back(measure_forward(model, shape, bench));
-  if (a.mode != "forward") report.modes.push_back(measure_train(model, shape, optimizer_named(a.optimizer), bench));
+  if (a.mode != "train") report.modes.push_back(subject.forward(bench));
+  if (a.mode != "forward" && subject.train) report.modes.push_back(subject.train(bench));
   if (a.plans) report.plans = ops::plan_choices();
   print(std::cout, report, a.format);
   return 0;
@@ -154,12 +242,15 @@ int run_bench(const BenchArguments& a) {
 }  // namespace
 
 void add_bench(CLI::App& app, Action& action) {
-  CLI::App& command = *app.add_subcommand("bench", "Time a model's forward pass and training step, and each of their operators");
+  CLI::App& command =
+      *app.add_subcommand("bench", "Time a model's forward pass and training step, and each of their operators; or one operator");
   const auto a = std::make_shared<BenchArguments>();
-  command.add_option("MODEL", a->model, "A model's name (see `frit info`)")->required()->type_name("");
+  command.add_option("MODEL|OPERATOR", a->model, "A name (see `frit info`)")->required()->type_name("");
   add_number<std::int64_t>(command, "--batch-size", a->batch_size, 1, 1 << 20, "Examples a step; the default is 128, on the CPU 8");
-  add_shape(command, "--input-shape", a->input_shape, "Of the input; the default is the model's full size");
-  add_choice(command, "--mode", a->mode, {"forward", "train", "all"}, "Inference, a training step, or both");
+  add_shape(command, "--input-shape", a->input_shape,
+            "Of the input; the default is the model's full size, or an operator's largest sample");
+  add_choice(command, "--mode", a->mode, {"forward", "train", "all"},
+             "Inference, a training step (of an operator: with its gradient), or both");
   add_choice(command, "--optimizer", a->optimizer, {"sgd", "adam", "adamw"}, "Of the training step; sgd has momentum 0.9");
   add_number<int>(command, "--warmup", a->warmup, 1, 1'000'000, "Steps before those that count; the default is 10, on the CPU 2");
   add_number<int>(command, "--repeats", a->repeats, 1, 1'000'000, "Steps that count; the default is 100, on the CPU 10");

@@ -3,8 +3,10 @@
 #include <map>
 
 #include "apps/commands/commands.h"
+#include "apps/common/model_source.h"
 #include "apps/common/options.h"
 #include "apps/common/process.h"
+#include "apps/common/sample_graph.h"
 #include "apps/common/table.h"
 #include "apps/common/text.h"
 #include "frit/autograd/gradient_check.h"
@@ -83,32 +85,11 @@ void check_model(const std::string& name, const GradcheckArguments& a, Device de
   for (const GradientCheckResult& result : check_gradients(graph, {{"input", values}}, state, options)) report.add(name, {result, 1});
 }
 
-/// The operator's name for its input, where it says one.
-std::string input_name(const ops::Operator& op, std::size_t index) {
-  const std::string name = op.inputs[std::min(index, op.inputs.size() - 1)].name;
-  return index >= op.inputs.size() ? concat(name, ' ', index) : name;
-}
-
 std::vector<GradientCheckResult> check_sample(const ops::Operator& op, const ops::Sample& sample, std::uint64_t seed, Device device) {
-  Graph graph;
-  Values inputs;
-  Bindings bindings;
-  const std::vector<Tensor> tensors = sample_tensors(sample, DType::f64, seed);
-  for (std::size_t i = 0; i < tensors.size(); ++i) {
-    const std::string name = input_name(op, i);
-    const bool updated = std::find(op.mutates.begin(), op.mutates.end(), static_cast<int>(i)) != op.mutates.end();
-    if (updated) {
-      const auto initialize = [value = tensors[i]](const Tensor& variable, std::uint64_t) { copy(variable, value); };
-      inputs.push_back(graph.variable(name, {tensors[i].dtype(), tensors[i].shape()}, initialize));
-    } else {
-      inputs.push_back(graph.input(name, tensors[i].shape(), tensors[i].dtype()));
-      bindings[name] = tensors[i];
-    }
-  }
-  graph.output("output", graph.emit(op, inputs, sample.attributes)[0]);
+  const SampleGraph call = sample_graph(op, sample, DType::f64, seed);
   const auto state = std::make_shared<State>(device);
-  state->prepare(graph);
-  return check_gradients(graph, bindings, state);
+  state->prepare(call.graph);
+  return check_gradients(call.graph, call.inputs, state);
 }
 
 void merge(Summary& into, const GradientCheckResult& result) {
@@ -148,17 +129,16 @@ void check_operator(const ops::Operator& op, const GradcheckArguments& a, Device
 int run_gradcheck(const GradcheckArguments& a) {
   require(a.all != !a.names.empty(), a.all ? "--all cannot be given with names" : "expected the names of models or operators, or --all");
   const Device device = a.run.apply();
-  const std::vector<std::string> models = model_names();
-  std::vector<std::string> known = models, names = a.names;
-  for (const ops::Operator* op : ops::registry().all()) known.push_back(op->name);
-  for (const std::string& name : names) {
-    const bool found = std::find(known.begin(), known.end(), name) != known.end();
-    require(found, "unknown model or operator \"", printable(name), '"', did_you_mean(name, known), "; `frit info` lists them");
+  std::vector<std::string> names = a.names;
+  if (a.all) {
+    names = model_names();
+    for (const ops::Operator* op : ops::registry().all()) names.push_back(op->name);
   }
+  for (const std::string& name : names) names_model(name);  // all are known before the first is checked
   Report report;
-  for (const std::string& name : a.all ? known : names) {
+  for (const std::string& name : names) {
     try {
-      if (std::find(models.begin(), models.end(), name) != models.end())
+      if (names_model(name))
         check_model(name, a, device, report);
       else
         check_operator(ops::registry().find(name), a, device, report);

@@ -13,6 +13,7 @@
 #include "frit/core/io/file.h"
 #include "frit/core/text.h"
 #include "frit/core/thread_pool.h"
+#include "frit/models/training/checkpoint.h"
 
 namespace frit::apps {
 namespace {

@@ -1,4 +1,4 @@
-#include "frit/models/verify.h"
+#include "frit/models/training/verify.h"
 
 #include <algorithm>
 #include <iostream>

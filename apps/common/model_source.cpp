@@ -6,6 +6,7 @@
 
 #include "frit/core/io/file.h"
 #include "frit/core/text.h"
+#include "frit/ops/registry.h"
 
 namespace frit::apps {
 namespace {
@@ -23,6 +24,14 @@ bool names_file(const std::string& argument) {
   if (registered(argument)) return false;
   std::error_code error;
   return argument.find('/') != std::string::npos || argument.ends_with(".safetensors") || std::filesystem::exists(argument, error);
+}
+
+bool names_model(const std::string& name) {
+  if (registered(name)) return true;
+  if (ops::registry().contains(name)) return false;
+  std::vector<std::string> known = model_names();
+  for (const ops::Operator* op : ops::registry().all()) known.push_back(op->name);
+  fail(ErrorKind::argument, "unknown model or operator \"", printable(name), '"', did_you_mean(name, known), "; `frit info` lists them");
 }
 
 bool is_config_file(const std::string& path, const std::string& config) {

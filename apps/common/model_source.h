@@ -20,6 +20,9 @@ ModelSource open_model(const std::string& name, const std::string& config);
 /// A registered model with the configuration of --config.
 Model configured_model(const std::string& name, const std::string& config);
 
+/// Whether `name` is a model's and not an operator's. Throws ErrorKind::argument for a name that is neither's.
+bool names_model(const std::string& name);
+
 /// Whether `path` is the file that --config names.
 bool is_config_file(const std::string& path, const std::string& config);
 

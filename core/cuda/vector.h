@@ -52,6 +52,27 @@ __device__ void store_once(T* memory, const WideVector<T>& elements) {
   memcpy(&words, &elements, sizeof(words));
   __stcs(reinterpret_cast<uint4*>(memory), words);
 }
+
+/// The address of shared memory, as instructions take it.
+__device__ inline std::uint32_t shared_address(const void* memory) { return static_cast<std::uint32_t>(__cvta_generic_to_shared(memory)); }
+template <class T>
+__device__ WideVector<T> load_shared(std::uint32_t address) {
+  uint4 words;
+  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(words.x), "=r"(words.y), "=r"(words.z), "=r"(words.w)
+               : "r"(address)
+               : "memory");
+  WideVector<T> elements;
+  memcpy(&elements, &words, sizeof(words));
+  return elements;
+}
+template <class T>
+__device__ void store_shared(std::uint32_t address, const WideVector<T>& elements) {
+  uint4 words;
+  memcpy(&words, &elements, sizeof(words));
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(words.x), "r"(words.y), "r"(words.z), "r"(words.w)
+               : "memory");
+}
 #endif
 
 inline bool aligned_for_vectors(const void* memory) { return reinterpret_cast<std::uintptr_t>(memory) % 16 == 0; }

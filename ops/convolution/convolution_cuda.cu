@@ -7,6 +7,8 @@
 #include "frit/ops/convolution/convolution_cuda.h"
 #include "frit/ops/convolution/direct_convolution.h"
 #include "frit/ops/convolution/pointwise_product.h"
+#include "frit/ops/convolution/taps/tap_convolution.h"
+#include "frit/ops/convolution/taps/tap_products.h"
 #include "frit/ops/cuda/pointwise.h"
 #include "frit/ops/elementwise/arithmetic_functors.h"
 
@@ -110,6 +112,10 @@ void run(const ConvolutionCall& call, std::span<std::byte> scratch, CUstream_st*
   if (call.geometry.batch > 0 && is_pointwise_product(call) && scratch.size() >= pointwise_product_scratch(call)) {
     return pointwise_product(call, scratch, stream);
   }
+  if (call.geometry.batch > 0 && is_tap_convolution(call)) return tap_convolution(call, stream);
+  if (call.geometry.batch > 0 && is_tap_product(call) && scratch.size() >= tap_product_scratch(call)) {
+    return tap_product(call, scratch, stream);
+  }
   if (call.geometry.batch > 0 && run_plan(call, scratch, stream)) return;
   direct_convolution(call.kind, call.geometry, call.operands, stream);
 }
@@ -119,6 +125,8 @@ std::size_t scratch_for(const ConvolutionCall& call) {
   const cudnn::ConvolutionOperands& o = call.operands;
   if (call.geometry.batch == 0 || o.result(call.kind).elements() == 0) return 0;
   if (is_pointwise_product(call)) return pointwise_product_scratch(call);
+  if (is_tap_convolution(call)) return 0;
+  if (is_tap_product(call)) return tap_product_scratch(call);
   const Layout layout = layout_of_plan(o.input, o.output);
   const cudnn::ConvolutionPlan* const plan = plan_for(call, layout);
   if (plan == nullptr) return 0;

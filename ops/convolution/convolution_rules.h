@@ -1,5 +1,6 @@
 #pragma once
 
+#include "frit/core/numerics.h"
 #include "frit/ops/convolution/geometry.h"
 
 namespace frit::ops {
@@ -13,6 +14,9 @@ Value bias_gradient(Value gradient);
 
 /// Forms with other channels gain nothing where there are more than these.
 inline constexpr std::int64_t most_channels = 64;
+
+/// Whether a GPU's tensor cores compute products of numbers of this dtype.
+inline bool on_tensor_cores(DType dtype) { return is_half(dtype) || (dtype == DType::f32 && numerics().tf32); }
 
 inline std::int64_t round_up(std::int64_t value, std::int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 

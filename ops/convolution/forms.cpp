@@ -26,9 +26,6 @@ bool all_equal(const Dims& dims, std::int64_t value) {
   return std::all_of(dims.begin(), dims.end(), [&](std::int64_t size) { return size == value; });
 }
 
-/// Whether a GPU's tensor cores compute the products, which forms with more channels and more products are for.
-bool on_tensor_cores(DType dtype) { return is_half(dtype) || (dtype == DType::f32 && numerics().tf32); }
-
 Values padded(std::span<const Value> inputs, const Attributes& attributes, std::int64_t multiple) {
   const auto& options = attributes.as<ConvolutionOptions>();
   const std::int64_t channels = inputs[0].dim(1), rounded = round_up(channels, multiple);

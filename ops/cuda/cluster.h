@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "frit/core/cuda/launch.h"
+#include "frit/core/cuda/vector.h"
 
 namespace frit::cuda {
 
@@ -63,8 +64,6 @@ __device__ inline void prefetch_bytes_to_l2(const void* from, unsigned bytes) {
   asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(__cvta_generic_to_global(from)), "r"(bytes) : "memory");
 #endif
 }
-
-__device__ inline unsigned shared_address(const void* memory) { return static_cast<unsigned>(__cvta_generic_to_shared(memory)); }
 
 /// By all threads of all blocks of the cluster: what was written before `arrive` is seen after `wait`, when all blocks are running.
 __device__ inline void cluster_arrive() {

@@ -1,5 +1,3 @@
-#include "frit/ops/fused/logsumexp_sigmoid_scale_subtract_clamp.h"
-
 #include <array>
 #include <limits>
 
@@ -8,6 +6,7 @@
 #include "frit/ops/cpu/work_split.h"
 #include "frit/ops/elementwise/activation.h"
 #include "frit/ops/elementwise/arithmetic.h"
+#include "frit/ops/fused/logsumexp_sigmoid_scale_subtract_clamp_weight_gradient.h"
 #include "frit/ops/norm/statistics.h"
 #include "frit/ops/reduction/reduction.h"
 #include "frit/ops/registry.h"
@@ -236,6 +235,16 @@ std::optional<Attributes> absorb(const Operator& producer, const Attributes& of_
   return attributes;
 }
 
+/// For convolutions of size 1, which transposed ones with a stride become.
+Values with_weight_gradient(std::span<const Value> inputs, const Attributes& own, Value image, const Attributes& of_weight_gradient) {
+  const auto& product = of_weight_gradient.as<WeightGradientOptions>();
+  const auto& chain = own.as<ChainAttributes>();
+  const Dims& kernel = product.kernel_size;
+  if (!chain.blocked() || !std::all_of(kernel.begin(), kernel.end(), [](std::int64_t size) { return size == 1; })) return {};
+  return emit("logsumexp_sigmoid_scale_subtract_clamp_weight_gradient", {inputs[0], inputs[1], inputs[2], image},
+              LogsumexpWeightGradientAttributes{chain, product});
+}
+
 std::vector<Sample> samples(bool backward) {
   std::vector<Sample> result;
   const auto add = [&](const Shape& input, const Shape& bias, const ChainAttributes& attributes, bool smooth = true) {
@@ -290,6 +299,7 @@ FRIT_OPERATORS(logsumexp_sigmoid_scale_subtract_clamp) {
       .outputs = {"input_gradient", "bias_gradient"},
       .infer = infer_backward,
       .no_gradient = "not differentiable twice",
+      .with_weight_gradient = with_weight_gradient,
       .cpu = {.run = run_backward,
               .scratch = [](const InferContext& call) { return block_sum_bytes(planes_of(call.shape(1), call.as<ChainAttributes>())); }},
       .in_place = {{0, 1}},

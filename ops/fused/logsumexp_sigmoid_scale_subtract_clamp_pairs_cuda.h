@@ -1,5 +1,7 @@
 #pragma once
 
+#include <bit>
+
 #include "frit/core/cuda/packed.h"
 #include "frit/ops/fused/logsumexp_sigmoid_scale_subtract_clamp_walks_cuda.h"
 
@@ -12,69 +14,93 @@ template <class Stored>
 class PairWalk {
  public:
   using T = float;
+  using Places = CellPlaces;
   static constexpr int channels = 16, at_once = 4, blocks_wanted = 4;
   static constexpr int rows = cuda::warp_size / 2;  ///< pixels that a warp's threads hold side by side
 
   struct Share {
     T values[channels / 2];
   };
-  /// -1 also behind the last pixel.
-  class Places {
-   public:
-    __device__ explicit Places(const Sharing& sharing)
-        : places_(sharing.output_places, row_of_thread()), pixels_(static_cast<std::uint32_t>(sharing.planes.pixels)) {}
-    __device__ int operator()(std::int64_t, std::int64_t p) const {
-      const int place = places_(static_cast<std::uint32_t>(p));
-      return p < pixels_ ? place : -1;
-    }
-
-   private:
-    RecurringPlaces places_;
-    std::uint32_t pixels_;
-  };
-
   __device__ PairWalk(const Stored* input, const Sharing& sharing)
       : input_(input), pixels_(static_cast<std::uint32_t>(sharing.planes.pixels)), lane_(static_cast<int>(threadIdx.x) % 2) {}
 
-  template <class Prepare, class Close, class Use>
-  __device__ void run(const Prepare& prepare, const Close& close, const Use& use) const {
-    constexpr std::uint32_t warps = cuda::default_threads / cuda::warp_size, warp_pixels = rows * at_once, closed = at_once / 2;
-    const int turns = static_cast<int>((pixels_ + warp_pixels - 1) / warp_pixels), step = static_cast<int>(gridDim.x * warps);
-    // Whole warps walk on together, also past the last pixel.
-    for (int turn = turns - 1 - static_cast<int>(blockIdx.x * warps + threadIdx.x / cuda::warp_size); turn >= 0; turn -= step) {
-      const std::uint32_t first = static_cast<std::uint32_t>(turn) * warp_pixels;
-      const std::int64_t p = first + row_of_thread();
-      const int left = static_cast<int>(min(pixels_ - first, warp_pixels)) - row_of_thread();
-      uint4 words[at_once] = {};
+  struct Turn {
+    cuda::WideVector<Stored> loaded[at_once];
+    std::int64_t p;
+    int left;
+  };
+  static constexpr int closed = at_once / 2;
+
+  __device__ int turns() const { return static_cast<int>((pixels_ + turn_pixels() - 1) / turn_pixels()); }
+  __device__ static constexpr std::uint32_t turn_pixels() { return rows * at_once; }
+
+  __device__ Turn turn(int number) const {
+    const std::uint32_t first = static_cast<std::uint32_t>(number) * turn_pixels();
+    Turn turn = {};
+    turn.p = first + row_of_thread();
+    turn.left = (first < pixels_ ? static_cast<int>(min(pixels_ - first, turn_pixels())) : 0) - row_of_thread();
+    return turn;
+  }
+  __device__ bool holds(const Turn& turn, int u) const { return u * rows < turn.left; }
+  __device__ std::int64_t offset_of(const Turn& turn, int u) const { return place(turn.p + u * rows); }
+  __device__ void load(Turn& turn) const {
 #pragma unroll
-      for (int u = 0; u < at_once; ++u) {
-        if (u * rows < left) words[u] = __ldcs(reinterpret_cast<const uint4*>(input_ + place(p + u * rows)));
-      }
-      decltype(prepare(0, p)) prepared[closed];
+    for (int u = 0; u < at_once; ++u) {
+      if (holds(turn, u)) turn.loaded[u] = cuda::load_once(input_ + offset_of(turn, u));
+    }
+  }
+  template <class Prepare, class Prepared>
+  __device__ void prepare(const Turn& turn, Prepared (&prepared)[closed], const Prepare& prepare) const {
 #pragma unroll
-      for (int t = 0; t < closed; ++t) prepared[t] = prepare(0, p + (2 * t + lane_) * rows);
+    for (int t = 0; t < closed; ++t) prepared[t] = prepare(0, turn.p + (2 * t + lane_) * rows);
+  }
+
+  template <class Prepared, class Close, class Use>
+  __device__ void finish(const Turn& turn, const Prepared (&prepared)[closed], const Close& close, const Use& use) const {
 #pragma unroll
-      for (int t = 0; t < closed; ++t) {
-        const int u = 2 * t;
-        Share shares[2];
-        T shifts[2];
-        const T result = close(prepared[t], reduce(words[u], words[u + 1], shares, shifts));
-        if constexpr (!std::is_null_pointer_v<Use>) {
-          const T others = __shfl_xor_sync(0xffffffffu, result, 1);
-          if (u * rows < left) use(shares[0], 0, p + u * rows, shifts[0], lane_ == 0 ? result : others);
-          if ((u + 1) * rows < left) use(shares[1], 0, p + (u + 1) * rows, shifts[1], lane_ == 0 ? others : result);
-        }
+    for (int t = 0; t < closed; ++t) {
+      const int u = 2 * t;
+      Share shares[2];
+      T shifts[2];
+      const T result =
+          close(prepared[t], reduce(std::bit_cast<uint4>(turn.loaded[u]), std::bit_cast<uint4>(turn.loaded[u + 1]), shares, shifts));
+      if constexpr (!std::is_null_pointer_v<Use>) {
+        const T others = __shfl_xor_sync(0xffffffffu, result, 1);
+        if (holds(turn, u)) use(shares[0], 0, turn.p + u * rows, shifts[0], lane_ == 0 ? result : others);
+        if (holds(turn, u + 1)) use(shares[1], 0, turn.p + (u + 1) * rows, shifts[1], lane_ == 0 ? others : result);
       }
     }
   }
 
-  __device__ void store(const Share& share, T, T factor, Stored* result, const BlockedPlaces&, std::int64_t, std::int64_t p) const {
-    std::uint32_t words[channels / 4];
+  template <class Prepare, class Close, class Use>
+  __device__ void run(const Prepare& prepare, const Close& close, const Use& use) const {
+    constexpr int warps = cuda::default_threads / cuda::warp_size;
+    const int step = static_cast<int>(gridDim.x) * warps;
+    // Whole warps walk on together, also past the last pixel.
+    for (int number = turns() - 1 - static_cast<int>(blockIdx.x * warps + threadIdx.x / cuda::warp_size); number >= 0; number -= step) {
+      Turn turn = this->turn(number);
+      load(turn);
+      decltype(prepare(0, std::int64_t())) prepared[closed];
+      this->prepare(turn, prepared, prepare);
+      finish(turn, prepared, close, use);
+    }
+  }
+
+  static constexpr int vectors = at_once;
+  __device__ std::int64_t first_offset(const Turn& turn) const { return place(turn.p); }
+  __device__ static int vector_step() { return rows * channels; }
+  __device__ static cuda::WideVector<Stored> gradient(const Share& share, T factor) {
+    cuda::Vector<std::uint32_t, channels / 4> words;
 #pragma unroll
     for (int j = 0; j < channels / 4; ++j) {
       words[j] = factor == 0 ? 0 : cuda::Packed<Stored>::narrow(share.values[2 * j] * factor, share.values[2 * j + 1] * factor);
     }
-    __stcs(reinterpret_cast<uint4*>(result + place(p)), uint4{words[0], words[1], words[2], words[3]});
+    return std::bit_cast<cuda::WideVector<Stored>>(words);
+  }
+  __device__ std::int64_t offset(const Share&, std::int64_t p) const { return place(p); }
+
+  __device__ void store(const Share& share, T, T factor, Stored* result, const BlockedPlaces&, std::int64_t, std::int64_t p) const {
+    cuda::store_once(result + place(p), gradient(share, factor));
   }
 
  private:

@@ -60,6 +60,22 @@ struct AnyPlaces {
   __device__ std::int64_t operator()(std::int64_t n, std::int64_t p) const { return sharing.output_places(n * sharing.planes.pixels + p); }
 };
 
+/// Where pixels lie for which RecurringPlaces will do. -1 also behind the last pixel.
+class CellPlaces {
+ public:
+  __device__ explicit CellPlaces(const Sharing& sharing)
+      : places_(sharing.output_places, static_cast<int>(threadIdx.x) % cuda::warp_size / sharing.lanes),
+        pixels_(static_cast<std::uint32_t>(sharing.planes.pixels)) {}
+  __device__ int operator()(std::int64_t, std::int64_t p) const {
+    const int place = places_(static_cast<std::uint32_t>(p));
+    return p < pixels_ ? place : -1;
+  }
+
+ private:
+  RecurringPlaces places_;
+  std::uint32_t pixels_;
+};
+
 /// The logsumexp of a pixel, and what its gradient needs.
 template <class Stored>
 struct PixelSum {
@@ -88,11 +104,11 @@ __device__ T scaled(T exponential, T factor) {
 /// other. A group of lanes takes `at_once` of them at a time, no more than it has lanes: several loads are under way, and each pixel is
 /// closed by a lane of its own, which prepares for that before it looks at what was loaded. The walk goes from the last pixels to the
 /// first: what a convolution wrote last is still in the cache.
-template <class Stored, int at_once>
+template <class Stored, int at_once, class OutputPlacesOfPixels = AnyPlaces>
 class VectorWalk {
  public:
   using T = ComputeType<Stored>;
-  using Places = AnyPlaces;
+  using Places = OutputPlacesOfPixels;
   static constexpr int width = cuda::vector_width<Stored>, blocks_wanted = width == 4 ? 4 : 3;
 
   struct Share {
@@ -110,65 +126,99 @@ class VectorWalk {
         apart_(rows_ * channels_),
         holds_channels_(lane_ * width < channels_) {}
 
+  /// What a warp does at once: a thread's vectors, on their way from memory, of pixel p and those behind it.
+  struct Turn {
+    cuda::WideVector<Stored> loaded[at_once];
+    std::int64_t p;
+    int left;  ///< pixels that are there from p on, perhaps none
+  };
+  static constexpr int closed = 1;  ///< pixels that a thread closes in a turn
+
+  __device__ std::int64_t turns() const { return (pixels_ + turn_pixels() - 1) / turn_pixels(); }
+  __device__ int turn_pixels() const { return rows_ * at_once; }
+
+  __device__ Turn turn(std::int64_t number) const {
+    Turn turn;
+    turn.p = number * turn_pixels() + static_cast<int>(threadIdx.x) % cuda::warp_size / lanes_;
+    turn.left = static_cast<int>(min(pixels_ - turn.p, static_cast<std::int64_t>(turn_pixels())));
+    return turn;
+  }
+  __device__ bool holds(const Turn& turn, int u) const { return u * rows_ < turn.left; }
+  /// Where vector u is. Another pixel's takes the place of one that is not there. Lanes without channels have the first ones.
+  __device__ std::int64_t offset_of(const Turn& turn, int u) const {
+    const std::int64_t own = (turn.left > 0 ? turn.p * channels_ : 0) + (holds_channels_ ? lane_ * width : 0);
+    return own + (holds(turn, u) ? u * apart_ : 0);
+  }
+  __device__ void load(Turn& turn) const {
+#pragma unroll
+    for (int u = 0; u < at_once; ++u) turn.loaded[u] = cuda::load_once(input_ + offset_of(turn, u));
+  }
+  template <class Prepare, class Prepared>
+  __device__ void prepare(const Turn& turn, Prepared (&prepared)[closed], const Prepare& prepare) const {
+    prepared[0] = {};
+    if (closes(turn)) prepared[0] = prepare(0, turn.p + lane_ * rows_);
+  }
+
+  template <class Prepared, class Close, class Use>
+  __device__ void finish(const Turn& turn, const Prepared (&prepared)[closed], const Close& close, const Use& use) const {
+    Share shares[at_once];
+#pragma unroll
+    for (int u = 0; u < at_once; ++u) {
+      shares[u].offset = offset_of(turn, u);
+#pragma unroll
+      for (int j = 0; j < width; ++j) shares[u].values[j] = convert<T>(turn.loaded[u][j]);
+    }
+    PixelSum<Stored> sums[at_once];
+    reduce(shares, sums);
+    PixelSum<Stored> own = sums[0];
+#pragma unroll
+    for (int u = 1; u < at_once; ++u) {
+      const T shift = in_register(sums[u].shift), sum = in_register(sums[u].sum);
+      own.shift = u == lane_ ? shift : own.shift;
+      own.sum = u == lane_ ? sum : own.sum;
+    }
+    const T result = closes(turn) ? close(prepared[0], own) : T(0);
+    if constexpr (!std::is_null_pointer_v<Use>) {
+#pragma unroll
+      for (int u = 0; u < at_once; ++u) {
+        const T told = __shfl_sync(0xffffffffu, result, u, lanes_);
+        if (holds(turn, u) && holds_channels_) use(shares[u], 0, turn.p + u * rows_, sums[u].shift, told);
+      }
+    }
+  }
+
   template <class Prepare, class Close, class Use>
   __device__ void run(const Prepare& prepare, const Close& close, const Use& use) const {
     constexpr int warps = cuda::default_threads / cuda::warp_size;
-    const int warp = static_cast<int>(threadIdx.x) / cuda::warp_size, row = static_cast<int>(threadIdx.x) % cuda::warp_size / lanes_;
-    const int warp_pixels = rows_ * at_once;
-    const std::int64_t turns = (pixels_ + warp_pixels - 1) / warp_pixels;
     // Whole warps walk on together, also past the last pixel.
-    for (std::int64_t turn = turns - 1 - (blockIdx.x * warps + warp); turn >= 0; turn -= gridDim.x * warps) {
-      const std::int64_t p = turn * warp_pixels + row;
-      const int left = static_cast<int>(min(pixels_ - p, static_cast<std::int64_t>(warp_pixels)));
-      Share shares[at_once];
-      load(shares, p, left);
-      const bool closes = lane_ < at_once && lane_ * rows_ < left;
-      decltype(prepare(p, p)) prepared{};
-      if (closes) prepared = prepare(0, p + lane_ * rows_);
-      PixelSum<Stored> sums[at_once];
-      reduce(shares, sums);
-      PixelSum<Stored> own = sums[0];
-#pragma unroll
-      for (int u = 1; u < at_once; ++u) {
-        const T shift = in_register(sums[u].shift), sum = in_register(sums[u].sum);
-        own.shift = u == lane_ ? shift : own.shift;
-        own.sum = u == lane_ ? sum : own.sum;
-      }
-      const T result = closes ? close(prepared, own) : T(0);
-      if constexpr (!std::is_null_pointer_v<Use>) {
-#pragma unroll
-        for (int u = 0; u < at_once; ++u) {
-          const T told = __shfl_sync(0xffffffffu, result, u, lanes_);
-          if (u * rows_ < left && holds_channels_) use(shares[u], 0, p + u * rows_, sums[u].shift, told);
-        }
-      }
+    for (std::int64_t number = turns() - 1 - (blockIdx.x * warps + threadIdx.x / cuda::warp_size); number >= 0;
+         number -= gridDim.x * warps) {
+      Turn turn = this->turn(number);
+      load(turn);
+      decltype(prepare(number, number)) prepared[closed];
+      this->prepare(turn, prepared, prepare);
+      finish(turn, prepared, close, use);
     }
   }
 
-  __device__ void store(const Share& share, T, T factor, Stored* result, const BlockedPlaces&, std::int64_t, std::int64_t) const {
+  static constexpr int vectors = at_once;
+  /// Of vector 0, there or not, and from one to the next.
+  __device__ std::int64_t first_offset(const Turn& turn) const { return turn.p * channels_ + lane_ * width; }
+  __device__ int vector_step() const { return apart_; }
+  /// A share's gradient.
+  __device__ static cuda::WideVector<Stored> gradient(const Share& share, T factor) {
     cuda::WideVector<Stored> elements;
 #pragma unroll
     for (int j = 0; j < width; ++j) elements[j] = convert<Stored>(scaled(share.values[j], factor));
-    cuda::store_once(result + share.offset, elements);
+    return elements;
+  }
+  __device__ std::int64_t offset(const Share& share, std::int64_t) const { return share.offset; }
+  __device__ void store(const Share& share, T, T factor, Stored* result, const BlockedPlaces&, std::int64_t, std::int64_t) const {
+    cuda::store_once(result + share.offset, gradient(share, factor));
   }
 
  private:
-  /// `left` pixels are there from p on, perhaps none: another is read in the place of those that are not. Lanes without channels read the
-  /// first ones.
-  __device__ void load(Share (&shares)[at_once], std::int64_t p, int left) const {
-    cuda::WideVector<Stored> loaded[at_once];
-    const std::int64_t own = (left > 0 ? p * channels_ : 0) + (holds_channels_ ? lane_ * width : 0);
-#pragma unroll
-    for (int u = 0; u < at_once; ++u) {
-      shares[u].offset = own + (u * rows_ < left ? u * apart_ : 0);
-      loaded[u] = cuda::load_once(input_ + shares[u].offset);
-    }
-#pragma unroll
-    for (int u = 0; u < at_once; ++u) {
-#pragma unroll
-      for (int j = 0; j < width; ++j) shares[u].values[j] = convert<T>(loaded[u][j]);
-    }
-  }
+  __device__ bool closes(const Turn& turn) const { return lane_ < at_once && lane_ * rows_ < turn.left; }
 
   /// Leaves the shares with their exponentials.
   __device__ void reduce(Share (&shares)[at_once], PixelSum<Stored> (&sums)[at_once]) const {

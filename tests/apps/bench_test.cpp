@@ -163,7 +163,10 @@ TEST_F(BenchCommand, TimesMixedPrecisionFromAFloat32Input) {
 
 TEST_F(BenchCommand, RefusesWhatItCannotDo) {
   const std::map<std::string, std::vector<std::string>> refused = {
-      {"unknown model \"nothing\"", {"nothing"}},
+      {"unknown model or operator \"sqare\"; did you mean \"square\"?", {"sqare"}},
+      {"argmax has no gradient", {"argmax", "--mode", "train"}},
+      {"--config goes with a model", {"square", "--config", "{}"}},
+      {"conv2d: ", {"conv2d", "--input-shape", "5,7"}},
       {"--input-shape: input of model \"classifier\": expected [N, 1, 28, 28], got [2, 3]", {"classifier", "--input-shape", "2,3"}},
       {"--format: expected table, csv, json, got \"xml\"", {"classifier", "--format", "xml"}},
       {"--mode: expected forward, train, all, got \"backward\"", {"classifier", "--mode", "backward"}},
@@ -189,6 +192,23 @@ TEST(FullInput, IsThePublishedSize) {
   EXPECT_EQ(make_model("conv2d-groupnorm-pool").full_input, (Shape{128, 8, 128, 128}));
   EXPECT_EQ(make_model("convt3d-logsumexp").full_input, (Shape{128, 3, 16, 32, 32}));
   EXPECT_EQ(make_model("classifier").full_input, (Shape{128, 1, 28, 28}));
+}
+
+TEST_F(BenchCommand, OperatorsAreTimedOnASample) {
+  const Outcome outcome = bench({"conv2d", "--batch-size", "3", "--per-operator", "--format", "json"});
+  ASSERT_EQ(outcome.code, 0) << outcome;
+  const json report = json::parse(outcome.output);
+  EXPECT_EQ(report["input"][0], 3);
+  ASSERT_EQ(report["results"].size(), 2);
+  EXPECT_EQ(report["results"][0]["mode"], "forward");
+  EXPECT_EQ(report["results"][0]["operators"][0]["operator"], "conv2d");
+  EXPECT_GT(report["results"][1]["operators"].size(), 1) << "with the gradient";
+}
+
+TEST_F(BenchCommand, OperatorsTakeAnInputShape) {
+  const Outcome outcome = bench({"add", "--input-shape", "5,7", "--mode", "forward", "--per-operator", "--dtype", "f64"});
+  ASSERT_EQ(outcome.code, 0) << outcome;
+  EXPECT_NE(outcome.output.find("f64 5x7, f64 5x7 -> f64 5x7"), std::string::npos) << outcome;
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs the build tree $1 into a fresh prefix, builds the example project $2 of apps/examples against it with the compiler $3, and runs it
-# in short: with $4 steps or epochs, on the data in folder $5, which the Debian package $6 brings. The figure that it prints first must be above
+# Builds the example project $2 of apps/examples against the frit that is installed in the prefix $1, with the compiler $3, and runs it in
+# short: with $4 steps or epochs, on the data in folder $5, which the Debian package $6 brings. The figure that it prints first must be above
 # $7. Exits with 77 where the data are not there.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
@@ -10,8 +10,7 @@ if [ ! -d "$5" ]; then
 fi
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
-cmake --install "$1" --prefix "$scratch/prefix" >/dev/null
-cmake -S "$here/../../apps/examples/$2" -B "$scratch/build" -DCMAKE_PREFIX_PATH="$scratch/prefix" -DCMAKE_CXX_COMPILER="$3" >/dev/null
+cmake -S "$here/../../apps/examples/$2" -B "$scratch/build" -DCMAKE_PREFIX_PATH="$1" -DCMAKE_CXX_COMPILER="$3" >/dev/null
 cmake --build "$scratch/build"
 program="$scratch/build/$(echo "$2" | tr - _)"
 "$program" "$4" "$scratch/picture.png" "$5" | tee "$scratch/output"

@@ -6,48 +6,15 @@ A file has metadata "model", "config" (JSON), "seed", "torch", and tensors "inpu
 """
 import json
 import pathlib
+import sys
 
 import torch
 from make_cases import generator, with_sorted_metadata
 from safetensors.torch import save
 from torch import nn
 
-
-class ConvInstanceNormMax(nn.Module):
-    def __init__(self, in_channels=3, out_channels=16, kernel_size=3, clamp_min=-1.0, clamp_max=1.0):
-        super().__init__()
-        self.conv = nn.Conv3d(in_channels, out_channels, kernel_size)
-        self.multiplier = nn.Parameter(torch.empty(out_channels, 1, 1, 1))
-        self.instance_norm = nn.InstanceNorm3d(out_channels)
-        self.clamp_min, self.clamp_max = clamp_min, clamp_max
-
-    def forward(self, x):
-        x = self.instance_norm(self.conv(x) * self.multiplier)
-        return torch.max(torch.clamp(x, self.clamp_min, self.clamp_max) * self.multiplier, dim=1)[0]
-
-
-class ConvGroupNormPool(nn.Module):
-    def __init__(self, in_channels=8, out_channels=64, kernel_size=3, num_groups=16, pool_kernel_size=4, clamp_min=0.0, clamp_max=1.0):
-        super().__init__()
-        self.conv = nn.Conv2d(in_channels, out_channels, kernel_size)
-        self.group_norm = nn.GroupNorm(num_groups, out_channels)
-        self.scale = nn.Parameter(torch.empty(out_channels, 1, 1))
-        self.pool = nn.MaxPool2d(pool_kernel_size)
-        self.clamp_min, self.clamp_max = clamp_min, clamp_max
-
-    def forward(self, x):
-        return torch.clamp(self.pool(self.group_norm(self.conv(x)) * self.scale), self.clamp_min, self.clamp_max)
-
-
-class ConvTransposeLogSumExp(nn.Module):
-    def __init__(self, in_channels=3, out_channels=16, kernel_size=3, stride=2, padding=1):
-        super().__init__()
-        self.conv_transpose = nn.ConvTranspose3d(in_channels, out_channels, kernel_size, stride=stride, padding=padding)
-        self.bias = nn.Parameter(torch.empty(1, 1, 1, 1))
-
-    def forward(self, x):
-        x = torch.logsumexp(self.conv_transpose(x), dim=1, keepdim=True)
-        return torch.clamp(x * torch.sigmoid(x + 3) / 6 - self.bias, min=-1, max=1)
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "apps"))
+from frit_pytorch import ConvGroupNormPool, ConvInstanceNormMax, ConvTransposeLogSumExp
 
 
 MODELS = {

@@ -44,7 +44,6 @@ TEST_P(Layer, IncludesOnlyItselfAndWhatIsBelow) {
   const std::vector<fs::path> files = sources(GetParam());
   ASSERT_FALSE(files.empty());
   for (const fs::path& file : files) {
-    if (file.filename() == "frit.h") continue;  // the umbrella of all layers
     for (const std::string& included : matches(file, include)) {
       EXPECT_LE(height(included), height(GetParam())) << file << " includes " << included;
     }
@@ -62,6 +61,14 @@ TEST_P(Layer, KeepsFilesAndFoldersSmall) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Layer, testing::ValuesIn(layers), [](const auto& layer) { return layer.param; });
+
+TEST(Layering, WhatRunsForwardIncludesNoTraining) {
+  const std::regex training(R"(#\s*include\s*"frit/(autograd|models/training)/)");
+  for (const fs::path& file : sources("models")) {
+    if (file.filename() == "frit.h" || file.parent_path().filename() == "training") continue;
+    EXPECT_TRUE(matches(file, training).empty()) << file << " includes what trains: it belongs into models/training/";
+  }
+}
 
 TEST(Layering, PassesNameNoOperator) {
   const std::regex named(R"(#\s*include\s*"frit/ops/(\w+)/)");

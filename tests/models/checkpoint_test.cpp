@@ -1,4 +1,4 @@
-#include "frit/models/checkpoint.h"
+#include "frit/models/training/checkpoint.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

@@ -7,7 +7,7 @@
 
 #include "frit/core/cuda/device.h"
 #include "frit/core/numerics.h"
-#include "frit/models/verify.h"
+#include "frit/models/training/verify.h"
 #include "frit/ops/registry.h"
 
 namespace frit {

@@ -1,3 +1,5 @@
+#include "frit/command_line.h"
+
 #include <iostream>
 
 #include "apps/commands/commands.h"
@@ -35,7 +37,7 @@ int run(int argc, char** argv) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int frit::run_command_line(int argc, char** argv) {
   prepare_process();
   frit::set_warning_handler(print_warning);
   try {

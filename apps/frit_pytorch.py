@@ -1,0 +1,187 @@
+#!/usr/bin/env python3
+"""Moves a model's weights between PyTorch and frit; also a module to import: export, write_case, load, and MODELS, frit's models in PyTorch.
+
+  frit_pytorch.py export MODEL STATE_DICT.pt --output weights.safetensors [--config JSON] [--case case.safetensors]
+  frit_pytorch.py import weights.safetensors --output STATE_DICT.pt
+
+`export` writes a checkpoint for `frit infer` and `frit train`, and with --case also what PyTorch computes with these weights, in float64, for
+`frit verify`. `import` reads a checkpoint of frit's, and writes the state_dict of that model. Needs PyTorch and safetensors.
+"""
+
+import argparse
+import copy
+import json
+import os
+import pickle
+import sys
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import nn
+from torch.nn import functional
+
+
+class ConvInstanceNormMax(nn.Module):
+    def __init__(self, in_channels=3, out_channels=16, kernel_size=3, clamp_min=-1.0, clamp_max=1.0):
+        super().__init__()
+        self.conv = nn.Conv3d(in_channels, out_channels, kernel_size)
+        self.multiplier = nn.Parameter(torch.randn(out_channels, 1, 1, 1))
+        self.clamp_min, self.clamp_max = clamp_min, clamp_max
+
+    def forward(self, x):
+        x = functional.instance_norm(self.conv(x) * self.multiplier)
+        return torch.max(x.clamp(self.clamp_min, self.clamp_max) * self.multiplier, dim=1).values
+
+
+class ConvGroupNormPool(nn.Module):
+    def __init__(self, in_channels=8, out_channels=64, kernel_size=3, num_groups=16, pool_kernel_size=4, clamp_min=0.0, clamp_max=1.0):
+        super().__init__()
+        self.conv = nn.Conv2d(in_channels, out_channels, kernel_size)
+        self.group_norm = nn.GroupNorm(num_groups, out_channels)
+        self.scale = nn.Parameter(torch.ones(out_channels, 1, 1))
+        self.pool_kernel_size, self.clamp_min, self.clamp_max = pool_kernel_size, clamp_min, clamp_max
+
+    def forward(self, x):
+        x = self.group_norm(self.conv(x)) * self.scale
+        return functional.max_pool2d(x, self.pool_kernel_size).clamp(self.clamp_min, self.clamp_max)
+
+
+class ConvTransposeLogSumExp(nn.Module):
+    def __init__(self, in_channels=3, out_channels=16, kernel_size=3, stride=2, padding=1):
+        super().__init__()
+        self.conv_transpose = nn.ConvTranspose3d(in_channels, out_channels, kernel_size, stride=stride, padding=padding)
+        self.bias = nn.Parameter(torch.randn(1, 1, 1, 1))
+
+    def forward(self, x):
+        x = self.conv_transpose(x).logsumexp(dim=1, keepdim=True)
+        return (x * torch.sigmoid(x + 3) / 6 - self.bias).clamp(-1, 1)
+
+
+class Classifier(nn.Module):
+    def __init__(self, in_channels=1, image_size=(28, 28), num_classes=10, pool_kernel_size=2, **block):
+        super().__init__()
+        self.block = ConvGroupNormPool(in_channels, pool_kernel_size=pool_kernel_size, **block)
+        with torch.no_grad():
+            features = self.block(torch.zeros(1, in_channels, *image_size)).numel()
+        self.linear = nn.Linear(features, num_classes)
+
+    def forward(self, x):
+        return self.linear(self.block(x).flatten(1))
+
+
+MODELS = {
+    "conv3d-instnorm-max": ConvInstanceNormMax,
+    "conv2d-groupnorm-pool": ConvGroupNormPool,
+    "convt3d-logsumexp": ConvTransposeLogSumExp,
+    "classifier": Classifier,
+}
+
+
+def make(name, config):
+    """The PyTorch form of the model that frit knows as `name`."""
+    if name not in MODELS:
+        raise ValueError(f'unknown model "{name}"; models: {" ".join(MODELS)}')
+    try:
+        return MODELS[name](**config)
+    except TypeError as error:
+        raise ValueError(f"the configuration of {name}: {error}") from None
+
+
+def write(path, save):
+    """Runs save(path) beside the file, so that a failure leaves the old one."""
+    temporary = f"{path}.tmp.{os.getpid()}"
+    try:
+        save(temporary)
+        os.replace(temporary, path)
+    finally:
+        if os.path.exists(temporary):
+            os.remove(temporary)
+
+
+def export(model, name, config, path):
+    """Writes the weights of a module as a checkpoint of frit's model `name`, whose names its state_dict must have."""
+    tensors = {key: value.detach().cpu().contiguous() for key, value in model.state_dict().items()}
+    metadata = {"format": "pt", "model": name, "config": json.dumps(config)}
+    write(path, lambda file: save_file(tensors, file, metadata))
+
+
+def write_case(model, name, config, example, path, seed=0):
+    """Writes what the module gives for the tensor `example`, and its gradients, for `frit verify`."""
+    model, x = copy.deepcopy(model).cpu().double(), example.detach().cpu().double().requires_grad_()
+    output = model(x)
+    cotangent = torch.randn(output.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    output.backward(cotangent)
+    tensors = {"input": x, "output": output, "cotangent": cotangent, "grad.input": x.grad}
+    tensors |= {f"param.{key}": value for key, value in model.state_dict().items()}
+    tensors |= {f"grad.{key}": value.grad for key, value in model.named_parameters()}
+    tensors = {key: value.detach().contiguous() for key, value in tensors.items()}
+    metadata = {"model": name, "config": json.dumps(config), "torch": torch.__version__}
+    write(path, lambda file: save_file(tensors, file, metadata))
+
+
+def load(path):
+    """The module of a checkpoint that frit wrote, with its weights."""
+    with safe_open(path, "pt") as file:
+        metadata = file.metadata() or {}
+        if "model" not in metadata:
+            raise ValueError("the metadata name no model: not a checkpoint of frit?")
+        model = make(metadata["model"], json.loads(metadata.get("config", "{}")))
+        stored = set(file.keys())
+        missing = [key for key in model.state_dict() if key not in stored]
+        if missing:
+            raise ValueError(f"missing: {', '.join(missing)}")
+        model.load_state_dict({key: file.get_tensor(key) for key in model.state_dict()})
+    return model
+
+
+def run_export(arguments):
+    config = json.loads(arguments.config)
+    model = make(arguments.model, config)
+    weights = torch.load(arguments.state_dict, map_location="cpu", weights_only=True)
+    model.load_state_dict(weights)
+    export(model, arguments.model, config, arguments.output)
+    if arguments.case:
+        shape = [int(size) for size in arguments.input_shape.split(",")]
+        example = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+        write_case(model, arguments.model, config, example, arguments.case)
+
+
+def run_import(arguments):
+    weights = load(arguments.checkpoint).state_dict()
+    write(arguments.output, lambda file: torch.save(weights, file))
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(required=True)
+    command = commands.add_parser("export", help="from PyTorch to frit")
+    command.add_argument("model", choices=MODELS, metavar="MODEL", help="one of " + " ".join(MODELS))
+    command.add_argument("state_dict", metavar="STATE_DICT", help="what torch.save(model.state_dict(), ...) wrote")
+    command.add_argument("--output", required=True, metavar="FILE", help="the checkpoint to write, .safetensors")
+    command.add_argument("--config", default="{}", metavar="JSON", help="the model's configuration, as `frit info MODEL` prints it")
+    command.add_argument("--case", metavar="FILE", help="also write a case for `frit verify`; needs --input-shape")
+    command.add_argument("--input-shape", metavar="N,C,...", help="of the case's random input")
+    command.set_defaults(run=run_export)
+    command = commands.add_parser("import", help="from frit to PyTorch")
+    command.add_argument("checkpoint", metavar="CHECKPOINT", help="what frit wrote")
+    command.add_argument("--output", required=True, metavar="FILE", help="the state_dict to write, for torch.load")
+    command.set_defaults(run=run_import)
+    arguments = parser.parse_args()
+    if getattr(arguments, "case", None) and not arguments.input_shape:
+        parser.error("--case needs --input-shape")
+    return arguments
+
+
+def main():
+    arguments = parse_arguments()
+    try:
+        arguments.run(arguments)
+    except (OSError, RuntimeError, ValueError, pickle.UnpicklingError, SafetensorError) as error:
+        code = 4 if isinstance(error, OSError) else 3
+        print("frit_pytorch.py: error:", " ".join(str(error).split()), file=sys.stderr)
+        sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()
