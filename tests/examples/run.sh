@@ -1,5 +1,5 @@
 #!/bin/sh
-# Builds the example project $2 of apps/examples against the frit that is installed in the prefix $1 with the compiler $3, and runs it in
+# Builds the example project $2 of apps/examples against the frit that is installed in the prefix $1, with the compiler $3, and runs it in
 # short: with $4 steps or epochs, on the data in folder $5, which the Debian package $6 brings. The figure that it prints first must be above
 # $7. Exits with 77 where the data are not there.
 set -eu
