@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "frit/core/io/safetensors.h"
+#include "frit/ops/value.h"
 
 namespace frit {
 

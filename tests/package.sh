@@ -1,11 +1,17 @@
 #!/bin/sh
 # Builds the Debian packages in build/package, and tries what they hold: programs of others built with it, its size, its start. With
-# --install the packages are installed on this machine, tried and removed again; without, they are unpacked into a folder.
+# --install as the first argument the packages are installed on this machine, tried and removed again; without, they are unpacked into a
+# folder. Other arguments go to CMake.
 set -eu
 cd "$(dirname "$0")/.."
 # shellcheck disable=SC2046
 .ci/packages.sh $(cat .ci/build-packages) dpkg-dev pkg-config python3
-cmake --preset package
+install=""
+if [ "${1:-}" = --install ]; then
+  install=yes
+  shift
+fi
+cmake --preset package "$@"
 cmake --build --preset package
 rm -f build/package/*.deb
 (cd build/package && cpack -G DEB)
@@ -15,7 +21,7 @@ dpkg-deb --field build/package/frit_*.deb Depends | grep -q 'libfrit0.* (= '
 
 root=build/package/unpacked
 rm -rf $root
-if [ "${1:-}" = --install ]; then
+if [ -n "$install" ]; then
   sudo=""
   [ "$(id -u)" -eq 0 ] || sudo=sudo
   trap '$sudo dpkg --purge frit libfrit-dev libfrit0.1' EXIT

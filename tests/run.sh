@@ -1,9 +1,9 @@
 #!/bin/sh
-# Builds frit with g++ and runs every test. Installs what it needs.
+# Builds frit with g++ and runs every test. Installs what it needs. Arguments go to CMake.
 set -eu
 cd "$(dirname "$0")/.."
 # shellcheck disable=SC2046
 .ci/packages.sh $(cat .ci/build-packages) libgtest-dev graphviz dataset-fashion-mnist mricron-data
-cmake --preset release -DFRIT_BUILD_TESTS=ON -DFRIT_CUDA=AUTO
+cmake --preset release -DFRIT_BUILD_TESTS=ON -DFRIT_CUDA=AUTO "$@"
 cmake --build --preset release
 ctest --preset release -j "$(nproc)"

@@ -1,11 +1,11 @@
 #include <iostream>
 
 #include "apps/commands/commands.h"
-#include "apps/common/bundle.h"
 #include "apps/common/options.h"
 #include "apps/common/table.h"
 #include "apps/common/text.h"
-#include "apps/common/training_graph.h"
+#include "apps/training/bundle.h"
+#include "apps/training/training_graph.h"
 #include "frit/graph/find_non_finite.h"
 
 namespace frit::apps {

@@ -132,8 +132,8 @@ TEST_F(Train, LearnsFromPatchesOfVolumes) {
   write("volumes/inputs.nii.gz", testing::gzipped(volume));
   write("volumes/targets.nii", volume);
   const Outcome outcome =
-      run({"train", "conv3d-instnorm-max", "--config", R"({"in_channels": 1, "kernel_size": 1})", "--data", "volumes", "--patch", "6,6,6",
-           "--patches", "40", "--batch-size", "4", "--epochs", "3", "--normalize", "min-max", "--flip", "dhw"});
+      run({"train", "conv3d-instnorm-max", "--model-config", R"({"in_channels": 1, "kernel_size": 1})", "--data", "volumes", "--patch",
+           "6,6,6", "--patches", "40", "--batch-size", "4", "--epochs", "3", "--normalize", "min-max", "--flip", "dhw"});
   ASSERT_EQ(outcome.code, 0) << outcome;
   EXPECT_NE(outcome.errors.find(" 40 examples"), std::string::npos) << outcome;
 }
@@ -316,7 +316,8 @@ TEST_F(Train, ADryRunSaysWhatTrainingTakes) {
 }
 
 TEST_F(Train, NamesParametersThatCannotLearn) {
-  const std::vector<std::string> model = {"conv3d-instnorm-max", "--model-config", R"({"in_channels": 1, "out_channels": 2, "kernel_size": 2})"};
+  const std::vector<std::string> model = {"conv3d-instnorm-max", "--model-config",
+                                          R"({"in_channels": 1, "out_channels": 2, "kernel_size": 2})"};
   std::vector<std::string> lint = {"graph", "--lint"}, learn = {"train", "--data", "data.safetensors", "--epochs", "1"};
   lint.insert(lint.end(), model.begin(), model.end());
   learn.insert(learn.end(), model.begin(), model.end());

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "apps/common/train_settings.h"
+#include "apps/training/train_settings.h"
 #include "frit/core/data/dataset.h"
 #include "frit/models/model.h"
 

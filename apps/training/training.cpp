@@ -1,15 +1,15 @@
-#include "apps/common/training.h"
+#include "apps/training/training.h"
 
 #include <cmath>
 #include <deque>
 #include <iostream>
 
-#include "apps/common/bundle.h"
 #include "apps/common/interrupt.h"
 #include "apps/common/model_source.h"
 #include "apps/common/progress.h"
 #include "apps/common/text.h"
-#include "apps/common/training_graph.h"
+#include "apps/training/bundle.h"
+#include "apps/training/training_graph.h"
 #include "frit/core/io/file.h"
 #include "frit/core/text.h"
 #include "frit/graph/find_non_finite.h"

@@ -1,4 +1,4 @@
-#include "apps/common/train_settings.h"
+#include "apps/training/train_settings.h"
 
 #include <nlohmann/json.hpp>
 

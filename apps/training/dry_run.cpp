@@ -1,11 +1,11 @@
-#include "apps/common/dry_run.h"
+#include "apps/training/dry_run.h"
 
 #include <iostream>
 
 #include "apps/common/model_source.h"
 #include "apps/common/table.h"
 #include "apps/common/text.h"
-#include "apps/common/training_graph.h"
+#include "apps/training/training_graph.h"
 #include "frit/core/memory/allocator.h"
 #include "frit/core/numerics.h"
 #include "frit/core/text.h"

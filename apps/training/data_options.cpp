@@ -1,4 +1,4 @@
-#include "apps/common/data_options.h"
+#include "apps/training/data_options.h"
 
 #include "apps/common/model_source.h"
 #include "apps/common/options.h"

@@ -1,9 +1,9 @@
 #pragma once
 
-#include "apps/common/train_settings.h"
+#include "apps/training/train_settings.h"
 #include "frit/graph/executable.h"
-#include "frit/models/training/checkpoint.h"
 #include "frit/models/model.h"
+#include "frit/models/training/checkpoint.h"
 
 namespace frit::apps {
 

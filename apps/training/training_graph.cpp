@@ -1,4 +1,4 @@
-#include "apps/common/training_graph.h"
+#include "apps/training/training_graph.h"
 
 #include "frit/ops/loss/loss.h"
 

@@ -6,14 +6,14 @@
 #include <memory>
 #include <string>
 
-#include "apps/common/score.h"
-#include "apps/common/train_settings.h"
 #include "apps/report/run_record.h"
+#include "apps/training/score.h"
+#include "apps/training/train_settings.h"
 #include "frit/autograd/train_step.h"
 #include "frit/core/data/dataset.h"
 #include "frit/core/data/loader.h"
-#include "frit/models/training/checkpoint_folder.h"
 #include "frit/models/model.h"
+#include "frit/models/training/checkpoint_folder.h"
 
 namespace frit::apps {
 

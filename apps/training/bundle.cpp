@@ -1,9 +1,9 @@
-#include "apps/common/bundle.h"
+#include "apps/training/bundle.h"
 
 #include <filesystem>
 
 #include "apps/common/model_source.h"
-#include "apps/common/training_graph.h"
+#include "apps/training/training_graph.h"
 #include "frit/core/io/file.h"
 #include "frit/core/text.h"
 
