@@ -54,7 +54,13 @@ class ClusterTotals {
       if (i >= blocks_ || c >= channels_) continue;
 #pragma unroll
       for (int number = 0; number < static_cast<int>(sizeof(Sums) / sizeof(double)); ++number) {
-        barrier.send(reinterpret_cast<double*>(place(rank_, c)) + number, i, reinterpret_cast<const double*>(&sums)[number]);
+        double* const to = reinterpret_cast<double*>(place(rank_, c)) + number;
+        const double sum = reinterpret_cast<const double*>(&sums)[number];
+        if (blocks_ == 1) {
+          barrier.put(to, sum);
+        } else {
+          barrier.send(to, i, sum);
+        }
       }
     }
   }
