@@ -38,7 +38,7 @@ class EventMarks {
   std::vector<double> take();
 
  private:
-  int index_ = 0;
+  [[maybe_unused]] int index_ = 0;  // nothing uses it without CUDA
   std::vector<Event> events_;
 };
 
