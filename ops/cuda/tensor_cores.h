@@ -17,8 +17,85 @@ inline constexpr int rows = 16, columns = 16;
 inline constexpr int held = 8;
 using Sums = float[held];
 
+/// One instruction: sums (16, 8) += left (16, depth) * right (depth, 8), or with half that depth.
 template <class Stored>
-struct Product;
+struct Instruction;
+
+template <>
+struct Instruction<float> {
+  __device__ static void whole(float* sums, const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1) {
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  }
+  __device__ static void half(float* sums, const std::uint32_t (&a)[4], std::uint32_t b0) {
+    asm("mma.sync.aligned.m16n8k4.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+        : "r"(a[0]), "r"(a[1]), "r"(b0));
+  }
+};
+
+template <>
+struct Instruction<Half> {
+  __device__ static void whole(float* sums, const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  }
+  __device__ static void half(float* sums, const std::uint32_t (&a)[4], std::uint32_t b0) {
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+        : "r"(a[0]), "r"(a[1]), "r"(b0));
+  }
+};
+
+template <>
+struct Instruction<BFloat16> {
+  __device__ static void whole(float* sums, const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  }
+  __device__ static void half(float* sums, const std::uint32_t (&a)[4], std::uint32_t b0) {
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+        : "r"(a[0]), "r"(a[1]), "r"(b0));
+  }
+};
+
+/// Halves of either kind. Rows and columns start at multiples of 16 bytes.
+template <class Stored>
+struct Product {
+  static constexpr int depth = 16;
+  static constexpr bool rounds = false;
+
+  template <int count>
+  __device__ static const cuda::Vector<Stored, count>& rounded(const cuda::Vector<Stored, count>& elements) {
+    return elements;
+  }
+
+  __device__ static int row_of(int i, int lane) { return lane / 4 + i / 2 % 2 * 8; }
+  __device__ static int column_of(int i, int lane) { return lane % 4 * 2 + i % 2 + i / 4 * 8; }
+
+  struct Factor {
+    std::uint32_t of[4];
+  };
+  __device__ static int left_offset(int step, int lane) { return (lane % 8 + lane / 16 * 8) * step + lane / 8 % 2 * 8; }
+  __device__ static int right_offset(int step, int block_step, int lane) { return lane % 16 * step + lane / 16 * block_step; }
+  __device__ static Factor left(std::uint32_t own, int) { return right(own, 0); }
+  __device__ static Factor right(std::uint32_t own, int) {
+    Factor b;
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(b.of[0]), "=r"(b.of[1]), "=r"(b.of[2]), "=r"(b.of[3])
+                 : "r"(own)
+                 : "memory");
+    return b;
+  }
+  __device__ static void multiply(Sums& sums, const Factor& a, const Factor& b) {
+    Instruction<Stored>::whole(sums, a.of, b.of[0], b.of[1]);
+    Instruction<Stored>::whole(sums + 4, a.of, b.of[2], b.of[3]);
+  }
+};
 
 /// float32, which is to be rounded to the 10 bits of TF32 first. A thread reads pairs of neighbours of the left factor; its rows are
 /// numbered so that these are what it needs.
@@ -63,8 +140,8 @@ struct Product<float> {
     return {{load<0>(own), load<0>(second), load<32>(own), load<32>(second)}};
   }
   __device__ static void multiply(Sums& sums, const Factor& a, const Factor& b) {
-    multiply(sums, a, b.of[0], b.of[1]);
-    multiply(sums + 4, a, b.of[2], b.of[3]);
+    Instruction<float>::whole(sums, a.of, b.of[0], b.of[1]);
+    Instruction<float>::whole(sums + 4, a.of, b.of[2], b.of[3]);
   }
 
  private:
@@ -76,71 +153,6 @@ struct Product<float> {
   }
   __device__ static void load_pair(std::uint32_t& first, std::uint32_t& second, std::uint32_t address) {
     asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];" : "=r"(first), "=r"(second) : "r"(address) : "memory");
-  }
-  __device__ static void multiply(float* sums, const Factor& a, std::uint32_t b0, std::uint32_t b1) {
-    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-        : "r"(a.of[0]), "r"(a.of[1]), "r"(a.of[2]), "r"(a.of[3]), "r"(b0), "r"(b1));
-  }
-};
-
-/// Halves of either kind. Rows and columns start at multiples of 16 bytes.
-template <class Stored>
-struct HalfProduct {
-  static constexpr int depth = 16;
-  static constexpr bool rounds = false;
-
-  template <int count>
-  __device__ static const cuda::Vector<Stored, count>& rounded(const cuda::Vector<Stored, count>& elements) {
-    return elements;
-  }
-
-  __device__ static int row_of(int i, int lane) { return lane / 4 + i / 2 % 2 * 8; }
-  __device__ static int column_of(int i, int lane) { return lane % 4 * 2 + i % 2 + i / 4 * 8; }
-
-  struct Factor {
-    std::uint32_t of[4];
-  };
-  __device__ static int left_offset(int step, int lane) { return (lane % 8 + lane / 16 * 8) * step + lane / 8 % 2 * 8; }
-  __device__ static int right_offset(int step, int block_step, int lane) { return lane % 16 * step + lane / 16 * block_step; }
-  __device__ static Factor left(std::uint32_t own, int) { return right(own, 0); }
-  __device__ static Factor right(std::uint32_t own, int) {
-    Factor b;
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(b.of[0]), "=r"(b.of[1]), "=r"(b.of[2]), "=r"(b.of[3])
-                 : "r"(own)
-                 : "memory");
-    return b;
-  }
-};
-
-template <>
-struct Product<Half> : HalfProduct<Half> {
-  __device__ static void multiply(Sums& sums, const Factor& a, const Factor& b) {
-    multiply(sums, a, b.of[0], b.of[1]);
-    multiply(sums + 4, a, b.of[2], b.of[3]);
-  }
-
- private:
-  __device__ static void multiply(float* sums, const Factor& a, std::uint32_t b0, std::uint32_t b1) {
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-        : "r"(a.of[0]), "r"(a.of[1]), "r"(a.of[2]), "r"(a.of[3]), "r"(b0), "r"(b1));
-  }
-};
-
-template <>
-struct Product<BFloat16> : HalfProduct<BFloat16> {
-  __device__ static void multiply(Sums& sums, const Factor& a, const Factor& b) {
-    multiply(sums, a, b.of[0], b.of[1]);
-    multiply(sums + 4, a, b.of[2], b.of[3]);
-  }
-
- private:
-  __device__ static void multiply(float* sums, const Factor& a, std::uint32_t b0, std::uint32_t b1) {
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-        : "r"(a.of[0]), "r"(a.of[1]), "r"(a.of[2]), "r"(a.of[3]), "r"(b0), "r"(b1));
   }
 };
 

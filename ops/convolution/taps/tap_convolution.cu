@@ -36,52 +36,6 @@ struct TapWeight {
   std::int64_t row_step, channel_step, tap_step;
 };
 
-/// Multiplies 16 pixels by 8 n outputs. `left` has the pixels' elements of a step, `right` the weights.
-template <class Stored>
-struct Multiply;
-
-template <>
-struct Multiply<float> {
-  __device__ static void whole(float (&sums)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1) {
-    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-  }
-  __device__ static void half(float (&sums)[4], const std::uint32_t (&a)[4], std::uint32_t b0) {
-    asm("mma.sync.aligned.m16n8k4.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
-        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-        : "r"(a[0]), "r"(a[1]), "r"(b0));
-  }
-};
-
-template <>
-struct Multiply<Half> {
-  __device__ static void whole(float (&sums)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1) {
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-  }
-  __device__ static void half(float (&sums)[4], const std::uint32_t (&a)[4], std::uint32_t b0) {
-    asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
-        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-        : "r"(a[0]), "r"(a[1]), "r"(b0));
-  }
-};
-
-template <>
-struct Multiply<BFloat16> {
-  __device__ static void whole(float (&sums)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1) {
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-  }
-  __device__ static void half(float (&sums)[4], const std::uint32_t (&a)[4], std::uint32_t b0) {
-    asm("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
-        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-        : "r"(a[0]), "r"(a[1]), "r"(b0));
-  }
-};
-
 /// A thread's elements of 16 pixels in a step, whose first half is at `address` and whose second is `further` bytes behind.
 template <class Stored>
 __device__ void load_pixels(std::uint32_t (&a)[4], std::uint32_t address, std::uint32_t eight_pixels, std::uint32_t further, int lane) {
@@ -212,9 +166,9 @@ __global__ void __launch_bounds__(TapTiles::threads, 2)
 #pragma unroll
             for (int o = 0; o < n; ++o) {
               if (short_step) {
-                Multiply<Stored>::half(sums[o], a, right[tap_row][s][o][0]);
+                tensor_cores::Instruction<Stored>::half(sums[o], a, right[tap_row][s][o][0]);
               } else {
-                Multiply<Stored>::whole(sums[o], a, right[tap_row][s][o][0], right[tap_row][s][o][1]);
+                tensor_cores::Instruction<Stored>::whole(sums[o], a, right[tap_row][s][o][0], right[tap_row][s][o][1]);
               }
             }
           }
