@@ -14,12 +14,14 @@ namespace {
 using OwnAttributes = LogsumexpWeightGradientAttributes;
 using InTurn = LogsumexpWeightGradientInTurn;
 
+/// Blocks to a multiprocessor. Halves have more pixels to a tile, and so more that waits for one of them.
+constexpr int blocks_for(bool halves) { return halves ? 3 : 2; }
+
 /// A source for multiply_taps: a warp's part of a tile is a turn of a walk over the pixels that follow each other in it.
 template <class Walk, class Stored>
 class LogsumexpGradient {
  public:
-  // Halves have more pixels to a tile, and so more that waits for one of them.
-  static constexpr int blocks_wanted = is_half_type<Stored> ? 3 : 2;
+  static constexpr int blocks_wanted = blocks_for(is_half_type<Stored>);
   using T = ComputeType<Stored>;
   using Product = tensor_cores::Product<Stored>;
 
@@ -113,7 +115,7 @@ struct Scratch {
   std::size_t sums, bytes;
 
   Scratch(const TapTiles& tiles, DType dtype, int device)
-      : grid(tap_grid(tiles, is_half(dtype) ? 3 : 2, device)), sums(partial_bytes(tiles, grid)), bytes(sums + grid.x * sizeof(double)) {}
+      : grid(tap_grid(tiles, blocks_for(is_half(dtype)), device)), sums(partial_bytes(tiles, grid)), bytes(sums + grid.x * sizeof(double)) {}
 };
 
 template <class Stored, class Walk>

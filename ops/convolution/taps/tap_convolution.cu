@@ -9,6 +9,8 @@
 namespace frit::ops {
 namespace {
 
+constexpr int blocks_wanted = 2;  // to a multiprocessor
+
 /// The taps of a convolution: `rows` rows of `length` taps of `channels` channels.
 template <int channel_count, int tap_length, int tap_rows>
 struct Taps {
@@ -61,7 +63,7 @@ __device__ void load_pixels(std::uint32_t (&a)[4], std::uint32_t address, std::u
 /// One block some tiles of some samples, a warp 8 n outputs of some of a tile's pixels. Reads the input once but for the cache and writes
 /// each output once. Deterministic.
 template <class Stored, class T, int n>
-__global__ void __launch_bounds__(TapTiles::threads, 2)
+__global__ void __launch_bounds__(TapTiles::threads, blocks_wanted)
     convolve_taps(Stored* output /* (N, pixels, K) */, const Stored* input /* (N, pixels, C) */, const Stored* weight /* (K, C, taps) */,
                   TapWeight steps_of_weight, const Stored* bias /* or null */, const __grid_constant__ TapTiles tiles) {
   using S = Steps<Stored, T>;
@@ -244,7 +246,7 @@ void tap_convolution(const ConvolutionCall& call, CUstream_st* stream) {
       dispatch_taps(call.geometry, weight.dtype(), [&]<class T>() {
         if constexpr (fits_registers<Stored, T>) {
           cuda::launch(convolve_taps<Stored, T, output_blocks<T>>,
-                       {tap_grid(tiles, 2, weight.device().index), dim3(TapTiles::threads), static_cast<std::size_t>(tiles.shared_bytes)},
+                       {tap_grid(tiles, blocks_wanted, weight.device().index), dim3(TapTiles::threads), static_cast<std::size_t>(tiles.shared_bytes)},
                        stream, output.data<Stored>(), input.data<Stored>(), weight.data<Stored>(), steps, data_or_null<Stored>(bias),
                        tiles);
         }
