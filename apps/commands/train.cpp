@@ -187,6 +187,7 @@ int run_train(const TrainArguments& a) {
   if (!a.run_directory.empty() || !a.profile.empty()) record.emplace(a.run_directory, a.profile);
   Training training(model, data, validation, printable(a.data),
                     {.settings = a.settings,
+                     .data = a.input,
                      .device = device,
                      .prefetch = a.prefetch,
                      .early_stopping = a.early_stopping,

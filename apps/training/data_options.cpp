@@ -23,6 +23,17 @@ Dims axes_of(const std::string& letters, int rank) {
 
 }  // namespace
 
+void DataOptions::fields(FieldVisitor& v) {
+  v.field("image-size", read.image_size);
+  v.field("patch", read.patches.size);
+  v.field("patch-stride", read.patches.stride);
+  v.field("patches", read.patches.random);
+  v.field("crop", crop);
+  v.field("pad", padding);
+  v.field("flip", flip);
+  v.field("normalize", normalize);
+}
+
 void DataOptions::add_to(CLI::App& command) {
   add_shape(command, "--image-size", read.image_size, "PNG images: bring them all to this height and width")->type_name("H,W");
   add_shape(command, "--patch", read.patches.size, "NIfTI volumes: learn patches of this size")->type_name("D,H,W");

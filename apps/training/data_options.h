@@ -17,6 +17,8 @@ struct DataOptions {
   std::string flip = {};
   std::string normalize = "none";
 
+  /// Under the names of the command line's flags.
+  void fields(FieldVisitor& v);
   void add_to(CLI::App& command);
 
   /// The examples to learn: cropped and flipped at random.

@@ -33,8 +33,15 @@ struct TrainSettings {
   TrainOptions step_options(std::int64_t batches_per_epoch) const;
 };
 
-/// Throws unless a run with `present` goes on as one with `recorded`, a JSON object of settings, would have: ErrorKind::format for another
-/// optimizer, otherwise ErrorKind::argument naming the flag and both values. `source` is where the record comes from.
-void check_same_settings(const TrainSettings& present, const std::string& recorded, const std::string& source);
+/// Throws unless the flags of `present`, a JSON object, have the values of `recorded`: ErrorKind::format for another optimizer, otherwise
+/// ErrorKind::argument naming the flag and both values. `source` is where the record comes from.
+void check_same_flags(const std::string& present, const std::string& recorded, const std::string& source);
+
+/// Throws unless a run with `present` goes on as one with `recorded`, such settings as JSON, would have.
+template <class Settings>
+void check_same_settings(const Settings& present, const std::string& recorded, const std::string& source) {
+  // Read and written again, so that a record of another version compares by its meaning.
+  check_same_flags(fields_to_json(present), fields_to_json(fields_from_json<Settings>(recorded, {}, source)), source);
+}
 
 }  // namespace frit::apps

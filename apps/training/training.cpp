@@ -205,6 +205,7 @@ Metadata Training::checkpoint_data() const {
   Metadata metadata = options_.metadata;
   metadata.merge(checkpoint_metadata(model_));
   metadata["settings"] = fields_to_json(options_.settings);
+  metadata["data"] = fields_to_json(options_.data);
   metadata["position"] = fields_to_json(position_);
   metadata["epoch_score"] = fields_to_json(learnt_);
   metadata["score"] = fields_to_json(score_);
@@ -231,6 +232,7 @@ void Training::resume(const TensorFile& checkpoint) {
          recorded.config);
   }
   check_same_settings(options_.settings, entry("settings"), checkpoint.file());
+  check_same_settings(options_.data, entry("data"), checkpoint.file());
   const auto position = fields_from_json<RunPosition>(entry("position"), {}, checkpoint.file());
   if (position.examples != position_.examples) {
     fail(ErrorKind::format, source_, ": has ", position_.examples, " examples; the run that is to go on (", checkpoint.file(), ") has ",

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "apps/report/run_record.h"
+#include "apps/training/data_options.h"
 #include "apps/training/score.h"
 #include "apps/training/train_settings.h"
 #include "frit/autograd/train_step.h"
@@ -25,6 +26,7 @@ struct CheckpointInterval {
 
 struct TrainingOptions {
   TrainSettings settings;
+  DataOptions data = {};  ///< how the examples were read: a run that goes on must have the same
   Device device;
   std::int64_t prefetch = 2;
   std::int64_t early_stopping = 0;          ///< epochs without a lower loss that end the run; 0: none do

@@ -166,6 +166,7 @@ TEST_F(Resume, RefusesWhatDoesNotGoTogether) {
   refused(2, "--resume auto goes with --run-dir", train({"--resume", "auto"}));
   refused(2, "--resume run/.* does not go with --seed 7: the run that is to go on has 0", again({"--seed", "7"}));
   refused(2, "does not go with --accumulate 2: .* has 1", again({"--accumulate", "2"}));
+  refused(2, "does not go with --flip \"w\": .* has \"\"", again({"--flip", "w"}));
   refused(3, "does not go with --optimizer \"sgd\": .* has \"adam\"", again({"--optimizer", "sgd"}));
   refused(2, "--weights cannot be given with --resume", again({"--weights", "weights.safetensors"}));
   refused(2, "--keep: expected an integer from 2 to", again({"--keep", "1"}));

@@ -107,7 +107,8 @@ TEST_F(CudaTapProducts, NanStaysWithThePixelsThatReadIt) {
   const ops::Attributes attributes = ops::canonical({}, 3);
   for (const DType dtype : {DType::f32, DType::f16}) {
     std::vector<Tensor> inputs = {normal_tensor({1, 4, 4, 5, 40}, DType::f32, 1), normal_tensor({16, 4, 3, 3, 3}, DType::f32, 2)};
-    for (const std::size_t place : {2 * 5 * 40 + 2 * 40 + 20, 800 + 3 * 40 + 39, 0}) inputs[0].span<float>()[place] = NAN;
+    const std::span<float> pixels = inputs[0].span<float>();
+    pixels[2 * 5 * 40 + 2 * 40 + 20] = pixels[800 + 3 * 40 + 39] = pixels[0] = NAN;
     for (Tensor& input : inputs) input = input.to(dtype);
     const std::vector<double> expected = ops::run(op, inputs, attributes)[0].to_vector<double>(),
                               found = run_on_gpu(op, inputs, attributes)[0].to_vector<double>();
