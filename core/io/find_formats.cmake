@@ -1,7 +1,9 @@
 # Libraries of file formats. Where one is missing frit is built all the same, and refuses files of that format by its name. They are
-# looked for by header and library: what Debian 12's libzip-dev installs for CMake names files of another package.
+# looked for by header and library: what Debian 12's libzip-dev installs for CMake names files of another package. -DFRIT_PNG_LIBRARY=OFF
+# and the like leave one out.
 set(FRIT_FORMAT_LIBRARIES "")
 set(FRIT_FORMAT_PACKAGES "")  # Debian's, which bring them
+set(FRIT_MISSING_FORMAT_LIBRARIES "")
 function(frit_find_format name header library source package)
   find_path(FRIT_${name}_INCLUDE_DIR ${header} PATH_SUFFIXES nifti)
   find_library(FRIT_${name}_LIBRARY ${library})
@@ -14,7 +16,8 @@ function(frit_find_format name header library source package)
     set(FRIT_FORMAT_LIBRARIES ${FRIT_FORMAT_LIBRARIES} ${FRIT_${name}_LIBRARY} PARENT_SCOPE)
     set(FRIT_FORMAT_PACKAGES ${FRIT_FORMAT_PACKAGES} ${package} PARENT_SCOPE)
   else()
-    message(STATUS "frit: no ${header}: built without lib${library}")
+    message(STATUS "frit: built without lib${library} (Debian: ${package})")
+    set(FRIT_MISSING_FORMAT_LIBRARIES ${FRIT_MISSING_FORMAT_LIBRARIES} lib${library} PARENT_SCOPE)
   endif()
 endfunction()
 frit_find_format(PNG png.h png core/io/png.cpp libpng-dev)

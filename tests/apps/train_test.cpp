@@ -7,6 +7,7 @@
 #include "apps/fixtures.h"
 #include "apps/program.h"
 #include "core/io/image_files.h"
+#include "core/io/missing_libraries.h"
 #include "frit/core/data/files.h"
 #include "frit/core/data/loader.h"
 #include "frit/core/io/png.h"
@@ -92,6 +93,7 @@ void write_as_png(const QuarterImages& images, const std::string& folder) {
 }
 
 TEST_F(Train, LearnsFromFoldersOfImages) {
+  FRIT_SKIP_WITHOUT("libpng");
   write_as_png(QuarterImages(200, /*seed=*/1), path("images/train"));
   write_as_png(QuarterImages(60, /*seed=*/2), path("images/test"));
   std::vector<std::string> arguments =
@@ -125,6 +127,7 @@ TEST_F(Train, LearnsFromFoldersOfImages) {
 }
 
 TEST_F(Train, LearnsFromPatchesOfVolumes) {
+  FRIT_SKIP_WITHOUT("libnifti2");
   std::filesystem::create_directory(path("volumes"));
   std::vector<float> voxels(12 * 12 * 12);
   for (std::size_t i = 0; i < voxels.size(); ++i) voxels[i] = static_cast<float>(i % 7);

@@ -6,6 +6,7 @@
 
 #include "core/data/dataset_testing.h"
 #include "core/io/image_files.h"
+#include "core/io/missing_libraries.h"
 #include "frit/core/data/files.h"
 #include "frit/core/io/file.h"
 #include "frit/core/io/npy.h"
@@ -114,6 +115,7 @@ TEST(Subset, GivesTheExamplesOfItsNumbers) {
 }
 
 TEST(DatasetFiles, ReadNpz) {
+  FRIT_SKIP_WITHOUT("libzip");
   const TemporaryFolder folder;
   const auto npy = [](const Tensor& tensor) {
     const std::vector<std::byte> bytes = serialize_npy(tensor);

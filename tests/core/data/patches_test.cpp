@@ -7,6 +7,7 @@
 
 #include "core/data/dataset_testing.h"
 #include "core/io/image_files.h"
+#include "core/io/missing_libraries.h"
 #include "frit/core/data/files.h"
 
 namespace frit {
@@ -92,6 +93,7 @@ std::string volume(float first, std::int16_t width = 4) {
 }
 
 TEST(NiftiDataset, ReadsOnePairOrAFolderOfPairs) {
+  FRIT_SKIP_WITHOUT("libnifti2");
   const testing::TemporaryFolder folder;
   write_text(folder / "inputs.nii", volume(0));
   write_text(folder / "targets.nii.gz", testing::gzipped(volume(100)));

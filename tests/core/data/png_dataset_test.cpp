@@ -4,6 +4,7 @@
 
 #include "core/data/dataset_testing.h"
 #include "core/io/image_files.h"
+#include "core/io/missing_libraries.h"
 #include "frit/core/data/files.h"
 #include "frit/core/io/png.h"
 
@@ -20,6 +21,7 @@ void write(const TemporaryFolder& folder, const std::string& name, double value,
 }
 
 TEST(PngDataset, ClassesAreFoldersInTheOrderOfTheirNames) {
+  FRIT_SKIP_WITHOUT("libpng");
   const TemporaryFolder folder;
   write(folder, "dog/1.png", 0.2);
   write(folder, "cat/b.png", 0.4);
@@ -37,6 +39,7 @@ TEST(PngDataset, ClassesAreFoldersInTheOrderOfTheirNames) {
 }
 
 TEST(PngDataset, GreyImagesAmongColouredOnesHaveThreeChannels) {
+  FRIT_SKIP_WITHOUT("libpng");
   const TemporaryFolder folder;
   write(folder, "a/grey.png", 0.2);
   write(folder, "b/colour.png", 0.4, {3, 2, 2});
@@ -46,6 +49,7 @@ TEST(PngDataset, GreyImagesAmongColouredOnesHaveThreeChannels) {
 }
 
 TEST(PngDataset, ResizesByTheMeanOfWhatAPixelCovers) {
+  FRIT_SKIP_WITHOUT("libpng");
   const TemporaryFolder folder;
   std::filesystem::create_directory(folder / "a");
   write_png(folder / "a/1.png", Tensor::from<float>({0, 0, 1, 1, 0, 0, 1, 1}, {1, 2, 4}));
@@ -64,6 +68,7 @@ TEST(PngDataset, ResizesByTheMeanOfWhatAPixelCovers) {
 }
 
 TEST(PngDataset, BothSplitsNumberTheClassesAlike) {
+  FRIT_SKIP_WITHOUT("libpng");
   const TemporaryFolder folder;
   write(folder, "train/a/1.png", 0);
   write(folder, "train/b/1.png", 0);
@@ -79,6 +84,7 @@ TEST(PngDataset, BothSplitsNumberTheClassesAlike) {
 }
 
 TEST(PngDataset, RefusesEmptyClassesAndDamage) {
+  FRIT_SKIP_WITHOUT("libpng");
   const TemporaryFolder folder;
   expect_error(ErrorKind::format, "expected one folder of PNG images a class, got no folder", [&] { PngDataset(folder.path()); });
   write(folder, "a/1.png", 0.5, {1, 20, 20});

@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "core/io/image_files.h"
+#include "core/io/missing_libraries.h"
 #include "frit/core/io/idx.h"
 #include "frit/core/io/nifti.h"
 #include "frit/core/io/npy.h"
@@ -59,23 +60,34 @@ void expect_refused_or_read(const char* format, const std::string& good, const s
   EXPECT_LT(testing::processor_seconds() - start, testing::sanitized ? 60 : 20) << format;
 }
 
-TEST(MutatedFiles, AreReadOrRefused) {
-  using testing::bytes_of;
-  const Tensor tensor = Tensor::from<float>({1, 2, 3, 4, 5, 6}, {2, 3});
-  const std::string array = text_of(serialize_npy(tensor));
-  const std::string volume = testing::nifti_file({.dim = {3, 2, 2}, .type = 4, .bits = 16}, std::string(24, 'v'));
-  const testing::TemporaryFolder folder;
-  write_png(folder / "image.png", Tensor::full({3, 9, 7}, 0.5));
+const Tensor tensor = Tensor::from<float>({1, 2, 3, 4, 5, 6}, {2, 3});
 
-  expect_refused_or_read("npy", array, [](const Input& input) { read_npy(input); });
-  expect_refused_or_read("npz", testing::zip_file({{"a.npy", array}, {"b.npy", array, true}}), [](const Input& input) { read_npz(input); });
+TEST(MutatedFiles, ArraysAreReadOrRefused) {
+  const std::string bytes("\0\0\x08\2\0\0\0\2\0\0\0\3abcdef", 18);
+  expect_refused_or_read("npy", text_of(serialize_npy(tensor)), [](const Input& input) { read_npy(input); });
   expect_refused_or_read("safetensors", text_of(serialize_safetensors({{"a", tensor}, {"b", tensor}}, {{"k", "v"}})),
                          [](const Input& input) { read_safetensors(input); });
-  expect_refused_or_read("idx", std::string("\0\0\x08\2\0\0\0\2\0\0\0\3abcdef", 18), [](const Input& input) { read_idx(input); });
-  expect_refused_or_read("idx.gz", testing::gzipped(std::string("\0\0\x08\2\0\0\0\2\0\0\0\3abcdef", 18)),
-                         [](const Input& input) { read_idx(input); });
+  expect_refused_or_read("idx", bytes, [](const Input& input) { read_idx(input); });
+  expect_refused_or_read("idx.gz", testing::gzipped(bytes), [](const Input& input) { read_idx(input); });
+}
+
+TEST(MutatedFiles, ArchivesAreReadOrRefused) {
+  FRIT_SKIP_WITHOUT("libzip");
+  const std::string array = text_of(serialize_npy(tensor));
+  expect_refused_or_read("npz", testing::zip_file({{"a.npy", array}, {"b.npy", array, true}}), [](const Input& input) { read_npz(input); });
+}
+
+TEST(MutatedFiles, VolumesAreReadOrRefused) {
+  FRIT_SKIP_WITHOUT("libnifti2");
+  const std::string volume = testing::nifti_file({.dim = {3, 2, 2}, .type = 4, .bits = 16}, std::string(24, 'v'));
   expect_refused_or_read("nii", volume, [](const Input& input) { read_nifti(input); });
   expect_refused_or_read("nii.gz", testing::gzipped(volume), [](const Input& input) { read_nifti(input); });
+}
+
+TEST(MutatedFiles, ImagesAreReadOrRefused) {
+  FRIT_SKIP_WITHOUT("libpng");
+  const testing::TemporaryFolder folder;
+  write_png(folder / "image.png", Tensor::full({3, 9, 7}, 0.5));
   expect_refused_or_read("png", testing::content_of(folder / "image.png"), [](const Input& input) { read_png(input); });
 }
 

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "core/io/image_files.h"
+#include "core/io/missing_libraries.h"
 #include "frit/core/io/file.h"
 
 namespace frit {
@@ -15,21 +16,26 @@ using testing::nifti_file;
 
 NiftiVolume parse(const std::string& bytes) { return read_nifti(MemoryInput(std::as_bytes(std::span(bytes)), "volume.nii")); }
 
-TEST(Nifti, AxesAreDepthHeightWidth) {
+class Nifti : public ::testing::Test {
+ protected:
+  void SetUp() override { FRIT_SKIP_WITHOUT("libnifti2"); }
+};
+
+TEST_F(Nifti, AxesAreDepthHeightWidth) {
   const NiftiVolume volume = parse(nifti_file({.dim = {3, 2, 1}}, bytes_of<float>({1, 2, 3, 4, 5, 6})));
   EXPECT_EQ(volume.voxels.shape(), (Shape{1, 2, 3}));
   EXPECT_EQ(volume.voxels.to_vector<float>(), (std::vector<float>{1, 2, 3, 4, 5, 6}));
   EXPECT_EQ(volume.spacing, (std::array<double, 3>{2, 1.5, 1}));
 }
 
-TEST(Nifti, FurtherAxesOfOneAreDropped) {
+TEST_F(Nifti, FurtherAxesOfOneAreDropped) {
   const std::string voxels = bytes_of<float>({1, 2, 3, 4});
   EXPECT_EQ(parse(nifti_file({.dim = {2, 2}}, voxels)).voxels.shape(), (Shape{1, 2, 2}));
   EXPECT_EQ(parse(nifti_file({.dim = {4, 1, 1, 1, 1}}, voxels)).voxels.shape(), (Shape{1, 1, 4}));
   EXPECT_EQ(parse(nifti_file({.dim = {2, 1, 1, 2}}, voxels)).voxels.shape(), (Shape{2, 1, 1, 2}));
 }
 
-TEST(Nifti, ConvertsEveryElementTypeAndAppliesTheScale) {
+TEST_F(Nifti, ConvertsEveryElementTypeAndAppliesTheScale) {
   const auto check = [](std::int16_t type, auto zero, std::vector<double> wanted) {
     using T = decltype(zero);
     const std::string voxels = bytes_of<T>({T{3}, static_cast<T>(-1), T{100}});
@@ -49,7 +55,7 @@ TEST(Nifti, ConvertsEveryElementTypeAndAppliesTheScale) {
   check(1280, std::uint64_t{}, {5, 36893488147419103232.0, 199});
 }
 
-TEST(Nifti, ReadsTheOtherByteOrderAndGzip) {
+TEST_F(Nifti, ReadsTheOtherByteOrderAndGzip) {
   const std::string file = nifti_file({.dim = {2}, .type = 4, .bits = 16}, bytes_of<std::int16_t>({1, 258}));
   EXPECT_EQ(parse(testing::gzipped(file)).voxels.to_vector<float>(), (std::vector<float>{1, 258}));
   std::string swapped = file;
@@ -60,7 +66,7 @@ TEST(Nifti, ReadsTheOtherByteOrderAndGzip) {
   EXPECT_EQ(parse(swapped).voxels.to_vector<float>(), (std::vector<float>{1, 258}));
 }
 
-TEST(Nifti, RefusesWhatItCannotRead) {
+TEST_F(Nifti, RefusesWhatItCannotRead) {
   const auto refused = [](const std::string& bytes, const std::string& message) {
     testing::expect_error(ErrorKind::format, "volume.nii: " + message, [&] { parse(bytes); });
     testing::expect_error(ErrorKind::format, "volume.nii: " + message, [&] { parse(testing::gzipped(bytes)); });
@@ -83,14 +89,14 @@ TEST(Nifti, RefusesWhatItCannotRead) {
 }
 
 /// As bgzip writes them: one part after another.
-TEST(Nifti, ReadsGzipFilesOfSeveralParts) {
+TEST_F(Nifti, ReadsGzipFilesOfSeveralParts) {
   const std::string file = nifti_file({.dim = {6}}, bytes_of<float>({1, 2, 3, 4, 5, 6}));
   const std::string parts =
       testing::gzipped(file.substr(0, 100)) + testing::gzipped(file.substr(100, 257)) + testing::gzipped(file.substr(357));
   EXPECT_EQ(parse(parts).voxels.to_vector<float>(), (std::vector<float>{1, 2, 3, 4, 5, 6}));
 }
 
-TEST(Nifti, ReadsTheHeadOfMricron) {
+TEST_F(Nifti, ReadsTheHeadOfMricron) {
   const std::string path = "/usr/share/mricron/templates/ch2.nii.gz";
   if (!std::filesystem::exists(path)) GTEST_SKIP() << "Debian's package mricron-data is not installed";
   const NiftiVolume head = read_nifti(path);

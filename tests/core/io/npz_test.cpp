@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "core/io/image_files.h"
+#include "core/io/missing_libraries.h"
 #include "frit/core/io/npy.h"
 
 namespace frit {
@@ -20,7 +21,12 @@ TensorMap parse(const std::string& bytes) { return read_npz(MemoryInput(std::as_
 
 const std::string numbers = npy(Tensor::from<float>({1, 2, 3}, {3}));
 
-TEST(Npz, ReadsStoredAndDeflatedArrays) {
+class Npz : public ::testing::Test {
+ protected:
+  void SetUp() override { FRIT_SKIP_WITHOUT("libzip"); }
+};
+
+TEST_F(Npz, ReadsStoredAndDeflatedArrays) {
   const TensorMap arrays = parse(zip_file({{"x.npy", numbers}, {"folder/y.npy", npy(Tensor::full({1000}, 7)), true}}));
   ASSERT_EQ(arrays.size(), 2u);
   EXPECT_EQ(arrays.at("x").to_vector<float>(), (std::vector<float>{1, 2, 3}));
@@ -28,7 +34,7 @@ TEST(Npz, ReadsStoredAndDeflatedArrays) {
   EXPECT_TRUE(parse(zip_file({})).empty());
 }
 
-TEST(Npz, RefusesWhatIsNotSuchAFile) {
+TEST_F(Npz, RefusesWhatIsNotSuchAFile) {
   const auto refused = [](const std::string& bytes, const std::string& message) {
     expect_error(ErrorKind::format, "arrays.npz", [&] { parse(bytes); });
     expect_error(ErrorKind::format, message, [&] { parse(bytes); });
@@ -42,7 +48,7 @@ TEST(Npz, RefusesWhatIsNotSuchAFile) {
   refused(zip_file({{"\x1b[2J.npy", "hello"}}), "\\x1b[2J.npy");
 }
 
-TEST(Npz, RefusesDamageAndFalseSizes) {
+TEST_F(Npz, RefusesDamageAndFalseSizes) {
   std::string damaged = zip_file({{"x.npy", numbers}});
   damaged[35 + numbers.size() - 1] ^= 1;
   expect_error(ErrorKind::format, "\"x.npy\": ", [&] { parse(damaged); });
@@ -53,7 +59,7 @@ TEST(Npz, RefusesDamageAndFalseSizes) {
 }
 
 /// Many entries of a directory that all stand for the same bytes: a bomb that no ratio within one entry shows.
-TEST(Npz, RefusesEntriesThatShareBytes) {
+TEST_F(Npz, RefusesEntriesThatShareBytes) {
   const std::string once = zip_file({{"x.npy", npy(Tensor::zeros({100000})), true}});
   const std::size_t directory = once.find("PK\x01\x02"), end = once.find("PK\x05\x06");
   std::string file = once.substr(0, directory), entry = once.substr(directory, end - directory);

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "core/io/image_files.h"
+#include "core/io/missing_libraries.h"
 #include "frit/core/io/file.h"
 
 namespace frit {
@@ -35,7 +36,12 @@ std::string png(std::uint32_t width, std::uint32_t height, char bits, char colou
 
 Tensor parse(const std::string& bytes) { return read_png(MemoryInput(std::as_bytes(std::span(bytes)), "image.png")); }
 
-TEST(Png, WhatIsWrittenIsRead) {
+class Png : public ::testing::Test {
+ protected:
+  void SetUp() override { FRIT_SKIP_WITHOUT("libpng"); }
+};
+
+TEST_F(Png, WhatIsWrittenIsRead) {
   const TemporaryFolder folder;
   const std::string path = folder / "image.png";
   const Tensor colours = Tensor::from<float>({0, 1, 0.2F, 0.4F, 0.6F, 0.8F, 1, 0, 0, 0, 1, 1}, {3, 2, 2});
@@ -52,7 +58,7 @@ TEST(Png, WhatIsWrittenIsRead) {
   EXPECT_EQ(folder.names().size(), 1u);
 }
 
-TEST(Png, ReadsOtherDepthsPalettesAndTransparency) {
+TEST_F(Png, ReadsOtherDepthsPalettesAndTransparency) {
   EXPECT_EQ(parse(png(2, 1, 16, 0, std::string("\0\x80\0\xff\xff", 5))).to_vector<float>(), (std::vector<float>{32768 / 65535.0F, 1}));
   EXPECT_EQ(parse(png(3, 1, 1, 0, std::string("\0\xa0", 2))).to_vector<float>(), (std::vector<float>{1, 0, 1}));
   EXPECT_EQ(parse(png(1, 1, 8, 4, std::string("\0\x33\x80", 3))).to_vector<float>(), (std::vector<float>{0.2F}));
@@ -61,7 +67,7 @@ TEST(Png, ReadsOtherDepthsPalettesAndTransparency) {
   EXPECT_EQ(colour.to_vector<float>(), (std::vector<float>{1, 0, 0, 0.2F, 0, 1}));
 }
 
-TEST(Png, RefusesDamage) {
+TEST_F(Png, RefusesDamage) {
   const std::string good = png(4, 4, 8, 0, std::string(20, '\0'));
   EXPECT_EQ(parse(good).elements(), 16);
   for (std::size_t length = 0; length < good.size() - 12; ++length) {
