@@ -2,6 +2,7 @@
 #include <cmath>
 #include <filesystem>
 #include <iostream>
+#include <map>
 
 #include "apps/commands/commands.h"
 #include "apps/common/interrupt.h"
@@ -14,6 +15,7 @@
 #include "apps/serving/comparison.h"
 #include "apps/serving/inference.h"
 #include "apps/serving/stages.h"
+#include "frit/core/data/files.h"
 #include "frit/core/io/file.h"
 #include "frit/core/io/npy.h"
 #include "frit/core/text.h"
@@ -48,21 +50,17 @@ bool is_folder(const std::string& path) {
   return fs::is_directory(path, error);
 }
 
-/// The arrays of a folder, by name; otherwise the one file.
+/// The files of a folder that can be read, by name; otherwise the one file.
 std::vector<std::string> input_files(const InferArguments& a) {
-  if (!is_folder(a.input)) return {a.input};
-  std::vector<std::string> files;
-  for (const fs::directory_entry& entry : fs::directory_iterator(a.input)) {
-    if (entry.path().extension() == ".npy") files.push_back(entry.path().string());
-  }
-  std::sort(files.begin(), files.end());
-  if (files.empty()) fail(ErrorKind::file_system, printable(a.input), ": there are no .npy files in this folder");
-  return files;
+  return is_folder(a.input) ? example_files(a.input) : std::vector<std::string>{a.input};
 }
 
-/// Beside the input: the file itself, or that of the same name in a folder.
+/// Beside the input: the file itself, or in a folder the .npy file of the same name: of a.nii.gz, a.npy.
 std::string partner(const InferArguments& a, const std::string& path, const std::string& input) {
-  return is_folder(a.input) ? (fs::path(path) / fs::path(input).filename()).string() : path;
+  if (!is_folder(a.input)) return path;
+  fs::path name = fs::path(input).filename();
+  if (name.extension() == ".gz") name = name.stem();
+  return (fs::path(path) / name.replace_extension(".npy")).string();
 }
 
 void check_output_file(const InferArguments& a, const std::string& output, const std::string& input) {
@@ -85,7 +83,10 @@ void check_arguments(const InferArguments& a) {
     require(a.output != standard_stream, "--output - takes one array, and --input is a folder");
     if (!is_folder(a.output)) fail(ErrorKind::file_system, printable(a.output), ": not a folder, as --input is");
   }
+  std::map<std::string, std::string> partners;
   for (const std::string& input : input_files(a)) {
+    const auto [other, is_new] = partners.emplace(partner(a, "", input), input);
+    require(is_new, "--input: ", printable(other->second), " and ", printable(input), " would both give ", printable(other->first));
     if (!a.output.empty() && a.output != standard_stream) check_output_file(a, partner(a, a.output, input), input);
     if (!a.reference.empty()) FileInput(partner(a, a.reference, input), "a .npy file");
   }
@@ -161,7 +162,7 @@ class Source {
     }
     if (taken_ == files_.size()) return std::nullopt;
     const std::string& file = files_[taken_++];
-    return Job{.name = file, .input = read_npy(file)};
+    return Job{.name = file, .input = read_examples(file)};
   }
   void stop() {
     if (stream_) stream_->stop();
@@ -312,13 +313,15 @@ int run_infer(const InferArguments& a) {
 }  // namespace
 
 void add_infer(CLI::App& app, Action& action) {
-  CLI::App& command = *app.add_subcommand("infer", "Run a model forward over NumPy arrays");
+  CLI::App& command = *app.add_subcommand("infer", "Run a model forward over arrays, images or volumes");
   const auto a = std::make_shared<InferArguments>();
   command.add_option("MODEL|CHECKPOINT", a->model, "A checkpoint, or a model's name for fresh parameters")->required()->type_name("");
-  add_path(command, "--input", a->input, "A .npy file (N,C,...), a folder of such files, or -: arrays one behind another on standard input")
+  add_path(command, "--input", a->input,
+           "A .npy file (N,C,...), IDX images, a PNG image or a NIfTI volume, a folder of such files, or -: NumPy arrays one behind "
+           "another on standard input")
       ->required();
   add_path(command, "--output", a->output,
-           "The .npy file to write, for a folder the folder with files of the same names, or -: standard output, an array for each that "
+           "The .npy file to write, for a folder the folder for them, as a.npy of a.png, or -: standard output, an array for each that "
            "was read");
   add_path(command, "--ref", a->reference, "What the output should be: a .npy file, or a folder; if it differs, the exit code is 1");
   add_number<double>(command, "--rtol", a->tolerance.relative, 0, 1, "How far from the reference, relative to it");

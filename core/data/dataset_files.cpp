@@ -39,17 +39,6 @@ NamedArray npy_array(const std::string& name, const std::string& path) {
   return stored_in_memory(name, read_npy(*input), path);
 }
 
-NamedArray idx_images(const std::string& path) {
-  const auto input = std::make_shared<FileInput>(path, "an IDX file");
-  const std::optional<StoredArray> array = find_idx_array(*input);
-  NamedArray images = array ? NamedArray{"input", input, *array} : stored_in_memory("input", read_idx(*input), path);
-  if (images.array.dtype != DType::u8 || images.array.shape.rank() != 3) {
-    bad(path, "expected u8 images (N,H,W), got ", images.array.dtype, ' ', images.array.shape);
-  }
-  images.image = true;
-  return images;
-}
-
 /// "input" and "target" first, then by name.
 void sort_fields(std::vector<NamedArray>& arrays) {
   const auto rank = [](const NamedArray& a) { return a.name == "input" ? 0 : a.name == "target" ? 1 : 2; };
@@ -137,7 +126,7 @@ std::shared_ptr<Dataset> read_folder(const std::string& path, Split split, const
 }  // namespace
 
 std::shared_ptr<Dataset> read_idx_dataset(const std::string& images, const std::string& labels) {
-  const NamedArray input = idx_images(images);
+  const NamedArray input = stored_idx_images("input", images);
   const Tensor classes = read_idx(labels);
   if (classes.dtype() != DType::u8 || classes.rank() != 1)
     bad(labels, "expected u8 labels (N), got ", classes.dtype(), ' ', classes.shape());

@@ -66,6 +66,18 @@ struct ReadOptions {
   PatchOptions patches = {};              ///< of read_nifti_dataset
 };
 
+/// The examples of one file, one a row, with the bits that training has of them as "input":
+/// - IDX images u8 (N,H,W), plain or compressed by gzip: f32 (N,1,H,W) in [0, 1], as of read_idx_dataset
+/// - a PNG image: f32 (1, 1 or 3,H,W) in [0, 1], as of PngDataset; a grey one keeps its one channel
+/// - a NIfTI file: f32 (1,1,D,H,W), or of several volumes (1,T,D,H,W), as of read_nifti_dataset
+/// - a .npy file: its array (N,...) as it is
+/// The first bytes say which of them a file is, whatever it is called; of bytes that say nothing the name decides, so that the reader which
+/// was meant says what is wrong, and otherwise a .npy file is expected. Throws ErrorKind::format, ErrorKind::file_system.
+Tensor read_examples(const std::string& path);
+/// The files of a folder that are called so: .npy, .png, .nii, .nii.gz and MNIST's ...idx3-ubyte, with or without .gz; hidden ones are left
+/// out. In the order of their names' bytes. Throws ErrorKind::file_system if there are none.
+std::vector<std::string> example_files(const std::string& folder);
+
 /// "input" and "target" from what is there: a .safetensors or .npz file, or a folder with inputs.npy and targets.npy, with MNIST files,
 /// with volumes as in read_nifti_dataset, with a folder of PNG images a class; or a folder with two of these, called train and test (or
 /// val). Throws ErrorKind::argument for options that do not go with the format.

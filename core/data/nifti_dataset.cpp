@@ -56,14 +56,13 @@ Shape space_of(const Tensor& volume) {
 }
 
 std::shared_ptr<const Dataset> read_pair(const std::string& input_path, const std::string& target_path, const PatchOptions& patches) {
-  Tensor input = read_nifti(input_path).voxels;
+  const Tensor input = read_nifti(input_path).channels();
   const Tensor target = read_nifti(target_path).voxels;
   const Shape space = space_of(input);
   if (!(space_of(target) == space)) {
     fail(ErrorKind::format, printable(target_path), ": expected the size of ", printable(input_path), ", ", space, ", got ",
          space_of(target));
   }
-  if (input.rank() == 3) input = input.reshape({1, space[0], space[1], space[2]});
   PatchOptions options = patches;
   if (options.size.empty()) options.size = space;
   try {

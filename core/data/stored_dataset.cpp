@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "frit/core/io/byte_order.h"
+#include "frit/core/io/idx.h"
 #include "frit/core/text.h"
 
 namespace frit {
@@ -87,6 +88,18 @@ void StoredDataset::read(std::span<const std::int64_t> indices, std::span<const 
     std::transform(samples.begin(), samples.end(), batch[f].data<float>(),
                    [](std::byte sample) { return unit_fractions[std::to_integer<std::size_t>(sample)]; });
   }
+}
+
+StoredDataset::NamedArray stored_idx_images(const std::string& name, const std::string& path) {
+  const auto input = std::make_shared<FileInput>(path, "an IDX file");
+  const std::optional<StoredArray> array = find_idx_array(*input);
+  StoredDataset::NamedArray images =
+      array ? StoredDataset::NamedArray{name, input, *array} : stored_in_memory(name, read_idx(*input), path);
+  if (images.array.dtype != DType::u8 || images.array.shape.rank() != 3) {
+    input->bad("expected u8 images (N,H,W), got ", images.array.dtype, ' ', images.array.shape);
+  }
+  images.image = true;
+  return images;
 }
 
 StoredDataset::NamedArray stored_in_memory(const std::string& name, const Tensor& tensor, const std::string& file) {

@@ -35,6 +35,9 @@ class StoredDataset final : public Dataset {
   std::vector<Field> fields_;
 };
 
+/// The images of an IDX file, plain or compressed by gzip. Throws ErrorKind::format for another, ErrorKind::file_system.
+StoredDataset::NamedArray stored_idx_images(const std::string& name, const std::string& path);
+
 /// A tensor in memory as if it lay in a file of this name.
 StoredDataset::NamedArray stored_in_memory(const std::string& name, const Tensor& tensor, const std::string& file);
 

@@ -160,6 +160,12 @@ NiftiVolume read_nifti(const Input& input) { input.bad("NIfTI volumes cannot be 
 
 #endif
 
+Tensor NiftiVolume::channels() const {
+  Shape shape = voxels.shape();
+  if (shape.rank() == 3) shape.insert(0, 1);
+  return voxels.reshape(shape);
+}
+
 NiftiVolume read_nifti(const std::string& path) { return read_nifti(FileInput(path, "a .nii or .nii.gz file")); }
 
 }  // namespace frit

@@ -13,6 +13,9 @@ class Input;
 struct NiftiVolume {
   Tensor voxels;                              ///< f32 (D, H, W): the file's axes z, y, x; of a file of several volumes (T, D, H, W)
   std::array<double, 3> spacing = {1, 1, 1};  ///< from one voxel to the next on D, H and W, in the file's unit, which is nearly always mm
+
+  /// The voxels as a network takes them: (1, D, H, W), or (T, D, H, W).
+  Tensor channels() const;
 };
 
 /// Every element type of integers and real numbers is converted to f32 and goes through the file's slope and intercept. Throws

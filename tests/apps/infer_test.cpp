@@ -8,6 +8,9 @@
 
 #include "apps/fixtures.h"
 #include "apps/program.h"
+#include "core/io/image_files.h"
+#include "core/io/missing_libraries.h"
+#include "frit/core/io/png.h"
 
 namespace frit {
 namespace {
@@ -57,6 +60,17 @@ class Infer : public ProgramTest {
     return read_npy(path("alone.out.npy"));
   }
 
+  /// A model's outputs for a file, and for the .npy file of the same examples.
+  void expect_same_bits(const std::vector<std::string>& model, const std::string& input, const std::string& array) const {
+    for (const auto& [from, to] : {std::pair(input, "y.npy"), std::pair(array, "expected.npy")}) {
+      std::vector<std::string> arguments = {"infer", "--input", from, "--output", to, "--quiet"};
+      arguments.insert(arguments.end(), model.begin(), model.end());
+      const Outcome outcome = run(arguments);
+      ASSERT_EQ(outcome.code, 0) << outcome;
+    }
+    EXPECT_EQ(content("y.npy"), content("expected.npy")) << input;
+  }
+
   static void expect_near(const Tensor& found, const Tensor& expected) {
     ASSERT_EQ(found.shape(), expected.shape());
     const std::vector<float> a = found.to_vector<float>(), b = expected.to_vector<float>();
@@ -76,6 +90,66 @@ TEST_F(Infer, AFolderGivesAFileForEachOfItsArrays) {
     expect_near(read_npy(path(concat("out/", i, ".npy"))), result_of(images(i, static_cast<std::uint64_t>(i))));
   }
   EXPECT_EQ(std::distance(fs::directory_iterator(path("out")), fs::directory_iterator()), 5);
+}
+
+TEST_F(Infer, TakesIdxImagesAsTheirArray) {
+  const QuarterImages quarters(50, /*seed=*/1);
+  write("t10k-images-idx3-ubyte", quarters.images);
+  write("t10k-images-idx3-ubyte.gz", testing::gzipped(quarters.images));
+  std::vector<float> pixels;
+  for (const char byte : quarters.images.substr(16)) pixels.push_back(static_cast<float>(static_cast<unsigned char>(byte)) / 255.0F);
+  write("images.npy", serialize_npy(Tensor::from(pixels, {50, 1, 8, 8})));
+  for (const char* const file : {"t10k-images-idx3-ubyte", "t10k-images-idx3-ubyte.gz"}) {
+    expect_same_bits({"classifier", "--model-config", tiny_classifier}, file, "images.npy");
+  }
+  EXPECT_EQ(read_npy(path("y.npy")).shape(), (Shape{50, 4}));
+}
+
+TEST_F(Infer, TakesAFolderOfPngImages) {
+  FRIT_SKIP_WITHOUT("libpng");
+  for (const char* const name : {"in", "arrays", "out", "expected"}) fs::create_directory(path(name));
+  for (int i = 0; i < 3; ++i) {
+    std::vector<float> samples;
+    for (int k = 0; k < 3 * 8 * 8; ++k) samples.push_back(static_cast<float>((k * 37 + i * 11) % 256) / 255.0F);
+    write_png(path(concat("in/", i, ".png")), Tensor::from(samples, {3, 8, 8}));
+    write(concat("arrays/", i, ".npy"), serialize_npy(Tensor::from(samples, {1, 3, 8, 8})));
+  }
+  write("in/notes.txt", std::string("not an image"));
+  ASSERT_EQ(infer({"--input", "arrays", "--output", "expected", "--deterministic"}).code, 0);
+  const Outcome outcome = infer({"--input", "in", "--output", "out", "--ref", "expected", "--rtol", "0", "--atol", "0", "--deterministic"});
+  EXPECT_EQ(outcome.code, 0) << outcome;
+  EXPECT_NE(outcome.errors.find("3 arrays, 3 examples"), std::string::npos) << outcome;
+  for (const char* const name : {"0.npy", "1.npy", "2.npy"}) {
+    EXPECT_EQ(content(concat("out/", name)), content(concat("expected/", name)));
+  }
+  EXPECT_EQ(std::distance(fs::directory_iterator(path("out")), fs::directory_iterator()), 3);
+
+  const Outcome over = infer({"--input", "in", "--output", "expected", "--ref", "expected"});
+  EXPECT_EQ(over.code, 2) << over;
+  EXPECT_NE(over.errors.find("--output would overwrite --ref: expected/0.npy"), std::string::npos) << over;
+  write_png(path("grey.png"), Tensor::zeros({1, 8, 8}));
+  const Outcome grey = infer({"--input", "grey.png", "--output", "y.npy"});
+  EXPECT_EQ(grey.code, 3) << grey;
+  EXPECT_NE(grey.errors.find("grey.png: input of model"), std::string::npos) << grey;
+  EXPECT_NE(grey.errors.find("expected [N, 3, H, W], got [1, 1, 8, 8]"), std::string::npos) << grey;
+  write("text.png", std::string("not an image"));
+  const Outcome text = infer({"--input", "text.png", "--output", "y.npy"});
+  EXPECT_EQ(text.code, 3) << text;
+  EXPECT_NE(text.errors.find("text.png: not a PNG image"), std::string::npos) << text;
+  EXPECT_FALSE(fs::exists(path("y.npy")));
+}
+
+TEST_F(Infer, TakesNiftiVolumes) {
+  FRIT_SKIP_WITHOUT("libnifti2");
+  std::vector<float> voxels(2 * 6 * 7 * 8);
+  for (std::size_t i = 0; i < voxels.size(); ++i) voxels[i] = static_cast<float>(i % 29);
+  const std::string bytes = testing::bytes_of(voxels);
+  write("two.nii", testing::nifti_file({.dim = {8, 7, 6, 2}}, bytes));
+  write("two.npy", serialize_npy(Tensor::from(voxels, {1, 2, 6, 7, 8})));
+  expect_same_bits({"conv3d-instnorm-max", "--model-config", R"({"in_channels": 2})"}, "two.nii", "two.npy");
+  write("one.nii.gz", testing::gzipped(testing::nifti_file({.dim = {8, 7, 12}}, bytes)));
+  write("one.npy", serialize_npy(Tensor::from(voxels, {1, 1, 12, 7, 8})));
+  expect_same_bits({"conv3d-instnorm-max", "--model-config", R"({"in_channels": 1})"}, "one.nii.gz", "one.npy");
 }
 
 TEST_F(Infer, AStreamGivesAnArrayForEachThatCame) {
@@ -203,6 +277,11 @@ TEST_F(Infer, RefusesWhatDoesNotGoTogether) {
   fs::create_directory(path("empty"));
   fs::create_directory(path("in"));
   write("in/x.npy", serialize_npy(images(1, 1)));
+  write("empty/notes.txt", std::string("not an array"));
+  fs::create_directory(path("twice"));
+  write("twice/x.npy", serialize_npy(images(1, 1)));
+  write("twice/x.nii.gz", std::string("a file of the same name"));
+  write("labels-idx1-ubyte", QuarterImages(5, 1).labels);
   const std::vector<std::tuple<std::vector<std::string>, int, std::string>> refused = {
       {{"--input", "x.npy"}, 2, "one of --output and --ref is required"},
       {{"--input", "-", "--output", "y.npy"}, 2, "--input - is a stream"},
@@ -211,7 +290,9 @@ TEST_F(Infer, RefusesWhatDoesNotGoTogether) {
       {{"--input", "in", "--output", "-"}, 2, "--output - takes one array"},
       {{"--input", "in", "--output", "y.npy"}, 4, "y.npy: not a folder"},
       {{"--input", "in", "--output", "in"}, 2, "--output would overwrite --input"},
-      {{"--input", "empty", "--output", "in"}, 4, "there are no .npy files"},
+      {{"--input", "empty", "--output", "in"}, 4, "empty: there are no .npy, .png, .nii or IDX files in this folder"},
+      {{"--input", "twice", "--output", "in"}, 2, "--input: twice/x.nii.gz and twice/x.npy would both give x.npy"},
+      {{"--input", "labels-idx1-ubyte", "--output", "y.npy"}, 3, "labels-idx1-ubyte: expected u8 images (N,H,W), got u8 5"},
       {{"--input", "x.npy", "--output", "x.npy"}, 2, "--output would overwrite --input"},
       {{"--input", "x.npy", "--output", "in/x.npy", "--ref", "in/x.npy"}, 2, "--output would overwrite --ref"},
       {{"--input", "x.npy", "--ref", "x.npy", "--rtol", "-1"}, 2, "--rtol: expected a number from 0"},

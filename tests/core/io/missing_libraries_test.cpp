@@ -3,6 +3,7 @@
 #include "core/io/missing_libraries.h"
 
 #include "core/io/file_testing.h"
+#include "frit/core/data/files.h"
 #include "frit/core/io/file.h"
 #include "frit/core/io/nifti.h"
 #include "frit/core/io/npz.h"
@@ -40,6 +41,21 @@ TEST(MissingLibraries, AreNamedWhereAnImageIsNotWritten) {
     testing::expect_error(ErrorKind::argument, "x.png: PNG images cannot be written: frit was built without libpng", write);
   else
     EXPECT_NO_THROW(write());
+}
+
+TEST(MissingLibraries, AreNamedWhereExamplesAreRead) {
+  const testing::TemporaryFolder folder;
+  const auto message_of = [&](const std::string& name, const std::string& content) -> std::string {
+    write_text(folder / name, content);
+    try {
+      read_examples(folder / name);
+      return "no error";
+    } catch (const Error& error) {
+      return error.what();
+    }
+  };
+  EXPECT_EQ(message_of("a", "\x89PNG and so on").find("without libpng") != std::string::npos, testing::is_missing("libpng"));
+  EXPECT_EQ(message_of("a.nii", "text").find("without libnifti2") != std::string::npos, testing::is_missing("libnifti2"));
 }
 
 }  // namespace

@@ -1,0 +1,101 @@
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <numeric>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "frit/core/data/files.h"
+#include "frit/core/data/stored_dataset.h"
+#include "frit/core/io/content.h"
+#include "frit/core/io/nifti.h"
+#include "frit/core/io/npy.h"
+#include "frit/core/io/png.h"
+#include "frit/core/text.h"
+
+namespace frit {
+namespace {
+
+namespace fs = std::filesystem;
+
+enum class Format { npy, idx, png, nifti };
+
+std::optional<Format> format_of_name(std::string_view name) {
+  constexpr std::pair<std::string_view, Format> suffixes[] = {
+      {".npy", Format::npy},      {".png", Format::png},       {".PNG", Format::png},          {".nii", Format::nifti},
+      {".nii.gz", Format::nifti}, {"idx3-ubyte", Format::idx}, {"idx3-ubyte.gz", Format::idx},
+  };
+  for (const auto& [suffix, format] : suffixes) {
+    if (name.ends_with(suffix)) return format;
+  }
+  return std::nullopt;
+}
+
+/// By the first four bytes, decompressed. A NIfTI file begins with its header's size in either byte order, an IDX file with two zeros and
+/// its element type.
+std::optional<Format> format_of_content(const std::string& path) {
+  const FileInput input(path, "a .npy, IDX, PNG or NIfTI file");
+  std::array<std::uint8_t, 4> first{};
+  if (open_content(input)->read(std::as_writable_bytes(std::span(first))) != first.size()) return std::nullopt;
+  std::uint32_t big = 0, little = 0;
+  for (std::size_t i = 0; i < first.size(); ++i) {
+    big = big << 8 | first[i];
+    little |= std::uint32_t{first[i]} << (8 * i);
+  }
+  if (big == 0x934e554d) return Format::npy;  // \x93NUM
+  if (big == 0x89504e47) return Format::png;  // \x89PNG
+  for (const std::uint32_t header : {348U, 540U}) {
+    if (big == header || little == header) return Format::nifti;
+  }
+  if (big >= 0x0800 && big < 0x0f00) return Format::idx;
+  return std::nullopt;
+}
+
+/// All that training would read of an IDX file, in one batch.
+Tensor read_idx_images(const std::string& path) {
+  const StoredDataset dataset({stored_idx_images("input", path)});
+  const Dataset::Field& field = dataset.fields().front();
+  Shape shape = field.shape;
+  shape.insert(0, dataset.size());
+  const Tensor images = Tensor::empty(shape, field.dtype);
+  std::vector<std::int64_t> all(static_cast<std::size_t>(dataset.size()));
+  std::iota(all.begin(), all.end(), 0);
+  dataset.read(all, {&images, 1}, {});
+  return images;
+}
+
+Tensor as_one_example(const Tensor& example) {
+  Shape shape = example.shape();
+  shape.insert(0, 1);
+  return example.reshape(shape);
+}
+
+}  // namespace
+
+Tensor read_examples(const std::string& path) {
+  std::optional<Format> format = format_of_content(path);
+  if (!format) format = format_of_name(path);
+  switch (format.value_or(Format::npy)) {
+    case Format::idx: return read_idx_images(path);
+    case Format::png: return as_one_example(read_png(path));
+    case Format::nifti: return as_one_example(read_nifti(path).channels());
+    default: return read_npy(path);
+  }
+}
+
+std::vector<std::string> example_files(const std::string& folder) {
+  std::vector<std::string> files;
+  std::error_code error;
+  fs::directory_iterator entry(folder, error);
+  for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    if (!name.starts_with('.') && format_of_name(name)) files.push_back(entry->path().string());
+  }
+  if (error) fail(ErrorKind::file_system, printable(folder), ": ", reason(error.value()));
+  if (files.empty()) fail(ErrorKind::file_system, printable(folder), ": there are no .npy, .png, .nii or IDX files in this folder");
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+}  // namespace frit
