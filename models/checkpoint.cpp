@@ -55,9 +55,8 @@ std::vector<std::string> restore(const TensorFile& file, const Graph& graph, Sta
   WantedTensors wanted;
   for (const graph::Node* node : graph.all(graph::NodeKind::variable)) wanted.emplace_back(node->name, graph.type(node->outputs[0]));
   const bool of_training = file.metadata().contains(training_key);
-  require_tensors(file, wanted, /*exact_dtypes=*/false, [&](std::string_view name) {
-    return options.allow_extra || (of_training && name.starts_with(of_optimizer));
-  });
+  require_tensors(file, wanted, /*exact_dtypes=*/false,
+                  [&](std::string_view name) { return options.allow_extra || (of_training && name.starts_with(of_optimizer)); });
   std::vector<std::string> remarks;
   const std::vector<const graph::Node*> variables = graph.all(graph::NodeKind::variable);
   for (const graph::Node* node : variables) {

@@ -1,28 +1,18 @@
 #include "frit/frit_c.h"
 
-#include <map>
+#include <memory>
 #include <mutex>
 #include <new>
 
 #include "frit/core/text.h"
 #include "frit/core/thread_pool.h"
-#include "frit/core/warning.h"
-#include "frit/graph/pipeline.h"
-#include "frit/graph/program.h"
-#include "frit/models/checkpoint.h"
+#include "frit/models/predictor.h"
 
 using namespace frit;
 
-/// One program serves all shapes; the sizes that it has been asked for are remembered with the output's.
 struct frit_model {
-  Model model;
-  DType dtype;
-  std::unique_ptr<Program> program = {};
-  std::map<std::vector<std::int64_t>, Shape> outputs = {};
+  Predictor predict;
   std::mutex mutex = {};
-
-  /// Throws ErrorKind::argument unless the model takes such an input.
-  const Shape& output_shape(const Shape& input);
 };
 
 static_assert(static_cast<int>(FRIT_MAX_RANK) == Dims::max_rank);
@@ -86,39 +76,13 @@ void set_type(frit_type& type, DType dtype, const Shape& shape) {
   std::copy(shape.begin(), shape.end(), type.sizes);
 }
 
-Value add_model(Graph& graph, const frit_model& model, const Shape& input) {
-  return model.model.build(Scope(graph, "", model.dtype), graph.input("input", input, model.dtype));
-}
-
 std::unique_ptr<frit_model> load(const char* path, std::string_view device, std::string_view precision) {
   const bool known = precision == "f32" || precision == "f64" || precision == "f16" || precision == "bf16";
   require(known, "precision: expected f32, f64, f16 or bf16, got \"", printable(precision), '"');
-  const DType stored = parse_dtype(precision), dtype = stored == DType::f64 ? DType::f64 : DType::f32;
-  const auto state = std::make_shared<State>(Device::parse(device));
-  const TensorFile file = read_safetensors(path);
-  auto model = std::unique_ptr<frit_model>(new frit_model{model_of(file), dtype});
-  Graph graph;
-  graph.output("output", add_model(graph, *model, model->model.small_input));
-  graph = graph::for_inference(graph);
-  state->prepare(graph);
-  for (const std::string& remark : restore(file, graph, *state)) warn(remark);
-  model->program = std::make_unique<Program>(std::move(graph), state, Program::Extend(), stored == DType::f64 ? DType::f32 : stored);
-  return model;
+  return std::unique_ptr<frit_model>(new frit_model{Predictor(path, {Device::parse(device), parse_dtype(precision)})});
 }
 
 }  // namespace
-
-const Shape& frit_model::output_shape(const Shape& input) {
-  const std::vector<std::int64_t> sizes(input.begin(), input.end());
-  if (const auto known = outputs.find(sizes); known != outputs.end()) return known->second;
-  try {
-    model.check_input(input);
-  } catch (const Error& error) {
-    fail(error.kind() == ErrorKind::format ? ErrorKind::argument : error.kind(), error.what());
-  }
-  Graph graph;
-  return outputs[sizes] = add_model(graph, *this, input).shape();
-}
 
 const char* frit_version() { return FRIT_VERSION; }
 
@@ -138,18 +102,17 @@ frit_status frit_model_load(const char* path, const char* device, const char* pr
 
 void frit_model_free(frit_model* model) { delete model; }
 
-const char* frit_model_name(const frit_model* model) { return model == nullptr ? "" : model->model.name.c_str(); }
+const char* frit_model_name(const frit_model* model) { return model == nullptr ? "" : model->predict.model().name.c_str(); }
 
-const char* frit_model_config(const frit_model* model) { return model == nullptr ? "" : model->model.config.c_str(); }
+const char* frit_model_config(const frit_model* model) { return model == nullptr ? "" : model->predict.model().config.c_str(); }
 
 frit_status frit_model_input(const frit_model* model, frit_type* input) {
   return guarded([&] {
     require(model != nullptr && input != nullptr, "frit_model_input: a null pointer");
-    Shape shape = {-1, model->model.in_channels};
-    for (int axis = 0; axis < model->model.image_rank; ++axis) {
-      shape.push_back(model->model.image_size.empty() ? -1 : model->model.image_size[axis]);
-    }
-    set_type(*input, model->dtype, shape);
+    const Model& of = model->predict.model();
+    Shape shape = {-1, of.in_channels};
+    for (int axis = 0; axis < of.image_rank; ++axis) shape.push_back(of.image_size.empty() ? -1 : of.image_size[axis]);
+    set_type(*input, model->predict.dtype(), shape);
   });
 }
 
@@ -158,7 +121,7 @@ frit_status frit_model_output(const frit_model* model, const std::int64_t* sizes
     require(model != nullptr && output != nullptr, "frit_model_output: a null pointer");
     auto& asked = const_cast<frit_model&>(*model);  // what is remembered does not change the model
     const std::scoped_lock lock(asked.mutex);
-    set_type(*output, model->dtype, asked.output_shape(shape_of(sizes, rank)));
+    set_type(*output, asked.predict.dtype(), asked.predict.output_shape(shape_of(sizes, rank)));
   });
 }
 
@@ -168,14 +131,14 @@ frit_status frit_model_run(frit_model* model, const void* input, const std::int6
     require(model != nullptr, "frit_model_run: a null pointer");
     const Shape shape = shape_of(sizes, rank);
     const std::scoped_lock lock(model->mutex);
-    const Shape& output_shape = model->output_shape(shape);
-    const std::size_t expected = static_cast<std::size_t>(element_count(output_shape)) * size_of(model->dtype);
-    require(output_bytes == expected, "the output: expected room for ", expected, " bytes, got ", output_bytes, " (", model->dtype, ' ',
+    const Shape& output_shape = model->predict.output_shape(shape);
+    const DType dtype = model->predict.dtype();
+    const std::size_t expected = static_cast<std::size_t>(element_count(output_shape)) * size_of(dtype);
+    require(output_bytes == expected, "the output: expected room for ", expected, " bytes, got ", output_bytes, " (", dtype, ' ',
             output_shape, ')');
     if (expected == 0) return;
     require(input != nullptr && output != nullptr, "frit_model_run: a null pointer");
-    const Tensor given = Tensor::over(const_cast<void*>(input), shape, model->dtype, Device::cpu(), nullptr);  // only read
-    const Tensor result = Tensor::over(output, output_shape, model->dtype, Device::cpu(), nullptr);
-    copy(result, model->program->run({{"input", given}}).output("output").to(Device::cpu()));
+    const Tensor given = Tensor::over(const_cast<void*>(input), shape, dtype, Device::cpu(), nullptr);  // only read
+    copy(Tensor::over(output, output_shape, dtype, Device::cpu(), nullptr), model->predict(given));
   });
 }

@@ -26,6 +26,7 @@
 #include "frit/models/checkpoint.h"
 #include "frit/models/model.h"
 #include "frit/models/nn.h"
+#include "frit/models/predictor.h"
 #include "frit/models/reference.h"
 #include "frit/ops/convolution/convolution.h"
 #include "frit/ops/elementwise/activation.h"

@@ -234,14 +234,15 @@ std::string many_tensors(int count) {
 }
 
 TEST(Safetensors, LoadsAMillionTinyTensors) {
+  constexpr int count = sanitized ? 100'000 : 1'000'000;  // ten times slower
   const TemporaryFolder folder;
   const std::string path = folder / "many.safetensors";
-  write_text(path, many_tensors(1'000'000));
+  write_text(path, many_tensors(count));
   const double start = testing::processor_seconds();
   const TensorFile file = read_safetensors(path);
-  EXPECT_LT(testing::processor_seconds() - start, sanitized ? 20 : 2);
-  EXPECT_EQ(file.size(), 1'000'000u);
-  EXPECT_EQ(file.at("999999").data<std::uint8_t>()[0], 'x');
+  EXPECT_LT(testing::processor_seconds() - start, 2);
+  EXPECT_EQ(file.size(), static_cast<std::size_t>(count));
+  EXPECT_EQ(file.at(std::to_string(count - 1)).data<std::uint8_t>()[0], 'x');
 }
 
 /// The most memory that the process has had, in KiB.

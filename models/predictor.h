@@ -1,0 +1,46 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "frit/graph/program.h"
+#include "frit/models/model.h"
+
+namespace frit {
+
+struct PredictorOptions {
+  Device device = Device::best();
+  /// f32 or f64: of parameters and computation; f16 or bf16: f32 with activations stored in halves (see graph::lower_precision).
+  DType precision = DType::f32;
+};
+
+/// A checkpoint's model, ready to run forward:
+///   Predictor classify("weights.safetensors");
+///   Tensor logits = classify(images);
+/// The first call for other sizes than before compiles, and keeps memory for them. One call at a time.
+class Predictor {
+ public:
+  /// Throws ErrorKind::file_system and ErrorKind::format for what cannot be read, ErrorKind::argument for another precision.
+  explicit Predictor(const std::string& checkpoint, const PredictorOptions& options = {});
+
+  const Model& model() const { return model_; }
+  /// Of inputs and outputs: f32, or f64.
+  DType dtype() const { return dtype_; }
+  /// Throws ErrorKind::argument unless the model takes inputs (N, C, ...) of this shape.
+  const Shape& output_shape(const Shape& input);
+  /// The output, on the CPU. The input may lie on any device, and is converted to `dtype()`. Throws ErrorKind::argument as output_shape
+  /// does.
+  Tensor operator()(const Tensor& input);
+
+ private:
+  Value add_model(Graph& graph, const Shape& input) const;
+
+  Model model_;
+  DType dtype_;
+  std::unique_ptr<Program> program_;                    ///< serves all sizes
+  std::map<std::vector<std::int64_t>, Shape> outputs_;  ///< by the sizes that were asked for
+};
+
+}  // namespace frit
