@@ -1,5 +1,7 @@
 #include "frit/graph/program.h"
 
+#include <algorithm>
+
 #include "frit/graph/choose_forms.h"
 #include "frit/graph/pipeline.h"
 
@@ -16,6 +18,12 @@ bool fits(const std::map<std::string, TensorType>& types, const Bindings& inputs
   return true;
 }
 
+std::map<std::string, TensorType> types_of(const Bindings& inputs) {
+  std::map<std::string, TensorType> types;
+  for (const auto& [name, tensor] : inputs) types[name] = {tensor.dtype(), tensor.shape()};
+  return types;
+}
+
 }  // namespace
 
 Program::Program(Graph graph, std::shared_ptr<State> state, Extend extend, DType precision)
@@ -24,24 +32,23 @@ Program::Program(Graph graph, std::shared_ptr<State> state, Extend extend, DType
 }
 
 const graph::Executable& Program::run(const Bindings& inputs) {
-  for (Compiled& compiled : compiled_) {
-    if (!fits(compiled.inputs, inputs)) continue;
-    compiled.executable->run(inputs);
-    return *compiled.executable;
-  }
-  std::map<std::string, TensorType> types;
-  for (const auto& [name, tensor] : inputs) types[name] = {tensor.dtype(), tensor.shape()};
-  graph::Executable& executable = compile(types);
+  const auto known = std::find_if(compiled_.begin(), compiled_.end(), [&](const Compiled& c) { return fits(c.inputs, inputs); });
+  graph::Executable& executable = known == compiled_.end() ? compile(types_of(inputs)) : use(known);
   executable.run(inputs);
   return executable;
 }
 
 graph::Executable& Program::compile(const std::map<std::string, TensorType>& inputs) {
-  for (const Compiled& compiled : compiled_) {
-    if (compiled.inputs == inputs) return *compiled.executable;
-  }
-  compiled_.push_back({inputs, std::make_unique<graph::Executable>(optimised(inputs), *state_)});
-  return *compiled_.back().executable;
+  const auto known = std::find_if(compiled_.begin(), compiled_.end(), [&](const Compiled& c) { return c.inputs == inputs; });
+  if (known != compiled_.end()) return use(known);
+  Compiled compiled{inputs, std::make_unique<graph::Executable>(optimised(inputs), *state_)};
+  if (compiled_.size() == most_compiled) compiled_.pop_back();
+  return *compiled_.insert(compiled_.begin(), std::move(compiled))->executable;
+}
+
+graph::Executable& Program::use(std::vector<Compiled>::iterator compiled) {
+  std::rotate(compiled_.begin(), compiled, compiled + 1);
+  return *compiled_.front().executable;
 }
 
 graph::MemoryPlan Program::plan(const std::map<std::string, TensorType>& inputs) const {

@@ -9,16 +9,19 @@
 namespace frit {
 
 /// A forward graph together with what becomes of it for each set of input shapes: specialised, optimised, extended (by a gradient, say),
-/// planned. Each set is compiled at its first run and kept.
+/// planned. Each set is compiled at its first run; those used last are kept, with the memory that a run takes.
 class Program {
  public:
+  static constexpr std::size_t most_compiled = 32;
+
   using Extend = std::function<void(Graph&)>;
 
   /// `extend` appends to the specialised and fused graph; none for inference. A `precision` of f16 or bf16 stores in halves what gains from
   /// it (see graph::lower_precision); f32: the graph as it is.
   Program(Graph graph, std::shared_ptr<State> state, Extend extend = {}, DType precision = DType::f32);
 
-  /// Runs for the shapes of `inputs`. Results are read from the executable that is returned, until its next run.
+  /// Runs for the shapes of `inputs`. Results are read from the executable that is returned, until its next run; it goes once
+  /// `most_compiled` other sets of shapes have been used.
   const graph::Executable& run(const Bindings& inputs);
   /// Compiles without running; the same executable that `run` would use.
   graph::Executable& compile(const std::map<std::string, TensorType>& inputs);
@@ -36,13 +39,14 @@ class Program {
     std::unique_ptr<graph::Executable> executable;
   };
 
+  graph::Executable& use(std::vector<Compiled>::iterator compiled);
   Graph optimised(const std::map<std::string, TensorType>& inputs) const;
 
   Graph graph_;
   std::shared_ptr<State> state_;
   Extend extend_;
   DType precision_;
-  std::vector<Compiled> compiled_;
+  std::vector<Compiled> compiled_;  ///< what was used last stands first
 };
 
 }  // namespace frit
