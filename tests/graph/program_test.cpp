@@ -46,7 +46,7 @@ TEST(Program, KeepsWhatWasUsedLast) {
     EXPECT_EQ(run(program, 1), first);
     for (std::int64_t rows = 2; rows <= most; ++rows) run(program, rows);
     EXPECT_EQ(run(program, 1), first);
-    EXPECT_LE(in_use(), full) << round;
+    EXPECT_LE(in_use(), full + full / 8) << round;  // were none dropped, twice as much
   }
 }
 
