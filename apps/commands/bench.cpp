@@ -263,9 +263,9 @@ int run_bench(const BenchArguments& a) {
 
 void add_bench(CLI::App& app, Action& action) {
   CLI::App& command =
-      *app.add_subcommand("bench", "Time a model's forward pass and training step, and each of their operators; or one operator");
+      add_command(app, "bench", "Time a model's forward pass and training step, and each of their operators; or one operator");
   const auto a = std::make_shared<BenchArguments>();
-  command.add_option("MODEL|OPERATOR", a->model, "A name (see `frit info`)")->required()->type_name("");
+  add_option(command, "MODEL|OPERATOR", a->model, "A name (see `frit info`)").required().type_name("");
   add_number<std::int64_t>(command, "--batch-size", a->batch_size, 1, 1 << 20, "Examples a step; the default is 128, on the CPU 8");
   add_shape(command, "--input-shape", a->input_shape,
             "Of the input; the default is the model's full size, or an operator's largest sample");
@@ -277,15 +277,15 @@ void add_bench(CLI::App& app, Action& action) {
   add_choice(command, "--format", a->format, {"table", "csv", "json"}, "Of the result");
   add_json(command, a->json);
   add_path(command, "--trace", a->trace, "Write three runs of each, operator by operator, as a trace for Perfetto (ui.perfetto.dev)");
-  command.add_flag("--per-operator", a->per_operator,
-                   "Time each operator by itself too, and compare the bytes it must move with the speed of a copy");
-  command.add_flag("--plans", a->plans,
-                   "List the plans that cuDNN offered for each convolution, the chosen one first; with --plan-cache off all are tried");
+  add_flag(command, "--per-operator", a->per_operator,
+           "Time each operator by itself too, and compare the bytes it must move with the speed of a copy");
+  add_flag(command, "--plans", a->plans,
+           "List the plans that cuDNN offered for each convolution, the chosen one first; with --plan-cache off all are tried");
   add_dtype(command, a->dtype, {DType::f32, DType::f64, DType::f16, DType::bf16});
   add_precision(command, a->precision, a->dtype);
   add_config(command, a->config);
   a->run.add_to(command);
-  command.callback([a, &action] { action = [a] { return run_bench(*a); }; });
+  set_action(command, action, [a] { return run_bench(*a); });
 }
 
 }  // namespace frit::apps

@@ -1,12 +1,8 @@
 #pragma once
 
-#include <CLI/CLI.hpp>
-#include <functional>
+#include "apps/common/options.h"
 
 namespace frit::apps {
-
-/// What the command line asks for; gives the exit code.
-using Action = std::function<int()>;
 
 // Each adds its subcommand to `app`; when that one is chosen, parsing sets `action`.
 void add_train(CLI::App& app, Action& action);

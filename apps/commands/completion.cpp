@@ -1,6 +1,7 @@
 #include "apps/common/completion.h"
 
 #include <iostream>
+#include <memory>
 
 #include "apps/commands/commands.h"
 #include "apps/common/options.h"
@@ -8,14 +9,12 @@
 namespace frit::apps {
 
 void add_completion(CLI::App& app, Action& action) {
-  CLI::App& command = *app.add_subcommand("completion", "Print a script with which a shell completes frit's command lines");
+  CLI::App& command = add_command(app, "completion", "Print a script with which a shell completes frit's command lines");
   const auto shell = std::make_shared<std::string>();
-  add_choice(command, "SHELL", *shell, {"bash", "zsh", "fish"}, "The shell; for bash: source <(frit completion bash)")->required();
-  command.callback([shell, &action] {
-    action = [shell] {
-      std::cout << completion_script(*shell);
-      return 0;
-    };
+  add_choice(command, "SHELL", *shell, {"bash", "zsh", "fish"}, "The shell; for bash: source <(frit completion bash)").required();
+  set_action(command, action, [shell] {
+    std::cout << completion_script(*shell);
+    return 0;
   });
 }
 

@@ -178,15 +178,15 @@ int run_gradcheck(const GradcheckArguments& a) {
 }  // namespace
 
 void add_gradcheck(CLI::App& app, Action& action) {
-  CLI::App& command = *app.add_subcommand("gradcheck", "Compare gradients with central differences in float64");
+  CLI::App& command = add_command(app, "gradcheck", "Compare gradients with central differences in float64");
   const auto a = std::make_shared<GradcheckArguments>();
-  command.add_option("MODEL|OPERATOR", a->names, "Models and operators (see `frit info`)")->type_name("");
-  command.add_flag("--all", a->all, "Every model and operator");
-  command.add_flag("--full", a->full, "Models too by every entry of the Jacobian, not along random directions: slow");
+  add_option(command, "MODEL|OPERATOR", a->names, "Models and operators (see `frit info`)").type_name("");
+  add_flag(command, "--all", a->all, "Every model and operator");
+  add_flag(command, "--full", a->full, "Models too by every entry of the Jacobian, not along random directions: slow");
   add_seed(command, a->seed);
   add_json(command, a->json);
   a->run.add_to(command);
-  command.callback([a, &action] { action = [a] { return run_gradcheck(*a); }; });
+  set_action(command, action, [a] { return run_gradcheck(*a); });
 }
 
 }  // namespace frit::apps

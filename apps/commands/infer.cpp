@@ -313,13 +313,13 @@ int run_infer(const InferArguments& a) {
 }  // namespace
 
 void add_infer(CLI::App& app, Action& action) {
-  CLI::App& command = *app.add_subcommand("infer", "Run a model forward over arrays, images or volumes");
+  CLI::App& command = add_command(app, "infer", "Run a model forward over arrays, images or volumes");
   const auto a = std::make_shared<InferArguments>();
-  command.add_option("MODEL|CHECKPOINT", a->model, "A checkpoint, or a model's name for fresh parameters")->required()->type_name("");
+  add_option(command, "MODEL|CHECKPOINT", a->model, "A checkpoint, or a model's name for fresh parameters").required().type_name("");
   add_path(command, "--input", a->input,
            "A .npy file (N,C,...), IDX images, a PNG image or a NIfTI volume, a folder of such files, or -: NumPy arrays one behind "
            "another on standard input")
-      ->required();
+      .required();
   add_path(command, "--output", a->output,
            "The .npy file to write, for a folder the folder for them, as a.npy of a.png, or -: standard output, an array for each that "
            "was read");
@@ -333,13 +333,13 @@ void add_infer(CLI::App& app, Action& action) {
   add_dtype(command, a->dtype, {DType::f32, DType::f64, DType::f16, DType::bf16});
   add_precision(command, a->precision, a->dtype);
   add_config(command, a->config);
-  command.add_flag("--strict", a->strict, "Refuse a checkpoint with NaN or infinite values");
-  command.add_flag("--allow-extra", a->allow_extra, "Pass over a checkpoint's tensors that the model does not have");
-  command.add_flag("--timing", a->timing, "Say how long it took from the start of the process to the first result, and what took it");
+  add_flag(command, "--strict", a->strict, "Refuse a checkpoint with NaN or infinite values");
+  add_flag(command, "--allow-extra", a->allow_extra, "Pass over a checkpoint's tensors that the model does not have");
+  add_flag(command, "--timing", a->timing, "Say how long it took from the start of the process to the first result, and what took it");
   add_quiet(command, a->quiet);
   add_json(command, a->json);
   a->run.add_to(command);
-  command.callback([a, &action] { action = [a] { return run_infer(*a); }; });
+  set_action(command, action, [a] { return run_infer(*a); });
 }
 
 }  // namespace frit::apps

@@ -183,13 +183,13 @@ int run_info(const InfoArguments& a) {
 }  // namespace
 
 void add_info(CLI::App& app, Action& action) {
-  CLI::App& command = *app.add_subcommand("info", "Describe this program, a checkpoint or a model");
+  CLI::App& command = add_command(app, "info", "Describe this program, a checkpoint or a model");
   const auto a = std::make_shared<InfoArguments>();
-  command.add_option("MODEL|CHECKPOINT", a->subject, "A .safetensors file, or a model's name; none: the program itself")->type_name("");
+  add_option(command, "MODEL|CHECKPOINT", a->subject, "A .safetensors file, or a model's name; none: the program itself").type_name("");
   add_config(command, a->config);
   add_plan_cache(command, a->plan_cache);
   add_json(command, a->json);
-  command.callback([a, &action] { action = [a] { return run_info(*a); }; });
+  set_action(command, action, [a] { return run_info(*a); });
 }
 
 }  // namespace frit::apps

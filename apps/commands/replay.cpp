@@ -45,11 +45,11 @@ int run_replay(const ReplayArguments& a) {
 }  // namespace
 
 void add_replay(CLI::App& app, Action& action) {
-  CLI::App& command = *app.add_subcommand("replay", "Run a training step that was not finite again, operator by operator");
+  CLI::App& command = add_command(app, "replay", "Run a training step that was not finite again, operator by operator");
   const auto a = std::make_shared<ReplayArguments>();
-  command.add_option("BUNDLE", a->folder, "The folder that `frit train --run-dir` left")->required()->type_name("");
+  add_option(command, "BUNDLE", a->folder, "The folder that `frit train --run-dir` left").required().type_name("");
   a->run.add_to(command);
-  command.callback([a, &action] { action = [a] { return run_replay(*a); }; });
+  set_action(command, action, [a] { return run_replay(*a); });
 }
 
 }  // namespace frit::apps

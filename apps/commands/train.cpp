@@ -224,29 +224,27 @@ void add_interval(CLI::App& command, CheckpointInterval& interval) {
     const bool epochs = text.ends_with('e');
     const auto count = parse_number<std::int64_t>(std::string_view(text).substr(0, text.size() - (epochs ? 1 : 0)));
     if (!count || *count < 1) {
-      throw CLI::ValidationError("--checkpoint-every",
-                                 concat("expected a number of steps, such as 500, or of epochs, such as 2e, got \"", printable(text), '"'));
+      refuse("--checkpoint-every",
+             concat("expected a number of steps, such as 500, or of epochs, such as 2e, got \"", printable(text), '"'));
     }
     interval = {*count, epochs};
   };
-  command
-      .add_option_function<std::string>("--checkpoint-every", take,
-                                        "How often to write a checkpoint: after so many steps, or with an e after so many epochs")
-      ->type_name("N|Ne")
-      ->default_str("1e");
+  add_option(command, "--checkpoint-every", take, "How often to write a checkpoint: after so many steps, or with an e after so many epochs")
+      .type_name("N|Ne")
+      .default_str("1e");
 }
 
 }  // namespace
 
 void add_train(CLI::App& app, Action& action) {
-  CLI::App& command = *app.add_subcommand("train", "Train a model and measure it after each epoch");
+  CLI::App& command = add_command(app, "train", "Train a model and measure it after each epoch");
   const auto a = std::make_shared<TrainArguments>();
-  command.add_option("MODEL", a->model, "A model's name (see `frit info`)")->required()->type_name("");
+  add_option(command, "MODEL", a->model, "A model's name (see `frit info`)").required().type_name("");
   add_path(command, "--data", a->data,
            "What to learn: a .safetensors or .npz file with the arrays \"input\" and \"target\"; or a folder: inputs.npy and targets.npy; "
            "MNIST files (IDX, plain or .gz); PNG images in one folder a class; NIfTI volumes inputs.nii and targets.nii, or pairs of "
            "the same name in inputs/ and targets/; or train/ and test/ with any of these. MNIST and test/ are for validation")
-      ->required();
+      .required();
   add_path(command, "--validation", a->validation, "What to measure on, likewise");
   a->input.add_to(command);
   a->settings.add_to(command);
@@ -259,19 +257,18 @@ void add_train(CLI::App& app, Action& action) {
            "Write some of the first steps, operator by operator, as a trace for Perfetto (ui.perfetto.dev)");
   add_interval(command, a->interval);
   add_number<std::int64_t>(command, "--keep", a->keep, 2, 1'000'000, "How many of the newest checkpoints stay, beside the best");
-  command
-      .add_option("--resume", a->resume,
-                  "Go on with the same bits: auto from the newest checkpoint of --run-dir, if there is one; latest-good likewise, passing "
-                  "damaged ones over; or from the checkpoint of this path. The other flags must be those of the run")
-      ->type_name("auto|latest-good|PATH");
-  command.add_flag("--dry-run", a->dry_run,
-                   "Print the parameters, the memory that training takes, and the largest batch that fits; then stop");
+  add_option(command, "--resume", a->resume,
+             "Go on with the same bits: auto from the newest checkpoint of --run-dir, if there is one; latest-good likewise, passing "
+             "damaged ones over; or from the checkpoint of this path. The other flags must be those of the run")
+      .type_name("auto|latest-good|PATH");
+  add_flag(command, "--dry-run", a->dry_run,
+           "Print the parameters, the memory that training takes, and the largest batch that fits; then stop");
   add_number<std::int64_t>(command, "--early-stopping", a->early_stopping, 1, 1'000'000, "Stop after so many epochs without a lower loss");
   add_number<std::int64_t>(command, "--prefetch", a->prefetch, 0, 1024, "Batches that are read ahead");
   add_quiet(command, a->quiet);
   add_json(command, a->json);
   a->run.add_to(command);
-  command.callback([a, &action] { action = [a] { return run_train(*a); }; });
+  set_action(command, action, [a] { return run_train(*a); });
 }
 
 }  // namespace frit::apps

@@ -68,14 +68,14 @@ int run_verify(const VerifyArguments& a) {
 }  // namespace
 
 void add_verify(CLI::App& app, Action& action) {
-  CLI::App& command = *app.add_subcommand("verify", "Compare results and gradients with cases that another implementation wrote down");
+  CLI::App& command = add_command(app, "verify", "Compare results and gradients with cases that another implementation wrote down");
   const auto a = std::make_shared<VerifyArguments>();
-  command.add_option("CASE", a->cases, ".safetensors files")->required()->type_name("");
+  add_option(command, "CASE", a->cases, ".safetensors files").required().type_name("");
   add_dtype(command, a->dtype, {DType::f64, DType::f32});
   add_precision(command, a->precision, a->dtype);
   add_json(command, a->json);
   a->run.add_to(command);
-  command.callback([a, &action] { action = [a] { return run_verify(*a); }; });
+  set_action(command, action, [a] { return run_verify(*a); });
 }
 
 }  // namespace frit::apps

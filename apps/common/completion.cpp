@@ -1,5 +1,6 @@
 #include "apps/common/completion.h"
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 
 #include "frit/models/model.h"

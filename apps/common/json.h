@@ -1,6 +1,5 @@
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 #include <ostream>
 
@@ -9,10 +8,6 @@
 namespace frit::apps {
 
 using Json = nlohmann::ordered_json;
-
-inline CLI::Option* add_json(CLI::App& command, bool& json) {
-  return command.add_flag("--json", json, "Print the result as JSON")->envname("FRIT_JSON");
-}
 
 /// Bytes that are not UTF-8 are replaced, numbers that are not finite become null.
 inline void print(std::ostream& out, const Json& json) { out << json.dump(2, ' ', false, Json::error_handler_t::replace) << '\n'; }

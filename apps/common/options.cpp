@@ -1,5 +1,6 @@
 #include "apps/common/options.h"
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <functional>
 #include <limits>
@@ -18,92 +19,145 @@ std::string listed(const std::vector<std::string>& words, const char* separator)
   return text;
 }
 
-CLI::Option* add_number_format(CLI::App& command, const std::string& name, DType initial, const std::vector<DType>& choices,
-                               const std::function<void(DType)>& choose, const std::string& description) {
+Option add_number_format(CLI::App& command, const std::string& name, DType initial, const std::vector<DType>& choices,
+                         const std::function<void(DType)>& choose, const std::string& description) {
   std::vector<std::string> names;
   for (const DType choice : choices) names.emplace_back(name_of(choice));
   const auto take = [name, names, choose](const std::string& text) {
     if (std::find(names.begin(), names.end(), text) == names.end()) {
-      throw CLI::ValidationError(name, concat("expected ", listed(names, ", "), ", got \"", text, '"'));
+      refuse(name, concat("expected ", listed(names, ", "), ", got \"", text, '"'));
     }
     choose(parse_dtype(text));
   };
-  return command.add_option_function<std::string>(name, take, description)
-      ->type_name(listed(names, "|"))
-      ->default_str(std::string(name_of(initial)));
+  return add_option(command, name, take, description).type_name(listed(names, "|")).default_str(std::string(name_of(initial)));
 }
 
 }  // namespace
 
-CLI::Option* add_choice(CLI::App& command, const std::string& name, std::string& value, const std::vector<std::string>& choices,
-                        const std::string& description) {
+CLI::App& add_command(CLI::App& app, const std::string& name, const std::string& description) {
+  return *app.add_subcommand(name, description);
+}
+
+void set_action(CLI::App& command, Action& action, Action run) {
+  command.callback([&action, run = std::move(run)] { action = run; });
+}
+
+Option& Option::required() {
+  option_->required();
+  return *this;
+}
+
+Option& Option::type_name(const std::string& name) {
+  option_->type_name(name);
+  return *this;
+}
+
+Option& Option::default_str(const std::string& text) {
+  option_->default_str(text);
+  return *this;
+}
+
+Option& Option::envname(const std::string& variable) {
+  option_->envname(variable);
+  return *this;
+}
+
+Option& Option::excludes(CLI::App& command, const std::vector<std::string>& others) {
+  for (const std::string& other : others) option_->excludes(command.get_option(other));
+  return *this;
+}
+
+Option add_option(CLI::App& command, const std::string& name, std::string& value, const std::string& description) {
+  return Option(command.add_option(name, value, description));
+}
+
+Option add_option(CLI::App& command, const std::string& name, std::optional<std::string>& value, const std::string& description) {
+  return Option(command.add_option(name, value, description));
+}
+
+Option add_option(CLI::App& command, const std::string& name, std::vector<std::string>& values, const std::string& description) {
+  return Option(command.add_option(name, values, description));
+}
+
+Option add_option(CLI::App& command, const std::string& name, const std::function<void(const std::string&)>& take,
+                  const std::string& description) {
+  return Option(command.add_option_function<std::string>(name, take, description));
+}
+
+Option add_flag(CLI::App& command, const std::string& name, bool& value, const std::string& description) {
+  return Option(command.add_flag(name, value, description));
+}
+
+void refuse(const std::string& name, const std::string& message) { throw CLI::ValidationError(name, message); }
+
+Option add_choice(CLI::App& command, const std::string& name, std::string& value, const std::vector<std::string>& choices,
+                  const std::string& description) {
   const auto take = [name, choices, &value](const std::string& text) {
     if (std::find(choices.begin(), choices.end(), text) == choices.end()) {
-      throw CLI::ValidationError(name, concat("expected ", listed(choices, ", "), ", got \"", text, '"', did_you_mean(text, choices)));
+      refuse(name, concat("expected ", listed(choices, ", "), ", got \"", text, '"', did_you_mean(text, choices)));
     }
     value = text;
   };
-  return command.add_option_function<std::string>(name, take, description)->type_name(listed(choices, "|"))->default_str(value);
+  return add_option(command, name, take, description).type_name(listed(choices, "|")).default_str(value);
 }
 
-CLI::Option* add_dtype(CLI::App& command, DType& dtype, const std::vector<DType>& choices) {
+Option add_dtype(CLI::App& command, DType& dtype, const std::vector<DType>& choices) {
   return add_number_format(
       command, "--dtype", dtype, choices, [&dtype](DType chosen) { dtype = chosen; }, "Number format of parameters and computation");
 }
 
-CLI::Option* add_precision(CLI::App& command, DType& precision, DType& dtype) {
+Option add_precision(CLI::App& command, DType& precision, DType& dtype) {
   const auto take = [&](DType chosen) {
     precision = chosen;
     dtype = DType::f32;
   };
   return add_number_format(command, "--precision", precision, {DType::f32, DType::f16, DType::bf16}, take,
                            "Number format of stored activations and their gradients; parameters, sums and losses stay float32")
-      ->excludes(command.get_option("--dtype"));
+      .excludes(command, {"--dtype"});
 }
 
-CLI::Option* add_shape(CLI::App& command, const std::string& name, Shape& shape, const std::string& description) {
+Option add_shape(CLI::App& command, const std::string& name, Shape& shape, const std::string& description) {
   const auto take = [name, &shape](const std::string& text) {
     std::vector<std::int64_t> sizes;
     for (std::size_t begin = 0; begin <= text.size();) {
       const std::size_t comma = std::min(text.find(',', begin), text.size());
       const auto size = parse_number<std::int64_t>(std::string_view(text).substr(begin, comma - begin));
       if (!size || *size < 0 || sizes.size() == Dims::max_rank) {
-        throw CLI::ValidationError(name, concat("expected at most 8 sizes such as 4,3,16,16, got \"", text, '"'));
+        refuse(name, concat("expected at most 8 sizes such as 4,3,16,16, got \"", text, '"'));
       }
       sizes.push_back(*size);
       begin = comma + 1;
     }
     shape = Shape(std::span<const std::int64_t>(sizes));
   };
-  return command.add_option_function<std::string>(name, take, description)->type_name("N,C,...");
+  return add_option(command, name, take, description).type_name("N,C,...");
 }
 
-CLI::Option* add_path(CLI::App& command, const std::string& name, std::string& path, const std::string& description) {
-  return command.add_option(name, path, description)->type_name("PATH");
+Option add_path(CLI::App& command, const std::string& name, std::string& path, const std::string& description) {
+  return add_option(command, name, path, description).type_name("PATH");
 }
 
-CLI::Option* add_plan_cache(CLI::App& command, std::optional<std::string>& path) {
-  return command
-      .add_option(
-          "--plan-cache", path,
-          "Where a GPU's fastest plans are kept for other runs; off: nowhere. The default is $FRIT_PLAN_CACHE, or frit/plans.json in "
-          "the user's cache folder")
-      ->type_name("PATH|off")
-      ->envname("FRIT_PLAN_CACHE");
+Option add_plan_cache(CLI::App& command, std::optional<std::string>& path) {
+  return add_option(
+             command, "--plan-cache", path,
+             "Where a GPU's fastest plans are kept for other runs; off: nowhere. The default is $FRIT_PLAN_CACHE, or frit/plans.json in "
+             "the user's cache folder")
+      .type_name("PATH|off")
+      .envname("FRIT_PLAN_CACHE");
 }
 
 void RunOptions::add_to(CLI::App& command) {
-  command.add_option("--device", device, "Where to compute; auto: on a GPU if there is one")
-      ->type_name("auto|cpu|cuda|cuda:N")
-      ->capture_default_str()
-      ->envname("FRIT_DEVICE");
-  add_number<int>(command, "--threads", threads, 1, 4096, "Threads on the CPU; the default is one for each core")->envname("FRIT_THREADS");
-  command.add_flag("--deterministic", deterministic, "The same bits at every run; on the CPU every run is so, for any number of threads")
-      ->envname("FRIT_DETERMINISTIC");
-  add_choice(command, "--math", math, {"tf32", "strict"}, "Convolutions and matrix products in float32 on a GPU")->envname("FRIT_MATH");
+  add_option(command, "--device", device, "Where to compute; auto: on a GPU if there is one")
+      .type_name("auto|cpu|cuda|cuda:N")
+      .default_str(device)
+      .envname("FRIT_DEVICE");
+  add_number<int>(command, "--threads", threads, 1, 4096, "Threads on the CPU; the default is one for each core").envname("FRIT_THREADS");
+  add_flag(command, "--deterministic", deterministic, "The same bits at every run; on the CPU every run is so, for any number of threads")
+      .envname("FRIT_DETERMINISTIC");
+  add_choice(command, "--math", math, {"tf32", "strict"}, "Convolutions and matrix products in float32 on a GPU").envname("FRIT_MATH");
   add_number<std::int64_t>(command, "--workspace-limit", workspace_limit, 0, std::int64_t{1} << 50,
                            "Bytes of workspace that one convolution or matrix product on a GPU may take")
-      ->envname("FRIT_WORKSPACE_LIMIT");
+      .envname("FRIT_WORKSPACE_LIMIT");
   add_plan_cache(command, plan_cache);
 }
 
@@ -114,18 +168,22 @@ Device RunOptions::apply() const {
   return Device::parse(device);
 }
 
-CLI::Option* add_seed(CLI::App& command, std::uint64_t& seed) {
+Option add_seed(CLI::App& command, std::uint64_t& seed) {
   return add_number<std::uint64_t>(command, "--seed", seed, 0, std::numeric_limits<std::uint64_t>::max(),
                                    "Of the initial parameters and the order of the examples");
 }
 
-CLI::Option* add_quiet(CLI::App& command, bool& quiet) {
-  return command.add_flag("-q,--quiet", quiet, "No progress on stderr")->envname("FRIT_QUIET");
+Option add_quiet(CLI::App& command, bool& quiet) {
+  return add_flag(command, "-q,--quiet", quiet, "No progress on stderr").envname("FRIT_QUIET");
 }
 
-CLI::Option* add_config(CLI::App& command, std::string& config) {
-  return command.add_option("--model-config", config, "The model's configuration as a JSON object, or @ and the path of a file with one")
-      ->type_name("JSON|@PATH");
+Option add_json(CLI::App& command, bool& json) {
+  return add_flag(command, "--json", json, "Print the result as JSON").envname("FRIT_JSON");
+}
+
+Option add_config(CLI::App& command, std::string& config) {
+  return add_option(command, "--model-config", config, "The model's configuration as a JSON object, or @ and the path of a file with one")
+      .type_name("JSON|@PATH");
 }
 
 }  // namespace frit::apps

@@ -1,9 +1,9 @@
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <charconv>
 #include <cmath>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,7 +12,51 @@
 #include "frit/core/dtype.h"
 #include "frit/core/shape.h"
 
+// CLI11 stands behind these and in few sources: it takes seconds to compile.
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
+
 namespace frit::apps {
+
+/// What the command line asks for; gives the exit code.
+using Action = std::function<int()>;
+
+/// A subcommand of `app`.
+CLI::App& add_command(CLI::App& app, const std::string& name, const std::string& description);
+/// When `command` is chosen, parsing sets `action` to `run`.
+void set_action(CLI::App& command, Action& action, Action run);
+
+/// An option that was added, to be told more of.
+class Option {
+ public:
+  explicit Option(CLI::Option* option) : option_(option) {}
+
+  Option& required();
+  /// What stands for the value in the help.
+  Option& type_name(const std::string& name);
+  Option& default_str(const std::string& text);
+  Option& envname(const std::string& variable);
+  /// By the names of other options, which were added before.
+  Option& excludes(CLI::App& command, const std::vector<std::string>& others);
+
+ private:
+  CLI::Option* option_;
+};
+
+// Each adds an option, or without dashes in its name a positional argument.
+Option add_option(CLI::App& command, const std::string& name, std::string& value, const std::string& description);
+Option add_option(CLI::App& command, const std::string& name, std::optional<std::string>& value, const std::string& description);
+/// Any number of words.
+Option add_option(CLI::App& command, const std::string& name, std::vector<std::string>& values, const std::string& description);
+/// `take` is given the word, and calls `refuse` if it does not do.
+Option add_option(CLI::App& command, const std::string& name, const std::function<void(const std::string&)>& take,
+                  const std::string& description);
+Option add_flag(CLI::App& command, const std::string& name, bool& value, const std::string& description);
+
+/// Ends parsing: the value of the option `name` is not what it must be.
+[[noreturn]] void refuse(const std::string& name, const std::string& message);
 
 /// The exact number that `text` spells; nothing for other text, infinities and NaN. The locale plays no part.
 template <class T>
@@ -28,34 +72,34 @@ std::optional<T> parse_number(std::string_view text) {
 
 /// An option that takes a number of [least, most] into `value`: a T, or a std::optional<T>, which has no default.
 template <class T, class Value>
-CLI::Option* add_number(CLI::App& command, const std::string& name, Value& value, T least, T most, const std::string& description) {
+Option add_number(CLI::App& command, const std::string& name, Value& value, T least, T most, const std::string& description) {
   const auto take = [name, least, most, &value](const std::string& text) {
     const std::optional<T> number = parse_number<T>(text);
     if (!number || *number < least || *number > most) {
-      throw CLI::ValidationError(name, concat("expected ", std::is_integral_v<T> ? "an integer" : "a number", " from ", least, " to ", most,
-                                              ", got \"", text, '"'));
+      refuse(name,
+             concat("expected ", std::is_integral_v<T> ? "an integer" : "a number", " from ", least, " to ", most, ", got \"", text, '"'));
     }
     value = *number;
   };
-  CLI::Option* const option = command.add_option_function<std::string>(name, take, description)->type_name("N");
+  Option option = add_option(command, name, take, description).type_name("N");
   if constexpr (std::is_same_v<T, Value>) {
-    if (value >= least && value <= most) option->default_str(concat(value));  // otherwise it stands for "not given"
+    if (value >= least && value <= most) option.default_str(concat(value));  // otherwise it stands for "not given"
   }
   return option;
 }
 
 /// An option that takes one word of a list.
-CLI::Option* add_choice(CLI::App& command, const std::string& name, std::string& value, const std::vector<std::string>& choices,
-                        const std::string& description);
-CLI::Option* add_dtype(CLI::App& command, DType& dtype, const std::vector<DType>& choices);
+Option add_choice(CLI::App& command, const std::string& name, std::string& value, const std::vector<std::string>& choices,
+                  const std::string& description);
+Option add_dtype(CLI::App& command, DType& dtype, const std::vector<DType>& choices);
 /// Mixed precision, which goes with parameters in float32: sets `dtype` too. After add_dtype, in whose place it is given.
-CLI::Option* add_precision(CLI::App& command, DType& precision, DType& dtype);
+Option add_precision(CLI::App& command, DType& precision, DType& dtype);
 /// "4,3,16,16".
-CLI::Option* add_shape(CLI::App& command, const std::string& name, Shape& shape, const std::string& description);
-CLI::Option* add_path(CLI::App& command, const std::string& name, std::string& path, const std::string& description);
+Option add_shape(CLI::App& command, const std::string& name, Shape& shape, const std::string& description);
+Option add_path(CLI::App& command, const std::string& name, std::string& path, const std::string& description);
 
 /// The file of the process's plan cache; without it, see plan_cache().
-CLI::Option* add_plan_cache(CLI::App& command, std::optional<std::string>& path);
+Option add_plan_cache(CLI::App& command, std::optional<std::string>& path);
 
 /// Where and how a command computes.
 struct RunOptions {
@@ -71,10 +115,11 @@ struct RunOptions {
   Device apply() const;
 };
 
-CLI::Option* add_seed(CLI::App& command, std::uint64_t& seed);
-CLI::Option* add_quiet(CLI::App& command, bool& quiet);
+Option add_seed(CLI::App& command, std::uint64_t& seed);
+Option add_quiet(CLI::App& command, bool& quiet);
+Option add_json(CLI::App& command, bool& json);
 
 /// A model's configuration: JSON, or @ and the path of a file that has it.
-CLI::Option* add_config(CLI::App& command, std::string& config);
+Option add_config(CLI::App& command, std::string& config);
 
 }  // namespace frit::apps

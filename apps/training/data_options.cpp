@@ -35,25 +35,24 @@ void DataOptions::fields(FieldVisitor& v) {
 }
 
 void DataOptions::add_to(CLI::App& command) {
-  add_shape(command, "--image-size", read.image_size, "PNG images: bring them all to this height and width")->type_name("H,W");
-  add_shape(command, "--patch", read.patches.size, "NIfTI volumes: learn patches of this size")->type_name("D,H,W");
+  add_shape(command, "--image-size", read.image_size, "PNG images: bring them all to this height and width").type_name("H,W");
+  add_shape(command, "--patch", read.patches.size, "NIfTI volumes: learn patches of this size").type_name("D,H,W");
   add_shape(command, "--patch-stride", read.patches.stride, "From one patch to the next; the default is the patch's size")
-      ->type_name("D,H,W");
+      .type_name("D,H,W");
   add_number<std::int64_t>(command, "--patches", read.patches.random, 0, std::int64_t{1} << 40,
                            "So many patches an epoch at random places of each volume; 0: all of them, side by side");
   add_shape(command, "--crop", crop, "Learn a part of this size, at a random place, of each image, and measure on its middle")
-      ->type_name("[D,]H,W");
-  add_shape(command, "--pad", padding, "Zeros around each image before it is cropped; one number, or one an axis")->type_name("N");
+      .type_name("[D,]H,W");
+  add_shape(command, "--pad", padding, "Zeros around each image before it is cropped; one number, or one an axis").type_name("N");
   const auto take_flip = [this](const std::string& text) {
     for (std::size_t i = 0; i < text.size(); ++i) {
       if (axis_letters.find(text[i]) == std::string_view::npos || text.find(text[i], i + 1) != std::string::npos) {
-        throw CLI::ValidationError("--flip", "expected some of the letters d, h and w, got \"" + text + '"');
+        refuse("--flip", "expected some of the letters d, h and w, got \"" + text + '"');
       }
     }
     flip = text;
   };
-  command.add_option_function<std::string>("--flip", take_flip, "Turn half of the images around: w from left to right, h, d")
-      ->type_name("AXES");
+  add_option(command, "--flip", take_flip, "Turn half of the images around: w from left to right, h, d").type_name("AXES");
   add_choice(
       command, "--normalize", normalize, {"none", "mean-std", "min-max"},
       "Bring each channel of the input to mean 0 and deviation 1, or from 0 to 1, by what the training data are; kept in checkpoints");

@@ -1,9 +1,9 @@
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <string>
 
+#include "apps/common/options.h"
 #include "frit/core/data/files.h"
 #include "frit/models/model.h"
 

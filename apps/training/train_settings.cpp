@@ -68,10 +68,10 @@ void TrainSettings::add_to(CLI::App& command) {
   add_seed(command, seed);
   add_dtype(command, dtype, {DType::f32, DType::f64, DType::f16, DType::bf16});
   add_precision(command, precision, dtype);
-  command.add_option("--freeze", freeze, "Parameters to leave as they are: names with commas between them; * stands for any characters")
-      ->type_name("NAME,...");
-  command.add_flag("--overfit-one-batch", overfit_one_batch,
-                   "Learn one batch over and over: a model that works brings its loss to almost nothing");
+  add_option(command, "--freeze", freeze, "Parameters to leave as they are: names with commas between them; * stands for any characters")
+      .type_name("NAME,...");
+  add_flag(command, "--overfit-one-batch", overfit_one_batch,
+           "Learn one batch over and over: a model that works brings its loss to almost nothing");
 }
 
 Optimizer TrainSettings::make_optimizer() const {

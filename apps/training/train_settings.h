@@ -1,9 +1,9 @@
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <optional>
 #include <string>
 
+#include "apps/common/options.h"
 #include "frit/autograd/train_step.h"
 
 namespace frit::apps {
