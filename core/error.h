@@ -19,9 +19,9 @@ class Error : public std::runtime_error {
   ErrorKind kind_;
 };
 
-/// The parts printed with operator<< one after another.
+/// The parts printed with operator<< one after another. Where it is called time does not count: it is compiled to be small.
 template <class... Parts>
-std::string concat(const Parts&... parts) {
+[[gnu::cold]] std::string concat(const Parts&... parts) {
   std::ostringstream stream;
   stream.imbue(std::locale::classic());
   (stream << ... << parts);
@@ -29,7 +29,7 @@ std::string concat(const Parts&... parts) {
 }
 
 template <class... Parts>
-[[noreturn]] void fail(ErrorKind kind, const Parts&... parts) {
+[[noreturn, gnu::cold]] void fail(ErrorKind kind, const Parts&... parts) {
   throw Error(kind, concat(parts...));
 }
 

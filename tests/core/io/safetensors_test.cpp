@@ -240,7 +240,7 @@ TEST(Safetensors, LoadsAMillionTinyTensors) {
   write_text(path, many_tensors(count));
   const double start = testing::processor_seconds();
   const TensorFile file = read_safetensors(path);
-  EXPECT_LT(testing::processor_seconds() - start, 2);
+  EXPECT_LT(testing::processor_seconds() - start, 5);  // one on a machine at rest; were it quadratic, hours
   EXPECT_EQ(file.size(), static_cast<std::size_t>(count));
   EXPECT_EQ(file.at(std::to_string(count - 1)).data<std::uint8_t>()[0], 'x');
 }
