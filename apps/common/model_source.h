@@ -14,8 +14,8 @@ struct ModelSource {
   std::optional<TensorFile> checkpoint;  ///< none: fresh parameters
 };
 
-/// `name` is a registered model or the path of a checkpoint; `config` as given to --model-config, empty for none. Throws ErrorKind::argument for
-/// an unknown name, or for a configuration beside a checkpoint, which has its own.
+/// `name` is a registered model or the path of a checkpoint; `config` as given to --model-config, empty for none. Throws
+/// ErrorKind::argument for an unknown name, or for a configuration beside a checkpoint, which has its own.
 ModelSource open_model(const std::string& name, const std::string& config);
 /// A registered model with the configuration of --model-config.
 Model configured_model(const std::string& name, const std::string& config);
