@@ -1,43 +1,16 @@
 #include "frit/frit_c.h"
 
-#include <gtest/gtest.h>
-#include <unistd.h>
-
-#include <filesystem>
 #include <thread>
 
-#include "frit/core/random.h"
 #include "frit/core/thread_pool.h"
-#include "frit/graph/pipeline.h"
-#include "frit/graph/program.h"
-#include "frit/models/checkpoint.h"
+#include "models/saved_model.h"
 
 namespace frit {
 namespace {
 
-class CInterface : public testing::Test {
+class CInterface : public SavedModel {
  protected:
-  CInterface() : path_(std::filesystem::temp_directory_path() / concat("frit_c_", ::getpid(), ".safetensors")) {
-    build(graph_, model_.small_input);
-    state_->prepare(graph_);
-    save_checkpoint(path_, graph_, *state_, checkpoint_metadata(model_));
-  }
-  ~CInterface() override { std::filesystem::remove(path_); }
-
-  void build(Graph& graph, const Shape& shape) const { graph.output("output", model_.build(Scope(graph), graph.input("input", shape))); }
-
-  Tensor input(const Shape& shape, std::uint64_t seed) const {
-    const Tensor tensor = Tensor::empty(shape);
-    fill_normal(tensor, 0, 1, seed, 0);
-    return tensor;
-  }
-
-  std::vector<float> expected(const Tensor& input) const {
-    Graph graph;
-    build(graph, input.shape());
-    Program program(graph::for_inference(graph), state_);
-    return program.run({{"input", input}}).output("output").to_vector<float>();
-  }
+  CInterface() : SavedModel(make_model("conv3d-instnorm-max", R"({"in_channels": 2, "out_channels": 4})")) {}
 
   frit_model* load(const char* precision = nullptr) const {
     frit_model* model = nullptr;
@@ -56,11 +29,6 @@ class CInterface : public testing::Test {
         << frit_last_error();
     return output;
   }
-
-  std::string path_;
-  Model model_ = make_model("conv3d-instnorm-max", R"({"in_channels": 2, "out_channels": 4})");
-  Graph graph_;
-  std::shared_ptr<State> state_ = std::make_shared<State>(Device::cpu(), 7);
 };
 
 TEST_F(CInterface, TellsWhatTheModelTakesAndGives) {

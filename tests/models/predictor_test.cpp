@@ -1,45 +1,15 @@
 #include "frit/models/predictor.h"
 
-#include <gtest/gtest.h>
-#include <unistd.h>
-
-#include <filesystem>
-
-#include "frit/core/random.h"
-#include "frit/graph/pipeline.h"
-#include "frit/models/checkpoint.h"
+#include "models/saved_model.h"
 
 namespace frit {
 namespace {
 
-class PredictorTest : public testing::Test {
+class PredictorTest : public SavedModel {
  protected:
-  PredictorTest() : path_(std::filesystem::temp_directory_path() / concat("predictor_", ::getpid(), ".safetensors")) {
-    build(graph_, model_.small_input);
-    state_->prepare(graph_);
-    save_checkpoint(path_, graph_, *state_, checkpoint_metadata(model_));
-  }
-  ~PredictorTest() override { std::filesystem::remove(path_); }
-
-  void build(Graph& graph, const Shape& shape) const { graph.output("output", model_.build(Scope(graph), graph.input("input", shape))); }
-
-  static Tensor input(const Shape& shape, std::uint64_t seed) {
-    const Tensor tensor = Tensor::empty(shape);
-    fill_normal(tensor, 0, 1, seed, 0);
-    return tensor;
-  }
-
-  std::vector<float> expected(const Tensor& input) const {
-    Graph graph;
-    build(graph, input.shape());
-    Program program(graph::for_inference(graph), state_);
-    return program.run({{"input", input}}).output("output").to_vector<float>();
-  }
-
-  std::string path_;
-  Model model_ = make_model("conv2d-groupnorm-pool", R"({"in_channels": 2, "out_channels": 4, "num_groups": 2, "pool_kernel_size": 2})");
-  Graph graph_;
-  std::shared_ptr<State> state_ = std::make_shared<State>(Device::cpu(), 7);
+  PredictorTest()
+      : SavedModel(
+            make_model("conv2d-groupnorm-pool", R"({"in_channels": 2, "out_channels": 4, "num_groups": 2, "pool_kernel_size": 2})")) {}
 };
 
 TEST_F(PredictorTest, ComputesWhatAProgramDoesAndEachResultStays) {
