@@ -82,10 +82,27 @@ TEST_F(CudaProgram, DeterministicTrainingGoesOnWithTheSameBits) {
   }
   for (const std::vector<std::string>& kind :
        std::vector<std::vector<std::string>>{{"--accumulate", "2"}, {"--precision", "f16", "--lr-schedule", "cosine"}}) {
-    std::vector<std::string> arguments = {
-        "train",    "classifier",      "--model-config", tiny_classifier, "--data",   "quarters", "--batch-size",       "32", "--lr",   "0.01",
-        "--quiet",  "--deterministic", "--device", "cuda",          "--epochs", "4",        "--checkpoint-every", "3",  "--keep", "50",
-        "--run-dir"};
+    std::vector<std::string> arguments = {"train",
+                                          "classifier",
+                                          "--model-config",
+                                          tiny_classifier,
+                                          "--data",
+                                          "quarters",
+                                          "--batch-size",
+                                          "32",
+                                          "--lr",
+                                          "0.01",
+                                          "--quiet",
+                                          "--deterministic",
+                                          "--device",
+                                          "cuda",
+                                          "--epochs",
+                                          "4",
+                                          "--checkpoint-every",
+                                          "3",
+                                          "--keep",
+                                          "50",
+                                          "--run-dir"};
     arguments.insert(arguments.end() - 1, kind.begin(), kind.end());
     std::vector<std::string> whole = arguments, part = arguments;
     whole.emplace_back("whole");
