@@ -187,42 +187,22 @@ Graph choose_forms(const Graph& graph, const Purpose& purpose, Stage stage) {
   return numerics().deterministic ? in_likely_forms(graph, stage) : Search(graph, purpose, stage).run();
 }
 
-/// New values, and those that they replace. None where a form does not apply.
-struct Replacement {
-  Values values;
-  std::vector<int> replaced;
-};
-
-Replacement replacement_for(const Graph& graph, const Node& node, const ops::Form& form, const std::vector<int>& uses, Rewriter& rewriter) {
-  if (form.rule) return {form.rule(rewriter.target(), rewriter(node.inputs), node.attributes), node.outputs};
-  const int read = node.inputs[0];
-  const Node& producer = graph.producer(read);
-  if (producer.kind != NodeKind::operation || uses[static_cast<std::size_t>(read)] != 1) return {};
-  Replacement result;
-  const Values inputs = rewriter(producer.inputs);
-  result.values = form.merge({*producer.op, graph.output_index(read), producer.attributes, inputs}, rewriter(node.inputs), node.attributes);
-  result.replaced = node.outputs;
-  std::copy_if(producer.outputs.begin(), producer.outputs.end(), std::back_inserter(result.replaced), [&](int id) { return id != read; });
-  return result;
-}
-
 }  // namespace
 
 Graph in_forms(const Graph& graph, const FormOf& form_of, std::span<const Pass> passes) {
-  const std::vector<int> uses = use_counts(graph);
   Rewriter rewriter(graph);
   for (const Node& node : graph.nodes()) {
-    Replacement replacement;
+    Values values;  // none where the form does not apply
     if (node.kind == NodeKind::operation && !node.op->forms.empty()) {
       const std::string name = form_of(node);
       for (const ops::Form& form : node.op->forms) {
-        if (name == form.name) replacement = replacement_for(graph, node, form, uses, rewriter);
+        if (name == form.name) values = form.rule(rewriter.target(), rewriter(node.inputs), node.attributes);
       }
     }
-    if (replacement.values.empty()) rewriter.copy(node);
-    for (std::size_t i = 0; i < replacement.values.size(); ++i) {
-      FRIT_CHECK(replacement.values[i].type() == graph.type(replacement.replaced[i]));
-      rewriter.map(replacement.replaced[i], replacement.values[i]);
+    if (values.empty()) rewriter.copy(node);
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      FRIT_CHECK(values[i].type() == graph.type(node.outputs[i]));
+      rewriter.map(node.outputs[i], values[i]);
     }
   }
   return apply(passes, rewriter.finish());

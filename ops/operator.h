@@ -128,22 +128,11 @@ enum class Precision {
 
 struct ElementwiseProgram;
 
-/// The call that gives another its input 0, and nothing else that input's value.
-struct ProducerCall {
-  const Operator& op;
-  int read;  ///< which of its outputs that is
-  const Attributes& attributes;
-  std::span<const Value> inputs;
-};
-
 /// Another way to compute what an operator computes, equal for finite numbers but for rounding. The rule, which may emit the operator
 /// itself with other inputs, gives no values where it does not apply.
 struct Form {
   const char* name;  ///< "channels padded to 4"
   DecomposeRule rule = {};
-  /// In the place of `rule`: takes over what the producer does as well. Gives the call's outputs, and then the producer's but for the one
-  /// that was read.
-  std::function<Values(const ProducerCall& producer, std::span<const Value> inputs, const Attributes&)> merge = {};
   /// Whether it usually is the fastest where it applies: what is taken where no times may be. Missing: it is not.
   std::function<bool(const TensorType& input)> likely_fastest = {};
 };
@@ -185,8 +174,9 @@ struct Operator {
   std::string no_gradient = {};  ///< why there is none ("integer result"); an operator has exactly one of the two
   DecomposeRule decompose = {};
   /// For a fused operator: the attributes for which `decompose` gives the nodes that were matched, whose attributes come in the order in
-  /// which decompose emitted them. The fusion pass checks the answer by decomposing it again.
-  std::function<std::optional<Attributes>(std::span<const Attributes> matched)> fuse = {};
+  /// which decompose emitted them, for inputs of these types; none if the nodes are better left alone. The fusion pass checks the answer by
+  /// decomposing it again.
+  std::function<std::optional<Attributes>(std::span<const Attributes> matched, std::span<const TensorType> inputs)> fuse = {};
   /// What the call becomes when nothing is trained: the values that replace its outputs ("none" where nothing reads them). Missing: itself.
   DecomposeRule at_inference = {};
   /// What else the call may be computed as. On a GPU a compiler of graphs tries them all and keeps the fastest; where results must not
@@ -196,10 +186,6 @@ struct Operator {
   /// The attributes with which the operator takes over the work of the operation that gives its input 0, and reads that operation's input 0
   /// instead.
   std::function<std::optional<Attributes>(const Operator& producer, const Attributes& of_producer, const Attributes& own)> absorb = {};
-  /// Of an operator whose output 0 is the gradient of a convolution's output: the values, of an operator that does not store that gradient,
-  /// for the weight gradient that a call with these attributes makes of it and `image`, and for this operator's other outputs.
-  std::function<Values(std::span<const Value> inputs, const Attributes& own, Value image, const Attributes& of_weight_gradient)>
-      with_weight_gradient = {};
   /// Which output of the operation that gives input 0, as its output `read`, already is the call's result; none if none is.
   std::function<std::optional<int>(const Operator& producer, int read, const Shape& shape, const Attributes& own)> given = {};
   /// Each element of the one output follows from the elements at its place in the inputs, which broadcast, so that the call may be computed

@@ -74,6 +74,12 @@ class WidenedCall {
 
 }  // namespace
 
+std::vector<TensorType> types_of(std::span<const Tensor> tensors) {
+  std::vector<TensorType> types;
+  for (const Tensor& tensor : tensors) types.push_back({tensor.dtype(), tensor.shape()});
+  return types;
+}
+
 std::size_t scratch_bytes(const Operator& op, std::span<const TensorType> inputs, std::span<const TensorType> outputs,
                           const Attributes& attributes, Device device, CallLayouts layouts) {
   const Kernel& kernel = op.kernel_on(device);

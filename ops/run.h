@@ -4,6 +4,8 @@
 
 namespace frit::ops {
 
+std::vector<TensorType> types_of(std::span<const Tensor> tensors);
+
 /// Scratch memory that one call of `op` on the device needs, conversions of half inputs and outputs included. The
 /// tensors lie as `layouts` says.
 std::size_t scratch_bytes(const Operator& op, std::span<const TensorType> inputs, std::span<const TensorType> outputs,

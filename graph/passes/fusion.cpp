@@ -36,15 +36,20 @@ Pattern trace(const ops::Operator& op, std::span<const TensorType> types, const 
   return pattern;
 }
 
-/// The patterns of all fused operators, the longest first.
+/// The patterns of all fused operators, the longest first: one for each sequence of operators that an operator's samples decompose into.
 std::vector<Pattern> all_patterns() {
   std::vector<Pattern> patterns;
   for (const ops::Operator* op : ops::registry().all()) {
     if (!op->fuse) continue;
-    const ops::Sample sample = op->samples().at(0);
-    std::vector<TensorType> types;
-    for (const ops::SampleInput& input : sample.inputs) types.push_back({input.floating ? DType::f32 : input.dtype, input.shape});
-    patterns.push_back(trace(*op, types, sample.attributes));
+    std::set<std::vector<const ops::Operator*>> seen;
+    for (const ops::Sample& sample : op->samples()) {
+      std::vector<TensorType> types;
+      for (const ops::SampleInput& input : sample.inputs) types.push_back({input.floating ? DType::f32 : input.dtype, input.shape});
+      Pattern pattern = trace(*op, types, sample.attributes);
+      std::vector<const ops::Operator*> sequence;
+      for (const Node* node : pattern.graph.all(NodeKind::operation)) sequence.push_back(node->op);
+      if (seen.insert(std::move(sequence)).second) patterns.push_back(std::move(pattern));
+    }
   }
   std::stable_sort(patterns.begin(), patterns.end(), [](const Pattern& a, const Pattern& b) { return a.operations > b.operations; });
   return patterns;
@@ -179,7 +184,7 @@ Match match_with(const Pattern& pattern, const Graph& graph, int root, const std
       types.push_back(graph.type(place->second));
     }
   }
-  const std::optional<ops::Attributes> attributes = pattern.op->fuse(matched);
+  const std::optional<ops::Attributes> attributes = pattern.op->fuse(matched, types);
   if (!attributes) {
     match.obstacle = {-1, "the fused operator has no such attributes"};
     return match;

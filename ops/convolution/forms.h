@@ -16,10 +16,6 @@ Form packed_taps(const char* name, int axes);
 /// Of conv2d_weight_gradient and conv3d_weight_gradient, likewise.
 Form packed_weight_gradient(const char* name, int axes);
 
-/// Of conv2d_weight_gradient and conv3d_weight_gradient: together with the operator that makes the gradient, by its with_weight_gradient
-/// rule.
-Form merged_weight_gradient(const char* name);
-
 /// Of conv_transpose2d and conv_transpose3d: as one convolution of size 1 (see subpixel.h).
 Form subpixel_form(const char* name);
 

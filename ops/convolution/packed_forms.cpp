@@ -85,14 +85,4 @@ Form packed_weight_gradient(const char* name, int axes) {
       .likely_fastest = [axes](const TensorType& gradient) { return axes == 1 && gradient.shape.rank() == 5 && is_half(gradient.dtype); }};
 }
 
-Form merged_weight_gradient(const char* name) {
-  return {.name = name,
-          .merge =
-              [](const ProducerCall& producer, std::span<const Value> inputs, const Attributes& attributes) {
-                if (producer.read != 0 || !producer.op.with_weight_gradient) return Values();
-                return producer.op.with_weight_gradient(producer.inputs, producer.attributes, inputs[1], attributes);
-              },
-          .likely_fastest = [](const TensorType& gradient) { return on_tensor_cores(gradient.dtype); }};
-}
-
 }  // namespace frit::ops

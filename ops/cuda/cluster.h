@@ -113,15 +113,6 @@ class ByteBarrier {
                  : "memory");
 #endif
   }
-  /// Likewise to a place in this block, which is the only one.
-  __device__ void put(double* place, double value) {
-#if __CUDA_ARCH__ >= 900
-    *place = value;
-    __threadfence_block();
-    asm volatile("mbarrier.complete_tx.relaxed.cluster.shared::cta.b64 [%0], %1;" ::"r"(shared_address(this)), "n"(sizeof(double))
-                 : "memory");
-#endif
-  }
   /// By any thread: until the phase is over. What came in it is then seen.
   __device__ void wait(unsigned parity) {
 #if __CUDA_ARCH__ >= 900

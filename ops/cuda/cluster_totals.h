@@ -42,7 +42,9 @@ class ClusterTotals {
     const int warp = static_cast<int>(threadIdx.x) / cuda::warp_size, lane = static_cast<int>(threadIdx.x) % cuda::warp_size;
     if (round_++ == 0) cuda::cluster_wait();  // the others' barriers are there
     cuda::ByteBarrier& barrier = barriers_[round_ & 1];
-    if (threadIdx.x == 0) barrier.expect(static_cast<unsigned>(blocks_ * channels_) * static_cast<unsigned>(sizeof(Sums)));
+    if (blocks_ > 1 && threadIdx.x == 0) {
+      barrier.expect(static_cast<unsigned>(blocks_ * channels_) * static_cast<unsigned>(sizeof(Sums)));
+    }
     __syncthreads();
 #pragma unroll 1
     for (int first = warp * at_once; first < channels_; first += warps * at_once) {
@@ -57,15 +59,18 @@ class ClusterTotals {
         double* const to = reinterpret_cast<double*>(place(rank_, c)) + number;
         const double sum = reinterpret_cast<const double*>(&sums)[number];
         if (blocks_ == 1) {
-          barrier.put(to, sum);
+          *to = sum;
         } else {
           barrier.send(to, i, sum);
         }
       }
     }
+    if (blocks_ == 1) __syncthreads();
   }
   /// By any thread: until the sums of all blocks are here.
-  __device__ void wait() const { barriers_[round_ & 1].wait((round_ - 1) >> 1 & 1); }
+  __device__ void wait() const {
+    if (blocks_ > 1) barriers_[round_ & 1].wait((round_ - 1) >> 1 & 1);
+  }
 
   /// Sends the sums of the parts that lie in `partials`, and waits for those of all blocks.
   __device__ void exchange(int parts) {

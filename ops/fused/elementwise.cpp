@@ -6,7 +6,7 @@
 #include "frit/core/convert.h"
 #include "frit/core/strided_loop.h"
 #include "frit/ops/cpu/work_split.h"
-#include "frit/ops/registry.h"
+#include "frit/ops/run.h"
 
 namespace frit::ops {
 namespace {
@@ -186,12 +186,6 @@ class BlockProgram {
   WorkSplit work_;
   std::vector<Source> sources_;
 };
-
-std::vector<TensorType> types_of(std::span<const Tensor> tensors) {
-  std::vector<TensorType> types;
-  for (const Tensor& tensor : tensors) types.push_back({tensor.dtype(), tensor.shape()});
-  return types;
-}
 
 void run_elementwise(const KernelContext& call) { BlockProgram({call.op, types_of(call.inputs), call.attributes}).run(call); }
 

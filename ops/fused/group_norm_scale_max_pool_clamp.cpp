@@ -191,7 +191,7 @@ Values decompose(Emitter&, std::span<const Value> inputs, const Attributes& attr
 }
 
 /// The nodes are group_norm, multiply, max_pool2d, clamp.
-std::optional<Attributes> fuse(std::span<const Attributes> matched) {
+std::optional<Attributes> fuse(std::span<const Attributes> matched, std::span<const TensorType>) {
   const auto& norm = matched[0].as<GroupNormAttributes>();
   const auto& pool = matched[2].as<PoolOptions>();
   const auto& bounds = matched[3].as<ClampAttributes>();

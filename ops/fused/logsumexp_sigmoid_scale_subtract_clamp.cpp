@@ -6,7 +6,7 @@
 #include "frit/ops/cpu/work_split.h"
 #include "frit/ops/elementwise/activation.h"
 #include "frit/ops/elementwise/arithmetic.h"
-#include "frit/ops/fused/logsumexp_sigmoid_scale_subtract_clamp_weight_gradient.h"
+#include "frit/ops/fused/logsumexp_sigmoid_scale_subtract_clamp.h"
 #include "frit/ops/norm/statistics.h"
 #include "frit/ops/reduction/reduction.h"
 #include "frit/ops/registry.h"
@@ -223,7 +223,7 @@ Values decompose(Emitter&, std::span<const Value> inputs, const Attributes& attr
 }
 
 /// The last node is the clamp.
-std::optional<Attributes> fuse(std::span<const Attributes> matched) {
+std::optional<Attributes> fuse(std::span<const Attributes> matched, std::span<const TensorType>) {
   const auto& bounds = matched.back().as<ClampAttributes>();
   return ChainAttributes{bounds.min, bounds.max};
 }
@@ -233,16 +233,6 @@ std::optional<Attributes> absorb(const Operator& producer, const Attributes& of_
   if (producer.name != "depth_to_space" || attributes.blocked()) return std::nullopt;
   attributes.blocks = of_producer.as<BlockAttributes>();
   return attributes;
-}
-
-/// For convolutions of size 1, which transposed ones with a stride become.
-Values with_weight_gradient(std::span<const Value> inputs, const Attributes& own, Value image, const Attributes& of_weight_gradient) {
-  const auto& product = of_weight_gradient.as<WeightGradientOptions>();
-  const auto& chain = own.as<ChainAttributes>();
-  const Dims& kernel = product.kernel_size;
-  if (!chain.blocked() || !std::all_of(kernel.begin(), kernel.end(), [](std::int64_t size) { return size == 1; })) return {};
-  return emit("logsumexp_sigmoid_scale_subtract_clamp_weight_gradient", {inputs[0], inputs[1], inputs[2], image},
-              LogsumexpWeightGradientAttributes{chain, product});
 }
 
 std::vector<Sample> samples(bool backward) {
@@ -299,7 +289,6 @@ FRIT_OPERATORS(logsumexp_sigmoid_scale_subtract_clamp) {
       .outputs = {"input_gradient", "bias_gradient"},
       .infer = infer_backward,
       .no_gradient = "not differentiable twice",
-      .with_weight_gradient = with_weight_gradient,
       .cpu = {.run = run_backward,
               .scratch = [](const InferContext& call) { return block_sum_bytes(planes_of(call.shape(1), call.as<ChainAttributes>())); }},
       .in_place = {{0, 1}},

@@ -26,22 +26,13 @@ struct PixelGradient {
   T value;
 };
 
-/// What the gradient of a pixel's logsumexp takes, and the sum of what the clamp lets through.
-template <class Walk, class Stored>
-class CarryBack {
+/// What the exponentials of a pixel are multiplied by, and the sum of what the clamp lets through.
+template <class T>
+class GradientFactor {
  public:
-  using T = ComputeType<Stored>;
+  __device__ GradientFactor(T subtracted, const Clamp<T>& clamp) : subtracted_(subtracted), clamp_(clamp) {}
 
-  __device__ CarryBack(const Stored* gradient /* (N, image) */, const Parameter<Stored>& bias, const Clamp<T>& clamp,
-                       const Sharing& sharing)
-      : gradient_(gradient), subtracted_(bias[0]), clamp_(clamp), place_of_{sharing} {}
-
-  template <class Sample, class Pixel>
-  __device__ PixelGradient<T> prepare(Sample n, Pixel p) const {
-    const auto place = place_of_(n, p);
-    return place < 0 ? PixelGradient<T>{false, 0} : PixelGradient<T>{true, convert<T>(gradient_[place])};
-  }
-  /// What the exponentials are multiplied by.
+  template <class Stored>
   __device__ T close(const PixelGradient<T>& incoming, const PixelSum<Stored>& sums) {
     if (!incoming.inside) return T(0);
     const T y = sums.value(), sigmoid = sigmoid_of_shifted(y);
@@ -52,10 +43,8 @@ class CarryBack {
   __device__ double total() const { return total_; }
 
  private:
-  const Stored* gradient_;
   T subtracted_;
   Clamp<T> clamp_;
-  typename Walk::Places place_of_;
   double total_ = 0;
 };
 

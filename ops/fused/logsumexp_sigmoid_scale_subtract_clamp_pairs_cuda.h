@@ -86,9 +86,6 @@ class PairWalk {
     }
   }
 
-  static constexpr int vectors = at_once;
-  __device__ std::int64_t first_offset(const Turn& turn) const { return place(turn.p); }
-  __device__ static int vector_step() { return rows * channels; }
   __device__ static cuda::WideVector<Stored> gradient(const Share& share, T factor) {
     cuda::Vector<std::uint32_t, channels / 4> words;
 #pragma unroll
@@ -97,7 +94,6 @@ class PairWalk {
     }
     return std::bit_cast<cuda::WideVector<Stored>>(words);
   }
-  __device__ std::int64_t offset(const Share&, std::int64_t p) const { return place(p); }
 
   __device__ void store(const Share& share, T, T factor, Stored* result, const BlockedPlaces&, std::int64_t, std::int64_t p) const {
     cuda::store_once(result + place(p), gradient(share, factor));

@@ -104,11 +104,11 @@ __device__ T scaled(T exponential, T factor) {
 /// other. A group of lanes takes `at_once` of them at a time, no more than it has lanes: several loads are under way, and each pixel is
 /// closed by a lane of its own, which prepares for that before it looks at what was loaded. The walk goes from the last pixels to the
 /// first: what a convolution wrote last is still in the cache.
-template <class Stored, int at_once, class OutputPlacesOfPixels = AnyPlaces>
+template <class Stored, int at_once>
 class VectorWalk {
  public:
   using T = ComputeType<Stored>;
-  using Places = OutputPlacesOfPixels;
+  using Places = AnyPlaces;
   static constexpr int width = cuda::vector_width<Stored>, blocks_wanted = width == 4 ? 4 : 3;
 
   struct Share {
@@ -201,10 +201,6 @@ class VectorWalk {
     }
   }
 
-  static constexpr int vectors = at_once;
-  /// Of vector 0, there or not, and from one to the next.
-  __device__ std::int64_t first_offset(const Turn& turn) const { return turn.p * channels_ + lane_ * width; }
-  __device__ int vector_step() const { return apart_; }
   /// A share's gradient.
   __device__ static cuda::WideVector<Stored> gradient(const Share& share, T factor) {
     cuda::WideVector<Stored> elements;
@@ -212,7 +208,6 @@ class VectorWalk {
     for (int j = 0; j < width; ++j) elements[j] = convert<Stored>(scaled(share.values[j], factor));
     return elements;
   }
-  __device__ std::int64_t offset(const Share& share, std::int64_t) const { return share.offset; }
   __device__ void store(const Share& share, T, T factor, Stored* result, const BlockedPlaces&, std::int64_t, std::int64_t) const {
     cuda::store_once(result + share.offset, gradient(share, factor));
   }

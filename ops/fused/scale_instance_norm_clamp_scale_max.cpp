@@ -125,7 +125,7 @@ Values decompose(Emitter&, std::span<const Value> inputs, const Attributes& attr
 }
 
 /// The nodes are multiply, instance_norm, clamp, multiply, max.
-std::optional<Attributes> fuse(std::span<const Attributes> matched) {
+std::optional<Attributes> fuse(std::span<const Attributes> matched, std::span<const TensorType>) {
   const auto& bounds = matched[2].as<ClampAttributes>();
   return ChainAttributes{.eps = matched[1].as<InstanceNormAttributes>().eps,
                          .min = bounds.min,

@@ -1,41 +1,194 @@
-// The gradient of a convolution's weight on tensor cores, where channels and taps are few.
+// The gradient of a convolution's weight as a product of matrices on tensor cores,
+//   weight gradient (k, tap, c) = sum over pixels p of gradient (p, k) * input (p + tap, c),
+// for few enough channels and taps that a block holds all of it.
 
+#include "frit/core/convert.h"
 #include "frit/ops/convolution/convolution_rules.h"
 #include "frit/ops/convolution/taps/tap_products.h"
-#include "frit/ops/convolution/taps/tap_products_cuda.h"
+#include "frit/ops/convolution/taps/tap_tiles_cuda.h"
+#include "frit/ops/cuda/sum_partials.h"
 #include "frit/ops/fused/chain_cuda.h"
 
 namespace frit::ops {
 namespace {
 
-/// The gradient from memory.
+constexpr int blocks_wanted = 2;  // to a multiprocessor
+
+/// Copies the gradient to shared memory. A thread has 16 bytes of some pixels, always of the same channels.
 template <class Stored>
-class StoredGradient {
+class StagedGradient {
  public:
-  static constexpr int blocks_wanted = 2;
+  static constexpr int width = cuda::vector_width<Stored>, held = TapTiles::held;
   using Product = tensor_cores::Product<Stored>;
 
-  struct Arguments {
-    const Stored* gradient;
-  };
+  __device__ StagedGradient(const Stored* gradient, const TapTiles& tiles) : gradient_(gradient), tiles_(tiles) {
+    const int vectors = tiles.outputs / width;
+    pixel_ = static_cast<int>(threadIdx.x) / vectors;
+    channel_ = (static_cast<int>(threadIdx.x) - pixel_ * vectors) * width;
+    from_ = (row_of(pixel_) * tiles.size[2] + column_of(pixel_)) * tiles.outputs + channel_;
+#pragma unroll
+    for (int i = 0; i < held; ++i) {
+      const int pixel = pixel_ + i * tiles.further_pixels;
+      never_[i] = pixel >= tiles.pixels() || (tiles.one_column && column_of(pixel) >= tiles.size[2]);
+    }
+  }
 
-  __device__ StoredGradient(const Arguments& arguments, const TapTiles& tiles) : staged_(arguments.gradient, tiles) {}
-  __device__ void begin(std::int64_t) {}
-  __device__ void start(std::uint32_t rows, const TilePlace& tile) const { staged_.start(rows, tile); }
-  __device__ void prepare(const TilePlace&) const {}
-  __device__ void transform(std::uint32_t rows, const TilePlace&) const {
+  __device__ void start(std::uint32_t rows, const TilePlace& tile) const {
+    const std::int64_t first = ((tile.sample * tiles_.size[0] + tile.depth) * tiles_.size[1] + tile.row) * tiles_.size[2] + tile.column;
+    const Stored* const from = gradient_ + first * tiles_.outputs + from_;
+    const bool whole =
+        tile.row + tiles_.rows <= tiles_.size[1] && (tiles_.one_column || tile.column + (1 << tiles_.log_width) <= tiles_.size[2]);
+    if (whole) {
+#pragma unroll
+      for (int i = 0; i < held; ++i) {
+        if (!never_[i]) cuda::copy_bytes<16>(address(rows, i), from + tiles_.further_from[i]);
+      }
+      return;
+    }
+#pragma unroll 1
+    for (int i = 0; i < held; ++i) {
+      const int pixel = pixel_ + i * tiles_.further_pixels;
+      if (pixel >= tiles_.pixels()) continue;
+      const bool present = tile.row + row_of(pixel) < tiles_.size[1] && tile.column + column_of(pixel) < tiles_.size[2];
+      cuda::copy_bytes_or_zeros<16>(address(rows, i), present ? from + tiles_.further_from[i] : gradient_, present);
+    }
+  }
+
+  __device__ void transform(std::uint32_t rows) const {
     if constexpr (Product::rounds) {
 #pragma unroll
-      for (int i = 0; i < TapTiles::held; ++i) {
-        const std::uint32_t address = staged_.address(rows, i);
-        if (!staged_.never(i)) cuda::store_shared<Stored>(address, Product::rounded(cuda::load_shared<Stored>(address)));
+      for (int i = 0; i < held; ++i) {
+        if (!never_[i]) cuda::store_shared<Stored>(address(rows, i), Product::rounded(cuda::load_shared<Stored>(address(rows, i))));
       }
     }
   }
-  __device__ void end() const {}
 
  private:
-  StagedGradient<Stored> staged_;
+  __device__ std::uint32_t address(std::uint32_t rows, int i) const {
+    return rows + static_cast<std::uint32_t>((pixel_ + i * tiles_.further_pixels) * tiles_.gradient_step + channel_) * sizeof(Stored);
+  }
+  __device__ int row_of(int pixel) const { return pixel >> tiles_.log_width; }
+  __device__ int column_of(int pixel) const { return pixel & ((1 << tiles_.log_width) - 1); }
+
+  const Stored* gradient_;
+  const TapTiles& tiles_;
+  int pixel_, channel_, from_;
+  bool never_[held];  ///< in no tile
+};
+
+/// One block some tiles of some samples; its warps share out the result and, where that is small, the pixels. Reads the gradient once and
+/// the input once but for the cache. Deterministic.
+template <class Stored, int columns, bool doubled>
+__global__ void __launch_bounds__(TapTiles::threads, blocks_wanted)
+    multiply_taps(float* partials /* (blocks, K, columns) */, const Stored* gradient, const Stored* input,
+                  const __grid_constant__ TapTiles tiles) {
+  using Product = tensor_cores::Product<Stored>;
+  constexpr int ahead = TapTiles::ahead, slots = ahead + 1, bytes = sizeof(Stored);
+  extern __shared__ __align__(16) std::byte memory[];
+  // What is never copied has to be finite.
+  for (int i = static_cast<int>(threadIdx.x); i < slots * tiles.tile_bytes / 16; i += TapTiles::threads) {
+    reinterpret_cast<uint4*>(memory)[i] = uint4{};
+  }
+  __syncthreads();
+  const std::uint32_t first_slot = cuda::shared_address(memory);
+  const StagedGradient<Stored> staged_gradient(gradient, tiles);
+  const StagedInput<Stored, doubled, TapTiles::held> staged_input(input, tiles);
+  const int warp = static_cast<int>(threadIdx.x) / cuda::warp_size, lane = static_cast<int>(threadIdx.x) % cuda::warp_size;
+  const int channel = warp % tiles.channel_warps * tensor_cores::rows, column_warp = warp / tiles.channel_warps % tiles.column_warps,
+            pixel_warp = warp / (tiles.channel_warps * tiles.column_warps), steps = tiles.pixels() / Product::depth;
+  const int left_offset = (channel + Product::left_offset(tiles.gradient_step, lane)) * bytes,
+            right_offset = Product::right_offset(tiles.input_step, tiles.block_step, lane);
+  const int left_step = tiles.gradient_step * bytes, right_step = tiles.input_step * bytes;
+  std::uint32_t offset[columns];
+#pragma unroll
+  for (int j = 0; j < columns; ++j) {
+    offset[j] = static_cast<std::uint32_t>(tiles.gradient_bytes + (tiles.column_offset(column_warp * columns + j) + right_offset) * bytes);
+  }
+  tensor_cores::Sums sums[columns] = {};
+  const int step = static_cast<int>(gridDim.x), first = static_cast<int>(blockIdx.x);
+  for (std::int64_t sample = blockIdx.y; sample < tiles.samples; sample += gridDim.y) {
+    TilePlace places[slots];  // of this tile and of those that are on their way
+    const auto start = [&](TilePlace& place, std::uint32_t slot, int number) {
+      if (number < tiles.count) {
+        place = tiles.place(sample, number);
+        staged_gradient.start(slot, place);
+        staged_input.start(slot + tiles.gradient_bytes, place);
+      }
+      cuda::end_copy_group();
+    };
+#pragma unroll
+    for (int i = 0; i < ahead; ++i) start(places[i], first_slot + i * tiles.tile_bytes, first + i * step);
+    std::uint32_t slot = first_slot, free_slot = first_slot + ahead * tiles.tile_bytes;
+    for (int number = first; number < tiles.count; number += step) {
+      cuda::wait_for_copy_groups<ahead - 1>();
+      staged_gradient.transform(slot);
+      staged_input.transform(slot + tiles.gradient_bytes);
+      __syncthreads();  // the tile is there, and the one before it was used
+      start(places[ahead], free_slot, number + ahead * step);
+#pragma unroll
+      for (int i = 0; i < ahead; ++i) places[i] = places[i + 1];
+#pragma unroll 1
+      for (int k = pixel_warp; k < steps; k += tiles.pixel_warps) {
+        const int pixel = k * Product::depth, row = pixel >> tiles.log_width;
+        const auto left = Product::left(slot + left_offset + pixel * left_step, 4 * left_step);
+        // A row of the input is longer than one of the gradient.
+        const std::uint32_t right = slot + (pixel + row * (tiles.input_width - (1 << tiles.log_width))) * right_step;
+#pragma unroll
+        for (int j = 0; j < columns; ++j) Product::multiply(sums[j], left, Product::right(right + offset[j], 4 * right_step));
+      }
+      free_slot = slot;
+      slot = slot == first_slot + ahead * tiles.tile_bytes ? first_slot : slot + tiles.tile_bytes;
+    }
+    __syncthreads();
+  }
+  cuda::wait_for_copies();
+  // The warps with other pixels add their sums, one after the other.
+  auto* const total = reinterpret_cast<float*>(memory);
+  const int row_columns = tiles.row_columns();
+  for (int turn = 0; turn < tiles.pixel_warps; ++turn) {
+    __syncthreads();
+    if (turn != pixel_warp) continue;
+#pragma unroll
+    for (int j = 0; j < columns; ++j) {
+#pragma unroll
+      for (int i = 0; i < tensor_cores::held; ++i) {
+        float& sum = total[(channel + Product::row_of(i, lane)) * row_columns + (column_warp * columns + j) * tensor_cores::columns +
+                           Product::column_of(i, lane)];
+        sum = turn == 0 ? sums[j][i] : sum + sums[j][i];
+      }
+    }
+  }
+  __syncthreads();
+  const int count = tiles.outputs * row_columns;
+  float* const own = partials + static_cast<std::int64_t>(blockIdx.y * gridDim.x + blockIdx.x) * count;
+  for (int i = static_cast<int>(threadIdx.x); i < count; i += TapTiles::threads) own[i] = total[i];
+}
+
+/// Where the sums of multiply_taps go.
+struct TapResult {
+  int items, columns, group, channels, taps, rows;  ///< columns: with those that mean nothing; taps: along a row; rows: of taps
+  std::int64_t row_step, channel_step, tap_step;
+
+  TapResult(const TapTiles& tiles, const Tensor& weight)
+      : items(tiles.outputs * tiles.row_columns()),
+        columns(tiles.row_columns()),
+        group(tiles.group),
+        channels(tiles.channels),
+        taps(tiles.kernel[2]),
+        rows(tiles.kernel[0] * tiles.kernel[1]) {
+    const bool channels_last = !weight.is_contiguous();
+    row_step = static_cast<std::int64_t>(channels) * rows * taps;
+    channel_step = channels_last ? 1 : rows * taps;
+    tap_step = channels_last ? channels : 1;
+  }
+
+  /// -1 for sums that mean nothing.
+  __device__ std::int64_t operator()(int item) const {
+    const int output = item / columns, column = item - output * columns, block = column / tensor_cores::columns, row = block / group;
+    const int element = (block - row * group) * tensor_cores::columns + column % tensor_cores::columns, tap = element / channels;
+    if (row >= rows || tap >= taps) return -1;
+    return output * row_step + (element - tap * channels) * channel_step + (row * taps + tap) * tap_step;
+  }
 };
 
 /// The tiles of a call that is one for tensor cores with few channels and more than one tap.
@@ -49,7 +202,11 @@ std::optional<TapTiles> tiles_of(const ConvolutionCall& call) {
 }
 
 dim3 grid_of(const ConvolutionCall& call, const TapTiles& tiles) {
-  return tap_grid(tiles, StoredGradient<float>::blocks_wanted, call.operands.weight.device().index);
+  return tap_grid(tiles, blocks_wanted, call.operands.weight.device().index);
+}
+
+std::size_t partial_bytes(const TapTiles& tiles, const dim3& grid) {
+  return static_cast<std::size_t>(grid.x) * grid.y * static_cast<std::size_t>(tiles.outputs * tiles.row_columns()) * sizeof(float);
 }
 
 }  // namespace
@@ -67,10 +224,12 @@ void tap_product(const ConvolutionCall& call, std::span<std::byte> scratch, CUst
   const auto& [input, weight, output, bias] = call.operands;
   dispatch_stored(weight.dtype(), [&]<class Stored>() {
     if constexpr (!std::is_same_v<Stored, double>) {
-      using Source = StoredGradient<Stored>;
+      auto* const partials = reinterpret_cast<float*>(scratch.data());
       const auto run = [&]<int columns, bool doubled>() {
-        run_tap_products<Stored, Source, columns, doubled, TapTiles::held>(weight, reinterpret_cast<float*>(scratch.data()),
-                                                                           {output.data<Stored>()}, input, tiles, grid, stream);
+        cuda::launch(multiply_taps<Stored, columns, doubled>, {grid, dim3(TapTiles::threads), static_cast<std::size_t>(tiles.shared_bytes)},
+                     stream, partials, output.data<Stored>(), input.data<Stored>(), tiles);
+        const TapResult result(tiles, weight);
+        sum_partials(weight.data<Stored>(), partials, static_cast<int>(grid.x * grid.y), result.items, result, stream);
       };
       const auto run_columns = [&]<bool doubled>() {
         tiles.warp_columns == TapTiles::columns_of_a_warp[0] ? run.template operator()<TapTiles::columns_of_a_warp[0], doubled>()

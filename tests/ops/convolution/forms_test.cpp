@@ -184,41 +184,6 @@ TEST(ConvolutionForms, AWeightGradientMayPackItsTapsAlone) {
   }
 }
 
-TEST(ConvolutionForms, AWeightGradientMayBeComputedWithWhatMakesTheGradient) {
-  constexpr const char* form = "with what makes the gradient";
-  const ops::LogsumexpSigmoidScaleSubtractClampAttributes chain{-5, 5, {{2, 2}, {1, 1}, {5, 7}}};
-  ops::WeightGradientOptions product{ops::canonical({}, 2), {1, 1}};
-  product.convolution.output_padding = {};
-  const auto build = [&](bool read_twice) {
-    Graph graph;
-    const Value dy = graph.input("0", {2, 1, 5, 7}, DType::f64), y = graph.input("1", {2, 16, 3, 4}, DType::f64);
-    const Value bias = graph.input("2", {1}, DType::f64), image = graph.input("3", {2, 4, 3, 4}, DType::f64);
-    const Values gradients = ops::emit("logsumexp_sigmoid_scale_subtract_clamp_backward", {dy, y, bias}, chain);
-    graph.output("weight", ops::emit_one("conv2d_weight_gradient", {gradients[0], image}, product));
-    graph.output("bias", gradients[1] * 2.0);
-    if (read_twice) graph.output("gradient", gradients[0]);
-    return graph;
-  };
-  const auto run = [](const Graph& graph) {
-    Bindings bindings;
-    for (const graph::Node* node : graph.all(NodeKind::input)) {
-      Tensor& input = bindings[node->name] = Tensor::empty(graph.type(node->outputs[0]).shape, DType::f64);
-      fill_normal(input, 0, 1, 3, bindings.size());
-    }
-    State state;
-    graph::Executable executable(graph, state);
-    executable.run(bindings);
-    std::vector<double> results = executable.output("weight").to_vector<double>();
-    results.push_back(executable.output("bias").item());
-    return results;
-  };
-  const Graph plain = build(false), merged = graph::remove_dead_code(in_form(plain, form));
-  EXPECT_EQ(count(merged, "logsumexp_sigmoid_scale_subtract_clamp_weight_gradient"), 1u);
-  EXPECT_EQ(count(merged, "logsumexp_sigmoid_scale_subtract_clamp_backward"), 0u);
-  EXPECT_EQ(run(merged), run(plain));
-  EXPECT_EQ(graph::to_text(in_form(build(true), form)), graph::to_text(build(true)));  // the gradient has another reader
-}
-
 TEST(ConvolutionForms, CastNoParameterByItself) {
   const std::pair<const char*, const char*> forms[] = {{"conv3d", "channels padded to 4"},
                                                        {"conv3d", "first taps as channels"},

@@ -1,0 +1,199 @@
+// clamp(ScaledSigmoid(logsumexp(transposed convolution)) - bias) in one walk, and the gradients of the weight and the bias in another.
+
+#include <algorithm>
+#include <bit>
+
+#include "frit/ops/convolution/convolution_rules.h"
+#include "frit/ops/cuda/cudnn.h"
+#include "frit/ops/cuda/sum_partials.h"
+#include "frit/ops/fused/subpixel_logsumexp_sigmoid_scale_subtract_clamp_cuda.h"
+#include "frit/ops/run.h"
+
+namespace frit::ops {
+
+std::optional<SubpixelTiles> SubpixelTiles::of(const Tensor& image, const TensorType& weight, const SubpixelLogsumexpAttributes& a) {
+  if (!has_subpixel_logsumexp_kernels({image.dtype(), image.shape()}, weight, a) || image.elements() == 0) return std::nullopt;
+  SubpixelTiles tiles{Planes(image.shape()), Places(image, Planes(image.shape()))};
+  const int axes = image.rank() - 2;
+  for (int axis = 0; axis < 3; ++axis) {
+    const int given = axis - (3 - axes);
+    const auto of_axis = [&](const auto& dims, int otherwise, int first = 0) {
+      return given < 0 ? otherwise : static_cast<int>(dims[given + first]);
+    };
+    tiles.image[axis] = of_axis(image.shape(), 1, 2);
+    tiles.taps[axis] = of_axis(a.pack.taps, 1);
+    tiles.shift[axis] = of_axis(a.pack.shift, 0);
+    tiles.cells[axis] = of_axis(a.pack.cells, 1);
+    tiles.block[axis] = of_axis(a.chain.blocks.block, 1);
+    tiles.offset[axis] = of_axis(a.chain.blocks.offset, 0);
+    tiles.size[axis] = of_axis(a.chain.blocks.size, 1);
+  }
+  tiles.log_groups = std::countr_zero(static_cast<unsigned>(a.chain.block()) / group_places);
+  tiles.tap_vectors = static_cast<int>(a.pack.channels) / width;
+  tiles.used_columns = static_cast<int>(weight.shape[1]);
+  tiles.ones = a.pack.ones ? static_cast<int>(image.shape()[1]) : -1;
+
+  constexpr int tile_blocks = 32;
+  tiles.log_blocks = tiles.cells[2] > 2 * cells_at_once ? 2 : 1;
+  tiles.rows = std::clamp(tiles.cells[1], 1, tile_blocks >> tiles.log_blocks);
+  const std::int64_t columns = (tiles.cells[2] + tiles.cell_columns() - 1) / tiles.cell_columns(),
+                     rows = (tiles.cells[1] + tiles.rows - 1) / tiles.rows;
+  tiles.column_tiles = cuda::Divisor(std::max<std::int64_t>(1, columns));
+  tiles.row_tiles = cuda::Divisor(std::max<std::int64_t>(1, rows));
+  tiles.depths = cuda::Divisor(std::max(1, tiles.cells[0]));
+  const std::int64_t count = tiles.planes.samples * tiles.cells[0] * rows * columns;
+  tiles.count = static_cast<int>(std::min<std::int64_t>(count, INT32_MAX));
+
+  tiles.staged[0] = tiles.taps[0];
+  tiles.staged[1] = tiles.rows + tiles.taps[1] - 1;
+  tiles.staged[2] = tiles.cell_columns() + tiles.taps[2] - 1;
+  tiles.staged_vectors = cuda::Divisor(tiles.tap_vectors);
+  tiles.staged_width = cuda::Divisor(tiles.staged[2]);
+  tiles.staged_rows = cuda::Divisor(tiles.staged[1]);
+  // Vectors that threads read at the same time lie in different banks: the neighbours' across rows, then those across depths.
+  const int word = 4 / static_cast<int>(size_of(weight.dtype)), banks = 32 * word;  // elements
+  const auto spread = [&](int least, int bank) { return least + (bank * word - least % banks + banks) % banks; };
+  tiles.pixel_step = tiles.tap_vectors * width;
+  tiles.row_step = spread(tiles.staged[2] * tiles.pixel_step, 16);
+  tiles.depth_step = spread(tiles.staged[1] * tiles.row_step, 8);
+  tiles.staged_bytes = static_cast<std::size_t>(tiles.staged[0] * tiles.depth_step) * size_of(weight.dtype);
+  for (int vector = 0; vector < vectors; ++vector) {
+    const int tap = vector / tiles.tap_vectors, x = tap % tiles.taps[2], y = tap / tiles.taps[2] % tiles.taps[1],
+              z = tap / (tiles.taps[2] * tiles.taps[1]);
+    const bool used = vector * width < tiles.used_columns;
+    tiles.vector_offset[vector] = !used ? 0
+                                        : (tiles.taps[0] - 1 - z) * tiles.depth_step + (tiles.taps[1] - 1 - y) * tiles.row_step +
+                                              (tiles.taps[2] - 1 - x) * tiles.pixel_step + vector % tiles.tap_vectors * width;
+  }
+  constexpr std::size_t room = 40 << 10;
+  const bool fits = tiles.staged_bytes <= room && count < INT32_MAX / 2 && product(a.chain.blocks.size) <= INT32_MAX;
+  return fits ? std::optional(tiles) : std::nullopt;
+}
+
+namespace {
+
+using OwnAttributes = SubpixelLogsumexpAttributes;
+
+std::optional<SubpixelTiles> tiles_of(const Tensor& image, const Tensor& weight, const Attributes& attributes) {
+  return SubpixelTiles::of(image, {weight.dtype(), weight.shape()}, attributes.as<OwnAttributes>());
+}
+
+/// As many blocks as run at a time.
+unsigned blocks_for(const SubpixelTiles& tiles, int to_multiprocessor, int device) {
+  return static_cast<unsigned>(std::clamp<std::int64_t>(tiles.count, 1, cuda::properties(device).multiprocessors * to_multiprocessor));
+}
+
+/// Calls body.operator()<Stored, Image>() for what the weight and the image are stored in.
+template <class Body>
+void dispatch_weight_and_image(DType weight, DType image, const Body& body) {
+  const auto with = [&]<class Stored>() {
+    if (image == DType::f32) {
+      body.template operator()<Stored, float>();
+    } else {
+      body.template operator()<Stored, Stored>();
+    }
+  };
+  switch (weight) {
+    case DType::f16: return with.template operator()<Half>();
+    case DType::bf16: return with.template operator()<BFloat16>();
+    default: return with.template operator()<float>();
+  }
+}
+
+/// inputs (image, weight, bias)
+void run_forward(const KernelContext& call) {
+  const Tensor &image = call.inputs[0], &weight = call.inputs[1], &output = call.outputs[0];
+  if (!output.defined() || output.elements() == 0) return;
+  const std::optional<SubpixelTiles> tiles = tiles_of(image, weight, call.attributes);
+  if (!tiles) return subpixel_logsumexp_in_turn(types_of(call.inputs), call.attributes).run(call);
+  dispatch_weight_and_image(weight.dtype(), image.dtype(), [&]<class Stored, class Image>() {
+    const cuda::LaunchShape shape{dim3(blocks_for(*tiles, SubpixelTiles::forward_blocks(is_half(weight.dtype())), image.device().index)), dim3(SubpixelTiles::threads), tiles->staged_bytes};
+    cuda::launch(reduce_cells<Stored, Image>, shape, call.stream, output.data<Stored>(), image.data<Image>(), weight.data<Stored>(),
+                 Parameter<Stored>(call.inputs[2]), Clamp<float>(call.as<OwnAttributes>().chain.clamp()), *tiles);
+  });
+}
+
+/// Of an item of a block's sums, in the weight's gradient; -1 in a column that it does not have.
+struct WeightPlace {
+  int used_columns;
+
+  __device__ std::int64_t operator()(int item) const {
+    const int row = item / SubpixelTiles::columns, column = item % SubpixelTiles::columns;
+    return column < used_columns ? row * used_columns + column : -1;
+  }
+};
+
+struct BackwardScratch {
+  static std::size_t block_bytes(const SubpixelTiles& tiles) { return static_cast<std::size_t>(tiles.weight_elements()) * sizeof(float); }
+
+  unsigned blocks;
+  std::size_t partials, bytes;
+
+  BackwardScratch(const SubpixelTiles& tiles, DType dtype, int device)
+      : blocks(blocks_for(tiles, SubpixelTiles::backward_blocks(is_half(dtype)), device)),
+        partials(blocks * block_bytes(tiles)),
+        bytes(partials + blocks * sizeof(double)) {}
+};
+
+/// inputs (gradient, image, weight, bias), outputs (weight_gradient, bias_gradient)
+void run_backward(const KernelContext& call) {
+  const Tensor &image = call.inputs[1], &weight = call.inputs[2], &weight_gradient = call.outputs[0], &bias_gradient = call.outputs[1];
+  const std::optional<SubpixelTiles> tiles = tiles_of(image, weight, call.attributes);
+  if (!tiles || call.scratch.size() < BackwardScratch(*tiles, weight.dtype(), image.device().index).bytes) {
+    return subpixel_logsumexp_backward_in_turn(types_of(call.inputs), call.attributes).run(call);
+  }
+  const BackwardScratch scratch(*tiles, weight.dtype(), image.device().index);
+  auto* const partials = reinterpret_cast<float*>(call.scratch.data());
+  auto* const block_sums = reinterpret_cast<double*>(call.scratch.data() + scratch.partials);
+  dispatch_weight_and_image(weight.dtype(), image.dtype(), [&]<class Stored, class Image>() {
+    const cuda::LaunchShape shape{dim3(scratch.blocks), dim3(SubpixelTiles::threads), std::max(tiles->staged_bytes, BackwardScratch::block_bytes(*tiles))};
+    cuda::launch(gather_weight_gradient<Stored, Image>, shape, call.stream, partials, block_sums, call.inputs[0].data<Stored>(),
+                 image.data<Image>(), weight.data<Stored>(), Parameter<Stored>(call.inputs[3]),
+                 Clamp<float>(call.as<OwnAttributes>().chain.clamp()), *tiles);
+    if (weight_gradient.defined()) {
+      sum_partials(weight_gradient.data<Stored>(), partials, static_cast<int>(scratch.blocks), tiles->weight_elements(),
+                   WeightPlace{tiles->used_columns}, call.stream);
+    }
+    if (bias_gradient.defined()) {
+      cuda::launch(negate_sum<Stored>, {dim3(1), dim3(sum_threads)}, call.stream, Parameter<Stored>(bias_gradient), block_sums,
+                   static_cast<int>(scratch.blocks));
+    }
+  });
+}
+
+/// What a call is given, as far as rules for scratch memory know it.
+Tensor given(const InferContext& call, std::size_t i, Device device) {
+  const Layout layout = call.layouts.inputs.empty() ? Layout::contiguous : call.layouts.inputs[i];
+  return Tensor::over(nullptr, call.shape(i), call.inputs[i].dtype, device, nullptr, layout);
+}
+
+Device current_device() {
+  Device device{DeviceKind::cuda};
+  FRIT_CUDA_CALL(cudaGetDevice(&device.index));
+  return device;
+}
+
+std::size_t forward_scratch(const InferContext& call) {
+  const Device device = current_device();
+  if (SubpixelTiles::of(given(call, 0, device), call.inputs[1], call.as<OwnAttributes>())) return 0;
+  return subpixel_logsumexp_in_turn(call.inputs, call.attributes).scratch(device, call.layouts.inputs);
+}
+
+std::size_t backward_scratch(const InferContext& call) {
+  const Device device = current_device();
+  const auto tiles = SubpixelTiles::of(given(call, 1, device), call.inputs[2], call.as<OwnAttributes>());
+  if (tiles) return BackwardScratch(*tiles, call.inputs[2].dtype, device.index).bytes;
+  return subpixel_logsumexp_backward_in_turn(call.inputs, call.attributes).scratch(device, call.layouts.inputs);
+}
+
+}  // namespace
+}  // namespace frit::ops
+
+FRIT_CUDA_KERNELS(subpixel_logsumexp_sigmoid_scale_subtract_clamp) {
+  using namespace frit::ops;
+  const std::string library = cudnn::version();  // where there is no kernel
+  registry.add_cuda("subpixel_logsumexp_sigmoid_scale_subtract_clamp",
+                    {.run = run_forward, .halves = true, .scratch = forward_scratch, .any_layout_inputs = {0}, .library = library});
+  registry.add_cuda("subpixel_logsumexp_sigmoid_scale_subtract_clamp_backward",
+                    {.run = run_backward, .halves = true, .scratch = backward_scratch, .any_layout_inputs = {1}, .library = library});
+}

@@ -1,0 +1,439 @@
+#pragma once
+
+#include <bit>
+#include <cfloat>
+#include <optional>
+
+#include "frit/core/cuda/device.h"
+#include "frit/core/cuda/packed.h"
+#include "frit/core/cuda/vector.h"
+#include "frit/ops/cuda/tensor_cores.h"
+#include "frit/ops/fused/chain_cuda.h"
+#include "frit/ops/fused/logsumexp_sigmoid_scale_subtract_clamp_backward_cuda.h"
+#include "frit/ops/fused/subpixel_logsumexp_sigmoid_scale_subtract_clamp.h"
+
+namespace frit::ops {
+
+// The convolution and what follows it in one walk over the image, on tensor cores. A block stages the pixels that the taps of a tile of
+// cells take. Of each 8 cells a warp computes some places' channels, sums (64 rows of the weight, 8 cells), so that two threads have all
+// channels of a place in two cells: the logsumexp takes a shuffle, and what the convolution gives is never stored.
+//
+// The weight's columns come in vectors of 4, channels of one tap. Which column is which depth of a product is chosen so that each thread of
+// four reads the whole of two vectors.
+
+/// How the work is cut into tiles of cells, and where their taps lie in shared memory.
+struct SubpixelTiles {
+  static constexpr int threads = 128, warps = threads / cuda::warp_size;
+  static constexpr int channels = 16;     ///< of a place in a cell, the number that there are kernels for
+  static constexpr int group_places = 4;  ///< places that a warp has
+  static constexpr int width = 4, vectors = 8, columns = width * vectors;
+  static constexpr int cells_at_once = 8;
+  /// To a multiprocessor, as registers allow.
+  static constexpr int forward_blocks(bool halves) { return halves ? 5 : 4; }
+  static constexpr int backward_blocks(bool halves) { return halves ? 3 : 2; }
+
+  Planes planes;
+  Places places;                                  ///< of the image
+  int image[3], taps[3], shift[3];                ///< as PackTapsAttributes
+  int cells[3], block[3], offset[3], size[3];     ///< as BlockAttributes
+  int log_groups;                                 ///< of places
+  int tap_vectors;                                ///< to a tap
+  int used_columns;                               ///< of a row of the weight
+  int ones;                                       ///< the channel of tap 0 that is 1, or -1
+  int log_blocks, rows;                           ///< a tile: so many rows of 2^log_blocks times 8 cells
+  cuda::Divisor column_tiles, row_tiles, depths;  ///< along rows, across them, and to a sample
+  int count;                                      ///< of tiles
+  int staged[3];                                  ///< pixels that a tile takes
+  cuda::Divisor staged_vectors, staged_width, staged_rows;
+  int row_step, depth_step, pixel_step;  ///< between pixels in shared memory, in elements
+  int vector_offset[vectors];            ///< of each vector of columns, from the cell's first pixel
+  std::size_t staged_bytes;
+
+  /// Nothing if there is no kernel for this.
+  static std::optional<SubpixelTiles> of(const Tensor& image, const TensorType& weight, const SubpixelLogsumexpAttributes& attributes);
+
+  FRIT_HOST_DEVICE int cell_columns() const { return cells_at_once << log_blocks; }
+  __device__ std::int64_t sample_size() const { return static_cast<std::int64_t>(size[0]) * size[1] * size[2]; }  ///< of the output
+  FRIT_HOST_DEVICE int weight_elements() const { return (group_places * channels * columns) << log_groups; }  ///< with unused columns
+};
+
+/// A tile's first cell.
+struct SubpixelTile {
+  int sample, depth, row, column;
+
+  __device__ SubpixelTile(const SubpixelTiles& tiles, int tile) {
+    const auto number = static_cast<std::uint32_t>(tile), line = tiles.column_tiles.quotient(number), plane = tiles.row_tiles.quotient(line),
+               own = tiles.depths.quotient(plane);
+    sample = static_cast<int>(own);
+    depth = static_cast<int>(tiles.depths.remainder(plane, own));
+    row = static_cast<int>(tiles.row_tiles.remainder(line, plane)) * tiles.rows;
+    column = static_cast<int>(tiles.column_tiles.remainder(number, line)) * tiles.cell_columns();
+  }
+};
+
+/// Brings the pixels of a tile to shared memory, zeros for those outside of the image. For all threads.
+template <class Stored, class Image>
+__device__ void stage_pixels(Stored* staged, const Image* image, const SubpixelTiles& tiles, const SubpixelTile& tile) {
+  constexpr int width = SubpixelTiles::width;
+  const int d = tile.depth + tiles.shift[0] - tiles.taps[0] + 1, h = tile.row + tiles.shift[1] - tiles.taps[1] + 1,
+            w = tile.column + tiles.shift[2] - tiles.taps[2] + 1;
+  const Image* const sample = image + static_cast<std::int64_t>(tile.sample) * tiles.places.sample;
+  const int channels = static_cast<int>(tiles.planes.channels), channel_step = static_cast<int>(tiles.places.channel),
+            count = tiles.staged[0] * tiles.staged[1] * tiles.staged[2] * tiles.tap_vectors;
+#pragma unroll 3
+  for (int i = static_cast<int>(threadIdx.x); i < count; i += SubpixelTiles::threads) {
+    const auto number = static_cast<std::uint32_t>(i), pixel = tiles.staged_vectors.quotient(number), line = tiles.staged_width.quotient(pixel),
+               z = tiles.staged_rows.quotient(line), x = tiles.staged_width.remainder(pixel, line), y = tiles.staged_rows.remainder(line, z);
+    const int first = static_cast<int>(tiles.staged_vectors.remainder(number, pixel)) * width;
+    const unsigned from_z = d + z, from_y = h + y, from_x = w + x;
+    const bool inside = from_z < static_cast<unsigned>(tiles.image[0]) && from_y < static_cast<unsigned>(tiles.image[1]) &&
+                        from_x < static_cast<unsigned>(tiles.image[2]);
+    const int place = static_cast<int>((from_z * tiles.image[1] + from_y) * tiles.image[2] + from_x);
+    const Image* const from = sample + place * static_cast<int>(tiles.places.pixel) + first * channel_step;
+    cuda::Vector<float, width> elements;
+#pragma unroll
+    for (int j = 0; j < width; ++j) {
+      elements[j] = inside && first + j < channels ? convert<float>(from[j * channel_step]) : first + j == tiles.ones ? 1.0f : 0.0f;
+    }
+    Stored* const to = staged + z * tiles.depth_step + y * tiles.row_step + x * tiles.pixel_step + first;
+    if constexpr (is_half_type<Stored>) {
+      using Pair = cuda::Packed<Stored>;
+      *reinterpret_cast<uint2*>(to) = {Pair::narrow(elements[0], elements[1]), Pair::narrow(elements[2], elements[3])};
+    } else {
+      *reinterpret_cast<cuda::Vector<float, width>*>(to) = tensor_cores::Product<float>::rounded(elements);
+    }
+  }
+}
+
+/// What a warp does with 8 cells at a time.
+template <class Stored>
+class SubpixelWarp {
+ public:
+  using Instruction = tensor_cores::Instruction<Stored>;
+  static constexpr int steps = sizeof(Stored);  ///< words of a vector
+  static constexpr int row_tiles = 4;           ///< of 16 rows
+  using Words = cuda::Vector<std::uint32_t, steps>;
+  /// sums[j][2 u + v]: channel 2 j + u of the thread's half, cell 2 t + v, t being the thread's number of four.
+  using Sums = float[row_tiles][4];
+
+  __device__ SubpixelWarp(const Stored* weight, const SubpixelTiles& tiles)
+      : tiles_(tiles),
+        share_(warp() >> tiles.log_groups),
+        place_((warp() - (share_ << tiles.log_groups)) * SubpixelTiles::group_places + lane() / 4 % 4) {
+#pragma unroll
+    for (int j = 0; j < row_tiles; ++j) {
+#pragma unroll
+      for (int u = 0; u < 2; ++u) {
+#pragma unroll
+        for (int v = 0; v < 2; ++v) {
+          const Words words = weights(weight, row_of(place_, half()) + 2 * j + u, 2 * own() + v);
+#pragma unroll
+          for (int w = 0; w < steps; ++w) weight_[v * steps / 2 + w / 2][j][w % 2 * 2 + u] = words[w];
+        }
+      }
+    }
+    first_vector_ = tiles.vector_offset[2 * own()] + lane() / 4 * tiles.pixel_step;
+    second_vector_ = tiles.vector_offset[2 * own() + 1] + lane() / 4 * tiles.pixel_step;
+    int rest = place_;
+#pragma unroll
+    for (int axis = 2; axis >= 0; --axis) {
+      first_[axis] = rest % tiles.block[axis] - tiles.offset[axis];
+      rest /= tiles.block[axis];
+    }
+  }
+
+  __device__ static int warp() { return static_cast<int>(threadIdx.x) / cuda::warp_size; }
+  __device__ static int lane() { return static_cast<int>(threadIdx.x) % cuda::warp_size; }
+  __device__ static int own() { return lane() % 4; }
+  /// Which half of the channels the thread has, and which of its two cells is its own.
+  __device__ static int half() { return lane() / 16; }
+  /// The warps that share the tile's cells, and the warp's number among them.
+  __device__ int sharing_warps() const { return SubpixelTiles::warps >> tiles_.log_groups; }
+  __device__ int share() const { return share_; }
+
+  /// What the convolution gives for the cells whose first pixel is `cells`.
+  __device__ void convolve(Sums& sums, const Stored* cells) const {
+#pragma unroll
+    for (int j = 0; j < row_tiles; ++j) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) sums[j][i] = 0;
+    }
+    const Words vectors[2] = {*reinterpret_cast<const Words*>(cells + first_vector_), *reinterpret_cast<const Words*>(cells + second_vector_)};
+#pragma unroll
+    for (int s = 0; s < steps; ++s) {
+      const Words& words = vectors[2 * s / steps];
+      const int w = 2 * s % steps;
+#pragma unroll
+      for (int j = 0; j < row_tiles; ++j) Instruction::whole(sums[j], weight_[s][j], words[w], words[w + 1]);
+    }
+  }
+
+  /// Turns the sums into their exponentials, times a common factor for each cell; of the thread's own cell, the sum of these over all
+  /// channels and the factor's logarithm. Where float would not do for the exponentials themselves, `again` brings the sums once more.
+  template <class Again>
+  __device__ PixelSum<Half> exponentiate(Sums& sums, const Again& again) const {
+    constexpr float least = 0x1p-100f, most = 0x1p100f;
+    const float plain = sum_of_exponentials(sums, {0, 0});
+    if (!__any_sync(0xffffffffu, !(plain > least && plain < most))) return {0, plain};
+    again(sums);
+    float2 largest = {sums[0][0], sums[0][1]};
+#pragma unroll
+    for (int j = 0; j < row_tiles; ++j) {
+      largest = {fmaxf(largest.x, fmaxf(sums[j][0], sums[j][2])), fmaxf(largest.y, fmaxf(sums[j][1], sums[j][3]))};
+    }
+    const float2 shift = {shift_of(fmaxf(largest.x, __shfl_xor_sync(0xffffffffu, largest.x, 16))),
+                          shift_of(fmaxf(largest.y, __shfl_xor_sync(0xffffffffu, largest.y, 16)))};
+    const float sum = sum_of_exponentials(sums, shift);
+    // A gradient of 0 may meet an infinite exponential; one that counts is NaN then.
+#pragma unroll
+    for (int j = 0; j < row_tiles; ++j) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) sums[j][i] = fminf(sums[j][i], FLT_MAX);
+    }
+    return {half() == 0 ? shift.x : shift.y, sum};
+  }
+
+  /// Multiplies what `exponentiate` left by the factors that the threads have for their own cells.
+  __device__ void scale(Sums& sums, float factor) const {
+    const float other = __shfl_xor_sync(0xffffffffu, factor, 16), factors[2] = {half() == 0 ? factor : other, half() == 0 ? other : factor};
+#pragma unroll
+    for (int j = 0; j < row_tiles; ++j) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) sums[j][i] *= factors[i % 2];
+    }
+  }
+
+  /// Of the weight's gradient: [i][j][u][2 v + r] is in column 2 i + v of vector lane() / 4, in row 2 j + u of those of the threads whose
+  /// lane / 4 is 2 own() + r.
+  using Products = float[2][row_tiles][2][4];
+  /// products += pixels (columns, cells) * gradients (cells, rows), for twice 8 cells.
+  __device__ void multiply(Products& products, const Sums (&gradients)[2], const Stored* cells) const {
+    const Stored* const from = cells + tiles_.vector_offset[lane() / 4] + 2 * own() * tiles_.pixel_step;
+    const int block_step = SubpixelTiles::cells_at_once * tiles_.pixel_step;
+    if constexpr (is_half_type<Stored>) {
+      using Pair = cuda::Packed<Stored>;
+      std::uint32_t left[2][4];
+#pragma unroll
+      for (int b = 0; b < 2; ++b) {
+        const Words first = *reinterpret_cast<const Words*>(from + b * block_step),
+                    second = *reinterpret_cast<const Words*>(from + b * block_step + tiles_.pixel_step);
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          left[i][2 * b] = __byte_perm(first[i], second[i], 0x5410);
+          left[i][2 * b + 1] = __byte_perm(first[i], second[i], 0x7632);
+        }
+      }
+#pragma unroll
+      for (int j = 0; j < row_tiles; ++j) {
+#pragma unroll
+        for (int u = 0; u < 2; ++u) {
+          const std::uint32_t right[2] = {Pair::narrow(gradients[0][j][2 * u], gradients[0][j][2 * u + 1]),
+                                          Pair::narrow(gradients[1][j][2 * u], gradients[1][j][2 * u + 1])};
+#pragma unroll
+          for (int i = 0; i < 2; ++i) Instruction::whole(products[i][j][u], left[i], right[0], right[1]);
+        }
+      }
+    } else {
+#pragma unroll
+      for (int b = 0; b < 2; ++b) {
+        std::uint32_t left[2][4];
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          const auto first = *reinterpret_cast<const uint2*>(from + b * block_step + 2 * i),
+                     second = *reinterpret_cast<const uint2*>(from + b * block_step + tiles_.pixel_step + 2 * i);
+          left[i][0] = first.x, left[i][1] = first.y, left[i][2] = second.x, left[i][3] = second.y;
+        }
+#pragma unroll
+        for (int j = 0; j < row_tiles; ++j) {
+          const float(&own)[4] = gradients[b][j];
+          const auto rounded = tensor_cores::Product<float>::rounded(cuda::Vector<float, 4>{own[0], own[1], own[2], own[3]});
+#pragma unroll
+          for (int u = 0; u < 2; ++u) {
+#pragma unroll
+            for (int i = 0; i < 2; ++i) {
+              Instruction::whole(products[i][j][u], left[i], __float_as_uint(rounded[2 * u]), __float_as_uint(rounded[2 * u + 1]));
+            }
+          }
+        }
+      }
+    }
+  }
+  /// Adds the products to those of the whole weight. What no tap has is 0, or NaN.
+  __device__ void add(const Products& products, float* sums) const {
+    const int vector = lane() / 4, first_place = place_ - lane() / 4 % 4;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+#pragma unroll
+      for (int v = 0; v < 2; ++v) {
+        const int column = 2 * i + v;
+        const float factor = counts(vector, column) ? 1 : 0;
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+          const int other = 2 * own() + r;
+          float* const to = sums + row_of(first_place + other % 4, other / 4) * SubpixelTiles::columns + vector * SubpixelTiles::width + column;
+#pragma unroll
+          for (int j = 0; j < row_tiles; ++j) {
+#pragma unroll
+            for (int u = 0; u < 2; ++u) to[(2 * j + u) * SubpixelTiles::columns] += products[i][j][u][2 * v + r] * factor;
+          }
+        }
+      }
+    }
+  }
+  /// Whether a vector's column is multiplied with anything but zeros.
+  __device__ bool counts(int vector, int column) const {
+    const int tap = vector / tiles_.tap_vectors, c = (vector - tap * tiles_.tap_vectors) * SubpixelTiles::width + column;
+    return vector * SubpixelTiles::width < tiles_.used_columns && (c < tiles_.planes.channels || (tap == 0 && c == tiles_.ones));
+  }
+
+  /// Where the results of the thread's own cells lie in the sample's output, for twice 8 cells from `column` on; -1 if it is cut off.
+  __device__ void places(int (&places)[2], const SubpixelTile& tile, int row, int column) const {
+    const int z = tile.depth * tiles_.block[0] + first_[0], y = (tile.row + row) * tiles_.block[1] + first_[1],
+              x = (tile.column + column + 2 * own() + half()) * tiles_.block[2] + first_[2];
+    const bool line = static_cast<unsigned>(z) < static_cast<unsigned>(tiles_.size[0]) &&
+                      static_cast<unsigned>(y) < static_cast<unsigned>(tiles_.size[1]);
+    const int begin = (z * tiles_.size[1] + y) * tiles_.size[2];
+#pragma unroll
+    for (int b = 0; b < 2; ++b) {
+      const int element = x + b * SubpixelTiles::cells_at_once * tiles_.block[2];
+      places[b] = line && static_cast<unsigned>(element) < static_cast<unsigned>(tiles_.size[2]) ? begin + element : -1;
+    }
+  }
+
+ private:
+  /// The weight's first row that a thread with some place and half has.
+  __device__ static int row_of(int place, int half) { return place * SubpixelTiles::channels + half * 8; }
+  /// A vector of a row of the weight; zeros for what no tap has.
+  __device__ Words weights(const Stored* weight, int row, int vector) const {
+    constexpr int width = SubpixelTiles::width;
+    cuda::Vector<float, width> elements;
+#pragma unroll
+    for (int j = 0; j < width; ++j) {
+      elements[j] = counts(vector, j) ? convert<float>(weight[row * tiles_.used_columns + vector * width + j]) : 0;
+    }
+    if constexpr (is_half_type<Stored>) {
+      using Pair = cuda::Packed<Stored>;
+      return {Pair::narrow(elements[0], elements[1]), Pair::narrow(elements[2], elements[3])};
+    } else {
+      return std::bit_cast<Words>(tensor_cores::Product<float>::rounded(elements));
+    }
+  }
+
+  /// The exponentials less the shifts of both cells; returns the own one's sum.
+  __device__ float sum_of_exponentials(Sums& sums, float2 shift) const {
+    float total[2] = {0, 0};
+#pragma unroll
+    for (int j = 0; j < row_tiles; ++j) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        sums[j][i] = fast_exponential(sums[j][i] - (i % 2 == 0 ? shift.x : shift.y));
+        total[i % 2] += sums[j][i];
+      }
+    }
+    const float others = __shfl_xor_sync(0xffffffffu, half() == 0 ? total[1] : total[0], 16);
+    return (half() == 0 ? total[0] : total[1]) + others;
+  }
+
+  const SubpixelTiles& tiles_;
+  int share_, place_;
+  std::uint32_t weight_[steps][row_tiles][4];
+  int first_vector_, second_vector_;  ///< of the thread's cell, from its warp's pixels on
+  int first_[3];      ///< of the output in cell 0
+};
+
+/// Calls body(row, first column, its staged pixels) for each twice 8 cells of the tile that are the warp's.
+template <class Stored, class Body>
+__device__ void for_each_cells(const SubpixelWarp<Stored>& warp, const SubpixelTiles& tiles, const SubpixelTile& tile, const Stored* staged,
+                               const Body& body) {
+  const int log_pairs = tiles.log_blocks - 1;
+#pragma unroll 1
+  for (int item = warp.share(); item < tiles.rows << log_pairs; item += warp.sharing_warps()) {
+    const int row = item >> log_pairs, column = (item - (row << log_pairs)) * 2 * SubpixelTiles::cells_at_once;
+    if (tile.row + row >= tiles.cells[1] || tile.column + column >= tiles.cells[2]) continue;
+    body(row, column, staged + row * tiles.row_step + column * tiles.pixel_step);
+  }
+}
+
+/// Reads the image and writes the output. Deterministic.
+template <class Stored, class Image>
+__global__ void __launch_bounds__(SubpixelTiles::threads, SubpixelTiles::forward_blocks(is_half_type<Stored>))
+    reduce_cells(Stored* output, const Image* image, const Stored* weight, Parameter<Stored> bias, Clamp<float> clamp,
+                 const __grid_constant__ SubpixelTiles tiles) {
+  extern __shared__ __align__(16) std::byte memory[];
+  auto* const staged = reinterpret_cast<Stored*>(memory);
+  const SubpixelWarp<Stored> warp(weight, tiles);
+  const float subtracted = bias[0];
+  for (int number = static_cast<int>(blockIdx.x); number < tiles.count; number += static_cast<int>(gridDim.x)) {
+    const SubpixelTile tile(tiles, number);
+    __syncthreads();  // the tile before was used
+    stage_pixels(staged, image, tiles, tile);
+    __syncthreads();
+    Stored* const sample = output + tile.sample * tiles.sample_size();
+    for_each_cells(warp, tiles, tile, staged, [&](int row, int column, const Stored* first) {
+      typename SubpixelWarp<Stored>::Sums sums[2];
+      int places[2];
+      warp.places(places, tile, row, column);
+#pragma unroll
+      for (int b = 0; b < 2; ++b) {
+        const auto convolve = [&](auto& to) { warp.convolve(to, first + b * SubpixelTiles::cells_at_once * tiles.pixel_step); };
+        convolve(sums[b]);
+        const float y = warp.exponentiate(sums[b], convolve).value();
+        const float result = clamp(ScaledSigmoid<float>::value(y, sigmoid_of_shifted(y)) - subtracted);
+        if (places[b] >= 0) sample[places[b]] = convert<Stored>(result);
+      }
+    });
+  }
+}
+
+/// Reads the image and the output's gradient and writes, for each block, its part of the weight's gradient and its part of the sum of what
+/// the clamp lets through. Deterministic.
+template <class Stored, class Image>
+__global__ void __launch_bounds__(SubpixelTiles::threads, SubpixelTiles::backward_blocks(is_half_type<Stored>))
+    gather_weight_gradient(float* partials /* (blocks, weight_elements) */, double* block_sums, const Stored* gradient, const Image* image,
+                           const Stored* weight, Parameter<Stored> bias, Clamp<float> clamp, const __grid_constant__ SubpixelTiles tiles) {
+  using Warp = SubpixelWarp<Stored>;
+  extern __shared__ __align__(16) std::byte memory[];
+  auto* const staged = reinterpret_cast<Stored*>(memory);
+  const Warp warp(weight, tiles);
+  GradientFactor<float> factors(bias[0], clamp);
+  typename Warp::Products products = {};
+  for (int number = static_cast<int>(blockIdx.x); number < tiles.count; number += static_cast<int>(gridDim.x)) {
+    const SubpixelTile tile(tiles, number);
+    __syncthreads();  // the tile before was used
+    stage_pixels(staged, image, tiles, tile);
+    __syncthreads();
+    const Stored* const sample = gradient + tile.sample * tiles.sample_size();
+    for_each_cells(warp, tiles, tile, staged, [&](int row, int column, const Stored* first) {
+      typename Warp::Sums sums[2];
+      int places[2];
+      PixelGradient<float> incoming[2];
+      warp.places(places, tile, row, column);
+#pragma unroll
+      for (int b = 0; b < 2; ++b) incoming[b] = {places[b] >= 0, places[b] >= 0 ? convert<float>(sample[places[b]]) : 0};
+#pragma unroll
+      for (int b = 0; b < 2; ++b) {
+        const auto convolve = [&](auto& to) { warp.convolve(to, first + b * SubpixelTiles::cells_at_once * tiles.pixel_step); };
+        convolve(sums[b]);
+        const PixelSum<Half> total = warp.exponentiate(sums[b], convolve);
+        warp.scale(sums[b], factors.close(incoming[b], total));
+      }
+      warp.multiply(products, sums, first);
+    });
+  }
+  __shared__ double shared[cuda::warp_size];
+  const double total = cuda::block_reduce(factors.total(), shared);
+  if (threadIdx.x == 0) block_sums[blockIdx.x] = total;
+  // The warps with other cells add their products, one after the other.
+  auto* const sums = reinterpret_cast<float*>(memory);
+  const int count = tiles.weight_elements();
+  for (int i = static_cast<int>(threadIdx.x); i < count; i += SubpixelTiles::threads) sums[i] = 0;
+  for (int turn = 0; turn < warp.sharing_warps(); ++turn) {
+    __syncthreads();
+    if (turn == warp.share()) warp.add(products, sums);
+  }
+  __syncthreads();
+  float* const own = partials + static_cast<std::int64_t>(blockIdx.x) * count;
+  for (int i = static_cast<int>(threadIdx.x); i < count; i += SubpixelTiles::threads) own[i] = sums[i];
+}
+
+}  // namespace frit::ops
