@@ -80,6 +80,9 @@ std::size_t InTurn::scratch(Device device, std::span<const Layout> layouts) cons
 
 void InTurn::run(const KernelContext& call) const {
   const std::vector<std::size_t> places = this->places();
+  std::vector<Layout> layouts;
+  for (const Tensor& input : call.inputs) layouts.push_back(input.is_contiguous() ? Layout::contiguous : Layout::channels_last);
+  FRIT_CHECK(scratch(call.inputs[0].device(), layouts) <= call.scratch.size());
   std::vector<Tensor> values(call.inputs.begin(), call.inputs.end());
   for (std::size_t id = values.size(); id < types_.size(); ++id) {
     values.push_back(Tensor::over(call.scratch.data() + places[id], types_[id].shape, types_[id].dtype, call.inputs[0].device(), nullptr));

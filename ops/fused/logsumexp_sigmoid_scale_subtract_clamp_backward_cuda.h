@@ -34,11 +34,10 @@ class GradientFactor {
 
   template <class Stored>
   __device__ T close(const PixelGradient<T>& incoming, const PixelSum<Stored>& sums) {
-    if (!incoming.inside) return T(0);
     const T y = sums.value(), sigmoid = sigmoid_of_shifted(y);
-    const T passed = clamp_.gradient(incoming.value, ScaledSigmoid<T>::value(y, sigmoid) - subtracted_);
+    const T passed = incoming.inside ? clamp_.gradient(incoming.value, ScaledSigmoid<T>::value(y, sigmoid) - subtracted_) : T(0);
     total_ += static_cast<double>(passed);
-    return ScaledSigmoid<T>::gradient(passed, y, sigmoid) * reciprocal(sums.sum);
+    return incoming.inside ? ScaledSigmoid<T>::gradient(passed, y, sigmoid) * reciprocal(sums.sum) : T(0);
   }
   __device__ double total() const { return total_; }
 

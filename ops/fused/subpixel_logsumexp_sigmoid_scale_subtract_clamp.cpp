@@ -1,5 +1,7 @@
 #include "frit/ops/fused/subpixel_logsumexp_sigmoid_scale_subtract_clamp.h"
 
+#include <bit>
+
 #include "frit/ops/convolution/convolution_rules.h"
 #include "frit/ops/run.h"
 #include "frit/ops/shape/shape_ops.h"
@@ -113,11 +115,12 @@ std::vector<Sample> samples(bool backward) {
 }  // namespace
 
 bool has_subpixel_logsumexp_kernels(const TensorType& image, const TensorType& weight, const SubpixelLogsumexpAttributes& a) {
-  constexpr std::int64_t channels = 16, most_columns = 32, width = 4;  // as SubpixelTiles has them
-  const std::int64_t places = a.chain.block();
+  using Kernels = SubpixelLogsumexpKernels;
+  const std::int64_t places = a.chain.block(), groups = places / Kernels::group_places;
   const bool dtypes = on_tensor_cores(weight.dtype) && (image.dtype == weight.dtype || image.dtype == DType::f32);
-  const bool rows = (places == 4 || places == 8 || places == 16) && weight.shape[0] == places * channels;
-  const bool columns = a.pack.kept == 0 && a.pack.channels % width == 0 && weight.shape[1] <= most_columns;
+  const bool rows = places % Kernels::group_places == 0 && groups <= Kernels::most_groups &&
+                    std::has_single_bit(static_cast<std::uint64_t>(groups)) && weight.shape[0] == places * Kernels::channels;
+  const bool columns = a.pack.kept == 0 && a.pack.channels % Kernels::width == 0 && weight.shape[1] <= Kernels::columns;
   return dtypes && rows && columns && product(image_of(image.shape)) * image.shape[1] <= INT32_MAX;
 }
 
@@ -155,11 +158,12 @@ FRIT_OPERATORS(subpixel_logsumexp_sigmoid_scale_subtract_clamp) {
       .infer = infer_backward,
       .no_gradient = "not differentiable twice",
       .any_precision = {1, 3},
-      .cpu = {.run = [](const KernelContext& call) { subpixel_logsumexp_backward_in_turn(types_of(call.inputs), call.attributes).run(call); },
-              .scratch =
-                  [](const InferContext& call) {
-                    return subpixel_logsumexp_backward_in_turn(call.inputs, call.attributes).scratch(Device::cpu());
-                  }},
+      .cpu = {
+          .run = [](const KernelContext& call) { subpixel_logsumexp_backward_in_turn(types_of(call.inputs), call.attributes).run(call); },
+          .scratch =
+              [](const InferContext& call) {
+                return subpixel_logsumexp_backward_in_turn(call.inputs, call.attributes).scratch(Device::cpu());
+              }},
       .samples = [] { return samples(true); },
   });
 }

@@ -13,7 +13,7 @@ namespace frit::ops {
 
 std::optional<SubpixelTiles> SubpixelTiles::of(const Tensor& image, const TensorType& weight, const SubpixelLogsumexpAttributes& a) {
   if (!has_subpixel_logsumexp_kernels({image.dtype(), image.shape()}, weight, a) || image.elements() == 0) return std::nullopt;
-  SubpixelTiles tiles{Planes(image.shape()), Places(image, Planes(image.shape()))};
+  SubpixelTiles tiles{{}, Planes(image.shape()), Places(image, Planes(image.shape()))};
   const int axes = image.rank() - 2;
   for (int axis = 0; axis < 3; ++axis) {
     const int given = axis - (3 - axes);
@@ -107,7 +107,8 @@ void run_forward(const KernelContext& call) {
   const std::optional<SubpixelTiles> tiles = tiles_of(image, weight, call.attributes);
   if (!tiles) return subpixel_logsumexp_in_turn(types_of(call.inputs), call.attributes).run(call);
   dispatch_weight_and_image(weight.dtype(), image.dtype(), [&]<class Stored, class Image>() {
-    const cuda::LaunchShape shape{dim3(blocks_for(*tiles, SubpixelTiles::forward_blocks(is_half(weight.dtype())), image.device().index)), dim3(SubpixelTiles::threads), tiles->staged_bytes};
+    const cuda::LaunchShape shape{dim3(blocks_for(*tiles, SubpixelTiles::forward_blocks(is_half(weight.dtype())), image.device().index)),
+                                  dim3(SubpixelTiles::threads), tiles->staged_bytes};
     cuda::launch(reduce_cells<Stored, Image>, shape, call.stream, output.data<Stored>(), image.data<Image>(), weight.data<Stored>(),
                  Parameter<Stored>(call.inputs[2]), Clamp<float>(call.as<OwnAttributes>().chain.clamp()), *tiles);
   });
@@ -146,7 +147,8 @@ void run_backward(const KernelContext& call) {
   auto* const partials = reinterpret_cast<float*>(call.scratch.data());
   auto* const block_sums = reinterpret_cast<double*>(call.scratch.data() + scratch.partials);
   dispatch_weight_and_image(weight.dtype(), image.dtype(), [&]<class Stored, class Image>() {
-    const cuda::LaunchShape shape{dim3(scratch.blocks), dim3(SubpixelTiles::threads), std::max(tiles->staged_bytes, BackwardScratch::block_bytes(*tiles))};
+    const cuda::LaunchShape shape{dim3(scratch.blocks), dim3(SubpixelTiles::threads),
+                                  std::max(tiles->staged_bytes, BackwardScratch::block_bytes(*tiles))};
     cuda::launch(gather_weight_gradient<Stored, Image>, shape, call.stream, partials, block_sums, call.inputs[0].data<Stored>(),
                  image.data<Image>(), weight.data<Stored>(), Parameter<Stored>(call.inputs[3]),
                  Clamp<float>(call.as<OwnAttributes>().chain.clamp()), *tiles);

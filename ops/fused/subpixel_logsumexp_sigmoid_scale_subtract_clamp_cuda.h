@@ -22,12 +22,11 @@ namespace frit::ops {
 // four reads the whole of two vectors.
 
 /// How the work is cut into tiles of cells, and where their taps lie in shared memory.
-struct SubpixelTiles {
+struct SubpixelTiles : SubpixelLogsumexpKernels {
   static constexpr int threads = 128, warps = threads / cuda::warp_size;
-  static constexpr int channels = 16;     ///< of a place in a cell, the number that there are kernels for
-  static constexpr int group_places = 4;  ///< places that a warp has
-  static constexpr int width = 4, vectors = 8, columns = width * vectors;
+  static constexpr int vectors = columns / width;
   static constexpr int cells_at_once = 8;
+  static_assert(warps >= most_groups && channels == 16 && width == 4, "as SubpixelWarp's products take them");
   /// To a multiprocessor, as registers allow.
   static constexpr int forward_blocks(bool halves) { return halves ? 5 : 4; }
   static constexpr int backward_blocks(bool halves) { return halves ? 3 : 2; }
@@ -54,7 +53,7 @@ struct SubpixelTiles {
 
   FRIT_HOST_DEVICE int cell_columns() const { return cells_at_once << log_blocks; }
   __device__ std::int64_t sample_size() const { return static_cast<std::int64_t>(size[0]) * size[1] * size[2]; }  ///< of the output
-  FRIT_HOST_DEVICE int weight_elements() const { return (group_places * channels * columns) << log_groups; }  ///< with unused columns
+  FRIT_HOST_DEVICE int weight_elements() const { return (group_places * channels * columns) << log_groups; }      ///< with unused columns
 };
 
 /// A tile's first cell.
@@ -62,8 +61,8 @@ struct SubpixelTile {
   int sample, depth, row, column;
 
   __device__ SubpixelTile(const SubpixelTiles& tiles, int tile) {
-    const auto number = static_cast<std::uint32_t>(tile), line = tiles.column_tiles.quotient(number), plane = tiles.row_tiles.quotient(line),
-               own = tiles.depths.quotient(plane);
+    const auto number = static_cast<std::uint32_t>(tile), line = tiles.column_tiles.quotient(number),
+               plane = tiles.row_tiles.quotient(line), own = tiles.depths.quotient(plane);
     sample = static_cast<int>(own);
     depth = static_cast<int>(tiles.depths.remainder(plane, own));
     row = static_cast<int>(tiles.row_tiles.remainder(line, plane)) * tiles.rows;
@@ -82,8 +81,9 @@ __device__ void stage_pixels(Stored* staged, const Image* image, const SubpixelT
             count = tiles.staged[0] * tiles.staged[1] * tiles.staged[2] * tiles.tap_vectors;
 #pragma unroll 3
   for (int i = static_cast<int>(threadIdx.x); i < count; i += SubpixelTiles::threads) {
-    const auto number = static_cast<std::uint32_t>(i), pixel = tiles.staged_vectors.quotient(number), line = tiles.staged_width.quotient(pixel),
-               z = tiles.staged_rows.quotient(line), x = tiles.staged_width.remainder(pixel, line), y = tiles.staged_rows.remainder(line, z);
+    const auto number = static_cast<std::uint32_t>(i), pixel = tiles.staged_vectors.quotient(number),
+               line = tiles.staged_width.quotient(pixel), z = tiles.staged_rows.quotient(line),
+               x = tiles.staged_width.remainder(pixel, line), y = tiles.staged_rows.remainder(line, z);
     const int first = static_cast<int>(tiles.staged_vectors.remainder(number, pixel)) * width;
     const unsigned from_z = d + z, from_y = h + y, from_x = w + x;
     const bool inside = from_z < static_cast<unsigned>(tiles.image[0]) && from_y < static_cast<unsigned>(tiles.image[1]) &&
@@ -151,46 +151,46 @@ class SubpixelWarp {
   __device__ int sharing_warps() const { return SubpixelTiles::warps >> tiles_.log_groups; }
   __device__ int share() const { return share_; }
 
-  /// What the convolution gives for the cells whose first pixel is `cells`.
-  __device__ void convolve(Sums& sums, const Stored* cells) const {
+  /// What the convolution gives for twice 8 cells, the first of whose pixels are `cells`.
+  __device__ void convolve(Sums (&sums)[2], const Stored* cells) const {
+    Words vectors[2][2];
 #pragma unroll
-    for (int j = 0; j < row_tiles; ++j) {
+    for (int b = 0; b < 2; ++b) {
+      const Stored* const own = cells + b * SubpixelTiles::cells_at_once * tiles_.pixel_step;
+      vectors[b][0] = *reinterpret_cast<const Words*>(own + first_vector_);
+      vectors[b][1] = *reinterpret_cast<const Words*>(own + second_vector_);
 #pragma unroll
-      for (int i = 0; i < 4; ++i) sums[j][i] = 0;
+      for (int j = 0; j < row_tiles; ++j) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) sums[b][j][i] = 0;
+      }
     }
-    const Words vectors[2] = {*reinterpret_cast<const Words*>(cells + first_vector_), *reinterpret_cast<const Words*>(cells + second_vector_)};
 #pragma unroll
     for (int s = 0; s < steps; ++s) {
-      const Words& words = vectors[2 * s / steps];
-      const int w = 2 * s % steps;
 #pragma unroll
-      for (int j = 0; j < row_tiles; ++j) Instruction::whole(sums[j], weight_[s][j], words[w], words[w + 1]);
+      for (int b = 0; b < 2; ++b) {
+        const Words& words = vectors[b][2 * s / steps];
+        const int w = 2 * s % steps;
+#pragma unroll
+        for (int j = 0; j < row_tiles; ++j) Instruction::whole(sums[b][j], weight_[s][j], words[w], words[w + 1]);
+      }
     }
   }
 
-  /// Turns the sums into their exponentials, times a common factor for each cell; of the thread's own cell, the sum of these over all
-  /// channels and the factor's logarithm. Where float would not do for the exponentials themselves, `again` brings the sums once more.
-  template <class Again>
-  __device__ PixelSum<Half> exponentiate(Sums& sums, const Again& again) const {
-    constexpr float least = 0x1p-100f, most = 0x1p100f;
-    const float plain = sum_of_exponentials(sums, {0, 0});
-    if (!__any_sync(0xffffffffu, !(plain > least && plain < most))) return {0, plain};
-    again(sums);
-    float2 largest = {sums[0][0], sums[0][1]};
+  /// The exponentials of what the convolution gives, times a common factor for each cell; and of the thread's own cells, the sums of these
+  /// over all channels with the factors' logarithms.
+  __device__ void exponentiate(Sums (&sums)[2], PixelSum<Half> (&totals)[2], const Stored* cells) const {
+    convolve(sums, cells);
+    bool held = true;  // by float, without a factor
 #pragma unroll
-    for (int j = 0; j < row_tiles; ++j) {
-      largest = {fmaxf(largest.x, fmaxf(sums[j][0], sums[j][2])), fmaxf(largest.y, fmaxf(sums[j][1], sums[j][3]))};
+    for (int b = 0; b < 2; ++b) {
+      totals[b] = {0, sum_of_exponentials(sums[b], {0, 0})};
+      held &= totals[b].sum > 0x1p-100f && totals[b].sum < 0x1p100f;
     }
-    const float2 shift = {shift_of(fmaxf(largest.x, __shfl_xor_sync(0xffffffffu, largest.x, 16))),
-                          shift_of(fmaxf(largest.y, __shfl_xor_sync(0xffffffffu, largest.y, 16)))};
-    const float sum = sum_of_exponentials(sums, shift);
-    // A gradient of 0 may meet an infinite exponential; one that counts is NaN then.
+    if (__all_sync(0xffffffffu, held)) return;
+    convolve(sums, cells);
 #pragma unroll
-    for (int j = 0; j < row_tiles; ++j) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) sums[j][i] = fminf(sums[j][i], FLT_MAX);
-    }
-    return {half() == 0 ? shift.x : shift.y, sum};
+    for (int b = 0; b < 2; ++b) totals[b] = shifted_exponentials(sums[b]);
   }
 
   /// Multiplies what `exponentiate` left by the factors that the threads have for their own cells.
@@ -270,7 +270,8 @@ class SubpixelWarp {
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
           const int other = 2 * own() + r;
-          float* const to = sums + row_of(first_place + other % 4, other / 4) * SubpixelTiles::columns + vector * SubpixelTiles::width + column;
+          float* const to =
+              sums + row_of(first_place + other % 4, other / 4) * SubpixelTiles::columns + vector * SubpixelTiles::width + column;
 #pragma unroll
           for (int j = 0; j < row_tiles; ++j) {
 #pragma unroll
@@ -321,24 +322,43 @@ class SubpixelWarp {
 
   /// The exponentials less the shifts of both cells; returns the own one's sum.
   __device__ float sum_of_exponentials(Sums& sums, float2 shift) const {
-    float total[2] = {0, 0};
+    float part[4];
 #pragma unroll
     for (int j = 0; j < row_tiles; ++j) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         sums[j][i] = fast_exponential(sums[j][i] - (i % 2 == 0 ? shift.x : shift.y));
-        total[i % 2] += sums[j][i];
+        part[i] = j == 0 ? sums[j][i] : part[i] + sums[j][i];
       }
     }
+    const float total[2] = {part[0] + part[2], part[1] + part[3]};
     const float others = __shfl_xor_sync(0xffffffffu, half() == 0 ? total[1] : total[0], 16);
     return (half() == 0 ? total[0] : total[1]) + others;
+  }
+  /// The exponentials less the cells' largest sums; of the own one, their sum with the shift.
+  __device__ PixelSum<Half> shifted_exponentials(Sums& sums) const {
+    float2 largest = {sums[0][0], sums[0][1]};
+#pragma unroll
+    for (int j = 0; j < row_tiles; ++j) {
+      largest = {fmaxf(largest.x, fmaxf(sums[j][0], sums[j][2])), fmaxf(largest.y, fmaxf(sums[j][1], sums[j][3]))};
+    }
+    const float2 shift = {shift_of(fmaxf(largest.x, __shfl_xor_sync(0xffffffffu, largest.x, 16))),
+                          shift_of(fmaxf(largest.y, __shfl_xor_sync(0xffffffffu, largest.y, 16)))};
+    const float sum = sum_of_exponentials(sums, shift);
+    // A gradient of 0 may meet an infinite exponential; one that counts is NaN then.
+#pragma unroll
+    for (int j = 0; j < row_tiles; ++j) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) sums[j][i] = fminf(sums[j][i], FLT_MAX);
+    }
+    return {half() == 0 ? shift.x : shift.y, sum};
   }
 
   const SubpixelTiles& tiles_;
   int share_, place_;
   std::uint32_t weight_[steps][row_tiles][4];
   int first_vector_, second_vector_;  ///< of the thread's cell, from its warp's pixels on
-  int first_[3];      ///< of the output in cell 0
+  int first_[3];                      ///< of the output in cell 0
 };
 
 /// Calls body(row, first column, its staged pixels) for each twice 8 cells of the tile that are the warp's.
@@ -372,12 +392,12 @@ __global__ void __launch_bounds__(SubpixelTiles::threads, SubpixelTiles::forward
     for_each_cells(warp, tiles, tile, staged, [&](int row, int column, const Stored* first) {
       typename SubpixelWarp<Stored>::Sums sums[2];
       int places[2];
+      PixelSum<Half> totals[2];
       warp.places(places, tile, row, column);
+      warp.exponentiate(sums, totals, first);
 #pragma unroll
       for (int b = 0; b < 2; ++b) {
-        const auto convolve = [&](auto& to) { warp.convolve(to, first + b * SubpixelTiles::cells_at_once * tiles.pixel_step); };
-        convolve(sums[b]);
-        const float y = warp.exponentiate(sums[b], convolve).value();
+        const float y = totals[b].value();
         const float result = clamp(ScaledSigmoid<float>::value(y, sigmoid_of_shifted(y)) - subtracted);
         if (places[b] >= 0) sample[places[b]] = convert<Stored>(result);
       }
@@ -410,13 +430,10 @@ __global__ void __launch_bounds__(SubpixelTiles::threads, SubpixelTiles::backwar
       warp.places(places, tile, row, column);
 #pragma unroll
       for (int b = 0; b < 2; ++b) incoming[b] = {places[b] >= 0, places[b] >= 0 ? convert<float>(sample[places[b]]) : 0};
+      PixelSum<Half> totals[2];
+      warp.exponentiate(sums, totals, first);
 #pragma unroll
-      for (int b = 0; b < 2; ++b) {
-        const auto convolve = [&](auto& to) { warp.convolve(to, first + b * SubpixelTiles::cells_at_once * tiles.pixel_step); };
-        convolve(sums[b]);
-        const PixelSum<Half> total = warp.exponentiate(sums[b], convolve);
-        warp.scale(sums[b], factors.close(incoming[b], total));
-      }
+      for (int b = 0; b < 2; ++b) warp.scale(sums[b], factors.close(incoming[b], totals[b]));
       warp.multiply(products, sums, first);
     });
   }

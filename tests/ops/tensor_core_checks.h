@@ -6,8 +6,8 @@
 
 namespace frit {
 
-/// Calls on a GPU's tensor cores, against the CPU's in float64. The generic suite does not come here with float32, since it computes without
-/// tensor cores.
+/// Calls on a GPU's tensor cores, against the CPU's in float64. The generic suite does not come here with float32, since it computes
+/// without tensor cores.
 class OnTensorCores : public testing::Test {
  protected:
   static constexpr Device gpu{DeviceKind::cuda, 0};
