@@ -74,6 +74,85 @@ namespace {
 
 using OwnAttributes = SubpixelLogsumexpAttributes;
 
+/// Reads the image and writes the output. Deterministic.
+template <class Stored, class Image>
+__global__ void __launch_bounds__(SubpixelTiles::threads, SubpixelTiles::forward_blocks(is_half_type<Stored>))
+    reduce_cells(Stored* output, const Image* image, const Stored* weight, Parameter<Stored> bias, Clamp<float> clamp,
+                 const __grid_constant__ SubpixelTiles tiles) {
+  extern __shared__ __align__(16) std::byte memory[];
+  auto* const staged = reinterpret_cast<Stored*>(memory);
+  const SubpixelWarp<Stored> warp(weight, tiles);
+  const float subtracted = bias[0];
+  for (int number = static_cast<int>(blockIdx.x); number < tiles.count; number += static_cast<int>(gridDim.x)) {
+    const SubpixelTile tile(tiles, number);
+    __syncthreads();  // the tile before was used
+    stage_pixels(staged, image, tiles, tile);
+    __syncthreads();
+    Stored* const sample = output + tile.sample * tiles.sample_size();
+    for_each_cells(warp, tiles, tile, staged, [&](int row, int column, const Stored* first) {
+      typename SubpixelWarp<Stored>::Sums sums[2];
+      int places[2];
+      PixelSum<Half> totals[2];
+      warp.places(places, tile, row, column);
+      warp.exponentiate(sums, totals, first);
+#pragma unroll
+      for (int b = 0; b < 2; ++b) {
+        const float y = totals[b].value();
+        const float result = clamp(ScaledSigmoid<float>::value(y, sigmoid_of_shifted(y)) - subtracted);
+        if (places[b] >= 0) sample[places[b]] = convert<Stored>(result);
+      }
+    });
+  }
+}
+
+/// Reads the image and the output's gradient and writes, for each block, its part of the weight's gradient and its part of the sum of what
+/// the clamp lets through. Deterministic.
+template <class Stored, class Image>
+__global__ void __launch_bounds__(SubpixelTiles::threads, SubpixelTiles::backward_blocks(is_half_type<Stored>))
+    gather_weight_gradient(float* partials /* (blocks, weight_elements) */, double* block_sums, const Stored* gradient, const Image* image,
+                           const Stored* weight, Parameter<Stored> bias, Clamp<float> clamp, const __grid_constant__ SubpixelTiles tiles) {
+  using Warp = SubpixelWarp<Stored>;
+  extern __shared__ __align__(16) std::byte memory[];
+  auto* const staged = reinterpret_cast<Stored*>(memory);
+  const Warp warp(weight, tiles);
+  GradientFactor<float> factors(bias[0], clamp);
+  typename Warp::Products products = {};
+  for (int number = static_cast<int>(blockIdx.x); number < tiles.count; number += static_cast<int>(gridDim.x)) {
+    const SubpixelTile tile(tiles, number);
+    __syncthreads();  // the tile before was used
+    stage_pixels(staged, image, tiles, tile);
+    __syncthreads();
+    const Stored* const sample = gradient + tile.sample * tiles.sample_size();
+    for_each_cells(warp, tiles, tile, staged, [&](int row, int column, const Stored* first) {
+      typename Warp::Sums sums[2];
+      int places[2];
+      PixelGradient<float> incoming[2];
+      warp.places(places, tile, row, column);
+#pragma unroll
+      for (int b = 0; b < 2; ++b) incoming[b] = {places[b] >= 0, places[b] >= 0 ? convert<float>(sample[places[b]]) : 0};
+      PixelSum<Half> totals[2];
+      warp.exponentiate(sums, totals, first);
+#pragma unroll
+      for (int b = 0; b < 2; ++b) warp.scale(sums[b], factors.close(incoming[b], totals[b]));
+      warp.multiply(products, sums, first);
+    });
+  }
+  __shared__ double shared[cuda::warp_size];
+  const double total = cuda::block_reduce(factors.total(), shared);
+  if (threadIdx.x == 0) block_sums[blockIdx.x] = total;
+  // The warps with other cells add their products, one after the other.
+  auto* const sums = reinterpret_cast<float*>(memory);
+  const int count = tiles.weight_elements();
+  for (int i = static_cast<int>(threadIdx.x); i < count; i += SubpixelTiles::threads) sums[i] = 0;
+  for (int turn = 0; turn < warp.sharing_warps(); ++turn) {
+    __syncthreads();
+    if (turn == warp.share()) warp.add(products, sums);
+  }
+  __syncthreads();
+  float* const own = partials + static_cast<std::int64_t>(blockIdx.x) * count;
+  for (int i = static_cast<int>(threadIdx.x); i < count; i += SubpixelTiles::threads) own[i] = sums[i];
+}
+
 std::optional<SubpixelTiles> tiles_of(const Tensor& image, const Tensor& weight, const Attributes& attributes) {
   return SubpixelTiles::of(image, {weight.dtype(), weight.shape()}, attributes.as<OwnAttributes>());
 }
