@@ -39,6 +39,11 @@ InTurn::InTurn(const DecomposeRule& rule, std::span<const TensorType> inputs, co
   for (const Value& value : rule(recorder, given, attributes)) results_.push_back(value.id());
 }
 
+Kernel InTurn::on_cpu(const DecomposeRule& rule) {
+  return {.run = [rule](const KernelContext& call) { InTurn(rule, ops::types_of(call.inputs), call.attributes).run(call); },
+          .scratch = [rule](const InferContext& call) { return InTurn(rule, call.inputs, call.attributes).scratch(Device::cpu()); }};
+}
+
 std::vector<TensorType> InTurn::types_of(const std::vector<int>& values) const {
   std::vector<TensorType> types;
   for (const int id : values) types.push_back(types_[static_cast<std::size_t>(id)]);

@@ -11,6 +11,9 @@ class InTurn {
   /// `rule` emits the operators, without constants, for inputs of these types. Throws ErrorKind::argument where they do not fit.
   InTurn(const DecomposeRule& rule, std::span<const TensorType> inputs, const Attributes& attributes);
 
+  /// A CPU's kernel that does nothing else.
+  static Kernel on_cpu(const DecomposeRule& rule);
+
   /// Of what the rule gives.
   std::vector<TensorType> results() const;
   /// Bytes of scratch memory that `run` takes, with the inputs in these layouts; empty: contiguous.

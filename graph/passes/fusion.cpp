@@ -36,13 +36,16 @@ Pattern trace(const ops::Operator& op, std::span<const TensorType> types, const 
   return pattern;
 }
 
-/// The patterns of all fused operators, the longest first: one for each sequence of operators that an operator's samples decompose into.
+/// The patterns of all fused operators, the longest first. An operator has another for samples of another rank, where these decompose into
+/// other operators: convolutions of two and of three image axes are not the same one.
 std::vector<Pattern> all_patterns() {
   std::vector<Pattern> patterns;
   for (const ops::Operator* op : ops::registry().all()) {
     if (!op->fuse) continue;
     std::set<std::vector<const ops::Operator*>> seen;
+    std::set<int> ranks;
     for (const ops::Sample& sample : op->samples()) {
+      if (!ranks.insert(sample.inputs[0].shape.rank()).second) continue;
       std::vector<TensorType> types;
       for (const ops::SampleInput& input : sample.inputs) types.push_back({input.floating ? DType::f32 : input.dtype, input.shape});
       Pattern pattern = trace(*op, types, sample.attributes);

@@ -40,14 +40,14 @@ __global__ void __launch_bounds__(default_threads, Walk::blocks_wanted)
   const typename Walk::Places place_of{sharing};
   GradientFactor<T> factors(bias[0], clamp);
   walk.run(
-           [&](auto n, auto p) {
-             const auto place = place_of(n, p);
-             return place < 0 ? PixelGradient<T>{false, 0} : PixelGradient<T>{true, convert<T>(gradient[place])};
-           },
-           [&](const PixelGradient<T>& incoming, const PixelSum<Stored>& sums) { return factors.close(incoming, sums); },
-           [&](auto& share, auto n, auto p, T shift, T factor) {
-             if (input_gradient != nullptr) walk.store(share, shift, factor, input_gradient, sharing.gradient_places, n, p);
-           });
+      [&](auto n, auto p) {
+        const auto place = place_of(n, p);
+        return place < 0 ? PixelGradient<T>{false, 0} : PixelGradient<T>{true, convert<T>(gradient[place])};
+      },
+      [&](const PixelGradient<T>& incoming, const PixelSum<Stored>& sums) { return factors.close(incoming, sums); },
+      [&](auto& share, auto n, auto p, T shift, T factor) {
+        if (input_gradient != nullptr) walk.store(share, shift, factor, input_gradient, sharing.gradient_places, n, p);
+      });
   const double total = cuda::block_reduce(factors.total(), shared);
   if (threadIdx.x == 0) block_sums[blockIdx.y * gridDim.x + blockIdx.x] = total;
 }

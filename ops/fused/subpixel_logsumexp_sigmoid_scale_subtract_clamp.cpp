@@ -1,9 +1,10 @@
 #include "frit/ops/fused/subpixel_logsumexp_sigmoid_scale_subtract_clamp.h"
 
 #include <bit>
+#include <utility>
 
 #include "frit/ops/convolution/convolution_rules.h"
-#include "frit/ops/run.h"
+#include "frit/ops/registry.h"
 #include "frit/ops/shape/shape_ops.h"
 
 namespace frit::ops {
@@ -12,33 +13,43 @@ namespace {
 using OwnAttributes = SubpixelLogsumexpAttributes;
 constexpr const char* chain_name = "logsumexp_sigmoid_scale_subtract_clamp";
 
-/// The taps that the convolution reads, in the weight's dtype.
-Value packed(Value image, Value weight, PackTapsAttributes pack) {
-  if (image.dtype() != weight.dtype()) pack.dtype = weight.dtype();
-  return pack_taps(image, pack);
+/// What the convolution reads, in the weight's dtype, and what it gives.
+struct Product {
+  Value taps, rows;
+
+  Product(Value image, Value weight, PackTapsAttributes pack) {
+    if (image.dtype() != weight.dtype()) pack.dtype = weight.dtype();
+    taps = pack_taps(image, pack);
+    rows = convolution(taps, weight, {});
+  }
+  Value weight_gradient(Value rows_gradient) const {
+    return ops::weight_gradient(rows_gradient, taps, {}, Dims::filled(taps.rank() - 2, 1));
+  }
+};
+
+/// The gradients of what the convolution gives and of the bias.
+Values carried_back(Value gradient, const Product& product, Value bias, const OwnAttributes& a) {
+  return emit(concat(chain_name, "_backward"), {gradient, product.rows, bias}, a.chain);
 }
 
 /// inputs (image, weight, bias)
 Values forward_rule(Emitter&, std::span<const Value> inputs, const Attributes& attributes) {
   const auto& a = attributes.as<OwnAttributes>();
-  const Value rows = convolution(packed(inputs[0], inputs[1], a.pack), inputs[1], {});
-  return emit(chain_name, {rows, inputs[2]}, a.chain);
+  return emit(chain_name, {Product(inputs[0], inputs[1], a.pack).rows, inputs[2]}, a.chain);
 }
 
 /// inputs (gradient, image, weight, bias)
 Values backward_rule(Emitter&, std::span<const Value> inputs, const Attributes& attributes) {
   const auto& a = attributes.as<OwnAttributes>();
-  const Value taps = packed(inputs[1], inputs[2], a.pack);
-  const Values gradients = emit(concat(chain_name, "_backward"), {inputs[0], convolution(taps, inputs[2], {}), inputs[3]}, a.chain);
-  const Dims kernel = Dims::filled(taps.rank() - 2, 1);
-  return {weight_gradient(gradients[0], taps, {}, kernel), gradients[1]};
+  const Product product(inputs[1], inputs[2], a.pack);
+  const Values gradients = carried_back(inputs[0], product, inputs[3], a);
+  return {product.weight_gradient(gradients[0]), gradients[1]};
 }
 
 /// The chain as one operator, which it has become before convolutions choose their forms.
 Values decompose(Emitter&, std::span<const Value> inputs, const Attributes& attributes) {
   auto [pack, chain] = attributes.as<OwnAttributes>();
-  const Value rows = convolution(packed(inputs[0], inputs[1], pack), inputs[1], {});
-  const Value spread = depth_to_space(rows, std::exchange(chain.blocks, {}));
+  const Value spread = depth_to_space(Product(inputs[0], inputs[1], pack).rows, std::exchange(chain.blocks, {}));
   return emit(chain_name, {spread, inputs[2]}, chain);
 }
 
@@ -71,14 +82,12 @@ Values gradient(const GradientContext& c) {
     result.insert(result.begin(), Value());
     return result;
   }
-  const Value taps = packed(image, weight, a.pack);
-  const Values gradients = emit(concat(chain_name, "_backward"), {c.gradients[0], convolution(taps, weight, {}), bias}, a.chain);
-  const Dims kernel = Dims::filled(taps.rank() - 2, 1), cells = image_of(taps.shape());
-  PackTapsAttributes pack = a.pack;
-  pack.dtype.reset();
-  const Value of_taps = data_gradient(gradients[0], weight, {}, cells);
-  const Value of_image = emit_one("pack_taps_backward", {of_taps}, PackTapsBackwardAttributes{pack, image.dim(1), image_of(image.shape())});
-  return {cast(of_image, image.dtype()), weight_gradient(gradients[0], taps, {}, kernel), gradients[1]};
+  const Product product(image, weight, a.pack);
+  const Values gradients = carried_back(c.gradients[0], product, bias, a);
+  const Value of_taps = data_gradient(gradients[0], weight, {}, image_of(product.taps.shape()));
+  const Value of_image =
+      emit_one("pack_taps_backward", {of_taps}, PackTapsBackwardAttributes{a.pack, image.dim(1), image_of(image.shape())});
+  return {cast(of_image, image.dtype()), product.weight_gradient(gradients[0]), gradients[1]};
 }
 
 /// The nodes are pack_taps, the convolution, depth_to_space and the chain.
@@ -145,9 +154,7 @@ FRIT_OPERATORS(subpixel_logsumexp_sigmoid_scale_subtract_clamp) {
       .decompose = decompose,
       .fuse = fuse,
       .any_precision = {0, 2},
-      .cpu = {.run = [](const KernelContext& call) { subpixel_logsumexp_in_turn(types_of(call.inputs), call.attributes).run(call); },
-              .scratch =
-                  [](const InferContext& call) { return subpixel_logsumexp_in_turn(call.inputs, call.attributes).scratch(Device::cpu()); }},
+      .cpu = InTurn::on_cpu(forward_rule),
       .samples = [] { return samples(false); },
   });
   registry.add<SubpixelLogsumexpAttributes>({
@@ -158,12 +165,7 @@ FRIT_OPERATORS(subpixel_logsumexp_sigmoid_scale_subtract_clamp) {
       .infer = infer_backward,
       .no_gradient = "not differentiable twice",
       .any_precision = {1, 3},
-      .cpu = {
-          .run = [](const KernelContext& call) { subpixel_logsumexp_backward_in_turn(types_of(call.inputs), call.attributes).run(call); },
-          .scratch =
-              [](const InferContext& call) {
-                return subpixel_logsumexp_backward_in_turn(call.inputs, call.attributes).scratch(Device::cpu());
-              }},
+      .cpu = InTurn::on_cpu(backward_rule),
       .samples = [] { return samples(true); },
   });
 }

@@ -105,7 +105,7 @@ __device__ void stage_pixels(Stored* staged, const Image* image, const SubpixelT
   }
 }
 
-/// What a warp does with 8 cells at a time.
+/// What a warp does with twice 8 cells at a time. Sums of a cell are PixelSum<Half> for any dtype: their logarithm is the rough one.
 template <class Stored>
 class SubpixelWarp {
  public:

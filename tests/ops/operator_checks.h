@@ -15,6 +15,7 @@ namespace frit {
 
 using ops::Operator;
 using ops::Sample;
+using ops::types_of;
 
 inline bool same_bits(const Tensor& a, const Tensor& b) {
   const Tensor left = a.contiguous(), right = b.contiguous();
@@ -58,12 +59,6 @@ inline std::vector<Tensor> clones(const std::vector<Tensor>& tensors) {
   std::vector<Tensor> result;
   for (const Tensor& tensor : tensors) result.push_back(tensor.clone());
   return result;
-}
-
-inline std::vector<TensorType> types_of(const std::vector<Tensor>& tensors) {
-  std::vector<TensorType> types;
-  for (const Tensor& tensor : tensors) types.push_back({tensor.dtype(), tensor.shape()});
-  return types;
 }
 
 inline bool mutates(const Operator& op, std::size_t input) {
