@@ -31,6 +31,13 @@ class StreamScope {
   std::pair<int, cudaStream_t> outer_;
 };
 
+/// The calling thread's.
+inline Device current_device() {
+  Device device{DeviceKind::cuda};
+  FRIT_CUDA_CALL(cudaGetDevice(&device.index));
+  return device;
+}
+
 /// What launches need to know of the current device, read once.
 struct DeviceProperties {
   int multiprocessors;

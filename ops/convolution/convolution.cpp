@@ -5,6 +5,7 @@
 #include "frit/ops/convolution/forms.h"
 #include "frit/ops/reduction/reduction.h"
 #include "frit/ops/registry.h"
+#include "frit/ops/shape/shape_ops.h"
 
 namespace frit {
 namespace ops {
@@ -20,8 +21,8 @@ Values convolution_gradient(const GradientContext& c) {
   const auto& options = c.as<ConvolutionOptions>();
   const Value input = c.inputs[0], weight = c.inputs[1], gradient = c.gradients[0];
   Values result(c.inputs.size());
-  if (c.wanted[0]) result[0] = data_gradient(gradient, weight, options, image_of(input.shape()));
-  if (c.wanted[1]) result[1] = weight_gradient(gradient, input, options, image_of(weight.shape()));
+  if (c.wanted[0]) result[0] = cast(data_gradient(gradient, weight, options, image_of(input.shape())), input.dtype());
+  if (c.wanted[1]) result[1] = weight_gradient(gradient, cast(input, gradient.dtype()), options, image_of(weight.shape()));
   if (c.inputs.size() > 2 && c.wanted[2]) result[2] = bias_gradient(gradient);
   return result;
 }
@@ -88,9 +89,10 @@ FRIT_OPERATORS(convolution) {
         .inputs = {"input", "weight", {"bias", true}},
         .infer = [image_rank](const InferContext& call) { return infer_convolution(call, image_rank); },
         .gradient = convolution_gradient,
-        .forms = {padded_channels("channels padded to 4", 4), padded_channels("channels padded to 8", 8),
-                  packed_taps("first taps as channels", 1), packed_taps("all taps as channels", image_rank)},
+        .forms = {packed_taps("first taps as channels", 1), packed_taps("all taps as channels", image_rank),
+                  padded_channels("channels padded to 4", 4), padded_channels("channels padded to 8", 8)},
         .precision = Precision::half,
+        .any_precision = {0},
         .cpu = {.run = run_convolution, .scratch = convolution_scratch},
         .linear_inputs = {{2, LinearInput::addend, 1}},
         .samples = [image_rank] { return samples(image_rank); },

@@ -107,8 +107,31 @@ bool run_plan(const ConvolutionCall& call, std::span<std::byte> scratch, CUstrea
   return true;
 }
 
+/// With the image in the weight's dtype, in memory of its own.
+ConvolutionCall with_image(const ConvolutionCall& call, void* memory) {
+  ConvolutionCall converted = call;
+  Tensor& image = converted.operands.input;
+  const Layout layout = image.is_contiguous() ? Layout::contiguous : Layout::channels_last;
+  image = Tensor::over(memory, image.shape(), call.operands.weight.dtype(), image.device(), nullptr, layout);
+  return converted;
+}
+
+/// Of an image that only frit's own kernels read as it is: float32 beside halves.
+bool converts_image(const ConvolutionCall& call) {
+  return call.operands.input.dtype() != call.operands.weight.dtype() && !is_tap_convolution(call);
+}
+
 void run(const ConvolutionCall& call, std::span<std::byte> scratch, CUstream_st* stream) {
   if (call.operands.result(call.kind).elements() == 0) return;
+  if (call.geometry.batch > 0 && converts_image(call)) {
+    Tensor own;  // where there is no room
+    const std::size_t bytes = aligned(static_cast<std::size_t>(call.operands.input.elements()) * size_of(call.operands.weight.dtype()));
+    const bool room = bytes <= scratch.size();
+    if (!room) own = Tensor::empty(call.operands.input.shape(), call.operands.weight.dtype(), call.operands.input.device());
+    const ConvolutionCall converted = with_image(call, room ? scratch.data() : own.raw());
+    copy(converted.operands.input, call.operands.input);
+    return run(converted, scratch.subspan(room ? bytes : 0), stream);
+  }
   if (call.geometry.batch > 0 && is_pointwise_product(call) && scratch.size() >= pointwise_product_scratch(call)) {
     return pointwise_product(call, scratch, stream);
   }
@@ -124,6 +147,9 @@ void run(const ConvolutionCall& call, std::span<std::byte> scratch, CUstream_st*
 std::size_t scratch_for(const ConvolutionCall& call) {
   const cudnn::ConvolutionOperands& o = call.operands;
   if (call.geometry.batch == 0 || o.result(call.kind).elements() == 0) return 0;
+  if (converts_image(call)) {
+    return aligned(static_cast<std::size_t>(o.input.elements()) * size_of(o.weight.dtype())) + scratch_for(with_image(call, nullptr));
+  }
   if (is_pointwise_product(call)) return pointwise_product_scratch(call);
   if (is_tap_convolution(call)) return 0;
   if (is_tap_product(call)) return tap_product_scratch(call);
@@ -139,8 +165,7 @@ std::size_t scratch_for(const ConvolutionCall& call) {
 
 /// Tensors of a call that is yet to come, on the current device.
 std::vector<Tensor> without_memory(std::span<const TensorType> types, const std::vector<Layout>& layouts) {
-  Device device{DeviceKind::cuda};
-  FRIT_CUDA_CALL(cudaGetDevice(&device.index));
+  const Device device = cuda::current_device();
   std::vector<Tensor> tensors;
   for (const TensorType& type : types) {
     const Layout layout = layouts.empty() ? Layout::contiguous : layouts[tensors.size()];

@@ -31,7 +31,8 @@ Values padded(std::span<const Value> inputs, const Attributes& attributes, std::
   const std::int64_t channels = inputs[0].dim(1), rounded = round_up(channels, multiple);
   if (options.groups != 1 || rounded == channels || channels > most_channels) return {};
   const Value bias = inputs.size() > 2 ? inputs[2] : Value();
-  return {convolve(with_channels(inputs[0], rounded), with_channels(inputs[1], rounded), bias, options)};
+  const Value image = cast(inputs[0], inputs[1].dtype());
+  return {convolve(with_channels(image, rounded), with_channels(inputs[1], rounded), bias, options)};
 }
 
 // A bias would cost its gradient another pass over the output's: it is a column of the weight, and in TF32 rounded as weights are.

@@ -91,10 +91,12 @@ void check_size(const InferContext& call, const char* name, const Dims& dims, in
 }
 
 /// What all the operators ask of their settings and of inputs 0 and 1.
-void check_call(const InferContext& call, const ConvolutionOptions& options, int image_rank) {
+/// The first input is of the others' dtype, or if it `may_be_wide`, float32 beside halves.
+void check_call(const InferContext& call, const ConvolutionOptions& options, int image_rank, bool may_be_wide = false) {
+  const DType first = call.inputs[0].dtype, wanted = may_be_wide && takes_image(first, call.inputs[1].dtype) ? call.inputs[1].dtype : first;
   for (std::size_t i = 1; i < call.inputs.size(); ++i) {
-    call.require(call.inputs[i].dtype == call.inputs[0].dtype, "input \"", call.op.inputs[i].name, "\" is ", call.inputs[i].dtype,
-                 ", input \"", call.op.inputs[0].name, "\" is ", call.inputs[0].dtype);
+    call.require(call.inputs[i].dtype == wanted, "input \"", call.op.inputs[i].name, "\" is ", call.inputs[i].dtype, ", input \"",
+                 call.op.inputs[0].name, "\" is ", first);
   }
   for (std::size_t i = 0; i < 2; ++i) {
     call.require(call.shape(i).rank() == image_rank + 2, call.op.inputs[i].name, " has rank ", call.shape(i).rank(), ", expected ",
@@ -220,7 +222,7 @@ ConvolutionGeometry weight_gradient_geometry(const Shape& gradient, const Shape&
 std::vector<TensorType> infer_convolution(const InferContext& call, int image_rank) {
   const auto& options = call.as<ConvolutionOptions>();
   const Shape &input = call.shape(0), &weight = call.shape(1);
-  check_call(call, options, image_rank);
+  check_call(call, options, image_rank, /*may_be_wide=*/true);
   const Dims& extra = options.output_padding;
   call.require(std::count(extra.begin(), extra.end(), 0) == extra.rank(), "output_padding is for transposed convolutions, got ", extra);
   check_channels(call, "input", input[1], options.groups);
@@ -229,7 +231,7 @@ std::vector<TensorType> infer_convolution(const InferContext& call, int image_ra
   const ConvolutionGeometry g = convolution_geometry(input, weight, options);
   check_kernel(call, g, image_rank);
   check_bias(call, weight[0]);
-  return {{call.inputs[0].dtype, shape_of(input[0], weight[0], image_dims(g.output, image_rank))}};
+  return {{call.inputs[1].dtype, shape_of(input[0], weight[0], image_dims(g.output, image_rank))}};
 }
 
 std::vector<TensorType> infer_transposed(const InferContext& call, int image_rank) {

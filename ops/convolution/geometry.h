@@ -43,6 +43,9 @@ struct ConvolutionGeometry {
 Dims image_of(const Shape& shape);
 std::int64_t product(const ImageAxes& axes);
 
+/// Whether a convolution with a weight of that dtype reads an image of this one: float32 may stand beside halves.
+inline bool takes_image(DType image, DType weight) { return image == weight || (image == DType::f32 && is_half(weight)); }
+
 // The geometry of a call whose shapes were checked.
 ConvolutionGeometry convolution_geometry(const Shape& input, const Shape& weight, const ConvolutionOptions& options);
 ConvolutionGeometry transposed_geometry(const Shape& input, const Shape& weight, const ConvolutionOptions& options);

@@ -4,6 +4,7 @@
 #include "frit/ops/convolution/convolution_rules.h"
 #include "frit/ops/convolution/forms.h"
 #include "frit/ops/convolution/pack_weight.h"
+#include "frit/ops/shape/shape_ops.h"
 
 namespace frit::ops {
 namespace {
@@ -53,10 +54,11 @@ std::optional<Packed> packed_taps(const TensorType& input, const Dims& kernel, c
 }
 
 Values convolution_of(std::span<const Value> inputs, const Attributes& attributes, int axes) {
-  const auto p = packed_taps(inputs[0].type(), image_of(inputs[1].shape()), attributes.as<ConvolutionOptions>(), axes);
+  const Value image = cast(inputs[0], inputs[1].dtype());
+  const auto p = packed_taps(image.type(), image_of(inputs[1].shape()), attributes.as<ConvolutionOptions>(), axes);
   if (!p) return {};
   const Value bias = inputs.size() > 2 ? inputs[2] : Value();
-  const Value packed = pack_taps(inputs[0], p->image), weight = pack_weight(inputs[1], p->weight);
+  const Value packed = pack_taps(image, p->image), weight = pack_weight(inputs[1], p->weight);
   return {inputs[0].rank() == 4 ? conv2d(packed, weight, bias, p->options) : conv3d(packed, weight, bias, p->options)};
 }
 
@@ -72,9 +74,14 @@ Values weight_gradient_of(std::span<const Value> inputs, const Attributes& attri
 
 }  // namespace
 
+// Two-dimensional images of more than 4 channels, and few, are fastest as products of matrices.
 Form packed_taps(const char* name, int axes) {
   return {.name = name,
-          .rule = [axes](Emitter&, std::span<const Value> inputs, const Attributes& a) { return convolution_of(inputs, a, axes); }};
+          .rule = [axes](Emitter&, std::span<const Value> inputs, const Attributes& a) { return convolution_of(inputs, a, axes); },
+          .likely_fastest =
+              [axes](const TensorType& input) {
+                return axes == 2 && input.shape.rank() == 4 && on_tensor_cores(input.dtype) && input.shape[1] > 4 && input.shape[1] <= 8;
+              }};
 }
 
 // cuDNN's weight gradients in halves are slowest in three dimensions.

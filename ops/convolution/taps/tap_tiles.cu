@@ -1,4 +1,4 @@
-// How convolutions with few channels and taps are cut into tiles.
+// How weight gradients of convolutions with few channels and taps are cut into tiles.
 
 #include <algorithm>
 
@@ -65,21 +65,6 @@ bool cut(TapTiles& t, int pixels, int multiple, int further, std::size_t element
 int aligned(int bytes) { return (bytes + 15) / 16 * 16; }
 
 }  // namespace
-
-std::optional<TapTiles> TapTiles::of_convolution(const ConvolutionGeometry& geometry, std::size_t element_bytes, int channel_warps) {
-  constexpr int most_pixels = 256;
-  std::optional<TapTiles> tiles = sizes_of(geometry, element_bytes);
-  if (!tiles) return std::nullopt;
-  TapTiles& t = *tiles;
-  t.channel_warps = channel_warps;
-  // Pixels that are read at once lie in different banks.
-  t.input_step = t.doubled() ? 8 : t.channels;
-  while (element_bytes == 2 ? t.input_step % 16 != 8 : t.input_step % 8 != 4) t.input_step += element_bytes == 2 ? 8 : 4;
-  if (!cut(t, most_pixels, /*multiple=*/16, t.kernel[2] - 1, element_bytes)) return std::nullopt;
-  t.tile_bytes = aligned(t.tile_bytes);
-  t.shared_bytes = (ahead + 1) * t.tile_bytes;
-  return tiles;
-}
 
 std::optional<TapTiles> TapTiles::of_weight_gradient(const ConvolutionGeometry& geometry, std::size_t element_bytes) {
   std::optional<TapTiles> tiles = sizes_of(geometry, element_bytes);

@@ -7,14 +7,13 @@
 
 namespace frit::ops {
 
-/// A tile of a convolution's output, or of its gradient: rows of pixels of one depth of a sample, from these on.
+/// A tile of a convolution's gradient: rows of pixels of one depth of a sample, from these on.
 struct TilePlace {
   std::int64_t sample;
   int depth, row, column;
 };
 
-/// How the work of a convolution with few channels and taps, or of its weight gradient, is cut into tiles. Channels are innermost
-/// everywhere.
+/// How the work of the weight gradient of a convolution with few channels and taps is cut into tiles. Channels are innermost everywhere.
 struct TapTiles {
   static constexpr int threads = 256, warps = threads / 32, held = 4;  ///< held: 16 bytes that a thread has of either tile, at most
   static constexpr int columns_of_a_warp[] = {2, 5};                   ///< blocks of columns that multiply_taps has kernels for
@@ -36,9 +35,7 @@ struct TapTiles {
   int warp_columns;    ///< blocks to a warp
   int channel_warps, column_warps, pixel_warps;
 
-  /// For convolve_taps, with the outputs shared out to so many warps. Nothing where it does not fit.
-  static std::optional<TapTiles> of_convolution(const ConvolutionGeometry& geometry, std::size_t element_bytes, int channel_warps);
-  /// For multiply_taps; likewise.
+  /// For multiply_taps. Nothing where it does not fit.
   static std::optional<TapTiles> of_weight_gradient(const ConvolutionGeometry& geometry, std::size_t element_bytes);
 
   bool doubled() const { return block_step != 8; }

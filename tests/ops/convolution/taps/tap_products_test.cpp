@@ -49,6 +49,34 @@ TEST_F(CudaTapProducts, OfConvolutionsAgreeWithTheDefinition) {
   }
 }
 
+TEST_F(CudaTapProducts, OfConvolutionsTakeImagesInEitherLayout) {
+  const Operator& op = ops::registry().find("conv3d");
+  const ops::Attributes attributes = ops::canonical({.padding = {1}}, 3);
+  for (const DType dtype : {DType::f32, DType::f16}) {
+    const std::vector<Tensor> inputs = {normal_tensor({2, 3, 5, 9, 40}, DType::f32, 1).to(dtype),
+                                        normal_tensor({16, 3, 3, 3, 3}, DType::f32, 2).to(dtype)};
+    const Tensor output = Tensor::full({2, 16, 5, 9, 40}, NAN, dtype, gpu).contiguous(Layout::channels_last);
+    ops::invoke(op, attributes, std::vector<Tensor>{inputs[0].to(gpu), inputs[1].to(gpu)}, std::vector<Tensor>{output}, {});
+    EXPECT_TRUE(same_bits(output.to(Device::cpu()), run_on_gpu(op, inputs, attributes)[0])) << dtype;
+  }
+}
+
+// By frit's kernels and by cuDNN's, which convert it first.
+TEST_F(CudaTapProducts, OfConvolutionsReadFloat32BesideHalves) {
+  for (const Dims& stride : {Dims{1}, Dims{2}}) {
+    for (const DType dtype : {DType::f16, DType::bf16}) {
+      const Operator& op = ops::registry().find("conv3d");
+      const ops::Attributes attributes = ops::canonical({.stride = stride, .padding = {1}}, 3);
+      std::vector<Tensor> inputs = {normal_tensor({2, 3, 5, 9, 40}, DType::f32, 1),
+                                    normal_tensor({16, 3, 3, 3, 3}, DType::f32, 2).to(dtype)};
+      const Tensor found = run_on_gpu(op, inputs, attributes)[0];
+      EXPECT_EQ(found.dtype(), dtype);
+      inputs[0] = inputs[0].to(dtype);
+      EXPECT_TRUE(same_bits(found, run_on_gpu(op, inputs, attributes)[0])) << stride << ' ' << dtype;
+    }
+  }
+}
+
 TEST_F(CudaTapProducts, NanStaysWithThePixelsThatReadIt) {
   const Operator& op = ops::registry().find("conv3d");
   const ops::Attributes attributes = ops::canonical({}, 3);
