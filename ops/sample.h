@@ -38,7 +38,8 @@ struct SampleInput {
 struct Sample {
   std::vector<SampleInput> inputs;
   Attributes attributes = {};
-  bool smooth = true;  ///< false: has kinks where differences would be wrong; only the other checks run
+  bool smooth = true;     ///< false: has kinks where differences would be wrong; only the other checks run
+  bool in_halves = true;  ///< false: in halves what wins hangs on how the steps between are rounded, and differs from device to device
 };
 
 /// The tensors of a sample; the same for the same seed.

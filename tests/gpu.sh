@@ -42,7 +42,7 @@ check() {
   fi
   echo "$tool: ${suite}_test is clean"
 }
-kernels='*CudaOperator.A*:*CudaTap*:*CudaSubpixel*' layouts='*CudaOperator.Takes*:-*Takes*/elementwise'
+kernels='*CudaOperator.A*:*CudaTap*:*CudaSubpixel*:*CudaPacked*' layouts='*CudaOperator.Takes*:-*Takes*/elementwise'
 for tool in memcheck racecheck initcheck; do
   check "$tool" core '*CudaDevice.*:*CudaDataLoader.*:-*OutOfMemory*:*EndsTheProcess*'
   check "$tool" ops "$kernels:$layouts"

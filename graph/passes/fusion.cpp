@@ -36,22 +36,22 @@ Pattern trace(const ops::Operator& op, std::span<const TensorType> types, const 
   return pattern;
 }
 
-/// The patterns of all fused operators, the longest first. An operator has another for samples of another rank, where these decompose into
-/// other operators: convolutions of two and of three image axes are not the same one.
+/// The patterns of all fused operators, the longest first. An operator has another for samples with another number of inputs, and for those
+/// of another rank where these decompose into other operators: convolutions of two and of three image axes are not the same one.
 std::vector<Pattern> all_patterns() {
   std::vector<Pattern> patterns;
   for (const ops::Operator* op : ops::registry().all()) {
     if (!op->fuse) continue;
-    std::set<std::vector<const ops::Operator*>> seen;
-    std::set<int> ranks;
+    std::set<std::pair<std::size_t, std::vector<const ops::Operator*>>> seen;
+    std::set<std::pair<std::size_t, int>> kinds;
     for (const ops::Sample& sample : op->samples()) {
-      if (!ranks.insert(sample.inputs[0].shape.rank()).second) continue;
+      if (!kinds.emplace(sample.inputs.size(), sample.inputs[0].shape.rank()).second) continue;
       std::vector<TensorType> types;
       for (const ops::SampleInput& input : sample.inputs) types.push_back({input.floating ? DType::f32 : input.dtype, input.shape});
       Pattern pattern = trace(*op, types, sample.attributes);
       std::vector<const ops::Operator*> sequence;
       for (const Node* node : pattern.graph.all(NodeKind::operation)) sequence.push_back(node->op);
-      if (seen.insert(std::move(sequence)).second) patterns.push_back(std::move(pattern));
+      if (seen.emplace(sample.inputs.size(), std::move(sequence)).second) patterns.push_back(std::move(pattern));
     }
   }
   std::stable_sort(patterns.begin(), patterns.end(), [](const Pattern& a, const Pattern& b) { return a.operations > b.operations; });

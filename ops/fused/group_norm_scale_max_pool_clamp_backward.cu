@@ -248,26 +248,10 @@ class Backward {
   }
 
   void sum() const {
-    const PoolGradientCall<Stored, Winner> call{
-        .planes = planes_,
-        .windows = geometry_.windows(),
-        .groups = geometry_.groups,
-        .group_channels = geometry_.group_channels(),
-        .gradient = context_.inputs[0].data<Stored>(),
-        .parameters = {Parameter<Stored>(context_.inputs[2]), Parameter<Stored>(context_.inputs[3]), Parameter<Stored>(context_.inputs[4])},
-        .clamp = Clamp<T>(context_.as<ChainAttributes>().clamp()),
-        .winners = context_.inputs[5].data<Winner>(),
-        .means = context_.inputs[6].data<double>(),
-        .rstds = context_.inputs[7].data<double>(),
-        .selected = context_.inputs[8].data<Stored>()};
-    const WindowSplit split(planes_, geometry_.windows());
-    const dim3 grid(static_cast<unsigned>(split.chunks), static_cast<unsigned>(split.tiles), sample_blocks(planes_));
+    const auto call = pool_gradient_call<Stored, Winner>(context_, planes_, geometry_, context_.as<ChainAttributes>().clamp(), 2);
     const WinnerGradients<T, Winner> results{part<T>(scratch_.more), column_blocks_ > 0 ? part<Winner>(scratch_.winners) : nullptr};
-    auto* const partials = part<ChannelSums<double>>(scratch_.partials);
-    cuda::launch(sum_over_winners<Stored, Winner>, {grid, dim3(cuda::default_threads)}, context_.stream, partials, results, call,
-                 split.chunks);
-    cuda::launch(close_groups<Stored, Winner>, cuda::loop_shape(planes_.samples * geometry_.groups * cuda::warp_size), context_.stream,
-                 part<ChannelParts<4>>(scratch_.parts), rules_, partials, call, split.chunks);
+    launch_window_sums(part<ChannelParts<4>>(scratch_.parts), rules_, results, part<ChannelSums<double>>(scratch_.partials), call,
+                       context_.stream);
   }
 
   void write() const {

@@ -181,4 +181,34 @@ __global__ void close_groups(ChannelParts<4>* parts /* (N, C) */, GradientRules<
   }
 }
 
+/// What a backward operator of the chain was given; the inputs from `first` on are weight, bias, scale, winner, mean, rstd and selected.
+template <class Stored, class Winner>
+PoolGradientCall<Stored, Winner> pool_gradient_call(const KernelContext& call, const Planes& planes, const GroupNormPoolGeometry& geometry,
+                                                    const ClampAttributes& clamp, std::size_t first) {
+  const auto input = [&](std::size_t i) -> const Tensor& { return call.inputs[first + i]; };
+  return {.planes = planes,
+          .windows = geometry.windows(),
+          .groups = geometry.groups,
+          .group_channels = geometry.group_channels(),
+          .gradient = call.inputs[0].data<Stored>(),
+          .parameters = {Parameter<Stored>(input(0)), Parameter<Stored>(input(1)), Parameter<Stored>(input(2))},
+          .clamp = Clamp<ComputeType<Stored>>(clamp),
+          .winners = input(3).template data<Winner>(),
+          .means = input(4).template data<double>(),
+          .rstds = input(5).template data<double>(),
+          .selected = input(6).template data<Stored>()};
+}
+
+/// The rules and the channels' parts, from the small tensors alone.
+template <class Stored, class Winner>
+void launch_window_sums(ChannelParts<4>* parts, const GradientRules<ComputeType<Stored>>& rules,
+                        const WinnerGradients<ComputeType<Stored>, Winner>& at_winner, ChannelSums<double>* partials,
+                        const PoolGradientCall<Stored, Winner>& call, cudaStream_t stream) {
+  const WindowSplit split(call.planes, call.windows);
+  const dim3 grid(static_cast<unsigned>(split.chunks), static_cast<unsigned>(split.tiles), sample_blocks(call.planes));
+  cuda::launch(sum_over_winners<Stored, Winner>, {grid, dim3(cuda::default_threads)}, stream, partials, at_winner, call, split.chunks);
+  cuda::launch(close_groups<Stored, Winner>, cuda::loop_shape(call.planes.samples * call.groups * cuda::warp_size), stream, parts, rules,
+               partials, call, split.chunks);
+}
+
 }  // namespace frit::ops

@@ -142,7 +142,9 @@ TEST_P(CudaOperator, AgreesWithTheCpu) {
   constexpr std::uint64_t rounds = 8;
   for (const Tolerance& tolerance : tolerances) {
     if (!takes(tolerance.dtype)) continue;
-    const auto compare = [&](const Sample& sample, const std::vector<Tensor>& inputs) { compare_with_cpu(sample, inputs, tolerance); };
+    const auto compare = [&](const Sample& sample, const std::vector<Tensor>& inputs) {
+      if (sample.in_halves || !is_half(tolerance.dtype)) compare_with_cpu(sample, inputs, tolerance);
+    };
     for (std::uint64_t round = 0; round < rounds; ++round) for_each_sample(tolerance.dtype, compare, round);
   }
   ++compared_operators;

@@ -310,7 +310,7 @@ TEST(ChannelSums, EqualTheSumsOfWhatTheyAreDeclaredOf) {
           std::vector<Tensor> results;
           if (declared.empty()) return results;
           built->state->prepare(built->graph);
-          graph::Executable executable(built->graph, *built->state);
+          graph::Executable executable(graph::remove_dead_code(built->graph), *built->state);  // what only other gradients need
           executable.run(built->bindings);
           for (std::size_t k = 0; k < declared.size(); ++k) {
             results.push_back(executable.output(concat("sum ", k)).clone());

@@ -1,11 +1,10 @@
-#include "frit/ops/fused/subpixel_logsumexp_sigmoid_scale_subtract_clamp.h"
+#include "frit/ops/fused/packed/subpixel_logsumexp_sigmoid_scale_subtract_clamp.h"
 
 #include <bit>
 #include <utility>
 
-#include "frit/ops/convolution/convolution_rules.h"
+#include "frit/ops/convolution/packed_product.h"
 #include "frit/ops/registry.h"
-#include "frit/ops/shape/shape_ops.h"
 
 namespace frit::ops {
 namespace {
@@ -13,35 +12,21 @@ namespace {
 using OwnAttributes = SubpixelLogsumexpAttributes;
 constexpr const char* chain_name = "logsumexp_sigmoid_scale_subtract_clamp";
 
-/// What the convolution reads, in the weight's dtype, and what it gives.
-struct Product {
-  Value taps, rows;
-
-  Product(Value image, Value weight, PackTapsAttributes pack) {
-    if (image.dtype() != weight.dtype()) pack.dtype = weight.dtype();
-    taps = pack_taps(image, pack);
-    rows = convolution(taps, weight, {});
-  }
-  Value weight_gradient(Value rows_gradient) const {
-    return ops::weight_gradient(rows_gradient, taps, {}, Dims::filled(taps.rank() - 2, 1));
-  }
-};
-
 /// The gradients of what the convolution gives and of the bias.
-Values carried_back(Value gradient, const Product& product, Value bias, const OwnAttributes& a) {
+Values carried_back(Value gradient, const PackedProduct& product, Value bias, const OwnAttributes& a) {
   return emit(concat(chain_name, "_backward"), {gradient, product.rows, bias}, a.chain);
 }
 
 /// inputs (image, weight, bias)
 Values forward_rule(Emitter&, std::span<const Value> inputs, const Attributes& attributes) {
   const auto& a = attributes.as<OwnAttributes>();
-  return emit(chain_name, {Product(inputs[0], inputs[1], a.pack).rows, inputs[2]}, a.chain);
+  return emit(chain_name, {PackedProduct(inputs[0], inputs[1], {}, a.pack).rows, inputs[2]}, a.chain);
 }
 
 /// inputs (gradient, image, weight, bias)
 Values backward_rule(Emitter&, std::span<const Value> inputs, const Attributes& attributes) {
   const auto& a = attributes.as<OwnAttributes>();
-  const Product product(inputs[1], inputs[2], a.pack);
+  const PackedProduct product(inputs[1], inputs[2], {}, a.pack);
   const Values gradients = carried_back(inputs[0], product, inputs[3], a);
   return {product.weight_gradient(gradients[0]), gradients[1]};
 }
@@ -49,7 +34,7 @@ Values backward_rule(Emitter&, std::span<const Value> inputs, const Attributes& 
 /// The chain as one operator, which it has become before convolutions choose their forms.
 Values decompose(Emitter&, std::span<const Value> inputs, const Attributes& attributes) {
   auto [pack, chain] = attributes.as<OwnAttributes>();
-  const Value spread = depth_to_space(Product(inputs[0], inputs[1], pack).rows, std::exchange(chain.blocks, {}));
+  const Value spread = depth_to_space(PackedProduct(inputs[0], inputs[1], {}, pack).rows, std::exchange(chain.blocks, {}));
   return emit(chain_name, {spread, inputs[2]}, chain);
 }
 
@@ -58,8 +43,7 @@ void check(const InferContext& call, std::size_t image) {
   call.require(rank == 4 || rank == 5, "expected an image of rank 4 or 5, got ", call.shape(image));
   call.require(call.as<OwnAttributes>().chain.blocked(), "expected a block, got none");
   const DType stored = call.inputs[image].dtype, used = call.inputs[image + 1].dtype;
-  call.require(stored == used || (stored == DType::f32 && is_half(used)), "image must be ", used, is_half(used) ? " or f32" : "", ", got ",
-               stored);
+  call.require(takes_image(stored, used), "image must be ", used, is_half(used) ? " or f32" : "", ", got ", stored);
 }
 
 std::vector<TensorType> infer(const InferContext& call) {
@@ -82,12 +66,9 @@ Values gradient(const GradientContext& c) {
     result.insert(result.begin(), Value());
     return result;
   }
-  const Product product(image, weight, a.pack);
+  const PackedProduct product(image, weight, {}, a.pack);
   const Values gradients = carried_back(c.gradients[0], product, bias, a);
-  const Value of_taps = data_gradient(gradients[0], weight, {}, image_of(product.taps.shape()));
-  const Value of_image =
-      emit_one("pack_taps_backward", {of_taps}, PackTapsBackwardAttributes{a.pack, image.dim(1), image_of(image.shape())});
-  return {cast(of_image, image.dtype()), product.weight_gradient(gradients[0]), gradients[1]};
+  return {product.image_gradient(gradients[0], image, weight, a.pack), product.weight_gradient(gradients[0]), gradients[1]};
 }
 
 /// The nodes are pack_taps, the convolution, depth_to_space and the chain.
@@ -126,7 +107,7 @@ std::vector<Sample> samples(bool backward) {
 bool has_subpixel_logsumexp_kernels(const TensorType& image, const TensorType& weight, const SubpixelLogsumexpAttributes& a) {
   using Kernels = SubpixelLogsumexpKernels;
   const std::int64_t places = a.chain.block(), groups = places / Kernels::group_places;
-  const bool dtypes = on_tensor_cores(weight.dtype) && (image.dtype == weight.dtype || image.dtype == DType::f32);
+  const bool dtypes = on_tensor_cores(weight.dtype) && takes_image(image.dtype, weight.dtype);
   const bool rows = places % Kernels::group_places == 0 && groups <= Kernels::most_groups &&
                     std::has_single_bit(static_cast<std::uint64_t>(groups)) && weight.shape[0] == places * Kernels::channels;
   const bool columns = a.pack.kept == 0 && a.pack.channels % Kernels::width == 0 && weight.shape[1] <= Kernels::columns;

@@ -1,16 +1,11 @@
 #pragma once
 
-#include <bit>
 #include <cfloat>
 #include <optional>
 
-#include "frit/core/cuda/device.h"
-#include "frit/core/cuda/packed.h"
-#include "frit/core/cuda/vector.h"
-#include "frit/ops/cuda/tensor_cores.h"
-#include "frit/ops/fused/chain_cuda.h"
+#include "frit/ops/convolution/taps/staged_taps_cuda.h"
 #include "frit/ops/fused/logsumexp_sigmoid_scale_subtract_clamp_backward_cuda.h"
-#include "frit/ops/fused/subpixel_logsumexp_sigmoid_scale_subtract_clamp.h"
+#include "frit/ops/fused/packed/subpixel_logsumexp_sigmoid_scale_subtract_clamp.h"
 
 namespace frit::ops {
 
@@ -21,8 +16,9 @@ namespace frit::ops {
 // The weight's columns come in vectors of 4, channels of one tap. Which column is which depth of a product is chosen so that each thread of
 // four reads the whole of two vectors.
 
-/// How the work is cut into tiles of cells, and where their taps lie in shared memory.
-struct SubpixelTiles : SubpixelLogsumexpKernels {
+/// How the work is cut into tiles of cells.
+struct SubpixelTiles : SubpixelLogsumexpKernels, StagedTaps {
+  using StagedTaps::width;
   static constexpr int threads = 128, warps = threads / cuda::warp_size;
   static constexpr int vectors = columns / width;
   static constexpr int cells_at_once = 8;
@@ -31,22 +27,12 @@ struct SubpixelTiles : SubpixelLogsumexpKernels {
   static constexpr int forward_blocks(bool halves) { return halves ? 5 : 4; }
   static constexpr int backward_blocks(bool halves) { return halves ? 3 : 2; }
 
-  Planes planes;
-  Places places;                                  ///< of the image
-  int image[3], taps[3], shift[3];                ///< as PackTapsAttributes
-  int cells[3], block[3], offset[3], size[3];     ///< as BlockAttributes
+  int block[3], offset[3], size[3];               ///< as BlockAttributes
   int log_groups;                                 ///< of places
-  int tap_vectors;                                ///< to a tap
-  int used_columns;                               ///< of a row of the weight
-  int ones;                                       ///< the channel of tap 0 that is 1, or -1
   int log_blocks, rows;                           ///< a tile: so many rows of 2^log_blocks times 8 cells
   cuda::Divisor column_tiles, row_tiles, depths;  ///< along rows, across them, and to a sample
   int count;                                      ///< of tiles
-  int staged[3];                                  ///< pixels that a tile takes
-  cuda::Divisor staged_vectors, staged_width, staged_rows;
-  int row_step, depth_step, pixel_step;  ///< between pixels in shared memory, in elements
-  int vector_offset[vectors];            ///< of each vector of columns, from the cell's first pixel
-  std::size_t staged_bytes;
+  int vector_offset[vectors];                     ///< of each vector of columns, from the cell's first pixel
 
   /// Nothing if there is no kernel for this.
   static std::optional<SubpixelTiles> of(const Tensor& image, const TensorType& weight, const SubpixelLogsumexpAttributes& attributes);
@@ -54,6 +40,9 @@ struct SubpixelTiles : SubpixelLogsumexpKernels {
   FRIT_HOST_DEVICE int cell_columns() const { return cells_at_once << log_blocks; }
   __device__ std::int64_t sample_size() const { return static_cast<std::int64_t>(size[0]) * size[1] * size[2]; }  ///< of the output
   FRIT_HOST_DEVICE int weight_elements() const { return (group_places * channels * columns) << log_groups; }      ///< with unused columns
+
+ private:
+  explicit SubpixelTiles(const StagedTaps& staged) : StagedTaps(staged) {}
 };
 
 /// A tile's first cell.
@@ -70,41 +59,6 @@ struct SubpixelTile {
   }
 };
 
-/// Brings the pixels of a tile to shared memory, zeros for those outside of the image. For all threads.
-template <class Stored, class Image>
-__device__ void stage_pixels(Stored* staged, const Image* image, const SubpixelTiles& tiles, const SubpixelTile& tile) {
-  constexpr int width = SubpixelTiles::width;
-  const int d = tile.depth + tiles.shift[0] - tiles.taps[0] + 1, h = tile.row + tiles.shift[1] - tiles.taps[1] + 1,
-            w = tile.column + tiles.shift[2] - tiles.taps[2] + 1;
-  const Image* const sample = image + static_cast<std::int64_t>(tile.sample) * tiles.places.sample;
-  const int channels = static_cast<int>(tiles.planes.channels), channel_step = static_cast<int>(tiles.places.channel),
-            count = tiles.staged[0] * tiles.staged[1] * tiles.staged[2] * tiles.tap_vectors;
-#pragma unroll 3
-  for (int i = static_cast<int>(threadIdx.x); i < count; i += SubpixelTiles::threads) {
-    const auto number = static_cast<std::uint32_t>(i), pixel = tiles.staged_vectors.quotient(number),
-               line = tiles.staged_width.quotient(pixel), z = tiles.staged_rows.quotient(line),
-               x = tiles.staged_width.remainder(pixel, line), y = tiles.staged_rows.remainder(line, z);
-    const int first = static_cast<int>(tiles.staged_vectors.remainder(number, pixel)) * width;
-    const unsigned from_z = d + z, from_y = h + y, from_x = w + x;
-    const bool inside = from_z < static_cast<unsigned>(tiles.image[0]) && from_y < static_cast<unsigned>(tiles.image[1]) &&
-                        from_x < static_cast<unsigned>(tiles.image[2]);
-    const int place = static_cast<int>((from_z * tiles.image[1] + from_y) * tiles.image[2] + from_x);
-    const Image* const from = sample + place * static_cast<int>(tiles.places.pixel) + first * channel_step;
-    cuda::Vector<float, width> elements;
-#pragma unroll
-    for (int j = 0; j < width; ++j) {
-      elements[j] = inside && first + j < channels ? convert<float>(from[j * channel_step]) : first + j == tiles.ones ? 1.0f : 0.0f;
-    }
-    Stored* const to = staged + z * tiles.depth_step + y * tiles.row_step + x * tiles.pixel_step + first;
-    if constexpr (is_half_type<Stored>) {
-      using Pair = cuda::Packed<Stored>;
-      *reinterpret_cast<uint2*>(to) = {Pair::narrow(elements[0], elements[1]), Pair::narrow(elements[2], elements[3])};
-    } else {
-      *reinterpret_cast<cuda::Vector<float, width>*>(to) = tensor_cores::Product<float>::rounded(elements);
-    }
-  }
-}
-
 /// What a warp does with twice 8 cells at a time. Sums of a cell are PixelSum<Half> for any dtype: their logarithm is the rough one.
 template <class Stored>
 class SubpixelWarp {
@@ -112,7 +66,7 @@ class SubpixelWarp {
   using Instruction = tensor_cores::Instruction<Stored>;
   static constexpr int steps = sizeof(Stored);  ///< words of a vector
   static constexpr int row_tiles = 4;           ///< of 16 rows
-  using Words = cuda::Vector<std::uint32_t, steps>;
+  using Words = StagedTaps::Words<Stored>;
   /// sums[j][2 u + v]: channel 2 j + u of the thread's half, cell 2 t + v, t being the thread's number of four.
   using Sums = float[row_tiles][4];
 
@@ -126,7 +80,7 @@ class SubpixelWarp {
       for (int u = 0; u < 2; ++u) {
 #pragma unroll
         for (int v = 0; v < 2; ++v) {
-          const Words words = weights(weight, row_of(place_, half()) + 2 * j + u, 2 * own() + v);
+          const Words words = tiles.weights(weight, row_of(place_, half()) + 2 * j + u, 2 * own() + v);
 #pragma unroll
           for (int w = 0; w < steps; ++w) weight_[v * steps / 2 + w / 2][j][w % 2 * 2 + u] = words[w];
         }
@@ -266,7 +220,7 @@ class SubpixelWarp {
 #pragma unroll
       for (int v = 0; v < 2; ++v) {
         const int column = 2 * i + v;
-        const float factor = counts(vector, column) ? 1 : 0;
+        const float factor = tiles_.counts(vector, column) ? 1 : 0;
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
           const int other = 2 * own() + r;
@@ -281,12 +235,6 @@ class SubpixelWarp {
       }
     }
   }
-  /// Whether a vector's column is multiplied with anything but zeros.
-  __device__ bool counts(int vector, int column) const {
-    const int tap = vector / tiles_.tap_vectors, c = (vector - tap * tiles_.tap_vectors) * SubpixelTiles::width + column;
-    return vector * SubpixelTiles::width < tiles_.used_columns && (c < tiles_.planes.channels || (tap == 0 && c == tiles_.ones));
-  }
-
   /// Where the results of the thread's own cells lie in the sample's output, for twice 8 cells from `column` on; -1 if it is cut off.
   __device__ void places(int (&places)[2], const SubpixelTile& tile, int row, int column) const {
     const int z = tile.depth * tiles_.block[0] + first_[0], y = (tile.row + row) * tiles_.block[1] + first_[1],
@@ -304,22 +252,6 @@ class SubpixelWarp {
  private:
   /// The weight's first row that a thread with some place and half has.
   __device__ static int row_of(int place, int half) { return place * SubpixelTiles::channels + half * 8; }
-  /// A vector of a row of the weight; zeros for what no tap has.
-  __device__ Words weights(const Stored* weight, int row, int vector) const {
-    constexpr int width = SubpixelTiles::width;
-    cuda::Vector<float, width> elements;
-#pragma unroll
-    for (int j = 0; j < width; ++j) {
-      elements[j] = counts(vector, j) ? convert<float>(weight[row * tiles_.used_columns + vector * width + j]) : 0;
-    }
-    if constexpr (is_half_type<Stored>) {
-      using Pair = cuda::Packed<Stored>;
-      return {Pair::narrow(elements[0], elements[1]), Pair::narrow(elements[2], elements[3])};
-    } else {
-      return std::bit_cast<Words>(tensor_cores::Product<float>::rounded(elements));
-    }
-  }
-
   /// The exponentials less the shifts of both cells; returns the own one's sum.
   __device__ float sum_of_exponentials(Sums& sums, float2 shift) const {
     float part[4];

@@ -1,4 +1,4 @@
-#include "frit/ops/fused/subpixel_logsumexp_sigmoid_scale_subtract_clamp.h"
+#include "frit/ops/fused/packed/subpixel_logsumexp_sigmoid_scale_subtract_clamp.h"
 
 #include "frit/core/numerics.h"
 #include "frit/graph/choose_forms.h"

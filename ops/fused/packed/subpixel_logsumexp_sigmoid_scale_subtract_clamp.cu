@@ -6,32 +6,23 @@
 #include "frit/ops/convolution/convolution_rules.h"
 #include "frit/ops/cuda/cudnn.h"
 #include "frit/ops/cuda/sum_partials.h"
-#include "frit/ops/fused/subpixel_logsumexp_sigmoid_scale_subtract_clamp_cuda.h"
+#include "frit/ops/fused/packed/subpixel_logsumexp_sigmoid_scale_subtract_clamp_cuda.h"
 #include "frit/ops/run.h"
 
 namespace frit::ops {
 
 std::optional<SubpixelTiles> SubpixelTiles::of(const Tensor& image, const TensorType& weight, const SubpixelLogsumexpAttributes& a) {
   if (!has_subpixel_logsumexp_kernels({image.dtype(), image.shape()}, weight, a) || image.elements() == 0) return std::nullopt;
-  SubpixelTiles tiles{{}, Planes(image.shape()), Places(image, Planes(image.shape()))};
+  SubpixelTiles tiles(StagedTaps(image, weight.shape[1], a.pack));
   const int axes = image.rank() - 2;
   for (int axis = 0; axis < 3; ++axis) {
     const int given = axis - (3 - axes);
-    const auto of_axis = [&](const auto& dims, int otherwise, int first = 0) {
-      return given < 0 ? otherwise : static_cast<int>(dims[given + first]);
-    };
-    tiles.image[axis] = of_axis(image.shape(), 1, 2);
-    tiles.taps[axis] = of_axis(a.pack.taps, 1);
-    tiles.shift[axis] = of_axis(a.pack.shift, 0);
-    tiles.cells[axis] = of_axis(a.pack.cells, 1);
+    const auto of_axis = [&](const Dims& dims, int otherwise) { return given < 0 ? otherwise : static_cast<int>(dims[given]); };
     tiles.block[axis] = of_axis(a.chain.blocks.block, 1);
     tiles.offset[axis] = of_axis(a.chain.blocks.offset, 0);
     tiles.size[axis] = of_axis(a.chain.blocks.size, 1);
   }
   tiles.log_groups = std::countr_zero(static_cast<unsigned>(a.chain.block()) / group_places);
-  tiles.tap_vectors = static_cast<int>(a.pack.channels) / width;
-  tiles.used_columns = static_cast<int>(weight.shape[1]);
-  tiles.ones = a.pack.ones ? static_cast<int>(image.shape()[1]) : -1;
 
   constexpr int tile_blocks = 32;
   tiles.log_blocks = tiles.cells[2] > 2 * cells_at_once ? 2 : 1;
@@ -44,26 +35,10 @@ std::optional<SubpixelTiles> SubpixelTiles::of(const Tensor& image, const Tensor
   const std::int64_t count = tiles.planes.samples * tiles.cells[0] * rows * columns;
   tiles.count = static_cast<int>(std::min<std::int64_t>(count, INT32_MAX));
 
-  tiles.staged[0] = tiles.taps[0];
-  tiles.staged[1] = tiles.rows + tiles.taps[1] - 1;
-  tiles.staged[2] = tiles.cell_columns() + tiles.taps[2] - 1;
-  tiles.staged_vectors = cuda::Divisor(tiles.tap_vectors);
-  tiles.staged_width = cuda::Divisor(tiles.staged[2]);
-  tiles.staged_rows = cuda::Divisor(tiles.staged[1]);
   // Vectors that threads read at the same time lie in different banks: the neighbours' across rows, then those across depths.
-  const int word = 4 / static_cast<int>(size_of(weight.dtype)), banks = 32 * word;  // elements
-  const auto spread = [&](int least, int bank) { return least + (bank * word - least % banks + banks) % banks; };
-  tiles.pixel_step = tiles.tap_vectors * width;
-  tiles.row_step = spread(tiles.staged[2] * tiles.pixel_step, 16);
-  tiles.depth_step = spread(tiles.staged[1] * tiles.row_step, 8);
-  tiles.staged_bytes = static_cast<std::size_t>(tiles.staged[0] * tiles.depth_step) * size_of(weight.dtype);
+  tiles.lay_out(1, tiles.rows, tiles.cell_columns(), size_of(weight.dtype), 64, 32);
   for (int vector = 0; vector < vectors; ++vector) {
-    const int tap = vector / tiles.tap_vectors, x = tap % tiles.taps[2], y = tap / tiles.taps[2] % tiles.taps[1],
-              z = tap / (tiles.taps[2] * tiles.taps[1]);
-    const bool used = vector * width < tiles.used_columns;
-    tiles.vector_offset[vector] = !used ? 0
-                                        : (tiles.taps[0] - 1 - z) * tiles.depth_step + (tiles.taps[1] - 1 - y) * tiles.row_step +
-                                              (tiles.taps[2] - 1 - x) * tiles.pixel_step + vector % tiles.tap_vectors * width;
+    tiles.vector_offset[vector] = vector * width < tiles.used_columns ? tiles.offset_of(vector) : 0;
   }
   constexpr std::size_t room = 40 << 10;
   const bool fits = tiles.staged_bytes <= room && count < INT32_MAX / 2 && product(a.chain.blocks.size) <= INT32_MAX;
@@ -86,7 +61,7 @@ __global__ void __launch_bounds__(SubpixelTiles::threads, SubpixelTiles::forward
   for (int number = static_cast<int>(blockIdx.x); number < tiles.count; number += static_cast<int>(gridDim.x)) {
     const SubpixelTile tile(tiles, number);
     __syncthreads();  // the tile before was used
-    stage_pixels(staged, image, tiles, tile);
+    tiles.stage<SubpixelTiles::threads>(staged, image, tile.sample, tile.depth, tile.row, tile.column);
     __syncthreads();
     Stored* const sample = output + tile.sample * tiles.sample_size();
     for_each_cells(warp, tiles, tile, staged, [&](int row, int column, const Stored* first) {
@@ -120,7 +95,7 @@ __global__ void __launch_bounds__(SubpixelTiles::threads, SubpixelTiles::backwar
   for (int number = static_cast<int>(blockIdx.x); number < tiles.count; number += static_cast<int>(gridDim.x)) {
     const SubpixelTile tile(tiles, number);
     __syncthreads();  // the tile before was used
-    stage_pixels(staged, image, tiles, tile);
+    tiles.stage<SubpixelTiles::threads>(staged, image, tile.sample, tile.depth, tile.row, tile.column);
     __syncthreads();
     const Stored* const sample = gradient + tile.sample * tiles.sample_size();
     for_each_cells(warp, tiles, tile, staged, [&](int row, int column, const Stored* first) {
@@ -157,28 +132,6 @@ std::optional<SubpixelTiles> tiles_of(const Tensor& image, const Tensor& weight,
   return SubpixelTiles::of(image, {weight.dtype(), weight.shape()}, attributes.as<OwnAttributes>());
 }
 
-/// As many blocks as run at a time.
-unsigned blocks_for(const SubpixelTiles& tiles, int to_multiprocessor, int device) {
-  return static_cast<unsigned>(std::clamp<std::int64_t>(tiles.count, 1, cuda::properties(device).multiprocessors * to_multiprocessor));
-}
-
-/// Calls body.operator()<Stored, Image>() for what the weight and the image are stored in.
-template <class Body>
-void dispatch_weight_and_image(DType weight, DType image, const Body& body) {
-  const auto with = [&]<class Stored>() {
-    if (image == DType::f32) {
-      body.template operator()<Stored, float>();
-    } else {
-      body.template operator()<Stored, Stored>();
-    }
-  };
-  switch (weight) {
-    case DType::f16: return with.template operator()<Half>();
-    case DType::bf16: return with.template operator()<BFloat16>();
-    default: return with.template operator()<float>();
-  }
-}
-
 /// inputs (image, weight, bias)
 void run_forward(const KernelContext& call) {
   const Tensor &image = call.inputs[0], &weight = call.inputs[1], &output = call.outputs[0];
@@ -186,8 +139,9 @@ void run_forward(const KernelContext& call) {
   const std::optional<SubpixelTiles> tiles = tiles_of(image, weight, call.attributes);
   if (!tiles) return subpixel_logsumexp_in_turn(types_of(call.inputs), call.attributes).run(call);
   dispatch_weight_and_image(weight.dtype(), image.dtype(), [&]<class Stored, class Image>() {
-    const cuda::LaunchShape shape{dim3(blocks_for(*tiles, SubpixelTiles::forward_blocks(is_half(weight.dtype())), image.device().index)),
-                                  dim3(SubpixelTiles::threads), tiles->staged_bytes};
+    const int to_multiprocessor = SubpixelTiles::forward_blocks(is_half(weight.dtype()));
+    const unsigned blocks = tile_blocks(tiles->count, to_multiprocessor, image.device().index);
+    const cuda::LaunchShape shape{dim3(blocks), dim3(SubpixelTiles::threads), tiles->staged_bytes};
     cuda::launch(reduce_cells<Stored, Image>, shape, call.stream, output.data<Stored>(), image.data<Image>(), weight.data<Stored>(),
                  Parameter<Stored>(call.inputs[2]), Clamp<float>(call.as<OwnAttributes>().chain.clamp()), *tiles);
   });
@@ -210,7 +164,7 @@ struct BackwardScratch {
   std::size_t partials, bytes;
 
   BackwardScratch(const SubpixelTiles& tiles, DType dtype, int device)
-      : blocks(blocks_for(tiles, SubpixelTiles::backward_blocks(is_half(dtype)), device)),
+      : blocks(tile_blocks(tiles.count, SubpixelTiles::backward_blocks(is_half(dtype)), device)),
         partials(blocks * block_bytes(tiles)),
         bytes(partials + blocks * sizeof(double)) {}
 };
@@ -248,20 +202,14 @@ Tensor given(const InferContext& call, std::size_t i, Device device) {
   return Tensor::over(nullptr, call.shape(i), call.inputs[i].dtype, device, nullptr, layout);
 }
 
-Device current_device() {
-  Device device{DeviceKind::cuda};
-  FRIT_CUDA_CALL(cudaGetDevice(&device.index));
-  return device;
-}
-
 std::size_t forward_scratch(const InferContext& call) {
-  const Device device = current_device();
+  const Device device = cuda::current_device();
   if (SubpixelTiles::of(given(call, 0, device), call.inputs[1], call.as<OwnAttributes>())) return 0;
   return subpixel_logsumexp_in_turn(call.inputs, call.attributes).scratch(device, call.layouts.inputs);
 }
 
 std::size_t backward_scratch(const InferContext& call) {
-  const Device device = current_device();
+  const Device device = cuda::current_device();
   const auto tiles = SubpixelTiles::of(given(call, 1, device), call.inputs[2], call.as<OwnAttributes>());
   if (tiles) return BackwardScratch(*tiles, call.inputs[2].dtype, device.index).bytes;
   return subpixel_logsumexp_backward_in_turn(call.inputs, call.attributes).scratch(device, call.layouts.inputs);

@@ -1,0 +1,212 @@
+// The gradients of clamp(max_pool2d(group_norm(convolution) * scale)): one walk over the image, which computes what the convolution gives
+// and its gradient anew, and multiplies that with the taps.
+
+#include "frit/ops/cuda/cudnn.h"
+#include "frit/ops/cuda/sum_partials.h"
+#include "frit/ops/fused/group_norm_scale_max_pool_clamp_backward_cuda.h"
+#include "frit/ops/fused/packed/packed_group_norm_scale_max_pool_clamp_cuda.h"
+#include "frit/ops/run.h"
+
+namespace frit::ops {
+namespace {
+
+using OwnAttributes = PackedGroupNormPoolAttributes;
+using AtWinner = WinnerGradients<float, std::uint8_t>;
+
+/// Blocks of threads to a multiprocessor, as registers allow.
+constexpr int backward_blocks = 2;
+
+/// A block some tiles, of which each warp has 32 channels of some stretches. Reads the image and what the windows get, and writes, for each
+/// block, its part of the weight's gradient; where wanted, `differences` gets the tiles' sums of x - reference. Deterministic.
+template <class Stored, class Image, int loads>
+__global__ void __launch_bounds__(PooledTaps<loads>::threads, backward_blocks)
+    gather_pooled_gradient(float* partials /* (blocks, weight_elements) */, float* differences /* (tiles, shares, C), or null */,
+                           const Image* image, const Stored* weight, Parameter<Stored> bias, bool biased, GradientRules<float> rules,
+                           AtWinner at_winner, const __grid_constant__ PooledTaps<loads> tiles) {
+  constexpr int blocks = 2, threads = PooledTaps<loads>::threads;
+  using Warp = ChannelWarp<Stored, loads>;
+  extern __shared__ __align__(16) std::byte memory[];
+  auto* const staged = reinterpret_cast<Stored*>(memory);
+  constexpr int thread_rows = Warp::thread_rows;
+  float factors[thread_rows];
+#pragma unroll
+  for (int i = 0; i < thread_rows; ++i) factors[i] = 1;
+  const Warp warp(weight, tiles, factors);
+  const int own = Warp::own(), first_number = own * 2 % tiles.window[1];
+  typename Warp::Products products = {};
+  for (int number = static_cast<int>(blockIdx.x); number < tiles.count; number += static_cast<int>(gridDim.x)) {
+    const PooledTile tile(tiles, number);
+    __syncthreads();  // the tile before was used
+    tiles.template stage<threads>(staged, image, tile.sample, 0, tile.row, tile.column);
+    __syncthreads();
+    RuleVector<float, thread_rows> rule(rules, static_cast<std::int64_t>(tile.sample) * tiles.channels + warp.channel);
+    float sums[thread_rows] = {}, start[thread_rows] = {};
+#pragma unroll
+    for (int i = 0; i < thread_rows; ++i) rule.reference[i] -= biased ? bias[warp.channel + i] : 0;  // of what has no bias yet
+    for_each_stretch<blocks>(tiles, tile, staged, [&](int row, int column, const Stored* first) {
+      const int rows = min(tiles.window[0], tiles.cells[1] - tile.row - row), columns = tiles.cells[2] - tile.column - column;
+      const int window_row = (tile.row + row) / tiles.window[0];
+      cuda::Vector<float, thread_rows> more[blocks];
+      cuda::Vector<std::uint8_t, thread_rows> numbers[blocks];
+#pragma unroll
+      for (int b = 0; b < blocks; ++b) {
+        const int window = (tile.column + column + b * Warp::cells + 2 * own) / tiles.window[1];
+        const bool inside = window_row < tiles.windows[0] && window < tiles.windows[1];
+        const std::int64_t place =
+            (static_cast<std::int64_t>(tile.sample) * tiles.sample_windows() + window_row * tiles.windows[1] + window) * tiles.channels +
+            warp.channel;
+#pragma unroll
+        for (int i = 0; i < thread_rows; ++i) numbers[b][i] = UINT8_MAX;
+        if (!inside) continue;
+        more[b] = *reinterpret_cast<const cuda::Vector<float, thread_rows>*>(at_winner.more + place);
+        numbers[b] = *reinterpret_cast<const cuda::Vector<std::uint8_t, thread_rows>*>(at_winner.winners + place);
+      }
+#pragma unroll 1
+      for (int k = 0; k < rows; ++k) {
+        typename Warp::Sums x[blocks];
+        const Stored* const pixels = first + k * tiles.row_step;
+        warp.convolve(x, start, pixels);
+        const int first_of_row = k * tiles.window[1] + first_number;
+#pragma unroll
+        for (int b = 0; b < blocks; ++b) {
+#pragma unroll
+          for (int v = 0; v < 2; ++v) {
+            const bool inside = b * Warp::cells + 2 * own + v < columns;
+#pragma unroll
+            for (int i = 0; i < thread_rows; ++i) {
+              float& element = x[b][i / 2][i % 2 * 2 + v];
+              const float difference = rule.difference(i, element), spread = rule.spread(i, difference);
+              sums[i] += inside ? difference : 0;
+              element = inside ? (numbers[b][i] == first_of_row + v ? spread + more[b][i] : spread) : 0;
+            }
+          }
+        }
+        warp.multiply(products, x, pixels);
+      }
+    });
+    if (differences == nullptr) continue;
+#pragma unroll
+    for (int i = 0; i < thread_rows; ++i) {
+#pragma unroll
+      for (int mask = 1; mask <= 2; mask *= 2) sums[i] += __shfl_xor_sync(~0u, sums[i], mask);
+      if (own == i) differences[warp.entry(tiles, number) + i] = sums[i];
+    }
+  }
+  // The warps with other cells add their products, one after the other.
+  __syncthreads();
+  auto* const total = reinterpret_cast<float*>(memory);
+  const int count = tiles.weight_elements();
+  for (int i = static_cast<int>(threadIdx.x); i < count; i += threads) total[i] = 0;
+  for (int turn = 0; turn < tiles.shares(); ++turn) {
+    __syncthreads();
+    if (turn == warp.share) warp.add(products, total);
+  }
+  __syncthreads();
+  float* const to = partials + static_cast<std::int64_t>(blockIdx.x) * count;
+  for (int i = static_cast<int>(threadIdx.x); i < count; i += threads) to[i] = total[i];
+}
+
+/// Of an item of a block's sums, in the weight's gradient; -1 in a column that it does not have.
+struct WeightPlace {
+  int columns, used_columns;
+
+  __device__ std::int64_t operator()(int item) const {
+    const int row = item / columns, column = item % columns;
+    return column < used_columns ? row * used_columns + column : -1;
+  }
+};
+
+/// The parts of the scratch memory, in bytes.
+struct Scratch {
+  ScratchParts all;
+  unsigned blocks;
+  std::size_t sums, parts, rules, more, winners, differences, partials;
+
+  template <int loads>
+  Scratch(const PooledTaps<loads>& tiles, int device)
+      : blocks(tile_blocks(tiles.count, backward_blocks, device)) {
+    Planes planes = tiles.planes;
+    planes.channels = tiles.channels;
+    const std::int64_t slices = planes.samples * planes.channels, windows = slices * tiles.sample_windows();
+    sums = all.add(slices * WindowSplit(planes, tiles.sample_windows()).chunks, sizeof(ChannelSums<double>));
+    parts = all.add(slices, sizeof(ChannelParts<4>));
+    rules = all.add(1, GradientRules<float>::bytes(slices));
+    more = all.add(windows, sizeof(float));
+    winners = all.add(windows, 1);
+    differences = all.add(static_cast<std::int64_t>(tiles.count) * tiles.shares() * tiles.channels, sizeof(float));
+    partials = all.add(static_cast<std::int64_t>(blocks) * tiles.weight_elements(), sizeof(float));
+  }
+};
+
+template <class Stored, class Image, int loads>
+void run_tiles(const KernelContext& call, const PooledTaps<loads>& tiles, const GroupNormPoolGeometry& geometry, const Shape& rows) {
+  const Tensor &image = call.inputs[1], &weight = call.inputs[2];
+  const Scratch scratch(tiles, image.device().index);
+  const auto part = [&]<class Part>(std::size_t place, Part*) { return reinterpret_cast<Part*>(call.scratch.data() + place); };
+  const Planes planes(rows);
+  auto* const parts = part(scratch.parts, static_cast<ChannelParts<4>*>(nullptr));
+  auto* const differences = call.outputs[4].defined() ? part(scratch.differences, static_cast<float*>(nullptr)) : nullptr;
+  auto* const partials = part(scratch.partials, static_cast<float*>(nullptr));
+  const GradientRules<float> rules(call.scratch.data() + scratch.rules, planes.samples * planes.channels);
+  const AtWinner at_winner{part(scratch.more, static_cast<float*>(nullptr)), part(scratch.winners, static_cast<std::uint8_t*>(nullptr))};
+  launch_window_sums(parts, rules, at_winner, part(scratch.sums, static_cast<ChannelSums<double>*>(nullptr)),
+                     pool_gradient_call<Stored, std::uint8_t>(call, planes, geometry, call.as<OwnAttributes>().chain.clamp(), 3),
+                     call.stream);
+  if (call.outputs[0].defined() || differences != nullptr) {
+    const bool biased = call.has(10);
+    const std::size_t sum_bytes = static_cast<std::size_t>(tiles.weight_elements()) * sizeof(float);
+    const cuda::LaunchShape shape{dim3(scratch.blocks), dim3(PooledTaps<loads>::threads), std::max(tiles.staged_bytes, sum_bytes)};
+    cuda::launch(gather_pooled_gradient<Stored, Image, loads>, shape, call.stream, partials, differences, image.data<Image>(),
+                 weight.data<Stored>(), Parameter<Stored>(biased ? call.inputs[10] : Tensor()), biased, rules, at_winner, tiles);
+  }
+  if (call.outputs[0].defined()) {
+    const int columns = tiles.weight_elements() / tiles.channels;
+    sum_partials(call.outputs[0].data<Stored>(), partials, static_cast<int>(scratch.blocks), tiles.weight_elements(),
+                 WeightPlace{columns, tiles.used_columns}, call.stream);
+  }
+  ChannelDifferences<float> sums_of_differences;
+  if (differences != nullptr) sums_of_differences = {differences, rules.by_difference, tiles.sample_tiles() * tiles.shares()};
+  const ChannelResults<Stored, 4> results{Parameter<Stored>(call.outputs[1]), Parameter<Stored>(call.outputs[2]),
+                                          Parameter<Stored>(call.outputs[3]), Parameter<Stored>(call.outputs[4])};
+  launch_sum_over_batch(results, parts, sums_of_differences, planes, call.stream);
+}
+
+/// inputs (gradient, image, weight, norm_weight, norm_bias, scale, winner, mean, rstd, selected, bias or none)
+/// outputs (weight_gradient, norm_weight_gradient, norm_bias_gradient, scale_gradient, bias_gradient)
+void run_backward(const KernelContext& call) {
+  const Tensor &image = call.inputs[1], &weight = call.inputs[2];
+  const auto& attributes = call.as<OwnAttributes>();
+  const std::vector<TensorType> types = types_of(call.inputs);
+  if (image.elements() == 0 || !has_packed_group_norm_pool_kernels(types[1], types[2], attributes)) {
+    return packed_group_norm_pool_backward_in_turn(types, call.attributes).run(call);
+  }
+  const Shape rows = packed_rows_shape(image.shape(), weight.shape(), attributes.pack);
+  dispatch_weight_and_image(weight.dtype(), image.dtype(), [&]<class Stored, class Image>() {
+    dispatch_loads(types[2], [&]<int loads>() {
+      run_tiles<Stored, Image>(call, PooledTaps<loads>(image, types[2], attributes), GroupNormPoolGeometry(rows, attributes.chain), rows);
+    });
+  });
+}
+
+std::size_t backward_scratch(const InferContext& call) {
+  const auto& attributes = call.as<OwnAttributes>();
+  const Device device = cuda::current_device();
+  const bool kernels = call.inputs[1].elements() > 0 && has_packed_group_norm_pool_kernels(call.inputs[1], call.inputs[2], attributes);
+  if (!kernels) return packed_group_norm_pool_backward_in_turn(call.inputs, call.attributes).scratch(device, call.layouts.inputs);
+  std::size_t bytes = 0;
+  dispatch_loads(call.inputs[2], [&]<int loads>() {
+    const PooledTaps<loads> tiles(Tensor::over(nullptr, call.shape(1), call.inputs[1].dtype, device, nullptr), call.inputs[2], attributes);
+    bytes = Scratch(tiles, device.index).all.bytes();
+  });
+  return bytes;
+}
+
+}  // namespace
+}  // namespace frit::ops
+
+FRIT_CUDA_KERNELS(packed_group_norm_scale_max_pool_clamp_backward) {
+  using namespace frit::ops;
+  const std::string library = cudnn::version();  // where there is no kernel
+  registry.add_cuda("packed_group_norm_scale_max_pool_clamp_backward",
+                    {.run = run_backward, .halves = true, .scratch = backward_scratch, .any_layout_inputs = {1}, .library = library});
+}

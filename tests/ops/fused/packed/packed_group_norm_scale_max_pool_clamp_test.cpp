@@ -1,0 +1,214 @@
+#include "frit/ops/fused/packed/packed_group_norm_scale_max_pool_clamp.h"
+
+#include "frit/core/numerics.h"
+#include "frit/graph/choose_forms.h"
+#include "frit/graph/pipeline.h"
+#include "frit/ops/convolution/convolution.h"
+#include "frit/ops/elementwise/activation.h"
+#include "frit/ops/elementwise/arithmetic.h"
+#include "frit/ops/norm/norm.h"
+#include "frit/ops/pool/pool.h"
+#include "ops/tensor_core_checks.h"
+
+namespace frit {
+namespace {
+
+using OwnAttributes = ops::PackedGroupNormPoolAttributes;
+using ChainAttributes = ops::GroupNormScaleMaxPoolClampAttributes;
+
+constexpr const char* forward = "packed_group_norm_scale_max_pool_clamp";
+constexpr const char* backward = "packed_group_norm_scale_max_pool_clamp_backward";
+
+struct Call {
+  Shape image;
+  std::int64_t rows;
+  ops::PackTapsAttributes pack;
+  std::int64_t groups;
+  Dims window;
+  bool biased = true;
+
+  OwnAttributes attributes() const { return {pack, ChainAttributes{.num_groups = groups, .kernel_size = window, .min = -1, .max = 1.5}}; }
+  Shape weight() const { return {rows, pack.kept > 0 ? pack.kept : ops::product(pack.taps) * pack.channels, 1, 1}; }
+  /// image, weight, norm_weight, norm_bias, scale, bias: each of some sign, and of channel 1 the factors are 0.
+  std::vector<Tensor> inputs(DType dtype, double mean = 0) const {
+    std::vector<Tensor> tensors = {normal_tensor(image, DType::f32, 1, mean), normal_tensor(weight(), DType::f32, 2, 0, 0.3),
+                                   normal_tensor({rows}, DType::f32, 3), normal_tensor({rows}, DType::f32, 4),
+                                   normal_tensor({rows, 1, 1}, DType::f32, 5)};
+    if (biased) tensors.push_back(normal_tensor({rows}, DType::f32, 6));
+    tensors[2].span<float>()[1] = 0;
+    tensors[4].span<float>()[2] = 0;
+    for (Tensor& tensor : tensors) tensor = tensor.to(dtype);
+    return tensors;
+  }
+};
+
+// Rows of more cells than a tile has and of fewer; windows that fill the image, and rows and columns left over; one group of rows of the
+// weight and several; taps with one vector and with two, with ones and with more columns than taps.
+const Call calls[] = {{{2, 8, 21, 75}, 64, {{3, 3}, {2, 2}, {19, 73}, 8}, 16, {4, 4}},
+                      {{3, 3, 17, 30}, 32, {{3, 3}, {1, 1}, {17, 30}, 4}, 4, {3, 2}, false},
+                      {{2, 3, 40, 9}, 128, {{3, 3}, {2, 2}, {38, 7}, 4, true}, 1, {5, 4}, false},
+                      {{1, 4, 9, 70}, 32, {{4, 3}, {1, 1}, {9, 70}, 4, false, {}, 40}, 32, {2, 2}},
+                      {{2, 16, 12, 66}, 64, {{2, 2}, {1, 1}, {11, 65}, 16}, 8, {1, 2}},
+                      {{2, 12, 8, 33}, 32, {{1, 5}, {0, 4}, {8, 29}, 12}, 2, {8, 4}}};
+
+TEST(PackedGroupNormPool, TakesTheWholeOfAConvolutionAndWhatFollows) {
+  const auto fused = [](bool tf32, std::int64_t channels, bool biased, const char* form) {
+    const Numerics before = numerics();
+    Numerics changed = before;
+    changed.tf32 = tf32;
+    set_numerics(changed);
+    Graph graph;
+    const Value x = graph.input("x", {2, 8, 14, 14});
+    const Value weight = graph.input("weight", {channels, 8, 3, 3}), vector = graph.input("vector", {channels});
+    const Value z = conv2d(x, weight, biased ? graph.input("bias", {channels}) : Value());
+    const Value y = group_norm(z, 2, vector, graph.input("norm_bias", {channels})) * graph.input("scale", {channels, 1, 1});
+    graph.output("y", clamp(max_pool2d(y, {.kernel_size = {4}}), 0, 1));
+    const Graph formed = graph::in_forms(graph::apply(graph::forward_pipeline(), graph), [&](const graph::Node&) { return form; });
+    set_numerics(before);
+    std::vector<std::string> names;
+    for (const graph::Node* node : formed.all(graph::NodeKind::operation)) names.push_back(node->op->name);
+    return names;
+  };
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(fused(true, 64, true, "all taps as channels"), (Names{"pack_weight", forward}));
+  EXPECT_EQ(fused(true, 64, false, "all taps as channels"), (Names{"pack_weight", forward}));
+  // Not where there are no kernels for it.
+  const Names unfused = {"pack_taps", "pack_weight", "conv2d", "group_norm_scale_max_pool_clamp"};
+  EXPECT_EQ(fused(false, 64, true, "all taps as channels"), unfused);
+  EXPECT_EQ(fused(true, 48, true, "all taps as channels"), unfused);
+  EXPECT_EQ(fused(true, 64, true, ""), (Names{"conv2d", "group_norm_scale_max_pool_clamp"}));
+}
+
+TEST(PackedGroupNormPool, RefusesWhatDoesNotFit) {
+  const auto refusal = [](std::vector<TensorType> types) {
+    return message_of([&] { ops::registry().find(forward).infer_types(types, calls[0].attributes()); });
+  };
+  std::vector<TensorType> types = types_of(calls[0].inputs(DType::f32));
+  EXPECT_EQ(refusal(types), "no error");
+  types[0].dtype = DType::f16;
+  EXPECT_EQ(refusal(types), concat(forward, ": image must be f32, got f16"));
+  types[0] = {DType::f32, {2, 8, 21}};
+  EXPECT_EQ(refusal(types), concat(forward, ": expected an image of rank 4, got 2x8x21"));
+  types[1] = {DType::f32, {64, 24, 1, 3}};
+  types[0] = {DType::f32, {2, 8, 21, 75}};
+  EXPECT_EQ(refusal(types), concat(forward, ": expected a weight (K, columns, 1, 1), got 64x24x1x3"));
+}
+
+class CudaPackedGroupNormPool : public OnTensorCores {
+ protected:
+  static std::vector<Tensor> exactly(const std::vector<Tensor>& inputs) {
+    std::vector<Tensor> exact;
+    for (const Tensor& input : inputs) exact.push_back(is_floating(input.dtype()) ? input.to(DType::f64) : input);
+    return exact;
+  }
+  /// Results of any operator against the definition's; integers are left to others.
+  static void expect_near(const std::vector<Tensor>& found, const std::vector<Tensor>& expected, double tolerance,
+                          const std::string& what) {
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      if (!is_floating(expected[i].dtype())) continue;
+      // The gradient of a bias in front of a norm may be 0 but for rounding.
+      const double largest = std::max(0.1, largest_finite(expected[i]));
+      EXPECT_TRUE(near(found[i].to(DType::f64), expected[i], tolerance, largest)) << what << " result " << i;
+    }
+  }
+  /// What the backward operator is given, of which the forward operator gives the latter half.
+  static std::vector<Tensor> backward_inputs(const std::vector<Tensor>& inputs, const std::vector<Tensor>& results) {
+    std::vector<Tensor> given = {normal_tensor(results[0].shape(), DType::f32, 9).to(inputs[1].dtype())};
+    given.insert(given.end(), inputs.begin(), inputs.begin() + 5);
+    given.insert(given.end(), results.begin() + 1, results.end());
+    if (inputs.size() > 5) given.push_back(inputs[5]);
+    return given;
+  }
+};
+
+TEST_F(CudaPackedGroupNormPool, AgreesWithTheDefinition) {
+  for (const Call& call : calls) {
+    for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
+      const std::string what = concat(call.image, ' ', dtype);
+      const std::vector<Tensor> inputs = call.inputs(dtype);
+      const std::vector<Tensor> expected = ops::run(forward, exactly(inputs), call.attributes());
+      const std::vector<Tensor> found = run_on_gpu(ops::registry().find(forward), inputs, call.attributes());
+      expect_near(found, expected, 4 * tolerance(dtype), concat("forward ", what));
+      // Elements that rounding makes equal may win instead.
+      const std::vector<double> winners = found[1].to_vector<double>(), right = expected[1].to_vector<double>();
+      std::size_t other = 0;
+      for (std::size_t i = 0; i < right.size(); ++i) other += winners[i] != right[i];
+      EXPECT_LE(other, 2 + right.size() / (dtype == DType::bf16 ? 20 : 100)) << what;
+
+      std::vector<Tensor> results = found;
+      const std::vector<Tensor> given = backward_inputs(inputs, results);
+      const std::vector<Tensor> gradients = ops::run(backward, exactly(given), call.attributes());
+      const std::vector<Tensor> found_gradients = run_on_gpu(ops::registry().find(backward), given, call.attributes());
+      expect_near(found_gradients, gradients, 4 * tolerance(dtype), concat("backward ", what));
+
+      const std::vector<Tensor> again = run_on_gpu(ops::registry().find(backward), given, call.attributes());
+      for (std::size_t i = 0; i < again.size(); ++i) EXPECT_TRUE(same_bits(found_gradients[i], again[i]));
+    }
+  }
+}
+
+TEST_F(CudaPackedGroupNormPool, ReadsFloat32BesideHalvesInEitherLayout) {
+  const ops::Operator& op = ops::registry().find(forward);
+  const Call& call = calls[0];
+  for (const DType dtype : {DType::f16, DType::bf16}) {
+    std::vector<Tensor> inputs = call.inputs(dtype);
+    const Tensor expected = run_on_gpu(op, inputs, call.attributes())[0];
+    for (const std::size_t i : {0u, 2u, 3u, 4u, 5u}) inputs[i] = inputs[i].to(DType::f32);
+    EXPECT_TRUE(same_bits(run_on_gpu(op, inputs, call.attributes())[0], expected));
+    std::vector<Tensor> contiguous;
+    for (const Tensor& input : inputs) contiguous.push_back(input.to(gpu));
+    EXPECT_TRUE(same_bits(ops::run(op, contiguous, call.attributes())[0].to(Device::cpu()), expected));
+  }
+}
+
+// The sums are around an element of the tile.
+TEST_F(CudaPackedGroupNormPool, KeepsTheDigitsOfDataFarFromZero) {
+  const Call& call = calls[0];
+  std::vector<Tensor> inputs = call.inputs(DType::f32);
+  inputs[5] = normal_tensor({call.rows}, DType::f32, 6, 1e4, 1e-3);
+  const std::vector<Tensor> expected = ops::run(forward, exactly(inputs), call.attributes());
+  expect_near(run_on_gpu(ops::registry().find(forward), inputs, call.attributes()), expected, 4e-3, "far");
+}
+
+TEST_F(CudaPackedGroupNormPool, OfEqualElementsTheFirstWins) {
+  for (const Call& call : {calls[0], calls[1]}) {
+    std::vector<Tensor> inputs = call.inputs(DType::f32);
+    inputs[0] = Tensor::full(call.image, 0.5, DType::f32);
+    const std::vector<Tensor> found = run_on_gpu(ops::registry().find(forward), inputs, call.attributes());
+    const std::vector<double> winners = found[1].to_vector<double>();
+    const std::int64_t windows = found[1].dim(2) * found[1].dim(3), left = found[1].dim(3);
+    for (std::int64_t i = 0; i < found[1].elements(); ++i) {
+      const bool inner =
+          i % windows >= left && i % left > 0 && i % left < left - 1 && i % windows < windows - left;  // away from the padding
+      if (inner) {
+        EXPECT_EQ(winners[static_cast<std::size_t>(i)], 0) << call.image << ' ' << i;
+      }
+    }
+    // So does the first of all where a channel's factor is 0.
+    const std::vector<Tensor> mixed = run_on_gpu(ops::registry().find(forward), call.inputs(DType::f32), call.attributes());
+    const std::vector<double> other = mixed[1].to_vector<double>();
+    for (std::int64_t i = 0; i < windows; ++i) {
+      EXPECT_EQ(other[static_cast<std::size_t>(windows + i)], 0);
+      EXPECT_EQ(other[static_cast<std::size_t>(2 * windows + i)], 0);
+    }
+  }
+}
+
+TEST_F(CudaPackedGroupNormPool, NanAndInfiniteValuesGoWhereTheCpuHasThem) {
+  const Call& call = calls[0];
+  for (const double value : {static_cast<double>(NAN), static_cast<double>(INFINITY)}) {
+    for (const DType dtype : {DType::f32, DType::f16}) {
+      std::vector<Tensor> inputs = call.inputs(dtype);
+      inputs[0] = with_values(inputs[0], {{77, value}});
+      const std::vector<Tensor> found = run_on_gpu(ops::registry().find(forward), inputs, call.attributes()),
+                                expected = ops::run(forward, exactly(inputs), call.attributes());
+      for (const std::size_t result : {0u, 2u, 3u}) {
+        const std::vector<double> left = found[result].to_vector<double>(), right = expected[result].to_vector<double>();
+        for (std::size_t i = 0; i < right.size(); ++i) ASSERT_EQ(std::isnan(left[i]), std::isnan(right[i])) << result << dtype << i;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace frit
