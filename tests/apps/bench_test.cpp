@@ -156,7 +156,7 @@ TEST_F(BenchCommand, TimesMixedPrecisionFromAFloat32Input) {
   EXPECT_EQ(report["dtype"], "f32");
   EXPECT_EQ(report["precision"], "f16");
   const std::string text = report.dump();
-  for (const char* const part : {"f32 2x8x10x11 -> f16 2x8x10x11", "f16 2x8x10x11, f16 64x8x3x3", "update_loss_scale"}) {
+  for (const char* const part : {"f32 2x8x10x11 -> f16 2x8x10x11", "f32 2x8x10x11, f16 64x8x3x3", "update_loss_scale"}) {
     EXPECT_NE(text.find(part), std::string::npos) << part << outcome;
   }
 }
