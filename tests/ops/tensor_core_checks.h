@@ -45,15 +45,19 @@ class OnTensorCores : public testing::Test {
     return outputs;
   }
 
+  /// The floating inputs in float64.
+  static std::vector<Tensor> exactly(const std::vector<Tensor>& inputs) {
+    std::vector<Tensor> exact;
+    for (const Tensor& input : inputs) exact.push_back(is_floating(input.dtype()) ? input.to(DType::f64) : input);
+    return exact;
+  }
+
   static void expect_accurate(const char* name, const std::vector<Shape>& shapes, const ops::Attributes& attributes) {
     const Operator& op = ops::registry().find(name);
     for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
-      std::vector<Tensor> inputs, exact;
-      for (const Shape& shape : shapes) {
-        inputs.push_back(normal_tensor(shape, DType::f32, inputs.size()).to(dtype));
-        exact.push_back(inputs.back().to(DType::f64));
-      }
-      const std::vector<Tensor> expected = ops::run(op, exact, attributes), found = run_on_gpu(op, inputs, attributes);
+      std::vector<Tensor> inputs;
+      for (const Shape& shape : shapes) inputs.push_back(normal_tensor(shape, DType::f32, inputs.size()).to(dtype));
+      const std::vector<Tensor> expected = ops::run(op, exactly(inputs), attributes), found = run_on_gpu(op, inputs, attributes);
       for (std::size_t i = 0; i < expected.size(); ++i) {
         EXPECT_TRUE(near(found[i].to(DType::f64), expected[i], tolerance(dtype), largest_finite(expected[i])))
             << name << ' ' << shapes[1] << ' ' << dtype << " result " << i;

@@ -96,11 +96,6 @@ TEST(PackedGroupNormPool, RefusesWhatDoesNotFit) {
 
 class CudaPackedGroupNormPool : public OnTensorCores {
  protected:
-  static std::vector<Tensor> exactly(const std::vector<Tensor>& inputs) {
-    std::vector<Tensor> exact;
-    for (const Tensor& input : inputs) exact.push_back(is_floating(input.dtype()) ? input.to(DType::f64) : input);
-    return exact;
-  }
   /// Results of any operator against the definition's; integers are left to others.
   static void expect_near(const std::vector<Tensor>& found, const std::vector<Tensor>& expected, double tolerance,
                           const std::string& what) {
@@ -135,8 +130,7 @@ TEST_F(CudaPackedGroupNormPool, AgreesWithTheDefinition) {
       for (std::size_t i = 0; i < right.size(); ++i) other += winners[i] != right[i];
       EXPECT_LE(other, 2 + right.size() / (dtype == DType::bf16 ? 20 : 100)) << what;
 
-      std::vector<Tensor> results = found;
-      const std::vector<Tensor> given = backward_inputs(inputs, results);
+      const std::vector<Tensor> given = backward_inputs(inputs, found);
       const std::vector<Tensor> gradients = ops::run(backward, exactly(given), call.attributes());
       const std::vector<Tensor> found_gradients = run_on_gpu(ops::registry().find(backward), given, call.attributes());
       expect_near(found_gradients, gradients, 4 * tolerance(dtype), concat("backward ", what));

@@ -101,11 +101,6 @@ class CudaSubpixelLogsumexp : public OnTensorCores {
     return {normal_tensor(shapes[0], DType::f32, 1).to(image), normal_tensor(shapes[1], DType::f32, 2, 0, deviation).to(dtype),
             Tensor::full({1}, 0.125, dtype)};
   }
-  static std::vector<Tensor> exactly(const std::vector<Tensor>& inputs) {
-    std::vector<Tensor> exact;
-    for (const Tensor& input : inputs) exact.push_back(input.to(DType::f64));
-    return exact;
-  }
 };
 
 TEST_F(CudaSubpixelLogsumexp, AgreesWithTheDefinition) {
