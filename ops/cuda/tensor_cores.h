@@ -17,49 +17,34 @@ inline constexpr int rows = 16, columns = 16;
 inline constexpr int held = 8;
 using Sums = float[held];
 
-/// One instruction: sums (16, 8) += left (16, depth) * right (depth, 8), or with half that depth.
+/// One instruction: sums (16, 8) += left (16, depth) * right (depth, 8).
 template <class Stored>
 struct Instruction;
 
 template <>
 struct Instruction<float> {
-  __device__ static void whole(float* sums, const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1) {
+  __device__ static void multiply(float* sums, const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1) {
     asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
         : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-  }
-  __device__ static void half(float* sums, const std::uint32_t (&a)[4], std::uint32_t b0) {
-    asm("mma.sync.aligned.m16n8k4.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
-        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-        : "r"(a[0]), "r"(a[1]), "r"(b0));
   }
 };
 
 template <>
 struct Instruction<Half> {
-  __device__ static void whole(float* sums, const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1) {
+  __device__ static void multiply(float* sums, const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1) {
     asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
         : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-  }
-  __device__ static void half(float* sums, const std::uint32_t (&a)[4], std::uint32_t b0) {
-    asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
-        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-        : "r"(a[0]), "r"(a[1]), "r"(b0));
   }
 };
 
 template <>
 struct Instruction<BFloat16> {
-  __device__ static void whole(float* sums, const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1) {
+  __device__ static void multiply(float* sums, const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1) {
     asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
         : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-  }
-  __device__ static void half(float* sums, const std::uint32_t (&a)[4], std::uint32_t b0) {
-    asm("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
-        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-        : "r"(a[0]), "r"(a[1]), "r"(b0));
   }
 };
 
@@ -92,8 +77,8 @@ struct Product {
     return b;
   }
   __device__ static void multiply(Sums& sums, const Factor& a, const Factor& b) {
-    Instruction<Stored>::whole(sums, a.of, b.of[0], b.of[1]);
-    Instruction<Stored>::whole(sums + 4, a.of, b.of[2], b.of[3]);
+    Instruction<Stored>::multiply(sums, a.of, b.of[0], b.of[1]);
+    Instruction<Stored>::multiply(sums + 4, a.of, b.of[2], b.of[3]);
   }
 };
 
@@ -140,8 +125,8 @@ struct Product<float> {
     return {{load<0>(own), load<0>(second), load<32>(own), load<32>(second)}};
   }
   __device__ static void multiply(Sums& sums, const Factor& a, const Factor& b) {
-    Instruction<float>::whole(sums, a.of, b.of[0], b.of[1]);
-    Instruction<float>::whole(sums + 4, a.of, b.of[2], b.of[3]);
+    Instruction<float>::multiply(sums, a.of, b.of[0], b.of[1]);
+    Instruction<float>::multiply(sums + 4, a.of, b.of[2], b.of[3]);
   }
 
  private:

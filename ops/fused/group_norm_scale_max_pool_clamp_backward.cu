@@ -241,7 +241,7 @@ class Backward {
   const Tensor& input() const { return context_.inputs[1]; }
   template <class Part>
   Part* part(std::size_t place) const {
-    return reinterpret_cast<Part*>(context_.scratch.data() + place);
+    return scratch_part<Part>(context_, place);
   }
   std::int64_t chunks() const {
     return column_blocks_ > 0 ? column_blocks_ : ElementSplit(planes_, places_.channels_last(), cuda::vector_width<Stored>).chunks;

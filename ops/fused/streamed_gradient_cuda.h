@@ -26,6 +26,12 @@ class ScratchParts {
   std::size_t bytes_ = 0;
 };
 
+/// A part of a call's scratch memory.
+template <class Part>
+Part* scratch_part(const KernelContext& call, std::size_t place) {
+  return reinterpret_cast<Part*>(call.scratch.data() + place);
+}
+
 /// Blocks along the axis of a grid that has the samples; a kernel goes on from there in steps of the grid.
 inline unsigned sample_blocks(const Planes& planes) {
   return static_cast<unsigned>(std::clamp<std::int64_t>(planes.samples, 1, UINT16_MAX));

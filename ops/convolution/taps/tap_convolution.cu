@@ -170,13 +170,14 @@ StagedTaps staged_taps(const ConvolutionCall& call) {
 bool is_tap_convolution(const ConvolutionCall& call) {
   const ConvolutionGeometry& g = call.geometry;
   const auto& [input, weight, output, bias] = call.operands;
-  const bool usual = call.kind == cudnn::ConvolutionKind::forward && on_tensor_cores(weight.dtype()) && takes_image(input.dtype(), weight.dtype()) &&
-                     output.is_contiguous(Layout::channels_last) && cuda::aligned_for_vectors(output.raw());
+  const bool dtypes = on_tensor_cores(weight.dtype()) && takes_image(input.dtype(), weight.dtype());
+  const bool usual = call.kind == cudnn::ConvolutionKind::forward && output.is_contiguous(Layout::channels_last) &&
+                     cuda::aligned_for_vectors(output.raw());
   const bool plain = g.groups == 1 && all_one(g.stride) && all_one(g.dilation) && product(g.output) > 0 && g.batch > 0;
   const bool fits = product(g.input) * g.in_channels <= INT32_MAX && product(g.output) * g.batch <= INT32_MAX;
   bool inside = true;
   for (std::size_t axis = 0; axis < 3; ++axis) inside = inside && g.padding[axis] < g.kernel[axis];
-  return usual && plain && fits && inside && dispatch_taps(g, weight.dtype(), Nothing());
+  return dtypes && usual && plain && fits && inside && dispatch_taps(g, weight.dtype(), Nothing());
 }
 
 void tap_convolution(const ConvolutionCall& call, CUstream_st* stream) {

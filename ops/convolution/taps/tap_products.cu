@@ -2,17 +2,92 @@
 //   weight gradient (k, tap, c) = sum over pixels p of gradient (p, k) * input (p + tap, c),
 // for few enough channels and taps that a block holds all of it.
 
+#include <algorithm>
+
 #include "frit/core/convert.h"
+#include "frit/core/cuda/device.h"
+#include "frit/core/cuda/vector.h"
 #include "frit/ops/convolution/convolution_rules.h"
 #include "frit/ops/convolution/taps/tap_products.h"
-#include "frit/ops/convolution/taps/tap_tiles_cuda.h"
+#include "frit/ops/convolution/taps/tap_tiles.h"
+#include "frit/ops/cuda/async_copy.h"
 #include "frit/ops/cuda/sum_partials.h"
+#include "frit/ops/cuda/tensor_cores.h"
 #include "frit/ops/fused/chain_cuda.h"
 
 namespace frit::ops {
 namespace {
 
 constexpr int blocks_wanted = 2;  // to a multiprocessor
+
+/// Copies the input's pixels that a tile and its taps take to shared memory, zeros for those outside of the image.
+template <class Stored, bool doubled>
+class StagedInput {
+ public:
+  static constexpr int held = TapTiles::held;
+  static constexpr int width = doubled ? 4 : cuda::vector_width<Stored>, bytes = width * static_cast<int>(sizeof(Stored));
+  using Product = tensor_cores::Product<Stored>;
+
+  __device__ StagedInput(const Stored* input, const TapTiles& tiles) : input_(input), tiles_(tiles) {
+    const int units = tiles.channels / width;
+#pragma unroll
+    for (int i = 0; i < held; ++i) {
+      const int item = static_cast<int>(threadIdx.x) + i * TapTiles::threads, pixels = item / units, c = (item - pixels * units) * width;
+      const int lines = pixels / tiles.input_width, column = pixels - lines * tiles.input_width;
+      const int depth = lines / tiles.input_rows, row = lines - depth * tiles.input_rows;
+      const bool never = depth >= tiles.kernel[0] || (tiles.one_column && !inside(column - tiles.padding[2], 2));
+      staged_[i] = never ? -1 : (pixels * tiles.input_step + c) * static_cast<int>(sizeof(Stored));
+      from_[i] = ((depth * tiles.input[1] + row) * tiles.input[2] + column) * tiles.channels + c;
+      place_[i] = depth << 20 | row << 10 | column;
+    }
+  }
+
+  __device__ void start(std::uint32_t inputs, const TilePlace& tile) const {
+    const int d = tile.depth - tiles_.padding[0], h = tile.row - tiles_.padding[1], w = tile.column - tiles_.padding[2];
+    const Stored* const from =
+        input_ + (((tile.sample * tiles_.input[0] + d) * tiles_.input[1] + h) * tiles_.input[2] + w) * tiles_.channels;
+    const bool whole = d >= 0 && d + tiles_.kernel[0] <= tiles_.input[0] && h >= 0 && h + tiles_.input_rows <= tiles_.input[1] &&
+                       (tiles_.one_column || (w >= 0 && w + tiles_.input_width <= tiles_.input[2]));
+    // A pixel's second half is its neighbour's first.
+    const auto has_half = [&](int i) { return doubled && (place_[i] & 1023) > 0; };
+    const int half = bytes - tiles_.input_step * static_cast<int>(sizeof(Stored));
+    if (whole) {
+#pragma unroll
+      for (int i = 0; i < held; ++i) {
+        if (staged_[i] < 0) continue;
+        cuda::copy_bytes<bytes>(inputs + staged_[i], from + from_[i]);
+        if (has_half(i)) cuda::copy_bytes<bytes>(inputs + staged_[i] + half, from + from_[i]);
+      }
+      return;
+    }
+#pragma unroll
+    for (int i = 0; i < held; ++i) {
+      if (staged_[i] < 0) continue;
+      const bool present = inside(d + (place_[i] >> 20), 0) && inside(h + (place_[i] >> 10 & 1023), 1) && inside(w + (place_[i] & 1023), 2);
+      const Stored* const unit = present ? from + from_[i] : input_;
+      cuda::copy_bytes_or_zeros<bytes>(inputs + staged_[i], unit, present);
+      if (has_half(i)) cuda::copy_bytes_or_zeros<bytes>(inputs + staged_[i] + half, unit, present);
+    }
+  }
+
+  __device__ void transform(std::uint32_t inputs) const {
+    if constexpr (Product::rounds) {
+#pragma unroll
+      for (int i = 0; i < held; ++i) {
+        const std::uint32_t address = inputs + staged_[i];
+        if (staged_[i] >= 0) cuda::store_shared<Stored>(address, Product::rounded(cuda::load_shared<Stored>(address)));
+      }
+    }
+  }
+
+ private:
+  __device__ bool inside(int index, int axis) const { return static_cast<unsigned>(index) < static_cast<unsigned>(tiles_.input[axis]); }
+
+  const Stored* input_;
+  const TapTiles& tiles_;
+  int staged_[held];  ///< in bytes; negative: in no tile
+  int from_[held], place_[held];
+};
 
 /// Copies the gradient to shared memory. A thread has 16 bytes of some pixels, always of the same channels.
 template <class Stored>
@@ -92,7 +167,7 @@ __global__ void __launch_bounds__(TapTiles::threads, blocks_wanted)
   __syncthreads();
   const std::uint32_t first_slot = cuda::shared_address(memory);
   const StagedGradient<Stored> staged_gradient(gradient, tiles);
-  const StagedInput<Stored, doubled, TapTiles::held> staged_input(input, tiles);
+  const StagedInput<Stored, doubled> staged_input(input, tiles);
   const int warp = static_cast<int>(threadIdx.x) / cuda::warp_size, lane = static_cast<int>(threadIdx.x) % cuda::warp_size;
   const int channel = warp % tiles.channel_warps * tensor_cores::rows, column_warp = warp / tiles.channel_warps % tiles.column_warps,
             pixel_warp = warp / (tiles.channel_warps * tiles.column_warps), steps = tiles.pixels() / Product::depth;
@@ -201,8 +276,11 @@ std::optional<TapTiles> tiles_of(const ConvolutionCall& call) {
   return fits ? TapTiles::of_weight_gradient(call.geometry, size_of(weight.dtype())) : std::nullopt;
 }
 
+/// Blocks that share out tiles: along x those that share a sample, along y samples.
 dim3 grid_of(const ConvolutionCall& call, const TapTiles& tiles) {
-  return tap_grid(tiles, blocks_wanted, call.operands.weight.device().index);
+  const std::int64_t blocks = cuda::properties(call.operands.weight.device().index).multiprocessors * blocks_wanted;
+  const std::int64_t rows = std::clamp<std::int64_t>(tiles.samples, 1, blocks);
+  return dim3(static_cast<unsigned>(std::clamp<std::int64_t>(blocks / rows, 1, tiles.count)), static_cast<unsigned>(rows));
 }
 
 std::size_t partial_bytes(const TapTiles& tiles, const dim3& grid) {

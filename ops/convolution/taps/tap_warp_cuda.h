@@ -114,7 +114,7 @@ class TapWarp {
         for (int b = 0; b < blocks; ++b) {
 #pragma unroll
           for (int j = 0; j < row_tiles; ++j) {
-            Instruction::whole(sums[b][j], weight_[(v * vector_words + w) / 2][j], words[b][w], words[b][w + 1]);
+            Instruction::multiply(sums[b][j], weight_[(v * vector_words + w) / 2][j], words[b][w], words[b][w + 1]);
           }
         }
       }
@@ -152,7 +152,7 @@ class TapWarp {
 #pragma unroll
         for (int j = 0; j < row_tiles; ++j) {
 #pragma unroll
-          for (int u = 0; u < 2; ++u) Instruction::whole(products[i][j][u], left, right[j][u][0], right[j][u][1]);
+          for (int u = 0; u < 2; ++u) Instruction::multiply(products[i][j][u], left, right[j][u][0], right[j][u][1]);
         }
       }
     } else {
@@ -173,7 +173,7 @@ class TapWarp {
           for (int j = 0; j < row_tiles; ++j) {
 #pragma unroll
             for (int u = 0; u < 2; ++u) {
-              Instruction::whole(products[i][j][u], left, __float_as_uint(rounded[j][2 * u]), __float_as_uint(rounded[j][2 * u + 1]));
+              Instruction::multiply(products[i][j][u], left, __float_as_uint(rounded[j][2 * u]), __float_as_uint(rounded[j][2 * u + 1]));
             }
           }
         }

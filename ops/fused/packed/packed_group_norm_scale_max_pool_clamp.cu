@@ -31,7 +31,7 @@ class StretchMaxima {
  public:
   __device__ StretchMaxima() {
 #pragma unroll
-    for (int i = 0; i < 4 * blocks; ++i) best[i / 4][i % 4] = -INFINITY, number[i / 4][i % 4] = 0;
+    for (int i = 0; i < 4 * blocks; ++i) best_[i / 4][i % 4] = -INFINITY, number_[i / 4][i % 4] = 0;
   }
 
   /// Row k of the windows, of such a width; the thread has columns 2 t and 2 t + 1 of each block.
@@ -45,12 +45,12 @@ class StretchMaxima {
       for (int b = 0; b < blocks; ++b) {
         const float left = sums[b][i / 2][i % 2 * 2], right = sums[b][i / 2][i % 2 * 2 + 1], larger = fmaxf(left, right);
         if constexpr (numbered) {
-          const bool wins = larger > best[b][i] && open;
-          best[b][i] = wins ? live[i] ? larger : left : best[b][i];
+          const bool wins = larger > best_[b][i] && open;
+          best_[b][i] = wins ? live[i] ? larger : left : best_[b][i];
           const int winner = right > left ? first + 1 : first;
-          number[b][i] = wins ? winner : number[b][i];
+          number_[b][i] = wins ? winner : number_[b][i];
         } else {
-          best[b][i] = fmaxf(best[b][i], larger);
+          best_[b][i] = fmaxf(best_[b][i], larger);
         }
       }
     }
@@ -61,26 +61,26 @@ class StretchMaxima {
     for (int b = 0; b < blocks; ++b) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        const float other = __shfl_xor_sync(~0u, best[b][i], 1);
+        const float other = __shfl_xor_sync(~0u, best_[b][i], 1);
         if constexpr (numbered) {
-          const int other_number = __shfl_xor_sync(~0u, number[b][i], 1);
-          const bool wins = live[i] && (other > best[b][i] || (other == best[b][i] && other_number < number[b][i]));
-          best[b][i] = wins ? other : best[b][i];
-          number[b][i] = wins ? other_number : number[b][i];
+          const int other_number = __shfl_xor_sync(~0u, number_[b][i], 1);
+          const bool wins = live[i] && (other > best_[b][i] || (other == best_[b][i] && other_number < number_[b][i]));
+          best_[b][i] = wins ? other : best_[b][i];
+          number_[b][i] = wins ? other_number : number_[b][i];
         } else {
-          best[b][i] = fmaxf(best[b][i], other);
+          best_[b][i] = fmaxf(best_[b][i], other);
         }
       }
     }
   }
 
   /// The windows' elements, and their numbers; the first where `live` is not set.
-  __device__ float element(int b, int i) const { return best[b][i]; }
-  __device__ int winner(int b, int i, bool is_live) const { return is_live ? number[b][i] : 0; }
+  __device__ float element(int b, int i) const { return best_[b][i]; }
+  __device__ int winner(int b, int i, bool is_live) const { return is_live ? number_[b][i] : 0; }
 
  private:
-  float best[blocks][4];
-  int number[blocks][4];
+  float best_[blocks][4];
+  int number_[blocks][4];
 };
 
 /// A block some tiles, of which each warp has 32 channels of some stretches. Reads the image and writes of each window one element, and the
@@ -274,13 +274,12 @@ void run_tiles(const KernelContext& call, const PooledTaps<loads>& tiles, const 
   const Tensor &image = call.inputs[0], &weight = call.inputs[1];
   const auto& chain = call.as<OwnAttributes>().chain;
   const ForwardScratch scratch(tiles, weight.dtype());
-  std::byte* const memory = call.scratch.data();
   const PoolOutputs<Stored, std::uint8_t> outputs{data_or_null<Stored>(call.outputs[0]), data_or_null<std::uint8_t>(call.outputs[1]),
                                                   data_or_null<Stored>(call.outputs[4])};
   const bool numbered = outputs.winners != nullptr || outputs.selected != nullptr, biased = call.has(5);
-  const WindowElements<Stored> elements{reinterpret_cast<Stored*>(memory + scratch.elements),
-                                        numbered ? reinterpret_cast<std::uint8_t*>(memory + scratch.numbers) : nullptr};
-  auto* const sums = reinterpret_cast<PivotSums*>(memory + scratch.sums);
+  const WindowElements<Stored> elements{scratch_part<Stored>(call, scratch.elements),
+                                        numbered ? scratch_part<std::uint8_t>(call, scratch.numbers) : nullptr};
+  auto* const sums = scratch_part<PivotSums>(call, scratch.sums);
   const Groups<Stored> groups{
       .samples = geometry.samples,
       .channels = geometry.channels,
@@ -290,7 +289,7 @@ void run_tiles(const KernelContext& call, const PooledTaps<loads>& tiles, const 
       .share = share_of_each(geometry.group_pixels()),
       .parameters = {Parameter<Stored>(call.inputs[2]), Parameter<Stored>(call.inputs[3]), Parameter<Stored>(call.inputs[4])},
       .statistics = {data_or_null<double>(call.outputs[2]), data_or_null<double>(call.outputs[3])},
-      .maps = reinterpret_cast<GroupMap<float>*>(memory + scratch.maps)};
+      .maps = scratch_part<GroupMap<float>>(call, scratch.maps)};
   const unsigned blocks = tile_blocks(tiles.count, forward_blocks<Stored>, image.device().index);
   const cuda::LaunchShape shape{dim3(blocks), dim3(PooledTaps<loads>::threads), tiles.staged_bytes};
   const auto pool = numbered ? pool_taps<Stored, Image, loads, true> : pool_taps<Stored, Image, loads, false>;

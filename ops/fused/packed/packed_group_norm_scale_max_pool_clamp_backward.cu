@@ -123,8 +123,7 @@ struct Scratch {
   std::size_t sums, parts, rules, more, winners, differences, partials;
 
   template <int loads>
-  Scratch(const PooledTaps<loads>& tiles, int device)
-      : blocks(tile_blocks(tiles.count, backward_blocks, device)) {
+  Scratch(const PooledTaps<loads>& tiles, int device) : blocks(tile_blocks(tiles.count, backward_blocks, device)) {
     Planes planes = tiles.planes;
     planes.channels = tiles.channels;
     const std::int64_t slices = planes.samples * planes.channels, windows = slices * tiles.sample_windows();
@@ -142,14 +141,13 @@ template <class Stored, class Image, int loads>
 void run_tiles(const KernelContext& call, const PooledTaps<loads>& tiles, const GroupNormPoolGeometry& geometry, const Shape& rows) {
   const Tensor &image = call.inputs[1], &weight = call.inputs[2];
   const Scratch scratch(tiles, image.device().index);
-  const auto part = [&]<class Part>(std::size_t place, Part*) { return reinterpret_cast<Part*>(call.scratch.data() + place); };
   const Planes planes(rows);
-  auto* const parts = part(scratch.parts, static_cast<ChannelParts<4>*>(nullptr));
-  auto* const differences = call.outputs[4].defined() ? part(scratch.differences, static_cast<float*>(nullptr)) : nullptr;
-  auto* const partials = part(scratch.partials, static_cast<float*>(nullptr));
-  const GradientRules<float> rules(call.scratch.data() + scratch.rules, planes.samples * planes.channels);
-  const AtWinner at_winner{part(scratch.more, static_cast<float*>(nullptr)), part(scratch.winners, static_cast<std::uint8_t*>(nullptr))};
-  launch_window_sums(parts, rules, at_winner, part(scratch.sums, static_cast<ChannelSums<double>*>(nullptr)),
+  auto* const parts = scratch_part<ChannelParts<4>>(call, scratch.parts);
+  auto* const differences = call.outputs[4].defined() ? scratch_part<float>(call, scratch.differences) : nullptr;
+  auto* const partials = scratch_part<float>(call, scratch.partials);
+  const GradientRules<float> rules(scratch_part<std::byte>(call, scratch.rules), planes.samples * planes.channels);
+  const AtWinner at_winner{scratch_part<float>(call, scratch.more), scratch_part<std::uint8_t>(call, scratch.winners)};
+  launch_window_sums(parts, rules, at_winner, scratch_part<ChannelSums<double>>(call, scratch.sums),
                      pool_gradient_call<Stored, std::uint8_t>(call, planes, geometry, call.as<OwnAttributes>().chain.clamp(), 3),
                      call.stream);
   if (call.outputs[0].defined() || differences != nullptr) {

@@ -126,7 +126,7 @@ class SubpixelWarp {
         const Words& words = vectors[b][2 * s / steps];
         const int w = 2 * s % steps;
 #pragma unroll
-        for (int j = 0; j < row_tiles; ++j) Instruction::whole(sums[b][j], weight_[s][j], words[w], words[w + 1]);
+        for (int j = 0; j < row_tiles; ++j) Instruction::multiply(sums[b][j], weight_[s][j], words[w], words[w + 1]);
       }
     }
   }
@@ -184,7 +184,7 @@ class SubpixelWarp {
           const std::uint32_t right[2] = {Pair::narrow(gradients[0][j][2 * u], gradients[0][j][2 * u + 1]),
                                           Pair::narrow(gradients[1][j][2 * u], gradients[1][j][2 * u + 1])};
 #pragma unroll
-          for (int i = 0; i < 2; ++i) Instruction::whole(products[i][j][u], left[i], right[0], right[1]);
+          for (int i = 0; i < 2; ++i) Instruction::multiply(products[i][j][u], left[i], right[0], right[1]);
         }
       }
     } else {
@@ -205,7 +205,7 @@ class SubpixelWarp {
           for (int u = 0; u < 2; ++u) {
 #pragma unroll
             for (int i = 0; i < 2; ++i) {
-              Instruction::whole(products[i][j][u], left[i], __float_as_uint(rounded[2 * u]), __float_as_uint(rounded[2 * u + 1]));
+              Instruction::multiply(products[i][j][u], left[i], __float_as_uint(rounded[2 * u]), __float_as_uint(rounded[2 * u + 1]));
             }
           }
         }
