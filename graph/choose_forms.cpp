@@ -54,11 +54,11 @@ std::string key_of(const Graph& graph, const Node& node, const Purpose& purpose,
                       settings.workspace_limit);
 }
 
-bool is_large(const Graph& graph, const Node& node) {
+std::int64_t bytes_of(const Graph& graph, const Node& node) {
   std::int64_t bytes = 0;
   for (const int id : node.inputs) bytes += graph.type(id).bytes();
   for (const int id : node.outputs) bytes += graph.type(id).bytes();
-  return bytes >= smallest_bytes;
+  return bytes;
 }
 
 /// Values that look like data; zeros where only some integers are valid.
@@ -102,7 +102,8 @@ struct Stage {
   static Stage gradient() { return {true, {}}; }
 
   bool has_choice(const Graph& graph, const Node& node) const {
-    return node.kind == NodeKind::operation && !node.op->forms.empty() && node.op->is_gradient == gradients && is_large(graph, node);
+    return node.kind == NodeKind::operation && !node.op->forms.empty() && node.op->is_gradient == gradients &&
+           bytes_of(graph, node) >= smallest_bytes;
   }
 };
 
@@ -171,9 +172,32 @@ class Search {
   bool tried_ = false;
 };
 
+/// What all operations read and write.
+std::int64_t bytes_moved(const Graph& graph) {
+  std::int64_t bytes = 0;
+  for (const Node* node : graph.all(NodeKind::operation)) {
+    if (!node->op->view) bytes += bytes_of(graph, *node);
+  }
+  return bytes;
+}
+
+/// The form with which the fewest bytes are moved, if these are few enough: what follows is then fused with it. Else the form that usually
+/// is the fastest.
 Graph in_likely_forms(const Graph& graph, Stage stage) {
+  constexpr double few_bytes = 0.75;
+  const auto formed = [&](const Node& node, const char* name) {
+    return in_forms(
+        graph, [&](const Node& other) { return &other == &node ? name : ""; }, stage.passes);
+  };
   const auto form_of = [&](const Node& node) -> std::string {
     if (!stage.has_choice(graph, node)) return {};
+    std::string best;
+    auto least = static_cast<std::int64_t>(few_bytes * static_cast<double>(bytes_moved(formed(node, ""))));
+    for (const ops::Form& form : node.op->forms) {
+      const std::int64_t bytes = bytes_moved(formed(node, form.name));
+      if (bytes < least) best = form.name, least = bytes;
+    }
+    if (!best.empty()) return best;
     const TensorType& input = graph.type(node.inputs[0]);
     const auto likely = [&](const ops::Form& form) { return form.likely_fastest && form.likely_fastest(input); };
     const auto place = std::find_if(node.op->forms.begin(), node.op->forms.end(), likely);

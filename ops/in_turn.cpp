@@ -56,14 +56,21 @@ std::vector<TensorType> InTurn::outputs_of(const Step& step) const {
 
 std::vector<TensorType> InTurn::results() const { return types_of(results_); }
 
+bool InTurn::is_result(int id) const { return std::find(results_.begin(), results_.end(), id) != results_.end(); }
+
+bool InTurn::is_read(int id) const {
+  return std::any_of(steps_.begin(), steps_.end(),
+                     [&](const Step& step) { return std::find(step.inputs.begin(), step.inputs.end(), id) != step.inputs.end(); });
+}
+
 std::vector<std::size_t> InTurn::places() const {
   constexpr std::size_t alignment = 256;
   std::vector<std::size_t> places(static_cast<std::size_t>(inputs_), 0);
   std::size_t bytes = 0;
   for (std::size_t id = places.size(); id < types_.size(); ++id) {
     places.push_back(bytes);
-    const bool between = std::find(results_.begin(), results_.end(), static_cast<int>(id)) == results_.end();
-    if (between) bytes += (static_cast<std::size_t>(types_[id].bytes()) + alignment - 1) / alignment * alignment;
+    if (!is_result(static_cast<int>(id)) || is_read(static_cast<int>(id)))
+      bytes += (static_cast<std::size_t>(types_[id].bytes()) + alignment - 1) / alignment * alignment;
   }
   places.push_back(bytes);
   return places;
@@ -95,7 +102,7 @@ void InTurn::run(const KernelContext& call) const {
   std::vector<bool> needed(values.size(), false);
   for (std::size_t i = 0; i < results_.size(); ++i) {
     const auto id = static_cast<std::size_t>(results_[i]);
-    values[id] = call.outputs[i];
+    if (!is_read(results_[i])) values[id] = call.outputs[i];
     needed[id] = call.outputs[i].defined();
   }
   const auto gives_needed = [&](const Step& step) {
@@ -115,6 +122,10 @@ void InTurn::run(const KernelContext& call) const {
       outputs.push_back(needed[id] ? values[id] : Tensor());
     }
     invoke(*step.op, step.attributes, inputs, outputs, call.scratch.subspan(places.back()));
+  }
+  // Results that steps read may not be wanted, or lie in another layout.
+  for (std::size_t i = 0; i < results_.size(); ++i) {
+    if (is_read(results_[i]) && call.outputs[i].defined()) copy(call.outputs[i], values[static_cast<std::size_t>(results_[i])]);
   }
 }
 

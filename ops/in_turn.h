@@ -31,6 +31,8 @@ class InTurn {
   class Recorder;
 
   std::vector<TensorType> types_of(const std::vector<int>& values) const;
+  bool is_result(int id) const;
+  bool is_read(int id) const;  ///< by a step
   std::vector<TensorType> outputs_of(const Step& step) const;
   /// Where each value begins in the scratch memory, and last, where the steps' own memory begins.
   std::vector<std::size_t> places() const;

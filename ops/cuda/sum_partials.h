@@ -5,6 +5,32 @@
 
 namespace frit::ops {
 
+/// Of an item of a block's sums (rows, columns), in a weight of fewer columns; -1 in a column that it does not have.
+struct WeightPlace {
+  int columns, used_columns;
+
+  FRIT_HOST_DEVICE std::int64_t operator()(int item) const {
+    const int row = item / columns, column = item % columns;
+    return column < used_columns ? row * used_columns + column : -1;
+  }
+};
+
+#ifdef __CUDACC__
+/// Writes a block's sums of some items. add(turn, sums) adds what some warps have: in turns, so that the order is always the same.
+template <class Add>
+__device__ void put_partials(float* partials /* of the block */, float* sums /* in shared memory */, int items, int turns, const Add& add) {
+  const int thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
+  __syncthreads();
+  for (int i = thread; i < items; i += threads) sums[i] = 0;
+  for (int turn = 0; turn < turns; ++turn) {
+    __syncthreads();
+    add(turn, sums);
+  }
+  __syncthreads();
+  for (int i = thread; i < items; i += threads) partials[i] = sums[i];
+}
+#endif
+
 inline constexpr int sum_parts = 8, sum_columns = 32;
 
 /// A row of threads a part of the blocks, a column a sum. Deterministic.

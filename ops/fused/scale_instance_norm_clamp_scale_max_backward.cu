@@ -102,19 +102,6 @@ __global__ void __launch_bounds__(cuda::default_threads, sizeof(Stored) < sizeof
   }
 }
 
-/// The parts of the scratch memory, in bytes.
-struct Scratch {
-  ScratchParts all;
-  std::size_t partials, parts, rules, more;
-
-  template <class T>
-  Scratch(const Planes& planes, T /* what is computed in */)
-      : partials(all.add(planes.samples * planes.channels * WinnerSplit<T>::most_chunks(planes), sizeof(InstanceSums))),
-        parts(all.add(planes.samples * planes.channels, sizeof(ChannelParts<3>))),
-        rules(all.add(1, GradientRules<T>::bytes(planes.samples * planes.channels))),
-        more(all.add(planes.samples * planes.pixels, sizeof(T))) {}
-};
-
 /// Says whether it has written the sums over the batch on the way.
 template <class Stored, class Winner>
 bool write_input_gradient(const Tensor& tensor, const Call<Stored, Winner>& call, const GradientRules<ComputeType<Stored>>& rules,
@@ -124,17 +111,17 @@ bool write_input_gradient(const Tensor& tensor, const Call<Stored, Winner>& call
   auto* const dx = tensor.data<Stored>();
   const AtWinner<ComputeType<Stored>, Winner> at_winner{call.winners, more, planes.pixels};
   if constexpr (std::is_same_v<Winner, std::uint8_t>) {
-    if (channels_in_vectors<Stored>(planes, call.places, gradient_places, call.input, dx)) {
+    if (channels_in_vectors<Stored>(planes, call.input.places, gradient_places, call.input.elements, dx)) {
       const dim3 block = channel_vector_block<Stored>(planes.channels);
       const int block_pixels = static_cast<int>(block.y) * pixels_at_once;
       const auto blocks = static_cast<unsigned>((planes.pixels + block_pixels - 1) / block_pixels);
       const unsigned rows = std::min<unsigned>(sample_blocks(planes), UINT16_MAX - 1) + 1;
-      cuda::launch(write_pixels<Stored>, {dim3(blocks, rows), block}, stream, dx, call.input, rules, at_winner, sums, planes);
+      cuda::launch(write_pixels<Stored>, {dim3(blocks, rows), block}, stream, dx, call.input.elements, rules, at_winner, sums, planes);
       return true;
     }
   }
-  launch_write_elements(dx, static_cast<ComputeType<Stored>*>(nullptr), call.input, rules, at_winner, planes, call.places, gradient_places,
-                        stream);
+  launch_write_elements(dx, static_cast<ComputeType<Stored>*>(nullptr), call.input.elements, rules, at_winner, planes, call.input.places,
+                        gradient_places, stream);
   return false;
 }
 
@@ -146,9 +133,8 @@ void run_typed(const KernelContext& context) {
   Planes planes(input.shape());
   const std::int64_t slices = planes.samples * planes.channels;
   const Call<Stored, Winner> call{.planes = planes,
-                                  .places = Places(input, planes),
                                   .gradient = context.inputs[0].data<Stored>(),
-                                  .input = input.data<Stored>(),
+                                  .input = {input.data<Stored>(), Places(input, planes)},
                                   .scale = Parameter<Stored>(context.inputs[2]),
                                   .post_scale = Parameter<Stored>(context.inputs[3]),
                                   .clamp = Clamp<T>(attributes.clamp()),
@@ -157,27 +143,15 @@ void run_typed(const KernelContext& context) {
                                   .means = context.inputs[5].data<double>(),
                                   .rstds = context.inputs[6].data<double>(),
                                   .selected = context.inputs[7].data<Stored>()};
-  const Scratch scratch(planes, T());
-  std::byte* const memory = context.scratch.data();
-  auto* const partials = reinterpret_cast<InstanceSums*>(memory + scratch.partials);
-  T* const more = reinterpret_cast<T*>(memory + scratch.more);
-  const CloseGradients<Stored, Winner> close{reinterpret_cast<ChannelParts<3>*>(memory + scratch.parts),
-                                             GradientRules<T>(memory + scratch.rules, slices)};
+  const InstanceGradientScratch scratch(planes, T());
+  T* const more = scratch_part<T>(context, scratch.more);
+  const CloseGradients<T> close{scratch_part<ChannelParts<3>>(context, scratch.parts),
+                                GradientRules<T>(scratch_part<std::byte>(context, scratch.rules), slices)};
   const BatchSums<Stored> sums{
       {Parameter<Stored>(context.outputs[1]), Parameter<Stored>(context.outputs[2]), Parameter<Stored>(context.outputs[3])}, close.parts};
   bool summed = false;
   if (slices * planes.pixels > 0) {
-    using Split = WinnerSplit<T>;
-    const Split split(planes, cuda::properties(input.device().index));
-    const dim3 grid(static_cast<unsigned>(split.chunks), static_cast<unsigned>(split.tiles), sample_blocks(planes));
-    auto* const kernel = split.threads == Split::most_threads ? &sum_over_winners<Stored, Winner, Split::most_threads>
-                                                              : &sum_over_winners<Stored, Winner, Split::few_threads>;
-    cuda::launch(kernel, {grid, dim3(static_cast<unsigned>(split.threads)), Split::shared_bytes(split.threads)}, context.stream, partials,
-                 more, close, call, split);
-    if (split.chunks > 1) {
-      cuda::launch(close_instances<Stored, Winner>, cuda::loop_shape(slices * cuda::warp_size), context.stream, close, partials, call,
-                   split.chunks);
-    }
+    launch_winner_sums(scratch_part<InstanceSums>(context, scratch.partials), more, close, call, input.device().index, context.stream);
     if (input_gradient.defined()) summed = write_input_gradient(input_gradient, call, close.rules, more, sums, context.stream);
   }
   if (summed) return;
@@ -195,7 +169,8 @@ void run(const KernelContext& call) {
 
 std::size_t scratch_bytes(const InferContext& call) {
   const Planes planes(call.shape(1));
-  return (call.inputs[1].dtype == DType::f64 ? Scratch(planes, double()) : Scratch(planes, float())).all.bytes();
+  return (call.inputs[1].dtype == DType::f64 ? InstanceGradientScratch(planes, double()) : InstanceGradientScratch(planes, float()))
+      .all.bytes();
 }
 
 }  // namespace

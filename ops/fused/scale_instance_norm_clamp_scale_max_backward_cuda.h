@@ -16,14 +16,25 @@ struct InstanceSums {
   }
 };
 
-/// What the kernels read.
-template <class Stored, class Winner>
+/// The chain's input in memory.
+template <class Stored>
+struct StoredInput {
+  const Stored* elements;
+  Places places;
+
+  __device__ ComputeType<Stored> operator()(std::int64_t n, std::int64_t c, std::int64_t p) const {
+    return convert<ComputeType<Stored>>(elements[places(n, c, p)]);
+  }
+};
+
+/// What the kernels read. input(n, c, p) is an element of the chain's input; few are asked for.
+template <class Stored, class Winner, class Input = StoredInput<Stored>>
 struct InstanceGradientCall {
   using T = ComputeType<Stored>;
 
   Planes planes;
-  Places places;  // of the input
-  const Stored *gradient, *input;
+  const Stored* gradient;
+  Input input;
   Parameter<Stored> scale, post_scale;
   Clamp<T> clamp;
   double eps;
@@ -36,7 +47,7 @@ struct InstanceGradientCall {
     const std::int64_t slice = n * planes.channels + c;
     const T s = scale[c];
     const double mean = means[slice];
-    const double near = s != 0 ? mean / static_cast<double>(s) : static_cast<double>(convert<T>(input[places(n, c, 0)]));
+    const double near = s != 0 ? mean / static_cast<double>(s) : static_cast<double>(input(n, c, 0));
     return {near, mean, rstds[slice], s, post_scale[c]};
   }
 };
@@ -68,15 +79,13 @@ struct WinnerSplit {
 };
 
 /// A warp's mean of x less its map's reference in one channel of one sample.
-template <class Stored, class Winner>
-__device__ double mean_difference(const InstanceGradientCall<Stored, Winner>& call, const InstanceMap<ComputeType<Stored>>& map,
-                                  std::int64_t n, std::int64_t c, int lane) {
-  using T = ComputeType<Stored>;
-  const T scale = call.scale[c];
+template <class Call>
+__device__ double mean_difference(const Call& call, const InstanceMap<typename Call::T>& map, std::int64_t n, std::int64_t c, int lane) {
+  const typename Call::T scale = call.scale[c];
   if (scale != 0) return call.means[n * call.planes.channels + c] / static_cast<double>(scale) - static_cast<double>(map.reference);
   double sum = 0;
   for (std::int64_t p = lane; p < call.planes.pixels; p += cuda::warp_size) {
-    sum += static_cast<double>(convert<T>(call.input[call.places(n, c, p)])) - static_cast<double>(map.reference);
+    sum += static_cast<double>(call.input(n, c, p)) - static_cast<double>(map.reference);
   }
   return cuda::warp_reduce(sum) / static_cast<double>(call.planes.pixels);
 }
@@ -84,16 +93,15 @@ __device__ double mean_difference(const InstanceGradientCall<Stored, Winner>& ca
 /// Makes the rule of the input's gradient in one channel of one sample,
 ///   dx = (entering - mean(entering) - normalized * mean(entering * normalized)) * rstd * scale
 /// and the channel's parts of the gradients of scale and post_scale and of the sum of dx.
-template <class Stored, class Winner>
+template <class T>
 struct CloseGradients {
-  using T = ComputeType<Stored>;
-
   ChannelParts<3>* parts;  // (N, C)
   GradientRules<T> rules;
 
   /// By a warp, with the sums over all pixels.
-  __device__ void operator()(const InstanceGradientCall<Stored, Winner>& call, const InstanceMap<T>& map, std::int64_t n, std::int64_t c,
-                             const InstanceSums& total, int lane) const {
+  template <class Call>
+  __device__ void operator()(const Call& call, const InstanceMap<T>& map, std::int64_t n, std::int64_t c, const InstanceSums& total,
+                             int lane) const {
     const std::int64_t slice = n * call.planes.channels + c;
     const double center = mean_difference(call, map, n, c, lane);
     if (lane != 0) return;
@@ -114,10 +122,10 @@ struct CloseGradients {
 /// One block a chunk of a sample's pixels, one thread some pixels. Each thread adds up for itself what the channels get, in shared memory,
 /// where it has a bank. Reads the small tensors and writes what each pixel's winner gets besides; closes the gradients where the chunk is
 /// the sample. Deterministic.
-template <class Stored, class Winner, int threads>
+template <class Stored, class Winner, class Input, int threads>
 __global__ void __launch_bounds__(threads)
     sum_over_winners(InstanceSums* partials /* (N, chunks, C) */, ComputeType<Stored>* more /* (N, pixels) */,
-                     CloseGradients<Stored, Winner> close, InstanceGradientCall<Stored, Winner> call,
+                     CloseGradients<ComputeType<Stored>> close, InstanceGradientCall<Stored, Winner, Input> call,
                      WinnerSplit<ComputeType<Stored>> split) {
   using T = ComputeType<Stored>;
   using Split = WinnerSplit<T>;
@@ -190,9 +198,9 @@ __global__ void __launch_bounds__(threads)
 }
 
 /// One warp a channel of a sample: adds the partial sums and closes the gradients. Deterministic.
-template <class Stored, class Winner>
-__global__ void close_instances(CloseGradients<Stored, Winner> close, const InstanceSums* partials /* (N, chunks, C) */,
-                                InstanceGradientCall<Stored, Winner> call, std::int64_t chunks) {
+template <class Stored, class Winner, class Input>
+__global__ void close_instances(CloseGradients<ComputeType<Stored>> close, const InstanceSums* partials /* (N, chunks, C) */,
+                                InstanceGradientCall<Stored, Winner, Input> call, std::int64_t chunks) {
   const int lane = static_cast<int>(threadIdx.x) % cuda::warp_size;
   const std::int64_t channels = call.planes.channels;
   for (std::int64_t slice = cuda::first_item() / cuda::warp_size; slice < call.planes.samples * channels;
@@ -201,6 +209,36 @@ __global__ void close_instances(CloseGradients<Stored, Winner> close, const Inst
     InstanceSums total;
     for (std::int64_t chunk = lane; chunk < chunks; chunk += cuda::warp_size) total = total + partials[(n * chunks + chunk) * channels + c];
     close(call, call.map(n, c), n, c, cuda::warp_reduce(total), lane);
+  }
+}
+
+/// The parts of the scratch memory, in bytes.
+struct InstanceGradientScratch {
+  ScratchParts all;
+  std::size_t partials, parts, rules, more;
+
+  template <class T>
+  InstanceGradientScratch(const Planes& planes, T /* what is computed in */)
+      : partials(all.add(planes.samples * planes.channels * WinnerSplit<T>::most_chunks(planes), sizeof(InstanceSums))),
+        parts(all.add(planes.samples * planes.channels, sizeof(ChannelParts<3>))),
+        rules(all.add(1, GradientRules<T>::bytes(planes.samples * planes.channels))),
+        more(all.add(planes.samples * planes.pixels, sizeof(T))) {}
+};
+
+/// Makes the rules of the call's gradients and what each pixel's winner gets besides.
+template <class Stored, class Winner, class Input>
+void launch_winner_sums(InstanceSums* partials, ComputeType<Stored>* more, const CloseGradients<ComputeType<Stored>>& close,
+                        const InstanceGradientCall<Stored, Winner, Input>& call, int device, cudaStream_t stream) {
+  using Split = WinnerSplit<ComputeType<Stored>>;
+  const Split split(call.planes, cuda::properties(device));
+  const dim3 grid(static_cast<unsigned>(split.chunks), static_cast<unsigned>(split.tiles), sample_blocks(call.planes));
+  auto* const kernel = split.threads == Split::most_threads ? &sum_over_winners<Stored, Winner, Input, Split::most_threads>
+                                                            : &sum_over_winners<Stored, Winner, Input, Split::few_threads>;
+  cuda::launch(kernel, {grid, dim3(static_cast<unsigned>(split.threads)), Split::shared_bytes(split.threads)}, stream, partials, more,
+               close, call, split);
+  if (split.chunks > 1) {
+    cuda::launch(close_instances<Stored, Winner, Input>, cuda::loop_shape(call.planes.samples * call.planes.channels * cuda::warp_size),
+                 stream, close, partials, call, split.chunks);
   }
 }
 

@@ -12,22 +12,60 @@
 
 namespace frit::ops {
 
+/// A convolution's weight (K, C, kernel...), in either layout: its taps are those of packed channels in reverse.
+template <class Stored>
+struct KernelWeight {
+  const Stored* elements;
+  std::int64_t row_step, channel_step, tap_step;
+
+  explicit KernelWeight(const Tensor& tensor)
+      : elements(tensor.data<Stored>()), row_step(tensor.elements() / std::max<std::int64_t>(1, tensor.shape()[0])) {
+    const std::int64_t channels = tensor.shape()[1];
+    channel_step = tensor.is_contiguous() ? row_step / channels : 1;
+    tap_step = tensor.is_contiguous() ? 1 : channels;
+  }
+};
+
+#ifdef __CUDACC__
+/// One of the vectors that are staged, by depth, row and place in the row. As a distance it is one in the same units.
+struct StagedVector {
+  int depth, row, vector;
+
+  template <class Taps>
+  __device__ StagedVector(const Taps& taps, std::uint32_t number) {
+    const std::uint32_t line = taps.row_vectors.quotient(number), z = taps.staged_rows.quotient(line);
+    depth = static_cast<int>(z);
+    row = static_cast<int>(taps.staged_rows.remainder(line, z));
+    vector = static_cast<int>(taps.row_vectors.remainder(number, line));
+  }
+  __device__ void advance(const StagedVector& step, int row_vectors, int rows) {
+    vector += step.vector;
+    const bool next_row = vector >= row_vectors;
+    vector -= next_row ? row_vectors : 0;
+    row += step.row + (next_row ? 1 : 0);
+    const bool next_depth = row >= rows;
+    row -= next_depth ? rows : 0;
+    depth += step.depth + (next_depth ? 1 : 0);
+  }
+};
+#endif
+
 /// The pixels that the taps of a tile of cells take (see PackTapsAttributes), in shared memory: vectors of 4 channels of a pixel, zeros for
 /// what the image does not have.
 struct StagedTaps {
   static constexpr int width = 4;
 
   Planes planes;
-  Places places;                    ///< of the image
-  int image[3], taps[3], shift[3];  ///< as PackTapsAttributes
-  int cells[3];                     ///< likewise
-  int tap_vectors;                  ///< to a tap
-  int used_columns;                 ///< of a row of the weight
-  int ones;                         ///< the channel of tap 0 that is 1, or -1
-  bool whole_vectors;               ///< 4 channels can be loaded at once
-  int staged[3] = {};               ///< pixels that a tile takes
-  cuda::Divisor staged_vectors, staged_width, staged_rows;
-  int row_step = 0, depth_step = 0, pixel_step = 0;  ///< between pixels in shared memory, in elements
+  Places places;                                           ///< of the image
+  int image[3], taps[3], shift[3];                         ///< as PackTapsAttributes
+  int cells[3];                                            ///< likewise
+  int tap_vectors;                                         ///< to a tap
+  int used_columns;                                        ///< of a row of the weight
+  int ones;                                                ///< the channel of tap 0 that is 1, or -1
+  bool whole_vectors;                                      ///< 4 channels can be loaded at once
+  int staged[3] = {};                                      ///< pixels that a tile takes
+  cuda::Divisor staged_vectors, row_vectors, staged_rows;  ///< vectors of a pixel and of a row of pixels, rows of a depth
+  int row_step = 0, depth_step = 0, pixel_step = 0;        ///< between pixels in shared memory, in elements
   std::size_t staged_bytes = 0;
 
   /// `columns`: of the weight.
@@ -49,16 +87,36 @@ struct StagedTaps {
     }
   }
 
-  /// For tiles of so many cells on each axis. From one row of pixels to the next the bytes are `row_bank` apart modulo what all banks hold,
-  /// from one depth to the next `depth_bank`.
-  void lay_out(int depths, int rows, int columns, std::size_t element_bytes, int row_bank, int depth_bank) {
-    const int tile[3] = {depths, rows, columns}, element = static_cast<int>(element_bytes), banks = 128 / element;
+  /// Of a convolution with a kernel (K, C, kernel...) and some padding, whose other options are as usual: as the taps that packed channels
+  /// would have.
+  static StagedTaps of_convolution(const Tensor& from, const Dims& kernel, const Dims& padding) {
+    PackTapsAttributes pack{.taps = kernel, .channels = (from.shape()[1] + width - 1) / width * width};
+    for (int axis = 0; axis < kernel.rank(); ++axis) {
+      const std::int64_t own = padding.empty() ? 0 : padding[axis];
+      pack.shift.push_back(kernel[axis] - 1 - own);
+      pack.cells.push_back(from.shape()[axis + 2] + 2 * own - (kernel[axis] - 1));
+    }
+    return {from, product(kernel) * pack.channels, pack};
+  }
+
+  /// For tiles of so many cells on each axis, with so many elements from one pixel to the next.
+  void lay_out(int depths, int rows, int columns, std::size_t element_bytes, int pixel_elements) {
+    const int tile[3] = {depths, rows, columns};
     for (int axis = 0; axis < 3; ++axis) staged[axis] = tile[axis] + taps[axis] - 1;
-    staged_width = cuda::Divisor(staged[2]);
+    row_vectors = cuda::Divisor(staged[2] * tap_vectors);
     staged_rows = cuda::Divisor(staged[1]);
+    pixel_step = pixel_elements;
+    row_step = staged[2] * pixel_step;
+    depth_step = staged[1] * row_step;
+    staged_bytes = static_cast<std::size_t>(staged[0] * depth_step) * element_bytes;
+  }
+  /// Likewise; from one row of pixels to the next the bytes are `row_bank` apart modulo what all banks hold, from one depth to the next
+  /// `depth_bank`.
+  void lay_out(int depths, int rows, int columns, std::size_t element_bytes, int row_bank, int depth_bank) {
+    lay_out(depths, rows, columns, element_bytes, tap_vectors * width);
+    const int element = static_cast<int>(element_bytes), banks = 128 / element;
     const auto spread = [&](int least, int bank) { return least + (bank / element - least % banks + banks) % banks; };
-    pixel_step = tap_vectors * width;
-    row_step = spread(staged[2] * pixel_step, row_bank);
+    row_step = spread(row_step, row_bank);
     depth_step = spread(staged[1] * row_step, depth_bank);
     staged_bytes = static_cast<std::size_t>(staged[0] * depth_step) * element_bytes;
   }
@@ -72,22 +130,41 @@ struct StagedTaps {
   /// Brings the pixels of the tile that begins at a cell to shared memory. For all of so many threads.
   template <int threads, class Stored, class Image>
   __device__ void stage(Stored* to, const Image* from, std::int64_t sample, int depth, int row, int column) const {
+    load<threads>(from, sample, depth, row, column, [&](int z, int y, int x, int first, const cuda::Vector<float, width>& elements) {
+      store(to + z * depth_step + y * row_step + x * pixel_step + first, elements);
+    });
+  }
+  /// Calls put(depth, row, column, first channel, elements) for each vector of the tile's pixels.
+  template <int threads, class Image, class Put>
+  __device__ void load(const Image* from, std::int64_t sample, int depth, int row, int column, const Put& put) const {
     const int d = depth + shift[0] - taps[0] + 1, h = row + shift[1] - taps[1] + 1, w = column + shift[2] - taps[2] + 1;
     const Image* const own = from + sample * places.sample;
     const int channels = static_cast<int>(planes.channels), channel_step = static_cast<int>(places.channel),
-              count = staged[0] * staged[1] * staged[2] * tap_vectors;
+              pixel = static_cast<int>(places.pixel), line = row_vectors.value<int>();
+    const int count = staged[0] * staged[1] * line;
     const auto for_each_vector = [&](const auto& load) {
-#pragma unroll 3
-      for (int i = static_cast<int>(threadIdx.x); i < count; i += threads) {
-        const auto number = static_cast<std::uint32_t>(i), pixel = staged_vectors.quotient(number), line = staged_width.quotient(pixel),
-                   z = staged_rows.quotient(line), x = staged_width.remainder(pixel, line), y = staged_rows.remainder(line, z);
-        const int first = static_cast<int>(staged_vectors.remainder(number, pixel)) * width;
-        const unsigned from_z = d + z, from_y = h + y, from_x = w + x;
-        const bool inside = from_z < static_cast<unsigned>(image[0]) && from_y < static_cast<unsigned>(image[1]) &&
-                            from_x < static_cast<unsigned>(image[2]);
-        const int place = static_cast<int>((from_z * image[1] + from_y) * image[2] + from_x);
-        store(to + z * depth_step + y * row_step + x * pixel_step + first,
-              load(own + place * static_cast<int>(places.pixel) + first * channel_step, inside, first));
+      constexpr int at_once = 2;  // on their way
+      StagedVector next(*this, static_cast<std::uint32_t>(threadIdx.x));
+      const StagedVector step(*this, threads);
+      for (int i = static_cast<int>(threadIdx.x); i < count; i += at_once * threads) {
+        cuda::Vector<float, width> elements[at_once];
+        int depths[at_once], rows[at_once], columns[at_once], firsts[at_once];
+#pragma unroll
+        for (int u = 0; u < at_once; ++u) {
+          const auto vector = static_cast<std::uint32_t>(next.vector), x = staged_vectors.quotient(vector);
+          depths[u] = next.depth, rows[u] = next.row, columns[u] = static_cast<int>(x);
+          firsts[u] = static_cast<int>(staged_vectors.remainder(vector, x)) * width;
+          const unsigned from_z = d + next.depth, from_y = h + next.row, from_x = w + x;
+          const bool inside = from_z < static_cast<unsigned>(image[0]) && from_y < static_cast<unsigned>(image[1]) &&
+                              from_x < static_cast<unsigned>(image[2]);
+          const int place = static_cast<int>((from_z * image[1] + from_y) * image[2] + from_x) * pixel + firsts[u] * channel_step;
+          elements[u] = load(own + (inside ? place : 0), inside, firsts[u]);
+          next.advance(step, line, staged[1]);
+        }
+#pragma unroll
+        for (int u = 0; u < at_once; ++u) {
+          if (i + u * threads < count) put(depths[u], rows[u], columns[u], firsts[u], elements[u]);
+        }
       }
     };
     if (whole_vectors) {
@@ -134,6 +211,18 @@ struct StagedTaps {
   __device__ bool counts(int vector, int column) const {
     const int tap = vector / tap_vectors, c = (vector - tap * tap_vectors) * width + column;
     return vector >= 0 && vector * width < used_columns && (c < planes.channels || (tap == 0 && c == ones));
+  }
+  /// A vector of a row of a convolution's weight; zeros for what no tap has.
+  template <class Stored>
+  __device__ Words<Stored> weights(const KernelWeight<Stored>& weight, int row, int vector) const {
+    const int tap = vector / tap_vectors, first = (vector - tap * tap_vectors) * width, last_tap = taps[0] * taps[1] * taps[2] - 1;
+    cuda::Vector<float, width> elements;
+#pragma unroll
+    for (int j = 0; j < width; ++j) {
+      const std::int64_t place = row * weight.row_step + (first + j) * weight.channel_step + (last_tap - tap) * weight.tap_step;
+      elements[j] = vector >= 0 && first + j < planes.channels ? convert<float>(weight.elements[place]) : 0;
+    }
+    return words<Stored>(elements);
   }
   /// A vector of a row of the weight times a factor; zeros for what no tap has.
   template <class Stored>

@@ -52,8 +52,8 @@ struct TapVectors {
 
 #ifdef __CUDACC__
 /// What a warp computes of `warp_rows` rows of a weight, a multiple of 16, and of blocks of 8 neighbouring cells, on tensor cores. The rows
-/// are in registers.
-template <class Stored, int loads, int warp_rows>
+/// are in registers. `known_pixel` is StagedTaps::pixel_step where that is known when this is compiled, else 0.
+template <class Stored, int loads, int warp_rows, int known_pixel = 0>
 class TapWarp {
  public:
   using Instruction = tensor_cores::Instruction<Stored>;
@@ -71,7 +71,7 @@ class TapWarp {
 #pragma unroll
     for (int v = 0; v < loads; ++v) {
       const int place = own() * loads + v;
-      offset_[v] = vectors.offset[place] + lane() / 4 * taps.pixel_step;
+      offset_[v] = vectors.offset[place] + lane() / 4 * pixel_step();
 #pragma unroll
       for (int i = 0; i < thread_rows; ++i) {
         const Words words = weights(thread_row(lane() / 4) + i, i, vectors.number[place]);
@@ -102,7 +102,7 @@ class TapWarp {
       Words words[blocks];
 #pragma unroll
       for (int b = 0; b < blocks; ++b) {
-        words[b] = *reinterpret_cast<const Words*>(first + b * cells * taps_.pixel_step + offset_[v]);
+        words[b] = *reinterpret_cast<const Words*>(first + b * cells * pixel_step() + offset_[v]);
         // Of a tap beyond the last nothing may come, not even NaN.
         if (v < loads - 1) continue;
 #pragma unroll
@@ -126,8 +126,8 @@ class TapWarp {
   using Products = float[loads][row_tiles][2][4];
   /// products += pixels (columns, cells) * gradients (cells, rows), for two blocks of cells.
   __device__ void multiply(Products& products, const Sums (&gradients)[2], const Stored* first) const {
-    const Stored* const from = first + 2 * own() * taps_.pixel_step;
-    const int block_step = cells * taps_.pixel_step;
+    const Stored* const from = first + 2 * own() * pixel_step();
+    const int block_step = cells * pixel_step();
     if constexpr (is_half_type<Stored>) {
       using Pair = cuda::Packed<Stored>;
       std::uint32_t right[row_tiles][2][2];
@@ -145,7 +145,7 @@ class TapWarp {
 #pragma unroll
         for (int b = 0; b < 2; ++b) {
           const auto one = *reinterpret_cast<const std::uint32_t*>(pair + b * block_step),
-                     other = *reinterpret_cast<const std::uint32_t*>(pair + b * block_step + taps_.pixel_step);
+                     other = *reinterpret_cast<const std::uint32_t*>(pair + b * block_step + pixel_step());
           left[2 * b] = __byte_perm(one, other, 0x5410);
           left[2 * b + 1] = __byte_perm(one, other, 0x7632);
         }
@@ -167,7 +167,7 @@ class TapWarp {
 #pragma unroll
         for (int i = 0; i < loads; ++i) {
           const Stored* const pair = from + pair_offset_[i] + b * block_step;
-          const auto one = *reinterpret_cast<const uint2*>(pair), other = *reinterpret_cast<const uint2*>(pair + taps_.pixel_step);
+          const auto one = *reinterpret_cast<const uint2*>(pair), other = *reinterpret_cast<const uint2*>(pair + pixel_step());
           const std::uint32_t left[4] = {one.x, one.y, other.x, other.y};
 #pragma unroll
           for (int j = 0; j < row_tiles; ++j) {
@@ -202,6 +202,8 @@ class TapWarp {
   }
 
  private:
+  __device__ int pixel_step() const { return known_pixel > 0 ? known_pixel : taps_.pixel_step; }
+
   const StagedTaps& taps_;
   int first_row_;
   bool last_used_;  ///< of the last loads, the thread's

@@ -93,28 +93,12 @@ __global__ void __launch_bounds__(PooledTaps<loads>::threads, backward_blocks)
     }
   }
   // The warps with other cells add their products, one after the other.
-  __syncthreads();
-  auto* const total = reinterpret_cast<float*>(memory);
   const int count = tiles.weight_elements();
-  for (int i = static_cast<int>(threadIdx.x); i < count; i += threads) total[i] = 0;
-  for (int turn = 0; turn < tiles.shares(); ++turn) {
-    __syncthreads();
-    if (turn == warp.share) warp.add(products, total);
-  }
-  __syncthreads();
-  float* const to = partials + static_cast<std::int64_t>(blockIdx.x) * count;
-  for (int i = static_cast<int>(threadIdx.x); i < count; i += threads) to[i] = total[i];
+  put_partials(partials + static_cast<std::int64_t>(blockIdx.x) * count, reinterpret_cast<float*>(memory), count, tiles.shares(),
+               [&](int turn, float* total) {
+                 if (turn == warp.share) warp.add(products, total);
+               });
 }
-
-/// Of an item of a block's sums, in the weight's gradient; -1 in a column that it does not have.
-struct WeightPlace {
-  int columns, used_columns;
-
-  __device__ std::int64_t operator()(int item) const {
-    const int row = item / columns, column = item % columns;
-    return column < used_columns ? row * used_columns + column : -1;
-  }
-};
 
 /// The parts of the scratch memory, in bytes.
 struct Scratch {

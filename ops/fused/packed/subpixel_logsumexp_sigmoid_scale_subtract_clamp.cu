@@ -116,16 +116,11 @@ __global__ void __launch_bounds__(SubpixelTiles::threads, SubpixelTiles::backwar
   const double total = cuda::block_reduce(factors.total(), shared);
   if (threadIdx.x == 0) block_sums[blockIdx.x] = total;
   // The warps with other cells add their products, one after the other.
-  auto* const sums = reinterpret_cast<float*>(memory);
   const int count = tiles.weight_elements();
-  for (int i = static_cast<int>(threadIdx.x); i < count; i += SubpixelTiles::threads) sums[i] = 0;
-  for (int turn = 0; turn < warp.sharing_warps(); ++turn) {
-    __syncthreads();
-    if (turn == warp.share()) warp.add(products, sums);
-  }
-  __syncthreads();
-  float* const own = partials + static_cast<std::int64_t>(blockIdx.x) * count;
-  for (int i = static_cast<int>(threadIdx.x); i < count; i += SubpixelTiles::threads) own[i] = sums[i];
+  put_partials(partials + static_cast<std::int64_t>(blockIdx.x) * count, reinterpret_cast<float*>(memory), count, warp.sharing_warps(),
+               [&](int turn, float* sums) {
+                 if (turn == warp.share()) warp.add(products, sums);
+               });
 }
 
 std::optional<SubpixelTiles> tiles_of(const Tensor& image, const Tensor& weight, const Attributes& attributes) {
@@ -146,16 +141,6 @@ void run_forward(const KernelContext& call) {
                  Parameter<Stored>(call.inputs[2]), Clamp<float>(call.as<OwnAttributes>().chain.clamp()), *tiles);
   });
 }
-
-/// Of an item of a block's sums, in the weight's gradient; -1 in a column that it does not have.
-struct WeightPlace {
-  int used_columns;
-
-  __device__ std::int64_t operator()(int item) const {
-    const int row = item / SubpixelTiles::columns, column = item % SubpixelTiles::columns;
-    return column < used_columns ? row * used_columns + column : -1;
-  }
-};
 
 struct BackwardScratch {
   static std::size_t block_bytes(const SubpixelTiles& tiles) { return static_cast<std::size_t>(tiles.weight_elements()) * sizeof(float); }
@@ -187,7 +172,7 @@ void run_backward(const KernelContext& call) {
                  Clamp<float>(call.as<OwnAttributes>().chain.clamp()), *tiles);
     if (weight_gradient.defined()) {
       sum_partials(weight_gradient.data<Stored>(), partials, static_cast<int>(scratch.blocks), tiles->weight_elements(),
-                   WeightPlace{tiles->used_columns}, call.stream);
+                   WeightPlace{SubpixelTiles::columns, tiles->used_columns}, call.stream);
     }
     if (bias_gradient.defined()) {
       cuda::launch(negate_sum<Stored>, {dim3(1), dim3(sum_threads)}, call.stream, Parameter<Stored>(bias_gradient), block_sums,

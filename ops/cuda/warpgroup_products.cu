@@ -1,0 +1,26 @@
+#include "frit/ops/cuda/warpgroup_products.h"
+
+#include "frit/core/cuda/launch.h"
+
+namespace frit::warpgroup {
+namespace {
+
+constexpr int threads_with = 64, threads_without = 32;
+
+/// Never runs: the most threads that it may have tell for which architecture the code that is loaded was compiled.
+__global__ void __launch_bounds__(FRIT_HAS_WARPGROUP_PRODUCTS ? threads_with : threads_without) probe() {}
+
+}  // namespace
+
+bool available(int device) {
+  constexpr int hopper = 90;
+  if (cuda::properties(device).capability != hopper) return false;
+  static const bool compiled = [] {
+    cudaFuncAttributes attributes;
+    FRIT_CUDA_CALL(cudaFuncGetAttributes(&attributes, probe));
+    return attributes.maxThreadsPerBlock == threads_with;
+  }();
+  return compiled;
+}
+
+}  // namespace frit::warpgroup

@@ -1,0 +1,82 @@
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include "frit/core/half.h"
+
+// Products of matrices in shared memory by a warpgroup, 4 warps of which the first's number is a multiple of 4: Hopper's wgmma, of
+// architecture 90a. sums (64, 48) += left (64, depth) * right (depth, 48), where a row of either factor's half of the depth is 16 bytes.
+// What ordinary stores put into shared memory is seen after `fence_stores` by each thread that stored, and a barrier of the block.
+
+namespace frit::warpgroup {
+
+inline constexpr int threads = 128, rows = 64, columns = 48, chunk_bytes = 16;
+/// Rows of 16 bytes that lie one behind the other.
+inline constexpr int group_rows = 8;
+
+/// Whether a device has these instructions and frit was compiled for them.
+bool available(int device);
+
+/// Whether what is being compiled may have them.
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+#define FRIT_HAS_WARPGROUP_PRODUCTS 1
+#else
+#define FRIT_HAS_WARPGROUP_PRODUCTS 0
+#endif
+
+/// Where a factor lies, for the instruction: from the first half of the depth to the second, and from one group of 8 rows to the next, in
+/// bytes. These are multiples of 16 below 2^18; an address is added to the first word as `units`.
+FRIT_HOST_DEVICE inline std::uint32_t first_word(std::uint32_t offset, std::uint32_t halves) { return offset / 16 | halves / 16 << 16; }
+/// Of an address in shared memory, which in a cluster has the block's number in front.
+FRIT_HOST_DEVICE inline std::uint32_t units(std::uint32_t address) { return address % (1 << 18) / 16; }
+FRIT_HOST_DEVICE inline std::uint32_t second_word(std::uint32_t groups) { return groups / 16; }
+
+#ifdef __CUDACC__
+__device__ inline void fence_stores() {
+#if FRIT_HAS_WARPGROUP_PRODUCTS
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
+/// By all threads of the warpgroup, as what follows: before products, which add to sums that the thread has written.
+__device__ inline void begin_products() {
+#if FRIT_HAS_WARPGROUP_PRODUCTS
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+#endif
+}
+/// After products: the sums may be read and written then.
+__device__ inline void complete_products() {
+#if FRIT_HAS_WARPGROUP_PRODUCTS
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+  asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+#endif
+}
+
+/// A thread's sums: [4 j + 2 h + v] is in row 16 w + 8 h + lane / 4, column 8 j + 2 (lane % 4) + v, w being its warp's number of four.
+using Sums = float[24];
+
+/// sums = left * right + sums, or + 0, once they are complete.
+template <class Stored>
+__device__ void multiply(Sums& s, std::uint64_t left, std::uint64_t right, bool adds) {
+#if FRIT_HAS_WARPGROUP_PRODUCTS
+#define FRIT_WGMMA(shape, type, transposed)                                                                                              \
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %26, 0;\nwgmma.mma_async.sync.aligned." shape ".f32." type "." type                     \
+               " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23},"        \
+               " %24, %25, p, 1, 1" transposed ";\n}"                                                                                    \
+               : "+f"(s[0]), "+f"(s[1]), "+f"(s[2]), "+f"(s[3]), "+f"(s[4]), "+f"(s[5]), "+f"(s[6]), "+f"(s[7]), "+f"(s[8]), "+f"(s[9]), \
+                 "+f"(s[10]), "+f"(s[11]), "+f"(s[12]), "+f"(s[13]), "+f"(s[14]), "+f"(s[15]), "+f"(s[16]), "+f"(s[17]), "+f"(s[18]),    \
+                 "+f"(s[19]), "+f"(s[20]), "+f"(s[21]), "+f"(s[22]), "+f"(s[23])                                                         \
+               : "l"(left), "l"(right), "r"(static_cast<int>(adds)))
+  if constexpr (std::is_same_v<Stored, Half>) {
+    FRIT_WGMMA("m64n48k16", "f16", ", 0, 0");
+  } else if constexpr (std::is_same_v<Stored, BFloat16>) {
+    FRIT_WGMMA("m64n48k16", "bf16", ", 0, 0");
+  } else {
+    FRIT_WGMMA("m64n48k8", "tf32", "");
+  }
+#undef FRIT_WGMMA
+#endif
+}
+#endif
+
+}  // namespace frit::warpgroup

@@ -1,0 +1,244 @@
+// The gradients of max over channels of clamp(instance_norm(convolution * scale)) * post_scale: one walk over what the convolution gave and
+// the image, which computes the gradient of the one and multiplies it with the taps of the other.
+
+#include "frit/ops/convolution/taps/cell_tiles_cuda.h"
+#include "frit/ops/cuda/cudnn.h"
+#include "frit/ops/cuda/sum_partials.h"
+#include "frit/ops/fused/packed/convolution_scale_instance_norm_clamp_scale_max.h"
+#include "frit/ops/fused/scale_instance_norm_clamp_scale_max_backward_cuda.h"
+#include "frit/ops/run.h"
+
+namespace frit::ops {
+namespace {
+
+using OwnAttributes = ConvolutionInstanceNormMaxAttributes;
+constexpr int rows = static_cast<int>(ConvolutionInstanceNormMaxKernels::rows);
+constexpr int threads = 128, warps = threads / cuda::warp_size;
+/// Of a multiprocessor, as registers allow.
+constexpr int resident_blocks(std::size_t element_bytes) { return element_bytes == sizeof(float) ? 3 : 4; }
+
+/// What the gradients are made of besides the image.
+template <class Stored>
+struct Given {
+  const Stored* convolved;      // (N, pixels, K)
+  GradientRules<float> rules;   // of its gradient
+  const std::uint8_t* winners;  // (N, pixels)
+  const float* more;            // likewise: what the winners get besides
+};
+
+/// A stretch of 16 cells: of the thread's 4 what is given, brought while another stretch is worked on.
+template <class Stored, int loads>
+struct Stretch {
+  static constexpr int blocks = 2, cells = 8, channels = 2;
+
+  cuda::Vector<Stored, channels> convolved[blocks][2];
+  float more[blocks][2];
+  int winner[blocks][2];  ///< -1 where there is no cell
+  int offset;             ///< of the pixels; -1 where the stretch has no cell
+
+  /// Stretch `item` of a tile.
+  __device__ Stretch(const Given<Stored>& given, const CellTiles<loads>& tiles, const CellTile& tile, int item, int channel, int own) {
+    const auto line = static_cast<std::uint32_t>(item / 2), d = tiles.rows.quotient(line);
+    const int z = static_cast<int>(d), y = static_cast<int>(tiles.rows.remainder(line, d)), x = item % 2 * blocks * cells;
+    const int depth = tile.depth + z, row = tile.row + y, left = tiles.cells[2] - tile.column - x;
+    const bool exists = z < tiles.size[0] && depth < tiles.cells[0] && row < tiles.cells[1] && left > 0;
+    offset = exists ? z * tiles.depth_step + y * tiles.row_step + x * tiles.pixel_step : -1;
+    const std::int64_t place =
+        ((static_cast<std::int64_t>(tile.sample) * tiles.cells[0] + depth) * tiles.cells[1] + row) * tiles.cells[2] + tile.column + x + own;
+    const Stored* const elements = given.convolved + place * rows + channel;
+    const float* const more_from = given.more + place;
+    const std::uint8_t* const winners = given.winners + place;
+    const int count = exists ? left - own : 0;
+#pragma unroll
+    for (int b = 0; b < blocks; ++b) {
+#pragma unroll
+      for (int v = 0; v < 2; ++v) {
+        const int cell = b * cells + v;
+        winner[b][v] = -1;
+        if (cell >= count) continue;
+        convolved[b][v] = *reinterpret_cast<const cuda::Vector<Stored, channels>*>(elements + cell * rows);
+        more[b][v] = more_from[cell];
+        winner[b][v] = winners[cell];
+      }
+    }
+  }
+};
+
+/// A block some tiles, of which each warp has some stretches. Reads the image, what the convolution gave and what the winners get, and
+/// writes the block's part of the weight's gradient. Deterministic.
+template <class Stored, class Image, int loads>
+__global__ void __launch_bounds__(threads, resident_blocks(sizeof(Stored)))
+    gather_weight_gradient(float* partials /* (blocks, K, columns) */, const Image* image, Given<Stored> given,
+                           const __grid_constant__ CellTiles<loads> tiles) {
+  using Warp = TapWarp<Stored, loads, rows, StagedTaps::width>;
+  using Part = Stretch<Stored, loads>;
+  static_assert(Part::channels == Warp::thread_rows && Part::cells == Warp::cells);
+  extern __shared__ __align__(16) std::byte memory[];
+  auto* const staged = reinterpret_cast<Stored*>(memory);
+  const Warp warp(0, tiles.vectors, tiles, [](int, int, int) { return typename Warp::Words{}; });  // the weight plays no part
+  const int first_item = static_cast<int>(threadIdx.x) / cuda::warp_size, items = 2 * tiles.size[0] * tiles.size[1];
+  const int channel = warp.thread_row(Warp::lane() / 4);
+  typename Warp::Products products = {};
+  for (int number = static_cast<int>(blockIdx.x); number < tiles.count; number += static_cast<int>(gridDim.x)) {
+    const CellTile tile(tiles, number);
+    Part next(given, tiles, tile, first_item, channel, 2 * Warp::own());
+    __syncthreads();  // the tile before was used
+    tiles.template stage<threads>(staged, image, tile.sample, tile.depth, tile.row, tile.column);
+    __syncthreads();
+    const RuleVector<float, Part::channels> rule(given.rules, static_cast<std::int64_t>(tile.sample) * rows + channel);
+#pragma unroll 1
+    for (int item = first_item; item < items; item += warps) {
+      const Part part = next;
+      next = Part(given, tiles, tile, item + warps, channel, 2 * Warp::own());
+      if (part.offset < 0) continue;
+      typename Warp::Sums gradient[Part::blocks];
+#pragma unroll
+      for (int b = 0; b < Part::blocks; ++b) {
+#pragma unroll
+        for (int v = 0; v < 2; ++v) {
+#pragma unroll
+          for (int i = 0; i < Part::channels; ++i) {
+            const float spread = rule.spread(i, rule.difference(i, convert<float>(part.convolved[b][v][i])));
+            const float own = part.winner[b][v] == channel + i ? spread + part.more[b][v] : spread;
+            gradient[b][0][2 * i + v] = part.winner[b][v] < 0 ? 0 : own;
+          }
+        }
+      }
+      warp.multiply(products, gradient, staged + part.offset);
+    }
+  }
+  // The warps add their products, one after the other.
+  constexpr int count = rows * Warp::columns;
+  put_partials(partials + static_cast<std::int64_t>(blockIdx.x) * count, reinterpret_cast<float*>(memory), count, warps,
+               [&](int turn, float* sums) {
+                 if (turn == first_item) warp.add(products, sums);
+               });
+}
+
+/// Calls body.operator()<loads>() for such a kernel.
+template <class Body>
+void dispatch_loads(const Dims& kernel, const Body& body) {
+  using Kernels = ConvolutionInstanceNormMaxKernels;
+  static_assert(TapVectors<3>::most == Kernels::few_taps && TapVectors<7>::most == Kernels::taps && StagedTaps::width == Kernels::channels);
+  if (product(kernel) <= Kernels::few_taps) {
+    body.template operator()<3>();
+  } else {
+    body.template operator()<7>();
+  }
+}
+
+template <int loads>
+CellTiles<loads> tiles_for(const Tensor& image, DType dtype, const Dims& kernel, const Dims& padding) {
+  return {StagedTaps::of_convolution(image, kernel, padding), size_of(dtype),
+          shared_room(resident_blocks(size_of(dtype)), image.device().index)};
+}
+
+/// Of an item of a block's sums, whose columns are vectors of channels for each tap, in the weight's gradient (K, C, kernel...); -1 where
+/// that has none.
+struct KernelPlace {
+  int columns, channels, taps;
+
+  FRIT_HOST_DEVICE std::int64_t operator()(int item) const {
+    const int row = item / columns, column = item % columns, tap = column / StagedTaps::width, channel = column % StagedTaps::width;
+    return tap < taps && channel < channels ? (row * channels + channel) * taps + taps - 1 - tap : -1;
+  }
+};
+
+/// The parts of the scratch memory, in bytes.
+struct Scratch {
+  InstanceGradientScratch sums;
+  unsigned blocks;
+  std::size_t partials;
+
+  template <int loads>
+  Scratch(const CellTiles<loads>& tiles, const Planes& planes, DType dtype, int device)
+      : sums(planes, float()),
+        blocks(tile_blocks(tiles.count, resident_blocks(size_of(dtype)), device)),
+        partials(sums.all.add(static_cast<std::int64_t>(blocks) * rows * TapVectors<loads>::most * StagedTaps::width, sizeof(float))) {}
+};
+
+template <class Stored, class Image, int loads>
+void run_tiles(const KernelContext& call, const Dims& kernel) {
+  const Tensor &image = call.inputs[1], &convolved = call.inputs[2];
+  const auto& attributes = call.as<OwnAttributes>();
+  const CellTiles<loads> tiles = tiles_for<loads>(image, convolved.dtype(), kernel, attributes.padding);
+  const Planes planes(convolved.shape());
+  const Scratch scratch(tiles, planes, convolved.dtype(), image.device().index);
+  const InstanceGradientCall<Stored, std::uint8_t> gradients{.planes = planes,
+                                                             .gradient = call.inputs[0].data<Stored>(),
+                                                             .input = {convolved.data<Stored>(), Places(convolved, planes)},
+                                                             .scale = Parameter<Stored>(call.inputs[3]),
+                                                             .post_scale = Parameter<Stored>(call.inputs[4]),
+                                                             .clamp = Clamp<float>(attributes.chain.clamp()),
+                                                             .eps = attributes.chain.eps,
+                                                             .winners = call.inputs[5].data<std::uint8_t>(),
+                                                             .means = call.inputs[6].data<double>(),
+                                                             .rstds = call.inputs[7].data<double>(),
+                                                             .selected = call.inputs[8].data<Stored>()};
+  const CloseGradients<float> close{
+      scratch_part<ChannelParts<3>>(call, scratch.sums.parts),
+      GradientRules<float>(scratch_part<std::byte>(call, scratch.sums.rules), planes.samples * planes.channels)};
+  float* const more = scratch_part<float>(call, scratch.sums.more);
+  launch_winner_sums(scratch_part<InstanceSums>(call, scratch.sums.partials), more, close, gradients, image.device().index, call.stream);
+  if (call.outputs[0].defined()) {
+    auto* const partials = scratch_part<float>(call, scratch.partials);
+    constexpr int columns = TapVectors<loads>::most * StagedTaps::width;
+    const cuda::LaunchShape shape{dim3(scratch.blocks), dim3(threads), std::max(tiles.staged_bytes, rows * columns * sizeof(float))};
+    cuda::launch(gather_weight_gradient<Stored, Image, loads>, shape, call.stream, partials, image.data<Image>(),
+                 Given<Stored>{convolved.data<Stored>(), close.rules, gradients.winners, more}, tiles);
+    sum_partials(call.outputs[0].data<Stored>(), partials, static_cast<int>(scratch.blocks), rows * columns,
+                 KernelPlace{columns, static_cast<int>(image.shape()[1]), static_cast<int>(product(kernel))}, call.stream);
+  }
+  const ChannelResults<Stored, 3> results{Parameter<Stored>(call.outputs[1]), Parameter<Stored>(call.outputs[2]),
+                                          Parameter<Stored>(call.outputs[3])};
+  launch_sum_over_batch<Stored, 3>(results, close.parts, {}, planes, call.stream);
+}
+
+bool has_kernel(const TensorType& image, const TensorType& convolved, Layout layout, const Dims& padding) {
+  Shape weight{convolved.shape[1], image.shape[1]};
+  for (const std::int64_t size : kernel_between(image.shape, convolved.shape, padding)) weight.push_back(size);
+  return convolved.elements() > 0 && layout == Layout::channels_last &&
+         has_convolution_instance_norm_max_kernels(image, {convolved.dtype, weight}, padding);
+}
+
+/// inputs (gradient, image, convolved, scale, post_scale, winner, mean, rstd, selected)
+/// outputs (weight_gradient, scale_gradient, post_scale_gradient, bias_gradient)
+void run_backward(const KernelContext& call) {
+  const Tensor &image = call.inputs[1], &convolved = call.inputs[2];
+  const Dims& padding = call.as<OwnAttributes>().padding;
+  const std::vector<TensorType> types = types_of(call.inputs);
+  if (!has_kernel(types[1], types[2], convolved.is_contiguous() ? Layout::contiguous : Layout::channels_last, padding)) {
+    return convolution_instance_norm_max_backward_in_turn(types, call.attributes).run(call);
+  }
+  const Dims kernel = kernel_between(image.shape(), convolved.shape(), padding);
+  dispatch_weight_and_image(convolved.dtype(), image.dtype(), [&]<class Stored, class Image>() {
+    dispatch_loads(kernel, [&]<int loads>() { run_tiles<Stored, Image, loads>(call, kernel); });
+  });
+}
+
+std::size_t backward_scratch(const InferContext& call) {
+  const Dims& padding = call.as<OwnAttributes>().padding;
+  const Device device = cuda::current_device();
+  const Layout layout = call.layouts.inputs.empty() ? Layout::contiguous : call.layouts.inputs[2];
+  if (!has_kernel(call.inputs[1], call.inputs[2], layout, padding)) {
+    return convolution_instance_norm_max_backward_in_turn(call.inputs, call.attributes).scratch(device, call.layouts.inputs);
+  }
+  std::size_t bytes = 0;
+  const Tensor image = Tensor::over(nullptr, call.shape(1), call.inputs[1].dtype, device, nullptr);
+  const Dims kernel = kernel_between(call.shape(1), call.shape(2), padding);
+  dispatch_loads(kernel, [&]<int loads>() {
+    const DType dtype = call.inputs[2].dtype;
+    bytes = Scratch(tiles_for<loads>(image, dtype, kernel, padding), Planes(call.shape(2)), dtype, device.index).sums.all.bytes();
+  });
+  return bytes;
+}
+
+}  // namespace
+}  // namespace frit::ops
+
+FRIT_CUDA_KERNELS(convolution_scale_instance_norm_clamp_scale_max_backward) {
+  using namespace frit::ops;
+  const std::string library = cudnn::version();  // where there is no kernel
+  registry.add_cuda("convolution_scale_instance_norm_clamp_scale_max_backward",
+                    {.run = run_backward, .halves = true, .scratch = backward_scratch, .any_layout_inputs = {1, 2}, .library = library});
+}
