@@ -42,11 +42,11 @@ check() {
   fi
   echo "$tool: ${suite}_test is clean"
 }
-kernels='*CudaOperator.A*:*CudaTap*:*CudaSubpixel*:*CudaPacked*' layouts='*CudaOperator.Takes*:-*Takes*/elementwise'
+kernels='*CudaOperator.A*:*CudaTap*:*CudaSubpixel*:*CudaPacked*:*CudaConvolutionInstance*' layouts='*CudaOperator.Takes*:-*Takes*/elementwise'
 for tool in memcheck racecheck initcheck; do
   check "$tool" core '*CudaDevice.*:*CudaDataLoader.*:-*OutOfMemory*:*EndsTheProcess*'
   check "$tool" ops "$kernels:$layouts"
 done
 check synccheck core '*CudaDevice.*:-*EndsTheProcess*'
-check synccheck ops "$kernels:-*scale_max*"
-check synccheck ops '*CudaOperator.A*scale_max*' --num-cuda-barriers 65536
+check synccheck ops "$kernels:-*scale_max*:*CudaConvolutionInstance*"
+check synccheck ops '*CudaOperator.A*scale_max*:*CudaConvolutionInstance*' --num-cuda-barriers 65536

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <bit>
+#include <type_traits>
 
 #include "frit/core/cuda/device.h"
 #include "frit/core/cuda/divisor.h"
@@ -25,30 +26,6 @@ struct KernelWeight {
     tap_step = tensor.is_contiguous() ? 1 : channels;
   }
 };
-
-#ifdef __CUDACC__
-/// One of the vectors that are staged, by depth, row and place in the row. As a distance it is one in the same units.
-struct StagedVector {
-  int depth, row, vector;
-
-  template <class Taps>
-  __device__ StagedVector(const Taps& taps, std::uint32_t number) {
-    const std::uint32_t line = taps.row_vectors.quotient(number), z = taps.staged_rows.quotient(line);
-    depth = static_cast<int>(z);
-    row = static_cast<int>(taps.staged_rows.remainder(line, z));
-    vector = static_cast<int>(taps.row_vectors.remainder(number, line));
-  }
-  __device__ void advance(const StagedVector& step, int row_vectors, int rows) {
-    vector += step.vector;
-    const bool next_row = vector >= row_vectors;
-    vector -= next_row ? row_vectors : 0;
-    row += step.row + (next_row ? 1 : 0);
-    const bool next_depth = row >= rows;
-    row -= next_depth ? rows : 0;
-    depth += step.depth + (next_depth ? 1 : 0);
-  }
-};
-#endif
 
 /// The pixels that the taps of a tile of cells take (see PackTapsAttributes), in shared memory: vectors of 4 channels of a pixel, zeros for
 /// what the image does not have.
@@ -140,31 +117,19 @@ struct StagedTaps {
     const int d = depth + shift[0] - taps[0] + 1, h = row + shift[1] - taps[1] + 1, w = column + shift[2] - taps[2] + 1;
     const Image* const own = from + sample * places.sample;
     const int channels = static_cast<int>(planes.channels), channel_step = static_cast<int>(places.channel),
-              pixel = static_cast<int>(places.pixel), line = row_vectors.value<int>();
-    const int count = staged[0] * staged[1] * line;
+              pixel = static_cast<int>(places.pixel), count = staged[0] * staged[1] * row_vectors.value<int>();
     const auto for_each_vector = [&](const auto& load) {
-      constexpr int at_once = 2;  // on their way
-      StagedVector next(*this, static_cast<std::uint32_t>(threadIdx.x));
-      const StagedVector step(*this, threads);
-      for (int i = static_cast<int>(threadIdx.x); i < count; i += at_once * threads) {
-        cuda::Vector<float, width> elements[at_once];
-        int depths[at_once], rows[at_once], columns[at_once], firsts[at_once];
-#pragma unroll
-        for (int u = 0; u < at_once; ++u) {
-          const auto vector = static_cast<std::uint32_t>(next.vector), x = staged_vectors.quotient(vector);
-          depths[u] = next.depth, rows[u] = next.row, columns[u] = static_cast<int>(x);
-          firsts[u] = static_cast<int>(staged_vectors.remainder(vector, x)) * width;
-          const unsigned from_z = d + next.depth, from_y = h + next.row, from_x = w + x;
-          const bool inside = from_z < static_cast<unsigned>(image[0]) && from_y < static_cast<unsigned>(image[1]) &&
-                              from_x < static_cast<unsigned>(image[2]);
-          const int place = static_cast<int>((from_z * image[1] + from_y) * image[2] + from_x) * pixel + firsts[u] * channel_step;
-          elements[u] = load(own + (inside ? place : 0), inside, firsts[u]);
-          next.advance(step, line, staged[1]);
-        }
-#pragma unroll
-        for (int u = 0; u < at_once; ++u) {
-          if (i + u * threads < count) put(depths[u], rows[u], columns[u], firsts[u], elements[u]);
-        }
+#pragma unroll 3
+      for (int i = static_cast<int>(threadIdx.x); i < count; i += threads) {
+        const auto number = static_cast<std::uint32_t>(i), own_line = row_vectors.quotient(number), z = staged_rows.quotient(own_line),
+                   vector = row_vectors.remainder(number, own_line), x = staged_vectors.quotient(vector),
+                   y = staged_rows.remainder(own_line, z);
+        const int first = static_cast<int>(staged_vectors.remainder(vector, x)) * width;
+        const unsigned from_z = d + z, from_y = h + y, from_x = w + x;
+        const bool inside = from_z < static_cast<unsigned>(image[0]) && from_y < static_cast<unsigned>(image[1]) &&
+                            from_x < static_cast<unsigned>(image[2]);
+        const int place = static_cast<int>((from_z * image[1] + from_y) * image[2] + from_x) * pixel + first * channel_step;
+        put(static_cast<int>(z), static_cast<int>(y), static_cast<int>(x), first, load(own + place, inside, first));
       }
     };
     if (whole_vectors) {
@@ -179,14 +144,21 @@ struct StagedTaps {
         return elements;
       });
     } else {
-      for_each_vector([&](const Image* pixel, bool inside, int first) {
-        cuda::Vector<float, width> elements;
+      const auto in_steps = [&](auto step) {
+        for_each_vector([&](const Image* pixel, bool inside, int first) {
+          cuda::Vector<float, width> elements;
 #pragma unroll
-        for (int j = 0; j < width; ++j) {
-          elements[j] = inside && first + j < channels ? convert<float>(pixel[j * channel_step]) : first + j == ones ? 1.0f : 0.0f;
-        }
-        return elements;
-      });
+          for (int j = 0; j < width; ++j) {
+            elements[j] = inside && first + j < channels ? convert<float>(pixel[j * step]) : first + j == ones ? 1.0f : 0.0f;
+          }
+          return elements;
+        });
+      };
+      if (channel_step == 1) {
+        in_steps(std::integral_constant<int, 1>());
+      } else {
+        in_steps(channel_step);
+      }
     }
   }
 

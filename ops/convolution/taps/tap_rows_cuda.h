@@ -53,8 +53,8 @@ struct TapRows : StagedTaps {
     std::uint32_t last = 0;
     const auto add = [&](int vector, int beside_it) {
       FRIT_CHECK(chunks < 2 * most_steps);
-      const auto offset = static_cast<std::uint32_t>(offset_of(vector) - offset_of(taps[0] * row_taps - 1 - (taps[1] - 1) * taps[2])) *
-                          static_cast<std::uint32_t>(element_bytes);
+      const auto offset =
+          static_cast<std::uint32_t>(offset_of(vector) - (taps[1] - 1) * row_step) * static_cast<std::uint32_t>(element_bytes);
       number[paired ? 2 * chunks : chunks] = vector;
       if (paired) number[2 * chunks + 1] = beside_it;
       if (chunks % 2 == 0) {

@@ -165,7 +165,7 @@ bool has_convolution_instance_norm_max_kernels(const TensorType& image, const Te
                     product(kernel) <= Kernels::taps;
   if (!fits || image.elements() == 0) return false;
   const Shape convolved = convolved_shape(image.shape, weight.shape, {.padding = padding});
-  return product(image_of(convolved)) <= INT32_MAX && product(image_of(image.shape)) * image.shape[1] <= INT32_MAX;
+  return product(image_of(convolved)) * Kernels::rows <= INT32_MAX && product(image_of(image.shape)) * image.shape[1] <= INT32_MAX;
 }
 
 Dims kernel_between(const Shape& image, const Shape& convolved, const Dims& padding) {

@@ -29,8 +29,8 @@ struct ClusterTaps : TapRows {
     const std::size_t room = shared_room(1, device) - rest_bytes;
     std::optional<ClusterTaps> best;
     for (int blocks = 1; blocks <= cuda::most_cluster_blocks; blocks *= 2) {
-      for (int rows = 1; rows <= blocks; rows *= 2) {
-        const ClusterTaps other(taps, blocks / rows, rows, size_of(weight.dtype));
+      for (int rows_of_blocks = 1; rows_of_blocks <= blocks; rows_of_blocks *= 2) {
+        const ClusterTaps other(taps, blocks / rows_of_blocks, rows_of_blocks, size_of(weight.dtype));
         if (other.bytes + other.weight_bytes() > room) continue;
         if (!best || other.rows_in_turn(device) < best->rows_in_turn(device)) best = other;
       }
@@ -77,9 +77,7 @@ struct Candidate {
   __device__ float value() const { return __int_as_float(key ^ (key >> 31 & INT32_MAX)); }
 
   /// Takes the other if it is larger, or equal where it is the first of equals.
-  __device__ void take(const Candidate& other, bool first) {
-    replace(other, other.key > key - (first ? 1 : 0));
-  }
+  __device__ void take(const Candidate& other, bool first) { replace(other, other.key > key - (first ? 1 : 0)); }
   __device__ void replace(const Candidate& other, bool really) {
     key = really ? other.key : key;
     channel = really ? other.channel : channel;
@@ -90,13 +88,13 @@ struct Candidate {
   }
 };
 /// As much of it as inference needs.
-struct Value {
+struct LargestValue {
   float largest;
 
   __device__ float value() const { return largest; }
-  __device__ void take(const Value& other, bool) { largest = larger(largest, other.largest); }
-  __device__ void replace(const Value& other, bool really) { largest = really ? other.largest : largest; }
-  __device__ Value from(int mask) const { return {__shfl_xor_sync(~0u, largest, mask)}; }
+  __device__ void take(const LargestValue& other, bool) { largest = larger(largest, other.largest); }
+  __device__ void replace(const LargestValue& other, bool really) { largest = really ? other.largest : largest; }
+  __device__ LargestValue from(int mask) const { return {__shfl_xor_sync(~0u, largest, mask)}; }
 };
 
 /// What a block knows of its channels: the norm of a product, less the bias, is product * slope + shift.
@@ -134,8 +132,8 @@ class TapMaxima {
   using Outputs = MaximumOutputs<Stored, std::uint8_t>;
   static constexpr int thread_channels = 4, thread_cells = 2;
 
-  __device__ TapMaxima(const ClusterTaps& tiles, const KernelWeight<Stored>& weight, const Parameter<Stored>& bias, bool biased, std::byte* memory,
-                       cuda::ByteBarrier* barriers, ChannelMaps& maps)
+  __device__ TapMaxima(const ClusterTaps& tiles, const KernelWeight<Stored>& weight, const Parameter<Stored>& bias, bool biased,
+                       std::byte* memory, cuda::ByteBarrier* barriers, ChannelMaps& maps)
       : tiles_(tiles),
         weight_(reinterpret_cast<Stored*>(memory)),
         staged_(reinterpret_cast<Stored*>(memory + tiles.weight_bytes())),
@@ -174,7 +172,7 @@ class TapMaxima {
 
   template <bool tells_winner>
   __device__ void find_maxima(const Outputs& outputs, const Clamp<float>& clamp, std::int64_t n) const {
-    using Best = std::conditional_t<tells_winner, Candidate, Value>;
+    using Best = std::conditional_t<tells_winner, Candidate, LargestValue>;
     using Channels = cuda::Vector<float, thread_channels>;
     const auto slope = *reinterpret_cast<const Channels*>(maps_.slope + first_channel()),
                shift = *reinterpret_cast<const Channels*>(maps_.shift + first_channel()),
@@ -252,7 +250,7 @@ class TapMaxima {
       }
       const int offset = z * tiles_.depth_step + x * tiles_.pixel_step;
       tiles_.template for_each_row<Stored, deep>(count, staged + static_cast<std::uint32_t>(offset) * sizeof(Stored), weight,
-                                           [&](int row, const float(&products)[8]) { body(cells, row, products); });
+                                                 [&](int row, const float(&products)[8]) { body(cells, row, products); });
     }
   }
 
@@ -303,8 +301,8 @@ class TapMaxima {
 /// results. Deterministic.
 template <class Stored, class Image, bool deep, bool trains>
 __global__ void __launch_bounds__(ClusterTaps::threads, 1)
-    find_maxima_of_taps(MaximumOutputs<Stored, std::uint8_t> outputs, Convolved<Stored> convolved, const Image* image, KernelWeight<Stored> weight,
-                        Parameter<Stored> bias, bool biased, CloseInstances<Stored> close, Clamp<float> clamp,
+    find_maxima_of_taps(MaximumOutputs<Stored, std::uint8_t> outputs, Convolved<Stored> convolved, const Image* image,
+                        KernelWeight<Stored> weight, Parameter<Stored> bias, bool biased, CloseInstances<Stored> close, Clamp<float> clamp,
                         const __grid_constant__ ClusterTaps tiles) {
   using Maxima = TapMaxima<Stored, deep>;
   extern __shared__ __align__(128) std::byte memory[];
@@ -366,11 +364,10 @@ void run_forward(const KernelContext& call) {
   const std::vector<TensorType> types = types_of(call.inputs);
   const std::optional<ClusterTaps> tiles = tiles_for(image, types, call.attributes);
   if (!tiles) return convolution_instance_norm_max_in_turn(types, call.attributes).run(call);
-  dispatch_weight_and_image(weight.dtype(), image.dtype(),
-                            [&]<class Stored, class Image>() {
-                              auto* const run = tiles->taps[0] > 1 ? &run_clusters<Stored, Image, true> : &run_clusters<Stored, Image, false>;
-                              run(call, *tiles);
-                            });
+  dispatch_weight_and_image(weight.dtype(), image.dtype(), [&]<class Stored, class Image>() {
+    auto* const run = tiles->taps[0] > 1 ? &run_clusters<Stored, Image, true> : &run_clusters<Stored, Image, false>;
+    run(call, *tiles);
+  });
 }
 
 std::size_t forward_scratch(const InferContext& call) {

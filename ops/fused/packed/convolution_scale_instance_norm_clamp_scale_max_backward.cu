@@ -15,7 +15,7 @@ using OwnAttributes = ConvolutionInstanceNormMaxAttributes;
 constexpr int rows = static_cast<int>(ConvolutionInstanceNormMaxKernels::rows);
 constexpr int threads = 128, warps = threads / cuda::warp_size;
 /// Of a multiprocessor, as registers allow.
-constexpr int resident_blocks(std::size_t element_bytes) { return element_bytes == sizeof(float) ? 3 : 4; }
+constexpr int resident_blocks(std::size_t element_bytes) { return element_bytes == sizeof(float) ? 4 : 4; }
 
 /// What the gradients are made of besides the image.
 template <class Stored>
@@ -24,31 +24,40 @@ struct Given {
   GradientRules<float> rules;   // of its gradient
   const std::uint8_t* winners;  // (N, pixels)
   const float* more;            // likewise: what the winners get besides
+
+  /// Without the samples before.
+  __device__ Given from(std::int64_t sample, int pixels) const {
+    return {convolved + sample * pixels * rows, rules, winners + sample * pixels, more + sample * pixels};
+  }
 };
 
-/// A stretch of 16 cells: of the thread's 4 what is given, brought while another stretch is worked on.
+/// A stretch of 16 cells: of the thread's 4 what is given, brought while another stretch is worked on. Of the warps every other has the
+/// first half of some lines of cells, and the others the second.
 template <class Stored, int loads>
 struct Stretch {
-  static constexpr int blocks = 2, cells = 8, channels = 2;
+  static constexpr int blocks = 2, cells = 8, channels = 2, halves = 2, line_step = warps / halves;
+  static_assert(halves * blocks * cells == CellTiles<loads>::line);
 
   cuda::Vector<Stored, channels> convolved[blocks][2];
   float more[blocks][2];
   int winner[blocks][2];  ///< -1 where there is no cell
   int offset;             ///< of the pixels; -1 where the stretch has no cell
 
-  /// Stretch `item` of a tile.
-  __device__ Stretch(const Given<Stored>& given, const CellTiles<loads>& tiles, const CellTile& tile, int item, int channel, int own) {
-    const auto line = static_cast<std::uint32_t>(item / 2), d = tiles.rows.quotient(line);
-    const int z = static_cast<int>(d), y = static_cast<int>(tiles.rows.remainder(line, d)), x = item % 2 * blocks * cells;
-    const int depth = tile.depth + z, row = tile.row + y, left = tiles.cells[2] - tile.column - x;
-    const bool exists = z < tiles.size[0] && depth < tiles.cells[0] && row < tiles.cells[1] && left > 0;
-    offset = exists ? z * tiles.depth_step + y * tiles.row_step + x * tiles.pixel_step : -1;
-    const std::int64_t place =
-        ((static_cast<std::int64_t>(tile.sample) * tiles.cells[0] + depth) * tiles.cells[1] + row) * tiles.cells[2] + tile.column + x + own;
-    const Stored* const elements = given.convolved + place * rows + channel;
+  __device__ static int warp() { return static_cast<int>(threadIdx.x) / cuda::warp_size; }
+  __device__ static int first_line() { return warp() / halves; }
+  __device__ static int first_column() { return warp() % halves * blocks * cells; }
+
+  /// Of a line of a tile. `given` is the sample's, `channel` and `own` are the thread's first ones.
+  __device__ Stretch(const Given<Stored>& given, const CellTiles<loads>& tiles, const CellTile& tile, int line, int channel, int own) {
+    const std::uint32_t d = tiles.rows.quotient(static_cast<std::uint32_t>(line));
+    const int z = static_cast<int>(d), y = static_cast<int>(tiles.rows.remainder(static_cast<std::uint32_t>(line), d));
+    const int column = tile.column + first_column(), depth = tile.depth + z, row = tile.row + y;
+    const bool exists = z < tiles.size[0] && depth < tiles.cells[0] && row < tiles.cells[1] && column < tiles.cells[2];
+    offset = exists ? z * tiles.depth_step + y * tiles.row_step + first_column() * tiles.pixel_step : -1;
+    const int place = (depth * tiles.cells[1] + row) * tiles.cells[2] + column + own, count = exists ? tiles.cells[2] - column - own : 0;
+    const Stored* const elements = given.convolved + (place * rows + channel);
     const float* const more_from = given.more + place;
     const std::uint8_t* const winners = given.winners + place;
-    const int count = exists ? left - own : 0;
 #pragma unroll
     for (int b = 0; b < blocks; ++b) {
 #pragma unroll
@@ -76,20 +85,20 @@ __global__ void __launch_bounds__(threads, resident_blocks(sizeof(Stored)))
   extern __shared__ __align__(16) std::byte memory[];
   auto* const staged = reinterpret_cast<Stored*>(memory);
   const Warp warp(0, tiles.vectors, tiles, [](int, int, int) { return typename Warp::Words{}; });  // the weight plays no part
-  const int first_item = static_cast<int>(threadIdx.x) / cuda::warp_size, items = 2 * tiles.size[0] * tiles.size[1];
-  const int channel = warp.thread_row(Warp::lane() / 4);
+  const int channel = warp.thread_row(Warp::lane() / 4), pixels = tiles.cells[0] * tiles.cells[1] * tiles.cells[2];
   typename Warp::Products products = {};
   for (int number = static_cast<int>(blockIdx.x); number < tiles.count; number += static_cast<int>(gridDim.x)) {
     const CellTile tile(tiles, number);
-    Part next(given, tiles, tile, first_item, channel, 2 * Warp::own());
+    const Given<Stored> own = given.from(tile.sample, pixels);
+    Part next(own, tiles, tile, Part::first_line(), channel, 2 * Warp::own());
     __syncthreads();  // the tile before was used
     tiles.template stage<threads>(staged, image, tile.sample, tile.depth, tile.row, tile.column);
     __syncthreads();
     const RuleVector<float, Part::channels> rule(given.rules, static_cast<std::int64_t>(tile.sample) * rows + channel);
 #pragma unroll 1
-    for (int item = first_item; item < items; item += warps) {
+    for (int line = Part::first_line(); line < tiles.size[0] * tiles.size[1]; line += Part::line_step) {
       const Part part = next;
-      next = Part(given, tiles, tile, item + warps, channel, 2 * Warp::own());
+      next = Part(own, tiles, tile, line + Part::line_step, channel, 2 * Warp::own());
       if (part.offset < 0) continue;
       typename Warp::Sums gradient[Part::blocks];
 #pragma unroll
@@ -99,8 +108,8 @@ __global__ void __launch_bounds__(threads, resident_blocks(sizeof(Stored)))
 #pragma unroll
           for (int i = 0; i < Part::channels; ++i) {
             const float spread = rule.spread(i, rule.difference(i, convert<float>(part.convolved[b][v][i])));
-            const float own = part.winner[b][v] == channel + i ? spread + part.more[b][v] : spread;
-            gradient[b][0][2 * i + v] = part.winner[b][v] < 0 ? 0 : own;
+            const float element = part.winner[b][v] == channel + i ? spread + part.more[b][v] : spread;
+            gradient[b][0][2 * i + v] = part.winner[b][v] < 0 ? 0 : element;
           }
         }
       }
@@ -111,7 +120,7 @@ __global__ void __launch_bounds__(threads, resident_blocks(sizeof(Stored)))
   constexpr int count = rows * Warp::columns;
   put_partials(partials + static_cast<std::int64_t>(blockIdx.x) * count, reinterpret_cast<float*>(memory), count, warps,
                [&](int turn, float* sums) {
-                 if (turn == first_item) warp.add(products, sums);
+                 if (turn == Part::warp()) warp.add(products, sums);
                });
 }
 
