@@ -92,7 +92,7 @@ TEST_F(LikelyForms, LetWhatFollowsBeFused) {
   Graph graph;
   const Value z = conv3d(graph.input("x", {8, 3, 16, 32, 32}), graph.input("weight", {16, 3, 3, 3, 3}));
   const Value multiplier = graph.input("multiplier", {16, 1, 1, 1});
-  graph.output("y", max(clamp(instance_norm(z * multiplier), -1, 1) * multiplier, {1}));
+  graph.output("y", max(clamp(instance_norm(z * multiplier), -1, 1) * multiplier, Dims{1}));
   const std::string text = graph::to_text(graph::in_likely_forms(graph::apply(graph::forward_pipeline(), graph)));
   EXPECT_NE(text.find(" = convolution_scale_instance_norm_clamp_scale_max("), std::string::npos) << text;
   EXPECT_EQ(text.find("conv3d"), std::string::npos) << text;

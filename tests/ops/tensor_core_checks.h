@@ -1,6 +1,9 @@
 #pragma once
 
 #include "frit/core/cuda/device.h"
+#include "frit/core/numerics.h"
+#include "frit/graph/choose_forms.h"
+#include "frit/graph/pipeline.h"
 #include "ops/fused/chain_checks.h"
 #include "ops/operator_checks.h"
 
@@ -66,6 +69,49 @@ class OnTensorCores : public testing::Test {
       for (std::size_t i = 0; i < found.size(); ++i) EXPECT_TRUE(same_bits(found[i], again[i]));
     }
   }
+
+  /// Results of any operator against the definition's; integers are left to others.
+  static void expect_near(const std::vector<Tensor>& found, const std::vector<Tensor>& expected, double tolerance,
+                          const std::string& what) {
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      if (!is_floating(expected[i].dtype())) continue;
+      // The gradient of a bias in front of a norm may be 0 but for rounding.
+      const double largest = std::max(0.1, largest_finite(expected[i]));
+      EXPECT_TRUE(near(found[i].to(DType::f64), expected[i], tolerance, largest)) << what << " result " << i;
+    }
+  }
+
+  /// Of inputs in halves, those but the weight, which is the second, may be float32, and the image may lie in either layout.
+  template <class Call>
+  static void expect_same_beside_halves(const Operator& op, const Call& call) {
+    for (const DType dtype : {DType::f16, DType::bf16}) {
+      std::vector<Tensor> inputs = call.inputs(dtype);
+      const Tensor expected = run_on_gpu(op, inputs, call.attributes())[0];
+      for (std::size_t i = 0; i < inputs.size(); ++i) {
+        if (i != 1) inputs[i] = inputs[i].to(DType::f32);
+      }
+      EXPECT_TRUE(same_bits(run_on_gpu(op, inputs, call.attributes())[0], expected));
+      std::vector<Tensor> contiguous;
+      for (const Tensor& input : inputs) contiguous.push_back(input.to(gpu));
+      EXPECT_TRUE(same_bits(ops::run(op, contiguous, call.attributes())[0].to(Device::cpu()), expected));
+    }
+  }
 };
+
+/// The operations that a forward graph has in the end, with its convolutions in the form of some name. build(graph) makes the graph.
+template <class Build>
+std::vector<std::string> operations_in_form(bool tf32, const char* form, const Build& build) {
+  const Numerics before = numerics();
+  Numerics changed = before;
+  changed.tf32 = tf32;
+  set_numerics(changed);
+  Graph graph;
+  build(graph);
+  const Graph formed = graph::in_forms(graph::apply(graph::forward_pipeline(), graph), [&](const graph::Node&) { return form; });
+  set_numerics(before);
+  std::vector<std::string> names;
+  for (const graph::Node* node : formed.all(graph::NodeKind::operation)) names.push_back(node->op->name);
+  return names;
+}
 
 }  // namespace frit

@@ -2,8 +2,8 @@
 // through shared memory, where each is read by all taps.
 
 #include "frit/ops/convolution/convolution_rules.h"
-#include "frit/ops/convolution/taps/tap_convolution.h"
 #include "frit/ops/convolution/taps/cell_tiles_cuda.h"
+#include "frit/ops/convolution/taps/tap_convolution.h"
 
 namespace frit::ops {
 namespace {
@@ -15,6 +15,7 @@ template <class Stored>
 constexpr int blocks_wanted(int warp_rows) {
   return is_half_type<Stored> && warp_rows == 16 ? 3 : 2;
 }
+
 template <int loads>
 struct TapConvolution : CellTiles<loads> {
   int log_row_groups;  ///< of the weight

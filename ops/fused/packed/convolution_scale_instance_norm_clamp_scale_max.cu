@@ -102,28 +102,26 @@ struct ChannelMaps {
   float bias[rows], slope[rows], shift[rows], post_scale[rows];
 };
 
-/// Where what the convolution gives goes, in either layout.
+/// Where what the convolution gives goes: (N, pixels, K), or if not `channels_last` (N, K, pixels).
 template <class Stored>
 struct Convolved {
-  Stored* elements;
-  std::int64_t sample;
-  int channel, pixel;  ///< steps
+  Stored* elements;  ///< or null
+  bool channels_last;
+  std::int64_t pixels;
 
-  Convolved(const Tensor& tensor, const Planes& planes) : elements(data_or_null<Stored>(tensor)), sample(0), channel(0), pixel(0) {
-    if (elements == nullptr) return;
-    const Places places(tensor, planes);
-    sample = places.sample, channel = static_cast<int>(places.channel), pixel = static_cast<int>(places.pixel);
-  }
-  __device__ void write(std::int64_t n, int p, int c, const cuda::Vector<Stored, 4>& values) const {
-    Stored* const to = elements + n * sample + p * pixel + c * channel;
-    if (channel == 1) {
-      cuda::store_vector(to, values);
+  template <bool known_channels_last>
+  __device__ void write(Stored* sample, int pixel, int channel, const cuda::Vector<Stored, 4>& values) const {
+    if constexpr (known_channels_last) {
+      cuda::store_vector(sample + (pixel * rows + channel), values);
     } else {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) to[i * channel] = values[i];
+      for (int i = 0; i < 4; ++i) sample[(channel + i) * pixels + pixel] = values[i];
     }
   }
 };
+
+/// How it is written.
+enum class Write { not_at_all, channels_last, contiguous };
 
 template <class Stored, bool deep>
 class TapMaxima {
@@ -154,9 +152,9 @@ class TapMaxima {
   }
 
   /// Makes the maps of sample n, and writes what the convolution gives where that is wanted.
-  template <bool writes>
+  template <Write write>
   __device__ void find_statistics(const Convolved<Stored>& convolved, const CloseInstances<Stored>& close, std::int64_t n) {
-    sum<writes>(convolved, n);
+    sum<write>(convolved, n);
     totals_.exchange(ClusterTaps::warps);
     if (threadIdx.x < rows) {
       const int c = static_cast<int>(threadIdx.x);
@@ -255,8 +253,9 @@ class TapMaxima {
   }
 
   /// Puts the sums of what the warp has of the channels.
-  template <bool writes>
+  template <Write write>
   __device__ void sum(const Convolved<Stored>& convolved, std::int64_t n) const {
+    Stored* const sample = convolved.elements + n * convolved.pixels * rows;
     float sums[thread_channels] = {}, squares[thread_channels] = {};
     const auto bias = *reinterpret_cast<const cuda::Vector<float, thread_channels>*>(maps_.bias + first_channel());
     for_each_row([&](const Cells& cells, int row, const float(&products)[8]) {
@@ -269,12 +268,13 @@ class TapMaxima {
           sums[i] += product;
           squares[i] = fmaf(product, product, squares[i]);
         }
-        if constexpr (writes) {
+        if constexpr (write != Write::not_at_all) {
           if (!exists) continue;
           cuda::Vector<Stored, thread_channels> elements;
 #pragma unroll
           for (int i = 0; i < thread_channels; ++i) elements[i] = convert<Stored>(products[i / 2 * 4 + 2 * h + i % 2] + bias[i]);
-          convolved.write(n, cells.pixel[h] + row * tiles_.cells[2], first_channel(), elements);
+          const int pixel = cells.pixel[h] + row * tiles_.cells[2];
+          convolved.template write<write == Write::channels_last>(sample, pixel, first_channel(), elements);
         }
       }
     });
@@ -312,10 +312,12 @@ __global__ void __launch_bounds__(ClusterTaps::threads, 1)
   const unsigned blocks = static_cast<unsigned>(tiles.blocks);
   for (std::int64_t n = blockIdx.x / blocks; n < tiles.planes.samples; n += gridDim.x / blocks) {
     maxima.stage(image, n);
-    if (trains && convolved.elements != nullptr) {
-      maxima.template find_statistics<true>(convolved, close, n);
+    if (!trains || convolved.elements == nullptr) {
+      maxima.template find_statistics<Write::not_at_all>(convolved, close, n);
+    } else if (convolved.channels_last) {
+      maxima.template find_statistics<Write::channels_last>(convolved, close, n);
     } else {
-      maxima.template find_statistics<false>(convolved, close, n);
+      maxima.template find_statistics<Write::contiguous>(convolved, close, n);
     }
     maxima.template find_maxima<trains>(outputs, clamp, n);
   }
@@ -344,10 +346,9 @@ void run_clusters(const KernelContext& call, const ClusterTaps& tiles) {
                                      .means = data_or_null<double>(call.outputs[2]),
                                      .rstds = data_or_null<double>(call.outputs[3]),
                                      .maps = nullptr};
-  Planes planes = tiles.planes;
-  planes.channels = rows;
-  planes.pixels = static_cast<std::int64_t>(tiles.cells[0]) * tiles.cells[1] * tiles.cells[2];
-  const Convolved<Stored> convolved(call.outputs[5], planes);
+  const Convolved<Stored> convolved{.elements = data_or_null<Stored>(call.outputs[5]),
+                                    .channels_last = call.outputs[5].defined() && !call.outputs[5].is_contiguous(),
+                                    .pixels = static_cast<std::int64_t>(tiles.cells[0]) * tiles.cells[1] * tiles.cells[2]};
   const bool biased = call.has(4), trains = outputs.winners != nullptr || outputs.selected != nullptr || convolved.elements != nullptr;
   auto* const kernel = trains ? &find_maxima_of_taps<Stored, Image, deep, true> : &find_maxima_of_taps<Stored, Image, deep, false>;
   cuda::LaunchShape shape{dim3(1), dim3(ClusterTaps::threads), tiles.weight_bytes() + tiles.bytes + rows * Totals::channel_bytes};

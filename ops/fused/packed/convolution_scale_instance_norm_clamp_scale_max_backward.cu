@@ -13,9 +13,8 @@ namespace {
 
 using OwnAttributes = ConvolutionInstanceNormMaxAttributes;
 constexpr int rows = static_cast<int>(ConvolutionInstanceNormMaxKernels::rows);
-constexpr int threads = 128, warps = threads / cuda::warp_size;
-/// Of a multiprocessor, as registers allow.
-constexpr int resident_blocks(std::size_t element_bytes) { return element_bytes == sizeof(float) ? 4 : 4; }
+/// And blocks of a multiprocessor, as registers allow.
+constexpr int threads = 128, warps = threads / cuda::warp_size, resident_blocks = 4;
 
 /// What the gradients are made of besides the image.
 template <class Stored>
@@ -76,7 +75,7 @@ struct Stretch {
 /// A block some tiles, of which each warp has some stretches. Reads the image, what the convolution gave and what the winners get, and
 /// writes the block's part of the weight's gradient. Deterministic.
 template <class Stored, class Image, int loads>
-__global__ void __launch_bounds__(threads, resident_blocks(sizeof(Stored)))
+__global__ void __launch_bounds__(threads, resident_blocks)
     gather_weight_gradient(float* partials /* (blocks, K, columns) */, const Image* image, Given<Stored> given,
                            const __grid_constant__ CellTiles<loads> tiles) {
   using Warp = TapWarp<Stored, loads, rows, StagedTaps::width>;
@@ -138,8 +137,7 @@ void dispatch_loads(const Dims& kernel, const Body& body) {
 
 template <int loads>
 CellTiles<loads> tiles_for(const Tensor& image, DType dtype, const Dims& kernel, const Dims& padding) {
-  return {StagedTaps::of_convolution(image, kernel, padding), size_of(dtype),
-          shared_room(resident_blocks(size_of(dtype)), image.device().index)};
+  return {StagedTaps::of_convolution(image, kernel, padding), size_of(dtype), shared_room(resident_blocks, image.device().index)};
 }
 
 /// Of an item of a block's sums, whose columns are vectors of channels for each tap, in the weight's gradient (K, C, kernel...); -1 where
@@ -160,9 +158,9 @@ struct Scratch {
   std::size_t partials;
 
   template <int loads>
-  Scratch(const CellTiles<loads>& tiles, const Planes& planes, DType dtype, int device)
+  Scratch(const CellTiles<loads>& tiles, const Planes& planes, int device)
       : sums(planes, float()),
-        blocks(tile_blocks(tiles.count, resident_blocks(size_of(dtype)), device)),
+        blocks(tile_blocks(tiles.count, resident_blocks, device)),
         partials(sums.all.add(static_cast<std::int64_t>(blocks) * rows * TapVectors<loads>::most * StagedTaps::width, sizeof(float))) {}
 };
 
@@ -172,7 +170,7 @@ void run_tiles(const KernelContext& call, const Dims& kernel) {
   const auto& attributes = call.as<OwnAttributes>();
   const CellTiles<loads> tiles = tiles_for<loads>(image, convolved.dtype(), kernel, attributes.padding);
   const Planes planes(convolved.shape());
-  const Scratch scratch(tiles, planes, convolved.dtype(), image.device().index);
+  const Scratch scratch(tiles, planes, image.device().index);
   const InstanceGradientCall<Stored, std::uint8_t> gradients{.planes = planes,
                                                              .gradient = call.inputs[0].data<Stored>(),
                                                              .input = {convolved.data<Stored>(), Places(convolved, planes)},
@@ -236,8 +234,8 @@ std::size_t backward_scratch(const InferContext& call) {
   const Tensor image = Tensor::over(nullptr, call.shape(1), call.inputs[1].dtype, device, nullptr);
   const Dims kernel = kernel_between(call.shape(1), call.shape(2), padding);
   dispatch_loads(kernel, [&]<int loads>() {
-    const DType dtype = call.inputs[2].dtype;
-    bytes = Scratch(tiles_for<loads>(image, dtype, kernel, padding), Planes(call.shape(2)), dtype, device.index).sums.all.bytes();
+    const CellTiles<loads> tiles = tiles_for<loads>(image, call.inputs[2].dtype, kernel, padding);
+    bytes = Scratch(tiles, Planes(call.shape(2)), device.index).sums.all.bytes();
   });
   return bytes;
 }

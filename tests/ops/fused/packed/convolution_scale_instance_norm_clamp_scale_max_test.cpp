@@ -1,8 +1,5 @@
 #include "frit/ops/fused/packed/convolution_scale_instance_norm_clamp_scale_max.h"
 
-#include "frit/core/numerics.h"
-#include "frit/graph/choose_forms.h"
-#include "frit/graph/pipeline.h"
 #include "frit/ops/convolution/convolution.h"
 #include "frit/ops/elementwise/activation.h"
 #include "frit/ops/elementwise/arithmetic.h"
@@ -63,20 +60,12 @@ const Call calls[] = {{{3, 3, 9, 12, 20}, {3, 3, 3}, {0, 0, 0}},
 
 TEST(ConvolutionInstanceNormMax, TakesTheWholeOfAConvolutionAndWhatFollows) {
   const auto fused = [](bool tf32, std::int64_t channels, bool biased, const char* form) {
-    const Numerics before = numerics();
-    Numerics changed = before;
-    changed.tf32 = tf32;
-    set_numerics(changed);
-    Graph graph;
-    const Value x = graph.input("x", {2, 3, 8, 8, 8}), weight = graph.input("weight", {channels, 3, 3, 3, 3});
-    const Value z = conv3d(x, weight, biased ? graph.input("bias", {channels}) : Value());
-    const Value multiplier = graph.input("multiplier", {channels, 1, 1, 1});
-    graph.output("y", max(clamp(instance_norm(z * multiplier), -1, 1) * multiplier, {1}));
-    const Graph formed = graph::in_forms(graph::apply(graph::forward_pipeline(), graph), [&](const graph::Node&) { return form; });
-    set_numerics(before);
-    std::vector<std::string> names;
-    for (const graph::Node* node : formed.all(graph::NodeKind::operation)) names.push_back(node->op->name);
-    return names;
+    return operations_in_form(tf32, form, [&](Graph& graph) {
+      const Value x = graph.input("x", {2, 3, 8, 8, 8}), weight = graph.input("weight", {channels, 3, 3, 3, 3});
+      const Value z = conv3d(x, weight, biased ? graph.input("bias", {channels}) : Value());
+      const Value multiplier = graph.input("multiplier", {channels, 1, 1, 1});
+      graph.output("y", max(clamp(instance_norm(z * multiplier), -1, 1) * multiplier, Dims{1}));
+    });
   };
   using Names = std::vector<std::string>;
   EXPECT_EQ(fused(true, 16, true, "all taps as channels"), (Names{forward}));
@@ -106,15 +95,6 @@ TEST(ConvolutionInstanceNormMax, RefusesWhatDoesNotFit) {
 
 class CudaConvolutionInstanceNormMax : public OnTensorCores {
  protected:
-  /// Results of any operator against the definition's; integers are left to others.
-  static void expect_near(const std::vector<Tensor>& found, const std::vector<Tensor>& expected, double tolerance,
-                          const std::string& what) {
-    for (std::size_t i = 0; i < expected.size(); ++i) {
-      if (!is_floating(expected[i].dtype())) continue;
-      const double largest = std::max(0.1, largest_finite(expected[i]));
-      EXPECT_TRUE(near(found[i].to(DType::f64), expected[i], tolerance, largest)) << what << " result " << i;
-    }
-  }
   /// What the backward operator is given, of which the forward operator gives the latter half.
   static std::vector<Tensor> backward_inputs(const std::vector<Tensor>& inputs, const std::vector<Tensor>& results) {
     std::vector<Tensor> given = {normal_tensor(results[0].shape(), DType::f32, 9).to(inputs[1].dtype()), inputs[0], results[5], inputs[2],
@@ -157,17 +137,7 @@ TEST_F(CudaConvolutionInstanceNormMax, AgreesWithTheDefinition) {
 }
 
 TEST_F(CudaConvolutionInstanceNormMax, ReadsFloat32BesideHalvesInEitherLayout) {
-  const ops::Operator& op = ops::registry().find(forward);
-  const Call& call = calls[0];
-  for (const DType dtype : {DType::f16, DType::bf16}) {
-    std::vector<Tensor> inputs = call.inputs(dtype);
-    const Tensor expected = run_on_gpu(op, inputs, call.attributes())[0];
-    for (const std::size_t i : {0u, 2u, 3u, 4u}) inputs[i] = inputs[i].to(DType::f32);
-    EXPECT_TRUE(same_bits(run_on_gpu(op, inputs, call.attributes())[0], expected));
-    std::vector<Tensor> contiguous;
-    for (const Tensor& input : inputs) contiguous.push_back(input.to(gpu));
-    EXPECT_TRUE(same_bits(ops::run(op, contiguous, call.attributes())[0].to(Device::cpu()), expected));
-  }
+  expect_same_beside_halves(ops::registry().find(forward), calls[0]);
 }
 
 // The sums are around an element of the warp's.

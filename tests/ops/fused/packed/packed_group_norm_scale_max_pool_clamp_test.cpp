@@ -1,8 +1,5 @@
 #include "frit/ops/fused/packed/packed_group_norm_scale_max_pool_clamp.h"
 
-#include "frit/core/numerics.h"
-#include "frit/graph/choose_forms.h"
-#include "frit/graph/pipeline.h"
 #include "frit/ops/convolution/convolution.h"
 #include "frit/ops/elementwise/activation.h"
 #include "frit/ops/elementwise/arithmetic.h"
@@ -53,21 +50,13 @@ const Call calls[] = {{{2, 8, 21, 75}, 64, {{3, 3}, {2, 2}, {19, 73}, 8}, 16, {4
 
 TEST(PackedGroupNormPool, TakesTheWholeOfAConvolutionAndWhatFollows) {
   const auto fused = [](bool tf32, std::int64_t channels, bool biased, const char* form) {
-    const Numerics before = numerics();
-    Numerics changed = before;
-    changed.tf32 = tf32;
-    set_numerics(changed);
-    Graph graph;
-    const Value x = graph.input("x", {2, 8, 14, 14});
-    const Value weight = graph.input("weight", {channels, 8, 3, 3}), vector = graph.input("vector", {channels});
-    const Value z = conv2d(x, weight, biased ? graph.input("bias", {channels}) : Value());
-    const Value y = group_norm(z, 2, vector, graph.input("norm_bias", {channels})) * graph.input("scale", {channels, 1, 1});
-    graph.output("y", clamp(max_pool2d(y, {.kernel_size = {4}}), 0, 1));
-    const Graph formed = graph::in_forms(graph::apply(graph::forward_pipeline(), graph), [&](const graph::Node&) { return form; });
-    set_numerics(before);
-    std::vector<std::string> names;
-    for (const graph::Node* node : formed.all(graph::NodeKind::operation)) names.push_back(node->op->name);
-    return names;
+    return operations_in_form(tf32, form, [&](Graph& graph) {
+      const Value x = graph.input("x", {2, 8, 14, 14});
+      const Value weight = graph.input("weight", {channels, 8, 3, 3}), vector = graph.input("vector", {channels});
+      const Value z = conv2d(x, weight, biased ? graph.input("bias", {channels}) : Value());
+      const Value y = group_norm(z, 2, vector, graph.input("norm_bias", {channels})) * graph.input("scale", {channels, 1, 1});
+      graph.output("y", clamp(max_pool2d(y, {.kernel_size = {4}}), 0, 1));
+    });
   };
   using Names = std::vector<std::string>;
   EXPECT_EQ(fused(true, 64, true, "all taps as channels"), (Names{"pack_weight", forward}));
@@ -96,16 +85,6 @@ TEST(PackedGroupNormPool, RefusesWhatDoesNotFit) {
 
 class CudaPackedGroupNormPool : public OnTensorCores {
  protected:
-  /// Results of any operator against the definition's; integers are left to others.
-  static void expect_near(const std::vector<Tensor>& found, const std::vector<Tensor>& expected, double tolerance,
-                          const std::string& what) {
-    for (std::size_t i = 0; i < expected.size(); ++i) {
-      if (!is_floating(expected[i].dtype())) continue;
-      // The gradient of a bias in front of a norm may be 0 but for rounding.
-      const double largest = std::max(0.1, largest_finite(expected[i]));
-      EXPECT_TRUE(near(found[i].to(DType::f64), expected[i], tolerance, largest)) << what << " result " << i;
-    }
-  }
   /// What the backward operator is given, of which the forward operator gives the latter half.
   static std::vector<Tensor> backward_inputs(const std::vector<Tensor>& inputs, const std::vector<Tensor>& results) {
     std::vector<Tensor> given = {normal_tensor(results[0].shape(), DType::f32, 9).to(inputs[1].dtype())};
@@ -142,17 +121,7 @@ TEST_F(CudaPackedGroupNormPool, AgreesWithTheDefinition) {
 }
 
 TEST_F(CudaPackedGroupNormPool, ReadsFloat32BesideHalvesInEitherLayout) {
-  const ops::Operator& op = ops::registry().find(forward);
-  const Call& call = calls[0];
-  for (const DType dtype : {DType::f16, DType::bf16}) {
-    std::vector<Tensor> inputs = call.inputs(dtype);
-    const Tensor expected = run_on_gpu(op, inputs, call.attributes())[0];
-    for (const std::size_t i : {0u, 2u, 3u, 4u, 5u}) inputs[i] = inputs[i].to(DType::f32);
-    EXPECT_TRUE(same_bits(run_on_gpu(op, inputs, call.attributes())[0], expected));
-    std::vector<Tensor> contiguous;
-    for (const Tensor& input : inputs) contiguous.push_back(input.to(gpu));
-    EXPECT_TRUE(same_bits(ops::run(op, contiguous, call.attributes())[0].to(Device::cpu()), expected));
-  }
+  expect_same_beside_halves(ops::registry().find(forward), calls[0]);
 }
 
 // The sums are around an element of the tile.
