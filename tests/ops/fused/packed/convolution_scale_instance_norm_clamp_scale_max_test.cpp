@@ -93,6 +93,19 @@ TEST(ConvolutionInstanceNormMax, RefusesWhatDoesNotFit) {
   EXPECT_NE(refusal(types), "no error");
 }
 
+// In inference nobody wants what lies between the calls in turn, although it is a result.
+TEST(ConvolutionInstanceNormMax, GivesTheOutputAlone) {
+  const ops::Operator& op = ops::registry().find(forward);
+  const std::vector<Tensor> inputs = calls[0].inputs(DType::f32), all = ops::run(op, inputs, calls[0].attributes());
+  const std::vector<TensorType> types = op.infer_types(types_of(inputs), calls[0].attributes());
+  const std::size_t bytes = ops::scratch_bytes(op, types_of(inputs), types, calls[0].attributes(), Device::cpu());
+  const Tensor scratch = Tensor::full({static_cast<std::int64_t>(bytes)}, 255, DType::u8);
+  std::vector<Tensor> outputs(types.size());
+  outputs[0] = Tensor::full(types[0].shape, NAN, types[0].dtype);
+  ops::invoke(op, calls[0].attributes(), inputs, outputs, {static_cast<std::byte*>(scratch.raw()), bytes});
+  EXPECT_TRUE(same_bits(outputs[0], all[0]));
+}
+
 class CudaConvolutionInstanceNormMax : public OnTensorCores {
  protected:
   /// What the backward operator is given, of which the forward operator gives the latter half.
