@@ -20,4 +20,10 @@ void set_numerics(const Numerics& numerics) {
   current = numerics;
 }
 
+double expected_error(DType dtype, DType precision, Device device) {
+  if (dtype == DType::f64) return 1e-10;
+  if (is_half(dtype) || is_half(precision)) return 2e-2;
+  return device.kind == DeviceKind::cuda && numerics().tf32 ? 2e-3 : 2e-5;
+}
+
 }  // namespace frit

@@ -2,6 +2,9 @@
 
 #include <cstddef>
 
+#include "frit/core/device.h"
+#include "frit/core/dtype.h"
+
 namespace frit {
 
 /// How the libraries behind convolutions and matrix products may compute. Read when a graph is compiled; frit's own kernels are exact to
@@ -15,5 +18,9 @@ struct Numerics {
 /// The process's; thread-safe.
 Numerics numerics();
 void set_numerics(const Numerics& numerics);
+
+/// How far results may lie from those in float64, of a tensor's largest value: with parameters of such a dtype, data stored in such a
+/// precision, and the process's Numerics.
+double expected_error(DType dtype, DType precision, Device device);
 
 }  // namespace frit

@@ -1,5 +1,6 @@
 #include "apps/serving/comparison.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <vector>
@@ -24,6 +25,14 @@ std::string place_of(std::int64_t element, const Shape& shape) {
   return '[' + text;
 }
 
+double absolute_of(const Tolerance& tolerance, const std::vector<double>& expected) {
+  constexpr double least = 1e-5;
+  if (tolerance.absolute) return *tolerance.absolute;
+  double largest = 0;
+  for (const double value : expected) largest = std::max(largest, std::isfinite(value) ? std::abs(value) : 0);
+  return std::max(least, tolerance.of_largest * largest);
+}
+
 }  // namespace
 
 Comparison compare(const Tensor& found, const Tensor& expected, const Tolerance& tolerance) {
@@ -34,11 +43,12 @@ Comparison compare(const Tensor& found, const Tensor& expected, const Tolerance&
     return result;
   }
   const std::vector<double> a = found.to_vector<double>(), b = expected.to_vector<double>();
+  const double absolute = absolute_of(tolerance, b);
   double worst = -infinity;
   std::size_t place = 0;
   for (std::size_t i = 0; i < a.size(); ++i) {
     const double error = error_of(a[i], b[i]);
-    const double allowed = tolerance.absolute + tolerance.relative * (std::isfinite(b[i]) ? std::abs(b[i]) : 0);
+    const double allowed = absolute + tolerance.relative * (std::isfinite(b[i]) ? std::abs(b[i]) : 0);
     result.largest_error = std::max(result.largest_error, error);
     if (error <= allowed) continue;
     ++result.differing;
@@ -50,7 +60,7 @@ Comparison compare(const Tensor& found, const Tensor& expected, const Tolerance&
   result.difference =
       concat(result.differing, " of ", result.elements, " elements differ, most ",
              place_of(static_cast<std::int64_t>(place), found.shape()), ": got ", a[place], ", expected ", b[place], ", a difference of ",
-             error_of(a[place], b[place]), " where ", tolerance.absolute + tolerance.relative * std::abs(b[place]), " is allowed");
+             error_of(a[place], b[place]), " where ", absolute + tolerance.relative * std::abs(b[place]), " is allowed");
   return result;
 }
 

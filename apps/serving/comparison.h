@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "frit/core/tensor.h"
@@ -8,7 +9,9 @@ namespace frit::apps {
 
 /// How far two numbers may lie apart: |found - expected| <= absolute + relative * |expected|. NaN equals NaN.
 struct Tolerance {
-  double relative = 1e-4, absolute = 1e-5;
+  double relative = 1e-4;
+  std::optional<double> absolute = {};  ///< if not given, `of_largest` of the largest expected element, but at least 1e-5
+  double of_largest = 0;
 };
 
 struct Comparison {

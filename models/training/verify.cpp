@@ -39,8 +39,7 @@ struct Means {
 
 Tolerances tolerances_of(const Means& means) {
   if (means.dtype == DType::f64) return {1e-10, 1e-9, 1e-6};
-  const bool rounds_factors = means.device.kind == DeviceKind::cuda && numerics().tf32;
-  const double tolerance = means.precision != DType::f32 ? 2e-2 : rounds_factors ? 2e-3 : 2e-5;
+  const double tolerance = expected_error(means.dtype, means.precision, means.device);
   return {tolerance, tolerance, std::numeric_limits<double>::infinity()};
 }
 

@@ -239,6 +239,14 @@ TEST_F(Infer, ComparesWithAReferenceAndNamesTheWorstElement) {
   };
   EXPECT_EQ(check("same.npy").code, 0);
   EXPECT_EQ(check("same.npy", {"--rtol", "0", "--atol", "1e-6", "--batch-size", "2"}).code, 0);
+  // Beside precision f16 the allowance is as large as its rounding.
+  expected.data<float>()[40] -= 0.5f;
+  expected.data<float>()[7] -= 0.01f;
+  for (std::int64_t i = 0; i < expected.elements(); ++i) expected.data<float>()[i] *= 1.001f;
+  write("near.npy", serialize_npy(expected));
+  EXPECT_EQ(check("near.npy").code, 1);
+  EXPECT_EQ(check("near.npy", {"--precision", "f16"}).code, 0);
+  EXPECT_EQ(check("near.npy", {"--precision", "f16", "--atol", "1e-5"}).code, 1);
   const Outcome differs = check("other.npy");
   EXPECT_EQ(differs.code, 1) << differs;
   EXPECT_NE(differs.errors.find("other.npy: 2 of 180 elements differ, most [1, 0, 1, 1]: got "), std::string::npos) << differs;
