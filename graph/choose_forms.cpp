@@ -181,21 +181,23 @@ std::int64_t bytes_moved(const Graph& graph) {
   return bytes;
 }
 
-/// The form with which the fewest bytes are moved, if these are few enough: what follows is then fused with it. Else the form that usually
-/// is the fastest.
+/// The form with which the fewest bytes are moved, if it saves a good part of what the operation moves: what follows is then fused with it.
+/// Else the form that usually is the fastest.
 Graph in_likely_forms(const Graph& graph, Stage stage) {
-  constexpr double few_bytes = 0.75;
-  const auto formed = [&](const Node& node, const char* name) {
-    return in_forms(
-        graph, [&](const Node& other) { return &other == &node ? name : ""; }, stage.passes);
+  constexpr double good_part = 0.5;
+  const auto bytes_with = [&](const Node* formed, const std::string& name) {
+    return bytes_moved(in_forms(
+        graph, [&](const Node& node) { return &node == formed ? name : ""; }, stage.passes));
   };
+  std::optional<std::int64_t> plain;
   const auto form_of = [&](const Node& node) -> std::string {
     if (!stage.has_choice(graph, node)) return {};
+    if (!plain) plain = bytes_with(nullptr, "");
     std::string best;
-    auto least = static_cast<std::int64_t>(few_bytes * static_cast<double>(bytes_moved(formed(node, ""))));
+    auto most_saved = static_cast<std::int64_t>(good_part * static_cast<double>(bytes_of(graph, node)));
     for (const ops::Form& form : node.op->forms) {
-      const std::int64_t bytes = bytes_moved(formed(node, form.name));
-      if (bytes < least) best = form.name, least = bytes;
+      const std::int64_t saved = *plain - bytes_with(&node, form.name);
+      if (saved > most_saved) best = form.name, most_saved = saved;
     }
     if (!best.empty()) return best;
     const TensorType& input = graph.type(node.inputs[0]);

@@ -31,8 +31,9 @@ Graph choose_forms(const Graph& forward, const Purpose& purpose);
 /// the form that they are the gradient of.
 Graph choose_gradient_forms(const Graph& graph, const Purpose& purpose);
 
-/// By types and Numerics alone: each operation in the form with which what follows is fused so that far fewer bytes are moved, else in the
-/// first that its operator takes for the fastest. Calls that move little are left alone, and so are operations that compute gradients.
+/// By types and Numerics alone: each operation in the form with which what follows is fused so that a good part of its bytes is not moved,
+/// else in the first that its operator takes for the fastest. Calls that move little are left alone, and so are operations that compute
+/// gradients.
 Graph in_likely_forms(const Graph& forward);
 
 }  // namespace frit::graph

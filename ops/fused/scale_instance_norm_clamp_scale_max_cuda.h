@@ -103,7 +103,7 @@ struct MaximumOutputs {
   Winner* winners;
   Stored* selected;
 
-  __device__ bool tells_winner() const { return winners != nullptr || selected != nullptr; }
+  FRIT_HOST_DEVICE bool tells_winner() const { return winners != nullptr || selected != nullptr; }
   void skip(std::int64_t pixels) {
     if (output != nullptr) output += pixels;
     if (winners != nullptr) winners += pixels;

@@ -81,6 +81,39 @@ class OnTensorCores : public testing::Test {
     }
   }
 
+  /// A fused operator whose results are (output, winner, mean, rstd, selected, ...), and the gradient's, against their definitions in
+  /// float64. `backward_inputs` makes of the operator's inputs and results what the gradient's is given.
+  template <class Call, class BackwardInputs>
+  static void expect_agreement(const char* forward, const char* backward, const Call& call, const BackwardInputs& backward_inputs) {
+    for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
+      const std::string what = concat(call.image, ' ', dtype);
+      const std::vector<Tensor> inputs = call.inputs(dtype);
+      std::vector<Tensor> expected = ops::run(forward, exactly(inputs), call.attributes());
+      const std::vector<Tensor> found = run_on_gpu(ops::registry().find(forward), inputs, call.attributes());
+      // What rounding makes equal may win instead: the elements that are selected are then others.
+      const std::vector<double> winners = found[1].to_vector<double>(), right = expected[1].to_vector<double>();
+      std::vector<double> selected = expected[4].to_vector<double>();
+      const std::vector<double> found_selected = found[4].to_vector<double>();
+      std::size_t other = 0;
+      for (std::size_t i = 0; i < right.size(); ++i) {
+        if (winners[i] == right[i]) continue;
+        ++other;
+        selected[i] = found_selected[i];
+      }
+      EXPECT_LE(other, 2 + right.size() / (dtype == DType::bf16 ? 20 : 100)) << what;
+      expected[4] = Tensor::from(selected, expected[4].shape());
+      expect_near(found, expected, 4 * tolerance(dtype), concat(forward, ' ', what));
+
+      const std::vector<Tensor> given = backward_inputs(inputs, found);
+      const std::vector<Tensor> gradients = ops::run(backward, exactly(given), call.attributes());
+      const std::vector<Tensor> found_gradients = run_on_gpu(ops::registry().find(backward), given, call.attributes());
+      expect_near(found_gradients, gradients, 4 * tolerance(dtype), concat(backward, ' ', what));
+
+      const std::vector<Tensor> again = run_on_gpu(ops::registry().find(backward), given, call.attributes());
+      for (std::size_t i = 0; i < again.size(); ++i) EXPECT_TRUE(same_bits(found_gradients[i], again[i]));
+    }
+  }
+
   /// Of inputs in halves, those but the weight, which is the second, may be float32, and the image may lie in either layout.
   template <class Call>
   static void expect_same_beside_halves(const Operator& op, const Call& call) {

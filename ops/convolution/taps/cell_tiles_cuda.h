@@ -65,23 +65,22 @@ struct CellTiles : CellBox<loads> {
   }
 
  private:
-  cuda::Divisor tiles_along(int axis) const { return cuda::Divisor((this->cells[axis] + this->size[axis] - 1) / this->size[axis]); }
+  static int tiles_of(int cells, int size) { return (cells + size - 1) / size; }
+  cuda::Divisor tiles_along(int axis) const { return cuda::Divisor(tiles_of(this->cells[axis], this->size[axis])); }
   /// As fits the room and leaves the least work, of which a line of cells is so many pixels' worth.
   static CellBox<loads> fitting(const StagedTaps& taps, std::size_t element_bytes, std::size_t room) {
     constexpr int line_pixels = 128, most_depths = 8, most_rows = 32;
-    const auto part = [](int size, int parts) { return (size + parts - 1) / parts; };
     std::optional<CellBox<loads>> best;
     std::int64_t least = 0;
-    for (int depths = 1; depths <= taps.cells[0]; ++depths) {
-      for (int rows = 1; rows <= taps.cells[1]; ++rows) {
-        const int size[2] = {part(taps.cells[0], depths), part(taps.cells[1], rows)};
-        if (size[0] > most_depths || size[1] > most_rows) continue;
-        const CellBox<loads> box(taps, size[0], size[1], 1, element_bytes);
-        const std::int64_t work =
-            static_cast<std::int64_t>(depths) * rows * (box.staged[0] * box.staged[1] * box.staged[2] + size[0] * size[1] * line_pixels);
+    for (int depths = std::min(taps.cells[0], most_depths); depths >= 1; --depths) {
+      for (int rows = std::min(taps.cells[1], most_rows); rows >= 1; --rows) {
+        const int depth_tiles = tiles_of(taps.cells[0], depths), row_tiles = tiles_of(taps.cells[1], rows);
+        const CellBox<loads> box(taps, tiles_of(taps.cells[0], depth_tiles), tiles_of(taps.cells[1], row_tiles), 1, element_bytes);
+        const std::int64_t work = static_cast<std::int64_t>(depth_tiles) * row_tiles *
+                                  (box.staged[0] * box.staged[1] * box.staged[2] + box.size[0] * box.size[1] * line_pixels);
         const bool fits = box.staged_bytes <= room, smaller = !best || work < least;
         if (fits && smaller) best = box, least = work;
-        if (fits) break;  // with more parts there are more pixels
+        if (fits) break;  // with more tiles there are more pixels
       }
     }
     return best ? *best : CellBox<loads>(taps, 1, 1, 1, element_bytes);

@@ -19,7 +19,7 @@ struct TapRows : StagedTaps {
 
   int size[3];  ///< cells along each axis
   bool wide;    ///< the groups of a strip lie one beside the other, else one behind the other
-  int steps = 0;
+  int steps;
   std::uint32_t first_words[most_steps];  ///< of a step's chunks, from a cell's first pixel on
   int number[most_steps * 4];             ///< of the vectors of a step's chunks in the first row of taps; -1: of none, whose weights are 0
   cuda::Divisor strips_beside, strips_behind;  ///< of the box
@@ -30,15 +30,14 @@ struct TapRows : StagedTaps {
     const bool kernel = (taps.taps[0] == 1 || taps.taps[0] == most_depths) && taps.taps[1] == slots && taps.taps[2] == slots;
     return kernel && taps.tap_vectors == 1 && taps.used_columns == taps.taps[0] * slots * slots * width;
   }
-  /// For a kernel of such depth.
-  template <class Stored>
-  static constexpr int known_steps(bool deep) {
-    const int chunks = is_half_type<Stored> ? 2 : 3;
+  /// For elements of such a size and kernels of such a depth.
+  static constexpr int steps_of(std::size_t element_bytes, bool deep) {
+    const int chunks = element_bytes == sizeof(Half) ? 2 : 3;
     return ((deep ? most_depths : 1) * chunks + 1) / 2;
   }
 
   TapRows(const StagedTaps& all, int depths, int rows_, int columns, std::size_t element_bytes)
-      : StagedTaps(all), size{depths, rows_, columns}, wide(depths == 1) {
+      : StagedTaps(all), size{depths, rows_, columns}, wide(depths == 1), steps(steps_of(element_bytes, all.taps[0] > 1)) {
     FRIT_CHECK(fit(all));
     lay_out(depths, rows_, columns, element_bytes, warpgroup::chunk_bytes / static_cast<int>(element_bytes));
     strips_beside = cuda::Divisor(parts(columns, wide ? side * groups : side));
@@ -52,15 +51,15 @@ struct TapRows : StagedTaps {
     int chunks = 0;
     std::uint32_t last = 0;
     const auto add = [&](int vector, int beside_it) {
-      FRIT_CHECK(chunks < 2 * most_steps);
+      FRIT_CHECK(chunks < 2 * steps);
       const auto offset =
           static_cast<std::uint32_t>(offset_of(vector) - (taps[1] - 1) * row_step) * static_cast<std::uint32_t>(element_bytes);
       number[paired ? 2 * chunks : chunks] = vector;
       if (paired) number[2 * chunks + 1] = beside_it;
       if (chunks % 2 == 0) {
-        first_words[steps++] = warpgroup::first_word(offset, 0);
+        first_words[chunks / 2] = warpgroup::first_word(offset, 0);
       } else {
-        first_words[steps - 1] = warpgroup::first_word(last, offset - last);
+        first_words[chunks / 2] = warpgroup::first_word(last, offset - last);
       }
       last = offset;
       ++chunks;
@@ -131,7 +130,7 @@ struct TapRows : StagedTaps {
       std::uint32_t factor = right;
       warpgroup::begin_products();
 #pragma unroll
-      for (int step = 0; step < known_steps<Stored>(deep); ++step, factor += step_bytes / 16) {
+      for (int step = 0; step < steps_of(sizeof(Stored), deep); ++step, factor += step_bytes / 16) {
         warpgroup::multiply<Stored>(products, left_groups | (left + first_words[step]), right_groups | factor, step > 0);
       }
       warpgroup::complete_products();

@@ -102,16 +102,26 @@ struct ChannelMaps {
   float bias[rows], slope[rows], shift[rows], post_scale[rows];
 };
 
-/// Where what the convolution gives goes: (N, pixels, K), or if not `channels_last` (N, K, pixels).
+/// How what the convolution gives is written: (N, pixels, K) is channels-last, (N, K, pixels) contiguous.
+enum class Write { not_at_all, channels_last, contiguous };
+
+/// Where it goes.
 template <class Stored>
 struct Convolved {
-  Stored* elements;  ///< or null
-  bool channels_last;
+  Write way;
+  Stored* elements;
   std::int64_t pixels;
 
-  template <bool known_channels_last>
+  Convolved(const Tensor& tensor, std::int64_t pixels_)
+      : way(!tensor.defined()         ? Write::not_at_all
+            : tensor.is_contiguous() ? Write::contiguous
+                                     : Write::channels_last),
+        elements(data_or_null<Stored>(tensor)),
+        pixels(pixels_) {}
+
+  template <Write known_way>
   __device__ void write(Stored* sample, int pixel, int channel, const cuda::Vector<Stored, 4>& values) const {
-    if constexpr (known_channels_last) {
+    if constexpr (known_way == Write::channels_last) {
       cuda::store_vector(sample + (pixel * rows + channel), values);
     } else {
 #pragma unroll
@@ -119,9 +129,6 @@ struct Convolved {
     }
   }
 };
-
-/// How it is written.
-enum class Write { not_at_all, channels_last, contiguous };
 
 template <class Stored, bool deep>
 class TapMaxima {
@@ -274,7 +281,7 @@ class TapMaxima {
 #pragma unroll
           for (int i = 0; i < thread_channels; ++i) elements[i] = convert<Stored>(products[i / 2 * 4 + 2 * h + i % 2] + bias[i]);
           const int pixel = cells.pixel[h] + row * tiles_.cells[2];
-          convolved.template write<write == Write::channels_last>(sample, pixel, first_channel(), elements);
+          convolved.template write<write>(sample, pixel, first_channel(), elements);
         }
       }
     });
@@ -312,9 +319,9 @@ __global__ void __launch_bounds__(ClusterTaps::threads, 1)
   const unsigned blocks = static_cast<unsigned>(tiles.blocks);
   for (std::int64_t n = blockIdx.x / blocks; n < tiles.planes.samples; n += gridDim.x / blocks) {
     maxima.stage(image, n);
-    if (!trains || convolved.elements == nullptr) {
+    if (!trains || convolved.way == Write::not_at_all) {
       maxima.template find_statistics<Write::not_at_all>(convolved, close, n);
-    } else if (convolved.channels_last) {
+    } else if (convolved.way == Write::channels_last) {
       maxima.template find_statistics<Write::channels_last>(convolved, close, n);
     } else {
       maxima.template find_statistics<Write::contiguous>(convolved, close, n);
@@ -346,10 +353,8 @@ void run_clusters(const KernelContext& call, const ClusterTaps& tiles) {
                                      .means = data_or_null<double>(call.outputs[2]),
                                      .rstds = data_or_null<double>(call.outputs[3]),
                                      .maps = nullptr};
-  const Convolved<Stored> convolved{.elements = data_or_null<Stored>(call.outputs[5]),
-                                    .channels_last = call.outputs[5].defined() && !call.outputs[5].is_contiguous(),
-                                    .pixels = static_cast<std::int64_t>(tiles.cells[0]) * tiles.cells[1] * tiles.cells[2]};
-  const bool biased = call.has(4), trains = outputs.winners != nullptr || outputs.selected != nullptr || convolved.elements != nullptr;
+  const Convolved<Stored> convolved(call.outputs[5], static_cast<std::int64_t>(tiles.cells[0]) * tiles.cells[1] * tiles.cells[2]);
+  const bool biased = call.has(4), trains = outputs.tells_winner() || convolved.way != Write::not_at_all;
   auto* const kernel = trains ? &find_maxima_of_taps<Stored, Image, deep, true> : &find_maxima_of_taps<Stored, Image, deep, false>;
   cuda::LaunchShape shape{dim3(1), dim3(ClusterTaps::threads), tiles.weight_bytes() + tiles.bytes + rows * Totals::channel_bytes};
   const std::int64_t clusters = std::min<std::int64_t>(cuda::resident_clusters(kernel, shape, tiles.blocks), tiles.planes.samples);
