@@ -190,7 +190,7 @@ struct Scratch {
     const std::int64_t slices = planes.samples * planes.channels, windows = slices * geometry.windows();
     const std::int64_t blocks = column_blocks<Stored>(planes, WindowAxis(geometry.pool, 1), WindowAxis(geometry.pool, 2));
     const std::int64_t chunks = std::max({blocks, ElementSplit(planes, false, vector).chunks, ElementSplit(planes, true, vector).chunks});
-    partials = all.add(slices * WindowSplit(planes, geometry.windows()).chunks, sizeof(ChannelSums<double>));
+    partials = all.add(slices * WindowSplit::most_chunks(geometry.windows()), sizeof(ChannelSums<double>));
     parts = all.add(slices, sizeof(ChannelParts<4>));
     rules = all.add(1, GradientRules<T>::bytes(slices));
     more = all.add(windows, sizeof(T));
@@ -250,8 +250,8 @@ class Backward {
   void sum() const {
     const auto call = pool_gradient_call<Stored, Winner>(context_, planes_, geometry_, context_.as<ChainAttributes>().clamp(), 2);
     const WinnerGradients<T, Winner> results{part<T>(scratch_.more), column_blocks_ > 0 ? part<Winner>(scratch_.winners) : nullptr};
-    launch_window_sums(part<ChannelParts<4>>(scratch_.parts), rules_, results, part<ChannelSums<double>>(scratch_.partials), call,
-                       context_.stream);
+    launch_window_sums({part<ChannelParts<4>>(scratch_.parts), rules_}, results, part<ChannelSums<double>>(scratch_.partials), call,
+                       input().device().index, context_.stream);
   }
 
   void write() const {

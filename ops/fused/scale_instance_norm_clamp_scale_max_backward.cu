@@ -156,7 +156,7 @@ void run_typed(const KernelContext& context) {
   }
   if (summed) return;
   if (planes.pixels == 0) planes.samples = 0;
-  launch_sum_over_batch<Stored, 3>(sums.results, sums.parts, {}, planes, context.stream);
+  launch_sum_over_batch<Stored, 3>(sums.results, close.parts, {}, planes, context.stream);
 }
 
 /// inputs (gradient, input, scale, post_scale, winner, mean, rstd, selected)

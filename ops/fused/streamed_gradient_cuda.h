@@ -226,22 +226,38 @@ struct ChannelResults {
   Parameter<Stored> of[count];  ///< each (C), or undefined
 };
 
+/// A block some channels of a sample: adds what the last of their parts lacks. Deterministic.
+template <class T, int count>
+__global__ void __launch_bounds__(cuda::default_threads)
+    add_differences(ChannelParts<count>* parts /* (N, C) */, ChannelDifferences<T> differences, Planes planes) {
+  constexpr int rows = cuda::default_threads / cuda::warp_size;
+  __shared__ double shared[cuda::default_threads];
+  const int lane = static_cast<int>(threadIdx.x) % cuda::warp_size, row = static_cast<int>(threadIdx.x) / cuda::warp_size;
+  const std::int64_t c = static_cast<std::int64_t>(blockIdx.x) * cuda::warp_size + lane;
+  for (std::int64_t n = blockIdx.y; n < planes.samples; n += gridDim.y) {
+    double sum = 0;
+    if (c < planes.channels) {
+#pragma unroll 8
+      for (std::int64_t chunk = row; chunk < differences.chunks; chunk += rows) {
+        sum += static_cast<double>(differences.sums[(n * differences.chunks + chunk) * planes.channels + c]);
+      }
+    }
+    sum = sum_rows(sum, cuda::warp_size, shared);
+    if (row == 0 && c < planes.channels) {
+      const std::int64_t slice = n * planes.channels + c;
+      parts[slice].values[count - 1] += static_cast<double>(differences.by_difference[slice]) * sum;
+    }
+    __syncthreads();
+  }
+}
+
 /// One block a channel: its sums over the batch. Deterministic.
 template <class Stored, int count>
-__global__ void sum_over_batch(ChannelResults<Stored, count> results, const ChannelParts<count>* parts /* (N, C) */,
-                               ChannelDifferences<ComputeType<Stored>> differences, Planes planes) {
+__global__ void sum_over_batch(ChannelResults<Stored, count> results, const ChannelParts<count>* parts /* (N, C) */, Planes planes) {
   __shared__ ChannelParts<count> shared[cuda::warp_size];
-  const auto chunks = static_cast<unsigned>(differences.chunks);
   for (std::int64_t c = blockIdx.x; c < planes.channels; c += gridDim.x) {
     ChannelParts<count> total;
     for (std::int64_t n = threadIdx.x; n < planes.samples; n += blockDim.x) total = total + parts[n * planes.channels + c];
-    if (differences.sums != nullptr) {
-#pragma unroll 8
-      for (unsigned i = threadIdx.x; i < planes.samples * chunks; i += blockDim.x) {
-        total.values[count - 1] += static_cast<double>(differences.by_difference[i / chunks * planes.channels + c]) *
-                                   static_cast<double>(differences.sums[i * planes.channels + c]);
-      }
-    }
     total = cuda::block_reduce(total, shared);
     if (threadIdx.x != 0) continue;
 #pragma unroll
@@ -249,13 +265,16 @@ __global__ void sum_over_batch(ChannelResults<Stored, count> results, const Chan
   }
 }
 
+/// Adds the differences to the parts, where there are any.
 template <class Stored, int count>
-void launch_sum_over_batch(const ChannelResults<Stored, count>& results, const ChannelParts<count>* parts,
+void launch_sum_over_batch(const ChannelResults<Stored, count>& results, ChannelParts<count>* parts,
                            const ChannelDifferences<ComputeType<Stored>>& differences, const Planes& planes, cudaStream_t stream) {
   if (planes.channels == 0) return;
-  FRIT_CHECK(planes.samples * differences.chunks <= INT32_MAX);
-  cuda::launch(sum_over_batch<Stored, count>, cuda::loop_shape(planes.channels * cuda::default_threads), stream, results, parts,
-               differences, planes);
+  if (differences.sums != nullptr && planes.samples > 0) {
+    const dim3 grid(static_cast<unsigned>((planes.channels + cuda::warp_size - 1) / cuda::warp_size), sample_blocks(planes));
+    cuda::launch(add_differences<ComputeType<Stored>, count>, {grid, dim3(cuda::default_threads)}, stream, parts, differences, planes);
+  }
+  cuda::launch(sum_over_batch<Stored, count>, cuda::loop_shape(planes.channels * cuda::default_threads), stream, results, parts, planes);
 }
 
 }  // namespace frit::ops

@@ -111,7 +111,7 @@ struct Scratch {
     Planes planes = tiles.planes;
     planes.channels = tiles.channels;
     const std::int64_t slices = planes.samples * planes.channels, windows = slices * tiles.sample_windows();
-    sums = all.add(slices * WindowSplit(planes, tiles.sample_windows()).chunks, sizeof(ChannelSums<double>));
+    sums = all.add(slices * WindowSplit::most_chunks(tiles.sample_windows()), sizeof(ChannelSums<double>));
     parts = all.add(slices, sizeof(ChannelParts<4>));
     rules = all.add(1, GradientRules<float>::bytes(slices));
     more = all.add(windows, sizeof(float));
@@ -131,9 +131,9 @@ void run_tiles(const KernelContext& call, const PooledTaps<loads>& tiles, const 
   auto* const partials = scratch_part<float>(call, scratch.partials);
   const GradientRules<float> rules(scratch_part<std::byte>(call, scratch.rules), planes.samples * planes.channels);
   const AtWinner at_winner{scratch_part<float>(call, scratch.more), scratch_part<std::uint8_t>(call, scratch.winners)};
-  launch_window_sums(parts, rules, at_winner, scratch_part<ChannelSums<double>>(call, scratch.sums),
+  launch_window_sums({parts, rules}, at_winner, scratch_part<ChannelSums<double>>(call, scratch.sums),
                      pool_gradient_call<Stored, std::uint8_t>(call, planes, geometry, call.as<OwnAttributes>().chain.clamp(), 3),
-                     call.stream);
+                     image.device().index, call.stream);
   if (call.outputs[0].defined() || differences != nullptr) {
     const bool biased = call.has(10);
     const std::size_t sum_bytes = static_cast<std::size_t>(tiles.weight_elements()) * sizeof(float);
