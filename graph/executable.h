@@ -44,8 +44,13 @@ struct Step {
   void run() const;
 };
 
+/// For each step the earlier ones that it must wait for, less those that these wait for: whose results or scratch memory it reads or
+/// overwrites, or whose inputs it overwrites.
+std::vector<std::vector<int>> steps_before(std::span<const Step> steps);
+
 /// A graph made ready to run: every tensor has its place in one arena, taken once. A run allocates nothing from frit's allocator. On a CUDA
-/// device the second run records the steps, and from then on they are launched as one.
+/// device the second run records the steps, and from then on they are launched as one, in which steps that need not wait for each other run
+/// side by side.
 class Executable {
  public:
   /// Prepares the variables in `state`, which must outlive the executable. Throws ErrorKind::out_of_memory.

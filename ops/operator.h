@@ -74,7 +74,8 @@ using GradientRule = std::function<Values(const GradientContext&)>;
 using DecomposeRule = std::function<Values(Emitter&, std::span<const Value> inputs, const Attributes&)>;
 
 /// One call as a kernel sees it. Inputs are contiguous unless the kernel declares `strided`. An output that nobody reads is undefined, and
-/// the kernel need not compute it. `scratch` holds the bytes that the scratch rule asked for, 64-byte aligned.
+/// the kernel need not compute it. `scratch` holds the bytes that the scratch rule asked for, 64-byte aligned. Calls that share no memory may
+/// run at the same time.
 struct KernelContext {
   const Operator& op;
   const Attributes& attributes;

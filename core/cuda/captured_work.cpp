@@ -1,5 +1,7 @@
 #include "frit/core/cuda/captured_work.h"
 
+#include <set>
+
 #include "frit/core/cuda/device.h"
 #include "frit/core/cuda/runtime.h"
 #include "frit/core/cuda/stream.h"
@@ -12,9 +14,36 @@ struct DestroyGraph {
 };
 using OwnedGraph = std::unique_ptr<CUgraph_st, DestroyGraph>;
 
+using Nodes = std::vector<cudaGraphNode_t>;
+
+/// What the next thing to be recorded will wait for.
+Nodes awaited(cudaStream_t recording) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  const cudaGraphNode_t* nodes = nullptr;
+  std::size_t count = 0;
+  FRIT_CUDA_CALL(cudaStreamGetCaptureInfo(recording, &status, nullptr, nullptr, &nodes, nullptr, &count));
+  return {nodes, nodes + count};
+}
+
+void wait_for(cudaStream_t recording, Nodes nodes) {
+  FRIT_CUDA_CALL(cudaStreamUpdateCaptureDependencies(recording, nodes.data(), nullptr, nodes.size(), cudaStreamSetCaptureDependencies));
+}
+
+void record_parts(cudaStream_t recording, const std::vector<std::vector<int>>& before, const std::function<void(int)>& part) {
+  std::vector<Nodes> last;  // of each part
+  for (std::size_t i = 0; i < before.size(); ++i) {
+    std::set<cudaGraphNode_t> nodes;
+    for (const int other : before[i])
+      nodes.insert(last[static_cast<std::size_t>(other)].begin(), last[static_cast<std::size_t>(other)].end());
+    wait_for(recording, {nodes.begin(), nodes.end()});
+    part(static_cast<int>(i));
+    last.push_back(awaited(recording));
+  }
+}
+
 }  // namespace
 
-void CapturedWork::record(int index, const std::function<void()>& work) {
+void CapturedWork::record(int index, const std::vector<std::vector<int>>& before, const std::function<void(int)>& part) {
   // A stream of its own: what other threads start meanwhile is not recorded.
   const Stream owner(index);
   const cudaStream_t recording = owner.get();
@@ -22,7 +51,7 @@ void CapturedWork::record(int index, const std::function<void()>& work) {
   cudaGraph_t captured = nullptr;
   try {
     const StreamScope scope(index, recording);
-    work();
+    record_parts(recording, before, part);
   } catch (...) {
     (void)cudaStreamEndCapture(recording, &captured);
     const OwnedGraph discarded(captured);

@@ -2,15 +2,17 @@
 
 #include <functional>
 #include <memory>
+#include <vector>
 
 namespace frit::cuda {
 
 /// Work on a CUDA device that is recorded once, as a CUDA graph, and launched any number of times. It uses the same memory at every launch.
 class CapturedWork {
  public:
-  /// Calls `work`, whose launches and asynchronous copies on the device's compute stream are recorded instead of run. Throws what `work`
-  /// throws, and ErrorKind::device for something that cannot be recorded.
-  void record(int index, const std::function<void()>& work);
+  /// Calls part(0), part(1), ..., whose launches and asynchronous copies on the device's compute stream are recorded instead of run. At a
+  /// launch, part i waits for the earlier parts before[i], and may run beside the others. Throws what a part throws, and ErrorKind::device
+  /// for something that cannot be recorded.
+  void record(int index, const std::vector<std::vector<int>>& before, const std::function<void(int)>& part);
   bool recorded() const { return graph_ != nullptr; }
   /// On the compute stream.
   void launch() const;

@@ -9,6 +9,8 @@
 #include "frit/graph/program.h"
 #include "frit/ops/elementwise/activation.h"
 #include "frit/ops/elementwise/arithmetic.h"
+#include "frit/ops/elementwise/unary.h"
+#include "frit/ops/optimizer/optimizer_ops.h"
 #include "frit/ops/reduction/reduction.h"
 #include "frit/ops/shape/shape_ops.h"
 
@@ -115,6 +117,25 @@ TEST(Executable, RunsAgainOnTheInputsOfTheLastRun) {
   executable.output("y").fill(0);
   executable.run();
   EXPECT_EQ(executable.output("y").to_vector<double>(), (std::vector<double>{4, 1}));
+}
+
+TEST(Executable, StepsWaitForWhatTheyReadAndForReadersOfWhatTheyOverwrite) {
+  using Before = std::vector<std::vector<int>>;
+  Graph graph;
+  const Value x = graph.input("x", {3}), left = exp(x), right = -x;
+  graph.output("left", left);
+  graph.output("right", right);
+  graph.output("sum", left + right);
+  graph.output("twice", (left + right) * 2.0);
+  State state;
+  EXPECT_EQ(graph::steps_before(graph::Executable(graph, state).steps()), (Before{{}, {}, {1, 0}, {1, 0}, {3}}));
+
+  Graph changing;
+  const Value w = changing.variable("w", {DType::f32, {3}}, filled(2)), one = changing.constant(Tensor::full({}, 1, DType::f32));
+  changing.output("before", -w);
+  ops::clear(w, one);
+  State other;
+  EXPECT_EQ(graph::steps_before(graph::Executable(changing, other).steps()), (Before{{}, {0}}));
 }
 
 TEST(Program, CompilesOnceForEachSetOfShapes) {

@@ -149,7 +149,7 @@ TEST_F(CudaDevice, FreedMemoryServesAgainAndIsPoisonedWhenAsked) {
 TEST_F(CudaDevice, RecordedWorkRunsAtEveryLaunch) {
   const Tensor from = Tensor::full({3}, 1, DType::f32, gpu), to = Tensor::full({3}, 0, DType::f64, gpu);
   cuda::CapturedWork work;
-  work.record(0, [&] { copy(to, from); });
+  work.record(0, {{}}, [&](int) { copy(to, from); });
   EXPECT_EQ(to.to_vector<double>(), (std::vector<double>{0, 0, 0})) << "recording runs nothing";
   work.launch();
   EXPECT_EQ(to.to_vector<double>(), (std::vector<double>{1, 1, 1}));
@@ -158,9 +158,27 @@ TEST_F(CudaDevice, RecordedWorkRunsAtEveryLaunch) {
   EXPECT_EQ(to.to_vector<double>(), (std::vector<double>{7, 7, 7}));
 }
 
+TEST_F(CudaDevice, RecordedPartsWaitForThoseTheyAreSaidToWaitFor) {
+  constexpr std::int64_t many = 1 << 22;
+  const Tensor ones = Tensor::full({many}, 1, DType::f32, gpu), twos = Tensor::full({many}, 2, DType::f32, gpu);
+  Tensor left = Tensor::full({many}, 0, DType::f32, gpu), right = left.clone(), last = left.clone();
+  const std::vector<std::pair<Tensor, Tensor>> copies = {{left, ones}, {right, twos}, {last, left}, {left, right}};
+  cuda::CapturedWork work;
+  work.record(0, {{}, {}, {0}, {1, 2}}, [&](int part) {
+    if (part == 1) return;  // starts nothing
+    copy(copies[static_cast<std::size_t>(part)].first, copies[static_cast<std::size_t>(part)].second);
+  });
+  for (int launch = 0; launch < 3; ++launch) {
+    right.fill(launch);
+    work.launch();
+    EXPECT_EQ(last.to_vector<float>(), std::vector<float>(many, 1));
+    EXPECT_EQ(left.to_vector<float>(), std::vector<float>(many, static_cast<float>(launch)));
+  }
+}
+
 TEST_F(CudaDevice, AFailureWhileRecordingLeavesTheDeviceUsable) {
   cuda::CapturedWork work;
-  EXPECT_THROW(work.record(0, [] { fail(ErrorKind::argument, "no"); }), Error);
+  EXPECT_THROW(work.record(0, {{}}, [](int) { fail(ErrorKind::argument, "no"); }), Error);
   EXPECT_FALSE(work.recorded());
   EXPECT_EQ(Tensor::full({2}, 3, DType::f32, gpu).to_vector<float>(), std::vector<float>(2, 3));
 }
