@@ -56,6 +56,62 @@ std::vector<StepProfile> profile(const Executable& executable, int repeats) {
 
 namespace {
 
+/// By node: whether the result needs it.
+std::vector<bool> needed_for(const Graph& graph, std::string_view result) {
+  std::vector<bool> needed(graph.nodes().size());
+  std::vector<int> open;
+  for (const Output& output : graph.outputs()) {
+    if (output.name == result) open.push_back(graph.producer_index(output.value));
+  }
+  require(!open.empty(), "time_gradient: there is no result \"", result, '"');
+  while (!open.empty()) {
+    const auto n = static_cast<std::size_t>(open.back());
+    open.pop_back();
+    if (needed[n]) continue;
+    needed[n] = true;
+    for (const int id : graph.nodes()[n].inputs) open.push_back(graph.producer_index(id));
+  }
+  return needed;
+}
+
+/// Runs steps that have run before, on a GPU launched as one.
+std::function<void()> launcher_of(std::vector<Step> steps, Device device) {
+  if (device.kind == DeviceKind::cpu) {
+    return [steps = std::move(steps)] {
+      for (const Step& step : steps) step.run();
+    };
+  }
+  cuda::CapturedWork work;
+  work.record(device.index, steps_before(steps), [&](int step) { steps[static_cast<std::size_t>(step)].run(); });
+  return [work, steps = std::move(steps)] { work.launch(); };
+}
+
+}  // namespace
+
+std::vector<double> time_gradient(const Executable& executable, std::string_view of, int warmup, int repeats) {
+  const Graph& graph = executable.graph();
+  const std::vector<bool> needed = needed_for(graph, of);
+  std::vector<Step> forward, gradient;
+  for (const Step& step : executable.steps()) {
+    if (needed[static_cast<std::size_t>(step.node)]) {
+      forward.push_back(step);
+    } else if (step.op->mutates.empty()) {
+      gradient.push_back(step);
+    }
+  }
+  const auto run_forward = launcher_of(std::move(forward), executable.device()),
+             run_gradient = launcher_of(std::move(gradient), executable.device());
+  Timer timer(executable.device());
+  for (int run = 0; run < warmup + repeats; ++run) {
+    if (run == warmup) timer.take();
+    run_forward();
+    timer.time(run_gradient);
+  }
+  return timer.take();
+}
+
+namespace {
+
 thread_local Tracing* tracing = nullptr;
 
 }  // namespace

@@ -102,17 +102,26 @@ std::int64_t bytes_in_use(Device device) {
   return static_cast<std::int64_t>(allocator_of(device).statistics().in_use);
 }
 
+constexpr const char* backward = "backward";
+
 /// The inputs lie in their places, in the layout that the model prefers, before the time is taken. `before` is what was in use before the
-/// model was there.
-ModeTimes measure(const std::string& mode, graph::Executable& executable, const Bindings& inputs, const Bench& bench, std::int64_t before) {
+/// model was there; backward is what comes behind the result `forward`.
+ModeTimes measure(const std::string& mode, graph::Executable& executable, const Bindings& inputs, const Bench& bench, std::int64_t before,
+                  std::string_view forward) {
   allocator_of(bench.device).reset_peaks();
   executable.run(inputs);
   for (int i = 0; i < bench.warmup; ++i) executable.run();
   const auto peak = static_cast<std::int64_t>(allocator_of(bench.device).statistics().peak_in_use);
-  Timer timer(bench.device);
-  for (int i = 0; i < bench.repeats; ++i) timer.time([&] { executable.run(); });
-  const std::vector<double> times = timer.take();
+  std::vector<double> times;
+  if (mode == backward) {
+    times = graph::time_gradient(executable, forward, bench.warmup, bench.repeats);
+  } else {
+    Timer timer(bench.device);
+    for (int i = 0; i < bench.repeats; ++i) timer.time([&] { executable.run(); });
+    times = timer.take();
+  }
   ModeTimes result{mode, quantile(times, 0.5), quantile(times, 0.1), quantile(times, 0.9), executable.predicted_bytes(), peak - before};
+  if (mode == backward) return result;  // what runs is what trains
   if (bench.per_operator) result.operators = by_operator(graph::profile(executable, bench.repeats));
   if (bench.trace != nullptr) {
     graph::Tracing tracing;
@@ -128,11 +137,11 @@ ModeTimes measure_forward(const Model& model, const Shape& shape, const Bench& b
   const Bindings inputs = random_inputs(types, 1, bench.device);
   const std::int64_t before = bytes_in_use(bench.device);
   Program program(std::move(graph), std::make_shared<State>(bench.device), {}, bench.precision);
-  return measure("forward", program.compile(types), inputs, bench, before);
+  return measure("forward", program.compile(types), inputs, bench, before, "output");
 }
 
-/// A whole step: forward, gradient of the parameters, their update. The loss stays on the device.
-ModeTimes measure_train(const Model& model, const Shape& shape, const Optimizer& optimizer, const Bench& bench) {
+/// A whole step: forward, gradient of the parameters, their update. The loss stays on the device. Or of that the gradient alone.
+ModeTimes measure_train(const std::string& mode, const Model& model, const Shape& shape, const Optimizer& optimizer, const Bench& bench) {
   Graph graph;
   const Value loss = add_loss(graph, model, shape, bench.dtype);
   const std::int64_t classes = forward_graph(model, shape, bench.dtype).output_value("output").dim(1);
@@ -140,7 +149,7 @@ ModeTimes measure_train(const Model& model, const Shape& shape, const Optimizer&
   const Bindings inputs = random_inputs(types, classes, bench.device);
   const std::int64_t before = bytes_in_use(bench.device);
   TrainStep step(loss, optimizer, bench.device, {.precision = bench.precision});
-  return measure("train", step.compile(types), inputs, bench, before);
+  return measure(mode, step.compile(types), inputs, bench, before, "loss");
 }
 
 /// The operator's largest sample, its first input, and all inputs that are of the same shape, changed to what the command line says.
@@ -177,11 +186,11 @@ void append_gradients(Graph& graph) {
   for (std::size_t i = 0; i < gradients.size(); ++i) graph.output(concat("gradient ", i), gradients[i]);
 }
 
-/// A call for its first result, or with its gradient too.
+/// A call for its first result, or with its gradient too, or of that the gradient alone.
 ModeTimes measure_operator(const std::string& mode, const ops::Operator& op, const ops::Sample& sample, const Bench& bench) {
   SampleGraph call = sample_graph(op, sample, bench.dtype, /*seed=*/0);
   Program::Extend extend;
-  if (mode == "train") {
+  if (mode != "forward") {
     const Value output = call.graph.output_value("output");
     call.graph.input(cotangent, output.shape(), output.dtype());
     call.inputs[cotangent] = Tensor::empty(output.shape(), output.dtype());
@@ -192,34 +201,36 @@ ModeTimes measure_operator(const std::string& mode, const ops::Operator& op, con
   const std::int64_t before = bytes_in_use(bench.device);
   const auto types = input_types(call.graph);
   Program program(std::move(call.graph), std::make_shared<State>(bench.device), std::move(extend), bench.precision);
-  return measure(mode, program.compile(types), call.inputs, bench, before);
+  return measure(mode, program.compile(types), call.inputs, bench, before, "output");
 }
 
 /// What there is to time: a model, or a call of an operator.
 struct Subject {
   std::string config;
   Shape input;
-  std::function<ModeTimes(const Bench&)> forward, train;  ///< train: missing if there is no gradient
+  std::vector<std::string> modes;
+  std::function<ModeTimes(const std::string& mode, const Bench&)> measure;
 };
+
+const std::vector<std::string> all_modes = {"forward", backward, "train"};
 
 Subject model_subject(const BenchArguments& a, Device device) {
   const Model model = configured_model(a.model, a.config);
   const Shape shape = input_shape(a, model, device);
-  return {model.config, shape, [=](const Bench& bench) { return measure_forward(model, shape, bench); },
-          [=, &a](const Bench& bench) { return measure_train(model, shape, optimizer_named(a.optimizer), bench); }};
+  return {model.config, shape, all_modes, [=, &a](const std::string& mode, const Bench& bench) {
+            return mode == "forward" ? measure_forward(model, shape, bench)
+                                     : measure_train(mode, model, shape, optimizer_named(a.optimizer), bench);
+          }};
 }
 
 Subject operator_subject(const BenchArguments& a) {
   require(a.config.empty(), "--model-config goes with a model, not with an operator");
   const ops::Operator& op = ops::registry().find(a.model);
-  require(a.mode != "train" || op.gradient, "--mode: ", op.name, " has no gradient: ", op.no_gradient);
+  require(op.gradient || a.mode == "forward" || a.mode == "all", "--mode: ", op.name, " has no gradient: ", op.no_gradient);
   const ops::Sample sample = sample_of(op, a);
-  const auto measured = [&op, sample](const char* mode) {
-    return [&op, sample, mode](const Bench& bench) { return measure_operator(mode, op, sample, bench); };
-  };
-  Subject subject{sample.attributes.json(), sample.inputs.empty() ? Shape{} : sample.inputs[0].shape, measured("forward"), {}};
-  if (op.gradient) subject.train = measured("train");
-  return subject;
+  return {sample.attributes.json(), sample.inputs.empty() ? Shape{} : sample.inputs[0].shape,
+          op.gradient ? all_modes : std::vector<std::string>{"forward"},
+          [&op, sample](const std::string& mode, const Bench& bench) { return measure_operator(mode, op, sample, bench); }};
 }
 
 int run_bench(const BenchArguments& a) {
@@ -251,8 +262,9 @@ int run_bench(const BenchArguments& a) {
                      .repeats = bench.repeats,
                      .copy_bandwidth = measure_copy_bandwidth(device)};
   allocator_of(device).trim();
-  if (a.mode != "train") report.modes.push_back(subject.forward(bench));
-  if (a.mode != "forward" && subject.train) report.modes.push_back(subject.train(bench));
+  for (const std::string& mode : subject.modes) {
+    if (a.mode == mode || a.mode == "all") report.modes.push_back(subject.measure(mode, bench));
+  }
   if (a.plans) report.plans = ops::plan_choices();
   if (!a.trace.empty()) trace.write(a.trace);
   print(std::cout, report, format);
@@ -263,14 +275,14 @@ int run_bench(const BenchArguments& a) {
 
 void add_bench(CLI::App& app, Action& action) {
   CLI::App& command =
-      add_command(app, "bench", "Time a model's forward pass and training step, and each of their operators; or one operator");
+      add_command(app, "bench", "Time a model's forward pass, gradient and training step, and each of their operators; or one operator");
   const auto a = std::make_shared<BenchArguments>();
   add_option(command, "MODEL|OPERATOR", a->model, "A name (see `frit info`)").required().type_name("");
   add_number<std::int64_t>(command, "--batch-size", a->batch_size, 1, 1 << 20, "Examples a step; the default is 128, on the CPU 8");
   add_shape(command, "--input-shape", a->input_shape,
             "Of the input; the default is the model's full size, or an operator's largest sample");
-  add_choice(command, "--mode", a->mode, {"forward", "train", "all"},
-             "Inference, a training step (of an operator: with its gradient), or both");
+  add_choice(command, "--mode", a->mode, {"forward", backward, "train", "all"},
+             "Inference, a training step (of an operator: with its gradient), of that the gradient alone, or all");
   add_choice(command, "--optimizer", a->optimizer, {"sgd", "adam", "adamw"}, "Of the training step; sgd has momentum 0.9");
   add_number<int>(command, "--warmup", a->warmup, 1, 1'000'000, "Steps before those that count; the default is 10, on the CPU 2");
   add_number<int>(command, "--repeats", a->repeats, 1, 1'000'000, "Steps that count; the default is 100, on the CPU 10");

@@ -24,7 +24,7 @@ std::vector<OperatorTime> by_operator(const std::vector<graph::StepProfile>& ste
 
 /// What was measured of one way to run a model.
 struct ModeTimes {
-  std::string mode;                          ///< "forward", "train"
+  std::string mode;                          ///< "forward", "backward", "train"
   double median = 0, p10 = 0, p90 = 0;       ///< microseconds of a whole step
   std::int64_t predicted_bytes = 0;          ///< of memory, by the plan
   std::int64_t peak_bytes = 0;               ///< by the allocator, inputs left out

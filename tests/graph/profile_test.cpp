@@ -4,9 +4,11 @@
 
 #include <algorithm>
 
+#include "frit/autograd/train_step.h"
 #include "frit/ops/elementwise/activation.h"
 #include "frit/ops/elementwise/arithmetic.h"
 #include "frit/ops/optimizer/optimizer_ops.h"
+#include "frit/ops/reduction/reduction.h"
 #include "frit/ops/shape/shape_ops.h"
 
 namespace frit {
@@ -55,6 +57,21 @@ TEST(Profile, CountsAnUpdateAsReadAndWrittenAndMakesIt) {
   EXPECT_EQ(steps[0].types, "i64 scalar, f32 scalar");
   EXPECT_EQ(steps[0].bytes, 2 * 8 + 4);
   EXPECT_EQ(state.at("count").item(), 5) << "one run and four repeats";
+}
+
+TEST(Profile, TimesTheGradientWithoutUpdates) {
+  Graph graph;
+  const Value w = graph.variable("w", {DType::f32, {3}}, [](const Tensor& tensor, std::uint64_t) { tensor.fill(2); });
+  TrainStep step(sum(sigmoid(graph.input("x", {3}) * w)), Sgd{.learning_rate = 1}, Device::cpu());
+  const Bindings inputs = {{"x", Tensor::full({3}, 1)}};
+  step(inputs);
+  const std::vector<double> before = step.state().at("w").to_vector<double>();
+  graph::Executable& executable = step.compile({{"x", {DType::f32, {3}}}});
+  const std::vector<double> times = graph::time_gradient(executable, "loss", /*warmup=*/1, /*repeats=*/3);
+  ASSERT_EQ(times.size(), 3u);
+  for (const double time : times) EXPECT_GT(time, 0);
+  EXPECT_EQ(step.state().at("w").to_vector<double>(), before);
+  EXPECT_THROW(graph::time_gradient(executable, "lose", 1, 3), Error);
 }
 
 TEST(Tracing, TimesEachStepOfARunThatGivesTheSame) {
