@@ -61,7 +61,8 @@ TEST(Profile, CountsAnUpdateAsReadAndWrittenAndMakesIt) {
 
 TEST(Profile, TimesTheGradientWithoutUpdates) {
   Graph graph;
-  const Value w = graph.variable("w", {DType::f32, {3}}, [](const Tensor& tensor, std::uint64_t) { tensor.fill(2); });
+  const auto two = [](const Tensor& tensor, std::uint64_t) { tensor.fill(2); };
+  const Value w = graph.variable("w", {DType::f32, {3}}, two, /*trainable=*/true);
   TrainStep step(sum(sigmoid(graph.input("x", {3}) * w)), Sgd{.learning_rate = 1}, Device::cpu());
   const Bindings inputs = {{"x", Tensor::full({3}, 1)}};
   step(inputs);
