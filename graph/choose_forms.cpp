@@ -183,7 +183,7 @@ std::int64_t bytes_moved(const Graph& graph) {
 
 /// The form with which the fewest bytes are moved, if it saves a good part of what the operation moves: what follows is then fused with it.
 /// Else the form that usually is the fastest.
-Graph in_likely_forms(const Graph& graph, Stage stage) {
+Graph in_likely_forms(const Graph& graph, Stage stage, std::span<const Pass> passes) {
   constexpr double good_part = 0.5;
   const auto bytes_with = [&](const Node* formed, const std::string& name) {
     return bytes_moved(in_forms(
@@ -205,12 +205,12 @@ Graph in_likely_forms(const Graph& graph, Stage stage) {
     const auto place = std::find_if(node.op->forms.begin(), node.op->forms.end(), likely);
     return place == node.op->forms.end() ? "" : place->name;
   };
-  return in_forms(graph, form_of, stage.passes);
+  return in_forms(graph, form_of, passes);
 }
 
 Graph choose_forms(const Graph& graph, const Purpose& purpose, Stage stage) {
   if (purpose.device.kind == DeviceKind::cpu) return graph;
-  return numerics().deterministic ? in_likely_forms(graph, stage) : Search(graph, purpose, stage).run();
+  return numerics().deterministic ? in_likely_forms(graph, stage, stage.passes) : Search(graph, purpose, stage).run();
 }
 
 }  // namespace
@@ -238,6 +238,6 @@ Graph choose_forms(const Graph& forward, const Purpose& purpose) { return choose
 
 Graph choose_gradient_forms(const Graph& graph, const Purpose& purpose) { return choose_forms(graph, purpose, Stage::gradient()); }
 
-Graph in_likely_forms(const Graph& forward) { return in_likely_forms(forward, Stage::forward()); }
+Graph in_likely_forms(const Graph& forward, std::span<const Pass> passes) { return in_likely_forms(forward, Stage::forward(), passes); }
 
 }  // namespace frit::graph

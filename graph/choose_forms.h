@@ -33,7 +33,7 @@ Graph choose_gradient_forms(const Graph& graph, const Purpose& purpose);
 
 /// By types and Numerics alone: each operation in the form with which what follows is fused so that a good part of its bytes is not moved,
 /// else in the first that its operator takes for the fastest. Calls that move little are left alone, and so are operations that compute
-/// gradients.
-Graph in_likely_forms(const Graph& forward);
+/// gradients. The result has been through `passes`.
+Graph in_likely_forms(const Graph& forward, std::span<const Pass> passes = forward_pipeline());
 
 }  // namespace frit::graph

@@ -13,13 +13,15 @@ void ConvInstanceNormMax::fields(FieldVisitor& v) {
   v.field("in_channels", in_channels);
   v.field("out_channels", out_channels);
   v.field("kernel_size", kernel_size);
+  v.field("padding", padding);
   v.field("clamp_min", clamp_min);
   v.field("clamp_max", clamp_max);
 }
 
 Value conv_instance_norm_max(const Scope& scope, Value input, const ConvInstanceNormMax& c) {
   const Value m = scope.parameter("multiplier", {c.out_channels, 1, 1, 1}, init::normal());
-  const Value y = nn::conv3d(scope / "conv", input, {.out_channels = c.out_channels, .kernel_size = {c.kernel_size}});
+  const Value y =
+      nn::conv3d(scope / "conv", input, {.out_channels = c.out_channels, .kernel_size = {c.kernel_size}, .padding = {c.padding}});
   return max(clamp(instance_norm(y * m), c.clamp_min, c.clamp_max) * m, /*axis=*/1);
 }
 

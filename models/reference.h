@@ -11,6 +11,7 @@ struct ConvInstanceNormMax {
   std::int64_t in_channels = 3;
   std::int64_t out_channels = 16;
   std::int64_t kernel_size = 3;
+  std::int64_t padding = 0;
   double clamp_min = -1;
   double clamp_max = 1;
 

@@ -8,11 +8,13 @@
 #include "apps/common/model_source.h"
 #include "apps/common/options.h"
 #include "apps/common/table.h"
+#include "apps/common/text.h"
 #include "apps/report/dot.h"
 #include "apps/report/memory_picture.h"
 #include "frit/autograd/train_step.h"
 #include "frit/core/text.h"
-#include "frit/graph/pipeline.h"
+#include "frit/graph/choose_forms.h"
+#include "frit/graph/lint.h"
 
 namespace frit::apps {
 namespace {
@@ -20,77 +22,117 @@ namespace {
 struct GraphArguments {
   std::string model, config;
   Shape input_shape = {};
-  std::string stage = "both";
+  std::string stage;  ///< empty: what suits the format
   std::string format = "text";
   DType dtype = DType::f32, precision = DType::f32;
-  bool lint = false, explain = false, json = false, quiet = false;
+  bool gpu = false, lint = false, explain = false, json = false, quiet = false;
 };
 
+/// A graph as it was written, through the passes of a forward graph. For a GPU its operations are then in the forms that are likely the
+/// fastest there, and through them again.
+Graph optimized(Graph graph, bool gpu) {
+  graph = graph::apply(graph::forward_pipeline(), std::move(graph));
+  return gpu ? graph::in_likely_forms(graph) : graph;
+}
+
 /// Forward, gradient and updates, as a step of training runs.
-Graph train_graph(const Model& model, const Shape& shape, DType dtype, DType precision) {
+Graph train_graph(const Model& model, const Shape& shape, const GraphArguments& a) {
+  constexpr const char* loss = "forward loss";
   Graph graph;
-  TrainStep step(add_loss(graph, model, shape, dtype), Adam{}, Device::cpu(), {.precision = precision});
+  graph.output(loss, add_loss(graph, model, shape, a.dtype));
+  if (a.gpu) graph = optimized(std::move(graph), a.gpu);
+  TrainStep step(graph.output_value(loss), Adam{}, Device::cpu(), {.precision = a.precision});
   return step.compile(input_types(graph)).graph();
 }
 
-Graph staged(const std::string& stage, const Model& model, const Shape& shape, DType dtype, DType precision) {
-  if (stage == "train") return train_graph(model, shape, dtype, precision);
-  Graph graph = forward_graph(model, shape, dtype);
+Graph staged(const std::string& stage, const Model& model, const Shape& shape, const GraphArguments& a) {
+  if (stage == "train") return train_graph(model, shape, a);
+  Graph graph = forward_graph(model, shape, a.dtype);
   if (stage == "forward") return graph;
   if (stage == "inference") graph = graph::for_inference(graph);
-  if (precision != DType::f32) graph = graph::lower_precision(graph, precision);
-  graph = graph::apply(graph::forward_pipeline(), std::move(graph));
+  if (a.precision != DType::f32) graph = graph::lower_precision(graph, a.precision);
+  graph = optimized(std::move(graph), a.gpu);
   return stage == "fused" ? graph : graph::apply(graph::cleanup_pipeline(), std::move(graph));
 }
 
-/// The graph that fusion sees, and what it makes of it.
-void explain(const Graph& before, const std::vector<graph::FusionAttempt>& attempts) {
-  const auto name = [&](int node) {
-    const graph::Node& n = before.nodes()[static_cast<std::size_t>(node)];
-    const std::string value = n.outputs.empty() ? "" : concat(" %", n.outputs[0]);
-    return (n.kind == graph::NodeKind::operation  ? n.op->name
-            : n.kind == graph::NodeKind::constant ? "constant"
-                                                  : printable(n.name)) +
-           value;
-  };
+std::string name_of(const Graph& graph, int node) {
+  const graph::Node& n = graph.nodes()[static_cast<std::size_t>(node)];
+  const std::string value = n.outputs.empty() ? "" : concat(" %", n.outputs[0]);
+  return (n.kind == graph::NodeKind::operation ? n.op->name : n.kind == graph::NodeKind::constant ? "constant" : printable(n.name)) + value;
+}
+
+std::string names_of(const Graph& graph, const std::vector<int>& nodes) {
+  std::string names;
+  for (const int node : nodes) names += (names.empty() ? "" : ", ") + name_of(graph, node);
+  return names;
+}
+
+/// What fusion made of a graph, and why not more.
+void print_attempts(const Graph& before, const std::vector<graph::FusionAttempt>& attempts) {
   std::cout << "# fusion\n";
   if (attempts.empty()) std::cout << "no two operators of this graph stand together in the decomposition of a fused one\n";
   for (const graph::FusionAttempt& attempt : attempts) {
-    std::string matched;
-    for (const int node : attempt.matched) matched += (matched.empty() ? "" : ", ") + name(node);
     const bool fused = attempt.obstacle.empty();
     std::cout << (fused ? "fused: " : "not fused: ") << attempt.op->name << " at %" << attempt.root << '\n';
     std::cout << "  " << attempt.matched.size() << " of the " << attempt.operations
-              << " operators of its decomposition stand here: " << matched << '\n';
+              << " operators of its decomposition stand here: " << names_of(before, attempt.matched) << '\n';
     if (fused) {
       std::cout << "  no one else reads what lies between them, and attributes and constants are as it computes them\n";
     } else {
-      std::cout << "  blocked" << (attempt.blocker >= 0 ? " by " + name(attempt.blocker) : "") << ": " << attempt.obstacle << '\n';
+      std::cout << "  blocked" << (attempt.blocker >= 0 ? " by " + name_of(before, attempt.blocker) : "") << ": " << attempt.obstacle
+                << '\n';
     }
   }
+  std::cout << '\n';
+}
+
+Json json_of(const Graph& before, const graph::FusionAttempt& attempt) {
+  Json json = {{"operator", attempt.op->name},
+               {"root", attempt.root},
+               {"fused", attempt.obstacle.empty()},
+               {"operators", attempt.operations},
+               {"matched", Json::array()}};
+  for (const int node : attempt.matched) json["matched"].push_back(name_of(before, node));
+  if (attempt.blocker >= 0) json["blocker"] = name_of(before, attempt.blocker);
+  if (!attempt.obstacle.empty()) json["obstacle"] = attempt.obstacle;
+  return json;
 }
 
 /// How many operators each pass leaves, and what fusion did; `graph` is as the model gives it.
-void explain_passes(Graph graph) {
-  Table table({{"pass"}, {"operators", Table::Column::right}});
-  const auto operators = [](const Graph& g) { return std::to_string(g.all(graph::NodeKind::operation).size()); };
-  table.add({"as written", operators(graph)});
-  for (const auto passes : {graph::forward_pipeline(), graph::cleanup_pipeline()}) {
+void explain(Graph graph, const GraphArguments& a) {
+  Json json = {{"fusion", Json::array()}, {"passes", Json::array()}};
+  const auto note = [&](const char* pass) {
+    json["passes"].push_back({{"pass", pass}, {"operators", graph.all(graph::NodeKind::operation).size()}});
+  };
+  const auto apply = [&](std::span<const graph::Pass> passes) {
     for (const graph::Pass& pass : passes) {
       std::vector<graph::FusionAttempt> attempts;
       if (pass.run == static_cast<Graph (*)(const Graph&)>(graph::fuse)) {
         graph::fuse(graph, attempts);
-        explain(graph, attempts);
+        if (!a.json) print_attempts(graph, attempts);
+        for (const graph::FusionAttempt& attempt : attempts) json["fusion"].push_back(json_of(graph, attempt));
       }
       graph = pass.run(graph);
-      table.add({pass.name, operators(graph)});
+      note(pass.name);
     }
+  };
+  note("as written");
+  apply(graph::forward_pipeline());
+  if (a.gpu) {
+    graph = graph::in_likely_forms(graph, {});
+    note("forms for a GPU");
+    apply(graph::forward_pipeline());
   }
-  std::cout << "\n# passes\n";
+  apply(graph::cleanup_pipeline());
+  if (a.json) return print(std::cout, json);
+  std::cout << "# passes\n";
+  Table table({{"pass"}, {"operators", Table::Column::right}});
+  for (const Json& pass : json["passes"]) table.add({pass["pass"].get<std::string>(), std::to_string(pass["operators"].get<int>())});
   table.print(std::cout);
 }
 
-Json json_of(const Graph& graph) {
+/// `planned`: with the memory plan, which is a CPU's.
+Json json_of(const Graph& graph, bool planned) {
   Json nodes = Json::array(), outputs = Json::object();
   const graph::BufferPlan buffers = graph::plan_buffers(graph);
   const graph::MemoryPlan plan = graph::plan_memory(buffers.lifetimes);
@@ -107,19 +149,43 @@ Json json_of(const Graph& graph) {
     for (const int id : node.outputs) {
       const TensorType& type = graph.type(id);
       Json value = {{"id", id}, {"dtype", name_of(type.dtype)}, {"shape", shape_json(type.shape)}};
-      if (const int b = buffers.buffer[static_cast<std::size_t>(id)]; b >= 0) value["offset"] = plan.offsets[static_cast<std::size_t>(b)];
+      if (const int b = buffers.buffer[static_cast<std::size_t>(id)]; planned && b >= 0)
+        value["offset"] = plan.offsets[static_cast<std::size_t>(b)];
       json["values"].push_back(std::move(value));
     }
     nodes.push_back(std::move(json));
   }
   for (const graph::Output& output : graph.outputs()) outputs[output.name] = output.value;
-  return {
-      {"nodes", nodes},
-      {"outputs", outputs},
-      {"memory_bytes", {{"arena", plan.arena_bytes}, {"lower_bound", plan.lower_bound_bytes}, {"without_sharing", plan.unplanned_bytes}}}};
+  Json json = {{"nodes", nodes}, {"outputs", outputs}};
+  if (planned) {
+    json["memory_bytes"] = {
+        {"arena", plan.arena_bytes}, {"lower_bound", plan.lower_bound_bytes}, {"without_sharing", plan.unplanned_bytes}};
+  }
+  return json;
+}
+
+/// Where each buffer of a CPU's memory plan lies, from which step to which it is needed, and the values that it holds.
+void print_plan(const Graph& graph) {
+  const graph::BufferPlan buffers = graph::plan_buffers(graph);
+  const graph::MemoryPlan plan = graph::plan_memory(buffers.lifetimes);
+  const auto size = static_cast<int>(graph.nodes().size());
+  constexpr auto right = Table::Column::right;
+  Table table({{"offset", right}, {"bytes", right}, {"from"}, {"to"}, {"holds"}});
+  for (std::size_t b = 0; b < buffers.lifetimes.size(); ++b) {
+    const graph::Lifetime& lifetime = buffers.lifetimes[b];
+    std::string values;
+    for (std::size_t id = 0; id < buffers.buffer.size(); ++id) {
+      if (buffers.buffer[id] == static_cast<int>(b)) values += concat(values.empty() ? "%" : ", %", id);
+    }
+    table.add({grouped(plan.offsets[b]), grouped(lifetime.bytes), lifetime.first < 0 ? "the start" : name_of(graph, lifetime.first),
+               lifetime.last >= size ? "the end" : name_of(graph, lifetime.last), values.empty() ? "scratch memory" : values});
+  }
+  std::cout << "\n# memory: " << plan.text() << '\n';
+  table.print(std::cout);
 }
 
 void show(const std::string& stage, const std::string& title, const Graph& graph, const GraphArguments& a) {
+  const bool runs = stage == "inference" || stage == "train";
   if (a.format == "dot")
     std::cout << graph::to_dot(graph);
   else if (a.format == "svg")
@@ -128,48 +194,63 @@ void show(const std::string& stage, const std::string& title, const Graph& graph
     std::cout << memory_picture(graph, title);
   else
     std::cout << "# " << stage << '\n' << graph::to_text(graph);
+  if (a.format == "text" && runs && !a.gpu) print_plan(graph);
   std::cout.flush();
   if (a.quiet) return;
-  std::cerr << stage << ": " << graph.all(graph::NodeKind::operation).size() << " operators, memory "
-            << graph::plan_memory(graph::plan_buffers(graph).lifetimes).text() << std::endl;
+  std::cerr << stage << ": " << graph.all(graph::NodeKind::operation).size() << " operators";
+  if (!a.gpu) std::cerr << ", memory " << graph::plan_memory(graph::plan_buffers(graph).lifetimes).text();
+  std::cerr << std::endl;
 }
 
-int print_lint(const Model& model, const Shape& shape, DType dtype) {
+void print_lint(const Model& model, const Shape& shape, const GraphArguments& a) {
   Graph graph;
-  graph.output("loss", add_loss(graph, model, shape, dtype));
+  graph.output("loss", add_loss(graph, model, shape, a.dtype));
+  if (a.json) {
+    Json json = Json::array();
+    for (const graph::LintFinding& finding : graph::lint(graph, "loss")) {
+      json.push_back({{"parameter", finding.parameter}, {"reason", finding.reason}});
+    }
+    return print(std::cout, json);
+  }
   const std::string text = lint_text(graph, "");
   std::cout << (text.empty() ? "every parameter can learn\n" : text);
-  return 0;
 }
 
-int run_graph(const GraphArguments& a) {
-  const bool picture = a.format != "text";
-  require(!picture || a.stage != "both", "--format ", a.format, " draws one graph: --stage forward, fused, train or inference");
-  require(!picture || (!a.json && !a.explain), "--format ", a.format, " does not go with --json or --explain");
-  require(!a.json || !a.explain, "--json does not go with --explain");
-  const Model model = open_model(a.model, a.config).model;
-  const Shape shape = a.input_shape.empty() ? model.small_input : a.input_shape;
-  check_input_shape(model, shape);
-  if (a.lint) return print_lint(model, shape, a.dtype);
-  if (a.explain) {
-    Graph graph = forward_graph(model, shape, a.dtype);
-    if (a.stage == "inference") graph = graph::for_inference(graph);
-    explain_passes(a.precision == DType::f32 ? std::move(graph) : graph::lower_precision(graph, a.precision));
-    return 0;
-  }
-  const std::vector<std::string> stages =
-      a.stage == "both" ? std::vector<std::string>{"forward", "fused"} : std::vector<std::string>{a.stage};
+void print_stages(const std::vector<std::string>& stages, const Model& model, const Shape& shape, const GraphArguments& a) {
   Json json;
   for (const std::string& stage : stages) {
-    const Graph graph = staged(stage, model, shape, a.dtype, a.precision);
+    const Graph graph = staged(stage, model, shape, a);
     if (a.json) {
-      json[stage] = json_of(graph);
+      json[stage] = json_of(graph, !a.gpu);
       continue;
     }
     if (stage != stages.front()) std::cout << '\n';
     show(stage, concat(model.name, ", ", stage, ", input ", shape), graph, a);
   }
   if (a.json) print(std::cout, json);
+}
+
+int run_graph(const GraphArguments& a) {
+  const bool picture = a.format != "text";
+  require(!picture || a.stage != "both", "--format ", a.format, " draws one graph: --stage forward, fused, train or inference");
+  require(!picture || (!a.json && !a.explain), "--format ", a.format, " does not go with --json or --explain");
+  require(!a.gpu || a.format != "memory", "--format memory draws a CPU's plan, which does not go with --gpu");
+  const Model model = open_model(a.model, a.config).model;
+  const Shape shape = a.input_shape.empty() ? model.small_input : a.input_shape;
+  check_input_shape(model, shape);
+  if (a.lint) {
+    print_lint(model, shape, a);
+  } else if (a.explain) {
+    Graph graph = forward_graph(model, shape, a.dtype);
+    if (a.stage == "inference") graph = graph::for_inference(graph);
+    explain(a.precision == DType::f32 ? std::move(graph) : graph::lower_precision(graph, a.precision), a);
+  } else if (a.stage.empty() && picture) {
+    print_stages({"inference"}, model, shape, a);
+  } else if (a.stage.empty() || a.stage == "both") {
+    print_stages({"forward", "fused"}, model, shape, a);
+  } else {
+    print_stages({a.stage}, model, shape, a);
+  }
   return 0;
 }
 
@@ -180,8 +261,12 @@ void add_graph(CLI::App& app, Action& action) {
   const auto a = std::make_shared<GraphArguments>();
   add_option(command, "MODEL|CHECKPOINT", a->model, "A model's name, or a checkpoint").required().type_name("");
   add_shape(command, "--input-shape", a->input_shape, "Of the input; the default is a small one");
-  add_choice(command, "--stage", a->stage, {"both", "forward", "fused", "train", "inference"},
-             "As written (forward), after the passes (fused), both, a whole training step, or inference");
+  add_choice(
+      command, "--stage", a->stage, {"both", "forward", "fused", "train", "inference"},
+      "As written (forward), after the passes (fused), both, or what runs, with its memory plan: a whole training step, or inference; "
+      "the default is both, of a picture inference");
+  add_flag(command, "--gpu", a->gpu,
+           "With operations in the forms that are likely the fastest on a GPU, and what is fused with them there");
   add_choice(command, "--format", a->format, {"text", "dot", "svg", "memory"},
              "Text, Graphviz's language, the picture that Graphviz makes of that, or a picture (SVG) of the memory from step to step");
   add_flag(command, "--explain", a->explain, "Say what was fused and why, what kept other operators from it, and what each pass left");

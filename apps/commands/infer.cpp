@@ -82,7 +82,8 @@ void check_arguments(const InferArguments& a) {
   if (streams(a)) return;
   if (is_folder(a.input) && !a.output.empty()) {
     require(a.output != standard_stream, "--output - takes one array, and --input is a folder");
-    if (!is_folder(a.output)) fail(ErrorKind::file_system, printable(a.output), ": not a folder, as --input is");
+    const char* const lacking = std::filesystem::exists(a.output) ? ": not a folder, as --input is" : ": no such folder";
+    if (!is_folder(a.output)) fail(ErrorKind::file_system, printable(a.output), lacking);
   }
   std::map<std::string, std::string> partners;
   for (const std::string& input : input_files(a)) {

@@ -10,6 +10,7 @@
 #include "apps/common/table.h"
 #include "apps/common/text.h"
 #include "frit/core/cuda/device.h"
+#include "frit/core/io/safetensors_checksums.h"
 #include "frit/core/plan_cache.h"
 #include "frit/core/text.h"
 #include "frit/core/thread_pool.h"
@@ -95,15 +96,21 @@ Json program_json() {
           {"operators", operators}};
 }
 
+/// Then all that the file holds is compared with them.
+bool has_checksums(const SafetensorsHeader& header, const std::string& path) {
+  return header.metadata().contains("checksums") && verify_checksums(read_safetensors(path));
+}
+
 Json checkpoint_json(const std::string& path) {
   const SafetensorsHeader file = read_safetensors_header(path);
+  const bool checked = has_checksums(file, path);
   Json metadata = Json::object(), tensors = Json::array();
   for (const auto& [key, value] : file.metadata()) metadata[key] = value;
   for (std::size_t i = 0; i < file.size(); ++i) {
     const SafetensorsHeader::Entry entry = file.entry(i);
     tensors.push_back({{"name", entry.name}, {"dtype", name_of(entry.dtype)}, {"shape", shape_json(entry.shape)}});
   }
-  return {{"metadata", metadata}, {"tensors", tensors}};
+  return {{"metadata", metadata}, {"tensors", tensors}, {"checksums", checked}};
 }
 
 /// The parameters of a model, in the order of its building.
@@ -132,6 +139,7 @@ std::string readable(const std::string& text) {
 
 int print_checkpoint(const std::string& path) {
   const SafetensorsHeader file = read_safetensors_header(path);
+  const bool checked = has_checksums(file, path);
   for (const auto& [key, value] : file.metadata()) std::cout << readable(key) << ": " << readable(value) << '\n';
   if (!file.metadata().empty()) std::cout << '\n';
   Table tensors({{"tensor"}, {"dtype"}, {"shape"}, {"elements", Table::Column::right}});
@@ -143,7 +151,9 @@ int print_checkpoint(const std::string& path) {
     elements += count;
   }
   tensors.print(std::cout);
-  std::cout << '\n' << grouped(static_cast<long long>(file.size())) << " tensors, " << grouped(elements) << " elements\n";
+  std::cout << '\n'
+            << grouped(static_cast<long long>(file.size())) << " tensors, " << grouped(elements) << " elements"
+            << (checked ? ", which have the checksums that they were written with\n" : "; there are no checksums\n");
   return 0;
 }
 

@@ -23,7 +23,7 @@ bool registered(const std::string& name) {
 bool names_file(const std::string& argument) {
   if (registered(argument)) return false;
   std::error_code error;
-  return argument.find('/') != std::string::npos || argument.ends_with(".safetensors") || std::filesystem::exists(argument, error);
+  return argument.find_first_of("/.") != std::string::npos || std::filesystem::exists(argument, error);
 }
 
 bool names_model(const std::string& name) {

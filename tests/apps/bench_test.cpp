@@ -29,7 +29,7 @@ class BenchCommand : public ProgramTest {
     EXPECT_EQ(outcome.code, 0) << outcome;
     Counts counts;
     std::istringstream lines(outcome.output);
-    for (std::string line; std::getline(lines, line);) {
+    for (std::string line; std::getline(lines, line) && !line.starts_with("# memory");) {
       const std::size_t end = line.find('('), equals = line.rfind("= ", end);
       if (end == std::string::npos) continue;
       const std::size_t begin = equals == std::string::npos ? 0 : equals + 2;

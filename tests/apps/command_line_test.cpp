@@ -154,7 +154,7 @@ TEST_F(CommandLine, ResultsAsJson) {
   const json gradients = parsed({"gradcheck", "relu", "greater"});
   EXPECT_EQ(gradients["gradients"][0]["verdict"], "ok");
   EXPECT_EQ(gradients["gradients"].back()["verdict"], "skipped");
-  EXPECT_EQ(parsed({"bench", "convt3d-logsumexp", "--input-shape", "1,3,2,2,2", "--repeats", "1"})["results"].size(), 2u);
+  EXPECT_EQ(parsed({"bench", "convt3d-logsumexp", "--input-shape", "1,3,2,2,2", "--repeats", "1"})["results"].size(), 3u);
   write("data.safetensors", serialize_safetensors({{"input", random_tensor({8, 3, 8, 8})}, {"target", random_tensor({8, 4, 3, 3})}}));
   const json trained =
       parsed({"train", "conv2d-groupnorm-pool", "--model-config", tiny_model().config, "--data", "data.safetensors", "-q"});

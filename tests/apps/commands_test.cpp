@@ -86,8 +86,9 @@ TEST_F(Commands, GraphShowsTheFusionAndTheMemory) {
   EXPECT_EQ(train.code, 0) << train;
   EXPECT_TRUE(has(train.output, "adam_update(")) << train;
   EXPECT_TRUE(has(train.output, "16x1x28x28")) << train;
+  for (const char* const part : {"\n# memory: ", "the start", "the end", "scratch memory"}) EXPECT_TRUE(has(train.output, part)) << part;
 
-  const Outcome dot = run({"graph", "classifier", "--stage", "inference", "--format", "dot"});
+  const Outcome dot = run({"graph", "classifier", "--format", "dot"});
   EXPECT_EQ(dot.code, 0) << dot;
   EXPECT_EQ(dot.output.substr(0, 12), "digraph frit") << dot;
 }
@@ -100,7 +101,25 @@ TEST_F(Commands, GraphExplainsWhatItFused) {
     EXPECT_TRUE(has(outcome.output, part)) << part << outcome;
   }
   EXPECT_EQ(run({"graph", "classifier", "--explain", "--precision", "bf16"}).code, 0);
-  EXPECT_EQ(run({"graph", "classifier", "--explain", "--json"}).code, 2);
+  const nlohmann::json json = nlohmann::json::parse(run({"graph", "conv3d-instnorm-max", "--explain", "--json"}).output);
+  EXPECT_EQ(json["fusion"][0]["operator"], "scale_instance_norm_clamp_scale_max");
+  EXPECT_EQ(json["fusion"][0]["fused"], true);
+  EXPECT_EQ(json["passes"][0]["operators"], 6);
+}
+
+TEST_F(Commands, GraphShowsWhatIsFusedOnAGpu) {
+  const std::vector<std::string> model = {"graph", "conv3d-instnorm-max", "--gpu", "--input-shape", "8,3,16,32,32"};
+  const auto shown = [&](std::vector<std::string> options) {
+    options.insert(options.begin(), model.begin(), model.end());
+    return run(options);
+  };
+  constexpr const char* fused = "convolution_scale_instance_norm_clamp_scale_max";
+  const Outcome inference = shown({"--stage", "inference"});
+  EXPECT_TRUE(has(inference.output, concat(" = ", fused, '('))) << inference;
+  EXPECT_FALSE(has(inference.output, "# memory")) << "which is a CPU's" << inference;
+  EXPECT_TRUE(has(shown({"--stage", "train"}).output, concat(" = ", fused, "_backward(")));
+  EXPECT_TRUE(has(shown({"--explain"}).output, concat("\nfused: ", fused, " at %")));
+  EXPECT_EQ(shown({"--format", "memory"}).code, 2);
 }
 
 TEST_F(Commands, GraphAsJsonHasEveryNodeAndThePlan) {
@@ -121,7 +140,7 @@ TEST_F(Commands, GraphDrawsTheMemoryOfAStep) {
        {"classifier, train, input 1x1x28x28", "gradients", "backward and update", ">conv2d<", ">adam_update<", "<title>"}) {
     EXPECT_TRUE(has(outcome.output, part)) << part;
   }
-  EXPECT_EQ(run({"graph", "classifier", "--format", "memory"}).code, 2) << "of which graph?";
+  EXPECT_TRUE(has(run({"graph", "classifier", "--format", "memory"}).output, "classifier, inference"));
 }
 
 TEST_F(Commands, GraphIsDrawnByGraphvizOrSaysThatItIsMissing) {
