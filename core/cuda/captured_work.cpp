@@ -21,12 +21,20 @@ Nodes awaited(cudaStream_t recording) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   const cudaGraphNode_t* nodes = nullptr;
   std::size_t count = 0;
+#if CUDART_VERSION >= 13000
   FRIT_CUDA_CALL(cudaStreamGetCaptureInfo(recording, &status, nullptr, nullptr, &nodes, nullptr, &count));
+#else
+  FRIT_CUDA_CALL(cudaStreamGetCaptureInfo(recording, &status, nullptr, nullptr, &nodes, &count));
+#endif
   return {nodes, nodes + count};
 }
 
 void wait_for(cudaStream_t recording, Nodes nodes) {
+#if CUDART_VERSION >= 13000
   FRIT_CUDA_CALL(cudaStreamUpdateCaptureDependencies(recording, nodes.data(), nullptr, nodes.size(), cudaStreamSetCaptureDependencies));
+#else
+  FRIT_CUDA_CALL(cudaStreamUpdateCaptureDependencies(recording, nodes.data(), nodes.size(), cudaStreamSetCaptureDependencies));
+#endif
 }
 
 void record_parts(cudaStream_t recording, const std::vector<std::vector<int>>& before, const std::function<void(int)>& part) {
