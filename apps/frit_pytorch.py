@@ -1,16 +1,22 @@
 #!/usr/bin/env python3
-"""Moves a model's weights between PyTorch and frit; also a module to import: export, write_case, load, and MODELS, frit's models in PyTorch.
+"""Moves a model's weights between PyTorch and frit; also a module to import: export, write_case, load, with_normalization, and MODELS, frit's
+models in PyTorch.
 
-  frit_pytorch.py export MODEL STATE_DICT.pt --output weights.safetensors [--config JSON] [--case case.safetensors]
+  frit_pytorch.py export MODEL STATE_DICT.pt --output weights.safetensors [--config JSON] [--normalization JSON] [--case case.safetensors]
   frit_pytorch.py import weights.safetensors --output STATE_DICT.pt
 
 `export` writes a checkpoint for `frit infer` and `frit train`, and with --case also what PyTorch computes with these weights, in float64, for
 `frit verify`. `import` reads a checkpoint of frit's, and writes the state_dict of that model. Needs PyTorch and safetensors.
+
+A checkpoint of `frit train --normalize` has a normalisation of its input, which frit computes before the model. A state_dict has none: `import`
+says which it is, so that the inputs can be normalised in PyTorch, and notes it in the file, beside the weights, where `export` finds it. Weights
+that were saved from PyTorch are exported with --normalization.
 """
 
 import argparse
 import copy
 import json
+import math
 import os
 import pickle
 import sys
@@ -23,9 +29,9 @@ from torch.nn import functional
 
 
 class ConvInstanceNormMax(nn.Module):
-    def __init__(self, in_channels=3, out_channels=16, kernel_size=3, clamp_min=-1.0, clamp_max=1.0):
+    def __init__(self, in_channels=3, out_channels=16, kernel_size=3, padding=0, clamp_min=-1.0, clamp_max=1.0):
         super().__init__()
-        self.conv = nn.Conv3d(in_channels, out_channels, kernel_size)
+        self.conv = nn.Conv3d(in_channels, out_channels, kernel_size, padding=padding)
         self.multiplier = nn.Parameter(torch.randn(out_channels, 1, 1, 1))
         self.clamp_min, self.clamp_max = clamp_min, clamp_max
 
@@ -99,15 +105,53 @@ def write(path, save):
             os.remove(temporary)
 
 
+def per_channel(model, x, values):
+    """One number a channel, to stand against the model's input x."""
+    dtype = next(model.parameters()).dtype
+    return torch.tensor(values, dtype=dtype, device=x.device).reshape(-1, *[1] * (x.dim() - 2))
+
+
+def normalize(model, inputs):
+    """What runs before the forward of a module with a normalisation."""
+    x, n = inputs[0], model.frit_normalization
+    return (x - per_channel(model, x, n["subtract"])) / per_channel(model, x, n["divide"])
+
+
+def with_normalization(model, normalization):
+    """Has the module take its input as it is and compute (x - subtract) / divide first, as frit does after `frit train --normalize`. The
+    normalisation is {"subtract": [...], "divide": [...]}, a number a channel. The state_dict stays as it was: the numbers are no part of it."""
+    try:
+        subtract, divide = ([float(value) for value in normalization[key]] for key in ("subtract", "divide"))
+    except (KeyError, TypeError, ValueError):
+        raise ValueError(f'normalization: expected {{"subtract": [...], "divide": [...]}}, got {json.dumps(normalization)}') from None
+    channels = next((part.in_channels for part in model.modules() if hasattr(part, "in_channels")), len(subtract))
+    if not len(subtract) == len(divide) == channels:
+        raise ValueError(f"normalization: the model takes {channels} channels, not {len(subtract)} to subtract from and {len(divide)} to divide")
+    if not all(map(math.isfinite, subtract + divide)) or min(divide) <= 0:
+        raise ValueError("normalization: what is subtracted must be finite, and what is divided by also above 0")
+    if not hasattr(model, "frit_normalization"):
+        model.register_forward_pre_hook(normalize)
+    model.frit_normalization = {"subtract": subtract, "divide": divide}
+    return model
+
+
+def metadata_of(model, name, config):
+    """What a checkpoint of frit's says of the model."""
+    metadata = {"model": name, "config": json.dumps(config)}
+    if hasattr(model, "frit_normalization"):
+        metadata["normalization"] = json.dumps(model.frit_normalization)
+    return metadata
+
+
 def export(model, name, config, path):
-    """Writes the weights of a module as a checkpoint of frit's model `name`, whose names its state_dict must have."""
+    """Writes the weights of a module as a checkpoint of frit's model `name`, whose names its state_dict must have; and its normalisation."""
     tensors = {key: value.detach().cpu().contiguous() for key, value in model.state_dict().items()}
-    metadata = {"format": "pt", "model": name, "config": json.dumps(config)}
+    metadata = {"format": "pt"} | metadata_of(model, name, config)
     write(path, lambda file: save_file(tensors, file, metadata))
 
 
 def write_case(model, name, config, example, path, seed=0):
-    """Writes what the module gives for the tensor `example`, and its gradients, for `frit verify`."""
+    """Writes what the module gives for the tensor `example`, and its gradients, for `frit verify`. With a normalisation, both begin before it."""
     model, x = copy.deepcopy(model).cpu().double(), example.detach().cpu().double().requires_grad_()
     output = model(x)
     cotangent = torch.randn(output.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
@@ -116,40 +160,74 @@ def write_case(model, name, config, example, path, seed=0):
     tensors |= {f"param.{key}": value for key, value in model.state_dict().items()}
     tensors |= {f"grad.{key}": value.grad for key, value in model.named_parameters()}
     tensors = {key: value.detach().contiguous() for key, value in tensors.items()}
-    metadata = {"model": name, "config": json.dumps(config), "torch": torch.__version__}
+    metadata = metadata_of(model, name, config) | {"torch": torch.__version__}
     write(path, lambda file: save_file(tensors, file, metadata))
 
 
-def load(path):
-    """The module of a checkpoint that frit wrote, with its weights."""
+def read(path):
+    """The module of a checkpoint that frit wrote, and what its metadata say of the model."""
     with safe_open(path, "pt") as file:
         metadata = file.metadata() or {}
         if "model" not in metadata:
             raise ValueError("the metadata name no model: not a checkpoint of frit?")
+        metadata = {key: metadata[key] for key in ("model", "config", "normalization") if key in metadata}
         model = make(metadata["model"], json.loads(metadata.get("config", "{}")))
         stored = set(file.keys())
         missing = [key for key in model.state_dict() if key not in stored]
         if missing:
             raise ValueError(f"missing: {', '.join(missing)}")
         model.load_state_dict({key: file.get_tensor(key) for key in model.state_dict()})
-    return model
+    if "normalization" in metadata:
+        with_normalization(model, json.loads(metadata["normalization"]))
+    return model, metadata
+
+
+def load(path):
+    """The module of a checkpoint that frit wrote, with its weights and its normalisation: it takes the inputs that frit takes."""
+    return read(path)[0]
+
+
+def say(text):
+    print("frit_pytorch.py:", text, file=sys.stderr)
+
+
+def noted(weights, name):
+    """What run_import() noted beside the weights of this model, if they come from there."""
+    notes = getattr(weights, "_metadata", {}).get("", {}).get("frit", {})
+    return notes if notes.get("model") == name else {}
 
 
 def run_export(arguments):
-    config = json.loads(arguments.config)
-    model = make(arguments.model, config)
     weights = torch.load(arguments.state_dict, map_location="cpu", weights_only=True)
+    if not isinstance(weights, dict):
+        raise ValueError(f"{arguments.state_dict}: a {type(weights).__name__}, not a state_dict")
+    notes = noted(weights, arguments.model)
+    config = json.loads(notes.get("config", "{}") if arguments.config is None else arguments.config)
+    model = make(arguments.model, config)
     model.load_state_dict(weights)
+    normalization = notes.get("normalization", "none") if arguments.normalization is None else arguments.normalization
+    if normalization != "none":
+        with_normalization(model, json.loads(normalization))
+        say(f"{arguments.output}: its input is normalised by {json.dumps(model.frit_normalization)}")
     export(model, arguments.model, config, arguments.output)
     if arguments.case:
         shape = [int(size) for size in arguments.input_shape.split(",")]
         example = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+        if normalization != "none":  # what lies where the data lay, so that the model sees the random numbers themselves
+            n = model.frit_normalization
+            example = example * per_channel(model, example, n["divide"]) + per_channel(model, example, n["subtract"])
         write_case(model, arguments.model, config, example, arguments.case)
 
 
 def run_import(arguments):
-    weights = load(arguments.checkpoint).state_dict()
+    model, metadata = read(arguments.checkpoint)
+    weights = model.state_dict()
+    weights._metadata[""]["frit"] = metadata  # where PyTorch has a version for each module; load_state_dict passes over the rest
     write(arguments.output, lambda file: torch.save(weights, file))
+    if "normalization" in metadata:
+        normalization = json.dumps(model.frit_normalization)
+        say("the weights are for inputs that are normalised, (x - subtract) / divide in each channel, which a state_dict does not do")
+        say(f"normalise them so in PyTorch, and export what it saves with --normalization '{normalization}'")
 
 
 def parse_arguments():
@@ -159,7 +237,8 @@ def parse_arguments():
     command.add_argument("model", choices=MODELS, metavar="MODEL", help="one of " + " ".join(MODELS))
     command.add_argument("state_dict", metavar="STATE_DICT", help="what torch.save(model.state_dict(), ...) wrote")
     command.add_argument("--output", required=True, metavar="FILE", help="the checkpoint to write, .safetensors")
-    command.add_argument("--config", default="{}", metavar="JSON", help="the model's configuration, as `frit info MODEL` prints it")
+    command.add_argument("--config", metavar="JSON", help="the model's configuration, as `frit info MODEL` prints it; default: as imported, or {}")
+    command.add_argument("--normalization", metavar="JSON", help="what `import` said of the input's normalisation, or none; default: as imported")
     command.add_argument("--case", metavar="FILE", help="also write a case for `frit verify`; needs --input-shape")
     command.add_argument("--input-shape", metavar="N,C,...", help="of the case's random input")
     command.set_defaults(run=run_export)
@@ -179,7 +258,7 @@ def main():
         arguments.run(arguments)
     except (OSError, RuntimeError, ValueError, pickle.UnpicklingError, SafetensorError) as error:
         code = 4 if isinstance(error, OSError) else 3
-        print("frit_pytorch.py: error:", " ".join(str(error).split()), file=sys.stderr)
+        say("error: " + " ".join(str(error).split()))
         sys.exit(code)
 
 

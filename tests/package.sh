@@ -1,7 +1,7 @@
 #!/bin/sh
-# Builds the Debian packages in build/package, and tries what they hold: programs of others built with it, its size, its start. With
-# --install as the first argument the packages are installed on this machine, tried and removed again; without, they are unpacked into a
-# folder. Other arguments go to CMake.
+# Builds the Debian packages in build/package, and tries what they hold: what goes with the program, programs of others built with it, its
+# size, its start. With --install as the first argument the packages are installed on this machine, tried and removed again; without, they
+# are unpacked into a folder. Other arguments go to CMake.
 set -eu
 cd "$(dirname "$0")/.."
 # shellcheck disable=SC2046
@@ -19,6 +19,19 @@ for package in build/package/*.deb; do dpkg-deb --field "$package" Package Versi
 dpkg-deb --field build/package/libfrit0*.deb Depends | grep -q 'libstdc++6.*zlib1g'
 dpkg-deb --field build/package/frit_*.deb Depends | grep -q 'libfrit0.* (= '
 
+# What goes with the program, read from its package: an installation may leave documentation out.
+mkdir -p build/package/program
+dpkg-deb --extract build/package/frit_*.deb build/package/program
+share=build/package/program/usr/share
+cmp LICENSE $share/doc/frit/copyright
+cmp README.md $share/doc/frit/README.md
+cmp apps/frit_pytorch.py $share/frit/frit_pytorch.py
+[ -x $share/frit/frit_pytorch.py ]
+for file in bash-completion/completions/frit zsh/vendor-completions/_frit fish/vendor_completions.d/frit.fish; do
+  grep -q __complete $share/$file
+done
+rm -r build/package/program
+
 root=build/package/unpacked
 rm -rf $root
 if [ -n "$install" ]; then
@@ -31,5 +44,11 @@ else
   for package in build/package/*.deb; do dpkg-deb --extract "$package" $root; done
   prefix=$PWD/$root/usr
 fi
+# shellcheck disable=SC2016  # for bash to expand
+LD_LIBRARY_PATH=$(dirname "$(find "$prefix"/lib* -name 'libfrit-runtime.*' | head -n 1)") bash -c '
+  . "$1/share/bash-completion/completions/frit"
+  COMP_WORDS=("$1/bin/frit" ver) COMP_CWORD=1
+  _frit
+  [ "${COMPREPLY[*]}" = verify ]' bash "$prefix"
 tests/consumer/run.sh "$prefix"
 tests/install_figures.sh "$prefix" 8

@@ -1,4 +1,5 @@
-# Installing, and packing what is installed: the libraries, the public headers, the program, and what find_package(frit) and pkg-config read.
+# Installing, and packing what is installed: the libraries, the public headers, the program and what goes with it, and what find_package(frit)
+# and pkg-config read.
 include(CMakePackageConfigHelpers)
 
 set(libraries frit_runtime frit_training frit_cli)
@@ -17,6 +18,25 @@ set_target_properties(frit_program PROPERTIES INSTALL_RPATH "$ORIGIN/${to_librar
 install(TARGETS ${libraries} ${interfaces} EXPORT frit_targets
   LIBRARY COMPONENT libraries NAMELINK_COMPONENT development ARCHIVE COMPONENT development)
 install(TARGETS frit_program RUNTIME COMPONENT program)
+install(PROGRAMS apps/frit_pytorch.py DESTINATION ${CMAKE_INSTALL_DATADIR}/frit COMPONENT program)
+install(FILES README.md DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT program)
+install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} RENAME copyright COMPONENT program)
+
+# What shells read to complete the program's command lines, as it prints it itself; where the program cannot run, as in a cross build, there
+# is none. Debian's zsh looks for what is in packages, below /usr, in another folder than for the rest.
+set(zsh_folder zsh/site-functions)
+if(CMAKE_INSTALL_PREFIX STREQUAL "/usr" AND EXISTS /etc/debian_version)
+  set(zsh_folder zsh/vendor-completions)
+endif()
+set(completions ${PROJECT_BINARY_DIR}/completions)
+add_custom_command(OUTPUT ${completions}/stamp DEPENDS frit_program ${CMAKE_CURRENT_LIST_DIR}/completions.cmake VERBATIM
+  COMMAND ${CMAKE_COMMAND} -DPROGRAM=$<TARGET_FILE:frit_program> "-DEMULATOR=$<TARGET_PROPERTY:frit_program,CROSSCOMPILING_EMULATOR>"
+    -DFOLDER=${completions} -P ${CMAKE_CURRENT_LIST_DIR}/completions.cmake
+  COMMENT "Completion for shells")
+add_custom_target(frit_completions ALL DEPENDS ${completions}/stamp)
+install(FILES ${completions}/bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME frit COMPONENT program OPTIONAL)
+install(FILES ${completions}/zsh DESTINATION ${CMAKE_INSTALL_DATADIR}/${zsh_folder} RENAME _frit COMPONENT program OPTIONAL)
+install(FILES ${completions}/fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d RENAME frit.fish COMPONENT program OPTIONAL)
 
 # Public is what these include, directly or through others.
 set(public_headers "")
@@ -117,6 +137,7 @@ set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_NAME libfrit-dev)
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_PROGRAM_PACKAGE_NAME frit)
 set(CPACK_DEBIAN_PROGRAM_PACKAGE_SECTION science)
+set(CPACK_DEBIAN_PROGRAM_PACKAGE_SUGGESTS "python3-torch, python3-safetensors")  # for frit_pytorch.py
 if(BUILD_SHARED_LIBS)
   list(APPEND CPACK_COMPONENTS_ALL libraries)
   set(CPACK_COMPONENT_DEVELOPMENT_DEPENDS libraries)

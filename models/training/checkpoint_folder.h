@@ -34,9 +34,9 @@ class CheckpointFolder {
 
   /// The newest checkpoint, read and checked. Throws ErrorKind::format if it is damaged, naming the newest good one.
   TensorFile read_newest() const;
-  /// Passes damaged ones over, which are renamed to <name>.damaged; `remarks` says which and why. Throws ErrorKind::format if none is good.
+  /// Passes damaged ones over, which are renamed to NAME.damaged; `remarks` says which and why. Throws ErrorKind::format if none is good.
   TensorFile read_newest_good(std::vector<std::string>& remarks) const;
-  /// For a training that goes on from an earlier step: checkpoints of later ones are renamed to <name>.aside. Returns how many.
+  /// For a training that goes on from an earlier step: checkpoints of later ones are renamed to NAME.aside. Returns how many.
   std::int64_t set_aside_after(std::int64_t step) const;
 
  private:
