@@ -77,6 +77,8 @@ class TrainStep {
 
   /// The memory that such a step would take beside the variables (see Program::plan).
   graph::MemoryPlan plan(const std::map<std::string, TensorType>& inputs) const { return program_.plan(inputs); }
+  /// Likewise that of the updates, which with `accumulate` are a program of their own; without, nothing.
+  graph::MemoryPlan plan_updates() const { return update_ ? update_->plan({}) : graph::MemoryPlan(); }
 
  private:
   void set_rate();

@@ -13,9 +13,11 @@
 #include "apps/report/run_record.h"
 #include "apps/training/data_options.h"
 #include "apps/training/dry_run.h"
+#include "apps/training/run_folder.h"
 #include "apps/training/training.h"
 #include "frit/core/cuda/device.h"
 #include "frit/core/io/file.h"
+#include "frit/core/memory/allocator.h"
 #include "frit/core/numerics.h"
 #include "frit/core/random.h"
 #include "frit/core/text.h"
@@ -27,13 +29,17 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr std::int64_t default_keep = 3;
+constexpr const char* no_folder = "none";  // of --run-dir
+
 struct TrainArguments {
   std::string model, config, data, validation, save, weights;
   DataOptions input;
   TrainSettings settings;
-  std::string run_directory, resume, profile;
-  CheckpointInterval interval;
-  std::int64_t keep = 3, early_stopping = 0, prefetch = 2;
+  std::string run_directory, resume, profile;  ///< run_directory: empty for a new one, "none" for none
+  std::optional<CheckpointInterval> interval;
+  std::optional<std::int64_t> keep;
+  std::int64_t early_stopping = 0, prefetch = 2;
   bool quiet = false, json = false, dry_run = false;
   RunOptions run;
 };
@@ -73,12 +79,39 @@ std::string save(const TrainArguments& a, const Model& model, const TrainStep& s
   return "saved " + printable(a.save);
 }
 
-void print_score(const TrainArguments& a, const Model& model, const Score& score) {
+bool resumes_in_folder(const TrainArguments& a) { return a.resume == "auto" || a.resume == "latest-good"; }
+
+/// Throws ErrorKind::argument for a flag that needs the run's folder where there is none.
+void check_folder_flags(const TrainArguments& a) {
+  const bool named = !a.run_directory.empty() && a.run_directory != no_folder;
+  require(named || !resumes_in_folder(a), "--resume ", a.resume, " goes with --run-dir, where it looks for checkpoints");
+  const bool overfits = a.run_directory.empty() && a.settings.overfit_one_batch;
+  if (a.run_directory != no_folder && !overfits) return;
+  const char* const remark = overfits ? "--overfit-one-batch has none without --run-dir" : "--run-dir none writes none";
+  require(!a.interval, "--checkpoint-every needs the run's folder; ", remark);
+  require(!a.keep, "--keep needs the run's folder; ", remark);
+}
+
+/// Gives the arguments the folder that the run writes, empty for none; a new one where the command line says nothing, unless nothing of use
+/// is learnt.
+std::unique_ptr<NewRunFolder> choose_folder(TrainArguments& a, const std::string& model) {
+  std::unique_ptr<NewRunFolder> folder;
+  if (a.run_directory == no_folder)
+    a.run_directory.clear();
+  else if (a.run_directory.empty() && !a.settings.overfit_one_batch)
+    a.run_directory = (folder = std::make_unique<NewRunFolder>(model))->path();
+  return folder;
+}
+
+/// `memory`: the most bytes that the training had from the allocator, beside its data.
+void print_score(const TrainArguments& a, const Model& model, const Score& score, std::size_t memory) {
   const bool validated = !a.settings.overfit_one_batch;
   const char* const what = validated && !a.validation.empty() ? "validation" : validated && has_test_split(a.data) ? "test" : "training";
   if (a.json) {
     Json json = {{"model", model.name}, {"examples", what}, {"loss", score.loss()}};
     if (model.task == Model::Task::classification) json["accuracy"] = score.accuracy() / 100;
+    json["peak_memory_bytes"] = memory;
+    if (!a.run_directory.empty()) json["run_directory"] = a.run_directory;
     return print(std::cout, json);
   }
   std::cout << what << " loss " << fixed(score.loss(), 4) << '\n';
@@ -109,9 +142,8 @@ Metadata provenance(const TrainArguments& a, Device device) {
 
 /// Where the run begins: nothing, or the checkpoint that --resume asks for.
 std::optional<TensorFile> find_checkpoint(const TrainArguments& a, const CheckpointFolder* checkpoints) {
-  const bool in_directory = a.resume == "auto" || a.resume == "latest-good";
+  const bool in_directory = resumes_in_folder(a);
   if (!a.resume.empty() && !in_directory) return read_training(a.resume);
-  require(!in_directory || checkpoints != nullptr, "--resume ", a.resume, " goes with --run-dir, where it looks for checkpoints");
   const bool fresh = checkpoints == nullptr || checkpoints->entries().empty();
   require(fresh || in_directory, "--run-dir ", printable(a.run_directory),
           " has the checkpoints of a run; --resume auto goes on with it, another folder begins anew");
@@ -167,7 +199,15 @@ void begin_record(RunRecord& record, const TrainArguments& a, Training& training
   record.resume_after(training.step().position().batches);
 }
 
-int run_train(const TrainArguments& a) {
+/// What has come of a run that was interrupted, for the user: what was saved, and how to go on.
+std::string left_by(const TrainArguments& a, const std::string& saved, bool has_checkpoint) {
+  const std::string kept = has_checkpoint ? concat("--run-dir ", printable(a.run_directory), " --resume auto goes on from there") : "";
+  if (saved.empty() && kept.empty()) return "nothing was saved";
+  return concat(saved, saved.empty() || kept.empty() ? "" : "; ", kept);
+}
+
+int run_train(TrainArguments a) {
+  check_folder_flags(a);
   const Model plain_model = configured_model(a.model, a.config);
   const Optimizer optimizer = a.settings.make_optimizer();
   const Device device = a.run.apply();
@@ -176,50 +216,54 @@ int run_train(const TrainArguments& a) {
   std::shared_ptr<const Dataset> data = a.input.training(a.data);
   const std::shared_ptr<const Dataset> validation = a.settings.overfit_one_batch ? nullptr : read_validation(a);
   const Model model = a.input.normalized(plain_model, *data, a.data);
+  TrainingOptions options{.settings = a.settings,
+                          .data = a.input,
+                          .device = device,
+                          .prefetch = a.prefetch,
+                          .early_stopping = a.early_stopping,
+                          .interval = a.interval.value_or(CheckpointInterval()),
+                          .metadata = provenance(a, device),
+                          .quiet = a.quiet};
   if (a.dry_run) {
-    print_plan(model, *data, validation.get(), printable(a.data), a.settings, device, a.prefetch);
+    print_plan(model, *data, validation.get(), printable(a.data), options, a.json);
     return 0;
   }
   if (a.settings.overfit_one_batch) data = one_batch(data, a.settings);
+  Allocator& allocator = allocator_of(device);
+  const std::size_t before = allocator.statistics().in_use;
+  const std::unique_ptr<NewRunFolder> folder = choose_folder(a, model.name);
   std::optional<CheckpointFolder> checkpoints;
-  if (!a.run_directory.empty()) checkpoints.emplace(a.run_directory + "/checkpoints", a.keep);
+  if (!a.run_directory.empty()) checkpoints.emplace(a.run_directory + "/checkpoints", a.keep.value_or(default_keep));
   std::optional<RunRecord> record;
   if (!a.run_directory.empty() || !a.profile.empty()) record.emplace(a.run_directory, a.profile);
-  Training training(model, data, validation, printable(a.data),
-                    {.settings = a.settings,
-                     .data = a.input,
-                     .device = device,
-                     .prefetch = a.prefetch,
-                     .early_stopping = a.early_stopping,
-                     .checkpoints = checkpoints ? &*checkpoints : nullptr,
-                     .interval = a.interval,
-                     .metadata = provenance(a, device),
-                     .run_directory = a.run_directory,
-                     .record = record ? &*record : nullptr,
-                     .quiet = a.quiet});
-  begin(a, training, checkpoints ? &*checkpoints : nullptr);
+  options.checkpoints = checkpoints ? &*checkpoints : nullptr;
+  options.run_directory = a.run_directory;
+  options.record = record ? &*record : nullptr;
+  allocator.reset_peaks();
+  Training training(model, data, validation, printable(a.data), options);
+  begin(a, training, options.checkpoints);
   if (record) begin_record(*record, a, training, device, data->size());
   if (!a.quiet) {
     std::cerr << model.name << ": " << grouped(training.parameter_count()) << " parameters, " << grouped(data->size()) << " examples; "
               << optimizer.name << ", learning rate " << optimizer.learning_rate << "; " << device << ", " << thread_count() << " threads"
               << std::endl;
   }
+  if (!a.quiet && folder) std::cerr << "run folder " << folder->path() << std::endl;
   if (!a.quiet) std::cerr << lint_text(training.step().graph(), "note: ") << std::flush;
   training.run();
   if (record) record->finish();
   const std::string saved = save(a, model, training.step());
   if (interrupt_signal() != 0) {
     const std::int64_t steps = training.step().position().batches;
-    const std::string kept = checkpoints && steps > 0 ? concat("; --resume auto goes on from ", printable(checkpoints->path())) : "";
     fail(ErrorKind::interrupted, "interrupted by ", interrupt_name(), " after step ", steps, "; ",
-         saved.empty() && kept.empty() ? "nothing was saved" : saved, saved.empty() && !kept.empty() ? kept.substr(2) : kept);
+         left_by(a, saved, checkpoints && steps > 0));
   }
   if (!a.quiet && !saved.empty()) std::cerr << saved << std::endl;
-  print_score(a, model, training.score());
+  print_score(a, model, training.score(), allocator.statistics().peak_in_use - before);
   return 0;
 }
 
-void add_interval(CLI::App& command, CheckpointInterval& interval) {
+void add_interval(CLI::App& command, std::optional<CheckpointInterval>& interval) {
   const auto take = [&interval](const std::string& text) {
     const bool epochs = text.ends_with('e');
     const auto count = parse_number<std::int64_t>(std::string_view(text).substr(0, text.size() - (epochs ? 1 : 0)));
@@ -229,9 +273,10 @@ void add_interval(CLI::App& command, CheckpointInterval& interval) {
     }
     interval = {*count, epochs};
   };
-  add_option(command, "--checkpoint-every", take, "How often to write a checkpoint: after so many steps, or with an e after so many epochs")
-      .type_name("N|Ne")
-      .default_str("1e");
+  // A default would be in what --print-config writes, and be refused where there is no folder.
+  add_option(command, "--checkpoint-every", take,
+             "How often to write a checkpoint: after so many steps, or with an e after so many epochs; the default is 1e")
+      .type_name("N|Ne");
 }
 
 }  // namespace
@@ -252,11 +297,14 @@ void add_train(CLI::App& app, Action& action) {
   add_path(command, "--save", a->save, "Write the parameters as a .safetensors checkpoint at the end, or when interrupted");
   add_path(command, "--weights", a->weights, "A checkpoint whose parameters to begin with");
   add_path(command, "--run-dir", a->run_directory,
-           "The run's own folder: report.html, metrics as CSV and for TensorBoard, and checkpoints/");
+           "The run's own folder: report.html, metrics as CSV and for TensorBoard, and checkpoints/. The default is a new one, "
+           "runs/MODEL-YYYYMMDD-HHMMSS, but for --overfit-one-batch none; none: nothing is written")
+      .type_name("PATH|none");
   add_path(command, "--profile", a->profile,
            "Write some of the first steps, operator by operator, as a trace for Perfetto (ui.perfetto.dev)");
   add_interval(command, a->interval);
-  add_number<std::int64_t>(command, "--keep", a->keep, 2, 1'000'000, "How many of the newest checkpoints stay, beside the best");
+  add_number<std::int64_t>(command, "--keep", a->keep, 2, 1'000'000,
+                           "How many of the newest checkpoints stay, beside the best; the default is 3");
   add_option(command, "--resume", a->resume,
              "Go on with the same bits: auto from the newest checkpoint of --run-dir, if there is one; latest-good likewise, passing "
              "damaged ones over; or from the checkpoint of this path. The other flags must be those of the run")

@@ -37,9 +37,10 @@ std::string float_field(unsigned field, float value) { return key(field, 5) + li
 std::string integer_field(unsigned field, std::int64_t value) { return key(field, 0) + varint(static_cast<std::uint64_t>(value)); }
 std::string bytes_field(unsigned field, std::string_view value) { return key(field, 2) + varint(value.size()) + std::string(value); }
 
-// Of tensorflow.Event, Summary and Summary.Value.
-constexpr unsigned event_wall_time = 1, event_step = 2, event_file_version = 3, event_summary = 5, summary_value = 1, value_tag = 1,
-                   value_simple = 2;
+// Of tensorflow.Event, Summary, Summary.Value and SessionLog.
+constexpr unsigned event_wall_time = 1, event_step = 2, event_file_version = 3, event_summary = 5, event_session_log = 7, summary_value = 1,
+                   value_tag = 1, value_simple = 2, session_status = 1;
+constexpr std::int64_t status_start = 1;
 
 std::uint32_t masked_crc(std::string_view bytes) {
   const std::uint32_t crc = crc32c(bytes);
@@ -77,7 +78,12 @@ std::string scalar_event(double wall_time, std::int64_t step, const std::vector<
   return double_field(event_wall_time, wall_time) + integer_field(event_step, step) + bytes_field(event_summary, summary);
 }
 
-EventFile::EventFile(const std::string& folder) {
+std::string start_event(double wall_time, std::int64_t step) {
+  return double_field(event_wall_time, wall_time) + integer_field(event_step, step) +
+         bytes_field(event_session_log, integer_field(session_status, status_start));
+}
+
+EventFile::EventFile(const std::string& folder, std::optional<std::int64_t> first_step) {
   std::array<char, 256> host{};
   if (gethostname(host.data(), host.size() - 1) != 0) std::strcpy(host.data(), "localhost");
   const auto seconds = static_cast<std::int64_t>(now());
@@ -88,6 +94,7 @@ EventFile::EventFile(const std::string& folder) {
     if (descriptor_ < 0 && errno != EEXIST) fail(ErrorKind::file_system, printable(path_), ": ", std::strerror(errno));
   }
   write(double_field(event_wall_time, now()) + bytes_field(event_file_version, "brain.Event:2"));
+  if (first_step) write(start_event(now(), *first_step));
 }
 
 EventFile::~EventFile() {

@@ -77,7 +77,8 @@ RunRecord::RunRecord(const std::string& folder, const std::string& trace) : fold
 
 RunRecord::~RunRecord() {
   try {
-    if (!finished_ && begun_ > 0) finish();
+    const bool told = folder_.empty() || !run_.steps.empty();
+    if (!finished_ && begun_ > 0 && told) finish();
   } catch (const std::exception&) {
     // What went wrong before this is what the user hears of.
   }
@@ -93,6 +94,7 @@ void RunRecord::describe(std::string title, std::vector<std::pair<std::string, s
 
 void RunRecord::resume_after(std::int64_t steps) {
   if (folder_.empty()) return;
+  steps_before_ = steps;
   const std::string steps_path = folder_ + "/steps.csv", epochs_path = folder_ + "/epochs.csv";
   std::error_code error;
   if (fs::exists(steps_path, error)) run_.steps = parse_steps_csv(whole_lines(steps_path), printable(steps_path));
@@ -111,7 +113,8 @@ void RunRecord::open_files() {
   write_text(folder_ + "/epochs.csv", epochs_csv(run_.epochs));
   steps_file_ = open_for_appending(folder_ + "/steps.csv");
   epochs_file_ = open_for_appending(folder_ + "/epochs.csv");
-  events_.emplace(folder_);
+  // A run that begins anew may find the events of one that was killed before its first checkpoint.
+  events_.emplace(folder_, steps_before_ + 1);
 }
 
 void RunRecord::step_begins() {

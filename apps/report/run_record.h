@@ -52,6 +52,7 @@ class RunRecord {
   int steps_file_ = -1, epochs_file_ = -1;
   std::optional<EventFile> events_;
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  std::int64_t steps_before_ = 0;    ///< of the run before this process
   double before_ = 0;                ///< seconds of the run before this process
   std::optional<double> last_step_;  ///< seconds when the last step was told of; none after a pause
   std::int64_t begun_ = 0;           ///< steps of this process

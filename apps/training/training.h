@@ -32,9 +32,9 @@ struct TrainingOptions {
   std::int64_t early_stopping = 0;          ///< epochs without a lower loss that end the run; 0: none do
   CheckpointFolder* checkpoints = nullptr;  ///< of the caller; null: none are written
   CheckpointInterval interval = {};
-  Metadata metadata = {};       ///< of every checkpoint
-  std::string run_directory;    ///< where a step that was not finite is left to be replayed; empty: nowhere
-  RunRecord* record = nullptr;  ///< of the caller, to be told of every step; may be null
+  Metadata metadata = {};          ///< of every checkpoint
+  std::string run_directory = {};  ///< where a step that was not finite is left to be replayed; empty: nowhere
+  RunRecord* record = nullptr;     ///< of the caller, to be told of every step; may be null
   bool quiet = false;
 };
 

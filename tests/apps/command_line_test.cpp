@@ -159,6 +159,7 @@ TEST_F(CommandLine, ResultsAsJson) {
   const json trained =
       parsed({"train", "conv2d-groupnorm-pool", "--model-config", tiny_model().config, "--data", "data.safetensors", "-q"});
   EXPECT_GT(trained["loss"].get<double>(), 0);
+  EXPECT_TRUE(std::filesystem::exists(path(trained["run_directory"].get<std::string>() + "/report.html"))) << trained;
 }
 
 TEST_F(CommandLine, CompletesWhatTheParserKnows) {

@@ -38,6 +38,7 @@ TEST_F(Report, EventsAreTensorFlowsBytes) {
   EXPECT_EQ(hex(scalar_event(1.0, 300, {{"a", 0.5}})), "09000000000000f03f10ac022a0a0a080a0161150000003f");
   EXPECT_EQ(hex(tensorflow_record("")), "000000000000000029039807d8ea82a2");
   EXPECT_EQ(hex(scalar_event(1.0, 1, {{"nan", std::nan("")}})), "09000000000000f03f10012a00") << "left out";
+  EXPECT_EQ(hex(start_event(1.0, 301)), "09000000000000f03f10ad023a020801") << "SessionLog.START";
 }
 
 TEST_F(Report, AnEventFileIsARowOfRecords) {

@@ -1,5 +1,6 @@
 // `frit train --run-dir`: checkpoints, going on from them with the same bits, and steps that are not finite.
 
+#include <nlohmann/json.hpp>
 #include <random>
 #include <regex>
 #include <thread>
@@ -87,7 +88,7 @@ TEST_F(Resume, AnInterruptWritesACheckpoint) {
     process.send(signal);
     const Outcome outcome = process.finish();
     ASSERT_EQ(outcome.code, 128 + signal) << outcome;
-    EXPECT_NE(outcome.errors.find("--resume auto goes on from " + directory), std::string::npos) << outcome;
+    EXPECT_NE(outcome.errors.find("; --run-dir " + directory + " --resume auto goes on from there\n"), std::string::npos) << outcome;
     for (const std::string& name : checkpoints(directory)) EXPECT_EQ(name.find(".tmp."), std::string::npos) << name;
     good(with(arguments, {"--resume", "auto"}));
     good(with(train({"--epochs", "200"}), {"--run-dir", "whole" + directory}));
@@ -251,6 +252,9 @@ TEST_F(Resume, AStepThatIsNotFiniteIsExplainedAndReplayed) {
     EXPECT_EQ(replay.code, 7) << replay;
     EXPECT_NE(replay.errors.find("step " + found[1].str() + ": " + found[2].str()), std::string::npos) << replay;
     EXPECT_NE(replay.output.find("input target"), std::string::npos) << replay;
+    const nlohmann::json values = nlohmann::json::parse(run({"replay", bundle, "--json", "--quiet"}).output)["values"];
+    EXPECT_EQ(values[0]["value"], "input input");
+    EXPECT_TRUE(std::any_of(values.begin(), values.end(), [](const auto& value) { return value["non_finite"] > 0; })) << values;
     // The state is the one from before the step: that of the checkpoint, where there is one.
     const std::int64_t before = std::stoll(found[1].str()) - 1;
     if (before > 0) {
@@ -277,7 +281,7 @@ TEST_F(Resume, AnExplodingRateIsFoundWithoutAFolderToo) {
   write("data.safetensors", serialize_safetensors({{"input", random_tensor({8, 1, 4, 4, 4})}, {"target", random_tensor({8, 3, 3, 3})}}));
   refused(7, "(loss|norm of the gradients) is (-?nan|inf) at step [0-9]+ \\(epoch [0-9]+\\): operator [a-z_0-9]+.*; hint: a smaller --lr",
           {"train", "conv3d-instnorm-max", "--model-config", R"({"in_channels": 1, "out_channels": 2, "kernel_size": 2})", "--data",
-           "data.safetensors", "--optimizer", "sgd", "--lr", "1e6", "--epochs", "50", "--quiet"});
+           "data.safetensors", "--optimizer", "sgd", "--lr", "1e6", "--epochs", "50", "--quiet", "--run-dir", "none"});
 }
 
 }  // namespace

@@ -26,7 +26,9 @@ class Train : public ProgramTest {
     write("quarters/t10k-labels-idx1-ubyte", unseen.labels);
   }
 
+  /// Without a folder of the run, unless `more` names one.
   static std::vector<std::string> classifier(std::vector<std::string> more) {
+    if (std::find(more.begin(), more.end(), "--run-dir") == more.end()) more.insert(more.begin(), {"--run-dir", "none"});
     more.insert(more.begin(),
                 {"train", "classifier", "--model-config", tiny_classifier, "--data", "quarters", "--batch-size", "32", "--lr", "0.01"});
     return more;
@@ -135,8 +137,8 @@ TEST_F(Train, LearnsFromPatchesOfVolumes) {
   write("volumes/inputs.nii.gz", testing::gzipped(volume));
   write("volumes/targets.nii", volume);
   const Outcome outcome =
-      run({"train", "conv3d-instnorm-max", "--model-config", R"({"in_channels": 1, "kernel_size": 1})", "--data", "volumes", "--patch",
-           "6,6,6", "--patches", "40", "--batch-size", "4", "--epochs", "3", "--normalize", "min-max", "--flip", "dhw"});
+      run({"train", "conv3d-instnorm-max", "--model-config", R"({"in_channels": 1, "padding": 1})", "--data", "volumes", "--patch", "6,6,6",
+           "--patches", "40", "--batch-size", "4", "--epochs", "3", "--normalize", "min-max", "--flip", "dhw"});
   ASSERT_EQ(outcome.code, 0) << outcome;
   EXPECT_NE(outcome.errors.find(" 40 examples"), std::string::npos) << outcome;
 }
@@ -165,6 +167,7 @@ TEST_F(Train, EveryOptimizerLowersTheLossOfARegression) {
                                           "--batch-size",   "10",
                                           "--lr",           "0.02",
                                           "--epochs",       "8",
+                                          "--run-dir",      "none",
                                           "--optimizer"};
     arguments.insert(arguments.end(), optimizer.begin(), optimizer.end());
     const Outcome outcome = run(arguments);
@@ -331,6 +334,7 @@ TEST_F(Train, NamesParametersThatCannotLearn) {
                                                   "to leave them out of training: --freeze conv.bias\n$")))
       << listed;
   EXPECT_EQ(run({"graph", "classifier", "--lint"}).output, "every parameter can learn\n");
+  EXPECT_EQ(run({"graph", "classifier", "--lint", "--json"}).output, "[]\n");
   write("data.safetensors", serialize_safetensors({{"input", random_tensor({8, 1, 4, 4, 4})}, {"target", random_tensor({8, 3, 3, 3})}}));
   const Outcome noted = run(learn);
   EXPECT_NE(noted.errors.find("note: to leave them out of training: --freeze conv.bias"), std::string::npos) << noted;
