@@ -45,7 +45,8 @@ std::vector<std::string> readers_of(const Graph& graph) {
 /// All that the speed of an operation's forms depends on.
 std::string key_of(const Graph& graph, const Node& node, const Purpose& purpose, const std::string& readers) {
   const Numerics settings = numerics();
-  const std::string& library = node.op->kernel_on(purpose.device).library;
+  const auto& named = node.op->kernel_on(purpose.device).library;
+  const std::string library = named ? named() : "";
   std::string key = concat(library, library.empty() ? "" : ", ", cuda::model(purpose.device.index), ": form of ", node.op->name, " {",
                            node.attributes.text(), '}');
   for (const int id : node.inputs) key += concat(", ", graph.type(id));

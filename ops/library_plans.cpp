@@ -1,5 +1,6 @@
 #include "frit/ops/library_plans.h"
 
+#include <atomic>
 #include <mutex>
 
 namespace frit::ops {
@@ -39,13 +40,21 @@ void note_plan_choice(PlanChoice choice) {
   choices().list.push_back(std::move(choice));
 }
 
-void load_libraries(Device device) {
-  for (const auto& load : library_loaders()) load(device);
+namespace {
+
+std::atomic<double> loading = 0;  // milliseconds
+thread_local int depth = 0;
+
+}  // namespace
+
+LibraryLoad::LibraryLoad() : begin_(std::chrono::steady_clock::now()) { ++depth; }
+
+LibraryLoad::~LibraryLoad() {
+  if (--depth > 0) return;
+  const std::chrono::duration<double, std::milli> taken = std::chrono::steady_clock::now() - begin_;
+  loading.fetch_add(taken.count());
 }
 
-std::vector<std::function<void(Device)>>& library_loaders() {
-  static std::vector<std::function<void(Device)>> loaders;
-  return loaders;
-}
+double LibraryLoad::milliseconds() { return loading; }
 
 }  // namespace frit::ops

@@ -1,7 +1,7 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -33,9 +33,19 @@ struct PlanChoice {
 std::vector<PlanChoice> plan_choices();
 void note_plan_choice(PlanChoice choice);
 
-/// Loads what convolutions and products on the device need of other libraries, which otherwise the first of them does.
-void load_libraries(Device device);
-/// What load_libraries calls, for a library to add itself to, before the main function.
-std::vector<std::function<void(Device)>>& library_loaders();
+/// While one lives, its thread loads another library, as the first convolution or product that needs it does.
+class LibraryLoad {
+ public:
+  LibraryLoad();
+  ~LibraryLoad();
+  LibraryLoad(const LibraryLoad&) = delete;
+  LibraryLoad& operator=(const LibraryLoad&) = delete;
+
+  /// What all of them have taken, one within another counted once.
+  static double milliseconds();
+
+ private:
+  std::chrono::steady_clock::time_point begin_;
+};
 
 }  // namespace frit::ops

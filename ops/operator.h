@@ -74,8 +74,8 @@ using GradientRule = std::function<Values(const GradientContext&)>;
 using DecomposeRule = std::function<Values(Emitter&, std::span<const Value> inputs, const Attributes&)>;
 
 /// One call as a kernel sees it. Inputs are contiguous unless the kernel declares `strided`. An output that nobody reads is undefined, and
-/// the kernel need not compute it. `scratch` holds the bytes that the scratch rule asked for, 64-byte aligned. Calls that share no memory may
-/// run at the same time.
+/// the kernel need not compute it. `scratch` holds the bytes that the scratch rule asked for, 64-byte aligned. Calls that share no memory
+/// may run at the same time.
 struct KernelContext {
   const Operator& op;
   const Attributes& attributes;
@@ -113,7 +113,8 @@ struct Kernel {
   /// Inputs and outputs that may lie in channels-last layout as well as contiguous, each as it comes: the kernel asks the tensor.
   std::vector<int> any_layout_inputs = {};
   std::vector<int> any_layout_outputs = {};
-  std::string library = {};  ///< what does the work, with its version: "cuDNN 9.19.0"; empty: frit itself
+  /// What else does the work, with its version: "cuDNN 9.19.0"; missing: frit does it alone.
+  std::function<std::string()> library = {};
   /// Of an elementwise operator's CUDA kernel: the functor for these attributes, which computes in float64 if `wide`, else in float32.
   std::function<FunctorData(const Attributes&, bool wide)> functor = {};
 

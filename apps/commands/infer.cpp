@@ -275,8 +275,6 @@ int run_infer(const InferArguments& a) {
   check_arguments(a);
   (void)Tensor::zeros({1}, DType::u8, device);
   stages.done("device");
-  ops::load_libraries(device);
-  stages.done("libraries");
   // A filter of streams ends where it is interrupted, and has written what it has read.
   std::optional<InterruptRequests> requests;
   if (!streams(a)) requests.emplace();
@@ -295,7 +293,7 @@ int run_infer(const InferArguments& a) {
   Inference inference(
       program, {.dtype = a.dtype, .batch_size = a.batch_size, .combine = !a.run.deterministic, .queue = a.queue, .warmup = a.warmup});
   inference.prepare(*first);
-  stages.done("plans");
+  stages.done("plans", {"libraries", ops::LibraryLoad::milliseconds()});
   Job sample{.name = first->name, .input = first->input.slice(0, 0, std::min(first->input.dim(0), a.batch_size))};
   if (a.timing) inference.complete(sample);
   stages.done("first run");

@@ -27,6 +27,12 @@ void Stages::done(const std::string& name) {
   since_ = now;
 }
 
+void Stages::done(const std::string& name, const Stage& part) {
+  done(name);
+  list_.back().milliseconds -= part.milliseconds;
+  list_.insert(list_.end() - 1, part);
+}
+
 double Stages::total() const {
   double sum = 0;
   for (const Stage& stage : list_) sum += stage.milliseconds;

@@ -18,6 +18,8 @@ class Stages {
   Stages();
   /// Another stage ends here, having begun where the one before it ended.
   void done(const std::string& name);
+  /// Likewise; a part of it counts as a stage of its own.
+  void done(const std::string& name, const Stage& part);
   const std::vector<Stage>& list() const { return list_; }
   double total() const;
 

@@ -63,7 +63,5 @@ if(FRIT_WITH_CUDA)
   if(CCACHE)
     set(CMAKE_CUDA_COMPILER_LAUNCHER ${CCACHE})
   endif()
-  # Installed programs find the libraries where they were linked, which is seldom in the system's folders.
-  set(CMAKE_INSTALL_RPATH_USE_LINK_PATH ON)
   message(STATUS "CUDA ${CUDAToolkit_VERSION}, architectures ${CMAKE_CUDA_ARCHITECTURES}, cuDNN ${FRIT_CUDNN_VERSION} (${FRIT_CUDNN_LIBRARY})")
 endif()

@@ -186,7 +186,7 @@ Kernel convolution_kernel(ReadConvolution read, std::vector<int> any_layout_inpu
               },
           .any_layout_inputs = std::move(any_layout_inputs),
           .any_layout_outputs = std::move(any_layout_outputs),
-          .library = cudnn::version()};
+          .library = cudnn::version};
 }
 
 void add_channel_bias(const Tensor& image, const Tensor& bias, CUstream_st* stream) {

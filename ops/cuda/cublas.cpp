@@ -16,6 +16,7 @@
 #include "frit/core/cuda/vector.h"
 #include "frit/core/numerics.h"
 #include "frit/core/strided_loop.h"
+#include "frit/ops/cuda/loaded_library.h"
 #include "frit/ops/library_plans.h"
 
 /// Throws ErrorKind::device with the expression, file and line unless a cuBLAS call succeeds.
@@ -30,11 +31,27 @@
 namespace frit::cublas {
 namespace {
 
-template <class T, cublasStatus_t (*destroy)(T*)>
+constexpr cuda::LoadedLibrary shared_library{FRIT_CUBLASLT_PATH, FRIT_CUBLASLT_NAME};
+FRIT_LIBRARY_FUNCTION(shared_library, cublasLtCreate);
+FRIT_LIBRARY_FUNCTION(shared_library, cublasLtGetStatusString);
+FRIT_LIBRARY_FUNCTION(shared_library, cublasLtGetVersion);
+FRIT_LIBRARY_FUNCTION(shared_library, cublasLtMatmul);
+FRIT_LIBRARY_FUNCTION(shared_library, cublasLtMatmulAlgoGetHeuristic);
+FRIT_LIBRARY_FUNCTION(shared_library, cublasLtMatmulDescCreate);
+FRIT_LIBRARY_FUNCTION(shared_library, cublasLtMatmulDescDestroy);
+FRIT_LIBRARY_FUNCTION(shared_library, cublasLtMatmulDescSetAttribute);
+FRIT_LIBRARY_FUNCTION(shared_library, cublasLtMatmulPreferenceCreate);
+FRIT_LIBRARY_FUNCTION(shared_library, cublasLtMatmulPreferenceDestroy);
+FRIT_LIBRARY_FUNCTION(shared_library, cublasLtMatmulPreferenceSetAttribute);
+FRIT_LIBRARY_FUNCTION(shared_library, cublasLtMatrixLayoutCreate);
+FRIT_LIBRARY_FUNCTION(shared_library, cublasLtMatrixLayoutDestroy);
+FRIT_LIBRARY_FUNCTION(shared_library, cublasLtMatrixLayoutSetAttribute);
+
+template <class T, auto& destroy>
 struct Destroy {
   void operator()(T* object) const { (void)destroy(object); }
 };
-template <class T, cublasStatus_t (*destroy)(T*)>
+template <class T, auto& destroy>
 using Owned = std::unique_ptr<T, Destroy<T, destroy>>;
 using Operation = Owned<cublasLtMatmulDescOpaque_t, cublasLtMatmulDescDestroy>;
 using MatrixLayout = Owned<cublasLtMatrixLayoutOpaque_t, cublasLtMatrixLayoutDestroy>;
@@ -118,13 +135,12 @@ cublasLtHandle_t handle_of(int device) {
   const std::lock_guard lock(mutex);
   const auto [place, fresh] = handles.try_emplace(device, nullptr);
   (void)cuda::compute_stream(device);  // makes the device current
-  if (place->second == nullptr) FRIT_CUBLAS_CALL(cublasLtCreate(&place->second));
+  if (place->second == nullptr) {
+    const ops::LibraryLoad load;
+    FRIT_CUBLAS_CALL(cublasLtCreate(&place->second));
+  }
   return place->second;
 }
-
-[[maybe_unused]] const auto& loader = ops::library_loaders().emplace_back([](Device device) {
-  if (device.kind == DeviceKind::cuda) handle_of(device.index);
-});
 
 /// A graph aligns all its tensors; a view that a call at once brings is copied to memory of its own.
 Tensor aligned(const Tensor& tensor) { return !tensor.defined() || cuda::aligned_for_vectors(tensor.raw()) ? tensor : tensor.clone(); }

@@ -24,7 +24,10 @@ struct Library {
   cudnnHandle_t handle(int device) {
     const auto [place, fresh] = handles.try_emplace(device, nullptr);
     (void)cuda::compute_stream(device);  // makes the device current
-    if (place->second == nullptr) FRIT_CUDNN_CALL(cudnnCreate(&place->second));
+    if (place->second == nullptr) {
+      const ops::LibraryLoad load;
+      FRIT_CUDNN_CALL(cudnnCreate(&place->second));
+    }
     return place->second;
   }
 };
@@ -33,12 +36,6 @@ Library& library() {
   static auto& library = *new Library;
   return library;
 }
-
-[[maybe_unused]] const auto& loader = ops::library_loaders().emplace_back([](Device device) {
-  if (device.kind != DeviceKind::cuda) return;
-  const std::lock_guard lock(library().mutex);
-  library().handle(device.index);
-});
 
 /// Half-precision convolutions in three dimensions are wrong in these versions (PyTorch issues 163539, 166122, 166643).
 void refuse_wrong_versions(const ConvolutionKey& key) {

@@ -12,6 +12,7 @@
 
 #include "frit/core/error.h"
 #include "frit/core/shape.h"
+#include "frit/ops/cuda/loaded_library.h"
 
 /// Throws with the expression, file and line unless a cuDNN call succeeds.
 #define FRIT_CUDNN_CALL(call)                                                                           \
@@ -22,6 +23,19 @@
   } while (false)
 
 namespace frit::cudnn {
+
+inline constexpr cuda::LoadedLibrary shared_library{FRIT_CUDNN_PATH, "libcudnn.so.9"};
+FRIT_LIBRARY_FUNCTION(shared_library, cudnnBackendCreateDescriptor);
+FRIT_LIBRARY_FUNCTION(shared_library, cudnnBackendDestroyDescriptor);
+FRIT_LIBRARY_FUNCTION(shared_library, cudnnBackendExecute);
+FRIT_LIBRARY_FUNCTION(shared_library, cudnnBackendFinalize);
+FRIT_LIBRARY_FUNCTION(shared_library, cudnnBackendGetAttribute);
+FRIT_LIBRARY_FUNCTION(shared_library, cudnnBackendSetAttribute);
+FRIT_LIBRARY_FUNCTION(shared_library, cudnnCreate);
+FRIT_LIBRARY_FUNCTION(shared_library, cudnnGetErrorString);
+FRIT_LIBRARY_FUNCTION(shared_library, cudnnGetLastErrorString);
+FRIT_LIBRARY_FUNCTION(shared_library, cudnnGetVersion);
+FRIT_LIBRARY_FUNCTION(shared_library, cudnnSetStream);
 
 /// A problem or a plan that cuDNN does not take.
 class Refused : public Error {

@@ -108,7 +108,7 @@ class CudaOperator : public testing::TestWithParam<std::string> {
 
   /// Convolutions take other ways than the CPU's: they may multiply the zeros of a padding that it leaves out, and in halves round before
   /// the bias is added as well as after.
-  bool convolves() const { return op().cuda.library.starts_with("cuDNN"); }
+  bool convolves() const { return op().cuda.library && op().cuda.library().starts_with("cuDNN"); }
 
   void compare_with_cpu(const Sample& sample, const std::vector<Tensor>& inputs, Tolerance tolerance, bool special = false) const {
     if (convolves() && is_half(tolerance.dtype)) tolerance.absolute = tolerance.relative / 2;

@@ -388,7 +388,7 @@ std::size_t forward_scratch(const InferContext& call) {
 
 FRIT_CUDA_KERNELS(convolution_scale_instance_norm_clamp_scale_max) {
   using namespace frit::ops;
-  const std::string library = cudnn::version();  // where there is no kernel
+  constexpr auto library = cudnn::version;  // where there is no kernel
   registry.add_cuda("convolution_scale_instance_norm_clamp_scale_max",
                     {.run = run_forward,
                      .halves = true,

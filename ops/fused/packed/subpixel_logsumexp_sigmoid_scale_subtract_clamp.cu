@@ -205,7 +205,7 @@ std::size_t backward_scratch(const InferContext& call) {
 
 FRIT_CUDA_KERNELS(subpixel_logsumexp_sigmoid_scale_subtract_clamp) {
   using namespace frit::ops;
-  const std::string library = cudnn::version();  // where there is no kernel
+  constexpr auto library = cudnn::version;  // where there is no kernel
   registry.add_cuda("subpixel_logsumexp_sigmoid_scale_subtract_clamp",
                     {.run = run_forward, .halves = true, .scratch = forward_scratch, .any_layout_inputs = {0}, .library = library});
   registry.add_cuda("subpixel_logsumexp_sigmoid_scale_subtract_clamp_backward",
