@@ -293,10 +293,14 @@ int run_infer(const InferArguments& a) {
   Inference inference(
       program, {.dtype = a.dtype, .batch_size = a.batch_size, .combine = !a.run.deterministic, .queue = a.queue, .warmup = a.warmup});
   inference.prepare(*first);
-  stages.done("plans", {"libraries", ops::LibraryLoad::milliseconds()});
+  auto libraries = [loaded = 0.0]() mutable {
+    const double now = ops::LibraryLoad::milliseconds();
+    return Stages::Stage{"libraries", now - std::exchange(loaded, now)};
+  };
+  stages.done("plans", libraries());
   Job sample{.name = first->name, .input = first->input.slice(0, 0, std::min(first->input.dim(0), a.batch_size))};
   if (a.timing) inference.complete(sample);
-  stages.done("first run");
+  stages.done("first run", libraries());
 
   const auto read = [&]() -> std::optional<Job> {
     std::optional<Job> job = first ? std::exchange(first, std::nullopt) : arrays.next();

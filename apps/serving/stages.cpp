@@ -1,5 +1,6 @@
 #include "apps/serving/stages.h"
 
+#include <algorithm>
 #include <ctime>
 
 namespace frit::apps {
@@ -30,7 +31,12 @@ void Stages::done(const std::string& name) {
 void Stages::done(const std::string& name, const Stage& part) {
   done(name);
   list_.back().milliseconds -= part.milliseconds;
-  list_.insert(list_.end() - 1, part);
+  const auto known = std::find_if(list_.begin(), list_.end(), [&](const Stage& stage) { return stage.name == part.name; });
+  if (known == list_.end()) {
+    list_.insert(list_.end() - 1, part);
+  } else {
+    known->milliseconds += part.milliseconds;
+  }
 }
 
 double Stages::total() const {

@@ -18,7 +18,7 @@ class Stages {
   Stages();
   /// Another stage ends here, having begun where the one before it ended.
   void done(const std::string& name);
-  /// Likewise; a part of it counts as a stage of its own.
+  /// Likewise; a part of it counts as a stage of its own, with other parts of that name.
   void done(const std::string& name, const Stage& part);
   const std::vector<Stage>& list() const { return list_; }
   double total() const;
