@@ -107,6 +107,10 @@ class Process {
   }
 
   void send(int signal) const { kill(id_, signal); }
+  bool ended() const {
+    siginfo_t info{};
+    return waitid(P_PID, static_cast<id_t>(id_), &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0;
+  }
 
   Outcome finish() {
     while (pump()) {

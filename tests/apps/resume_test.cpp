@@ -56,22 +56,27 @@ class Resume : public ProgramTest {
 
 TEST_F(Resume, KilledAtTwentyRandomMomentsEqualsTheUninterruptedRun) {
   const std::vector<std::string> arguments = train({"--epochs", "60", "--checkpoint-every", "20", "--lr-schedule", "cosine"});
-  const auto start = std::chrono::steady_clock::now();
   const Outcome whole = good(with(arguments, {"--run-dir", "whole", "--save", "whole.safetensors"}));
-  const std::chrono::duration<double> duration = std::chrono::steady_clock::now() - start;
-  std::mt19937 random(5);
-  std::uniform_real_distribution<double> moment(0, 1.0 / 6);
   const std::vector<std::string> again = with(arguments, {"--run-dir", "killed", "--save", "killed.safetensors", "--resume", "auto"});
+  const auto steps_done = [&] {
+    std::ifstream file(path("killed/steps.csv"));
+    return std::count(std::istreambuf_iterator<char>(file), {}, '\n') - 1;
+  };
+  constexpr int kills = 20, apart = 60 * 5 / (kills + 1);
+  std::mt19937 random(5);
+  std::uniform_int_distribution<int> some_steps(0, apart), microseconds(0, 2000);
   int killed = 0;
-  for (int i = 0; i < 20; ++i) {
+  for (int i = 0; i < kills; ++i) {
+    const int moment = i * apart + some_steps(random);
     Process process({.arguments = again, .directory = folder});
-    std::this_thread::sleep_for(moment(random) * duration);
+    while (!process.ended() && steps_done() < moment) std::this_thread::sleep_for(std::chrono::microseconds(200));
+    std::this_thread::sleep_for(std::chrono::microseconds(microseconds(random)));
     process.send(SIGKILL);
     const Outcome outcome = process.finish();
     killed += outcome.signal == SIGKILL;
     EXPECT_TRUE(outcome.signal == SIGKILL || outcome.code == 0) << outcome;
   }
-  EXPECT_GE(killed, 5);
+  EXPECT_GE(killed, 15);
   const Outcome finished = good(again);
   EXPECT_EQ(finished.output, whole.output);
   EXPECT_EQ(last("killed"), last("whole"));
