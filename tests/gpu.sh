@@ -20,8 +20,8 @@ for tool in memcheck racecheck initcheck synccheck; do
 done
 
 # The generic suite and the device's own tests: every kernel at small shapes, in several processes at a time, since a tool waits more than it
-# works. memcheck takes the refusal that one test asks for as an error; one operator's layouts and one sample are too large for the slower tools; clusters
-# have more barriers than synccheck follows by itself, and to follow more is slow.
+# works. memcheck takes the refusal that one test asks for as an error; one operator's layouts and one sample are too large for the slower
+# tools; clusters have more barriers than synccheck follows by itself, and to follow more is slow.
 shards=8
 logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT

@@ -212,12 +212,12 @@ struct Subject {
   std::function<ModeTimes(const std::string& mode, const Bench&)> measure;
 };
 
-const std::vector<std::string> all_modes = {"forward", backward, "train"};
+std::vector<std::string> all_modes() { return {"forward", backward, "train"}; }
 
 Subject model_subject(const BenchArguments& a, Device device) {
   const Model model = configured_model(a.model, a.config);
   const Shape shape = input_shape(a, model, device);
-  return {model.config, shape, all_modes, [=, &a](const std::string& mode, const Bench& bench) {
+  return {model.config, shape, all_modes(), [=, &a](const std::string& mode, const Bench& bench) {
             return mode == "forward" ? measure_forward(model, shape, bench)
                                      : measure_train(mode, model, shape, optimizer_named(a.optimizer), bench);
           }};
@@ -229,7 +229,7 @@ Subject operator_subject(const BenchArguments& a) {
   require(op.gradient || a.mode == "forward" || a.mode == "all", "--mode: ", op.name, " has no gradient: ", op.no_gradient);
   const ops::Sample sample = sample_of(op, a);
   return {sample.attributes.json(), sample.inputs.empty() ? Shape{} : sample.inputs[0].shape,
-          op.gradient ? all_modes : std::vector<std::string>{"forward"},
+          op.gradient ? all_modes() : std::vector<std::string>{"forward"},
           [&op, sample](const std::string& mode, const Bench& bench) { return measure_operator(mode, op, sample, bench); }};
 }
 
@@ -281,7 +281,9 @@ void add_bench(CLI::App& app, Action& action) {
   add_number<std::int64_t>(command, "--batch-size", a->batch_size, 1, 1 << 20, "Examples a step; the default is 128, on the CPU 8");
   add_shape(command, "--input-shape", a->input_shape,
             "Of the input; the default is the model's full size, or an operator's largest sample");
-  add_choice(command, "--mode", a->mode, {"forward", backward, "train", "all"},
+  std::vector<std::string> modes = all_modes();
+  modes.emplace_back("all");
+  add_choice(command, "--mode", a->mode, modes,
              "Inference, a training step (of an operator: with its gradient), of that the gradient alone, or all");
   add_choice(command, "--optimizer", a->optimizer, {"sgd", "adam", "adamw"}, "Of the training step; sgd has momentum 0.9");
   add_number<int>(command, "--warmup", a->warmup, 1, 1'000'000, "Steps before those that count; the default is 10, on the CPU 2");

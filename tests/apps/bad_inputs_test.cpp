@@ -12,14 +12,6 @@
 namespace frit {
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool sanitized = true;
-#elif defined(__has_feature)
-constexpr bool sanitized = __has_feature(address_sanitizer) || __has_feature(thread_sanitizer);
-#else
-constexpr bool sanitized = false;
-#endif
-
 namespace fs = std::filesystem;
 
 constexpr float nan_value = std::numeric_limits<float>::quiet_NaN();
@@ -298,8 +290,7 @@ TEST_P(Refused, InOneLineWithTheRightCode) {
   const std::vector<std::string> before = files();
   const std::string old_content = content(old), old_model = content(good);
   const auto start = std::chrono::steady_clock::now();
-  // On the CPU: a GPU's context takes a second by itself.
-  const Outcome outcome = run_program({.arguments = GetParam().arguments, .directory = folder, .environment = {"FRIT_DEVICE=cpu"}});
+  const Outcome outcome = run(GetParam().arguments);
   const auto seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   EXPECT_EQ(outcome.code, GetParam().code) << outcome;
   EXPECT_TRUE(std::regex_search(outcome.errors, std::regex(GetParam().message))) << outcome << "\nexpected " << GetParam().message;
@@ -344,77 +335,6 @@ TEST_P(Accepted, WithARemark) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Accepted, ::testing::ValuesIn(accepted), [](const auto& tested) { return tested.param.name; });
-
-TEST_F(BadInputs, FileSizeLimitLeavesTheOldOutput) {
-  const Outcome outcome = run_program({.arguments = infer(good, input_file, old), .directory = folder, .file_limit = 256});
-  EXPECT_EQ(outcome.code, 4) << outcome;
-  EXPECT_TRUE(std::regex_search(outcome.errors, std::regex("old.npy.*file too large"))) << outcome;
-  EXPECT_EQ(content(old), "what was there before");
-  for (const std::string& name : files()) EXPECT_EQ(name.find(".tmp"), std::string::npos) << name;
-}
-
-TEST_F(BadInputs, MemoryLimitIsToldWithoutTheNameOfAnException) {
-  if (sanitized) GTEST_SKIP() << "a sanitizer reserves more address space than any limit allows";
-  write("large.npy", serialize_npy(Tensor::zeros({64, 3, 200, 200})));
-  const auto run_within = [&](const std::string& input, const std::string& output, std::size_t limit) {
-    return run_program({.arguments = infer(good, input, output, {"--threads", "1"}), .directory = folder, .memory_limit = limit});
-  };
-  // What the program and its libraries need themselves differs between builds.
-  std::size_t too_little = 0, enough = std::size_t{8} << 30;
-  while (enough - too_little > (4u << 20)) {
-    const std::size_t middle = (too_little + enough) / 2;
-    (run_within(input_file, "small.npy", middle).code == 0 ? enough : too_little) = middle;
-  }
-  const Outcome outcome = run_within("large.npy", old, enough + (4u << 20));
-  EXPECT_EQ(outcome.code, 6) << outcome;
-  EXPECT_EQ(outcome.errors.find("bad_alloc"), std::string::npos) << outcome;
-  EXPECT_EQ(content(old), "what was there before");
-}
-
-TEST_F(BadInputs, OutputOfNoReaderIsAQuietFailure) {
-  for (const auto output : {Launch::closed, Launch::no_reader}) {
-    for (const char* const command : {"info", "--help", "--version"}) {
-      const Outcome outcome = run_program({.arguments = {command}, .directory = folder, .output = output});
-      EXPECT_EQ(outcome.code, 4) << command << outcome;
-      EXPECT_EQ(outcome.errors, "") << command;
-    }
-  }
-}
-
-TEST_F(BadInputs, ALocaleWithDecimalCommaChangesNothing) {
-  const std::vector<std::string> arguments = train({"--data", "data.safetensors", "--lr", "0.5", "--epochs", "1", "--quiet"});
-  const Outcome plain = run(arguments);
-  const Outcome german =
-      run_program({.arguments = arguments, .directory = folder, .environment = {"LC_ALL=de_DE.UTF-8", "LC_NUMERIC=de_DE.UTF-8"}});
-  EXPECT_EQ(plain.code, 0) << plain;
-  EXPECT_EQ(german.code, 0) << german;
-  EXPECT_EQ(plain.output, german.output);
-}
-
-TEST_F(BadInputs, OddPathsWork) {
-  for (const char* const name : {"with space.npy", "with\nnewline.npy",
-                                 "with\xff\xfe"
-                                 "bytes.npy",
-                                 "-starts-with-dash.npy"}) {
-    fs::copy_file(path("input.npy"), folder / name);
-    const std::string output = std::string("out ") + name;
-    const Outcome outcome = run({"infer", good, "--input=" + std::string(name), "--output", output});
-    EXPECT_EQ(outcome.code, 0) << outcome;
-    EXPECT_EQ(read_npy(path(output)).shape(), (Shape{2, 4, 3, 3}));
-    EXPECT_EQ(std::count(outcome.errors.begin(), outcome.errors.end(), '\n'), 1) << outcome;
-  }
-}
-
-TEST_F(BadInputs, NanInTheInputIsCountedAndKept) {
-  const Tensor input = random_tensor({2, 3, 8, 8});
-  input.data<float>()[0] = nan_value;
-  write("nan.npy", serialize_npy(input));
-  const Outcome outcome = run(infer(good, "nan.npy", "out.npy"));
-  EXPECT_EQ(outcome.code, 0) << outcome;
-  EXPECT_NE(outcome.errors.find("warning: the input has 1 NaN values"), std::string::npos) << outcome;
-  EXPECT_NE(outcome.errors.find("warning: the output has "), std::string::npos) << outcome;
-  EXPECT_TRUE(std::isnan(read_npy(path("out.npy")).to_vector<float>()[0]));
-}
 
 }  // namespace
 }  // namespace frit

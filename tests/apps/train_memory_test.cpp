@@ -14,7 +14,7 @@ class TrainMemory : public ProgramTest {
  protected:
   json result(std::vector<std::string> arguments, const std::vector<std::string>& more) const {
     arguments.insert(arguments.end(), more.begin(), more.end());
-    arguments.insert(arguments.end(), {"--device", "cpu", "--json", "--quiet"});
+    arguments.insert(arguments.end(), {"--json", "--quiet"});
     const Outcome outcome = run(arguments);
     EXPECT_EQ(outcome.code, 0) << outcome;
     return json::parse(outcome.output);
