@@ -20,7 +20,7 @@ __device__ inline void copy_bytes(void* to, const void* from) {
   copy_bytes<bytes>(shared_address(to), from);
 }
 __device__ inline void copy_16_bytes(void* to, const void* from) { copy_bytes<16>(to, from); }
-/// Likewise 8 or 16 aligned bytes, or so many zeros.
+/// Likewise, or so many zeros.
 template <int bytes>
 __device__ inline void copy_bytes_or_zeros(std::uint32_t to, const void* from, bool present) {
   const int taken = present ? bytes : 0;

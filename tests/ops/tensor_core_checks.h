@@ -9,8 +9,21 @@
 
 namespace frit {
 
-/// Calls on a GPU's tensor cores, against the CPU's in float64. The generic suite does not come here with float32, since it computes
-/// without tensor cores.
+/// In what kernels multiply.
+struct Arithmetic {
+  DType dtype;
+  bool tf32 = true;
+  double tolerance;  ///< of the largest value: the inputs are rounded to the dtype before, and float32 to TF32 on the way
+
+  friend std::ostream& operator<<(std::ostream& to, const Arithmetic& a) { return to << a.dtype << (a.tf32 ? "" : ", strict"); }
+};
+inline constexpr Arithmetic arithmetics[] = {{.dtype = DType::f32, .tolerance = 1e-3},
+                                             {.dtype = DType::f32, .tf32 = false, .tolerance = 5e-6},
+                                             {.dtype = DType::f16, .tolerance = 1e-3},
+                                             {.dtype = DType::bf16, .tolerance = 1e-2}};
+
+/// Calls on a GPU's tensor cores, and of the same operators in strict float32, against the CPU's in float64. The generic suite does not come
+/// here with TF32.
 class OnTensorCores : public testing::Test {
  protected:
   static constexpr Device gpu{DeviceKind::cuda, 0};
@@ -18,9 +31,9 @@ class OnTensorCores : public testing::Test {
   void SetUp() override {
     if (cuda::device_count() == 0) GTEST_SKIP() << "no CUDA device";
   }
+  void TearDown() override { set_numerics({}); }
 
-  /// Of the largest value: the inputs are rounded to the dtype before, and float32 to TF32 on the way.
-  static double tolerance(DType dtype) { return dtype == DType::bf16 ? 1e-2 : 1e-3; }
+  static void multiply_in(const Arithmetic& arithmetic) { set_numerics({.tf32 = arithmetic.tf32, .deterministic = true}); }
 
   /// Images lie channels-last where the kernel takes that, and so do results.
   static std::vector<Tensor> run_on_gpu(const Operator& op, const std::vector<Tensor>& inputs, const ops::Attributes& attributes) {
@@ -55,15 +68,17 @@ class OnTensorCores : public testing::Test {
     return exact;
   }
 
+  /// On tensor cores.
   static void expect_accurate(const char* name, const std::vector<Shape>& shapes, const ops::Attributes& attributes) {
     const Operator& op = ops::registry().find(name);
-    for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
+    for (const Arithmetic& arithmetic : arithmetics) {
+      if (!arithmetic.tf32) continue;
       std::vector<Tensor> inputs;
-      for (const Shape& shape : shapes) inputs.push_back(normal_tensor(shape, DType::f32, inputs.size()).to(dtype));
+      for (const Shape& shape : shapes) inputs.push_back(normal_tensor(shape, DType::f32, inputs.size()).to(arithmetic.dtype));
       const std::vector<Tensor> expected = ops::run(op, exactly(inputs), attributes), found = run_on_gpu(op, inputs, attributes);
       for (std::size_t i = 0; i < expected.size(); ++i) {
-        EXPECT_TRUE(near(found[i].to(DType::f64), expected[i], tolerance(dtype), largest_finite(expected[i])))
-            << name << ' ' << shapes[1] << ' ' << dtype << " result " << i;
+        EXPECT_TRUE(near(found[i].to(DType::f64), expected[i], arithmetic.tolerance, largest_finite(expected[i])))
+            << name << ' ' << shapes[1] << ' ' << arithmetic << " result " << i;
       }
       const std::vector<Tensor> again = run_on_gpu(op, inputs, attributes);
       for (std::size_t i = 0; i < found.size(); ++i) EXPECT_TRUE(same_bits(found[i], again[i]));
@@ -85,9 +100,10 @@ class OnTensorCores : public testing::Test {
   /// float64. `backward_inputs` makes of the operator's inputs and results what the gradient's is given.
   template <class Call, class BackwardInputs>
   static void expect_agreement(const char* forward, const char* backward, const Call& call, const BackwardInputs& backward_inputs) {
-    for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
-      const std::string what = concat(call.image, ' ', dtype);
-      const std::vector<Tensor> inputs = call.inputs(dtype);
+    for (const Arithmetic& arithmetic : arithmetics) {
+      multiply_in(arithmetic);
+      const std::string what = concat(call.image, ' ', arithmetic);
+      const std::vector<Tensor> inputs = call.inputs(arithmetic.dtype);
       std::vector<Tensor> expected = ops::run(forward, exactly(inputs), call.attributes());
       const std::vector<Tensor> found = run_on_gpu(ops::registry().find(forward), inputs, call.attributes());
       // What rounding makes equal may win instead: the elements that are selected are then others.
@@ -100,14 +116,14 @@ class OnTensorCores : public testing::Test {
         ++other;
         selected[i] = found_selected[i];
       }
-      EXPECT_LE(other, 2 + right.size() / (dtype == DType::bf16 ? 20 : 100)) << what;
+      EXPECT_LE(other, 2 + right.size() / (arithmetic.dtype == DType::bf16 ? 20 : 100)) << what;
       expected[4] = Tensor::from(selected, expected[4].shape());
-      expect_near(found, expected, 4 * tolerance(dtype), concat(forward, ' ', what));
+      expect_near(found, expected, 4 * arithmetic.tolerance, concat(forward, ' ', what));
 
       const std::vector<Tensor> given = backward_inputs(inputs, found);
       const std::vector<Tensor> gradients = ops::run(backward, exactly(given), call.attributes());
       const std::vector<Tensor> found_gradients = run_on_gpu(ops::registry().find(backward), given, call.attributes());
-      expect_near(found_gradients, gradients, 4 * tolerance(dtype), concat(backward, ' ', what));
+      expect_near(found_gradients, gradients, 4 * arithmetic.tolerance, concat(backward, ' ', what));
 
       const std::vector<Tensor> again = run_on_gpu(ops::registry().find(backward), given, call.attributes());
       for (std::size_t i = 0; i < again.size(); ++i) EXPECT_TRUE(same_bits(found_gradients[i], again[i]));

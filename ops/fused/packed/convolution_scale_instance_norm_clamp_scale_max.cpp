@@ -156,8 +156,11 @@ std::vector<Sample> backward_samples() {
 
 bool has_convolution_instance_norm_max_kernels(const TensorType& image, const TensorType& weight, const Dims& padding) {
   using Kernels = ConvolutionInstanceNormMaxKernels;
-  if (!on_tensor_cores(weight.dtype) || !takes_image(image.dtype, weight.dtype)) return false;
+  if (!is_half(weight.dtype) && weight.dtype != DType::f32) return false;
+  if (!takes_image(image.dtype, weight.dtype)) return false;
   const Dims kernel = image_of(weight.shape);
+  const int axes = kernel.rank();
+  if (!on_tensor_cores(weight.dtype) && (kernel[axes - 1] != Kernels::strict_side || kernel[axes - 2] != Kernels::strict_side)) return false;
   for (int axis = 0; axis < padding.rank(); ++axis) {
     if (padding[axis] >= kernel[axis]) return false;
   }

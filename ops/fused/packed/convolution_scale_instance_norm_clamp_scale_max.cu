@@ -1,19 +1,19 @@
 // max over channels of clamp(instance_norm(convolution * scale)) * post_scale, in two walks over an image in shared memory.
 
+#include "frit/ops/convolution/convolution_rules.h"
 #include "frit/ops/convolution/taps/cell_tiles_cuda.h"
 #include "frit/ops/convolution/taps/tap_rows_cuda.h"
 #include "frit/ops/cuda/cluster_totals.h"
 #include "frit/ops/cuda/cudnn.h"
-#include "frit/ops/fused/packed/convolution_scale_instance_norm_clamp_scale_max.h"
-#include "frit/ops/fused/scale_instance_norm_clamp_scale_max_cuda.h"
+#include "frit/ops/fused/packed/convolution_scale_instance_norm_clamp_scale_max_strict_cuda.h"
 #include "frit/ops/run.h"
 
 namespace frit::ops {
 namespace {
 
 using OwnAttributes = ConvolutionInstanceNormMaxAttributes;
-constexpr int rows = TapRows::rows;
-static_assert(rows == ConvolutionInstanceNormMaxKernels::rows);
+constexpr int rows = ConvolutionMaximumCall<float>::rows;
+static_assert(rows == TapRows::rows);
 
 /// The cells of a sample, dealt out to the blocks of a cluster: each has a box of them, whose pixels stay in its shared memory.
 struct ClusterTaps : TapRows {
@@ -51,83 +51,9 @@ struct ClusterTaps : TapRows {
   }
 };
 
-/// The larger, or NaN if either is.
-__device__ float larger(float a, float b) {
-  float result;
-  asm("max.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
-  return result;
-}
-__device__ float smaller(float a, float b) {
-  float result;
-  asm("min.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
-  return result;
-}
-
-/// A pixel's largest value so far, as an integer of the same order in which NaN is the largest, its channel, and the element that it was
-/// made of.
-struct Candidate {
-  int key, channel;
-  float element;
-
-  /// The value is NaN as instructions make it, or not -0.
-  __device__ static int key_of(float value) {
-    const int bits = __float_as_int(value);
-    return bits ^ (bits >> 31 & INT32_MAX);
-  }
-  __device__ float value() const { return __int_as_float(key ^ (key >> 31 & INT32_MAX)); }
-
-  /// Takes the other if it is larger, or equal where it is the first of equals.
-  __device__ void take(const Candidate& other, bool first) { replace(other, other.key > key - (first ? 1 : 0)); }
-  __device__ void replace(const Candidate& other, bool really) {
-    key = really ? other.key : key;
-    channel = really ? other.channel : channel;
-    element = really ? other.element : element;
-  }
-  __device__ Candidate from(int mask) const {
-    return {__shfl_xor_sync(~0u, key, mask), __shfl_xor_sync(~0u, channel, mask), __shfl_xor_sync(~0u, element, mask)};
-  }
-};
-/// As much of it as inference needs.
-struct LargestValue {
-  float largest;
-
-  __device__ float value() const { return largest; }
-  __device__ void take(const LargestValue& other, bool) { largest = larger(largest, other.largest); }
-  __device__ void replace(const LargestValue& other, bool really) { largest = really ? other.largest : largest; }
-  __device__ LargestValue from(int mask) const { return {__shfl_xor_sync(~0u, largest, mask)}; }
-};
-
 /// What a block knows of its channels: the norm of a product, less the bias, is product * slope + shift.
 struct ChannelMaps {
   float bias[rows], slope[rows], shift[rows], post_scale[rows];
-};
-
-/// How what the convolution gives is written: (N, pixels, K) is channels-last, (N, K, pixels) contiguous.
-enum class Write { not_at_all, channels_last, contiguous };
-
-/// Where it goes.
-template <class Stored>
-struct Convolved {
-  Write way;
-  Stored* elements;
-  std::int64_t pixels;
-
-  Convolved(const Tensor& tensor, std::int64_t pixels_)
-      : way(!tensor.defined()         ? Write::not_at_all
-            : tensor.is_contiguous() ? Write::contiguous
-                                     : Write::channels_last),
-        elements(data_or_null<Stored>(tensor)),
-        pixels(pixels_) {}
-
-  template <Write known_way>
-  __device__ void write(Stored* sample, int pixel, int channel, const cuda::Vector<Stored, 4>& values) const {
-    if constexpr (known_way == Write::channels_last) {
-      cuda::store_vector(sample + (pixel * rows + channel), values);
-    } else {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) sample[(channel + i) * pixels + pixel] = values[i];
-    }
-  }
 };
 
 template <class Stored, bool deep>
@@ -308,78 +234,77 @@ class TapMaxima {
 /// results. Deterministic.
 template <class Stored, class Image, bool deep, bool trains>
 __global__ void __launch_bounds__(ClusterTaps::threads, 1)
-    find_maxima_of_taps(MaximumOutputs<Stored, std::uint8_t> outputs, Convolved<Stored> convolved, const Image* image,
-                        KernelWeight<Stored> weight, Parameter<Stored> bias, bool biased, CloseInstances<Stored> close, Clamp<float> clamp,
+    find_maxima_of_taps(const __grid_constant__ ConvolutionMaximumCall<Stored> call, const Image* image,
                         const __grid_constant__ ClusterTaps tiles) {
   using Maxima = TapMaxima<Stored, deep>;
   extern __shared__ __align__(128) std::byte memory[];
   __shared__ cuda::ByteBarrier barriers[Maxima::Totals::rounds];
   __shared__ __align__(16) ChannelMaps maps;
-  Maxima maxima(tiles, weight, bias, biased, memory, barriers, maps);
+  Maxima maxima(tiles, call.weight, call.bias, call.biased, memory, barriers, maps);
   const unsigned blocks = static_cast<unsigned>(tiles.blocks);
   for (std::int64_t n = blockIdx.x / blocks; n < tiles.planes.samples; n += gridDim.x / blocks) {
     maxima.stage(image, n);
-    if (!trains || convolved.way == Write::not_at_all) {
-      maxima.template find_statistics<Write::not_at_all>(convolved, close, n);
-    } else if (convolved.way == Write::channels_last) {
-      maxima.template find_statistics<Write::channels_last>(convolved, close, n);
+    if (!trains || call.convolved.way == Write::not_at_all) {
+      maxima.template find_statistics<Write::not_at_all>(call.convolved, call.close, n);
+    } else if (call.convolved.way == Write::channels_last) {
+      maxima.template find_statistics<Write::channels_last>(call.convolved, call.close, n);
     } else {
-      maxima.template find_statistics<Write::contiguous>(convolved, close, n);
+      maxima.template find_statistics<Write::contiguous>(call.convolved, call.close, n);
     }
-    maxima.template find_maxima<trains>(outputs, clamp, n);
+    maxima.template find_maxima<trains>(call.outputs, call.clamp, n);
   }
 }
 
 using Totals = ClusterTotals<ShiftedSums, ClusterTaps::threads>;
 
-/// Nothing where the calls must run in turn. `types` are those of the image and the weight, and more.
-std::optional<ClusterTaps> tiles_for(const Tensor& image, std::span<const TensorType> types, const Attributes& attributes) {
-  constexpr std::size_t rest = rows * Totals::channel_bytes + sizeof(ChannelMaps) + 512;  // and what else the kernel declares
-  const Dims& padding = attributes.as<OwnAttributes>().padding;
-  if (!has_convolution_instance_norm_max_kernels(types[0], types[1], padding)) return std::nullopt;
-  return ClusterTaps::of(image, types[1], padding, rest);
-}
+/// Neither where the calls must run in turn. `types` are those of the image and the weight, and more.
+struct Tiles {
+  std::optional<ClusterTaps> taps;        ///< for tensor cores
+  std::optional<ClusterPatches> patches;  ///< in strict float32
+
+  Tiles(const Tensor& image, std::span<const TensorType> types, const Attributes& attributes) {
+    constexpr std::size_t rest = rows * Totals::channel_bytes + sizeof(ChannelMaps) + 512;  // and what else the kernel declares
+    const Dims& padding = attributes.as<OwnAttributes>().padding;
+    if (!has_convolution_instance_norm_max_kernels(types[0], types[1], padding)) return;
+    if (on_tensor_cores(types[1].dtype)) {
+      taps = ClusterTaps::of(image, types[1], padding, rest);
+    } else {
+      patches = ClusterPatches::of(image, types[1], padding);
+    }
+  }
+};
 
 template <class Stored, class Image, bool deep>
 void run_clusters(const KernelContext& call, const ClusterTaps& tiles) {
-  const Tensor &image = call.inputs[0], &weight = call.inputs[1];
-  const auto& chain = call.as<OwnAttributes>().chain;
-  const MaximumOutputs<Stored, std::uint8_t> outputs{data_or_null<Stored>(call.outputs[0]), data_or_null<std::uint8_t>(call.outputs[1]),
-                                                     data_or_null<Stored>(call.outputs[4])};
-  const CloseInstances<Stored> close{.channels = rows,
-                                     .eps = chain.eps,
-                                     .scale = Parameter<Stored>(call.inputs[2]),
-                                     .post_scale = Parameter<Stored>(call.inputs[3]),
-                                     .means = data_or_null<double>(call.outputs[2]),
-                                     .rstds = data_or_null<double>(call.outputs[3]),
-                                     .maps = nullptr};
-  const Convolved<Stored> convolved(call.outputs[5], static_cast<std::int64_t>(tiles.cells[0]) * tiles.cells[1] * tiles.cells[2]);
-  const bool biased = call.has(4), trains = outputs.tells_winner() || convolved.way != Write::not_at_all;
-  auto* const kernel = trains ? &find_maxima_of_taps<Stored, Image, deep, true> : &find_maxima_of_taps<Stored, Image, deep, false>;
+  const Tensor& image = call.inputs[0];
+  const ConvolutionMaximumCall<Stored> given(call);
+  auto* const kernel = given.trains() ? &find_maxima_of_taps<Stored, Image, deep, true> : &find_maxima_of_taps<Stored, Image, deep, false>;
   cuda::LaunchShape shape{dim3(1), dim3(ClusterTaps::threads), tiles.weight_bytes() + tiles.bytes + rows * Totals::channel_bytes};
   const std::int64_t clusters = std::min<std::int64_t>(cuda::resident_clusters(kernel, shape, tiles.blocks), tiles.planes.samples);
   FRIT_CHECK(clusters > 0);
   shape.grid = dim3(static_cast<unsigned>(clusters * tiles.blocks));
-  cuda::launch_clusters(kernel, shape, tiles.blocks, call.stream, outputs, convolved, image.data<Image>(), KernelWeight<Stored>(weight),
-                        Parameter<Stored>(biased ? call.inputs[4] : Tensor()), biased, close, Clamp<float>(chain.clamp()), tiles);
+  cuda::launch_clusters(kernel, shape, tiles.blocks, call.stream, given, image.data<Image>(), tiles);
 }
 
 /// inputs (image, weight, scale, post_scale, bias or none), outputs (output, winner, mean, rstd, selected, convolved)
 void run_forward(const KernelContext& call) {
   const Tensor &image = call.inputs[0], &weight = call.inputs[1];
   const std::vector<TensorType> types = types_of(call.inputs);
-  const std::optional<ClusterTaps> tiles = tiles_for(image, types, call.attributes);
-  if (!tiles) return convolution_instance_norm_max_in_turn(types, call.attributes).run(call);
+  const Tiles tiles(image, types, call.attributes);
+  if (tiles.patches) return run_patches(call, *tiles.patches);
+  if (!tiles.taps) return convolution_instance_norm_max_in_turn(types, call.attributes).run(call);
   dispatch_weight_and_image(weight.dtype(), image.dtype(), [&]<class Stored, class Image>() {
-    auto* const run = tiles->taps[0] > 1 ? &run_clusters<Stored, Image, true> : &run_clusters<Stored, Image, false>;
-    run(call, *tiles);
+    auto* const run = tiles.taps->taps[0] > 1 ? &run_clusters<Stored, Image, true> : &run_clusters<Stored, Image, false>;
+    run(call, *tiles.taps);
   });
 }
 
 std::size_t forward_scratch(const InferContext& call) {
   const Device device = cuda::current_device();
   const Tensor image = Tensor::over(nullptr, call.shape(0), call.inputs[0].dtype, device, nullptr);
-  if (tiles_for(image, call.inputs, call.attributes)) return 0;
+  const Tiles tiles(image, call.inputs, call.attributes);
+  if (tiles.patches) return scratch_of(*tiles.patches, device.index);
+  if (tiles.taps) return 0;
   return convolution_instance_norm_max_in_turn(call.inputs, call.attributes).scratch(device, call.layouts.inputs);
 }
 

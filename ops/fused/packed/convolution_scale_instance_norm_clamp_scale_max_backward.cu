@@ -1,11 +1,11 @@
 // The gradients of max over channels of clamp(instance_norm(convolution * scale)) * post_scale: one walk over what the convolution gave and
 // the image, which computes the gradient of the one and multiplies it with the taps of the other.
 
+#include "frit/ops/convolution/convolution_rules.h"
 #include "frit/ops/convolution/taps/cell_tiles_cuda.h"
 #include "frit/ops/cuda/cudnn.h"
 #include "frit/ops/cuda/sum_partials.h"
-#include "frit/ops/fused/packed/convolution_scale_instance_norm_clamp_scale_max.h"
-#include "frit/ops/fused/scale_instance_norm_clamp_scale_max_backward_cuda.h"
+#include "frit/ops/fused/packed/convolution_scale_instance_norm_clamp_scale_max_backward_strict_cuda.h"
 #include "frit/ops/run.h"
 
 namespace frit::ops {
@@ -15,20 +15,6 @@ using OwnAttributes = ConvolutionInstanceNormMaxAttributes;
 constexpr int rows = static_cast<int>(ConvolutionInstanceNormMaxKernels::rows);
 /// And blocks of a multiprocessor, as registers allow.
 constexpr int threads = 128, warps = threads / cuda::warp_size, resident_blocks = 4;
-
-/// What the gradients are made of besides the image.
-template <class Stored>
-struct Given {
-  const Stored* convolved;      // (N, pixels, K)
-  GradientRules<float> rules;   // of its gradient
-  const std::uint8_t* winners;  // (N, pixels)
-  const float* more;            // likewise: what the winners get besides
-
-  /// Without the samples before.
-  __device__ Given from(std::int64_t sample, int pixels) const {
-    return {convolved + sample * pixels * rows, rules, winners + sample * pixels, more + sample * pixels};
-  }
-};
 
 /// A stretch of 16 cells: of the thread's 4 what is given, brought while another stretch is worked on. Of the warps every other has the
 /// first half of some lines of cells, and the others the second.
@@ -47,7 +33,7 @@ struct Stretch {
   __device__ static int first_column() { return warp() % halves * blocks * cells; }
 
   /// Of a line of a tile. `given` is the sample's, `channel` and `own` are the thread's first ones.
-  __device__ Stretch(const Given<Stored>& given, const CellTiles<loads>& tiles, const CellTile& tile, int line, int channel, int own) {
+  __device__ Stretch(const GivenForGradient<Stored>& given, const CellTiles<loads>& tiles, const CellTile& tile, int line, int channel, int own) {
     const std::uint32_t d = tiles.rows.quotient(static_cast<std::uint32_t>(line));
     const int z = static_cast<int>(d), y = static_cast<int>(tiles.rows.remainder(static_cast<std::uint32_t>(line), d));
     const int column = tile.column + first_column(), depth = tile.depth + z, row = tile.row + y;
@@ -76,7 +62,7 @@ struct Stretch {
 /// writes the block's part of the weight's gradient. Deterministic.
 template <class Stored, class Image, int loads>
 __global__ void __launch_bounds__(threads, resident_blocks)
-    gather_weight_gradient(float* partials /* (blocks, K, columns) */, const Image* image, Given<Stored> given,
+    gather_weight_gradient(float* partials /* (blocks, K, columns) */, const Image* image, GivenForGradient<Stored> given,
                            const __grid_constant__ CellTiles<loads> tiles) {
   using Warp = TapWarp<Stored, loads, rows, StagedTaps::width>;
   using Part = Stretch<Stored, loads>;
@@ -88,7 +74,7 @@ __global__ void __launch_bounds__(threads, resident_blocks)
   typename Warp::Products products = {};
   for (int number = static_cast<int>(blockIdx.x); number < tiles.count; number += static_cast<int>(gridDim.x)) {
     const CellTile tile(tiles, number);
-    const Given<Stored> own = given.from(tile.sample, pixels);
+    const GivenForGradient<Stored> own = given.from(tile.sample, pixels);
     Part next(own, tiles, tile, Part::first_line(), channel, 2 * Warp::own());
     __syncthreads();  // the tile before was used
     tiles.template stage<threads>(staged, image, tile.sample, tile.depth, tile.row, tile.column);
@@ -151,26 +137,26 @@ struct KernelPlace {
   }
 };
 
-/// The parts of the scratch memory, in bytes.
+/// Blocks, and the parts of the scratch memory in bytes.
 struct Scratch {
   InstanceGradientScratch sums;
   unsigned blocks;
   std::size_t partials;
 
-  template <int loads>
-  Scratch(const CellTiles<loads>& tiles, const Planes& planes, int device)
+  /// `items` of a block's sums.
+  Scratch(const Planes& planes, int tiles, int to_multiprocessor, int items, int device)
       : sums(planes, float()),
-        blocks(tile_blocks(tiles.count, resident_blocks, device)),
-        partials(sums.all.add(static_cast<std::int64_t>(blocks) * rows * TapVectors<loads>::most * StagedTaps::width, sizeof(float))) {}
+        blocks(tile_blocks(tiles, to_multiprocessor, device)),
+        partials(sums.all.add(static_cast<std::int64_t>(blocks) * items, sizeof(float))) {}
 };
 
-template <class Stored, class Image, int loads>
-void run_tiles(const KernelContext& call, const Dims& kernel) {
-  const Tensor &image = call.inputs[1], &convolved = call.inputs[2];
+/// gather(partials, given) finds the weight's gradient.
+template <class Stored, class Gather>
+void run_kernels(const KernelContext& call, const Scratch& scratch, const Gather& gather) {
+  const Tensor& convolved = call.inputs[2];
   const auto& attributes = call.as<OwnAttributes>();
-  const CellTiles<loads> tiles = tiles_for<loads>(image, convolved.dtype(), kernel, attributes.padding);
+  const int device = convolved.device().index;
   const Planes planes(convolved.shape());
-  const Scratch scratch(tiles, planes, image.device().index);
   const InstanceGradientCall<Stored, std::uint8_t> gradients{.planes = planes,
                                                              .gradient = call.inputs[0].data<Stored>(),
                                                              .input = {convolved.data<Stored>(), Places(convolved, planes)},
@@ -186,19 +172,56 @@ void run_tiles(const KernelContext& call, const Dims& kernel) {
       scratch_part<ChannelParts<3>>(call, scratch.sums.parts),
       GradientRules<float>(scratch_part<std::byte>(call, scratch.sums.rules), planes.samples * planes.channels)};
   float* const more = scratch_part<float>(call, scratch.sums.more);
-  launch_winner_sums(scratch_part<InstanceSums>(call, scratch.sums.partials), more, close, gradients, image.device().index, call.stream);
+  launch_winner_sums(scratch_part<InstanceSums>(call, scratch.sums.partials), more, close, gradients, device, call.stream);
   if (call.outputs[0].defined()) {
-    auto* const partials = scratch_part<float>(call, scratch.partials);
-    constexpr int columns = TapVectors<loads>::most * StagedTaps::width;
-    const cuda::LaunchShape shape{dim3(scratch.blocks), dim3(threads), std::max(tiles.staged_bytes, rows * columns * sizeof(float))};
-    cuda::launch(gather_weight_gradient<Stored, Image, loads>, shape, call.stream, partials, image.data<Image>(),
-                 Given<Stored>{convolved.data<Stored>(), close.rules, gradients.winners, more}, tiles);
-    sum_partials(call.outputs[0].data<Stored>(), partials, static_cast<int>(scratch.blocks), rows * columns,
-                 KernelPlace{columns, static_cast<int>(image.shape()[1]), static_cast<int>(product(kernel))}, call.stream);
+    const GivenForGradient<Stored> given{convolved.data<Stored>(), close.rules, gradients.winners, more};
+    gather(scratch_part<float>(call, scratch.partials), given);
   }
   const ChannelResults<Stored, 3> results{Parameter<Stored>(call.outputs[1]), Parameter<Stored>(call.outputs[2]),
                                           Parameter<Stored>(call.outputs[3])};
   launch_sum_over_batch<Stored, 3>(results, close.parts, {}, planes, call.stream);
+}
+
+template <int loads>
+constexpr int columns_of = TapVectors<loads>::most * StagedTaps::width;  ///< of a row of a block's sums
+
+template <int loads>
+Scratch scratch_for(const CellTiles<loads>& tiles, const Planes& planes, int device) {
+  return {planes, tiles.count, resident_blocks, rows * columns_of<loads>, device};
+}
+
+template <class Stored, class Image, int loads>
+void run_tiles(const KernelContext& call, const Dims& kernel) {
+  const Tensor &image = call.inputs[1], &convolved = call.inputs[2];
+  constexpr int columns = columns_of<loads>;
+  const CellTiles<loads> tiles = tiles_for<loads>(image, convolved.dtype(), kernel, call.as<OwnAttributes>().padding);
+  const Scratch scratch = scratch_for(tiles, Planes(convolved.shape()), image.device().index);
+  run_kernels<Stored>(call, scratch, [&](float* partials, const GivenForGradient<Stored>& given) {
+    const cuda::LaunchShape shape{dim3(scratch.blocks), dim3(threads), std::max(tiles.staged_bytes, rows * columns * sizeof(float))};
+    cuda::launch(gather_weight_gradient<Stored, Image, loads>, shape, call.stream, partials, image.data<Image>(), given, tiles);
+    sum_partials(call.outputs[0].data<Stored>(), partials, static_cast<int>(scratch.blocks), rows * columns,
+                 KernelPlace{columns, static_cast<int>(image.shape()[1]), static_cast<int>(product(kernel))}, call.stream);
+  });
+}
+
+Scratch scratch_for(const GradientTiles& tiles, const Planes& planes, int device) {
+  return {planes, tiles.count, GradientTiles::resident_blocks, rows * GradientTiles::columns(tiles.tap_rows_to_thread()), device};
+}
+
+/// In strict float32.
+void run_strict(const KernelContext& call, const GradientTiles& tiles) {
+  const Scratch scratch = scratch_for(tiles, Planes(call.inputs[2].shape()), call.inputs[2].device().index);
+  run_kernels<float>(call, scratch, [&](float* partials, const GivenForGradient<float>& given) {
+    const int tap_rows = tiles.tap_rows_to_thread(), columns = GradientTiles::columns(tap_rows);
+    auto* const kernel = tap_rows == GradientTiles::few    ? &multiply_gradient<GradientTiles::few>
+                         : tap_rows == GradientTiles::some ? &multiply_gradient<GradientTiles::some>
+                                                           : &multiply_gradient<GradientTiles::most>;
+    const std::size_t sum_bytes = static_cast<std::size_t>(rows * columns) * sizeof(float);
+    const cuda::LaunchShape shape{dim3(scratch.blocks), dim3(GradientTiles::threads), std::max(tiles.shared_bytes(), sum_bytes)};
+    cuda::launch(kernel, shape, call.stream, partials, call.inputs[1].data<float>(), given, tiles);
+    sum_partials(call.outputs[0].data<float>(), partials, static_cast<int>(scratch.blocks), rows * columns,
+                 TapRowPlace{columns, tiles.image_channels, tiles.taps[0]}, call.stream);
+  });
 }
 
 bool has_kernel(const TensorType& image, const TensorType& convolved, Layout layout, const Dims& padding) {
@@ -218,6 +241,7 @@ void run_backward(const KernelContext& call) {
     return convolution_instance_norm_max_backward_in_turn(types, call.attributes).run(call);
   }
   const Dims kernel = kernel_between(image.shape(), convolved.shape(), padding);
+  if (!on_tensor_cores(convolved.dtype())) return run_strict(call, GradientTiles(StagedTaps::of_convolution(image, kernel, padding)));
   dispatch_weight_and_image(convolved.dtype(), image.dtype(), [&]<class Stored, class Image>() {
     dispatch_loads(kernel, [&]<int loads>() { run_tiles<Stored, Image, loads>(call, kernel); });
   });
@@ -233,9 +257,13 @@ std::size_t backward_scratch(const InferContext& call) {
   std::size_t bytes = 0;
   const Tensor image = Tensor::over(nullptr, call.shape(1), call.inputs[1].dtype, device, nullptr);
   const Dims kernel = kernel_between(call.shape(1), call.shape(2), padding);
+  const Planes planes(call.shape(2));
+  if (!on_tensor_cores(call.inputs[2].dtype)) {
+    const GradientTiles tiles(StagedTaps::of_convolution(image, kernel, padding));
+    return scratch_for(tiles, planes, device.index).sums.all.bytes();
+  }
   dispatch_loads(kernel, [&]<int loads>() {
-    const CellTiles<loads> tiles = tiles_for<loads>(image, call.inputs[2].dtype, kernel, padding);
-    bytes = Scratch(tiles, Planes(call.shape(2)), device.index).sums.all.bytes();
+    bytes = scratch_for(tiles_for<loads>(image, call.inputs[2].dtype, kernel, padding), planes, device.index).sums.all.bytes();
   });
   return bytes;
 }

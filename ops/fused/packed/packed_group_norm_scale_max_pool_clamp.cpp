@@ -107,6 +107,7 @@ std::vector<Sample> samples() {
   add({2, 3, 5, 6}, 4, {{3, 2}, {1, 1}, {5, 6}, 4, true}, {.num_groups = 2, .kernel_size = {2}, .stride = {1}, .padding = {1}, .max = 1},
       true);
   add({2, 8, 6, 7}, 32, {{2, 2}, {1, 1}, {5, 6}, 8}, {.num_groups = 1, .kernel_size = {2}}, true, Fill::zeros);
+  add({1, 4, 7, 9}, 32, {{3, 3}, {1, 1}, {7, 9}, 4}, {.num_groups = 2, .kernel_size = {2}, .max = 1}, false);
   add({0, 8, 6, 6}, 64, {{3, 3}, {2, 2}, {4, 4}, 8}, {.num_groups = 8, .kernel_size = {2}}, true);
   return result;
 }
@@ -140,7 +141,8 @@ Shape packed_rows_shape(const Shape& image, const Shape& weight, const PackTapsA
 
 bool has_packed_group_norm_pool_kernels(const TensorType& image, const TensorType& weight, const OwnAttributes& a) {
   using Kernels = PackedGroupNormPoolKernels;
-  if (!on_tensor_cores(weight.dtype) || !takes_image(image.dtype, weight.dtype)) return false;
+  if (!is_half(weight.dtype) && weight.dtype != DType::f32) return false;
+  if (!takes_image(image.dtype, weight.dtype)) return false;
   if (image.shape.rank() != 4 || product(image_of(weight.shape)) != 1) return false;
   const std::int64_t rows = weight.shape[0], row_groups = rows / Kernels::rows;
   const bool whole =
@@ -154,6 +156,12 @@ bool has_packed_group_norm_pool_kernels(const TensorType& image, const TensorTyp
     const bool beside = pool.stride[axis] == pool.kernel[axis] && pool.padding[axis] == 0 && pool.dilation[axis] == 1 &&
                         pool.output[axis] > 0 && pool.output[axis] * pool.kernel[axis] <= pool.image[axis];
     if (!beside) return false;
+  }
+  if (!on_tensor_cores(weight.dtype)) {
+    const std::int64_t channels = image.shape[1];
+    const bool whole_taps = a.pack.taps == Dims{Kernels::strict_side, Kernels::strict_side} && channels == a.pack.channels &&
+                            channels <= Kernels::strict_channels && !a.pack.ones && a.pack.kept == 0;
+    if (!whole_taps || pool.kernel[1] != pool.kernel[2]) return false;
   }
   const bool windows = (pool.kernel[2] == 2 || pool.kernel[2] == Kernels::widest) && pool.kernel[1] <= Kernels::highest;
   return windows && product(image_of(image.shape)) * image.shape[1] <= INT32_MAX && geometry.pixels() * rows <= INT32_MAX;

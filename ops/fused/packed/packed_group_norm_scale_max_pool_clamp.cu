@@ -1,8 +1,8 @@
 // clamp(max_pool2d(group_norm(convolution) * scale)) in one walk over the image.
 
-#include "frit/ops/convolution/packed_product.h"
+#include "frit/ops/convolution/convolution_rules.h"
 #include "frit/ops/cuda/cudnn.h"
-#include "frit/ops/fused/packed/packed_group_norm_scale_max_pool_clamp_cuda.h"
+#include "frit/ops/fused/packed/packed_group_norm_scale_max_pool_clamp_strict_cuda.h"
 #include "frit/ops/fused/slice_moments_cuda.h"
 #include "frit/ops/fused/streamed_gradient_cuda.h"
 #include "frit/ops/run.h"
@@ -11,13 +11,6 @@ namespace frit::ops {
 namespace {
 
 using OwnAttributes = PackedGroupNormPoolAttributes;
-
-/// What the walk leaves of a window, channels innermost.
-template <class Stored>
-struct WindowElements {
-  Stored* elements;       // (N, windows, C)
-  std::uint8_t* numbers;  // likewise, or null
-};
 
 /// Blocks of cells at a time, and blocks of threads to a multiprocessor, as registers allow.
 constexpr int cell_blocks = 2;
@@ -93,7 +86,7 @@ __global__ void __launch_bounds__(PooledTaps<loads>::threads, forward_blocks<Sto
   using Warp = ChannelWarp<Stored, loads>;
   extern __shared__ __align__(16) std::byte memory[];
   auto* const staged = reinterpret_cast<Stored*>(memory);
-  const int first_channel = Warp::first_channel_of(tiles, Warp::warp()) + Warp::lane() / 4 * Warp::thread_rows, own = Warp::own();
+  const int first_channel = tiles.first_channel_of(Warp::warp()) + Warp::lane() / 4 * Warp::thread_rows, own = Warp::own();
   // The walk computes sign * x, so that maxima are what is looked for.
   float signs[4], added[4];
   bool live[4];
@@ -155,9 +148,7 @@ __global__ void __launch_bounds__(PooledTaps<loads>::threads, forward_blocks<Sto
       for (int b = 0; b < blocks; ++b) {
         const int window = (tile.column + column + b * Warp::cells + 2 * own) / tiles.window[1];
         if (window >= tiles.windows[1]) continue;
-        const std::int64_t place =
-            (static_cast<std::int64_t>(tile.sample) * tiles.sample_windows() + window_row * tiles.windows[1] + window) * tiles.channels +
-            first_channel;
+        const std::int64_t place = tiles.window_place(tile.sample, window_row, window) + first_channel;
         cuda::Vector<Stored, 4> elements;
         cuda::Vector<std::uint8_t, 4> numbers;
 #pragma unroll
@@ -176,7 +167,7 @@ __global__ void __launch_bounds__(PooledTaps<loads>::threads, forward_blocks<Sto
         sum[i] += __shfl_xor_sync(~0u, sum[i], mask);
         squares[i] += __shfl_xor_sync(~0u, squares[i], mask);
       }
-      if (own == i) sums[warp.entry(tiles, number) + i] = {pivots[i] * signs[i], sum[i] * signs[i], squares[i], count};
+      if (own == i) sums[tiles.entry(number, warp.share, warp.channel) + i] = {pivots[i] * signs[i], sum[i] * signs[i], squares[i], count};
     }
   }
 }
@@ -259,8 +250,8 @@ struct ForwardScratch {
   ScratchParts all;
   std::size_t sums, maps, elements, numbers;
 
-  template <int loads>
-  ForwardScratch(const PooledTaps<loads>& tiles, DType dtype) {
+  template <class Tiles>
+  ForwardScratch(const Tiles& tiles, DType dtype) {
     const std::int64_t windows = tiles.planes.samples * tiles.sample_windows() * tiles.channels;
     sums = all.add(static_cast<std::int64_t>(tiles.count) * tiles.shares() * tiles.channels, sizeof(PivotSums));
     maps = all.add(tiles.planes.samples * tiles.channels, sizeof(GroupMap<float>));
@@ -269,8 +260,9 @@ struct ForwardScratch {
   }
 };
 
-template <class Stored, class Image, int loads>
-void run_tiles(const KernelContext& call, const PooledTaps<loads>& tiles, const GroupNormPoolGeometry& geometry) {
+/// pool(numbered, arguments...) starts the walk.
+template <class Stored, class Image, class Tiles, class Pool>
+void run_tiles(const KernelContext& call, const Tiles& tiles, const GroupNormPoolGeometry& geometry, const Pool& pool) {
   const Tensor &image = call.inputs[0], &weight = call.inputs[1];
   const auto& chain = call.as<OwnAttributes>().chain;
   const ForwardScratch scratch(tiles, weight.dtype());
@@ -290,17 +282,34 @@ void run_tiles(const KernelContext& call, const PooledTaps<loads>& tiles, const 
       .parameters = {Parameter<Stored>(call.inputs[2]), Parameter<Stored>(call.inputs[3]), Parameter<Stored>(call.inputs[4])},
       .statistics = {data_or_null<double>(call.outputs[2]), data_or_null<double>(call.outputs[3])},
       .maps = scratch_part<GroupMap<float>>(call, scratch.maps)};
-  const unsigned blocks = tile_blocks(tiles.count, forward_blocks<Stored>, image.device().index);
-  const cuda::LaunchShape shape{dim3(blocks), dim3(PooledTaps<loads>::threads), tiles.staged_bytes};
-  const auto pool = numbered ? pool_taps<Stored, Image, loads, true> : pool_taps<Stored, Image, loads, false>;
-  cuda::launch(pool, shape, call.stream, elements, sums, image.data<Image>(), weight.data<Stored>(),
-               Parameter<Stored>(biased ? call.inputs[5] : Tensor()), biased, groups.parameters, tiles);
+  pool(numbered, elements, sums, image.data<Image>(), weight.data<Stored>(), Parameter<Stored>(biased ? call.inputs[5] : Tensor()), biased,
+       groups.parameters, tiles);
   cuda::launch(close_tiles<Stored>, cuda::loop_shape(geometry.slices() * cuda::warp_size), call.stream, groups, sums,
                tiles.sample_tiles() * tiles.shares());
   const dim3 grid(static_cast<unsigned>((tiles.sample_windows() + turned_windows - 1) / turned_windows),
                   static_cast<unsigned>(tiles.channels / turned_channels), sample_blocks(tiles.planes));
   cuda::launch(finish_windows<Stored>, {grid, dim3(cuda::default_threads)}, call.stream, outputs, elements, groups.maps,
                Clamp<float>(chain.clamp()), geometry.samples, tiles.channels, tiles.sample_windows());
+}
+
+template <class Stored, class Image, int loads>
+void run_taps(const KernelContext& call, const PooledTaps<loads>& tiles, const GroupNormPoolGeometry& geometry) {
+  run_tiles<Stored, Image>(call, tiles, geometry, [&](bool numbered, const auto&... arguments) {
+    const unsigned blocks = tile_blocks(tiles.count, forward_blocks<Stored>, call.inputs[0].device().index);
+    cuda::launch(numbered ? pool_taps<Stored, Image, loads, true> : pool_taps<Stored, Image, loads, false>,
+                 {dim3(blocks), dim3(PooledTaps<loads>::threads), tiles.staged_bytes}, call.stream, arguments...);
+  });
+}
+
+/// In strict float32.
+void run_patches(const KernelContext& call, const ForwardPatches& tiles, const GroupNormPoolGeometry& geometry) {
+  run_tiles<float, float>(call, tiles, geometry, [&](bool numbered, const auto&... arguments) {
+    const unsigned blocks = tile_blocks(tiles.count, ForwardPatches::resident_blocks, call.inputs[0].device().index);
+    auto* const kernel = tiles.window[1] == 2 ? numbered ? &pool_patches<2, true> : &pool_patches<2, false>
+                         : numbered           ? &pool_patches<4, true>
+                                              : &pool_patches<4, false>;
+    cuda::launch(kernel, {dim3(blocks), dim3(ForwardPatches::threads), tiles.shared_bytes()}, call.stream, arguments...);
+  });
 }
 
 /// inputs (image, weight, norm_weight, norm_bias, scale, bias or none), outputs (output, winner, mean, rstd, selected)
@@ -312,9 +321,10 @@ void run_forward(const KernelContext& call) {
     return packed_group_norm_pool_in_turn(types, call.attributes).run(call);
   }
   const GroupNormPoolGeometry geometry(packed_rows_shape(image.shape(), weight.shape(), attributes.pack), attributes.chain);
+  if (!on_tensor_cores(weight.dtype())) return run_patches(call, ForwardPatches(image, types[1], attributes), geometry);
   dispatch_weight_and_image(weight.dtype(), image.dtype(), [&]<class Stored, class Image>() {
     dispatch_loads(types[1], [&]<int loads>() {
-      run_tiles<Stored, Image>(call, PooledTaps<loads>(image, types[1], attributes), geometry);
+      run_taps<Stored, Image>(call, PooledTaps<loads>(image, types[1], attributes), geometry);
     });
   });
 }
@@ -324,10 +334,12 @@ std::size_t forward_scratch(const InferContext& call) {
   const Device device = cuda::current_device();
   const bool kernels = call.inputs[0].elements() > 0 && has_packed_group_norm_pool_kernels(call.inputs[0], call.inputs[1], attributes);
   if (!kernels) return packed_group_norm_pool_in_turn(call.inputs, call.attributes).scratch(device, call.layouts.inputs);
+  const TensorType& weight = call.inputs[1];
+  const Tensor image = Tensor::over(nullptr, call.shape(0), call.inputs[0].dtype, device, nullptr);
+  if (!on_tensor_cores(weight.dtype)) return ForwardScratch(ForwardPatches(image, weight, attributes), weight.dtype).all.bytes();
   std::size_t bytes = 0;
-  dispatch_loads(call.inputs[1], [&]<int loads>() {
-    const PooledTaps<loads> tiles(Tensor::over(nullptr, call.shape(0), call.inputs[0].dtype, device, nullptr), call.inputs[1], attributes);
-    bytes = ForwardScratch(tiles, call.inputs[1].dtype).all.bytes();
+  dispatch_loads(weight, [&]<int loads>() {
+    bytes = ForwardScratch(PooledTaps<loads>(image, weight, attributes), weight.dtype).all.bytes();
   });
   return bytes;
 }

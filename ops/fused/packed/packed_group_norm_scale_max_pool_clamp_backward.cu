@@ -1,10 +1,9 @@
 // The gradients of clamp(max_pool2d(group_norm(convolution) * scale)): one walk over the image, which computes what the convolution gives
 // and its gradient anew, and multiplies that with the taps.
 
+#include "frit/ops/convolution/convolution_rules.h"
 #include "frit/ops/cuda/cudnn.h"
-#include "frit/ops/cuda/sum_partials.h"
-#include "frit/ops/fused/group_norm_scale_max_pool_clamp_backward_cuda.h"
-#include "frit/ops/fused/packed/packed_group_norm_scale_max_pool_clamp_cuda.h"
+#include "frit/ops/fused/packed/packed_group_norm_scale_max_pool_clamp_strict_cuda.h"
 #include "frit/ops/run.h"
 
 namespace frit::ops {
@@ -52,9 +51,7 @@ __global__ void __launch_bounds__(PooledTaps<loads>::threads, backward_blocks)
       for (int b = 0; b < blocks; ++b) {
         const int window = (tile.column + column + b * Warp::cells + 2 * own) / tiles.window[1];
         const bool inside = window_row < tiles.windows[0] && window < tiles.windows[1];
-        const std::int64_t place =
-            (static_cast<std::int64_t>(tile.sample) * tiles.sample_windows() + window_row * tiles.windows[1] + window) * tiles.channels +
-            warp.channel;
+        const std::int64_t place = tiles.window_place(tile.sample, window_row, window) + warp.channel;
 #pragma unroll
         for (int i = 0; i < thread_rows; ++i) numbers[b][i] = UINT8_MAX;
         if (!inside) continue;
@@ -89,7 +86,7 @@ __global__ void __launch_bounds__(PooledTaps<loads>::threads, backward_blocks)
     for (int i = 0; i < thread_rows; ++i) {
 #pragma unroll
       for (int mask = 1; mask <= 2; mask *= 2) sums[i] += __shfl_xor_sync(~0u, sums[i], mask);
-      if (own == i) differences[warp.entry(tiles, number) + i] = sums[i];
+      if (own == i) differences[tiles.entry(number, warp.share, warp.channel) + i] = sums[i];
     }
   }
   // The warps with other cells add their products, one after the other.
@@ -106,8 +103,8 @@ struct Scratch {
   unsigned blocks;
   std::size_t sums, parts, rules, more, winners, differences, partials;
 
-  template <int loads>
-  Scratch(const PooledTaps<loads>& tiles, int device) : blocks(tile_blocks(tiles.count, backward_blocks, device)) {
+  template <class Tiles>
+  Scratch(const Tiles& tiles, int to_multiprocessor, int device) : blocks(tile_blocks(tiles.count, to_multiprocessor, device)) {
     Planes planes = tiles.planes;
     planes.channels = tiles.channels;
     const std::int64_t slices = planes.samples * planes.channels, windows = slices * tiles.sample_windows();
@@ -121,10 +118,12 @@ struct Scratch {
   }
 };
 
-template <class Stored, class Image, int loads>
-void run_tiles(const KernelContext& call, const PooledTaps<loads>& tiles, const GroupNormPoolGeometry& geometry, const Shape& rows) {
+/// gather(arguments...) starts the walk; `place` says where a block's sums belong.
+template <class Stored, class Image, class Tiles, class Place, class Gather>
+void run_tiles(const KernelContext& call, const Tiles& tiles, const Scratch& scratch, const Shape& rows, const Place& place,
+               const Gather& gather) {
   const Tensor &image = call.inputs[1], &weight = call.inputs[2];
-  const Scratch scratch(tiles, image.device().index);
+  const auto& chain = call.as<OwnAttributes>().chain;
   const Planes planes(rows);
   auto* const parts = scratch_part<ChannelParts<4>>(call, scratch.parts);
   auto* const differences = call.outputs[4].defined() ? scratch_part<float>(call, scratch.differences) : nullptr;
@@ -132,25 +131,47 @@ void run_tiles(const KernelContext& call, const PooledTaps<loads>& tiles, const 
   const GradientRules<float> rules(scratch_part<std::byte>(call, scratch.rules), planes.samples * planes.channels);
   const AtWinner at_winner{scratch_part<float>(call, scratch.more), scratch_part<std::uint8_t>(call, scratch.winners)};
   launch_window_sums({parts, rules}, at_winner, scratch_part<ChannelSums<double>>(call, scratch.sums),
-                     pool_gradient_call<Stored, std::uint8_t>(call, planes, geometry, call.as<OwnAttributes>().chain.clamp(), 3),
+                     pool_gradient_call<Stored, std::uint8_t>(call, planes, GroupNormPoolGeometry(rows, chain), chain.clamp(), 3),
                      image.device().index, call.stream);
   if (call.outputs[0].defined() || differences != nullptr) {
     const bool biased = call.has(10);
-    const std::size_t sum_bytes = static_cast<std::size_t>(tiles.weight_elements()) * sizeof(float);
-    const cuda::LaunchShape shape{dim3(scratch.blocks), dim3(PooledTaps<loads>::threads), std::max(tiles.staged_bytes, sum_bytes)};
-    cuda::launch(gather_pooled_gradient<Stored, Image, loads>, shape, call.stream, partials, differences, image.data<Image>(),
-                 weight.data<Stored>(), Parameter<Stored>(biased ? call.inputs[10] : Tensor()), biased, rules, at_winner, tiles);
+    gather(partials, differences, image.data<Image>(), weight.data<Stored>(), Parameter<Stored>(biased ? call.inputs[10] : Tensor()), biased,
+           rules, at_winner, tiles);
   }
   if (call.outputs[0].defined()) {
-    const int columns = tiles.weight_elements() / tiles.channels;
-    sum_partials(call.outputs[0].data<Stored>(), partials, static_cast<int>(scratch.blocks), tiles.weight_elements(),
-                 WeightPlace{columns, tiles.used_columns}, call.stream);
+    sum_partials(call.outputs[0].data<Stored>(), partials, static_cast<int>(scratch.blocks), tiles.weight_elements(), place, call.stream);
   }
   ChannelDifferences<float> sums_of_differences;
   if (differences != nullptr) sums_of_differences = {differences, rules.by_difference, tiles.sample_tiles() * tiles.shares()};
   const ChannelResults<Stored, 4> results{Parameter<Stored>(call.outputs[1]), Parameter<Stored>(call.outputs[2]),
                                           Parameter<Stored>(call.outputs[3]), Parameter<Stored>(call.outputs[4])};
   launch_sum_over_batch(results, parts, sums_of_differences, planes, call.stream);
+}
+
+template <class Stored, class Image, int loads>
+void run_taps(const KernelContext& call, const PooledTaps<loads>& tiles, const Shape& rows) {
+  const Scratch scratch(tiles, backward_blocks, call.inputs[1].device().index);
+  const WeightPlace place{tiles.weight_elements() / tiles.channels, tiles.used_columns};
+  run_tiles<Stored, Image>(call, tiles, scratch, rows, place, [&](const auto&... arguments) {
+    const std::size_t sum_bytes = static_cast<std::size_t>(tiles.weight_elements()) * sizeof(float);
+    const cuda::LaunchShape shape{dim3(scratch.blocks), dim3(PooledTaps<loads>::threads), std::max(tiles.staged_bytes, sum_bytes)};
+    cuda::launch(gather_pooled_gradient<Stored, Image, loads>, shape, call.stream, arguments...);
+  });
+}
+
+/// In strict float32.
+void run_patches(const KernelContext& call, const BackwardPatches& tiles, const Shape& rows) {
+  constexpr int few = BackwardPatches::few, some = BackwardPatches::some;
+  const Scratch scratch(tiles, BackwardPatches::resident_blocks, call.inputs[1].device().index);
+  const PackedTapRowPlace place{tiles.weight_elements() / tiles.channels, tiles.image_channels};
+  run_tiles<float, float>(call, tiles, scratch, rows, place, [&](const auto&... arguments) {
+    const bool is_few = tiles.tap_rows_to_thread() == few;
+    auto* const kernel = tiles.window[1] == 2 ? is_few ? &gather_patches_gradient<2, few> : &gather_patches_gradient<2, some>
+                         : is_few             ? &gather_patches_gradient<4, few>
+                                              : &gather_patches_gradient<4, some>;
+    const cuda::LaunchShape shape{dim3(scratch.blocks), dim3(BackwardPatches::threads), tiles.shared_bytes()};
+    cuda::launch(kernel, shape, call.stream, arguments...);
+  });
 }
 
 /// inputs (gradient, image, weight, norm_weight, norm_bias, scale, winner, mean, rstd, selected, bias or none)
@@ -163,9 +184,10 @@ void run_backward(const KernelContext& call) {
     return packed_group_norm_pool_backward_in_turn(types, call.attributes).run(call);
   }
   const Shape rows = packed_rows_shape(image.shape(), weight.shape(), attributes.pack);
+  if (!on_tensor_cores(weight.dtype())) return run_patches(call, BackwardPatches(image, types[2], attributes), rows);
   dispatch_weight_and_image(weight.dtype(), image.dtype(), [&]<class Stored, class Image>() {
     dispatch_loads(types[2], [&]<int loads>() {
-      run_tiles<Stored, Image>(call, PooledTaps<loads>(image, types[2], attributes), GroupNormPoolGeometry(rows, attributes.chain), rows);
+      run_taps<Stored, Image>(call, PooledTaps<loads>(image, types[2], attributes), rows);
     });
   });
 }
@@ -175,10 +197,14 @@ std::size_t backward_scratch(const InferContext& call) {
   const Device device = cuda::current_device();
   const bool kernels = call.inputs[1].elements() > 0 && has_packed_group_norm_pool_kernels(call.inputs[1], call.inputs[2], attributes);
   if (!kernels) return packed_group_norm_pool_backward_in_turn(call.inputs, call.attributes).scratch(device, call.layouts.inputs);
+  const TensorType& weight = call.inputs[2];
+  const Tensor image = Tensor::over(nullptr, call.shape(1), call.inputs[1].dtype, device, nullptr);
+  if (!on_tensor_cores(weight.dtype)) {
+    return Scratch(BackwardPatches(image, weight, attributes), BackwardPatches::resident_blocks, device.index).all.bytes();
+  }
   std::size_t bytes = 0;
-  dispatch_loads(call.inputs[2], [&]<int loads>() {
-    const PooledTaps<loads> tiles(Tensor::over(nullptr, call.shape(1), call.inputs[1].dtype, device, nullptr), call.inputs[2], attributes);
-    bytes = Scratch(tiles, device.index).all.bytes();
+  dispatch_loads(weight, [&]<int loads>() {
+    bytes = Scratch(PooledTaps<loads>(image, weight, attributes), backward_blocks, device.index).all.bytes();
   });
   return bytes;
 }

@@ -56,7 +56,8 @@ const Call calls[] = {{{3, 3, 9, 12, 20}, {3, 3, 3}, {0, 0, 0}},
                       {{2, 1, 21, 75}, {3, 3}, {1, 1}, true, 0.25, -0.25},
                       {{2, 3, 140, 9}, {3, 3}, {0, 0}, false, -1, std::nullopt},
                       {{1, 4, 9, 230}, {4, 3}, {2, 1}},
-                      {{9, 4, 1, 1, 40}, {1, 1, 28}, {0, 0, 14}}};
+                      {{9, 4, 1, 1, 40}, {1, 1, 28}, {0, 0, 14}},
+                      {{2, 3, 15, 9, 13}, {2, 3, 3}, {0, 2, 1}}};
 
 TEST(ConvolutionInstanceNormMax, TakesTheWholeOfAConvolutionAndWhatFollows) {
   const auto fused = [](bool tf32, std::int64_t channels, bool biased, const char* form) {
@@ -70,10 +71,10 @@ TEST(ConvolutionInstanceNormMax, TakesTheWholeOfAConvolutionAndWhatFollows) {
   using Names = std::vector<std::string>;
   EXPECT_EQ(fused(true, 16, true, "all taps as channels"), (Names{forward}));
   EXPECT_EQ(fused(true, 16, false, "all taps as channels"), (Names{forward}));
+  EXPECT_EQ(fused(false, 16, true, "all taps as channels"), (Names{forward}));
   // Not where there are no kernels for it.
   const Names unfused = {"pack_taps", "pack_weight", "conv3d", "scale_instance_norm_clamp_scale_max"};
-  EXPECT_EQ(fused(false, 16, true, "all taps as channels"), unfused);
-  EXPECT_EQ(fused(true, 17, true, "all taps as channels"), unfused);
+    EXPECT_EQ(fused(true, 17, true, "all taps as channels"), unfused);
   EXPECT_EQ(fused(true, 16, true, ""), (Names{"conv3d", "scale_instance_norm_clamp_scale_max"}));
 }
 
@@ -130,8 +131,11 @@ TEST_F(CudaConvolutionInstanceNormMax, KeepsTheDigitsOfDataFarFromZero) {
   const Call& call = calls[0];
   const std::vector<Tensor> inputs = call.inputs(DType::f32, 1e4);
   const std::vector<Tensor> expected = ops::run(forward, exactly(inputs), call.attributes());
-  const std::vector<Tensor> found = run_on_gpu(ops::registry().find(forward), inputs, call.attributes());
-  expect_near({found[0]}, {expected[0]}, 4e-3, "far");
+  for (const bool tf32 : {true, false}) {
+    set_numerics({.tf32 = tf32});
+    const std::vector<Tensor> found = run_on_gpu(ops::registry().find(forward), inputs, call.attributes());
+    expect_near({found[0]}, {expected[0]}, 4e-3, tf32 ? "far" : "far, strict");
+  }
 }
 
 // Where a sample is too large for a cluster's shared memory, the calls run in turn.
@@ -148,23 +152,27 @@ TEST_F(CudaConvolutionInstanceNormMax, OfEqualValuesTheFirstWins) {
   std::vector<Tensor> inputs = call.inputs(DType::f32);
   inputs[3] = Tensor::full(inputs[3].shape(), 0, DType::f32);
   inputs[3].span<float>()[3] = -0.0f;
-  for (const double winner : run_on_gpu(ops::registry().find(forward), inputs, call.attributes())[1].to_vector<double>()) {
-    ASSERT_EQ(winner, 0);
+  for (const bool tf32 : {true, false}) {
+    set_numerics({.tf32 = tf32});
+    for (const double winner : run_on_gpu(ops::registry().find(forward), inputs, call.attributes())[1].to_vector<double>()) {
+      ASSERT_EQ(winner, 0);
+    }
   }
 }
 
 TEST_F(CudaConvolutionInstanceNormMax, NanAndInfiniteValuesGoWhereTheCpuHasThem) {
   const Call& call = calls[0];
   for (const double value : {static_cast<double>(NAN), static_cast<double>(INFINITY)}) {
-    for (const DType dtype : {DType::f32, DType::f16}) {
+    for (const Arithmetic& arithmetic : arithmetics) {
+      multiply_in(arithmetic);
       for (const std::size_t changed : {0u, 2u, 3u}) {  // the image, the scale of one channel, what it is multiplied with last
-        std::vector<Tensor> inputs = call.inputs(dtype);
+        std::vector<Tensor> inputs = call.inputs(arithmetic.dtype);
         inputs[changed] = with_values(inputs[changed], {{5, value}});
         const std::vector<Tensor> found = run_on_gpu(ops::registry().find(forward), inputs, call.attributes()),
                                   expected = ops::run(forward, exactly(inputs), call.attributes());
         for (const std::size_t result : {0u, 3u}) {  // a mean may be NaN for infinite
           const std::vector<double> left = found[result].to_vector<double>(), right = expected[result].to_vector<double>();
-          for (std::size_t i = 0; i < right.size(); ++i) ASSERT_EQ(std::isnan(left[i]), std::isnan(right[i])) << result << dtype << i;
+          for (std::size_t i = 0; i < right.size(); ++i) ASSERT_EQ(std::isnan(left[i]), std::isnan(right[i])) << result << arithmetic << i;
         }
         const std::vector<double> output = expected[0].to_vector<double>(), winners = found[1].to_vector<double>(),
                                   right = expected[1].to_vector<double>();

@@ -61,9 +61,9 @@ TEST(PackedGroupNormPool, TakesTheWholeOfAConvolutionAndWhatFollows) {
   using Names = std::vector<std::string>;
   EXPECT_EQ(fused(true, 64, true, "all taps as channels"), (Names{"pack_weight", forward}));
   EXPECT_EQ(fused(true, 64, false, "all taps as channels"), (Names{"pack_weight", forward}));
+  EXPECT_EQ(fused(false, 64, true, "all taps as channels"), (Names{"pack_weight", forward}));
   // Not where there are no kernels for it.
   const Names unfused = {"pack_taps", "pack_weight", "conv2d", "group_norm_scale_max_pool_clamp"};
-  EXPECT_EQ(fused(false, 64, true, "all taps as channels"), unfused);
   EXPECT_EQ(fused(true, 48, true, "all taps as channels"), unfused);
   EXPECT_EQ(fused(true, 64, true, ""), (Names{"conv2d", "group_norm_scale_max_pool_clamp"}));
 }
@@ -109,11 +109,16 @@ TEST_F(CudaPackedGroupNormPool, KeepsTheDigitsOfDataFarFromZero) {
   std::vector<Tensor> inputs = call.inputs(DType::f32);
   inputs[5] = normal_tensor({call.rows}, DType::f32, 6, 1e4, 1e-3);
   const std::vector<Tensor> expected = ops::run(forward, exactly(inputs), call.attributes());
-  expect_near(run_on_gpu(ops::registry().find(forward), inputs, call.attributes()), expected, 4e-3, "far");
+  for (const bool tf32 : {true, false}) {
+    set_numerics({.tf32 = tf32});
+    expect_near(run_on_gpu(ops::registry().find(forward), inputs, call.attributes()), expected, 4e-3, tf32 ? "far" : "far, strict");
+  }
 }
 
 TEST_F(CudaPackedGroupNormPool, OfEqualElementsTheFirstWins) {
-  for (const Call& call : {calls[0], calls[1]}) {
+  const std::pair<Call, bool> cases[] = {{calls[0], true}, {calls[1], true}, {calls[0], false}};
+  for (const auto& [call, tf32] : cases) {
+    set_numerics({.tf32 = tf32});
     std::vector<Tensor> inputs = call.inputs(DType::f32);
     inputs[0] = Tensor::full(call.image, 0.5, DType::f32);
     const std::vector<Tensor> found = run_on_gpu(ops::registry().find(forward), inputs, call.attributes());
@@ -139,14 +144,15 @@ TEST_F(CudaPackedGroupNormPool, OfEqualElementsTheFirstWins) {
 TEST_F(CudaPackedGroupNormPool, NanAndInfiniteValuesGoWhereTheCpuHasThem) {
   const Call& call = calls[0];
   for (const double value : {static_cast<double>(NAN), static_cast<double>(INFINITY)}) {
-    for (const DType dtype : {DType::f32, DType::f16}) {
-      std::vector<Tensor> inputs = call.inputs(dtype);
+    for (const Arithmetic& arithmetic : arithmetics) {
+      multiply_in(arithmetic);
+      std::vector<Tensor> inputs = call.inputs(arithmetic.dtype);
       inputs[0] = with_values(inputs[0], {{77, value}});
       const std::vector<Tensor> found = run_on_gpu(ops::registry().find(forward), inputs, call.attributes()),
                                 expected = ops::run(forward, exactly(inputs), call.attributes());
       for (const std::size_t result : {0u, 2u, 3u}) {
         const std::vector<double> left = found[result].to_vector<double>(), right = expected[result].to_vector<double>();
-        for (std::size_t i = 0; i < right.size(); ++i) ASSERT_EQ(std::isnan(left[i]), std::isnan(right[i])) << result << dtype << i;
+        for (std::size_t i = 0; i < right.size(); ++i) ASSERT_EQ(std::isnan(left[i]), std::isnan(right[i])) << result << arithmetic << i;
       }
     }
   }

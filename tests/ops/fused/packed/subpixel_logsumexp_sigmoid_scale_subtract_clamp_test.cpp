@@ -136,7 +136,7 @@ TEST_F(CudaSubpixelLogsumexp, AgreesWithTheDefinitionAtAnyMagnitude) {
       std::vector<Tensor> inputs = inputs_of(call, dtype, dtype, deviation / (dtype == DType::f16 ? 100 : 1));
       const Tensor expected = ops::run(forward, exactly(inputs), attributes)[0],
                    found = run_on_gpu(ops::registry().find(forward), inputs, attributes)[0];
-      EXPECT_TRUE(near(found.to(DType::f64), expected, tolerance(dtype), largest_finite(expected))) << dtype << ' ' << deviation;
+      EXPECT_TRUE(near(found.to(DType::f64), expected, 1e-3, largest_finite(expected))) << dtype << ' ' << deviation;
     }
   }
 }

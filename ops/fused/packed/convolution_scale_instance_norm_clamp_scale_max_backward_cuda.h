@@ -1,0 +1,22 @@
+#pragma once
+
+#include "frit/ops/fused/packed/convolution_scale_instance_norm_clamp_scale_max.h"
+#include "frit/ops/fused/scale_instance_norm_clamp_scale_max_backward_cuda.h"
+
+namespace frit::ops {
+
+/// What the gradients are made of besides the image.
+template <class Stored>
+struct GivenForGradient {
+  const Stored* convolved;      // (N, pixels, K)
+  GradientRules<float> rules;   // of its gradient
+  const std::uint8_t* winners;  // (N, pixels)
+  const float* more;            // likewise: what the winners get besides
+
+  /// Without the samples before.
+  __device__ GivenForGradient from(std::int64_t sample, int pixels) const {
+    return {convolved + sample * pixels * ConvolutionInstanceNormMaxKernels::rows, rules, winners + sample * pixels, more + sample * pixels};
+  }
+};
+
+}  // namespace frit::ops
