@@ -22,8 +22,8 @@ inline constexpr Arithmetic arithmetics[] = {{.dtype = DType::f32, .tolerance = 
                                              {.dtype = DType::f16, .tolerance = 1e-3},
                                              {.dtype = DType::bf16, .tolerance = 1e-2}};
 
-/// Calls on a GPU's tensor cores, and of the same operators in strict float32, against the CPU's in float64. The generic suite does not come
-/// here with TF32.
+/// Calls on a GPU's tensor cores, and of the same operators in strict float32, against the CPU's in float64. The generic suite does not
+/// come here with TF32.
 class OnTensorCores : public testing::Test {
  protected:
   static constexpr Device gpu{DeviceKind::cuda, 0};

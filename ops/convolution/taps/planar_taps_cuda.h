@@ -9,11 +9,12 @@ namespace frit::ops {
 /// channel, with zeros for what the image does not have. A thread computes 4 rows of the weight for a patch of 4 x 4 neighbouring cells, so
 /// that it loads few numbers for many products.
 struct PlanarTaps : StagedTaps {
-  static constexpr int side = 3;                  ///< rows and columns of taps
+  static constexpr int side = 3;                   ///< rows and columns of taps
   static constexpr int patch = 4, patch_rows = 4;  ///< cells along either axis; rows of the weight
   static constexpr int plane_taps = side * side;
 
-  int image_channels = 0, plane_step = 0;               ///< between channels, in elements
+  int image_channels = 0;
+  int plane_step = 0;  ///< between channels in shared memory, in elements
   cuda::Divisor staged_columns, staged_channels;
 
   /// Whether a kernel has such taps.
@@ -28,11 +29,9 @@ struct PlanarTaps : StagedTaps {
     staged_columns = cuda::Divisor(staged[2]);
     staged_channels = cuda::Divisor(image_channels);
     // 16 bytes are loaded at once, and those of 8 rows of taps, one behind the other, lie in different banks.
-    const int row_vectors_ = patches(staged[2]) | 1;
-    int plane_vectors = staged[1] * row_vectors_;
-    plane_vectors += (side * row_vectors_ - plane_vectors) & 7;
-    row_step = row_vectors_ * patch;
-    plane_step = plane_vectors * patch;
+    const int row_loads = patches(staged[2]) | 1, plane_loads = staged[1] * row_loads;
+    row_step = row_loads * patch;
+    plane_step = (plane_loads + ((side * row_loads - plane_loads) & 7)) * patch;
     depth_step = image_channels * plane_step;
     staged_bytes = static_cast<std::size_t>(staged[0] * depth_step) * sizeof(float);
   }
@@ -59,8 +58,8 @@ struct PlanarTaps : StagedTaps {
       const auto number = static_cast<std::uint32_t>(i), line = staged_columns.quotient(number), plane = staged_rows.quotient(line),
                  z = staged_channels.quotient(plane), x = staged_columns.remainder(number, line), y = staged_rows.remainder(line, plane);
       const unsigned from_z = d + z, from_y = h + y, from_x = w + x;
-      const bool inside = from_z < static_cast<unsigned>(image[0]) && from_y < static_cast<unsigned>(image[1]) &&
-                          from_x < static_cast<unsigned>(image[2]);
+      const bool inside =
+          from_z < static_cast<unsigned>(image[0]) && from_y < static_cast<unsigned>(image[1]) && from_x < static_cast<unsigned>(image[2]);
       const int c = static_cast<int>(staged_channels.remainder(plane, z));
       const int place = inside ? static_cast<int>((from_z * image[1] + from_y) * image[2] + from_x) * pixel + c * channel_step : 0;
       cuda::copy_bytes_or_zeros<4>(cuda::shared_address(to + plane * plane_step + y * row_step + x), own + place, inside);
@@ -129,8 +128,8 @@ struct PlanarTaps : StagedTaps {
     const int plane = number / side, dy = number - plane * side;
     return number < tap_rows() ? plane * plane_step + dy * row_step : 0;
   }
-  /// products += gradients * taps, for `count` patches' width of cells in a line. `gradients` (rows, cells) begin at the thread's first row,
-  /// `gradient_step` elements from row to row.
+  /// products += gradients * taps, for `count` patches' width of cells in a line. `gradients` (rows, cells) begin at the thread's first
+  /// row, `gradient_step` elements from row to row.
   template <int rows>
   __device__ static void multiply(Products<rows>& products, const float* gradients, int gradient_step, const float* pixels,
                                   const int (&offsets)[rows], int count) {

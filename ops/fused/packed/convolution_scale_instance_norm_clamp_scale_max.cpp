@@ -160,7 +160,8 @@ bool has_convolution_instance_norm_max_kernels(const TensorType& image, const Te
   if (!takes_image(image.dtype, weight.dtype)) return false;
   const Dims kernel = image_of(weight.shape);
   const int axes = kernel.rank();
-  if (!on_tensor_cores(weight.dtype) && (kernel[axes - 1] != Kernels::strict_side || kernel[axes - 2] != Kernels::strict_side)) return false;
+  if (!on_tensor_cores(weight.dtype) && (kernel[axes - 1] != Kernels::strict_side || kernel[axes - 2] != Kernels::strict_side))
+    return false;
   for (int axis = 0; axis < padding.rank(); ++axis) {
     if (padding[axis] >= kernel[axis]) return false;
   }

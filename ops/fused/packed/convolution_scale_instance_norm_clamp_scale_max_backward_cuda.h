@@ -15,7 +15,8 @@ struct GivenForGradient {
 
   /// Without the samples before.
   __device__ GivenForGradient from(std::int64_t sample, int pixels) const {
-    return {convolved + sample * pixels * ConvolutionInstanceNormMaxKernels::rows, rules, winners + sample * pixels, more + sample * pixels};
+    return {convolved + sample * pixels * ConvolutionInstanceNormMaxKernels::rows, rules, winners + sample * pixels,
+            more + sample * pixels};
   }
 };
 

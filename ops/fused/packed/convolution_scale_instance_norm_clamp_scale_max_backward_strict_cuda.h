@@ -18,11 +18,11 @@ struct GradientTiles : PlanarTaps {
   /// Rows of taps that a thread has at most, and those that have kernels.
   static constexpr int few = 2, some = 4, most = 5;
 
-  int size[3];                                       ///< cells along each axis
-  int gradient_step;                                 ///< from row to row of the gradient, in elements
+  int size[3];                                         ///< cells along each axis
+  int gradient_step;                                   ///< from row to row of the gradient, in elements
   cuda::Divisor column_tiles, row_tiles, depth_tiles;  ///< along each axis
-  cuda::Divisor quads, tile_rows;                    ///< of a line, and lines of a depth
-  int count;                                         ///< of tiles
+  cuda::Divisor quads, tile_rows;                      ///< of a line, and lines of a depth
+  int count;                                           ///< of tiles
 
   explicit GradientTiles(const StagedTaps& taps)
       : PlanarTaps(taps),
@@ -135,20 +135,19 @@ __global__ void __launch_bounds__(GradientTiles::threads, GradientTiles::residen
   }
   // The warps add their products, one after the other.
   constexpr int columns = lanes * tap_rows * side, count = rows * columns;
-  put_partials(partials + static_cast<std::int64_t>(blockIdx.x) * count, gradient, count, GradientTiles::warps,
-               [&](int turn, float* sums) {
-                 if (turn != warp) return;
+  put_partials(partials + static_cast<std::int64_t>(blockIdx.x) * count, gradient, count, GradientTiles::warps, [&](int turn, float* sums) {
+    if (turn != warp) return;
 #pragma unroll
-                 for (int k = 0; k < tap_rows; ++k) {
+    for (int k = 0; k < tap_rows; ++k) {
 #pragma unroll
-                   for (int dx = 0; dx < side; ++dx) {
+      for (int dx = 0; dx < side; ++dx) {
 #pragma unroll
-                     for (int i = 0; i < thread_rows; ++i) {
-                       sums[(first_row + i) * columns + (k * lanes + lane % lanes) * side + dx] += products[k][dx][i];
-                     }
-                   }
-                 }
-               });
+        for (int i = 0; i < thread_rows; ++i) {
+          sums[(first_row + i) * columns + (k * lanes + lane % lanes) * side + dx] += products[k][dx][i];
+        }
+      }
+    }
+  });
 }
 #endif
 

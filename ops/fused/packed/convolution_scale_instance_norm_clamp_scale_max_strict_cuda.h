@@ -19,7 +19,7 @@ struct ClusterPatches : PlanarTaps {
   static constexpr int warps = 12, threads = warps * cuda::warp_size;  ///< to a multiprocessor, as registers allow
   static constexpr int lanes = rows / patch_rows;                      ///< that share a patch, each with its rows
   static constexpr int at_once = cuda::warp_size / lanes;              ///< patches of a warp
-  using Totals = ClusterTotals<ShiftedSums, 16 * cuda::warp_size>;  ///< of warps whose number is a power of 2
+  using Totals = ClusterTotals<ShiftedSums, 16 * cuda::warp_size>;     ///< of warps whose number is a power of 2
 
   int row_parts, blocks;                         ///< of a cluster
   int size[3];                                   ///< cells of a box along each axis
@@ -31,7 +31,7 @@ struct ClusterPatches : PlanarTaps {
     const int device = image.device().index;
     const StagedTaps taps = StagedTaps::of_convolution(image, image_of(weight.shape), padding);
     if (!fit(taps) || cuda::properties(device).capability < 90) return std::nullopt;
-    constexpr std::size_t rest = rows * Totals::channel_bytes + 1024;  // and what the kernel declares
+    constexpr std::size_t rest = 1024;  // for what the kernel declares
     std::optional<ClusterPatches> best;
     for (int blocks = 1; blocks <= cuda::most_cluster_blocks; blocks *= 2) {
       for (int row_parts = 1; row_parts <= blocks; row_parts *= 2) {

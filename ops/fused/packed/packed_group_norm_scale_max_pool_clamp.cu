@@ -312,14 +312,17 @@ void run_patches(const KernelContext& call, const ForwardPatches& tiles, const G
   });
 }
 
+bool has_kernels(const Tensor& image, const TensorType& weight, const OwnAttributes& attributes) {
+  if (image.elements() == 0 || !has_packed_group_norm_pool_kernels({image.dtype(), image.shape()}, weight, attributes)) return false;
+  return on_tensor_cores(weight.dtype) || fits_device(ForwardPatches(image, weight, attributes), image.device().index);
+}
+
 /// inputs (image, weight, norm_weight, norm_bias, scale, bias or none), outputs (output, winner, mean, rstd, selected)
 void run_forward(const KernelContext& call) {
   const Tensor &image = call.inputs[0], &weight = call.inputs[1];
   const auto& attributes = call.as<OwnAttributes>();
   const std::vector<TensorType> types = types_of(call.inputs);
-  if (image.elements() == 0 || !has_packed_group_norm_pool_kernels(types[0], types[1], attributes)) {
-    return packed_group_norm_pool_in_turn(types, call.attributes).run(call);
-  }
+  if (!has_kernels(image, types[1], attributes)) return packed_group_norm_pool_in_turn(types, call.attributes).run(call);
   const GroupNormPoolGeometry geometry(packed_rows_shape(image.shape(), weight.shape(), attributes.pack), attributes.chain);
   if (!on_tensor_cores(weight.dtype())) return run_patches(call, ForwardPatches(image, types[1], attributes), geometry);
   dispatch_weight_and_image(weight.dtype(), image.dtype(), [&]<class Stored, class Image>() {
@@ -332,10 +335,11 @@ void run_forward(const KernelContext& call) {
 std::size_t forward_scratch(const InferContext& call) {
   const auto& attributes = call.as<OwnAttributes>();
   const Device device = cuda::current_device();
-  const bool kernels = call.inputs[0].elements() > 0 && has_packed_group_norm_pool_kernels(call.inputs[0], call.inputs[1], attributes);
-  if (!kernels) return packed_group_norm_pool_in_turn(call.inputs, call.attributes).scratch(device, call.layouts.inputs);
   const TensorType& weight = call.inputs[1];
   const Tensor image = Tensor::over(nullptr, call.shape(0), call.inputs[0].dtype, device, nullptr);
+  if (!has_kernels(image, weight, attributes)) {
+    return packed_group_norm_pool_in_turn(call.inputs, call.attributes).scratch(device, call.layouts.inputs);
+  }
   if (!on_tensor_cores(weight.dtype)) return ForwardScratch(ForwardPatches(image, weight, attributes), weight.dtype).all.bytes();
   std::size_t bytes = 0;
   dispatch_loads(weight, [&]<int loads>() {

@@ -174,15 +174,18 @@ void run_patches(const KernelContext& call, const BackwardPatches& tiles, const 
   });
 }
 
+bool has_kernels(const Tensor& image, const TensorType& weight, const OwnAttributes& attributes) {
+  if (image.elements() == 0 || !has_packed_group_norm_pool_kernels({image.dtype(), image.shape()}, weight, attributes)) return false;
+  return on_tensor_cores(weight.dtype) || fits_device(BackwardPatches(image, weight, attributes), image.device().index);
+}
+
 /// inputs (gradient, image, weight, norm_weight, norm_bias, scale, winner, mean, rstd, selected, bias or none)
 /// outputs (weight_gradient, norm_weight_gradient, norm_bias_gradient, scale_gradient, bias_gradient)
 void run_backward(const KernelContext& call) {
   const Tensor &image = call.inputs[1], &weight = call.inputs[2];
   const auto& attributes = call.as<OwnAttributes>();
   const std::vector<TensorType> types = types_of(call.inputs);
-  if (image.elements() == 0 || !has_packed_group_norm_pool_kernels(types[1], types[2], attributes)) {
-    return packed_group_norm_pool_backward_in_turn(types, call.attributes).run(call);
-  }
+  if (!has_kernels(image, types[2], attributes)) return packed_group_norm_pool_backward_in_turn(types, call.attributes).run(call);
   const Shape rows = packed_rows_shape(image.shape(), weight.shape(), attributes.pack);
   if (!on_tensor_cores(weight.dtype())) return run_patches(call, BackwardPatches(image, types[2], attributes), rows);
   dispatch_weight_and_image(weight.dtype(), image.dtype(), [&]<class Stored, class Image>() {
@@ -195,10 +198,11 @@ void run_backward(const KernelContext& call) {
 std::size_t backward_scratch(const InferContext& call) {
   const auto& attributes = call.as<OwnAttributes>();
   const Device device = cuda::current_device();
-  const bool kernels = call.inputs[1].elements() > 0 && has_packed_group_norm_pool_kernels(call.inputs[1], call.inputs[2], attributes);
-  if (!kernels) return packed_group_norm_pool_backward_in_turn(call.inputs, call.attributes).scratch(device, call.layouts.inputs);
   const TensorType& weight = call.inputs[2];
   const Tensor image = Tensor::over(nullptr, call.shape(1), call.inputs[1].dtype, device, nullptr);
+  if (!has_kernels(image, weight, attributes)) {
+    return packed_group_norm_pool_backward_in_turn(call.inputs, call.attributes).scratch(device, call.layouts.inputs);
+  }
   if (!on_tensor_cores(weight.dtype)) {
     return Scratch(BackwardPatches(image, weight, attributes), BackwardPatches::resident_blocks, device.index).all.bytes();
   }

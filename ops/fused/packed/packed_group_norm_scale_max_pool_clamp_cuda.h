@@ -16,7 +16,7 @@ struct PooledTiles : Taps {
   static constexpr int threads = 128, warps = threads / cuda::warp_size;
   static_assert(warps >= Kernels::most_row_groups);
 
-  int channels;                       ///< K
+  int channels;                           ///< K
   int log_row_groups;                     ///< of the weight
   int window[2], windows[2];              ///< size and number
   int window_rows, columns;               ///< of a tile: rows of windows, and cells
@@ -24,7 +24,8 @@ struct PooledTiles : Taps {
   int count;                              ///< of tiles
 
   /// Tiles of about so many rows.
-  PooledTiles(const Taps& taps, int wanted_rows, int tile_columns, const Tensor& image, const TensorType& weight, const PackedGroupNormPoolAttributes& a)
+  PooledTiles(const Taps& taps, int wanted_rows, int tile_columns, const Tensor& image, const TensorType& weight,
+              const PackedGroupNormPoolAttributes& a)
       : Taps(taps),
         channels(static_cast<int>(weight.shape[0])),
         log_row_groups(std::countr_zero(static_cast<unsigned>(channels / Kernels::rows))),
@@ -89,8 +90,8 @@ struct PooledTaps : PooledTiles<StagedTaps> {
     StagedTaps staged(image, weight.shape[1], a.pack);
     for (int blocks = 16; blocks >= 4; blocks /= 2) {
       if (blocks > 4 && staged.cells[2] <= blocks / 2 * cells_at_once) continue;
-      staged.lay_out(1, rows_of_windows(a, wanted_rows) * static_cast<int>(a.chain.kernel_size[0]), blocks * cells_at_once, size_of(weight.dtype),
-                     TapVectors<loads>::row_bank(staged), TapVectors<loads>::depth_bank(staged));
+      staged.lay_out(1, rows_of_windows(a, wanted_rows) * static_cast<int>(a.chain.kernel_size[0]), blocks * cells_at_once,
+                     size_of(weight.dtype), TapVectors<loads>::row_bank(staged), TapVectors<loads>::depth_bank(staged));
       if (staged.staged_bytes <= room) break;
     }
     return staged;

@@ -22,9 +22,7 @@ struct PooledPatches : PooledTiles<PlanarTaps> {
   __device__ static int warp() { return static_cast<int>(threadIdx.x) / cuda::warp_size; }
   __device__ static int own() { return static_cast<int>(threadIdx.x) % lanes; }
   /// The thread's first.
-  __device__ int channel() const {
-    return first_channel_of(warp()) + static_cast<int>(threadIdx.x) % cuda::warp_size / lanes * patch_rows;
-  }
+  __device__ int channel() const { return first_channel_of(warp()) + static_cast<int>(threadIdx.x) % cuda::warp_size / lanes * patch_rows; }
 
   /// Brings the weight's rows times sign(row) to shared memory.
   template <class Sign>
@@ -33,20 +31,16 @@ struct PooledPatches : PooledTiles<PlanarTaps> {
       return weight[row * used_columns + (plane_taps - 1 - tap) * tap_vectors * width + c] * sign(row);  // packed taps are in reverse
     });
   }
-  /// Calls body(number, tile, pixels) for each tile that is the block's; while one is worked on the next is brought to the other half of
-  /// twice the staged bytes. For all threads.
+  /// Calls body(number, tile) for each tile that is the block's, with its pixels in shared memory. For all threads.
   template <class Body>
   __device__ void for_each_tile(float* staged, const float* from, const Body& body) const {
-    const auto stage = [&](int number, int half) {
-      const PooledTile tile(*this, number);
-      stage_planes<threads>(staged + half * (staged_bytes / sizeof(float)), from, tile.sample, 0, tile.row, tile.column);
-    };
     for (int number = static_cast<int>(blockIdx.x); number < count; number += static_cast<int>(gridDim.x)) {
+      const PooledTile tile(*this, number);
       __syncthreads();  // the tile before was used
-      stage(number, 0);
+      stage_planes<threads>(staged, from, tile.sample, 0, tile.row, tile.column);
       cuda::wait_for_copies();
       __syncthreads();
-      body(number, PooledTile(*this, number), staged);
+      body(number, tile);
     }
   }
 #endif
@@ -58,6 +52,12 @@ struct PooledPatches : PooledTiles<PlanarTaps> {
     return taps;
   }
 };
+
+/// Whether a block has room for such tiles.
+template <class Patches>
+bool fits_device(const Patches& patches, int device) {
+  return patches.shared_bytes() <= cuda::properties(device).shared_per_block;
+}
 
 /// Tiles of the forward walk.
 struct ForwardPatches : PooledPatches {
@@ -94,7 +94,7 @@ __global__ void __launch_bounds__(ForwardPatches::threads, ForwardPatches::resid
     live[i] = parameters.weight[channel + i] != 0 && parameters.scale[channel + i] != 0;
     added[i] = biased ? bias[channel + i] * signs[i] : 0;
   }
-  tiles.for_each_tile(staged, image, [&](int number, const PooledTile& tile, const float* pixels) {
+  tiles.for_each_tile(staged, image, [&](int number, const PooledTile& tile) {
     float pivots[thread_rows], start[thread_rows], sum[thread_rows] = {}, squares[thread_rows] = {};
 #pragma unroll
     for (int i = 0; i < thread_rows; ++i) pivots[i] = 0, start[i] = added[i];
@@ -106,7 +106,7 @@ __global__ void __launch_bounds__(ForwardPatches::threads, ForwardPatches::resid
       const int row = item / stretches * patch, begin = item % stretches * ForwardPatches::stretch, column = begin + own * patch;
       if (tile.row + row >= tiles.cells[1] || tile.column + begin >= tiles.cells[2]) continue;
       PlanarTaps::Sums x;
-      tiles.convolve(x, start, pixels + row * tiles.row_step + column, factors + channel, tiles.channels);
+      tiles.convolve(x, start, staged + row * tiles.row_step + column, factors + channel, tiles.channels);
       if (first) {
 #pragma unroll
         for (int i = 0; i < thread_rows; ++i) {
@@ -219,9 +219,9 @@ struct PackedTapRowPlace {
 };
 
 #ifdef __CUDACC__
-/// A block some tiles, of which each warp has 32 channels of some patches; windows of `window` x `window` cells. Reads the image and what the
-/// windows get, and writes, for each block, its part of the weight's gradient; where wanted, `differences` gets the tiles' sums of
-/// x - reference. Deterministic.
+/// A block some tiles, of which each warp has 32 channels of some patches; windows of `window` x `window` cells. Reads the image and what
+/// the windows get, and writes, for each block, its part of the weight's gradient; where wanted, `differences` gets the tiles' sums of x -
+/// reference. Deterministic.
 template <int window, int tap_rows>
 __global__ void __launch_bounds__(BackwardPatches::threads, BackwardPatches::resident_blocks)
     gather_patches_gradient(float* partials /* (blocks, weight_elements) */, float* differences /* (tiles, shares, C), or null */,
@@ -241,14 +241,14 @@ __global__ void __launch_bounds__(BackwardPatches::threads, BackwardPatches::res
 #pragma unroll
   for (int k = 0; k < tap_rows; ++k) offsets[k] = tiles.tap_row_offset(k * lanes + own);
   PlanarTaps::Products<tap_rows> products = {};
-  tiles.for_each_tile(staged, image, [&](int number, const PooledTile& tile, const float* pixels) {
+  tiles.for_each_tile(staged, image, [&](int number, const PooledTile& tile) {
     const RuleVector<float, thread_rows> rule(rules, static_cast<std::int64_t>(tile.sample) * tiles.channels + channel);
     const int column = share * BackwardPatches::stretch + own * patch;
     const int rows = min(tiles.cells[1] - tile.row, patch), columns = min(tiles.cells[2] - tile.column - column, patch);
     float sums[thread_rows] = {};
     {
       PlanarTaps::Sums x;
-      tiles.convolve(x, added, pixels + column, factors + channel, tiles.channels);
+      tiles.convolve(x, added, staged + column, factors + channel, tiles.channels);
 #pragma unroll
       for (int wy = 0; wy < patch; wy += window) {
 #pragma unroll
@@ -281,7 +281,8 @@ __global__ void __launch_bounds__(BackwardPatches::threads, BackwardPatches::res
 #pragma unroll
         for (int r = 0; r < patch; ++r) {
           const cuda::Vector<float, patch> line{x[i][r][0], x[i][r][1], x[i][r][2], x[i][r][3]};
-          *reinterpret_cast<cuda::Vector<float, patch>*>(gradient + (channel + i) * tiles.gradient_step + r * tiles.columns + column) = line;
+          *reinterpret_cast<cuda::Vector<float, patch>*>(gradient + (channel + i) * tiles.gradient_step + r * tiles.columns + column) =
+              line;
         }
       }
     }
@@ -298,7 +299,7 @@ __global__ void __launch_bounds__(BackwardPatches::threads, BackwardPatches::res
 #pragma unroll 1
     for (int line = share; line < rows; line += tiles.shares()) {
       PlanarTaps::multiply(products, gradient + channel * tiles.gradient_step + line * tiles.columns, tiles.gradient_step,
-                           pixels + line * tiles.row_step, offsets, count);
+                           staged + line * tiles.row_step, offsets, count);
     }
   });
   // The warps with other cells add their products, one after the other.
