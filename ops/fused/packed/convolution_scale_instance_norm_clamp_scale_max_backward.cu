@@ -33,7 +33,8 @@ struct Stretch {
   __device__ static int first_column() { return warp() % halves * blocks * cells; }
 
   /// Of a line of a tile. `given` is the sample's, `channel` and `own` are the thread's first ones.
-  __device__ Stretch(const GivenForGradient<Stored>& given, const CellTiles<loads>& tiles, const CellTile& tile, int line, int channel, int own) {
+  __device__ Stretch(const GradientSource<Stored>& given, const CellTiles<loads>& tiles, const CellTile& tile, int line, int channel,
+                     int own) {
     const std::uint32_t d = tiles.rows.quotient(static_cast<std::uint32_t>(line));
     const int z = static_cast<int>(d), y = static_cast<int>(tiles.rows.remainder(static_cast<std::uint32_t>(line), d));
     const int column = tile.column + first_column(), depth = tile.depth + z, row = tile.row + y;
@@ -62,7 +63,7 @@ struct Stretch {
 /// writes the block's part of the weight's gradient. Deterministic.
 template <class Stored, class Image, int loads>
 __global__ void __launch_bounds__(threads, resident_blocks)
-    gather_weight_gradient(float* partials /* (blocks, K, columns) */, const Image* image, GivenForGradient<Stored> given,
+    gather_weight_gradient(float* partials /* (blocks, K, columns) */, const Image* image, GradientSource<Stored> given,
                            const __grid_constant__ CellTiles<loads> tiles) {
   using Warp = TapWarp<Stored, loads, rows, StagedTaps::width>;
   using Part = Stretch<Stored, loads>;
@@ -74,7 +75,7 @@ __global__ void __launch_bounds__(threads, resident_blocks)
   typename Warp::Products products = {};
   for (int number = static_cast<int>(blockIdx.x); number < tiles.count; number += static_cast<int>(gridDim.x)) {
     const CellTile tile(tiles, number);
-    const GivenForGradient<Stored> own = given.from(tile.sample, pixels);
+    const GradientSource<Stored> own = given.from(tile.sample, pixels);
     Part next(own, tiles, tile, Part::first_line(), channel, 2 * Warp::own());
     __syncthreads();  // the tile before was used
     tiles.template stage<threads>(staged, image, tile.sample, tile.depth, tile.row, tile.column);
@@ -174,7 +175,7 @@ void run_kernels(const KernelContext& call, const Scratch& scratch, const Gather
   float* const more = scratch_part<float>(call, scratch.sums.more);
   launch_winner_sums(scratch_part<InstanceSums>(call, scratch.sums.partials), more, close, gradients, device, call.stream);
   if (call.outputs[0].defined()) {
-    const GivenForGradient<Stored> given{convolved.data<Stored>(), close.rules, gradients.winners, more};
+    const GradientSource<Stored> given{convolved.data<Stored>(), close.rules, gradients.winners, more};
     gather(scratch_part<float>(call, scratch.partials), given);
   }
   const ChannelResults<Stored, 3> results{Parameter<Stored>(call.outputs[1]), Parameter<Stored>(call.outputs[2]),
@@ -196,7 +197,7 @@ void run_tiles(const KernelContext& call, const Dims& kernel) {
   constexpr int columns = columns_of<loads>;
   const CellTiles<loads> tiles = tiles_for<loads>(image, convolved.dtype(), kernel, call.as<OwnAttributes>().padding);
   const Scratch scratch = scratch_for(tiles, Planes(convolved.shape()), image.device().index);
-  run_kernels<Stored>(call, scratch, [&](float* partials, const GivenForGradient<Stored>& given) {
+  run_kernels<Stored>(call, scratch, [&](float* partials, const GradientSource<Stored>& given) {
     const cuda::LaunchShape shape{dim3(scratch.blocks), dim3(threads), std::max(tiles.staged_bytes, rows * columns * sizeof(float))};
     cuda::launch(gather_weight_gradient<Stored, Image, loads>, shape, call.stream, partials, image.data<Image>(), given, tiles);
     sum_partials(call.outputs[0].data<Stored>(), partials, static_cast<int>(scratch.blocks), rows * columns,
@@ -211,7 +212,7 @@ Scratch scratch_for(const GradientTiles& tiles, const Planes& planes, int device
 /// In strict float32.
 void run_strict(const KernelContext& call, const GradientTiles& tiles) {
   const Scratch scratch = scratch_for(tiles, Planes(call.inputs[2].shape()), call.inputs[2].device().index);
-  run_kernels<float>(call, scratch, [&](float* partials, const GivenForGradient<float>& given) {
+  run_kernels<float>(call, scratch, [&](float* partials, const GradientSource<float>& given) {
     const int tap_rows = tiles.tap_rows_to_thread(), columns = GradientTiles::columns(tap_rows);
     auto* const kernel = tap_rows == GradientTiles::few    ? &multiply_gradient<GradientTiles::few>
                          : tap_rows == GradientTiles::some ? &multiply_gradient<GradientTiles::some>

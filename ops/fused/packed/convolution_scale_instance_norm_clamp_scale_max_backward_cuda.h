@@ -5,16 +5,16 @@
 
 namespace frit::ops {
 
-/// What the gradients are made of besides the image.
+/// What the gradient of the convolution's result is made of.
 template <class Stored>
-struct GivenForGradient {
-  const Stored* convolved;      // (N, pixels, K)
-  GradientRules<float> rules;   // of its gradient
+struct GradientSource {
+  const Stored* convolved;  // (N, pixels, K)
+  GradientRules<float> rules;
   const std::uint8_t* winners;  // (N, pixels)
   const float* more;            // likewise: what the winners get besides
 
   /// Without the samples before.
-  __device__ GivenForGradient from(std::int64_t sample, int pixels) const {
+  __device__ GradientSource from(std::int64_t sample, int pixels) const {
     return {convolved + sample * pixels * ConvolutionInstanceNormMaxKernels::rows, rules, winners + sample * pixels,
             more + sample * pixels};
   }

@@ -15,7 +15,7 @@ struct GradientTiles : PlanarTaps {
   static constexpr int rows = static_cast<int>(ConvolutionInstanceNormMaxKernels::rows);
   static constexpr int threads = 128, warps = threads / cuda::warp_size, resident_blocks = 4;  ///< as registers allow
   static constexpr int row_lanes = rows / patch_rows, lanes = cuda::warp_size / row_lanes;     ///< of a warp, for rows and for rows of taps
-  /// Rows of taps that a thread has at most, and those that have kernels.
+  /// Rows of taps that a thread may have: there are kernels for these numbers.
   static constexpr int few = 2, some = 4, most = 5;
 
   int size[3];                                         ///< cells along each axis
@@ -39,6 +39,7 @@ struct GradientTiles : PlanarTaps {
 
   int tap_rows_to_thread() const {
     const int wanted = (tap_rows() + lanes - 1) / lanes;
+    FRIT_CHECK(wanted <= most);
     return wanted <= few ? few : wanted <= some ? some : most;
   }
   static int columns(int tap_rows_of_thread) { return lanes * tap_rows_of_thread * side; }  ///< of a row of a block's sums
@@ -67,7 +68,7 @@ struct TapRowPlace {
 /// the block's part of the weight's gradient. Deterministic.
 template <int tap_rows>
 __global__ void __launch_bounds__(GradientTiles::threads, GradientTiles::resident_blocks)
-    multiply_gradient(float* partials /* (blocks, K, columns) */, const float* image, GivenForGradient<float> given,
+    multiply_gradient(float* partials /* (blocks, K, columns) */, const float* image, GradientSource<float> given,
                       const __grid_constant__ GradientTiles tiles) {
   constexpr int rows = GradientTiles::rows, thread_rows = PlanarTaps::patch_rows, patch = PlanarTaps::patch, side = PlanarTaps::side,
                 lanes = GradientTiles::lanes;
@@ -83,7 +84,7 @@ __global__ void __launch_bounds__(GradientTiles::threads, GradientTiles::residen
   PlanarTaps::Products<tap_rows> products = {};
   for (int number = static_cast<int>(blockIdx.x); number < tiles.count; number += static_cast<int>(gridDim.x)) {
     const CellTile tile(tiles, number);
-    const GivenForGradient<float> own = given.from(tile.sample, pixels);
+    const GradientSource<float> own = given.from(tile.sample, pixels);
     __syncthreads();  // the tile before was used
     tiles.stage_planes<GradientTiles::threads>(staged, image, tile.sample, tile.depth, tile.row, tile.column);
     {

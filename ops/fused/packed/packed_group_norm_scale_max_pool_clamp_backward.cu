@@ -135,8 +135,8 @@ void run_tiles(const KernelContext& call, const Tiles& tiles, const Scratch& scr
                      image.device().index, call.stream);
   if (call.outputs[0].defined() || differences != nullptr) {
     const bool biased = call.has(10);
-    gather(partials, differences, image.data<Image>(), weight.data<Stored>(), Parameter<Stored>(biased ? call.inputs[10] : Tensor()), biased,
-           rules, at_winner, tiles);
+    const Parameter<Stored> bias(biased ? call.inputs[10] : Tensor());
+    gather(partials, differences, image.data<Image>(), weight.data<Stored>(), bias, biased, rules, at_winner, tiles);
   }
   if (call.outputs[0].defined()) {
     sum_partials(call.outputs[0].data<Stored>(), partials, static_cast<int>(scratch.blocks), tiles.weight_elements(), place, call.stream);
