@@ -126,7 +126,9 @@ class OnTensorCores : public testing::Test {
       expect_near(found_gradients, gradients, 4 * arithmetic.tolerance, concat(backward, ' ', what));
 
       const std::vector<Tensor> again = run_on_gpu(ops::registry().find(backward), given, call.attributes());
-      for (std::size_t i = 0; i < again.size(); ++i) EXPECT_TRUE(same_bits(found_gradients[i], again[i]));
+      for (std::size_t i = 0; i < again.size(); ++i) {
+        EXPECT_TRUE(same_bits(found_gradients[i], again[i])) << backward << ' ' << what << " result " << i;
+      }
     }
   }
 

@@ -40,13 +40,16 @@ struct Call {
 };
 
 // Rows of more cells than a tile has and of fewer; windows that fill the image, and rows and columns left over; one group of rows of the
-// weight and several; taps with one vector and with two, with ones and with more columns than taps.
+// weight and several; taps with one vector and with two, with ones and with more columns than taps. The first and the last two have kernels
+// in strict float32.
 const Call calls[] = {{{2, 8, 21, 75}, 64, {{3, 3}, {2, 2}, {19, 73}, 8}, 16, {4, 4}},
                       {{3, 3, 17, 30}, 32, {{3, 3}, {1, 1}, {17, 30}, 4}, 4, {3, 2}, false},
                       {{2, 3, 40, 9}, 128, {{3, 3}, {2, 2}, {38, 7}, 4, true}, 1, {5, 4}, false},
                       {{1, 4, 9, 70}, 32, {{4, 3}, {1, 1}, {9, 70}, 4, false, {}, 40}, 32, {2, 2}},
                       {{2, 16, 12, 66}, 64, {{2, 2}, {1, 1}, {11, 65}, 16}, 8, {1, 2}},
-                      {{2, 12, 8, 33}, 32, {{1, 5}, {0, 4}, {8, 29}, 12}, 2, {8, 4}}};
+                      {{2, 12, 8, 33}, 32, {{1, 5}, {0, 4}, {8, 29}, 12}, 2, {8, 4}},
+                      {{3, 4, 17, 30}, 32, {{3, 3}, {1, 1}, {17, 30}, 4}, 4, {2, 2}},
+                      {{1, 8, 37, 150}, 128, {{3, 3}, {2, 2}, {35, 148}, 8}, 8, {4, 4}, false}};
 
 TEST(PackedGroupNormPool, TakesTheWholeOfAConvolutionAndWhatFollows) {
   const auto fused = [](bool tf32, std::int64_t channels, bool biased, const char* form) {
