@@ -91,7 +91,7 @@ class PatchMaxima {
     for_each_patch([&](const Patch& place) {
       PlanarTaps::Sums x;
       tiles_.convolve(x, bias, staged + place.offset, weight + first_row(), ClusterPatches::rows);
-      if (count == 0) {
+      if (count == 0 && place.has(0, 0)) {
 #pragma unroll
         for (int i = 0; i < thread_rows; ++i) sums[i] = ThreadSums<float>(x[i][0][0]);
       }
@@ -123,8 +123,9 @@ class PatchMaxima {
         Best best[patch];
 #pragma unroll
         for (int r = 0; r < patch; ++r) {
-          const int pixel = place.has(r, c) ? place.pixel + r * tiles_.cells[2] + c : 0;
-          best[r] = best_of(call_.convolved.read<way>(sample, pixel, first_row()), maps);
+          Rows elements = {};
+          if (place.has(r, c)) elements = call_.convolved.read<way>(sample, place.pixel + r * tiles_.cells[2] + c, first_row());
+          best[r] = best_of(elements, maps);
         }
         // Of the four rows that the threads of a patch have in common each keeps its own; the higher threads have the higher channels.
         const bool high = own() / 2 != 0, odd = own() % 2 != 0;
