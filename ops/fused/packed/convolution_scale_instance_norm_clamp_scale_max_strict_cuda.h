@@ -99,14 +99,14 @@ class PatchMaxima {
       for (int r = 0; r < patch; ++r) {
 #pragma unroll
         for (int c = 0; c < patch; ++c) {
-          if (!place.has(r, c)) continue;
+          const bool exists = place.has(r, c);
           Rows elements;
 #pragma unroll
           for (int i = 0; i < thread_rows; ++i) {
             elements[i] = x[i][r][c];
-            sums[i].add(elements[i]);
+            sums[i].add(exists ? elements[i] : sums[i].pivot());
           }
-          call_.convolved.write<way>(sample, place.pixel + r * tiles_.cells[2] + c, first_row(), elements);
+          if (exists) call_.convolved.write<way>(sample, place.pixel + r * tiles_.cells[2] + c, first_row(), elements);
         }
       }
       count += place.count();
@@ -118,15 +118,20 @@ class PatchMaxima {
   __device__ void find(const float* sample, const InstanceMap<float> (&maps)[thread_rows], std::int64_t n) const {
     const int pixels = tiles_.cells[0] * tiles_.cells[1] * tiles_.cells[2];
     for_each_patch([&](const Patch& place) {
+      Rows elements[patch][patch];
+#pragma unroll
+      for (int r = 0; r < patch; ++r) {
+#pragma unroll
+        for (int c = 0; c < patch; ++c) {
+          elements[r][c] = {};
+          if (place.has(r, c)) elements[r][c] = call_.convolved.read<way>(sample, place.pixel + r * tiles_.cells[2] + c, first_row());
+        }
+      }
 #pragma unroll
       for (int c = 0; c < patch; ++c) {
         Best best[patch];
 #pragma unroll
-        for (int r = 0; r < patch; ++r) {
-          Rows elements = {};
-          if (place.has(r, c)) elements = call_.convolved.read<way>(sample, place.pixel + r * tiles_.cells[2] + c, first_row());
-          best[r] = best_of(elements, maps);
-        }
+        for (int r = 0; r < patch; ++r) best[r] = best_of(elements[r][c], maps);
         // Of the four rows that the threads of a patch have in common each keeps its own; the higher threads have the higher channels.
         const bool high = own() / 2 != 0, odd = own() % 2 != 0;
         Best kept[2] = {best[0], best[1]}, given[2] = {best[2], best[3]};

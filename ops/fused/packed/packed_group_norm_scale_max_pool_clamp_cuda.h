@@ -13,13 +13,13 @@ namespace frit::ops {
 template <class Taps>
 struct PooledTiles : Taps {
   using Kernels = PackedGroupNormPoolKernels;
-  static constexpr int threads = 128, warps = threads / cuda::warp_size;
+  static constexpr int threads = 128, warps = threads / cuda::warp_size, cells_at_once = 8;
   static_assert(warps >= Kernels::most_row_groups);
 
   int channels;                           ///< K
   int log_row_groups;                     ///< of the weight
   int window[2], windows[2];              ///< size and number
-  int window_rows, columns;               ///< of a tile: rows of windows, and cells
+  int window_rows, log_blocks;            ///< of a tile: rows of windows, and 2^log_blocks times 8 columns
   cuda::Divisor column_tiles, row_tiles;  ///< along rows, and across them
   int count;                              ///< of tiles
 
@@ -30,13 +30,14 @@ struct PooledTiles : Taps {
         channels(static_cast<int>(weight.shape[0])),
         log_row_groups(std::countr_zero(static_cast<unsigned>(channels / Kernels::rows))),
         window_rows(rows_of_windows(a, wanted_rows)),
-        columns(tile_columns) {
+        log_blocks(std::countr_zero(static_cast<unsigned>(tile_columns / cells_at_once))) {
     const GroupNormPoolGeometry geometry(packed_rows_shape(image.shape(), weight.shape, a.pack), a.chain);
     for (std::size_t axis = 0; axis < 2; ++axis) {
       window[axis] = static_cast<int>(geometry.pool.kernel[axis + 1]);
       windows[axis] = static_cast<int>(geometry.pool.output[axis + 1]);
     }
-    const int row_count = (this->cells[1] + tile_rows() - 1) / tile_rows(), column_count = (this->cells[2] + columns - 1) / columns;
+    const int row_count = (this->cells[1] + tile_rows() - 1) / tile_rows(),
+              column_count = (this->cells[2] + tile_columns - 1) / tile_columns;
     column_tiles = cuda::Divisor(column_count);
     row_tiles = cuda::Divisor(row_count);
     const std::int64_t tiles = this->planes.samples * row_count * column_count;
@@ -45,6 +46,7 @@ struct PooledTiles : Taps {
   }
 
   FRIT_HOST_DEVICE int tile_rows() const { return window_rows * window[0]; }
+  FRIT_HOST_DEVICE int tile_columns() const { return cells_at_once << log_blocks; }
   FRIT_HOST_DEVICE int sample_tiles() const { return column_tiles.value<int>() * row_tiles.value<int>(); }
   FRIT_HOST_DEVICE int sample_windows() const { return windows[0] * windows[1]; }
   /// Warps that share a tile's windows; the others have other rows of the weight.
@@ -69,9 +71,8 @@ struct PooledTiles : Taps {
 /// Tiles for tensor cores.
 template <int loads>
 struct PooledTaps : PooledTiles<StagedTaps> {
-  static constexpr int cells_at_once = 8, wanted_rows = 16;
+  static constexpr int wanted_rows = 16;
 
-  int log_blocks;  ///< 2^log_blocks times 8 columns
   TapVectors<loads> vectors;
 
   PooledTaps(const Tensor& image, const TensorType& weight, const PackedGroupNormPoolAttributes& a)
@@ -81,9 +82,7 @@ struct PooledTaps : PooledTiles<StagedTaps> {
 
  private:
   PooledTaps(const StagedTaps& staged, const Tensor& image, const TensorType& weight, const PackedGroupNormPoolAttributes& a)
-      : PooledTiles(staged, wanted_rows, staged.staged[2] - staged.taps[2] + 1, image, weight, a),
-        log_blocks(std::countr_zero(static_cast<unsigned>(columns / cells_at_once))),
-        vectors(*this) {}
+      : PooledTiles(staged, wanted_rows, staged.staged[2] - staged.taps[2] + 1, image, weight, a), vectors(*this) {}
   /// As wide as the image, as far as there is room.
   static StagedTaps laid_out(const Tensor& image, const TensorType& weight, const PackedGroupNormPoolAttributes& a) {
     constexpr std::size_t room = 40 << 10;
@@ -119,7 +118,7 @@ struct PooledTile {
     const auto number = static_cast<std::uint32_t>(tile), line = tiles.column_tiles.quotient(number), own = tiles.row_tiles.quotient(line);
     sample = static_cast<int>(own);
     row = static_cast<int>(tiles.row_tiles.remainder(line, own)) * tiles.tile_rows();
-    column = static_cast<int>(tiles.column_tiles.remainder(number, line)) * tiles.columns;
+    column = static_cast<int>(tiles.column_tiles.remainder(number, line)) * tiles.tile_columns();
   }
 };
 

@@ -100,7 +100,7 @@ __global__ void __launch_bounds__(ForwardPatches::threads, ForwardPatches::resid
     for (int i = 0; i < thread_rows; ++i) pivots[i] = 0, start[i] = added[i];
     int count = 0;
     bool first = true;
-    const int stretches = tiles.columns / ForwardPatches::stretch;
+    const int stretches = tiles.tile_columns() / ForwardPatches::stretch;
 #pragma unroll 1
     for (int item = share; item < ForwardPatches::rows / patch * stretches; item += tiles.shares()) {
       const int row = item / stretches * patch, begin = item % stretches * ForwardPatches::stretch, column = begin + own * patch;
@@ -194,7 +194,7 @@ struct BackwardPatches : PooledPatches {
 
   BackwardPatches(const Tensor& image, const TensorType& weight, const PackedGroupNormPoolAttributes& a)
       : PooledPatches(rows, stretch * warps * Kernels::rows / static_cast<int>(weight.shape[0]), image, weight, a),
-        gradient_step((rows * columns / patch | 1) * patch) {}
+        gradient_step((rows * tile_columns() / patch | 1) * patch) {}
 
   int tap_rows_to_thread() const { return tap_rows() / lanes; }
   /// Of a block's sums.
@@ -281,8 +281,8 @@ __global__ void __launch_bounds__(BackwardPatches::threads, BackwardPatches::res
 #pragma unroll
         for (int r = 0; r < patch; ++r) {
           const cuda::Vector<float, patch> line{x[i][r][0], x[i][r][1], x[i][r][2], x[i][r][3]};
-          *reinterpret_cast<cuda::Vector<float, patch>*>(gradient + (channel + i) * tiles.gradient_step + r * tiles.columns + column) =
-              line;
+          *reinterpret_cast<cuda::Vector<float, patch>*>(gradient + (channel + i) * tiles.gradient_step + r * tiles.tile_columns() +
+                                                         column) = line;
         }
       }
     }
@@ -295,10 +295,10 @@ __global__ void __launch_bounds__(BackwardPatches::threads, BackwardPatches::res
       }
     }
     __syncthreads();
-    const int count = PlanarTaps::patches(min(tiles.columns, tiles.cells[2] - tile.column));
+    const int count = PlanarTaps::patches(min(tiles.tile_columns(), tiles.cells[2] - tile.column));
 #pragma unroll 1
     for (int line = share; line < rows; line += tiles.shares()) {
-      PlanarTaps::multiply(products, gradient + channel * tiles.gradient_step + line * tiles.columns, tiles.gradient_step,
+      PlanarTaps::multiply(products, gradient + channel * tiles.gradient_step + line * tiles.tile_columns(), tiles.gradient_step,
                            staged + line * tiles.row_step, offsets, count);
     }
   });
