@@ -74,12 +74,7 @@ TEST_F(CudaProgram, InfersWhatTheCpuInfers) {
 }
 
 TEST_F(CudaProgram, DeterministicTrainingGoesOnWithTheSameBits) {
-  const QuarterImages learnt(150, /*seed=*/1);
-  std::filesystem::create_directories(path("quarters"));
-  for (const char* const split : {"train", "t10k"}) {
-    write(std::string("quarters/") + split + "-images-idx3-ubyte", learnt.images);
-    write(std::string("quarters/") + split + "-labels-idx1-ubyte", learnt.labels);
-  }
+  for (const char* const split : {"train", "t10k"}) QuarterImages(150, /*seed=*/1).write(path("quarters"), split);
   for (const std::vector<std::string>& kind :
        std::vector<std::vector<std::string>>{{"--accumulate", "2"}, {"--precision", "f16", "--lr-schedule", "cosine"}}) {
     std::vector<std::string> arguments = {"train",
@@ -191,12 +186,8 @@ TEST_F(CudaProgram, PlansKeepToTheWorkspaceLimit) {
 }
 
 TEST_F(CudaProgram, TrainsAsTheCpuDoes) {
-  std::filesystem::create_directory(path("quarters"));
-  const QuarterImages train(200, /*seed=*/1), test(50, /*seed=*/2);
-  write("quarters/train-images-idx3-ubyte", train.images);
-  write("quarters/train-labels-idx1-ubyte", train.labels);
-  write("quarters/t10k-images-idx3-ubyte", test.images);
-  write("quarters/t10k-labels-idx1-ubyte", test.labels);
+  QuarterImages(200, /*seed=*/1).write(path("quarters"), "train");
+  QuarterImages(50, /*seed=*/2).write(path("quarters"), "t10k");
   std::vector<double> losses;
   for (const char* const device : {"cpu", "cuda"}) {
     const Outcome outcome = run({"train", "classifier", "--model-config", tiny_classifier, "--data", "quarters", "--batch-size", "32",

@@ -2,6 +2,8 @@
 
 // Small models and data for the tests of the program.
 
+#include <filesystem>
+#include <fstream>
 #include <string>
 
 #include "frit/core/io/npy.h"
@@ -61,6 +63,12 @@ struct QuarterImages {
     }
     images = idx_bytes({count, 8, 8}, pixels);
     labels = idx_bytes({count}, classes);
+  }
+  /// As "train" or "t10k", the files of a dataset.
+  void write(const std::filesystem::path& folder, const std::string& split) const {
+    std::filesystem::create_directories(folder);
+    std::ofstream(folder / (split + "-images-idx3-ubyte"), std::ios::binary) << images;
+    std::ofstream(folder / (split + "-labels-idx1-ubyte"), std::ios::binary) << labels;
   }
 };
 

@@ -22,16 +22,9 @@
 #include <vector>
 
 #include "frit/core/error.h"
+#include "sanitized.h"
 
 namespace frit {
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-inline constexpr bool sanitized = true;
-#elif defined(__has_feature)
-inline constexpr bool sanitized = __has_feature(address_sanitizer) || __has_feature(thread_sanitizer);
-#else
-inline constexpr bool sanitized = false;
-#endif
 
 /// How to start the program.
 struct Launch {

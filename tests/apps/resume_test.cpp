@@ -16,12 +16,8 @@ namespace fs = std::filesystem;
 class Resume : public ProgramTest {
  protected:
   Resume() {
-    fs::create_directory(path("quarters"));
-    const QuarterImages learnt(150, /*seed=*/1), unseen(40, /*seed=*/2);
-    write("quarters/train-images-idx3-ubyte", learnt.images);
-    write("quarters/train-labels-idx1-ubyte", learnt.labels);
-    write("quarters/t10k-images-idx3-ubyte", unseen.images);
-    write("quarters/t10k-labels-idx1-ubyte", unseen.labels);
+    QuarterImages(150, /*seed=*/1).write(path("quarters"), "train");
+    QuarterImages(40, /*seed=*/2).write(path("quarters"), "t10k");
   }
 
   static std::vector<std::string> train(std::vector<std::string> more) {
@@ -187,9 +183,7 @@ TEST_F(Resume, RefusesWhatDoesNotGoTogether) {
   refused(3, "last|step.*: model: expected classifier .*\"out_channels\":8.*, got classifier .*\"out_channels\":4", other);
   write("quarters/t10k-images-idx3-ubyte", content("quarters/train-images-idx3-ubyte"));
   write("quarters/t10k-labels-idx1-ubyte", content("quarters/train-labels-idx1-ubyte"));
-  const QuarterImages fewer(90, /*seed=*/1);
-  write("quarters/train-images-idx3-ubyte", fewer.images);
-  write("quarters/train-labels-idx1-ubyte", fewer.labels);
+  QuarterImages(90, /*seed=*/1).write(path("quarters"), "train");
   refused(3, "quarters: has 90 examples; the run that is to go on .* has 150", again({}));
   EXPECT_EQ(last("run"), before);
 }

@@ -55,12 +55,8 @@ TEST_F(TrainMemory, IsAsForetold) {
 }
 
 TEST_F(TrainMemory, OfAClassifierIsAsForetold) {
-  std::filesystem::create_directory(path("quarters"));
-  const QuarterImages learnt(1000, /*seed=*/1), unseen(300, /*seed=*/2);
-  write("quarters/train-images-idx3-ubyte", learnt.images);
-  write("quarters/train-labels-idx1-ubyte", learnt.labels);
-  write("quarters/t10k-images-idx3-ubyte", unseen.images);
-  write("quarters/t10k-labels-idx1-ubyte", unseen.labels);
+  QuarterImages(1000, /*seed=*/1).write(path("quarters"), "train");
+  QuarterImages(300, /*seed=*/2).write(path("quarters"), "t10k");
   const std::string config = R"({"image_size": [8, 8], "num_classes": 4, "out_channels": 16, "num_groups": 4})";
   for (const char* const batch_size : {"600", "500", "128"}) {
     expect_as_foretold({"train", "classifier", "--model-config", config, "--data", "quarters", "--batch-size", batch_size});

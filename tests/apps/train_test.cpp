@@ -18,12 +18,8 @@ namespace {
 class Train : public ProgramTest {
  protected:
   Train() {
-    std::filesystem::create_directory(path("quarters"));
-    const QuarterImages learnt(200, /*seed=*/1), unseen(60, /*seed=*/2);
-    write("quarters/train-images-idx3-ubyte", learnt.images);
-    write("quarters/train-labels-idx1-ubyte", learnt.labels);
-    write("quarters/t10k-images-idx3-ubyte", unseen.images);
-    write("quarters/t10k-labels-idx1-ubyte", unseen.labels);
+    QuarterImages(200, /*seed=*/1).write(path("quarters"), "train");
+    QuarterImages(60, /*seed=*/2).write(path("quarters"), "t10k");
   }
 
   /// Without a folder of the run, unless `more` names one.

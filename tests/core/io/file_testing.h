@@ -9,16 +9,9 @@
 #include <vector>
 
 #include "frit/core/error.h"
+#include "sanitized.h"
 
 namespace frit::testing {
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-inline constexpr bool sanitized = true;
-#elif defined(__has_feature)
-inline constexpr bool sanitized = __has_feature(address_sanitizer) || __has_feature(thread_sanitizer);
-#else
-inline constexpr bool sanitized = false;
-#endif
 
 /// Processor time of this process in seconds: the same on a machine that is busy with other things.
 inline double processor_seconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }

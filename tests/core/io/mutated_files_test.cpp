@@ -44,7 +44,7 @@ std::string mutated(const std::string& good, std::uint64_t number) {
 void expect_refused_or_read(const char* format, const std::string& good, const std::function<void(const Input&)>& read) {
   ASSERT_NO_THROW(read(MemoryInput(std::as_bytes(std::span(good)), "good"))) << format;
   const double start = testing::processor_seconds();
-  const int count = testing::sanitized ? 1000 : 4000;
+  const int count = sanitized ? 1000 : 4000;
   int refused = 0;
   for (int i = 0; i < count; ++i) {
     const std::string bytes = mutated(good, static_cast<std::uint64_t>(i));
@@ -57,7 +57,7 @@ void expect_refused_or_read(const char* format, const std::string& good, const s
     }
   }
   EXPECT_GT(refused, count / 10) << format;
-  EXPECT_LT(testing::processor_seconds() - start, testing::sanitized ? 60 : 20) << format;
+  EXPECT_LT(testing::processor_seconds() - start, sanitized ? 60 : 20) << format;
 }
 
 const Tensor tensor = Tensor::from<float>({1, 2, 3, 4, 5, 6}, {2, 3});

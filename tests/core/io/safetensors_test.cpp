@@ -14,7 +14,6 @@ namespace frit {
 namespace {
 
 using testing::expect_error;
-using testing::sanitized;
 using testing::TemporaryFolder;
 
 std::string text_of(std::span<const std::byte> bytes) { return {reinterpret_cast<const char*>(bytes.data()), bytes.size()}; }
