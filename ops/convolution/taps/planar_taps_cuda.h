@@ -45,6 +45,17 @@ struct PlanarTaps : StagedTaps {
   /// Rows of taps, side by side, with which a gradient is multiplied.
   FRIT_HOST_DEVICE int tap_rows() const { return tap_planes() * side; }
 
+  /// What belongs to an item of the sums that `add` makes.
+  struct Item {
+    int row, plane, tap;  ///< of the weight; of taps; in the plane
+
+    FRIT_HOST_DEVICE Item(int item, int columns) : row(item / columns) {
+      const int column = item % columns, number = column / side;
+      plane = number / side;
+      tap = number % side * side + column % side;
+    }
+  };
+
 #ifdef __CUDACC__
   /// Starts to bring the pixels of the tile that begins at a cell to shared memory; for all of so many threads, which then wait.
   template <int threads>
@@ -154,6 +165,18 @@ struct PlanarTaps : StagedTaps {
             }
           }
         }
+      }
+    }
+  }
+  /// Adds the products to sums of `columns` in a row, which begin at the thread's first row: row of taps k is number `first` + k * `apart`.
+  template <int rows>
+  __device__ static void add(const Products<rows>& products, float* sums, int columns, int first, int apart) {
+#pragma unroll
+    for (int k = 0; k < rows; ++k) {
+#pragma unroll
+      for (int dx = 0; dx < side; ++dx) {
+#pragma unroll
+        for (int row = 0; row < patch_rows; ++row) sums[row * columns + (first + k * apart) * side + dx] += products[k][dx][row];
       }
     }
   }

@@ -313,12 +313,11 @@ std::size_t forward_scratch(const InferContext& call) {
 
 FRIT_CUDA_KERNELS(convolution_scale_instance_norm_clamp_scale_max) {
   using namespace frit::ops;
-  constexpr auto library = cudnn::version;  // where there is no kernel
   registry.add_cuda("convolution_scale_instance_norm_clamp_scale_max",
                     {.run = run_forward,
                      .halves = true,
                      .scratch = forward_scratch,
                      .any_layout_inputs = {0},
                      .any_layout_outputs = {5},
-                     .library = library});
+                     .library = cudnn::version});
 }

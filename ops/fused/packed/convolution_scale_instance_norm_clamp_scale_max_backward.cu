@@ -274,7 +274,10 @@ std::size_t backward_scratch(const InferContext& call) {
 
 FRIT_CUDA_KERNELS(convolution_scale_instance_norm_clamp_scale_max_backward) {
   using namespace frit::ops;
-  constexpr auto library = cudnn::version;  // where there is no kernel
   registry.add_cuda("convolution_scale_instance_norm_clamp_scale_max_backward",
-                    {.run = run_backward, .halves = true, .scratch = backward_scratch, .any_layout_inputs = {1, 2}, .library = library});
+                    {.run = run_backward,
+                     .halves = true,
+                     .scratch = backward_scratch,
+                     .any_layout_inputs = {1, 2},
+                     .library = cudnn::version});
 }

@@ -42,7 +42,7 @@ struct GradientTiles : PlanarTaps {
     FRIT_CHECK(wanted <= most);
     return wanted <= few ? few : wanted <= some ? some : most;
   }
-  static int columns(int tap_rows_of_thread) { return lanes * tap_rows_of_thread * side; }  ///< of a row of a block's sums
+  static constexpr int columns(int tap_rows_of_thread) { return lanes * tap_rows_of_thread * side; }  ///< of a row of a block's sums
   FRIT_HOST_DEVICE int cells_of_tile() const { return size[0] * size[1] * size[2]; }
   FRIT_HOST_DEVICE int gradient_elements() const { return rows * gradient_step; }
   std::size_t shared_bytes() const { return static_cast<std::size_t>(gradient_elements()) * sizeof(float) + staged_bytes; }
@@ -56,10 +56,9 @@ struct TapRowPlace {
   int columns, channels, depths;
 
   FRIT_HOST_DEVICE std::int64_t operator()(int item) const {
-    constexpr int side = PlanarTaps::side;
-    const int row = item / columns, column = item % columns, number = column / side, plane = number / side;
-    const int tap = number % side * side + column % side, z = plane / channels, c = plane % channels;
-    return z < depths ? ((row * channels + c) * depths + z) * PlanarTaps::plane_taps + tap : -1;
+    const PlanarTaps::Item own(item, columns);
+    const int z = own.plane / channels, c = own.plane % channels;
+    return z < depths ? ((own.row * channels + c) * depths + z) * PlanarTaps::plane_taps + own.tap : -1;
   }
 };
 
@@ -70,8 +69,7 @@ template <int tap_rows>
 __global__ void __launch_bounds__(GradientTiles::threads, GradientTiles::resident_blocks)
     multiply_gradient(float* partials /* (blocks, K, columns) */, const float* image, GradientSource<float> given,
                       const __grid_constant__ GradientTiles tiles) {
-  constexpr int rows = GradientTiles::rows, thread_rows = PlanarTaps::patch_rows, patch = PlanarTaps::patch, side = PlanarTaps::side,
-                lanes = GradientTiles::lanes;
+  constexpr int rows = GradientTiles::rows, thread_rows = PlanarTaps::patch_rows, patch = PlanarTaps::patch, lanes = GradientTiles::lanes;
   extern __shared__ __align__(16) std::byte memory[];
   auto* const gradient = reinterpret_cast<float*>(memory);  // (K, cells)
   float* const staged = gradient + tiles.gradient_elements();
@@ -135,19 +133,9 @@ __global__ void __launch_bounds__(GradientTiles::threads, GradientTiles::residen
     }
   }
   // The warps add their products, one after the other.
-  constexpr int columns = lanes * tap_rows * side, count = rows * columns;
+  constexpr int columns = GradientTiles::columns(tap_rows), count = rows * columns;
   put_partials(partials + static_cast<std::int64_t>(blockIdx.x) * count, gradient, count, GradientTiles::warps, [&](int turn, float* sums) {
-    if (turn != warp) return;
-#pragma unroll
-    for (int k = 0; k < tap_rows; ++k) {
-#pragma unroll
-      for (int dx = 0; dx < side; ++dx) {
-#pragma unroll
-        for (int i = 0; i < thread_rows; ++i) {
-          sums[(first_row + i) * columns + (k * lanes + lane % lanes) * side + dx] += products[k][dx][i];
-        }
-      }
-    }
+    if (turn == warp) PlanarTaps::add(products, sums + first_row * columns, columns, lane % lanes, lanes);
   });
 }
 #endif

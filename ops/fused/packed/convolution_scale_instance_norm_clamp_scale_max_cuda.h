@@ -62,11 +62,10 @@ template <class Stored>
 struct Convolved {
   static constexpr int rows = static_cast<int>(ConvolutionInstanceNormMaxKernels::rows);  ///< K
 
-  Write way = Write::not_at_all;
-  Stored* elements = nullptr;
-  std::int64_t pixels = 0;
+  Write way;
+  Stored* elements;
+  std::int64_t pixels;
 
-  Convolved() = default;
   explicit Convolved(const Tensor& tensor)
       : way(!tensor.defined()        ? Write::not_at_all
             : tensor.is_contiguous() ? Write::contiguous

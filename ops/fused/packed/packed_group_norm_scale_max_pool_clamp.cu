@@ -353,7 +353,6 @@ std::size_t forward_scratch(const InferContext& call) {
 
 FRIT_CUDA_KERNELS(packed_group_norm_scale_max_pool_clamp) {
   using namespace frit::ops;
-  constexpr auto library = cudnn::version;  // where there is no kernel
   registry.add_cuda("packed_group_norm_scale_max_pool_clamp",
-                    {.run = run_forward, .halves = true, .scratch = forward_scratch, .any_layout_inputs = {0}, .library = library});
+                    {.run = run_forward, .halves = true, .scratch = forward_scratch, .any_layout_inputs = {0}, .library = cudnn::version});
 }

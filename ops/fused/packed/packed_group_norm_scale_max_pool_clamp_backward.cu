@@ -218,7 +218,10 @@ std::size_t backward_scratch(const InferContext& call) {
 
 FRIT_CUDA_KERNELS(packed_group_norm_scale_max_pool_clamp_backward) {
   using namespace frit::ops;
-  constexpr auto library = cudnn::version;  // where there is no kernel
   registry.add_cuda("packed_group_norm_scale_max_pool_clamp_backward",
-                    {.run = run_backward, .halves = true, .scratch = backward_scratch, .any_layout_inputs = {1}, .library = library});
+                    {.run = run_backward,
+                     .halves = true,
+                     .scratch = backward_scratch,
+                     .any_layout_inputs = {1},
+                     .library = cudnn::version});
 }

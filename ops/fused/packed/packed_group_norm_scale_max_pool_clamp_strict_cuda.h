@@ -211,10 +211,8 @@ struct PackedTapRowPlace {
   int columns, channels;
 
   FRIT_HOST_DEVICE std::int64_t operator()(int item) const {
-    constexpr int side = PlanarTaps::side;
-    const int row = item / columns, column = item % columns, number = column / side;
-    const int tap = number % side * side + column % side, c = number / side;
-    return (row * PlanarTaps::plane_taps + PlanarTaps::plane_taps - 1 - tap) * channels + c;
+    const PlanarTaps::Item own(item, columns);
+    return (own.row * PlanarTaps::plane_taps + PlanarTaps::plane_taps - 1 - own.tap) * channels + own.plane;
   }
 };
 
@@ -305,16 +303,8 @@ __global__ void __launch_bounds__(BackwardPatches::threads, BackwardPatches::res
   // The warps with other cells add their products, one after the other.
   constexpr int columns = lanes * tap_rows * side;
   const int count = tiles.channels * columns;
-  put_partials(partials + static_cast<std::int64_t>(blockIdx.x) * count, factors, count, tiles.shares(), [&](int turn, float* total) {
-    if (turn != share) return;
-#pragma unroll
-    for (int k = 0; k < tap_rows; ++k) {
-#pragma unroll
-      for (int dx = 0; dx < side; ++dx) {
-#pragma unroll
-        for (int i = 0; i < thread_rows; ++i) total[(channel + i) * columns + (k * lanes + own) * side + dx] += products[k][dx][i];
-      }
-    }
+  put_partials(partials + static_cast<std::int64_t>(blockIdx.x) * count, factors, count, tiles.shares(), [&](int turn, float* sums) {
+    if (turn == share) PlanarTaps::add(products, sums + channel * columns, columns, own, lanes);
   });
 }
 #endif

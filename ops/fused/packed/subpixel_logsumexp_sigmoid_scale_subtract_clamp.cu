@@ -205,9 +205,12 @@ std::size_t backward_scratch(const InferContext& call) {
 
 FRIT_CUDA_KERNELS(subpixel_logsumexp_sigmoid_scale_subtract_clamp) {
   using namespace frit::ops;
-  constexpr auto library = cudnn::version;  // where there is no kernel
   registry.add_cuda("subpixel_logsumexp_sigmoid_scale_subtract_clamp",
-                    {.run = run_forward, .halves = true, .scratch = forward_scratch, .any_layout_inputs = {0}, .library = library});
+                    {.run = run_forward, .halves = true, .scratch = forward_scratch, .any_layout_inputs = {0}, .library = cudnn::version});
   registry.add_cuda("subpixel_logsumexp_sigmoid_scale_subtract_clamp_backward",
-                    {.run = run_backward, .halves = true, .scratch = backward_scratch, .any_layout_inputs = {1}, .library = library});
+                    {.run = run_backward,
+                     .halves = true,
+                     .scratch = backward_scratch,
+                     .any_layout_inputs = {1},
+                     .library = cudnn::version});
 }
