@@ -1,6 +1,8 @@
 #include "frit/command_line.h"
 
+#include <algorithm>
 #include <iostream>
+#include <span>
 
 #include "apps/commands/commands.h"
 #include "apps/common/completion.h"
@@ -13,6 +15,18 @@
 namespace {
 
 using namespace frit::apps;
+
+/// The words as the parser wants them, from the last to the first. It would take the next word for the value of "--data=", which is empty.
+std::vector<std::string> reversed_words(int argc, char** argv) {
+  std::vector<std::string> words;
+  for (const std::string word : std::span(argv, static_cast<std::size_t>(argc)).subspan(1)) {
+    const bool no_value = word.starts_with("--") && word.find('=') == word.size() - 1;
+    words.push_back(no_value ? word.substr(0, word.size() - 1) : word);
+    if (no_value) words.emplace_back();
+  }
+  std::reverse(words.begin(), words.end());
+  return words;
+}
 
 int run(int argc, char** argv) {
   CLI::App app("A small deep-learning runtime for convolutional networks.", "frit");
@@ -31,7 +45,7 @@ int run(int argc, char** argv) {
     return exit_success;
   }
   try {
-    app.parse(argc, argv);
+    app.parse(reversed_words(argc, argv));
   } catch (const CLI::Success& request) {
     return app.exit(request);  // prints the help or the version
   } catch (const CLI::ParseError& error) {

@@ -3,15 +3,16 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <istream>
+#include <sstream>
 
 #include "apps/common/options.h"
+#include "frit/core/io/file.h"
 #include "frit/core/text.h"
 
 namespace frit::apps {
 namespace {
 
-constexpr std::size_t file_limit = 1 << 20;
+constexpr std::uint64_t file_limit = 1 << 20;
 
 std::string_view trimmed(std::string_view text) {
   const std::size_t begin = text.find_first_not_of(" \t\r");
@@ -136,23 +137,32 @@ std::vector<const CLI::Option*> configurable(const CLI::App& command) {
 std::shared_ptr<ConfigFile> ConfigFile::add_to(CLI::App& app) {
   const std::shared_ptr<ConfigFile> file(new ConfigFile(app));
   app.config_formatter(file);
-  app.set_config("--config", "", "Take options from a file, as --print-config writes it; options beside it win")->type_name("FILE");
+  CLI::Option* const option =
+      app.set_config("--config", "", "Take options from a file, as --print-config writes it; options beside it win");
+  // The parser looks at the value before it opens the file, whatever that is and however large.
+  option->type_name("FILE")->check([each = file.get()](const std::string& path) { return each->read(path); }, "");
   app.add_flag("--print-config", file->print_, "Print the command's options as a file for --config, and do nothing else")
       ->configurable(false);
   for (CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) command->fallthrough();
   return file;
 }
 
-std::vector<CLI::ConfigItem> ConfigFile::from_config(std::istream& input) const {
+std::string ConfigFile::read(const std::string& path) {
+  if (path.empty()) return empty_value;
+  text_ = read_text(path, file_limit);
+  path_ = path;
+  return {};
+}
+
+std::vector<CLI::ConfigItem> ConfigFile::from_config(std::istream&) const {
   const auto chosen = app_.get_subcommands();
   if (chosen.empty()) return {};
-  const std::string path = printable(app_.get_config_ptr()->as<std::string>());
+  std::istringstream lines(text_);
   std::vector<CLI::ConfigItem> found;
   bool ours = true;
-  std::size_t number = 0, bytes = 0;
-  for (std::string whole; std::getline(input, whole);) {
-    const std::string place = concat(path, ": line ", ++number);
-    if ((bytes += whole.size() + 1) > file_limit) fail(ErrorKind::format, path, ": larger than a configuration can be");
+  std::size_t number = 0;
+  for (std::string whole; std::getline(lines, whole);) {
+    const std::string place = concat(printable(path_), ": line ", ++number);
     const std::string_view line = trimmed(whole);
     if (line.empty() || line.front() == '#' || line.front() == ';') continue;
     try {

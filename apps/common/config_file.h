@@ -17,8 +17,9 @@ class ConfigFile : public CLI::Config {
   /// file over an environment variable.
   static std::shared_ptr<ConfigFile> add_to(CLI::App& app);
 
-  /// Called by the parser. Throws ErrorKind::format, naming the line, for what is no configuration of the command that was chosen.
-  std::vector<CLI::ConfigItem> from_config(std::istream& input) const override;
+  /// Called by the parser, which has opened the file by itself: what counts is what was read before. Throws ErrorKind::format, naming the
+  /// line, for what is no configuration of the command that was chosen.
+  std::vector<CLI::ConfigItem> from_config(std::istream& opened) const override;
   /// Called by none.
   std::string to_config(const CLI::App*, bool, bool, std::string) const override { return text(); }
 
@@ -31,11 +32,14 @@ class ConfigFile : public CLI::Config {
 
  private:
   explicit ConfigFile(CLI::App& app) : app_(app) {}
+  /// Returns what is wrong with the word, as CLI11 wants it; throws for what is wrong with the file.
+  std::string read(const std::string& path);
   std::string section_of(std::string_view line) const;
   CLI::ConfigItem item_of(std::string_view line, const CLI::App& command, const std::vector<CLI::ConfigItem>& before,
                           const std::string& place) const;
 
   CLI::App& app_;
+  std::string path_, text_;
   bool print_ = false;
   mutable std::map<const CLI::Option*, std::string> origins_;
 };

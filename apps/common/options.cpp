@@ -7,7 +7,6 @@
 
 #include "frit/core/numerics.h"
 #include "frit/core/plan_cache.h"
-#include "frit/core/text.h"
 #include "frit/core/thread_pool.h"
 
 namespace frit::apps {
@@ -25,11 +24,16 @@ Option add_number_format(CLI::App& command, const std::string& name, DType initi
   for (const DType choice : choices) names.emplace_back(name_of(choice));
   const auto take = [name, names, choose](const std::string& text) {
     if (std::find(names.begin(), names.end(), text) == names.end()) {
-      refuse(name, concat("expected ", listed(names, ", "), ", got \"", text, '"'));
+      refuse(name, concat("expected ", listed(names, ", "), ", got \"", printable(text), '"'));
     }
     choose(parse_dtype(text));
   };
   return add_option(command, name, take, description).type_name(listed(names, "|")).default_str(std::string(name_of(initial)));
+}
+
+Option with_value(CLI::Option* option) {
+  option->check([](const std::string& value) { return value.empty() ? empty_value : ""; }, "");
+  return Option(option);
 }
 
 }  // namespace
@@ -68,20 +72,20 @@ Option& Option::excludes(CLI::App& command, const std::vector<std::string>& othe
 }
 
 Option add_option(CLI::App& command, const std::string& name, std::string& value, const std::string& description) {
-  return Option(command.add_option(name, value, description));
+  return with_value(command.add_option(name, value, description));
 }
 
 Option add_option(CLI::App& command, const std::string& name, std::optional<std::string>& value, const std::string& description) {
-  return Option(command.add_option(name, value, description));
+  return with_value(command.add_option(name, value, description));
 }
 
 Option add_option(CLI::App& command, const std::string& name, std::vector<std::string>& values, const std::string& description) {
-  return Option(command.add_option(name, values, description));
+  return with_value(command.add_option(name, values, description));
 }
 
 Option add_option(CLI::App& command, const std::string& name, const std::function<void(const std::string&)>& take,
                   const std::string& description) {
-  return Option(command.add_option_function<std::string>(name, take, description));
+  return with_value(command.add_option_function<std::string>(name, take, description));
 }
 
 Option add_flag(CLI::App& command, const std::string& name, bool& value, const std::string& description) {
@@ -94,7 +98,7 @@ Option add_choice(CLI::App& command, const std::string& name, std::string& value
                   const std::string& description) {
   const auto take = [name, choices, &value](const std::string& text) {
     if (std::find(choices.begin(), choices.end(), text) == choices.end()) {
-      refuse(name, concat("expected ", listed(choices, ", "), ", got \"", text, '"', did_you_mean(text, choices)));
+      refuse(name, concat("expected ", listed(choices, ", "), ", got \"", printable(text), '"', did_you_mean(text, choices)));
     }
     value = text;
   };
@@ -123,7 +127,7 @@ Option add_shape(CLI::App& command, const std::string& name, Shape& shape, const
       const std::size_t comma = std::min(text.find(',', begin), text.size());
       const auto size = parse_number<std::int64_t>(std::string_view(text).substr(begin, comma - begin));
       if (!size || *size < 0 || sizes.size() == Dims::max_rank) {
-        refuse(name, concat("expected at most 8 sizes such as 4,3,16,16, got \"", text, '"'));
+        refuse(name, concat("expected at most 8 sizes such as 4,3,16,16, got \"", printable(text), '"'));
       }
       sizes.push_back(*size);
       begin = comma + 1;

@@ -11,6 +11,7 @@
 #include "frit/core/device.h"
 #include "frit/core/dtype.h"
 #include "frit/core/shape.h"
+#include "frit/core/text.h"
 
 // CLI11 stands behind these and in few sources: it takes seconds to compile.
 namespace CLI {
@@ -45,7 +46,8 @@ class Option {
   CLI::Option* option_;
 };
 
-// Each adds an option, or without dashes in its name a positional argument.
+// Each adds an option, or without dashes in its name a positional argument. An empty value is refused: most often it is a script's variable
+// that is not set.
 Option add_option(CLI::App& command, const std::string& name, std::string& value, const std::string& description);
 Option add_option(CLI::App& command, const std::string& name, std::optional<std::string>& value, const std::string& description);
 /// Any number of words.
@@ -55,6 +57,7 @@ Option add_option(CLI::App& command, const std::string& name, const std::functio
                   const std::string& description);
 Option add_flag(CLI::App& command, const std::string& name, bool& value, const std::string& description);
 
+inline constexpr const char* empty_value = "the value is empty";
 /// Ends parsing: the value of the option `name` is not what it must be.
 [[noreturn]] void refuse(const std::string& name, const std::string& message);
 
@@ -76,8 +79,8 @@ Option add_number(CLI::App& command, const std::string& name, Value& value, T le
   const auto take = [name, least, most, &value](const std::string& text) {
     const std::optional<T> number = parse_number<T>(text);
     if (!number || *number < least || *number > most) {
-      refuse(name,
-             concat("expected ", std::is_integral_v<T> ? "an integer" : "a number", " from ", least, " to ", most, ", got \"", text, '"'));
+      refuse(name, concat("expected ", std::is_integral_v<T> ? "an integer" : "a number", " from ", least, " to ", most, ", got \"",
+                          printable(text), '"'));
     }
     value = *number;
   };

@@ -6,7 +6,6 @@
 
 #include "apps/common/process.h"
 #include "frit/core/error.h"
-#include "frit/core/io/file.h"
 #include "frit/core/text.h"
 
 namespace frit::apps {
@@ -69,11 +68,6 @@ std::string explain(const CLI::App& app, const CLI::ParseError& error) {
 }  // namespace
 
 int report(const CLI::App& app, const ConfigFile& config, const CLI::ParseError& error) {
-  if (dynamic_cast<const CLI::FileError*>(&error) != nullptr) {
-    const std::string path = app.get_config_ptr()->as<std::string>();
-    read_text(path, 0);  // says why it cannot be read
-    fail(ErrorKind::file_system, printable(path), ": cannot be read");
-  }
   const std::vector<CLI::App*> chosen = app.get_subcommands();
   const CLI::Option* const option = chosen.empty() ? nullptr : option_of(*chosen.front(), error.what());
   if (option != nullptr && !config.origin(*option).empty()) fail(ErrorKind::format, config.origin(*option), ": ", error.what());

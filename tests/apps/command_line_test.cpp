@@ -113,7 +113,7 @@ TEST_F(CommandLine, BadConfigurationsAreRefusedByLine) {
       {"save = \"\\u12\"\n", 3, "run.toml: line 1: a backslash in a string is followed by"},
       {"config = x\n", 3, "run.toml: line 1: unknown option \"config\" of train"},
       {"quiet = perhaps\n", 3, "run.toml: line 1: "},
-      {std::string(2 << 20, '\n'), 3, "run.toml: larger than a configuration can be"},
+      {std::string(2 << 20, '\n'), 3, "run.toml: has 2097152 bytes, limit 1048576"},
   };
   for (const auto& [text, code, message] : refused) {
     write("run.toml", text);
