@@ -5,6 +5,7 @@
 #include <span>
 
 #include "apps/commands/commands.h"
+#include "apps/common/command.h"
 #include "apps/common/completion.h"
 #include "apps/common/config_file.h"
 #include "apps/common/model_source.h"
@@ -53,9 +54,12 @@ int run(int argc, char** argv) {
     std::cerr << app.help();
     return exit_usage;
   }
-  if (!config->print_requested()) return action();
-  std::cout << config->text();
-  return exit_success;
+  if (config->print_requested()) {
+    std::cout << config->text();
+    return exit_success;
+  }
+  check_files(dynamic_cast<const Command&>(*app.get_subcommands().front()), config->path());
+  return action();
 }
 
 }  // namespace

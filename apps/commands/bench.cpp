@@ -290,7 +290,8 @@ void add_bench(CLI::App& app, Action& action) {
   add_number<int>(command, "--repeats", a->repeats, 1, 1'000'000, "Steps that count; the default is 100, on the CPU 10");
   add_choice(command, "--format", a->format, {"table", "csv", "json"}, "Of the result");
   add_json(command, a->json);
-  add_path(command, "--trace", a->trace, "Write three runs of each, operator by operator, as a trace for Perfetto (ui.perfetto.dev)");
+  add_path(command, "--trace", a->trace, "Write three runs of each, operator by operator, as a trace for Perfetto (ui.perfetto.dev)")
+      .writes();
   add_flag(command, "--per-operator", a->per_operator,
            "Time each operator by itself too, and compare the bytes it must move with the speed of a copy");
   add_flag(command, "--plans", a->plans,

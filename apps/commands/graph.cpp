@@ -259,7 +259,7 @@ int run_graph(const GraphArguments& a) {
 void add_graph(CLI::App& app, Action& action) {
   CLI::App& command = add_command(app, "graph", "Print or draw a model's graph, before and after the passes, and what memory it needs");
   const auto a = std::make_shared<GraphArguments>();
-  add_option(command, "MODEL|CHECKPOINT", a->model, "A model's name, or a checkpoint").required().type_name("");
+  add_option(command, "MODEL|CHECKPOINT", a->model, "A model's name, or a checkpoint").required().type_name("").reads(checkpoint_of);
   add_shape(command, "--input-shape", a->input_shape, "Of the input; the default is a small one");
   add_choice(
       command, "--stage", a->stage, {"both", "forward", "fused", "train", "inference"},
@@ -271,7 +271,7 @@ void add_graph(CLI::App& app, Action& action) {
              "Text, Graphviz's language, the picture that Graphviz makes of that, or a picture (SVG) of the memory from step to step");
   add_flag(command, "--explain", a->explain, "Say what was fused and why, what kept other operators from it, and what each pass left");
   add_flag(command, "--lint", a->lint, "Instead name the parameters that cannot learn, and why")
-      .excludes(command, {"--stage", "--format", "--explain"});
+      .excludes({"--stage", "--format", "--explain"});
   add_dtype(command, a->dtype, {DType::f32, DType::f64, DType::f16, DType::bf16});
   add_precision(command, a->precision, a->dtype);
   add_config(command, a->config);

@@ -53,6 +53,7 @@ bool is_folder(const std::string& path) {
 
 /// The files of a folder that can be read, by name; otherwise the one file.
 std::vector<std::string> input_files(const InferArguments& a) {
+  if (streams(a)) return {};
   return is_folder(a.input) ? example_files(a.input) : std::vector<std::string>{a.input};
 }
 
@@ -64,13 +65,12 @@ std::string partner(const InferArguments& a, const std::string& path, const std:
   return (fs::path(path) / name.replace_extension(".npy")).string();
 }
 
-void check_output_file(const InferArguments& a, const std::string& output, const std::string& input) {
-  require(!same_file(output, input), "--output would overwrite --input: ", printable(output));
-  require(a.reference.empty() || !same_file(output, partner(a, a.reference, input)), "--output would overwrite --ref: ", printable(output));
-  require(!names_file(a.model) || !same_file(output, a.model), "--output would overwrite the checkpoint: ", printable(output));
-  require(!is_config_file(output, a.config), "--output would overwrite the configuration of --model-config: ", printable(output));
-  remove_stale_temporaries(output);
-  check_writable(output);
+/// The partners of all that is read, none for no path and for a stream.
+std::vector<std::string> partners(const InferArguments& a, const std::string& path) {
+  std::vector<std::string> files;
+  if (path.empty() || path == standard_stream) return files;
+  for (const std::string& input : input_files(a)) files.push_back(partner(a, path, input));
+  return files;
 }
 
 /// Before anything is read or computed.
@@ -85,13 +85,16 @@ void check_arguments(const InferArguments& a) {
     const char* const lacking = std::filesystem::exists(a.output) ? ": not a folder, as --input is" : ": no such folder";
     if (!is_folder(a.output)) fail(ErrorKind::file_system, printable(a.output), lacking);
   }
-  std::map<std::string, std::string> partners;
+  std::map<std::string, std::string> inputs;
   for (const std::string& input : input_files(a)) {
-    const auto [other, is_new] = partners.emplace(partner(a, "", input), input);
+    const auto [other, is_new] = inputs.emplace(partner(a, "", input), input);
     require(is_new, "--input: ", printable(other->second), " and ", printable(input), " would both give ", printable(other->first));
-    if (!a.output.empty() && a.output != standard_stream) check_output_file(a, partner(a, a.output, input), input);
-    if (!a.reference.empty()) FileInput(partner(a, a.reference, input), "a .npy file");
   }
+  for (const std::string& output : partners(a, a.output)) {
+    remove_stale_temporaries(output);
+    check_writable(output);
+  }
+  for (const std::string& reference : partners(a, a.reference)) FileInput(reference, "a .npy file");
 }
 
 std::int64_t count_nan(const Tensor& tensor) {
@@ -152,7 +155,7 @@ std::shared_ptr<State> load_parameters(const InferArguments& a, const ModelSourc
 /// Where arrays come from: one file after another, or standard input.
 class Source {
  public:
-  explicit Source(const InferArguments& a) : files_(streams(a) ? std::vector<std::string>() : input_files(a)) {
+  explicit Source(const InferArguments& a) : files_(input_files(a)) {
     if (streams(a)) stream_.emplace();
   }
 
@@ -322,15 +325,21 @@ int run_infer(const InferArguments& a) {
 void add_infer(CLI::App& app, Action& action) {
   CLI::App& command = add_command(app, "infer", "Run a model forward over arrays, images or volumes");
   const auto a = std::make_shared<InferArguments>();
-  add_option(command, "MODEL|CHECKPOINT", a->model, "A checkpoint, or a model's name for fresh parameters").required().type_name("");
+  add_option(command, "MODEL|CHECKPOINT", a->model, "A checkpoint, or a model's name for fresh parameters")
+      .required()
+      .type_name("")
+      .reads(checkpoint_of);
   add_path(command, "--input", a->input,
            "A .npy file (N,C,...), IDX images, a PNG image or a NIfTI volume, a folder of such files, or -: NumPy arrays one behind "
            "another on standard input")
-      .required();
+      .required()
+      .reads([a](const std::string&) { return input_files(*a); });
   add_path(command, "--output", a->output,
            "The .npy file to write, for a folder the folder for them, as a.npy of a.png, or -: standard output, an array for each that "
-           "was read");
-  add_path(command, "--ref", a->reference, "What the output should be: a .npy file, or a folder; if it differs, the exit code is 1");
+           "was read")
+      .writes([a](const std::string& word) { return partners(*a, word); });
+  add_path(command, "--ref", a->reference, "What the output should be: a .npy file, or a folder; if it differs, the exit code is 1")
+      .reads([a](const std::string& word) { return partners(*a, word); });
   add_number<double>(command, "--rtol", a->tolerance.relative, 0, 1, "How far from the reference, relative to it");
   add_number<double>(
       command, "--atol", a->tolerance.absolute, 0, 1e30,

@@ -195,7 +195,9 @@ int run_info(const InfoArguments& a) {
 void add_info(CLI::App& app, Action& action) {
   CLI::App& command = add_command(app, "info", "Describe this program, a checkpoint or a model");
   const auto a = std::make_shared<InfoArguments>();
-  add_option(command, "MODEL|CHECKPOINT", a->subject, "A .safetensors file, or a model's name; none: the program itself").type_name("");
+  add_option(command, "MODEL|CHECKPOINT", a->subject, "A .safetensors file, or a model's name; none: the program itself")
+      .type_name("")
+      .reads(checkpoint_of);
   add_config(command, a->config);
   add_plan_cache(command, a->plan_cache);
   add_json(command, a->json);

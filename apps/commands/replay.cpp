@@ -79,7 +79,7 @@ int run_replay(const ReplayArguments& a) {
 void add_replay(CLI::App& app, Action& action) {
   CLI::App& command = add_command(app, "replay", "Run a training step that was not finite again, operator by operator");
   const auto a = std::make_shared<ReplayArguments>();
-  add_option(command, "BUNDLE", a->folder, "The folder that `frit train --run-dir` left").required().type_name("");
+  add_option(command, "BUNDLE", a->folder, "The folder that `frit train --run-dir` left").required().type_name("").reads(bundle_files);
   a->run.add_to(command);
   add_quiet(command, a->quiet);
   add_json(command, a->json);

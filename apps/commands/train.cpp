@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <filesystem>
 #include <iostream>
 
 #include "apps/commands/commands.h"
@@ -27,8 +26,6 @@
 namespace frit::apps {
 namespace {
 
-namespace fs = std::filesystem;
-
 constexpr std::int64_t default_keep = 3;
 constexpr const char* no_folder = "none";  // of --run-dir
 
@@ -43,28 +40,6 @@ struct TrainArguments {
   bool quiet = false, json = false, dry_run = false;
   RunOptions run;
 };
-
-bool overwrites(const std::string& save, const std::string& data) {
-  if (data.empty()) return false;
-  if (same_file(save, data)) return true;
-  std::error_code error;
-  if (!fs::exists(save, error)) return false;
-  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(data, error)) {
-    const bool read = entry.path().extension() != ".safetensors";  // a folder's data come in other formats
-    if (read && same_file(save, entry.path())) return true;
-  }
-  return false;
-}
-
-void check_output(const TrainArguments& a) {
-  if (a.save.empty()) return;
-  require(!overwrites(a.save, a.data), "--save would overwrite the data of --data: ", printable(a.save));
-  require(a.weights.empty() || !same_file(a.save, a.weights), "--save would overwrite the checkpoint of --weights: ", printable(a.save));
-  require(!overwrites(a.save, a.validation), "--save would overwrite the data of --validation: ", printable(a.save));
-  require(!is_config_file(a.save, a.config), "--save would overwrite the configuration of --model-config: ", printable(a.save));
-  remove_stale_temporaries(a.save);
-  check_writable(a.save);
-}
 
 std::shared_ptr<const Dataset> read_validation(const TrainArguments& a) {
   if (!a.validation.empty()) return a.input.validation(a.validation, a.data);
@@ -211,7 +186,10 @@ int run_train(TrainArguments a) {
   const Model plain_model = configured_model(a.model, a.config);
   const Optimizer optimizer = a.settings.make_optimizer();
   const Device device = a.run.apply();
-  check_output(a);
+  if (!a.save.empty()) {
+    remove_stale_temporaries(a.save);
+    check_writable(a.save);
+  }
   const InterruptRequests requests;
   std::shared_ptr<const Dataset> data = a.input.training(a.data);
   const std::shared_ptr<const Dataset> validation = a.settings.overfit_one_batch ? nullptr : read_validation(a);
@@ -289,26 +267,34 @@ void add_train(CLI::App& app, Action& action) {
            "What to learn: a .safetensors or .npz file with the arrays \"input\" and \"target\"; or a folder: inputs.npy and targets.npy; "
            "MNIST files (IDX, plain or .gz); PNG images in one folder a class; NIfTI volumes inputs.nii and targets.nii, or pairs of "
            "the same name in inputs/ and targets/; or train/ and test/ with any of these. MNIST and test/ are for validation")
-      .required();
-  add_path(command, "--validation", a->validation, "What to measure on, likewise");
+      .required()
+      .reads(dataset_files);
+  add_path(command, "--validation", a->validation, "What to measure on, likewise").reads(dataset_files);
   a->input.add_to(command);
   a->settings.add_to(command);
   add_config(command, a->config);
-  add_path(command, "--save", a->save, "Write the parameters as a .safetensors checkpoint at the end, or when interrupted");
-  add_path(command, "--weights", a->weights, "A checkpoint whose parameters to begin with");
+  add_path(command, "--save", a->save, "Write the parameters as a .safetensors checkpoint at the end, or when interrupted").writes();
+  add_path(command, "--weights", a->weights, "A checkpoint whose parameters to begin with").reads();
   add_path(command, "--run-dir", a->run_directory,
            "The run's own folder: report.html, metrics as CSV and for TensorBoard, and checkpoints/. The default is a new one, "
            "runs/MODEL-YYYYMMDD-HHMMSS, but for --overfit-one-batch none; none: nothing is written")
-      .type_name("PATH|none");
+      .type_name("PATH|none")
+      .writes([](const std::string& word) { return word == no_folder ? std::vector<std::string>() : run_files(word); });
   add_path(command, "--profile", a->profile,
-           "Write some of the first steps, operator by operator, as a trace for Perfetto (ui.perfetto.dev)");
+           "Write some of the first steps, operator by operator, as a trace for Perfetto (ui.perfetto.dev)")
+      .writes();
   add_interval(command, a->interval);
   add_number<std::int64_t>(command, "--keep", a->keep, 2, 1'000'000,
                            "How many of the newest checkpoints stay, beside the best; the default is 3");
   add_option(command, "--resume", a->resume,
              "Go on with the same bits: auto from the newest checkpoint of --run-dir, if there is one; latest-good likewise, passing "
              "damaged ones over; or from the checkpoint of this path. The other flags must be those of the run")
-      .type_name("auto|latest-good|PATH");
+      .type_name("auto|latest-good|PATH")
+      .reads([a](const std::string& word) {
+        // The run that goes on may replace the checkpoint where it began, as it does with those of its own that it finds.
+        const bool own = resumes_in_folder(*a) || is_checkpoint_of(a->run_directory, word);
+        return own ? std::vector<std::string>() : the_path(word);
+      });
   add_flag(command, "--dry-run", a->dry_run,
            "Print the parameters, the memory that training takes, and the largest batch that fits; then stop");
   add_number<std::int64_t>(command, "--early-stopping", a->early_stopping, 1, 1'000'000, "Stop after so many epochs without a lower loss");

@@ -70,7 +70,7 @@ int run_verify(const VerifyArguments& a) {
 void add_verify(CLI::App& app, Action& action) {
   CLI::App& command = add_command(app, "verify", "Compare results and gradients with cases that another implementation wrote down");
   const auto a = std::make_shared<VerifyArguments>();
-  add_option(command, "CASE", a->cases, ".safetensors files").required().type_name("");
+  add_option(command, "CASE", a->cases, ".safetensors files").required().type_name("").reads();
   add_dtype(command, a->dtype, {DType::f64, DType::f32});
   add_precision(command, a->precision, a->dtype);
   add_json(command, a->json);

@@ -23,6 +23,8 @@ class ConfigFile : public CLI::Config {
   /// Called by none.
   std::string to_config(const CLI::App*, bool, bool, std::string) const override { return text(); }
 
+  /// Of the file; empty without one.
+  const std::string& path() const { return path_; }
   bool print_requested() const { return print_; }
   /// The chosen command with the value of each of its options: a file that has the same run done again.
   std::string text() const;

@@ -26,16 +26,16 @@ bool names_file(const std::string& argument) {
   return argument.find_first_of("/.") != std::string::npos || std::filesystem::exists(argument, error);
 }
 
+std::vector<std::string> checkpoint_of(const std::string& argument) {
+  return names_file(argument) ? std::vector{argument} : std::vector<std::string>();
+}
+
 bool names_model(const std::string& name) {
   if (registered(name)) return true;
   if (ops::registry().contains(name)) return false;
   std::vector<std::string> known = model_names();
   for (const ops::Operator* op : ops::registry().all()) known.push_back(op->name);
   fail(ErrorKind::argument, "unknown model or operator \"", printable(name), '"', did_you_mean(name, known), "; `frit info` lists them");
-}
-
-bool is_config_file(const std::string& path, const std::string& config) {
-  return config.starts_with('@') && same_file(path, config.substr(1));
 }
 
 Model configured_model(const std::string& name, const std::string& config) {

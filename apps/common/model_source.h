@@ -23,11 +23,10 @@ Model configured_model(const std::string& name, const std::string& config);
 /// Whether `name` is a model's and not an operator's. Throws ErrorKind::argument for a name that is neither's.
 bool names_model(const std::string& name);
 
-/// Whether `path` is the file that --model-config names.
-bool is_config_file(const std::string& path, const std::string& config);
-
 /// Whether the argument means a file, not a name.
 bool names_file(const std::string& argument);
+/// The file that MODEL|CHECKPOINT means, if it does.
+std::vector<std::string> checkpoint_of(const std::string& argument);
 
 /// Runs `body`; what it refuses is the fault of what the file `path` holds: ErrorKind::format.
 template <class Body>

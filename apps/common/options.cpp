@@ -5,6 +5,7 @@
 #include <functional>
 #include <limits>
 
+#include "apps/common/command.h"
 #include "frit/core/numerics.h"
 #include "frit/core/plan_cache.h"
 #include "frit/core/thread_pool.h"
@@ -31,15 +32,19 @@ Option add_number_format(CLI::App& command, const std::string& name, DType initi
   return add_option(command, name, take, description).type_name(listed(names, "|")).default_str(std::string(name_of(initial)));
 }
 
-Option with_value(CLI::Option* option) {
+Option with_value(CLI::App& command, CLI::Option* option) {
   option->check([](const std::string& value) { return value.empty() ? empty_value : ""; }, "");
-  return Option(option);
+  return Option(command, option);
 }
 
 }  // namespace
 
+std::vector<std::string> the_path(const std::string& word) { return {word}; }
+
 CLI::App& add_command(CLI::App& app, const std::string& name, const std::string& description) {
-  return *app.add_subcommand(name, description);
+  const auto command = std::make_shared<Command>(description, name);
+  command->footer(app.get_footer());
+  return *app.add_subcommand(command);
 }
 
 void set_action(CLI::App& command, Action& action, Action run) {
@@ -66,30 +71,40 @@ Option& Option::envname(const std::string& variable) {
   return *this;
 }
 
-Option& Option::excludes(CLI::App& command, const std::vector<std::string>& others) {
-  for (const std::string& other : others) option_->excludes(command.get_option(other));
+Option& Option::excludes(const std::vector<std::string>& others) {
+  for (const std::string& other : others) option_->excludes(command_.get_option(other));
+  return *this;
+}
+
+Option& Option::reads(FilesOf files) {
+  dynamic_cast<Command&>(command_).file_options.push_back({option_, /*written=*/false, std::move(files)});
+  return *this;
+}
+
+Option& Option::writes(FilesOf files) {
+  dynamic_cast<Command&>(command_).file_options.push_back({option_, /*written=*/true, std::move(files)});
   return *this;
 }
 
 Option add_option(CLI::App& command, const std::string& name, std::string& value, const std::string& description) {
-  return with_value(command.add_option(name, value, description));
+  return with_value(command, command.add_option(name, value, description));
 }
 
 Option add_option(CLI::App& command, const std::string& name, std::optional<std::string>& value, const std::string& description) {
-  return with_value(command.add_option(name, value, description));
+  return with_value(command, command.add_option(name, value, description));
 }
 
 Option add_option(CLI::App& command, const std::string& name, std::vector<std::string>& values, const std::string& description) {
-  return with_value(command.add_option(name, values, description));
+  return with_value(command, command.add_option(name, values, description));
 }
 
 Option add_option(CLI::App& command, const std::string& name, const std::function<void(const std::string&)>& take,
                   const std::string& description) {
-  return with_value(command.add_option_function<std::string>(name, take, description));
+  return with_value(command, command.add_option_function<std::string>(name, take, description));
 }
 
 Option add_flag(CLI::App& command, const std::string& name, bool& value, const std::string& description) {
-  return Option(command.add_flag(name, value, description));
+  return Option(command, command.add_flag(name, value, description));
 }
 
 void refuse(const std::string& name, const std::string& message) { throw CLI::ValidationError(name, message); }
@@ -117,7 +132,7 @@ Option add_precision(CLI::App& command, DType& precision, DType& dtype) {
   };
   return add_number_format(command, "--precision", precision, {DType::f32, DType::f16, DType::bf16}, take,
                            "Number format of stored activations and their gradients; parameters, sums and losses stay float32")
-      .excludes(command, {"--dtype"});
+      .excludes({"--dtype"});
 }
 
 Option add_shape(CLI::App& command, const std::string& name, Shape& shape, const std::string& description) {
@@ -147,7 +162,8 @@ Option add_plan_cache(CLI::App& command, std::optional<std::string>& path) {
              "Where a GPU's fastest plans are kept for other runs; off: nowhere. The default is $FRIT_PLAN_CACHE, or frit/plans.json in "
              "the user's cache folder")
       .type_name("PATH|off")
-      .envname("FRIT_PLAN_CACHE");
+      .envname("FRIT_PLAN_CACHE")
+      .writes([](const std::string& word) { return word == "off" ? std::vector<std::string>() : the_path(word); });
 }
 
 void RunOptions::add_to(CLI::App& command) {
@@ -187,7 +203,8 @@ Option add_json(CLI::App& command, bool& json) {
 
 Option add_config(CLI::App& command, std::string& config) {
   return add_option(command, "--model-config", config, "The model's configuration as a JSON object, or @ and the path of a file with one")
-      .type_name("JSON|@PATH");
+      .type_name("JSON|@PATH")
+      .reads([](const std::string& word) { return word.starts_with('@') ? the_path(word.substr(1)) : std::vector<std::string>(); });
 }
 
 }  // namespace frit::apps

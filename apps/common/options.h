@@ -29,10 +29,16 @@ CLI::App& add_command(CLI::App& app, const std::string& name, const std::string&
 /// When `command` is chosen, parsing sets `action` to `run`.
 void set_action(CLI::App& command, Action& action, Action run);
 
+/// The paths of the files that a word of the command line stands for; none for a word that stands for no file.
+using FilesOf = std::function<std::vector<std::string>(const std::string& word)>;
+
+/// The word is the path of a file.
+std::vector<std::string> the_path(const std::string& word);
+
 /// An option that was added, to be told more of.
 class Option {
  public:
-  explicit Option(CLI::Option* option) : option_(option) {}
+  Option(CLI::App& command, CLI::Option* option) : command_(command), option_(option) {}
 
   Option& required();
   /// What stands for the value in the help.
@@ -40,9 +46,14 @@ class Option {
   Option& default_str(const std::string& text);
   Option& envname(const std::string& variable);
   /// By the names of other options, which were added before.
-  Option& excludes(CLI::App& command, const std::vector<std::string>& others);
+  Option& excludes(const std::vector<std::string>& others);
+  /// What the command reads must not be what it writes: see check_files(). For what can be given as input or output, one of these has to be
+  /// said.
+  Option& reads(FilesOf files = the_path);
+  Option& writes(FilesOf files = the_path);
 
  private:
+  CLI::App& command_;
   CLI::Option* option_;
 };
 

@@ -30,6 +30,8 @@ void write_bundle(const std::string& folder, const TrainStep& step, const Metada
   write_text(folder + "/graph.txt", graph::to_text(executable.graph()));
 }
 
+std::vector<std::string> bundle_files(const std::string& folder) { return {folder + state_name, folder + inputs_name}; }
+
 Replay read_bundle(const std::string& folder, Device device) {
   const TensorFile state = read_training(folder + state_name), batch = read_safetensors(folder + inputs_name);
   const auto recorded = state.metadata().find("settings");

@@ -12,6 +12,9 @@ namespace frit::apps {
 void write_bundle(const std::string& folder, const TrainStep& step, const Metadata& metadata, const graph::Executable& executable,
                   const Bindings& inputs);
 
+/// The files of a bundle that are read.
+std::vector<std::string> bundle_files(const std::string& folder);
+
 /// The step of a bundle, ready to run.
 struct Replay {
   Model model;

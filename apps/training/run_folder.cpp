@@ -45,6 +45,24 @@ bool holds_files(const std::string& folder) {
 
 }  // namespace
 
+std::vector<std::string> run_files(const std::string& folder) {
+  std::vector<std::string> files;
+  for (const char* const name :
+       {"/report.html", "/steps.csv", "/epochs.csv", "/checkpoints/last.safetensors", "/checkpoints/best.safetensors"})
+    files.push_back(folder + name);
+  std::error_code error;
+  for (const fs::directory_entry& file : fs::directory_iterator(folder + "/checkpoints", error)) {
+    if (file.path().filename().string().starts_with("step-")) files.push_back(file.path().string());
+  }
+  return files;
+}
+
+bool is_checkpoint_of(const std::string& folder, const std::string& path) {
+  const fs::path file(path);
+  std::error_code error;
+  return fs::equivalent(file.has_parent_path() ? file.parent_path() : ".", folder + "/checkpoints", error);
+}
+
 NewRunFolder::NewRunFolder(const std::string& model) : made_parent_(make_folder(parent)) {
   const std::string first = concat(parent, '/', model, '-', local_time());
   path_ = first;

@@ -177,6 +177,23 @@ std::vector<std::string> class_names(const std::string& path) {
   return format_of(folder) == Format::images ? PngDataset::classes_in(folder) : std::vector<std::string>{};
 }
 
+std::vector<std::string> dataset_files(const std::string& path) {
+  if (!is_folder(path)) return {path};
+  constexpr std::string_view endings[] = {".npy", ".png", ".PNG", ".nii", ".nii.gz", "-ubyte", "-ubyte.gz"};
+  constexpr int deepest = 2;  // train/, in it a folder for each class
+  std::vector<std::string> files;
+  std::error_code error;
+  fs::recursive_directory_iterator entry(
+      path, fs::directory_options::follow_directory_symlink | fs::directory_options::skip_permission_denied, error);
+  for (; !error && entry != fs::recursive_directory_iterator(); entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    if (entry.depth() >= deepest) entry.disable_recursion_pending();
+    if (std::any_of(std::begin(endings), std::end(endings), [&](std::string_view ending) { return name.ends_with(ending); }))
+      files.push_back(entry->path().string());
+  }
+  return files;
+}
+
 bool has_test_split(const std::string& path) { return part_of(path, Split::test).has_value() || has_mnist_files(path, Split::test); }
 
 }  // namespace frit

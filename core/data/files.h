@@ -82,6 +82,8 @@ std::vector<std::string> example_files(const std::string& folder);
 /// with volumes as in read_nifti_dataset, with a folder of PNG images a class; or a folder with two of these, called train and test (or
 /// val). Throws ErrorKind::argument for options that do not go with the format.
 std::shared_ptr<Dataset> read_dataset(const std::string& path, Split split = Split::train, const ReadOptions& options = {});
+/// What read_dataset may read there: the file, or of a folder the files below it that are called as data are.
+std::vector<std::string> dataset_files(const std::string& path);
 /// Whether the data at the path have a part for testing, which read_dataset then finds: MNIST files, and folders called train and test.
 bool has_test_split(const std::string& path);
 /// The classes of the folder of PNG images at the path, or of its part for training: data for testing that lie elsewhere are to be read

@@ -63,6 +63,84 @@ class Files : public ProgramTest {
   }
 };
 
+TEST_F(Files, NoOutputOfTrainingTakesTheFileOfAnInput) {
+  fs::create_symlink("data.safetensors", path("link"));
+  fs::create_hard_link(path("data.safetensors"), path("hard"));
+  refused(2, "--profile would overwrite --data: data.safetensors", train({"--profile", "data.safetensors"}));
+  refused(2, "--profile would overwrite --data: link", train({"--profile", "link"}));
+  refused(2, "--profile would overwrite --data: hard", train({"--profile", "hard"}));
+  refused(2, "--profile would overwrite --data: ./link", train({"--data", "hard", "--profile", "./link"}));
+  refused(2, "--profile would overwrite --weights: ", train({"--weights", "weights.safetensors", "--profile", "weights.safetensors"}));
+  refused(2, "--profile would overwrite --validation: ",
+          train({"--validation", "validation.safetensors", "--profile", "validation.safetensors"}));
+  refused(2, "--profile would overwrite --model-config: ", train({"--profile", "model.json"}));
+  refused(2, "--profile would overwrite --resume: ", train({"--resume", "weights.safetensors", "--profile", "weights.safetensors"}));
+  refused(2, "--profile would overwrite --config: ", train({"--config", "run.toml", "--profile", "run.toml"}));
+  refused(2, "--save would overwrite --config: ", train({"--config", "run.toml", "--save", "run.toml"}));
+  refused(2, "--save would overwrite --resume: ", train({"--resume", "weights.safetensors", "--save", "weights.safetensors"}));
+  refused(2, "--plan-cache would overwrite --data: ", train({"--plan-cache", "data.safetensors"}));
+  write("run.toml", std::string("[train]\nprofile = \"data.safetensors\"\n"));
+  refused(2, "--profile would overwrite --data: ", train({"--config", "run.toml"}));
+}
+
+TEST_F(Files, NorAFileOfAFolderOfData) {
+  refused(2, "--profile would overwrite --data: pairs/targets.npy", train({"--data", "pairs", "--profile", "pairs/targets.npy"}));
+  refused(2, "--save would overwrite --data: set/test/inputs.npy", train({"--data", "set", "--save", "set/test/inputs.npy"}));
+  refused(2, "--save would overwrite --validation: ", train({"--validation", "set", "--save", "set/train/inputs.npy"}));
+  const std::string labels = "quarters/train-labels-idx1-ubyte";
+  refused(2, "--profile would overwrite --data: " + labels, train({"--data", "quarters", "--profile", labels}));
+  fs::create_hard_link(path("pairs/inputs.npy"), path("elsewhere"));
+  refused(2, "--save would overwrite --data: elsewhere", train({"--data", "pairs", "--save", "elsewhere"}));
+  fs::create_directory_symlink("pairs", path("linked"));
+  refused(2, "--save would overwrite --data: pairs/inputs.npy", train({"--data", "linked", "--save", "pairs/inputs.npy"}));
+}
+
+TEST_F(Files, TwoOutputsAreTwoFiles) {
+  refused(2, "--save and --profile would write the same file: ./new", train({"--save", "new", "--profile", "./new"}));
+  refused(2, "--save and --plan-cache would write the same file: ", train({"--save", "new", "--plan-cache", "new"}));
+  fs::create_directories(path("run/checkpoints"));
+  refused(2, "--save and --run-dir would write the same file: run/report.html", train({"--save", "run/report.html", "--run-dir", "run"}));
+  refused(2, "--run-dir and --profile would write the same file: ", train({"--profile", "run/steps.csv", "--run-dir", "run"}));
+  refused(2, "--save and --run-dir would write the same file: ", train({"--save", "run/checkpoints/best.safetensors", "--run-dir", "run"}));
+  fs::copy_file(path("model.json"), path("run/epochs.csv"));
+  std::vector<std::string> arguments = train({"--run-dir", "run"});
+  *(std::find(arguments.begin(), arguments.end(), "--model-config") + 1) = "@run/epochs.csv";
+  refused(2, "--run-dir would overwrite --model-config: run/epochs.csv", arguments);
+  const Outcome devices = run(train({"--save", "/dev/null", "--profile", "/dev/null"}));
+  EXPECT_EQ(devices.code, 0) << "there is nothing to lose" << devices;
+}
+
+TEST_F(Files, ARunGoesOnInItsOwnFolderAndBesideItsData) {
+  const auto good = [&](const std::vector<std::string>& arguments) {
+    const Outcome outcome = run(train(arguments));
+    EXPECT_EQ(outcome.code, 0) << outcome;
+  };
+  // What lies below the data's folder is not data by that alone.
+  good({"--data", "pairs", "--run-dir", "pairs/run", "--save", "pairs/model.safetensors", "--profile", "pairs/trace.json"});
+  good({"--data", "pairs", "--run-dir", "pairs/run", "--save", "pairs/model.safetensors", "--profile", "pairs/trace.json", "--resume",
+        "auto"});
+  good({"--data", "pairs", "--run-dir", "pairs/run", "--resume", "pairs/run/checkpoints/last.safetensors"});
+}
+
+TEST_F(Files, NoOtherCommandWritesWhatItReads) {
+  refused(2, "--output would overwrite MODEL|CHECKPOINT: ./model.safetensors",
+          infer({"model.safetensors", "--input", "x.npy", "--output", "./model.safetensors"}));
+  refused(2, "--output would overwrite --config: ",
+          infer({"model.safetensors", "--input", "x.npy", "--output", "run.toml", "--config", "run.toml"}));
+  refused(2, "--output would overwrite --input: in/a.npy", infer({"model.safetensors", "--input", "in", "--output", "in"}));
+  refused(2, "--output would overwrite --ref: ref/a.npy", infer({"model.safetensors", "--input", "in", "--output", "ref", "--ref", "ref"}));
+  fs::create_hard_link(path("in/b.npy"), path("out/a.npy"));
+  refused(2, "--output would overwrite --input: out/a.npy", infer({"model.safetensors", "--input", "in", "--output", "out"}));
+  refused(2, "--plan-cache would overwrite MODEL|CHECKPOINT: ", {"info", "model.safetensors", "--plan-cache", "model.safetensors"});
+  refused(2, "--plan-cache would overwrite CASE: ", {"verify", "x.npy", "model.safetensors", "--plan-cache", "model.safetensors"});
+  refused(2, "--trace would overwrite --model-config: ",
+          {"bench", "conv2d-groupnorm-pool", "--model-config", "@model.json", "--trace", "model.json"});
+  refused(2, "--trace and --plan-cache would write the same file: ", {"bench", "relu", "--trace", "new", "--plan-cache", "new"});
+  refused(2, "--plan-cache would overwrite --config: ", {"gradcheck", "relu", "--config", "run.toml", "--plan-cache", "run.toml"});
+  write("in/state.safetensors", content("model.safetensors"));
+  refused(2, "--plan-cache would overwrite BUNDLE: in/state.safetensors", {"replay", "in", "--plan-cache", "in/state.safetensors"});
+}
+
 TEST_F(Files, AnEmptyValueIsRefused) {
   write("run.toml", std::string("[train]\nweights = \"\"\n"));
   for (const char* const option : {"--data", "--validation", "--weights", "--resume", "--save", "--profile", "--run-dir", "--freeze",
