@@ -171,7 +171,7 @@ void begin_record(RunRecord& record, const TrainArguments& a, Training& training
                    {"device", concat(device, ", ", thread_count(), " threads")},
                    {"program", "frit " FRIT_VERSION}});
   record.set_memory_picture(memory_picture(training.compiled_graph(), "", device));
-  record.resume_after(training.step().position().batches);
+  record.resume_after(training.step().position().batches, training.position().epoch);
 }
 
 /// What has come of a run that was interrupted, for the user: what was saved, and how to go on.

@@ -3,6 +3,7 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <optional>
 #include <sstream>
 
 #include "frit/core/text.h"
@@ -48,33 +49,40 @@ std::string csv(const std::vector<Row>& rows) {
   return text;
 }
 
+/// Whether all of the field was a number; an empty one is what was not measured.
+template <class T>
+bool take(const std::string& text, T& value) {
+  if (std::is_floating_point_v<T> && text.empty()) {
+    value = static_cast<T>(not_measured);
+    return true;
+  }
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && end == text.data() + text.size();
+}
+
 template <class Row>
-std::vector<Row> parse(const std::string& text, const std::string& name) {
+std::optional<Row> parse_line(const std::string& line) {
+  Row row;
+  std::istringstream fields(line + ',');
+  std::string each;
+  bool good = true;
+  const auto next = [&](auto& value) { good = good && std::getline(fields, each, ',') && take(each, value); };
+  for (const auto member : Columns<Row>::integers) next(row.*member);
+  for (const auto member : Columns<Row>::numbers) next(row.*member);
+  good = good && std::isfinite(row.seconds) && !std::getline(fields, each, ',');
+  return good ? std::optional(row) : std::nullopt;
+}
+
+template <class Row>
+std::vector<Row> parse(const std::string& text, const std::string& name, std::string& damage) {
   std::istringstream lines(text);
-  std::string line;
-  int number = 1;
-  const auto bad = [&] { fail(ErrorKind::format, name, ": line ", number, ": not a line of this file: \"", printable(line), '"'); };
-  if (!std::getline(lines, line) || line + '\n' != Columns<Row>::header) bad();
   std::vector<Row> rows;
-  while (std::getline(lines, line)) {
-    ++number;
-    Row row;
-    std::istringstream fields(line + ',');
-    std::string each;
-    const auto take = [&](auto& value) {
-      using T = std::remove_reference_t<decltype(value)>;
-      if (!std::getline(fields, each, ',')) bad();
-      if (std::is_floating_point_v<T> && each.empty()) {
-        value = static_cast<T>(not_measured);
-      } else if (const auto [end, error] = std::from_chars(each.data(), each.data() + each.size(), value);
-                 error != std::errc() || end != each.data() + each.size()) {
-        bad();
-      }
-    };
-    for (const auto member : Columns<Row>::integers) take(row.*member);
-    for (const auto member : Columns<Row>::numbers) take(row.*member);
-    if (std::getline(fields, each, ',')) bad();
-    rows.push_back(row);
+  int number = 0;
+  for (std::string line; std::getline(lines, line);) {
+    const bool header = ++number == 1 && line + '\n' == Columns<Row>::header;
+    const std::optional<Row> row = header ? std::nullopt : parse_line<Row>(line);
+    if (row) rows.push_back(*row);
+    if (!row && !header && damage.empty()) damage = concat(name, ": line ", number, ": not a line of this file: \"", printable(line), '"');
   }
   return rows;
 }
@@ -84,7 +92,11 @@ std::vector<Row> parse(const std::string& text, const std::string& name) {
 std::string steps_csv(const std::vector<StepMetrics>& steps) { return csv(steps); }
 std::string epochs_csv(const std::vector<EpochMetrics>& epochs) { return csv(epochs); }
 
-std::vector<StepMetrics> parse_steps_csv(const std::string& text, const std::string& name) { return parse<StepMetrics>(text, name); }
-std::vector<EpochMetrics> parse_epochs_csv(const std::string& text, const std::string& name) { return parse<EpochMetrics>(text, name); }
+std::vector<StepMetrics> parse_steps_csv(const std::string& text, const std::string& name, std::string& damage) {
+  return parse<StepMetrics>(text, name, damage);
+}
+std::vector<EpochMetrics> parse_epochs_csv(const std::string& text, const std::string& name, std::string& damage) {
+  return parse<EpochMetrics>(text, name, damage);
+}
 
 }  // namespace frit::apps

@@ -45,9 +45,9 @@ struct RunData {
 /// CSV files of RFC 4180 with a header line; what was not measured is an empty field.
 std::string steps_csv(const std::vector<StepMetrics>& steps);
 std::string epochs_csv(const std::vector<EpochMetrics>& epochs);
-/// Reads them back, for a run that goes on. Throws ErrorKind::format, naming the line.
-std::vector<StepMetrics> parse_steps_csv(const std::string& text, const std::string& name);
-std::vector<EpochMetrics> parse_epochs_csv(const std::string& text, const std::string& name);
+/// Reads them back, for a run that goes on. A line that is none of such a file is left out; `damage` names the first.
+std::vector<StepMetrics> parse_steps_csv(const std::string& text, const std::string& name, std::string& damage);
+std::vector<EpochMetrics> parse_epochs_csv(const std::string& text, const std::string& name, std::string& damage);
 
 /// One HTML page that needs nothing else: loss, accuracy, learning rate, gradient norm, throughput, time by operator, memory over a step.
 std::string report_html(const RunData& run);

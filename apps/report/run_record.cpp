@@ -44,6 +44,26 @@ std::string whole_lines(const std::string& path) {
   return text;
 }
 
+/// The good lines of a run's file, if it is there.
+template <class Row>
+std::vector<Row> read_rows(const std::string& path, std::vector<Row> (*parse)(const std::string&, const std::string&, std::string&)) {
+  std::error_code error;
+  if (!fs::exists(path, error)) return {};
+  std::string damage;
+  std::vector<Row> rows;
+  try {
+    rows = parse(whole_lines(path), printable(path), damage);
+  } catch (const Error& failure) {
+    if (failure.kind() != ErrorKind::format) throw;
+    damage = failure.what();  // too large for such a file
+  }
+  if (damage.empty()) return rows;
+  fs::rename(path, path + ".damaged", error);
+  if (error) fail(ErrorKind::file_system, printable(path), ": cannot be renamed: ", error.message());
+  warn(damage + "; the file was renamed to .damaged, and the run goes on with its good lines");
+  return rows;
+}
+
 std::string without_header(const std::string& csv) { return csv.substr(csv.find('\n') + 1); }
 
 /// What one step takes, by operator, from the runs of some.
@@ -73,6 +93,10 @@ RunRecord::RunRecord(const std::string& folder, const std::string& trace) : fold
   fs::create_directories(folder, error);
   if (error) fail(ErrorKind::file_system, printable(folder), ": ", error.message());
   check_writable(folder + "/report.html");
+  remove_stale_temporaries_in(folder);
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
+    if (entry.is_directory(error)) remove_stale_temporaries_in(entry.path().string());  // of steps that were not finite
+  }
 }
 
 RunRecord::~RunRecord() {
@@ -92,15 +116,14 @@ void RunRecord::describe(std::string title, std::vector<std::pair<std::string, s
   run_.facts = std::move(facts);
 }
 
-void RunRecord::resume_after(std::int64_t steps) {
+void RunRecord::resume_after(std::int64_t steps, std::int64_t epochs) {
   if (folder_.empty()) return;
   steps_before_ = steps;
-  const std::string steps_path = folder_ + "/steps.csv", epochs_path = folder_ + "/epochs.csv";
-  std::error_code error;
-  if (fs::exists(steps_path, error)) run_.steps = parse_steps_csv(whole_lines(steps_path), printable(steps_path));
-  if (fs::exists(epochs_path, error)) run_.epochs = parse_epochs_csv(whole_lines(epochs_path), printable(epochs_path));
+  run_.steps = read_rows(folder_ + "/steps.csv", parse_steps_csv);
+  run_.epochs = read_rows(folder_ + "/epochs.csv", parse_epochs_csv);
   std::erase_if(run_.steps, [&](const StepMetrics& step) { return step.step > steps; });
-  std::erase_if(run_.epochs, [&](const EpochMetrics& epoch) { return epoch.step > steps; });
+  // Not by its last step: after that one the run may have been killed before the epoch's own checkpoint.
+  std::erase_if(run_.epochs, [&](const EpochMetrics& epoch) { return epoch.epoch > epochs; });
   before_ = run_.steps.empty() ? 0 : run_.steps.back().seconds;
 }
 

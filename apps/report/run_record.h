@@ -15,8 +15,8 @@ namespace frit::apps {
 /// trace of some of its first steps where that is asked for.
 class RunRecord {
  public:
-  /// `folder` is made if it is missing; empty: nothing is kept. `trace` is the path of the trace, empty for none. Throws
-  /// ErrorKind::file_system.
+  /// `folder` is made if it is missing, and what processes that died left unfinished there is removed; empty: nothing is kept. `trace` is
+  /// the path of the trace, empty for none. Throws ErrorKind::file_system.
   RunRecord(const std::string& folder, const std::string& trace);
   /// Writes what there is if finish() was not called, as after a failure.
   ~RunRecord();
@@ -26,9 +26,9 @@ class RunRecord {
   /// What stands at the top of the report.
   void describe(std::string title, std::vector<std::pair<std::string, std::string>> facts);
   void set_memory_picture(std::string svg) { run_.memory_picture = std::move(svg); }
-  /// Takes over what was written earlier of a run that goes on after so many steps; what lies behind is dropped. Throws ErrorKind::format
-  /// for files that are not such a run's.
-  void resume_after(std::int64_t steps);
+  /// Takes over what was written earlier of a run that goes on after so many steps, and whole epochs; what lies behind is dropped. A file
+  /// with lines that are no such run's is kept under another name, with a warning.
+  void resume_after(std::int64_t steps, std::int64_t epochs);
 
   /// Around each step, on the thread that runs it.
   void step_begins();

@@ -2,53 +2,14 @@
 
 #include <nlohmann/json.hpp>
 #include <random>
-#include <regex>
 #include <thread>
 
-#include "apps/fixtures.h"
-#include "apps/program.h"
+#include "apps/resume_run.h"
 
 namespace frit {
 namespace {
 
 namespace fs = std::filesystem;
-
-class Resume : public ProgramTest {
- protected:
-  Resume() {
-    QuarterImages(150, /*seed=*/1).write(path("quarters"), "train");
-    QuarterImages(40, /*seed=*/2).write(path("quarters"), "t10k");
-  }
-
-  static std::vector<std::string> train(std::vector<std::string> more) {
-    more.insert(more.begin(), {"train", "classifier", "--model-config", tiny_classifier, "--data", "quarters", "--batch-size", "32", "--lr",
-                               "0.01", "--quiet"});
-    return more;
-  }
-  static std::vector<std::string> with(std::vector<std::string> arguments, const std::vector<std::string>& more) {
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    return arguments;
-  }
-
-  Outcome good(const std::vector<std::string>& arguments) const {
-    const Outcome outcome = run(arguments);
-    EXPECT_EQ(outcome.code, 0) << outcome;
-    return outcome;
-  }
-  void refused(int code, const std::string& message, const std::vector<std::string>& arguments) const {
-    const Outcome outcome = run(arguments);
-    EXPECT_EQ(outcome.code, code) << outcome;
-    EXPECT_TRUE(std::regex_search(outcome.errors, std::regex(message))) << outcome << "\nexpected " << message;
-    EXPECT_EQ(outcome.output, "");
-  }
-  std::string last(const std::string& directory) const { return content(directory + "/checkpoints/last.safetensors"); }
-  std::vector<std::string> checkpoints(const std::string& directory) const {
-    std::vector<std::string> names;
-    for (const auto& entry : fs::directory_iterator(folder / directory / "checkpoints")) names.push_back(entry.path().filename());
-    std::sort(names.begin(), names.end());
-    return names;
-  }
-};
 
 TEST_F(Resume, KilledAtTwentyRandomMomentsEqualsTheUninterruptedRun) {
   const std::vector<std::string> arguments = train({"--epochs", "60", "--checkpoint-every", "20", "--lr-schedule", "cosine"});
@@ -77,7 +38,10 @@ TEST_F(Resume, KilledAtTwentyRandomMomentsEqualsTheUninterruptedRun) {
   EXPECT_EQ(finished.output, whole.output);
   EXPECT_EQ(last("killed"), last("whole"));
   EXPECT_EQ(content("killed.safetensors"), content("whole.safetensors"));
-  for (const std::string& name : checkpoints("killed")) EXPECT_EQ(name.find(".tmp."), std::string::npos) << name;
+  for (const auto& entry : fs::recursive_directory_iterator(path("killed")))
+    EXPECT_EQ(entry.path().string().find(".tmp."), std::string::npos) << entry.path();
+  const std::string epochs = content("killed/epochs.csv");
+  EXPECT_EQ(std::count(epochs.begin(), epochs.end(), '\n'), 1 + 60) << epochs;
 }
 
 TEST_F(Resume, AnInterruptWritesACheckpoint) {

@@ -262,8 +262,7 @@ TEST_F(Train, ARunThatGoesOnContinuesItsRecord) {
   EXPECT_EQ(losses("parts/steps.csv"), losses("whole/steps.csv"));
   const std::string epochs = content("parts/epochs.csv");
   EXPECT_EQ(std::count(epochs.begin(), epochs.end(), '\n'), 1 + 4) << epochs;
-  write("parts/steps.csv", std::string("not,a,record\n"));
-  EXPECT_EQ(run(classifier({"--epochs", "5", "--run-dir", "parts", "--resume", "auto"})).code, 3);
+  EXPECT_EQ(run(classifier({"--epochs", "5", "--run-dir", "parts", "--resume", "auto", "--seed", "7"})).code, 2);
   EXPECT_NE(content("parts/report.html").find(">Loss<"), std::string::npos) << "a run that did not begin leaves what was there";
 }
 
