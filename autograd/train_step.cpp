@@ -150,6 +150,15 @@ void TrainPosition::fields(FieldVisitor& v) {
   v.field("plateau_factor", plateau.factor);
 }
 
+void TrainPosition::check() const {
+  require(batches >= 0 && batches <= most_counted, "training: ", batches, " batches, expected 0 to ", most_counted);
+  require(std::isfinite(learning_rate), "training: the learning rate is ", learning_rate);
+  require(plateau.waited >= 0 && plateau.waited <= most_counted, "training: plateau_waited is ", plateau.waited, ", expected 0 to ",
+          most_counted);
+  require(!std::isnan(plateau.best), "training: plateau_best is ", plateau.best);
+  require(plateau.factor >= 0 && std::isfinite(plateau.factor), "training: plateau_factor is ", plateau.factor, ", expected 0 or more");
+}
+
 TrainStep::TrainStep(Value loss, const Optimizer& optimizer, Device device, const TrainOptions& options)
     : optimizer_(optimizer),
       options_(options),
@@ -159,6 +168,8 @@ TrainStep::TrainStep(Value loss, const Optimizer& optimizer, Device device, cons
       position_{.learning_rate = optimizer.learning_rate} {
   options.schedule.check();
   require(options.accumulate >= 1, "TrainStep: accumulate is ", options.accumulate, ", expected 1 or more batches");
+  require(!options.clip_norm || *options.clip_norm > 0, "TrainStep: clip_norm is ", options.clip_norm.value_or(0),
+          ", expected a number above 0");
   std::map<std::string, TensorType> inputs;
   for (const graph::Node* node : graph().all(graph::NodeKind::input)) inputs[node->name] = graph().type(node->outputs[0]);
   program_.compile(inputs);  // mistakes show here, not at the first step
@@ -214,6 +225,7 @@ void TrainStep::observe(double loss) { options_.schedule.observe(loss, position_
 std::int64_t TrainStep::steps() const { return static_cast<std::int64_t>(state().at(step_name).item()); }
 
 void TrainStep::set_position(const TrainPosition& position) {
+  position.check();
   position_ = position;
   rate_.reset();
 }

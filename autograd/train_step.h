@@ -11,7 +11,7 @@ namespace frit {
 
 struct TrainOptions {
   std::uint64_t seed = 0;                ///< of the variables' initialisation
-  std::optional<double> clip_norm = {};  ///< scale the gradients down to this global norm
+  std::optional<double> clip_norm = {};  ///< scale the gradients down to this global norm, above 0
   /// What activations and their gradients are stored in (see graph::lower_precision). f32: in what the model says. In f16 the loss is
   /// multiplied by a number that moves with the gradients' size, and steps whose gradients are not finite update nothing but that number.
   DType precision = DType::f32;
@@ -23,6 +23,9 @@ struct TrainOptions {
   bool guarded = false;
 };
 
+/// No training counts further: numbers that a double has too.
+inline constexpr std::int64_t most_counted = std::int64_t{1} << 53;
+
 /// How far a training is, beside its variables.
 struct TrainPosition {
   std::int64_t batches = 0;   ///< steps that were run
@@ -30,6 +33,8 @@ struct TrainPosition {
   PlateauState plateau = {};  ///< of the schedule
 
   void fields(FieldVisitor& v);
+  /// Throws ErrorKind::argument for numbers that no training has come to.
+  void check() const;
 };
 
 /// One step of training: forward, gradient, update of every trainable variable that the loss depends on, compiled for each set of input
@@ -60,7 +65,8 @@ class TrainStep {
   std::int64_t steps() const;  ///< updates done so far
 
   const TrainPosition& position() const { return position_; }
-  /// Goes on from there; the variables are the caller's to set (see restore_training).
+  /// Goes on from there; the variables are the caller's to set (see restore_training). Throws ErrorKind::argument, see
+  /// TrainPosition::check.
   void set_position(const TrainPosition& position);
   /// After a guarded step was not finite: makes everything as it was before that step, `batch` of those before it. It must be one of the
   /// last two.

@@ -13,9 +13,8 @@ namespace {
 constexpr const char *state_name = "/state.safetensors", *inputs_name = "/inputs.safetensors";
 
 TrainStep make_step(const Model& model, const TrainSettings& settings, const BatchTypes& batch, Device device) {
-  Graph graph;  // the schedule's length plays no part in one step
-  return TrainStep(build_loss(graph, model, batch, settings.dtype), settings.make_optimizer(), device,
-                   settings.step_options(/*batches_per_epoch=*/settings.warm_up + settings.accumulate));
+  Graph graph;
+  return TrainStep(build_loss(graph, model, batch, settings.dtype), settings.make_optimizer(), device, settings.one_step_options());
 }
 
 }  // namespace
@@ -36,7 +35,11 @@ Replay read_bundle(const std::string& folder, Device device) {
   const TensorFile state = read_training(folder + state_name), batch = read_safetensors(folder + inputs_name);
   const auto recorded = state.metadata().find("settings");
   if (recorded == state.metadata().end()) fail(ErrorKind::format, state.file(), ": the metadata have no \"settings\"");
-  const auto settings = fields_from_json<TrainSettings>(recorded->second, {}, state.file());
+  const auto settings = with_content_of(state.file(), [&] {
+    const auto read = fields_from_json<TrainSettings>(recorded->second, {}, "settings");
+    read.check();
+    return read;
+  });
   Model model = model_of(state);
   const Tensor input = batch.at("input"), target = batch.at("target");
   TrainStep step = with_content_of(batch.file(), [&] {

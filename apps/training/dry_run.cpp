@@ -70,7 +70,7 @@ class Planner {
       require(data.size() > 0, "there are no examples");
       return build_loss(graph, model, BatchTypes::of(data, std::min<std::int64_t>({2, settings.batch_size, data.size()})), settings.dtype);
     });
-    return TrainStep(loss, settings.make_optimizer(), options.device, settings.step_options(settings.warm_up + settings.accumulate));
+    return TrainStep(loss, settings.make_optimizer(), options.device, settings.one_step_options());
   }
 
   using Inputs = std::map<std::string, TensorType>;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <cmath>
 #include <cstdint>
 #include <string>
 
@@ -22,6 +23,8 @@ class Score {
   /// "loss 0.3121  accuracy 88.70 %".
   std::string text() const;
   void fields(FieldVisitor& v);
+  /// Whether the numbers, as read from a file, are those of any examples.
+  bool plausible() const { return std::isfinite(loss_sum_) && correct_ >= 0 && correct_ <= examples_; }
 
  private:
   Model::Task task_;

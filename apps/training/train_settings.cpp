@@ -18,6 +18,56 @@ std::vector<std::string> split(const std::string& list) {
   return words;
 }
 
+/// Goes through the flags that take a number of some range or a word of some: what the command line takes, a file may have.
+template <class Flags>
+void each_flag(TrainSettings& s, const Flags& flags) {
+  constexpr std::int64_t one = 1, none = 0, million = 1'000'000;
+  flags.number("--epochs", s.epochs, one, million, "How often to go through the data");
+  flags.number("--batch-size", s.batch_size, one, one << 20, "Examples a step");
+  flags.number("--accumulate", s.accumulate, one, one << 20, "Batches whose gradients' mean makes one update");
+  flags.choice("--optimizer", s.optimizer, {"sgd", "adam", "adamw"}, "How parameters follow their gradients");
+  flags.number("--lr", s.rate, 0.0, 1e6, "Learning rate; the default is 0.01 for sgd and 0.001 for adam and adamw");
+  flags.number("--momentum", s.momentum, 0.0, 1.0, "Of sgd; the default is 0");
+  flags.number("--weight-decay", s.weight_decay, 0.0, 1e6, "The default is 0, for adamw 0.01");
+  flags.number("--clip-norm", s.clip_norm, 1e-30, 1e30, "Scale the gradients down to this global norm");
+  flags.choice(
+      "--lr-schedule", s.schedule, Schedule::names(),
+      "How the learning rate changes: step drops it every --lr-step epochs, plateau when the loss stays; cosine and one-cycle reach "
+      "their end with the last epoch");
+  flags.number("--warm-up", s.warm_up, none, 1000 * million, "Updates over which the learning rate first rises to its value");
+  flags.number("--lr-step", s.interval, one, million, "Epochs between two drops of the schedule step");
+  flags.number("--lr-patience", s.patience, none, million, "Epochs without a lower loss that the schedule plateau bears");
+  flags.number("--lr-factor", s.factor, 1e-9, 1.0, "What a drop of step or plateau multiplies the learning rate by");
+  flags.number("--lr-final", s.final_factor, 0.0, 1.0, "The last learning rate of cosine, as a share of the first");
+}
+
+struct AddedFlags {
+  CLI::App& command;
+
+  template <class T, class Value>
+  void number(const char* flag, Value& value, T least, T most, const char* description) const {
+    add_number<T>(command, flag, value, least, most, description);
+  }
+  void choice(const char* flag, std::string& value, const std::vector<std::string>& choices, const char* description) const {
+    add_choice(command, flag, value, choices, description);
+  }
+};
+
+struct CheckedFlags {
+  template <class T>
+  void number(const char* flag, const std::optional<T>& value, T least, T most, const char* description) const {
+    if (value) number(flag, *value, least, most, description);
+  }
+  template <class T>
+  void number(const char* flag, const T& value, T least, T most, const char*) const {
+    require(value >= least && value <= most, flag, ": expected a number from ", least, " to ", most, ", got ", value);
+  }
+  void choice(const char* flag, const std::string& value, const std::vector<std::string>& choices, const char*) const {
+    const bool known = std::find(choices.begin(), choices.end(), value) != choices.end();
+    require(known, flag, ": \"", printable(value), "\" is none of its values");
+  }
+};
+
 }  // namespace
 
 void TrainSettings::fields(FieldVisitor& v) {
@@ -48,23 +98,7 @@ void TrainSettings::fields(FieldVisitor& v) {
 }
 
 void TrainSettings::add_to(CLI::App& command) {
-  add_number<std::int64_t>(command, "--epochs", epochs, 1, 1'000'000, "How often to go through the data");
-  add_number<std::int64_t>(command, "--batch-size", batch_size, 1, 1 << 20, "Examples a step");
-  add_number<std::int64_t>(command, "--accumulate", accumulate, 1, 1 << 20, "Batches whose gradients' mean makes one update");
-  add_choice(command, "--optimizer", optimizer, {"sgd", "adam", "adamw"}, "How parameters follow their gradients");
-  add_number<double>(command, "--lr", rate, 0, 1e6, "Learning rate; the default is 0.01 for sgd and 0.001 for adam and adamw");
-  add_number<double>(command, "--momentum", momentum, 0, 1, "Of sgd; the default is 0");
-  add_number<double>(command, "--weight-decay", weight_decay, 0, 1e6, "The default is 0, for adamw 0.01");
-  add_number<double>(command, "--clip-norm", clip_norm, 1e-30, 1e30, "Scale the gradients down to this global norm");
-  add_choice(command, "--lr-schedule", schedule, Schedule::names(),
-             "How the learning rate changes: step drops it every --lr-step epochs, plateau when the loss stays; cosine and one-cycle reach "
-             "their end with the last epoch");
-  add_number<std::int64_t>(command, "--warm-up", warm_up, 0, 1'000'000'000,
-                           "Updates over which the learning rate first rises to its value");
-  add_number<std::int64_t>(command, "--lr-step", interval, 1, 1'000'000, "Epochs between two drops of the schedule step");
-  add_number<std::int64_t>(command, "--lr-patience", patience, 0, 1'000'000, "Epochs without a lower loss that the schedule plateau bears");
-  add_number<double>(command, "--lr-factor", factor, 1e-9, 1, "What a drop of step or plateau multiplies the learning rate by");
-  add_number<double>(command, "--lr-final", final_factor, 0, 1, "The last learning rate of cosine, as a share of the first");
+  each_flag(*this, AddedFlags{command});
   add_seed(command, seed);
   add_dtype(command, dtype, {DType::f32, DType::f64, DType::f16, DType::bf16});
   add_precision(command, precision, dtype);
@@ -72,6 +106,14 @@ void TrainSettings::add_to(CLI::App& command) {
       .type_name("NAME,...");
   add_flag(command, "--overfit-one-batch", overfit_one_batch,
            "Learn one batch over and over: a model that works brings its loss to almost nothing");
+}
+
+void TrainSettings::check() const {
+  TrainSettings settings = *this;
+  each_flag(settings, CheckedFlags{});
+  require(is_floating(dtype), "--dtype ", dtype, ": expected floating numbers");
+  const bool mixed = precision == DType::f16 || precision == DType::bf16;
+  require(precision == DType::f32 || (mixed && dtype == DType::f32), "--precision ", precision, " does not go with --dtype ", dtype);
 }
 
 Optimizer TrainSettings::make_optimizer() const {
@@ -105,13 +147,19 @@ TrainOptions TrainSettings::step_options(std::int64_t batches_per_epoch) const {
           .guarded = true};
 }
 
+TrainOptions TrainSettings::one_step_options() const {
+  TrainSettings settings = *this;
+  settings.schedule = "constant";
+  return settings.step_options(/*batches_per_epoch=*/1);
+}
+
 void check_same_flags(const std::string& present, const std::string& recorded, const std::string& source) {
   const auto ours = nlohmann::ordered_json::parse(present), theirs = nlohmann::ordered_json::parse(recorded);
   for (const auto& [flag, value] : theirs.items()) {
     if (ours.at(flag) == value) continue;
     const ErrorKind kind = flag == "optimizer" ? ErrorKind::format : ErrorKind::argument;
     fail(kind, "--resume ", source, " does not go with --", flag, ' ', ours.at(flag).dump(), ": the run that is to go on has ",
-         value.dump());
+         value.dump().substr(0, 200));
   }
 }
 

@@ -3,6 +3,7 @@
 #include <optional>
 #include <string>
 
+#include "apps/common/model_source.h"
 #include "apps/common/options.h"
 #include "frit/autograd/train_step.h"
 
@@ -27,10 +28,14 @@ struct TrainSettings {
   /// Under the names of the command line's flags. Epochs count only where the schedule depends on them.
   void fields(FieldVisitor& v);
   void add_to(CLI::App& command);
+  /// Of settings from a file: throws ErrorKind::argument for what the command line would refuse.
+  void check() const;
 
   /// Throws ErrorKind::argument for settings that do not go together.
   Optimizer make_optimizer() const;
   TrainOptions step_options(std::int64_t batches_per_epoch) const;
+  /// Likewise for a step by itself, in which the schedule, and how long it is, plays no part.
+  TrainOptions one_step_options() const;
 };
 
 /// Throws unless the flags of `present`, a JSON object, have the values of `recorded`: ErrorKind::format for another optimizer, otherwise
@@ -41,7 +46,8 @@ void check_same_flags(const std::string& present, const std::string& recorded, c
 template <class Settings>
 void check_same_settings(const Settings& present, const std::string& recorded, const std::string& source) {
   // Read and written again, so that a record of another version compares by its meaning.
-  check_same_flags(fields_to_json(present), fields_to_json(fields_from_json<Settings>(recorded, {}, source)), source);
+  const auto read = with_content_of(source, [&] { return fields_from_json<Settings>(recorded, {}, "settings"); });
+  check_same_flags(fields_to_json(present), fields_to_json(read), source);
 }
 
 }  // namespace frit::apps

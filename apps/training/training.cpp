@@ -233,20 +233,29 @@ void Training::resume(const TensorFile& checkpoint) {
   }
   check_same_settings(options_.settings, entry("settings"), checkpoint.file());
   check_same_settings(options_.data, entry("data"), checkpoint.file());
-  const auto position = fields_from_json<RunPosition>(entry("position"), {}, checkpoint.file());
-  if (position.examples != position_.examples) {
-    fail(ErrorKind::format, source_, ": has ", position_.examples, " examples; the run that is to go on (", checkpoint.file(), ") has ",
-         position.examples);
-  }
-  if (position.epoch < 0 || position.batch < 0 || position.batch > data_.batches()) {
-    fail(ErrorKind::format, checkpoint.file(), ": position: epoch ", position.epoch, ", batch ", position.batch, " of ", data_.batches());
-  }
+  auto position = fields_from_json<RunPosition>(entry("position"), {}, checkpoint.file());
   const Score learnt = fields_from_json(entry("epoch_score"), Score(model_.task), checkpoint.file()),
               score = fields_from_json(entry("score"), Score(model_.task), checkpoint.file());
+  check_position(position, checkpoint.file());
+  const bool scored = learnt.plausible() && score.plausible() && learnt.examples() <= position.examples;
+  if (!scored) fail(ErrorKind::format, checkpoint.file(), ": the scores are none of ", position.examples, " examples");
   restore_training(checkpoint, step_);
   position_ = position;
   learnt_ = learnt;
   score_ = score;
+}
+
+/// Throws ErrorKind::format for a position of a run with other data, or that no run can have.
+void Training::check_position(const RunPosition& position, const std::string& file) const {
+  if (position.examples != position_.examples) {
+    fail(ErrorKind::format, source_, ": has ", position_.examples, " examples; the run that is to go on (", file, ") has ",
+         position.examples);
+  }
+  const bool possible = position.epoch >= 0 && position.batch >= 0 && position.batch <= data_.batches() && position.stale >= 0 &&
+                        position.stale <= position.epoch && !std::isnan(position.best);
+  if (possible) return;
+  fail(ErrorKind::format, file, ": position: epoch ", position.epoch, ", batch ", position.batch, " of ", data_.batches(), ", best loss ",
+       position.best, ' ', position.stale, " epochs ago");
 }
 
 /// The step before the last `later` was not finite, and nothing was updated since (see TrainOptions::guarded): runs it again, operator by

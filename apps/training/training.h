@@ -79,6 +79,7 @@ class Training {
   bool finish_epoch(std::chrono::steady_clock::time_point start);
   Score validate();
   void save();
+  void check_position(const RunPosition& position, const std::string& file) const;
   Metadata checkpoint_data() const;
   [[noreturn]] void diverged(double loss, double norm, std::int64_t later);
 

@@ -18,6 +18,14 @@ const std::string& entry(const TensorFile& file, const char* key) {
   return place->second;
 }
 
+/// Of steps, failures, random numbers: all whole numbers of a training's state count something, and go on counting.
+void check_count(const TensorFile& file, const std::string& name) {
+  for (const std::int64_t count : file.at(name).to_vector<std::int64_t>()) {
+    if (count >= 0 && count <= most_counted) continue;
+    fail(ErrorKind::format, file.file(), ": \"", printable(name), "\" is ", count, ", expected a count from 0 to ", most_counted);
+  }
+}
+
 std::string optimizer_text(const Optimizer& optimizer) {
   return optimizer.name + (optimizer.settings.empty() ? "" : " " + optimizer.settings);
 }
@@ -44,12 +52,20 @@ TensorFile read_training(const std::string& path) {
 void restore_training(const TensorFile& file, TrainStep& step) {
   check_version(file);
   const auto position = fields_from_json<TrainPosition>(entry(file, training_key), {}, file.file());
+  try {
+    position.check();
+  } catch (const Error& error) {
+    fail(ErrorKind::format, file.file(), ": ", error.what());
+  }
   verify_checksums(file);
   const std::string &found = entry(file, optimizer_key), expected = optimizer_text(step.optimizer());
   if (found != expected) fail(ErrorKind::format, file.file(), ": optimizer: expected ", expected, ", got ", printable(found));
   WantedTensors wanted;
   for (const auto& [name, tensor] : step.state().tensors()) wanted.emplace_back(name, TensorType{tensor.dtype(), tensor.shape()});
   require_tensors(file, wanted, /*exact_dtypes=*/true, [](std::string_view) { return false; });
+  for (const auto& [name, type] : wanted) {
+    if (type.dtype == DType::i64) check_count(file, name);
+  }
   for (const auto& [name, type] : wanted) step.state().set(name, file.at(name));
   step.set_position(position);
 }

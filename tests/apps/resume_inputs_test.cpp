@@ -34,6 +34,18 @@ class ResumeInputs : public Resume {
     for (std::size_t i = 0; i < file.size(); ++i) tensors.emplace(file.entry(i).name, file.tensor(i));
     write_checkpoint(path(name), tensors, metadata);
   }
+
+  /// A number that is none in an entry of the metadata.
+  struct Refusal {
+    const char *entry, *key;
+    json value;
+  };
+  static void check(const Refusal& refusal, const std::string& file, const Outcome& outcome) {
+    const std::string what = concat(refusal.entry, ' ', refusal.key, ' ', refusal.value);
+    EXPECT_EQ(outcome.code, 3) << what << outcome;
+    EXPECT_NE(outcome.errors.find(file), std::string::npos) << what << outcome;
+    EXPECT_EQ(outcome.errors.find("bug"), std::string::npos) << what << outcome;
+  }
 };
 
 /// A kill after an epoch's last step, between the epoch's line in the record and its checkpoint, where the step had one of its own.
@@ -85,6 +97,105 @@ TEST_F(ResumeInputs, ADamagedRecordIsSetAside) {
   const std::string now = content("run/steps.csv");
   EXPECT_EQ(std::count(now.begin(), now.end(), '\n'), 1 + 15 - 1) << "all but the damaged line";
   EXPECT_EQ(good(train({"--epochs", "4", "--run-dir", "run", "--resume", "auto"})).errors, "");
+}
+
+TEST_F(ResumeInputs, APositionThatNoRunHasIsRefused) {
+  good(train({"--epochs", "2", "--run-dir", "run"}));
+  const std::string whole = content(newest);
+  const std::vector<Refusal> refusals = {
+      {"position", "epoch", -1},
+      {"position", "batch", 6},
+      {"position", "batch", -1},
+      {"position", "stale", -1},
+      {"position", "stale", 3},
+      {"position", "best", "nan"},
+      {"position", "epoch", 1e300},
+      {"position", "best", true},
+      {"epoch_score", "examples", 151},
+      {"epoch_score", "correct", -1},
+      {"score", "correct", 1e6},
+      {"score", "loss_sum", "inf"},
+      {"training", "batches", -1},
+      {"training", "batches", INT64_MAX},
+      {"training", "learning_rate", "nan"},
+      {"training", "plateau_waited", -1},
+      {"training", "plateau_best", "nan"},
+      {"training", "plateau_factor", "inf"},
+      {"settings", "lr-schedule", "never"},
+      {"settings", "accumulate", "1"},
+  };
+  for (const Refusal& refusal : refusals) {
+    rewrite(newest, refusal.entry, [&](json& object) { object[refusal.key] = refusal.value; });
+    check(refusal, newest, run(again()));
+    write(newest, whole);
+  }
+}
+
+TEST_F(ResumeInputs, ABundleWithNumbersThatAreNoneIsRefused) {
+  const Tensor target = Tensor::full({40, 4, 3, 3}, 0.25);
+  target.data<float>()[25 * 36 + 3] = 1e30f;
+  write("data.safetensors", serialize_safetensors({{"input", random_tensor({40, 3, 8, 8})}, {"target", target}}));
+  const Outcome diverged = run({"train", "conv2d-groupnorm-pool", "--model-config", tiny_model().config, "--data", "data.safetensors",
+                                "--batch-size", "4", "--run-dir", "run", "--quiet"});
+  ASSERT_EQ(diverged.code, 7) << diverged;
+  std::string bundle;
+  for (const auto& entry : fs::directory_iterator(path("run"))) {
+    if (entry.path().filename().string().starts_with("not-finite-step-")) bundle = fs::relative(entry.path(), folder);
+  }
+  const std::string state = bundle + "/state.safetensors", whole = content(state);
+  const std::vector<Refusal> refusals = {
+      {"settings", "accumulate", 0},
+      {"settings", "accumulate", -1},
+      {"settings", "accumulate", INT64_MAX},
+      {"settings", "accumulate", 1.5},
+      {"settings", "accumulate", "2"},
+      {"settings", "batch-size", 0},
+      {"settings", "clip-norm", 0},
+      {"settings", "clip-norm", -1},
+      {"settings", "clip-norm", "nan"},
+      {"settings", "lr", -1},
+      {"settings", "lr", "inf"},
+      {"settings", "momentum", 2},
+      {"settings", "warm-up", -1},
+      {"settings", "warm-up", INT64_MAX},
+      {"settings", "lr-step", 0},
+      {"settings", "lr-step", INT64_MAX},
+      {"settings", "lr-patience", -1},
+      {"settings", "lr-factor", 0},
+      {"settings", "lr-final", "nan"},
+      {"settings", "optimizer", "adamx"},
+      {"settings", "lr-schedule", "never"},
+      {"settings", "dtype", "i64"},
+      {"settings", "dtype", "f7"},
+      {"settings", "precision", "f64"},
+      {"settings", "freeze", 3},
+      {"settings", "weight-decay", "inf"},
+      {"training", "batches", -1},
+      {"training", "batches", INT64_MAX},
+      {"training", "learning_rate", "nan"},
+  };
+  for (const Refusal& refusal : refusals) {
+    rewrite(state, refusal.entry, [&](json& object) { object[refusal.key] = refusal.value; });
+    check(refusal, state, run({"replay", bundle, "--quiet"}));
+    write(state, whole);
+  }
+  const TensorFile file = read_safetensors(path(state));
+  TensorMap tensors;
+  for (std::size_t i = 0; i < file.size(); ++i) tensors.emplace(file.entry(i).name, file.tensor(i));
+  for (const std::int64_t count : {std::int64_t{-1}, std::int64_t{INT64_MAX}}) {
+    tensors["optimizer.step"] = Tensor::from<std::int64_t>({count}, {});
+    write_checkpoint(path(state), tensors, file.metadata());
+    const Outcome outcome = run({"replay", bundle, "--quiet"});
+    EXPECT_EQ(outcome.code, 3) << outcome;
+    EXPECT_NE(outcome.errors.find(concat("\"optimizer.step\" is ", count, ", expected a count")), std::string::npos) << outcome;
+  }
+  write(state, whole);
+  rewrite(state, "settings", [&](json& settings) {
+    settings.update({{"accumulate", 3}, {"warm-up", 9}, {"epochs", 1}, {"lr-schedule", "cosine"}});
+  });
+  EXPECT_EQ(run({"replay", bundle, "--quiet"}).code, 3) << "the sums of gradients are missing";
+  write(state, whole);
+  EXPECT_EQ(run({"replay", bundle, "--quiet"}).code, 7);
 }
 
 }  // namespace

@@ -164,6 +164,23 @@ TEST(TrainStep, ClipsTheGlobalNorm) {
   TrainStep step(line.loss, Sgd{.learning_rate = 1}, Device::cpu(), {.seed = 0, .clip_norm = 0.5});
   step(line.batch);
   EXPECT_NEAR(step.state().at("w").item(), 0.5, 1e-6);
+  for (const double nothing : {0.0, -1.0, std::nan("")}) {
+    EXPECT_THROW(TrainStep(line.loss, Sgd{}, Device::cpu(), {.clip_norm = nothing}), Error) << nothing;
+  }
+}
+
+TEST(TrainStep, RefusesAPositionThatNoTrainingHas) {
+  Line line;
+  TrainStep step(line.loss, Sgd{}, Device::cpu(), {.guarded = true});
+  const auto refused = [&](const TrainPosition& position) { EXPECT_THROW(step.set_position(position), Error) << fields_text(position); };
+  refused({.batches = -1});
+  refused({.batches = INT64_MAX});
+  refused({.learning_rate = std::nan("")});
+  refused({.plateau = {.waited = -1}});
+  refused({.plateau = {.best = std::nan("")}});
+  refused({.plateau = {.factor = -1}});
+  step.set_position({.batches = 7, .learning_rate = 0.5});
+  EXPECT_EQ(step.position().batches, 7);
 }
 
 TEST(TrainStep, RefusesALossWithoutParameters) {
