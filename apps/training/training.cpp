@@ -10,6 +10,7 @@
 #include "apps/common/text.h"
 #include "apps/training/bundle.h"
 #include "apps/training/training_graph.h"
+#include "frit/core/data/fingerprint.h"
 #include "frit/core/io/file.h"
 #include "frit/core/text.h"
 #include "frit/graph/find_non_finite.h"
@@ -47,6 +48,8 @@ void RunPosition::fields(FieldVisitor& v) {
   v.field("best", best);
   v.field("stale", stale);
   v.field("examples", examples);
+  v.field("data", data);
+  v.field("validation", validation);
 }
 
 void check_parameters_finite(const TrainStep& step) {
@@ -93,6 +96,7 @@ const Graph& Training::compiled_graph() {
 }
 
 void Training::run() {
+  if (options_.checkpoints != nullptr) take_fingerprints();
   const auto ended = [&] {
     return position_.epoch >= options_.settings.epochs || (options_.early_stopping > 0 && position_.stale >= options_.early_stopping);
   };
@@ -236,13 +240,21 @@ void Training::resume(const TensorFile& checkpoint) {
   auto position = fields_from_json<RunPosition>(entry("position"), {}, checkpoint.file());
   const Score learnt = fields_from_json(entry("epoch_score"), Score(model_.task), checkpoint.file()),
               score = fields_from_json(entry("score"), Score(model_.task), checkpoint.file());
+  take_fingerprints();
   check_position(position, checkpoint.file());
   const bool scored = learnt.plausible() && score.plausible() && learnt.examples() <= position.examples;
   if (!scored) fail(ErrorKind::format, checkpoint.file(), ": the scores are none of ", position.examples, " examples");
   restore_training(checkpoint, step_);
+  if (position.data.empty()) position.data = position_.data;
+  if (position.validation.empty()) position.validation = position_.validation;
   position_ = position;
   learnt_ = learnt;
   score_ = score;
+}
+
+void Training::take_fingerprints() {
+  if (position_.data.empty()) position_.data = fingerprint(data_.dataset());
+  if (position_.validation.empty() && validation_ != nullptr) position_.validation = fingerprint(validation_->dataset());
 }
 
 /// Throws ErrorKind::format for a position of a run with other data, or that no run can have.
@@ -251,6 +263,14 @@ void Training::check_position(const RunPosition& position, const std::string& fi
     fail(ErrorKind::format, source_, ": has ", position_.examples, " examples; the run that is to go on (", file, ") has ",
          position.examples);
   }
+  const auto check_same = [&](const char* what, const std::string& present, const std::string& recorded) {
+    // Checkpoints did not always have fingerprints, and who measures on nothing has none.
+    if (present.empty() || recorded.empty() || present == recorded) return;
+    fail(ErrorKind::format, source_, ": the examples ", what, " are not those of the run that is to go on (", file, "): their checksum is ",
+         present, ", was ", printable(recorded));
+  };
+  check_same("to learn", position_.data, position.data);
+  check_same("to measure on", position_.validation, position.validation);
   const bool possible = position.epoch >= 0 && position.batch >= 0 && position.batch <= data_.batches() && position.stale >= 0 &&
                         position.stale <= position.epoch && !std::isnan(position.best);
   if (possible) return;

@@ -45,6 +45,8 @@ struct RunPosition {
   double best = std::numeric_limits<double>::infinity();
   std::int64_t stale = 0;     ///< epochs since the best
   std::int64_t examples = 0;  ///< of the training data
+  /// Fingerprints of what is learnt and of what is measured on; empty if there is none, or where it is not known.
+  std::string data = {}, validation = {};
 
   void fields(FieldVisitor& v);
 };
@@ -79,6 +81,7 @@ class Training {
   bool finish_epoch(std::chrono::steady_clock::time_point start);
   Score validate();
   void save();
+  void take_fingerprints();
   void check_position(const RunPosition& position, const std::string& file) const;
   Metadata checkpoint_data() const;
   [[noreturn]] void diverged(double loss, double norm, std::int64_t later);

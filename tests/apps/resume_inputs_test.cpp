@@ -48,6 +48,36 @@ class ResumeInputs : public Resume {
   }
 };
 
+TEST_F(ResumeInputs, OtherDataOfAsManyExamplesAreRefused) {
+  good(train({"--epochs", "2", "--run-dir", "run"}));
+  const std::string before = last("run");
+  QuarterImages other(150, /*seed=*/1);
+  other.labels[8 + 77] = static_cast<char>((other.labels[8 + 77] + 1) % 4);
+  other.write(path("quarters"), "train");
+  const std::string message =
+      "are not those of the run that is to go on \\(run/checkpoints/step-000000000010.safetensors\\): "
+      "their checksum is [0-9a-f]{16}, was [0-9a-f]{16}";
+  refused(3, "quarters: the examples to learn " + message, again());
+  QuarterImages(150, /*seed=*/1).write(path("quarters"), "train");
+  QuarterImages(40, /*seed=*/7).write(path("quarters"), "t10k");
+  refused(3, "quarters: the examples to measure on " + message, again());
+  refused(3, "quarters: the examples to measure on ", train({"--epochs", "3", "--resume", newest, "--run-dir", "none"}));
+  EXPECT_EQ(last("run"), before);
+  QuarterImages(40, /*seed=*/2).write(path("quarters"), "t10k");
+  good(again());
+}
+
+TEST_F(ResumeInputs, ACheckpointWithoutFingerprintsGoesOn) {
+  good(train({"--epochs", "3", "--run-dir", "whole"}));
+  good(train({"--epochs", "2", "--run-dir", "run"}));
+  rewrite(newest, "position", [](json& position) {
+    position.erase("data");
+    position.erase("validation");
+  });
+  good(again());
+  EXPECT_EQ(last("run"), last("whole")) << "which has them from now on";
+}
+
 /// A kill after an epoch's last step, between the epoch's line in the record and its checkpoint, where the step had one of its own.
 TEST_F(ResumeInputs, AnEpochThatIsFinishedAgainHasOneLine) {
   good(train({"--epochs", "2", "--run-dir", "run", "--checkpoint-every", "5"}));
