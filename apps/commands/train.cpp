@@ -27,7 +27,8 @@ namespace frit::apps {
 namespace {
 
 constexpr std::int64_t default_keep = 3;
-constexpr const char* no_folder = "none";  // of --run-dir
+constexpr const char* no_folder = "none";      // of --run-dir
+constexpr const char* began_with = "weights";  // in a checkpoint's metadata: what --weights said, empty for fresh parameters
 
 struct TrainArguments {
   std::string model, config, data, validation, save, weights;
@@ -110,9 +111,18 @@ std::string arithmetic(Device device) {
   return concat(cuda::model(device.index), chosen.tf32 ? ", tf32" : ", strict", chosen.deterministic ? ", deterministic" : "");
 }
 
-/// Who wrote a checkpoint, for people.
-Metadata provenance(const TrainArguments& a, Device device) {
-  return {{"provenance", concat("frit ", FRIT_VERSION, ", data ", printable(a.data))}, {"arithmetic", arithmetic(device)}};
+/// What a checkpoint's metadata say; nothing if the frit that wrote it did not know the entry.
+std::optional<std::string> recorded(const TensorFile& checkpoint, const char* key) {
+  const auto place = checkpoint.metadata().find(key);
+  return place == checkpoint.metadata().end() ? std::nullopt : std::optional(place->second);
+}
+
+/// Who writes a checkpoint, for people, and where the run began, which may have been before this process.
+Metadata provenance(const TrainArguments& a, Device device, const std::optional<TensorFile>& before) {
+  Metadata metadata = {{"provenance", concat("frit ", FRIT_VERSION, ", data ", printable(a.data))}, {"arithmetic", arithmetic(device)}};
+  const std::optional<std::string> began = before ? recorded(*before, began_with) : printable(a.weights);
+  if (began) metadata[began_with] = *began;
+  return metadata;
 }
 
 /// Where the run begins: nothing, or the checkpoint that --resume asks for.
@@ -141,24 +151,40 @@ std::optional<TensorFile> find_checkpoint(const TrainArguments& a, const Checkpo
   return file;
 }
 
-void begin(const TrainArguments& a, Training& training, const CheckpointFolder* checkpoints) {
-  const std::optional<TensorFile> checkpoint = find_checkpoint(a, checkpoints);
-  require(!checkpoint || a.weights.empty(), "--weights cannot be given with --resume, which has parameters of its own");
-  if (checkpoint) {
-    training.resume(*checkpoint);
-    const std::int64_t step = training.step().position().batches;
-    const auto before = checkpoint->metadata().find("arithmetic");
-    const std::string now = arithmetic(training.step().state().device());
-    if (before != checkpoint->metadata().end() && before->second != now) {
-      print_warning(concat("the run was on ", printable(before->second), ", it goes on on ", now, ": with other bits"));
-    }
-    const std::int64_t later = checkpoints != nullptr ? checkpoints->set_aside_after(step) : 0;
-    if (later > 0) print_warning(concat(later, " checkpoints of later steps were renamed to .aside"));
-    if (!a.quiet) std::cerr << "resumed " << checkpoint->file() << " after step " << step << std::endl;
-  } else if (!a.weights.empty()) {
-    const TensorFile file = read_safetensors(a.weights);
-    for (const std::string& remark : restore(file, training.step().graph(), training.step().state())) print_warning(remark);
+/// Of a run that goes on: --weights says where it began, as the same line did then, and is not read again.
+void check_weights(const TrainArguments& a, const TensorFile& checkpoint) {
+  if (a.weights.empty()) return;
+  require(resumes_in_folder(a), "--weights cannot be given with --resume ", printable(a.resume), ", which has parameters of its own");
+  const std::optional<std::string> began = recorded(checkpoint, began_with);
+  const std::string given = printable(a.weights);
+  require(began != "", "--weights ", given, " does not go with --resume ", a.resume, ": the run in ", printable(a.run_directory),
+          " began with fresh parameters");
+  if (began && *began != given)
+    print_warning(concat("the run began with the weights ", printable(*began), ", not with ", given));
+  else if (!a.quiet)
+    std::cerr << "the run began with the weights " << given << ", which are not read again" << std::endl;
+}
+
+void go_on(const TrainArguments& a, const TensorFile& checkpoint, Training& training, const CheckpointFolder* checkpoints) {
+  check_weights(a, checkpoint);
+  training.resume(checkpoint);
+  const std::int64_t step = training.step().position().batches;
+  const std::optional<std::string> before = recorded(checkpoint, "arithmetic");
+  const std::string now = arithmetic(training.step().state().device());
+  if (before.value_or(now) != now) {
+    print_warning(concat("the run was on ", printable(*before), ", it goes on on ", now, ": with other bits"));
   }
+  const std::int64_t later = checkpoints != nullptr ? checkpoints->set_aside_after(step) : 0;
+  if (later > 0) print_warning(concat(later, " checkpoints of later steps were renamed to .aside"));
+  if (!a.quiet) std::cerr << "resumed " << checkpoint.file() << " after step " << step << std::endl;
+}
+
+/// `checkpoint` is let go as soon as it has been read.
+void begin(const TrainArguments& a, Training& training, std::optional<TensorFile> checkpoint, const CheckpointFolder* checkpoints) {
+  if (checkpoint) return go_on(a, *checkpoint, training, checkpoints);
+  if (a.weights.empty()) return;
+  const TensorFile file = read_safetensors(a.weights);
+  for (const std::string& remark : restore(file, training.step().graph(), training.step().state())) print_warning(remark);
 }
 
 void begin_record(RunRecord& record, const TrainArguments& a, Training& training, Device device, std::int64_t examples) {
@@ -200,7 +226,6 @@ int run_train(TrainArguments a) {
                           .prefetch = a.prefetch,
                           .early_stopping = a.early_stopping,
                           .interval = a.interval.value_or(CheckpointInterval()),
-                          .metadata = provenance(a, device),
                           .quiet = a.quiet};
   if (a.dry_run) {
     print_plan(model, *data, validation.get(), printable(a.data), options, a.json);
@@ -218,8 +243,10 @@ int run_train(TrainArguments a) {
   options.run_directory = a.run_directory;
   options.record = record ? &*record : nullptr;
   allocator.reset_peaks();
+  std::optional<TensorFile> checkpoint = find_checkpoint(a, options.checkpoints);
+  options.metadata = provenance(a, device, checkpoint);
   Training training(model, data, validation, printable(a.data), options);
-  begin(a, training, options.checkpoints);
+  begin(a, training, std::move(checkpoint), options.checkpoints);
   if (record) begin_record(*record, a, training, device, data->size());
   if (!a.quiet) {
     std::cerr << model.name << ": " << grouped(training.parameter_count()) << " parameters, " << grouped(data->size()) << " examples; "

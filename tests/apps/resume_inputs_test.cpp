@@ -48,6 +48,40 @@ class ResumeInputs : public Resume {
   }
 };
 
+TEST_F(ResumeInputs, TheSameLineBeginsWithWeightsAndGoesOnWithoutThem) {
+  good(train({"--epochs", "1", "--save", "weights.safetensors", "--run-dir", "none"}));
+  const std::vector<std::string> line = {"--weights", "weights.safetensors", "--run-dir", "tuned", "--resume", "auto", "--epochs"};
+  std::vector<std::string> loud = train(with(line, {"1"}));
+  std::erase(loud, "--quiet");
+  good(loud);
+  loud.back() = "2";
+  const Outcome second = good(loud);
+  EXPECT_NE(second.errors.find("the run began with the weights weights.safetensors, which are not read again\n"), std::string::npos)
+      << second;
+  fs::rename(path("weights.safetensors"), path("moved.safetensors"));
+  EXPECT_EQ(good(train(with(line, {"3"}))).errors, "") << "they are not read again";
+  good(train({"--weights", "moved.safetensors", "--run-dir", "whole", "--epochs", "3"}));
+  TensorFile tuned = read_safetensors(path("tuned/checkpoints/last.safetensors")),
+             whole = read_safetensors(path("whole/checkpoints/last.safetensors"));
+  ASSERT_EQ(tuned.size(), whole.size());
+  for (std::size_t i = 0; i < tuned.size(); ++i) EXPECT_EQ(tuned.tensor(i).to_vector<double>(), whole.tensor(i).to_vector<double>());
+  EXPECT_EQ(tuned.metadata().at("weights"), "weights.safetensors");
+  const Outcome other = good(train({"--weights", "moved.safetensors", "--run-dir", "tuned", "--resume", "latest-good", "--epochs", "4"}));
+  EXPECT_NE(other.errors.find("warning: the run began with the weights weights.safetensors, not with moved.safetensors"), std::string::npos)
+      << other;
+  // A run that goes on without the flag has begun with them all the same.
+  good(train({"--run-dir", "tuned", "--resume", "auto", "--epochs", "5"}));
+  good(train({"--weights", "weights.safetensors", "--run-dir", "tuned", "--resume", "auto", "--epochs", "6"}));
+}
+
+TEST_F(ResumeInputs, WeightsThatTheRunDidNotBeginWithAreRefused) {
+  good(train({"--epochs", "2", "--run-dir", "run", "--save", "weights.safetensors"}));
+  refused(2, "--weights weights.safetensors does not go with --resume auto: the run in run began with fresh parameters",
+          again({"--weights", "weights.safetensors"}));
+  refused(2, "--weights cannot be given with --resume run/checkpoints/last.safetensors",
+          train({"--weights", "weights.safetensors", "--resume", "run/checkpoints/last.safetensors", "--run-dir", "new"}));
+}
+
 TEST_F(ResumeInputs, OtherDataOfAsManyExamplesAreRefused) {
   good(train({"--epochs", "2", "--run-dir", "run"}));
   const std::string before = last("run");

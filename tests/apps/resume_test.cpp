@@ -134,7 +134,6 @@ TEST_F(Resume, RefusesWhatDoesNotGoTogether) {
   refused(2, "does not go with --accumulate 2: .* has 1", again({"--accumulate", "2"}));
   refused(2, "does not go with --flip \"w\": .* has \"\"", again({"--flip", "w"}));
   refused(3, "does not go with --optimizer \"sgd\": .* has \"adam\"", again({"--optimizer", "sgd"}));
-  refused(2, "--weights cannot be given with --resume", again({"--weights", "weights.safetensors"}));
   refused(2, "--keep: expected an integer from 2 to", again({"--keep", "1"}));
   refused(2, "--checkpoint-every: expected a number of steps", again({"--checkpoint-every", "often"}));
   refused(2, "no parameter's name matches \"blok.\\*\"", train({"--freeze", "blok.*"}));
