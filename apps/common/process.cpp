@@ -3,16 +3,18 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <csignal>
-#include <cstring>
 #include <iostream>
 #include <new>
+#include <streambuf>
 #include <system_error>
 
 #include "apps/common/interrupt.h"
 #include "apps/serving/stages.h"
 #include "frit/core/error.h"
+#include "frit/core/io/file.h"
 
 namespace frit::apps {
 namespace {
@@ -31,10 +33,44 @@ int exit_code(ErrorKind kind) {
   return 1;
 }
 
+/// Standard output. The library's own buffer forgets why something was not written.
+class OutputBuffer final : public std::streambuf {
+ public:
+  OutputBuffer() { setp(buffer_.begin(), buffer_.end()); }
+  /// Of the first write that failed, an errno; 0 for none.
+  int error() const { return error_; }
+
+ protected:
+  int_type overflow(int_type c) override {
+    if (sync() != 0) return traits_type::eof();
+    return traits_type::eq_int_type(c, traits_type::eof()) ? traits_type::not_eof(c) : sputc(traits_type::to_char_type(c));
+  }
+  int sync() override {
+    for (const char* next = pbase(); next != pptr() && error_ == 0;) {
+      const ssize_t count = ::write(STDOUT_FILENO, next, static_cast<std::size_t>(pptr() - next));
+      if (count > 0) next += count;
+      if (count == 0 || (count < 0 && errno != EINTR)) error_ = count == 0 ? ENOSPC : errno;
+    }
+    setp(buffer_.begin(), buffer_.end());
+    return error_ == 0 ? 0 : -1;
+  }
+
+ private:
+  std::array<char, 1 << 14> buffer_;
+  int error_ = 0;
+};
+
+/// Never destroyed: std::cout is flushed after everything else.
+OutputBuffer& standard_output() {
+  static auto& buffer = *new OutputBuffer;
+  return buffer;
+}
+
 }  // namespace
 
 void prepare_process() {
   note_process_start();
+  std::cout.rdbuf(&standard_output());
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);
   // A file that is opened must not become a standard stream. The mode makes printing to one that was closed an error.
@@ -76,10 +112,10 @@ int report_current_exception() {
 }
 
 int finish_output(int code) {
-  errno = 0;
   std::cout.flush();
-  if (std::cout || code != exit_success) return code;
-  if (errno != 0 && errno != EPIPE && errno != EBADF) print_error(concat("stdout: ", std::strerror(errno)));
+  const int error = standard_output().error();
+  if (error == 0 || code != exit_success) return code;
+  if (error != EPIPE && error != EBADF) print_error(concat("standard output: ", reason(error)));
   return exit_file_system;
 }
 

@@ -7,7 +7,8 @@ namespace frit::apps {
 /// The exit codes of frit that no error kind gives.
 enum ExitCode { exit_success = 0, exit_check_failed = 1, exit_usage = 2, exit_file_system = 4 };
 
-/// Before anything else: signals that would end the process become errors of the call, and the standard streams exist.
+/// Before anything else: signals that would end the process become errors of the call, the standard streams exist, and std::cout remembers
+/// why it could not be written.
 void prepare_process();
 
 /// One line on stderr, "frit: error: ...".
@@ -19,7 +20,7 @@ struct OutputClosed {};
 /// Reports the exception that is being handled; returns the exit code for it.
 int report_current_exception();
 
-/// Flushes stdout; returns `code`, or 4 if a success could not be printed. Quiet when the reader has gone.
+/// Flushes std::cout; returns `code`, or 4 if a success could not be printed whole. Quiet when the reader has gone.
 int finish_output(int code);
 
 }  // namespace frit::apps

@@ -35,7 +35,7 @@ struct Launch {
   std::size_t memory_limit = 0;               ///< bytes of address space; 0: none
   std::size_t file_limit = 0;                 ///< bytes of a file that it writes; 0: none
   std::string input = {};                     ///< file or FIFO that is its standard input
-  enum Output { captured, closed, no_reader } output = captured;
+  enum Output { captured, closed, no_reader, full } output = captured;
 };
 
 /// What came of it.
@@ -142,6 +142,7 @@ class Process {
     if (!launch.input.empty()) dup2(open(launch.input.c_str(), O_RDONLY), STDIN_FILENO);
     dup2(output, STDOUT_FILENO);
     dup2(errors, STDERR_FILENO);
+    if (launch.output == Launch::full) dup2(open("/dev/full", O_WRONLY), STDOUT_FILENO);
     for (int descriptor = STDERR_FILENO + 1; descriptor < 64; ++descriptor) close(descriptor);
     if (launch.output == Launch::closed) close(STDOUT_FILENO);
     limit(RLIMIT_AS, launch.memory_limit);

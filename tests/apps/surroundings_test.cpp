@@ -63,6 +63,23 @@ TEST_F(Surroundings, OutputOfNoReaderIsAQuietFailure) {
   }
 }
 
+TEST_F(Surroundings, OutputThatFindsNoRoomIsTold) {
+  const std::vector<std::vector<std::string>> lines = {{"info"},
+                                                       {"info", "classifier"},
+                                                       {"info", "--json"},
+                                                       {"graph", "classifier"},
+                                                       {"--help"},
+                                                       {"completion", "bash"},
+                                                       {"gradcheck", "relu"},
+                                                       {"train", "--help"},
+                                                       {"graph", "classifier", "--stage", "train"}};
+  for (const std::vector<std::string>& line : lines) {
+    const Outcome outcome = run_program({.arguments = line, .directory = folder, .output = Launch::full});
+    EXPECT_EQ(outcome.code, 4) << line[0] << outcome;
+    EXPECT_NE(outcome.errors.find("frit: error: standard output: no space left on device\n"), std::string::npos) << line[0] << outcome;
+  }
+}
+
 TEST_F(Surroundings, ALocaleWithDecimalCommaChangesNothing) {
   write("data.safetensors", serialize_safetensors({{"input", random_tensor({8, 3, 8, 8})}, {"target", random_tensor({8, 4, 3, 3})}}));
   const std::vector<std::string> arguments = {"train",          "conv2d-groupnorm-pool",
