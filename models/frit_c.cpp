@@ -131,7 +131,7 @@ frit_status frit_model_run(frit_model* model, const void* input, const std::int6
     require(model != nullptr, "frit_model_run: a null pointer");
     const Shape shape = shape_of(sizes, rank);
     const std::scoped_lock lock(model->mutex);
-    const Shape& output_shape = model->predict.output_shape(shape);
+    const Shape output_shape = model->predict.output_shape(shape);
     const DType dtype = model->predict.dtype();
     const std::size_t expected = static_cast<std::size_t>(element_count(output_shape)) * size_of(dtype);
     require(output_bytes == expected, "the output: expected room for ", expected, " bytes, got ", output_bytes, " (", dtype, ' ',

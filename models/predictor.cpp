@@ -26,7 +26,7 @@ Value Predictor::add_model(Graph& graph, const Shape& input) const {
   return model_.build(Scope(graph, "", dtype_), graph.input("input", input, dtype_));
 }
 
-const Shape& Predictor::output_shape(const Shape& input) {
+Shape Predictor::output_shape(const Shape& input) {
   const std::vector<std::int64_t> sizes(input.begin(), input.end());
   if (const auto known = outputs_.find(sizes); known != outputs_.end()) return known->second;
   try {
@@ -35,11 +35,13 @@ const Shape& Predictor::output_shape(const Shape& input) {
     fail(error.kind() == ErrorKind::format ? ErrorKind::argument : error.kind(), error.what());
   }
   Graph graph;
-  return outputs_[sizes] = add_model(graph, input).shape();
+  const Shape output = add_model(graph, input).shape();
+  if (outputs_.size() >= Program::most_compiled) outputs_.clear();  // what is asked for again is soon there again
+  return outputs_[sizes] = output;
 }
 
 Tensor Predictor::operator()(const Tensor& input) {
-  const Shape& shape = output_shape(input.shape());
+  const Shape shape = output_shape(input.shape());
   if (element_count(shape) == 0) return Tensor::empty(shape, dtype_);
   const Tensor& output = program_->run({{"input", input.to(dtype_)}}).output("output");
   return output.device() == Device::cpu() ? output.clone() : output.to(Device::cpu());

@@ -29,7 +29,7 @@ class Predictor {
   /// Of inputs and outputs: f32, or f64.
   DType dtype() const { return dtype_; }
   /// Throws ErrorKind::argument unless the model takes inputs (N, C, ...) of this shape.
-  const Shape& output_shape(const Shape& input);
+  Shape output_shape(const Shape& input);
   /// The output, on the CPU. The input may lie on any device, and is converted to `dtype()`. Throws ErrorKind::argument as output_shape
   /// does.
   Tensor operator()(const Tensor& input);
@@ -40,7 +40,7 @@ class Predictor {
   Model model_;
   DType dtype_;
   std::unique_ptr<Program> program_;                    ///< serves all sizes
-  std::map<std::vector<std::int64_t>, Shape> outputs_;  ///< by the sizes that were asked for
+  std::map<std::vector<std::int64_t>, Shape> outputs_;  ///< by some of the sizes that were asked for
 };
 
 }  // namespace frit

@@ -1,6 +1,9 @@
 #include "frit/models/predictor.h"
 
+#include <malloc.h>
+
 #include "models/saved_model.h"
+#include "sanitized.h"
 
 namespace frit {
 namespace {
@@ -42,6 +45,18 @@ TEST_F(PredictorTest, ComputesInTheAskedPrecision) {
     EXPECT_NEAR(halves[i], single[i], 0.2);
   }
   EXPECT_NE(halves, doubles);
+}
+
+TEST_F(PredictorTest, KeepsNoMoreForEverMoreShapes) {
+  if (sanitized) GTEST_SKIP() << "a sanitizer has an allocator of its own";
+  Predictor predict(path_, {.device = Device::cpu()});
+  const auto ask = [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t size = begin; size < end; ++size) EXPECT_EQ(predict.output_shape({1, 2, 9, size})[3], (size - 2) / 2);
+  };
+  ask(100, 300);
+  const std::size_t before = mallinfo2().uordblks;
+  ask(300, 2300);
+  EXPECT_LT(mallinfo2().uordblks, before + (64u << 10)) << "of 2000 shapes";
 }
 
 TEST_F(PredictorTest, RefusesWhatDoesNotFit) {
