@@ -66,6 +66,7 @@ void Classifier::fields(FieldVisitor& v) {
 }
 
 Value classifier(const Scope& scope, Value input, const Classifier& c) {
+  require(c.num_classes >= 1, "num_classes is ", c.num_classes, ", expected 1 or more");
   const Value features = conv_group_norm_pool(scope / "block", input, c.block);
   return nn::linear(scope / "linear", flatten(features), {.out_features = c.num_classes});
 }

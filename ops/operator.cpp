@@ -45,7 +45,8 @@ std::vector<TensorType> Operator::infer_types(std::span<const TensorType> types,
     if (error.kind() != ErrorKind::argument || message.starts_with(name + ":")) throw;
     fail(ErrorKind::argument, name, ": ", message);
   }
-  FRIT_CHECK(results.size() == outputs.size() || (variadic_outputs && !results.empty()));
+  require(results.size() == outputs.size() || (variadic_outputs && !results.empty()), name, ": its inference rule gave ", results.size(),
+          " results, expected ", variadic_outputs ? "1 or more" : concat(outputs.size()));
   return results;
 }
 
