@@ -5,6 +5,8 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "frit/core/text.h"
+
 namespace frit::detail {
 namespace {
 
@@ -31,7 +33,7 @@ class TextWriter final : public FieldVisitor {
   void field(const char* name, std::optional<DType>& value) override { put(name, value ? std::string(name_of(*value)) : "none"); }
 
  private:
-  void put(const char* name, const std::string& value) { text += (text.empty() ? "" : " ") + std::string(name) + "=" + value; }
+  void put(const char* name, const std::string& value) { text += concat(text.empty() ? "" : " ", name, '=', value); }
 };
 
 /// Numbers that JSON cannot spell are written as the strings "inf", "-inf" and "nan".
@@ -93,7 +95,7 @@ class JsonReader final : public FieldVisitor {
 
   void check_all_known() const {
     for (const auto& [key, value] : object_.items()) {
-      if (!known_.contains(key)) fail(ErrorKind::format, what_, ": unknown field \"", key, "\"");
+      if (!known_.contains(key)) fail(ErrorKind::format, what_, ": unknown field \"", printable(key), '"');
     }
   }
 

@@ -297,6 +297,9 @@ TEST(MakeModel, NamesWhatIsWrong) {
             "unknown model \"clasifier\"; models: conv3d-instnorm-max conv2d-groupnorm-pool convt3d-logsumexp classifier; did you mean "
             "\"classifier\"?");
   EXPECT_EQ(message("classifier", R"({"colour": 1})"), "classifier: unknown field \"colour\"");
+  EXPECT_EQ(message("classifier", concat("{\"", std::string(1000, 'x'), "\\u001b[2J\": 1}")),
+            concat("classifier: unknown field \"", std::string(200, 'x'), "...\""));
+  EXPECT_EQ(message("classifier", "{\"\\u001b[2J\": 1}"), R"(classifier: unknown field "\x1b[2J")");
   EXPECT_EQ(message("classifier", R"({"num_classes": 0})"), "classifier: num_classes is 0, expected 1 or more");
   EXPECT_EQ(message("classifier", R"({"num_groups": 7})"),
             "classifier: group_norm: the number of channels must be divisible by num_groups, got input 1x64x26x26 and num_groups 7");
