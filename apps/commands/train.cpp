@@ -301,7 +301,7 @@ void add_train(CLI::App& app, Action& action) {
   a->settings.add_to(command);
   add_config(command, a->config);
   add_path(command, "--save", a->save, "Write the parameters as a .safetensors checkpoint at the end, or when interrupted").writes();
-  add_path(command, "--weights", a->weights, "A checkpoint whose parameters to begin with").reads();
+  add_path(command, "--weights", a->weights, "A checkpoint whose parameters to begin with; of a run that goes on, where it began").reads();
   add_path(command, "--run-dir", a->run_directory,
            "The run's own folder: report.html, metrics as CSV and for TensorBoard, and checkpoints/. The default is a new one, "
            "runs/MODEL-YYYYMMDD-HHMMSS, but for --overfit-one-batch none; none: nothing is written")
@@ -315,7 +315,7 @@ void add_train(CLI::App& app, Action& action) {
                            "How many of the newest checkpoints stay, beside the best; the default is 3");
   add_option(command, "--resume", a->resume,
              "Go on with the same bits: auto from the newest checkpoint of --run-dir, if there is one; latest-good likewise, passing "
-             "damaged ones over; or from the checkpoint of this path. The other flags must be those of the run")
+             "damaged ones over; or from the checkpoint of this path. The data and the other flags must be those of the run")
       .type_name("auto|latest-good|PATH")
       .reads([a](const std::string& word) {
         // The run that goes on may replace the checkpoint where it began, as it does with those of its own that it finds.
