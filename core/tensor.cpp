@@ -77,6 +77,15 @@ Tensor Tensor::view(const Shape& shape, const Strides& strides, std::int64_t off
   return tensor;
 }
 
+void Tensor::refuse_dtype(DType asked) const {
+  fail(ErrorKind::argument, "Tensor::data: the tensor has dtype ", dtype_, ", asked for ", asked, " (shape ", shape_, ')');
+}
+
+void Tensor::refuse_span() const {
+  fail(ErrorKind::argument, "Tensor::span: needs a contiguous tensor on the CPU, got shape ", shape_, " with strides ", strides_, " on ",
+       device_);
+}
+
 Tensor Tensor::reshape(const Shape& wanted) const {
   Shape shape = wanted;
   int inferred = -1;

@@ -53,17 +53,17 @@ class Tensor {
   std::int64_t bytes() const { return elements_ * static_cast<std::int64_t>(size_of(dtype_)); }
   bool is_contiguous(Layout layout = Layout::contiguous) const;
 
-  /// The first element. The typed form checks the dtype.
+  /// The first element. The typed form throws ErrorKind::argument for another dtype.
   void* raw() const { return memory_; }
   template <class T>
   T* data() const {
-    FRIT_CHECK(dtype_ == dtype_of<T>());
+    if (dtype_ != dtype_of<T>()) refuse_dtype(dtype_of<T>());
     return static_cast<T*>(memory_);
   }
-  /// Row-major elements of a contiguous CPU tensor.
+  /// Row-major elements of a contiguous CPU tensor. Throws ErrorKind::argument for another tensor.
   template <class T>
   std::span<T> span() const {
-    FRIT_CHECK(is_contiguous() && device_ == Device::cpu());
+    if (!is_contiguous() || device_ != Device::cpu()) refuse_span();
     return {data<T>(), static_cast<std::size_t>(elements_)};
   }
   /// All elements in row-major order, converted to T; any strides and dtype.
@@ -91,6 +91,8 @@ class Tensor {
 
  private:
   Tensor view(const Shape& shape, const Strides& strides, std::int64_t offset) const;
+  [[noreturn, gnu::cold]] void refuse_dtype(DType asked) const;
+  [[noreturn, gnu::cold]] void refuse_span() const;
 
   std::shared_ptr<void> owner_;
   void* memory_ = nullptr;

@@ -49,7 +49,10 @@ TEST(Tensor, Creation) {
   EXPECT_EQ(argument_error([] { Tensor::from({1.0f}, {2}); }), "Tensor::from: shape 2 has 2 elements, got 1 values");
   EXPECT_EQ(argument_error([] { Tensor::empty({2, -1}); }), "shape 2x-1 has a negative size");
   EXPECT_EQ(argument_error([&] { tensor.item(); }), "Tensor::item: needs one element, shape is 2x3");
-  EXPECT_THROW(tensor.data<double>(), Error);
+  EXPECT_EQ(argument_error([&] { tensor.data<double>(); }), "Tensor::data: the tensor has dtype f32, asked for f64 (shape 2x3)");
+  EXPECT_EQ(argument_error([&] { tensor.span<std::int64_t>(); }), "Tensor::data: the tensor has dtype f32, asked for i64 (shape 2x3)");
+  EXPECT_EQ(argument_error([&] { tensor.transpose(0, 1).span<float>(); }),
+            "Tensor::span: needs a contiguous tensor on the CPU, got shape 3x2 with strides 1x3 on cpu");
 }
 
 TEST(Tensor, EmptyOnesWork) {
