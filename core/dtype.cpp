@@ -2,6 +2,8 @@
 
 #include <ostream>
 
+#include "frit/core/text.h"
+
 namespace frit {
 
 std::size_t size_of(DType dtype) {
@@ -29,7 +31,7 @@ DType parse_dtype(std::string_view name) {
   for (const DType dtype : all_dtypes) {
     if (name_of(dtype) == name) return dtype;
   }
-  fail(ErrorKind::argument, "unknown dtype \"", name, "\": expected one of f64 f32 f16 bf16 i64 i32 u8");
+  fail(ErrorKind::argument, "unknown dtype \"", printable(name), "\": expected one of f64 f32 f16 bf16 i64 i32 u8");
 }
 
 std::ostream& operator<<(std::ostream& out, DType dtype) { return out << name_of(dtype); }

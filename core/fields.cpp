@@ -2,9 +2,9 @@
 
 #include <charconv>
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <set>
 
+#include "frit/core/io/json.h"
 #include "frit/core/text.h"
 
 namespace frit::detail {
@@ -106,7 +106,7 @@ class JsonReader final : public FieldVisitor {
     return place == object_.end() ? nullptr : &*place;
   }
   const json& expect(bool holds, const char* name, const char* expected, const json& found) const {
-    if (!holds) fail(ErrorKind::format, what_, ": field \"", name, "\": expected ", expected, ", got ", found.dump().substr(0, 80));
+    if (!holds) fail(ErrorKind::format, what_, ": field \"", name, "\": expected ", expected, ", got ", json_excerpt(found));
     return found;
   }
   std::int64_t integer(const char* name, const json& j) const {
@@ -141,7 +141,7 @@ std::string fields_to_json(void* object, VisitFields visit) {
 }
 
 void fields_from_json(std::string_view text, void* object, VisitFields visit, std::string_view what) {
-  const json parsed = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const json parsed = read_json(text, what);
   if (!parsed.is_object()) fail(ErrorKind::format, what, ": expected a JSON object");
   JsonReader reader(parsed, what);
   visit(object, reader);

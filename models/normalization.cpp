@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <utility>
 
+#include "frit/core/io/json.h"
 #include "frit/core/text.h"
 #include "frit/models/model.h"
 #include "frit/ops/elementwise/arithmetic.h"
@@ -37,7 +37,7 @@ Model with_normalization(Model model, const InputNormalization& n) {
 Model with_normalization(Model model, std::string_view json) {
   InputNormalization n;
   try {
-    const auto object = nlohmann::json::parse(json);
+    const auto object = read_json(json, "normalization");
     n = {object.at("subtract").get<std::vector<double>>(), object.at("divide").get<std::vector<double>>()};
   } catch (const nlohmann::json::exception&) {
     fail(ErrorKind::format, "normalization: expected {\"subtract\": [...], \"divide\": [...]}, got \"", printable(json), '"');

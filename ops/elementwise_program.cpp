@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "frit/core/text.h"
 #include "frit/ops/registry.h"
 
 namespace frit::ops {
@@ -60,7 +61,7 @@ class Reader {
   }
 
   [[noreturn]] void error(std::string_view expected) const {
-    fail(ErrorKind::format, "elementwise program: expected ", expected, " before \"", rest().substr(0, 40), '"');
+    fail(ErrorKind::format, "elementwise program: expected ", expected, " before \"", printable(rest().substr(0, 40)), '"');
   }
 
  private:

@@ -42,7 +42,7 @@ const Operator& Registry::find(std::string_view name) const {
   if (place != by_name_.end()) return *place->second;
   std::vector<std::string> names;
   for (const Operator* op : all()) names.push_back(op->name);
-  fail(ErrorKind::argument, "unknown operator \"", name, "\"", did_you_mean(name, names));
+  fail(ErrorKind::argument, "unknown operator \"", printable(name), "\"", did_you_mean(name, names));
 }
 
 std::vector<const Operator*> Registry::all() const {

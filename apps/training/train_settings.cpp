@@ -1,8 +1,7 @@
 #include "apps/training/train_settings.h"
 
-#include <nlohmann/json.hpp>
-
 #include "apps/common/options.h"
+#include "frit/core/io/json.h"
 #include "frit/core/text.h"
 
 namespace frit::apps {
@@ -158,8 +157,8 @@ void check_same_flags(const std::string& present, const std::string& recorded, c
   for (const auto& [flag, value] : theirs.items()) {
     if (ours.at(flag) == value) continue;
     const ErrorKind kind = flag == "optimizer" ? ErrorKind::format : ErrorKind::argument;
-    fail(kind, "--resume ", source, " does not go with --", flag, ' ', ours.at(flag).dump(), ": the run that is to go on has ",
-         value.dump().substr(0, 200));
+    fail(kind, "--resume ", source, " does not go with --", flag, ' ', json_excerpt(ours.at(flag)), ": the run that is to go on has ",
+         json_excerpt(value));
   }
 }
 

@@ -1,8 +1,7 @@
 #include "frit/core/io/safetensors_checksums.h"
 
-#include <nlohmann/json.hpp>
-
 #include "frit/core/io/checksum.h"
+#include "frit/core/io/json.h"
 #include "frit/core/text.h"
 
 namespace frit {
@@ -44,7 +43,7 @@ bool verify_checksums(const TensorFile& file) {
   const auto tensors = metadata.find(of_tensors), header = metadata.find(of_metadata);
   if (tensors == metadata.end() && header == metadata.end()) return false;
   if (tensors == metadata.end() || header == metadata.end() || header->second != metadata_checksum(metadata)) damaged("the metadata");
-  const auto checksums = nlohmann::json::parse(tensors->second, nullptr, /*allow_exceptions=*/false);
+  const auto checksums = read_json(tensors->second, concat(file.file(), ": \"", of_tensors, '"'));
   if (!checksums.is_object() || checksums.size() != file.size()) damaged("the list of tensors");
   for (std::size_t i = 0; i < file.size(); ++i) {
     const std::string name(file.entry(i).name);

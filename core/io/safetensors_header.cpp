@@ -1,12 +1,12 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <numeric>
 #include <utility>
 
 #include "frit/core/io/byte_order.h"
 #include "frit/core/io/file.h"
+#include "frit/core/io/json.h"
 #include "frit/core/io/safetensors.h"
 #include "frit/core/io/safetensors_format.h"
 #include "frit/core/io/safetensors_text.h"
@@ -134,11 +134,7 @@ class SafetensorsHeaderParser final : public nlohmann::json_sax<json> {
       too_large_or_no_integer(token);
       return false;
     }
-    std::string_view reason = error.what();
-    reason = reason.substr(0, reason.find("; last read: "));
-    const std::size_t prefix = reason.find("column ");
-    if (prefix != std::string_view::npos) reason = reason.substr(std::min(reason.find(": ", prefix), reason.size() - 2) + 2);
-    fault_ = concat("header is not valid UTF-8/JSON at byte ", text_->position() - 1, ": ", printable(reason));
+    fault_ = concat("header is not valid UTF-8/JSON at byte ", text_->position() - 1, ": ", json_fault(error));
     return false;
   }
 
@@ -146,7 +142,6 @@ class SafetensorsHeaderParser final : public nlohmann::json_sax<json> {
   enum class Place { outside, tensors, metadata, tensor, shape, offsets };
   enum class Field { dtype, shape, offsets };
   static constexpr std::string_view field_names[] = {"dtype", "shape", "data_offsets"};
-  static constexpr int depth_limit = 8;
 
   std::string first_bytes() const {
     std::string bytes(format::length_bytes, '\0');
@@ -175,7 +170,7 @@ class SafetensorsHeaderParser final : public nlohmann::json_sax<json> {
   }
 
   void enter() {
-    if (++depth_ > depth_limit) input_.bad("nested too deeply at byte ", text_->position() - 1, " (limit ", depth_limit, ")");
+    if (++depth_ > json_depth_limit) input_.bad("nested too deeply at byte ", text_->position() - 1, " (limit ", json_depth_limit, ")");
   }
 
   std::string subject() const { return "tensor " + in_quotes(name_) + ": "; }

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <nlohmann/json.hpp>
 
 #include "frit/autograd/gradient.h"
 #include "frit/autograd/train_step.h"
+#include "frit/core/io/json.h"
 #include "frit/core/numerics.h"
 #include "frit/core/text.h"
 #include "frit/models/checkpoint.h"
@@ -218,7 +218,7 @@ std::vector<VerifyRow> verify_operator(const TensorFile& file, const Means& mean
 
 Optimizer optimizer_of(const TensorFile& file) {
   const std::string name = metadata_at(file, "optimizer");
-  const json config = json::parse(metadata_at(file, "optimizer_config"), nullptr, /*allow_exceptions=*/false);
+  const json config = read_json(metadata_at(file, "optimizer_config"), file.file() + ": \"optimizer_config\"");
   if (!config.is_object()) fail(ErrorKind::format, file.file(), ": \"optimizer_config\" is not a JSON object");
   try {
     const double rate = config.at("lr").get<double>(), weight_decay = config.value("weight_decay", 0.0);
@@ -228,7 +228,7 @@ Optimizer optimizer_of(const TensorFile& file) {
     if (name == "adam") return Adam{rate, beta1, beta2, eps, weight_decay};
     if (name == "adamw") return AdamW{rate, beta1, beta2, eps, weight_decay};
   } catch (const json::exception& error) {
-    fail(ErrorKind::format, file.file(), ": \"optimizer_config\": ", error.what());
+    fail(ErrorKind::format, file.file(), ": \"optimizer_config\": ", json_fault(error));
   }
   fail(ErrorKind::format, file.file(), ": unknown optimizer \"", printable(name), "\"; optimizers: sgd adam adamw");
 }

@@ -16,6 +16,9 @@ namespace fs = std::filesystem;
 
 constexpr float nan_value = std::numeric_limits<float>::quiet_NaN();
 
+/// JSON as good as any, but for its depth.
+std::string deep_config(std::size_t depth) { return R"({"in_channels": )" + std::string(depth, '[') + std::string(depth, ']') + '}'; }
+
 /// A folder with good and bad files, and an output file "old.npy" that no failure may touch.
 class BadInputs : public ProgramTest {
  protected:
@@ -44,9 +47,21 @@ class BadInputs : public ProgramTest {
     fs::create_symlink("elsewhere", path("dangling.npy"));
     write_dataset();
     write_images();
+    write_deep_json();
   }
 
  private:
+  void write_deep_json() {
+    write("deep.json", deep_config(100'000));
+    const auto checkpoint = [&](const char* file, const char* key) {
+      Metadata metadata = checkpoint_metadata(tiny_model());
+      metadata[key] = deep_config(100'000);
+      write(file, serialize_safetensors(tiny_parameters(), metadata));
+    };
+    checkpoint("deep-config.safetensors", "config");
+    checkpoint("deep-normalization.safetensors", "normalization");
+  }
+
   void write_images() {
     for (const char* const name : {"classes/a", "classes/b", "damaged/a", "mixed/a", "volumes"}) fs::create_directories(path(name));
     write("cut.npz", "PK\x03\x04 and no more");
@@ -159,6 +174,9 @@ const std::vector<BadInput> refused = {
     {"UnknownModelInCheckpoint", infer("unknown-model.safetensors", input_file, old), 3,
      "unknown-model.safetensors.*unknown model \"conv9d\""},
     {"BadConfigInCheckpoint", infer("bad-config.safetensors", input_file, old), 3, "bad-config.safetensors.*in_channels"},
+    {"DeepConfigInCheckpoint", infer("deep-config.safetensors", input_file, old), 3, "deep-config.safetensors: .*nested too deeply"},
+    {"DeepNormalization", infer("deep-normalization.safetensors", input_file, old), 3,
+     "deep-normalization.safetensors: .*nested too deeply"},
     {"NewerCheckpoint", infer("newer.safetensors", input_file, old), 3, "version: expected 1, got 2"},
     {"NanWeightsStrictly", infer("nan.safetensors", input_file, old, {"--strict"}), 3,
      "\"scale\" has 4 values that are NaN or infinite, the first at 0"},
@@ -195,6 +213,8 @@ const std::vector<BadInput> refused = {
     {"UnknownConfigField", {"graph", "classifier", "--model-config", R"({"colour": 3})"}, 2, "--model-config.*colour"},
     {"ConfigIsNoJson", {"graph", "classifier", "--model-config", "{"}, 2, "--model-config"},
     {"MissingConfigFile", {"graph", "classifier", "--model-config", "@nowhere.json"}, 4, "nowhere.json"},
+    {"DeepConfig", {"graph", "classifier", "--model-config", deep_config(50'000)}, 2, "--model-config: .*nested too deeply"},
+    {"DeepConfigFile", {"info", "classifier", "--model-config", "@deep.json"}, 3, "deep.json: .*nested too deeply"},
     {"BadConfigFile", {"graph", "classifier", "--model-config", "@bad-config.json"}, 3, "bad-config.json: .*colour"},
     {"ConfigThatFitsNoImage", infer("conv2d-groupnorm-pool", input_file, old, {"--model-config", R"({"num_groups": 7})"}), 2,
      "--model-config: conv2d-groupnorm-pool: group_norm: .*num_groups 7"},
