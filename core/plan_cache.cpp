@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "frit/core/io/file.h"
+#include "frit/core/io/json.h"
 #include "frit/core/text.h"
 #include "frit/core/warning.h"
 
@@ -22,13 +22,14 @@ bool is_record(const Json& json) {
   return json.is_object() && std::all_of(json.begin(), json.end(), [](const Json& field) { return field.is_primitive(); });
 }
 
-/// Throws ErrorKind::format for anything but a plan cache of this version.
-std::map<std::string, std::string> parse(const std::string& text) {
-  const Json file = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  const auto expect = [](bool holds, const char* what) {
-    if (!holds) fail(ErrorKind::format, what);
+/// Throws ErrorKind::format for anything but a plan cache of this version, or an empty file, in which nothing can be lost.
+std::map<std::string, std::string> read_entries(const std::string& path) {
+  const std::string text = read_text(path, most_bytes);
+  if (text.empty()) return {};
+  const Json file = read_json(text, printable(path));
+  const auto expect = [&](bool holds, const char* what) {
+    if (!holds) fail(ErrorKind::format, printable(path), ": ", what);
   };
-  expect(!file.is_discarded(), "not JSON");
   expect(file.is_object() && file.contains("format") && file["format"] == format_name, "not a plan cache");
   expect(file.contains("version") && file["version"] == format_version, "of another version");
   expect(file.contains("entries") && file["entries"].is_object(), "no object \"entries\"");
@@ -67,7 +68,7 @@ std::string default_path() {
 void PlanCache::use_file(const std::string& path) {
   const std::lock_guard lock(mutex_);
   path_ = path == "off" ? "" : path;
-  read_ = broken_ = false;
+  read_ = false;
   writable_ = true;
 }
 
@@ -101,15 +102,16 @@ void PlanCache::merge_file() {
   std::error_code error;
   if (path_.empty() || !std::filesystem::exists(path_, error)) return;
   try {
-    entries_.merge(parse(read_text(path_, most_bytes)));
+    entries_.merge(read_entries(path_));
   } catch (const Error& failure) {
-    if (!broken_) warn(concat("the plan cache ", printable(path_), " is replaced, it cannot be used: ", failure.what()));
-    broken_ = true;
+    warn(concat("the plan cache is left alone, it cannot be used: ", failure.what()));
+    writable_ = false;
   }
 }
 
 void PlanCache::write_file() {
   merge_file();
+  if (!writable_) return;
   try {
     std::error_code error;  // told by the write
     std::filesystem::create_directories(std::filesystem::path(path_).parent_path(), error);

@@ -12,8 +12,8 @@ namespace frit {
 
 /// What was found by trying, by keys that name all it depends on: in memory, and in a file of JSON that outlives the process. The file is
 /// read when it is first needed. Every new entry is written at once: the file is read again, what other processes have added stays, and the
-/// whole takes its place in one step; of two processes that write at the same moment one may lose an entry, which it will find again. A
-/// file that is broken or something else causes a warning and is replaced at the next write. Thread-safe.
+/// whole takes its place in one step; of two processes that write at the same moment one may lose an entry, which it will find again. What
+/// is no plan cache of this version causes a warning and is left alone. Thread-safe.
 class PlanCache {
  public:
   /// See use_file.
@@ -51,7 +51,7 @@ class PlanCache {
 
   mutable std::mutex mutex_;
   std::string path_;
-  bool read_ = false, broken_ = false, writable_ = true;  ///< of the file
+  bool read_ = false, writable_ = true;  ///< of the file
   Entries entries_;
 };
 

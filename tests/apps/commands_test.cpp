@@ -49,7 +49,9 @@ TEST_F(Commands, InfoSaysWhereThePlanCacheIs) {
   const Outcome broken = run({"info", "--plan-cache", "broken.json"});
   EXPECT_EQ(broken.code, 0) << broken;
   EXPECT_TRUE(has(broken.output, "broken.json, 0 entries\n")) << broken;
-  EXPECT_EQ(broken.errors, "frit: warning: the plan cache broken.json is replaced, it cannot be used: not JSON\n");
+  EXPECT_EQ(broken.errors, "frit: warning: the plan cache is left alone, it cannot be used: broken.json: not JSON at byte 2: syntax error while parsing object "
+            "key - unexpected end of input; expected string literal\n");
+  EXPECT_EQ(content("broken.json"), "{");
   const auto place_of = [&](std::vector<std::string> environment) {
     return run_program({.arguments = {"info"}, .directory = folder, .environment = std::move(environment)}).output;
   };
