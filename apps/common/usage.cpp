@@ -40,10 +40,16 @@ const CLI::Option* option_of(const CLI::App& command, const std::string& message
   return nullptr;
 }
 
-/// Whether the option's value is the environment's.
-bool from_environment(const CLI::Option& option) {
-  const char* const value = option.get_envname().empty() ? nullptr : std::getenv(option.get_envname().c_str());
-  return value != nullptr && option.results() == std::vector<std::string>{value};
+/// The environment's variable whose value the message is about; empty for none. Variables are read for the options of all commands.
+std::string variable_of(const CLI::App& app, const std::string& message) {
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+    const CLI::Option* const option = option_of(*command, message);
+    const char* const value = option == nullptr ? nullptr : std::getenv(option->get_envname().c_str());
+    if (value == nullptr || option->results() != std::vector<std::string>{value}) continue;
+    const bool quoted = message.find(concat('"', value, '"')) != std::string::npos || message.ends_with(concat("= ", value));
+    if (quoted) return option->get_envname();
+  }
+  return {};
 }
 
 std::string explain(const CLI::App& app, const CLI::ParseError& error) {
@@ -71,8 +77,8 @@ int report(const CLI::App& app, const ConfigFile& config, const CLI::ParseError&
   const std::vector<CLI::App*> chosen = app.get_subcommands();
   const CLI::Option* const option = chosen.empty() ? nullptr : option_of(*chosen.front(), error.what());
   if (option != nullptr && !config.origin(*option).empty()) fail(ErrorKind::format, config.origin(*option), ": ", error.what());
-  const bool environment = option != nullptr && from_environment(*option);
-  print_error(explain(app, error) + (environment ? " in $" + option->get_envname() : ""));
+  const std::string variable = variable_of(app, error.what());
+  print_error(explain(app, error) + (variable.empty() ? "" : " in $" + variable));
   return exit_usage;
 }
 

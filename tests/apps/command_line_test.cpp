@@ -132,6 +132,16 @@ TEST_F(CommandLine, ABadEnvironmentVariableIsNamed) {
   const Outcome outcome = run_program({.arguments = {"bench", "classifier"}, .directory = folder, .environment = {"FRIT_THREADS=many"}});
   EXPECT_EQ(outcome.code, 2) << outcome;
   EXPECT_NE(outcome.errors.find("got \"many\" in $FRIT_THREADS"), std::string::npos) << outcome;
+  for (const std::vector<std::string>& arguments :
+       {std::vector<std::string>{"info"}, {"graph", "classifier"}, {"bench", "relu", "--threads", "1"}}) {
+    const Outcome other = run_program({.arguments = arguments, .directory = folder, .environment = {"FRIT_THREADS=many"}});
+    EXPECT_NE(other.errors.find("got \"many\" in $FRIT_THREADS"), std::string::npos) << "an option of other commands " << other;
+  }
+  const Outcome quiet = run_program({.arguments = {"bench", "relu"}, .directory = folder, .environment = {"FRIT_QUIET=x"}});
+  EXPECT_NE(quiet.errors.find("--quiet = x in $FRIT_QUIET"), std::string::npos) << quiet;
+  const Outcome given =
+      run_program({.arguments = {"bench", "relu", "--threads", "few"}, .directory = folder, .environment = {"FRIT_THREADS=2"}});
+  EXPECT_EQ(given.errors.find("FRIT_THREADS"), std::string::npos) << given;
   const Outcome device = run_program({.arguments = {"verify", "x"}, .directory = folder, .environment = {"FRIT_DEVICE=tpu"}});
   EXPECT_EQ(device.code, 2) << device;
 }
