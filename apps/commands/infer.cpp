@@ -126,17 +126,14 @@ class Remarks {
   bool converted_ = false, input_ = false, output_ = false;
 };
 
-/// The forward graph for batches of `shape`.
+/// The forward graph for batches of the job's examples.
 Graph inference_graph(const InferArguments& a, const Model& model, const Job& job) {
   Shape shape = job.input.shape();
-  if (shape.rank() > 0) shape[0] = std::min(shape[0], a.batch_size);
-  return with_content_of(printable(job.name), [&] {
-    model.check_input(shape);
-    Graph graph;
-    const Value input = graph.input("input", shape, a.dtype);
-    graph.output("output", model.build(Scope(graph, "", a.dtype), input));
-    return graph::for_inference(graph);
-  });
+  shape[0] = std::min(shape[0], a.batch_size);
+  Graph graph;
+  const Value input = graph.input("input", shape, a.dtype);
+  graph.output("output", model.build(Scope(graph, "", a.dtype), input));
+  return graph::for_inference(graph);
 }
 
 /// Fresh parameters, or the checkpoint's.
@@ -152,28 +149,34 @@ std::shared_ptr<State> load_parameters(const InferArguments& a, const ModelSourc
   return state;
 }
 
-/// Where arrays come from: one file after another, or standard input.
+/// Where arrays come from: one file after another, or standard input. What the model does not take is refused by its shape.
 class Source {
  public:
-  explicit Source(const InferArguments& a) : files_(input_files(a)) {
+  Source(const InferArguments& a, const Model& model) : model_(model), files_(input_files(a)) {
     if (streams(a)) stream_.emplace();
   }
 
   std::optional<Job> next() {
     if (stream_) {
-      std::optional<Tensor> input = stream_->next();
+      const std::string name = concat("standard input: array ", ++taken_);
+      std::optional<Tensor> input = stream_->next(check(name));
       if (!input) return std::nullopt;
-      return Job{.name = concat("standard input: array ", ++taken_), .input = std::move(*input)};
+      return Job{.name = name, .input = std::move(*input)};
     }
     if (taken_ == files_.size()) return std::nullopt;
     const std::string& file = files_[taken_++];
-    return Job{.name = file, .input = read_examples(file)};
+    return Job{.name = file, .input = read_examples(file, check(file))};
   }
   void stop() {
     if (stream_) stream_->stop();
   }
 
  private:
+  ShapeCheck check(const std::string& name) const {
+    return [this, name](const Shape& shape) { with_content_of(printable(name), [&] { model_.check_input(shape); }); };
+  }
+
+  const Model& model_;
   std::vector<std::string> files_;
   std::optional<ArrayInput> stream_;
   std::size_t taken_ = 0;
@@ -284,7 +287,7 @@ int run_infer(const InferArguments& a) {
   const ModelSource source = open_model(a.model, a.config);
   stages.done("model");
 
-  Source arrays(a);
+  Source arrays(a, source.model);
   std::optional<Job> first = arrays.next();
   if (!first) return exit_success;
   Sink sink(a, device);
@@ -307,9 +310,7 @@ int run_infer(const InferArguments& a) {
 
   const auto read = [&]() -> std::optional<Job> {
     std::optional<Job> job = first ? std::exchange(first, std::nullopt) : arrays.next();
-    if (!job) return job;
-    with_content_of(printable(job->name), [&] { source.model.check_input(job->input.shape()); });
-    remarks.note_input(job->input, a.dtype);
+    if (job) remarks.note_input(job->input, a.dtype);
     return job;
   };
   const InferenceStatistics statistics = inference.run(

@@ -10,7 +10,8 @@ namespace frit::apps {
 class ArrayInput {
  public:
   ArrayInput();
-  std::optional<Tensor> next() { return stream_.next(); }
+  /// See NpyStream::next.
+  std::optional<Tensor> next(const ShapeCheck& check) { return stream_.next(check); }
   void stop() { stopped_ = true; }
 
  private:

@@ -53,8 +53,8 @@ std::optional<Format> format_of_content(const std::string& path) {
 }
 
 /// All that training would read of an IDX file, in one batch.
-Tensor read_idx_images(const std::string& path) {
-  const StoredDataset dataset({stored_idx_images("input", path)});
+Tensor read_idx_images(const std::string& path, const ShapeCheck& check) {
+  const StoredDataset dataset({stored_idx_images("input", path, check)});
   const Dataset::Field& field = dataset.fields().front();
   Shape shape = field.shape;
   shape.insert(0, dataset.size());
@@ -65,22 +65,26 @@ Tensor read_idx_images(const std::string& path) {
   return images;
 }
 
-Tensor as_one_example(const Tensor& example) {
-  Shape shape = example.shape();
+Shape of_one_example(Shape shape) {
   shape.insert(0, 1);
-  return example.reshape(shape);
+  return shape;
 }
+
+Tensor as_one_example(const Tensor& example) { return example.reshape(of_one_example(example.shape())); }
 
 }  // namespace
 
-Tensor read_examples(const std::string& path) {
+Tensor read_examples(const std::string& path, const ShapeCheck& check) {
   std::optional<Format> format = format_of_content(path);
   if (!format) format = format_of_name(path);
+  const auto check_example = [&](const Shape& shape) {
+    if (check) check(of_one_example(shape));
+  };
   switch (format.value_or(Format::npy)) {
-    case Format::idx: return read_idx_images(path);
-    case Format::png: return as_one_example(read_png(path));
-    case Format::nifti: return as_one_example(read_nifti(path).channels());
-    default: return read_npy(path);
+    case Format::idx: return read_idx_images(path, check);
+    case Format::png: return as_one_example(read_png(path, check_example));
+    case Format::nifti: return as_one_example(read_nifti(path, check_example).channels());
+    default: return read_npy(path, check);
   }
 }
 

@@ -6,6 +6,7 @@
 
 #include "frit/core/data/dataset.h"
 #include "frit/core/data/patches.h"
+#include "frit/core/io/shape_check.h"
 
 namespace frit {
 
@@ -72,8 +73,9 @@ struct ReadOptions {
 /// - a NIfTI file: f32 (1,1,D,H,W), or of several volumes (1,T,D,H,W), as of read_nifti_dataset
 /// - a .npy file: its array (N,...) as it is
 /// The first bytes say which of them a file is, whatever it is called; of bytes that say nothing the name decides, so that the reader which
-/// was meant says what is wrong, and otherwise a .npy file is expected. Throws ErrorKind::format, ErrorKind::file_system.
-Tensor read_examples(const std::string& path);
+/// was meant says what is wrong, and otherwise a .npy file is expected. Throws ErrorKind::format, ErrorKind::file_system, and what `check`
+/// throws of the shape.
+Tensor read_examples(const std::string& path, const ShapeCheck& check = {});
 /// The files of a folder that are called so: .npy, .png, .nii, .nii.gz and MNIST's ...idx3-ubyte, with or without .gz; hidden ones are left
 /// out. In the order of their names' bytes. Throws ErrorKind::file_system if there are none.
 std::vector<std::string> example_files(const std::string& folder);

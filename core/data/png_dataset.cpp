@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "frit/core/data/files.h"
+#include "frit/core/io/file.h"
 #include "frit/core/io/png.h"
 #include "frit/core/text.h"
 
@@ -58,28 +59,59 @@ std::vector<Weights> weights(std::int64_t from, std::int64_t to) {
   return result;
 }
 
-/// The last axis of (rows, length) as the weights say, and as the first: (to, rows). Twice over, this is an image of another size.
-Tensor resize_last(const Tensor& image, std::int64_t rows, std::int64_t length, std::int64_t to) {
-  const Tensor result = Tensor::empty({to, rows});
-  const float* const from = image.data<float>();
-  float* out = result.data<float>();
-  for (const Weights& place : weights(length, to)) {
-    for (std::int64_t row = 0; row < rows; ++row) {
-      float sum = 0;
-      for (std::size_t k = 0; k < place.of.size(); ++k)
-        sum += place.of[k] * from[row * length + place.begin + static_cast<std::int64_t>(k)];
-      *out++ = sum;
+/// An image brought to another size row by row, so that it is nowhere as a whole.
+class Resizing {
+ public:
+  /// `to` (channels, H, W).
+  Resizing(const PngHeader& from, const Tensor& to)
+      : columns_(weights(from.width, to.dim(2))), rows_(weights(from.height, to.dim(1))), width_(from.width), to_(to) {
+    to.fill(0);
+  }
+
+  /// The row y (channels, W) of the image.
+  void add(std::int64_t y, std::span<const float> samples) {
+    values_.clear();
+    for (std::int64_t c = 0; c < to_.dim(0); ++c) {
+      for (const Weights& place : columns_) values_.push_back(sum(place, samples.data() + c * width_ + place.begin));
+    }
+    for (std::size_t row = 0; row < rows_.size(); ++row) {
+      const std::int64_t k = y - rows_[row].begin;
+      if (k >= 0 && k < static_cast<std::int64_t>(rows_[row].of.size())) add_to(row, rows_[row].of[static_cast<std::size_t>(k)]);
     }
   }
-  return result;
-}
 
-Tensor resized(const Tensor& image, std::int64_t height, std::int64_t width) {
-  const std::int64_t channels = image.dim(0), old_height = image.dim(1), old_width = image.dim(2);
-  if (old_height == height && old_width == width) return image;
-  const Tensor columns = resize_last(image, channels * old_height, old_width, width);  // (width, channels, old height)
-  const Tensor rows = resize_last(columns, width * channels, old_height, height);      // (height, width, channels)
-  return rows.reshape({height, width, channels}).permute({2, 0, 1});
+ private:
+  static float sum(const Weights& place, const float* from) {
+    float sum = 0;
+    for (std::size_t k = 0; k < place.of.size(); ++k) sum += place.of[k] * from[k];
+    return sum;
+  }
+  void add_to(std::size_t row, float weight) {
+    const std::size_t width = columns_.size();
+    for (std::size_t c = 0; c * width < values_.size(); ++c) {
+      float* const to = to_.data<float>() + (c * rows_.size() + row) * width;
+      for (std::size_t x = 0; x < width; ++x) to[x] += weight * values_[c * width + x];
+    }
+  }
+
+  std::vector<Weights> columns_, rows_;
+  std::int64_t width_;
+  Tensor to_;
+  std::vector<float> values_;  ///< a row, (channels, W) of the other width
+};
+
+/// The image at the path with this height and width.
+Tensor read_resized(const std::string& path, std::int64_t height, std::int64_t width, const ShapeCheck& check) {
+  Tensor image;
+  std::optional<Resizing> resizing;
+  const auto begin = [&](const PngHeader& header) {
+    const Shape shape{header.channels, height, width};
+    check(shape);
+    image = Tensor::empty(shape);
+    resizing.emplace(header, image);
+  };
+  read_png_rows(FileInput(path, "a PNG image"), begin, [&](std::int64_t y, std::span<const float> samples) { resizing->add(y, samples); });
+  return image;
 }
 
 }  // namespace
@@ -128,11 +160,11 @@ void PngDataset::read(std::span<const std::int64_t> indices, std::span<const Ten
   for (std::size_t i = 0; i < indices.size(); ++i) {
     FRIT_CHECK(indices[i] >= 0 && indices[i] < size());
     const auto& [path, target] = files_[static_cast<std::size_t>(indices[i])];
-    Tensor image = read_png(path);
-    if (resize_) image = resized(image, shape[1], shape[2]);
-    if (image.dim(0) > shape[0] || image.dim(1) != shape[1] || image.dim(2) != shape[2]) {
-      fail(ErrorKind::file_system, printable(path), ": changed while it was read: expected ", shape, ", got ", image.shape());
-    }
+    const auto check = [&, &file = path](const Shape& found) {
+      if (found[0] <= shape[0] && found[1] == shape[1] && found[2] == shape[2]) return;
+      fail(ErrorKind::file_system, printable(file), ": changed while it was read: expected ", shape, ", got ", found);
+    };
+    const Tensor image = resize_ ? read_resized(path, shape[1], shape[2], check) : read_png(path, check);
     const auto k = static_cast<std::int64_t>(i);
     copy(batch[0].slice(0, k, k + 1).reshape(shape), image.expand(shape));
     batch[1].data<std::int64_t>()[i] = target;

@@ -90,11 +90,15 @@ void StoredDataset::read(std::span<const std::int64_t> indices, std::span<const 
   }
 }
 
-StoredDataset::NamedArray stored_idx_images(const std::string& name, const std::string& path) {
+StoredDataset::NamedArray stored_idx_images(const std::string& name, const std::string& path, const ShapeCheck& check) {
   const auto input = std::make_shared<FileInput>(path, "an IDX file");
+  const auto check_images = [&](const Shape& shape) {
+    if (check && shape.rank() == 3) check({shape[0], 1, shape[1], shape[2]});
+  };
   const std::optional<StoredArray> array = find_idx_array(*input);
+  if (array) check_images(array->shape);
   StoredDataset::NamedArray images =
-      array ? StoredDataset::NamedArray{name, input, *array} : stored_in_memory(name, read_idx(*input), path);
+      array ? StoredDataset::NamedArray{name, input, *array} : stored_in_memory(name, read_idx(*input, check_images), path);
   if (images.array.dtype != DType::u8 || images.array.shape.rank() != 3) {
     input->bad("expected u8 images (N,H,W), got ", images.array.dtype, ' ', images.array.shape);
   }

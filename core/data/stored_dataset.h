@@ -6,6 +6,7 @@
 
 #include "frit/core/data/dataset.h"
 #include "frit/core/io/file.h"
+#include "frit/core/io/shape_check.h"
 #include "frit/core/io/stored_array.h"
 
 namespace frit {
@@ -35,8 +36,9 @@ class StoredDataset final : public Dataset {
   std::vector<Field> fields_;
 };
 
-/// The images of an IDX file, plain or compressed by gzip. Throws ErrorKind::format for another, ErrorKind::file_system.
-StoredDataset::NamedArray stored_idx_images(const std::string& name, const std::string& path);
+/// The images of an IDX file, plain or compressed by gzip. Throws ErrorKind::format for another, ErrorKind::file_system. `check` is given
+/// the shape (N, 1, H, W).
+StoredDataset::NamedArray stored_idx_images(const std::string& name, const std::string& path, const ShapeCheck& check = {});
 
 /// A tensor in memory as if it lay in a file of this name.
 StoredDataset::NamedArray stored_in_memory(const std::string& name, const Tensor& tensor, const std::string& file);

@@ -53,8 +53,7 @@ class GzipContent final : public PlainContent {
     return count;
   }
 
-  /// Deflate makes at most 1032 bytes of one.
-  std::uint64_t limit() const override { return input_.size() * 1032; }
+  std::uint64_t limit() const override { return input_.size() * deflate_limit; }
 
   void finish() override {
     std::byte more;

@@ -22,6 +22,9 @@ class Content {
   virtual void finish() = 0;
 };
 
+/// The most bytes that deflate makes of one.
+inline constexpr std::uint64_t deflate_limit = 1032;
+
 bool is_gzip(const Input& input);
 
 /// `input` outlives the content.

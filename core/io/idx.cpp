@@ -61,10 +61,11 @@ std::uint64_t checked_bytes(const Input& input, const StoredArray& array, std::u
 
 }  // namespace
 
-Tensor read_idx(const Input& input) {
+Tensor read_idx(const Input& input, const ShapeCheck& check) {
   const std::unique_ptr<Content> content = open_content(input);
   const StoredArray array = read_header(input, *content);
   const std::uint64_t bytes = checked_bytes(input, array, content->limit());
+  if (check) check(array.shape);
   const Tensor tensor = Tensor::empty(array.shape, array.dtype);
   const std::span<std::byte> memory(static_cast<std::byte*>(tensor.raw()), static_cast<std::size_t>(bytes));
   const std::size_t found = content->read(memory);
@@ -84,6 +85,6 @@ std::optional<StoredArray> find_idx_array(const Input& input) {
   return array;
 }
 
-Tensor read_idx(const std::string& path) { return read_idx(FileInput(path, "an IDX file")); }
+Tensor read_idx(const std::string& path, const ShapeCheck& check) { return read_idx(FileInput(path, "an IDX file"), check); }
 
 }  // namespace frit

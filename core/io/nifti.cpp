@@ -15,6 +15,14 @@
 #include "frit/core/io/content.h"
 
 namespace frit {
+namespace {
+
+Shape with_channels(Shape shape) {
+  if (shape.rank() == 3) shape.insert(0, 1);
+  return shape;
+}
+
+}  // namespace
 
 #ifdef FRIT_HAVE_NIFTI
 namespace {
@@ -131,7 +139,7 @@ void read_voxels(const Input& input, Content& content, const nifti_image& image,
 
 }  // namespace
 
-NiftiVolume read_nifti(const Input& input) {
+NiftiVolume read_nifti(const Input& input, const ShapeCheck& check) {
   const std::unique_ptr<Content> content = open_content(input);
   std::vector<std::byte> bytes(sizeof(nifti_1_header));
   bytes.resize(content->read(bytes));
@@ -146,6 +154,7 @@ NiftiVolume read_nifti(const Input& input) {
     input.bad("header declares ", ::nifti_datatype_string(image->datatype), ' ', shape, ", more than a file of ", input.size(),
               " bytes can hold: truncated?");
   }
+  if (check) check(with_channels(shape));
   skip_to(input, *content, bytes.size(), image->iname_offset);
   NiftiVolume volume{Tensor::empty(shape), {std::fabs(image->dz), std::fabs(image->dy), std::fabs(image->dx)}};
   dispatch_element(image->datatype, [&]<class T>() { read_voxels<T>(input, *content, *image, volume.voxels); });
@@ -156,16 +165,16 @@ NiftiVolume read_nifti(const Input& input) {
 
 #else
 
-NiftiVolume read_nifti(const Input& input) { input.bad("NIfTI volumes cannot be read: frit was built without libnifti2"); }
+NiftiVolume read_nifti(const Input& input, const ShapeCheck&) {
+  input.bad("NIfTI volumes cannot be read: frit was built without libnifti2");
+}
 
 #endif
 
-Tensor NiftiVolume::channels() const {
-  Shape shape = voxels.shape();
-  if (shape.rank() == 3) shape.insert(0, 1);
-  return voxels.reshape(shape);
-}
+Tensor NiftiVolume::channels() const { return voxels.reshape(with_channels(voxels.shape())); }
 
-NiftiVolume read_nifti(const std::string& path) { return read_nifti(FileInput(path, "a .nii or .nii.gz file")); }
+NiftiVolume read_nifti(const std::string& path, const ShapeCheck& check) {
+  return read_nifti(FileInput(path, "a .nii or .nii.gz file"), check);
+}
 
 }  // namespace frit

@@ -3,6 +3,7 @@
 #include <array>
 #include <string>
 
+#include "frit/core/io/shape_check.h"
 #include "frit/core/tensor.h"
 
 namespace frit {
@@ -19,8 +20,9 @@ struct NiftiVolume {
 };
 
 /// Every element type of integers and real numbers is converted to f32 and goes through the file's slope and intercept. Throws
-/// ErrorKind::format for what is damaged or not supported, or if frit was built without libnifti2; ErrorKind::file_system.
-NiftiVolume read_nifti(const std::string& path);
-NiftiVolume read_nifti(const Input& input);
+/// ErrorKind::format for what is damaged or not supported, or if frit was built without libnifti2; ErrorKind::file_system. `check` is given
+/// the shape of `channels`.
+NiftiVolume read_nifti(const std::string& path, const ShapeCheck& check = {});
+NiftiVolume read_nifti(const Input& input, const ShapeCheck& check = {});
 
 }  // namespace frit

@@ -254,8 +254,9 @@ struct ArrayFile {
 };
 
 /// The array at the front of an input; where that is a file, all of it.
-Tensor read_array(const Input& input, bool is_file) {
+Tensor read_array(const Input& input, bool is_file, const ShapeCheck& check) {
   const StoredHeader header = read_header(input, is_file);
+  if (check) check(header.shape);
   const Tensor tensor = Tensor::empty(header.fortran_order ? reversed(header.shape) : header.shape, header.dtype);
   const std::span<std::byte> memory(static_cast<std::byte*>(tensor.raw()), static_cast<std::size_t>(tensor.bytes()));
   input.read(header.data_begin, memory);
@@ -301,12 +302,12 @@ class StreamedArray final : public Input {
 
 }  // namespace
 
-Tensor read_npy(const Input& input) { return read_array(input, /*is_file=*/true); }
+Tensor read_npy(const Input& input, const ShapeCheck& check) { return read_array(input, /*is_file=*/true, check); }
 
-std::optional<Tensor> NpyStream::next() {
+std::optional<Tensor> NpyStream::next(const ShapeCheck& check) {
   const StreamedArray array(read_, concat(name_, ": array ", ++count_));
   if (array.at_end()) return std::nullopt;
-  return read_array(array, /*is_file=*/false);
+  return read_array(array, /*is_file=*/false, check);
 }
 
 std::optional<StoredArray> find_npy_array(const Input& input) {
@@ -315,7 +316,7 @@ std::optional<StoredArray> find_npy_array(const Input& input) {
   return StoredArray{header.dtype, header.shape, header.data_begin, header.swapped};
 }
 
-Tensor read_npy(const std::string& path) { return read_npy(FileInput(path, "a .npy file")); }
+Tensor read_npy(const std::string& path, const ShapeCheck& check) { return read_npy(FileInput(path, "a .npy file"), check); }
 
 Tensor parse_npy(std::span<const std::byte> bytes, std::string_view name) { return read_npy(MemoryInput(bytes, name)); }
 

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "frit/core/io/shape_check.h"
 #include "frit/core/io/stored_array.h"
 #include "frit/core/tensor.h"
 
@@ -17,8 +18,8 @@ class Input;
 
 /// Reads a NumPy array file, versions 1.0 to 3.0. The header is matched against its fixed grammar and never evaluated. Bool is read as u8,
 /// big-endian numbers are swapped, and an array in Fortran order gives a transposed view. Throws ErrorKind::format, ErrorKind::file_system.
-Tensor read_npy(const std::string& path);
-Tensor read_npy(const Input& input);
+Tensor read_npy(const std::string& path, const ShapeCheck& check = {});
+Tensor read_npy(const Input& input, const ShapeCheck& check = {});
 /// The same checks, without reading any data; nothing for an array in Fortran order.
 std::optional<StoredArray> find_npy_array(const Input& input);
 /// From memory; `name` stands in the messages.
@@ -33,7 +34,7 @@ class NpyStream {
   /// `name` stands in the messages.
   NpyStream(Read read, std::string name) : read_(std::move(read)), name_(std::move(name)) {}
   /// None at the end of the stream. Throws ErrorKind::format, counting the arrays from 1.
-  std::optional<Tensor> next();
+  std::optional<Tensor> next(const ShapeCheck& check = {});
 
  private:
   Read read_;

@@ -6,6 +6,7 @@
 
 #include <memory>
 
+#include "frit/core/io/content.h"
 #include "frit/core/io/file.h"
 #include "frit/core/io/npy.h"
 #include "frit/core/text.h"
@@ -101,10 +102,11 @@ class Archive {
     if (status.comp_method != ZIP_CM_STORE && status.comp_method != ZIP_CM_DEFLATE) {
       bad('"', name, "\" is compressed by method ", status.comp_method, "; supported: stored and deflated");
     }
-    // Deflate makes at most 1032 bytes of one, and no two entries share bytes of the file: so a small file cannot claim all memory.
+    // No two entries share bytes of the file: so a small file cannot claim all memory.
     compressed_ += status.comp_size;
     if (status.comp_size > source_.input.size() || compressed_ > source_.input.size()) bad("entries are larger than the file");
-    if (status.size / 1032 > status.comp_size) bad('"', name, "\" claims ", status.size, " bytes from ", status.comp_size);
+    const zip_uint64_t most = status.comp_method == ZIP_CM_STORE ? status.comp_size : status.comp_size * deflate_limit;
+    if (status.size > most) bad('"', name, "\" claims ", status.size, " bytes from ", status.comp_size);
     return status;
   }
 

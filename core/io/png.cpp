@@ -5,10 +5,13 @@
 #endif
 
 #include <algorithm>
+#include <array>
 #include <csetjmp>
 #include <cstring>
+#include <exception>
 #include <vector>
 
+#include "frit/core/io/content.h"
 #include "frit/core/io/file.h"
 #include "frit/core/text.h"
 
@@ -17,21 +20,28 @@ namespace frit {
 #ifdef FRIT_HAVE_PNG
 namespace {
 
+constexpr const char* truncated = "the file ends early: truncated?";
+constexpr std::int64_t most_interlaced = std::int64_t{1} << 26;  // pixels
+
 /// One reading or writing of libpng's. The library reports an error by a jump, so that the functions which set one up hold nothing that
 /// would have to be destroyed: all of it lives here.
 struct Session {
+  explicit Session(const Input* from = nullptr) : input(from) {}
   ~Session() {
-    if (reading) ::png_destroy_read_struct(&png, &info, nullptr);
-    if (!reading) ::png_destroy_write_struct(&png, &info);
+    if (input != nullptr) ::png_destroy_read_struct(&png, &info, nullptr);
+    if (input == nullptr) ::png_destroy_write_struct(&png, &info);
   }
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
 
-  bool reading = true;
+  const Input* input;  ///< that is read; none where an image is written
   png_structp png = nullptr;
   png_infop info = nullptr;
-  std::vector<std::byte> bytes;  ///< the file
-  std::size_t position = 0;      ///< of the next byte to be read
-  std::vector<png_byte> samples;
-  std::vector<png_bytep> rows;
+  std::uint64_t position = 0;    ///< of the next byte to be read
+  std::uint64_t begin = 0;       ///< of `bytes` in the file
+  std::vector<std::byte> bytes;  ///< the part of the file that was read last, or what was written
+  std::vector<png_byte> row;     ///< (W, channels)
+  std::exception_ptr failure;    ///< what the input threw: nothing may be thrown through the library
   char message[160] = "";
 };
 
@@ -43,11 +53,26 @@ struct Session {
 
 void on_warning(png_structp, png_const_charp) {}
 
+void copy_bytes(Session& s, std::span<std::byte> into) {
+  if (s.position < s.begin || s.position + into.size() > s.begin + s.bytes.size()) {
+    const std::uint64_t ahead = std::max<std::uint64_t>(into.size(), 1 << 16);
+    s.bytes.resize(static_cast<std::size_t>(std::min(ahead, s.input->size() - s.position)));
+    s.input->read(s.position, s.bytes);
+    s.begin = s.position;
+  }
+  std::copy_n(s.bytes.begin() + static_cast<std::ptrdiff_t>(s.position - s.begin), into.size(), into.begin());
+  s.position += into.size();
+}
+
 void take_bytes(png_structp png, png_bytep into, std::size_t count) {
   auto& session = *static_cast<Session*>(::png_get_io_ptr(png));
-  if (count > session.bytes.size() - session.position) ::png_error(png, "the file ends early: truncated?");
-  std::memcpy(into, session.bytes.data() + session.position, count);
-  session.position += count;
+  if (count > session.input->size() - session.position) ::png_error(png, truncated);
+  try {
+    copy_bytes(session, {reinterpret_cast<std::byte*>(into), count});
+  } catch (...) {
+    session.failure = std::current_exception();
+  }
+  if (session.failure) ::png_error(png, "cannot be read");
 }
 
 void give_bytes(png_structp png, png_bytep from, std::size_t count) {
@@ -63,65 +88,135 @@ void give_bytes(png_structp png, png_bytep from, std::size_t count) {
 
 void give_no_bytes(png_structp) {}
 
-/// Reads what stands before the pixels, and asks for them as grey or red, green, blue of 8 or 16 bits. False: see the message.
-bool start_reading(Session& session) {
+/// What stands before the pixels. Chunks that say nothing of them are passed over, as what they hold may be compressed, and large. False:
+/// see the message.
+bool read_header(Session& session) {
   session.png = ::png_create_read_struct(PNG_LIBPNG_VER_STRING, &session, on_error, on_warning);
   session.info = session.png == nullptr ? nullptr : ::png_create_info_struct(session.png);
   if (session.info == nullptr) fail(ErrorKind::out_of_memory, "no memory to read a PNG image");
   if (setjmp(png_jmpbuf(session.png)) != 0) return false;
+  ::png_set_keep_unknown_chunks(session.png, PNG_HANDLE_CHUNK_NEVER, nullptr, -1);
   ::png_set_read_fn(session.png, &session, take_bytes);
   ::png_read_info(session.png, session.info);
+  return true;
+}
+
+/// Asks for pixels as grey or red, green, blue of 8 or 16 bits; of an interlaced image in the rows of its passes.
+bool start_rows(Session& session) {
+  if (setjmp(png_jmpbuf(session.png)) != 0) return false;
   ::png_set_expand(session.png);
   ::png_set_strip_alpha(session.png);
-  ::png_set_interlace_handling(session.png);
   if (::png_get_bit_depth(session.png, session.info) == 16) ::png_set_swap(session.png);
   ::png_read_update_info(session.png, session.info);
   return true;
 }
 
-bool read_rows(Session& session) {
+bool read_row(Session& session) {
   if (setjmp(png_jmpbuf(session.png)) != 0) return false;
-  ::png_read_image(session.png, session.rows.data());
+  ::png_read_row(session.png, session.row.data(), nullptr);
+  return true;
+}
+
+bool finish_reading(Session& session) {
+  if (setjmp(png_jmpbuf(session.png)) != 0) return false;
   ::png_read_end(session.png, nullptr);
   return true;
 }
 
-void open(const Input& input, Session& session) {
-  session.bytes.resize(static_cast<std::size_t>(input.size()));
-  input.read(0, session.bytes);
-  if (session.bytes.size() < 8 || ::png_sig_cmp(reinterpret_cast<png_const_bytep>(session.bytes.data()), 0, 8) != 0) {
-    input.bad("not a PNG image: expected \\x89PNG at the start");
+/// Throws unless a step of the reading went well.
+void check(const Session& session, bool well) {
+  if (session.failure) std::rethrow_exception(session.failure);
+  if (!well) session.input->bad("PNG image: ", session.message);
+}
+
+/// Bytes of compressed pixels. Throws if a chunk is not all there, before anything is unfolded.
+std::uint64_t compressed_bytes(const Input& input) {
+  constexpr std::uint64_t signature = 8, around = 12;  // a chunk's length, name and checksum
+  std::uint64_t bytes = 0;
+  for (std::uint64_t at = signature;;) {
+    std::array<std::byte, 8> head{};
+    if (input.size() - at < around) input.bad("PNG image: ", truncated);
+    input.read(at, head);
+    const std::uint32_t length = png_get_uint_32(reinterpret_cast<png_const_bytep>(head.data()));
+    if (length > input.size() - at - around) input.bad("PNG image: ", truncated);
+    const std::string_view name(reinterpret_cast<const char*>(head.data()) + 4, 4);
+    if (name == "IDAT") bytes += length;
+    if (name == "IEND") return bytes;
+    at += around + length;
   }
-  if (!start_reading(session)) input.bad("PNG image: ", session.message);
 }
 
-PngHeader header_of(const Session& session) {
-  return {::png_get_image_height(session.png, session.info), ::png_get_image_width(session.png, session.info),
-          ::png_get_channels(session.png, session.info)};
-}
+/// An open image: its header was read, and what it declares can be in the file.
+struct Image {
+  explicit Image(const Input& input) : session(&input) {
+    std::array<std::byte, 8> first{};
+    if (input.size() >= first.size()) input.read(0, first);
+    if (::png_sig_cmp(reinterpret_cast<png_const_bytep>(first.data()), 0, first.size()) != 0) {
+      input.bad("not a PNG image: expected \\x89PNG at the start");
+    }
+    check(session, read_header(session));
+    stored_row_bytes = ::png_get_rowbytes(session.png, session.info);
+    check(session, start_rows(session));
+    header = {::png_get_image_height(session.png, session.info), ::png_get_image_width(session.png, session.info),
+              ::png_get_channels(session.png, session.info)};
+    interlaced = ::png_get_interlace_type(session.png, session.info) != PNG_INTERLACE_NONE;
+  }
 
-void set_rows(Session& session, std::size_t row_bytes, std::size_t height) {
-  session.rows.resize(height);
-  for (std::size_t y = 0; y < height; ++y) session.rows[y] = session.samples.data() + y * row_bytes;
-}
+  void check_size() const {
+    const Input& input = *session.input;
+    const auto height = static_cast<std::uint64_t>(header.height);
+    if (stored_row_bytes * height > compressed_bytes(input) * deflate_limit) {
+      input.bad("PNG image: header declares ", header.width, 'x', header.height, " pixels, more than a file of ", input.size(),
+                " bytes can hold: truncated?");
+    }
+    if (interlaced && header.width * header.height > most_interlaced) {
+      input.bad("PNG image: an interlaced image of ", header.width, 'x', header.height, " pixels, limit ", most_interlaced);
+    }
+  }
 
-/// (H, W, channels) samples to (channels, H, W) in [0, 1].
+  Session session;
+  PngHeader header;
+  std::uint64_t stored_row_bytes = 0;
+  bool interlaced = false;
+};
+
+/// A row of `count` pixels as every `step`th of `to` (channels, W), from `first` on, in [0, 1].
 template <class Sample>
-void spread(const Session& session, const Tensor& image) {
-  const std::int64_t channels = image.dim(0), pixels = image.dim(1) * image.dim(2);
-  float* to = image.data<float>();
-  const png_byte* const from = session.samples.data();
+void spread(const Session& session, const PngHeader& header, std::size_t count, std::size_t first, std::size_t step, float* to) {
   constexpr auto largest = static_cast<float>(static_cast<Sample>(-1));
-  for (std::int64_t c = 0; c < channels; ++c) {
-    for (std::int64_t i = 0; i < pixels; ++i) {
+  const auto channels = static_cast<std::size_t>(header.channels), width = static_cast<std::size_t>(header.width);
+  for (std::size_t c = 0; c < channels; ++c) {
+    for (std::size_t i = 0; i < count; ++i) {
       Sample sample;
-      std::memcpy(&sample, from + static_cast<std::size_t>(i * channels + c) * sizeof(Sample), sizeof(Sample));
-      *to++ = static_cast<float>(sample) / largest;
+      std::memcpy(&sample, session.row.data() + (i * channels + c) * sizeof(Sample), sizeof(Sample));
+      to[c * width + first + i * step] = static_cast<float>(sample) / largest;
     }
   }
 }
 
-bool write_image(Session& session, const PngHeader& header) {
+void decode_row(Image& image, std::size_t count, std::size_t first, std::size_t step, float* to) {
+  check(image.session, read_row(image.session));
+  const bool wide = ::png_get_bit_depth(image.session.png, image.session.info) == 16;
+  (wide ? spread<std::uint16_t> : spread<std::uint8_t>)(image.session, image.header, count, first, step, to);
+}
+
+/// The passes of an interlaced image, each of some of its rows and columns, as rows (channels, W).
+std::vector<float> decode_interlaced(Image& image, std::size_t row_elements) {
+  const auto height = static_cast<png_uint_32>(image.header.height), width = static_cast<png_uint_32>(image.header.width);
+  std::vector<float> rows(row_elements * height);
+  for (int pass = 0; pass < PNG_INTERLACE_ADAM7_PASSES; ++pass) {
+    const std::size_t count = PNG_PASS_COLS(width, pass);
+    const png_uint_32 pass_rows = count == 0 ? 0 : PNG_PASS_ROWS(height, pass);
+    for (png_uint_32 row = 0; row < pass_rows; ++row) {
+      const std::size_t y = PNG_ROW_FROM_PASS_ROW(row, pass);
+      decode_row(image, count, PNG_PASS_START_COL(pass), std::size_t{1} << PNG_PASS_COL_SHIFT(pass), rows.data() + y * row_elements);
+    }
+  }
+  return rows;
+}
+
+/// `samples` (H, W, channels).
+bool write_image(Session& session, const PngHeader& header, const png_byte* samples) {
   session.png = ::png_create_write_struct(PNG_LIBPNG_VER_STRING, &session, on_error, on_warning);
   session.info = session.png == nullptr ? nullptr : ::png_create_info_struct(session.png);
   if (session.info == nullptr) fail(ErrorKind::out_of_memory, "no memory to write a PNG image");
@@ -131,7 +226,7 @@ bool write_image(Session& session, const PngHeader& header) {
                  header.channels == 1 ? PNG_COLOR_TYPE_GRAY : PNG_COLOR_TYPE_RGB, PNG_INTERLACE_NONE, PNG_COMPRESSION_TYPE_DEFAULT,
                  PNG_FILTER_TYPE_DEFAULT);
   ::png_write_info(session.png, session.info);
-  ::png_write_image(session.png, session.rows.data());
+  for (std::int64_t y = 0; y < header.height; ++y) ::png_write_row(session.png, samples + y * header.width * header.channels);
   ::png_write_end(session.png, nullptr);
   return true;
 }
@@ -140,31 +235,22 @@ bool write_image(Session& session, const PngHeader& header) {
 
 PngHeader read_png_header(const std::string& path) {
   const FileInput input(path, "a PNG image");
-  Session session;
-  open(input, session);
-  return header_of(session);
+  return Image(input).header;
 }
 
-Tensor read_png(const Input& input) {
-  Session session;
-  open(input, session);
-  const PngHeader header = header_of(session);
-  const std::size_t row_bytes = ::png_get_rowbytes(session.png, session.info);
-  // Deflate makes at most 1032 bytes of one; samples of less than 8 bits and palettes give up to 24 times as many.
-  const auto height = static_cast<std::size_t>(header.height);
-  if (row_bytes / 24 * height / 1032 > session.bytes.size()) {
-    input.bad("PNG image: header declares ", header.width, 'x', header.height, " pixels, more than a file of ", input.size(),
-              " bytes can hold: truncated?");
+void read_png_rows(const Input& input, const PngBegin& begin, const PngRow& take) {
+  Image image(input);
+  const PngHeader header = image.header;
+  image.check_size();
+  begin(header);
+  image.session.row.resize(::png_get_rowbytes(image.session.png, image.session.info));
+  const auto width = static_cast<std::size_t>(header.width), row_elements = width * static_cast<std::size_t>(header.channels);
+  std::vector<float> rows = image.interlaced ? decode_interlaced(image, row_elements) : std::vector<float>(row_elements);
+  for (std::int64_t y = 0; y < header.height; ++y) {
+    if (!image.interlaced) decode_row(image, width, 0, 1, rows.data());
+    take(y, std::span(rows).subspan(image.interlaced ? static_cast<std::size_t>(y) * row_elements : 0, row_elements));
   }
-  session.samples.resize(row_bytes * height);
-  set_rows(session, row_bytes, height);
-  if (!read_rows(session)) input.bad("PNG image: ", session.message);
-  const Tensor image = Tensor::empty({header.channels, header.height, header.width});
-  if (::png_get_bit_depth(session.png, session.info) == 16)
-    spread<std::uint16_t>(session, image);
-  else
-    spread<std::uint8_t>(session, image);
-  return image;
+  check(image.session, finish_reading(image.session));
 }
 
 void write_png(const std::string& path, const Tensor& image) {
@@ -176,10 +262,9 @@ void write_png(const std::string& path, const Tensor& image) {
           header.height, " is too large");
   const std::vector<float> values = image.permute({1, 2, 0}).to_vector<float>();
   Session session;
-  session.reading = false;
-  for (const float value : values) session.samples.push_back(static_cast<png_byte>(value > 0 ? std::min(value, 1.0f) * 255 + 0.5f : 0));
-  set_rows(session, static_cast<std::size_t>(header.width * header.channels), static_cast<std::size_t>(header.height));
-  if (!write_image(session, header)) fail(ErrorKind::bug, "libpng cannot write an image: ", session.message);
+  std::vector<png_byte> samples;
+  for (const float value : values) samples.push_back(static_cast<png_byte>(value > 0 ? std::min(value, 1.0f) * 255 + 0.5f : 0));
+  if (!write_image(session, header, samples.data())) fail(ErrorKind::bug, "libpng cannot write an image: ", session.message);
   AtomicFile file(path, session.bytes.size());
   file.write(session.bytes);
   file.commit();
@@ -194,13 +279,31 @@ namespace {
 }  // namespace
 
 PngHeader read_png_header(const std::string& path) { missing(path); }
-Tensor read_png(const Input& input) { input.bad("PNG images cannot be read: frit was built without libpng"); }
+void read_png_rows(const Input& input, const PngBegin&, const PngRow&) {
+  input.bad("PNG images cannot be read: frit was built without libpng");
+}
 void write_png(const std::string& path, const Tensor&) {
   fail(ErrorKind::argument, printable(path), ": PNG images cannot be written: frit was built without libpng");
 }
 
 #endif
 
-Tensor read_png(const std::string& path) { return read_png(FileInput(path, "a PNG image")); }
+Tensor read_png(const Input& input, const ShapeCheck& check) {
+  Tensor image;
+  const auto begin = [&](const PngHeader& header) {
+    const Shape shape{header.channels, header.height, header.width};
+    if (check) check(shape);
+    image = Tensor::empty(shape);
+  };
+  read_png_rows(input, begin, [&](std::int64_t y, std::span<const float> samples) {
+    const std::int64_t width = image.dim(2);
+    for (std::int64_t c = 0; c < image.dim(0); ++c) {
+      std::copy_n(samples.begin() + c * width, width, image.data<float>() + (c * image.dim(1) + y) * width);
+    }
+  });
+  return image;
+}
+
+Tensor read_png(const std::string& path, const ShapeCheck& check) { return read_png(FileInput(path, "a PNG image"), check); }
 
 }  // namespace frit

@@ -103,6 +103,29 @@ TEST(ReadExamples, RefusesWhatIsNoneOfThem) {
   expect_error(ErrorKind::file_system, "is a directory, expected a .npy, IDX, PNG or NIfTI file", [&] { read_examples(folder.path()); });
 }
 
+TEST(ReadExamples, AShapeThatIsNotWantedIsRefusedBeforeMemoryIsTaken) {
+  const TemporaryFolder folder;
+  const std::string idx = std::string("\0\0\x08\3\0\0\0\x40\0\0\x04\0\0\0\x04\0", 16) + std::string(64 << 20, '\0');
+  std::vector<std::pair<std::string, Shape>> files = {{"x.npy", {2, 1, 3}}, {"a-idx3-ubyte.gz", {64, 1, 1024, 1024}}};
+  write_npy(folder / "x.npy", Tensor::zeros({2, 1, 3}));
+  write_text(folder / "a-idx3-ubyte.gz", testing::gzipped(idx));
+  if (!testing::is_missing("libpng")) {
+    files.emplace_back("b.png", Shape{1, 3, 2000, 3000});
+    write_png(folder / "b.png", Tensor::full({3, 2000, 3000}, 1));
+  }
+  if (!testing::is_missing("libnifti2")) {
+    files.emplace_back("c.nii.gz", Shape{1, 1, 16, 1024, 1024});
+    write_text(folder / "c.nii.gz", testing::gzipped(testing::nifti_file({.dim = {1024, 1024, 16}}, std::string(64 << 20, '\0'))));
+  }
+  for (const auto& [name, shape] : files) {
+    const auto read = [&, &file = name, &wanted = shape] {
+      expect_error(ErrorKind::format, concat("not ", wanted),
+                   [&] { read_examples(folder / file, [](const Shape& found) { fail(ErrorKind::format, "not ", found); }); });
+    };
+    EXPECT_LT(testing::peak_memory(read), std::size_t{sanitized ? 64 : 8} << 20) << name;
+  }
+}
+
 TEST(ExampleFiles, AreThoseOfAFolderThatCanBeRead) {
   const TemporaryFolder folder;
   const auto refused = [&] {

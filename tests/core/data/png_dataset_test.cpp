@@ -67,6 +67,17 @@ TEST(PngDataset, ResizesByTheMeanOfWhatAPixelCovers) {
   EXPECT_EQ(read(doubled, {0})[0].to_vector<float>(), rows);
 }
 
+TEST(PngDataset, AnImageIsNotInMemoryAsAWholeToBecomeASmallOne) {
+  FRIT_SKIP_WITHOUT("libpng");
+  const TemporaryFolder folder;
+  write(folder, "a/1.png", 0.4, {3, 3000, 3000});  // 108 MB as f32
+  const PngDataset dataset(folder.path(), {2, 3});
+  EXPECT_LT(testing::peak_memory([&] {
+              for (const float value : read(dataset, {0})[0].to_vector<float>()) EXPECT_NEAR(value, 0.4, 1e-5);
+            }),
+            std::size_t{sanitized ? 64 : 16} << 20);
+}
+
 TEST(PngDataset, BothSplitsNumberTheClassesAlike) {
   FRIT_SKIP_WITHOUT("libpng");
   const TemporaryFolder folder;

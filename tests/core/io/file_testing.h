@@ -5,6 +5,7 @@
 
 #include <ctime>
 #include <filesystem>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,24 @@ namespace frit::testing {
 
 /// Processor time of this process in seconds: the same on a machine that is busy with other things.
 inline double processor_seconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
+
+/// The most bytes of memory that `action` takes beside what was there before.
+template <class Action>
+std::size_t peak_memory(const Action& action) {
+  const auto most_resident = [] {
+    std::ifstream status("/proc/self/status");
+    for (std::string word; status >> word;) {
+      std::size_t kilobytes = 0;
+      if (word == "VmHWM:" && status >> kilobytes) return kilobytes * 1024;
+    }
+    ADD_FAILURE() << "the system does not say how much memory was taken";
+    return std::size_t{0};
+  };
+  std::ofstream("/proc/self/clear_refs") << 5;  // from now on
+  const std::size_t before = most_resident();
+  action();
+  return most_resident() - before;
+}
 
 /// A folder of its own for one test, removed at the end.
 class TemporaryFolder {

@@ -4,6 +4,7 @@
 
 #include <zlib.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <string>
@@ -89,6 +90,28 @@ inline std::string zip_file(const std::vector<ZipEntry>& entries) {
                           little_bytes(entries.size(), 2) + little_bytes(directory.size(), 4) + little_bytes(file.size(), 4) +
                           std::string(2, '\0');
   return file + directory + end;
+}
+
+inline std::string png_chunk(const std::string& name, const std::string& data) {
+  const auto big_bytes = [](std::uint64_t number) {
+    std::string bytes = little_bytes(number, 4);
+    std::reverse(bytes.begin(), bytes.end());
+    return bytes;
+  };
+  const std::string checked = name + data;
+  const auto checksum = ::crc32(0, reinterpret_cast<const Bytef*>(checked.data()), static_cast<uInt>(checked.size()));
+  return big_bytes(data.size()) + checked + big_bytes(checksum);
+}
+
+/// `data` is what a program for PNG images would have compressed; `before` are chunks.
+inline std::string png_file(std::uint32_t width, std::uint32_t height, int bits, int colour, const std::string& data,
+                            const std::string& before = "", bool interlaced = false) {
+  std::string header;
+  for (const std::uint32_t size : {width, height}) {
+    for (int shift = 24; shift >= 0; shift -= 8) header += static_cast<char>(size >> shift);
+  }
+  for (const int byte : {bits, colour, 0, 0, static_cast<int>(interlaced)}) header += static_cast<char>(byte);
+  return "\x89PNG\r\n\x1a\n" + png_chunk("IHDR", header) + before + png_chunk("IDAT", data) + png_chunk("IEND", "");
 }
 
 inline std::string content_of(const std::string& path) { return read_text(path, std::uint64_t{1} << 30); }

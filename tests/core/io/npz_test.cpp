@@ -54,6 +54,7 @@ TEST_F(Npz, RefusesDamageAndFalseSizes) {
   expect_error(ErrorKind::format, "\"x.npy\": ", [&] { parse(damaged); });
   const auto claims = [](std::int64_t size, bool deflated) { return zip_file({{"x.npy", numbers, deflated, -1, size}}); };
   expect_error(ErrorKind::format, "claims 4000000000 bytes from", [&] { parse(claims(4'000'000'000, true)); });
+  expect_error(ErrorKind::format, concat("claims 1000 bytes from ", numbers.size()), [&] { parse(claims(1000, false)); });
   expect_error(ErrorKind::format, "\"x.npy\": ", [&] { parse(claims(static_cast<std::int64_t>(numbers.size()) + 1, true)); });
   expect_error(ErrorKind::format, "\"x.npy\": ", [&] { parse(claims(static_cast<std::int64_t>(numbers.size()) - 1, true)); });
 }

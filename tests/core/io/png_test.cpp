@@ -14,25 +14,21 @@ namespace {
 using testing::expect_error;
 using testing::TemporaryFolder;
 
-std::string big_bytes(std::uint32_t number) {
-  std::string bytes = testing::little_bytes(number, 4);
-  std::reverse(bytes.begin(), bytes.end());
-  return bytes;
-}
-
-std::string chunk(const std::string& name, const std::string& data) {
-  const std::string checked = name + data;
-  return big_bytes(static_cast<std::uint32_t>(data.size())) + checked +
-         big_bytes(
-             static_cast<std::uint32_t>(::crc32(0, reinterpret_cast<const Bytef*>(checked.data()), static_cast<uInt>(checked.size()))));
-}
-
 /// Rows begin with their filter, 0.
-std::string png(std::uint32_t width, std::uint32_t height, char bits, char colour, const std::string& rows,
-                const std::string& before = "") {
-  return "\x89PNG\r\n\x1a\n" + chunk("IHDR", big_bytes(width) + big_bytes(height) + bits + colour + std::string(3, '\0')) + before +
-         chunk("IDAT", testing::gzipped(rows, 15)) + chunk("IEND", "");
+std::string png(std::uint32_t width, std::uint32_t height, int bits, int colour, const std::string& rows, const std::string& before = "",
+                bool interlaced = false) {
+  return testing::png_file(width, height, bits, colour, testing::gzipped(rows, 15), before, interlaced);
 }
+
+/// White pixels of one bit: a thousand of them in a byte of the file.
+std::string white(std::uint32_t size) {
+  std::string row(1 + size / 8, '\xff'), rows;
+  row[0] = 0;
+  for (std::uint32_t y = 0; y < size; ++y) rows += row;
+  return png(size, size, 1, 0, rows);
+}
+
+constexpr std::size_t little_memory = std::size_t{sanitized ? 64 : 8} << 20;
 
 Tensor parse(const std::string& bytes) { return read_png(MemoryInput(std::as_bytes(std::span(bytes)), "image.png")); }
 
@@ -62,7 +58,7 @@ TEST_F(Png, ReadsOtherDepthsPalettesAndTransparency) {
   EXPECT_EQ(parse(png(2, 1, 16, 0, std::string("\0\x80\0\xff\xff", 5))).to_vector<float>(), (std::vector<float>{32768 / 65535.0F, 1}));
   EXPECT_EQ(parse(png(3, 1, 1, 0, std::string("\0\xa0", 2))).to_vector<float>(), (std::vector<float>{1, 0, 1}));
   EXPECT_EQ(parse(png(1, 1, 8, 4, std::string("\0\x33\x80", 3))).to_vector<float>(), (std::vector<float>{0.2F}));
-  const Tensor colour = parse(png(2, 1, 8, 3, std::string("\0\1\0", 3), chunk("PLTE", std::string("\0\x33\xff\xff\0\0", 6))));
+  const Tensor colour = parse(png(2, 1, 8, 3, std::string("\0\1\0", 3), testing::png_chunk("PLTE", std::string("\0\x33\xff\xff\0\0", 6))));
   EXPECT_EQ(colour.shape(), (Shape{3, 1, 2}));
   EXPECT_EQ(colour.to_vector<float>(), (std::vector<float>{1, 0, 0, 0.2F, 0, 1}));
 }
@@ -78,6 +74,73 @@ TEST_F(Png, RefusesDamage) {
   expect_error(ErrorKind::format, "image.png: PNG image: ", [&] { parse(damaged); });
   expect_error(ErrorKind::format, "not a PNG image", [&] { parse("GIF89a"); });
   expect_error(ErrorKind::format, "header declares 60000x60000 pixels, more than a file of", [&] { parse(png(60000, 60000, 8, 2, "")); });
+}
+
+/// The samples of `bytes` each, in the order of Adam7's seven passes.
+std::string passes(const std::string& samples, std::size_t width, std::size_t height, std::size_t bytes) {
+  constexpr std::array<std::array<std::size_t, 4>, 7> grids = {
+      // first column and row, steps
+      {{0, 0, 8, 8}, {4, 0, 8, 8}, {0, 4, 4, 8}, {2, 0, 4, 4}, {0, 2, 2, 4}, {1, 0, 2, 2}, {0, 1, 1, 2}}};
+  std::string rows;
+  for (const auto& [column, row, step, row_step] : grids) {
+    for (std::size_t y = row; y < height && column < width; y += row_step) {
+      rows += '\0';
+      for (std::size_t x = column; x < width; x += step) rows += samples.substr((y * width + x) * bytes, bytes);
+    }
+  }
+  return rows;
+}
+
+TEST_F(Png, InterlacedImagesAreReadAsOthers) {
+  for (const auto& [width, height] : {std::array{1, 1}, {2, 3}, {5, 1}, {1, 5}, {9, 10}, {16, 8}, {33, 17}}) {
+    for (const auto& [colour, bits, bytes] : {std::array{0, 8, 1}, {2, 16, 6}, {6, 8, 4}}) {
+      const auto w = static_cast<std::size_t>(width), h = static_cast<std::size_t>(height), size = static_cast<std::size_t>(bytes);
+      std::string samples, rows;
+      for (std::size_t i = 0; i < w * h * size; ++i) samples += static_cast<char>(i * 37);
+      for (std::size_t y = 0; y < h; ++y) rows += '\0' + samples.substr(y * w * size, w * size);
+      const auto file = [&, depth = bits, kind = colour](const std::string& data, bool interlaced) {
+        return png(static_cast<std::uint32_t>(w), static_cast<std::uint32_t>(h), depth, kind, data, "", interlaced);
+      };
+      const Tensor plain = parse(file(rows, false)), interlaced = parse(file(passes(samples, w, h, size), true));
+      EXPECT_EQ(interlaced.shape(), plain.shape());
+      EXPECT_EQ(interlaced.to_vector<float>(), plain.to_vector<float>()) << width << 'x' << height << ' ' << colour;
+    }
+  }
+  testing::expect_error(ErrorKind::format, "an interlaced image of 10000x10000 pixels, limit 67108864",
+                        [] { parse(png(10000, 10000, 1, 0, std::string(13'000'000, '\0'), "", true)); });
+}
+
+TEST_F(Png, MemoryIsTakenForWhatIsThereAndWanted) {
+  const std::string good = white(8000);  // 256 MB as f32
+  const MemoryInput input(std::as_bytes(std::span(good)), "white.png");
+  std::int64_t rows = 0;
+  double sum = 0;
+  const auto take = [&](std::int64_t y, std::span<const float> row) {
+    EXPECT_EQ(y, rows++);
+    sum += row[7999];
+  };
+  EXPECT_LT(testing::peak_memory([&] {
+              read_png_rows(
+                  input, [](const PngHeader& h) { EXPECT_EQ(h.width, 8000); }, take);
+            }),
+            little_memory);
+  EXPECT_EQ(sum, 8000);
+  const auto refuse = [](const Shape& shape) { fail(ErrorKind::format, "not ", shape); };
+  EXPECT_LT(testing::peak_memory([&] { expect_error(ErrorKind::format, "not 1x8000x8000", [&] { read_png(input, refuse); }); }),
+            little_memory);
+  for (const std::size_t cut : {good.size() - 1, good.size() / 2}) {
+    const auto read_cut = [&] { expect_error(ErrorKind::format, "the file ends early: truncated?", [&] { parse(good.substr(0, cut)); }); };
+    EXPECT_LT(testing::peak_memory(read_cut), little_memory);
+  }
+}
+
+/// Texts and colour profiles are compressed too, and are not looked at.
+TEST_F(Png, ChunksThatSayNothingOfThePixelsTakeNoMemory) {
+  std::string texts;
+  for (int i = 0; i < 100; ++i)
+    texts += testing::png_chunk("zTXt", std::string("a\0\0", 3) + testing::gzipped(std::string(4'000'000, 'x'), 15));
+  const std::string file = png(1, 1, 8, 0, std::string("\0\xff", 2), texts);
+  EXPECT_LT(testing::peak_memory([&] { EXPECT_EQ(parse(file).item(), 1); }), little_memory);
 }
 
 }  // namespace
