@@ -34,29 +34,30 @@ Metadata checkpoint_metadata(const Model& model) {
   return metadata;
 }
 
-Model model_of(const SafetensorsHeader& file) {
+Model model_of(const SafetensorsHeader& file, std::string_view prefix) {
   const Metadata& metadata = file.metadata();
   const auto model = metadata.find("model");
   const auto config = metadata.find("config");
   if (model == metadata.end()) fail(ErrorKind::format, file.file(), ": the metadata name no \"model\": not a checkpoint of frit?");
   check_version(file);
+  Model made;
+  Graph graph;
   try {
-    Model made = make_model(model->second, config == metadata.end() ? "{}" : std::string_view(config->second));
+    made = make_model(model->second, config == metadata.end() ? "{}" : std::string_view(config->second));
     const auto normalization = metadata.find("normalization");
-    return normalization == metadata.end() ? made : with_normalization(std::move(made), normalization->second);
+    if (normalization != metadata.end()) made = with_normalization(std::move(made), normalization->second);
+    made.build(Scope(graph), graph.input("input", made.ample_input()));
   } catch (const Error& error) {
     if (error.kind() == ErrorKind::bug) throw;
     fail(ErrorKind::format, file.file(), ": ", error.what());
   }
+  require_tensors(file, variables_of(graph, prefix), {.allow_extra = true});
+  return made;
 }
 
 std::vector<std::string> restore(const TensorFile& file, const Graph& graph, State& state, const RestoreOptions& options) {
   verify_checksums(file);
-  WantedTensors wanted;
-  for (const graph::Node* node : graph.all(graph::NodeKind::variable)) wanted.emplace_back(node->name, graph.type(node->outputs[0]));
-  const bool of_training = file.metadata().contains(training_key);
-  require_tensors(file, wanted, /*exact_dtypes=*/false,
-                  [&](std::string_view name) { return options.allow_extra || (of_training && name.starts_with(of_optimizer)); });
+  require_tensors(file, variables_of(graph), {.allow_extra = options.allow_extra});
   std::vector<std::string> remarks;
   const std::vector<const graph::Node*> variables = graph.all(graph::NodeKind::variable);
   for (const graph::Node* node : variables) {

@@ -15,8 +15,9 @@ void save_checkpoint(const std::string& path, const Graph& graph, const State& s
 /// What `model_of` reads back.
 Metadata checkpoint_metadata(const Model& model);
 
-/// The model that the metadata names. Throws ErrorKind::format if it names none or a configuration that does not fit.
-Model model_of(const SafetensorsHeader& file);
+/// The model that the metadata name. Throws ErrorKind::format if they name none, or a configuration that does not fit, or one that declares
+/// other parameters than the file has, under `prefix` and their names: so that no memory is taken for what a file only declares.
+Model model_of(const SafetensorsHeader& file, std::string_view prefix = {});
 
 struct RestoreOptions {
   bool allow_extra = false;  ///< tensors that the graph does not have are passed over

@@ -40,9 +40,8 @@ void append(std::string& problems, const char* what, const Listing& listing) {
   if (!listing.empty()) problems += concat(problems.empty() ? "" : "; ", what, ": ", listing.text());
 }
 
-/// What keeps the file's tensors from being those; `extra` says which others may be there.
-std::string find_problems(const TensorFile& file, const WantedTensors& wanted, bool exact_dtypes,
-                          const std::function<bool(std::string_view name)>& extra) {
+/// What keeps the file's tensors from being those.
+std::string find_problems(const SafetensorsHeader& file, const WantedTensors& wanted, const TensorRules& rules) {
   constexpr std::size_t all = std::numeric_limits<std::size_t>::max();
   Listing missing(all), misshapen(all), converted(all), unexpected(10);  // only the model bounds its list: a file may have a million names
   std::set<std::string_view> known;
@@ -54,20 +53,21 @@ std::string find_problems(const TensorFile& file, const WantedTensors& wanted, b
       continue;
     }
     const SafetensorsHeader::Entry found = file.entry(*index);
-    if (exact_dtypes && found.dtype != type.dtype) converted.add(concat('"', name, "\" expected ", type.dtype, ", got ", found.dtype));
+    if (rules.exact && found.dtype != type.dtype) converted.add(concat('"', name, "\" expected ", type.dtype, ", got ", found.dtype));
     if (found.shape == type.shape) continue;
     const char* const hint = permuted(found.shape, type.shape) ? " (the sizes are permuted: the layout of another kind of layer?)" : "";
     misshapen.add(concat('"', name, "\" expected ", type.shape, ", got ", found.shape, hint));
   }
+  const bool of_training = !rules.exact && file.metadata().contains(training_key);
   for (std::size_t i = 0; i < file.size(); ++i) {
     const std::string_view name = file.entry(i).name;
-    if (!known.contains(name) && !extra(name)) unexpected.add('"' + printable(name) + '"');
+    if (!known.contains(name) && !(of_training && name.starts_with(of_optimizer))) unexpected.add('"' + printable(name) + '"');
   }
   std::string problems;
   append(problems, "missing", missing);
   append(problems, "wrong shape", misshapen);
   append(problems, "wrong dtype", converted);
-  append(problems, "unexpected", unexpected);
+  if (!rules.allow_extra || !problems.empty()) append(problems, "unexpected", unexpected);
   return problems;
 }
 
@@ -87,9 +87,16 @@ void check_version(const SafetensorsHeader& file) {
   fail(ErrorKind::format, file.file(), ": checkpoint format version: expected ", format_version, ", got ", printable(version->second));
 }
 
-void require_tensors(const TensorFile& file, const WantedTensors& wanted, bool exact_dtypes,
-                     const std::function<bool(std::string_view name)>& extra) {
-  const std::string problems = find_problems(file, wanted, exact_dtypes, extra);
+WantedTensors variables_of(const Graph& graph, std::string_view prefix) {
+  WantedTensors wanted;
+  for (const graph::Node* node : graph.all(graph::NodeKind::variable)) {
+    wanted.emplace_back(std::string(prefix) + node->name, graph.type(node->outputs[0]));
+  }
+  return wanted;
+}
+
+void require_tensors(const SafetensorsHeader& file, const WantedTensors& wanted, const TensorRules& rules) {
+  const std::string problems = find_problems(file, wanted, rules);
   if (problems.empty()) return;
   const auto model = file.metadata().find("model");
   const std::string hint = model == file.metadata().end() ? "" : concat("; the file says it is of model \"", printable(model->second), '"');

@@ -1,12 +1,11 @@
 #pragma once
 
-#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "frit/core/io/safetensors.h"
-#include "frit/ops/value.h"
+#include "frit/graph/graph.h"
 
 namespace frit {
 
@@ -25,9 +24,16 @@ void check_version(const SafetensorsHeader& file);
 /// Tensors, in the order in which a message names them.
 using WantedTensors = std::vector<std::pair<std::string, TensorType>>;
 
-/// Throws ErrorKind::format naming *all* missing, unexpected and misshapen tensors, and with `exact_dtypes` those of another dtype. `extra`
-/// says which others may be there.
-void require_tensors(const TensorFile& file, const WantedTensors& wanted, bool exact_dtypes,
-                     const std::function<bool(std::string_view name)>& extra);
+/// The variables of a graph, in a file under `prefix` and their names.
+WantedTensors variables_of(const Graph& graph, std::string_view prefix = {});
+
+/// What else a file's tensors are asked for than to have the shapes that are wanted.
+struct TensorRules {
+  bool exact = false;        ///< the dtype too, and what is the optimizer's: a training goes on with them
+  bool allow_extra = false;  ///< others are named only beside what is wrong
+};
+/// Throws ErrorKind::format naming *all* missing, unexpected and misshapen tensors, and those of a wrong dtype. Takes no memory for them:
+/// it is called before any is taken for what a file declares.
+void require_tensors(const SafetensorsHeader& file, const WantedTensors& wanted, const TensorRules& rules = {});
 
 }  // namespace frit

@@ -118,6 +118,13 @@ std::vector<std::string> model_names() {
   return names;
 }
 
+Shape Model::ample_input() const {
+  Shape shape = ample_image(*this);
+  shape.insert(0, in_channels);
+  shape.insert(0, 1);
+  return shape;
+}
+
 void Model::check_input(const Shape& shape) const {
   bool fits = shape.rank() == image_rank + 2 && shape[1] == in_channels;
   std::string expected = concat("[N, ", in_channels);

@@ -27,6 +27,8 @@ struct Model {
   Shape full_input = {};   ///< the input of the published measurements, for a benchmark
   std::function<Value(const Scope& scope, Value input)> build = {};
 
+  /// An input of one image that `build` takes whatever the configuration is, for a graph that is not run.
+  Shape ample_input() const;
   /// Throws ErrorKind::format unless a tensor of this shape can be the input: "expected [N, 3, D, H, W], got ...", or what the
   /// image needs at least.
   void check_input(const Shape& shape) const;

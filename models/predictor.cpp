@@ -15,7 +15,7 @@ Predictor::Predictor(const std::string& checkpoint, const PredictorOptions& opti
   const TensorFile file = read_safetensors(checkpoint);
   model_ = model_of(file);
   Graph graph;
-  graph.output("output", add_model(graph, model_.small_input));
+  graph.output("output", add_model(graph, model_.ample_input()));
   graph = graph::for_inference(graph);
   state->prepare(graph);
   for (const std::string& remark : restore(file, graph, *state)) warn(remark);

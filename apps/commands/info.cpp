@@ -116,7 +116,7 @@ Json checkpoint_json(const std::string& path) {
 /// The parameters of a model, in the order of its building.
 std::vector<std::pair<std::string, TensorType>> parameters_of(const Model& model) {
   Graph graph;
-  model.build(Scope(graph), graph.input("input", model.small_input));
+  model.build(Scope(graph), graph.input("input", model.ample_input()));
   std::vector<std::pair<std::string, TensorType>> parameters;
   for (const graph::Node* node : graph.all(graph::NodeKind::variable)) parameters.emplace_back(node->name, graph.type(node->outputs[0]));
   return parameters;

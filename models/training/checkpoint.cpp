@@ -62,7 +62,7 @@ void restore_training(const TensorFile& file, TrainStep& step) {
   if (found != expected) fail(ErrorKind::format, file.file(), ": optimizer: expected ", expected, ", got ", printable(found));
   WantedTensors wanted;
   for (const auto& [name, tensor] : step.state().tensors()) wanted.emplace_back(name, TensorType{tensor.dtype(), tensor.shape()});
-  require_tensors(file, wanted, /*exact_dtypes=*/true, [](std::string_view) { return false; });
+  require_tensors(file, wanted, {.exact = true});
   for (const auto& [name, type] : wanted) {
     if (type.dtype == DType::i64) check_count(file, name);
   }

@@ -51,12 +51,14 @@ double largest(const Tensor& tensor) {
   return result;
 }
 
+/// Of a result of another shape than the reference's.
+VerifyRow misshapen(const std::string& name, const Shape& found, const Tensor& reference, double tolerance) {
+  return {.name = printable(name), .shape = reference.shape(), .tolerance = tolerance, .remark = concat("the shape is ", found)};
+}
+
 VerifyRow compare(const std::string& name, const Tensor& actual, const Tensor& reference, double scale, double tolerance) {
+  if (!(actual.shape() == reference.shape())) return misshapen(name, actual.shape(), reference, tolerance);
   VerifyRow row{.name = printable(name), .shape = reference.shape(), .tolerance = tolerance};
-  if (!(actual.shape() == reference.shape())) {
-    row.remark = concat("the shape is ", actual.shape());
-    return row;
-  }
   const std::vector<double> got = actual.to_vector<double>(), wanted = reference.to_vector<double>();
   for (std::size_t i = 0; i < wanted.size(); ++i) {
     if (std::isfinite(wanted[i]) && std::isfinite(got[i])) {
@@ -141,6 +143,10 @@ void append_gradients(Graph& graph, const std::vector<std::string>& names) {
 }
 
 std::vector<VerifyRow> Case::run() {
+  const double tolerance = tolerances_of(means).tensor;
+  const Shape& shape = graph.output_value("output").shape();
+  // Before memory is taken for what the file does not have.
+  if (!(shape == at("output").shape())) return {misshapen(prefix + "output", shape, at("output"), tolerance)};
   const std::vector<std::string> names = names_after(file, prefix + "grad.");
   Program::Extend extend;
   if (!names.empty()) {
@@ -149,7 +155,7 @@ std::vector<VerifyRow> Case::run() {
   }
   Program program(std::move(graph), state, std::move(extend), means.precision);
   const graph::Executable& executable = program.run(inputs);
-  const double tolerance = tolerances_of(means).tensor, gradient_scale = largest_gradient(names);
+  const double gradient_scale = largest_gradient(names);
   std::vector<VerifyRow> rows = {compare(prefix + "output", executable.output("output").to(Device::cpu()), at("output"), tolerance)};
   for (const std::string& name : names) {
     const std::string full = "grad." + name;
@@ -168,7 +174,7 @@ double Case::largest_gradient(const std::vector<std::string>& names) const {
 
 /// Builds the model on the file's input and takes the parameters from "param.*" once `state` is prepared.
 Value build_model(const TensorFile& file, Graph& graph, Value input, DType dtype) {
-  return model_of(file).build(Scope(graph, "", dtype), input);
+  return model_of(file, "param.").build(Scope(graph, "", dtype), input);
 }
 
 void set_parameters(const TensorFile& file, const Graph& graph, const State& state) {

@@ -6,8 +6,10 @@
 
 #include "apps/fixtures.h"
 #include "apps/program.h"
+#include "core/io/image_files.h"
 #include "core/io/missing_libraries.h"
 #include "frit/core/io/png.h"
+#include "frit/core/io/safetensors_checksums.h"
 
 namespace frit {
 namespace {
@@ -327,6 +329,55 @@ TEST_P(Refused, InOneLineWithTheRightCode) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Refused, ::testing::ValuesIn(refused), [](const auto& tested) { return tested.param.name; });
+
+/// A configuration, or an image's header, is a promise of a few bytes.
+class Declared : public BadInputs {
+ protected:
+  void expect_refused(const std::vector<std::string>& arguments, const std::string& message) const {
+    const std::size_t limit = sanitized ? 0 : std::size_t{512} << 20;
+    const Outcome outcome = run_program({.arguments = arguments, .directory = folder, .memory_limit = limit});
+    EXPECT_EQ(outcome.code, 3) << outcome;
+    EXPECT_NE(outcome.errors.find(message), std::string::npos) << outcome << "\nexpected " << message;
+  }
+};
+
+TEST_F(Declared, ParametersThatTheFileDoesNotHaveTakeNoMemory) {
+  const Metadata of_model = {{"model", "conv2d-groupnorm-pool"},
+                             {"config", R"({"in_channels": 3, "out_channels": 2000000, "num_groups": 2, "pool_kernel_size": 2})"}};
+  const auto written = [&](const std::string& file, const std::string& prefix, Metadata metadata, bool checked = false) {
+    metadata.insert(of_model.begin(), of_model.end());
+    TensorMap tensors = {{"input", random_tensor({2, 3, 8, 8})}, {"target", Tensor::zeros({1})}, {"losses", Tensor::zeros({3})}};
+    if (checked) tensors.clear();
+    for (const auto& [name, tensor] : tiny_parameters()) tensors.emplace(prefix + name, tensor);
+    if (checked) add_checksums(tensors, metadata);
+    write(file, serialize_safetensors(tensors, metadata));
+  };
+  written("large.safetensors", "", {});
+  written("case.safetensors", "param.", {});
+  written("trace.safetensors", "param.", {{"optimizer", "sgd"}, {"optimizer_config", R"({"lr": 1})"}});
+  fs::create_directory(path("bundle"));
+  written("bundle/state.safetensors", "", {{"training", "{}"}, {"settings", "{}"}, {"optimizer", "adam"}}, /*checked=*/true);
+  write("bundle/inputs.safetensors", content("data.safetensors"));
+  const std::string message = "the tensors do not fit the model: wrong shape: ";
+  expect_refused(infer("large.safetensors", input_file, old), message);
+  expect_refused({"graph", "large.safetensors"}, message);
+  expect_refused({"verify", "case.safetensors"}, message);
+  expect_refused({"verify", "trace.safetensors"}, message);
+  expect_refused({"replay", "bundle"}, message);
+}
+
+TEST_F(Declared, PixelsThatTheModelDoesNotTakeTakeNoMemory) {
+  FRIT_SKIP_WITHOUT("libpng");
+  const std::string pixels = testing::gzipped(std::string(1'000'000, '\0'), 15) + std::string(440'000, '\0');
+  const std::string image = testing::png_file(60000, 60000, 1, 0, pixels);
+  write("large.png", image);
+  write("cut.png", image.substr(0, 300'000));
+  write("lying.png", testing::png_file(60000, 60000, 8, 2, pixels));
+  expect_refused(infer(good, "large.png", old),
+                 "large.png: input of model \"conv2d-groupnorm-pool\": expected [N, 3, H, W], got [1, 1, 60000, 60000]");
+  expect_refused(infer(good, "cut.png", old), "cut.png: PNG image: the file ends early: truncated?");
+  expect_refused(infer(good, "lying.png", old), "header declares 60000x60000 pixels, more than a file of ");
+}
 
 struct GoodInput {
   const char* name;

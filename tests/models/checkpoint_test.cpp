@@ -97,5 +97,26 @@ TEST_F(Checkpoint, ConvertsAndRemarksOnWhatIsNotFinite) {
   EXPECT_EQ(remarks[1], "tensor \"multiplier\" has 1 values that are NaN or infinite, the first at 1");
 }
 
+TEST_F(Checkpoint, TheModelIsThatOfTheTensors) {
+  const auto message = [&](const Shape& multiplier, const std::string& prefix) -> std::string {
+    write_safetensors(path_,
+                      {{"a.multiplier", Tensor::zeros(multiplier)},
+                       {"a.conv.weight", Tensor::zeros({2, 1, 2, 2, 2})},
+                       {"a.conv.bias", Tensor::zeros({2})},
+                       {"input", Tensor::zeros({1})}},
+                      checkpoint_metadata(model_));
+    try {
+      return model_of(read_safetensors_header(path_), prefix).config;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::format);
+      return error.what();
+    }
+  };
+  EXPECT_EQ(message({2, 1, 1, 1}, "a."), model_.config);
+  EXPECT_NE(message({3, 1, 1, 1}, "a.").find("wrong shape: \"a.multiplier\" expected 2x1x1x1, got 3x1x1x1; unexpected: \"input\""),
+            std::string::npos);
+  EXPECT_NE(message({2, 1, 1, 1}, "").find("missing: \"multiplier\" (2x1x1x1), "), std::string::npos);
+}
+
 }  // namespace
 }  // namespace frit

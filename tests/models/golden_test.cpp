@@ -89,6 +89,16 @@ TEST_P(GoldenTrace, LossesAgreeInHalves) {
 
 INSTANTIATE_TEST_SUITE_P(Trace, GoldenTrace, testing::ValuesIn(golden_files("traces")), test_name);
 
+TEST(GoldenCase, AResultOfAnotherShapeIsNotComputed) {
+  const std::string attributes = R"({"shape": [1048576, 1048576]})";
+  const std::vector<std::byte> bytes = serialize_safetensors({{"0.input.0", Tensor::zeros({1})}, {"0.output", Tensor::zeros({1})}},
+                                                             {{"operator", "expand"}, {"0.attributes", attributes}});
+  const std::vector<VerifyRow> rows = verify_case(parse_safetensors(bytes, "case"), DType::f32);
+  ASSERT_EQ(rows.size(), 1u);
+  EXPECT_FALSE(rows[0].passed);
+  EXPECT_EQ(rows[0].remark, "the shape is 1048576x1048576");
+}
+
 class CudaGolden : public testing::TestWithParam<std::string> {
  protected:
   static constexpr Device gpu{DeviceKind::cuda, 0};

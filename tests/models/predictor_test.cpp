@@ -59,6 +59,18 @@ TEST_F(PredictorTest, KeepsNoMoreForEverMoreShapes) {
   EXPECT_LT(mallinfo2().uordblks, before + (64u << 10)) << "of 2000 shapes";
 }
 
+class LargeKernel : public SavedModel {
+ protected:
+  LargeKernel()
+      : SavedModel(make_model("conv2d-groupnorm-pool", R"({"in_channels": 2, "out_channels": 4, "num_groups": 2, "kernel_size": 9})")) {}
+};
+
+TEST_F(LargeKernel, IsLoadedThoughItDoesNotFitTheImageOfAGradientCheck) {
+  Predictor predict(path_, {.device = Device::cpu()});
+  const Tensor x = input({1, 2, 20, 17}, 1);
+  EXPECT_EQ(predict(x).to_vector<float>(), expected(x));
+}
+
 TEST_F(PredictorTest, RefusesWhatDoesNotFit) {
   const auto refused = [](ErrorKind kind, const std::string& text, const auto& body) {
     try {

@@ -17,7 +17,7 @@ class SavedModel : public testing::Test {
  protected:
   explicit SavedModel(Model model)
       : path_(std::filesystem::temp_directory_path() / concat("frit_saved_model_", ::getpid(), ".safetensors")), model_(std::move(model)) {
-    build(graph_, model_.small_input);
+    build(graph_, model_.ample_input());
     state_->prepare(graph_);
     save_checkpoint(path_, graph_, *state_, checkpoint_metadata(model_));
   }
