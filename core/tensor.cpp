@@ -59,6 +59,10 @@ bool Tensor::is_contiguous(Layout layout) const {
   return true;
 }
 
+Layout Tensor::layout() const {
+  return is_contiguous() || !is_contiguous(Layout::channels_last) ? Layout::contiguous : Layout::channels_last;
+}
+
 double Tensor::item() const {
   require(elements_ == 1, "Tensor::item: needs one element, shape is ", shape_);
   double value = 0;

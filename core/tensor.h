@@ -52,6 +52,8 @@ class Tensor {
   std::int64_t elements() const { return elements_; }
   std::int64_t bytes() const { return elements_ * static_cast<std::int64_t>(size_of(dtype_)); }
   bool is_contiguous(Layout layout = Layout::contiguous) const;
+  /// channels_last where it lies so and not in row-major order.
+  Layout layout() const;
 
   /// The first element. The typed form throws ErrorKind::argument for another dtype.
   void* raw() const { return memory_; }

@@ -33,6 +33,7 @@ struct InferContext {
     return attributes.as<A>();
   }
   const Shape& shape(std::size_t input) const { return inputs[input].shape; }
+  Layout input_layout(std::size_t input) const { return input < layouts.inputs.size() ? layouts.inputs[input] : Layout::contiguous; }
   bool has(std::size_t input) const { return input < inputs.size(); }
   /// Throws ErrorKind::argument "name: parts..." unless the condition holds.
   template <class... Parts>
@@ -113,6 +114,7 @@ struct Kernel {
   /// Inputs and outputs that may lie in channels-last layout as well as contiguous, each as it comes: the kernel asks the tensor.
   std::vector<int> any_layout_inputs = {};
   std::vector<int> any_layout_outputs = {};
+  bool one_layout = false;  ///< those of them that are images (rank 4 or more) come all in the same layout
   /// What else does the work, with its version: "cuDNN 9.19.0"; missing: frit does it alone.
   std::function<std::string()> library = {};
   /// Of an elementwise operator's CUDA kernel: the functor for these attributes, which computes in float64 if `wide`, else in float32.

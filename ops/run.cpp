@@ -32,18 +32,11 @@ std::size_t kernel_scratch(const Operator& op, const Kernel& kernel, std::span<c
   return kernel.scratch ? aligned(kernel.scratch(InferContext{op, inputs, attributes, layouts})) : 0;
 }
 
-/// What stands in for a half tensor is contiguous.
-void lay_out_stand_ins(std::vector<Layout>& layouts, std::span<const TensorType> types) {
-  for (std::size_t i = 0; i < layouts.size(); ++i) {
-    if (is_half(types[i].dtype)) layouts[i] = Layout::contiguous;
-  }
-}
-
 Device device_of(std::span<const Tensor> inputs, std::span<const Tensor> outputs) {
   return inputs.empty() ? outputs[0].device() : inputs[0].device();
 }
 
-/// Half tensors get a float32 stand-in each, carved from the scratch memory.
+/// Half tensors get a float32 stand-in each, in the same layout, carved from the scratch memory.
 class WidenedCall {
  public:
   WidenedCall(std::span<const Tensor> inputs, std::span<const Tensor> outputs, std::span<std::byte> scratch) : scratch_(scratch) {
@@ -63,7 +56,7 @@ class WidenedCall {
     if (!is_half(tensor.dtype())) return tensor;
     const std::size_t bytes = aligned(static_cast<std::size_t>(tensor.elements()) * sizeof(float));
     FRIT_CHECK(bytes <= scratch_.size());
-    Tensor result = Tensor::over(scratch_.data(), tensor.shape(), DType::f32, tensor.device(), nullptr);
+    Tensor result = Tensor::over(scratch_.data(), tensor.shape(), DType::f32, tensor.device(), nullptr, tensor.layout());
     scratch_ = scratch_.subspan(bytes);
     return result;
   }
@@ -85,8 +78,6 @@ std::size_t scratch_bytes(const Operator& op, std::span<const TensorType> inputs
   const Kernel& kernel = op.kernel_on(device);
   if (device.kind == DeviceKind::cuda) (void)cuda::compute_stream(device.index);  // a scratch rule may try algorithms on the current device
   if (kernel.halves) return kernel_scratch(op, kernel, inputs, attributes, layouts);
-  lay_out_stand_ins(layouts.inputs, inputs);
-  lay_out_stand_ins(layouts.outputs, outputs);
   std::size_t bytes = kernel_scratch(op, kernel, widened(inputs), attributes, layouts);
   const auto add = [&](const TensorType& type) {
     if (is_half(type.dtype)) bytes += aligned(static_cast<std::size_t>(widened(type).bytes()));

@@ -121,6 +121,7 @@ void backward_kernel(const KernelContext& call) {
 }  // namespace frit::ops
 
 FRIT_CUDA_KERNELS(cross_entropy) {
-  registry.add_cuda("cross_entropy", {.run = kernel, .scratch = scratch});
-  registry.add_cuda("cross_entropy_backward", {.run = backward_kernel});
+  registry.add_cuda("cross_entropy", {.run = kernel, .scratch = scratch, .any_layout_inputs = {0}});
+  registry.add_cuda("cross_entropy_backward",
+                    {.run = backward_kernel, .any_layout_inputs = {1}, .any_layout_outputs = {0}, .one_layout = true});
 }

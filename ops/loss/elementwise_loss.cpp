@@ -138,8 +138,15 @@ std::vector<Sample> samples_with(Fill target) {
   };
   Sample many = sample({3, 1401}, "mean");
   many.smooth = false;
-  return {sample({7}, "mean"),   sample({3, 5}, "sum"), sample({2, 3, 5}, "none"), sample({}, "mean"), many,
-          sample({0, 3}, "sum"), sample({0, 3}, "none")};
+  return {sample({7}, "mean"),
+          sample({3, 5}, "sum"),
+          sample({2, 3, 5}, "none"),
+          sample({2, 3, 5, 2}, "none"),
+          sample({2, 8, 3, 2}, "mean"),
+          sample({}, "mean"),
+          many,
+          sample({0, 3}, "sum"),
+          sample({0, 3}, "none")};
 }
 
 std::vector<Sample> backward_samples_with(Fill target) {

@@ -194,8 +194,15 @@ void backward_kernel(const KernelContext& call) {
 
 template <class Loss>
 void add_loss(Registry& registry, const std::string& name) {
-  registry.add_cuda(name, {.run = kernel<Loss>, .halves = true, .scratch = scratch});
-  registry.add_cuda(name + "_backward", {.run = backward_kernel<Loss>, .halves = true});
+  registry.add_cuda(name, {.run = kernel<Loss>,
+                           .halves = true,
+                           .scratch = scratch,
+                           .any_layout_inputs = {0, 1},
+                           .any_layout_outputs = {0, 1},
+                           .one_layout = true});
+  registry.add_cuda(
+      name + "_backward",
+      {.run = backward_kernel<Loss>, .halves = true, .any_layout_inputs = {0, 1, 2}, .any_layout_outputs = {0, 1}, .one_layout = true});
 }
 
 }  // namespace

@@ -113,6 +113,7 @@ FRIT_OPERATORS(batch_norm) {
       .infer = infer,
       .gradient = gradient,
       .at_inference = at_inference,
+      .channel_affine_at_inference = channel_affine,
       .cpu = {.run = run},
       .in_place = {{0, 0}},
       .mutates = {3, 4},

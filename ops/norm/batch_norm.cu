@@ -18,18 +18,7 @@ void run_backward(const KernelContext& call) {
   run_cuda_norm_backward(call, norm_geometry(call.inputs[1].shape(), attributes), /*fixed_statistics=*/!attributes.training);
 }
 
-NormGeometry geometry_of(const InferContext& call, std::size_t input) {
-  return norm_geometry(call.shape(input), call.as<BatchNormAttributes>());
-}
-
 }  // namespace
 }  // namespace frit::ops
 
-FRIT_CUDA_KERNELS(batch_norm) {
-  registry.add_cuda("batch_norm", {.run = run, .halves = true, .scratch = [](const InferContext& call) {
-                                     return cuda_norm_scratch(geometry_of(call, 0));
-                                   }});
-  registry.add_cuda("batch_norm_backward", {.run = run_backward, .halves = true, .scratch = [](const InferContext& call) {
-                                              return cuda_norm_backward_scratch(geometry_of(call, 1));
-                                            }});
-}
+FRIT_CUDA_KERNELS(batch_norm) { add_cuda_norm<BatchNormAttributes>(registry, "batch_norm", run, run_backward, /*images=*/true); }

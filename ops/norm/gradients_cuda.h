@@ -72,12 +72,23 @@ struct InputGradientRule {
   C rstd, mean = 0, mean_product = 0;
   bool fixed;
 
+  InputGradientRule() = default;
   __device__ InputGradientRule(double weight_, double rstd_) : weight(static_cast<C>(weight_)), rstd(static_cast<C>(rstd_)), fixed(true) {}
   /// `means` are of g * weight and of g * weight * xhat.
   __device__ InputGradientRule(double weight_, double rstd_, const SumPair& means) : InputGradientRule(weight_, rstd_) {
     mean = static_cast<C>(means.first);
     mean_product = static_cast<C>(means.second);
     fixed = false;
+  }
+
+  /// xhat is only asked for where the statistics are not fixed.
+  template <class Xhat>
+  __device__ C of_weighted(C term, const Xhat& xhat) const {
+    return (fixed ? term : (term - mean) - xhat() * mean_product) * rstd;
+  }
+  template <class Xhat>
+  __device__ C operator()(C g, const Xhat& xhat) const {
+    return of_weighted(g * weight, xhat);
   }
 };
 
@@ -96,8 +107,7 @@ __device__ void write_gradient(T* dx, GradientTiles<T, width>& tiles, bool held,
       cuda::Vector<T, width> results;
 #pragma unroll
       for (int k = 0; k < width; ++k) {
-        const C term = tiles.gradient(v, k) * w[k];
-        results[k] = convert<T>((rule.fixed ? term : (term - rule.mean) - xhat(tiles.input(v, k)) * rule.mean_product) * rule.rstd);
+        results[k] = convert<T>(rule.of_weighted(tiles.gradient(v, k) * w[k], [&] { return xhat(tiles.input(v, k)); }));
       }
       store_vector(dx + first + g.offset(walk.index) * width, results, aligned.data);
     }

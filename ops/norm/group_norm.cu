@@ -2,4 +2,4 @@
 
 #include "frit/ops/norm/norm_cuda.h"
 
-FRIT_CUDA_KERNELS(group_norm) { add_cuda_grouped_norm<GroupNormAttributes>(registry, "group_norm"); }
+FRIT_CUDA_KERNELS(group_norm) { add_cuda_grouped_norm<GroupNormAttributes>(registry, "group_norm", /*images=*/true); }

@@ -32,6 +32,8 @@ std::vector<Sample> samples() {
           sample({Shape{1, 2, 3, 1, 7}, Shape{2}, Shape{2}}),
           sample({Shape{3, 1, 2}, Shape{1}, Shape{1}}, {.eps = 0.5}),
           sample({Shape{1, 2, 37}, {Shape{2}, Fill::positive}, Shape{2}}),
+          sample({Shape{2, 8, 5, 7}, Shape{8}, Shape{8}}),
+          sample({Shape{1, 24, 2, 3, 2}}),
           sample({Shape{2, 2, 0}, Shape{2}, Shape{2}}),
           sample({Shape{0, 3, 2, 2}, Shape{3}, Shape{3}})};
 }

@@ -2,4 +2,4 @@
 
 #include "frit/ops/norm/norm_cuda.h"
 
-FRIT_CUDA_KERNELS(instance_norm) { add_cuda_grouped_norm<InstanceNormAttributes>(registry, "instance_norm"); }
+FRIT_CUDA_KERNELS(instance_norm) { add_cuda_grouped_norm<InstanceNormAttributes>(registry, "instance_norm", /*images=*/true); }

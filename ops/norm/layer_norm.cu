@@ -2,4 +2,4 @@
 
 #include "frit/ops/norm/norm_cuda.h"
 
-FRIT_CUDA_KERNELS(layer_norm) { add_cuda_grouped_norm<LayerNormAttributes>(registry, "layer_norm"); }
+FRIT_CUDA_KERNELS(layer_norm) { add_cuda_grouped_norm<LayerNormAttributes>(registry, "layer_norm", /*images=*/false); }

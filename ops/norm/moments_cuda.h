@@ -5,19 +5,19 @@
 
 namespace frit::ops {
 
-/// Adds elements to sums around the pivot: in their own type around their mean, then moved to the pivot in double. Squares that float
-/// cannot hold are taken in double.
-template <class T, int width>
-__device__ void add_moments(SumPair& sums, const Tile<T, width>& tile, int vectors, double pivot) {
-  using C = Computed<T>;
-  const C origin = tile(0, 0);
+/// Adds elements at(v, k), the first `present` of `vectors` of `width` each, to sums around the pivot: in their own type around their mean,
+/// then moved to the pivot in double. Squares that float cannot hold are taken in double.
+template <int vectors, int width, class At>
+__device__ void add_moments(SumPair& sums, const At& at, int present, double pivot) {
+  using C = decltype(at(0, 0));
+  const C origin = at(0, 0);
   C sum = 0, squares = 0, largest = 0;
   const auto for_each = [&](const auto& body) {
 #pragma unroll
-    for (int v = 0; v < Tile<T, width>::vectors; ++v) {
+    for (int v = 0; v < vectors; ++v) {
 #pragma unroll
       for (int k = 0; k < width; ++k) {
-        if (v < vectors) body(tile(v, k));
+        if (v < present) body(at(v, k));
       }
     }
   };
@@ -32,12 +32,12 @@ __device__ void add_moments(SumPair& sums, const Tile<T, width>& tile, int vecto
     });
     return;
   }
-  const C mean = sum / static_cast<C>(vectors * width);
+  const C mean = sum / static_cast<C>(present * width);
   for_each([&](C x) {
     const C difference = (x - origin) - mean;
     squares += difference * difference;
   });
-  const double shift = static_cast<double>(origin) - pivot + static_cast<double>(mean), total = vectors * width * shift;
+  const double shift = static_cast<double>(origin) - pivot + static_cast<double>(mean), total = present * width * shift;
   sums = sums + SumPair{total, static_cast<double>(squares) + total * shift};
 }
 
@@ -47,7 +47,7 @@ __device__ SumPair sum_moments(Tile<T, width>& tile, const T* slice, const Devic
   SumPair sums{0, 0};
   while (walk.inside()) {
     const int vectors = tile.load(slice, g, walk, aligned);
-    add_moments(sums, tile, vectors, pivot);
+    add_moments<Tile<T, width>::vectors, width>(sums, tile, vectors, pivot);
   }
   return sums;
 }

@@ -1,6 +1,7 @@
 // The gradients of the norms: dx = rstd * (g - mean(g) - xhat * mean(g * xhat)), g weighted; of weight the sum of g * xhat, of bias that of
 // g.
 
+#include "frit/ops/norm/columns_cuda.h"
 #include "frit/ops/norm/gradients_cuda.h"
 #include "frit/ops/norm/norm_cuda.h"
 
@@ -70,31 +71,41 @@ __global__ void __launch_bounds__(1024)
   }
 }
 
-/// The sums of the columns of (rows, columns), each element having statistics row * row_statistics + column / columns_per_statistic.
-template <class T, int width_>
+/// The sums of g and g * xhat down columns. `by_row`: statistics belong to stretches of `group` elements, wherever a row ends; else to
+/// groups of columns.
+template <class T, class C, int width_, bool by_row>
 struct ColumnGradients {
   static constexpr int width = width_;
+  static constexpr int rows_at_once = 4;
 
   GradientInputs<T> from;
-  std::int64_t columns, row_statistics, columns_per_statistic;  ///< of which the last is a multiple of width
+  ColumnGeometry g;
   bool aligned;
 
-  __device__ void operator()(SumPair (&sums)[width], std::int64_t column, std::int64_t row, std::int64_t end, int step) const {
-    constexpr int rows_at_once = 8;
-    const std::int64_t place = column / columns_per_statistic;
-    while (row < end) {
-      Computed<T> sum[width] = {}, product[width] = {};
+  using Column = Normalizer<C>;
+  __device__ Column of_slice(std::int64_t slice) const { return {from.means[slice], from.rstds[slice]}; }
+  __device__ Column column(std::int64_t matrix, std::int64_t column) const { return of_slice(by_row ? 0 : g.slice(matrix, column)); }
+
+  __device__ void operator()(SumPair (&sums)[width], Column (&xhat)[width], ColumnWalk walk, const ColumnSplit& split) const {
+    while (walk.row < walk.end) {
+      cuda::Vector<T, width> gradients[rows_at_once], inputs[rows_at_once];
+      ColumnWalk ahead = walk;
 #pragma unroll
-      for (int i = 0; i < rows_at_once; ++i, row += step) {
-        if (row >= end) continue;
-        const std::int64_t offset = row * columns + column, statistic = row * row_statistics + place;
-        const Normalizer<Computed<T>> xhat(from.means[statistic], from.rstds[statistic]);
-        const auto g = load_vector<width>(from.gradient + offset, aligned), x = load_vector<width>(from.input + offset, aligned);
+      for (int i = 0; i < rows_at_once; ++i, ahead.row += ahead.step) {
+        if (ahead.row >= ahead.end) continue;
+        gradients[i] = load_vector<width>(from.gradient + ahead.offset(split), aligned);
+        inputs[i] = load_vector<width>(from.input + ahead.offset(split), aligned);
+      }
+      C sum[width] = {}, product[width] = {};
+#pragma unroll
+      for (int i = 0; i < rows_at_once; ++i, walk.row += walk.step) {
+        if (walk.row >= walk.end) continue;
 #pragma unroll
         for (int k = 0; k < width; ++k) {
-          const auto term = convert<Computed<T>>(g[k]);
+          if constexpr (by_row) xhat[k] = of_slice((walk.row * g.columns + walk.column + k) / g.group);
+          const auto term = convert<C>(gradients[i][k]);
           sum[k] += term;
-          product[k] += term * xhat(convert<Computed<T>>(x[k]));
+          product[k] += term * xhat[k](convert<C>(inputs[i][k]));
         }
       }
 #pragma unroll
@@ -102,6 +113,47 @@ struct ColumnGradients {
     }
   }
 };
+
+/// A thread for a few rows of a vector of columns. Reads g, and x unless the statistics are fixed, and writes dx once; dx may lie on g.
+template <class T, class C, int width>
+__global__ void __launch_bounds__(ColumnSplit::threads)
+    backward_columns(T* input_gradient, GradientInputs<T> from, const SumPair* means /* (slices), null if fixed */, ColumnGeometry g,
+                     ColumnSplit split, bool aligned) {
+  constexpr int rows_at_once = 4;
+  struct Column {
+    Normalizer<C> xhat;
+    InputGradientRule<C> rule;
+  };
+  ColumnWalk walk(split);
+  Column own[width];
+  make_once(own, walk, split, [&](std::int64_t column) {
+    const std::int64_t slice = g.slice(walk.matrix, column);
+    const double w = from.weight != nullptr ? convert<double>(from.weight[g.channel(column)]) : 1, rstd = from.rstds[slice];
+    return Column{{from.means[slice], rstd},
+                  means == nullptr ? InputGradientRule<C>(w, rstd) : InputGradientRule<C>(w, rstd, means[slice])};
+  });
+  if (!walk.inside) return;
+  while (walk.row < walk.end) {
+    cuda::Vector<T, width> gradients[rows_at_once], inputs[rows_at_once];
+    ColumnWalk ahead = walk;
+#pragma unroll
+    for (int i = 0; i < rows_at_once; ++i, ahead.row += ahead.step) {
+      if (ahead.row >= ahead.end) continue;
+      gradients[i] = load_vector<width>(from.gradient + ahead.offset(split), aligned);
+      if (means != nullptr) inputs[i] = load_vector<width>(from.input + ahead.offset(split), aligned);
+    }
+#pragma unroll
+    for (int i = 0; i < rows_at_once; ++i, walk.row += walk.step) {
+      if (walk.row >= walk.end) continue;
+      cuda::Vector<T, width> results;
+#pragma unroll
+      for (int k = 0; k < width; ++k) {
+        results[k] = convert<T>(own[k].rule(convert<C>(gradients[i][k]), [&] { return own[k].xhat(convert<C>(inputs[i][k])); }));
+      }
+      store_vector(input_gradient + walk.offset(split), results, aligned);
+    }
+  }
+}
 
 template <class T>
 struct FinishParameters {
@@ -114,7 +166,7 @@ struct FinishParameters {
   }
 };
 
-/// The means over a slice whose sums came in parts, `parts` of each row.
+/// The means over a slice whose sums came in parts, `parts` neighbouring ones of each weight.
 template <class T>
 struct FinishMeans {
   SumPair* means;    // (slices)
@@ -134,28 +186,23 @@ struct FinishMeans {
 
 /// How the sums of a call are shared out.
 struct BackwardPlan {
-  bool by_columns;  ///< all sums
-  ColumnSplit columns;
-  NormGeometry rows;  ///< that are summed, each with one weight or with one an element
+  std::optional<ColumnGeometry> columns;     ///< all sums are of columns
+  std::optional<ColumnGeometry> parameters;  ///< those of weights that belong to elements are, over slices of `group` elements
+  NormGeometry rows;                         ///< that are summed, each with one weight or with one an element
   std::int64_t parts, partial_sums;
 
-  explicit BackwardPlan(const NormGeometry& g)
-      : by_columns(lies_in_columns(g)),
-        columns(parameter_columns(g)),
+  BackwardPlan(const NormGeometry& g, Layout layout)
+      : columns(ColumnGeometry::of(g, layout)),
         rows(g.weight_axis == WeightAxis::run ? rows_of(g) : g),
         parts(parts_of(rows.slices, rows.slice_elements())),
-        partial_sums(std::max(columns.chunks * columns.columns, by_columns ? 0 : rows.slices * parts)) {}
+        partial_sums(columns ? columns->most_sums() : rows.slices * parts) {
+    if (g.weight_axis != WeightAxis::element || g.channels == 0) return;
+    parameters = ColumnGeometry{1, g.slices * g.run_length / g.channels, g.channels, g.run_length, 1};
+    partial_sums = std::max(partial_sums, parameters->most_sums());
+  }
 
   /// Slices that one team can do all of.
-  bool rows_are_slices(const NormGeometry& g) const { return !by_columns && parts == 1 && rows.slices == g.slices; }
-
- private:
-  /// The columns that are summed: those of all elements, where slices or weights lie in them.
-  static ColumnSplit parameter_columns(const NormGeometry& g) {
-    if (lies_in_columns(g)) return {g.runs, g.slices * g.run_length};
-    if (g.weight_axis == WeightAxis::element && g.channels > 0) return {g.slices * g.run_length / g.channels, g.channels};
-    return {0, 0};
-  }
+  bool rows_are_slices(const NormGeometry& g) const { return !columns && parts == 1 && rows.slices == g.slices; }
 };
 
 template <class T>
@@ -170,7 +217,7 @@ struct Backward {
   Backward(const KernelContext& call_, const NormGeometry& geometry)
       : call(call_),
         g(geometry),
-        plan(geometry),
+        plan(geometry, call.inputs[1].layout()),
         from{call.inputs[0].data<T>(), call.inputs[1].data<T>(), data_or_null<T>(call.inputs, 4), call.inputs[2].data<double>(),
              call.inputs[3].data<double>()},
         input_gradient(data_or_null<T>(call.outputs, 0)),
@@ -183,16 +230,6 @@ struct Backward {
   bool wants_parameters() const { return weight_gradient != nullptr || bias_gradient != nullptr; }
   Alignment aligned(int width) const { return {width, {from.gradient, from.input, input_gradient}, {from.weight}}; }
 
-  void sum_columns() const {
-    const std::int64_t columns_per_statistic = g.run_length, row_statistics = per_element() ? g.channels / g.run_length : 0;
-    const auto run = [&]<int width>() {
-      const ColumnGradients<T, width> terms{from, plan.columns.columns, row_statistics, columns_per_statistic, aligned(width).data};
-      launch_columns(sums, terms, plan.columns, call.stream);
-    };
-    constexpr int width = cuda::vector_width<T>;
-    columns_per_statistic % width == 0 ? run.template operator()<width>() : run.template operator()<1>();
-  }
-
   /// The type to compute in.
   template <class Body>
   void with_computed(const Body& body) const {
@@ -201,6 +238,16 @@ struct Backward {
     } else {
       body.template operator()<Computed<T>>();
     }
+  }
+
+  template <bool by_row>
+  void sum_columns(const ColumnGeometry& columns) const {
+    dispatch_column_width<T>(columns, [&]<int width>() {
+      with_computed([&]<class C>() {
+        launch_columns(sums, ColumnGradients<T, C, width, by_row>{from, columns, aligned(width).data}, ColumnSplit(columns, width),
+                       call.stream);
+      });
+    });
   }
 
   void sum_rows() const {
@@ -226,8 +273,18 @@ struct Backward {
     });
   }
 
+  void run_columns(bool fixed) const {
+    const ColumnGeometry& columns = *plan.columns;
+    dispatch_column_width<T>(columns, [&]<int width>() {
+      with_computed([&]<class C>() {
+        const ColumnSplit split(columns, width);
+        cuda::launch(backward_columns<T, C, width>, split.shape(), call.stream, input_gradient, from, fixed ? nullptr : means, columns,
+                     split, aligned(width).data);
+      });
+    });
+  }
+
   void run_rows(bool fixed) const {
-    if (call.inputs[1].elements() == 0) return;
     const NormGeometry rows = rows_of(g);
     const std::int64_t parts = parts_of(rows.slices, rows.run_length);
     dispatch_width<T>(rows, [&]<int width>() {
@@ -239,43 +296,53 @@ struct Backward {
     });
   }
 
+  /// Partial sums of columns, as items of so many neighbouring columns each.
+  PartialSums column_sums(const ColumnGeometry& columns, std::int64_t items, std::int64_t inner) const {
+    std::int64_t chunks = 0;
+    dispatch_column_width<T>(columns, [&]<int width>() { chunks = ColumnSplit(columns, width).chunks; });
+    const std::int64_t item_sums = std::max<std::int64_t>(1, items * inner);
+    return {sums, chunks * columns.matrices * columns.columns / item_sums, items, inner};
+  }
+
   void finish_parameters() const {
     if (g.channels == 0) return;
     PartialSums partial{sums, 1, g.channels, plan.parts};
     if (g.weight_axis == WeightAxis::run) partial.outer = plan.rows.slices / g.channels;
-    if (plan.by_columns || per_element()) partial = {sums, plan.columns.chunks, g.channels, plan.columns.columns / g.channels};
+    if (plan.columns) partial = column_sums(*plan.columns, g.channels, plan.columns->channel_columns);
+    if (plan.parameters) partial = column_sums(*plan.parameters, g.channels, 1);
     launch_finish(FinishParameters<T>{weight_gradient, bias_gradient}, partial, call.stream);
   }
 
   void finish_means() const {
     PartialSums partial{sums, 1, g.slices, plan.rows.slices / std::max<std::int64_t>(g.slices, 1) * plan.parts};
-    if (plan.by_columns) partial = {sums, plan.columns.chunks, g.slices, g.run_length};
-    launch_finish(FinishMeans<T>{means, from.weight, g, plan.parts}, partial, call.stream);
+    if (plan.columns) partial = column_sums(*plan.columns, g.slices, plan.columns->group);
+    launch_finish(FinishMeans<T>{means, from.weight, g, plan.columns ? plan.columns->channel_columns : plan.parts}, partial, call.stream);
   }
 
   void run(bool fixed) const {
     const bool wants_means = input_gradient != nullptr && !fixed;
-    if (per_element() && wants_parameters() && g.channels > 0) {
-      sum_columns();
+    if (plan.parameters && wants_parameters()) {
+      sum_columns</*by_row=*/true>(*plan.parameters);
       finish_parameters();
     }
     const bool at_once = plan.rows_are_slices(g) && !fixed;
     if (at_once) {
       run_slices();
     } else if (wants_means || (wants_parameters() && !per_element())) {
-      plan.by_columns ? sum_columns() : sum_rows();
+      plan.columns ? sum_columns</*by_row=*/false>(*plan.columns) : sum_rows();
     }
     if (wants_parameters() && !per_element()) finish_parameters();
     if (input_gradient == nullptr || at_once) return;
     if (!fixed) finish_means();
-    run_rows(fixed);
+    if (call.inputs[1].elements() > 0) plan.columns ? run_columns(fixed) : run_rows(fixed);
   }
 };
 
 }  // namespace
 
-std::size_t cuda_norm_backward_scratch(const NormGeometry& geometry) {
-  return static_cast<std::size_t>(BackwardPlan(geometry).partial_sums + geometry.slices) * sizeof(SumPair);
+std::size_t cuda_norm_backward_scratch(const NormGeometry& geometry, Layout layout) {
+  const std::int64_t sums = std::max(BackwardPlan(geometry, layout).partial_sums, BackwardPlan(geometry, Layout::contiguous).partial_sums);
+  return static_cast<std::size_t>(sums + geometry.slices) * sizeof(SumPair);
 }
 
 void run_cuda_norm_backward(const KernelContext& call, const NormGeometry& geometry, bool fixed_statistics) {

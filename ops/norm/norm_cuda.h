@@ -27,26 +27,40 @@ struct RunningStatistics {
 void run_cuda_norm(const KernelContext& call, const NormGeometry& geometry, double eps, const RunningStatistics& running = {});
 /// As run_norm, with the running statistics.
 void run_cuda_norm_at_inference(const KernelContext& call, const NormGeometry& geometry, double eps, const RunningStatistics& running);
-/// Of either.
-std::size_t cuda_norm_scratch(const NormGeometry& geometry);
+/// Of either, for an input that may lie in either layout where `layout` is channels-last.
+std::size_t cuda_norm_scratch(const NormGeometry& geometry, Layout layout);
 
 /// As run_norm_backward.
 void run_cuda_norm_backward(const KernelContext& call, const NormGeometry& geometry, bool fixed_statistics = false);
-std::size_t cuda_norm_backward_scratch(const NormGeometry& geometry);
+std::size_t cuda_norm_backward_scratch(const NormGeometry& geometry, Layout layout);
 
-/// The kernels of a norm that GroupedNorm<A> has added, and of its gradient.
+/// The kernels of the norm that has attributes A, and of its gradient. `run` computes the norm. `images`: images may lie in either layout.
 template <class A>
-void add_cuda_grouped_norm(Registry& registry, const std::string& name) {
-  registry.add_cuda(
-      name,
-      {.run = [](const KernelContext& call) { run_cuda_norm(call, norm_geometry(call.inputs[0].shape(), call.as<A>()), call.as<A>().eps); },
-       .halves = true,
-       .scratch = [](const InferContext& call) { return cuda_norm_scratch(norm_geometry(call.shape(0), call.as<A>())); }});
-  registry.add_cuda(
-      name + "_backward",
-      {.run = [](const KernelContext& call) { run_cuda_norm_backward(call, norm_geometry(call.inputs[1].shape(), call.as<A>())); },
-       .halves = true,
-       .scratch = [](const InferContext& call) { return cuda_norm_backward_scratch(norm_geometry(call.shape(1), call.as<A>())); }});
+void add_cuda_norm(Registry& registry, const std::string& name, KernelFunction run, KernelFunction run_backward, bool images) {
+  const auto geometry = [](const InferContext& call, std::size_t input) { return norm_geometry(call.shape(input), call.as<A>()); };
+  Kernel forward{.run = std::move(run), .halves = true, .scratch = [geometry](const InferContext& call) {
+                   return cuda_norm_scratch(geometry(call, 0), call.input_layout(0));
+                 }};
+  Kernel backward{.run = std::move(run_backward), .halves = true, .scratch = [geometry](const InferContext& call) {
+                    return cuda_norm_backward_scratch(geometry(call, 1), call.input_layout(1));
+                  }};
+  if (images) {
+    forward.any_layout_inputs = forward.any_layout_outputs = {0};
+    backward.any_layout_inputs = {0, 1};
+    backward.any_layout_outputs = {0};
+    forward.one_layout = backward.one_layout = true;
+  }
+  registry.add_cuda(name, std::move(forward));
+  registry.add_cuda(name + "_backward", std::move(backward));
+}
+
+/// Of a norm that GroupedNorm<A> has added.
+template <class A>
+void add_cuda_grouped_norm(Registry& registry, const std::string& name, bool images) {
+  add_cuda_norm<A>(
+      registry, name,
+      [](const KernelContext& call) { run_cuda_norm(call, norm_geometry(call.inputs[0].shape(), call.as<A>()), call.as<A>().eps); },
+      [](const KernelContext& call) { run_cuda_norm_backward(call, norm_geometry(call.inputs[1].shape(), call.as<A>())); }, images);
 }
 
 }  // namespace frit::ops

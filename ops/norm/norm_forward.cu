@@ -1,5 +1,6 @@
 // The norms forward: (x - mean) * rstd * weight + bias.
 
+#include "frit/ops/norm/columns_cuda.h"
 #include "frit/ops/norm/moments_cuda.h"
 
 namespace frit::ops {
@@ -75,42 +76,60 @@ __global__ void __launch_bounds__(1024)
   }
 }
 
-/// The sums of the columns of (rows, channels * inner), where a channel's elements lie too far apart for teams.
-template <class T>
+/// The moments of columns around their slice's first element.
+template <class T, int width_>
 struct ColumnMoments {
-  static constexpr int width = 1;
+  static constexpr int width = width_;
+  static constexpr int rows_at_once = 8;
 
   const T* input;
-  std::int64_t columns, inner;
+  ColumnGeometry g;
+  bool aligned;
 
-  __device__ void operator()(SumPair (&sums)[1], std::int64_t column, std::int64_t row, std::int64_t end, int step) const {
-    if (row >= end) return;
-    const double pivot = convert<double>(input[column / inner * inner]);
-    while (row < end) {
-      Tile<T, 1> tile;
-      int count = 0;
+  using Column = double;  ///< the pivot
+  __device__ double column(std::int64_t matrix, std::int64_t column) const {
+    return g.rows == 0 ? 0 : convert<double>(input[g.first_of(g.slice(matrix, column))]);
+  }
+
+  __device__ void operator()(SumPair (&sums)[width], const double (&pivots)[width], ColumnWalk walk, const ColumnSplit& split) const {
+    while (walk.row < walk.end) {
+      cuda::Vector<T, width> rows[rows_at_once];
+      int present = 0;
 #pragma unroll
-      for (int v = 0; v < Tile<T, 1>::vectors; ++v, row += step) {
-        if (row >= end) continue;
-        tile.values[v][0] = input[row * columns + column];
-        ++count;
+      for (int i = 0; i < rows_at_once; ++i, walk.row += walk.step) {
+        if (walk.row >= walk.end) continue;
+        rows[i] = load_vector<width>(input + walk.offset(split), aligned);
+        ++present;
       }
-      add_moments(sums[0], tile, count, pivot);
+#pragma unroll
+      for (int k = 0; k < width; ++k) {
+        const auto at = [&](int i, int) { return convert<Computed<T>>(rows[i][k]); };
+        add_moments<rows_at_once, 1>(sums[k], at, present, pivots[k]);
+      }
     }
   }
 };
 
-/// Closes a slice whose sums came in parts.
-template <class T>
+/// Finalizes a slice whose sums came in parts; first_of gives the place of its first element.
+template <class T, class FirstOf>
 struct FinishStatistics {
   StatisticsRule rule;
   const T* input;
-  std::int64_t slice_stride;
+  FirstOf first_of;
 
   __device__ double weight(std::int64_t, std::int64_t) const { return 1; }
   __device__ void operator()(std::int64_t slice, const SumPair& sums) const {
-    rule(slice, sums, rule.count > 0 ? convert<double>(input[slice * slice_stride]) : 0, true);
+    rule(slice, sums, rule.count > 0 ? convert<double>(input[first_of(slice)]) : 0, true);
   }
+};
+
+struct FirstInSlice {
+  std::int64_t slice_stride;
+  __device__ std::int64_t operator()(std::int64_t slice) const { return slice * slice_stride; }
+};
+struct FirstInColumns {
+  ColumnGeometry g;
+  __device__ std::int64_t operator()(std::int64_t slice) const { return g.first_of(slice); }
 };
 
 /// The statistics at inference, one thread a slice.
@@ -136,15 +155,53 @@ __global__ void __launch_bounds__(1024)
   }
 }
 
+/// A thread for a few rows of a vector of columns, with statistics that are known. Reads and writes each element once; the output may lie
+/// on the input.
+template <class T, int width>
+__global__ void __launch_bounds__(ColumnSplit::threads)
+    normalize_columns(T* output, const T* input, const T* weight, const T* bias, const double* means, const double* rstds, ColumnGeometry g,
+                      ColumnSplit split, bool aligned) {
+  using C = Computed<T>;
+  constexpr int rows_at_once = 4;
+  struct Column {
+    Normalizer<C> xhat;
+    C weight, bias;
+  };
+  ColumnWalk walk(split);
+  Column own[width];
+  make_once(own, walk, split, [&](std::int64_t column) {
+    const std::int64_t slice = g.slice(walk.matrix, column), channel = g.channel(column);
+    return Column{{means[slice], rstds[slice]},
+                  weight != nullptr ? convert<C>(weight[channel]) : C{1},
+                  bias != nullptr ? convert<C>(bias[channel]) : C{0}};
+  });
+  if (!walk.inside) return;
+  while (walk.row < walk.end) {
+    cuda::Vector<T, width> rows[rows_at_once];
+    ColumnWalk ahead = walk;
+#pragma unroll
+    for (int i = 0; i < rows_at_once; ++i, ahead.row += ahead.step) {
+      if (ahead.row < ahead.end) rows[i] = load_vector<width>(input + ahead.offset(split), aligned);
+    }
+#pragma unroll
+    for (int i = 0; i < rows_at_once; ++i, walk.row += walk.step) {
+      if (walk.row >= walk.end) continue;
+      cuda::Vector<T, width> results;
+#pragma unroll
+      for (int k = 0; k < width; ++k) results[k] = convert<T>(own[k].xhat(convert<C>(rows[i][k])) * own[k].weight + own[k].bias);
+      store_vector(output + walk.offset(split), results, aligned);
+    }
+  }
+}
+
 /// How the sums of a call's slices are shared out.
 struct ForwardPlan {
-  bool by_columns;
-  ColumnSplit columns;
+  std::optional<ColumnGeometry> columns;
   std::int64_t parts, partial_sums;
 
-  explicit ForwardPlan(const NormGeometry& g)
-      : by_columns(lies_in_columns(g)), columns(g.runs, g.slices * g.run_length), parts(parts_of(g.slices, g.slice_elements())) {
-    partial_sums = by_columns ? columns.chunks * columns.columns : parts > 1 ? g.slices * parts : 0;
+  ForwardPlan(const NormGeometry& g, Layout layout)
+      : columns(ColumnGeometry::of(g, layout)), parts(columns ? 1 : parts_of(g.slices, g.slice_elements())) {
+    partial_sums = columns ? columns->most_sums() : parts > 1 ? g.slices * parts : 0;
   }
 };
 
@@ -187,23 +244,37 @@ struct Forward {
     });
   }
 
-  void sum(const ForwardPlan& plan) const {
-    const FinishStatistics<T> finish{rule, input, g.slice_stride};
-    if (plan.by_columns) {
-      launch_columns(sums, ColumnMoments<T>{input, plan.columns.columns, g.run_length}, plan.columns, call.stream);
-      return launch_finish(finish, {sums, plan.columns.chunks, g.slices, g.run_length}, call.stream);
-    }
+  void sum_columns(const ForwardPlan& plan) const {
+    const ColumnGeometry& columns = *plan.columns;
+    dispatch_column_width<T>(columns, [&]<int width>() {
+      const ColumnSplit split(columns, width);
+      launch_columns(sums, ColumnMoments<T, width>{input, columns, aligned(width).data}, split, call.stream);
+      const FinishStatistics<T, FirstInColumns> finish{rule, input, {columns}};
+      launch_finish(finish, {sums, split.chunks, g.slices, columns.group}, call.stream);
+    });
+  }
+
+  void sum_parts(const ForwardPlan& plan) const {
     const NormGeometry slices = with_long_runs(g);
     dispatch_width<T>(slices, [&]<int width>() {
       const cuda::TeamShape shape(g.slices * plan.parts, g.slice_elements() / plan.parts / width, Tile<T, width>::vectors);
-      cuda::launch(sum_parts<T, width>, shape.launch, call.stream, sums, input, DeviceGeometry(slices, width), plan.parts,
+      cuda::launch(frit::ops::sum_parts<T, width>, shape.launch, call.stream, sums, input, DeviceGeometry(slices, width), plan.parts,
                    aligned(width).data, shape.team);
     });
+    const FinishStatistics<T, FirstInSlice> finish{rule, input, {g.slice_stride}};
     launch_finish(finish, {sums, 1, g.slices, plan.parts}, call.stream);
   }
 
-  void run_rows() const {
-    if (output == nullptr || call.inputs[0].elements() == 0) return;
+  void write_columns(const ForwardPlan& plan) const {
+    const ColumnGeometry& columns = *plan.columns;
+    dispatch_column_width<T>(columns, [&]<int width>() {
+      const ColumnSplit split(columns, width);
+      cuda::launch(normalize_columns<T, width>, split.shape(), call.stream, output, input, weight, bias, rule.means, rule.rstds, columns,
+                   split, aligned(width).data);
+    });
+  }
+
+  void write_rows() const {
     const NormGeometry rows = rows_of(g);
     const std::int64_t parts = parts_of(rows.slices, rows.run_length);
     dispatch_width<T>(rows, [&]<int width>() {
@@ -211,6 +282,12 @@ struct Forward {
       cuda::launch(normalize_rows<T, width>, shape.launch, call.stream, output, input, weight, bias, rule.means, rule.rstds,
                    DeviceGeometry(rows, width), SliceOfRow(g), parts, aligned(width), shape.team);
     });
+  }
+
+  /// With statistics that are known.
+  void write(const ForwardPlan& plan) const {
+    if (output == nullptr || call.inputs[0].elements() == 0) return;
+    plan.columns ? write_columns(plan) : write_rows();
   }
 
   /// Statistics that are not wanted for themselves are kept in scratch memory until the results are written.
@@ -223,29 +300,31 @@ struct Forward {
 
 }  // namespace
 
-std::size_t cuda_norm_scratch(const NormGeometry& geometry) {
-  return static_cast<std::size_t>(ForwardPlan(geometry).partial_sums + geometry.slices) * sizeof(SumPair);
+std::size_t cuda_norm_scratch(const NormGeometry& geometry, Layout layout) {
+  const std::int64_t sums = std::max(ForwardPlan(geometry, layout).partial_sums, ForwardPlan(geometry, Layout::contiguous).partial_sums);
+  return static_cast<std::size_t>(sums + geometry.slices) * sizeof(SumPair);
 }
 
 void run_cuda_norm(const KernelContext& call, const NormGeometry& geometry, double eps, const RunningStatistics& running) {
   if (geometry.slices == 0) return;
-  const ForwardPlan plan(geometry);
+  const ForwardPlan plan(geometry, call.inputs[0].layout());
   dispatch_floating_and_halves(call.inputs[0].dtype(), [&]<class T>() {
     Forward<T> forward(call, geometry, eps, running);
     if (plan.partial_sums == 0) return forward.run_slices();
     forward.keep_statistics(plan);
-    forward.sum(plan);
-    forward.run_rows();
+    plan.columns ? forward.sum_columns(plan) : forward.sum_parts(plan);
+    forward.write(plan);
   });
 }
 
 void run_cuda_norm_at_inference(const KernelContext& call, const NormGeometry& geometry, double eps, const RunningStatistics& running) {
   if (geometry.slices == 0) return;
+  const ForwardPlan plan(geometry, call.inputs[0].layout());
   dispatch_floating_and_halves(call.inputs[0].dtype(), [&]<class T>() {
     Forward<T> forward(call, geometry, eps, running);
-    forward.keep_statistics(ForwardPlan(geometry));
+    forward.keep_statistics(plan);
     cuda::launch(take_running_statistics, cuda::loop_shape(geometry.slices), call.stream, forward.rule, geometry.slices);
-    forward.run_rows();
+    forward.write(plan);
   });
 }
 

@@ -122,6 +122,7 @@ template <class C>
 struct Normalizer {
   C mean, rest, rstd;
 
+  Normalizer() = default;
   __device__ Normalizer(double mean_, double rstd_)
       : mean(static_cast<C>(mean_)), rest(static_cast<C>(mean_ - static_cast<double>(mean))), rstd(static_cast<C>(rstd_)) {}
   __device__ C operator()(C x) const { return ((x - mean) - rest) * rstd; }

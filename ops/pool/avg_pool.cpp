@@ -147,6 +147,8 @@ std::vector<Sample> samples_2d() {
            .attributes = PoolOptions{.kernel_size = {2, 3}, .stride = {1, 2}, .padding = {1, 0}, .count_include_pad = false}},
           {.inputs = {Shape{1, 1, 5, 5}}, .attributes = PoolOptions{.kernel_size = {2}, .padding = {1}, .ceil_mode = true}},
           {.inputs = {Shape{1, 2, 7, 4}}, .attributes = PoolOptions{.kernel_size = {2, 1}, .stride = {3, 3}}},
+          {.inputs = {Shape{2, 8, 7, 5}}, .attributes = PoolOptions{.kernel_size = {3}, .stride = {2}, .padding = {1}}},
+          {.inputs = {Shape{1, 2, 12, 13}}, .attributes = PoolOptions{.kernel_size = {12, 13}}},
           {.inputs = {Shape{1, 3, 1, 1}}, .attributes = PoolOptions{.kernel_size = {1}}},
           {.inputs = {Shape{0, 2, 4, 4}}, .attributes = PoolOptions{.kernel_size = {2}}}};
 }

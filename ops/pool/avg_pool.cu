@@ -1,6 +1,6 @@
 // The mean of each window.
 
-#include "frit/ops/pool/pool_cuda.h"
+#include "frit/ops/pool/pool_layouts_cuda.h"
 #include "frit/ops/registry.h"
 
 namespace frit::ops {
@@ -47,19 +47,23 @@ struct Mean {
     for (int j = 0; j < count; ++j) sum += values[j];
     state.total += static_cast<double>(sum);
   }
-  template <class Index>
-  __device__ void finish(std::int64_t i, const PoolPlan<Index>& pool, const Window<Index>& window, const State& state) const {
-    output[i] = convert<T>(static_cast<C>(state.total) / size.operator()<C>(pool, window.depth, window.height, window.width));
+  template <class Index, int count>
+  __device__ void finish(std::int64_t i, const PoolPlan<Index>& pool, const Window<Index>& window, const State (&states)[count]) const {
+    const C elements = size.operator()<C>(pool, window.depth, window.height, window.width);
+    cuda::Vector<T, count> means;
+#pragma unroll
+    for (int k = 0; k < count; ++k) means[k] = convert<T>(static_cast<C>(states[k].total) / elements);
+    cuda::store_vector(output + i, means);
   }
+  bool aligned() const { return cuda::aligned_for_vectors(output); }
 };
 
 void run(const KernelContext& call, int image_rank) {
   const PoolOptions& options = call.as<PoolOptions>();
   const PoolGeometry g = pool_geometry(call.inputs[0].shape(), options, image_rank);
   dispatch_floating_and_halves(call.inputs[0].dtype(), [&]<class T>() {
-    for_each_launch(g, [&]<class Index>(std::int64_t first, std::int64_t planes) {
-      const Mean<T> mean{call.outputs[0].data<T>() + first * g.output_elements(), {options.count_include_pad}};
-      launch_reduction<Index>(mean, call.inputs[0].data<T>() + first * g.image_elements(), g, planes, call.stream);
+    reduce_all_windows<T>(call.inputs[0], g, call.stream, [&](std::int64_t offset) {
+      return Mean<T>{call.outputs[0].data<T>() + offset, {options.count_include_pad}};
     });
   });
 }
@@ -70,19 +74,23 @@ struct EqualShare {
   const T* gradient;
   WindowSize size;
 
-  template <class Index>
-  __device__ Computed<T> operator()(const PoolPlan<Index>& pool, Index row, Index depth, Index height, Index width, Index) const {
-    return convert<Computed<T>>(gradient[row + width]) / size.operator()<Computed<T>>(pool, depth, height, width);
+  template <class Index, int count>
+  __device__ void add(Computed<T> (&sums)[count], const PoolPlan<Index>& pool, Index element, Index depth, Index height, Index width,
+                      Index) const {
+    const auto g = *reinterpret_cast<const cuda::Vector<T, count>*>(gradient + element);
+    const auto elements = size.operator()<Computed<T>>(pool, depth, height, width);
+#pragma unroll
+    for (int k = 0; k < count; ++k) sums[k] += convert<Computed<T>>(g[k]) / elements;
   }
+  bool aligned() const { return cuda::aligned_for_vectors(gradient); }
 };
 
 void run_backward(const KernelContext& call, int image_rank) {
   const PoolOptions& options = call.as<PoolBackwardAttributes>().options;
   const PoolGeometry g = pool_geometry(call.outputs[0].shape(), options, image_rank);
   dispatch_floating_and_halves(call.inputs[0].dtype(), [&]<class T>() {
-    for_each_launch(g, [&]<class Index>(std::int64_t first, std::int64_t planes) {
-      const EqualShare<T> share{call.inputs[0].data<T>() + first * g.output_elements(), {options.count_include_pad}};
-      launch_gather<Index>(call.outputs[0].data<T>() + first * g.image_elements(), share, g, planes, call.stream);
+    gather_all_windows<T>(call.outputs[0], g, call.stream, [&](std::int64_t offset) {
+      return EqualShare<T>{call.inputs[0].data<T>() + offset, {options.count_include_pad}};
     });
   });
 }
@@ -93,8 +101,8 @@ void run_backward(const KernelContext& call, int image_rank) {
 FRIT_CUDA_KERNELS(avg_pool) {
   for (const int image_rank : {2, 3}) {
     const std::string name = concat("avg_pool", image_rank, "d");
-    registry.add_cuda(name, {.run = [image_rank](const KernelContext& call) { run(call, image_rank); }, .halves = true});
+    registry.add_cuda(name, pool_kernel([image_rank](const KernelContext& call) { run(call, image_rank); }, {0}, {0}));
     registry.add_cuda(name + "_backward",
-                      {.run = [image_rank](const KernelContext& call) { run_backward(call, image_rank); }, .halves = true});
+                      pool_kernel([image_rank](const KernelContext& call) { run_backward(call, image_rank); }, {0}, {0}));
   }
 }

@@ -161,6 +161,8 @@ std::vector<Sample> samples_2d() {
           sample({1, 2, 7, 4}, {.kernel_size = {2, 1}, .stride = {3, 3}}),
           sample({1, 3, 1, 1}, {.kernel_size = {1}}),
           sample({1, 1, 3, 13}, {.kernel_size = {3, 13}}),
+          sample({2, 8, 7, 5}, {.kernel_size = {3}, .stride = {2}, .padding = {1}}),
+          sample({1, 2, 12, 13}, {.kernel_size = {12, 13}}),
           sample({0, 2, 4, 4}, {.kernel_size = {2}})};
 }
 
@@ -176,9 +178,11 @@ std::vector<Sample> samples_3d() {
 /// Indices are drawn at random, so every window holds the whole image: a place beyond its window is nothing that the forward call gives.
 std::vector<Sample> backward_samples(int image_rank) {
   const std::vector<Sample> forward_2d{sample({2, 3, 2, 2}, {.kernel_size = {2}}),
+                                       sample({2, 8, 2, 3}, {.kernel_size = {2, 3}}),
                                        sample({1, 2, 2, 2}, {.kernel_size = {4}, .stride = {1}, .padding = {2}}),
                                        sample({2, 1, 2, 3}, {.kernel_size = {4, 6}, .stride = {2, 3}, .padding = {2, 3}}),
-                                       sample({1, 1, 3, 13}, {.kernel_size = {3, 13}}), sample({0, 2, 4, 4}, {.kernel_size = {2}})};
+                                       sample({1, 1, 3, 13}, {.kernel_size = {3, 13}}),
+                                       sample({0, 2, 4, 4}, {.kernel_size = {2}})};
   const std::vector<Sample> forward_3d{sample({2, 3, 2, 2, 2}, {.kernel_size = {2}}),
                                        sample({1, 2, 2, 2, 2}, {.kernel_size = {4}, .stride = {1}, .padding = {2}}),
                                        sample({2, 1, 1, 3, 2}, {.kernel_size = {1, 6, 4}, .stride = {1, 3, 2}, .padding = {0, 3, 2}}),

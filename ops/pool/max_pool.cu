@@ -1,6 +1,6 @@
 // The largest element of each window, and its place in the plane.
 
-#include "frit/ops/pool/pool_cuda.h"
+#include "frit/ops/pool/pool_layouts_cuda.h"
 #include "frit/ops/registry.h"
 
 namespace frit::ops {
@@ -35,21 +35,28 @@ struct Maximum {
       if (replaces_maximum(values[j], state.value)) state = {values[j], static_cast<std::int32_t>(places[j])};
     }
   }
-  template <class Index>
-  __device__ void finish(std::int64_t i, const PoolPlan<Index>&, const Window<Index>&, const State& state) const {
-    if (output != nullptr) output[i] = convert<T>(state.value);
-    if (indices != nullptr) indices[i] = state.place == no_place ? -1 : state.place;
+  template <class Index, int count>
+  __device__ void finish(std::int64_t i, const PoolPlan<Index>&, const Window<Index>&, const State (&states)[count]) const {
+    cuda::Vector<T, count> values;
+    cuda::Vector<std::int32_t, count> places;
+#pragma unroll
+    for (int k = 0; k < count; ++k) {
+      values[k] = convert<T>(states[k].value);
+      places[k] = states[k].place == no_place ? -1 : states[k].place;
+    }
+    if (output != nullptr) cuda::store_vector(output + i, values);
+    if (indices != nullptr) *reinterpret_cast<cuda::Vector<std::int32_t, count>*>(indices + i) = places;
   }
+  bool aligned() const { return cuda::aligned_for_vectors(output) && reinterpret_cast<std::uintptr_t>(indices) % 32 == 0; }
 };
 
 void run(const KernelContext& call, int image_rank) {
   const PoolGeometry g = pool_geometry(call.inputs[0].shape(), call.as<PoolOptions>(), image_rank);
   dispatch_floating_and_halves(call.inputs[0].dtype(), [&]<class T>() {
-    for_each_launch(g, [&]<class Index>(std::int64_t first, std::int64_t planes) {
-      const std::int64_t offset = first * g.output_elements();
-      const Maximum<T> maximum{call.outputs[0].defined() ? call.outputs[0].data<T>() + offset : nullptr,
-                               call.outputs[1].defined() ? call.outputs[1].data<std::int32_t>() + offset : nullptr};
-      launch_reduction<Index>(maximum, call.inputs[0].data<T>() + first * g.image_elements(), g, planes, call.stream);
+    T* const output = data_or_null<T>(call.outputs[0]);
+    std::int32_t* const indices = data_or_null<std::int32_t>(call.outputs[1]);
+    reduce_all_windows<T>(call.inputs[0], g, call.stream, [&](std::int64_t offset) {
+      return Maximum<T>{output != nullptr ? output + offset : nullptr, indices != nullptr ? indices + offset : nullptr};
     });
   });
 }
@@ -60,20 +67,21 @@ struct WinnerShare {
   const T* gradient;
   const std::int32_t* indices;
 
-  template <class Index>
-  __device__ Computed<T> operator()(const PoolPlan<Index>&, Index row, Index, Index, Index column, Index place) const {
-    const auto g = convert<Computed<T>>(gradient[row + column]);
-    return indices[row + column] == place ? g : Computed<T>{0};
+  template <class Index, int count>
+  __device__ void add(Computed<T> (&sums)[count], const PoolPlan<Index>&, Index element, Index, Index, Index, Index place) const {
+    const auto g = *reinterpret_cast<const cuda::Vector<T, count>*>(gradient + element);
+    const auto chosen = *reinterpret_cast<const cuda::Vector<std::int32_t, count>*>(indices + element);
+#pragma unroll
+    for (int k = 0; k < count; ++k) sums[k] += chosen[k] == place ? convert<Computed<T>>(g[k]) : Computed<T>{0};
   }
+  bool aligned() const { return cuda::aligned_for_vectors(gradient) && reinterpret_cast<std::uintptr_t>(indices) % 32 == 0; }
 };
 
 void run_backward(const KernelContext& call, int image_rank) {
   const PoolGeometry g = pool_geometry(call.outputs[0].shape(), call.as<PoolBackwardAttributes>().options, image_rank);
   dispatch_floating_and_halves(call.inputs[0].dtype(), [&]<class T>() {
-    for_each_launch(g, [&]<class Index>(std::int64_t first, std::int64_t planes) {
-      const std::int64_t offset = first * g.output_elements();
-      const WinnerShare<T> share{call.inputs[0].data<T>() + offset, call.inputs[1].data<std::int32_t>() + offset};
-      launch_gather<Index>(call.outputs[0].data<T>() + first * g.image_elements(), share, g, planes, call.stream);
+    gather_all_windows<T>(call.outputs[0], g, call.stream, [&](std::int64_t offset) {
+      return WinnerShare<T>{call.inputs[0].data<T>() + offset, call.inputs[1].data<std::int32_t>() + offset};
     });
   });
 }
@@ -84,8 +92,8 @@ void run_backward(const KernelContext& call, int image_rank) {
 FRIT_CUDA_KERNELS(max_pool) {
   for (const int image_rank : {2, 3}) {
     const std::string name = concat("max_pool", image_rank, "d");
-    registry.add_cuda(name, {.run = [image_rank](const KernelContext& call) { run(call, image_rank); }, .halves = true});
+    registry.add_cuda(name, pool_kernel([image_rank](const KernelContext& call) { run(call, image_rank); }, {0}, {0, 1}));
     registry.add_cuda(name + "_backward",
-                      {.run = [image_rank](const KernelContext& call) { run_backward(call, image_rank); }, .halves = true});
+                      pool_kernel([image_rank](const KernelContext& call) { run_backward(call, image_rank); }, {0, 1}, {0}));
   }
 }

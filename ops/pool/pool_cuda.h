@@ -96,7 +96,10 @@ struct Window {
 /// Stands for the place of an element that is not there.
 inline constexpr std::int32_t no_place = INT32_MAX;
 
-/// One thread a window, which takes in the window's elements in order, a few loads at once; what they become is the Reduction's matter.
+/// One thread a window, which takes in the window's elements in order, a few loads at once; what they become is the Reduction's matter:
+///   State begin(place) const;                        of a window whose first element has this place
+///   void take(State&, values, places) const;         some elements more
+///   void finish(i, pool, window, states) const;      the results i, i + 1, ... of neighbouring channels of one window
 /// Reads each window once. Deterministic.
 template <class T, class Index, class Reduction>
 __global__ void reduce_windows(Reduction reduction, const T* input, PoolPlan<Index> pool, Index count) {
@@ -105,7 +108,7 @@ __global__ void reduce_windows(Reduction reduction, const T* input, PoolPlan<Ind
     const Window<Index> window(pool, static_cast<Index>(i));
     const T* const plane = input + window.plane * pool.image_elements();
     Index d = window.empty() ? window.depths.end : window.depths.begin, h = window.heights.begin, w = window.widths.begin;
-    auto state = reduction.begin(window.empty() ? no_place : pool.place(d, h, w));
+    typename Reduction::State states[1] = {reduction.begin(window.empty() ? no_place : pool.place(d, h, w))};
     while (d < window.depths.end) {
       Computed<T> values[at_once];
       Index places[at_once];
@@ -122,9 +125,9 @@ __global__ void reduce_windows(Reduction reduction, const T* input, PoolPlan<Ind
         h = window.heights.begin;
         d += window.depths.step;
       }
-      reduction.take(state, values, places);
+      reduction.take(states[0], values, places);
     }
-    reduction.finish(i, pool, window, state);
+    reduction.finish(i, pool, window, states);
   }
 }
 
@@ -158,8 +161,8 @@ __global__ void __launch_bounds__(1024)
       }
       reduction.take(state, values, places);
     }
-    state = team.sum(state, shared, reduction.begin(no_place));
-    if (active && team.rank() == 0) reduction.finish(i, pool, window, state);
+    const typename Reduction::State states[1] = {team.sum(state, shared, reduction.begin(no_place))};
+    if (active && team.rank() == 0) reduction.finish(i, pool, window, states);
   }
 }
 
@@ -167,8 +170,8 @@ __global__ void __launch_bounds__(1024)
 template <class T>
 inline constexpr int gathered_columns = sizeof(T) == 8 ? 2 : 4;
 
-/// One thread a few neighbouring elements, which adds up share(window, place) of the windows that reach each, in their order.
-/// Deterministic.
+/// One thread a few neighbouring elements; share.add(sums, pool, window's place in memory, depth, height, width, place) adds what each of
+/// the windows that reach one hands to it, in their order. Deterministic.
 template <class T, class Index, class Share>
 __global__ void gather_windows(T* input_gradient, Share share, PoolPlan<Index> pool, cuda::Divisor row_pieces, cuda::Divisor rows,
                                cuda::Divisor depths, Index count, bool aligned) {
@@ -178,21 +181,21 @@ __global__ void gather_windows(T* input_gradient, Share share, PoolPlan<Index> p
     const Index first = split_off(plane, row_pieces) * columns, h = split_off(plane, rows), d = split_off(plane, depths);
     const PlaceRange<Index> window_depths = pool.depth.windows(d), window_rows = pool.height.windows(h);
     const Index place = pool.place(d, h, first);
-    Computed<T> sums[columns] = {};
+    Computed<T> sums[columns][1] = {};
     for (Index od = window_depths.begin; od < window_depths.end; ++od) {
       for (Index oh = window_rows.begin; oh < window_rows.end; ++oh) {
         const Index row = ((plane * pool.depth.output + od) * pool.height.output + oh) * pool.width.output;
 #pragma unroll
         for (int j = 0; j < columns; ++j) {
           const PlaceRange<Index> windows = pool.width.windows(first + j);
-          for (Index ow = windows.begin; ow < windows.end; ++ow) sums[j] += share(pool, row, od, oh, ow, place + j);
+          for (Index ow = windows.begin; ow < windows.end; ++ow) share.add(sums[j], pool, row + ow, od, oh, ow, place + j);
         }
       }
     }
     T* const target = input_gradient + plane * pool.image_elements() + place;
     cuda::Vector<T, columns> results;
 #pragma unroll
-    for (int j = 0; j < columns; ++j) results[j] = convert<T>(sums[j]);
+    for (int j = 0; j < columns; ++j) results[j] = convert<T>(sums[j][0]);
     if (aligned) {
       *reinterpret_cast<cuda::Vector<T, columns>*>(target) = results;
       continue;
@@ -204,31 +207,37 @@ __global__ void gather_windows(T* input_gradient, Share share, PoolPlan<Index> p
   }
 }
 
-/// Calls body.template operator()<Index>(first plane, planes) for parts of the planes that together are all.
+/// Calls body.template operator()<Index>(first, count) for parts of the planes, or of the samples of `channels` planes each that lie as
+/// one, that together are all.
 template <class Body>
-void for_each_launch(const PoolGeometry& g, const Body& body) {
+void for_each_launch(const PoolGeometry& g, std::int64_t channels, const Body& body) {
   constexpr std::int64_t limit = std::int64_t{1} << 30;  // a sum of two such numbers fits too
-  const std::int64_t largest = std::max(g.image_elements(), g.output_elements());
+  const std::int64_t largest = std::max(g.image_elements(), g.output_elements()) * channels, all = g.planes / channels;
   bool small = largest <= limit;
   for (std::size_t axis = 0; axis < 3; ++axis) {
     small = small && g.output[axis] * g.stride[axis] + g.kernel[axis] * g.dilation[axis] + g.image[axis] + g.padding[axis] <= limit;
   }
   if (!small) {
-    if (g.planes > 0) body.template operator()<std::int64_t>(0, g.planes);
+    if (all > 0) body.template operator()<std::int64_t>(0, all);
     return;
   }
-  const std::int64_t planes = limit / largest;
-  for (std::int64_t first = 0; first < g.planes; first += planes) {
-    body.template operator()<std::int32_t>(first, std::min(planes, g.planes - first));
+  const std::int64_t at_once = limit / largest;
+  for (std::int64_t first = 0; first < all; first += at_once) {
+    body.template operator()<std::int32_t>(first, std::min(at_once, all - first));
   }
+}
+
+/// The elements of a window at most.
+inline std::int64_t window_elements(const PoolGeometry& g) {
+  std::int64_t elements = 1;
+  for (std::size_t axis = 0; axis < 3; ++axis) elements *= std::min(g.kernel[axis], g.image[axis]);
+  return elements;
 }
 
 /// `planes` of them, beginning at the pointers.
 template <class Index, class T, class Reduction>
 void launch_reduction(const Reduction& reduction, const T* input, const PoolGeometry& g, std::int64_t planes, cudaStream_t stream) {
-  std::int64_t elements = 1;
-  for (std::size_t axis = 0; axis < 3; ++axis) elements *= std::min(g.kernel[axis], g.image[axis]);
-  const std::int64_t count = planes * g.output_elements();
+  const std::int64_t elements = window_elements(g), count = planes * g.output_elements();
   const bool overlap = g.stride[2] < g.kernel[2] && g.output[2] > 1;  // windows side by side read much the same memory
   const PoolPlan<Index> pool(g);
   if (elements <= (overlap ? 256 : 32)) {

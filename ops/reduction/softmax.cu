@@ -69,8 +69,15 @@ void backward_kernel(const KernelContext& call) {
 }  // namespace frit::ops
 
 FRIT_CUDA_KERNELS(softmax) {
-  registry.add_cuda("softmax", {.run = kernel<Softmax>, .scratch = scratch<LogSumExp>});
-  registry.add_cuda("log_softmax", {.run = kernel<LogSoftmax>, .scratch = scratch<LogSumExp>});
-  registry.add_cuda("softmax_backward", {.run = backward_kernel<Softmax>, .scratch = scratch<Sum>});
-  registry.add_cuda("log_softmax_backward", {.run = backward_kernel<LogSoftmax>, .scratch = scratch<Sum>});
+  const auto add = [&](const char* name, KernelFunction run, auto scratch_rule, std::vector<int> images) {
+    registry.add_cuda(name, {.run = std::move(run),
+                             .scratch = scratch_rule,
+                             .any_layout_inputs = std::move(images),
+                             .any_layout_outputs = {0},
+                             .one_layout = true});
+  };
+  add("softmax", kernel<Softmax>, scratch<LogSumExp>, {0});
+  add("log_softmax", kernel<LogSoftmax>, scratch<LogSumExp>, {0});
+  add("softmax_backward", backward_kernel<Softmax>, scratch<Sum>, {0, 1});
+  add("log_softmax_backward", backward_kernel<LogSoftmax>, scratch<Sum>, {0, 1});
 }

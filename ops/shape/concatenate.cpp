@@ -51,6 +51,7 @@ std::vector<Sample> samples() {
       {.inputs = {Shape{3}, Shape{5}}},
       {.inputs = {Shape{2, 3}, Shape{2, 1}, Shape{2, 5}}, .attributes = ConcatenateAttributes{-1}},
       {.inputs = {Shape{2, 3, 2}, Shape{2, 0, 2}, Shape{2, 1, 2}}, .attributes = ConcatenateAttributes{1}},
+      {.inputs = {Shape{2, 8, 3, 2}, Shape{2, 3, 3, 2}}, .attributes = ConcatenateAttributes{1}},
       {.inputs = {Shape{1, 7}}},
       {.inputs = {Shape{0, 2}, Shape{0, 3}}, .attributes = ConcatenateAttributes{1}},
   };
@@ -75,7 +76,7 @@ FRIT_OPERATORS(concatenate) {
       .infer = infer,
       .gradient = gradient,
       .cpu = {.run = kernel, .strided = true, .halves = true},
-      .cuda = {.run = kernel, .strided = true, .halves = true},
+      .cuda = {.run = kernel, .strided = true, .halves = true, .any_layout_inputs = {0}, .any_layout_outputs = {0}},
       .dtypes = {std::begin(all_dtypes), std::end(all_dtypes)},
       .samples = samples,
   });

@@ -6,7 +6,10 @@
 #include "frit/ops/convolution/convolution.h"
 #include "frit/ops/elementwise/activation.h"
 #include "frit/ops/elementwise/arithmetic.h"
+#include "frit/ops/norm/norm.h"
+#include "frit/ops/pool/pool.h"
 #include "frit/ops/reduction/reduction.h"
+#include "frit/ops/shape/shape_ops.h"
 
 namespace frit {
 namespace {
@@ -50,6 +53,30 @@ TEST_F(CudaExecutable, ARunAfterTheFirstAllocatesNothing) {
   EXPECT_EQ(after.allocations, before.allocations);
   EXPECT_EQ(after.source_allocations, before.source_allocations);
   EXPECT_NEAR(executable.output("y").to(Device::cpu()).to_vector<double>()[0], 8 * 27 * 0.05, 1e-2);
+}
+
+TEST_F(CudaExecutable, ImagesLieChannelsLastThroughNormsPoolsAndJoins) {
+  Graph graph;
+  const Value x = graph.input("x", {2, 4, 9, 9}), w = graph.input("w", {4, 4, 3, 3});
+  const Value y = conv2d(x, w), normal = relu(instance_norm(y)), pooled = max_pool2d(normal, {.kernel_size = {2}});
+  const Value parts[] = {pooled, pooled};
+  const Value joined = concatenate(parts, 0), weights = softmax(joined, 1);
+  graph.output("z", sum(conv2d(weights, w), {0, 1}));
+  const std::vector<Layout> layouts = graph::choose_layouts(graph, gpu);
+  for (const Value& value : {x, y, normal, pooled, joined, weights}) {
+    EXPECT_EQ(layouts[static_cast<std::size_t>(value.id())], Layout::channels_last) << value.id();
+  }
+}
+
+TEST_F(CudaExecutable, AnOperationOfOneLayoutHasItsImagesInOne) {
+  Graph graph;
+  const Value x = graph.input("x", {2, 4, 9, 9}), w = graph.input("w", {4, 4, 3, 3});
+  const Value y = conv2d(x, w), normal = instance_norm(y);
+  graph.output("z", normal);  // which the world outside reads
+  const std::vector<Layout> layouts = graph::choose_layouts(graph, gpu);
+  EXPECT_EQ(layouts[static_cast<std::size_t>(normal.id())], Layout::contiguous);
+  EXPECT_EQ(layouts[static_cast<std::size_t>(y.id())], Layout::contiguous);
+  EXPECT_EQ(layouts[static_cast<std::size_t>(x.id())], Layout::channels_last);
 }
 
 TEST_F(CudaExecutable, ConvolutionOutputsBetweenOperatorsThatTakeThemLieChannelsLast) {
