@@ -44,7 +44,8 @@ Graph lower_precision(const Graph& graph, DType half);
 /// read.
 Graph join_elementwise(const Graph& graph);
 
-/// For inference: each operator becomes what its `at_inference` rule says; what only training needed is gone.
+/// For inference: each operator becomes what its `at_inference` rule says, and a batch norm part of the convolution before it; what only
+/// training needed is gone.
 Graph for_inference(const Graph& graph);
 /// Variables whose names match one of the patterns are trained no more; * and ? stand for any characters. Throws ErrorKind::argument for a
 /// pattern that matches no trainable variable.

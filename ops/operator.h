@@ -157,6 +157,11 @@ struct Invariance {
   bool scale = true;
 };
 
+/// A number for each channel, axis 1, to multiply by, and one to add then.
+struct ChannelAffine {
+  Value factor, addend;  // (C)
+};
+
 struct Argument {
   const char* name;
   bool optional = false;  ///< only at the end of the list; may be left out
@@ -183,6 +188,10 @@ struct Operator {
   std::function<std::optional<Attributes>(std::span<const Attributes> matched, std::span<const TensorType> inputs)> fuse = {};
   /// What the call becomes when nothing is trained: the values that replace its outputs ("none" where nothing reads them). Missing: itself.
   DecomposeRule at_inference = {};
+  /// What output 0 is of input 0 then, if that is all that is left: it may become part of what gives input 0.
+  std::function<ChannelAffine(std::span<const Value> inputs, const Attributes&)> channel_affine_at_inference = {};
+  /// The inputs with which output 0 comes multiplied and added to like that; no values where that cannot be.
+  std::function<Values(std::span<const Value> inputs, const Attributes&, const ChannelAffine&)> fold_channel_affine = {};
   /// What else the call may be computed as. On a GPU a compiler of graphs tries them all and keeps the fastest; where results must not
   /// depend on times it takes the first that is likely to be.
   std::vector<Form> forms = {};

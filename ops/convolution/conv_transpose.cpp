@@ -96,6 +96,10 @@ FRIT_OPERATORS(conv_transpose) {
         .inputs = {"input", "weight", {"bias", true}},
         .infer = [image_rank](const InferContext& call) { return infer_transposed(call, image_rank); },
         .gradient = transposed_gradient,
+        .fold_channel_affine =
+            [](std::span<const Value> inputs, const Attributes& attributes, const ChannelAffine& affine) {
+              return fold_into_weight(inputs, affine, 1, attributes.as<ConvolutionOptions>().groups);
+            },
         .forms = {subpixel_form("sub-pixel")},
         .precision = Precision::half,
         .cpu = {.run = run_transposed, .scratch = transposed_scratch},

@@ -3,6 +3,7 @@
 #include "frit/ops/convolution/convolution_cpu.h"
 #include "frit/ops/convolution/convolution_rules.h"
 #include "frit/ops/convolution/forms.h"
+#include "frit/ops/elementwise/arithmetic.h"
 #include "frit/ops/reduction/reduction.h"
 #include "frit/ops/registry.h"
 #include "frit/ops/shape/shape_ops.h"
@@ -63,6 +64,17 @@ Value convolution(Value input, Value weight, ConvolutionOptions options) {
   return emit_convolution(input.rank() - 2, input, weight, {}, options);
 }
 
+Values fold_into_weight(std::span<const Value> inputs, const ChannelAffine& affine, int axis, std::int64_t groups) {
+  const Value weight = inputs[1];
+  // (groups, channels of a group, ...) where they lie along axis 1.
+  Shape split = weight.shape(), factor = Dims::filled(weight.rank() + axis, 1);
+  if (axis == 1) split[0] /= groups, split.insert(0, groups);
+  factor[0] = axis == 1 ? groups : split[0];
+  if (axis == 1) factor[2] = split[2];
+  const Value scaled = reshape(reshape(weight, split) * reshape(affine.factor, factor), weight.shape());
+  return {inputs[0], scaled, inputs.size() > 2 ? inputs[2] * affine.factor + affine.addend : affine.addend};
+}
+
 Value bias_gradient(Value gradient) {
   Dims axes{0};
   for (int axis = 2; axis < gradient.rank(); ++axis) axes.push_back(axis);
@@ -89,6 +101,8 @@ FRIT_OPERATORS(convolution) {
         .inputs = {"input", "weight", {"bias", true}},
         .infer = [image_rank](const InferContext& call) { return infer_convolution(call, image_rank); },
         .gradient = convolution_gradient,
+        .fold_channel_affine = [](std::span<const Value> inputs, const Attributes&,
+                                  const ChannelAffine& affine) { return fold_into_weight(inputs, affine, 0, 1); },
         .forms = {packed_taps("first taps as channels", 1), packed_taps("all taps as channels", image_rank),
                   padded_channels("channels padded to 4", 4), padded_channels("channels padded to 8", 8)},
         .precision = Precision::half,

@@ -2,6 +2,7 @@
 
 #include "frit/core/numerics.h"
 #include "frit/ops/convolution/geometry.h"
+#include "frit/ops/operator.h"
 
 namespace frit::ops {
 
@@ -11,6 +12,10 @@ Value data_gradient(Value gradient, Value weight, const ConvolutionOptions& opti
 Value weight_gradient(Value gradient, Value input, const ConvolutionOptions& options, const Dims& kernel_size);
 /// The sum over the batch and the image.
 Value bias_gradient(Value gradient);
+
+/// The inputs (input, weight, bias) of a convolution whose output channels lie along `axis` of the weight, in so many groups along axis 0,
+/// for Operator::fold_channel_affine.
+Values fold_into_weight(std::span<const Value> inputs, const ChannelAffine& affine, int axis, std::int64_t groups);
 
 /// Forms with other channels gain nothing where there are more than these.
 inline constexpr std::int64_t most_channels = 64;
