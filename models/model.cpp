@@ -4,6 +4,8 @@
 #include <functional>
 
 #include "frit/core/text.h"
+#include "frit/models/networks/resnet.h"
+#include "frit/models/networks/unet3d.h"
 #include "frit/models/reference.h"
 
 namespace frit {
@@ -56,6 +58,18 @@ Model classifier(const char* name, std::string_view json) {
   return model;
 }
 
+Model resnet(const char* name, std::string_view json) {
+  const auto config = read<models::ResNet>(name, json);
+  Model model = describe(name, config, models::resnet, config.in_channels, 2, {33, 33}, {224, 224});
+  model.task = Model::Task::classification;
+  return model;
+}
+
+Model unet3d(const char* name, std::string_view json) {
+  const auto config = read<models::UNet3d>(name, json);
+  return describe(name, config, models::unet3d, config.in_channels, 1, {32, 32, 32}, {96, 96, 96});
+}
+
 /// What the model's operators have against a batch of images of this size; empty for nothing.
 std::string refusal(const Model& model, std::int64_t batch, const Dims& image) {
   Shape shape = {batch, model.in_channels};
@@ -94,6 +108,8 @@ constexpr Entry entries[] = {
     {"conv2d-groupnorm-pool", conv_group_norm_pool},
     {"convt3d-logsumexp", conv_transpose_logsumexp},
     {"classifier", classifier},
+    {"resnet", resnet},
+    {"unet3d", unet3d},
 };
 
 }  // namespace

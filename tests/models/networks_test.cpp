@@ -1,0 +1,137 @@
+// The networks beside torchvision's, on golden files: outputs at inference and in training, and gradients, with parameters that a formula
+// gives (see tests/golden/make_networks.py).
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+
+#include "frit/autograd/gradient.h"
+#include "frit/core/cuda/device.h"
+#include "frit/core/io/safetensors.h"
+#include "frit/core/numerics.h"
+#include "frit/graph/pipeline.h"
+#include "frit/graph/program.h"
+#include "frit/models/checkpoint.h"
+#include "frit/models/model.h"
+
+namespace frit {
+namespace {
+
+/// Uniform in [-1, 1), by a hash of the name and the element's number.
+Tensor numbers(const std::string& name, const Shape& shape) {
+  std::uint64_t seed = 0;
+  for (std::size_t i = 0; i < name.size(); ++i) seed += (i + 1) * static_cast<unsigned char>(name[i]);
+  const Tensor result = Tensor::empty(shape, DType::f64);
+  std::uint64_t element = seed * 1000003;
+  for (double& value : result.span<double>()) {
+    std::uint64_t x = element++ * 2654435761 % (std::uint64_t{1} << 32);
+    x ^= x >> 16;
+    x = x * 2246822519 % (std::uint64_t{1} << 32);
+    x ^= x >> 13;
+    value = static_cast<double>(x) / 2147483648.0 - 1;
+  }
+  return result;
+}
+
+Tensor initial(const std::string& name, const Shape& shape) {
+  const Tensor result = numbers(name, shape);
+  const double scale = std::sqrt(6.0 * static_cast<double>(shape.rank() > 1 ? shape[0] : 1) / static_cast<double>(element_count(shape)));
+  const bool positive = name.ends_with("weight") || name.ends_with("running_var");
+  for (double& value : result.span<double>()) value = shape.rank() > 1 ? value * scale : positive ? 1 + 0.5 * value : 0.1 * value;
+  return result;
+}
+
+double largest(const std::vector<double>& values) {
+  double result = 0;
+  for (const double value : values) result = std::max(result, std::abs(value));
+  return result;
+}
+
+class Network : public testing::TestWithParam<std::string> {
+ protected:
+  Network()
+      : file_(
+            read_safetensors((std::filesystem::path(FRIT_SOURCE_DIR) / "tests/golden/networks" / (GetParam() + ".safetensors")).string())) {
+  }
+
+  /// A graph in this dtype whose parameters have the formula's values.
+  Program program(DType dtype, Device device, bool inference, Program::Extend extend = {}) const {
+    Graph graph;
+    const Value input = graph.input("input", file_.at("input").shape(), dtype);
+    graph.output("output", model_of(file_).build(Scope(graph, "", dtype), input));
+    if (inference) graph = graph::for_inference(graph);
+    const auto state = std::make_shared<State>(device);
+    state->prepare(graph);
+    for (const graph::Node* node : graph.all(graph::NodeKind::variable)) {
+      state->set(node->name, initial(node->name, graph.type(node->outputs[0]).shape).to(dtype));
+    }
+    return {std::move(graph), state, std::move(extend)};
+  }
+
+  void expect_near(const Tensor& found, const std::string& name, double tolerance) const {
+    const std::vector<double> a = found.to(Device::cpu()).to_vector<double>(), b = file_.at(name).to_vector<double>();
+    ASSERT_EQ(a.size(), b.size());
+    for (std::size_t i = 0; i < a.size(); ++i) ASSERT_NEAR(a[i], b[i], tolerance * largest(b)) << name << ' ' << i;
+  }
+
+  /// Those of training in float64 alone: batch norms of the few values of a small image magnify rounding.
+  void expect_golden_outputs(DType dtype, Device device, double tolerance) const {
+    const Bindings inputs = {{"input", file_.at("input").to(dtype)}};
+    expect_near(program(dtype, device, /*inference=*/true).run(inputs).output("output"), "inference", tolerance);
+    if (dtype != DType::f64) return;
+    expect_near(program(dtype, device, /*inference=*/false).run(inputs).output("output"), "training", tolerance);
+  }
+
+  /// The sum of each parameter's gradient times the formula's numbers.
+  void expect_golden_gradients(DType dtype, Device device, double tolerance) const {
+    std::vector<std::string> names;
+    const auto extend = [&names, dtype](Graph& graph) {
+      Values parameters;
+      names.clear();
+      for (const graph::Node* node : graph.all(graph::NodeKind::variable)) {
+        if (node->trainable) names.push_back(node->name);
+      }
+      std::sort(names.begin(), names.end());
+      for (const std::string& name : names) parameters.push_back(graph.value(graph.find(graph::NodeKind::variable, name)->outputs[0]));
+      const Value output = graph.output_value("output"), seed = graph.constant(numbers("cotangent", output.shape()).to(dtype));
+      const Values gradients = gradient(std::span(&output, 1), std::span(&seed, 1), parameters);
+      for (std::size_t i = 0; i < names.size(); ++i) graph.output("grad." + names[i], gradients[i]);
+    };
+    Program training = program(dtype, device, /*inference=*/false, extend);
+    const graph::Executable& executable = training.run({{"input", file_.at("input").to(dtype)}});
+    const std::vector<double> expected = file_.at("gradients").to_vector<double>();
+    ASSERT_EQ(names.size(), expected.size());
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      const Tensor found = executable.output("grad." + names[i]).to(Device::cpu());
+      const std::vector<double> g = found.to_vector<double>(), v = numbers("gradient of " + names[i], found.shape()).to_vector<double>();
+      double sum = 0, size = 0;
+      for (std::size_t k = 0; k < g.size(); ++k) sum += g[k] * v[k], size += std::abs(g[k] * v[k]);
+      EXPECT_NEAR(sum, expected[i], tolerance * std::max(size, 1e-3)) << names[i];
+    }
+  }
+
+  TensorFile file_;
+};
+
+TEST_P(Network, GivesTorchvisionsOutputsInFloat64) { expect_golden_outputs(DType::f64, Device::cpu(), 1e-10); }
+
+TEST_P(Network, GivesTorchvisionsOutputsInFloat32) { expect_golden_outputs(DType::f32, Device::cpu(), 2e-5); }
+
+TEST_P(Network, GivesTorchvisionsGradientsInFloat64) { expect_golden_gradients(DType::f64, Device::cpu(), 1e-9); }
+
+TEST_P(Network, CudaGivesTorchvisionsOutputsAndGradients) {
+  if (cuda::device_count() == 0) GTEST_SKIP() << "no CUDA device";
+  const Device gpu{DeviceKind::cuda, 0};
+  set_numerics({.tf32 = false, .deterministic = true});
+  expect_golden_outputs(DType::f64, gpu, 1e-10);
+  expect_golden_outputs(DType::f32, gpu, 2e-5);
+  expect_golden_gradients(DType::f64, gpu, 1e-9);
+  set_numerics({});
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Network, testing::Values("resnet18", "resnet50", "unet3d"),
+                         [](const testing::TestParamInfo<std::string>& tested) { return tested.param; });
+
+}  // namespace
+}  // namespace frit
