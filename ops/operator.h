@@ -162,6 +162,14 @@ struct ChannelAffine {
   Value factor, addend;  // (C)
 };
 
+/// An input whose integers each name one of so many things: a class, a channel, a place in a plane. A call on the CPU refuses others; a
+/// CUDA kernel, for which the host would have to wait, does not look where they point.
+struct IndexInput {
+  int input;
+  std::function<std::int64_t(const InferContext&)> count;
+  std::int64_t least = 0;  ///< -1: an index may say that there is none
+};
+
 struct Argument {
   const char* name;
   bool optional = false;  ///< only at the end of the list; may be left out
@@ -225,6 +233,7 @@ struct Operator {
   /// Of the operator whose output is its input in another dtype: the attributes for that dtype.
   std::function<Attributes(DType)> conversion = {};
   std::vector<LinearInput> linear_inputs = {};
+  std::vector<IndexInput> index_inputs = {};
   /// Of output 0, for an input 0 of this shape; missing: it has none.
   std::function<Invariance(const Shape& input, const Attributes&)> invariance = {};
   bool view = false;  ///< output 0 is input 0's elements in the same order: no kernel need run

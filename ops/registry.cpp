@@ -8,6 +8,21 @@ namespace frit::ops {
 
 void register_builtin_operators(Registry& registry);
 
+namespace {
+
+/// What a sample leaves to the operator: attributes that it does not name are the defaults, and indices any that it takes.
+void complete(Sample& sample, const Operator& op) {
+  if (sample.attributes == Attributes()) sample.attributes = op.default_attributes;
+  std::vector<TensorType> types;
+  for (const SampleInput& input : sample.inputs) types.push_back({input.floating ? op.dtypes.at(0) : input.dtype, input.shape});
+  for (const IndexInput& index : op.index_inputs) {
+    std::int64_t& upper = sample.inputs.at(static_cast<std::size_t>(index.input)).upper;
+    if (upper == 0) upper = index.count({op, types, sample.attributes});
+  }
+}
+
+}  // namespace
+
 const Operator& Registry::insert(Operator entry) {
   const std::string& name = entry.name;
   require(!name.empty(), "an operator needs a name");
@@ -17,15 +32,12 @@ const Operator& Registry::insert(Operator entry) {
   require(entry.cpu || entry.view, "operator \"", name, "\" has no CPU kernel");
   require(static_cast<bool>(entry.gradient) == entry.no_gradient.empty(), "operator \"", name,
           "\" needs either a gradient rule or a reason in no_gradient");
-  // A sample that names no attributes means the operator's defaults.
-  entry.samples = [declared = std::move(entry.samples), defaults = entry.default_attributes] {
+  Operator& stored = operators_.emplace_back(std::move(entry));
+  stored.samples = [declared = std::move(stored.samples), &stored] {
     std::vector<Sample> samples = declared();
-    for (Sample& sample : samples) {
-      if (sample.attributes == Attributes()) sample.attributes = defaults;
-    }
+    for (Sample& sample : samples) complete(sample, stored);
     return samples;
   };
-  Operator& stored = operators_.emplace_back(std::move(entry));
   by_name_.emplace(stored.name, &stored);
   return stored;
 }

@@ -1,8 +1,10 @@
 #include "frit/ops/run.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "frit/core/cuda/device.h"
+#include "frit/core/strided_loop.h"
 
 namespace frit::ops {
 namespace {
@@ -34,6 +36,44 @@ std::size_t kernel_scratch(const Operator& op, const Kernel& kernel, std::span<c
 
 Device device_of(std::span<const Tensor> inputs, std::span<const Tensor> outputs) {
   return inputs.empty() ? outputs[0].device() : inputs[0].device();
+}
+
+/// Throws ErrorKind::argument for the first of a chunk's indices that is outside [least, count).
+template <class T>
+void check_indices(const KernelContext& call, const IndexInput& declared, std::int64_t count) {
+  constexpr std::int64_t largest = std::numeric_limits<T>::max();
+  if (count > largest && declared.least <= std::numeric_limits<T>::min()) return;
+  const T least = static_cast<T>(declared.least), last = static_cast<T>(std::min(count - 1, largest));
+  const auto input = static_cast<std::size_t>(declared.input);
+  const T* const indices = call.inputs[input].data<T>();
+  const auto outside = [&](T index) { return static_cast<T>(static_cast<T>(index < least) | static_cast<T>(index > last)); };
+  parallel_for(call.inputs[input].elements(), 4 * elementwise_grain, [&](std::int64_t begin, std::int64_t end) {
+    T any = 0;  // of the indices' own width, so that the loop becomes vector code
+    for (std::int64_t i = begin; i < end; ++i) any |= outside(indices[i]);
+    if (any == 0) return;
+    const T* const first = std::find_if(indices + begin, indices + end, outside);
+    fail(ErrorKind::argument, call.op.name, ": input \"", call.op.inputs[input].name, "\" has ", +*first, " at element ", first - indices,
+         ", expected an index in [", declared.least, ", ", count, ')');
+  });
+}
+
+void check_indices(const KernelContext& call) {
+  if (call.op.index_inputs.empty()) return;
+  const std::vector<TensorType> types = types_of(call.inputs);
+  for (const IndexInput& declared : call.op.index_inputs) {
+    const std::int64_t count = declared.count({call.op, types, call.attributes});
+    switch (types[static_cast<std::size_t>(declared.input)].dtype) {
+      case DType::u8: check_indices<std::uint8_t>(call, declared, count); break;
+      case DType::i32: check_indices<std::int32_t>(call, declared, count); break;
+      default: check_indices<std::int64_t>(call, declared, count);
+    }
+  }
+}
+
+/// On the CPU at once; on a GPU the kernel looks to it.
+void run_checked(const Kernel& kernel, const KernelContext& call) {
+  if (call.stream == nullptr) check_indices(call);
+  kernel.run(call);
 }
 
 /// Half tensors get a float32 stand-in each, in the same layout, carved from the scratch memory.
@@ -93,11 +133,11 @@ void invoke(const Operator& op, const Attributes& attributes, std::span<const Te
   const Kernel& kernel = op.kernel_on(device);
   CUstream_st* const stream = device.kind == DeviceKind::cuda ? cuda::compute_stream(device.index) : nullptr;
   if (!needs_widening(kernel, inputs, outputs)) {
-    kernel.run(KernelContext{op, attributes, inputs, outputs, scratch, stream});
+    run_checked(kernel, {op, attributes, inputs, outputs, scratch, stream});
     return;
   }
   const WidenedCall call(inputs, outputs, scratch);
-  kernel.run(KernelContext{op, attributes, call.inputs(), call.outputs(), call.rest(), stream});
+  run_checked(kernel, {op, attributes, call.inputs(), call.outputs(), call.rest(), stream});
   for (const int i : op.mutates) {
     const auto input = static_cast<std::size_t>(i);
     if (input < inputs.size() && is_half(inputs[input].dtype())) copy(inputs[input], call.inputs()[input]);

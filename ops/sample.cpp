@@ -46,11 +46,13 @@ SampleInput SampleInput::of(DType dtype, Shape shape, Fill fill) {
   return input;
 }
 
-SampleInput SampleInput::indices(Shape shape, std::int64_t upper, DType dtype) {
+SampleInput SampleInput::integers(Shape shape, std::int64_t upper, DType dtype) {
   SampleInput input = of(dtype, std::move(shape), Fill::integers);
   input.upper = upper;
   return input;
 }
+
+SampleInput SampleInput::indices(Shape shape, DType dtype) { return integers(std::move(shape), 0, dtype); }
 
 std::vector<Tensor> sample_tensors(const Sample& sample, DType dtype, std::uint64_t seed) {
   std::vector<Tensor> tensors;

@@ -25,12 +25,14 @@ struct SampleInput {
   Fill fill = Fill::normal;
   bool floating = true;      ///< takes the dtype under test; otherwise `dtype`
   DType dtype = DType::i64;  ///< of an input that is not floating
-  std::int64_t upper = 2;    ///< for Fill::integers
+  std::int64_t upper = 2;    ///< for Fill::integers; 0: as many as the operator says (see IndexInput)
 
   SampleInput(Shape s, Fill f = Fill::normal) : shape(std::move(s)), fill(f) {}  // NOLINT
   /// Of this dtype, whichever is under test.
   static SampleInput of(DType dtype, Shape shape, Fill fill = Fill::normal);
-  static SampleInput indices(Shape shape, std::int64_t upper, DType dtype = DType::i64);
+  static SampleInput integers(Shape shape, std::int64_t upper, DType dtype = DType::i64);
+  /// Any that the operator takes.
+  static SampleInput indices(Shape shape, DType dtype = DType::i64);
 };
 
 /// One call that the generic checks make of an operator: inferred = actual shape, gradient = finite differences, views = contiguous,

@@ -65,7 +65,7 @@ void run_where(const KernelContext& call) {
 }
 
 std::vector<Sample> where_samples() {
-  const auto condition = [](Shape shape) { return SampleInput::indices(std::move(shape), 2, DType::u8); };
+  const auto condition = [](Shape shape) { return SampleInput::integers(std::move(shape), 2, DType::u8); };
   return {{.inputs = {condition({2, 3, 5}), Shape{2, 3, 5}, Shape{2, 3, 5}}},
           {.inputs = {condition({3, 1}), Shape{2, 3, 5}, Shape{}}},
           {.inputs = {condition({5}), Shape{}, Shape{3, 1}}},

@@ -204,7 +204,7 @@ std::vector<Sample> elementwise_samples() {
   add("y0 = add(x0, x1); y1 = relu(y0); return y1", {image, image});
   add("y0 = clamp(x0) {\"min\":-0.5,\"max\":null}; y1 = sigmoid(y0); y2 = multiply(y1, x0); return y2", {Shape{7}});
   add("y0 = greater(x0, x1); y1 = where(y0, x2, x1); y2 = negate(y1); return y2, y0", {Shape{3, 5}, Shape{}, Shape{3, 1}});
-  add("y0 = multiply(x0, x1); y1 = where(x2, y0, x0); return y1", {Shape{4, 9}, Shape{9}, SampleInput::indices({4, 1}, 2, DType::u8)});
+  add("y0 = multiply(x0, x1); y1 = where(x2, y0, x0); return y1", {Shape{4, 9}, Shape{9}, SampleInput::integers({4, 1}, 2, DType::u8)});
   add("y0 = subtract(x0, x1); y1 = square(y0); y2 = minimum(y1, x0); y3 = tanh(y2); return y0, y1, y2, y3",
       {Shape{5, 1, 4}, Shape{5, 1, 4}});
   add("y0 = exp(x0); y1 = add(y0, x0); return y1", {Shape{}});

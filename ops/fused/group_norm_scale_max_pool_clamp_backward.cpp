@@ -102,8 +102,10 @@ struct Backward {
     const T* const x = input + plane * geometry.pixels();
     T* const dx = input_gradient + plane * geometry.pixels();
     map_run(dx, geometry.pixels(), [&, zero = elsewhere(channel)](std::int64_t i) { return rule(zero, static_cast<double>(x[i])); });
+    const auto pixels = static_cast<std::uint32_t>(geometry.pixels());
     for (std::int64_t i = 0; i < geometry.windows(); ++i) {
-      dx[winner_places[i]] += static_cast<T>(static_cast<double>(entering[i]) * channel.slope);
+      const auto place = static_cast<std::uint32_t>(winner_places[i]);
+      if (place < pixels) dx[place] += static_cast<T>(static_cast<double>(entering[i]) * channel.slope);  // none in the padding
     }
   }
 
@@ -212,6 +214,8 @@ std::vector<TensorType> infer(const InferContext& call) {
   return {call.inputs[1], call.inputs[2], call.inputs[3], call.inputs[4], {call.inputs[1].dtype, {call.shape(1)[1]}}};
 }
 
+std::int64_t window_elements(const InferContext& call) { return Geometry(call.shape(1), call.as<ChainAttributes>()).kernel_elements(); }
+
 std::vector<Sample> samples() {
   std::vector<Sample> result;
   for (const Sample& sample : registry().find("group_norm_scale_max_pool_clamp").samples()) {
@@ -219,10 +223,10 @@ std::vector<Sample> samples() {
     if (!attributes.padding.empty()) continue;  // not every number is a winner's
     const Geometry geometry(sample.inputs[0].shape, attributes);
     const Shape output = pool_output_shape(sample.inputs[0].shape, geometry.pool);
-    const std::int64_t numbers = geometry.kernel_elements();
     std::vector<SampleInput> inputs = sample.inputs;
     inputs.insert(inputs.begin(), SampleInput(output));
-    inputs.push_back(SampleInput::indices(output, attributes.ceil_mode ? 1 : numbers, winner_dtype(numbers)));
+    const DType dtype = winner_dtype(geometry.kernel_elements());
+    inputs.push_back(attributes.ceil_mode ? SampleInput::integers(output, 1, dtype) : SampleInput::indices(output, dtype));
     inputs.insert(inputs.end(), 2, statistics_sample({geometry.samples, geometry.groups}));
     inputs.push_back(output);
     result.push_back({.inputs = inputs, .attributes = attributes});
@@ -249,6 +253,7 @@ FRIT_OPERATORS(group_norm_scale_max_pool_clamp_backward) {
                   }},
       .in_place = {{0, 1}},
       .channel_sums = {{4, 0}},
+      .index_inputs = {{5, window_elements}},
       .samples = samples,
   });
 }

@@ -193,7 +193,7 @@ std::vector<Sample> samples() {
     const Shape reduced = reduced_shape(input, {1}, sample.attributes.as<ChainAttributes>().keep_dims);
     const SampleInput statistics = statistics_sample({input[0], input[1]});
     result.push_back({.inputs = {reduced, sample.inputs[0], sample.inputs[1], sample.inputs[2],
-                                 SampleInput::indices(reduced, input[1], winner_dtype(input[1])), statistics, statistics, reduced},
+                                 SampleInput::indices(reduced, winner_dtype(input[1])), statistics, statistics, reduced},
                       .attributes = sample.attributes});
   }
   return result;
@@ -218,6 +218,7 @@ FRIT_OPERATORS(scale_instance_norm_clamp_scale_max_backward) {
                   }},
       .in_place = {{0, 1}},
       .channel_sums = {{3, 0}},
+      .index_inputs = {{4, [](const InferContext& call) { return call.shape(1)[1]; }}},
       .samples = samples,
   });
 }

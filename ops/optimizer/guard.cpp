@@ -26,7 +26,7 @@ void kernel(const KernelContext& call) {
 
 std::vector<Sample> samples() {
   const auto sample = [](std::int64_t failures, const GuardAttributes& attributes) {
-    return Sample{.inputs = {SampleInput({}, Fill::positive), SampleInput({}, Fill::normal), SampleInput::indices({}, failures)},
+    return Sample{.inputs = {SampleInput({}, Fill::positive), SampleInput({}, Fill::normal), SampleInput::integers({}, failures)},
                   .attributes = attributes};
   };
   return {sample(1, {}), sample(1, {.max_norm = 0.3}), sample(1, {.max_norm = 100}), sample(50, {})};

@@ -28,7 +28,7 @@ void kernel(const KernelContext& call) {
 
 std::vector<Sample> samples() {
   const auto sample = [](const LossScaleAttributes& attributes) {
-    return Sample{.inputs = {SampleInput({}, Fill::positive), SampleInput({}, Fill::positive), SampleInput::indices({}, 4)},
+    return Sample{.inputs = {SampleInput({}, Fill::positive), SampleInput({}, Fill::positive), SampleInput::integers({}, 4)},
                   .attributes = attributes};
   };
   return {sample({}), sample({.max_norm = 0.3}), sample({.growth_interval = 1}), sample({.max_norm = 100, .growth_interval = 2})};

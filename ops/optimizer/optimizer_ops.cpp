@@ -112,7 +112,7 @@ Sample update_sample(const Shape& shape, std::initializer_list<Fill> buffers, At
   SampleInput rate({}, Fill::positive);
   rate.floating = false;
   rate.dtype = DType::f64;
-  Sample sample{.inputs = {shape, shape, rate, SampleInput::indices({}, 3), {{}, scale}}, .attributes = std::move(options)};
+  Sample sample{.inputs = {shape, shape, rate, SampleInput::integers({}, 3), {{}, scale}}, .attributes = std::move(options)};
   for (const Fill fill : buffers) sample.inputs.push_back(SampleInput(shape, fill));
   return sample;
 }
@@ -145,7 +145,7 @@ std::vector<Sample> advance_samples() {
     SampleInput scale({}, fill);
     scale.floating = false;
     scale.dtype = DType::f32;
-    return Sample{.inputs = {SampleInput::indices({}, upper), scale}, .smooth = false};
+    return Sample{.inputs = {SampleInput::integers({}, upper), scale}, .smooth = false};
   };
   return {sample(1, Fill::ones), sample(2, Fill::positive), sample(100, Fill::zeros), sample(1'000'000, Fill::normal)};
 }

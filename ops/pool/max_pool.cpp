@@ -194,8 +194,8 @@ std::vector<Sample> backward_samples(int image_rank) {
     const PoolOptions& options = forward.attributes.as<PoolOptions>();
     const PoolGeometry g = pool_geometry(input, options, image_rank);
     const Shape output = pool_output_shape(input, g);
-    result.push_back({.inputs = {output, SampleInput::indices(output, g.image_elements(), DType::i32)},
-                      .attributes = pool_backward_attributes(input, options)});
+    result.push_back(
+        {.inputs = {output, SampleInput::indices(output, DType::i32)}, .attributes = pool_backward_attributes(input, options)});
   }
   return result;
 }
@@ -224,6 +224,7 @@ void add(Registry& registry, int image_rank) {
       .infer = [image_rank](const InferContext& call) { return infer_backward(call, image_rank); },
       .no_gradient = "not differentiable twice",
       .cpu = {.run = run_backward},
+      .index_inputs = {{1, [](const InferContext& call) { return element_count(call.as<PoolBackwardAttributes>().image); }, -1}},
       .samples = [image_rank] { return backward_samples(image_rank); },
   });
 }

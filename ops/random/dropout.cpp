@@ -87,11 +87,11 @@ void run_backward(const KernelContext& call) {
 }
 
 Sample sample(const Shape& input, DropoutAttributes attributes) {
-  return {.inputs = {input, SampleInput::indices({}, 7)}, .attributes = attributes};
+  return {.inputs = {input, SampleInput::integers({}, 7)}, .attributes = attributes};
 }
 
 Sample backward_sample(const Shape& gradient, double probability) {
-  return {.inputs = {gradient, SampleInput::indices(gradient, 2, DType::u8)}, .attributes = DropoutBackwardAttributes{probability}};
+  return {.inputs = {gradient, SampleInput::integers(gradient, 2, DType::u8)}, .attributes = DropoutBackwardAttributes{probability}};
 }
 
 }  // namespace

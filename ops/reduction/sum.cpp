@@ -107,7 +107,8 @@ std::vector<Sample> samples() {
 std::vector<Sample> samples_of_sum() {
   std::vector<Sample> all = samples();
   all.push_back({.inputs = {Shape{0, 3}}, .attributes = ReductionAttributes{{0}, false}});
-  all.push_back({.inputs = {SampleInput::indices({3, 7}, 256, DType::u8)}, .attributes = ReductionAttributes{{1}, false}, .smooth = false});
+  all.push_back(
+      {.inputs = {SampleInput::integers({3, 7}, 256, DType::u8)}, .attributes = ReductionAttributes{{1}, false}, .smooth = false});
   return all;
 }
 

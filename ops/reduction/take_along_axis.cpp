@@ -31,11 +31,6 @@ struct Lines {
       }
     });
   }
-
-  std::int64_t checked(std::int64_t index, const Operator& op) const {
-    require(index >= 0 && index < size, op.name, ": index ", index, " is outside [0, ", size, ")");
-    return index;
-  }
 };
 
 void require_indices(const InferContext& call, const Shape& expected) {
@@ -50,6 +45,11 @@ std::vector<TensorType> infer_take(const InferContext& call) {
   const Shape shape = reduced_shape(input.shape, {axis}, attributes.keep_dims);
   require_indices(call, shape);
   return {{input.dtype, shape}};
+}
+
+/// Elements of a line.
+std::int64_t taken_from(const InferContext& call) {
+  return call.shape(0)[normalize_axis(call.as<AxisReductionAttributes>().axis, call.shape(0).rank(), "take_along_axis")];
 }
 
 Values gradient_of_take(const GradientContext& call) {
@@ -68,7 +68,7 @@ void take_kernel(const KernelContext& call) {
     lines.for_each_tile([&](std::int64_t outer, std::int64_t column, std::int64_t width) {
       for (std::int64_t j = column; j < column + width; ++j) {
         const std::int64_t place = outer * lines.inner + j;
-        y[place] = x[(outer * lines.size + lines.checked(indices[place], call.op)) * lines.inner + j];
+        y[place] = x[(outer * lines.size + indices[place]) * lines.inner + j];
       }
     });
   });
@@ -76,11 +76,11 @@ void take_kernel(const KernelContext& call) {
 
 std::vector<Sample> take_samples() {
   return {
-      {.inputs = {Shape{7}, SampleInput::indices({}, 7)}},
-      {.inputs = {Shape{3, 5}, SampleInput::indices({3}, 5)}, .attributes = AxisReductionAttributes{-1, false}},
-      {.inputs = {Shape{2, 3, 5}, SampleInput::indices({2, 1, 5}, 3)}, .attributes = AxisReductionAttributes{1, true}},
-      {.inputs = {Shape{1, 1}, SampleInput::indices({1}, 1)}, .attributes = AxisReductionAttributes{0, false}},
-      {.inputs = {Shape{0, 3}, SampleInput::indices({0}, 3)}, .attributes = AxisReductionAttributes{1, false}},
+      {.inputs = {Shape{7}, SampleInput::indices({})}},
+      {.inputs = {Shape{3, 5}, SampleInput::indices({3})}, .attributes = AxisReductionAttributes{-1, false}},
+      {.inputs = {Shape{2, 3, 5}, SampleInput::indices({2, 1, 5})}, .attributes = AxisReductionAttributes{1, true}},
+      {.inputs = {Shape{1, 1}, SampleInput::indices({1})}, .attributes = AxisReductionAttributes{0, false}},
+      {.inputs = {Shape{0, 3}, SampleInput::indices({0})}, .attributes = AxisReductionAttributes{1, false}},
   };
 }
 
@@ -112,7 +112,7 @@ void put_kernel(const KernelContext& call) {
       for (std::int64_t i = 0; i < lines.size; ++i) std::fill_n(line + i * lines.inner, width, T{});
       for (std::int64_t j = 0; j < width; ++j) {
         const std::int64_t place = outer * lines.inner + column + j;
-        line[lines.checked(indices[place], call.op) * lines.inner + j] = values[place];
+        line[indices[place] * lines.inner + j] = values[place];
       }
     });
   });
@@ -120,11 +120,11 @@ void put_kernel(const KernelContext& call) {
 
 std::vector<Sample> put_samples() {
   return {
-      {.inputs = {Shape{}, SampleInput::indices({}, 7)}, .attributes = PutAttributes{0, 7, false}},
-      {.inputs = {Shape{3}, SampleInput::indices({3}, 5)}, .attributes = PutAttributes{-1, 5, false}},
-      {.inputs = {Shape{2, 1, 5}, SampleInput::indices({2, 1, 5}, 3)}, .attributes = PutAttributes{1, 3, true}},
-      {.inputs = {Shape{1}, SampleInput::indices({1}, 1)}, .attributes = PutAttributes{0, 1, false}},
-      {.inputs = {Shape{0}, SampleInput::indices({0}, 3)}, .attributes = PutAttributes{1, 3, false}},
+      {.inputs = {Shape{}, SampleInput::indices({})}, .attributes = PutAttributes{0, 7, false}},
+      {.inputs = {Shape{3}, SampleInput::indices({3})}, .attributes = PutAttributes{-1, 5, false}},
+      {.inputs = {Shape{2, 1, 5}, SampleInput::indices({2, 1, 5})}, .attributes = PutAttributes{1, 3, true}},
+      {.inputs = {Shape{1}, SampleInput::indices({1})}, .attributes = PutAttributes{0, 1, false}},
+      {.inputs = {Shape{0}, SampleInput::indices({0})}, .attributes = PutAttributes{1, 3, false}},
   };
 }
 
@@ -149,6 +149,7 @@ FRIT_OPERATORS(take_along_axis) {
       .gradient = gradient_of_take,
       .cpu = {.run = take_kernel, .halves = true},
       .dtypes = {std::begin(all_dtypes), std::end(all_dtypes)},
+      .index_inputs = {{1, taken_from}},
       .samples = take_samples,
   });
   registry.add<PutAttributes>({
@@ -159,6 +160,7 @@ FRIT_OPERATORS(take_along_axis) {
       .gradient = gradient_of_put,
       .cpu = {.run = put_kernel, .halves = true},
       .dtypes = {std::begin(all_dtypes), std::end(all_dtypes)},
+      .index_inputs = {{1, [](const InferContext& call) { return call.as<PutAttributes>().size; }}},
       .samples = put_samples,
   });
 }

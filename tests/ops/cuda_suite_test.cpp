@@ -185,6 +185,21 @@ TEST_P(CudaOperator, RepeatsBitForBit) {
   }
 }
 
+/// They may come from a file, and nobody waits for the device to have looked at them first.
+TEST_P(CudaOperator, ReadsAndWritesNothingWhereIndicesNameNothing) {
+  for_each_sample(takes(DType::f32) ? DType::f32 : op().dtypes[0], [&](const Sample& sample, const std::vector<Tensor>& inputs) {
+    for (const ops::IndexInput& declared : op().index_inputs) {
+      const auto place = static_cast<std::size_t>(declared.input);
+      const std::int64_t count = declared.count({op(), types_of(inputs), sample.attributes});
+      for (const Tensor& indices : naming_nothing(inputs[place], declared.least, count)) {
+        std::vector<Tensor> given = moved(inputs, gpu);
+        given[place] = indices.to(gpu);
+        EXPECT_NO_THROW(moved(ops::run(op(), given, sample.attributes), Device::cpu()));  // a fault shows when the results are read
+      }
+    }
+  });
+}
+
 TEST_P(CudaOperator, WritesEveryElementAndSkipsUnreadOutputs) {
   if (op().view) return;
   const DType dtype = takes(DType::f32) ? DType::f32 : op().dtypes[0];

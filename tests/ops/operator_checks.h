@@ -77,6 +77,22 @@ inline std::vector<Tensor> run_with_updates(const Operator& op, std::vector<Tens
   return results;
 }
 
+/// Copies of an index, each with its last element replaced by what names nothing, as far as the dtype can hold that.
+inline std::vector<Tensor> naming_nothing(const Tensor& indices, std::int64_t least, std::int64_t count) {
+  std::vector<Tensor> result;
+  for (const std::int64_t index : {least - 1, count, std::int64_t{-7}, std::int64_t{100'000}, std::int64_t{INT32_MIN},
+                                   std::int64_t{INT32_MAX}, INT64_MIN, INT64_MAX}) {
+    dispatch_arithmetic(indices.dtype(), [&]<class T>() {
+      const T stored = static_cast<T>(index);
+      const bool inside = index >= least && index < count;
+      if (inside || static_cast<std::int64_t>(stored) != index || indices.elements() == 0) return;
+      result.push_back(indices.clone());
+      result.back().template span<T>().back() = stored;
+    });
+  }
+  return result;
+}
+
 /// The names of the operators for which `holds`.
 template <class Predicate>
 std::vector<std::string> operators(const Predicate& holds) {

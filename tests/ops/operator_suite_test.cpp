@@ -40,6 +40,7 @@ class OperatorSuite : public testing::TestWithParam<std::string> {
 class InPlaceOperator : public OperatorSuite {};
 class DifferentiableOperator : public OperatorSuite {};
 class FusedOperator : public OperatorSuite {};
+class IndexedOperator : public OperatorSuite {};
 
 TEST_P(OperatorSuite, IsDescribed) {
   EXPECT_FALSE(op().summary.empty());
@@ -151,6 +152,50 @@ TEST_P(OperatorSuite, HalfComputesInFloat32) {
       for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_TRUE(same(results[i], expected[i].to(results[i].dtype()))) << "result " << i;
     });
   }
+}
+
+TEST_P(IndexedOperator, RefusesIndicesThatNameNothing) {
+  int refused = 0;
+  for_each_sample(float_dtypes()[0], [&](const Sample& sample, const std::vector<Tensor>& inputs) {
+    for (const ops::IndexInput& declared : op().index_inputs) {
+      const auto place = static_cast<std::size_t>(declared.input);
+      const std::int64_t count = declared.count({op(), types_of(inputs), sample.attributes});
+      for (const Tensor& indices : naming_nothing(inputs[place], declared.least, count)) {
+        std::vector<Tensor> given = inputs;
+        given[place] = indices;
+        const std::int64_t last = indices.elements() - 1;
+        const std::string index = concat(static_cast<std::int64_t>(indices.reshape({-1}).slice(0, last, last + 1).item()));
+        try {
+          ops::run(op(), given, sample.attributes);
+          ADD_FAILURE() << index << " was taken";
+        } catch (const Error& error) {
+          EXPECT_EQ(error.kind(), ErrorKind::argument);
+          const std::string message = error.what();
+          EXPECT_TRUE(message.starts_with(concat(op().name, ": input \"", op().inputs[place].name, "\" has "))) << message;
+          EXPECT_TRUE(message.ends_with(concat(" at element ", last, ", expected an index in [", declared.least, ", ", count, ')')))
+              << message;
+        }
+        ++refused;
+      }
+    }
+  });
+  EXPECT_GT(refused, 0);
+}
+
+/// Flags and counters are no indices: the suite under AddressSanitizer sees that nothing is looked up with them.
+TEST_P(OperatorSuite, TakesAnyIntegersThatAreNoIndices) {
+  for_each_sample(float_dtypes()[0], [&](const Sample& sample, const std::vector<Tensor>& inputs) {
+    for (std::size_t i = 1; i < inputs.size(); ++i) {
+      const auto& indexed = op().index_inputs;
+      const bool is_index = std::any_of(indexed.begin(), indexed.end(), [&](const auto& d) { return d.input == static_cast<int>(i); });
+      if (is_index || is_floating(inputs[i].dtype()) || mutates(op(), i)) continue;
+      for (const Tensor& integers : naming_nothing(inputs[i], 0, 1)) {
+        std::vector<Tensor> given = inputs;
+        given[i] = integers;
+        EXPECT_NO_THROW(ops::run(op(), given, sample.attributes)) << "input " << i;
+      }
+    }
+  });
 }
 
 /// The sample as a graph: inputs "0", "1", ... (variables where they are updated in place), every result an output.
@@ -335,6 +380,8 @@ std::string name_of_test(const testing::TestParamInfo<std::string>& tested) { re
 
 INSTANTIATE_TEST_SUITE_P(All, OperatorSuite, testing::ValuesIn(operators([](const Operator&) { return true; })), name_of_test);
 INSTANTIATE_TEST_SUITE_P(All, InPlaceOperator, testing::ValuesIn(operators([](const Operator& op) { return !op.in_place.empty(); })),
+                         name_of_test);
+INSTANTIATE_TEST_SUITE_P(All, IndexedOperator, testing::ValuesIn(operators([](const Operator& op) { return !op.index_inputs.empty(); })),
                          name_of_test);
 INSTANTIATE_TEST_SUITE_P(All, DifferentiableOperator,
                          testing::ValuesIn(operators([](const Operator& op) { return static_cast<bool>(op.gradient); })), name_of_test);

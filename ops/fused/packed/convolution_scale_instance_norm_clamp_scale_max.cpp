@@ -144,7 +144,7 @@ std::vector<Sample> backward_samples() {
     const Shape convolved = convolved_shape(sample.inputs[0].shape, sample.inputs[1].shape, attributes.options());
     const Shape reduced = reduced_shape(convolved, {1}, attributes.chain.keep_dims);
     std::vector<SampleInput> inputs = {reduced, sample.inputs[0], convolved, sample.inputs[2], sample.inputs[3]};
-    inputs.push_back(SampleInput::indices(reduced, convolved[1], winner_dtype(convolved[1])));
+    inputs.push_back(SampleInput::indices(reduced, winner_dtype(convolved[1])));
     inputs.insert(inputs.end(), 2, statistics_sample({convolved[0], convolved[1]}));
     inputs.push_back(reduced);
     result.push_back({.inputs = std::move(inputs), .attributes = attributes, .in_halves = false});
@@ -214,6 +214,7 @@ FRIT_OPERATORS(convolution_scale_instance_norm_clamp_scale_max) {
       .no_gradient = "not differentiable twice",
       .any_precision = {1, 3, 4},
       .cpu = InTurn::on_cpu(backward_rule),
+      .index_inputs = {{5, [](const InferContext& call) { return call.shape(2)[1]; }}},
       .samples = backward_samples,
   });
 }

@@ -92,6 +92,11 @@ std::optional<Attributes> fuse(std::span<const Attributes> matched, std::span<co
   return fits ? std::optional<Attributes>(attributes) : std::nullopt;
 }
 
+std::int64_t window_elements(const InferContext& call) {
+  const auto& a = call.as<OwnAttributes>();
+  return GroupNormPoolGeometry(packed_rows_shape(call.shape(1), call.shape(2), a.pack), a.chain).kernel_elements();
+}
+
 std::vector<Sample> samples() {
   std::vector<Sample> result;
   const auto add = [&](const Shape& image, std::int64_t rows, const PackTapsAttributes& pack,
@@ -122,7 +127,7 @@ std::vector<Sample> backward_samples() {
     const Shape output = pool_output_shape(rows, geometry.pool);
     std::vector<SampleInput> inputs(sample.inputs.begin(), sample.inputs.begin() + 5);
     inputs.insert(inputs.begin(), SampleInput(output));
-    inputs.push_back(SampleInput::indices(output, geometry.kernel_elements(), winner_dtype(geometry.kernel_elements())));
+    inputs.push_back(SampleInput::indices(output, winner_dtype(geometry.kernel_elements())));
     inputs.insert(inputs.end(), 2, statistics_sample({geometry.samples, geometry.groups}));
     inputs.push_back(output);
     if (sample.inputs.size() > 5) inputs.push_back(sample.inputs[5]);
@@ -201,6 +206,7 @@ FRIT_OPERATORS(packed_group_norm_scale_max_pool_clamp) {
       .no_gradient = "not differentiable twice",
       .any_precision = {1, 3, 4, 5, 10},
       .cpu = InTurn::on_cpu(backward_rule),
+      .index_inputs = {{6, window_elements}},
       .samples = backward_samples,
   });
 }

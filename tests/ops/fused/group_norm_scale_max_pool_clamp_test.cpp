@@ -52,6 +52,27 @@ const std::vector<PoolCase>& pool_cases() {
   return cases;
 }
 
+/// Such a number is below the kernel's size, but names no element of the image.
+TEST(GroupNormScaleMaxPoolClamp, AWinnerInThePaddingGetsNothing) {
+  const Attributes attributes{.num_groups = 2, .kernel_size = {3}, .stride = {1}, .padding = {1}, .max = 1};
+  std::vector<Tensor> inputs = normal_inputs({2, 2, 4, 5}, DType::f32);
+  const std::vector<Tensor> forward = ops::run(chain, inputs, attributes);
+  inputs.insert(inputs.begin(), normal_tensor({2, 2, 4, 5}, DType::f32, 5));
+  inputs.insert(inputs.end(), forward.begin() + 1, forward.end());
+  const std::string backward = concat(chain, "_backward");
+  const std::vector<float> expected = ops::run(backward, inputs, attributes)[0].to_vector<float>();
+  for (const std::uint8_t number :
+       {std::uint8_t{0}, std::uint8_t{8}}) {  // of the first window that of the image before, of the last that of the image after
+    Tensor winner = forward[1].clone();
+    for (const std::ptrdiff_t plane : {1, 2}) std::fill_n(winner.span<std::uint8_t>().begin() + plane * 20, 20, number);
+    inputs[5] = winner;
+    const std::vector<float> found = ops::run(backward, inputs, attributes)[0].to_vector<float>();
+    for (const std::size_t first : {0u, 60u}) {
+      for (std::size_t i = first; i < first + 20; ++i) EXPECT_EQ(found[i], expected[i]) << "element " << i << ", number " << +number;
+    }
+  }
+}
+
 TEST(GroupNormScaleMaxPoolClamp, EqualsTheChainForAnyWindows) {
   for (const PoolCase& each : pool_cases()) {
     SCOPED_TRACE(concat(each.shape, ' ', fields_text(each.attributes)));

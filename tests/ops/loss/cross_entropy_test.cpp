@@ -46,22 +46,22 @@ TEST(CrossEntropy, RefusesTargetsThatAreNoClasses) {
   EXPECT_EQ(message_of([&] {
               of(logits, Tensor::from<std::int64_t>({0, 10, -1}, {3}));
             }),
-            "cross_entropy: target 10 at element 1 is outside [0, 10), the classes");
+            "cross_entropy: input \"target\" has 10 at element 1, expected an index in [0, 10)");
   EXPECT_EQ(message_of([&] {
               of(logits, Tensor::from<std::int32_t>({0, 9, -1}, {3}));
             }),
-            "cross_entropy: target -1 at element 2 is outside [0, 10), the classes");
+            "cross_entropy: input \"target\" has -1 at element 2, expected an index in [0, 10)");
   EXPECT_EQ(message_of([&] {
               of(Tensor::zeros({1, 0}), Tensor::zeros({1}, DType::i64));
             }),
-            "cross_entropy: target 0 at element 0 is outside [0, 0), the classes");
+            "cross_entropy: input \"target\" has 0 at element 0, expected an index in [0, 0)");
   const ops::Operator& backward = ops::registry().find("cross_entropy_backward");
   const Tensor ones = Tensor::full({3}, 1);
   EXPECT_EQ(message_of([&] {
               ops::run(backward, std::array{Tensor::full({}, 1), logits, Tensor::from<std::int64_t>({INT64_MAX, 0, 0}, {3}), ones, ones},
                        backward.default_attributes);
             }),
-            "cross_entropy: target 9223372036854775807 at element 0 is outside [0, 10), the classes");
+            "cross_entropy_backward: input \"target\" has 9223372036854775807 at element 0, expected an index in [0, 10)");
 }
 
 TEST(CrossEntropy, RefusesTargetsOfAnotherShapeOrType) {

@@ -23,8 +23,8 @@ TEST(TakeAlongAxis, RefusesBadIndices) {
     evaluate([](const Values& v) { return ops::take_along_axis(v[0], v[1], 0, false); },
              {Tensor::zeros({3}), Tensor::full({}, static_cast<double>(index), DType::i64)});
   };
-  EXPECT_EQ(message_of([&] { take(3); }), "take_along_axis: index 3 is outside [0, 3)");
-  EXPECT_EQ(message_of([&] { take(-1); }), "take_along_axis: index -1 is outside [0, 3)");
+  EXPECT_EQ(message_of([&] { take(3); }), "take_along_axis: input \"indices\" has 3 at element 0, expected an index in [0, 3)");
+  EXPECT_EQ(message_of([&] { take(-1); }), "take_along_axis: input \"indices\" has -1 at element 0, expected an index in [0, 3)");
   Graph graph;
   const Value x = graph.input("x", {2, 3});
   EXPECT_EQ(message_of([&] {
