@@ -76,6 +76,9 @@ class ReverseWalk {
   }
 
   static Value matched(const ops::Operator& op, Value input, Value gradient) {
+    if (&gradient.emitter() != &input.emitter()) {
+      fail(ErrorKind::bug, "gradient of ", op.name, ": the rule gave a value of another graph");
+    }
     if (gradient.dtype() != input.dtype()) {
       fail(ErrorKind::bug, "gradient of ", op.name, ": the rule gave ", gradient.dtype(), " for an input of ", input.dtype());
     }
@@ -88,11 +91,21 @@ class ReverseWalk {
   std::vector<bool> active_;  // by value id: depends on what the gradient is taken of
 };
 
+void require_in(const Graph& graph, const char* role, std::span<const Value> values) {
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    require(values[i] && &values[i].emitter() == &graph, "gradient: ", role, " ", i, " does not belong to the graph of output 0");
+  }
+}
+
 }  // namespace
 
 Values gradient(std::span<const Value> outputs, std::span<const Value> seeds, std::span<const Value> with_respect_to) {
   require(!outputs.empty() && outputs.size() == seeds.size(), "gradient: ", outputs.size(), " outputs and ", seeds.size(), " seeds");
-  ReverseWalk walk(Graph::of(outputs[0]), with_respect_to);
+  Graph& graph = Graph::of(outputs[0]);
+  require_in(graph, "output", outputs);
+  require_in(graph, "seed", seeds);
+  require_in(graph, "parameter", with_respect_to);
+  ReverseWalk walk(graph, with_respect_to);
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     require(outputs[i].type() == seeds[i].type(), "gradient: output ", i, " is ", outputs[i].type(), ", its seed ", seeds[i].type());
     walk.add(outputs[i].id(), seeds[i]);

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "frit/autograd/gradient_check.h"
 #include "frit/graph/program.h"
 #include "frit/ops/elementwise/activation.h"
@@ -55,6 +57,25 @@ TEST(Gradient, IsZeroWhereNothingFlows) {
   Program program(b.graph, std::make_shared<State>());
   const Bindings inputs = {{"x", Tensor::full({3}, 1, DType::f64)}, {"other", Tensor::full({3}, 1, DType::f64)}};
   EXPECT_EQ(program.run(inputs).output("gradient").to_vector<double>(), (std::vector<double>{0, 0, 0}));
+}
+
+TEST(Gradient, RefusesValuesOfAnotherGraphAndSaysWhich) {
+  Built b, other;
+  const Value loss = sum(b.x), foreign = sum(other.x);
+  const Value seed = b.graph.constant(Tensor::full({}, 1, DType::f64)),
+              foreign_seed = other.graph.constant(Tensor::full({}, 1, DType::f64));
+  const Value none;
+  EXPECT_EQ(message_of([&] {
+              gradient(loss, std::array{b.x, other.x});
+            }),
+            "gradient: parameter 1 does not belong to the graph of output 0");
+  EXPECT_EQ(message_of([&] { gradient(loss, std::span(&none, 1)); }), "gradient: parameter 0 does not belong to the graph of output 0");
+  EXPECT_EQ(message_of([&] { gradient(std::span(&loss, 1), std::span(&foreign_seed, 1), std::span(&b.x, 1)); }),
+            "gradient: seed 0 does not belong to the graph of output 0");
+  EXPECT_EQ(message_of([&] {
+              gradient(std::array{loss, foreign}, std::array{seed, seed}, std::span(&b.x, 1));
+            }),
+            "gradient: output 1 does not belong to the graph of output 0");
 }
 
 TEST(Gradient, OfAGradient) {
