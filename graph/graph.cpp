@@ -35,7 +35,7 @@ Value Graph::append_leaf(Node node, const TensorType& type) {
   type.bytes();  // throws for a negative or overflowing shape
   if (node.kind != NodeKind::constant) {
     require(!node.name.empty(), "an input or variable needs a name");
-    require(find(node.kind, node.name) == nullptr, "the graph has an input or variable named \"", node.name, "\" already");
+    require(named_.emplace(node.name, nodes_.size()).second, "the graph has an input or variable named \"", node.name, "\" already");
   }
   return Value(*this, append(std::move(node), std::span(&type, 1)));
 }
@@ -88,8 +88,8 @@ int Graph::producer_index(int id) const { return values_.at(static_cast<std::siz
 int Graph::output_index(int id) const { return values_.at(static_cast<std::size_t>(id)).index; }
 
 const Node* Graph::find(NodeKind kind, std::string_view name) const {
-  const auto place = std::find_if(nodes_.begin(), nodes_.end(), [&](const Node& node) { return node.kind == kind && node.name == name; });
-  return place == nodes_.end() ? nullptr : &*place;
+  const auto place = named_.find(name);
+  return place == named_.end() || nodes_[place->second].kind != kind ? nullptr : &nodes_[place->second];
 }
 
 std::vector<const Node*> Graph::all(NodeKind kind) const {

@@ -40,9 +40,9 @@ struct Output {
 /// graph. A copy has the same value ids; Values stay bound to the graph they came from.
 class Graph final : public ops::Emitter {
  public:
-  /// A tensor that the caller gives at each run. Throws ErrorKind::argument if the name is taken.
+  /// A tensor that the caller gives at each run. Throws ErrorKind::argument if an input or a variable has the name.
   Value input(const std::string& name, const Shape& shape, DType dtype = DType::f32);
-  /// A tensor that lives from run to run in a State. Throws ErrorKind::argument if the name is taken.
+  /// A tensor that lives from run to run in a State. Throws likewise.
   Value variable(const std::string& name, const TensorType& type, Initializer initialize, bool trainable = false);
   Value constant(const Tensor& tensor) override;
   Values emit(const ops::Operator& op, std::span<const Value> inputs, ops::Attributes attributes) override;
@@ -78,7 +78,8 @@ class Graph final : public ops::Emitter {
   Value append_leaf(graph::Node node, const TensorType& type);
 
   std::vector<graph::Node> nodes_;
-  std::deque<ValueInfo> values_;  // references to types stay good as the graph grows
+  std::map<std::string, std::size_t, std::less<>> named_;  // inputs and variables, by name
+  std::deque<ValueInfo> values_;                           // references to types stay good as the graph grows
   std::vector<graph::Output> outputs_;
 };
 

@@ -28,12 +28,12 @@ void check_types(const Graph& graph, const Node& node) {
 }  // namespace
 
 void verify(const Graph& graph) {
-  std::set<int> known, mutated;
+  std::vector<bool> known(static_cast<std::size_t>(graph.value_count()), false), mutated = known;
   std::set<std::string> names;
   for (const Node& node : graph.nodes()) {
     for (const int id : node.inputs) {
-      check(known.contains(id), node, "value %", id, " is read before it is given");
-      check(!mutated.contains(id), node, "variable \"", graph.producer(id).name, "\" is read after it was updated");
+      check(known[static_cast<std::size_t>(id)], node, "value %", id, " is read before it is given");
+      check(!mutated[static_cast<std::size_t>(id)], node, "variable \"", graph.producer(id).name, "\" is read after it was updated");
     }
     if (node.kind == NodeKind::operation) {
       check(node.op != nullptr, node, "an operation without an operator");
@@ -42,17 +42,17 @@ void verify(const Graph& graph) {
         if (static_cast<std::size_t>(input) >= node.inputs.size()) continue;
         const int id = node.inputs[static_cast<std::size_t>(input)];
         check(graph.producer(id).kind == NodeKind::variable, node, "it updates %", id, ", which is no variable");
-        mutated.insert(id);
+        mutated[static_cast<std::size_t>(id)] = true;
       }
     } else {
       check(node.inputs.empty() && node.outputs.size() == 1, node, "a leaf has inputs or not one output");
       if (node.kind != NodeKind::constant) {
-        check(names.insert((node.kind == NodeKind::input ? "i" : "v") + node.name).second, node, "its name is not unique");
+        check(names.insert(node.name).second, node, "its name is not unique");
       }
     }
-    known.insert(node.outputs.begin(), node.outputs.end());
+    for (const int id : node.outputs) known[static_cast<std::size_t>(id)] = true;
   }
-  for (const Output& output : graph.outputs()) FRIT_CHECK(known.contains(output.value));
+  for (const Output& output : graph.outputs()) FRIT_CHECK(known[static_cast<std::size_t>(output.value)]);
 }
 
 }  // namespace frit::graph
