@@ -107,12 +107,17 @@ class BufferPlanner {
 }  // namespace
 
 std::vector<std::int64_t> alive_bytes(const Graph& graph, const BufferPlan& buffers) {
-  std::vector<std::int64_t> alive;
-  for (int n = 0; n < static_cast<int>(graph.nodes().size()); ++n) {
-    const Node& node = graph.nodes()[static_cast<std::size_t>(n)];
-    if (node.kind != NodeKind::operation || node.op->view) continue;
-    alive.push_back(0);
-    for (const Lifetime& lifetime : buffers.lifetimes) alive.back() += lifetime.first <= n && n <= lifetime.last ? lifetime.bytes : 0;
+  const std::size_t nodes = graph.nodes().size();
+  std::vector<std::int64_t> changes(nodes + 1, 0), alive;  // what more is alive from a node on
+  for (const Lifetime& lifetime : buffers.lifetimes) {
+    changes[static_cast<std::size_t>(std::max(lifetime.first, 0))] += lifetime.bytes;
+    changes[std::min(static_cast<std::size_t>(lifetime.last + 1), nodes)] -= lifetime.bytes;
+  }
+  std::int64_t bytes = 0;
+  for (std::size_t n = 0; n < nodes; ++n) {
+    const Node& node = graph.nodes()[n];
+    bytes += changes[n];
+    if (node.kind == NodeKind::operation && !node.op->view) alive.push_back(bytes);
   }
   return alive;
 }

@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <optional>
+#include <utility>
 
 #include "frit/graph/pipeline.h"
 #include "frit/graph/rewriter.h"
@@ -17,16 +19,25 @@ using Group = std::vector<int>;  // node indices, ascending
 
 class Joiner {
  public:
-  Joiner(const Graph& graph, const ops::Operator& op) : graph_(graph), op_(op), readers_(graph.nodes().size()), rewriter_(graph) {
+  Joiner(const Graph& graph, const ops::Operator& op)
+      : graph_(graph),
+        op_(op),
+        readers_(graph.nodes().size()),
+        needs_(graph.nodes().size()),
+        reached_by_(graph.nodes().size(), 0),
+        is_output_(index(graph.value_count()), false),
+        rewriter_(graph) {
+    for (const Output& output : graph.outputs()) is_output_[index(output.value)] = true;
     for (int n = 0; n < size(); ++n) {
       groups_.push_back({n});
       group_of_.push_back(n);
-      for (const int id : node(n).inputs) readers_[index(graph.producer_index(id))].push_back(n);
+      order_.push_back(n);
+      for (const int id : node(n).inputs) put_after(graph.producer_index(id), n);
     }
     for (int n = 0; n < size(); ++n) {
       for (const int id : updated(n)) {
         for (const int reader : readers_of(id)) {
-          if (reader != n) readers_[index(reader)].push_back(n);  // not a reader, but it must wait for one
+          if (reader != n) put_after(reader, n);  // not a reader, but it must wait for one
         }
       }
     }
@@ -51,6 +62,11 @@ class Joiner {
   const Node& node(int n) const { return graph_.nodes()[index(n)]; }
   const Group& group(int n) const { return groups_[index(group_of_[index(n)])]; }
   const Shape& shape(int n) const { return graph_.type(node(n).outputs[0]).shape; }
+
+  void put_after(int first, int second) {
+    readers_[index(first)].push_back(second);
+    needs_[index(second)].push_back(first);
+  }
 
   bool joinable(int n) const { return node(n).kind == NodeKind::operation && node(n).op->elementwise && node(n).op->mutates.empty(); }
 
@@ -88,33 +104,50 @@ class Joiner {
     if (!joinable(a) || !joinable(b) || group_of_[index(a)] == group_of_[index(b)] || !(shape(a) == shape(b))) return;
     Group both;
     std::merge(group(a).begin(), group(a).end(), group(b).begin(), group(b).end(), std::back_inserter(both));
-    if (!program_of(both).attributes || is_entered_again(both)) return;
-    const int kept = group_of_[index(a)];
-    groups_[index(group_of_[index(b)])].clear();
-    for (const int member : both) group_of_[index(member)] = kept;
-    groups_[index(kept)] = std::move(both);
+    if (!program_of(both).attributes) return;
+    int first = group_of_[index(a)], second = group_of_[index(b)];
+    if (order_[index(first)] > order_[index(second)]) std::swap(first, second);
+    const std::optional<std::vector<int>> after = between(first, second, readers_);
+    if (!after) return;  // something outside of both needs the one and is needed by the other
+    reorder(*between(second, first, needs_), first, second, *after);
+    for (const int member : both) group_of_[index(member)] = first;
+    groups_[index(second)].clear();
+    groups_[index(first)] = std::move(both);
   }
 
-  /// Whether something outside of the group needs it and is needed by it.
-  bool is_entered_again(const Group& members) const {
-    std::vector<bool> seen(index(size()), false);
-    std::vector<int> open = members;
-    while (!open.empty()) {
-      const int from = open.back();
-      open.pop_back();
-      const bool inside = contains(members, from);
-      for (const int reader : readers_[index(from)]) {
-        if (contains(members, reader)) {
-          if (!inside) return true;
-        } else if (!seen[index(reader)]) {
-          for (const int other : group(reader)) {
-            seen[index(other)] = true;
-            open.push_back(other);
-          }
+  /// The groups to which `edges` lead from the one group, in the order between it and the other; none if they lead on to the other.
+  std::optional<std::vector<int>> between(int from, int to, const std::vector<std::vector<int>>& edges) {
+    const auto [low, high] = std::minmax(order_[index(from)], order_[index(to)]);
+    std::vector<int> found = {from};
+    ++searches_;
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      for (const int member : groups_[index(found[i])]) {
+        for (const int next : edges[index(member)]) {
+          const int reached = group_of_[index(next)], place = order_[index(reached)];
+          if (reached == to && i > 0) return std::nullopt;
+          if (place <= low || place >= high || std::exchange(reached_by_[index(reached)], searches_) == searches_) continue;
+          found.push_back(reached);
         }
       }
     }
-    return false;
+    found.erase(found.begin());
+    return found;
+  }
+
+  /// Sets the groups down in an order in which they can run once the two are one, which is `first`, in the places that they have. (Pearce
+  /// and Kelly, "A dynamic topological sort algorithm for directed acyclic graphs", 2007.)
+  void reorder(std::vector<int> before, int first, int second, std::vector<int> after) {
+    const auto earlier = [&](int a, int b) { return order_[index(a)] < order_[index(b)]; };
+    std::sort(before.begin(), before.end(), earlier);
+    std::sort(after.begin(), after.end(), earlier);
+    std::vector<int> places = {order_[index(first)], order_[index(second)]};
+    for (const std::vector<int>* groups : {&before, &after}) {
+      for (const int group : *groups) places.push_back(order_[index(group)]);
+    }
+    std::sort(places.begin(), places.end());
+    before.push_back(first);
+    for (std::size_t i = 0; i < before.size(); ++i) order_[index(before[i])] = places[i];
+    for (std::size_t i = 0; i < after.size(); ++i) order_[index(after[i])] = places[before.size() + 1 + i];
   }
 
   static bool contains(const Group& members, int n) { return std::binary_search(members.begin(), members.end(), n); }
@@ -155,8 +188,7 @@ class Joiner {
 
   bool leaves(const Group& members, int id) const {
     const std::vector<int> readers = readers_of(id);
-    return std::any_of(readers.begin(), readers.end(), [&](int reader) { return !contains(members, reader); }) ||
-           std::any_of(graph_.outputs().begin(), graph_.outputs().end(), [&](const Output& output) { return output.value == id; });
+    return is_output_[index(id)] || std::any_of(readers.begin(), readers.end(), [&](int reader) { return !contains(members, reader); });
   }
 
   /// Appends the node's group to the new graph, after all that it waits for.
@@ -180,9 +212,13 @@ class Joiner {
 
   const Graph& graph_;
   const ops::Operator& op_;
-  std::vector<std::vector<int>> readers_;  // by node: those that must come after it
+  std::vector<std::vector<int>> readers_, needs_;  // by node: those that must come after it, and before it
   std::vector<Group> groups_;
   std::vector<int> group_of_;
+  std::vector<int> order_;       // by group: its place in an order in which they can run
+  std::vector<int> reached_by_;  // by group: the last search that came upon it
+  int searches_ = 0;
+  std::vector<bool> is_output_;  // by value id
   std::vector<bool> done_;
   Rewriter rewriter_;
 };

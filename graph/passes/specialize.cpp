@@ -5,9 +5,10 @@ namespace frit::graph {
 
 Graph specialize(const Graph& graph, const std::map<std::string, TensorType>& inputs) {
   for (const auto& [name, type] : inputs) {
+    if (graph.find(NodeKind::input, name) != nullptr) continue;
     std::string known;
     for (const Node* node : graph.all(NodeKind::input)) known += " " + node->name;
-    require(graph.find(NodeKind::input, name) != nullptr, "the graph has no input \"", name, "\"; it has:", known);
+    fail(ErrorKind::argument, "the graph has no input \"", name, "\"; it has:", known);
   }
   Rewriter rewriter(graph);
   for (const Node& node : graph.nodes()) {

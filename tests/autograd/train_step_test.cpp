@@ -7,9 +7,11 @@
 
 #include "autograd/small_network.h"
 #include "frit/core/memory/allocator.h"
+#include "frit/ops/elementwise/activation.h"
 #include "frit/ops/elementwise/arithmetic.h"
 #include "frit/ops/linear/linear.h"
 #include "frit/ops/loss/loss.h"
+#include "frit/ops/reduction/reduction.h"
 
 namespace frit {
 namespace {
@@ -48,6 +50,17 @@ TEST(TrainStep, AllocatesNothingAfterTheFirst) {
   const std::uint64_t before = allocator_of(Device::cpu()).statistics().allocations;
   step(line.batch);
   EXPECT_EQ(allocator_of(Device::cpu()).statistics().allocations, before);
+}
+
+/// Of which some become one. Were a pass's time to grow with the square of their number, this would take a while.
+TEST(TrainStep, TakesAChainOfManyOperations) {
+  Graph graph;
+  const Value x = graph.input("x", {4}), w = graph.variable("w", {DType::f32, {4}}, filled(0.5), /*trainable=*/true);
+  Value y = x * w;
+  for (int i = 0; i < 5'000; ++i) y = relu(y) + w;
+  TrainStep step(sum(y), Sgd{.learning_rate = 1}, Device::cpu());
+  EXPECT_EQ(step({{"x", Tensor::full({4}, 2)}}), 4 * (1 + 5'000 * 0.5));
+  EXPECT_EQ(step.state().at("w").to_vector<double>(), std::vector<double>(4, 0.5 - 5'002));
 }
 
 TEST(TrainStep, TakesASmallerLastBatch) {
