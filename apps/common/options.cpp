@@ -172,7 +172,8 @@ void RunOptions::add_to(CLI::App& command) {
       .default_str(device)
       .envname("FRIT_DEVICE");
   add_number<int>(command, "--threads", threads, 1, 4096, "Threads on the CPU; the default is one for each core").envname("FRIT_THREADS");
-  add_flag(command, "--deterministic", deterministic, "The same bits at every run; on the CPU every run is so, for any number of threads")
+  add_flag(command, "--deterministic", deterministic,
+           "The same bits at every run; on the CPU every run is so, for any number of threads, and inference in batches of any size")
       .envname("FRIT_DETERMINISTIC");
   add_choice(command, "--math", math, {"tf32", "strict"}, "Convolutions and matrix products in float32 on a GPU").envname("FRIT_MATH");
   add_number<std::int64_t>(command, "--workspace-limit", workspace_limit, 0, std::int64_t{1} << 50,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <utility>
 
 #include "frit/ops/cpu/simd.h"
@@ -137,6 +138,15 @@ inline void transpose(V (&rows)[n]) {
   }
 }
 
+/// The square of a matrix, whose columns lie contiguous, from a row and a column on; zeros where the matrix has no more columns.
+template <class T>
+inline void load_square(Vector<T> (&square)[lanes<T>], const MatrixView<T>& matrix, std::int64_t row, std::int64_t column) {
+  const T* const from = matrix.data + row + column * matrix.column_stride;
+#pragma GCC unroll 16
+  for (int i = 0; i < lanes<T>; ++i) square[i] = column + i < matrix.columns ? simd::load(from + i * matrix.column_stride) : Vector<T>{};
+  transpose<1>(square);
+}
+
 /// Packs a matrix whose rows do not lie contiguous: a square of vectors at a time where its columns do, else an element at a time.
 template <class T>
 void pack_columns(T* packed, std::int64_t stride, const MatrixView<T>& matrix) {
@@ -145,11 +155,9 @@ void pack_columns(T* packed, std::int64_t stride, const MatrixView<T>& matrix) {
     for (std::int64_t row = 0; row < matrix.rows; row += n) {
       const T* from = matrix.data + row * matrix.row_stride + column * matrix.column_stride;
       T* to = packed + row * stride + column;
-      if (matrix.row_stride == 1 && column + n <= matrix.columns && row + n <= matrix.rows) {
+      if (matrix.row_stride == 1 && row + n <= matrix.rows) {
         Vector<T> square[n];
-#pragma GCC unroll 16
-        for (int i = 0; i < n; ++i) square[i] = simd::load(from + i * matrix.column_stride);
-        transpose<1>(square);
+        load_square(square, matrix, row, column);
 #pragma GCC unroll 16
         for (int i = 0; i < n; ++i) simd::store(to + i * stride, square[i]);
         continue;
@@ -199,9 +207,35 @@ void multiply(const BlockProduct<T>& product) {
   } while (done < product.depth);
 }
 
+template <class T>
+void multiply_row(const MatrixView<T>& b, const T* a, std::int64_t a_stride, T* c, bool accumulate) {
+  constexpr std::int64_t n = lanes<T>;
+  for (std::int64_t column = 0; column < b.columns; column += n) {
+    const auto bytes = static_cast<std::size_t>(std::min(n, b.columns - column)) * sizeof(T);
+    Vector<T> sums = {}, before = {};
+    std::int64_t k = 0;
+    for (; k + n <= b.rows; k += n) {
+      Vector<T> square[n];
+      load_square(square, b, k, column);
+#pragma GCC unroll 16
+      for (int i = 0; i < n; ++i) sums = simd::multiply_add(simd::broadcast(a[(k + i) * a_stride]), square[i], sums);
+    }
+    for (; k < b.rows; ++k) {
+      Vector<T> row = {};
+      for (std::int64_t i = 0; i < std::min(n, b.columns - column); ++i) row[i] = b.data[k + (column + i) * b.column_stride];
+      sums = simd::multiply_add(simd::broadcast(a[k * a_stride]), row, sums);
+    }
+    if (accumulate) std::memcpy(&before, c + column, bytes);
+    sums += before;
+    std::memcpy(c + column, &sums, bytes);
+  }
+}
+
 template void pack(float*, const MatrixView<float>&);
 template void pack(double*, const MatrixView<double>&);
 template void multiply(const BlockProduct<float>&);
 template void multiply(const BlockProduct<double>&);
+template void multiply_row(const MatrixView<float>&, const float*, std::int64_t, float*, bool);
+template void multiply_row(const MatrixView<double>&, const double*, std::int64_t, double*, bool);
 
 }  // namespace frit::ops

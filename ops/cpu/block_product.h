@@ -44,9 +44,16 @@ struct BlockProduct {
 template <class T>
 void multiply(const BlockProduct<T>& product);
 
+/// What multiply() makes of one row of `a`, with the same bits, straight from a `b` whose columns lie contiguous and whose depth is at most
+/// 128: to pack that would take longer than the products.
+template <class T>
+void multiply_row(const MatrixView<T>& b, const T* a, std::int64_t a_stride, T* c, bool accumulate);
+
 extern template void pack(float*, const MatrixView<float>&);
 extern template void pack(double*, const MatrixView<double>&);
 extern template void multiply(const BlockProduct<float>&);
 extern template void multiply(const BlockProduct<double>&);
+extern template void multiply_row(const MatrixView<float>&, const float*, std::int64_t, float*, bool);
+extern template void multiply_row(const MatrixView<double>&, const double*, std::int64_t, double*, bool);
 
 }  // namespace frit::ops

@@ -20,7 +20,8 @@ struct GemmShape {
 /// Bytes of scratch that gemm needs for elements of the given size.
 std::size_t gemm_scratch(const GemmShape& shape, std::size_t element_size);
 
-/// Runs on all threads; the result has the same bits for any number of them. `bias` may be null. For float and double.
+/// Runs on all threads. An element has the same bits for any number of them, and whatever the sizes but `depth`. `bias` may be null. For
+/// float and double.
 template <class T>
 void gemm(const GemmShape& shape, const T* a, const T* b, const T* bias, T* c, std::span<std::byte> scratch);
 

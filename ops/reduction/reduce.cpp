@@ -4,7 +4,7 @@ namespace frit::ops {
 namespace {
 
 constexpr std::int64_t task_elements = 16384;  // worth a task of its own
-constexpr std::int64_t enough_tasks = 128;     // no further cutting of results above
+constexpr std::int64_t enough_tasks = 128;     // no further cutting of work above
 
 std::int64_t ceil_divide(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
@@ -55,16 +55,16 @@ ReductionPlan::ReductionPlan(const Shape& shape, const Dims& axes, bool may_spli
 
   const std::int64_t block_elements = std::max<std::int64_t>(1, count_ * std::min<std::int64_t>(width_, tile_width));
   block_grain_ = std::max<std::int64_t>(1, task_elements / block_elements);
-  if (may_split && blocks_ > 0) {
-    segments_ =
-        std::min({ceil_divide(enough_tasks, blocks_), ceil_divide(block_elements, task_elements), std::max<std::int64_t>(count_, 1)});
+  if (may_split) {
+    segments_ = std::min({enough_tasks, ceil_divide(block_elements, task_elements), std::max<std::int64_t>(count_, 1)});
   }
   segment_length_ = std::max<std::int64_t>(1, ceil_divide(count_, segments_));
   segments_ = std::max<std::int64_t>(1, ceil_divide(count_, segment_length_));
+  spreads_ = segments_ > 1 && blocks_ < enough_tasks;
 }
 
 std::size_t ReductionPlan::scratch_bytes(std::size_t tile_size) const {
-  return segments_ == 1 ? 0 : static_cast<std::size_t>(blocks_ * segments_) * tile_size;
+  return spreads_ ? static_cast<std::size_t>(blocks_ * segments_) * tile_size : 0;
 }
 
 Block ReductionPlan::block(std::int64_t index) const {

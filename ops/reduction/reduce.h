@@ -45,12 +45,14 @@ struct Block {
 /// How a reduction is cut into tasks. Depends on sizes alone, so results have the same bits for any number of threads.
 class ReductionPlan {
  public:
-  /// `axes` are normalized. Reductions into few results are cut into segments too, unless a whole result must be in one task.
+  /// `axes` are normalized. Long reductions are cut into segments too, unless a whole result must be in one task. How does not depend on
+  /// the number of blocks: a result has the same bits whatever others are computed with it.
   ReductionPlan(const Shape& shape, const Dims& axes, bool may_split = true);
 
   std::int64_t count() const { return count_; }  ///< elements of each result
   std::int64_t blocks() const { return blocks_; }
   std::int64_t segments() const { return segments_; }
+  bool spreads() const { return spreads_; }                  ///< the segments of a block are tasks of their own
   std::int64_t block_grain() const { return block_grain_; }  ///< blocks that one task takes
   bool has_lanes() const { return width_ == 1; }             ///< columns are lanes, not results
   /// Bytes for the states of all segments.
@@ -95,6 +97,7 @@ class ReductionPlan {
   std::int64_t count_ = 1, run_length_ = 1, run_stride_ = 1;
   std::int64_t blocks_ = 0, block_grain_ = 1;
   std::int64_t segments_ = 1, segment_length_ = 1;
+  bool spreads_ = false;
 };
 
 /// combine(a, b) adds column b to column a: a tree whose loops are known to the compiler.
@@ -106,8 +109,8 @@ void fold_lanes(const Combine& combine) {
   }
 }
 
-/// add(tile, rows) for all elements of a block, then finish(tile, block): with segments, each segment has a tile of its own in `scratch`,
-/// and they are merged in order. With lanes, the result is in column 0.
+/// add(tile, rows) for all elements of a block, then finish(tile, block): each segment has a tile of its own, if they are tasks in
+/// `scratch`, and they are merged in order. With lanes, the result is in column 0.
 template <class Tile, class Add, class Finish>
 void reduce(const ReductionPlan& plan, std::span<std::byte> scratch, const Add& add, const Finish& finish) {
   const auto fill = [&](Tile& tile, const Block& block, std::int64_t segment) {
@@ -115,12 +118,17 @@ void reduce(const ReductionPlan& plan, std::span<std::byte> scratch, const Add& 
     plan.for_each_rows(block, segment, [&](const Rows& rows) { add(tile, rows); });
     if (plan.has_lanes()) tile.fold();
   };
-  if (plan.segments() == 1) {
+  const std::int64_t segments = plan.segments();
+  if (!plan.spreads()) {
     parallel_for(plan.blocks(), plan.block_grain(), [&](std::int64_t begin, std::int64_t end) {
-      Tile tile;
+      Tile tile, later;
       for (std::int64_t b = begin; b < end; ++b) {
         const Block block = plan.block(b);
         fill(tile, block, 0);
+        for (std::int64_t segment = 1; segment < segments; ++segment) {
+          fill(later, block, segment);
+          tile.merge(later, block.width);
+        }
         finish(tile, block);
       }
     });
@@ -128,16 +136,15 @@ void reduce(const ReductionPlan& plan, std::span<std::byte> scratch, const Add& 
   }
   FRIT_CHECK(scratch.size() >= plan.scratch_bytes(sizeof(Tile)));
   Tile* const tiles = reinterpret_cast<Tile*>(scratch.data());
-  const std::int64_t segments = plan.segments();
   parallel_for(plan.blocks() * segments, 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) fill(tiles[i], plan.block(i / segments), i % segments);
   });
-  for (std::int64_t b = 0; b < plan.blocks(); ++b) {
+  parallel_for(plan.blocks(), 1, [&](std::int64_t b, std::int64_t) {
     const Block block = plan.block(b);
     Tile& tile = tiles[b * segments];
     for (std::int64_t segment = 1; segment < segments; ++segment) tile.merge(tiles[b * segments + segment], block.width);
     finish(tile, block);
-  }
+  });
 }
 
 /// What a reduction's gradient needs: load(columns, column, output) sets a column for the result that its elements went into, then

@@ -173,6 +173,29 @@ TEST_F(Infer, AStreamGivesAnArrayForEachThatCame) {
   }
 }
 
+/// Which arrays are computed together hangs on when they come.
+TEST_F(Infer, AStreamHasTheSameBitsInAnyBatches) {
+  std::string stream;
+  for (int i = 0; i < 40; ++i) {
+    const Tensor tensor = Tensor::empty({i % 4, 1, 28, 28});
+    fill_normal(tensor, 0, 1, static_cast<std::uint64_t>(i), 0);
+    stream += bytes_of(tensor);
+  }
+  write("stream", stream);
+  const auto output = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"infer", "classifier", "--device", "cpu", "--input", "-", "--output", "-"});
+    const Outcome outcome = run_program({.arguments = more, .directory = folder, .input = path("stream")});
+    EXPECT_EQ(outcome.code, 0) << outcome.errors;
+    return outcome.output;
+  };
+  const std::string alone = output({"--deterministic"});
+  EXPECT_EQ(arrays(alone).size(), 40u);
+  for (const char* const size : {"1", "2", "3", "5", "8", "17", "64"}) {
+    EXPECT_EQ(output({"--batch-size", size}), alone) << size;
+    EXPECT_EQ(output({"--batch-size", size, "--queue", "1"}), alone) << size;
+  }
+}
+
 TEST_F(Infer, AnswersWhileTheStreamIsOpen) {
   ASSERT_EQ(mkfifo(path("pipe").c_str(), 0600), 0);
   Process process(

@@ -10,8 +10,10 @@
 #include "frit/autograd/train_step.h"
 #include "frit/core/random.h"
 #include "frit/graph/pipeline.h"
+#include "frit/graph/program.h"
 #include "frit/models/model.h"
 #include "frit/ops/loss/loss.h"
+#include "frit/ops/reduction/reduction.h"
 #include "frit/ops/run.h"
 
 namespace frit {
@@ -46,6 +48,55 @@ TEST_P(ReferenceModel, RunsAsOneConvolutionAndOneFusedOperator) {
   const Graph fused = graph::apply(graph::forward_pipeline(), graph);
   const std::map<std::string, int> expected = {{GetParam().convolution, 1}, {GetParam().fused, 1}};
   EXPECT_EQ(count_operations(fused), expected) << graph::to_text(fused);
+}
+
+/// What `build` makes of examples of this shape, inference by inference, for batches of their first 1, 2, 3, ...
+void expect_same_bits_in_any_batch(const std::function<Value(const Scope&, Value)>& build, const Shape& example) {
+  Shape all = example;
+  all.insert(0, 17);
+  const Tensor examples = Tensor::empty(all);
+  fill_normal(examples, 0, 1, 3, 0);
+  Graph graph;
+  graph.output("output", build(Scope(graph), graph.input("input", all)));
+  Program program(graph::for_inference(graph), std::make_shared<State>(Device::cpu(), 7));
+  const auto rows = [&](std::int64_t first, std::int64_t end) {
+    return program.run({{"input", examples.slice(0, first, end)}}).output("output").clone();
+  };
+  std::vector<Tensor> alone;
+  for (std::int64_t i = 0; i < 17; ++i) alone.push_back(rows(i, i + 1));
+  for (const std::int64_t batch : {2, 3, 5, 8, 17}) {
+    const Tensor output = rows(0, batch);
+    for (std::int64_t i = 0; i < batch; ++i) {
+      const Tensor row = output.slice(0, i, i + 1).contiguous();
+      const std::size_t bytes = static_cast<std::size_t>(row.bytes());
+      EXPECT_EQ(std::memcmp(row.raw(), alone[static_cast<std::size_t>(i)].raw(), bytes), 0) << "row " << i << " of " << batch;
+    }
+  }
+}
+
+TEST_P(ReferenceModel, HasTheSameBitsInAnyBatch) {
+  Shape example = GetParam().input;
+  example.erase(0);
+  expect_same_bits_in_any_batch(model.build, example);
+}
+
+/// Sizes at which sums are cut into parts and work is spread over threads.
+TEST(LargeLayers, HaveTheSameBitsInAnyBatch) {
+  expect_same_bits_in_any_batch(make_model("classifier").build, {1, 28, 28});
+  for (const std::int64_t features : {10, 70, 300}) {
+    expect_same_bits_in_any_batch([=](const Scope& s, Value x) { return nn::linear(s / "l", x, {features}); }, {3000});
+  }
+  expect_same_bits_in_any_batch([](const Scope& s, Value x) { return nn::conv2d(s / "c", x, {.out_channels = 70, .kernel_size = {3}}); },
+                                {40, 9, 11});
+  expect_same_bits_in_any_batch(
+      [](const Scope& s, Value x) { return nn::conv_transpose2d(s / "c", x, {.out_channels = 7, .kernel_size = {3}, .stride = {2}}); },
+      {40, 9, 11});
+  expect_same_bits_in_any_batch([](const Scope&, Value x) { return mean(x, {2, 3}); }, {2, 300, 301});
+  expect_same_bits_in_any_batch([](const Scope&, Value x) { return sum(x, {1}); }, {900, 500});
+  expect_same_bits_in_any_batch([](const Scope&, Value x) { return logsumexp(x, {1, 2}); }, {200, 500});
+  expect_same_bits_in_any_batch([](const Scope&, Value x) { return softmax(x, 1); }, {70'000});
+  expect_same_bits_in_any_batch([](const Scope& s, Value x) { return nn::layer_norm(s / "n", x, 2); }, {100, 301});
+  expect_same_bits_in_any_batch([](const Scope& s, Value x) { return nn::batch_norm(s / "n", x); }, {5, 33, 35});
 }
 
 TEST_P(ReferenceModel, TrainsThroughTheFusedBackward) {

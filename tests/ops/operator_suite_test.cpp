@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <set>
 
 #include "frit/autograd/gradient.h"
@@ -196,6 +197,63 @@ TEST_P(OperatorSuite, TakesAnyIntegersThatAreNoIndices) {
       }
     }
   });
+}
+
+/// With as many rows as asked for of the inputs that hold one an example: the fewest with which the result has as many. None where no such
+/// inputs are.
+std::vector<std::size_t> inputs_by_example(const Operator& op, const Sample& sample, const std::vector<TensorType>& types) {
+  const auto result_rows = [&](const std::vector<TensorType>& given) -> std::int64_t {
+    try {
+      const Shape result = op.infer_types(given, sample.attributes).at(0).shape;
+      return result.empty() ? -1 : result[0];
+    } catch (const Error&) {
+      return -1;
+    }
+  };
+  if (op.outputs.empty() || types[0].shape.empty()) return {};
+  std::vector<std::size_t> best;
+  for (unsigned chosen = 1; chosen < 1u << types.size(); chosen += 2) {
+    std::vector<TensorType> one = types, many = types;
+    std::vector<std::size_t> inputs;
+    for (std::size_t i = 0; i < types.size(); ++i) {
+      if ((chosen >> i & 1) == 0) continue;
+      inputs.push_back(i);
+      if (types[i].shape.empty() || mutates(op, i)) break;
+      one[i].shape[0] = 1;
+      many[i].shape[0] = 17;
+    }
+    const bool whole = inputs.size() == static_cast<std::size_t>(std::popcount(chosen)) && !types[inputs.back()].shape.empty();
+    if (whole && (best.empty() || inputs.size() < best.size()) && result_rows(one) == 1 && result_rows(many) == 17) best = inputs;
+  }
+  return best;
+}
+
+/// Results of a batch that are those of its examples but for rounding are those of its examples, bit for bit. Where they are others (the
+/// statistics of a batch, the mean of a loss), rows are no examples.
+TEST_P(OperatorSuite, AnExampleHasTheSameBitsInAnyBatch) {
+  for (const DType dtype : op().dtypes) {
+    if (!is_floating(dtype)) continue;
+    for_each_sample(dtype, [&](Sample sample, const std::vector<Tensor>& tensors) {
+      const std::vector<std::size_t> by_example = inputs_by_example(op(), sample, types_of(tensors));
+      if (by_example.empty()) return;
+      for (const std::size_t i : by_example) sample.inputs[i].shape[0] = 17;
+      const std::vector<Tensor> all = sample_tensors(sample, dtype, 3);
+      const auto results_of = [&](std::int64_t first, std::int64_t end) {
+        std::vector<Tensor> inputs = clones(all);
+        for (const std::size_t i : by_example) inputs[i] = all[i].slice(0, first, end).contiguous();
+        return ops::run(op(), inputs, sample.attributes)[0];
+      };
+      for (const std::int64_t rows : {2, 3, 5, 8, 17}) {
+        const Tensor batch = results_of(0, rows);
+        for (std::int64_t row = 0; row < rows; ++row) {
+          const Tensor alone = results_of(row, row + 1), within = batch.slice(0, row, row + 1);
+          if (same_bits(within, alone)) continue;
+          EXPECT_FALSE(near(within, alone, 1e-3, std::max(1e-6, largest_finite(alone)))) << "row " << row << " of " << rows;
+          return;
+        }
+      }
+    });
+  }
 }
 
 /// The sample as a graph: inputs "0", "1", ... (variables where they are updated in place), every result an output.
