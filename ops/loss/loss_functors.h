@@ -41,12 +41,13 @@ struct AbsoluteError {
   }
 };
 
-/// -t log(sigmoid(p)) - (1 - t) log(1 - sigmoid(p)), without a difference of large numbers.
+/// -t log(sigmoid(p)) - (1 - t) log(1 - sigmoid(p)), without a difference of large numbers. NaN at p = -inf, as in PyTorch, which adds
+/// infinities of both signs there.
 struct LogisticCrossEntropy {
   static constexpr bool antisymmetric = false;
   template <class T>
   FRIT_HOST_DEVICE static T value(T p, T t) {
-    return (p < 0 ? -t * p : (1 - t) * p) + log_one_plus(exponential(-std::abs(p)));
+    return (p < 0 ? (p - p) - t * p : (1 - t) * p) + log_one_plus(exponential(-std::abs(p)));
   }
   template <class T>
   FRIT_HOST_DEVICE static T by_prediction(T p, T t) {

@@ -38,6 +38,9 @@ def logistic():
     x = torch.tensor([0.0, -0.0, 1e3, -1e3, 1e3, -1e3, 40.0, -40.0, NAN, 0.0, INF, -INF])
     t = torch.tensor([0.5, 1.0, 0.0, 0.0, 1.0, 1.0, 1.0, 0.0, 1.0, NAN, 0.0, 0.0])
     yield Case(operator, [x, t], lambda p, t: function(p, t, reduction="none"), {"reduction": "none"})
+    x = torch.tensor([-INF, -INF, -INF, -INF, INF, INF, INF, INF, NAN, 1.0])
+    t = torch.tensor([0.0, 0.25, 0.5, 1.0, 0.0, 0.25, 0.5, 1.0, 0.5, 0.5])
+    yield Case(operator, [x, t], lambda p, t: function(p, t, reduction="none"), {"reduction": "none"})
 
 
 def classes():
