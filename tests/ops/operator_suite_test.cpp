@@ -58,6 +58,16 @@ TEST_P(OperatorSuite, InferredTypesAreTheActualOnes) {
   }
 }
 
+TEST_P(OperatorSuite, RunsInEveryDtypeThatItSays) {
+  for (const DType dtype : op().dtypes) {
+    for_each_sample(dtype, [&](const Sample& sample, const std::vector<Tensor>& inputs) {
+      if (sample.inputs[0].floating || inputs[0].dtype() == dtype) {
+        EXPECT_NO_THROW(run_with_updates(op(), inputs, sample.attributes));
+      }
+    });
+  }
+}
+
 TEST_P(OperatorSuite, WritesEveryElementAndSkipsUnreadOutputs) {
   if (op().view) return;  // runs no kernel
   for_each_sample(float_dtypes()[0], [&](const Sample& sample, const std::vector<Tensor>& given) {
