@@ -13,14 +13,14 @@ using Operator = Value (*)(Value, Value, Value, const ConvolutionOptions&);
 /// `weight_rows` and `weight_columns` are the first two sizes of the weight. PyTorch counts the fan-in from the second, transposed or not.
 Value convolution(Operator op, const Scope& scope, Value input, const Convolution& layer, std::int64_t weight_rows,
                   std::int64_t weight_columns) {
-  Shape shape{weight_rows, weight_columns};
-  std::int64_t fan_in = weight_columns;
+  Shape shape{weight_rows, weight_columns}, of_each_row{weight_columns};
   for (int axis = 2; axis < input.rank(); ++axis) {
     require(layer.kernel_size.rank() == 1 || layer.kernel_size.rank() == input.rank() - 2, scope.name(), ": kernel size ",
             layer.kernel_size, " does not fit an input of shape ", input.shape());
     shape.push_back(layer.kernel_size[layer.kernel_size.rank() == 1 ? 0 : axis - 2]);
-    fan_in *= shape.back();
+    of_each_row.push_back(shape.back());
   }
+  const std::int64_t fan_in = element_count(of_each_row);
   const Value weight = scope.parameter("weight", shape, init::fan_in_uniform(fan_in));
   const Value bias = layer.bias ? scope.parameter("bias", {layer.out_channels}, init::fan_in_uniform(fan_in)) : Value();
   return op(input, weight, bias, {layer.stride, layer.padding, layer.dilation, layer.groups, layer.output_padding});
