@@ -36,17 +36,29 @@ struct Axis {
   }
 };
 
+/// Whether a value can be drawn: no difference of such overflows.
+bool drawable(double y) { return std::abs(y) <= 1e300; }
+
+/// The multiples of `step` on the axis, some tens at most: beyond that the step is too small to be told apart.
+std::vector<double> marks(const Axis& axis, double step) {
+  constexpr int most = 50;
+  std::vector<double> values;
+  const double first = std::ceil(axis.least / step);
+  for (int i = 0; i < most && (first + i) * step <= axis.most; ++i) values.push_back((first + i) * step);
+  return values;
+}
+
 Axis y_axis(const Chart& chart) {
   double least = std::numeric_limits<double>::infinity(), most = -least;
   for (const Series& series : chart.series) {
     for (const auto& [x, y] : series.points) {
-      if (!std::isfinite(y)) continue;
+      if (!drawable(y)) continue;
       least = std::min(least, y);
       most = std::max(most, y);
     }
   }
   if (least > most) return {0, 1};
-  if (chart.logarithmic && least > 0) {
+  if (chart.logarithmic && least > 1e-300) {
     const double low = std::pow(10, std::floor(std::log10(least))), high = std::pow(10, std::ceil(std::log10(most)));
     return {low, std::max(high, 10 * low), true};
   }
@@ -128,14 +140,12 @@ class LineChart {
       return;
     }
     const double step = ticks(y_.most - y_.least, 6).step;
-    for (double value = std::ceil(y_.least / step) * step; value <= y_.most; value += step) {
-      mark_y(value, axis_text(std::abs(value) < 1e-9 * step ? 0 : value, step));
-    }
+    for (const double value : marks(y_, step)) mark_y(value, axis_text(value, step));
   }
 
   void draw_x_marks() {
     const double step = std::max(ticks(x_.most - x_.least, 8).step, 1.0);
-    for (double value = std::ceil(x_.least / step) * step; value <= x_.most; value += step) {
+    for (const double value : marks(x_, step)) {
       svg_.line(x_of(value), top + plot_height, x_of(value), top + plot_height + 4, "stroke:#999");
       svg_.text(x_of(value), top + plot_height + 17, axis_text(value, step),
                 {.size = 10.5, .anchor = Svg::Anchor::middle, .color = "#666"});
@@ -148,14 +158,14 @@ class LineChart {
     std::string path;
     bool drawn = false;
     for (const auto& [x, y] : thinned(series.points)) {
-      if (std::isfinite(y)) path += concat(drawn ? 'L' : 'M', fixed(x_of(x), 1), ',', fixed(y_of(y), 1));
-      drawn = std::isfinite(y);
+      if (drawable(y)) path += concat(drawn ? 'L' : 'M', fixed(x_of(x), 1), ',', fixed(y_of(y), 1));
+      drawn = drawable(y);
     }
     const char* const look = series.faint ? ";stroke-width:1;opacity:0.45" : ";stroke-width:2";
     svg_.path(path, concat("fill:none;stroke-linejoin:round;stroke:", series.color, look));
     if (!series.dots) return;
     for (const auto& [x, y] : thinned(series.points)) {
-      if (std::isfinite(y)) svg_.circle(x_of(x), y_of(y), 3, concat("fill:", series.color), concat(series.name, ": ", y, " at ", x));
+      if (drawable(y)) svg_.circle(x_of(x), y_of(y), 3, concat("fill:", series.color), concat(series.name, ": ", y, " at ", x));
     }
   }
 

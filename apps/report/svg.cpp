@@ -61,7 +61,8 @@ std::string Svg::finish() const {
 }
 
 Ticks ticks(double most, int at_most, bool bytes) {
-  if (!(most > 0) || !std::isfinite(most)) return {1, 1};
+  constexpr double least_range = 1e-300;  // of which a part can be told from zero
+  if (!(most >= least_range) || !std::isfinite(most)) return {1, 1};
   const double rough = most / at_most;
   double step = bytes ? std::exp2(std::floor(std::log2(rough))) : std::pow(10, std::floor(std::log10(rough)));
   if (bytes) {

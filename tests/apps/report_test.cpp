@@ -141,6 +141,18 @@ TEST_F(Report, ALongRunStaysSmallAndKeepsItsPeaks) {
   EXPECT_TRUE(has(html, ">1.0M<") || has(html, ">1M<")) << "the axis reaches the peak";
 }
 
+TEST_F(Report, AnyNumbersHaveAnAxisOfAFewMarks) {
+  constexpr double largest = 1e308, least = 5e-324;
+  constexpr std::int64_t last = std::numeric_limits<std::int64_t>::max();
+  for (const auto& [first, second] : {std::pair(-largest, largest), {0.0, least}, {least, 2 * least}, {1e17, 1e17 + 16}, {1e300, 1e300}}) {
+    RunData run{.title = "any"};
+    run.steps = {{last - 1, 1, 0, first, first, first, first}, {last, 1, 0, second, second, second, second}};
+    const std::string html = report_html(run);
+    EXPECT_LT(html.size(), 100'000u);
+    EXPECT_FALSE(has(html, "nan") || has(html, "inf")) << first << ' ' << second;
+  }
+}
+
 TEST_F(Report, AxesHaveRoundMarks) {
   EXPECT_EQ(ticks(1000, 6).step, 200);
   EXPECT_EQ(ticks(0.07, 8).step, 0.01);
