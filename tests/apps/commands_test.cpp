@@ -184,6 +184,18 @@ TEST_F(Commands, VerifyFailsWhereAnythingDiffers) {
   EXPECT_TRUE(has(outcome.errors, "frit: error: 2 of 5 tensors differ")) << outcome;
 }
 
+TEST_F(Commands, VerifyTakesNoMemoryForACaseWhoseResultHasAnotherShape) {
+  const Tensor image = Tensor::zeros({1, 1, 2, 2}, DType::f64);
+  write("case.safetensors", serialize_safetensors({{"0.input.0", image}, {"0.input.1", image}, {"0.output", image}},
+                                                  {{"operator", "conv2d"}, {"0.attributes", R"({"padding": 1000000})"}}));
+  const Outcome shape = run({"verify", "case.safetensors"});
+  EXPECT_EQ(shape.code, 1) << shape;
+  EXPECT_TRUE(has(shape.output, "the shape is 1x1x2000001x2000001")) << shape;
+  write("case.safetensors", serialize_safetensors({{"0.input.0", image}, {"0.input.1", image}, {"0.output", image}},
+                                                  {{"operator", "sgd_update"}, {"0.attributes", "{}"}}));
+  EXPECT_EQ(run({"verify", "case.safetensors"}).code, 3) << "of an operator without a result";
+}
+
 TEST_F(Commands, GradcheckShowsInputsKinksAndWhatIsSkipped) {
   const Outcome outcome = run({"gradcheck", "relu", "greater", "linear", "convt3d-logsumexp"});
   EXPECT_EQ(outcome.code, 0) << outcome;
