@@ -101,6 +101,16 @@ TEST(DatasetFiles, ReadSafetensors) {
   expect_error(ErrorKind::file_system, "no such file", [&] { read_dataset(folder / "missing"); });
 }
 
+TEST(DatasetFiles, RefuseExamplesThatTakeNoBytes) {
+  const TemporaryFolder folder;
+  const std::string path = folder / "data.safetensors";
+  constexpr std::int64_t many = std::int64_t{1} << 40;
+  write_safetensors(path, {{"input", Tensor::zeros({many, 0})}, {"target", Tensor::zeros({many, 0})}});
+  expect_error(ErrorKind::format, "\"input\" has 1099511627776 examples without elements, 0", [&] { read_dataset(path); });
+  write_safetensors(path, {{"input", Tensor::zeros({0, 2})}, {"target", Tensor::zeros({0})}});
+  EXPECT_EQ(read_dataset(path)->size(), 0);
+}
+
 TEST(Subset, GivesTheExamplesOfItsNumbers) {
   const auto whole = std::make_shared<TensorDataset>(std::vector<TensorDataset::NamedTensor>{
       {"x", Tensor::from<float>({0, 1, 2, 3}, {4})}, {"y", Tensor::from<float>({0, 10, 20, 30}, {4})}});
