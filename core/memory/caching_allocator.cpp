@@ -60,6 +60,7 @@ void CachingAllocator::deallocate(void* memory) noexcept {
   Block* block = block_in_use(memory);
   FRIT_CHECK(block != nullptr && "deallocate of a block in use");
   if (block->guarded) {
+    source_->set_forbidden(block->memory, block->bytes, false);
     check_red_zones(*block);
     source_->fill(block->memory, poison_byte, block->bytes, block->stream);
     block->guarded.reset();
@@ -121,6 +122,8 @@ void* CachingAllocator::draw_red_zones(Block* block, std::size_t bytes) {
   source_->fill(block->memory, poison_byte, block->bytes, block->stream);
   source_->fill(block->memory, red_byte, red_bytes, block->stream);
   source_->fill(memory + bytes, red_byte, red_bytes, block->stream);
+  source_->set_forbidden(block->memory, red_bytes, true);
+  source_->set_forbidden(memory + bytes, red_bytes, true);
   block->guarded = bytes;
   return memory;
 }

@@ -35,6 +35,8 @@ class MemorySource {
   virtual void fill(void* memory, unsigned char byte, std::size_t bytes, StreamId stream) = 0;
   /// Copies to the host, after the stream's work so far.
   virtual void read(void* host, const void* memory, std::size_t bytes, StreamId stream) = 0;
+  /// Whether AddressSanitizer, if it watches, reports who touches the memory.
+  virtual void set_forbidden(void* /*memory*/, std::size_t /*bytes*/, bool /*forbidden*/) {}
   /// What could still be acquired, for messages; nothing if that is not known.
   virtual std::optional<std::size_t> free_bytes() const { return {}; }
 };

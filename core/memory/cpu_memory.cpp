@@ -9,6 +9,12 @@
 #include "frit/core/cuda/device.h"
 #include "frit/core/memory/caching_allocator.h"
 
+// AddressSanitizer's own; there in a program that it watches.
+extern "C" {
+[[gnu::weak]] void __asan_poison_memory_region(const volatile void* memory, std::size_t bytes);
+[[gnu::weak]] void __asan_unpoison_memory_region(const volatile void* memory, std::size_t bytes);
+}
+
 namespace frit {
 namespace {
 
@@ -24,6 +30,10 @@ class CpuMemory final : public MemorySource {
   }
   void release(void* memory, std::size_t) noexcept override { std::free(memory); }
   void fill(void* memory, unsigned char byte, std::size_t bytes, StreamId) override { std::memset(memory, byte, bytes); }
+  void set_forbidden(void* memory, std::size_t bytes, bool forbidden) override {
+    const auto tell = forbidden ? __asan_poison_memory_region : __asan_unpoison_memory_region;
+    if (tell != nullptr) tell(memory, bytes);
+  }
   void read(void* host, const void* memory, std::size_t bytes, StreamId) override { std::memcpy(host, memory, bytes); }
 };
 

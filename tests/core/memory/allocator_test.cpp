@@ -18,6 +18,8 @@
 #include "frit/core/error.h"
 #include "frit/core/memory/caching_allocator.h"
 
+extern "C" [[gnu::weak]] int __asan_address_is_poisoned(const volatile void* address);
+
 namespace frit {
 namespace {
 
@@ -267,6 +269,18 @@ TEST_F(CachingAllocatorTest, GuardedBlocksOfAnySizeStayAlignedAndMayOutliveTheMo
   EXPECT_NE(out_of_memory_text([&] { allocator.allocate(std::numeric_limits<std::size_t>::max() - 100); }), "no error");
   allocator.set_guarded(false);
   for (void* block : blocks) allocator.deallocate(block);
+}
+
+TEST(CpuAllocator, ASanitizerWatchesTheEndsOfAGuardedBlock) {
+  if (__asan_address_is_poisoned == nullptr) GTEST_SKIP() << "without AddressSanitizer";
+  Allocator& allocator = allocator_of(Device::cpu());
+  allocator.set_guarded(true);
+  auto* const bytes = static_cast<std::byte*>(allocator.allocate(13));
+  allocator.set_guarded(false);
+  EXPECT_TRUE(__asan_address_is_poisoned(bytes - 1) && __asan_address_is_poisoned(bytes + 13));
+  EXPECT_FALSE(__asan_address_is_poisoned(bytes) || __asan_address_is_poisoned(bytes + 12));
+  allocator.deallocate(bytes);
+  EXPECT_FALSE(__asan_address_is_poisoned(bytes - 1) || __asan_address_is_poisoned(bytes + 13));
 }
 
 TEST_F(CachingAllocatorTest, AStreamReusesOnlyItsOwnBlocks) {
