@@ -42,6 +42,8 @@ std::string did_you_mean(std::string_view name, std::span<const std::string> kno
   std::size_t best = std::max<std::size_t>(name.size() / 3, 2) + 1;
   const std::string* nearest = nullptr;
   for (const std::string& candidate : known) {
+    const auto [shorter, longer] = std::minmax({name.size(), candidate.size()});
+    if (longer - shorter >= best) continue;  // so many letters at least are to be added
     const std::size_t distance = edit_distance(name.substr(0, 100), candidate);
     if (distance < best) {
       best = distance;
