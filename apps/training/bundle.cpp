@@ -32,7 +32,11 @@ void write_bundle(const std::string& folder, const TrainStep& step, const Metada
 std::vector<std::string> bundle_files(const std::string& folder) { return {folder + state_name, folder + inputs_name}; }
 
 Replay read_bundle(const std::string& folder, Device device) {
-  const TensorFile state = read_training(folder + state_name), batch = read_safetensors(folder + inputs_name);
+  return read_bundle(FileInput(folder + state_name, "a .safetensors file"), FileInput(folder + inputs_name, "a .safetensors file"), device);
+}
+
+Replay read_bundle(const Input& state_file, const Input& inputs_file, Device device) {
+  const TensorFile state = read_training(state_file), batch = read_safetensors(inputs_file);
   const auto recorded = state.metadata().find("settings");
   if (recorded == state.metadata().end()) fail(ErrorKind::format, state.file(), ": the metadata have no \"settings\"");
   const auto settings = with_content_of(state.file(), [&] {

@@ -23,5 +23,7 @@ struct Replay {
 };
 /// Throws ErrorKind::format or ErrorKind::file_system for a folder that is no bundle.
 Replay read_bundle(const std::string& folder, Device device);
+/// Likewise from its two files.
+Replay read_bundle(const Input& state, const Input& inputs, Device device);
 
 }  // namespace frit::apps

@@ -1,5 +1,6 @@
 #include "frit/models/training/checkpoint.h"
 
+#include "frit/core/io/file.h"
 #include "frit/core/io/safetensors_checksums.h"
 #include "frit/core/text.h"
 #include "frit/models/checkpoint_file.h"
@@ -41,8 +42,10 @@ void save_training(const std::string& path, const TrainStep& step, const Metadat
   write_checkpoint(path, std::move(tensors), std::move(all));
 }
 
-TensorFile read_training(const std::string& path) {
-  TensorFile file = read_safetensors(path);
+TensorFile read_training(const std::string& path) { return read_training(FileInput(path, "a .safetensors file")); }
+
+TensorFile read_training(const Input& input) {
+  TensorFile file = read_safetensors(input);
   check_version(file);
   entry(file, training_key);
   if (!verify_checksums(file)) fail(ErrorKind::format, file.file(), ": has no checksums: not a checkpoint that a training can go on from");

@@ -21,5 +21,6 @@ void restore_training(const TensorFile& file, TrainStep& step);
 /// Reads the whole file and checks all that can be checked without the model: its format version, that it is a training's, and every
 /// checksum. Throws ErrorKind::format, ErrorKind::file_system.
 TensorFile read_training(const std::string& path);
+TensorFile read_training(const Input& input);
 
 }  // namespace frit
