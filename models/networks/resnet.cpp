@@ -45,6 +45,13 @@ void ResNet::fields(FieldVisitor& v) {
 }
 
 Value resnet(const Scope& scope, Value input, const ResNet& c) {
+  constexpr std::int64_t most_width = 1 << 20, most_blocks = 1000;
+  require(c.width >= 1 && c.width <= most_width, "width: expected 1 to ", most_width, ", got ", c.width);
+  std::int64_t left = most_blocks;
+  for (const std::int64_t count : c.blocks) {
+    require(count >= 1 && count <= left, "blocks: expected at least 1 a stage and at most ", most_blocks, " in all, got ", c.blocks);
+    left -= count;
+  }
   Value x = relu(nn::batch_norm(scope / "bn1", convolution(scope / "conv1", input, c.width, 7, 2)));
   x = max_pool2d(x, {.kernel_size = {3}, .stride = {2}, .padding = {1}});
   for (int stage = 0; stage < c.blocks.rank(); ++stage) {

@@ -354,6 +354,9 @@ TEST(MakeModel, NamesWhatIsWrong) {
   EXPECT_EQ(message("classifier", R"({"num_classes": 0})"), "classifier: num_classes is 0, expected 1 or more");
   EXPECT_EQ(message("classifier", R"({"num_groups": 7})"),
             "classifier: group_norm: the number of channels must be divisible by num_groups, got input 1x64x26x26 and num_groups 7");
+  EXPECT_EQ(message("resnet", R"({"blocks": [1, 1000000000]})"),
+            "resnet: blocks: expected at least 1 a stage and at most 1000 in all, got 1x1000000000");
+  EXPECT_EQ(message("resnet", R"({"width": 4611686018427387904})"), "resnet: width: expected 1 to 1048576, got 4611686018427387904");
   EXPECT_EQ(
       message("convt3d-logsumexp", R"({"kernel_size": 9223372036854775807})"),
       "convt3d-logsumexp: shape 16x9223372036854775807x9223372036854775807x9223372036854775807 has more elements or bytes than 2^63 - 1");
