@@ -70,12 +70,6 @@ void check_indices(const KernelContext& call) {
   }
 }
 
-/// On the CPU at once; on a GPU the kernel looks to it.
-void run_checked(const Kernel& kernel, const KernelContext& call) {
-  if (call.stream == nullptr) check_indices(call);
-  kernel.run(call);
-}
-
 /// Half tensors get a float32 stand-in each, in the same layout, carved from the scratch memory.
 class WidenedCall {
  public:
@@ -132,12 +126,13 @@ void invoke(const Operator& op, const Attributes& attributes, std::span<const Te
   const Device device = device_of(inputs, outputs);
   const Kernel& kernel = op.kernel_on(device);
   CUstream_st* const stream = device.kind == DeviceKind::cuda ? cuda::compute_stream(device.index) : nullptr;
-  if (!needs_widening(kernel, inputs, outputs)) {
-    run_checked(kernel, {op, attributes, inputs, outputs, scratch, stream});
-    return;
-  }
+  const auto run = [&](const KernelContext& call) {
+    if (device.kind == DeviceKind::cpu) check_indices(call);  // a CUDA kernel looks to it
+    kernel.run(call);
+  };
+  if (!needs_widening(kernel, inputs, outputs)) return run({op, attributes, inputs, outputs, scratch, stream});
   const WidenedCall call(inputs, outputs, scratch);
-  run_checked(kernel, {op, attributes, call.inputs(), call.outputs(), call.rest(), stream});
+  run({op, attributes, call.inputs(), call.outputs(), call.rest(), stream});
   for (const int i : op.mutates) {
     const auto input = static_cast<std::size_t>(i);
     if (input < inputs.size() && is_half(inputs[input].dtype())) copy(inputs[input], call.inputs()[input]);

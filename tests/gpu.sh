@@ -47,6 +47,7 @@ for tool in memcheck racecheck initcheck; do
   check "$tool" core '*CudaDevice.*:*CudaDataLoader.*:-*OutOfMemory*:*EndsTheProcess*'
   check "$tool" ops "$kernels:$layouts"
 done
+check memcheck ops '*CudaOperator.Reads*'
 check synccheck core '*CudaDevice.*:-*EndsTheProcess*'
 check synccheck ops "$kernels:-*scale_max*:*CudaConvolutionInstance*"
 check synccheck ops '*CudaOperator.A*scale_max*:*CudaConvolutionInstance*:-*NoClusterHolds*' --num-cuda-barriers 65536

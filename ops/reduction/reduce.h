@@ -121,15 +121,15 @@ void reduce(const ReductionPlan& plan, std::span<std::byte> scratch, const Add& 
   const std::int64_t segments = plan.segments();
   if (!plan.spreads()) {
     parallel_for(plan.blocks(), plan.block_grain(), [&](std::int64_t begin, std::int64_t end) {
-      Tile tile, later;
+      Tile tiles[2];  // the result's, and a later segment's
       for (std::int64_t b = begin; b < end; ++b) {
         const Block block = plan.block(b);
-        fill(tile, block, 0);
-        for (std::int64_t segment = 1; segment < segments; ++segment) {
-          fill(later, block, segment);
-          tile.merge(later, block.width);
+        for (std::int64_t segment = 0; segment < segments; ++segment) {
+          Tile& tile = tiles[segment == 0 ? 0 : 1];
+          fill(tile, block, segment);
+          if (segment > 0) tiles[0].merge(tile, block.width);
         }
-        finish(tile, block);
+        finish(tiles[0], block);
       }
     });
     return;
