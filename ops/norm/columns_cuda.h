@@ -43,12 +43,13 @@ struct ColumnSplit {
   int width, lanes;
 
   ColumnSplit(const ColumnGeometry& g, int width_) : rows(g.rows), columns(g.columns), matrices(g.matrices), width(width_) {
-    constexpr std::int64_t least_thread_rows = 16;
+    // Enough blocks to fill a device, each with enough rows to outweigh what it begins and ends with.
+    constexpr std::int64_t least_thread_rows = 16, most_blocks = 132 * 4;
     const std::int64_t vectors = std::max<std::int64_t>(1, columns / width);
     column_blocks = (vectors + most_lanes - 1) / most_lanes;
     lanes = static_cast<int>((vectors + column_blocks - 1) / column_blocks);
     const std::int64_t least_rows = threads / lanes * least_thread_rows, others = std::max<std::int64_t>(1, column_blocks * matrices);
-    chunks = std::clamp<std::int64_t>((rows + least_rows - 1) / least_rows, 1, (enough_blocks + others - 1) / others);
+    chunks = std::clamp<std::int64_t>((rows + least_rows - 1) / least_rows, 1, (most_blocks + others - 1) / others);
   }
 
   cuda::LaunchShape shape() const { return {dim3(static_cast<unsigned>(column_blocks * matrices * chunks)), dim3(threads)}; }

@@ -84,7 +84,10 @@ struct ColumnGradients {
 
   using Column = Normalizer<C>;
   __device__ Column of_slice(std::int64_t slice) const { return {from.means[slice], from.rstds[slice]}; }
-  __device__ Column column(std::int64_t matrix, std::int64_t column) const { return of_slice(by_row ? 0 : g.slice(matrix, column)); }
+  __device__ Column column(std::int64_t matrix, std::int64_t column) const {
+    if constexpr (by_row) return {};
+    return of_slice(g.slice(matrix, column));
+  }
 
   __device__ void operator()(SumPair (&sums)[width], Column (&xhat)[width], ColumnWalk walk, const ColumnSplit& split) const {
     while (walk.row < walk.end) {
