@@ -61,13 +61,16 @@ Model classifier(const char* name, std::string_view json) {
 Model resnet(const char* name, std::string_view json) {
   const auto config = read<models::ResNet>(name, json);
   Model model = describe(name, config, models::resnet, config.in_channels, 2, {33, 33}, {224, 224});
+  model.small_config = R"({"blocks": [1, 1], "width": 4, "num_classes": 3})";
   model.task = Model::Task::classification;
   return model;
 }
 
 Model unet3d(const char* name, std::string_view json) {
   const auto config = read<models::UNet3d>(name, json);
-  return describe(name, config, models::unet3d, config.in_channels, 1, {32, 32, 32}, {96, 96, 96});
+  Model model = describe(name, config, models::unet3d, config.in_channels, 1, {4, 6, 4}, {96, 96, 96});
+  model.small_config = R"({"channels": [2, 3]})";
+  return model;
 }
 
 /// What the model's operators have against a batch of images of this size; empty for nothing.

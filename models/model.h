@@ -22,9 +22,10 @@ struct Model {
   Task task = Task::regression;
   std::int64_t in_channels = 0;
   int image_rank = 0;
-  Dims image_size = {};    ///< empty: any
-  Shape small_input = {};  ///< an input small enough for a gradient check
-  Shape full_input = {};   ///< the input of the published measurements, for a benchmark
+  Dims image_size = {};             ///< empty: any
+  std::string small_config = "{}";  ///< with which it is small enough for a gradient check, and
+  Shape small_input = {};           ///< an input for that
+  Shape full_input = {};            ///< the input of the published measurements, for a benchmark
   std::function<Value(const Scope& scope, Value input)> build = {};
 
   /// An input of one image that `build` takes whatever the configuration is, for a graph that is not run.

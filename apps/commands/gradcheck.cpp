@@ -98,7 +98,7 @@ class Report {
 };
 
 void check_model(const std::string& name, const GradcheckArguments& a, Device device, Report& report) {
-  const Model model = make_model(name);
+  const Model model = make_model(name, make_model(name).small_config);
   Graph graph;
   const Value input = graph.input("input", model.small_input, DType::f64);
   graph.output("output", model.build(Scope(graph, "", DType::f64), input));

@@ -236,7 +236,7 @@ int run_graph(const GraphArguments& a) {
   require(!picture || (!a.json && !a.explain), "--format ", a.format, " does not go with --json or --explain");
   require(!a.gpu || a.format != "memory", "--format memory draws a CPU's plan, which does not go with --gpu");
   const Model model = open_model(a.model, a.config).model;
-  const Shape shape = a.input_shape.empty() ? model.small_input : a.input_shape;
+  const Shape shape = !a.input_shape.empty() ? a.input_shape : model.small_config == "{}" ? model.small_input : model.full_input;
   check_input_shape(model, shape);
   if (a.lint) {
     print_lint(model, shape, a);

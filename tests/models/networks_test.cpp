@@ -12,7 +12,6 @@
 #include "frit/core/numerics.h"
 #include "frit/graph/pipeline.h"
 #include "frit/graph/program.h"
-#include "frit/models/checkpoint.h"
 #include "frit/models/model.h"
 
 namespace frit {
@@ -59,7 +58,8 @@ class Network : public testing::TestWithParam<std::string> {
   Program program(DType dtype, Device device, bool inference, Program::Extend extend = {}) const {
     Graph graph;
     const Value input = graph.input("input", file_.at("input").shape(), dtype);
-    graph.output("output", model_of(file_).build(Scope(graph, "", dtype), input));
+    const Model model = make_model(file_.metadata().at("model"), file_.metadata().at("config"));
+    graph.output("output", model.build(Scope(graph, "", dtype), input));
     if (inference) graph = graph::for_inference(graph);
     const auto state = std::make_shared<State>(device);
     state->prepare(graph);
