@@ -1,5 +1,7 @@
 #include "frit/core/thread_pool.h"
 
+#include <sched.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -41,7 +43,14 @@ bool spin_until(const Ready& ready) {
   return ready();
 }
 
-int core_count() { return std::max(1, static_cast<int>(std::thread::hardware_concurrency())); }
+/// That the process may use: fewer than there are, in a container or under taskset.
+int core_count() {
+#ifdef __linux__
+  cpu_set_t allowed;
+  if (sched_getaffinity(0, sizeof allowed, &allowed) == 0) return std::max(1, CPU_COUNT(&allowed));
+#endif
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
 
 /// One call of parallel_for: its chunks, numbered from 0, and the first exception.
 struct Job {

@@ -4,7 +4,7 @@
 
 namespace frit {
 
-/// The number of threads that parallel_for uses, the caller included. Starts as the number of cores.
+/// The number of threads that parallel_for uses, the caller included. Starts as the number of cores that the process may use.
 int thread_count();
 /// Throws ErrorKind::argument below 1. Must not be called from inside parallel_for.
 void set_thread_count(int threads);

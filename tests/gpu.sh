@@ -20,9 +20,9 @@ for tool in memcheck racecheck initcheck synccheck; do
 done
 
 # The generic suite and the device's own tests: every kernel at small shapes, in several processes at a time, since a tool waits more than it
-# works. memcheck takes the refusal that one test asks for as an error; one operator's layouts and one sample are too large for the slower
+# works; each has cores of its own, and so no more threads than these. memcheck takes the refusal that one test asks for as an error; one operator's layouts and one sample are too large for the slower
 # tools; clusters have more barriers than synccheck follows by itself, and to follow more is slow.
-shards=8
+shards=8 cores=$(nproc)
 logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT
 check() {
@@ -30,7 +30,10 @@ check() {
   shift 3
   processes="" failed=0 shard=0
   while [ "$shard" -lt "$shards" ]; do
-    GTEST_TOTAL_SHARDS=$shards GTEST_SHARD_INDEX=$shard compute-sanitizer --tool "$tool" --error-exitcode 9 --print-limit 5 "$@" \
+    first=$((shard * cores / shards)) last=$(((shard + 1) * cores / shards - 1))
+    [ "$last" -ge "$first" ] || last=$first
+    GTEST_TOTAL_SHARDS=$shards GTEST_SHARD_INDEX=$shard taskset -c "$first-$last" \
+      compute-sanitizer --tool "$tool" --error-exitcode 9 --print-limit 5 "$@" \
       "build/release/tests/${suite}_test" --gtest_brief=1 --gtest_filter="$filter" > "$logs/$shard" 2>&1 &
     processes="$processes $!" shard=$((shard + 1))
   done

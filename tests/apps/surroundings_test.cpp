@@ -1,6 +1,9 @@
 // Good input where the rest is odd: limits, no reader, another locale, names of files, numbers that are none.
 
+#include <sched.h>
+
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <regex>
 
 #include "apps/fixtures.h"
@@ -51,6 +54,20 @@ TEST_F(Surroundings, MemoryLimitIsToldWithoutTheNameOfAnException) {
   EXPECT_EQ(outcome.code, 6) << outcome;
   EXPECT_EQ(outcome.errors.find("bad_alloc"), std::string::npos) << outcome;
   EXPECT_EQ(content(old), "what was there before");
+}
+
+TEST_F(Surroundings, AThreadForEachCoreThatTheProcessMayUse) {
+  cpu_set_t before, one;
+  ASSERT_EQ(sched_getaffinity(0, sizeof before, &before), 0);
+  CPU_ZERO(&one);
+  for (int core = 0; CPU_COUNT(&one) == 0; ++core) {
+    if (CPU_ISSET(core, &before)) CPU_SET(core, &one);
+  }
+  for (const cpu_set_t& allowed : {one, before}) {
+    ASSERT_EQ(sched_setaffinity(0, sizeof allowed, &allowed), 0);  // which the program inherits
+    const Outcome outcome = run_program({.arguments = {"info", "--json"}, .directory = folder});
+    EXPECT_EQ(nlohmann::json::parse(outcome.output, nullptr, false)["threads"], CPU_COUNT(&allowed)) << outcome;
+  }
 }
 
 TEST_F(Surroundings, OutputOfNoReaderIsAQuietFailure) {
