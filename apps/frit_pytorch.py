@@ -76,11 +76,65 @@ class Classifier(nn.Module):
         return self.linear(self.block(x).flatten(1))
 
 
+def resnet(blocks=(3, 4, 6, 3), bottleneck=True, in_channels=3, width=64, num_classes=1000):
+    """torchvision's, which has four stages, three input channels and 64 channels in the first stage."""
+    from torchvision.models.resnet import BasicBlock, Bottleneck, ResNet
+
+    if len(blocks) != 4 or in_channels != 3 or width != 64:
+        raise ValueError("torchvision's ResNet has 4 stages, in_channels 3 and width 64")
+    return ResNet(Bottleneck if bottleneck else BasicBlock, list(blocks), num_classes=num_classes)
+
+
+class UNetLayer(nn.Module):
+    def __init__(self, inputs, outputs, stride):
+        super().__init__()
+        self.conv = nn.Conv3d(inputs, outputs, 3, stride, 1)
+        self.norm = nn.InstanceNorm3d(outputs, affine=True)
+
+    def forward(self, x):
+        return functional.leaky_relu(self.norm(self.conv(x)), 0.01)
+
+
+class UNetStage(nn.Module):
+    def __init__(self, inputs, outputs, stride):
+        super().__init__()
+        self.convs = nn.Sequential(UNetLayer(inputs, outputs, stride), UNetLayer(outputs, outputs, 1))
+
+    def forward(self, x):
+        return self.convs(x)
+
+
+class UNet3d(nn.Module):
+    def __init__(self, channels=(32, 64, 128, 256, 320), in_channels=1, num_classes=3):
+        super().__init__()
+        channels = list(channels)
+        self.encoder, self.decoder = nn.Module(), nn.Module()
+        self.encoder.stages = nn.ModuleList(
+            UNetStage(a, b, 1 if i == 0 else 2) for i, (a, b) in enumerate(zip([in_channels] + channels, channels))
+        )
+        coarse, fine = channels[:0:-1], channels[-2::-1]
+        self.decoder.transpconvs = nn.ModuleList(nn.ConvTranspose3d(a, b, 2, 2) for a, b in zip(coarse, fine))
+        self.decoder.stages = nn.ModuleList(UNetStage(2 * b, b, 1) for b in fine)
+        self.decoder.seg_layer = nn.Conv3d(channels[0], num_classes, 1)
+
+    def forward(self, x):
+        skips = []
+        for stage in self.encoder.stages:
+            x = stage(x)
+            skips.append(x)
+        skips.pop()
+        for up, stage in zip(self.decoder.transpconvs, self.decoder.stages):
+            x = stage(torch.cat([up(x), skips.pop()], 1))
+        return self.decoder.seg_layer(x)
+
+
 MODELS = {
     "conv3d-instnorm-max": ConvInstanceNormMax,
     "conv2d-groupnorm-pool": ConvGroupNormPool,
     "convt3d-logsumexp": ConvTransposeLogSumExp,
     "classifier": Classifier,
+    "resnet": resnet,
+    "unet3d": UNet3d,
 }
 
 
@@ -135,6 +189,11 @@ def with_normalization(model, normalization):
     return model
 
 
+def state_of(model):
+    """All but the numbers of batches that batch norms have seen, which frit does not keep."""
+    return {key: value.detach() for key, value in model.state_dict().items() if not key.endswith("num_batches_tracked")}
+
+
 def metadata_of(model, name, config):
     """What a checkpoint of frit's says of the model."""
     metadata = {"model": name, "config": json.dumps(config)}
@@ -145,7 +204,7 @@ def metadata_of(model, name, config):
 
 def export(model, name, config, path):
     """Writes the weights of a module as a checkpoint of frit's model `name`, whose names its state_dict must have; and its normalisation."""
-    tensors = {key: value.detach().cpu().contiguous() for key, value in model.state_dict().items()}
+    tensors = {key: value.cpu().contiguous() for key, value in state_of(model).items()}
     metadata = {"format": "pt"} | metadata_of(model, name, config)
     write(path, lambda file: save_file(tensors, file, metadata))
 
@@ -157,7 +216,7 @@ def write_case(model, name, config, example, path, seed=0):
     cotangent = torch.randn(output.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
     output.backward(cotangent)
     tensors = {"input": x, "output": output, "cotangent": cotangent, "grad.input": x.grad}
-    tensors |= {f"param.{key}": value for key, value in model.state_dict().items()}
+    tensors |= {f"param.{key}": value for key, value in state_of(model).items()}
     tensors |= {f"grad.{key}": value.grad for key, value in model.named_parameters()}
     tensors = {key: value.detach().contiguous() for key, value in tensors.items()}
     metadata = metadata_of(model, name, config) | {"torch": torch.__version__}
@@ -173,10 +232,10 @@ def read(path):
         metadata = {key: metadata[key] for key in ("model", "config", "normalization") if key in metadata}
         model = make(metadata["model"], json.loads(metadata.get("config", "{}")))
         stored = set(file.keys())
-        missing = [key for key in model.state_dict() if key not in stored]
+        missing = [key for key in state_of(model) if key not in stored]
         if missing:
             raise ValueError(f"missing: {', '.join(missing)}")
-        model.load_state_dict({key: file.get_tensor(key) for key in model.state_dict()})
+        model.load_state_dict({key: file.get_tensor(key) for key in state_of(model)}, strict=False)
     if "normalization" in metadata:
         with_normalization(model, json.loads(metadata["normalization"]))
     return model, metadata

@@ -4,6 +4,7 @@ and both compute the same.
 Skipped, saying so, where PyTorch or safetensors is not installed.
 """
 
+import importlib.util
 import json
 import os
 import pathlib
@@ -29,7 +30,11 @@ CASES = {  # model: (configuration, input shape, normalisation of the input)
     "conv2d-groupnorm-pool": ({"in_channels": 3, "out_channels": 8, "num_groups": 4, "pool_kernel_size": 2}, (2, 3, 12, 10), None),
     "convt3d-logsumexp": ({"in_channels": 2, "out_channels": 4}, (2, 2, 3, 4, 3), {"subtract": [0.1, 0.2], "divide": [0.3, 7]}),
     "classifier": ({"out_channels": 16, "num_groups": 4, "image_size": [10, 12], "num_classes": 3}, (4, 1, 10, 12), None),
+    "resnet": ({"blocks": [1, 1, 1, 1], "bottleneck": False, "num_classes": 5}, (4, 3, 64, 64), None),
+    "unet3d": ({"channels": [4, 6, 8], "in_channels": 2}, (1, 2, 8, 12, 16), {"subtract": [3, -1], "divide": [2, 0.5]}),
 }
+if importlib.util.find_spec("torchvision") is None:
+    del CASES["resnet"], MODELS["resnet"]
 frit = [str(pathlib.Path(sys.argv[1]).resolve())]
 tool = [sys.executable, str(APPS / "frit_pytorch.py")]
 
@@ -68,7 +73,7 @@ def verify(case):
 
 def from_pytorch(name, config, shape, normalization):
     torch.manual_seed(0)
-    model = make(name, config)
+    model = make(name, config).eval()  # so that a batch norm's statistics stay what they are
     torch.save(model.state_dict(), "there.pt")
     options = ["--config", json.dumps(config), "--case", "case.safetensors", "--input-shape", ",".join(map(str, shape))]
     if normalization:

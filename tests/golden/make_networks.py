@@ -1,4 +1,4 @@
-"""Writes golden cases of the networks: what torchvision's, and a U-Net spelled here, compute in float64 with parameters that a formula gives.
+"""Writes golden cases of the networks: what PyTorch's, torchvision's ResNet among them, compute in float64 with parameters that a formula gives.
 
 usage: python3 make_networks.py      (needs torch, torchvision, safetensors; writes networks/*.safetensors beside this file)
 
@@ -9,14 +9,15 @@ formula's for "cotangent". The formula stands in numbers() and in tests/models/n
 import json
 import math
 import pathlib
+import sys
 
 import numpy
 import torch
-import torchvision
 from make_cases import with_sorted_metadata
 from safetensors.torch import save
-from torch import nn
-from torch.nn import functional as F
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "apps"))
+from frit_pytorch import make
 
 
 def numbers(name, shape):
@@ -36,58 +37,15 @@ def initial(name, shape):
     return 1 + 0.5 * v if name.endswith(("weight", "running_var")) else 0.1 * v
 
 
-class Layer(nn.Module):
-    def __init__(self, inputs, outputs, stride):
-        super().__init__()
-        self.conv = nn.Conv3d(inputs, outputs, 3, stride, 1)
-        self.norm = nn.InstanceNorm3d(outputs, affine=True)
-
-    def forward(self, x):
-        return F.leaky_relu(self.norm(self.conv(x)), 0.01)
-
-
-class Stage(nn.Module):
-    def __init__(self, inputs, outputs, stride):
-        super().__init__()
-        self.convs = nn.Sequential(Layer(inputs, outputs, stride), Layer(outputs, outputs, 1))
-
-    def forward(self, x):
-        return self.convs(x)
-
-
-class UNet3d(nn.Module):
-    def __init__(self, channels, in_channels, num_classes):
-        super().__init__()
-        self.encoder, self.decoder = nn.Module(), nn.Module()
-        self.encoder.stages = nn.ModuleList(
-            Stage(a, b, 1 if i == 0 else 2) for i, (a, b) in enumerate(zip([in_channels] + channels, channels))
-        )
-        coarse, fine = channels[:0:-1], channels[-2::-1]
-        self.decoder.transpconvs = nn.ModuleList(nn.ConvTranspose3d(a, b, 2, 2) for a, b in zip(coarse, fine))
-        self.decoder.stages = nn.ModuleList(Stage(2 * b, b, 1) for b in fine)
-        self.decoder.seg_layer = nn.Conv3d(channels[0], num_classes, 1)
-
-    def forward(self, x):
-        skips = []
-        for stage in self.encoder.stages:
-            x = stage(x)
-            skips.append(x)
-        skips.pop()
-        for up, stage in zip(self.decoder.transpconvs, self.decoder.stages):
-            x = stage(torch.cat([up(x), skips.pop()], 1))
-        return self.decoder.seg_layer(x)
-
-
-UNET = dict(channels=[4, 6, 10], in_channels=2, num_classes=3)
-CASES = {  # file: module, model, configuration, input's shape
-    "resnet18": (lambda: torchvision.models.resnet18(), "resnet", dict(blocks=[2, 2, 2, 2], bottleneck=False), (2, 3, 33, 40)),
-    "resnet50": (lambda: torchvision.models.resnet50(), "resnet", {}, (2, 3, 40, 33)),
-    "unet3d": (lambda: UNet3d(**UNET), "unet3d", UNET, (2, 2, 8, 12, 4)),
+CASES = {  # file: model, configuration, input's shape
+    "resnet18": ("resnet", dict(blocks=[2, 2, 2, 2], bottleneck=False), (2, 3, 33, 40)),
+    "resnet50": ("resnet", {}, (2, 3, 40, 33)),
+    "unet3d": ("unet3d", dict(channels=[4, 6, 10], in_channels=2, num_classes=3), (2, 2, 8, 12, 4)),
 }
 
 
-def case(build, model, config, shape):
-    module = build().double()
+def case(model, config, shape):
+    module = make(model, config).double()
     state = {name: initial(name, tuple(t.shape)) for name, t in module.state_dict().items() if t.is_floating_point()}
     module.load_state_dict(state, strict=False)
     x = numbers("input", shape)
