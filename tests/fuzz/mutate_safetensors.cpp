@@ -53,7 +53,7 @@ class Changes {
     if ((chosen->first == "operator" || chosen->first == "model") && below(32) != 0) return;  // another name is an unknown one
     if (below(32) == 0) {
       metadata.erase(chosen);
-    } else if (below(2) == 0) {
+    } else if (below(8) == 0) {
       chosen->second = ascii(bytes(chosen->second, chosen->second.size() + 32));
     } else {
       change_number(chosen->second);
@@ -68,7 +68,7 @@ class Changes {
     }
     if (colons.empty()) return;
     const std::size_t begin = colons[below(colons.size())] + 1, end = std::min(json.find_first_of(",}", begin), json.size());
-    json.replace(begin, end - begin, numbers[below(std::size(numbers))]);
+    json.replace(begin, end - begin, below(2) == 0 ? std::to_string(below(9)) : numbers[below(std::size(numbers))]);
   }
 
   Shape other_shape(Shape shape) {

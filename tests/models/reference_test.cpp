@@ -345,7 +345,8 @@ TEST(MakeModel, NamesWhatIsWrong) {
     return "no error";
   };
   EXPECT_EQ(message("clasifier", "{}"),
-            "unknown model \"clasifier\"; models: conv3d-instnorm-max conv2d-groupnorm-pool convt3d-logsumexp classifier; did you mean "
+            "unknown model \"clasifier\"; models: conv3d-instnorm-max conv2d-groupnorm-pool convt3d-logsumexp classifier resnet unet3d; "
+            "did you mean "
             "\"classifier\"?");
   EXPECT_EQ(message("classifier", R"({"colour": 1})"), "classifier: unknown field \"colour\"");
   EXPECT_EQ(message("classifier", concat("{\"", std::string(1000, 'x'), "\\u001b[2J\": 1}")),
