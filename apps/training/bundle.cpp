@@ -32,7 +32,8 @@ void write_bundle(const std::string& folder, const TrainStep& step, const Metada
 std::vector<std::string> bundle_files(const std::string& folder) { return {folder + state_name, folder + inputs_name}; }
 
 Replay read_bundle(const std::string& folder, Device device) {
-  return read_bundle(FileInput(folder + state_name, "a .safetensors file"), FileInput(folder + inputs_name, "a .safetensors file"), device);
+  const FileInput state(folder + state_name, "a .safetensors file"), inputs(folder + inputs_name, "a .safetensors file");
+  return read_bundle(state, inputs, device);
 }
 
 Replay read_bundle(const Input& state_file, const Input& inputs_file, Device device) {

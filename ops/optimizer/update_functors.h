@@ -49,8 +49,8 @@ struct AdamUpdate {
         eps(static_cast<T>(options.eps)),
         weight_decay(static_cast<T>(options.weight_decay)),
         shrink(static_cast<T>(1 - rate * options.weight_decay)),
-        step_size(static_cast<T>(rate / (1 - std::pow(options.beta1, static_cast<double>(step + 1))))),
-        second_correction(static_cast<T>(std::sqrt(1 - std::pow(options.beta2, static_cast<double>(step + 1))))),
+        step_size(static_cast<T>(rate / (1 - std::pow(options.beta1, static_cast<double>(step) + 1)))),
+        second_correction(static_cast<T>(std::sqrt(1 - std::pow(options.beta2, static_cast<double>(step) + 1)))),
         decoupled(options.decoupled) {}
 
   /// start + weight (end - start), as torch.lerp computes it.

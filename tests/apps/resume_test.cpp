@@ -236,7 +236,7 @@ TEST_F(Resume, AStepThatIsNotFiniteIsExplainedAndReplayed) {
     EXPECT_EQ(run({"replay", bundle}).code, 0) << "of a batch that is cured";
     fs::remove_all(folder / "run");
   }
-  refused(4, "nowhere/inputs.safetensors: no such file", {"replay", "nowhere"});
+  refused(4, "nowhere/state.safetensors: no such file", {"replay", "nowhere"});
 }
 
 TEST_F(Resume, AnExplodingRateIsFoundWithoutAFolderToo) {
