@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "frit/graph/influence.h"
 #include "frit/ops/elementwise/arithmetic.h"
 #include "frit/ops/reduction/reduction.h"
 #include "frit/ops/shape/shape_ops.h"
@@ -15,14 +16,18 @@ using graph::NodeKind;
 /// One reverse walk over the nodes that the graph had when it began.
 class ReverseWalk {
  public:
-  ReverseWalk(Graph& graph, std::span<const Value> with_respect_to)
+  ReverseWalk(Graph& graph, std::span<const Value> outputs, std::span<const Value> with_respect_to)
       : graph_(graph),
         nodes_(graph.nodes().size()),
         gradients_(static_cast<std::size_t>(graph.value_count())),
         active_(gradients_.size(), false) {
+    std::vector<int> ids;
+    for (const Value& output : outputs) ids.push_back(output.id());
+    const graph::Influences influences(graph, ids);
     for (const Value& value : with_respect_to) {
       require(is_floating(value.dtype()), "gradient: with respect to a value of dtype ", value.dtype(), ", which has no gradient");
-      active_[static_cast<std::size_t>(value.id())] = true;
+      const graph::Influence influence = influences.of(value.id());
+      active_[static_cast<std::size_t>(value.id())] = influence.shows || !influence.exact;
     }
     for (const Node& node : graph.nodes()) {
       const bool reached =
@@ -105,7 +110,7 @@ Values gradient(std::span<const Value> outputs, std::span<const Value> seeds, st
   require_in(graph, "output", outputs);
   require_in(graph, "seed", seeds);
   require_in(graph, "parameter", with_respect_to);
-  ReverseWalk walk(graph, with_respect_to);
+  ReverseWalk walk(graph, outputs, with_respect_to);
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     require(outputs[i].type() == seeds[i].type(), "gradient: output ", i, " is ", outputs[i].type(), ", its seed ", seeds[i].type());
     walk.add(outputs[i].id(), seeds[i]);

@@ -10,6 +10,7 @@
 #include "frit/ops/elementwise/arithmetic.h"
 #include "frit/ops/elementwise/compare.h"
 #include "frit/ops/elementwise/unary.h"
+#include "frit/ops/norm/norm.h"
 #include "frit/ops/reduction/reduction.h"
 
 namespace frit {
@@ -135,6 +136,37 @@ TEST(GradientCheck, FindsAWrongGradient) {
     EXPECT_EQ(results[0].kinks, 0);
     EXPECT_NE(results[0].first_failure.find("difference"), std::string::npos);
   }
+}
+
+/// The gradient of the sum of squares, and how many operations it took.
+struct Taken {
+  std::vector<double> gradient;
+  std::size_t operations;
+};
+Taken gradient_of(Graph& graph, Value y, Value p) {
+  const std::size_t before = graph.all(graph::NodeKind::operation).size();
+  graph.output("gradient", gradient(sum(square(y)), std::span(&p, 1))[0]);
+  const std::size_t operations = graph.all(graph::NodeKind::operation).size() - before;
+  Program program(std::move(graph), std::make_shared<State>());
+  Tensor x = Tensor::empty({2, 3, 4, 5}, DType::f64);
+  for (std::int64_t i = 0; i < x.elements(); ++i) x.data<double>()[i] = std::sin(static_cast<double>(i * i));
+  const Bindings inputs = {{"x", x}, {"p", Tensor::from<double>({0.5, -1, 2}, {3, 1, 1})}};
+  return {program.run(inputs).output("gradient").to_vector<double>(), operations};
+}
+
+TEST(Gradient, OfWhatANormTakesAwayAgainIsZeroAndCostsNothing) {
+  Graph hidden, shown, scaled;
+  const auto x = [](Graph& graph) { return graph.input("x", {2, 3, 4, 5}, DType::f64); };
+  const auto p = [](Graph& graph) { return graph.input("p", {3, 1, 1}, DType::f64); };
+  const Value a = p(hidden), b = p(shown), c = p(scaled);
+  const Taken of_hidden = gradient_of(hidden, exp(instance_norm(x(hidden) * 2.0 + a)), a);
+  EXPECT_EQ(of_hidden.gradient, (std::vector<double>{0, 0, 0}));
+  EXPECT_LE(of_hidden.operations, 3u) << "the loss, and zero expanded";
+  const Taken of_shown = gradient_of(shown, exp(instance_norm(relu(x(shown) + b))), b);
+  EXPECT_GT(std::abs(of_shown.gradient[0]), 1e-3);
+  const Taken of_scaled = gradient_of(scaled, exp(instance_norm(x(scaled) * c)), c);
+  EXPECT_GT(std::abs(of_scaled.gradient[0]), 1e-9) << "eps shows it";
+  EXPECT_GT(of_scaled.operations, 3u);
 }
 
 TEST(GradientCheck, ReportsKinksAndDoesNotCountThemAsChecked) {
