@@ -29,7 +29,7 @@ Direction Direction::forward(const ConvolutionGeometry& g) {
 Direction Direction::backward(const ConvolutionGeometry& g) {
   Direction d{g, true, g.out_channels, g.in_channels, g.output, g.input, g.stride, {}, {}};
   for (std::size_t i = 0; i < 3; ++i) {
-    d.phases[i] = std::min(g.stride[i], g.input[i]);
+    d.phases[i] = g.batch == 0 ? 1 : std::min(g.stride[i], g.input[i]);  // no more than there are outputs
     d.grid[i] = (g.input[i] + g.stride[i] - 1) / g.stride[i];
   }
   return d;

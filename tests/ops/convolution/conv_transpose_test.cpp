@@ -90,6 +90,13 @@ TEST(ConvTranspose, OfAnEmptyBatchHasZeroGradientsOfItsParameters) {
   EXPECT_EQ(result.gradients[2], std::vector<double>(3, 0.0));
 }
 
+TEST(ConvTranspose, OfAnEmptyBatchTakesNoTimeWhateverTheStride) {
+  const auto function = [](const Values& v) { return conv_transpose3d(v[0], v[1], {}, {.stride = {100000}}); };
+  const Evaluation result = evaluate(function, {Tensor::zeros({0, 2, 2, 2, 2}), Tensor::full({2, 3, 2, 1, 1}, 1)});
+  EXPECT_TRUE(result.output.empty());
+  EXPECT_EQ(result.gradients[1], std::vector<double>(12, 0.0));
+}
+
 TEST(ConvTranspose, IsTheDataGradientOfAConvolution) {
   const Options options{.stride = {2, 3}, .padding = {1, 2}, .dilation = {1, 2}, .groups = 2};
   const DirectConvolution direct({3, 4, 20, 35}, {10, 2, 3, 4}, options);
