@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "frit/graph/executable.h"
-#include "frit/ops/run.h"
+#include "frit/ops/operator/run.h"
 
 namespace frit::graph {
 namespace {

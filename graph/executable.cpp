@@ -4,7 +4,7 @@
 
 #include "frit/core/cuda/range.h"
 #include "frit/graph/profile.h"
-#include "frit/ops/run.h"
+#include "frit/ops/operator/run.h"
 
 namespace frit::graph {
 namespace {

@@ -22,7 +22,7 @@
 #include "frit/core/text.h"
 #include "frit/core/thread_pool.h"
 #include "frit/graph/pipeline.h"
-#include "frit/ops/library_plans.h"
+#include "frit/ops/libraries/library_plans.h"
 
 namespace frit::apps {
 namespace {

@@ -14,7 +14,7 @@
 #include "frit/core/plan_cache.h"
 #include "frit/core/text.h"
 #include "frit/core/thread_pool.h"
-#include "frit/ops/registry.h"
+#include "frit/ops/operator/registry.h"
 
 namespace frit::apps {
 namespace {

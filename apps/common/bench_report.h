@@ -7,7 +7,7 @@
 
 #include "frit/core/shape.h"
 #include "frit/graph/profile.h"
-#include "frit/ops/library_plans.h"
+#include "frit/ops/libraries/library_plans.h"
 
 namespace frit::apps {
 

@@ -40,7 +40,7 @@ install(FILES ${completions}/fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vend
 
 # Public is what these include, directly or through others.
 set(public_headers "")
-set(open models/frit.h models/frit_c.h apps/command_line.h core/cuda/launch.h core/cuda/device.h)
+set(open models/frit.h models/frit_c.h apps/command_line.h core/cuda/launch.cuh core/cuda/device.h)
 while(open)
   list(POP_FRONT open header)
   list(APPEND public_headers ${header})

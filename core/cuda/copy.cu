@@ -4,9 +4,9 @@
 
 #include "frit/core/convert.h"
 #include "frit/core/cuda/device.h"
-#include "frit/core/cuda/launch.h"
-#include "frit/core/cuda/strided.h"
-#include "frit/core/cuda/vector.h"
+#include "frit/core/cuda/launch.cuh"
+#include "frit/core/cuda/strided.cuh"
+#include "frit/core/cuda/vector.cuh"
 
 namespace frit::cuda {
 namespace {

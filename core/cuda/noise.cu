@@ -2,7 +2,7 @@
 
 #include "frit/core/convert.h"
 #include "frit/core/cuda/device.h"
-#include "frit/core/cuda/launch.h"
+#include "frit/core/cuda/launch.cuh"
 #include "frit/core/cuda/noise.h"
 
 namespace frit::cuda {

@@ -2,7 +2,7 @@
 
 #include "frit/graph/pipeline.h"
 #include "frit/graph/rewriter.h"
-#include "frit/ops/run.h"
+#include "frit/ops/operator/run.h"
 
 namespace frit::graph {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "frit/graph/pipeline.h"
 #include "frit/graph/rewriter.h"
-#include "frit/ops/elementwise_program.h"
+#include "frit/ops/operator/elementwise_program.h"
 
 // Operations that hand elements to each other, or read the same ones, become groups, each of which one operator computes. A group's results
 // have one shape, so that nothing is computed for more elements than before; it is grown as long as that operator takes its program and

@@ -2,7 +2,7 @@
 
 #include "frit/ops/convolution/convolution_cuda.h"
 #include "frit/ops/convolution/convolution_rules.h"
-#include "frit/ops/registry.h"
+#include "frit/ops/operator/registry.h"
 
 namespace frit::ops {
 namespace {

@@ -2,10 +2,10 @@
 
 #include "frit/ops/convolution/convolution_cpu.h"
 #include "frit/ops/convolution/convolution_rules.h"
-#include "frit/ops/convolution/forms.h"
+#include "frit/ops/convolution/lowerings/forms.h"
 #include "frit/ops/elementwise/arithmetic.h"
+#include "frit/ops/operator/registry.h"
 #include "frit/ops/reduction/reduction.h"
-#include "frit/ops/registry.h"
 #include "frit/ops/shape/shape_ops.h"
 
 namespace frit {

@@ -7,10 +7,10 @@
 #include "frit/ops/convolution/convolution_cuda.h"
 #include "frit/ops/convolution/direct_convolution.h"
 #include "frit/ops/convolution/pointwise_product.h"
-#include "frit/ops/convolution/taps/tap_convolution.h"
-#include "frit/ops/convolution/taps/tap_products.h"
-#include "frit/ops/cuda/pointwise.h"
-#include "frit/ops/elementwise/arithmetic_functors.h"
+#include "frit/ops/convolution/tiles/tap_convolution.h"
+#include "frit/ops/convolution/tiles/tap_products.h"
+#include "frit/ops/cuda/elementwise.cuh"
+#include "frit/ops/libraries/cuda/channel_bias.h"
 
 namespace frit::ops {
 namespace {
@@ -187,13 +187,6 @@ Kernel convolution_kernel(ReadConvolution read, std::vector<int> any_layout_inpu
           .any_layout_inputs = std::move(any_layout_inputs),
           .any_layout_outputs = std::move(any_layout_outputs),
           .library = cudnn::version};
-}
-
-void add_channel_bias(const Tensor& image, const Tensor& bias, CUstream_st* stream) {
-  Shape shape = Shape::filled(image.rank(), 1);
-  shape[1] = image.dim(1);
-  const Tensor operands[] = {image, bias.reshape(shape)};
-  dispatch_floating_and_halves(image.dtype(), [&]<class T>() { map_elements<T, T, T>(stream, image, operands, Add<Computed<T>>{}); });
 }
 
 }  // namespace frit::ops

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "frit/ops/cuda/cudnn.h"
-#include "frit/ops/operator.h"
+#include "frit/ops/libraries/cuda/cudnn.h"
+#include "frit/ops/operator/operator.h"
 
 namespace frit::ops {
 
@@ -18,8 +18,5 @@ using ReadConvolution = ConvolutionCall (*)(std::span<const Tensor> inputs, std:
 /// By a plan of cuDNN, or where that has none by frit's own kernels. The images may lie in either layout, and so may the weight, which a
 /// plan wants in that of the images.
 Kernel convolution_kernel(ReadConvolution read, std::vector<int> any_layout_inputs, std::vector<int> any_layout_outputs);
-
-/// image (N, C, ...) += bias (C), in either layout.
-void add_channel_bias(const Tensor& image, const Tensor& bias, CUstream_st* stream);
 
 }  // namespace frit::ops

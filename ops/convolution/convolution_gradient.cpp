@@ -1,7 +1,7 @@
 #include "frit/ops/convolution/convolution_cpu.h"
 #include "frit/ops/convolution/convolution_rules.h"
-#include "frit/ops/convolution/forms.h"
-#include "frit/ops/registry.h"
+#include "frit/ops/convolution/lowerings/forms.h"
+#include "frit/ops/operator/registry.h"
 
 namespace frit::ops {
 namespace {

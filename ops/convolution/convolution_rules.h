@@ -2,7 +2,7 @@
 
 #include "frit/core/numerics.h"
 #include "frit/ops/convolution/geometry.h"
-#include "frit/ops/operator.h"
+#include "frit/ops/operator/operator.h"
 
 namespace frit::ops {
 

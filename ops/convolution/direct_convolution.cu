@@ -1,10 +1,10 @@
 // Convolution, its data gradient and its weight gradient by their definitions. As on the CPU, what lies outside of an image is a zero that
 // is multiplied like a number.
 
-#include "frit/core/cuda/launch.h"
-#include "frit/core/cuda/reduce.h"
+#include "frit/core/cuda/launch.cuh"
+#include "frit/core/cuda/reduce.cuh"
 #include "frit/ops/convolution/direct_convolution.h"
-#include "frit/ops/cuda/pointwise.h"
+#include "frit/ops/elementwise/pointwise.cuh"
 
 namespace frit::ops {
 namespace {

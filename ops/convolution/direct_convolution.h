@@ -1,6 +1,6 @@
 #pragma once
 
-#include "frit/ops/cuda/cudnn.h"
+#include "frit/ops/libraries/cuda/cudnn.h"
 
 namespace frit::ops {
 

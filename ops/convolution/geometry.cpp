@@ -170,8 +170,6 @@ ConvolutionOptions canonical(ConvolutionOptions options, int image_rank) {
 
 Dims image_of(const Shape& shape) { return Dims(std::span<const std::int64_t>(shape.begin() + 2, shape.end())); }
 
-std::int64_t product(const ImageAxes& axes) { return axes[0] * axes[1] * axes[2]; }
-
 ConvolutionGeometry convolution_geometry(const Shape& input, const Shape& weight, const ConvolutionOptions& options) {
   ConvolutionGeometry g = with_options(options, input.rank() - 2);
   g.batch = input[0];

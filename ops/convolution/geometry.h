@@ -1,10 +1,8 @@
 #pragma once
 
-#include <array>
-#include <compare>
-
 #include "frit/ops/convolution/convolution.h"
-#include "frit/ops/operator.h"
+#include "frit/ops/libraries/convolution_geometry.h"
+#include "frit/ops/operator/operator.h"
 
 namespace frit::ops {
 
@@ -27,21 +25,8 @@ struct WeightGradientOptions {
 /// One number an image axis in every field, so that equal settings are equal attributes.
 ConvolutionOptions canonical(ConvolutionOptions options, int image_rank);
 
-using ImageAxes = std::array<std::int64_t, 3>;
-
-/// The sizes of a convolution with three image axes; a two-dimensional one has depth 1. "input" and "output" are the convolution's also
-/// where its gradients are computed: a transposed convolution goes from `output` to `input`.
-struct ConvolutionGeometry {
-  std::int64_t batch, groups;
-  std::int64_t in_channels, out_channels;  ///< of one group
-  ImageAxes input, output, kernel, stride, padding, dilation;
-
-  friend auto operator<=>(const ConvolutionGeometry&, const ConvolutionGeometry&) = default;
-};
-
 /// The sizes after the first two.
 Dims image_of(const Shape& shape);
-std::int64_t product(const ImageAxes& axes);
 
 /// Whether a convolution with a weight of that dtype reads an image of this one: float32 may stand beside halves.
 inline bool takes_image(DType image, DType weight) { return image == weight || (image == DType::f32 && is_half(weight)); }

@@ -1,11 +1,10 @@
 // Convolutions of size 1 over channels-last images as products of matrices, by cuBLASLt. An image is a matrix (pixels, channels), the weight
 // one of (K, C). The weight's gradient is a sum over very many pixels: a product for each plane of them, and then the sum over the planes.
 
-#include "frit/ops/convolution/pointwise_product.h"
-
 #include "frit/core/numerics.h"
-#include "frit/ops/cuda/cublas.h"
-#include "frit/ops/cuda/reduce_states.h"
+#include "frit/ops/convolution/pointwise_product.h"
+#include "frit/ops/cuda/reduce_states.cuh"
+#include "frit/ops/libraries/cuda/cublas.h"
 
 namespace frit::ops {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <bit>
 
-#include "frit/core/cuda/reduce.h"
-#include "frit/ops/cuda/reduce_plan.h"
+#include "frit/core/cuda/reduce.cuh"
+#include "frit/ops/cuda/reduce_plan.cuh"
 
 namespace frit::ops {
 namespace {

@@ -1,6 +1,5 @@
-#include "frit/ops/cuda/warpgroup_products.h"
-
-#include "frit/core/cuda/launch.h"
+#include "frit/core/cuda/launch.cuh"
+#include "frit/ops/cuda/warpgroup_products.cuh"
 
 namespace frit::warpgroup {
 namespace {

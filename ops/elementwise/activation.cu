@@ -1,5 +1,5 @@
 // The activations and their gradients.
 
-#include "frit/ops/cuda/pointwise.h"
+#include "frit/ops/elementwise/pointwise.cuh"
 
 FRIT_CUDA_KERNELS(activation) { add_cuda_functions(registry, activation_functions); }

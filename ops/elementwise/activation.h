@@ -2,7 +2,7 @@
 
 #include <optional>
 
-#include "frit/ops/value.h"
+#include "frit/ops/operator/value.h"
 
 namespace frit {
 

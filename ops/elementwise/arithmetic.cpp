@@ -4,7 +4,7 @@
 #include "frit/ops/elementwise/arithmetic_functors.h"
 #include "frit/ops/elementwise/compare.h"
 #include "frit/ops/elementwise/unary.h"
-#include "frit/ops/registry.h"
+#include "frit/ops/operator/registry.h"
 
 namespace frit {
 namespace {

@@ -2,7 +2,7 @@
 
 #include "frit/ops/cpu/elementwise.h"
 #include "frit/ops/elementwise/compare_functors.h"
-#include "frit/ops/registry.h"
+#include "frit/ops/operator/registry.h"
 
 namespace frit {
 

@@ -6,7 +6,7 @@
 #include "frit/ops/elementwise/arithmetic_functors.h"
 #include "frit/ops/elementwise/compare_functors.h"
 #include "frit/ops/elementwise/unary_functors.h"
-#include "frit/ops/operator.h"
+#include "frit/ops/operator/operator.h"
 #include "frit/ops/shape/cast_functor.h"
 
 // The elementwise operators with their functors. From these lists are made the operators' own CUDA kernels and the kernel that computes

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "frit/ops/cpu/elementwise.h"
-#include "frit/ops/registry.h"
+#include "frit/ops/operator/registry.h"
 
 namespace frit::ops {
 

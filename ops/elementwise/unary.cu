@@ -1,5 +1,5 @@
 // Functions of one argument, and the gradient of abs.
 
-#include "frit/ops/cuda/pointwise.h"
+#include "frit/ops/elementwise/pointwise.cuh"
 
 FRIT_CUDA_KERNELS(unary) { add_cuda_functions(registry, unary_functions); }

@@ -2,8 +2,8 @@
 
 #include "frit/ops/cpu/gemm.h"
 #include "frit/ops/linear/matmul.h"
+#include "frit/ops/operator/registry.h"
 #include "frit/ops/reduction/reduction.h"
-#include "frit/ops/registry.h"
 #include "frit/ops/shape/shape_ops.h"
 
 namespace frit {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "frit/ops/value.h"
+#include "frit/ops/operator/value.h"
 
 namespace frit {
 

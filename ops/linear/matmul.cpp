@@ -2,7 +2,7 @@
 
 #include "frit/ops/cpu/gemm.h"
 #include "frit/ops/linear/linear.h"
-#include "frit/ops/registry.h"
+#include "frit/ops/operator/registry.h"
 #include "frit/ops/shape/shape_ops.h"
 
 namespace frit {

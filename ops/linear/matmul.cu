@@ -1,8 +1,8 @@
 // matmul on CUDA devices.
 
-#include "frit/ops/cuda/cublas.h"
+#include "frit/ops/libraries/cuda/cublas.h"
 #include "frit/ops/linear/matmul.h"
-#include "frit/ops/registry.h"
+#include "frit/ops/operator/registry.h"
 
 namespace frit::ops {
 namespace {

@@ -1,8 +1,8 @@
 #pragma once
 
-#include "frit/ops/attributes.h"
 #include "frit/ops/cpu/gemm.h"
-#include "frit/ops/value.h"
+#include "frit/ops/operator/attributes.h"
+#include "frit/ops/operator/value.h"
 
 namespace frit::ops {
 

@@ -1,9 +1,9 @@
 #include "frit/core/strided_loop.h"
 #include "frit/ops/loss/loss_functors.h"
 #include "frit/ops/loss/loss_reduction.h"
+#include "frit/ops/operator/registry.h"
 #include "frit/ops/reduction/log_sum_exp_tile.h"
 #include "frit/ops/reduction/sum_tile.h"
-#include "frit/ops/registry.h"
 
 namespace frit {
 

@@ -3,8 +3,8 @@
 #include "frit/ops/elementwise/arithmetic.h"
 #include "frit/ops/loss/loss_functors.h"
 #include "frit/ops/loss/loss_reduction.h"
+#include "frit/ops/operator/registry.h"
 #include "frit/ops/reduction/sum_tile.h"
-#include "frit/ops/registry.h"
 
 namespace frit {
 

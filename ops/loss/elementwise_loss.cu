@@ -1,12 +1,12 @@
 // Losses of a prediction and a target, element by element, with their mean or sum, and the gradients.
 
-#include "frit/core/cuda/reduce.h"
-#include "frit/ops/cuda/elementwise.h"
-#include "frit/ops/cuda/reduce_states.h"
-#include "frit/ops/fused/chain_cuda.h"
+#include "frit/core/cuda/reduce.cuh"
+#include "frit/ops/cuda/dispatch.cuh"
+#include "frit/ops/cuda/elementwise.cuh"
+#include "frit/ops/cuda/reduce_states.cuh"
 #include "frit/ops/loss/loss_functors.h"
 #include "frit/ops/loss/loss_reduction.h"
-#include "frit/ops/registry.h"
+#include "frit/ops/operator/registry.h"
 
 namespace frit::ops {
 namespace {
@@ -112,7 +112,7 @@ std::size_t scratch(const InferContext&) { return most_blocks * sizeof(Sum<doubl
 /// Calls `body` for the storage types of prediction and target.
 template <class Body>
 void dispatch_types(const Tensor& prediction, const Tensor& target, const Body& body) {
-  dispatch_stored(prediction.dtype(), [&]<class Prediction>() {
+  dispatch_floating_and_halves(prediction.dtype(), [&]<class Prediction>() {
     if constexpr (is_half_type<Prediction>) {
       if (target.dtype() == DType::f32) return body.template operator()<Prediction, float>();
     }
@@ -128,7 +128,7 @@ void kernel(const KernelContext& call) {
   const bool reduced = reduction != Reduction::none;
   if (elements == 0 && !reduced) return;
   dispatch_types(prediction, target, [&]<class Prediction, class Target>() {
-    using T = ComputeType<Target>;
+    using T = Computed<Target>;
     static_assert(sizeof(Sum<T>) <= sizeof(Sum<double>));
     const Prediction* const p = prediction.data<Prediction>();
     const Target* const t = target.data<Target>();
@@ -179,7 +179,7 @@ void backward_kernel(const KernelContext& call) {
   const std::int64_t elements = call.inputs[1].elements();
   if (elements == 0) return;
   dispatch_types(call.inputs[1], call.inputs[2], [&]<class Prediction, class Target>() {
-    using T = ComputeType<Target>;
+    using T = Computed<Target>;
     Prediction* const by_prediction = data_or_null<Prediction>(call.outputs[0]);
     Target* const by_target = data_or_null<Target>(call.outputs[1]);
     const Target *const gradient = call.inputs[0].data<Target>(), *const t = call.inputs[2].data<Target>();

@@ -1,6 +1,6 @@
 // (x - mean) * rstd * weight + bias over each channel of the batch, and its gradients: the kernels that all norms share.
 
-#include "frit/ops/norm/norm_cuda.h"
+#include "frit/ops/norm/norm.cuh"
 
 namespace frit::ops {
 namespace {

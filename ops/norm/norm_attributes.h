@@ -1,6 +1,6 @@
 #pragma once
 
-#include "frit/ops/attributes.h"
+#include "frit/ops/operator/attributes.h"
 
 namespace frit::ops {
 

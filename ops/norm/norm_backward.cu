@@ -1,9 +1,9 @@
 // The gradients of the norms: dx = rstd * (g - mean(g) - xhat * mean(g * xhat)), g weighted; of weight the sum of g * xhat, of bias that of
 // g.
 
-#include "frit/ops/norm/columns_cuda.h"
-#include "frit/ops/norm/gradients_cuda.h"
-#include "frit/ops/norm/norm_cuda.h"
+#include "frit/ops/norm/columns.cuh"
+#include "frit/ops/norm/gradients.cuh"
+#include "frit/ops/norm/norm.cuh"
 
 namespace frit::ops {
 namespace {

@@ -1,7 +1,7 @@
 // The norms forward: (x - mean) * rstd * weight + bias.
 
-#include "frit/ops/norm/columns_cuda.h"
-#include "frit/ops/norm/moments_cuda.h"
+#include "frit/ops/norm/columns.cuh"
+#include "frit/ops/norm/moments.cuh"
 
 namespace frit::ops {
 namespace {

@@ -1,9 +1,9 @@
 #include <cmath>
 
+#include "frit/ops/operator/registry.h"
 #include "frit/ops/optimizer/clip_scale.h"
 #include "frit/ops/optimizer/optimizer_ops.h"
 #include "frit/ops/reduction/sum_tile.h"
-#include "frit/ops/registry.h"
 
 namespace frit::ops {
 namespace {

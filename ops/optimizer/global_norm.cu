@@ -1,10 +1,10 @@
 // The norm of all elements of many tensors, and the scale that clips it. Squares and sums are float64, whose range holds the square of any
 // float32; one such product an element is less than memory takes to bring it.
 
-#include "frit/ops/cuda/pointwise.h"
-#include "frit/ops/cuda/reduce_states.h"
+#include "frit/ops/cuda/reduce_states.cuh"
+#include "frit/ops/elementwise/pointwise.cuh"
+#include "frit/ops/operator/registry.h"
 #include "frit/ops/optimizer/clip_scale.h"
-#include "frit/ops/registry.h"
 
 namespace frit::ops {
 namespace {

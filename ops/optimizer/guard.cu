@@ -1,8 +1,8 @@
 // The guard of updates against numbers that are not finite, which lies in device memory: the host never asks how the step went.
 
-#include "frit/core/cuda/launch.h"
+#include "frit/core/cuda/launch.cuh"
+#include "frit/ops/operator/registry.h"
 #include "frit/ops/optimizer/guard.h"
-#include "frit/ops/registry.h"
 
 namespace frit::ops {
 namespace {

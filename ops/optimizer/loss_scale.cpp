@@ -1,7 +1,7 @@
 #include "frit/ops/optimizer/loss_scale.h"
 
+#include "frit/ops/operator/registry.h"
 #include "frit/ops/optimizer/optimizer_ops.h"
-#include "frit/ops/registry.h"
 
 namespace frit::ops {
 namespace {

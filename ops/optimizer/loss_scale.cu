@@ -1,8 +1,8 @@
 // A step of a dynamic loss scale, which lies in device memory: the host never asks how the step went.
 
-#include "frit/core/cuda/launch.h"
+#include "frit/core/cuda/launch.cuh"
+#include "frit/ops/operator/registry.h"
 #include "frit/ops/optimizer/loss_scale.h"
-#include "frit/ops/registry.h"
 
 namespace frit::ops {
 namespace {

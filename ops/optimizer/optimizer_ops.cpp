@@ -1,8 +1,8 @@
 #include "frit/ops/optimizer/optimizer_ops.h"
 
 #include "frit/core/strided_loop.h"
+#include "frit/ops/operator/registry.h"
 #include "frit/ops/optimizer/update_functors.h"
-#include "frit/ops/registry.h"
 
 namespace frit::ops {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <new>
 
-#include "frit/ops/cuda/pointwise.h"
+#include "frit/ops/elementwise/pointwise.cuh"
 #include "frit/ops/optimizer/update_functors.h"
 
 namespace frit::ops {

@@ -3,7 +3,7 @@
 #include <optional>
 
 #include "frit/core/fields.h"
-#include "frit/ops/value.h"
+#include "frit/ops/operator/value.h"
 
 namespace frit::ops {
 

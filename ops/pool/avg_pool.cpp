@@ -1,7 +1,7 @@
 #include "frit/core/thread_pool.h"
+#include "frit/ops/operator/registry.h"
 #include "frit/ops/pool/pool_geometry.h"
 #include "frit/ops/reduction/reduction.h"
-#include "frit/ops/registry.h"
 
 namespace frit {
 

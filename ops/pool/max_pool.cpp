@@ -1,8 +1,8 @@
 #include <limits>
 
 #include "frit/core/thread_pool.h"
+#include "frit/ops/operator/registry.h"
 #include "frit/ops/pool/pool_geometry.h"
-#include "frit/ops/registry.h"
 
 namespace frit {
 namespace {

@@ -1,7 +1,7 @@
 // The largest element of each window, and its place in the plane.
 
-#include "frit/ops/pool/pool_layouts_cuda.h"
-#include "frit/ops/registry.h"
+#include "frit/ops/operator/registry.h"
+#include "frit/ops/pool/pool_layouts.cuh"
 
 namespace frit::ops {
 namespace {

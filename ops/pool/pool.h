@@ -1,7 +1,7 @@
 #pragma once
 
-#include "frit/ops/attributes.h"
-#include "frit/ops/value.h"
+#include "frit/ops/operator/attributes.h"
+#include "frit/ops/operator/value.h"
 
 namespace frit {
 

@@ -1,8 +1,8 @@
 #include "frit/ops/random/dropout.h"
 
 #include "frit/core/thread_pool.h"
+#include "frit/ops/operator/registry.h"
 #include "frit/ops/random/dropout_mask.h"
-#include "frit/ops/registry.h"
 
 namespace frit::ops {
 namespace {

@@ -1,7 +1,7 @@
 // Dropout and its gradient. The mask is the CPU's, element for element.
 
-#include "frit/ops/cuda/counter.h"
-#include "frit/ops/cuda/pointwise.h"
+#include "frit/ops/cuda/counter.cuh"
+#include "frit/ops/elementwise/pointwise.cuh"
 #include "frit/ops/random/dropout_mask.h"
 
 namespace frit::ops {

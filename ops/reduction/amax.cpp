@@ -1,7 +1,7 @@
+#include "frit/ops/operator/registry.h"
 #include "frit/ops/reduction/extremum.h"
 #include "frit/ops/reduction/reduce.h"
 #include "frit/ops/reduction/reduction_axes.h"
-#include "frit/ops/registry.h"
 
 namespace frit::ops {
 namespace {

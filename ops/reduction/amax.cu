@@ -1,10 +1,10 @@
 // The greatest (or least) element over any axes, how many equal it, and the gradient.
 
-#include "frit/ops/cuda/elementwise.h"
-#include "frit/ops/cuda/reduce.h"
+#include "frit/ops/cuda/elementwise.cuh"
+#include "frit/ops/cuda/reduce.cuh"
+#include "frit/ops/operator/registry.h"
 #include "frit/ops/reduction/extremum.h"
 #include "frit/ops/reduction/reduction_axes.h"
-#include "frit/ops/registry.h"
 
 namespace frit::ops {
 namespace {

@@ -4,8 +4,8 @@
 #include <limits>
 
 #include "frit/ops/cpu/vector_math.h"
+#include "frit/ops/operator/value.h"
 #include "frit/ops/reduction/reduce.h"
-#include "frit/ops/value.h"
 
 namespace frit::ops {
 

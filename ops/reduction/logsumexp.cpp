@@ -1,7 +1,7 @@
+#include "frit/ops/operator/registry.h"
 #include "frit/ops/reduction/log_sum_exp_tile.h"
 #include "frit/ops/reduction/reduction.h"
 #include "frit/ops/reduction/reduction_axes.h"
-#include "frit/ops/registry.h"
 
 namespace frit {
 

@@ -1,9 +1,9 @@
 // log(sum(exp(x))) over any axes, and its gradient.
 
-#include "frit/ops/cuda/elementwise.h"
-#include "frit/ops/cuda/reduce_states.h"
+#include "frit/ops/cuda/elementwise.cuh"
+#include "frit/ops/cuda/reduce_states.cuh"
+#include "frit/ops/operator/registry.h"
 #include "frit/ops/reduction/reduction_axes.h"
-#include "frit/ops/registry.h"
 
 namespace frit::ops {
 namespace {

@@ -1,9 +1,9 @@
 // The first of the greatest (or least) elements along an axis, and its place.
 
-#include "frit/ops/cuda/reduce.h"
+#include "frit/ops/cuda/reduce.cuh"
+#include "frit/ops/operator/registry.h"
 #include "frit/ops/reduction/extremum.h"
 #include "frit/ops/reduction/reduction_axes.h"
-#include "frit/ops/registry.h"
 
 namespace frit::ops {
 namespace {

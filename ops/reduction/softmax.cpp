@@ -2,11 +2,11 @@
 
 #include "frit/ops/elementwise/arithmetic.h"
 #include "frit/ops/elementwise/unary.h"
+#include "frit/ops/operator/registry.h"
 #include "frit/ops/reduction/log_sum_exp_tile.h"
 #include "frit/ops/reduction/reduction.h"
 #include "frit/ops/reduction/reduction_axes.h"
 #include "frit/ops/reduction/sum_tile.h"
-#include "frit/ops/registry.h"
 
 namespace frit {
 namespace ops {

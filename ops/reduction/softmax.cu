@@ -1,8 +1,8 @@
 // Softmax and log-softmax along an axis, and their gradients.
 
-#include "frit/ops/cuda/reduce_states.h"
+#include "frit/ops/cuda/reduce_states.cuh"
+#include "frit/ops/operator/registry.h"
 #include "frit/ops/reduction/softmax.h"
-#include "frit/ops/registry.h"
 
 namespace frit::ops {
 namespace {

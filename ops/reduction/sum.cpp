@@ -1,8 +1,8 @@
 #include "frit/ops/elementwise/arithmetic.h"
+#include "frit/ops/operator/registry.h"
 #include "frit/ops/reduction/reduction.h"
 #include "frit/ops/reduction/reduction_axes.h"
 #include "frit/ops/reduction/sum_tile.h"
-#include "frit/ops/registry.h"
 #include "frit/ops/shape/shape_ops.h"
 
 namespace frit {

@@ -1,7 +1,7 @@
 // Sums and means over any axes.
 
-#include "frit/ops/cuda/pointwise.h"
-#include "frit/ops/cuda/reduce_states.h"
+#include "frit/ops/cuda/reduce_states.cuh"
+#include "frit/ops/elementwise/pointwise.cuh"
 #include "frit/ops/reduction/reduction_axes.h"
 
 namespace frit::ops {

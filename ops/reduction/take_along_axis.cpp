@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "frit/core/thread_pool.h"
+#include "frit/ops/operator/registry.h"
 #include "frit/ops/reduction/reduction_axes.h"
-#include "frit/ops/registry.h"
 
 namespace frit::ops {
 namespace {

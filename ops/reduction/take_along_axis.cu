@@ -1,10 +1,10 @@
 // Elements that an index names on each line along an axis, taken from there or put there.
 
 #include "frit/core/convert.h"
-#include "frit/ops/cuda/reduce.h"
+#include "frit/ops/cuda/reduce.cuh"
+#include "frit/ops/operator/registry.h"
 #include "frit/ops/reduction/reduction_axes.h"
 #include "frit/ops/reduction/take_along_axis.h"
-#include "frit/ops/registry.h"
 
 namespace frit::ops {
 namespace {

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "frit/core/fields.h"
-#include "frit/ops/value.h"
+#include "frit/ops/operator/value.h"
 
 namespace frit::ops {
 

@@ -1,6 +1,6 @@
 // A cast is a copy between dtypes.
 
-#include "frit/ops/cuda/pointwise.h"
+#include "frit/ops/elementwise/pointwise.cuh"
 
 FRIT_CUDA_KERNELS(cast) {
   Kernel kernel = elementwise_kernel([](const KernelContext& call) { copy(call.outputs[0], call.inputs[0]); }, 1);

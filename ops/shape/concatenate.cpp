@@ -1,4 +1,4 @@
-#include "frit/ops/registry.h"
+#include "frit/ops/operator/registry.h"
 #include "frit/ops/shape/shape_ops.h"
 
 namespace frit {

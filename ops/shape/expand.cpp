@@ -1,5 +1,5 @@
+#include "frit/ops/operator/registry.h"
 #include "frit/ops/reduction/reduction.h"
-#include "frit/ops/registry.h"
 #include "frit/ops/shape/shape_ops.h"
 
 namespace frit {

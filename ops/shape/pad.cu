@@ -1,7 +1,7 @@
 // Constant padding.
 
-#include "frit/ops/cuda/embed.h"
-#include "frit/ops/registry.h"
+#include "frit/ops/cuda/embed.cuh"
+#include "frit/ops/operator/registry.h"
 #include "frit/ops/shape/shape_attributes.h"
 
 namespace frit::ops {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "frit/ops/operator.h"
+#include "frit/ops/operator/operator.h"
 
 namespace frit::ops {
 

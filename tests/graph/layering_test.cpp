@@ -72,7 +72,31 @@ TEST(Layering, WhatRunsForwardIncludesNoTraining) {
 
 TEST(Layering, PassesNameNoOperator) {
   const std::regex named(R"(#\s*include\s*"frit/ops/(\w+)/)");
-  for (const fs::path& file : sources("graph")) EXPECT_TRUE(matches(file, named).empty()) << file << " includes an operator's header";
+  for (const fs::path& file : sources("graph")) {
+    for (const std::string& room : matches(file, named)) EXPECT_EQ(room, "operator") << file << " includes an operator's header";
+  }
+}
+
+/// Within ops: operator <- cpu, cuda <- libraries <- the operators <- convolution <- chain.
+std::string rooms_below(const std::string& room) {
+  const std::string base = "operator", devices = base + "|cpu|cuda", libraries = devices + "|libraries";
+  const std::string operators = libraries + "|elementwise|linear|loss|norm|optimizer|pool|random|reduction|shape";
+  if (room == "operator") return base;
+  if (room == "cpu" || room == "cuda") return base + "|" + room;
+  if (room == "libraries") return libraries;
+  if (room == "convolution") return operators + "|convolution";
+  return room == "chain" ? operators + "|convolution|chain" : operators;
+}
+
+TEST(Layering, RoomsOfOpsIncludeWhatIsBelow) {
+  const std::regex include(R"(#\s*include\s*"frit/ops/(\w+)/)");
+  for (const fs::path& file : sources("ops")) {
+    const std::string room = *fs::relative(file, fs::path(FRIT_SOURCE_DIR) / "ops").begin();
+    const std::regex below(rooms_below(room));
+    for (const std::string& included : matches(file, include)) {
+      EXPECT_TRUE(std::regex_match(included, below)) << file << " includes a header of " << included;
+    }
+  }
 }
 
 }  // namespace

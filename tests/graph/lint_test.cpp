@@ -12,9 +12,9 @@
 #include "frit/ops/elementwise/arithmetic.h"
 #include "frit/ops/loss/loss.h"
 #include "frit/ops/norm/norm.h"
+#include "frit/ops/operator/run.h"
+#include "frit/ops/operator/sample.h"
 #include "frit/ops/reduction/reduction.h"
-#include "frit/ops/run.h"
-#include "frit/ops/sample.h"
 #include "frit/ops/shape/shape_ops.h"
 
 namespace frit {

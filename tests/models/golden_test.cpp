@@ -8,7 +8,7 @@
 #include "frit/core/cuda/device.h"
 #include "frit/core/numerics.h"
 #include "frit/models/training/verify.h"
-#include "frit/ops/registry.h"
+#include "frit/ops/operator/registry.h"
 
 namespace frit {
 namespace {

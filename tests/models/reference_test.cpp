@@ -13,8 +13,8 @@
 #include "frit/graph/program.h"
 #include "frit/models/model.h"
 #include "frit/ops/loss/loss.h"
+#include "frit/ops/operator/run.h"
 #include "frit/ops/reduction/reduction.h"
-#include "frit/ops/run.h"
 
 namespace frit {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <array>
 
-#include "frit/ops/operator.h"
+#include "frit/ops/operator/operator.h"
 
 namespace frit::ops {
 namespace {

@@ -9,7 +9,7 @@
 #include <cstring>
 
 #include "frit/core/random.h"
-#include "frit/ops/run.h"
+#include "frit/ops/operator/run.h"
 
 namespace frit {
 

@@ -11,7 +11,7 @@
 #include "frit/core/random.h"
 #include "frit/core/thread_pool.h"
 #include "frit/graph/pipeline.h"
-#include "frit/ops/run.h"
+#include "frit/ops/operator/run.h"
 #include "ops/operator_checks.h"
 
 namespace frit {

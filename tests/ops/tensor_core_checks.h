@@ -4,7 +4,7 @@
 #include "frit/core/numerics.h"
 #include "frit/graph/choose_forms.h"
 #include "frit/graph/pipeline.h"
-#include "ops/fused/chain_checks.h"
+#include "ops/chain/chain_checks.h"
 #include "ops/operator_checks.h"
 
 namespace frit {

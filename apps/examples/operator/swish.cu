@@ -1,4 +1,4 @@
-#include <frit/core/cuda/launch.h>
+#include <frit/core/cuda/launch.cuh>
 
 #include "swish.h"
 

@@ -1,7 +1,7 @@
 #include "frit/models/training/verify.h"
 
 #include "frit/core/random.h"
-#include "frit/ops/run.h"
+#include "frit/ops/operator/run.h"
 #include "fuzz/fuzzing.h"
 
 namespace frit {

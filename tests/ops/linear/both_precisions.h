@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "frit/core/thread_pool.h"
-#include "frit/ops/run.h"
+#include "frit/ops/operator/run.h"
 
 namespace frit {
 

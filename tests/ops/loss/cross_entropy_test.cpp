@@ -1,5 +1,5 @@
 #include "frit/ops/loss/loss.h"
-#include "frit/ops/run.h"
+#include "frit/ops/operator/run.h"
 #include "ops/elementwise/evaluation.h"
 
 namespace frit {

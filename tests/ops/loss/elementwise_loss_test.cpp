@@ -2,8 +2,8 @@
 #include "frit/graph/pipeline.h"
 #include "frit/ops/elementwise/arithmetic.h"
 #include "frit/ops/loss/loss.h"
+#include "frit/ops/operator/run.h"
 #include "frit/ops/reduction/reduction.h"
-#include "frit/ops/run.h"
 #include "ops/elementwise/evaluation.h"
 
 namespace frit {

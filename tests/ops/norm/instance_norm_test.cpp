@@ -1,7 +1,7 @@
 #include "frit/core/random.h"
 #include "frit/ops/elementwise/arithmetic.h"
 #include "frit/ops/norm/norm.h"
-#include "frit/ops/run.h"
+#include "frit/ops/operator/run.h"
 #include "ops/elementwise/evaluation.h"
 
 namespace frit {

@@ -1,7 +1,7 @@
 #include "frit/core/cuda/device.h"
 #include "frit/ops/elementwise/arithmetic.h"
+#include "frit/ops/operator/run.h"
 #include "frit/ops/optimizer/optimizer_ops.h"
-#include "frit/ops/run.h"
 #include "ops/elementwise/evaluation.h"
 
 namespace frit {

@@ -1,7 +1,7 @@
 #include "frit/ops/optimizer/optimizer_ops.h"
 
 #include "frit/core/io/safetensors.h"
-#include "frit/ops/run.h"
+#include "frit/ops/operator/run.h"
 #include "ops/elementwise/evaluation.h"
 
 namespace frit {

@@ -1,5 +1,5 @@
+#include "frit/ops/operator/run.h"
 #include "frit/ops/pool/pool.h"
-#include "frit/ops/run.h"
 #include "ops/elementwise/evaluation.h"
 
 namespace frit {

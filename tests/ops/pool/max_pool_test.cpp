@@ -1,8 +1,8 @@
 #include "frit/core/random.h"
 #include "frit/ops/elementwise/activation.h"
 #include "frit/ops/elementwise/arithmetic.h"
+#include "frit/ops/operator/run.h"
 #include "frit/ops/pool/pool.h"
-#include "frit/ops/run.h"
 #include "ops/elementwise/evaluation.h"
 
 namespace frit {

@@ -2,7 +2,7 @@
 
 #include "frit/core/random.h"
 #include "frit/core/thread_pool.h"
-#include "frit/ops/run.h"
+#include "frit/ops/operator/run.h"
 #include "ops/elementwise/evaluation.h"
 
 namespace frit {

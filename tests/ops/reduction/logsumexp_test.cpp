@@ -1,9 +1,9 @@
 #include <numeric>
 
 #include "frit/core/random.h"
+#include "frit/ops/operator/run.h"
 #include "frit/ops/reduction/reduction.h"
 #include "frit/ops/reduction/reduction_axes.h"
-#include "frit/ops/run.h"
 #include "ops/elementwise/evaluation.h"
 
 namespace frit {

@@ -5,8 +5,8 @@
 #include <cstring>
 
 #include "frit/core/random.h"
+#include "frit/ops/operator/run.h"
 #include "frit/ops/reduction/reduction_axes.h"
-#include "frit/ops/run.h"
 
 namespace frit {
 namespace {

@@ -1,7 +1,7 @@
 #include "frit/autograd/gradient_check.h"
 #include "frit/ops/elementwise/arithmetic.h"
+#include "frit/ops/operator/run.h"
 #include "frit/ops/reduction/reduction.h"
-#include "frit/ops/run.h"
 #include "ops/elementwise/evaluation.h"
 
 namespace frit {

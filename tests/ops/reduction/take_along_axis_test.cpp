@@ -1,6 +1,6 @@
 #include "frit/ops/reduction/take_along_axis.h"
 
-#include "frit/ops/run.h"
+#include "frit/ops/operator/run.h"
 #include "ops/elementwise/evaluation.h"
 
 namespace frit {

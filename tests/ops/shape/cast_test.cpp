@@ -4,7 +4,7 @@
 
 #include "frit/autograd/gradient.h"
 #include "frit/graph/program.h"
-#include "frit/ops/run.h"
+#include "frit/ops/operator/run.h"
 #include "frit/ops/shape/shape_ops.h"
 
 namespace frit {

@@ -1,4 +1,4 @@
-#include "frit/ops/run.h"
+#include "frit/ops/operator/run.h"
 #include "frit/ops/shape/shape_ops.h"
 #include "ops/elementwise/evaluation.h"
 

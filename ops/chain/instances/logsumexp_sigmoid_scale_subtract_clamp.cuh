@@ -1,0 +1,141 @@
+#pragma once
+
+#include <type_traits>
+
+#include "frit/core/cuda/divisor.cuh"
+#include "frit/ops/chain/instances/logsumexp_sigmoid_scale_subtract_clamp.h"
+
+// Where an input in blocks and the output that belongs to it lie.
+
+namespace frit::ops {
+
+/// Where the elements of a tensor (N, block * C, pixels) lie, seen as planes (N * block, C, pixels), in either layout.
+struct BlockedPlaces {
+  std::int64_t sample, place, channel, pixel;  ///< steps; place: in a block
+  std::uint32_t block;
+
+  BlockedPlaces(const Tensor& tensor, const Planes& planes, std::int64_t places)
+      : sample(places * planes.channels * planes.pixels),
+        place(planes.channels * planes.pixels),
+        channel(planes.pixels),
+        pixel(1),
+        block(static_cast<std::uint32_t>(places)) {
+    if (tensor.is_contiguous()) return;
+    FRIT_CHECK(tensor.is_contiguous(Layout::channels_last));
+    place = planes.channels;
+    channel = 1;
+    pixel = places * planes.channels;
+  }
+
+  bool channels_last() const { return pixel != 1; }
+  __device__ std::int64_t operator()(std::int64_t n, std::int64_t c, std::int64_t p) const {
+    const std::int64_t first = block == 1 ? n * sample : n / block * sample + n % block * place;
+    return first + c * channel + p * pixel;
+  }
+};
+
+/// Where pixels lie in the output.
+struct OutputPlaces {
+  bool blocked, wide, cells_inside;  ///< cells_inside: in the order of the pixels, cells follow each other before places in a block do
+  cuda::Divisor cells[3], block[3];
+  cuda::Divisor places;  ///< in a block
+  int blocks[3] = {1, 1, 1}, offset[3] = {}, size[3] = {1, 1, 1};
+
+  OutputPlaces(const Shape& input, const LogsumexpSigmoidScaleSubtractClampAttributes& a, bool cells_first)
+      : blocked(a.blocked()),
+        wide(input[0] * a.block() * product(image_of(input)) > INT32_MAX),
+        cells_inside(cells_first),
+        places(a.block()) {
+    const int rank = a.blocks.block.rank();
+    for (int axis = 0; axis < 3; ++axis) {
+      const int given = axis - (3 - rank);
+      cells[axis] = cuda::Divisor(given < 0 ? 1 : std::max<std::int64_t>(1, input[given + 2]));
+      block[axis] = cuda::Divisor(given < 0 ? 1 : a.blocks.block[given]);
+      if (given < 0) continue;
+      blocks[axis] = static_cast<int>(a.blocks.block[given]);
+      offset[axis] = static_cast<int>(a.blocks.offset[given]);
+      size[axis] = static_cast<int>(a.blocks.size[given]);
+    }
+  }
+
+  /// -1 if the pixel is cut off.
+  __device__ std::int64_t operator()(std::int64_t pixel) const {
+    if (!blocked) return pixel;
+    return wide ? find(static_cast<std::uint64_t>(pixel)) : find(static_cast<std::uint32_t>(pixel));
+  }
+
+ private:
+  template <class Integer>
+  __device__ std::int64_t find(Integer rest) const {
+    Integer cell[3], place[3];
+    if (cells_inside) {
+      split(rest, cells, cell);
+      split(rest, block, place);
+    } else {
+      split(rest, block, place);
+      split(rest, cells, cell);
+    }
+    std::make_signed_t<Integer> result = rest;
+    bool inside = true;
+#pragma unroll
+    for (int axis = 0; axis < 3; ++axis) {
+      const auto element = static_cast<std::make_signed_t<Integer>>(cell[axis] * blocks[axis] + place[axis]) - offset[axis];
+      inside = inside && element >= 0 && element < size[axis];
+      result = result * size[axis] + element;
+    }
+    return inside ? result : -1;
+  }
+  template <class Integer>
+  __device__ static void split(Integer& rest, const cuda::Divisor (&sizes)[3], Integer (&digits)[3]) {
+#pragma unroll
+    for (int axis = 2; axis >= 0; --axis) {
+      const Integer quotient = sizes[axis].quotient(rest);
+      digits[axis] = sizes[axis].remainder(rest, quotient);
+      rest = quotient;
+    }
+  }
+};
+
+/// As OutputPlaces for fewer than 2^31 pixels in the order of their cells, and a thread all of whose pixels have the place in a block that
+/// pixel `any` has: little is left to work out for a pixel.
+class RecurringPlaces {
+ public:
+  /// Whether it serves threads whose pixels are multiples of `apart` from each other.
+  static bool fits(const OutputPlaces& places, int apart) {
+    return !places.wide && !places.cells_inside && apart % places.places.value<std::int64_t>() == 0;
+  }
+
+  __device__ RecurringPlaces(const OutputPlaces& places, int any) : places_(places) {
+    auto rest = static_cast<std::uint32_t>(any);
+#pragma unroll
+    for (int axis = 2; axis >= 0; --axis) {
+      const std::uint32_t quotient = places.block[axis].quotient(rest);
+      ahead_[axis] = static_cast<int>(places.block[axis].remainder(rest, quotient)) - places.offset[axis];
+      rest = quotient;
+    }
+  }
+
+  /// -1 if the pixel is cut off.
+  __device__ int operator()(std::uint32_t pixel) const {
+    std::uint32_t rest = places_.places.quotient(pixel);
+    int element[3];
+    bool inside = true;
+#pragma unroll
+    for (int axis = 2; axis >= 0; --axis) {
+      const std::uint32_t quotient = places_.cells[axis].quotient(rest);
+      element[axis] = static_cast<int>(places_.cells[axis].remainder(rest, quotient)) * places_.blocks[axis] + ahead_[axis];
+      inside = inside && static_cast<unsigned>(element[axis]) < static_cast<unsigned>(places_.size[axis]);
+      rest = quotient;
+    }
+    auto result = static_cast<int>(rest);
+#pragma unroll
+    for (int axis = 0; axis < 3; ++axis) result = result * places_.size[axis] + element[axis];
+    return inside ? result : -1;
+  }
+
+ private:
+  const OutputPlaces& places_;
+  int ahead_[3];
+};
+
+}  // namespace frit::ops

@@ -1,0 +1,378 @@
+#pragma once
+
+#include "frit/core/cuda/vector.cuh"
+#include "frit/ops/chain/instances/logsumexp_sigmoid_scale_subtract_clamp.cuh"
+#include "frit/ops/cuda/dispatch.cuh"
+#include "frit/ops/cuda/planes.cuh"
+
+// How threads walk over pixels and find the logsumexp of each one's channels. A walk has
+//   run(prepare, close, use)  calls, in one thread a pixel, close(prepare(sample, pixel), logsumexp), and then, in all threads that share
+//   the
+//                             pixel, use(their share of it, sample, pixel, shift, what close gave)
+//                             or nothing if use is null
+//   Places                    where its pixels (sample, pixel) lie in the output
+//   store(...)                writes the gradient of a share, from within use
+
+namespace frit::ops {
+
+inline constexpr float log2_e = 1.4426950408889634f;
+
+__device__ inline float power_of_two(float x) {
+  float result;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+}
+
+/// exp(x) for x <= 0 or infinite. Errs by a unit or two in the last place near 0, where the terms that count lie, and by more only where
+/// they are small; what float holds with less than its full digits becomes 0.
+__device__ inline float fast_exponential(float x) { return power_of_two(x * log2_e); }
+__device__ inline double fast_exponential(double x) { return exp(x); }
+
+/// Errs by some 1e-7, also where the logarithm is near 0.
+__device__ inline float rough_logarithm(float x) {
+  constexpr float log_2 = 0.6931471805599453f;
+  float result;
+  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result * log_2;
+}
+
+/// Keeps the compiler from making one indexed access to local memory of a choice between the elements of an array.
+__device__ inline float in_register(float x) {
+  asm("" : "+f"(x));
+  return x;
+}
+__device__ inline double in_register(double x) {
+  asm("" : "+d"(x));
+  return x;
+}
+
+/// How threads share out a tensor: `lanes` neighbours to a pixel.
+struct Sharing {
+  Planes planes;
+  BlockedPlaces places, gradient_places;
+  OutputPlaces output_places;
+  int lanes;
+};
+
+/// Where any pixels lie in the output.
+struct AnyPlaces {
+  const Sharing& sharing;
+
+  __device__ std::int64_t operator()(std::int64_t n, std::int64_t p) const { return sharing.output_places(n * sharing.planes.pixels + p); }
+};
+
+/// Where pixels lie for which RecurringPlaces will do. -1 also behind the last pixel.
+class CellPlaces {
+ public:
+  __device__ explicit CellPlaces(const Sharing& sharing)
+      : places_(sharing.output_places, static_cast<int>(threadIdx.x) % cuda::warp_size / sharing.lanes),
+        pixels_(static_cast<std::uint32_t>(sharing.planes.pixels)) {}
+  __device__ int operator()(std::int64_t, std::int64_t p) const {
+    const int place = places_(static_cast<std::uint32_t>(p));
+    return p < pixels_ ? place : -1;
+  }
+
+ private:
+  RecurringPlaces places_;
+  std::uint32_t pixels_;
+};
+
+/// The logsumexp of a pixel, and what its gradient needs.
+template <class Stored>
+struct PixelSum {
+  using T = Computed<Stored>;
+  T shift, sum;  ///< shift is the largest element where that is finite, else 0; sum is that of exp(element - shift)
+
+  __device__ T value() const {
+    if constexpr (is_half_type<Stored>) return rough_logarithm(sum) + shift;
+    return log(sum) + shift;
+  }
+};
+
+/// The largest of a pixel's elements, NaNs aside, becomes its shift.
+template <class T>
+__device__ T shift_of(T largest) {
+  return isfinite(largest) ? largest : T(0);
+}
+
+/// exponential * factor, which is 0 for the factor 0: a pixel that is cut off may be infinite.
+template <class T>
+__device__ T scaled(T exponential, T factor) {
+  return factor == 0 ? T(0) : exponential * factor;
+}
+
+/// For channels that lie side by side in vectors, at most one to a lane, and pixels without gaps between them. A warp's pixels follow each
+/// other. A group of lanes takes `at_once` of them at a time, no more than it has lanes: several loads are under way, and each pixel is
+/// closed by a lane of its own, which prepares for that before it looks at what was loaded. The walk goes from the last pixels to the
+/// first: what a convolution wrote last is still in the cache.
+template <class Stored, int at_once>
+class VectorWalk {
+ public:
+  using T = Computed<Stored>;
+  using Places = AnyPlaces;
+  static constexpr int width = cuda::vector_width<Stored>, blocks_wanted = width == 4 ? 4 : 3;
+
+  struct Share {
+    T values[width];
+    std::int64_t offset;
+  };
+
+  __device__ VectorWalk(const Stored* input, const Sharing& sharing)
+      : input_(input),
+        pixels_(sharing.planes.pixels),
+        channels_(static_cast<int>(sharing.planes.channels)),
+        lanes_(sharing.lanes),
+        lane_(static_cast<int>(threadIdx.x) % lanes_),
+        rows_(cuda::warp_size / lanes_),
+        apart_(rows_ * channels_),
+        holds_channels_(lane_ * width < channels_) {}
+
+  /// What a warp does at once: a thread's vectors, on their way from memory, of pixel p and those behind it.
+  struct Turn {
+    cuda::WideVector<Stored> loaded[at_once];
+    std::int64_t p;
+    int left;  ///< pixels that are there from p on, perhaps none
+  };
+  static constexpr int closed = 1;  ///< pixels that a thread closes in a turn
+
+  __device__ std::int64_t turns() const { return (pixels_ + turn_pixels() - 1) / turn_pixels(); }
+  __device__ int turn_pixels() const { return rows_ * at_once; }
+
+  __device__ Turn turn(std::int64_t number) const {
+    Turn turn;
+    turn.p = number * turn_pixels() + static_cast<int>(threadIdx.x) % cuda::warp_size / lanes_;
+    turn.left = static_cast<int>(min(pixels_ - turn.p, static_cast<std::int64_t>(turn_pixels())));
+    return turn;
+  }
+  __device__ bool holds(const Turn& turn, int u) const { return u * rows_ < turn.left; }
+  /// Where vector u is. Another pixel's takes the place of one that is not there. Lanes without channels have the first ones.
+  __device__ std::int64_t offset_of(const Turn& turn, int u) const {
+    const std::int64_t own = (turn.left > 0 ? turn.p * channels_ : 0) + (holds_channels_ ? lane_ * width : 0);
+    return own + (holds(turn, u) ? u * apart_ : 0);
+  }
+  __device__ void load(Turn& turn) const {
+#pragma unroll
+    for (int u = 0; u < at_once; ++u) turn.loaded[u] = cuda::load_once(input_ + offset_of(turn, u));
+  }
+  template <class Prepare, class Prepared>
+  __device__ void prepare(const Turn& turn, Prepared (&prepared)[closed], const Prepare& prepare) const {
+    prepared[0] = {};
+    if (closes(turn)) prepared[0] = prepare(0, turn.p + lane_ * rows_);
+  }
+
+  template <class Prepared, class Close, class Use>
+  __device__ void finish(const Turn& turn, const Prepared (&prepared)[closed], const Close& close, const Use& use) const {
+    Share shares[at_once];
+#pragma unroll
+    for (int u = 0; u < at_once; ++u) {
+      shares[u].offset = offset_of(turn, u);
+#pragma unroll
+      for (int j = 0; j < width; ++j) shares[u].values[j] = convert<T>(turn.loaded[u][j]);
+    }
+    PixelSum<Stored> sums[at_once];
+    reduce(shares, sums);
+    PixelSum<Stored> own = sums[0];
+#pragma unroll
+    for (int u = 1; u < at_once; ++u) {
+      const T shift = in_register(sums[u].shift), sum = in_register(sums[u].sum);
+      own.shift = u == lane_ ? shift : own.shift;
+      own.sum = u == lane_ ? sum : own.sum;
+    }
+    const T result = closes(turn) ? close(prepared[0], own) : T(0);
+    if constexpr (!std::is_null_pointer_v<Use>) {
+#pragma unroll
+      for (int u = 0; u < at_once; ++u) {
+        const T told = __shfl_sync(0xffffffffu, result, u, lanes_);
+        if (holds(turn, u) && holds_channels_) use(shares[u], 0, turn.p + u * rows_, sums[u].shift, told);
+      }
+    }
+  }
+
+  template <class Prepare, class Close, class Use>
+  __device__ void run(const Prepare& prepare, const Close& close, const Use& use) const {
+    constexpr int warps = cuda::default_threads / cuda::warp_size;
+    // Whole warps walk on together, also past the last pixel.
+    for (std::int64_t number = turns() - 1 - (blockIdx.x * warps + threadIdx.x / cuda::warp_size); number >= 0;
+         number -= gridDim.x * warps) {
+      Turn turn = this->turn(number);
+      load(turn);
+      decltype(prepare(number, number)) prepared[closed];
+      this->prepare(turn, prepared, prepare);
+      finish(turn, prepared, close, use);
+    }
+  }
+
+  /// A share's gradient.
+  __device__ static cuda::WideVector<Stored> gradient(const Share& share, T factor) {
+    cuda::WideVector<Stored> elements;
+#pragma unroll
+    for (int j = 0; j < width; ++j) elements[j] = convert<Stored>(scaled(share.values[j], factor));
+    return elements;
+  }
+  __device__ void store(const Share& share, T, T factor, Stored* result, const BlockedPlaces&, std::int64_t, std::int64_t) const {
+    cuda::store_once(result + share.offset, gradient(share, factor));
+  }
+
+ private:
+  __device__ bool closes(const Turn& turn) const { return lane_ < at_once && lane_ * rows_ < turn.left; }
+
+  /// Leaves the shares with their exponentials.
+  __device__ void reduce(Share (&shares)[at_once], PixelSum<Stored> (&sums)[at_once]) const {
+#pragma unroll
+    for (int u = 0; u < at_once; ++u) {
+      sums[u].shift = shares[u].values[0];
+#pragma unroll
+      for (int j = 1; j < width; ++j) sums[u].shift = max(sums[u].shift, shares[u].values[j]);
+    }
+    for (int mask = lanes_ / 2; mask > 0; mask /= 2) {
+#pragma unroll
+      for (int u = 0; u < at_once; ++u) sums[u].shift = max(sums[u].shift, __shfl_xor_sync(0xffffffffu, sums[u].shift, mask));
+    }
+#pragma unroll
+    for (int u = 0; u < at_once; ++u) {
+      sums[u].shift = shift_of(sums[u].shift);
+      T sum = 0;
+#pragma unroll
+      for (int j = 0; j < width; ++j) sum += shares[u].values[j] = fast_exponential(shares[u].values[j] - sums[u].shift);
+      sums[u].sum = holds_channels_ ? sum : T(0);
+    }
+    for (int mask = lanes_ / 2; mask > 0; mask /= 2) {
+#pragma unroll
+      for (int u = 0; u < at_once; ++u) sums[u].sum += __shfl_xor_sync(0xffffffffu, sums[u].sum, mask);
+    }
+  }
+
+  const Stored* input_;
+  std::int64_t pixels_;
+  int channels_, lanes_, lane_;
+  int rows_, apart_;  ///< pixels that a warp's threads hold side by side, and their elements
+  bool holds_channels_;
+};
+
+/// What a thread holds of one pixel's channels, -infinity where there are none.
+template <class Stored, int kept>
+struct PixelShare {
+  using T = Computed<Stored>;
+  T values[kept];
+
+  /// Of the `left` channels from `first` on; `apart` channels and `step` elements lie between two of a thread. Where there are none, it
+  /// reads `anything`: loads without conditions are under way together.
+  __device__ void load(const Stored* first, std::int64_t left, int apart, std::int64_t step, const Stored* anything) {
+#pragma unroll
+    for (int k = 0; k < kept; ++k) {
+      const bool there = k * apart < left;
+      const Stored element = *(there ? first + k * step : anything);
+      values[k] = there ? convert<T>(element) : -std::numeric_limits<T>::infinity();
+    }
+  }
+  __device__ void store_times(T factor, Stored* first, std::int64_t left, int apart, std::int64_t step) const {
+#pragma unroll
+    for (int k = 0; k < kept; ++k) {
+      if (k * apart < left) first[k * step] = convert<Stored>(scaled(values[k], factor));
+    }
+  }
+  /// NaNs aside.
+  __device__ T largest() const {
+    T result = values[0];
+#pragma unroll
+    for (int k = 1; k < kept; ++k) result = max(result, values[k]);
+    return result;
+  }
+  /// Replaces the values by their exponentials and returns the sum.
+  __device__ T exponentiate(T shift) {
+    T sum = 0;
+#pragma unroll
+    for (int k = 0; k < kept; ++k) sum += values[k] = fast_exponential(values[k] - shift);
+    return sum;
+  }
+};
+
+/// For any layout and any number of channels: a lane has every `lanes`-th channel. `small` says that a share holds all that a lane has of a
+/// pixel; otherwise the channels are read again, from the cache, when they are needed again. The pixels of a warp follow each other.
+template <class Stored, bool small>
+class PixelWalk {
+ public:
+  using T = Computed<Stored>;
+  using Places = AnyPlaces;
+  static constexpr int kept = 16, blocks_wanted = 1;
+  using Share = PixelShare<Stored, kept>;
+
+  __device__ PixelWalk(const Stored* input, const Sharing& sharing)
+      : input_(input),
+        planes_(sharing.planes),
+        places_(sharing.places),
+        lanes_(sharing.lanes),
+        lane_(static_cast<int>(threadIdx.x) % lanes_),
+        left_(planes_.channels - lane_) {}
+
+  template <class Prepare, class Close, class Use>
+  __device__ void run(const Prepare& prepare, const Close& close, const Use& use) const {
+    const std::int64_t block_pixels = cuda::default_threads / lanes_, step = gridDim.x * block_pixels;
+    for (std::int64_t n = blockIdx.y; n < planes_.samples; n += gridDim.y) {
+      // Whole warps walk on together, also past the last pixel.
+      for (std::int64_t first = blockIdx.x * block_pixels; first < planes_.pixels; first += step) {
+        const std::int64_t p = first + static_cast<int>(threadIdx.x) / lanes_;
+        const bool inside = p < planes_.pixels;
+        Share share;
+        const PixelSum<Stored> sums = reduce(share, n, p);
+        T result = 0;
+        if (inside && lane_ == 0) result = close(prepare(n, p), sums);
+        if constexpr (!std::is_null_pointer_v<Use>) {
+          result = __shfl_sync(0xffffffffu, result, 0, lanes_);
+          if (inside) use(share, n, p, sums.shift, result);
+        }
+      }
+    }
+  }
+
+  /// exp(element - shift) * factor goes to the elements' places in `result`.
+  __device__ void store(Share& share, T shift, T factor, Stored* result, const BlockedPlaces& places, std::int64_t n,
+                        std::int64_t p) const {
+    Stored* const own = result + places(n, lane_, p);
+    for (std::int64_t done = 0; done < (small ? 1 : left_); done += lanes_ * kept) {
+      if constexpr (!small) {
+        load(share, n, p, done);
+        share.exponentiate(shift);
+      }
+      share.store_times(factor, own + done * places.channel, left_ - done, lanes_, lanes_ * places.channel);
+    }
+  }
+
+ private:
+  __device__ void load(Share& share, std::int64_t n, std::int64_t p, std::int64_t done) const {
+    const std::int64_t left = p < planes_.pixels ? left_ - done : 0;
+    share.load(input_ + places_(n, lane_ + done, p), left, lanes_, lanes_ * places_.channel, input_);
+  }
+
+  /// The share, which holds the first channels, comes back with their exponentials if they are all.
+  __device__ PixelSum<Stored> reduce(Share& share, std::int64_t n, std::int64_t p) const {
+    load(share, n, p, 0);
+    T shift = share.largest(), sum = 0;
+    if constexpr (!small) {
+      for (std::int64_t done = lanes_ * kept; done < planes_.channels; done += lanes_ * kept) {
+        load(share, n, p, done);
+        shift = max(shift, share.largest());
+      }
+    }
+    for (int mask = lanes_ / 2; mask > 0; mask /= 2) shift = max(shift, __shfl_xor_sync(0xffffffffu, shift, mask));
+    shift = shift_of(shift);
+    if constexpr (small) {
+      sum = share.exponentiate(shift);
+    } else {
+      for (std::int64_t done = 0; done < planes_.channels; done += lanes_ * kept) {
+        load(share, n, p, done);
+        sum += share.exponentiate(shift);
+      }
+    }
+    for (int mask = lanes_ / 2; mask > 0; mask /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, mask);
+    return {shift, sum};
+  }
+
+  const Stored* input_;
+  Planes planes_;
+  BlockedPlaces places_;
+  int lanes_, lane_;
+  std::int64_t left_;  ///< channels from the thread's first on
+};
+
+}  // namespace frit::ops

@@ -1,0 +1,284 @@
+// The gradients of max over channels of clamp(instance_norm(convolution * scale)) * post_scale: one walk over what the convolution gave and
+// the image, which computes the gradient of the one and multiplies it with the taps of the other.
+
+#include "frit/ops/chain/instances/packed/convolution_scale_instance_norm_clamp_scale_max_backward_strict.cuh"
+#include "frit/ops/convolution/convolution_rules.h"
+#include "frit/ops/convolution/tiles/cell_tiles.cuh"
+#include "frit/ops/cuda/parameter.cuh"
+#include "frit/ops/cuda/sum_partials.cuh"
+#include "frit/ops/libraries/cuda/cudnn.h"
+#include "frit/ops/operator/run.h"
+
+namespace frit::ops {
+namespace {
+
+using OwnAttributes = ConvolutionInstanceNormMaxAttributes;
+constexpr int rows = static_cast<int>(ConvolutionInstanceNormMaxKernels::rows);
+/// And blocks of a multiprocessor, as registers allow.
+constexpr int threads = 128, warps = threads / cuda::warp_size, resident_blocks = 4;
+
+/// A stretch of 16 cells: of the thread's 4 what is given, brought while another stretch is worked on. Of the warps every other has the
+/// first half of some lines of cells, and the others the second.
+template <class Stored, int loads>
+struct Stretch {
+  static constexpr int blocks = 2, cells = 8, channels = 2, halves = 2, line_step = warps / halves;
+  static_assert(halves * blocks * cells == CellTiles<loads>::line);
+
+  cuda::Vector<Stored, channels> convolved[blocks][2];
+  float more[blocks][2];
+  int winner[blocks][2];  ///< -1 where there is no cell
+  int offset;             ///< of the pixels; -1 where the stretch has no cell
+
+  __device__ static int warp() { return static_cast<int>(threadIdx.x) / cuda::warp_size; }
+  __device__ static int first_line() { return warp() / halves; }
+  __device__ static int first_column() { return warp() % halves * blocks * cells; }
+
+  /// Of a line of a tile. `given` is the sample's, `channel` and `own` are the thread's first ones.
+  __device__ Stretch(const GradientSource<Stored>& given, const CellTiles<loads>& tiles, const CellTile& tile, int line, int channel,
+                     int own) {
+    const std::uint32_t d = tiles.rows.quotient(static_cast<std::uint32_t>(line));
+    const int z = static_cast<int>(d), y = static_cast<int>(tiles.rows.remainder(static_cast<std::uint32_t>(line), d));
+    const int column = tile.column + first_column(), depth = tile.depth + z, row = tile.row + y;
+    const bool exists = z < tiles.size[0] && depth < tiles.cells[0] && row < tiles.cells[1] && column < tiles.cells[2];
+    offset = exists ? z * tiles.depth_step + y * tiles.row_step + first_column() * tiles.pixel_step : -1;
+    const int place = (depth * tiles.cells[1] + row) * tiles.cells[2] + column + own, count = exists ? tiles.cells[2] - column - own : 0;
+    const Stored* const elements = given.convolved + (place * rows + channel);
+    const float* const more_from = given.more + place;
+    const std::uint8_t* const winners = given.winners + place;
+#pragma unroll
+    for (int b = 0; b < blocks; ++b) {
+#pragma unroll
+      for (int v = 0; v < 2; ++v) {
+        const int cell = b * cells + v;
+        winner[b][v] = -1;
+        if (cell >= count) continue;
+        convolved[b][v] = *reinterpret_cast<const cuda::Vector<Stored, channels>*>(elements + cell * rows);
+        more[b][v] = more_from[cell];
+        winner[b][v] = winners[cell];
+      }
+    }
+  }
+};
+
+/// A block some tiles, of which each warp has some stretches. Reads the image, what the convolution gave and what the winners get, and
+/// writes the block's part of the weight's gradient. Deterministic.
+template <class Stored, class Image, int loads>
+__global__ void __launch_bounds__(threads, resident_blocks)
+    gather_weight_gradient(float* partials /* (blocks, K, columns) */, const Image* image, GradientSource<Stored> given,
+                           const __grid_constant__ CellTiles<loads> tiles) {
+  using Warp = TapWarp<Stored, loads, rows, StagedTaps::width>;
+  using Part = Stretch<Stored, loads>;
+  static_assert(Part::channels == Warp::thread_rows && Part::cells == Warp::cells);
+  extern __shared__ __align__(16) std::byte memory[];
+  auto* const staged = reinterpret_cast<Stored*>(memory);
+  const Warp warp(0, tiles.vectors, tiles, [](int, int, int) { return typename Warp::Words{}; });  // the weight plays no part
+  const int channel = warp.thread_row(Warp::lane() / 4), pixels = tiles.cells[0] * tiles.cells[1] * tiles.cells[2];
+  typename Warp::Products products = {};
+  for (int number = static_cast<int>(blockIdx.x); number < tiles.count; number += static_cast<int>(gridDim.x)) {
+    const CellTile tile(tiles, number);
+    const GradientSource<Stored> own = given.from(tile.sample, pixels);
+    Part next(own, tiles, tile, Part::first_line(), channel, 2 * Warp::own());
+    __syncthreads();  // the tile before was used
+    tiles.template stage<threads>(staged, image, tile.sample, tile.depth, tile.row, tile.column);
+    __syncthreads();
+    const RuleVector<float, Part::channels> rule(given.rules, static_cast<std::int64_t>(tile.sample) * rows + channel);
+#pragma unroll 1
+    for (int line = Part::first_line(); line < tiles.size[0] * tiles.size[1]; line += Part::line_step) {
+      const Part part = next;
+      next = Part(own, tiles, tile, line + Part::line_step, channel, 2 * Warp::own());
+      if (part.offset < 0) continue;
+      typename Warp::Sums gradient[Part::blocks];
+#pragma unroll
+      for (int b = 0; b < Part::blocks; ++b) {
+#pragma unroll
+        for (int v = 0; v < 2; ++v) {
+#pragma unroll
+          for (int i = 0; i < Part::channels; ++i) {
+            const float spread = rule.spread(i, rule.difference(i, convert<float>(part.convolved[b][v][i])));
+            const float element = part.winner[b][v] == channel + i ? spread + part.more[b][v] : spread;
+            gradient[b][0][2 * i + v] = part.winner[b][v] < 0 ? 0 : element;
+          }
+        }
+      }
+      warp.multiply(products, gradient, staged + part.offset);
+    }
+  }
+  // The warps add their products, one after the other.
+  constexpr int count = rows * Warp::columns;
+  put_partials(partials + static_cast<std::int64_t>(blockIdx.x) * count, reinterpret_cast<float*>(memory), count, warps,
+               [&](int turn, float* sums) {
+                 if (turn == Part::warp()) warp.add(products, sums);
+               });
+}
+
+/// Calls body.operator()<loads>() for such a kernel.
+template <class Body>
+void dispatch_loads(const Dims& kernel, const Body& body) {
+  using Kernels = ConvolutionInstanceNormMaxKernels;
+  static_assert(TapVectors<3>::most == Kernels::few_taps && TapVectors<7>::most == Kernels::taps && StagedTaps::width == Kernels::channels);
+  if (product(kernel) <= Kernels::few_taps) {
+    body.template operator()<3>();
+  } else {
+    body.template operator()<7>();
+  }
+}
+
+template <int loads>
+CellTiles<loads> tiles_for(const Tensor& image, DType dtype, const Dims& kernel, const Dims& padding) {
+  return {StagedTaps::of_convolution(image, kernel, padding), size_of(dtype), shared_room(resident_blocks, image.device().index)};
+}
+
+/// Of an item of a block's sums, whose columns are vectors of channels for each tap, in the weight's gradient (K, C, kernel...); -1 where
+/// that has none.
+struct KernelPlace {
+  int columns, channels, taps;
+
+  FRIT_HOST_DEVICE std::int64_t operator()(int item) const {
+    const int row = item / columns, column = item % columns, tap = column / StagedTaps::width, channel = column % StagedTaps::width;
+    return tap < taps && channel < channels ? (row * channels + channel) * taps + taps - 1 - tap : -1;
+  }
+};
+
+/// Blocks, and the parts of the scratch memory in bytes.
+struct Scratch {
+  InstanceGradientScratch sums;
+  unsigned blocks;
+  std::size_t partials;
+
+  /// `items` of a block's sums.
+  Scratch(const Planes& planes, int tiles, int to_multiprocessor, int items, int device)
+      : sums(planes, float()),
+        blocks(tile_blocks(tiles, to_multiprocessor, device)),
+        partials(sums.all.add(static_cast<std::int64_t>(blocks) * items, sizeof(float))) {}
+};
+
+/// gather(partials, given) finds the weight's gradient.
+template <class Stored, class Gather>
+void run_kernels(const KernelContext& call, const Scratch& scratch, const Gather& gather) {
+  const Tensor& convolved = call.inputs[2];
+  const auto& attributes = call.as<OwnAttributes>();
+  const int device = convolved.device().index;
+  const Planes planes(convolved.shape());
+  const InstanceGradientCall<Stored, std::uint8_t> gradients{.planes = planes,
+                                                             .gradient = call.inputs[0].data<Stored>(),
+                                                             .input = {convolved.data<Stored>(), Places(convolved, planes)},
+                                                             .scale = Parameter<Stored>(call.inputs[3]),
+                                                             .post_scale = Parameter<Stored>(call.inputs[4]),
+                                                             .clamp = Clamp<float>(attributes.chain.clamp()),
+                                                             .eps = attributes.chain.eps,
+                                                             .winners = call.inputs[5].data<std::uint8_t>(),
+                                                             .means = call.inputs[6].data<double>(),
+                                                             .rstds = call.inputs[7].data<double>(),
+                                                             .selected = call.inputs[8].data<Stored>()};
+  const CloseGradients<float> close{
+      scratch_part<ChannelParts<3>>(call, scratch.sums.parts),
+      GradientRules<float>(scratch_part<std::byte>(call, scratch.sums.rules), planes.samples * planes.channels)};
+  float* const more = scratch_part<float>(call, scratch.sums.more);
+  launch_winner_sums(scratch_part<InstanceSums>(call, scratch.sums.partials), more, close, gradients, device, call.stream);
+  if (call.outputs[0].defined()) {
+    const GradientSource<Stored> given{convolved.data<Stored>(), close.rules, gradients.winners, more};
+    gather(scratch_part<float>(call, scratch.partials), given);
+  }
+  const ChannelResults<Stored, 3> results{Parameter<Stored>(call.outputs[1]), Parameter<Stored>(call.outputs[2]),
+                                          Parameter<Stored>(call.outputs[3])};
+  launch_sum_over_batch<Stored, 3>(results, close.parts, {}, planes, call.stream);
+}
+
+template <int loads>
+constexpr int columns_of = TapVectors<loads>::most * StagedTaps::width;  ///< of a row of a block's sums
+
+template <int loads>
+Scratch scratch_for(const CellTiles<loads>& tiles, const Planes& planes, int device) {
+  return {planes, tiles.count, resident_blocks, rows * columns_of<loads>, device};
+}
+
+template <class Stored, class Image, int loads>
+void run_tiles(const KernelContext& call, const Dims& kernel) {
+  const Tensor &image = call.inputs[1], &convolved = call.inputs[2];
+  constexpr int columns = columns_of<loads>;
+  const CellTiles<loads> tiles = tiles_for<loads>(image, convolved.dtype(), kernel, call.as<OwnAttributes>().padding);
+  const Scratch scratch = scratch_for(tiles, Planes(convolved.shape()), image.device().index);
+  run_kernels<Stored>(call, scratch, [&](float* partials, const GradientSource<Stored>& given) {
+    const cuda::LaunchShape shape{dim3(scratch.blocks), dim3(threads), std::max(tiles.staged_bytes, rows * columns * sizeof(float))};
+    cuda::launch(gather_weight_gradient<Stored, Image, loads>, shape, call.stream, partials, image.data<Image>(), given, tiles);
+    sum_partials(call.outputs[0].data<Stored>(), partials, static_cast<int>(scratch.blocks), rows * columns,
+                 KernelPlace{columns, static_cast<int>(image.shape()[1]), static_cast<int>(product(kernel))}, call.stream);
+  });
+}
+
+Scratch scratch_for(const GradientTiles& tiles, const Planes& planes, int device) {
+  return {planes, tiles.count, GradientTiles::resident_blocks, rows * GradientTiles::columns(tiles.tap_rows_to_thread()), device};
+}
+
+/// In strict float32.
+void run_strict(const KernelContext& call, const GradientTiles& tiles) {
+  const Scratch scratch = scratch_for(tiles, Planes(call.inputs[2].shape()), call.inputs[2].device().index);
+  run_kernels<float>(call, scratch, [&](float* partials, const GradientSource<float>& given) {
+    const int tap_rows = tiles.tap_rows_to_thread(), columns = GradientTiles::columns(tap_rows);
+    auto* const kernel = tap_rows == GradientTiles::few    ? &multiply_gradient<GradientTiles::few>
+                         : tap_rows == GradientTiles::some ? &multiply_gradient<GradientTiles::some>
+                                                           : &multiply_gradient<GradientTiles::most>;
+    const std::size_t sum_bytes = static_cast<std::size_t>(rows * columns) * sizeof(float);
+    const cuda::LaunchShape shape{dim3(scratch.blocks), dim3(GradientTiles::threads), std::max(tiles.shared_bytes(), sum_bytes)};
+    cuda::launch(kernel, shape, call.stream, partials, call.inputs[1].data<float>(), given, tiles);
+    sum_partials(call.outputs[0].data<float>(), partials, static_cast<int>(scratch.blocks), rows * columns,
+                 TapRowPlace{columns, tiles.image_channels, tiles.taps[0]}, call.stream);
+  });
+}
+
+bool has_kernel(const TensorType& image, const TensorType& convolved, Layout layout, const Dims& padding) {
+  Shape weight{convolved.shape[1], image.shape[1]};
+  for (const std::int64_t size : kernel_between(image.shape, convolved.shape, padding)) weight.push_back(size);
+  return convolved.elements() > 0 && layout == Layout::channels_last &&
+         has_convolution_instance_norm_max_kernels(image, {convolved.dtype, weight}, padding);
+}
+
+/// inputs (gradient, image, convolved, scale, post_scale, winner, mean, rstd, selected)
+/// outputs (weight_gradient, scale_gradient, post_scale_gradient, bias_gradient)
+void run_backward(const KernelContext& call) {
+  const Tensor &image = call.inputs[1], &convolved = call.inputs[2];
+  const Dims& padding = call.as<OwnAttributes>().padding;
+  const std::vector<TensorType> types = types_of(call.inputs);
+  if (!has_kernel(types[1], types[2], convolved.is_contiguous() ? Layout::contiguous : Layout::channels_last, padding)) {
+    return convolution_instance_norm_max_backward_in_turn(types, call.attributes).run(call);
+  }
+  const Dims kernel = kernel_between(image.shape(), convolved.shape(), padding);
+  if (!on_tensor_cores(convolved.dtype())) return run_strict(call, GradientTiles(StagedTaps::of_convolution(image, kernel, padding)));
+  dispatch_weight_and_image(convolved.dtype(), image.dtype(), [&]<class Stored, class Image>() {
+    dispatch_loads(kernel, [&]<int loads>() { run_tiles<Stored, Image, loads>(call, kernel); });
+  });
+}
+
+std::size_t backward_scratch(const InferContext& call) {
+  const Dims& padding = call.as<OwnAttributes>().padding;
+  const Device device = cuda::current_device();
+  const Layout layout = call.layouts.inputs.empty() ? Layout::contiguous : call.layouts.inputs[2];
+  if (!has_kernel(call.inputs[1], call.inputs[2], layout, padding)) {
+    return convolution_instance_norm_max_backward_in_turn(call.inputs, call.attributes).scratch(device, call.layouts.inputs);
+  }
+  std::size_t bytes = 0;
+  const Tensor image = Tensor::over(nullptr, call.shape(1), call.inputs[1].dtype, device, nullptr);
+  const Dims kernel = kernel_between(call.shape(1), call.shape(2), padding);
+  const Planes planes(call.shape(2));
+  if (!on_tensor_cores(call.inputs[2].dtype)) {
+    const GradientTiles tiles(StagedTaps::of_convolution(image, kernel, padding));
+    return scratch_for(tiles, planes, device.index).sums.all.bytes();
+  }
+  dispatch_loads(kernel, [&]<int loads>() {
+    bytes = scratch_for(tiles_for<loads>(image, call.inputs[2].dtype, kernel, padding), planes, device.index).sums.all.bytes();
+  });
+  return bytes;
+}
+
+}  // namespace
+}  // namespace frit::ops
+
+FRIT_CUDA_KERNELS(convolution_scale_instance_norm_clamp_scale_max_backward) {
+  using namespace frit::ops;
+  registry.add_cuda("convolution_scale_instance_norm_clamp_scale_max_backward",
+                    {.run = run_backward,
+                     .halves = true,
+                     .scratch = backward_scratch,
+                     .any_layout_inputs = {1, 2},
+                     .library = cudnn::version});
+}

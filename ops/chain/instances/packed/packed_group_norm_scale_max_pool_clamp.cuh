@@ -1,0 +1,172 @@
+#pragma once
+
+#include "frit/ops/chain/instances/group_norm_scale_max_pool_clamp.cuh"
+#include "frit/ops/chain/instances/packed/packed_group_norm_scale_max_pool_clamp.h"
+#include "frit/ops/convolution/tiles/tap_warp.cuh"
+
+namespace frit::ops {
+
+// The convolution and what follows it in one walk over the image. The sign of the factor in front of the pool is known before the
+// statistics are, so that the walk keeps of each window the element that will be its maximum, sums up all, and stores no other.
+
+/// How the work is cut into tiles: so many rows of windows, and what is left below the last. `Taps` say how their pixels are staged.
+template <class Taps>
+struct PooledTiles : Taps {
+  using Kernels = PackedGroupNormPoolKernels;
+  static constexpr int threads = 128, warps = threads / cuda::warp_size, cells_at_once = 8;
+  static_assert(warps >= Kernels::most_row_groups);
+
+  int channels;                           ///< K
+  int log_row_groups;                     ///< of the weight
+  int window[2], windows[2];              ///< size and number
+  int window_rows, log_blocks;            ///< of a tile: rows of windows, and 2^log_blocks times 8 columns
+  cuda::Divisor column_tiles, row_tiles;  ///< along rows, and across them
+  int count;                              ///< of tiles
+
+  /// Tiles of about so many rows.
+  PooledTiles(const Taps& taps, int wanted_rows, int tile_columns, const Tensor& image, const TensorType& weight,
+              const PackedGroupNormPoolAttributes& a)
+      : Taps(taps),
+        channels(static_cast<int>(weight.shape[0])),
+        log_row_groups(std::countr_zero(static_cast<unsigned>(channels / Kernels::rows))),
+        window_rows(rows_of_windows(a, wanted_rows)),
+        log_blocks(std::countr_zero(static_cast<unsigned>(tile_columns / cells_at_once))) {
+    const GroupNormPoolGeometry geometry(packed_rows_shape(image.shape(), weight.shape, a.pack), a.chain);
+    for (std::size_t axis = 0; axis < 2; ++axis) {
+      window[axis] = static_cast<int>(geometry.pool.kernel[axis + 1]);
+      windows[axis] = static_cast<int>(geometry.pool.output[axis + 1]);
+    }
+    const int row_count = (this->cells[1] + tile_rows() - 1) / tile_rows(),
+              column_count = (this->cells[2] + tile_columns - 1) / tile_columns;
+    column_tiles = cuda::Divisor(column_count);
+    row_tiles = cuda::Divisor(row_count);
+    const std::int64_t tiles = this->planes.samples * row_count * column_count;
+    FRIT_CHECK(tiles < INT32_MAX / 2);
+    count = static_cast<int>(tiles);
+  }
+
+  FRIT_HOST_DEVICE int tile_rows() const { return window_rows * window[0]; }
+  FRIT_HOST_DEVICE int tile_columns() const { return cells_at_once << log_blocks; }
+  FRIT_HOST_DEVICE int sample_tiles() const { return column_tiles.value<int>() * row_tiles.value<int>(); }
+  FRIT_HOST_DEVICE int sample_windows() const { return windows[0] * windows[1]; }
+  /// Warps that share a tile's windows; the others have other rows of the weight.
+  FRIT_HOST_DEVICE int shares() const { return warps >> log_row_groups; }
+  __device__ int share_of(int warp) const { return warp >> log_row_groups; }
+  /// The first of a warp's rows of the weight.
+  __device__ int first_channel_of(int warp) const { return (warp & ((1 << log_row_groups) - 1)) * Kernels::rows; }
+  /// Of a share's entry for a channel, of each tile's.
+  __device__ std::int64_t entry(int tile, int share, int channel) const {
+    return (static_cast<std::int64_t>(tile) * shares() + share) * channels + channel;
+  }
+  /// The place of a window's first channel, channels being innermost.
+  __device__ std::int64_t window_place(int sample, int row, int column) const {
+    return (static_cast<std::int64_t>(sample) * sample_windows() + row * windows[1] + column) * channels;
+  }
+
+  static int rows_of_windows(const PackedGroupNormPoolAttributes& a, int wanted_rows) {
+    return std::max(1, wanted_rows / static_cast<int>(a.chain.kernel_size[0]));
+  }
+};
+
+/// Tiles for tensor cores.
+template <int loads>
+struct PooledTaps : PooledTiles<StagedTaps> {
+  static constexpr int wanted_rows = 16;
+
+  TapVectors<loads> vectors;
+
+  PooledTaps(const Tensor& image, const TensorType& weight, const PackedGroupNormPoolAttributes& a)
+      : PooledTaps(laid_out(image, weight, a), image, weight, a) {}
+
+  FRIT_HOST_DEVICE int weight_elements() const { return channels * TapVectors<loads>::most * width; }  ///< with unused columns
+
+ private:
+  PooledTaps(const StagedTaps& staged, const Tensor& image, const TensorType& weight, const PackedGroupNormPoolAttributes& a)
+      : PooledTiles(staged, wanted_rows, staged.staged[2] - staged.taps[2] + 1, image, weight, a), vectors(*this) {}
+  /// As wide as the image, as far as there is room.
+  static StagedTaps laid_out(const Tensor& image, const TensorType& weight, const PackedGroupNormPoolAttributes& a) {
+    constexpr std::size_t room = 40 << 10;
+    StagedTaps staged(image, weight.shape[1], a.pack);
+    for (int blocks = 16; blocks >= 4; blocks /= 2) {
+      if (blocks > 4 && staged.cells[2] <= blocks / 2 * cells_at_once) continue;
+      staged.lay_out(1, rows_of_windows(a, wanted_rows) * static_cast<int>(a.chain.kernel_size[0]), blocks * cells_at_once,
+                     size_of(weight.dtype), TapVectors<loads>::row_bank(staged), TapVectors<loads>::depth_bank(staged));
+      if (staged.staged_bytes <= room) break;
+    }
+    return staged;
+  }
+};
+
+/// Calls body.operator()<loads>() for a weight of this type.
+template <class Body>
+void dispatch_loads(const TensorType& weight, const Body& body) {
+  static_assert(TapVectors<3>::most * StagedTaps::width == PackedGroupNormPoolKernels::few_columns &&
+                TapVectors<5>::most * StagedTaps::width == PackedGroupNormPoolKernels::columns);
+  if (weight.shape[1] <= PackedGroupNormPoolKernels::few_columns) {
+    body.template operator()<3>();
+  } else {
+    body.template operator()<5>();
+  }
+}
+
+/// A tile's first cell.
+struct PooledTile {
+  int sample, row, column;
+
+  template <class Tiles>
+  __device__ PooledTile(const Tiles& tiles, int tile) {
+    const auto number = static_cast<std::uint32_t>(tile), line = tiles.column_tiles.quotient(number), own = tiles.row_tiles.quotient(line);
+    sample = static_cast<int>(own);
+    row = static_cast<int>(tiles.row_tiles.remainder(line, own)) * tiles.tile_rows();
+    column = static_cast<int>(tiles.column_tiles.remainder(number, line)) * tiles.tile_columns();
+  }
+};
+
+/// Calls body(row of windows, column, the first pixel of its first row) for each stretch of `blocks` times 8 columns of the tile's windows
+/// that is the warp's.
+template <int blocks, class Tiles, class Stored, class Body>
+__device__ void for_each_stretch(const Tiles& tiles, const PooledTile& tile, const Stored* staged, const Body& body) {
+  const int share = tiles.share_of(static_cast<int>(threadIdx.x) / cuda::warp_size);
+  const int log_stretches = tiles.log_blocks - std::countr_zero(static_cast<unsigned>(blocks));
+#pragma unroll 1
+  for (int item = share; item < tiles.window_rows << log_stretches; item += tiles.shares()) {
+    const int strip = item >> log_stretches, row = strip * tiles.window[0];
+    const int column = (item - (strip << log_stretches)) * blocks * Tiles::cells_at_once;
+    if (tile.row + row >= tiles.cells[1] || tile.column + column >= tiles.cells[2]) continue;
+    body(row, column, staged + row * tiles.row_step + column * tiles.pixel_step);
+  }
+}
+
+/// What the walk leaves of a window, channels innermost.
+template <class Stored>
+struct WindowElements {
+  Stored* elements;       // (N, windows, C)
+  std::uint8_t* numbers;  // likewise, or null
+};
+
+/// Sums over some of a channel's elements less a pivot.
+struct PivotSums {
+  float pivot, sum, squares;
+  std::int32_t count;
+};
+
+/// A warp with its part of the channels.
+template <class Stored, int loads>
+struct ChannelWarp : TapWarp<Stored, loads, PackedGroupNormPoolKernels::rows> {
+  using Base = TapWarp<Stored, loads, PackedGroupNormPoolKernels::rows>;
+  using Tiles = PooledTaps<loads>;
+  static constexpr int thread_rows = Base::thread_rows;
+
+  int share, channel;  ///< the warp's share of a tile; the thread's first channel
+
+  /// The weight's rows times factors, one for each of the thread's.
+  __device__ ChannelWarp(const Stored* weight, const Tiles& tiles, const float (&factors)[thread_rows])
+      : Base(tiles.first_channel_of(warp()), tiles.vectors, tiles,
+             [&](int row, int i, int vector) { return tiles.weights(weight, row, vector, factors[i]); }),
+        share(tiles.share_of(warp())),
+        channel(Base::thread_row(Base::lane() / 4)) {}
+
+  __device__ static int warp() { return static_cast<int>(threadIdx.x) / cuda::warp_size; }
+};
+
+}  // namespace frit::ops

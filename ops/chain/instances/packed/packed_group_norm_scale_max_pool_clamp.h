@@ -1,0 +1,42 @@
+#pragma once
+
+#include "frit/ops/chain/instances/group_norm_scale_max_pool_clamp.h"
+#include "frit/ops/convolution/lowerings/subpixel.h"
+#include "frit/ops/operator/in_turn.h"
+
+namespace frit::ops {
+
+// group_norm_scale_max_pool_clamp of a convolution of size 1 over packed taps (see subpixel.h). What the convolution gives need not be
+// stored, and neither need its gradient: the backward operator computes both anew. The results are those of the chain.
+
+struct PackedGroupNormPoolAttributes {
+  PackTapsAttributes pack;
+  GroupNormScaleMaxPoolClampAttributes chain;
+
+  void fields(FieldVisitor& v) {
+    pack.fields(v);
+    chain.fields(v);
+  }
+};
+
+/// What the kernels are made for.
+struct PackedGroupNormPoolKernels {
+  static constexpr int rows = 32, most_row_groups = 4;  ///< K: so many rows of the weight, in groups whose number is a power of 2
+  static constexpr int width = 4, channels = 16;        ///< a tap's channels are a multiple of the one, at most the other
+  static constexpr int few_columns = 48, columns = 80;  ///< of a row of the weight, at most
+  static constexpr int widest = 4, highest = 16;        ///< windows are side by side, 2 or 4 wide, and at most so high
+  /// Without tensor cores: of the convolution's kernel, and the most channels, all of the image; windows are squares.
+  static constexpr int strict_side = 3, strict_channels = 8;
+};
+
+/// Whether there are kernels for such an image, a weight (K, columns, 1, 1) and the current Numerics.
+bool has_packed_group_norm_pool_kernels(const TensorType& image, const TensorType& weight, const PackedGroupNormPoolAttributes& attributes);
+
+/// Of what the convolution gives.
+Shape packed_rows_shape(const Shape& image, const Shape& weight, const PackTapsAttributes& pack);
+
+/// The calls in turn: pack_taps, the convolution and the chain, forward or backward.
+InTurn packed_group_norm_pool_in_turn(std::span<const TensorType> inputs, const Attributes& attributes);
+InTurn packed_group_norm_pool_backward_in_turn(std::span<const TensorType> inputs, const Attributes& attributes);
+
+}  // namespace frit::ops

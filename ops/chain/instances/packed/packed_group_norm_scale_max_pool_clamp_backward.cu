@@ -1,0 +1,228 @@
+// The gradients of clamp(max_pool2d(group_norm(convolution) * scale)): one walk over the image, which computes what the convolution gives
+// and its gradient anew, and multiplies that with the taps.
+
+#include "frit/ops/chain/instances/packed/packed_group_norm_scale_max_pool_clamp_strict.cuh"
+#include "frit/ops/convolution/convolution_rules.h"
+#include "frit/ops/cuda/parameter.cuh"
+#include "frit/ops/libraries/cuda/cudnn.h"
+#include "frit/ops/operator/run.h"
+
+namespace frit::ops {
+namespace {
+
+using OwnAttributes = PackedGroupNormPoolAttributes;
+using AtWinner = WinnerGradients<float, std::uint8_t>;
+
+/// Blocks of threads to a multiprocessor, as registers allow.
+constexpr int backward_blocks = 2;
+
+/// A block some tiles, of which each warp has 32 channels of some stretches. Reads the image and what the windows get, and writes, for each
+/// block, its part of the weight's gradient; where wanted, `differences` gets the tiles' sums of x - reference. Deterministic.
+template <class Stored, class Image, int loads>
+__global__ void __launch_bounds__(PooledTaps<loads>::threads, backward_blocks)
+    gather_pooled_gradient(float* partials /* (blocks, weight_elements) */, float* differences /* (tiles, shares, C), or null */,
+                           const Image* image, const Stored* weight, Parameter<Stored> bias, bool biased, GradientRules<float> rules,
+                           AtWinner at_winner, const __grid_constant__ PooledTaps<loads> tiles) {
+  constexpr int blocks = 2, threads = PooledTaps<loads>::threads;
+  using Warp = ChannelWarp<Stored, loads>;
+  extern __shared__ __align__(16) std::byte memory[];
+  auto* const staged = reinterpret_cast<Stored*>(memory);
+  constexpr int thread_rows = Warp::thread_rows;
+  float factors[thread_rows];
+#pragma unroll
+  for (int i = 0; i < thread_rows; ++i) factors[i] = 1;
+  const Warp warp(weight, tiles, factors);
+  const int own = Warp::own(), first_number = own * 2 % tiles.window[1];
+  typename Warp::Products products = {};
+  for (int number = static_cast<int>(blockIdx.x); number < tiles.count; number += static_cast<int>(gridDim.x)) {
+    const PooledTile tile(tiles, number);
+    __syncthreads();  // the tile before was used
+    tiles.template stage<threads>(staged, image, tile.sample, 0, tile.row, tile.column);
+    __syncthreads();
+    RuleVector<float, thread_rows> rule(rules, static_cast<std::int64_t>(tile.sample) * tiles.channels + warp.channel);
+    float sums[thread_rows] = {}, start[thread_rows] = {};
+#pragma unroll
+    for (int i = 0; i < thread_rows; ++i) rule.reference[i] -= biased ? bias[warp.channel + i] : 0;  // of what has no bias yet
+    for_each_stretch<blocks>(tiles, tile, staged, [&](int row, int column, const Stored* first) {
+      const int rows = min(tiles.window[0], tiles.cells[1] - tile.row - row), columns = tiles.cells[2] - tile.column - column;
+      const int window_row = (tile.row + row) / tiles.window[0];
+      cuda::Vector<float, thread_rows> more[blocks];
+      cuda::Vector<std::uint8_t, thread_rows> numbers[blocks];
+#pragma unroll
+      for (int b = 0; b < blocks; ++b) {
+        const int window = (tile.column + column + b * Warp::cells + 2 * own) / tiles.window[1];
+        const bool inside = window_row < tiles.windows[0] && window < tiles.windows[1];
+        const std::int64_t place = tiles.window_place(tile.sample, window_row, window) + warp.channel;
+#pragma unroll
+        for (int i = 0; i < thread_rows; ++i) numbers[b][i] = UINT8_MAX;
+        if (!inside) continue;
+        more[b] = *reinterpret_cast<const cuda::Vector<float, thread_rows>*>(at_winner.more + place);
+        numbers[b] = *reinterpret_cast<const cuda::Vector<std::uint8_t, thread_rows>*>(at_winner.winners + place);
+      }
+#pragma unroll 1
+      for (int k = 0; k < rows; ++k) {
+        typename Warp::Sums x[blocks];
+        const Stored* const pixels = first + k * tiles.row_step;
+        warp.convolve(x, start, pixels);
+        const int first_of_row = k * tiles.window[1] + first_number;
+#pragma unroll
+        for (int b = 0; b < blocks; ++b) {
+#pragma unroll
+          for (int v = 0; v < 2; ++v) {
+            const bool inside = b * Warp::cells + 2 * own + v < columns;
+#pragma unroll
+            for (int i = 0; i < thread_rows; ++i) {
+              float& element = x[b][i / 2][i % 2 * 2 + v];
+              const float difference = rule.difference(i, element), spread = rule.spread(i, difference);
+              sums[i] += inside ? difference : 0;
+              element = inside ? (numbers[b][i] == first_of_row + v ? spread + more[b][i] : spread) : 0;
+            }
+          }
+        }
+        warp.multiply(products, x, pixels);
+      }
+    });
+    if (differences == nullptr) continue;
+#pragma unroll
+    for (int i = 0; i < thread_rows; ++i) {
+#pragma unroll
+      for (int mask = 1; mask <= 2; mask *= 2) sums[i] += __shfl_xor_sync(~0u, sums[i], mask);
+      if (own == i) differences[tiles.entry(number, warp.share, warp.channel) + i] = sums[i];
+    }
+  }
+  // The warps with other cells add their products, one after the other.
+  const int count = tiles.weight_elements();
+  put_partials(partials + static_cast<std::int64_t>(blockIdx.x) * count, reinterpret_cast<float*>(memory), count, tiles.shares(),
+               [&](int turn, float* total) {
+                 if (turn == warp.share) warp.add(products, total);
+               });
+}
+
+/// The parts of the scratch memory, in bytes.
+struct Scratch {
+  ScratchParts all;
+  unsigned blocks;
+  std::size_t sums, parts, rules, more, winners, differences, partials;
+
+  template <class Tiles>
+  Scratch(const Tiles& tiles, int to_multiprocessor, int device) : blocks(tile_blocks(tiles.count, to_multiprocessor, device)) {
+    Planes planes = tiles.planes;
+    planes.channels = tiles.channels;
+    const std::int64_t slices = planes.samples * planes.channels, windows = slices * tiles.sample_windows();
+    sums = all.add(slices * WindowSplit::most_chunks(tiles.sample_windows()), sizeof(ChannelSums<double>));
+    parts = all.add(slices, sizeof(ChannelParts<4>));
+    rules = all.add(1, GradientRules<float>::bytes(slices));
+    more = all.add(windows, sizeof(float));
+    winners = all.add(windows, 1);
+    differences = all.add(static_cast<std::int64_t>(tiles.count) * tiles.shares() * tiles.channels, sizeof(float));
+    partials = all.add(static_cast<std::int64_t>(blocks) * tiles.weight_elements(), sizeof(float));
+  }
+};
+
+/// gather(arguments...) starts the walk; `place` says where a block's sums belong.
+template <class Stored, class Image, class Tiles, class Place, class Gather>
+void run_tiles(const KernelContext& call, const Tiles& tiles, const Scratch& scratch, const Shape& rows, const Place& place,
+               const Gather& gather) {
+  const Tensor &image = call.inputs[1], &weight = call.inputs[2];
+  const auto& chain = call.as<OwnAttributes>().chain;
+  const Planes planes(rows);
+  auto* const parts = scratch_part<ChannelParts<4>>(call, scratch.parts);
+  auto* const differences = call.outputs[4].defined() ? scratch_part<float>(call, scratch.differences) : nullptr;
+  auto* const partials = scratch_part<float>(call, scratch.partials);
+  const GradientRules<float> rules(scratch_part<std::byte>(call, scratch.rules), planes.samples * planes.channels);
+  const AtWinner at_winner{scratch_part<float>(call, scratch.more), scratch_part<std::uint8_t>(call, scratch.winners)};
+  launch_window_sums({parts, rules}, at_winner, scratch_part<ChannelSums<double>>(call, scratch.sums),
+                     pool_gradient_call<Stored, std::uint8_t>(call, planes, GroupNormPoolGeometry(rows, chain), chain.clamp(), 3),
+                     image.device().index, call.stream);
+  if (call.outputs[0].defined() || differences != nullptr) {
+    const bool biased = call.has(10);
+    const Parameter<Stored> bias(biased ? call.inputs[10] : Tensor());
+    gather(partials, differences, image.data<Image>(), weight.data<Stored>(), bias, biased, rules, at_winner, tiles);
+  }
+  if (call.outputs[0].defined()) {
+    sum_partials(call.outputs[0].data<Stored>(), partials, static_cast<int>(scratch.blocks), tiles.weight_elements(), place, call.stream);
+  }
+  ChannelDifferences<float> sums_of_differences;
+  if (differences != nullptr) sums_of_differences = {differences, rules.by_difference, tiles.sample_tiles() * tiles.shares()};
+  const ChannelResults<Stored, 4> results{Parameter<Stored>(call.outputs[1]), Parameter<Stored>(call.outputs[2]),
+                                          Parameter<Stored>(call.outputs[3]), Parameter<Stored>(call.outputs[4])};
+  launch_sum_over_batch(results, parts, sums_of_differences, planes, call.stream);
+}
+
+template <class Stored, class Image, int loads>
+void run_taps(const KernelContext& call, const PooledTaps<loads>& tiles, const Shape& rows) {
+  const Scratch scratch(tiles, backward_blocks, call.inputs[1].device().index);
+  const WeightPlace place{tiles.weight_elements() / tiles.channels, tiles.used_columns};
+  run_tiles<Stored, Image>(call, tiles, scratch, rows, place, [&](const auto&... arguments) {
+    const std::size_t sum_bytes = static_cast<std::size_t>(tiles.weight_elements()) * sizeof(float);
+    const cuda::LaunchShape shape{dim3(scratch.blocks), dim3(PooledTaps<loads>::threads), std::max(tiles.staged_bytes, sum_bytes)};
+    cuda::launch(gather_pooled_gradient<Stored, Image, loads>, shape, call.stream, arguments...);
+  });
+}
+
+/// In strict float32.
+void run_patches(const KernelContext& call, const BackwardPatches& tiles, const Shape& rows) {
+  constexpr int few = BackwardPatches::few, some = BackwardPatches::some;
+  const Scratch scratch(tiles, BackwardPatches::resident_blocks, call.inputs[1].device().index);
+  const PackedTapRowPlace place{tiles.weight_elements() / tiles.channels, tiles.image_channels};
+  run_tiles<float, float>(call, tiles, scratch, rows, place, [&](const auto&... arguments) {
+    const bool is_few = tiles.tap_rows_to_thread() == few;
+    auto* const kernel = tiles.window[1] == 2 ? is_few ? &gather_patches_gradient<2, few> : &gather_patches_gradient<2, some>
+                         : is_few             ? &gather_patches_gradient<4, few>
+                                              : &gather_patches_gradient<4, some>;
+    const cuda::LaunchShape shape{dim3(scratch.blocks), dim3(BackwardPatches::threads), tiles.shared_bytes()};
+    cuda::launch(kernel, shape, call.stream, arguments...);
+  });
+}
+
+bool has_kernels(const Tensor& image, const TensorType& weight, const OwnAttributes& attributes) {
+  if (image.elements() == 0 || !has_packed_group_norm_pool_kernels({image.dtype(), image.shape()}, weight, attributes)) return false;
+  return on_tensor_cores(weight.dtype) || fits_device(BackwardPatches(image, weight, attributes), image.device().index);
+}
+
+/// inputs (gradient, image, weight, norm_weight, norm_bias, scale, winner, mean, rstd, selected, bias or none)
+/// outputs (weight_gradient, norm_weight_gradient, norm_bias_gradient, scale_gradient, bias_gradient)
+void run_backward(const KernelContext& call) {
+  const Tensor &image = call.inputs[1], &weight = call.inputs[2];
+  const auto& attributes = call.as<OwnAttributes>();
+  const std::vector<TensorType> types = types_of(call.inputs);
+  if (!has_kernels(image, types[2], attributes)) return packed_group_norm_pool_backward_in_turn(types, call.attributes).run(call);
+  const Shape rows = packed_rows_shape(image.shape(), weight.shape(), attributes.pack);
+  if (!on_tensor_cores(weight.dtype())) return run_patches(call, BackwardPatches(image, types[2], attributes), rows);
+  dispatch_weight_and_image(weight.dtype(), image.dtype(), [&]<class Stored, class Image>() {
+    dispatch_loads(types[2], [&]<int loads>() {
+      run_taps<Stored, Image>(call, PooledTaps<loads>(image, types[2], attributes), rows);
+    });
+  });
+}
+
+std::size_t backward_scratch(const InferContext& call) {
+  const auto& attributes = call.as<OwnAttributes>();
+  const Device device = cuda::current_device();
+  const TensorType& weight = call.inputs[2];
+  const Tensor image = Tensor::over(nullptr, call.shape(1), call.inputs[1].dtype, device, nullptr);
+  if (!has_kernels(image, weight, attributes)) {
+    return packed_group_norm_pool_backward_in_turn(call.inputs, call.attributes).scratch(device, call.layouts.inputs);
+  }
+  if (!on_tensor_cores(weight.dtype)) {
+    return Scratch(BackwardPatches(image, weight, attributes), BackwardPatches::resident_blocks, device.index).all.bytes();
+  }
+  std::size_t bytes = 0;
+  dispatch_loads(weight, [&]<int loads>() {
+    bytes = Scratch(PooledTaps<loads>(image, weight, attributes), backward_blocks, device.index).all.bytes();
+  });
+  return bytes;
+}
+
+}  // namespace
+}  // namespace frit::ops
+
+FRIT_CUDA_KERNELS(packed_group_norm_scale_max_pool_clamp_backward) {
+  using namespace frit::ops;
+  registry.add_cuda("packed_group_norm_scale_max_pool_clamp_backward",
+                    {.run = run_backward,
+                     .halves = true,
+                     .scratch = backward_scratch,
+                     .any_layout_inputs = {1},
+                     .library = cudnn::version});
+}

@@ -1,0 +1,217 @@
+// clamp(ScaledSigmoid(logsumexp(transposed convolution)) - bias) in one walk, and the gradients of the weight and the bias in another.
+
+#include <algorithm>
+#include <bit>
+
+#include "frit/ops/chain/instances/packed/subpixel_logsumexp_sigmoid_scale_subtract_clamp.cuh"
+#include "frit/ops/convolution/convolution_rules.h"
+#include "frit/ops/cuda/parameter.cuh"
+#include "frit/ops/cuda/sum_partials.cuh"
+#include "frit/ops/libraries/cuda/cudnn.h"
+#include "frit/ops/operator/run.h"
+
+namespace frit::ops {
+
+std::optional<SubpixelTiles> SubpixelTiles::of(const Tensor& image, const TensorType& weight, const SubpixelLogsumexpAttributes& a) {
+  if (!has_subpixel_logsumexp_kernels({image.dtype(), image.shape()}, weight, a) || image.elements() == 0) return std::nullopt;
+  SubpixelTiles tiles(StagedTaps(image, weight.shape[1], a.pack));
+  const int axes = image.rank() - 2;
+  for (int axis = 0; axis < 3; ++axis) {
+    const int given = axis - (3 - axes);
+    const auto of_axis = [&](const Dims& dims, int otherwise) { return given < 0 ? otherwise : static_cast<int>(dims[given]); };
+    tiles.block[axis] = of_axis(a.chain.blocks.block, 1);
+    tiles.offset[axis] = of_axis(a.chain.blocks.offset, 0);
+    tiles.size[axis] = of_axis(a.chain.blocks.size, 1);
+  }
+  tiles.log_groups = std::countr_zero(static_cast<unsigned>(a.chain.block()) / group_places);
+
+  constexpr int tile_blocks = 32;
+  tiles.log_blocks = tiles.cells[2] > 2 * cells_at_once ? 2 : 1;
+  tiles.rows = std::clamp(tiles.cells[1], 1, tile_blocks >> tiles.log_blocks);
+  const std::int64_t columns = (tiles.cells[2] + tiles.cell_columns() - 1) / tiles.cell_columns(),
+                     rows = (tiles.cells[1] + tiles.rows - 1) / tiles.rows;
+  tiles.column_tiles = cuda::Divisor(std::max<std::int64_t>(1, columns));
+  tiles.row_tiles = cuda::Divisor(std::max<std::int64_t>(1, rows));
+  tiles.depths = cuda::Divisor(std::max(1, tiles.cells[0]));
+  const std::int64_t count = tiles.planes.samples * tiles.cells[0] * rows * columns;
+  tiles.count = static_cast<int>(std::min<std::int64_t>(count, INT32_MAX));
+
+  // Vectors that threads read at the same time lie in different banks: the neighbours' across rows, then those across depths.
+  tiles.lay_out(1, tiles.rows, tiles.cell_columns(), size_of(weight.dtype), 64, 32);
+  for (int vector = 0; vector < vectors; ++vector) {
+    tiles.vector_offset[vector] = vector * width < tiles.used_columns ? tiles.offset_of(vector) : 0;
+  }
+  constexpr std::size_t room = 40 << 10;
+  const bool fits = tiles.staged_bytes <= room && count < INT32_MAX / 2 && product(a.chain.blocks.size) <= INT32_MAX;
+  return fits ? std::optional(tiles) : std::nullopt;
+}
+
+namespace {
+
+using OwnAttributes = SubpixelLogsumexpAttributes;
+
+/// Reads the image and writes the output. Deterministic.
+template <class Stored, class Image>
+__global__ void __launch_bounds__(SubpixelTiles::threads, SubpixelTiles::forward_blocks(is_half_type<Stored>))
+    reduce_cells(Stored* output, const Image* image, const Stored* weight, Parameter<Stored> bias, Clamp<float> clamp,
+                 const __grid_constant__ SubpixelTiles tiles) {
+  extern __shared__ __align__(16) std::byte memory[];
+  auto* const staged = reinterpret_cast<Stored*>(memory);
+  const SubpixelWarp<Stored> warp(weight, tiles);
+  const float subtracted = bias[0];
+  for (int number = static_cast<int>(blockIdx.x); number < tiles.count; number += static_cast<int>(gridDim.x)) {
+    const SubpixelTile tile(tiles, number);
+    __syncthreads();  // the tile before was used
+    tiles.stage<SubpixelTiles::threads>(staged, image, tile.sample, tile.depth, tile.row, tile.column);
+    __syncthreads();
+    Stored* const sample = output + tile.sample * tiles.sample_size();
+    for_each_cells(warp, tiles, tile, staged, [&](int row, int column, const Stored* first) {
+      typename SubpixelWarp<Stored>::Sums sums[2];
+      int places[2];
+      PixelSum<Half> totals[2];
+      warp.places(places, tile, row, column);
+      warp.exponentiate(sums, totals, first);
+#pragma unroll
+      for (int b = 0; b < 2; ++b) {
+        const float y = totals[b].value();
+        const float result = clamp(ScaledSigmoid<float>::value(y, sigmoid_of_shifted(y)) - subtracted);
+        if (places[b] >= 0) sample[places[b]] = convert<Stored>(result);
+      }
+    });
+  }
+}
+
+/// Reads the image and the output's gradient and writes, for each block, its part of the weight's gradient and its part of the sum of what
+/// the clamp lets through. Deterministic.
+template <class Stored, class Image>
+__global__ void __launch_bounds__(SubpixelTiles::threads, SubpixelTiles::backward_blocks(is_half_type<Stored>))
+    gather_weight_gradient(float* partials /* (blocks, weight_elements) */, double* block_sums, const Stored* gradient, const Image* image,
+                           const Stored* weight, Parameter<Stored> bias, Clamp<float> clamp, const __grid_constant__ SubpixelTiles tiles) {
+  using Warp = SubpixelWarp<Stored>;
+  extern __shared__ __align__(16) std::byte memory[];
+  auto* const staged = reinterpret_cast<Stored*>(memory);
+  const Warp warp(weight, tiles);
+  GradientFactor<float> factors(bias[0], clamp);
+  typename Warp::Products products = {};
+  for (int number = static_cast<int>(blockIdx.x); number < tiles.count; number += static_cast<int>(gridDim.x)) {
+    const SubpixelTile tile(tiles, number);
+    __syncthreads();  // the tile before was used
+    tiles.stage<SubpixelTiles::threads>(staged, image, tile.sample, tile.depth, tile.row, tile.column);
+    __syncthreads();
+    const Stored* const sample = gradient + tile.sample * tiles.sample_size();
+    for_each_cells(warp, tiles, tile, staged, [&](int row, int column, const Stored* first) {
+      typename Warp::Sums sums[2];
+      int places[2];
+      PixelGradient<float> incoming[2];
+      warp.places(places, tile, row, column);
+#pragma unroll
+      for (int b = 0; b < 2; ++b) incoming[b] = {places[b] >= 0, places[b] >= 0 ? convert<float>(sample[places[b]]) : 0};
+      PixelSum<Half> totals[2];
+      warp.exponentiate(sums, totals, first);
+#pragma unroll
+      for (int b = 0; b < 2; ++b) warp.scale(sums[b], factors.close(incoming[b], totals[b]));
+      warp.multiply(products, sums, first);
+    });
+  }
+  __shared__ double shared[cuda::warp_size];
+  const double total = cuda::block_reduce(factors.total(), shared);
+  if (threadIdx.x == 0) block_sums[blockIdx.x] = total;
+  // The warps with other cells add their products, one after the other.
+  const int count = tiles.weight_elements();
+  put_partials(partials + static_cast<std::int64_t>(blockIdx.x) * count, reinterpret_cast<float*>(memory), count, warp.sharing_warps(),
+               [&](int turn, float* sums) {
+                 if (turn == warp.share()) warp.add(products, sums);
+               });
+}
+
+std::optional<SubpixelTiles> tiles_of(const Tensor& image, const Tensor& weight, const Attributes& attributes) {
+  return SubpixelTiles::of(image, {weight.dtype(), weight.shape()}, attributes.as<OwnAttributes>());
+}
+
+/// inputs (image, weight, bias)
+void run_forward(const KernelContext& call) {
+  const Tensor &image = call.inputs[0], &weight = call.inputs[1], &output = call.outputs[0];
+  if (!output.defined() || output.elements() == 0) return;
+  const std::optional<SubpixelTiles> tiles = tiles_of(image, weight, call.attributes);
+  if (!tiles) return subpixel_logsumexp_in_turn(types_of(call.inputs), call.attributes).run(call);
+  dispatch_weight_and_image(weight.dtype(), image.dtype(), [&]<class Stored, class Image>() {
+    const int to_multiprocessor = SubpixelTiles::forward_blocks(is_half(weight.dtype()));
+    const unsigned blocks = tile_blocks(tiles->count, to_multiprocessor, image.device().index);
+    const cuda::LaunchShape shape{dim3(blocks), dim3(SubpixelTiles::threads), tiles->staged_bytes};
+    cuda::launch(reduce_cells<Stored, Image>, shape, call.stream, output.data<Stored>(), image.data<Image>(), weight.data<Stored>(),
+                 Parameter<Stored>(call.inputs[2]), Clamp<float>(call.as<OwnAttributes>().chain.clamp()), *tiles);
+  });
+}
+
+struct BackwardScratch {
+  static std::size_t block_bytes(const SubpixelTiles& tiles) { return static_cast<std::size_t>(tiles.weight_elements()) * sizeof(float); }
+
+  unsigned blocks;
+  std::size_t partials, bytes;
+
+  BackwardScratch(const SubpixelTiles& tiles, DType dtype, int device)
+      : blocks(tile_blocks(tiles.count, SubpixelTiles::backward_blocks(is_half(dtype)), device)),
+        partials(blocks * block_bytes(tiles)),
+        bytes(partials + blocks * sizeof(double)) {}
+};
+
+/// inputs (gradient, image, weight, bias), outputs (weight_gradient, bias_gradient)
+void run_backward(const KernelContext& call) {
+  const Tensor &image = call.inputs[1], &weight = call.inputs[2], &weight_gradient = call.outputs[0], &bias_gradient = call.outputs[1];
+  const std::optional<SubpixelTiles> tiles = tiles_of(image, weight, call.attributes);
+  if (!tiles || call.scratch.size() < BackwardScratch(*tiles, weight.dtype(), image.device().index).bytes) {
+    return subpixel_logsumexp_backward_in_turn(types_of(call.inputs), call.attributes).run(call);
+  }
+  const BackwardScratch scratch(*tiles, weight.dtype(), image.device().index);
+  auto* const partials = reinterpret_cast<float*>(call.scratch.data());
+  auto* const block_sums = reinterpret_cast<double*>(call.scratch.data() + scratch.partials);
+  dispatch_weight_and_image(weight.dtype(), image.dtype(), [&]<class Stored, class Image>() {
+    const cuda::LaunchShape shape{dim3(scratch.blocks), dim3(SubpixelTiles::threads),
+                                  std::max(tiles->staged_bytes, BackwardScratch::block_bytes(*tiles))};
+    cuda::launch(gather_weight_gradient<Stored, Image>, shape, call.stream, partials, block_sums, call.inputs[0].data<Stored>(),
+                 image.data<Image>(), weight.data<Stored>(), Parameter<Stored>(call.inputs[3]),
+                 Clamp<float>(call.as<OwnAttributes>().chain.clamp()), *tiles);
+    if (weight_gradient.defined()) {
+      sum_partials(weight_gradient.data<Stored>(), partials, static_cast<int>(scratch.blocks), tiles->weight_elements(),
+                   WeightPlace{SubpixelTiles::columns, tiles->used_columns}, call.stream);
+    }
+    if (bias_gradient.defined()) {
+      cuda::launch(negate_sum<Stored>, {dim3(1), dim3(sum_threads)}, call.stream, Parameter<Stored>(bias_gradient), block_sums,
+                   static_cast<int>(scratch.blocks));
+    }
+  });
+}
+
+/// What a call is given, as far as rules for scratch memory know it.
+Tensor given(const InferContext& call, std::size_t i, Device device) {
+  const Layout layout = call.layouts.inputs.empty() ? Layout::contiguous : call.layouts.inputs[i];
+  return Tensor::over(nullptr, call.shape(i), call.inputs[i].dtype, device, nullptr, layout);
+}
+
+std::size_t forward_scratch(const InferContext& call) {
+  const Device device = cuda::current_device();
+  if (SubpixelTiles::of(given(call, 0, device), call.inputs[1], call.as<OwnAttributes>())) return 0;
+  return subpixel_logsumexp_in_turn(call.inputs, call.attributes).scratch(device, call.layouts.inputs);
+}
+
+std::size_t backward_scratch(const InferContext& call) {
+  const Device device = cuda::current_device();
+  const auto tiles = SubpixelTiles::of(given(call, 1, device), call.inputs[2], call.as<OwnAttributes>());
+  if (tiles) return BackwardScratch(*tiles, call.inputs[2].dtype, device.index).bytes;
+  return subpixel_logsumexp_backward_in_turn(call.inputs, call.attributes).scratch(device, call.layouts.inputs);
+}
+
+}  // namespace
+}  // namespace frit::ops
+
+FRIT_CUDA_KERNELS(subpixel_logsumexp_sigmoid_scale_subtract_clamp) {
+  using namespace frit::ops;
+  registry.add_cuda("subpixel_logsumexp_sigmoid_scale_subtract_clamp",
+                    {.run = run_forward, .halves = true, .scratch = forward_scratch, .any_layout_inputs = {0}, .library = cudnn::version});
+  registry.add_cuda("subpixel_logsumexp_sigmoid_scale_subtract_clamp_backward",
+                    {.run = run_backward,
+                     .halves = true,
+                     .scratch = backward_scratch,
+                     .any_layout_inputs = {1},
+                     .library = cudnn::version});
+}

@@ -1,0 +1,36 @@
+#pragma once
+
+#include "frit/ops/chain/instances/logsumexp_sigmoid_scale_subtract_clamp.h"
+#include "frit/ops/convolution/lowerings/subpixel.h"
+#include "frit/ops/operator/in_turn.h"
+
+namespace frit::ops {
+
+// logsumexp_sigmoid_scale_subtract_clamp of a transposed convolution in sub-pixel form (see subpixel.h). What the convolution gives need
+// not be stored, and neither need its gradient: the backward operator computes both anew.
+
+struct SubpixelLogsumexpAttributes {
+  PackTapsAttributes pack;
+  LogsumexpSigmoidScaleSubtractClampAttributes chain;  ///< in blocks
+
+  void fields(FieldVisitor& v) {
+    pack.fields(v);
+    chain.fields(v);
+  }
+};
+
+/// What the kernels for tensor cores are made for.
+struct SubpixelLogsumexpKernels {
+  static constexpr int channels = 16;                      ///< K, of a place in a cell
+  static constexpr int group_places = 4, most_groups = 4;  ///< places in a cell, in groups whose number is a power of 2
+  static constexpr int width = 4, columns = 32;  ///< of a row of the weight: at most so many, and a multiple of the width to a tap
+};
+
+/// Whether there are kernels for such an image, a weight (block * K, columns, 1...) and the current Numerics.
+bool has_subpixel_logsumexp_kernels(const TensorType& image, const TensorType& weight, const SubpixelLogsumexpAttributes& attributes);
+
+/// The calls in turn: pack_taps, the convolution and the chain, forward or backward.
+InTurn subpixel_logsumexp_in_turn(std::span<const TensorType> inputs, const Attributes& attributes);
+InTurn subpixel_logsumexp_backward_in_turn(std::span<const TensorType> inputs, const Attributes& attributes);
+
+}  // namespace frit::ops

@@ -1,0 +1,198 @@
+#include "frit/ops/convolution/lowerings/subpixel.h"
+#include "frit/ops/operator/registry.h"
+#include "frit/ops/shape/shape_ops.h"
+
+namespace frit::ops {
+
+std::int64_t product(const Dims& dims) {
+  std::int64_t result = 1;
+  for (const std::int64_t size : dims) result *= size;
+  return result;
+}
+
+namespace {
+
+void check_blocks(const InferContext& call, const Shape& shape, const BlockAttributes& a) {
+  const int axes = shape.rank() - 2;
+  call.require(axes >= 1 && axes <= 3, "expected an input (N, C, ...) of rank 3 to 5, got ", shape);
+  call.require(a.block.rank() == axes && a.offset.rank() == axes && a.size.rank() == axes, "expected ", axes,
+               " sizes of a block, offsets and sizes, got ", a.block, ", ", a.offset, " and ", a.size);
+  for (int axis = 0; axis < axes; ++axis) {
+    call.require(a.block[axis] > 0, "block must be positive, got ", a.block);
+    call.require(a.offset[axis] >= 0 && a.size[axis] >= 0, "offset and size must not be negative, got ", a.offset, " and ", a.size);
+  }
+}
+
+void check_fit(const InferContext& call, const Dims& cells, const Dims& image, const BlockAttributes& a) {
+  for (int axis = 0; axis < cells.rank(); ++axis) {
+    std::int64_t covered = 0;
+    const bool fits = !__builtin_mul_overflow(cells[axis], a.block[axis], &covered) && a.offset[axis] <= covered &&
+                      image[axis] <= covered - a.offset[axis];
+    call.require(fits, cells[axis], " blocks of ", a.block[axis], " do not cover ", image[axis], " elements from ", a.offset[axis], " on");
+  }
+}
+
+TensorType space_to_depth_type(const InferContext& call) {
+  const auto& a = call.as<BlockAttributes>();
+  TensorType result = call.inputs[0];
+  check_blocks(call, result.shape, a);
+  check_fit(call, a.size, image_of(result.shape), a);
+  for (const std::int64_t size : a.block) {
+    call.require(!__builtin_mul_overflow(result.shape[1], size, &result.shape[1]), "there would be 2^63 channels or more");
+  }
+  std::copy(a.size.begin(), a.size.end(), result.shape.begin() + 2);
+  return result;
+}
+
+/// The elements of the image that have place `place` in their block, and the blocks that these are of.
+void match_places(Tensor& image, Tensor& blocks, const Dims& place, const BlockAttributes& a) {
+  for (int axis = 0; axis < place.rank(); ++axis) {
+    const std::int64_t block = a.block[axis], size = image.dim(axis + 2);
+    const std::int64_t cell = (std::max<std::int64_t>(a.offset[axis] - place[axis], 0) + block - 1) / block;
+    const std::int64_t first = std::min(cell * block + place[axis] - a.offset[axis], size);
+    const std::int64_t count = (size - first + block - 1) / block;
+    image = image.slice(axis + 2, first, size, block);
+    blocks = count == 0 ? blocks.slice(axis + 2, 0, 0) : blocks.slice(axis + 2, cell, cell + count);
+  }
+}
+
+/// Calls body(elements of the image, their places in the blocks) for each place of a block: two views of one shape.
+template <class Body>
+void for_each_place(const Tensor& image, const Tensor& blocks, const BlockAttributes& a, const Body& body) {
+  const std::int64_t channels = image.dim(1);
+  for_each_index(a.block, [&](const Dims& place, std::int64_t number) {
+    Tensor elements = image, places = blocks.slice(1, number * channels, (number + 1) * channels);
+    match_places(elements, places, place, a);
+    if (elements.elements() > 0) body(elements, places);
+  });
+}
+
+void run_depth_to_space(const KernelContext& call) {
+  for_each_place(call.outputs[0], call.inputs[0], call.as<BlockAttributes>(),
+                 [](const Tensor& elements, const Tensor& places) { copy(elements, places); });
+}
+
+void run_space_to_depth(const KernelContext& call) {
+  call.outputs[0].fill(0);
+  for_each_place(call.inputs[0], call.outputs[0], call.as<BlockAttributes>(),
+                 [](const Tensor& elements, const Tensor& places) { copy(places, elements); });
+}
+
+BlockAttributes with_size_of(BlockAttributes attributes, const Value& value) {
+  attributes.size = image_of(value.shape());
+  return attributes;
+}
+
+Values depth_to_space_gradient(const GradientContext& c) {
+  return {space_to_depth(c.gradients[0], with_size_of(c.as<BlockAttributes>(), c.inputs[0]))};
+}
+
+Values space_to_depth_gradient(const GradientContext& c) {
+  return {depth_to_space(c.gradients[0], with_size_of(c.as<BlockAttributes>(), c.inputs[0]))};
+}
+
+/// Axes (N, K, cells and block in turn) of a tensor (N, block..., K, cells...).
+Dims interleaved_axes(int axes) {
+  Dims order{0, axes + 1};
+  for (int axis = 0; axis < axes; ++axis) {
+    order.push_back(axes + 2 + axis);
+    order.push_back(1 + axis);
+  }
+  return order;
+}
+
+Values decompose_depth_to_space(Emitter&, std::span<const Value> inputs, const Attributes& attributes) {
+  const auto& a = attributes.as<BlockAttributes>();
+  const Shape& shape = inputs[0].shape();
+  const std::int64_t channels = shape[1] / product(a.block);
+  Shape split{shape[0]}, joined{shape[0], channels};
+  for (const std::int64_t size : a.block) split.push_back(size);
+  split.push_back(channels);
+  for (int axis = 0; axis < a.block.rank(); ++axis) {
+    split.push_back(shape[axis + 2]);
+    joined.push_back(shape[axis + 2] * a.block[axis]);
+  }
+  Value result = reshape(permute(reshape(inputs[0], split), interleaved_axes(a.block.rank())), joined);
+  for (int axis = 0; axis < a.block.rank(); ++axis) result = slice(result, axis + 2, a.offset[axis], a.offset[axis] + a.size[axis]);
+  return {result};
+}
+
+Values decompose_space_to_depth(Emitter&, std::span<const Value> inputs, const Attributes& attributes) {
+  const auto& a = attributes.as<BlockAttributes>();
+  const Shape& shape = inputs[0].shape();
+  const int axes = a.block.rank();
+  Dims before{0, 0}, after{0, 0};
+  Shape split{shape[0], shape[1]}, joined{shape[0], shape[1] * product(a.block)};
+  for (int axis = 0; axis < axes; ++axis) {
+    before.push_back(a.offset[axis]);
+    after.push_back(a.size[axis] * a.block[axis] - a.offset[axis] - shape[axis + 2]);
+    split.push_back(a.size[axis]);
+    split.push_back(a.block[axis]);
+    joined.push_back(a.size[axis]);
+  }
+  const Dims order = interleaved_axes(axes);
+  Dims inverse = order;
+  for (int i = 0; i < order.rank(); ++i) inverse[static_cast<int>(order[i])] = i;
+  return {reshape(permute(reshape(pad(inputs[0], before, after), split), inverse), joined)};
+}
+
+std::vector<Sample> depth_to_space_samples() {
+  return {{{Shape{2, 8, 3, 2}}, BlockAttributes{{2, 2}, {0, 0}, {6, 4}}},
+          {{Shape{1, 16, 2, 3, 2}}, BlockAttributes{{2, 2, 2}, {1, 1, 1}, {3, 5, 3}}},
+          {{Shape{2, 6, 3, 4}}, BlockAttributes{{3, 1}, {2, 3}, {5, 1}}},
+          {{Shape{1, 3, 5}}, BlockAttributes{{3}, {4}, {7}}},
+          {{Shape{1, 32, 2, 2, 3}}, BlockAttributes{{1, 2, 4}, {0, 0, 3}, {2, 4, 9}}},
+          {{Shape{0, 4, 2, 2}}, BlockAttributes{{2, 2}, {0, 0}, {4, 4}}}};
+}
+
+std::vector<Sample> space_to_depth_samples() {
+  return {{{Shape{2, 2, 6, 4}}, BlockAttributes{{2, 2}, {0, 0}, {3, 2}}},
+          {{Shape{1, 2, 3, 5, 3}}, BlockAttributes{{2, 2, 2}, {1, 1, 1}, {2, 3, 2}}},
+          {{Shape{2, 2, 5, 1}}, BlockAttributes{{3, 1}, {2, 3}, {3, 4}}},
+          {{Shape{1, 1, 2}}, BlockAttributes{{3}, {4}, {5}}},
+          {{Shape{1, 4, 2, 4, 9}}, BlockAttributes{{1, 2, 4}, {0, 0, 3}, {2, 2, 3}}},
+          {{Shape{0, 1, 4, 4}}, BlockAttributes{{2, 2}, {0, 0}, {2, 2}}}};
+}
+
+}  // namespace
+
+TensorType depth_to_space_type(const InferContext& call, const TensorType& input, const BlockAttributes& attributes) {
+  check_blocks(call, input.shape, attributes);
+  check_fit(call, image_of(input.shape), attributes.size, attributes);
+  TensorType result = input;
+  for (const std::int64_t size : attributes.block) {
+    call.require(result.shape[1] % size == 0, input.shape[1], " channels do not hold blocks of ", attributes.block);
+    result.shape[1] /= size;
+  }
+  std::copy(attributes.size.begin(), attributes.size.end(), result.shape.begin() + 2);
+  return result;
+}
+
+Value depth_to_space(Value input, const BlockAttributes& attributes) { return emit_one("depth_to_space", {input}, attributes); }
+
+Value space_to_depth(Value input, const BlockAttributes& attributes) { return emit_one("space_to_depth", {input}, attributes); }
+
+}  // namespace frit::ops
+
+FRIT_OPERATORS(depth_to_space) {
+  registry.add<BlockAttributes>({
+      .name = "depth_to_space",
+      .summary = "output[n, k, q block + r - offset] = input[n, r K + k, q]: the channels of a pixel spread over a block of the image",
+      .inputs = {"input"},
+      .infer = [](const InferContext& call) { return std::vector{depth_to_space_type(call, call.inputs[0], call.as<BlockAttributes>())}; },
+      .gradient = depth_to_space_gradient,
+      .decompose = decompose_depth_to_space,
+      .cpu = {.run = run_depth_to_space, .strided = true, .halves = true},
+      .samples = depth_to_space_samples,
+  });
+  registry.add<BlockAttributes>({
+      .name = "space_to_depth",
+      .summary = "output[n, r K + k, q] = input[n, k, q block + r - offset], zero beyond the input's edge",
+      .inputs = {"input"},
+      .infer = [](const InferContext& call) { return std::vector{space_to_depth_type(call)}; },
+      .gradient = space_to_depth_gradient,
+      .decompose = decompose_space_to_depth,
+      .cpu = {.run = run_space_to_depth, .strided = true, .halves = true},
+      .samples = space_to_depth_samples,
+  });
+}

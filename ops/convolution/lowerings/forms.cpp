@@ -1,0 +1,78 @@
+#include "frit/ops/convolution/lowerings/forms.h"
+
+#include "frit/core/numerics.h"
+#include "frit/ops/convolution/convolution_rules.h"
+#include "frit/ops/convolution/lowerings/subpixel.h"
+#include "frit/ops/shape/shape_ops.h"
+
+namespace frit::ops {
+namespace {
+
+/// What the channels of a convolution in sub-pixel form are a multiple of.
+constexpr std::int64_t tap_multiple = 4;
+
+Value convolve(Value input, Value weight, Value bias, const ConvolutionOptions& options) {
+  return input.rank() == 4 ? conv2d(input, weight, bias, options) : conv3d(input, weight, bias, options);
+}
+
+Value with_channels(Value x, std::int64_t channels) {
+  const Dims none = Dims::filled(x.rank(), 0);
+  Dims after = none;
+  after[1] = channels - x.dim(1);
+  return pad(x, none, after);
+}
+
+bool all_equal(const Dims& dims, std::int64_t value) {
+  return std::all_of(dims.begin(), dims.end(), [&](std::int64_t size) { return size == value; });
+}
+
+Values padded(std::span<const Value> inputs, const Attributes& attributes, std::int64_t multiple) {
+  const auto& options = attributes.as<ConvolutionOptions>();
+  const std::int64_t channels = inputs[0].dim(1), rounded = round_up(channels, multiple);
+  if (options.groups != 1 || rounded == channels || channels > most_channels) return {};
+  const Value bias = inputs.size() > 2 ? inputs[2] : Value();
+  const Value image = cast(inputs[0], inputs[1].dtype());
+  return {convolve(with_channels(image, rounded), with_channels(inputs[1], rounded), bias, options)};
+}
+
+// A bias would cost its gradient another pass over the output's: it is a column of the weight, and in TF32 rounded as weights are.
+Values subpixel(Emitter&, std::span<const Value> inputs, const Attributes& attributes) {
+  const int axes = inputs[0].rank() - 2;
+  const ConvolutionOptions options = canonical(attributes.as<ConvolutionOptions>(), axes);
+  const Shape &input = inputs[0].shape(), &weight = inputs[1].shape();
+  if (options.groups != 1 || !all_equal(options.dilation, 1) || all_equal(options.stride, 1)) return {};
+  if (input[1] > most_channels || product(options.stride) > most_channels) return {};
+  const bool bias = inputs.size() > 2;
+  const Dims kernel = image_of(weight);
+  PackTapsAttributes pack{
+      .taps = subpixel_taps(kernel, options.stride), .channels = round_up(input[1] + (bias ? 1 : 0), tap_multiple), .ones = bias};
+  BlockAttributes blocks{.block = options.stride};
+  for (int axis = 0; axis < axes; ++axis) {
+    const std::int64_t stride = options.stride[axis], padding = options.padding[axis];
+    const std::int64_t size = (input[axis + 2] - 1) * stride - 2 * padding + kernel[axis] + options.output_padding[axis];
+    blocks.offset.push_back(padding % stride);
+    blocks.size.push_back(size);
+    pack.shift.push_back(padding / stride);
+    pack.cells.push_back((size + padding % stride + stride - 1) / stride);
+  }
+  const Value rows = subpixel_weight(inputs[1], bias ? inputs[2] : Value(), {options.stride, pack.channels, {}});
+  return {depth_to_space(convolve(pack_taps(inputs[0], pack), rows, {}, {}), blocks)};
+}
+
+}  // namespace
+
+// Tensor cores are loaded 16 bytes at a time.
+Form padded_channels(const char* name, std::int64_t multiple) {
+  return {.name = name,
+          .rule = [multiple](Emitter&, std::span<const Value> inputs, const Attributes& a) { return padded(inputs, a, multiple); },
+          .likely_fastest =
+              [multiple](const TensorType& input) {
+                return on_tensor_cores(input.dtype) && multiple * static_cast<std::int64_t>(size_of(input.dtype)) == 16;
+              }};
+}
+
+Form subpixel_form(const char* name) {
+  return {.name = name, .rule = subpixel, .likely_fastest = [](const TensorType& input) { return on_tensor_cores(input.dtype); }};
+}
+
+}  // namespace frit::ops

@@ -1,0 +1,95 @@
+// Convolutions whose taps are packed into channels first: along the first image axis, which leaves a convolution of one axis less, or along
+// all, which leaves a product of matrices.
+
+#include "frit/ops/convolution/convolution_rules.h"
+#include "frit/ops/convolution/lowerings/forms.h"
+#include "frit/ops/convolution/lowerings/pack_weight.h"
+#include "frit/ops/shape/shape_ops.h"
+
+namespace frit::ops {
+namespace {
+
+/// Channels that taps become: with more of them the packing costs more than it gains.
+constexpr std::int64_t most_packed = 128;
+/// A vector access, and what the library's kernels want the bytes of the channels to be a multiple of.
+constexpr std::int64_t vector_bytes = 16;
+
+/// A convolution with taps as channels.
+struct Packed {
+  PackTapsAttributes image;
+  PackWeightAttributes weight = {};
+  ConvolutionOptions options;
+  Dims kernel;  ///< what is left of it
+};
+
+/// Nothing if it does not apply: tap u of cell q is input q + kernel - 1 - padding - u, so that there are neither stride nor dilation.
+std::optional<Packed> packed_taps(const TensorType& input, const Dims& kernel, const ConvolutionOptions& given, int axes) {
+  const int rank = kernel.rank();
+  const std::int64_t in_channels = input.shape[1];
+  Packed p{.image = {.taps = Dims::filled(rank, 1), .shift = Dims::filled(rank, 0), .cells = image_of(input.shape)},
+           .options = canonical(given, rank),
+           .kernel = kernel};
+  if (p.options.groups != 1 || in_channels > most_channels) return std::nullopt;
+  for (int axis = 0; axis < std::min(axes, rank); ++axis) {
+    std::int64_t& padding = p.options.padding[axis];
+    if (p.options.stride[axis] != 1 || p.options.dilation[axis] != 1 || padding >= kernel[axis]) return std::nullopt;
+    p.image.taps[axis] = kernel[axis];
+    p.image.shift[axis] = kernel[axis] - 1 - padding;
+    p.image.cells[axis] += 2 * padding - (kernel[axis] - 1);
+    p.kernel[axis] = 1;
+    padding = 0;
+  }
+  const std::int64_t taps = product(p.image.taps), channels = in_channels < 3 ? in_channels : round_up(in_channels, 4);
+  if (taps == 1 || taps * channels > most_packed) return std::nullopt;
+  const std::int64_t packed = round_up(taps * channels, vector_bytes / static_cast<std::int64_t>(size_of(input.dtype)));
+  p.weight = {.taps = p.image.taps, .channels = channels, .packed = packed};
+  p.image.channels = channels;
+  if (packed > taps * channels) {  // with further taps, which meet zeros of the weight
+    p.image.kept = packed;
+    const std::int64_t of_first = taps / p.image.taps[0] * channels;
+    p.image.taps[0] = round_up(packed, of_first) / of_first;
+    if (p.image.taps[0] * of_first == packed) p.image.kept = 0;
+  }
+  return p;
+}
+
+Values convolution_of(std::span<const Value> inputs, const Attributes& attributes, int axes) {
+  const Value image = cast(inputs[0], inputs[1].dtype());
+  const auto p = packed_taps(image.type(), image_of(inputs[1].shape()), attributes.as<ConvolutionOptions>(), axes);
+  if (!p) return {};
+  const Value bias = inputs.size() > 2 ? inputs[2] : Value();
+  const Value packed = pack_taps(image, p->image), weight = pack_weight(inputs[1], p->weight);
+  return {inputs[0].rank() == 4 ? conv2d(packed, weight, bias, p->options) : conv3d(packed, weight, bias, p->options)};
+}
+
+Values weight_gradient_of(std::span<const Value> inputs, const Attributes& attributes, int axes) {
+  const auto& options = attributes.as<WeightGradientOptions>();
+  const ImageAxes kernel = weight_gradient_geometry(inputs[0].shape(), inputs[1].shape(), options).kernel;
+  const std::size_t rank = static_cast<std::size_t>(inputs[1].rank() - 2);
+  const auto p = packed_taps(inputs[1].type(), Dims(std::span(kernel).last(rank)), options.convolution, axes);
+  if (!p) return {};
+  const Value gradient = weight_gradient(inputs[0], pack_taps(inputs[1], p->image), p->options, p->kernel);
+  return {pack_weight_backward(gradient, {p->weight, inputs[1].dim(1)})};
+}
+
+}  // namespace
+
+// Two-dimensional images of more than 4 channels, and few, are fastest as products of matrices.
+Form packed_taps(const char* name, int axes) {
+  return {.name = name,
+          .rule = [axes](Emitter&, std::span<const Value> inputs, const Attributes& a) { return convolution_of(inputs, a, axes); },
+          .likely_fastest =
+              [axes](const TensorType& input) {
+                return axes == 2 && input.shape.rank() == 4 && on_tensor_cores(input.dtype) && input.shape[1] > 4 && input.shape[1] <= 8;
+              }};
+}
+
+// cuDNN's weight gradients in halves are slowest in three dimensions.
+Form packed_weight_gradient(const char* name, int axes) {
+  return {
+      .name = name,
+      .rule = [axes](Emitter&, std::span<const Value> inputs, const Attributes& a) { return weight_gradient_of(inputs, a, axes); },
+      .likely_fastest = [axes](const TensorType& gradient) { return axes == 1 && gradient.shape.rank() == 5 && is_half(gradient.dtype); }};
+}
+
+}  // namespace frit::ops

@@ -1,0 +1,32 @@
+#pragma once
+
+#include "frit/ops/convolution/convolution_rules.h"
+#include "frit/ops/convolution/lowerings/subpixel.h"
+#include "frit/ops/shape/shape_ops.h"
+
+namespace frit::ops {
+
+/// A convolution of size 1 over packed taps, in operators: what it reads, in the weight's dtype, and what it gives.
+struct PackedProduct {
+  Value taps, rows;
+
+  /// The bias may be none, and float32 beside halves.
+  PackedProduct(Value image, Value weight, Value bias, PackTapsAttributes pack) {
+    if (image.dtype() != weight.dtype()) pack.dtype = weight.dtype();
+    taps = pack_taps(image, pack);
+    if (bias) bias = cast(bias, weight.dtype());
+    rows = taps.rank() == 4 ? conv2d(taps, weight, bias) : conv3d(taps, weight, bias);
+  }
+
+  Value weight_gradient(Value rows_gradient) const {
+    return ops::weight_gradient(rows_gradient, taps, {}, Dims::filled(taps.rank() - 2, 1));
+  }
+  /// Of the image that it was made of.
+  Value image_gradient(Value rows_gradient, Value image, Value weight, const PackTapsAttributes& pack) const {
+    const Value of_taps = data_gradient(rows_gradient, weight, {}, image_of(taps.shape()));
+    const PackTapsBackwardAttributes attributes{pack, image.dim(1), image_of(image.shape())};
+    return cast(emit_one("pack_taps_backward", {of_taps}, attributes), image.dtype());
+  }
+};
+
+}  // namespace frit::ops

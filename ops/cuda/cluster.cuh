@@ -1,0 +1,133 @@
+#pragma once
+
+#include <utility>
+
+#include "frit/core/cuda/launch.cuh"
+#include "frit/core/cuda/vector.cuh"
+
+namespace frit::cuda {
+
+// Thread-block clusters, of compute capability 9.0: blocks that run at the same time, can write into each other's shared memory, and whose
+// shared memory the copy engine fills. The device functions do nothing for older architectures, where no such kernel is ever launched.
+
+inline constexpr int most_cluster_blocks = 8;
+
+namespace detail {
+
+template <class... Parameters>
+struct ClusterLaunch {
+  cudaLaunchAttribute attribute = {};
+  cudaLaunchConfig_t config = {};
+
+  ClusterLaunch(void (*kernel)(Parameters...), const LaunchShape& shape, int blocks, cudaStream_t stream) {
+    FRIT_CUDA_CALL(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                        static_cast<int>(shape.shared_bytes)));
+    // As many blocks to a multiprocessor as its whole memory has room for.
+    FRIT_CUDA_CALL(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributePreferredSharedMemoryCarveout,
+                                        cudaSharedmemCarveoutMaxShared));
+    attribute.id = cudaLaunchAttributeClusterDimension;
+    attribute.val.clusterDim = {static_cast<unsigned>(blocks), 1, 1};
+    config.gridDim = shape.grid;
+    config.blockDim = shape.block;
+    config.dynamicSmemBytes = shape.shared_bytes;
+    config.stream = stream;
+    config.attrs = &attribute;
+    config.numAttrs = 1;
+  }
+  ClusterLaunch(const ClusterLaunch&) = delete;
+  ClusterLaunch& operator=(const ClusterLaunch&) = delete;
+};
+
+}  // namespace detail
+
+/// How many clusters of `blocks` blocks the device runs at a time; 0 if it cannot run them.
+template <class... Parameters>
+int resident_clusters(void (*kernel)(Parameters...), LaunchShape shape, int blocks) {
+  shape.grid = dim3(static_cast<unsigned>(blocks));
+  const detail::ClusterLaunch<Parameters...> launch(kernel, shape, blocks, nullptr);
+  int clusters = 0;
+  if (cudaOccupancyMaxActiveClusters(&clusters, kernel, &launch.config) == cudaSuccess) return clusters;
+  (void)cudaGetLastError();
+  return 0;
+}
+
+/// As `launch`, in clusters of `blocks` blocks along the first axis of the grid, which is a multiple of it.
+template <class... Parameters, class... Arguments>
+void launch_clusters(void (*kernel)(Parameters...), const LaunchShape& shape, int blocks, cudaStream_t stream, Arguments&&... arguments) {
+  const detail::ClusterLaunch<Parameters...> launch(kernel, shape, blocks, stream);
+  FRIT_CUDA_CALL(cudaLaunchKernelEx(&launch.config, kernel, std::forward<Arguments>(arguments)...));
+}
+
+/// Has the copy engine bring bytes into the L2 cache: the address and their number are multiples of 16.
+__device__ inline void prefetch_bytes_to_l2(const void* from, unsigned bytes) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(__cvta_generic_to_global(from)), "r"(bytes) : "memory");
+#endif
+}
+
+/// By all threads of all blocks of the cluster: what was written before `arrive` is seen after `wait`, when all blocks are running.
+__device__ inline void cluster_arrive() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("barrier.cluster.arrive.release;" ::: "memory");
+#endif
+}
+__device__ inline void cluster_wait() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
+#endif
+}
+
+/// In shared memory: counts the bytes that were announced and have come, by the copy engine or from the cluster's other blocks. Its phases
+/// follow each other; a wait names the parity of the phase's number. Copies may come before they are expected, but not before the last
+/// phase is over.
+class ByteBarrier {
+ public:
+  /// By one thread, before a barrier of the block, or of the cluster where other blocks send.
+  __device__ void init() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(this)) : "memory");
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+#endif
+  }
+  /// By one thread, once a phase.
+  __device__ void expect(unsigned bytes) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(this)), "r"(bytes) : "memory");
+#endif
+  }
+  /// Starts a copy from global to shared memory: both addresses and the number of bytes are multiples of 16.
+  __device__ void copy(void* to, const void* from, unsigned bytes) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(shared_address(to)),
+                 "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(shared_address(this))
+                 : "memory");
+#endif
+  }
+  /// Sends a number to the place of the cluster's block `block` that `place` is in this one; this barrier's place there counts it.
+  __device__ void send(double* place, int block, double value) {
+#if __CUDA_ARCH__ >= 900
+    unsigned address, barrier;
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(address) : "r"(shared_address(place)), "r"(block));
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(barrier) : "r"(shared_address(this)), "r"(block));
+    asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.f64 [%0], %1, [%2];" ::"r"(address), "d"(value), "r"(barrier)
+                 : "memory");
+#endif
+  }
+  /// By any thread: until the phase is over. What came in it is then seen.
+  __device__ void wait(unsigned parity) {
+#if __CUDA_ARCH__ >= 900
+    unsigned done = 0;
+    while (done == 0) {
+      asm volatile("{\n.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
+                   : "=r"(done)
+                   : "r"(shared_address(this)), "r"(parity)
+                   : "memory");
+    }
+#endif
+  }
+
+ private:
+  unsigned long long state_;
+};
+
+}  // namespace frit::cuda

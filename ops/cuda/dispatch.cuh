@@ -1,0 +1,24 @@
+#pragma once
+
+#include <type_traits>
+
+#include "frit/core/dtype.h"
+#include "frit/core/half.h"
+
+namespace frit::ops {
+
+/// The type that elements of type T are computed with.
+template <class T>
+using Computed = std::conditional_t<is_half_type<T>, float, T>;
+
+/// Calls `body` for f64, f32, f16 and bf16.
+template <class Body>
+void dispatch_floating_and_halves(DType dtype, const Body& body) {
+  switch (dtype) {
+    case DType::f16: return body.template operator()<Half>();
+    case DType::bf16: return body.template operator()<BFloat16>();
+    default: return dispatch_floating(dtype, body);
+  }
+}
+
+}  // namespace frit::ops

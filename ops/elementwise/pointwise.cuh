@@ -1,0 +1,99 @@
+#pragma once
+
+#include <cstring>
+#include <numeric>
+#include <type_traits>
+
+#include "frit/ops/cuda/dispatch.cuh"
+#include "frit/ops/cuda/elementwise.cuh"
+#include "frit/ops/elementwise/functions.h"
+#include "frit/ops/operator/registry.h"
+
+// CUDA kernels of operators that compute each element of one output from the elements at its place.
+
+namespace frit::ops {
+
+/// The kernel of an operator with `inputs` inputs.
+inline Kernel elementwise_kernel(KernelFunction run, int inputs) {
+  Kernel kernel{.run = std::move(run), .strided = true, .halves = true, .any_layout_outputs = {0}};
+  kernel.any_layout_inputs.resize(static_cast<std::size_t>(inputs));
+  std::iota(kernel.any_layout_inputs.begin(), kernel.any_layout_inputs.end(), 0);
+  return kernel;
+}
+
+/// The functor of a call's attributes, if it takes any.
+template <class Functor, class A>
+Functor make_functor(const Attributes& attributes) {
+  if constexpr (std::is_same_v<A, NoAttributes>) {
+    return Functor{};
+  } else {
+    return Functor(attributes.as<A>());
+  }
+}
+
+/// Where Entry stands among the elementwise functions.
+template <class Entry, class... Entries>
+constexpr std::uint8_t number_of(std::type_identity<std::tuple<Entries...>>) {
+  static_assert((std::is_same_v<Entry, Entries> || ...) && sizeof...(Entries) <= UINT8_MAX);
+  std::uint8_t number = 0;
+  (void)((std::is_same_v<Entry, Entries> || (++number, false)) || ...);
+  return number;
+}
+
+template <template <class> class Signature, template <class> class Functor, class A, bool integers>
+FunctorData functor_data_of(const Elementwise<Signature, Functor, A, integers>&, const Attributes& attributes, bool wide) {
+  using Entry = Elementwise<Signature, Functor, A, integers>;
+  FunctorData data{number_of<Entry>(std::type_identity<ElementwiseFunctions>{}), {}};
+  const auto put = [&](const auto& functor) {
+    static_assert(std::is_trivially_copyable_v<std::remove_cvref_t<decltype(functor)>> && sizeof functor <= sizeof data.state);
+    std::memcpy(data.state.data(), &functor, sizeof functor);
+  };
+  wide ? put(make_functor<Functor<double>, A>(attributes)) : put(make_functor<Functor<float>, A>(attributes));
+  return data;
+}
+
+/// For Kernel::functor.
+template <class Entry>
+FunctorData functor_data(const Attributes& attributes, bool wide) {
+  return functor_data_of(Entry{nullptr}, attributes, wide);
+}
+
+template <class Signature>
+struct Mapping;
+
+template <class Out, class... In>
+struct Mapping<Out(In...)> {
+  static constexpr int inputs = sizeof...(In);
+
+  template <class Functor>
+  static void run(const KernelContext& call, const Functor& functor) {
+    map_elements<Out, In...>(call.stream, call.outputs[0], call.inputs, functor);
+  }
+};
+
+/// The last input has the dtype that the functor computes with; the others of a selection or comparison may be u8.
+template <template <class> class Signature, template <class> class Functor, class A, bool integers>
+void run_cuda_elementwise(const KernelContext& call) {
+  const auto run = [&]<class T>() { Mapping<Signature<T>>::run(call, make_functor<Functor<Computed<T>>, A>(call.attributes)); };
+  const DType dtype = call.inputs[Mapping<Signature<float>>::inputs - 1].dtype();
+  if constexpr (integers) {
+    dispatch_all(dtype, run);
+  } else {
+    dispatch_floating_and_halves(dtype, run);
+  }
+}
+
+template <template <class> class Signature, template <class> class Functor, class A, bool integers>
+void add_cuda_function(Registry& registry, const Elementwise<Signature, Functor, A, integers>& entry) {
+  Kernel kernel = elementwise_kernel(run_cuda_elementwise<Signature, Functor, A, integers>, Mapping<Signature<float>>::inputs);
+  kernel.functor = functor_data<Elementwise<Signature, Functor, A, integers>>;
+  registry.add_cuda(std::string(entry.name) + entry.suffix, std::move(kernel));
+}
+
+/// The kernels of a list of elementwise operators.
+template <class... Entries>
+void add_cuda_functions(Registry& registry, const std::tuple<Entries...>& entries) {
+  std::apply([&](const Entries&... entry) { (add_cuda_function(registry, entry), ...); }, entries);
+}
+
+}  // namespace frit::ops

@@ -1,0 +1,108 @@
+// What of cuDNN is kept for the process's life, and the running of plans.
+
+#include "frit/ops/libraries/cuda/cudnn.h"
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "frit/core/cuda/device.h"
+#include "frit/ops/libraries/cuda/channel_bias.h"
+#include "frit/ops/libraries/cuda/cudnn_search.h"
+#include "frit/ops/libraries/library_plans.h"
+
+namespace frit::cudnn {
+namespace {
+
+/// Never destroyed, as static objects may run convolutions. The lock also keeps threads from using a handle at once.
+struct Library {
+  std::mutex mutex;
+  std::map<int, cudnnHandle_t> handles;
+  std::map<ConvolutionKey, std::unique_ptr<ConvolutionPlan>> plans;
+
+  cudnnHandle_t handle(int device) {
+    const auto [place, fresh] = handles.try_emplace(device, nullptr);
+    (void)cuda::compute_stream(device);  // makes the device current
+    if (place->second == nullptr) {
+      const ops::LibraryLoad load;
+      FRIT_CUDNN_CALL(cudnnCreate(&place->second));
+    }
+    return place->second;
+  }
+};
+
+Library& library() {
+  static auto& library = *new Library;
+  return library;
+}
+
+/// Half-precision convolutions in three dimensions are wrong in these versions (PyTorch issues 163539, 166122, 166643).
+void refuse_wrong_versions(const ConvolutionKey& key) {
+  const std::size_t number = cudnnGetVersion();
+  if (!is_half(key.dtype) || ConvolutionShapes(key).image_rank() == 2 || number < 90800 || number >= 91500) return;
+  fail(ErrorKind::device, version(), " computes three-dimensional convolutions of ", name_of(key.dtype),
+       " wrongly, as versions 9.8 to 9.14 do: use another version, or float32");
+}
+
+/// Before version 9.3, elements are counted in 32 bits.
+bool is_too_large(const ConvolutionKey& key) {
+  const ConvolutionShapes shapes(key);
+  return cudnnGetVersion() < 90300 && std::max(element_count(shapes.input), element_count(shapes.output)) > INT32_MAX;
+}
+
+}  // namespace
+
+ConvolutionPlan::ConvolutionPlan(const ConvolutionKey& for_key, Configuration from, cudnnHandle_t handle)
+    : key(for_key),
+      facts(std::move(from.plan)),
+      configuration(std::move(from.descriptor)),
+      descriptor(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR) {
+  descriptor.set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, handle).set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, configuration).finalize();
+  facts.workspace = descriptor.get<std::int64_t>(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE);
+}
+
+void start(const ConvolutionPlan& plan, const ConvolutionOperands& operands, void* workspace, cudnnHandle_t handle, CUstream_st* stream) {
+  std::vector<std::int64_t> ids = {input_id, weight_id, output_id};
+  std::vector<void*> pointers = {operands.input.raw(), operands.weight.raw(), operands.output.raw()};
+  if (plan.facts.fused_bias) {
+    ids.push_back(bias_id);
+    pointers.push_back(operands.bias.raw());
+  }
+  Descriptor pack(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
+  pack.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, std::span<const std::int64_t>(ids));
+  pack.set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, std::span<void* const>(pointers));
+  pack.set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, workspace).finalize();
+  FRIT_CUDNN_CALL(cudnnSetStream(handle, stream));
+  FRIT_CUDNN_CALL(cudnnBackendExecute(handle, plan.descriptor.raw(), pack.raw()));
+  if (plan.key.bias && !plan.facts.fused_bias) ops::add_channel_bias(operands.result(plan.key.kind), operands.bias, stream);
+}
+
+std::string version() {
+  const std::size_t number = cudnnGetVersion();
+  return concat("cuDNN ", number / 10000, '.', number / 100 % 100, '.', number % 100);
+}
+
+const Tensor& ConvolutionOperands::result(ConvolutionKind kind) const {
+  if (kind == ConvolutionKind::forward) return output;
+  return kind == ConvolutionKind::data_gradient ? input : weight;
+}
+
+const ConvolutionPlan* plan_for(const ConvolutionKey& key) {
+  refuse_wrong_versions(key);
+  if (is_too_large(key)) return nullptr;
+  const std::lock_guard lock(library().mutex);
+  auto& plans = library().plans;
+  const auto found = plans.find(key);
+  if (found != plans.end()) return found->second.get();
+  return plans.emplace(key, choose_plan(key, library().handle(key.device))).first->second.get();
+}
+
+std::size_t workspace_bytes(const ConvolutionPlan& plan) { return static_cast<std::size_t>(plan.facts.workspace); }
+
+void execute(const ConvolutionPlan& plan, const ConvolutionOperands& operands, void* workspace, CUstream_st* stream) {
+  const std::lock_guard lock(library().mutex);
+  start(plan, operands, workspace, library().handle(plan.key.device), stream);
+}
+
+}  // namespace frit::cudnn

@@ -1,0 +1,38 @@
+#pragma once
+
+// A convolution as a graph of cuDNN's, and the ways of computing it that cuDNN offers. For the files cudnn*.cpp alone.
+
+#include <functional>
+
+#include "frit/ops/libraries/cuda/cudnn.h"
+#include "frit/ops/libraries/cuda/cudnn_descriptor.h"
+#include "frit/ops/libraries/library_plans.h"
+
+namespace frit::cudnn {
+
+/// Of the tensors of a key's graph; a three-dimensional convolution whose depth is 1 everywhere is a two-dimensional one.
+struct ConvolutionShapes {
+  Shape input, weight, output, bias;
+
+  explicit ConvolutionShapes(const ConvolutionKey& key);
+  int image_rank() const { return input.rank() - 2; }
+};
+
+/// Names of the tensors within a graph.
+enum TensorId : std::int64_t { input_id = 1, weight_id, output_id, bias_id, sum_id };
+
+/// One of cuDNN's engines with its settings.
+struct Configuration {
+  ops::LibraryPlan plan;  ///< engine, knobs and fused_bias
+  Descriptor descriptor;
+};
+
+/// Visits what cuDNN offers for the key and what computes as exactly, and as repeatably, as the key asks, the one first that cuDNN thinks
+/// the fastest, until the visitor returns false. With `fused_bias` the bias is added within the graph.
+void for_each_configuration(const ConvolutionKey& key, bool fused_bias, cudnnHandle_t handle,
+                            const std::function<bool(Configuration)>& visit);
+
+/// All that a plan's speed depends on: what it is kept under in the plan cache.
+std::string problem_text(const ConvolutionKey& key);
+
+}  // namespace frit::cudnn

@@ -1,0 +1,13 @@
+#pragma once
+
+// The choice of a plan. For the files cudnn*.cpp alone.
+
+#include "frit/ops/libraries/cuda/cudnn_plan.h"
+
+namespace frit::cudnn {
+
+/// By time, from the plan cache, or by rule: the first of cuDNN's list that runs, where the problem is small, the key asks for determinism
+/// or there is no memory to try plans on. Null if cuDNN has none; throws ErrorKind::device if it has but all want a larger workspace.
+std::unique_ptr<ConvolutionPlan> choose_plan(const ConvolutionKey& key, cudnnHandle_t handle);
+
+}  // namespace frit::cudnn

@@ -1,0 +1,61 @@
+#pragma once
+
+#include "frit/core/cuda/team.cuh"
+#include "frit/ops/norm/norm_core.h"
+
+namespace frit::ops {
+
+// The sums that the CUDA kernels of the norms are made of, where they pass through scratch memory. A thread sums a few elements in their
+// own type; from there on sums are double, in an order that depends on shapes alone.
+
+/// Two sums over a slice, or a part of one: of x - pivot and of its square, or of g and of g * xhat.
+struct SumPair {
+  double first, second;
+
+  __device__ friend SumPair operator+(const SumPair& a, const SumPair& b) { return {a.first + b.first, a.second + b.second}; }
+};
+
+/// Blocks that fill any device twice over.
+inline constexpr std::int64_t enough_blocks = 2112;
+
+/// Parts in which blocks share each of `items` stretches of memory.
+inline std::int64_t parts_of(std::int64_t items, std::int64_t elements) {
+  constexpr std::int64_t least_elements = 8192;
+  if (items == 0 || items >= enough_blocks / 2) return 1;
+  return std::max<std::int64_t>(1, std::min((enough_blocks + items - 1) / items, elements / least_elements));
+}
+
+/// Partial sums of items: element (o, item, p) is the p-th of `inner` neighbours in the o-th of `outer` rounds.
+struct PartialSums {
+  SumPair* sums;  // (outer, items, inner)
+  std::int64_t outer, items, inner;
+};
+
+/// One team an item: adds its partial sums, each multiplied by finish.weight(item, p), and hands them to finish(item, sums) in one thread.
+/// Reads each sum once. Deterministic.
+template <class Finish>
+__global__ void finish_sums(Finish finish, PartialSums partial, cuda::Team team) {
+  __shared__ SumPair shared[cuda::warp_size];
+  for (std::int64_t first = team.first_item(); first < partial.items; first += team.item_step()) {
+    const std::int64_t item = first + team.place(), count = item < partial.items ? partial.outer * partial.inner : 0;
+    SumPair sums{0, 0};
+#pragma unroll 4
+    for (std::int64_t i = team.rank(); i < count; i += team.size) {
+      const std::int64_t o = i / partial.inner, p = i - o * partial.inner;
+      const SumPair found = partial.sums[(o * partial.items + item) * partial.inner + p];
+      const double weight = finish.weight(item, p);
+      sums = sums + SumPair{weight * found.first, weight * found.second};
+    }
+    sums = team.sum(sums, shared);
+    if (item < partial.items && team.rank() == 0) finish(item, sums);
+  }
+}
+
+template <class Finish>
+void launch_finish(const Finish& finish, const PartialSums& partial, cudaStream_t stream) {
+  if (partial.items == 0) return;
+  const cuda::TeamShape shape(partial.items, partial.outer * partial.inner, 4);
+  cuda::launch(finish_sums<Finish>, shape.launch, stream, finish, partial, shape.team);
+}
+
+}  // namespace frit::ops

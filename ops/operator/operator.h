@@ -1,0 +1,254 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "frit/ops/operator/emitter.h"
+#include "frit/ops/operator/sample.h"
+
+struct CUstream_st;  // what cudaStream_t points to
+
+namespace frit::ops {
+
+/// How the tensors of a call lie; where a list is empty, contiguous.
+struct CallLayouts {
+  std::vector<Layout> inputs = {}, outputs = {};
+};
+
+/// One call of an operator as an inference rule sees it: types and attributes, no data. A scratch rule sees the layouts too.
+struct InferContext {
+  const Operator& op;
+  std::span<const TensorType> inputs;
+  const Attributes& attributes;
+  const CallLayouts& layouts = contiguous;
+
+  template <class A>
+  const A& as() const {
+    return attributes.as<A>();
+  }
+  const Shape& shape(std::size_t input) const { return inputs[input].shape; }
+  Layout input_layout(std::size_t input) const { return input < layouts.inputs.size() ? layouts.inputs[input] : Layout::contiguous; }
+  bool has(std::size_t input) const { return input < inputs.size(); }
+  /// Throws ErrorKind::argument "name: parts..." unless the condition holds.
+  template <class... Parts>
+  void require(bool condition, const Parts&... parts) const {
+    if (!condition) fail_call(concat(parts...));
+  }
+
+ private:
+  inline static const CallLayouts contiguous = {};
+  [[noreturn]] void fail_call(const std::string& message) const;
+};
+
+using InferRule = std::function<std::vector<TensorType>(const InferContext&)>;
+
+/// The type of input 0.
+std::vector<TensorType> infer_same(const InferContext& call);
+/// The broadcast of all inputs, which must share a dtype.
+std::vector<TensorType> infer_broadcast(const InferContext& call);
+
+/// One call as a gradient rule sees it. `gradients[i]` belongs to output i and is "none" where nothing flows back.
+struct GradientContext {
+  Emitter& emitter;
+  std::span<const Value> inputs;
+  std::span<const Value> outputs;
+  std::span<const Value> gradients;
+  const Attributes& attributes;
+  std::vector<bool> wanted;  ///< a gradient for input i is asked for
+
+  template <class A>
+  const A& as() const {
+    return attributes.as<A>();
+  }
+};
+
+/// One value an input: its gradient, or "none" for zero. The shape may be one that broadcasting made of the input's: the walk sums it back.
+using GradientRule = std::function<Values(const GradientContext&)>;
+
+/// Spells the operator in others: one value an output that has a meaning of its own (further results, kept for the gradient, are left out).
+using DecomposeRule = std::function<Values(Emitter&, std::span<const Value> inputs, const Attributes&)>;
+
+/// One call as a kernel sees it. Inputs are contiguous unless the kernel declares `strided`. An output that nobody reads is undefined, and
+/// the kernel need not compute it. `scratch` holds the bytes that the scratch rule asked for, 64-byte aligned. Calls that share no memory
+/// may run at the same time.
+struct KernelContext {
+  const Operator& op;
+  const Attributes& attributes;
+  std::span<const Tensor> inputs;
+  std::span<const Tensor> outputs;
+  std::span<std::byte> scratch;
+  CUstream_st* stream = nullptr;  ///< on a CUDA device: where the work is ordered
+
+  template <class A>
+  const A& as() const {
+    return attributes.as<A>();
+  }
+  bool has(std::size_t input) const { return input < inputs.size(); }
+};
+
+/// Of an output that may be undefined.
+template <class T>
+T* data_or_null(const Tensor& tensor) {
+  return tensor.defined() ? tensor.data<T>() : nullptr;
+}
+
+using KernelFunction = std::function<void(const KernelContext&)>;
+
+/// An elementwise operator's functor as data, for CUDA kernels that compute several operators at once.
+struct FunctorData {
+  std::uint8_t number = 0;                          ///< which functor it is; see ops/elementwise/functions.h
+  alignas(double) std::array<std::byte, 16> state;  ///< what it holds
+};
+
+struct Kernel {
+  KernelFunction run = {};
+  bool strided = false;  ///< takes inputs of any strides
+  bool halves = false;   ///< takes f16 and bf16 as they are; otherwise they are converted to f32 around the call
+  std::function<std::size_t(const InferContext&)> scratch = {};  ///< bytes of scratch memory; missing: none
+  /// Inputs and outputs that may lie in channels-last layout as well as contiguous, each as it comes: the kernel asks the tensor.
+  std::vector<int> any_layout_inputs = {};
+  std::vector<int> any_layout_outputs = {};
+  bool one_layout = false;  ///< those of them that are images (rank 4 or more) come all in the same layout
+  /// What else does the work, with its version: "cuDNN 9.19.0"; missing: frit does it alone.
+  std::function<std::string()> library = {};
+  /// Of an elementwise operator's CUDA kernel: the functor for these attributes, which computes in float64 if `wide`, else in float32.
+  std::function<FunctorData(const Attributes&, bool wide)> functor = {};
+
+  explicit operator bool() const { return static_cast<bool>(run); }
+};
+
+/// What an operator's data is stored in when a program is to store halves (see graph::lower_precision).
+enum class Precision {
+  as_given,  ///< in halves if any of it comes in halves
+  half,      ///< always in halves: the operator gains from them
+  full,      ///< in float32: its result would not fit halves, or would lose too much
+};
+
+struct ElementwiseProgram;
+
+/// Another way to compute what an operator computes, equal for finite numbers but for rounding. The rule, which may emit the operator
+/// itself with other inputs, gives no values where it does not apply.
+struct Form {
+  const char* name;  ///< "channels padded to 4"
+  DecomposeRule rule = {};
+  /// Whether it usually is the fastest where it applies: what is taken where no times may be. Missing: it is not.
+  std::function<bool(const TensorType& input)> likely_fastest = {};
+};
+
+/// An input that output 0 is a sum or a product with, after broadcasting or, where `axis` is given, along that axis; -1 is the last. A
+/// product holds where no addend is given.
+struct LinearInput {
+  enum Role { addend, factor };
+  int input;
+  Role role;
+  std::optional<int> axis = {};
+};
+
+/// Input 0 falls into blocks of this shape. A number that is added to all of a block does not change output 0, nor does a positive one that
+/// all of it is multiplied by, if `scale`, but for a norm's eps.
+struct Invariance {
+  Dims block;
+  bool scale = true;
+};
+
+/// A number for each channel, axis 1, to multiply by, and one to add then.
+struct ChannelAffine {
+  Value factor, addend;  // (C)
+};
+
+/// An input whose integers each name one of so many things: a class, a channel, a place in a plane. A call on the CPU refuses others; a
+/// CUDA kernel, for which the host would have to wait, does not look where they point.
+struct IndexInput {
+  int input;
+  std::function<std::int64_t(const InferContext&)> count;
+  std::int64_t least = 0;  ///< -1: an index may say that there is none
+};
+
+struct Argument {
+  const char* name;
+  bool optional = false;  ///< only at the end of the list; may be left out
+
+  Argument(const char* argument_name, bool is_optional = false) : name(argument_name), optional(is_optional) {}  // NOLINT
+};
+
+/// Everything that is known of one operator. Passes read these fields; they never hold an operator's name.
+struct Operator {
+  std::string name = {};
+  std::string summary = {};  ///< the formula, in a line
+  std::vector<Argument> inputs = {};
+  bool variadic = false;  ///< the last input may repeat
+  std::vector<const char*> outputs = {"output"};
+  bool variadic_outputs = false;  ///< there may be any number of them
+
+  InferRule infer = {};
+  GradientRule gradient = {};    ///< missing: see no_gradient
+  std::string no_gradient = {};  ///< why there is none ("integer result"); an operator has exactly one of the two
+  DecomposeRule decompose = {};
+  /// For a fused operator: the attributes for which `decompose` gives the nodes that were matched, whose attributes come in the order in
+  /// which decompose emitted them, for inputs of these types; none if the nodes are better left alone. The fusion pass checks the answer by
+  /// decomposing it again.
+  std::function<std::optional<Attributes>(std::span<const Attributes> matched, std::span<const TensorType> inputs)> fuse = {};
+  /// What the call becomes when nothing is trained: the values that replace its outputs ("none" where nothing reads them). Missing: itself.
+  DecomposeRule at_inference = {};
+  /// What output 0 is of input 0 then, if that is all that is left: it may become part of what gives input 0.
+  std::function<ChannelAffine(std::span<const Value> inputs, const Attributes&)> channel_affine_at_inference = {};
+  /// The inputs with which output 0 comes multiplied and added to like that; no values where that cannot be.
+  std::function<Values(std::span<const Value> inputs, const Attributes&, const ChannelAffine&)> fold_channel_affine = {};
+  /// What else the call may be computed as. On a GPU a compiler of graphs tries them all and keeps the fastest; where results must not
+  /// depend on times it takes the first that is likely to be.
+  std::vector<Form> forms = {};
+  bool is_gradient = false;  ///< its forms are tried once a graph has its gradient, those of other operators before
+  /// The attributes with which the operator takes over the work of the operation that gives its input 0, and reads that operation's input 0
+  /// instead.
+  std::function<std::optional<Attributes>(const Operator& producer, const Attributes& of_producer, const Attributes& own)> absorb = {};
+  /// Which output of the operation that gives input 0, as its output `read`, already is the call's result; none if none is.
+  std::function<std::optional<int>(const Operator& producer, int read, const Shape& shape, const Attributes& own)> given = {};
+  /// Each element of the one output follows from the elements at its place in the inputs, which broadcast, so that the call may be computed
+  /// together with others that it is connected with.
+  bool elementwise = false;
+  /// The attributes with which this operator computes a program of elementwise operators on inputs of these types; none if it cannot.
+  std::function<std::optional<Attributes>(const ElementwiseProgram& program, std::span<const TensorType> inputs)> join = {};
+
+  Precision precision = Precision::as_given;
+  /// Floating inputs that may be float32 beside halves, or halves beside float32. What casts them is left out.
+  std::vector<int> any_precision = {};
+
+  Kernel cpu = {};
+  Kernel cuda = {};  ///< added by the file beside the operator's own; see FRIT_CUDA_KERNELS
+  std::vector<DType> dtypes = {DType::f64, DType::f32, DType::f16, DType::bf16};  ///< of input 0
+
+  std::vector<std::pair<int, int>> in_place = {};  ///< (output, input): the output may take the dying input's memory
+  /// (output, of): the output is, as (C), the sum of output `of` over all axes but the channels'.
+  std::vector<std::pair<int, int>> channel_sums = {};
+  std::vector<int> mutates = {};  ///< inputs that are updated where they lie; they must be variables
+  bool commutative = false;       ///< inputs 0 and 1 may be swapped
+  /// The number that as input 1 leaves every value of input 0 as it is, the sign of a zero and NaN included.
+  std::optional<double> neutral = {};
+  /// Of the operator whose output is its input in another dtype: the attributes for that dtype.
+  std::function<Attributes(DType)> conversion = {};
+  std::vector<LinearInput> linear_inputs = {};
+  std::vector<IndexInput> index_inputs = {};
+  /// Of output 0, for an input 0 of this shape; missing: it has none.
+  std::function<Invariance(const Shape& input, const Attributes&)> invariance = {};
+  bool view = false;  ///< output 0 is input 0's elements in the same order: no kernel need run
+
+  std::function<std::vector<Sample>()> samples = {};
+
+  /// Attributes from a JSON object; set by Registry::add.
+  std::function<Attributes(std::string_view json)> attributes_from_json = {};
+  Attributes default_attributes = {};
+
+  /// Throws ErrorKind::device if there is no kernel for the device.
+  const Kernel& kernel_on(Device device) const;
+  std::size_t required_inputs() const;
+  /// Checks the number of inputs and runs `infer`; errors begin with the operator's name.
+  std::vector<TensorType> infer_types(std::span<const TensorType> types, const Attributes& attributes) const;
+};
+
+}  // namespace frit::ops

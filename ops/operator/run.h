@@ -1,0 +1,23 @@
+#pragma once
+
+#include "frit/ops/operator/registry.h"
+
+namespace frit::ops {
+
+std::vector<TensorType> types_of(std::span<const Tensor> tensors);
+
+/// Scratch memory that one call of `op` on the device needs, conversions of half inputs and outputs included. The
+/// tensors lie as `layouts` says.
+std::size_t scratch_bytes(const Operator& op, std::span<const TensorType> inputs, std::span<const TensorType> outputs,
+                          const Attributes& attributes, Device device = {}, CallLayouts layouts = {});
+
+/// Runs the kernel over bound tensors: the one way in which kernels are called, by `run` and by the executable. Half tensors are converted
+/// to f32 in `scratch` and back (mutated inputs too) unless the kernel takes halves. Inputs are contiguous unless the kernel is `strided`.
+void invoke(const Operator& op, const Attributes& attributes, std::span<const Tensor> inputs, std::span<const Tensor> outputs,
+            std::span<std::byte> scratch);
+
+/// Infers, allocates, and runs at once, outside of any graph: for constant folding, tests and tools. Throws like graph building does.
+std::vector<Tensor> run(const Operator& op, std::span<const Tensor> inputs, const Attributes& attributes = {});
+std::vector<Tensor> run(std::string_view op, const std::vector<Tensor>& inputs, const Attributes& attributes = {});
+
+}  // namespace frit::ops

@@ -1,0 +1,283 @@
+// The other forms of convolutions against the convolutions as they are.
+
+#include <gtest/gtest.h>
+
+#include "frit/autograd/gradient.h"
+#include "frit/autograd/train_step.h"
+#include "frit/core/random.h"
+#include "frit/graph/choose_forms.h"
+#include "frit/graph/pipeline.h"
+#include "frit/ops/chain/instances/logsumexp_sigmoid_scale_subtract_clamp.h"
+#include "frit/ops/convolution/geometry.h"
+#include "frit/ops/elementwise/activation.h"
+#include "frit/ops/elementwise/arithmetic.h"
+#include "frit/ops/loss/loss.h"
+#include "frit/ops/reduction/reduction.h"
+#include "frit/ops/shape/shape_ops.h"
+
+namespace frit {
+namespace {
+
+using Options = ConvolutionOptions;
+using graph::NodeKind;
+
+struct Call {
+  std::vector<Shape> shapes;  ///< input, weight and perhaps bias
+  Options options = {};
+};
+
+std::size_t count(const Graph& graph, std::string_view op) {
+  std::size_t found = 0;
+  for (const graph::Node* node : graph.all(NodeKind::operation)) found += node->op->name == op;
+  return found;
+}
+
+Graph graph_of(const char* op, const Call& call) {
+  Graph graph;
+  Values inputs;
+  for (const Shape& shape : call.shapes) inputs.push_back(graph.input(concat(inputs.size()), shape, DType::f64));
+  graph.output("result", ops::emit_one(op, {inputs[0], inputs[1], inputs.size() > 2 ? inputs[2] : Value()}, call.options));
+  return graph;
+}
+
+/// The result and the gradients of all inputs, the result's gradient being a fixed random tensor.
+std::vector<Tensor> run_with_gradients(Graph graph) {
+  const Value result = graph.output_value("result");
+  const Tensor seed = Tensor::empty(result.shape(), result.dtype());
+  fill_normal(seed, 0, 1, 7, 7);
+  const Value seed_value = graph.constant(seed);
+  Values inputs;
+  Bindings bindings;
+  for (const graph::Node* node : graph.all(NodeKind::input)) inputs.push_back(graph.value(node->outputs[0]));
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    Tensor& input = bindings[concat(i)] = Tensor::empty(inputs[i].shape(), inputs[i].dtype());
+    fill_normal(input, 0, 1, 3, i);
+  }
+  const Values gradients = gradient(std::span(&result, 1), std::span(&seed_value, 1), inputs);
+  for (std::size_t i = 0; i < gradients.size(); ++i) graph.output(concat("gradient ", i), gradients[i]);
+  State state;
+  graph::Executable executable(graph::apply(graph::cleanup_pipeline(), std::move(graph)), state);
+  executable.run(bindings);
+  std::vector<Tensor> results = {executable.output("result").clone()};
+  for (std::size_t i = 0; i < gradients.size(); ++i) results.push_back(executable.output(concat("gradient ", i)).clone());
+  return results;
+}
+
+void expect_equal(const Graph& plain, const Graph& other) {
+  const std::vector<Tensor> expected = run_with_gradients(plain), found = run_with_gradients(other);
+  ASSERT_EQ(found.size(), expected.size());
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    const std::vector<double> e = expected[i].to_vector<double>(), f = found[i].to_vector<double>();
+    ASSERT_EQ(f.size(), e.size()) << "result " << i;
+    double largest = 1;
+    for (const double value : e) largest = std::max(largest, std::abs(value));
+    for (std::size_t k = 0; k < e.size(); ++k) ASSERT_NEAR(f[k], e[k], 1e-10 * largest) << "result " << i << ", element " << k;
+  }
+}
+
+Graph in_form(const Graph& graph, const std::string& name) {
+  return graph::in_forms(graph, [&](const graph::Node&) { return name; });
+}
+
+TEST(ConvolutionForms, PaddedChannelsChangeNothing) {
+  const std::pair<const char*, Call> calls[] = {{"conv2d", {{{2, 3, 5, 7}, {4, 3, 3, 2}, {4}}}},
+                                                {"conv2d", {{{1, 6, 6, 5}, {3, 6, 2, 3}}, {.stride = {2}, .padding = {1, 2}}}},
+                                                {"conv2d", {{{2, 1, 7, 7}, {5, 1, 3, 3}, {5}}, {.padding = {2}, .dilation = {2, 1}}}},
+                                                {"conv3d", {{{2, 3, 3, 4, 5}, {2, 3, 2, 3, 2}, {2}}}},
+                                                {"conv3d", {{{1, 5, 4, 3, 4}, {3, 5, 3, 2, 2}}, {.stride = {2, 1, 3}, .padding = {1}}}},
+                                                {"conv3d", {{{0, 3, 3, 3, 3}, {2, 3, 3, 3, 3}, {2}}}}};
+  for (const auto& [op, call] : calls) {
+    for (const std::int64_t multiple : {4, 8}) {
+      SCOPED_TRACE(concat(op, ' ', call.shapes[0], " to ", multiple));
+      const Graph plain = graph_of(op, call), padded = in_form(plain, concat("channels padded to ", multiple));
+      EXPECT_EQ(count(padded, "pad"), 2u) << graph::to_text(padded);
+      EXPECT_EQ(count(padded, op), 1u);
+      expect_equal(plain, padded);
+    }
+  }
+}
+
+TEST(ConvolutionForms, SubpixelFormIsTheTransposedConvolution) {
+  const std::vector<Call> flat = {
+      {{{2, 3, 3, 4}, {3, 4, 3, 3}, {4}}, {.stride = {2}, .padding = {1}}},
+      {{{2, 3, 3, 4}, {3, 2, 3, 3}}, {.stride = {2}, .padding = {1}, .output_padding = {1}}},
+      {{{1, 2, 4, 3}, {2, 3, 4, 5}, {3}}, {.stride = {2, 3}, .padding = {3, 1}}},
+      {{{1, 4, 3, 3}, {4, 2, 1, 2}, {2}}, {.stride = {3}, .output_padding = {2, 0}}},  // the kernel is smaller than the stride
+      {{{2, 2, 3, 2}, {2, 3, 7, 2}, {3}}, {.stride = {2, 1}, .padding = {4, 0}}},
+      {{{1, 1, 5, 1}, {1, 1, 3, 3}}, {.stride = {1, 2}, .padding = {2, 0}, .output_padding = {0, 1}}},
+      {{{0, 2, 3, 3}, {2, 3, 3, 3}, {3}}, {.stride = {2}}}};
+  const std::vector<Call> deep = {
+      {{{2, 3, 2, 3, 4}, {3, 4, 3, 3, 3}, {4}}, {.stride = {2}, .padding = {1}}},
+      {{{1, 2, 2, 2, 3}, {2, 3, 2, 3, 4}, {3}}, {.stride = {2, 3, 1}, .padding = {0, 1, 2}, .output_padding = {1, 2, 0}}},
+      {{{1, 3, 3, 2, 2}, {3, 2, 1, 2, 5}}, {.stride = {3, 2, 2}, .padding = {0, 0, 2}, .output_padding = {0, 1, 1}}}};
+  const auto check = [](const char* op, const std::vector<Call>& calls) {
+    for (const Call& call : calls) {
+      SCOPED_TRACE(concat(op, ' ', call.shapes[0], ' ', call.shapes[1], ' ', fields_text(call.options)));
+      const Graph plain = graph_of(op, call), subpixel = in_form(plain, "sub-pixel");
+      EXPECT_EQ(count(subpixel, op), 0u) << graph::to_text(subpixel);
+      for (const char* part : {"pack_taps", "subpixel_weight", "depth_to_space"}) EXPECT_EQ(count(subpixel, part), 1u) << part;
+      expect_equal(plain, subpixel);
+    }
+  };
+  check("conv_transpose2d", flat);
+  check("conv_transpose3d", deep);
+}
+
+const std::vector<std::pair<const char*, Call>> packable = {{"conv2d", {{{2, 3, 5, 7}, {4, 3, 3, 2}, {4}}}},
+                                                            {"conv2d", {{{2, 1, 7, 6}, {5, 1, 3, 3}, {5}}, {.padding = {2, 1}}}},
+                                                            {"conv2d", {{{1, 5, 4, 3}, {3, 5, 2, 1}}, {.padding = {1, 0}}}},
+                                                            {"conv3d", {{{2, 3, 5, 4, 4}, {4, 3, 3, 3, 3}, {4}}}},
+                                                            {"conv3d", {{{1, 2, 3, 4, 5}, {3, 2, 3, 2, 1}, {3}}, {.padding = {1, 1, 0}}}},
+                                                            {"conv3d", {{{2, 1, 2, 3, 4}, {2, 1, 1, 3, 2}}}},
+                                                            {"conv3d", {{{0, 3, 3, 3, 3}, {2, 3, 3, 3, 3}, {2}}}}};
+
+TEST(ConvolutionForms, TapsAsChannelsChangeNothing) {
+  for (const auto& [op, call] : packable) {
+    const Graph plain = graph_of(op, call);
+    for (const char* form : {"first taps as channels", "all taps as channels"}) {
+      SCOPED_TRACE(concat(op, ' ', call.shapes[0], ' ', call.shapes[1], ' ', form));
+      const bool first_alone = form == std::string("first taps as channels");
+      const Graph packed = in_form(plain, form);
+      const std::size_t packs = first_alone && call.shapes[1][2] == 1 ? 0 : 1;
+      for (const char* part : {"pack_taps", "pack_weight"}) EXPECT_EQ(count(packed, part), packs) << graph::to_text(packed);
+      expect_equal(plain, packed);
+    }
+  }
+}
+
+TEST(ConvolutionForms, FirstTapsLeaveTheOtherAxesTheirSettings) {
+  const Call call{{{2, 3, 5, 6, 7}, {4, 3, 3, 2, 3}, {4}}, {.stride = {1, 2, 1}, .padding = {1, 1, 0}, .dilation = {1, 1, 2}}};
+  const Graph plain = graph_of("conv3d", call), packed = in_form(plain, "first taps as channels");
+  EXPECT_EQ(count(packed, "pack_taps"), 1u);
+  expect_equal(plain, packed);
+  EXPECT_EQ(graph::to_text(in_form(plain, "all taps as channels")), graph::to_text(plain));
+}
+
+TEST(ConvolutionForms, ChannelsOfHalvesFillVectors) {
+  Graph graph;
+  graph.output("y", conv3d(graph.input("x", {1, 3, 4, 5, 5}, DType::f16), graph.input("w", {2, 3, 3, 3, 3}, DType::f16)));
+  const std::string first = graph::to_text(in_form(graph, "first taps as channels")),
+                    all = graph::to_text(in_form(graph, "all taps as channels"));
+  EXPECT_NE(first.find("f16 1x16x2x5x5"), std::string::npos) << first;
+  EXPECT_NE(first.find("f16 2x16x1x3x3"), std::string::npos) << first;
+  EXPECT_NE(all.find("f16 1x112x2x3x3"), std::string::npos) << all;
+  EXPECT_NE(all.find("f16 2x112x1x1x1"), std::string::npos) << all;
+}
+
+TEST(ConvolutionForms, AWeightGradientMayPackItsTapsAlone) {
+  for (const auto& [op, call] : packable) {
+    const std::string gradient = concat(op, "_weight_gradient");
+    const Shape output = graph_of(op, call).output_value("result").shape();
+    const int rank = output.rank() - 2;
+    ops::WeightGradientOptions options{ops::canonical(call.options, rank), ops::image_of(call.shapes[1])};
+    options.convolution.output_padding = {};
+    Graph plain;
+    const Value dy = plain.input("0", output, DType::f64), x = plain.input("1", call.shapes[0], DType::f64);
+    plain.output("result", ops::emit_one(gradient, {dy, x}, options));
+    for (const char* form : {"first taps as channels", "all taps as channels"}) {
+      SCOPED_TRACE(concat(op, ' ', call.shapes[0], ' ', call.shapes[1], ' ', form));
+      expect_equal(plain, in_form(plain, form));
+    }
+    const Graph packed = in_form(plain, "all taps as channels");
+    EXPECT_EQ(count(packed, "pack_taps"), 1u);
+    EXPECT_EQ(count(packed, "pack_weight_backward"), 1u);
+  }
+}
+
+TEST(ConvolutionForms, CastNoParameterByItself) {
+  const std::pair<const char*, const char*> forms[] = {{"conv3d", "channels padded to 4"},
+                                                       {"conv3d", "first taps as channels"},
+                                                       {"conv3d", "all taps as channels"},
+                                                       {"conv_transpose3d", "sub-pixel"}};
+  for (const auto& [op, form] : forms) {
+    const bool transposed = op == std::string("conv_transpose3d");
+    Graph graph;
+    const Value x = graph.input("x", {2, 3, 4, 5, 5});
+    const Value w = graph.variable("w", {DType::f32, transposed ? Shape{3, 4, 3, 3, 3} : Shape{4, 3, 3, 3, 3}}, {}, true);
+    const Value b = graph.variable("b", {DType::f32, {4}}, {}, true);
+    graph.output("loss", mean(ops::emit_one(op, {x, w, b}, transposed ? Options{.stride = {2}} : Options{})));
+    Graph lowered = graph::apply(graph::forward_pipeline(), graph::lower_precision(graph, DType::f16));
+    lowered = in_form(lowered, form);
+    Values parameters;
+    for (const graph::Node* node : lowered.all(NodeKind::variable)) parameters.push_back(lowered.value(node->outputs[0]));
+    const Values gradients = gradient(cast(lowered.output_value("loss"), DType::f32), parameters);
+    for (std::size_t i = 0; i < gradients.size(); ++i) lowered.output(concat("gradient ", i), gradients[i]);
+    const Graph whole = graph::apply(graph::cleanup_pipeline(), std::move(lowered));
+    for (const graph::Node* node : whole.all(NodeKind::operation)) {
+      const int rank = whole.type(node->outputs[0]).shape.rank();
+      EXPECT_FALSE(node->op->conversion && (rank > 1 || transposed)) << form << '\n' << graph::to_text(whole);
+    }
+  }
+}
+
+TEST(ConvolutionForms, StayAwayWhereTheyDoNotApply) {
+  const std::pair<const char*, Call> calls[] = {{"conv2d", {{{1, 4, 5, 5}, {2, 4, 1, 1}}}},  // four channels already, and one tap
+                                                {"conv2d", {{{1, 4, 7, 7}, {2, 4, 3, 3}}, {.stride = {2}}}},
+                                                {"conv2d", {{{1, 4, 7, 7}, {2, 4, 3, 3}}, {.dilation = {2}}}},
+                                                {"conv2d", {{{1, 4, 7, 7}, {2, 4, 2, 2}}, {.padding = {2}}}},
+                                                {"conv2d", {{{1, 48, 5, 5}, {2, 48, 3, 3}}}},
+                                                {"conv2d", {{{1, 6, 5, 5}, {2, 3, 3, 3}}, {.groups = 2}}},
+                                                {"conv_transpose2d", {{{1, 2, 3, 3}, {2, 2, 3, 3}}, {.padding = {1}}}},  // no stride
+                                                {"conv_transpose2d", {{{1, 2, 3, 3}, {2, 2, 3, 3}}, {.stride = {2}, .dilation = {2}}}},
+                                                {"conv_transpose3d", {{{1, 2, 2, 2, 2}, {2, 1, 2, 2, 2}}, {.stride = {2}, .groups = 2}}}};
+  for (const auto& [op, call] : calls) {
+    const Graph plain = graph_of(op, call);
+    for (const char* form : {"channels padded to 4", "first taps as channels", "all taps as channels", "sub-pixel", "no form's name", ""}) {
+      EXPECT_EQ(graph::to_text(in_form(plain, form)), graph::to_text(plain)) << op << ' ' << form;
+    }
+  }
+}
+
+/// The transposed convolution and the chain behind it.
+Value chain(Graph& graph, const Shape& input, const Shape& weight, const Options& options, DType dtype) {
+  const auto normal = [](const Tensor& tensor, std::uint64_t seed) { fill_normal(tensor, 0, 0.5, seed, 0); };
+  const Value w = graph.variable("w", {dtype, weight}, normal, true), b = graph.variable("b", {dtype, {weight[1]}}, normal, true);
+  const Value bias = graph.variable("bias", {dtype, {1, 1, 1, 1}}, normal, true);
+  const Value y = logsumexp(conv_transpose3d(graph.input("x", input, dtype), w, b, options), {1}, true);
+  return clamp(y * sigmoid(y + 3.0) / 6.0 - bias, -1, 1);
+}
+
+TEST(ConvolutionForms, TheChainBehindASubpixelFormReadsItsBlocks) {
+  Graph graph;
+  graph.output("y", chain(graph, {2, 3, 2, 3, 4}, {3, 5, 3, 3, 3}, {.stride = {2}, .padding = {1}}, DType::f32));
+  const Graph fused = in_form(graph::apply(graph::forward_pipeline(), graph), "sub-pixel");
+  EXPECT_EQ(fused.all(NodeKind::operation).size(), 4u) << graph::to_text(fused);
+  for (const char* part : {"pack_taps", "subpixel_weight", "conv3d", "logsumexp_sigmoid_scale_subtract_clamp"}) {
+    EXPECT_EQ(count(fused, part), 1u) << part;
+  }
+}
+
+TEST(ConvolutionForms, ImagesThatAreReadTwiceAreNotAbsorbed) {
+  Graph graph;
+  const Value w = graph.input("w", {3, 4, 3, 3, 3}), bias = graph.input("bias", {1, 1, 1, 1});
+  const Value y = conv_transpose3d(graph.input("x", {2, 3, 2, 3, 4}), w, {}, {.stride = {2}});
+  const Value z = logsumexp(y, {1}, true);
+  graph.output("y", y);
+  graph.output("z", clamp(z * sigmoid(z + 3.0) / 6.0 - bias, -1, 1));
+  const Graph fused = in_form(graph::apply(graph::forward_pipeline(), graph), "sub-pixel");
+  EXPECT_EQ(count(fused, "depth_to_space"), 1u);
+  EXPECT_EQ(count(fused, "logsumexp_sigmoid_scale_subtract_clamp"), 1u);
+}
+
+TEST(ConvolutionForms, TrainAlike) {
+  const auto losses = [](const std::string& form) {
+    Graph graph;
+    const Value y = chain(graph, {2, 3, 2, 3, 4}, {3, 5, 3, 2, 3}, {.stride = {2, 2, 3}, .padding = {1, 0, 2}}, DType::f64);
+    const Shape shape = y.shape();
+    graph.output("error", mean_squared_error(y, graph.input("target", shape, DType::f64)));
+    graph = in_form(graph::apply(graph::forward_pipeline(), graph), form);
+    TrainStep step(graph.output_value("error"), Sgd{.learning_rate = 0.5}, Device::cpu());
+    const Tensor x = Tensor::empty({2, 3, 2, 3, 4}, DType::f64), target = Tensor::empty(shape, DType::f64);
+    fill_normal(x, 0, 1, 1, 1);
+    fill_normal(target, 0, 1, 1, 2);
+    std::vector<double> result;
+    for (int i = 0; i < 5; ++i) result.push_back(step({{"x", x}, {"target", target}}));
+    return result;
+  };
+  const std::vector<double> plain = losses(""), subpixel = losses("sub-pixel");
+  EXPECT_LT(plain.back(), plain.front());
+  for (std::size_t i = 0; i < plain.size(); ++i) EXPECT_NEAR(subpixel[i], plain[i], 1e-12) << "step " << i;
+}
+
+}  // namespace
+}  // namespace frit
