@@ -2,8 +2,8 @@
 
 #include <type_traits>
 
+#include "frit/core/convert.h"
 #include "frit/core/dtype.h"
-#include "frit/core/half.h"
 
 namespace frit::ops {
 
