@@ -2,6 +2,7 @@
 
 #include "frit/ops/cuda/elementwise.cuh"
 #include "frit/ops/cuda/reduce_states.cuh"
+#include "frit/ops/elementwise/scalar_math.h"
 #include "frit/ops/operator/registry.h"
 #include "frit/ops/reduction/reduction_axes.h"
 

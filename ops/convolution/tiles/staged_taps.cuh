@@ -3,6 +3,7 @@
 #include <bit>
 #include <type_traits>
 
+#include "frit/core/convert.h"
 #include "frit/core/cuda/device.h"
 #include "frit/core/cuda/divisor.cuh"
 #include "frit/core/cuda/packed.cuh"

@@ -6,6 +6,7 @@
 
 #include "frit/core/convert.h"
 #include "frit/core/cuda/device.h"
+#include "frit/core/cuda/reduce.cuh"
 #include "frit/core/cuda/vector.cuh"
 #include "frit/ops/convolution/convolution_rules.h"
 #include "frit/ops/convolution/tiles/tap_products.h"
