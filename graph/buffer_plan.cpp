@@ -14,8 +14,11 @@ class BufferPlanner {
         layouts_(layouts),
         last_use_(static_cast<std::size_t>(graph.value_count()), -1),
         end_(static_cast<int>(graph.nodes().size())) {
-    for (int step = 0; step < end_; ++step) {
-      for (const int id : graph.nodes()[static_cast<std::size_t>(step)].inputs) last_use_[static_cast<std::size_t>(id)] = step;
+    plan_.step = first_of_steps(graph, device);
+    last_of_step_ = plan_.step;
+    for (int n = 0; n < end_; ++n) last_of_step_[static_cast<std::size_t>(plan_.step[static_cast<std::size_t>(n)])] = n;
+    for (int n = 0; n < end_; ++n) {
+      for (const int id : graph.nodes()[static_cast<std::size_t>(n)].inputs) extend_use(id, last(n));
     }
     for (const Output& output : graph.outputs()) last_use_[static_cast<std::size_t>(output.value)] = end_;
     plan_.buffer.assign(static_cast<std::size_t>(graph.value_count()), -1);
@@ -34,8 +37,15 @@ class BufferPlanner {
  private:
   int& buffer(int value) { return plan_.buffer[static_cast<std::size_t>(value)]; }
   Layout layout(int value) const { return layouts_[static_cast<std::size_t>(value)]; }
+  /// A node's step, which may hold others before and after it.
+  int first(int node) const { return plan_.step[static_cast<std::size_t>(node)]; }
+  int last(int node) const { return last_of_step_[static_cast<std::size_t>(first(node))]; }
   int last_use(int value) const { return last_use_[static_cast<std::size_t>(value)]; }
 
+  void extend_use(int value, int last) {
+    int& last_use = last_use_[static_cast<std::size_t>(value)];
+    last_use = std::max(last_use, last);
+  }
   void add(int value, int first, int last) {
     buffer(value) = static_cast<int>(plan_.lifetimes.size());
     plan_.lifetimes.push_back({graph_.type(value).bytes(), first, last});
@@ -50,13 +60,13 @@ class BufferPlanner {
         buffer(value) = buffer(source);  // stays -1 for a view of a variable or constant
         if (buffer(value) >= 0) extend(buffer(value), last_use(value));
       } else {
-        add(value, step, last_use(value));
+        add(value, first(step), last_use(value));
       }
     }
     if (node.op->view) return;
     if (const std::size_t bytes = scratch_of(node)) {
       plan_.scratch.back() = static_cast<int>(plan_.lifetimes.size());
-      plan_.lifetimes.push_back({static_cast<std::int64_t>(bytes), step, step});
+      plan_.lifetimes.push_back({static_cast<std::int64_t>(bytes), first(step), last(step)});
     }
   }
 
@@ -65,8 +75,10 @@ class BufferPlanner {
     lifetime.last = std::max(lifetime.last, last);
   }
 
-  /// An input of the same type and layout whose buffer nobody needs after this step, and that no other output has taken.
+  /// An input of the same type and layout whose buffer nobody needs after this step, and that no other output has taken. Not in a step of
+  /// several operations, of which another may read it too.
   int reusable_input(const Node& node, int output, int step) {
+    if (first(step) != last(step)) return -1;
     for (const auto& [candidate_output, input] : node.op->in_place) {
       if (candidate_output != output || static_cast<std::size_t>(input) >= node.inputs.size()) continue;
       const int source = node.inputs[static_cast<std::size_t>(input)];
@@ -99,7 +111,8 @@ class BufferPlanner {
   const Graph& graph_;
   Device device_;
   const std::vector<Layout>& layouts_;
-  std::vector<int> last_use_;  // by value id; -1: nobody reads it
+  std::vector<int> last_use_;      // by value id; -1: nobody reads it
+  std::vector<int> last_of_step_;  // by the index of its first node
   int end_;
   BufferPlan plan_;
 };
@@ -117,7 +130,8 @@ std::vector<std::int64_t> alive_bytes(const Graph& graph, const BufferPlan& buff
   for (std::size_t n = 0; n < nodes; ++n) {
     const Node& node = graph.nodes()[n];
     bytes += changes[n];
-    if (node.kind == NodeKind::operation && !node.op->view) alive.push_back(bytes);
+    const bool begins_step = buffers.step[n] == static_cast<int>(n);
+    if (node.kind == NodeKind::operation && !node.op->view && begins_step) alive.push_back(bytes);
   }
   return alive;
 }

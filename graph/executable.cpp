@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "frit/core/cuda/range.h"
+#include "frit/core/text.h"
 #include "frit/graph/profile.h"
 #include "frit/ops/operator/run.h"
 
@@ -16,12 +17,14 @@ struct Accesses {
 
   explicit Accesses(const Step& step) {
     const std::vector<int>& mutated = step.op->mutates;
-    for (std::size_t i = 0; i < step.inputs.size(); ++i) {
-      const bool changed = std::find(mutated.begin(), mutated.end(), static_cast<int>(i)) != mutated.end();
-      add(changed ? written : read, step.inputs[i]);
+    for (const Call& call : step.calls) {
+      for (std::size_t i = 0; i < call.inputs.size(); ++i) {
+        const bool changed = std::find(mutated.begin(), mutated.end(), static_cast<int>(i)) != mutated.end();
+        add(changed ? written : read, call.inputs[i]);
+      }
+      for (const Tensor& output : call.outputs) add(written, output);
+      written.push_back(call.scratch);
     }
-    for (const Tensor& output : step.outputs) add(written, output);
-    written.push_back(step.scratch);
   }
 
   bool waits_for(const Accesses& earlier) const {
@@ -62,8 +65,11 @@ std::vector<std::vector<int>> steps_before(std::span<const Step> steps) {
 }
 
 void Step::run() const {
-  const cuda::Range range(op->name.c_str());
-  ops::invoke(*op, attributes, inputs, outputs, scratch);
+  const cuda::Range range(calls.size() == 1 ? op->name.c_str() : concat(op->name, " x ", calls.size()).c_str());
+  if (calls.size() == 1) return ops::invoke(*op, attributes, calls[0].inputs, calls[0].outputs, calls[0].scratch);
+  std::vector<ops::KernelContext> together;
+  for (const Call& call : calls) together.push_back({*op, attributes, call.inputs, call.outputs, call.scratch});
+  ops::invoke(std::move(together));
 }
 
 Executable::Executable(Graph graph, State& state) : graph_(std::move(graph)) {
@@ -93,13 +99,14 @@ Executable::Executable(Graph graph, State& state) : graph_(std::move(graph)) {
       values_[static_cast<std::size_t>(node.outputs[0])] = first.reshape(graph_.type(node.outputs[0]).shape);
       continue;
     }
-    Step step{node.op, node.attributes, {}, {}, {}, static_cast<int>(n)};
-    for (const int id : node.inputs) step.inputs.push_back(values_[static_cast<std::size_t>(id)]);
-    for (const int id : node.outputs) step.outputs.push_back(values_[static_cast<std::size_t>(id)]);
+    Call call{{}, {}, {}, static_cast<int>(n)};
+    for (const int id : node.inputs) call.inputs.push_back(values_[static_cast<std::size_t>(id)]);
+    for (const int id : node.outputs) call.outputs.push_back(values_[static_cast<std::size_t>(id)]);
     if (const int scratch = buffers.scratch[n]; scratch >= 0) {
-      step.scratch = {place(scratch), static_cast<std::size_t>(buffers.lifetimes[static_cast<std::size_t>(scratch)].bytes)};
+      call.scratch = {place(scratch), static_cast<std::size_t>(buffers.lifetimes[static_cast<std::size_t>(scratch)].bytes)};
     }
-    steps_.push_back(std::move(step));
+    if (buffers.step[n] == static_cast<int>(n)) steps_.push_back({node.op, node.attributes, {}});
+    steps_.back().calls.push_back(std::move(call));
   }
 }
 

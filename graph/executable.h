@@ -8,6 +8,7 @@
 #include "frit/graph/layouts.h"
 #include "frit/graph/memory_plan.h"
 #include "frit/graph/state.h"
+#include "frit/graph/together.h"
 
 namespace frit {
 
@@ -21,6 +22,7 @@ struct BufferPlan {
   std::vector<int> buffer;  ///< by value id: its buffer, or -1 if it lies outside the arena (variables, constants) or nobody reads it
   std::vector<Lifetime> lifetimes;  ///< by buffer; a node's index is its step
   std::vector<int> scratch;         ///< by node index: its scratch buffer or -1
+  std::vector<int> step;            ///< by node index: see first_of_steps
 };
 
 /// Inputs and outputs of the graph live throughout. A view shares its source's buffer, and an output may take a dying input's place where
@@ -30,16 +32,21 @@ inline BufferPlan plan_buffers(const Graph& graph, Device device = {}) {
   return plan_buffers(graph, device, choose_layouts(graph, device));
 }
 
-/// For each operation that is not a view, in order: the bytes of all buffers that must keep what they hold while it runs.
+/// For each step, in order: the bytes of all buffers that must keep what they hold while it runs.
 std::vector<std::int64_t> alive_bytes(const Graph& graph, const BufferPlan& buffers);
 
-/// One call of an operator over tensors that have their places.
+/// The tensors of an operation, which have their places.
+struct Call {
+  std::vector<Tensor> inputs, outputs;  ///< an output that nobody reads is undefined
+  std::span<std::byte> scratch;
+  int node = 0;  ///< in the graph's list
+};
+
+/// One call of an operator, or several that are computed together.
 struct Step {
   const ops::Operator* op;
   ops::Attributes attributes;
-  std::vector<Tensor> inputs, outputs;  ///< an output that nobody reads is undefined
-  std::span<std::byte> scratch;
-  int node = 0;  ///< whose call it is, in the graph's list
+  std::vector<Call> calls;
 
   void run() const;
 };

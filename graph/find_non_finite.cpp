@@ -15,11 +15,11 @@ std::optional<NonFinite> look(const Tensor& tensor, const std::string& where) {
   return range.non_finite > 0 ? std::optional(NonFinite{where, range}) : std::nullopt;
 }
 
-/// What a step gave or updated.
-std::vector<Tensor> results(const Step& step) {
-  std::vector<Tensor> tensors = step.outputs;
-  for (const int input : step.op->mutates) {
-    if (static_cast<std::size_t>(input) < step.inputs.size()) tensors.push_back(step.inputs[static_cast<std::size_t>(input)]);
+/// What a call gave or updated.
+std::vector<Tensor> results(const ops::Operator& op, const Call& call) {
+  std::vector<Tensor> tensors = call.outputs;
+  for (const int input : op.mutates) {
+    if (static_cast<std::size_t>(input) < call.inputs.size()) tensors.push_back(call.inputs[static_cast<std::size_t>(input)]);
   }
   return tensors;
 }
@@ -48,17 +48,17 @@ std::string NonFinite::text() const {
                 range.first_non_finite);
 }
 
-std::string describe(const Graph& graph, const Step& step) {
-  const Node& node = graph.nodes()[static_cast<std::size_t>(step.node)];
+std::string describe(const Graph& graph, const Call& call) {
+  const Node& node = graph.nodes()[static_cast<std::size_t>(call.node)];
   std::string names;
   for (const int id : node.inputs) {
     const Node& producer = graph.producer(id);
     if (producer.kind == NodeKind::variable) names += concat(names.empty() ? " of \"" : ", \"", printable(producer.name), '"');
   }
-  return concat("operator ", step.op->name, names, ", ", to_text(graph, node));
+  return concat("operator ", node.op->name, names, ", ", to_text(graph, node));
 }
 
-std::optional<NonFinite> find_non_finite(Executable& executable, const Bindings& inputs, const std::function<void(const Step&)>& see) {
+std::optional<NonFinite> find_non_finite(Executable& executable, const Bindings& inputs, const std::function<void(const Call&)>& see) {
   const Graph& graph = executable.graph();
   for (const auto& [name, tensor] : inputs) {
     if (auto found = look(tensor, concat("input \"", printable(name), '"'))) return found;
@@ -68,9 +68,11 @@ std::optional<NonFinite> find_non_finite(Executable& executable, const Bindings&
   }
   std::optional<NonFinite> found;
   executable.run_each(inputs, [&](const Step& step) {
-    if (see) see(step);
-    for (const Tensor& tensor : results(step)) {
-      if (!found) found = look(tensor, describe(graph, step));
+    for (const Call& call : step.calls) {
+      if (see) see(call);
+      for (const Tensor& tensor : results(*step.op, call)) {
+        if (!found) found = look(tensor, describe(graph, call));
+      }
     }
     return !found;
   });

@@ -25,10 +25,10 @@ struct NonFinite {
 };
 
 /// Runs step by step and looks at the inputs, the variables, and then at what each step gives. Nothing if all of it is finite. Variables
-/// are updated as by any run, up to there. `see`, if given, is called after each step.
-std::optional<NonFinite> find_non_finite(Executable& executable, const Bindings& inputs, const std::function<void(const Step&)>& see = {});
+/// are updated as by any run, up to there. `see`, if given, is called for each operation after its step.
+std::optional<NonFinite> find_non_finite(Executable& executable, const Bindings& inputs, const std::function<void(const Call&)>& see = {});
 
-/// "operator conv2d (\"conv.weight\", \"conv.bias\"): %4 = conv2d(...) ...": a step, with the variables that it reads.
-std::string describe(const Graph& graph, const Step& step);
+/// "operator conv2d (\"conv.weight\", \"conv.bias\"): %4 = conv2d(...) ...": a call, with the variables that it reads.
+std::string describe(const Graph& graph, const Call& call);
 
 }  // namespace frit::graph

@@ -17,21 +17,35 @@ std::string types_text(const std::vector<Tensor>& tensors) {
   return text;
 }
 
+std::string dtypes_text(const std::vector<Tensor>& tensors) {
+  std::string text;
+  for (const Tensor& tensor : tensors) {
+    if (tensor.defined()) text += concat(text.empty() ? "" : ", ", tensor.dtype());
+  }
+  return text;
+}
+
+/// Calls that are computed together differ in their shapes.
 std::string types_text(const Step& step) {
-  const std::string outputs = types_text(step.outputs);
-  return types_text(step.inputs) + (outputs.empty() ? "" : " -> " + outputs);
+  const Call& call = step.calls[0];
+  const bool together = step.calls.size() > 1;
+  const auto text = [&](const std::vector<Tensor>& tensors) { return together ? dtypes_text(tensors) : types_text(tensors); };
+  const std::string outputs = text(call.outputs);
+  return concat(together ? concat(step.calls.size(), " together: ") : "", text(call.inputs), outputs.empty() ? "" : " -> ", outputs);
 }
 
 std::int64_t moved_bytes(const Step& step) {
   std::map<const void*, std::int64_t> read;  // two inputs may be one tensor
-  for (const Tensor& input : step.inputs) read[input.raw()] = std::max(read[input.raw()], input.bytes());
   std::int64_t bytes = 0;
-  for (const auto& [memory, size] : read) bytes += size;
-  for (const Tensor& output : step.outputs) bytes += output.defined() ? output.bytes() : 0;
-  for (const int i : step.op->mutates) {
-    const auto input = static_cast<std::size_t>(i);
-    if (input < step.inputs.size()) bytes += step.inputs[input].bytes();
+  for (const Call& call : step.calls) {
+    for (const Tensor& input : call.inputs) read[input.raw()] = std::max(read[input.raw()], input.bytes());
+    for (const Tensor& output : call.outputs) bytes += output.defined() ? output.bytes() : 0;
+    for (const int i : step.op->mutates) {
+      const auto input = static_cast<std::size_t>(i);
+      if (input < call.inputs.size()) bytes += call.inputs[input].bytes();
+    }
   }
+  for (const auto& [memory, size] : read) bytes += size;
   return bytes;
 }
 
@@ -93,11 +107,12 @@ std::vector<double> time_gradient(const Executable& executable, std::string_view
   const std::vector<bool> needed = needed_for(graph, of);
   std::vector<Step> forward, gradient;
   for (const Step& step : executable.steps()) {
-    if (needed[static_cast<std::size_t>(step.node)]) {
-      forward.push_back(step);
-    } else if (step.op->mutates.empty()) {
-      gradient.push_back(step);
+    Step of_forward{step.op, step.attributes, {}}, of_gradient = of_forward;
+    for (const Call& call : step.calls) {
+      (needed[static_cast<std::size_t>(call.node)] ? of_forward : of_gradient).calls.push_back(call);
     }
+    if (!of_forward.calls.empty()) forward.push_back(std::move(of_forward));
+    if (!of_gradient.calls.empty() && step.op->mutates.empty()) gradient.push_back(std::move(of_gradient));
   }
   const auto run_forward = launcher_of(std::move(forward), executable.device()),
              run_gradient = launcher_of(std::move(gradient), executable.device());

@@ -61,7 +61,7 @@ Graph Program::optimised(const std::map<std::string, TensorType>& inputs) const 
   const auto clean = [](Graph graph) { return graph::apply(graph::cleanup_pipeline(), std::move(graph)); };
   const auto complete = [&](Graph graph) {
     if (trained) extend_(graph);
-    return clean(graph::choose_gradient_forms(graph, {device, trained, clean}));
+    return graph::bring_together(clean(graph::choose_gradient_forms(graph, {device, trained, clean})), device);
   };
   Graph forward = graph::specialize(graph_, inputs);
   if (precision_ != DType::f32) forward = graph::lower_precision(forward, precision_);

@@ -49,9 +49,9 @@ Json json_of(const std::vector<ValueRange>& ranges) {
 }
 
 /// "conv2d output %5".
-std::string name_of_output(const Graph& graph, const graph::Step& step, std::size_t i) {
-  const graph::Node& node = graph.nodes()[static_cast<std::size_t>(step.node)];
-  return concat(step.op->name, ' ', i < step.op->outputs.size() ? step.op->outputs[i] : "output", " %", node.outputs[i]);
+std::string name_of_output(const Graph& graph, const graph::Call& call, std::size_t i) {
+  const graph::Node& node = graph.nodes()[static_cast<std::size_t>(call.node)];
+  return concat(node.op->name, ' ', i < node.op->outputs.size() ? node.op->outputs[i] : "output", " %", node.outputs[i]);
 }
 
 int run_replay(const ReplayArguments& a) {
@@ -62,8 +62,8 @@ int run_replay(const ReplayArguments& a) {
   if (!a.quiet) std::cerr << replay.model.name << ", step " << number << std::endl;
   std::vector<ValueRange> ranges;
   for (const auto& [name, tensor] : replay.inputs) note(ranges, concat("input ", name), tensor);
-  const std::optional<graph::NonFinite> found = graph::find_non_finite(executable, replay.inputs, [&](const graph::Step& step) {
-    for (std::size_t i = 0; i < step.outputs.size(); ++i) note(ranges, name_of_output(executable.graph(), step, i), step.outputs[i]);
+  const std::optional<graph::NonFinite> found = graph::find_non_finite(executable, replay.inputs, [&](const graph::Call& call) {
+    for (std::size_t i = 0; i < call.outputs.size(); ++i) note(ranges, name_of_output(executable.graph(), call, i), call.outputs[i]);
   });
   if (a.json) {
     print(std::cout, Json{{"model", replay.model.name}, {"step", number}, {"values", json_of(ranges)}});

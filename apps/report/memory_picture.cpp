@@ -32,9 +32,12 @@ class Drawing {
  public:
   Drawing(const Graph& graph, Device device)
       : graph_(graph), buffers_(graph::plan_buffers(graph, device)), plan_(graph::plan_memory(buffers_.lifetimes)) {
-    for (const graph::Node& node : graph.nodes()) {
+    for (int n = 0; n < static_cast<int>(graph.nodes().size()); ++n) {
+      const graph::Node& node = graph.nodes()[static_cast<std::size_t>(n)];
       column_.push_back(static_cast<int>(steps_.size()));
-      if (node.kind == graph::NodeKind::operation && !node.op->view) steps_.push_back(node.op->name);
+      const auto calls = std::count(buffers_.step.begin(), buffers_.step.end(), n);
+      if (node.kind != graph::NodeKind::operation || node.op->view || calls == 0) continue;
+      steps_.push_back(calls == 1 ? node.op->name : concat(node.op->name, " x ", calls));
     }
     column_.push_back(static_cast<int>(steps_.size()));
     for (const graph::Output& output : graph.outputs()) {

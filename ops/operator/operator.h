@@ -108,6 +108,8 @@ struct FunctorData {
 
 struct Kernel {
   KernelFunction run = {};
+  /// Computes at once several calls that share no results, of any sizes, with the same attributes and dtypes. Missing: they run in turn.
+  std::function<void(std::span<const KernelContext> calls)> run_together = {};
   bool strided = false;  ///< takes inputs of any strides
   bool halves = false;   ///< takes f16 and bf16 as they are; otherwise they are converted to f32 around the call
   std::function<std::size_t(const InferContext&)> scratch = {};  ///< bytes of scratch memory; missing: none

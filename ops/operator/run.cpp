@@ -142,6 +142,21 @@ void invoke(const Operator& op, const Attributes& attributes, std::span<const Te
   }
 }
 
+void invoke(std::vector<KernelContext> calls) {
+  const Device device = device_of(calls[0].inputs, calls[0].outputs);
+  const Kernel& kernel = calls[0].op.kernel_on(device);
+  const auto widens = [&](const KernelContext& call) { return needs_widening(kernel, call.inputs, call.outputs); };
+  if (!kernel.run_together || std::any_of(calls.begin(), calls.end(), widens)) {
+    for (const KernelContext& call : calls) invoke(call.op, call.attributes, call.inputs, call.outputs, call.scratch);
+    return;
+  }
+  for (KernelContext& call : calls) {
+    if (device.kind == DeviceKind::cpu) check_indices(call);
+    if (device.kind == DeviceKind::cuda) call.stream = cuda::compute_stream(device.index);
+  }
+  kernel.run_together(calls);
+}
+
 namespace {
 
 /// As kernels take what they only read: contiguous, and on a GPU where vectors can be read, as all tensors of a graph are.

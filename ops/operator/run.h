@@ -15,6 +15,8 @@ std::size_t scratch_bytes(const Operator& op, std::span<const TensorType> inputs
 /// to f32 in `scratch` and back (mutated inputs too) unless the kernel takes halves. Inputs are contiguous unless the kernel is `strided`.
 void invoke(const Operator& op, const Attributes& attributes, std::span<const Tensor> inputs, std::span<const Tensor> outputs,
             std::span<std::byte> scratch);
+/// Likewise for one or more calls of one operator as Kernel::run_together takes them, whose streams are set here.
+void invoke(std::vector<KernelContext> calls);
 
 /// Infers, allocates, and runs at once, outside of any graph: for constant folding, tests and tools. Throws like graph building does.
 std::vector<Tensor> run(const Operator& op, std::span<const Tensor> inputs, const Attributes& attributes = {});
