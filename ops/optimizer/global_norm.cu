@@ -2,6 +2,7 @@
 // float32; one such product an element is less than memory takes to bring it.
 
 #include "frit/ops/cuda/reduce_states.cuh"
+#include "frit/ops/cuda/tensor_table.cuh"
 #include "frit/ops/elementwise/pointwise.cuh"
 #include "frit/ops/operator/registry.h"
 #include "frit/ops/optimizer/clip_scale.h"
@@ -14,34 +15,6 @@ constexpr std::int64_t warp_chunk = 256;     // that a warp takes where few elem
 constexpr std::int64_t few_chunks = 6 * 32;  // of a warp each: a block takes them in six turns
 
 std::int64_t chunks_of(std::int64_t elements, std::int64_t chunk_elements) { return (elements + chunk_elements - 1) / chunk_elements; }
-
-/// Tensors of one launch, small enough for a kernel's argument.
-struct TensorTable {
-  static constexpr int capacity = 128;
-  const void* memory[capacity];
-  std::int64_t elements[capacity];
-  std::int64_t first_chunk[capacity];
-  std::int64_t chunk_elements, chunks = 0;
-  int tensors = 0;
-
-  explicit TensorTable(std::int64_t elements_of_chunk) : chunk_elements(elements_of_chunk) {}
-
-  void add(const Tensor& tensor) {
-    memory[tensors] = tensor.raw();
-    elements[tensors] = tensor.elements();
-    first_chunk[tensors] = chunks;
-    chunks += chunks_of(tensor.elements(), chunk_elements);
-    ++tensors;
-  }
-  /// The last tensor that begins at a chunk or before: empty ones have no chunk.
-  __device__ int tensor_of(std::int64_t chunk) const {
-    int tensor = 0;
-    for (int step = capacity / 2; step > 0; step /= 2) {
-      if (tensor + step < tensors && first_chunk[tensor + step] <= chunk) tensor += step;
-    }
-    return tensor;
-  }
-};
 
 template <class T>
 struct SquareAsTerm {
@@ -59,28 +32,26 @@ struct Neighbours {
 /// A block a chunk of a tensor, which it reads once. Deterministic.
 template <class T>
 __global__ void __launch_bounds__(LinePlan::threads)
-    sum_squares(Sum<double>* sums, const __grid_constant__ TensorTable table) {  // (chunks)
+    sum_squares(Sum<double>* sums, const __grid_constant__ TensorTable<1> table) {  // (chunks)
   __shared__ Sum<double> shared[LinePlan::threads];
-  const std::int64_t chunk = blockIdx.x;
-  const int tensor = table.tensor_of(chunk);
-  const std::int64_t begin = (chunk - table.first_chunk[tensor]) * block_chunk;
-  const Line line{0, 0, begin, std::min(table.elements[tensor], begin + block_chunk), static_cast<int>(threadIdx.x), LinePlan::threads};
-  const SumOf<double, SquareAsTerm<T>> squares{{static_cast<const T*>(table.memory[tensor])}};
+  const auto chunk = table.chunk(blockIdx.x);
+  const Line line{0, 0, chunk.begin, chunk.end, static_cast<int>(threadIdx.x), LinePlan::threads};
+  const SumOf<double, SquareAsTerm<T>> squares{{static_cast<const T*>(table.memory[0][chunk.tensor])}};
   const auto sum = merge_team(read_line(squares, line, Neighbours{}), {1, LinePlan::threads}, shared);
-  if (threadIdx.x == 0) sums[chunk] = sum;
+  if (threadIdx.x == 0) sums[blockIdx.x] = sum;
 }
 
 /// One block, a warp a chunk, which it reads at once: the norm of few elements in one launch. Deterministic.
 template <class T>
-__global__ void __launch_bounds__(1024) norm_of_few(T* norm, const __grid_constant__ TensorTable table) {
+__global__ void __launch_bounds__(1024) norm_of_few(T* norm, const __grid_constant__ TensorTable<1> table) {
   constexpr int lane_elements = warp_chunk / cuda::warp_size;
   __shared__ double shared[cuda::warp_size];
   const int lane = static_cast<int>(threadIdx.x) % cuda::warp_size;
   double sum = 0;
-  for (std::int64_t chunk = threadIdx.x / cuda::warp_size; chunk < table.chunks; chunk += blockDim.x / cuda::warp_size) {
-    const int tensor = table.tensor_of(chunk);
-    const std::int64_t first = (chunk - table.first_chunk[tensor]) * warp_chunk + lane, left = table.elements[tensor] - first;
-    const T* const x = static_cast<const T*>(table.memory[tensor]) + first;
+  for (std::int64_t number = threadIdx.x / cuda::warp_size; number < table.chunks; number += blockDim.x / cuda::warp_size) {
+    const auto chunk = table.chunk(number);
+    const std::int64_t first = chunk.begin + lane, left = chunk.end - first;
+    const T* const x = static_cast<const T*>(table.memory[0][chunk.tensor]) + first;
     T elements[lane_elements];
 #pragma unroll
     for (int i = 0; i < lane_elements; ++i) elements[i] = i * cuda::warp_size < left ? x[i * cuda::warp_size] : T{};
@@ -126,10 +97,10 @@ std::size_t norm_scratch(const InferContext& call) {
 /// False, with nothing done, if the tensors are too many or too large for one block.
 template <class T>
 bool run_few(const KernelContext& call) {
-  TensorTable table(warp_chunk);
+  TensorTable<1> table(warp_chunk);
   for (const Tensor& tensor : call.inputs) {
-    if (table.tensors == TensorTable::capacity) return false;
-    table.add(tensor);
+    if (table.full()) return false;
+    table.add(tensor.elements(), {tensor.raw()});
     if (table.chunks > few_chunks) return false;
   }
   cuda::launch(norm_of_few<T>, {dim3(1), dim3(1024)}, call.stream, call.outputs[0].data<T>(), table);
@@ -141,18 +112,18 @@ void norm_kernel(const KernelContext& call) {
     if (run_few<T>(call)) return;
     auto* const sums = reinterpret_cast<Sum<double>*>(call.scratch.data());
     std::int64_t chunks = 0;
-    TensorTable table(block_chunk);
+    TensorTable<1> table(block_chunk);
     const auto launch = [&] {
       if (table.chunks > 0) {
         const cuda::LaunchShape shape{dim3(static_cast<unsigned>(table.chunks)), dim3(LinePlan::threads)};
         cuda::launch(sum_squares<T>, shape, call.stream, sums + chunks, table);
       }
       chunks += table.chunks;
-      table = TensorTable(block_chunk);
+      table = TensorTable<1>(block_chunk);
     };
     for (const Tensor& tensor : call.inputs) {
-      table.add(tensor);
-      if (table.tensors == TensorTable::capacity) launch();
+      table.add(tensor.elements(), {tensor.raw()});
+      if (table.full()) launch();
     }
     launch();
     reduce_lines(call.stream, NormOfSums<T>{sums, call.outputs[0].data<T>()}, LinePlan({chunks}, {1}, {0}),

@@ -1,7 +1,8 @@
-// The optimizers' updates of one parameter. Learning rate and step number are read where they lie, on the device.
+// The optimizers' updates of parameters, many in one launch. Learning rate and step number are read where they lie, on the device.
 
 #include <new>
 
+#include "frit/ops/cuda/tensor_table.cuh"
 #include "frit/ops/elementwise/pointwise.cuh"
 #include "frit/ops/optimizer/update_functors.h"
 
@@ -29,57 +30,95 @@ __device__ cuda::Vector<To, width> converted(const cuda::Vector<From, width>& el
   return result;
 }
 
-/// A thread takes `width` neighbouring elements at a time; reads the gradient and the variables, and writes the variables. One thread of
-/// each block computes the update's scalars. A negative scale of the gradient ends it at once. Deterministic.
-template <class Update, int width, class Options, class T, int count>
-__global__ void update_kernel(Variables<T, count> variables, const T* gradient, Options options, const double* rate,
-                              const std::int64_t* step, const T* gradient_scale, std::int64_t elements, bool vector) {
+template <int width, class T>
+__device__ bool fits_vectors(const T* memory) {
+  return reinterpret_cast<std::uintptr_t>(memory) % (width * sizeof(T)) == 0;
+}
+
+/// Elements of a chunk, which a block takes in two turns.
+template <class T>
+inline constexpr std::int64_t chunk_elements = 2 * cuda::default_threads* elementwise::width_for<T>;
+
+/// Of each tensor the table holds the variables, then the gradient. A block takes every so many of the chunks, of which a thread takes
+/// `width` neighbouring elements at a time; reads the gradient and the variables, and writes the variables. One thread of each block
+/// computes the update's scalars. A negative scale of the gradient ends it at once. Deterministic.
+template <class Update, class Options, class T, int count>
+__global__ void __launch_bounds__(cuda::default_threads)
+    update_kernel(const __grid_constant__ TensorTable<count + 1> table, Options options, const double* rate, const std::int64_t* step,
+                  const T* gradient_scale) {
   using C = Computed<T>;
+  constexpr int width = elementwise::width_for<T>;
   const C scale = convert<C>(*gradient_scale);
   if (scale < 0) return;
   alignas(Update) __shared__ unsigned char shared[sizeof(Update)];
   if (threadIdx.x == 0) new (shared) Update(options, *rate, *step);
   __syncthreads();
   const Update update = *reinterpret_cast<const Update*>(shared);
-  for (std::int64_t first = cuda::first_item() * width; first < elements; first += cuda::item_step() * width) {
-    const std::int64_t rest = elements - first;
-    cuda::Vector<C, width> values[count];
+  for (std::int64_t number = blockIdx.x; number < table.chunks; number += gridDim.x) {
+    const auto chunk = table.chunk(number);
+    const T* const gradient = static_cast<const T*>(table.memory[count][chunk.tensor]);
+    bool vector = fits_vectors<width>(gradient);
+    Variables<T, count> variables;
 #pragma unroll
-    for (int k = 0; k < count; ++k) values[k] = converted<C>(elementwise::load<width>(variables.data[k] + first, rest, vector));
-    auto g = converted<C>(elementwise::load<width>(gradient + first, rest, vector));
+    for (int k = 0; k < count; ++k) {
+      variables.data[k] = static_cast<T*>(table.memory[k][chunk.tensor]);
+      vector = vector && fits_vectors<width>(variables.data[k]);
+    }
+    for (std::int64_t first = chunk.begin + threadIdx.x * width; first < chunk.end; first += blockDim.x * width) {
+      const std::int64_t rest = chunk.end - first;
+      cuda::Vector<C, width> values[count];
 #pragma unroll
-    for (int v = 0; v < width; ++v) g[v] *= scale;
-    update_run(update, values, g, std::make_index_sequence<count>());
+      for (int k = 0; k < count; ++k) values[k] = converted<C>(elementwise::load<width>(variables.data[k] + first, rest, vector));
+      auto g = converted<C>(elementwise::load<width>(gradient + first, rest, vector));
 #pragma unroll
-    for (int k = 0; k < count; ++k) elementwise::store(variables.data[k] + first, converted<T>(values[k]), rest, vector);
+      for (int v = 0; v < width; ++v) g[v] *= scale;
+      update_run(update, values, g, std::make_index_sequence<count>());
+#pragma unroll
+      for (int k = 0; k < count; ++k) elementwise::store(variables.data[k] + first, converted<T>(values[k]), rest, vector);
+    }
   }
+}
+
+/// Calls launch(call, table) for each stretch of the calls that fits a table and has the inputs from `shared` to `shared_end` in common, of
+/// which `call` is one. The table holds the memory of the inputs `arrays`.
+template <class T, std::size_t count, class Launch>
+void for_each_table(std::span<const KernelContext> calls, const std::array<std::size_t, count>& arrays, std::size_t shared,
+                    std::size_t shared_end, const Launch& launch) {
+  TensorTable<static_cast<int>(count)> table(chunk_elements<T>);
+  for (std::size_t i = 0; i < calls.size(); ++i) {
+    std::array<void*, count> memory;
+    for (std::size_t k = 0; k < count; ++k) memory[k] = calls[i].inputs[arrays[k]].template data<T>();
+    table.add(calls[i].inputs[0].elements(), memory);
+    bool more = i + 1 < calls.size() && !table.full();
+    for (std::size_t k = shared; more && k < shared_end; ++k) more = calls[i].inputs[k].raw() == calls[i + 1].inputs[k].raw();
+    if (more) continue;
+    if (table.chunks > 0) launch(calls[i], table);
+    table = TensorTable<static_cast<int>(count)>(chunk_elements<T>);
+  }
+}
+
+/// As many blocks as run at once, since each computes the scalars anew.
+cuda::LaunchShape shape_for(std::int64_t chunks, const KernelContext& call) {
+  const std::int64_t blocks = 8 * cuda::properties(call.inputs[0].device().index).multiprocessors;
+  return {dim3(static_cast<unsigned>(std::min(chunks, blocks))), dim3(cuda::default_threads)};
 }
 
 /// Inputs: parameter, gradient, rate, step, gradient scale, and count - 1 more variables.
 template <template <class> class Update, class Options, int count>
-void run_cuda_update(const KernelContext& call) {
-  const std::int64_t elements = call.inputs[0].elements();
-  if (elements == 0) return;
-  dispatch_floating_and_halves(call.inputs[0].dtype(), [&]<class T>() {
-    constexpr int width = elementwise::width_for<T>;
-    Variables<T, count> variables;
-    bool vector = elementwise::fits_vectors(call.inputs[1], width);
-    for (std::size_t k = 0; k < count; ++k) {
-      const Tensor& variable = call.inputs[k == 0 ? 0 : k + 4];
-      variables.data[k] = variable.data<T>();
-      vector = vector && elementwise::fits_vectors(variable, width);
-    }
-    // As many blocks as run at once, since each computes the scalars anew.
-    cuda::LaunchShape shape = cuda::loop_shape((elements + width - 1) / width);
-    shape.grid.x = std::min(shape.grid.x, 8u * static_cast<unsigned>(cuda::properties(call.inputs[0].device().index).multiprocessors));
-    cuda::launch(update_kernel<Update<Computed<T>>, width, Options, T, count>, shape, call.stream, variables, call.inputs[1].data<T>(),
-                 call.as<Options>(), call.inputs[2].data<double>(), call.inputs[3].data<std::int64_t>(), call.inputs[4].data<T>(), elements,
-                 vector);
+void run_cuda_updates(std::span<const KernelContext> calls) {
+  std::array<std::size_t, count + 1> arrays{};
+  for (std::size_t k = 1; k < count; ++k) arrays[k] = k + 4;
+  arrays[count] = 1;
+  dispatch_floating_and_halves(calls[0].inputs[0].dtype(), [&]<class T>() {
+    for_each_table<T>(calls, arrays, 2, 5, [](const KernelContext& call, const TensorTable<count + 1>& table) {
+      cuda::launch(update_kernel<Update<Computed<T>>, Options, T, count>, shape_for(table.chunks, call), call.stream, table,
+                   call.as<Options>(), call.inputs[2].data<double>(), call.inputs[3].data<std::int64_t>(), call.inputs[4].data<T>());
+    });
   });
 }
 
-void run_cuda_sgd(const KernelContext& call) {
-  (call.has(5) ? run_cuda_update<SgdUpdate, SgdOptions, 2> : run_cuda_update<SgdUpdate, SgdOptions, 1>)(call);
+void run_cuda_sgd(std::span<const KernelContext> calls) {
+  (calls[0].has(5) ? run_cuda_updates<SgdUpdate, SgdOptions, 2> : run_cuda_updates<SgdUpdate, SgdOptions, 1>)(calls);
 }
 
 /// One thread.
@@ -96,26 +135,35 @@ void run_cuda_advance(const KernelContext& call) {
 }
 
 template <class T>
-__global__ void clear_unless_skipped(T* variable, const T* gradient_scale, std::int64_t elements) {
+__global__ void __launch_bounds__(cuda::default_threads)
+    clear_unless_skipped(const __grid_constant__ TensorTable<1> table, const T* gradient_scale) {
   if (convert<Computed<T>>(*gradient_scale) < 0) return;
-  for (std::int64_t i = cuda::first_item(); i < elements; i += cuda::item_step()) variable[i] = convert<T>(Computed<T>{0});
+  for (std::int64_t number = blockIdx.x; number < table.chunks; number += gridDim.x) {
+    const auto chunk = table.chunk(number);
+    T* const variable = static_cast<T*>(table.memory[0][chunk.tensor]);
+    for (std::int64_t i = chunk.begin + threadIdx.x; i < chunk.end; i += blockDim.x) variable[i] = convert<T>(Computed<T>{0});
+  }
 }
 
-void run_cuda_clear(const KernelContext& call) {
-  const std::int64_t elements = call.inputs[0].elements();
-  if (elements == 0) return;
-  dispatch_floating_and_halves(call.inputs[0].dtype(), [&]<class T>() {
-    cuda::launch(clear_unless_skipped<T>, cuda::loop_shape(elements), call.stream, call.inputs[0].data<T>(), call.inputs[1].data<T>(),
-                 elements);
+void run_cuda_clear(std::span<const KernelContext> calls) {
+  dispatch_floating_and_halves(calls[0].inputs[0].dtype(), [&]<class T>() {
+    for_each_table<T>(calls, std::array<std::size_t, 1>{0}, 1, 2, [](const KernelContext& call, const TensorTable<1>& table) {
+      cuda::launch(clear_unless_skipped<T>, shape_for(table.chunks, call), call.stream, table, call.inputs[1].data<T>());
+    });
   });
+}
+
+/// A call that stands alone takes the same way, so that its bits are the same.
+Kernel kernel_of(void (*run_calls)(std::span<const KernelContext>)) {
+  return {.run = [run_calls](const KernelContext& call) { run_calls({&call, 1}); }, .run_together = run_calls, .halves = true};
 }
 
 }  // namespace
 }  // namespace frit::ops
 
 FRIT_CUDA_KERNELS(optimizer_ops) {
-  registry.add_cuda("sgd_update", {.run = run_cuda_sgd, .halves = true});
-  registry.add_cuda("adam_update", {.run = run_cuda_update<AdamUpdate, AdamOptions, 3>, .halves = true});
+  registry.add_cuda("sgd_update", kernel_of(run_cuda_sgd));
+  registry.add_cuda("adam_update", kernel_of(run_cuda_updates<AdamUpdate, AdamOptions, 3>));
   registry.add_cuda("advance", {.run = run_cuda_advance});
-  registry.add_cuda("clear", {.run = run_cuda_clear, .halves = true});
+  registry.add_cuda("clear", kernel_of(run_cuda_clear));
 }

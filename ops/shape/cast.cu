@@ -1,9 +1,97 @@
-// A cast is a copy between dtypes.
+// A cast is a copy between dtypes. Those between float32 and halves of many tensors, as parameters are, are one launch.
 
+#include "frit/ops/cuda/tensor_table.cuh"
 #include "frit/ops/elementwise/pointwise.cuh"
 
+namespace frit::ops {
+namespace {
+
+/// Of each tensor the result, then the input. The input's elements lie in the result's order where `rows` is 1; else each block of
+/// rows x columns elements of the result is the transpose of one of the input.
+struct CastTable : TensorTable<2> {
+  using TensorTable::TensorTable;
+  std::uint32_t rows[capacity], columns[capacity];
+
+  /// False if the tensors lie in other ways.
+  bool take(const Tensor& output, const Tensor& input) {
+    std::int64_t block_rows = 1, block_columns = 1;
+    const bool in_order = (output.is_contiguous() && input.is_contiguous()) ||
+                          (output.is_contiguous(Layout::channels_last) && input.is_contiguous(Layout::channels_last));
+    if (!in_order) {
+      const bool from_last = output.is_contiguous() && input.is_contiguous(Layout::channels_last);
+      const bool to_last = output.is_contiguous(Layout::channels_last) && input.is_contiguous();
+      if (!(from_last || to_last) || output.elements() == 0 || output.elements() > INT32_MAX) return false;
+      block_rows = output.dim(1);
+      block_columns = output.elements() / output.dim(0) / output.dim(1);
+      if (to_last) std::swap(block_rows, block_columns);
+    }
+    rows[tensors] = static_cast<std::uint32_t>(block_rows);
+    columns[tensors] = static_cast<std::uint32_t>(block_columns);
+    add(output.elements(), {output.raw(), input.raw()});
+    return true;
+  }
+};
+
+/// A block a chunk of a tensor, of which a thread takes `width` neighbouring elements at a time, or one of the result where the input lies
+/// in another order. Reads and writes each element once. Deterministic.
+template <int width, class To, class From>
+__global__ void __launch_bounds__(cuda::default_threads) cast_kernel(const __grid_constant__ CastTable table) {
+  const auto chunk = table.chunk(blockIdx.x);
+  To* const to = static_cast<To*>(table.memory[0][chunk.tensor]);
+  const From* const from = static_cast<const From*>(table.memory[1][chunk.tensor]);
+  const std::uint32_t rows = table.rows[chunk.tensor], columns = table.columns[chunk.tensor];
+  if (rows > 1) {
+    for (std::int64_t i = chunk.begin + threadIdx.x; i < chunk.end; i += blockDim.x) {
+      const auto element = static_cast<std::uint32_t>(i), place = element % (rows * columns);
+      to[i] = convert<To>(from[element - place + place % columns * rows + place / columns]);
+    }
+    return;
+  }
+  const auto fits = [](const void* memory, std::size_t bytes) { return reinterpret_cast<std::uintptr_t>(memory) % bytes == 0; };
+  const bool vector = fits(to, width * sizeof(To)) && fits(from, width * sizeof(From));
+  for (std::int64_t first = chunk.begin + threadIdx.x * width; first < chunk.end; first += blockDim.x * width) {
+    const cuda::Vector<From, width> elements = elementwise::load<width>(from + first, chunk.end - first, vector);
+    cuda::Vector<To, width> converted;
+#pragma unroll
+    for (int v = 0; v < width; ++v) converted[v] = convert<To>(elements[v]);
+    elementwise::store(to + first, converted, chunk.end - first, vector);
+  }
+}
+
+template <class To, class From>
+void cast_together(std::span<const KernelContext> calls) {
+  constexpr int width = elementwise::width_for<To, From>;
+  constexpr std::int64_t chunk_elements = 2 * cuda::default_threads * width;
+  CastTable table(chunk_elements);
+  const auto launch = [&] {
+    const cuda::LaunchShape shape{dim3(static_cast<unsigned>(table.chunks)), dim3(cuda::default_threads)};
+    if (table.chunks > 0) cuda::launch(cast_kernel<width, To, From>, shape, calls[0].stream, table);
+    table = CastTable(chunk_elements);
+  };
+  for (const KernelContext& call : calls) {
+    if (!table.take(call.outputs[0], call.inputs[0])) copy(call.outputs[0], call.inputs[0]);
+    if (table.full()) launch();
+  }
+  launch();
+}
+
+void run_cast(const KernelContext& call) { copy(call.outputs[0], call.inputs[0]); }
+
+void run_casts(std::span<const KernelContext> calls) {
+  const DType to = calls[0].outputs[0].dtype(), from = calls[0].inputs[0].dtype();
+  if (to == DType::f16 && from == DType::f32) return cast_together<Half, float>(calls);
+  if (to == DType::bf16 && from == DType::f32) return cast_together<BFloat16, float>(calls);
+  if (to == DType::f32 && from == DType::f16) return cast_together<float, Half>(calls);
+  if (to == DType::f32 && from == DType::bf16) return cast_together<float, BFloat16>(calls);
+  for (const KernelContext& call : calls) run_cast(call);
+}
+
+}  // namespace
+}  // namespace frit::ops
+
 FRIT_CUDA_KERNELS(cast) {
-  Kernel kernel = elementwise_kernel([](const KernelContext& call) { copy(call.outputs[0], call.inputs[0]); }, 1);
+  Kernel kernel = elementwise_kernel(run_cast, 1);
+  kernel.run_together = run_casts;
   kernel.functor = functor_data<std::remove_const_t<decltype(cast_function)>>;
   registry.add_cuda("cast", std::move(kernel));
 }

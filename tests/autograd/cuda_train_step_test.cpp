@@ -109,6 +109,17 @@ TEST_F(CudaTrainStep, LearnsInHalvesAsTheCpuDoes) {
   }
 }
 
+TEST_F(CudaTrainStep, CastsAndUpdatesAllParametersAtOnce) {
+  const Network network;
+  TrainStep step(network.loss, Adam{}, gpu, {.precision = DType::f16});
+  std::map<std::string, std::size_t> most;  // calls in a step, by operator
+  for (const graph::Step& s : step.compile({{"image", {DType::f32, {16, 2, 8, 8}}}, {"label", {DType::i64, {16}}}}).steps()) {
+    most[s.op->name] = std::max(most[s.op->name], s.calls.size());
+  }
+  EXPECT_EQ(most["adam_update"], 2u);
+  EXPECT_GE(most["cast"], 2u);
+}
+
 TEST_F(CudaTrainStep, SkipsAnOverflow) { expect_an_overflow_to_be_skipped(gpu); }
 
 }  // namespace
