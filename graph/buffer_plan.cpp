@@ -15,10 +15,10 @@ class BufferPlanner {
         last_use_(static_cast<std::size_t>(graph.value_count()), -1),
         end_(static_cast<int>(graph.nodes().size())) {
     plan_.step = first_of_steps(graph, device);
-    last_of_step_ = plan_.step;
-    for (int n = 0; n < end_; ++n) last_of_step_[static_cast<std::size_t>(plan_.step[static_cast<std::size_t>(n)])] = n;
-    for (int n = 0; n < end_; ++n) {
-      for (const int id : graph.nodes()[static_cast<std::size_t>(n)].inputs) extend_use(id, last(n));
+    operations_.resize(plan_.step.size());
+    for (int step = 0; step < end_; ++step) {
+      ++operations_[static_cast<std::size_t>(first(step))];
+      for (const int id : graph.nodes()[static_cast<std::size_t>(step)].inputs) last_use_[static_cast<std::size_t>(id)] = step;
     }
     for (const Output& output : graph.outputs()) last_use_[static_cast<std::size_t>(output.value)] = end_;
     plan_.buffer.assign(static_cast<std::size_t>(graph.value_count()), -1);
@@ -37,15 +37,10 @@ class BufferPlanner {
  private:
   int& buffer(int value) { return plan_.buffer[static_cast<std::size_t>(value)]; }
   Layout layout(int value) const { return layouts_[static_cast<std::size_t>(value)]; }
-  /// A node's step, which may hold others before and after it.
+  /// When a node's step begins: its results and scratch memory may share nothing with what any of the step's operations reads.
   int first(int node) const { return plan_.step[static_cast<std::size_t>(node)]; }
-  int last(int node) const { return last_of_step_[static_cast<std::size_t>(first(node))]; }
   int last_use(int value) const { return last_use_[static_cast<std::size_t>(value)]; }
 
-  void extend_use(int value, int last) {
-    int& last_use = last_use_[static_cast<std::size_t>(value)];
-    last_use = std::max(last_use, last);
-  }
   void add(int value, int first, int last) {
     buffer(value) = static_cast<int>(plan_.lifetimes.size());
     plan_.lifetimes.push_back({graph_.type(value).bytes(), first, last});
@@ -66,7 +61,7 @@ class BufferPlanner {
     if (node.op->view) return;
     if (const std::size_t bytes = scratch_of(node)) {
       plan_.scratch.back() = static_cast<int>(plan_.lifetimes.size());
-      plan_.lifetimes.push_back({static_cast<std::int64_t>(bytes), first(step), last(step)});
+      plan_.lifetimes.push_back({static_cast<std::int64_t>(bytes), first(step), step});
     }
   }
 
@@ -78,7 +73,7 @@ class BufferPlanner {
   /// An input of the same type and layout whose buffer nobody needs after this step, and that no other output has taken. Not in a step of
   /// several operations, of which another may read it too.
   int reusable_input(const Node& node, int output, int step) {
-    if (first(step) != last(step)) return -1;
+    if (operations_[static_cast<std::size_t>(first(step))] > 1) return -1;
     for (const auto& [candidate_output, input] : node.op->in_place) {
       if (candidate_output != output || static_cast<std::size_t>(input) >= node.inputs.size()) continue;
       const int source = node.inputs[static_cast<std::size_t>(input)];
@@ -111,8 +106,8 @@ class BufferPlanner {
   const Graph& graph_;
   Device device_;
   const std::vector<Layout>& layouts_;
-  std::vector<int> last_use_;      // by value id; -1: nobody reads it
-  std::vector<int> last_of_step_;  // by the index of its first node
+  std::vector<int> last_use_;    // by value id; -1: nobody reads it
+  std::vector<int> operations_;  // of each step, by its first node
   int end_;
   BufferPlan plan_;
 };

@@ -20,8 +20,8 @@ struct StepProfile {
 std::vector<StepProfile> profile(const Executable& executable, int repeats);
 
 /// Microseconds of the gradient, in each of `repeats` runs behind `warmup` others: of the steps that result `of`, the loss, does not need,
-/// less those that change a variable. They are launched as one, behind those that it needs. The executable must have run, on the inputs
-/// that are used here again. Throws ErrorKind::argument if there is no such result.
+/// less those that change a variable. They are launched as one, behind those that it needs. The executable must have run, on the inputs that
+/// are used here again. Throws ErrorKind::argument if there is no such result.
 std::vector<double> time_gradient(const Executable& executable, std::string_view of, int warmup, int repeats);
 
 /// A step of a run that was traced.
