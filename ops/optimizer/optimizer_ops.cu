@@ -37,7 +37,7 @@ __device__ bool fits_vectors(const T* memory) {
 
 /// Elements of a chunk, which a block takes in two turns.
 template <class T>
-inline constexpr std::int64_t chunk_elements = 2 * cuda::default_threads* elementwise::width_for<T>;
+inline constexpr std::int64_t chunk_elements = std::int64_t{2} * elementwise::width_for<T> * cuda::default_threads;
 
 /// Of each tensor the table holds the variables, then the gradient. A block takes every so many of the chunks, of which a thread takes
 /// `width` neighbouring elements at a time; reads the gradient and the variables, and writes the variables. One thread of each block
