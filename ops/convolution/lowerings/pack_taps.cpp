@@ -81,7 +81,7 @@ void for_each_tap(const Tensor& image, const Tensor& packed, const Pack& a, cons
     Tensor elements = image.slice(1, 0, last - first), places = packed.slice(1, first, last);
     for (int axis = 0; axis < tap.rank(); ++axis) {
       const std::int64_t ahead = a.shift[axis] - tap[axis];  // of the cell
-      const std::int64_t begin = std::max<std::int64_t>(0, -ahead);
+      const std::int64_t begin = std::clamp<std::int64_t>(-ahead, 0, a.cells[axis]);  // some taps lie in front of all cells
       const std::int64_t end = std::max(begin, std::min(a.cells[axis], image.dim(axis + 2) - ahead));
       places = places.slice(axis + 2, begin, end);
       elements = begin == end ? elements.slice(axis + 2, 0, 0) : elements.slice(axis + 2, begin + ahead, end + ahead);
@@ -153,6 +153,7 @@ std::vector<Sample> samples() {
           {{SampleInput::of(DType::f32, {2, 8, 4, 5})}, Pack{{1, 2}, {0, 1}, {4, 5}, 8, false, DType::f16}, /*smooth=*/false},
           {{Shape{1, 1, 5, 4}}, Pack{{3, 3}, {1, 1}, {5, 4}, 1, false, {}, 8}},
           {{Shape{3, 3, 2, 3, 4}}, Pack{{2, 2, 2}, {1, 0, 1}, {3, 5, 4}, 4, false}},
+          {{Shape{2, 1, 1, 4}}, Pack{{4, 2}, {0, 1}, {2, 3}, 1, false}},
           {{Shape{0, 3, 4, 4}}, Pack{{2, 2}, {0, 0}, {4, 4}, 4, true}}};
 }
 
