@@ -79,9 +79,9 @@ Bindings noise_for(const Graph& graph, Device device) {
 }
 
 /// Microseconds of a run; infinite where the graph does not fit the device.
-double time_of(Graph graph, State& state) {
+double time_of(const Graph& graph, State& state) {
   try {
-    Executable executable(std::move(graph), state);
+    Executable executable(graph, state);
     executable.run(noise_for(executable.graph(), state.device()));
     Timer timer(state.device());
     for (int run = 0; run < 3; ++run) timer.time([&] { executable.run(); });  // the first records the steps

@@ -4,6 +4,7 @@
 
 #include "frit/core/cuda/range.h"
 #include "frit/core/text.h"
+#include "frit/graph/pipeline.h"
 #include "frit/graph/profile.h"
 #include "frit/ops/operator/run.h"
 
@@ -72,7 +73,7 @@ void Step::run() const {
   ops::invoke(std::move(together));
 }
 
-Executable::Executable(Graph graph, State& state) : graph_(std::move(graph)) {
+Executable::Executable(const Graph& graph, State& state) : graph_(remove_dead_code(graph)) {
   verify(graph_);
   state.prepare(graph_);
   const std::vector<Layout> layouts = choose_layouts(graph_, state.device());

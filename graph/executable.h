@@ -60,8 +60,8 @@ std::vector<std::vector<int>> steps_before(std::span<const Step> steps);
 /// side by side.
 class Executable {
  public:
-  /// Prepares the variables in `state`, which must outlive the executable. Throws ErrorKind::out_of_memory.
-  Executable(Graph graph, State& state);
+  /// Leaves out what nobody reads. Prepares the variables in `state`, which must outlive the executable. Throws ErrorKind::out_of_memory.
+  Executable(const Graph& graph, State& state);
 
   /// Copies the inputs in (any strides and layout; the graph's dtype and shape) and runs. Throws ErrorKind::argument for inputs that do not
   /// fit.

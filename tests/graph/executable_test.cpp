@@ -36,6 +36,19 @@ TEST(Executable, RunsAGraph) {
   EXPECT_EQ(run(graph, {{"x", Tensor::from<float>({1, 2, 3}, {3})}}, "y"), (std::vector<double>{3, 5, 7}));
 }
 
+TEST(Executable, LeavesOutWhatNobodyReads) {
+  Graph graph;
+  const Value x = graph.input("x", {2, 3});
+  relu(exp(x));
+  logsumexp(x, {1});
+  graph.output("y", x + 1.0);
+  State state;
+  graph::Executable executable(graph, state);
+  executable.run({{"x", Tensor::zeros({2, 3})}});
+  EXPECT_EQ(executable.output("y").to_vector<double>(), std::vector<double>(6, 1));
+  EXPECT_EQ(executable.steps().size(), 1u);
+}
+
 TEST(Executable, TakesInputsOfAnyStrides) {
   Graph graph;
   graph.output("y", graph.input("x", {2, 3}) * 1.0);
