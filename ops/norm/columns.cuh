@@ -37,7 +37,7 @@ struct ColumnGeometry {
 
 /// How blocks share the matrices out: each has `lanes` vectors of columns of some rows of one.
 struct ColumnSplit {
-  static constexpr int threads = cuda::default_threads, most_lanes = 64;
+  static constexpr int threads = cuda::default_threads, least_blocks = 2 /* to a multiprocessor */, most_lanes = 64;
 
   std::int64_t rows, columns, matrices, chunks, column_blocks;
   int width, lanes;
@@ -107,7 +107,7 @@ __device__ void make_once(Value (&own)[width], const ColumnWalk& walk, const Col
 /// Sums down columns: terms(sums, own, walk, split) adds what a thread's walk finds, `own` being terms.column(matrix, column) of its
 /// columns. Writes 16 bytes a chunk and column. Deterministic.
 template <class Terms>
-__global__ void __launch_bounds__(ColumnSplit::threads)
+__global__ void __launch_bounds__(ColumnSplit::threads, ColumnSplit::least_blocks)
     sum_columns(SumPair* partial /* (chunks, matrices, columns) */, Terms terms, ColumnSplit split) {
   constexpr int width = Terms::width;
   __shared__ SumPair shared[ColumnSplit::threads * width];  // (strips, lanes, width)
@@ -136,10 +136,11 @@ void launch_columns(SumPair* partial, const Terms& terms, const ColumnSplit& spl
   cuda::launch(sum_columns<Terms>, split.shape(), stream, partial, terms, split);
 }
 
-/// Calls body.template operator()<width>() for the widest vectors that columns of elements of type T are made of.
+/// Calls body.template operator()<width>() for the widest vectors that columns of elements of type T are made of: 4 elements, since with 8
+/// what a thread knows of its channels takes so many registers that a multiprocessor holds one block.
 template <class T, class Body>
 void dispatch_column_width(const ColumnGeometry& g, const Body& body) {
-  constexpr int width = cuda::vector_width<T>;
+  constexpr int width = std::min(cuda::vector_width<T>, 4);
   g.columns % width == 0 ? body.template operator()<width>() : body.template operator()<1>();
 }
 

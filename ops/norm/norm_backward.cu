@@ -119,7 +119,7 @@ struct ColumnGradients {
 
 /// A thread for a few rows of a vector of columns. Reads g, and x unless the statistics are fixed, and writes dx once; dx may lie on g.
 template <class T, class C, int width>
-__global__ void __launch_bounds__(ColumnSplit::threads)
+__global__ void __launch_bounds__(ColumnSplit::threads, ColumnSplit::least_blocks)
     backward_columns(T* input_gradient, GradientInputs<T> from, const SumPair* means /* (slices), null if fixed */, ColumnGeometry g,
                      ColumnSplit split, bool aligned) {
   constexpr int rows_at_once = 4;

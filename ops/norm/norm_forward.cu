@@ -158,7 +158,7 @@ __global__ void __launch_bounds__(1024)
 /// A thread for a few rows of a vector of columns, with statistics that are known. Reads and writes each element once; the output may lie
 /// on the input.
 template <class T, int width>
-__global__ void __launch_bounds__(ColumnSplit::threads)
+__global__ void __launch_bounds__(ColumnSplit::threads, ColumnSplit::least_blocks)
     normalize_columns(T* output, const T* input, const T* weight, const T* bias, const double* means, const double* rstds, ColumnGeometry g,
                       ColumnSplit split, bool aligned) {
   using C = Computed<T>;
