@@ -6,13 +6,11 @@
 #include <string_view>
 #include <type_traits>
 
+#include "frit/core/dtype_enum.h"
 #include "frit/core/error.h"
 #include "frit/core/half.h"
 
 namespace frit {
-
-/// The element types. Comparisons give u8, 0 or 1.
-enum class DType : std::uint8_t { f64, f32, f16, bf16, i64, i32, u8 };
 
 inline constexpr DType all_dtypes[] = {DType::f64, DType::f32, DType::f16, DType::bf16, DType::i64, DType::i32, DType::u8};
 

@@ -1,8 +1,11 @@
-// Programs of elementwise operations. An interpreter runs the functors of the operators' own kernels.
+// Programs of elementwise operations. Large ones have a kernel of their own, where it can be compiled; for all others an interpreter runs the
+// functors of the operators' own kernels.
 
 #include "frit/ops/cuda/async_copy.cuh"
+#include "frit/ops/elementwise/compiled_program.cuh"
 #include "frit/ops/elementwise/elementwise.h"
 #include "frit/ops/elementwise/pointwise.cuh"
+#include "frit/ops/elementwise/program.cuh"
 
 namespace frit::ops {
 namespace {
@@ -11,6 +14,8 @@ constexpr int threads = 128;
 constexpr int vectors = 2;                ///< that a thread carries through the program at a time
 constexpr std::uint8_t nowhere = 0xff;    ///< no slot, no output
 constexpr std::size_t vector_bytes = 16;  ///< of a slot's room for one vector
+/// Elements from which on a kernel of its own is worth being compiled.
+constexpr std::int64_t smallest_compiled = 1 << 16;
 
 /// As many elements as one slot's vector holds.
 template <class T>
@@ -125,38 +130,14 @@ __device__ void write(const Operand& output, std::int64_t first, std::int64_t co
   });
 }
 
-template <class T, class Functor, class Out, class A>
-__device__ T call(std::type_identity<Out(A)>, const Functor& functor, T a, T, T) {
-  return static_cast<T>(functor(static_cast<A>(a)));
-}
-template <class T, class Functor, class Out, class A, class B>
-__device__ T call(std::type_identity<Out(A, B)>, const Functor& functor, T a, T b, T) {
-  return static_cast<T>(functor(static_cast<A>(a), static_cast<B>(b)));
-}
-template <class T, class Functor, class Out, class A, class B, class C>
-__device__ T call(std::type_identity<Out(A, B, C)>, const Functor& functor, T a, T b, T c) {
-  return static_cast<T>(functor(static_cast<A>(a), static_cast<B>(b), static_cast<C>(c)));
-}
-
-template <class T, template <class> class Signature, template <class> class Functor, class A, bool integers>
-__device__ void apply(std::type_identity<Elementwise<Signature, Functor, A, integers>>, const FunctorData& data, Lane<T> (&result)[vectors],
-                      const Lane<T> (&a)[vectors], const Lane<T> (&b)[vectors], const Lane<T> (&c)[vectors]) {
-  const auto functor = *reinterpret_cast<const Functor<T>*>(&data.state);
-#pragma unroll
-  for (int v = 0; v < vectors; ++v) {
-#pragma unroll
-    for (int i = 0; i < cuda::vector_width<T>; ++i) {
-      result[v][i] = call(std::type_identity<Signature<T>>{}, functor, a[v][i], b[v][i], c[v][i]);
-    }
-  }
-}
-
 /// Applies the functor, one of those from `low` to `high` - 1, that the data name.
 template <int low, int high, class T>
 __device__ void execute(const FunctorData& data, Lane<T> (&result)[vectors], const Lane<T> (&a)[vectors], const Lane<T> (&b)[vectors],
                         const Lane<T> (&c)[vectors]) {
   if constexpr (high - low == 1) {
-    apply(std::type_identity<std::tuple_element_t<low, ElementwiseFunctions>>{}, data, result, a, b, c);
+    const std::type_identity<std::tuple_element_t<low, ElementwiseFunctions>> function;
+#pragma unroll
+    for (int v = 0; v < vectors; ++v) result[v] = program::apply(function, &data.state, a[v], b[v], c[v]);
   } else {
     constexpr int middle = (low + high) / 2;
     if (data.number < middle) {
@@ -325,6 +306,8 @@ void run_cuda_program(const KernelContext& call) {
     tensors.inputs.push_back(input.expand(shape).permute(*axes));
   }
   const ElementwiseProgram& program = call.as<ElementwiseAttributes>().program;
+  const bool is_large = element_count(shape) >= smallest_compiled;
+  if (is_large && run_compiled_program(program, tensors.inputs, tensors.outputs, wide, call.stream)) return;
   wide ? run_tensors<double>(call.stream, program, tensors) : run_tensors<float>(call.stream, program, tensors);
 }
 

@@ -1,9 +1,14 @@
 #pragma once
 
 #include "frit/core/convert.h"
-#include "frit/ops/shape/shape_attributes.h"
+#include "frit/core/fields.h"
 
 namespace frit::ops {
+
+struct CastAttributes {
+  DType dtype = DType::f32;
+  void fields(FieldVisitor& v) { v.field("dtype", dtype); }
+};
 
 /// A number rounded to a dtype and held in T, in which both the number and the dtype's values fit.
 template <class T>

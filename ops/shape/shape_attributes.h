@@ -1,13 +1,9 @@
 #pragma once
 
 #include "frit/ops/operator/operator.h"
+#include "frit/ops/shape/cast_functor.h"
 
 namespace frit::ops {
-
-struct CastAttributes {
-  DType dtype = DType::f32;
-  void fields(FieldVisitor& v) { v.field("dtype", dtype); }
-};
 
 /// For an operator that can cast its input as it goes, and has a field `dtype` for that: the attributes with which it does the work of a
 /// cast that gives its input.

@@ -1,0 +1,133 @@
+#pragma once
+
+#include <cstdint>
+
+#include "frit/core/convert.h"
+#include "frit/core/cuda/divisor.cuh"
+#include "frit/core/cuda/vector.cuh"
+#include "frit/ops/elementwise/functions.h"
+
+// What the kernel of one program of elementwise operators is written in: see compiled_program.cu, which writes it. NVRTC compiles this
+// header and all that it includes, without a C++ library; what it has instead lies in ops/libraries/cuda/rtc.
+
+namespace frit::ops::program {
+
+inline constexpr int threads = 256, most_rank = 8;
+
+/// How a vector of neighbouring elements, in the order of the outputs' memory, lies in a tensor.
+enum class Access : std::uint8_t {
+  vector,    ///< at its own place, and aligned
+  dense,     ///< at its own place
+  repeated,  ///< one element for all
+  run,       ///< side by side and aligned, somewhere
+  row,       ///< one element for the whole vector
+  indexed,   ///< each by strides
+};
+
+/// A tensor's memory, and where its elements lie there: axes as few as describe it and the outputs.
+struct Operand {
+  void* data;
+  int rank;
+  cuda::Divisor sizes[most_rank];
+  std::int64_t strides[most_rank];
+
+  /// Element numbers are below 2^31 where an axis is looked at.
+  __device__ std::int64_t offset_of(std::int64_t element) const {
+    auto rest = static_cast<std::uint32_t>(element);
+    std::int64_t offset = 0;
+#pragma unroll 1
+    for (int axis = rank - 1; axis > 0; --axis) {
+      const std::uint32_t quotient = sizes[axis].quotient(rest);
+      offset += sizes[axis].remainder(rest, quotient) * strides[axis];
+      rest = quotient;
+    }
+    return offset + rest * strides[0];
+  }
+};
+
+template <int count>
+struct Operands {
+  Operand of[count];
+};
+
+/// Elements first ... of an operand, converted to T; those from `count` on are 0.
+template <class Stored, Access access, class T, int width>
+__device__ cuda::Vector<T, width> load(const Operand& operand, std::int64_t first, std::int64_t count) {
+  using Elements = cuda::Vector<Stored, width>;
+  const auto* const data = static_cast<const Stored*>(operand.data);
+  Elements stored{};
+  if constexpr (access == Access::run) {
+    stored = *reinterpret_cast<const Elements*>(data + operand.offset_of(first));
+  } else if (access == Access::vector && first + width <= count) {
+    stored = *reinterpret_cast<const Elements*>(data + first);
+  } else {
+    const std::int64_t only = access == Access::row ? operand.offset_of(first) : 0;
+#pragma unroll
+    for (int i = 0; i < width; ++i) {
+      if (first + i >= count) break;
+      const std::int64_t place = access <= Access::dense ? first + i : access == Access::indexed ? operand.offset_of(first + i) : only;
+      stored[i] = data[place];
+    }
+  }
+  cuda::Vector<T, width> elements;
+#pragma unroll
+  for (int i = 0; i < width; ++i) elements[i] = convert<T>(stored[i]);
+  return elements;
+}
+
+template <class Stored, Access access, class T, int width>
+__device__ void store(const Operand& operand, std::int64_t first, std::int64_t count, const cuda::Vector<T, width>& elements) {
+  constexpr int at_once = width * sizeof(Stored) <= 16 ? width : 16 / static_cast<int>(sizeof(Stored));
+  auto* const data = static_cast<Stored*>(operand.data) + first;
+  cuda::Vector<Stored, at_once> stored[width / at_once];
+#pragma unroll
+  for (int i = 0; i < width; ++i) stored[i / at_once][i % at_once] = convert<Stored>(elements[i]);
+  if (access == Access::vector && first + width <= count) {
+#pragma unroll
+    for (int part = 0; part < width / at_once; ++part) cuda::store_vector(data + part * at_once, stored[part]);
+  } else {
+#pragma unroll
+    for (int i = 0; i < width; ++i) {
+      if (first + i < count) data[i] = stored[i / at_once][i % at_once];
+    }
+  }
+}
+
+/// A functor's state.
+struct State {
+  std::uint64_t words[2];
+};
+
+template <class T, class Functor, class Out, class A>
+__device__ T call(std::type_identity<Out(A)>, const Functor& functor, T a, T, T) {
+  return static_cast<T>(functor(static_cast<A>(a)));
+}
+template <class T, class Functor, class Out, class A, class B>
+__device__ T call(std::type_identity<Out(A, B)>, const Functor& functor, T a, T b, T) {
+  return static_cast<T>(functor(static_cast<A>(a), static_cast<B>(b)));
+}
+template <class T, class Functor, class Out, class A, class B, class C>
+__device__ T call(std::type_identity<Out(A, B, C)>, const Functor& functor, T a, T b, T c) {
+  return static_cast<T>(functor(static_cast<A>(a), static_cast<B>(b), static_cast<C>(c)));
+}
+
+/// One elementwise operator on vectors; it does not look at operands that it does not have.
+template <class T, int width, template <class> class Signature, template <class> class Functor, class A, bool integers>
+__device__ cuda::Vector<T, width> apply(std::type_identity<Elementwise<Signature, Functor, A, integers>>, const void* state,
+                                        const cuda::Vector<T, width>& a, const cuda::Vector<T, width>& b,
+                                        const cuda::Vector<T, width>& c) {
+  const auto functor = *static_cast<const Functor<T>*>(state);
+  cuda::Vector<T, width> result;
+#pragma unroll
+  for (int i = 0; i < width; ++i) result[i] = call(std::type_identity<Signature<T>>{}, functor, a[i], b[i], c[i]);
+  return result;
+}
+
+/// The operator whose functor has that number (see FunctorData).
+template <int number, class T, int width>
+__device__ cuda::Vector<T, width> apply(const State& state, const cuda::Vector<T, width>& a, const cuda::Vector<T, width>& b,
+                                        const cuda::Vector<T, width>& c) {
+  return apply(std::type_identity<std::tuple_element_t<number, ElementwiseFunctions>>{}, state.words, a, b, c);
+}
+
+}  // namespace frit::ops::program

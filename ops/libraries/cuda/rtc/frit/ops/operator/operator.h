@@ -1,0 +1,7 @@
+#pragma once
+
+namespace frit::ops {
+
+struct NoAttributes {};
+
+}  // namespace frit::ops
