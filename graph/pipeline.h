@@ -36,6 +36,9 @@ Graph absorb(const Graph& graph);
 /// Leaves out operations whose result is another output of the operation that feeds them, by their operator's `given` rule.
 Graph take_given_results(const Graph& graph);
 
+/// Spells results that elementwise operations read in such operations too, by the operators' `pointwise` rules.
+Graph spell_pointwise_results(const Graph& graph);
+
 /// Stores in halves, f16 or bf16, what gains from it, and all that depends on that but for what its operator wants in float32 (see
 /// ops::Precision). Inputs and variables stay as they are and are cast where they are used; outputs come as they are computed.
 Graph lower_precision(const Graph& graph, DType half);

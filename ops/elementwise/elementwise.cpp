@@ -213,6 +213,11 @@ std::vector<Sample> elementwise_samples() {
       "y7 = multiply(y6, y0); y8 = subtract(y7, y1); y9 = maximum(y8, x0); y10 = abs(y9); y11 = multiply(y10, y5); "
       "y12 = add(y11, y7); y13 = negate(y12); y14 = subtract(y13, x7); y15 = multiply(y14, x3); return y15",
       {Shape{2, 6}, Shape{6}, Shape{2, 1}, Shape{}, Shape{2, 6}, Shape{1}, Shape{1, 6}, Shape{2, 6}});
+  // So large that a GPU compiles a kernel for them.
+  add(forward, {Shape{4, 16, 33, 37}, Shape{16, 1, 1}, Shape{}, Shape{4, 16, 33, 37}});
+  add("y0 = multiply(x0, x1); y1 = add(y0, x2); y2 = relu(y1); return y2",
+      {Shape{2, 64, 24, 24}, Shape{2, 64, 1, 1}, Shape{2, 64, 24, 24}});
+  add("y0 = greater(x0, x1); y1 = where(y0, x2, x1); y2 = negate(y1); return y2, y0", {Shape{257, 320}, Shape{}, Shape{257, 1}});
   return samples;
 }
 

@@ -1,7 +1,7 @@
 #include "frit/ops/elementwise/arithmetic.h"
 #include "frit/ops/elementwise/unary.h"
 #include "frit/ops/norm/norm.h"
-#include "frit/ops/norm/norm_core.h"
+#include "frit/ops/norm/norm_coefficients.h"
 #include "frit/ops/shape/shape_ops.h"
 
 namespace frit {
@@ -136,6 +136,7 @@ FRIT_OPERATORS(batch_norm) {
       .gradient = gradient,
       .at_inference = at_inference,
       .channel_affine_at_inference = channel_affine,
+      .pointwise = pointwise_norm<BatchNormAttributes>,
       .cpu = {.run = run},
       .in_place = {{0, 0}},
       .mutates = {3, 4},

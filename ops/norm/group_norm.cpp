@@ -1,5 +1,5 @@
 #include "frit/ops/norm/norm.h"
-#include "frit/ops/norm/norm_core.h"
+#include "frit/ops/norm/norm_coefficients.h"
 
 namespace frit {
 
@@ -49,7 +49,7 @@ std::vector<Sample> samples() {
 }  // namespace frit
 
 FRIT_OPERATORS(group_norm) {
-  GroupedNorm<GroupNormAttributes>{check, weight_shape}.add_to(
+  GroupedNorm<GroupNormAttributes>{check, weight_shape, 1, pointwise_norm<GroupNormAttributes>}.add_to(
       registry,
       {.name = "group_norm", .summary = "(x - mean) * rstd * weight + bias over each sample's group of channels", .samples = samples});
 }

@@ -1,5 +1,5 @@
 #include "frit/ops/norm/norm.h"
-#include "frit/ops/norm/norm_core.h"
+#include "frit/ops/norm/norm_coefficients.h"
 
 namespace frit {
 
@@ -43,6 +43,6 @@ std::vector<Sample> samples() {
 }  // namespace frit
 
 FRIT_OPERATORS(instance_norm) {
-  GroupedNorm<InstanceNormAttributes>{check, weight_shape}.add_to(
+  GroupedNorm<InstanceNormAttributes>{check, weight_shape, 1, pointwise_norm<InstanceNormAttributes>}.add_to(
       registry, {.name = "instance_norm", .summary = "(x - mean) * rstd * weight + bias over each sample's channel", .samples = samples});
 }

@@ -101,6 +101,7 @@ struct GroupedNorm {
   void (*check)(const InferContext& call, const Shape& input, const A& attributes);
   Shape (*weight_shape)(const Shape& input, const A& attributes);
   std::optional<int> affine_axis = 1;  ///< that weight and bias lie along; none: they broadcast
+  decltype(Operator::pointwise) pointwise = {};
 
   /// Fills in the rules and the kernel of `entry`, which has name, summary and samples, and adds it and `name`_backward.
   void add_to(Registry& registry, Operator entry) const {
@@ -121,6 +122,7 @@ struct GroupedNorm {
                [&](std::int64_t slice) { return statistics_of(slice_moments(slices, call.inputs[0], slice), call.as<A>().eps); });
     };
     entry.in_place = {{0, 0}};
+    entry.pointwise = pointwise;
     const std::optional<int> axis = affine_axis;
     entry.linear_inputs = {{1, LinearInput::factor, axis}, {2, LinearInput::addend, axis}};
     entry.invariance = [](const Shape& input, const Attributes& attributes) { return norm_invariance(input, attributes.as<A>()); };

@@ -202,6 +202,9 @@ struct Operator {
   std::function<ChannelAffine(std::span<const Value> inputs, const Attributes&)> channel_affine_at_inference = {};
   /// The inputs with which output 0 comes multiplied and added to like that; no values where that cannot be.
   std::function<Values(std::span<const Value> inputs, const Attributes&, const ChannelAffine&)> fold_channel_affine = {};
+  /// Output 0, whose element at a place follows from those at that place once the call's further outputs are known, in elementwise
+  /// operators that can be computed together with what reads it; "none" where that gains nothing.
+  std::function<Value(std::span<const Value> inputs, std::span<const Value> outputs, const Attributes&)> pointwise = {};
   /// What else the call may be computed as. On a GPU a compiler of graphs tries them all and keeps the fastest; where results must not
   /// depend on times it takes the first that is likely to be.
   std::vector<Form> forms = {};

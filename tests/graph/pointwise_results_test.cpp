@@ -1,0 +1,109 @@
+#include <gtest/gtest.h>
+
+#include "frit/autograd/gradient.h"
+#include "frit/core/random.h"
+#include "frit/graph/executable.h"
+#include "frit/graph/pipeline.h"
+#include "frit/ops/elementwise/activation.h"
+#include "frit/ops/elementwise/arithmetic.h"
+#include "frit/ops/norm/norm.h"
+#include "frit/ops/pool/pool.h"
+#include "frit/ops/reduction/reduction.h"
+#include "frit/ops/shape/shape_ops.h"
+#include "ops/operator_checks.h"
+
+namespace frit {
+namespace {
+
+using graph::NodeKind;
+using Norm = std::function<Value(Graph& graph, Value x, Value weight, Value bias)>;
+
+Value batch_norm_of(Graph& graph, Value x, Value weight, Value bias) {
+  const auto running = [&](const char* name, double value) {
+    return graph.variable(name, {x.dtype(), {x.dim(1)}},
+                          [value](const Tensor& t, std::uint64_t) { copy(t, Tensor::full(t.shape(), value, t.dtype())); });
+  };
+  return batch_norm(x, weight, bias, running("mean", 0), running("variance", 1));
+}
+Value group_norm_of(Graph&, Value x, Value weight, Value bias) { return group_norm(x, 2, weight, bias); }
+Value instance_norm_of(Graph&, Value x, Value weight, Value bias) { return instance_norm(x, weight, bias); }
+Value plain_instance_norm_of(Graph&, Value x, Value, Value) { return instance_norm(x); }
+
+/// relu(norm(x) + residual), and its gradients by x and the parameters.
+Graph training_graph(const Norm& norm, const Shape& shape, DType dtype) {
+  Graph graph;
+  const Value x = graph.input("x", shape, dtype), residual = graph.input("residual", shape, dtype);
+  const Value weight = graph.input("weight", {shape[1]}, dtype), bias = graph.input("bias", {shape[1]}, dtype);
+  const Value y = relu(norm(graph, x, weight, bias) + residual);
+  const Value loss = sum(y * y);
+  const Values gradients = gradient(loss, std::vector{x, weight, bias});
+  graph.output("loss", loss);
+  graph.output("y", y);
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    if (gradients[i]) graph.output(concat("gradient", i), gradients[i]);
+  }
+  return graph;
+}
+
+int count_of(const Graph& graph, std::string_view name) {
+  const auto nodes = graph.all(NodeKind::operation);
+  return static_cast<int>(std::count_if(nodes.begin(), nodes.end(), [&](const graph::Node* node) { return node->op->name == name; }));
+}
+
+/// Far from zero, where a rounded mean would cost digits.
+Bindings inputs_of(const Graph& graph) {
+  Bindings inputs;
+  for (const graph::Node* node : graph.all(NodeKind::input)) {
+    const TensorType& type = graph.type(node->outputs[0]);
+    const Tensor tensor = Tensor::empty(type.shape, DType::f64);
+    fill_normal(tensor, node->name == "x" ? 100 : 0, 1, 5, inputs.size());
+    inputs[node->name] = tensor.to(type.dtype);
+  }
+  return inputs;
+}
+
+void expect_near(const Graph& expected, const Graph& found, double tolerance) {
+  const Bindings inputs = inputs_of(expected);
+  State state, other_state;
+  graph::Executable plain(expected, state), spelled(found, other_state);
+  plain.run(inputs);
+  spelled.run(inputs);
+  for (const graph::Output& output : expected.outputs()) {
+    const Tensor& value = plain.output(output.name);
+    EXPECT_TRUE(near(spelled.output(output.name), value, tolerance, largest_finite(value))) << output.name;
+  }
+}
+
+TEST(PointwiseResults, OfNormsAreComputedWithWhatFollows) {
+  const std::pair<Norm, const char*> norms[] = {{batch_norm_of, "batch_norm"},
+                                                {group_norm_of, "group_norm"},
+                                                {instance_norm_of, "instance_norm"},
+                                                {plain_instance_norm_of, "instance_norm"}};
+  const std::tuple<Shape, DType, double> cases[] = {
+      {{2, 4, 183, 181}, DType::f64, 1e-11}, {{2, 4, 16, 64, 67}, DType::f32, 2e-5}, {{2, 4, 512, 300}, DType::f16, 1e-2}};
+  for (const auto& [norm, name] : norms) {
+    for (const auto& [shape, dtype, tolerance] : cases) {
+      SCOPED_TRACE(concat(name, ' ', dtype));
+      const Graph plain = training_graph(norm, shape, dtype);
+      const Graph spelled = graph::apply(graph::cleanup_pipeline(), plain);
+      EXPECT_EQ(count_of(spelled, "norm_coefficients"), 1);
+      EXPECT_EQ(count_of(spelled, "relu"), 0);
+      EXPECT_EQ(count_of(spelled, name), 1);  // it still gives the statistics
+      expect_near(plain, spelled, tolerance);
+    }
+  }
+}
+
+TEST(PointwiseResults, StayWithTheirOperationWhereNothingIsGained) {
+  const auto coefficients = [](const Graph& graph) { return count_of(graph::spell_pointwise_results(graph), "norm_coefficients"); };
+  EXPECT_EQ(coefficients(training_graph(batch_norm_of, {2, 4, 8, 8}, DType::f32)), 0);        // small
+  EXPECT_EQ(coefficients(training_graph(instance_norm_of, {8, 64, 64, 64}, DType::f32)), 0);  // slices that a cache holds
+  EXPECT_EQ(coefficients(training_graph(batch_norm_of, {8, 64, 64, 64}, DType::f32)), 1);
+  Graph graph;
+  const Value x = graph.input("x", {2, 4, 256, 256}), weight = graph.input("weight", {4}), bias = graph.input("bias", {4});
+  graph.output("y", max_pool2d(group_norm(x, 2, weight, bias), {.kernel_size = {2}}));
+  EXPECT_EQ(coefficients(graph), 0);  // no elementwise operation reads it
+}
+
+}  // namespace
+}  // namespace frit
