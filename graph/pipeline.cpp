@@ -21,6 +21,7 @@ std::span<const Pass> cleanup_pipeline() {
       {"given results", take_given_results},
       {"dead code", remove_dead_code},
       {"absorption", absorb},
+      {"virtual expansions", read_through_expansions},
       {"pointwise results", spell_pointwise_results},
       {"joining", join_elementwise},
   };

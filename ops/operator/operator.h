@@ -241,7 +241,8 @@ struct Operator {
   std::vector<IndexInput> index_inputs = {};
   /// Of output 0, for an input 0 of this shape; missing: it has none.
   std::function<Invariance(const Shape& input, const Attributes&)> invariance = {};
-  bool view = false;  ///< output 0 is input 0's elements in the same order: no kernel need run
+  bool repeats = false;  ///< output 0 is input 0, repeated along axes as broadcasting would
+  bool view = false;     ///< output 0 is input 0's elements in the same order: no kernel need run
 
   std::function<std::vector<Sample>()> samples = {};
 

@@ -97,6 +97,30 @@ TEST(NeutralOperands, StayWhereTheResultWouldDiffer) {
   EXPECT_EQ(operations(graph::drop_neutral_operands(graph)), operations(graph));
 }
 
+TEST(VirtualExpansions, AreReadAsTheyWereByElementwiseOperations) {
+  Graph graph;
+  const Value x = graph.input("x", {2, 3, 4}), mean = graph.input("mean", {3, 1});
+  const Value repeated = expand(expand(mean, {3, 4}), {2, 3, 4});
+  graph.output("y", x * repeated);
+  graph.output("only", exp(repeated));  // nothing else says how large it is
+  graph.output("gradient", relu(repeated + x) - repeated);
+  const Graph read = graph::read_through_expansions(graph);
+  EXPECT_EQ(count(read, "expand"), 2u) << graph::to_text(read);  // for exp
+  const Bindings inputs{{"x", Tensor::full({2, 3, 4}, 3)}, {"mean", Tensor::from<float>({1, 2, 4}, {3, 1})}};
+  Program plain(graph, std::make_shared<State>()), program(read, std::make_shared<State>());
+  const auto expected = plain.run(inputs), found = program.run(inputs);
+  for (const char* name : {"y", "only", "gradient"}) {
+    EXPECT_EQ(found.output(name).to_vector<double>(), expected.output(name).to_vector<double>()) << name;
+  }
+}
+
+TEST(VirtualExpansions, OfVariablesStay) {
+  Graph graph;
+  const Value v = graph.variable("v", {DType::f32, {1}}, zeros());
+  graph.output("y", graph.input("x", {4}) + expand(v, {4}));
+  EXPECT_EQ(count(graph::read_through_expansions(graph), "expand"), 1u);
+}
+
 TEST(Specialize, InfersEveryTypeAnew) {
   Graph graph;
   graph.output("y", flatten(graph.input("x", {8, 3, 4})));

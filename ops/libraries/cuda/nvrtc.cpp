@@ -4,6 +4,8 @@
 
 #include <cuda_runtime.h>
 #include <nvrtc.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -83,9 +85,16 @@ std::string file_of(const std::string& key) {
   return (folder / (checksum_text(checksum_of(key)) + checksum_text(checksum_of(key, 1)))).string();
 }
 
+/// Only this user can have written it: what is in it will be run.
+bool is_own(const std::string& file) {
+  struct stat found {};
+  return lstat(file.c_str(), &found) == 0 && S_ISREG(found.st_mode) && found.st_uid == geteuid() &&
+         (found.st_mode & (S_IWGRP | S_IWOTH)) == 0;
+}
+
 /// A file is the checksum of key and code, then the code. Another one is none.
 std::string kept_code(const std::string& file, const std::string& key) {
-  if (file.empty() || !std::filesystem::exists(file)) return {};
+  if (file.empty() || !is_own(file)) return {};
   try {
     const std::string text = read_text(file, most_code_bytes);
     const std::string code = text.substr(std::min<std::size_t>(text.size(), 16));
@@ -101,6 +110,7 @@ void keep_code(const std::string& file, const std::string& key, const std::strin
   std::filesystem::create_directories(std::filesystem::path(file).parent_path(), error);
   try {
     write_text(file, checksum_text(checksum_of(code, checksum_of(key))) + code);
+    std::filesystem::permissions(file, std::filesystem::perms::owner_read | std::filesystem::perms::owner_write, error);
   } catch (const Error&) {  // The next process compiles it again: the plan cache, beside it, tells that nothing is kept.
   }
 }
