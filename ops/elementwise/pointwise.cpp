@@ -1,16 +1,6 @@
 #include "frit/ops/elementwise/pointwise.h"
 
 namespace frit::ops {
-namespace {
-
-std::vector<TensorType> infer_backward(const InferContext& call) {
-  call.require(call.inputs[0] == call.inputs[1], "input \"gradient\" is ", call.inputs[0], ", input \"", call.op.inputs[1].name, "\" is ",
-               call.inputs[1]);
-  return infer_same(call);
-}
-
-}  // namespace
-
 std::vector<Sample> pointwise_samples(Fill fill, const std::vector<Attributes>& attributes) {
   std::vector<Sample> samples;
   for (const Attributes& a : attributes) {
@@ -25,7 +15,7 @@ Operator pointwise_backward(const Operator& entry, const PointwiseKernels& kerne
   Operator op{.name = entry.name + "_backward",
               .summary = "the gradient of " + entry.name + " from that of its output",
               .inputs = {"gradient", kernels.gradient_from_output ? "output" : "input"},
-              .infer = infer_backward,
+              .infer = infer_broadcast,
               .elementwise = true,
               .cpu = {.run = kernels.backward, .strided = true},
               .in_place = {{0, 0}, {0, 1}}};
