@@ -191,11 +191,16 @@ TEST(Activations, AgreeInBothPrecisions) {
   }
 }
 
+TEST(Activations, TakeAGradientThatBroadcasts) {
+  const Tensor y = Tensor::from<float>({1, -1, 2, 3}, {2, 2}), gradient = Tensor::from<float>({5, 6}, {2});
+  EXPECT_EQ(ops::run("relu_backward", {gradient, y})[0].to_vector<double>(), (std::vector<double>{5, 0, 5, 6}));
+}
+
 TEST(Activations, RefuseAGradientOfAnotherShape) {
   EXPECT_EQ(message_of([] {
               ops::run("relu_backward", {Tensor::zeros({2}), Tensor::zeros({3})});
             }),
-            "relu_backward: input \"gradient\" is f32 2, input \"output\" is f32 3");
+            "relu_backward: shapes 2 and 3 do not broadcast: sizes 2 and 3 at axis 0");
 }
 
 TEST(Activations, AreFloating) {
