@@ -46,6 +46,24 @@ void run(const KernelContext& call) {
   });
 }
 
+Values decompose(Emitter&, std::span<const Value> inputs, const Attributes& attributes) {
+  const auto& a = attributes.as<NormCoefficientsAttributes>();
+  const std::int64_t slices = inputs[0].dim(0), count = a.shape[0] * a.shape[1];
+  const auto of_slices = [&](Value x) {
+    return reshape(expand(reshape(x, {slices, 1}), {slices, slices == 0 ? 1 : count / slices}), a.shape);
+  };
+  Dims per_channel = Dims::filled(a.shape.rank() - 1, 1);
+  per_channel[0] = a.shape[1];
+  const Value mean = of_slices(inputs[0]), reference = cast(mean, a.dtype);
+  Value scale = of_slices(inputs[1]), shift = (cast(reference, DType::f64) - mean) * scale;
+  if (inputs.size() > 2) {
+    const Value weight = cast(reshape(inputs[2], per_channel), DType::f64);
+    scale = scale * weight;
+    shift = shift * weight + cast(reshape(inputs[3], per_channel), DType::f64);
+  }
+  return {reference, cast(scale, a.dtype), cast(shift, a.dtype)};
+}
+
 std::vector<Sample> samples() {
   const auto sample = [](std::int64_t slices, const Dims& shape, DType dtype, bool affine) {
     SampleInput statistics(Shape{slices}, Fill::positive);
@@ -87,6 +105,7 @@ FRIT_OPERATORS(norm_coefficients) {
       .outputs = {"reference", "scale", "shift"},
       .infer = infer,
       .no_gradient = "made of operators whose gradients are taken before",
+      .decompose = decompose,
       .cpu = {.run = run},
       .dtypes = {DType::f64},
       .samples = samples,
