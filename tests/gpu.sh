@@ -1,6 +1,6 @@
 #!/bin/sh
-# On a machine with a GPU: builds frit with CUDA, passes the tests that need one, again with red zones around all memory, and again under
-# compute-sanitizer's four tools. Arguments go to CMake (for instance -DFRIT_CUDNN_ROOT=DIR). Installs nothing.
+# On a machine with a GPU: builds frit with CUDA, passes the tests that need one, again with red zones around all memory, 2,000 random graphs,
+# and again under compute-sanitizer's four tools. Arguments go to CMake (for instance -DFRIT_CUDNN_ROOT=DIR). Installs nothing.
 set -eu
 cd "$(dirname "$0")/.."
 export FRIT_PLAN_CACHE=off  # what is tested is the search
@@ -8,6 +8,7 @@ cmake --preset release -DFRIT_CUDA=ON -DFRIT_BUILD_TESTS=ON "$@"
 cmake --build --preset release
 ctest --preset release -L gpu -j 4
 FRIT_GUARD_MEMORY=1 ctest --preset release -L gpu -j 4
+FRIT_RANDOM_GRAPHS=0..1999 build/release/tests/graph_test --gtest_brief=1 --gtest_filter='CudaRandomGraphs*'
 
 # Each tool must find the fault that is there for it, or its silence below means nothing.
 for tool in memcheck racecheck initcheck synccheck; do

@@ -1,3 +1,5 @@
+#include <set>
+
 #include "frit/ops/elementwise/arithmetic.h"
 #include "frit/ops/operator/registry.h"
 #include "frit/ops/reduction/reduction.h"
@@ -91,6 +93,22 @@ std::optional<int> given(const Operator& producer, int read, const Shape& shape,
   return std::nullopt;
 }
 
+/// The sum of a sum, or the mean of a mean, is one over the axes of both. Axes as emit_reduction leaves them.
+auto absorb_same(const char* name) {
+  return [name](const Operator& producer, const Attributes& of_producer, const Attributes& own) -> std::optional<Attributes> {
+    if (producer.name != name) return std::nullopt;
+    const auto& first = of_producer.as<ReductionAttributes>();
+    const auto& second = own.as<ReductionAttributes>();
+    std::set<std::int64_t> axes(first.axes.begin(), first.axes.end());
+    for (std::int64_t axis : second.axes) {
+      for (const std::int64_t removed : first.axes) axis += !first.keep_dims && removed <= axis ? 1 : 0;
+      axes.insert(axis);
+    }
+    if (first.axes.empty() || second.axes.empty() || *axes.begin() < 0) return std::nullopt;
+    return ReductionAttributes{Dims(std::vector(axes.begin(), axes.end())), second.keep_dims};
+  };
+}
+
 std::vector<Sample> samples() {
   return {
       {.inputs = {Shape{}}},
@@ -123,6 +141,7 @@ FRIT_OPERATORS(sum) {
       .inputs = {"input"},
       .infer = infer,
       .gradient = sum_gradient,
+      .absorb = absorb_same("sum"),
       .given = given,
       .precision = Precision::full,
       .cpu = {.run = [](const KernelContext& call) { sum_kernel(call, false); }, .scratch = scratch},
@@ -135,6 +154,7 @@ FRIT_OPERATORS(sum) {
       .inputs = {"input"},
       .infer = infer,
       .gradient = mean_gradient,
+      .absorb = absorb_same("mean"),
       .cpu = {.run = [](const KernelContext& call) { sum_kernel(call, true); }, .scratch = scratch},
       .samples = samples,
   });

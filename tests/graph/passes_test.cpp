@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <numeric>
+
 #include "frit/graph/pipeline.h"
 #include "frit/graph/program.h"
 #include "frit/ops/elementwise/activation.h"
@@ -95,6 +97,27 @@ TEST(NeutralOperands, StayWhereTheResultWouldDiffer) {
   graph.output("many", x * graph.constant(Tensor::full({3}, 1)));
   graph.output("copy of a variable", reshape(variable, {1, 3}) * 1.0);
   EXPECT_EQ(operations(graph::drop_neutral_operands(graph)), operations(graph));
+}
+
+TEST(Absorption, MakesOneReductionOfTwo) {
+  Graph graph;
+  const Value x = graph.input("x", {2, 3, 4, 5});
+  graph.output("mean", mean(mean(x, {2}), {2}));  // axes 2 and 3
+  graph.output("kept", sum(sum(x, {1, 3}, true), {0}, true));
+  graph.output("inner", sum(sum(x, {1}), {0, 2}));       // axes 0, 1 and 3
+  graph.output("mixed", mean(mean(x, {2}, true), {3}));  // axis 2 stays, of size 1
+  graph.output("both", sum(mean(x, {0}), {0}));          // not of one kind
+  const Graph absorbed = graph::absorb(graph);
+  EXPECT_EQ(count(absorbed, "mean") + count(absorbed, "sum"), 7u) << graph::to_text(absorbed);
+  std::vector<float> values(120);
+  std::iota(values.begin(), values.end(), 1.0f);
+  const Bindings inputs{{"x", Tensor::from<float>(values, {2, 3, 4, 5})}};
+  Program plain(graph, std::make_shared<State>()), program(absorbed, std::make_shared<State>());
+  const auto expected = plain.run(inputs), found = program.run(inputs);
+  for (const char* name : {"mean", "kept", "inner", "mixed", "both"}) {
+    EXPECT_TRUE(found.output(name).shape() == expected.output(name).shape()) << name;
+    EXPECT_EQ(found.output(name).to_vector<double>(), expected.output(name).to_vector<double>()) << name;
+  }
 }
 
 TEST(VirtualExpansions, AreReadAsTheyWereByElementwiseOperations) {
