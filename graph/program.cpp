@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "frit/graph/choose_forms.h"
+#include "frit/graph/choose_lowerings.h"
 #include "frit/graph/pipeline.h"
 
 namespace frit {
@@ -61,12 +61,12 @@ Graph Program::optimised(const std::map<std::string, TensorType>& inputs) const 
   const auto clean = [](Graph graph) { return graph::apply(graph::cleanup_pipeline(), std::move(graph)); };
   const auto complete = [&](Graph graph) {
     if (trained) extend_(graph);
-    return graph::bring_together(clean(graph::choose_gradient_forms(graph, {device, trained, clean})), device);
+    return graph::bring_together(clean(graph::choose_gradient_lowerings(graph, {device, trained, clean})), device);
   };
   Graph forward = graph::specialize(graph_, inputs);
   if (precision_ != DType::f32) forward = graph::lower_precision(forward, precision_);
   forward = graph::apply(graph::forward_pipeline(), std::move(forward));
-  forward = graph::choose_forms(forward, {device, trained, complete});
+  forward = graph::choose_lowerings(forward, {device, trained, complete});
   return complete(std::move(forward));
 }
 

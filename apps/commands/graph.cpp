@@ -13,7 +13,7 @@
 #include "apps/report/memory_picture.h"
 #include "frit/autograd/train_step.h"
 #include "frit/core/text.h"
-#include "frit/graph/choose_forms.h"
+#include "frit/graph/choose_lowerings.h"
 #include "frit/graph/lint.h"
 
 namespace frit::apps {
@@ -28,11 +28,11 @@ struct GraphArguments {
   bool gpu = false, lint = false, explain = false, json = false, quiet = false;
 };
 
-/// A graph as it was written, through the passes of a forward graph. For a GPU its operations are then in the forms that are likely the
-/// fastest there, and through them again.
+/// A graph as it was written, through the passes of a forward graph. For a GPU its operations are then lowered as is likely the fastest
+/// there, and through the passes once more.
 Graph optimized(Graph graph, bool gpu) {
   graph = graph::apply(graph::forward_pipeline(), std::move(graph));
-  return gpu ? graph::in_likely_forms(graph) : graph;
+  return gpu ? graph::apply_likely_lowerings(graph) : graph;
 }
 
 /// Forward, gradient and updates, as a step of training runs.
@@ -119,8 +119,8 @@ void explain(Graph graph, const GraphArguments& a) {
   note("as written");
   apply(graph::forward_pipeline());
   if (a.gpu) {
-    graph = graph::in_likely_forms(graph, {});
-    note("forms for a GPU");
+    graph = graph::apply_likely_lowerings(graph, {});
+    note("lowerings for a GPU");
     apply(graph::forward_pipeline());
   }
   apply(graph::cleanup_pipeline());
@@ -265,8 +265,7 @@ void add_graph(CLI::App& app, Action& action) {
       command, "--stage", a->stage, {"both", "forward", "fused", "train", "inference"},
       "As written (forward), after the passes (fused), both, or what runs, with its memory plan: a whole training step, or inference; "
       "the default is both, of a picture inference");
-  add_flag(command, "--gpu", a->gpu,
-           "With operations in the forms that are likely the fastest on a GPU, and what is fused with them there");
+  add_flag(command, "--gpu", a->gpu, "With the lowerings that are likely the fastest on a GPU, and what is fused with them there");
   add_choice(command, "--format", a->format, {"text", "dot", "svg", "memory"},
              "Text, Graphviz's language, the picture that Graphviz makes of that, or a picture (SVG) of the memory from step to step");
   add_flag(command, "--explain", a->explain, "Say what was fused and why, what kept other operators from it, and what each pass left");

@@ -235,7 +235,7 @@ void print_plan(const Model& model, const Dataset& data, const Dataset* validati
       .variables = variables_of(planner.step()), .batch_size = std::min(options.settings.batch_size, data.size()), .available = available};
   plan.memory = planner.of(plan.batch_size);
   plan.last_batch = planner.last_batch(plan.batch_size);
-  // Forms of operators that are chosen by time would have to be run at each size.
+  // Lowerings of operators that are chosen by time would have to be run at each size.
   Numerics by_rule = numerics();
   by_rule.deterministic = true;
   set_numerics(by_rule);

@@ -1,7 +1,7 @@
 #include "frit/ops/convolution/convolution.h"
 #include "frit/ops/convolution/convolution_cpu.h"
 #include "frit/ops/convolution/convolution_rules.h"
-#include "frit/ops/convolution/lowerings/forms.h"
+#include "frit/ops/convolution/lowerings/convolution_lowerings.h"
 #include "frit/ops/operator/registry.h"
 #include "frit/ops/shape/shape_ops.h"
 
@@ -100,7 +100,7 @@ FRIT_OPERATORS(conv_transpose) {
             [](std::span<const Value> inputs, const Attributes& attributes, const ChannelAffine& affine) {
               return fold_into_weight(inputs, affine, 1, attributes.as<ConvolutionOptions>().groups);
             },
-        .forms = {subpixel_form("sub-pixel")},
+        .lowerings = {subpixel_lowering("sub-pixel")},
         .precision = Precision::half,
         .cpu = {.run = run_transposed, .scratch = transposed_scratch},
         .linear_inputs = {{2, LinearInput::addend, 1}},

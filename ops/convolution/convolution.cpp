@@ -2,7 +2,7 @@
 
 #include "frit/ops/convolution/convolution_cpu.h"
 #include "frit/ops/convolution/convolution_rules.h"
-#include "frit/ops/convolution/lowerings/forms.h"
+#include "frit/ops/convolution/lowerings/convolution_lowerings.h"
 #include "frit/ops/elementwise/arithmetic.h"
 #include "frit/ops/operator/registry.h"
 #include "frit/ops/reduction/reduction.h"
@@ -103,8 +103,8 @@ FRIT_OPERATORS(convolution) {
         .gradient = convolution_gradient,
         .fold_channel_affine = [](std::span<const Value> inputs, const Attributes&,
                                   const ChannelAffine& affine) { return fold_into_weight(inputs, affine, 0, 1); },
-        .forms = {packed_taps("first taps as channels", 1), packed_taps("all taps as channels", image_rank),
-                  padded_channels("channels padded to 4", 4), padded_channels("channels padded to 8", 8)},
+        .lowerings = {packed_taps("first taps as channels", 1), packed_taps("all taps as channels", image_rank),
+                      padded_channels("channels padded to 4", 4), padded_channels("channels padded to 8", 8)},
         .precision = Precision::half,
         .any_precision = {0},
         .cpu = {.run = run_convolution, .scratch = convolution_scratch},

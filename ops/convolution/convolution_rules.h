@@ -17,7 +17,7 @@ Value bias_gradient(Value gradient);
 /// for Operator::fold_channel_affine.
 Values fold_into_weight(std::span<const Value> inputs, const ChannelAffine& affine, int axis, std::int64_t groups);
 
-/// Forms with other channels gain nothing where there are more than these.
+/// Lowerings with other channels gain nothing where there are more than these.
 inline constexpr std::int64_t most_channels = 64;
 
 /// Whether a GPU's tensor cores compute products of numbers of this dtype.

@@ -136,7 +136,7 @@ struct ElementwiseProgram;
 
 /// Another way to compute what an operator computes, equal for finite numbers but for rounding. The rule, which may emit the operator
 /// itself with other inputs, gives no values where it does not apply.
-struct Form {
+struct Lowering {
   const char* name;  ///< "channels padded to 4"
   DecomposeRule rule = {};
   /// Whether it usually is the fastest where it applies: what is taken where no times may be. Missing: it is not.
@@ -205,10 +205,10 @@ struct Operator {
   /// Output 0, whose element at a place follows from those at that place once the call's further outputs are known, in elementwise
   /// operators that can be computed together with what reads it; "none" where that gains nothing.
   std::function<Value(std::span<const Value> inputs, std::span<const Value> outputs, const Attributes&)> pointwise = {};
-  /// What else the call may be computed as. On a GPU a compiler of graphs tries them all and keeps the fastest; where results must not
+  /// Other ways to compute the call. On a GPU a compiler of graphs tries them all and keeps the fastest; where results must not
   /// depend on times it takes the first that is likely to be.
-  std::vector<Form> forms = {};
-  bool is_gradient = false;  ///< its forms are tried once a graph has its gradient, those of other operators before
+  std::vector<Lowering> lowerings = {};
+  bool is_gradient = false;  ///< its lowerings are tried once a graph has its gradient, those of other operators before
   /// The attributes with which the operator takes over the work of the operation that gives its input 0, and reads that operation's input 0
   /// instead.
   std::function<std::optional<Attributes>(const Operator& producer, const Attributes& of_producer, const Attributes& own)> absorb = {};

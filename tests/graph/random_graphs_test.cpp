@@ -12,7 +12,7 @@
 #include "frit/core/cuda/device.h"
 #include "frit/core/numerics.h"
 #include "frit/core/random.h"
-#include "frit/graph/choose_forms.h"
+#include "frit/graph/choose_lowerings.h"
 #include "frit/graph/executable.h"
 #include "graph/random_graph.h"
 #include "ops/operator_checks.h"
@@ -47,17 +47,17 @@ void append_gradient(Graph& graph, std::uint64_t seed) {
 /// The most forms that an operator has.
 std::size_t most_forms() {
   std::size_t most = 0;
-  for (const ops::Operator* op : ops::registry().all()) most = std::max(most, op->forms.size());
+  for (const ops::Operator* op : ops::registry().all()) most = std::max(most, op->lowerings.size());
   return most;
 }
 
 /// For each of 1, 2, ..., most_forms() every operation in another of its forms, each operation beginning with one of its own; for 0 as it
 /// is.
-graph::FormOf forms_of(std::uint64_t seed, std::size_t variant) {
+graph::LoweringOf forms_of(std::uint64_t seed, std::size_t variant) {
   return [=](const Node& node) -> std::string {
     if (variant == 0) return "";
     const std::size_t first = philox(seed, 8, static_cast<std::uint64_t>(node.outputs[0]))[0];
-    return node.op->forms[(first + variant) % node.op->forms.size()].name;
+    return node.op->lowerings[(first + variant) % node.op->lowerings.size()].name;
   };
 }
 
@@ -72,13 +72,13 @@ Graph as_it_stands(const Recipe& recipe, Spelling spelling) {
 
 /// Everything that Program does, but forms come from the seed and not from times.
 Graph compiled(const Recipe& recipe, std::size_t variant) {
-  const graph::FormOf form_of = forms_of(recipe.seed, variant);
+  const graph::LoweringOf form_of = forms_of(recipe.seed, variant);
   Graph graph = random_graphs::build(recipe, Spelling::as_written).graph;
   if (!recipe.trained) graph = graph::for_inference(graph);
   graph = graph::apply(graph::forward_pipeline(), lowered(graph, recipe.precision));
-  graph = graph::in_forms(graph, [&](const Node& node) { return node.op->is_gradient ? "" : form_of(node); });
+  graph = graph::apply_lowerings(graph, [&](const Node& node) { return node.op->is_gradient ? "" : form_of(node); });
   append_gradient(graph, recipe.seed);
-  graph = graph::in_forms(graph, [&](const Node& node) { return node.op->is_gradient ? form_of(node) : ""; }, {});
+  graph = graph::apply_lowerings(graph, [&](const Node& node) { return node.op->is_gradient ? form_of(node) : ""; }, {});
   return graph::apply(graph::cleanup_pipeline(), std::move(graph));
 }
 

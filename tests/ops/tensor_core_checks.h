@@ -2,7 +2,7 @@
 
 #include "frit/core/cuda/device.h"
 #include "frit/core/numerics.h"
-#include "frit/graph/choose_forms.h"
+#include "frit/graph/choose_lowerings.h"
 #include "frit/graph/pipeline.h"
 #include "ops/chain/chain_checks.h"
 #include "ops/operator_checks.h"
@@ -149,19 +149,20 @@ class OnTensorCores : public testing::Test {
   }
 };
 
-/// The operations that a forward graph has in the end, with its convolutions in the form of some name. build(graph) makes the graph.
+/// The operations that a forward graph has in the end, with its convolutions' lowering of some name. build(graph) makes the graph.
 template <class Build>
-std::vector<std::string> operations_in_form(bool tf32, const char* form, const Build& build) {
+std::vector<std::string> operations_lowered(bool tf32, const char* lowering, const Build& build) {
   const Numerics before = numerics();
   Numerics changed = before;
   changed.tf32 = tf32;
   set_numerics(changed);
   Graph graph;
   build(graph);
-  const Graph formed = graph::in_forms(graph::apply(graph::forward_pipeline(), graph), [&](const graph::Node&) { return form; });
+  const Graph lowered =
+      graph::apply_lowerings(graph::apply(graph::forward_pipeline(), graph), [&](const graph::Node&) { return lowering; });
   set_numerics(before);
   std::vector<std::string> names;
-  for (const graph::Node* node : formed.all(graph::NodeKind::operation)) names.push_back(node->op->name);
+  for (const graph::Node* node : lowered.all(graph::NodeKind::operation)) names.push_back(node->op->name);
   return names;
 }
 

@@ -2,7 +2,7 @@
 // all, which leaves a product of matrices.
 
 #include "frit/ops/convolution/convolution_rules.h"
-#include "frit/ops/convolution/lowerings/forms.h"
+#include "frit/ops/convolution/lowerings/convolution_lowerings.h"
 #include "frit/ops/convolution/lowerings/pack_weight.h"
 #include "frit/ops/shape/shape_ops.h"
 
@@ -75,7 +75,7 @@ Values weight_gradient_of(std::span<const Value> inputs, const Attributes& attri
 }  // namespace
 
 // Two-dimensional images of more than 4 channels, and few, are fastest as products of matrices.
-Form packed_taps(const char* name, int axes) {
+Lowering packed_taps(const char* name, int axes) {
   return {.name = name,
           .rule = [axes](Emitter&, std::span<const Value> inputs, const Attributes& a) { return convolution_of(inputs, a, axes); },
           .likely_fastest =
@@ -85,7 +85,7 @@ Form packed_taps(const char* name, int axes) {
 }
 
 // cuDNN's weight gradients in halves are slowest in three dimensions.
-Form packed_weight_gradient(const char* name, int axes) {
+Lowering packed_weight_gradient(const char* name, int axes) {
   return {
       .name = name,
       .rule = [axes](Emitter&, std::span<const Value> inputs, const Attributes& a) { return weight_gradient_of(inputs, a, axes); },

@@ -4,7 +4,7 @@
 #include "frit/ops/convolution/lowerings/subpixel.h"
 #include "frit/ops/elementwise/pointwise.cuh"
 
-// What the kernels of the sub-pixel form share: numbers of elements taken apart into indices.
+// What the kernels of sub-pixel convolutions share: numbers of elements taken apart into indices.
 
 namespace frit::ops::subpixel {
 

@@ -2,7 +2,7 @@
 
 #include "frit/ops/convolution/geometry.h"
 
-// A transposed convolution in sub-pixel form (W. Shi et al., "Real-time single image and video super-resolution using an efficient
+// A transposed convolution as a sub-pixel convolution (W. Shi et al., "Real-time single image and video super-resolution using an efficient
 // sub-pixel convolutional neural network", 2016). The output, with its padding in front modulo the stride, is cut into cells of one stride;
 // all outputs of a cell need the same few inputs, its taps: output q s + r and tap u meet at element u s + r of the kernel, on input q +
 // padding / s - u. So one convolution of size 1 gives from the taps of a cell, packed into channels, all its outputs as channels.

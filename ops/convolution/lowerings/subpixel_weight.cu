@@ -1,4 +1,4 @@
-// The weight of a transposed convolution in sub-pixel form, on CUDA devices.
+// The weight of a transposed convolution as a sub-pixel convolution, on CUDA devices.
 
 #include "frit/ops/convolution/lowerings/subpixel.cuh"
 #include "frit/ops/operator/registry.h"

@@ -3,7 +3,7 @@
 #include "frit/ops/chain/chain.h"
 #include "frit/ops/convolution/convolution.h"
 #include "frit/ops/convolution/convolution_rules.h"
-#include "frit/ops/convolution/lowerings/forms.h"
+#include "frit/ops/convolution/lowerings/convolution_lowerings.h"
 #include "frit/ops/convolution/lowerings/subpixel.h"
 #include "frit/ops/operator/registry.h"
 #include "frit/ops/reduction/reduction_axes.h"
@@ -52,7 +52,7 @@ Values backward_rule(Emitter&, std::span<const Value> inputs, const Attributes& 
   return {weight_gradient_of(gradients[0], inputs[1], a), gradients[1], gradients[2], gradients[3]};
 }
 
-/// With the taps as channels, which is the form that stands for it among those that a convolution chooses from, and the chain as one
+/// With the taps as channels, which is the lowering that stands for it among those that a convolution chooses from, and the chain as one
 /// operator, which it has become before.
 Values decompose(Emitter& emitter, std::span<const Value> inputs, const Attributes& attributes) {
   const auto& a = attributes.as<OwnAttributes>();

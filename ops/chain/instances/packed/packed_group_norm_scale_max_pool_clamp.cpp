@@ -40,7 +40,7 @@ Values backward_rule(Emitter&, std::span<const Value> inputs, const Attributes& 
   return {product.weight_gradient(gradients[0]), gradients[1], gradients[2], gradients[3], gradients[4]};
 }
 
-/// The chain as one operator, which it has become before convolutions choose their forms.
+/// The chain as one operator, which it has become before convolutions choose their lowerings.
 Values decompose(Emitter& emitter, std::span<const Value> inputs, const Attributes& attributes) {
   return {forward_rule(emitter, inputs, attributes)[0]};
 }

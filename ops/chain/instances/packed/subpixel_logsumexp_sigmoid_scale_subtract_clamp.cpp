@@ -31,7 +31,7 @@ Values backward_rule(Emitter&, std::span<const Value> inputs, const Attributes& 
   return {product.weight_gradient(gradients[0]), gradients[1]};
 }
 
-/// The chain as one operator, which it has become before convolutions choose their forms.
+/// The chain as one operator, which it has become before convolutions choose their lowerings.
 Values decompose(Emitter&, std::span<const Value> inputs, const Attributes& attributes) {
   auto [pack, chain] = attributes.as<OwnAttributes>();
   const Value spread = depth_to_space(PackedProduct(inputs[0], inputs[1], {}, pack).rows, std::exchange(chain.blocks, {}));

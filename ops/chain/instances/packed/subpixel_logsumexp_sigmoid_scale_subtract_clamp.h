@@ -6,8 +6,8 @@
 
 namespace frit::ops {
 
-// logsumexp_sigmoid_scale_subtract_clamp of a transposed convolution in sub-pixel form (see subpixel.h). What the convolution gives need
-// not be stored, and neither need its gradient: the backward operator computes both anew.
+// logsumexp_sigmoid_scale_subtract_clamp of a sub-pixel convolution (see subpixel.h). What the convolution gives need not be stored, and
+// neither need its gradient: the backward operator recomputes both.
 
 struct SubpixelLogsumexpAttributes {
   PackTapsAttributes pack;

@@ -60,8 +60,8 @@ const Call calls[] = {{{3, 3, 9, 12, 20}, {3, 3, 3}, {0, 0, 0}},
                       {{2, 3, 15, 9, 13}, {2, 3, 3}, {0, 2, 1}}};
 
 TEST(ConvolutionInstanceNormMax, TakesTheWholeOfAConvolutionAndWhatFollows) {
-  const auto fused = [](bool tf32, std::int64_t channels, bool biased, const char* form) {
-    return operations_in_form(tf32, form, [&](Graph& graph) {
+  const auto fused = [](bool tf32, std::int64_t channels, bool biased, const char* lowering) {
+    return operations_lowered(tf32, lowering, [&](Graph& graph) {
       const Value x = graph.input("x", {2, 3, 8, 8, 8}), weight = graph.input("weight", {channels, 3, 3, 3, 3});
       const Value z = conv3d(x, weight, biased ? graph.input("bias", {channels}) : Value());
       const Value multiplier = graph.input("multiplier", {channels, 1, 1, 1});

@@ -52,8 +52,8 @@ const Call calls[] = {{{2, 8, 21, 75}, 64, {{3, 3}, {2, 2}, {19, 73}, 8}, 16, {4
                       {{1, 8, 37, 150}, 128, {{3, 3}, {2, 2}, {35, 148}, 8}, 8, {4, 4}, false}};
 
 TEST(PackedGroupNormPool, TakesTheWholeOfAConvolutionAndWhatFollows) {
-  const auto fused = [](bool tf32, std::int64_t channels, bool biased, const char* form) {
-    return operations_in_form(tf32, form, [&](Graph& graph) {
+  const auto fused = [](bool tf32, std::int64_t channels, bool biased, const char* lowering) {
+    return operations_lowered(tf32, lowering, [&](Graph& graph) {
       const Value x = graph.input("x", {2, 8, 14, 14});
       const Value weight = graph.input("weight", {channels, 8, 3, 3}), vector = graph.input("vector", {channels});
       const Value z = conv2d(x, weight, biased ? graph.input("bias", {channels}) : Value());

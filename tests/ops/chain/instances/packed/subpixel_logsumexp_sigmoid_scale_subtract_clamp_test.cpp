@@ -1,7 +1,7 @@
 #include "frit/ops/chain/instances/packed/subpixel_logsumexp_sigmoid_scale_subtract_clamp.h"
 
 #include "frit/core/numerics.h"
-#include "frit/graph/choose_forms.h"
+#include "frit/graph/choose_lowerings.h"
 #include "frit/graph/pipeline.h"
 #include "frit/ops/convolution/convolution.h"
 #include "frit/ops/elementwise/activation.h"
@@ -60,10 +60,11 @@ TEST(SubpixelLogsumexp, TakesTheWholeOfATransposedConvolutionAndWhatFollows) {
     const Value z = conv_transpose3d(x, weight, bias, {.stride = {2}, .padding = {1}});
     const Value y = logsumexp(z, {1}, true);
     graph.output("y", clamp(y * sigmoid(y + 3.0) / 6.0 - graph.input("subtracted", {1, 1, 1, 1}), -1, 1));
-    const Graph formed = graph::in_forms(graph::apply(graph::forward_pipeline(), graph), [](const graph::Node&) { return "sub-pixel"; });
+    const Graph lowered =
+        graph::apply_lowerings(graph::apply(graph::forward_pipeline(), graph), [](const graph::Node&) { return "sub-pixel"; });
     set_numerics(before);
     std::vector<std::string> names;
-    for (const graph::Node* node : formed.all(graph::NodeKind::operation)) names.push_back(node->op->name);
+    for (const graph::Node* node : lowered.all(graph::NodeKind::operation)) names.push_back(node->op->name);
     return names;
   };
   using Names = std::vector<std::string>;

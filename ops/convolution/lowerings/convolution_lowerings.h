@@ -2,21 +2,21 @@
 
 #include "frit/ops/operator/operator.h"
 
-// Other forms of convolutions (see Operator::forms). They are for few channels, where the library's kernels leave most of a tensor core
-// idle.
+// The lowerings of convolutions (see Operator::lowerings). They are for few channels, where the library's kernels leave most of a tensor
+// core idle.
 
 namespace frit::ops {
 
 /// Of conv2d and conv3d: with zero channels added up to a multiple.
-Form padded_channels(const char* name, std::int64_t multiple);
+Lowering padded_channels(const char* name, std::int64_t multiple);
 
 /// Of conv2d and conv3d: with the taps of the first so many image axes packed into channels.
-Form packed_taps(const char* name, int axes);
+Lowering packed_taps(const char* name, int axes);
 
 /// Of conv2d_weight_gradient and conv3d_weight_gradient, likewise.
-Form packed_weight_gradient(const char* name, int axes);
+Lowering packed_weight_gradient(const char* name, int axes);
 
 /// Of conv_transpose2d and conv_transpose3d: as one convolution of size 1 (see subpixel.h).
-Form subpixel_form(const char* name);
+Lowering subpixel_lowering(const char* name);
 
 }  // namespace frit::ops

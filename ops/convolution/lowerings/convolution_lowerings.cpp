@@ -1,4 +1,4 @@
-#include "frit/ops/convolution/lowerings/forms.h"
+#include "frit/ops/convolution/lowerings/convolution_lowerings.h"
 
 #include "frit/core/numerics.h"
 #include "frit/ops/convolution/convolution_rules.h"
@@ -8,7 +8,7 @@
 namespace frit::ops {
 namespace {
 
-/// What the channels of a convolution in sub-pixel form are a multiple of.
+/// What the channels of a sub-pixel convolution are a multiple of.
 constexpr std::int64_t tap_multiple = 4;
 
 Value convolve(Value input, Value weight, Value bias, const ConvolutionOptions& options) {
@@ -62,7 +62,7 @@ Values subpixel(Emitter&, std::span<const Value> inputs, const Attributes& attri
 }  // namespace
 
 // Tensor cores are loaded 16 bytes at a time.
-Form padded_channels(const char* name, std::int64_t multiple) {
+Lowering padded_channels(const char* name, std::int64_t multiple) {
   return {.name = name,
           .rule = [multiple](Emitter&, std::span<const Value> inputs, const Attributes& a) { return padded(inputs, a, multiple); },
           .likely_fastest =
@@ -71,7 +71,7 @@ Form padded_channels(const char* name, std::int64_t multiple) {
               }};
 }
 
-Form subpixel_form(const char* name) {
+Lowering subpixel_lowering(const char* name) {
   return {.name = name, .rule = subpixel, .likely_fastest = [](const TensorType& input) { return on_tensor_cores(input.dtype); }};
 }
 

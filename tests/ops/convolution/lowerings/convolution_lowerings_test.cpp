@@ -1,11 +1,11 @@
-// The other forms of convolutions against the convolutions as they are.
+// The lowerings of convolutions against the convolutions as they are.
 
 #include <gtest/gtest.h>
 
 #include "frit/autograd/gradient.h"
 #include "frit/autograd/train_step.h"
 #include "frit/core/random.h"
-#include "frit/graph/choose_forms.h"
+#include "frit/graph/choose_lowerings.h"
 #include "frit/graph/pipeline.h"
 #include "frit/ops/chain/instances/logsumexp_sigmoid_scale_subtract_clamp.h"
 #include "frit/ops/convolution/geometry.h"
@@ -75,11 +75,11 @@ void expect_equal(const Graph& plain, const Graph& other) {
   }
 }
 
-Graph in_form(const Graph& graph, const std::string& name) {
-  return graph::in_forms(graph, [&](const graph::Node&) { return name; });
+Graph with_lowering(const Graph& graph, const std::string& name) {
+  return graph::apply_lowerings(graph, [&](const graph::Node&) { return name; });
 }
 
-TEST(ConvolutionForms, PaddedChannelsChangeNothing) {
+TEST(ConvolutionLowerings, PaddedChannelsChangeNothing) {
   const std::pair<const char*, Call> calls[] = {{"conv2d", {{{2, 3, 5, 7}, {4, 3, 3, 2}, {4}}}},
                                                 {"conv2d", {{{1, 6, 6, 5}, {3, 6, 2, 3}}, {.stride = {2}, .padding = {1, 2}}}},
                                                 {"conv2d", {{{2, 1, 7, 7}, {5, 1, 3, 3}, {5}}, {.padding = {2}, .dilation = {2, 1}}}},
@@ -89,7 +89,7 @@ TEST(ConvolutionForms, PaddedChannelsChangeNothing) {
   for (const auto& [op, call] : calls) {
     for (const std::int64_t multiple : {4, 8}) {
       SCOPED_TRACE(concat(op, ' ', call.shapes[0], " to ", multiple));
-      const Graph plain = graph_of(op, call), padded = in_form(plain, concat("channels padded to ", multiple));
+      const Graph plain = graph_of(op, call), padded = with_lowering(plain, concat("channels padded to ", multiple));
       EXPECT_EQ(count(padded, "pad"), 2u) << graph::to_text(padded);
       EXPECT_EQ(count(padded, op), 1u);
       expect_equal(plain, padded);
@@ -97,7 +97,7 @@ TEST(ConvolutionForms, PaddedChannelsChangeNothing) {
   }
 }
 
-TEST(ConvolutionForms, SubpixelFormIsTheTransposedConvolution) {
+TEST(ConvolutionLowerings, SubpixelLoweringIsTheTransposedConvolution) {
   const std::vector<Call> flat = {
       {{{2, 3, 3, 4}, {3, 4, 3, 3}, {4}}, {.stride = {2}, .padding = {1}}},
       {{{2, 3, 3, 4}, {3, 2, 3, 3}}, {.stride = {2}, .padding = {1}, .output_padding = {1}}},
@@ -113,7 +113,7 @@ TEST(ConvolutionForms, SubpixelFormIsTheTransposedConvolution) {
   const auto check = [](const char* op, const std::vector<Call>& calls) {
     for (const Call& call : calls) {
       SCOPED_TRACE(concat(op, ' ', call.shapes[0], ' ', call.shapes[1], ' ', fields_text(call.options)));
-      const Graph plain = graph_of(op, call), subpixel = in_form(plain, "sub-pixel");
+      const Graph plain = graph_of(op, call), subpixel = with_lowering(plain, "sub-pixel");
       EXPECT_EQ(count(subpixel, op), 0u) << graph::to_text(subpixel);
       for (const char* part : {"pack_taps", "subpixel_weight", "depth_to_space"}) EXPECT_EQ(count(subpixel, part), 1u) << part;
       expect_equal(plain, subpixel);
@@ -131,13 +131,13 @@ const std::vector<std::pair<const char*, Call>> packable = {{"conv2d", {{{2, 3, 
                                                             {"conv3d", {{{2, 1, 2, 3, 4}, {2, 1, 1, 3, 2}}}},
                                                             {"conv3d", {{{0, 3, 3, 3, 3}, {2, 3, 3, 3, 3}, {2}}}}};
 
-TEST(ConvolutionForms, TapsAsChannelsChangeNothing) {
+TEST(ConvolutionLowerings, TapsAsChannelsChangeNothing) {
   for (const auto& [op, call] : packable) {
     const Graph plain = graph_of(op, call);
-    for (const char* form : {"first taps as channels", "all taps as channels"}) {
-      SCOPED_TRACE(concat(op, ' ', call.shapes[0], ' ', call.shapes[1], ' ', form));
-      const bool first_alone = form == std::string("first taps as channels");
-      const Graph packed = in_form(plain, form);
+    for (const char* lowering : {"first taps as channels", "all taps as channels"}) {
+      SCOPED_TRACE(concat(op, ' ', call.shapes[0], ' ', call.shapes[1], ' ', lowering));
+      const bool first_alone = lowering == std::string("first taps as channels");
+      const Graph packed = with_lowering(plain, lowering);
       const std::size_t packs = first_alone && call.shapes[1][2] == 1 ? 0 : 1;
       for (const char* part : {"pack_taps", "pack_weight"}) EXPECT_EQ(count(packed, part), packs) << graph::to_text(packed);
       expect_equal(plain, packed);
@@ -145,26 +145,26 @@ TEST(ConvolutionForms, TapsAsChannelsChangeNothing) {
   }
 }
 
-TEST(ConvolutionForms, FirstTapsLeaveTheOtherAxesTheirSettings) {
+TEST(ConvolutionLowerings, FirstTapsLeaveTheOtherAxesTheirSettings) {
   const Call call{{{2, 3, 5, 6, 7}, {4, 3, 3, 2, 3}, {4}}, {.stride = {1, 2, 1}, .padding = {1, 1, 0}, .dilation = {1, 1, 2}}};
-  const Graph plain = graph_of("conv3d", call), packed = in_form(plain, "first taps as channels");
+  const Graph plain = graph_of("conv3d", call), packed = with_lowering(plain, "first taps as channels");
   EXPECT_EQ(count(packed, "pack_taps"), 1u);
   expect_equal(plain, packed);
-  EXPECT_EQ(graph::to_text(in_form(plain, "all taps as channels")), graph::to_text(plain));
+  EXPECT_EQ(graph::to_text(with_lowering(plain, "all taps as channels")), graph::to_text(plain));
 }
 
-TEST(ConvolutionForms, ChannelsOfHalvesFillVectors) {
+TEST(ConvolutionLowerings, ChannelsOfHalvesFillVectors) {
   Graph graph;
   graph.output("y", conv3d(graph.input("x", {1, 3, 4, 5, 5}, DType::f16), graph.input("w", {2, 3, 3, 3, 3}, DType::f16)));
-  const std::string first = graph::to_text(in_form(graph, "first taps as channels")),
-                    all = graph::to_text(in_form(graph, "all taps as channels"));
+  const std::string first = graph::to_text(with_lowering(graph, "first taps as channels")),
+                    all = graph::to_text(with_lowering(graph, "all taps as channels"));
   EXPECT_NE(first.find("f16 1x16x2x5x5"), std::string::npos) << first;
   EXPECT_NE(first.find("f16 2x16x1x3x3"), std::string::npos) << first;
   EXPECT_NE(all.find("f16 1x112x2x3x3"), std::string::npos) << all;
   EXPECT_NE(all.find("f16 2x112x1x1x1"), std::string::npos) << all;
 }
 
-TEST(ConvolutionForms, AWeightGradientMayPackItsTapsAlone) {
+TEST(ConvolutionLowerings, AWeightGradientMayPackItsTapsAlone) {
   for (const auto& [op, call] : packable) {
     const std::string gradient = concat(op, "_weight_gradient");
     const Shape output = graph_of(op, call).output_value("result").shape();
@@ -174,22 +174,22 @@ TEST(ConvolutionForms, AWeightGradientMayPackItsTapsAlone) {
     Graph plain;
     const Value dy = plain.input("0", output, DType::f64), x = plain.input("1", call.shapes[0], DType::f64);
     plain.output("result", ops::emit_one(gradient, {dy, x}, options));
-    for (const char* form : {"first taps as channels", "all taps as channels"}) {
-      SCOPED_TRACE(concat(op, ' ', call.shapes[0], ' ', call.shapes[1], ' ', form));
-      expect_equal(plain, in_form(plain, form));
+    for (const char* lowering : {"first taps as channels", "all taps as channels"}) {
+      SCOPED_TRACE(concat(op, ' ', call.shapes[0], ' ', call.shapes[1], ' ', lowering));
+      expect_equal(plain, with_lowering(plain, lowering));
     }
-    const Graph packed = in_form(plain, "all taps as channels");
+    const Graph packed = with_lowering(plain, "all taps as channels");
     EXPECT_EQ(count(packed, "pack_taps"), 1u);
     EXPECT_EQ(count(packed, "pack_weight_backward"), 1u);
   }
 }
 
-TEST(ConvolutionForms, CastNoParameterByItself) {
-  const std::pair<const char*, const char*> forms[] = {{"conv3d", "channels padded to 4"},
-                                                       {"conv3d", "first taps as channels"},
-                                                       {"conv3d", "all taps as channels"},
-                                                       {"conv_transpose3d", "sub-pixel"}};
-  for (const auto& [op, form] : forms) {
+TEST(ConvolutionLowerings, CastNoParameterByItself) {
+  const std::pair<const char*, const char*> lowerings[] = {{"conv3d", "channels padded to 4"},
+                                                           {"conv3d", "first taps as channels"},
+                                                           {"conv3d", "all taps as channels"},
+                                                           {"conv_transpose3d", "sub-pixel"}};
+  for (const auto& [op, lowering] : lowerings) {
     const bool transposed = op == std::string("conv_transpose3d");
     Graph graph;
     const Value x = graph.input("x", {2, 3, 4, 5, 5});
@@ -197,7 +197,7 @@ TEST(ConvolutionForms, CastNoParameterByItself) {
     const Value b = graph.variable("b", {DType::f32, {4}}, {}, true);
     graph.output("loss", mean(ops::emit_one(op, {x, w, b}, transposed ? Options{.stride = {2}} : Options{})));
     Graph lowered = graph::apply(graph::forward_pipeline(), graph::lower_precision(graph, DType::f16));
-    lowered = in_form(lowered, form);
+    lowered = with_lowering(lowered, lowering);
     Values parameters;
     for (const graph::Node* node : lowered.all(NodeKind::variable)) parameters.push_back(lowered.value(node->outputs[0]));
     const Values gradients = gradient(cast(lowered.output_value("loss"), DType::f32), parameters);
@@ -205,12 +205,12 @@ TEST(ConvolutionForms, CastNoParameterByItself) {
     const Graph whole = graph::apply(graph::cleanup_pipeline(), std::move(lowered));
     for (const graph::Node* node : whole.all(NodeKind::operation)) {
       const int rank = whole.type(node->outputs[0]).shape.rank();
-      EXPECT_FALSE(node->op->conversion && (rank > 1 || transposed)) << form << '\n' << graph::to_text(whole);
+      EXPECT_FALSE(node->op->conversion && (rank > 1 || transposed)) << lowering << '\n' << graph::to_text(whole);
     }
   }
 }
 
-TEST(ConvolutionForms, StayAwayWhereTheyDoNotApply) {
+TEST(ConvolutionLowerings, StayAwayWhereTheyDoNotApply) {
   const std::pair<const char*, Call> calls[] = {{"conv2d", {{{1, 4, 5, 5}, {2, 4, 1, 1}}}},  // four channels already, and one tap
                                                 {"conv2d", {{{1, 4, 7, 7}, {2, 4, 3, 3}}, {.stride = {2}}}},
                                                 {"conv2d", {{{1, 4, 7, 7}, {2, 4, 3, 3}}, {.dilation = {2}}}},
@@ -222,8 +222,9 @@ TEST(ConvolutionForms, StayAwayWhereTheyDoNotApply) {
                                                 {"conv_transpose3d", {{{1, 2, 2, 2, 2}, {2, 1, 2, 2, 2}}, {.stride = {2}, .groups = 2}}}};
   for (const auto& [op, call] : calls) {
     const Graph plain = graph_of(op, call);
-    for (const char* form : {"channels padded to 4", "first taps as channels", "all taps as channels", "sub-pixel", "no form's name", ""}) {
-      EXPECT_EQ(graph::to_text(in_form(plain, form)), graph::to_text(plain)) << op << ' ' << form;
+    for (const char* lowering :
+         {"channels padded to 4", "first taps as channels", "all taps as channels", "sub-pixel", "no lowering's name", ""}) {
+      EXPECT_EQ(graph::to_text(with_lowering(plain, lowering)), graph::to_text(plain)) << op << ' ' << lowering;
     }
   }
 }
@@ -237,35 +238,35 @@ Value chain(Graph& graph, const Shape& input, const Shape& weight, const Options
   return clamp(y * sigmoid(y + 3.0) / 6.0 - bias, -1, 1);
 }
 
-TEST(ConvolutionForms, TheChainBehindASubpixelFormReadsItsBlocks) {
+TEST(ConvolutionLowerings, TheChainBehindASubpixelLoweringReadsItsBlocks) {
   Graph graph;
   graph.output("y", chain(graph, {2, 3, 2, 3, 4}, {3, 5, 3, 3, 3}, {.stride = {2}, .padding = {1}}, DType::f32));
-  const Graph fused = in_form(graph::apply(graph::forward_pipeline(), graph), "sub-pixel");
+  const Graph fused = with_lowering(graph::apply(graph::forward_pipeline(), graph), "sub-pixel");
   EXPECT_EQ(fused.all(NodeKind::operation).size(), 4u) << graph::to_text(fused);
   for (const char* part : {"pack_taps", "subpixel_weight", "conv3d", "logsumexp_sigmoid_scale_subtract_clamp"}) {
     EXPECT_EQ(count(fused, part), 1u) << part;
   }
 }
 
-TEST(ConvolutionForms, ImagesThatAreReadTwiceAreNotAbsorbed) {
+TEST(ConvolutionLowerings, ImagesThatAreReadTwiceAreNotAbsorbed) {
   Graph graph;
   const Value w = graph.input("w", {3, 4, 3, 3, 3}), bias = graph.input("bias", {1, 1, 1, 1});
   const Value y = conv_transpose3d(graph.input("x", {2, 3, 2, 3, 4}), w, {}, {.stride = {2}});
   const Value z = logsumexp(y, {1}, true);
   graph.output("y", y);
   graph.output("z", clamp(z * sigmoid(z + 3.0) / 6.0 - bias, -1, 1));
-  const Graph fused = in_form(graph::apply(graph::forward_pipeline(), graph), "sub-pixel");
+  const Graph fused = with_lowering(graph::apply(graph::forward_pipeline(), graph), "sub-pixel");
   EXPECT_EQ(count(fused, "depth_to_space"), 1u);
   EXPECT_EQ(count(fused, "logsumexp_sigmoid_scale_subtract_clamp"), 1u);
 }
 
-TEST(ConvolutionForms, TrainAlike) {
-  const auto losses = [](const std::string& form) {
+TEST(ConvolutionLowerings, TrainAlike) {
+  const auto losses = [](const std::string& lowering) {
     Graph graph;
     const Value y = chain(graph, {2, 3, 2, 3, 4}, {3, 5, 3, 2, 3}, {.stride = {2, 2, 3}, .padding = {1, 0, 2}}, DType::f64);
     const Shape shape = y.shape();
     graph.output("error", mean_squared_error(y, graph.input("target", shape, DType::f64)));
-    graph = in_form(graph::apply(graph::forward_pipeline(), graph), form);
+    graph = with_lowering(graph::apply(graph::forward_pipeline(), graph), lowering);
     TrainStep step(graph.output_value("error"), Sgd{.learning_rate = 0.5}, Device::cpu());
     const Tensor x = Tensor::empty({2, 3, 2, 3, 4}, DType::f64), target = Tensor::empty(shape, DType::f64);
     fill_normal(x, 0, 1, 1, 1);

@@ -1,4 +1,4 @@
-#include "frit/graph/choose_forms.h"
+#include "frit/graph/choose_lowerings.h"
 
 #include <gtest/gtest.h>
 
@@ -30,20 +30,20 @@ Value model(Graph& graph, const Shape& input) {
   return clamp(l * sigmoid(l + 3.0) / 6.0 - parameter("bias", {1, 1, 1, 1}), -1, 1);
 }
 
-/// The loss and the gradients of all parameters, with the operations in the form of this name, and what computes gradients in another.
-std::vector<double> trained(Device device, const std::string& form, const std::string& gradient_form = "") {
+/// The loss and the gradients of all parameters, with the operations' lowerings of one name, and another for what computes gradients.
+std::vector<double> trained(Device device, const std::string& lowering, const std::string& gradient_lowering = "") {
   const Shape shape{4, 3, 8, 20, 24};
   Graph graph;
   const Value y = model(graph, shape);
   const Shape y_shape = y.shape();
   graph.output("loss", mean_squared_error(y, graph.input("target", y_shape)));
-  graph = graph::in_forms(graph::apply(graph::forward_pipeline(), graph), [&](const graph::Node&) { return form; });
+  graph = graph::apply_lowerings(graph::apply(graph::forward_pipeline(), graph), [&](const graph::Node&) { return lowering; });
   Values parameters;
   for (const graph::Node* node : graph.all(graph::NodeKind::variable)) parameters.push_back(graph.value(node->outputs[0]));
   const Values gradients = gradient(graph.output_value("loss"), parameters);
   for (std::size_t i = 0; i < gradients.size(); ++i) graph.output(concat("gradient ", i), gradients[i]);
-  const auto form_of = [&](const graph::Node& node) { return node.op->is_gradient ? gradient_form : ""; };
-  graph = graph::in_forms(graph, form_of, {});
+  const auto lowering_of = [&](const graph::Node& node) { return node.op->is_gradient ? gradient_lowering : ""; };
+  graph = graph::apply_lowerings(graph, lowering_of, {});
 
   const Tensor x = Tensor::empty(shape), target = Tensor::empty(y_shape);
   fill_normal(x, 0, 1, 1, 1);
@@ -66,54 +66,54 @@ void expect_near(const std::vector<double>& found, const std::vector<double>& ex
   for (std::size_t i = 0; i < expected.size(); ++i) ASSERT_NEAR(found[i], expected[i], tolerance * largest) << "value " << i;
 }
 
-TEST(ChooseForms, LeavesTheCpuAlone) {
+TEST(ChooseLowerings, LeavesTheCpuAlone) {
   Graph graph;
   graph.output("y", model(graph, {2, 3, 16, 32, 32}));
-  const Graph chosen = graph::choose_forms(graph, {Device::cpu(), false, [](Graph whole) { return whole; }});
+  const Graph chosen = graph::choose_lowerings(graph, {Device::cpu(), false, [](Graph whole) { return whole; }});
   EXPECT_EQ(graph::to_text(chosen), graph::to_text(graph));
 }
 
-class LikelyForms : public testing::Test {
+class LikelyLowerings : public testing::Test {
  protected:
-  ~LikelyForms() override { set_numerics({}); }
+  ~LikelyLowerings() override { set_numerics({}); }
   static std::string text_of(const Shape& input) {
     Graph graph;
     graph.output("y", model(graph, input));
-    return graph::to_text(graph::in_likely_forms(graph));
+    return graph::to_text(graph::apply_likely_lowerings(graph));
   }
 };
 
-TEST_F(LikelyForms, FillTensorCores) {
+TEST_F(LikelyLowerings, FillTensorCores) {
   const std::string text = text_of({2, 3, 16, 32, 32});
   EXPECT_NE(text.find("pack_taps"), std::string::npos) << text;
   EXPECT_NE(text.find(": f32 2x4x16x32x32"), std::string::npos) << text;  // the padded input
 }
 
-TEST_F(LikelyForms, LetWhatFollowsBeFused) {
+TEST_F(LikelyLowerings, LetWhatFollowsBeFused) {
   Graph graph;
   const Value z = conv3d(graph.input("x", {8, 3, 16, 32, 32}), graph.input("weight", {16, 3, 3, 3, 3}));
   const Value multiplier = graph.input("multiplier", {16, 1, 1, 1});
   graph.output("y", max(clamp(instance_norm(z * multiplier), -1, 1) * multiplier, Dims{1}));
   graph.output("other", exp(graph.input("large", {1 << 28})));  // what else is moved does not matter
-  const std::string text = graph::to_text(graph::in_likely_forms(graph::apply(graph::forward_pipeline(), graph)));
+  const std::string text = graph::to_text(graph::apply_likely_lowerings(graph::apply(graph::forward_pipeline(), graph)));
   EXPECT_NE(text.find(" = convolution_scale_instance_norm_clamp_scale_max("), std::string::npos) << text;
   EXPECT_EQ(text.find("conv3d"), std::string::npos) << text;
 }
 
-TEST_F(LikelyForms, ArePlainWithoutTensorCores) {
+TEST_F(LikelyLowerings, ArePlainWithoutTensorCores) {
   set_numerics({.tf32 = false});
   const std::string text = text_of({2, 3, 16, 32, 32});
   EXPECT_EQ(text.find("pack_taps"), std::string::npos) << text;
   EXPECT_EQ(text.find("pad("), std::string::npos) << text;
 }
 
-TEST_F(LikelyForms, LeaveSmallCallsAlone) {
+TEST_F(LikelyLowerings, LeaveSmallCallsAlone) {
   const std::string text = text_of({1, 3, 2, 3, 4});
   EXPECT_EQ(text.find("pack_taps"), std::string::npos) << text;
   EXPECT_EQ(text.find("pad("), std::string::npos) << text;
 }
 
-class CudaChooseForms : public testing::Test {
+class CudaChooseLowerings : public testing::Test {
  protected:
   static constexpr Device gpu{DeviceKind::cuda, 0};
 
@@ -124,28 +124,28 @@ class CudaChooseForms : public testing::Test {
   void TearDown() override { set_numerics({}); }
 };
 
-TEST(ChooseForms, GradientsHaveFormsOfTheirOwn) {
+TEST(ChooseLowerings, GradientsHaveLoweringsOfTheirOwn) {
   const std::vector<double> expected = trained(Device::cpu(), "");
-  for (const char* const form : {"", "channels padded to 4"}) {
-    for (const char* const gradient_form : {"first taps as channels", "all taps as channels"}) {
-      SCOPED_TRACE(concat(form, ", ", gradient_form));
-      expect_near(trained(Device::cpu(), form, gradient_form), expected, 2e-5);
+  for (const char* const lowering : {"", "channels padded to 4"}) {
+    for (const char* const gradient_lowering : {"first taps as channels", "all taps as channels"}) {
+      SCOPED_TRACE(concat(lowering, ", ", gradient_lowering));
+      expect_near(trained(Device::cpu(), lowering, gradient_lowering), expected, 2e-5);
     }
   }
 }
 
-TEST_F(CudaChooseForms, EveryFormTrainsLikeTheCpu) {
+TEST_F(CudaChooseLowerings, EveryLoweringTrainsLikeTheCpu) {
   const std::vector<double> expected = trained(Device::cpu(), "");
-  for (const char* const form :
+  for (const char* const lowering :
        {"", "sub-pixel", "channels padded to 4", "channels padded to 8", "first taps as channels", "all taps as channels"}) {
-    for (const char* const gradient_form : {"", "first taps as channels", "all taps as channels"}) {
-      SCOPED_TRACE(concat(form, ", ", gradient_form));
-      expect_near(trained(gpu, form, gradient_form), expected, 2e-5);
+    for (const char* const gradient_lowering : {"", "first taps as channels", "all taps as channels"}) {
+      SCOPED_TRACE(concat(lowering, ", ", gradient_lowering));
+      expect_near(trained(gpu, lowering, gradient_lowering), expected, 2e-5);
     }
   }
 }
 
-TEST_F(CudaChooseForms, MeasuredAndLikelyFormsTrainLikeTheCpu) {
+TEST_F(CudaChooseLowerings, MeasuredAndLikelyLoweringsTrainLikeTheCpu) {
   const auto losses = [](Device device) {
     Graph graph;
     const Shape shape{4, 3, 8, 20, 24};

@@ -1,4 +1,4 @@
-#include "frit/graph/choose_forms.h"
+#include "frit/graph/choose_lowerings.h"
 
 #include <algorithm>
 #include <cmath>
@@ -18,16 +18,16 @@
 namespace frit::graph {
 namespace {
 
-/// Calls that read and write less take so little time that no form is worth a search.
+/// Calls that read and write less take so little time that no lowering is worth a search.
 constexpr std::int64_t smallest_bytes = 256 * 1024;
-/// Another form must take less than this part of the time of the one before.
+/// Another lowering must take less than this part of the time of the one before.
 constexpr double least_gain = 0.98;
 
 /// As the plan cache keeps it.
-struct ChosenForm {
-  std::string form;  ///< empty: the operation as it is
+struct ChosenLowering {
+  std::string lowering;  ///< empty: the operation as it is
 
-  void fields(FieldVisitor& v) { v.field("form", form); }
+  void fields(FieldVisitor& v) { v.field("lowering", lowering); }
 };
 
 /// For each value, which operators read it.
@@ -42,15 +42,15 @@ std::vector<std::string> readers_of(const Graph& graph) {
   return readers;
 }
 
-/// All that the speed of an operation's forms depends on.
+/// All that the speed of an operation's lowerings depends on.
 std::string key_of(const Graph& graph, const Node& node, const Purpose& purpose, const std::string& readers) {
   const Numerics settings = numerics();
   const auto& named = node.op->kernel_on(purpose.device).library;
   const std::string library = named ? named() : "";
-  std::string key = concat(library, library.empty() ? "" : ", ", cuda::model(purpose.device.index), ": form of ", node.op->name, " {",
+  std::string key = concat(library, library.empty() ? "" : ", ", cuda::model(purpose.device.index), ": lowering of ", node.op->name, " {",
                            node.attributes.text(), '}');
   for (const int id : node.inputs) key += concat(", ", graph.type(id));
-  for (const ops::Form& form : node.op->forms) key += concat(", ", form.name);
+  for (const ops::Lowering& lowering : node.op->lowerings) key += concat(", ", lowering.name);
   return key + concat(readers, purpose.trained ? ", trained" : "", settings.tf32 ? ", tf32" : "", ", workspace at most ",
                       settings.workspace_limit);
 }
@@ -103,7 +103,7 @@ struct Stage {
   static Stage gradient() { return {true, {}}; }
 
   bool has_choice(const Graph& graph, const Node& node) const {
-    return node.kind == NodeKind::operation && !node.op->forms.empty() && node.op->is_gradient == gradients &&
+    return node.kind == NodeKind::operation && !node.op->lowerings.empty() && node.op->is_gradient == gradients &&
            bytes_of(graph, node) >= smallest_bytes;
   }
 };
@@ -130,17 +130,17 @@ class Search {
  private:
   /// The graph as decided so far.
   Graph current() const {
-    const auto form_of = [&](const Node& node) {
+    const auto lowering_of = [&](const Node& node) {
       const auto key = keys_.find(&node);
       const auto place = key == keys_.end() ? chosen_.end() : chosen_.find(key->second);
       return place == chosen_.end() ? std::string() : place->second;
     };
-    return in_forms(graph_, form_of, stage_.passes);
+    return apply_lowerings(graph_, lowering_of, stage_.passes);
   }
 
   void decide(const Node& node, const std::string& key) {
-    const auto known = plan_cache().find<ChosenForm>(key);
-    chosen_[key] = known ? known->form : fastest(node, key);
+    const auto known = plan_cache().find<ChosenLowering>(key);
+    chosen_[key] = known ? known->lowering : fastest(node, key);
   }
 
   std::string fastest(const Node& node, const std::string& key) {
@@ -149,18 +149,18 @@ class Search {
     const Graph plain = current();
     std::set<std::string> tried = {to_text(plain)};
     std::optional<double> best_time;
-    for (const ops::Form& form : node.op->forms) {
-      chosen_[key] = form.name;
+    for (const ops::Lowering& lowering : node.op->lowerings) {
+      chosen_[key] = lowering.name;
       Graph candidate = current();
-      if (!tried.insert(to_text(candidate)).second) continue;  // it does not apply, or is what another form is
+      if (!tried.insert(to_text(candidate)).second) continue;  // it does not apply, or is what another lowering is
       tried_ = true;
       if (!best_time) best_time = time_of(purpose_.complete(plain), state_);
       const double time = time_of(purpose_.complete(std::move(candidate)), state_);
       if (time >= least_gain * *best_time) continue;
-      best = form.name;
+      best = lowering.name;
       best_time = time;
     }
-    if (best_time && std::isfinite(*best_time)) plan_cache().insert(key, ChosenForm{best});
+    if (best_time && std::isfinite(*best_time)) plan_cache().insert(key, ChosenLowering{best});
     return best;
   }
 
@@ -182,48 +182,48 @@ std::int64_t bytes_moved(const Graph& graph) {
   return bytes;
 }
 
-/// The form with which the fewest bytes are moved, if it saves a good part of what the operation moves: what follows is then fused with it.
-/// Else the form that usually is the fastest.
-Graph in_likely_forms(const Graph& graph, Stage stage, std::span<const Pass> passes) {
+/// The lowering with which the fewest bytes are moved, if it saves a good part of what the operation moves: what follows is then fused
+/// with it. Else the lowering that usually is the fastest.
+Graph apply_likely_lowerings(const Graph& graph, Stage stage, std::span<const Pass> passes) {
   constexpr double good_part = 0.5;
-  const auto bytes_with = [&](const Node* formed, const std::string& name) {
-    return bytes_moved(in_forms(
-        graph, [&](const Node& node) { return &node == formed ? name : ""; }, stage.passes));
+  const auto bytes_with = [&](const Node* lowered, const std::string& name) {
+    return bytes_moved(apply_lowerings(
+        graph, [&](const Node& node) { return &node == lowered ? name : ""; }, stage.passes));
   };
   std::optional<std::int64_t> plain;
-  const auto form_of = [&](const Node& node) -> std::string {
+  const auto lowering_of = [&](const Node& node) -> std::string {
     if (!stage.has_choice(graph, node)) return {};
     if (!plain) plain = bytes_with(nullptr, "");
     std::string best;
     auto most_saved = static_cast<std::int64_t>(good_part * static_cast<double>(bytes_of(graph, node)));
-    for (const ops::Form& form : node.op->forms) {
-      const std::int64_t saved = *plain - bytes_with(&node, form.name);
-      if (saved > most_saved) best = form.name, most_saved = saved;
+    for (const ops::Lowering& lowering : node.op->lowerings) {
+      const std::int64_t saved = *plain - bytes_with(&node, lowering.name);
+      if (saved > most_saved) best = lowering.name, most_saved = saved;
     }
     if (!best.empty()) return best;
     const TensorType& input = graph.type(node.inputs[0]);
-    const auto likely = [&](const ops::Form& form) { return form.likely_fastest && form.likely_fastest(input); };
-    const auto place = std::find_if(node.op->forms.begin(), node.op->forms.end(), likely);
-    return place == node.op->forms.end() ? "" : place->name;
+    const auto likely = [&](const ops::Lowering& lowering) { return lowering.likely_fastest && lowering.likely_fastest(input); };
+    const auto place = std::find_if(node.op->lowerings.begin(), node.op->lowerings.end(), likely);
+    return place == node.op->lowerings.end() ? "" : place->name;
   };
-  return in_forms(graph, form_of, passes);
+  return apply_lowerings(graph, lowering_of, passes);
 }
 
-Graph choose_forms(const Graph& graph, const Purpose& purpose, Stage stage) {
+Graph choose_lowerings(const Graph& graph, const Purpose& purpose, Stage stage) {
   if (purpose.device.kind == DeviceKind::cpu) return graph;
-  return numerics().deterministic ? in_likely_forms(graph, stage, stage.passes) : Search(graph, purpose, stage).run();
+  return numerics().deterministic ? apply_likely_lowerings(graph, stage, stage.passes) : Search(graph, purpose, stage).run();
 }
 
 }  // namespace
 
-Graph in_forms(const Graph& graph, const FormOf& form_of, std::span<const Pass> passes) {
+Graph apply_lowerings(const Graph& graph, const LoweringOf& lowering_of, std::span<const Pass> passes) {
   Rewriter rewriter(graph);
   for (const Node& node : graph.nodes()) {
-    Values values;  // none where the form does not apply
-    if (node.kind == NodeKind::operation && !node.op->forms.empty()) {
-      const std::string name = form_of(node);
-      for (const ops::Form& form : node.op->forms) {
-        if (name == form.name) values = form.rule(rewriter.target(), rewriter(node.inputs), node.attributes);
+    Values values;  // none where the lowering does not apply
+    if (node.kind == NodeKind::operation && !node.op->lowerings.empty()) {
+      const std::string name = lowering_of(node);
+      for (const ops::Lowering& lowering : node.op->lowerings) {
+        if (name == lowering.name) values = lowering.rule(rewriter.target(), rewriter(node.inputs), node.attributes);
       }
     }
     if (values.empty()) rewriter.copy(node);
@@ -235,10 +235,12 @@ Graph in_forms(const Graph& graph, const FormOf& form_of, std::span<const Pass> 
   return apply(passes, rewriter.finish());
 }
 
-Graph choose_forms(const Graph& forward, const Purpose& purpose) { return choose_forms(forward, purpose, Stage::forward()); }
+Graph choose_lowerings(const Graph& forward, const Purpose& purpose) { return choose_lowerings(forward, purpose, Stage::forward()); }
 
-Graph choose_gradient_forms(const Graph& graph, const Purpose& purpose) { return choose_forms(graph, purpose, Stage::gradient()); }
+Graph choose_gradient_lowerings(const Graph& graph, const Purpose& purpose) { return choose_lowerings(graph, purpose, Stage::gradient()); }
 
-Graph in_likely_forms(const Graph& forward, std::span<const Pass> passes) { return in_likely_forms(forward, Stage::forward(), passes); }
+Graph apply_likely_lowerings(const Graph& forward, std::span<const Pass> passes) {
+  return apply_likely_lowerings(forward, Stage::forward(), passes);
+}
 
 }  // namespace frit::graph
