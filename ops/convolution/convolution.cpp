@@ -103,7 +103,7 @@ FRIT_OPERATORS(convolution) {
         .gradient = convolution_gradient,
         .fold_channel_affine = [](std::span<const Value> inputs, const Attributes&,
                                   const ChannelAffine& affine) { return fold_into_weight(inputs, affine, 0, 1); },
-        .lowerings = {packed_taps("first taps as channels", 1), packed_taps("all taps as channels", image_rank),
+        .lowerings = {im2col_lowering("first taps as channels", 1), im2col_lowering("all taps as channels", image_rank),
                       padded_channels("channels padded to 4", 4), padded_channels("channels padded to 8", 8)},
         .precision = Precision::half,
         .any_precision = {0},

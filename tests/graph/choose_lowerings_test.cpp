@@ -85,7 +85,7 @@ class LikelyLowerings : public testing::Test {
 
 TEST_F(LikelyLowerings, FillTensorCores) {
   const std::string text = text_of({2, 3, 16, 32, 32});
-  EXPECT_NE(text.find("pack_taps"), std::string::npos) << text;
+  EXPECT_NE(text.find("im2col"), std::string::npos) << text;
   EXPECT_NE(text.find(": f32 2x4x16x32x32"), std::string::npos) << text;  // the padded input
 }
 
@@ -103,13 +103,13 @@ TEST_F(LikelyLowerings, LetWhatFollowsBeFused) {
 TEST_F(LikelyLowerings, ArePlainWithoutTensorCores) {
   set_numerics({.tf32 = false});
   const std::string text = text_of({2, 3, 16, 32, 32});
-  EXPECT_EQ(text.find("pack_taps"), std::string::npos) << text;
+  EXPECT_EQ(text.find("im2col"), std::string::npos) << text;
   EXPECT_EQ(text.find("pad("), std::string::npos) << text;
 }
 
 TEST_F(LikelyLowerings, LeaveSmallCallsAlone) {
   const std::string text = text_of({1, 3, 2, 3, 4});
-  EXPECT_EQ(text.find("pack_taps"), std::string::npos) << text;
+  EXPECT_EQ(text.find("im2col"), std::string::npos) << text;
   EXPECT_EQ(text.find("pad("), std::string::npos) << text;
 }
 

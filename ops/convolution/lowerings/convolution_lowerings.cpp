@@ -44,7 +44,7 @@ Values subpixel(Emitter&, std::span<const Value> inputs, const Attributes& attri
   if (input[1] > most_channels || product(options.stride) > most_channels) return {};
   const bool bias = inputs.size() > 2;
   const Dims kernel = image_of(weight);
-  PackTapsAttributes pack{
+  Im2colAttributes taps{
       .taps = subpixel_taps(kernel, options.stride), .channels = round_up(input[1] + (bias ? 1 : 0), tap_multiple), .ones = bias};
   BlockAttributes blocks{.block = options.stride};
   for (int axis = 0; axis < axes; ++axis) {
@@ -52,11 +52,11 @@ Values subpixel(Emitter&, std::span<const Value> inputs, const Attributes& attri
     const std::int64_t size = (input[axis + 2] - 1) * stride - 2 * padding + kernel[axis] + options.output_padding[axis];
     blocks.offset.push_back(padding % stride);
     blocks.size.push_back(size);
-    pack.shift.push_back(padding / stride);
-    pack.cells.push_back((size + padding % stride + stride - 1) / stride);
+    taps.shift.push_back(padding / stride);
+    taps.cells.push_back((size + padding % stride + stride - 1) / stride);
   }
-  const Value rows = subpixel_weight(inputs[1], bias ? inputs[2] : Value(), {options.stride, pack.channels, {}});
-  return {depth_to_space(convolve(pack_taps(inputs[0], pack), rows, {}, {}), blocks)};
+  const Value rows = subpixel_weight(inputs[1], bias ? inputs[2] : Value(), {options.stride, taps.channels, {}});
+  return {depth_to_space(convolve(im2col(inputs[0], taps), rows, {}, {}), blocks)};
 }
 
 }  // namespace

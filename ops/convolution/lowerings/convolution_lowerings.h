@@ -10,11 +10,11 @@ namespace frit::ops {
 /// Of conv2d and conv3d: with zero channels added up to a multiple.
 Lowering padded_channels(const char* name, std::int64_t multiple);
 
-/// Of conv2d and conv3d: with the taps of the first so many image axes packed into channels.
-Lowering packed_taps(const char* name, int axes);
+/// Of conv2d and conv3d: after im2col, which makes the taps of the first so many image axes channels.
+Lowering im2col_lowering(const char* name, int axes);
 
 /// Of conv2d_weight_gradient and conv3d_weight_gradient, likewise.
-Lowering packed_weight_gradient(const char* name, int axes);
+Lowering im2col_weight_gradient(const char* name, int axes);
 
 /// Of conv_transpose2d and conv_transpose3d: as one convolution of size 1 (see subpixel.h).
 Lowering subpixel_lowering(const char* name);

@@ -5,11 +5,11 @@
 // A transposed convolution as a sub-pixel convolution (W. Shi et al., "Real-time single image and video super-resolution using an efficient
 // sub-pixel convolutional neural network", 2016). The output, with its padding in front modulo the stride, is cut into cells of one stride;
 // all outputs of a cell need the same few inputs, its taps: output q s + r and tap u meet at element u s + r of the kernel, on input q +
-// padding / s - u. So one convolution of size 1 gives from the taps of a cell, packed into channels, all its outputs as channels.
+// padding / s - u. So one convolution of size 1 gives from the taps of a cell, which im2col makes channels, all its outputs as channels.
 
 namespace frit::ops {
 
-struct PackTapsAttributes {
+struct Im2colAttributes {
   Dims taps = {}, shift = {};       ///< an image axis: tap u of cell q is input q + shift - u
   Dims cells = {};                  ///< the output's image
   std::int64_t channels = 0;        ///< of one tap in the output; those that the input does not have are 0
@@ -27,12 +27,12 @@ struct PackTapsAttributes {
   }
 };
 
-struct PackTapsBackwardAttributes {
-  PackTapsAttributes pack = {};
+struct Im2colBackwardAttributes {
+  Im2colAttributes im2col = {};
   std::int64_t in_channels = 0;
-  Dims image = {};  ///< of pack_taps's input
+  Dims image = {};  ///< of im2col's input
   void fields(FieldVisitor& v) {
-    pack.fields(v);
+    im2col.fields(v);
     v.field("in_channels", in_channels);
     v.field("image", image);
   }
@@ -40,7 +40,7 @@ struct PackTapsBackwardAttributes {
 
 struct SubpixelWeightAttributes {
   Dims stride = {};
-  std::int64_t channels = 0;        ///< as those of PackTapsAttributes
+  std::int64_t channels = 0;        ///< as those of Im2colAttributes
   std::optional<DType> dtype = {};  ///< of the outputs, where not the input's: the other of float32 and a half
   void fields(FieldVisitor& v) {
     v.field("stride", stride);
@@ -91,7 +91,7 @@ void for_each_index(const Dims& sizes, const Body& body) {
 }
 
 /// input (N, C, ...) -> (N, taps * channels or `kept`, cells...), the taps of a cell one after another; zeros beyond the input's edge.
-Value pack_taps(Value input, const PackTapsAttributes& attributes);
+Value im2col(Value input, const Im2colAttributes& attributes);
 /// weight (C, K, kernel...) and bias (K) or none -> (block * K, taps * channels, 1...): for each place in a cell and each of its taps. The
 /// bias may be float32 beside halves.
 Value subpixel_weight(Value weight, Value bias, const SubpixelWeightAttributes& attributes);

@@ -14,7 +14,7 @@
 
 namespace frit::ops {
 
-/// A convolution's weight (K, C, kernel...), in either layout: its taps are those of packed channels in reverse.
+/// A convolution's weight (K, C, kernel...), in either layout: its taps are those of im2col in reverse.
 template <class Stored>
 struct KernelWeight {
   const Stored* elements;
@@ -28,14 +28,14 @@ struct KernelWeight {
   }
 };
 
-/// The pixels that the taps of a tile of cells take (see PackTapsAttributes), in shared memory: vectors of 4 channels of a pixel, zeros for
+/// The pixels that the taps of a tile of cells take (see Im2colAttributes), in shared memory: vectors of 4 channels of a pixel, zeros for
 /// what the image does not have.
 struct StagedTaps {
   static constexpr int width = 4;
 
   Planes planes;
   Places places;                                           ///< of the image
-  int image[3], taps[3], shift[3];                         ///< as PackTapsAttributes
+  int image[3], taps[3], shift[3];                         ///< as Im2colAttributes
   int cells[3];                                            ///< likewise
   int tap_vectors;                                         ///< to a tap
   int used_columns;                                        ///< of a row of the weight
@@ -47,34 +47,34 @@ struct StagedTaps {
   std::size_t staged_bytes = 0;
 
   /// `columns`: of the weight.
-  StagedTaps(const Tensor& from, std::int64_t columns, const PackTapsAttributes& pack)
+  StagedTaps(const Tensor& from, std::int64_t columns, const Im2colAttributes& im2col)
       : planes(from.shape()),
         places(from, planes),
-        tap_vectors(static_cast<int>(pack.channels) / width),
+        tap_vectors(static_cast<int>(im2col.channels) / width),
         used_columns(static_cast<int>(columns)),
-        ones(pack.ones ? static_cast<int>(planes.channels) : -1),
+        ones(im2col.ones ? static_cast<int>(planes.channels) : -1),
         whole_vectors(places.channel == 1 && planes.channels % width == 0 && ones < 0 && cuda::aligned_for_vectors(from.raw())),
         staged_vectors(tap_vectors) {
     const int axes = from.rank() - 2;
     for (int axis = 0; axis < 3; ++axis) {
       const int given = axis - (3 - axes);
       image[axis] = given < 0 ? 1 : static_cast<int>(from.shape()[given + 2]);
-      taps[axis] = given < 0 ? 1 : static_cast<int>(pack.taps[given]);
-      shift[axis] = given < 0 ? 0 : static_cast<int>(pack.shift[given]);
-      cells[axis] = given < 0 ? 1 : static_cast<int>(pack.cells[given]);
+      taps[axis] = given < 0 ? 1 : static_cast<int>(im2col.taps[given]);
+      shift[axis] = given < 0 ? 0 : static_cast<int>(im2col.shift[given]);
+      cells[axis] = given < 0 ? 1 : static_cast<int>(im2col.cells[given]);
     }
   }
 
-  /// Of a convolution with a kernel (K, C, kernel...) and some padding, whose other options are as usual: as the taps that packed channels
-  /// would have.
+  /// Of a convolution with a kernel (K, C, kernel...) and some padding, whose other options are as usual: as the taps that im2col
+  /// would give.
   static StagedTaps of_convolution(const Tensor& from, const Dims& kernel, const Dims& padding) {
-    PackTapsAttributes pack{.taps = kernel, .channels = (from.shape()[1] + width - 1) / width * width};
+    Im2colAttributes im2col{.taps = kernel, .channels = (from.shape()[1] + width - 1) / width * width};
     for (int axis = 0; axis < kernel.rank(); ++axis) {
       const std::int64_t own = padding.empty() ? 0 : padding[axis];
-      pack.shift.push_back(kernel[axis] - 1 - own);
-      pack.cells.push_back(from.shape()[axis + 2] + 2 * own - (kernel[axis] - 1));
+      im2col.shift.push_back(kernel[axis] - 1 - own);
+      im2col.cells.push_back(from.shape()[axis + 2] + 2 * own - (kernel[axis] - 1));
     }
-    return {from, product(kernel) * pack.channels, pack};
+    return {from, product(kernel) * im2col.channels, im2col};
   }
 
   /// For tiles of so many cells on each axis, with so many elements from one pixel to the next.

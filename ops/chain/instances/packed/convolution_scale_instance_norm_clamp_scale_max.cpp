@@ -58,7 +58,7 @@ Values decompose(Emitter& emitter, std::span<const Value> inputs, const Attribut
   const auto& a = attributes.as<OwnAttributes>();
   Values operands = {inputs[0], inputs[1]};
   if (bias_of(inputs)) operands.push_back(bias_of(inputs));
-  const Values convolved = packed_taps("", inputs[0].rank() - 2).rule(emitter, operands, a.options());
+  const Values convolved = im2col_lowering("", inputs[0].rank() - 2).rule(emitter, operands, a.options());
   if (convolved.empty()) return {forward_rule(emitter, inputs, attributes)[0]};
   return {emit(chain_name, {convolved[0], inputs[2], inputs[3]}, a.chain)[0]};
 }
@@ -107,12 +107,12 @@ Values gradient(const GradientContext& c) {
   return result;
 }
 
-/// The nodes are pack_taps, pack_weight, the convolution and the chain.
+/// The nodes are im2col, im2col_weight, the convolution and the chain.
 std::optional<Attributes> fuse(std::span<const Attributes> matched, std::span<const TensorType> inputs) {
   OwnAttributes attributes{.chain = matched[3].as<ScaleInstanceNormClampScaleMaxAttributes>()};
-  const auto& pack = matched[0].as<PackTapsAttributes>();
+  const auto& im2col = matched[0].as<Im2colAttributes>();
   const Dims kernel = image_of(inputs[1].shape);
-  for (int axis = 0; axis < kernel.rank(); ++axis) attributes.padding.push_back(kernel[axis] - 1 - pack.shift[axis]);
+  for (int axis = 0; axis < kernel.rank(); ++axis) attributes.padding.push_back(kernel[axis] - 1 - im2col.shift[axis]);
   const bool fits = has_convolution_instance_norm_max_kernels(inputs[0], inputs[1], attributes.padding);
   return fits ? std::optional<Attributes>(attributes) : std::nullopt;
 }

@@ -3,7 +3,7 @@
 #include <bit>
 
 #include "frit/ops/chain/chain.h"
-#include "frit/ops/convolution/lowerings/packed_product.h"
+#include "frit/ops/convolution/lowerings/im2col_product.h"
 #include "frit/ops/operator/registry.h"
 
 namespace frit::ops {
@@ -19,7 +19,7 @@ Value bias_of(std::span<const Value> inputs) { return inputs.size() > 5 ? inputs
 
 Values forward_rule(Emitter&, std::span<const Value> inputs, const Attributes& attributes) {
   const auto& a = attributes.as<OwnAttributes>();
-  const PackedProduct product(inputs[0], inputs[1], bias_of(inputs), a.pack);
+  const Im2colProduct product(inputs[0], inputs[1], bias_of(inputs), a.im2col);
   return emit(chain_name, {product.rows, inputs[2], inputs[3], inputs[4]}, a.chain);
 }
 
@@ -35,7 +35,7 @@ Values carried_back(std::span<const Value> kept, Value rows, Value bias, const G
 Values backward_rule(Emitter&, std::span<const Value> inputs, const Attributes& attributes) {
   const auto& a = attributes.as<OwnAttributes>();
   const Value bias = inputs.size() > 10 ? inputs[10] : Value();
-  const PackedProduct product(inputs[1], inputs[2], bias, a.pack);
+  const Im2colProduct product(inputs[1], inputs[2], bias, a.im2col);
   const Values gradients = carried_back(inputs, product.rows, bias, a.chain);
   return {product.weight_gradient(gradients[0]), gradients[1], gradients[2], gradients[3], gradients[4]};
 }
@@ -74,9 +74,9 @@ Values gradient(const GradientContext& c) {
   if (bias) kept.push_back(bias);
   Values result;
   if (c.wanted[0]) {
-    const PackedProduct product(c.inputs[0], c.inputs[1], bias, a.pack);
+    const Im2colProduct product(c.inputs[0], c.inputs[1], bias, a.im2col);
     const Values g = carried_back(kept, product.rows, bias, a.chain);
-    result = {product.image_gradient(g[0], c.inputs[0], c.inputs[1], a.pack), product.weight_gradient(g[0]), g[1], g[2], g[3], g[4]};
+    result = {product.image_gradient(g[0], c.inputs[0], c.inputs[1], a.im2col), product.weight_gradient(g[0]), g[1], g[2], g[3], g[4]};
   } else {
     result = emit("packed_group_norm_scale_max_pool_clamp_backward", kept, a);
     result.insert(result.begin(), Value());
@@ -85,27 +85,27 @@ Values gradient(const GradientContext& c) {
   return result;
 }
 
-/// The nodes are pack_taps, the convolution and the chain.
+/// The nodes are im2col, the convolution and the chain.
 std::optional<Attributes> fuse(std::span<const Attributes> matched, std::span<const TensorType> inputs) {
-  const OwnAttributes attributes{matched[0].as<PackTapsAttributes>(), matched[2].as<GroupNormScaleMaxPoolClampAttributes>()};
+  const OwnAttributes attributes{matched[0].as<Im2colAttributes>(), matched[2].as<GroupNormScaleMaxPoolClampAttributes>()};
   const bool fits = has_packed_group_norm_pool_kernels(inputs[0], inputs[1], attributes);
   return fits ? std::optional<Attributes>(attributes) : std::nullopt;
 }
 
 std::int64_t window_elements(const InferContext& call) {
   const auto& a = call.as<OwnAttributes>();
-  return GroupNormPoolGeometry(packed_rows_shape(call.shape(1), call.shape(2), a.pack), a.chain).kernel_elements();
+  return GroupNormPoolGeometry(convolved_shape(call.shape(1), call.shape(2), a.im2col), a.chain).kernel_elements();
 }
 
 std::vector<Sample> samples() {
   std::vector<Sample> result;
-  const auto add = [&](const Shape& image, std::int64_t rows, const PackTapsAttributes& pack,
+  const auto add = [&](const Shape& image, std::int64_t rows, const Im2colAttributes& im2col,
                        const GroupNormScaleMaxPoolClampAttributes& chain, bool bias, Fill scale = Fill::normal) {
-    const Shape weight{rows, pack.kept > 0 ? pack.kept : product(pack.taps) * pack.channels, 1, 1};
+    const Shape weight{rows, im2col.kept > 0 ? im2col.kept : product(im2col.taps) * im2col.channels, 1, 1};
     std::vector<SampleInput> inputs = {image, weight, Shape{rows}, Shape{rows}, {{rows, 1, 1}, scale}};
     if (bias) inputs.push_back(Shape{rows});
     result.push_back(
-        {.inputs = std::move(inputs), .attributes = OwnAttributes{pack, chain}, .smooth = scale != Fill::zeros, .in_halves = false});
+        {.inputs = std::move(inputs), .attributes = OwnAttributes{im2col, chain}, .smooth = scale != Fill::zeros, .in_halves = false});
   };
   add({2, 8, 10, 11}, 64, {{3, 3}, {2, 2}, {8, 9}, 8}, {.num_groups = 16, .kernel_size = {4}, .min = 0, .max = 1}, true);
   add({1, 3, 9, 8}, 32, {{3, 3}, {1, 1}, {9, 8}, 4}, {.num_groups = 4, .kernel_size = {3, 2}, .min = -1, .max = 1}, false);
@@ -122,7 +122,7 @@ std::vector<Sample> backward_samples() {
   for (const Sample& sample : samples()) {
     const auto& attributes = sample.attributes.as<OwnAttributes>();
     if (!attributes.chain.padding.empty()) continue;  // not every number is a winner's
-    const Shape rows = packed_rows_shape(sample.inputs[0].shape, sample.inputs[1].shape, attributes.pack);
+    const Shape rows = convolved_shape(sample.inputs[0].shape, sample.inputs[1].shape, attributes.im2col);
     const GroupNormPoolGeometry geometry(rows, attributes.chain);
     const Shape output = pool_output_shape(rows, geometry.pool);
     std::vector<SampleInput> inputs(sample.inputs.begin(), sample.inputs.begin() + 5);
@@ -138,9 +138,9 @@ std::vector<Sample> backward_samples() {
 
 }  // namespace
 
-Shape packed_rows_shape(const Shape& image, const Shape& weight, const PackTapsAttributes& pack) {
+Shape convolved_shape(const Shape& image, const Shape& weight, const Im2colAttributes& im2col) {
   Shape shape{image[0], weight[0]};
-  for (const std::int64_t size : pack.cells) shape.push_back(size);
+  for (const std::int64_t size : im2col.cells) shape.push_back(size);
   return shape;
 }
 
@@ -152,10 +152,10 @@ bool has_packed_group_norm_pool_kernels(const TensorType& image, const TensorTyp
   const std::int64_t rows = weight.shape[0], row_groups = rows / Kernels::rows;
   const bool whole =
       rows % Kernels::rows == 0 && row_groups <= Kernels::most_row_groups && std::has_single_bit(static_cast<std::uint64_t>(row_groups));
-  const bool columns = a.pack.channels % Kernels::width == 0 && a.pack.channels <= Kernels::channels &&
+  const bool columns = a.im2col.channels % Kernels::width == 0 && a.im2col.channels <= Kernels::channels &&
                        weight.shape[1] % Kernels::width == 0 && weight.shape[1] <= Kernels::columns;
   if (!whole || !columns) return false;
-  const GroupNormPoolGeometry geometry(packed_rows_shape(image.shape, weight.shape, a.pack), a.chain);
+  const GroupNormPoolGeometry geometry(convolved_shape(image.shape, weight.shape, a.im2col), a.chain);
   const PoolGeometry& pool = geometry.pool;
   for (std::size_t axis = 1; axis <= 2; ++axis) {
     const bool beside = pool.stride[axis] == pool.kernel[axis] && pool.padding[axis] == 0 && pool.dilation[axis] == 1 &&
@@ -164,8 +164,8 @@ bool has_packed_group_norm_pool_kernels(const TensorType& image, const TensorTyp
   }
   if (!on_tensor_cores(weight.dtype)) {
     const std::int64_t channels = image.shape[1];
-    const bool whole_taps = a.pack.taps == Dims{Kernels::strict_side, Kernels::strict_side} && channels == a.pack.channels &&
-                            channels <= Kernels::strict_channels && !a.pack.ones && a.pack.kept == 0;
+    const bool whole_taps = a.im2col.taps == Dims{Kernels::strict_side, Kernels::strict_side} && channels == a.im2col.channels &&
+                            channels <= Kernels::strict_channels && !a.im2col.ones && a.im2col.kept == 0;
     if (!whole_taps || pool.kernel[1] != pool.kernel[2]) return false;
   }
   const bool windows = (pool.kernel[2] == 2 || pool.kernel[2] == Kernels::widest) && pool.kernel[1] <= Kernels::highest;
@@ -186,7 +186,7 @@ FRIT_OPERATORS(packed_group_norm_scale_max_pool_clamp) {
   using namespace frit::ops;
   registry.add<PackedGroupNormPoolAttributes>({
       .name = "packed_group_norm_scale_max_pool_clamp",
-      .summary = "group_norm_scale_max_pool_clamp of the convolution of pack_taps(image) with weight, of size 1",
+      .summary = "group_norm_scale_max_pool_clamp of the convolution of im2col(image) with weight, of size 1",
       .inputs = {"image", "weight", "norm_weight", "norm_bias", "scale", {"bias", true}},
       .outputs = {"output", "winner", "mean", "rstd", "selected"},
       .infer = infer,

@@ -324,7 +324,7 @@ void run_forward(const KernelContext& call) {
   const auto& attributes = call.as<OwnAttributes>();
   const std::vector<TensorType> types = types_of(call.inputs);
   if (!has_kernels(image, types[1], attributes)) return packed_group_norm_pool_in_turn(types, call.attributes).run(call);
-  const GroupNormPoolGeometry geometry(packed_rows_shape(image.shape(), weight.shape(), attributes.pack), attributes.chain);
+  const GroupNormPoolGeometry geometry(convolved_shape(image.shape(), weight.shape(), attributes.im2col), attributes.chain);
   if (!on_tensor_cores(weight.dtype())) return run_patches(call, ForwardPatches(image, types[1], attributes), geometry);
   dispatch_weight_and_image(weight.dtype(), image.dtype(), [&]<class Stored, class Image>() {
     dispatch_loads(types[1], [&]<int loads>() {

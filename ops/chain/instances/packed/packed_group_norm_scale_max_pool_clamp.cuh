@@ -31,7 +31,7 @@ struct PooledTiles : Taps {
         log_row_groups(std::countr_zero(static_cast<unsigned>(channels / Kernels::rows))),
         window_rows(rows_of_windows(a, wanted_rows)),
         log_blocks(std::countr_zero(static_cast<unsigned>(tile_columns / cells_at_once))) {
-    const GroupNormPoolGeometry geometry(packed_rows_shape(image.shape(), weight.shape, a.pack), a.chain);
+    const GroupNormPoolGeometry geometry(convolved_shape(image.shape(), weight.shape, a.im2col), a.chain);
     for (std::size_t axis = 0; axis < 2; ++axis) {
       window[axis] = static_cast<int>(geometry.pool.kernel[axis + 1]);
       windows[axis] = static_cast<int>(geometry.pool.output[axis + 1]);
@@ -86,7 +86,7 @@ struct PooledTaps : PooledTiles<StagedTaps> {
   /// As wide as the image, as far as there is room.
   static StagedTaps laid_out(const Tensor& image, const TensorType& weight, const PackedGroupNormPoolAttributes& a) {
     constexpr std::size_t room = 40 << 10;
-    StagedTaps staged(image, weight.shape[1], a.pack);
+    StagedTaps staged(image, weight.shape[1], a.im2col);
     for (int blocks = 16; blocks >= 4; blocks /= 2) {
       if (blocks > 4 && staged.cells[2] <= blocks / 2 * cells_at_once) continue;
       staged.lay_out(1, rows_of_windows(a, wanted_rows) * static_cast<int>(a.chain.kernel_size[0]), blocks * cells_at_once,

@@ -6,15 +6,15 @@
 
 namespace frit::ops {
 
-// group_norm_scale_max_pool_clamp of a convolution of size 1 over packed taps (see subpixel.h). What the convolution gives need not be
+// group_norm_scale_max_pool_clamp of a convolution of size 1 after im2col (see subpixel.h). What the convolution gives need not be
 // stored, and neither need its gradient: the backward operator computes both anew. The results are those of the chain.
 
 struct PackedGroupNormPoolAttributes {
-  PackTapsAttributes pack;
+  Im2colAttributes im2col;
   GroupNormScaleMaxPoolClampAttributes chain;
 
   void fields(FieldVisitor& v) {
-    pack.fields(v);
+    im2col.fields(v);
     chain.fields(v);
   }
 };
@@ -33,9 +33,9 @@ struct PackedGroupNormPoolKernels {
 bool has_packed_group_norm_pool_kernels(const TensorType& image, const TensorType& weight, const PackedGroupNormPoolAttributes& attributes);
 
 /// Of what the convolution gives.
-Shape packed_rows_shape(const Shape& image, const Shape& weight, const PackTapsAttributes& pack);
+Shape convolved_shape(const Shape& image, const Shape& weight, const Im2colAttributes& im2col);
 
-/// The calls in turn: pack_taps, the convolution and the chain, forward or backward.
+/// The calls in turn: im2col, the convolution and the chain, forward or backward.
 InTurn packed_group_norm_pool_in_turn(std::span<const TensorType> inputs, const Attributes& attributes);
 InTurn packed_group_norm_pool_backward_in_turn(std::span<const TensorType> inputs, const Attributes& attributes);
 

@@ -164,7 +164,7 @@ void run_taps(const KernelContext& call, const PooledTaps<loads>& tiles, const S
 void run_patches(const KernelContext& call, const BackwardPatches& tiles, const Shape& rows) {
   constexpr int few = BackwardPatches::few, some = BackwardPatches::some;
   const Scratch scratch(tiles, BackwardPatches::resident_blocks, call.inputs[1].device().index);
-  const PackedTapRowPlace place{tiles.weight_elements() / tiles.channels, tiles.image_channels};
+  const Im2colTapRowPlace place{tiles.weight_elements() / tiles.channels, tiles.image_channels};
   run_tiles<float, float>(call, tiles, scratch, rows, place, [&](const auto&... arguments) {
     const bool is_few = tiles.tap_rows_to_thread() == few;
     auto* const kernel = tiles.window[1] == 2 ? is_few ? &gather_patches_gradient<2, few> : &gather_patches_gradient<2, some>
@@ -187,7 +187,7 @@ void run_backward(const KernelContext& call) {
   const auto& attributes = call.as<OwnAttributes>();
   const std::vector<TensorType> types = types_of(call.inputs);
   if (!has_kernels(image, types[2], attributes)) return packed_group_norm_pool_backward_in_turn(types, call.attributes).run(call);
-  const Shape rows = packed_rows_shape(image.shape(), weight.shape(), attributes.pack);
+  const Shape rows = convolved_shape(image.shape(), weight.shape(), attributes.im2col);
   if (!on_tensor_cores(weight.dtype())) return run_patches(call, BackwardPatches(image, types[2], attributes), rows);
   dispatch_weight_and_image(weight.dtype(), image.dtype(), [&]<class Stored, class Image>() {
     dispatch_loads(types[2], [&]<int loads>() {

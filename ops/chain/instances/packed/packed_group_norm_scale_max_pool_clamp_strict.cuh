@@ -29,7 +29,8 @@ struct PooledPatches : PooledTiles<PlanarTaps> {
   template <class Sign>
   __device__ void stage_rows(float* to, const float* weight, const Sign& sign) const {
     stage_weight(to, channels, [&](int row, int c, int tap) {
-      return weight[row * used_columns + (plane_taps - 1 - tap) * tap_vectors * width + c] * sign(row);  // packed taps are in reverse
+      return weight[row * used_columns + (plane_taps - 1 - tap) * tap_vectors * width + c] *
+             sign(row);  // the taps of im2col are in reverse
     });
   }
   /// Calls body(number, tile) for each tile that is the block's, with its pixels in shared memory. For all threads.
@@ -48,7 +49,7 @@ struct PooledPatches : PooledTiles<PlanarTaps> {
 
  private:
   static PlanarTaps laid_out(int rows, int columns, const Tensor& image, const TensorType& weight, const PackedGroupNormPoolAttributes& a) {
-    PlanarTaps taps{StagedTaps(image, weight.shape[1], a.pack)};
+    PlanarTaps taps{StagedTaps(image, weight.shape[1], a.im2col)};
     taps.lay_out_planes(1, rows, columns);
     return taps;
   }
@@ -65,7 +66,7 @@ struct ForwardPatches : PooledPatches {
   static constexpr int rows = 16, resident_blocks = 3;  ///< to a multiprocessor, as registers allow
 
   ForwardPatches(const Tensor& image, const TensorType& weight, const PackedGroupNormPoolAttributes& a)
-      : PooledPatches(rows, columns_for(a.pack.cells[1]), image, weight, a) {}
+      : PooledPatches(rows, columns_for(a.im2col.cells[1]), image, weight, a) {}
 
   std::size_t shared_bytes() const { return staged_bytes + weight_bytes(channels); }
 
@@ -207,8 +208,8 @@ struct BackwardPatches : PooledPatches {
   }
 };
 
-/// Of an item of a block's sums, whose columns are rows of taps, in the packed weight's gradient.
-struct PackedTapRowPlace {
+/// Of an item of a block's sums, whose columns are rows of taps, in the gradient of the weight after im2col.
+struct Im2colTapRowPlace {
   int columns, channels;
 
   FRIT_HOST_DEVICE std::int64_t operator()(int item) const {

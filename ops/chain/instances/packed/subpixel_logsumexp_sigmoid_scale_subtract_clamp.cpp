@@ -3,7 +3,7 @@
 #include <bit>
 #include <utility>
 
-#include "frit/ops/convolution/lowerings/packed_product.h"
+#include "frit/ops/convolution/lowerings/im2col_product.h"
 #include "frit/ops/operator/registry.h"
 
 namespace frit::ops {
@@ -13,28 +13,28 @@ using OwnAttributes = SubpixelLogsumexpAttributes;
 constexpr const char* chain_name = "logsumexp_sigmoid_scale_subtract_clamp";
 
 /// The gradients of what the convolution gives and of the bias.
-Values carried_back(Value gradient, const PackedProduct& product, Value bias, const OwnAttributes& a) {
+Values carried_back(Value gradient, const Im2colProduct& product, Value bias, const OwnAttributes& a) {
   return emit(concat(chain_name, "_backward"), {gradient, product.rows, bias}, a.chain);
 }
 
 /// inputs (image, weight, bias)
 Values forward_rule(Emitter&, std::span<const Value> inputs, const Attributes& attributes) {
   const auto& a = attributes.as<OwnAttributes>();
-  return emit(chain_name, {PackedProduct(inputs[0], inputs[1], {}, a.pack).rows, inputs[2]}, a.chain);
+  return emit(chain_name, {Im2colProduct(inputs[0], inputs[1], {}, a.im2col).rows, inputs[2]}, a.chain);
 }
 
 /// inputs (gradient, image, weight, bias)
 Values backward_rule(Emitter&, std::span<const Value> inputs, const Attributes& attributes) {
   const auto& a = attributes.as<OwnAttributes>();
-  const PackedProduct product(inputs[1], inputs[2], {}, a.pack);
+  const Im2colProduct product(inputs[1], inputs[2], {}, a.im2col);
   const Values gradients = carried_back(inputs[0], product, inputs[3], a);
   return {product.weight_gradient(gradients[0]), gradients[1]};
 }
 
 /// The chain as one operator, which it has become before convolutions choose their lowerings.
 Values decompose(Emitter&, std::span<const Value> inputs, const Attributes& attributes) {
-  auto [pack, chain] = attributes.as<OwnAttributes>();
-  const Value spread = depth_to_space(PackedProduct(inputs[0], inputs[1], {}, pack).rows, std::exchange(chain.blocks, {}));
+  auto [im2col, chain] = attributes.as<OwnAttributes>();
+  const Value spread = depth_to_space(Im2colProduct(inputs[0], inputs[1], {}, im2col).rows, std::exchange(chain.blocks, {}));
   return emit(chain_name, {spread, inputs[2]}, chain);
 }
 
@@ -66,33 +66,33 @@ Values gradient(const GradientContext& c) {
     result.insert(result.begin(), Value());
     return result;
   }
-  const PackedProduct product(image, weight, {}, a.pack);
+  const Im2colProduct product(image, weight, {}, a.im2col);
   const Values gradients = carried_back(c.gradients[0], product, bias, a);
-  return {product.image_gradient(gradients[0], image, weight, a.pack), product.weight_gradient(gradients[0]), gradients[1]};
+  return {product.image_gradient(gradients[0], image, weight, a.im2col), product.weight_gradient(gradients[0]), gradients[1]};
 }
 
-/// The nodes are pack_taps, the convolution, depth_to_space and the chain.
+/// The nodes are im2col, the convolution, depth_to_space and the chain.
 std::optional<Attributes> fuse(std::span<const Attributes> matched, std::span<const TensorType> inputs) {
-  OwnAttributes attributes{matched[0].as<PackTapsAttributes>(), matched[3].as<LogsumexpSigmoidScaleSubtractClampAttributes>()};
+  OwnAttributes attributes{matched[0].as<Im2colAttributes>(), matched[3].as<LogsumexpSigmoidScaleSubtractClampAttributes>()};
   attributes.chain.blocks = matched[2].as<BlockAttributes>();
   return has_subpixel_logsumexp_kernels(inputs[0], inputs[1], attributes) ? std::optional<Attributes>(attributes) : std::nullopt;
 }
 
 std::vector<Sample> samples(bool backward) {
   std::vector<Sample> result;
-  const auto add = [&](const Shape& image, std::int64_t channels, const PackTapsAttributes& pack, const Dims& block, const Dims& offset) {
-    BlockAttributes blocks{block, offset, pack.cells};
+  const auto add = [&](const Shape& image, std::int64_t channels, const Im2colAttributes& im2col, const Dims& block, const Dims& offset) {
+    BlockAttributes blocks{block, offset, im2col.cells};
     Shape output{image[0], 1};
     for (int axis = 0; axis < block.rank(); ++axis) {
-      blocks.size[axis] = pack.cells[axis] * block[axis] - offset[axis] - (axis == 0 ? 0 : 1);  // the last row is cut off
+      blocks.size[axis] = im2col.cells[axis] * block[axis] - offset[axis] - (axis == 0 ? 0 : 1);  // the last row is cut off
       output.push_back(blocks.size[axis]);
     }
     Shape weight = Shape::filled(image.rank(), 1);
     weight[0] = product(block) * channels;
-    weight[1] = product(pack.taps) * pack.channels;
+    weight[1] = product(im2col.taps) * im2col.channels;
     std::vector<SampleInput> inputs = {image, weight, Shape{1}};
     if (backward) inputs.insert(inputs.begin(), output);
-    result.push_back({.inputs = std::move(inputs), .attributes = OwnAttributes{pack, {-5, 5, blocks}}});
+    result.push_back({.inputs = std::move(inputs), .attributes = OwnAttributes{im2col, {-5, 5, blocks}}});
   };
   add({2, 3, 2, 3, 5}, 16, {{2, 2, 2}, {0, 0, 0}, {2, 3, 5}, 4, true}, {2, 2, 2}, {1, 1, 1});
   add({2, 5, 7, 19}, 16, {{2, 2}, {1, 0}, {6, 20}, 8, true}, {2, 2}, {0, 1});
@@ -110,7 +110,7 @@ bool has_subpixel_logsumexp_kernels(const TensorType& image, const TensorType& w
   const bool dtypes = on_tensor_cores(weight.dtype) && takes_image(image.dtype, weight.dtype);
   const bool rows = places % Kernels::group_places == 0 && groups <= Kernels::most_groups &&
                     std::has_single_bit(static_cast<std::uint64_t>(groups)) && weight.shape[0] == places * Kernels::channels;
-  const bool columns = a.pack.kept == 0 && a.pack.channels % Kernels::width == 0 && weight.shape[1] <= Kernels::columns;
+  const bool columns = a.im2col.kept == 0 && a.im2col.channels % Kernels::width == 0 && weight.shape[1] <= Kernels::columns;
   return dtypes && rows && columns && product(image_of(image.shape)) * image.shape[1] <= INT32_MAX;
 }
 
@@ -128,7 +128,7 @@ FRIT_OPERATORS(subpixel_logsumexp_sigmoid_scale_subtract_clamp) {
   using namespace frit::ops;
   registry.add<SubpixelLogsumexpAttributes>({
       .name = "subpixel_logsumexp_sigmoid_scale_subtract_clamp",
-      .summary = "logsumexp_sigmoid_scale_subtract_clamp of the convolution of pack_taps(image) with weight, of size 1",
+      .summary = "logsumexp_sigmoid_scale_subtract_clamp of the convolution of im2col(image) with weight, of size 1",
       .inputs = {"image", "weight", "bias"},
       .infer = infer,
       .gradient = gradient,

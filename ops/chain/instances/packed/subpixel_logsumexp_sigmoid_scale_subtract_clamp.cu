@@ -14,7 +14,7 @@ namespace frit::ops {
 
 std::optional<SubpixelTiles> SubpixelTiles::of(const Tensor& image, const TensorType& weight, const SubpixelLogsumexpAttributes& a) {
   if (!has_subpixel_logsumexp_kernels({image.dtype(), image.shape()}, weight, a) || image.elements() == 0) return std::nullopt;
-  SubpixelTiles tiles(StagedTaps(image, weight.shape[1], a.pack));
+  SubpixelTiles tiles(StagedTaps(image, weight.shape[1], a.im2col));
   const int axes = image.rank() - 2;
   for (int axis = 0; axis < 3; ++axis) {
     const int given = axis - (3 - axes);

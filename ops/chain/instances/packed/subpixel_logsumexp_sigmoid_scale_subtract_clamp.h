@@ -10,11 +10,11 @@ namespace frit::ops {
 // neither need its gradient: the backward operator recomputes both.
 
 struct SubpixelLogsumexpAttributes {
-  PackTapsAttributes pack;
+  Im2colAttributes im2col;
   LogsumexpSigmoidScaleSubtractClampAttributes chain;  ///< in blocks
 
   void fields(FieldVisitor& v) {
-    pack.fields(v);
+    im2col.fields(v);
     chain.fields(v);
   }
 };
@@ -29,7 +29,7 @@ struct SubpixelLogsumexpKernels {
 /// Whether there are kernels for such an image, a weight (block * K, columns, 1...) and the current Numerics.
 bool has_subpixel_logsumexp_kernels(const TensorType& image, const TensorType& weight, const SubpixelLogsumexpAttributes& attributes);
 
-/// The calls in turn: pack_taps, the convolution and the chain, forward or backward.
+/// The calls in turn: im2col, the convolution and the chain, forward or backward.
 InTurn subpixel_logsumexp_in_turn(std::span<const TensorType> inputs, const Attributes& attributes);
 InTurn subpixel_logsumexp_backward_in_turn(std::span<const TensorType> inputs, const Attributes& attributes);
 

@@ -115,7 +115,7 @@ TEST(ConvolutionLowerings, SubpixelLoweringIsTheTransposedConvolution) {
       SCOPED_TRACE(concat(op, ' ', call.shapes[0], ' ', call.shapes[1], ' ', fields_text(call.options)));
       const Graph plain = graph_of(op, call), subpixel = with_lowering(plain, "sub-pixel");
       EXPECT_EQ(count(subpixel, op), 0u) << graph::to_text(subpixel);
-      for (const char* part : {"pack_taps", "subpixel_weight", "depth_to_space"}) EXPECT_EQ(count(subpixel, part), 1u) << part;
+      for (const char* part : {"im2col", "subpixel_weight", "depth_to_space"}) EXPECT_EQ(count(subpixel, part), 1u) << part;
       expect_equal(plain, subpixel);
     }
   };
@@ -123,33 +123,33 @@ TEST(ConvolutionLowerings, SubpixelLoweringIsTheTransposedConvolution) {
   check("conv_transpose3d", deep);
 }
 
-const std::vector<std::pair<const char*, Call>> packable = {{"conv2d", {{{2, 3, 5, 7}, {4, 3, 3, 2}, {4}}}},
-                                                            {"conv2d", {{{2, 1, 7, 6}, {5, 1, 3, 3}, {5}}, {.padding = {2, 1}}}},
-                                                            {"conv2d", {{{1, 5, 4, 3}, {3, 5, 2, 1}}, {.padding = {1, 0}}}},
-                                                            {"conv3d", {{{2, 3, 5, 4, 4}, {4, 3, 3, 3, 3}, {4}}}},
-                                                            {"conv3d", {{{1, 2, 3, 4, 5}, {3, 2, 3, 2, 1}, {3}}, {.padding = {1, 1, 0}}}},
-                                                            {"conv3d", {{{2, 1, 2, 3, 4}, {2, 1, 1, 3, 2}}}},
-                                                            {"conv3d", {{{0, 3, 3, 3, 3}, {2, 3, 3, 3, 3}, {2}}}}};
+const std::vector<std::pair<const char*, Call>> lowerable = {{"conv2d", {{{2, 3, 5, 7}, {4, 3, 3, 2}, {4}}}},
+                                                             {"conv2d", {{{2, 1, 7, 6}, {5, 1, 3, 3}, {5}}, {.padding = {2, 1}}}},
+                                                             {"conv2d", {{{1, 5, 4, 3}, {3, 5, 2, 1}}, {.padding = {1, 0}}}},
+                                                             {"conv3d", {{{2, 3, 5, 4, 4}, {4, 3, 3, 3, 3}, {4}}}},
+                                                             {"conv3d", {{{1, 2, 3, 4, 5}, {3, 2, 3, 2, 1}, {3}}, {.padding = {1, 1, 0}}}},
+                                                             {"conv3d", {{{2, 1, 2, 3, 4}, {2, 1, 1, 3, 2}}}},
+                                                             {"conv3d", {{{0, 3, 3, 3, 3}, {2, 3, 3, 3, 3}, {2}}}}};
 
 TEST(ConvolutionLowerings, TapsAsChannelsChangeNothing) {
-  for (const auto& [op, call] : packable) {
+  for (const auto& [op, call] : lowerable) {
     const Graph plain = graph_of(op, call);
     for (const char* lowering : {"first taps as channels", "all taps as channels"}) {
       SCOPED_TRACE(concat(op, ' ', call.shapes[0], ' ', call.shapes[1], ' ', lowering));
       const bool first_alone = lowering == std::string("first taps as channels");
-      const Graph packed = with_lowering(plain, lowering);
-      const std::size_t packs = first_alone && call.shapes[1][2] == 1 ? 0 : 1;
-      for (const char* part : {"pack_taps", "pack_weight"}) EXPECT_EQ(count(packed, part), packs) << graph::to_text(packed);
-      expect_equal(plain, packed);
+      const Graph lowered = with_lowering(plain, lowering);
+      const std::size_t times = first_alone && call.shapes[1][2] == 1 ? 0 : 1;
+      for (const char* part : {"im2col", "im2col_weight"}) EXPECT_EQ(count(lowered, part), times) << graph::to_text(lowered);
+      expect_equal(plain, lowered);
     }
   }
 }
 
 TEST(ConvolutionLowerings, FirstTapsLeaveTheOtherAxesTheirSettings) {
   const Call call{{{2, 3, 5, 6, 7}, {4, 3, 3, 2, 3}, {4}}, {.stride = {1, 2, 1}, .padding = {1, 1, 0}, .dilation = {1, 1, 2}}};
-  const Graph plain = graph_of("conv3d", call), packed = with_lowering(plain, "first taps as channels");
-  EXPECT_EQ(count(packed, "pack_taps"), 1u);
-  expect_equal(plain, packed);
+  const Graph plain = graph_of("conv3d", call), lowered = with_lowering(plain, "first taps as channels");
+  EXPECT_EQ(count(lowered, "im2col"), 1u);
+  expect_equal(plain, lowered);
   EXPECT_EQ(graph::to_text(with_lowering(plain, "all taps as channels")), graph::to_text(plain));
 }
 
@@ -164,8 +164,8 @@ TEST(ConvolutionLowerings, ChannelsOfHalvesFillVectors) {
   EXPECT_NE(all.find("f16 2x112x1x1x1"), std::string::npos) << all;
 }
 
-TEST(ConvolutionLowerings, AWeightGradientMayPackItsTapsAlone) {
-  for (const auto& [op, call] : packable) {
+TEST(ConvolutionLowerings, AWeightGradientMayLowerItsImageAlone) {
+  for (const auto& [op, call] : lowerable) {
     const std::string gradient = concat(op, "_weight_gradient");
     const Shape output = graph_of(op, call).output_value("result").shape();
     const int rank = output.rank() - 2;
@@ -178,9 +178,9 @@ TEST(ConvolutionLowerings, AWeightGradientMayPackItsTapsAlone) {
       SCOPED_TRACE(concat(op, ' ', call.shapes[0], ' ', call.shapes[1], ' ', lowering));
       expect_equal(plain, with_lowering(plain, lowering));
     }
-    const Graph packed = with_lowering(plain, "all taps as channels");
-    EXPECT_EQ(count(packed, "pack_taps"), 1u);
-    EXPECT_EQ(count(packed, "pack_weight_backward"), 1u);
+    const Graph lowered = with_lowering(plain, "all taps as channels");
+    EXPECT_EQ(count(lowered, "im2col"), 1u);
+    EXPECT_EQ(count(lowered, "im2col_weight_backward"), 1u);
   }
 }
 
@@ -243,7 +243,7 @@ TEST(ConvolutionLowerings, TheChainBehindASubpixelLoweringReadsItsBlocks) {
   graph.output("y", chain(graph, {2, 3, 2, 3, 4}, {3, 5, 3, 3, 3}, {.stride = {2}, .padding = {1}}, DType::f32));
   const Graph fused = with_lowering(graph::apply(graph::forward_pipeline(), graph), "sub-pixel");
   EXPECT_EQ(fused.all(NodeKind::operation).size(), 4u) << graph::to_text(fused);
-  for (const char* part : {"pack_taps", "subpixel_weight", "conv3d", "logsumexp_sigmoid_scale_subtract_clamp"}) {
+  for (const char* part : {"im2col", "subpixel_weight", "conv3d", "logsumexp_sigmoid_scale_subtract_clamp"}) {
     EXPECT_EQ(count(fused, part), 1u) << part;
   }
 }

@@ -73,7 +73,7 @@ TEST(ConvolutionInstanceNormMax, TakesTheWholeOfAConvolutionAndWhatFollows) {
   EXPECT_EQ(fused(true, 16, false, "all taps as channels"), (Names{forward}));
   EXPECT_EQ(fused(false, 16, true, "all taps as channels"), (Names{forward}));
   // Not where there are no kernels for it.
-  const Names unfused = {"pack_taps", "pack_weight", "conv3d", "scale_instance_norm_clamp_scale_max"};
+  const Names unfused = {"im2col", "im2col_weight", "conv3d", "scale_instance_norm_clamp_scale_max"};
   EXPECT_EQ(fused(true, 17, true, "all taps as channels"), unfused);
   EXPECT_EQ(fused(true, 16, true, ""), (Names{"conv3d", "scale_instance_norm_clamp_scale_max"}));
 }

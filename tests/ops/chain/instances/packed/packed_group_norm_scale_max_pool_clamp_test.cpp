@@ -19,13 +19,13 @@ constexpr const char* backward = "packed_group_norm_scale_max_pool_clamp_backwar
 struct Call {
   Shape image;
   std::int64_t rows;
-  ops::PackTapsAttributes pack;
+  ops::Im2colAttributes im2col;
   std::int64_t groups;
   Dims window;
   bool biased = true;
 
-  OwnAttributes attributes() const { return {pack, ChainAttributes{.num_groups = groups, .kernel_size = window, .min = -1, .max = 1.5}}; }
-  Shape weight() const { return {rows, pack.kept > 0 ? pack.kept : ops::product(pack.taps) * pack.channels, 1, 1}; }
+  OwnAttributes attributes() const { return {im2col, ChainAttributes{.num_groups = groups, .kernel_size = window, .min = -1, .max = 1.5}}; }
+  Shape weight() const { return {rows, im2col.kept > 0 ? im2col.kept : ops::product(im2col.taps) * im2col.channels, 1, 1}; }
   /// image, weight, norm_weight, norm_bias, scale, bias: each of some sign, and of channel 1 the factors are 0.
   std::vector<Tensor> inputs(DType dtype, double mean = 0) const {
     std::vector<Tensor> tensors = {normal_tensor(image, DType::f32, 1, mean), normal_tensor(weight(), DType::f32, 2, 0, 0.3),
@@ -62,11 +62,11 @@ TEST(PackedGroupNormPool, TakesTheWholeOfAConvolutionAndWhatFollows) {
     });
   };
   using Names = std::vector<std::string>;
-  EXPECT_EQ(fused(true, 64, true, "all taps as channels"), (Names{"pack_weight", forward}));
-  EXPECT_EQ(fused(true, 64, false, "all taps as channels"), (Names{"pack_weight", forward}));
-  EXPECT_EQ(fused(false, 64, true, "all taps as channels"), (Names{"pack_weight", forward}));
+  EXPECT_EQ(fused(true, 64, true, "all taps as channels"), (Names{"im2col_weight", forward}));
+  EXPECT_EQ(fused(true, 64, false, "all taps as channels"), (Names{"im2col_weight", forward}));
+  EXPECT_EQ(fused(false, 64, true, "all taps as channels"), (Names{"im2col_weight", forward}));
   // Not where there are no kernels for it.
-  const Names unfused = {"pack_taps", "pack_weight", "conv2d", "group_norm_scale_max_pool_clamp"};
+  const Names unfused = {"im2col", "im2col_weight", "conv2d", "group_norm_scale_max_pool_clamp"};
   EXPECT_EQ(fused(true, 48, true, "all taps as channels"), unfused);
   EXPECT_EQ(fused(true, 64, true, ""), (Names{"conv2d", "group_norm_scale_max_pool_clamp"}));
 }

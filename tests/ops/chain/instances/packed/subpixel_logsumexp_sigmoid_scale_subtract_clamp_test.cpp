@@ -19,18 +19,18 @@ constexpr const char* backward = "subpixel_logsumexp_sigmoid_scale_subtract_clam
 
 struct Call {
   Shape image;
-  ops::PackTapsAttributes pack;
+  ops::Im2colAttributes im2col;
   Dims block, offset;
 
   OwnAttributes attributes() const {
-    ops::BlockAttributes blocks{block, offset, pack.cells};
-    for (int axis = 0; axis < block.rank(); ++axis) blocks.size[axis] = pack.cells[axis] * block[axis] - offset[axis] - 1;
-    return {pack, {-5, 5, blocks}};
+    ops::BlockAttributes blocks{block, offset, im2col.cells};
+    for (int axis = 0; axis < block.rank(); ++axis) blocks.size[axis] = im2col.cells[axis] * block[axis] - offset[axis] - 1;
+    return {im2col, {-5, 5, blocks}};
   }
   std::vector<Shape> inputs() const {
     Shape weight = Shape::filled(image.rank(), 1);
     weight[0] = 16 * ops::product(block);
-    weight[1] = ops::product(pack.taps) * pack.channels;
+    weight[1] = ops::product(im2col.taps) * im2col.channels;
     return {image, weight, {1}};
   }
   Shape output() const {
@@ -70,7 +70,7 @@ TEST(SubpixelLogsumexp, TakesTheWholeOfATransposedConvolutionAndWhatFollows) {
   using Names = std::vector<std::string>;
   EXPECT_EQ(fused(true, 16), (Names{"subpixel_weight", forward}));
   // Not where there are no kernels for it.
-  const Names unfused = {"subpixel_weight", "pack_taps", "conv3d", "logsumexp_sigmoid_scale_subtract_clamp"};
+  const Names unfused = {"subpixel_weight", "im2col", "conv3d", "logsumexp_sigmoid_scale_subtract_clamp"};
   EXPECT_EQ(fused(false, 16), unfused);
   EXPECT_EQ(fused(true, 12), unfused);
 }

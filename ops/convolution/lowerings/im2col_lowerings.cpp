@@ -1,34 +1,35 @@
-// Convolutions whose taps are packed into channels first: along the first image axis, which leaves a convolution of one axis less, or along
+// Convolutions whose taps become channels first: along the first image axis, which leaves a convolution of one axis less, or along
 // all, which leaves a product of matrices.
 
 #include "frit/ops/convolution/convolution_rules.h"
 #include "frit/ops/convolution/lowerings/convolution_lowerings.h"
-#include "frit/ops/convolution/lowerings/pack_weight.h"
+#include "frit/ops/convolution/lowerings/im2col_weight.h"
 #include "frit/ops/shape/shape_ops.h"
 
 namespace frit::ops {
 namespace {
 
-/// Channels that taps become: with more of them the packing costs more than it gains.
-constexpr std::int64_t most_packed = 128;
+/// Channels that taps become: with more of them im2col costs more than it gains.
+constexpr std::int64_t most_im2col_channels = 128;
 /// A vector access, and what the library's kernels want the bytes of the channels to be a multiple of.
 constexpr std::int64_t vector_bytes = 16;
 
 /// A convolution with taps as channels.
-struct Packed {
-  PackTapsAttributes image;
-  PackWeightAttributes weight = {};
+struct Im2colConvolution {
+  Im2colAttributes image;
+  Im2colWeightAttributes weight = {};
   ConvolutionOptions options;
   Dims kernel;  ///< what is left of it
 };
 
 /// Nothing if it does not apply: tap u of cell q is input q + kernel - 1 - padding - u, so that there are neither stride nor dilation.
-std::optional<Packed> packed_taps(const TensorType& input, const Dims& kernel, const ConvolutionOptions& given, int axes) {
+std::optional<Im2colConvolution> im2col_convolution(const TensorType& input, const Dims& kernel, const ConvolutionOptions& given,
+                                                    int axes) {
   const int rank = kernel.rank();
   const std::int64_t in_channels = input.shape[1];
-  Packed p{.image = {.taps = Dims::filled(rank, 1), .shift = Dims::filled(rank, 0), .cells = image_of(input.shape)},
-           .options = canonical(given, rank),
-           .kernel = kernel};
+  Im2colConvolution p{.image = {.taps = Dims::filled(rank, 1), .shift = Dims::filled(rank, 0), .cells = image_of(input.shape)},
+                      .options = canonical(given, rank),
+                      .kernel = kernel};
   if (p.options.groups != 1 || in_channels > most_channels) return std::nullopt;
   for (int axis = 0; axis < std::min(axes, rank); ++axis) {
     std::int64_t& padding = p.options.padding[axis];
@@ -40,42 +41,42 @@ std::optional<Packed> packed_taps(const TensorType& input, const Dims& kernel, c
     padding = 0;
   }
   const std::int64_t taps = product(p.image.taps), channels = in_channels < 3 ? in_channels : round_up(in_channels, 4);
-  if (taps == 1 || taps * channels > most_packed) return std::nullopt;
-  const std::int64_t packed = round_up(taps * channels, vector_bytes / static_cast<std::int64_t>(size_of(input.dtype)));
-  p.weight = {.taps = p.image.taps, .channels = channels, .packed = packed};
+  if (taps == 1 || taps * channels > most_im2col_channels) return std::nullopt;
+  const std::int64_t im2col_channels = round_up(taps * channels, vector_bytes / static_cast<std::int64_t>(size_of(input.dtype)));
+  p.weight = {.taps = p.image.taps, .channels = channels, .im2col_channels = im2col_channels};
   p.image.channels = channels;
-  if (packed > taps * channels) {  // with further taps, which meet zeros of the weight
-    p.image.kept = packed;
+  if (im2col_channels > taps * channels) {  // with further taps, which meet zeros of the weight
+    p.image.kept = im2col_channels;
     const std::int64_t of_first = taps / p.image.taps[0] * channels;
-    p.image.taps[0] = round_up(packed, of_first) / of_first;
-    if (p.image.taps[0] * of_first == packed) p.image.kept = 0;
+    p.image.taps[0] = round_up(im2col_channels, of_first) / of_first;
+    if (p.image.taps[0] * of_first == im2col_channels) p.image.kept = 0;
   }
   return p;
 }
 
 Values convolution_of(std::span<const Value> inputs, const Attributes& attributes, int axes) {
   const Value image = cast(inputs[0], inputs[1].dtype());
-  const auto p = packed_taps(image.type(), image_of(inputs[1].shape()), attributes.as<ConvolutionOptions>(), axes);
+  const auto p = im2col_convolution(image.type(), image_of(inputs[1].shape()), attributes.as<ConvolutionOptions>(), axes);
   if (!p) return {};
   const Value bias = inputs.size() > 2 ? inputs[2] : Value();
-  const Value packed = pack_taps(image, p->image), weight = pack_weight(inputs[1], p->weight);
-  return {inputs[0].rank() == 4 ? conv2d(packed, weight, bias, p->options) : conv3d(packed, weight, bias, p->options)};
+  const Value columns = im2col(image, p->image), weight = im2col_weight(inputs[1], p->weight);
+  return {inputs[0].rank() == 4 ? conv2d(columns, weight, bias, p->options) : conv3d(columns, weight, bias, p->options)};
 }
 
 Values weight_gradient_of(std::span<const Value> inputs, const Attributes& attributes, int axes) {
   const auto& options = attributes.as<WeightGradientOptions>();
   const ImageAxes kernel = weight_gradient_geometry(inputs[0].shape(), inputs[1].shape(), options).kernel;
   const std::size_t rank = static_cast<std::size_t>(inputs[1].rank() - 2);
-  const auto p = packed_taps(inputs[1].type(), Dims(std::span(kernel).last(rank)), options.convolution, axes);
+  const auto p = im2col_convolution(inputs[1].type(), Dims(std::span(kernel).last(rank)), options.convolution, axes);
   if (!p) return {};
-  const Value gradient = weight_gradient(inputs[0], pack_taps(inputs[1], p->image), p->options, p->kernel);
-  return {pack_weight_backward(gradient, {p->weight, inputs[1].dim(1)})};
+  const Value gradient = weight_gradient(inputs[0], im2col(inputs[1], p->image), p->options, p->kernel);
+  return {im2col_weight_backward(gradient, {p->weight, inputs[1].dim(1)})};
 }
 
 }  // namespace
 
 // Two-dimensional images of more than 4 channels, and few, are fastest as products of matrices.
-Lowering packed_taps(const char* name, int axes) {
+Lowering im2col_lowering(const char* name, int axes) {
   return {.name = name,
           .rule = [axes](Emitter&, std::span<const Value> inputs, const Attributes& a) { return convolution_of(inputs, a, axes); },
           .likely_fastest =
@@ -85,7 +86,7 @@ Lowering packed_taps(const char* name, int axes) {
 }
 
 // cuDNN's weight gradients in halves are slowest in three dimensions.
-Lowering packed_weight_gradient(const char* name, int axes) {
+Lowering im2col_weight_gradient(const char* name, int axes) {
   return {
       .name = name,
       .rule = [axes](Emitter&, std::span<const Value> inputs, const Attributes& a) { return weight_gradient_of(inputs, a, axes); },

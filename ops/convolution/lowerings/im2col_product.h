@@ -6,14 +6,14 @@
 
 namespace frit::ops {
 
-/// A convolution of size 1 over packed taps, in operators: what it reads, in the weight's dtype, and what it gives.
-struct PackedProduct {
+/// A convolution of size 1 after im2col, in operators: what it reads, in the weight's dtype, and what it gives.
+struct Im2colProduct {
   Value taps, rows;
 
   /// The bias may be none, and float32 beside halves.
-  PackedProduct(Value image, Value weight, Value bias, PackTapsAttributes pack) {
-    if (image.dtype() != weight.dtype()) pack.dtype = weight.dtype();
-    taps = pack_taps(image, pack);
+  Im2colProduct(Value image, Value weight, Value bias, Im2colAttributes attributes) {
+    if (image.dtype() != weight.dtype()) attributes.dtype = weight.dtype();
+    taps = im2col(image, attributes);
     if (bias) bias = cast(bias, weight.dtype());
     rows = taps.rank() == 4 ? conv2d(taps, weight, bias) : conv3d(taps, weight, bias);
   }
@@ -22,10 +22,10 @@ struct PackedProduct {
     return ops::weight_gradient(rows_gradient, taps, {}, Dims::filled(taps.rank() - 2, 1));
   }
   /// Of the image that it was made of.
-  Value image_gradient(Value rows_gradient, Value image, Value weight, const PackTapsAttributes& pack) const {
+  Value image_gradient(Value rows_gradient, Value image, Value weight, const Im2colAttributes& im2col) const {
     const Value of_taps = data_gradient(rows_gradient, weight, {}, image_of(taps.shape()));
-    const PackTapsBackwardAttributes attributes{pack, image.dim(1), image_of(image.shape())};
-    return cast(emit_one("pack_taps_backward", {of_taps}, attributes), image.dtype());
+    const Im2colBackwardAttributes attributes{im2col, image.dim(1), image_of(image.shape())};
+    return cast(emit_one("im2col_backward", {of_taps}, attributes), image.dtype());
   }
 };
 

@@ -1,6 +1,6 @@
 // The weight of a convolution whose input has taps as channels, on CUDA devices.
 
-#include "frit/ops/convolution/lowerings/pack_weight.h"
+#include "frit/ops/convolution/lowerings/im2col_weight.h"
 #include "frit/ops/convolution/lowerings/subpixel.cuh"
 #include "frit/ops/operator/registry.h"
 
@@ -8,19 +8,19 @@ namespace frit::ops {
 namespace {
 
 struct WeightSizes {
-  int in_channels, channels, packed, all_taps;
-  subpixel::Axes taps, kernel, rest;  ///< rest: the packed weight's kernel
+  int in_channels, channels, im2col_channels, all_taps;
+  subpixel::Axes taps, kernel, rest;  ///< rest: the kernel of the weight after im2col
   subpixel::Steps steps;              ///< of the input, which lies in any way
   bool channels_last;                 ///< the output
 
-  WeightSizes(const Tensor& weight, const Tensor& packed_weight, const Tensor& input, const Tensor& output, const PackWeightAttributes& a)
+  WeightSizes(const Tensor& weight, const Tensor& im2col_weight, const Tensor& input, const Tensor& output, const Im2colWeightAttributes& a)
       : in_channels(static_cast<int>(weight.dim(1))),
         channels(static_cast<int>(a.channels)),
-        packed(static_cast<int>(a.packed)),
+        im2col_channels(static_cast<int>(a.im2col_channels)),
         all_taps(static_cast<int>(product(a.taps))),
         taps(a.taps, 1),
         kernel(image_of(weight.shape()), 1),
-        rest(image_of(packed_weight.shape()), 1),
+        rest(image_of(im2col_weight.shape()), 1),
         steps(input),
         channels_last(!output.is_contiguous()) {}
 };
@@ -43,11 +43,11 @@ struct WeightPlace {
   }
 };
 
-/// A thread an element of the packed weight (K, packed, rest). Deterministic.
+/// A thread an element of the weight after im2col (K, im2col_channels, rest). Deterministic.
 template <class T, class From>
-__global__ void gather_weight(T* packed, const From* weight, const __grid_constant__ WeightSizes s, std::int64_t count) {
+__global__ void gather_weight(T* columns, const From* weight, const __grid_constant__ WeightSizes s, std::int64_t count) {
   for (std::int64_t i = cuda::first_item(); i < count; i += cuda::item_step()) {
-    const WeightPlace place(i, s.packed, s.rest, s.channels_last);
+    const WeightPlace place(i, s.im2col_channels, s.rest, s.channels_last);
     const int channel = place.channel % s.channels;
     int tap = place.channel / s.channels;
     const bool inside = channel < s.in_channels && tap < s.all_taps;
@@ -57,13 +57,13 @@ __global__ void gather_weight(T* packed, const From* weight, const __grid_consta
       offset += (s.taps[axis] - 1 - tap % s.taps[axis] + place.element[axis]) * s.steps.image[axis];
       tap /= s.taps[axis];
     }
-    packed[i] = inside ? convert<T>(weight[offset]) : convert<T>(0.0f);
+    columns[i] = inside ? convert<T>(weight[offset]) : convert<T>(0.0f);
   }
 }
 
-/// A thread an element of the weight (K, C, kernel): each has one place in the packed one. Deterministic.
+/// A thread an element of the weight (K, C, kernel): each has one place in that after im2col. Deterministic.
 template <class T, class From>
-__global__ void scatter_weight(T* weight, const From* packed, const __grid_constant__ WeightSizes s, std::int64_t count) {
+__global__ void scatter_weight(T* weight, const From* columns, const __grid_constant__ WeightSizes s, std::int64_t count) {
   for (std::int64_t i = cuda::first_item(); i < count; i += cuda::item_step()) {
     const WeightPlace place(i, s.in_channels, s.kernel, s.channels_last);
     std::int64_t offset = place.row * s.steps.sample;
@@ -73,29 +73,29 @@ __global__ void scatter_weight(T* weight, const From* packed, const __grid_const
       tap = tap * s.taps[axis] + (stays ? 0 : s.taps[axis] - 1 - place.element[axis]);
       if (stays) offset += place.element[axis] * s.steps.image[axis];
     }
-    weight[i] = convert<T>(packed[offset + (tap * s.channels + place.channel) * s.steps.channel]);
+    weight[i] = convert<T>(columns[offset + (tap * s.channels + place.channel) * s.steps.channel]);
   }
 }
 
 void run(const KernelContext& call) {
-  const Tensor &weight = call.inputs[0], &packed = call.outputs[0];
-  if (packed.elements() == 0) return;
-  const WeightSizes sizes(weight, packed, weight, packed, call.as<PackWeightAttributes>());
-  dispatch_floating_and_halves(packed.dtype(), [&]<class T>() {
+  const Tensor &weight = call.inputs[0], &columns = call.outputs[0];
+  if (columns.elements() == 0) return;
+  const WeightSizes sizes(weight, columns, weight, columns, call.as<Im2colWeightAttributes>());
+  dispatch_floating_and_halves(columns.dtype(), [&]<class T>() {
     dispatch_stored_as<T>(weight.dtype(), [&]<class From>() {
-      cuda::launch(gather_weight<T, From>, cuda::loop_shape(packed.elements()), call.stream, packed.data<T>(), weight.data<From>(), sizes,
-                   packed.elements());
+      cuda::launch(gather_weight<T, From>, cuda::loop_shape(columns.elements()), call.stream, columns.data<T>(), weight.data<From>(), sizes,
+                   columns.elements());
     });
   });
 }
 
 void run_backward(const KernelContext& call) {
-  const Tensor &packed = call.inputs[0], &weight = call.outputs[0];
+  const Tensor &columns = call.inputs[0], &weight = call.outputs[0];
   if (weight.elements() == 0) return;
-  const WeightSizes sizes(weight, packed, packed, weight, call.as<PackWeightBackwardAttributes>());
+  const WeightSizes sizes(weight, columns, columns, weight, call.as<Im2colWeightBackwardAttributes>());
   dispatch_floating_and_halves(weight.dtype(), [&]<class T>() {
-    dispatch_stored_as<T>(packed.dtype(), [&]<class From>() {
-      cuda::launch(scatter_weight<T, From>, cuda::loop_shape(weight.elements()), call.stream, weight.data<T>(), packed.data<From>(), sizes,
+    dispatch_stored_as<T>(columns.dtype(), [&]<class From>() {
+      cuda::launch(scatter_weight<T, From>, cuda::loop_shape(weight.elements()), call.stream, weight.data<T>(), columns.data<From>(), sizes,
                    weight.elements());
     });
   });
@@ -104,8 +104,8 @@ void run_backward(const KernelContext& call) {
 }  // namespace
 }  // namespace frit::ops
 
-FRIT_CUDA_KERNELS(pack_weight) {
-  registry.add_cuda("pack_weight", {.run = run, .strided = true, .halves = true, .any_layout_inputs = {0}, .any_layout_outputs = {0}});
-  registry.add_cuda("pack_weight_backward",
+FRIT_CUDA_KERNELS(im2col_weight) {
+  registry.add_cuda("im2col_weight", {.run = run, .strided = true, .halves = true, .any_layout_inputs = {0}, .any_layout_outputs = {0}});
+  registry.add_cuda("im2col_weight_backward",
                     {.run = run_backward, .strided = true, .halves = true, .any_layout_inputs = {0}, .any_layout_outputs = {0}});
 }

@@ -6,10 +6,10 @@
 namespace frit::ops {
 namespace {
 
-struct Packing {
+struct Im2colSizes {
   subpixel::Elements output;
   subpixel::Steps input;
-  subpixel::Axes shift, image;  ///< image: of pack_taps's input, or of its output for the gradient
+  subpixel::Axes shift, image;  ///< image: of im2col's input, or of its output for the gradient
   subpixel::Sizes taps;
   cuda::Divisor widths;           ///< of a tap
   int in_channels, tap_channels;  ///< tap_channels: with those that are 0
@@ -46,40 +46,40 @@ __device__ cuda::Vector<To, width> converted(const From (&elements)[width]) {
 /// channels of a tap. Deterministic.
 template <class T, class From, int width, bool vectors, class Integer>
 __global__ void __launch_bounds__(cuda::default_threads, sizeof(Integer) == 4 ? 5 : 1)
-    gather_taps(T* __restrict__ output, const From* __restrict__ input, const __grid_constant__ Packing packing, CellSteps steps,
+    gather_taps(T* __restrict__ output, const From* __restrict__ input, const __grid_constant__ Im2colSizes sizes, CellSteps steps,
                 Integer columns, Integer rows, Integer row_cells) {
-  const Integer channel_step = width > 1 ? 1 : static_cast<Integer>(packing.input.channel);
-  const auto image_step = [&](int axis) { return static_cast<Integer>(packing.input.image[axis]); };
-  const Integer outer_size = packing.output.image.values[0].template value<Integer>(),
-                inner_size = packing.output.image.values[1].template value<Integer>();
+  const Integer channel_step = width > 1 ? 1 : static_cast<Integer>(sizes.input.channel);
+  const auto image_step = [&](int axis) { return static_cast<Integer>(sizes.input.image[axis]); };
+  const Integer outer_size = sizes.output.image.values[0].template value<Integer>(),
+                inner_size = sizes.output.image.values[1].template value<Integer>();
   for (Integer column = blockIdx.y * blockDim.x + threadIdx.x; column < columns; column += gridDim.y * blockDim.x) {
     Integer number = column, tap[3];
-    const Integer first = subpixel::split(number, packing.widths) * width;
-    const int given = packing.in_channels - static_cast<int>(first);  // of the column's channels, those of the input
+    const Integer first = subpixel::split(number, sizes.widths) * width;
+    const int given = sizes.in_channels - static_cast<int>(first);  // of the column's channels, those of the input
     From beyond[width];
 #pragma unroll
-    for (int j = 0; j < width; ++j) beyond[j] = From(packing.ones && number == 0 && j == given ? 1.0f : 0.0f);
-    packing.taps.split(number, tap);
+    for (int j = 0; j < width; ++j) beyond[j] = From(sizes.ones && number == 0 && j == given ? 1.0f : 0.0f);
+    sizes.taps.split(number, tap);
     int ahead[3];
 #pragma unroll
-    for (int axis = 0; axis < 3; ++axis) ahead[axis] = packing.shift[axis] - static_cast<int>(tap[axis]);
+    for (int axis = 0; axis < 3; ++axis) ahead[axis] = sizes.shift[axis] - static_cast<int>(tap[axis]);
     const auto inside = [&](int axis, Integer index) {
-      return static_cast<unsigned>(static_cast<int>(index) + ahead[axis]) < static_cast<unsigned>(packing.image[axis]);
+      return static_cast<unsigned>(static_cast<int>(index) + ahead[axis]) < static_cast<unsigned>(sizes.image[axis]);
     };
     // From the last rows to the first, which the convolution then finds in the cache.
     const Integer turns = (rows + rows_at_once - 1) / rows_at_once;
     for (Integer turn = blockIdx.x * blockDim.z + threadIdx.z; turn < turns; turn += gridDim.x * blockDim.z) {
       const Integer row = (turns - 1 - turn) * rows_at_once;
       Integer first_sample = row;
-      const Integer first_inner = subpixel::split(first_sample, packing.output.image.values[1]);
-      const Integer first_outer = subpixel::split(first_sample, packing.output.image.values[0]);
+      const Integer first_inner = subpixel::split(first_sample, sizes.output.image.values[1]);
+      const Integer first_outer = subpixel::split(first_sample, sizes.output.image.values[0]);
       for (Integer cell = threadIdx.y; cell < row_cells; cell += blockDim.y) {
         Integer sample = first_sample, outer = first_outer, inner = first_inner, from[rows_at_once], to[rows_at_once];
         bool present[rows_at_once], outside;
         // The place in the input; it may lie in front of it, which unsigned sums bear.
         const auto find = [&] {
           outside = !inside(0, outer) || !inside(2, cell);
-          return first * channel_step + sample * static_cast<Integer>(packing.input.sample) + (outer + ahead[0]) * image_step(0) +
+          return first * channel_step + sample * static_cast<Integer>(sizes.input.sample) + (outer + ahead[0]) * image_step(0) +
                  (inner + ahead[1]) * image_step(1) + (cell + ahead[2]) * image_step(2);
         };
         from[0] = find();
@@ -144,23 +144,23 @@ cuda::LaunchShape shape_for(bool channels_last, std::int64_t columns, std::int64
 
 /// A thread an element of the input's gradient, the sum over the cells that have it as a tap. Deterministic.
 template <class T, class Integer>
-__global__ void add_taps(T* output, const T* gradient, const __grid_constant__ Packing packing, subpixel::Axes taps, int gradient_channels,
-                         std::int64_t items) {
+__global__ void add_taps(T* output, const T* gradient, const __grid_constant__ Im2colSizes sizes, subpixel::Axes taps,
+                         int gradient_channels, std::int64_t items) {
   for (std::int64_t item = cuda::first_item(); item < items; item += cuda::item_step()) {
     Integer rest = static_cast<Integer>(item), index[3];
-    std::int64_t channel = packing.output.find(rest, index);
+    std::int64_t channel = sizes.output.find(rest, index);
     T sum = 0;
     for (int u0 = 0; u0 < taps[0]; ++u0) {
       for (int u1 = 0; u1 < taps[1]; ++u1) {
-        for (int u2 = 0; u2 < taps[2]; ++u2, channel += packing.tap_channels) {
+        for (int u2 = 0; u2 < taps[2]; ++u2, channel += sizes.tap_channels) {
           const int tap[3] = {u0, u1, u2};
-          std::int64_t offset = rest * packing.input.sample + channel * packing.input.channel;
+          std::int64_t offset = rest * sizes.input.sample + channel * sizes.input.channel;
           bool inside = channel < gradient_channels;
 #pragma unroll
           for (int axis = 0; axis < 3; ++axis) {
-            const int cell = static_cast<int>(index[axis]) - packing.shift[axis] + tap[axis];
-            inside = inside && cell >= 0 && cell < packing.image[axis];
-            offset += cell * packing.input.image[axis];
+            const int cell = static_cast<int>(index[axis]) - sizes.shift[axis] + tap[axis];
+            inside = inside && cell >= 0 && cell < sizes.image[axis];
+            offset += cell * sizes.input.image[axis];
           }
           if (inside) sum += gradient[offset];
         }
@@ -170,7 +170,7 @@ __global__ void add_taps(T* output, const T* gradient, const __grid_constant__ P
   }
 }
 
-Packing packing_of(const Tensor& output, int width, const Tensor& input, const PackTapsAttributes& a, std::int64_t in_channels) {
+Im2colSizes sizes_of(const Tensor& output, int width, const Tensor& input, const Im2colAttributes& a, std::int64_t in_channels) {
   return {subpixel::Elements(output, width),
           subpixel::Steps(input),
           subpixel::Axes(a.shift, 0),
@@ -196,8 +196,8 @@ bool holds_vectors(const Tensor& input, int width) {
   return multiples;
 }
 
-void run_pack(const KernelContext& call) {
-  const auto& a = call.as<PackTapsAttributes>();
+void run(const KernelContext& call) {
+  const auto& a = call.as<Im2colAttributes>();
   const Tensor &input = call.inputs[0], &output = call.outputs[0];
   if (output.elements() == 0) return;
   dispatch_floating_and_halves(output.dtype(), [&]<class T>() {
@@ -206,8 +206,8 @@ void run_pack(const KernelContext& call) {
       const std::int64_t rows = output.elements() / (output.dim(1) * row_cells);
       subpixel::dispatch_count(std::max(output.elements(), span_of(input)), [&]<class Integer>() {
         cuda::launch(gather_taps<T, From, width, vectors, Integer>, shape_for(!output.is_contiguous(), columns, rows, row_cells),
-                     call.stream, output.data<T>(), input.data<From>(), packing_of(output, width, input, a, input.dim(1)),
-                     CellSteps(output), static_cast<Integer>(columns), static_cast<Integer>(rows), static_cast<Integer>(row_cells));
+                     call.stream, output.data<T>(), input.data<From>(), sizes_of(output, width, input, a, input.dim(1)), CellSteps(output),
+                     static_cast<Integer>(columns), static_cast<Integer>(rows), static_cast<Integer>(row_cells));
       });
     };
     const auto launch = [&]<int width, bool vectors>() {
@@ -228,14 +228,14 @@ void run_pack(const KernelContext& call) {
 }
 
 void run_backward(const KernelContext& call) {
-  const auto& a = call.as<PackTapsBackwardAttributes>();
+  const auto& a = call.as<Im2colBackwardAttributes>();
   const Tensor &gradient = call.inputs[0], &output = call.outputs[0];
   const std::int64_t items = output.elements();
   if (items == 0) return;
   dispatch_floating(output.dtype(), [&]<class T>() {
     subpixel::dispatch_count(items, [&]<class Integer>() {
       cuda::launch(add_taps<T, Integer>, cuda::loop_shape(items), call.stream, output.data<T>(), gradient.data<T>(),
-                   packing_of(output, 1, gradient, a.pack, a.in_channels), subpixel::Axes(a.pack.taps, 1),
+                   sizes_of(output, 1, gradient, a.im2col, a.in_channels), subpixel::Axes(a.im2col.taps, 1),
                    static_cast<int>(gradient.dim(1)), items);
     });
   });
@@ -244,7 +244,7 @@ void run_backward(const KernelContext& call) {
 }  // namespace
 }  // namespace frit::ops
 
-FRIT_CUDA_KERNELS(pack_taps) {
-  registry.add_cuda("pack_taps", {.run = run_pack, .strided = true, .halves = true, .any_layout_inputs = {0}, .any_layout_outputs = {0}});
-  registry.add_cuda("pack_taps_backward", {.run = run_backward, .strided = true, .any_layout_inputs = {0}, .any_layout_outputs = {0}});
+FRIT_CUDA_KERNELS(im2col) {
+  registry.add_cuda("im2col", {.run = run, .strided = true, .halves = true, .any_layout_inputs = {0}, .any_layout_outputs = {0}});
+  registry.add_cuda("im2col_backward", {.run = run_backward, .strided = true, .any_layout_inputs = {0}, .any_layout_outputs = {0}});
 }

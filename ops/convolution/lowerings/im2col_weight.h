@@ -6,30 +6,30 @@
 
 namespace frit::ops {
 
-struct PackWeightAttributes {
+struct Im2colWeightAttributes {
   Dims taps = {};                   ///< on each axis all elements of the kernel, or 1: an axis that stays
-  std::int64_t channels = 0;        ///< as those of PackTapsAttributes
-  std::int64_t packed = 0;          ///< channels in all
+  std::int64_t channels = 0;        ///< as those of Im2colAttributes
+  std::int64_t im2col_channels = 0;  ///< of all taps, and zeros
   std::optional<DType> dtype = {};  ///< of the output, where not the input's: the other of float32 and a half
   void fields(FieldVisitor& v) {
     v.field("taps", taps);
     v.field("channels", channels);
-    v.field("packed", packed);
+    v.field("im2col_channels", im2col_channels);
     v.field("dtype", dtype);
   }
 };
 
-struct PackWeightBackwardAttributes : PackWeightAttributes {
+struct Im2colWeightBackwardAttributes : Im2colWeightAttributes {
   std::int64_t in_channels = 0;
   void fields(FieldVisitor& v) {
-    PackWeightAttributes::fields(v);
+    Im2colWeightAttributes::fields(v);
     v.field("in_channels", in_channels);
   }
 };
 
-/// weight (K, C, kernel...) -> (K, packed, kernel / taps...), with zeros for channels that the weight does not have.
-Value pack_weight(Value weight, const PackWeightAttributes& attributes);
-/// The gradient of the weight from that of the packed one.
-Value pack_weight_backward(Value gradient, const PackWeightBackwardAttributes& attributes);
+/// weight (K, C, kernel...) -> (K, im2col_channels, kernel / taps...), with zeros for channels that the weight does not have.
+Value im2col_weight(Value weight, const Im2colWeightAttributes& attributes);
+/// The gradient of the weight from that of im2col_weight.
+Value im2col_weight_backward(Value gradient, const Im2colWeightBackwardAttributes& attributes);
 
 }  // namespace frit::ops
