@@ -15,11 +15,11 @@ namespace frit::ops {
 inline constexpr std::int64_t most_block_pixels = 1024;
 
 /// The dtype in which a forward kernel keeps which of `choices` elements a maximum was.
-inline DType winner_dtype(std::int64_t choices) { return choices <= 256 ? DType::u8 : DType::i32; }
+inline DType argmax_dtype(std::int64_t choices) { return choices <= 256 ? DType::u8 : DType::i32; }
 
-/// Calls `body` for the C++ type of a winner_dtype.
+/// Calls `body` for the C++ type of an argmax_dtype.
 template <class Body>
-void dispatch_winner(DType dtype, const Body& body) {
+void dispatch_argmax(DType dtype, const Body& body) {
   if (dtype == DType::u8) {
     body.template operator()<std::uint8_t>();
   } else {

@@ -63,7 +63,7 @@ void run(const KernelContext& call, int image_rank) {
 
 /// A window hands its gradient to the element that was chosen.
 template <class T>
-struct WinnerShare {
+struct ArgmaxShare {
   const T* gradient;
   const std::int32_t* indices;
 
@@ -81,7 +81,7 @@ void run_backward(const KernelContext& call, int image_rank) {
   const PoolGeometry g = pool_geometry(call.outputs[0].shape(), call.as<PoolBackwardAttributes>().options, image_rank);
   dispatch_floating_and_halves(call.inputs[0].dtype(), [&]<class T>() {
     gather_all_windows<T>(call.outputs[0], g, call.stream, [&](std::int64_t offset) {
-      return WinnerShare<T>{call.inputs[0].data<T>() + offset, call.inputs[1].data<std::int32_t>() + offset};
+      return ArgmaxShare<T>{call.inputs[0].data<T>() + offset, call.inputs[1].data<std::int32_t>() + offset};
     });
   });
 }

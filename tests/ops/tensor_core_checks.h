@@ -96,7 +96,7 @@ class OnTensorCores : public testing::Test {
     }
   }
 
-  /// A fused operator whose results are (output, winner, mean, rstd, selected, ...), and the gradient's, against their definitions in
+  /// A fused operator whose results are (output, argmax, mean, rstd, argmax_input, ...), and the gradient's, against their definitions in
   /// float64. `backward_inputs` makes of the operator's inputs and results what the gradient's is given.
   template <class Call, class BackwardInputs>
   static void expect_agreement(const char* forward, const char* backward, const Call& call, const BackwardInputs& backward_inputs) {
@@ -106,18 +106,18 @@ class OnTensorCores : public testing::Test {
       const std::vector<Tensor> inputs = call.inputs(arithmetic.dtype);
       std::vector<Tensor> expected = ops::run(forward, exactly(inputs), call.attributes());
       const std::vector<Tensor> found = run_on_gpu(ops::registry().find(forward), inputs, call.attributes());
-      // What rounding makes equal may win instead: the elements that are selected are then others.
-      const std::vector<double> winners = found[1].to_vector<double>(), right = expected[1].to_vector<double>();
-      std::vector<double> selected = expected[4].to_vector<double>();
-      const std::vector<double> found_selected = found[4].to_vector<double>();
+      // What rounding makes equal may win instead: argmax and its input are then others.
+      const std::vector<double> argmax = found[1].to_vector<double>(), right = expected[1].to_vector<double>();
+      std::vector<double> argmax_input = expected[4].to_vector<double>();
+      const std::vector<double> found_argmax_input = found[4].to_vector<double>();
       std::size_t other = 0;
       for (std::size_t i = 0; i < right.size(); ++i) {
-        if (winners[i] == right[i]) continue;
+        if (argmax[i] == right[i]) continue;
         ++other;
-        selected[i] = found_selected[i];
+        argmax_input[i] = found_argmax_input[i];
       }
       EXPECT_LE(other, 2 + right.size() / (arithmetic.dtype == DType::bf16 ? 20 : 100)) << what;
-      expected[4] = Tensor::from(selected, expected[4].shape());
+      expected[4] = Tensor::from(argmax_input, expected[4].shape());
       expect_near(found, expected, 4 * arithmetic.tolerance, concat(forward, ' ', what));
 
       const std::vector<Tensor> given = backward_inputs(inputs, found);

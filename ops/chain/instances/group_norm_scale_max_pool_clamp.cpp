@@ -27,7 +27,7 @@ struct Forward {
   const T *input, *weight, *bias, *scale;
   Clamp<T> clamp;
   double eps;
-  T *output, *selected;
+  T *output, *argmax_input;
   double *means, *rstds;  // (N, G)
 
   /// Reduces the rows of windows [begin, ...) of one row of windows: the image columns that they touch go to places [first, end).
@@ -68,8 +68,8 @@ struct Forward {
     std::transform(maxima.value.begin(), maxima.value.begin() + windows, maxima.value.begin(), clamp);
   }
 
-  template <int known_stride, class Winner>
-  void pool_plane(const ScaledGroupChannel<T>& channel, std::int64_t plane, Winner* winners) const {
+  template <int known_stride, class Index>
+  void pool_plane(const ScaledGroupChannel<T>& channel, std::int64_t plane, Index* argmax) const {
     const std::int64_t height = geometry.pool.output[1], width = geometry.pool.output[2];
     WindowMaxima<T> maxima;
     for (std::int64_t row = 0; row < height; row += tiling.rows) {
@@ -79,29 +79,29 @@ struct Forward {
         reduce_tile<known_stride>(channel, plane, row, rows, begin, count, maxima);
         const std::int64_t place = plane * geometry.windows() + row * width + begin;
         if (tiling.pitch == count) {
-          write(maxima, 0, rows * count, place, winners);
+          write(maxima, 0, rows * count, place, argmax);
         } else {
-          for (std::int64_t r = 0; r < rows; ++r) write(maxima, r * tiling.pitch, count, place + r * width, winners);
+          for (std::int64_t r = 0; r < rows; ++r) write(maxima, r * tiling.pitch, count, place + r * width, argmax);
         }
-        for (std::int64_t r = 0; r < rows && selected != nullptr; ++r) {
+        for (std::int64_t r = 0; r < rows && argmax_input != nullptr; ++r) {
           select(plane, row + r, begin, count, maxima.number.data() + r * tiling.pitch);
         }
       }
     }
   }
 
-  template <class Winner>
-  void write(const WindowMaxima<T>& maxima, std::int64_t first, std::int64_t count, std::int64_t place, Winner* winners) const {
+  template <class Index>
+  void write(const WindowMaxima<T>& maxima, std::int64_t first, std::int64_t count, std::int64_t place, Index* argmax) const {
     if (output != nullptr) std::copy_n(maxima.value.data() + first, count, output + place);
-    if (winners == nullptr) return;
-    for (std::int64_t i = 0; i < count; ++i) winners[place + i] = static_cast<Winner>(maxima.number[static_cast<std::size_t>(first + i)]);
+    if (argmax == nullptr) return;
+    for (std::int64_t i = 0; i < count; ++i) argmax[place + i] = static_cast<Index>(maxima.number[static_cast<std::size_t>(first + i)]);
   }
 
   /// The elements that won in some windows of a row, given their numbers.
   void select(std::int64_t plane, std::int64_t row, std::int64_t begin, std::int64_t count, const std::int32_t* numbers) const {
     const PoolGeometry& pool = geometry.pool;
     const auto kernel_width = static_cast<std::int32_t>(pool.kernel[2]);
-    T* const to = selected + plane * geometry.windows() + row * pool.output[2] + begin;
+    T* const to = argmax_input + plane * geometry.windows() + row * pool.output[2] + begin;
     for (std::int64_t i = 0; i < count; ++i) {
       const std::int32_t kh = numbers[i] / kernel_width, kw = numbers[i] % kernel_width;
       const std::int64_t h = pool.window_begin(1, row) + kh * pool.dilation[1], w = pool.window_begin(2, begin + i) + kw * pool.dilation[2];
@@ -115,8 +115,8 @@ struct Forward {
         geometry.group_pixels(), [x](std::int64_t i) { return x[i]; }, eps);
   }
 
-  template <int known_stride, class Winner>
-  void run(Winner* winners) const {
+  template <int known_stride, class Index>
+  void run(Index* argmax) const {
     const WorkSplit split(geometry.slices(), geometry.group_pixels() * 8, 0);
     split.run({}, [&](std::int64_t slice, std::byte*) {
       const SliceStatistics statistics = find_statistics(slice);
@@ -124,13 +124,13 @@ struct Forward {
       if (rstds != nullptr) rstds[slice] = statistics.rstd;
       for (std::int64_t i = 0; i < geometry.group_channels(); ++i) {
         const std::int64_t plane = slice * geometry.group_channels() + i, c = plane % geometry.channels;
-        pool_plane<known_stride>({statistics.mean, statistics.rstd, weight[c], bias[c], scale[c]}, plane, winners);
+        pool_plane<known_stride>({statistics.mean, statistics.rstd, weight[c], bias[c], scale[c]}, plane, argmax);
       }
     });
   }
 };
 
-/// inputs (input, weight, bias, scale), outputs (output, winner, mean, rstd, selected)
+/// inputs (input, weight, bias, scale), outputs (output, argmax, mean, rstd, argmax_input)
 void run_forward(const KernelContext& call) {
   const auto& attributes = call.as<ChainAttributes>();
   const Geometry geometry(call.inputs[0].shape(), attributes);
@@ -144,16 +144,16 @@ void run_forward(const KernelContext& call) {
                              .clamp = Clamp<T>(attributes.clamp()),
                              .eps = attributes.eps,
                              .output = data_or_null<T>(call.outputs[0]),
-                             .selected = data_or_null<T>(call.outputs[4]),
+                             .argmax_input = data_or_null<T>(call.outputs[4]),
                              .means = data_or_null<double>(call.outputs[2]),
                              .rstds = data_or_null<double>(call.outputs[3])};
-    dispatch_winner(winner_dtype(geometry.kernel_elements()), [&]<class Winner>() {
-      Winner* const winners = data_or_null<Winner>(call.outputs[1]);
+    dispatch_argmax(argmax_dtype(geometry.kernel_elements()), [&]<class Index>() {
+      Index* const argmax = data_or_null<Index>(call.outputs[1]);
       switch (geometry.pool.stride[2]) {  // a stride that is known makes the loops over windows faster
-        case 2: return forward.template run<2>(winners);
-        case 3: return forward.template run<3>(winners);
-        case 4: return forward.template run<4>(winners);
-        default: return forward.template run<0>(winners);
+        case 2: return forward.template run<2>(argmax);
+        case 3: return forward.template run<3>(argmax);
+        case 4: return forward.template run<4>(argmax);
+        default: return forward.template run<0>(argmax);
       }
     });
   });
@@ -251,7 +251,7 @@ std::vector<TensorType> group_norm_scale_max_pool_clamp_types(const InferContext
   require_parameter(call, input + 3, dtype, {shape[1], 1, 1});
   const Shape output = pool_output_shape(shape, geometry.pool);
   const TensorType statistics{DType::f64, {geometry.samples, geometry.groups}};
-  return {{dtype, output}, {winner_dtype(geometry.kernel_elements()), output}, statistics, statistics, {dtype, output}};
+  return {{dtype, output}, {argmax_dtype(geometry.kernel_elements()), output}, statistics, statistics, {dtype, output}};
 }
 
 }  // namespace frit::ops
@@ -262,7 +262,7 @@ FRIT_OPERATORS(group_norm_scale_max_pool_clamp) {
       .name = "group_norm_scale_max_pool_clamp",
       .summary = "clamp(max_pool2d(group_norm(input, num_groups, weight, bias, eps) * scale), min, max)",
       .inputs = {"input", "weight", "bias", "scale"},
-      .outputs = {"output", "winner", "mean", "rstd", "selected"},
+      .outputs = {"output", "argmax", "mean", "rstd", "argmax_input"},
       .infer = [](const InferContext& call) { return group_norm_scale_max_pool_clamp_types(call, 0); },
       .gradient = gradient_rule,
       .decompose = decompose,

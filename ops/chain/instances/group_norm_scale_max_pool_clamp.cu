@@ -30,8 +30,8 @@ struct CloseGroups {
 };
 
 /// One window a thread, neighbours side by side in the input's memory. Reads the input once, from the cache. Deterministic.
-template <class Stored, class Winner>
-__global__ void pool_windows(PoolOutputs<Stored, Winner> outputs, const Stored* input, const GroupMap<Computed<Stored>>* maps /* (N, C) */,
+template <class Stored, class Index>
+__global__ void pool_windows(PoolOutputs<Stored, Index> outputs, const Stored* input, const GroupMap<Computed<Stored>>* maps /* (N, C) */,
                              Clamp<Computed<Stored>> clamp, Planes planes, Places places, ElementOrder order, WindowAxis height,
                              WindowAxis width, cuda::Divisor columns) {
   const std::int64_t windows = static_cast<std::int64_t>(height.output) * width.output;
@@ -47,13 +47,13 @@ __global__ void pool_windows(PoolOutputs<Stored, Winner> outputs, const Stored* 
   }
 }
 
-template <class Stored, class Winner>
-PoolOutputs<Stored, Winner> outputs_of(const KernelContext& call) {
-  return {data_or_null<Stored>(call.outputs[0]), data_or_null<Winner>(call.outputs[1]), data_or_null<Stored>(call.outputs[4])};
+template <class Stored, class Index>
+PoolOutputs<Stored, Index> outputs_of(const KernelContext& call) {
+  return {data_or_null<Stored>(call.outputs[0]), data_or_null<Index>(call.outputs[1]), data_or_null<Stored>(call.outputs[4])};
 }
 
 /// Two walks over each part of the batch, of which the second finds it in the cache.
-template <class Stored, class Winner>
+template <class Stored, class Index>
 void walk_twice(const KernelContext& call, const Geometry& geometry, const CloseGroups<Stored>& whole) {
   using T = Computed<Stored>;
   const Tensor& input = call.inputs[0];
@@ -63,7 +63,7 @@ void walk_twice(const KernelContext& call, const Geometry& geometry, const Close
   auto* const partials = reinterpret_cast<ShiftedSums*>(call.scratch.data());
   CloseGroups<Stored> close = whole;
   close.maps = reinterpret_cast<GroupMap<T>*>(call.scratch.data() + scratch.partials);
-  const PoolOutputs<Stored, Winner> outputs = outputs_of<Stored, Winner>(call);
+  const PoolOutputs<Stored, Index> outputs = outputs_of<Stored, Index>(call);
   const std::int64_t part = samples_in_cache(input), sample_windows = planes.channels * geometry.windows();
   // From the last to the first: the end of what a kernel before has written may still be in the cache.
   for (std::int64_t end = planes.samples; end > 0; end -= planes.samples) {
@@ -76,7 +76,7 @@ void walk_twice(const KernelContext& call, const Geometry& geometry, const Close
     Planes windows = planes;
     windows.pixels = geometry.windows();
     const ElementOrder order(windows, places.channels_last());
-    cuda::launch(pool_windows<Stored, Winner>, sample_loop_shape(planes.samples, sample_windows), call.stream,
+    cuda::launch(pool_windows<Stored, Index>, sample_loop_shape(planes.samples, sample_windows), call.stream,
                  outputs.from(n * sample_windows), x, close.maps, Clamp<T>(call.as<ChainAttributes>().clamp()), planes, places, order,
                  WindowAxis(geometry.pool, 1), WindowAxis(geometry.pool, 2), cuda::Divisor(geometry.pool.output[2]));
   }
@@ -86,7 +86,7 @@ void walk_twice(const KernelContext& call, const Geometry& geometry, const Close
 template <class Stored, int kernel>
 bool pool_tiles_of(const KernelContext& call, PooledTiles& tiles, const CloseGroups<Stored>& close) {
   const auto outputs = outputs_of<Stored, std::uint8_t>(call);
-  const bool numbered = outputs.winners != nullptr;
+  const bool numbered = outputs.argmax != nullptr;
   const auto run = numbered ? pool_tiles<Stored, kernel, true> : pool_tiles<Stored, kernel, false>;
   const Tensor& input = call.inputs[0];
   const std::int64_t clusters = tiles.choose_clusters(
@@ -114,7 +114,7 @@ bool walk_once(const KernelContext& call, const Geometry& geometry, const CloseG
   }
 }
 
-/// inputs (input, weight, bias, scale), outputs (output, winner, mean, rstd, selected)
+/// inputs (input, weight, bias, scale), outputs (output, argmax, mean, rstd, argmax_input)
 void run(const KernelContext& call) {
   const Geometry geometry(call.inputs[0].shape(), call.as<ChainAttributes>());
   dispatch_floating_and_halves(call.inputs[0].dtype(), [&]<class Stored>() {
@@ -126,7 +126,7 @@ void run(const KernelContext& call) {
         .statistics = {data_or_null<double>(call.outputs[2]), data_or_null<double>(call.outputs[3])},
         .maps = nullptr};
     if (walk_once(call, geometry, close)) return;
-    dispatch_winner(winner_dtype(geometry.kernel_elements()), [&]<class Winner>() { walk_twice<Stored, Winner>(call, geometry, close); });
+    dispatch_argmax(argmax_dtype(geometry.kernel_elements()), [&]<class Index>() { walk_twice<Stored, Index>(call, geometry, close); });
   });
 }
 

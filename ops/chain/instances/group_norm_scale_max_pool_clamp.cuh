@@ -89,21 +89,21 @@ struct WindowMaximum {
 };
 
 /// Where the results go. Each may be null.
-template <class Stored, class Winner>
+template <class Stored, class Index>
 struct PoolOutputs {
   Stored* output;    // (N, C, H', W')
-  Winner* winners;   // likewise
-  Stored* selected;  // likewise
+  Index* argmax;     // likewise
+  Stored* argmax_input;  // likewise
 
   /// From a place on.
   FRIT_HOST_DEVICE PoolOutputs from(std::int64_t place) const {
-    return {moved(output, place), moved(winners, place), moved(selected, place)};
+    return {moved(output, place), moved(argmax, place), moved(argmax_input, place)};
   }
   template <class Place>
-  __device__ void write(Place place, Computed<Stored> value, std::int32_t winner, Computed<Stored> element) const {
+  __device__ void write(Place place, Computed<Stored> value, std::int32_t index, Computed<Stored> element) const {
     if (output != nullptr) output[place] = convert<Stored>(value);
-    if (winners != nullptr) winners[place] = static_cast<Winner>(winner);
-    if (selected != nullptr) selected[place] = convert<Stored>(element);
+    if (argmax != nullptr) argmax[place] = static_cast<Index>(index);
+    if (argmax_input != nullptr) argmax_input[place] = convert<Stored>(element);
   }
 };
 

@@ -10,9 +10,9 @@ namespace frit::ops {
 
 // clamp(max_pool2d(group_norm(input) * scale)): what follows a convolution. The forward operator gives
 //   output (N, C, H', W')
-//   winner, likewise: which element of its window each maximum is, kernel row * kernel width + kernel column; u8 or i32
+//   argmax, likewise: which element of its window each maximum is, kernel row * kernel width + kernel column; u8 or i32
 //   mean, rstd (N, G), f64
-//   selected, like the output: the input's element that each maximum was made of
+//   argmax_input, like the output: the input's element that each maximum was made of
 // and the backward operator takes the last four: the gradient that enters the norm is that of one element a window. Rows and columns
 // that the pool leaves over still count in the norm and have a gradient through it.
 

@@ -37,31 +37,31 @@ struct WindowPlaces {
 };
 
 /// First the sums over each group, for which the small tensors are enough; then one walk over it that writes the input's gradient.
-template <class T, class Winner>
+template <class T, class Index>
 struct Backward {
   Geometry geometry;
   const T *gradient, *input, *weight, *bias, *scale;
   Clamp<T> clamp;
-  const Winner* winners;
+  const Index* argmax;
   const double *means, *rstds;
-  const T* selected;
+  const T* argmax_input;
   T *input_gradient, *input_gradient_sums;  // whole; (C)
   WindowPlaces places;
   ChannelSums* sums;  // (N, C)
 
-  /// The gradient of the norm's result at a plane's winners goes to `entering`, an element a window, and where they are to `winner_places`.
-  ChannelSums sum_over_winners(const ScaledGroupChannel<T>& channel, std::int64_t plane, T* entering, std::int32_t* winner_places) const {
+  /// The gradient of the norm's result at a plane's maxima goes to `entering`, an element a window, and where they are to `argmax_places`.
+  ChannelSums sum_over_argmax(const ScaledGroupChannel<T>& channel, std::int64_t plane, T* entering, std::int32_t* argmax_places) const {
     constexpr std::int64_t most_windows = most_block_pixels;
     std::array<T, most_windows> normalized, passed;
     std::array<double, most_windows> centered;
     LaneSums<3> lanes;
     for (std::int64_t first = 0; first < geometry.windows(); first += most_windows) {
       const auto count = static_cast<std::size_t>(std::min(most_windows, geometry.windows() - first));
-      const Winner* const w = winners + plane * geometry.windows() + first;
+      const Index* const w = argmax + plane * geometry.windows() + first;
       const T* const g = gradient + plane * geometry.windows() + first;
-      const T* const x = selected + plane * geometry.windows() + first;
+      const T* const x = argmax_input + plane * geometry.windows() + first;
       for (std::size_t i = 0; i < count; ++i) {
-        winner_places[i] = places.begins[first + static_cast<std::int64_t>(i)] + places.offsets[w[i]];
+        argmax_places[i] = places.begins[first + static_cast<std::int64_t>(i)] + places.offsets[w[i]];
         normalized[i] = channel.normalized(x[i]);
         centered[i] = channel.centered(x[i]);
       }
@@ -76,7 +76,7 @@ struct Backward {
                                      static_cast<double>(passed[i]) * static_cast<double>(normalized[i])};
       });
       entering += count;
-      winner_places += count;
+      argmax_places += count;
     }
     // Elsewhere the gradient is 0, which matters where it meets an infinity or NaN.
     const double zero = 0 * static_cast<double>(channel.scale);
@@ -87,7 +87,7 @@ struct Backward {
   /// The gradient that every element of a channel gets from being 0 in front of its factors: NaN if one of them is not finite.
   static double elsewhere(const ScaledGroupChannel<T>& channel) { return 0 * channel.slope * static_cast<double>(channel.scale); }
 
-  /// The sum over the input's gradient in a plane, whose winners get `gradient_sum` times a slope.
+  /// The sum over the input's gradient in a plane, whose maxima get `gradient_sum` times a slope.
   double input_gradient_sum(const ScaledGroupChannel<T>& channel, const NormInputGradient& rule, std::int64_t plane,
                             double gradient_sum) const {
     LaneSums<1> differences;
@@ -98,13 +98,13 @@ struct Backward {
   }
 
   void write_input_gradient(const ScaledGroupChannel<T>& channel, const NormInputGradient& rule, std::int64_t plane, const T* entering,
-                            const std::int32_t* winner_places) const {
+                            const std::int32_t* argmax_places) const {
     const T* const x = input + plane * geometry.pixels();
     T* const dx = input_gradient + plane * geometry.pixels();
     map_run(dx, geometry.pixels(), [&, zero = elsewhere(channel)](std::int64_t i) { return rule(zero, static_cast<double>(x[i])); });
     const auto pixels = static_cast<std::uint32_t>(geometry.pixels());
     for (std::int64_t i = 0; i < geometry.windows(); ++i) {
-      const auto place = static_cast<std::uint32_t>(winner_places[i]);
+      const auto place = static_cast<std::uint32_t>(argmax_places[i]);
       if (place < pixels) dx[place] += static_cast<T>(static_cast<double>(entering[i]) * channel.slope);  // none in the padding
     }
   }
@@ -113,19 +113,19 @@ struct Backward {
     places.fill(geometry);
     split.run(workspace, [&](std::int64_t slice, std::byte* memory) {
       T* const entering = reinterpret_cast<T*>(memory);
-      auto* const winner_places = reinterpret_cast<std::int32_t*>(entering + geometry.group_windows());
+      auto* const argmax_places = reinterpret_cast<std::int32_t*>(entering + geometry.group_windows());
       const SliceStatistics statistics{means[slice], rstds[slice]};
       const auto for_each_channel = [&](const auto& body) {
         for (std::int64_t i = 0; i < geometry.group_channels(); ++i) {
           const std::int64_t plane = slice * geometry.group_channels() + i, c = plane % geometry.channels;
           const ScaledGroupChannel<T> channel(statistics.mean, statistics.rstd, weight[c], bias[c], scale[c]);
-          body(c, channel, plane, entering + i * geometry.windows(), winner_places + i * geometry.windows());
+          body(c, channel, plane, entering + i * geometry.windows(), argmax_places + i * geometry.windows());
         }
       };
       NormGradientSums total;
       for_each_channel(
           [&](std::int64_t c, const ScaledGroupChannel<T>& channel, std::int64_t plane, T* plane_entering, std::int32_t* plane_places) {
-            sums[plane] = sum_over_winners(channel, plane, plane_entering, plane_places);
+            sums[plane] = sum_over_argmax(channel, plane, plane_entering, plane_places);
             const auto w = static_cast<double>(weight[c]);
             total += {w * sums[plane].norm.gradient, w * sums[plane].norm.product};
             sums[plane].norm.product *= statistics.rstd;
@@ -175,7 +175,7 @@ struct BackwardScratch {
   static std::size_t aligned(std::int64_t count, std::size_t size) { return (static_cast<std::size_t>(count) * size + 63) / 64 * 64; }
 };
 
-/// inputs (gradient, input, weight, bias, scale, winner, mean, rstd, selected)
+/// inputs (gradient, input, weight, bias, scale, argmax, mean, rstd, argmax_input)
 /// outputs (input_gradient, weight_gradient, bias_gradient, scale_gradient, input_gradient_sum)
 void run(const KernelContext& call) {
   const auto& attributes = call.as<ChainAttributes>();
@@ -183,8 +183,8 @@ void run(const KernelContext& call) {
   const BackwardScratch scratch(geometry, call.inputs[1].dtype());
   std::byte* const memory = call.scratch.data();
   dispatch_floating(call.inputs[1].dtype(), [&]<class T>() {
-    dispatch_winner(call.inputs[5].dtype(), [&]<class Winner>() {
-      const Backward<T, Winner> backward{
+    dispatch_argmax(call.inputs[5].dtype(), [&]<class Index>() {
+      const Backward<T, Index> backward{
           .geometry = geometry,
           .gradient = call.inputs[0].data<T>(),
           .input = call.inputs[1].data<T>(),
@@ -192,10 +192,10 @@ void run(const KernelContext& call) {
           .bias = call.inputs[3].data<T>(),
           .scale = call.inputs[4].data<T>(),
           .clamp = Clamp<T>(attributes.clamp()),
-          .winners = call.inputs[5].data<Winner>(),
+          .argmax = call.inputs[5].data<Index>(),
           .means = call.inputs[6].data<double>(),
           .rstds = call.inputs[7].data<double>(),
-          .selected = call.inputs[8].data<T>(),
+          .argmax_input = call.inputs[8].data<T>(),
           .input_gradient = data_or_null<T>(call.outputs[0]),
           .input_gradient_sums = data_or_null<T>(call.outputs[4]),
           .places = {reinterpret_cast<std::int32_t*>(memory), reinterpret_cast<std::int32_t*>(memory + scratch.begins)},
@@ -220,12 +220,12 @@ std::vector<Sample> samples() {
   std::vector<Sample> result;
   for (const Sample& sample : registry().find("group_norm_scale_max_pool_clamp").samples()) {
     const auto& attributes = sample.attributes.as<ChainAttributes>();
-    if (!attributes.padding.empty()) continue;  // not every number is a winner's
+    if (!attributes.padding.empty()) continue;  // not every number is an argmax
     const Geometry geometry(sample.inputs[0].shape, attributes);
     const Shape output = pool_output_shape(sample.inputs[0].shape, geometry.pool);
     std::vector<SampleInput> inputs = sample.inputs;
     inputs.insert(inputs.begin(), SampleInput(output));
-    const DType dtype = winner_dtype(geometry.kernel_elements());
+    const DType dtype = argmax_dtype(geometry.kernel_elements());
     inputs.push_back(attributes.ceil_mode ? SampleInput::integers(output, 1, dtype) : SampleInput::indices(output, dtype));
     inputs.insert(inputs.end(), 2, statistics_sample({geometry.samples, geometry.groups}));
     inputs.push_back(output);
@@ -242,7 +242,7 @@ FRIT_OPERATORS(group_norm_scale_max_pool_clamp_backward) {
   registry.add<ChainAttributes>({
       .name = "group_norm_scale_max_pool_clamp_backward",
       .summary = "the gradients of group_norm_scale_max_pool_clamp",
-      .inputs = {"gradient", "input", "weight", "bias", "scale", "winner", "mean", "rstd", "selected"},
+      .inputs = {"gradient", "input", "weight", "bias", "scale", "argmax", "mean", "rstd", "argmax_input"},
       .outputs = {"input_gradient", "weight_gradient", "bias_gradient", "scale_gradient", "input_gradient_sum"},
       .infer = infer,
       .no_gradient = "not differentiable twice",

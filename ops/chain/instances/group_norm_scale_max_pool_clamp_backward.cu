@@ -15,10 +15,10 @@ using ChainAttributes = GroupNormScaleMaxPoolClampAttributes;
 using Geometry = GroupNormPoolGeometry;
 
 /// What an element gets of the windows that it is the maximum of, of any kind.
-template <class T, class Winner>
+template <class T, class Index>
 struct ThroughWindows {
   WindowAxis height, width;
-  const Winner* winners;  // (N, C, windows), as the other
+  const Index* argmax;  // (N, C, windows), as the other
   const T* more;
   std::int64_t channels;
   bool side_by_side;
@@ -29,7 +29,7 @@ struct ThroughWindows {
     const std::int64_t plane = (n * channels + c) * height.output * width.output;
     const auto take = [&](std::int32_t o_row, std::int32_t o_column, std::int32_t kh, std::int32_t kw) {
       const std::int64_t window = plane + static_cast<std::int64_t>(o_row) * width.output + o_column;
-      if (winners[window] == static_cast<Winner>(kh * width.kernel + kw)) gradient += more[window];
+      if (argmax[window] == static_cast<Index>(kh * width.kernel + kw)) gradient += more[window];
     };
     if (side_by_side) {
       const auto o_row = static_cast<std::int32_t>(height.strides.quotient(row));
@@ -115,7 +115,7 @@ __device__ void spread_column(cuda::Vector<Stored, width> (&x)[kernel], unsigned
 template <class Stored, int kernel>
 __global__ void __launch_bounds__(cuda::default_threads, 4)
     write_columns(Stored* input_gradient /* or null */, Computed<Stored>* differences /* (N, blocks, C), or null */, const Stored* input,
-                  GradientRules<Computed<Stored>> rules, WinnerGradients<Computed<Stored>, std::uint8_t> at_winner, ColumnSizes sizes,
+                  GradientRules<Computed<Stored>> rules, ArgmaxGradients<Computed<Stored>, std::uint8_t> at_argmax, ColumnSizes sizes,
                   Planes planes) {
   using T = Computed<Stored>;
   constexpr int width = cuda::vector_width<Stored>;
@@ -125,12 +125,12 @@ __global__ void __launch_bounds__(cuda::default_threads, 4)
   __shared__ Values shared[cuda::default_threads];
   const auto channels = static_cast<unsigned>(planes.channels), rows = blockDim.y;
   const unsigned c = threadIdx.x * width, windows = sizes.output_height * sizes.output_width, row_step = sizes.width * channels;
-  // The last samples first: what their winners get was written last, and is in the cache.
+  // The last samples first: what their maxima get was written last, and is in the cache.
   for (std::int64_t n = planes.samples - 1 - blockIdx.y; n >= 0; n -= gridDim.y) {
     const Stored* const from = input + n * planes.pixels * channels;
     Stored* const to = input_gradient + n * planes.pixels * channels;
-    const T* const more = at_winner.more + n * windows * channels + c;
-    const std::uint8_t* const winners = at_winner.winners + n * windows * channels + c;
+    const T* const more = at_argmax.more + n * windows * channels + c;
+    const std::uint8_t* const argmax = at_argmax.argmax + n * windows * channels + c;
     Values sums{};
 #pragma unroll 1
     for (unsigned u = 0; u < thread_columns; ++u) {
@@ -146,7 +146,7 @@ __global__ void __launch_bounds__(cuda::default_threads, 4)
       const bool in_window = o_row < sizes.output_height && o_column < sizes.output_width;
       const unsigned window = in_window ? (o_row * sizes.output_width + o_column) * channels : 0;
       const Values addend = *reinterpret_cast<const Values*>(more + window);
-      const Numbers numbers = *reinterpret_cast<const Numbers*>(winners + window);
+      const Numbers numbers = *reinterpret_cast<const Numbers*>(argmax + window);
       const int first = in_window ? static_cast<int>(w - o_column * kernel) : kernel * kernel;  // the number of the column's top
       spread_column<Stored, kernel>(x, sizes.height - h, first, rules, n * channels + c, addend, numbers, sums);
       if (input_gradient == nullptr) continue;
@@ -183,7 +183,7 @@ std::int64_t column_blocks(const Planes& planes, const WindowAxis& height, const
 /// The parts of the scratch memory, in bytes.
 struct Scratch {
   ScratchParts all;
-  std::size_t partials, parts, rules, more, winners, differences;
+  std::size_t partials, parts, rules, more, argmax, differences;
 
   template <class Stored>
   Scratch(const Planes& planes, const Geometry& geometry, Stored /* what the tensors hold */) {
@@ -196,13 +196,13 @@ struct Scratch {
     parts = all.add(slices, sizeof(ChannelParts<4>));
     rules = all.add(1, GradientRules<T>::bytes(slices));
     more = all.add(windows, sizeof(T));
-    winners = all.add(blocks > 0 ? windows : 0, 1);
+    argmax = all.add(blocks > 0 ? windows : 0, 1);
     differences = all.add(slices * chunks, sizeof(T));
   }
 };
 
 /// One call: where everything is, and the kernels in their order.
-template <class Stored, class Winner>
+template <class Stored, class Index>
 class Backward {
  public:
   using T = Computed<Stored>;
@@ -219,7 +219,7 @@ class Backward {
         rules_(context.scratch.data() + scratch_.rules, planes_.samples * planes_.channels),
         input_(input().template data<Stored>()),
         input_gradient_(data_or_null<Stored>(context.outputs[0])) {
-    if constexpr (std::is_same_v<Winner, std::uint8_t>) {
+    if constexpr (std::is_same_v<Index, std::uint8_t>) {
       if (channels_in_vectors(planes_, places_, gradient_places_, input_, input_gradient_)) {
         column_blocks_ = column_blocks<Stored>(planes_, height_, width_);
       }
@@ -250,8 +250,8 @@ class Backward {
   }
 
   void sum() const {
-    const auto call = pool_gradient_call<Stored, Winner>(context_, planes_, geometry_, context_.as<ChainAttributes>().clamp(), 2);
-    const WinnerGradients<T, Winner> results{part<T>(scratch_.more), column_blocks_ > 0 ? part<Winner>(scratch_.winners) : nullptr};
+    const auto call = pool_gradient_call<Stored, Index>(context_, planes_, geometry_, context_.as<ChainAttributes>().clamp(), 2);
+    const ArgmaxGradients<T, Index> results{part<T>(scratch_.more), column_blocks_ > 0 ? part<Index>(scratch_.argmax) : nullptr};
     launch_window_sums({part<ChannelParts<4>>(scratch_.parts), rules_}, results, part<ChannelSums<double>>(scratch_.partials), call,
                        input().device().index, context_.stream);
   }
@@ -259,20 +259,20 @@ class Backward {
   void write() const {
     T* const differences = context_.outputs[4].defined() ? part<T>(scratch_.differences) : nullptr;
     const T* const more = part<T>(scratch_.more);
-    if constexpr (std::is_same_v<Winner, std::uint8_t>) {
+    if constexpr (std::is_same_v<Index, std::uint8_t>) {
       if (column_blocks_ > 0) {
         const auto kernel = height_.kernel == 2   ? write_columns<Stored, 2>
                             : height_.kernel == 3 ? write_columns<Stored, 3>
                                                   : write_columns<Stored, 4>;
         const dim3 grid(static_cast<unsigned>(column_blocks_), sample_blocks(planes_));
         cuda::launch(kernel, {grid, channel_vector_block<Stored>(planes_.channels)}, context_.stream, input_gradient_, differences, input_,
-                     rules_, WinnerGradients<T, std::uint8_t>{part<T>(scratch_.more), part<std::uint8_t>(scratch_.winners)},
+                     rules_, ArgmaxGradients<T, std::uint8_t>{part<T>(scratch_.more), part<std::uint8_t>(scratch_.argmax)},
                      ColumnSizes(height_, width_), planes_);
         return;
       }
     }
-    const ThroughWindows<T, Winner> through_windows{height_, width_,           context_.inputs[5].data<Winner>(),
-                                                    more,    planes_.channels, height_.side_by_side() && width_.side_by_side()};
+    const ThroughWindows<T, Index> through_windows{height_, width_,           context_.inputs[5].data<Index>(),
+                                                   more,    planes_.channels, height_.side_by_side() && width_.side_by_side()};
     launch_write_elements(input_gradient_, differences, input_, rules_, through_windows, planes_, places_, gradient_places_,
                           context_.stream);
   }
@@ -289,11 +289,11 @@ class Backward {
   std::int64_t column_blocks_ = 0;  ///< 0: by elements
 };
 
-/// inputs (gradient, input, weight, bias, scale, winner, mean, rstd, selected)
+/// inputs (gradient, input, weight, bias, scale, argmax, mean, rstd, argmax_input)
 /// outputs (input_gradient, weight_gradient, bias_gradient, scale_gradient, input_gradient_sum)
 void run(const KernelContext& call) {
   dispatch_floating_and_halves(call.inputs[1].dtype(), [&]<class Stored>() {
-    dispatch_winner(call.inputs[5].dtype(), [&]<class Winner>() { Backward<Stored, Winner>(call).run(); });
+    dispatch_argmax(call.inputs[5].dtype(), [&]<class Index>() { Backward<Stored, Index>(call).run(); });
   });
 }
 

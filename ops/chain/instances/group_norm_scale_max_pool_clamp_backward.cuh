@@ -22,7 +22,7 @@ struct ChannelSums {
 };
 
 /// What the kernels read.
-template <class Stored, class Winner>
+template <class Stored, class Index>
 struct PoolGradientCall {
   using T = Computed<Stored>;
 
@@ -31,25 +31,25 @@ struct PoolGradientCall {
   const Stored* gradient;
   GroupParameters<Stored> parameters;
   Clamp<T> clamp;
-  const Winner* winners;
+  const Index* argmax;
   const double *means, *rstds;
-  const Stored* selected;
+  const Stored* argmax_input;
 
   __device__ GroupMap<T> map(std::int64_t plane) const {
     const std::int64_t slice = plane / group_channels;
     return parameters.map(plane % planes.channels, means[slice], rstds[slice]);
   }
   /// What a window whose maximum is x adds to its channel's sums, and the gradient that x gets.
-  __device__ ChannelSums<T> at_winner(const GroupMap<T>& map, T x, T window_gradient, T& x_gradient) const {
+  __device__ ChannelSums<T> at_argmax(const GroupMap<T>& map, T x, T window_gradient, T& x_gradient) const {
     const T normalized = map.normalized(x), passed = clamp.gradient(window_gradient, normalized * map.scale);
     const T entering = passed * map.scale;
     x_gradient = entering * map.slope;
     return {entering, entering * map.centered(x), passed * normalized};
   }
-  /// The sums of a whole channel of a sample, given those over its winners: 0 elsewhere matters where it meets an infinity or NaN.
-  __device__ static ChannelSums<double> whole(const GroupMap<T>& map, const ChannelSums<double>& winners_sums) {
+  /// The sums of a whole channel of a sample, given those over its maxima: 0 elsewhere matters where it meets an infinity or NaN.
+  __device__ static ChannelSums<double> whole(const GroupMap<T>& map, const ChannelSums<double>& argmax_sums) {
     const double zero = 0 * static_cast<double>(map.scale);
-    return winners_sums + ChannelSums<double>{zero, zero, 0 * static_cast<double>(map.slope + map.shift)};
+    return argmax_sums + ChannelSums<double>{zero, zero, 0 * static_cast<double>(map.slope + map.shift)};
   }
 };
 
@@ -71,11 +71,11 @@ struct WindowSplit {
   static std::int64_t most_chunks(std::int64_t windows) { return std::max<std::int64_t>(1, (windows + least_chunk - 1) / least_chunk); }
 };
 
-/// What the winners get besides, a value a window.
-template <class T, class Winner>
-struct WinnerGradients {
+/// What the maxima get in addition, a value a window.
+template <class T, class Index>
+struct ArgmaxGradients {
   T* more;          // (N, C, windows); channels-last: (N, windows, C)
-  Winner* winners;  // channels-last: likewise, a copy; else null
+  Index* argmax;    // channels-last: likewise, a copy; else null
 };
 
 /// Makes a group's rules of the input's gradient,
@@ -102,7 +102,7 @@ struct CloseGroupGradients {
     }
     total = cuda::warp_reduce(total);
     for (std::int64_t plane = first + lane; plane < end; plane += cuda::warp_size) {
-      // Elsewhere than at the winners the gradient is 0 times the factors, which matters where one is not finite.
+      // Elsewhere than at the maxima the gradient is 0 times the factors, which matters where one is not finite.
       const GroupMap<T> map = call.map(plane);
       const double slope = static_cast<double>(map.slope), elsewhere = 0 * slope * static_cast<double>(map.scale);
       const double by_difference = -rstd * rstd * rstd * (total.product / count);
@@ -114,17 +114,17 @@ struct CloseGroupGradients {
 };
 
 /// One block a chunk of windows of some channels; a warp has every so manieth channel, a lane every 32nd window. Reads the small tensors
-/// and writes what the winners get besides; if it `turns` that to channels-last, by way of shared memory. Deterministic.
-template <class Stored, class Winner, bool turns>
+/// and writes what the maxima get in addition; if it `turns` that to channels-last, by way of shared memory. Deterministic.
+template <class Stored, class Index, bool turns>
 __global__ void __launch_bounds__(WindowSplit::threads, 2)
-    sum_over_winners(ChannelSums<double>* partials /* (N, chunks, C) */, WinnerGradients<Computed<Stored>, Winner> results,
-                     CloseGroupGradients<Computed<Stored>> close, PoolGradientCall<Stored, Winner> call, WindowSplit split) {
+    sum_over_argmax(ChannelSums<double>* partials /* (N, chunks, C) */, ArgmaxGradients<Computed<Stored>, Index> results,
+                    CloseGroupGradients<Computed<Stored>> close, PoolGradientCall<Stored, Index> call, WindowSplit split) {
   using T = Computed<Stored>;
   constexpr int warps = WindowSplit::threads / cuda::warp_size, own = WindowSplit::channels / warps, tile = WindowSplit::tile;
   constexpr int at_once = tile / cuda::warp_size;
   __shared__ GroupMap<T> maps[WindowSplit::channels];
   __shared__ T more[turns ? WindowSplit::channels : 1][tile + 1];  // padded, so that columns have banks of their own
-  __shared__ Winner numbers[turns ? WindowSplit::channels : 1][tile + 4];
+  __shared__ Index numbers[turns ? WindowSplit::channels : 1][tile + 4];
   __shared__ ChannelSums<double> totals[WindowSplit::channels];
   const int t = static_cast<int>(threadIdx.x), warp = t / cuda::warp_size, lane = t % cuda::warp_size;
   const std::int64_t all_channels = call.planes.channels, first_channel = static_cast<std::int64_t>(blockIdx.y) * WindowSplit::channels;
@@ -133,7 +133,7 @@ __global__ void __launch_bounds__(WindowSplit::threads, 2)
   for (std::int64_t n = blockIdx.z; n < call.planes.samples; n += gridDim.z) {
     const std::int64_t first_plane = n * all_channels + first_channel;
     T gradient[own][at_once], x[own][at_once];
-    Winner winner[own][at_once];
+    Index index[own][at_once];
     const auto left_from = [&](std::int64_t first) { return static_cast<int>(min(end - first, static_cast<std::int64_t>(tile))) - lane; };
     const auto place_of = [&](int k, std::int64_t first) { return (first_plane + warp + k * warps) * call.windows + first + lane; };
     const auto load = [&](std::int64_t first) {
@@ -141,14 +141,14 @@ __global__ void __launch_bounds__(WindowSplit::threads, 2)
 #pragma unroll
       for (int k = 0; k < own; ++k) {
         const bool exists = warp + k * warps < channels;
-        const Stored *const gradients = call.gradient + place_of(k, first), *const selected = call.selected + place_of(k, first);
-        const Winner* const winners = call.winners + place_of(k, first);
+        const Stored *const gradients = call.gradient + place_of(k, first), *const argmax_input = call.argmax_input + place_of(k, first);
+        const Index* const argmax = call.argmax + place_of(k, first);
 #pragma unroll
         for (int u = 0; u < at_once; ++u) {
           const bool there = exists && u * cuda::warp_size < left;
           gradient[k][u] = there ? convert<T>(gradients[u * cuda::warp_size]) : T(0);
-          x[k][u] = there ? convert<T>(selected[u * cuda::warp_size]) : T(0);
-          if constexpr (turns) winner[k][u] = there ? winners[u * cuda::warp_size] : Winner(0);
+          x[k][u] = there ? convert<T>(argmax_input[u * cuda::warp_size]) : T(0);
+          if constexpr (turns) index[k][u] = there ? argmax[u * cuda::warp_size] : Index(0);
         }
       }
     };
@@ -166,12 +166,12 @@ __global__ void __launch_bounds__(WindowSplit::threads, 2)
 #pragma unroll
         for (int u = 0; u < at_once; ++u) {
           T x_gradient;
-          const ChannelSums<T> added = call.at_winner(map, x[k][u], gradient[k][u], x_gradient);
+          const ChannelSums<T> added = call.at_argmax(map, x[k][u], gradient[k][u], x_gradient);
           const bool there = u * cuda::warp_size < left;
           if (there) sums[k] = sums[k] + added;
           if constexpr (turns) {
             more[c][lane + u * cuda::warp_size] = x_gradient;
-            numbers[c][lane + u * cuda::warp_size] = winner[k][u];
+            numbers[c][lane + u * cuda::warp_size] = index[k][u];
           } else {
             if (there) results.more[place_of(k, first) + u * cuda::warp_size] = x_gradient;
           }
@@ -188,12 +188,12 @@ __global__ void __launch_bounds__(WindowSplit::threads, 2)
           const int i = t / lanes + u * rows;
           if (first + i >= end || c >= channels) continue;
           cuda::Vector<T, width> own_more;
-          cuda::Vector<Winner, width> own_numbers;
+          cuda::Vector<Index, width> own_numbers;
 #pragma unroll
           for (int j = 0; j < width; ++j) own_more[j] = more[c + j][i], own_numbers[j] = numbers[c + j][i];
           const std::int64_t to = (n * call.windows + first + i) * all_channels + first_channel + c;
           cuda::store_vector(results.more + to, own_more);
-          cuda::store_vector(results.winners + to, own_numbers);
+          cuda::store_vector(results.argmax + to, own_numbers);
         }
         __syncthreads();
       }
@@ -219,9 +219,9 @@ __global__ void __launch_bounds__(WindowSplit::threads, 2)
 }
 
 /// One warp a group of a sample: adds up the chunks' sums and closes its gradients. Deterministic.
-template <class Stored, class Winner>
+template <class Stored, class Index>
 __global__ void close_groups(CloseGroupGradients<Computed<Stored>> close, const ChannelSums<double>* partials /* (N, chunks, C) */,
-                             PoolGradientCall<Stored, Winner> call, std::int64_t chunks) {
+                             PoolGradientCall<Stored, Index> call, std::int64_t chunks) {
   const int lane = static_cast<int>(threadIdx.x) % cuda::warp_size;
   for (std::int64_t slice = cuda::first_item() / cuda::warp_size; slice < call.planes.samples * call.groups;
        slice += cuda::item_step() / cuda::warp_size) {
@@ -235,10 +235,11 @@ __global__ void close_groups(CloseGroupGradients<Computed<Stored>> close, const 
   }
 }
 
-/// What a backward operator of the chain was given; the inputs from `first` on are weight, bias, scale, winner, mean, rstd and selected.
-template <class Stored, class Winner>
-PoolGradientCall<Stored, Winner> pool_gradient_call(const KernelContext& call, const Planes& planes, const GroupNormPoolGeometry& geometry,
-                                                    const ClampAttributes& clamp, std::size_t first) {
+/// What a backward operator of the chain was given; the inputs from `first` on are weight, bias, scale, argmax, mean, rstd and
+/// argmax_input.
+template <class Stored, class Index>
+PoolGradientCall<Stored, Index> pool_gradient_call(const KernelContext& call, const Planes& planes, const GroupNormPoolGeometry& geometry,
+                                                   const ClampAttributes& clamp, std::size_t first) {
   const auto input = [&](std::size_t i) -> const Tensor& { return call.inputs[first + i]; };
   return {.planes = planes,
           .windows = geometry.windows(),
@@ -247,25 +248,25 @@ PoolGradientCall<Stored, Winner> pool_gradient_call(const KernelContext& call, c
           .gradient = call.inputs[0].data<Stored>(),
           .parameters = {Parameter<Stored>(input(0)), Parameter<Stored>(input(1)), Parameter<Stored>(input(2))},
           .clamp = Clamp<Computed<Stored>>(clamp),
-          .winners = input(3).template data<Winner>(),
+          .argmax = input(3).template data<Index>(),
           .means = input(4).template data<double>(),
           .rstds = input(5).template data<double>(),
-          .selected = input(6).template data<Stored>()};
+          .argmax_input = input(6).template data<Stored>()};
 }
 
-/// The rules and the channels' parts, from the small tensors alone. Where winners are copied, which are bytes, channels come in vectors.
-template <class Stored, class Winner>
-void launch_window_sums(const CloseGroupGradients<Computed<Stored>>& close, const WinnerGradients<Computed<Stored>, Winner>& at_winner,
-                        ChannelSums<double>* partials, const PoolGradientCall<Stored, Winner>& call, int device, cudaStream_t stream) {
+/// The rules and the channels' parts, from the small tensors alone. Where the argmax is copied, which is bytes, channels come in vectors.
+template <class Stored, class Index>
+void launch_window_sums(const CloseGroupGradients<Computed<Stored>>& close, const ArgmaxGradients<Computed<Stored>, Index>& at_argmax,
+                        ChannelSums<double>* partials, const PoolGradientCall<Stored, Index>& call, int device, cudaStream_t stream) {
   const WindowSplit split(call.planes, call.windows, call.group_channels, cuda::properties(device));
   const dim3 grid(static_cast<unsigned>(split.chunks), static_cast<unsigned>(split.tiles), sample_blocks(call.planes));
-  auto* kernel = &sum_over_winners<Stored, Winner, false>;
-  if constexpr (std::is_same_v<Winner, std::uint8_t>) {
-    if (at_winner.winners != nullptr) kernel = &sum_over_winners<Stored, Winner, true>;
+  auto* kernel = &sum_over_argmax<Stored, Index, false>;
+  if constexpr (std::is_same_v<Index, std::uint8_t>) {
+    if (at_argmax.argmax != nullptr) kernel = &sum_over_argmax<Stored, Index, true>;
   }
-  cuda::launch(kernel, {grid, dim3(WindowSplit::threads)}, stream, partials, at_winner, close, call, split);
+  cuda::launch(kernel, {grid, dim3(WindowSplit::threads)}, stream, partials, at_argmax, close, call, split);
   if (split.closes) return;
-  cuda::launch(close_groups<Stored, Winner>, cuda::loop_shape(call.planes.samples * call.groups * cuda::warp_size), stream, close, partials,
+  cuda::launch(close_groups<Stored, Index>, cuda::loop_shape(call.planes.samples * call.groups * cuda::warp_size), stream, close, partials,
                call, split.chunks);
 }
 

@@ -27,7 +27,7 @@ struct Forward {
   const T *input, *scale, *post_scale;
   Clamp<T> clamp;
   double eps;
-  T *output, *selected;
+  T *output, *argmax_input;
   double *means, *rstds;  // (N, C)
 
   void find_statistics(std::int64_t sample) const {
@@ -42,13 +42,13 @@ struct Forward {
     });
   }
 
-  /// The maxima of `count` pixels from `first` on, and the channels that they are of, if `winners` is given.
-  template <class Winner>
-  void find_maxima(std::int64_t sample, std::int64_t first, std::int64_t count, Winner* winners) const {
+  /// The maxima of `count` pixels from `first` on, and the channels that they are of, if `argmax` is given.
+  template <class Index>
+  void find_maxima(std::int64_t sample, std::int64_t first, std::int64_t count, Index* argmax) const {
     std::array<T, most_block_pixels> best;
-    std::array<std::int32_t, most_block_pixels> winner;
+    std::array<std::int32_t, most_block_pixels> index;
     std::fill_n(best.begin(), count, -std::numeric_limits<T>::infinity());
-    std::fill_n(winner.begin(), count, 0);
+    std::fill_n(index.begin(), count, 0);
     for (std::int64_t c = 0; c < planes.channels; ++c) {
       const std::int64_t slice = sample * planes.channels + c;
       const T* const x = input + slice * planes.pixels + first;
@@ -59,34 +59,35 @@ struct Forward {
         // The first of equal values wins, and the first NaN over everything.
         const bool wins = (value > held) | ((value != value) & (held == held));
         best[i] = wins ? value : held;
-        winner[i] = wins ? channel : winner[i];
+        index[i] = wins ? channel : index[i];
       }
     }
     const std::int64_t place = sample * planes.pixels + first;
     if (output != nullptr) std::copy_n(best.begin(), count, output + place);
-    const auto for_each_winner = [&](const auto& body) {
-      for (std::int64_t i = 0; i < count; ++i) body(i, winner[static_cast<std::size_t>(i)]);
+    const auto for_each_argmax = [&](const auto& body) {
+      for (std::int64_t i = 0; i < count; ++i) body(i, index[static_cast<std::size_t>(i)]);
     };
-    if (winners != nullptr) for_each_winner([&](std::int64_t i, std::int32_t c) { winners[place + i] = static_cast<Winner>(c); });
-    if (selected == nullptr) return;
-    for_each_winner(
-        [&](std::int64_t i, std::int32_t c) { selected[place + i] = input[(sample * planes.channels + c) * planes.pixels + first + i]; });
+    if (argmax != nullptr) for_each_argmax([&](std::int64_t i, std::int32_t c) { argmax[place + i] = static_cast<Index>(c); });
+    if (argmax_input == nullptr) return;
+    for_each_argmax([&](std::int64_t i, std::int32_t c) {
+      argmax_input[place + i] = input[(sample * planes.channels + c) * planes.pixels + first + i];
+    });
   }
 
-  template <class Winner>
-  void run(Winner* winners) const {
+  template <class Index>
+  void run(Index* argmax) const {
     const EvenBlocks blocks(planes.pixels, most_block_pixels, 16);
     parallel_for(planes.samples, sample_grain(planes.samples), [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t sample = begin; sample < end; ++sample) {
         find_statistics(sample);
         parallel_for(blocks.count, 1,
-                     [&](std::int64_t block, std::int64_t) { find_maxima(sample, blocks.begin(block), blocks.length_of(block), winners); });
+                     [&](std::int64_t block, std::int64_t) { find_maxima(sample, blocks.begin(block), blocks.length_of(block), argmax); });
       }
     });
   }
 };
 
-/// inputs (input, scale, post_scale), outputs (output, winner, mean, rstd, selected)
+/// inputs (input, scale, post_scale), outputs (output, argmax, mean, rstd, argmax_input)
 void run_forward(const KernelContext& call) {
   const auto& attributes = call.as<ChainAttributes>();
   const Planes planes(call.inputs[0].shape());
@@ -101,10 +102,10 @@ void run_forward(const KernelContext& call) {
                              .clamp = Clamp<T>(attributes.clamp()),
                              .eps = attributes.eps,
                              .output = data_or_null<T>(call.outputs[0]),
-                             .selected = data_or_null<T>(call.outputs[4]),
+                             .argmax_input = data_or_null<T>(call.outputs[4]),
                              .means = means,
                              .rstds = rstds};
-    dispatch_winner(winner_dtype(planes.channels), [&]<class Winner>() { forward.run(data_or_null<Winner>(call.outputs[1])); });
+    dispatch_argmax(argmax_dtype(planes.channels), [&]<class Index>() { forward.run(data_or_null<Index>(call.outputs[1])); });
   });
 }
 
@@ -167,7 +168,7 @@ std::vector<TensorType> scale_instance_norm_clamp_scale_max_types(const InferCon
   require_parameter(call, input + 2, dtype, per_channel);
   const Shape reduced = reduced_shape(shape, {1}, call.as<ScaleInstanceNormClampScaleMaxAttributes>().keep_dims);
   const TensorType statistics{DType::f64, {shape[0], shape[1]}};
-  return {{dtype, reduced}, {winner_dtype(shape[1]), reduced}, statistics, statistics, {dtype, reduced}};
+  return {{dtype, reduced}, {argmax_dtype(shape[1]), reduced}, statistics, statistics, {dtype, reduced}};
 }
 
 }  // namespace frit::ops
@@ -178,7 +179,7 @@ FRIT_OPERATORS(scale_instance_norm_clamp_scale_max) {
       .name = "scale_instance_norm_clamp_scale_max",
       .summary = "max(clamp(instance_norm(input * scale, eps), min, max) * post_scale, axis 1)",
       .inputs = {"input", "scale", "post_scale"},
-      .outputs = {"output", "winner", "mean", "rstd", "selected"},
+      .outputs = {"output", "argmax", "mean", "rstd", "argmax_input"},
       .infer = [](const InferContext& call) { return scale_instance_norm_clamp_scale_max_types(call, 0); },
       .gradient = gradient_rule,
       .decompose = decompose,

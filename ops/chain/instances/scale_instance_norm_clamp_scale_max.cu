@@ -11,8 +11,8 @@ namespace {
 using ChainAttributes = ScaleInstanceNormClampScaleMaxAttributes;
 
 /// `lanes` neighbouring threads a pixel, which share its channels. Reads the input once. Deterministic.
-template <class Stored, class Winner>
-__global__ void find_channel_maxima(MaximumOutputs<Stored, Winner> outputs, const Stored* input,
+template <class Stored, class Index>
+__global__ void find_channel_maxima(MaximumOutputs<Stored, Index> outputs, const Stored* input,
                                     const InstanceMap<Computed<Stored>>* maps /* (N, C) */, Clamp<Computed<Stored>> clamp, Planes planes,
                                     Places places, int lanes) {
   using T = Computed<Stored>;
@@ -39,8 +39,8 @@ __global__ void find_channel_maxima(MaximumOutputs<Stored, Winner> outputs, cons
 }
 
 /// Two walks over each part of the batch, of which the second finds it in the cache.
-template <class Stored, class Winner>
-void walk_twice(const KernelContext& call, MaximumOutputs<Stored, Winner> outputs, CloseInstances<Stored> close,
+template <class Stored, class Index>
+void walk_twice(const KernelContext& call, MaximumOutputs<Stored, Index> outputs, CloseInstances<Stored> close,
                 const Clamp<Computed<Stored>>& clamp) {
   const Tensor& input = call.inputs[0];
   Planes planes(input.shape());
@@ -55,7 +55,7 @@ void walk_twice(const KernelContext& call, MaximumOutputs<Stored, Winner> output
     planes.samples = std::min(part, samples - n);
     find_moments(x, SliceSplit(planes, places, planes.channels), partials, close, call.stream);
     if (planes.pixels > 0) {
-      cuda::launch(find_channel_maxima<Stored, Winner>, sample_loop_shape(planes.samples, planes.pixels * lanes), call.stream, outputs, x,
+      cuda::launch(find_channel_maxima<Stored, Index>, sample_loop_shape(planes.samples, planes.pixels * lanes), call.stream, outputs, x,
                    close.maps, clamp, planes, places, lanes);
     }
     x += part * places.sample;
@@ -77,11 +77,11 @@ bool hold_samples(const KernelContext& call, const MaximumOutputs<Stored, std::u
   return held.launch(kernel, call.stream, outputs, input.data<Stored>(), close, clamp, held);
 }
 
-template <class Stored, class Winner>
+template <class Stored, class Index>
 void run_typed(const KernelContext& call) {
   const auto& attributes = call.as<ChainAttributes>();
-  const MaximumOutputs<Stored, Winner> outputs{data_or_null<Stored>(call.outputs[0]), data_or_null<Winner>(call.outputs[1]),
-                                               data_or_null<Stored>(call.outputs[4])};
+  const MaximumOutputs<Stored, Index> outputs{data_or_null<Stored>(call.outputs[0]), data_or_null<Index>(call.outputs[1]),
+                                              data_or_null<Stored>(call.outputs[4])};
   const CloseInstances<Stored> close{.channels = call.inputs[0].shape()[1],
                                      .eps = attributes.eps,
                                      .scale = Parameter<Stored>(call.inputs[1]),
@@ -90,7 +90,7 @@ void run_typed(const KernelContext& call) {
                                      .rstds = data_or_null<double>(call.outputs[3]),
                                      .maps = nullptr};
   const Clamp<Computed<Stored>> clamp(attributes.clamp());
-  if constexpr (!std::is_same_v<Stored, double> && std::is_same_v<Winner, std::uint8_t>) {
+  if constexpr (!std::is_same_v<Stored, double> && std::is_same_v<Index, std::uint8_t>) {
     const bool contiguous = call.inputs[0].is_contiguous();
     if (contiguous ? hold_samples<Stored, false>(call, outputs, close, clamp) : hold_samples<Stored, true>(call, outputs, close, clamp)) {
       return;
@@ -99,10 +99,10 @@ void run_typed(const KernelContext& call) {
   walk_twice(call, outputs, close, clamp);
 }
 
-/// inputs (input, scale, post_scale), outputs (output, winner, mean, rstd, selected)
+/// inputs (input, scale, post_scale), outputs (output, argmax, mean, rstd, argmax_input)
 void run(const KernelContext& call) {
   dispatch_floating_and_halves(call.inputs[0].dtype(), [&]<class Stored>() {
-    dispatch_winner(winner_dtype(call.inputs[0].shape()[1]), [&]<class Winner>() { run_typed<Stored, Winner>(call); });
+    dispatch_argmax(argmax_dtype(call.inputs[0].shape()[1]), [&]<class Index>() { run_typed<Stored, Index>(call); });
   });
 }
 

@@ -98,24 +98,24 @@ struct ChannelMaximum {
 };
 
 /// Where a pixel's maximum goes: its value, the channel, and the input's element there. (N, pixels), or null.
-template <class Stored, class Winner>
+template <class Stored, class Index>
 struct MaximumOutputs {
   Stored* output;
-  Winner* winners;
-  Stored* selected;
+  Index* argmax;
+  Stored* argmax_input;
 
-  FRIT_HOST_DEVICE bool tells_winner() const { return winners != nullptr || selected != nullptr; }
+  FRIT_HOST_DEVICE bool has_argmax() const { return argmax != nullptr || argmax_input != nullptr; }
   void skip(std::int64_t pixels) {
     if (output != nullptr) output += pixels;
-    if (winners != nullptr) winners += pixels;
-    if (selected != nullptr) selected += pixels;
+    if (argmax != nullptr) argmax += pixels;
+    if (argmax_input != nullptr) argmax_input += pixels;
   }
   /// `element(channel)` is the input's.
   template <class Element>
   __device__ void write(std::int64_t place, const ChannelMaximum<Computed<Stored>>& best, const Element& element) const {
     if (output != nullptr) output[place] = convert<Stored>(best.value);
-    if (winners != nullptr) winners[place] = static_cast<Winner>(best.channel);
-    if (selected != nullptr) selected[place] = element(best.channel);
+    if (argmax != nullptr) argmax[place] = static_cast<Index>(best.channel);
+    if (argmax_input != nullptr) argmax_input[place] = element(best.channel);
   }
 };
 

@@ -9,10 +9,10 @@ namespace frit::ops {
 
 // max over channels of clamp(instance_norm(input * scale)) * post_scale: what follows a convolution. The forward operator gives
 //   output (N, ...)
-//   winner, likewise: the channel of each maximum, u8 or i32
+//   argmax, likewise: the channel of each maximum, u8 or i32
 //   mean, rstd (N, C), f64, of input * scale
-//   selected, like the output: the input's element that each maximum was made of
-// and the backward operator takes the last four: the gradient that enters the norm is that of the winning channel alone.
+//   argmax_input, like the output: the input's element that each maximum was made of
+// and the backward operator takes the last four: the gradient that enters the norm is that of the argmax alone.
 
 struct ScaleInstanceNormClampScaleMaxAttributes {
   double eps = 1e-5;

@@ -18,15 +18,15 @@ struct InstanceSums {
 };
 
 /// First the sums over each sample, for which the small tensors are enough; then one walk over it that writes the input's gradient.
-template <class T, class Winner>
+template <class T, class Index>
 struct Backward {
   Planes planes;
   const T *gradient, *input, *scale, *post_scale;
   Clamp<T> clamp;
   double eps;
-  const Winner* winners;
+  const Index* argmax;
   const double *means, *rstds;
-  const T* selected;
+  const T* argmax_input;
   T* input_gradient;
   InstanceSums* sums;  // (N, C)
 
@@ -37,7 +37,7 @@ struct Backward {
   const T* plane(std::int64_t sample, std::int64_t c) const { return input + (sample * planes.channels + c) * planes.pixels; }
 
   /// One step a pixel: only the winning channel has a gradient. Elsewhere it is 0, which matters where it meets an infinity or NaN.
-  void sum_over_winners(std::int64_t sample) const {
+  void sum_over_argmax(std::int64_t sample) const {
     InstanceSums* const sample_sums = sums + sample * planes.channels;
     for (std::int64_t c = 0; c < planes.channels; ++c) {
       const ScaledInstance<T> channel = instance(sample, c);
@@ -49,14 +49,14 @@ struct Backward {
     std::array<double, most_block_pixels> centered;
     for (std::int64_t first = 0; first < planes.pixels; first += most_block_pixels) {
       const auto count = static_cast<std::size_t>(std::min(most_block_pixels, planes.pixels - first));
-      const Winner* const w = winners + sample * planes.pixels + first;
+      const Index* const w = argmax + sample * planes.pixels + first;
       const T* const g = gradient + sample * planes.pixels + first;
-      const T* const x = selected + sample * planes.pixels + first;
+      const T* const x = argmax_input + sample * planes.pixels + first;
       for (std::size_t i = 0; i < count; ++i) {
-        const ScaledInstance<T> winner = instance(sample, static_cast<std::int64_t>(w[i]));
-        entering[i] = g[i] * winner.post_scale;
-        centered[i] = winner.centered(x[i]);
-        normalized[i] = winner.normalized(x[i]);
+        const ScaledInstance<T> of_maximum = instance(sample, static_cast<std::int64_t>(w[i]));
+        entering[i] = g[i] * of_maximum.post_scale;
+        centered[i] = of_maximum.centered(x[i]);
+        normalized[i] = of_maximum.normalized(x[i]);
       }
       for (std::size_t i = 0; i < count; ++i) {
         entering[i] = clamp.gradient(entering[i], normalized[i]);
@@ -73,12 +73,12 @@ struct Backward {
   /// The gradient that enters the norm at `count` pixels of one channel; 0 where another one won.
   void find_entering(std::int64_t sample, std::int64_t c, std::int64_t first, std::int64_t count, T* entering) const {
     const ScaledInstance<T> channel = instance(sample, c);
-    const Winner* const w = winners + sample * planes.pixels + first;
+    const Index* const w = argmax + sample * planes.pixels + first;
     const T* const g = gradient + sample * planes.pixels + first;
-    const T* const x = selected + sample * planes.pixels + first;
+    const T* const x = argmax_input + sample * planes.pixels + first;
     for (std::int64_t i = 0; i < count; ++i) {
       const T passed = clamp.gradient(g[i] * channel.post_scale, channel.normalized(x[i]));
-      entering[i] = w[i] == static_cast<Winner>(c) ? passed : T(0);
+      entering[i] = w[i] == static_cast<Index>(c) ? passed : T(0);
     }
   }
 
@@ -89,13 +89,13 @@ struct Backward {
     if (channel.scale == 0) {
       const auto x = [p = plane(sample, c)](std::int64_t i) { return p[i]; };
       const double mean = slice_statistics(planes.pixels, x, eps).mean;
-      const Winner* const w = winners + sample * planes.pixels;
+      const Index* const w = argmax + sample * planes.pixels;
       product = 0;
       for (std::int64_t i = 0; i < planes.pixels; ++i) {
-        if (w[i] != static_cast<Winner>(c)) continue;
+        if (w[i] != static_cast<Index>(c)) continue;
         T entering;
         find_entering(sample, c, i, 1, &entering);
-        product += static_cast<double>(entering) * (static_cast<double>(selected[sample * planes.pixels + i]) - mean);
+        product += static_cast<double>(entering) * (static_cast<double>(argmax_input[sample * planes.pixels + i]) - mean);
       }
     }
     return eps * channel.rstd * channel.rstd * channel.rstd * product;
@@ -129,7 +129,7 @@ struct Backward {
   void run() const {
     parallel_for(planes.samples, sample_grain(planes.samples), [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t sample = begin; sample < end; ++sample) {
-        sum_over_winners(sample);
+        sum_over_argmax(sample);
         parallel_for(planes.channels, 1, [&](std::int64_t c, std::int64_t) {
           InstanceSums& sum = sums[sample * planes.channels + c];
           sum.scale = scale_gradient(sample, c);
@@ -151,26 +151,26 @@ struct Backward {
   }
 };
 
-/// inputs (gradient, input, scale, post_scale, winner, mean, rstd, selected)
+/// inputs (gradient, input, scale, post_scale, argmax, mean, rstd, argmax_input)
 /// outputs (input_gradient, scale_gradient, post_scale_gradient, input_gradient_sum)
 void run(const KernelContext& call) {
   const auto& attributes = call.as<ChainAttributes>();
   const Planes planes(call.inputs[1].shape());
   dispatch_floating(call.inputs[1].dtype(), [&]<class T>() {
-    dispatch_winner(call.inputs[4].dtype(), [&]<class Winner>() {
-      const Backward<T, Winner> backward{.planes = planes,
-                                         .gradient = call.inputs[0].data<T>(),
-                                         .input = call.inputs[1].data<T>(),
-                                         .scale = call.inputs[2].data<T>(),
-                                         .post_scale = call.inputs[3].data<T>(),
-                                         .clamp = Clamp<T>(attributes.clamp()),
-                                         .eps = attributes.eps,
-                                         .winners = call.inputs[4].data<Winner>(),
-                                         .means = call.inputs[5].data<double>(),
-                                         .rstds = call.inputs[6].data<double>(),
-                                         .selected = call.inputs[7].data<T>(),
-                                         .input_gradient = data_or_null<T>(call.outputs[0]),
-                                         .sums = reinterpret_cast<InstanceSums*>(call.scratch.data())};
+    dispatch_argmax(call.inputs[4].dtype(), [&]<class Index>() {
+      const Backward<T, Index> backward{.planes = planes,
+                                        .gradient = call.inputs[0].data<T>(),
+                                        .input = call.inputs[1].data<T>(),
+                                        .scale = call.inputs[2].data<T>(),
+                                        .post_scale = call.inputs[3].data<T>(),
+                                        .clamp = Clamp<T>(attributes.clamp()),
+                                        .eps = attributes.eps,
+                                        .argmax = call.inputs[4].data<Index>(),
+                                        .means = call.inputs[5].data<double>(),
+                                        .rstds = call.inputs[6].data<double>(),
+                                        .argmax_input = call.inputs[7].data<T>(),
+                                        .input_gradient = data_or_null<T>(call.outputs[0]),
+                                        .sums = reinterpret_cast<InstanceSums*>(call.scratch.data())};
       backward.run();
       backward.write_parameter_gradient(call.outputs[1], &InstanceSums::scale);
       backward.write_parameter_gradient(call.outputs[2], &InstanceSums::post_scale);
@@ -193,7 +193,7 @@ std::vector<Sample> samples() {
     const Shape reduced = reduced_shape(input, {1}, sample.attributes.as<ChainAttributes>().keep_dims);
     const SampleInput statistics = statistics_sample({input[0], input[1]});
     result.push_back({.inputs = {reduced, sample.inputs[0], sample.inputs[1], sample.inputs[2],
-                                 SampleInput::indices(reduced, winner_dtype(input[1])), statistics, statistics, reduced},
+                                 SampleInput::indices(reduced, argmax_dtype(input[1])), statistics, statistics, reduced},
                       .attributes = sample.attributes});
   }
   return result;
@@ -207,7 +207,7 @@ FRIT_OPERATORS(scale_instance_norm_clamp_scale_max_backward) {
   registry.add<ChainAttributes>({
       .name = "scale_instance_norm_clamp_scale_max_backward",
       .summary = "the gradients of scale_instance_norm_clamp_scale_max",
-      .inputs = {"gradient", "input", "scale", "post_scale", "winner", "mean", "rstd", "selected"},
+      .inputs = {"gradient", "input", "scale", "post_scale", "argmax", "mean", "rstd", "argmax_input"},
       .outputs = {"input_gradient", "scale_gradient", "post_scale_gradient", "input_gradient_sum"},
       .infer = infer,
       .no_gradient = "not differentiable twice",

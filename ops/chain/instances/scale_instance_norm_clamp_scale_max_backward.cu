@@ -10,18 +10,18 @@ namespace {
 
 using ChainAttributes = ScaleInstanceNormClampScaleMaxAttributes;
 
-template <class Stored, class Winner>
-using Call = InstanceGradientCall<Stored, Winner>;
+template <class Stored, class Index>
+using Call = InstanceGradientCall<Stored, Index>;
 
-/// What the winner of a pixel gets.
-template <class T, class Winner>
-struct AtWinner {
-  const Winner* winners;  // (N, pixels), as the other
+/// What the maximum of a pixel gets.
+template <class T, class Index>
+struct AtArgmax {
+  const Index* argmax;  // (N, pixels), as the other
   const T* more;
   std::int64_t pixels;
 
   __device__ T operator()(T gradient, std::int64_t n, std::int64_t c, std::int64_t p) const {
-    return winners[n * pixels + p] == static_cast<Winner>(c) ? gradient + more[n * pixels + p] : gradient;
+    return argmax[n * pixels + p] == static_cast<Index>(c) ? gradient + more[n * pixels + p] : gradient;
   }
 };
 
@@ -52,7 +52,7 @@ constexpr int pixels_at_once = 4;
 template <class Stored>
 __global__ void __launch_bounds__(cuda::default_threads, sizeof(Stored) < sizeof(float) ? 3 : 4)
     write_pixels(Stored* input_gradient, const Stored* input, GradientRules<Computed<Stored>> rules,
-                 AtWinner<Computed<Stored>, std::uint8_t> at_winner, BatchSums<Stored> sums, Planes planes) {
+                 AtArgmax<Computed<Stored>, std::uint8_t> at_argmax, BatchSums<Stored> sums, Planes planes) {
   using T = Computed<Stored>;
   if (blockIdx.y == 0) {
     const unsigned thread = threadIdx.y * blockDim.x + threadIdx.x, warps = blockDim.x * blockDim.y / cuda::warp_size;
@@ -64,28 +64,28 @@ __global__ void __launch_bounds__(cuda::default_threads, sizeof(Stored) < sizeof
   using Elements = cuda::Vector<Stored, width>;
   const auto pixels = static_cast<unsigned>(planes.pixels), channels = static_cast<unsigned>(planes.channels), rows = blockDim.y;
   const unsigned c = threadIdx.x * width, begin = blockIdx.x * pixels_at_once * rows, first = begin + threadIdx.y;
-  // The last samples first: what their winners get was written last, and is in the cache.
+  // The last samples first: what their maxima get was written last, and is in the cache.
   for (std::int64_t n = planes.samples - blockIdx.y; n >= 0; n -= gridDim.y - 1) {
     const Stored* const from = input + n * planes.pixels * channels;
     Stored* const to = input_gradient + n * planes.pixels * channels;
-    const std::uint8_t* const winners = at_winner.winners + n * planes.pixels;
-    const T* const more = at_winner.more + n * planes.pixels;
+    const std::uint8_t* const argmax = at_argmax.argmax + n * planes.pixels;
+    const T* const more = at_argmax.more + n * planes.pixels;
     const auto write = [&]<bool whole>() {
       Elements x[pixels_at_once];
-      std::uint8_t winner[pixels_at_once];
+      std::uint8_t index[pixels_at_once];
       T addend[pixels_at_once];
 #pragma unroll
       for (unsigned u = 0; u < pixels_at_once; ++u) {
         const unsigned p = first + u * rows;
         if (!whole && p >= pixels) continue;
         x[u] = load_streamed<Elements>(from + (p * channels + c));
-        winner[u] = winners[p];
+        index[u] = argmax[p];
         addend[u] = more[p];
       }
       const RuleVector<T, width> rule(rules, n * channels + c);
 #pragma unroll
       for (unsigned u = 0; u < pixels_at_once; ++u) {
-        const unsigned p = first + u * rows, own = winner[u] - c;
+        const unsigned p = first + u * rows, own = index[u] - c;
         if (!whole && p >= pixels) continue;
         Elements result;
 #pragma unroll
@@ -105,46 +105,46 @@ __global__ void __launch_bounds__(cuda::default_threads, sizeof(Stored) < sizeof
 }
 
 /// Says whether it has written the sums over the batch on the way.
-template <class Stored, class Winner>
-bool write_input_gradient(const Tensor& tensor, const Call<Stored, Winner>& call, const GradientRules<Computed<Stored>>& rules,
+template <class Stored, class Index>
+bool write_input_gradient(const Tensor& tensor, const Call<Stored, Index>& call, const GradientRules<Computed<Stored>>& rules,
                           const Computed<Stored>* more, const BatchSums<Stored>& sums, cudaStream_t stream) {
   const Planes planes = call.planes;
   const Places gradient_places(tensor, planes);
   auto* const dx = tensor.data<Stored>();
-  const AtWinner<Computed<Stored>, Winner> at_winner{call.winners, more, planes.pixels};
-  if constexpr (std::is_same_v<Winner, std::uint8_t>) {
+  const AtArgmax<Computed<Stored>, Index> at_argmax{call.argmax, more, planes.pixels};
+  if constexpr (std::is_same_v<Index, std::uint8_t>) {
     if (channels_in_vectors<Stored>(planes, call.input.places, gradient_places, call.input.elements, dx)) {
       const dim3 block = channel_vector_block<Stored>(planes.channels);
       const int block_pixels = static_cast<int>(block.y) * pixels_at_once;
       const auto blocks = static_cast<unsigned>((planes.pixels + block_pixels - 1) / block_pixels);
       const unsigned rows = std::min<unsigned>(sample_blocks(planes), UINT16_MAX - 1) + 1;
-      cuda::launch(write_pixels<Stored>, {dim3(blocks, rows), block}, stream, dx, call.input.elements, rules, at_winner, sums, planes);
+      cuda::launch(write_pixels<Stored>, {dim3(blocks, rows), block}, stream, dx, call.input.elements, rules, at_argmax, sums, planes);
       return true;
     }
   }
-  launch_write_elements(dx, static_cast<Computed<Stored>*>(nullptr), call.input.elements, rules, at_winner, planes, call.input.places,
+  launch_write_elements(dx, static_cast<Computed<Stored>*>(nullptr), call.input.elements, rules, at_argmax, planes, call.input.places,
                         gradient_places, stream);
   return false;
 }
 
-template <class Stored, class Winner>
+template <class Stored, class Index>
 void run_typed(const KernelContext& context) {
   using T = Computed<Stored>;
   const auto& attributes = context.as<ChainAttributes>();
   const Tensor &input = context.inputs[1], &input_gradient = context.outputs[0];
   Planes planes(input.shape());
   const std::int64_t slices = planes.samples * planes.channels;
-  const Call<Stored, Winner> call{.planes = planes,
-                                  .gradient = context.inputs[0].data<Stored>(),
-                                  .input = {input.data<Stored>(), Places(input, planes)},
-                                  .scale = Parameter<Stored>(context.inputs[2]),
-                                  .post_scale = Parameter<Stored>(context.inputs[3]),
-                                  .clamp = Clamp<T>(attributes.clamp()),
-                                  .eps = attributes.eps,
-                                  .winners = context.inputs[4].data<Winner>(),
-                                  .means = context.inputs[5].data<double>(),
-                                  .rstds = context.inputs[6].data<double>(),
-                                  .selected = context.inputs[7].data<Stored>()};
+  const Call<Stored, Index> call{.planes = planes,
+                                 .gradient = context.inputs[0].data<Stored>(),
+                                 .input = {input.data<Stored>(), Places(input, planes)},
+                                 .scale = Parameter<Stored>(context.inputs[2]),
+                                 .post_scale = Parameter<Stored>(context.inputs[3]),
+                                 .clamp = Clamp<T>(attributes.clamp()),
+                                 .eps = attributes.eps,
+                                 .argmax = context.inputs[4].data<Index>(),
+                                 .means = context.inputs[5].data<double>(),
+                                 .rstds = context.inputs[6].data<double>(),
+                                 .argmax_input = context.inputs[7].data<Stored>()};
   const InstanceGradientScratch scratch(planes, T());
   T* const more = scratch_part<T>(context, scratch.more);
   const CloseGradients<T> close{scratch_part<ChannelParts<3>>(context, scratch.parts),
@@ -153,7 +153,7 @@ void run_typed(const KernelContext& context) {
       {Parameter<Stored>(context.outputs[1]), Parameter<Stored>(context.outputs[2]), Parameter<Stored>(context.outputs[3])}, close.parts};
   bool summed = false;
   if (slices * planes.pixels > 0) {
-    launch_winner_sums(scratch_part<InstanceSums>(context, scratch.partials), more, close, call, input.device().index, context.stream);
+    launch_argmax_sums(scratch_part<InstanceSums>(context, scratch.partials), more, close, call, input.device().index, context.stream);
     if (input_gradient.defined()) summed = write_input_gradient(input_gradient, call, close.rules, more, sums, context.stream);
   }
   if (summed) return;
@@ -161,11 +161,11 @@ void run_typed(const KernelContext& context) {
   launch_sum_over_batch<Stored, 3>(sums.results, close.parts, {}, planes, context.stream);
 }
 
-/// inputs (gradient, input, scale, post_scale, winner, mean, rstd, selected)
+/// inputs (gradient, input, scale, post_scale, argmax, mean, rstd, argmax_input)
 /// outputs (input_gradient, scale_gradient, post_scale_gradient, input_gradient_sum)
 void run(const KernelContext& call) {
   dispatch_floating_and_halves(call.inputs[1].dtype(), [&]<class Stored>() {
-    dispatch_winner(call.inputs[4].dtype(), [&]<class Winner>() { run_typed<Stored, Winner>(call); });
+    dispatch_argmax(call.inputs[4].dtype(), [&]<class Index>() { run_typed<Stored, Index>(call); });
   });
 }
 

@@ -29,7 +29,7 @@ struct StoredInput {
 };
 
 /// What the kernels read. input(n, c, p) is an element of the chain's input; few are asked for.
-template <class Stored, class Winner, class Input = StoredInput<Stored>>
+template <class Stored, class Index, class Input = StoredInput<Stored>>
 struct InstanceGradientCall {
   using T = Computed<Stored>;
 
@@ -39,9 +39,9 @@ struct InstanceGradientCall {
   Parameter<Stored> scale, post_scale;
   Clamp<T> clamp;
   double eps;
-  const Winner* winners;
+  const Index* argmax;
   const double *means, *rstds;
-  const Stored* selected;
+  const Stored* argmax_input;
 
   /// For a scale of 0, when the statistics do not tell the input's mean, its first element is the reference.
   __device__ InstanceMap<T> map(std::int64_t n, std::int64_t c) const {
@@ -54,15 +54,15 @@ struct InstanceGradientCall {
 };
 
 /// How a sample's pixels are dealt out for the sums: a block has a chunk of them, or with many samples all, and looks for so many channels'
-/// winners.
+/// maxima.
 template <class T>
-struct WinnerSplit {
+struct ArgmaxSplit {
   static constexpr int channels = 64 / static_cast<int>(sizeof(T)), most_pixels = 2048, few_threads = 128, most_threads = 512;
 
   int threads = few_threads;
   std::int64_t chunks, chunk_pixels, tiles;
 
-  WinnerSplit(const Planes& planes, const cuda::DeviceProperties& device)
+  ArgmaxSplit(const Planes& planes, const cuda::DeviceProperties& device)
       : chunks(most_chunks(planes)), tiles((planes.channels + channels - 1) / channels) {
     const bool many = planes.samples * tiles >= device.multiprocessors * 3 / 4;
     if (chunks > 1 && many && shared_bytes(most_threads) <= device.shared_per_block) {
@@ -106,7 +106,7 @@ struct CloseGradients {
     const std::int64_t slice = n * call.planes.channels + c;
     const double center = mean_difference(call, map, n, c, lane);
     if (lane != 0) return;
-    // Elsewhere than at the winners the gradient is 0 times the factors, which matters where one is not finite.
+    // Elsewhere than at the maxima the gradient is 0 times the factors, which matters where one is not finite.
     const double pixels = static_cast<double>(call.planes.pixels);
     const double zero = 0 * static_cast<double>(map.post_scale), rstd = call.rstds[slice];
     const double gradient = total.gradient + zero, product = total.product + zero;
@@ -121,15 +121,15 @@ struct CloseGradients {
 };
 
 /// One block a chunk of a sample's pixels, one thread some pixels. Each thread adds up for itself what the channels get, in shared memory,
-/// where it has a bank. Reads the small tensors and writes what each pixel's winner gets besides; closes the gradients where the chunk is
-/// the sample. Deterministic.
-template <class Stored, class Winner, class Input, int threads>
+/// where it has a bank. Reads the small tensors and writes what each pixel's maximum gets in addition; closes the gradients where the chunk
+/// is the sample. Deterministic.
+template <class Stored, class Index, class Input, int threads>
 __global__ void __launch_bounds__(threads)
-    sum_over_winners(InstanceSums* partials /* (N, chunks, C) */, Computed<Stored>* more /* (N, pixels) */,
-                     CloseGradients<Computed<Stored>> close, InstanceGradientCall<Stored, Winner, Input> call,
-                     WinnerSplit<Computed<Stored>> split) {
+    sum_over_argmax(InstanceSums* partials /* (N, chunks, C) */, Computed<Stored>* more /* (N, pixels) */,
+                    CloseGradients<Computed<Stored>> close, InstanceGradientCall<Stored, Index, Input> call,
+                    ArgmaxSplit<Computed<Stored>> split) {
   using T = Computed<Stored>;
-  using Split = WinnerSplit<T>;
+  using Split = ArgmaxSplit<T>;
   constexpr int at_once = 13;  // two rounds for a sample's 13,000 pixels
   extern __shared__ __align__(16) std::byte memory[];
   auto* const maps = reinterpret_cast<InstanceMap<T>*>(memory);
@@ -147,24 +147,24 @@ __global__ void __launch_bounds__(threads)
     };
     // They come while the maps are made.
     prefetch(call.gradient);
-    prefetch(call.selected);
-    prefetch(call.winners);
+    prefetch(call.argmax_input);
+    prefetch(call.argmax);
     if (t < channels) maps[t] = call.map(n, first_channel + t);
     for (int c = 0; c < channels; ++c) gradients[c * threads + t] = products[c * threads + t] = post_scales[c * threads + t] = 0;
     __syncthreads();
     for (std::int64_t first = begin + t; first < end; first += at_once * threads) {
       const std::int64_t place = n * planes.pixels + first;
       const int count = static_cast<int>(min((end - first + threads - 1) / threads, static_cast<std::int64_t>(at_once)));
-      const Stored *const own_gradient = call.gradient + place, *const own_selected = call.selected + place;
-      const Winner* const own_winners = call.winners + place;
+      const Stored *const own_gradient = call.gradient + place, *const own_argmax_input = call.argmax_input + place;
+      const Index* const own_argmax = call.argmax + place;
       T* const own_more = more + place;
       T g[at_once], x[at_once];
       int channel[at_once];
 #pragma unroll
       for (int u = 0; u < at_once; ++u) {
         g[u] = u < count ? convert<T>(own_gradient[u * threads]) : T(0);
-        x[u] = u < count ? convert<T>(own_selected[u * threads]) : T(0);
-        channel[u] = u < count ? static_cast<int>(own_winners[u * threads]) - first_channel : -1;
+        x[u] = u < count ? convert<T>(own_argmax_input[u * threads]) : T(0);
+        channel[u] = u < count ? static_cast<int>(own_argmax[u * threads]) - first_channel : -1;
       }
 #pragma unroll
       for (int u = 0; u < at_once; ++u) {
@@ -199,9 +199,9 @@ __global__ void __launch_bounds__(threads)
 }
 
 /// One warp a channel of a sample: adds the partial sums and closes the gradients. Deterministic.
-template <class Stored, class Winner, class Input>
+template <class Stored, class Index, class Input>
 __global__ void close_instances(CloseGradients<Computed<Stored>> close, const InstanceSums* partials /* (N, chunks, C) */,
-                                InstanceGradientCall<Stored, Winner, Input> call, std::int64_t chunks) {
+                                InstanceGradientCall<Stored, Index, Input> call, std::int64_t chunks) {
   const int lane = static_cast<int>(threadIdx.x) % cuda::warp_size;
   const std::int64_t channels = call.planes.channels;
   for (std::int64_t slice = cuda::first_item() / cuda::warp_size; slice < call.planes.samples * channels;
@@ -220,25 +220,25 @@ struct InstanceGradientScratch {
 
   template <class T>
   InstanceGradientScratch(const Planes& planes, T /* what is computed in */)
-      : partials(all.add(planes.samples * planes.channels * WinnerSplit<T>::most_chunks(planes), sizeof(InstanceSums))),
+      : partials(all.add(planes.samples * planes.channels * ArgmaxSplit<T>::most_chunks(planes), sizeof(InstanceSums))),
         parts(all.add(planes.samples * planes.channels, sizeof(ChannelParts<3>))),
         rules(all.add(1, GradientRules<T>::bytes(planes.samples * planes.channels))),
         more(all.add(planes.samples * planes.pixels, sizeof(T))) {}
 };
 
-/// Makes the rules of the call's gradients and what each pixel's winner gets besides.
-template <class Stored, class Winner, class Input>
-void launch_winner_sums(InstanceSums* partials, Computed<Stored>* more, const CloseGradients<Computed<Stored>>& close,
-                        const InstanceGradientCall<Stored, Winner, Input>& call, int device, cudaStream_t stream) {
-  using Split = WinnerSplit<Computed<Stored>>;
+/// Makes the rules of the call's gradients and what each pixel's maximum gets in addition.
+template <class Stored, class Index, class Input>
+void launch_argmax_sums(InstanceSums* partials, Computed<Stored>* more, const CloseGradients<Computed<Stored>>& close,
+                        const InstanceGradientCall<Stored, Index, Input>& call, int device, cudaStream_t stream) {
+  using Split = ArgmaxSplit<Computed<Stored>>;
   const Split split(call.planes, cuda::properties(device));
   const dim3 grid(static_cast<unsigned>(split.chunks), static_cast<unsigned>(split.tiles), sample_blocks(call.planes));
-  auto* const kernel = split.threads == Split::most_threads ? &sum_over_winners<Stored, Winner, Input, Split::most_threads>
-                                                            : &sum_over_winners<Stored, Winner, Input, Split::few_threads>;
+  auto* const kernel = split.threads == Split::most_threads ? &sum_over_argmax<Stored, Index, Input, Split::most_threads>
+                                                            : &sum_over_argmax<Stored, Index, Input, Split::few_threads>;
   cuda::launch(kernel, {grid, dim3(static_cast<unsigned>(split.threads)), Split::shared_bytes(split.threads)}, stream, partials, more,
                close, call, split);
   if (split.chunks > 1) {
-    cuda::launch(close_instances<Stored, Winner, Input>, cuda::loop_shape(call.planes.samples * call.planes.channels * cuda::warp_size),
+    cuda::launch(close_instances<Stored, Index, Input>, cuda::loop_shape(call.planes.samples * call.planes.channels * cuda::warp_size),
                  stream, close, partials, call, split.chunks);
   }
 }

@@ -217,7 +217,7 @@ class HeldMaxima {
   __device__ void find_maxima(const Outputs& outputs, Way way, std::int64_t n, std::int64_t next) const {
     if constexpr (known_channels > 0) {
       if (way == Way::saturating) {
-        return outputs.tells_winner() ? find_saturated_maxima<true>(outputs, n, next) : find_saturated_maxima<false>(outputs, n, next);
+        return outputs.has_argmax() ? find_saturated_maxima<true>(outputs, n, next) : find_saturated_maxima<false>(outputs, n, next);
       }
     }
     const std::int64_t first = n * held_.planes.pixels + holder_.begin();
@@ -249,7 +249,7 @@ class HeldMaxima {
 
   /// A thread a pixel, with the maps of all channels in registers. The threads begin with different vectors of channels, as
   /// above.
-  template <bool tells_winner>
+  template <bool has_argmax>
   __device__ void find_saturated_maxima(const Outputs& outputs, std::int64_t n, std::int64_t next) const {
     constexpr unsigned vectors = known_channels / width, all_banks = 128;  // bytes
     const unsigned turned = channels_last ? threadIdx.x % cuda::warp_size * known_channels * sizeof(Stored) / all_banks : 0;
@@ -281,7 +281,7 @@ class HeldMaxima {
         best.value = v == 0 ? largest : max(best.value, largest);
       }
 #pragma unroll
-      for (unsigned v = 0; tells_winner && v < vectors; ++v) {
+      for (unsigned v = 0; has_argmax && v < vectors; ++v) {
         int within = known_channels;
 #pragma unroll
         for (int j = width - 1; j >= 0; --j) within = values[v * width + j] == best.value ? j : within;

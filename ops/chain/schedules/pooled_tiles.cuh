@@ -262,8 +262,8 @@ class TileBlock {
         for (int begin = 0; begin < windows; begin += cuda::warp_size) {  // for all lanes alike
           const int i = begin + Ring::lane();
           if (i >= windows) continue;
-          const T selected = convert<T>(values[i]) * sign;
-          to.write(i, clamp(map(selected)), numbered ? window_numbers[i] : 0, selected);
+          const T argmax_input = convert<T>(values[i]) * sign;
+          to.write(i, clamp(map(argmax_input)), numbered ? window_numbers[i] : 0, argmax_input);
         }
       } else {
         for (int i = Ring::lane(); i < windows; i += cuda::warp_size) {

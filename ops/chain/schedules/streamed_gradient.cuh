@@ -8,7 +8,7 @@ namespace frit::ops {
 
 // What the gradients of the fused chains share. In a channel of a sample the input's gradient is
 //   (x - reference) * by_difference + offset
-// and more where x won. A first kernel finds what the winners get besides, and the sums that the norm's gradient needs, from the small
+// and more where x won. A first kernel finds what the maxima get in addition, and the sums that the norm's gradient needs, from the small
 // tensors alone; a second makes the rules of the sums; a third reads the input and writes its gradient, as fast as memory goes; a fourth
 // adds up over the batch what the channels get.
 
@@ -112,7 +112,7 @@ struct ElementSplit {
   }
 };
 
-/// The input's gradient in any layout: more(gradient, n, c, p) adds what a winner gets. Reads and writes each element once. Where wanted,
+/// The input's gradient in any layout: more(gradient, n, c, p) adds what a maximum gets. Reads and writes each element once. Where wanted,
 /// `differences` gets the chunks' sums of x - reference. A thread has the same elements whether memory allows vectors or not.
 /// Deterministic.
 template <class Stored, int width, class More>

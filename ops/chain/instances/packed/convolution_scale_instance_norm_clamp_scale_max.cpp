@@ -45,7 +45,7 @@ Value weight_gradient_of(Value gradient, Value image, const OwnAttributes& a) {
   return weight_gradient(gradient, cast(image, gradient.dtype()), a.options(), kernel_between(image.shape(), gradient.shape(), a.padding));
 }
 
-/// inputs (gradient, image, convolved, scale, post_scale, winner, mean, rstd, selected)
+/// inputs (gradient, image, convolved, scale, post_scale, argmax, mean, rstd, argmax_input)
 Values backward_rule(Emitter&, std::span<const Value> inputs, const Attributes& attributes) {
   const auto& a = attributes.as<OwnAttributes>();
   const Values gradients = carried_back(inputs, a.chain);
@@ -144,7 +144,7 @@ std::vector<Sample> backward_samples() {
     const Shape convolved = convolved_shape(sample.inputs[0].shape, sample.inputs[1].shape, attributes.options());
     const Shape reduced = reduced_shape(convolved, {1}, attributes.chain.keep_dims);
     std::vector<SampleInput> inputs = {reduced, sample.inputs[0], convolved, sample.inputs[2], sample.inputs[3]};
-    inputs.push_back(SampleInput::indices(reduced, winner_dtype(convolved[1])));
+    inputs.push_back(SampleInput::indices(reduced, argmax_dtype(convolved[1])));
     inputs.insert(inputs.end(), 2, statistics_sample({convolved[0], convolved[1]}));
     inputs.push_back(reduced);
     result.push_back({.inputs = std::move(inputs), .attributes = attributes, .in_halves = false});
@@ -196,7 +196,7 @@ FRIT_OPERATORS(convolution_scale_instance_norm_clamp_scale_max) {
       .name = "convolution_scale_instance_norm_clamp_scale_max",
       .summary = "scale_instance_norm_clamp_scale_max of the convolution of image with weight",
       .inputs = {"image", "weight", "scale", "post_scale", {"bias", true}},
-      .outputs = {"output", "winner", "mean", "rstd", "selected", "convolved"},
+      .outputs = {"output", "argmax", "mean", "rstd", "argmax_input", "convolved"},
       .infer = infer,
       .gradient = gradient,
       .decompose = decompose,
@@ -208,7 +208,7 @@ FRIT_OPERATORS(convolution_scale_instance_norm_clamp_scale_max) {
   registry.add<ConvolutionInstanceNormMaxAttributes>({
       .name = "convolution_scale_instance_norm_clamp_scale_max_backward",
       .summary = "the gradients of convolution_scale_instance_norm_clamp_scale_max, but for the image's",
-      .inputs = {"gradient", "image", "convolved", "scale", "post_scale", "winner", "mean", "rstd", "selected"},
+      .inputs = {"gradient", "image", "convolved", "scale", "post_scale", "argmax", "mean", "rstd", "argmax_input"},
       .outputs = {"weight_gradient", "scale_gradient", "post_scale_gradient", "bias_gradient"},
       .infer = infer_backward,
       .no_gradient = "not differentiable twice",

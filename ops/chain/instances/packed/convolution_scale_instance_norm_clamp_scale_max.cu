@@ -102,9 +102,9 @@ class TapMaxima {
     __syncthreads();
   }
 
-  template <bool tells_winner>
+  template <bool has_argmax>
   __device__ void find_maxima(const Outputs& outputs, const Clamp<float>& clamp, std::int64_t n) const {
-    using Best = std::conditional_t<tells_winner, Candidate, LargestValue>;
+    using Best = std::conditional_t<has_argmax, Candidate, LargestValue>;
     using Channels = cuda::Vector<float, thread_channels>;
     const auto slope = *reinterpret_cast<const Channels*>(maps_.slope + first_channel()),
                shift = *reinterpret_cast<const Channels*>(maps_.shift + first_channel()),
@@ -118,7 +118,7 @@ class TapMaxima {
         for (int i = 0; i < thread_channels; ++i) {
           const float product = products[i / 2 * 4 + 2 * h + i % 2], normalized = fmaf(product, slope[i], shift[i]);
           const float value = fmaf(smaller(larger(normalized, clamp.low), clamp.high), post_scale[i], 0.0f);  // not -0
-          if constexpr (tells_winner) {
+          if constexpr (has_argmax) {
             best[i] = {Candidate::key_of(value), first_channel() + i, product};
           } else {
             best[i] = {value};
@@ -139,9 +139,9 @@ class TapMaxima {
       if (high || pixel < 0) return;
       const std::int64_t place = n * pixels() + pixel + row * tiles_.cells[2];
       if (outputs.output != nullptr) outputs.output[place] = convert<Stored>(best.value());
-      if constexpr (tells_winner) {
-        if (outputs.winners != nullptr) outputs.winners[place] = static_cast<std::uint8_t>(best.channel);
-        if (outputs.selected != nullptr) outputs.selected[place] = convert<Stored>(best.element + maps_.bias[best.channel]);
+      if constexpr (has_argmax) {
+        if (outputs.argmax != nullptr) outputs.argmax[place] = static_cast<std::uint8_t>(best.channel);
+        if (outputs.argmax_input != nullptr) outputs.argmax_input[place] = convert<Stored>(best.element + maps_.bias[best.channel]);
       }
     });
   }
@@ -287,7 +287,7 @@ void run_clusters(const KernelContext& call, const ClusterTaps& tiles) {
   cuda::launch_clusters(kernel, shape, tiles.blocks, call.stream, given, image.data<Image>(), tiles);
 }
 
-/// inputs (image, weight, scale, post_scale, bias or none), outputs (output, winner, mean, rstd, selected, convolved)
+/// inputs (image, weight, scale, post_scale, bias or none), outputs (output, argmax, mean, rstd, argmax_input, convolved)
 void run_forward(const KernelContext& call) {
   const Tensor &image = call.inputs[0], &weight = call.inputs[1];
   const std::vector<TensorType> types = types_of(call.inputs);

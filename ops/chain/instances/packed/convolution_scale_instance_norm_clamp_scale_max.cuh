@@ -96,7 +96,7 @@ struct Convolved {
   }
 };
 
-/// inputs (image, weight, scale, post_scale, bias or none), outputs (output, winner, mean, rstd, selected, convolved)
+/// inputs (image, weight, scale, post_scale, bias or none), outputs (output, argmax, mean, rstd, argmax_input, convolved)
 template <class Stored>
 struct ConvolutionMaximumCall {
   static constexpr int rows = Convolved<Stored>::rows;
@@ -124,7 +124,7 @@ struct ConvolutionMaximumCall {
         bias(biased ? call.inputs[4] : Tensor()),
         clamp(call.as<ConvolutionInstanceNormMaxAttributes>().chain.clamp()) {}
 
-  bool trains() const { return outputs.tells_winner() || convolved.way != Write::not_at_all; }
+  bool trains() const { return outputs.has_argmax() || convolved.way != Write::not_at_all; }
 };
 
 }  // namespace frit::ops

@@ -26,7 +26,7 @@ struct Stretch {
 
   cuda::Vector<Stored, channels> convolved[blocks][2];
   float more[blocks][2];
-  int winner[blocks][2];  ///< -1 where there is no cell
+  int index[blocks][2];   ///< -1 where there is no cell
   int offset;             ///< of the pixels; -1 where the stretch has no cell
 
   __device__ static int warp() { return static_cast<int>(threadIdx.x) / cuda::warp_size; }
@@ -44,23 +44,23 @@ struct Stretch {
     const int place = (depth * tiles.cells[1] + row) * tiles.cells[2] + column + own, count = exists ? tiles.cells[2] - column - own : 0;
     const Stored* const elements = given.convolved + (place * rows + channel);
     const float* const more_from = given.more + place;
-    const std::uint8_t* const winners = given.winners + place;
+    const std::uint8_t* const argmax = given.argmax + place;
 #pragma unroll
     for (int b = 0; b < blocks; ++b) {
 #pragma unroll
       for (int v = 0; v < 2; ++v) {
         const int cell = b * cells + v;
-        winner[b][v] = -1;
+        index[b][v] = -1;
         if (cell >= count) continue;
         convolved[b][v] = *reinterpret_cast<const cuda::Vector<Stored, channels>*>(elements + cell * rows);
         more[b][v] = more_from[cell];
-        winner[b][v] = winners[cell];
+        index[b][v] = argmax[cell];
       }
     }
   }
 };
 
-/// A block some tiles, of which each warp has some stretches. Reads the image, what the convolution gave and what the winners get, and
+/// A block some tiles, of which each warp has some stretches. Reads the image, what the convolution gave and what the maxima get, and
 /// writes the block's part of the weight's gradient. Deterministic.
 template <class Stored, class Image, int loads>
 __global__ void __launch_bounds__(threads, resident_blocks)
@@ -95,8 +95,8 @@ __global__ void __launch_bounds__(threads, resident_blocks)
 #pragma unroll
           for (int i = 0; i < Part::channels; ++i) {
             const float spread = rule.spread(i, rule.difference(i, convert<float>(part.convolved[b][v][i])));
-            const float element = part.winner[b][v] == channel + i ? spread + part.more[b][v] : spread;
-            gradient[b][0][2 * i + v] = part.winner[b][v] < 0 ? 0 : element;
+            const float element = part.index[b][v] == channel + i ? spread + part.more[b][v] : spread;
+            gradient[b][0][2 * i + v] = part.index[b][v] < 0 ? 0 : element;
           }
         }
       }
@@ -166,17 +166,17 @@ void run_kernels(const KernelContext& call, const Scratch& scratch, const Gather
                                                              .post_scale = Parameter<Stored>(call.inputs[4]),
                                                              .clamp = Clamp<float>(attributes.chain.clamp()),
                                                              .eps = attributes.chain.eps,
-                                                             .winners = call.inputs[5].data<std::uint8_t>(),
+                                                             .argmax = call.inputs[5].data<std::uint8_t>(),
                                                              .means = call.inputs[6].data<double>(),
                                                              .rstds = call.inputs[7].data<double>(),
-                                                             .selected = call.inputs[8].data<Stored>()};
+                                                             .argmax_input = call.inputs[8].data<Stored>()};
   const CloseGradients<float> close{
       scratch_part<ChannelParts<3>>(call, scratch.sums.parts),
       GradientRules<float>(scratch_part<std::byte>(call, scratch.sums.rules), planes.samples * planes.channels)};
   float* const more = scratch_part<float>(call, scratch.sums.more);
-  launch_winner_sums(scratch_part<InstanceSums>(call, scratch.sums.partials), more, close, gradients, device, call.stream);
+  launch_argmax_sums(scratch_part<InstanceSums>(call, scratch.sums.partials), more, close, gradients, device, call.stream);
   if (call.outputs[0].defined()) {
-    const GradientSource<Stored> given{convolved.data<Stored>(), close.rules, gradients.winners, more};
+    const GradientSource<Stored> given{convolved.data<Stored>(), close.rules, gradients.argmax, more};
     gather(scratch_part<float>(call, scratch.partials), given);
   }
   const ChannelResults<Stored, 3> results{Parameter<Stored>(call.outputs[1]), Parameter<Stored>(call.outputs[2]),
@@ -233,7 +233,7 @@ bool has_kernel(const TensorType& image, const TensorType& convolved, Layout lay
          has_convolution_instance_norm_max_kernels(image, {convolved.dtype, weight}, padding);
 }
 
-/// inputs (gradient, image, convolved, scale, post_scale, winner, mean, rstd, selected)
+/// inputs (gradient, image, convolved, scale, post_scale, argmax, mean, rstd, argmax_input)
 /// outputs (weight_gradient, scale_gradient, post_scale_gradient, bias_gradient)
 void run_backward(const KernelContext& call) {
   const Tensor &image = call.inputs[1], &convolved = call.inputs[2];

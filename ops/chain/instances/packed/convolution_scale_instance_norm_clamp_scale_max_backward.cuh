@@ -10,13 +10,12 @@ template <class Stored>
 struct GradientSource {
   const Stored* convolved;  // (N, pixels, K)
   GradientRules<float> rules;
-  const std::uint8_t* winners;  // (N, pixels)
-  const float* more;            // likewise: what the winners get besides
+  const std::uint8_t* argmax;  // (N, pixels)
+  const float* more;           // likewise: what the maxima get in addition
 
   /// Without the samples before.
   __device__ GradientSource from(std::int64_t sample, int pixels) const {
-    return {convolved + sample * pixels * ConvolutionInstanceNormMaxKernels::rows, rules, winners + sample * pixels,
-            more + sample * pixels};
+    return {convolved + sample * pixels * ConvolutionInstanceNormMaxKernels::rows, rules, argmax + sample * pixels, more + sample * pixels};
   }
 };
 

@@ -63,7 +63,7 @@ struct TapRowPlace {
 };
 
 #ifdef __CUDACC__
-/// A block some tiles, of whose lines each warp has some. Reads the image, what the convolution gave and what the winners get, and writes
+/// A block some tiles, of whose lines each warp has some. Reads the image, what the convolution gave and what the maxima get, and writes
 /// the block's part of the weight's gradient. Deterministic.
 template <int tap_rows>
 __global__ void __launch_bounds__(GradientTiles::threads, GradientTiles::resident_blocks)
@@ -99,14 +99,14 @@ __global__ void __launch_bounds__(GradientTiles::threads, GradientTiles::residen
         const int place = (z * tiles.cells[1] + y) * tiles.cells[2] + x;
         cuda::Vector<float, thread_rows> convolved[patch];
         float more[patch];
-        int winner[patch];
+        int index[patch];
 #pragma unroll
         for (int c = 0; c < patch; ++c) {
-          winner[c] = -1;
+          index[c] = -1;
           if (c >= columns) continue;
           convolved[c] = *reinterpret_cast<const cuda::Vector<float, thread_rows>*>(own.convolved + (place + c) * rows + channel);
           more[c] = own.more[place + c];
-          winner[c] = own.winners[place + c];
+          index[c] = own.argmax[place + c];
         }
 #pragma unroll
         for (int i = 0; i < thread_rows; ++i) {
@@ -114,7 +114,7 @@ __global__ void __launch_bounds__(GradientTiles::threads, GradientTiles::residen
 #pragma unroll
           for (int c = 0; c < patch; ++c) {
             const float spread = rule.spread(i, rule.difference(i, convolved[c][i]));
-            elements[c] = winner[c] < 0 ? 0 : winner[c] == channel + i ? spread + more[c] : spread;
+            elements[c] = index[c] < 0 ? 0 : index[c] == channel + i ? spread + more[c] : spread;
           }
           *reinterpret_cast<cuda::Vector<float, patch>*>(gradient + (channel + i) * tiles.gradient_step + quad * patch) = elements;
         }

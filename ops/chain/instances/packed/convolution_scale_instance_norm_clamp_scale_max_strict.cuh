@@ -197,8 +197,8 @@ class PatchMaxima {
     const auto& outputs = call_.outputs;
     if (outputs.output != nullptr) outputs.output[place] = best.value();
     if constexpr (trains) {
-      if (outputs.winners != nullptr) outputs.winners[place] = static_cast<std::uint8_t>(best.channel);
-      if (outputs.selected != nullptr) outputs.selected[place] = best.element;
+      if (outputs.argmax != nullptr) outputs.argmax[place] = static_cast<std::uint8_t>(best.channel);
+      if (outputs.argmax_input != nullptr) outputs.argmax_input[place] = best.element;
     }
   }
 

@@ -13,7 +13,7 @@ using OwnAttributes = PackedGroupNormPoolAttributes;
 constexpr const char* chain_name = "group_norm_scale_max_pool_clamp";
 
 // inputs (image, weight, norm_weight, norm_bias, scale, bias or none), and those of the backward operator behind the gradient and in front
-// of (winner, mean, rstd, selected). The convolution's bias comes last, since it may be missing.
+// of (argmax, mean, rstd, argmax_input). The convolution's bias comes last, since it may be missing.
 
 Value bias_of(std::span<const Value> inputs) { return inputs.size() > 5 ? inputs[5] : Value(); }
 
@@ -31,7 +31,7 @@ Values carried_back(std::span<const Value> kept, Value rows, Value bias, const G
   return gradients;
 }
 
-/// inputs (gradient, image, weight, norm_weight, norm_bias, scale, winner, mean, rstd, selected, bias or none)
+/// inputs (gradient, image, weight, norm_weight, norm_bias, scale, argmax, mean, rstd, argmax_input, bias or none)
 Values backward_rule(Emitter&, std::span<const Value> inputs, const Attributes& attributes) {
   const auto& a = attributes.as<OwnAttributes>();
   const Value bias = inputs.size() > 10 ? inputs[10] : Value();
@@ -121,13 +121,13 @@ std::vector<Sample> backward_samples() {
   std::vector<Sample> result;
   for (const Sample& sample : samples()) {
     const auto& attributes = sample.attributes.as<OwnAttributes>();
-    if (!attributes.chain.padding.empty()) continue;  // not every number is a winner's
+    if (!attributes.chain.padding.empty()) continue;  // not every number is an argmax
     const Shape rows = convolved_shape(sample.inputs[0].shape, sample.inputs[1].shape, attributes.im2col);
     const GroupNormPoolGeometry geometry(rows, attributes.chain);
     const Shape output = pool_output_shape(rows, geometry.pool);
     std::vector<SampleInput> inputs(sample.inputs.begin(), sample.inputs.begin() + 5);
     inputs.insert(inputs.begin(), SampleInput(output));
-    inputs.push_back(SampleInput::indices(output, winner_dtype(geometry.kernel_elements())));
+    inputs.push_back(SampleInput::indices(output, argmax_dtype(geometry.kernel_elements())));
     inputs.insert(inputs.end(), 2, statistics_sample({geometry.samples, geometry.groups}));
     inputs.push_back(output);
     if (sample.inputs.size() > 5) inputs.push_back(sample.inputs[5]);
@@ -188,7 +188,7 @@ FRIT_OPERATORS(packed_group_norm_scale_max_pool_clamp) {
       .name = "packed_group_norm_scale_max_pool_clamp",
       .summary = "group_norm_scale_max_pool_clamp of the convolution of im2col(image) with weight, of size 1",
       .inputs = {"image", "weight", "norm_weight", "norm_bias", "scale", {"bias", true}},
-      .outputs = {"output", "winner", "mean", "rstd", "selected"},
+      .outputs = {"output", "argmax", "mean", "rstd", "argmax_input"},
       .infer = infer,
       .gradient = gradient,
       .decompose = decompose,
@@ -200,7 +200,8 @@ FRIT_OPERATORS(packed_group_norm_scale_max_pool_clamp) {
   registry.add<PackedGroupNormPoolAttributes>({
       .name = "packed_group_norm_scale_max_pool_clamp_backward",
       .summary = "the gradients of packed_group_norm_scale_max_pool_clamp, but for the image's",
-      .inputs = {"gradient", "image", "weight", "norm_weight", "norm_bias", "scale", "winner", "mean", "rstd", "selected", {"bias", true}},
+      .inputs =
+          {"gradient", "image", "weight", "norm_weight", "norm_bias", "scale", "argmax", "mean", "rstd", "argmax_input", {"bias", true}},
       .outputs = {"weight_gradient", "norm_weight_gradient", "norm_bias_gradient", "scale_gradient", "bias_gradient"},
       .infer = infer_backward,
       .no_gradient = "not differentiable twice",

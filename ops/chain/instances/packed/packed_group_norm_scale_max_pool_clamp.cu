@@ -41,8 +41,8 @@ class StretchMaxima {
         if constexpr (numbered) {
           const bool wins = larger > best_[b][i] && open;
           best_[b][i] = wins ? live[i] ? larger : left : best_[b][i];
-          const int winner = right > left ? first + 1 : first;
-          number_[b][i] = wins ? winner : number_[b][i];
+          const int index = right > left ? first + 1 : first;
+          number_[b][i] = wins ? index : number_[b][i];
         } else {
           best_[b][i] = fmaxf(best_[b][i], larger);
         }
@@ -70,7 +70,7 @@ class StretchMaxima {
 
   /// The windows' elements, and their numbers; the first where `live` is not set.
   __device__ float element(int b, int i) const { return best_[b][i]; }
-  __device__ int winner(int b, int i, bool is_live) const { return is_live ? number_[b][i] : 0; }
+  __device__ int index(int b, int i, bool is_live) const { return is_live ? number_[b][i] : 0; }
 
  private:
   float best_[blocks][4];
@@ -155,7 +155,7 @@ __global__ void __launch_bounds__(PooledTaps<loads>::threads, forward_blocks<Sto
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           elements[i] = convert<Stored>((maxima.element(b, i) + pivots[i]) * signs[i]);
-          if constexpr (numbered) numbers[i] = static_cast<std::uint8_t>(maxima.winner(b, i, live[i]));
+          if constexpr (numbered) numbers[i] = static_cast<std::uint8_t>(maxima.index(b, i, live[i]));
         }
         cuda::store_vector(results.elements + place, elements);
         if constexpr (numbered) cuda::store_vector(results.numbers + place, numbers);
@@ -269,7 +269,7 @@ void run_tiles(const KernelContext& call, const Tiles& tiles, const GroupNormPoo
   const ForwardScratch scratch(tiles, weight.dtype());
   const PoolOutputs<Stored, std::uint8_t> outputs{data_or_null<Stored>(call.outputs[0]), data_or_null<std::uint8_t>(call.outputs[1]),
                                                   data_or_null<Stored>(call.outputs[4])};
-  const bool numbered = outputs.winners != nullptr || outputs.selected != nullptr, biased = call.has(5);
+  const bool numbered = outputs.argmax != nullptr || outputs.argmax_input != nullptr, biased = call.has(5);
   const WindowElements<Stored> elements{scratch_part<Stored>(call, scratch.elements),
                                         numbered ? scratch_part<std::uint8_t>(call, scratch.numbers) : nullptr};
   auto* const sums = scratch_part<PivotSums>(call, scratch.sums);
@@ -318,7 +318,7 @@ bool has_kernels(const Tensor& image, const TensorType& weight, const OwnAttribu
   return on_tensor_cores(weight.dtype) || fits_device(ForwardPatches(image, weight, attributes), image.device().index);
 }
 
-/// inputs (image, weight, norm_weight, norm_bias, scale, bias or none), outputs (output, winner, mean, rstd, selected)
+/// inputs (image, weight, norm_weight, norm_bias, scale, bias or none), outputs (output, argmax, mean, rstd, argmax_input)
 void run_forward(const KernelContext& call) {
   const Tensor &image = call.inputs[0], &weight = call.inputs[1];
   const auto& attributes = call.as<OwnAttributes>();

@@ -11,7 +11,7 @@ namespace frit::ops {
 namespace {
 
 using OwnAttributes = PackedGroupNormPoolAttributes;
-using AtWinner = WinnerGradients<float, std::uint8_t>;
+using AtArgmax = ArgmaxGradients<float, std::uint8_t>;
 
 /// Blocks of threads to a multiprocessor, as registers allow.
 constexpr int backward_blocks = 2;
@@ -22,7 +22,7 @@ template <class Stored, class Image, int loads>
 __global__ void __launch_bounds__(PooledTaps<loads>::threads, backward_blocks)
     gather_pooled_gradient(float* partials /* (blocks, weight_elements) */, float* differences /* (tiles, shares, C), or null */,
                            const Image* image, const Stored* weight, Parameter<Stored> bias, bool biased, GradientRules<float> rules,
-                           AtWinner at_winner, const __grid_constant__ PooledTaps<loads> tiles) {
+                           AtArgmax at_argmax, const __grid_constant__ PooledTaps<loads> tiles) {
   constexpr int blocks = 2, threads = PooledTaps<loads>::threads;
   using Warp = ChannelWarp<Stored, loads>;
   extern __shared__ __align__(16) std::byte memory[];
@@ -56,8 +56,8 @@ __global__ void __launch_bounds__(PooledTaps<loads>::threads, backward_blocks)
 #pragma unroll
         for (int i = 0; i < thread_rows; ++i) numbers[b][i] = UINT8_MAX;
         if (!inside) continue;
-        more[b] = *reinterpret_cast<const cuda::Vector<float, thread_rows>*>(at_winner.more + place);
-        numbers[b] = *reinterpret_cast<const cuda::Vector<std::uint8_t, thread_rows>*>(at_winner.winners + place);
+        more[b] = *reinterpret_cast<const cuda::Vector<float, thread_rows>*>(at_argmax.more + place);
+        numbers[b] = *reinterpret_cast<const cuda::Vector<std::uint8_t, thread_rows>*>(at_argmax.argmax + place);
       }
 #pragma unroll 1
       for (int k = 0; k < rows; ++k) {
@@ -102,7 +102,7 @@ __global__ void __launch_bounds__(PooledTaps<loads>::threads, backward_blocks)
 struct Scratch {
   ScratchParts all;
   unsigned blocks;
-  std::size_t sums, parts, rules, more, winners, differences, partials;
+  std::size_t sums, parts, rules, more, argmax, differences, partials;
 
   template <class Tiles>
   Scratch(const Tiles& tiles, int to_multiprocessor, int device) : blocks(tile_blocks(tiles.count, to_multiprocessor, device)) {
@@ -113,7 +113,7 @@ struct Scratch {
     parts = all.add(slices, sizeof(ChannelParts<4>));
     rules = all.add(1, GradientRules<float>::bytes(slices));
     more = all.add(windows, sizeof(float));
-    winners = all.add(windows, 1);
+    argmax = all.add(windows, 1);
     differences = all.add(static_cast<std::int64_t>(tiles.count) * tiles.shares() * tiles.channels, sizeof(float));
     partials = all.add(static_cast<std::int64_t>(blocks) * tiles.weight_elements(), sizeof(float));
   }
@@ -130,14 +130,14 @@ void run_tiles(const KernelContext& call, const Tiles& tiles, const Scratch& scr
   auto* const differences = call.outputs[4].defined() ? scratch_part<float>(call, scratch.differences) : nullptr;
   auto* const partials = scratch_part<float>(call, scratch.partials);
   const GradientRules<float> rules(scratch_part<std::byte>(call, scratch.rules), planes.samples * planes.channels);
-  const AtWinner at_winner{scratch_part<float>(call, scratch.more), scratch_part<std::uint8_t>(call, scratch.winners)};
-  launch_window_sums({parts, rules}, at_winner, scratch_part<ChannelSums<double>>(call, scratch.sums),
+  const AtArgmax at_argmax{scratch_part<float>(call, scratch.more), scratch_part<std::uint8_t>(call, scratch.argmax)};
+  launch_window_sums({parts, rules}, at_argmax, scratch_part<ChannelSums<double>>(call, scratch.sums),
                      pool_gradient_call<Stored, std::uint8_t>(call, planes, GroupNormPoolGeometry(rows, chain), chain.clamp(), 3),
                      image.device().index, call.stream);
   if (call.outputs[0].defined() || differences != nullptr) {
     const bool biased = call.has(10);
     const Parameter<Stored> bias(biased ? call.inputs[10] : Tensor());
-    gather(partials, differences, image.data<Image>(), weight.data<Stored>(), bias, biased, rules, at_winner, tiles);
+    gather(partials, differences, image.data<Image>(), weight.data<Stored>(), bias, biased, rules, at_argmax, tiles);
   }
   if (call.outputs[0].defined()) {
     sum_partials(call.outputs[0].data<Stored>(), partials, static_cast<int>(scratch.blocks), tiles.weight_elements(), place, call.stream);
@@ -180,7 +180,7 @@ bool has_kernels(const Tensor& image, const TensorType& weight, const OwnAttribu
   return on_tensor_cores(weight.dtype) || fits_device(BackwardPatches(image, weight, attributes), image.device().index);
 }
 
-/// inputs (gradient, image, weight, norm_weight, norm_bias, scale, winner, mean, rstd, selected, bias or none)
+/// inputs (gradient, image, weight, norm_weight, norm_bias, scale, argmax, mean, rstd, argmax_input, bias or none)
 /// outputs (weight_gradient, norm_weight_gradient, norm_bias_gradient, scale_gradient, bias_gradient)
 void run_backward(const KernelContext& call) {
   const Tensor &image = call.inputs[1], &weight = call.inputs[2];

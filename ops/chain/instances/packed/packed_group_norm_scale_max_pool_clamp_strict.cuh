@@ -226,7 +226,7 @@ template <int window, int tap_rows>
 __global__ void __launch_bounds__(BackwardPatches::threads, BackwardPatches::resident_blocks)
     gather_patches_gradient(float* partials /* (blocks, weight_elements) */, float* differences /* (tiles, shares, C), or null */,
                             const float* image, const float* weight, Parameter<float> bias, bool biased, GradientRules<float> rules,
-                            WinnerGradients<float, std::uint8_t> at_winner, const __grid_constant__ BackwardPatches tiles) {
+                            ArgmaxGradients<float, std::uint8_t> at_argmax, const __grid_constant__ BackwardPatches tiles) {
   constexpr int patch = PlanarTaps::patch, thread_rows = PlanarTaps::patch_rows, lanes = BackwardPatches::lanes, side = PlanarTaps::side;
   extern __shared__ __align__(16) std::byte memory[];
   auto* const factors = reinterpret_cast<float*>(memory);
@@ -260,8 +260,8 @@ __global__ void __launch_bounds__(BackwardPatches::threads, BackwardPatches::res
           for (int i = 0; i < thread_rows; ++i) numbers[i] = UINT8_MAX;
           if (window_row < tiles.windows[0] && window_column < tiles.windows[1]) {
             const std::int64_t place = tiles.window_place(tile.sample, window_row, window_column) + channel;
-            more = *reinterpret_cast<const cuda::Vector<float, thread_rows>*>(at_winner.more + place);
-            numbers = *reinterpret_cast<const cuda::Vector<std::uint8_t, thread_rows>*>(at_winner.winners + place);
+            more = *reinterpret_cast<const cuda::Vector<float, thread_rows>*>(at_argmax.more + place);
+            numbers = *reinterpret_cast<const cuda::Vector<std::uint8_t, thread_rows>*>(at_argmax.argmax + place);
           }
 #pragma unroll
           for (int i = 0; i < thread_rows; ++i) {

@@ -22,7 +22,7 @@ std::vector<Tensor> plain_parameters(DType dtype) {
   return {Tensor::full({1}, 1, dtype), Tensor::full({1}, 0, dtype), Tensor::full({1, 1, 1}, 1, dtype)};
 }
 
-std::vector<std::int64_t> winners(const Attributes& attributes, const std::vector<Tensor>& inputs) {
+std::vector<std::int64_t> argmax_of(const Attributes& attributes, const std::vector<Tensor>& inputs) {
   return ops::run(chain, inputs, attributes)[1].to_vector<std::int64_t>();
 }
 
@@ -53,7 +53,7 @@ const std::vector<PoolCase>& pool_cases() {
 }
 
 /// Such a number is below the kernel's size, but names no element of the image.
-TEST(GroupNormScaleMaxPoolClamp, AWinnerInThePaddingGetsNothing) {
+TEST(GroupNormScaleMaxPoolClamp, AnArgmaxInThePaddingGetsNothing) {
   const Attributes attributes{.num_groups = 2, .kernel_size = {3}, .stride = {1}, .padding = {1}, .max = 1};
   std::vector<Tensor> inputs = normal_inputs({2, 2, 4, 5}, DType::f32);
   const std::vector<Tensor> forward = ops::run(chain, inputs, attributes);
@@ -63,9 +63,9 @@ TEST(GroupNormScaleMaxPoolClamp, AWinnerInThePaddingGetsNothing) {
   const std::vector<float> expected = ops::run(backward, inputs, attributes)[0].to_vector<float>();
   for (const std::uint8_t number :
        {std::uint8_t{0}, std::uint8_t{8}}) {  // of the first window that of the image before, of the last that of the image after
-    Tensor winner = forward[1].clone();
-    for (const std::ptrdiff_t plane : {1, 2}) std::fill_n(winner.span<std::uint8_t>().begin() + plane * 20, 20, number);
-    inputs[5] = winner;
+    Tensor argmax = forward[1].clone();
+    for (const std::ptrdiff_t plane : {1, 2}) std::fill_n(argmax.span<std::uint8_t>().begin() + plane * 20, 20, number);
+    inputs[5] = argmax;
     const std::vector<float> found = ops::run(backward, inputs, attributes)[0].to_vector<float>();
     for (const std::size_t first : {0u, 60u}) {
       for (std::size_t i = first; i < first + 20; ++i) EXPECT_EQ(found[i], expected[i]) << "element " << i << ", number " << +number;
@@ -99,10 +99,10 @@ TEST(GroupNormScaleMaxPoolClamp, NegativeAndZeroFactorsTurnTheOrderOrTie) {
   const Attributes attributes{.kernel_size = {2}, .min = -9, .max = 9};
   std::vector<Tensor> inputs = normal_inputs({1, 1, 4, 6}, DType::f32);
   inputs[3] = Tensor::zeros({1, 1, 1});
-  EXPECT_EQ(winners(attributes, inputs), std::vector<std::int64_t>(6, 0));
+  EXPECT_EQ(argmax_of(attributes, inputs), std::vector<std::int64_t>(6, 0));
   inputs[3] = Tensor::full({1, 1, 1}, inf);
   inputs[1] = inputs[2] = Tensor::zeros({1});
-  EXPECT_EQ(winners(attributes, inputs), std::vector<std::int64_t>(6, 3)) << "0 * inf is NaN: the last one";
+  EXPECT_EQ(argmax_of(attributes, inputs), std::vector<std::int64_t>(6, 3)) << "0 * inf is NaN: the last one";
 }
 
 TEST(GroupNormScaleMaxPoolClamp, TheFirstOfEqualsAndTheLastNanWin) {
@@ -112,7 +112,7 @@ TEST(GroupNormScaleMaxPoolClamp, TheFirstOfEqualsAndTheLastNanWin) {
     const Tensor x = Tensor::from(values, {1, 1, 2, 6});
     std::vector<Tensor> inputs = plain_parameters(DType::f64);
     inputs.insert(inputs.begin(), x);
-    return winners(attributes, inputs);
+    return argmax_of(attributes, inputs);
   };
   EXPECT_EQ(run({2, 5, 5, 1, 1, 1, 5, 0, 5, 1, 1, 1}), (std::vector<std::int64_t>{1, 0}));
   EXPECT_EQ(run({2, 0, 0, 1, 1, 2, 5, 5, 0, 2, 1, 3}), (std::vector<std::int64_t>{3, 5}));

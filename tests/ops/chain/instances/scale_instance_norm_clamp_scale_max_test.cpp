@@ -13,7 +13,7 @@ using Attributes = ops::ScaleInstanceNormClampScaleMaxAttributes;
 
 constexpr const char* chain = "scale_instance_norm_clamp_scale_max";
 
-std::vector<std::int64_t> winners(const Attributes& attributes, const std::vector<Tensor>& inputs) {
+std::vector<std::int64_t> argmax_of(const Attributes& attributes, const std::vector<Tensor>& inputs) {
   return ops::run(chain, inputs, attributes)[1].to_vector<std::int64_t>();
 }
 
@@ -49,8 +49,8 @@ TEST(ScaleInstanceNormClampScaleMax, TiesGoToTheFirstChannel) {
     }
   }
   const Tensor equal = Tensor::from<float>({1, 2, 3, 1, 2, 3, 1, 2, 3}, {1, 3, 3}), ones = Tensor::full({3, 1}, 1);
-  EXPECT_EQ(winners({.min = -1, .max = 1}, {equal, ones, ones}), (std::vector<std::int64_t>{0, 0, 0}));
-  EXPECT_EQ(winners({.min = -1, .max = 1}, {equal, ones, Tensor::from<float>({-1, 1, 1}, {3, 1})}), (std::vector<std::int64_t>{0, 0, 1}))
+  EXPECT_EQ(argmax_of({.min = -1, .max = 1}, {equal, ones, ones}), (std::vector<std::int64_t>{0, 0, 0}));
+  EXPECT_EQ(argmax_of({.min = -1, .max = 1}, {equal, ones, Tensor::from<float>({-1, 1, 1}, {3, 1})}), (std::vector<std::int64_t>{0, 0, 1}))
       << "0 = -0";
 }
 
@@ -58,7 +58,7 @@ TEST(ScaleInstanceNormClampScaleMax, NanStaysInItsInstanceAndTheFirstChannelHasI
   std::vector<Tensor> inputs = normal_inputs({2, 4, 3, 3}, DType::f64);
   inputs[0] = with_values(inputs[0], {{2 * 9 + 4, nan}, {1 * 9 + 7, inf}});
   const Attributes attributes{.min = -1, .max = 1};
-  const std::vector<std::int64_t> found = winners(attributes, inputs);
+  const std::vector<std::int64_t> found = argmax_of(attributes, inputs);
   for (std::size_t i = 0; i < 9; ++i) EXPECT_EQ(found[i], 1) << i;
   const std::vector<double> output = ops::run(chain, inputs, attributes)[0].to_vector<double>();
   for (std::size_t i = 0; i < 18; ++i) EXPECT_EQ(std::isnan(output[i]), i < 9) << i;
@@ -96,7 +96,7 @@ TEST(ScaleInstanceNormClampScaleMax, GradientPassesAtTheBoundsAndNotBeyond) {
     const ChainResults fused = run_chain(chain, attributes, inputs, false, seed);
     expect_close(fused, run_chain(chain, attributes, inputs, true, seed), 0, 1e-15);
     EXPECT_EQ(fused.gradients[0].to_vector<double>()[2], bound == 1.0 ? -0.5 : 0.0);
-    EXPECT_EQ(fused.gradients[2].item(), -bound) << "a saturated winner still counts for the factor behind it";
+    EXPECT_EQ(fused.gradients[2].item(), -bound) << "a saturated maximum still counts for the factor behind it";
   }
 }
 

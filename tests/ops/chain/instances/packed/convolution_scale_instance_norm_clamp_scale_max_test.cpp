@@ -154,8 +154,8 @@ TEST_F(CudaConvolutionInstanceNormMax, OfEqualValuesTheFirstWins) {
   inputs[3].span<float>()[3] = -0.0f;
   for (const bool tf32 : {true, false}) {
     set_numerics({.tf32 = tf32});
-    for (const double winner : run_on_gpu(ops::registry().find(forward), inputs, call.attributes())[1].to_vector<double>()) {
-      ASSERT_EQ(winner, 0);
+    for (const double index : run_on_gpu(ops::registry().find(forward), inputs, call.attributes())[1].to_vector<double>()) {
+      ASSERT_EQ(index, 0);
     }
   }
 }
@@ -174,11 +174,11 @@ TEST_F(CudaConvolutionInstanceNormMax, NanAndInfiniteValuesGoWhereTheCpuHasThem)
           const std::vector<double> left = found[result].to_vector<double>(), right = expected[result].to_vector<double>();
           for (std::size_t i = 0; i < right.size(); ++i) ASSERT_EQ(std::isnan(left[i]), std::isnan(right[i])) << result << arithmetic << i;
         }
-        const std::vector<double> output = expected[0].to_vector<double>(), winners = found[1].to_vector<double>(),
+        const std::vector<double> output = expected[0].to_vector<double>(), argmax = found[1].to_vector<double>(),
                                   right = expected[1].to_vector<double>();
         for (std::size_t i = 0; i < right.size(); ++i) {
           if (std::isnan(output[i])) {
-            ASSERT_EQ(winners[i], right[i]) << "the first NaN wins";
+            ASSERT_EQ(argmax[i], right[i]) << "the first NaN wins";
           }
         }
       }

@@ -125,13 +125,13 @@ TEST_F(CudaPackedGroupNormPool, OfEqualElementsTheFirstWins) {
     std::vector<Tensor> inputs = call.inputs(DType::f32);
     inputs[0] = Tensor::full(call.image, 0.5, DType::f32);
     const std::vector<Tensor> found = run_on_gpu(ops::registry().find(forward), inputs, call.attributes());
-    const std::vector<double> winners = found[1].to_vector<double>();
+    const std::vector<double> argmax = found[1].to_vector<double>();
     const std::int64_t windows = found[1].dim(2) * found[1].dim(3), left = found[1].dim(3);
     for (std::int64_t i = 0; i < found[1].elements(); ++i) {
       const bool inner =
           i % windows >= left && i % left > 0 && i % left < left - 1 && i % windows < windows - left;  // away from the padding
       if (inner) {
-        EXPECT_EQ(winners[static_cast<std::size_t>(i)], 0) << call.image << ' ' << i;
+        EXPECT_EQ(argmax[static_cast<std::size_t>(i)], 0) << call.image << ' ' << i;
       }
     }
     // So does the first of all where a channel's factor is 0.
