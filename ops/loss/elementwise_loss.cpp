@@ -27,8 +27,8 @@ namespace {
 void require_fitting_types(const InferContext& call, std::size_t prediction) {
   const TensorType& a = call.inputs[prediction];
   const TensorType& b = call.inputs[prediction + 1];
-  const bool close = a.dtype == b.dtype || (is_half(a.dtype) && b.dtype == DType::f32);
-  call.require(close && a.shape == b.shape, call.op.inputs[prediction].name, " is ", a, ", target is ", b);
+  const bool compatible = a.dtype == b.dtype || (is_half(a.dtype) && b.dtype == DType::f32);
+  call.require(compatible && a.shape == b.shape, call.op.inputs[prediction].name, " is ", a, ", target is ", b);
 }
 
 std::vector<TensorType> infer(const InferContext& call) {

@@ -13,7 +13,7 @@ using Geometry = GroupNormPoolGeometry;
 
 /// What the statistics of the input become: those that are kept, and the maps that the second walk applies.
 template <class Stored>
-struct CloseGroups {
+struct FinalizeGroups {
   std::int64_t groups, group_channels;
   double eps;
   GroupParameters<Stored> parameters;
@@ -54,15 +54,15 @@ PoolOutputs<Stored, Index> outputs_of(const KernelContext& call) {
 
 /// Two walks over each part of the batch, of which the second finds it in the cache.
 template <class Stored, class Index>
-void walk_twice(const KernelContext& call, const Geometry& geometry, const CloseGroups<Stored>& whole) {
+void walk_twice(const KernelContext& call, const Geometry& geometry, const FinalizeGroups<Stored>& whole) {
   using T = Computed<Stored>;
   const Tensor& input = call.inputs[0];
   Planes planes(input.shape());
   const Places places(input, planes);
   const MapScratch scratch(planes, sizeof(GroupMap<T>));
   auto* const partials = reinterpret_cast<ShiftedSums*>(call.scratch.data());
-  CloseGroups<Stored> close = whole;
-  close.maps = reinterpret_cast<GroupMap<T>*>(call.scratch.data() + scratch.partials);
+  FinalizeGroups<Stored> finalize = whole;
+  finalize.maps = reinterpret_cast<GroupMap<T>*>(call.scratch.data() + scratch.partials);
   const PoolOutputs<Stored, Index> outputs = outputs_of<Stored, Index>(call);
   const std::int64_t part = samples_in_cache(input), sample_windows = planes.channels * geometry.windows();
   // From the last to the first: the end of what a kernel before has written may still be in the cache.
@@ -70,21 +70,21 @@ void walk_twice(const KernelContext& call, const Geometry& geometry, const Close
     planes.samples = std::min(part, end);
     const std::int64_t n = end - planes.samples;
     const Stored* const x = input.data<Stored>() + n * places.sample;
-    close.statistics = whole.statistics.from(n * geometry.groups);
-    find_moments(x, SliceSplit(planes, places, geometry.groups), partials, close, call.stream);
+    finalize.statistics = whole.statistics.from(n * geometry.groups);
+    find_moments(x, SliceSplit(planes, places, geometry.groups), partials, finalize, call.stream);
     if (sample_windows == 0) continue;
     Planes windows = planes;
     windows.pixels = geometry.windows();
     const ElementOrder order(windows, places.channels_last());
     cuda::launch(pool_windows<Stored, Index>, sample_loop_shape(planes.samples, sample_windows), call.stream,
-                 outputs.from(n * sample_windows), x, close.maps, Clamp<T>(call.as<ChainAttributes>().clamp()), planes, places, order,
+                 outputs.from(n * sample_windows), x, finalize.maps, Clamp<T>(call.as<ChainAttributes>().clamp()), planes, places, order,
                  WindowAxis(geometry.pool, 1), WindowAxis(geometry.pool, 2), cuda::Divisor(geometry.pool.output[2]));
   }
 }
 
 /// Lays the tiles out for clusters of the size that costs least, and starts as many as run at a time; false if there is none.
 template <class Stored, int kernel>
-bool pool_tiles_of(const KernelContext& call, PooledTiles& tiles, const CloseGroups<Stored>& close) {
+bool pool_tiles_of(const KernelContext& call, PooledTiles& tiles, const FinalizeGroups<Stored>& finalize) {
   const auto outputs = outputs_of<Stored, std::uint8_t>(call);
   const bool numbered = outputs.argmax != nullptr;
   const auto run = numbered ? pool_tiles<Stored, kernel, true> : pool_tiles<Stored, kernel, false>;
@@ -92,23 +92,23 @@ bool pool_tiles_of(const KernelContext& call, PooledTiles& tiles, const CloseGro
   const std::int64_t clusters = tiles.choose_clusters(
       run, [&, room = StripPlan::room(input)](int blocks) { return tiles.fit(blocks, sizeof(Stored), numbered, room); });
   if (clusters == 0) return false;
-  cuda::launch_clusters(run, tiles.shape(clusters), tiles.blocks, call.stream, outputs, close.statistics, input.data<Stored>(),
-                        close.parameters, Clamp<float>(call.as<ChainAttributes>().clamp()), close.eps, tiles);
+  cuda::launch_clusters(run, tiles.shape(clusters), tiles.blocks, call.stream, outputs, finalize.statistics, input.data<Stored>(),
+                        finalize.parameters, Clamp<float>(call.as<ChainAttributes>().clamp()), finalize.eps, tiles);
   return true;
 }
 
 /// One walk, where the device has clusters and the windows are of a kind that this is written for; false if not.
 template <class Stored>
-bool walk_once(const KernelContext& call, const Geometry& geometry, const CloseGroups<Stored>& close) {
+bool walk_once(const KernelContext& call, const Geometry& geometry, const FinalizeGroups<Stored>& finalize) {
   if constexpr (std::is_same_v<Stored, double>) {
     return false;
   } else {
     PooledTiles tiles(call.inputs[0], geometry);
     if (tiles.strips == 0) return false;
     switch (tiles.height.kernel) {
-      case 2: return pool_tiles_of<Stored, 2>(call, tiles, close);
-      case 3: return pool_tiles_of<Stored, 3>(call, tiles, close);
-      case 4: return pool_tiles_of<Stored, 4>(call, tiles, close);
+      case 2: return pool_tiles_of<Stored, 2>(call, tiles, finalize);
+      case 3: return pool_tiles_of<Stored, 3>(call, tiles, finalize);
+      case 4: return pool_tiles_of<Stored, 4>(call, tiles, finalize);
       default: return false;
     }
   }
@@ -118,15 +118,15 @@ bool walk_once(const KernelContext& call, const Geometry& geometry, const CloseG
 void run(const KernelContext& call) {
   const Geometry geometry(call.inputs[0].shape(), call.as<ChainAttributes>());
   dispatch_floating_and_halves(call.inputs[0].dtype(), [&]<class Stored>() {
-    const CloseGroups<Stored> close{
+    const FinalizeGroups<Stored> finalize{
         .groups = geometry.groups,
         .group_channels = geometry.group_channels(),
         .eps = call.as<ChainAttributes>().eps,
         .parameters = {Parameter<Stored>(call.inputs[1]), Parameter<Stored>(call.inputs[2]), Parameter<Stored>(call.inputs[3])},
         .statistics = {data_or_null<double>(call.outputs[2]), data_or_null<double>(call.outputs[3])},
         .maps = nullptr};
-    if (walk_once(call, geometry, close)) return;
-    dispatch_argmax(argmax_dtype(geometry.kernel_elements()), [&]<class Index>() { walk_twice<Stored, Index>(call, geometry, close); });
+    if (walk_once(call, geometry, finalize)) return;
+    dispatch_argmax(argmax_dtype(geometry.kernel_elements()), [&]<class Index>() { walk_twice<Stored, Index>(call, geometry, finalize); });
   });
 }
 

@@ -59,12 +59,12 @@ struct WindowSplit {
   static constexpr int threads = 512, channels = 32, tile = 128, least_chunk = 2 * tile;
 
   std::int64_t chunks, chunk_windows, tiles;
-  bool closes;  ///< a block has all windows of whole groups, and so closes their gradients
+  bool finalizes;  ///< a block has all windows of whole groups, and so finalizes their gradients
 
   WindowSplit(const Planes& planes, std::int64_t windows, std::int64_t group_channels, const cuda::DeviceProperties& device)
       : chunks(most_chunks(windows)), tiles((planes.channels + channels - 1) / channels) {
-    closes = channels % group_channels == 0 && planes.samples * tiles >= device.multiprocessors;
-    if (closes) chunks = 1;
+    finalizes = channels % group_channels == 0 && planes.samples * tiles >= device.multiprocessors;
+    if (finalizes) chunks = 1;
     chunk_windows = chunks == 1 ? windows : least_chunk;
   }
 
@@ -82,7 +82,7 @@ struct ArgmaxGradients {
 ///   dx = (g - mean(g) - xhat * mean(g * xhat)) * rstd, xhat = (x - mean) * rstd, g = weight * the gradient of the norm's result
 /// and its channels' parts of the gradients of weight, bias and scale, and of the sum of dx, which lacks its sum of x - reference.
 template <class T>
-struct CloseGroupGradients {
+struct FinalizeGroupGradients {
   ChannelParts<4>* parts;  // (N, C)
   GradientRules<T> rules;
 
@@ -118,7 +118,7 @@ struct CloseGroupGradients {
 template <class Stored, class Index, bool turns>
 __global__ void __launch_bounds__(WindowSplit::threads, 2)
     sum_over_argmax(ChannelSums<double>* partials /* (N, chunks, C) */, ArgmaxGradients<Computed<Stored>, Index> results,
-                    CloseGroupGradients<Computed<Stored>> close, PoolGradientCall<Stored, Index> call, WindowSplit split) {
+                    FinalizeGroupGradients<Computed<Stored>> finalize, PoolGradientCall<Stored, Index> call, WindowSplit split) {
   using T = Computed<Stored>;
   constexpr int warps = WindowSplit::threads / cuda::warp_size, own = WindowSplit::channels / warps, tile = WindowSplit::tile;
   constexpr int at_once = tile / cuda::warp_size;
@@ -203,30 +203,30 @@ __global__ void __launch_bounds__(WindowSplit::threads, 2)
       const ChannelSums<double> total = cuda::warp_reduce(sums[k].template to<double>());
       const int c = warp + k * warps;
       if (lane != 0 || c >= channels) continue;
-      if (split.closes) {
+      if (split.finalizes) {
         totals[c] = total;
       } else {
         partials[(n * split.chunks + blockIdx.x) * all_channels + first_channel + c] = total;
       }
     }
     __syncthreads();
-    if (!split.closes) continue;
+    if (!split.finalizes) continue;
     const auto group_channels = static_cast<int>(call.group_channels);
     for (int c = warp * group_channels; c < channels; c += warps * group_channels) {
-      close(call, (first_plane + c) / group_channels, lane, [&](std::int64_t channel) { return totals[channel - first_channel]; });
+      finalize(call, (first_plane + c) / group_channels, lane, [&](std::int64_t channel) { return totals[channel - first_channel]; });
     }
   }
 }
 
-/// One warp a group of a sample: adds up the chunks' sums and closes its gradients. Deterministic.
+/// One warp a group of a sample: adds up the chunks' sums and finalizes its gradients. Deterministic.
 template <class Stored, class Index>
-__global__ void close_groups(CloseGroupGradients<Computed<Stored>> close, const ChannelSums<double>* partials /* (N, chunks, C) */,
-                             PoolGradientCall<Stored, Index> call, std::int64_t chunks) {
+__global__ void finalize_groups(FinalizeGroupGradients<Computed<Stored>> finalize, const ChannelSums<double>* partials /* (N, chunks, C) */,
+                                PoolGradientCall<Stored, Index> call, std::int64_t chunks) {
   const int lane = static_cast<int>(threadIdx.x) % cuda::warp_size;
   for (std::int64_t slice = cuda::first_item() / cuda::warp_size; slice < call.planes.samples * call.groups;
        slice += cuda::item_step() / cuda::warp_size) {
     const ChannelSums<double>* const sample = partials + slice / call.groups * chunks * call.planes.channels;
-    close(call, slice, lane, [&](std::int64_t c) {
+    finalize(call, slice, lane, [&](std::int64_t c) {
       ChannelSums<double> sums;
 #pragma unroll 4
       for (std::int64_t chunk = 0; chunk < chunks; ++chunk) sums = sums + sample[chunk * call.planes.channels + c];
@@ -256,7 +256,7 @@ PoolGradientCall<Stored, Index> pool_gradient_call(const KernelContext& call, co
 
 /// The rules and the channels' parts, from the small tensors alone. Where the argmax is copied, which is bytes, channels come in vectors.
 template <class Stored, class Index>
-void launch_window_sums(const CloseGroupGradients<Computed<Stored>>& close, const ArgmaxGradients<Computed<Stored>, Index>& at_argmax,
+void launch_window_sums(const FinalizeGroupGradients<Computed<Stored>>& finalize, const ArgmaxGradients<Computed<Stored>, Index>& at_argmax,
                         ChannelSums<double>* partials, const PoolGradientCall<Stored, Index>& call, int device, cudaStream_t stream) {
   const WindowSplit split(call.planes, call.windows, call.group_channels, cuda::properties(device));
   const dim3 grid(static_cast<unsigned>(split.chunks), static_cast<unsigned>(split.tiles), sample_blocks(call.planes));
@@ -264,10 +264,10 @@ void launch_window_sums(const CloseGroupGradients<Computed<Stored>>& close, cons
   if constexpr (std::is_same_v<Index, std::uint8_t>) {
     if (at_argmax.argmax != nullptr) kernel = &sum_over_argmax<Stored, Index, true>;
   }
-  cuda::launch(kernel, {grid, dim3(WindowSplit::threads)}, stream, partials, at_argmax, close, call, split);
-  if (split.closes) return;
-  cuda::launch(close_groups<Stored, Index>, cuda::loop_shape(call.planes.samples * call.groups * cuda::warp_size), stream, close, partials,
-               call, split.chunks);
+  cuda::launch(kernel, {grid, dim3(WindowSplit::threads)}, stream, partials, at_argmax, finalize, call, split);
+  if (split.finalizes) return;
+  cuda::launch(finalize_groups<Stored, Index>, cuda::loop_shape(call.planes.samples * call.groups * cuda::warp_size), stream, finalize,
+               partials, call, split.chunks);
 }
 
 }  // namespace frit::ops

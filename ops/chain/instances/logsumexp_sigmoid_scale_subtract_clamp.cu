@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(default_threads, Walk::blocks_wanted)
         const auto place = place_of(n, p);
         return place < 0 ? PixelGradient<T>{false, 0} : PixelGradient<T>{true, convert<T>(gradient[place])};
       },
-      [&](const PixelGradient<T>& incoming, const PixelSum<Stored>& sums) { return factors.close(incoming, sums); },
+      [&](const PixelGradient<T>& incoming, const PixelSum<Stored>& sums) { return factors.finalize(incoming, sums); },
       [&](auto& share, auto n, auto p, T shift, T factor) {
         if (input_gradient != nullptr) walk.store(share, shift, factor, input_gradient, sharing.gradient_places, n, p);
       });

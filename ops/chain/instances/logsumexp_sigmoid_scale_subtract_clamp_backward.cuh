@@ -34,7 +34,7 @@ class GradientFactor {
   __device__ GradientFactor(T subtracted, const Clamp<T>& clamp) : subtracted_(subtracted), clamp_(clamp) {}
 
   template <class Stored>
-  __device__ T close(const PixelGradient<T>& incoming, const PixelSum<Stored>& sums) {
+  __device__ T finalize(const PixelGradient<T>& incoming, const PixelSum<Stored>& sums) {
     const T y = sums.value(), sigmoid = sigmoid_of_shifted(y);
     const T passed = incoming.inside ? clamp_.gradient(incoming.value, ScaledSigmoid<T>::value(y, sigmoid) - subtracted_) : T(0);
     total_ += static_cast<double>(passed);

@@ -9,7 +9,7 @@ namespace frit::ops {
 
 /// A walk as VectorWalk, for 16 channels of halves, fewer than 2^31 pixels, and RecurringPlaces: a pair of lanes has a pixel, a vector
 /// each. Such pixels come so fast that instructions count: halves are compared and converted two at a time, and one shuffle serves both
-/// lanes, as each closes pixels of its own.
+/// lanes, as each finalizes pixels of its own.
 template <class Stored>
 class PairWalk {
  public:
@@ -29,7 +29,7 @@ class PairWalk {
     std::int64_t p;
     int left;
   };
-  static constexpr int closed = at_once / 2;
+  static constexpr int finalized = at_once / 2;
 
   __device__ int turns() const { return static_cast<int>((pixels_ + turn_pixels() - 1) / turn_pixels()); }
   __device__ static constexpr std::uint32_t turn_pixels() { return rows * at_once; }
@@ -50,20 +50,20 @@ class PairWalk {
     }
   }
   template <class Prepare, class Prepared>
-  __device__ void prepare(const Turn& turn, Prepared (&prepared)[closed], const Prepare& prepare) const {
+  __device__ void prepare(const Turn& turn, Prepared (&prepared)[finalized], const Prepare& prepare) const {
 #pragma unroll
-    for (int t = 0; t < closed; ++t) prepared[t] = prepare(0, turn.p + (2 * t + lane_) * rows);
+    for (int t = 0; t < finalized; ++t) prepared[t] = prepare(0, turn.p + (2 * t + lane_) * rows);
   }
 
-  template <class Prepared, class Close, class Use>
-  __device__ void finish(const Turn& turn, const Prepared (&prepared)[closed], const Close& close, const Use& use) const {
+  template <class Prepared, class Finalize, class Use>
+  __device__ void finish(const Turn& turn, const Prepared (&prepared)[finalized], const Finalize& finalize, const Use& use) const {
 #pragma unroll
-    for (int t = 0; t < closed; ++t) {
+    for (int t = 0; t < finalized; ++t) {
       const int u = 2 * t;
       Share shares[2];
       T shifts[2];
       const T result =
-          close(prepared[t], reduce(std::bit_cast<uint4>(turn.loaded[u]), std::bit_cast<uint4>(turn.loaded[u + 1]), shares, shifts));
+          finalize(prepared[t], reduce(std::bit_cast<uint4>(turn.loaded[u]), std::bit_cast<uint4>(turn.loaded[u + 1]), shares, shifts));
       if constexpr (!std::is_null_pointer_v<Use>) {
         const T others = __shfl_xor_sync(0xffffffffu, result, 1);
         if (holds(turn, u)) use(shares[0], 0, turn.p + u * rows, shifts[0], lane_ == 0 ? result : others);
@@ -72,17 +72,17 @@ class PairWalk {
     }
   }
 
-  template <class Prepare, class Close, class Use>
-  __device__ void run(const Prepare& prepare, const Close& close, const Use& use) const {
+  template <class Prepare, class Finalize, class Use>
+  __device__ void run(const Prepare& prepare, const Finalize& finalize, const Use& use) const {
     constexpr int warps = cuda::default_threads / cuda::warp_size;
     const int step = static_cast<int>(gridDim.x) * warps;
     // Whole warps walk on together, also past the last pixel.
     for (int number = turns() - 1 - static_cast<int>(blockIdx.x * warps + threadIdx.x / cuda::warp_size); number >= 0; number -= step) {
       Turn turn = this->turn(number);
       load(turn);
-      decltype(prepare(0, std::int64_t())) prepared[closed];
+      decltype(prepare(0, std::int64_t())) prepared[finalized];
       this->prepare(turn, prepared, prepare);
-      finish(turn, prepared, close, use);
+      finish(turn, prepared, finalize, use);
     }
   }
 

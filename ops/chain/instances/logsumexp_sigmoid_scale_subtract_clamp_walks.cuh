@@ -6,9 +6,9 @@
 #include "frit/ops/cuda/planes.cuh"
 
 // How threads walk over pixels and find the logsumexp of each one's channels. A walk has
-//   run(prepare, close, use)  calls, in one thread a pixel, close(prepare(sample, pixel), logsumexp), and then, in all threads that share
-//   the
-//                             pixel, use(their share of it, sample, pixel, shift, what close gave)
+//   run(prepare, finalize, use)  calls, in one thread a pixel, finalize(prepare(sample, pixel), logsumexp), and then, in all threads that
+//   share the
+//                             pixel, use(their share of it, sample, pixel, shift, what finalize gave)
 //                             or nothing if use is null
 //   Places                    where its pixels (sample, pixel) lie in the output
 //   store(...)                writes the gradient of a share, from within use
@@ -103,7 +103,7 @@ __device__ T scaled(T exponential, T factor) {
 
 /// For channels that lie side by side in vectors, at most one to a lane, and pixels without gaps between them. A warp's pixels follow each
 /// other. A group of lanes takes `at_once` of them at a time, no more than it has lanes: several loads are under way, and each pixel is
-/// closed by a lane of its own, which prepares for that before it looks at what was loaded. The walk goes from the last pixels to the
+/// finalized by a lane of its own, which prepares for that before it looks at what was loaded. The walk goes from the last pixels to the
 /// first: what a convolution wrote last is still in the cache.
 template <class Stored, int at_once>
 class VectorWalk {
@@ -133,7 +133,7 @@ class VectorWalk {
     std::int64_t p;
     int left;  ///< pixels that are there from p on, perhaps none
   };
-  static constexpr int closed = 1;  ///< pixels that a thread closes in a turn
+  static constexpr int finalized = 1;  ///< pixels that a thread finalizes in a turn
 
   __device__ std::int64_t turns() const { return (pixels_ + turn_pixels() - 1) / turn_pixels(); }
   __device__ int turn_pixels() const { return rows_ * at_once; }
@@ -155,13 +155,13 @@ class VectorWalk {
     for (int u = 0; u < at_once; ++u) turn.loaded[u] = cuda::load_once(input_ + offset_of(turn, u));
   }
   template <class Prepare, class Prepared>
-  __device__ void prepare(const Turn& turn, Prepared (&prepared)[closed], const Prepare& prepare) const {
+  __device__ void prepare(const Turn& turn, Prepared (&prepared)[finalized], const Prepare& prepare) const {
     prepared[0] = {};
-    if (closes(turn)) prepared[0] = prepare(0, turn.p + lane_ * rows_);
+    if (finalizes(turn)) prepared[0] = prepare(0, turn.p + lane_ * rows_);
   }
 
-  template <class Prepared, class Close, class Use>
-  __device__ void finish(const Turn& turn, const Prepared (&prepared)[closed], const Close& close, const Use& use) const {
+  template <class Prepared, class Finalize, class Use>
+  __device__ void finish(const Turn& turn, const Prepared (&prepared)[finalized], const Finalize& finalize, const Use& use) const {
     Share shares[at_once];
 #pragma unroll
     for (int u = 0; u < at_once; ++u) {
@@ -178,7 +178,7 @@ class VectorWalk {
       own.shift = u == lane_ ? shift : own.shift;
       own.sum = u == lane_ ? sum : own.sum;
     }
-    const T result = closes(turn) ? close(prepared[0], own) : T(0);
+    const T result = finalizes(turn) ? finalize(prepared[0], own) : T(0);
     if constexpr (!std::is_null_pointer_v<Use>) {
 #pragma unroll
       for (int u = 0; u < at_once; ++u) {
@@ -188,17 +188,17 @@ class VectorWalk {
     }
   }
 
-  template <class Prepare, class Close, class Use>
-  __device__ void run(const Prepare& prepare, const Close& close, const Use& use) const {
+  template <class Prepare, class Finalize, class Use>
+  __device__ void run(const Prepare& prepare, const Finalize& finalize, const Use& use) const {
     constexpr int warps = cuda::default_threads / cuda::warp_size;
     // Whole warps walk on together, also past the last pixel.
     for (std::int64_t number = turns() - 1 - (blockIdx.x * warps + threadIdx.x / cuda::warp_size); number >= 0;
          number -= gridDim.x * warps) {
       Turn turn = this->turn(number);
       load(turn);
-      decltype(prepare(number, number)) prepared[closed];
+      decltype(prepare(number, number)) prepared[finalized];
       this->prepare(turn, prepared, prepare);
-      finish(turn, prepared, close, use);
+      finish(turn, prepared, finalize, use);
     }
   }
 
@@ -214,7 +214,7 @@ class VectorWalk {
   }
 
  private:
-  __device__ bool closes(const Turn& turn) const { return lane_ < at_once && lane_ * rows_ < turn.left; }
+  __device__ bool finalizes(const Turn& turn) const { return lane_ < at_once && lane_ * rows_ < turn.left; }
 
   /// Leaves the shares with their exponentials.
   __device__ void reduce(Share (&shares)[at_once], PixelSum<Stored> (&sums)[at_once]) const {
@@ -305,8 +305,8 @@ class PixelWalk {
         lane_(static_cast<int>(threadIdx.x) % lanes_),
         left_(planes_.channels - lane_) {}
 
-  template <class Prepare, class Close, class Use>
-  __device__ void run(const Prepare& prepare, const Close& close, const Use& use) const {
+  template <class Prepare, class Finalize, class Use>
+  __device__ void run(const Prepare& prepare, const Finalize& finalize, const Use& use) const {
     const std::int64_t block_pixels = cuda::default_threads / lanes_, step = gridDim.x * block_pixels;
     for (std::int64_t n = blockIdx.y; n < planes_.samples; n += gridDim.y) {
       // Whole warps walk on together, also past the last pixel.
@@ -316,7 +316,7 @@ class PixelWalk {
         Share share;
         const PixelSum<Stored> sums = reduce(share, n, p);
         T result = 0;
-        if (inside && lane_ == 0) result = close(prepare(n, p), sums);
+        if (inside && lane_ == 0) result = finalize(prepare(n, p), sums);
         if constexpr (!std::is_null_pointer_v<Use>) {
           result = __shfl_sync(0xffffffffu, result, 0, lanes_);
           if (inside) use(share, n, p, sums.shift, result);

@@ -40,33 +40,33 @@ __global__ void find_channel_maxima(MaximumOutputs<Stored, Index> outputs, const
 
 /// Two walks over each part of the batch, of which the second finds it in the cache.
 template <class Stored, class Index>
-void walk_twice(const KernelContext& call, MaximumOutputs<Stored, Index> outputs, CloseInstances<Stored> close,
+void walk_twice(const KernelContext& call, MaximumOutputs<Stored, Index> outputs, FinalizeInstances<Stored> finalize,
                 const Clamp<Computed<Stored>>& clamp) {
   const Tensor& input = call.inputs[0];
   Planes planes(input.shape());
   const Places places(input, planes);
   const MapScratch scratch(planes, sizeof(InstanceMap<Computed<Stored>>));
   auto* const partials = reinterpret_cast<ShiftedSums*>(call.scratch.data());
-  close.maps = reinterpret_cast<InstanceMap<Computed<Stored>>*>(call.scratch.data() + scratch.partials);
+  finalize.maps = reinterpret_cast<InstanceMap<Computed<Stored>>*>(call.scratch.data() + scratch.partials);
   const Stored* x = input.data<Stored>();
   const std::int64_t samples = planes.samples, part = samples_in_cache(input);
   const int lanes = places.channels_last() ? lanes_for(planes.channels) : 1;
   for (std::int64_t n = 0; n < samples; n += part) {
     planes.samples = std::min(part, samples - n);
-    find_moments(x, SliceSplit(planes, places, planes.channels), partials, close, call.stream);
+    find_moments(x, SliceSplit(planes, places, planes.channels), partials, finalize, call.stream);
     if (planes.pixels > 0) {
       cuda::launch(find_channel_maxima<Stored, Index>, sample_loop_shape(planes.samples, planes.pixels * lanes), call.stream, outputs, x,
-                   close.maps, clamp, planes, places, lanes);
+                   finalize.maps, clamp, planes, places, lanes);
     }
     x += part * places.sample;
-    close.skip(part);
+    finalize.skip(part);
     outputs.skip(part * planes.pixels);
   }
 }
 
 /// One walk, where the device has clusters and the samples fit into them; false if not.
 template <class Stored, bool channels_last>
-bool hold_samples(const KernelContext& call, const MaximumOutputs<Stored, std::uint8_t>& outputs, const CloseInstances<Stored>& close,
+bool hold_samples(const KernelContext& call, const MaximumOutputs<Stored, std::uint8_t>& outputs, const FinalizeInstances<Stored>& finalize,
                   const Clamp<Computed<Stored>>& clamp) {
   const Tensor& input = call.inputs[0];
   const auto held = WarpHeldSamples::plan<Stored>(input, HeldMaxima<Stored, channels_last, 0>::channel_bytes);
@@ -74,7 +74,7 @@ bool hold_samples(const KernelContext& call, const MaximumOutputs<Stored, std::u
   constexpr int usual = 16;
   auto* const kernel = held.planes.channels == usual ? &find_maxima_of_held_samples<Stored, channels_last, usual>
                                                      : &find_maxima_of_held_samples<Stored, channels_last, 0>;
-  return held.launch(kernel, call.stream, outputs, input.data<Stored>(), close, clamp, held);
+  return held.launch(kernel, call.stream, outputs, input.data<Stored>(), finalize, clamp, held);
 }
 
 template <class Stored, class Index>
@@ -82,21 +82,22 @@ void run_typed(const KernelContext& call) {
   const auto& attributes = call.as<ChainAttributes>();
   const MaximumOutputs<Stored, Index> outputs{data_or_null<Stored>(call.outputs[0]), data_or_null<Index>(call.outputs[1]),
                                               data_or_null<Stored>(call.outputs[4])};
-  const CloseInstances<Stored> close{.channels = call.inputs[0].shape()[1],
-                                     .eps = attributes.eps,
-                                     .scale = Parameter<Stored>(call.inputs[1]),
-                                     .post_scale = Parameter<Stored>(call.inputs[2]),
-                                     .means = data_or_null<double>(call.outputs[2]),
-                                     .rstds = data_or_null<double>(call.outputs[3]),
-                                     .maps = nullptr};
+  const FinalizeInstances<Stored> finalize{.channels = call.inputs[0].shape()[1],
+                                           .eps = attributes.eps,
+                                           .scale = Parameter<Stored>(call.inputs[1]),
+                                           .post_scale = Parameter<Stored>(call.inputs[2]),
+                                           .means = data_or_null<double>(call.outputs[2]),
+                                           .rstds = data_or_null<double>(call.outputs[3]),
+                                           .maps = nullptr};
   const Clamp<Computed<Stored>> clamp(attributes.clamp());
   if constexpr (!std::is_same_v<Stored, double> && std::is_same_v<Index, std::uint8_t>) {
     const bool contiguous = call.inputs[0].is_contiguous();
-    if (contiguous ? hold_samples<Stored, false>(call, outputs, close, clamp) : hold_samples<Stored, true>(call, outputs, close, clamp)) {
+    if (contiguous ? hold_samples<Stored, false>(call, outputs, finalize, clamp)
+                   : hold_samples<Stored, true>(call, outputs, finalize, clamp)) {
       return;
     }
   }
-  walk_twice(call, outputs, close, clamp);
+  walk_twice(call, outputs, finalize, clamp);
 }
 
 /// inputs (input, scale, post_scale), outputs (output, argmax, mean, rstd, argmax_input)

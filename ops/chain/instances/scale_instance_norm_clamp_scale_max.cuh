@@ -49,7 +49,7 @@ struct SaturatingMap {
 
 /// What the statistics of the input become: those of input * scale, and the map that is then applied.
 template <class Stored>
-struct CloseInstances {
+struct FinalizeInstances {
   using T = Computed<Stored>;
 
   std::int64_t channels;

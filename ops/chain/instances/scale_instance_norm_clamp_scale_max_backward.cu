@@ -147,18 +147,19 @@ void run_typed(const KernelContext& context) {
                                  .argmax_input = context.inputs[7].data<Stored>()};
   const InstanceGradientScratch scratch(planes, T());
   T* const more = scratch_part<T>(context, scratch.more);
-  const CloseGradients<T> close{scratch_part<ChannelParts<3>>(context, scratch.parts),
-                                GradientRules<T>(scratch_part<std::byte>(context, scratch.rules), slices)};
+  const FinalizeGradients<T> finalize{scratch_part<ChannelParts<3>>(context, scratch.parts),
+                                      GradientRules<T>(scratch_part<std::byte>(context, scratch.rules), slices)};
   const BatchSums<Stored> sums{
-      {Parameter<Stored>(context.outputs[1]), Parameter<Stored>(context.outputs[2]), Parameter<Stored>(context.outputs[3])}, close.parts};
+      {Parameter<Stored>(context.outputs[1]), Parameter<Stored>(context.outputs[2]), Parameter<Stored>(context.outputs[3])},
+      finalize.parts};
   bool summed = false;
   if (slices * planes.pixels > 0) {
-    launch_argmax_sums(scratch_part<InstanceSums>(context, scratch.partials), more, close, call, input.device().index, context.stream);
-    if (input_gradient.defined()) summed = write_input_gradient(input_gradient, call, close.rules, more, sums, context.stream);
+    launch_argmax_sums(scratch_part<InstanceSums>(context, scratch.partials), more, finalize, call, input.device().index, context.stream);
+    if (input_gradient.defined()) summed = write_input_gradient(input_gradient, call, finalize.rules, more, sums, context.stream);
   }
   if (summed) return;
   if (planes.pixels == 0) planes.samples = 0;
-  launch_sum_over_batch<Stored, 3>(sums.results, close.parts, {}, planes, context.stream);
+  launch_sum_over_batch<Stored, 3>(sums.results, finalize.parts, {}, planes, context.stream);
 }
 
 /// inputs (gradient, input, scale, post_scale, argmax, mean, rstd, argmax_input)

@@ -95,7 +95,7 @@ __device__ double mean_difference(const Call& call, const InstanceMap<typename C
 ///   dx = (entering - mean(entering) - normalized * mean(entering * normalized)) * rstd * scale
 /// and the channel's parts of the gradients of scale and post_scale and of the sum of dx.
 template <class T>
-struct CloseGradients {
+struct FinalizeGradients {
   ChannelParts<3>* parts;  // (N, C)
   GradientRules<T> rules;
 
@@ -121,12 +121,12 @@ struct CloseGradients {
 };
 
 /// One block a chunk of a sample's pixels, one thread some pixels. Each thread adds up for itself what the channels get, in shared memory,
-/// where it has a bank. Reads the small tensors and writes what each pixel's maximum gets in addition; closes the gradients where the chunk
-/// is the sample. Deterministic.
+/// where it has a bank. Reads the small tensors and writes what each pixel's maximum gets in addition; finalizes the gradients where the
+/// chunk is the sample. Deterministic.
 template <class Stored, class Index, class Input, int threads>
 __global__ void __launch_bounds__(threads)
     sum_over_argmax(InstanceSums* partials /* (N, chunks, C) */, Computed<Stored>* more /* (N, pixels) */,
-                    CloseGradients<Computed<Stored>> close, InstanceGradientCall<Stored, Index, Input> call,
+                    FinalizeGradients<Computed<Stored>> finalize, InstanceGradientCall<Stored, Index, Input> call,
                     ArgmaxSplit<Computed<Stored>> split) {
   using T = Computed<Stored>;
   using Split = ArgmaxSplit<T>;
@@ -189,7 +189,7 @@ __global__ void __launch_bounds__(threads)
       }
       total = cuda::warp_reduce(total);
       if (split.chunks == 1) {
-        close(call, maps[c], n, first_channel + c, total, lane);
+        finalize(call, maps[c], n, first_channel + c, total, lane);
       } else if (lane == 0) {
         partials[(n * split.chunks + blockIdx.x) * planes.channels + first_channel + c] = total;
       }
@@ -198,10 +198,10 @@ __global__ void __launch_bounds__(threads)
   }
 }
 
-/// One warp a channel of a sample: adds the partial sums and closes the gradients. Deterministic.
+/// One warp a channel of a sample: adds the partial sums and finalizes the gradients. Deterministic.
 template <class Stored, class Index, class Input>
-__global__ void close_instances(CloseGradients<Computed<Stored>> close, const InstanceSums* partials /* (N, chunks, C) */,
-                                InstanceGradientCall<Stored, Index, Input> call, std::int64_t chunks) {
+__global__ void finalize_instances(FinalizeGradients<Computed<Stored>> finalize, const InstanceSums* partials /* (N, chunks, C) */,
+                                   InstanceGradientCall<Stored, Index, Input> call, std::int64_t chunks) {
   const int lane = static_cast<int>(threadIdx.x) % cuda::warp_size;
   const std::int64_t channels = call.planes.channels;
   for (std::int64_t slice = cuda::first_item() / cuda::warp_size; slice < call.planes.samples * channels;
@@ -209,7 +209,7 @@ __global__ void close_instances(CloseGradients<Computed<Stored>> close, const In
     const std::int64_t n = slice / channels, c = slice % channels;
     InstanceSums total;
     for (std::int64_t chunk = lane; chunk < chunks; chunk += cuda::warp_size) total = total + partials[(n * chunks + chunk) * channels + c];
-    close(call, call.map(n, c), n, c, cuda::warp_reduce(total), lane);
+    finalize(call, call.map(n, c), n, c, cuda::warp_reduce(total), lane);
   }
 }
 
@@ -228,7 +228,7 @@ struct InstanceGradientScratch {
 
 /// Makes the rules of the call's gradients and what each pixel's maximum gets in addition.
 template <class Stored, class Index, class Input>
-void launch_argmax_sums(InstanceSums* partials, Computed<Stored>* more, const CloseGradients<Computed<Stored>>& close,
+void launch_argmax_sums(InstanceSums* partials, Computed<Stored>* more, const FinalizeGradients<Computed<Stored>>& finalize,
                         const InstanceGradientCall<Stored, Index, Input>& call, int device, cudaStream_t stream) {
   using Split = ArgmaxSplit<Computed<Stored>>;
   const Split split(call.planes, cuda::properties(device));
@@ -236,10 +236,10 @@ void launch_argmax_sums(InstanceSums* partials, Computed<Stored>* more, const Cl
   auto* const kernel = split.threads == Split::most_threads ? &sum_over_argmax<Stored, Index, Input, Split::most_threads>
                                                             : &sum_over_argmax<Stored, Index, Input, Split::few_threads>;
   cuda::launch(kernel, {grid, dim3(static_cast<unsigned>(split.threads)), Split::shared_bytes(split.threads)}, stream, partials, more,
-               close, call, split);
+               finalize, call, split);
   if (split.chunks > 1) {
-    cuda::launch(close_instances<Stored, Index, Input>, cuda::loop_shape(call.planes.samples * call.planes.channels * cuda::warp_size),
-                 stream, close, partials, call, split.chunks);
+    cuda::launch(finalize_instances<Stored, Index, Input>, cuda::loop_shape(call.planes.samples * call.planes.channels * cuda::warp_size),
+                 stream, finalize, partials, call, split.chunks);
   }
 }
 

@@ -22,10 +22,10 @@ class HeldMaxima {
   /// How the maxima of a sample are to be found.
   enum class Way { again, saturating, careful };  // `again`: squares overflow in float
 
-  __device__ HeldMaxima(const Stored* input, const CloseInstances<Stored>& close, const Clamp<T>& clamp, const Held& held,
+  __device__ HeldMaxima(const Stored* input, const FinalizeInstances<Stored>& finalize, const Clamp<T>& clamp, const Held& held,
                         std::byte* memory, cuda::ByteBarrier* chunk_barriers, cuda::ByteBarrier* round_barriers, Way* way)
       : held_(held),
-        close_(close),
+        finalize_(finalize),
         clamp_(clamp),
         input_(input),
         rank_(static_cast<int>(blockIdx.x) % held.blocks),
@@ -45,8 +45,8 @@ class HeldMaxima {
     const std::int64_t last = held_.planes.samples - 1 - cluster;
     for (int chunk = warp(); has(chunk); chunk += Held::warps) holder_.request(chunk, last);
     if (thread() < channels_) {
-      scales_[thread()] = close_.scale[thread()];
-      post_scales_[thread()] = close_.post_scale[thread()];
+      scales_[thread()] = finalize_.scale[thread()];
+      post_scales_[thread()] = finalize_.post_scale[thread()];
     }
     unsigned turn = 0;
     for (std::int64_t n = last; n >= 0; n -= step, ++turn) {
@@ -87,7 +87,7 @@ class HeldMaxima {
     });
     if (warp() == 0) {
       totals_.wait();
-      const Way way = close_sample<first_time>(n);
+      const Way way = finalize_sample<first_time>(n);
       if (lane() == 0) *way_ = way;
     }
     __syncthreads();
@@ -96,14 +96,14 @@ class HeldMaxima {
 
   /// By a warp, when the sums are there. All blocks see the same ones.
   template <bool first_time>
-  __device__ Way close_sample(std::int64_t n) const {
+  __device__ Way finalize_sample(std::int64_t n) const {
     const double share = 1 / static_cast<double>(held_.planes.pixels);
     bool saturating = first_time, overflow = false;
 #pragma unroll 1
     for (int c = lane(); c < channels_; c += cuda::warp_size) {
       const ShiftedSums sums = totals_.total(c);
       const DeviceMoments moments(sums, static_cast<double>(pivots_[c]), share);
-      const InstanceMap<T> map = close_.map(n * channels_ + c, moments, scales_[c], post_scales_[c], rank_ == 0);
+      const InstanceMap<T> map = finalize_.map(n * channels_ + c, moments, scales_[c], post_scales_[c], rank_ == 0);
       const SaturatingMap clamped(map, clamp_);
       overflow |= !isfinite(sums.squares);
       saturating &= clamped.replaces(map, clamp_, moments.variance);
@@ -292,7 +292,7 @@ class HeldMaxima {
   }
 
   const Held& held_;
-  const CloseInstances<Stored>& close_;
+  const FinalizeInstances<Stored>& finalize_;
   const Clamp<T> clamp_;
   const Stored* input_;
   int rank_, channels_;
@@ -309,14 +309,14 @@ class HeldMaxima {
 /// memory, and writes the results. Deterministic.
 template <class Stored, bool channels_last, int known_channels>
 __global__ void __launch_bounds__(WarpHeldSamples::threads, WarpHeldSamples::most_resident)
-    find_maxima_of_held_samples(MaximumOutputs<Stored, std::uint8_t> outputs, const Stored* input, CloseInstances<Stored> close,
+    find_maxima_of_held_samples(MaximumOutputs<Stored, std::uint8_t> outputs, const Stored* input, FinalizeInstances<Stored> finalize,
                                 Clamp<Computed<Stored>> clamp, WarpHeldSamples held) {
   using Maxima = HeldMaxima<Stored, channels_last, known_channels>;
   extern __shared__ __align__(128) std::byte memory[];
   __shared__ cuda::ByteBarrier chunk_barriers[WarpHeldSamples::chunks];
   __shared__ cuda::ByteBarrier round_barriers[Maxima::Totals::rounds];
   __shared__ typename Maxima::Way way;
-  Maxima(input, close, clamp, held, memory, chunk_barriers, round_barriers, &way).run(outputs);
+  Maxima(input, finalize, clamp, held, memory, chunk_barriers, round_barriers, &way).run(outputs);
 }
 
 }  // namespace frit::ops

@@ -92,11 +92,11 @@ class TileBlock {
     const std::int64_t first = ring_.first_sample(), step = ring_.step();
     int tile = 0;
     for (std::int64_t n = first;; n -= step, tile ^= 1) {
-      const bool streams = n >= 0;  // the last turn only closes the sample before
+      const bool streams = n >= 0;  // the last turn only finalizes the sample before
       const T own_pivot = streams ? pivot(n) : T(0);
       VectorSums<Stored, T> sums;
       int item = streams ? Ring::warp() : ring_.items();
-      bool closes = n < first;
+      bool finalizes = n < first;
 #pragma unroll 1
       do {
         if (item < ring_.items()) {
@@ -106,8 +106,8 @@ class TileBlock {
             pool_strip<false>(ring_.strip(item), tile, sums);
           }
         }
-        if (closes) close(n + step, tile ^ 1, outputs, statistics, clamp, eps);
-        closes = false;
+        if (finalizes) finalize(n + step, tile ^ 1, outputs, statistics, clamp, eps);
+        finalizes = false;
         item += StripPlan::warps;
       } while (item < ring_.items());
       if (!streams) return;
@@ -213,8 +213,8 @@ class TileBlock {
   }
 
   /// Writes a sample's results, whose sums are on their way: a warp those of every so manieth channel.
-  __device__ void close(std::int64_t n, int tile, const Outputs& outputs, const GroupStatistics& statistics, const Clamp<T>& clamp,
-                        double eps) {
+  __device__ void finalize(std::int64_t n, int tile, const Outputs& outputs, const GroupStatistics& statistics, const Clamp<T>& clamp,
+                           double eps) {
     totals_.wait();
     bool overflows = false;
     for (int entry = Ring::lane(); entry < tiles_.entries; entry += cuda::warp_size) {

@@ -8,7 +8,7 @@ namespace frit::ops {
 
 // Channels-last samples that stream through the shared memory of clusters of blocks, one strip of windows after another. Each warp has a
 // ring of strips of its own, which the copy engine fills again as soon as the warp has a strip in its registers. So the memory is kept busy
-// whatever the block's other warps do, and while it closes one sample the first strips of its next one come.
+// whatever the block's other warps do, and while it finalizes one sample the first strips of its next one come.
 
 /// The share of each block. Windows lie side by side without gaps; a strip is a row of as many of them as a warp looks at together, and the
 /// pixels that windows leave over at the right and at the bottom are windows cut short. A cluster has whole samples, each of its blocks
@@ -88,13 +88,13 @@ struct StripPlan {
   /// What a plan costs whose clusters run so many at a time, in bytes that a block reads meanwhile.
   std::int64_t cost(std::int64_t clusters) const {
     const std::int64_t row = static_cast<std::int64_t>(strips) * strip_bytes;
-    return (planes.samples + clusters - 1) / clusters * (rows * row + closing_bytes);
+    return (planes.samples + clusters - 1) / clusters * (rows * row + finalizing_bytes);
   }
 
  private:
   static constexpr int copied_bytes = 16;  ///< of which the copy engine wants multiples
   static constexpr std::int64_t most_ring = 128 << 10;
-  static constexpr std::int64_t closing_bytes = 64 << 10;  ///< that it could read while the cluster closes a sample
+  static constexpr std::int64_t finalizing_bytes = 64 << 10;  ///< that it could read while the cluster finalizes a sample
 };
 
 /// Some windows of a row of them.

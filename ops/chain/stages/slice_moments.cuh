@@ -144,10 +144,10 @@ __device__ ShiftedSums sum_slice_in_double(const Stored* x, const SliceSplit& sp
   return cuda::warp_reduce(sums);
 }
 
-/// One warp a slice: adds its partial sums and hands the moments to close(slice, moments), in one thread. Deterministic.
-template <class Stored, class Close>
-__global__ void close_slices(const ShiftedSums* partials /* (N, chunks, C) */, const Stored* input, SliceSplit split, Close close,
-                             double share) {
+/// One warp a slice: adds its partial sums and hands the moments to finalize(slice, moments), in one thread. Deterministic.
+template <class Stored, class Finalize>
+__global__ void finalize_slices(const ShiftedSums* partials /* (N, chunks, C) */, const Stored* input, SliceSplit split, Finalize finalize,
+                                double share) {
   const int lane = static_cast<int>(threadIdx.x) % cuda::warp_size;
   const std::int64_t slices = split.planes.samples * split.groups;
   for (std::int64_t slice = cuda::first_item() / cuda::warp_size; slice < slices; slice += cuda::item_step() / cuda::warp_size) {
@@ -162,20 +162,20 @@ __global__ void close_slices(const ShiftedSums* partials /* (N, chunks, C) */, c
     }
     sums = cuda::warp_reduce(sums);
     if (!isfinite(sums.squares)) sums = sum_slice_in_double(x, split, pivot, lane);
-    if (lane == 0) close(slice, DeviceMoments(sums, pivot, share));
+    if (lane == 0) finalize(slice, DeviceMoments(sums, pivot, share));
   }
 }
 
-/// Calls close(slice, moments) on the device for every slice.
-template <class Stored, class Close>
-void find_moments(const Stored* input, const SliceSplit& split, ShiftedSums* partials, const Close& close, cudaStream_t stream) {
+/// Calls finalize(slice, moments) on the device for every slice.
+template <class Stored, class Finalize>
+void find_moments(const Stored* input, const SliceSplit& split, ShiftedSums* partials, const Finalize& finalize, cudaStream_t stream) {
   const std::int64_t slices = split.planes.samples * split.groups;
   if (slices == 0) return;
   const std::int64_t tiles = split.tiles(), items = split.planes.samples * tiles * split.chunks;
   if (items > 0) {
     cuda::launch(sum_chunks<Stored>, cuda::loop_shape(items * cuda::default_threads), stream, partials, input, split, tiles, items);
   }
-  cuda::launch(close_slices<Stored, Close>, cuda::loop_shape(slices * cuda::warp_size), stream, partials, input, split, close,
+  cuda::launch(finalize_slices<Stored, Finalize>, cuda::loop_shape(slices * cuda::warp_size), stream, partials, input, split, finalize,
                share_of_each(split.group_channels * split.planes.pixels));
 }
 

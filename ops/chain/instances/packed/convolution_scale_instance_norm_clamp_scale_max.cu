@@ -87,14 +87,14 @@ class TapMaxima {
 
   /// Makes the maps of sample n, and writes what the convolution gives where that is wanted.
   template <Write write>
-  __device__ void find_statistics(const Convolved<Stored>& convolved, const CloseInstances<Stored>& close, std::int64_t n) {
+  __device__ void find_statistics(const Convolved<Stored>& convolved, const FinalizeInstances<Stored>& finalize, std::int64_t n) {
     sum<write>(convolved, n);
     totals_.exchange(ClusterTaps::warps);
     if (threadIdx.x < rows) {
       const int c = static_cast<int>(threadIdx.x);
       const float bias = maps_.bias[c];
       const DeviceMoments moments(totals_.total(c), bias, 1 / static_cast<double>(pixels()));
-      const InstanceMap<float> map = close.map(n * rows + c, moments, close.scale[c], close.post_scale[c], rank_ == 0);
+      const InstanceMap<float> map = finalize.map(n * rows + c, moments, finalize.scale[c], finalize.post_scale[c], rank_ == 0);
       maps_.slope[c] = map.slope;
       maps_.shift[c] = fmaf(bias - map.reference, map.slope, map.shift);
       maps_.post_scale[c] = map.post_scale;
@@ -246,11 +246,11 @@ __global__ void __launch_bounds__(ClusterTaps::threads, 1)
   for (std::int64_t n = blockIdx.x / blocks; n < tiles.planes.samples; n += gridDim.x / blocks) {
     maxima.stage(image, n);
     if (!trains || call.convolved.way == Write::not_at_all) {
-      maxima.template find_statistics<Write::not_at_all>(call.convolved, call.close, n);
+      maxima.template find_statistics<Write::not_at_all>(call.convolved, call.finalize, n);
     } else if (call.convolved.way == Write::channels_last) {
-      maxima.template find_statistics<Write::channels_last>(call.convolved, call.close, n);
+      maxima.template find_statistics<Write::channels_last>(call.convolved, call.finalize, n);
     } else {
-      maxima.template find_statistics<Write::contiguous>(call.convolved, call.close, n);
+      maxima.template find_statistics<Write::contiguous>(call.convolved, call.finalize, n);
     }
     maxima.template find_maxima<trains>(call.outputs, call.clamp, n);
   }

@@ -102,7 +102,7 @@ struct ConvolutionMaximumCall {
   static constexpr int rows = Convolved<Stored>::rows;
 
   MaximumOutputs<Stored, std::uint8_t> outputs;
-  CloseInstances<Stored> close;
+  FinalizeInstances<Stored> finalize;
   Convolved<Stored> convolved;
   KernelWeight<Stored> weight;
   bool biased;
@@ -111,13 +111,13 @@ struct ConvolutionMaximumCall {
 
   explicit ConvolutionMaximumCall(const KernelContext& call)
       : outputs{data_or_null<Stored>(call.outputs[0]), data_or_null<std::uint8_t>(call.outputs[1]), data_or_null<Stored>(call.outputs[4])},
-        close{.channels = rows,
-              .eps = call.as<ConvolutionInstanceNormMaxAttributes>().chain.eps,
-              .scale = Parameter<Stored>(call.inputs[2]),
-              .post_scale = Parameter<Stored>(call.inputs[3]),
-              .means = data_or_null<double>(call.outputs[2]),
-              .rstds = data_or_null<double>(call.outputs[3]),
-              .maps = nullptr},
+        finalize{.channels = rows,
+                 .eps = call.as<ConvolutionInstanceNormMaxAttributes>().chain.eps,
+                 .scale = Parameter<Stored>(call.inputs[2]),
+                 .post_scale = Parameter<Stored>(call.inputs[3]),
+                 .means = data_or_null<double>(call.outputs[2]),
+                 .rstds = data_or_null<double>(call.outputs[3]),
+                 .maps = nullptr},
         convolved(call.outputs[5]),
         weight(call.inputs[1]),
         biased(call.has(4)),

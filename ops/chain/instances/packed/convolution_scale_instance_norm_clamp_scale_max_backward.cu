@@ -170,18 +170,18 @@ void run_kernels(const KernelContext& call, const Scratch& scratch, const Gather
                                                              .means = call.inputs[6].data<double>(),
                                                              .rstds = call.inputs[7].data<double>(),
                                                              .argmax_input = call.inputs[8].data<Stored>()};
-  const CloseGradients<float> close{
+  const FinalizeGradients<float> finalize{
       scratch_part<ChannelParts<3>>(call, scratch.sums.parts),
       GradientRules<float>(scratch_part<std::byte>(call, scratch.sums.rules), planes.samples * planes.channels)};
   float* const more = scratch_part<float>(call, scratch.sums.more);
-  launch_argmax_sums(scratch_part<InstanceSums>(call, scratch.sums.partials), more, close, gradients, device, call.stream);
+  launch_argmax_sums(scratch_part<InstanceSums>(call, scratch.sums.partials), more, finalize, gradients, device, call.stream);
   if (call.outputs[0].defined()) {
-    const GradientSource<Stored> given{convolved.data<Stored>(), close.rules, gradients.argmax, more};
+    const GradientSource<Stored> given{convolved.data<Stored>(), finalize.rules, gradients.argmax, more};
     gather(scratch_part<float>(call, scratch.partials), given);
   }
   const ChannelResults<Stored, 3> results{Parameter<Stored>(call.outputs[1]), Parameter<Stored>(call.outputs[2]),
                                           Parameter<Stored>(call.outputs[3])};
-  launch_sum_over_batch<Stored, 3>(results, close.parts, {}, planes, call.stream);
+  launch_sum_over_batch<Stored, 3>(results, finalize.parts, {}, planes, call.stream);
 }
 
 template <int loads>

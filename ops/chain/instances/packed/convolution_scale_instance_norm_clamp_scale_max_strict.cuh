@@ -252,7 +252,7 @@ __global__ void __launch_bounds__(ClusterPatches::threads, 1)
     if (threadIdx.x < rows) {
       const int c = static_cast<int>(threadIdx.x);
       const DeviceMoments moments(totals.total(c), biases[c], share);
-      maps[c] = call.close.map(n * rows + c, moments, call.close.scale[c], call.close.post_scale[c], rank == 0);
+      maps[c] = call.finalize.map(n * rows + c, moments, call.finalize.scale[c], call.finalize.post_scale[c], rank == 0);
     }
     __syncthreads();
     InstanceMap<float> own[thread_rows];

@@ -185,7 +185,7 @@ struct Groups {
 
 /// One warp a group of a sample. Deterministic.
 template <class Stored>
-__global__ void close_tiles(Groups<Stored> groups, const PivotSums* sums /* (tiles, shares, C) */, int sample_entries) {
+__global__ void finalize_tiles(Groups<Stored> groups, const PivotSums* sums /* (tiles, shares, C) */, int sample_entries) {
   const int lane = static_cast<int>(threadIdx.x) % cuda::warp_size, group_channels = static_cast<int>(groups.group_channels);
   for (std::int64_t slice = cuda::first_item() / cuda::warp_size; slice < groups.samples * groups.groups;
        slice += cuda::item_step() / cuda::warp_size) {
@@ -285,7 +285,7 @@ void run_tiles(const KernelContext& call, const Tiles& tiles, const GroupNormPoo
       .maps = scratch_part<GroupMap<float>>(call, scratch.maps)};
   pool(numbered, elements, sums, image.data<Image>(), weight.data<Stored>(), Parameter<Stored>(biased ? call.inputs[5] : Tensor()), biased,
        groups.parameters, tiles);
-  cuda::launch(close_tiles<Stored>, cuda::loop_shape(geometry.slices() * cuda::warp_size), call.stream, groups, sums,
+  cuda::launch(finalize_tiles<Stored>, cuda::loop_shape(geometry.slices() * cuda::warp_size), call.stream, groups, sums,
                tiles.sample_tiles() * tiles.shares());
   const dim3 grid(static_cast<unsigned>((tiles.sample_windows() + turned_windows - 1) / turned_windows),
                   static_cast<unsigned>(tiles.channels / turned_channels), sample_blocks(tiles.planes));

@@ -109,7 +109,7 @@ __global__ void __launch_bounds__(SubpixelTiles::threads, SubpixelTiles::backwar
       PixelSum<Half> totals[2];
       warp.exponentiate(sums, totals, first);
 #pragma unroll
-      for (int b = 0; b < 2; ++b) warp.scale(sums[b], factors.close(incoming[b], totals[b]));
+      for (int b = 0; b < 2; ++b) warp.scale(sums[b], factors.finalize(incoming[b], totals[b]));
       warp.multiply(products, sums, first);
     });
   }
