@@ -13,10 +13,10 @@ namespace {
 using graph::Node;
 using graph::NodeKind;
 
-/// One reverse walk over the nodes that the graph had when it began.
-class ReverseWalk {
+/// One reverse pass over the nodes that the graph had when it began.
+class ReversePass {
  public:
-  ReverseWalk(Graph& graph, std::span<const Value> outputs, std::span<const Value> with_respect_to)
+  ReversePass(Graph& graph, std::span<const Value> outputs, std::span<const Value> with_respect_to)
       : graph_(graph),
         nodes_(graph.nodes().size()),
         gradients_(static_cast<std::size_t>(graph.value_count())),
@@ -110,14 +110,14 @@ Values gradient(std::span<const Value> outputs, std::span<const Value> seeds, st
   require_in(graph, "output", outputs);
   require_in(graph, "seed", seeds);
   require_in(graph, "parameter", with_respect_to);
-  ReverseWalk walk(graph, outputs, with_respect_to);
+  ReversePass pass(graph, outputs, with_respect_to);
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     require(outputs[i].type() == seeds[i].type(), "gradient: output ", i, " is ", outputs[i].type(), ", its seed ", seeds[i].type());
-    walk.add(outputs[i].id(), seeds[i]);
+    pass.add(outputs[i].id(), seeds[i]);
   }
-  walk.run();
+  pass.run();
   Values results;
-  for (const Value& value : with_respect_to) results.push_back(walk.result(value));
+  for (const Value& value : with_respect_to) results.push_back(pass.result(value));
   return results;
 }
 

@@ -35,7 +35,7 @@ inline Patches input_patches(const ConvolutionGeometry& g) {
   return patches;
 }
 
-/// Walks positions [begin, end) of a grid in row-major order, a run along the last axis at a time: body(d, h, w, count, done), where the
+/// Visits positions [begin, end) of a grid in row-major order, a run along the last axis at a time: body(d, h, w, count, done), where the
 /// run starts at (d, h, w).
 template <class Body>
 void for_each_run(const ImageAxes& grid, std::int64_t begin, std::int64_t end, const Body& body) {

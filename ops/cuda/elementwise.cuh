@@ -95,19 +95,19 @@ struct OperandPlan {
 
   OperandPlan() = default;
   OperandPlan(const Tensor& output, const std::array<Tensor, operands>& inputs, int width) : output_vector(fits_vectors(output, width)) {
-    std::array<Strides, operands> walked;
+    std::array<Strides, operands> merged;
     for (std::size_t k = 0; k < operands; ++k) {
       access[k] = access_of(inputs[k], width);
       any_indexed = any_indexed || access[k] == Access::indexed;
-      walked[k] = inputs[k].strides();
+      merged[k] = inputs[k].strides();
     }
     if (!any_indexed || output.elements() > most_indexed_elements) return;
     Shape shape = output.shape();
-    collapse_axes(shape, walked);
+    collapse_axes(shape, merged);
     rank = shape.rank();
     for (int axis = 0; axis < rank; ++axis) {
       sizes[axis] = cuda::Divisor(shape[axis]);
-      for (std::size_t k = 0; k < operands; ++k) strides[axis][k] = walked[k][axis];
+      for (std::size_t k = 0; k < operands; ++k) strides[axis][k] = merged[k][axis];
     }
   }
 

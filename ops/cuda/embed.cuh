@@ -5,8 +5,8 @@
 namespace frit::ops {
 namespace embedding {
 
-/// Where the input's elements lie in the output. The axes are those of the output's memory, the innermost first; axes that can be walked as
-/// one are merged.
+/// Where the input's elements lie in the output. The axes are those of the output's memory, the innermost first; axes that can be traversed
+/// as one are merged.
 struct EmbedPlan {
   int rank = 0;
   cuda::Divisor sizes[Dims::max_rank];  ///< of the output

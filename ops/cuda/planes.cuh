@@ -71,7 +71,7 @@ FRIT_HOST_DEVICE T* moved(T* memory, std::int64_t offset) {
   return memory != nullptr ? memory + offset : nullptr;
 }
 
-/// Samples that are worked on at a time, so that the second walk over them finds them in the L2 cache.
+/// Samples that are worked on at a time, so that the second pass over them finds them in the L2 cache.
 inline std::int64_t samples_in_cache(const Tensor& tensor) {
   const std::int64_t samples = std::max<std::int64_t>(1, tensor.shape()[0]);
   const auto room = static_cast<std::int64_t>(cuda::properties(tensor.device().index).l2_bytes / 4);

@@ -6,10 +6,10 @@
 
 namespace frit::ops {
 
-// How CUDA kernels walk the elements that belong to one result of a reduction: a line. A line is walked by a team of threads of one block,
-// whose number is a power of 2. Where a reduced axis is innermost in memory, the threads of a team are neighbours, and so are the elements
-// that they read. Otherwise neighbouring threads belong to neighbouring lines. Where there are few lines, each is cut into segments, a
-// block for each. All this depends on sizes and layout alone, so that results have the same bits at every run.
+// How CUDA kernels traverse the elements that belong to one result of a reduction: a line. A line is read by a team of threads of one
+// block, whose number is a power of 2. Where a reduced axis is innermost in memory, the threads of a team are neighbours, and so are the
+// elements that they read. Otherwise neighbouring threads belong to neighbouring lines. Where there are few lines, each is cut into
+// segments, a block for each. All this depends on sizes and layout alone, so that results have the same bits at every run.
 
 /// Elements that a thread reads at once.
 inline constexpr int batch_size = 8;

@@ -6,9 +6,9 @@
 
 namespace frit::ops {
 
-// How the CUDA kernels of the norms walk matrices whose columns belong to channels: images in channels-last layout, and contiguous ones of
-// a few elements a channel. A block has a thread for each vector of some neighbouring columns, as often as there is room for: so it reads
-// whole stretches of memory, and a thread keeps what it needs of its channels.
+// How the CUDA kernels of the norms traverse matrices whose columns belong to channels: images in channels-last layout, and contiguous ones
+// of a few elements a channel. A block has a thread for each vector of some neighbouring columns, as often as there is room for: so it
+// reads whole stretches of memory, and a thread keeps what it needs of its channels.
 
 /// Matrices of (rows, columns), one behind the other. `group` neighbouring columns of one are a slice, `channel_columns` of them a channel.
 struct ColumnGeometry {
@@ -65,12 +65,12 @@ inline std::int64_t ColumnGeometry::most_sums() const {
 }
 
 /// The part of a thread: column `column` and those that its vector has next to it, rows row, row + step, ... below `end` of a matrix.
-struct ColumnWalk {
+struct ColumnIterator {
   std::int64_t matrix, chunk, column, row, end;
   int step, lane, strip;
   bool inside;  ///< the thread has columns
 
-  __device__ explicit ColumnWalk(const ColumnSplit& split) {
+  __device__ explicit ColumnIterator(const ColumnSplit& split) {
     std::int64_t block = blockIdx.x;
     const std::int64_t column_block = block % split.column_blocks;
     block /= split.column_blocks;
@@ -86,47 +86,47 @@ struct ColumnWalk {
     inside = column < split.columns && strip < step;
   }
 
-  /// Of the walk's next element, from the first matrix's beginning.
+  /// Of the next element, from the first matrix's beginning.
   __device__ std::int64_t offset(const ColumnSplit& split) const { return (matrix * split.rows + row) * split.columns + column; }
 };
 
 /// What make(column) gives for each of a thread's columns, made once a block. All threads of the block take part.
 template <int width, class Value, class Make>
-__device__ void make_once(Value (&own)[width], const ColumnWalk& walk, const ColumnSplit& split, const Make& make) {
+__device__ void make_once(Value (&own)[width], const ColumnIterator& it, const ColumnSplit& split, const Make& make) {
   __shared__ Value shared[ColumnSplit::most_lanes * width];
-  const std::int64_t first = walk.column - walk.lane * width;
+  const std::int64_t first = it.column - it.lane * width;
   for (int k = static_cast<int>(threadIdx.x); k < split.lanes * width && first + k < split.columns; k += ColumnSplit::threads) {
     shared[k] = make(first + k);
   }
   __syncthreads();
-  if (!walk.inside) return;
+  if (!it.inside) return;
 #pragma unroll
-  for (int k = 0; k < width; ++k) own[k] = shared[walk.lane * width + k];
+  for (int k = 0; k < width; ++k) own[k] = shared[it.lane * width + k];
 }
 
-/// Sums down columns: terms(sums, own, walk, split) adds what a thread's walk finds, `own` being terms.column(matrix, column) of its
-/// columns. Writes 16 bytes a chunk and column. Deterministic.
+/// Sums down columns: terms(sums, own, it, split) adds the elements that a thread's iterator gives, `own` being terms.column(matrix,
+/// column) of its columns. Writes 16 bytes a chunk and column. Deterministic.
 template <class Terms>
 __global__ void __launch_bounds__(ColumnSplit::threads, ColumnSplit::least_blocks)
     sum_columns(SumPair* partial /* (chunks, matrices, columns) */, Terms terms, ColumnSplit split) {
   constexpr int width = Terms::width;
   __shared__ SumPair shared[ColumnSplit::threads * width];  // (strips, lanes, width)
-  const ColumnWalk walk(split);
+  const ColumnIterator it(split);
   SumPair sums[width] = {};
   typename Terms::Column own[width];
-  make_once(own, walk, split, [&](std::int64_t column) { return terms.column(walk.matrix, column); });
-  if (walk.inside) {
-    if (walk.row < walk.end) terms(sums, own, walk, split);
+  make_once(own, it, split, [&](std::int64_t column) { return terms.column(it.matrix, column); });
+  if (it.inside) {
+    if (it.row < it.end) terms(sums, own, it, split);
 #pragma unroll
-    for (int k = 0; k < width; ++k) shared[(walk.strip * split.lanes + walk.lane) * width + k] = sums[k];
+    for (int k = 0; k < width; ++k) shared[(it.strip * split.lanes + it.lane) * width + k] = sums[k];
   }
   __syncthreads();
   const int block_columns = split.lanes * width;
-  const std::int64_t first = walk.column - walk.lane * width;
+  const std::int64_t first = it.column - it.lane * width;
   for (int k = static_cast<int>(threadIdx.x); k < block_columns && first + k < split.columns; k += ColumnSplit::threads) {
     SumPair total = shared[k];
-    for (int strip = 1; strip < walk.step; ++strip) total = total + shared[strip * block_columns + k];
-    partial[(walk.chunk * split.matrices + walk.matrix) * split.columns + first + k] = total;
+    for (int strip = 1; strip < it.step; ++strip) total = total + shared[strip * block_columns + k];
+    partial[(it.chunk * split.matrices + it.matrix) * split.columns + first + k] = total;
   }
 }
 

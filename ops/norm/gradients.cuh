@@ -4,7 +4,7 @@
 
 namespace frit::ops {
 
-// The walks over a slice for its gradients: one for the sums of g and g * xhat, one for the input gradient.
+// The passes over a slice for its gradients: one for the sums of g and g * xhat, one for the input gradient.
 
 template <class T>
 struct GradientInputs {
@@ -17,9 +17,9 @@ template <class T, int width>
 struct GradientTiles {
   Tile<T, width> gradient, input;
 
-  __device__ void load(const GradientInputs<T>& from, std::int64_t first, const DeviceGeometry& g, const SliceWalk& walk, bool aligned,
+  __device__ void load(const GradientInputs<T>& from, std::int64_t first, const DeviceGeometry& g, const SliceIterator& it, bool aligned,
                        bool with_input = true) {
-    SliceWalk ahead = walk, ahead_of_input = walk;
+    SliceIterator ahead = it, ahead_of_input = it;
     gradient.load(from.gradient + first, g, ahead, aligned);
     if (with_input) input.load(from.input + first, g, ahead_of_input, aligned);
   }
@@ -27,10 +27,10 @@ struct GradientTiles {
 
 /// A vector's weights where they belong to elements, `common` elsewhere.
 template <class T, class C, int width>
-__device__ void load_weights(C (&result)[width], C common, const T* weight, const SliceWeights& weights, const SliceWalk& walk,
+__device__ void load_weights(C (&result)[width], C common, const T* weight, const SliceWeights& weights, const SliceIterator& it,
                              bool aligned) {
   cuda::Vector<T, width> loaded;
-  if (weights.per_element) loaded = load_vector<width>(weight + (weights.first + walk.index) * width, aligned);
+  if (weights.per_element) loaded = load_vector<width>(weight + (weights.first + it.index) * width, aligned);
 #pragma unroll
   for (int k = 0; k < width; ++k) result[k] = weights.per_element ? convert<C>(loaded[k]) : common;
 }
@@ -38,20 +38,20 @@ __device__ void load_weights(C (&result)[width], C common, const T* weight, cons
 /// Slices of fewer elements are computed in double: their terms all but cancel, and what is left would be rounding.
 inline constexpr std::int64_t least_elements_in_float = 32;
 
-/// Of g and g * xhat over a walk, g multiplied by weights that belong to elements; the last tiles are left as they are.
+/// Of g and g * xhat over a thread's part of a slice, g multiplied by weights that belong to elements; the last tiles are left as they are.
 template <class T, int width, class C>
 __device__ SumPair sum_gradients(GradientTiles<T, width>& tiles, const GradientInputs<T>& from, const Normalizer<C>& xhat,
-                                 const SliceWeights& weights, std::int64_t first, const DeviceGeometry& g, SliceWalk walk,
+                                 const SliceWeights& weights, std::int64_t first, const DeviceGeometry& g, SliceIterator it,
                                  Alignment aligned) {
   SumPair sums{0, 0};
-  while (walk.inside()) {
-    tiles.load(from, first, g, walk, aligned.data);
+  while (it.inside()) {
+    tiles.load(from, first, g, it, aligned.data);
     C sum = 0, product = 0;
 #pragma unroll
-    for (int v = 0; v < Tile<T, width>::vectors; ++v, walk.advance()) {
-      if (!walk.inside()) continue;
+    for (int v = 0; v < Tile<T, width>::vectors; ++v, it.advance()) {
+      if (!it.inside()) continue;
       C w[width];
-      load_weights(w, C{1}, from.weight, weights, walk, aligned.weights);
+      load_weights(w, C{1}, from.weight, weights, it, aligned.weights);
 #pragma unroll
       for (int k = 0; k < width; ++k) {
         const C term = tiles.gradient(v, k) * w[k];
@@ -92,24 +92,24 @@ struct InputGradientRule {
   }
 };
 
-/// The input gradient over a walk. `held`: its elements are in the tiles.
+/// The input gradient over a thread's part of a slice. `held`: its elements are in the tiles.
 template <class T, int width, class C>
 __device__ void write_gradient(T* dx, GradientTiles<T, width>& tiles, bool held, const GradientInputs<T>& from, const Normalizer<C>& xhat,
                                const InputGradientRule<C>& rule, const SliceWeights& weights, std::int64_t first, const DeviceGeometry& g,
-                               SliceWalk walk, Alignment aligned) {
-  while (walk.inside()) {
-    if (!held) tiles.load(from, first, g, walk, aligned.data, /*with_input=*/!rule.fixed);
+                               SliceIterator it, Alignment aligned) {
+  while (it.inside()) {
+    if (!held) tiles.load(from, first, g, it, aligned.data, /*with_input=*/!rule.fixed);
 #pragma unroll
-    for (int v = 0; v < Tile<T, width>::vectors; ++v, walk.advance()) {
-      if (!walk.inside()) continue;
+    for (int v = 0; v < Tile<T, width>::vectors; ++v, it.advance()) {
+      if (!it.inside()) continue;
       C w[width];
-      load_weights(w, rule.weight, from.weight, weights, walk, aligned.weights);
+      load_weights(w, rule.weight, from.weight, weights, it, aligned.weights);
       cuda::Vector<T, width> results;
 #pragma unroll
       for (int k = 0; k < width; ++k) {
         results[k] = convert<T>(rule.of_weighted(tiles.gradient(v, k) * w[k], [&] { return xhat(tiles.input(v, k)); }));
       }
-      store_vector(dx + first + g.offset(walk.index) * width, results, aligned.data);
+      store_vector(dx + first + g.offset(it.index) * width, results, aligned.data);
     }
   }
 }

@@ -41,12 +41,13 @@ __device__ void add_moments(SumPair& sums, const At& at, int present, double piv
   sums = sums + SumPair{total, static_cast<double>(squares) + total * shift};
 }
 
-/// Over the rest of a walk; the last tile is left as it is.
+/// Over the rest of a thread's part of a slice; the last tile is left as it is.
 template <class T, int width>
-__device__ SumPair sum_moments(Tile<T, width>& tile, const T* slice, const DeviceGeometry& g, SliceWalk walk, double pivot, bool aligned) {
+__device__ SumPair sum_moments(Tile<T, width>& tile, const T* slice, const DeviceGeometry& g, SliceIterator it, double pivot,
+                               bool aligned) {
   SumPair sums{0, 0};
-  while (walk.inside()) {
-    const int vectors = tile.load(slice, g, walk, aligned);
+  while (it.inside()) {
+    const int vectors = tile.load(slice, g, it, aligned);
     add_moments<Tile<T, width>::vectors, width>(sums, tile, vectors, pivot);
   }
   return sums;

@@ -18,18 +18,18 @@ __global__ void __launch_bounds__(1024)
   for (std::int64_t item = team.first_item(); item < g.slices; item += team.item_step()) {
     const bool active = item + team.place() < g.slices;
     const std::int64_t slice = active ? item + team.place() : 0, first = slice * g.slice_stride * width;
-    const SliceWalk walk(g, team, 0, 1, active);
+    const SliceIterator it(g, team, 0, 1, active);
     const double rstd = from.rstds[slice];
     const Normalizer<C> xhat(from.means[slice], rstd);
     const SliceWeights weights(g, slice, from.weight != nullptr);
     GradientTiles<T, width> tiles;
-    SumPair sums = team.sum(sum_gradients(tiles, from, xhat, weights, first, g, walk, aligned), shared);
+    SumPair sums = team.sum(sum_gradients(tiles, from, xhat, weights, first, g, it, aligned), shared);
     if (!active) continue;
     if (parameter_sums != nullptr && team.rank() == 0) parameter_sums[slice] = sums;
     if (input_gradient == nullptr) continue;
     const double w = slice_weight(from.weight, weights), scale = w * inverse_count;
     const InputGradientRule<C> rule(w, rstd, {scale * sums.first, scale * sums.second});
-    write_gradient(input_gradient, tiles, Tile<T, width>::holds(walk.end, team.size), from, xhat, rule, weights, first, g, walk, aligned);
+    write_gradient(input_gradient, tiles, Tile<T, width>::holds(it.end, team.size), from, xhat, rule, weights, first, g, it, aligned);
   }
 }
 
@@ -43,11 +43,11 @@ __global__ void __launch_bounds__(1024)
     const std::int64_t item = first + team.place();
     const bool active = item < rows.slices * parts;
     const std::int64_t row = active ? item / parts : 0, slice = slice_of(row);
-    const SliceWalk walk(rows, team, item - row * parts, parts, active);
+    const SliceIterator it(rows, team, item - row * parts, parts, active);
     const Normalizer<C> xhat(from.means[slice], from.rstds[slice]);
     GradientTiles<T, width> tiles;
     const SumPair sums = team.sum(sum_gradients(tiles, from, xhat, SliceWeights(rows, row, from.weight != nullptr),
-                                                row * rows.slice_stride * width, rows, walk, aligned),
+                                                row * rows.slice_stride * width, rows, it, aligned),
                                   shared);
     if (active && team.rank() == 0) partial[item] = sums;
   }
@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(1024)
     const InputGradientRule<C> rule = means == nullptr ? InputGradientRule<C>(w, rstd) : InputGradientRule<C>(w, rstd, means[slice]);
     GradientTiles<T, width> tiles;
     write_gradient(input_gradient, tiles, /*held=*/false, from, Normalizer<C>(from.means[slice], rstd), rule, weights,
-                   row * rows.slice_stride * width, rows, SliceWalk(rows, team, item - row * parts, parts, true), aligned);
+                   row * rows.slice_stride * width, rows, SliceIterator(rows, team, item - row * parts, parts, true), aligned);
   }
 }
 
@@ -89,10 +89,10 @@ struct ColumnGradients {
     return of_slice(g.slice(matrix, column));
   }
 
-  __device__ void operator()(SumPair (&sums)[width], Column (&xhat)[width], ColumnWalk walk, const ColumnSplit& split) const {
-    while (walk.row < walk.end) {
+  __device__ void operator()(SumPair (&sums)[width], Column (&xhat)[width], ColumnIterator it, const ColumnSplit& split) const {
+    while (it.row < it.end) {
       cuda::Vector<T, width> gradients[rows_at_once], inputs[rows_at_once];
-      ColumnWalk ahead = walk;
+      ColumnIterator ahead = it;
 #pragma unroll
       for (int i = 0; i < rows_at_once; ++i, ahead.row += ahead.step) {
         if (ahead.row >= ahead.end) continue;
@@ -101,11 +101,11 @@ struct ColumnGradients {
       }
       C sum[width] = {}, product[width] = {};
 #pragma unroll
-      for (int i = 0; i < rows_at_once; ++i, walk.row += walk.step) {
-        if (walk.row >= walk.end) continue;
+      for (int i = 0; i < rows_at_once; ++i, it.row += it.step) {
+        if (it.row >= it.end) continue;
 #pragma unroll
         for (int k = 0; k < width; ++k) {
-          if constexpr (by_row) xhat[k] = of_slice((walk.row * g.columns + walk.column + k) / g.group);
+          if constexpr (by_row) xhat[k] = of_slice((it.row * g.columns + it.column + k) / g.group);
           const auto term = convert<C>(gradients[i][k]);
           sum[k] += term;
           product[k] += term * xhat[k](convert<C>(inputs[i][k]));
@@ -127,18 +127,18 @@ __global__ void __launch_bounds__(ColumnSplit::threads, ColumnSplit::least_block
     Normalizer<C> xhat;
     InputGradientRule<C> rule;
   };
-  ColumnWalk walk(split);
+  ColumnIterator it(split);
   Column own[width];
-  make_once(own, walk, split, [&](std::int64_t column) {
-    const std::int64_t slice = g.slice(walk.matrix, column);
+  make_once(own, it, split, [&](std::int64_t column) {
+    const std::int64_t slice = g.slice(it.matrix, column);
     const double w = from.weight != nullptr ? convert<double>(from.weight[g.channel(column)]) : 1, rstd = from.rstds[slice];
     return Column{{from.means[slice], rstd},
                   means == nullptr ? InputGradientRule<C>(w, rstd) : InputGradientRule<C>(w, rstd, means[slice])};
   });
-  if (!walk.inside) return;
-  while (walk.row < walk.end) {
+  if (!it.inside) return;
+  while (it.row < it.end) {
     cuda::Vector<T, width> gradients[rows_at_once], inputs[rows_at_once];
-    ColumnWalk ahead = walk;
+    ColumnIterator ahead = it;
 #pragma unroll
     for (int i = 0; i < rows_at_once; ++i, ahead.row += ahead.step) {
       if (ahead.row >= ahead.end) continue;
@@ -146,14 +146,14 @@ __global__ void __launch_bounds__(ColumnSplit::threads, ColumnSplit::least_block
       if (means != nullptr) inputs[i] = load_vector<width>(from.input + ahead.offset(split), aligned);
     }
 #pragma unroll
-    for (int i = 0; i < rows_at_once; ++i, walk.row += walk.step) {
-      if (walk.row >= walk.end) continue;
+    for (int i = 0; i < rows_at_once; ++i, it.row += it.step) {
+      if (it.row >= it.end) continue;
       cuda::Vector<T, width> results;
 #pragma unroll
       for (int k = 0; k < width; ++k) {
         results[k] = convert<T>(own[k].rule(convert<C>(gradients[i][k]), [&] { return own[k].xhat(convert<C>(inputs[i][k])); }));
       }
-      store_vector(input_gradient + walk.offset(split), results, aligned);
+      store_vector(input_gradient + it.offset(split), results, aligned);
     }
   }
 }

@@ -6,7 +6,7 @@
 
 namespace frit::ops {
 
-/// Which step of the walk over a slice moves on to the next element of weight and bias.
+/// Which step of the loop over a slice moves on to the next element of weight and bias.
 enum class WeightAxis { slice, run, element };
 
 /// How a norm sees its row-major input: slices that are normalised together, each made of runs of neighbouring elements.

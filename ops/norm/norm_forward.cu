@@ -6,36 +6,36 @@
 namespace frit::ops {
 namespace {
 
-/// Results over a walk. `held`: its elements are in the tile.
+/// Results over a thread's part of a slice. `held`: its elements are in the tile.
 template <class T, int width>
 __device__ void normalize(T* y, const T* x, const T* weight, const T* bias, const Normalizer<Computed<T>>& xhat, Tile<T, width>& tile,
-                          bool held, const DeviceGeometry& g, std::int64_t slice, SliceWalk walk, Alignment aligned) {
+                          bool held, const DeviceGeometry& g, std::int64_t slice, SliceIterator it, Alignment aligned) {
   using C = Computed<T>;
   const SliceWeights weights(g, slice, weight != nullptr);
   const bool common = weight != nullptr && !weights.per_element;
   C w = common ? convert<C>(weight[weights.first]) : C{1}, b = common ? convert<C>(bias[weights.first]) : C{0};
-  while (walk.inside()) {
-    SliceWalk ahead = walk;
+  while (it.inside()) {
+    SliceIterator ahead = it;
     if (!held) tile.load(x, g, ahead, aligned.data);
 #pragma unroll
-    for (int v = 0; v < Tile<T, width>::vectors; ++v, walk.advance()) {
-      if (!walk.inside()) continue;
+    for (int v = 0; v < Tile<T, width>::vectors; ++v, it.advance()) {
+      if (!it.inside()) continue;
       cuda::Vector<T, width> results;
       if (weights.per_element) {
-        const std::int64_t place = (weights.first + walk.index) * width;
+        const std::int64_t place = (weights.first + it.index) * width;
         const auto ws = load_vector<width>(weight + place, aligned.weights), bs = load_vector<width>(bias + place, aligned.weights);
 #pragma unroll
         for (int k = 0; k < width; ++k) results[k] = convert<T>(xhat(tile(v, k)) * convert<C>(ws[k]) + convert<C>(bs[k]));
       } else {
         if (weights.per_run) {
-          const std::int64_t channel = weights.first + g.run(walk.index);
+          const std::int64_t channel = weights.first + g.run(it.index);
           w = convert<C>(weight[channel]);
           b = convert<C>(bias[channel]);
         }
 #pragma unroll
         for (int k = 0; k < width; ++k) results[k] = convert<T>(xhat(tile(v, k)) * w + b);
       }
-      store_vector(y + g.offset(walk.index) * width, results, aligned.data);
+      store_vector(y + g.offset(it.index) * width, results, aligned.data);
     }
   }
 }
@@ -48,16 +48,16 @@ __global__ void __launch_bounds__(1024) normalize_slices(T* output, StatisticsRu
   __shared__ SumPair shared[cuda::warp_size];
   for (std::int64_t first = team.first_item(); first < g.slices; first += team.item_step()) {
     const std::int64_t slice = first + team.place(), offset = slice * g.slice_stride * width;
-    const SliceWalk walk(g, team, 0, 1, slice < g.slices);
-    const double pivot = walk.end > 0 ? convert<double>(input[offset]) : 0;
+    const SliceIterator it(g, team, 0, 1, slice < g.slices);
+    const double pivot = it.end > 0 ? convert<double>(input[offset]) : 0;
     Tile<T, width> tile;
-    const SumPair sums = team.sum(sum_moments(tile, input + offset, g, walk, pivot, aligned.data), shared);
+    const SumPair sums = team.sum(sum_moments(tile, input + offset, g, it, pivot, aligned.data), shared);
     if (slice >= g.slices) continue;
     const SliceStatistics statistics = rule(slice, sums, pivot, team.rank() == 0);
-    if (output == nullptr || walk.end == 0) continue;
-    const bool held = Tile<T, width>::holds(walk.end, team.size);
+    if (output == nullptr || it.end == 0) continue;
+    const bool held = Tile<T, width>::holds(it.end, team.size);
     normalize(output + offset, input + offset, weight, bias, Normalizer<Computed<T>>(statistics.mean, statistics.rstd), tile, held, g,
-              slice, walk, aligned);
+              slice, it, aligned);
   }
 }
 
@@ -69,9 +69,9 @@ __global__ void __launch_bounds__(1024)
   for (std::int64_t first = team.first_item(); first < g.slices * parts; first += team.item_step()) {
     const std::int64_t item = first + team.place(), slice = item / parts;
     const T* const x = input + slice * g.slice_stride * width;
-    const SliceWalk walk(g, team, item - slice * parts, parts, slice < g.slices);
+    const SliceIterator it(g, team, item - slice * parts, parts, slice < g.slices);
     Tile<T, width> tile;
-    const SumPair sums = team.sum(sum_moments(tile, x, g, walk, walk.end > 0 ? convert<double>(*x) : 0, aligned), shared);
+    const SumPair sums = team.sum(sum_moments(tile, x, g, it, it.end > 0 ? convert<double>(*x) : 0, aligned), shared);
     if (slice < g.slices && team.rank() == 0) partial[item] = sums;
   }
 }
@@ -91,14 +91,14 @@ struct ColumnMoments {
     return g.rows == 0 ? 0 : convert<double>(input[g.first_of(g.slice(matrix, column))]);
   }
 
-  __device__ void operator()(SumPair (&sums)[width], const double (&pivots)[width], ColumnWalk walk, const ColumnSplit& split) const {
-    while (walk.row < walk.end) {
+  __device__ void operator()(SumPair (&sums)[width], const double (&pivots)[width], ColumnIterator it, const ColumnSplit& split) const {
+    while (it.row < it.end) {
       cuda::Vector<T, width> rows[rows_at_once];
       int present = 0;
 #pragma unroll
-      for (int i = 0; i < rows_at_once; ++i, walk.row += walk.step) {
-        if (walk.row >= walk.end) continue;
-        rows[i] = load_vector<width>(input + walk.offset(split), aligned);
+      for (int i = 0; i < rows_at_once; ++i, it.row += it.step) {
+        if (it.row >= it.end) continue;
+        rows[i] = load_vector<width>(input + it.offset(split), aligned);
         ++present;
       }
 #pragma unroll
@@ -148,10 +148,10 @@ __global__ void __launch_bounds__(1024)
     const std::int64_t item = first + team.place(), row = item / parts, offset = row * rows.slice_stride * width;
     if (row >= rows.slices) continue;
     const std::int64_t slice = slice_of(row);
-    const SliceWalk walk(rows, team, item - row * parts, parts, true);
+    const SliceIterator it(rows, team, item - row * parts, parts, true);
     Tile<T, width> tile;
     normalize(output + offset, input + offset, weight, bias, Normalizer<Computed<T>>(means[slice], rstds[slice]), tile, /*held=*/false,
-              rows, row, walk, aligned);
+              rows, row, it, aligned);
   }
 }
 
@@ -167,29 +167,29 @@ __global__ void __launch_bounds__(ColumnSplit::threads, ColumnSplit::least_block
     Normalizer<C> xhat;
     C weight, bias;
   };
-  ColumnWalk walk(split);
+  ColumnIterator it(split);
   Column own[width];
-  make_once(own, walk, split, [&](std::int64_t column) {
-    const std::int64_t slice = g.slice(walk.matrix, column), channel = g.channel(column);
+  make_once(own, it, split, [&](std::int64_t column) {
+    const std::int64_t slice = g.slice(it.matrix, column), channel = g.channel(column);
     return Column{{means[slice], rstds[slice]},
                   weight != nullptr ? convert<C>(weight[channel]) : C{1},
                   bias != nullptr ? convert<C>(bias[channel]) : C{0}};
   });
-  if (!walk.inside) return;
-  while (walk.row < walk.end) {
+  if (!it.inside) return;
+  while (it.row < it.end) {
     cuda::Vector<T, width> rows[rows_at_once];
-    ColumnWalk ahead = walk;
+    ColumnIterator ahead = it;
 #pragma unroll
     for (int i = 0; i < rows_at_once; ++i, ahead.row += ahead.step) {
       if (ahead.row < ahead.end) rows[i] = load_vector<width>(input + ahead.offset(split), aligned);
     }
 #pragma unroll
-    for (int i = 0; i < rows_at_once; ++i, walk.row += walk.step) {
-      if (walk.row >= walk.end) continue;
+    for (int i = 0; i < rows_at_once; ++i, it.row += it.step) {
+      if (it.row >= it.end) continue;
       cuda::Vector<T, width> results;
 #pragma unroll
       for (int k = 0; k < width; ++k) results[k] = convert<T>(own[k].xhat(convert<C>(rows[i][k])) * own[k].weight + own[k].bias);
-      store_vector(output + walk.offset(split), results, aligned);
+      store_vector(output + it.offset(split), results, aligned);
     }
   }
 }

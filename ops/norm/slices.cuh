@@ -7,7 +7,7 @@
 
 namespace frit::ops {
 
-// How the CUDA kernels of the norms walk slices, a tile of a few vectors at a time. Which thread has which elements depends on shapes
+// How the CUDA kernels of the norms traverse slices, a tile of a few vectors at a time. Which thread has which elements depends on shapes
 // alone: a misaligned tensor gives the bits of an aligned one.
 
 /// A NormGeometry on the device, with vectors of `width` elements for elements.
@@ -51,12 +51,13 @@ void dispatch_width(const NormGeometry& g, const Body& body) {
 }
 
 /// The vectors index, index + step, ... below `end` of a slice.
-struct SliceWalk {
+struct SliceIterator {
   std::int64_t index, end;
   int step;
 
   /// Part p of `parts` of the slice, or nothing.
-  __device__ SliceWalk(const DeviceGeometry& g, const cuda::Team& team, std::int64_t p, std::int64_t parts, bool active) : step(team.size) {
+  __device__ SliceIterator(const DeviceGeometry& g, const cuda::Team& team, std::int64_t p, std::int64_t parts, bool active)
+      : step(team.size) {
     const std::int64_t count = g.slice_vectors(), length = (count + parts - 1) / parts;
     index = p * length + team.rank();
     end = active ? min(count, (p + 1) * length) : 0;
@@ -102,12 +103,12 @@ struct Tile {
   cuda::Vector<T, width> values[vectors];
 
   /// Takes the vectors that come next; returns how many there were.
-  __device__ int load(const T* slice, const DeviceGeometry& g, SliceWalk& walk, bool aligned) {
+  __device__ int load(const T* slice, const DeviceGeometry& g, SliceIterator& it, bool aligned) {
     int count = 0;
 #pragma unroll
-    for (int v = 0; v < vectors; ++v, walk.advance()) {
-      if (!walk.inside()) continue;
-      values[v] = load_vector<width>(slice + g.offset(walk.index) * width, aligned);
+    for (int v = 0; v < vectors; ++v, it.advance()) {
+      if (!it.inside()) continue;
+      values[v] = load_vector<width>(slice + g.offset(it.index) * width, aligned);
       ++count;
     }
     return count;

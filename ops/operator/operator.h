@@ -68,7 +68,7 @@ struct GradientContext {
   }
 };
 
-/// One value an input: its gradient, or "none" for zero. The shape may be one that broadcasting made of the input's: the walk sums it back.
+/// One value an input: its gradient, or "none" for zero. The shape may be one that broadcasting made of the input's: autograd sums it back.
 using GradientRule = std::function<Values(const GradientContext&)>;
 
 /// Spells the operator in others: one value an output that has a meaning of its own (further results, kept for the gradient, are left out).

@@ -19,7 +19,7 @@ namespace {
 using ChainAttributes = GroupNormScaleMaxPoolClampAttributes;
 using Geometry = GroupNormPoolGeometry;
 
-/// Two walks over each group, of which the second finds it in the cache.
+/// Two passes over each group, of which the second finds it in the cache.
 template <class T>
 struct Forward {
   Geometry geometry;

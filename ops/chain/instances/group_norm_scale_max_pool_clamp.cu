@@ -11,7 +11,7 @@ namespace {
 using ChainAttributes = GroupNormScaleMaxPoolClampAttributes;
 using Geometry = GroupNormPoolGeometry;
 
-/// What the statistics of the input become: those that are kept, and the maps that the second walk applies.
+/// What the statistics of the input become: those that are kept, and the maps that the second pass applies.
 template <class Stored>
 struct FinalizeGroups {
   std::int64_t groups, group_channels;
@@ -52,9 +52,9 @@ PoolOutputs<Stored, Index> outputs_of(const KernelContext& call) {
   return {data_or_null<Stored>(call.outputs[0]), data_or_null<Index>(call.outputs[1]), data_or_null<Stored>(call.outputs[4])};
 }
 
-/// Two walks over each part of the batch, of which the second finds it in the cache.
+/// Two passes over each part of the batch, of which the second finds it in the cache.
 template <class Stored, class Index>
-void walk_twice(const KernelContext& call, const Geometry& geometry, const FinalizeGroups<Stored>& whole) {
+void in_two_passes(const KernelContext& call, const Geometry& geometry, const FinalizeGroups<Stored>& whole) {
   using T = Computed<Stored>;
   const Tensor& input = call.inputs[0];
   Planes planes(input.shape());
@@ -97,9 +97,9 @@ bool pool_tiles_of(const KernelContext& call, PooledTiles& tiles, const Finalize
   return true;
 }
 
-/// One walk, where the device has clusters and the windows are of a kind that this is written for; false if not.
+/// One pass, where the device has clusters and the windows are of a kind that this is written for; false if not.
 template <class Stored>
-bool walk_once(const KernelContext& call, const Geometry& geometry, const FinalizeGroups<Stored>& finalize) {
+bool in_one_pass(const KernelContext& call, const Geometry& geometry, const FinalizeGroups<Stored>& finalize) {
   if constexpr (std::is_same_v<Stored, double>) {
     return false;
   } else {
@@ -125,8 +125,9 @@ void run(const KernelContext& call) {
         .parameters = {Parameter<Stored>(call.inputs[1]), Parameter<Stored>(call.inputs[2]), Parameter<Stored>(call.inputs[3])},
         .statistics = {data_or_null<double>(call.outputs[2]), data_or_null<double>(call.outputs[3])},
         .maps = nullptr};
-    if (walk_once(call, geometry, finalize)) return;
-    dispatch_argmax(argmax_dtype(geometry.kernel_elements()), [&]<class Index>() { walk_twice<Stored, Index>(call, geometry, finalize); });
+    if (in_one_pass(call, geometry, finalize)) return;
+    dispatch_argmax(argmax_dtype(geometry.kernel_elements()),
+                    [&]<class Index>() { in_two_passes<Stored, Index>(call, geometry, finalize); });
   });
 }
 

@@ -36,7 +36,7 @@ struct WindowPlaces {
   }
 };
 
-/// First the sums over each group, for which the small tensors are enough; then one walk over it that writes the input's gradient.
+/// First the sums over each group, for which the small tensors are enough; then one pass over it that writes the input's gradient.
 template <class T, class Index>
 struct Backward {
   Geometry geometry;

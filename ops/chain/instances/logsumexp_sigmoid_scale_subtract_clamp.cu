@@ -11,43 +11,43 @@ using cuda::default_threads;
 using ChainAttributes = LogsumexpSigmoidScaleSubtractClampAttributes;
 
 /// Reads the input once and writes a number a pixel. Deterministic.
-template <class Walk, class Stored>
-__global__ void __launch_bounds__(default_threads, Walk::blocks_wanted)
+template <class Traversal, class Stored>
+__global__ void __launch_bounds__(default_threads, Traversal::blocks_wanted)
     reduce_channels(Stored* output /* (N, image) */, const Stored* input, Parameter<Stored> bias, Clamp<Computed<Stored>> clamp,
                     const __grid_constant__ Sharing sharing) {
   using T = Computed<Stored>;
-  const Walk walk(input, sharing);
+  const Traversal traversal(input, sharing);
   const T subtracted = bias[0];
-  const typename Walk::Places place_of{sharing};
-  walk.run([&](auto n, auto p) { return place_of(n, p); },
-           [&](auto place, const PixelSum<Stored>& sums) {
-             const T y = sums.value();
-             const T result = clamp(ScaledSigmoid<T>::value(y, sigmoid_of_shifted(y)) - subtracted);
-             if (place >= 0) output[place] = convert<Stored>(result);
-             return result;
-           },
-           nullptr);
+  const typename Traversal::Places place_of{sharing};
+  traversal.run([&](auto n, auto p) { return place_of(n, p); },
+                [&](auto place, const PixelSum<Stored>& sums) {
+                  const T y = sums.value();
+                  const T result = clamp(ScaledSigmoid<T>::value(y, sigmoid_of_shifted(y)) - subtracted);
+                  if (place >= 0) output[place] = convert<Stored>(result);
+                  return result;
+                },
+                nullptr);
 }
 
 /// Finds the softmax anew: reads the input and the output's gradient once and writes the input's gradient, which may lie over the input,
 /// and a sum a block. Deterministic.
-template <class Walk, class Stored>
-__global__ void __launch_bounds__(default_threads, Walk::blocks_wanted)
+template <class Traversal, class Stored>
+__global__ void __launch_bounds__(default_threads, Traversal::blocks_wanted)
     carry_back(Stored* input_gradient /* or null */, double* block_sums, const Stored* gradient /* (N, image) */, const Stored* input,
                Parameter<Stored> bias, Clamp<Computed<Stored>> clamp, const __grid_constant__ Sharing sharing) {
   using T = Computed<Stored>;
   __shared__ double shared[cuda::warp_size];
-  const Walk walk(input, sharing);
-  const typename Walk::Places place_of{sharing};
+  const Traversal traversal(input, sharing);
+  const typename Traversal::Places place_of{sharing};
   GradientFactor<T> factors(bias[0], clamp);
-  walk.run(
+  traversal.run(
       [&](auto n, auto p) {
         const auto place = place_of(n, p);
         return place < 0 ? PixelGradient<T>{false, 0} : PixelGradient<T>{true, convert<T>(gradient[place])};
       },
       [&](const PixelGradient<T>& incoming, const PixelSum<Stored>& sums) { return factors.finalize(incoming, sums); },
       [&](auto& share, auto n, auto p, T shift, T factor) {
-        if (input_gradient != nullptr) walk.store(share, shift, factor, input_gradient, sharing.gradient_places, n, p);
+        if (input_gradient != nullptr) traversal.store(share, shift, factor, input_gradient, sharing.gradient_places, n, p);
       });
   const double total = cuda::block_reduce(factors.total(), shared);
   if (threadIdx.x == 0) block_sums[blockIdx.y * gridDim.x + blockIdx.x] = total;
@@ -59,8 +59,8 @@ void run_forward(const KernelContext& call) {
   if (!output.defined() || output.elements() == 0) return;
   dispatch_floating_and_halves(input.dtype(), [&]<class Stored>() {
     const auto& attributes = call.as<ChainAttributes>();
-    dispatch_walk<Stored>(input, {}, attributes, [&]<class Walk>(const Sharing& sharing, const cuda::LaunchShape& shape) {
-      cuda::launch(reduce_channels<Walk, Stored>, shape, call.stream, output.data<Stored>(), input.data<Stored>(),
+    dispatch_traversal<Stored>(input, {}, attributes, [&]<class Traversal>(const Sharing& sharing, const cuda::LaunchShape& shape) {
+      cuda::launch(reduce_channels<Traversal, Stored>, shape, call.stream, output.data<Stored>(), input.data<Stored>(),
                    Parameter<Stored>(call.inputs[1]), Clamp<Computed<Stored>>(attributes.clamp()), sharing);
     });
   });
@@ -72,8 +72,9 @@ void run_backward(const KernelContext& call) {
   auto* const block_sums = reinterpret_cast<double*>(call.scratch.data());
   dispatch_floating_and_halves(input.dtype(), [&]<class Stored>() {
     const auto& attributes = call.as<ChainAttributes>();
-    dispatch_walk<Stored>(input, input_gradient, attributes, [&]<class Walk>(const Sharing& sharing, const cuda::LaunchShape& shape) {
-      cuda::launch(carry_back<Walk, Stored>, shape, call.stream, data_or_null<Stored>(input_gradient), block_sums,
+    dispatch_traversal<
+        Stored>(input, input_gradient, attributes, [&]<class Traversal>(const Sharing& sharing, const cuda::LaunchShape& shape) {
+      cuda::launch(carry_back<Traversal, Stored>, shape, call.stream, data_or_null<Stored>(input_gradient), block_sums,
                    call.inputs[0].data<Stored>(), input.data<Stored>(), Parameter<Stored>(call.inputs[2]),
                    Clamp<Computed<Stored>>(attributes.clamp()), sharing);
       if (!bias_gradient.defined()) return;

@@ -63,10 +63,10 @@ __global__ void __launch_bounds__(sum_threads) negate_sum(Parameter<Stored> bias
 
 inline constexpr std::int64_t most_blocks = 8192;
 
-/// Calls body.operator()<Walk>(sharing, launch shape) with what suits the channels and the layout.
+/// Calls body.operator()<Traversal>(sharing, launch shape) with what suits the channels and the layout.
 template <class Stored, class Body>
-void dispatch_walk(const Tensor& input, const Tensor& input_gradient, const LogsumexpSigmoidScaleSubtractClampAttributes& attributes,
-                   const Body& body) {
+void dispatch_traversal(const Tensor& input, const Tensor& input_gradient, const LogsumexpSigmoidScaleSubtractClampAttributes& attributes,
+                        const Body& body) {
   constexpr int vector = cuda::vector_width<Stored>, threads = cuda::default_threads;
   const Planes planes = planes_of(input.shape(), attributes);
   const BlockedPlaces places(input, planes, attributes.block());
@@ -85,22 +85,22 @@ void dispatch_walk(const Tensor& input, const Tensor& input_gradient, const Logs
     return cuda::LaunchShape{dim3(static_cast<unsigned>(columns), static_cast<unsigned>(rows)), dim3(threads)};
   };
   if (!vectors) {
-    if (planes.channels <= PixelWalk<Stored, true>::kept * sharing.lanes)
-      return body.template operator()<PixelWalk<Stored, true>>(sharing, shape(1));
-    return body.template operator()<PixelWalk<Stored, false>>(sharing, shape(1));
+    if (planes.channels <= PixelTraversal<Stored, true>::kept * sharing.lanes)
+      return body.template operator()<PixelTraversal<Stored, true>>(sharing, shape(1));
+    return body.template operator()<PixelTraversal<Stored, false>>(sharing, shape(1));
   }
   // Samples, cells and places in a block follow each other without a gap.
   sharing.planes.pixels *= std::exchange(sharing.planes.samples, 1);
   sharing.output_places.cells_inside = false;
   if constexpr (is_half_type<Stored>) {
-    using Pairs = PairWalk<Stored>;
+    using Pairs = PairTraversal<Stored>;
     if (planes.channels == Pairs::channels && RecurringPlaces::fits(sharing.output_places, Pairs::rows))
       return body.template operator()<Pairs>(sharing, shape(Pairs::at_once));
   }
   switch (sharing.lanes) {
-    case 1: return body.template operator()<VectorWalk<Stored, 1>>(sharing, shape(1));
-    case 2: return body.template operator()<VectorWalk<Stored, 2>>(sharing, shape(2));
-    default: return body.template operator()<VectorWalk<Stored, 4>>(sharing, shape(4));
+    case 1: return body.template operator()<VectorTraversal<Stored, 1>>(sharing, shape(1));
+    case 2: return body.template operator()<VectorTraversal<Stored, 2>>(sharing, shape(2));
+    default: return body.template operator()<VectorTraversal<Stored, 4>>(sharing, shape(4));
   }
 }
 

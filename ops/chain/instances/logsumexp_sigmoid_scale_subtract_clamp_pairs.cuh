@@ -3,15 +3,15 @@
 #include <bit>
 
 #include "frit/core/cuda/packed.cuh"
-#include "frit/ops/chain/instances/logsumexp_sigmoid_scale_subtract_clamp_walks.cuh"
+#include "frit/ops/chain/instances/logsumexp_sigmoid_scale_subtract_clamp_traversals.cuh"
 
 namespace frit::ops {
 
-/// A walk as VectorWalk, for 16 channels of halves, fewer than 2^31 pixels, and RecurringPlaces: a pair of lanes has a pixel, a vector
-/// each. Such pixels come so fast that instructions count: halves are compared and converted two at a time, and one shuffle serves both
-/// lanes, as each finalizes pixels of its own.
+/// A traversal as VectorTraversal, for 16 channels of halves, fewer than 2^31 pixels, and RecurringPlaces: a pair of lanes has a pixel, a
+/// vector each. Such pixels come so fast that instructions count: halves are compared and converted two at a time, and one shuffle serves
+/// both lanes, as each finalizes pixels of its own.
 template <class Stored>
-class PairWalk {
+class PairTraversal {
  public:
   using T = float;
   using Places = CellPlaces;
@@ -21,7 +21,7 @@ class PairWalk {
   struct Share {
     T values[channels / 2];
   };
-  __device__ PairWalk(const Stored* input, const Sharing& sharing)
+  __device__ PairTraversal(const Stored* input, const Sharing& sharing)
       : input_(input), pixels_(static_cast<std::uint32_t>(sharing.planes.pixels)), lane_(static_cast<int>(threadIdx.x) % 2) {}
 
   struct Turn {
@@ -76,7 +76,7 @@ class PairWalk {
   __device__ void run(const Prepare& prepare, const Finalize& finalize, const Use& use) const {
     constexpr int warps = cuda::default_threads / cuda::warp_size;
     const int step = static_cast<int>(gridDim.x) * warps;
-    // Whole warps walk on together, also past the last pixel.
+    // Whole warps go on together, also past the last pixel.
     for (int number = turns() - 1 - static_cast<int>(blockIdx.x * warps + threadIdx.x / cuda::warp_size); number >= 0; number -= step) {
       Turn turn = this->turn(number);
       load(turn);

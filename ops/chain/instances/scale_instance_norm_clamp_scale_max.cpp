@@ -20,7 +20,7 @@ namespace {
 
 using ChainAttributes = ScaleInstanceNormClampScaleMaxAttributes;
 
-/// Two walks over each sample, of which the second finds it in the cache.
+/// Two passes over each sample, of which the second finds it in the cache.
 template <class T>
 struct Forward {
   Planes planes;

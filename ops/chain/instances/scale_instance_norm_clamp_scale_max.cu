@@ -38,10 +38,10 @@ __global__ void find_channel_maxima(MaximumOutputs<Stored, Index> outputs, const
   }
 }
 
-/// Two walks over each part of the batch, of which the second finds it in the cache.
+/// Two passes over each part of the batch, of which the second finds it in the cache.
 template <class Stored, class Index>
-void walk_twice(const KernelContext& call, MaximumOutputs<Stored, Index> outputs, FinalizeInstances<Stored> finalize,
-                const Clamp<Computed<Stored>>& clamp) {
+void in_two_passes(const KernelContext& call, MaximumOutputs<Stored, Index> outputs, FinalizeInstances<Stored> finalize,
+                   const Clamp<Computed<Stored>>& clamp) {
   const Tensor& input = call.inputs[0];
   Planes planes(input.shape());
   const Places places(input, planes);
@@ -64,7 +64,7 @@ void walk_twice(const KernelContext& call, MaximumOutputs<Stored, Index> outputs
   }
 }
 
-/// One walk, where the device has clusters and the samples fit into them; false if not.
+/// One pass, where the device has clusters and the samples fit into them; false if not.
 template <class Stored, bool channels_last>
 bool hold_samples(const KernelContext& call, const MaximumOutputs<Stored, std::uint8_t>& outputs, const FinalizeInstances<Stored>& finalize,
                   const Clamp<Computed<Stored>>& clamp) {
@@ -97,7 +97,7 @@ void run_typed(const KernelContext& call) {
       return;
     }
   }
-  walk_twice(call, outputs, finalize, clamp);
+  in_two_passes(call, outputs, finalize, clamp);
 }
 
 /// inputs (input, scale, post_scale), outputs (output, argmax, mean, rstd, argmax_input)

@@ -17,7 +17,7 @@ struct InstanceSums {
   double scale = 0, post_scale = 0, input_gradient = 0;
 };
 
-/// First the sums over each sample, for which the small tensors are enough; then one walk over it that writes the input's gradient.
+/// First the sums over each sample, for which the small tensors are enough; then one pass over it that writes the input's gradient.
 template <class T, class Index>
 struct Backward {
   Planes planes;

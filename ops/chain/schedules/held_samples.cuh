@@ -6,7 +6,7 @@
 
 namespace frit::ops {
 
-// Samples (C, pixels) that a cluster of blocks holds in shared memory, so that they are read once however often they are walked over. A
+// Samples (C, pixels) that a cluster of blocks holds in shared memory, so that they are read once however often they are passed over. A
 // block holds all channels of some pixels. Two clusters share their multiprocessors where there is room: one computes while the copy engine
 // brings the other's next sample.
 

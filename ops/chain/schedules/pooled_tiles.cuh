@@ -8,7 +8,7 @@
 
 namespace frit::ops {
 
-// group_norm_scale_max_pool_clamp in one walk. The sign of the factor before the pool is known before the statistics are, so that a block
+// group_norm_scale_max_pool_clamp in one pass. The sign of the factor before the pool is known before the statistics are, so that a block
 // can pool sign * x while it sums x: max(a * x + b) is a * max(x) + b or a * min(x) + b. The pooled tile stays in shared memory until the
 // cluster's blocks have added up their sums, and is written while the next sample streams through: nobody waits for the exchange.
 

@@ -136,8 +136,9 @@ cuda::LaunchShape shape_for(bool channels_last, std::int64_t columns, std::int64
   const std::int64_t y = ceil_divide(row_cells, turns), z = std::min(cuda::default_threads / (x * y), most_depth);
   const std::int64_t column_blocks = std::min(ceil_divide(columns, x), most_column_blocks);
   const std::int64_t row_groups = ceil_divide(rows, z * rows_at_once);
-  const std::int64_t walked = ceil_divide(row_groups, std::max<std::int64_t>(1, most_blocks / column_blocks));  // by a block, by all alike
-  const std::int64_t row_blocks = ceil_divide(row_groups, walked);
+  // Of a block, of all alike.
+  const std::int64_t block_turns = ceil_divide(row_groups, std::max<std::int64_t>(1, most_blocks / column_blocks));
+  const std::int64_t row_blocks = ceil_divide(row_groups, block_turns);
   return {dim3(static_cast<unsigned>(row_blocks), static_cast<unsigned>(column_blocks)),
           dim3(static_cast<unsigned>(x), static_cast<unsigned>(y), static_cast<unsigned>(z))};
 }

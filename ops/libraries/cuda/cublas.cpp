@@ -178,7 +178,7 @@ class Product {
     }
     const bool onto_bias = bias.defined() && !in_epilogue;
     if (onto_bias) copy(c_, bias.expand(c_.shape()));
-    walk(0, {0, 0, 0}, onto_bias ? 1 : 0);
+    start_all(0, {0, 0, 0}, onto_bias ? 1 : 0);
   }
 
  private:
@@ -198,11 +198,11 @@ class Product {
     return true;
   }
 
-  void walk(int axis, std::array<std::int64_t, 3> offsets, int beta) const {
+  void start_all(int axis, std::array<std::int64_t, 3> offsets, int beta) const {
     if (axis == batch_.rank()) return start(offsets, beta);
     const std::int64_t steps = axis == inner_ ? 1 : batch_[axis];
     for (std::int64_t i = 0; i < steps; ++i) {
-      walk(axis + 1, offsets, beta);
+      start_all(axis + 1, offsets, beta);
       for (std::size_t k = 0; k < 3; ++k) offsets[k] += strides_[k][axis];
     }
   }

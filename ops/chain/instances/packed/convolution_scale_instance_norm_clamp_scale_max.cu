@@ -1,4 +1,4 @@
-// max over channels of clamp(instance_norm(convolution * scale)) * post_scale, in two walks over an image in shared memory.
+// max over channels of clamp(instance_norm(convolution * scale)) * post_scale, in two passes over an image in shared memory.
 
 #include "frit/ops/chain/instances/packed/convolution_scale_instance_norm_clamp_scale_max_strict.cuh"
 #include "frit/ops/convolution/convolution_rules.h"

@@ -1,4 +1,4 @@
-// The gradients of max over channels of clamp(instance_norm(convolution * scale)) * post_scale: one walk over what the convolution gave and
+// The gradients of max over channels of clamp(instance_norm(convolution * scale)) * post_scale: one pass over what the convolution gave and
 // the image, which computes the gradient of the one and multiplies it with the taps of the other.
 
 #include "frit/ops/chain/instances/packed/convolution_scale_instance_norm_clamp_scale_max_backward_strict.cuh"

@@ -8,7 +8,7 @@
 #include "frit/ops/cuda/cluster_totals.cuh"
 #include "frit/ops/operator/run.h"
 
-// The forward kernel in strict float32: a walk over the image in shared memory, which stores what the convolution gives and sums it up, and
+// The forward kernel in strict float32: a pass over the image in shared memory, which stores what the convolution gives and sums it up, and
 // then one over what was stored, which is still in the cache.
 
 namespace frit::ops {

@@ -1,4 +1,4 @@
-// clamp(max_pool2d(group_norm(convolution) * scale)) in one walk over the image.
+// clamp(max_pool2d(group_norm(convolution) * scale)) in one pass over the image.
 
 #include "frit/ops/chain/instances/packed/packed_group_norm_scale_max_pool_clamp_strict.cuh"
 #include "frit/ops/chain/schedules/streamed_gradient.cuh"
@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(PooledTaps<loads>::threads, forward_blocks<Sto
   extern __shared__ __align__(16) std::byte memory[];
   auto* const staged = reinterpret_cast<Stored*>(memory);
   const int first_channel = tiles.first_channel_of(Warp::warp()) + Warp::lane() / 4 * Warp::thread_rows, own = Warp::own();
-  // The walk computes sign * x, so that maxima are what is looked for.
+  // The pass computes sign * x, so that maxima are what is looked for.
   float signs[4], added[4];
   bool live[4];
 #pragma unroll
@@ -210,7 +210,7 @@ __global__ void finalize_tiles(Groups<Stored> groups, const PivotSums* sums /* (
 
 constexpr int turned_channels = 32, turned_windows = 64;
 
-/// A block some windows of 32 channels, which it turns in shared memory. Reads what the walk left and writes the results. Deterministic.
+/// A block some windows of 32 channels, which it turns in shared memory. Reads what the pass left and writes the results. Deterministic.
 template <class Stored>
 __global__ void __launch_bounds__(cuda::default_threads, 6)
     finish_windows(PoolOutputs<Stored, std::uint8_t> outputs, WindowElements<Stored> from, const GroupMap<float>* maps /* (N, C) */,
@@ -261,7 +261,7 @@ struct ForwardScratch {
   }
 };
 
-/// pool(numbered, arguments...) starts the walk.
+/// pool(numbered, arguments...) starts the pass.
 template <class Stored, class Image, class Tiles, class Pool>
 void run_tiles(const KernelContext& call, const Tiles& tiles, const GroupNormPoolGeometry& geometry, const Pool& pool) {
   const Tensor &image = call.inputs[0], &weight = call.inputs[1];

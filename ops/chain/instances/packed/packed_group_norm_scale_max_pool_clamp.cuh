@@ -6,8 +6,8 @@
 
 namespace frit::ops {
 
-// The convolution and what follows it in one walk over the image. The sign of the factor in front of the pool is known before the
-// statistics are, so that the walk keeps of each window the element that will be its maximum, sums up all, and stores no other.
+// The convolution and what follows it in one pass over the image. The sign of the factor in front of the pool is known before the
+// statistics are, so that the pass keeps of each window the element that will be its maximum, sums up all, and stores no other.
 
 /// How the work is cut into tiles: so many rows of windows, and what is left below the last. `Taps` say how their pixels are staged.
 template <class Taps>
@@ -137,7 +137,7 @@ __device__ void for_each_stretch(const Tiles& tiles, const PooledTile& tile, con
   }
 }
 
-/// What the walk leaves of a window, channels innermost.
+/// What the pass leaves of a window, channels innermost.
 template <class Stored>
 struct WindowElements {
   Stored* elements;       // (N, windows, C)

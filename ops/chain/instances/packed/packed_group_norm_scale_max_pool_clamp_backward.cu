@@ -1,4 +1,4 @@
-// The gradients of clamp(max_pool2d(group_norm(convolution) * scale)): one walk over the image, which computes what the convolution gives
+// The gradients of clamp(max_pool2d(group_norm(convolution) * scale)): one pass over the image, which computes what the convolution gives
 // and its gradient anew, and multiplies that with the taps.
 
 #include "frit/ops/chain/instances/packed/packed_group_norm_scale_max_pool_clamp_strict.cuh"
@@ -119,7 +119,7 @@ struct Scratch {
   }
 };
 
-/// gather(arguments...) starts the walk; `place` says where a block's sums belong.
+/// gather(arguments...) starts the pass; `place` says where a block's sums belong.
 template <class Stored, class Image, class Tiles, class Place, class Gather>
 void run_tiles(const KernelContext& call, const Tiles& tiles, const Scratch& scratch, const Shape& rows, const Place& place,
                const Gather& gather) {

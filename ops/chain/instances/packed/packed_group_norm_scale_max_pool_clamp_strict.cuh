@@ -6,7 +6,7 @@
 #include "frit/ops/cuda/parameter.cuh"
 #include "frit/ops/cuda/sum_partials.cuh"
 
-// The walks in strict float32: a thread computes 4 channels of a patch of 4 x 4 cells, which is whole windows.
+// The passes in strict float32: a thread computes 4 channels of a patch of 4 x 4 cells, which is whole windows.
 
 namespace frit::ops {
 
@@ -61,7 +61,7 @@ bool fits_device(const Patches& patches, int device) {
   return patches.shared_bytes() <= cuda::properties(device).shared_per_block;
 }
 
-/// Tiles of the forward walk.
+/// Tiles of the forward pass.
 struct ForwardPatches : PooledPatches {
   static constexpr int rows = 16, resident_blocks = 3;  ///< to a multiprocessor, as registers allow
 
@@ -86,7 +86,7 @@ __global__ void __launch_bounds__(ForwardPatches::threads, ForwardPatches::resid
   auto* const factors = reinterpret_cast<float*>(memory);
   auto* const staged = reinterpret_cast<float*>(memory + tiles.weight_bytes(tiles.channels));
   const int channel = tiles.channel(), own = tiles.own(), share = tiles.share_of(tiles.warp());
-  // The walk computes sign * x, so that maxima are what is looked for.
+  // The pass computes sign * x, so that maxima are what is looked for.
   tiles.stage_rows(factors, weight, [&](int row) { return parameters.sign(row); });
   float signs[thread_rows], added[thread_rows];
   bool live[thread_rows];
@@ -186,7 +186,7 @@ __global__ void __launch_bounds__(ForwardPatches::threads, ForwardPatches::resid
 }
 #endif
 
-/// Tiles of the backward walk, in which a warp has one stretch of patches.
+/// Tiles of the backward pass, in which a warp has one stretch of patches.
 struct BackwardPatches : PooledPatches {
   static constexpr int rows = patch, resident_blocks = 2;  ///< to a multiprocessor, as registers allow
   /// Rows of taps that a thread multiplies with, of an image of 4 channels and of one of 8.

@@ -1,4 +1,4 @@
-// clamp(ScaledSigmoid(logsumexp(transposed convolution)) - bias) in one walk, and the gradients of the weight and the bias in another.
+// clamp(ScaledSigmoid(logsumexp(transposed convolution)) - bias) in one pass, and the gradients of the weight and the bias in another.
 
 #include <algorithm>
 #include <bit>

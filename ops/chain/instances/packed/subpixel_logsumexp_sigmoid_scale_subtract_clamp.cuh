@@ -9,7 +9,7 @@
 
 namespace frit::ops {
 
-// The convolution and what follows it in one walk over the image, on tensor cores. A block stages the pixels that the taps of a tile of
+// The convolution and what follows it in one pass over the image, on tensor cores. A block stages the pixels that the taps of a tile of
 // cells take. Of each 8 cells a warp computes some places' channels, sums (64 rows of the weight, 8 cells), so that two threads have all
 // channels of a place in two cells: the logsumexp takes a shuffle, and what the convolution gives is never stored.
 //

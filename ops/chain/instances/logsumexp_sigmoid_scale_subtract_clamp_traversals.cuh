@@ -5,13 +5,12 @@
 #include "frit/ops/cuda/dispatch.cuh"
 #include "frit/ops/cuda/planes.cuh"
 
-// How threads walk over pixels and find the logsumexp of each one's channels. A walk has
+// How threads traverse pixels and find the logsumexp of each one's channels. A traversal has
 //   run(prepare, finalize, use)  calls, in one thread a pixel, finalize(prepare(sample, pixel), logsumexp), and then, in all threads that
-//   share the
-//                             pixel, use(their share of it, sample, pixel, shift, what finalize gave)
-//                             or nothing if use is null
-//   Places                    where its pixels (sample, pixel) lie in the output
-//   store(...)                writes the gradient of a share, from within use
+//                                share the pixel, use(their share of it, sample, pixel, shift, what finalize gave)
+//                                or nothing if use is null
+//   Places                       where its pixels (sample, pixel) lie in the output
+//   store(...)                   writes the gradient of a share, from within use
 
 namespace frit::ops {
 
@@ -103,10 +102,10 @@ __device__ T scaled(T exponential, T factor) {
 
 /// For channels that lie side by side in vectors, at most one to a lane, and pixels without gaps between them. A warp's pixels follow each
 /// other. A group of lanes takes `at_once` of them at a time, no more than it has lanes: several loads are under way, and each pixel is
-/// finalized by a lane of its own, which prepares for that before it looks at what was loaded. The walk goes from the last pixels to the
+/// finalized by a lane of its own, which prepares for that before it looks at what was loaded. It goes from the last pixels to the
 /// first: what a convolution wrote last is still in the cache.
 template <class Stored, int at_once>
-class VectorWalk {
+class VectorTraversal {
  public:
   using T = Computed<Stored>;
   using Places = AnyPlaces;
@@ -117,7 +116,7 @@ class VectorWalk {
     std::int64_t offset;
   };
 
-  __device__ VectorWalk(const Stored* input, const Sharing& sharing)
+  __device__ VectorTraversal(const Stored* input, const Sharing& sharing)
       : input_(input),
         pixels_(sharing.planes.pixels),
         channels_(static_cast<int>(sharing.planes.channels)),
@@ -191,7 +190,7 @@ class VectorWalk {
   template <class Prepare, class Finalize, class Use>
   __device__ void run(const Prepare& prepare, const Finalize& finalize, const Use& use) const {
     constexpr int warps = cuda::default_threads / cuda::warp_size;
-    // Whole warps walk on together, also past the last pixel.
+    // Whole warps go on together, also past the last pixel.
     for (std::int64_t number = turns() - 1 - (blockIdx.x * warps + threadIdx.x / cuda::warp_size); number >= 0;
          number -= gridDim.x * warps) {
       Turn turn = this->turn(number);
@@ -290,14 +289,14 @@ struct PixelShare {
 /// For any layout and any number of channels: a lane has every `lanes`-th channel. `small` says that a share holds all that a lane has of a
 /// pixel; otherwise the channels are read again, from the cache, when they are needed again. The pixels of a warp follow each other.
 template <class Stored, bool small>
-class PixelWalk {
+class PixelTraversal {
  public:
   using T = Computed<Stored>;
   using Places = AnyPlaces;
   static constexpr int kept = 16, blocks_wanted = 1;
   using Share = PixelShare<Stored, kept>;
 
-  __device__ PixelWalk(const Stored* input, const Sharing& sharing)
+  __device__ PixelTraversal(const Stored* input, const Sharing& sharing)
       : input_(input),
         planes_(sharing.planes),
         places_(sharing.places),
@@ -309,7 +308,7 @@ class PixelWalk {
   __device__ void run(const Prepare& prepare, const Finalize& finalize, const Use& use) const {
     const std::int64_t block_pixels = cuda::default_threads / lanes_, step = gridDim.x * block_pixels;
     for (std::int64_t n = blockIdx.y; n < planes_.samples; n += gridDim.y) {
-      // Whole warps walk on together, also past the last pixel.
+      // Whole warps go on together, also past the last pixel.
       for (std::int64_t first = blockIdx.x * block_pixels; first < planes_.pixels; first += step) {
         const std::int64_t p = first + static_cast<int>(threadIdx.x) / lanes_;
         const bool inside = p < planes_.pixels;
