@@ -116,7 +116,7 @@ void append_training(Graph& graph, const Optimizer& optimizer, const TrainOption
   }
 }
 
-/// The updates by the sums of gradients, which begin anew.
+/// The updates by the sums of gradients, which are reset.
 Graph update_graph(const Graph& forward, const Optimizer& optimizer, const TrainOptions& options) {
   Graph graph;
   const std::vector<Parameter> names = trained(forward);

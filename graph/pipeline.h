@@ -55,8 +55,8 @@ Graph for_inference(const Graph& graph);
 /// Variables whose names match one of the patterns are trained no more; * and ? stand for any characters. Throws ErrorKind::argument for a
 /// pattern that matches no trainable variable.
 Graph freeze(const Graph& graph, const std::vector<std::string>& patterns);
-/// The same graph for other input shapes, every type inferred anew. Throws ErrorKind::argument naming an input that is missing, unknown or
-/// of the wrong dtype, or the operator that the shapes do not fit.
+/// The same graph for other input shapes, every type inferred for these. Throws ErrorKind::argument naming an input that is missing,
+/// unknown or of the wrong dtype, or the operator that the shapes do not fit.
 Graph specialize(const Graph& graph, const std::map<std::string, TensorType>& inputs);
 
 /// What a forward graph goes through before its gradient is taken, and what the whole graph goes through after.

@@ -16,7 +16,7 @@ class Rewriter {
   Values operator()(const std::vector<int>& old_values) const;
   void map(int old_value, Value new_value) { map_[static_cast<std::size_t>(old_value)] = new_value; }
 
-  /// Appends the node to the new graph, its inputs mapped. Types are inferred anew.
+  /// Appends the node to the new graph, its inputs mapped. Types are inferred once more.
   void copy(const Node& node);
   /// The new graph with the old one's outputs.
   Graph finish();

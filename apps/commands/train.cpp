@@ -131,7 +131,7 @@ std::optional<TensorFile> find_checkpoint(const TrainArguments& a, const Checkpo
   if (!a.resume.empty() && !in_directory) return read_training(a.resume);
   const bool fresh = checkpoints == nullptr || checkpoints->entries().empty();
   require(fresh || in_directory, "--run-dir ", printable(a.run_directory),
-          " has the checkpoints of a run; --resume auto goes on with it, another folder begins anew");
+          " has the checkpoints of a run; --resume auto goes on with it, another folder starts afresh");
   if (!in_directory) return std::nullopt;
   if (fresh) {
     if (!a.quiet) std::cerr << "nothing to resume in " << printable(a.run_directory) << ": a new run" << std::endl;

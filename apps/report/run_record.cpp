@@ -136,7 +136,7 @@ void RunRecord::open_files() {
   write_text(folder_ + "/epochs.csv", epochs_csv(run_.epochs));
   steps_file_ = open_for_appending(folder_ + "/steps.csv");
   epochs_file_ = open_for_appending(folder_ + "/epochs.csv");
-  // A run that begins anew may find the events of one that was killed before its first checkpoint.
+  // A run that starts afresh may find the events of one that was killed before its first checkpoint.
   events_.emplace(folder_, steps_before_ + 1);
 }
 

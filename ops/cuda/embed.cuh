@@ -40,7 +40,7 @@ struct EmbedPlan {
   bool rows_are_runs() const { return strides[0] == 1 && steps[0].value<std::int64_t>() == 1; }
 
   /// The offsets in the input of what lies at first ... first + width - 1 of the output; -1 for the constant. Neighbours mostly share the
-  /// indices of all axes but the innermost, which are found anew only where a row ends. Says whether a row of the input holds them all.
+  /// indices of all axes but the innermost, which are recomputed only where a row ends. Says whether a row of the input holds them all.
   template <class Integer, int width>
   __device__ bool find(Integer first, std::int64_t (&offsets)[width]) const {
     Integer row = sizes[0].quotient(first), place = sizes[0].remainder(first, row);

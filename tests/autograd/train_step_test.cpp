@@ -123,7 +123,7 @@ TEST(TrainStep, AccumulatedGradientsUpdateAsOneLargeBatch) {
         const std::vector<double>&expected = whole.at(name), &found = parts.at(name);
         for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(found[i], expected[i], 2e-5) << name << optimizer.name;
         const std::vector<double>& sums = parts.at("optimizer." + std::string(name) + ".accumulated");
-        EXPECT_EQ(std::count(sums.begin(), sums.end(), 0), std::ssize(sums)) << "a sum does not begin anew";
+        EXPECT_EQ(std::count(sums.begin(), sums.end(), 0), std::ssize(sums)) << "a sum is not reset";
       }
     }
   }

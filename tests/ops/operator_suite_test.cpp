@@ -333,7 +333,7 @@ std::vector<Tensor> forward_and_gradients(const Operator& op, const Sample& samp
   }
   std::vector<Tensor> first;
   for (int pass = 0; pass < 2; ++pass) {
-    State state;                                                                 // anew each time: some operators update it
+    State state;                                                                 // a new one each time: some operators update it
     graph::Executable executable(graph::remove_dead_code(built->graph), state);  // what only other results need
     executable.run(built->bindings);
     for (std::size_t i = 0; i < outputs.size(); ++i) {

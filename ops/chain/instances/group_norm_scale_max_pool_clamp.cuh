@@ -69,7 +69,7 @@ struct WindowAxis {
   }
 };
 
-/// What the maps are made of besides the statistics.
+/// What the maps are made of in addition to the statistics.
 template <class Stored>
 struct GroupParameters {
   using T = Computed<Stored>;

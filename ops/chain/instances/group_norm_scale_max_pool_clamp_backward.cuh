@@ -113,8 +113,8 @@ struct FinalizeGroupGradients {
   }
 };
 
-/// One block a chunk of windows of some channels; a warp has every so manieth channel, a lane every 32nd window. Reads the small tensors
-/// and writes what the maxima get in addition; if it `turns` that to channels-last, by way of shared memory. Deterministic.
+/// One block a chunk of windows of some channels; the warps share the channels out in turn, a lane has every 32nd window. Reads the small
+/// tensors and writes what the maxima get in addition; if it `turns` that to channels-last, by way of shared memory. Deterministic.
 template <class Stored, class Index, bool turns>
 __global__ void __launch_bounds__(WindowSplit::threads, 2)
     sum_over_argmax(ChannelSums<double>* partials /* (N, chunks, C) */, ArgmaxGradients<Computed<Stored>, Index> results,

@@ -29,7 +29,7 @@ __global__ void __launch_bounds__(default_threads, Traversal::blocks_wanted)
                 nullptr);
 }
 
-/// Finds the softmax anew: reads the input and the output's gradient once and writes the input's gradient, which may lie over the input,
+/// Recomputes the softmax: reads the input and the output's gradient once and writes the input's gradient, which may lie over the input,
 /// and a sum a block. Deterministic.
 template <class Traversal, class Stored>
 __global__ void __launch_bounds__(default_threads, Traversal::blocks_wanted)

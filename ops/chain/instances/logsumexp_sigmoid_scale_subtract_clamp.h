@@ -8,7 +8,7 @@
 namespace frit::ops {
 
 // clamp(ScaledSigmoid(logsumexp(input over channels)) - bias): what follows a transposed convolution. The input may come as
-// depth_to_space takes it, (N, block * C, cells...): it is never spread out. The backward operator finds the softmax anew from the input,
+// depth_to_space takes it, (N, block * C, cells...): it is never spread out. The backward operator recomputes the softmax from the input,
 // so nothing is saved.
 
 struct LogsumexpSigmoidScaleSubtractClampAttributes {

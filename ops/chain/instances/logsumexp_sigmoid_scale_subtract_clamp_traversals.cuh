@@ -287,7 +287,7 @@ struct PixelShare {
 };
 
 /// For any layout and any number of channels: a lane has every `lanes`-th channel. `small` says that a share holds all that a lane has of a
-/// pixel; otherwise the channels are read again, from the cache, when they are needed again. The pixels of a warp follow each other.
+/// pixel; otherwise the channels are reread from the cache when they are needed. The pixels of a warp follow each other.
 template <class Stored, bool small>
 class PixelTraversal {
  public:

@@ -20,7 +20,7 @@ class HeldMaxima {
       Totals::channel_bytes + sizeof(SaturatingMap) + sizeof(InstanceMap<float>) + 3 * sizeof(float);
 
   /// How the maxima of a sample are to be found.
-  enum class Way { again, saturating, careful };  // `again`: squares overflow in float
+  enum class Way { recompute, saturating, careful };  // `recompute`: squares overflow in float
 
   __device__ HeldMaxima(const Stored* input, const FinalizeInstances<Stored>& finalize, const Clamp<T>& clamp, const Held& held,
                         std::byte* memory, cuda::ByteBarrier* chunk_barriers, cuda::ByteBarrier* round_barriers, Way* way)
@@ -51,7 +51,7 @@ class HeldMaxima {
     unsigned turn = 0;
     for (std::int64_t n = last; n >= 0; n -= step, ++turn) {
       Way way = make_maps<T>(n, n - step, turn);
-      if (way == Way::again) way = make_maps<double>(n, n - step, turn);
+      if (way == Way::recompute) way = make_maps<double>(n, n - step, turn);
       find_maxima(outputs, way, n, n - step);
     }
   }
@@ -114,7 +114,7 @@ class HeldMaxima {
       saturating_[3 * channels_ + c] = clamped.offset;
     }
     // Squares that overflow in float, and infinities and NaNs, are summed once more in double.
-    if (first_time && __any_sync(0xffffffffu, overflow)) return Way::again;
+    if (first_time && __any_sync(0xffffffffu, overflow)) return Way::recompute;
     return __all_sync(0xffffffffu, saturating) ? Way::saturating : Way::careful;
   }
 
@@ -223,7 +223,7 @@ class HeldMaxima {
     const std::int64_t first = n * held_.planes.pixels + holder_.begin();
     go_through_chunks(next, [&](int p) { outputs.write(first + p, careful_maximum(p), [&](int c) { return holder_.one(c, p); }); });
   }
-  /// Calls find(p) for the pixels of the warp's chunks. Each chunk that is done with is asked for again, of sample `next`.
+  /// Calls find(p) for the pixels of the warp's chunks. Each chunk that is done with is requested of sample `next`.
   template <class Find>
   __device__ void go_through_chunks(std::int64_t next, const Find& find) const {
     for (int chunk = warp(); has(chunk); chunk += Held::warps) {
@@ -305,7 +305,7 @@ class HeldMaxima {
   Way* way_;
 };
 
-/// A cluster a sample, as many clusters as run at a time, each going through every so manieth sample. Reads the input once, into shared
+/// A cluster a sample, as many clusters as run at a time, which loop over the samples with that stride. Reads the input once, into shared
 /// memory, and writes the results. Deterministic.
 template <class Stored, bool channels_last, int known_channels>
 __global__ void __launch_bounds__(WarpHeldSamples::threads, WarpHeldSamples::most_resident)

@@ -25,7 +25,7 @@ struct SampleShares {
   int lanes = 1;  ///< threads that share a pixel
   std::size_t rest_offset = 0, shared_bytes = 0;
 
-  /// `channel_bytes` is what the kernel wants besides for each channel.
+  /// `channel_bytes` is what the kernel wants for itself, a channel.
   template <class Stored>
   static SampleShares plan(const Tensor& input, std::size_t channel_bytes) {
     SampleShares held(Planes(input.shape()));

@@ -212,7 +212,7 @@ class TileBlock {
     totals_.send(Totals::warps, [this](int part, int entry) { return totals_.partials[part * tiles_.entries + entry]; });
   }
 
-  /// Writes a sample's results, whose sums are on their way: a warp those of every so manieth channel.
+  /// Writes a sample's results, whose sums are on their way: the warps take the channels in turn.
   __device__ void finalize(std::int64_t n, int tile, const Outputs& outputs, const GroupStatistics& statistics, const Clamp<T>& clamp,
                            double eps) {
     totals_.wait();
@@ -287,7 +287,7 @@ class TileBlock {
   T* pivots_;  ///< (2, channels)
 };
 
-/// As many clusters as run at a time, each going through every so manieth sample. Reads the input once and writes the results.
+/// As many clusters as run at a time, which loop over the samples with that stride. Reads the input once and writes the results.
 /// Deterministic.
 template <class Stored, int kernel, bool numbered>
 __global__ void __launch_bounds__(StripPlan::threads, 1)

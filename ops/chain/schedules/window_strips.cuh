@@ -136,7 +136,7 @@ class StripRing {
   /// The cluster's samples are this, this - step, ..., down to 0.
   __device__ std::int64_t first_sample() const { return plan_.planes.samples - 1 - static_cast<int>(blockIdx.x) / plan_.blocks; }
   __device__ int step() const { return step_; }
-  /// The block's strips; the warp's are its number and every so manieth from there.
+  /// The block's strips; a warp's begin at its number, with a stride of the warps' number.
   __device__ int items() const { return items_; }
   __device__ Strip strip(int item) const {
     const auto number = static_cast<std::uint32_t>(item), row = plan_.divisor.quotient(number);

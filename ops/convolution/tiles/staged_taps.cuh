@@ -227,7 +227,7 @@ void dispatch_weight_and_image(DType weight, DType image, const Body& body) {
   }
 }
 
-/// As many blocks as run at a time, each going through every so manieth tile.
+/// As many blocks as run at a time, which loop over the tiles with that stride.
 inline unsigned tile_blocks(int tiles, int to_multiprocessor, int device) {
   return static_cast<unsigned>(std::clamp<std::int64_t>(tiles, 1, cuda::properties(device).multiprocessors * to_multiprocessor));
 }

@@ -22,7 +22,7 @@ struct ClusterTaps : TapRows {
 
   int row_parts, blocks;  ///< of a cluster
 
-  /// `rest_bytes` of shared memory are for what the kernel wants besides. Nothing if there is no room, or no such instructions.
+  /// `rest_bytes` of shared memory are for the kernel's own use. Nothing if there is no room, or no such instructions.
   static std::optional<ClusterTaps> of(const Tensor& image, const TensorType& weight, const Dims& padding, std::size_t rest_bytes) {
     const int device = image.device().index;
     const StagedTaps taps = StagedTaps::of_convolution(image, image_of(weight.shape), padding);
@@ -231,7 +231,7 @@ class TapMaxima {
   int depth_, row_;  ///< the block's first cell
 };
 
-/// A cluster a sample, as many clusters as run at a time, each going through every so manieth sample. Reads the image and writes the
+/// A cluster a sample, as many clusters as run at a time, which loop over the samples with that stride. Reads the image and writes the
 /// results. Deterministic.
 template <class Stored, class Image, bool deep, bool trains>
 __global__ void __launch_bounds__(ClusterTaps::threads, 1)

@@ -207,7 +207,7 @@ class PatchMaxima {
   int depth_, row_;  ///< the block's first cell
 };
 
-/// A cluster a sample, as many clusters as run at a time, each going through every so manieth sample. Reads the image and writes what the
+/// A cluster a sample, as many clusters as run at a time, which loop over the samples with that stride. Reads the image and writes what the
 /// convolution gives, of each sample or, where nobody wants it, of a cluster's last one, and the results. Deterministic.
 template <Write way, bool trains>
 __global__ void __launch_bounds__(ClusterPatches::threads, 1)

@@ -7,7 +7,7 @@
 namespace frit::ops {
 
 // group_norm_scale_max_pool_clamp of a convolution of size 1 after im2col (see subpixel.h). What the convolution gives need not be
-// stored, and neither need its gradient: the backward operator computes both anew. The results are those of the chain.
+// stored, and neither need its gradient: the backward operator recomputes both. The results are those of the chain.
 
 struct PackedGroupNormPoolAttributes {
   Im2colAttributes im2col;

@@ -1,5 +1,5 @@
-// The gradients of clamp(max_pool2d(group_norm(convolution) * scale)): one pass over the image, which computes what the convolution gives
-// and its gradient anew, and multiplies that with the taps.
+// The gradients of clamp(max_pool2d(group_norm(convolution) * scale)): one pass over the image, which recomputes what the convolution gives
+// and its gradient, and multiplies that with the taps.
 
 #include "frit/ops/chain/instances/packed/packed_group_norm_scale_max_pool_clamp_strict.cuh"
 #include "frit/ops/convolution/convolution_rules.h"
