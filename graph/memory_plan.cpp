@@ -99,8 +99,8 @@ std::optional<std::int64_t> place(std::span<const Lifetime> lifetimes, std::span
     if (comparisons > most_comparisons * lifetimes.size()) return std::nullopt;
     offsets[index] = offset;
     if (bytes == 0) continue;
-    const auto behind = [&](std::int64_t value, std::size_t other) { return value < offsets[other]; };
-    placed.insert(std::upper_bound(placed.begin(), placed.end(), offset, behind), index);
+    const auto after = [&](std::int64_t value, std::size_t other) { return value < offsets[other]; };
+    placed.insert(std::upper_bound(placed.begin(), placed.end(), offset, after), index);
     arena = std::max(arena, offset + bytes);
   }
   return arena;

@@ -19,8 +19,8 @@ struct StepProfile {
 /// here again; variables are updated as in any run. Throws ErrorKind::argument for fewer than one repeat.
 std::vector<StepProfile> profile(const Executable& executable, int repeats);
 
-/// Microseconds of the gradient, in each of `repeats` runs behind `warmup` others: of the steps that result `of`, the loss, does not need,
-/// less those that change a variable. They are launched as one, behind those that it needs. The executable must have run, on the inputs that
+/// Microseconds of the gradient, in each of `repeats` runs after `warmup` others: of the steps that result `of`, the loss, does not need,
+/// less those that change a variable. They are launched as one, after those that it needs. The executable must have run, on the inputs that
 /// are used here again. Throws ErrorKind::argument if there is no such result.
 std::vector<double> time_gradient(const Executable& executable, std::string_view of, int warmup, int repeats);
 

@@ -26,7 +26,7 @@ class Program {
   /// Compiles without running; the same executable that `run` would use.
   graph::Executable& compile(const std::map<std::string, TensorType>& inputs);
 
-  /// Where the values of such a run would lie: what memory it would take beside the variables. Allocates nothing.
+  /// Where the values of such a run would lie: what memory it would take in addition to the variables. Allocates nothing.
   graph::MemoryPlan plan(const std::map<std::string, TensorType>& inputs) const;
 
   const Graph& graph() const { return graph_; }

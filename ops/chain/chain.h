@@ -9,7 +9,7 @@
 
 namespace frit::ops {
 
-// What the fused chains behind a convolution share.
+// What the fused chains after a convolution share.
 
 /// Pixels that a chain's kernel handles at a time, so that what it keeps of them stays in the nearest cache.
 inline constexpr std::int64_t most_block_pixels = 1024;
@@ -35,7 +35,7 @@ inline void require_type(const InferContext& call, std::size_t input, const Tens
   call.require(call.inputs[input] == expected, call.op.inputs[input].name, " must be ", expected, ", got ", call.inputs[input]);
 }
 
-/// A parameter of the shape, of the data's dtype or in float32 beside halves.
+/// A parameter of the shape, of the data's dtype or in float32 with halves.
 inline void require_parameter(const InferContext& call, std::size_t input, DType dtype, const Shape& shape) {
   const bool wide = is_half(dtype) && call.inputs[input].dtype == DType::f32;
   require_type(call, input, {wide ? DType::f32 : dtype, shape});

@@ -4,7 +4,7 @@
 
 namespace frit::ops {
 
-// The three kernels of a convolution on the CPU, for float and double: `scratch` has the bytes that the function beside it tells.
+// The three kernels of a convolution on the CPU, for float and double: `scratch` has the bytes that the function next to it tells.
 // All tensors are contiguous. `bias` may be null.
 
 /// output (N, K, ...) from input (N, C, ...), weight (K, C / groups, ...) and bias (K).

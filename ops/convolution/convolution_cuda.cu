@@ -116,7 +116,7 @@ ConvolutionCall with_image(const ConvolutionCall& call, void* memory) {
   return converted;
 }
 
-/// Of an image that only frit's own kernels read as it is: float32 beside halves.
+/// Of an image that only frit's own kernels read as it is: float32 with halves.
 bool converts_image(const ConvolutionCall& call) {
   return call.operands.input.dtype() != call.operands.weight.dtype() && !is_tap_convolution(call);
 }

@@ -91,7 +91,7 @@ void check_size(const InferContext& call, const char* name, const Dims& dims, in
 }
 
 /// What all the operators ask of their settings and of inputs 0 and 1.
-/// The first input is of the others' dtype, or if it `may_be_wide`, float32 beside halves.
+/// The first input is of the others' dtype, or if it `may_be_wide`, float32 with halves.
 void check_call(const InferContext& call, const ConvolutionOptions& options, int image_rank, bool may_be_wide = false) {
   const DType first = call.inputs[0].dtype, wanted = may_be_wide && takes_image(first, call.inputs[1].dtype) ? call.inputs[1].dtype : first;
   for (std::size_t i = 1; i < call.inputs.size(); ++i) {

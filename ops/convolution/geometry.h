@@ -28,7 +28,7 @@ ConvolutionOptions canonical(ConvolutionOptions options, int image_rank);
 /// The sizes after the first two.
 Dims image_of(const Shape& shape);
 
-/// Whether a convolution with a weight of that dtype reads an image of this one: float32 may stand beside halves.
+/// Whether a convolution with a weight of that dtype reads an image of this one: float32 may stand with halves.
 inline bool takes_image(DType image, DType weight) { return image == weight || (image == DType::f32 && is_half(weight)); }
 
 // The geometry of a call whose shapes were checked.

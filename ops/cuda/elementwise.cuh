@@ -48,7 +48,7 @@ inline bool fits_vectors(const Tensor& tensor, int width) {
   return reinterpret_cast<std::uintptr_t>(tensor.raw()) % (static_cast<std::size_t>(width) * size_of(tensor.dtype())) == 0;
 }
 
-/// The first `count` elements, zeros behind them; read at once if `vector`, which says that the memory fits vectors.
+/// The first `count` elements, zeros after them; read at once if `vector`, which says that the memory fits vectors.
 template <int width, class T>
 __device__ cuda::Vector<T, width> load(const T* memory, std::int64_t count, bool vector) {
   if (vector && count >= width) return *reinterpret_cast<const cuda::Vector<T, width>*>(memory);

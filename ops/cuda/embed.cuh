@@ -13,7 +13,7 @@ struct EmbedPlan {
   cuda::Divisor steps[Dims::max_rank];  ///< in the output, from one element of the input to the next
   // What a scalar has is set.
   std::int64_t begins[Dims::max_rank] = {0};   ///< of the first element
-  std::int64_t spans[Dims::max_rank] = {1};    ///< from the first element to behind the last
+  std::int64_t spans[Dims::max_rank] = {1};    ///< from the first element to past the last
   std::int64_t strides[Dims::max_rank] = {0};  ///< of the input
 
   EmbedPlan(const Tensor& output, const Tensor& input, const Dims& before, const Dims& step) {

@@ -6,7 +6,7 @@
 
 namespace frit::ops {
 
-/// A parameter, or its gradient, of a kernel that reads data of type Stored: of the dtype that the data is stored in, or float32 beside
+/// A parameter, or its gradient, of a kernel that reads data of type Stored: of the dtype that the data is stored in, or float32 with
 /// halves.
 template <class Stored>
 class Parameter {

@@ -113,7 +113,7 @@ struct Product<float> {
   };
   __device__ static int left_offset(int step, int lane) { return lane % 4 * step + lane / 4 * 2; }
   __device__ static int right_offset(int step, int, int lane) { return lane % 4 * step + lane / 4; }
-  /// `further`: bytes to what is half the depth behind.
+  /// `further`: bytes to what is half the depth further.
   __device__ static Factor left(std::uint32_t own, int further) {
     Factor a;
     load_pair(a.of[0], a.of[1], own);

@@ -12,7 +12,7 @@
 namespace frit::warpgroup {
 
 inline constexpr int threads = 128, rows = 64, columns = 48, chunk_bytes = 16;
-/// Rows of 16 bytes that lie one behind the other.
+/// Rows of 16 bytes that lie one after the other.
 inline constexpr int group_rows = 8;
 
 /// Whether a device has these instructions and frit was compiled for them.

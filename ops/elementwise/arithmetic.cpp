@@ -9,7 +9,7 @@
 namespace frit {
 namespace {
 
-/// A plain number as an operand beside `like`.
+/// A plain number as an operand next to `like`.
 Value operand(Value like, double value) {
   const Tensor tensor = Tensor::full({}, value, like.dtype());
   require(is_floating(like.dtype()) || tensor.item() == value, "the number ", value, " cannot be an operand of an ", like.dtype(),

@@ -10,7 +10,7 @@ namespace frit::ops {
 // of a few elements a channel. A block has a thread for each vector of some neighbouring columns, as often as there is room for: so it
 // reads whole stretches of memory, and a thread keeps what it needs of its channels.
 
-/// Matrices of (rows, columns), one behind the other. `group` neighbouring columns of one are a slice, `channel_columns` of them a channel.
+/// Matrices of (rows, columns), one after the other. `group` neighbouring columns of one are a slice, `channel_columns` of them a channel.
 struct ColumnGeometry {
   std::int64_t matrices, rows, columns, group, channel_columns;
 

@@ -13,7 +13,7 @@ struct NoAttributes {
   void fields(FieldVisitor&) {}
 };
 
-/// One operator's attribute struct behind a common handle: immutable, compared and hashed by value through its text.
+/// One operator's attribute struct with a common handle: immutable, compared and hashed by value through its text.
 class Attributes {
  public:
   Attributes() : Attributes(NoAttributes{}) {}

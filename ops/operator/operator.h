@@ -221,11 +221,11 @@ struct Operator {
   std::function<std::optional<Attributes>(const ElementwiseProgram& program, std::span<const TensorType> inputs)> join = {};
 
   Precision precision = Precision::as_given;
-  /// Floating inputs that may be float32 beside halves, or halves beside float32. What casts them is left out.
+  /// Floating inputs that may be float32 with halves, or halves with float32. What casts them is left out.
   std::vector<int> any_precision = {};
 
   Kernel cpu = {};
-  Kernel cuda = {};  ///< added by the file beside the operator's own; see FRIT_CUDA_KERNELS
+  Kernel cuda = {};  ///< added by the file next to the operator's own; see FRIT_CUDA_KERNELS
   std::vector<DType> dtypes = {DType::f64, DType::f32, DType::f16, DType::bf16};  ///< of input 0
 
   std::vector<std::pair<int, int>> in_place = {};  ///< (output, input): the output may take the dying input's memory

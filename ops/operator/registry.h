@@ -49,7 +49,7 @@ Registry& registry();
   }                                         \
   void frit::ops::register_##name(::frit::ops::Registry& registry)
 
-/// Opens the function that adds a .cu file's kernels (`registry.add_cuda(...)`) to the operators of the .cpp file beside it, all of which
+/// Opens the function that adds a .cu file's kernels (`registry.add_cuda(...)`) to the operators of the .cpp file next to it, all of which
 /// are registered by then. Only builds with CUDA have these files.
 #define FRIT_CUDA_KERNELS(name)                  \
   namespace frit::ops {                          \

@@ -38,7 +38,7 @@ __global__ void __launch_bounds__(cuda::default_threads)
   }
 }
 
-/// Whether elements are added behind the rows of the memory and nowhere else.
+/// Whether elements are added after the rows of the memory and nowhere else.
 bool only_extends_rows(const Tensor& output, const Tensor& input, const PadAttributes& attributes) {
   if (output.rank() == 0) return false;
   const Dims order = elementwise::memory_order(output);

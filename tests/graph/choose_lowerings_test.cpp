@@ -19,7 +19,7 @@
 namespace frit {
 namespace {
 
-/// A convolution, and a transposed one with a chain behind it.
+/// A convolution, and a transposed one with a chain after it.
 Value model(Graph& graph, const Shape& input) {
   const auto normal = [](const Tensor& tensor, std::uint64_t seed) { fill_normal(tensor, 0, 0.3, seed, 0); };
   const auto parameter = [&](const char* name, const Shape& shape) { return graph.variable(name, {DType::f32, shape}, normal, true); };

@@ -78,7 +78,7 @@ TEST(Lint, FindsScalesBeforeANorm) {
   EXPECT_EQ(found(twice.graph, instance_norm(twice.x * p) * p), Names{});
   EXPECT_EQ(found(data.graph, instance_norm(data.x * data.parameter("p", {6, 5, 5}))), Names{}) << "it is another number at each place";
   EXPECT_EQ(found(biased.graph, instance_norm(nn::group_norm(biased.scope / "norm", biased.x, {.num_groups = 6}))), Names{"norm.bias"})
-      << "nor could the weight, but what stands beside a bias is not followed";
+      << "nor could the weight, but what stands next to a bias is not followed";
 }
 
 TEST(Lint, FindsShiftsOfLogits) {

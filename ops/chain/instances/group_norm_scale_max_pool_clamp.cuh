@@ -6,7 +6,7 @@
 
 namespace frit::ops {
 
-/// ScaledGroupChannel for the device: the norm in one channel of one sample as (x - reference) * slope + shift, and the factor behind it.
+/// ScaledGroupChannel for the device: the norm in one channel of one sample as (x - reference) * slope + shift, and the factor after it.
 /// The reference is the mean, rounded: the difference keeps the digits of data far from zero, and is 0 where all elements are equal.
 template <class T>
 struct GroupMap {
@@ -45,7 +45,7 @@ struct WindowAxis {
     FRIT_CHECK(pool.image[axis] + pool.padding[axis] <= INT32_MAX);
   }
 
-  /// Windows lie one beside the other without gaps, all inside the image.
+  /// Windows lie next to each other without gaps, all inside the image.
   bool side_by_side() const {
     return stride == kernel && padding == 0 && dilation == 1 && static_cast<std::int64_t>(output) * kernel <= image;
   }

@@ -40,7 +40,7 @@ struct GroupNormScaleMaxPoolClampAttributes {
   ClampAttributes clamp() const { return {min, max}; }
 };
 
-/// One channel of one sample: the norm with its weight and bias as (x - mean) * slope + shift, and the factor behind it.
+/// One channel of one sample: the norm with its weight and bias as (x - mean) * slope + shift, and the factor after it.
 template <class T>
 struct ScaledGroupChannel {
   double mean, slope, shift;

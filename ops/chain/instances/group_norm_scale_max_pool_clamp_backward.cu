@@ -51,7 +51,7 @@ struct ThroughWindows {
   }
 };
 
-/// The image in columns as high as a window, one behind the other along the rows of windows; below those, columns without windows.
+/// The image in columns as high as a window, one after the other along the rows of windows; below those, columns without windows.
 struct ColumnSizes {
   unsigned height, width, output_height, output_width;  // of the image; in windows
   unsigned columns;

@@ -60,7 +60,7 @@ struct AnyPlaces {
   __device__ std::int64_t operator()(std::int64_t n, std::int64_t p) const { return sharing.output_places(n * sharing.planes.pixels + p); }
 };
 
-/// Where pixels lie for which RecurringPlaces will do. -1 also behind the last pixel.
+/// Where pixels lie for which RecurringPlaces will do. -1 also past the last pixel.
 class CellPlaces {
  public:
   __device__ explicit CellPlaces(const Sharing& sharing)
@@ -126,7 +126,7 @@ class VectorTraversal {
         apart_(rows_ * channels_),
         holds_channels_(lane_ * width < channels_) {}
 
-  /// What a warp does at once: a thread's vectors, on their way from memory, of pixel p and those behind it.
+  /// What a warp does at once: a thread's vectors, on their way from memory, of pixel p and those after it.
   struct Turn {
     cuda::WideVector<Stored> loaded[at_once];
     std::int64_t p;

@@ -7,7 +7,7 @@
 namespace frit::ops {
 
 /// ScaledInstance for the device: the norm of input * scale in one channel of one sample as (x - reference) * slope + shift, and the factor
-/// behind it. The reference is the mean of the input, rounded: the difference keeps the digits of data far from zero, and is 0 where all
+/// after it. The reference is the mean of the input, rounded: the difference keeps the digits of data far from zero, and is 0 where all
 /// elements are equal.
 template <class T>
 struct InstanceMap {
@@ -24,7 +24,7 @@ struct InstanceMap {
   __device__ T normalized(T x) const { return (x - reference) * slope + shift; }
 };
 
-/// An InstanceMap with the clamp and the factor behind it, as saturate(x * slope + shift) * factor + offset: less work for each element.
+/// An InstanceMap with the clamp and the factor after it, as saturate(x * slope + shift) * factor + offset: less work for each element.
 /// Rows of C numbers each, so that those of neighbouring channels are read at once.
 struct SaturatingMap {
   static constexpr int numbers = 4;

@@ -23,7 +23,7 @@ struct PooledTiles : StripPlan {
   int entry_channels, entries;                      ///< of a thread's channels those of one group are summed up together over the cluster
   double share;                                     ///< of an element in its group's mean
   int pitch = 0;                                    ///< places to a channel in a tile
-  std::int64_t numbers_offset = 0, tile_bytes = 0;  ///< behind a tile's values; of a tile, of which there are two
+  std::int64_t numbers_offset = 0, tile_bytes = 0;  ///< after a tile's values; of a tile, of which there are two
 
   PooledTiles(const Tensor& input, const GroupNormPoolGeometry& geometry)
       : StripPlan(input, geometry),
@@ -46,7 +46,7 @@ struct PooledTiles : StripPlan {
   }
 };
 
-/// Whether a map keeps the order of all finite elements, or turns it: what is pooled before it is what would be pooled behind it.
+/// Whether a map keeps the order of all finite elements, or turns it: what is pooled before it is what would be pooled after it.
 template <class T>
 __device__ bool keeps_order(const GroupMap<T>& map) {
   return isfinite(map.reference) && isfinite(map.slope) && isfinite(map.shift) && isfinite(map.scale) && map.slope != 0 && map.scale != 0;

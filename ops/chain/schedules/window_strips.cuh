@@ -56,7 +56,7 @@ struct StripPlan {
     blocks = blocks_;
     rows = (all_rows + blocks - 1) / blocks;
   }
-  /// The ring behind so many bytes for the kernel's own use; false if there is no room.
+  /// The ring after so many bytes for the kernel's own use; false if there is no room.
   bool place_ring(std::int64_t own_bytes, std::int64_t room) {
     const std::int64_t begin = (own_bytes + 127) / 128 * 128, stage = static_cast<std::int64_t>(warps) * strip_bytes;
     stages = static_cast<int>(std::clamp<std::int64_t>(std::min(room - begin, most_ring) / stage, 0, most_stages));

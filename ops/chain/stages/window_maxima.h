@@ -21,7 +21,7 @@ inline std::int64_t whole_vectors(std::int64_t count) { return (count + maxima_v
 template <class T>
 struct WindowMaxima {
   static constexpr std::int64_t capacity = 2048;
-  static constexpr std::int32_t outside = std::int32_t{1} << 30;  ///< the number of what lies in the padding: behind all others
+  static constexpr std::int32_t outside = std::int32_t{1} << 30;  ///< the number of what lies in the padding: after all others
 
   alignas(64) std::array<T, capacity + maxima_vector> value;
   alignas(64) std::array<std::int32_t, capacity + maxima_vector> number;

@@ -183,7 +183,7 @@ Im2colSizes sizes_of(const Tensor& output, int width, const Tensor& input, const
           a.ones};
 }
 
-/// From a tensor's first element to behind its last.
+/// From a tensor's first element to past its last.
 std::int64_t span_of(const Tensor& tensor) {
   std::int64_t span = 1;
   for (int axis = 0; axis < tensor.rank(); ++axis) span += (tensor.shape()[axis] - 1) * tensor.strides()[axis];

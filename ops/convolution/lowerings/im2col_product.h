@@ -10,7 +10,7 @@ namespace frit::ops {
 struct Im2colProduct {
   Value taps, rows;
 
-  /// The bias may be none, and float32 beside halves.
+  /// The bias may be none, and float32 with halves.
   Im2colProduct(Value image, Value weight, Value bias, Im2colAttributes attributes) {
     if (image.dtype() != weight.dtype()) attributes.dtype = weight.dtype();
     taps = im2col(image, attributes);

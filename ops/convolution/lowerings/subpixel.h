@@ -93,7 +93,7 @@ void for_each_index(const Dims& sizes, const Body& body) {
 /// input (N, C, ...) -> (N, taps * channels or `kept`, cells...), the taps of a cell one after another; zeros beyond the input's edge.
 Value im2col(Value input, const Im2colAttributes& attributes);
 /// weight (C, K, kernel...) and bias (K) or none -> (block * K, taps * channels, 1...): for each place in a cell and each of its taps. The
-/// bias may be float32 beside halves.
+/// bias may be float32 with halves.
 Value subpixel_weight(Value weight, Value bias, const SubpixelWeightAttributes& attributes);
 /// input (N, block * K, cells...) -> (N, K, size...): element r K + k of cell q goes to channel k at q block + r - offset.
 Value depth_to_space(Value input, const BlockAttributes& attributes);

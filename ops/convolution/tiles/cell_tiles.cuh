@@ -17,13 +17,13 @@ struct CellBox : StagedTaps {
   static constexpr int line_blocks = 4, line = line_blocks * 8;
 
   int size[3];                       ///< cells along each axis, whole lines
-  cuda::Divisor lines_beside, rows;  ///< of the box
+  cuda::Divisor row_lines, rows;     ///< of the box
   TapVectors<loads> vectors;
 
   CellBox(const StagedTaps& taps, int depths, int rows_, int columns, std::size_t element_bytes)
       : StagedTaps(taps),
         size{depths, rows_, (columns + line - 1) / line * line},
-        lines_beside(size[2] / line),
+        row_lines(size[2] / line),
         rows(rows_),
         vectors(laid_out(element_bytes)) {}
 
@@ -32,12 +32,12 @@ struct CellBox : StagedTaps {
   /// begin in shared memory. The box begins at the given cell.
   template <class Body>
   __device__ void for_each_line(int depth, int row, int column, int share, int shares, const Body& body) const {
-    const int lines = lines_beside.value<int>();
+    const int lines = row_lines.value<int>();
 #pragma unroll 1
     for (int item = share; item < size[0] * size[1] * lines; item += shares) {
-      const auto number = static_cast<std::uint32_t>(item), own = lines_beside.quotient(number), d = rows.quotient(own);
+      const auto number = static_cast<std::uint32_t>(item), own = row_lines.quotient(number), d = rows.quotient(own);
       const int z = static_cast<int>(d), y = static_cast<int>(rows.remainder(own, d)),
-                x = static_cast<int>(lines_beside.remainder(number, own)) * line;
+                x = static_cast<int>(row_lines.remainder(number, own)) * line;
       if (depth + z >= cells[0] || row + y >= cells[1] || column + x >= cells[2]) continue;
       body(depth + z, row + y, column + x, z * depth_step + y * row_step + x * pixel_step);
     }

@@ -28,7 +28,7 @@ struct PlanarTaps : StagedTaps {
     image_channels = static_cast<int>(planes.channels);
     staged_columns = cuda::Divisor(staged[2]);
     staged_channels = cuda::Divisor(image_channels);
-    // 16 bytes are loaded at once, and those of 8 rows of taps, one behind the other, lie in different banks.
+    // 16 bytes are loaded at once, and those of 8 rows of taps, one after the other, lie in different banks.
     const int row_loads = patches(staged[2]) | 1, plane_loads = staged[1] * row_loads;
     row_step = row_loads * patch;
     plane_step = (plane_loads + ((side * row_loads - plane_loads) & 7)) * patch;

@@ -7,7 +7,7 @@ namespace frit::ops {
 
 /// A box of cells whose pixels, of 4 channels, are staged for products by warpgroups, which take a row of pixels at a time: it is
 /// multiplied with all 3 rows of a kernel's taps at once, and so adds to 3 rows of cells. A product takes chunks of 16 bytes, and those of
-/// neighbouring cells lie one behind the other; a chunk is a pixel, or two neighbouring ones in halves, of which each is staged twice.
+/// neighbouring cells lie one after the other; a chunk is a pixel, or two neighbouring ones in halves, of which each is staged twice.
 struct TapRows : StagedTaps {
   static constexpr int rows = 16;                                                               ///< of the weight: channels of the output
   static constexpr int slots = 3;                                                               ///< rows of taps, and of cells at a time
@@ -18,12 +18,12 @@ struct TapRows : StagedTaps {
   static_assert(warpgroup::columns == slots * rows);
 
   int size[3];  ///< cells along each axis
-  bool wide;    ///< the groups of a strip lie one beside the other, else one behind the other
+  bool wide;    ///< the groups of a strip lie next to each other, else one after the other
   int steps;
   std::uint32_t first_words[most_steps];  ///< of a step's chunks, from a cell's first pixel on
   int number[most_steps * 4];             ///< of the vectors of a step's chunks in the first row of taps; -1: of none, whose weights are 0
-  cuda::Divisor strips_beside, strips_behind;  ///< of the box
-  std::size_t bytes;                           ///< of shared memory: the pixels, and what lies behind them for cells that do not exist
+  cuda::Divisor column_strips, depth_strips;  ///< of the box
+  std::size_t bytes;                          ///< of shared memory: the pixels, and what lies after them for cells that do not exist
 
   /// Whether a row of the weight has just the taps of a kernel 3 x 3, or 3 x 3 x 3.
   static bool fit(const StagedTaps& taps) {
@@ -40,22 +40,22 @@ struct TapRows : StagedTaps {
       : StagedTaps(all), size{depths, rows_, columns}, wide(depths == 1), steps(steps_of(element_bytes, all.taps[0] > 1)) {
     FRIT_CHECK(fit(all));
     lay_out(depths, rows_, columns, element_bytes, warpgroup::chunk_bytes / static_cast<int>(element_bytes));
-    strips_beside = cuda::Divisor(parts(columns, wide ? side * groups : side));
-    strips_behind = cuda::Divisor(parts(depths, wide ? 1 : groups));
-    const int behind = strips_behind.value<int>() * (wide ? 1 : groups) - depths;
-    const int beside = strips_beside.value<int>() * (wide ? side * groups : side) - columns;
-    bytes = staged_bytes + static_cast<std::size_t>(behind * depth_step + beside * pixel_step) * element_bytes;
+    column_strips = cuda::Divisor(parts(columns, wide ? side * groups : side));
+    depth_strips = cuda::Divisor(parts(depths, wide ? 1 : groups));
+    const int extra_depths = depth_strips.value<int>() * (wide ? 1 : groups) - depths;
+    const int extra_columns = column_strips.value<int>() * (wide ? side * groups : side) - columns;
+    bytes = staged_bytes + static_cast<std::size_t>(extra_depths * depth_step + extra_columns * pixel_step) * element_bytes;
     // In the order of their pixels, so that a distance is not negative.
     const bool paired = element_bytes == sizeof(Half);
     const int row_taps = taps[1] * taps[2];
     int chunks = 0;
     std::uint32_t last = 0;
-    const auto add = [&](int vector, int beside_it) {
+    const auto add = [&](int vector, int neighbour) {
       FRIT_CHECK(chunks < 2 * steps);
       const auto offset =
           static_cast<std::uint32_t>(offset_of(vector) - (taps[1] - 1) * row_step) * static_cast<std::uint32_t>(element_bytes);
       number[paired ? 2 * chunks : chunks] = vector;
-      if (paired) number[2 * chunks + 1] = beside_it;
+      if (paired) number[2 * chunks + 1] = neighbour;
       if (chunks % 2 == 0) {
         first_words[chunks / 2] = warpgroup::first_word(offset, 0);
       } else {
@@ -74,7 +74,7 @@ struct TapRows : StagedTaps {
   }
 
   FRIT_HOST_DEVICE std::size_t weight_bytes() const { return static_cast<std::size_t>(steps) * step_bytes; }
-  FRIT_HOST_DEVICE int strips() const { return strips_beside.value<int>() * strips_behind.value<int>(); }
+  FRIT_HOST_DEVICE int strips() const { return column_strips.value<int>() * depth_strips.value<int>(); }
 
   static int parts(int count, int of) { return (count + of - 1) / of; }
 

@@ -24,9 +24,9 @@ struct TapVectors {
     std::fill_n(number, most, -1);
     // Rows of taps side by side, as many as have banks of their own; then what is left, in order.
     const bool even = 4 % taps.tap_vectors == 0;
-    const int beside = even ? 4 / taps.tap_vectors : 1, rows = even ? vectors / row / beside * beside : 0;
+    const int row_group = even ? 4 / taps.tap_vectors : 1, rows = even ? vectors / row / row_group * row_group : 0;
     int load = 0;
-    for (int first = 0; first < rows; first += beside) {
+    for (int first = 0; first < rows; first += row_group) {
       for (int tap = 0; tap < taps.taps[2]; ++tap, ++load) {
         for (int t = 0; t < 4; ++t) {
           set(t, load, (first + t / taps.tap_vectors) * row + tap * taps.tap_vectors + t % taps.tap_vectors);
@@ -89,7 +89,7 @@ class TapWarp {
   /// The first of the rows of a thread with some lane / 4.
   __device__ int thread_row(int quarter) const { return first_row_ + quarter * thread_rows; }
 
-  /// sums = start + weight * taps, for blocks of cells one beside the other, the first of whose pixels are `first`.
+  /// sums = start + weight * taps, for blocks of cells next to each other, the first of whose pixels are `first`.
   template <int blocks>
   __device__ void convolve(Sums (&sums)[blocks], const float (&start)[thread_rows], const Stored* first) const {
 #pragma unroll

@@ -166,10 +166,10 @@ class TapMaxima {
     if (count <= 0) return;
 #pragma unroll 1
     for (int strip = group; strip < tiles_.strips(); strip += ClusterTaps::warpgroups) {
-      const auto number = static_cast<std::uint32_t>(strip), behind = tiles_.strips_beside.quotient(number);
-      const int beside = static_cast<int>(tiles_.strips_beside.remainder(number, behind));
-      const int z = static_cast<int>(behind) * (tiles_.wide ? 1 : TapRows::groups);
-      const int x = beside * TapRows::side * (tiles_.wide ? TapRows::groups : 1);
+      const auto number = static_cast<std::uint32_t>(strip), strip_depth = tiles_.column_strips.quotient(number);
+      const int strip_column = static_cast<int>(tiles_.column_strips.remainder(number, strip_depth));
+      const int z = static_cast<int>(strip_depth) * (tiles_.wide ? 1 : TapRows::groups);
+      const int x = strip_column * TapRows::side * (tiles_.wide ? TapRows::groups : 1);
       if (z >= depths) continue;
       Cells cells;
 #pragma unroll

@@ -92,9 +92,9 @@ __global__ void __launch_bounds__(GradientTiles::threads, GradientTiles::residen
 #pragma unroll 2
       for (int quad = thread / GradientTiles::row_lanes; quad < tiles.cells_of_tile() / patch;
            quad += GradientTiles::threads / GradientTiles::row_lanes) {
-        const std::uint32_t line = tiles.quads.quotient(static_cast<std::uint32_t>(quad)), behind = tiles.tile_rows.quotient(line);
+        const std::uint32_t line = tiles.quads.quotient(static_cast<std::uint32_t>(quad)), depth = tiles.tile_rows.quotient(line);
         const int x = tile.column + static_cast<int>(tiles.quads.remainder(static_cast<std::uint32_t>(quad), line)) * patch,
-                  y = tile.row + static_cast<int>(tiles.tile_rows.remainder(line, behind)), z = tile.depth + static_cast<int>(behind);
+                  y = tile.row + static_cast<int>(tiles.tile_rows.remainder(line, depth)), z = tile.depth + static_cast<int>(depth);
         const int columns = z < tiles.cells[0] && y < tiles.cells[1] ? tiles.cells[2] - x : 0;
         const int place = (z * tiles.cells[1] + y) * tiles.cells[2] + x;
         cuda::Vector<float, thread_rows> convolved[patch];
@@ -124,8 +124,8 @@ __global__ void __launch_bounds__(GradientTiles::threads, GradientTiles::residen
     __syncthreads();
 #pragma unroll 1
     for (int line = warp; line < tiles.size[0] * tiles.size[1]; line += GradientTiles::warps) {
-      const std::uint32_t behind = tiles.tile_rows.quotient(static_cast<std::uint32_t>(line));
-      const int y = static_cast<int>(tiles.tile_rows.remainder(static_cast<std::uint32_t>(line), behind)), z = static_cast<int>(behind);
+      const std::uint32_t depth = tiles.tile_rows.quotient(static_cast<std::uint32_t>(line));
+      const int y = static_cast<int>(tiles.tile_rows.remainder(static_cast<std::uint32_t>(line), depth)), z = static_cast<int>(depth);
       if (tile.depth + z >= tiles.cells[0] || tile.row + y >= tiles.cells[1]) continue;
       const int count = PlanarTaps::patches(min(tiles.size[2], tiles.cells[2] - tile.column));
       PlanarTaps::multiply(products, gradient + first_row * tiles.gradient_step + line * tiles.size[2], tiles.gradient_step,

@@ -23,7 +23,7 @@ struct ClusterPatches : PlanarTaps {
 
   int row_parts, blocks;                         ///< of a cluster
   int size[3];                                   ///< cells of a box along each axis
-  cuda::Divisor patches_beside, patches_behind;  ///< of a box: along rows, and across them
+  cuda::Divisor column_patches, row_patches;     ///< of a box: along rows, and across them
   int patch_count;
 
   /// Nothing if there is no room, or no clusters.
@@ -55,8 +55,8 @@ struct ClusterPatches : PlanarTaps {
         row_parts(row_parts_),
         blocks(depth_parts * row_parts_),
         size{parts(taps.cells[0], depth_parts), parts(parts(taps.cells[1], row_parts_), patch) * patch, taps.cells[2]},
-        patches_beside(patches(size[2])),
-        patches_behind(patches(size[1])),
+        column_patches(patches(size[2])),
+        row_patches(patches(size[1])),
         patch_count(size[0] * patches(size[1]) * patches(size[2])) {
     lay_out_planes(size[0], size[1], size[2]);
   }
@@ -168,10 +168,10 @@ class PatchMaxima {
 #pragma unroll 1
     for (int first = warp * ClusterPatches::at_once; first < tiles_.patch_count; first += ClusterPatches::warps * ClusterPatches::at_once) {
       const int wanted = first + lane / ClusterPatches::lanes;
-      const auto number = static_cast<std::uint32_t>(min(wanted, tiles_.patch_count - 1)), line = tiles_.patches_beside.quotient(number),
-                 behind = tiles_.patches_behind.quotient(line);
-      const int z = static_cast<int>(behind), y = static_cast<int>(tiles_.patches_behind.remainder(line, behind)) * patch,
-                x = static_cast<int>(tiles_.patches_beside.remainder(number, line)) * patch;
+      const auto number = static_cast<std::uint32_t>(min(wanted, tiles_.patch_count - 1)), line = tiles_.column_patches.quotient(number),
+                 depth = tiles_.row_patches.quotient(line);
+      const int z = static_cast<int>(depth), y = static_cast<int>(tiles_.row_patches.remainder(line, depth)) * patch,
+                x = static_cast<int>(tiles_.column_patches.remainder(number, line)) * patch;
       const bool exists = wanted < tiles_.patch_count && depth_ + z < tiles_.cells[0];
       body(Patch{z * tiles_.depth_step + y * tiles_.row_step + x, ((depth_ + z) * tiles_.cells[1] + row_ + y) * tiles_.cells[2] + x,
                  exists ? tiles_.cells[1] - row_ - y : 0, tiles_.cells[2] - x});

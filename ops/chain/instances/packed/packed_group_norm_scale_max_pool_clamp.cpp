@@ -12,7 +12,7 @@ namespace {
 using OwnAttributes = PackedGroupNormPoolAttributes;
 constexpr const char* chain_name = "group_norm_scale_max_pool_clamp";
 
-// inputs (image, weight, norm_weight, norm_bias, scale, bias or none), and those of the backward operator behind the gradient and in front
+// inputs (image, weight, norm_weight, norm_bias, scale, bias or none), and those of the backward operator after the gradient and in front
 // of (argmax, mean, rstd, argmax_input). The convolution's bias comes last, since it may be missing.
 
 Value bias_of(std::span<const Value> inputs) { return inputs.size() > 5 ? inputs[5] : Value(); }
@@ -158,9 +158,9 @@ bool has_packed_group_norm_pool_kernels(const TensorType& image, const TensorTyp
   const GroupNormPoolGeometry geometry(convolved_shape(image.shape, weight.shape, a.im2col), a.chain);
   const PoolGeometry& pool = geometry.pool;
   for (std::size_t axis = 1; axis <= 2; ++axis) {
-    const bool beside = pool.stride[axis] == pool.kernel[axis] && pool.padding[axis] == 0 && pool.dilation[axis] == 1 &&
-                        pool.output[axis] > 0 && pool.output[axis] * pool.kernel[axis] <= pool.image[axis];
-    if (!beside) return false;
+    const bool adjacent = pool.stride[axis] == pool.kernel[axis] && pool.padding[axis] == 0 && pool.dilation[axis] == 1 &&
+                          pool.output[axis] > 0 && pool.output[axis] * pool.kernel[axis] <= pool.image[axis];
+    if (!adjacent) return false;
   }
   if (!on_tensor_cores(weight.dtype)) {
     const std::int64_t channels = image.shape[1];

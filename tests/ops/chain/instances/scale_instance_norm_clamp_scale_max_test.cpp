@@ -96,7 +96,7 @@ TEST(ScaleInstanceNormClampScaleMax, GradientPassesAtTheBoundsAndNotBeyond) {
     const ChainResults fused = run_chain(chain, attributes, inputs, false, seed);
     expect_close(fused, run_chain(chain, attributes, inputs, true, seed), 0, 1e-15);
     EXPECT_EQ(fused.gradients[0].to_vector<double>()[2], bound == 1.0 ? -0.5 : 0.0);
-    EXPECT_EQ(fused.gradients[2].item(), -bound) << "a saturated maximum still counts for the factor behind it";
+    EXPECT_EQ(fused.gradients[2].item(), -bound) << "a saturated maximum still counts for the factor after it";
   }
 }
 

@@ -229,7 +229,7 @@ TEST(ConvolutionLowerings, StayAwayWhereTheyDoNotApply) {
   }
 }
 
-/// The transposed convolution and the chain behind it.
+/// The transposed convolution and the chain after it.
 Value chain(Graph& graph, const Shape& input, const Shape& weight, const Options& options, DType dtype) {
   const auto normal = [](const Tensor& tensor, std::uint64_t seed) { fill_normal(tensor, 0, 0.5, seed, 0); };
   const Value w = graph.variable("w", {dtype, weight}, normal, true), b = graph.variable("b", {dtype, {weight[1]}}, normal, true);
@@ -238,7 +238,7 @@ Value chain(Graph& graph, const Shape& input, const Shape& weight, const Options
   return clamp(y * sigmoid(y + 3.0) / 6.0 - bias, -1, 1);
 }
 
-TEST(ConvolutionLowerings, TheChainBehindASubpixelLoweringReadsItsBlocks) {
+TEST(ConvolutionLowerings, TheChainAfterASubpixelLoweringReadsItsBlocks) {
   Graph graph;
   graph.output("y", chain(graph, {2, 3, 2, 3, 4}, {3, 5, 3, 3, 3}, {.stride = {2}, .padding = {1}}, DType::f32));
   const Graph fused = with_lowering(graph::apply(graph::forward_pipeline(), graph), "sub-pixel");

@@ -36,7 +36,7 @@ TEST_F(CudaTapConvolution, TakesImagesInEitherLayout) {
 }
 
 // By frit's kernels and by cuDNN's, which convert it first.
-TEST_F(CudaTapConvolution, ReadsFloat32BesideHalves) {
+TEST_F(CudaTapConvolution, ReadsFloat32WithHalves) {
   for (const Dims& stride : {Dims{1}, Dims{2}}) {
     for (const DType dtype : {DType::f16, DType::bf16}) {
       const Operator& op = ops::registry().find("conv3d");

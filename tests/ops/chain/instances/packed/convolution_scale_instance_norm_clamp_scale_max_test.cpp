@@ -122,7 +122,7 @@ TEST_F(CudaConvolutionInstanceNormMax, AgreesWithTheDefinition) {
   for (const Call& call : calls) expect_agreement(forward, backward, call, backward_inputs);
 }
 
-TEST_F(CudaConvolutionInstanceNormMax, ReadsFloat32BesideHalvesInEitherLayout) {
+TEST_F(CudaConvolutionInstanceNormMax, ReadsFloat32WithHalvesInEitherLayout) {
   expect_same_beside_halves(ops::registry().find(forward), calls[0]);
 }
 

@@ -102,7 +102,7 @@ TEST_F(CudaPackedGroupNormPool, AgreesWithTheDefinition) {
   for (const Call& call : calls) expect_agreement(forward, backward, call, backward_inputs);
 }
 
-TEST_F(CudaPackedGroupNormPool, ReadsFloat32BesideHalvesInEitherLayout) {
+TEST_F(CudaPackedGroupNormPool, ReadsFloat32WithHalvesInEitherLayout) {
   expect_same_beside_halves(ops::registry().find(forward), calls[0]);
 }
 

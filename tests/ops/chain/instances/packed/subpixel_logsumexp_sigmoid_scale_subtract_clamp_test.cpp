@@ -113,7 +113,7 @@ TEST_F(CudaSubpixelLogsumexp, AgreesWithTheDefinition) {
   }
 }
 
-TEST_F(CudaSubpixelLogsumexp, ReadsFloat32BesideHalvesInEitherLayout) {
+TEST_F(CudaSubpixelLogsumexp, ReadsFloat32WithHalvesInEitherLayout) {
   const ops::Operator& op = ops::registry().find(forward);
   const Call& call = calls[1];
   for (const DType dtype : {DType::f16, DType::bf16}) {
