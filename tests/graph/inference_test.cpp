@@ -86,7 +86,7 @@ TEST_F(FoldedBatchNorm, IsComputedByItselfWhereTheConvolutionHasOtherReaders) {
   EXPECT_EQ(image_operations(), 3);
 }
 
-TEST_F(FoldedBatchNorm, IsComputedByItselfBehindOtherOperators) {
+TEST_F(FoldedBatchNorm, IsComputedByItselfAfterOtherOperators) {
   graph_.output("y", batch_norm_of(relu(x_)));
   expect_same_results();
   EXPECT_EQ(image_operations(), 3);

@@ -134,7 +134,7 @@ class OnTensorCores : public testing::Test {
 
   /// Of inputs in halves, those but the weight, which is the second, may be float32, and the image may lie in either layout.
   template <class Call>
-  static void expect_same_beside_halves(const Operator& op, const Call& call) {
+  static void expect_same_with_halves(const Operator& op, const Call& call) {
     for (const DType dtype : {DType::f16, DType::bf16}) {
       std::vector<Tensor> inputs = call.inputs(dtype);
       const Tensor expected = run_on_gpu(op, inputs, call.attributes())[0];

@@ -86,7 +86,7 @@ void for_each_block(const Planes& planes, const Body& body) {
 class OutputPlaces {
  public:
   OutputPlaces(const Shape& input, const ChainAttributes& attributes)
-      : attributes_(attributes), cells_(image_of(input)), pixels_(product(cells_)) {}
+      : attributes_(attributes), positions_(image_of(input)), pixels_(product(positions_)) {}
 
   /// Calls body(i, place) for pixels first + i of a sample, i < count; the place is -1 if the pixel is cut off.
   template <class Body>
@@ -101,19 +101,19 @@ class OutputPlaces {
   std::int64_t find(std::int64_t sample, std::int64_t pixel) const {
     const BlockAttributes& a = attributes_.blocks;
     std::int64_t place = 0, step = 1;
-    for (int axis = cells_.rank() - 1; axis >= 0; --axis) {
-      const std::int64_t element = pixel % cells_[axis] * a.block[axis] + sample % a.block[axis] - a.offset[axis];
+    for (int axis = positions_.rank() - 1; axis >= 0; --axis) {
+      const std::int64_t element = pixel % positions_[axis] * a.block[axis] + sample % a.block[axis] - a.offset[axis];
       if (element < 0 || element >= a.size[axis]) return -1;
       place += element * step;
       step *= a.size[axis];
-      pixel /= cells_[axis];
+      pixel /= positions_[axis];
       sample /= a.block[axis];
     }
     return place + sample * step;
   }
 
   const ChainAttributes& attributes_;
-  Dims cells_;
+  Dims positions_;
   std::int64_t pixels_;
 };
 

@@ -36,20 +36,20 @@ struct BlockedPlaces {
 
 /// Where pixels lie in the output.
 struct OutputPlaces {
-  bool blocked, wide, cells_inside;  ///< cells_inside: in the order of the pixels, cells follow each other before places in a block do
-  cuda::Divisor cells[3], block[3];
+  bool blocked, wide, positions_innermost;  ///< positions_innermost: of the pixels, before places in a block
+  cuda::Divisor positions[3], block[3];
   cuda::Divisor places;  ///< in a block
   int blocks[3] = {1, 1, 1}, offset[3] = {}, size[3] = {1, 1, 1};
 
-  OutputPlaces(const Shape& input, const LogsumexpSigmoidScaleSubtractClampAttributes& a, bool cells_first)
+  OutputPlaces(const Shape& input, const LogsumexpSigmoidScaleSubtractClampAttributes& a, bool positions_first)
       : blocked(a.blocked()),
         wide(input[0] * a.block() * product(image_of(input)) > INT32_MAX),
-        cells_inside(cells_first),
+        positions_innermost(positions_first),
         places(a.block()) {
     const int rank = a.blocks.block.rank();
     for (int axis = 0; axis < 3; ++axis) {
       const int given = axis - (3 - rank);
-      cells[axis] = cuda::Divisor(given < 0 ? 1 : std::max<std::int64_t>(1, input[given + 2]));
+      positions[axis] = cuda::Divisor(given < 0 ? 1 : std::max<std::int64_t>(1, input[given + 2]));
       block[axis] = cuda::Divisor(given < 0 ? 1 : a.blocks.block[given]);
       if (given < 0) continue;
       blocks[axis] = static_cast<int>(a.blocks.block[given]);
@@ -67,19 +67,19 @@ struct OutputPlaces {
  private:
   template <class Integer>
   __device__ std::int64_t find(Integer rest) const {
-    Integer cell[3], place[3];
-    if (cells_inside) {
-      split(rest, cells, cell);
+    Integer position[3], place[3];
+    if (positions_innermost) {
+      split(rest, positions, position);
       split(rest, block, place);
     } else {
       split(rest, block, place);
-      split(rest, cells, cell);
+      split(rest, positions, position);
     }
     std::make_signed_t<Integer> result = rest;
     bool inside = true;
 #pragma unroll
     for (int axis = 0; axis < 3; ++axis) {
-      const auto element = static_cast<std::make_signed_t<Integer>>(cell[axis] * blocks[axis] + place[axis]) - offset[axis];
+      const auto element = static_cast<std::make_signed_t<Integer>>(position[axis] * blocks[axis] + place[axis]) - offset[axis];
       inside = inside && element >= 0 && element < size[axis];
       result = result * size[axis] + element;
     }
@@ -96,13 +96,13 @@ struct OutputPlaces {
   }
 };
 
-/// As OutputPlaces for fewer than 2^31 pixels in the order of their cells, and a thread all of whose pixels have the place in a block that
-/// pixel `any` has: little is left to work out for a pixel.
+/// As OutputPlaces for fewer than 2^31 pixels in the order of their positions, and a thread all of whose pixels have the place in a block
+/// that pixel `any` has: little is left to work out for a pixel.
 class RecurringPlaces {
  public:
   /// Whether it serves threads whose pixels are multiples of `apart` from each other.
   static bool fits(const OutputPlaces& places, int apart) {
-    return !places.wide && !places.cells_inside && apart % places.places.value<std::int64_t>() == 0;
+    return !places.wide && !places.positions_innermost && apart % places.places.value<std::int64_t>() == 0;
   }
 
   __device__ RecurringPlaces(const OutputPlaces& places, int any) : places_(places) {
@@ -122,8 +122,8 @@ class RecurringPlaces {
     bool inside = true;
 #pragma unroll
     for (int axis = 2; axis >= 0; --axis) {
-      const std::uint32_t quotient = places_.cells[axis].quotient(rest);
-      element[axis] = static_cast<int>(places_.cells[axis].remainder(rest, quotient)) * places_.blocks[axis] + ahead_[axis];
+      const std::uint32_t quotient = places_.positions[axis].quotient(rest);
+      element[axis] = static_cast<int>(places_.positions[axis].remainder(rest, quotient)) * places_.blocks[axis] + ahead_[axis];
       inside = inside && static_cast<unsigned>(element[axis]) < static_cast<unsigned>(places_.size[axis]);
       rest = quotient;
     }

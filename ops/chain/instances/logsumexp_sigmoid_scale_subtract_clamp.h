@@ -8,8 +8,8 @@
 namespace frit::ops {
 
 // clamp(ScaledSigmoid(logsumexp(input over channels)) - bias): what follows a transposed convolution. The input may come as
-// depth_to_space takes it, (N, block * C, cells...): it is never spread out. The backward operator recomputes the softmax from the input,
-// so nothing is saved.
+// depth_to_space takes it, (N, block * C, positions...): it is never spread out. The backward operator recomputes the softmax from the
+// input, so nothing is saved.
 
 struct LogsumexpSigmoidScaleSubtractClampAttributes {
   std::optional<double> min, max;
@@ -25,7 +25,7 @@ struct LogsumexpSigmoidScaleSubtractClampAttributes {
   }
 };
 
-/// The input with each place in a block as a sample: (N * block, C, cells).
+/// The input with each place in a block as a sample: (N * block, C, positions).
 inline Planes planes_of(const Shape& input, const LogsumexpSigmoidScaleSubtractClampAttributes& a) {
   return Planes({input[0] * a.block(), input[1] / a.block(), product(image_of(input))});
 }

@@ -71,7 +71,7 @@ void dispatch_traversal(const Tensor& input, const Tensor& input_gradient, const
   const Planes planes = planes_of(input.shape(), attributes);
   const BlockedPlaces places(input, planes, attributes.block());
   const BlockedPlaces gradient_places = input_gradient.defined() ? BlockedPlaces(input_gradient, planes, attributes.block()) : places;
-  Sharing sharing{planes, places, gradient_places, OutputPlaces(input.shape(), attributes, /*cells_first=*/true), 1};
+  Sharing sharing{planes, places, gradient_places, OutputPlaces(input.shape(), attributes, /*positions_first=*/true), 1};
   const auto wide = [](const Tensor& tensor) {
     return tensor.is_contiguous(Layout::channels_last) && cuda::aligned_for_vectors(tensor.raw());
   };
@@ -89,9 +89,9 @@ void dispatch_traversal(const Tensor& input, const Tensor& input_gradient, const
       return body.template operator()<PixelTraversal<Stored, true>>(sharing, shape(1));
     return body.template operator()<PixelTraversal<Stored, false>>(sharing, shape(1));
   }
-  // Samples, cells and places in a block follow each other without a gap.
+  // Samples, positions and places in a block follow each other without a gap.
   sharing.planes.pixels *= std::exchange(sharing.planes.samples, 1);
-  sharing.output_places.cells_inside = false;
+  sharing.output_places.positions_innermost = false;
   if constexpr (is_half_type<Stored>) {
     using Pairs = PairTraversal<Stored>;
     if (planes.channels == Pairs::channels && RecurringPlaces::fits(sharing.output_places, Pairs::rows))

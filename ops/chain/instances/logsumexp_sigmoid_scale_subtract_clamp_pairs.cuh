@@ -14,7 +14,7 @@ template <class Stored>
 class PairTraversal {
  public:
   using T = float;
-  using Places = CellPlaces;
+  using Places = RecurringPixelPlaces;
   static constexpr int channels = 16, at_once = 4, blocks_wanted = 4;
   static constexpr int rows = cuda::warp_size / 2;  ///< pixels that a warp's threads hold side by side
 

@@ -61,9 +61,9 @@ struct AnyPlaces {
 };
 
 /// Where pixels lie for which RecurringPlaces will do. -1 also past the last pixel.
-class CellPlaces {
+class RecurringPixelPlaces {
  public:
-  __device__ explicit CellPlaces(const Sharing& sharing)
+  __device__ explicit RecurringPixelPlaces(const Sharing& sharing)
       : places_(sharing.output_places, static_cast<int>(threadIdx.x) % cuda::warp_size / sharing.lanes),
         pixels_(static_cast<std::uint32_t>(sharing.planes.pixels)) {}
   __device__ int operator()(std::int64_t, std::int64_t p) const {

@@ -53,7 +53,7 @@ Values subpixel(Emitter&, std::span<const Value> inputs, const Attributes& attri
     blocks.offset.push_back(padding % stride);
     blocks.size.push_back(size);
     taps.shift.push_back(padding / stride);
-    taps.cells.push_back((size + padding % stride + stride - 1) / stride);
+    taps.output_size.push_back((size + padding % stride + stride - 1) / stride);
   }
   const Value rows = subpixel_weight(inputs[1], bias ? inputs[2] : Value(), {options.stride, taps.channels, {}});
   return {depth_to_space(convolve(im2col(inputs[0], taps), rows, {}, {}), blocks)};

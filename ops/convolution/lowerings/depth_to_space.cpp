@@ -23,12 +23,13 @@ void check_blocks(const InferContext& call, const Shape& shape, const BlockAttri
   }
 }
 
-void check_fit(const InferContext& call, const Dims& cells, const Dims& image, const BlockAttributes& a) {
-  for (int axis = 0; axis < cells.rank(); ++axis) {
+void check_fit(const InferContext& call, const Dims& positions, const Dims& image, const BlockAttributes& a) {
+  for (int axis = 0; axis < positions.rank(); ++axis) {
     std::int64_t covered = 0;
-    const bool fits = !__builtin_mul_overflow(cells[axis], a.block[axis], &covered) && a.offset[axis] <= covered &&
+    const bool fits = !__builtin_mul_overflow(positions[axis], a.block[axis], &covered) && a.offset[axis] <= covered &&
                       image[axis] <= covered - a.offset[axis];
-    call.require(fits, cells[axis], " blocks of ", a.block[axis], " do not cover ", image[axis], " elements from ", a.offset[axis], " on");
+    call.require(fits, positions[axis], " blocks of ", a.block[axis], " do not cover ", image[axis], " elements from ", a.offset[axis],
+                 " on");
   }
 }
 
@@ -48,11 +49,11 @@ TensorType space_to_depth_type(const InferContext& call) {
 void match_places(Tensor& image, Tensor& blocks, const Dims& place, const BlockAttributes& a) {
   for (int axis = 0; axis < place.rank(); ++axis) {
     const std::int64_t block = a.block[axis], size = image.dim(axis + 2);
-    const std::int64_t cell = (std::max<std::int64_t>(a.offset[axis] - place[axis], 0) + block - 1) / block;
-    const std::int64_t first = std::min(cell * block + place[axis] - a.offset[axis], size);
+    const std::int64_t position = (std::max<std::int64_t>(a.offset[axis] - place[axis], 0) + block - 1) / block;
+    const std::int64_t first = std::min(position * block + place[axis] - a.offset[axis], size);
     const std::int64_t count = (size - first + block - 1) / block;
     image = image.slice(axis + 2, first, size, block);
-    blocks = count == 0 ? blocks.slice(axis + 2, 0, 0) : blocks.slice(axis + 2, cell, cell + count);
+    blocks = count == 0 ? blocks.slice(axis + 2, 0, 0) : blocks.slice(axis + 2, position, position + count);
   }
 }
 
@@ -91,7 +92,7 @@ Values space_to_depth_gradient(const GradientContext& c) {
   return {depth_to_space(c.gradients[0], with_size_of(c.as<BlockAttributes>(), c.inputs[0]))};
 }
 
-/// Axes (N, K, cells and block in turn) of a tensor (N, block..., K, cells...).
+/// Axes (N, K, positions and block in turn) of a tensor (N, block..., K, positions...).
 Dims interleaved_axes(int axes) {
   Dims order{0, axes + 1};
   for (int axis = 0; axis < axes; ++axis) {

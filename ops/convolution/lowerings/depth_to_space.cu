@@ -24,9 +24,9 @@ __device__ std::int64_t block_of(const Blocks& blocks, Integer item) {
   std::int64_t offset = item * blocks.input.sample;
 #pragma unroll
   for (int axis = 0; axis < 3; ++axis) {
-    Integer cell = index[axis] + blocks.offset[axis];
-    place = place * blocks.block[axis] + subpixel::split(cell, blocks.places.values[axis]);
-    offset += cell * blocks.input.image[axis];
+    Integer position = index[axis] + blocks.offset[axis];
+    place = place * blocks.block[axis] + subpixel::split(position, blocks.places.values[axis]);
+    offset += position * blocks.input.image[axis];
   }
   return offset + (place * blocks.channels + channel * width) * blocks.input.channel;
 }

@@ -16,13 +16,13 @@ constexpr std::int64_t most = std::int64_t{1} << 30;
 void check(const InferContext& call, const Shape& shape, std::int64_t in_channels, const Im2col& a) {
   const int axes = shape.rank() - 2;
   call.require(axes >= 1 && axes <= 3, "expected an input (N, C, ...) of rank 3 to 5, got ", shape);
-  call.require(a.taps.rank() == axes && a.shift.rank() == axes && a.cells.rank() == axes, "expected ", axes,
-               " taps, shifts and cells, got ", a.taps, ", ", a.shift, " and ", a.cells);
+  call.require(a.taps.rank() == axes && a.shift.rank() == axes && a.output_size.rank() == axes, "expected ", axes,
+               " taps, shifts and output sizes, got ", a.taps, ", ", a.shift, " and ", a.output_size);
   const auto within = [](const Dims& dims, std::int64_t least) {
     return std::all_of(dims.begin(), dims.end(), [&](std::int64_t value) { return value >= least && value <= most; });
   };
-  call.require(within(a.taps, 1) && within(a.shift, 0) && within(a.cells, 0), "taps must be positive, shift and cells not negative, got ",
-               a.taps, ", ", a.shift, " and ", a.cells);
+  call.require(within(a.taps, 1) && within(a.shift, 0) && within(a.output_size, 0),
+               "taps must be positive, shift and output_size not negative, got ", a.taps, ", ", a.shift, " and ", a.output_size);
   call.require(a.channels >= in_channels + (a.ones ? 1 : 0) && a.channels <= most, "channels must be at least the input's ", in_channels,
                a.ones ? " and one" : "", ", got ", a.channels);
   call.require(a.kept == 0 || a.kept > in_channels, "kept must be more than the input's ", in_channels, ", or 0, got ", a.kept);
@@ -34,7 +34,7 @@ Shape columns_shape(std::int64_t samples, const Im2col& a) {
     require(!__builtin_mul_overflow(shape[1], count, &shape[1]), "im2col: there would be 2^63 channels or more");
   }
   if (a.kept > 0) shape[1] = std::min(shape[1], a.kept);
-  for (const std::int64_t size : a.cells) shape.push_back(size);
+  for (const std::int64_t size : a.output_size) shape.push_back(size);
   return shape;
 }
 
@@ -80,9 +80,9 @@ void for_each_tap(const Tensor& image, const Tensor& columns, const Im2col& a, c
     const std::int64_t first = std::min(number * a.channels, columns.dim(1)), last = std::min(first + image.dim(1), columns.dim(1));
     Tensor elements = image.slice(1, 0, last - first), places = columns.slice(1, first, last);
     for (int axis = 0; axis < tap.rank(); ++axis) {
-      const std::int64_t ahead = a.shift[axis] - tap[axis];  // of the cell
-      const std::int64_t begin = std::clamp<std::int64_t>(-ahead, 0, a.cells[axis]);  // some taps lie in front of all cells
-      const std::int64_t end = std::max(begin, std::min(a.cells[axis], image.dim(axis + 2) - ahead));
+      const std::int64_t ahead = a.shift[axis] - tap[axis];  // of the position
+      const std::int64_t begin = std::clamp<std::int64_t>(-ahead, 0, a.output_size[axis]);  // some taps lie in front of all positions
+      const std::int64_t end = std::max(begin, std::min(a.output_size[axis], image.dim(axis + 2) - ahead));
       places = places.slice(axis + 2, begin, end);
       elements = begin == end ? elements.slice(axis + 2, 0, 0) : elements.slice(axis + 2, begin + ahead, end + ahead);
     }
@@ -121,7 +121,7 @@ Values decompose(Emitter&, std::span<const Value> inputs, const Attributes& attr
   Dims before = none, after = none;
   for (int axis = 0; axis < a.taps.rank(); ++axis) {
     before[axis + 2] = std::max<std::int64_t>(0, a.taps[axis] - 1 - a.shift[axis]);
-    after[axis + 2] = std::max<std::int64_t>(0, a.cells[axis] + a.shift[axis] - shape[axis + 2]);
+    after[axis + 2] = std::max<std::int64_t>(0, a.output_size[axis] + a.shift[axis] - shape[axis + 2]);
   }
   const Value wide = pad(cast(inputs[0], a.dtype.value_or(inputs[0].dtype())), before, after);
   Values taps;
@@ -129,7 +129,7 @@ Values decompose(Emitter&, std::span<const Value> inputs, const Attributes& attr
     Value part = wide;
     for (int axis = 0; axis < tap.rank(); ++axis) {
       const std::int64_t begin = before[axis + 2] + a.shift[axis] - tap[axis];
-      part = slice(part, axis + 2, begin, begin + a.cells[axis]);
+      part = slice(part, axis + 2, begin, begin + a.output_size[axis]);
     }
     Dims more = none;
     more[1] = 1;

@@ -1,4 +1,4 @@
-// The taps of a cell as channels, on CUDA devices.
+// im2col, on CUDA devices.
 
 #include "frit/ops/convolution/lowerings/subpixel.cuh"
 #include "frit/ops/operator/registry.h"
@@ -16,16 +16,17 @@ struct Im2colSizes {
   bool ones;
 };
 
-/// The steps of the output from cell to cell through all samples, from the last cell of a sample to the next besides, and of a channel.
-struct CellSteps {
-  std::int64_t cell, sample, channel;
+/// The steps of the output: from position to position, added to that from a sample's last position to the next sample's first, and of a
+/// channel.
+struct PositionSteps {
+  std::int64_t position, sample, channel;
 
-  explicit CellSteps(const Tensor& output) {
-    const std::int64_t channels = output.dim(1), cells = output.elements() / (output.dim(0) * channels);
+  explicit PositionSteps(const Tensor& output) {
+    const std::int64_t channels = output.dim(1), positions = output.elements() / (output.dim(0) * channels);
     const bool channels_last = !output.is_contiguous();
-    cell = channels_last ? channels : 1;
-    sample = channels_last ? 0 : (channels - 1) * cells;
-    channel = channels_last ? 1 : cells;
+    position = channels_last ? channels : 1;
+    sample = channels_last ? 0 : (channels - 1) * positions;
+    channel = channels_last ? 1 : positions;
   }
 };
 
@@ -39,15 +40,15 @@ __device__ cuda::Vector<To, width> converted(const From (&elements)[width]) {
   return result;
 }
 
-/// A thread keeps to a column, `width` channels of one tap, and takes that of the cells of `rows_at_once` rows at one place along the
-/// innermost axis, so that little is left to work out for a cell; it finds them all, then reads them all, then writes. With a width, the
-/// input's channels lie side by side. Neighbours write neighbours: columns are threadIdx.x, places in a row threadIdx.y, rows threadIdx.z.
-/// A cell's inputs are read again for each cell that has them as a tap, from the cache; at once where the input has `vectors` of all
-/// channels of a tap. Deterministic.
+/// A thread keeps to a column, `width` channels of one tap, and takes that of the positions of `rows_at_once` rows at one place along the
+/// innermost axis, so that little is left to work out for a position; it finds them all, then reads them all, then writes. With a width,
+/// the input's channels lie side by side. Neighbours write neighbours: columns are threadIdx.x, places in a row threadIdx.y, rows
+/// threadIdx.z. A position's inputs are read again for each position that has them as a tap, from the cache; at once where the input has
+/// `vectors` of all channels of a tap. Deterministic.
 template <class T, class From, int width, bool vectors, class Integer>
 __global__ void __launch_bounds__(cuda::default_threads, sizeof(Integer) == 4 ? 5 : 1)
-    gather_taps(T* __restrict__ output, const From* __restrict__ input, const __grid_constant__ Im2colSizes sizes, CellSteps steps,
-                Integer columns, Integer rows, Integer row_cells) {
+    gather_taps(T* __restrict__ output, const From* __restrict__ input, const __grid_constant__ Im2colSizes sizes, PositionSteps steps,
+                Integer columns, Integer rows, Integer row_positions) {
   const Integer channel_step = width > 1 ? 1 : static_cast<Integer>(sizes.input.channel);
   const auto image_step = [&](int axis) { return static_cast<Integer>(sizes.input.image[axis]); };
   const Integer outer_size = sizes.output.image.values[0].template value<Integer>(),
@@ -73,23 +74,23 @@ __global__ void __launch_bounds__(cuda::default_threads, sizeof(Integer) == 4 ? 
       Integer first_sample = row;
       const Integer first_inner = subpixel::split(first_sample, sizes.output.image.values[1]);
       const Integer first_outer = subpixel::split(first_sample, sizes.output.image.values[0]);
-      for (Integer cell = threadIdx.y; cell < row_cells; cell += blockDim.y) {
+      for (Integer position = threadIdx.y; position < row_positions; position += blockDim.y) {
         Integer sample = first_sample, outer = first_outer, inner = first_inner, from[rows_at_once], to[rows_at_once];
         bool present[rows_at_once], outside;
         // The place in the input; it may lie in front of it, which unsigned sums bear.
         const auto find = [&] {
-          outside = !inside(0, outer) || !inside(2, cell);
+          outside = !inside(0, outer) || !inside(2, position);
           return first * channel_step + sample * static_cast<Integer>(sizes.input.sample) + (outer + ahead[0]) * image_step(0) +
-                 (inner + ahead[1]) * image_step(1) + (cell + ahead[2]) * image_step(2);
+                 (inner + ahead[1]) * image_step(1) + (position + ahead[2]) * image_step(2);
         };
         from[0] = find();
-        to[0] = (row * row_cells + cell) * static_cast<Integer>(steps.cell) + sample * static_cast<Integer>(steps.sample) +
+        to[0] = (row * row_positions + position) * static_cast<Integer>(steps.position) + sample * static_cast<Integer>(steps.sample) +
                 column * width * static_cast<Integer>(steps.channel);
         present[0] = !outside && inside(1, inner);
 #pragma unroll
         for (int u = 1; u < rows_at_once; ++u) {
           from[u] = from[u - 1] + image_step(1);
-          to[u] = to[u - 1] + row_cells * static_cast<Integer>(steps.cell);
+          to[u] = to[u - 1] + row_positions * static_cast<Integer>(steps.position);
           if (++inner == inner_size) {
             inner = 0;
             if (++outer == outer_size) {
@@ -128,12 +129,12 @@ __global__ void __launch_bounds__(cuda::default_threads, sizeof(Integer) == 4 ? 
 }
 
 /// Blocks that share columns out if channels are innermost, and otherwise have one each.
-cuda::LaunchShape shape_for(bool channels_last, std::int64_t columns, std::int64_t rows, std::int64_t row_cells) {
+cuda::LaunchShape shape_for(bool channels_last, std::int64_t columns, std::int64_t rows, std::int64_t row_positions) {
   constexpr std::int64_t most_blocks = 132 * 64, most_column_blocks = 65535, most_depth = 64;
   const auto ceil_divide = [](std::int64_t a, std::int64_t b) { return (a + b - 1) / b; };
   const std::int64_t x = channels_last ? std::min<std::int64_t>(columns, cuda::default_threads) : 1;
-  const std::int64_t turns = ceil_divide(row_cells, cuda::default_threads / x);  // that a row takes, all of them nearly full
-  const std::int64_t y = ceil_divide(row_cells, turns), z = std::min(cuda::default_threads / (x * y), most_depth);
+  const std::int64_t turns = ceil_divide(row_positions, cuda::default_threads / x);  // that a row takes, all of them nearly full
+  const std::int64_t y = ceil_divide(row_positions, turns), z = std::min(cuda::default_threads / (x * y), most_depth);
   const std::int64_t column_blocks = std::min(ceil_divide(columns, x), most_column_blocks);
   const std::int64_t row_groups = ceil_divide(rows, z * rows_at_once);
   // Of a block, of all alike.
@@ -143,7 +144,7 @@ cuda::LaunchShape shape_for(bool channels_last, std::int64_t columns, std::int64
           dim3(static_cast<unsigned>(x), static_cast<unsigned>(y), static_cast<unsigned>(z))};
 }
 
-/// A thread an element of the input's gradient, the sum over the cells that have it as a tap. Deterministic.
+/// A thread an element of the input's gradient, the sum over the positions that have it as a tap. Deterministic.
 template <class T, class Integer>
 __global__ void add_taps(T* output, const T* gradient, const __grid_constant__ Im2colSizes sizes, subpixel::Axes taps,
                          int gradient_channels, std::int64_t items) {
@@ -159,9 +160,9 @@ __global__ void add_taps(T* output, const T* gradient, const __grid_constant__ I
           bool inside = channel < gradient_channels;
 #pragma unroll
           for (int axis = 0; axis < 3; ++axis) {
-            const int cell = static_cast<int>(index[axis]) - sizes.shift[axis] + tap[axis];
-            inside = inside && cell >= 0 && cell < sizes.image[axis];
-            offset += cell * sizes.input.image[axis];
+            const int position = static_cast<int>(index[axis]) - sizes.shift[axis] + tap[axis];
+            inside = inside && position >= 0 && position < sizes.image[axis];
+            offset += position * sizes.input.image[axis];
           }
           if (inside) sum += gradient[offset];
         }
@@ -203,12 +204,12 @@ void run(const KernelContext& call) {
   if (output.elements() == 0) return;
   dispatch_floating_and_halves(output.dtype(), [&]<class T>() {
     const auto launch_from = [&]<class From, int width, bool vectors>() {
-      const std::int64_t columns = output.dim(1) / width, row_cells = output.dim(-1);
-      const std::int64_t rows = output.elements() / (output.dim(1) * row_cells);
+      const std::int64_t columns = output.dim(1) / width, row_positions = output.dim(-1);
+      const std::int64_t rows = output.elements() / (output.dim(1) * row_positions);
       subpixel::dispatch_count(std::max(output.elements(), span_of(input)), [&]<class Integer>() {
-        cuda::launch(gather_taps<T, From, width, vectors, Integer>, shape_for(!output.is_contiguous(), columns, rows, row_cells),
-                     call.stream, output.data<T>(), input.data<From>(), sizes_of(output, width, input, a, input.dim(1)), CellSteps(output),
-                     static_cast<Integer>(columns), static_cast<Integer>(rows), static_cast<Integer>(row_cells));
+        cuda::launch(gather_taps<T, From, width, vectors, Integer>, shape_for(!output.is_contiguous(), columns, rows, row_positions),
+                     call.stream, output.data<T>(), input.data<From>(), sizes_of(output, width, input, a, input.dim(1)),
+                     PositionSteps(output), static_cast<Integer>(columns), static_cast<Integer>(rows), static_cast<Integer>(row_positions));
       });
     };
     const auto launch = [&]<int width, bool vectors>() {

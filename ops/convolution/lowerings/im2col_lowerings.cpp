@@ -22,12 +22,12 @@ struct Im2colConvolution {
   Dims kernel;  ///< what is left of it
 };
 
-/// Nothing if it does not apply: tap u of cell q is input q + kernel - 1 - padding - u, so that there are neither stride nor dilation.
+/// Nothing if it does not apply: tap u of position q is input q + kernel - 1 - padding - u, so that there are neither stride nor dilation.
 std::optional<Im2colConvolution> im2col_convolution(const TensorType& input, const Dims& kernel, const ConvolutionOptions& given,
                                                     int axes) {
   const int rank = kernel.rank();
   const std::int64_t in_channels = input.shape[1];
-  Im2colConvolution p{.image = {.taps = Dims::filled(rank, 1), .shift = Dims::filled(rank, 0), .cells = image_of(input.shape)},
+  Im2colConvolution p{.image = {.taps = Dims::filled(rank, 1), .shift = Dims::filled(rank, 0), .output_size = image_of(input.shape)},
                       .options = canonical(given, rank),
                       .kernel = kernel};
   if (p.options.groups != 1 || in_channels > most_channels) return std::nullopt;
@@ -36,7 +36,7 @@ std::optional<Im2colConvolution> im2col_convolution(const TensorType& input, con
     if (p.options.stride[axis] != 1 || p.options.dilation[axis] != 1 || padding >= kernel[axis]) return std::nullopt;
     p.image.taps[axis] = kernel[axis];
     p.image.shift[axis] = kernel[axis] - 1 - padding;
-    p.image.cells[axis] += 2 * padding - (kernel[axis] - 1);
+    p.image.output_size[axis] += 2 * padding - (kernel[axis] - 1);
     p.kernel[axis] = 1;
     padding = 0;
   }

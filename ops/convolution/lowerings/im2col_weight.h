@@ -2,7 +2,7 @@
 
 #include "frit/ops/convolution/lowerings/subpixel.h"
 
-// The weight of a convolution whose input has taps as channels. Tap u of a cell meets element taps - 1 - u of the kernel.
+// The weight of a convolution whose input has taps as channels. Tap u of a position meets element taps - 1 - u of the kernel.
 
 namespace frit::ops {
 

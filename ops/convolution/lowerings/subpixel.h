@@ -3,15 +3,16 @@
 #include "frit/ops/convolution/geometry.h"
 
 // A transposed convolution as a sub-pixel convolution (W. Shi et al., "Real-time single image and video super-resolution using an efficient
-// sub-pixel convolutional neural network", 2016). The output, with its padding in front modulo the stride, is cut into cells of one stride;
-// all outputs of a cell need the same few inputs, its taps: output q s + r and tap u meet at element u s + r of the kernel, on input q +
-// padding / s - u. So one convolution of size 1 gives from the taps of a cell, which im2col makes channels, all its outputs as channels.
+// sub-pixel convolutional neural network", 2016). The output, with its padding in front modulo the stride, is cut into blocks of one
+// stride; all outputs of a block need the same few inputs, its taps: output q s + r and tap u meet at element u s + r of the kernel, on
+// input q + padding / s - u. So one convolution of size 1 gives, from the taps that im2col makes channels, all outputs of block q as the
+// channels of position q.
 
 namespace frit::ops {
 
 struct Im2colAttributes {
-  Dims taps = {}, shift = {};       ///< an image axis: tap u of cell q is input q + shift - u
-  Dims cells = {};                  ///< the output's image
+  Dims taps = {}, shift = {};       ///< an image axis: tap u of position q is input q + shift - u
+  Dims output_size = {};            ///< the output's image
   std::int64_t channels = 0;        ///< of one tap in the output; those that the input does not have are 0
   bool ones = false;                ///< the first of these, of tap 0, is 1 instead, so that the convolution's weight holds a bias
   std::optional<DType> dtype = {};  ///< a half that float32 is stored as; none: the input's
@@ -19,7 +20,7 @@ struct Im2colAttributes {
   void fields(FieldVisitor& v) {
     v.field("taps", taps);
     v.field("shift", shift);
-    v.field("cells", cells);
+    v.field("output_size", output_size);
     v.field("channels", channels);
     v.field("ones", ones);
     v.field("dtype", dtype);
@@ -90,12 +91,13 @@ void for_each_index(const Dims& sizes, const Body& body) {
   }
 }
 
-/// input (N, C, ...) -> (N, taps * channels or `kept`, cells...), the taps of a cell one after another; zeros beyond the input's edge.
+/// input (N, C, ...) -> (N, taps * channels or `kept`, positions...), the taps of a position one after another; zeros beyond the input's
+/// edge.
 Value im2col(Value input, const Im2colAttributes& attributes);
-/// weight (C, K, kernel...) and bias (K) or none -> (block * K, taps * channels, 1...): for each place in a cell and each of its taps. The
+/// weight (C, K, kernel...) and bias (K) or none -> (block * K, taps * channels, 1...): for each place in a block and each of its taps. The
 /// bias may be float32 with halves.
 Value subpixel_weight(Value weight, Value bias, const SubpixelWeightAttributes& attributes);
-/// input (N, block * K, cells...) -> (N, K, size...): element r K + k of cell q goes to channel k at q block + r - offset.
+/// input (N, block * K, positions...) -> (N, K, size...): element r K + k of position q goes to channel k at q block + r - offset.
 Value depth_to_space(Value input, const BlockAttributes& attributes);
 /// The reverse, with zeros where a block holds what the image does not have.
 Value space_to_depth(Value input, const BlockAttributes& attributes);

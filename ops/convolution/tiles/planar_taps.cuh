@@ -5,12 +5,12 @@
 
 namespace frit::ops {
 
-/// The taps of a tile of cells for products in strict float32: the pixels lie in shared memory as planes of rows, one for each depth and
-/// channel, with zeros for what the image does not have. A thread computes 4 rows of the weight for a patch of 4 x 4 neighbouring cells, so
-/// that it loads few numbers for many products.
+/// The taps of a tile of positions for products in strict float32: the pixels lie in shared memory as planes of rows, one for each depth
+/// and channel, with zeros for what the image does not have. A thread computes 4 rows of the weight for a patch of 4 x 4 neighbouring
+/// positions, so that it loads few numbers for many products.
 struct PlanarTaps : StagedTaps {
   static constexpr int side = 3;                   ///< rows and columns of taps
-  static constexpr int patch = 4, patch_rows = 4;  ///< cells along either axis; rows of the weight
+  static constexpr int patch = 4, patch_rows = 4;  ///< positions along either axis; rows of the weight
   static constexpr int plane_taps = side * side;
 
   int image_channels = 0;
@@ -22,7 +22,7 @@ struct PlanarTaps : StagedTaps {
 
   explicit PlanarTaps(const StagedTaps& all) : StagedTaps(all) { FRIT_CHECK(fit(all)); }
 
-  /// For tiles of so many cells; rows and columns are rounded up to whole patches.
+  /// For tiles of so many positions; rows and columns are rounded up to whole patches.
   void lay_out_planes(int depths, int rows, int columns) {
     lay_out(depths, patches(rows) * patch, patches(columns) * patch, sizeof(float), 1);
     image_channels = static_cast<int>(planes.channels);
@@ -35,7 +35,7 @@ struct PlanarTaps : StagedTaps {
     depth_step = image_channels * plane_step;
     staged_bytes = static_cast<std::size_t>(staged[0] * depth_step) * sizeof(float);
   }
-  static constexpr int patches(int cells) { return (cells + patch - 1) / patch; }
+  static constexpr int patches(int positions) { return (positions + patch - 1) / patch; }
 
   FRIT_HOST_DEVICE int tap_planes() const { return taps[0] * image_channels; }
   /// Of `rows` rows, as stage_weight lays them out.
@@ -57,7 +57,7 @@ struct PlanarTaps : StagedTaps {
   };
 
 #ifdef __CUDACC__
-  /// Starts to bring the pixels of the tile that begins at a cell to shared memory; for all of so many threads, which then wait.
+  /// Starts to bring the pixels of the tile that begins at a position to shared memory; for all of so many threads, which then wait.
   template <int threads>
   __device__ void stage_planes(float* to, const float* from, std::int64_t sample, int depth, int row, int column) const {
     const int d = depth + shift[0] - taps[0] + 1, h = row + shift[1] - taps[1] + 1, w = column + shift[2] - taps[2] + 1;
@@ -88,17 +88,17 @@ struct PlanarTaps : StagedTaps {
     }
   }
 
-  /// Of a patch: [i][y][x] is row i of the thread's, cell (y, x).
+  /// Of a patch: [i][y][x] is row i of the thread's, position (y, x).
   using Sums = float[patch_rows][patch][patch];
 
-  /// sums = start + weight * taps. `pixels` are those of the patch's first cell, `weight` (planes, taps of a plane, `rows`) begins at the
-  /// thread's first row.
+  /// sums = start + weight * taps. `pixels` are those of the patch's first position, `weight` (planes, taps of a plane, `rows`) begins at
+  /// the thread's first row.
   template <class Start>
   __device__ void convolve(Sums& sums, const Start& start, const float* pixels, const float* weight, int rows) const {
 #pragma unroll
     for (int i = 0; i < patch_rows; ++i) {
 #pragma unroll
-      for (int cell = 0; cell < patch * patch; ++cell) sums[i][cell / patch][cell % patch] = start[i];
+      for (int position = 0; position < patch * patch; ++position) sums[i][position / patch][position % patch] = start[i];
     }
     const int planes_of_taps = tap_planes();
 #pragma unroll 1
@@ -134,13 +134,13 @@ struct PlanarTaps : StagedTaps {
   template <int tap_rows>
   using Products = float[tap_rows][side][patch_rows];
 
-  /// From a cell's first pixel to those that a row of taps takes; that of the first for one that does not exist.
+  /// From a position's first pixel to those that a row of taps takes; that of the first for one that does not exist.
   __device__ int tap_row_offset(int number) const {
     const int plane = number / side, dy = number - plane * side;
     return number < tap_rows() ? plane * plane_step + dy * row_step : 0;
   }
-  /// products += gradients * taps, for `count` patches' width of cells in a line. `gradients` (rows, cells) begin at the thread's first
-  /// row, `gradient_step` elements from row to row.
+  /// products += gradients * taps, for `count` patches' width of positions in a line. `gradients` (rows, positions) begin at the thread's
+  /// first row, `gradient_step` elements from row to row.
   template <int rows>
   __device__ static void multiply(Products<rows>& products, const float* gradients, int gradient_step, const float* pixels,
                                   const int (&offsets)[rows], int count) {

@@ -28,15 +28,15 @@ struct KernelWeight {
   }
 };
 
-/// The pixels that the taps of a tile of cells take (see Im2colAttributes), in shared memory: vectors of 4 channels of a pixel, zeros for
-/// what the image does not have.
+/// The pixels that the taps of a tile of positions take (see Im2colAttributes), in shared memory: vectors of 4 channels of a pixel, zeros
+/// for what the image does not have.
 struct StagedTaps {
   static constexpr int width = 4;
 
   Planes planes;
   Places places;                                           ///< of the image
   int image[3], taps[3], shift[3];                         ///< as Im2colAttributes
-  int cells[3];                                            ///< likewise
+  int output_size[3];                                      ///< likewise
   int tap_vectors;                                         ///< to a tap
   int used_columns;                                        ///< of a row of the weight
   int ones;                                                ///< the channel of tap 0 that is 1, or -1
@@ -61,7 +61,7 @@ struct StagedTaps {
       image[axis] = given < 0 ? 1 : static_cast<int>(from.shape()[given + 2]);
       taps[axis] = given < 0 ? 1 : static_cast<int>(im2col.taps[given]);
       shift[axis] = given < 0 ? 0 : static_cast<int>(im2col.shift[given]);
-      cells[axis] = given < 0 ? 1 : static_cast<int>(im2col.cells[given]);
+      output_size[axis] = given < 0 ? 1 : static_cast<int>(im2col.output_size[given]);
     }
   }
 
@@ -72,12 +72,12 @@ struct StagedTaps {
     for (int axis = 0; axis < kernel.rank(); ++axis) {
       const std::int64_t own = padding.empty() ? 0 : padding[axis];
       im2col.shift.push_back(kernel[axis] - 1 - own);
-      im2col.cells.push_back(from.shape()[axis + 2] + 2 * own - (kernel[axis] - 1));
+      im2col.output_size.push_back(from.shape()[axis + 2] + 2 * own - (kernel[axis] - 1));
     }
     return {from, product(kernel) * im2col.channels, im2col};
   }
 
-  /// For tiles of so many cells on each axis, with so many elements from one pixel to the next.
+  /// For tiles of so many positions on each axis, with so many elements from one pixel to the next.
   void lay_out(int depths, int rows, int columns, std::size_t element_bytes, int pixel_elements) {
     const int tile[3] = {depths, rows, columns};
     for (int axis = 0; axis < 3; ++axis) staged[axis] = tile[axis] + taps[axis] - 1;
@@ -98,14 +98,14 @@ struct StagedTaps {
     depth_step = spread(staged[1] * row_step, depth_bank);
     staged_bytes = static_cast<std::size_t>(staged[0] * depth_step) * element_bytes;
   }
-  /// Of a vector of the weight's columns, from a cell's first pixel on, in elements.
+  /// Of a vector of the weight's columns, from a position's first pixel on, in elements.
   int offset_of(int vector) const {
     const int tap = vector / tap_vectors, x = tap % taps[2], y = tap / taps[2] % taps[1], z = tap / (taps[2] * taps[1]);
     return (taps[0] - 1 - z) * depth_step + (taps[1] - 1 - y) * row_step + (taps[2] - 1 - x) * pixel_step + vector % tap_vectors * width;
   }
 
 #ifdef __CUDACC__
-  /// Brings the pixels of the tile that begins at a cell to shared memory. For all of so many threads.
+  /// Brings the pixels of the tile that begins at a position to shared memory. For all of so many threads.
   template <int threads, class Stored, class Image>
   __device__ void stage(Stored* to, const Image* from, std::int64_t sample, int depth, int row, int column) const {
     load<threads>(from, sample, depth, row, column, [&](int z, int y, int x, int first, const cuda::Vector<float, width>& elements) {

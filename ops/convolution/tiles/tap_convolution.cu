@@ -2,7 +2,7 @@
 // through shared memory, where each is read by all taps.
 
 #include "frit/ops/convolution/convolution_rules.h"
-#include "frit/ops/convolution/tiles/cell_tiles.cuh"
+#include "frit/ops/convolution/tiles/output_tiles.cuh"
 #include "frit/ops/convolution/tiles/tap_convolution.h"
 
 namespace frit::ops {
@@ -17,14 +17,14 @@ constexpr int blocks_wanted(int warp_rows) {
 }
 
 template <int loads>
-struct TapConvolution : CellTiles<loads> {
+struct TapConvolution : OutputTiles<loads> {
   int log_row_groups;  ///< of the weight
 
   TapConvolution(const StagedTaps& taps, std::int64_t outputs, int warp_rows, std::size_t element_bytes, std::size_t room)
-      : CellTiles<loads>(taps, element_bytes, room), log_row_groups(std::countr_zero(static_cast<unsigned>(outputs / warp_rows))) {}
+      : OutputTiles<loads>(taps, element_bytes, room), log_row_groups(std::countr_zero(static_cast<unsigned>(outputs / warp_rows))) {}
 };
 
-/// A block some tiles, of which each warp has some rows of cells. Reads the input once but for the cache and writes each output once.
+/// A block some tiles, of which each warp has some rows of positions. Reads the input once but for the cache and writes each output once.
 /// Deterministic.
 template <class Stored, class Image, int loads, int warp_rows>
 __global__ void __launch_bounds__(threads, blocks_wanted<Stored>(warp_rows))
@@ -44,7 +44,7 @@ __global__ void __launch_bounds__(threads, blocks_wanted<Stored>(warp_rows))
 #pragma unroll
   for (int i = 0; i < Warp::thread_rows; ++i) start[i] = bias == nullptr ? 0.0f : convert<float>(bias[channel + i]);
   for (int number = static_cast<int>(blockIdx.x); number < tiles.count; number += static_cast<int>(gridDim.x)) {
-    const CellTile tile(tiles, number);
+    const OutputTile tile(tiles, number);
     __syncthreads();  // the tile before was used
     tiles.template stage<threads>(staged, input, tile.sample, tile.depth, tile.row, tile.column);
     __syncthreads();
@@ -52,17 +52,17 @@ __global__ void __launch_bounds__(threads, blocks_wanted<Stored>(warp_rows))
       typename Warp::Sums sums[line_blocks];
       warp.convolve(sums, start, staged + offset);
       const int column = first + 2 * Warp::own();
-      const std::int64_t line_of_cells = (static_cast<std::int64_t>(tile.sample) * tiles.cells[0] + depth) * tiles.cells[1] + row;
-      Stored* const to = output + (line_of_cells * tiles.cells[2] + column) * outputs + channel;
+      const std::int64_t output_line = (static_cast<std::int64_t>(tile.sample) * tiles.output_size[0] + depth) * tiles.output_size[1] + row;
+      Stored* const to = output + (output_line * tiles.output_size[2] + column) * outputs + channel;
 #pragma unroll
       for (int b = 0; b < line_blocks; ++b) {
 #pragma unroll
         for (int v = 0; v < 2; ++v) {
-          if (column + b * Warp::cells + v >= tiles.cells[2]) continue;
+          if (column + b * Warp::positions + v >= tiles.output_size[2]) continue;
           cuda::Vector<Stored, Warp::thread_rows> elements;
 #pragma unroll
           for (int i = 0; i < Warp::thread_rows; ++i) elements[i] = convert<Stored>(sums[b][i / 2][i % 2 * 2 + v]);
-          cuda::store_vector(to + (b * Warp::cells + v) * outputs, elements);
+          cuda::store_vector(to + (b * Warp::positions + v) * outputs, elements);
         }
       }
     });

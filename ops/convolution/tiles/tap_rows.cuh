@@ -5,25 +5,26 @@
 
 namespace frit::ops {
 
-/// A box of cells whose pixels, of 4 channels, are staged for products by warpgroups, which take a row of pixels at a time: it is
-/// multiplied with all 3 rows of a kernel's taps at once, and so adds to 3 rows of cells. A product takes chunks of 16 bytes, and those of
-/// neighbouring cells lie one after the other; a chunk is a pixel, or two neighbouring ones in halves, of which each is staged twice.
+/// A box of positions whose pixels, of 4 channels, are staged for products by warpgroups, which take a row of pixels at a time: it is
+/// multiplied with all 3 rows of a kernel's taps at once, and so adds to 3 rows of positions. A product takes chunks of 16 bytes, and those
+/// of neighbouring positions lie one after the other; a chunk is a pixel, or two neighbouring ones in halves, of which each is staged
+/// twice.
 struct TapRows : StagedTaps {
   static constexpr int rows = 16;                                                               ///< of the weight: channels of the output
-  static constexpr int slots = 3;                                                               ///< rows of taps, and of cells at a time
+  static constexpr int slots = 3;  ///< rows of taps, and of positions at a time
   static constexpr int most_depths = 3, most_steps = 5;                                         ///< of taps; of two chunks each
-  static constexpr int side = warpgroup::group_rows;                                            ///< cells of a group, which are neighbours
-  static constexpr int groups = warpgroup::rows / side;                                         ///< of a strip of cells
+  static constexpr int side = warpgroup::group_rows;     ///< positions of a group, which are neighbours
+  static constexpr int groups = warpgroup::rows / side;  ///< of a strip of positions
   static constexpr std::uint32_t step_bytes = 2 * warpgroup::columns * warpgroup::chunk_bytes;  ///< of the weight
   static_assert(warpgroup::columns == slots * rows);
 
-  int size[3];  ///< cells along each axis
+  int size[3];  ///< positions along each axis
   bool wide;    ///< the groups of a strip lie next to each other, else one after the other
   int steps;
-  std::uint32_t first_words[most_steps];  ///< of a step's chunks, from a cell's first pixel on
+  std::uint32_t first_words[most_steps];  ///< of a step's chunks, from a position's first pixel on
   int number[most_steps * 4];             ///< of the vectors of a step's chunks in the first row of taps; -1: of none, whose weights are 0
   cuda::Divisor column_strips, depth_strips;  ///< of the box
-  std::size_t bytes;                          ///< of shared memory: the pixels, and what lies after them for cells that do not exist
+  std::size_t bytes;                          ///< of shared memory: the pixels, and what lies after them for positions that do not exist
 
   /// Whether a row of the weight has just the taps of a kernel 3 x 3, or 3 x 3 x 3.
   static bool fit(const StagedTaps& taps) {
@@ -79,7 +80,7 @@ struct TapRows : StagedTaps {
   static int parts(int count, int of) { return (count + of - 1) / of; }
 
 #ifdef __CUDACC__
-  /// Column n of the products has this channel of the weight, so that a thread gets 4 neighbouring ones of each cell.
+  /// Column n of the products has this channel of the weight, so that a thread gets 4 neighbouring ones of each position.
   __device__ static int channel_of(int n) { return n % 8 / 2 * 4 + n / 8 * 2 + n % 2; }
 
   /// As `stage`; of a pair that has no second pixel that is 0.
@@ -111,8 +112,8 @@ struct TapRows : StagedTaps {
     warpgroup::fence_stores();
   }
 
-  /// Calls body(row, sums) for each row of cells from 0 to `count` of a strip whose first pixel is at `pixels` in shared memory, by a
-  /// warpgroup: [4 j + 2 h + v] is channel 4 (lane % 4) + 2 j + v of cell lane / 4 in group 2 w + h, w being the warp's number of four.
+  /// Calls body(row, sums) for each row of positions from 0 to `count` of a strip whose first pixel is at `pixels` in shared memory, by a
+  /// warpgroup: [4 j + 2 h + v] is channel 4 (lane % 4) + 2 j + v of position lane / 4 in group 2 w + h, w being the warp's number of four.
   template <class Stored, bool deep, class Body>
   __device__ void for_each_row(int count, std::uint32_t pixels, std::uint32_t weight, const Body& body) const {
     const std::uint64_t left_groups = static_cast<std::uint64_t>(warpgroup::second_word(
@@ -122,8 +123,8 @@ struct TapRows : StagedTaps {
     const std::uint32_t row_units = static_cast<std::uint32_t>(row_step) * sizeof(Stored) / 16;
     const std::uint32_t right = warpgroup::first_word(0, warpgroup::columns * warpgroup::chunk_bytes) + warpgroup::units(weight);
     std::uint32_t left = warpgroup::units(pixels);
-    constexpr int held = 8;                     // numbers of a row of cells
-    float second[held] = {}, third[held] = {};  // the rows of cells for which this is the second and the third row of pixels
+    constexpr int held = 8;                     // numbers of a row of positions
+    float second[held] = {}, third[held] = {};  // the rows of positions for which this is the second and the third row of pixels
     warpgroup::Sums products = {};
 #pragma unroll 1
     for (int row = 1 - slots; row < count; ++row, left += row_units) {

@@ -12,7 +12,7 @@ struct TapVectors {
   static constexpr int most = 4 * loads;
 
   int number[most];    ///< of vector v of thread t, at t * loads + v; -1: of none, whose weights are 0
-  int offset[most];    ///< likewise, from a cell's first pixel on, in elements
+  int offset[most];    ///< likewise, from a position's first pixel on, in elements
   int in_order[most];  ///< the offsets of vectors 0, 1, ...
 
   /// For which StagedTaps are to lay out rows and depths.
@@ -51,17 +51,17 @@ struct TapVectors {
 };
 
 #ifdef __CUDACC__
-/// What a warp computes of `warp_rows` rows of a weight, a multiple of 16, and of blocks of 8 neighbouring cells, on tensor cores. The rows
-/// are in registers. `known_pixel` is StagedTaps::pixel_step where that is known when this is compiled, else 0.
+/// What a warp computes of `warp_rows` rows of a weight, a multiple of 16, and of blocks of 8 neighbouring positions, on tensor cores. The
+/// rows are in registers. `known_pixel` is StagedTaps::pixel_step where that is known when this is compiled, else 0.
 template <class Stored, int loads, int warp_rows, int known_pixel = 0>
 class TapWarp {
  public:
   using Instruction = tensor_cores::Instruction<Stored>;
-  static constexpr int cells = 8;                                                ///< of a block
+  static constexpr int positions = 8;                                            ///< of a block
   static constexpr int row_tiles = warp_rows / 16, thread_rows = 2 * row_tiles;  ///< a thread's rows are neighbours
   static constexpr int vector_words = sizeof(Stored);                            ///< words of a vector
   using Words = StagedTaps::Words<Stored>;
-  /// sums[j][2 u + v]: the thread's row 2 j + u, cell 2 t + v, t being the thread's number of four.
+  /// sums[j][2 u + v]: the thread's row 2 j + u, position 2 t + v, t being the thread's number of four.
   using Sums = float[row_tiles][4];
 
   /// weights(row, i, vector): a vector of the thread's row i as words; zeros for vector -1.
@@ -89,7 +89,7 @@ class TapWarp {
   /// The first of the rows of a thread with some lane / 4.
   __device__ int thread_row(int quarter) const { return first_row_ + quarter * thread_rows; }
 
-  /// sums = start + weight * taps, for blocks of cells next to each other, the first of whose pixels are `first`.
+  /// sums = start + weight * taps, for blocks of positions next to each other, the first of whose pixels are `first`.
   template <int blocks>
   __device__ void convolve(Sums (&sums)[blocks], const float (&start)[thread_rows], const Stored* first) const {
 #pragma unroll
@@ -102,7 +102,7 @@ class TapWarp {
       Words words[blocks];
 #pragma unroll
       for (int b = 0; b < blocks; ++b) {
-        words[b] = *reinterpret_cast<const Words*>(first + b * cells * pixel_step() + offset_[v]);
+        words[b] = *reinterpret_cast<const Words*>(first + b * positions * pixel_step() + offset_[v]);
         // Of a tap beyond the last nothing may come, not even NaN.
         if (v < loads - 1) continue;
 #pragma unroll
@@ -124,10 +124,10 @@ class TapWarp {
   /// Of the weight's gradient: pairs of columns go from 0 on; [i][j][u][2 v + r] is in column v of pair 8 i + lane / 4, in row 2 j + u of
   /// those of the threads whose lane / 4 is 2 own() + r.
   using Products = float[loads][row_tiles][2][4];
-  /// products += pixels (columns, cells) * gradients (cells, rows), for two blocks of cells.
+  /// products += pixels (columns, positions) * gradients (positions, rows), for two blocks of positions.
   __device__ void multiply(Products& products, const Sums (&gradients)[2], const Stored* first) const {
     const Stored* const from = first + 2 * own() * pixel_step();
-    const int block_step = cells * pixel_step();
+    const int block_step = positions * pixel_step();
     if constexpr (is_half_type<Stored>) {
       using Pair = cuda::Packed<Stored>;
       std::uint32_t right[row_tiles][2][2];

@@ -2,7 +2,7 @@
 
 #include "frit/ops/chain/instances/packed/convolution_scale_instance_norm_clamp_scale_max_strict.cuh"
 #include "frit/ops/convolution/convolution_rules.h"
-#include "frit/ops/convolution/tiles/cell_tiles.cuh"
+#include "frit/ops/convolution/tiles/output_tiles.cuh"
 #include "frit/ops/convolution/tiles/tap_rows.cuh"
 #include "frit/ops/cuda/cluster_totals.cuh"
 #include "frit/ops/cuda/parameter.cuh"
@@ -16,7 +16,7 @@ using OwnAttributes = ConvolutionInstanceNormMaxAttributes;
 constexpr int rows = ConvolutionMaximumCall<float>::rows;
 static_assert(rows == TapRows::rows);
 
-/// The cells of a sample, dealt out to the blocks of a cluster: each has a box of them, whose pixels stay in its shared memory.
+/// The positions of a sample, dealt out to the blocks of a cluster: each has a box of them, whose pixels stay in its shared memory.
 struct ClusterTaps : TapRows {
   static constexpr int threads = 512, warps = threads / cuda::warp_size, warpgroups = threads / warpgroup::threads;
 
@@ -41,7 +41,7 @@ struct ClusterTaps : TapRows {
 
  private:
   ClusterTaps(const StagedTaps& taps, int depth_parts, int row_parts_, std::size_t element_bytes)
-      : TapRows(taps, parts(taps.cells[0], depth_parts), parts(taps.cells[1], row_parts_), taps.cells[2], element_bytes),
+      : TapRows(taps, parts(taps.output_size[0], depth_parts), parts(taps.output_size[1], row_parts_), taps.output_size[2], element_bytes),
         row_parts(row_parts_),
         blocks(depth_parts * row_parts_) {}
 
@@ -62,7 +62,7 @@ class TapMaxima {
  public:
   using Totals = ClusterTotals<ShiftedSums, ClusterTaps::threads>;
   using Outputs = MaximumOutputs<Stored, std::uint8_t>;
-  static constexpr int thread_channels = 4, thread_cells = 2;
+  static constexpr int thread_channels = 4, thread_positions = 2;
 
   __device__ TapMaxima(const ClusterTaps& tiles, const KernelWeight<Stored>& weight, const Parameter<Stored>& bias, bool biased,
                        std::byte* memory, cuda::ByteBarrier* barriers, ChannelMaps& maps)
@@ -109,10 +109,10 @@ class TapMaxima {
     const auto slope = *reinterpret_cast<const Channels*>(maps_.slope + first_channel()),
                shift = *reinterpret_cast<const Channels*>(maps_.shift + first_channel()),
                post_scale = *reinterpret_cast<const Channels*>(maps_.post_scale + first_channel());
-    for_each_row([&](const Cells& cells, int row, const float(&products)[8]) {
-      Best best_of[thread_cells];
+    for_each_row([&](const Positions& positions, int row, const float(&products)[8]) {
+      Best best_of[thread_positions];
 #pragma unroll
-      for (int h = 0; h < thread_cells; ++h) {
+      for (int h = 0; h < thread_positions; ++h) {
         Best best[thread_channels];
 #pragma unroll
         for (int i = 0; i < thread_channels; ++i) {
@@ -128,16 +128,16 @@ class TapMaxima {
         best[0].take(best[2], false);
         best_of[h] = best[0];
       }
-      // Of the two cells that four threads have in common two keep the one and two the other; the higher have the higher channels.
+      // Of the two positions that four threads have in common two keep the one and two the other; the higher have the higher channels.
       const bool odd = lane() % 2 != 0, high = lane() / 2 % 2 != 0;
       Best best = best_of[0], given = best_of[1];
       best.replace(best_of[1], odd);
       given.replace(best_of[0], odd);
       best.take(given.from(1), odd);
       best.take(best.from(2), high);
-      const int pixel = odd ? cells.pixel[1] : cells.pixel[0];
+      const int pixel = odd ? positions.pixel[1] : positions.pixel[0];
       if (high || pixel < 0) return;
-      const std::int64_t place = n * pixels() + pixel + row * tiles_.cells[2];
+      const std::int64_t place = n * pixels() + pixel + row * tiles_.output_size[2];
       if (outputs.output != nullptr) outputs.output[place] = convert<Stored>(best.value());
       if constexpr (has_argmax) {
         if (outputs.argmax != nullptr) outputs.argmax[place] = static_cast<std::uint8_t>(best.channel);
@@ -150,18 +150,18 @@ class TapMaxima {
   __device__ static int warp() { return static_cast<int>(threadIdx.x) / cuda::warp_size; }
   __device__ static int lane() { return static_cast<int>(threadIdx.x) % cuda::warp_size; }
   __device__ static int first_channel() { return lane() % 4 * thread_channels; }
-  __device__ int pixels() const { return static_cast<int>(tiles_.cells[0] * tiles_.cells[1] * tiles_.cells[2]); }
+  __device__ int pixels() const { return static_cast<int>(tiles_.output_size[0] * tiles_.output_size[1] * tiles_.output_size[2]); }
 
-  /// The thread's cells in a strip: their pixels in the sample's first row, or -1 where there is none.
-  struct Cells {
-    int pixel[thread_cells];
+  /// The thread's positions in a strip: their pixels in the sample's first row, or -1 where there is none.
+  struct Positions {
+    int pixel[thread_positions];
   };
 
-  /// Calls body(cells, row, products) for each row of the warpgroup's strips; see TapRows::for_each_row.
+  /// Calls body(positions, row, products) for each row of the warpgroup's strips; see TapRows::for_each_row.
   template <class Body>
   __device__ void for_each_row(const Body& body) const {
     const int group = __shfl_sync(~0u, warp() / 4, 0);  // known to be the same for the warp
-    const int count = min(tiles_.size[1], tiles_.cells[1] - row_), depths = min(tiles_.size[0], tiles_.cells[0] - depth_);
+    const int count = min(tiles_.size[1], tiles_.output_size[1] - row_), depths = min(tiles_.size[0], tiles_.output_size[0] - depth_);
     const std::uint32_t staged = cuda::shared_address(staged_), weight = cuda::shared_address(weight_);
     if (count <= 0) return;
 #pragma unroll 1
@@ -171,18 +171,18 @@ class TapMaxima {
       const int z = static_cast<int>(strip_depth) * (tiles_.wide ? 1 : TapRows::groups);
       const int x = strip_column * TapRows::side * (tiles_.wide ? TapRows::groups : 1);
       if (z >= depths) continue;
-      Cells cells;
+      Positions positions;
 #pragma unroll
-      for (int h = 0; h < thread_cells; ++h) {
-        const int number_of_group = warp() % 4 * thread_cells + h;
+      for (int h = 0; h < thread_positions; ++h) {
+        const int number_of_group = warp() % 4 * thread_positions + h;
         const int depth = z + (tiles_.wide ? 0 : number_of_group),
                   column = x + lane() / 4 + (tiles_.wide ? number_of_group * TapRows::side : 0);
-        const int first = ((depth_ + depth) * tiles_.cells[1] + row_) * tiles_.cells[2] + column;
-        cells.pixel[h] = depth < depths && column < tiles_.cells[2] ? first : -1;
+        const int first = ((depth_ + depth) * tiles_.output_size[1] + row_) * tiles_.output_size[2] + column;
+        positions.pixel[h] = depth < depths && column < tiles_.output_size[2] ? first : -1;
       }
       const int offset = z * tiles_.depth_step + x * tiles_.pixel_step;
       tiles_.template for_each_row<Stored, deep>(count, staged + static_cast<std::uint32_t>(offset) * sizeof(Stored), weight,
-                                                 [&](int row, const float(&products)[8]) { body(cells, row, products); });
+                                                 [&](int row, const float(&products)[8]) { body(positions, row, products); });
     }
   }
 
@@ -192,10 +192,10 @@ class TapMaxima {
     Stored* const sample = convolved.elements + n * convolved.pixels * rows;
     float sums[thread_channels] = {}, squares[thread_channels] = {};
     const auto bias = *reinterpret_cast<const cuda::Vector<float, thread_channels>*>(maps_.bias + first_channel());
-    for_each_row([&](const Cells& cells, int row, const float(&products)[8]) {
+    for_each_row([&](const Positions& positions, int row, const float(&products)[8]) {
 #pragma unroll
-      for (int h = 0; h < thread_cells; ++h) {
-        const bool exists = cells.pixel[h] >= 0;
+      for (int h = 0; h < thread_positions; ++h) {
+        const bool exists = positions.pixel[h] >= 0;
 #pragma unroll
         for (int i = 0; i < thread_channels; ++i) {
           const float product = exists ? products[i / 2 * 4 + 2 * h + i % 2] : 0;
@@ -207,7 +207,7 @@ class TapMaxima {
           cuda::Vector<Stored, thread_channels> elements;
 #pragma unroll
           for (int i = 0; i < thread_channels; ++i) elements[i] = convert<Stored>(products[i / 2 * 4 + 2 * h + i % 2] + bias[i]);
-          const int pixel = cells.pixel[h] + row * tiles_.cells[2];
+          const int pixel = positions.pixel[h] + row * tiles_.output_size[2];
           convolved.template write<write>(sample, pixel, first_channel(), elements);
         }
       }
@@ -228,7 +228,7 @@ class TapMaxima {
   ChannelMaps& maps_;
   int rank_;
   Totals totals_;
-  int depth_, row_;  ///< the block's first cell
+  int depth_, row_;  ///< the block's first position
 };
 
 /// A cluster a sample, as many clusters as run at a time, which loop over the samples with that stride. Reads the image and writes the

@@ -3,7 +3,7 @@
 
 #include "frit/ops/chain/instances/packed/convolution_scale_instance_norm_clamp_scale_max_backward_strict.cuh"
 #include "frit/ops/convolution/convolution_rules.h"
-#include "frit/ops/convolution/tiles/cell_tiles.cuh"
+#include "frit/ops/convolution/tiles/output_tiles.cuh"
 #include "frit/ops/cuda/parameter.cuh"
 #include "frit/ops/cuda/sum_partials.cuh"
 #include "frit/ops/libraries/cuda/cudnn.h"
@@ -17,31 +17,32 @@ constexpr int rows = static_cast<int>(ConvolutionInstanceNormMaxKernels::rows);
 /// And blocks of a multiprocessor, as registers allow.
 constexpr int threads = 128, warps = threads / cuda::warp_size, resident_blocks = 4;
 
-/// A stretch of 16 cells: of the thread's 4 what is given, brought while another stretch is worked on. Of the warps every other has the
-/// first half of some lines of cells, and the others the second.
+/// A stretch of 16 positions: of the thread's 4 what is given, brought while another stretch is worked on. Of the warps every other has the
+/// first half of some lines of positions, and the others the second.
 template <class Stored, int loads>
 struct Stretch {
-  static constexpr int blocks = 2, cells = 8, channels = 2, halves = 2, line_step = warps / halves;
-  static_assert(halves * blocks * cells == CellTiles<loads>::line);
+  static constexpr int blocks = 2, positions = 8, channels = 2, halves = 2, line_step = warps / halves;
+  static_assert(halves * blocks * positions == OutputTiles<loads>::line);
 
   cuda::Vector<Stored, channels> convolved[blocks][2];
   float more[blocks][2];
-  int index[blocks][2];   ///< -1 where there is no cell
-  int offset;             ///< of the pixels; -1 where the stretch has no cell
+  int index[blocks][2];  ///< -1 where there is no position
+  int offset;            ///< of the pixels; -1 where the stretch has no position
 
   __device__ static int warp() { return static_cast<int>(threadIdx.x) / cuda::warp_size; }
   __device__ static int first_line() { return warp() / halves; }
-  __device__ static int first_column() { return warp() % halves * blocks * cells; }
+  __device__ static int first_column() { return warp() % halves * blocks * positions; }
 
   /// Of a line of a tile. `given` is the sample's, `channel` and `own` are the thread's first ones.
-  __device__ Stretch(const GradientSource<Stored>& given, const CellTiles<loads>& tiles, const CellTile& tile, int line, int channel,
+  __device__ Stretch(const GradientSource<Stored>& given, const OutputTiles<loads>& tiles, const OutputTile& tile, int line, int channel,
                      int own) {
     const std::uint32_t d = tiles.rows.quotient(static_cast<std::uint32_t>(line));
     const int z = static_cast<int>(d), y = static_cast<int>(tiles.rows.remainder(static_cast<std::uint32_t>(line), d));
     const int column = tile.column + first_column(), depth = tile.depth + z, row = tile.row + y;
-    const bool exists = z < tiles.size[0] && depth < tiles.cells[0] && row < tiles.cells[1] && column < tiles.cells[2];
+    const bool exists = z < tiles.size[0] && depth < tiles.output_size[0] && row < tiles.output_size[1] && column < tiles.output_size[2];
     offset = exists ? z * tiles.depth_step + y * tiles.row_step + first_column() * tiles.pixel_step : -1;
-    const int place = (depth * tiles.cells[1] + row) * tiles.cells[2] + column + own, count = exists ? tiles.cells[2] - column - own : 0;
+    const int place = (depth * tiles.output_size[1] + row) * tiles.output_size[2] + column + own,
+              count = exists ? tiles.output_size[2] - column - own : 0;
     const Stored* const elements = given.convolved + (place * rows + channel);
     const float* const more_from = given.more + place;
     const std::uint8_t* const argmax = given.argmax + place;
@@ -49,12 +50,12 @@ struct Stretch {
     for (int b = 0; b < blocks; ++b) {
 #pragma unroll
       for (int v = 0; v < 2; ++v) {
-        const int cell = b * cells + v;
+        const int position = b * positions + v;
         index[b][v] = -1;
-        if (cell >= count) continue;
-        convolved[b][v] = *reinterpret_cast<const cuda::Vector<Stored, channels>*>(elements + cell * rows);
-        more[b][v] = more_from[cell];
-        index[b][v] = argmax[cell];
+        if (position >= count) continue;
+        convolved[b][v] = *reinterpret_cast<const cuda::Vector<Stored, channels>*>(elements + position * rows);
+        more[b][v] = more_from[position];
+        index[b][v] = argmax[position];
       }
     }
   }
@@ -65,17 +66,17 @@ struct Stretch {
 template <class Stored, class Image, int loads>
 __global__ void __launch_bounds__(threads, resident_blocks)
     gather_weight_gradient(float* partials /* (blocks, K, columns) */, const Image* image, GradientSource<Stored> given,
-                           const __grid_constant__ CellTiles<loads> tiles) {
+                           const __grid_constant__ OutputTiles<loads> tiles) {
   using Warp = TapWarp<Stored, loads, rows, StagedTaps::width>;
   using Part = Stretch<Stored, loads>;
-  static_assert(Part::channels == Warp::thread_rows && Part::cells == Warp::cells);
+  static_assert(Part::channels == Warp::thread_rows && Part::positions == Warp::positions);
   extern __shared__ __align__(16) std::byte memory[];
   auto* const staged = reinterpret_cast<Stored*>(memory);
   const Warp warp(0, tiles.vectors, tiles, [](int, int, int) { return typename Warp::Words{}; });  // the weight plays no part
-  const int channel = warp.thread_row(Warp::lane() / 4), pixels = tiles.cells[0] * tiles.cells[1] * tiles.cells[2];
+  const int channel = warp.thread_row(Warp::lane() / 4), pixels = tiles.output_size[0] * tiles.output_size[1] * tiles.output_size[2];
   typename Warp::Products products = {};
   for (int number = static_cast<int>(blockIdx.x); number < tiles.count; number += static_cast<int>(gridDim.x)) {
-    const CellTile tile(tiles, number);
+    const OutputTile tile(tiles, number);
     const GradientSource<Stored> own = given.from(tile.sample, pixels);
     Part next(own, tiles, tile, Part::first_line(), channel, 2 * Warp::own());
     __syncthreads();  // the tile before was used
@@ -124,7 +125,7 @@ void dispatch_loads(const Dims& kernel, const Body& body) {
 }
 
 template <int loads>
-CellTiles<loads> tiles_for(const Tensor& image, DType dtype, const Dims& kernel, const Dims& padding) {
+OutputTiles<loads> tiles_for(const Tensor& image, DType dtype, const Dims& kernel, const Dims& padding) {
   return {StagedTaps::of_convolution(image, kernel, padding), size_of(dtype), shared_room(resident_blocks, image.device().index)};
 }
 
@@ -188,7 +189,7 @@ template <int loads>
 constexpr int columns_of = TapVectors<loads>::most * StagedTaps::width;  ///< of a row of a block's sums
 
 template <int loads>
-Scratch scratch_for(const CellTiles<loads>& tiles, const Planes& planes, int device) {
+Scratch scratch_for(const OutputTiles<loads>& tiles, const Planes& planes, int device) {
   return {planes, tiles.count, resident_blocks, rows * columns_of<loads>, device};
 }
 
@@ -196,7 +197,7 @@ template <class Stored, class Image, int loads>
 void run_tiles(const KernelContext& call, const Dims& kernel) {
   const Tensor &image = call.inputs[1], &convolved = call.inputs[2];
   constexpr int columns = columns_of<loads>;
-  const CellTiles<loads> tiles = tiles_for<loads>(image, convolved.dtype(), kernel, call.as<OwnAttributes>().padding);
+  const OutputTiles<loads> tiles = tiles_for<loads>(image, convolved.dtype(), kernel, call.as<OwnAttributes>().padding);
   const Scratch scratch = scratch_for(tiles, Planes(convolved.shape()), image.device().index);
   run_kernels<Stored>(call, scratch, [&](float* partials, const GradientSource<Stored>& given) {
     const cuda::LaunchShape shape{dim3(scratch.blocks), dim3(threads), std::max(tiles.staged_bytes, rows * columns * sizeof(float))};

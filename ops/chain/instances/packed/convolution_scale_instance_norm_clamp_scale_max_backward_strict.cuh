@@ -1,7 +1,7 @@
 #pragma once
 
 #include "frit/ops/chain/instances/packed/convolution_scale_instance_norm_clamp_scale_max_backward.cuh"
-#include "frit/ops/convolution/tiles/cell_tiles.cuh"
+#include "frit/ops/convolution/tiles/output_tiles.cuh"
 #include "frit/ops/convolution/tiles/planar_taps.cuh"
 #include "frit/ops/cuda/sum_partials.cuh"
 
@@ -10,7 +10,7 @@
 
 namespace frit::ops {
 
-/// How the cells of all samples are cut into tiles.
+/// How the positions of all samples are cut into tiles.
 struct GradientTiles : PlanarTaps {
   static constexpr int rows = static_cast<int>(ConvolutionInstanceNormMaxKernels::rows);
   static constexpr int threads = 128, warps = threads / cuda::warp_size, resident_blocks = 4;  ///< as registers allow
@@ -18,7 +18,7 @@ struct GradientTiles : PlanarTaps {
   /// Rows of taps that a thread may have: there are kernels for these numbers.
   static constexpr int few = 2, some = 4, most = 5;
 
-  int size[3];                                         ///< cells along each axis
+  int size[3];                                         ///< positions along each axis
   int gradient_step;                                   ///< from row to row of the gradient, in elements
   cuda::Divisor column_tiles, row_tiles, depth_tiles;  ///< along each axis
   cuda::Divisor quads, tile_rows;                      ///< of a line, and lines of a depth
@@ -26,7 +26,7 @@ struct GradientTiles : PlanarTaps {
 
   explicit GradientTiles(const StagedTaps& taps)
       : PlanarTaps(taps),
-        size{std::min(taps.cells[0], 2), std::min(taps.cells[1], 8), std::min(patches(taps.cells[2]), 8) * patch},
+        size{std::min(taps.output_size[0], 2), std::min(taps.output_size[1], 8), std::min(patches(taps.output_size[2]), 8) * patch},
         column_tiles(parts(2)),
         row_tiles(parts(1)),
         depth_tiles(parts(0)),
@@ -34,7 +34,7 @@ struct GradientTiles : PlanarTaps {
         tile_rows(size[1]),
         count(static_cast<int>(taps.planes.samples) * column_tiles.value<int>() * row_tiles.value<int>() * depth_tiles.value<int>()) {
     lay_out_planes(size[0], size[1], size[2]);
-    gradient_step = (cells_of_tile() / patch | 1) * patch;
+    gradient_step = (tile_positions() / patch | 1) * patch;
   }
 
   int tap_rows_to_thread() const {
@@ -43,12 +43,12 @@ struct GradientTiles : PlanarTaps {
     return wanted <= few ? few : wanted <= some ? some : most;
   }
   static constexpr int columns(int tap_rows_of_thread) { return lanes * tap_rows_of_thread * side; }  ///< of a row of a block's sums
-  FRIT_HOST_DEVICE int cells_of_tile() const { return size[0] * size[1] * size[2]; }
+  FRIT_HOST_DEVICE int tile_positions() const { return size[0] * size[1] * size[2]; }
   FRIT_HOST_DEVICE int gradient_elements() const { return rows * gradient_step; }
   std::size_t shared_bytes() const { return static_cast<std::size_t>(gradient_elements()) * sizeof(float) + staged_bytes; }
 
  private:
-  int parts(int axis) const { return std::max(1, (cells[axis] + size[axis] - 1) / size[axis]); }
+  int parts(int axis) const { return std::max(1, (output_size[axis] + size[axis] - 1) / size[axis]); }
 };
 
 /// Of an item of a block's sums, whose columns are rows of taps, in the weight's gradient (K, C, kernel...); -1 where that has none.
@@ -71,32 +71,32 @@ __global__ void __launch_bounds__(GradientTiles::threads, GradientTiles::residen
                       const __grid_constant__ GradientTiles tiles) {
   constexpr int rows = GradientTiles::rows, thread_rows = PlanarTaps::patch_rows, patch = PlanarTaps::patch, lanes = GradientTiles::lanes;
   extern __shared__ __align__(16) std::byte memory[];
-  auto* const gradient = reinterpret_cast<float*>(memory);  // (K, cells)
+  auto* const gradient = reinterpret_cast<float*>(memory);  // (K, positions)
   float* const staged = gradient + tiles.gradient_elements();
   const int thread = static_cast<int>(threadIdx.x), warp = thread / cuda::warp_size, lane = thread % cuda::warp_size;
-  const int pixels = tiles.cells[0] * tiles.cells[1] * tiles.cells[2];
+  const int pixels = tiles.output_size[0] * tiles.output_size[1] * tiles.output_size[2];
   const int first_row = lane / lanes * thread_rows;
   int offsets[tap_rows];
 #pragma unroll
   for (int k = 0; k < tap_rows; ++k) offsets[k] = tiles.tap_row_offset(k * lanes + lane % lanes);
   PlanarTaps::Products<tap_rows> products = {};
   for (int number = static_cast<int>(blockIdx.x); number < tiles.count; number += static_cast<int>(gridDim.x)) {
-    const CellTile tile(tiles, number);
+    const OutputTile tile(tiles, number);
     const GradientSource<float> own = given.from(tile.sample, pixels);
     __syncthreads();  // the tile before was used
     tiles.stage_planes<GradientTiles::threads>(staged, image, tile.sample, tile.depth, tile.row, tile.column);
     {
-      // A thread has 4 channels of 4 neighbouring cells at a time.
+      // A thread has 4 channels of 4 neighbouring positions at a time.
       const int channel = thread % GradientTiles::row_lanes * thread_rows;
       const RuleVector<float, thread_rows> rule(given.rules, static_cast<std::int64_t>(tile.sample) * rows + channel);
 #pragma unroll 2
-      for (int quad = thread / GradientTiles::row_lanes; quad < tiles.cells_of_tile() / patch;
+      for (int quad = thread / GradientTiles::row_lanes; quad < tiles.tile_positions() / patch;
            quad += GradientTiles::threads / GradientTiles::row_lanes) {
         const std::uint32_t line = tiles.quads.quotient(static_cast<std::uint32_t>(quad)), depth = tiles.tile_rows.quotient(line);
         const int x = tile.column + static_cast<int>(tiles.quads.remainder(static_cast<std::uint32_t>(quad), line)) * patch,
                   y = tile.row + static_cast<int>(tiles.tile_rows.remainder(line, depth)), z = tile.depth + static_cast<int>(depth);
-        const int columns = z < tiles.cells[0] && y < tiles.cells[1] ? tiles.cells[2] - x : 0;
-        const int place = (z * tiles.cells[1] + y) * tiles.cells[2] + x;
+        const int columns = z < tiles.output_size[0] && y < tiles.output_size[1] ? tiles.output_size[2] - x : 0;
+        const int place = (z * tiles.output_size[1] + y) * tiles.output_size[2] + x;
         cuda::Vector<float, thread_rows> convolved[patch];
         float more[patch];
         int index[patch];
@@ -126,8 +126,8 @@ __global__ void __launch_bounds__(GradientTiles::threads, GradientTiles::residen
     for (int line = warp; line < tiles.size[0] * tiles.size[1]; line += GradientTiles::warps) {
       const std::uint32_t depth = tiles.tile_rows.quotient(static_cast<std::uint32_t>(line));
       const int y = static_cast<int>(tiles.tile_rows.remainder(static_cast<std::uint32_t>(line), depth)), z = static_cast<int>(depth);
-      if (tile.depth + z >= tiles.cells[0] || tile.row + y >= tiles.cells[1]) continue;
-      const int count = PlanarTaps::patches(min(tiles.size[2], tiles.cells[2] - tile.column));
+      if (tile.depth + z >= tiles.output_size[0] || tile.row + y >= tiles.output_size[1]) continue;
+      const int count = PlanarTaps::patches(min(tiles.size[2], tiles.output_size[2] - tile.column));
       PlanarTaps::multiply(products, gradient + first_row * tiles.gradient_step + line * tiles.size[2], tiles.gradient_step,
                            staged + z * tiles.depth_step + y * tiles.row_step, offsets, count);
     }

@@ -3,7 +3,7 @@
 #include <optional>
 
 #include "frit/ops/chain/instances/packed/convolution_scale_instance_norm_clamp_scale_max.cuh"
-#include "frit/ops/convolution/tiles/cell_tiles.cuh"
+#include "frit/ops/convolution/tiles/output_tiles.cuh"
 #include "frit/ops/convolution/tiles/planar_taps.cuh"
 #include "frit/ops/cuda/cluster_totals.cuh"
 #include "frit/ops/operator/run.h"
@@ -22,7 +22,7 @@ struct ClusterPatches : PlanarTaps {
   using Totals = ClusterTotals<ShiftedSums, 16 * cuda::warp_size>;     ///< of warps whose number is a power of 2
 
   int row_parts, blocks;                         ///< of a cluster
-  int size[3];                                   ///< cells of a box along each axis
+  int size[3];                                   ///< positions of a box along each axis
   cuda::Divisor column_patches, row_patches;     ///< of a box: along rows, and across them
   int patch_count;
 
@@ -54,7 +54,7 @@ struct ClusterPatches : PlanarTaps {
       : PlanarTaps(taps),
         row_parts(row_parts_),
         blocks(depth_parts * row_parts_),
-        size{parts(taps.cells[0], depth_parts), parts(parts(taps.cells[1], row_parts_), patch) * patch, taps.cells[2]},
+        size{parts(taps.output_size[0], depth_parts), parts(parts(taps.output_size[1], row_parts_), patch) * patch, taps.output_size[2]},
         column_patches(patches(size[2])),
         row_patches(patches(size[1])),
         patch_count(size[0] * patches(size[1]) * patches(size[2])) {
@@ -106,7 +106,7 @@ class PatchMaxima {
             elements[i] = x[i][r][c];
             sums[i].add(exists ? elements[i] : sums[i].pivot());
           }
-          if (exists) call_.convolved.write<way>(sample, place.pixel + r * tiles_.cells[2] + c, first_row(), elements);
+          if (exists) call_.convolved.write<way>(sample, place.pixel + r * tiles_.output_size[2] + c, first_row(), elements);
         }
       }
       count += place.count();
@@ -116,7 +116,7 @@ class PatchMaxima {
   /// The maxima of what `convolve` stored.
   template <Write way>
   __device__ void find(const float* sample, const InstanceMap<float> (&maps)[thread_rows], std::int64_t n) const {
-    const int pixels = tiles_.cells[0] * tiles_.cells[1] * tiles_.cells[2];
+    const int pixels = tiles_.output_size[0] * tiles_.output_size[1] * tiles_.output_size[2];
     for_each_patch([&](const Patch& place) {
       Rows elements[patch][patch];
 #pragma unroll
@@ -124,7 +124,7 @@ class PatchMaxima {
 #pragma unroll
         for (int c = 0; c < patch; ++c) {
           elements[r][c] = {};
-          if (place.has(r, c)) elements[r][c] = call_.convolved.read<way>(sample, place.pixel + r * tiles_.cells[2] + c, first_row());
+          if (place.has(r, c)) elements[r][c] = call_.convolved.read<way>(sample, place.pixel + r * tiles_.output_size[2] + c, first_row());
         }
       }
 #pragma unroll
@@ -145,7 +145,7 @@ class PatchMaxima {
         result.replace(kept[1], odd);
         other.replace(kept[0], odd);
         result.take(other.from(1), odd);
-        if (place.has(own(), c)) write(result, n * pixels + place.pixel + own() * tiles_.cells[2] + c);
+        if (place.has(own(), c)) write(result, n * pixels + place.pixel + own() * tiles_.output_size[2] + c);
       }
     });
   }
@@ -155,7 +155,7 @@ class PatchMaxima {
   __device__ static int own() { return static_cast<int>(threadIdx.x) % ClusterPatches::lanes; }
 
   struct Patch {
-    int offset, pixel;  ///< of its first cell: in shared memory, and in the sample
+    int offset, pixel;  ///< of its first position: in shared memory, and in the sample
     int rows, columns;  ///< that exist, of the rest of the box
 
     __device__ bool has(int row, int column) const { return row < rows && column < columns; }
@@ -172,9 +172,10 @@ class PatchMaxima {
                  depth = tiles_.row_patches.quotient(line);
       const int z = static_cast<int>(depth), y = static_cast<int>(tiles_.row_patches.remainder(line, depth)) * patch,
                 x = static_cast<int>(tiles_.column_patches.remainder(number, line)) * patch;
-      const bool exists = wanted < tiles_.patch_count && depth_ + z < tiles_.cells[0];
-      body(Patch{z * tiles_.depth_step + y * tiles_.row_step + x, ((depth_ + z) * tiles_.cells[1] + row_ + y) * tiles_.cells[2] + x,
-                 exists ? tiles_.cells[1] - row_ - y : 0, tiles_.cells[2] - x});
+      const bool exists = wanted < tiles_.patch_count && depth_ + z < tiles_.output_size[0];
+      body(Patch{z * tiles_.depth_step + y * tiles_.row_step + x,
+                 ((depth_ + z) * tiles_.output_size[1] + row_ + y) * tiles_.output_size[2] + x,
+                 exists ? tiles_.output_size[1] - row_ - y : 0, tiles_.output_size[2] - x});
     }
   }
 
@@ -204,7 +205,7 @@ class PatchMaxima {
 
   const ConvolutionMaximumCall<float>& call_;
   const ClusterPatches& tiles_;
-  int depth_, row_;  ///< the block's first cell
+  int depth_, row_;  ///< the block's first position
 };
 
 /// A cluster a sample, as many clusters as run at a time, which loop over the samples with that stride. Reads the image and writes what the
@@ -228,7 +229,7 @@ __global__ void __launch_bounds__(ClusterPatches::threads, 1)
     return call.weight.elements[row * call.weight.row_step + c * call.weight.channel_step + tap * call.weight.tap_step];
   });
   if (threadIdx.x < rows) biases[threadIdx.x] = call.biased ? call.bias[threadIdx.x] : 0;
-  const double share = 1 / static_cast<double>(tiles.cells[0] * tiles.cells[1] * tiles.cells[2]);
+  const double share = 1 / static_cast<double>(tiles.output_size[0] * tiles.output_size[1] * tiles.output_size[2]);
   const unsigned blocks = static_cast<unsigned>(tiles.blocks), cluster = blockIdx.x / blocks;
   for (std::int64_t n = cluster; n < tiles.planes.samples; n += gridDim.x / blocks) {
     __syncthreads();  // the sample before was used
@@ -263,7 +264,7 @@ __global__ void __launch_bounds__(ClusterPatches::threads, 1)
 
 /// Bytes of scratch memory for what the convolution gives, where nobody wants it.
 inline std::size_t scratch_of(const ClusterPatches& tiles, int device) {
-  const std::int64_t pixels = static_cast<std::int64_t>(tiles.cells[0]) * tiles.cells[1] * tiles.cells[2];
+  const std::int64_t pixels = static_cast<std::int64_t>(tiles.output_size[0]) * tiles.output_size[1] * tiles.output_size[2];
   return static_cast<std::size_t>(tiles.clusters(device) * pixels * ClusterPatches::rows) * sizeof(float);
 }
 
@@ -274,7 +275,7 @@ inline void run_patches(const KernelContext& context, const ClusterPatches& tile
   if (!keeps) {
     call.convolved.way = Write::channels_last;
     call.convolved.elements = reinterpret_cast<float*>(context.scratch.data());
-    call.convolved.pixels = static_cast<std::int64_t>(tiles.cells[0]) * tiles.cells[1] * tiles.cells[2];
+    call.convolved.pixels = static_cast<std::int64_t>(tiles.output_size[0]) * tiles.output_size[1] * tiles.output_size[2];
   }
   auto* const kernel = call.convolved.way == Write::contiguous ? &find_maxima_of_patches<Write::contiguous, true>
                        : trains                                ? &find_maxima_of_patches<Write::channels_last, true>

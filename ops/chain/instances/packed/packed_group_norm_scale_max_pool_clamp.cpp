@@ -140,7 +140,7 @@ std::vector<Sample> backward_samples() {
 
 Shape convolved_shape(const Shape& image, const Shape& weight, const Im2colAttributes& im2col) {
   Shape shape{image[0], weight[0]};
-  for (const std::int64_t size : im2col.cells) shape.push_back(size);
+  for (const std::int64_t size : im2col.output_size) shape.push_back(size);
   return shape;
 }
 

@@ -13,8 +13,8 @@ namespace {
 
 using OwnAttributes = PackedGroupNormPoolAttributes;
 
-/// Blocks of cells at a time, and blocks of threads to a multiprocessor, as registers allow.
-constexpr int cell_blocks = 2;
+/// Blocks of positions at a time, and blocks of threads to a multiprocessor, as registers allow.
+constexpr int position_blocks = 2;
 template <class Stored>
 inline constexpr int forward_blocks = is_half_type<Stored> ? 4 : 3;
 
@@ -83,7 +83,7 @@ template <class Stored, class Image, int loads, bool numbered>
 __global__ void __launch_bounds__(PooledTaps<loads>::threads, forward_blocks<Stored>)
     pool_taps(WindowElements<Stored> results, PivotSums* sums /* (tiles, shares, C) */, const Image* image, const Stored* weight,
               Parameter<Stored> bias, bool biased, GroupParameters<Stored> parameters, const __grid_constant__ PooledTaps<loads> tiles) {
-  constexpr int blocks = cell_blocks;
+  constexpr int blocks = position_blocks;
   using Warp = ChannelWarp<Stored, loads>;
   extern __shared__ __align__(16) std::byte memory[];
   auto* const staged = reinterpret_cast<Stored*>(memory);
@@ -116,18 +116,18 @@ __global__ void __launch_bounds__(PooledTaps<loads>::threads, forward_blocks<Sto
           start[i] = added[i] - pivots[i];
         }
       }
-      const int rows = min(tiles.window[0], tiles.cells[1] - tile.row - row), columns = tiles.cells[2] - tile.column - column;
+      const int rows = min(tiles.window[0], tiles.output_size[1] - tile.row - row), columns = tiles.output_size[2] - tile.column - column;
       StretchMaxima<blocks, numbered> maxima;
 #pragma unroll 1
       for (int k = 0; k < rows; ++k) {
         warp.convolve(x, start, first + k * tiles.row_step);
         maxima.take(x, k, tiles.window[1], live);
-        if (columns < blocks * Warp::cells) {
+        if (columns < blocks * Warp::positions) {
 #pragma unroll
           for (int b = 0; b < blocks; ++b) {
 #pragma unroll
             for (int i = 0; i < 8; ++i) {
-              if (b * Warp::cells + 2 * own + i % 2 >= columns) x[b][i / 4][i % 4] = 0;
+              if (b * Warp::positions + 2 * own + i % 2 >= columns) x[b][i / 4][i % 4] = 0;
             }
           }
         }
@@ -141,13 +141,13 @@ __global__ void __launch_bounds__(PooledTaps<loads>::threads, forward_blocks<Sto
           }
         }
       }
-      count += rows * min(columns, blocks * Warp::cells);
+      count += rows * min(columns, blocks * Warp::positions);
       if (tiles.window[1] > 2) maxima.join(live);
       const int window_row = (tile.row + row) / tiles.window[0];
       if (window_row >= tiles.windows[0] || (tiles.window[1] > 2 && own % 2 == 1)) return;
 #pragma unroll
       for (int b = 0; b < blocks; ++b) {
-        const int window = (tile.column + column + b * Warp::cells + 2 * own) / tiles.window[1];
+        const int window = (tile.column + column + b * Warp::positions + 2 * own) / tiles.window[1];
         if (window >= tiles.windows[1]) continue;
         const std::int64_t place = tiles.window_place(tile.sample, window_row, window) + first_channel;
         cuda::Vector<Stored, 4> elements;

@@ -13,7 +13,7 @@ namespace frit::ops {
 template <class Taps>
 struct PooledTiles : Taps {
   using Kernels = PackedGroupNormPoolKernels;
-  static constexpr int threads = 128, warps = threads / cuda::warp_size, cells_at_once = 8;
+  static constexpr int threads = 128, warps = threads / cuda::warp_size, positions_at_once = 8;
   static_assert(warps >= Kernels::most_row_groups);
 
   int channels;                           ///< K
@@ -30,14 +30,14 @@ struct PooledTiles : Taps {
         channels(static_cast<int>(weight.shape[0])),
         log_row_groups(std::countr_zero(static_cast<unsigned>(channels / Kernels::rows))),
         window_rows(rows_of_windows(a, wanted_rows)),
-        log_blocks(std::countr_zero(static_cast<unsigned>(tile_columns / cells_at_once))) {
+        log_blocks(std::countr_zero(static_cast<unsigned>(tile_columns / positions_at_once))) {
     const GroupNormPoolGeometry geometry(convolved_shape(image.shape(), weight.shape, a.im2col), a.chain);
     for (std::size_t axis = 0; axis < 2; ++axis) {
       window[axis] = static_cast<int>(geometry.pool.kernel[axis + 1]);
       windows[axis] = static_cast<int>(geometry.pool.output[axis + 1]);
     }
-    const int row_count = (this->cells[1] + tile_rows() - 1) / tile_rows(),
-              column_count = (this->cells[2] + tile_columns - 1) / tile_columns;
+    const int row_count = (this->output_size[1] + tile_rows() - 1) / tile_rows(),
+              column_count = (this->output_size[2] + tile_columns - 1) / tile_columns;
     column_tiles = cuda::Divisor(column_count);
     row_tiles = cuda::Divisor(row_count);
     const std::int64_t tiles = this->planes.samples * row_count * column_count;
@@ -46,7 +46,7 @@ struct PooledTiles : Taps {
   }
 
   FRIT_HOST_DEVICE int tile_rows() const { return window_rows * window[0]; }
-  FRIT_HOST_DEVICE int tile_columns() const { return cells_at_once << log_blocks; }
+  FRIT_HOST_DEVICE int tile_columns() const { return positions_at_once << log_blocks; }
   FRIT_HOST_DEVICE int sample_tiles() const { return column_tiles.value<int>() * row_tiles.value<int>(); }
   FRIT_HOST_DEVICE int sample_windows() const { return windows[0] * windows[1]; }
   /// Warps that share a tile's windows; the others have other rows of the weight.
@@ -88,8 +88,8 @@ struct PooledTaps : PooledTiles<StagedTaps> {
     constexpr std::size_t room = 40 << 10;
     StagedTaps staged(image, weight.shape[1], a.im2col);
     for (int blocks = 16; blocks >= 4; blocks /= 2) {
-      if (blocks > 4 && staged.cells[2] <= blocks / 2 * cells_at_once) continue;
-      staged.lay_out(1, rows_of_windows(a, wanted_rows) * static_cast<int>(a.chain.kernel_size[0]), blocks * cells_at_once,
+      if (blocks > 4 && staged.output_size[2] <= blocks / 2 * positions_at_once) continue;
+      staged.lay_out(1, rows_of_windows(a, wanted_rows) * static_cast<int>(a.chain.kernel_size[0]), blocks * positions_at_once,
                      size_of(weight.dtype), TapVectors<loads>::row_bank(staged), TapVectors<loads>::depth_bank(staged));
       if (staged.staged_bytes <= room) break;
     }
@@ -109,7 +109,7 @@ void dispatch_loads(const TensorType& weight, const Body& body) {
   }
 }
 
-/// A tile's first cell.
+/// A tile's first position.
 struct PooledTile {
   int sample, row, column;
 
@@ -131,8 +131,8 @@ __device__ void for_each_stretch(const Tiles& tiles, const PooledTile& tile, con
 #pragma unroll 1
   for (int item = share; item < tiles.window_rows << log_stretches; item += tiles.shares()) {
     const int strip = item >> log_stretches, row = strip * tiles.window[0];
-    const int column = (item - (strip << log_stretches)) * blocks * Tiles::cells_at_once;
-    if (tile.row + row >= tiles.cells[1] || tile.column + column >= tiles.cells[2]) continue;
+    const int column = (item - (strip << log_stretches)) * blocks * Tiles::positions_at_once;
+    if (tile.row + row >= tiles.output_size[1] || tile.column + column >= tiles.output_size[2]) continue;
     body(row, column, staged + row * tiles.row_step + column * tiles.pixel_step);
   }
 }

@@ -44,13 +44,13 @@ __global__ void __launch_bounds__(PooledTaps<loads>::threads, backward_blocks)
 #pragma unroll
     for (int i = 0; i < thread_rows; ++i) rule.reference[i] -= biased ? bias[warp.channel + i] : 0;  // of what has no bias yet
     for_each_stretch<blocks>(tiles, tile, staged, [&](int row, int column, const Stored* first) {
-      const int rows = min(tiles.window[0], tiles.cells[1] - tile.row - row), columns = tiles.cells[2] - tile.column - column;
+      const int rows = min(tiles.window[0], tiles.output_size[1] - tile.row - row), columns = tiles.output_size[2] - tile.column - column;
       const int window_row = (tile.row + row) / tiles.window[0];
       cuda::Vector<float, thread_rows> more[blocks];
       cuda::Vector<std::uint8_t, thread_rows> numbers[blocks];
 #pragma unroll
       for (int b = 0; b < blocks; ++b) {
-        const int window = (tile.column + column + b * Warp::cells + 2 * own) / tiles.window[1];
+        const int window = (tile.column + column + b * Warp::positions + 2 * own) / tiles.window[1];
         const bool inside = window_row < tiles.windows[0] && window < tiles.windows[1];
         const std::int64_t place = tiles.window_place(tile.sample, window_row, window) + warp.channel;
 #pragma unroll
@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(PooledTaps<loads>::threads, backward_blocks)
         for (int b = 0; b < blocks; ++b) {
 #pragma unroll
           for (int v = 0; v < 2; ++v) {
-            const bool inside = b * Warp::cells + 2 * own + v < columns;
+            const bool inside = b * Warp::positions + 2 * own + v < columns;
 #pragma unroll
             for (int i = 0; i < thread_rows; ++i) {
               float& element = x[b][i / 2][i % 2 * 2 + v];
@@ -90,7 +90,7 @@ __global__ void __launch_bounds__(PooledTaps<loads>::threads, backward_blocks)
       if (own == i) differences[tiles.entry(number, warp.share, warp.channel) + i] = sums[i];
     }
   }
-  // The warps with other cells add their products, one after the other.
+  // The warps with other positions add their products, one after the other.
   const int count = tiles.weight_elements();
   put_partials(partials + static_cast<std::int64_t>(blockIdx.x) * count, reinterpret_cast<float*>(memory), count, tiles.shares(),
                [&](int turn, float* total) {

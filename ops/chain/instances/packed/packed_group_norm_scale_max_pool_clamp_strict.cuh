@@ -6,14 +6,14 @@
 #include "frit/ops/cuda/parameter.cuh"
 #include "frit/ops/cuda/sum_partials.cuh"
 
-// The passes in strict float32: a thread computes 4 channels of a patch of 4 x 4 cells, which is whole windows.
+// The passes in strict float32: a thread computes 4 channels of a patch of 4 x 4 positions, which is whole windows.
 
 namespace frit::ops {
 
 /// Tiles whose pixels lie as planes. Of a warp 8 threads have neighbouring channels, and 4 neighbouring patches.
 struct PooledPatches : PooledTiles<PlanarTaps> {
   static constexpr int row_lanes = Kernels::rows / patch_rows, lanes = cuda::warp_size / row_lanes;
-  static constexpr int stretch = lanes * patch;  ///< columns of a warp's cells
+  static constexpr int stretch = lanes * patch;  ///< columns of a warp's positions
 
   /// `rows` is a multiple of a patch's.
   PooledPatches(int rows, int tile_columns, const Tensor& image, const TensorType& weight, const PackedGroupNormPoolAttributes& a)
@@ -66,17 +66,19 @@ struct ForwardPatches : PooledPatches {
   static constexpr int rows = 16, resident_blocks = 3;  ///< to a multiprocessor, as registers allow
 
   ForwardPatches(const Tensor& image, const TensorType& weight, const PackedGroupNormPoolAttributes& a)
-      : PooledPatches(rows, columns_for(a.im2col.cells[1]), image, weight, a) {}
+      : PooledPatches(rows, columns_for(a.im2col.output_size[1]), image, weight, a) {}
 
   std::size_t shared_bytes() const { return staged_bytes + weight_bytes(channels); }
 
  private:
-  static int columns_for(std::int64_t cells) { return cells > 2 * stretch ? 4 * stretch : cells > stretch ? 2 * stretch : stretch; }
+  static int columns_for(std::int64_t positions) {
+    return positions > 2 * stretch ? 4 * stretch : positions > stretch ? 2 * stretch : stretch;
+  }
 };
 
 #ifdef __CUDACC__
-/// A block some tiles, of which each warp has 32 channels of some patches; windows of `side` x `side` cells. Reads the image and writes of
-/// each window one element, and the tiles' sums. Deterministic.
+/// A block some tiles, of which each warp has 32 channels of some patches; windows of `side` x `side` positions. Reads the image and writes
+/// of each window one element, and the tiles' sums. Deterministic.
 template <int side, bool numbered>
 __global__ void __launch_bounds__(ForwardPatches::threads, ForwardPatches::resident_blocks)
     pool_patches(WindowElements<float> results, PivotSums* sums /* (tiles, shares, C) */, const float* image, const float* weight,
@@ -106,7 +108,7 @@ __global__ void __launch_bounds__(ForwardPatches::threads, ForwardPatches::resid
 #pragma unroll 1
     for (int item = share; item < ForwardPatches::rows / patch * stretches; item += tiles.shares()) {
       const int row = item / stretches * patch, begin = item % stretches * ForwardPatches::stretch, column = begin + own * patch;
-      if (tile.row + row >= tiles.cells[1] || tile.column + begin >= tiles.cells[2]) continue;
+      if (tile.row + row >= tiles.output_size[1] || tile.column + begin >= tiles.output_size[2]) continue;
       PlanarTaps::Sums x;
       tiles.convolve(x, start, staged + row * tiles.row_step + column, factors + channel, tiles.channels);
       if (first) {
@@ -115,24 +117,25 @@ __global__ void __launch_bounds__(ForwardPatches::threads, ForwardPatches::resid
           pivots[i] = __shfl_sync(~0u, x[i][0][0], static_cast<int>(threadIdx.x) & 28);
           start[i] -= pivots[i];
 #pragma unroll
-          for (int cell = 0; cell < patch * patch; ++cell) x[i][cell / patch][cell % patch] -= pivots[i];
+          for (int position = 0; position < patch * patch; ++position) x[i][position / patch][position % patch] -= pivots[i];
         }
         first = false;
       }
-      const int rows = min(tiles.cells[1] - tile.row - row, patch), columns = min(max(tiles.cells[2] - tile.column - column, 0), patch);
+      const int rows = min(tiles.output_size[1] - tile.row - row, patch),
+                columns = min(max(tiles.output_size[2] - tile.column - column, 0), patch);
       count += rows * columns;
       const auto add = [&](auto exists) {
 #pragma unroll
         for (int i = 0; i < thread_rows; ++i) {
 #pragma unroll
-          for (int cell = 0; cell < patch * patch; ++cell) {
-            const float difference = exists(cell / patch, cell % patch) ? x[i][cell / patch][cell % patch] : 0;
+          for (int position = 0; position < patch * patch; ++position) {
+            const float difference = exists(position / patch, position % patch) ? x[i][position / patch][position % patch] : 0;
             sum[i] += difference;
             squares[i] = fmaf(difference, difference, squares[i]);
           }
         }
       };
-      if (rows == patch && tile.column + begin + ForwardPatches::stretch <= tiles.cells[2]) {
+      if (rows == patch && tile.column + begin + ForwardPatches::stretch <= tiles.output_size[2]) {
         add([](int, int) { return true; });
       } else {
         add([&](int y, int c) { return y < rows && c < columns; });
@@ -219,9 +222,9 @@ struct Im2colTapRowPlace {
 };
 
 #ifdef __CUDACC__
-/// A block some tiles, of which each warp has 32 channels of some patches; windows of `window` x `window` cells. Reads the image and what
-/// the windows get, and writes, for each block, its part of the weight's gradient; where wanted, `differences` gets the tiles' sums of x -
-/// reference. Deterministic.
+/// A block some tiles, of which each warp has 32 channels of some patches; windows of `window` x `window` positions. Reads the image and
+/// what the windows get, and writes, for each block, its part of the weight's gradient; where wanted, `differences` gets the tiles' sums of
+/// x - reference. Deterministic.
 template <int window, int tap_rows>
 __global__ void __launch_bounds__(BackwardPatches::threads, BackwardPatches::resident_blocks)
     gather_patches_gradient(float* partials /* (blocks, weight_elements) */, float* differences /* (tiles, shares, C), or null */,
@@ -230,7 +233,7 @@ __global__ void __launch_bounds__(BackwardPatches::threads, BackwardPatches::res
   constexpr int patch = PlanarTaps::patch, thread_rows = PlanarTaps::patch_rows, lanes = BackwardPatches::lanes, side = PlanarTaps::side;
   extern __shared__ __align__(16) std::byte memory[];
   auto* const factors = reinterpret_cast<float*>(memory);
-  float* const gradient = factors + tiles.weight_bytes(tiles.channels) / sizeof(float);  // (K, cells)
+  float* const gradient = factors + tiles.weight_bytes(tiles.channels) / sizeof(float);  // (K, positions)
   float* const staged = gradient + tiles.gradient_elements();
   const int channel = tiles.channel(), own = tiles.own(), share = tiles.share_of(tiles.warp());
   tiles.stage_rows(factors, weight, [](int) { return 1.0f; });
@@ -244,7 +247,7 @@ __global__ void __launch_bounds__(BackwardPatches::threads, BackwardPatches::res
   tiles.for_each_tile(staged, image, [&](int number, const PooledTile& tile) {
     const RuleVector<float, thread_rows> rule(rules, static_cast<std::int64_t>(tile.sample) * tiles.channels + channel);
     const int column = share * BackwardPatches::stretch + own * patch;
-    const int rows = min(tiles.cells[1] - tile.row, patch), columns = min(tiles.cells[2] - tile.column - column, patch);
+    const int rows = min(tiles.output_size[1] - tile.row, patch), columns = min(tiles.output_size[2] - tile.column - column, patch);
     float sums[thread_rows] = {};
     {
       PlanarTaps::Sums x;
@@ -295,14 +298,14 @@ __global__ void __launch_bounds__(BackwardPatches::threads, BackwardPatches::res
       }
     }
     __syncthreads();
-    const int count = PlanarTaps::patches(min(tiles.tile_columns(), tiles.cells[2] - tile.column));
+    const int count = PlanarTaps::patches(min(tiles.tile_columns(), tiles.output_size[2] - tile.column));
 #pragma unroll 1
     for (int line = share; line < rows; line += tiles.shares()) {
       PlanarTaps::multiply(products, gradient + channel * tiles.gradient_step + line * tiles.tile_columns(), tiles.gradient_step,
                            staged + line * tiles.row_step, offsets, count);
     }
   });
-  // The warps with other cells add their products, one after the other.
+  // The warps with other positions add their products, one after the other.
   constexpr int columns = lanes * tap_rows * side;
   const int count = tiles.channels * columns;
   put_partials(partials + static_cast<std::int64_t>(blockIdx.x) * count, factors, count, tiles.shares(), [&](int turn, float* sums) {

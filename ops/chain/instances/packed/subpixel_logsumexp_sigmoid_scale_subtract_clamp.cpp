@@ -81,10 +81,10 @@ std::optional<Attributes> fuse(std::span<const Attributes> matched, std::span<co
 std::vector<Sample> samples(bool backward) {
   std::vector<Sample> result;
   const auto add = [&](const Shape& image, std::int64_t channels, const Im2colAttributes& im2col, const Dims& block, const Dims& offset) {
-    BlockAttributes blocks{block, offset, im2col.cells};
+    BlockAttributes blocks{block, offset, im2col.output_size};
     Shape output{image[0], 1};
     for (int axis = 0; axis < block.rank(); ++axis) {
-      blocks.size[axis] = im2col.cells[axis] * block[axis] - offset[axis] - (axis == 0 ? 0 : 1);  // the last row is cut off
+      blocks.size[axis] = im2col.output_size[axis] * block[axis] - offset[axis] - (axis == 0 ? 0 : 1);  // the last row is cut off
       output.push_back(blocks.size[axis]);
     }
     Shape weight = Shape::filled(image.rank(), 1);

@@ -26,18 +26,18 @@ std::optional<SubpixelTiles> SubpixelTiles::of(const Tensor& image, const Tensor
   tiles.log_groups = std::countr_zero(static_cast<unsigned>(a.chain.block()) / group_places);
 
   constexpr int tile_blocks = 32;
-  tiles.log_blocks = tiles.cells[2] > 2 * cells_at_once ? 2 : 1;
-  tiles.rows = std::clamp(tiles.cells[1], 1, tile_blocks >> tiles.log_blocks);
-  const std::int64_t columns = (tiles.cells[2] + tiles.cell_columns() - 1) / tiles.cell_columns(),
-                     rows = (tiles.cells[1] + tiles.rows - 1) / tiles.rows;
+  tiles.log_blocks = tiles.output_size[2] > 2 * positions_at_once ? 2 : 1;
+  tiles.rows = std::clamp(tiles.output_size[1], 1, tile_blocks >> tiles.log_blocks);
+  const std::int64_t columns = (tiles.output_size[2] + tiles.tile_columns() - 1) / tiles.tile_columns(),
+                     rows = (tiles.output_size[1] + tiles.rows - 1) / tiles.rows;
   tiles.column_tiles = cuda::Divisor(std::max<std::int64_t>(1, columns));
   tiles.row_tiles = cuda::Divisor(std::max<std::int64_t>(1, rows));
-  tiles.depths = cuda::Divisor(std::max(1, tiles.cells[0]));
-  const std::int64_t count = tiles.planes.samples * tiles.cells[0] * rows * columns;
+  tiles.depths = cuda::Divisor(std::max(1, tiles.output_size[0]));
+  const std::int64_t count = tiles.planes.samples * tiles.output_size[0] * rows * columns;
   tiles.count = static_cast<int>(std::min<std::int64_t>(count, INT32_MAX));
 
   // Vectors that threads read at the same time lie in different banks: the neighbours' across rows, then those across depths.
-  tiles.lay_out(1, tiles.rows, tiles.cell_columns(), size_of(weight.dtype), 64, 32);
+  tiles.lay_out(1, tiles.rows, tiles.tile_columns(), size_of(weight.dtype), 64, 32);
   for (int vector = 0; vector < vectors; ++vector) {
     tiles.vector_offset[vector] = vector * width < tiles.used_columns ? tiles.offset_of(vector) : 0;
   }
@@ -53,8 +53,8 @@ using OwnAttributes = SubpixelLogsumexpAttributes;
 /// Reads the image and writes the output. Deterministic.
 template <class Stored, class Image>
 __global__ void __launch_bounds__(SubpixelTiles::threads, SubpixelTiles::forward_blocks(is_half_type<Stored>))
-    reduce_cells(Stored* output, const Image* image, const Stored* weight, Parameter<Stored> bias, Clamp<float> clamp,
-                 const __grid_constant__ SubpixelTiles tiles) {
+    reduce_positions(Stored* output, const Image* image, const Stored* weight, Parameter<Stored> bias, Clamp<float> clamp,
+                     const __grid_constant__ SubpixelTiles tiles) {
   extern __shared__ __align__(16) std::byte memory[];
   auto* const staged = reinterpret_cast<Stored*>(memory);
   const SubpixelWarp<Stored> warp(weight, tiles);
@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(SubpixelTiles::threads, SubpixelTiles::forward
     tiles.stage<SubpixelTiles::threads>(staged, image, tile.sample, tile.depth, tile.row, tile.column);
     __syncthreads();
     Stored* const sample = output + tile.sample * tiles.sample_size();
-    for_each_cells(warp, tiles, tile, staged, [&](int row, int column, const Stored* first) {
+    for_each_position_pair(warp, tiles, tile, staged, [&](int row, int column, const Stored* first) {
       typename SubpixelWarp<Stored>::Sums sums[2];
       int places[2];
       PixelSum<Half> totals[2];
@@ -99,7 +99,7 @@ __global__ void __launch_bounds__(SubpixelTiles::threads, SubpixelTiles::backwar
     tiles.stage<SubpixelTiles::threads>(staged, image, tile.sample, tile.depth, tile.row, tile.column);
     __syncthreads();
     const Stored* const sample = gradient + tile.sample * tiles.sample_size();
-    for_each_cells(warp, tiles, tile, staged, [&](int row, int column, const Stored* first) {
+    for_each_position_pair(warp, tiles, tile, staged, [&](int row, int column, const Stored* first) {
       typename Warp::Sums sums[2];
       int places[2];
       PixelGradient<float> incoming[2];
@@ -116,7 +116,7 @@ __global__ void __launch_bounds__(SubpixelTiles::threads, SubpixelTiles::backwar
   __shared__ double shared[cuda::warp_size];
   const double total = cuda::block_reduce(factors.total(), shared);
   if (threadIdx.x == 0) block_sums[blockIdx.x] = total;
-  // The warps with other cells add their products, one after the other.
+  // The warps with other positions add their products, one after the other.
   const int count = tiles.weight_elements();
   put_partials(partials + static_cast<std::int64_t>(blockIdx.x) * count, reinterpret_cast<float*>(memory), count, warp.sharing_warps(),
                [&](int turn, float* sums) {
@@ -138,7 +138,7 @@ void run_forward(const KernelContext& call) {
     const int to_multiprocessor = SubpixelTiles::forward_blocks(is_half(weight.dtype()));
     const unsigned blocks = tile_blocks(tiles->count, to_multiprocessor, image.device().index);
     const cuda::LaunchShape shape{dim3(blocks), dim3(SubpixelTiles::threads), tiles->staged_bytes};
-    cuda::launch(reduce_cells<Stored, Image>, shape, call.stream, output.data<Stored>(), image.data<Image>(), weight.data<Stored>(),
+    cuda::launch(reduce_positions<Stored, Image>, shape, call.stream, output.data<Stored>(), image.data<Image>(), weight.data<Stored>(),
                  Parameter<Stored>(call.inputs[2]), Clamp<float>(call.as<OwnAttributes>().chain.clamp()), *tiles);
   });
 }

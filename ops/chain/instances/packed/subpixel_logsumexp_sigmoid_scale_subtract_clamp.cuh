@@ -10,18 +10,18 @@
 namespace frit::ops {
 
 // The convolution and what follows it in one pass over the image, on tensor cores. A block stages the pixels that the taps of a tile of
-// cells take. Of each 8 cells a warp computes some places' channels, sums (64 rows of the weight, 8 cells), so that two threads have all
-// channels of a place in two cells: the logsumexp takes a shuffle, and what the convolution gives is never stored.
+// positions take. Of each 8 positions a warp computes some places' channels, sums (64 rows of the weight, 8 positions), so that two threads
+// have all channels of a place in two positions: the logsumexp takes a shuffle, and what the convolution gives is never stored.
 //
 // The weight's columns come in vectors of 4, channels of one tap. Which column is which depth of a product is chosen so that each thread of
 // four reads the whole of two vectors.
 
-/// How the work is cut into tiles of cells.
+/// How the work is cut into tiles of positions.
 struct SubpixelTiles : SubpixelLogsumexpKernels, StagedTaps {
   using StagedTaps::width;
   static constexpr int threads = 128, warps = threads / cuda::warp_size;
   static constexpr int vectors = columns / width;
-  static constexpr int cells_at_once = 8;
+  static constexpr int positions_at_once = 8;
   static_assert(warps >= most_groups && channels == 16 && width == 4, "as SubpixelWarp's products take them");
   /// To a multiprocessor, as registers allow.
   static constexpr int forward_blocks(bool halves) { return halves ? 5 : 4; }
@@ -29,15 +29,15 @@ struct SubpixelTiles : SubpixelLogsumexpKernels, StagedTaps {
 
   int block[3], offset[3], size[3];               ///< as BlockAttributes
   int log_groups;                                 ///< of places
-  int log_blocks, rows;                           ///< a tile: so many rows of 2^log_blocks times 8 cells
+  int log_blocks, rows;                           ///< a tile: so many rows of 2^log_blocks times 8 positions
   cuda::Divisor column_tiles, row_tiles, depths;  ///< along rows, across them, and to a sample
   int count;                                      ///< of tiles
-  int vector_offset[vectors];                     ///< of each vector of columns, from the cell's first pixel
+  int vector_offset[vectors];                     ///< of each vector of columns, from the position's first pixel
 
   /// Nothing if there is no kernel for this.
   static std::optional<SubpixelTiles> of(const Tensor& image, const TensorType& weight, const SubpixelLogsumexpAttributes& attributes);
 
-  FRIT_HOST_DEVICE int cell_columns() const { return cells_at_once << log_blocks; }
+  FRIT_HOST_DEVICE int tile_columns() const { return positions_at_once << log_blocks; }
   __device__ std::int64_t sample_size() const { return static_cast<std::int64_t>(size[0]) * size[1] * size[2]; }  ///< of the output
   FRIT_HOST_DEVICE int weight_elements() const { return (group_places * channels * columns) << log_groups; }      ///< with unused columns
 
@@ -45,7 +45,7 @@ struct SubpixelTiles : SubpixelLogsumexpKernels, StagedTaps {
   explicit SubpixelTiles(const StagedTaps& staged) : StagedTaps(staged) {}
 };
 
-/// A tile's first cell.
+/// A tile's first position.
 struct SubpixelTile {
   int sample, depth, row, column;
 
@@ -55,11 +55,12 @@ struct SubpixelTile {
     sample = static_cast<int>(own);
     depth = static_cast<int>(tiles.depths.remainder(plane, own));
     row = static_cast<int>(tiles.row_tiles.remainder(line, plane)) * tiles.rows;
-    column = static_cast<int>(tiles.column_tiles.remainder(number, line)) * tiles.cell_columns();
+    column = static_cast<int>(tiles.column_tiles.remainder(number, line)) * tiles.tile_columns();
   }
 };
 
-/// What a warp does with twice 8 cells at a time. Sums of a cell are PixelSum<Half> for any dtype: their logarithm is the rough one.
+/// What a warp does with twice 8 positions at a time. Sums of a position are PixelSum<Half> for any dtype: their logarithm is the rough
+/// one.
 template <class Stored>
 class SubpixelWarp {
  public:
@@ -67,7 +68,7 @@ class SubpixelWarp {
   static constexpr int steps = sizeof(Stored);  ///< words of a vector
   static constexpr int row_tiles = 4;           ///< of 16 rows
   using Words = StagedTaps::Words<Stored>;
-  /// sums[j][2 u + v]: channel 2 j + u of the thread's half, cell 2 t + v, t being the thread's number of four.
+  /// sums[j][2 u + v]: channel 2 j + u of the thread's half, position 2 t + v, t being the thread's number of four.
   using Sums = float[row_tiles][4];
 
   __device__ SubpixelWarp(const Stored* weight, const SubpixelTiles& tiles)
@@ -99,18 +100,18 @@ class SubpixelWarp {
   __device__ static int warp() { return static_cast<int>(threadIdx.x) / cuda::warp_size; }
   __device__ static int lane() { return static_cast<int>(threadIdx.x) % cuda::warp_size; }
   __device__ static int own() { return lane() % 4; }
-  /// Which half of the channels the thread has, and which of its two cells is its own.
+  /// Which half of the channels the thread has, and which of its two positions is its own.
   __device__ static int half() { return lane() / 16; }
-  /// The warps that share the tile's cells, and the warp's number among them.
+  /// The warps that share the tile's positions, and the warp's number among them.
   __device__ int sharing_warps() const { return SubpixelTiles::warps >> tiles_.log_groups; }
   __device__ int share() const { return share_; }
 
-  /// What the convolution gives for twice 8 cells, the first of whose pixels are `cells`.
-  __device__ void convolve(Sums (&sums)[2], const Stored* cells) const {
+  /// What the convolution gives for twice 8 positions, the first of whose pixels are `positions`.
+  __device__ void convolve(Sums (&sums)[2], const Stored* positions) const {
     Words vectors[2][2];
 #pragma unroll
     for (int b = 0; b < 2; ++b) {
-      const Stored* const own = cells + b * SubpixelTiles::cells_at_once * tiles_.pixel_step;
+      const Stored* const own = positions + b * SubpixelTiles::positions_at_once * tiles_.pixel_step;
       vectors[b][0] = *reinterpret_cast<const Words*>(own + first_vector_);
       vectors[b][1] = *reinterpret_cast<const Words*>(own + second_vector_);
 #pragma unroll
@@ -131,10 +132,10 @@ class SubpixelWarp {
     }
   }
 
-  /// The exponentials of what the convolution gives, times a common factor for each cell; and of the thread's own cells, the sums of these
-  /// over all channels with the factors' logarithms.
-  __device__ void exponentiate(Sums (&sums)[2], PixelSum<Half> (&totals)[2], const Stored* cells) const {
-    convolve(sums, cells);
+  /// The exponentials of what the convolution gives, times a common factor for each position; and of the thread's own positions, the sums
+  /// of these over all channels with the factors' logarithms.
+  __device__ void exponentiate(Sums (&sums)[2], PixelSum<Half> (&totals)[2], const Stored* positions) const {
+    convolve(sums, positions);
     bool held = true;  // by float, without a factor
 #pragma unroll
     for (int b = 0; b < 2; ++b) {
@@ -142,12 +143,12 @@ class SubpixelWarp {
       held &= totals[b].sum > 0x1p-100f && totals[b].sum < 0x1p100f;
     }
     if (__all_sync(0xffffffffu, held)) return;
-    convolve(sums, cells);
+    convolve(sums, positions);
 #pragma unroll
     for (int b = 0; b < 2; ++b) totals[b] = shifted_exponentials(sums[b]);
   }
 
-  /// Multiplies what `exponentiate` left by the factors that the threads have for their own cells.
+  /// Multiplies what `exponentiate` left by the factors that the threads have for their own positions.
   __device__ void scale(Sums& sums, float factor) const {
     const float other = __shfl_xor_sync(0xffffffffu, factor, 16), factors[2] = {half() == 0 ? factor : other, half() == 0 ? other : factor};
 #pragma unroll
@@ -160,10 +161,10 @@ class SubpixelWarp {
   /// Of the weight's gradient: [i][j][u][2 v + r] is in column 2 i + v of vector lane() / 4, in row 2 j + u of those of the threads whose
   /// lane / 4 is 2 own() + r.
   using Products = float[2][row_tiles][2][4];
-  /// products += pixels (columns, cells) * gradients (cells, rows), for twice 8 cells.
-  __device__ void multiply(Products& products, const Sums (&gradients)[2], const Stored* cells) const {
-    const Stored* const from = cells + tiles_.vector_offset[lane() / 4] + 2 * own() * tiles_.pixel_step;
-    const int block_step = SubpixelTiles::cells_at_once * tiles_.pixel_step;
+  /// products += pixels (columns, positions) * gradients (positions, rows), for twice 8 positions.
+  __device__ void multiply(Products& products, const Sums (&gradients)[2], const Stored* positions) const {
+    const Stored* const from = positions + tiles_.vector_offset[lane() / 4] + 2 * own() * tiles_.pixel_step;
+    const int block_step = SubpixelTiles::positions_at_once * tiles_.pixel_step;
     if constexpr (is_half_type<Stored>) {
       using Pair = cuda::Packed<Stored>;
       std::uint32_t left[2][4];
@@ -235,7 +236,8 @@ class SubpixelWarp {
       }
     }
   }
-  /// Where the results of the thread's own cells lie in the sample's output, for twice 8 cells from `column` on; -1 if it is cut off.
+  /// Where the results of the thread's own positions lie in the sample's output, for twice 8 positions from `column` on; -1 if it is cut
+  /// off.
   __device__ void places(int (&places)[2], const SubpixelTile& tile, int row, int column) const {
     const int z = tile.depth * tiles_.block[0] + first_[0], y = (tile.row + row) * tiles_.block[1] + first_[1],
               x = (tile.column + column + 2 * own() + half()) * tiles_.block[2] + first_[2];
@@ -244,7 +246,7 @@ class SubpixelWarp {
     const int begin = (z * tiles_.size[1] + y) * tiles_.size[2];
 #pragma unroll
     for (int b = 0; b < 2; ++b) {
-      const int element = x + b * SubpixelTiles::cells_at_once * tiles_.block[2];
+      const int element = x + b * SubpixelTiles::positions_at_once * tiles_.block[2];
       places[b] = line && static_cast<unsigned>(element) < static_cast<unsigned>(tiles_.size[2]) ? begin + element : -1;
     }
   }
@@ -252,7 +254,7 @@ class SubpixelWarp {
  private:
   /// The weight's first row that a thread with some place and half has.
   __device__ static int row_of(int place, int half) { return place * SubpixelTiles::channels + half * 8; }
-  /// The exponentials less the shifts of both cells; returns the own one's sum.
+  /// The exponentials less the shifts of both positions; returns the own one's sum.
   __device__ float sum_of_exponentials(Sums& sums, float2 shift) const {
     float part[4];
 #pragma unroll
@@ -267,7 +269,7 @@ class SubpixelWarp {
     const float others = __shfl_xor_sync(0xffffffffu, half() == 0 ? total[1] : total[0], 16);
     return (half() == 0 ? total[0] : total[1]) + others;
   }
-  /// The exponentials less the cells' largest sums; of the own one, their sum with the shift.
+  /// The exponentials less the positions' largest sums; of the own one, their sum with the shift.
   __device__ PixelSum<Half> shifted_exponentials(Sums& sums) const {
     float2 largest = {sums[0][0], sums[0][1]};
 #pragma unroll
@@ -289,19 +291,19 @@ class SubpixelWarp {
   const SubpixelTiles& tiles_;
   int share_, place_;
   std::uint32_t weight_[steps][row_tiles][4];
-  int first_vector_, second_vector_;  ///< of the thread's cell, from its warp's pixels on
-  int first_[3];                      ///< of the output in cell 0
+  int first_vector_, second_vector_;  ///< of the thread's position, from its warp's pixels on
+  int first_[3];                      ///< of the output in block 0
 };
 
-/// Calls body(row, first column, its staged pixels) for each twice 8 cells of the tile that are the warp's.
+/// Calls body(row, first column, its staged pixels) for each twice 8 positions of the tile that are the warp's.
 template <class Stored, class Body>
-__device__ void for_each_cells(const SubpixelWarp<Stored>& warp, const SubpixelTiles& tiles, const SubpixelTile& tile, const Stored* staged,
-                               const Body& body) {
+__device__ void for_each_position_pair(const SubpixelWarp<Stored>& warp, const SubpixelTiles& tiles, const SubpixelTile& tile,
+                                       const Stored* staged, const Body& body) {
   const int log_pairs = tiles.log_blocks - 1;
 #pragma unroll 1
   for (int item = warp.share(); item < tiles.rows << log_pairs; item += warp.sharing_warps()) {
-    const int row = item >> log_pairs, column = (item - (row << log_pairs)) * 2 * SubpixelTiles::cells_at_once;
-    if (tile.row + row >= tiles.cells[1] || tile.column + column >= tiles.cells[2]) continue;
+    const int row = item >> log_pairs, column = (item - (row << log_pairs)) * 2 * SubpixelTiles::positions_at_once;
+    if (tile.row + row >= tiles.output_size[1] || tile.column + column >= tiles.output_size[2]) continue;
     body(row, column, staged + row * tiles.row_step + column * tiles.pixel_step);
   }
 }

@@ -21,8 +21,8 @@ struct SubpixelLogsumexpAttributes {
 
 /// What the kernels for tensor cores are made for.
 struct SubpixelLogsumexpKernels {
-  static constexpr int channels = 16;                      ///< K, of a place in a cell
-  static constexpr int group_places = 4, most_groups = 4;  ///< places in a cell, in groups whose number is a power of 2
+  static constexpr int channels = 16;                      ///< K, of a place in a block
+  static constexpr int group_places = 4, most_groups = 4;  ///< places in a block, in groups whose number is a power of 2
   static constexpr int width = 4, columns = 32;  ///< of a row of the weight: at most so many, and a multiple of the width to a tap
 };
 

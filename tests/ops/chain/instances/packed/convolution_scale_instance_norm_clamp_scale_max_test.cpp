@@ -46,9 +46,9 @@ struct Call {
   }
 };
 
-// Boxes with cells for all blocks of a cluster and without; samples for one block, for several, and more of them than run at a time; rows
-// of more cells than a strip has and of fewer; two image axes and three, one channel to four; a constant channel; clamps open at either
-// end; and kernels that only the backward operator has a kernel for.
+// Boxes with positions for all blocks of a cluster and without; samples for one block, for several, and more of them than run at a time;
+// rows of more positions than a strip has and of fewer; two image axes and three, one channel to four; a constant channel; clamps open at
+// either end; and kernels that only the backward operator has a kernel for.
 const Call calls[] = {{{3, 3, 9, 12, 20}, {3, 3, 3}, {0, 0, 0}},
                       {{300, 4, 4, 5, 6}, {3, 3, 3}, {1, 1, 1}, false},
                       {{2, 1, 3, 33, 70}, {3, 3, 3}, {1, 0, 2}, true, std::nullopt},
@@ -123,7 +123,7 @@ TEST_F(CudaConvolutionInstanceNormMax, AgreesWithTheDefinition) {
 }
 
 TEST_F(CudaConvolutionInstanceNormMax, ReadsFloat32WithHalvesInEitherLayout) {
-  expect_same_beside_halves(ops::registry().find(forward), calls[0]);
+  expect_same_with_halves(ops::registry().find(forward), calls[0]);
 }
 
 // The sums are around an element of the warp's.

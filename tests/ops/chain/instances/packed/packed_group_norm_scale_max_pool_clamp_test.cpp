@@ -39,9 +39,9 @@ struct Call {
   }
 };
 
-// Rows of more cells than a tile has and of fewer; windows that fill the image, and rows and columns left over; one group of rows of the
-// weight and several; taps with one vector and with two, with ones and with more columns than taps. The first and the last two have kernels
-// in strict float32.
+// Rows of more positions than a tile has and of fewer; windows that fill the image, and rows and columns left over; one group of rows of
+// the weight and several; taps with one vector and with two, with ones and with more columns than taps. The first and the last two have
+// kernels in strict float32.
 const Call calls[] = {{{2, 8, 21, 75}, 64, {{3, 3}, {2, 2}, {19, 73}, 8}, 16, {4, 4}},
                       {{3, 3, 17, 30}, 32, {{3, 3}, {1, 1}, {17, 30}, 4}, 4, {3, 2}, false},
                       {{2, 3, 40, 9}, 128, {{3, 3}, {2, 2}, {38, 7}, 4, true}, 1, {5, 4}, false},
@@ -103,7 +103,7 @@ TEST_F(CudaPackedGroupNormPool, AgreesWithTheDefinition) {
 }
 
 TEST_F(CudaPackedGroupNormPool, ReadsFloat32WithHalvesInEitherLayout) {
-  expect_same_beside_halves(ops::registry().find(forward), calls[0]);
+  expect_same_with_halves(ops::registry().find(forward), calls[0]);
 }
 
 // The sums are around an element of the tile.

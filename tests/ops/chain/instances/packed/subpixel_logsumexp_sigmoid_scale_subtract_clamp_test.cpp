@@ -23,8 +23,8 @@ struct Call {
   Dims block, offset;
 
   OwnAttributes attributes() const {
-    ops::BlockAttributes blocks{block, offset, im2col.cells};
-    for (int axis = 0; axis < block.rank(); ++axis) blocks.size[axis] = im2col.cells[axis] * block[axis] - offset[axis] - 1;
+    ops::BlockAttributes blocks{block, offset, im2col.output_size};
+    for (int axis = 0; axis < block.rank(); ++axis) blocks.size[axis] = im2col.output_size[axis] * block[axis] - offset[axis] - 1;
     return {im2col, {-5, 5, blocks}};
   }
   std::vector<Shape> inputs() const {
@@ -40,7 +40,7 @@ struct Call {
   }
 };
 
-// Rows of more cells than a tile has and of fewer, and odd ones; one group of places and several; taps with more than one vector.
+// Rows of more positions than a tile has and of fewer, and odd ones; one group of places and several; taps with more than one vector.
 const Call calls[] = {{{2, 3, 3, 5, 7}, {{2, 2, 2}, {0, 0, 0}, {3, 5, 7}, 4, true}, {2, 2, 2}, {1, 1, 1}},
                       {{3, 3, 4, 19, 37}, {{2, 2, 2}, {0, 0, 0}, {4, 19, 37}, 4, true}, {2, 2, 2}, {0, 1, 0}},
                       {{2, 4, 3, 9, 70}, {{2, 2, 2}, {1, 1, 1}, {4, 10, 71}, 4, false}, {2, 2, 2}, {1, 0, 1}},
