@@ -144,7 +144,7 @@ TEST(VirtualExpansions, OfVariablesStay) {
   EXPECT_EQ(count(graph::read_through_expansions(graph), "expand"), 1u);
 }
 
-TEST(Specialize, InfersEveryTypeAnew) {
+TEST(Specialize, InfersEveryTypeForThem) {
   Graph graph;
   graph.output("y", flatten(graph.input("x", {8, 3, 4})));
   const Graph other = graph::specialize(graph, {{"x", {DType::f32, {2, 5, 4}}}});

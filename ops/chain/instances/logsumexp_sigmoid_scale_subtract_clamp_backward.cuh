@@ -94,7 +94,7 @@ void dispatch_traversal(const Tensor& input, const Tensor& input_gradient, const
   sharing.output_places.positions_innermost = false;
   if constexpr (is_half_type<Stored>) {
     using Pairs = PairTraversal<Stored>;
-    if (planes.channels == Pairs::channels && RecurringPlaces::fits(sharing.output_places, Pairs::rows))
+    if (planes.channels == Pairs::channels && RecurringPlaces::fits(sharing.output_places, Pairs::warp_pixels))
       return body.template operator()<Pairs>(sharing, shape(Pairs::at_once));
   }
   switch (sharing.lanes) {

@@ -16,7 +16,7 @@ class PairTraversal {
   using T = float;
   using Places = RecurringPixelPlaces;
   static constexpr int channels = 16, at_once = 4, blocks_wanted = 4;
-  static constexpr int rows = cuda::warp_size / 2;  ///< pixels that a warp's threads hold side by side
+  static constexpr int warp_pixels = cuda::warp_size / 2;  ///< pixels that a warp's threads hold side by side
 
   struct Share {
     T values[channels / 2];
@@ -32,7 +32,7 @@ class PairTraversal {
   static constexpr int finalized = at_once / 2;
 
   __device__ int turns() const { return static_cast<int>((pixels_ + turn_pixels() - 1) / turn_pixels()); }
-  __device__ static constexpr std::uint32_t turn_pixels() { return rows * at_once; }
+  __device__ static constexpr std::uint32_t turn_pixels() { return warp_pixels * at_once; }
 
   __device__ Turn turn(int number) const {
     const std::uint32_t first = static_cast<std::uint32_t>(number) * turn_pixels();
@@ -41,8 +41,8 @@ class PairTraversal {
     turn.left = (first < pixels_ ? static_cast<int>(min(pixels_ - first, turn_pixels())) : 0) - row_of_thread();
     return turn;
   }
-  __device__ bool holds(const Turn& turn, int u) const { return u * rows < turn.left; }
-  __device__ std::int64_t offset_of(const Turn& turn, int u) const { return place(turn.p + u * rows); }
+  __device__ bool holds(const Turn& turn, int u) const { return u * warp_pixels < turn.left; }
+  __device__ std::int64_t offset_of(const Turn& turn, int u) const { return place(turn.p + u * warp_pixels); }
   __device__ void load(Turn& turn) const {
 #pragma unroll
     for (int u = 0; u < at_once; ++u) {
@@ -52,7 +52,7 @@ class PairTraversal {
   template <class Prepare, class Prepared>
   __device__ void prepare(const Turn& turn, Prepared (&prepared)[finalized], const Prepare& prepare) const {
 #pragma unroll
-    for (int t = 0; t < finalized; ++t) prepared[t] = prepare(0, turn.p + (2 * t + lane_) * rows);
+    for (int t = 0; t < finalized; ++t) prepared[t] = prepare(0, turn.p + (2 * t + lane_) * warp_pixels);
   }
 
   template <class Prepared, class Finalize, class Use>
@@ -66,8 +66,8 @@ class PairTraversal {
           finalize(prepared[t], reduce(std::bit_cast<uint4>(turn.loaded[u]), std::bit_cast<uint4>(turn.loaded[u + 1]), shares, shifts));
       if constexpr (!std::is_null_pointer_v<Use>) {
         const T others = __shfl_xor_sync(0xffffffffu, result, 1);
-        if (holds(turn, u)) use(shares[0], 0, turn.p + u * rows, shifts[0], lane_ == 0 ? result : others);
-        if (holds(turn, u + 1)) use(shares[1], 0, turn.p + (u + 1) * rows, shifts[1], lane_ == 0 ? others : result);
+        if (holds(turn, u)) use(shares[0], 0, turn.p + u * warp_pixels, shifts[0], lane_ == 0 ? result : others);
+        if (holds(turn, u + 1)) use(shares[1], 0, turn.p + (u + 1) * warp_pixels, shifts[1], lane_ == 0 ? others : result);
       }
     }
   }

@@ -122,8 +122,8 @@ class VectorTraversal {
         channels_(static_cast<int>(sharing.planes.channels)),
         lanes_(sharing.lanes),
         lane_(static_cast<int>(threadIdx.x) % lanes_),
-        rows_(cuda::warp_size / lanes_),
-        apart_(rows_ * channels_),
+        warp_pixels_(cuda::warp_size / lanes_),
+        apart_(warp_pixels_ * channels_),
         holds_channels_(lane_ * width < channels_) {}
 
   /// What a warp does at once: a thread's vectors, on their way from memory, of pixel p and those after it.
@@ -135,7 +135,7 @@ class VectorTraversal {
   static constexpr int finalized = 1;  ///< pixels that a thread finalizes in a turn
 
   __device__ std::int64_t turns() const { return (pixels_ + turn_pixels() - 1) / turn_pixels(); }
-  __device__ int turn_pixels() const { return rows_ * at_once; }
+  __device__ int turn_pixels() const { return warp_pixels_ * at_once; }
 
   __device__ Turn turn(std::int64_t number) const {
     Turn turn;
@@ -143,7 +143,7 @@ class VectorTraversal {
     turn.left = static_cast<int>(min(pixels_ - turn.p, static_cast<std::int64_t>(turn_pixels())));
     return turn;
   }
-  __device__ bool holds(const Turn& turn, int u) const { return u * rows_ < turn.left; }
+  __device__ bool holds(const Turn& turn, int u) const { return u * warp_pixels_ < turn.left; }
   /// Where vector u is. Another pixel's takes the place of one that is not there. Lanes without channels have the first ones.
   __device__ std::int64_t offset_of(const Turn& turn, int u) const {
     const std::int64_t own = (turn.left > 0 ? turn.p * channels_ : 0) + (holds_channels_ ? lane_ * width : 0);
@@ -156,7 +156,7 @@ class VectorTraversal {
   template <class Prepare, class Prepared>
   __device__ void prepare(const Turn& turn, Prepared (&prepared)[finalized], const Prepare& prepare) const {
     prepared[0] = {};
-    if (finalizes(turn)) prepared[0] = prepare(0, turn.p + lane_ * rows_);
+    if (finalizes(turn)) prepared[0] = prepare(0, turn.p + lane_ * warp_pixels_);
   }
 
   template <class Prepared, class Finalize, class Use>
@@ -182,7 +182,7 @@ class VectorTraversal {
 #pragma unroll
       for (int u = 0; u < at_once; ++u) {
         const T told = __shfl_sync(0xffffffffu, result, u, lanes_);
-        if (holds(turn, u) && holds_channels_) use(shares[u], 0, turn.p + u * rows_, sums[u].shift, told);
+        if (holds(turn, u) && holds_channels_) use(shares[u], 0, turn.p + u * warp_pixels_, sums[u].shift, told);
       }
     }
   }
@@ -213,7 +213,7 @@ class VectorTraversal {
   }
 
  private:
-  __device__ bool finalizes(const Turn& turn) const { return lane_ < at_once && lane_ * rows_ < turn.left; }
+  __device__ bool finalizes(const Turn& turn) const { return lane_ < at_once && lane_ * warp_pixels_ < turn.left; }
 
   /// Leaves the shares with their exponentials.
   __device__ void reduce(Share (&shares)[at_once], PixelSum<Stored> (&sums)[at_once]) const {
@@ -244,7 +244,7 @@ class VectorTraversal {
   const Stored* input_;
   std::int64_t pixels_;
   int channels_, lanes_, lane_;
-  int rows_, apart_;  ///< pixels that a warp's threads hold side by side, and their elements
+  int warp_pixels_, apart_;  ///< pixels that a warp's threads hold side by side, and their elements
   bool holds_channels_;
 };
 

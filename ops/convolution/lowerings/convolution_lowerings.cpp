@@ -55,8 +55,8 @@ Values subpixel(Emitter&, std::span<const Value> inputs, const Attributes& attri
     taps.shift.push_back(padding / stride);
     taps.output_size.push_back((size + padding % stride + stride - 1) / stride);
   }
-  const Value rows = subpixel_weight(inputs[1], bias ? inputs[2] : Value(), {options.stride, taps.channels, {}});
-  return {depth_to_space(convolve(im2col(inputs[0], taps), rows, {}, {}), blocks)};
+  const Value weight_matrix = subpixel_weight(inputs[1], bias ? inputs[2] : Value(), {options.stride, taps.channels, {}});
+  return {depth_to_space(convolve(im2col(inputs[0], taps), weight_matrix, {}, {}), blocks)};
 }
 
 }  // namespace

@@ -70,9 +70,9 @@ Values gradient(const GradientContext& c) {
   return result;
 }
 
-/// Calls body(element of the kernel (C, K, 1...), its place in `rows` (K, C, 1...)) for each.
+/// Calls body(element of the kernel (C, K, 1...), its place in `matrix` (K, C, 1...)) for each.
 template <class Body>
-void for_each_element(const Tensor& weight, const Tensor& rows, const Forward& a, const Body& body) {
+void for_each_element(const Tensor& weight, const Tensor& matrix, const Forward& a, const Body& body) {
   const std::int64_t in_channels = weight.dim(0), out_channels = weight.dim(1);
   const Dims kernel = image_of(weight.shape()), taps = subpixel_taps(kernel, a.stride);
   for_each_index(kernel, [&](const Dims& index, std::int64_t) {
@@ -83,7 +83,7 @@ void for_each_element(const Tensor& weight, const Tensor& rows, const Forward& a
       place = place * a.stride[axis] + index[axis] % a.stride[axis];
       tap = tap * taps[axis] + index[axis] / a.stride[axis];
     }
-    body(element, rows.slice(0, place * out_channels, (place + 1) * out_channels)
+    body(element, matrix.slice(0, place * out_channels, (place + 1) * out_channels)
                       .slice(1, tap * a.channels, tap * a.channels + in_channels)
                       .transpose(0, 1));
   });
@@ -91,9 +91,9 @@ void for_each_element(const Tensor& weight, const Tensor& rows, const Forward& a
 
 /// The columns of the bias, each (K, 1...), which follow the input channels of tap 0, one a place in a block.
 template <class Body>
-void for_each_bias(const Tensor& rows, std::int64_t in_channels, std::int64_t out_channels, const Body& body) {
-  const Tensor column = rows.slice(1, in_channels, in_channels + 1);
-  for (std::int64_t first = 0; first < rows.dim(0); first += out_channels) body(column.slice(0, first, first + out_channels));
+void for_each_bias(const Tensor& matrix, std::int64_t in_channels, std::int64_t out_channels, const Body& body) {
+  const Tensor column = matrix.slice(1, in_channels, in_channels + 1);
+  for (std::int64_t first = 0; first < matrix.dim(0); first += out_channels) body(column.slice(0, first, first + out_channels));
 }
 
 void run(const KernelContext& call) {
@@ -140,8 +140,8 @@ Values decompose(Emitter&, std::span<const Value> inputs, const Attributes& attr
   for (int axis = 0; axis < axes; ++axis) order.push_back(2 * axis + 2);
   order.push_back(0);
   const DType dtype = a.dtype.value_or(inputs[0].dtype());
-  const Value rows = reshape(permute(reshape(pad(cast(inputs[0], dtype), none, after), split), order), result);
-  if (inputs.size() < 2) return {rows};
+  const Value matrix = reshape(permute(reshape(pad(cast(inputs[0], dtype), none, after), split), order), result);
+  if (inputs.size() < 2) return {matrix};
   Shape column = Shape::filled(axes + 2, 1);
   column[0] = result[0];
   Dims before = none;
@@ -149,7 +149,7 @@ Values decompose(Emitter&, std::span<const Value> inputs, const Attributes& attr
   after = none;
   after[1] = result[1] - weight[0] - 1;
   const Value biases = reshape(expand(cast(inputs[1], dtype), {product(a.stride), weight[1]}), column);
-  return {rows + pad(biases, before, after)};
+  return {matrix + pad(biases, before, after)};
 }
 
 std::vector<Sample> samples() {

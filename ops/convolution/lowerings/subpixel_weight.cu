@@ -23,11 +23,11 @@ struct KernelPlaces {
         places(a.stride) {}
 };
 
-/// A thread an element of the rows: reads the weight, or the bias, or nothing, and writes once. Deterministic.
+/// A thread an element of the matrix: reads the weight, or the bias, or nothing, and writes once. Deterministic.
 template <class T, class From>
-__global__ void gather_rows(T* rows /* (block * K, taps * channels) */, const From* weight /* (C, K, kernel) */,
-                            const T* bias /* (K) or null */, const float* wide_bias /* likewise */, const __grid_constant__ KernelPlaces k,
-                            std::int64_t count) {
+__global__ void gather_matrix(T* matrix /* (block * K, taps * channels) */, const From* weight /* (C, K, kernel) */,
+                              const T* bias /* (K) or null */, const float* wide_bias /* likewise */,
+                              const __grid_constant__ KernelPlaces k, std::int64_t count) {
   const std::int64_t columns = static_cast<std::int64_t>(k.taps) * k.channels;
   for (std::int64_t i = cuda::first_item(); i < count; i += cuda::item_step()) {
     const std::int64_t row = i / columns, column = i % columns, out = row % k.out_channels, in = column % k.channels;
@@ -35,7 +35,7 @@ __global__ void gather_rows(T* rows /* (block * K, taps * channels) */, const Fr
     std::int64_t element = 0, step = 1;
     bool inside = in < k.in_channels;
     if (tap == 0 && in == k.in_channels) {
-      rows[i] = bias != nullptr ? bias[out] : convert<T>(wide_bias != nullptr ? wide_bias[out] : 0.0f);
+      matrix[i] = bias != nullptr ? bias[out] : convert<T>(wide_bias != nullptr ? wide_bias[out] : 0.0f);
       continue;
     }
     for (int axis = 2; axis >= 0; --axis) {
@@ -46,15 +46,15 @@ __global__ void gather_rows(T* rows /* (block * K, taps * channels) */, const Fr
       tap /= k.axis_taps[axis];
       place /= k.stride[axis];
     }
-    rows[i] = inside ? convert<T>(weight[(in * k.out_channels + out) * step + element]) : T(0.0f);
+    matrix[i] = inside ? convert<T>(weight[(in * k.out_channels + out) * step + element]) : T(0.0f);
   }
 }
 
-/// A thread an element of the weight's gradient, read from its one place in the rows, and after these a thread an element of the bias's, a
-/// sum over the places in a block. Deterministic.
+/// A thread an element of the weight's gradient, read from its one place in the matrix, and after these a thread an element of the bias's,
+/// a sum over the places in a block. Deterministic.
 template <class T, class From>
-__global__ void scatter_rows(T* weight /* or null */, T* bias /* or null */, const From* rows, const __grid_constant__ KernelPlaces k,
-                             std::int64_t weights) {
+__global__ void scatter_matrix(T* weight /* or null */, T* bias /* or null */, const From* matrix, const __grid_constant__ KernelPlaces k,
+                               std::int64_t weights) {
   const std::int64_t columns = static_cast<std::int64_t>(k.taps) * k.channels;
   const int block = k.stride[0] * k.stride[1] * k.stride[2];
   for (std::int64_t i = cuda::first_item(); i < weights + k.out_channels; i += cuda::item_step()) {
@@ -64,7 +64,7 @@ __global__ void scatter_rows(T* weight /* or null */, T* bias /* or null */, con
       Computed<T> sum = 0;
       if (k.in_channels < k.channels) {
         for (int place = 0; place < block; ++place)
-          sum += convert<Computed<T>>(rows[(static_cast<std::int64_t>(place) * k.out_channels + out) * columns + k.in_channels]);
+          sum += convert<Computed<T>>(matrix[(static_cast<std::int64_t>(place) * k.out_channels + out) * columns + k.in_channels]);
       }
       bias[out] = convert<T>(sum);
     } else if (weight != nullptr) {
@@ -78,7 +78,7 @@ __global__ void scatter_rows(T* weight /* or null */, T* bias /* or null */, con
         tap_step *= k.axis_taps[axis];
       }
       const std::int64_t out = rest % k.out_channels, in = rest / k.out_channels;
-      weight[i] = convert<T>(rows[(place * k.out_channels + out) * columns + tap * k.channels + in]);
+      weight[i] = convert<T>(matrix[(place * k.out_channels + out) * columns + tap * k.channels + in]);
     }
   }
 }
@@ -91,7 +91,7 @@ void run(const KernelContext& call) {
     const Tensor bias = call.has(1) ? call.inputs[1] : Tensor();
     const bool wide = bias.defined() && bias.dtype() != output.dtype();
     dispatch_stored_as<T>(weight.dtype(), [&]<class From>() {
-      cuda::launch(gather_rows<T, From>, cuda::loop_shape(output.elements()), call.stream, output.data<T>(), weight.data<From>(),
+      cuda::launch(gather_matrix<T, From>, cuda::loop_shape(output.elements()), call.stream, output.data<T>(), weight.data<From>(),
                    bias.defined() && !wide ? bias.data<T>() : nullptr, wide ? bias.data<float>() : nullptr, k, output.elements());
     });
   });
@@ -99,15 +99,15 @@ void run(const KernelContext& call) {
 
 void run_backward(const KernelContext& call) {
   const auto& a = call.as<SubpixelWeightBackwardAttributes>();
-  const Tensor &rows = call.inputs[0], &weight = call.outputs[0], &bias = call.outputs[1];
-  const std::int64_t out_channels = rows.dim(0) / product(a.stride);
+  const Tensor &matrix = call.inputs[0], &weight = call.outputs[0], &bias = call.outputs[1];
+  const std::int64_t out_channels = matrix.dim(0) / product(a.stride);
   const std::int64_t weights = a.in_channels * out_channels * product(a.kernel);
   if (out_channels == 0) return;
-  const DType dtype = a.dtype.value_or(rows.dtype());
+  const DType dtype = a.dtype.value_or(matrix.dtype());
   dispatch_floating_and_halves(dtype, [&]<class T>() {
-    dispatch_stored_as<T>(rows.dtype(), [&]<class From>() {
-      cuda::launch(scatter_rows<T, From>, cuda::loop_shape(weights + out_channels), call.stream, data_or_null<T>(weight),
-                   data_or_null<T>(bias), rows.data<From>(), KernelPlaces(a.in_channels, out_channels, a.kernel, a), weights);
+    dispatch_stored_as<T>(matrix.dtype(), [&]<class From>() {
+      cuda::launch(scatter_matrix<T, From>, cuda::loop_shape(weights + out_channels), call.stream, data_or_null<T>(weight),
+                   data_or_null<T>(bias), matrix.data<From>(), KernelPlaces(a.in_channels, out_channels, a.kernel, a), weights);
     });
   });
 }

@@ -6,11 +6,11 @@
 namespace frit::ops {
 
 /// The taps of a tile of positions for products in strict float32: the pixels lie in shared memory as planes of rows, one for each depth
-/// and channel, with zeros for what the image does not have. A thread computes 4 rows of the weight for a patch of 4 x 4 neighbouring
+/// and channel, with zeros for what the image does not have. A thread computes 4 output channels of a patch of 4 x 4 neighbouring
 /// positions, so that it loads few numbers for many products.
 struct PlanarTaps : StagedTaps {
   static constexpr int side = 3;                   ///< rows and columns of taps
-  static constexpr int patch = 4, patch_rows = 4;  ///< positions along either axis; rows of the weight
+  static constexpr int patch = 4, patch_channels = 4;  ///< positions along either axis; output channels
   static constexpr int plane_taps = side * side;
 
   int image_channels = 0;
@@ -38,18 +38,18 @@ struct PlanarTaps : StagedTaps {
   static constexpr int patches(int positions) { return (positions + patch - 1) / patch; }
 
   FRIT_HOST_DEVICE int tap_planes() const { return taps[0] * image_channels; }
-  /// Of `rows` rows, as stage_weight lays them out.
-  FRIT_HOST_DEVICE std::size_t weight_bytes(int rows) const {
-    return static_cast<std::size_t>(tap_planes() * plane_taps * rows) * sizeof(float);
+  /// Of `out_channels` channels, as stage_weight lays them out.
+  FRIT_HOST_DEVICE std::size_t weight_bytes(int out_channels) const {
+    return static_cast<std::size_t>(tap_planes() * plane_taps * out_channels) * sizeof(float);
   }
   /// Rows of taps, side by side, with which a gradient is multiplied.
   FRIT_HOST_DEVICE int tap_rows() const { return tap_planes() * side; }
 
   /// What belongs to an item of the sums that `add` makes.
   struct Item {
-    int row, plane, tap;  ///< of the weight; of taps; in the plane
+    int out_channel, plane, tap;  ///< of the output; of taps; in the plane
 
-    FRIT_HOST_DEVICE Item(int item, int columns) : row(item / columns) {
+    FRIT_HOST_DEVICE Item(int item, int columns) : out_channel(item / columns) {
       const int column = item % columns, number = column / side;
       plane = number / side;
       tap = number % side * side + column % side;
@@ -77,35 +77,36 @@ struct PlanarTaps : StagedTaps {
     }
   }
 
-  /// Brings the weight to shared memory: (planes, taps of a plane, rows). element(row, channel, tap) is given the tap's number among all,
-  /// in the order of the pixels that it takes.
+  /// Brings the weight to shared memory: (planes, taps of a plane, output channels). element(output channel, channel, tap) is given the
+  /// tap's number among all, in the order of the pixels that it takes.
   template <class Element>
-  __device__ void stage_weight(float* to, int rows, const Element& element) const {
-    const int count = tap_planes() * plane_taps * rows;
+  __device__ void stage_weight(float* to, int out_channels, const Element& element) const {
+    const int count = tap_planes() * plane_taps * out_channels;
     for (int i = static_cast<int>(threadIdx.x); i < count; i += static_cast<int>(blockDim.x)) {
-      const int row = i % rows, tap = i / rows % plane_taps, plane = i / (rows * plane_taps), z = plane / image_channels;
-      to[i] = element(row, plane - z * image_channels, z * plane_taps + tap);
+      const int out_channel = i % out_channels, tap = i / out_channels % plane_taps, plane = i / (out_channels * plane_taps),
+                z = plane / image_channels;
+      to[i] = element(out_channel, plane - z * image_channels, z * plane_taps + tap);
     }
   }
 
-  /// Of a patch: [i][y][x] is row i of the thread's, position (y, x).
-  using Sums = float[patch_rows][patch][patch];
+  /// Of a patch: [i][y][x] is the thread's channel i, position (y, x).
+  using Sums = float[patch_channels][patch][patch];
 
-  /// sums = start + weight * taps. `pixels` are those of the patch's first position, `weight` (planes, taps of a plane, `rows`) begins at
-  /// the thread's first row.
+  /// sums = start + weight * taps. `pixels` are those of the patch's first position, `weight` (planes, taps of a plane, `out_channels`)
+  /// begins at the thread's first channel.
   template <class Start>
-  __device__ void convolve(Sums& sums, const Start& start, const float* pixels, const float* weight, int rows) const {
+  __device__ void convolve(Sums& sums, const Start& start, const float* pixels, const float* weight, int out_channels) const {
 #pragma unroll
-    for (int i = 0; i < patch_rows; ++i) {
+    for (int i = 0; i < patch_channels; ++i) {
 #pragma unroll
       for (int position = 0; position < patch * patch; ++position) sums[i][position / patch][position % patch] = start[i];
     }
     const int planes_of_taps = tap_planes();
 #pragma unroll 1
-    for (int plane = 0; plane < planes_of_taps; ++plane, pixels += plane_step, weight += plane_taps * rows) {
+    for (int plane = 0; plane < planes_of_taps; ++plane, pixels += plane_step, weight += plane_taps * out_channels) {
       float4 factors[plane_taps];
 #pragma unroll
-      for (int tap = 0; tap < plane_taps; ++tap) factors[tap] = *reinterpret_cast<const float4*>(weight + tap * rows);
+      for (int tap = 0; tap < plane_taps; ++tap) factors[tap] = *reinterpret_cast<const float4*>(weight + tap * out_channels);
 #pragma unroll
       for (int r = 0; r < patch + side - 1; ++r) {
         float line[patch + side - 1];
@@ -130,26 +131,26 @@ struct PlanarTaps : StagedTaps {
     }
   }
 
-  /// Of the weight's gradient, for some rows of taps: [k][dx][i] is row i of the thread's.
+  /// Of the weight's gradient, for some rows of taps: [k][dx][i] is the thread's channel i.
   template <int tap_rows>
-  using Products = float[tap_rows][side][patch_rows];
+  using Products = float[tap_rows][side][patch_channels];
 
   /// From a position's first pixel to those that a row of taps takes; that of the first for one that does not exist.
   __device__ int tap_row_offset(int number) const {
     const int plane = number / side, dy = number - plane * side;
     return number < tap_rows() ? plane * plane_step + dy * row_step : 0;
   }
-  /// products += gradients * taps, for `count` patches' width of positions in a line. `gradients` (rows, positions) begin at the thread's
-  /// first row, `gradient_step` elements from row to row.
+  /// products += gradients * taps, for `count` patches' width of positions in a line. `gradients` (channels, positions) begin at the
+  /// thread's first channel, `gradient_step` elements from channel to channel.
   template <int rows>
   __device__ static void multiply(Products<rows>& products, const float* gradients, int gradient_step, const float* pixels,
                                   const int (&offsets)[rows], int count) {
 #pragma unroll 1
-    for (int i = 0; i < count; ++i, gradients += patch, pixels += patch) {
-      float gradient[patch_rows][patch];
+    for (int done = 0; done < count; ++done, gradients += patch, pixels += patch) {
+      float gradient[patch_channels][patch];
 #pragma unroll
-      for (int row = 0; row < patch_rows; ++row) {
-        *reinterpret_cast<float4*>(gradient[row]) = *reinterpret_cast<const float4*>(gradients + row * gradient_step);
+      for (int i = 0; i < patch_channels; ++i) {
+        *reinterpret_cast<float4*>(gradient[i]) = *reinterpret_cast<const float4*>(gradients + i * gradient_step);
       }
 #pragma unroll
       for (int k = 0; k < rows; ++k) {
@@ -160,15 +161,15 @@ struct PlanarTaps : StagedTaps {
 #pragma unroll
           for (int dx = 0; dx < side; ++dx) {
 #pragma unroll
-            for (int row = 0; row < patch_rows; ++row) {
-              products[k][dx][row] = fmaf(gradient[row][x], line[x + dx], products[k][dx][row]);
+            for (int i = 0; i < patch_channels; ++i) {
+              products[k][dx][i] = fmaf(gradient[i][x], line[x + dx], products[k][dx][i]);
             }
           }
         }
       }
     }
   }
-  /// Adds the products to sums of `columns` in a row, which begin at the thread's first row: row of taps k is number `first` + k * `apart`.
+  /// Adds the products to sums of `columns` a channel, which begin at the thread's first: row of taps k is number `first` + k * `apart`.
   template <int rows>
   __device__ static void add(const Products<rows>& products, float* sums, int columns, int first, int apart) {
 #pragma unroll
@@ -176,7 +177,7 @@ struct PlanarTaps : StagedTaps {
 #pragma unroll
       for (int dx = 0; dx < side; ++dx) {
 #pragma unroll
-        for (int row = 0; row < patch_rows; ++row) sums[row * columns + (first + k * apart) * side + dx] += products[k][dx][row];
+        for (int i = 0; i < patch_channels; ++i) sums[i * columns + (first + k * apart) * side + dx] += products[k][dx][i];
       }
     }
   }

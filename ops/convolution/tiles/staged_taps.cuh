@@ -18,12 +18,12 @@ namespace frit::ops {
 template <class Stored>
 struct KernelWeight {
   const Stored* elements;
-  std::int64_t row_step, channel_step, tap_step;
+  std::int64_t out_channel_step, channel_step, tap_step;
 
   explicit KernelWeight(const Tensor& tensor)
-      : elements(tensor.data<Stored>()), row_step(tensor.elements() / std::max<std::int64_t>(1, tensor.shape()[0])) {
+      : elements(tensor.data<Stored>()), out_channel_step(tensor.elements() / std::max<std::int64_t>(1, tensor.shape()[0])) {
     const std::int64_t channels = tensor.shape()[1];
-    channel_step = tensor.is_contiguous() ? row_step / channels : 1;
+    channel_step = tensor.is_contiguous() ? out_channel_step / channels : 1;
     tap_step = tensor.is_contiguous() ? 1 : channels;
   }
 };
@@ -38,7 +38,7 @@ struct StagedTaps {
   int image[3], taps[3], shift[3];                         ///< as Im2colAttributes
   int output_size[3];                                      ///< likewise
   int tap_vectors;                                         ///< to a tap
-  int used_columns;                                        ///< of a row of the weight
+  int used_columns;                                        ///< of an output channel of the weight
   int ones;                                                ///< the channel of tap 0 that is 1, or -1
   bool whole_vectors;                                      ///< 4 channels can be loaded at once
   int staged[3] = {};                                      ///< pixels that a tile takes
@@ -185,25 +185,26 @@ struct StagedTaps {
     const int tap = vector / tap_vectors, c = (vector - tap * tap_vectors) * width + column;
     return vector >= 0 && vector * width < used_columns && (c < planes.channels || (tap == 0 && c == ones));
   }
-  /// A vector of a row of a convolution's weight; zeros for what no tap has.
+  /// A vector of an output channel of a convolution's weight; zeros for what no tap has.
   template <class Stored>
-  __device__ Words<Stored> weights(const KernelWeight<Stored>& weight, int row, int vector) const {
+  __device__ Words<Stored> weights(const KernelWeight<Stored>& weight, int out_channel, int vector) const {
     const int tap = vector / tap_vectors, first = (vector - tap * tap_vectors) * width, last_tap = taps[0] * taps[1] * taps[2] - 1;
     cuda::Vector<float, width> elements;
 #pragma unroll
     for (int j = 0; j < width; ++j) {
-      const std::int64_t place = row * weight.row_step + (first + j) * weight.channel_step + (last_tap - tap) * weight.tap_step;
+      const std::int64_t place =
+          out_channel * weight.out_channel_step + (first + j) * weight.channel_step + (last_tap - tap) * weight.tap_step;
       elements[j] = vector >= 0 && first + j < planes.channels ? convert<float>(weight.elements[place]) : 0;
     }
     return words<Stored>(elements);
   }
-  /// A vector of a row of the weight times a factor; zeros for what no tap has.
+  /// A vector of an output channel of the weight times a factor; zeros for what no tap has.
   template <class Stored>
-  __device__ Words<Stored> weights(const Stored* weight, int row, int vector, float factor = 1) const {
+  __device__ Words<Stored> weights(const Stored* weight, int out_channel, int vector, float factor = 1) const {
     cuda::Vector<float, width> elements;
 #pragma unroll
     for (int j = 0; j < width; ++j) {
-      elements[j] = counts(vector, j) ? convert<float>(weight[row * used_columns + vector * width + j]) * factor : 0;
+      elements[j] = counts(vector, j) ? convert<float>(weight[out_channel * used_columns + vector * width + j]) * factor : 0;
     }
     return words<Stored>(elements);
   }

@@ -243,7 +243,7 @@ __global__ void __launch_bounds__(TapTiles::threads, blocks_wanted)
 /// Where the sums of multiply_taps go.
 struct TapResult {
   int items, columns, group, channels, taps, rows;  ///< columns: with those that mean nothing; taps: along a row; rows: of taps
-  std::int64_t row_step, channel_step, tap_step;
+  std::int64_t out_channel_step, channel_step, tap_step;
 
   TapResult(const TapTiles& tiles, const Tensor& weight)
       : items(tiles.outputs * tiles.row_columns()),
@@ -253,7 +253,7 @@ struct TapResult {
         taps(tiles.kernel[2]),
         rows(tiles.kernel[0] * tiles.kernel[1]) {
     const bool channels_last = !weight.is_contiguous();
-    row_step = static_cast<std::int64_t>(channels) * rows * taps;
+    out_channel_step = static_cast<std::int64_t>(channels) * rows * taps;
     channel_step = channels_last ? 1 : rows * taps;
     tap_step = channels_last ? channels : 1;
   }
@@ -263,7 +263,7 @@ struct TapResult {
     const int output = item / columns, column = item - output * columns, block = column / tensor_cores::columns, row = block / group;
     const int element = (block - row * group) * tensor_cores::columns + column % tensor_cores::columns, tap = element / channels;
     if (row >= rows || tap >= taps) return -1;
-    return output * row_step + (element - tap * channels) * channel_step + (row * taps + tap) * tap_step;
+    return output * out_channel_step + (element - tap * channels) * channel_step + (row * taps + tap) * tap_step;
   }
 };
 

@@ -10,13 +10,13 @@ namespace frit::ops {
 /// of neighbouring positions lie one after the other; a chunk is a pixel, or two neighbouring ones in halves, of which each is staged
 /// twice.
 struct TapRows : StagedTaps {
-  static constexpr int rows = 16;                                                               ///< of the weight: channels of the output
+  static constexpr int out_channels = 16;
   static constexpr int slots = 3;  ///< rows of taps, and of positions at a time
   static constexpr int most_depths = 3, most_steps = 5;                                         ///< of taps; of two chunks each
   static constexpr int side = warpgroup::group_rows;     ///< positions of a group, which are neighbours
   static constexpr int groups = warpgroup::rows / side;  ///< of a strip of positions
   static constexpr std::uint32_t step_bytes = 2 * warpgroup::columns * warpgroup::chunk_bytes;  ///< of the weight
-  static_assert(warpgroup::columns == slots * rows);
+  static_assert(warpgroup::columns == slots * out_channels);
 
   int size[3];  ///< positions along each axis
   bool wide;    ///< the groups of a strip lie next to each other, else one after the other
@@ -26,7 +26,7 @@ struct TapRows : StagedTaps {
   cuda::Divisor column_strips, depth_strips;  ///< of the box
   std::size_t bytes;                          ///< of shared memory: the pixels, and what lies after them for positions that do not exist
 
-  /// Whether a row of the weight has just the taps of a kernel 3 x 3, or 3 x 3 x 3.
+  /// Whether an output channel of the weight has just the taps of a kernel 3 x 3, or 3 x 3 x 3.
   static bool fit(const StagedTaps& taps) {
     const bool kernel = (taps.taps[0] == 1 || taps.taps[0] == most_depths) && taps.taps[1] == slots && taps.taps[2] == slots;
     return kernel && taps.tap_vectors == 1 && taps.used_columns == taps.taps[0] * slots * slots * width;
@@ -102,11 +102,11 @@ struct TapRows : StagedTaps {
   __device__ void stage_weight(Stored* to, const KernelWeight<Stored>& weight) const {
     constexpr int elements = warpgroup::chunk_bytes / sizeof(Stored), vectors = elements / width;
     for (int i = static_cast<int>(threadIdx.x); i < steps * 2 * warpgroup::columns; i += threads) {
-      const int chunk = i / warpgroup::columns, n = i % warpgroup::columns, row_of_taps = taps[1] - 1 - n / rows;
+      const int chunk = i / warpgroup::columns, n = i % warpgroup::columns, row_of_taps = taps[1] - 1 - n / out_channels;
       for (int v = 0; v < vectors; ++v) {
         const int first = number[chunk * vectors + v];
         *reinterpret_cast<Words<Stored>*>(to + i * elements + v * width) =
-            weights(weight, channel_of(n % rows), first < 0 ? -1 : first + row_of_taps * taps[2]);
+            weights(weight, channel_of(n % out_channels), first < 0 ? -1 : first + row_of_taps * taps[2]);
       }
     }
     warpgroup::fence_stores();

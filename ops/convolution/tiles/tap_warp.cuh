@@ -51,30 +51,30 @@ struct TapVectors {
 };
 
 #ifdef __CUDACC__
-/// What a warp computes of `warp_rows` rows of a weight, a multiple of 16, and of blocks of 8 neighbouring positions, on tensor cores. The
-/// rows are in registers. `known_pixel` is StagedTaps::pixel_step where that is known when this is compiled, else 0.
-template <class Stored, int loads, int warp_rows, int known_pixel = 0>
+/// What a warp computes of `warp_channels` output channels, a multiple of 16, and of blocks of 8 neighbouring positions, on tensor cores.
+/// The weight is in registers. `known_pixel` is StagedTaps::pixel_step where that is known when this is compiled, else 0.
+template <class Stored, int loads, int warp_channels, int known_pixel = 0>
 class TapWarp {
  public:
   using Instruction = tensor_cores::Instruction<Stored>;
   static constexpr int positions = 8;                                            ///< of a block
-  static constexpr int row_tiles = warp_rows / 16, thread_rows = 2 * row_tiles;  ///< a thread's rows are neighbours
+  static constexpr int channel_tiles = warp_channels / 16, thread_channels = 2 * channel_tiles;  ///< a thread's channels are neighbours
   static constexpr int vector_words = sizeof(Stored);                            ///< words of a vector
   using Words = StagedTaps::Words<Stored>;
-  /// sums[j][2 u + v]: the thread's row 2 j + u, position 2 t + v, t being the thread's number of four.
-  using Sums = float[row_tiles][4];
+  /// sums[j][2 u + v]: the thread's channel 2 j + u, position 2 t + v, t being the thread's number of four.
+  using Sums = float[channel_tiles][4];
 
-  /// weights(row, i, vector): a vector of the thread's row i as words; zeros for vector -1.
+  /// weights(output channel, i, vector): a vector of the thread's channel i as words; zeros for vector -1.
   template <class Weights>
-  __device__ TapWarp(int first_row, const TapVectors<loads>& vectors, const StagedTaps& taps, const Weights& weights)
-      : taps_(taps), first_row_(first_row) {
+  __device__ TapWarp(int first_channel, const TapVectors<loads>& vectors, const StagedTaps& taps, const Weights& weights)
+      : taps_(taps), first_channel_(first_channel) {
 #pragma unroll
     for (int v = 0; v < loads; ++v) {
       const int place = own() * loads + v;
       offset_[v] = vectors.offset[place] + lane() / 4 * pixel_step();
 #pragma unroll
-      for (int i = 0; i < thread_rows; ++i) {
-        const Words words = weights(thread_row(lane() / 4) + i, i, vectors.number[place]);
+      for (int i = 0; i < thread_channels; ++i) {
+        const Words words = weights(thread_channel(lane() / 4) + i, i, vectors.number[place]);
 #pragma unroll
         for (int w = 0; w < vector_words; ++w) weight_[v * vector_words / 2 + w / 2][i / 2][w % 2 * 2 + i % 2] = words[w];
       }
@@ -86,16 +86,16 @@ class TapWarp {
 
   __device__ static int lane() { return static_cast<int>(threadIdx.x) % cuda::warp_size; }
   __device__ static int own() { return lane() % 4; }
-  /// The first of the rows of a thread with some lane / 4.
-  __device__ int thread_row(int quarter) const { return first_row_ + quarter * thread_rows; }
+  /// The first of the output channels of a thread with some lane / 4.
+  __device__ int thread_channel(int quarter) const { return first_channel_ + quarter * thread_channels; }
 
   /// sums = start + weight * taps, for blocks of positions next to each other, the first of whose pixels are `first`.
   template <int blocks>
-  __device__ void convolve(Sums (&sums)[blocks], const float (&start)[thread_rows], const Stored* first) const {
+  __device__ void convolve(Sums (&sums)[blocks], const float (&start)[thread_channels], const Stored* first) const {
 #pragma unroll
     for (int b = 0; b < blocks; ++b) {
 #pragma unroll
-      for (int i = 0; i < thread_rows; ++i) sums[b][i / 2][i % 2 * 2] = sums[b][i / 2][i % 2 * 2 + 1] = start[i];
+      for (int i = 0; i < thread_channels; ++i) sums[b][i / 2][i % 2 * 2] = sums[b][i / 2][i % 2 * 2 + 1] = start[i];
     }
 #pragma unroll
     for (int v = 0; v < loads; ++v) {
@@ -113,7 +113,7 @@ class TapWarp {
 #pragma unroll
         for (int b = 0; b < blocks; ++b) {
 #pragma unroll
-          for (int j = 0; j < row_tiles; ++j) {
+          for (int j = 0; j < channel_tiles; ++j) {
             Instruction::multiply(sums[b][j], weight_[(v * vector_words + w) / 2][j], words[b][w], words[b][w + 1]);
           }
         }
@@ -121,20 +121,20 @@ class TapWarp {
     }
   }
 
-  /// Of the weight's gradient: pairs of columns go from 0 on; [i][j][u][2 v + r] is in column v of pair 8 i + lane / 4, in row 2 j + u of
-  /// those of the threads whose lane / 4 is 2 own() + r.
-  using Products = float[loads][row_tiles][2][4];
-  /// products += pixels (columns, positions) * gradients (positions, rows), for two blocks of positions.
+  /// Of the weight's gradient: pairs of columns go from 0 on; [i][j][u][2 v + r] is in column v of pair 8 i + lane / 4, in channel 2 j + u
+  /// of those of the threads whose lane / 4 is 2 own() + r.
+  using Products = float[loads][channel_tiles][2][4];
+  /// products += pixels (columns, positions) * gradients (positions, channels), for two blocks of positions.
   __device__ void multiply(Products& products, const Sums (&gradients)[2], const Stored* first) const {
     const Stored* const from = first + 2 * own() * pixel_step();
     const int block_step = positions * pixel_step();
     if constexpr (is_half_type<Stored>) {
       using Pair = cuda::Packed<Stored>;
-      std::uint32_t right[row_tiles][2][2];
+      std::uint32_t right[channel_tiles][2][2];
 #pragma unroll
       for (int b = 0; b < 2; ++b) {
 #pragma unroll
-        for (int i = 0; i < thread_rows; ++i) {
+        for (int i = 0; i < thread_channels; ++i) {
           right[i / 2][i % 2][b] = Pair::narrow(gradients[b][i / 2][i % 2 * 2], gradients[b][i / 2][i % 2 * 2 + 1]);
         }
       }
@@ -150,7 +150,7 @@ class TapWarp {
           left[2 * b + 1] = __byte_perm(one, other, 0x7632);
         }
 #pragma unroll
-        for (int j = 0; j < row_tiles; ++j) {
+        for (int j = 0; j < channel_tiles; ++j) {
 #pragma unroll
           for (int u = 0; u < 2; ++u) Instruction::multiply(products[i][j][u], left, right[j][u][0], right[j][u][1]);
         }
@@ -158,9 +158,9 @@ class TapWarp {
     } else {
 #pragma unroll
       for (int b = 0; b < 2; ++b) {
-        cuda::Vector<float, 4> rounded[row_tiles];
+        cuda::Vector<float, 4> rounded[channel_tiles];
 #pragma unroll
-        for (int j = 0; j < row_tiles; ++j) {
+        for (int j = 0; j < channel_tiles; ++j) {
           const float(&own)[4] = gradients[b][j];
           rounded[j] = tensor_cores::Product<float>::rounded(cuda::Vector<float, 4>{own[0], own[1], own[2], own[3]});
         }
@@ -170,7 +170,7 @@ class TapWarp {
           const auto one = *reinterpret_cast<const uint2*>(pair), other = *reinterpret_cast<const uint2*>(pair + pixel_step());
           const std::uint32_t left[4] = {one.x, one.y, other.x, other.y};
 #pragma unroll
-          for (int j = 0; j < row_tiles; ++j) {
+          for (int j = 0; j < channel_tiles; ++j) {
 #pragma unroll
             for (int u = 0; u < 2; ++u) {
               Instruction::multiply(products[i][j][u], left, __float_as_uint(rounded[j][2 * u]), __float_as_uint(rounded[j][2 * u + 1]));
@@ -181,7 +181,7 @@ class TapWarp {
     }
   }
 
-  static constexpr int columns = TapVectors<loads>::most * StagedTaps::width;  ///< of a row of `sums`
+  static constexpr int columns = TapVectors<loads>::most * StagedTaps::width;  ///< of a channel of `sums`
   /// Adds the products to those of the whole weight. What no tap has is 0, or NaN.
   __device__ void add(const Products& products, float* sums) const {
 #pragma unroll
@@ -193,9 +193,9 @@ class TapWarp {
         const float factor = taps_.counts(column / StagedTaps::width, column % StagedTaps::width) ? 1 : 0;
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
-          float* const to = sums + thread_row(2 * own() + r) * columns + column;
+          float* const to = sums + thread_channel(2 * own() + r) * columns + column;
 #pragma unroll
-          for (int row = 0; row < thread_rows; ++row) to[row * columns] += products[i][row / 2][row % 2][2 * v + r] * factor;
+          for (int k = 0; k < thread_channels; ++k) to[k * columns] += products[i][k / 2][k % 2][2 * v + r] * factor;
         }
       }
     }
@@ -205,9 +205,9 @@ class TapWarp {
   __device__ int pixel_step() const { return known_pixel > 0 ? known_pixel : taps_.pixel_step; }
 
   const StagedTaps& taps_;
-  int first_row_;
+  int first_channel_;
   bool last_used_;  ///< of the last loads, the thread's
-  std::uint32_t weight_[loads * vector_words / 2][row_tiles][4];
+  std::uint32_t weight_[loads * vector_words / 2][channel_tiles][4];
   int offset_[loads], pair_offset_[loads];  ///< of what the thread reads, from a block's first pixel on
 };
 #endif

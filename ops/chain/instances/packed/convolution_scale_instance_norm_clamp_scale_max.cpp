@@ -165,11 +165,11 @@ bool has_convolution_instance_norm_max_kernels(const TensorType& image, const Te
   for (int axis = 0; axis < padding.rank(); ++axis) {
     if (padding[axis] >= kernel[axis]) return false;
   }
-  const bool fits = weight.shape[0] == Kernels::rows && weight.shape[1] == image.shape[1] && image.shape[1] <= Kernels::channels &&
+  const bool fits = weight.shape[0] == Kernels::out_channels && weight.shape[1] == image.shape[1] && image.shape[1] <= Kernels::channels &&
                     product(kernel) <= Kernels::taps;
   if (!fits || image.elements() == 0) return false;
   const Shape convolved = convolved_shape(image.shape, weight.shape, {.padding = padding});
-  return product(image_of(convolved)) * Kernels::rows <= INT32_MAX && product(image_of(image.shape)) * image.shape[1] <= INT32_MAX;
+  return product(image_of(convolved)) * Kernels::out_channels <= INT32_MAX && product(image_of(image.shape)) * image.shape[1] <= INT32_MAX;
 }
 
 Dims kernel_between(const Shape& image, const Shape& convolved, const Dims& padding) {

@@ -13,8 +13,8 @@ namespace frit::ops {
 namespace {
 
 using OwnAttributes = ConvolutionInstanceNormMaxAttributes;
-constexpr int rows = ConvolutionMaximumCall<float>::rows;
-static_assert(rows == TapRows::rows);
+constexpr int out_channels = ConvolutionMaximumCall<float>::out_channels;
+static_assert(out_channels == TapRows::out_channels);
 
 /// The positions of a sample, dealt out to the blocks of a cluster: each has a box of them, whose pixels stay in its shared memory.
 struct ClusterTaps : TapRows {
@@ -54,7 +54,7 @@ struct ClusterTaps : TapRows {
 
 /// What a block knows of its channels: the norm of a product, less the bias, is product * slope + shift.
 struct ChannelMaps {
-  float bias[rows], slope[rows], shift[rows], post_scale[rows];
+  float bias[out_channels], slope[out_channels], shift[out_channels], post_scale[out_channels];
 };
 
 template <class Stored, bool deep>
@@ -71,11 +71,11 @@ class TapMaxima {
         staged_(reinterpret_cast<Stored*>(memory + tiles.weight_bytes())),
         maps_(maps),
         rank_(static_cast<int>(blockIdx.x) % tiles.blocks),
-        totals_(memory + tiles.weight_bytes() + tiles.bytes, barriers, rows, rank_, tiles.blocks),
+        totals_(memory + tiles.weight_bytes() + tiles.bytes, barriers, out_channels, rank_, tiles.blocks),
         depth_(rank_ / tiles.row_parts * tiles.size[0]),
         row_(rank_ % tiles.row_parts * tiles.size[1]) {
     tiles.stage_weight<ClusterTaps::threads>(weight_, weight);
-    if (threadIdx.x < rows) maps.bias[threadIdx.x] = biased ? bias[threadIdx.x] : 0;
+    if (threadIdx.x < out_channels) maps.bias[threadIdx.x] = biased ? bias[threadIdx.x] : 0;
   }
 
   template <class Image>
@@ -90,11 +90,11 @@ class TapMaxima {
   __device__ void find_statistics(const Convolved<Stored>& convolved, const FinalizeInstances<Stored>& finalize, std::int64_t n) {
     sum<write>(convolved, n);
     totals_.exchange(ClusterTaps::warps);
-    if (threadIdx.x < rows) {
+    if (threadIdx.x < out_channels) {
       const int c = static_cast<int>(threadIdx.x);
       const float bias = maps_.bias[c];
       const DeviceMoments moments(totals_.total(c), bias, 1 / static_cast<double>(pixels()));
-      const InstanceMap<float> map = finalize.map(n * rows + c, moments, finalize.scale[c], finalize.post_scale[c], rank_ == 0);
+      const InstanceMap<float> map = finalize.map(n * out_channels + c, moments, finalize.scale[c], finalize.post_scale[c], rank_ == 0);
       maps_.slope[c] = map.slope;
       maps_.shift[c] = fmaf(bias - map.reference, map.slope, map.shift);
       maps_.post_scale[c] = map.post_scale;
@@ -189,7 +189,7 @@ class TapMaxima {
   /// Puts the sums of what the warp has of the channels.
   template <Write write>
   __device__ void sum(const Convolved<Stored>& convolved, std::int64_t n) const {
-    Stored* const sample = convolved.elements + n * convolved.pixels * rows;
+    Stored* const sample = convolved.elements + n * convolved.pixels * out_channels;
     float sums[thread_channels] = {}, squares[thread_channels] = {};
     const auto bias = *reinterpret_cast<const cuda::Vector<float, thread_channels>*>(maps_.bias + first_channel());
     for_each_row([&](const Positions& positions, int row, const float(&products)[8]) {
@@ -219,7 +219,7 @@ class TapMaxima {
         sums[i] += __shfl_xor_sync(~0u, sums[i], mask);
         squares[i] += __shfl_xor_sync(~0u, squares[i], mask);
       }
-      if (lane() < 4) totals_.partials[warp() * rows + first_channel() + i] = {sums[i], squares[i]};
+      if (lane() < 4) totals_.partials[warp() * out_channels + first_channel() + i] = {sums[i], squares[i]};
     }
   }
 
@@ -264,7 +264,7 @@ struct Tiles {
   std::optional<ClusterPatches> patches;  ///< in strict float32
 
   Tiles(const Tensor& image, std::span<const TensorType> types, const Attributes& attributes) {
-    constexpr std::size_t rest = rows * Totals::channel_bytes + sizeof(ChannelMaps) + 512;  // and what else the kernel declares
+    constexpr std::size_t rest = out_channels * Totals::channel_bytes + sizeof(ChannelMaps) + 512;  // and what else the kernel declares
     const Dims& padding = attributes.as<OwnAttributes>().padding;
     if (!has_convolution_instance_norm_max_kernels(types[0], types[1], padding)) return;
     if (on_tensor_cores(types[1].dtype)) {
@@ -280,7 +280,7 @@ void run_clusters(const KernelContext& call, const ClusterTaps& tiles) {
   const Tensor& image = call.inputs[0];
   const ConvolutionMaximumCall<Stored> given(call);
   auto* const kernel = given.trains() ? &find_maxima_of_taps<Stored, Image, deep, true> : &find_maxima_of_taps<Stored, Image, deep, false>;
-  cuda::LaunchShape shape{dim3(1), dim3(ClusterTaps::threads), tiles.weight_bytes() + tiles.bytes + rows * Totals::channel_bytes};
+  cuda::LaunchShape shape{dim3(1), dim3(ClusterTaps::threads), tiles.weight_bytes() + tiles.bytes + out_channels * Totals::channel_bytes};
   const std::int64_t clusters = std::min<std::int64_t>(cuda::resident_clusters(kernel, shape, tiles.blocks), tiles.planes.samples);
   FRIT_CHECK(clusters > 0);
   shape.grid = dim3(static_cast<unsigned>(clusters * tiles.blocks));

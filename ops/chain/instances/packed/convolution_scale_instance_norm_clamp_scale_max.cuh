@@ -61,7 +61,7 @@ enum class Write { not_at_all, channels_last, contiguous };
 /// Where it goes.
 template <class Stored>
 struct Convolved {
-  static constexpr int rows = static_cast<int>(ConvolutionInstanceNormMaxKernels::rows);  ///< K
+  static constexpr int out_channels = static_cast<int>(ConvolutionInstanceNormMaxKernels::out_channels);  ///< K
 
   Write way;
   Stored* elements;
@@ -77,7 +77,7 @@ struct Convolved {
   template <Write known_way>
   __device__ void write(Stored* sample, int pixel, int channel, const cuda::Vector<Stored, 4>& values) const {
     if constexpr (known_way == Write::channels_last) {
-      cuda::store_vector(sample + (pixel * rows + channel), values);
+      cuda::store_vector(sample + (pixel * out_channels + channel), values);
     } else {
 #pragma unroll
       for (int i = 0; i < 4; ++i) sample[(channel + i) * pixels + pixel] = values[i];
@@ -86,7 +86,7 @@ struct Convolved {
   template <Write known_way>
   __device__ cuda::Vector<Stored, 4> read(const Stored* sample, int pixel, int channel) const {
     if constexpr (known_way == Write::channels_last) {
-      return *reinterpret_cast<const cuda::Vector<Stored, 4>*>(sample + (pixel * rows + channel));
+      return *reinterpret_cast<const cuda::Vector<Stored, 4>*>(sample + (pixel * out_channels + channel));
     } else {
       cuda::Vector<Stored, 4> values;
 #pragma unroll
@@ -99,7 +99,7 @@ struct Convolved {
 /// inputs (image, weight, scale, post_scale, bias or none), outputs (output, argmax, mean, rstd, argmax_input, convolved)
 template <class Stored>
 struct ConvolutionMaximumCall {
-  static constexpr int rows = Convolved<Stored>::rows;
+  static constexpr int out_channels = Convolved<Stored>::out_channels;
 
   MaximumOutputs<Stored, std::uint8_t> outputs;
   FinalizeInstances<Stored> finalize;
@@ -111,7 +111,7 @@ struct ConvolutionMaximumCall {
 
   explicit ConvolutionMaximumCall(const KernelContext& call)
       : outputs{data_or_null<Stored>(call.outputs[0]), data_or_null<std::uint8_t>(call.outputs[1]), data_or_null<Stored>(call.outputs[4])},
-        finalize{.channels = rows,
+        finalize{.channels = out_channels,
                  .eps = call.as<ConvolutionInstanceNormMaxAttributes>().chain.eps,
                  .scale = Parameter<Stored>(call.inputs[2]),
                  .post_scale = Parameter<Stored>(call.inputs[3]),

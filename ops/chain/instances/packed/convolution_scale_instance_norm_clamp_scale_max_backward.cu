@@ -13,7 +13,7 @@ namespace frit::ops {
 namespace {
 
 using OwnAttributes = ConvolutionInstanceNormMaxAttributes;
-constexpr int rows = static_cast<int>(ConvolutionInstanceNormMaxKernels::rows);
+constexpr int out_channels = static_cast<int>(ConvolutionInstanceNormMaxKernels::out_channels);
 /// And blocks of a multiprocessor, as registers allow.
 constexpr int threads = 128, warps = threads / cuda::warp_size, resident_blocks = 4;
 
@@ -43,7 +43,7 @@ struct Stretch {
     offset = exists ? z * tiles.depth_step + y * tiles.row_step + first_column() * tiles.pixel_step : -1;
     const int place = (depth * tiles.output_size[1] + row) * tiles.output_size[2] + column + own,
               count = exists ? tiles.output_size[2] - column - own : 0;
-    const Stored* const elements = given.convolved + (place * rows + channel);
+    const Stored* const elements = given.convolved + (place * out_channels + channel);
     const float* const more_from = given.more + place;
     const std::uint8_t* const argmax = given.argmax + place;
 #pragma unroll
@@ -53,7 +53,7 @@ struct Stretch {
         const int position = b * positions + v;
         index[b][v] = -1;
         if (position >= count) continue;
-        convolved[b][v] = *reinterpret_cast<const cuda::Vector<Stored, channels>*>(elements + position * rows);
+        convolved[b][v] = *reinterpret_cast<const cuda::Vector<Stored, channels>*>(elements + position * out_channels);
         more[b][v] = more_from[position];
         index[b][v] = argmax[position];
       }
@@ -67,13 +67,13 @@ template <class Stored, class Image, int loads>
 __global__ void __launch_bounds__(threads, resident_blocks)
     gather_weight_gradient(float* partials /* (blocks, K, columns) */, const Image* image, GradientSource<Stored> given,
                            const __grid_constant__ OutputTiles<loads> tiles) {
-  using Warp = TapWarp<Stored, loads, rows, StagedTaps::width>;
+  using Warp = TapWarp<Stored, loads, out_channels, StagedTaps::width>;
   using Part = Stretch<Stored, loads>;
-  static_assert(Part::channels == Warp::thread_rows && Part::positions == Warp::positions);
+  static_assert(Part::channels == Warp::thread_channels && Part::positions == Warp::positions);
   extern __shared__ __align__(16) std::byte memory[];
   auto* const staged = reinterpret_cast<Stored*>(memory);
   const Warp warp(0, tiles.vectors, tiles, [](int, int, int) { return typename Warp::Words{}; });  // the weight plays no part
-  const int channel = warp.thread_row(Warp::lane() / 4), pixels = tiles.output_size[0] * tiles.output_size[1] * tiles.output_size[2];
+  const int channel = warp.thread_channel(Warp::lane() / 4), pixels = tiles.output_size[0] * tiles.output_size[1] * tiles.output_size[2];
   typename Warp::Products products = {};
   for (int number = static_cast<int>(blockIdx.x); number < tiles.count; number += static_cast<int>(gridDim.x)) {
     const OutputTile tile(tiles, number);
@@ -82,7 +82,7 @@ __global__ void __launch_bounds__(threads, resident_blocks)
     __syncthreads();  // the tile before was used
     tiles.template stage<threads>(staged, image, tile.sample, tile.depth, tile.row, tile.column);
     __syncthreads();
-    const RuleVector<float, Part::channels> rule(given.rules, static_cast<std::int64_t>(tile.sample) * rows + channel);
+    const RuleVector<float, Part::channels> rule(given.rules, static_cast<std::int64_t>(tile.sample) * out_channels + channel);
 #pragma unroll 1
     for (int line = Part::first_line(); line < tiles.size[0] * tiles.size[1]; line += Part::line_step) {
       const Part part = next;
@@ -105,7 +105,7 @@ __global__ void __launch_bounds__(threads, resident_blocks)
     }
   }
   // The warps add their products, one after the other.
-  constexpr int count = rows * Warp::columns;
+  constexpr int count = out_channels * Warp::columns;
   put_partials(partials + static_cast<std::int64_t>(blockIdx.x) * count, reinterpret_cast<float*>(memory), count, warps,
                [&](int turn, float* sums) {
                  if (turn == Part::warp()) warp.add(products, sums);
@@ -190,7 +190,7 @@ constexpr int columns_of = TapVectors<loads>::most * StagedTaps::width;  ///< of
 
 template <int loads>
 Scratch scratch_for(const OutputTiles<loads>& tiles, const Planes& planes, int device) {
-  return {planes, tiles.count, resident_blocks, rows * columns_of<loads>, device};
+  return {planes, tiles.count, resident_blocks, out_channels * columns_of<loads>, device};
 }
 
 template <class Stored, class Image, int loads>
@@ -200,15 +200,16 @@ void run_tiles(const KernelContext& call, const Dims& kernel) {
   const OutputTiles<loads> tiles = tiles_for<loads>(image, convolved.dtype(), kernel, call.as<OwnAttributes>().padding);
   const Scratch scratch = scratch_for(tiles, Planes(convolved.shape()), image.device().index);
   run_kernels<Stored>(call, scratch, [&](float* partials, const GradientSource<Stored>& given) {
-    const cuda::LaunchShape shape{dim3(scratch.blocks), dim3(threads), std::max(tiles.staged_bytes, rows * columns * sizeof(float))};
+    const cuda::LaunchShape shape{dim3(scratch.blocks), dim3(threads),
+                                  std::max(tiles.staged_bytes, out_channels * columns * sizeof(float))};
     cuda::launch(gather_weight_gradient<Stored, Image, loads>, shape, call.stream, partials, image.data<Image>(), given, tiles);
-    sum_partials(call.outputs[0].data<Stored>(), partials, static_cast<int>(scratch.blocks), rows * columns,
+    sum_partials(call.outputs[0].data<Stored>(), partials, static_cast<int>(scratch.blocks), out_channels * columns,
                  KernelPlace{columns, static_cast<int>(image.shape()[1]), static_cast<int>(product(kernel))}, call.stream);
   });
 }
 
 Scratch scratch_for(const GradientTiles& tiles, const Planes& planes, int device) {
-  return {planes, tiles.count, GradientTiles::resident_blocks, rows * GradientTiles::columns(tiles.tap_rows_to_thread()), device};
+  return {planes, tiles.count, GradientTiles::resident_blocks, out_channels * GradientTiles::columns(tiles.tap_rows_to_thread()), device};
 }
 
 /// In strict float32.
@@ -219,10 +220,10 @@ void run_strict(const KernelContext& call, const GradientTiles& tiles) {
     auto* const kernel = tap_rows == GradientTiles::few    ? &multiply_gradient<GradientTiles::few>
                          : tap_rows == GradientTiles::some ? &multiply_gradient<GradientTiles::some>
                                                            : &multiply_gradient<GradientTiles::most>;
-    const std::size_t sum_bytes = static_cast<std::size_t>(rows * columns) * sizeof(float);
+    const std::size_t sum_bytes = static_cast<std::size_t>(out_channels * columns) * sizeof(float);
     const cuda::LaunchShape shape{dim3(scratch.blocks), dim3(GradientTiles::threads), std::max(tiles.shared_bytes(), sum_bytes)};
     cuda::launch(kernel, shape, call.stream, partials, call.inputs[1].data<float>(), given, tiles);
-    sum_partials(call.outputs[0].data<float>(), partials, static_cast<int>(scratch.blocks), rows * columns,
+    sum_partials(call.outputs[0].data<float>(), partials, static_cast<int>(scratch.blocks), out_channels * columns,
                  TapRowPlace{columns, tiles.image_channels, tiles.taps[0]}, call.stream);
   });
 }

@@ -15,7 +15,8 @@ struct GradientSource {
 
   /// Without the samples before.
   __device__ GradientSource from(std::int64_t sample, int pixels) const {
-    return {convolved + sample * pixels * ConvolutionInstanceNormMaxKernels::rows, rules, argmax + sample * pixels, more + sample * pixels};
+    return {convolved + sample * pixels * ConvolutionInstanceNormMaxKernels::out_channels, rules, argmax + sample * pixels,
+            more + sample * pixels};
   }
 };
 

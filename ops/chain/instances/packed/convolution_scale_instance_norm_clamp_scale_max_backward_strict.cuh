@@ -12,14 +12,15 @@ namespace frit::ops {
 
 /// How the positions of all samples are cut into tiles.
 struct GradientTiles : PlanarTaps {
-  static constexpr int rows = static_cast<int>(ConvolutionInstanceNormMaxKernels::rows);
+  static constexpr int out_channels = static_cast<int>(ConvolutionInstanceNormMaxKernels::out_channels);
   static constexpr int threads = 128, warps = threads / cuda::warp_size, resident_blocks = 4;  ///< as registers allow
-  static constexpr int row_lanes = rows / patch_rows, lanes = cuda::warp_size / row_lanes;     ///< of a warp, for rows and for rows of taps
+  static constexpr int channel_lanes = out_channels / patch_channels,
+                       lanes = cuda::warp_size / channel_lanes;  ///< of a warp, for output channels and for rows of taps
   /// Rows of taps that a thread may have: there are kernels for these numbers.
   static constexpr int few = 2, some = 4, most = 5;
 
   int size[3];                                         ///< positions along each axis
-  int gradient_step;                                   ///< from row to row of the gradient, in elements
+  int gradient_step;                                   ///< from channel to channel of the gradient, in elements
   cuda::Divisor column_tiles, row_tiles, depth_tiles;  ///< along each axis
   cuda::Divisor quads, tile_rows;                      ///< of a line, and lines of a depth
   int count;                                           ///< of tiles
@@ -42,9 +43,9 @@ struct GradientTiles : PlanarTaps {
     FRIT_CHECK(wanted <= most);
     return wanted <= few ? few : wanted <= some ? some : most;
   }
-  static constexpr int columns(int tap_rows_of_thread) { return lanes * tap_rows_of_thread * side; }  ///< of a row of a block's sums
+  static constexpr int columns(int tap_rows_of_thread) { return lanes * tap_rows_of_thread * side; }  ///< of a channel of a block's sums
   FRIT_HOST_DEVICE int tile_positions() const { return size[0] * size[1] * size[2]; }
-  FRIT_HOST_DEVICE int gradient_elements() const { return rows * gradient_step; }
+  FRIT_HOST_DEVICE int gradient_elements() const { return out_channels * gradient_step; }
   std::size_t shared_bytes() const { return static_cast<std::size_t>(gradient_elements()) * sizeof(float) + staged_bytes; }
 
  private:
@@ -58,7 +59,7 @@ struct TapRowPlace {
   FRIT_HOST_DEVICE std::int64_t operator()(int item) const {
     const PlanarTaps::Item own(item, columns);
     const int z = own.plane / channels, c = own.plane % channels;
-    return z < depths ? ((own.row * channels + c) * depths + z) * PlanarTaps::plane_taps + own.tap : -1;
+    return z < depths ? ((own.out_channel * channels + c) * depths + z) * PlanarTaps::plane_taps + own.tap : -1;
   }
 };
 
@@ -69,13 +70,14 @@ template <int tap_rows>
 __global__ void __launch_bounds__(GradientTiles::threads, GradientTiles::resident_blocks)
     multiply_gradient(float* partials /* (blocks, K, columns) */, const float* image, GradientSource<float> given,
                       const __grid_constant__ GradientTiles tiles) {
-  constexpr int rows = GradientTiles::rows, thread_rows = PlanarTaps::patch_rows, patch = PlanarTaps::patch, lanes = GradientTiles::lanes;
+  constexpr int out_channels = GradientTiles::out_channels, thread_channels = PlanarTaps::patch_channels, patch = PlanarTaps::patch,
+                lanes = GradientTiles::lanes;
   extern __shared__ __align__(16) std::byte memory[];
   auto* const gradient = reinterpret_cast<float*>(memory);  // (K, positions)
   float* const staged = gradient + tiles.gradient_elements();
   const int thread = static_cast<int>(threadIdx.x), warp = thread / cuda::warp_size, lane = thread % cuda::warp_size;
   const int pixels = tiles.output_size[0] * tiles.output_size[1] * tiles.output_size[2];
-  const int first_row = lane / lanes * thread_rows;
+  const int first_channel = lane / lanes * thread_channels;
   int offsets[tap_rows];
 #pragma unroll
   for (int k = 0; k < tap_rows; ++k) offsets[k] = tiles.tap_row_offset(k * lanes + lane % lanes);
@@ -87,29 +89,30 @@ __global__ void __launch_bounds__(GradientTiles::threads, GradientTiles::residen
     tiles.stage_planes<GradientTiles::threads>(staged, image, tile.sample, tile.depth, tile.row, tile.column);
     {
       // A thread has 4 channels of 4 neighbouring positions at a time.
-      const int channel = thread % GradientTiles::row_lanes * thread_rows;
-      const RuleVector<float, thread_rows> rule(given.rules, static_cast<std::int64_t>(tile.sample) * rows + channel);
+      const int channel = thread % GradientTiles::channel_lanes * thread_channels;
+      const RuleVector<float, thread_channels> rule(given.rules, static_cast<std::int64_t>(tile.sample) * out_channels + channel);
 #pragma unroll 2
-      for (int quad = thread / GradientTiles::row_lanes; quad < tiles.tile_positions() / patch;
-           quad += GradientTiles::threads / GradientTiles::row_lanes) {
+      for (int quad = thread / GradientTiles::channel_lanes; quad < tiles.tile_positions() / patch;
+           quad += GradientTiles::threads / GradientTiles::channel_lanes) {
         const std::uint32_t line = tiles.quads.quotient(static_cast<std::uint32_t>(quad)), depth = tiles.tile_rows.quotient(line);
         const int x = tile.column + static_cast<int>(tiles.quads.remainder(static_cast<std::uint32_t>(quad), line)) * patch,
                   y = tile.row + static_cast<int>(tiles.tile_rows.remainder(line, depth)), z = tile.depth + static_cast<int>(depth);
         const int columns = z < tiles.output_size[0] && y < tiles.output_size[1] ? tiles.output_size[2] - x : 0;
         const int place = (z * tiles.output_size[1] + y) * tiles.output_size[2] + x;
-        cuda::Vector<float, thread_rows> convolved[patch];
+        cuda::Vector<float, thread_channels> convolved[patch];
         float more[patch];
         int index[patch];
 #pragma unroll
         for (int c = 0; c < patch; ++c) {
           index[c] = -1;
           if (c >= columns) continue;
-          convolved[c] = *reinterpret_cast<const cuda::Vector<float, thread_rows>*>(own.convolved + (place + c) * rows + channel);
+          convolved[c] =
+              *reinterpret_cast<const cuda::Vector<float, thread_channels>*>(own.convolved + (place + c) * out_channels + channel);
           more[c] = own.more[place + c];
           index[c] = own.argmax[place + c];
         }
 #pragma unroll
-        for (int i = 0; i < thread_rows; ++i) {
+        for (int i = 0; i < thread_channels; ++i) {
           cuda::Vector<float, patch> elements;
 #pragma unroll
           for (int c = 0; c < patch; ++c) {
@@ -128,14 +131,14 @@ __global__ void __launch_bounds__(GradientTiles::threads, GradientTiles::residen
       const int y = static_cast<int>(tiles.tile_rows.remainder(static_cast<std::uint32_t>(line), depth)), z = static_cast<int>(depth);
       if (tile.depth + z >= tiles.output_size[0] || tile.row + y >= tiles.output_size[1]) continue;
       const int count = PlanarTaps::patches(min(tiles.size[2], tiles.output_size[2] - tile.column));
-      PlanarTaps::multiply(products, gradient + first_row * tiles.gradient_step + line * tiles.size[2], tiles.gradient_step,
+      PlanarTaps::multiply(products, gradient + first_channel * tiles.gradient_step + line * tiles.size[2], tiles.gradient_step,
                            staged + z * tiles.depth_step + y * tiles.row_step, offsets, count);
     }
   }
   // The warps add their products, one after the other.
-  constexpr int columns = GradientTiles::columns(tap_rows), count = rows * columns;
+  constexpr int columns = GradientTiles::columns(tap_rows), count = out_channels * columns;
   put_partials(partials + static_cast<std::int64_t>(blockIdx.x) * count, gradient, count, GradientTiles::warps, [&](int turn, float* sums) {
-    if (turn == warp) PlanarTaps::add(products, sums + first_row * columns, columns, lane % lanes, lanes);
+    if (turn == warp) PlanarTaps::add(products, sums + first_channel * columns, columns, lane % lanes, lanes);
   });
 }
 #endif

@@ -15,9 +15,9 @@ namespace frit::ops {
 
 /// The patches of a sample, dealt out to the blocks of a cluster: each has a box of them.
 struct ClusterPatches : PlanarTaps {
-  static constexpr int rows = ConvolutionMaximumCall<float>::rows;
+  static constexpr int out_channels = ConvolutionMaximumCall<float>::out_channels;
   static constexpr int warps = 12, threads = warps * cuda::warp_size;  ///< to a multiprocessor, as registers allow
-  static constexpr int lanes = rows / patch_rows;                      ///< that share a patch, each with its rows
+  static constexpr int lanes = out_channels / patch_channels;          ///< that share a patch, each with its channels
   static constexpr int at_once = cuda::warp_size / lanes;              ///< patches of a warp
   using Totals = ClusterTotals<ShiftedSums, 16 * cuda::warp_size>;     ///< of warps whose number is a power of 2
 
@@ -43,7 +43,7 @@ struct ClusterPatches : PlanarTaps {
     return best;
   }
 
-  std::size_t shared_bytes() const { return weight_bytes(rows) + staged_bytes + rows * Totals::channel_bytes; }
+  std::size_t shared_bytes() const { return weight_bytes(out_channels) + staged_bytes + out_channels * Totals::channel_bytes; }
   /// At most, on such a device.
   std::int64_t clusters(int device) const {
     return std::clamp<std::int64_t>(cuda::properties(device).multiprocessors / blocks, 1, std::max<std::int64_t>(1, planes.samples));
@@ -74,39 +74,39 @@ template <bool trains>
 class PatchMaxima {
  public:
   using Best = std::conditional_t<trains, Candidate, LargestValue>;
-  using Rows = cuda::Vector<float, PlanarTaps::patch_rows>;
-  static constexpr int patch = PlanarTaps::patch, thread_rows = PlanarTaps::patch_rows;
+  using Channels = cuda::Vector<float, PlanarTaps::patch_channels>;
+  static constexpr int patch = PlanarTaps::patch, thread_channels = PlanarTaps::patch_channels;
 
   __device__ PatchMaxima(const ConvolutionMaximumCall<float>& call, const ClusterPatches& tiles, int rank)
       : call_(call), tiles_(tiles), depth_(rank / tiles.row_parts * tiles.size[0]), row_(rank % tiles.row_parts * tiles.size[1]) {}
 
   __device__ int depth() const { return depth_; }
   __device__ int row() const { return row_; }
-  __device__ static int first_row() { return own() * thread_rows; }
+  __device__ static int first_channel() { return own() * thread_channels; }
 
   /// Stores what the convolution gives in the box, and adds up what of it is the thread's.
   template <Write way>
-  __device__ void convolve(ThreadSums<float> (&sums)[thread_rows], int& count, float* sample, const float* staged, const float* weight,
-                           const Rows& bias) const {
+  __device__ void convolve(ThreadSums<float> (&sums)[thread_channels], int& count, float* sample, const float* staged, const float* weight,
+                           const Channels& bias) const {
     for_each_patch([&](const Patch& place) {
       PlanarTaps::Sums x;
-      tiles_.convolve(x, bias, staged + place.offset, weight + first_row(), ClusterPatches::rows);
+      tiles_.convolve(x, bias, staged + place.offset, weight + first_channel(), ClusterPatches::out_channels);
       if (count == 0 && place.has(0, 0)) {
 #pragma unroll
-        for (int i = 0; i < thread_rows; ++i) sums[i] = ThreadSums<float>(x[i][0][0]);
+        for (int i = 0; i < thread_channels; ++i) sums[i] = ThreadSums<float>(x[i][0][0]);
       }
 #pragma unroll
       for (int r = 0; r < patch; ++r) {
 #pragma unroll
         for (int c = 0; c < patch; ++c) {
           const bool exists = place.has(r, c);
-          Rows elements;
+          Channels elements;
 #pragma unroll
-          for (int i = 0; i < thread_rows; ++i) {
+          for (int i = 0; i < thread_channels; ++i) {
             elements[i] = x[i][r][c];
             sums[i].add(exists ? elements[i] : sums[i].pivot());
           }
-          if (exists) call_.convolved.write<way>(sample, place.pixel + r * tiles_.output_size[2] + c, first_row(), elements);
+          if (exists) call_.convolved.write<way>(sample, place.pixel + r * tiles_.output_size[2] + c, first_channel(), elements);
         }
       }
       count += place.count();
@@ -115,16 +115,17 @@ class PatchMaxima {
 
   /// The maxima of what `convolve` stored.
   template <Write way>
-  __device__ void find(const float* sample, const InstanceMap<float> (&maps)[thread_rows], std::int64_t n) const {
+  __device__ void find(const float* sample, const InstanceMap<float> (&maps)[thread_channels], std::int64_t n) const {
     const int pixels = tiles_.output_size[0] * tiles_.output_size[1] * tiles_.output_size[2];
     for_each_patch([&](const Patch& place) {
-      Rows elements[patch][patch];
+      Channels elements[patch][patch];
 #pragma unroll
       for (int r = 0; r < patch; ++r) {
 #pragma unroll
         for (int c = 0; c < patch; ++c) {
           elements[r][c] = {};
-          if (place.has(r, c)) elements[r][c] = call_.convolved.read<way>(sample, place.pixel + r * tiles_.output_size[2] + c, first_row());
+          if (place.has(r, c))
+            elements[r][c] = call_.convolved.read<way>(sample, place.pixel + r * tiles_.output_size[2] + c, first_channel());
         }
       }
 #pragma unroll
@@ -132,7 +133,7 @@ class PatchMaxima {
         Best best[patch];
 #pragma unroll
         for (int r = 0; r < patch; ++r) best[r] = best_of(elements[r][c], maps);
-        // Of the four rows that the threads of a patch have in common each keeps its own; the higher threads have the higher channels.
+        // Of the four elements that the threads of a patch have in common each keeps its own; the higher threads have the higher channels.
         const bool high = own() / 2 != 0, odd = own() % 2 != 0;
         Best kept[2] = {best[0], best[1]}, given[2] = {best[2], best[3]};
 #pragma unroll
@@ -179,14 +180,14 @@ class PatchMaxima {
     }
   }
 
-  __device__ Best best_of(const Rows& elements, const InstanceMap<float> (&maps)[thread_rows]) const {
-    Best best[thread_rows];
+  __device__ Best best_of(const Channels& elements, const InstanceMap<float> (&maps)[thread_channels]) const {
+    Best best[thread_channels];
 #pragma unroll
-    for (int i = 0; i < thread_rows; ++i) {
+    for (int i = 0; i < thread_channels; ++i) {
       const float normalized = maps[i].normalized(elements[i]);
       const float value = fmaf(smaller(larger(normalized, call_.clamp.low), call_.clamp.high), maps[i].post_scale, 0.0f);  // not -0
       if constexpr (trains) {
-        best[i] = {Candidate::key_of(value), first_row() + i, elements[i]};
+        best[i] = {Candidate::key_of(value), first_channel() + i, elements[i]};
       } else {
         best[i] = {value};
       }
@@ -214,21 +215,21 @@ template <Write way, bool trains>
 __global__ void __launch_bounds__(ClusterPatches::threads, 1)
     find_maxima_of_patches(const __grid_constant__ ConvolutionMaximumCall<float> call, bool keeps, const float* image,
                            const __grid_constant__ ClusterPatches tiles) {
-  constexpr int rows = ClusterPatches::rows, thread_rows = PlanarTaps::patch_rows;
+  constexpr int out_channels = ClusterPatches::out_channels, thread_channels = PlanarTaps::patch_channels;
   extern __shared__ __align__(128) std::byte memory[];
   __shared__ cuda::ByteBarrier barriers[ClusterPatches::Totals::rounds];
-  __shared__ InstanceMap<float> maps[rows];
-  __shared__ float biases[rows];
+  __shared__ InstanceMap<float> maps[out_channels];
+  __shared__ float biases[out_channels];
   auto* const weight = reinterpret_cast<float*>(memory);
-  auto* const staged = reinterpret_cast<float*>(memory + tiles.weight_bytes(rows));
+  auto* const staged = reinterpret_cast<float*>(memory + tiles.weight_bytes(out_channels));
   const int rank = static_cast<int>(blockIdx.x) % tiles.blocks, lane = static_cast<int>(threadIdx.x) % cuda::warp_size,
-            warp = static_cast<int>(threadIdx.x) / cuda::warp_size, first_row = PatchMaxima<trains>::first_row();
-  ClusterPatches::Totals totals(memory + tiles.weight_bytes(rows) + tiles.staged_bytes, barriers, rows, rank, tiles.blocks);
+            warp = static_cast<int>(threadIdx.x) / cuda::warp_size, first_channel = PatchMaxima<trains>::first_channel();
+  ClusterPatches::Totals totals(memory + tiles.weight_bytes(out_channels) + tiles.staged_bytes, barriers, out_channels, rank, tiles.blocks);
   const PatchMaxima<trains> patches(call, tiles, rank);
-  tiles.stage_weight(weight, rows, [&](int row, int c, int tap) {
-    return call.weight.elements[row * call.weight.row_step + c * call.weight.channel_step + tap * call.weight.tap_step];
+  tiles.stage_weight(weight, out_channels, [&](int channel, int c, int tap) {
+    return call.weight.elements[channel * call.weight.out_channel_step + c * call.weight.channel_step + tap * call.weight.tap_step];
   });
-  if (threadIdx.x < rows) biases[threadIdx.x] = call.biased ? call.bias[threadIdx.x] : 0;
+  if (threadIdx.x < out_channels) biases[threadIdx.x] = call.biased ? call.bias[threadIdx.x] : 0;
   const double share = 1 / static_cast<double>(tiles.output_size[0] * tiles.output_size[1] * tiles.output_size[2]);
   const unsigned blocks = static_cast<unsigned>(tiles.blocks), cluster = blockIdx.x / blocks;
   for (std::int64_t n = cluster; n < tiles.planes.samples; n += gridDim.x / blocks) {
@@ -236,28 +237,28 @@ __global__ void __launch_bounds__(ClusterPatches::threads, 1)
     tiles.stage_planes<ClusterPatches::threads>(staged, image, n, patches.depth(), patches.row(), 0);
     cuda::wait_for_copies();
     __syncthreads();
-    float* const sample = call.convolved.elements + (keeps ? n : cluster) * call.convolved.pixels * rows;
-    typename PatchMaxima<trains>::Rows bias;
-    for (int i = 0; i < thread_rows; ++i) bias[i] = biases[first_row + i];
-    ThreadSums<float> sums[thread_rows];
+    float* const sample = call.convolved.elements + (keeps ? n : cluster) * call.convolved.pixels * out_channels;
+    typename PatchMaxima<trains>::Channels bias;
+    for (int i = 0; i < thread_channels; ++i) bias[i] = biases[first_channel + i];
+    ThreadSums<float> sums[thread_channels];
     int count = 0;
     patches.template convolve<way>(sums, count, sample, staged, weight, bias);
 #pragma unroll
-    for (int i = 0; i < thread_rows; ++i) {
+    for (int i = 0; i < thread_channels; ++i) {
       ShiftedSums total = sums[i].shifted(count, bias[i]);
 #pragma unroll
       for (int mask = ClusterPatches::lanes; mask < cuda::warp_size; mask *= 2) total = total + cuda::shuffle_xor(total, mask);
-      if (lane < ClusterPatches::lanes) totals.partials[warp * rows + first_row + i] = total;
+      if (lane < ClusterPatches::lanes) totals.partials[warp * out_channels + first_channel + i] = total;
     }
     totals.exchange(ClusterPatches::warps);
-    if (threadIdx.x < rows) {
+    if (threadIdx.x < out_channels) {
       const int c = static_cast<int>(threadIdx.x);
       const DeviceMoments moments(totals.total(c), biases[c], share);
-      maps[c] = call.finalize.map(n * rows + c, moments, call.finalize.scale[c], call.finalize.post_scale[c], rank == 0);
+      maps[c] = call.finalize.map(n * out_channels + c, moments, call.finalize.scale[c], call.finalize.post_scale[c], rank == 0);
     }
     __syncthreads();
-    InstanceMap<float> own[thread_rows];
-    for (int i = 0; i < thread_rows; ++i) own[i] = maps[first_row + i];
+    InstanceMap<float> own[thread_channels];
+    for (int i = 0; i < thread_channels; ++i) own[i] = maps[first_channel + i];
     patches.template find<way>(sample, own, n);
   }
 }
@@ -265,7 +266,7 @@ __global__ void __launch_bounds__(ClusterPatches::threads, 1)
 /// Bytes of scratch memory for what the convolution gives, where nobody wants it.
 inline std::size_t scratch_of(const ClusterPatches& tiles, int device) {
   const std::int64_t pixels = static_cast<std::int64_t>(tiles.output_size[0]) * tiles.output_size[1] * tiles.output_size[2];
-  return static_cast<std::size_t>(tiles.clusters(device) * pixels * ClusterPatches::rows) * sizeof(float);
+  return static_cast<std::size_t>(tiles.clusters(device) * pixels * ClusterPatches::out_channels) * sizeof(float);
 }
 
 inline void run_patches(const KernelContext& context, const ClusterPatches& tiles) {

@@ -20,13 +20,13 @@ Value bias_of(std::span<const Value> inputs) { return inputs.size() > 5 ? inputs
 Values forward_rule(Emitter&, std::span<const Value> inputs, const Attributes& attributes) {
   const auto& a = attributes.as<OwnAttributes>();
   const Im2colProduct product(inputs[0], inputs[1], bias_of(inputs), a.im2col);
-  return emit(chain_name, {product.rows, inputs[2], inputs[3], inputs[4]}, a.chain);
+  return emit(chain_name, {product.convolved, inputs[2], inputs[3], inputs[4]}, a.chain);
 }
 
 /// The gradients of what the convolution gives, of the norm's weight and bias, of the scale and of the convolution's bias.
-Values carried_back(std::span<const Value> kept, Value rows, Value bias, const GroupNormScaleMaxPoolClampAttributes& chain) {
+Values carried_back(std::span<const Value> kept, Value convolved, Value bias, const GroupNormScaleMaxPoolClampAttributes& chain) {
   Values gradients =
-      emit(concat(chain_name, "_backward"), {kept[0], rows, kept[3], kept[4], kept[5], kept[6], kept[7], kept[8], kept[9]}, chain);
+      emit(concat(chain_name, "_backward"), {kept[0], convolved, kept[3], kept[4], kept[5], kept[6], kept[7], kept[8], kept[9]}, chain);
   if (bias) gradients[4] = cast(gradients[4], bias.dtype());
   return gradients;
 }
@@ -36,7 +36,7 @@ Values backward_rule(Emitter&, std::span<const Value> inputs, const Attributes& 
   const auto& a = attributes.as<OwnAttributes>();
   const Value bias = inputs.size() > 10 ? inputs[10] : Value();
   const Im2colProduct product(inputs[1], inputs[2], bias, a.im2col);
-  const Values gradients = carried_back(inputs, product.rows, bias, a.chain);
+  const Values gradients = carried_back(inputs, product.convolved, bias, a.chain);
   return {product.weight_gradient(gradients[0]), gradients[1], gradients[2], gradients[3], gradients[4]};
 }
 
@@ -75,7 +75,7 @@ Values gradient(const GradientContext& c) {
   Values result;
   if (c.wanted[0]) {
     const Im2colProduct product(c.inputs[0], c.inputs[1], bias, a.im2col);
-    const Values g = carried_back(kept, product.rows, bias, a.chain);
+    const Values g = carried_back(kept, product.convolved, bias, a.chain);
     result = {product.image_gradient(g[0], c.inputs[0], c.inputs[1], a.im2col), product.weight_gradient(g[0]), g[1], g[2], g[3], g[4]};
   } else {
     result = emit("packed_group_norm_scale_max_pool_clamp_backward", kept, a);
@@ -99,11 +99,11 @@ std::int64_t window_elements(const InferContext& call) {
 
 std::vector<Sample> samples() {
   std::vector<Sample> result;
-  const auto add = [&](const Shape& image, std::int64_t rows, const Im2colAttributes& im2col,
+  const auto add = [&](const Shape& image, std::int64_t out_channels, const Im2colAttributes& im2col,
                        const GroupNormScaleMaxPoolClampAttributes& chain, bool bias, Fill scale = Fill::normal) {
-    const Shape weight{rows, im2col.kept > 0 ? im2col.kept : product(im2col.taps) * im2col.channels, 1, 1};
-    std::vector<SampleInput> inputs = {image, weight, Shape{rows}, Shape{rows}, {{rows, 1, 1}, scale}};
-    if (bias) inputs.push_back(Shape{rows});
+    const Shape weight{out_channels, im2col.kept > 0 ? im2col.kept : product(im2col.taps) * im2col.channels, 1, 1};
+    std::vector<SampleInput> inputs = {image, weight, Shape{out_channels}, Shape{out_channels}, {{out_channels, 1, 1}, scale}};
+    if (bias) inputs.push_back(Shape{out_channels});
     result.push_back(
         {.inputs = std::move(inputs), .attributes = OwnAttributes{im2col, chain}, .smooth = scale != Fill::zeros, .in_halves = false});
   };
@@ -122,9 +122,9 @@ std::vector<Sample> backward_samples() {
   for (const Sample& sample : samples()) {
     const auto& attributes = sample.attributes.as<OwnAttributes>();
     if (!attributes.chain.padding.empty()) continue;  // not every number is an argmax
-    const Shape rows = convolved_shape(sample.inputs[0].shape, sample.inputs[1].shape, attributes.im2col);
-    const GroupNormPoolGeometry geometry(rows, attributes.chain);
-    const Shape output = pool_output_shape(rows, geometry.pool);
+    const Shape convolved = convolved_shape(sample.inputs[0].shape, sample.inputs[1].shape, attributes.im2col);
+    const GroupNormPoolGeometry geometry(convolved, attributes.chain);
+    const Shape output = pool_output_shape(convolved, geometry.pool);
     std::vector<SampleInput> inputs(sample.inputs.begin(), sample.inputs.begin() + 5);
     inputs.insert(inputs.begin(), SampleInput(output));
     inputs.push_back(SampleInput::indices(output, argmax_dtype(geometry.kernel_elements())));
@@ -149,9 +149,9 @@ bool has_packed_group_norm_pool_kernels(const TensorType& image, const TensorTyp
   if (!is_half(weight.dtype) && weight.dtype != DType::f32) return false;
   if (!takes_image(image.dtype, weight.dtype)) return false;
   if (image.shape.rank() != 4 || product(image_of(weight.shape)) != 1) return false;
-  const std::int64_t rows = weight.shape[0], row_groups = rows / Kernels::rows;
-  const bool whole =
-      rows % Kernels::rows == 0 && row_groups <= Kernels::most_row_groups && std::has_single_bit(static_cast<std::uint64_t>(row_groups));
+  const std::int64_t out_channels = weight.shape[0], channel_groups = out_channels / Kernels::out_channels;
+  const bool whole = out_channels % Kernels::out_channels == 0 && channel_groups <= Kernels::most_channel_groups &&
+                     std::has_single_bit(static_cast<std::uint64_t>(channel_groups));
   const bool columns = a.im2col.channels % Kernels::width == 0 && a.im2col.channels <= Kernels::channels &&
                        weight.shape[1] % Kernels::width == 0 && weight.shape[1] <= Kernels::columns;
   if (!whole || !columns) return false;
@@ -169,7 +169,7 @@ bool has_packed_group_norm_pool_kernels(const TensorType& image, const TensorTyp
     if (!whole_taps || pool.kernel[1] != pool.kernel[2]) return false;
   }
   const bool windows = (pool.kernel[2] == 2 || pool.kernel[2] == Kernels::widest) && pool.kernel[1] <= Kernels::highest;
-  return windows && product(image_of(image.shape)) * image.shape[1] <= INT32_MAX && geometry.pixels() * rows <= INT32_MAX;
+  return windows && product(image_of(image.shape)) * image.shape[1] <= INT32_MAX && geometry.pixels() * out_channels <= INT32_MAX;
 }
 
 InTurn packed_group_norm_pool_in_turn(std::span<const TensorType> inputs, const Attributes& attributes) {

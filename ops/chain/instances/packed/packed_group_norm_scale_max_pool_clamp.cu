@@ -87,7 +87,7 @@ __global__ void __launch_bounds__(PooledTaps<loads>::threads, forward_blocks<Sto
   using Warp = ChannelWarp<Stored, loads>;
   extern __shared__ __align__(16) std::byte memory[];
   auto* const staged = reinterpret_cast<Stored*>(memory);
-  const int first_channel = tiles.first_channel_of(Warp::warp()) + Warp::lane() / 4 * Warp::thread_rows, own = Warp::own();
+  const int first_channel = tiles.first_channel_of(Warp::warp()) + Warp::lane() / 4 * Warp::thread_channels, own = Warp::own();
   // The pass computes sign * x, so that maxima are what is looked for.
   float signs[4], added[4];
   bool live[4];

@@ -14,10 +14,10 @@ template <class Taps>
 struct PooledTiles : Taps {
   using Kernels = PackedGroupNormPoolKernels;
   static constexpr int threads = 128, warps = threads / cuda::warp_size, positions_at_once = 8;
-  static_assert(warps >= Kernels::most_row_groups);
+  static_assert(warps >= Kernels::most_channel_groups);
 
   int channels;                           ///< K
-  int log_row_groups;                     ///< of the weight
+  int log_channel_groups;                 ///< of the output
   int window[2], windows[2];              ///< size and number
   int window_rows, log_blocks;            ///< of a tile: rows of windows, and 2^log_blocks times 8 columns
   cuda::Divisor column_tiles, row_tiles;  ///< along rows, and across them
@@ -28,7 +28,7 @@ struct PooledTiles : Taps {
               const PackedGroupNormPoolAttributes& a)
       : Taps(taps),
         channels(static_cast<int>(weight.shape[0])),
-        log_row_groups(std::countr_zero(static_cast<unsigned>(channels / Kernels::rows))),
+        log_channel_groups(std::countr_zero(static_cast<unsigned>(channels / Kernels::out_channels))),
         window_rows(rows_of_windows(a, wanted_rows)),
         log_blocks(std::countr_zero(static_cast<unsigned>(tile_columns / positions_at_once))) {
     const GroupNormPoolGeometry geometry(convolved_shape(image.shape(), weight.shape, a.im2col), a.chain);
@@ -49,11 +49,11 @@ struct PooledTiles : Taps {
   FRIT_HOST_DEVICE int tile_columns() const { return positions_at_once << log_blocks; }
   FRIT_HOST_DEVICE int sample_tiles() const { return column_tiles.value<int>() * row_tiles.value<int>(); }
   FRIT_HOST_DEVICE int sample_windows() const { return windows[0] * windows[1]; }
-  /// Warps that share a tile's windows; the others have other rows of the weight.
-  FRIT_HOST_DEVICE int shares() const { return warps >> log_row_groups; }
-  __device__ int share_of(int warp) const { return warp >> log_row_groups; }
-  /// The first of a warp's rows of the weight.
-  __device__ int first_channel_of(int warp) const { return (warp & ((1 << log_row_groups) - 1)) * Kernels::rows; }
+  /// Warps that share a tile's windows; the others have other output channels.
+  FRIT_HOST_DEVICE int shares() const { return warps >> log_channel_groups; }
+  __device__ int share_of(int warp) const { return warp >> log_channel_groups; }
+  /// The first of a warp's output channels.
+  __device__ int first_channel_of(int warp) const { return (warp & ((1 << log_channel_groups) - 1)) * Kernels::out_channels; }
   /// Of a share's entry for a channel, of each tile's.
   __device__ std::int64_t entry(int tile, int share, int channel) const {
     return (static_cast<std::int64_t>(tile) * shares() + share) * channels + channel;
@@ -152,19 +152,19 @@ struct PivotSums {
 
 /// A warp with its part of the channels.
 template <class Stored, int loads>
-struct ChannelWarp : TapWarp<Stored, loads, PackedGroupNormPoolKernels::rows> {
-  using Base = TapWarp<Stored, loads, PackedGroupNormPoolKernels::rows>;
+struct ChannelWarp : TapWarp<Stored, loads, PackedGroupNormPoolKernels::out_channels> {
+  using Base = TapWarp<Stored, loads, PackedGroupNormPoolKernels::out_channels>;
   using Tiles = PooledTaps<loads>;
-  static constexpr int thread_rows = Base::thread_rows;
+  static constexpr int thread_channels = Base::thread_channels;
 
   int share, channel;  ///< the warp's share of a tile; the thread's first channel
 
-  /// The weight's rows times factors, one for each of the thread's.
-  __device__ ChannelWarp(const Stored* weight, const Tiles& tiles, const float (&factors)[thread_rows])
+  /// The weight times factors, one for each of the thread's output channels.
+  __device__ ChannelWarp(const Stored* weight, const Tiles& tiles, const float (&factors)[thread_channels])
       : Base(tiles.first_channel_of(warp()), tiles.vectors, tiles,
-             [&](int row, int i, int vector) { return tiles.weights(weight, row, vector, factors[i]); }),
+             [&](int out_channel, int i, int vector) { return tiles.weights(weight, out_channel, vector, factors[i]); }),
         share(tiles.share_of(warp())),
-        channel(Base::thread_row(Base::lane() / 4)) {}
+        channel(Base::thread_channel(Base::lane() / 4)) {}
 
   __device__ static int warp() { return static_cast<int>(threadIdx.x) / cuda::warp_size; }
 };

@@ -27,10 +27,10 @@ __global__ void __launch_bounds__(PooledTaps<loads>::threads, backward_blocks)
   using Warp = ChannelWarp<Stored, loads>;
   extern __shared__ __align__(16) std::byte memory[];
   auto* const staged = reinterpret_cast<Stored*>(memory);
-  constexpr int thread_rows = Warp::thread_rows;
-  float factors[thread_rows];
+  constexpr int thread_channels = Warp::thread_channels;
+  float factors[thread_channels];
 #pragma unroll
-  for (int i = 0; i < thread_rows; ++i) factors[i] = 1;
+  for (int i = 0; i < thread_channels; ++i) factors[i] = 1;
   const Warp warp(weight, tiles, factors);
   const int own = Warp::own(), first_number = own * 2 % tiles.window[1];
   typename Warp::Products products = {};
@@ -39,25 +39,25 @@ __global__ void __launch_bounds__(PooledTaps<loads>::threads, backward_blocks)
     __syncthreads();  // the tile before was used
     tiles.template stage<threads>(staged, image, tile.sample, 0, tile.row, tile.column);
     __syncthreads();
-    RuleVector<float, thread_rows> rule(rules, static_cast<std::int64_t>(tile.sample) * tiles.channels + warp.channel);
-    float sums[thread_rows] = {}, start[thread_rows] = {};
+    RuleVector<float, thread_channels> rule(rules, static_cast<std::int64_t>(tile.sample) * tiles.channels + warp.channel);
+    float sums[thread_channels] = {}, start[thread_channels] = {};
 #pragma unroll
-    for (int i = 0; i < thread_rows; ++i) rule.reference[i] -= biased ? bias[warp.channel + i] : 0;  // of what has no bias yet
+    for (int i = 0; i < thread_channels; ++i) rule.reference[i] -= biased ? bias[warp.channel + i] : 0;  // of what has no bias yet
     for_each_stretch<blocks>(tiles, tile, staged, [&](int row, int column, const Stored* first) {
       const int rows = min(tiles.window[0], tiles.output_size[1] - tile.row - row), columns = tiles.output_size[2] - tile.column - column;
       const int window_row = (tile.row + row) / tiles.window[0];
-      cuda::Vector<float, thread_rows> more[blocks];
-      cuda::Vector<std::uint8_t, thread_rows> numbers[blocks];
+      cuda::Vector<float, thread_channels> more[blocks];
+      cuda::Vector<std::uint8_t, thread_channels> numbers[blocks];
 #pragma unroll
       for (int b = 0; b < blocks; ++b) {
         const int window = (tile.column + column + b * Warp::positions + 2 * own) / tiles.window[1];
         const bool inside = window_row < tiles.windows[0] && window < tiles.windows[1];
         const std::int64_t place = tiles.window_place(tile.sample, window_row, window) + warp.channel;
 #pragma unroll
-        for (int i = 0; i < thread_rows; ++i) numbers[b][i] = UINT8_MAX;
+        for (int i = 0; i < thread_channels; ++i) numbers[b][i] = UINT8_MAX;
         if (!inside) continue;
-        more[b] = *reinterpret_cast<const cuda::Vector<float, thread_rows>*>(at_argmax.more + place);
-        numbers[b] = *reinterpret_cast<const cuda::Vector<std::uint8_t, thread_rows>*>(at_argmax.argmax + place);
+        more[b] = *reinterpret_cast<const cuda::Vector<float, thread_channels>*>(at_argmax.more + place);
+        numbers[b] = *reinterpret_cast<const cuda::Vector<std::uint8_t, thread_channels>*>(at_argmax.argmax + place);
       }
 #pragma unroll 1
       for (int k = 0; k < rows; ++k) {
@@ -71,7 +71,7 @@ __global__ void __launch_bounds__(PooledTaps<loads>::threads, backward_blocks)
           for (int v = 0; v < 2; ++v) {
             const bool inside = b * Warp::positions + 2 * own + v < columns;
 #pragma unroll
-            for (int i = 0; i < thread_rows; ++i) {
+            for (int i = 0; i < thread_channels; ++i) {
               float& element = x[b][i / 2][i % 2 * 2 + v];
               const float difference = rule.difference(i, element), spread = rule.spread(i, difference);
               sums[i] += inside ? difference : 0;
@@ -84,7 +84,7 @@ __global__ void __launch_bounds__(PooledTaps<loads>::threads, backward_blocks)
     });
     if (differences == nullptr) continue;
 #pragma unroll
-    for (int i = 0; i < thread_rows; ++i) {
+    for (int i = 0; i < thread_channels; ++i) {
 #pragma unroll
       for (int mask = 1; mask <= 2; mask *= 2) sums[i] += __shfl_xor_sync(~0u, sums[i], mask);
       if (own == i) differences[tiles.entry(number, warp.share, warp.channel) + i] = sums[i];
@@ -121,18 +121,18 @@ struct Scratch {
 
 /// gather(arguments...) starts the pass; `place` says where a block's sums belong.
 template <class Stored, class Image, class Tiles, class Place, class Gather>
-void run_tiles(const KernelContext& call, const Tiles& tiles, const Scratch& scratch, const Shape& rows, const Place& place,
+void run_tiles(const KernelContext& call, const Tiles& tiles, const Scratch& scratch, const Shape& convolved, const Place& place,
                const Gather& gather) {
   const Tensor &image = call.inputs[1], &weight = call.inputs[2];
   const auto& chain = call.as<OwnAttributes>().chain;
-  const Planes planes(rows);
+  const Planes planes(convolved);
   auto* const parts = scratch_part<ChannelParts<4>>(call, scratch.parts);
   auto* const differences = call.outputs[4].defined() ? scratch_part<float>(call, scratch.differences) : nullptr;
   auto* const partials = scratch_part<float>(call, scratch.partials);
   const GradientRules<float> rules(scratch_part<std::byte>(call, scratch.rules), planes.samples * planes.channels);
   const AtArgmax at_argmax{scratch_part<float>(call, scratch.more), scratch_part<std::uint8_t>(call, scratch.argmax)};
   launch_window_sums({parts, rules}, at_argmax, scratch_part<ChannelSums<double>>(call, scratch.sums),
-                     pool_gradient_call<Stored, std::uint8_t>(call, planes, GroupNormPoolGeometry(rows, chain), chain.clamp(), 3),
+                     pool_gradient_call<Stored, std::uint8_t>(call, planes, GroupNormPoolGeometry(convolved, chain), chain.clamp(), 3),
                      image.device().index, call.stream);
   if (call.outputs[0].defined() || differences != nullptr) {
     const bool biased = call.has(10);
@@ -150,10 +150,10 @@ void run_tiles(const KernelContext& call, const Tiles& tiles, const Scratch& scr
 }
 
 template <class Stored, class Image, int loads>
-void run_taps(const KernelContext& call, const PooledTaps<loads>& tiles, const Shape& rows) {
+void run_taps(const KernelContext& call, const PooledTaps<loads>& tiles, const Shape& convolved) {
   const Scratch scratch(tiles, backward_blocks, call.inputs[1].device().index);
   const WeightPlace place{tiles.weight_elements() / tiles.channels, tiles.used_columns};
-  run_tiles<Stored, Image>(call, tiles, scratch, rows, place, [&](const auto&... arguments) {
+  run_tiles<Stored, Image>(call, tiles, scratch, convolved, place, [&](const auto&... arguments) {
     const std::size_t sum_bytes = static_cast<std::size_t>(tiles.weight_elements()) * sizeof(float);
     const cuda::LaunchShape shape{dim3(scratch.blocks), dim3(PooledTaps<loads>::threads), std::max(tiles.staged_bytes, sum_bytes)};
     cuda::launch(gather_pooled_gradient<Stored, Image, loads>, shape, call.stream, arguments...);
@@ -161,11 +161,11 @@ void run_taps(const KernelContext& call, const PooledTaps<loads>& tiles, const S
 }
 
 /// In strict float32.
-void run_patches(const KernelContext& call, const BackwardPatches& tiles, const Shape& rows) {
+void run_patches(const KernelContext& call, const BackwardPatches& tiles, const Shape& convolved) {
   constexpr int few = BackwardPatches::few, some = BackwardPatches::some;
   const Scratch scratch(tiles, BackwardPatches::resident_blocks, call.inputs[1].device().index);
   const Im2colTapRowPlace place{tiles.weight_elements() / tiles.channels, tiles.image_channels};
-  run_tiles<float, float>(call, tiles, scratch, rows, place, [&](const auto&... arguments) {
+  run_tiles<float, float>(call, tiles, scratch, convolved, place, [&](const auto&... arguments) {
     const bool is_few = tiles.tap_rows_to_thread() == few;
     auto* const kernel = tiles.window[1] == 2 ? is_few ? &gather_patches_gradient<2, few> : &gather_patches_gradient<2, some>
                          : is_few             ? &gather_patches_gradient<4, few>
@@ -187,12 +187,11 @@ void run_backward(const KernelContext& call) {
   const auto& attributes = call.as<OwnAttributes>();
   const std::vector<TensorType> types = types_of(call.inputs);
   if (!has_kernels(image, types[2], attributes)) return packed_group_norm_pool_backward_in_turn(types, call.attributes).run(call);
-  const Shape rows = convolved_shape(image.shape(), weight.shape(), attributes.im2col);
-  if (!on_tensor_cores(weight.dtype())) return run_patches(call, BackwardPatches(image, types[2], attributes), rows);
+  const Shape convolved = convolved_shape(image.shape(), weight.shape(), attributes.im2col);
+  if (!on_tensor_cores(weight.dtype())) return run_patches(call, BackwardPatches(image, types[2], attributes), convolved);
   dispatch_weight_and_image(weight.dtype(), image.dtype(), [&]<class Stored, class Image>() {
-    dispatch_loads(types[2], [&]<int loads>() {
-      run_taps<Stored, Image>(call, PooledTaps<loads>(image, types[2], attributes), rows);
-    });
+    dispatch_loads(types[2],
+                   [&]<int loads>() { run_taps<Stored, Image>(call, PooledTaps<loads>(image, types[2], attributes), convolved); });
   });
 }
 

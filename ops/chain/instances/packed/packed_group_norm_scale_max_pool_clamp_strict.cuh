@@ -12,7 +12,7 @@ namespace frit::ops {
 
 /// Tiles whose pixels lie as planes. Of a warp 8 threads have neighbouring channels, and 4 neighbouring patches.
 struct PooledPatches : PooledTiles<PlanarTaps> {
-  static constexpr int row_lanes = Kernels::rows / patch_rows, lanes = cuda::warp_size / row_lanes;
+  static constexpr int channel_lanes = Kernels::out_channels / patch_channels, lanes = cuda::warp_size / channel_lanes;
   static constexpr int stretch = lanes * patch;  ///< columns of a warp's positions
 
   /// `rows` is a multiple of a patch's.
@@ -23,14 +23,16 @@ struct PooledPatches : PooledTiles<PlanarTaps> {
   __device__ static int warp() { return static_cast<int>(threadIdx.x) / cuda::warp_size; }
   __device__ static int own() { return static_cast<int>(threadIdx.x) % lanes; }
   /// The thread's first.
-  __device__ int channel() const { return first_channel_of(warp()) + static_cast<int>(threadIdx.x) % cuda::warp_size / lanes * patch_rows; }
+  __device__ int channel() const {
+    return first_channel_of(warp()) + static_cast<int>(threadIdx.x) % cuda::warp_size / lanes * patch_channels;
+  }
 
-  /// Brings the weight's rows times sign(row) to shared memory.
+  /// Brings the weight times sign(output channel) to shared memory.
   template <class Sign>
-  __device__ void stage_rows(float* to, const float* weight, const Sign& sign) const {
-    stage_weight(to, channels, [&](int row, int c, int tap) {
-      return weight[row * used_columns + (plane_taps - 1 - tap) * tap_vectors * width + c] *
-             sign(row);  // the taps of im2col are in reverse
+  __device__ void stage_channels(float* to, const float* weight, const Sign& sign) const {
+    stage_weight(to, channels, [&](int out_channel, int c, int tap) {
+      return weight[out_channel * used_columns + (plane_taps - 1 - tap) * tap_vectors * width + c] *
+             sign(out_channel);  // the taps of im2col are in reverse
     });
   }
   /// Calls body(number, tile) for each tile that is the block's, with its pixels in shared memory. For all threads.
@@ -83,25 +85,25 @@ template <int side, bool numbered>
 __global__ void __launch_bounds__(ForwardPatches::threads, ForwardPatches::resident_blocks)
     pool_patches(WindowElements<float> results, PivotSums* sums /* (tiles, shares, C) */, const float* image, const float* weight,
                  Parameter<float> bias, bool biased, GroupParameters<float> parameters, const __grid_constant__ ForwardPatches tiles) {
-  constexpr int patch = PlanarTaps::patch, thread_rows = PlanarTaps::patch_rows;
+  constexpr int patch = PlanarTaps::patch, thread_channels = PlanarTaps::patch_channels;
   extern __shared__ __align__(16) std::byte memory[];
   auto* const factors = reinterpret_cast<float*>(memory);
   auto* const staged = reinterpret_cast<float*>(memory + tiles.weight_bytes(tiles.channels));
   const int channel = tiles.channel(), own = tiles.own(), share = tiles.share_of(tiles.warp());
   // The pass computes sign * x, so that maxima are what is looked for.
-  tiles.stage_rows(factors, weight, [&](int row) { return parameters.sign(row); });
-  float signs[thread_rows], added[thread_rows];
-  bool live[thread_rows];
+  tiles.stage_channels(factors, weight, [&](int out_channel) { return parameters.sign(out_channel); });
+  float signs[thread_channels], added[thread_channels];
+  bool live[thread_channels];
 #pragma unroll
-  for (int i = 0; i < thread_rows; ++i) {
+  for (int i = 0; i < thread_channels; ++i) {
     signs[i] = parameters.sign(channel + i);
     live[i] = parameters.weight[channel + i] != 0 && parameters.scale[channel + i] != 0;
     added[i] = biased ? bias[channel + i] * signs[i] : 0;
   }
   tiles.for_each_tile(staged, image, [&](int number, const PooledTile& tile) {
-    float pivots[thread_rows], start[thread_rows], sum[thread_rows] = {}, squares[thread_rows] = {};
+    float pivots[thread_channels], start[thread_channels], sum[thread_channels] = {}, squares[thread_channels] = {};
 #pragma unroll
-    for (int i = 0; i < thread_rows; ++i) pivots[i] = 0, start[i] = added[i];
+    for (int i = 0; i < thread_channels; ++i) pivots[i] = 0, start[i] = added[i];
     int count = 0;
     bool first = true;
     const int stretches = tiles.tile_columns() / ForwardPatches::stretch;
@@ -113,7 +115,7 @@ __global__ void __launch_bounds__(ForwardPatches::threads, ForwardPatches::resid
       tiles.convolve(x, start, staged + row * tiles.row_step + column, factors + channel, tiles.channels);
       if (first) {
 #pragma unroll
-        for (int i = 0; i < thread_rows; ++i) {
+        for (int i = 0; i < thread_channels; ++i) {
           pivots[i] = __shfl_sync(~0u, x[i][0][0], static_cast<int>(threadIdx.x) & 28);
           start[i] -= pivots[i];
 #pragma unroll
@@ -126,7 +128,7 @@ __global__ void __launch_bounds__(ForwardPatches::threads, ForwardPatches::resid
       count += rows * columns;
       const auto add = [&](auto exists) {
 #pragma unroll
-        for (int i = 0; i < thread_rows; ++i) {
+        for (int i = 0; i < thread_channels; ++i) {
 #pragma unroll
           for (int position = 0; position < patch * patch; ++position) {
             const float difference = exists(position / patch, position % patch) ? x[i][position / patch][position % patch] : 0;
@@ -145,10 +147,10 @@ __global__ void __launch_bounds__(ForwardPatches::threads, ForwardPatches::resid
 #pragma unroll
         for (int wx = 0; wx < patch; wx += side) {
           const int window_row = (tile.row + row + wy) / side, window = (tile.column + column + wx) / side;
-          cuda::Vector<float, thread_rows> elements;
-          cuda::Vector<std::uint8_t, thread_rows> numbers;
+          cuda::Vector<float, thread_channels> elements;
+          cuda::Vector<std::uint8_t, thread_channels> numbers;
 #pragma unroll
-          for (int i = 0; i < thread_rows; ++i) {
+          for (int i = 0; i < thread_channels; ++i) {
             float best = -INFINITY;
             int best_number = 0;
 #pragma unroll
@@ -176,13 +178,13 @@ __global__ void __launch_bounds__(ForwardPatches::threads, ForwardPatches::resid
     for (int mask = 1; mask < ForwardPatches::lanes; mask *= 2) {
       count += __shfl_xor_sync(~0u, count, mask);
 #pragma unroll
-      for (int i = 0; i < thread_rows; ++i) {
+      for (int i = 0; i < thread_channels; ++i) {
         sum[i] += __shfl_xor_sync(~0u, sum[i], mask);
         squares[i] += __shfl_xor_sync(~0u, squares[i], mask);
       }
     }
 #pragma unroll
-    for (int i = 0; i < thread_rows; ++i) {
+    for (int i = 0; i < thread_channels; ++i) {
       if (own == i) sums[tiles.entry(number, share, channel) + i] = {pivots[i] * signs[i], sum[i] * signs[i], squares[i], count};
     }
   });
@@ -198,7 +200,7 @@ struct BackwardPatches : PooledPatches {
   int gradient_step;  ///< from channel to channel of the gradient, in elements
 
   BackwardPatches(const Tensor& image, const TensorType& weight, const PackedGroupNormPoolAttributes& a)
-      : PooledPatches(rows, stretch * warps * Kernels::rows / static_cast<int>(weight.shape[0]), image, weight, a),
+      : PooledPatches(rows, stretch * warps * Kernels::out_channels / static_cast<int>(weight.shape[0]), image, weight, a),
         gradient_step((rows * tile_columns() / patch | 1) * patch) {}
 
   int tap_rows_to_thread() const { return tap_rows() / lanes; }
@@ -217,7 +219,7 @@ struct Im2colTapRowPlace {
 
   FRIT_HOST_DEVICE std::int64_t operator()(int item) const {
     const PlanarTaps::Item own(item, columns);
-    return (own.row * PlanarTaps::plane_taps + PlanarTaps::plane_taps - 1 - own.tap) * channels + own.plane;
+    return (own.out_channel * PlanarTaps::plane_taps + PlanarTaps::plane_taps - 1 - own.tap) * channels + own.plane;
   }
 };
 
@@ -230,25 +232,26 @@ __global__ void __launch_bounds__(BackwardPatches::threads, BackwardPatches::res
     gather_patches_gradient(float* partials /* (blocks, weight_elements) */, float* differences /* (tiles, shares, C), or null */,
                             const float* image, const float* weight, Parameter<float> bias, bool biased, GradientRules<float> rules,
                             ArgmaxGradients<float, std::uint8_t> at_argmax, const __grid_constant__ BackwardPatches tiles) {
-  constexpr int patch = PlanarTaps::patch, thread_rows = PlanarTaps::patch_rows, lanes = BackwardPatches::lanes, side = PlanarTaps::side;
+  constexpr int patch = PlanarTaps::patch, thread_channels = PlanarTaps::patch_channels, lanes = BackwardPatches::lanes,
+                side = PlanarTaps::side;
   extern __shared__ __align__(16) std::byte memory[];
   auto* const factors = reinterpret_cast<float*>(memory);
   float* const gradient = factors + tiles.weight_bytes(tiles.channels) / sizeof(float);  // (K, positions)
   float* const staged = gradient + tiles.gradient_elements();
   const int channel = tiles.channel(), own = tiles.own(), share = tiles.share_of(tiles.warp());
-  tiles.stage_rows(factors, weight, [](int) { return 1.0f; });
-  float added[thread_rows];
+  tiles.stage_channels(factors, weight, [](int) { return 1.0f; });
+  float added[thread_channels];
   int offsets[tap_rows];
 #pragma unroll
-  for (int i = 0; i < thread_rows; ++i) added[i] = biased ? bias[channel + i] : 0;
+  for (int i = 0; i < thread_channels; ++i) added[i] = biased ? bias[channel + i] : 0;
 #pragma unroll
   for (int k = 0; k < tap_rows; ++k) offsets[k] = tiles.tap_row_offset(k * lanes + own);
   PlanarTaps::Products<tap_rows> products = {};
   tiles.for_each_tile(staged, image, [&](int number, const PooledTile& tile) {
-    const RuleVector<float, thread_rows> rule(rules, static_cast<std::int64_t>(tile.sample) * tiles.channels + channel);
+    const RuleVector<float, thread_channels> rule(rules, static_cast<std::int64_t>(tile.sample) * tiles.channels + channel);
     const int column = share * BackwardPatches::stretch + own * patch;
     const int rows = min(tiles.output_size[1] - tile.row, patch), columns = min(tiles.output_size[2] - tile.column - column, patch);
-    float sums[thread_rows] = {};
+    float sums[thread_channels] = {};
     {
       PlanarTaps::Sums x;
       tiles.convolve(x, added, staged + column, factors + channel, tiles.channels);
@@ -257,17 +260,17 @@ __global__ void __launch_bounds__(BackwardPatches::threads, BackwardPatches::res
 #pragma unroll
         for (int wx = 0; wx < patch; wx += window) {
           const int window_row = (tile.row + wy) / window, window_column = (tile.column + column + wx) / window;
-          cuda::Vector<float, thread_rows> more;
-          cuda::Vector<std::uint8_t, thread_rows> numbers;
+          cuda::Vector<float, thread_channels> more;
+          cuda::Vector<std::uint8_t, thread_channels> numbers;
 #pragma unroll
-          for (int i = 0; i < thread_rows; ++i) numbers[i] = UINT8_MAX;
+          for (int i = 0; i < thread_channels; ++i) numbers[i] = UINT8_MAX;
           if (window_row < tiles.windows[0] && window_column < tiles.windows[1]) {
             const std::int64_t place = tiles.window_place(tile.sample, window_row, window_column) + channel;
-            more = *reinterpret_cast<const cuda::Vector<float, thread_rows>*>(at_argmax.more + place);
-            numbers = *reinterpret_cast<const cuda::Vector<std::uint8_t, thread_rows>*>(at_argmax.argmax + place);
+            more = *reinterpret_cast<const cuda::Vector<float, thread_channels>*>(at_argmax.more + place);
+            numbers = *reinterpret_cast<const cuda::Vector<std::uint8_t, thread_channels>*>(at_argmax.argmax + place);
           }
 #pragma unroll
-          for (int i = 0; i < thread_rows; ++i) {
+          for (int i = 0; i < thread_channels; ++i) {
 #pragma unroll
             for (int k = 0; k < window * window; ++k) {
               float& element = x[i][wy + k / window][wx + k % window];
@@ -280,7 +283,7 @@ __global__ void __launch_bounds__(BackwardPatches::threads, BackwardPatches::res
         }
       }
 #pragma unroll
-      for (int i = 0; i < thread_rows; ++i) {
+      for (int i = 0; i < thread_channels; ++i) {
 #pragma unroll
         for (int r = 0; r < patch; ++r) {
           const cuda::Vector<float, patch> line{x[i][r][0], x[i][r][1], x[i][r][2], x[i][r][3]};
@@ -291,7 +294,7 @@ __global__ void __launch_bounds__(BackwardPatches::threads, BackwardPatches::res
     }
     if (differences != nullptr) {
 #pragma unroll
-      for (int i = 0; i < thread_rows; ++i) {
+      for (int i = 0; i < thread_channels; ++i) {
 #pragma unroll
         for (int mask = 1; mask < lanes; mask *= 2) sums[i] += __shfl_xor_sync(~0u, sums[i], mask);
         if (own == i) differences[tiles.entry(number, share, channel) + i] = sums[i];

@@ -14,13 +14,13 @@ constexpr const char* chain_name = "logsumexp_sigmoid_scale_subtract_clamp";
 
 /// The gradients of what the convolution gives and of the bias.
 Values carried_back(Value gradient, const Im2colProduct& product, Value bias, const OwnAttributes& a) {
-  return emit(concat(chain_name, "_backward"), {gradient, product.rows, bias}, a.chain);
+  return emit(concat(chain_name, "_backward"), {gradient, product.convolved, bias}, a.chain);
 }
 
 /// inputs (image, weight, bias)
 Values forward_rule(Emitter&, std::span<const Value> inputs, const Attributes& attributes) {
   const auto& a = attributes.as<OwnAttributes>();
-  return emit(chain_name, {Im2colProduct(inputs[0], inputs[1], {}, a.im2col).rows, inputs[2]}, a.chain);
+  return emit(chain_name, {Im2colProduct(inputs[0], inputs[1], {}, a.im2col).convolved, inputs[2]}, a.chain);
 }
 
 /// inputs (gradient, image, weight, bias)
@@ -34,7 +34,7 @@ Values backward_rule(Emitter&, std::span<const Value> inputs, const Attributes& 
 /// The chain as one operator, which it has become before convolutions choose their lowerings.
 Values decompose(Emitter&, std::span<const Value> inputs, const Attributes& attributes) {
   auto [im2col, chain] = attributes.as<OwnAttributes>();
-  const Value spread = depth_to_space(Im2colProduct(inputs[0], inputs[1], {}, im2col).rows, std::exchange(chain.blocks, {}));
+  const Value spread = depth_to_space(Im2colProduct(inputs[0], inputs[1], {}, im2col).convolved, std::exchange(chain.blocks, {}));
   return emit(chain_name, {spread, inputs[2]}, chain);
 }
 
@@ -108,10 +108,10 @@ bool has_subpixel_logsumexp_kernels(const TensorType& image, const TensorType& w
   using Kernels = SubpixelLogsumexpKernels;
   const std::int64_t places = a.chain.block(), groups = places / Kernels::group_places;
   const bool dtypes = on_tensor_cores(weight.dtype) && takes_image(image.dtype, weight.dtype);
-  const bool rows = places % Kernels::group_places == 0 && groups <= Kernels::most_groups &&
-                    std::has_single_bit(static_cast<std::uint64_t>(groups)) && weight.shape[0] == places * Kernels::channels;
+  const bool whole_groups = places % Kernels::group_places == 0 && groups <= Kernels::most_groups &&
+                            std::has_single_bit(static_cast<std::uint64_t>(groups)) && weight.shape[0] == places * Kernels::channels;
   const bool columns = a.im2col.kept == 0 && a.im2col.channels % Kernels::width == 0 && weight.shape[1] <= Kernels::columns;
-  return dtypes && rows && columns && product(image_of(image.shape)) * image.shape[1] <= INT32_MAX;
+  return dtypes && whole_groups && columns && product(image_of(image.shape)) * image.shape[1] <= INT32_MAX;
 }
 
 InTurn subpixel_logsumexp_in_turn(std::span<const TensorType> inputs, const Attributes& attributes) {

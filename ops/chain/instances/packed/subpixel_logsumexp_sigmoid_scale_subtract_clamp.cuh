@@ -10,7 +10,7 @@
 namespace frit::ops {
 
 // The convolution and what follows it in one pass over the image, on tensor cores. A block stages the pixels that the taps of a tile of
-// positions take. Of each 8 positions a warp computes some places' channels, sums (64 rows of the weight, 8 positions), so that two threads
+// positions take. Of each 8 positions a warp computes some places' channels, sums (64 output channels, 8 positions), so that two threads
 // have all channels of a place in two positions: the logsumexp takes a shuffle, and what the convolution gives is never stored.
 //
 // The weight's columns come in vectors of 4, channels of one tap. Which column is which depth of a product is chosen so that each thread of
@@ -66,22 +66,22 @@ class SubpixelWarp {
  public:
   using Instruction = tensor_cores::Instruction<Stored>;
   static constexpr int steps = sizeof(Stored);  ///< words of a vector
-  static constexpr int row_tiles = 4;           ///< of 16 rows
+  static constexpr int channel_tiles = 4;       ///< of 16 output channels
   using Words = StagedTaps::Words<Stored>;
   /// sums[j][2 u + v]: channel 2 j + u of the thread's half, position 2 t + v, t being the thread's number of four.
-  using Sums = float[row_tiles][4];
+  using Sums = float[channel_tiles][4];
 
   __device__ SubpixelWarp(const Stored* weight, const SubpixelTiles& tiles)
       : tiles_(tiles),
         share_(warp() >> tiles.log_groups),
         place_((warp() - (share_ << tiles.log_groups)) * SubpixelTiles::group_places + lane() / 4 % 4) {
 #pragma unroll
-    for (int j = 0; j < row_tiles; ++j) {
+    for (int j = 0; j < channel_tiles; ++j) {
 #pragma unroll
       for (int u = 0; u < 2; ++u) {
 #pragma unroll
         for (int v = 0; v < 2; ++v) {
-          const Words words = tiles.weights(weight, row_of(place_, half()) + 2 * j + u, 2 * own() + v);
+          const Words words = tiles.weights(weight, out_channel_of(place_, half()) + 2 * j + u, 2 * own() + v);
 #pragma unroll
           for (int w = 0; w < steps; ++w) weight_[v * steps / 2 + w / 2][j][w % 2 * 2 + u] = words[w];
         }
@@ -115,7 +115,7 @@ class SubpixelWarp {
       vectors[b][0] = *reinterpret_cast<const Words*>(own + first_vector_);
       vectors[b][1] = *reinterpret_cast<const Words*>(own + second_vector_);
 #pragma unroll
-      for (int j = 0; j < row_tiles; ++j) {
+      for (int j = 0; j < channel_tiles; ++j) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) sums[b][j][i] = 0;
       }
@@ -127,7 +127,7 @@ class SubpixelWarp {
         const Words& words = vectors[b][2 * s / steps];
         const int w = 2 * s % steps;
 #pragma unroll
-        for (int j = 0; j < row_tiles; ++j) Instruction::multiply(sums[b][j], weight_[s][j], words[w], words[w + 1]);
+        for (int j = 0; j < channel_tiles; ++j) Instruction::multiply(sums[b][j], weight_[s][j], words[w], words[w + 1]);
       }
     }
   }
@@ -152,16 +152,16 @@ class SubpixelWarp {
   __device__ void scale(Sums& sums, float factor) const {
     const float other = __shfl_xor_sync(0xffffffffu, factor, 16), factors[2] = {half() == 0 ? factor : other, half() == 0 ? other : factor};
 #pragma unroll
-    for (int j = 0; j < row_tiles; ++j) {
+    for (int j = 0; j < channel_tiles; ++j) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) sums[j][i] *= factors[i % 2];
     }
   }
 
-  /// Of the weight's gradient: [i][j][u][2 v + r] is in column 2 i + v of vector lane() / 4, in row 2 j + u of those of the threads whose
-  /// lane / 4 is 2 own() + r.
-  using Products = float[2][row_tiles][2][4];
-  /// products += pixels (columns, positions) * gradients (positions, rows), for twice 8 positions.
+  /// Of the weight's gradient: [i][j][u][2 v + r] is in column 2 i + v of vector lane() / 4, in channel 2 j + u of those of the threads
+  /// whose lane / 4 is 2 own() + r.
+  using Products = float[2][channel_tiles][2][4];
+  /// products += pixels (columns, positions) * gradients (positions, channels), for twice 8 positions.
   __device__ void multiply(Products& products, const Sums (&gradients)[2], const Stored* positions) const {
     const Stored* const from = positions + tiles_.vector_offset[lane() / 4] + 2 * own() * tiles_.pixel_step;
     const int block_step = SubpixelTiles::positions_at_once * tiles_.pixel_step;
@@ -179,7 +179,7 @@ class SubpixelWarp {
         }
       }
 #pragma unroll
-      for (int j = 0; j < row_tiles; ++j) {
+      for (int j = 0; j < channel_tiles; ++j) {
 #pragma unroll
         for (int u = 0; u < 2; ++u) {
           const std::uint32_t right[2] = {Pair::narrow(gradients[0][j][2 * u], gradients[0][j][2 * u + 1]),
@@ -199,7 +199,7 @@ class SubpixelWarp {
           left[i][0] = first.x, left[i][1] = first.y, left[i][2] = second.x, left[i][3] = second.y;
         }
 #pragma unroll
-        for (int j = 0; j < row_tiles; ++j) {
+        for (int j = 0; j < channel_tiles; ++j) {
           const float(&own)[4] = gradients[b][j];
           const auto rounded = tensor_cores::Product<float>::rounded(cuda::Vector<float, 4>{own[0], own[1], own[2], own[3]});
 #pragma unroll
@@ -226,9 +226,9 @@ class SubpixelWarp {
         for (int r = 0; r < 2; ++r) {
           const int other = 2 * own() + r;
           float* const to =
-              sums + row_of(first_place + other % 4, other / 4) * SubpixelTiles::columns + vector * SubpixelTiles::width + column;
+              sums + out_channel_of(first_place + other % 4, other / 4) * SubpixelTiles::columns + vector * SubpixelTiles::width + column;
 #pragma unroll
-          for (int j = 0; j < row_tiles; ++j) {
+          for (int j = 0; j < channel_tiles; ++j) {
 #pragma unroll
             for (int u = 0; u < 2; ++u) to[(2 * j + u) * SubpixelTiles::columns] += products[i][j][u][2 * v + r] * factor;
           }
@@ -252,13 +252,13 @@ class SubpixelWarp {
   }
 
  private:
-  /// The weight's first row that a thread with some place and half has.
-  __device__ static int row_of(int place, int half) { return place * SubpixelTiles::channels + half * 8; }
+  /// The first output channel that a thread with some place and half has.
+  __device__ static int out_channel_of(int place, int half) { return place * SubpixelTiles::channels + half * 8; }
   /// The exponentials less the shifts of both positions; returns the own one's sum.
   __device__ float sum_of_exponentials(Sums& sums, float2 shift) const {
     float part[4];
 #pragma unroll
-    for (int j = 0; j < row_tiles; ++j) {
+    for (int j = 0; j < channel_tiles; ++j) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         sums[j][i] = fast_exponential(sums[j][i] - (i % 2 == 0 ? shift.x : shift.y));
@@ -273,7 +273,7 @@ class SubpixelWarp {
   __device__ PixelSum<Half> shifted_exponentials(Sums& sums) const {
     float2 largest = {sums[0][0], sums[0][1]};
 #pragma unroll
-    for (int j = 0; j < row_tiles; ++j) {
+    for (int j = 0; j < channel_tiles; ++j) {
       largest = {fmaxf(largest.x, fmaxf(sums[j][0], sums[j][2])), fmaxf(largest.y, fmaxf(sums[j][1], sums[j][3]))};
     }
     const float2 shift = {shift_of(fmaxf(largest.x, __shfl_xor_sync(0xffffffffu, largest.x, 16))),
@@ -281,7 +281,7 @@ class SubpixelWarp {
     const float sum = sum_of_exponentials(sums, shift);
     // A gradient of 0 may meet an infinite exponential; one that counts is NaN then.
 #pragma unroll
-    for (int j = 0; j < row_tiles; ++j) {
+    for (int j = 0; j < channel_tiles; ++j) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) sums[j][i] = fminf(sums[j][i], FLT_MAX);
     }
@@ -290,7 +290,7 @@ class SubpixelWarp {
 
   const SubpixelTiles& tiles_;
   int share_, place_;
-  std::uint32_t weight_[steps][row_tiles][4];
+  std::uint32_t weight_[steps][channel_tiles][4];
   int first_vector_, second_vector_;  ///< of the thread's position, from its warp's pixels on
   int first_[3];                      ///< of the output in block 0
 };

@@ -23,7 +23,8 @@ struct SubpixelLogsumexpAttributes {
 struct SubpixelLogsumexpKernels {
   static constexpr int channels = 16;                      ///< K, of a place in a block
   static constexpr int group_places = 4, most_groups = 4;  ///< places in a block, in groups whose number is a power of 2
-  static constexpr int width = 4, columns = 32;  ///< of a row of the weight: at most so many, and a multiple of the width to a tap
+  static constexpr int width = 4,
+                       columns = 32;  ///< of an output channel of the weight: at most so many, and a multiple of the width to a tap
 };
 
 /// Whether there are kernels for such an image, a weight (block * K, columns, 1...) and the current Numerics.

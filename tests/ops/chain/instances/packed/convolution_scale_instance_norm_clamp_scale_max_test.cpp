@@ -15,7 +15,7 @@ using ChainAttributes = ops::ScaleInstanceNormClampScaleMaxAttributes;
 
 constexpr const char* forward = "convolution_scale_instance_norm_clamp_scale_max";
 constexpr const char* backward = "convolution_scale_instance_norm_clamp_scale_max_backward";
-constexpr std::int64_t rows = ops::ConvolutionInstanceNormMaxKernels::rows;
+constexpr std::int64_t out_channels = ops::ConvolutionInstanceNormMaxKernels::out_channels;
 
 struct Call {
   Shape image;
@@ -26,11 +26,11 @@ struct Call {
   OwnAttributes attributes() const { return {padding, ChainAttributes{.min = min, .max = max}}; }
   Shape per_channel() const {
     Shape shape = Dims::filled(image.rank() - 1, 1);
-    shape[0] = rows;
+    shape[0] = out_channels;
     return shape;
   }
   Shape weight() const {
-    Shape shape{rows, image[1]};
+    Shape shape{out_channels, image[1]};
     for (const std::int64_t size : kernel) shape.push_back(size);
     return shape;
   }
@@ -38,7 +38,7 @@ struct Call {
   std::vector<Tensor> inputs(DType dtype, double bias_mean = 0) const {
     std::vector<Tensor> tensors = {normal_tensor(image, DType::f32, 1), normal_tensor(weight(), DType::f32, 2, 0, 0.3),
                                    normal_tensor(per_channel(), DType::f32, 3), normal_tensor(per_channel(), DType::f32, 4)};
-    if (biased) tensors.push_back(normal_tensor({rows}, DType::f32, 6, bias_mean));
+    if (biased) tensors.push_back(normal_tensor({out_channels}, DType::f32, 6, bias_mean));
     tensors[2].span<float>()[1] = 0;
     tensors[3].span<float>()[2] = 0;
     for (Tensor& tensor : tensors) tensor = tensor.to(dtype);

@@ -18,20 +18,20 @@ constexpr const char* backward = "packed_group_norm_scale_max_pool_clamp_backwar
 
 struct Call {
   Shape image;
-  std::int64_t rows;
+  std::int64_t out_channels;
   ops::Im2colAttributes im2col;
   std::int64_t groups;
   Dims window;
   bool biased = true;
 
   OwnAttributes attributes() const { return {im2col, ChainAttributes{.num_groups = groups, .kernel_size = window, .min = -1, .max = 1.5}}; }
-  Shape weight() const { return {rows, im2col.kept > 0 ? im2col.kept : ops::product(im2col.taps) * im2col.channels, 1, 1}; }
+  Shape weight() const { return {out_channels, im2col.kept > 0 ? im2col.kept : ops::product(im2col.taps) * im2col.channels, 1, 1}; }
   /// image, weight, norm_weight, norm_bias, scale, bias: each of some sign, and of channel 1 the factors are 0.
   std::vector<Tensor> inputs(DType dtype, double mean = 0) const {
     std::vector<Tensor> tensors = {normal_tensor(image, DType::f32, 1, mean), normal_tensor(weight(), DType::f32, 2, 0, 0.3),
-                                   normal_tensor({rows}, DType::f32, 3), normal_tensor({rows}, DType::f32, 4),
-                                   normal_tensor({rows, 1, 1}, DType::f32, 5)};
-    if (biased) tensors.push_back(normal_tensor({rows}, DType::f32, 6));
+                                   normal_tensor({out_channels}, DType::f32, 3), normal_tensor({out_channels}, DType::f32, 4),
+                                   normal_tensor({out_channels, 1, 1}, DType::f32, 5)};
+    if (biased) tensors.push_back(normal_tensor({out_channels}, DType::f32, 6));
     tensors[2].span<float>()[1] = 0;
     tensors[4].span<float>()[2] = 0;
     for (Tensor& tensor : tensors) tensor = tensor.to(dtype);
@@ -110,7 +110,7 @@ TEST_F(CudaPackedGroupNormPool, ReadsFloat32WithHalvesInEitherLayout) {
 TEST_F(CudaPackedGroupNormPool, KeepsTheDigitsOfDataFarFromZero) {
   const Call& call = calls[0];
   std::vector<Tensor> inputs = call.inputs(DType::f32);
-  inputs[5] = normal_tensor({call.rows}, DType::f32, 6, 1e4, 1e-3);
+  inputs[5] = normal_tensor({call.out_channels}, DType::f32, 6, 1e4, 1e-3);
   const std::vector<Tensor> expected = ops::run(forward, exactly(inputs), call.attributes());
   for (const bool tf32 : {true, false}) {
     set_numerics({.tf32 = tf32});
