@@ -111,7 +111,7 @@ void keep_code(const std::string& file, const std::string& key, const std::strin
   try {
     write_text(file, checksum_text(checksum_of(code, checksum_of(key))) + code);
     std::filesystem::permissions(file, std::filesystem::perms::owner_read | std::filesystem::perms::owner_write, error);
-  } catch (const Error&) {  // The next process compiles it again: the plan cache, beside it, tells that nothing is kept.
+  } catch (const Error&) {  // The next process compiles it again: the plan cache, next to it, tells that nothing is kept.
   }
 }
 
