@@ -171,7 +171,7 @@ TEST_F(Together, NoMoreMemoryIsAliveThanInTheOrderGiven) {
   const Graph together = gathered();
   EXPECT_LE(lower_bound(together), lower_bound(graph));
   const Sizes steps = steps_of(together);
-  EXPECT_LT(steps.size(), 6u) << "the small ones fit beside the others";
+  EXPECT_LT(steps.size(), 6u) << "the small ones fit next to the others";
   EXPECT_GT(steps.size(), 2u) << "the large ones do not";
 }
 
