@@ -18,6 +18,7 @@
 #include "frit/core/io/checksum.h"
 #include "frit/core/io/file.h"
 #include "frit/core/plan_cache.h"
+#include "frit/core/warning.h"
 #include "frit/ops/libraries/cuda/device_headers.h"
 #include "frit/ops/libraries/cuda/loaded_library.h"
 
@@ -137,6 +138,8 @@ CompiledKernel make(const std::string& name, const std::string& source, int capa
     }
     return load(name, code);
   } catch (const Error& error) {
+    static std::once_flag told;
+    std::call_once(told, [&] { warn(concat("kernels are interpreted, which is slower: ", error.what())); });
     return {nullptr, error.what()};
   }
 }
