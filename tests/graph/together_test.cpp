@@ -110,7 +110,8 @@ class Together : public testing::Test {
   static Sizes steps_of(const Graph& of) {
     State state;
     Sizes sizes;
-    for (const graph::Step& step : graph::Executable(of, state).steps()) {
+    const graph::Executable executable(of, state);
+    for (const graph::Step& step : executable.steps()) {
       if (step.op->cpu.run_together) sizes.push_back(step.calls.size());
     }
     return sizes;
