@@ -68,7 +68,7 @@ class Executable {
   void run(const Bindings& inputs);
   /// Runs once more on the inputs of the last run, which lie in their places.
   void run();
-  /// Runs on the inputs step by step for as long as after(step), called behind each, says to go on. A step's outputs hold until later ones
+  /// Runs on the inputs step by step for as long as after(step), called after each, says to go on. A step's outputs hold until later ones
   /// take their place.
   void run_each(const Bindings& inputs, const std::function<bool(const Step&)>& after);
   /// A result of the last run, overwritten by the next.

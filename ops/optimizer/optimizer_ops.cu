@@ -39,8 +39,8 @@ __device__ bool fits_vectors(const T* memory) {
 template <class T>
 inline constexpr std::int64_t chunk_elements = std::int64_t{2} * elementwise::width_for<T> * cuda::default_threads;
 
-/// Of each tensor the table holds the variables, then the gradient. A block takes every so many of the chunks, of which a thread takes
-/// `width` neighbouring elements at a time; reads the gradient and the variables, and writes the variables. One thread of each block
+/// Of each tensor the table holds the variables, then the gradient. A block takes the chunks with a stride of the grid, of which a thread
+/// takes `width` neighbouring elements at a time; reads the gradient and the variables, and writes the variables. One thread of each block
 /// computes the update's scalars. A negative scale of the gradient ends it at once. Deterministic.
 template <class Update, class Options, class T, int count>
 __global__ void __launch_bounds__(cuda::default_threads)
@@ -97,7 +97,7 @@ void for_each_table(std::span<const KernelContext> calls, const std::array<std::
   }
 }
 
-/// As many blocks as run at once, since each computes the scalars anew.
+/// As many blocks as run at once, since each computes the scalars for itself.
 cuda::LaunchShape shape_for(std::int64_t chunks, const KernelContext& call) {
   const std::int64_t blocks = 8 * cuda::properties(call.inputs[0].device().index).multiprocessors;
   return {dim3(static_cast<unsigned>(std::min(chunks, blocks))), dim3(cuda::default_threads)};

@@ -44,16 +44,16 @@ void append_gradient(Graph& graph, std::uint64_t seed) {
   for (std::size_t i = 0; i < names.size(); ++i) graph.output(names[i], gradients[i]);
 }
 
-/// The most forms that an operator has.
-std::size_t most_forms() {
+/// The most lowerings that an operator has.
+std::size_t most_lowerings() {
   std::size_t most = 0;
   for (const ops::Operator* op : ops::registry().all()) most = std::max(most, op->lowerings.size());
   return most;
 }
 
-/// For each of 1, 2, ..., most_forms() every operation in another of its forms, each operation beginning with one of its own; for 0 as it
-/// is.
-graph::LoweringOf forms_of(std::uint64_t seed, std::size_t variant) {
+/// For each of 1, 2, ..., most_lowerings() every operation in another of its lowerings, each operation beginning with one of its own; for 0
+/// as it is.
+graph::LoweringOf lowerings_of(std::uint64_t seed, std::size_t variant) {
   return [=](const Node& node) -> std::string {
     if (variant == 0) return "";
     const std::size_t first = philox(seed, 8, static_cast<std::uint64_t>(node.outputs[0]))[0];
@@ -70,15 +70,15 @@ Graph as_it_stands(const Recipe& recipe, Spelling spelling) {
   return graph;
 }
 
-/// Everything that Program does, but forms come from the seed and not from times.
+/// Everything that Program does, but lowerings come from the seed and not from times.
 Graph compiled(const Recipe& recipe, std::size_t variant) {
-  const graph::LoweringOf form_of = forms_of(recipe.seed, variant);
+  const graph::LoweringOf lowering_of = lowerings_of(recipe.seed, variant);
   Graph graph = random_graphs::build(recipe, Spelling::as_written).graph;
   if (!recipe.trained) graph = graph::for_inference(graph);
   graph = graph::apply(graph::forward_pipeline(), lowered(graph, recipe.precision));
-  graph = graph::apply_lowerings(graph, [&](const Node& node) { return node.op->is_gradient ? "" : form_of(node); });
+  graph = graph::apply_lowerings(graph, [&](const Node& node) { return node.op->is_gradient ? "" : lowering_of(node); });
   append_gradient(graph, recipe.seed);
-  graph = graph::apply_lowerings(graph, [&](const Node& node) { return node.op->is_gradient ? form_of(node) : ""; }, {});
+  graph = graph::apply_lowerings(graph, [&](const Node& node) { return node.op->is_gradient ? lowering_of(node) : ""; }, {});
   return graph::apply(graph::cleanup_pipeline(), std::move(graph));
 }
 
@@ -199,7 +199,7 @@ class RandomGraphs : public testing::Test {
     const double error = expected_error(recipe.dtype, halves ? DType::f16 : DType::f32, device_);
     const Tolerances tolerances = allowed(exact, run(plain, device_, data, runs), error);
     std::set<std::string> seen;
-    for (std::size_t variant = 0; variant <= most_forms(); ++variant) {
+    for (std::size_t variant = 0; variant <= most_lowerings(); ++variant) {
       const Graph graph = compiled(recipe, variant);
       const auto [text, is_new] = seen.insert(graph::to_text(graph));
       if (!is_new) continue;
