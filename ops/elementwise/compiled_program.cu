@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "frit/core/strided_loop.h"
+#include "frit/ops/cuda/elementwise.cuh"
 #include "frit/ops/elementwise/elementwise.h"
 #include "frit/ops/elementwise/program.cuh"
 #include "frit/ops/libraries/cuda/nvrtc.h"
@@ -18,8 +19,7 @@ namespace {
 
 using program::Access;
 
-/// Offsets of indexed operands are found in 32 bits.
-constexpr std::int64_t most_indexed_elements = std::int64_t{1} << 30;
+static_assert(program::most_rank == Dims::max_rank);
 
 const char* name_of_type(DType dtype) {
   switch (dtype) {
@@ -98,7 +98,7 @@ class Source {
   bool is_possible() const {
     const bool dense = std::all_of(outputs_.begin(), outputs_.end(), [](const auto& o) { return o.first.access <= Access::dense; });
     const bool looks = std::any_of(inputs_.begin(), inputs_.end(), [](const auto& i) { return i.first.looks_at_axes(); });
-    return dense && (!looks || like_.elements() <= most_indexed_elements);
+    return dense && (!looks || like_.elements() <= elementwise::most_indexed_elements);
   }
 
   void launch(const void* kernel, cudaStream_t stream) const {
