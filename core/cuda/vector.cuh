@@ -1,5 +1,7 @@
 #pragma once
 
+#include <algorithm>
+#include <bit>
 #include <cstdint>
 
 namespace frit::cuda {
@@ -21,6 +23,45 @@ template <class T>
 using WideVector = Vector<T, vector_width<T>>;
 
 #ifdef __CUDACC__  // not for the .cpp files that only ask for widths
+/// A vector in the words in which registers hold it: taken apart where an element is used, so that nothing waits where it is loaded.
+template <class T, int N>
+struct Packed {
+  static constexpr int count = std::max(1, static_cast<int>(sizeof(T)) * N / 4);
+
+  std::uint32_t words[count];
+
+  __device__ T operator[](int i) const {
+    if constexpr (sizeof(T) == 2) {
+      return std::bit_cast<T>(static_cast<std::uint16_t>(words[i / 2] >> (i % 2 * 16)));
+    } else if constexpr (sizeof(T) == 4) {
+      return std::bit_cast<T>(words[i]);
+    } else {
+      return std::bit_cast<T>(static_cast<std::uint64_t>(words[2 * i]) | static_cast<std::uint64_t>(words[2 * i + 1]) << 32);
+    }
+  }
+
+  /// `aligned`: the memory may be accessed in whole vectors.
+  __device__ static Packed load(const T* memory, bool aligned) {
+    Packed result;
+    if (sizeof(T) * N < 4 || !aligned) {
+      Vector<T, N> elements;
+#pragma unroll
+      for (int i = 0; i < N; ++i) elements[i] = memory[i];
+      result.words[0] = 0;
+      memcpy(result.words, &elements, sizeof(elements));
+    } else if constexpr (count == 4) {
+      const uint4 words = *reinterpret_cast<const uint4*>(memory);
+      result.words[0] = words.x, result.words[1] = words.y, result.words[2] = words.z, result.words[3] = words.w;
+    } else if constexpr (count == 2) {
+      const uint2 words = *reinterpret_cast<const uint2*>(memory);
+      result.words[0] = words.x, result.words[1] = words.y;
+    } else {
+      result.words[0] = *reinterpret_cast<const std::uint32_t*>(memory);
+    }
+    return result;
+  }
+};
+
 /// To global memory, in one access where that is 8 or 16 bytes: the assignment of a struct may be taken apart.
 template <class T, int N>
 __device__ void store_vector(T* memory, const Vector<T, N>& elements) {

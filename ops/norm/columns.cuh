@@ -17,6 +17,7 @@ struct ColumnGeometry {
   /// Of a norm whose input lies in this layout; none where its slices are runs of neighbouring elements.
   static std::optional<ColumnGeometry> of(const NormGeometry& g, Layout layout) {
     const bool batch = g.weight_axis == WeightAxis::slice;
+    if (std::max(g.slices, g.channels) * 8 > INT32_MAX) return std::nullopt;  // columns are counted by int on the device
     if (layout == Layout::channels_last) {
       if (batch) return ColumnGeometry{1, g.runs * g.run_length, g.slices, 1, 1};
       return ColumnGeometry{g.channels == 0 ? 0 : g.slices * g.runs / g.channels, g.run_length, g.channels, g.runs, 1};
@@ -27,8 +28,14 @@ struct ColumnGeometry {
   }
 
   FRIT_HOST_DEVICE std::int64_t groups() const { return columns / group; }
-  FRIT_HOST_DEVICE std::int64_t slice(std::int64_t matrix, std::int64_t column) const { return matrix * groups() + column / group; }
-  FRIT_HOST_DEVICE std::int64_t channel(std::int64_t column) const { return column / channel_columns; }
+  __device__ std::int64_t slice(std::int64_t matrix, int column) const {
+    return matrix * (static_cast<int>(columns) / static_cast<int>(group)) + column / static_cast<int>(group);
+  }
+  __device__ std::int64_t channel(int column) const { return column / static_cast<int>(channel_columns); }
+  /// Of the first element in the slice of a column, from the first matrix's beginning.
+  __device__ std::int64_t first_of(std::int64_t matrix, int column) const {
+    return matrix * rows * columns + column - column % static_cast<int>(group);
+  }
   /// Where a slice begins, from the first matrix's beginning.
   FRIT_HOST_DEVICE std::int64_t first_of(std::int64_t slice) const { return slice / groups() * rows * columns + slice % groups() * group; }
   /// Sums of columns that a call keeps at a time, at most.
@@ -37,19 +44,23 @@ struct ColumnGeometry {
 
 /// How blocks share the matrices out: each has `lanes` vectors of columns of some rows of one.
 struct ColumnSplit {
-  static constexpr int threads = cuda::default_threads, least_blocks = 2 /* to a multiprocessor */, most_lanes = 64;
+  static constexpr int threads = cuda::default_threads, most_lanes = 32;
+  /// Blocks of sums that a device holds at a time, and of others, which have nothing to hand on.
+  static constexpr std::int64_t resident_blocks = 132 * 3, passing_blocks = 132 * 16;
 
-  std::int64_t rows, columns, matrices, chunks, column_blocks;
+  std::int64_t rows, columns, matrices, chunks, column_blocks, chunk_rows;
   int width, lanes;
 
-  ColumnSplit(const ColumnGeometry& g, int width_) : rows(g.rows), columns(g.columns), matrices(g.matrices), width(width_) {
+  ColumnSplit(const ColumnGeometry& g, int width_, std::int64_t most_blocks = resident_blocks)
+      : rows(g.rows), columns(g.columns), matrices(g.matrices), width(width_) {
     // Enough blocks to fill a device, each with enough rows to outweigh what it begins and ends with.
-    constexpr std::int64_t least_thread_rows = 16, most_blocks = 132 * 4;
+    constexpr std::int64_t least_thread_rows = 8;
     const std::int64_t vectors = std::max<std::int64_t>(1, columns / width);
     column_blocks = (vectors + most_lanes - 1) / most_lanes;
     lanes = static_cast<int>((vectors + column_blocks - 1) / column_blocks);
     const std::int64_t least_rows = threads / lanes * least_thread_rows, others = std::max<std::int64_t>(1, column_blocks * matrices);
-    chunks = std::clamp<std::int64_t>((rows + least_rows - 1) / least_rows, 1, (most_blocks + others - 1) / others);
+    chunks = std::clamp<std::int64_t>((rows + least_rows - 1) / least_rows, 1, std::max<std::int64_t>(1, most_blocks / others));
+    chunk_rows = (rows + chunks - 1) / chunks;
   }
 
   cuda::LaunchShape shape() const { return {dim3(static_cast<unsigned>(column_blocks * matrices * chunks)), dim3(threads)}; }
@@ -66,23 +77,21 @@ inline std::int64_t ColumnGeometry::most_sums() const {
 
 /// The part of a thread: column `column` and those that its vector has next to it, rows row, row + step, ... below `end` of a matrix.
 struct ColumnIterator {
-  std::int64_t matrix, chunk, column, row, end;
-  int step, lane, strip;
+  std::int64_t row, end;
+  int matrix, chunk, column, step, lane, strip;
   bool inside;  ///< the thread has columns
 
   __device__ explicit ColumnIterator(const ColumnSplit& split) {
-    std::int64_t block = blockIdx.x;
-    const std::int64_t column_block = block % split.column_blocks;
-    block /= split.column_blocks;
-    matrix = block % split.matrices;
-    chunk = block / split.matrices;
+    const auto columns_of = static_cast<unsigned>(split.column_blocks), matrices_of = static_cast<unsigned>(split.matrices);
+    const unsigned rest = blockIdx.x / columns_of;
+    chunk = static_cast<int>(rest / matrices_of);
+    matrix = static_cast<int>(rest % matrices_of);
     lane = static_cast<int>(threadIdx.x) % split.lanes;
     strip = static_cast<int>(threadIdx.x) / split.lanes;
-    step = static_cast<int>(blockDim.x) / split.lanes;
-    column = (column_block * split.lanes + lane) * split.width;
-    const std::int64_t chunk_rows = (split.rows + split.chunks - 1) / split.chunks;
-    row = chunk * chunk_rows + strip;
-    end = min(split.rows, (chunk + 1) * chunk_rows);
+    step = ColumnSplit::threads / split.lanes;
+    column = (static_cast<int>(blockIdx.x % columns_of) * split.lanes + lane) * split.width;
+    row = chunk * split.chunk_rows + strip;
+    end = min(split.rows, (chunk + 1) * split.chunk_rows);
     inside = column < split.columns && strip < step;
   }
 
@@ -90,11 +99,28 @@ struct ColumnIterator {
   __device__ std::int64_t offset(const ColumnSplit& split) const { return (matrix * split.rows + row) * split.columns + column; }
 };
 
+/// Neighbouring rows of a thread's columns, loaded together.
+template <class T, int width, int count>
+struct Rows {
+  cuda::Packed<T, width> vectors[count];
+
+  /// Those of row it.row and the next ones of the thread that are below it.end.
+  __device__ void load(const T* matrices, const ColumnIterator& it, const ColumnSplit& split, bool aligned) {
+    const T* memory = matrices + it.offset(split);
+    const std::int64_t stride = it.step * split.columns;
+#pragma unroll
+    for (int i = 0; i < count; ++i, memory += stride) {
+      if (it.row + static_cast<std::int64_t>(i) * it.step < it.end) vectors[i] = cuda::Packed<T, width>::load(memory, aligned);
+    }
+  }
+  __device__ Computed<T> operator()(int i, int k) const { return convert<Computed<T>>(vectors[i][k]); }
+};
+
 /// What make(column) gives for each of a thread's columns, made once a block. All threads of the block take part.
 template <int width, class Value, class Make>
 __device__ void make_once(Value (&own)[width], const ColumnIterator& it, const ColumnSplit& split, const Make& make) {
   __shared__ Value shared[ColumnSplit::most_lanes * width];
-  const std::int64_t first = it.column - it.lane * width;
+  const int first = it.column - it.lane * width;
   for (int k = static_cast<int>(threadIdx.x); k < split.lanes * width && first + k < split.columns; k += ColumnSplit::threads) {
     shared[k] = make(first + k);
   }
@@ -104,29 +130,37 @@ __device__ void make_once(Value (&own)[width], const ColumnIterator& it, const C
   for (int k = 0; k < width; ++k) own[k] = shared[it.lane * width + k];
 }
 
-/// Sums down columns: terms(sums, own, it, split) adds the elements that a thread's iterator gives, `own` being terms.column(matrix,
-/// column) of its columns. Writes 16 bytes a chunk and column. Deterministic.
+/// Sums down columns: terms(add, own, it, split) calls add(k, sums) with sums of the elements of column k that a thread's iterator gives,
+/// `own` being terms.column(matrix, column) of its columns; terms.finish(matrix, column, sums) has the last word on a block's sums. A thread
+/// sums in registers for as long as that is exact enough, and in double in shared memory from there on. Writes 16 bytes a chunk and column.
+/// Deterministic.
 template <class Terms>
-__global__ void __launch_bounds__(ColumnSplit::threads, ColumnSplit::least_blocks)
+__global__ void __launch_bounds__(ColumnSplit::threads, 3)
     sum_columns(SumPair* partial /* (chunks, matrices, columns) */, Terms terms, ColumnSplit split) {
   constexpr int width = Terms::width;
-  __shared__ SumPair shared[ColumnSplit::threads * width];  // (strips, lanes, width)
+  __shared__ SumPair shared[width][ColumnSplit::threads];  // (width, strips, lanes)
   const ColumnIterator it(split);
-  SumPair sums[width] = {};
   typename Terms::Column own[width];
-  make_once(own, it, split, [&](std::int64_t column) { return terms.column(it.matrix, column); });
-  if (it.inside) {
-    if (it.row < it.end) terms(sums, own, it, split);
+  make_once(own, it, split, [&](int column) { return terms.column(it.matrix, column); });
+  const auto thread = static_cast<int>(threadIdx.x);
 #pragma unroll
-    for (int k = 0; k < width; ++k) shared[(it.strip * split.lanes + it.lane) * width + k] = sums[k];
-  }
+  for (int k = 0; k < width; ++k) shared[k][thread] = {};
+  if (it.inside && it.row < it.end) terms([&](int k, const SumPair& sums) { shared[k][thread] = shared[k][thread] + sums; }, own, it, split);
   __syncthreads();
-  const int block_columns = split.lanes * width;
-  const std::int64_t first = it.column - it.lane * width;
-  for (int k = static_cast<int>(threadIdx.x); k < block_columns && first + k < split.columns; k += ColumnSplit::threads) {
-    SumPair total = shared[k];
-    for (int strip = 1; strip < it.step; ++strip) total = total + shared[strip * block_columns + k];
-    partial[(it.chunk * split.matrices + it.matrix) * split.columns + first + k] = total;
+  for (int strips = it.step; strips > 1;) {
+    const int half = (strips + 1) / 2;
+    for (int item = thread; item < width * (strips - half) * split.lanes; item += ColumnSplit::threads) {
+      const int k = item / ((strips - half) * split.lanes), place = item - k * (strips - half) * split.lanes;
+      shared[k][place] = shared[k][place] + shared[k][place + half * split.lanes];
+    }
+    __syncthreads();
+    strips = half;
+  }
+  const int first = it.column - it.lane * width;
+  for (int item = thread; item < split.lanes * width && first + item < split.columns; item += ColumnSplit::threads) {
+    const int column = first + item;
+    partial[(static_cast<std::int64_t>(it.chunk) * split.matrices + it.matrix) * split.columns + column] =
+        terms.finish(it.matrix, column, shared[item % width][item / width]);
   }
 }
 
@@ -136,11 +170,10 @@ void launch_columns(SumPair* partial, const Terms& terms, const ColumnSplit& spl
   cuda::launch(sum_columns<Terms>, split.shape(), stream, partial, terms, split);
 }
 
-/// Calls body.template operator()<width>() for the widest vectors that columns of elements of type T are made of: 4 elements, since with 8
-/// what a thread knows of its channels takes so many registers that a multiprocessor holds one block.
+/// Calls body.template operator()<width>() for the widest vectors that columns of elements of type T are made of.
 template <class T, class Body>
 void dispatch_column_width(const ColumnGeometry& g, const Body& body) {
-  constexpr int width = std::min(cuda::vector_width<T>, 4);
+  constexpr int width = cuda::vector_width<T>;
   g.columns % width == 0 ? body.template operator()<width>() : body.template operator()<1>();
 }
 

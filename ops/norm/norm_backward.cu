@@ -76,82 +76,107 @@ __global__ void __launch_bounds__(1024)
 template <class T, class C, int width_, bool by_row>
 struct ColumnGradients {
   static constexpr int width = width_;
-  static constexpr int rows_at_once = 4;
+  static constexpr int rows_at_once = 2, segment_batches = 32;
 
   GradientInputs<T> from;
   ColumnGeometry g;
   bool aligned;
 
-  using Column = Normalizer<C>;
-  __device__ Column of_slice(std::int64_t slice) const { return {from.means[slice], from.rstds[slice]}; }
-  __device__ Column column(std::int64_t matrix, std::int64_t column) const {
-    if constexpr (by_row) return {};
-    return of_slice(g.slice(matrix, column));
+  /// xhat but for the rounding of the mean, which finish() takes out of the sums.
+  struct Column {
+    C mean, rstd;
+  };
+  __device__ Column column(int matrix, int column) const {
+    if (by_row) return {};
+    const std::int64_t slice = g.slice(matrix, column);
+    return {static_cast<C>(from.means[slice]), static_cast<C>(from.rstds[slice])};
+  }
+  __device__ SumPair finish(int matrix, int column, const SumPair& sums) const {
+    if (by_row) return sums;
+    const std::int64_t slice = g.slice(matrix, column);
+    const double rest = from.means[slice] - static_cast<double>(static_cast<C>(from.means[slice]));
+    return {sums.first, sums.second - rest * from.rstds[slice] * sums.first};
   }
 
-  __device__ void operator()(SumPair (&sums)[width], Column (&xhat)[width], ColumnIterator it, const ColumnSplit& split) const {
+  template <class Add>
+  __device__ void operator()(const Add& add, const Column (&own)[width], ColumnIterator it, const ColumnSplit& split) const {
     while (it.row < it.end) {
-      cuda::Vector<T, width> gradients[rows_at_once], inputs[rows_at_once];
-      ColumnIterator ahead = it;
-#pragma unroll
-      for (int i = 0; i < rows_at_once; ++i, ahead.row += ahead.step) {
-        if (ahead.row >= ahead.end) continue;
-        gradients[i] = load_vector<width>(from.gradient + ahead.offset(split), aligned);
-        inputs[i] = load_vector<width>(from.input + ahead.offset(split), aligned);
-      }
       C sum[width] = {}, product[width] = {};
+      for (int batch = 0; batch < segment_batches && it.row < it.end; ++batch) add_rows(sum, product, own, it, split);
 #pragma unroll
-      for (int i = 0; i < rows_at_once; ++i, it.row += it.step) {
-        if (it.row >= it.end) continue;
-#pragma unroll
-        for (int k = 0; k < width; ++k) {
-          if constexpr (by_row) xhat[k] = of_slice((it.row * g.columns + it.column + k) / g.group);
-          const auto term = convert<C>(gradients[i][k]);
-          sum[k] += term;
-          product[k] += term * xhat[k](convert<C>(inputs[i][k]));
-        }
-      }
-#pragma unroll
-      for (int k = 0; k < width; ++k) sums[k] = sums[k] + SumPair{static_cast<double>(sum[k]), static_cast<double>(product[k])};
+      for (int k = 0; k < width; ++k) add(k, {static_cast<double>(sum[k]), static_cast<double>(product[k])});
     }
+  }
+
+ private:
+  __device__ void add_rows(C (&sum)[width], C (&product)[width], const Column (&own)[width], ColumnIterator& it,
+                           const ColumnSplit& split) const {
+    Rows<T, width, rows_at_once> gradients, inputs;
+    gradients.load(from.gradient, it, split, aligned);
+    inputs.load(from.input, it, split, aligned);
+#pragma unroll
+    for (int i = 0; i < rows_at_once; ++i, it.row += it.step) {
+      if (it.row >= it.end) continue;
+      Normalizer<C> of_row;
+      if (by_row && g.group == g.columns) of_row = {from.means[it.row], from.rstds[it.row]};
+#pragma unroll
+      for (int k = 0; k < width; ++k) {
+        const auto term = static_cast<C>(gradients(i, k)), x = static_cast<C>(inputs(i, k));
+        if (by_row && g.group != g.columns) {
+          const std::int64_t slice = (it.row * g.columns + it.column + k) / g.group;
+          of_row = {from.means[slice], from.rstds[slice]};
+        }
+        sum[k] += term;
+        product[k] += term * (by_row ? of_row(x) : (x - own[k].mean) * own[k].rstd);
+      }
+    }
+  }
+};
+
+/// The input gradient of a column's elements, g * factor + (x - reference) * rstd * slope + offset; see InputGradientRule.
+template <class C>
+struct ColumnRule {
+  C factor, reference, rstd, slope = 0, offset = 0;
+
+  ColumnRule() = default;
+  __device__ ColumnRule(double weight, double mean, double rstd_, const SumPair* means /* null: fixed */)
+      : factor(static_cast<C>(weight * rstd_)), reference(static_cast<C>(mean)), rstd(static_cast<C>(rstd_)) {
+    if (means == nullptr) return;
+    const double exact_slope = -rstd_ * means->second, rest = mean - static_cast<double>(reference);
+    slope = static_cast<C>(exact_slope);
+    offset = static_cast<C>(-rstd_ * means->first - rest * rstd_ * exact_slope);
   }
 };
 
 /// A thread for a few rows of a vector of columns. Reads g, and x unless the statistics are fixed, and writes dx once; dx may lie on g.
 template <class T, class C, int width>
-__global__ void __launch_bounds__(ColumnSplit::threads, ColumnSplit::least_blocks)
+__global__ void __launch_bounds__(ColumnSplit::threads)
     backward_columns(T* input_gradient, GradientInputs<T> from, const SumPair* means /* (slices), null if fixed */, ColumnGeometry g,
                      ColumnSplit split, bool aligned) {
   constexpr int rows_at_once = 4;
-  struct Column {
-    Normalizer<C> xhat;
-    InputGradientRule<C> rule;
-  };
   ColumnIterator it(split);
-  Column own[width];
-  make_once(own, it, split, [&](std::int64_t column) {
+  ColumnRule<C> own[width];
+  make_once(own, it, split, [&](int column) {
     const std::int64_t slice = g.slice(it.matrix, column);
-    const double w = from.weight != nullptr ? convert<double>(from.weight[g.channel(column)]) : 1, rstd = from.rstds[slice];
-    return Column{{from.means[slice], rstd},
-                  means == nullptr ? InputGradientRule<C>(w, rstd) : InputGradientRule<C>(w, rstd, means[slice])};
+    const double w = from.weight != nullptr ? convert<double>(from.weight[g.channel(column)]) : 1;
+    return ColumnRule<C>(w, from.means[slice], from.rstds[slice], means == nullptr ? nullptr : means + slice);
   });
   if (!it.inside) return;
   while (it.row < it.end) {
-    cuda::Vector<T, width> gradients[rows_at_once], inputs[rows_at_once];
-    ColumnIterator ahead = it;
-#pragma unroll
-    for (int i = 0; i < rows_at_once; ++i, ahead.row += ahead.step) {
-      if (ahead.row >= ahead.end) continue;
-      gradients[i] = load_vector<width>(from.gradient + ahead.offset(split), aligned);
-      if (means != nullptr) inputs[i] = load_vector<width>(from.input + ahead.offset(split), aligned);
-    }
+    Rows<T, width, rows_at_once> gradients, inputs;
+    gradients.load(from.gradient, it, split, aligned);
+    if (means != nullptr) inputs.load(from.input, it, split, aligned);
 #pragma unroll
     for (int i = 0; i < rows_at_once; ++i, it.row += it.step) {
       if (it.row >= it.end) continue;
       cuda::Vector<T, width> results;
 #pragma unroll
       for (int k = 0; k < width; ++k) {
-        results[k] = convert<T>(own[k].rule(convert<C>(gradients[i][k]), [&] { return own[k].xhat(convert<C>(inputs[i][k])); }));
+        C result = static_cast<C>(gradients(i, k)) * own[k].factor;
+        if (means != nullptr) {
+          result += (static_cast<C>(inputs(i, k)) - own[k].reference) * own[k].rstd * own[k].slope + own[k].offset;
+        }
+        results[k] = convert<T>(result);
       }
       store_vector(input_gradient + it.offset(split), results, aligned);
     }
@@ -184,6 +209,20 @@ struct FinishMeans {
   __device__ void operator()(std::int64_t slice, const SumPair& sums) const {
     const double inverse_count = 1 / static_cast<double>(g.slice_elements());
     means[slice] = {sums.first * inverse_count, sums.second * inverse_count};
+  }
+};
+
+/// Both, where a slice is a channel.
+template <class T>
+struct FinishChannels {
+  FinishParameters<T> parameters;
+  FinishMeans<T> means;
+
+  __device__ double weight(std::int64_t, std::int64_t) const { return 1; }
+  __device__ void operator()(std::int64_t channel, const SumPair& sums) const {
+    parameters(channel, sums);
+    const double w = means.weight(channel, 0);
+    means(channel, {w * sums.first, w * sums.second});
   }
 };
 
@@ -230,6 +269,7 @@ struct Backward {
         means(sums + plan.partial_sums) {}
 
   bool per_element() const { return g.weight_axis == WeightAxis::element; }
+  bool slice_is_channel() const { return g.weight_axis == WeightAxis::slice; }
   bool wants_parameters() const { return weight_gradient != nullptr || bias_gradient != nullptr; }
   Alignment aligned(int width) const { return {width, {from.gradient, from.input, input_gradient}, {from.weight}}; }
 
@@ -280,7 +320,7 @@ struct Backward {
     const ColumnGeometry& columns = *plan.columns;
     dispatch_column_width<T>(columns, [&]<int width>() {
       with_computed([&]<class C>() {
-        const ColumnSplit split(columns, width);
+        const ColumnSplit split(columns, width, ColumnSplit::passing_blocks);
         cuda::launch(backward_columns<T, C, width>, split.shape(), call.stream, input_gradient, from, fixed ? nullptr : means, columns,
                      split, aligned(width).data);
       });
@@ -307,19 +347,24 @@ struct Backward {
     return {sums, chunks * columns.matrices * columns.columns / item_sums, items, inner};
   }
 
+  FinishParameters<T> parameters() const { return {weight_gradient, bias_gradient}; }
+
   void finish_parameters() const {
     if (g.channels == 0) return;
     PartialSums partial{sums, 1, g.channels, plan.parts};
     if (g.weight_axis == WeightAxis::run) partial.outer = plan.rows.slices / g.channels;
     if (plan.columns) partial = column_sums(*plan.columns, g.channels, plan.columns->channel_columns);
     if (plan.parameters) partial = column_sums(*plan.parameters, g.channels, 1);
-    launch_finish(FinishParameters<T>{weight_gradient, bias_gradient}, partial, call.stream);
+    launch_finish(parameters(), partial, call.stream);
   }
 
+  /// The parameters' too, where a slice is a channel.
   void finish_means() const {
     PartialSums partial{sums, 1, g.slices, plan.rows.slices / std::max<std::int64_t>(g.slices, 1) * plan.parts};
     if (plan.columns) partial = column_sums(*plan.columns, g.slices, plan.columns->group);
-    launch_finish(FinishMeans<T>{means, from.weight, g, plan.columns ? plan.columns->channel_columns : plan.parts}, partial, call.stream);
+    const FinishMeans<T> finish{means, from.weight, g, plan.columns ? plan.columns->channel_columns : plan.parts};
+    slice_is_channel() ? launch_finish(FinishChannels<T>{parameters(), finish}, partial, call.stream)
+                       : launch_finish(finish, partial, call.stream);
   }
 
   void run(bool fixed) const {
@@ -334,9 +379,10 @@ struct Backward {
     } else if (wants_means || (wants_parameters() && !per_element())) {
       plan.columns ? sum_columns</*by_row=*/false>(*plan.columns) : sum_rows();
     }
-    if (wants_parameters() && !per_element()) finish_parameters();
+    const bool with_means = wants_means && !at_once;
+    if (with_means) finish_means();
+    if (wants_parameters() && !per_element() && !(with_means && slice_is_channel())) finish_parameters();
     if (input_gradient == nullptr || at_once) return;
-    if (!fixed) finish_means();
     if (call.inputs[1].elements() > 0) plan.columns ? run_columns(fixed) : run_rows(fixed);
   }
 };

@@ -21,6 +21,7 @@ template <class T>
 struct NormCoefficients {
   T reference, scale, shift;
 
+  NormCoefficients() = default;
   FRIT_HOST_DEVICE NormCoefficients(double mean, double rstd, double weight, double bias)
       : reference(static_cast<T>(mean)),
         scale(static_cast<T>(rstd * weight)),

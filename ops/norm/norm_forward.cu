@@ -2,6 +2,7 @@
 
 #include "frit/ops/norm/columns.cuh"
 #include "frit/ops/norm/moments.cuh"
+#include "frit/ops/norm/norm_coefficients.h"
 
 namespace frit::ops {
 namespace {
@@ -76,37 +77,80 @@ __global__ void __launch_bounds__(1024)
   }
 }
 
-/// The moments of columns around their slice's first element.
+/// The moments of columns around their slice's first element. A thread takes them around the first element that it sees itself: however far
+/// that lies from the others, what its sums lose is small beside what it adds to them.
 template <class T, int width_>
 struct ColumnMoments {
   static constexpr int width = width_;
-  static constexpr int rows_at_once = 8;
+  static constexpr int rows_at_once = 4, segment_rows = 64;
+  using C = Computed<T>;
 
   const T* input;
   ColumnGeometry g;
   bool aligned;
 
-  using Column = double;  ///< the pivot
-  __device__ double column(std::int64_t matrix, std::int64_t column) const {
-    return g.rows == 0 ? 0 : convert<double>(input[g.first_of(g.slice(matrix, column))]);
+  struct Column {};
+  __device__ Column column(int, int) const { return {}; }
+  __device__ SumPair finish(int, int, const SumPair& sums) const { return sums; }
+
+  template <class Add>
+  __device__ void operator()(const Add& add, const Column (&)[width], ColumnIterator it, const ColumnSplit& split) const {
+    while (it.row < it.end) {
+      ColumnIterator segment = it;
+      segment.end = min(it.end, it.row + static_cast<std::int64_t>(segment_rows) * it.step);
+      it.row += static_cast<std::int64_t>(segment_rows) * it.step;
+      add_segment(add, segment, split);
+    }
   }
 
-  __device__ void operator()(SumPair (&sums)[width], const double (&pivots)[width], ColumnIterator it, const ColumnSplit& split) const {
+ private:
+  template <class Add>
+  __device__ void add_segment(const Add& add, ColumnIterator it, const ColumnSplit& split) const {
+    const ColumnIterator begin = it;
+    C origin[width], sum[width] = {}, squares[width] = {}, largest[width] = {};
+    int count = 0;
     while (it.row < it.end) {
-      cuda::Vector<T, width> rows[rows_at_once];
-      int present = 0;
+      Rows<T, width, rows_at_once> rows;
+      rows.load(input, it, split, aligned);
+      if (count == 0) {
+#pragma unroll
+        for (int k = 0; k < width; ++k) origin[k] = rows(0, k);
+      }
 #pragma unroll
       for (int i = 0; i < rows_at_once; ++i, it.row += it.step) {
         if (it.row >= it.end) continue;
-        rows[i] = load_vector<width>(input + it.offset(split), aligned);
-        ++present;
-      }
+        ++count;
 #pragma unroll
-      for (int k = 0; k < width; ++k) {
-        const auto at = [&](int i, int) { return convert<Computed<T>>(rows[i][k]); };
-        add_moments<rows_at_once, 1>(sums[k], at, present, pivots[k]);
+        for (int k = 0; k < width; ++k) {
+          const C difference = rows(i, k) - origin[k];
+          sum[k] += difference;
+          squares[k] += difference * difference;
+          if (may_overflow) largest[k] = fmax(largest[k], fabs(difference));
+        }
       }
     }
+#pragma unroll
+    for (int k = 0; k < width; ++k) {
+      const double around = convert<double>(input[g.first_of(it.matrix, it.column + k)]), shift = static_cast<double>(origin[k]) - around;
+      if (may_overflow && largest[k] > 0 && !(largest[k] > C(1e-15) && largest[k] < C(1e15))) {
+        add(k, in_double(begin, split, k, around));
+      } else {
+        const double total = static_cast<double>(sum[k]), moved = count * shift;
+        add(k, {total + moved, static_cast<double>(squares[k]) + shift * (2 * total + moved)});
+      }
+    }
+  }
+
+  static constexpr bool may_overflow = sizeof(C) == sizeof(float) && !std::is_same_v<T, Half>;
+
+  /// Squares that float cannot hold.
+  __device__ SumPair in_double(ColumnIterator it, const ColumnSplit& split, int k, double around) const {
+    SumPair sums{0, 0};
+    for (; it.row < it.end; it.row += it.step) {
+      const double difference = convert<double>(input[it.offset(split) + k]) - around;
+      sums = sums + SumPair{difference, difference * difference};
+    }
+    return sums;
   }
 };
 
@@ -158,37 +202,28 @@ __global__ void __launch_bounds__(1024)
 /// A thread for a few rows of a vector of columns, with statistics that are known. Reads and writes each element once; the output may lie
 /// on the input.
 template <class T, int width>
-__global__ void __launch_bounds__(ColumnSplit::threads, ColumnSplit::least_blocks)
+__global__ void __launch_bounds__(ColumnSplit::threads)
     normalize_columns(T* output, const T* input, const T* weight, const T* bias, const double* means, const double* rstds, ColumnGeometry g,
                       ColumnSplit split, bool aligned) {
   using C = Computed<T>;
   constexpr int rows_at_once = 4;
-  struct Column {
-    Normalizer<C> xhat;
-    C weight, bias;
-  };
   ColumnIterator it(split);
-  Column own[width];
-  make_once(own, it, split, [&](std::int64_t column) {
+  NormCoefficients<C> own[width];
+  make_once(own, it, split, [&](int column) {
     const std::int64_t slice = g.slice(it.matrix, column), channel = g.channel(column);
-    return Column{{means[slice], rstds[slice]},
-                  weight != nullptr ? convert<C>(weight[channel]) : C{1},
-                  bias != nullptr ? convert<C>(bias[channel]) : C{0}};
+    return NormCoefficients<C>(means[slice], rstds[slice], weight != nullptr ? convert<double>(weight[channel]) : 1,
+                               bias != nullptr ? convert<double>(bias[channel]) : 0);
   });
   if (!it.inside) return;
   while (it.row < it.end) {
-    cuda::Vector<T, width> rows[rows_at_once];
-    ColumnIterator ahead = it;
-#pragma unroll
-    for (int i = 0; i < rows_at_once; ++i, ahead.row += ahead.step) {
-      if (ahead.row < ahead.end) rows[i] = load_vector<width>(input + ahead.offset(split), aligned);
-    }
+    Rows<T, width, rows_at_once> rows;
+    rows.load(input, it, split, aligned);
 #pragma unroll
     for (int i = 0; i < rows_at_once; ++i, it.row += it.step) {
       if (it.row >= it.end) continue;
       cuda::Vector<T, width> results;
 #pragma unroll
-      for (int k = 0; k < width; ++k) results[k] = convert<T>(own[k].xhat(convert<C>(rows[i][k])) * own[k].weight + own[k].bias);
+      for (int k = 0; k < width; ++k) results[k] = convert<T>((rows(i, k) - own[k].reference) * own[k].scale + own[k].shift);
       store_vector(output + it.offset(split), results, aligned);
     }
   }
@@ -268,7 +303,7 @@ struct Forward {
   void write_columns(const ForwardPlan& plan) const {
     const ColumnGeometry& columns = *plan.columns;
     dispatch_column_width<T>(columns, [&]<int width>() {
-      const ColumnSplit split(columns, width);
+      const ColumnSplit split(columns, width, ColumnSplit::passing_blocks);
       cuda::launch(normalize_columns<T, width>, split.shape(), call.stream, output, input, weight, bias, rule.means, rule.rstds, columns,
                    split, aligned(width).data);
     });

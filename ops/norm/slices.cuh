@@ -88,7 +88,7 @@ __device__ cuda::Vector<T, width> load_vector(const T* memory, bool aligned) {
 template <class T, int width>
 __device__ void store_vector(T* memory, const cuda::Vector<T, width>& values, bool aligned) {
   if (aligned) {
-    *reinterpret_cast<cuda::Vector<T, width>*>(memory) = values;
+    cuda::store_vector(memory, values);
   } else {
 #pragma unroll
     for (int k = 0; k < width; ++k) memory[k] = values[k];
