@@ -1,6 +1,5 @@
 #pragma once
 
-#include <algorithm>
 #include <bit>
 #include <cstdint>
 
@@ -26,12 +25,14 @@ using WideVector = Vector<T, vector_width<T>>;
 /// A vector in the words in which registers hold it: taken apart where an element is used, so that nothing waits where it is loaded.
 template <class T, int N>
 struct Packed {
-  static constexpr int count = std::max(1, static_cast<int>(sizeof(T)) * N / 4);
+  static constexpr int count = sizeof(T) * N < 4 ? 1 : static_cast<int>(sizeof(T)) * N / 4;
 
   std::uint32_t words[count];
 
   __device__ T operator[](int i) const {
-    if constexpr (sizeof(T) == 2) {
+    if constexpr (sizeof(T) == 1) {
+      return std::bit_cast<T>(static_cast<std::uint8_t>(words[i / 4] >> (i % 4 * 8)));
+    } else if constexpr (sizeof(T) == 2) {
       return std::bit_cast<T>(static_cast<std::uint16_t>(words[i / 2] >> (i % 2 * 16)));
     } else if constexpr (sizeof(T) == 4) {
       return std::bit_cast<T>(words[i]);
@@ -40,7 +41,7 @@ struct Packed {
     }
   }
 
-  /// `aligned`: the memory may be accessed in whole vectors.
+  /// `aligned`: the memory may be accessed in vectors of 16 bytes, or of as many as there are.
   __device__ static Packed load(const T* memory, bool aligned) {
     Packed result;
     if (sizeof(T) * N < 4 || !aligned) {
@@ -49,13 +50,17 @@ struct Packed {
       for (int i = 0; i < N; ++i) elements[i] = memory[i];
       result.words[0] = 0;
       memcpy(result.words, &elements, sizeof(elements));
-    } else if constexpr (count == 4) {
-      const uint4 words = *reinterpret_cast<const uint4*>(memory);
-      result.words[0] = words.x, result.words[1] = words.y, result.words[2] = words.z, result.words[3] = words.w;
+    } else if constexpr (count % 4 == 0) {
+#pragma unroll
+      for (int i = 0; i < count; i += 4) {
+        const uint4 words = reinterpret_cast<const uint4*>(memory)[i / 4];
+        result.words[i] = words.x, result.words[i + 1] = words.y, result.words[i + 2] = words.z, result.words[i + 3] = words.w;
+      }
     } else if constexpr (count == 2) {
       const uint2 words = *reinterpret_cast<const uint2*>(memory);
       result.words[0] = words.x, result.words[1] = words.y;
     } else {
+      static_assert(count == 1);
       result.words[0] = *reinterpret_cast<const std::uint32_t*>(memory);
     }
     return result;
@@ -76,6 +81,24 @@ __device__ void store_vector(T* memory, const Vector<T, N>& elements) {
     asm volatile("st.global.v2.b32 [%0], {%1, %2};" ::"l"(memory), "r"(words.x), "r"(words.y) : "memory");
   } else {
     *reinterpret_cast<Vector<T, N>*>(memory) = elements;
+  }
+}
+
+/// The same of any number of elements, at most 16 bytes at a time; `aligned` as for Packed::load.
+template <class T, int N>
+__device__ void store_elements(T* memory, const Vector<T, N>& elements, bool aligned) {
+  constexpr int at_once = N < vector_width<T> ? N : vector_width<T>;
+  if (aligned) {
+#pragma unroll
+    for (int i = 0; i < N; i += at_once) {
+      Vector<T, at_once> part;
+#pragma unroll
+      for (int k = 0; k < at_once; ++k) part[k] = elements[i + k];
+      store_vector(memory + i, part);
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < N; ++i) memory[i] = elements[i];
   }
 }
 
@@ -116,6 +139,9 @@ __device__ void store_shared(std::uint32_t address, const WideVector<T>& element
 }
 #endif
 
+#ifdef __CUDACC__
+__host__ __device__
+#endif
 inline bool aligned_for_vectors(const void* memory) { return reinterpret_cast<std::uintptr_t>(memory) % 16 == 0; }
 
 }  // namespace frit::cuda

@@ -59,8 +59,8 @@ void sum_products(const ConvolutionCall& call, std::span<std::byte> scratch, CUs
   const std::span<std::byte> rest = scratch.subspan(sizes.partial_bytes());
   cublas::multiply(sizes.weight(), output, input, {}, partial, rest, stream);
   dispatch_floating(sizes.dtype, [&]<class T>() {
-    const DividedSum<SumTerm<T>, ElementAsTerm<T>, T> sum({partial.data<T>()}, weight.data<T>(), 1);
-    reduce_lines(stream, sum, LinePlan(partial, {0}), rest);
+    const DividedSum<T, T> sum(partial.data<T>(), weight.data<T>(), 1);
+    reduce_lines(stream, sum, Lines(partial, {0}), rest);
   });
 }
 

@@ -1,73 +1,151 @@
 #pragma once
 
+#include "frit/core/convert.h"
 #include "frit/core/cuda/reduce.cuh"
+#include "frit/core/cuda/vector.cuh"
 #include "frit/ops/cuda/reduce_plan.cuh"
 
 namespace frit::ops {
 
 // The one skeleton of CUDA reductions. A Reduction is a functor with
+//   source                               where elements come from, with
+//     static constexpr int width;          of the vectors that fill 16 bytes
+//     Raw load<n>(offset) const;           n neighbouring elements, as they lie in memory
+//     Term term(Raw, i) const;             of one of them
+//   static Term missing();               in the place of an element that does not exist
 //   State                                the running state of a line, a plain struct with
 //     static State identity();             of nothing
 //     static State merge(State, State);    of two parts, in either order
-//   State read(const Batch&) const;      the state of some elements
+//   State read(terms, const Batch&) const;   the state of some elements
 // and, of what becomes of a line's state, one of
 //   void finish(State, Line) const;      called once a line
-//   output; Map map(State, Line) const;  writes map(offset, position) to output[offset] for all elements of the line
+//   output; Map map(State, Line) const;  writes map(Raw, i, position) to output[offset] for all elements of the line
 
-/// Elements of a line that a thread reads at once. Element i exists if has(i); element 0 does.
+/// The elements of one tensor as terms of a type.
+template <class T, class Term = T>
+struct TensorSource {
+  static constexpr int width = cuda::vector_width<T>;
+  const T* x;
+
+  template <int n>
+  __device__ cuda::Packed<T, n> load(std::int64_t offset) const {
+    return cuda::Packed<T, n>::load(x + offset, cuda::aligned_for_vectors(x));
+  }
+  template <int n>
+  __device__ Term term(const cuda::Packed<T, n>& raw, int i) const {
+    return convert<Term>(raw[i]);
+  }
+};
+
+/// What load<n> of a source gives.
+template <class Source, int n>
+using RawOf = decltype(std::declval<Source>().template load<n>(0));
+template <class Source>
+using TermOf = decltype(std::declval<Source>().term(std::declval<RawOf<Source, 1>>(), 0));
+
+/// Elements of a line that a thread reads at once. Element i exists if has(i); element 0 does, and in a run all do.
 struct Batch {
   std::int64_t position;  ///< of element 0
   int step;               ///< from one element's position to the next's
   int left;               ///< positions to the end of the line, if that is near
-  std::int64_t offsets[batch_size];
+  std::int64_t offsets[batch_size];  ///< in a run, only the first
 
   template <class Plan>
   __device__ Batch(std::int64_t first, const Line& line, const Plan& plan)
-      : position(first), step(line.workers), left(static_cast<int>(std::min<std::int64_t>(line.end - first, batch_size * line.workers))) {
+      : position(first),
+        step(line.in_runs ? 1 : line.workers),
+        left(static_cast<int>(std::min<std::int64_t>(line.end - first, batch_size * step))) {
+    offsets[0] = line.offset + plan.offset(position);
+    if (line.in_runs) return;
 #pragma unroll
-    for (int i = 0; i < batch_size; ++i) offsets[i] = line.offset + plan.offset(position + i * step);
+    for (int i = 1; i < batch_size; ++i) offsets[i] = line.offset + plan.offset(position + i * step);
   }
   __device__ bool has(int i) const { return i * step < left; }
 };
 
-/// The elements of a batch, `missing` for those that do not exist.
-template <class T, class Element>
-__device__ void read_elements(T (&elements)[batch_size], const Batch& batch, T missing, const Element& element) {
-#pragma unroll
-  for (int i = 0; i < batch_size; ++i) elements[i] = batch.has(i) ? element(batch.offsets[i]) : missing;
-}
+/// Where the calling thread begins in its part of a line.
+__device__ inline std::int64_t first_position(const Line& line) { return line.begin + line.worker * (line.in_runs ? batch_size : 1); }
 
-/// The state of the calling thread's part of a line. plan.offset(position) is where a position lies, from position 0 on.
-template <class Reduction, class Plan>
-__device__ auto read_line(const Reduction& reduction, const Line& line, const Plan& plan) {
+/// Adds the calling thread's parts of `width` neighbouring lines to their states. plan.offset(position) is where a position of the first
+/// lies, from position 0 on.
+template <int width, class Reduction, class Plan>
+__device__ void read_lines(typename Reduction::State (&states)[width], const Reduction& reduction, const Line& line, const Plan& plan) {
   using State = typename Reduction::State;
-  State state = State::identity();
+  const auto& source = reduction.source;
+  using Source = std::remove_cvref_t<decltype(source)>;
+  TermOf<Source> terms[batch_size];
   const std::int64_t stride = static_cast<std::int64_t>(line.workers) * batch_size;
-  for (std::int64_t position = line.begin + line.worker; position < line.end; position += stride) {
-    state = State::merge(state, reduction.read(Batch(position, line, plan)));
+  for (std::int64_t position = first_position(line); position < line.end; position += stride) {
+    const Batch batch(position, line, plan);
+    if (width == 1 && line.in_runs) {
+      const auto raw = source.template load<batch_size>(batch.offsets[0]);
+#pragma unroll
+      for (int i = 0; i < batch_size; ++i) terms[i] = source.term(raw, i);
+      states[0] = State::merge(states[0], reduction.read(terms, batch));
+      continue;
+    }
+    RawOf<Source, width> raw[batch_size];
+#pragma unroll
+    for (int i = 0; i < batch_size; ++i) {
+      if (batch.has(i)) raw[i] = source.template load<width>(batch.offsets[i]);
+    }
+#pragma unroll
+    for (int k = 0; k < width; ++k) {
+#pragma unroll
+      for (int i = 0; i < batch_size; ++i) terms[i] = batch.has(i) ? source.term(raw[i], k) : reduction.missing();
+      states[k] = State::merge(states[k], reduction.read(terms, batch));
+    }
   }
-  return state;
 }
 
-/// output[offset] = map(offset, position) for the calling thread's part of a line. Some elements are read before they are written: the
-/// output may lie on an input.
-template <class T, class Plan, class Map>
-__device__ void write_line(T* output, const Line& line, const Plan& plan, const Map& map) {
+/// No elements; for results of type T.
+template <class T>
+struct NoSource {
+  static constexpr int width = cuda::vector_width<T>;
+  struct Nothing {};
+  template <int n>
+  __device__ Nothing load(std::int64_t) const {
+    return {};
+  }
+};
+
+/// output[offset] = map(raw, i, position) for the calling thread's parts of neighbouring lines, a map for each. Some elements are read before
+/// they are written: the output may lie on an input.
+template <class T, int width, class Source, class Plan, class Map>
+__device__ void write_lines(T* output, const Source& source, const Line& line, const Plan& plan, const Map (&maps)[width]) {
   constexpr int at_once = 4;
+  const bool aligned = cuda::aligned_for_vectors(output);
+  if (width == 1 && line.in_runs) {
+    const std::int64_t stride = static_cast<std::int64_t>(line.workers) * batch_size;
+    for (std::int64_t position = first_position(line); position < line.end; position += stride) {
+      const std::int64_t place = line.offset + plan.offset(position);
+      const auto raw = source.template load<batch_size>(place);
+      cuda::Vector<T, batch_size> results;
+#pragma unroll
+      for (int i = 0; i < batch_size; ++i) results[i] = maps[0](raw, i, position + i);
+      cuda::store_elements(output + place, results, aligned);
+    }
+    return;
+  }
   const std::int64_t stride = static_cast<std::int64_t>(line.workers) * at_once;
   for (std::int64_t first = line.begin + line.worker; first < line.end; first += stride) {
     std::int64_t places[at_once];
-    T values[at_once];
+    RawOf<Source, width> raw[at_once];
 #pragma unroll
     for (int i = 0; i < at_once; ++i) {
       const std::int64_t position = first + static_cast<std::int64_t>(i) * line.workers;
       if (position >= line.end) continue;
       places[i] = line.offset + plan.offset(position);
-      values[i] = map(places[i], position);
+      raw[i] = source.template load<width>(places[i]);
     }
 #pragma unroll
     for (int i = 0; i < at_once; ++i) {
-      if (first + static_cast<std::int64_t>(i) * line.workers < line.end) output[places[i]] = values[i];
+      const std::int64_t position = first + static_cast<std::int64_t>(i) * line.workers;
+      if (position >= line.end) continue;
+      cuda::Vector<T, width> results;
+#pragma unroll
+      for (int k = 0; k < width; ++k) results[k] = maps[k](raw[i], k, position);
+      cuda::store_elements(output + places[i], results, aligned);
     }
   }
 }
@@ -96,79 +174,140 @@ concept WritesLines = requires(const Reduction& reduction, typename Reduction::S
   reduction.map(state, line);
 };
 
-template <class Reduction>
-__device__ void finish_line(const Reduction& reduction, const LinePlan& plan, typename Reduction::State state, const Line& line) {
+template <int width, class Reduction, class State>
+__device__ void finish_lines(const Reduction& reduction, const LinePlan& plan, const State (&states)[width], const Line& line) {
   if (line.result < 0) return;
   if constexpr (WritesLines<Reduction>) {
-    write_line(reduction.output, line, plan, reduction.map(state, line));
-  } else {
-    if (line.worker == 0) reduction.finish(state, line);
+    decltype(reduction.map(states[0], line)) maps[width];
+#pragma unroll
+    for (int k = 0; k < width; ++k) maps[k] = reduction.map(states[k], line.neighbour(k));
+    write_lines(reduction.output, reduction.source, line, plan, maps);
+  } else if (line.worker == 0) {
+#pragma unroll
+    for (int k = 0; k < width; ++k) reduction.finish(states[k], line.neighbour(k));
   }
 }
 
-/// A team of threads a line, or a segment of one; see LinePlan. Reads each element once, or twice where lines are written, the second time
-/// from a cache. With segments, their states go to `states`. Deterministic.
-template <class Reduction, class State>
+/// A team of threads for `width` neighbouring lines, or a segment of each; see LinePlan. Reads each element once, or twice where lines are
+/// written, the second time from a cache. With segments, their states go to `states`. Deterministic.
+template <int width, class Reduction, class State>
 __global__ void __launch_bounds__(LinePlan::threads)
     reduce_kernel(State* states, Reduction reduction, const __grid_constant__ LinePlan plan) {
   __shared__ State shared[LinePlan::threads];
   for (std::int64_t group = blockIdx.x; group < plan.groups(); group += gridDim.x) {
     const Line line = plan.line(group, blockIdx.y);
-    const State state = merge_team(read_line(reduction, line, plan), plan.team(), shared);
+    State own[width];
+#pragma unroll
+    for (int k = 0; k < width; ++k) own[k] = State::identity();
+    read_lines(own, reduction, line, plan);
+#pragma unroll
+    for (int k = 0; k < width; ++k) own[k] = merge_team(own[k], plan.team(), shared);
     if (states == nullptr) {
-      finish_line(reduction, plan, state, line);
+      finish_lines(reduction, plan, own, line);
     } else if (line.result >= 0 && line.worker == 0) {
-      states[plan.place_of_state(line, blockIdx.y)] = state;
+#pragma unroll
+      for (int k = 0; k < width; ++k) states[plan.place_of_state(line.neighbour(k), blockIdx.y)] = own[k];
     }
   }
 }
 
-/// After reduce_kernel with segments: merges the segments' states (results, segments) of a line, in their order, and ends the reduction.
-/// Where lines are written, the threads are those of reduce_kernel; otherwise there is a block for all segments. Deterministic.
+/// Of the states (segments, results) of a line, in their order.
+template <class State>
+__device__ State merge_segments(const State* states, const LinePlan& plan, const Line& line, int worker, int workers) {
+  State state = State::identity();
+#pragma unroll 4
+  for (std::int64_t segment = worker; segment < plan.segments(); segment += workers) {
+    state = State::merge(state, states[plan.place_of_state(line, segment)]);
+  }
+  return state;
+}
+
+/// After reduce_kernel with segments, for lines that are not written: a block for `lines` of them, a power of 2. Deterministic.
 template <class Reduction, class State>
 __global__ void __launch_bounds__(LinePlan::threads)
-    finish_kernel(const State* states, Reduction reduction, const __grid_constant__ LinePlan plan) {
+    finish_kernel(const State* states, Reduction reduction, const __grid_constant__ LinePlan plan, int lines) {
+  __shared__ State shared[LinePlan::threads];
+  const int thread = static_cast<int>(threadIdx.x);
+  const std::int64_t index = static_cast<std::int64_t>(blockIdx.x) * lines + thread % lines;
+  const Line line = index < plan.results() ? plan.line_of(index) : Line{.result = -1};
+  State state = State::identity();
+  if (line.result >= 0) state = merge_segments(states, plan, line, thread / lines, LinePlan::threads / lines);
+  state = merge_team(state, {lines, LinePlan::threads}, shared);
+  if (line.result >= 0 && thread < lines) reduction.finish(state, line);
+}
+
+/// The same for lines that are written, by the threads of reduce_kernel.
+template <int width, class Reduction, class State>
+__global__ void __launch_bounds__(LinePlan::threads)
+    write_kernel(const State* states, Reduction reduction, const __grid_constant__ LinePlan plan) {
   __shared__ State shared[LinePlan::threads];
   for (std::int64_t group = blockIdx.x; group < plan.groups(); group += gridDim.x) {
     const Line line = plan.line(group, blockIdx.y);
-    State state = State::identity();
-    for (std::int64_t segment = line.worker; segment < plan.segments() && line.result >= 0; segment += line.workers) {
-      state = State::merge(state, states[plan.place_of_state(line, segment)]);
+    State own[width];
+#pragma unroll
+    for (int k = 0; k < width; ++k) {
+      own[k] = line.result < 0 ? State::identity() : merge_segments(states, plan, line.neighbour(k), line.worker, line.workers);
+      own[k] = merge_team(own[k], plan.team(), shared);
     }
-    finish_line(reduction, plan, merge_team(state, plan.team(), shared), line);
+    finish_lines(reduction, plan, own, line);
   }
+}
+
+/// Calls body.template operator()<width>() for the width of a plan, which is 1 or that of the source's vectors.
+template <class Source, class Body>
+void dispatch_line_width(const LinePlan& plan, const Body& body) {
+  plan.width() == 1 ? body.template operator()<1>() : body.template operator()<Source::width>();
 }
 
 /// Runs a reduction. `scratch` has LinePlan::scratch_bytes(..., sizeof(Reduction::State)) bytes on the device.
 template <class Reduction>
-void reduce_lines(cudaStream_t stream, const Reduction& reduction, const LinePlan& plan, std::span<std::byte> scratch) {
+void reduce_lines(cudaStream_t stream, const Reduction& reduction, const Lines& lines, std::span<std::byte> scratch) {
   using State = typename Reduction::State;
+  using Source = decltype(Reduction::source);
+  const LinePlan plan(lines, Source::width);
   if (plan.results() == 0) return;
   State* states = nullptr;
   if (plan.segments() > 1) {
     FRIT_CHECK(scratch.size() >= static_cast<std::size_t>(plan.results() * plan.segments()) * sizeof(State));
     states = reinterpret_cast<State*>(scratch.data());
   }
-  cuda::launch(reduce_kernel<Reduction, State>, plan.all_segments(), stream, states, reduction, plan);
-  if (states == nullptr) return;
-  cuda::launch(finish_kernel<Reduction, State>, WritesLines<Reduction> ? plan.all_segments() : plan.whole_lines(), stream, states,
-               reduction, plan);
+  dispatch_line_width<Source>(plan, [&]<int width>() {
+    cuda::launch(reduce_kernel<width, Reduction, State>, plan.all_segments(), stream, states, reduction, plan);
+    if (states == nullptr) return;
+    if constexpr (WritesLines<Reduction>) {
+      cuda::launch(write_kernel<width, Reduction, State>, plan.all_segments(), stream, states, reduction, plan);
+    } else {
+      constexpr std::int64_t sector_lines = 8;
+      const int block_lines = plan.results() < sector_lines ? 1 : static_cast<int>(sector_lines);
+      const std::int64_t blocks = (plan.results() + block_lines - 1) / block_lines;
+      cuda::launch(finish_kernel<Reduction, State>, {dim3(static_cast<unsigned>(blocks)), dim3(LinePlan::threads)}, stream, states,
+                   reduction, plan, block_lines);
+    }
+  });
 }
 
-/// A team of threads a line, or a segment of one. Each element is read and written once. Deterministic.
-template <class Visitor>
+/// A team of threads for `width` neighbouring lines, or a segment of each. Each element is read and written once. Deterministic.
+template <int width, class Visitor>
 __global__ void __launch_bounds__(LinePlan::threads) visit_kernel(Visitor visitor, const __grid_constant__ LinePlan plan) {
   for (std::int64_t group = blockIdx.x; group < plan.groups(); group += gridDim.x) {
     const Line line = plan.line(group, blockIdx.y);
-    if (line.result >= 0) write_line(visitor.output, line, plan, visitor.map(line));
+    if (line.result < 0) continue;
+    decltype(visitor.map(line)) maps[width];
+#pragma unroll
+    for (int k = 0; k < width; ++k) maps[k] = visitor.map(line.neighbour(k));
+    write_lines(visitor.output, visitor.source, line, plan, maps);
   }
 }
 
-/// visitor.output[offset] = visitor.map(line)(offset, position) for all elements of all lines.
+/// visitor.output[offset] = visitor.map(line)(raw, i, position) for all elements of all lines, raw from visitor.source.
 template <class Visitor>
-void visit_lines(cudaStream_t stream, const Visitor& visitor, const LinePlan& plan) {
-  if (plan.results() == 0 || plan.count() == 0) return;
-  cuda::launch(visit_kernel<Visitor>, plan.all_segments(), stream, visitor, plan);
+void visit_lines(cudaStream_t stream, const Visitor& visitor, const Lines& lines) {
+  using Source = decltype(Visitor::source);
+  const LinePlan plan(lines, Source::width);
+  if (lines.results() == 0 || lines.count() == 0) return;
+  dispatch_line_width<Source>(plan, [&]<int width>() {
+    cuda::launch(visit_kernel<width, Visitor>, plan.all_segments(), stream, visitor, plan);
+  });
 }
 
 }  // namespace frit::ops

@@ -1,5 +1,6 @@
 // The host's side of reductions: how lines are found in a tensor and dealt out to threads.
 
+#include <array>
 #include <bit>
 
 #include "frit/core/cuda/reduce.cuh"
@@ -23,9 +24,16 @@ int insert_by_stride(Shape& shape, Strides& strides, std::int64_t size, std::int
   return place;
 }
 
+/// Of `width`: the size and the strides but for the last `inner` of them.
+bool are_multiples(std::int64_t size, const Strides& strides, int width, int inner = 1) {
+  bool result = size % width == 0;
+  for (int axis = 0; axis < strides.rank() - inner; ++axis) result = result && strides[axis] % width == 0;
+  return result;
+}
+
 }  // namespace
 
-LinePlan::Axes::Axes(const Shape& shape, const Strides& strides, const Dims& axes) {
+Lines::Lines(const Shape& shape, const Strides& strides, const Dims& axes) {
   std::int64_t result_stride = 1;
   for (int axis = shape.rank() - 1; axis >= 0; --axis) {
     if (shape[axis] == 1) continue;
@@ -38,37 +46,49 @@ LinePlan::Axes::Axes(const Shape& shape, const Strides& strides, const Dims& axe
   }
 }
 
-bool LinePlan::Axes::reduced_is_innermost() const {
-  return !reduced.empty() && (kept.empty() || reduced_strides.back() < kept_strides.back());
+bool Lines::along_memory() const { return !reduced.empty() && (kept.empty() || reduced_strides.back() < kept_strides.back()); }
+
+bool Lines::in_runs() const {
+  if (!along_memory()) return false;
+  Shape runs = reduced;
+  std::array<Strides, 1> strides = {reduced_strides};
+  collapse_axes(runs, strides);
+  return strides[0].back() == 1 && are_multiples(runs.back(), strides[0], batch_size) && are_multiples(0, kept_strides, batch_size, 0);
 }
 
-LinePlan::LinePlan(const Shape& shape, const Strides& strides, const Dims& axes) : LinePlan(Axes(shape, strides, axes)) {}
+bool Lines::in_vectors(int width) const {
+  if (width == 1) return true;
+  if (along_memory() || kept.empty() || kept_strides.back() != 1) return false;
+  return are_multiples(kept.back(), kept_strides, width) && are_multiples(0, reduced_strides, width, 0);
+}
 
-LinePlan::LinePlan(const Axes& axes)
-    : along_lines_(axes.reduced_is_innermost()),
-      results_(element_count(axes.kept)),
-      count_(element_count(axes.reduced)),
-      cut_(cut_lines(results_, count_, along_lines_)),
-      first_bit_(along_lines_ ? 0 : std::countr_zero(static_cast<unsigned>(threads / cut_.workers))),
-      last_bit_(std::countr_zero(static_cast<unsigned>(along_lines_ ? cut_.workers : threads))),
-      kept_(axes.kept, {axes.result_strides, axes.kept_strides}),
-      reduced_(axes.reduced, {axes.reduced_strides}) {}
+LinePlan::LinePlan(const Lines& lines, int width)
+    : in_runs_(lines.in_runs()),
+      width_(lines.in_vectors(width) ? width : 1),
+      results_(lines.results()),
+      count_(lines.count()),
+      result_step_(lines.kept.empty() ? 0 : lines.result_strides.back()),
+      cut_(cut_lines(results_ / width_, count_, lines.along_memory())),
+      first_bit_(lines.along_memory() ? 0 : std::countr_zero(static_cast<unsigned>(threads / cut_.workers))),
+      last_bit_(std::countr_zero(static_cast<unsigned>(lines.along_memory() ? cut_.workers : threads))),
+      kept_(lines.kept, {lines.result_strides, lines.kept_strides}),
+      reduced_(lines.reduced, {lines.reduced_strides}) {}
 
-LinePlan::Cut LinePlan::cut_lines(std::int64_t results, std::int64_t count, bool along_lines) {
+LinePlan::Cut LinePlan::cut_lines(std::int64_t teams, std::int64_t count, bool along_lines) {
   Cut cut;
   if (along_lines) {
     // A batch a thread up to a warp, then some, so that merging the threads' states costs little.
-    while (cut.workers < cuda::warp_size && count >= cut.workers * batch_size) cut.workers *= 2;
+    while (cut.workers < cuda::warp_size && count >= cut.workers * batch_size * 2) cut.workers *= 2;
     while (cut.workers < threads && count >= cut.workers * batch_size * 4) cut.workers *= 2;
   } else {
     // Whole sectors of memory in a row of threads, and more rows only where there are few lines.
-    const auto row = static_cast<int>(std::bit_ceil(static_cast<std::uint64_t>(std::clamp<std::int64_t>(results, 1, cuda::warp_size))));
-    while (cut.workers < threads / row && results * cut.workers < enough_threads && count >= cut.workers * batch_size * 2) {
+    const auto row = static_cast<int>(std::bit_ceil(static_cast<std::uint64_t>(std::clamp<std::int64_t>(teams, 1, cuda::warp_size))));
+    while (cut.workers < threads / row && teams * cut.workers < enough_threads && count >= cut.workers * batch_size * 2) {
       cut.workers *= 2;
     }
   }
   const std::int64_t step = cut.workers * batch_size;
-  const std::int64_t groups = std::max<std::int64_t>(1, ceil_divide(results, threads / cut.workers));
+  const std::int64_t groups = std::max<std::int64_t>(1, ceil_divide(teams, threads / cut.workers));
   const std::int64_t wanted = std::clamp<std::int64_t>(enough_blocks / groups, 1, std::max<std::int64_t>(1, count / (step * 2)));
   cut.segment_length = ceil_divide(ceil_divide(count, wanted), step) * step;
   cut.segments = cut.segment_length == 0 ? 1 : ceil_divide(count, cut.segment_length);
@@ -76,22 +96,16 @@ LinePlan::Cut LinePlan::cut_lines(std::int64_t results, std::int64_t count, bool
 }
 
 std::size_t LinePlan::scratch_bytes(const Shape& shape, const Dims& axes, std::size_t state_size) {
-  const Axes split(shape, dense_strides(shape), axes);
-  const std::int64_t results = element_count(split.kept), count = element_count(split.reduced);
-  std::int64_t states = 0;
-  for (const bool along_lines : {true, false}) {
-    const Cut cut = cut_lines(results, count, along_lines);
-    if (cut.segments > 1) states = std::max(states, results * cut.segments);
+  const Lines lines(shape, dense_strides(shape), axes);
+  std::int64_t segments = cut_lines(lines.results(), lines.count(), true).segments;
+  for (const int width : {1, 2, 4, 8, 16}) {
+    if (lines.results() % width == 0) segments = std::max(segments, cut_lines(lines.results() / width, lines.count(), false).segments);
   }
-  return static_cast<std::size_t>(states) * state_size;
-}
-
-cuda::LaunchShape LinePlan::whole_lines() const {
-  return {dim3(static_cast<unsigned>(std::clamp<std::int64_t>(groups(), 1, most_blocks))), dim3(threads)};
+  return segments > 1 ? static_cast<std::size_t>(lines.results() * segments) * state_size : 0;
 }
 
 cuda::LaunchShape LinePlan::all_segments() const {
-  cuda::LaunchShape shape = whole_lines();
+  cuda::LaunchShape shape{dim3(static_cast<unsigned>(std::clamp<std::int64_t>(groups(), 1, most_blocks))), dim3(threads)};
   shape.grid.y = static_cast<unsigned>(segments());
   return shape;
 }

@@ -8,18 +8,30 @@ namespace frit::ops {
 
 // How CUDA kernels traverse the elements that belong to one result of a reduction: a line. A line is read by a team of threads of one
 // block, whose number is a power of 2. Where a reduced axis is innermost in memory, the threads of a team are neighbours, and so are the
-// elements that they read. Otherwise neighbouring threads belong to neighbouring lines. Where there are few lines, each is cut into
-// segments, a block for each. All this depends on sizes and layout alone, so that results have the same bits at every run.
+// elements that they read: each has some neighbouring ones at a time, where lines are made of whole such runs. Otherwise neighbouring threads
+// belong to neighbouring lines: each has as many lines as fill 16 bytes, where there are whole such vectors. Where there are few lines, each
+// is cut into segments, a block for each. All this depends on sizes and layout alone, so that results have the same bits at every run.
 
-/// Elements that a thread reads at once.
+/// Elements of a line that a thread reads at once.
 inline constexpr int batch_size = 8;
 
-/// A thread's part of a line: positions begin + worker, begin + worker + workers, ... below end.
+/// A thread's part of a line: in runs, batch_size positions from begin + batch_size * worker on, then those batch_size * workers further on,
+/// ...; otherwise begin + worker, begin + worker + workers, ...; all below end.
 struct Line {
   std::int64_t result;  ///< place among the results, which lie contiguously; -1: there is no line for the thread
   std::int64_t offset;  ///< of position 0
   std::int64_t begin, end;
   int worker, workers;
+  bool in_runs = false;
+  std::int64_t result_step = 0;  ///< from a line's place to that of the next one in memory
+
+  /// The k-th line after this one in memory, of those that a thread has together.
+  __device__ Line neighbour(int k) const {
+    Line line = *this;
+    line.result += k * result_step;
+    line.offset += k;
+    return line;
+  }
 };
 
 /// A team: the threads of a block whose numbers differ in no bits but those from `first` up to below `last`, both powers of 2.
@@ -27,40 +39,56 @@ struct TeamBits {
   int first, last;
 };
 
+/// The lines of a dense tensor of any layout, for a reduction over `axes`, which are normalized.
+struct Lines {
+  Shape kept, reduced;  // in the order of memory, the innermost axis last
+  Strides result_strides, kept_strides, reduced_strides;
+
+  Lines(const Shape& shape, const Strides& strides, const Dims& axes);
+  Lines(const Tensor& tensor, const Dims& axes) : Lines(tensor.shape(), tensor.strides(), axes) {}
+
+  std::int64_t results() const { return element_count(kept); }
+  std::int64_t count() const { return element_count(reduced); }  ///< elements of a line
+  bool along_memory() const;                                      ///< a reduced axis is innermost
+  bool in_runs() const;                                           ///< of batch_size neighbouring elements
+  bool in_vectors(int width) const;                               ///< `width` lines lie next to each other
+};
+
 class LinePlan {
  public:
   static constexpr int threads = cuda::default_threads;
 
-  /// Of a dense tensor of any layout; `axes` are normalized.
-  LinePlan(const Shape& shape, const Strides& strides, const Dims& axes);
-  LinePlan(const Tensor& tensor, const Dims& axes) : LinePlan(tensor.shape(), tensor.strides(), axes) {}
+  /// `width` is that of the vectors in which lines are read that lie next to each other.
+  LinePlan(const Lines& lines, int width);
 
-  /// Bytes for a state of every segment, in any layout of the tensor; 0 if lines are not cut.
+  /// Bytes for a state of every segment, in any layout of a tensor; 0 if lines are not cut.
   static std::size_t scratch_bytes(const Shape& shape, const Dims& axes, std::size_t state_size);
 
-  std::int64_t results() const { return results_; }
-  std::int64_t count() const { return count_; }  ///< elements of a line
+  FRIT_HOST_DEVICE std::int64_t results() const { return results_; }
   FRIT_HOST_DEVICE std::int64_t segments() const { return cut_.segments; }
+  /// Lines that a thread has at a time.
+  int width() const { return width_; }
 
   /// A block takes groups of lines blockIdx.x, blockIdx.x + gridDim.x, ..., and segment blockIdx.y of each.
-  cuda::LaunchShape whole_lines() const;
   cuda::LaunchShape all_segments() const;
 
-  FRIT_HOST_DEVICE std::int64_t groups() const { return (results_ + lines_per_group() - 1) / lines_per_group(); }
-  /// The calling thread's segment of its line in a group.
+  FRIT_HOST_DEVICE std::int64_t groups() const { return (results_ / width_ + teams() - 1) / teams(); }
+  /// The calling thread's segment of its line, or the first of its lines, in a group.
   __device__ Line line(std::int64_t group, std::int64_t segment) const {
     const int thread = static_cast<int>(threadIdx.x);
-    const std::int64_t index = group * lines_per_group() + thread % (1 << first_bit_) + (thread >> last_bit_ << first_bit_);
-    Line line{-1, 0, 0, 0, thread % (1 << last_bit_) >> first_bit_, workers()};
-    if (index < results_) {
-      std::int64_t offsets[2];
-      kept_.offsets(index, offsets);
-      line.result = offsets[0];
-      line.offset = offsets[1];
-      line.begin = segment * cut_.segment_length;
-      line.end = std::min(count_, line.begin + cut_.segment_length);
-    }
+    const std::int64_t team = group * teams() + thread % (1 << first_bit_) + (thread >> last_bit_ << first_bit_);
+    Line line = team * width_ < results_ ? line_of(team * width_) : Line{.result = -1};
+    line.worker = thread % (1 << last_bit_) >> first_bit_;
+    line.workers = workers();
+    line.begin = segment * cut_.segment_length;
+    line.end = line.result < 0 ? line.begin : std::min(count_, line.begin + cut_.segment_length);
     return line;
+  }
+  /// A line by its number in the order of memory, all of it.
+  __device__ Line line_of(std::int64_t index) const {
+    std::int64_t offsets[2];
+    kept_.offsets(index, offsets);
+    return {offsets[0], offsets[1], 0, count_, 0, 1, in_runs_, result_step_};
   }
   /// From position 0 of a line to another.
   __device__ std::int64_t offset(std::int64_t position) const {
@@ -68,10 +96,8 @@ class LinePlan {
     reduced_.offsets(position, offsets);
     return offsets[0];
   }
-  /// Where the state of a line's segment lies among all states: neighbours are read by neighbouring threads.
-  __device__ std::int64_t place_of_state(const Line& line, std::int64_t segment) const {
-    return along_lines_ ? line.result * cut_.segments + segment : segment * results_ + line.result;
-  }
+  /// Where the state of a line's segment lies among all states.
+  __device__ std::int64_t place_of_state(const Line& line, std::int64_t segment) const { return segment * results_ + line.result; }
   __device__ TeamBits team() const { return {1 << first_bit_, 1 << last_bit_}; }
 
  private:
@@ -79,21 +105,14 @@ class LinePlan {
     int workers = 1;  // on a line
     std::int64_t segments = 1, segment_length = 0;
   };
-  struct Axes {
-    Shape kept, reduced;
-    Strides result_strides, kept_strides, reduced_strides;
 
-    Axes(const Shape& shape, const Strides& strides, const Dims& axes);
-    bool reduced_is_innermost() const;
-  };
-
-  LinePlan(const Axes& axes);
-  static Cut cut_lines(std::int64_t results, std::int64_t count, bool along_lines);
+  static Cut cut_lines(std::int64_t teams, std::int64_t count, bool along_lines);
   FRIT_HOST_DEVICE int workers() const { return 1 << (last_bit_ - first_bit_); }
-  FRIT_HOST_DEVICE int lines_per_group() const { return threads / workers(); }
+  FRIT_HOST_DEVICE int teams() const { return threads / workers(); }
 
-  bool along_lines_;  // neighbouring threads read along a line
-  std::int64_t results_, count_;
+  bool in_runs_;
+  int width_;
+  std::int64_t results_, count_, result_step_;
   Cut cut_;
   int first_bit_, last_bit_;    // of a team
   cuda::StridedIndex<2> kept_;  // of results, and of position 0 of their lines

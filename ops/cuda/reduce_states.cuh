@@ -54,35 +54,26 @@ struct Sum<float> {
 template <class T>
 using SumTerm = std::conditional_t<std::is_integral_v<T>, std::uint64_t, std::conditional_t<std::is_same_v<T, double>, double, float>>;
 
-/// The sum of element(offset), which is a `Term`, over the elements of a line.
-template <class Term, class Element>
+/// The sum of a source's terms over the elements of a line.
+template <class Source>
 struct SumOf {
+  using Term = TermOf<Source>;
   using State = Sum<Term>;
-  Element element;
+  Source source;
 
-  __device__ State read(const Batch& batch) const {
-    Term terms[batch_size];
-    read_elements(terms, batch, Term{0}, element);
-    return State::of(tree_sum(terms));
-  }
+  __device__ static Term missing() { return Term{0}; }
+  __device__ State read(const Term (&terms)[batch_size], const Batch&) const { return State::of(tree_sum(terms)); }
 };
 
 /// y = sum / divisor.
-template <class Term, class Element, class Result>
-struct DividedSum : SumOf<Term, Element> {
+template <class T, class Result>
+struct DividedSum : SumOf<TensorSource<T, SumTerm<T>>> {
   Result* y;  // (results)
-  Term divisor;
+  SumTerm<T> divisor;
 
-  DividedSum(Element element, Result* results, std::int64_t count)
-      : SumOf<Term, Element>{element}, y(results), divisor(static_cast<Term>(count)) {}
-  __device__ void finish(Sum<Term> state, const Line& line) const { y[line.result] = convert<Result>(state.value() / divisor); }
-};
-
-/// An element as a term.
-template <class T>
-struct ElementAsTerm {
-  const T* x;
-  __device__ SumTerm<T> operator()(std::int64_t offset) const { return convert<SumTerm<T>>(x[offset]); }
+  DividedSum(const T* x, Result* results, std::int64_t count)
+      : SumOf<TensorSource<T, SumTerm<T>>>{{x}}, y(results), divisor(static_cast<SumTerm<T>>(count)) {}
+  __device__ void finish(Sum<SumTerm<T>> state, const Line& line) const { y[line.result] = convert<Result>(state.value() / divisor); }
 };
 
 /// The greatest element (-inf of nothing, never NaN) and the sum of exp(x - maximum). An infinite maximum is not subtracted, so that a line
@@ -103,22 +94,21 @@ struct LogSumExp {
   __device__ Sum<T> sum_for(T greater) const { return maximum == greater ? sum : sum.scaled(std::exp(maximum - greater)); }
 };
 
-/// The state of the elements of a line of x.
-template <class T>
+/// The state of the elements of a line of x, computed in C.
+template <class T, class C = T>
 struct LogSumExpOf {
-  using State = LogSumExp<T>;
-  const T* x;
+  using State = LogSumExp<C>;
+  TensorSource<T, C> source;
 
-  __device__ State read(const Batch& batch) const {
-    T terms[batch_size];
-    read_elements(terms, batch, -std::numeric_limits<T>::infinity(), [x = x](std::int64_t offset) { return x[offset]; });
-    T maximum = -std::numeric_limits<T>::infinity();
+  __device__ static C missing() { return -std::numeric_limits<C>::infinity(); }
+  __device__ State read(C (&terms)[batch_size], const Batch&) const {
+    C maximum = missing();
 #pragma unroll
     for (int i = 0; i < batch_size; ++i) maximum = terms[i] > maximum ? terms[i] : maximum;
-    const T shift = State::shift_of(maximum);
+    const C shift = State::shift_of(maximum);
 #pragma unroll
     for (int i = 0; i < batch_size; ++i) terms[i] = std::exp(terms[i] - shift);
-    return {maximum, Sum<T>::of(tree_sum(terms))};
+    return {maximum, Sum<C>::of(tree_sum(terms))};
   }
 };
 

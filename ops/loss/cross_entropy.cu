@@ -39,7 +39,7 @@ struct ColumnLoss : LogSumExpOf<T> {
   __device__ void finish(const LogSumExp<T>& state, const Line& line) const {
     if (loss != nullptr) {
       const std::int64_t target = targets[line.result];
-      const T logit = target < 0 ? std::numeric_limits<T>::quiet_NaN() : this->x[line.offset + target * class_stride];
+      const T logit = target < 0 ? std::numeric_limits<T>::quiet_NaN() : this->source.x[line.offset + target * class_stride];
       loss[line.result] = finite_or_nan(state.maximum) - logit + logarithm(state.sum.value());
     }
     if (maximum != nullptr) maximum[line.result] = state.maximum;
@@ -47,7 +47,7 @@ struct ColumnLoss : LogSumExpOf<T> {
   }
 };
 
-LinePlan all_of(std::int64_t columns) { return {Shape{columns}, Strides{1}, {0}}; }
+Lines all_of(std::int64_t columns) { return {Shape{columns}, Strides{1}, {0}}; }
 
 /// The scratch memory: the loss of each column, and one reduction's states.
 std::size_t losses_bytes(std::int64_t columns) {
@@ -70,11 +70,10 @@ void kernel(const KernelContext& call) {
     const auto data = [&](std::size_t output) { return call.outputs[output].defined() ? call.outputs[output].data<T>() : nullptr; };
     T* const y = data(0);
     T* const losses = y == nullptr || reduction == Reduction::none ? y : reinterpret_cast<T*>(call.scratch.data());
-    const ColumnLoss<T> loss{{logits.data<T>()}, Targets(target, logits), logits.strides()[1], losses, data(1), data(2)};
-    reduce_lines(call.stream, loss, LinePlan(logits, {1}), states);
+    const ColumnLoss<T> loss{{{logits.data<T>()}}, Targets(target, logits), logits.strides()[1], losses, data(1), data(2)};
+    reduce_lines(call.stream, loss, Lines(logits, {1}), states);
     if (losses == y) return;
-    const DividedSum<T, ElementAsTerm<T>, T> total({losses}, y,
-                                                   reduction == Reduction::mean ? columns : 1);  // the mean over nothing is NaN
+    const DividedSum<T, T> total(losses, y, reduction == Reduction::mean ? columns : 1);  // the mean over nothing is NaN
     reduce_lines(call.stream, total, all_of(columns), states);
   });
 }
@@ -83,20 +82,26 @@ void kernel(const KernelContext& call) {
 template <class T>
 struct ColumnGradient {
   T* output;
-  const T* x;                         // (N, C, S)
+  TensorSource<T> source;             // (N, C, S)
   const T *gradient, *maximum, *sum;  // (N, S), the gradient with gradient_step 0: one for all
   Targets targets;
   std::int64_t gradient_step;
   T divisor;
 
-  __device__ auto map(const Line& line) const {
+  struct Map {
+    T shift, scale, g;
+    std::int64_t target;
+    template <class Raw>
+    __device__ T operator()(const Raw& raw, int i, std::int64_t position) const {
+      const T weight = exponential(raw[i] - shift) * scale;
+      return position == target ? weight - g : weight;
+    }
+  };
+  __device__ Map map(const Line& line) const {
     const std::int64_t target = targets[line.result];
     const T g = gradient[line.result * gradient_step] / divisor;
     const T scale = target < 0 ? std::numeric_limits<T>::quiet_NaN() : g / sum[line.result];
-    return [x = x, shift = finite_or_nan(maximum[line.result]), scale, target, g](std::int64_t offset, std::int64_t position) {
-      const T weight = exponential(x[offset] - shift) * scale;
-      return position == target ? weight - g : weight;
-    };
+    return {finite_or_nan(maximum[line.result]), scale, g, target};
   }
 };
 
@@ -106,14 +111,14 @@ void backward_kernel(const KernelContext& call) {
   dispatch_floating(logits.dtype(), [&]<class T>() {
     const auto input = [&](std::size_t i) -> const T* { return call.inputs[i].data<T>(); };
     const ColumnGradient<T> gradient{.output = call.outputs[0].data<T>(),
-                                     .x = input(1),
+                                     .source = {input(1)},
                                      .gradient = input(0),
                                      .maximum = input(3),
                                      .sum = input(4),
                                      .targets = Targets(target, logits),
                                      .gradient_step = reduction == Reduction::none ? 1 : 0,
                                      .divisor = reduction == Reduction::mean ? static_cast<T>(target.elements()) : T{1}};
-    visit_lines(call.stream, gradient, LinePlan(logits, {1}));
+    visit_lines(call.stream, gradient, Lines(logits, {1}));
   });
 }
 

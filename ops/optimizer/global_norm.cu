@@ -17,11 +17,11 @@ constexpr std::int64_t few_chunks = 6 * 32;  // of a warp each: a block takes th
 std::int64_t chunks_of(std::int64_t elements, std::int64_t chunk_elements) { return (elements + chunk_elements - 1) / chunk_elements; }
 
 template <class T>
-struct SquareAsTerm {
-  const T* x;
-  __device__ double operator()(std::int64_t offset) const {
-    const auto term = convert<double>(x[offset]);
-    return term * term;
+struct Squares : TensorSource<T> {
+  template <int n>
+  __device__ double term(const cuda::Packed<T, n>& raw, int i) const {
+    const auto element = convert<double>(raw[i]);
+    return element * element;
   }
 };
 
@@ -32,13 +32,15 @@ struct Neighbours {
 /// A block a chunk of a tensor, which it reads once. Deterministic.
 template <class T>
 __global__ void __launch_bounds__(LinePlan::threads)
-    sum_squares(Sum<double>* sums, const __grid_constant__ TensorTable<1> table) {  // (chunks)
+    sum_squares(double* sums, const __grid_constant__ TensorTable<1> table) {  // (chunks)
   __shared__ Sum<double> shared[LinePlan::threads];
   const auto chunk = table.chunk(blockIdx.x);
   const Line line{0, 0, chunk.begin, chunk.end, static_cast<int>(threadIdx.x), LinePlan::threads};
-  const SumOf<double, SquareAsTerm<T>> squares{{static_cast<const T*>(table.memory[0][chunk.tensor])}};
-  const auto sum = merge_team(read_line(squares, line, Neighbours{}), {1, LinePlan::threads}, shared);
-  if (threadIdx.x == 0) sums[blockIdx.x] = sum;
+  const SumOf<Squares<T>> squares{{{static_cast<const T*>(table.memory[0][chunk.tensor])}}};
+  Sum<double> own[1] = {Sum<double>::identity()};
+  read_lines(own, squares, line, Neighbours{});
+  const auto sum = merge_team(own[0], {1, LinePlan::threads}, shared);
+  if (threadIdx.x == 0) sums[blockIdx.x] = sum.value();
 }
 
 /// One block, a warp a chunk, which it reads at once: the norm of few elements in one launch. Deterministic.
@@ -66,26 +68,16 @@ __global__ void __launch_bounds__(1024) norm_of_few(T* norm, const __grid_consta
 }
 
 template <class T>
-struct NormOfSums {
-  using State = Sum<double>;
-  const State* sums;  // (chunks)
+struct NormOfSums : SumOf<TensorSource<double>> {
   T* norm;
 
-  __device__ State read(const Batch& batch) const {
-    State states[batch_size];
-    read_elements(states, batch, State::identity(), [sums = sums](std::int64_t offset) { return sums[offset]; });
-    State state = states[0];
-#pragma unroll
-    for (int i = 1; i < batch_size; ++i) state = State::merge(state, states[i]);
-    return state;
-  }
   __device__ void finish(const State& state, const Line&) const { *norm = convert<T>(std::sqrt(state.value())); }
 };
 
 /// The scratch memory: a sum for each chunk, and their reduction's states.
 std::size_t sums_bytes(std::int64_t chunks) {
   constexpr std::size_t alignment = 64;
-  return (static_cast<std::size_t>(chunks) * sizeof(Sum<double>) + alignment - 1) / alignment * alignment;
+  return (static_cast<std::size_t>(chunks) * sizeof(double) + alignment - 1) / alignment * alignment;
 }
 
 std::size_t norm_scratch(const InferContext& call) {
@@ -110,7 +102,7 @@ bool run_few(const KernelContext& call) {
 void norm_kernel(const KernelContext& call) {
   dispatch_floating_and_halves(call.outputs[0].dtype(), [&]<class T>() {
     if (run_few<T>(call)) return;
-    auto* const sums = reinterpret_cast<Sum<double>*>(call.scratch.data());
+    auto* const sums = reinterpret_cast<double*>(call.scratch.data());
     std::int64_t chunks = 0;
     TensorTable<1> table(block_chunk);
     const auto launch = [&] {
@@ -126,7 +118,7 @@ void norm_kernel(const KernelContext& call) {
       if (table.full()) launch();
     }
     launch();
-    reduce_lines(call.stream, NormOfSums<T>{sums, call.outputs[0].data<T>()}, LinePlan({chunks}, {1}, {0}),
+    reduce_lines(call.stream, NormOfSums<T>{{{sums}}, call.outputs[0].data<T>()}, Lines({chunks}, {1}, {0}),
                  call.scratch.subspan(sums_bytes(chunks)));
   });
 }

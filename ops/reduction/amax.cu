@@ -24,13 +24,12 @@ struct CountedExtremum {
 template <class Order, class T>
 struct SharedExtremum {
   using State = CountedExtremum<Order, T>;
-  const T* x;
+  TensorSource<T> source;
   T* value;             // (results), or null
   std::int64_t* count;  // (results), or null
 
-  __device__ State read(const Batch& batch) const {
-    T elements[batch_size];
-    read_elements(elements, batch, Order::template start<T>(), [x = x](std::int64_t offset) { return x[offset]; });
+  __device__ static T missing() { return Order::template start<T>(); }
+  __device__ State read(const T (&elements)[batch_size], const Batch& batch) const {
     State state = State::identity();
 #pragma unroll
     for (int i = 0; i < batch_size; ++i) state = State::merge(state, {elements[i], static_cast<std::int64_t>(batch.has(i))});
@@ -56,9 +55,9 @@ void kernel(const KernelContext& call) {
   const Tensor& input = call.inputs[0];
   const Tensor &values = call.outputs[0], &counts = call.outputs[1];
   dispatch_arithmetic(input.dtype(), [&]<class T>() {
-    const SharedExtremum<Order, T> reduction{input.data<T>(), values.defined() ? values.data<T>() : nullptr,
+    const SharedExtremum<Order, T> reduction{{input.data<T>()}, values.defined() ? values.data<T>() : nullptr,
                                              counts.defined() ? counts.data<std::int64_t>() : nullptr};
-    reduce_lines(call.stream, reduction, LinePlan(input, axes_of(call, input)), call.scratch);
+    reduce_lines(call.stream, reduction, Lines(input, axes_of(call, input)), call.scratch);
   });
 }
 

@@ -32,8 +32,8 @@ void kernel(const KernelContext& call) {
   const Tensor& input = call.inputs[0];
   dispatch_floating(input.dtype(), [&]<class T>() {
     const auto data = [&](std::size_t output) { return call.outputs[output].defined() ? call.outputs[output].data<T>() : nullptr; };
-    const LogOfSumExp<T> reduction{{input.data<T>()}, data(0), data(1), data(2)};
-    reduce_lines(call.stream, reduction, LinePlan(input, axes_of(call, input)), call.scratch);
+    const LogOfSumExp<T> reduction{{{input.data<T>()}}, data(0), data(1), data(2)};
+    reduce_lines(call.stream, reduction, Lines(input, axes_of(call, input)), call.scratch);
   });
 }
 

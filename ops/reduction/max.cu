@@ -23,13 +23,12 @@ struct Extremum {
 template <class Order, class T>
 struct FirstExtremum {
   using State = Extremum<Order, T>;
-  const T* x;
+  TensorSource<T> source;
   T* value;             // (results), or null
   std::int64_t* index;  // (results), or null
 
-  __device__ State read(const Batch& batch) const {
-    T elements[batch_size];
-    read_elements(elements, batch, Order::template start<T>(), [x = x](std::int64_t offset) { return x[offset]; });
+  __device__ static T missing() { return Order::template start<T>(); }
+  __device__ State read(const T (&elements)[batch_size], const Batch& batch) const {
     State state{elements[0], batch.position};
 #pragma unroll
     for (int i = 1; i < batch_size; ++i) {
@@ -57,11 +56,11 @@ std::size_t scratch(const InferContext& call) {
 template <class Order>
 void run_extremum(const KernelContext& call, const Tensor& values, const Tensor& indices) {
   const Tensor& input = call.inputs[0];
-  const LinePlan plan(input, axis_of(call.attributes, input.rank(), call.op));
+  const Lines lines(input, axis_of(call.attributes, input.rank(), call.op));
   dispatch_arithmetic(input.dtype(), [&]<class T>() {
-    const FirstExtremum<Order, T> reduction{input.data<T>(), values.defined() ? values.data<T>() : nullptr,
+    const FirstExtremum<Order, T> reduction{{input.data<T>()}, values.defined() ? values.data<T>() : nullptr,
                                             indices.defined() ? indices.data<std::int64_t>() : nullptr};
-    reduce_lines(call.stream, reduction, plan, call.scratch);
+    reduce_lines(call.stream, reduction, lines, call.scratch);
   });
 }
 

@@ -11,31 +11,51 @@ template <class Form, class T>
 struct Normalize : LogSumExpOf<T> {
   T* output;
 
-  __device__ auto map(const LogSumExp<T>& state, const Line&) const {
+  struct Map {
+    T maximum, normalizer;
+    template <class Raw>
+    __device__ T operator()(const Raw& raw, int i, std::int64_t) const {
+      return Form::result(raw[i] - maximum, normalizer);
+    }
+  };
+  __device__ Map map(const LogSumExp<T>& state, const Line&) const {
     const T maximum = state.maximum;
     // An infinite maximum makes the whole line NaN, as in PyTorch.
-    const T sum = std::isinf(maximum) ? std::numeric_limits<T>::quiet_NaN() : state.sum.value();
-    return [x = this->x, maximum, normalizer = Form::normalizer(sum)](std::int64_t offset, std::int64_t) {
-      return Form::result(x[offset] - maximum, normalizer);
-    };
+    return {maximum, Form::normalizer(std::isinf(maximum) ? std::numeric_limits<T>::quiet_NaN() : state.sum.value())};
   }
 };
 
 template <class Form, class T>
-struct GradientTerm {
-  const T *gradient, *y;
-  __device__ T operator()(std::int64_t offset) const { return Form::template term<T>(gradient[offset], y[offset]); }
+struct GradientSource {
+  static constexpr int width = cuda::vector_width<T>;
+  TensorSource<T> gradient, y;
+
+  template <int n>
+  struct Raw {
+    cuda::Packed<T, n> gradient, y;
+  };
+  template <int n>
+  __device__ Raw<n> load(std::int64_t offset) const {
+    return {gradient.template load<n>(offset), y.template load<n>(offset)};
+  }
+  template <int n>
+  __device__ T term(const Raw<n>& raw, int i) const {
+    return Form::template term<T>(raw.gradient[i], raw.y[i]);
+  }
 };
 
 template <class Form, class T>
-struct NormalizeGradient : SumOf<T, GradientTerm<Form, T>> {
+struct NormalizeGradient : SumOf<GradientSource<Form, T>> {
   T* output;
 
-  __device__ auto map(const Sum<T>& state, const Line&) const {
-    return [terms = this->element, sum = state.value()](std::int64_t offset, std::int64_t) {
-      return Form::gradient(terms.gradient[offset], terms.y[offset], sum);
-    };
-  }
+  struct Map {
+    T sum;
+    template <class Raw>
+    __device__ T operator()(const Raw& raw, int i, std::int64_t) const {
+      return Form::gradient(raw.gradient[i], raw.y[i], sum);
+    }
+  };
+  __device__ Map map(const Sum<T>& state, const Line&) const { return {state.value()}; }
 };
 
 Dims axis_of(const Attributes& attributes, const Shape& shape, const Operator& op) {
@@ -47,21 +67,21 @@ std::size_t scratch(const InferContext& call) {
   return LinePlan::scratch_bytes(call.shape(0), axis_of(call.attributes, call.shape(0), call.op), sizeof(State<double>));
 }
 
-LinePlan plan_of(const KernelContext& call) { return {call.outputs[0], axis_of(call.attributes, call.outputs[0].shape(), call.op)}; }
+Lines lines_of(const KernelContext& call) { return {call.outputs[0], axis_of(call.attributes, call.outputs[0].shape(), call.op)}; }
 
 template <class Form>
 void kernel(const KernelContext& call) {
   dispatch_floating(call.inputs[0].dtype(), [&]<class T>() {
-    const Normalize<Form, T> reduction{{call.inputs[0].data<T>()}, call.outputs[0].data<T>()};
-    reduce_lines(call.stream, reduction, plan_of(call), call.scratch);
+    const Normalize<Form, T> reduction{{{call.inputs[0].data<T>()}}, call.outputs[0].data<T>()};
+    reduce_lines(call.stream, reduction, lines_of(call), call.scratch);
   });
 }
 
 template <class Form>
 void backward_kernel(const KernelContext& call) {
   dispatch_floating(call.inputs[0].dtype(), [&]<class T>() {
-    const NormalizeGradient<Form, T> reduction{{{call.inputs[0].data<T>(), call.inputs[1].data<T>()}}, call.outputs[0].data<T>()};
-    reduce_lines(call.stream, reduction, plan_of(call), call.scratch);
+    const NormalizeGradient<Form, T> reduction{{{{call.inputs[0].data<T>()}, {call.inputs[1].data<T>()}}}, call.outputs[0].data<T>()};
+    reduce_lines(call.stream, reduction, lines_of(call), call.scratch);
   });
 }
 

@@ -15,10 +15,9 @@ std::size_t scratch(const InferContext& call) {
 template <class T, class Result>
 void launch_sum(const KernelContext& call, bool divide_by_count) {
   const Tensor& input = call.inputs[0];
-  const LinePlan plan(input, normalize_axes(call.as<ReductionAttributes>().axes, input.rank(), call.op.name.c_str()));
-  const DividedSum<SumTerm<T>, ElementAsTerm<T>, Result> reduction({input.data<T>()}, call.outputs[0].data<Result>(),
-                                                                   divide_by_count ? plan.count() : 1);
-  reduce_lines(call.stream, reduction, plan, call.scratch);
+  const Lines lines(input, normalize_axes(call.as<ReductionAttributes>().axes, input.rank(), call.op.name.c_str()));
+  const DividedSum<T, Result> reduction(input.data<T>(), call.outputs[0].data<Result>(), divide_by_count ? lines.count() : 1);
+  reduce_lines(call.stream, reduction, lines, call.scratch);
 }
 
 void sum_kernel(const KernelContext& call) {

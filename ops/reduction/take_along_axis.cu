@@ -46,19 +46,24 @@ struct Put {
   T* output;
   const T* values;              // (lines)
   const std::int64_t* indices;  // (lines)
+  NoSource<T> source = {};
 
-  __device__ auto map(const Line& line) const {
-    return [index = indices[line.result], value = values[line.result]](std::int64_t, std::int64_t position) {
+  struct Map {
+    std::int64_t index;
+    T value;
+    template <class Raw>
+    __device__ T operator()(const Raw&, int, std::int64_t position) const {
       return position == index ? value : T{};
-    };
-  }
+    }
+  };
+  __device__ Map map(const Line& line) const { return {indices[line.result], values[line.result]}; }
 };
 
 void put_kernel(const KernelContext& call) {
   const Tensor& output = call.outputs[0];
-  const LinePlan plan(output, {normalize_axis(call.as<PutAttributes>().axis, output.rank(), "put_along_axis")});
+  const Lines lines(output, {normalize_axis(call.as<PutAttributes>().axis, output.rank(), "put_along_axis")});
   dispatch_all(output.dtype(), [&]<class T>() {
-    visit_lines(call.stream, Put<T>{output.data<T>(), call.inputs[0].data<T>(), call.inputs[1].data<std::int64_t>()}, plan);
+    visit_lines(call.stream, Put<T>{output.data<T>(), call.inputs[0].data<T>(), call.inputs[1].data<std::int64_t>()}, lines);
   });
 }
 
