@@ -24,7 +24,7 @@ using WideVector = Vector<T, vector_width<T>>;
 #ifdef __CUDACC__  // not for the .cpp files that only ask for widths
 /// A vector in the words in which registers hold it: taken apart where an element is used, so that nothing waits where it is loaded.
 template <class T, int N>
-struct Packed {
+struct VectorWords {
   static constexpr int count = sizeof(T) * N < 4 ? 1 : static_cast<int>(sizeof(T)) * N / 4;
 
   std::uint32_t words[count];
@@ -42,8 +42,8 @@ struct Packed {
   }
 
   /// `aligned`: the memory may be accessed in vectors of 16 bytes, or of as many as there are.
-  __device__ static Packed load(const T* memory, bool aligned) {
-    Packed result;
+  __device__ static VectorWords load(const T* memory, bool aligned) {
+    VectorWords result;
     if (sizeof(T) * N < 4 || !aligned) {
       Vector<T, N> elements;
 #pragma unroll
@@ -84,7 +84,7 @@ __device__ void store_vector(T* memory, const Vector<T, N>& elements) {
   }
 }
 
-/// The same of any number of elements, at most 16 bytes at a time; `aligned` as for Packed::load.
+/// The same of any number of elements, at most 16 bytes at a time; `aligned` as for VectorWords::load.
 template <class T, int N>
 __device__ void store_elements(T* memory, const Vector<T, N>& elements, bool aligned) {
   constexpr int at_once = N < vector_width<T> ? N : vector_width<T>;

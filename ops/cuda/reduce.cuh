@@ -28,11 +28,11 @@ struct TensorSource {
   const T* x;
 
   template <int n>
-  __device__ cuda::Packed<T, n> load(std::int64_t offset) const {
-    return cuda::Packed<T, n>::load(x + offset, cuda::aligned_for_vectors(x));
+  __device__ cuda::VectorWords<T, n> load(std::int64_t offset) const {
+    return cuda::VectorWords<T, n>::load(x + offset, cuda::aligned_for_vectors(x));
   }
   template <int n>
-  __device__ Term term(const cuda::Packed<T, n>& raw, int i) const {
+  __device__ Term term(const cuda::VectorWords<T, n>& raw, int i) const {
     return convert<Term>(raw[i]);
   }
 };

@@ -102,7 +102,7 @@ struct ColumnIterator {
 /// Neighbouring rows of a thread's columns, loaded together.
 template <class T, int width, int count>
 struct Rows {
-  cuda::Packed<T, width> vectors[count];
+  cuda::VectorWords<T, width> vectors[count];
 
   /// Those of row it.row and the next ones of the thread that are below it.end.
   __device__ void load(const T* matrices, const ColumnIterator& it, const ColumnSplit& split, bool aligned) {
@@ -110,7 +110,7 @@ struct Rows {
     const std::int64_t stride = it.step * split.columns;
 #pragma unroll
     for (int i = 0; i < count; ++i, memory += stride) {
-      if (it.row + static_cast<std::int64_t>(i) * it.step < it.end) vectors[i] = cuda::Packed<T, width>::load(memory, aligned);
+      if (it.row + static_cast<std::int64_t>(i) * it.step < it.end) vectors[i] = cuda::VectorWords<T, width>::load(memory, aligned);
     }
   }
   __device__ Computed<T> operator()(int i, int k) const { return convert<Computed<T>>(vectors[i][k]); }

@@ -19,7 +19,7 @@ std::int64_t chunks_of(std::int64_t elements, std::int64_t chunk_elements) { ret
 template <class T>
 struct Squares : TensorSource<T> {
   template <int n>
-  __device__ double term(const cuda::Packed<T, n>& raw, int i) const {
+  __device__ double term(const cuda::VectorWords<T, n>& raw, int i) const {
     const auto element = convert<double>(raw[i]);
     return element * element;
   }

@@ -32,7 +32,7 @@ struct GradientSource {
 
   template <int n>
   struct Raw {
-    cuda::Packed<T, n> gradient, y;
+    cuda::VectorWords<T, n> gradient, y;
   };
   template <int n>
   __device__ Raw<n> load(std::int64_t offset) const {
