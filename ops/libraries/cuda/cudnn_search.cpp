@@ -6,6 +6,7 @@
 #include "frit/ops/libraries/cuda/cudnn_search.h"
 
 #include <chrono>
+#include <cmath>
 #include <optional>
 
 #include "frit/core/cuda/device.h"
@@ -115,9 +116,22 @@ class Search {
     }
     work(plan);  // the first run loads code
     cuda::synchronize(key_.device);
+    if (plan.facts.fused_epilogue && drops_nan(plan)) throw Refused(ErrorKind::device, "an activation makes a number of NaN");
     if (!timed_) return 0;
     const double first = median_time(plan, 1);
     return !best_.empty() && first > 1.5 * best_.front()->facts.microseconds ? first : median_time(plan, 5);
+  }
+
+  /// Activations are asked for that pass NaN on; what an engine does is seen where the weight has nothing else.
+  bool drops_nan(const ConvolutionPlan& plan) {
+    ConvolutionOperands operands = operands_;
+    operands.weight = Tensor::empty(operands_.weight.shape(), key_.dtype, device_, key_.layout);
+    operands.weight.fill(std::nan(""));
+    start(plan, operands, workspace_.raw(), handle_, cuda::compute_stream(key_.device));
+    Tensor pixel = operands.result(key_.kind).slice(0, 0, 1);
+    for (int axis = 2; axis < pixel.rank(); ++axis) pixel = pixel.slice(axis, pixel.dim(axis) / 2, pixel.dim(axis) / 2 + 1);
+    const std::vector<double> values = pixel.contiguous().to(Device::cpu()).to_vector<double>();
+    return std::any_of(values.begin(), values.end(), [](double value) { return !std::isnan(value); });
   }
 
   double median_time(const ConvolutionPlan& plan, int runs) {
