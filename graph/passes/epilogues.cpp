@@ -49,7 +49,8 @@ class Epilogues {
     const Node& root = graph_.nodes()[first];
     Chain chain{{first}, root.inputs};
     if (root.kind != NodeKind::operation || !root.op->epilogue || root.outputs.size() != 1) return chain;
-    ops::ElementwiseProgram program{.inputs = 1};
+    ops::ElementwiseProgram program;
+    program.inputs = 1;
     std::vector<int> operands = root.outputs;  // of the program
     for (int value = root.outputs[0]; uses_[static_cast<std::size_t>(value)] == 1;) {
       const std::size_t n = reader_[static_cast<std::size_t>(value)];

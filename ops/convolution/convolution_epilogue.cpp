@@ -91,8 +91,7 @@ void run_epilogue(const KernelContext& call, bool transposed) {
     T* const result = call.outputs[0].data<T>();
     if (!transposed) return convolve(o.geometry, o.input.data<T>(), o.weight.data<T>(), bias, result, call.scratch, Finish(epilogue));
     convolve_back(o.geometry, o.input.data<T>(), o.weight.data<T>(), bias, result, call.scratch);
-    parallel_for(call.outputs[0].elements(), most_elements,
-                 [&](std::int64_t begin, std::int64_t end) { epilogue(begin, end - begin); });
+    parallel_for(call.outputs[0].elements(), most_elements, [&](std::int64_t begin, std::int64_t end) { epilogue(begin, end - begin); });
   });
 }
 
@@ -180,7 +179,10 @@ std::function<std::optional<OperatorCall>(const Attributes&, const ElementwisePr
   return [name = std::move(name)](const Attributes& own, const ElementwiseProgram& program,
                                   std::span<const TensorType> inputs) -> std::optional<OperatorCall> {
     const auto same = [&](const TensorType& type) { return type == inputs[0]; };
-    if (!epilogue_of(program) || !std::all_of(inputs.begin(), inputs.end(), same)) return std::nullopt;
+    const std::optional<ConvolutionEpilogue> epilogue = epilogue_of(program);
+    if (!epilogue || !std::all_of(inputs.begin(), inputs.end(), same)) return std::nullopt;
+    // What no library is asked for is better joined with what follows.
+    if (!epilogue->is_exact() && !on_tensor_cores(inputs[0].dtype)) return std::nullopt;
     return OperatorCall{&registry().find(name + "_epilogue"), EpilogueOptions{own.as<ConvolutionOptions>(), {program}}};
   };
 }

@@ -92,8 +92,10 @@ FRIT_OPERATORS(activation) {
                                                            .summary = "x > 0 ? x : negative_slope * x",
                                                            .activation = leaky_relu_activation,
                                                            .samples = kinked({LeakyReluAttributes{}, LeakyReluAttributes{-0.3}})});
-  add_pointwise<Elu, EluAttributes>(
-      registry, {.name = "elu", .summary = "x > 0 ? x : alpha * (exp(x) - 1)", .activation = elu_activation, .samples = kinked({EluAttributes{}, EluAttributes{2.5}})});
+  add_pointwise<Elu, EluAttributes>(registry, {.name = "elu",
+                                               .summary = "x > 0 ? x : alpha * (exp(x) - 1)",
+                                               .activation = elu_activation,
+                                               .samples = kinked({EluAttributes{}, EluAttributes{2.5}})});
   add_pointwise<GeluAttributes>(registry,
                                 {.name = "gelu",
                                  .summary = "x times the normal distribution function, or its tanh approximation",
@@ -102,9 +104,14 @@ FRIT_OPERATORS(activation) {
                                  .samples = smooth({GeluAttributes{}, GeluAttributes{"tanh"}})},
                                 {.forward = run_gelu<run_pointwise<GeluErf>, run_pointwise<GeluTanh>>,
                                  .backward = run_gelu<run_pointwise_gradient<GeluErf>, run_pointwise_gradient<GeluTanh>>});
-  add_pointwise<Sigmoid>(registry, {.name = "sigmoid", .summary = "1 / (1 + exp(-x))", .activation = always({.kind = Activation::sigmoid}), .samples = smooth()});
-  add_pointwise<Tanh>(registry, {.name = "tanh", .summary = "the hyperbolic tangent of x", .activation = always({.kind = Activation::tanh}), .samples = smooth()});
-  add_pointwise<Silu>(registry, {.name = "silu", .summary = "x / (1 + exp(-x))", .activation = always({.kind = Activation::silu}), .samples = smooth()});
+  add_pointwise<Sigmoid>(
+      registry,
+      {.name = "sigmoid", .summary = "1 / (1 + exp(-x))", .activation = always({.kind = Activation::sigmoid}), .samples = smooth()});
+  add_pointwise<Tanh>(
+      registry,
+      {.name = "tanh", .summary = "the hyperbolic tangent of x", .activation = always({.kind = Activation::tanh}), .samples = smooth()});
+  add_pointwise<Silu>(
+      registry, {.name = "silu", .summary = "x / (1 + exp(-x))", .activation = always({.kind = Activation::silu}), .samples = smooth()});
   add_pointwise<Mish>(registry, {.name = "mish", .summary = "x * tanh(log(1 + exp(x)))", .samples = smooth()});
   add_pointwise<Softplus, SoftplusAttributes>(
       registry, {.name = "softplus",

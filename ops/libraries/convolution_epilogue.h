@@ -16,6 +16,11 @@ struct ConvolutionEpilogue {
 
   bool adds_residual() const { return std::count(steps.begin(), steps.end(), std::nullopt) > 0; }
 
+  /// Made of functions that libraries round no more than frit does.
+  bool is_exact() const {
+    return std::all_of(steps.begin(), steps.end(), [](const auto& step) { return !step || step->kind == Activation::rectifier; });
+  }
+
   friend auto operator<=>(const ConvolutionEpilogue&, const ConvolutionEpilogue&) = default;
 };
 

@@ -28,8 +28,7 @@ void LibraryPlan::fields(FieldVisitor& v) {
 }
 
 bool LibraryPlan::is_same_algorithm(const LibraryPlan& other) const {
-  return engine == other.engine && knobs == other.knobs && fused_bias == other.fused_bias &&
-         fused_epilogue == other.fused_epilogue;
+  return engine == other.engine && knobs == other.knobs && fused_bias == other.fused_bias && fused_epilogue == other.fused_epilogue;
 }
 
 std::vector<PlanChoice> plan_choices() {

@@ -240,8 +240,8 @@ struct Operator {
   bool elementwise = false;
   /// The attributes with which this operator computes a program of elementwise operators on inputs of these types; none if it cannot.
   std::function<std::optional<Attributes>(const ElementwiseProgram& program, std::span<const TensorType> inputs)> join = {};
-  /// What computes the call and then, as an epilogue, a program on inputs of these types, the first of which is output 0: its inputs are the
-  /// call's, and after them the program's others. None if nothing can; what takes a program takes one without its last instruction.
+  /// What computes the call and then, as an epilogue, a program on inputs of these types, the first of which is output 0: its inputs are
+  /// the call's, and after them the program's others. None if nothing can; what takes a program takes one without its last instruction.
   std::function<std::optional<OperatorCall>(const Attributes& own, const ElementwiseProgram& program, std::span<const TensorType> inputs)>
       epilogue = {};
   /// Of an elementwise operator with one input: the activation that it is; none where the attributes ask for another than libraries have.

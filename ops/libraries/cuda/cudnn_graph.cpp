@@ -171,7 +171,8 @@ Descriptor operation_graph(const ConvolutionKey& key, Fused fused, cudnnHandle_t
   Descriptor& convolution = operations.emplace_back(names.operation);
   const Descriptor settings = convolution_descriptor(key);
   convolution.set(names.convolution, settings).set(names.weight, weight);
-  convolution.set(names.input, steps.empty() || forward ? input : inner[0]).set(names.output, steps.empty() || !forward ? output : inner[0]);
+  convolution.set(names.input, steps.empty() || forward ? input : inner[0])
+      .set(names.output, steps.empty() || !forward ? output : inner[0]);
   if (key.dtype == DType::f64) {
     convolution.set(names.alpha, 1.0).set(names.beta, 0.0);
   } else {
@@ -256,10 +257,8 @@ ConvolutionShapes::ConvolutionShapes(const ConvolutionKey& key) {
 }
 
 bool fuses_epilogue(const ConvolutionKey& key) {
-  const auto exact = [](const std::optional<Activation>& step) { return !step || step->kind == Activation::rectifier; };
-  const auto& steps = key.epilogue.steps;
   const bool rounds = is_half(key.dtype) || key.tf32;
-  return !steps.empty() && key.dtype != DType::f64 && (rounds || std::all_of(steps.begin(), steps.end(), exact));
+  return !key.epilogue.steps.empty() && key.dtype != DType::f64 && (rounds || key.epilogue.is_exact());
 }
 
 // Engines that fuse are many in the first two lists; the last has what always works, for a graph without anything fused.
@@ -302,8 +301,8 @@ std::string problem_text(const ConvolutionKey& key) {
   return concat(version(), ", ", cuda::model(key.device), ": ", name_of(key.kind), ' ', key.dtype, key.tf32 ? " in tf32" : "", ' ',
                 key.layout == Layout::contiguous ? "contiguous" : "channels-last", ", input ", shapes.input, ", weight ", shapes.weight,
                 ", output ", shapes.output, ", stride ", image(g.stride), ", padding ", image(g.padding), ", dilation ", image(g.dilation),
-                ", groups ", g.groups, key.bias ? ", bias" : "", epilogue_text(key.epilogue), key.deterministic ? ", deterministic" : "", ", workspace at most ",
-                key.workspace_limit);
+                ", groups ", g.groups, key.bias ? ", bias" : "", epilogue_text(key.epilogue), key.deterministic ? ", deterministic" : "",
+                ", workspace at most ", key.workspace_limit);
 }
 
 }  // namespace frit::cudnn

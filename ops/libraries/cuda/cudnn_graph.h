@@ -26,7 +26,7 @@ struct Fused {
   bool bias = false, epilogue = false;
 };
 
-/// Whether there may be graphs with the key's epilogue: not in float64, and in float32 that is not TF32 only with activations that are exact.
+/// Whether there may be graphs with the key's epilogue: not in float64, and in float32 that is not TF32 only if it is exact.
 bool fuses_epilogue(const ConvolutionKey& key);
 
 /// One of cuDNN's engines with its settings.

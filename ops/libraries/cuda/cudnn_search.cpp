@@ -30,7 +30,11 @@ bool is_small(const ops::ConvolutionGeometry& g) {
 class Search {
  public:
   Search(const ConvolutionKey& key, const Finish& finish, cudnnHandle_t handle)
-      : key_(key), finish_(finish), handle_(handle), device_{DeviceKind::cuda, key.device}, timed_(!is_small(key.geometry) && !key.deterministic) {
+      : key_(key),
+        finish_(finish),
+        handle_(handle),
+        device_{DeviceKind::cuda, key.device},
+        timed_(!is_small(key.geometry) && !key.deterministic) {
     try {
       allocate();
     } catch (const Error& error) {

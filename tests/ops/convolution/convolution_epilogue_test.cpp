@@ -4,6 +4,7 @@
 
 #include "frit/core/cuda/device.h"
 #include "frit/core/numerics.h"
+#include "frit/ops/libraries/library_plans.h"
 #include "ops/elementwise/evaluation.h"
 #include "ops/operator_checks.h"
 
@@ -25,8 +26,7 @@ std::string error_of(const char* program, const std::vector<Shape>& shapes) {
 
 TEST(ConvolutionEpilogue, NamesWhatDoesNotFit) {
   const Shape x{1, 2, 4, 4}, weight{3, 2, 3, 3}, bias{3}, residual{1, 3, 4, 4};
-  EXPECT_EQ(error_of("y0 = exp(x0); return y0", {x, weight}),
-            "conv2d_epilogue: the program is no epilogue: y0 = exp(x0); return y0");
+  EXPECT_EQ(error_of("y0 = exp(x0); return y0", {x, weight}), "conv2d_epilogue: the program is no epilogue: y0 = exp(x0); return y0");
   EXPECT_EQ(error_of("y0 = add(x0, x1); y1 = add(y0, x1); return y1", {x, weight, residual}),
             "conv2d_epilogue: the program is no epilogue: y0 = add(x0, x1); y1 = add(y0, x1); return y1");
   EXPECT_EQ(error_of("y0 = relu(x0); y1 = add(y0, x1); return y0, y1", {x, weight, residual}),
@@ -53,7 +53,9 @@ void expect_special_values_pass(Device device, DType dtype) {
   const double values[] = {std::nan(""), infinite, -infinite, -3, 0, 5, 9};
   const std::pair<const char*, std::function<double(double)>> programs[] = {
       {"y0 = relu(x0); return y0", [](double x) { return x < 0 ? 0 : x; }},
-      {"y0 = clamp(x0) {\"min\":0.0,\"max\":6.0}; return y0", [](double x) { return x < 0 ? 0 : x > 6 ? 6 : x; }},
+      {"y0 = clamp(x0) {\"min\":0.0,\"max\":6.0}; return y0", [](double x) { return x < 0   ? 0
+                                                                                    : x > 6 ? 6
+                                                                                            : x; }},
       {"y0 = leaky_relu(x0) {\"negative_slope\":0.5}; return y0", [](double x) { return x < 0 ? x / 2 : x; }},
       {"y0 = add(x0, x1); y1 = relu(y0); return y1", [](double x) { return x < 0 ? 0 : x; }}};
   std::vector<double> bias(channels);
@@ -63,8 +65,8 @@ void expect_special_values_pass(Device device, DType dtype) {
   for (const auto& [program, expected] : programs) {
     SCOPED_TRACE(concat(program, ' ', dtype));
     const EpilogueOptions options = with(program);
-    std::vector<Tensor> inputs = {Tensor::zeros({2, channels, 32, 32}, dtype, device), Tensor::zeros({channels, channels, 3, 3}, dtype, device),
-                                  bias_tensor.to(dtype).to(device)};
+    std::vector<Tensor> inputs = {Tensor::zeros({2, channels, 32, 32}, dtype, device),
+                                  Tensor::zeros({channels, channels, 3, 3}, dtype, device), bias_tensor.to(dtype).to(device)};
     if (options.adds_residual()) inputs.push_back(Tensor::zeros({2, channels, 32, 32}, dtype, device));
     const std::vector<double> found = ops::run("conv2d_epilogue", inputs, options)[0].to(Device::cpu()).to_vector<double>();
     std::size_t wrong = 0;
@@ -93,6 +95,31 @@ TEST_F(CudaConvolutionEpilogue, PassesSpecialValues) {
     set_numerics(settings);
     for (const DType dtype : {DType::f64, DType::f32, DType::f16, DType::bf16}) expect_special_values_pass({DeviceKind::cuda, 0}, dtype);
   }
+}
+
+/// In halves, and of a size that engines like: a relu after a bias and a residual.
+TEST_F(CudaConvolutionEpilogue, IsPartOfAPlan) {
+  set_numerics({.deterministic = true});
+  const Device gpu{DeviceKind::cuda, 0};
+  const Tensor image = Tensor::zeros({2, 64, 32, 32}, DType::f16, gpu).contiguous(Layout::channels_last);
+  const Tensor result = Tensor::empty({2, 64, 32, 32}, DType::f16, gpu, Layout::channels_last);
+  const Tensor inputs[] = {image, Tensor::zeros({64, 64, 3, 3}, DType::f16, gpu).contiguous(Layout::channels_last),
+                           Tensor::zeros({64}, DType::f16, gpu), image};
+  const Operator& op = ops::registry().find("conv2d_epilogue");
+  const ops::Attributes attributes = with("y0 = add(x0, x1); y1 = relu(y0); return y1");
+  constexpr Layout last = Layout::channels_last;
+  const ops::CallLayouts layouts{{last, last, Layout::contiguous, last}, {last}};
+  const std::vector<TensorType> types = types_of(inputs);
+  const std::size_t bytes = ops::scratch_bytes(op, types, op.infer_types(types, attributes), attributes, gpu, layouts);
+  const Tensor scratch = Tensor::empty({static_cast<std::int64_t>(bytes)}, DType::u8, gpu);
+  ops::invoke(op, attributes, inputs, std::span(&result, 1), {static_cast<std::byte*>(scratch.raw()), bytes});
+  const std::vector<ops::PlanChoice> choices = ops::plan_choices();
+  const auto ours = std::find_if(choices.rbegin(), choices.rend(), [](const ops::PlanChoice& choice) {
+    return choice.problem.find("channels-last, input 2x64x32x32") != std::string::npos &&
+           choice.problem.find("bias, epilogue: residual, rectifier 0 inf 0") != std::string::npos;
+  });
+  ASSERT_NE(ours, choices.rend());
+  EXPECT_TRUE(ours->plans.at(0).fused_epilogue) << ours->problem;
 }
 
 }  // namespace
