@@ -23,6 +23,7 @@ std::span<const Pass> cleanup_pipeline() {
       {"absorption", absorb},
       {"virtual expansions", read_through_expansions},
       {"pointwise results", spell_pointwise_results},
+      {"epilogues", grow_epilogues},
       {"joining", join_elementwise},
   };
   return passes;

@@ -45,6 +45,9 @@ Graph spell_pointwise_results(const Graph& graph);
 /// ops::Precision). Inputs and variables stay as they are and are cast where they are used; outputs come as they are computed.
 Graph lower_precision(const Graph& graph, DType half);
 
+/// Operations take over, by their operator's `epilogue` rule, what elementwise ones do to their result, if nothing else reads it.
+Graph grow_epilogues(const Graph& graph);
+
 /// Makes one operation of connected elementwise ones, by an operator's `join` rule, so that what lies between them is neither written nor
 /// read.
 Graph join_elementwise(const Graph& graph);

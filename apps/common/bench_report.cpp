@@ -54,15 +54,21 @@ void print_operators(std::ostream& out, const ModeTimes& mode, const BenchReport
   table.print(out);
 }
 
+/// Of bias and epilogue, what the plan does itself.
+std::string fused_text(const ops::LibraryPlan& plan) {
+  if (plan.fused_bias) return plan.fused_epilogue ? "bias, epilogue" : "bias";
+  return plan.fused_epilogue ? "epilogue" : "";
+}
+
 void print_plans(std::ostream& out, const std::vector<ops::PlanChoice>& choices) {
   out << "\nplans for " << choices.size() << " convolutions, the chosen one of each first\n";
   constexpr auto right = Table::Column::right;
   for (const ops::PlanChoice& choice : choices) {
     out << '\n' << choice.problem << "; chosen " << choice.decided << '\n';
-    Table table({{"us", right}, {"workspace", right}, {"engine", right}, {"bias"}, {"knobs"}});
+    Table table({{"us", right}, {"workspace", right}, {"engine", right}, {"fused"}, {"knobs"}});
     for (const ops::LibraryPlan& plan : choice.plans) {
       table.add({plan.microseconds > 0 ? fixed(plan.microseconds, 1) : "-", grouped(plan.workspace), std::to_string(plan.engine),
-                 plan.fused_bias ? "fused" : "apart", plan.knobs});
+                 fused_text(plan), plan.knobs});
     }
     table.print(out);
   }

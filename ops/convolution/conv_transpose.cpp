@@ -1,5 +1,6 @@
 #include "frit/ops/convolution/convolution.h"
 #include "frit/ops/convolution/convolution_cpu.h"
+#include "frit/ops/convolution/convolution_epilogue.h"
 #include "frit/ops/convolution/convolution_rules.h"
 #include "frit/ops/convolution/lowerings/convolution_lowerings.h"
 #include "frit/ops/operator/registry.h"
@@ -101,6 +102,7 @@ FRIT_OPERATORS(conv_transpose) {
               return fold_into_weight(inputs, affine, 1, attributes.as<ConvolutionOptions>().groups);
             },
         .lowerings = {subpixel_lowering("sub-pixel")},
+        .epilogue = with_epilogue(convolution_name("conv_transpose", image_rank)),
         .precision = Precision::half,
         .cpu = {.run = run_transposed, .scratch = transposed_scratch},
         .linear_inputs = {{2, LinearInput::addend, 1}},

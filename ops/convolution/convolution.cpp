@@ -1,6 +1,7 @@
 #include "frit/ops/convolution/convolution.h"
 
 #include "frit/ops/convolution/convolution_cpu.h"
+#include "frit/ops/convolution/convolution_epilogue.h"
 #include "frit/ops/convolution/convolution_rules.h"
 #include "frit/ops/convolution/lowerings/convolution_lowerings.h"
 #include "frit/ops/elementwise/arithmetic.h"
@@ -105,6 +106,7 @@ FRIT_OPERATORS(convolution) {
                                   const ChannelAffine& affine) { return fold_into_weight(inputs, affine, 0, 1); },
         .lowerings = {im2col_lowering("first taps as channels", 1), im2col_lowering("all taps as channels", image_rank),
                       padded_channels("channels padded to 4", 4), padded_channels("channels padded to 8", 8)},
+        .epilogue = with_epilogue(convolution_name("conv", image_rank)),
         .precision = Precision::half,
         .any_precision = {0},
         .cpu = {.run = run_convolution, .scratch = convolution_scratch},

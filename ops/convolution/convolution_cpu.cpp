@@ -129,6 +129,19 @@ void copy_columns(const Plan& plan, const Patches& patches, const Item& item, co
   }
 }
 
+/// The elements of the output that an item has computed, forwards, in runs.
+void finish_item(const Plan& plan, const Item& item, const Finish& finish) {
+  const Direction& d = plan.direction;
+  const std::int64_t plane = product(d.output), positions = item.block.positions();
+  const bool whole = positions == plane;  // the rows lie side by side
+  for (std::int64_t sample = item.block.sample; sample < item.block.sample + item.block.samples; ++sample) {
+    const std::int64_t channel = (sample * d.geometry.groups + item.group) * d.rows + item.row;
+    for (std::int64_t row = 0; row < (whole ? 1 : item.rows); ++row) {
+      finish((channel + row) * plane + item.block.begin, whole ? item.rows * plane : positions);
+    }
+  }
+}
+
 template <class T>
 void compute_item(const Plan& plan, const Item& item, const T* source, const T* weight, const T* bias, T* output, std::byte* workspace) {
   const Direction& d = plan.direction;
@@ -161,9 +174,12 @@ void compute_item(const Plan& plan, const Item& item, const T* source, const T* 
 }
 
 template <class T>
-void compute(const Plan& plan, const T* source, const T* weight, const T* bias, T* output, std::span<std::byte> scratch) {
+void compute(const Plan& plan, const T* source, const T* weight, const T* bias, T* output, std::span<std::byte> scratch,
+             const Finish& finish = {}) {
   plan.work.run(scratch, [&](std::int64_t index, std::byte* workspace) {
-    compute_item(plan, Item(plan, index), source, weight, bias, output, workspace);
+    const Item item(plan, index);
+    compute_item(plan, item, source, weight, bias, output, workspace);
+    if (finish) finish_item(plan, item, finish);
   });
 }
 
@@ -174,8 +190,9 @@ std::size_t convolve_scratch(const ConvolutionGeometry& g, std::size_t element_s
 }
 
 template <class T>
-void convolve(const ConvolutionGeometry& g, const T* input, const T* weight, const T* bias, T* output, std::span<std::byte> scratch) {
-  compute(Plan(Direction::forward(g), sizeof(T)), input, weight, bias, output, scratch);
+void convolve(const ConvolutionGeometry& g, const T* input, const T* weight, const T* bias, T* output, std::span<std::byte> scratch,
+              const Finish& finish) {
+  compute(Plan(Direction::forward(g), sizeof(T)), input, weight, bias, output, scratch, finish);
 }
 
 std::size_t convolve_back_scratch(const ConvolutionGeometry& g, std::size_t element_size) {
@@ -190,8 +207,9 @@ void convolve_back(const ConvolutionGeometry& g, const T* output, const T* weigh
   compute(plan, output, packed, bias, input, scratch.subspan(plan.packed_bytes));
 }
 
-template void convolve(const ConvolutionGeometry&, const float*, const float*, const float*, float*, std::span<std::byte>);
-template void convolve(const ConvolutionGeometry&, const double*, const double*, const double*, double*, std::span<std::byte>);
+template void convolve(const ConvolutionGeometry&, const float*, const float*, const float*, float*, std::span<std::byte>, const Finish&);
+template void convolve(const ConvolutionGeometry&, const double*, const double*, const double*, double*, std::span<std::byte>,
+                       const Finish&);
 template void convolve_back(const ConvolutionGeometry&, const float*, const float*, const float*, float*, std::span<std::byte>);
 template void convolve_back(const ConvolutionGeometry&, const double*, const double*, const double*, double*, std::span<std::byte>);
 

@@ -41,15 +41,17 @@ ConvolutionGeometry with_depth_as_batch(ConvolutionGeometry g, Layout layout) {
 const cudnn::ConvolutionPlan* plan_for(const ConvolutionCall& call, Layout layout) {
   const Numerics settings = numerics();
   const Tensor& result = call.operands.result(call.kind);
-  return cudnn::plan_for({.kind = call.kind,
-                          .geometry = with_depth_as_batch(call.geometry, layout),
-                          .dtype = result.dtype(),
-                          .layout = layout,
-                          .bias = call.operands.bias.defined(),
-                          .tf32 = settings.tf32 && result.dtype() == DType::f32,
-                          .deterministic = settings.deterministic,
-                          .workspace_limit = settings.workspace_limit,
-                          .device = result.device().index});
+  const cudnn::ConvolutionKey key{.kind = call.kind,
+                                  .geometry = with_depth_as_batch(call.geometry, layout),
+                                  .dtype = result.dtype(),
+                                  .layout = layout,
+                                  .bias = call.operands.bias.defined(),
+                                  .epilogue = call.epilogue,
+                                  .tf32 = settings.tf32 && result.dtype() == DType::f32,
+                                  .deterministic = settings.deterministic,
+                                  .workspace_limit = settings.workspace_limit,
+                                  .device = result.device().index};
+  return cudnn::plan_for(key, call.finish);
 }
 
 /// Hands out the scratch memory of a call in pieces.
@@ -101,6 +103,7 @@ bool run_plan(const ConvolutionCall& call, std::span<std::byte> scratch, CUstrea
   lay_out(given.weight, used.weight, layout);
   lay_out(given.output, used.output, layout);
   if (given.bias.defined()) lay_out(given.bias, used.bias, Layout::contiguous);
+  if (given.residual.defined()) lay_out(given.residual, used.residual, layout);
   if (!enough) return false;
   cudnn::execute(*plan, used, workspace, stream);
   if (used.result(call.kind).raw() != result.raw()) copy(result, used.result(call.kind));
@@ -132,15 +135,19 @@ void run(const ConvolutionCall& call, std::span<std::byte> scratch, CUstream_st*
     copy(converted.operands.input, call.operands.input);
     return run(converted, scratch.subspan(room ? bytes : 0), stream);
   }
-  if (call.geometry.batch > 0 && is_pointwise_product(call) && scratch.size() >= pointwise_product_scratch(call)) {
-    return pointwise_product(call, scratch, stream);
+  const bool any = call.geometry.batch > 0;
+  if (any && is_pointwise_product(call) && scratch.size() >= pointwise_product_scratch(call)) {
+    pointwise_product(call, scratch, stream);
+  } else if (any && is_tap_convolution(call)) {
+    tap_convolution(call, stream);
+  } else if (any && is_tap_product(call) && scratch.size() >= tap_product_scratch(call)) {
+    tap_product(call, scratch, stream);
+  } else if (any && run_plan(call, scratch, stream)) {
+    return;  // the epilogue is done
+  } else {
+    direct_convolution(call.kind, call.geometry, call.operands, stream);
   }
-  if (call.geometry.batch > 0 && is_tap_convolution(call)) return tap_convolution(call, stream);
-  if (call.geometry.batch > 0 && is_tap_product(call) && scratch.size() >= tap_product_scratch(call)) {
-    return tap_product(call, scratch, stream);
-  }
-  if (call.geometry.batch > 0 && run_plan(call, scratch, stream)) return;
-  direct_convolution(call.kind, call.geometry, call.operands, stream);
+  if (call.finish) call.finish(call.operands, stream);
 }
 
 /// Room for the workspace and for what must be rearranged. Looks for the plan that the call will need.
@@ -157,8 +164,8 @@ std::size_t scratch_for(const ConvolutionCall& call) {
   const cudnn::ConvolutionPlan* const plan = plan_for(call, layout);
   if (plan == nullptr) return 0;
   std::size_t bytes = alignment + aligned(cudnn::workspace_bytes(*plan));
-  for (const Tensor* const tensor : {&o.input, &o.weight, &o.output}) {
-    if (!tensor->is_contiguous(layout)) bytes += aligned(static_cast<std::size_t>(tensor->bytes()));
+  for (const Tensor* const tensor : {&o.input, &o.weight, &o.output, &o.residual}) {
+    if (tensor->defined() && !tensor->is_contiguous(layout)) bytes += aligned(static_cast<std::size_t>(tensor->bytes()));
   }
   return bytes;
 }

@@ -10,6 +10,8 @@ struct ConvolutionCall {
   cudnn::ConvolutionKind kind;
   ConvolutionGeometry geometry;
   cudnn::ConvolutionOperands operands;
+  ConvolutionEpilogue epilogue = {};
+  cudnn::Finish finish = {};  ///< where there is an epilogue: its work
 };
 
 /// What an operator's call computes. Asked before the call too, with tensors that have no memory yet.

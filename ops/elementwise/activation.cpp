@@ -1,5 +1,7 @@
 #include "frit/ops/elementwise/activation.h"
 
+#include <cmath>
+
 #include "frit/ops/elementwise/activation_functors.h"
 #include "frit/ops/elementwise/pointwise.h"
 
@@ -41,6 +43,29 @@ void run_gelu(const KernelContext& call) {
   (tanh_form ? approximate : exact)(call);
 }
 
+std::function<std::optional<Activation>(const Attributes&)> always(Activation activation) {
+  return [activation](const Attributes&) { return activation; };
+}
+
+/// Libraries have no rectifier without a lower bound, nor agree on what one with bounds in the wrong order is.
+std::optional<Activation> clamp_activation(const Attributes& attributes) {
+  const auto& [min, max] = attributes.as<ClampAttributes>();
+  const Activation bounded{.low = min.value_or(-INFINITY), .high = max.value_or(INFINITY)};
+  return std::isfinite(bounded.low) && bounded.low <= bounded.high ? std::optional(bounded) : std::nullopt;
+}
+
+std::optional<Activation> leaky_relu_activation(const Attributes& attributes) {
+  return Activation{.slope = attributes.as<LeakyReluAttributes>().negative_slope};
+}
+
+std::optional<Activation> elu_activation(const Attributes& attributes) {
+  return Activation{.kind = Activation::elu, .alpha = attributes.as<EluAttributes>().alpha};
+}
+
+std::optional<Activation> gelu_activation(const Attributes& attributes) {
+  return Activation{.kind = attributes.as<GeluAttributes>().approximate == "tanh" ? Activation::gelu_tanh : Activation::gelu};
+}
+
 /// Samples for functions with kinks: the values are far from each other, and none lies at a kink.
 std::function<std::vector<Sample>()> kinked(std::vector<Attributes> attributes = {NoAttributes{}}) {
   return [attributes = std::move(attributes)] { return pointwise_samples(Fill::distinct, attributes); };
@@ -60,23 +85,33 @@ FRIT_OPERATORS(activation) {
       {.name = "clamp",
        .summary = "min(max(x, min), max)",
        .infer = infer_clamp,
+       .activation = clamp_activation,
        .samples = kinked({ClampAttributes{-0.5, 0.7}, ClampAttributes{0.25, {}}, ClampAttributes{{}, 0.25}, ClampAttributes{1, -1}})});
-  add_pointwise<Relu>(registry, {.name = "relu", .summary = "max(x, 0)", .samples = kinked()});
+  add_pointwise<Relu>(registry, {.name = "relu", .summary = "max(x, 0)", .activation = always({}), .samples = kinked()});
   add_pointwise<LeakyRelu, LeakyReluAttributes>(registry, {.name = "leaky_relu",
                                                            .summary = "x > 0 ? x : negative_slope * x",
+                                                           .activation = leaky_relu_activation,
                                                            .samples = kinked({LeakyReluAttributes{}, LeakyReluAttributes{-0.3}})});
-  add_pointwise<Elu, EluAttributes>(
-      registry, {.name = "elu", .summary = "x > 0 ? x : alpha * (exp(x) - 1)", .samples = kinked({EluAttributes{}, EluAttributes{2.5}})});
+  add_pointwise<Elu, EluAttributes>(registry, {.name = "elu",
+                                               .summary = "x > 0 ? x : alpha * (exp(x) - 1)",
+                                               .activation = elu_activation,
+                                               .samples = kinked({EluAttributes{}, EluAttributes{2.5}})});
   add_pointwise<GeluAttributes>(registry,
                                 {.name = "gelu",
                                  .summary = "x times the normal distribution function, or its tanh approximation",
                                  .infer = infer_gelu,
+                                 .activation = gelu_activation,
                                  .samples = smooth({GeluAttributes{}, GeluAttributes{"tanh"}})},
                                 {.forward = run_gelu<run_pointwise<GeluErf>, run_pointwise<GeluTanh>>,
                                  .backward = run_gelu<run_pointwise_gradient<GeluErf>, run_pointwise_gradient<GeluTanh>>});
-  add_pointwise<Sigmoid>(registry, {.name = "sigmoid", .summary = "1 / (1 + exp(-x))", .samples = smooth()});
-  add_pointwise<Tanh>(registry, {.name = "tanh", .summary = "the hyperbolic tangent of x", .samples = smooth()});
-  add_pointwise<Silu>(registry, {.name = "silu", .summary = "x / (1 + exp(-x))", .samples = smooth()});
+  add_pointwise<Sigmoid>(
+      registry,
+      {.name = "sigmoid", .summary = "1 / (1 + exp(-x))", .activation = always({.kind = Activation::sigmoid}), .samples = smooth()});
+  add_pointwise<Tanh>(
+      registry,
+      {.name = "tanh", .summary = "the hyperbolic tangent of x", .activation = always({.kind = Activation::tanh}), .samples = smooth()});
+  add_pointwise<Silu>(
+      registry, {.name = "silu", .summary = "x / (1 + exp(-x))", .activation = always({.kind = Activation::silu}), .samples = smooth()});
   add_pointwise<Mish>(registry, {.name = "mish", .summary = "x * tanh(log(1 + exp(x)))", .samples = smooth()});
   add_pointwise<Softplus, SoftplusAttributes>(
       registry, {.name = "softplus",

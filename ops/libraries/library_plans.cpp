@@ -22,12 +22,13 @@ void LibraryPlan::fields(FieldVisitor& v) {
   v.field("engine", engine);
   v.field("knobs", knobs);
   v.field("fused_bias", fused_bias);
+  v.field("fused_epilogue", fused_epilogue);
   v.field("workspace", workspace);
   v.field("microseconds", microseconds);
 }
 
 bool LibraryPlan::is_same_algorithm(const LibraryPlan& other) const {
-  return engine == other.engine && knobs == other.knobs && fused_bias == other.fused_bias;
+  return engine == other.engine && knobs == other.knobs && fused_bias == other.fused_bias && fused_epilogue == other.fused_epilogue;
 }
 
 std::vector<PlanChoice> plan_choices() {

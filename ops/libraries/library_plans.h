@@ -15,8 +15,9 @@ struct LibraryPlan {
   std::int64_t engine = -1;
   std::string knobs = {};      ///< "2=8 14=3": settings, by their kind's number
   bool fused_bias = false;     ///< adds the bias itself; otherwise a pass of frit's does, where there is one
-  std::int64_t workspace = 0;  ///< bytes
-  double microseconds = 0;     ///< the bias included; 0 where no time was taken
+  bool fused_epilogue = false;  ///< likewise of the epilogue
+  std::int64_t workspace = 0;   ///< bytes
+  double microseconds = 0;      ///< bias and epilogue included; 0 where no time was taken
 
   void fields(FieldVisitor& v);
   bool is_same_algorithm(const LibraryPlan& other) const;

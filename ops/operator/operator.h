@@ -1,8 +1,10 @@
 #pragma once
 
 #include <array>
+#include <compare>
 #include <cstddef>
 #include <functional>
+#include <limits>
 #include <map>
 #include <optional>
 #include <string>
@@ -164,6 +166,25 @@ struct ChannelAffine {
   Value factor, addend;  // (C)
 };
 
+/// An activation as libraries of GPU kernels know it.
+struct Activation {
+  enum Kind { rectifier, elu, gelu, gelu_tanh, sigmoid, silu, tanh };
+  Kind kind = rectifier;
+  /// Of a rectifier: x < low ? low + slope (x - low) : min(x, high).
+  double low = 0, high = std::numeric_limits<double>::infinity(), slope = 0;
+  double alpha = 1;  ///< of elu
+
+  friend auto operator<=>(const Activation&, const Activation&) = default;
+};
+
+struct Operator;
+
+/// An operator, and its attributes in a call.
+struct OperatorCall {
+  const Operator* op;
+  Attributes attributes;
+};
+
 /// An input whose integers each name one of so many things: a class, a channel, a place in a plane. A call on the CPU refuses others; a
 /// CUDA kernel, for which the host would have to wait, does not look where they point.
 struct IndexInput {
@@ -219,6 +240,12 @@ struct Operator {
   bool elementwise = false;
   /// The attributes with which this operator computes a program of elementwise operators on inputs of these types; none if it cannot.
   std::function<std::optional<Attributes>(const ElementwiseProgram& program, std::span<const TensorType> inputs)> join = {};
+  /// What computes the call and then, as an epilogue, a program on inputs of these types, the first of which is output 0: its inputs are
+  /// the call's, and after them the program's others. None if nothing can; what takes a program takes one without its last instruction.
+  std::function<std::optional<OperatorCall>(const Attributes& own, const ElementwiseProgram& program, std::span<const TensorType> inputs)>
+      epilogue = {};
+  /// Of an elementwise operator with one input: the activation that it is; none where the attributes ask for another than libraries have.
+  std::function<std::optional<Activation>(const Attributes&)> activation = {};
 
   Precision precision = Precision::as_given;
   /// Floating inputs that may be float32 with halves, or halves with float32. What casts them is left out.

@@ -53,8 +53,9 @@ bool is_too_large(const ConvolutionKey& key) {
 
 }  // namespace
 
-ConvolutionPlan::ConvolutionPlan(const ConvolutionKey& for_key, Configuration from, cudnnHandle_t handle)
+ConvolutionPlan::ConvolutionPlan(const ConvolutionKey& for_key, Finish to_finish, Configuration from, cudnnHandle_t handle)
     : key(for_key),
+      finish(std::move(to_finish)),
       facts(std::move(from.plan)),
       configuration(std::move(from.descriptor)),
       descriptor(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR) {
@@ -69,6 +70,10 @@ void start(const ConvolutionPlan& plan, const ConvolutionOperands& operands, voi
     ids.push_back(bias_id);
     pointers.push_back(operands.bias.raw());
   }
+  if (plan.facts.fused_epilogue && plan.key.epilogue.adds_residual()) {
+    ids.push_back(residual_id);
+    pointers.push_back(operands.residual.raw());
+  }
   Descriptor pack(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
   pack.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, std::span<const std::int64_t>(ids));
   pack.set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, std::span<void* const>(pointers));
@@ -76,6 +81,7 @@ void start(const ConvolutionPlan& plan, const ConvolutionOperands& operands, voi
   FRIT_CUDNN_CALL(cudnnSetStream(handle, stream));
   FRIT_CUDNN_CALL(cudnnBackendExecute(handle, plan.descriptor.raw(), pack.raw()));
   if (plan.key.bias && !plan.facts.fused_bias) ops::add_channel_bias(operands.result(plan.key.kind), operands.bias, stream);
+  if (!plan.key.epilogue.steps.empty() && !plan.facts.fused_epilogue) plan.finish(operands, stream);
 }
 
 std::string version() {
@@ -88,14 +94,14 @@ const Tensor& ConvolutionOperands::result(ConvolutionKind kind) const {
   return kind == ConvolutionKind::data_gradient ? input : weight;
 }
 
-const ConvolutionPlan* plan_for(const ConvolutionKey& key) {
+const ConvolutionPlan* plan_for(const ConvolutionKey& key, const Finish& finish) {
   refuse_wrong_versions(key);
   if (is_too_large(key)) return nullptr;
   const std::lock_guard lock(library().mutex);
   auto& plans = library().plans;
   const auto found = plans.find(key);
   if (found != plans.end()) return found->second.get();
-  return plans.emplace(key, choose_plan(key, library().handle(key.device))).first->second.get();
+  return plans.emplace(key, choose_plan(key, finish, library().handle(key.device))).first->second.get();
 }
 
 std::size_t workspace_bytes(const ConvolutionPlan& plan) { return static_cast<std::size_t>(plan.facts.workspace); }

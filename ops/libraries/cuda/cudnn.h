@@ -1,9 +1,11 @@
 #pragma once
 
 #include <compare>
+#include <functional>
 #include <string>
 
 #include "frit/core/tensor.h"
+#include "frit/ops/libraries/convolution_epilogue.h"
 #include "frit/ops/libraries/convolution_geometry.h"
 
 struct CUstream_st;  // what cudaStream_t points to
@@ -24,6 +26,7 @@ struct ConvolutionKey {
   DType dtype = DType::f32;
   Layout layout = Layout::contiguous;
   bool bias = false;           ///< is added to the result, an image
+  ops::ConvolutionEpilogue epilogue = {};
   bool tf32 = false;           ///< as in Numerics; false for other dtypes than f32
   bool deterministic = false;  ///< as in Numerics
   std::size_t workspace_limit = 0;
@@ -38,6 +41,7 @@ struct ConvolutionOperands {
   Tensor weight;  // (K, C / groups, [kD,] kH, kW)
   Tensor output;  // (N, K, [D,] H, W)
   Tensor bias;    // (channels of the result), or undefined
+  Tensor residual = {};  // like the result, or undefined
 
   const Tensor& result(ConvolutionKind kind) const;
 };
@@ -45,10 +49,14 @@ struct ConvolutionOperands {
 /// A way of computing the result of a key.
 struct ConvolutionPlan;
 
+/// The work of a key's epilogue on a result that has its bias: what a plan leaves that does not do it itself.
+using Finish = std::function<void(const ConvolutionOperands& operands, CUstream_st* stream)>;
+
 /// The fastest plan, or null if cuDNN has none. Where the plan cache does not know it, a new key is searched, which allocates and takes
 /// seconds; plans live as long as the process. With `deterministic` nothing is timed or remembered: the same key has the same plan in every
 /// process. Throws ErrorKind::device where the library's version is known to compute wrongly, or no plan fits the workspace limit.
-const ConvolutionPlan* plan_for(const ConvolutionKey& key);
+/// `finish` is kept: it must be the same for all calls with this key.
+const ConvolutionPlan* plan_for(const ConvolutionKey& key, const Finish& finish = {});
 std::size_t workspace_bytes(const ConvolutionPlan& plan);
 /// `workspace` is aligned to 256 bytes. Can be captured in a CUDA graph.
 void execute(const ConvolutionPlan& plan, const ConvolutionOperands& operands, void* workspace, CUstream_st* stream);

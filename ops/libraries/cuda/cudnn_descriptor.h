@@ -62,6 +62,7 @@ constexpr cudnnBackendAttributeType_t type_name(cudnnHandle_t) { return CUDNN_TY
 constexpr cudnnBackendAttributeType_t type_name(cudnnDataType_t) { return CUDNN_TYPE_DATA_TYPE; }
 constexpr cudnnBackendAttributeType_t type_name(cudnnConvolutionMode_t) { return CUDNN_TYPE_CONVOLUTION_MODE; }
 constexpr cudnnBackendAttributeType_t type_name(cudnnPointwiseMode_t) { return CUDNN_TYPE_POINTWISE_MODE; }
+constexpr cudnnBackendAttributeType_t type_name(cudnnNanPropagation_t) { return CUDNN_TYPE_NAN_PROPOGATION; }
 constexpr cudnnBackendAttributeType_t type_name(cudnnBackendHeurMode_t) { return CUDNN_TYPE_HEUR_MODE; }
 constexpr cudnnBackendAttributeType_t type_name(cudnnBackendKnobType_t) { return CUDNN_TYPE_KNOB_TYPE; }
 constexpr cudnnBackendAttributeType_t type_name(cudnnBackendNumericalNote_t) { return CUDNN_TYPE_NUMERICAL_NOTE; }

@@ -3,12 +3,15 @@
 
 #include "frit/ops/libraries/cuda/cudnn_graph.h"
 
+#include <cmath>
 #include <set>
 
 #include "frit/core/cuda/device.h"
 
 namespace frit::cudnn {
 namespace {
+
+using ops::Activation;
 
 cudnnDataType_t data_type(DType dtype) {
   switch (dtype) {
@@ -34,9 +37,9 @@ Shape shape_of(std::int64_t first, std::int64_t second, const ops::ImageAxes& im
   return shape;
 }
 
-Descriptor tensor_descriptor(TensorId id, const Shape& shape, DType dtype, Layout layout, bool within_graph = false) {
+Descriptor tensor_descriptor(std::int64_t id, const Shape& shape, DType dtype, Layout layout, bool within_graph = false) {
   Descriptor tensor(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
-  tensor.set(CUDNN_ATTR_TENSOR_UNIQUE_ID, std::int64_t{id}).set(CUDNN_ATTR_TENSOR_DATA_TYPE, data_type(dtype));
+  tensor.set(CUDNN_ATTR_TENSOR_UNIQUE_ID, id).set(CUDNN_ATTR_TENSOR_DATA_TYPE, data_type(dtype));
   tensor.set(CUDNN_ATTR_TENSOR_DIMENSIONS, shape).set(CUDNN_ATTR_TENSOR_STRIDES, dense_strides(shape, layout));
   tensor.set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, std::int64_t{16}).set(CUDNN_ATTR_TENSOR_IS_VIRTUAL, within_graph);
   tensor.finalize();
@@ -93,22 +96,83 @@ constexpr Names names_of(ConvolutionKind kind) {
   }
 }
 
-/// The convolution, and the addition of the bias to its result if `with_bias`.
-Descriptor operation_graph(const ConvolutionKey& key, bool with_bias, cudnnHandle_t handle) {
+/// What a library's activation is called.
+struct ActivationName {
+  Activation::Kind kind;
+  cudnnPointwiseMode_t mode;
+  const char* text;
+};
+
+const ActivationName& name_of(Activation::Kind kind) {
+  static constexpr ActivationName names[] = {{Activation::rectifier, CUDNN_POINTWISE_RELU_FWD, "rectifier"},
+                                             {Activation::elu, CUDNN_POINTWISE_ELU_FWD, "elu"},
+                                             {Activation::gelu, CUDNN_POINTWISE_GELU_FWD, "gelu"},
+                                             {Activation::gelu_tanh, CUDNN_POINTWISE_GELU_APPROX_TANH_FWD, "tanh form of gelu"},
+                                             {Activation::sigmoid, CUDNN_POINTWISE_SIGMOID_FWD, "sigmoid"},
+                                             {Activation::silu, CUDNN_POINTWISE_SWISH_FWD, "silu"},
+                                             {Activation::tanh, CUDNN_POINTWISE_TANH_FWD, "tanh"}};
+  return *std::find_if(std::begin(names), std::end(names), [&](const ActivationName& name) { return name.kind == kind; });
+}
+
+/// An addition, or an activation.
+Descriptor pointwise_descriptor(const std::optional<Activation>& activation, DType computed) {
+  Descriptor pointwise(CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
+  pointwise.set(CUDNN_ATTR_POINTWISE_MODE, activation ? name_of(activation->kind).mode : CUDNN_POINTWISE_ADD);
+  pointwise.set(CUDNN_ATTR_POINTWISE_MATH_PREC, data_type(computed));
+  if (activation && activation->kind == Activation::rectifier) {
+    pointwise.set(CUDNN_ATTR_POINTWISE_NAN_PROPAGATION, CUDNN_PROPAGATE_NAN);
+    // Engines that are compiled already know the plain one alone, without these.
+    if (activation->low != 0) pointwise.set(CUDNN_ATTR_POINTWISE_RELU_LOWER_CLIP, activation->low);
+    if (std::isfinite(activation->high)) pointwise.set(CUDNN_ATTR_POINTWISE_RELU_UPPER_CLIP, activation->high);
+    if (activation->slope != 0) pointwise.set(CUDNN_ATTR_POINTWISE_RELU_LOWER_CLIP_SLOPE, activation->slope);
+  }
+  if (activation && activation->kind == Activation::elu) pointwise.set(CUDNN_ATTR_POINTWISE_ELU_ALPHA, activation->alpha);
+  if (activation && activation->kind == Activation::silu) pointwise.set(CUDNN_ATTR_POINTWISE_SWISH_BETA, 1.0);
+  pointwise.finalize();
+  return pointwise;
+}
+
+/// What a graph does to the result of its convolution: an activation, or the addition of a tensor.
+struct PointwiseStep {
+  std::optional<Activation> activation;
+  std::optional<Descriptor> addend = {};
+};
+
+/// The residual comes before the bias, as the engines that are compiled already have it, if it is to be added first anyway.
+std::vector<PointwiseStep> pointwise_steps(const ConvolutionKey& key, Fused fused, const Shape& result) {
+  std::vector<PointwiseStep> steps;
+  if (fused.bias) steps.push_back({{}, tensor_descriptor(bias_id, ConvolutionShapes(key).bias, key.dtype, key.layout)});
+  if (!fused.epilogue) return steps;
+  for (const std::optional<Activation>& activation : key.epilogue.steps) {
+    steps.push_back({activation});
+    if (!activation) steps.back().addend = tensor_descriptor(residual_id, result, key.dtype, key.layout);
+  }
+  if (fused.bias && !key.epilogue.steps[0]) std::swap(steps[0], steps[1]);
+  return steps;
+}
+
+/// The convolution, and what is fused with it.
+Descriptor operation_graph(const ConvolutionKey& key, Fused fused, cudnnHandle_t handle) {
   const ConvolutionShapes shapes(key);
   const bool forward = key.kind == ConvolutionKind::forward;
   const Descriptor input = tensor_descriptor(input_id, shapes.input, key.dtype, key.layout);
   const Descriptor weight = tensor_descriptor(weight_id, shapes.weight, key.dtype, key.layout);
   const Descriptor output = tensor_descriptor(output_id, shapes.output, key.dtype, key.layout);
-  const Descriptor sum =
-      tensor_descriptor(sum_id, forward ? shapes.output : shapes.input, computed_in(key.dtype), key.layout, /*within_graph=*/true);
+  const Shape& result = forward ? shapes.output : shapes.input;
+  const std::vector<PointwiseStep> steps = pointwise_steps(key, fused, result);
+  std::vector<Descriptor> inner;  // what the convolution and all steps but the last give
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    const std::int64_t id = first_inner_id + static_cast<std::int64_t>(i);
+    inner.push_back(tensor_descriptor(id, result, computed_in(key.dtype), key.layout, /*within_graph=*/true));
+  }
 
   const Names names = names_of(key.kind);
   std::vector<Descriptor> operations;
   Descriptor& convolution = operations.emplace_back(names.operation);
   const Descriptor settings = convolution_descriptor(key);
   convolution.set(names.convolution, settings).set(names.weight, weight);
-  convolution.set(names.input, with_bias && !forward ? sum : input).set(names.output, with_bias && forward ? sum : output);
+  convolution.set(names.input, steps.empty() || forward ? input : inner[0])
+      .set(names.output, steps.empty() || !forward ? output : inner[0]);
   if (key.dtype == DType::f64) {
     convolution.set(names.alpha, 1.0).set(names.beta, 0.0);
   } else {
@@ -116,15 +180,13 @@ Descriptor operation_graph(const ConvolutionKey& key, bool with_bias, cudnnHandl
   }
   convolution.finalize();
 
-  if (with_bias) {
-    const Descriptor bias = tensor_descriptor(bias_id, shapes.bias, key.dtype, key.layout);
-    Descriptor add(CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
-    add.set(CUDNN_ATTR_POINTWISE_MODE, CUDNN_POINTWISE_ADD).set(CUDNN_ATTR_POINTWISE_MATH_PREC, data_type(computed_in(key.dtype)));
-    add.finalize();
-    Descriptor& addition = operations.emplace_back(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
-    addition.set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, add).set(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, sum);
-    addition.set(CUDNN_ATTR_OPERATION_POINTWISE_BDESC, bias).set(CUDNN_ATTR_OPERATION_POINTWISE_YDESC, forward ? output : input);
-    addition.finalize();
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    const Descriptor pointwise = pointwise_descriptor(steps[i].activation, computed_in(key.dtype));
+    Descriptor& operation = operations.emplace_back(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
+    operation.set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, pointwise).set(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, inner[i]);
+    if (steps[i].addend) operation.set(CUDNN_ATTR_OPERATION_POINTWISE_BDESC, *steps[i].addend);
+    const Descriptor& to = i + 1 < steps.size() ? inner[i + 1] : forward ? output : input;
+    operation.set(CUDNN_ATTR_OPERATION_POINTWISE_YDESC, to).finalize();
   }
   Descriptor graph(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
   graph.set(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, handle)
@@ -147,8 +209,10 @@ Descriptor engine_of(const Descriptor& configuration) {
 }
 
 /// What tells one configuration from another.
-ops::LibraryPlan identity_of(const Descriptor& configuration, bool fused_bias) {
-  ops::LibraryPlan plan{.engine = engine_of(configuration).get<std::int64_t>(CUDNN_ATTR_ENGINE_GLOBAL_INDEX), .fused_bias = fused_bias};
+ops::LibraryPlan identity_of(const Descriptor& configuration, Fused fused) {
+  ops::LibraryPlan plan{.engine = engine_of(configuration).get<std::int64_t>(CUDNN_ATTR_ENGINE_GLOBAL_INDEX),
+                        .fused_bias = fused.bias,
+                        .fused_epilogue = fused.epilogue};
   for (const Descriptor& choice :
        configuration.get(CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR, CUDNN_KNOB_TYPE_COUNTS)) {
     plan.knobs += concat(plan.knobs.empty() ? "" : " ", int{choice.get<cudnnBackendKnobType_t>(CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE)}, '=',
@@ -192,16 +256,21 @@ ConvolutionShapes::ConvolutionShapes(const ConvolutionKey& key) {
   bias = shape_of(1, key.kind == ConvolutionKind::forward ? output[1] : input[1], {1, 1, 1}, rank);
 }
 
+bool fuses_epilogue(const ConvolutionKey& key) {
+  const bool rounds = is_half(key.dtype) || key.tf32;
+  return !key.epilogue.steps.empty() && key.dtype != DType::f64 && (rounds || key.epilogue.is_exact());
+}
+
 // Engines that fuse are many in the first two lists; the last has what always works, for a graph without anything fused.
-void for_each_configuration(const ConvolutionKey& key, bool fused_bias, cudnnHandle_t handle,
+void for_each_configuration(const ConvolutionKey& key, Fused fused, cudnnHandle_t handle,
                             const std::function<bool(Configuration)>& visit) try {
-  const Descriptor graph = operation_graph(key, fused_bias, handle);
+  const Descriptor graph = operation_graph(key, fused, handle);
   std::set<std::pair<std::int64_t, std::string>> visited;
   for (const cudnnBackendHeurMode_t mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_B, CUDNN_HEUR_MODE_FALLBACK}) {
-    if (fused_bias && mode == CUDNN_HEUR_MODE_FALLBACK) return;
+    if ((fused.bias || fused.epilogue) && mode == CUDNN_HEUR_MODE_FALLBACK) return;
     for (Descriptor& configuration : engine_configurations(graph, mode)) {
       if (!is_allowed(configuration, key)) continue;
-      ops::LibraryPlan plan = identity_of(configuration, fused_bias);
+      ops::LibraryPlan plan = identity_of(configuration, fused);
       if (!visited.insert({plan.engine, plan.knobs}).second) continue;
       if (!visit({std::move(plan), std::move(configuration)})) return;
     }
@@ -210,6 +279,21 @@ void for_each_configuration(const ConvolutionKey& key, bool fused_bias, cudnnHan
   // Not for this problem; what was visited stays.
 }
 
+namespace {
+
+/// ", epilogue: residual, rectifier 0 inf 0".
+std::string epilogue_text(const ops::ConvolutionEpilogue& epilogue) {
+  std::string text;
+  for (const std::optional<Activation>& step : epilogue.steps) {
+    text += concat(text.empty() ? ", epilogue: " : ", ", step ? name_of(step->kind).text : "residual");
+    if (step && step->kind == Activation::rectifier) text += concat(' ', step->low, ' ', step->high, ' ', step->slope);
+    if (step && step->kind == Activation::elu) text += concat(' ', step->alpha);
+  }
+  return text;
+}
+
+}  // namespace
+
 std::string problem_text(const ConvolutionKey& key) {
   const ConvolutionShapes shapes(key);
   const ops::ConvolutionGeometry& g = key.geometry;
@@ -217,8 +301,8 @@ std::string problem_text(const ConvolutionKey& key) {
   return concat(version(), ", ", cuda::model(key.device), ": ", name_of(key.kind), ' ', key.dtype, key.tf32 ? " in tf32" : "", ' ',
                 key.layout == Layout::contiguous ? "contiguous" : "channels-last", ", input ", shapes.input, ", weight ", shapes.weight,
                 ", output ", shapes.output, ", stride ", image(g.stride), ", padding ", image(g.padding), ", dilation ", image(g.dilation),
-                ", groups ", g.groups, key.bias ? ", bias" : "", key.deterministic ? ", deterministic" : "", ", workspace at most ",
-                key.workspace_limit);
+                ", groups ", g.groups, key.bias ? ", bias" : "", epilogue_text(key.epilogue), key.deterministic ? ", deterministic" : "",
+                ", workspace at most ", key.workspace_limit);
 }
 
 }  // namespace frit::cudnn

@@ -19,18 +19,25 @@ struct ConvolutionShapes {
 };
 
 /// Names of the tensors within a graph.
-enum TensorId : std::int64_t { input_id = 1, weight_id, output_id, bias_id, sum_id };
+enum TensorId : std::int64_t { input_id = 1, weight_id, output_id, bias_id, residual_id, first_inner_id };
+
+/// What a graph computes besides the convolution.
+struct Fused {
+  bool bias = false, epilogue = false;
+};
+
+/// Whether there may be graphs with the key's epilogue: not in float64, and in float32 that is not TF32 only if it is exact.
+bool fuses_epilogue(const ConvolutionKey& key);
 
 /// One of cuDNN's engines with its settings.
 struct Configuration {
-  ops::LibraryPlan plan;  ///< engine, knobs and fused_bias
+  ops::LibraryPlan plan;  ///< engine, knobs and what is fused
   Descriptor descriptor;
 };
 
 /// Visits what cuDNN offers for the key and what computes as exactly, and as repeatably, as the key asks, the one first that cuDNN thinks
-/// the fastest, until the visitor returns false. With `fused_bias` the bias is added within the graph.
-void for_each_configuration(const ConvolutionKey& key, bool fused_bias, cudnnHandle_t handle,
-                            const std::function<bool(Configuration)>& visit);
+/// the fastest, until the visitor returns false.
+void for_each_configuration(const ConvolutionKey& key, Fused fused, cudnnHandle_t handle, const std::function<bool(Configuration)>& visit);
 
 /// All that a plan's speed depends on: what it is kept under in the plan cache.
 std::string problem_text(const ConvolutionKey& key);

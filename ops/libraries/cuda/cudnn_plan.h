@@ -8,14 +8,15 @@ namespace frit::cudnn {
 
 struct ConvolutionPlan {
   ConvolutionKey key;
+  Finish finish;
   ops::LibraryPlan facts;
   Descriptor configuration, descriptor;
 
   /// Some are compiled here, which takes seconds.
-  ConvolutionPlan(const ConvolutionKey& for_key, Configuration from, cudnnHandle_t handle);
+  ConvolutionPlan(const ConvolutionKey& for_key, Finish to_finish, Configuration from, cudnnHandle_t handle);
 };
 
-/// The bias included. `workspace` has the plan's bytes, aligned to 256.
+/// Bias and epilogue included. `workspace` has the plan's bytes, aligned to 256.
 void start(const ConvolutionPlan& plan, const ConvolutionOperands& operands, void* workspace, cudnnHandle_t handle, CUstream_st* stream);
 
 }  // namespace frit::cudnn

@@ -6,6 +6,7 @@
 #include "frit/ops/libraries/cuda/cudnn_search.h"
 
 #include <chrono>
+#include <cmath>
 #include <optional>
 
 #include "frit/core/cuda/device.h"
@@ -28,8 +29,12 @@ bool is_small(const ops::ConvolutionGeometry& g) {
 /// Tries the plans for a key.
 class Search {
  public:
-  Search(const ConvolutionKey& key, cudnnHandle_t handle)
-      : key_(key), handle_(handle), device_{DeviceKind::cuda, key.device}, timed_(!is_small(key.geometry) && !key.deterministic) {
+  Search(const ConvolutionKey& key, const Finish& finish, cudnnHandle_t handle)
+      : key_(key),
+        finish_(finish),
+        handle_(handle),
+        device_{DeviceKind::cuda, key.device},
+        timed_(!is_small(key.geometry) && !key.deterministic) {
     try {
       allocate();
     } catch (const Error& error) {
@@ -43,9 +48,10 @@ class Search {
     // For a large image the other way costs a pass over it, and where halves are stored it rounds twice. A small one in float32 is not
     // worth the compiling.
     const bool halves = is_half(key_.dtype);
-    const bool fuse_first = key_.bias && (halves || !is_small(key_.geometry));
-    try_graph(fuse_first);
-    if (key_.bias && (!halves || best_.empty())) try_graph(!fuse_first);
+    const bool worth_fusing = halves || !is_small(key_.geometry), fuse_first = key_.bias && worth_fusing;
+    if (worth_fusing && fuses_epilogue(key_)) try_graph({.bias = key_.bias, .epilogue = true});
+    try_graph({.bias = fuse_first});
+    if (key_.bias && (!halves || best_.empty())) try_graph({.bias = !fuse_first});
     if (timed_) time_best_again();
     const bool large = operands_.input.defined() && !is_small(key_.geometry);
     operands_ = {};
@@ -76,21 +82,22 @@ class Search {
     };
     operands_ = {noise(shapes.input), noise(shapes.weight), noise(shapes.output), {}};
     if (key_.bias) operands_.bias = noise(shapes.bias).reshape({-1});
+    if (key_.epilogue.adds_residual()) operands_.residual = noise(operands_.result(key_.kind).shape());
     if (timed_) timer_.emplace(device_);
   }
 
-  void try_graph(bool fused_bias) {
+  void try_graph(Fused fused) {
     const Clock::time_point begin = Clock::now();
     const auto done = [&] { return !best_.empty() && (!timed_ || Clock::now() - begin > most_time); };
     if (done()) return;
-    for_each_configuration(key_, fused_bias, handle_, [&](Configuration configuration) {
+    for_each_configuration(key_, fused, handle_, [&](Configuration configuration) {
       try_configuration(std::move(configuration));
       return !done();
     });
   }
 
   void try_configuration(Configuration configuration) try {
-    auto plan = std::make_unique<ConvolutionPlan>(key_, std::move(configuration), handle_);
+    auto plan = std::make_unique<ConvolutionPlan>(key_, finish_, std::move(configuration), handle_);
     const std::int64_t workspace = plan->facts.workspace;
     if (static_cast<std::size_t>(workspace) > key_.workspace_limit) {
       least_beyond_limit_ = std::min(workspace, least_beyond_limit_.value_or(workspace));
@@ -113,9 +120,22 @@ class Search {
     }
     work(plan);  // the first run loads code
     cuda::synchronize(key_.device);
+    if (plan.facts.fused_epilogue && drops_nan(plan)) throw Refused(ErrorKind::device, "an activation makes a number of NaN");
     if (!timed_) return 0;
     const double first = median_time(plan, 1);
     return !best_.empty() && first > 1.5 * best_.front()->facts.microseconds ? first : median_time(plan, 5);
+  }
+
+  /// Activations are asked for that pass NaN on; what an engine does is seen where the weight has nothing else.
+  bool drops_nan(const ConvolutionPlan& plan) {
+    ConvolutionOperands operands = operands_;
+    operands.weight = Tensor::empty(operands_.weight.shape(), key_.dtype, device_, key_.layout);
+    operands.weight.fill(std::nan(""));
+    start(plan, operands, workspace_.raw(), handle_, cuda::compute_stream(key_.device));
+    Tensor pixel = operands.result(key_.kind).slice(0, 0, 1);
+    for (int axis = 2; axis < pixel.rank(); ++axis) pixel = pixel.slice(axis, pixel.dim(axis) / 2, pixel.dim(axis) / 2 + 1);
+    const std::vector<double> values = pixel.contiguous().to(Device::cpu()).to_vector<double>();
+    return std::any_of(values.begin(), values.end(), [](double value) { return !std::isnan(value); });
   }
 
   double median_time(const ConvolutionPlan& plan, int runs) {
@@ -133,6 +153,7 @@ class Search {
   }
 
   const ConvolutionKey& key_;
+  const Finish& finish_;
   cudnnHandle_t handle_;
   Device device_;
   bool timed_;
@@ -145,13 +166,14 @@ class Search {
 };
 
 /// The plan of a cache's entry; null if there is none, or cuDNN does not offer or build it any more.
-std::unique_ptr<ConvolutionPlan> remembered_plan(const ConvolutionKey& key, const std::string& problem, cudnnHandle_t handle) try {
+std::unique_ptr<ConvolutionPlan> remembered_plan(const ConvolutionKey& key, const Finish& finish, const std::string& problem,
+                                                 cudnnHandle_t handle) try {
   const auto entry = plan_cache().find<ops::LibraryPlan>(problem);
   std::unique_ptr<ConvolutionPlan> plan;
-  if (!entry || (entry->fused_bias && !key.bias)) return plan;
-  for_each_configuration(key, entry->fused_bias, handle, [&](Configuration configuration) {
+  if (!entry || (entry->fused_bias && !key.bias) || (entry->fused_epilogue && !fuses_epilogue(key))) return plan;
+  for_each_configuration(key, {entry->fused_bias, entry->fused_epilogue}, handle, [&](Configuration configuration) {
     if (!configuration.plan.is_same_algorithm(*entry)) return true;
-    plan = std::make_unique<ConvolutionPlan>(key, std::move(configuration), handle);
+    plan = std::make_unique<ConvolutionPlan>(key, finish, std::move(configuration), handle);
     return false;
   });
   if (!plan || static_cast<std::size_t>(plan->facts.workspace) > key.workspace_limit) return nullptr;
@@ -171,15 +193,15 @@ void note(const std::string& problem, const char* decided, const ConvolutionPlan
 
 }  // namespace
 
-std::unique_ptr<ConvolutionPlan> choose_plan(const ConvolutionKey& key, cudnnHandle_t handle) {
+std::unique_ptr<ConvolutionPlan> choose_plan(const ConvolutionKey& key, const Finish& finish, cudnnHandle_t handle) {
   const std::string problem = problem_text(key);
   if (!key.deterministic) {
-    if (auto plan = remembered_plan(key, problem, handle)) {
+    if (auto plan = remembered_plan(key, finish, problem, handle)) {
       note(problem, "from the plan cache", *plan, {});
       return plan;
     }
   }
-  Search search(key, handle);
+  Search search(key, finish, handle);
   std::unique_ptr<ConvolutionPlan> plan = search.run();
   if (!plan && search.least_beyond_limit()) {
     fail(ErrorKind::device, "no plan fits the workspace limit of ", bytes_text(key.workspace_limit), ", one needs ",
