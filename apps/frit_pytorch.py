@@ -85,6 +85,111 @@ def resnet(blocks=(3, 4, 6, 3), bottleneck=True, in_channels=3, width=64, num_cl
     return ResNet(Bottleneck if bottleneck else BasicBlock, list(blocks), num_classes=num_classes)
 
 
+def mobilenet_v2(blocks=(1, 2, 3, 4, 3, 3, 1), width=1.0, in_channels=3, num_classes=1000):
+    """torchvision's, which has three input channels, without its dropout."""
+    from torchvision.models import mobilenet_v2
+
+    if in_channels != 3:
+        raise ValueError("torchvision's MobileNetV2 has in_channels 3")
+    stages = [(1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1)]
+    setting = [[t, c, n, s] for (t, c, _, s), n in zip(stages, blocks)]
+    model = mobilenet_v2(num_classes=num_classes, width_mult=width, inverted_residual_setting=setting)
+    model.classifier[0] = nn.Identity()
+    return model
+
+
+def convnext_tiny(blocks=(3, 3, 9, 3), in_channels=3, width=96, num_classes=1000):
+    """torchvision's, which has three input channels, without stochastic depth."""
+    from torchvision.models.convnext import CNBlockConfig, ConvNeXt
+
+    if in_channels != 3:
+        raise ValueError("torchvision's ConvNeXt has in_channels 3")
+    widths = [width << i for i in range(len(blocks))] + [None]
+    setting = [CNBlockConfig(a, b, n) for a, b, n in zip(widths, widths[1:], blocks)]
+    return ConvNeXt(setting, stochastic_depth_prob=0.0, num_classes=num_classes)
+
+
+class DiffusionBlock(nn.Module):
+    def __init__(self, inputs, outputs, time_width):
+        super().__init__()
+        self.norm1, self.conv1 = nn.GroupNorm(8, inputs), nn.Conv2d(inputs, outputs, 3, padding=1)
+        self.time = nn.Linear(time_width, outputs)
+        self.norm2, self.conv2 = nn.GroupNorm(8, outputs), nn.Conv2d(outputs, outputs, 3, padding=1)
+        self.skip = nn.Conv2d(inputs, outputs, 1) if inputs != outputs else nn.Identity()
+
+    def forward(self, x, t):
+        y = self.conv1(functional.silu(self.norm1(x))) + self.time(functional.silu(t))[:, :, None, None]
+        return self.skip(x) + self.conv2(functional.silu(self.norm2(y)))
+
+
+class AttentionBlock(nn.Module):
+    def __init__(self, channels):
+        super().__init__()
+        self.norm = nn.GroupNorm(8, channels)
+        self.q, self.k, self.v, self.out = (nn.Conv2d(channels, channels, 1) for _ in range(4))
+
+    def forward(self, x):
+        y = self.norm(x)
+        q, k, v = (f(y).flatten(2).transpose(1, 2) for f in (self.q, self.k, self.v))
+        share = torch.softmax(q @ k.transpose(1, 2) / math.sqrt(x.shape[1]), -1)
+        return x + self.out((share @ v).transpose(1, 2).reshape(x.shape))
+
+
+class UNet2d(nn.Module):
+    """With time_input its second argument is the time's embedding, (N, base); without, that is all ones."""
+
+    def __init__(self, channels=(64, 128, 256), in_channels=3, base=64, image_size=(64, 64), time_input=False):
+        super().__init__()
+        self.base, self.image_size, self.time_input = base, tuple(image_size), time_input
+        self.time1, self.time2 = nn.Linear(base, 4 * base), nn.Linear(4 * base, 4 * base)
+        self.conv_in = nn.Conv2d(in_channels, base, 3, padding=1)
+        width, skips = base, [base]
+        self.down, self.up = nn.ModuleList(), nn.ModuleList()
+        for i, c in enumerate(channels):
+            level = nn.Module()
+            level.blocks = nn.ModuleList(DiffusionBlock(width if j == 0 else c, c, 4 * base) for j in range(2))
+            skips += [c, c]
+            width = c
+            if i + 1 < len(channels):
+                level.downsample = nn.Conv2d(c, c, 3, 2, 1)
+                skips.append(c)
+            self.down.append(level)
+        self.middle1, self.attention = DiffusionBlock(width, width, 4 * base), AttentionBlock(width)
+        self.middle2 = DiffusionBlock(width, width, 4 * base)
+        for i, c in reversed(list(enumerate(channels))):
+            level = nn.Module()
+            level.blocks = nn.ModuleList()
+            for _ in range(3):
+                level.blocks.append(DiffusionBlock(width + skips.pop(), c, 4 * base))
+                width = c
+            if i > 0:
+                level.upsample = nn.Conv2d(c, c, 3, padding=1)
+            self.up.insert(0, level)
+        self.norm_out, self.conv_out = nn.GroupNorm(8, width), nn.Conv2d(width, in_channels, 3, padding=1)
+
+    def forward(self, x, t=None):
+        if tuple(x.shape[2:]) != self.image_size or self.time_input != (t is not None):
+            raise ValueError(f"the model takes images of {self.image_size}, and {'a' if self.time_input else 'no'} time")
+        t = x.new_ones(1, self.base) if t is None else t
+        t = self.time2(functional.silu(self.time1(t)))
+        x = self.conv_in(x)
+        skips = [x]
+        for level in self.down:
+            for block in level.blocks:
+                x = block(x, t)
+                skips.append(x)
+            if hasattr(level, "downsample"):
+                x = level.downsample(x)
+                skips.append(x)
+        x = self.middle2(self.attention(self.middle1(x, t)), t)
+        for level in reversed(self.up):
+            for block in level.blocks:
+                x = block(torch.cat([x, skips.pop()], 1), t)
+            if hasattr(level, "upsample"):
+                x = level.upsample(functional.interpolate(x, scale_factor=2.0, mode="nearest"))
+        return self.conv_out(functional.silu(self.norm_out(x)))
+
+
 class UNetLayer(nn.Module):
     def __init__(self, inputs, outputs, stride):
         super().__init__()
@@ -134,6 +239,9 @@ MODELS = {
     "convt3d-logsumexp": ConvTransposeLogSumExp,
     "classifier": Classifier,
     "resnet": resnet,
+    "mobilenet_v2": mobilenet_v2,
+    "convnext_tiny": convnext_tiny,
+    "unet2d": UNet2d,
     "unet3d": UNet3d,
 }
 

@@ -4,7 +4,10 @@
 #include <functional>
 
 #include "frit/core/text.h"
+#include "frit/models/networks/convnext_tiny.h"
+#include "frit/models/networks/mobilenet_v2.h"
 #include "frit/models/networks/resnet.h"
+#include "frit/models/networks/unet2d.h"
 #include "frit/models/networks/unet3d.h"
 #include "frit/models/reference.h"
 
@@ -66,6 +69,30 @@ Model resnet(const char* name, std::string_view json) {
   return model;
 }
 
+Model mobilenet_v2(const char* name, std::string_view json) {
+  const auto config = read<models::MobileNetV2>(name, json);
+  Model model = describe(name, config, models::mobilenet_v2, config.in_channels, 2, {9, 10}, {224, 224});
+  model.small_config = R"({"blocks": [1, 2], "width": 0.25, "num_classes": 3})";
+  model.task = Model::Task::classification;
+  return model;
+}
+
+Model convnext_tiny(const char* name, std::string_view json) {
+  const auto config = read<models::ConvNextTiny>(name, json);
+  Model model = describe(name, config, models::convnext_tiny, config.in_channels, 2, {9, 10}, {224, 224});
+  model.small_config = R"({"blocks": [1, 1], "width": 4, "num_classes": 3})";
+  model.task = Model::Task::classification;
+  return model;
+}
+
+Model unet2d(const char* name, std::string_view json) {
+  const auto config = read<models::UNet2d>(name, json);
+  Model model = describe<models::UNet2d>(name, config, models::unet2d, config.in_channels, 1, config.image_size, config.image_size);
+  model.small_config = R"({"channels": [8, 16], "base": 8, "image_size": [4, 6]})";
+  model.image_size = config.image_size;
+  return model;
+}
+
 Model unet3d(const char* name, std::string_view json) {
   const auto config = read<models::UNet3d>(name, json);
   Model model = describe(name, config, models::unet3d, config.in_channels, 1, {4, 6, 4}, {96, 96, 96});
@@ -112,6 +139,9 @@ constexpr Entry entries[] = {
     {"convt3d-logsumexp", conv_transpose_logsumexp},
     {"classifier", classifier},
     {"resnet", resnet},
+    {"mobilenet_v2", mobilenet_v2},
+    {"convnext_tiny", convnext_tiny},
+    {"unet2d", unet2d},
     {"unet3d", unet3d},
 };
 

@@ -31,10 +31,14 @@ CASES = {  # model: (configuration, input shape, normalisation of the input)
     "convt3d-logsumexp": ({"in_channels": 2, "out_channels": 4}, (2, 2, 3, 4, 3), {"subtract": [0.1, 0.2], "divide": [0.3, 7]}),
     "classifier": ({"out_channels": 16, "num_groups": 4, "image_size": [10, 12], "num_classes": 3}, (4, 1, 10, 12), None),
     "resnet": ({"blocks": [1, 1, 1, 1], "bottleneck": False, "num_classes": 5}, (4, 3, 64, 64), None),
+    "mobilenet_v2": ({"blocks": [1, 2], "width": 0.5, "num_classes": 5}, (4, 3, 32, 40), None),
+    "convnext_tiny": ({"blocks": [1, 2], "width": 8, "num_classes": 5}, (4, 3, 32, 40), {"subtract": [3, -1, 0], "divide": [2, 0.5, 1]}),
+    "unet2d": ({"channels": [8, 16], "base": 8, "image_size": [8, 12]}, (2, 3, 8, 12), None),
     "unet3d": ({"channels": [4, 6, 8], "in_channels": 2}, (1, 2, 8, 12, 16), {"subtract": [3, -1], "divide": [2, 0.5]}),
 }
 if importlib.util.find_spec("torchvision") is None:
-    del CASES["resnet"], MODELS["resnet"]
+    for name in ("resnet", "mobilenet_v2", "convnext_tiny"):
+        del CASES[name], MODELS[name]
 frit = [str(pathlib.Path(sys.argv[1]).resolve())]
 tool = [sys.executable, str(APPS / "frit_pytorch.py")]
 

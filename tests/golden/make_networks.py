@@ -1,8 +1,8 @@
 """Writes golden cases of the networks: what PyTorch's, torchvision's ResNet among them, compute in float64 with parameters that a formula gives.
 
-usage: python3 make_networks.py      (needs torch, torchvision, safetensors; writes networks/*.safetensors beside this file)
+usage: python3 make_networks.py [FILE ..]     (needs torch, torchvision, safetensors; writes networks/FILE.safetensors beside this file, or all)
 
-A file has metadata "model", "config" (JSON), "torch", and tensors "input", "inference" and "training" (outputs), "gradients": for each
+A file has metadata "model", "config" (JSON), "torch", and tensors "input" (and "time", of a model that takes one), "inference" and "training" (outputs), "gradients": for each
 parameter, by name, the sum of its gradient times the formula's numbers for the name "gradient of NAME", where the output's gradient is the
 formula's for "cotangent". The formula stands in numbers() and in tests/models/networks_test.cpp.
 """
@@ -40,6 +40,9 @@ def initial(name, shape):
 CASES = {  # file: model, configuration, input's shape
     "resnet18": ("resnet", dict(blocks=[2, 2, 2, 2], bottleneck=False), (2, 3, 33, 40)),
     "resnet50": ("resnet", {}, (2, 3, 40, 33)),
+    "mobilenet_v2": ("mobilenet_v2", {}, (2, 3, 40, 33)),
+    "convnext_tiny": ("convnext_tiny", {}, (2, 3, 40, 33)),
+    "unet2d": ("unet2d", dict(channels=[16, 24, 40], base=16, image_size=[8, 12], time_input=True), (2, 3, 8, 12)),
     "unet3d": ("unet3d", dict(channels=[4, 6, 10], in_channels=2, num_classes=3), (2, 2, 8, 12, 4)),
 }
 
@@ -48,19 +51,21 @@ def case(model, config, shape):
     module = make(model, config).double()
     state = {name: initial(name, tuple(t.shape)) for name, t in module.state_dict().items() if t.is_floating_point()}
     module.load_state_dict(state, strict=False)
-    x = numbers("input", shape)
+    inputs = {"input": numbers("input", shape)}
+    if config.get("time_input"):
+        inputs["time"] = numbers("time", (shape[0], config["base"]))
     with torch.no_grad():
-        inference = module.eval()(x)
-    training = module.train()(x)
+        inference = module.eval()(*inputs.values())
+    training = module.train()(*inputs.values())
     (training * numbers("cotangent", tuple(training.shape))).sum().backward()
     parameters = dict(module.named_parameters())
     sums = [(parameters[name].grad * numbers("gradient of " + name, tuple(parameters[name].shape))).sum() for name in sorted(parameters)]
-    tensors = {"input": x, "inference": inference, "training": training.detach(), "gradients": torch.stack(sums)}
+    tensors = inputs | {"inference": inference, "training": training.detach(), "gradients": torch.stack(sums)}
     metadata = {"model": model, "config": json.dumps(config), "torch": torch.__version__}
     return with_sorted_metadata(save({name: t.contiguous() for name, t in tensors.items()}, metadata))
 
 
-for file, arguments in CASES.items():
+for file in sys.argv[1:] or CASES:
     path = pathlib.Path(__file__).resolve().parent / "networks" / (file + ".safetensors")
-    path.write_bytes(case(*arguments))
+    path.write_bytes(case(*CASES[file]))
     print(path.name, path.stat().st_size, "bytes")

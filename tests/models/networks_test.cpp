@@ -1,5 +1,5 @@
 // The networks beside torchvision's, on golden files: outputs at inference and in training, and gradients, with parameters that a formula
-// gives (see tests/golden/make_networks.py).
+// gives (see tests/golden/make_networks.py). And without files: what their parameters are, and that they learn.
 
 #include <gtest/gtest.h>
 
@@ -7,12 +7,15 @@
 #include <filesystem>
 
 #include "frit/autograd/gradient.h"
+#include "frit/autograd/train_step.h"
 #include "frit/core/cuda/device.h"
 #include "frit/core/io/safetensors.h"
 #include "frit/core/numerics.h"
 #include "frit/graph/pipeline.h"
 #include "frit/graph/program.h"
 #include "frit/models/model.h"
+#include "frit/models/networks/unet2d.h"
+#include "frit/ops/loss/loss.h"
 
 namespace frit {
 namespace {
@@ -69,6 +72,13 @@ class Network : public testing::TestWithParam<std::string> {
     return {std::move(graph), state, std::move(extend)};
   }
 
+  /// The image, and the time where the model takes one.
+  Bindings inputs(DType dtype) const {
+    Bindings result = {{"input", file_.at("input").to(dtype)}};
+    if (file_.find("time")) result["time"] = file_.at("time").to(dtype);
+    return result;
+  }
+
   void expect_near(const Tensor& found, const std::string& name, double tolerance) const {
     const std::vector<double> a = found.to(Device::cpu()).to_vector<double>(), b = file_.at(name).to_vector<double>();
     ASSERT_EQ(a.size(), b.size());
@@ -77,10 +87,9 @@ class Network : public testing::TestWithParam<std::string> {
 
   /// Those of training in float64 alone: batch norms of the few values of a small image magnify rounding.
   void expect_golden_outputs(DType dtype, Device device, double tolerance) const {
-    const Bindings inputs = {{"input", file_.at("input").to(dtype)}};
-    expect_near(program(dtype, device, /*inference=*/true).run(inputs).output("output"), "inference", tolerance);
+    expect_near(program(dtype, device, /*inference=*/true).run(inputs(dtype)).output("output"), "inference", tolerance);
     if (dtype != DType::f64) return;
-    expect_near(program(dtype, device, /*inference=*/false).run(inputs).output("output"), "training", tolerance);
+    expect_near(program(dtype, device, /*inference=*/false).run(inputs(dtype)).output("output"), "training", tolerance);
   }
 
   /// The sum of each parameter's gradient times the formula's numbers.
@@ -99,7 +108,7 @@ class Network : public testing::TestWithParam<std::string> {
       for (std::size_t i = 0; i < names.size(); ++i) graph.output("grad." + names[i], gradients[i]);
     };
     Program training = program(dtype, device, /*inference=*/false, extend);
-    const graph::Executable& executable = training.run({{"input", file_.at("input").to(dtype)}});
+    const graph::Executable& executable = training.run(inputs(dtype));
     const std::vector<double> expected = file_.at("gradients").to_vector<double>();
     ASSERT_EQ(names.size(), expected.size());
     for (std::size_t i = 0; i < names.size(); ++i) {
@@ -130,8 +139,96 @@ TEST_P(Network, CudaGivesTorchvisionsOutputsAndGradients) {
   set_numerics({});
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Network, testing::Values("resnet18", "resnet50", "unet3d"),
+INSTANTIATE_TEST_SUITE_P(All, Network, testing::Values("resnet18", "resnet50", "mobilenet_v2", "convnext_tiny", "unet2d", "unet3d"),
                          [](const testing::TestParamInfo<std::string>& tested) { return tested.param; });
+
+struct Size {
+  const char* model;
+  const char* config;
+  std::int64_t parameters;  ///< numbers that are trained
+  std::size_t tensors;      ///< of these
+  const char* last;         ///< parameter
+  Shape last_shape;
+};
+
+class NetworkSize : public testing::TestWithParam<Size> {};
+
+TEST_P(NetworkSize, IsThatOfThePyTorchNetwork) {
+  const Model model = make_model(GetParam().model, GetParam().config);
+  Graph graph;
+  model.build(Scope(graph), graph.input("input", model.ample_input()));
+  std::int64_t parameters = 0;
+  std::size_t tensors = 0;
+  for (const graph::Node* node : graph.all(graph::NodeKind::variable)) {
+    if (!node->trainable) continue;
+    parameters += graph.type(node->outputs[0]).elements();
+    ++tensors;
+  }
+  EXPECT_EQ(parameters, GetParam().parameters);
+  EXPECT_EQ(tensors, GetParam().tensors);
+  const graph::Node* const last = graph.find(graph::NodeKind::variable, GetParam().last);
+  ASSERT_NE(last, nullptr);
+  EXPECT_EQ(graph.type(last->outputs[0]).shape, GetParam().last_shape);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, NetworkSize,
+    testing::Values(Size{"resnet", "{}", 25'557'032, 161, "fc.weight", {1000, 2048}},
+                    Size{"mobilenet_v2", "{}", 3'504'872, 158, "classifier.1.weight", {1000, 1280}},
+                    Size{"mobilenet_v2", R"({"width": 0.5})", 1'968'680, 158, "features.17.conv.2.weight", {160, 480, 1, 1}},
+                    Size{"convnext_tiny", "{}", 28'589'128, 182, "classifier.2.weight", {1000, 768}},
+                    Size{"convnext_tiny", R"({"blocks": [3, 3, 27, 3]})", 50'223'688, 344, "features.5.26.layer_scale", {384, 1, 1}},
+                    Size{"unet2d", "{}", 14'406'531, 220, "up.0.blocks.2.skip.weight", {64, 128, 1, 1}}),
+    [](const testing::TestParamInfo<Size>& tested) { return concat(tested.param.model, tested.index); });
+
+class SmallNetwork : public testing::TestWithParam<const char*> {};
+
+TEST_P(SmallNetwork, LearnsABatchByHeart) {
+  const Model model = make_model(GetParam(), make_model(GetParam()).small_config);
+  Graph graph;
+  const Value output = model.build(Scope(graph), graph.input("input", model.small_input));
+  const bool classes = model.task == Model::Task::classification;
+  const Tensor image = numbers("input", model.small_input).to(DType::f32);
+  const Tensor target = classes ? Tensor::zeros({output.dim(0)}, DType::i64) : numbers("target", output.shape()).to(DType::f32);
+  const Value wanted = graph.input("target", target.shape(), target.dtype());
+  TrainStep step(classes ? cross_entropy(output, wanted) : mean_squared_error(output, wanted), Adam{.learning_rate = 0.01}, Device::cpu());
+  const double before = step({{"input", image}, {"target", target}});
+  for (int i = 0; i < 30; ++i) step({{"input", image}, {"target", target}});
+  EXPECT_LT(step({{"input", image}, {"target", target}}), 0.5 * before);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, SmallNetwork, testing::Values("resnet", "mobilenet_v2", "convnext_tiny", "unet2d", "unet3d"));
+
+/// One program for all sizes of the batch, as Predictor has it.
+TEST(UNet2d, TakesABatchAtOneTimeOrEachImageAtItsOwn) {
+  const models::UNet2d config{.channels = {8, 16}, .base = 8};
+  const auto output = [&](const Tensor& image, const Tensor& time) {
+    Graph graph;
+    const Value x = graph.input("input", {1, 3, 4, 6}), t = graph.input("time", {1, 8});
+    graph.output("output", models::unet2d(Scope(graph), x, t, config));
+    Program program(std::move(graph), std::make_shared<State>(Device::cpu(), 7));
+    return program.run({{"input", image}, {"time", time}}).output("output").to_vector<float>();
+  };
+  const Tensor images = numbers("input", {2, 3, 4, 6}).to(DType::f32), times = numbers("time", {2, 8}).to(DType::f32);
+  const std::vector<float> apart = output(images, times), first = output(images, times.slice(0, 0, 1)),
+                           second = output(images, times.slice(0, 1, 2));
+  ASSERT_EQ(apart.size(), 2u * 3 * 4 * 6);
+  for (std::size_t i = 0; i < apart.size(); ++i) EXPECT_NEAR(apart[i], i < apart.size() / 2 ? first[i] : second[i], 1e-5);
+  EXPECT_NE(first, second);
+}
+
+TEST(UNet2d, AsksForTheTimeWhereItsConfigurationSaysSo) {
+  for (const bool asks : {false, true}) {
+    const Model model = make_model("unet2d", concat(R"({"image_size": [8, 8], "time_input": )", asks ? "true" : "false", "}"));
+    Graph graph;
+    model.build(Scope(graph), graph.input("input", {5, 3, 8, 8}));
+    const graph::Node* const time = graph.find(graph::NodeKind::input, "time");
+    ASSERT_EQ(time != nullptr, asks);
+    if (time != nullptr) {
+      EXPECT_EQ(graph.type(time->outputs[0]).shape, (Shape{5, 64}));
+    }
+  }
+}
 
 }  // namespace
 }  // namespace frit

@@ -345,9 +345,8 @@ TEST(MakeModel, NamesWhatIsWrong) {
     return "no error";
   };
   EXPECT_EQ(message("clasifier", "{}"),
-            "unknown model \"clasifier\"; models: conv3d-instnorm-max conv2d-groupnorm-pool convt3d-logsumexp classifier resnet unet3d; "
-            "did you mean "
-            "\"classifier\"?");
+            "unknown model \"clasifier\"; models: conv3d-instnorm-max conv2d-groupnorm-pool convt3d-logsumexp classifier resnet "
+            "mobilenet_v2 convnext_tiny unet2d unet3d; did you mean \"classifier\"?");
   EXPECT_EQ(message("classifier", R"({"colour": 1})"), "classifier: unknown field \"colour\"");
   EXPECT_EQ(message("classifier", concat("{\"", std::string(1000, 'x'), "\\u001b[2J\": 1}")),
             concat("classifier: unknown field \"", std::string(200, 'x'), "...\""));
@@ -358,6 +357,14 @@ TEST(MakeModel, NamesWhatIsWrong) {
   EXPECT_EQ(message("resnet", R"({"blocks": [1, 1000000000]})"),
             "resnet: blocks: expected at least 1 a stage and at most 1000 in all, got 1x1000000000");
   EXPECT_EQ(message("resnet", R"({"width": 4611686018427387904})"), "resnet: width: expected 1 to 1048576, got 4611686018427387904");
+  EXPECT_EQ(message("mobilenet_v2", R"({"width": 0})"), "mobilenet_v2: width: expected above 0 and at most 1000, got 0");
+  EXPECT_EQ(message("mobilenet_v2", R"({"blocks": [1, 1, 1, 1, 1, 1, 1, 1]})"),
+            "mobilenet_v2: blocks: expected at most 7 stages, got 1x1x1x1x1x1x1x1");
+  EXPECT_EQ(message("convnext_tiny", R"({"blocks": [1, 0]})"), "convnext_tiny: blocks: expected 1 to 1000 a stage, got 1x0");
+  EXPECT_EQ(message("unet2d", R"({"base": 4611686018427387904})"), "unet2d: base: expected 8 to 1048576, got 4611686018427387904");
+  EXPECT_EQ(message("unet2d", R"({"image_size": [64]})"), "unet2d: image_size: expected 2 sizes, got 64");
+  EXPECT_EQ(message("unet2d", R"({"image_size": [6, 8]})"),
+            "unet2d: the image's height and width: expected multiples of 4, got an input of shape 1x3x6x8");
   EXPECT_EQ(
       message("convt3d-logsumexp", R"({"kernel_size": 9223372036854775807})"),
       "convt3d-logsumexp: shape 16x9223372036854775807x9223372036854775807x9223372036854775807 has more elements or bytes than 2^63 - 1");
