@@ -91,7 +91,7 @@ void Sequence::run(Device device) {
 }
 
 void Sequence::record(Device device) {
-  if (device.kind == DeviceKind::cpu) return;
+  if (device.kind == DeviceKind::cpu || steps_.empty()) return;
   captured_.record(device.index, steps_before(steps_), [this](int step) { steps_[static_cast<std::size_t>(step)].run(); });
   warm_ = true;
 }
