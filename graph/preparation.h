@@ -7,9 +7,9 @@
 namespace frit::graph {
 
 /// By node index: the preparation, operations that give the same in every run as long as the variables keep their contents. They depend on
-/// constants and on variables that the graph does not update, and on each other, update nothing themselves (as what draws random numbers
-/// does) and give no output of the graph. What gives much more than it reads, such as an expansion, is left to the runs: its result would
-/// take its memory throughout.
+/// constants, on variables that the graph does not update (as what draws random numbers does with its counter) and on each other, and give
+/// no output of the graph. What gives much more than it reads, such as an expansion, is left to the runs: its result would take its memory
+/// throughout.
 std::vector<bool> find_preparation(const Graph& graph);
 
 /// By value id: outputs of the graph, and what they are views of. Who reads a run's results may write there too.

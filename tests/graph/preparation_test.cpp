@@ -150,6 +150,22 @@ TEST_F(Preparation, RunsStepByStepFromItsBeginning) {
   EXPECT_FLOAT_EQ(run(executable), with(1)) << "after a run that was broken off";
 }
 
+TEST_F(Preparation, IsRepeatedAfterItWasBrokenOff) {
+  Graph graph;
+  const Value v = graph.variable("v", {DType::f32, {1000}}, filled(3)), w = graph.variable("w", {DType::f32, {1000}}, filled(5));
+  const Value sum = logsumexp(exp(w), {0}), kept = -v;  // which lies where the exponential did
+  graph.output("y", graph.input("x", {1}) * sum + kept);
+  graph::Executable executable(graph, state_);
+  ASSERT_EQ(names(executable.preparation()), (Names{"exp", "logsumexp", "negate"}));
+  EXPECT_EQ(executable.preparation()[0].calls[0].outputs[0].raw(), executable.preparation()[2].calls[0].outputs[0].raw());
+  const Bindings inputs = {{"x", Tensor::zeros({1})}};
+  executable.run(inputs);
+  EXPECT_EQ(executable.output("y").to_vector<double>(), std::vector<double>(1000, -3));
+  executable.run_each(inputs, [](const graph::Step&) { return false; });
+  executable.run(inputs);
+  EXPECT_EQ(executable.output("y").to_vector<double>(), std::vector<double>(1000, -3));
+}
+
 TEST_F(Preparation, HasNothingThatChangesOrIsRandom) {
   Graph graph;
   const Value x = graph.input("x", {3}), w = graph.variable("w", {DType::f32, {3}}, filled(1));
