@@ -38,7 +38,7 @@ class BufferPlanner {
   }
 
  private:
-  /// What the preparation gives to other operations, these read at every run.
+  /// Other operations read what the preparation gives them in every run.
   void keep_prepared() {
     for (std::size_t n = 0; n < plan_.prepared.size(); ++n) {
       const Node& node = graph_.nodes()[n];

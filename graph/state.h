@@ -42,7 +42,7 @@ class State {
   void set(const std::string& name, const Tensor& value) const;
   /// All variables, each as `at` returns it.
   std::map<std::string, Tensor> tensors() const;
-  /// For who keeps track of changes himself. Throws ErrorKind::argument for an unknown name.
+  /// To keep track of its changes. Throws ErrorKind::argument for an unknown name.
   const Variable& variable(const std::string& name) const;
   Device device() const { return device_; }
 
