@@ -43,6 +43,8 @@ class Tensor {
                      Layout layout = Layout::contiguous);
 
   bool defined() const { return defined_; }
+  /// Whether other tensors (copies of this one, views) keep its memory alive too.
+  bool shared() const { return owner_.use_count() > 1; }
   const Shape& shape() const { return shape_; }
   const Strides& strides() const { return strides_; }
   DType dtype() const { return dtype_; }

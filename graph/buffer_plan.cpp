@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "frit/graph/executable.h"
+#include "frit/graph/preparation.h"
 #include "frit/ops/operator/run.h"
 
 namespace frit::graph {
@@ -15,11 +16,13 @@ class BufferPlanner {
         last_use_(static_cast<std::size_t>(graph.value_count()), -1),
         end_(static_cast<int>(graph.nodes().size())) {
     plan_.step = first_of_steps(graph, device);
+    plan_.prepared = find_preparation(graph);
     operations_.resize(plan_.step.size());
     for (int step = 0; step < end_; ++step) {
       ++operations_[static_cast<std::size_t>(first(step))];
       for (const int id : graph.nodes()[static_cast<std::size_t>(step)].inputs) last_use_[static_cast<std::size_t>(id)] = step;
     }
+    keep_prepared();
     for (const Output& output : graph.outputs()) last_use_[static_cast<std::size_t>(output.value)] = end_;
     plan_.buffer.assign(static_cast<std::size_t>(graph.value_count()), -1);
   }
@@ -35,6 +38,17 @@ class BufferPlanner {
   }
 
  private:
+  /// Other operations read what the preparation gives them in every run.
+  void keep_prepared() {
+    for (std::size_t n = 0; n < plan_.prepared.size(); ++n) {
+      const Node& node = graph_.nodes()[n];
+      if (node.kind != NodeKind::operation || plan_.prepared[n]) continue;
+      for (const int id : node.inputs) {
+        if (plan_.prepared[static_cast<std::size_t>(graph_.producer_index(id))]) last_use_[static_cast<std::size_t>(id)] = end_;
+      }
+    }
+  }
+
   int& buffer(int value) { return plan_.buffer[static_cast<std::size_t>(value)]; }
   Layout layout(int value) const { return layouts_[static_cast<std::size_t>(value)]; }
   /// When a node's step begins: its results and scratch memory may share nothing with what any of the step's operations reads.

@@ -51,7 +51,7 @@ std::string key_of(const Graph& graph, const Node& node, const Purpose& purpose,
                            node.attributes.text(), '}');
   for (const int id : node.inputs) key += concat(", ", graph.type(id));
   for (const ops::Lowering& lowering : node.op->lowerings) key += concat(", ", lowering.name);
-  return key + concat(readers, purpose.trained ? ", trained" : "", settings.tf32 ? ", tf32" : "", ", workspace at most ",
+  return key + concat(readers, purpose.trained ? ", trained" : ", prepared once", settings.tf32 ? ", tf32" : "", ", workspace at most ",
                       settings.workspace_limit);
 }
 

@@ -1,79 +1,16 @@
 #include "frit/graph/executable.h"
 
-#include <algorithm>
+#include <set>
+#include <utility>
 
 #include "frit/core/cuda/range.h"
-#include "frit/core/text.h"
 #include "frit/graph/pipeline.h"
+#include "frit/graph/preparation.h"
 #include "frit/graph/profile.h"
-#include "frit/ops/operator/run.h"
 
 namespace frit::graph {
-namespace {
 
-/// Where a step reads and writes.
-struct Accesses {
-  using Range = std::span<const std::byte>;
-  std::vector<Range> read, written;
-
-  explicit Accesses(const Step& step) {
-    const std::vector<int>& mutated = step.op->mutates;
-    for (const Call& call : step.calls) {
-      for (std::size_t i = 0; i < call.inputs.size(); ++i) {
-        const bool changed = std::find(mutated.begin(), mutated.end(), static_cast<int>(i)) != mutated.end();
-        add(changed ? written : read, call.inputs[i]);
-      }
-      for (const Tensor& output : call.outputs) add(written, output);
-      written.push_back(call.scratch);
-    }
-  }
-
-  bool waits_for(const Accesses& earlier) const {
-    return meet(written, earlier.written) || meet(written, earlier.read) || meet(read, earlier.written);
-  }
-
- private:
-  static void add(std::vector<Range>& ranges, const Tensor& tensor) {
-    if (tensor.defined()) ranges.push_back({static_cast<const std::byte*>(tensor.raw()), static_cast<std::size_t>(tensor.bytes())});
-  }
-  static bool meet(const std::vector<Range>& left, const std::vector<Range>& right) {
-    const auto overlap = [](Range a, Range b) {
-      return !a.empty() && !b.empty() && a.data() < b.data() + b.size() && b.data() < a.data() + a.size();
-    };
-    return std::any_of(left.begin(), left.end(),
-                       [&](Range a) { return std::any_of(right.begin(), right.end(), [&](Range b) { return overlap(a, b); }); });
-  }
-};
-
-}  // namespace
-
-std::vector<std::vector<int>> steps_before(std::span<const Step> steps) {
-  std::vector<std::vector<int>> before(steps.size());
-  std::vector<std::vector<bool>> known(steps.size());  // of each step: those that it waits for, directly or not
-  const std::vector<Accesses> accesses(steps.begin(), steps.end());
-  for (std::size_t i = 0; i < steps.size(); ++i) {
-    known[i].resize(i);
-    for (std::size_t j = i; j-- > 0;) {
-      if (known[i][j] || !accesses[i].waits_for(accesses[j])) continue;
-      before[i].push_back(static_cast<int>(j));
-      known[i][j] = true;
-      for (std::size_t k = 0; k < j; ++k) {
-        if (known[j][k]) known[i][k] = true;
-      }
-    }
-  }
-  return before;
-}
-
-void Step::run() const {
-  const cuda::Range range(calls.size() == 1 ? op->name.c_str() : concat(op->name, " x ", calls.size()).c_str());
-  if (calls.size() == 1) return ops::invoke(*op, attributes, calls[0].inputs, calls[0].outputs, calls[0].scratch);
-  std::vector<ops::KernelContext> together;
-  for (const Call& call : calls) together.push_back({*op, attributes, call.inputs, call.outputs, call.scratch});
-  ops::invoke(std::move(together));
-}
-
-Executable::Executable(const Graph& graph, State& state) : graph_(remove_dead_code(graph)) {
+Executable::Executable(const Graph& graph, State& state) : graph_(bring_preparation_first(remove_dead_code(graph))) {
   verify(graph_);
   state.prepare(graph_);
   const std::vector<Layout> layouts = choose_layouts(graph_, state.device());
@@ -82,6 +19,7 @@ Executable::Executable(const Graph& graph, State& state) : graph_(remove_dead_co
   arena_ = Tensor::empty({plan_.arena_bytes}, DType::u8, state.device());
   const auto place = [&](int buffer) { return static_cast<std::byte*>(arena_.raw()) + plan_.offsets[static_cast<std::size_t>(buffer)]; };
 
+  const std::vector<bool> given = given_values(graph_);
   values_.resize(static_cast<std::size_t>(graph_.value_count()));
   for (std::size_t n = 0; n < graph_.nodes().size(); ++n) {
     const Node& node = graph_.nodes()[n];
@@ -92,7 +30,10 @@ Executable::Executable(const Graph& graph, State& state) : graph_(remove_dead_co
       values_[static_cast<std::size_t>(id)] =
           Tensor::over(place(buffer), type.shape, type.dtype, state.device(), nullptr, layouts[static_cast<std::size_t>(id)]);
     }
-    if (node.kind == NodeKind::variable) values_[static_cast<std::size_t>(node.outputs[0])] = state.at(node.name);
+    if (node.kind == NodeKind::variable) {
+      const auto v = static_cast<std::size_t>(node.outputs[0]);
+      values_[v] = given[v] ? state.at(node.name) : state.variable(node.name).place();  // an output may be written at any time
+    }
     if (node.kind == NodeKind::constant) values_[static_cast<std::size_t>(node.outputs[0])] = node.constant.to(state.device());
     if (node.kind != NodeKind::operation) continue;
     const Tensor& first = values_[static_cast<std::size_t>(node.inputs[0])];
@@ -100,14 +41,37 @@ Executable::Executable(const Graph& graph, State& state) : graph_(remove_dead_co
       values_[static_cast<std::size_t>(node.outputs[0])] = first.reshape(graph_.type(node.outputs[0]).shape);
       continue;
     }
-    Call call{{}, {}, {}, static_cast<int>(n)};
-    for (const int id : node.inputs) call.inputs.push_back(values_[static_cast<std::size_t>(id)]);
-    for (const int id : node.outputs) call.outputs.push_back(values_[static_cast<std::size_t>(id)]);
+    Call call = call_of(node, state);
+    call.node = static_cast<int>(n);
     if (const int scratch = buffers.scratch[n]; scratch >= 0) {
       call.scratch = {place(scratch), static_cast<std::size_t>(buffers.lifetimes[static_cast<std::size_t>(scratch)].bytes)};
     }
-    if (buffers.step[n] == static_cast<int>(n)) steps_.push_back({node.op, node.attributes, {}});
-    steps_.back().calls.push_back(std::move(call));
+    Sequence& sequence = buffers.prepared[n] ? preparation_ : run_;
+    if (buffers.step[n] == static_cast<int>(n)) sequence.add(Step{node.op, node.attributes, {}});
+    sequence.add(std::move(call));
+  }
+  note_prepared_from(state, buffers.prepared);
+}
+
+Call Executable::call_of(const Node& node, const State& state) const {
+  Call call;
+  for (const int id : node.inputs) call.inputs.push_back(values_[static_cast<std::size_t>(id)]);
+  for (const int id : node.outputs) call.outputs.push_back(values_[static_cast<std::size_t>(id)]);
+  for (const int i : node.op->mutates) {
+    if (static_cast<std::size_t>(i) >= node.inputs.size()) continue;
+    call.variables.push_back(&state.variable(graph_.producer(node.inputs[static_cast<std::size_t>(i)]).name));
+  }
+  return call;
+}
+
+void Executable::note_prepared_from(const State& state, const std::vector<bool>& prepared) {
+  std::set<int> read;
+  for (std::size_t n = 0; n < prepared.size(); ++n) {
+    if (prepared[n]) read.insert(graph_.nodes()[n].inputs.begin(), graph_.nodes()[n].inputs.end());
+  }
+  for (const int id : read) {
+    const Node& node = graph_.producer(id);
+    if (node.kind == NodeKind::variable) prepared_from_.push_back({&state.variable(node.name)});
   }
 }
 
@@ -137,30 +101,33 @@ void Executable::place_inputs(const Bindings& inputs) {
   }
 }
 
+void Executable::prepare() {
+  bool current = std::exchange(prepared_, false);
+  for (Source& source : prepared_from_) {
+    const std::uint64_t version = source.variable->version();
+    current = current && version == source.version;
+    source.version = version;
+  }
+  if (!current) preparation_.run(device());
+  prepared_ = true;
+}
+
 void Executable::run() {
+  prepare();
   if (Tracing* const tracing = Tracing::current()) return tracing->run(*this);
   const cuda::Range range("frit run");
-  if (arena_.device().kind == DeviceKind::cpu || !warm_) {
-    run_steps();
-    warm_ = true;
-    return;
-  }
-  if (!captured_.recorded()) {
-    captured_.record(arena_.device().index, steps_before(steps_), [this](int step) { steps_[static_cast<std::size_t>(step)].run(); });
-  }
-  captured_.launch();
+  run_.run(device());
 }
 
 void Executable::run_each(const Bindings& inputs, const std::function<bool(const Step&)>& after) {
   place_inputs(inputs);
-  for (const Step& step : steps_) {
-    step.run();
-    if (!after(step)) return;
+  prepared_ = false;  // `after` may break it off
+  for (const Sequence* sequence : {&preparation_, &run_}) {
+    for (const Step& step : sequence->steps()) {
+      step.run();
+      if (!after(step)) return;
+    }
   }
-}
-
-void Executable::run_steps() const {
-  for (const Step& step : steps_) step.run();
 }
 
 std::int64_t Executable::predicted_bytes() const {

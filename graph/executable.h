@@ -4,10 +4,10 @@
 #include <map>
 #include <string>
 
-#include "frit/core/cuda/captured_work.h"
 #include "frit/graph/layouts.h"
 #include "frit/graph/memory_plan.h"
 #include "frit/graph/state.h"
+#include "frit/graph/steps.h"
 #include "frit/graph/together.h"
 
 namespace frit {
@@ -23,10 +23,11 @@ struct BufferPlan {
   std::vector<Lifetime> lifetimes;  ///< by buffer; a node's index is its step
   std::vector<int> scratch;         ///< by node index: its scratch buffer or -1
   std::vector<int> step;            ///< by node index: see first_of_steps
+  std::vector<bool> prepared;       ///< by node index: see find_preparation
 };
 
-/// Inputs and outputs of the graph live throughout. A view shares its source's buffer, and an output may take a dying input's place where
-/// the operator allows it.
+/// Inputs and outputs of the graph live throughout, and so do, once computed, results of the preparation that other operations read. A view
+/// shares its source's buffer, and an output may take a dying input's place where the operator allows it.
 BufferPlan plan_buffers(const Graph& graph, Device device, const std::vector<Layout>& layouts);
 inline BufferPlan plan_buffers(const Graph& graph, Device device = {}) {
   return plan_buffers(graph, device, choose_layouts(graph, device));
@@ -35,29 +36,9 @@ inline BufferPlan plan_buffers(const Graph& graph, Device device = {}) {
 /// For each step, in order: the bytes of all buffers that must keep what they hold while it runs.
 std::vector<std::int64_t> alive_bytes(const Graph& graph, const BufferPlan& buffers);
 
-/// The tensors of an operation, which have their places.
-struct Call {
-  std::vector<Tensor> inputs, outputs;  ///< an output that nobody reads is undefined
-  std::span<std::byte> scratch;
-  int node = 0;  ///< in the graph's list
-};
-
-/// One call of an operator, or several that are computed together.
-struct Step {
-  const ops::Operator* op;
-  ops::Attributes attributes;
-  std::vector<Call> calls;
-
-  void run() const;
-};
-
-/// For each step the earlier ones that it must wait for, less those that these wait for: whose results or scratch memory it reads or
-/// overwrites, or whose inputs it overwrites.
-std::vector<std::vector<int>> steps_before(std::span<const Step> steps);
-
-/// A graph made ready to run: every tensor has its place in one arena, taken once. A run allocates nothing from frit's allocator. On a CUDA
-/// device the second run records the steps, and from then on they are launched as one, in which steps that need not wait for each other run
-/// side by side.
+/// A graph made ready to run: every tensor has its place in one arena, taken once. A run allocates nothing from frit's allocator. What
+/// depends on variables and constants alone, the preparation, is computed before the first run and once more before a run for which
+/// variables may have changed: by other executables, by State::set, or through a tensor that State::at returned.
 class Executable {
  public:
   /// Leaves out what nobody reads. Prepares the variables in `state`, which must outlive the executable. Throws ErrorKind::out_of_memory.
@@ -68,13 +49,13 @@ class Executable {
   void run(const Bindings& inputs);
   /// Runs once more on the inputs of the last run, which lie in their places.
   void run();
-  /// Runs on the inputs step by step for as long as after(step), called after each, says to go on. A step's outputs hold until later ones
-  /// take their place.
+  /// Runs on the inputs step by step, the preparation first, for as long as after(step), called after each, says to go on. A step's outputs
+  /// hold until later ones take their place.
   void run_each(const Bindings& inputs, const std::function<bool(const Step&)>& after);
   /// A result of the last run, overwritten by the next.
   const Tensor& output(std::string_view name) const;
 
-  /// The place of a value of the graph; undefined if nobody reads it.
+  /// The place of a value of the graph, to be read; undefined if nobody reads it.
   const Tensor& value(int id) const { return values_[static_cast<std::size_t>(id)]; }
 
   const Graph& graph() const { return graph_; }
@@ -83,20 +64,30 @@ class Executable {
   std::int64_t predicted_bytes() const;
   Device device() const { return arena_.device(); }
   /// What a run does, in order.
-  const std::vector<Step>& steps() const { return steps_; }
+  const std::vector<Step>& steps() const { return run_.steps(); }
+  /// What is computed before the first run, in order.
+  const std::vector<Step>& preparation() const { return preparation_.steps(); }
 
  private:
+  /// A variable that the preparation reads, and its version then.
+  struct Source {
+    const State::Variable* variable;
+    std::uint64_t version = 0;
+  };
+
+  Call call_of(const Node& node, const State& state) const;
+  void note_prepared_from(const State& state, const std::vector<bool>& prepared);
   void place_inputs(const Bindings& inputs);
-  void run_steps() const;
+  void prepare();
 
   Graph graph_;
   MemoryPlan plan_;
   Tensor arena_;
   std::vector<Tensor> values_;  // by value id
-  std::vector<Step> steps_;
+  Sequence preparation_, run_;
+  std::vector<Source> prepared_from_;
+  bool prepared_ = false;                  // with the sources' versions
   std::map<std::string, Tensor> arrived_;  // inputs as they came from the host, where they lie in another layout
-  cuda::CapturedWork captured_;
-  bool warm_ = false;  // has run once, so that nothing is set up any more while steps are recorded
 };
 
 }  // namespace graph

@@ -51,11 +51,10 @@ std::int64_t moved_bytes(const Step& step) {
 
 }  // namespace
 
-std::vector<StepProfile> profile(const Executable& executable, int repeats) {
+std::vector<StepProfile> profile(const std::vector<Step>& steps, Device device, int repeats) {
   require(repeats >= 1, "profile: expected 1 repeat or more, got ", repeats);
-  const std::vector<Step>& steps = executable.steps();
   std::vector<std::vector<double>> times(steps.size());
-  Timer timer(executable.device());
+  Timer timer(device);
   for (int repeat = 0; repeat < repeats; ++repeat) {
     for (const Step& step : steps) timer.time([&] { step.run(); });
     const std::vector<double> sweep = timer.take();
@@ -88,39 +87,27 @@ std::vector<bool> needed_for(const Graph& graph, std::string_view result) {
   return needed;
 }
 
-/// Runs steps that have run before, on a GPU launched as one.
-std::function<void()> launcher_of(std::vector<Step> steps, Device device) {
-  if (device.kind == DeviceKind::cpu) {
-    return [steps = std::move(steps)] {
-      for (const Step& step : steps) step.run();
-    };
-  }
-  cuda::CapturedWork work;
-  work.record(device.index, steps_before(steps), [&](int step) { steps[static_cast<std::size_t>(step)].run(); });
-  return [work, steps = std::move(steps)] { work.launch(); };
-}
-
 }  // namespace
 
 std::vector<double> time_gradient(const Executable& executable, std::string_view of, int warmup, int repeats) {
   const Graph& graph = executable.graph();
   const std::vector<bool> needed = needed_for(graph, of);
-  std::vector<Step> forward, gradient;
+  Sequence forward, gradient;
   for (const Step& step : executable.steps()) {
     Step of_forward{step.op, step.attributes, {}}, of_gradient = of_forward;
     for (const Call& call : step.calls) {
       (needed[static_cast<std::size_t>(call.node)] ? of_forward : of_gradient).calls.push_back(call);
     }
-    if (!of_forward.calls.empty()) forward.push_back(std::move(of_forward));
-    if (!of_gradient.calls.empty() && step.op->mutates.empty()) gradient.push_back(std::move(of_gradient));
+    if (!of_forward.calls.empty()) forward.add(std::move(of_forward));
+    if (!of_gradient.calls.empty() && step.op->mutates.empty()) gradient.add(std::move(of_gradient));
   }
-  const auto run_forward = launcher_of(std::move(forward), executable.device()),
-             run_gradient = launcher_of(std::move(gradient), executable.device());
-  Timer timer(executable.device());
+  const Device device = executable.device();
+  for (Sequence* sequence : {&forward, &gradient}) sequence->record(device);
+  Timer timer(device);
   for (int run = 0; run < warmup + repeats; ++run) {
     if (run == warmup) timer.take();
-    run_forward();
-    timer.time(run_gradient);
+    forward.run(device);
+    timer.time([&] { gradient.run(device); });
   }
   return timer.take();
 }
@@ -151,7 +138,8 @@ std::shared_ptr<const std::vector<TracedStep>> Tracing::describe(const Executabl
   if (known != nullptr) return known;
   const std::vector<std::int64_t> alive = alive_bytes(executable.graph(), plan_buffers(executable.graph(), executable.device()));
   std::vector<TracedStep> steps;
-  for (const Step& step : executable.steps()) steps.push_back({step.op->name, types_text(step), moved_bytes(step), alive[steps.size()]});
+  for (const Step& step : executable.steps())
+    steps.push_back({step.op->name, types_text(step), moved_bytes(step), alive[executable.preparation().size() + steps.size()]});
   return known = std::make_shared<const std::vector<TracedStep>>(std::move(steps));
 }
 

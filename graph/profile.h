@@ -15,9 +15,14 @@ struct StepProfile {
   double microseconds;  ///< the median
 };
 
-/// Runs all steps in order `repeats` times and times each by itself (see Timer). The executable must have run, on the inputs that are used
-/// here again; variables are updated as in any run. Throws ErrorKind::argument for fewer than one repeat.
-std::vector<StepProfile> profile(const Executable& executable, int repeats);
+/// Runs all steps of an executable's run, or of its preparation, in order `repeats` times and times each by itself (see Timer). It must
+/// have run, on the inputs that are used here again; variables are updated as in any run. Throws ErrorKind::argument for fewer than one
+/// repeat.
+std::vector<StepProfile> profile(const std::vector<Step>& steps, Device device, int repeats);
+/// Of its run, without the preparation.
+inline std::vector<StepProfile> profile(const Executable& executable, int repeats) {
+  return profile(executable.steps(), executable.device(), repeats);
+}
 
 /// Microseconds of the gradient, in each of `repeats` runs after `warmup` others: of the steps that result `of`, the loss, does not need,
 /// less those that change a variable. They are launched as one, after those that it needs. The executable must have run, on the inputs that

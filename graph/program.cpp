@@ -4,6 +4,7 @@
 
 #include "frit/graph/choose_lowerings.h"
 #include "frit/graph/pipeline.h"
+#include "frit/graph/preparation.h"
 
 namespace frit {
 namespace {
@@ -61,7 +62,8 @@ Graph Program::optimised(const std::map<std::string, TensorType>& inputs) const 
   const auto clean = [](Graph graph) { return graph::apply(graph::cleanup_pipeline(), std::move(graph)); };
   const auto complete = [&](Graph graph) {
     if (trained) extend_(graph);
-    return graph::bring_together(clean(graph::choose_gradient_lowerings(graph, {device, trained, clean})), device);
+    graph = clean(graph::choose_gradient_lowerings(graph, {device, trained, clean}));
+    return graph::bring_together(graph::bring_preparation_first(graph), device);
   };
   Graph forward = graph::specialize(graph_, inputs);
   if (precision_ != DType::f32) forward = graph::lower_precision(forward, precision_);

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "frit/graph/executable.h"
+#include "frit/graph/preparation.h"
 #include "frit/graph/rewriter.h"
 
 namespace frit::graph {
@@ -177,8 +178,12 @@ class Gathering {
 };
 
 std::vector<std::string> keys_of(const Graph& graph, Device device) {
+  const std::vector<bool> prepared = find_preparation(graph);
   std::vector<std::string> keys;
-  for (const Node& node : graph.nodes()) keys.push_back(key_of(graph, node, device));
+  for (std::size_t n = 0; n < prepared.size(); ++n) {
+    keys.push_back(key_of(graph, graph.nodes()[n], device));
+    if (prepared[n] && !keys.back().empty()) keys.back() += " once";  // no step is computed in part
+  }
   return keys;
 }
 

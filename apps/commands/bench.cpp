@@ -122,7 +122,12 @@ ModeTimes measure(const std::string& mode, graph::Executable& executable, const 
   }
   ModeTimes result{mode, quantile(times, 0.5), quantile(times, 0.1), quantile(times, 0.9), executable.predicted_bytes(), peak - before};
   if (mode == backward) return result;  // what runs is what trains
-  if (bench.per_operator) result.operators = by_operator(graph::profile(executable, bench.repeats));
+  result.prepared = static_cast<int>(executable.preparation().size());
+  if (bench.per_operator) {
+    result.operators = by_operator(graph::profile(executable, bench.repeats));
+    for (const graph::StepProfile& step : graph::profile(executable.preparation(), bench.device, bench.repeats))
+      result.preparation += step.microseconds;
+  }
   if (bench.trace != nullptr) {
     graph::Tracing tracing;
     for (int i = 0; i < 3; ++i) executable.run();
@@ -293,7 +298,8 @@ void add_bench(CLI::App& app, Action& action) {
   add_path(command, "--trace", a->trace, "Write three runs of each, operator by operator, as a trace for Perfetto (ui.perfetto.dev)")
       .writes();
   add_flag(command, "--per-operator", a->per_operator,
-           "Time each operator by itself too, and compare the bytes it must move with the speed of a copy");
+           "Time each operator by itself too, and compare the bytes it must move with the speed of a copy; apart from these, what is "
+           "computed once from parameters alone");
   add_flag(command, "--plans", a->plans,
            "List the plans that cuDNN offered for each convolution, the chosen one first; with --plan-cache off all are tried");
   add_dtype(command, a->dtype, {DType::f32, DType::f64, DType::f16, DType::bf16});

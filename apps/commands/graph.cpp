@@ -1,5 +1,6 @@
 #include "frit/graph/graph.h"
 
+#include <algorithm>
 #include <iostream>
 
 #include "apps/commands/commands.h"
@@ -15,6 +16,7 @@
 #include "frit/core/text.h"
 #include "frit/graph/choose_lowerings.h"
 #include "frit/graph/lint.h"
+#include "frit/graph/preparation.h"
 
 namespace frit::apps {
 namespace {
@@ -52,7 +54,20 @@ Graph staged(const std::string& stage, const Model& model, const Shape& shape, c
   if (stage == "inference") graph = graph::for_inference(graph);
   if (a.precision != DType::f32) graph = graph::lower_precision(graph, a.precision);
   graph = optimized(std::move(graph), a.gpu);
-  return stage == "fused" ? graph : graph::apply(graph::cleanup_pipeline(), std::move(graph));
+  return stage == "fused" ? graph : graph::bring_preparation_first(graph::apply(graph::cleanup_pipeline(), std::move(graph)));
+}
+
+/// Whether the graph of a stage is one that runs, part of it once.
+bool runs(const std::string& stage) { return stage == "inference" || stage == "train"; }
+
+/// The values that are computed once, in the order of a graph that runs.
+std::vector<int> computed_once(const Graph& graph) {
+  std::vector<int> values;
+  const std::vector<bool> prepared = graph::find_preparation(graph);
+  for (std::size_t n = 0; n < prepared.size(); ++n) {
+    if (prepared[n]) values.insert(values.end(), graph.nodes()[n].outputs.begin(), graph.nodes()[n].outputs.end());
+  }
+  return values;
 }
 
 std::string name_of(const Graph& graph, int node) {
@@ -124,15 +139,19 @@ void explain(Graph graph, const GraphArguments& a) {
     apply(graph::forward_pipeline());
   }
   apply(graph::cleanup_pipeline());
+  const std::vector<bool> prepared = graph::find_preparation(graph);
+  const auto once = std::count(prepared.begin(), prepared.end(), true);
+  if (runs(a.stage)) json["computed_once"] = once;
   if (a.json) return print(std::cout, json);
   std::cout << "# passes\n";
   Table table({{"pass"}, {"operators", Table::Column::right}});
   for (const Json& pass : json["passes"]) table.add({pass["pass"].get<std::string>(), std::to_string(pass["operators"].get<int>())});
   table.print(std::cout);
+  if (runs(a.stage)) std::cout << once << " of these operators depend on parameters alone and are computed once, not in every run\n";
 }
 
-/// `planned`: with the memory plan, which is a CPU's.
-Json json_of(const Graph& graph, bool planned) {
+/// `planned`: with the memory plan, which is a CPU's. `running`: with what is computed once.
+Json json_of(const Graph& graph, bool planned, bool running) {
   Json nodes = Json::array(), outputs = Json::object();
   const graph::BufferPlan buffers = graph::plan_buffers(graph);
   const graph::MemoryPlan plan = graph::plan_memory(buffers.lifetimes);
@@ -157,6 +176,7 @@ Json json_of(const Graph& graph, bool planned) {
   }
   for (const graph::Output& output : graph.outputs()) outputs[output.name] = output.value;
   Json json = {{"nodes", nodes}, {"outputs", outputs}};
+  if (running) json["computed_once"] = computed_once(graph);
   if (planned) {
     json["memory_bytes"] = {
         {"arena", plan.arena_bytes}, {"lower_bound", plan.lower_bound_bytes}, {"without_sharing", plan.unplanned_bytes}};
@@ -185,7 +205,7 @@ void print_plan(const Graph& graph) {
 }
 
 void show(const std::string& stage, const std::string& title, const Graph& graph, const GraphArguments& a) {
-  const bool runs = stage == "inference" || stage == "train";
+  const std::vector<int> once = runs(stage) ? computed_once(graph) : std::vector<int>();
   if (a.format == "dot")
     std::cout << graph::to_dot(graph);
   else if (a.format == "svg")
@@ -194,7 +214,9 @@ void show(const std::string& stage, const std::string& title, const Graph& graph
     std::cout << memory_picture(graph, title);
   else
     std::cout << "# " << stage << '\n' << graph::to_text(graph);
-  if (a.format == "text" && runs && !a.gpu) print_plan(graph);
+  if (a.format == "text" && !once.empty())
+    std::cout << "\n# computed once, and again when variables change: %" << once.front() << " to %" << once.back() << '\n';
+  if (a.format == "text" && runs(stage) && !a.gpu) print_plan(graph);
   std::cout.flush();
   if (a.quiet) return;
   std::cerr << stage << ": " << graph.all(graph::NodeKind::operation).size() << " operators";
@@ -221,7 +243,7 @@ void print_stages(const std::vector<std::string>& stages, const Model& model, co
   for (const std::string& stage : stages) {
     const Graph graph = staged(stage, model, shape, a);
     if (a.json) {
-      json[stage] = json_of(graph, !a.gpu);
+      json[stage] = json_of(graph, !a.gpu, runs(stage));
       continue;
     }
     if (stage != stages.front()) std::cout << '\n';

@@ -37,6 +37,8 @@ std::string percent(double share) { return fixed(100 * share, 1) + " %"; }
 void print_operators(std::ostream& out, const ModeTimes& mode, const BenchReport& report) {
   const double total = sum_of(mode.operators);
   out << '\n' << mode.mode << " by operator, each by itself: " << fixed(total, 1) << " us in all\n";
+  if (mode.prepared > 0)
+    out << "not in these: " << mode.prepared << " steps, " << fixed(mode.preparation, 1) << " us, that are computed once\n";
   constexpr auto right = Table::Column::right;
   Table table({{"operator"},
                {"calls", right},
@@ -126,7 +128,8 @@ void print_csv(std::ostream& out, const BenchReport& report) {
 Json json_of(const ModeTimes& mode, const BenchReport& report) {
   Json json = {{"mode", mode.mode},
                {"microseconds", {{"median", mode.median}, {"p10", mode.p10}, {"p90", mode.p90}}},
-               {"memory_bytes", {{"predicted", mode.predicted_bytes}, {"peak", mode.peak_bytes}}}};
+               {"memory_bytes", {{"predicted", mode.predicted_bytes}, {"peak", mode.peak_bytes}}},
+               {"computed_once", {{"steps", mode.prepared}}}};
   if (mode.operators.empty()) return json;
   const double total = sum_of(mode.operators);
   Json operators = Json::array();
@@ -142,6 +145,7 @@ Json json_of(const ModeTimes& mode, const BenchReport& report) {
                          {"total_share", r.total_share}});
   }
   json["operators_microseconds"] = total;
+  json["computed_once"]["microseconds"] = mode.preparation;
   json["operators"] = std::move(operators);
   return json;
 }

@@ -29,6 +29,8 @@ struct ModeTimes {
   std::int64_t predicted_bytes = 0;          ///< of memory, by the plan
   std::int64_t peak_bytes = 0;               ///< by the allocator, inputs left out
   std::vector<OperatorTime> operators = {};  ///< empty unless asked for
+  int prepared = 0;                          ///< steps that are computed once, before the first run, and are no part of it
+  double preparation = 0;                    ///< microseconds of these, each by itself; 0 unless operators are asked for
 };
 
 struct BenchReport {

@@ -155,11 +155,16 @@ class Drawing {
       if (name.size() > 26) name = name.substr(0, 24) + "..";
       svg.text(x + 3, top + height + 12, name, {.size = size, .anchor = Svg::Anchor::end, .angle = -50});
     }
-    if (loss_ < 0) return;
-    const double x = x_of(loss_ + 1);
+    const auto prepared = std::find(buffers_.prepared.rbegin(), buffers_.prepared.rend(), true);
+    const double run = x_of(static_cast<int>(buffers_.prepared.rend() - prepared));
+    if (run > left) divide(svg, run, "once", "in every run");
+    if (loss_ >= 0) divide(svg, x_of(loss_ + 1), "forward", "backward and update");
+  }
+
+  static void divide(Svg& svg, double x, const char* before, const char* after) {
     svg.line(x, top - 6, x, top + height, "stroke:#888;stroke-dasharray:4 3");
-    svg.text(x - 4, top - 4, "forward", {.size = 10, .anchor = Svg::Anchor::end, .color = "#666"});
-    svg.text(x + 4, top - 4, "backward and update", {.size = 10, .color = "#666"});
+    svg.text(x - 4, top - 4, before, {.size = 10, .anchor = Svg::Anchor::end, .color = "#666"});
+    svg.text(x + 4, top - 4, after, {.size = 10, .color = "#666"});
   }
 
   void draw_legend(Svg& svg) const {

@@ -24,8 +24,11 @@ class BenchCommand : public ProgramTest {
   }
 
   /// How often each operator stands in a stage's graph; views, which run nothing, left out.
-  Counts operators_of_graph(const std::string& model, const std::string& shape, const std::string& stage) const {
-    const Outcome outcome = run({"graph", model, "--input-shape", shape, "--stage", stage});
+  Counts operators_of_graph(const std::string& model, const std::string& shape, const std::string& stage,
+                            const std::string& config = "") const {
+    std::vector<std::string> arguments = {"graph", model, "--input-shape", shape, "--stage", stage};
+    if (!config.empty()) arguments.insert(arguments.end(), {"--model-config", config});
+    const Outcome outcome = run(arguments);
     EXPECT_EQ(outcome.code, 0) << outcome;
     Counts counts;
     std::istringstream lines(outcome.output);
@@ -86,6 +89,27 @@ TEST_F(BenchCommand, JsonNamesEveryOperatorThatRuns) {
     }
     EXPECT_EQ(modes, (std::vector<std::string>{"forward", "backward", "train"}));
   }
+}
+
+TEST_F(BenchCommand, WhatIsComputedOnceIsNoPartOfARun) {
+  const std::string config = R"({"blocks": [1, 1, 1, 1], "bottleneck": false, "width": 8, "num_classes": 10})", shape = "2,3,32,32";
+  const std::vector<std::string> arguments = {"resnet", "--model-config", config, "--input-shape", shape, "--per-operator"};
+  std::vector<std::string> as_json = arguments;
+  as_json.emplace_back("--json");
+  const Outcome outcome = bench(as_json);
+  ASSERT_EQ(outcome.code, 0) << outcome;
+  const json results = json::parse(outcome.output)["results"];
+  int calls = 0, in_graph = 0;
+  for (const json& row : results[0]["operators"]) calls += row["calls"].get<int>();
+  for (const auto& [name, count] : operators_of_graph("resnet", shape, "inference", config)) in_graph += count;
+  EXPECT_EQ(results[0]["mode"], "forward");
+  EXPECT_GT(results[0]["computed_once"]["steps"], 10);
+  EXPECT_GT(results[0]["computed_once"]["microseconds"], 0);
+  EXPECT_EQ(results[0]["computed_once"]["steps"].get<int>() + calls, in_graph);
+  EXPECT_EQ(results[2]["mode"], "train");
+  EXPECT_EQ(results[2]["computed_once"]["steps"], 0);
+  const Outcome table = bench(arguments);
+  EXPECT_NE(table.output.find("not in these: " + results[0]["computed_once"]["steps"].dump() + " steps, "), std::string::npos) << table;
 }
 
 TEST_F(BenchCommand, CsvHasARowForEachStepAndOperator) {

@@ -109,6 +109,26 @@ TEST_F(Commands, GraphExplainsWhatItFused) {
   EXPECT_EQ(json["passes"][0]["operators"], 6);
 }
 
+TEST_F(Commands, GraphSaysWhatIsComputedOnce) {
+  const std::vector<std::string> model = {"graph", "resnet", "--model-config",
+                                          R"({"blocks": [1, 1, 1, 1], "bottleneck": false, "width": 8, "num_classes": 10})"};
+  const auto shown = [&](std::vector<std::string> options) {
+    options.insert(options.begin(), model.begin(), model.end());
+    return run(options);
+  };
+  const nlohmann::json graph = nlohmann::json::parse(shown({"--stage", "inference", "--json"}).output)["inference"];
+  const nlohmann::json once = graph["computed_once"];
+  ASSERT_GT(once.size(), 10u);
+  EXPECT_EQ(once.back().get<std::size_t>() - once.front().get<std::size_t>() + 1, once.size());
+  const std::string line =
+      concat("\n# computed once, and again when variables change: %", once.front().dump(), " to %", once.back().dump());
+  EXPECT_TRUE(has(shown({"--stage", "inference"}).output, line));
+  EXPECT_TRUE(has(shown({"--stage", "inference", "--format", "memory"}).output, ">in every run<"));
+  EXPECT_TRUE(has(shown({"--stage", "inference", "--explain"}).output, " of these operators depend on parameters alone"));
+  const Outcome train = shown({"--stage", "train"});
+  EXPECT_FALSE(has(train.output, "computed once")) << train;
+}
+
 TEST_F(Commands, GraphShowsWhatIsFusedOnAGpu) {
   const std::vector<std::string> model = {"graph", "conv3d-instnorm-max", "--gpu", "--input-shape", "8,3,16,32,32"};
   const auto shown = [&](std::vector<std::string> options) {

@@ -39,6 +39,32 @@ TEST_F(CudaExecutable, RecordedRunsSeeNewInputsAndVariables) {
   }
 }
 
+TEST_F(CudaExecutable, ARecordedRunHasNoPreparation) {
+  Graph graph;
+  const Value w = graph.variable("w", {DType::f32, {3}}, [](const Tensor& tensor, std::uint64_t) { tensor.fill(1); });
+  graph.output("y", relu(graph.input("x", {3}) * (w + 1.0)));
+  State state(gpu);
+  graph::Executable executable(graph, state);
+  const auto run = [&] {
+    executable.run({{"x", Tensor::full({3}, 2)}});
+    return executable.output("y").to(Device::cpu()).to_vector<double>();
+  };
+  const auto all = [](double value) { return std::vector<double>(3, value); };
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(run(), all(4));
+  ASSERT_EQ(executable.preparation().size(), 1u);
+  executable.preparation()[0].calls[0].outputs[0].fill(10);
+  EXPECT_EQ(run(), all(20)) << "what was prepared is read where it lies";
+  for (int i = 0; i < 4; ++i) {  // the second time the preparation is recorded too
+    state.set("w", Tensor::full({3}, i));
+    for (int again = 0; again < 2; ++again) EXPECT_EQ(run(), all(2.0 * (i + 1))) << i;
+  }
+  const Tensor held = state.at("w");
+  for (int i = 0; i < 3; ++i) {
+    held.fill(i + 5);
+    EXPECT_EQ(run(), all(2.0 * (i + 6))) << i;
+  }
+}
+
 TEST_F(CudaExecutable, ARunAfterTheFirstAllocatesNothing) {
   Graph graph;
   const Value x = graph.input("x", {4, 3, 16, 16}), w = graph.input("w", {8, 3, 3, 3});

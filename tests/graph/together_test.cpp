@@ -7,6 +7,7 @@
 #include "frit/graph/program.h"
 #include "frit/ops/elementwise/arithmetic.h"
 #include "frit/ops/elementwise/unary.h"
+#include "frit/ops/optimizer/optimizer_ops.h"
 #include "frit/ops/reduction/reduction.h"
 #include "frit/ops/shape/shape_ops.h"
 
@@ -84,12 +85,21 @@ class Together : public testing::Test {
   Value variable(const std::string& name, double value, const Shape& shape = {2}) {
     return graph.variable(name, {DType::f32, shape}, [value](const Tensor& tensor, std::uint64_t) { tensor.fill(value); });
   }
+  /// As a step of training does: what depends on variables is then no preparation.
+  void update_variables() {
+    const Value one = graph.constant(Tensor::full({}, 1));
+    Values variables;
+    for (const graph::Node* node : graph.all(graph::NodeKind::variable)) variables.push_back(graph.value(node->outputs[0]));
+    for (const Value& variable : variables) ops::clear(variable, one);
+  }
   /// How many calls were computed at once in a run of the graph, whose results are those of the order given, one by one.
   Sizes run(const Graph& ordered) {
     const auto results = [](const Graph& of, bool one_by_one) {
       State state;
       graph::Executable executable(of, state);
-      for (const graph::Step& step : executable.steps()) {
+      std::vector<graph::Step> steps = executable.preparation();
+      steps.insert(steps.end(), executable.steps().begin(), executable.steps().end());
+      for (const graph::Step& step : steps) {
         for (const graph::Call& call : one_by_one ? step.calls : std::vector<graph::Call>())
           graph::Step{step.op, step.attributes, {call}}.run();
       }
@@ -129,6 +139,7 @@ TEST_F(Together, NeighboursAreOneStepWhateverTheirSizes) {
 TEST_F(Together, ResultsTakeNoMemoryThatAnotherCallReads) {
   const Value x = exp(variable("a", 1)), y = exp(variable("b", 2));
   for (const Value& read : {x, y, y}) graph.output(concat("result ", graph.outputs().size()), scaled(read));
+  update_variables();
   EXPECT_EQ(run(graph), Sizes{3});
 }
 
@@ -145,6 +156,7 @@ TEST_F(Together, WhatReadsAnothersResultIsAnotherStep) {
   const Value a = variable("a", 1);
   const Value once = scaled(a);
   graph.output("flat", scaled(reshape(once, {1, 2})));
+  update_variables();
   EXPECT_EQ(run(graph), (Sizes{1, 1})) << "through a view";
   EXPECT_EQ(run(gathered()), (Sizes{1, 1}));
 }
@@ -159,6 +171,7 @@ TEST_F(Together, WhatReadsVariablesComesEarlyAndWhatIsReadAtTheEndLate) {
   const Values many(64, x);
   graph.output("sum", exp(concatenate(many, 0)));  // where most memory is needed
   graph.output("late", concatenate(late, 0));
+  update_variables();
   const Graph together = gathered();
   EXPECT_EQ(run(graph), Sizes(8, 1));
   EXPECT_EQ(run(together), (Sizes{4, 4}));
@@ -169,6 +182,7 @@ TEST_F(Together, NoMoreMemoryIsAliveThanInTheOrderGiven) {
   Value x = graph.input("x", {1});
   for (int i = 0; i < 6; ++i) x = sum(exp(scaled(variable(concat("w", i), 0.1, {i < 2 ? 100 : 1000}))) * x, {0}, /*keep_dims=*/true);
   graph.output("x", x);
+  update_variables();
   const Graph together = gathered();
   EXPECT_LE(lower_bound(together), lower_bound(graph));
   const Sizes steps = steps_of(together);
@@ -197,7 +211,7 @@ TEST_F(Together, AKernelThatTakesNoHalvesRunsOneByOne) {
 }
 
 TEST_F(Together, StepsWaitForAllOfTheirCalls) {
-  const Value a = variable("a", 1), b = variable("b", 2);
+  const Value a = graph.input("a", {2}), b = graph.input("b", {2});
   const Value first = exp(a), second = exp(b), third = scaled(first), fourth = scaled(second);
   graph.output("third", third);
   graph.output("fourth", exp(fourth));
@@ -247,6 +261,24 @@ TEST_F(Together, TheFirstNumberThatIsNotFiniteIsFoundInItsCall) {
   ASSERT_TRUE(found);
   EXPECT_TRUE(found->where.starts_with("operator scale_together of \"b\", %")) << found->where;
   EXPECT_EQ(seen, 3);
+}
+
+TEST_F(Together, NoStepIsOfThePreparationInPart) {
+  const Value x = graph.input("x", {2}), y = graph.input("y", {2}), v = variable("v", 1), w = variable("w", 1);
+  Values four;
+  for (const Value& value : {v, w, x, y}) four.push_back(scaled(value));
+  graph.output("four", concatenate(four, 0));
+  State state;
+  const graph::Executable executable(graph, state);
+  const auto calls = [](const std::vector<graph::Step>& steps) {
+    Sizes sizes;
+    for (const graph::Step& step : steps) {
+      if (step.op->name == "scale_together") sizes.push_back(step.calls.size());
+    }
+    return sizes;
+  };
+  EXPECT_EQ(calls(executable.preparation()), Sizes{2});
+  EXPECT_EQ(calls(executable.steps()), Sizes{2});
 }
 
 TEST_F(Together, ProgramsGather) {

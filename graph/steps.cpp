@@ -1,0 +1,99 @@
+#include "frit/graph/steps.h"
+
+#include <algorithm>
+
+#include "frit/core/cuda/range.h"
+#include "frit/core/text.h"
+#include "frit/ops/operator/run.h"
+
+namespace frit::graph {
+namespace {
+
+/// Where a step reads and writes.
+struct Accesses {
+  using Range = std::span<const std::byte>;
+  std::vector<Range> read, written;
+
+  explicit Accesses(const Step& step) {
+    const std::vector<int>& mutated = step.op->mutates;
+    for (const Call& call : step.calls) {
+      for (std::size_t i = 0; i < call.inputs.size(); ++i) {
+        const bool changed = std::find(mutated.begin(), mutated.end(), static_cast<int>(i)) != mutated.end();
+        add(changed ? written : read, call.inputs[i]);
+      }
+      for (const Tensor& output : call.outputs) add(written, output);
+      written.push_back(call.scratch);
+    }
+  }
+
+  bool waits_for(const Accesses& earlier) const {
+    return meet(written, earlier.written) || meet(written, earlier.read) || meet(read, earlier.written);
+  }
+
+ private:
+  static void add(std::vector<Range>& ranges, const Tensor& tensor) {
+    if (tensor.defined()) ranges.push_back({static_cast<const std::byte*>(tensor.raw()), static_cast<std::size_t>(tensor.bytes())});
+  }
+  static bool meet(const std::vector<Range>& left, const std::vector<Range>& right) {
+    const auto overlap = [](Range a, Range b) {
+      return !a.empty() && !b.empty() && a.data() < b.data() + b.size() && b.data() < a.data() + a.size();
+    };
+    return std::any_of(left.begin(), left.end(),
+                       [&](Range a) { return std::any_of(right.begin(), right.end(), [&](Range b) { return overlap(a, b); }); });
+  }
+};
+
+}  // namespace
+
+std::vector<std::vector<int>> steps_before(std::span<const Step> steps) {
+  std::vector<std::vector<int>> before(steps.size());
+  std::vector<std::vector<bool>> known(steps.size());  // of each step: those that it waits for, directly or not
+  const std::vector<Accesses> accesses(steps.begin(), steps.end());
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    known[i].resize(i);
+    for (std::size_t j = i; j-- > 0;) {
+      if (known[i][j] || !accesses[i].waits_for(accesses[j])) continue;
+      before[i].push_back(static_cast<int>(j));
+      known[i][j] = true;
+      for (std::size_t k = 0; k < j; ++k) {
+        if (known[j][k]) known[i][k] = true;
+      }
+    }
+  }
+  return before;
+}
+
+void Step::run() const {
+  const cuda::Range range(calls.size() == 1 ? op->name.c_str() : concat(op->name, " x ", calls.size()).c_str());
+  tell_variables();
+  if (calls.size() == 1) return ops::invoke(*op, attributes, calls[0].inputs, calls[0].outputs, calls[0].scratch);
+  std::vector<ops::KernelContext> together;
+  for (const Call& call : calls) together.push_back({*op, attributes, call.inputs, call.outputs, call.scratch});
+  ops::invoke(std::move(together));
+}
+
+void Step::tell_variables() const {
+  for (const Call& call : calls) {
+    for (const State::Variable* variable : call.variables) variable->changed();
+  }
+}
+
+void Sequence::run(Device device) {
+  if (steps_.empty()) return;
+  if (device.kind == DeviceKind::cpu || !warm_) {
+    for (const Step& step : steps_) step.run();
+    warm_ = true;
+    return;
+  }
+  if (!captured_.recorded()) record(device);
+  captured_.launch();
+  for (const Step& step : steps_) step.tell_variables();
+}
+
+void Sequence::record(Device device) {
+  if (device.kind == DeviceKind::cpu || steps_.empty()) return;
+  captured_.record(device.index, steps_before(steps_), [this](int step) { steps_[static_cast<std::size_t>(step)].run(); });
+  warm_ = true;
+}
+
+}  // namespace frit::graph
