@@ -6,6 +6,7 @@
 #include "frit/core/cuda/device.h"
 #include "frit/core/cuda/launch.cuh"
 #include "frit/core/cuda/strided.cuh"
+#include "frit/core/cuda/tile.cuh"
 #include "frit/core/cuda/vector.cuh"
 
 namespace frit::cuda {
@@ -96,6 +97,70 @@ void launch_convert(const Tensor& destination, const Tensor& source, const Index
          destination.data<To>(), source.data<From>(), index, count);
 }
 
+/// A tile of (rows, columns) a block, turned in shared memory: rows are neighbours in `from`, columns in `to`. `width` elements at a time on
+/// either side, aligned.
+template <int tile_rows, int width, class T>
+__global__ void __launch_bounds__(tile_threads)
+    turn_tiles(T* to, const T* from, std::int64_t to_matrix, std::int64_t to_row, std::int64_t from_matrix, std::int64_t from_column,
+               const TileGrid grid) {
+  constexpr int tile_columns = tile_elements / tile_rows;
+  __shared__ TurnedTile<T, tile_rows, tile_columns> tile;
+  const TilePlace<tile_rows, tile_columns> at(grid);
+  const std::int64_t from_strides[3] = {from_matrix, 1, from_column}, to_strides[3] = {to_matrix, to_row, 1};
+  tile.template load<width>(from, from_strides, at);
+  __syncthreads();
+#pragma unroll
+  for (int i = static_cast<int>(threadIdx.x); i < tile_elements / width; i += tile_threads) {
+    const int row = i / (tile_columns / width), column = i % (tile_columns / width) * width;
+    if (at.has(row, column)) store_elements(to + at.offset(to_strides, row, column), tile.template row_elements<width>(row, column), true);
+  }
+}
+
+template <class T>
+void launch_turn(const Tensor& destination, const Tensor& source, const TileGrid& grid, const std::array<std::array<std::int64_t, 3>, 2>& strides,
+                 cudaStream_t stream) {
+  constexpr std::int64_t most = vector_width<T>;
+  bool whole = grid.rows % most == 0 && grid.columns % most == 0 && aligned_for_vectors(destination.raw()) && aligned_for_vectors(source.raw());
+  for (const auto& of : strides) {
+    for (const std::int64_t stride : of) whole = whole && (stride == 1 || stride % most == 0);
+  }
+  const auto run = [&]<int tile_rows, int width>() {
+    const auto [to_matrix, to_row, to_column] = strides[0];
+    const auto [from_matrix, from_row, from_column] = strides[1];
+    launch(turn_tiles<tile_rows, width, T>, {dim3(static_cast<unsigned>(tile_count(grid, tile_rows))), dim3(tile_threads)}, stream,
+           static_cast<T*>(destination.raw()), static_cast<const T*>(source.raw()), to_matrix, to_row, from_matrix, from_column, grid);
+  };
+  const auto with_rows = [&]<int tile_rows>() {
+    whole ? run.template operator()<tile_rows, static_cast<int>(most)>() : run.template operator()<tile_rows, 1>();
+  };
+  switch (tile_rows_for(grid.rows, grid.columns)) {
+    case 16: return with_rows.template operator()<16>();
+    case 64: return with_rows.template operator()<64>();
+    default: return with_rows.template operator()<256>();
+  }
+}
+
+/// False, with nothing done, unless the innermost axes of the one are those of the other the other way round; `shape` and `strides` are of
+/// the destination's order and merged.
+bool turn(const Tensor& destination, const Tensor& source, const Shape& shape, const std::array<Strides, 2>& strides, cudaStream_t stream) {
+  constexpr std::int64_t least = 8;  // rows and columns
+  const int columns = shape.rank() - 1, rows = columns - 1;
+  if (destination.dtype() != source.dtype() || columns < 1 || columns > 2) return false;
+  if (strides[0][columns] != 1 || strides[1][rows] != 1 || strides[1][columns] <= 1) return false;
+  const TileGrid grid{rows == 0 ? 1 : shape[0], shape[rows], shape[columns]};
+  if (grid.rows < least || grid.columns < least) return false;
+  if (tile_count(grid, tile_rows_for(grid.rows, grid.columns)) > INT32_MAX) return false;
+  std::array<std::array<std::int64_t, 3>, 2> of;
+  for (std::size_t k = 0; k < 2; ++k) of[k] = {rows == 0 ? 0 : strides[k][0], strides[k][rows], strides[k][columns]};
+  switch (size_of(source.dtype())) {
+    case 1: launch_turn<std::uint8_t>(destination, source, grid, of, stream); break;
+    case 2: launch_turn<std::uint16_t>(destination, source, grid, of, stream); break;
+    case 4: launch_turn<std::uint32_t>(destination, source, grid, of, stream); break;
+    default: launch_turn<std::uint64_t>(destination, source, grid, of, stream);
+  }
+  return true;
+}
+
 /// The axes, the outermost in memory first.
 Dims memory_order(const Tensor& tensor) {
   Dims axes;
@@ -119,6 +184,7 @@ void copy_on_device(const Tensor& given_destination, const Tensor& given_source)
     FRIT_CUDA_CALL(cudaMemcpyAsync(destination.raw(), source.raw(), static_cast<std::size_t>(source.bytes()), cudaMemcpyDefault, stream));
     return;
   }
+  if (turn(destination, source, shape, strides, stream)) return;
   dispatch_all(destination.dtype(), [&]<class To>() {
     dispatch_all(source.dtype(), [&]<class From>() {
       constexpr int width = 16 / static_cast<int>(std::max(sizeof(To), sizeof(From)));

@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <optional>
 
+#include "frit/core/cuda/tile.cuh"
 #include "frit/core/strided_loop.h"
 #include "frit/ops/cuda/elementwise.cuh"
 #include "frit/ops/elementwise/elementwise.h"
@@ -33,7 +35,7 @@ const char* name_of_type(DType dtype) {
 }
 
 const char* name_of_access(Access access) {
-  constexpr const char* names[] = {"vector", "dense", "repeated", "run", "row", "indexed"};
+  constexpr const char* names[] = {"vector", "dense", "repeated", "run", "row", "indexed", "turned"};
   return names[static_cast<std::size_t>(access)];
 }
 
@@ -78,34 +80,94 @@ int width_for(std::span<const Tensor> inputs, std::span<const Tensor> outputs, b
   return std::any_of(inputs.begin(), inputs.end(), is_narrow) || std::any_of(outputs.begin(), outputs.end(), is_narrow) ? 8 : 4;
 }
 
+/// The tensors as matrices, (matrices, rows, columns), where there are inputs whose rows are neighbours in memory and not their columns.
+class Tiling {
+ public:
+  cuda::TileGrid grid = {};
+  int tile_rows = 0, width = 0;
+  std::vector<program::Operand> operands;
+  std::vector<Access> access;  // by operand
+
+  Tiling(std::span<const Tensor> tensors, std::size_t inputs, int widest) {
+    Shape shape = tensors.back().shape();
+    std::vector<Strides> strides;
+    for (const Tensor& tensor : tensors) strides.push_back(tensor.strides());
+    collapse_axes(shape, strides);
+    if (shape.rank() < 2 || shape.rank() > 3) return;
+    const int first = shape.rank() - 3;  // -1: there is one matrix
+    grid = {first < 0 ? 1 : shape[first], shape[first + 1], shape[first + 2]};
+    if (grid.rows < least || grid.columns < least) return;
+    std::size_t shared_bytes = 0;
+    width = grid.columns % widest == 0 ? widest : 1;
+    for (std::size_t k = 0; k < tensors.size(); ++k) {
+      const std::int64_t of_matrices = first < 0 ? 0 : strides[k][first], of_rows = strides[k][first + 1], of_columns = strides[k][first + 2];
+      operands.push_back({tensors[k].raw(), 3, {}, {of_matrices, of_rows, of_columns}});
+      access.push_back(of_columns == 1 ? Access::vector : of_columns == 0 ? Access::row : of_rows == 1 ? Access::turned : Access::indexed);
+      if (access[k] == Access::turned) shared_bytes += cuda::tile_elements * size_of(tensors[k].dtype());
+      if (access[k] == Access::vector && !fits(tensors[k], operands[k], width)) width = 1;
+      if (k >= inputs && access[k] != Access::vector) return;
+    }
+    if (shared_bytes == 0 || shared_bytes > most_shared_bytes) return;
+    const int rows_of_tile = cuda::tile_rows_for(grid.rows, grid.columns);
+    if (cuda::tile_count(grid, rows_of_tile) <= INT32_MAX) tile_rows = rows_of_tile;
+  }
+
+  explicit operator bool() const { return tile_rows > 0; }
+
+  /// Of a column, that may be read at once.
+  int turned_width(std::size_t k, const Tensor& tensor) const {
+    const int most = 16 / static_cast<int>(size_of(tensor.dtype()));
+    const std::int64_t* const strides = operands[k].strides;
+    const bool whole = grid.rows % most == 0 && strides[0] % most == 0 && strides[2] % most == 0;
+    return whole && cuda::aligned_for_vectors(tensor.raw()) ? most : 1;
+  }
+
+ private:
+  static constexpr std::int64_t least = 8;
+  static constexpr std::size_t most_shared_bytes = 48 << 10;
+
+  static bool fits(const Tensor& tensor, const program::Operand& operand, int width) {
+    const std::size_t bytes = static_cast<std::size_t>(width) * size_of(tensor.dtype());
+    return operand.strides[0] % width == 0 && operand.strides[1] % width == 0 && reinterpret_cast<std::uintptr_t>(tensor.raw()) % bytes == 0;
+  }
+};
+
 class Source {
  public:
   Source(const ElementwiseProgram& program, std::span<const Tensor> inputs, std::span<const Tensor> outputs, bool wide)
-      : program_(program),
-        wide_(wide),
-        width_(width_for(inputs, outputs, wide)),
-        like_(*std::find_if(outputs.begin(), outputs.end(), [](const Tensor& tensor) { return tensor.defined(); })) {
-    for (const Tensor& input : inputs) inputs_.emplace_back(Place(input, like_, width_), input.dtype());
-    for (const Tensor& output : outputs) {
-      if (output.defined()) outputs_.emplace_back(Place(output, like_, width_), output.dtype());
+      : program_(program), wide_(wide), width_(width_for(inputs, outputs, wide)), inputs_(inputs.size()), tensors_(inputs.begin(), inputs.end()) {
+    for (std::size_t k = 0; k < outputs.size(); ++k) {
+      if (!outputs[k].defined()) continue;
+      tensors_.push_back(outputs[k]);
+      results_.push_back(program.outputs[k]);
     }
-    write(outputs);
+    tiling_.emplace(tensors_, inputs_, width_);
+    if (*tiling_) width_ = tiling_->width;
+    for (const Tensor& tensor : tensors_) places_.emplace_back(tensor, like(), width_);
+    *tiling_ ? write_in_tiles() : write_in_order();
   }
 
   const std::string& text() const { return text_; }
 
   /// Outputs lie as the first one does, and offsets fit 32 bits.
   bool is_possible() const {
-    const bool dense = std::all_of(outputs_.begin(), outputs_.end(), [](const auto& o) { return o.first.access <= Access::dense; });
-    const bool looks = std::any_of(inputs_.begin(), inputs_.end(), [](const auto& i) { return i.first.looks_at_axes(); });
-    return dense && (!looks || like_.elements() <= elementwise::most_indexed_elements);
+    if (*tiling_) return true;
+    const bool dense = std::all_of(places_.begin() + inputs(), places_.end(), [](const Place& output) { return output.access <= Access::dense; });
+    const bool looks = std::any_of(places_.begin(), places_.begin() + inputs(), [](const Place& input) { return input.looks_at_axes(); });
+    return dense && (!looks || like().elements() <= elementwise::most_indexed_elements);
   }
 
   void launch(const void* kernel, cudaStream_t stream) const {
+    if (*tiling_) {
+      cuda::TileGrid grid = tiling_->grid;
+      void* arguments[] = {const_cast<program::Operand*>(tiling_->operands.data()), &grid};
+      const auto tiles = static_cast<unsigned>(cuda::tile_count(grid, tiling_->tile_rows));
+      FRIT_CUDA_CALL(cudaLaunchKernel(kernel, dim3(tiles), dim3(cuda::tile_threads), arguments, 0, stream));
+      return;
+    }
     std::vector<program::Operand> operands;
-    for (const auto& [place, dtype] : inputs_) operands.push_back(place.operand);
-    for (const auto& [place, dtype] : outputs_) operands.push_back(place.operand);
-    std::int64_t count = like_.elements();
+    for (const Place& place : places_) operands.push_back(place.operand);
+    std::int64_t count = like().elements();
     void* arguments[] = {operands.data(), &count};
     const std::int64_t vectors = (count + width_ - 1) / width_;
     const auto blocks = static_cast<unsigned>((vectors + program::threads - 1) / program::threads);
@@ -113,34 +175,69 @@ class Source {
   }
 
  private:
-  using Operands = std::vector<std::pair<Place, DType>>;
+  std::ptrdiff_t inputs() const { return static_cast<std::ptrdiff_t>(inputs_); }
+  const Tensor& like() const { return tensors_[inputs_]; }
 
   template <class... Parts>
   void line(const Parts&... parts) {
     text_ += concat(parts..., '\n');
   }
 
-  void write(std::span<const Tensor> outputs) {
-    const char* const computed = wide_ ? "double" : "float";
+  void write_head() {
     line("#include \"frit/ops/elementwise/program.cuh\"");
     line("using namespace frit;");
     line("using namespace frit::ops::program;");
-    line("using T = ", computed, ";");
+    line("using T = ", wide_ ? "double" : "float", ";");
     line("constexpr int width = ", width_, ";");
-    line("extern \"C\" __global__ void __launch_bounds__(", program::threads, ") program(const __grid_constant__ Operands<",
-         inputs_.size() + outputs_.size(), "> operands, std::int64_t count) {");
+  }
+
+  void write_in_order() {
+    write_head();
+    line("extern \"C\" __global__ void __launch_bounds__(", program::threads, ") program(const __grid_constant__ Operands<", tensors_.size(),
+         "> operands, std::int64_t count) {");
     line("  const std::int64_t first = (static_cast<std::int64_t>(blockIdx.x) * ", program::threads, " + threadIdx.x) * width;");
     line("  if (first >= count) return;");
-    for (std::size_t k = 0; k < inputs_.size(); ++k) {
-      line("  const auto v", k, " = load<", of(inputs_[k]), ", T, width>(operands.of[", k, "], first, count);");
+    for (std::size_t k = 0; k < inputs_; ++k) {
+      line("  const auto v", k, " = load<", stored(k), ", ", access_name(places_[k].access), ", T, width>(operands.of[", k, "], first, count);");
     }
     for (std::size_t n = 0; n < program_.instructions.size(); ++n) write_instruction(n);
-    std::size_t written = 0;
-    for (std::size_t k = 0; k < outputs.size(); ++k) {
-      if (!outputs[k].defined()) continue;
-      line("  store<", of(outputs_[written]), ">(operands.of[", inputs_.size() + written, "], first, count, v", program_.outputs[k], ");");
-      ++written;
+    for (std::size_t k = inputs_; k < tensors_.size(); ++k) {
+      line("  store<", stored(k), ", ", access_name(places_[k].access), ">(operands.of[", k, "], first, count, v", results_[k - inputs_], ");");
     }
+    line("}");
+  }
+
+  /// Inputs that lie across are turned in shared memory first.
+  void write_in_tiles() {
+    write_head();
+    line("constexpr int rows = ", tiling_->tile_rows, ", columns = cuda::tile_elements / rows;");
+    line("extern \"C\" __global__ void __launch_bounds__(cuda::tile_threads) program(const __grid_constant__ Operands<", tensors_.size(),
+         "> operands, const __grid_constant__ cuda::TileGrid grid) {");
+    line("  const cuda::TilePlace<rows, columns> at(grid);");
+    for (std::size_t k = 0; k < inputs_; ++k) {
+      if (tiling_->access[k] != Access::turned) continue;
+      line("  __shared__ cuda::TurnedTile<", stored(k), ", rows, columns> t", k, ";");
+      line("  t", k, ".load<", tiling_->turned_width(k, tensors_[k]), ">(static_cast<const ", stored(k), "*>(operands.of[", k,
+           "].data), operands.of[", k, "].tile_strides(), at);");
+    }
+    line("  __syncthreads();");
+    line("#pragma unroll 4");
+    line("  for (int i = static_cast<int>(threadIdx.x); i < cuda::tile_elements / width; i += cuda::tile_threads) {");
+    line("  const int row = i / (columns / width), column = i % (columns / width) * width;");
+    line("  if (!at.has(row, column)) continue;");
+    for (std::size_t k = 0; k < inputs_; ++k) {
+      if (tiling_->access[k] == Access::turned) {
+        line("  const auto v", k, " = load_turned<T, decltype(t", k, "), width>(t", k, ", row, column);");
+      } else {
+        line("  const auto v", k, " = load_of_row<", stored(k), ", ", access_name(tiling_->access[k]), ", T, width>(operands.of[", k,
+             "], at, row, column);");
+      }
+    }
+    for (std::size_t n = 0; n < program_.instructions.size(); ++n) write_instruction(n);
+    for (std::size_t k = inputs_; k < tensors_.size(); ++k) {
+      line("  store_row<", stored(k), ">(operands.of[", k, "], at, row, column, v", results_[k - inputs_], ");");
+    }
+    line("  }");
     line("}");
   }
 
@@ -158,15 +255,17 @@ class Source {
     line("  const auto v", program_.inputs + static_cast<int>(n), " = apply<", int{functor.number}, ">(s", n, operands, ");");
   }
 
-  static std::string of(const std::pair<Place, DType>& operand) {
-    return concat(name_of_type(operand.second), ", Access::", name_of_access(operand.first.access));
-  }
+  const char* stored(std::size_t k) const { return name_of_type(tensors_[k].dtype()); }
+  static std::string access_name(Access access) { return concat("Access::", name_of_access(access)); }
 
   const ElementwiseProgram& program_;
   bool wide_;
   int width_;
-  const Tensor& like_;
-  Operands inputs_, outputs_;
+  std::size_t inputs_;            // of the tensors; the rest are outputs that are defined
+  std::vector<Tensor> tensors_;
+  std::vector<int> results_;      // by output: its number in the program
+  std::vector<Place> places_;     // by tensor
+  std::optional<Tiling> tiling_;
   std::string text_;
 };
 
@@ -184,6 +283,30 @@ bool run_compiled_program(const ElementwiseProgram& program, std::span<const Ten
   if (kernel.function == nullptr) return false;
   source.launch(kernel.function, stream);
   return true;
+}
+
+bool run_in_tiles(const KernelContext& call) {
+  const Tensor& output = call.outputs[0];
+  const auto lies_across = [&](const Tensor& input) {
+    return input.shape() == output.shape() && input.is_contiguous() != output.is_contiguous();
+  };
+  const auto is_known = [](const Tensor& tensor) { return is_floating(tensor.dtype()) || tensor.dtype() == DType::u8; };
+  if (output.elements() < smallest_compiled || std::none_of(call.inputs.begin(), call.inputs.end(), lies_across)) return false;
+  if (!is_known(output) || !std::all_of(call.inputs.begin(), call.inputs.end(), is_known)) return false;
+  const Dims axes = elementwise::memory_order(output);
+  ElementwiseProgram program;
+  program.inputs = static_cast<int>(call.inputs.size());
+  program.outputs = {program.inputs};
+  program.instructions.push_back({&call.op, call.attributes, {}});
+  std::vector<Tensor> inputs;
+  bool wide = output.dtype() == DType::f64;
+  for (const Tensor& input : call.inputs) {
+    program.instructions[0].operands.push_back(static_cast<int>(inputs.size()));
+    inputs.push_back(input.expand(output.shape()).permute(axes));
+    wide = wide || input.dtype() == DType::f64;
+  }
+  const Tensor outputs[] = {output.permute(axes)};
+  return run_compiled_program(program, inputs, outputs, wide, call.stream);
 }
 
 }  // namespace frit::ops

@@ -5,6 +5,7 @@
 #include "frit/core/cuda/runtime.h"
 #include "frit/core/tensor.h"
 #include "frit/ops/operator/elementwise_program.h"
+#include "frit/ops/operator/operator.h"
 
 namespace frit::ops {
 
@@ -13,6 +14,12 @@ namespace frit::ops {
 /// reads are undefined. False where there is no such kernel, and the interpreter has to do.
 bool run_compiled_program(const ElementwiseProgram& program, std::span<const Tensor> inputs, std::span<const Tensor> outputs, bool wide,
                           cudaStream_t stream);
+
+/// Elements from which on a kernel of its own is worth being compiled.
+inline constexpr std::int64_t smallest_compiled = 1 << 16;
+
+/// The same for a call of one elementwise operator, where an input lies in another layout than the output and they are large.
+bool run_in_tiles(const KernelContext& call);
 
 /// The source of that kernel, which is named "program".
 std::string program_source(const ElementwiseProgram& program, std::span<const Tensor> inputs, std::span<const Tensor> outputs, bool wide);

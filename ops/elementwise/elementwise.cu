@@ -14,8 +14,6 @@ constexpr int threads = 128;
 constexpr int vectors = 2;                ///< that a thread carries through the program at a time
 constexpr std::uint8_t nowhere = 0xff;    ///< no slot, no output
 constexpr std::size_t vector_bytes = 16;  ///< of a slot's room for one vector
-/// Elements from which on a kernel of its own is worth being compiled.
-constexpr std::int64_t smallest_compiled = 1 << 16;
 
 /// As many elements as one slot's vector holds.
 template <class T>

@@ -4,6 +4,7 @@
 
 #include "frit/core/convert.h"
 #include "frit/core/cuda/divisor.cuh"
+#include "frit/core/cuda/tile.cuh"
 #include "frit/core/cuda/vector.cuh"
 #include "frit/ops/elementwise/functions.h"
 
@@ -22,6 +23,7 @@ enum class Access : std::uint8_t {
   run,       ///< side by side and aligned, somewhere
   row,       ///< one element for the whole vector
   indexed,   ///< each by strides
+  turned,    ///< in a tile, across the vectors
 };
 
 /// A tensor's memory, and where its elements lie there: axes as few as describe it and the outputs.
@@ -30,6 +32,8 @@ struct Operand {
   int rank;
   cuda::Divisor sizes[most_rank];
   std::int64_t strides[most_rank];
+
+  __device__ const std::int64_t (&tile_strides() const)[3] { return reinterpret_cast<const std::int64_t(&)[3]>(strides); }
 
   /// Element numbers are below 2^31 where an axis is looked at.
   __device__ std::int64_t offset_of(std::int64_t element) const {
@@ -91,6 +95,41 @@ __device__ void store(const Operand& operand, std::int64_t first, std::int64_t c
       if (first + i < count) data[i] = stored[i / at_once][i % at_once];
     }
   }
+}
+
+// In tiles, an operand's strides are those of matrices, rows and columns; a vector lies in a row.
+
+/// Elements of a row of a tile, converted to T.
+template <class Stored, Access access, class T, int width, class At>
+__device__ cuda::Vector<T, width> load_of_row(const Operand& operand, const At& at, int row, int column) {
+  const auto* const data = static_cast<const Stored*>(operand.data) + at.offset(operand.tile_strides(), row, column);
+  cuda::Vector<T, width> elements;
+  if constexpr (access == Access::vector) {
+    const auto stored = *reinterpret_cast<const cuda::Vector<Stored, width>*>(data);
+#pragma unroll
+    for (int i = 0; i < width; ++i) elements[i] = convert<T>(stored[i]);
+  } else {
+#pragma unroll
+    for (int i = 0; i < width; ++i) elements[i] = access == Access::row && i > 0 ? elements[0] : convert<T>(data[i * operand.strides[2]]);
+  }
+  return elements;
+}
+template <class T, class Tile, int width>
+__device__ cuda::Vector<T, width> load_turned(const Tile& tile, int row, int column) {
+  const auto stored = tile.template row_elements<width>(row, column);
+  cuda::Vector<T, width> elements;
+#pragma unroll
+  for (int i = 0; i < width; ++i) elements[i] = convert<T>(stored[i]);
+  return elements;
+}
+
+/// Where the elements are neighbours; in one access if there are several.
+template <class Stored, class T, int width, class At>
+__device__ void store_row(const Operand& operand, const At& at, int row, int column, const cuda::Vector<T, width>& elements) {
+  cuda::Vector<Stored, width> stored;
+#pragma unroll
+  for (int i = 0; i < width; ++i) stored[i] = convert<Stored>(elements[i]);
+  cuda::store_elements(static_cast<Stored*>(operand.data) + at.offset(operand.tile_strides(), row, column), stored, true);
 }
 
 /// A functor's state.

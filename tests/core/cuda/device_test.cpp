@@ -62,6 +62,20 @@ TEST_F(CudaDevice, CopiesAnyStrides) {
   EXPECT_EQ(target.to_vector<float>(), source.transpose(1, 2).to_vector<float>());
 }
 
+TEST_F(CudaDevice, TurnsImagesOfAnySizes) {
+  for (const Shape& shape : {Shape{2, 64, 32, 40}, Shape{3, 33, 9, 7}, Shape{1, 16, 50, 50}, Shape{2, 200, 3, 4}, Shape{2, 8, 5, 6, 7}}) {
+    for (const DType dtype : {DType::u8, DType::f16, DType::f32, DType::f64}) {
+      Tensor source = Tensor::empty(shape);
+      fill_normal(source, 3, 1, 1, 1);
+      source = source.to(dtype);
+      const Tensor turned = source.to(gpu).contiguous(Layout::channels_last);
+      EXPECT_TRUE(turned.is_contiguous(Layout::channels_last));
+      EXPECT_EQ(turned.to_vector<double>(), source.to_vector<double>()) << shape << ' ' << dtype;
+      EXPECT_EQ(turned.contiguous().to_vector<double>(), source.to_vector<double>()) << shape << ' ' << dtype;
+    }
+  }
+}
+
 TEST_F(CudaDevice, FillsAndReadsNumbers) {
   const Tensor tensor = Tensor::full({5, 7}, 2.5, DType::f16, gpu);
   EXPECT_EQ(tensor.to_vector<double>(), std::vector<double>(35, 2.5));

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include "frit/core/cuda/device.h"
+#include "frit/core/random.h"
+#include "frit/ops/elementwise/compiled_program.cuh"
 #include "frit/ops/operator/registry.h"
 
 namespace frit {
@@ -41,6 +44,68 @@ TEST_F(Nvrtc, CompilesEveryElementwiseOperator) {
     const std::string source = source_with_all_functions(type);
     EXPECT_GT(std::count(source.begin(), source.end(), '\n'), 40);
     EXPECT_GT(nvrtc::compile_code(source, 90).size(), 1000u);
+  }
+}
+
+/// relu(x0 + x1) + x2, of images in two layouts, where x2 has a number a channel.
+struct MixedLayouts {
+  ops::ElementwiseProgram program;
+  std::vector<Tensor> inputs, outputs;
+
+  MixedLayouts(const Shape& shape, DType dtype, Layout layout, Device device = {}) {
+    const ops::Operator &add = ops::registry().find("add"), &relu = ops::registry().find("relu");
+    program.inputs = 3;
+    program.instructions = {{&add, add.default_attributes, {0, 1}}, {&relu, relu.default_attributes, {3}}, {&add, add.default_attributes, {4, 2}}};
+    program.outputs = {5};
+    const Layout other = layout == Layout::contiguous ? Layout::channels_last : Layout::contiguous;
+    Shape channels = Shape::filled(shape.rank(), 1);
+    channels[1] = shape[1];
+    for (const auto& [of, lies] : {std::pair{shape, other}, {shape, layout}, {channels, Layout::contiguous}}) {
+      const Tensor values = Tensor::empty(of);
+      fill_normal(values, 0, 1, 1, inputs.size());
+      inputs.push_back(values.to(dtype).to(device).contiguous(lies).expand(shape));
+    }
+    outputs = {Tensor::empty(shape, dtype, device, layout)};
+    if (layout == Layout::contiguous) return;
+    Dims axes;
+    for (int axis = 0; axis < shape.rank(); ++axis) axes.push_back(axis == 0 ? 0 : axis + 1 < shape.rank() ? axis + 1 : 1);
+    for (Tensor& input : inputs) input = input.permute(axes);
+    outputs[0] = outputs[0].permute(axes);
+  }
+};
+
+TEST_F(Nvrtc, CompilesProgramsOfMixedLayouts) {
+  for (const Layout layout : {Layout::contiguous, Layout::channels_last}) {
+    for (const DType dtype : {DType::f16, DType::f32, DType::f64}) {
+      for (const Shape& shape : {Shape{2, 16, 16, 16}, Shape{2, 33, 7, 9}}) {
+        const MixedLayouts mixed(shape, dtype, layout);
+        const std::string source = ops::program_source(mixed.program, mixed.inputs, mixed.outputs, dtype == DType::f64);
+        EXPECT_NE(source.find("TurnedTile"), std::string::npos);
+        EXPECT_GT(nvrtc::compile_code(source, 90).size(), 1000u);
+      }
+    }
+  }
+}
+
+TEST(CudaNvrtc, ProgramsOfMixedLayoutsAgreeWithOperators) {
+  if (cuda::device_count() == 0) GTEST_SKIP() << "no CUDA device";
+  const Device gpu = {DeviceKind::cuda, 0};
+  for (const Layout layout : {Layout::contiguous, Layout::channels_last}) {
+    for (const DType dtype : {DType::f16, DType::f32, DType::f64}) {
+      for (const Shape& shape : {Shape{2, 64, 32, 40}, Shape{3, 33, 31, 29}, Shape{1, 16, 70, 70}, Shape{2, 500, 3, 5}, Shape{2, 8, 15, 16, 18}}) {
+        const MixedLayouts mixed(shape, dtype, layout, gpu);
+        ASSERT_TRUE(ops::run_compiled_program(mixed.program, mixed.inputs, mixed.outputs, dtype == DType::f64,
+                                              cuda::compute_stream(gpu.index)));
+        std::vector<std::vector<double>> x;
+        for (const Tensor& input : mixed.inputs) x.push_back(input.to_vector<double>());
+        const std::vector<double> found = mixed.outputs[0].to_vector<double>();
+        const double tolerance = dtype == DType::f16 ? 4e-3 : dtype == DType::f32 ? 1e-6 : 0;
+        for (std::size_t i = 0; i < found.size(); ++i) {
+          const double expected = std::max(x[0][i] + x[1][i], 0.0) + x[2][i];
+          ASSERT_NEAR(found[i], expected, tolerance) << shape << ' ' << dtype << ", element " << i;
+        }
+      }
+    }
   }
 }
 
