@@ -45,27 +45,35 @@ struct ColumnGeometry {
 /// How blocks share the matrices out: each has `lanes` vectors of columns of some rows of one.
 struct ColumnSplit {
   static constexpr int threads = cuda::default_threads, most_lanes = 32;
+  /// Of a thread: few enough that it can sum them in their own type.
+  static constexpr std::int64_t most_thread_rows = 64;
   /// Blocks of sums that a device holds at a time, and of others, which have nothing to hand on.
   static constexpr std::int64_t resident_blocks = 132 * 3, passing_blocks = 132 * 16;
 
   std::int64_t rows, columns, matrices, chunks, column_blocks, chunk_rows;
-  int width, lanes;
+  int width, lanes, step;  ///< `step` rows at once
 
-  ColumnSplit(const ColumnGeometry& g, int width_, std::int64_t most_blocks = resident_blocks)
+  ColumnSplit(const ColumnGeometry& g, int width_, std::int64_t blocks_at_a_time = resident_blocks)
       : rows(g.rows), columns(g.columns), matrices(g.matrices), width(width_) {
-    // Enough blocks to fill a device, each with enough rows to outweigh what it begins and ends with.
-    constexpr std::int64_t least_thread_rows = 8;
     const std::int64_t vectors = std::max<std::int64_t>(1, columns / width);
-    column_blocks = (vectors + most_lanes - 1) / most_lanes;
-    lanes = static_cast<int>((vectors + column_blocks - 1) / column_blocks);
-    const std::int64_t least_rows = threads / lanes * least_thread_rows, others = std::max<std::int64_t>(1, column_blocks * matrices);
-    chunks = std::clamp<std::int64_t>((rows + least_rows - 1) / least_rows, 1, std::max<std::int64_t>(1, most_blocks / others));
-    chunk_rows = (rows + chunks - 1) / chunks;
+    column_blocks = ceil_divide(vectors, most_lanes);
+    lanes = static_cast<int>(ceil_divide(vectors, column_blocks));
+    step = threads / lanes;
+    // As many blocks as fill a device once, or some times over, each with enough rows to outweigh what it begins and ends with.
+    constexpr std::int64_t least_thread_rows = 8;
+    const std::int64_t others = std::max<std::int64_t>(1, column_blocks * matrices);
+    const std::int64_t at_a_time = std::max<std::int64_t>(1, blocks_at_a_time / others);
+    const std::int64_t times = ceil_divide(rows, most_thread_rows * step * at_a_time);
+    chunks = std::max<std::int64_t>(1, std::min(times * at_a_time, ceil_divide(rows, least_thread_rows * step)));
+    chunk_rows = ceil_divide(rows, chunks);
   }
 
   cuda::LaunchShape shape() const { return {dim3(static_cast<unsigned>(column_blocks * matrices * chunks)), dim3(threads)}; }
   /// That sum_columns writes.
   std::int64_t sums() const { return chunks * matrices * columns; }
+
+ private:
+  static std::int64_t ceil_divide(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 };
 
 /// Of elements of any size.
@@ -88,7 +96,7 @@ struct ColumnIterator {
     matrix = static_cast<int>(rest % matrices_of);
     lane = static_cast<int>(threadIdx.x) % split.lanes;
     strip = static_cast<int>(threadIdx.x) / split.lanes;
-    step = ColumnSplit::threads / split.lanes;
+    step = split.step;
     column = (static_cast<int>(blockIdx.x % columns_of) * split.lanes + lane) * split.width;
     row = chunk * split.chunk_rows + strip;
     end = min(split.rows, (chunk + 1) * split.chunk_rows);
@@ -130,37 +138,66 @@ __device__ void make_once(Value (&own)[width], const ColumnIterator& it, const C
   for (int k = 0; k < width; ++k) own[k] = shared[it.lane * width + k];
 }
 
-/// Sums down columns: terms(add, own, it, split) calls add(k, sums) with sums of the elements of column k that a thread's iterator gives,
-/// `own` being terms.column(matrix, column) of its columns; terms.finish(matrix, column, sums) has the last word on a block's sums. A thread
-/// sums in registers for as long as that is exact enough, and in double in shared memory from there on. Writes 16 bytes a chunk and column.
-/// Deterministic.
+/// Sums down columns. Terms has
+///   Computed; width                                        columns that a thread has
+///   values; sum(sums, own, it, split)                      sums[v][k] of the elements of column k that a thread's iterator gives, `own`
+///   Column column(matrix, column)                          being what this gives for its columns
+///   double base(matrix, column)                            what a column's strips need to become sums in double
+///   SumPair in_double(sums, base, strip, split)            of one column of a strip, the rows of a thread; `strip` is its iterator
+/// A thread's sums pass through shared memory, so that all that happens in double is one short loop over the strips of a column: what runs
+/// only once costs as much as its instructions take to load. Writes 16 bytes a chunk and column. Deterministic.
 template <class Terms>
 __global__ void __launch_bounds__(ColumnSplit::threads, 3)
     sum_columns(SumPair* partial /* (chunks, matrices, columns) */, Terms terms, ColumnSplit split) {
-  constexpr int width = Terms::width;
-  __shared__ SumPair shared[width][ColumnSplit::threads];  // (width, strips, lanes)
+  using C = typename Terms::Computed;
+  constexpr int width = Terms::width, values = Terms::values;
+  __shared__ alignas(16) C strips[values][ColumnSplit::threads * width];  // (values, strips, columns of the block)
+  __shared__ SumPair parts[ColumnSplit::threads];                         // (parts of the strips, columns of the block)
+  const auto thread = static_cast<int>(threadIdx.x);
   const ColumnIterator it(split);
   typename Terms::Column own[width];
   make_once(own, it, split, [&](int column) { return terms.column(it.matrix, column); });
-  const auto thread = static_cast<int>(threadIdx.x);
+  if (it.inside) {
+    C sums[values][width] = {};
+    terms.sum(sums, own, it, split);
 #pragma unroll
-  for (int k = 0; k < width; ++k) shared[k][thread] = {};
-  if (it.inside && it.row < it.end) terms([&](int k, const SumPair& sums) { shared[k][thread] = shared[k][thread] + sums; }, own, it, split);
-  __syncthreads();
-  for (int strips = it.step; strips > 1;) {
-    const int half = (strips + 1) / 2;
-    for (int item = thread; item < width * (strips - half) * split.lanes; item += ColumnSplit::threads) {
-      const int k = item / ((strips - half) * split.lanes), place = item - k * (strips - half) * split.lanes;
-      shared[k][place] = shared[k][place] + shared[k][place + half * split.lanes];
+    for (int v = 0; v < values; ++v) {
+#pragma unroll
+      for (int k = 0; k < width; ++k) strips[v][thread * width + k] = sums[v][k];
     }
-    __syncthreads();
-    strips = half;
   }
-  const int first = it.column - it.lane * width;
-  for (int item = thread; item < split.lanes * width && first + item < split.columns; item += ColumnSplit::threads) {
-    const int column = first + item;
-    partial[(static_cast<std::int64_t>(it.chunk) * split.matrices + it.matrix) * split.columns + column] =
-        terms.finish(it.matrix, column, shared[item % width][item / width]);
+  // From here on neighbouring threads have neighbouring columns.
+  const int columns = split.lanes * width, part_count = ColumnSplit::threads / columns;
+  const int part = thread / columns, column = it.column - it.lane * width + thread % columns;
+  const bool has_column = part < part_count && column < split.columns;
+  const double base = has_column ? terms.base(it.matrix, column) : 0;
+  __syncthreads();
+
+  SumPair sums{0, 0};
+  if (has_column) {
+    ColumnIterator strip = it;
+    strip.column = column;
+    strip.row += part - it.strip;
+    const std::int64_t end_of_strips = min(it.end, it.row - it.strip + it.step);
+    int item = thread;
+#pragma unroll 1
+    for (; strip.row < end_of_strips; strip.row += part_count, item += part_count * columns) {
+      C found[values];
+#pragma unroll
+      for (int v = 0; v < values; ++v) found[v] = strips[v][item];
+      sums = sums + terms.in_double(found, base, strip, split);
+    }
+  }
+  for (int left = part_count; left > 1;) {
+    const int half = (left + 1) / 2;
+    parts[thread] = sums;
+    __syncthreads();
+    if (part < left - half) sums = sums + parts[thread + half * columns];
+    __syncthreads();
+    left = half;
+  }
+  if (part == 0 && has_column) {
+    partial[(static_cast<std::int64_t>(it.chunk) * split.matrices + it.matrix) * split.columns + column] = sums;
   }
 }
 

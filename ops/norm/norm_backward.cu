@@ -75,14 +75,15 @@ __global__ void __launch_bounds__(1024)
 /// groups of columns.
 template <class T, class C, int width_, bool by_row>
 struct ColumnGradients {
-  static constexpr int width = width_;
-  static constexpr int rows_at_once = 2, segment_batches = 32;
+  using Computed = C;
+  static constexpr int width = width_, values = 2;
+  static constexpr int rows_at_once = 2;
 
   GradientInputs<T> from;
   ColumnGeometry g;
   bool aligned;
 
-  /// xhat but for the rounding of the mean, which finish() takes out of the sums.
+  /// xhat but for the rounding of the mean, which in_double() takes out of the sums.
   struct Column {
     C mean, rstd;
   };
@@ -91,21 +92,19 @@ struct ColumnGradients {
     const std::int64_t slice = g.slice(matrix, column);
     return {static_cast<C>(from.means[slice]), static_cast<C>(from.rstds[slice])};
   }
-  __device__ SumPair finish(int matrix, int column, const SumPair& sums) const {
-    if (by_row) return sums;
+  /// What xhat is too much.
+  __device__ double base(int matrix, int column) const {
+    if (by_row) return 0;
     const std::int64_t slice = g.slice(matrix, column);
-    const double rest = from.means[slice] - static_cast<double>(static_cast<C>(from.means[slice]));
-    return {sums.first, sums.second - rest * from.rstds[slice] * sums.first};
+    return (from.means[slice] - static_cast<double>(static_cast<C>(from.means[slice]))) * from.rstds[slice];
   }
 
-  template <class Add>
-  __device__ void operator()(const Add& add, const Column (&own)[width], ColumnIterator it, const ColumnSplit& split) const {
-    while (it.row < it.end) {
-      C sum[width] = {}, product[width] = {};
-      for (int batch = 0; batch < segment_batches && it.row < it.end; ++batch) add_rows(sum, product, own, it, split);
-#pragma unroll
-      for (int k = 0; k < width; ++k) add(k, {static_cast<double>(sum[k]), static_cast<double>(product[k])});
-    }
+  __device__ void sum(C (&sums)[values][width], const Column (&own)[width], ColumnIterator it, const ColumnSplit& split) const {
+    while (it.row < it.end) add_rows(sums[0], sums[1], own, it, split);
+  }
+  __device__ SumPair in_double(const C (&sums)[values], double rest, const ColumnIterator&, const ColumnSplit&) const {
+    const auto sum = static_cast<double>(sums[0]), product = static_cast<double>(sums[1]);
+    return {sum, by_row ? product : product - rest * sum};
   }
 
  private:

@@ -81,9 +81,11 @@ __global__ void __launch_bounds__(1024)
 /// that lies from the others, what its sums lose is small beside what it adds to them.
 template <class T, int width_>
 struct ColumnMoments {
-  static constexpr int width = width_;
-  static constexpr int rows_at_once = 4, segment_rows = 64;
-  using C = Computed<T>;
+  using Computed = ops::Computed<T>;
+  /// Squares of differences may be more than float holds; the largest difference tells.
+  static constexpr bool may_overflow = sizeof(Computed) == sizeof(float) && !std::is_same_v<T, Half>;
+  static constexpr int width = width_, values = may_overflow ? 4 : 3;
+  static constexpr int rows_at_once = 4;
 
   const T* input;
   ColumnGeometry g;
@@ -91,63 +93,47 @@ struct ColumnMoments {
 
   struct Column {};
   __device__ Column column(int, int) const { return {}; }
-  __device__ SumPair finish(int, int, const SumPair& sums) const { return sums; }
+  /// What the moments are around.
+  __device__ double base(int matrix, int column) const { return convert<double>(input[g.first_of(matrix, column)]); }
 
-  template <class Add>
-  __device__ void operator()(const Add& add, const Column (&)[width], ColumnIterator it, const ColumnSplit& split) const {
-    while (it.row < it.end) {
-      ColumnIterator segment = it;
-      segment.end = min(it.end, it.row + static_cast<std::int64_t>(segment_rows) * it.step);
-      it.row += static_cast<std::int64_t>(segment_rows) * it.step;
-      add_segment(add, segment, split);
-    }
-  }
-
- private:
-  template <class Add>
-  __device__ void add_segment(const Add& add, ColumnIterator it, const ColumnSplit& split) const {
-    const ColumnIterator begin = it;
-    C origin[width], sum[width] = {}, squares[width] = {}, largest[width] = {};
-    int count = 0;
+  __device__ void sum(Computed (&sums)[values][width], const Column (&)[width], ColumnIterator it, const ColumnSplit& split) const {
+    auto &origin = sums[0], &sum = sums[1], &squares = sums[2], &largest = sums[values - 1];
+    const std::int64_t begin = it.row;
     while (it.row < it.end) {
       Rows<T, width, rows_at_once> rows;
       rows.load(input, it, split, aligned);
-      if (count == 0) {
+      if (it.row == begin) {
 #pragma unroll
         for (int k = 0; k < width; ++k) origin[k] = rows(0, k);
       }
 #pragma unroll
       for (int i = 0; i < rows_at_once; ++i, it.row += it.step) {
         if (it.row >= it.end) continue;
-        ++count;
 #pragma unroll
         for (int k = 0; k < width; ++k) {
-          const C difference = rows(i, k) - origin[k];
+          const Computed difference = rows(i, k) - origin[k];
           sum[k] += difference;
           squares[k] += difference * difference;
           if (may_overflow) largest[k] = fmax(largest[k], fabs(difference));
         }
       }
     }
-#pragma unroll
-    for (int k = 0; k < width; ++k) {
-      const double around = convert<double>(input[g.first_of(it.matrix, it.column + k)]), shift = static_cast<double>(origin[k]) - around;
-      if (may_overflow && largest[k] > 0 && !(largest[k] > C(1e-15) && largest[k] < C(1e15))) {
-        add(k, in_double(begin, split, k, around));
-      } else {
-        const double total = static_cast<double>(sum[k]), moved = count * shift;
-        add(k, {total + moved, static_cast<double>(squares[k]) + shift * (2 * total + moved)});
-      }
-    }
   }
 
-  static constexpr bool may_overflow = sizeof(C) == sizeof(float) && !std::is_same_v<T, Half>;
+  __device__ SumPair in_double(const Computed (&sums)[values], double around, const ColumnIterator& strip, const ColumnSplit& split) const {
+    const Computed largest = sums[values - 1];
+    if (may_overflow && largest > 0 && !(largest > Computed(1e-15) && largest < Computed(1e15))) return read_again(around, strip, split);
+    const int count = (static_cast<int>(strip.end - strip.row) + strip.step - 1) / strip.step;
+    const double shift = static_cast<double>(sums[0]) - around, total = static_cast<double>(sums[1]), moved = count * shift;
+    return {total + moved, static_cast<double>(sums[2]) + shift * (2 * total + moved)};
+  }
 
-  /// Squares that float cannot hold.
-  __device__ SumPair in_double(ColumnIterator it, const ColumnSplit& split, int k, double around) const {
+ private:
+  __device__ SumPair read_again(double around, ColumnIterator strip, const ColumnSplit& split) const {
     SumPair sums{0, 0};
-    for (; it.row < it.end; it.row += it.step) {
-      const double difference = convert<double>(input[it.offset(split) + k]) - around;
+#pragma unroll 1
+    for (; strip.row < strip.end; strip.row += strip.step) {
+      const double difference = convert<double>(input[strip.offset(split)]) - around;
       sums = sums + SumPair{difference, difference * difference};
     }
     return sums;
