@@ -2,7 +2,6 @@
 
 #include <span>
 
-#include "frit/core/cuda/runtime.h"
 #include "frit/core/tensor.h"
 #include "frit/ops/operator/elementwise_program.h"
 #include "frit/ops/operator/operator.h"
@@ -13,7 +12,7 @@ namespace frit::ops {
 /// in float32. All tensors have one shape, whose axes stand in the order of memory of the first output that is defined; outputs that nobody
 /// reads are undefined. False where there is no such kernel, and the interpreter has to do.
 bool run_compiled_program(const ElementwiseProgram& program, std::span<const Tensor> inputs, std::span<const Tensor> outputs, bool wide,
-                          cudaStream_t stream);
+                          CUstream_st* stream);
 
 /// Elements from which on a kernel of its own is worth being compiled.
 inline constexpr std::int64_t smallest_compiled = 1 << 16;
