@@ -48,26 +48,63 @@ struct Batch {
   std::int64_t position;  ///< of element 0
   int step;               ///< from one element's position to the next's
   int left;               ///< positions to the end of the line, if that is near
-  std::int64_t offsets[batch_size];  ///< in a run, only the first
 
-  template <class Plan>
-  __device__ Batch(std::int64_t first, const Line& line, const Plan& plan)
-      : position(first),
-        step(line.in_runs ? 1 : line.workers),
-        left(static_cast<int>(std::min<std::int64_t>(line.end - first, batch_size * step))) {
-    offsets[0] = line.offset + plan.offset(position);
-    if (line.in_runs) return;
-#pragma unroll
-    for (int i = 1; i < batch_size; ++i) offsets[i] = line.offset + plan.offset(position + i * step);
-  }
+  /// Of a run.
+  __device__ explicit Batch(std::int64_t first) : position(first), step(1), left(batch_size) {}
+  __device__ Batch(std::int64_t first, const Line& line)
+      : position(first), step(line.workers), left(static_cast<int>(std::min<std::int64_t>(line.end - first, batch_size * step))) {}
   __device__ bool has(int i) const { return i * step < left; }
 };
 
-/// Where the calling thread begins in its part of a line.
-__device__ inline std::int64_t first_position(const Line& line) { return line.begin + line.worker * (line.in_runs ? batch_size : 1); }
+/// Batches of a line in runs that a thread loads before it uses any of them: at `first`, and `stride` positions further on each.
+template <class Source>
+struct Runs {
+  using Raw = RawOf<Source, batch_size>;
+  static constexpr int most_bytes = 128;  // that registers hold
+  static constexpr int count = std::clamp<int>(most_bytes / sizeof(Raw), 1, batches_at_once);
 
-/// Adds the calling thread's parts of `width` neighbouring lines to their states. plan.offset(position) is where a position of the first
-/// lies, from position 0 on.
+  Raw raw[count];
+  std::int64_t offsets[count];
+
+  __device__ static std::int64_t first(const Line& line) { return line.begin + line.worker * batch_size; }
+  __device__ static int stride(const Line& line) { return line.workers * batch_size; }
+  /// The threads of a line have loaded all of it at once.
+  __device__ static bool hold(const Line& line) { return line.end - line.begin <= stride(line) * count; }
+
+  /// Those below the end of the line.
+  template <class Plan>
+  __device__ void load(const Source& source, std::int64_t first, const Line& line, const Plan& plan) {
+#pragma unroll
+    for (int j = 0; j < count; ++j) offsets[j] = line.offset + plan.offset(first + j * stride(line));
+#pragma unroll
+    for (int j = 0; j < count; ++j) {
+      if (first + j * stride(line) < line.end) raw[j] = source.template load<batch_size>(offsets[j]);
+    }
+  }
+};
+
+/// Adds the calling thread's part of a line in runs to its state.
+template <class Reduction, class Plan, class Source>
+__device__ void read_runs(typename Reduction::State& state, const Reduction& reduction, const Line& line, const Plan& plan,
+                          Runs<Source>& runs) {
+  using State = typename Reduction::State;
+  const int stride = runs.stride(line);
+  for (std::int64_t first = runs.first(line); first < line.end; first += stride * runs.count) {
+    runs.load(reduction.source, first, line, plan);
+#pragma unroll
+    for (int j = 0; j < runs.count; ++j) {
+      const std::int64_t position = first + j * stride;
+      if (position >= line.end) continue;
+      TermOf<Source> terms[batch_size];
+#pragma unroll
+      for (int i = 0; i < batch_size; ++i) terms[i] = reduction.source.term(runs.raw[j], i);
+      state = State::merge(state, reduction.read(terms, Batch(position)));
+    }
+  }
+}
+
+/// Adds the calling thread's parts of `width` neighbouring lines, not in runs, to their states. plan.offset(position) is where a position
+/// of the first lies, from position 0 on.
 template <int width, class Reduction, class Plan>
 __device__ void read_lines(typename Reduction::State (&states)[width], const Reduction& reduction, const Line& line, const Plan& plan) {
   using State = typename Reduction::State;
@@ -75,19 +112,15 @@ __device__ void read_lines(typename Reduction::State (&states)[width], const Red
   using Source = std::remove_cvref_t<decltype(source)>;
   TermOf<Source> terms[batch_size];
   const std::int64_t stride = static_cast<std::int64_t>(line.workers) * batch_size;
-  for (std::int64_t position = first_position(line); position < line.end; position += stride) {
-    const Batch batch(position, line, plan);
-    if (width == 1 && line.in_runs) {
-      const auto raw = source.template load<batch_size>(batch.offsets[0]);
+  for (std::int64_t position = line.begin + line.worker; position < line.end; position += stride) {
+    const Batch batch(position, line);
+    std::int64_t offsets[batch_size];
 #pragma unroll
-      for (int i = 0; i < batch_size; ++i) terms[i] = source.term(raw, i);
-      states[0] = State::merge(states[0], reduction.read(terms, batch));
-      continue;
-    }
+    for (int i = 0; i < batch_size; ++i) offsets[i] = line.offset + plan.offset(position + i * batch.step);
     RawOf<Source, width> raw[batch_size];
 #pragma unroll
     for (int i = 0; i < batch_size; ++i) {
-      if (batch.has(i)) raw[i] = source.template load<width>(batch.offsets[i]);
+      if (batch.has(i)) raw[i] = source.template load<width>(offsets[i]);
     }
 #pragma unroll
     for (int k = 0; k < width; ++k) {
@@ -109,24 +142,32 @@ struct NoSource {
   }
 };
 
-/// output[offset] = map(raw, i, position) for the calling thread's parts of neighbouring lines, a map for each. Some elements are read before
-/// they are written: the output may lie on an input.
+/// output[offset] = map(raw, i, position) for the calling thread's part of a line in runs. `held`: `runs` has all of it. Some elements are
+/// read before they are written: the output may lie on an input.
+template <class T, class Source, class Plan, class Map>
+__device__ void write_runs(T* output, const Source& source, const Line& line, const Plan& plan, const Map& map, Runs<Source>& runs,
+                           bool held) {
+  const bool aligned = cuda::aligned_for_vectors(output);
+  const int stride = runs.stride(line);
+  for (std::int64_t first = runs.first(line); first < line.end; first += stride * runs.count) {
+    if (!held) runs.load(source, first, line, plan);
+#pragma unroll
+    for (int j = 0; j < runs.count; ++j) {
+      const std::int64_t position = first + j * stride;
+      if (position >= line.end) continue;
+      cuda::Vector<T, batch_size> results;
+#pragma unroll
+      for (int i = 0; i < batch_size; ++i) results[i] = map(runs.raw[j], i, position + i);
+      cuda::store_elements(output + runs.offsets[j], results, aligned);
+    }
+  }
+}
+
+/// The same for the calling thread's parts of neighbouring lines, a map for each.
 template <class T, int width, class Source, class Plan, class Map>
 __device__ void write_lines(T* output, const Source& source, const Line& line, const Plan& plan, const Map (&maps)[width]) {
   constexpr int at_once = 4;
   const bool aligned = cuda::aligned_for_vectors(output);
-  if (width == 1 && line.in_runs) {
-    const std::int64_t stride = static_cast<std::int64_t>(line.workers) * batch_size;
-    for (std::int64_t position = first_position(line); position < line.end; position += stride) {
-      const std::int64_t place = line.offset + plan.offset(position);
-      const auto raw = source.template load<batch_size>(place);
-      cuda::Vector<T, batch_size> results;
-#pragma unroll
-      for (int i = 0; i < batch_size; ++i) results[i] = maps[0](raw, i, position + i);
-      cuda::store_elements(output + place, results, aligned);
-    }
-    return;
-  }
   const std::int64_t stride = static_cast<std::int64_t>(line.workers) * at_once;
   for (std::int64_t first = line.begin + line.worker; first < line.end; first += stride) {
     std::int64_t places[at_once];
@@ -174,14 +215,20 @@ concept WritesLines = requires(const Reduction& reduction, typename Reduction::S
   reduction.map(state, line);
 };
 
-template <int width, class Reduction, class State>
-__device__ void finish_lines(const Reduction& reduction, const LinePlan& plan, const State (&states)[width], const Line& line) {
+/// `held`: `runs` has all of the line.
+template <bool in_runs, int width, class Reduction, class State>
+__device__ void finish_lines(const Reduction& reduction, const LinePlan& plan, const State (&states)[width], const Line& line,
+                             Runs<decltype(Reduction::source)>& runs, bool held) {
   if (line.result < 0) return;
   if constexpr (WritesLines<Reduction>) {
     decltype(reduction.map(states[0], line)) maps[width];
 #pragma unroll
     for (int k = 0; k < width; ++k) maps[k] = reduction.map(states[k], line.neighbour(k));
-    write_lines(reduction.output, reduction.source, line, plan, maps);
+    if constexpr (in_runs) {
+      write_runs(reduction.output, reduction.source, line, plan, maps[0], runs, held);
+    } else {
+      write_lines(reduction.output, reduction.source, line, plan, maps);
+    }
   } else if (line.worker == 0) {
 #pragma unroll
     for (int k = 0; k < width; ++k) reduction.finish(states[k], line.neighbour(k));
@@ -189,8 +236,8 @@ __device__ void finish_lines(const Reduction& reduction, const LinePlan& plan, c
 }
 
 /// A team of threads for `width` neighbouring lines, or a segment of each; see LinePlan. Reads each element once, or twice where lines are
-/// written, the second time from a cache. With segments, their states go to `states`. Deterministic.
-template <int width, class Reduction, class State>
+/// written that its registers do not hold, the second time from a cache. With segments, their states go to `states`. Deterministic.
+template <int width, bool in_runs, class Reduction, class State>
 __global__ void __launch_bounds__(LinePlan::threads)
     reduce_kernel(State* states, Reduction reduction, const __grid_constant__ LinePlan plan) {
   __shared__ State shared[LinePlan::threads];
@@ -199,11 +246,16 @@ __global__ void __launch_bounds__(LinePlan::threads)
     State own[width];
 #pragma unroll
     for (int k = 0; k < width; ++k) own[k] = State::identity();
-    read_lines(own, reduction, line, plan);
+    Runs<decltype(reduction.source)> runs;
+    if constexpr (in_runs) {
+      read_runs(own[0], reduction, line, plan, runs);
+    } else {
+      read_lines(own, reduction, line, plan);
+    }
 #pragma unroll
     for (int k = 0; k < width; ++k) own[k] = merge_team(own[k], plan.team(), shared);
     if (states == nullptr) {
-      finish_lines(reduction, plan, own, line);
+      finish_lines<in_runs>(reduction, plan, own, line, runs, runs.hold(line));
     } else if (line.result >= 0 && line.worker == 0) {
 #pragma unroll
       for (int k = 0; k < width; ++k) states[plan.place_of_state(line.neighbour(k), blockIdx.y)] = own[k];
@@ -237,7 +289,7 @@ __global__ void __launch_bounds__(LinePlan::threads)
 }
 
 /// The same for lines that are written, by the threads of reduce_kernel.
-template <int width, class Reduction, class State>
+template <int width, bool in_runs, class Reduction, class State>
 __global__ void __launch_bounds__(LinePlan::threads)
     write_kernel(const State* states, Reduction reduction, const __grid_constant__ LinePlan plan) {
   __shared__ State shared[LinePlan::threads];
@@ -249,14 +301,16 @@ __global__ void __launch_bounds__(LinePlan::threads)
       own[k] = line.result < 0 ? State::identity() : merge_segments(states, plan, line.neighbour(k), line.worker, line.workers);
       own[k] = merge_team(own[k], plan.team(), shared);
     }
-    finish_lines(reduction, plan, own, line);
+    Runs<decltype(reduction.source)> runs;
+    finish_lines<in_runs>(reduction, plan, own, line, runs, /*held=*/false);
   }
 }
 
-/// Calls body.template operator()<width>() for the width of a plan, which is 1 or that of the source's vectors.
+/// Calls body.template operator()<width, in_runs>() for the width of a plan, which is 1 or that of the source's vectors, and 1 in runs.
 template <class Source, class Body>
 void dispatch_line_width(const LinePlan& plan, const Body& body) {
-  plan.width() == 1 ? body.template operator()<1>() : body.template operator()<Source::width>();
+  if (plan.in_runs()) return body.template operator()<1, true>();
+  plan.width() == 1 ? body.template operator()<1, false>() : body.template operator()<Source::width, false>();
 }
 
 /// Runs a reduction. `scratch` has LinePlan::scratch_bytes(..., sizeof(Reduction::State)) bytes on the device.
@@ -271,11 +325,11 @@ void reduce_lines(cudaStream_t stream, const Reduction& reduction, const Lines& 
     FRIT_CHECK(scratch.size() >= static_cast<std::size_t>(plan.results() * plan.segments()) * sizeof(State));
     states = reinterpret_cast<State*>(scratch.data());
   }
-  dispatch_line_width<Source>(plan, [&]<int width>() {
-    cuda::launch(reduce_kernel<width, Reduction, State>, plan.all_segments(), stream, states, reduction, plan);
+  dispatch_line_width<Source>(plan, [&]<int width, bool in_runs>() {
+    cuda::launch(reduce_kernel<width, in_runs, Reduction, State>, plan.all_segments(), stream, states, reduction, plan);
     if (states == nullptr) return;
     if constexpr (WritesLines<Reduction>) {
-      cuda::launch(write_kernel<width, Reduction, State>, plan.all_segments(), stream, states, reduction, plan);
+      cuda::launch(write_kernel<width, in_runs, Reduction, State>, plan.all_segments(), stream, states, reduction, plan);
     } else {
       constexpr std::int64_t sector_lines = 8;
       const int block_lines = plan.results() < sector_lines ? 1 : static_cast<int>(sector_lines);
@@ -287,7 +341,7 @@ void reduce_lines(cudaStream_t stream, const Reduction& reduction, const Lines& 
 }
 
 /// A team of threads for `width` neighbouring lines, or a segment of each. Each element is read and written once. Deterministic.
-template <int width, class Visitor>
+template <int width, bool in_runs, class Visitor>
 __global__ void __launch_bounds__(LinePlan::threads) visit_kernel(Visitor visitor, const __grid_constant__ LinePlan plan) {
   for (std::int64_t group = blockIdx.x; group < plan.groups(); group += gridDim.x) {
     const Line line = plan.line(group, blockIdx.y);
@@ -295,7 +349,12 @@ __global__ void __launch_bounds__(LinePlan::threads) visit_kernel(Visitor visito
     decltype(visitor.map(line)) maps[width];
 #pragma unroll
     for (int k = 0; k < width; ++k) maps[k] = visitor.map(line.neighbour(k));
-    write_lines(visitor.output, visitor.source, line, plan, maps);
+    if constexpr (in_runs) {
+      Runs<decltype(visitor.source)> runs;
+      write_runs(visitor.output, visitor.source, line, plan, maps[0], runs, /*held=*/false);
+    } else {
+      write_lines(visitor.output, visitor.source, line, plan, maps);
+    }
   }
 }
 
@@ -305,8 +364,8 @@ void visit_lines(cudaStream_t stream, const Visitor& visitor, const Lines& lines
   using Source = decltype(Visitor::source);
   const LinePlan plan(lines, Source::width);
   if (lines.results() == 0 || lines.count() == 0) return;
-  dispatch_line_width<Source>(plan, [&]<int width>() {
-    cuda::launch(visit_kernel<width, Visitor>, plan.all_segments(), stream, visitor, plan);
+  dispatch_line_width<Source>(plan, [&]<int width, bool in_runs>() {
+    cuda::launch(visit_kernel<width, in_runs, Visitor>, plan.all_segments(), stream, visitor, plan);
   });
 }
 

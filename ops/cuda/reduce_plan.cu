@@ -68,18 +68,19 @@ LinePlan::LinePlan(const Lines& lines, int width)
       results_(lines.results()),
       count_(lines.count()),
       result_step_(lines.kept.empty() ? 0 : lines.result_strides.back()),
-      cut_(cut_lines(results_ / width_, count_, lines.along_memory())),
+      cut_(cut_lines(results_ / width_, count_, lines.along_memory(), in_runs_)),
       first_bit_(lines.along_memory() ? 0 : std::countr_zero(static_cast<unsigned>(threads / cut_.workers))),
       last_bit_(std::countr_zero(static_cast<unsigned>(lines.along_memory() ? cut_.workers : threads))),
       kept_(lines.kept, {lines.result_strides, lines.kept_strides}),
       reduced_(lines.reduced, {lines.reduced_strides}) {}
 
-LinePlan::Cut LinePlan::cut_lines(std::int64_t teams, std::int64_t count, bool along_lines) {
+LinePlan::Cut LinePlan::cut_lines(std::int64_t teams, std::int64_t count, bool along_lines, bool in_runs) {
   Cut cut;
   if (along_lines) {
-    // A batch a thread up to a warp, then some, so that merging the threads' states costs little.
-    while (cut.workers < cuda::warp_size && count >= cut.workers * batch_size * 2) cut.workers *= 2;
-    while (cut.workers < threads && count >= cut.workers * batch_size * 4) cut.workers *= 2;
+    // Some batches a thread, so that merging the threads' states costs little: all under way at once in runs, else only one up to a warp.
+    const int least = in_runs ? batches_at_once : 2;
+    while (cut.workers < cuda::warp_size && count >= cut.workers * batch_size * least) cut.workers *= 2;
+    while (cut.workers < threads && count >= cut.workers * batch_size * batches_at_once) cut.workers *= 2;
   } else {
     // Whole sectors of memory in a row of threads, and more rows only where there are few lines.
     const auto row = static_cast<int>(std::bit_ceil(static_cast<std::uint64_t>(std::clamp<std::int64_t>(teams, 1, cuda::warp_size))));
@@ -97,9 +98,12 @@ LinePlan::Cut LinePlan::cut_lines(std::int64_t teams, std::int64_t count, bool a
 
 std::size_t LinePlan::scratch_bytes(const Shape& shape, const Dims& axes, std::size_t state_size) {
   const Lines lines(shape, dense_strides(shape), axes);
-  std::int64_t segments = cut_lines(lines.results(), lines.count(), true).segments;
+  const auto segments_of = [&](int width, bool along_lines, bool in_runs) {
+    return cut_lines(lines.results() / width, lines.count(), along_lines, in_runs).segments;
+  };
+  std::int64_t segments = std::max(segments_of(1, true, false), segments_of(1, true, true));
   for (const int width : {1, 2, 4, 8, 16}) {
-    if (lines.results() % width == 0) segments = std::max(segments, cut_lines(lines.results() / width, lines.count(), false).segments);
+    if (lines.results() % width == 0) segments = std::max(segments, segments_of(width, false, false));
   }
   return segments > 1 ? static_cast<std::size_t>(lines.results() * segments) * state_size : 0;
 }

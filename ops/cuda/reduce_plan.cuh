@@ -14,6 +14,8 @@ namespace frit::ops {
 
 /// Elements of a line that a thread reads at once.
 inline constexpr int batch_size = 8;
+/// Batches that it has under way in runs, at most.
+inline constexpr int batches_at_once = 4;
 
 /// A thread's part of a line: in runs, batch_size positions from begin + batch_size * worker on, then those batch_size * workers further on,
 /// ...; otherwise begin + worker, begin + worker + workers, ...; all below end.
@@ -22,7 +24,6 @@ struct Line {
   std::int64_t offset;  ///< of position 0
   std::int64_t begin, end;
   int worker, workers;
-  bool in_runs = false;
   std::int64_t result_step = 0;  ///< from a line's place to that of the next one in memory
 
   /// The k-th line after this one in memory, of those that a thread has together.
@@ -66,6 +67,7 @@ class LinePlan {
 
   FRIT_HOST_DEVICE std::int64_t results() const { return results_; }
   FRIT_HOST_DEVICE std::int64_t segments() const { return cut_.segments; }
+  bool in_runs() const { return in_runs_; }
   /// Lines that a thread has at a time.
   int width() const { return width_; }
 
@@ -88,7 +90,7 @@ class LinePlan {
   __device__ Line line_of(std::int64_t index) const {
     std::int64_t offsets[2];
     kept_.offsets(index, offsets);
-    return {offsets[0], offsets[1], 0, count_, 0, 1, in_runs_, result_step_};
+    return {offsets[0], offsets[1], 0, count_, 0, 1, result_step_};
   }
   /// From position 0 of a line to another.
   __device__ std::int64_t offset(std::int64_t position) const {
@@ -106,7 +108,7 @@ class LinePlan {
     std::int64_t segments = 1, segment_length = 0;
   };
 
-  static Cut cut_lines(std::int64_t teams, std::int64_t count, bool along_lines);
+  static Cut cut_lines(std::int64_t teams, std::int64_t count, bool along_lines, bool in_runs);
   FRIT_HOST_DEVICE int workers() const { return 1 << (last_bit_ - first_bit_); }
   FRIT_HOST_DEVICE int teams() const { return threads / workers(); }
 

@@ -76,6 +76,8 @@ std::vector<Sample> samples() {
       {.inputs = {Shape{2, 3, 5}}},
       {.inputs = {Shape{2, 4, 3, 2}}},
       {.inputs = {Shape{3, 2, 2}}, .attributes = SoftmaxAttributes{0}},
+      {.inputs = {Shape{3, 24}}},
+      {.inputs = {Shape{2, 40}}},
       {.inputs = {Shape{1, 1}}},
       {.inputs = {Shape{0, 3}}},
   };
@@ -134,6 +136,8 @@ std::vector<Sample> backward_samples() {
       {.inputs = {Shape{3, 5}, Shape{3, 5}}, .attributes = SoftmaxAttributes{-1}},
       {.inputs = {Shape{2, 3, 5}, Shape{2, 3, 5}}},
       {.inputs = {Shape{2, 4, 3, 2}, Shape{2, 4, 3, 2}}},
+      {.inputs = {Shape{3, 24}, Shape{3, 24}}},
+      {.inputs = {Shape{2, 40}, Shape{2, 40}}},
       {.inputs = {Shape{1, 1}, Shape{1, 1}}},
       {.inputs = {Shape{0, 3}, Shape{0, 3}}},
   };
