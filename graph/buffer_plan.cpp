@@ -31,6 +31,7 @@ class BufferPlanner {
     for (int step = 0; step < end_; ++step) {
       const Node& node = graph_.nodes()[static_cast<std::size_t>(step)];
       plan_.scratch.push_back(-1);
+      plan_.view.push_back(node.kind == NodeKind::operation && is_view(node, step));
       if (node.kind == NodeKind::input) add(node.outputs[0], -1, end_);
       if (node.kind == NodeKind::operation) place_outputs(node, step);
     }
@@ -55,16 +56,24 @@ class BufferPlanner {
   int first(int node) const { return plan_.step[static_cast<std::size_t>(node)]; }
   int last_use(int value) const { return last_use_[static_cast<std::size_t>(value)]; }
 
+  /// A permutation of what lies outside, or is prepared when it is not, gets memory of its own: it may be written when that may not.
+  bool is_view(const Node& node, int step) {
+    if (node.op->view || !gives_a_view(graph_, node, layouts_)) return node.op->view;
+    const auto source = static_cast<std::size_t>(graph_.producer_index(node.inputs[0]));
+    return buffer(node.inputs[0]) >= 0 && plan_.prepared[source] == plan_.prepared[static_cast<std::size_t>(step)];
+  }
+
   void add(int value, int first, int last) {
     buffer(value) = static_cast<int>(plan_.lifetimes.size());
     plan_.lifetimes.push_back({graph_.type(value).bytes(), first, last});
   }
 
   void place_outputs(const Node& node, int step) {
+    const bool is_view = plan_.view.back();
     for (std::size_t i = 0; i < node.outputs.size(); ++i) {
       const int value = node.outputs[i];
       if (last_use(value) < 0) continue;
-      const int source = node.op->view ? node.inputs[0] : reusable_input(node, static_cast<int>(i), step);
+      const int source = is_view ? node.inputs[0] : reusable_input(node, static_cast<int>(i), step);
       if (source >= 0) {
         buffer(value) = buffer(source);  // stays -1 for a view of a variable or constant
         if (buffer(value) >= 0) extend(buffer(value), last_use(value));
@@ -72,7 +81,7 @@ class BufferPlanner {
         add(value, first(step), last_use(value));
       }
     }
-    if (node.op->view) return;
+    if (is_view) return;
     if (const std::size_t bytes = scratch_of(node)) {
       plan_.scratch.back() = static_cast<int>(plan_.lifetimes.size());
       plan_.lifetimes.push_back({static_cast<std::int64_t>(bytes), first(step), step});
@@ -140,7 +149,7 @@ std::vector<std::int64_t> alive_bytes(const Graph& graph, const BufferPlan& buff
     const Node& node = graph.nodes()[n];
     bytes += changes[n];
     const bool begins_step = buffers.step[n] == static_cast<int>(n);
-    if (node.kind == NodeKind::operation && !node.op->view && begins_step) alive.push_back(bytes);
+    if (node.kind == NodeKind::operation && !buffers.view[n] && begins_step) alive.push_back(bytes);
   }
   return alive;
 }

@@ -47,8 +47,8 @@ std::string key_of(const Graph& graph, const Node& node, const Purpose& purpose,
   const Numerics settings = numerics();
   const auto& named = node.op->kernel_on(purpose.device).library;
   const std::string library = named ? named() : "";
-  std::string key = concat(library, library.empty() ? "" : ", ", cuda::model(purpose.device.index), ": lowering of ", node.op->name, " {",
-                           node.attributes.text(), '}');
+  std::string key = concat(library, library.empty() ? "" : ", ", cuda::model(purpose.device.index),
+                           ": lowering, with images best channels-last, of ", node.op->name, " {", node.attributes.text(), '}');
   for (const int id : node.inputs) key += concat(", ", graph.type(id));
   for (const ops::Lowering& lowering : node.op->lowerings) key += concat(", ", lowering.name);
   return key + concat(readers, purpose.trained ? ", trained" : ", prepared once", settings.tf32 ? ", tf32" : "", ", workspace at most ",

@@ -10,7 +10,8 @@
 
 namespace frit::graph {
 
-Executable::Executable(const Graph& graph, State& state) : graph_(bring_preparation_first(remove_dead_code(graph))) {
+Executable::Executable(const Graph& graph, State& state)
+    : graph_(bring_preparation_first(convert_layouts(remove_dead_code(graph), state.device()))) {
   verify(graph_);
   state.prepare(graph_);
   const std::vector<Layout> layouts = choose_layouts(graph_, state.device());
@@ -41,6 +42,7 @@ Executable::Executable(const Graph& graph, State& state) : graph_(bring_preparat
       values_[static_cast<std::size_t>(node.outputs[0])] = first.reshape(graph_.type(node.outputs[0]).shape);
       continue;
     }
+    if (buffers.view[n]) continue;  // it has its input's place
     Call call = call_of(node, state);
     call.node = static_cast<int>(n);
     if (const int scratch = buffers.scratch[n]; scratch >= 0) {

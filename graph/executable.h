@@ -24,6 +24,7 @@ struct BufferPlan {
   std::vector<int> scratch;         ///< by node index: its scratch buffer or -1
   std::vector<int> step;            ///< by node index: see first_of_steps
   std::vector<bool> prepared;       ///< by node index: see find_preparation
+  std::vector<bool> view;           ///< by node index: it has its input's buffer, or place, and nothing to compute
 };
 
 /// Inputs and outputs of the graph live throughout, and so do, once computed, results of the preparation that other operations read. A view

@@ -1,82 +1,224 @@
 #include "frit/graph/layouts.h"
 
 #include <algorithm>
+#include <map>
+
+#include "frit/core/tensor.h"
+#include "frit/graph/minimum_cut.h"
+#include "frit/graph/rewriter.h"
 
 namespace frit::graph {
 namespace {
+
+constexpr int channels_last = MinimumCut::source, contiguous = MinimumCut::sink;
+
+// Costs, as bytes that would take as long to move.
+/// Reads and writes an image.
+constexpr std::int64_t conversion_cost(std::int64_t bytes) { return 2 * bytes; }
+/// An elementwise kernel reads or writes an image in another order than the one in which it goes through the others.
+constexpr std::int64_t disorder_cost(std::int64_t bytes) { return bytes / 8; }
+/// A kernel that prefers channels-last takes several times as long; more than all conversions of its images.
+constexpr std::int64_t slowness_cost(std::int64_t bytes) { return 8 * bytes; }
+
+std::size_t index(int n) { return static_cast<std::size_t>(n); }
 
 bool contains(const std::vector<int>& list, std::size_t index) {
   return std::find(list.begin(), list.end(), static_cast<int>(index)) != list.end();
 }
 
-/// Chosen by elimination: what may lie channels-last begins so, and whatever is in its way makes it contiguous.
+Tensor without_memory(const TensorType& type, Layout layout) { return Tensor::over(nullptr, type.shape, type.dtype, {}, nullptr, layout); }
+
+/// Whether a value's two layouts differ; other values are contiguous.
+bool is_image(const TensorType& type) { return type.shape.rank() >= 4 && !without_memory(type, Layout::channels_last).is_contiguous(); }
+
+/// A kernel's images, by the place of the input or output in the call: whether they may lie in either layout.
+struct Images {
+  std::map<std::size_t, bool> inputs, outputs;
+
+  Images(const Graph& graph, const Node& node, const ops::Kernel& kernel) {
+    for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+      const std::size_t declared = node.op->variadic ? std::min(i, node.op->inputs.size() - 1) : i;  // the last input of some repeats
+      if (is_image(graph.type(node.inputs[i]))) inputs[i] = contains(kernel.any_layout_inputs, declared);
+    }
+    for (std::size_t i = 0; i < node.outputs.size(); ++i) {
+      if (is_image(graph.type(node.outputs[i]))) outputs[i] = contains(kernel.any_layout_outputs, i);
+    }
+  }
+};
+
+bool permutes_to_view(const Graph& graph, const Node& node, Layout from, Layout to) {
+  const TensorType &input = graph.type(node.inputs[0]), &output = graph.type(node.outputs[0]);
+  return without_memory(input, from).permute(node.op->permutation(node.attributes)).is_contiguous(to) &&
+         (to == Layout::contiguous || is_image(output)) && (from == Layout::contiguous || is_image(input));
+}
+
+/// A minimum cut, channels-last on one side: of images, and of operations, which go through their images in one layout.
 class LayoutChoice {
  public:
-  LayoutChoice(const Graph& graph, Device device)
-      : graph_(graph), device_(device), layouts_(static_cast<std::size_t>(graph.value_count()), Layout::contiguous) {}
-
-  std::vector<Layout> run() {
-    for (const Node& node : graph_.nodes()) allow(node);
-    for (const Node& node : graph_.nodes()) forbid(node);
-    for (const Output& output : graph_.outputs()) layout(output.value) = Layout::contiguous;
-    while (std::any_of(graph_.nodes().begin(), graph_.nodes().end(), [&](const Node& node) { return unify(node); })) {
+  /// `converting`: conversions may be added, at a cost.
+  LayoutChoice(const Graph& graph, Device device, bool converting)
+      : graph_(graph),
+        device_(device),
+        converting_(converting),
+        images_(index(graph.value_count()), -1),
+        operations_(graph.nodes().size(), -1) {
+    for (int id = 0; id < graph.value_count(); ++id) {
+      if (is_image(graph.type(id))) images_[index(id)] = cut_.add_vertex();
     }
-    return std::move(layouts_);
+    for (std::size_t n = 0; n < operations_.size(); ++n) {
+      const Node& node = graph.nodes()[n];
+      if (runs_kernel(node)) {
+        add_kernel(node, operations_[n] = cut_.add_vertex());
+      } else {
+        add_other(node);
+      }
+    }
+    for (const Output& output : graph.outputs()) read(output.value, contiguous);
+    contiguous_ = cut_.sink_side();
+  }
+
+  Layout of(int value) const { return layout_at(images_[index(value)]); }
+  /// In which layout an operation wants an input.
+  Layout wanted(std::size_t n, std::size_t input) const {
+    const Node& node = graph_.nodes()[n];
+    const int value = node.inputs[input];
+    if (!is_image(graph_.type(value)) || !runs_kernel(node)) return Layout::contiguous;
+    const ops::Kernel& kernel = node.op->kernel_on(device_);
+    if (!Images(graph_, node, kernel).inputs.at(input)) return Layout::contiguous;
+    return in_one_layout(kernel) ? layout_at(operations_[n]) : of(value);
   }
 
  private:
-  Layout& layout(int value) { return layouts_[static_cast<std::size_t>(value)]; }
-  bool is_image(int value) const { return graph_.type(value).shape.rank() >= 4; }
-  const ops::Kernel* kernel(const Node& node) const {
-    return node.kind == NodeKind::operation && !node.op->view ? &node.op->kernel_on(device_) : nullptr;
-  }
-  /// The last input of some operators repeats.
-  static std::size_t declared(const Node& node, std::size_t input) {
-    return node.op->variadic ? std::min(input, node.op->inputs.size() - 1) : input;
+  static bool runs_kernel(const Node& node) { return node.kind == NodeKind::operation && !node.op->view; }
+  bool in_one_layout(const ops::Kernel& kernel) const { return kernel.one_layout || (converting_ && kernel.prefers_channels_last); }
+  Layout layout_at(int vertex) const { return vertex < 0 || contiguous_[index(vertex)] ? Layout::contiguous : Layout::channels_last; }
+  std::int64_t bytes(int value) const { return graph_.type(value).bytes(); }
+
+  void tie(int a, int b, std::int64_t cost = MinimumCut::unlimited) { cut_.add_edge(a, b, cost, cost); }
+
+  /// Some operation wants a value in the layout that `reader` is in. One conversion serves all that want the other layout.
+  void read(int value, int reader) {
+    const int image = images_[index(value)];
+    if (image < 0) return;
+    if (!converting_) return tie(image, reader);
+    auto [place, added] = conversions_.try_emplace(value);
+    auto& [to_contiguous, to_channels_last] = place->second;
+    if (added) {
+      to_contiguous = cut_.add_vertex();
+      to_channels_last = cut_.add_vertex();
+      cut_.add_edge(image, to_contiguous, conversion_cost(bytes(value)));
+      cut_.add_edge(to_channels_last, image, conversion_cost(bytes(value)));
+    }
+    cut_.add_edge(to_contiguous, reader, MinimumCut::unlimited);
+    cut_.add_edge(reader, to_channels_last, MinimumCut::unlimited);
   }
 
-  void allow(const Node& node) {
-    const ops::Kernel* const kernel = this->kernel(node);
-    for (std::size_t i = 0; i < node.outputs.size(); ++i) {
-      const bool any = node.kind == NodeKind::input || (kernel != nullptr && contains(kernel->any_layout_outputs, i));
-      if (any && is_image(node.outputs[i])) layout(node.outputs[i]) = Layout::channels_last;
+  void add_kernel(const Node& node, int operation) {
+    const ops::Kernel& kernel = node.op->kernel_on(device_);
+    const Images images(graph_, node, kernel);
+    if (node.op->permutation) return add_permutation(node);
+    const bool elementwise = node.op->elementwise || node.op->join;
+    std::int64_t all_bytes = 0;
+    const auto mix = [&](int value) {
+      tie(images_[index(value)], operation, elementwise ? disorder_cost(bytes(value)) : conversion_cost(bytes(value)));
+    };
+    for (const auto& [i, any] : images.inputs) {
+      const int value = node.inputs[i];
+      if (any) all_bytes += bytes(value);
+      if (any && !in_one_layout(kernel)) {
+        mix(value);
+      } else {
+        read(value, any ? operation : contiguous);
+      }
+    }
+    for (const auto& [i, any] : images.outputs) {
+      const int value = node.outputs[i];
+      if (any) all_bytes += bytes(value);
+      if (any && !in_one_layout(kernel)) {
+        mix(value);
+      } else {
+        tie(images_[index(value)], any ? operation : contiguous);
+      }
+    }
+    if (kernel.prefers_channels_last) cut_.add_edge(channels_last, operation, slowness_cost(all_bytes));
+  }
+
+  /// Costs a copy but for the layouts with which it is a view.
+  void add_permutation(const Node& node) {
+    const auto prefer = [&](int value, Layout layout) {
+      const int image = images_[index(value)];
+      if (image < 0) return;
+      const bool last = layout == Layout::channels_last;
+      cut_.add_edge(last ? channels_last : image, last ? image : contiguous, bytes(value));
+    };
+    for (const Layout from : {Layout::contiguous, Layout::channels_last}) {
+      for (const Layout to : {Layout::contiguous, Layout::channels_last}) {
+        if (!permutes_to_view(graph_, node, from, to)) continue;
+        prefer(node.inputs[0], from);
+        return prefer(node.outputs[0], to);
+      }
     }
   }
 
-  void forbid(const Node& node) {
-    const ops::Kernel* const kernel = this->kernel(node);
-    for (std::size_t i = 0; i < node.inputs.size(); ++i) {
-      if (kernel == nullptr || !contains(kernel->any_layout_inputs, declared(node, i))) layout(node.inputs[i]) = Layout::contiguous;
+  /// Views are of contiguous tensors. Variables and constants lie as the world outside knows them, and so do inputs if nobody minds.
+  void add_other(const Node& node) {
+    for (const int value : node.inputs) read(value, contiguous);
+    for (const int value : node.outputs) {
+      if (images_[index(value)] < 0) continue;
+      cut_.add_edge(images_[index(value)], contiguous, node.kind == NodeKind::input ? 1 : MinimumCut::unlimited);
     }
-  }
-
-  /// Whether an operation that wants its images in one layout had them in two.
-  bool unify(const Node& node) {
-    const ops::Kernel* const kernel = this->kernel(node);
-    if (kernel == nullptr || !kernel->one_layout) return false;
-    std::vector<int> images;
-    for (std::size_t i = 0; i < node.inputs.size(); ++i) {
-      if (contains(kernel->any_layout_inputs, declared(node, i)) && is_image(node.inputs[i])) images.push_back(node.inputs[i]);
-    }
-    for (std::size_t i = 0; i < node.outputs.size(); ++i) {
-      if (contains(kernel->any_layout_outputs, i) && is_image(node.outputs[i])) images.push_back(node.outputs[i]);
-    }
-    const auto last = [&](int value) { return layout(value) == Layout::channels_last; };
-    if (std::all_of(images.begin(), images.end(), last) || std::none_of(images.begin(), images.end(), last)) return false;
-    for (const int value : images) layout(value) = Layout::contiguous;
-    return true;
   }
 
   const Graph& graph_;
   Device device_;
-  std::vector<Layout> layouts_;
+  bool converting_;
+  MinimumCut cut_;
+  std::vector<int> images_;      // by value: its vertex, if it is an image
+  std::vector<int> operations_;  // by node: its vertex, if it runs a kernel
+  std::map<int, std::pair<int, int>> conversions_;
+  std::vector<bool> contiguous_;  // by vertex
 };
 
 }  // namespace
 
+Graph convert_layouts(const Graph& graph, Device device) {
+  if (device.kind == DeviceKind::cpu) return graph;
+  const LayoutChoice choice(graph, device, true);
+  Rewriter rewriter(graph);
+  std::map<int, Value> converted;
+  const auto laid_out = [&](int id, Layout layout) {
+    const Value value = rewriter(id);
+    if (choice.of(id) == layout) return value;
+    Value& result = converted[id];
+    if (!result) result = convert(rewriter.target(), value, value.dtype());
+    return result;
+  };
+  for (std::size_t n = 0; n < graph.nodes().size(); ++n) {
+    const Node& node = graph.nodes()[n];
+    if (node.kind != NodeKind::operation) {
+      rewriter.copy(node);
+      continue;
+    }
+    Values inputs;
+    for (std::size_t i = 0; i < node.inputs.size(); ++i) inputs.push_back(laid_out(node.inputs[i], choice.wanted(n, i)));
+    const Values outputs = rewriter.target().emit(*node.op, inputs, node.attributes);
+    for (std::size_t i = 0; i < outputs.size(); ++i) rewriter.map(node.outputs[i], outputs[i]);
+  }
+  for (const Output& output : graph.outputs()) rewriter.target().output(output.name, laid_out(output.value, Layout::contiguous));
+  return std::move(rewriter.target());
+}
+
 std::vector<Layout> choose_layouts(const Graph& graph, Device device) {
-  if (device.kind == DeviceKind::cpu) return std::vector<Layout>(static_cast<std::size_t>(graph.value_count()), Layout::contiguous);
-  return LayoutChoice(graph, device).run();
+  std::vector<Layout> layouts(index(graph.value_count()), Layout::contiguous);
+  if (device.kind == DeviceKind::cpu) return layouts;
+  const LayoutChoice choice(graph, device, false);
+  for (int id = 0; id < graph.value_count(); ++id) layouts[index(id)] = choice.of(id);
+  return layouts;
+}
+
+bool gives_a_view(const Graph& graph, const Node& operation, const std::vector<Layout>& layouts) {
+  if (operation.op->view || !operation.op->permutation) return operation.op->view;
+  return permutes_to_view(graph, operation, layouts[index(operation.inputs[0])], layouts[index(operation.outputs[0])]);
 }
 
 }  // namespace frit::graph

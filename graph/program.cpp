@@ -63,7 +63,7 @@ Graph Program::optimised(const std::map<std::string, TensorType>& inputs) const 
   const auto complete = [&](Graph graph) {
     if (trained) extend_(graph);
     graph = clean(graph::choose_gradient_lowerings(graph, {device, trained, clean}));
-    return graph::bring_together(graph::bring_preparation_first(graph), device);
+    return graph::bring_together(graph::bring_preparation_first(graph::convert_layouts(graph, device)), device);
   };
   Graph forward = graph::specialize(graph_, inputs);
   if (precision_ != DType::f32) forward = graph::lower_precision(forward, precision_);

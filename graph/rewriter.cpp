@@ -1,5 +1,9 @@
 #include "frit/graph/rewriter.h"
 
+#include <algorithm>
+
+#include "frit/ops/operator/registry.h"
+
 namespace frit::graph {
 
 Value Rewriter::operator()(int old_value) const {
@@ -33,6 +37,13 @@ void Rewriter::copy(const Node& node) {
 Graph Rewriter::finish() {
   for (const Output& output : source_.outputs()) target_.output(output.name, (*this)(output.value));
   return std::move(target_);
+}
+
+Value convert(Graph& target, const Value& value, DType dtype) {
+  const std::vector<const ops::Operator*> all = ops::registry().all();
+  const auto found = std::find_if(all.begin(), all.end(), [](const ops::Operator* op) { return static_cast<bool>(op->conversion); });
+  FRIT_CHECK(found != all.end());
+  return target.emit(**found, std::span(&value, 1), (*found)->conversion(dtype)).at(0);
 }
 
 }  // namespace frit::graph

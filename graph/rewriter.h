@@ -27,4 +27,7 @@ class Rewriter {
   Values map_;
 };
 
+/// The value as a result of its own, in a dtype that may be the one it has: an operation that copies it.
+Value convert(Graph& target, const Value& value, DType dtype);
+
 }  // namespace frit::graph

@@ -36,7 +36,7 @@ class Drawing {
       const graph::Node& node = graph.nodes()[static_cast<std::size_t>(n)];
       column_.push_back(static_cast<int>(steps_.size()));
       const auto calls = std::count(buffers_.step.begin(), buffers_.step.end(), n);
-      if (node.kind != graph::NodeKind::operation || node.op->view || calls == 0) continue;
+      if (node.kind != graph::NodeKind::operation || buffers_.view[static_cast<std::size_t>(n)] || calls == 0) continue;
       steps_.push_back(calls == 1 ? node.op->name : concat(node.op->name, " x ", calls));
     }
     column_.push_back(static_cast<int>(steps_.size()));

@@ -2,7 +2,6 @@
 
 #include "frit/graph/pipeline.h"
 #include "frit/graph/rewriter.h"
-#include "frit/ops/operator/registry.h"
 
 namespace frit::graph {
 namespace {
@@ -13,7 +12,7 @@ bool contains(const std::vector<int>& list, std::size_t index) {
 
 class Lowering {
  public:
-  Lowering(const Graph& graph, DType half) : graph_(graph), half_(half), conversion_(find_conversion()), rewriter_(graph) {}
+  Lowering(const Graph& graph, DType half) : graph_(graph), half_(half), rewriter_(graph) {}
 
   Graph run() {
     for (const Node& node : graph_.nodes()) {
@@ -27,16 +26,7 @@ class Lowering {
   }
 
  private:
-  static const ops::Operator& find_conversion() {
-    const std::vector<const ops::Operator*> all = ops::registry().all();
-    const auto found = std::find_if(all.begin(), all.end(), [](const ops::Operator* op) { return static_cast<bool>(op->conversion); });
-    FRIT_CHECK(found != all.end());
-    return **found;
-  }
-
-  Value converted(const Value& value, DType dtype) {
-    return value.dtype() == dtype ? value : rewriter_.target().emit(conversion_, std::span(&value, 1), conversion_.conversion(dtype)).at(0);
-  }
+  Value converted(const Value& value, DType dtype) { return value.dtype() == dtype ? value : convert(rewriter_.target(), value, dtype); }
 
   /// Of the operator's data, which is float32 in the graph as it was written; what it updates in place stays what it is.
   bool is_data(const Node& node, std::size_t input) const {
@@ -64,7 +54,6 @@ class Lowering {
 
   const Graph& graph_;
   DType half_;
-  const ops::Operator& conversion_;
   Rewriter rewriter_;
 };
 

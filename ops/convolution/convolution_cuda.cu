@@ -193,6 +193,7 @@ Kernel convolution_kernel(ReadConvolution read, std::vector<int> any_layout_inpu
               },
           .any_layout_inputs = std::move(any_layout_inputs),
           .any_layout_outputs = std::move(any_layout_outputs),
+          .prefers_channels_last = true,
           .library = cudnn::version};
 }
 

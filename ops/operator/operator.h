@@ -119,6 +119,7 @@ struct Kernel {
   std::vector<int> any_layout_inputs = {};
   std::vector<int> any_layout_outputs = {};
   bool one_layout = false;  ///< those of them that are images (rank 4 or more) come all in the same layout
+  bool prefers_channels_last = false;  ///< far slower where they do not all lie so: a conversion before or after is worth it
   /// What else does the work, with its version: "cuDNN 9.19.0"; missing: frit does it alone.
   std::function<std::string()> library = {};
   /// Of an elementwise operator's CUDA kernel: the functor for these attributes, which computes in float64 if `wide`, else in float32.
@@ -270,6 +271,8 @@ struct Operator {
   std::function<Invariance(const Shape& input, const Attributes&)> invariance = {};
   bool repeats = false;  ///< output 0 is input 0, repeated along axes as broadcasting would
   bool view = false;     ///< output 0 is input 0's elements in the same order: no kernel need run
+  /// Output 0 is input 0 with its axes in another order: axis i is the input's axis permutation[i]. In some layouts the memory is the same.
+  std::function<Dims(const Attributes&)> permutation = {};
 
   std::function<std::vector<Sample>()> samples = {};
 

@@ -187,13 +187,14 @@ void gather_all_windows(const Tensor& input_gradient, const PoolGeometry& g, cud
   });
 }
 
-/// What a pooling operator's kernel says of layouts: its images lie all in one.
+/// What a pooling operator's kernel says of layouts: its images lie all in one, best channels-last, where threads read vectors.
 inline Kernel pool_kernel(KernelFunction run, std::vector<int> inputs, std::vector<int> outputs) {
   return {.run = std::move(run),
           .halves = true,
           .any_layout_inputs = std::move(inputs),
           .any_layout_outputs = std::move(outputs),
-          .one_layout = true};
+          .one_layout = true,
+          .prefers_channels_last = true};
 }
 
 }  // namespace frit::ops

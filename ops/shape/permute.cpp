@@ -77,6 +77,7 @@ FRIT_OPERATORS(permute) {
       .cpu = {.run = kernel, .strided = true, .halves = true},
       .cuda = {.run = kernel, .strided = true, .halves = true, .any_layout_inputs = {0}, .any_layout_outputs = {0}},
       .dtypes = {std::begin(all_dtypes), std::end(all_dtypes)},
+      .permutation = [](const Attributes& attributes) { return attributes.as<PermuteAttributes>().axes; },
       .samples = samples,
   });
 }

@@ -1,0 +1,204 @@
+#include "frit/graph/layouts.h"
+
+#include <gtest/gtest.h>
+
+#include "frit/graph/executable.h"
+#include "frit/graph/minimum_cut.h"
+#include "frit/ops/operator/registry.h"
+#include "frit/ops/shape/shape_ops.h"
+
+namespace frit {
+namespace {
+
+constexpr Device gpu{DeviceKind::cuda, 0};
+constexpr Layout last = Layout::channels_last, contiguous = Layout::contiguous;
+
+struct NoData {
+  void fields(FieldVisitor&) {}
+};
+
+void nothing(const ops::KernelContext&) {}
+
+std::vector<TensorType> half_as_wide(const ops::InferContext& call) {
+  Shape shape = call.shape(0);
+  for (int axis = 2; axis < shape.rank(); ++axis) shape[axis] /= 2;
+  return {{call.inputs[0].dtype, shape}};
+}
+
+ops::Operator operator_of(std::string name, ops::InferRule infer, ops::Kernel cuda) {
+  cuda.run = nothing;
+  return {.name = std::move(name),
+          .summary = "for tests of layouts",
+          .inputs = {"x", {"y", true}},
+          .infer = std::move(infer),
+          .no_gradient = "for tests",
+          .cpu = {.run = nothing},
+          .cuda = std::move(cuda),
+          .samples = [] {
+            return std::vector<ops::Sample>{{.inputs = {Shape{2, 3, 4, 4}}}};
+          }};
+}
+
+/// Operators of which CUDA kernels say what those of convolutions, softmax, pools and elementwise operators say.
+void add_operators() {
+  if (ops::registry().contains("layout_convolution")) return;
+  const auto add = [](ops::Operator entry) { ops::registry().add<NoData>(std::move(entry)); };
+  add(operator_of("layout_convolution", ops::infer_same,
+                  {.any_layout_inputs = {0, 1}, .any_layout_outputs = {0}, .prefers_channels_last = true}));
+  add(operator_of("layout_pool", half_as_wide,
+                  {.any_layout_inputs = {0}, .any_layout_outputs = {0}, .one_layout = true, .prefers_channels_last = true}));
+  add(operator_of("layout_norm", ops::infer_same, {.any_layout_inputs = {0}, .any_layout_outputs = {0}, .one_layout = true}));
+  add(operator_of("layout_shrinking_norm", half_as_wide, {.any_layout_inputs = {0}, .any_layout_outputs = {0}, .one_layout = true}));
+  add(operator_of("layout_contiguous", ops::infer_same, {}));
+  ops::Operator elementwise = operator_of("layout_elementwise", ops::infer_same, {.any_layout_inputs = {0, 1}, .any_layout_outputs = {0}});
+  elementwise.elementwise = true;
+  add(std::move(elementwise));
+  const ops::Kernel any_layout{.run = nothing, .any_layout_inputs = {0}, .any_layout_outputs = {0}};
+  if (!ops::registry().find("cast").cuda) ops::registry().add_cuda("cast", any_layout);  // in a build without CUDA
+}
+
+class Layouts : public testing::Test {
+ protected:
+  void SetUp() override { add_operators(); }
+
+  static Value emit(const std::string& name, const Values& inputs) {
+    return Graph::of(inputs[0]).emit(ops::registry().find("layout_" + name), inputs, NoData{}).at(0);
+  }
+
+  /// What runs on a GPU: "layout_pool last", with "cast" where a conversion was added.
+  static std::vector<std::string> plan(const Graph& graph) {
+    const Graph converted = graph::convert_layouts(graph, gpu);
+    graph::verify(converted);
+    const std::vector<Layout> layouts = graph::choose_layouts(converted, gpu);
+    std::vector<std::string> lines;
+    for (const graph::Node* node : converted.all(graph::NodeKind::operation)) {
+      const std::string_view name = node->op->name;
+      const bool is_last = layouts[static_cast<std::size_t>(node->outputs[0])] == last;
+      lines.push_back(concat(name.starts_with("layout_") ? name.substr(7) : name, is_last ? " last" : ""));
+    }
+    EXPECT_EQ(graph::to_text(graph::convert_layouts(converted, gpu)), graph::to_text(converted)) << "nothing is left to convert";
+    return lines;
+  }
+
+  Graph graph;
+  Value x = graph.input("x", {2, 3, 32, 32});
+};
+
+using Lines = std::vector<std::string>;
+
+TEST_F(Layouts, AnOutputIsConvertedAfterThePoolsThatMakeItSmall) {
+  graph.output("y", emit("pool", {emit("pool", {emit("norm", {emit("convolution", {x})})})}));
+  EXPECT_EQ(plan(graph), Lines({"convolution last", "norm last", "pool last", "pool last", "cast"}));
+}
+
+TEST_F(Layouts, AConvolutionGivesItsResultToTheWorldThroughAConversion) {
+  graph.output("y", emit("convolution", {x}));
+  EXPECT_EQ(plan(graph), Lines({"convolution last", "cast"}));
+}
+
+TEST_F(Layouts, TheSmallestOfAChainIsConverted) {
+  graph.output("y", emit("norm", {emit("shrinking_norm", {emit("norm", {emit("convolution", {x})})})}));
+  const Lines chain = plan(graph);
+  EXPECT_EQ(std::count(chain.begin(), chain.end(), "cast"), 1);
+  EXPECT_LT(std::find(chain.begin(), chain.end(), "shrinking_norm last"), std::find(chain.begin(), chain.end(), "cast"));
+}
+
+TEST_F(Layouts, AnElementwiseOperationConvertsWhatItWrites) {
+  graph.output("y", emit("elementwise", {emit("convolution", {x})}));
+  EXPECT_EQ(plan(graph), Lines({"convolution last", "elementwise"}));
+}
+
+TEST_F(Layouts, WithoutThoseThatPreferChannelsLastNothingMoves) {
+  graph.output("y", emit("elementwise", {emit("norm", {emit("elementwise", {x})})}));
+  EXPECT_EQ(plan(graph), Lines({"elementwise", "norm", "elementwise"}));
+  EXPECT_EQ(graph::choose_layouts(graph, gpu)[static_cast<std::size_t>(x.id())], contiguous);
+}
+
+TEST_F(Layouts, OneConversionServesAllReaders) {
+  const Value y = emit("convolution", {x});
+  graph.output("a", emit("contiguous", {y}));
+  graph.output("b", emit("contiguous", {y}));
+  graph.output("c", y);
+  EXPECT_EQ(plan(graph), Lines({"convolution last", "cast", "contiguous", "contiguous"}));
+}
+
+TEST_F(Layouts, AWeightIsConvertedWhereItIsComputedOnce) {
+  const Value w = graph.variable("w", {DType::f32, {2, 3, 32, 32}}, [](const Tensor& tensor, std::uint64_t) { tensor.fill(1); });
+  graph.output("y", emit("contiguous", {emit("convolution", {emit("convolution", {x, w}), w})}));
+  EXPECT_EQ(plan(graph), Lines({"cast last", "convolution last", "convolution last", "cast", "contiguous"}));
+}
+
+TEST_F(Layouts, WithoutConversionsAConvolutionMixesLayouts) {
+  const Value y = emit("convolution", {x}), z = emit("convolution", {y});
+  graph.output("z", z);
+  const std::vector<Layout> layouts = graph::choose_layouts(graph, gpu);
+  EXPECT_EQ(layouts[static_cast<std::size_t>(x.id())], last);
+  EXPECT_EQ(layouts[static_cast<std::size_t>(y.id())], last);
+  EXPECT_EQ(layouts[static_cast<std::size_t>(z.id())], contiguous);
+  for (const Layout layout : graph::choose_layouts(graph, Device::cpu())) EXPECT_EQ(layout, contiguous);
+  EXPECT_EQ(graph::to_text(graph::convert_layouts(graph, Device::cpu())), graph::to_text(graph));
+}
+
+TEST_F(Layouts, ImagesOfOnePixelHaveOneLayout) {
+  const Value pixels = graph.input("pixels", {2, 3, 1, 1});
+  graph.output("y", emit("convolution", {pixels}));
+  EXPECT_EQ(plan(graph), Lines({"convolution"}));
+}
+
+TEST(Permutations, OfAxesOfSizeOneAreViews) {
+  Graph graph;
+  const Value moved = permute(graph.input("x", {5, 1, 3}), {1, 0, 2}), turned = permute(graph.input("y", {5, 2, 3}), {1, 0, 2});
+  graph.output("moved", moved);
+  graph.output("turned", turned);
+  const graph::BufferPlan buffers = graph::plan_buffers(graph);
+  EXPECT_TRUE(buffers.view[static_cast<std::size_t>(graph.producer_index(moved.id()))]);
+  EXPECT_FALSE(buffers.view[static_cast<std::size_t>(graph.producer_index(turned.id()))]);
+  State state;
+  graph::Executable executable(graph, state);
+  Tensor x = Tensor::empty({5, 1, 3}), y = Tensor::empty({5, 2, 3});
+  for (int i = 0; i < 15; ++i) x.data<float>()[i] = static_cast<float>(i);
+  y.fill(2);
+  executable.run({{"x", x}, {"y", y}});
+  EXPECT_EQ(executable.steps().size(), 1u);
+  EXPECT_EQ(executable.output("moved").shape(), Shape({1, 5, 3}));
+  EXPECT_EQ(executable.output("moved").to_vector<float>(), x.to_vector<float>());
+}
+
+TEST(Permutations, OfAVariableAreCopies) {
+  Graph graph;
+  const Value w = graph.variable("w", {DType::f32, {5, 1}}, [](const Tensor& tensor, std::uint64_t) { tensor.fill(1); });
+  const Value moved = permute(w, {1, 0});
+  graph.output("moved", moved);
+  EXPECT_FALSE(graph::plan_buffers(graph).view[static_cast<std::size_t>(graph.producer_index(moved.id()))]);
+}
+
+TEST(Permutations, BetweenChannelsLastAndChannelsAsTheLastAxisAreViews) {
+  Graph graph;
+  const Value x = graph.input("x", {2, 3, 4, 5}), there = permute(x, {0, 2, 3, 1}), back = permute(there, {0, 3, 1, 2});
+  const auto is_view = [&](const Value& value, Layout from, Layout to) {
+    std::vector<Layout> layouts(static_cast<std::size_t>(graph.value_count()), from);
+    layouts[static_cast<std::size_t>(value.id())] = to;
+    return graph::gives_a_view(graph, graph.producer(value.id()), layouts);
+  };
+  EXPECT_TRUE(is_view(there, last, contiguous));
+  EXPECT_TRUE(is_view(back, contiguous, last));
+  EXPECT_FALSE(is_view(there, contiguous, last));
+  EXPECT_FALSE(is_view(there, contiguous, contiguous));
+  EXPECT_FALSE(is_view(there, last, last));
+  EXPECT_FALSE(is_view(back, last, contiguous));
+}
+
+TEST(MinimumCut, CutsTheSmallestEdges) {
+  graph::MinimumCut cut;
+  const int a = cut.add_vertex(), b = cut.add_vertex(), c = cut.add_vertex(), alone = cut.add_vertex();
+  cut.add_edge(graph::MinimumCut::source, a, 5);
+  cut.add_edge(a, b, 2, 2);
+  cut.add_edge(a, c, 1);
+  cut.add_edge(c, b, graph::MinimumCut::unlimited);
+  cut.add_edge(b, graph::MinimumCut::sink, 4);
+  EXPECT_EQ(cut.sink_side(), (std::vector<bool>{false, true, false, true, true, false}));
+  EXPECT_FALSE(cut.sink_side()[static_cast<std::size_t>(alone)]) << "the source's where either will do";
+}
+
+}  // namespace
+}  // namespace frit
