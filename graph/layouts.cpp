@@ -5,6 +5,7 @@
 
 #include "frit/core/tensor.h"
 #include "frit/graph/minimum_cut.h"
+#include "frit/graph/preparation.h"
 #include "frit/graph/rewriter.h"
 
 namespace frit::graph {
@@ -17,6 +18,8 @@ constexpr int channels_last = MinimumCut::source, contiguous = MinimumCut::sink;
 constexpr std::int64_t conversion_cost(std::int64_t bytes) { return 2 * bytes; }
 /// An elementwise kernel reads or writes an image in another order than the one in which it goes through the others.
 constexpr std::int64_t disorder_cost(std::int64_t bytes) { return bytes / 8; }
+/// A kernel rearranges a weight by itself, if it has to at all.
+constexpr std::int64_t weight_cost(std::int64_t bytes) { return bytes; }
 /// A kernel that prefers channels-last takes several times as long; more than all conversions of its images.
 constexpr std::int64_t slowness_cost(std::int64_t bytes) { return 8 * bytes; }
 
@@ -61,7 +64,8 @@ class LayoutChoice {
         device_(device),
         converting_(converting),
         images_(index(graph.value_count()), -1),
-        operations_(graph.nodes().size(), -1) {
+        operations_(graph.nodes().size(), -1),
+        fixed_(fixed_values(graph)) {
     for (int id = 0; id < graph.value_count(); ++id) {
       if (is_image(graph.type(id))) images_[index(id)] = cut_.add_vertex();
     }
@@ -85,12 +89,18 @@ class LayoutChoice {
     if (!is_image(graph_.type(value)) || !runs_kernel(node)) return Layout::contiguous;
     const ops::Kernel& kernel = node.op->kernel_on(device_);
     if (!Images(graph_, node, kernel).inputs.at(input)) return Layout::contiguous;
-    return in_one_layout(kernel) ? layout_at(operations_[n]) : of(value);
+    return in_one_layout(node, value) ? layout_at(operations_[n]) : of(value);
   }
 
  private:
   static bool runs_kernel(const Node& node) { return node.kind == NodeKind::operation && !node.op->view; }
-  bool in_one_layout(const ops::Kernel& kernel) const { return kernel.one_layout || (converting_ && kernel.prefers_channels_last); }
+  /// Whether a kernel must have a value in the layout of its others.
+  bool in_one_layout(const Node& node, int value) const {
+    const ops::Kernel& kernel = node.op->kernel_on(device_);
+    return kernel.one_layout || (converting_ && kernel.prefers_channels_last && (!is_weight(node, value) || fixed_[index(value)]));
+  }
+  /// What has another batch than input 0. A kernel that takes mixed layouts takes weights as they come, unless they can be converted once.
+  bool is_weight(const Node& node, int value) const { return graph_.type(value).shape[0] != graph_.type(node.inputs[0]).shape[0]; }
   Layout layout_at(int vertex) const { return vertex < 0 || contiguous_[index(vertex)] ? Layout::contiguous : Layout::channels_last; }
   std::int64_t bytes(int value) const { return graph_.type(value).bytes(); }
 
@@ -120,12 +130,13 @@ class LayoutChoice {
     const bool elementwise = node.op->elementwise || node.op->join;
     std::int64_t all_bytes = 0;
     const auto mix = [&](int value) {
+      if (kernel.prefers_channels_last && is_weight(node, value)) return tie(images_[index(value)], operation, weight_cost(bytes(value)));
       tie(images_[index(value)], operation, elementwise ? disorder_cost(bytes(value)) : conversion_cost(bytes(value)));
     };
     for (const auto& [i, any] : images.inputs) {
       const int value = node.inputs[i];
       if (any) all_bytes += bytes(value);
-      if (any && !in_one_layout(kernel)) {
+      if (any && !in_one_layout(node, value)) {
         mix(value);
       } else {
         read(value, any ? operation : contiguous);
@@ -134,7 +145,7 @@ class LayoutChoice {
     for (const auto& [i, any] : images.outputs) {
       const int value = node.outputs[i];
       if (any) all_bytes += bytes(value);
-      if (any && !in_one_layout(kernel)) {
+      if (any && !in_one_layout(node, value)) {
         mix(value);
       } else {
         tie(images_[index(value)], any ? operation : contiguous);
@@ -175,6 +186,7 @@ class LayoutChoice {
   MinimumCut cut_;
   std::vector<int> images_;      // by value: its vertex, if it is an image
   std::vector<int> operations_;  // by node: its vertex, if it runs a kernel
+  std::vector<bool> fixed_;      // by value
   std::map<int, std::pair<int, int>> conversions_;
   std::vector<bool> contiguous_;  // by vertex
 };

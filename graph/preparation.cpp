@@ -62,6 +62,18 @@ std::vector<bool> find_preparation(const Graph& graph) {
   return prepared;
 }
 
+std::vector<bool> fixed_values(const Graph& graph) {
+  const std::vector<bool> prepared = find_preparation(graph), updated = updated_values(graph);
+  std::vector<bool> fixed(index(graph.value_count()), false);
+  for (std::size_t n = 0; n < prepared.size(); ++n) {
+    const Node& node = graph.nodes()[n];
+    for (const int id : node.outputs) {
+      fixed[index(id)] = prepared[n] || node.kind == NodeKind::constant || (node.kind == NodeKind::variable && !updated[index(id)]);
+    }
+  }
+  return fixed;
+}
+
 Graph bring_preparation_first(const Graph& graph) {
   const std::vector<bool> prepared = find_preparation(graph);
   if (std::none_of(prepared.begin(), prepared.end(), [](bool is) { return is; })) return graph;

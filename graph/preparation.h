@@ -12,6 +12,9 @@ namespace frit::graph {
 /// throughout.
 std::vector<bool> find_preparation(const Graph& graph);
 
+/// By value id: what is the same in every run, as the preparation's results and what they are computed from.
+std::vector<bool> fixed_values(const Graph& graph);
+
 /// By value id: outputs of the graph, and what they are views of. Who reads a run's results may write there too.
 std::vector<bool> given_values(const Graph& graph);
 

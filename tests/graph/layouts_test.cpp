@@ -49,6 +49,11 @@ void add_operators() {
                   {.any_layout_inputs = {0}, .any_layout_outputs = {0}, .one_layout = true, .prefers_channels_last = true}));
   add(operator_of("layout_norm", ops::infer_same, {.any_layout_inputs = {0}, .any_layout_outputs = {0}, .one_layout = true}));
   add(operator_of("layout_shrinking_norm", half_as_wide, {.any_layout_inputs = {0}, .any_layout_outputs = {0}, .one_layout = true}));
+  add(operator_of("layout_weight_gradient", [](const ops::InferContext& call) { return std::vector{call.inputs[1]}; },
+                  {.any_layout_inputs = {0}, .any_layout_outputs = {0}, .prefers_channels_last = true}));
+  ops::Operator update = operator_of("layout_update", ops::infer_same, {});
+  update.mutates = {0};
+  add(std::move(update));
   add(operator_of("layout_contiguous", ops::infer_same, {}));
   ops::Operator elementwise = operator_of("layout_elementwise", ops::infer_same, {.any_layout_inputs = {0, 1}, .any_layout_outputs = {0}});
   elementwise.elementwise = true;
@@ -122,10 +127,18 @@ TEST_F(Layouts, OneConversionServesAllReaders) {
   EXPECT_EQ(plan(graph), Lines({"convolution last", "cast", "contiguous", "contiguous"}));
 }
 
-TEST_F(Layouts, AWeightIsConvertedWhereItIsComputedOnce) {
-  const Value w = graph.variable("w", {DType::f32, {2, 3, 32, 32}}, [](const Tensor& tensor, std::uint64_t) { tensor.fill(1); });
+TEST_F(Layouts, AWeightIsConvertedWhereThatIsDoneOnce) {
+  const Value w = graph.variable("w", {DType::f32, {4, 3, 3, 3}}, [](const Tensor& tensor, std::uint64_t) { tensor.fill(1); });
   graph.output("y", emit("contiguous", {emit("convolution", {emit("convolution", {x, w}), w})}));
   EXPECT_EQ(plan(graph), Lines({"cast last", "convolution last", "convolution last", "cast", "contiguous"}));
+  emit("update", {w});
+  EXPECT_EQ(plan(graph), Lines({"convolution last", "convolution last", "cast", "contiguous", "update"}));
+}
+
+TEST_F(Layouts, AConvolutionWritesTheGradientOfAWeightAsItIsRead) {
+  const Value w = graph.input("w", {4, 3, 3, 3});
+  graph.output("read", emit("contiguous", {emit("weight_gradient", {x, w})}));
+  EXPECT_EQ(plan(graph), Lines({"weight_gradient", "contiguous"}));
 }
 
 TEST_F(Layouts, WithoutConversionsAConvolutionMixesLayouts) {
