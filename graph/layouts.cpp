@@ -129,7 +129,9 @@ class LayoutChoice {
     if (node.op->permutation) return add_permutation(node);
     const bool elementwise = node.op->elementwise || node.op->join;
     std::int64_t all_bytes = 0;
+    const bool once = !node.outputs.empty() && fixed_[index(node.outputs[0])];
     const auto mix = [&](int value) {
+      if (once) return;
       if (kernel.prefers_channels_last && is_weight(node, value)) return tie(images_[index(value)], operation, weight_cost(bytes(value)));
       tie(images_[index(value)], operation, elementwise ? disorder_cost(bytes(value)) : conversion_cost(bytes(value)));
     };

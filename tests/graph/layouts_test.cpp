@@ -54,6 +54,7 @@ void add_operators() {
   ops::Operator update = operator_of("layout_update", ops::infer_same, {});
   update.mutates = {0};
   add(std::move(update));
+  add(operator_of("layout_mixing", ops::infer_same, {.any_layout_inputs = {0}, .any_layout_outputs = {0}}));
   add(operator_of("layout_contiguous", ops::infer_same, {}));
   ops::Operator elementwise = operator_of("layout_elementwise", ops::infer_same, {.any_layout_inputs = {0, 1}, .any_layout_outputs = {0}});
   elementwise.elementwise = true;
@@ -133,6 +134,12 @@ TEST_F(Layouts, AWeightIsConvertedWhereThatIsDoneOnce) {
   EXPECT_EQ(plan(graph), Lines({"cast last", "convolution last", "convolution last", "cast", "contiguous"}));
   emit("update", {w});
   EXPECT_EQ(plan(graph), Lines({"convolution last", "convolution last", "cast", "contiguous", "update"}));
+}
+
+TEST_F(Layouts, WhatIsComputedOnceLiesAsItIsRead) {
+  const Value w = graph.variable("w", {DType::f32, {4, 3, 3, 3}}, [](const Tensor& tensor, std::uint64_t) { tensor.fill(1); });
+  graph.output("y", emit("elementwise", {emit("convolution", {x, emit("mixing", {w})})}));
+  EXPECT_EQ(plan(graph), Lines({"mixing last", "convolution last", "elementwise"}));
 }
 
 TEST_F(Layouts, AConvolutionWritesTheGradientOfAWeightAsItIsRead) {
