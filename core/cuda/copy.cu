@@ -97,12 +97,11 @@ void launch_convert(const Tensor& destination, const Tensor& source, const Index
          destination.data<To>(), source.data<From>(), index, count);
 }
 
-/// A tile of (rows, columns) a block, turned in shared memory: rows are neighbours in `from`, columns in `to`. `width` elements at a time on
-/// either side, aligned.
+/// A tile of (rows, columns) a block, turned in shared memory: rows are neighbours in `from`, columns in `to`. `width` elements at a time
+/// on either side, aligned.
 template <int tile_rows, int width, class T>
-__global__ void __launch_bounds__(tile_threads)
-    turn_tiles(T* to, const T* from, std::int64_t to_matrix, std::int64_t to_row, std::int64_t from_matrix, std::int64_t from_column,
-               const TileGrid grid) {
+__global__ void __launch_bounds__(tile_threads) turn_tiles(T* to, const T* from, std::int64_t to_matrix, std::int64_t to_row,
+                                                           std::int64_t from_matrix, std::int64_t from_column, const TileGrid grid) {
   constexpr int tile_columns = tile_elements / tile_rows;
   __shared__ TurnedTile<T, tile_rows, tile_columns> tile;
   const TilePlace<tile_rows, tile_columns> at(grid);
@@ -117,10 +116,11 @@ __global__ void __launch_bounds__(tile_threads)
 }
 
 template <class T>
-void launch_turn(const Tensor& destination, const Tensor& source, const TileGrid& grid, const std::array<std::array<std::int64_t, 3>, 2>& strides,
-                 cudaStream_t stream) {
+void launch_turn(const Tensor& destination, const Tensor& source, const TileGrid& grid,
+                 const std::array<std::array<std::int64_t, 3>, 2>& strides, cudaStream_t stream) {
   constexpr std::int64_t most = vector_width<T>;
-  bool whole = grid.rows % most == 0 && grid.columns % most == 0 && aligned_for_vectors(destination.raw()) && aligned_for_vectors(source.raw());
+  bool whole =
+      grid.rows % most == 0 && grid.columns % most == 0 && aligned_for_vectors(destination.raw()) && aligned_for_vectors(source.raw());
   for (const auto& of : strides) {
     for (const std::int64_t stride : of) whole = whole && (stride == 1 || stride % most == 0);
   }

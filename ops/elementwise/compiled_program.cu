@@ -1,8 +1,6 @@
 // Programs of elementwise operators as kernels of their own. The text of one names the functors in turn, in terms of program.cuh; what it
 // depends on are the program, the dtypes and how the operands lie, not their sizes, so that one kernel serves many layers.
 
-#include "frit/ops/elementwise/compiled_program.cuh"
-
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -11,6 +9,7 @@
 #include "frit/core/cuda/tile.cuh"
 #include "frit/core/strided_loop.h"
 #include "frit/ops/cuda/elementwise.cuh"
+#include "frit/ops/elementwise/compiled_program.cuh"
 #include "frit/ops/elementwise/elementwise.h"
 #include "frit/ops/elementwise/program.cuh"
 #include "frit/ops/libraries/cuda/nvrtc.h"
@@ -100,7 +99,8 @@ class Tiling {
     std::size_t shared_bytes = 0;
     width = grid.columns % widest == 0 ? widest : 1;
     for (std::size_t k = 0; k < tensors.size(); ++k) {
-      const std::int64_t of_matrices = first < 0 ? 0 : strides[k][first], of_rows = strides[k][first + 1], of_columns = strides[k][first + 2];
+      const std::int64_t of_matrices = first < 0 ? 0 : strides[k][first], of_rows = strides[k][first + 1],
+                         of_columns = strides[k][first + 2];
       operands.push_back({tensors[k].raw(), 3, {}, {of_matrices, of_rows, of_columns}});
       access.push_back(of_columns == 1 ? Access::vector : of_columns == 0 ? Access::row : of_rows == 1 ? Access::turned : Access::indexed);
       if (access[k] == Access::turned) shared_bytes += cuda::tile_elements * size_of(tensors[k].dtype());
@@ -128,14 +128,19 @@ class Tiling {
 
   static bool fits(const Tensor& tensor, const program::Operand& operand, int width) {
     const std::size_t bytes = static_cast<std::size_t>(width) * size_of(tensor.dtype());
-    return operand.strides[0] % width == 0 && operand.strides[1] % width == 0 && reinterpret_cast<std::uintptr_t>(tensor.raw()) % bytes == 0;
+    return operand.strides[0] % width == 0 && operand.strides[1] % width == 0 &&
+           reinterpret_cast<std::uintptr_t>(tensor.raw()) % bytes == 0;
   }
 };
 
 class Source {
  public:
   Source(const ElementwiseProgram& program, std::span<const Tensor> inputs, std::span<const Tensor> outputs, bool wide)
-      : program_(program), wide_(wide), width_(width_for(inputs, outputs, wide)), inputs_(inputs.size()), tensors_(inputs.begin(), inputs.end()) {
+      : program_(program),
+        wide_(wide),
+        width_(width_for(inputs, outputs, wide)),
+        inputs_(inputs.size()),
+        tensors_(inputs.begin(), inputs.end()) {
     for (std::size_t k = 0; k < outputs.size(); ++k) {
       if (!outputs[k].defined()) continue;
       tensors_.push_back(outputs[k]);
@@ -152,7 +157,8 @@ class Source {
   /// Outputs lie as the first one does, and offsets fit 32 bits.
   bool is_possible() const {
     if (*tiling_) return true;
-    const bool dense = std::all_of(places_.begin() + inputs(), places_.end(), [](const Place& output) { return output.access <= Access::dense; });
+    const bool dense =
+        std::all_of(places_.begin() + inputs(), places_.end(), [](const Place& output) { return output.access <= Access::dense; });
     const bool looks = std::any_of(places_.begin(), places_.begin() + inputs(), [](const Place& input) { return input.looks_at_axes(); });
     return dense && (!looks || like().elements() <= elementwise::most_indexed_elements);
   }
@@ -193,16 +199,18 @@ class Source {
 
   void write_in_order() {
     write_head();
-    line("extern \"C\" __global__ void __launch_bounds__(", program::threads, ") program(const __grid_constant__ Operands<", tensors_.size(),
-         "> operands, std::int64_t count) {");
+    line("extern \"C\" __global__ void __launch_bounds__(", program::threads, ") program(const __grid_constant__ Operands<",
+         tensors_.size(), "> operands, std::int64_t count) {");
     line("  const std::int64_t first = (static_cast<std::int64_t>(blockIdx.x) * ", program::threads, " + threadIdx.x) * width;");
     line("  if (first >= count) return;");
     for (std::size_t k = 0; k < inputs_; ++k) {
-      line("  const auto v", k, " = load<", stored(k), ", ", access_name(places_[k].access), ", T, width>(operands.of[", k, "], first, count);");
+      line("  const auto v", k, " = load<", stored(k), ", ", access_name(places_[k].access), ", T, width>(operands.of[", k,
+           "], first, count);");
     }
     for (std::size_t n = 0; n < program_.instructions.size(); ++n) write_instruction(n);
     for (std::size_t k = inputs_; k < tensors_.size(); ++k) {
-      line("  store<", stored(k), ", ", access_name(places_[k].access), ">(operands.of[", k, "], first, count, v", results_[k - inputs_], ");");
+      line("  store<", stored(k), ", ", access_name(places_[k].access), ">(operands.of[", k, "], first, count, v", results_[k - inputs_],
+           ");");
     }
     line("}");
   }
@@ -261,10 +269,10 @@ class Source {
   const ElementwiseProgram& program_;
   bool wide_;
   int width_;
-  std::size_t inputs_;            // of the tensors; the rest are outputs that are defined
+  std::size_t inputs_;  // of the tensors; the rest are outputs that are defined
   std::vector<Tensor> tensors_;
-  std::vector<int> results_;      // by output: its number in the program
-  std::vector<Place> places_;     // by tensor
+  std::vector<int> results_;   // by output: its number in the program
+  std::vector<Place> places_;  // by tensor
   std::optional<Tiling> tiling_;
   std::string text_;
 };

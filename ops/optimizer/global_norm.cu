@@ -31,8 +31,7 @@ struct Neighbours {
 
 /// A block a chunk of a tensor, which it reads once. Deterministic.
 template <class T>
-__global__ void __launch_bounds__(LinePlan::threads)
-    sum_squares(double* sums, const __grid_constant__ TensorTable<1> table) {  // (chunks)
+__global__ void __launch_bounds__(LinePlan::threads) sum_squares(double* sums, const __grid_constant__ TensorTable<1> table) {  // (chunks)
   __shared__ Sum<double> shared[LinePlan::threads];
   const auto chunk = table.chunk(blockIdx.x);
   const Line line{0, 0, chunk.begin, chunk.end, static_cast<int>(threadIdx.x), LinePlan::threads};

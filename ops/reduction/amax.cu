@@ -55,8 +55,8 @@ void kernel(const KernelContext& call) {
   const Tensor& input = call.inputs[0];
   const Tensor &values = call.outputs[0], &counts = call.outputs[1];
   dispatch_arithmetic(input.dtype(), [&]<class T>() {
-    const SharedExtremum<Order, T> reduction{{input.data<T>()}, values.defined() ? values.data<T>() : nullptr,
-                                             counts.defined() ? counts.data<std::int64_t>() : nullptr};
+    const SharedExtremum<Order, T> reduction{
+        {input.data<T>()}, values.defined() ? values.data<T>() : nullptr, counts.defined() ? counts.data<std::int64_t>() : nullptr};
     reduce_lines(call.stream, reduction, Lines(input, axes_of(call, input)), call.scratch);
   });
 }

@@ -58,8 +58,8 @@ void run_extremum(const KernelContext& call, const Tensor& values, const Tensor&
   const Tensor& input = call.inputs[0];
   const Lines lines(input, axis_of(call.attributes, input.rank(), call.op));
   dispatch_arithmetic(input.dtype(), [&]<class T>() {
-    const FirstExtremum<Order, T> reduction{{input.data<T>()}, values.defined() ? values.data<T>() : nullptr,
-                                            indices.defined() ? indices.data<std::int64_t>() : nullptr};
+    const FirstExtremum<Order, T> reduction{
+        {input.data<T>()}, values.defined() ? values.data<T>() : nullptr, indices.defined() ? indices.data<std::int64_t>() : nullptr};
     reduce_lines(call.stream, reduction, lines, call.scratch);
   });
 }
