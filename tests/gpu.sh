@@ -46,7 +46,7 @@ check() {
   fi
   echo "$tool: ${suite}_test is clean"
 }
-kernels='*CudaOperator.A*:*CudaTap*:*CudaSubpixel*:*CudaPacked*:*CudaConvolutionInstance*' layouts='*CudaOperator.Takes*:-*Takes*/elementwise:*NoClusterHolds*'
+kernels='*CudaOperator.A*:*CudaTap*:*CudaSubpixel*:*CudaPacked*:*CudaConvolutionInstance*:*CudaNvrtc*' layouts='*CudaOperator.Takes*:-*Takes*/elementwise:*NoClusterHolds*'
 for tool in memcheck racecheck initcheck; do
   check "$tool" core '*CudaDevice.*:*CudaDataLoader.*:-*OutOfMemory*:*EndsTheProcess*'
   check "$tool" ops "$kernels:$layouts"
