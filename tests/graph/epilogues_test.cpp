@@ -120,9 +120,10 @@ TEST_F(Epilogues, LeaveWhatIsNoChainOfActivationsAndAResidual) {
   graph_.output("w", clamp(convolution("c"), std::nullopt, 1));
   const Value d = convolution("d");
   graph_.output("v", d + d);
-  graph_.output("u", convolution("e") + x_ + sigmoid(x_));
+  const Value e = convolution("e") + x_;
+  graph_.output("u", e + sigmoid(x_));
   EXPECT_EQ(expect_same(graph_),
-            (Names{"conv2d", "add", "conv2d", "multiply", "conv2d", "clamp", "conv2d", "add", "sigmoid", "conv2d_epilogue", "add"}));
+            (Names{"conv2d", "add", "conv2d", "multiply", "conv2d", "clamp", "conv2d", "add", "conv2d_epilogue", "sigmoid", "add"}));
 }
 
 /// In strict float32 libraries are not asked for activations that they may round otherwise: these are joined with what follows.
