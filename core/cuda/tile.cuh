@@ -11,7 +11,7 @@ namespace frit::cuda {
 
 inline constexpr int tile_threads = 256, tile_elements = 4096;
 
-/// Matrices of (rows, columns), one after the other, and where an operand's elements lie: its strides of matrices, rows and columns.
+/// Matrices of (rows, columns), one after the other. Where an operand's elements lie, its strides of matrices, rows and columns say.
 struct TileGrid {
   std::int64_t matrices, rows, columns;
 };

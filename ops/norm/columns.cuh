@@ -14,15 +14,16 @@ namespace frit::ops {
 struct ColumnGeometry {
   std::int64_t matrices, rows, columns, group, channel_columns;
 
+  static constexpr std::int64_t most_columns = INT32_MAX / 2;  ///< an int counts them on the device
+
   /// Of a norm whose input lies in this layout; none where its slices are runs of neighbouring elements.
   static std::optional<ColumnGeometry> of(const NormGeometry& g, Layout layout) {
     const bool batch = g.weight_axis == WeightAxis::slice;
-    if (std::max(g.slices, g.channels) * 8 > INT32_MAX) return std::nullopt;  // columns are counted by int on the device
     if (layout == Layout::channels_last) {
       if (batch) return ColumnGeometry{1, g.runs * g.run_length, g.slices, 1, 1};
       return ColumnGeometry{g.channels == 0 ? 0 : g.slices * g.runs / g.channels, g.run_length, g.channels, g.runs, 1};
     }
-    if (batch && g.run_length > 0 && g.run_length < 8)
+    if (batch && g.run_length > 0 && g.run_length < 8 && g.slices * g.run_length <= most_columns)
       return ColumnGeometry{1, g.runs, g.slices * g.run_length, g.run_length, g.run_length};
     return std::nullopt;
   }
@@ -55,6 +56,7 @@ struct ColumnSplit {
 
   ColumnSplit(const ColumnGeometry& g, int width_, std::int64_t blocks_at_a_time = resident_blocks)
       : rows(g.rows), columns(g.columns), matrices(g.matrices), width(width_) {
+    FRIT_CHECK(columns <= ColumnGeometry::most_columns);
     const std::int64_t vectors = std::max<std::int64_t>(1, columns / width);
     column_blocks = ceil_divide(vectors, most_lanes);
     lanes = static_cast<int>(ceil_divide(vectors, column_blocks));

@@ -42,11 +42,12 @@ Registry& registry();
 }  // namespace frit::ops
 
 /// Opens the function that registers a file's operators. `name` is the file's stem; the build finds these lines and calls them all.
-/// A program's own operators are added by a plain call of `ops::registry().add(...)` before the first graph.
-#define FRIT_OPERATORS(name)                \
-  namespace frit::ops {                     \
-  void register_##name(Registry& registry); \
-  }                                         \
+/// A program's own operators are added by a plain call of `ops::registry().add(...)` before the first graph. What runs once
+/// is compiled to be small.
+#define FRIT_OPERATORS(name)                              \
+  namespace frit::ops {                                   \
+  [[gnu::cold]] void register_##name(Registry& registry); \
+  }                                                       \
   void frit::ops::register_##name(::frit::ops::Registry& registry)
 
 /// Opens the function that adds a .cu file's kernels (`registry.add_cuda(...)`) to the operators of the .cpp file next to it, all of which
