@@ -51,8 +51,9 @@ struct Images {
 
 bool permutes_to_view(const Graph& graph, const Node& node, Layout from, Layout to) {
   const TensorType &input = graph.type(node.inputs[0]), &output = graph.type(node.outputs[0]);
-  return without_memory(input, from).permute(node.op->permutation(node.attributes)).is_contiguous(to) &&
-         (to == Layout::contiguous || is_image(output)) && (from == Layout::contiguous || is_image(input));
+  if (from == Layout::channels_last && !is_image(input)) return false;
+  if (to == Layout::channels_last && !is_image(output)) return false;
+  return without_memory(input, from).permute(node.op->permutation(node.attributes)).is_contiguous(to);
 }
 
 /// A minimum cut, channels-last on one side: of images, and of operations, which go through their images in one layout.

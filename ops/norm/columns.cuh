@@ -144,7 +144,7 @@ __device__ void make_once(Value (&own)[width], const ColumnIterator& it, const C
 ///   Computed; width                                        columns that a thread has
 ///   values; sum(sums, own, it, split)                      sums[v][k] of the elements of column k that a thread's iterator gives, `own`
 ///   Column column(matrix, column)                          being what this gives for its columns
-///   double base(matrix, column)                            what a column's strips need to become sums in double
+///   double base(matrix, column)                            what a column's strips, where it has any, need to become sums in double
 ///   SumPair in_double(sums, base, strip, split)            of one column of a strip, the rows of a thread; `strip` is its iterator
 /// A thread's sums pass through shared memory, so that all that happens in double is one short loop over the strips of a column: what runs
 /// only once costs as much as its instructions take to load. Writes 16 bytes a chunk and column. Deterministic.
@@ -172,7 +172,7 @@ __global__ void __launch_bounds__(ColumnSplit::threads, 3)
   const int columns = split.lanes * width, part_count = ColumnSplit::threads / columns;
   const int part = thread / columns, column = it.column - it.lane * width + thread % columns;
   const bool has_column = part < part_count && column < split.columns;
-  const double base = has_column ? terms.base(it.matrix, column) : 0;
+  const double base = has_column && split.rows > 0 ? terms.base(it.matrix, column) : 0;
   __syncthreads();
 
   SumPair sums{0, 0};

@@ -165,6 +165,23 @@ TEST_F(Layouts, ImagesOfOnePixelHaveOneLayout) {
   EXPECT_EQ(plan(graph), Lines({"convolution"}));
 }
 
+TEST_F(Layouts, AreFoundForEveryOperator) {
+  for (const ops::Operator* op : ops::registry().all()) {
+    if (!op->cuda || !op->mutates.empty()) continue;
+    for (const ops::Sample& sample : op->samples()) {
+      Graph small;
+      Values inputs;
+      for (const Tensor& tensor : ops::sample_tensors(sample, DType::f32, 1)) {
+        inputs.push_back(small.input(concat("input", inputs.size()), tensor.shape(), tensor.dtype()));
+      }
+      if (inputs.empty()) continue;
+      const Values outputs = small.emit(*op, inputs, sample.attributes);
+      for (std::size_t i = 0; i < outputs.size(); ++i) small.output(concat("output", i), outputs[i]);
+      EXPECT_NO_THROW(plan(small)) << op->name << ' ' << sample.attributes.text();
+    }
+  }
+}
+
 TEST(Permutations, OfAxesOfSizeOneAreViews) {
   Graph graph;
   const Value moved = permute(graph.input("x", {5, 1, 3}), {1, 0, 2}), turned = permute(graph.input("y", {5, 2, 3}), {1, 0, 2});
