@@ -4,11 +4,9 @@ namespace frit::graph {
 
 std::span<const Pass> forward_pipeline() {
   static constexpr Pass passes[] = {
-      {"dead code", remove_dead_code},
-      {"common subexpressions", share_common_subexpressions},
-      {"constant folding", fold_constants},
-      {"fusion", fuse},
-      {"absorption", absorb},
+      {"dead code", remove_dead_code},           {"common subexpressions", share_common_subexpressions},
+      {"constant folding", fold_constants},      {"fusion", fuse},
+      {"channel affines", fold_channel_affines}, {"absorption", absorb},
   };
   return passes;
 }

@@ -36,6 +36,8 @@ Graph absorb(const Graph& graph);
 /// Leaves out operations whose result is another output of the operation that feeds them, by their operator's `given` rule.
 Graph take_given_results(const Graph& graph);
 
+/// What multiplies the channels of a convolution's result by fixed numbers, or adds such numbers, becomes part of its weight and bias.
+Graph fold_channel_affines(const Graph& graph);
 /// Elementwise operations, which broadcast, read what an expansion was made of.
 Graph read_through_expansions(const Graph& graph);
 /// Spells results that elementwise operations read in such operations too, by the operators' `pointwise` rules.

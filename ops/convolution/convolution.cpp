@@ -66,14 +66,18 @@ Value convolution(Value input, Value weight, ConvolutionOptions options) {
 }
 
 Values fold_into_weight(std::span<const Value> inputs, const ChannelAffine& affine, int axis, std::int64_t groups) {
-  const Value weight = inputs[1];
-  // (groups, channels of a group, ...) where they lie along axis 1.
-  Shape split = weight.shape(), factor = Dims::filled(weight.rank() + axis, 1);
-  if (axis == 1) split[0] /= groups, split.insert(0, groups);
-  factor[0] = axis == 1 ? groups : split[0];
-  if (axis == 1) factor[2] = split[2];
-  const Value scaled = reshape(reshape(weight, split) * reshape(affine.factor, factor), weight.shape());
-  return {inputs[0], scaled, inputs.size() > 2 ? inputs[2] * affine.factor + affine.addend : affine.addend};
+  Value weight = inputs[1], bias = inputs.size() > 2 ? inputs[2] : Value();
+  if (affine.factor) {
+    // (groups, channels of a group, ...) where they lie along axis 1.
+    Shape split = weight.shape(), factor = Dims::filled(weight.rank() + axis, 1);
+    if (axis == 1) split[0] /= groups, split.insert(0, groups);
+    factor[0] = axis == 1 ? groups : split[0];
+    if (axis == 1) factor[2] = split[2];
+    weight = reshape(reshape(weight, split) * reshape(affine.factor, factor), weight.shape());
+    if (bias) bias = bias * affine.factor;
+  }
+  if (affine.addend) bias = bias ? bias + affine.addend : affine.addend;
+  return bias ? Values{inputs[0], weight, bias} : Values{inputs[0], weight};
 }
 
 Value bias_gradient(Value gradient) {

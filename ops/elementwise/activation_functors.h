@@ -126,7 +126,7 @@ template <class T>
 struct GeluTanh {
   static constexpr bool gradient_from_output = false;
   static constexpr bool piecewise_linear = false;
-  FRIT_HOST_DEVICE T operator()(T x) const { return x / (1 + exponential(-2 * inner(x))); }
+  FRIT_HOST_DEVICE T operator()(T x) const { return x * logistic(2 * inner(x)); }
   FRIT_HOST_DEVICE T gradient(T gradient, T x) const {
     const T s = logistic(2 * inner(x));
     return gradient * (s + 2 * x * (s * (1 - s)) * (root_two_over_pi * (1 + 3 * cubic * x * x)));
@@ -170,7 +170,7 @@ template <class T>
 struct Silu {
   static constexpr bool gradient_from_output = false;
   static constexpr bool piecewise_linear = false;
-  FRIT_HOST_DEVICE T operator()(T x) const { return x / (1 + exponential(-x)); }
+  FRIT_HOST_DEVICE T operator()(T x) const { return x * logistic(x); }
   FRIT_HOST_DEVICE T gradient(T gradient, T x) const {
     const T s = logistic(x);
     return gradient * s * (1 + x * (1 - s));
@@ -197,8 +197,9 @@ struct Mish {
       const T square = e * e, two_squares = 2 * square;
       const T numerator = 2 * e + (x < 0 ? square : T(1));
       const T denominator = numerator + (x < 0 ? T(2) : two_squares);
-      tanh = numerator / denominator;
-      slope = 4 * (x < 0 ? e : square) * (1 + e) / (denominator * denominator);
+      const T rest = reciprocal(denominator);
+      tanh = numerator * rest;
+      slope = 4 * (x < 0 ? e : square) * (1 + e) * (rest * rest);
     }
   };
 };

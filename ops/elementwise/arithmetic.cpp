@@ -5,6 +5,7 @@
 #include "frit/ops/elementwise/compare.h"
 #include "frit/ops/elementwise/unary.h"
 #include "frit/ops/operator/registry.h"
+#include "frit/ops/shape/shape_ops.h"
 
 namespace frit {
 namespace {
@@ -129,6 +130,26 @@ Operator binary(const char* name, const char* summary, GradientRule gradient, Ke
           .samples = [=] { return binary_samples(first, second); }};
 }
 
+/// The numbers, of shape (C, 1, ...) or with fewer axes of 1, as (C) for images (N, C, ...); none where they are not for channels.
+Value for_channels(Value numbers, Value images) {
+  const int axes_before = images.rank() - numbers.rank();
+  if (images.rank() < 3 || axes_before < 0) return {};
+  for (int axis = 0; axis < numbers.rank(); ++axis) {
+    if (numbers.dim(axis) != 1 && axis + axes_before != 1) return {};
+  }
+  return expand(reshape(numbers, {-1}), {images.dim(1)});
+}
+
+/// For Operator::channel_affine, with what the operator makes of the other input's numbers if input 0 is an image, or input 1.
+template <class Of0, class Of1>
+auto channel_affine(Of0 of0, Of1 of1) {
+  return [=](std::span<const Value> inputs, std::size_t of) -> ChannelAffine {
+    const Value numbers = for_channels(inputs[1 - of], inputs[of]);
+    if (!numbers) return {};
+    return of == 0 ? of0(numbers) : of1(numbers);
+  };
+}
+
 /// "minimum_backward" or "maximum_backward": the share of `a` in the gradient.
 template <template <class> class Function>
 Operator share(const char* name, const char* summary) {
@@ -160,11 +181,22 @@ FRIT_OPERATORS(arithmetic) {
   Operator add = binary("add", "a + b", add_gradient, run_arithmetic<Add>, Fill::normal, Fill::normal, -0.0);
   add.commutative = true;
   add.linear_inputs = {{0, LinearInput::addend}, {1, LinearInput::addend}};
+  const auto added = [](Value x) { return ChannelAffine{{}, x}; };
+  add.channel_affine = channel_affine(added, added);
   Operator subtract = binary("subtract", "a - b", subtract_gradient, run_arithmetic<Subtract>, Fill::normal, Fill::normal, 0);
   Operator multiply = binary("multiply", "a * b", multiply_gradient, run_arithmetic<Multiply>, Fill::normal, Fill::normal, 1);
   multiply.commutative = true;
   multiply.linear_inputs = {{0, LinearInput::factor}, {1, LinearInput::factor}};
+  const auto multiplied = [](Value x) { return ChannelAffine{x, {}}; };
+  multiply.channel_affine = channel_affine(multiplied, multiplied);
   subtract.linear_inputs = {{0, LinearInput::addend}, {1, LinearInput::addend}};
+  subtract.channel_affine = channel_affine(
+      [](Value x) {
+        return ChannelAffine{{}, -x};
+      },
+      [](Value x) {
+        return ChannelAffine{expand(operand(x, -1), x.shape()), x};
+      });
   // Not marked commutative: of -0 and 0 they give one by its place.
   Operator minimum = binary("minimum", "the smaller of a and b; NaN if either is", shared_gradient("minimum_backward"),
                             run_arithmetic<Minimum>, Fill::normal, Fill::normal);
@@ -176,6 +208,7 @@ FRIT_OPERATORS(arithmetic) {
   }
   Operator divide = binary("divide", "a / b", divide_gradient, run_floating<Divide>, Fill::normal, Fill::nonzero, 1);
   divide.linear_inputs = {{0, LinearInput::factor}};
+  divide.channel_affine = channel_affine([](Value x) { return ChannelAffine{1.0 / x, {}}; }, [](Value) { return ChannelAffine{}; });
   registry.add(std::move(divide));
   Operator power = binary("power", "a to the b", power_gradient, run_floating<Power>, Fill::positive, Fill::normal, 1);
   power.precision = Precision::full;

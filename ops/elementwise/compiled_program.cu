@@ -223,31 +223,37 @@ class Source {
          "> operands, const __grid_constant__ cuda::TileGrid grid) {");
     line("  const cuda::TilePlace<rows, columns> at(grid);");
     for (std::size_t k = 0; k < inputs_; ++k) {
-      if (tiling_->access[k] != Access::turned) continue;
+      if (!is_turned(k)) continue;
       line("  __shared__ cuda::TurnedTile<", stored(k), ", rows, columns> t", k, ";");
       line("  t", k, ".load<", tiling_->turned_width(k, tensors_[k]), ">(static_cast<const ", stored(k), "*>(operands.of[", k,
            "].data), operands.of[", k, "].tile_strides(), at);");
     }
     line("  __syncthreads();");
+    line("  constexpr int vectors = columns / width, step = cuda::tile_threads / vectors;");
+    line("  const int column = static_cast<int>(threadIdx.x) % vectors * width, first_row = static_cast<int>(threadIdx.x) / vectors;");
+    line("  if (column >= at.columns) return;");
+    for (std::size_t k = 0; k < tensors_.size(); ++k) {
+      if (!is_turned(k)) line("  RowIterator<", stored(k), "> r", k, "(operands.of[", k, "], at, first_row, column, step);");
+    }
     line("#pragma unroll 4");
-    line("  for (int i = static_cast<int>(threadIdx.x); i < cuda::tile_elements / width; i += cuda::tile_threads) {");
-    line("  const int row = i / (columns / width), column = i % (columns / width) * width;");
-    line("  if (!at.has(row, column)) continue;");
+    line("  for (int row = first_row; row < at.rows; row += step) {");
     for (std::size_t k = 0; k < inputs_; ++k) {
-      if (tiling_->access[k] == Access::turned) {
+      if (is_turned(k)) {
         line("  const auto v", k, " = load_turned<T, decltype(t", k, "), width>(t", k, ", row, column);");
       } else {
-        line("  const auto v", k, " = load_of_row<", stored(k), ", ", access_name(tiling_->access[k]), ", T, width>(operands.of[", k,
-             "], at, row, column);");
+        line("  const auto v", k, " = load_of_row<", access_name(tiling_->access[k]), ", T, width>(r", k, ");");
       }
     }
     for (std::size_t n = 0; n < program_.instructions.size(); ++n) write_instruction(n);
-    for (std::size_t k = inputs_; k < tensors_.size(); ++k) {
-      line("  store_row<", stored(k), ">(operands.of[", k, "], at, row, column, v", results_[k - inputs_], ");");
+    for (std::size_t k = inputs_; k < tensors_.size(); ++k) line("  store_row(r", k, ", v", results_[k - inputs_], ");");
+    for (std::size_t k = 0; k < tensors_.size(); ++k) {
+      if (!is_turned(k)) line("  r", k, ".advance();");
     }
     line("  }");
     line("}");
   }
+
+  bool is_turned(std::size_t k) const { return tiling_->access[k] == Access::turned; }
 
   void write_instruction(std::size_t n) {
     const ElementwiseProgram::Instruction& instruction = program_.instructions[n];

@@ -99,18 +99,32 @@ __device__ void store(const Operand& operand, std::int64_t first, std::int64_t c
 
 // In tiles, an operand's strides are those of matrices, rows and columns; a vector lies in a row.
 
-/// Elements of a row of a tile, converted to T.
-template <class Stored, Access access, class T, int width, class At>
-__device__ cuda::Vector<T, width> load_of_row(const Operand& operand, const At& at, int row, int column) {
-  const auto* const data = static_cast<const Stored*>(operand.data) + at.offset(operand.tile_strides(), row, column);
+/// A thread's vectors of an operand: in some columns, of every so many rows.
+template <class Stored>
+struct RowIterator {
+  Stored* data;
+  std::int64_t stride, of_columns;
+
+  template <class At>
+  __device__ RowIterator(const Operand& operand, const At& at, int row, int column, int step)
+      : data(static_cast<Stored*>(operand.data) + at.offset(operand.tile_strides(), row, column)),
+        stride(operand.strides[1] * step),
+        of_columns(operand.strides[2]) {}
+
+  __device__ void advance() { data += stride; }
+};
+
+/// Converted to T.
+template <Access access, class T, int width, class Stored>
+__device__ cuda::Vector<T, width> load_of_row(const RowIterator<Stored>& it) {
   cuda::Vector<T, width> elements;
   if constexpr (access == Access::vector) {
-    const auto stored = *reinterpret_cast<const cuda::Vector<Stored, width>*>(data);
+    const auto stored = *reinterpret_cast<const cuda::Vector<Stored, width>*>(it.data);
 #pragma unroll
     for (int i = 0; i < width; ++i) elements[i] = convert<T>(stored[i]);
   } else {
 #pragma unroll
-    for (int i = 0; i < width; ++i) elements[i] = access == Access::row && i > 0 ? elements[0] : convert<T>(data[i * operand.strides[2]]);
+    for (int i = 0; i < width; ++i) elements[i] = access == Access::row && i > 0 ? elements[0] : convert<T>(it.data[i * it.of_columns]);
   }
   return elements;
 }
@@ -124,12 +138,12 @@ __device__ cuda::Vector<T, width> load_turned(const Tile& tile, int row, int col
 }
 
 /// Where the elements are neighbours; in one access if there are several.
-template <class Stored, class T, int width, class At>
-__device__ void store_row(const Operand& operand, const At& at, int row, int column, const cuda::Vector<T, width>& elements) {
+template <class Stored, class T, int width>
+__device__ void store_row(const RowIterator<Stored>& it, const cuda::Vector<T, width>& elements) {
   cuda::Vector<Stored, width> stored;
 #pragma unroll
   for (int i = 0; i < width; ++i) stored[i] = convert<Stored>(elements[i]);
-  cuda::store_elements(static_cast<Stored*>(operand.data) + at.offset(operand.tile_strides(), row, column), stored, true);
+  cuda::store_elements(it.data, stored, true);
 }
 
 /// A functor's state.

@@ -162,9 +162,11 @@ struct Invariance {
   bool scale = true;
 };
 
-/// A number for each channel, axis 1, to multiply by, and one to add then.
+/// A number for each channel, axis 1, to multiply by, and one to add then. Missing: 1, and 0.
 struct ChannelAffine {
   Value factor, addend;  // (C)
+
+  explicit operator bool() const { return factor || addend; }
 };
 
 /// An activation as libraries of GPU kernels know it.
@@ -222,6 +224,8 @@ struct Operator {
   DecomposeRule at_inference = {};
   /// What output 0 is of input 0 then, if that is all that is left: it may become part of what gives input 0.
   std::function<ChannelAffine(std::span<const Value> inputs, const Attributes&)> channel_affine_at_inference = {};
+  /// What output 0 always is of input `of`, if the others have a number for each channel of it, or one for all; nothing if not.
+  std::function<ChannelAffine(std::span<const Value> inputs, std::size_t of)> channel_affine = {};
   /// The inputs with which output 0 comes multiplied and added to like that; no values where that cannot be.
   std::function<Values(std::span<const Value> inputs, const Attributes&, const ChannelAffine&)> fold_channel_affine = {};
   /// Output 0, whose element at a place follows from those at that place once the call's further outputs are known, in elementwise

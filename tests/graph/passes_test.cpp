@@ -2,8 +2,11 @@
 
 #include <numeric>
 
+#include "frit/autograd/gradient.h"
+#include "frit/core/random.h"
 #include "frit/graph/pipeline.h"
 #include "frit/graph/program.h"
+#include "frit/ops/convolution/convolution.h"
 #include "frit/ops/elementwise/activation.h"
 #include "frit/ops/elementwise/arithmetic.h"
 #include "frit/ops/elementwise/unary.h"
@@ -72,6 +75,64 @@ TEST(ConstantFolding, ComputesWhatNeedsNoInput) {
   EXPECT_EQ(operations(folded), 1u);
   Program program(folded, std::make_shared<State>());
   EXPECT_EQ(program.run({{"x", Tensor::from<float>({1, 1}, {2})}}).output("y").to_vector<double>(), (std::vector<double>{5, 7}));
+}
+
+/// A convolution's result, (2, 4, 12, 12), and what is computed from it.
+Graph convolved(const std::function<Value(Value result, Value scale, Value shift)>& after, const Shape& numbers = {4, 1, 1}) {
+  Graph graph;
+  const auto variable = [&](const std::string& name, const Shape& shape) {
+    return graph.variable(name, {DType::f64, shape}, [](const Tensor& t, std::uint64_t seed) {
+      fill_normal(t, 0.3, 0.5, seed, static_cast<std::uint64_t>(t.elements()));
+    });
+  };
+  const Value x = graph.input("x", {2, 3, 14, 14}, DType::f64);
+  const Value y = conv2d(x, variable("weight", {4, 3, 3, 3}), variable("bias", {4}), {});
+  graph.output("y", after(y, variable("scale", numbers), variable("shift", numbers)));
+  return graph;
+}
+
+/// Of the outputs and of all gradients.
+void expect_equal_results(const Graph& a, const Graph& b) {
+  const auto results = [](Graph graph) {
+    Values variables;
+    for (const graph::Node* node : graph.all(NodeKind::variable)) variables.push_back(graph.value(node->outputs[0]));
+    const Value y = graph.value(graph.outputs()[0].value);
+    const Values gradients = gradient(sum(y * y), variables);
+    for (std::size_t i = 0; i < gradients.size(); ++i) graph.output(concat("gradient ", i), gradients[i]);
+    State state;
+    graph::Executable executable(graph, state);
+    Tensor x = Tensor::empty({2, 3, 14, 14}, DType::f64);
+    fill_normal(x, 0, 1, 1, 1);
+    executable.run({{"x", x}});
+    std::vector<std::vector<double>> found;
+    for (const graph::Output& output : executable.graph().outputs()) found.push_back(executable.output(output.name).to_vector<double>());
+    return found;
+  };
+  const auto left = results(a), right = results(b);
+  ASSERT_EQ(left.size(), right.size());
+  for (std::size_t i = 0; i < left.size(); ++i) {
+    ASSERT_EQ(left[i].size(), right[i].size());
+    for (std::size_t k = 0; k < left[i].size(); ++k) EXPECT_NEAR(left[i][k], right[i][k], 1e-10 * (1 + std::abs(left[i][k])));
+  }
+}
+
+TEST(ChannelAffines, BecomePartOfTheConvolution) {
+  for (const Shape& numbers : {Shape{4, 1, 1}, Shape{1, 4, 1, 1}, Shape{}, Shape{1, 1, 1}}) {
+    const Graph graph =
+        convolved([](Value y, Value scale, Value shift) { return relu(1.5 - ((y * scale - shift) / (shift * shift + 1.0))); }, numbers);
+    const Graph folded = graph::fold_channel_affines(graph);
+    EXPECT_EQ(folded.producer(folded.producer(folded.outputs()[0].value).inputs[0]).op->name, "conv2d") << graph::to_text(folded);
+    expect_equal_results(graph, folded);
+  }
+}
+
+TEST(ChannelAffines, StayWhereTheyAreOthers) {
+  const auto unchanged = [](const Graph& graph) { return graph::to_text(graph::fold_channel_affines(graph)) == graph::to_text(graph); };
+  EXPECT_TRUE(unchanged(convolved([](Value y, Value scale, Value) { return y * scale; }, {1, 1, 12})));
+  EXPECT_TRUE(unchanged(convolved([](Value y, Value scale, Value) { return y * scale + y; }))) << "something else reads the result";
+  EXPECT_TRUE(unchanged(convolved([](Value y, Value, Value) { return y + mean(y, {1}, true); }))) << "depends on the input";
+  EXPECT_TRUE(unchanged(convolved([](Value y, Value scale, Value) { return y * scale; }, {3, 1, 4, 1, 1}))) << "repeats the images";
+  EXPECT_TRUE(unchanged(convolved([](Value y, Value scale, Value) { return scale / y; })));
 }
 
 TEST(NeutralOperands, AreDropped) {

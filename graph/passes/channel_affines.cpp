@@ -1,0 +1,67 @@
+#include "frit/graph/pipeline.h"
+#include "frit/graph/preparation.h"
+#include "frit/graph/rewriter.h"
+
+namespace frit::graph {
+namespace {
+
+/// How much larger a result must be than the other inputs, which are multiplied in its place and have gradients, too.
+constexpr std::int64_t least_gain = 4;
+
+std::size_t index(int id) { return static_cast<std::size_t>(id); }
+
+class ChannelAffines {
+ public:
+  explicit ChannelAffines(const Graph& graph) : graph_(graph), uses_(use_counts(graph)), fixed_(fixed_values(graph)), rewriter_(graph) {}
+
+  Graph run() {
+    for (const Node& node : graph_.nodes()) {
+      const Values folded = folded_call(node);
+      folded.empty() ? rewriter_.copy(node) : rewriter_.map(node.outputs[0], folded[0]);
+    }
+    return remove_dead_code(rewriter_.finish());
+  }
+
+ private:
+  /// The result of an operation on images, from the one that gives the images; none if it cannot.
+  Values folded_call(const Node& node) {
+    if (node.kind != NodeKind::operation || !node.op->channel_affine) return {};
+    for (std::size_t of = 0; of < node.inputs.size(); ++of) {
+      const Values folded = folded_call(node, of);
+      if (!folded.empty()) return folded;
+    }
+    return {};
+  }
+
+  Values folded_call(const Node& node, std::size_t of) {
+    for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+      if (i != of && !fixed_[index(node.inputs[i])]) return {};
+    }
+    const TensorType& type = graph_.type(node.inputs[of]);
+    if (uses_[index(node.inputs[of])] != 1 || graph_.type(node.outputs[0]) != type) return {};
+    Graph& target = rewriter_.target();
+    const Node producer = target.producer(rewriter_(node.inputs[of]).id());
+    if (producer.kind != NodeKind::operation || !producer.op->fold_channel_affine) return {};
+    Values inputs;
+    std::int64_t other_bytes = 0;
+    for (const int id : producer.inputs) {
+      inputs.push_back(target.value(id));
+      if (inputs.size() > 1) other_bytes += target.type(id).bytes();
+    }
+    if (least_gain * other_bytes > type.bytes()) return {};
+    const ops::ChannelAffine affine = node.op->channel_affine(rewriter_(node.inputs), of);
+    if (!affine) return {};
+    return target.emit(*producer.op, producer.op->fold_channel_affine(inputs, producer.attributes, affine), producer.attributes);
+  }
+
+  const Graph& graph_;
+  std::vector<int> uses_;
+  std::vector<bool> fixed_;
+  Rewriter rewriter_;
+};
+
+}  // namespace
+
+Graph fold_channel_affines(const Graph& graph) { return ChannelAffines(graph).run(); }
+
+}  // namespace frit::graph
