@@ -65,7 +65,7 @@ def train_pytorch(arguments, seed, device):
 def train_frit(arguments, seed):
     command = [arguments.frit, "train", "classifier", "--data", arguments.data, "--epochs", arguments.epochs, "--batch-size", BATCH_SIZE]
     command += ["--optimizer", "adam", "--lr", LEARNING_RATE, "--seed", seed, "--device", arguments.device, "--precision", arguments.precision]
-    command += ["--run-dir", "none"]
+    command += ["--run-dir", "none", "--search", "exhaustive"]
     finished = subprocess.run([str(word) for word in command], capture_output=True, text=True)
     if finished.returncode != 0:
         sys.exit(f"{' '.join(map(str, command))}: {finished.stderr.strip()}")

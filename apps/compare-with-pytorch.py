@@ -132,7 +132,7 @@ def time_pytorch(name, mode, arguments, timer):
 def time_frit(name, arguments):
     """Microseconds by mode."""
     command = [arguments.frit, "bench", name, "--format", "json", "--device", arguments.device, "--math", arguments.math]
-    command += ["--precision", arguments.precision] + ["--deterministic"] * arguments.deterministic
+    command += ["--search", "exhaustive", "--precision", arguments.precision] + ["--deterministic"] * arguments.deterministic
     command += ["--batch-size", str(arguments.batch_size), "--warmup", str(arguments.warmup), "--repeats", str(arguments.repeats)]
     finished = subprocess.run(command, capture_output=True, text=True)
     if finished.returncode != 0:

@@ -1,6 +1,8 @@
 #include "frit/core/numerics.h"
 
+#include <cstdlib>
 #include <mutex>
+#include <string_view>
 
 namespace frit {
 namespace {
@@ -9,6 +11,11 @@ std::mutex mutex;
 Numerics current;
 
 }  // namespace
+
+Search default_search() {
+  const char* const value = std::getenv("FRIT_SEARCH");
+  return value != nullptr && value == std::string_view("exhaustive") ? Search::exhaustive : Search::heuristic;
+}
 
 Numerics numerics() {
   const std::lock_guard lock(mutex);

@@ -55,6 +55,9 @@ class PlanCache {
   Entries entries_;
 };
 
+/// "frit 0.1.0 1a2b3c4d", the version and a checksum of frit's sources: part of a key whose record depends on frit's own kernels.
+std::string build_name();
+
 /// The process's. Its file is $FRIT_PLAN_CACHE, by default frit/plans.json in the user's cache directory.
 PlanCache& plan_cache();
 

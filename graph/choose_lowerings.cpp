@@ -47,7 +47,7 @@ std::string key_of(const Graph& graph, const Node& node, const Purpose& purpose,
   const Numerics settings = numerics();
   const auto& named = node.op->kernel_on(purpose.device).library;
   const std::string library = named ? named() : "";
-  std::string key = concat(library, library.empty() ? "" : ", ", cuda::model(purpose.device.index),
+  std::string key = concat(build_name(), ", ", library, library.empty() ? "" : ", ", cuda::model(purpose.device.index),
                            ": lowering, with images best channels-last, of ", node.op->name, " {", node.attributes.text(), '}');
   for (const int id : node.inputs) key += concat(", ", graph.type(id));
   for (const ops::Lowering& lowering : node.op->lowerings) key += concat(", ", lowering.name);
@@ -108,10 +108,71 @@ struct Stage {
   }
 };
 
-class Search {
+/// Found on a call by itself: a whole graph takes its time to rewrite, and most lowerings apply to few operations.
+bool applies(const ops::Lowering& lowering, const Graph& graph, const Node& node) {
+  Graph call;
+  Values inputs;
+  for (const int id : node.inputs)
+    inputs.push_back(call.input(concat("input ", inputs.size()), graph.type(id).shape, graph.type(id).dtype));
+  return !lowering.rule(call, inputs, node.attributes).empty();
+}
+
+/// What all operations read and write.
+std::int64_t bytes_moved(const Graph& graph) {
+  std::int64_t bytes = 0;
+  for (const Node* node : graph.all(NodeKind::operation)) {
+    if (!node->op->view) bytes += bytes_of(graph, *node);
+  }
+  return bytes;
+}
+
+/// Names lowerings by types alone.
+class Heuristic {
  public:
-  Search(const Graph& graph, const Purpose& purpose, Stage stage)
-      : graph_(graph), purpose_(purpose), stage_(stage), state_(purpose.device) {}
+  Heuristic(const Graph& graph, Stage stage) : graph_(graph), stage_(stage) {}
+
+  /// The lowering with which the fewest bytes are moved, if it saves a good part of what the operation moves: what follows is then fused
+  /// with it. Else the lowering that usually is the fastest.
+  std::string lowering_of(const Node& node) {
+    if (!stage_.has_choice(graph_, node)) return {};
+    constexpr double good_part = 0.5;
+    std::string best;
+    auto most_saved = static_cast<std::int64_t>(good_part * static_cast<double>(bytes_of(graph_, node)));
+    for (const ops::Lowering& lowering : node.op->lowerings) {
+      if (!applies(lowering, graph_, node)) continue;
+      if (!plain_) plain_ = bytes_with(nullptr, "");
+      const std::int64_t saved = *plain_ - bytes_with(&node, lowering.name);
+      if (saved > most_saved) best = lowering.name, most_saved = saved;
+    }
+    if (!best.empty()) return best;
+    const TensorType& input = graph_.type(node.inputs[0]);
+    const auto likely = [&](const ops::Lowering& lowering) { return lowering.likely_fastest && lowering.likely_fastest(input); };
+    const auto place = std::find_if(node.op->lowerings.begin(), node.op->lowerings.end(), likely);
+    return place == node.op->lowerings.end() ? "" : place->name;
+  }
+
+ private:
+  std::int64_t bytes_with(const Node* lowered, const std::string& name) const {
+    return bytes_moved(apply_lowerings(
+        graph_, [&](const Node& node) { return &node == lowered ? name : ""; }, stage_.passes));
+  }
+
+  const Graph& graph_;
+  Stage stage_;
+  std::optional<std::int64_t> plain_;  ///< bytes moved as it is
+};
+
+Graph apply_likely_lowerings(const Graph& graph, Stage stage, std::span<const Pass> passes) {
+  Heuristic heuristic(graph, stage);
+  return apply_lowerings(
+      graph, [&](const Node& node) { return heuristic.lowering_of(node); }, passes);
+}
+
+/// Chooses a lowering for each operation that has some; calls that are equal choose together.
+class Choice {
+ public:
+  Choice(const Graph& graph, const Purpose& purpose, Stage stage)
+      : graph_(graph), purpose_(purpose), stage_(stage), heuristic_(graph, stage), state_(purpose.device) {}
 
   Graph run() {
     const std::vector<std::string> readers = readers_of(graph_);
@@ -140,21 +201,24 @@ class Search {
 
   void decide(const Node& node, const std::string& key) {
     const auto known = plan_cache().find<ChosenLowering>(key);
-    chosen_[key] = known ? known->lowering : fastest(node, key);
+    const bool search = numerics().search == Search::exhaustive;
+    chosen_[key] = known ? known->lowering : search ? fastest(node, key) : heuristic_.lowering_of(node);
   }
 
   std::string fastest(const Node& node, const std::string& key) {
     std::string best;
     chosen_[key] = best;
-    const Graph plain = current();
-    std::set<std::string> tried = {to_text(plain)};
+    std::optional<Graph> plain;
+    std::set<std::string> tried;
     std::optional<double> best_time;
     for (const ops::Lowering& lowering : node.op->lowerings) {
+      if (!applies(lowering, graph_, node)) continue;
+      if (!plain) tried.insert(to_text(plain.emplace(current())));
       chosen_[key] = lowering.name;
       Graph candidate = current();
-      if (!tried.insert(to_text(candidate)).second) continue;  // it does not apply, or is what another lowering is
+      if (!tried.insert(to_text(candidate)).second) continue;  // it is what another lowering is
       tried_ = true;
-      if (!best_time) best_time = time_of(purpose_.complete(plain), state_);
+      if (!best_time) best_time = time_of(purpose_.complete(*plain), state_);
       const double time = time_of(purpose_.complete(std::move(candidate)), state_);
       if (time >= least_gain * *best_time) continue;
       best = lowering.name;
@@ -167,51 +231,16 @@ class Search {
   const Graph& graph_;
   const Purpose& purpose_;
   Stage stage_;
+  Heuristic heuristic_;
   State state_;
   std::map<const Node*, std::string> keys_;    // of the operations that have a choice
   std::map<std::string, std::string> chosen_;  // by key
   bool tried_ = false;
 };
 
-/// What all operations read and write.
-std::int64_t bytes_moved(const Graph& graph) {
-  std::int64_t bytes = 0;
-  for (const Node* node : graph.all(NodeKind::operation)) {
-    if (!node->op->view) bytes += bytes_of(graph, *node);
-  }
-  return bytes;
-}
-
-/// The lowering with which the fewest bytes are moved, if it saves a good part of what the operation moves: what follows is then fused
-/// with it. Else the lowering that usually is the fastest.
-Graph apply_likely_lowerings(const Graph& graph, Stage stage, std::span<const Pass> passes) {
-  constexpr double good_part = 0.5;
-  const auto bytes_with = [&](const Node* lowered, const std::string& name) {
-    return bytes_moved(apply_lowerings(
-        graph, [&](const Node& node) { return &node == lowered ? name : ""; }, stage.passes));
-  };
-  std::optional<std::int64_t> plain;
-  const auto lowering_of = [&](const Node& node) -> std::string {
-    if (!stage.has_choice(graph, node)) return {};
-    if (!plain) plain = bytes_with(nullptr, "");
-    std::string best;
-    auto most_saved = static_cast<std::int64_t>(good_part * static_cast<double>(bytes_of(graph, node)));
-    for (const ops::Lowering& lowering : node.op->lowerings) {
-      const std::int64_t saved = *plain - bytes_with(&node, lowering.name);
-      if (saved > most_saved) best = lowering.name, most_saved = saved;
-    }
-    if (!best.empty()) return best;
-    const TensorType& input = graph.type(node.inputs[0]);
-    const auto likely = [&](const ops::Lowering& lowering) { return lowering.likely_fastest && lowering.likely_fastest(input); };
-    const auto place = std::find_if(node.op->lowerings.begin(), node.op->lowerings.end(), likely);
-    return place == node.op->lowerings.end() ? "" : place->name;
-  };
-  return apply_lowerings(graph, lowering_of, passes);
-}
-
 Graph choose_lowerings(const Graph& graph, const Purpose& purpose, Stage stage) {
   if (purpose.device.kind == DeviceKind::cpu) return graph;
-  return numerics().deterministic ? apply_likely_lowerings(graph, stage, stage.passes) : Search(graph, purpose, stage).run();
+  return numerics().deterministic ? apply_likely_lowerings(graph, stage, stage.passes) : Choice(graph, purpose, stage).run();
 }
 
 }  // namespace

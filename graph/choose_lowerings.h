@@ -21,10 +21,11 @@ struct Purpose {
   std::function<Graph(Graph)> complete;  ///< makes of the graph the one that will run
 };
 
-/// On a GPU: each operation of a forward graph that has lowerings with the one with which the completed graph runs fastest. The lowerings
-/// of one operation after another are tried on noise, in variables of their own, with cold caches; the preparation does not count. A
-/// decision is kept in the plan cache, for all calls of the operator on these types that the same operators read. Calls that move little
-/// are left alone, and so is a CPU's graph. Where Numerics ask for determinism nothing is tried: see apply_likely_lowerings.
+/// On a GPU: each operation of a forward graph that has lowerings with the one with which the completed graph runs fastest, as the plan
+/// cache knows or an exhaustive search finds, if Numerics ask for one, and else with the likely one: see apply_likely_lowerings. In a
+/// search the lowerings of one operation after another are tried on noise, in variables of their own, with cold caches; the preparation
+/// does not count. A decision is kept in the plan cache, for all calls of the operator on these types that the same operators read. Calls
+/// that move little are left alone, and so is a CPU's graph. Where Numerics ask for determinism the plan cache is not read either.
 Graph choose_lowerings(const Graph& forward, const Purpose& purpose);
 
 /// Likewise of a graph with its gradient, not yet cleaned up: the operations that compute gradients. They choose for themselves, whatever

@@ -3,7 +3,7 @@
 # and again under compute-sanitizer's four tools. Arguments go to CMake (for instance -DFRIT_CUDNN_ROOT=DIR). Installs nothing.
 set -eu
 cd "$(dirname "$0")/.."
-export FRIT_PLAN_CACHE=off  # what is tested is the search
+export FRIT_PLAN_CACHE=off FRIT_SEARCH=exhaustive  # what is tested is the search
 cmake --preset release -DFRIT_CUDA=ON -DFRIT_BUILD_TESTS=ON "$@"
 cmake --build --preset release
 ctest --preset release -L gpu -j 4

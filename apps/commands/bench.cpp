@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <functional>
 #include <iostream>
@@ -46,6 +47,7 @@ struct Bench {
   int warmup, repeats;
   bool per_operator;
   Trace* trace;  ///< null: none is asked for
+  std::chrono::steady_clock::time_point begin = {};  ///< of what is timed now
 };
 
 bool on_gpu(Device device) { return device.kind == DeviceKind::cuda; }
@@ -110,6 +112,8 @@ ModeTimes measure(const std::string& mode, graph::Executable& executable, const 
                   std::string_view forward) {
   allocator_of(bench.device).reset_peaks();
   executable.run(inputs);
+  if (on_gpu(bench.device)) cuda::synchronize(bench.device.index);
+  const std::chrono::duration<double> first = std::chrono::steady_clock::now() - bench.begin;
   for (int i = 0; i < bench.warmup; ++i) executable.run();
   const auto peak = static_cast<std::int64_t>(allocator_of(bench.device).statistics().peak_in_use);
   std::vector<double> times;
@@ -120,7 +124,8 @@ ModeTimes measure(const std::string& mode, graph::Executable& executable, const 
     for (int i = 0; i < bench.repeats; ++i) timer.time([&] { executable.run(); });
     times = timer.take();
   }
-  ModeTimes result{mode, quantile(times, 0.5), quantile(times, 0.1), quantile(times, 0.9), executable.predicted_bytes(), peak - before};
+  ModeTimes result{mode,          quantile(times, 0.5),         quantile(times, 0.1), quantile(times, 0.9),
+                   first.count(), executable.predicted_bytes(), peak - before};
   if (mode == backward) return result;  // what runs is what trains
   result.prepared = static_cast<int>(executable.preparation().size());
   if (bench.per_operator) {
@@ -247,13 +252,13 @@ int run_bench(const BenchArguments& a) {
   const bool gpu = on_gpu(device);
   const Subject subject = is_model ? model_subject(a, device) : operator_subject(a);
   Trace trace;
-  const Bench bench{device,
-                    a.dtype,
-                    a.precision,
-                    a.warmup.value_or(gpu ? 10 : 2),
-                    a.repeats.value_or(gpu ? 100 : 10),
-                    a.per_operator,
-                    a.trace.empty() ? nullptr : &trace};
+  Bench bench{device,
+              a.dtype,
+              a.precision,
+              a.warmup.value_or(gpu ? 10 : 2),
+              a.repeats.value_or(gpu ? 100 : 10),
+              a.per_operator,
+              a.trace.empty() ? nullptr : &trace};
   BenchReport report{.model = a.model,
                      .config = subject.config,
                      .device = gpu ? concat(device, ' ', cuda::description(device.index)) : concat(device),
@@ -261,16 +266,20 @@ int run_bench(const BenchArguments& a) {
                      .precision = std::string(name_of(a.precision == DType::f32 ? a.dtype : a.precision)),
                      .math = a.run.math,
                      .optimizer = a.optimizer,
+                     .search = a.run.search,
                      .input = subject.input,
                      .threads = thread_count(),
                      .deterministic = a.run.deterministic,
                      .repeats = bench.repeats,
-                     .copy_bandwidth = measure_copy_bandwidth(device)};
+                     .copy_bandwidth = measure_copy_bandwidth(device),
+                     .lists_plans = a.plans};
   allocator_of(device).trim();
   for (const std::string& mode : subject.modes) {
-    if (a.mode == mode || a.mode == "all") report.modes.push_back(subject.measure(mode, bench));
+    if (a.mode != mode && a.mode != "all") continue;
+    bench.begin = std::chrono::steady_clock::now();
+    report.modes.push_back(subject.measure(mode, bench));
   }
-  if (a.plans) report.plans = ops::plan_choices();
+  report.plans = ops::plan_choices();
   if (!a.trace.empty()) trace.write(a.trace);
   print(std::cout, report, format);
   return 0;
@@ -301,7 +310,8 @@ void add_bench(CLI::App& app, Action& action) {
            "Time each operator by itself too, and compare the bytes it must move with the speed of a copy; apart from these, what is "
            "computed once from parameters alone");
   add_flag(command, "--plans", a->plans,
-           "List the plans that cuDNN offered for each convolution, the chosen one first; with --plan-cache off all are tried");
+           "List the plans of cuDNN that were tried for each convolution, the chosen one first; with --plan-cache off and --search "
+           "exhaustive that is all");
   add_dtype(command, a->dtype, {DType::f32, DType::f64, DType::f16, DType::bf16});
   add_precision(command, a->precision, a->dtype);
   add_config(command, a->config);

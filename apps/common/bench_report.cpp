@@ -1,6 +1,7 @@
 #include "apps/common/bench_report.h"
 
 #include <algorithm>
+#include <map>
 #include <ostream>
 
 #include "apps/common/json.h"
@@ -62,11 +63,32 @@ std::string fused_text(const ops::LibraryPlan& plan) {
   return plan.fused_epilogue ? "epilogue" : "";
 }
 
+/// How the plans were chosen, and what that took.
+struct PlanSummary {
+  std::map<std::string, int> decided;
+  double seconds = 0, building = 0;
+
+  explicit PlanSummary(const std::vector<ops::PlanChoice>& choices) {
+    for (const ops::PlanChoice& choice : choices) {
+      ++decided[choice.decided];
+      seconds += choice.seconds;
+      building += choice.building;
+    }
+  }
+};
+
+void print_summary(std::ostream& out, const PlanSummary& plans) {
+  if (plans.decided.empty()) return;
+  out << "\nplans of convolutions: ";
+  for (const auto& [decided, count] : plans.decided) out << count << ' ' << decided << ", ";
+  out << "in " << fixed(plans.seconds, 1) << " s, of which building them took " << fixed(plans.building, 1) << " s\n";
+}
+
 void print_plans(std::ostream& out, const std::vector<ops::PlanChoice>& choices) {
   out << "\nplans for " << choices.size() << " convolutions, the chosen one of each first\n";
   constexpr auto right = Table::Column::right;
   for (const ops::PlanChoice& choice : choices) {
-    out << '\n' << choice.problem << "; chosen " << choice.decided << '\n';
+    out << '\n' << choice.problem << "; chosen " << choice.decided << " in " << fixed(choice.seconds, 2) << " s\n";
     Table table({{"us", right}, {"workspace", right}, {"engine", right}, {"fused"}, {"knobs"}});
     for (const ops::LibraryPlan& plan : choice.plans) {
       table.add({plan.microseconds > 0 ? fixed(plan.microseconds, 1) : "-", grouped(plan.workspace), std::to_string(plan.engine),
@@ -78,19 +100,26 @@ void print_plans(std::ostream& out, const std::vector<ops::PlanChoice>& choices)
 
 void print_table(std::ostream& out, const BenchReport& report) {
   out << report.model << ", input " << report.dtype << ' ' << report.input << "; " << report.device << "; " << report.threads
-      << " threads; precision " << report.precision << ", math " << report.math << (report.deterministic ? ", deterministic" : "")
-      << "; a copy moves " << fixed(report.copy_bandwidth, 1) << " GB/s\n\n";
+      << " threads; precision " << report.precision << ", math " << report.math << ", search " << report.search
+      << (report.deterministic ? ", deterministic" : "") << "; a copy moves " << fixed(report.copy_bandwidth, 1) << " GB/s\n\n";
   constexpr auto right = Table::Column::right;
-  Table table({{"step"}, {"median us", right}, {"p10 us", right}, {"p90 us", right}, {"planned memory", right}, {"peak memory", right}});
+  Table table({{"step"},
+               {"median us", right},
+               {"p10 us", right},
+               {"p90 us", right},
+               {"first after s", right},
+               {"planned memory", right},
+               {"peak memory", right}});
   for (const ModeTimes& mode : report.modes) {
-    table.add({mode.mode, fixed(mode.median, 1), fixed(mode.p10, 1), fixed(mode.p90, 1),
+    table.add({mode.mode, fixed(mode.median, 1), fixed(mode.p10, 1), fixed(mode.p90, 1), fixed(mode.first, 2),
                bytes_text(static_cast<std::size_t>(mode.predicted_bytes)), bytes_text(static_cast<std::size_t>(mode.peak_bytes))});
   }
   table.print(out);
+  print_summary(out, PlanSummary(report.plans));
   for (const ModeTimes& mode : report.modes) {
     if (!mode.operators.empty()) print_operators(out, mode, report);
   }
-  if (report.plans) print_plans(out, *report.plans);
+  if (report.lists_plans) print_plans(out, report.plans);
 }
 
 /// A field of RFC 4180.
@@ -128,6 +157,7 @@ void print_csv(std::ostream& out, const BenchReport& report) {
 Json json_of(const ModeTimes& mode, const BenchReport& report) {
   Json json = {{"mode", mode.mode},
                {"microseconds", {{"median", mode.median}, {"p10", mode.p10}, {"p90", mode.p90}}},
+               {"first_step_seconds", mode.first},
                {"memory_bytes", {{"predicted", mode.predicted_bytes}, {"peak", mode.peak_bytes}}},
                {"computed_once", {{"steps", mode.prepared}}}};
   if (mode.operators.empty()) return json;
@@ -151,27 +181,32 @@ Json json_of(const ModeTimes& mode, const BenchReport& report) {
 }
 
 Json json_of(const ops::PlanChoice& choice) {
-  Json json = {{"problem", choice.problem}, {"chosen", choice.decided}, {"plans", Json::array()}};
+  Json json = {{"problem", choice.problem}, {"chosen", choice.decided}, {"seconds", choice.seconds}, {"plans", Json::array()}};
   for (const ops::LibraryPlan& plan : choice.plans) json["plans"].push_back(Json::parse(fields_to_json(plan)));
   return json;
 }
 
 void print_json(std::ostream& out, const BenchReport& report) {
-  Json json = {{"model", report.model},
-               {"config", Json::parse(report.config)},
-               {"input", shape_json(report.input)},
-               {"dtype", report.dtype},
-               {"precision", report.precision},
-               {"device", report.device},
-               {"threads", report.threads},
-               {"math", report.math},
-               {"deterministic", report.deterministic},
-               {"optimizer", report.optimizer},
-               {"repeats", report.repeats},
-               {"copy_gigabytes_per_second", report.copy_bandwidth}};
+  const PlanSummary plans(report.plans);
+  Json json = {
+      {"model", report.model},
+      {"config", Json::parse(report.config)},
+      {"input", shape_json(report.input)},
+      {"dtype", report.dtype},
+      {"precision", report.precision},
+      {"device", report.device},
+      {"threads", report.threads},
+      {"math", report.math},
+      {"deterministic", report.deterministic},
+      {"search", {{"mode", report.search}, {"chosen", plans.decided}, {"seconds", plans.seconds}, {"building_seconds", plans.building}}},
+      {"optimizer", report.optimizer},
+      {"repeats", report.repeats},
+      {"copy_gigabytes_per_second", report.copy_bandwidth}};
   for (const ModeTimes& mode : report.modes) json["results"].push_back(json_of(mode, report));
-  if (report.plans) json["plans"] = Json::array();
-  for (const ops::PlanChoice& choice : report.plans.value_or(std::vector<ops::PlanChoice>())) json["plans"].push_back(json_of(choice));
+  if (report.lists_plans) {
+    json["plans"] = Json::array();
+    for (const ops::PlanChoice& choice : report.plans) json["plans"].push_back(json_of(choice));
+  }
   print(out, json);
 }
 

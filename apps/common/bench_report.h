@@ -1,7 +1,6 @@
 #pragma once
 
 #include <iosfwd>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,6 +25,7 @@ std::vector<OperatorTime> by_operator(const std::vector<graph::StepProfile>& ste
 struct ModeTimes {
   std::string mode;                          ///< "forward", "backward", "train"
   double median = 0, p10 = 0, p90 = 0;       ///< microseconds of a whole step
+  double first = 0;                          ///< seconds from the first node of its graph to the end of the first step
   std::int64_t predicted_bytes = 0;          ///< of memory, by the plan
   std::int64_t peak_bytes = 0;               ///< by the allocator, inputs left out
   std::vector<OperatorTime> operators = {};  ///< empty unless asked for
@@ -34,14 +34,15 @@ struct ModeTimes {
 };
 
 struct BenchReport {
-  std::string model, config, device, dtype, precision, math, optimizer;
+  std::string model, config, device, dtype, precision, math, optimizer, search;
   Shape input;
   int threads = 1;
   bool deterministic = false;
   int repeats = 0;
   double copy_bandwidth = 0;  ///< of a large copy, bytes read and written, in GB/s
   std::vector<ModeTimes> modes = {};
-  std::optional<std::vector<ops::PlanChoice>> plans = {};  ///< of cuDNN, where they are asked for
+  std::vector<ops::PlanChoice> plans = {};  ///< of cuDNN
+  bool lists_plans = false;
 };
 
 /// `format` is table, csv or json.

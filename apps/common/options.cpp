@@ -180,11 +180,17 @@ void RunOptions::add_to(CLI::App& command) {
                            "Bytes of workspace that one convolution or matrix product on a GPU may take")
       .envname("FRIT_WORKSPACE_LIMIT");
   add_plan_cache(command, plan_cache);
+  add_choice(command, "--search", search, {"heuristic", "exhaustive"},
+             "How plans are chosen that a GPU's plan cache does not have: by rule, within seconds, or by running all that there are")
+      .envname("FRIT_SEARCH");
 }
 
 Device RunOptions::apply() const {
   if (threads) set_thread_count(*threads);
-  set_numerics({.tf32 = math == "tf32", .deterministic = deterministic, .workspace_limit = static_cast<std::size_t>(workspace_limit)});
+  set_numerics({.tf32 = math == "tf32",
+                .deterministic = deterministic,
+                .workspace_limit = static_cast<std::size_t>(workspace_limit),
+                .search = search == "exhaustive" ? Search::exhaustive : Search::heuristic});
   if (plan_cache) frit::plan_cache().use_file(*plan_cache);
   return Device::parse(device);
 }

@@ -123,6 +123,7 @@ struct RunOptions {
   std::string math = "tf32";
   std::int64_t workspace_limit = std::int64_t{1} << 30;
   std::optional<std::string> plan_cache = {};
+  std::string search = "heuristic";
 
   void add_to(CLI::App& command);
   /// Sets the number of threads, how libraries compute and where plans are kept, and finds the device. Throws ErrorKind::device.

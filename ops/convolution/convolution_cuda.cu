@@ -49,6 +49,7 @@ const cudnn::ConvolutionPlan* plan_for(const ConvolutionCall& call, Layout layou
                                   .epilogue = call.epilogue,
                                   .tf32 = settings.tf32 && result.dtype() == DType::f32,
                                   .deterministic = settings.deterministic,
+                                  .exhaustive = settings.search == Search::exhaustive && !settings.deterministic,
                                   .workspace_limit = settings.workspace_limit,
                                   .device = result.device().index};
   return cudnn::plan_for(key, call.finish);

@@ -26,8 +26,10 @@ struct LibraryPlan {
 /// What was decided for one problem, and how.
 struct PlanChoice {
   std::string problem;
-  std::string decided;             ///< "by time", "from the plan cache", "by rule"
-  std::vector<LibraryPlan> plans;  ///< the one that is taken first; then all others that were tried
+  std::string decided;                  ///< "by time", "from the plan cache", "by heuristic"
+  double seconds = 0;                   ///< that it took
+  double building = 0;                  ///< of these, building plans before they were tried
+  std::vector<LibraryPlan> plans = {};  ///< the one that is taken first; then all others that were tried
 };
 
 /// The choices of this process in order, for programs that show them. Thread-safe.

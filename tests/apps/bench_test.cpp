@@ -70,11 +70,13 @@ TEST_F(BenchCommand, JsonNamesEveryOperatorThatRuns) {
     EXPECT_EQ(report["model"], model);
     EXPECT_EQ(report["device"], "cpu");
     EXPECT_EQ(report["repeats"], 2);
+    EXPECT_EQ(report["search"]["mode"], "heuristic");
     EXPECT_GT(report["copy_gigabytes_per_second"].get<double>(), 0);
     std::vector<std::string> modes;
     for (const json& result : report["results"]) {
       const std::string mode = modes.emplace_back(result["mode"]);
       for (const char* const key : {"median", "p10", "p90"}) EXPECT_GT(result["microseconds"][key].get<double>(), 0) << key;
+      EXPECT_GT(result["first_step_seconds"].get<double>(), 0);
       if (mode == "backward") continue;  // which is a part of training
       Counts counts;
       for (const json& row : result["operators"]) {
@@ -166,10 +168,22 @@ TEST_F(BenchCommand, ListsThePlansThatAreNoneOnTheCpu) {
   const Outcome table = bench(arguments);
   ASSERT_EQ(table.code, 0) << table;
   EXPECT_NE(table.output.find("\nplans for 0 convolutions"), std::string::npos) << table;
+  EXPECT_NE(table.output.find(", search heuristic; "), std::string::npos) << table;
   std::vector<std::string> as_json = arguments;
   as_json.insert(as_json.end(), {"--format", "json"});
   EXPECT_EQ(json::parse(bench(as_json).output)["plans"], json::array());
   EXPECT_FALSE(std::filesystem::exists(path("plans.json")));
+}
+
+TEST_F(BenchCommand, SaysWhichSearchGaveItsPlans) {
+  const auto mode = [&](std::vector<std::string> more) {
+    std::vector<std::string> arguments = {"bench", "relu", "--device", "cpu", "--mode", "forward", "--repeats", "1", "--json"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const Outcome outcome = run_program({.arguments = arguments, .directory = folder, .environment = {"FRIT_SEARCH=exhaustive"}});
+    return json::parse(outcome.output, nullptr, false)["search"]["mode"];
+  };
+  EXPECT_EQ(mode({}), "exhaustive");
+  EXPECT_EQ(mode({"--search", "heuristic"}), "heuristic");
 }
 
 TEST_F(BenchCommand, TimesMixedPrecisionFromAFloat32Input) {
@@ -235,6 +249,7 @@ TEST_F(BenchCommand, RefusesWhatItCannotDo) {
       {"unknown option \"--per-op\"", {"classifier", "--per-op"}},
       {"--model-config: ", {"classifier", "--model-config", "{"}},
       {"--plans does not go with --format csv", {"classifier", "--plans", "--format", "csv"}},
+      {"--search: expected heuristic, exhaustive, got \"quick\"", {"classifier", "--search", "quick"}},
       {"--workspace-limit: expected an integer from 0", {"classifier", "--workspace-limit", "1G"}},
   };
   for (const auto& [message, arguments] : refused) {

@@ -9,6 +9,7 @@
 #include "apps/fixtures.h"
 #include "apps/program.h"
 #include "frit/core/cuda/device.h"
+#include "frit/core/plan_cache.h"
 
 namespace frit {
 namespace {
@@ -42,7 +43,9 @@ class CudaProgram : public ProgramTest {
                                           "--format",
                                           "json",
                                           "--plan-cache",
-                                          "plans.json"};
+                                          "plans.json",
+                                          "--search",
+                                          search};
     arguments.insert(arguments.end(), more.begin(), more.end());
     const Outcome outcome = run(std::move(arguments));
     EXPECT_EQ(outcome.code, 0) << outcome;
@@ -50,6 +53,7 @@ class CudaProgram : public ProgramTest {
     return json::parse(outcome.output, nullptr, false)["plans"];
   }
 
+  std::string search = "exhaustive";
   mutable std::string warnings;
 };
 
@@ -153,6 +157,22 @@ TEST_F(CudaProgram, PlansOutliveTheProcess) {
   }
   const Outcome info = run({"info", "--plan-cache", "plans.json"});
   EXPECT_NE(info.output.find("plans.json, "), std::string::npos) << info;
+  for (const auto& [key, entry] : json::parse(content("plans.json"))["entries"].items()) EXPECT_TRUE(key.starts_with(build_name())) << key;
+}
+
+TEST_F(CudaProgram, AHeuristicIsNotKeptAndTakesWhatASearchFound) {
+  search = "heuristic";
+  const json guessed = plans({});
+  ASSERT_FALSE(guessed.empty());
+  for (const json& choice : guessed) {
+    EXPECT_EQ(choice["chosen"], "by heuristic") << choice;
+    EXPECT_EQ(choice["plans"].size(), 1u) << choice;
+  }
+  EXPECT_FALSE(std::filesystem::exists(path("plans.json")));
+  search = "exhaustive";
+  for (const json& choice : plans({})) EXPECT_EQ(choice["chosen"], "by time") << choice;
+  search = "heuristic";
+  for (const json& choice : plans({})) EXPECT_EQ(choice["chosen"], "from the plan cache") << choice;
 }
 
 TEST_F(CudaProgram, APlanThatCannotBeBuiltIsSearchedAgain) {
@@ -176,7 +196,7 @@ TEST_F(CudaProgram, WhatIsNoPlanCacheIsLeftAlone) {
 }
 
 TEST_F(CudaProgram, DeterministicPlansAreNeitherTimedNorKept) {
-  for (const json& choice : plans({"--deterministic"})) EXPECT_EQ(choice["chosen"], "by rule") << choice;
+  for (const json& choice : plans({"--deterministic"})) EXPECT_EQ(choice["chosen"], "by heuristic") << choice;
   EXPECT_FALSE(std::filesystem::exists(path("plans.json")));
 }
 

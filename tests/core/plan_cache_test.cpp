@@ -199,5 +199,9 @@ TEST_F(PlanCacheFile, AnotherFileGetsWhatIsKnown) {
   EXPECT_EQ(engine_of("b"), 2);
 }
 
+TEST(BuildName, HasVersionAndChecksum) {
+  EXPECT_TRUE(std::regex_match(build_name(), std::regex("frit [0-9]+\\.[0-9]+\\.[0-9]+ [0-9a-f]{8}"))) << build_name();
+}
+
 }  // namespace
 }  // namespace frit

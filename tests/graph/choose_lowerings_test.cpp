@@ -160,8 +160,9 @@ TEST_F(CudaChooseLowerings, MeasuredAndLikelyLoweringsTrainLikeTheCpu) {
   };
   const std::vector<double> expected = losses(Device::cpu());
   for (const bool tf32 : {false, true}) {
-    for (const bool deterministic : {false, true}) {
-      set_numerics({.tf32 = tf32, .deterministic = deterministic});
+    for (const Numerics settings : {Numerics{.deterministic = true}, {.search = Search::heuristic}, {.search = Search::exhaustive}}) {
+      const bool deterministic = settings.deterministic;
+      set_numerics({.tf32 = tf32, .deterministic = deterministic, .search = settings.search});
       const std::vector<double> found = losses(gpu);
       for (std::size_t i = 0; i < expected.size(); ++i) {
         EXPECT_NEAR(found[i], expected[i], (tf32 ? 2e-3 : 2e-5) * expected[i]) << tf32 << deterministic << ", step " << i;

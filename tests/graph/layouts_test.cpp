@@ -49,7 +49,7 @@ void add_operators() {
                   {.any_layout_inputs = {0}, .any_layout_outputs = {0}, .one_layout = true, .prefers_channels_last = true}));
   add(operator_of("layout_norm", ops::infer_same, {.any_layout_inputs = {0}, .any_layout_outputs = {0}, .one_layout = true}));
   add(operator_of("layout_shrinking_norm", half_as_wide, {.any_layout_inputs = {0}, .any_layout_outputs = {0}, .one_layout = true}));
-  add(operator_of("layout_weight_gradient", [](const ops::InferContext& call) { return std::vector{call.inputs[1]}; },
+  add(operator_of("layout_weight_gradient", [](const ops::InferContext& call) { return std::vector{call.inputs.back()}; },
                   {.any_layout_inputs = {0}, .any_layout_outputs = {0}, .prefers_channels_last = true}));
   ops::Operator update = operator_of("layout_update", ops::infer_same, {});
   update.mutates = {0};

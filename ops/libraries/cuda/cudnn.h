@@ -29,6 +29,7 @@ struct ConvolutionKey {
   ops::ConvolutionEpilogue epilogue = {};
   bool tf32 = false;           ///< as in Numerics; false for other dtypes than f32
   bool deterministic = false;  ///< as in Numerics
+  bool exhaustive = false;     ///< an exhaustive search is asked for, which is not deterministic
   std::size_t workspace_limit = 0;
   int device = 0;
 
@@ -52,10 +53,11 @@ struct ConvolutionPlan;
 /// The work of a key's epilogue on a result that has its bias: what a plan leaves that does not do it itself.
 using Finish = std::function<void(const ConvolutionOperands& operands, CUstream_st* stream)>;
 
-/// The fastest plan, or null if cuDNN has none. Where the plan cache does not know it, a new key is searched, which allocates and takes
-/// seconds; plans live as long as the process. With `deterministic` nothing is timed or remembered: the same key has the same plan in every
-/// process. Throws ErrorKind::device where the library's version is known to compute wrongly, or no plan fits the workspace limit.
-/// `finish` is kept: it must be the same for all calls with this key.
+/// The plan that the plan cache knows to be the fastest, or else: the fastest of all, if the key asks for an exhaustive search, which takes
+/// seconds, or the first of cuDNN's ranking that works; null if cuDNN has none. A new key allocates; plans live as long as the process.
+/// With `deterministic` nothing is timed or remembered: the same key has the same plan in every process. Throws ErrorKind::device where the
+/// library's version is known to compute wrongly, or no plan fits the workspace limit. `finish` is kept: it must be the same for all calls
+/// with this key.
 const ConvolutionPlan* plan_for(const ConvolutionKey& key, const Finish& finish = {});
 std::size_t workspace_bytes(const ConvolutionPlan& plan);
 /// `workspace` is aligned to 256 bytes. Can be captured in a CUDA graph.

@@ -65,6 +65,7 @@ constexpr cudnnBackendAttributeType_t type_name(cudnnPointwiseMode_t) { return C
 constexpr cudnnBackendAttributeType_t type_name(cudnnNanPropagation_t) { return CUDNN_TYPE_NAN_PROPOGATION; }
 constexpr cudnnBackendAttributeType_t type_name(cudnnBackendHeurMode_t) { return CUDNN_TYPE_HEUR_MODE; }
 constexpr cudnnBackendAttributeType_t type_name(cudnnBackendKnobType_t) { return CUDNN_TYPE_KNOB_TYPE; }
+constexpr cudnnBackendAttributeType_t type_name(cudnnBackendBehaviorNote_t) { return CUDNN_TYPE_BEHAVIOR_NOTE; }
 constexpr cudnnBackendAttributeType_t type_name(cudnnBackendNumericalNote_t) { return CUDNN_TYPE_NUMERICAL_NOTE; }
 
 /// What all of cuDNN's objects are: attributes are set, it is finalised, and others refer to it.

@@ -279,6 +279,12 @@ void for_each_configuration(const ConvolutionKey& key, Fused fused, cudnnHandle_
   // Not for this problem; what was visited stays.
 }
 
+bool is_compiled_when_built(const Configuration& configuration) {
+  const auto notes =
+      engine_of(configuration.descriptor).get<cudnnBackendBehaviorNote_t>(CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE, CUDNN_BEHAVIOR_NOTE_TYPE_COUNT);
+  return std::find(notes.begin(), notes.end(), CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION) != notes.end();
+}
+
 namespace {
 
 /// ", epilogue: residual, rectifier 0 inf 0".

@@ -39,6 +39,9 @@ struct Configuration {
 /// the fastest, until the visitor returns false.
 void for_each_configuration(const ConvolutionKey& key, Fused fused, cudnnHandle_t handle, const std::function<bool(Configuration)>& visit);
 
+/// Whether the engine's kernel is compiled when a plan is built, which takes a good part of a second.
+bool is_compiled_when_built(const Configuration& configuration);
+
 /// All that a plan's speed depends on: what it is kept under in the plan cache.
 std::string problem_text(const ConvolutionKey& key);
 

@@ -1,7 +1,7 @@
-// cuDNN's own ranking of its engines is not good enough for the shapes of small networks: every plan that it offers is run, and the fastest
-// is kept. In the plan cache a plan is its engine's number and its knobs, a line that people can read; it is made again from cuDNN's own
-// list, which is the same for one version and device. (cuDNN's serialised plans have kernels in them, and not all engines can be
-// serialised.)
+// cuDNN's own ranking of its engines is not good enough for the shapes of small networks: an exhaustive search runs every plan that it
+// offers, and keeps the fastest. In the plan cache a plan is its engine's number and its knobs, a line that people can read; it is made
+// again from cuDNN's own list, which is the same for one version and device. (cuDNN's serialised plans have kernels in them, and not all
+// engines can be serialised.)
 
 #include "frit/ops/libraries/cuda/cudnn_search.h"
 
@@ -34,7 +34,7 @@ class Search {
         finish_(finish),
         handle_(handle),
         device_{DeviceKind::cuda, key.device},
-        timed_(!is_small(key.geometry) && !key.deterministic) {
+        timed_(key.exhaustive && !is_small(key.geometry)) {
     try {
       allocate();
     } catch (const Error& error) {
@@ -62,6 +62,7 @@ class Search {
   }
 
   bool timed() const { return timed_; }
+  double building_seconds() const { return building_.count(); }
   /// All plans that ran, in the order of their trial.
   const std::vector<ops::LibraryPlan>& tried() const { return tried_; }
   /// Of the plans that were left out for their workspace, the least; nothing if there was none.
@@ -69,6 +70,7 @@ class Search {
 
  private:
   using Clock = std::chrono::steady_clock;
+  using Seconds = std::chrono::duration<double>;
   /// Most plans are built within milliseconds, but some are compiled, for seconds: the rest of a long list is left untried.
   static constexpr std::chrono::seconds most_time{10};
   static constexpr std::size_t timed_again = 3;
@@ -90,14 +92,19 @@ class Search {
     const Clock::time_point begin = Clock::now();
     const auto done = [&] { return !best_.empty() && (!timed_ || Clock::now() - begin > most_time); };
     if (done()) return;
+    // Where cuDNN's guess is to be compiled first, what it fuses is quicker left to a pass.
+    const bool waits = timed_ || key_.deterministic || !(fused.bias || fused.epilogue);
     for_each_configuration(key_, fused, handle_, [&](Configuration configuration) {
+      if (!waits && is_compiled_when_built(configuration)) return false;
       try_configuration(std::move(configuration));
       return !done();
     });
   }
 
   void try_configuration(Configuration configuration) try {
+    const Clock::time_point begin = Clock::now();
     auto plan = std::make_unique<ConvolutionPlan>(key_, finish_, std::move(configuration), handle_);
+    building_ += Clock::now() - begin;
     const std::int64_t workspace = plan->facts.workspace;
     if (static_cast<std::size_t>(workspace) > key_.workspace_limit) {
       least_beyond_limit_ = std::min(workspace, least_beyond_limit_.value_or(workspace));
@@ -163,12 +170,13 @@ class Search {
   std::vector<std::unique_ptr<ConvolutionPlan>> best_;  ///< the fastest first
   std::vector<ops::LibraryPlan> tried_;
   std::optional<std::int64_t> least_beyond_limit_;
+  Seconds building_{};
 };
 
 /// The plan of a cache's entry; null if there is none, or cuDNN does not offer or build it any more.
-std::unique_ptr<ConvolutionPlan> remembered_plan(const ConvolutionKey& key, const Finish& finish, const std::string& problem,
+std::unique_ptr<ConvolutionPlan> remembered_plan(const ConvolutionKey& key, const Finish& finish, const std::string& cache_key,
                                                  cudnnHandle_t handle) try {
-  const auto entry = plan_cache().find<ops::LibraryPlan>(problem);
+  const auto entry = plan_cache().find<ops::LibraryPlan>(cache_key);
   std::unique_ptr<ConvolutionPlan> plan;
   if (!entry || (entry->fused_bias && !key.bias) || (entry->fused_epilogue && !fuses_epilogue(key))) return plan;
   for_each_configuration(key, {entry->fused_bias, entry->fused_epilogue}, handle, [&](Configuration configuration) {
@@ -183,8 +191,8 @@ std::unique_ptr<ConvolutionPlan> remembered_plan(const ConvolutionKey& key, cons
   return nullptr;
 }
 
-void note(const std::string& problem, const char* decided, const ConvolutionPlan& chosen, const std::vector<ops::LibraryPlan>& tried) {
-  ops::PlanChoice choice{problem, decided, {chosen.facts}};
+void note(ops::PlanChoice choice, const ConvolutionPlan& chosen, const std::vector<ops::LibraryPlan>& tried) {
+  choice.plans = {chosen.facts};
   for (const ops::LibraryPlan& plan : tried) {
     if (!plan.is_same_algorithm(chosen.facts)) choice.plans.push_back(plan);
   }
@@ -194,10 +202,12 @@ void note(const std::string& problem, const char* decided, const ConvolutionPlan
 }  // namespace
 
 std::unique_ptr<ConvolutionPlan> choose_plan(const ConvolutionKey& key, const Finish& finish, cudnnHandle_t handle) {
-  const std::string problem = problem_text(key);
+  const std::string problem = problem_text(key), cache_key = concat(build_name(), ", ", problem);
+  const auto begin = std::chrono::steady_clock::now();
+  const auto seconds = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(); };
   if (!key.deterministic) {
-    if (auto plan = remembered_plan(key, finish, problem, handle)) {
-      note(problem, "from the plan cache", *plan, {});
+    if (auto plan = remembered_plan(key, finish, cache_key, handle)) {
+      note({problem, "from the plan cache", seconds()}, *plan, {});
       return plan;
     }
   }
@@ -208,8 +218,8 @@ std::unique_ptr<ConvolutionPlan> choose_plan(const ConvolutionKey& key, const Fi
          *search.least_beyond_limit(), " bytes; ", problem);
   }
   if (!plan) return plan;
-  note(problem, search.timed() ? "by time" : "by rule", *plan, search.tried());
-  if (search.timed()) plan_cache().insert(problem, plan->facts);
+  note({problem, search.timed() ? "by time" : "by heuristic", seconds(), search.building_seconds()}, *plan, search.tried());
+  if (search.timed()) plan_cache().insert(cache_key, plan->facts);
   return plan;
 }
 

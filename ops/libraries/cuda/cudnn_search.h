@@ -6,8 +6,9 @@
 
 namespace frit::cudnn {
 
-/// By time, from the plan cache, or by rule: the first of cuDNN's list that runs, where the problem is small, the key asks for determinism
-/// or there is no memory to try plans on. Null if cuDNN has none; throws ErrorKind::device if it has but all want a larger workspace.
+/// From the plan cache, by time, or by heuristic: the first of cuDNN's ranking that runs, where no exhaustive search is asked for, the
+/// problem is small, or there is no memory to try plans on. Null if cuDNN has none; throws ErrorKind::device if it has but all want a
+/// larger workspace.
 std::unique_ptr<ConvolutionPlan> choose_plan(const ConvolutionKey& key, const Finish& finish, cudnnHandle_t handle);
 
 }  // namespace frit::cudnn
