@@ -64,6 +64,7 @@ std::vector<Sample> samples(int image_rank) {
             {{Shape{1, 2, 3, 2}, Shape{2, 3, 2, 2}}, ConvolutionOptions{.stride = {3}, .output_padding = {2}}},
             {{Shape{1, 2, 3, 3}, Shape{2, 2, 3, 3}, Shape{2}},
              ConvolutionOptions{.stride = {2, 1}, .padding = {2, 1}, .dilation = {3, 2}, .output_padding = {2, 1}}},
+            {{Shape{1, 4, 3, 4}, Shape{4, 1, 3, 4}, Shape{4}}, ConvolutionOptions{.stride = {2}, .padding = {1}, .groups = 4}},
             {{Shape{1, 1, 1, 1}, Shape{1, 1, 1, 1}, Shape{1}}},
             {{Shape{3, 4, 2, 5}, Shape{4, 8, 1, 1}, Shape{8}}},
             {{Shape{0, 2, 3, 3}, Shape{2, 3, 3, 3}, Shape{3}}, ConvolutionOptions{.stride = {2}}}};

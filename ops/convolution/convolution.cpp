@@ -45,6 +45,10 @@ std::vector<Sample> samples(int image_rank) {
     return {{{Shape{2, 3, 5, 7}, Shape{4, 3, 3, 2}, Shape{4}}},
             {{Shape{2, 4, 6, 5}, Shape{6, 2, 2, 3}}, ConvolutionOptions{.stride = {2}, .padding = {1, 2}, .groups = 2}},
             {{Shape{1, 3, 7, 7}, Shape{3, 1, 3, 3}, Shape{3}}, ConvolutionOptions{.padding = {2}, .dilation = {2, 1}, .groups = 3}},
+            {{Shape{2, 8, 5, 9}, Shape{8, 1, 3, 3}, Shape{8}}, ConvolutionOptions{.padding = {1}, .groups = 8}},
+            {{Shape{1, 4, 6, 7}, Shape{4, 1, 3, 4}}, ConvolutionOptions{.stride = {2}, .padding = {1, 2}, .groups = 4}},
+            {{Shape{1, 4, 2, 9}, Shape{4, 1, 1, 9}}, ConvolutionOptions{.padding = {0, 4}, .groups = 4}},
+            {{Shape{0, 4, 4, 4}, Shape{4, 1, 3, 3}, Shape{4}}, ConvolutionOptions{.groups = 4}},
             {{Shape{3, 5, 2, 2}, Shape{7, 5, 1, 1}, Shape{7}}},
             {{Shape{3, 8, 2, 5}, Shape{4, 8, 1, 1}, Shape{4}}},
             {{Shape{1, 1, 1, 1}, Shape{1, 1, 1, 1}}},
@@ -54,6 +58,7 @@ std::vector<Sample> samples(int image_rank) {
   return {{{Shape{2, 2, 3, 4, 3}, Shape{3, 2, 2, 3, 2}, Shape{3}}},
           {{Shape{1, 2, 5, 3, 4}, Shape{4, 1, 3, 2, 2}}, ConvolutionOptions{.stride = {2, 1, 3}, .padding = {1}, .groups = 2}},
           {{Shape{2, 1, 3, 3, 3}, Shape{2, 1, 2, 2, 2}, Shape{2}}, ConvolutionOptions{.padding = {0, 1, 2}, .dilation = {2, 3, 1}}},
+          {{Shape{1, 4, 3, 4, 3}, Shape{4, 1, 3, 2, 3}, Shape{4}}, ConvolutionOptions{.stride = {1, 2, 1}, .padding = {1}, .groups = 4}},
           {{Shape{1, 1, 1, 1, 1}, Shape{2, 1, 1, 1, 1}, Shape{2}}},
           {{Shape{0, 2, 3, 3, 3}, Shape{3, 2, 3, 3, 3}, Shape{3}}}};
 }

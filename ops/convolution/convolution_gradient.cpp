@@ -61,6 +61,8 @@ std::vector<Sample> data_gradient_samples(int image_rank) {
             {{Shape{2, 6, 4, 4}, Shape{6, 2, 2, 3}}, DataGradientOptions{{.stride = {2}, .padding = {1, 2}, .groups = 2}, {6, 5}}},
             {{Shape{1, 3, 2, 3}, Shape{3, 1, 3, 1}},
              DataGradientOptions{{.stride = {2, 3}, .padding = {1, 0}, .dilation = {2, 1}, .groups = 3}, {6, 8}}},
+            {{Shape{2, 8, 5, 6}, Shape{8, 1, 3, 3}}, DataGradientOptions{{.padding = {1}, .groups = 8}, {5, 6}}},
+            {{Shape{1, 4, 3, 4}, Shape{4, 1, 3, 5}}, DataGradientOptions{{.stride = {2}, .padding = {1, 2}, .groups = 4}, {6, 7}}},
             {{Shape{1, 1, 1, 1}, Shape{1, 1, 1, 1}}, DataGradientOptions{{}, {1}}},
             {{Shape{3, 4, 2, 5}, Shape{4, 8, 1, 1}}, DataGradientOptions{{}, {2, 5}}},
             {{Shape{0, 3, 2, 2}, Shape{3, 2, 3, 3}}, DataGradientOptions{{}, {4}}}};
@@ -78,6 +80,8 @@ std::vector<Sample> weight_gradient_samples(int image_rank) {
             {{Shape{2, 6, 4, 4}, Shape{2, 4, 6, 5}}, WeightGradientOptions{{.stride = {2}, .padding = {1, 2}, .groups = 2}, {2, 3}}},
             {{Shape{1, 3, 2, 3}, Shape{1, 3, 6, 8}},
              WeightGradientOptions{{.stride = {2, 3}, .padding = {1, 0}, .dilation = {2, 1}, .groups = 3}, {3, 1}}},
+            {{Shape{2, 8, 5, 6}, Shape{2, 8, 5, 6}}, WeightGradientOptions{{.padding = {1}, .groups = 8}, {3, 3}}},
+            {{Shape{1, 4, 3, 4}, Shape{1, 4, 6, 7}}, WeightGradientOptions{{.stride = {2}, .padding = {1, 2}, .groups = 4}, {3, 5}}},
             {{Shape{1, 1, 1, 1}, Shape{1, 1, 1, 1}}, WeightGradientOptions{{}, {1}}},
             {{Shape{3, 4, 3, 5}, Shape{3, 8, 3, 5}}, WeightGradientOptions{{}, {1}}},
             {{Shape{0, 3, 2, 2}, Shape{0, 2, 4, 4}}, WeightGradientOptions{{}, {3}}}};

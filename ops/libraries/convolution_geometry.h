@@ -18,6 +18,9 @@ struct ConvolutionGeometry {
   friend auto operator<=>(const ConvolutionGeometry&, const ConvolutionGeometry&) = default;
 };
 
+/// Each channel has a kernel of its own.
+inline bool is_depthwise(const ConvolutionGeometry& g) { return g.groups > 1 && g.in_channels == 1 && g.out_channels == 1; }
+
 inline std::int64_t product(const ImageAxes& axes) { return axes[0] * axes[1] * axes[2]; }
 
 }  // namespace frit::ops

@@ -258,6 +258,7 @@ ConvolutionShapes::ConvolutionShapes(const ConvolutionKey& key) {
 
 bool fuses_epilogue(const ConvolutionKey& key) {
   const bool rounds = is_half(key.dtype) || key.tf32;
+  if (ops::is_depthwise(key.geometry)) return false;  // engines that fuse are those that take tens of times as long
   return !key.epilogue.steps.empty() && key.dtype != DType::f64 && (rounds || key.epilogue.is_exact());
 }
 

@@ -1,0 +1,165 @@
+// Depthwise convolutions and their data gradients over channels-last images: how they are shared out among blocks.
+
+#include <algorithm>
+
+#include "frit/core/cuda/launch.cuh"
+#include "frit/ops/convolution/depthwise.cuh"
+#include "frit/ops/convolution/depthwise.h"
+#include "frit/ops/cuda/dispatch.cuh"
+
+namespace frit::ops {
+namespace {
+
+/// Of shared memory, and of that which the blocks of a multiprocessor share without loss.
+constexpr std::size_t most_bytes = 96 * 1024, usual_bytes = 24 * 1024;
+constexpr int block_lanes = 16;
+/// Channels that a thread takes at a time, where they come in such vectors.
+constexpr int vector = 4;
+
+/// Which kernel: the taps of a row that it takes at a time, 0 for any, and the stride.
+struct Instance {
+  int taps, stride, length, width;
+
+  Instance(const DepthwiseAxis& axis, bool vectors) : taps(0), stride(1), width(vectors ? vector : 1) {
+    const bool neighbours = axis.stride == 1 || (axis.dilation == 1 && (axis.backward || axis.stride == 2));
+    if (neighbours && vectors) {
+      const int most = axis.backward || axis.stride == 1 ? 7 : 5, all = DepthwiseRuns(axis).taps;
+      const int each = (all + (all + most - 1) / most - 1) / ((all + most - 1) / most);  // of equal parts
+      taps = each <= 3 ? 3 : each <= 5 ? 5 : 7;
+      stride = axis.backward ? 1 : axis.stride;
+    }
+    dispatch([&]<int instance_taps, int instance_stride>() { length = run_length<instance_taps, instance_stride>; });
+  }
+
+  template <class Body>
+  void dispatch(const Body& body) const {
+    if (taps == 0) return body.template operator()<0, 1>();
+    if (stride == 2) return taps == 3 ? body.template operator()<3, 2>() : body.template operator()<5, 2>();
+    if (taps == 3) return body.template operator()<3, 1>();
+    return taps == 5 ? body.template operator()<5, 1>() : body.template operator()<7, 1>();
+  }
+};
+
+int parts(std::int64_t count, std::int64_t size) { return static_cast<int>((count + size - 1) / size); }
+
+DepthwiseAxis axis_of(const ConvolutionGeometry& g, std::size_t axis, bool backward) {
+  const auto number = [](std::int64_t value) { return static_cast<int>(value); };
+  const int input = number(g.input[axis]), output = number(g.output[axis]);
+  return {.source = backward ? output : input,
+          .result = backward ? input : output,
+          .taps = number(g.kernel[axis]),
+          .stride = number(g.stride[axis]),
+          .padding = number(g.padding[axis]),
+          .dilation = number(g.dilation[axis]),
+          .backward = backward};
+}
+
+/// Blocks of neighbouring rows and runs, so that the first-level cache gives what taps share.
+struct Launch : DepthwisePlan {
+  Instance instance;
+  std::int64_t blocks;
+  dim3 threads;
+  std::size_t bytes;
+
+  Launch(const ConvolutionGeometry& g, bool backward, bool vectors)
+      : DepthwisePlan{.axes = {axis_of(g, 0, backward), axis_of(g, 1, backward), axis_of(g, 2, backward)},
+                      .runs = DepthwiseRuns(axis_of(g, 2, backward))},
+        instance(axes[2], vectors && g.groups % vector == 0) {
+    const DepthwiseAxis& axis = axes[2];
+    const bool scattered = instance.taps == 0;
+    channels = static_cast<int>(g.groups);
+    chunks = scattered ? 1 : parts(runs.taps, instance.taps);
+    slots = axes[0].taps * axes[1].taps * (scattered ? axis.taps : runs.phases * chunks * instance.taps);
+    const int vectors_of_all = parts(channels, instance.width);
+    int lanes = parts(vectors_of_all, parts(vectors_of_all, instance.width == 1 ? 32 : block_lanes));
+    while (lanes > 1 && bytes_of(lanes) > (lanes > 4 ? usual_bytes : most_bytes)) lanes = (lanes + 1) / 2;
+    block_channels = lanes * instance.width;
+    slot_step = step_of(lanes);
+    bytes = bytes_of(lanes);
+    share_out(g, lanes, scattered ? 1 : runs.step);
+  }
+
+ private:
+  /// Such that the slots of neighbouring taps start in different banks.
+  int step_of(int lanes) const { return parts(lanes * instance.width, 8) * 8 + 4; }
+  std::size_t bytes_of(int lanes) const {
+    return sizeof(float) * static_cast<std::size_t>(slots) * static_cast<std::size_t>(step_of(lanes));
+  }
+
+  void share_out(const ConvolutionGeometry& g, int lanes, int step) {
+    const int items = DepthwisePlan::threads / lanes, positions = parts(axes[2].result, step);
+    row_runs = step * parts(positions, instance.length);
+    const int together = std::min(row_runs, std::max(2, items / 16)), run_parts = parts(row_runs, together);
+    block_rows = parts(axes[1].result, parts(axes[1].result, items / together));
+    const int row_parts = parts(axes[1].result, block_rows);
+    threads = dim3(static_cast<unsigned>(lanes), static_cast<unsigned>(together * block_rows));
+    steps = cuda::Divisor(step);
+    block_runs = cuda::Divisor(together);
+    run_blocks = cuda::Divisor(run_parts);
+    row_blocks = cuda::Divisor(row_parts);
+    depths = cuda::Divisor(axes[0].result);
+    blocks = std::int64_t{run_parts} * row_parts * axes[0].result * g.batch;
+  }
+};
+
+/// Whether the kernel can do the epilogue.
+bool takes(const ConvolutionEpilogue& epilogue) { return epilogue.is_exact() && epilogue.steps.size() <= DepthwisePlan::most_steps; }
+
+void set_epilogue(DepthwisePlan& plan, const ConvolutionEpilogue& epilogue) {
+  plan.epilogue_steps = static_cast<int>(epilogue.steps.size());
+  for (std::size_t i = 0; i < epilogue.steps.size(); ++i) {
+    const Activation activation = epilogue.steps[i].value_or(Activation{});
+    const auto number = [](double value) { return static_cast<float>(value); };
+    plan.epilogue[i] = {!epilogue.steps[i], number(activation.low), number(activation.high), number(activation.slope)};
+  }
+}
+
+bool fits(const ConvolutionGeometry& g, bool backward) {
+  constexpr std::int64_t most = 1 << 28;
+  bool small = g.groups <= most;
+  for (std::size_t axis = 0; axis < 3; ++axis) {
+    const std::int64_t kernel = g.kernel[axis] * g.dilation[axis], result = g.output[axis] * g.stride[axis];
+    small = small && g.input[axis] + 2 * g.padding[axis] + kernel <= most && result <= most;
+  }
+  if (!small || product(g.kernel) > 4096 || g.dilation[2] * g.groups > INT32_MAX) return false;
+  const Launch launch(g, backward, false), in_vectors(g, backward, true);
+  const std::int64_t channel_blocks = parts(g.groups, std::min(launch.block_channels, in_vectors.block_channels));
+  return std::max(launch.bytes, in_vectors.bytes) <= most_bytes && std::max(launch.blocks, in_vectors.blocks) <= INT32_MAX &&
+         channel_blocks <= UINT16_MAX;
+}
+
+}  // namespace
+
+bool is_depthwise_convolution(const ConvolutionCall& call) {
+  const ConvolutionGeometry& g = call.geometry;
+  const auto& [input, weight, output, bias, residual] = call.operands;
+  const auto channels_last = [](const Tensor& image) { return !image.defined() || image.is_contiguous(Layout::channels_last); };
+  return is_depthwise(g) && weight.dtype() != DType::f64 && call.kind != cudnn::ConvolutionKind::weight_gradient && channels_last(input) &&
+         channels_last(output) && channels_last(residual) && g.batch > 0 && product(g.input) > 0 && product(g.output) > 0 &&
+         fits(g, call.kind == cudnn::ConvolutionKind::data_gradient);
+}
+
+void depthwise_convolution(const ConvolutionCall& call, CUstream_st* stream) {
+  const bool backward = call.kind == cudnn::ConvolutionKind::data_gradient;
+  const cudnn::ConvolutionOperands& o = call.operands;
+  const Tensor &result = o.result(call.kind), &source = backward ? o.output : o.input;
+  const auto aligned = [](const Tensor& image) { return !image.defined() || cuda::aligned_for_vectors(image.raw()); };
+  Launch plan(call.geometry, backward, aligned(result) && aligned(source) && aligned(o.residual));
+  const bool whole = takes(call.epilogue);
+  if (whole) set_epilogue(plan, call.epilogue);
+  const cuda::LaunchShape shape{dim3(static_cast<unsigned>(plan.blocks), static_cast<unsigned>(parts(plan.channels, plan.block_channels))),
+                                plan.threads, plan.bytes};
+  dispatch_floating_and_halves(o.weight.dtype(), [&]<class Stored>() {
+    if constexpr (!std::is_same_v<Stored, double>) {
+      const auto start = [&](auto* kernel) {
+        cuda::launch(kernel, shape, stream, result.data<Stored>(), source.data<Stored>(), o.weight.data<Stored>(),
+                     data_or_null<Stored>(o.bias), data_or_null<Stored>(o.residual), static_cast<const DepthwisePlan&>(plan));
+      };
+      if (plan.instance.width == 1) return start(depthwise_rows<Stored, 1, 0, 1>);
+      plan.instance.dispatch([&]<int taps, int stride>() { start(depthwise_rows<Stored, vector, taps, stride>); });
+    }
+  });
+  if (!whole && call.finish) call.finish(o, stream);
+}
+
+}  // namespace frit::ops
