@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <optional>
 
 #include "frit/core/cuda/divisor.cuh"
 #include "frit/core/strided_loop.h"
@@ -29,6 +30,16 @@ class StridedIndex {
     return dense;
   }
 
+  /// From any element to the next one of the first operand; none if that depends on the element.
+  std::optional<std::int64_t> stride() const { return rank_ == 1 ? std::optional(strides_[0][0]) : std::nullopt; }
+
+  /// Of one operand. A function that is called: inlined wherever it may be needed, it would take longer to load than to run.
+  __device__ __noinline__ std::int64_t offset(std::int64_t i) const {
+    std::int64_t result[operands];
+    offsets(i, result);
+    return result[0];
+  }
+
   __device__ void offsets(std::int64_t i, std::int64_t (&result)[operands]) const {
     if (wide_) {
       decompose<std::uint64_t>(static_cast<std::uint64_t>(i), result);
@@ -41,6 +52,7 @@ class StridedIndex {
   template <class Integer>
   __device__ void decompose(Integer rest, std::int64_t (&result)[operands]) const {
     for (int k = 0; k < operands; ++k) result[k] = 0;
+#pragma unroll 1
     for (int axis = rank_ - 1; axis > 0; --axis) {
       const Integer quotient = sizes_[axis].quotient(rest);
       const auto index = static_cast<std::int64_t>(sizes_[axis].remainder(rest, quotient));

@@ -74,10 +74,10 @@ struct Runs {
   /// Those below the end of the line.
   template <class Plan>
   __device__ void load(const Source& source, std::int64_t first, const Line& line, const Plan& plan) {
-#pragma unroll
-    for (int j = 0; j < count; ++j) offsets[j] = line.offset + plan.offset(first + j * stride(line));
+    plan.offsets(offsets, first, stride(line));
 #pragma unroll
     for (int j = 0; j < count; ++j) {
+      offsets[j] += line.offset;
       if (first + j * stride(line) < line.end) raw[j] = source.template load<batch_size>(offsets[j]);
     }
   }
@@ -103,8 +103,8 @@ __device__ void read_runs(typename Reduction::State& state, const Reduction& red
   }
 }
 
-/// Adds the calling thread's parts of `width` neighbouring lines, not in runs, to their states. plan.offset(position) is where a position
-/// of the first lies, from position 0 on.
+/// Adds the calling thread's parts of `width` neighbouring lines, not in runs, to their states. plan.offsets() says where positions
+/// of the first lie, from position 0 on.
 template <int width, class Reduction, class Plan>
 __device__ void read_lines(typename Reduction::State (&states)[width], const Reduction& reduction, const Line& line, const Plan& plan) {
   using State = typename Reduction::State;
@@ -115,12 +115,11 @@ __device__ void read_lines(typename Reduction::State (&states)[width], const Red
   for (std::int64_t position = line.begin + line.worker; position < line.end; position += stride) {
     const Batch batch(position, line);
     std::int64_t offsets[batch_size];
-#pragma unroll
-    for (int i = 0; i < batch_size; ++i) offsets[i] = line.offset + plan.offset(position + i * batch.step);
+    plan.offsets(offsets, position, batch.step);
     RawOf<Source, width> raw[batch_size];
 #pragma unroll
     for (int i = 0; i < batch_size; ++i) {
-      if (batch.has(i)) raw[i] = source.template load<width>(offsets[i]);
+      if (batch.has(i)) raw[i] = source.template load<width>(line.offset + offsets[i]);
     }
 #pragma unroll
     for (int k = 0; k < width; ++k) {
@@ -172,11 +171,12 @@ __device__ void write_lines(T* output, const Source& source, const Line& line, c
   for (std::int64_t first = line.begin + line.worker; first < line.end; first += stride) {
     std::int64_t places[at_once];
     RawOf<Source, width> raw[at_once];
+    plan.offsets(places, first, line.workers);
 #pragma unroll
     for (int i = 0; i < at_once; ++i) {
       const std::int64_t position = first + static_cast<std::int64_t>(i) * line.workers;
       if (position >= line.end) continue;
-      places[i] = line.offset + plan.offset(position);
+      places[i] += line.offset;
       raw[i] = source.template load<width>(places[i]);
     }
 #pragma unroll
@@ -195,6 +195,7 @@ __device__ void write_lines(T* output, const Source& source, const Line& line, c
 /// the block, and may be used again at once. All threads of the block take part.
 template <class State>
 __device__ State merge_team(State state, TeamBits team, State* shared) {
+#pragma unroll 1
   for (int mask = team.first; mask < cuda::warp_size && mask < team.last; mask *= 2) {
     state = State::merge(state, cuda::shuffle_xor(state, mask));
   }
@@ -206,6 +207,7 @@ __device__ State merge_team(State state, TeamBits team, State* shared) {
   __syncthreads();
   const int first = thread % step + (thread & ~(team.last - 1));
   state = shared[first];
+#pragma unroll 1
   for (int other = first + step; other < first + team.last; other += step) state = State::merge(state, shared[other]);
   return state;
 }

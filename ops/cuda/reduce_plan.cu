@@ -71,8 +71,11 @@ LinePlan::LinePlan(const Lines& lines, int width)
       cut_(cut_lines(results_ / width_, count_, lines.along_memory(), in_runs_)),
       first_bit_(lines.along_memory() ? 0 : std::countr_zero(static_cast<unsigned>(threads / cut_.workers))),
       last_bit_(std::countr_zero(static_cast<unsigned>(lines.along_memory() ? cut_.workers : threads))),
+      teams_bit_(std::countr_zero(static_cast<unsigned>(threads / cut_.workers))),
+      groups_(ceil_divide(results_ / width_, teams())),
       kept_(lines.kept, {lines.result_strides, lines.kept_strides}),
-      reduced_(lines.reduced, {lines.reduced_strides}) {}
+      reduced_(lines.reduced, {lines.reduced_strides}),
+      stride_(reduced_.stride().value_or(0)) {}
 
 LinePlan::Cut LinePlan::cut_lines(std::int64_t teams, std::int64_t count, bool along_lines, bool in_runs) {
   Cut cut;

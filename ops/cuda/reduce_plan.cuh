@@ -74,7 +74,7 @@ class LinePlan {
   /// A block takes groups of lines blockIdx.x, blockIdx.x + gridDim.x, ..., and segment blockIdx.y of each.
   cuda::LaunchShape all_segments() const;
 
-  FRIT_HOST_DEVICE std::int64_t groups() const { return (results_ / width_ + teams() - 1) / teams(); }
+  FRIT_HOST_DEVICE std::int64_t groups() const { return groups_; }
   /// The calling thread's segment of its line, or the first of its lines, in a group.
   __device__ Line line(std::int64_t group, std::int64_t segment) const {
     const int thread = static_cast<int>(threadIdx.x);
@@ -92,11 +92,16 @@ class LinePlan {
     kept_.offsets(index, offsets);
     return {offsets[0], offsets[1], 0, count_, 0, 1, result_step_};
   }
-  /// From position 0 of a line to another.
-  __device__ std::int64_t offset(std::int64_t position) const {
-    std::int64_t offsets[1];
-    reduced_.offsets(position, offsets);
-    return offsets[0];
+  /// From position 0 of a line to positions first, first + step, ...
+  template <int count>
+  __device__ void offsets(std::int64_t (&result)[count], std::int64_t first, std::int64_t step) const {
+    if (stride_ > 0) {
+#pragma unroll
+      for (int i = 0; i < count; ++i) result[i] = first * stride_ + i * (step * stride_);
+    } else {
+#pragma unroll
+      for (int i = 0; i < count; ++i) result[i] = reduced_.offset(first + i * step);
+    }
   }
   /// Where the state of a line's segment lies among all states.
   __device__ std::int64_t place_of_state(const Line& line, std::int64_t segment) const { return segment * results_ + line.result; }
@@ -110,15 +115,18 @@ class LinePlan {
 
   static Cut cut_lines(std::int64_t teams, std::int64_t count, bool along_lines, bool in_runs);
   FRIT_HOST_DEVICE int workers() const { return 1 << (last_bit_ - first_bit_); }
-  FRIT_HOST_DEVICE int teams() const { return threads / workers(); }
+  FRIT_HOST_DEVICE int teams() const { return 1 << teams_bit_; }
 
   bool in_runs_;
   int width_;
   std::int64_t results_, count_, result_step_;
   Cut cut_;
   int first_bit_, last_bit_;    // of a team
+  int teams_bit_;               // of their number
+  std::int64_t groups_;
   cuda::StridedIndex<2> kept_;  // of results, and of position 0 of their lines
   cuda::StridedIndex<1> reduced_;
+  std::int64_t stride_;  ///< from one position to the next, if it is always the same; else 0
 };
 
 }  // namespace frit::ops

@@ -2,29 +2,27 @@
 
 #include <optional>
 
+#include "frit/ops/cuda/columns.cuh"
 #include "frit/ops/norm/slices.cuh"
 
 namespace frit::ops {
 
-// How the CUDA kernels of the norms traverse matrices whose columns belong to channels: images in channels-last layout, and contiguous ones
-// of a few elements a channel. A block has a thread for each vector of some neighbouring columns, as often as there is room for: so it
-// reads whole stretches of memory, and a thread keeps what it needs of its channels.
+// The matrices of the norms whose columns belong to channels: images in channels-last layout, and contiguous ones of a few elements a
+// channel.
 
-/// Matrices of (rows, columns), one after the other. `group` neighbouring columns of one are a slice, `channel_columns` of them a channel.
-struct ColumnGeometry {
-  std::int64_t matrices, rows, columns, group, channel_columns;
-
-  static constexpr std::int64_t most_columns = INT32_MAX / 2;  ///< an int counts them on the device
+/// `group` neighbouring columns of a matrix are a slice, `channel_columns` of them a channel.
+struct ColumnGeometry : Columns {
+  std::int64_t group, channel_columns;
 
   /// Of a norm whose input lies in this layout; none where its slices are runs of neighbouring elements.
   static std::optional<ColumnGeometry> of(const NormGeometry& g, Layout layout) {
     const bool batch = g.weight_axis == WeightAxis::slice;
     if (layout == Layout::channels_last) {
-      if (batch) return ColumnGeometry{1, g.runs * g.run_length, g.slices, 1, 1};
-      return ColumnGeometry{g.channels == 0 ? 0 : g.slices * g.runs / g.channels, g.run_length, g.channels, g.runs, 1};
+      if (batch) return ColumnGeometry{{1, g.runs * g.run_length, g.slices}, 1, 1};
+      return ColumnGeometry{{g.channels == 0 ? 0 : g.slices * g.runs / g.channels, g.run_length, g.channels}, g.runs, 1};
     }
     if (batch && g.run_length > 0 && g.run_length < 8 && g.slices * g.run_length <= most_columns)
-      return ColumnGeometry{1, g.runs, g.slices * g.run_length, g.run_length, g.run_length};
+      return ColumnGeometry{{1, g.runs, g.slices * g.run_length}, g.run_length, g.run_length};
     return std::nullopt;
   }
 
@@ -39,181 +37,6 @@ struct ColumnGeometry {
   }
   /// Where a slice begins, from the first matrix's beginning.
   FRIT_HOST_DEVICE std::int64_t first_of(std::int64_t slice) const { return slice / groups() * rows * columns + slice % groups() * group; }
-  /// Sums of columns that a call keeps at a time, at most.
-  std::int64_t most_sums() const;
 };
-
-/// How blocks share the matrices out: each has `lanes` vectors of columns of some rows of one.
-struct ColumnSplit {
-  static constexpr int threads = cuda::default_threads, most_lanes = 32;
-  /// Of a thread: few enough that it can sum them in their own type.
-  static constexpr std::int64_t most_thread_rows = 64;
-  /// Blocks of sums that a device holds at a time, and of others, which have nothing to hand on.
-  static constexpr std::int64_t resident_blocks = 132 * 3, passing_blocks = 132 * 16;
-
-  std::int64_t rows, columns, matrices, chunks, column_blocks, chunk_rows;
-  int width, lanes, step;  ///< `step` rows at once
-
-  ColumnSplit(const ColumnGeometry& g, int width_, std::int64_t blocks_at_a_time = resident_blocks)
-      : rows(g.rows), columns(g.columns), matrices(g.matrices), width(width_) {
-    FRIT_CHECK(columns <= ColumnGeometry::most_columns);
-    const std::int64_t vectors = std::max<std::int64_t>(1, columns / width);
-    column_blocks = ceil_divide(vectors, most_lanes);
-    lanes = static_cast<int>(ceil_divide(vectors, column_blocks));
-    step = threads / lanes;
-    // As many blocks as fill a device once, or some times over, each with enough rows to outweigh what it begins and ends with.
-    constexpr std::int64_t least_thread_rows = 8;
-    const std::int64_t others = std::max<std::int64_t>(1, column_blocks * matrices);
-    const std::int64_t at_a_time = std::max<std::int64_t>(1, blocks_at_a_time / others);
-    const std::int64_t times = ceil_divide(rows, most_thread_rows * step * at_a_time);
-    chunks = std::max<std::int64_t>(1, std::min(times * at_a_time, ceil_divide(rows, least_thread_rows * step)));
-    chunk_rows = ceil_divide(rows, chunks);
-  }
-
-  cuda::LaunchShape shape() const { return {dim3(static_cast<unsigned>(column_blocks * matrices * chunks)), dim3(threads)}; }
-  /// That sum_columns writes.
-  std::int64_t sums() const { return chunks * matrices * columns; }
-
- private:
-  static std::int64_t ceil_divide(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
-};
-
-/// Of elements of any size.
-inline std::int64_t ColumnGeometry::most_sums() const {
-  std::int64_t sums = 0;
-  for (const int width : {1, 2, 4, 8}) sums = std::max(sums, ColumnSplit(*this, width).sums());
-  return sums;
-}
-
-/// The part of a thread: column `column` and those that its vector has next to it, rows row, row + step, ... below `end` of a matrix.
-struct ColumnIterator {
-  std::int64_t row, end;
-  int matrix, chunk, column, step, lane, strip;
-  bool inside;  ///< the thread has columns
-
-  __device__ explicit ColumnIterator(const ColumnSplit& split) {
-    const auto columns_of = static_cast<unsigned>(split.column_blocks), matrices_of = static_cast<unsigned>(split.matrices);
-    const unsigned rest = blockIdx.x / columns_of;
-    chunk = static_cast<int>(rest / matrices_of);
-    matrix = static_cast<int>(rest % matrices_of);
-    lane = static_cast<int>(threadIdx.x) % split.lanes;
-    strip = static_cast<int>(threadIdx.x) / split.lanes;
-    step = split.step;
-    column = (static_cast<int>(blockIdx.x % columns_of) * split.lanes + lane) * split.width;
-    row = chunk * split.chunk_rows + strip;
-    end = min(split.rows, (chunk + 1) * split.chunk_rows);
-    inside = column < split.columns && strip < step;
-  }
-
-  /// Of the next element, from the first matrix's beginning.
-  __device__ std::int64_t offset(const ColumnSplit& split) const { return (matrix * split.rows + row) * split.columns + column; }
-};
-
-/// Neighbouring rows of a thread's columns, loaded together.
-template <class T, int width, int count>
-struct Rows {
-  cuda::VectorWords<T, width> vectors[count];
-
-  /// Those of row it.row and the next ones of the thread that are below it.end.
-  __device__ void load(const T* matrices, const ColumnIterator& it, const ColumnSplit& split, bool aligned) {
-    const T* memory = matrices + it.offset(split);
-    const std::int64_t stride = it.step * split.columns;
-#pragma unroll
-    for (int i = 0; i < count; ++i, memory += stride) {
-      if (it.row + static_cast<std::int64_t>(i) * it.step < it.end) vectors[i] = cuda::VectorWords<T, width>::load(memory, aligned);
-    }
-  }
-  __device__ Computed<T> operator()(int i, int k) const { return convert<Computed<T>>(vectors[i][k]); }
-};
-
-/// What make(column) gives for each of a thread's columns, made once a block. All threads of the block take part.
-template <int width, class Value, class Make>
-__device__ void make_once(Value (&own)[width], const ColumnIterator& it, const ColumnSplit& split, const Make& make) {
-  __shared__ Value shared[ColumnSplit::most_lanes * width];
-  const int first = it.column - it.lane * width;
-  for (int k = static_cast<int>(threadIdx.x); k < split.lanes * width && first + k < split.columns; k += ColumnSplit::threads) {
-    shared[k] = make(first + k);
-  }
-  __syncthreads();
-  if (!it.inside) return;
-#pragma unroll
-  for (int k = 0; k < width; ++k) own[k] = shared[it.lane * width + k];
-}
-
-/// Sums down columns. Terms has
-///   Computed; width                                        columns that a thread has
-///   values; sum(sums, own, it, split)                      sums[v][k] of the elements of column k that a thread's iterator gives, `own`
-///   Column column(matrix, column)                          being what this gives for its columns
-///   double base(matrix, column)                            what a column's strips, where it has any, need to become sums in double
-///   SumPair in_double(sums, base, strip, split)            of one column of a strip, the rows of a thread; `strip` is its iterator
-/// A thread's sums pass through shared memory, so that all that happens in double is one short loop over the strips of a column: what runs
-/// only once costs as much as its instructions take to load. Writes 16 bytes a chunk and column. Deterministic.
-template <class Terms>
-__global__ void __launch_bounds__(ColumnSplit::threads, 3)
-    sum_columns(SumPair* partial /* (chunks, matrices, columns) */, Terms terms, ColumnSplit split) {
-  using C = typename Terms::Computed;
-  constexpr int width = Terms::width, values = Terms::values;
-  __shared__ alignas(16) C strips[values][ColumnSplit::threads * width];  // (values, strips, columns of the block)
-  __shared__ SumPair parts[ColumnSplit::threads];                         // (parts of the strips, columns of the block)
-  const auto thread = static_cast<int>(threadIdx.x);
-  const ColumnIterator it(split);
-  typename Terms::Column own[width];
-  make_once(own, it, split, [&](int column) { return terms.column(it.matrix, column); });
-  if (it.inside) {
-    C sums[values][width] = {};
-    terms.sum(sums, own, it, split);
-#pragma unroll
-    for (int v = 0; v < values; ++v) {
-#pragma unroll
-      for (int k = 0; k < width; ++k) strips[v][thread * width + k] = sums[v][k];
-    }
-  }
-  // From here on neighbouring threads have neighbouring columns.
-  const int columns = split.lanes * width, part_count = ColumnSplit::threads / columns;
-  const int part = thread / columns, column = it.column - it.lane * width + thread % columns;
-  const bool has_column = part < part_count && column < split.columns;
-  const double base = has_column && split.rows > 0 ? terms.base(it.matrix, column) : 0;
-  __syncthreads();
-
-  SumPair sums{0, 0};
-  if (has_column) {
-    ColumnIterator strip = it;
-    strip.column = column;
-    strip.row += part - it.strip;
-    const std::int64_t end_of_strips = min(it.end, it.row - it.strip + it.step);
-    int item = thread;
-#pragma unroll 1
-    for (; strip.row < end_of_strips; strip.row += part_count, item += part_count * columns) {
-      C found[values];
-#pragma unroll
-      for (int v = 0; v < values; ++v) found[v] = strips[v][item];
-      sums = sums + terms.in_double(found, base, strip, split);
-    }
-  }
-  for (int left = part_count; left > 1;) {
-    const int half = (left + 1) / 2;
-    parts[thread] = sums;
-    __syncthreads();
-    if (part < left - half) sums = sums + parts[thread + half * columns];
-    __syncthreads();
-    left = half;
-  }
-  if (part == 0 && has_column) {
-    partial[(static_cast<std::int64_t>(it.chunk) * split.matrices + it.matrix) * split.columns + column] = sums;
-  }
-}
-
-template <class Terms>
-void launch_columns(SumPair* partial, const Terms& terms, const ColumnSplit& split, cudaStream_t stream) {
-  if (split.columns == 0 || split.matrices == 0) return;
-  cuda::launch(sum_columns<Terms>, split.shape(), stream, partial, terms, split);
-}
-
-/// Calls body.template operator()<width>() for the widest vectors that columns of elements of type T are made of.
-template <class T, class Body>
-void dispatch_column_width(const ColumnGeometry& g, const Body& body) {
-  constexpr int width = cuda::vector_width<T>;
-  g.columns % width == 0 ? body.template operator()<width>() : body.template operator()<1>();
-}
 
 }  // namespace frit::ops

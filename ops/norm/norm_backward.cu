@@ -76,6 +76,7 @@ __global__ void __launch_bounds__(1024)
 template <class T, class C, int width_, bool by_row>
 struct ColumnGradients {
   using Computed = C;
+  using Total = SumPair;
   static constexpr int width = width_, values = 2;
   static constexpr int rows_at_once = 2;
 
@@ -83,7 +84,7 @@ struct ColumnGradients {
   ColumnGeometry g;
   bool aligned;
 
-  /// xhat but for the rounding of the mean, which in_double() takes out of the sums.
+  /// xhat but for the rounding of the mean, which total() takes out of the sums.
   struct Column {
     C mean, rstd;
   };
@@ -102,7 +103,7 @@ struct ColumnGradients {
   __device__ void sum(C (&sums)[values][width], const Column (&own)[width], ColumnIterator it, const ColumnSplit& split) const {
     while (it.row < it.end) add_rows(sums[0], sums[1], own, it, split);
   }
-  __device__ SumPair in_double(const C (&sums)[values], double rest, const ColumnIterator&, const ColumnSplit&) const {
+  __device__ SumPair total(const C (&sums)[values], double rest, const ColumnIterator&, const ColumnSplit&) const {
     const auto sum = static_cast<double>(sums[0]), product = static_cast<double>(sums[1]);
     return {sum, by_row ? product : product - rest * sum};
   }
@@ -238,7 +239,7 @@ struct BackwardPlan {
         parts(parts_of(rows.slices, rows.slice_elements())),
         partial_sums(columns ? columns->most_sums() : rows.slices * parts) {
     if (g.weight_axis != WeightAxis::element || g.channels == 0) return;
-    parameters = ColumnGeometry{1, g.slices * g.run_length / g.channels, g.channels, g.run_length, 1};
+    parameters = ColumnGeometry{{1, g.slices * g.run_length / g.channels, g.channels}, g.run_length, 1};
     partial_sums = std::max(partial_sums, parameters->most_sums());
   }
 

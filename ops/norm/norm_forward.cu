@@ -82,6 +82,7 @@ __global__ void __launch_bounds__(1024)
 template <class T, int width_>
 struct ColumnMoments {
   using Computed = ops::Computed<T>;
+  using Total = SumPair;
   /// Squares of differences may be more than float holds; the largest difference tells.
   static constexpr bool may_overflow = sizeof(Computed) == sizeof(float) && !std::is_same_v<T, Half>;
   static constexpr int width = width_, values = may_overflow ? 4 : 3;
@@ -120,7 +121,7 @@ struct ColumnMoments {
     }
   }
 
-  __device__ SumPair in_double(const Computed (&sums)[values], double around, const ColumnIterator& strip, const ColumnSplit& split) const {
+  __device__ SumPair total(const Computed (&sums)[values], double around, const ColumnIterator& strip, const ColumnSplit& split) const {
     const Computed largest = sums[values - 1];
     if (may_overflow && largest > 0 && !(largest > Computed(1e-15) && largest < Computed(1e15))) return read_again(around, strip, split);
     const int count = (static_cast<int>(strip.end - strip.row) + strip.step - 1) / strip.step;

@@ -26,7 +26,11 @@ struct Squares : TensorSource<T> {
 };
 
 struct Neighbours {
-  __device__ std::int64_t offset(std::int64_t position) const { return position; }
+  template <int count>
+  __device__ void offsets(std::int64_t (&result)[count], std::int64_t first, std::int64_t step) const {
+#pragma unroll
+    for (int i = 0; i < count; ++i) result[i] = first + i * step;
+  }
 };
 
 /// A block a chunk of a tensor, which it reads once. Deterministic.
