@@ -36,13 +36,14 @@ std::size_t cuda_norm_backward_scratch(const NormGeometry& geometry, Layout layo
 
 /// The kernels of the norm that has attributes A, and of its gradient. `run` computes the norm. `images`: images may lie in either layout.
 template <class A>
-void add_cuda_norm(Registry& registry, const std::string& name, KernelFunction run, KernelFunction run_backward, bool images) {
+void add_cuda_norm(Registry& registry, const std::string& name, KernelFunction run, KernelFunction run_backward, bool images,
+                   std::size_t (*backward_scratch)(const NormGeometry&, Layout) = cuda_norm_backward_scratch) {
   const auto geometry = [](const InferContext& call, std::size_t input) { return norm_geometry(call.shape(input), call.as<A>()); };
   Kernel forward{.run = std::move(run), .halves = true, .scratch = [geometry](const InferContext& call) {
                    return cuda_norm_scratch(geometry(call, 0), call.input_layout(0));
                  }};
-  Kernel backward{.run = std::move(run_backward), .halves = true, .scratch = [geometry](const InferContext& call) {
-                    return cuda_norm_backward_scratch(geometry(call, 1), call.input_layout(1));
+  Kernel backward{.run = std::move(run_backward), .halves = true, .scratch = [geometry, backward_scratch](const InferContext& call) {
+                    return backward_scratch(geometry(call, 1), call.input_layout(1));
                   }};
   if (images) {
     forward.any_layout_inputs = forward.any_layout_outputs = {0};

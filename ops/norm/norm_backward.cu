@@ -183,17 +183,6 @@ __global__ void __launch_bounds__(ColumnSplit::threads)
   }
 }
 
-template <class T>
-struct FinishParameters {
-  T *weight_gradient, *bias_gradient;  // (channels), or null
-
-  __device__ double weight(std::int64_t, std::int64_t) const { return 1; }
-  __device__ void operator()(std::int64_t channel, const SumPair& sums) const {
-    if (weight_gradient != nullptr) weight_gradient[channel] = convert<T>(sums.second);
-    if (bias_gradient != nullptr) bias_gradient[channel] = convert<T>(sums.first);
-  }
-};
-
 /// The means over a slice whose sums came in parts, `parts` neighbouring ones of each weight.
 template <class T>
 struct FinishMeans {
