@@ -52,7 +52,8 @@ inline std::optional<Columns> columns_of(const Lines& lines) {
   const std::int64_t rows = lines.count(), results = lines.results();
   if (lines.along_memory() || rows < 2 || results == 0) return std::nullopt;
   const std::int64_t columns = lines.reduced_strides.back(), matrix = lines.reduced_strides[0] * lines.reduced[0];
-  if (columns > Columns::most_columns || matrix != rows * columns || (rows < least_rows && rows * results > few_elements)) return std::nullopt;
+  if (columns > Columns::most_columns || matrix != rows * columns || (rows < least_rows && rows * results > few_elements))
+    return std::nullopt;
   std::int64_t place = 1;
   for (int axis = lines.kept.rank() - 1; axis >= 0; --axis) {
     if (lines.result_strides[axis] != place) return std::nullopt;
@@ -86,7 +87,8 @@ __global__ void __launch_bounds__(finish_columns* finish_parts)
 /// The split of sums of columns: few rows are not cut, but their columns are shared by more blocks, so that one launch does it all.
 inline ColumnSplit split_sums(const Columns& g, int width) {
   constexpr std::int64_t thread_rows = 16, sector_lanes = 2, enough_blocks = 264;
-  const std::int64_t lanes = std::clamp<std::int64_t>(g.columns / width * g.matrices / enough_blocks, sector_lanes, ColumnSplit::most_lanes);
+  const std::int64_t lanes =
+      std::clamp<std::int64_t>(g.columns / width * g.matrices / enough_blocks, sector_lanes, ColumnSplit::most_lanes);
   if (g.rows <= thread_rows * (ColumnSplit::threads / lanes)) return ColumnSplit(g, width, /*blocks_at_a_time=*/1, lanes);
   return ColumnSplit(g, width);
 }
@@ -103,8 +105,8 @@ void sum_columns_of(T* y, const T* x, const Columns& g, std::int64_t divisor, st
     launch_columns(partial, terms, split, stream);
     const std::int64_t results = g.matrices * g.columns;
     cuda::launch(finish_column_sums<DividedColumnSums<T, width>>,
-                 {dim3(static_cast<unsigned>((results + finish_columns - 1) / finish_columns)), dim3(finish_columns * finish_parts)}, stream,
-                 partial, terms, static_cast<int>(split.chunks), results);
+                 {dim3(static_cast<unsigned>((results + finish_columns - 1) / finish_columns)), dim3(finish_columns * finish_parts)},
+                 stream, partial, terms, static_cast<int>(split.chunks), results);
   });
 }
 
