@@ -4,6 +4,7 @@
 
 #include "frit/core/cuda/range.h"
 #include "frit/core/text.h"
+#include "frit/core/thread_pool.h"
 #include "frit/ops/operator/run.h"
 
 namespace frit::graph {
@@ -78,8 +79,22 @@ void Step::tell_variables() const {
   }
 }
 
+/// One operation after another would wait for its compiler.
+void Sequence::prepare(Device device) const {
+  std::vector<ops::KernelContext> calls;
+  for (const Step& step : steps_) {
+    if (!step.op->kernel_on(device).prepare) continue;
+    for (const Call& call : step.calls) calls.push_back({*step.op, step.attributes, call.inputs, call.outputs, call.scratch});
+  }
+  parallel_for(std::ssize(calls), 1, [&](std::int64_t begin, std::int64_t) {
+    const ops::KernelContext& call = calls[static_cast<std::size_t>(begin)];
+    call.op.kernel_on(device).prepare(call);
+  });
+}
+
 void Sequence::run(Device device) {
   if (steps_.empty()) return;
+  if (!warm_) prepare(device);
   if (device.kind == DeviceKind::cpu || !warm_) {
     for (const Step& step : steps_) step.run();
     warm_ = true;

@@ -44,6 +44,8 @@ class Sequence {
   void record(Device device);
 
  private:
+  void prepare(Device device) const;
+
   std::vector<Step> steps_;
   cuda::CapturedWork captured_;
   bool warm_ = false;  // has run once, so that nothing is set up any more while steps are recorded

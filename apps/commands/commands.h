@@ -12,6 +12,7 @@ void add_verify(CLI::App& app, Action& action);
 void add_gradcheck(CLI::App& app, Action& action);
 void add_graph(CLI::App& app, Action& action);
 void add_bench(CLI::App& app, Action& action);
+void add_tune(CLI::App& app, Action& action);
 void add_info(CLI::App& app, Action& action);
 void add_completion(CLI::App& app, Action& action);
 

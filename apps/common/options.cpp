@@ -166,7 +166,7 @@ Option add_plan_cache(CLI::App& command, std::optional<std::string>& path) {
       .writes([](const std::string& word) { return word == "off" ? std::vector<std::string>() : the_path(word); });
 }
 
-void RunOptions::add_to(CLI::App& command) {
+void RunOptions::add_to(CLI::App& command, bool with_search) {
   add_option(command, "--device", device, "Where to compute; auto: on a GPU if there is one")
       .type_name("auto|cpu|cuda|cuda:N")
       .default_str(device)
@@ -180,6 +180,7 @@ void RunOptions::add_to(CLI::App& command) {
                            "Bytes of workspace that one convolution or matrix product on a GPU may take")
       .envname("FRIT_WORKSPACE_LIMIT");
   add_plan_cache(command, plan_cache);
+  if (!with_search) return;
   add_choice(command, "--search", search, {"heuristic", "exhaustive"},
              "How plans are chosen that a GPU's plan cache does not have: by rule, within seconds, or by running all that there are")
       .envname("FRIT_SEARCH");

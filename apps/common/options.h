@@ -125,7 +125,7 @@ struct RunOptions {
   std::optional<std::string> plan_cache = {};
   std::string search = "heuristic";
 
-  void add_to(CLI::App& command);
+  void add_to(CLI::App& command, bool with_search = true);
   /// Sets the number of threads, how libraries compute and where plans are kept, and finds the device. Throws ErrorKind::device.
   Device apply() const;
 };

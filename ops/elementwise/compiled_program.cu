@@ -6,6 +6,7 @@
 #include <cstring>
 #include <optional>
 
+#include "frit/core/cuda/device.h"
 #include "frit/core/cuda/tile.cuh"
 #include "frit/core/strided_loop.h"
 #include "frit/ops/cuda/elementwise.cuh"
@@ -297,6 +298,13 @@ bool run_compiled_program(const ElementwiseProgram& program, std::span<const Ten
   if (kernel.function == nullptr) return false;
   source.launch(kernel.function, stream);
   return true;
+}
+
+void compile_program(const ElementwiseProgram& program, std::span<const Tensor> inputs, std::span<const Tensor> outputs, bool wide,
+                     Device device) {
+  const Source source(program, inputs, outputs, wide);
+  (void)cuda::compute_stream(device.index);  // makes the device the thread's
+  if (source.is_possible()) (void)nvrtc::compile("program", source.text(), device.index);
 }
 
 bool run_in_tiles(const KernelContext& call) {

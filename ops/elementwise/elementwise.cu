@@ -285,28 +285,47 @@ void run_tensors(cudaStream_t stream, const ElementwiseProgram& program, const T
   run_tensors<T>(stream, program, tensors.slice(axis, half, size));
 }
 
-void run_cuda_program(const KernelContext& call) {
+/// A call's tensors in one shape, whose axes stand in the order of memory of the first output that somebody reads.
+struct ProgramCall {
+  const ElementwiseProgram& program;
   Tensors tensors;
   bool wide = false;
-  std::optional<Dims> axes;
-  Shape shape;
-  for (const Tensor& output : call.outputs) {
-    if (output.defined() && !axes) {
-      axes = elementwise::memory_order(output);
-      shape = output.shape();
+  Shape shape = {};
+  Device device = {};
+  std::optional<Dims> axes = {};  ///< none where nobody reads any output
+
+  explicit ProgramCall(const KernelContext& call) : program(call.as<ElementwiseAttributes>().program) {
+    for (const Tensor& output : call.outputs) {
+      if (output.defined() && !axes) {
+        axes = elementwise::memory_order(output);
+        shape = output.shape();
+        device = output.device();
+      }
+      wide = wide || (output.defined() && output.dtype() == DType::f64);
+      tensors.outputs.push_back(output.defined() ? output.permute(*axes) : output);
     }
-    wide = wide || (output.defined() && output.dtype() == DType::f64);
-    tensors.outputs.push_back(output.defined() ? output.permute(*axes) : output);
+    if (!axes) return;
+    for (const Tensor& input : call.inputs) {
+      wide = wide || input.dtype() == DType::f64;
+      tensors.inputs.push_back(input.expand(shape).permute(*axes));
+    }
   }
-  if (!axes) return;
-  for (const Tensor& input : call.inputs) {
-    wide = wide || input.dtype() == DType::f64;
-    tensors.inputs.push_back(input.expand(shape).permute(*axes));
-  }
-  const ElementwiseProgram& program = call.as<ElementwiseAttributes>().program;
-  const bool is_large = element_count(shape) >= smallest_compiled;
-  if (is_large && run_compiled_program(program, tensors.inputs, tensors.outputs, wide, call.stream)) return;
-  wide ? run_tensors<double>(call.stream, program, tensors) : run_tensors<float>(call.stream, program, tensors);
+
+  bool is_large() const { return axes && element_count(shape) >= smallest_compiled; }
+};
+
+void prepare_cuda_program(const KernelContext& context) {
+  const ProgramCall call(context);
+  if (!call.is_large()) return;
+  compile_program(call.program, call.tensors.inputs, call.tensors.outputs, call.wide, call.device);
+}
+
+void run_cuda_program(const KernelContext& context) {
+  const ProgramCall call(context);
+  if (!call.axes) return;
+  const auto& [inputs, outputs] = call.tensors;
+  if (call.is_large() && run_compiled_program(call.program, inputs, outputs, call.wide, context.stream)) return;
+  (call.wide ? run_tensors<double> : run_tensors<float>)(context.stream, call.program, call.tensors);
 }
 
 }  // namespace
@@ -314,6 +333,7 @@ void run_cuda_program(const KernelContext& call) {
 
 FRIT_CUDA_KERNELS(elementwise) {
   Kernel kernel = elementwise_kernel(run_cuda_program, most_program_inputs);
+  kernel.prepare = prepare_cuda_program;
   for (int output = 1; output < most_program_outputs; ++output) kernel.any_layout_outputs.push_back(output);
   registry.add_cuda("elementwise", std::move(kernel));
 }

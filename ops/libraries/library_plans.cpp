@@ -9,6 +9,7 @@ namespace {
 struct Choices {
   std::mutex mutex;
   std::vector<PlanChoice> list;
+  std::function<void(const PlanChoice&)> observer;
 };
 
 Choices& choices() {
@@ -38,7 +39,13 @@ std::vector<PlanChoice> plan_choices() {
 
 void note_plan_choice(PlanChoice choice) {
   const std::lock_guard lock(choices().mutex);
+  if (choices().observer) choices().observer(choice);
   choices().list.push_back(std::move(choice));
+}
+
+void set_plan_observer(std::function<void(const PlanChoice&)> observer) {
+  const std::lock_guard lock(choices().mutex);
+  choices().observer = std::move(observer);
 }
 
 namespace {

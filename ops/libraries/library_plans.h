@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -35,6 +36,8 @@ struct PlanChoice {
 /// The choices of this process in order, for programs that show them. Thread-safe.
 std::vector<PlanChoice> plan_choices();
 void note_plan_choice(PlanChoice choice);
+/// Is told each further choice, by the thread that made it; null: nobody is.
+void set_plan_observer(std::function<void(const PlanChoice&)> observer);
 
 /// While one lives, its thread loads another library, as the first convolution or product that needs it does.
 class LibraryLoad {

@@ -112,6 +112,8 @@ struct Kernel {
   KernelFunction run = {};
   /// Computes at once several calls that share no results, of any sizes, with the same attributes and dtypes. Missing: they run in turn.
   std::function<void(std::span<const KernelContext> calls)> run_together = {};
+  /// Does what the first run of such a call would wait for, such as compiling. For several calls at once. Missing: nothing.
+  KernelFunction prepare = {};
   bool strided = false;  ///< takes inputs of any strides
   bool halves = false;   ///< takes f16 and bf16 as they are; otherwise they are converted to f32 around the call
   std::function<std::size_t(const InferContext&)> scratch = {};  ///< bytes of scratch memory; missing: none

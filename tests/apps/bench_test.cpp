@@ -261,6 +261,24 @@ TEST_F(BenchCommand, RefusesWhatItCannotDo) {
   for (const char* const option : {"--repeats", "--warmup"}) EXPECT_EQ(run({"bench", "classifier", option, "0"}).code, 2) << option;
 }
 
+TEST_F(BenchCommand, TuneRefusesWhereNothingCanBeFoundOrKept) {
+  const std::map<std::string, std::vector<std::string>> refused = {
+      {"frit tune: plans are a GPU's, and the device is cpu", {"--plan-cache", "plans.json"}},
+      {"frit tune: what is found is kept in the plan cache, which is off", {"--plan-cache", "off"}},
+      {"frit tune: --deterministic chooses by rule", {"--deterministic", "--plan-cache", "plans.json"}},
+      {"unknown option \"--search\"", {"--search", "exhaustive"}},
+      {"expected [N, 1, 28, 28], got [2, 3]", {"--input-shape", "2,3", "--plan-cache", "plans.json"}},
+  };
+  for (const auto& [message, more] : refused) {
+    std::vector<std::string> arguments = {"tune", "classifier", "--device", "cpu"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const Outcome outcome = run(arguments);
+    EXPECT_EQ(outcome.code, 2) << message << outcome;
+    EXPECT_NE(outcome.errors.find(message), std::string::npos) << message << outcome;
+  }
+  EXPECT_FALSE(std::filesystem::exists(path("plans.json")));
+}
+
 TEST(FullInput, IsThePublishedSize) {
   EXPECT_EQ(make_model("conv3d-instnorm-max").full_input, (Shape{128, 3, 16, 32, 32}));
   EXPECT_EQ(make_model("conv2d-groupnorm-pool").full_input, (Shape{128, 8, 128, 128}));

@@ -175,7 +175,7 @@ TEST_F(CommandLine, ResultsAsJson) {
 TEST_F(CommandLine, CompletesWhatTheParserKnows) {
   EXPECT_EQ(offered({"gra"}), (std::vector<std::string>{"gradcheck", "graph"}));
   const std::vector<std::string> commands = offered({""});
-  for (const char* const command : {"train", "infer", "verify", "gradcheck", "graph", "bench", "info", "completion"}) {
+  for (const char* const command : {"train", "infer", "verify", "gradcheck", "graph", "bench", "tune", "info", "completion"}) {
     EXPECT_TRUE(holds(commands, command)) << command;
     // Every option of the help, and no other.
     const std::string help = run({command, "--help"}).output;

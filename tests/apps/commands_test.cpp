@@ -16,7 +16,7 @@ class Commands : public ProgramTest {
 };
 
 TEST_F(Commands, HelpAndVersionGoToStdout) {
-  for (const char* const command : {"train", "infer", "verify", "gradcheck", "graph", "bench", "info"}) {
+  for (const char* const command : {"train", "infer", "verify", "gradcheck", "graph", "bench", "tune", "info"}) {
     const Outcome outcome = run({command, "--help"});
     EXPECT_EQ(outcome.code, 0) << command;
     EXPECT_TRUE(has(outcome.output, std::string("Usage: frit ") + command)) << outcome;

@@ -175,6 +175,21 @@ TEST_F(CudaProgram, AHeuristicIsNotKeptAndTakesWhatASearchFound) {
   for (const json& choice : plans({})) EXPECT_EQ(choice["chosen"], "from the plan cache") << choice;
 }
 
+TEST_F(CudaProgram, TuneFindsWhatLaterRunsTake) {
+  const std::vector<std::string> tune = {"tune",    "conv2d-groupnorm-pool", "--input-shape", "8,8,40,40", "--mode",
+                                         "forward", "--plan-cache",          "plans.json",    "--json",    "--repeats",
+                                         "2"};
+  const Outcome first = run(tune), again = run(tune);
+  ASSERT_EQ(first.code, 0) << first;
+  const json report = json::parse(first.output, nullptr, false);
+  EXPECT_GT(report["searched"], 0) << first;
+  EXPECT_GT(report["results"][0]["tuned_microseconds"], 0) << first;
+  EXPECT_NE(first.errors.find(" plans, the fastest takes "), std::string::npos) << first;
+  EXPECT_EQ(json::parse(again.output, nullptr, false)["searched"], 0) << again;
+  search = "heuristic";
+  for (const json& choice : plans({})) EXPECT_EQ(choice["chosen"], "from the plan cache") << choice;
+}
+
 TEST_F(CudaProgram, APlanThatCannotBeBuiltIsSearchedAgain) {
   ASSERT_FALSE(plans({}).empty());
   json file = json::parse(content("plans.json"));

@@ -135,7 +135,7 @@ TEST_F(Files, NoOtherCommandWritesWhatItReads) {
   refused(2, "--plan-cache would overwrite CASE: ", {"verify", "x.npy", "model.safetensors", "--plan-cache", "model.safetensors"});
   refused(2, "--trace would overwrite --model-config: ",
           {"bench", "conv2d-groupnorm-pool", "--model-config", "@model.json", "--trace", "model.json"});
-  refused(2, "--trace and --plan-cache would write the same file: ", {"bench", "relu", "--trace", "new", "--plan-cache", "new"});
+  refused(2, "--plan-cache and --trace would write the same file: ", {"bench", "relu", "--trace", "new", "--plan-cache", "new"});
   refused(2, "--plan-cache would overwrite --config: ", {"gradcheck", "relu", "--config", "run.toml", "--plan-cache", "run.toml"});
   write("in/state.safetensors", content("model.safetensors"));
   refused(2, "--plan-cache would overwrite BUNDLE: in/state.safetensors", {"replay", "in", "--plan-cache", "in/state.safetensors"});

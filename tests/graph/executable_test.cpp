@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cmath>
 #include <thread>
 
@@ -10,6 +11,7 @@
 #include "frit/ops/elementwise/activation.h"
 #include "frit/ops/elementwise/arithmetic.h"
 #include "frit/ops/elementwise/unary.h"
+#include "frit/ops/operator/registry.h"
 #include "frit/ops/optimizer/optimizer_ops.h"
 #include "frit/ops/reduction/reduction.h"
 #include "frit/ops/shape/shape_ops.h"
@@ -34,6 +36,44 @@ TEST(Executable, RunsAGraph) {
   const Value w = graph.variable("w", {DType::f32, {3}}, filled(2));
   graph.output("y", x * w + 1.0);
   EXPECT_EQ(run(graph, {{"x", Tensor::from<float>({1, 2, 3}, {3})}}, "y"), (std::vector<double>{3, 5, 7}));
+}
+
+/// An operator's kernel that says what was prepared, and whether that was before all runs.
+struct Preparations {
+  std::atomic<int> prepared = 0, runs = 0, late = 0;
+
+  const ops::Operator& op() {
+    ops::Operator op{.name = "prepared_copy",
+                     .summary = "for tests of preparation",
+                     .inputs = {"x"},
+                     .infer = ops::infer_same,
+                     .no_gradient = "for tests",
+                     .cpu = {.run =
+                                 [this](const ops::KernelContext& call) {
+                                   ++runs;
+                                   copy(call.outputs[0], call.inputs[0]);
+                                 },
+                             .prepare = [this](const ops::KernelContext&) { runs > 0 ? ++late : ++prepared; }},
+                     .samples = [] { return std::vector<ops::Sample>{{.inputs = {Shape{3}}}}; }};
+    return ops::registry().add(std::move(op));
+  }
+};
+
+TEST(Executable, PreparesItsOperationsOnceBeforeTheFirstRuns) {
+  static Preparations counts;  // as the registry keeps the operator
+  const ops::Operator& op = counts.op();
+  Graph graph;
+  const Value x = graph.input("x", {3});
+  const Value y = graph.emit(op, Values{x}, op.default_attributes).at(0);
+  graph.output("z", graph.emit(op, Values{y + 1.0}, op.default_attributes).at(0));
+  State state;
+  graph::Executable executable(graph, state);
+  EXPECT_EQ(counts.prepared, 0);
+  for (int i = 0; i < 2; ++i) executable.run({{"x", Tensor::zeros({3})}});
+  EXPECT_EQ(executable.output("z").to_vector<double>(), std::vector<double>(3, 1));
+  EXPECT_EQ(counts.prepared, 2);
+  EXPECT_EQ(counts.runs, 4);
+  EXPECT_EQ(counts.late, 0);
 }
 
 TEST(Executable, LeavesOutWhatNobodyReads) {

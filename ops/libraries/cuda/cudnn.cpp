@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "frit/core/cuda/device.h"
+#include "frit/core/thread_pool.h"
 #include "frit/ops/libraries/cuda/channel_bias.h"
 #include "frit/ops/libraries/cuda/cudnn_search.h"
 #include "frit/ops/libraries/library_plans.h"
@@ -18,17 +19,19 @@ namespace {
 /// Never destroyed, as static objects may run convolutions. The lock also keeps threads from using a handle at once.
 struct Library {
   std::mutex mutex;
-  std::map<int, cudnnHandle_t> handles;
+  std::map<int, std::vector<cudnnHandle_t>> handles;
   std::map<ConvolutionKey, std::unique_ptr<ConvolutionPlan>> plans;
 
-  cudnnHandle_t handle(int device) {
-    const auto [place, fresh] = handles.try_emplace(device, nullptr);
+  std::span<const cudnnHandle_t> handles_of(int device, std::size_t count) {
+    std::vector<cudnnHandle_t>& made = handles[device];
     (void)cuda::compute_stream(device);  // makes the device current
-    if (place->second == nullptr) {
+    while (made.size() < count) {
       const ops::LibraryLoad load;
-      FRIT_CUDNN_CALL(cudnnCreate(&place->second));
+      cudnnHandle_t handle = nullptr;
+      FRIT_CUDNN_CALL(cudnnCreate(&handle));
+      made.push_back(handle);
     }
-    return place->second;
+    return std::span(made).first(count);
   }
 };
 
@@ -101,14 +104,20 @@ const ConvolutionPlan* plan_for(const ConvolutionKey& key, const Finish& finish)
   auto& plans = library().plans;
   const auto found = plans.find(key);
   if (found != plans.end()) return found->second.get();
-  return plans.emplace(key, choose_plan(key, finish, library().handle(key.device))).first->second.get();
+  auto plan = remembered_plan(key, finish, library().handles_of(key.device, 1).front());
+  if (!plan) {
+    constexpr int most_builders = 16;
+    const int builders = key.exhaustive ? std::min(thread_count(), most_builders) : 1;
+    plan = search_plan(key, finish, library().handles_of(key.device, static_cast<std::size_t>(builders)));
+  }
+  return plans.emplace(key, std::move(plan)).first->second.get();
 }
 
 std::size_t workspace_bytes(const ConvolutionPlan& plan) { return static_cast<std::size_t>(plan.facts.workspace); }
 
 void execute(const ConvolutionPlan& plan, const ConvolutionOperands& operands, void* workspace, CUstream_st* stream) {
   const std::lock_guard lock(library().mutex);
-  start(plan, operands, workspace, library().handle(plan.key.device), stream);
+  start(plan, operands, workspace, library().handles_of(plan.key.device, 1).front(), stream);
 }
 
 }  // namespace frit::cudnn

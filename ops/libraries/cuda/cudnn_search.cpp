@@ -7,6 +7,8 @@
 
 #include <chrono>
 #include <cmath>
+#include <map>
+#include <mutex>
 #include <optional>
 
 #include "frit/core/cuda/device.h"
@@ -14,6 +16,7 @@
 #include "frit/core/cuda/runtime.h"
 #include "frit/core/plan_cache.h"
 #include "frit/core/text.h"
+#include "frit/core/thread_pool.h"
 #include "frit/core/timer.h"
 
 namespace frit::cudnn {
@@ -29,10 +32,10 @@ bool is_small(const ops::ConvolutionGeometry& g) {
 /// Tries the plans for a key.
 class Search {
  public:
-  Search(const ConvolutionKey& key, const Finish& finish, cudnnHandle_t handle)
+  Search(const ConvolutionKey& key, const Finish& finish, std::span<const cudnnHandle_t> handles)
       : key_(key),
         finish_(finish),
-        handle_(handle),
+        handles_(handles),
         device_{DeviceKind::cuda, key.device},
         timed_(key.exhaustive && !is_small(key.geometry)) {
     try {
@@ -71,9 +74,12 @@ class Search {
  private:
   using Clock = std::chrono::steady_clock;
   using Seconds = std::chrono::duration<double>;
-  /// Most plans are built within milliseconds, but some are compiled, for seconds: the rest of a long list is left untried.
+  /// For building and for trying those of a graph. Most plans are built within milliseconds, but some are compiled, for seconds: the rest
+  /// of a long list is left untried.
   static constexpr std::chrono::seconds most_time{10};
   static constexpr std::size_t timed_again = 3;
+
+  cudnnHandle_t handle() const { return handles_.front(); }
 
   void allocate() {
     const ConvolutionShapes shapes(key_);
@@ -89,22 +95,60 @@ class Search {
   }
 
   void try_graph(Fused fused) {
-    const Clock::time_point begin = Clock::now();
-    const auto done = [&] { return !best_.empty() && (!timed_ || Clock::now() - begin > most_time); };
-    if (done()) return;
+    if (timed_) return try_all(fused);
     // Where cuDNN's guess is to be compiled first, what it fuses is quicker left to a pass.
-    const bool waits = timed_ || key_.deterministic || !(fused.bias || fused.epilogue);
-    for_each_configuration(key_, fused, handle_, [&](Configuration configuration) {
+    const bool waits = key_.deterministic || key_.exhaustive || !(fused.bias || fused.epilogue);
+    if (!best_.empty()) return;
+    for_each_configuration(key_, fused, handle(), [&](Configuration configuration) {
       if (!waits && is_compiled_when_built(configuration)) return false;
-      try_configuration(std::move(configuration));
-      return !done();
+      const Clock::time_point begin = Clock::now();
+      auto plan = build(std::move(configuration), handle());
+      building_ += Clock::now() - begin;
+      if (plan) try_plan(std::move(plan));
+      return best_.empty();
     });
   }
 
-  void try_configuration(Configuration configuration) try {
+  void try_all(Fused fused) {
+    auto plans = build_all(fused);
     const Clock::time_point begin = Clock::now();
-    auto plan = std::make_unique<ConvolutionPlan>(key_, finish_, std::move(configuration), handle_);
+    for (auto& [rank, plan] : plans) {
+      if (best_.empty() || Clock::now() - begin < most_time) try_plan(std::move(plan));
+    }
+  }
+
+  /// By their place in cuDNN's ranking, on many threads: a handle serves one at a time, and so does all that is made with it.
+  std::map<std::size_t, std::unique_ptr<ConvolutionPlan>> build_all(Fused fused) {
+    const Clock::time_point begin = Clock::now();
+    std::mutex mutex;
+    std::map<std::size_t, std::unique_ptr<ConvolutionPlan>> plans;
+    parallel_for(std::ssize(handles_), 1, [&](std::int64_t first, std::int64_t) {
+      const auto builder = static_cast<std::size_t>(first);
+      (void)cuda::compute_stream(key_.device);  // makes the device the thread's
+      std::size_t next = 0;
+      for_each_configuration(key_, fused, handles_[builder], [&](Configuration configuration) {
+        const std::size_t rank = next++;
+        if (rank % handles_.size() != builder) return true;
+        if (auto plan = build(std::move(configuration), handles_[builder])) {
+          const std::lock_guard lock(mutex);
+          plans[rank] = std::move(plan);
+        }
+        return Clock::now() - begin < most_time;
+      });
+    });
     building_ += Clock::now() - begin;
+    return plans;
+  }
+
+  /// Null where cuDNN cannot build what it offered.
+  std::unique_ptr<ConvolutionPlan> build(Configuration configuration, cudnnHandle_t handle) const try {
+    return std::make_unique<ConvolutionPlan>(key_, finish_, std::move(configuration), handle);
+  } catch (const Error&) {
+    (void)cudaGetLastError();
+    return nullptr;
+  }
+
+  void try_plan(std::unique_ptr<ConvolutionPlan> plan) try {
     const std::int64_t workspace = plan->facts.workspace;
     if (static_cast<std::size_t>(workspace) > key_.workspace_limit) {
       least_beyond_limit_ = std::min(workspace, least_beyond_limit_.value_or(workspace));
@@ -116,7 +160,7 @@ class Search {
     best_.insert(std::upper_bound(best_.begin(), best_.end(), plan, faster), std::move(plan));
     if (best_.size() > timed_again) best_.pop_back();
   } catch (const Error&) {
-    (void)cudaGetLastError();  // cuDNN offers configurations that it then cannot build or run
+    (void)cudaGetLastError();  // nor can it run all that it builds
   }
 
   /// Microseconds; 0 where no time is taken, after a run that shows whether the plan works.
@@ -138,7 +182,7 @@ class Search {
     ConvolutionOperands operands = operands_;
     operands.weight = Tensor::empty(operands_.weight.shape(), key_.dtype, device_, key_.layout);
     operands.weight.fill(std::nan(""));
-    start(plan, operands, workspace_.raw(), handle_, cuda::compute_stream(key_.device));
+    start(plan, operands, workspace_.raw(), handle(), cuda::compute_stream(key_.device));
     Tensor pixel = operands.result(key_.kind).slice(0, 0, 1);
     for (int axis = 2; axis < pixel.rank(); ++axis) pixel = pixel.slice(axis, pixel.dim(axis) / 2, pixel.dim(axis) / 2 + 1);
     const std::vector<double> values = pixel.contiguous().to(Device::cpu()).to_vector<double>();
@@ -150,7 +194,7 @@ class Search {
     return quantile(timer_->take(), 0.5);
   }
 
-  void work(const ConvolutionPlan& plan) { start(plan, operands_, workspace_.raw(), handle_, cuda::compute_stream(key_.device)); }
+  void work(const ConvolutionPlan& plan) { start(plan, operands_, workspace_.raw(), handle(), cuda::compute_stream(key_.device)); }
 
   /// A few runs do not tell neighbours apart.
   void time_best_again() {
@@ -161,7 +205,7 @@ class Search {
 
   const ConvolutionKey& key_;
   const Finish& finish_;
-  cudnnHandle_t handle_;
+  std::span<const cudnnHandle_t> handles_;
   Device device_;
   bool timed_;
   ConvolutionOperands operands_;  ///< undefined where there is no memory to try plans on
@@ -173,11 +217,19 @@ class Search {
   Seconds building_{};
 };
 
-/// The plan of a cache's entry; null if there is none, or cuDNN does not offer or build it any more.
-std::unique_ptr<ConvolutionPlan> remembered_plan(const ConvolutionKey& key, const Finish& finish, const std::string& cache_key,
-                                                 cudnnHandle_t handle) try {
-  const auto entry = plan_cache().find<ops::LibraryPlan>(cache_key);
+std::string cache_key(const ConvolutionKey& key) { return concat(build_name(), ", ", problem_text(key)); }
+
+double seconds_since(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+}  // namespace
+
+// None either if cuDNN does not offer or build it any more.
+std::unique_ptr<ConvolutionPlan> remembered_plan(const ConvolutionKey& key, const Finish& finish, cudnnHandle_t handle) try {
+  const auto begin = std::chrono::steady_clock::now();
   std::unique_ptr<ConvolutionPlan> plan;
+  const auto entry = key.deterministic ? std::nullopt : plan_cache().find<ops::LibraryPlan>(cache_key(key));
   if (!entry || (entry->fused_bias && !key.bias) || (entry->fused_epilogue && !fuses_epilogue(key))) return plan;
   for_each_configuration(key, {entry->fused_bias, entry->fused_epilogue}, handle, [&](Configuration configuration) {
     if (!configuration.plan.is_same_algorithm(*entry)) return true;
@@ -186,40 +238,30 @@ std::unique_ptr<ConvolutionPlan> remembered_plan(const ConvolutionKey& key, cons
   });
   if (!plan || static_cast<std::size_t>(plan->facts.workspace) > key.workspace_limit) return nullptr;
   plan->facts.microseconds = entry->microseconds;
+  const double seconds = seconds_since(begin);
+  ops::note_plan_choice({problem_text(key), "from the plan cache", seconds, seconds, {plan->facts}});
   return plan;
 } catch (const Error&) {
   return nullptr;
 }
 
-void note(ops::PlanChoice choice, const ConvolutionPlan& chosen, const std::vector<ops::LibraryPlan>& tried) {
-  choice.plans = {chosen.facts};
-  for (const ops::LibraryPlan& plan : tried) {
-    if (!plan.is_same_algorithm(chosen.facts)) choice.plans.push_back(plan);
-  }
-  ops::note_plan_choice(std::move(choice));
-}
-
-}  // namespace
-
-std::unique_ptr<ConvolutionPlan> choose_plan(const ConvolutionKey& key, const Finish& finish, cudnnHandle_t handle) {
-  const std::string problem = problem_text(key), cache_key = concat(build_name(), ", ", problem);
+std::unique_ptr<ConvolutionPlan> search_plan(const ConvolutionKey& key, const Finish& finish, std::span<const cudnnHandle_t> handles) {
   const auto begin = std::chrono::steady_clock::now();
-  const auto seconds = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(); };
-  if (!key.deterministic) {
-    if (auto plan = remembered_plan(key, finish, cache_key, handle)) {
-      note({problem, "from the plan cache", seconds()}, *plan, {});
-      return plan;
-    }
-  }
-  Search search(key, finish, handle);
+  const std::string problem = problem_text(key);
+  Search search(key, finish, handles);
   std::unique_ptr<ConvolutionPlan> plan = search.run();
   if (!plan && search.least_beyond_limit()) {
     fail(ErrorKind::device, "no plan fits the workspace limit of ", bytes_text(key.workspace_limit), ", one needs ",
          *search.least_beyond_limit(), " bytes; ", problem);
   }
   if (!plan) return plan;
-  note({problem, search.timed() ? "by time" : "by heuristic", seconds(), search.building_seconds()}, *plan, search.tried());
-  if (search.timed()) plan_cache().insert(cache_key, plan->facts);
+  ops::PlanChoice choice{
+      problem, search.timed() ? "by time" : "by heuristic", seconds_since(begin), search.building_seconds(), {plan->facts}};
+  for (const ops::LibraryPlan& tried : search.tried()) {
+    if (!tried.is_same_algorithm(plan->facts)) choice.plans.push_back(tried);
+  }
+  ops::note_plan_choice(std::move(choice));
+  if (search.timed()) plan_cache().insert(cache_key(key), plan->facts);
   return plan;
 }
 

@@ -166,13 +166,18 @@ std::string compile_code(const std::string& source, int capability) {
 }
 
 CompiledKernel compile(const std::string& name, const std::string& source, int device) {
+  struct Entry {
+    std::once_flag made;
+    CompiledKernel kernel;
+  };
   static auto& mutex = *new std::mutex;
-  static auto& kernels = *new std::map<std::pair<int, std::string>, CompiledKernel>;
+  static auto& entries = *new std::map<std::pair<int, std::string>, Entry>;
   const int capability = cuda::properties(device).capability;
-  const std::lock_guard lock(mutex);
-  const auto [place, fresh] = kernels.try_emplace({capability, source});
-  if (fresh) place->second = make(name, source, capability);
-  return place->second;
+  std::unique_lock lock(mutex);
+  Entry& entry = entries[{capability, source}];
+  lock.unlock();  // others may compile meanwhile
+  std::call_once(entry.made, [&] { entry.kernel = make(name, source, capability); });
+  return entry.kernel;
 }
 
 }  // namespace frit::nvrtc
