@@ -42,18 +42,6 @@ struct Instance {
 
 int parts(std::int64_t count, std::int64_t size) { return static_cast<int>((count + size - 1) / size); }
 
-DepthwiseAxis axis_of(const ConvolutionGeometry& g, std::size_t axis, bool backward) {
-  const auto number = [](std::int64_t value) { return static_cast<int>(value); };
-  const int input = number(g.input[axis]), output = number(g.output[axis]);
-  return {.source = backward ? output : input,
-          .result = backward ? input : output,
-          .taps = number(g.kernel[axis]),
-          .stride = number(g.stride[axis]),
-          .padding = number(g.padding[axis]),
-          .dilation = number(g.dilation[axis]),
-          .backward = backward};
-}
-
 /// Blocks of neighbouring rows and runs, so that the first-level cache gives what taps share.
 struct Launch : DepthwisePlan {
   Instance instance;
@@ -62,8 +50,8 @@ struct Launch : DepthwisePlan {
   std::size_t bytes;
 
   Launch(const ConvolutionGeometry& g, bool backward, bool vectors)
-      : DepthwisePlan{.axes = {axis_of(g, 0, backward), axis_of(g, 1, backward), axis_of(g, 2, backward)},
-                      .runs = DepthwiseRuns(axis_of(g, 2, backward))},
+      : DepthwisePlan{.axes = {depthwise_axis(g, 0, backward), depthwise_axis(g, 1, backward), depthwise_axis(g, 2, backward)},
+                      .runs = DepthwiseRuns(depthwise_axis(g, 2, backward))},
         instance(axes[2], vectors && g.groups % vector == 0) {
     const DepthwiseAxis& axis = axes[2];
     const bool scattered = instance.taps == 0;
@@ -115,13 +103,7 @@ void set_epilogue(DepthwisePlan& plan, const ConvolutionEpilogue& epilogue) {
 }
 
 bool fits(const ConvolutionGeometry& g, bool backward) {
-  constexpr std::int64_t most = 1 << 28;
-  bool small = g.groups <= most;
-  for (std::size_t axis = 0; axis < 3; ++axis) {
-    const std::int64_t kernel = g.kernel[axis] * g.dilation[axis], result = g.output[axis] * g.stride[axis];
-    small = small && g.input[axis] + 2 * g.padding[axis] + kernel <= most && result <= most;
-  }
-  if (!small || product(g.kernel) > 4096 || g.dilation[2] * g.groups > INT32_MAX) return false;
+  if (!depthwise_counts(g)) return false;
   const Launch launch(g, backward, false), in_vectors(g, backward, true);
   const std::int64_t channel_blocks = parts(g.groups, std::min(launch.block_channels, in_vectors.block_channels));
   return std::max(launch.bytes, in_vectors.bytes) <= most_bytes && std::max(launch.blocks, in_vectors.blocks) <= INT32_MAX &&

@@ -1,8 +1,11 @@
 #pragma once
 
+#include <algorithm>
+
 #include "frit/core/convert.h"
 #include "frit/core/cuda/divisor.cuh"
 #include "frit/core/cuda/vector.cuh"
+#include "frit/ops/libraries/convolution_geometry.h"
 
 // Depthwise convolutions over channels-last images: each channel has a kernel of its own. A convolution and its data gradient are one
 // kernel, which gathers its result from its source.
@@ -25,6 +28,30 @@ struct DepthwiseAxis {
     return at < source ? at : -1;
   }
 };
+
+inline DepthwiseAxis depthwise_axis(const ConvolutionGeometry& g, std::size_t axis, bool backward) {
+  const auto number = [](std::int64_t value) { return static_cast<int>(value); };
+  const int input = number(g.input[axis]), output = number(g.output[axis]);
+  return {.source = backward ? output : input,
+          .result = backward ? input : output,
+          .taps = number(g.kernel[axis]),
+          .stride = number(g.stride[axis]),
+          .padding = number(g.padding[axis]),
+          .dilation = number(g.dilation[axis]),
+          .backward = backward};
+}
+
+/// Whether sizes, and what they make places of, can be counted in an int.
+inline bool depthwise_counts(const ConvolutionGeometry& g) {
+  constexpr std::int64_t most = 1 << 28;
+  bool small = g.groups <= most && product(g.kernel) <= 4096;
+  for (std::size_t axis = 0; axis < 3; ++axis) {
+    const std::int64_t kernel = g.kernel[axis] * g.dilation[axis], result = g.output[axis] * g.stride[axis];
+    small = small && g.input[axis] + 2 * g.padding[axis] + kernel <= most && result <= most;
+  }
+  const std::int64_t step = std::max(g.dilation[2], g.stride[2]);
+  return small && step * g.groups <= INT32_MAX && g.input[0] * g.input[1] <= INT32_MAX && g.batch * g.output[0] * g.output[1] <= INT32_MAX;
+}
 
 /// A run of positions of a row, every `step`-th one, whose taps read the source every `source_step` positions: a step of 1 but for a
 /// dilation and for the gradient of a stride. Those are what makes the taps of a run neighbours; runs of different phases of a stride have
@@ -107,6 +134,26 @@ __device__ void stage_weights(float* staged, const Stored* weight /* (C, taps) *
   }
 }
 
+/// A vector of channels; zeros where the source has none.
+template <int width, class Stored>
+__device__ cuda::Vector<float, width> load_depthwise(const Stored* source, bool inside) {
+  cuda::VectorWords<Stored, width> words{};
+  if (inside) words = cuda::VectorWords<Stored, width>::load(source, true);
+  cuda::Vector<float, width> values;
+#pragma unroll
+  for (int c = 0; c < width; ++c) values[c] = convert<float>(words[c]);
+  return values;
+}
+
+/// A bit for each place, a step apart, that an axis of such a size has.
+template <int places>
+__device__ unsigned places_inside(int first, int step, int size) {
+  unsigned inside = 0;
+#pragma unroll 1
+  for (int i = 0, at = first; i < places; ++i, at += step) inside |= (at >= 0 && at < size ? 1u : 0u) << i;
+  return inside;
+}
+
 /// The sums of a run's positions.
 template <class Stored, int width, int length>
 struct DepthwiseSums {
@@ -116,16 +163,11 @@ struct DepthwiseSums {
 
   /// One row of the source: a vector of it is loaded and converted once, for all of up to `taps` taps.
   template <int taps, int stride>
-  __device__ void add_row(const Stored* source, std::int64_t step, unsigned inside, const float* weights, int slot_step, int count) {
+  __device__ void add_row(const Stored* source, int step, unsigned inside, const float* weights, int slot_step, int count) {
     constexpr int places = (length - 1) * stride + taps;
     Channels values[places];
 #pragma unroll
-    for (int i = 0; i < places; ++i, source += step) {
-      cuda::VectorWords<Stored, width> words{};
-      if (inside >> i & 1) words = cuda::VectorWords<Stored, width>::load(source, true);
-#pragma unroll
-      for (int c = 0; c < width; ++c) values[i][c] = convert<float>(words[c]);
-    }
+    for (int i = 0; i < places; ++i, source += step) values[i] = load_depthwise<width>(source, inside >> i & 1);
 #pragma unroll
     for (int t = 0; t < taps; ++t) {
       if (t >= count) break;
@@ -148,9 +190,9 @@ struct DepthwiseSums {
       for (int p = 0; p < length; ++p) {
         const int at = axis.source_of(position + p, t);
         if (at < 0) continue;
-        const auto words = cuda::VectorWords<Stored, width>::load(source + static_cast<std::int64_t>(at) * channels, true);
+        const Channels values = load_depthwise<width>(source + static_cast<std::int64_t>(at) * channels, true);
 #pragma unroll
-        for (int c = 0; c < width; ++c) sums[p][c] += convert<float>(words[c]) * weight[c];
+        for (int c = 0; c < width; ++c) sums[p][c] += values[c] * weight[c];
       }
     }
   }
@@ -160,9 +202,9 @@ struct DepthwiseSums {
     for (int p = 0; p < length; ++p) {
       if (p >= count) break;
       if (step.adds_residual) {
-        const auto words = cuda::VectorWords<Stored, width>::load(residual + p * place_step, true);
+        const Channels values = load_depthwise<width>(residual + p * place_step, true);
 #pragma unroll
-        for (int c = 0; c < width; ++c) sums[p][c] += convert<float>(words[c]);
+        for (int c = 0; c < width; ++c) sums[p][c] += values[c];
       } else {
 #pragma unroll
         for (int c = 0; c < width; ++c) sums[p][c] = step.rectified(sums[p][c]);
@@ -184,13 +226,13 @@ struct DepthwiseSums {
 
 /// Positions of a run: as many as registers allow.
 template <int taps, int stride>
-inline constexpr int run_length = taps == 0 || (stride > 1 && taps > 3) ? 4 : 7;
+inline constexpr int run_length = taps == 0 || stride > 1 ? 4 : 7;
 
 /// A block some channels of some neighbouring rows and runs; its weights lie in shared memory. A thread `width` channels of a run, and
 /// neighbouring threads neighbouring channels: a row of the source comes from the first-level cache for all rows of taps but the first.
 /// taps == 0: any stride and dilation, a load for each tap. Deterministic.
 template <class Stored, int width, int taps, int stride>
-__global__ void __launch_bounds__(DepthwisePlan::threads, 2)
+__global__ void __launch_bounds__(DepthwisePlan::threads, sizeof(Stored) == 2 && taps == 3 ? 3 : 2)
     depthwise_rows(Stored* result /* (N, D, H, W, C) */, const Stored* source /* likewise */, const Stored* weight /* (C, taps) */,
                    const Stored* bias /* (C) or null */, const Stored* residual /* like the result, or null */,
                    const __grid_constant__ DepthwisePlan plan) {
@@ -222,18 +264,15 @@ __global__ void __launch_bounds__(DepthwisePlan::threads, 2)
     for (int p = 0; p < length; ++p) sums.sums[p][c] = start;
   }
   const int set = plan.runs.phases > 1 ? phase : 0, count = plan.runs.tap_count(axis, set);
-  const int first = plan.runs.first_source(axis, set, position), source_step = plan.runs.source_step;
-  const int set_slots = scattered ? axis.taps : plan.chunks * taps, sets = scattered ? 1 : plan.runs.phases;
+  const int set_slots = scattered ? axis.taps : plan.chunks * taps, row_slots = set_slots * (scattered ? 1 : plan.runs.phases);
+  const std::int64_t source_line = std::int64_t{axis.source} * plan.channels;
+  const Stored* const image = source + sample * (std::int64_t{depth_axis.source} * row_axis.source) * source_line + channel;
 #pragma unroll 1
   for (int chunk = 0; chunk < plan.chunks; ++chunk) {
-    const int begin = first + chunk * taps * source_step;
-    unsigned inside = 0;
-    constexpr int places = (length - 1) * stride + taps;
-#pragma unroll
-    for (int i = 0; i < places; ++i) {
-      const int at = begin + i * source_step;
-      if (at >= 0 && at < axis.source) inside |= 1u << i;
-    }
+    const int begin = plan.runs.first_source(axis, set, position) + chunk * taps * plan.runs.source_step;
+    const unsigned inside = places_inside<(length - 1) * stride + taps>(begin, plan.runs.source_step, axis.source);
+    const Stored* const from = image + static_cast<std::int64_t>(begin) * plan.channels;
+    const float* const chunk_weights = staged + (scattered ? 0 : set * set_slots + chunk * taps) * plan.slot_step + lane;
 #pragma unroll 1
     for (int a = 0; a < depth_axis.taps; ++a) {
       const int source_depth = depth_axis.source_of(depth, a);
@@ -242,14 +281,13 @@ __global__ void __launch_bounds__(DepthwisePlan::threads, 2)
       for (int b = 0; b < row_axis.taps; ++b) {
         const int source_row = row_axis.source_of(row, b);
         if (source_row < 0) continue;
-        const std::int64_t line = (static_cast<std::int64_t>(sample) * depth_axis.source + source_depth) * row_axis.source + source_row;
-        const float* const weights =
-            staged + (((a * row_axis.taps + b) * sets + (scattered ? 0 : set)) * set_slots + chunk * taps) * plan.slot_step + lane;
+        const std::int64_t line = (source_depth * row_axis.source + source_row) * source_line;
+        const float* const weights = chunk_weights + (a * row_axis.taps + b) * row_slots * plan.slot_step;
         if constexpr (scattered) {
-          sums.add_scattered(source + line * axis.source * plan.channels + channel, plan.channels, axis, position, weights, plan.slot_step);
+          sums.add_scattered(image + line, plan.channels, axis, position, weights, plan.slot_step);
         } else {
-          const Stored* const from = source + (line * axis.source + begin) * plan.channels + channel;
-          sums.template add_row<taps, stride>(from, source_step * plan.channels, inside, weights, plan.slot_step, count - chunk * taps);
+          const int step = plan.runs.source_step * plan.channels;
+          sums.template add_row<taps, stride>(from + line, step, inside, weights, plan.slot_step, count - chunk * taps);
         }
       }
     }
