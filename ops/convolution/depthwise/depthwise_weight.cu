@@ -1,8 +1,8 @@
 // Weight gradients of depthwise convolutions over channels-last images: sums of each block over some rows of the images, and then the sum
 // over the blocks.
 
-#include "frit/ops/convolution/depthwise.cuh"
-#include "frit/ops/convolution/depthwise_weight.h"
+#include "frit/ops/convolution/depthwise/depthwise_rows.cuh"
+#include "frit/ops/convolution/depthwise/depthwise_weight.h"
 #include "frit/ops/cuda/dispatch.cuh"
 #include "frit/ops/cuda/sum_partials.cuh"
 
@@ -18,22 +18,22 @@ int parts(std::int64_t count, std::int64_t size) { return static_cast<int>((coun
 /// A thread takes a group of neighbouring taps, of some channels; a block some groups, for which it goes through some lines of the output.
 struct WeightPlan {
   DepthwiseAxis axes[3];
-  int channels, block_channels, channel_blocks;
-  int groups, block_groups, group_blocks;
-  int chunks, taps;  ///< groups of a row of taps; the taps of one
-  int lines, block_lines, line_blocks;
-  int shares;  ///< of a block's lines
-  cuda::Divisor lanes, thread_groups, rows, depths, row_chunks;
+  int channels = 0, block_channels = 0, channel_blocks = 0;
+  int groups = 0, block_groups = 0, group_blocks = 0;
+  int chunks = 0, taps = 0;  ///< groups of a row of taps; the taps of one
+  int lines = 0, block_lines = 0, line_blocks = 0;
+  int shares = 0;  ///< of a block's lines
+  cuda::Divisor lanes = {}, thread_groups = {}, rows = {}, depths = {}, row_chunks = {};
 
   FRIT_HOST_DEVICE int block_items() const { return block_groups * taps * block_channels; }
   int items() const { return block_items() * channel_blocks * group_blocks; }
 };
 
 /// Of an item of (channel blocks, group blocks, groups, taps, channels).
-struct DepthwisePlace {
+struct WeightItem {
   int channels, block_channels, groups, block_groups, group_blocks, chunks, taps, row_taps, kernel;
 
-  explicit DepthwisePlace(const WeightPlan& p)
+  explicit WeightItem(const WeightPlan& p)
       : channels(p.channels),
         block_channels(p.block_channels),
         groups(p.groups),
@@ -87,7 +87,7 @@ __global__ void __launch_bounds__(threads, 2)
 #pragma unroll 1
   for (int first = 0; used && first < axis.result; first += length) {
     const int first_source = first * axis.stride - axis.padding + first_tap * axis.dilation, left = axis.result - first;
-    const unsigned inside = places_inside<places>(first_source, step, axis.source);
+    const unsigned inside = places_inside(places, first_source, step, axis.source);
 #pragma unroll 1
     for (int line = begin + static_cast<int>(share); line < end; line += plan.shares) {
       const std::uint32_t plane = plan.rows.quotient(static_cast<std::uint32_t>(line)), sample = plan.depths.quotient(plane);
@@ -131,9 +131,9 @@ __global__ void __launch_bounds__(threads, 2)
 struct Launch : WeightPlan {
   int width, stride;
 
-  Launch(const ConvolutionCall& call, bool vectors) : WeightPlan{}, stride(1) {
+  Launch(const ConvolutionCall& call, bool vectors)
+      : WeightPlan{.axes = {{call.geometry, 0, false}, {call.geometry, 1, false}, {call.geometry, 2, false}}}, stride(1) {
     const ConvolutionGeometry& g = call.geometry;
-    for (std::size_t i = 0; i < 3; ++i) axes[i] = depthwise_axis(g, i, false);
     const DepthwiseAxis& axis = axes[2];
     channels = static_cast<int>(g.groups);
     width = vectors && channels % vector == 0 ? vector : 1;
@@ -191,7 +191,7 @@ bool is_depthwise_weight_gradient(const ConvolutionCall& call) {
   const auto& [input, weight, output, bias, residual] = call.operands;
   const bool usual = call.kind == cudnn::ConvolutionKind::weight_gradient && is_depthwise(g) && weight.dtype() != DType::f64 &&
                      input.is_contiguous(Layout::channels_last) && output.is_contiguous(Layout::channels_last);
-  if (!usual || g.batch == 0 || product(g.input) == 0 || product(g.output) == 0 || !depthwise_counts(g)) return false;
+  if (!usual || g.batch == 0 || product(g.input) == 0 || product(g.output) == 0 || !has_depthwise_sizes(g)) return false;
   const auto fits = [&](const Launch& plan) {
     const std::int64_t all = std::int64_t{plan.block_items()} * plan.channel_blocks * plan.group_blocks;
     return all <= INT32_MAX && plan.bytes() <= most_scratch && plan.channel_blocks <= UINT16_MAX && plan.group_blocks <= UINT16_MAX;
@@ -217,7 +217,7 @@ void depthwise_weight_gradient(const ConvolutionCall& call, std::span<std::byte>
         cuda::launch(depthwise_weight<Stored, width, taps, stride>, shape, stream, partials, output.data<Stored>(), input.data<Stored>(),
                      static_cast<const WeightPlan&>(plan));
       });
-      sum_partials(weight.data<Stored>(), partials, plan.line_blocks, plan.items(), DepthwisePlace(plan), stream);
+      sum_partials(weight.data<Stored>(), partials, plan.line_blocks, plan.items(), WeightItem(plan), stream);
     }
   });
 }
