@@ -5,7 +5,8 @@
 #include "frit/core/cuda/device.h"
 #include "frit/core/numerics.h"
 #include "frit/ops/convolution/convolution_cuda.h"
-#include "frit/ops/convolution/depthwise.h"
+#include "frit/ops/convolution/depthwise/depthwise_convolution.h"
+#include "frit/ops/convolution/depthwise/depthwise_weight.h"
 #include "frit/ops/convolution/direct_convolution.h"
 #include "frit/ops/convolution/pointwise_product.h"
 #include "frit/ops/convolution/tiles/tap_convolution.h"
@@ -142,6 +143,8 @@ void run(const ConvolutionCall& call, std::span<std::byte> scratch, CUstream_st*
     pointwise_product(call, scratch, stream);
   } else if (any && is_depthwise_convolution(call)) {
     return depthwise_convolution(call, stream);  // the epilogue is done
+  } else if (any && is_depthwise_weight_gradient(call) && scratch.size() >= depthwise_weight_gradient_scratch(call)) {
+    depthwise_weight_gradient(call, scratch, stream);
   } else if (any && is_tap_convolution(call)) {
     tap_convolution(call, stream);
   } else if (any && is_tap_product(call) && scratch.size() >= tap_product_scratch(call)) {
@@ -163,6 +166,7 @@ std::size_t scratch_for(const ConvolutionCall& call) {
   }
   if (is_pointwise_product(call)) return pointwise_product_scratch(call);
   if (is_depthwise_convolution(call) || is_tap_convolution(call)) return 0;
+  if (is_depthwise_weight_gradient(call)) return depthwise_weight_gradient_scratch(call);
   if (is_tap_product(call)) return tap_product_scratch(call);
   const Layout layout = layout_of_plan(o.input, o.output);
   const cudnn::ConvolutionPlan* const plan = plan_for(call, layout);

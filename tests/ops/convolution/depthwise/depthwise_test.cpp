@@ -64,6 +64,13 @@ TEST_F(CudaDepthwise, DataGradientAgreesWithTheDefinition) {
   }
 }
 
+TEST_F(CudaDepthwise, WeightGradientAgreesWithTheDefinition) {
+  for (const Call& call : calls) {
+    const ops::WeightGradientOptions options{call.own(), call.kernel};
+    expect_accurate(call.name("_weight_gradient").c_str(), {call.output(), call.input}, options);
+  }
+}
+
 TEST_F(CudaDepthwise, EpiloguesAgreeWithTheDefinition) {
   for (const char* program :
        {"y0 = clamp(x0) {\"min\":0.0,\"max\":6.0}; return y0", "y0 = silu(x0); return y0",
@@ -96,6 +103,7 @@ TEST_F(CudaDepthwise, NeedsNoPlan) {
   const Call call{{2, 64, 30, 31}, {3, 3}, {.padding = {1}}};
   expect_accurate("conv2d", {call.input, call.weight()}, call.own());
   expect_accurate("conv2d_data_gradient", {call.output(), call.weight()}, ops::DataGradientOptions{call.own(), ops::image_of(call.input)});
+  expect_accurate("conv2d_weight_gradient", {call.output(), call.input}, ops::WeightGradientOptions{call.own(), call.kernel});
   EXPECT_EQ(ops::plan_choices().size(), before);
 }
 

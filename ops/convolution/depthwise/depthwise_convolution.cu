@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "frit/core/cuda/launch.cuh"
-#include "frit/ops/convolution/depthwise.cuh"
-#include "frit/ops/convolution/depthwise.h"
+#include "frit/ops/convolution/depthwise/depthwise_convolution.h"
+#include "frit/ops/convolution/depthwise/depthwise_rows.cuh"
 #include "frit/ops/cuda/dispatch.cuh"
 
 namespace frit::ops {
@@ -21,9 +21,8 @@ struct Instance {
   int taps, stride, length, width;
 
   Instance(const DepthwiseAxis& axis, bool vectors) : taps(0), stride(1), width(vectors ? vector : 1) {
-    const bool neighbours = axis.stride == 1 || (axis.dilation == 1 && (axis.backward || axis.stride == 2));
-    if (neighbours && vectors) {
-      const int most = axis.backward || axis.stride == 1 ? 7 : 5, all = DepthwiseRuns(axis).taps;
+    if (axis.has_runs() && vectors) {
+      const int most = axis.backward || axis.stride == 1 ? 7 : 5, all = axis.most_taps();
       const int each = (all + (all + most - 1) / most - 1) / ((all + most - 1) / most);  // of equal parts
       taps = each <= 3 ? 3 : each <= 5 ? 5 : 7;
       stride = axis.backward ? 1 : axis.stride;
@@ -42,41 +41,39 @@ struct Instance {
 
 int parts(std::int64_t count, std::int64_t size) { return static_cast<int>((count + size - 1) / size); }
 
-DepthwiseAxis axis_of(const ConvolutionGeometry& g, std::size_t axis, bool backward) {
-  const auto number = [](std::int64_t value) { return static_cast<int>(value); };
-  const int input = number(g.input[axis]), output = number(g.output[axis]);
-  return {.source = backward ? output : input,
-          .result = backward ? input : output,
-          .taps = number(g.kernel[axis]),
-          .stride = number(g.stride[axis]),
-          .padding = number(g.padding[axis]),
-          .dilation = number(g.dilation[axis]),
-          .backward = backward};
-}
-
 /// Blocks of neighbouring rows and runs, so that the first-level cache gives what taps share.
 struct Launch : DepthwisePlan {
   Instance instance;
-  std::int64_t blocks;
+  std::int64_t all_tiles;
   dim3 threads;
   std::size_t bytes;
 
   Launch(const ConvolutionGeometry& g, bool backward, bool vectors)
-      : DepthwisePlan{.axes = {axis_of(g, 0, backward), axis_of(g, 1, backward), axis_of(g, 2, backward)},
-                      .runs = DepthwiseRuns(axis_of(g, 2, backward))},
+      : DepthwisePlan{.axes = {{g, 0, backward}, {g, 1, backward}, {g, 2, backward}}},
         instance(axes[2], vectors && g.groups % vector == 0) {
     const DepthwiseAxis& axis = axes[2];
     const bool scattered = instance.taps == 0;
     channels = static_cast<int>(g.groups);
-    chunks = scattered ? 1 : parts(runs.taps, instance.taps);
-    slots = axes[0].taps * axes[1].taps * (scattered ? axis.taps : runs.phases * chunks * instance.taps);
+    phases = backward ? axis.stride : 1;
+    chunks = scattered ? 1 : parts(axis.most_taps(), instance.taps);
+    row_slots = scattered ? axis.taps : phases * chunks * instance.taps;
+    slots = axes[0].taps * axes[1].taps * row_slots;
     const int vectors_of_all = parts(channels, instance.width);
     int lanes = parts(vectors_of_all, parts(vectors_of_all, instance.width == 1 ? 32 : block_lanes));
     while (lanes > 1 && bytes_of(lanes) > (lanes > 4 ? usual_bytes : most_bytes)) lanes = (lanes + 1) / 2;
     block_channels = lanes * instance.width;
     slot_step = step_of(lanes);
     bytes = bytes_of(lanes);
-    share_out(g, lanes, scattered ? 1 : runs.step);
+    step = scattered ? 1 : axis.run_step();
+    set_steps();
+    share_out(g, lanes);
+  }
+
+  /// Several tiles a block, one below the other, where that leaves enough blocks.
+  void set_tiles(int multiprocessors, int channel_blocks) {
+    constexpr int enough = 8, most = 8;  // blocks a multiprocessor; tiles a block
+    tiles = static_cast<int>(all_tiles);
+    block_tiles = static_cast<int>(std::clamp<std::int64_t>(all_tiles * channel_blocks / (enough * multiprocessors), 1, most));
   }
 
  private:
@@ -86,7 +83,17 @@ struct Launch : DepthwisePlan {
     return sizeof(float) * static_cast<std::size_t>(slots) * static_cast<std::size_t>(step_of(lanes));
   }
 
-  void share_out(const ConvolutionGeometry& g, int lanes, int step) {
+  void set_steps() {
+    const auto taps_apart = [](const DepthwiseAxis& axis) { return axis.backward ? -axis.tap_step : axis.tap_step; };
+    const std::int64_t line = std::int64_t{axes[2].source} * channels;
+    source_step = axes[2].source_step * channels;
+    line_step = axes[1].source_step * line;
+    plane_step = axes[0].source_step * axes[1].source * line;
+    weight_line_step = taps_apart(axes[1]) * row_slots * slot_step;
+    weight_plane_step = taps_apart(axes[0]) * axes[1].taps * row_slots * slot_step;
+  }
+
+  void share_out(const ConvolutionGeometry& g, int lanes) {
     const int items = DepthwisePlan::threads / lanes, positions = parts(axes[2].result, step);
     row_runs = step * parts(positions, instance.length);
     const int together = std::min(row_runs, std::max(2, items / 16)), run_parts = parts(row_runs, together);
@@ -94,11 +101,11 @@ struct Launch : DepthwisePlan {
     const int row_parts = parts(axes[1].result, block_rows);
     threads = dim3(static_cast<unsigned>(lanes), static_cast<unsigned>(together * block_rows));
     steps = cuda::Divisor(step);
-    block_runs = cuda::Divisor(together);
-    run_blocks = cuda::Divisor(run_parts);
-    row_blocks = cuda::Divisor(row_parts);
+    tile_runs = cuda::Divisor(together);
+    row_tiles = cuda::Divisor(row_parts);
+    run_tiles = cuda::Divisor(run_parts);
     depths = cuda::Divisor(axes[0].result);
-    blocks = std::int64_t{run_parts} * row_parts * axes[0].result * g.batch;
+    all_tiles = std::int64_t{run_parts} * row_parts * axes[0].result * g.batch;
   }
 };
 
@@ -115,16 +122,10 @@ void set_epilogue(DepthwisePlan& plan, const ConvolutionEpilogue& epilogue) {
 }
 
 bool fits(const ConvolutionGeometry& g, bool backward) {
-  constexpr std::int64_t most = 1 << 28;
-  bool small = g.groups <= most;
-  for (std::size_t axis = 0; axis < 3; ++axis) {
-    const std::int64_t kernel = g.kernel[axis] * g.dilation[axis], result = g.output[axis] * g.stride[axis];
-    small = small && g.input[axis] + 2 * g.padding[axis] + kernel <= most && result <= most;
-  }
-  if (!small || product(g.kernel) > 4096 || g.dilation[2] * g.groups > INT32_MAX) return false;
+  if (!has_depthwise_sizes(g)) return false;
   const Launch launch(g, backward, false), in_vectors(g, backward, true);
   const std::int64_t channel_blocks = parts(g.groups, std::min(launch.block_channels, in_vectors.block_channels));
-  return std::max(launch.bytes, in_vectors.bytes) <= most_bytes && std::max(launch.blocks, in_vectors.blocks) <= INT32_MAX &&
+  return std::max(launch.bytes, in_vectors.bytes) <= most_bytes && std::max(launch.all_tiles, in_vectors.all_tiles) <= INT32_MAX / 2 &&
          channel_blocks <= UINT16_MAX;
 }
 
@@ -147,8 +148,10 @@ void depthwise_convolution(const ConvolutionCall& call, CUstream_st* stream) {
   Launch plan(call.geometry, backward, aligned(result) && aligned(source) && aligned(o.residual));
   const bool whole = takes(call.epilogue);
   if (whole) set_epilogue(plan, call.epilogue);
-  const cuda::LaunchShape shape{dim3(static_cast<unsigned>(plan.blocks), static_cast<unsigned>(parts(plan.channels, plan.block_channels))),
-                                plan.threads, plan.bytes};
+  const int channel_blocks = parts(plan.channels, plan.block_channels);
+  plan.set_tiles(cuda::properties(o.weight.device().index).multiprocessors, channel_blocks);
+  const auto blocks = static_cast<unsigned>(parts(plan.tiles, plan.block_tiles));
+  const cuda::LaunchShape shape{dim3(blocks, static_cast<unsigned>(channel_blocks)), plan.threads, plan.bytes};
   dispatch_floating_and_halves(o.weight.dtype(), [&]<class Stored>() {
     if constexpr (!std::is_same_v<Stored, double>) {
       const auto start = [&](auto* kernel) {
