@@ -23,6 +23,9 @@ constexpr std::int64_t weight_cost(std::int64_t bytes) { return bytes; }
 /// A kernel that prefers channels-last takes several times as long; more than all conversions of its images.
 constexpr std::int64_t slowness_cost(std::int64_t bytes) { return 8 * bytes; }
 
+/// Where bytes do not decide: operations give images channels-last, and inputs come contiguous unless that hinders it.
+constexpr std::int64_t preference_for_channels_last = 2, preference_for_contiguous_inputs = 1;
+
 std::size_t index(int n) { return static_cast<std::size_t>(n); }
 
 bool contains(const std::vector<int>& list, std::size_t index) {
@@ -148,6 +151,7 @@ class LayoutChoice {
     for (const auto& [i, any] : images.outputs) {
       const int value = node.outputs[i];
       if (any) all_bytes += bytes(value);
+      if (any) cut_.add_edge(channels_last, images_[index(value)], preference_for_channels_last);
       if (any && !in_one_layout(node, value)) {
         mix(value);
       } else {
@@ -174,12 +178,13 @@ class LayoutChoice {
     }
   }
 
-  /// Views are of contiguous tensors. Variables and constants lie as the world outside knows them, and so do inputs if nobody minds.
+  /// Views are of contiguous tensors. Variables and constants lie as the world outside knows them.
   void add_other(const Node& node) {
     for (const int value : node.inputs) read(value, contiguous);
     for (const int value : node.outputs) {
       if (images_[index(value)] < 0) continue;
-      cut_.add_edge(images_[index(value)], contiguous, node.kind == NodeKind::input ? 1 : MinimumCut::unlimited);
+      const bool is_input = node.kind == NodeKind::input;
+      cut_.add_edge(images_[index(value)], contiguous, is_input ? preference_for_contiguous_inputs : MinimumCut::unlimited);
     }
   }
 

@@ -56,6 +56,11 @@ void add_operators() {
   add(std::move(update));
   add(operator_of("layout_mixing", ops::infer_same, {.any_layout_inputs = {0}, .any_layout_outputs = {0}}));
   add(operator_of("layout_contiguous", ops::infer_same, {}));
+  add(operator_of("layout_loss",
+                  [](const ops::InferContext& call) {
+                    return std::vector{TensorType{call.inputs[0].dtype, {}}};
+                  },
+                  {.any_layout_inputs = {0}}));
   ops::Operator elementwise = operator_of("layout_elementwise", ops::infer_same, {.any_layout_inputs = {0, 1}, .any_layout_outputs = {0}});
   elementwise.elementwise = true;
   add(std::move(elementwise));
@@ -157,6 +162,15 @@ TEST_F(Layouts, WithoutConversionsAConvolutionMixesLayouts) {
   EXPECT_EQ(layouts[static_cast<std::size_t>(z.id())], contiguous);
   for (const Layout layout : graph::choose_layouts(graph, Device::cpu())) EXPECT_EQ(layout, contiguous);
   EXPECT_EQ(graph::to_text(graph::convert_layouts(graph, Device::cpu())), graph::to_text(graph));
+}
+
+TEST_F(Layouts, ImagesThatMayLieEitherWayLieChannelsLast) {
+  graph.output("y", emit("contiguous", {emit("mixing", {emit("mixing", {x})})}));
+  EXPECT_EQ(plan(graph), Lines({"mixing", "mixing", "contiguous"}));
+  Graph free;
+  const Value made = emit("mixing", {free.input("x", {2, 3, 32, 32})});
+  free.output("y", emit("loss", {emit("mixing", {made})}));
+  EXPECT_EQ(plan(free), Lines({"mixing last", "mixing last", "loss"}));
 }
 
 TEST_F(Layouts, ImagesOfOnePixelHaveOneLayout) {
