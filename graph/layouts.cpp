@@ -23,7 +23,7 @@ constexpr std::int64_t weight_cost(std::int64_t bytes) { return bytes; }
 /// A kernel that prefers channels-last takes several times as long; more than all conversions of its images.
 constexpr std::int64_t slowness_cost(std::int64_t bytes) { return 8 * bytes; }
 
-/// Where bytes do not decide: operations give images channels-last, and inputs come contiguous unless that hinders it.
+/// Where bytes do not decide, images that kernels take either way lie channels-last; inputs that no kernel takes so come contiguous.
 constexpr std::int64_t preference_for_channels_last = 2, preference_for_contiguous_inputs = 1;
 
 std::size_t index(int n) { return static_cast<std::size_t>(n); }
@@ -108,6 +108,7 @@ class LayoutChoice {
   Layout layout_at(int vertex) const { return vertex < 0 || contiguous_[index(vertex)] ? Layout::contiguous : Layout::channels_last; }
   std::int64_t bytes(int value) const { return graph_.type(value).bytes(); }
 
+  void prefer_channels_last(int value) { cut_.add_edge(channels_last, images_[index(value)], preference_for_channels_last); }
   void tie(int a, int b, std::int64_t cost = MinimumCut::unlimited) { cut_.add_edge(a, b, cost, cost); }
 
   /// Some operation wants a value in the layout that `reader` is in. One conversion serves all that want the other layout.
@@ -141,7 +142,7 @@ class LayoutChoice {
     };
     for (const auto& [i, any] : images.inputs) {
       const int value = node.inputs[i];
-      if (any) all_bytes += bytes(value);
+      if (any) prefer_channels_last(value), all_bytes += bytes(value);
       if (any && !in_one_layout(node, value)) {
         mix(value);
       } else {
@@ -150,8 +151,7 @@ class LayoutChoice {
     }
     for (const auto& [i, any] : images.outputs) {
       const int value = node.outputs[i];
-      if (any) all_bytes += bytes(value);
-      if (any) cut_.add_edge(channels_last, images_[index(value)], preference_for_channels_last);
+      if (any) prefer_channels_last(value), all_bytes += bytes(value);
       if (any && !in_one_layout(node, value)) {
         mix(value);
       } else {
