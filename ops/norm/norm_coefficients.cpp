@@ -6,8 +6,8 @@
 namespace frit::ops {
 namespace {
 
-/// Below this the launches that are added cost more than the pass that is saved; slices below the other are read once from memory anyway.
-constexpr std::int64_t least_bytes = 1 << 20, least_slice_bytes = 1 << 18;
+/// Below this the launch that is added costs more than the pass that is saved.
+constexpr std::int64_t least_bytes = 1 << 20;
 
 std::vector<TensorType> infer(const InferContext& call) {
   const auto& attributes = call.as<NormCoefficientsAttributes>();
@@ -81,9 +81,8 @@ std::vector<Sample> samples() {
 
 Value normalized_by_coefficients(std::span<const Value> inputs, std::span<const Value> outputs, const NormGeometry& geometry) {
   const Value x = inputs[0];
-  const auto bytes = static_cast<std::int64_t>(size_of(x.dtype()));
   const bool over_batch = geometry.weight_axis == WeightAxis::slice;
-  if (x.type().bytes() < least_bytes || (!over_batch && geometry.slice_elements() * bytes < least_slice_bytes)) return {};
+  if (x.type().bytes() < least_bytes) return {};
   Dims shape = Dims::filled(x.rank(), 1);
   if (!over_batch) shape[0] = x.dim(0);
   shape[1] = x.dim(1);

@@ -29,7 +29,7 @@ struct NormCoefficients {
 };
 
 /// Output 0 of a norm over channels, (N, C, ...), spelled with its outputs mean and rstd, its weight and its bias, as elementwise operators
-/// that can be computed together with those that follow. None for data that is small, or that a slice of the kernel holds in a cache.
+/// that can be computed together with those that follow. None for data that is small.
 Value normalized_by_coefficients(std::span<const Value> inputs, std::span<const Value> outputs, const NormGeometry& geometry);
 /// The same for Operator::pointwise, A being the norm's attributes.
 template <class A>
