@@ -110,15 +110,23 @@ struct DepthwiseSums {
     Channels values[places];
 #pragma unroll
     for (int i = 0; i < places; ++i, source += step) values[i] = load_depthwise<width>(source, inside >> i & 1);
-#pragma unroll
-    for (int t = 0; t < taps; ++t) {
-      if (t >= count) break;
+    const auto add_tap = [&](int t) {
       const Channels weight = *reinterpret_cast<const Channels*>(weights + t * slot_step);
 #pragma unroll
       for (int p = 0; p < length; ++p) {
 #pragma unroll
         for (int c = 0; c < width; ++c) sums[p][c] += values[p * stride + t][c] * weight[c];
       }
+    };
+    if (taps > 3 && count == taps) {  // the weights are read ahead
+#pragma unroll
+      for (int t = 0; t < taps; ++t) add_tap(t);
+      return;
+    }
+#pragma unroll
+    for (int t = 0; t < taps; ++t) {
+      if (t >= count) break;
+      add_tap(t);
     }
   }
 
