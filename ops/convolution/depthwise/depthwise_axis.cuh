@@ -66,17 +66,17 @@ struct DepthwiseAxis {
 
   __device__ DepthwiseTaps taps_of(int position) const {
     if (!backward) return {0, 1, taps, position * stride - padding, source_step};
-    const auto distance = static_cast<std::uint32_t>(position + padding);
-    auto first = static_cast<int>(strides.remainder(distance, strides.quotient(distance)));
+    const auto distance = static_cast<std::uint32_t>(position + padding), quotient = strides.quotient(distance);
+    auto first = static_cast<int>(strides.remainder(distance, quotient)), at = static_cast<int>(quotient);
     if (dilation > 1) {
-      const auto reads = [&](int tap) { return (position + padding - tap * dilation) % stride == 0; };
-      for (first = 0; first < tap_step && !reads(first);) ++first;
+      const auto from = [&](int tap) { return position + padding - tap * dilation; };
+      for (first = 0; first < tap_step && from(first) % stride != 0;) ++first;
       if (first == tap_step) first = taps;
+      at = from(first) / stride;
     }
     if (first >= taps) return {0, 1, 0, 0, source_step};
     const auto more = static_cast<int>(tap_steps.quotient(static_cast<std::uint32_t>(taps - 1 - first)));
-    const int last = first + more * tap_step;
-    return {last, -tap_step, more + 1, (position + padding - first * dilation) / stride - more * source_step, source_step};
+    return {first + more * tap_step, -tap_step, more + 1, at - more * source_step, source_step};
   }
 #endif
 };

@@ -12,7 +12,6 @@ namespace {
 
 /// Of shared memory, and of that which the blocks of a multiprocessor share without loss.
 constexpr std::size_t most_bytes = 96 * 1024, usual_bytes = 24 * 1024;
-constexpr int block_lanes = 16;
 /// Channels that a thread takes at a time, where they come in such vectors.
 constexpr int vector = 4;
 
@@ -24,7 +23,7 @@ struct Instance {
     if (axis.has_runs() && vectors) {
       const int most = axis.backward || axis.stride == 1 ? 7 : 5, all = axis.most_taps();
       const int each = (all + (all + most - 1) / most - 1) / ((all + most - 1) / most);  // of equal parts
-      taps = each <= 3 ? 3 : each <= 5 ? 5 : 7;
+      taps = all <= 3 ? 3 : each <= 5 ? 5 : 7;
       stride = axis.backward ? 1 : axis.stride;
     }
     dispatch([&]<int instance_taps, int instance_stride>() { length = run_length<instance_taps, instance_stride>; });
@@ -41,6 +40,24 @@ struct Instance {
 
 int parts(std::int64_t count, std::int64_t size) { return static_cast<int>((count + size - 1) / size); }
 
+/// Up to so many, of which few are left over.
+int even_part(int size, int most) {
+  int best = std::min(size, most);
+  for (int part = best; part > most / 2; --part) {
+    if (parts(size, part) * part < parts(size, best) * best) best = part;
+  }
+  return best;
+}
+
+/// Of a block, each with a vector of channels: all if they are few, else whole sectors of memory.
+int lanes_of(int vectors, int width) {
+  constexpr int few = 24, usual = 16, sector = 4;
+  if (width == 1) return parts(vectors, parts(vectors, 2 * usual));
+  if (vectors <= few) return vectors;
+  const int even = parts(parts(vectors, parts(vectors, usual)), sector) * sector;
+  return parts(vectors, usual) * usual <= vectors + vectors / 8 ? usual : even;
+}
+
 /// Blocks of neighbouring rows and runs, so that the first-level cache gives what taps share.
 struct Launch : DepthwisePlan {
   Instance instance;
@@ -56,10 +73,11 @@ struct Launch : DepthwisePlan {
     channels = static_cast<int>(g.groups);
     phases = backward ? axis.stride : 1;
     chunks = scattered ? 1 : parts(axis.most_taps(), instance.taps);
-    row_slots = scattered ? axis.taps : phases * chunks * instance.taps;
-    slots = axes[0].taps * axes[1].taps * row_slots;
-    const int vectors_of_all = parts(channels, instance.width);
-    int lanes = parts(vectors_of_all, parts(vectors_of_all, instance.width == 1 ? 32 : block_lanes));
+    const int set = scattered ? axis.taps : chunks * instance.taps, row = scattered ? set : phases * set;
+    set_slots = cuda::Divisor(set);
+    row_slots = cuda::Divisor(row);
+    slots = axes[0].taps * axes[1].taps * row;
+    int lanes = lanes_of(parts(channels, instance.width), instance.width);
     while (lanes > 1 && bytes_of(lanes) > (lanes > 4 ? usual_bytes : most_bytes)) lanes = (lanes + 1) / 2;
     block_channels = lanes * instance.width;
     slot_step = step_of(lanes);
@@ -89,15 +107,15 @@ struct Launch : DepthwisePlan {
     source_step = axes[2].source_step * channels;
     line_step = axes[1].source_step * line;
     plane_step = axes[0].source_step * axes[1].source * line;
-    weight_line_step = taps_apart(axes[1]) * row_slots * slot_step;
-    weight_plane_step = taps_apart(axes[0]) * axes[1].taps * row_slots * slot_step;
+    weight_line_step = taps_apart(axes[1]) * row_slots.value<int>() * slot_step;
+    weight_plane_step = taps_apart(axes[0]) * axes[1].taps * row_slots.value<int>() * slot_step;
   }
 
   void share_out(const ConvolutionGeometry& g, int lanes) {
     const int items = DepthwisePlan::threads / lanes, positions = parts(axes[2].result, step);
     row_runs = step * parts(positions, instance.length);
     const int together = std::min(row_runs, std::max(2, items / 16)), run_parts = parts(row_runs, together);
-    block_rows = parts(axes[1].result, parts(axes[1].result, items / together));
+    block_rows = even_part(axes[1].result, items / together);
     const int row_parts = parts(axes[1].result, block_rows);
     threads = dim3(static_cast<unsigned>(lanes), static_cast<unsigned>(together * block_rows));
     steps = cuda::Divisor(step);

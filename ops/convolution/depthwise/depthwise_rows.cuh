@@ -32,7 +32,8 @@ struct DepthwisePlan {
   cuda::Divisor row_tiles = {}, run_tiles = {}, depths = {};  ///< tiles of an image
   int tiles = 0, block_tiles = 0;
   int chunks = 0;                                   ///< of a set's taps
-  int row_slots = 0, slots = 0;                     ///< the taps of a row, and all, that have a place in shared memory
+  cuda::Divisor row_slots = {}, set_slots = {};     ///< the taps of a row, and of a set, that have a place in shared memory
+  int slots = 0;                                    ///< and all
   int source_step = 0;                              ///< elements, from a tap to the next
   int slot_step = 0;                                ///< floats
   std::int64_t line_step = 0, plane_step = 0;       ///< elements of the source, from the row of a tap to that of the next
@@ -48,16 +49,19 @@ template <class Stored>
 __device__ void stage_weights(float* staged, const Stored* weight /* (C, taps) */, const DepthwisePlan& plan, int first_channel,
                               bool in_order) {
   const int thread = static_cast<int>(threadIdx.y * blockDim.x + threadIdx.x), threads = static_cast<int>(blockDim.x * blockDim.y);
-  const int side = min(threads, 32), groups = threads / side;  // of neighbouring threads, which read neighbouring taps
+  int side = 32;  // neighbouring threads, which read neighbouring taps
+  while (side > threads || side / 2 >= plan.slots) side /= 2;
+  const int groups = threads / side;
   const int channels = min(plan.block_channels, plan.channels - first_channel);
   const DepthwiseAxis& axis = plan.axes[2];
   const int rows = plan.axes[0].taps * plan.axes[1].taps, kernel = rows * axis.taps;
-  const int set_slots = in_order ? plan.row_slots : plan.row_slots / plan.phases;
   if (thread / side >= groups) return;
   for (int slot = thread % side; slot < plan.slots; slot += side) {
-    const int row = slot / plan.row_slots, set = (slot - row * plan.row_slots) / set_slots, i = slot % set_slots;
-    const DepthwiseTaps taps = in_order ? DepthwiseTaps{0, 1, axis.taps, 0, 0} : axis.taps_of(set);
-    const int tap = row * axis.taps + taps.first + i * taps.step;
+    const auto number = static_cast<std::uint32_t>(slot), row = plan.row_slots.quotient(number);
+    const std::uint32_t in_row = plan.row_slots.remainder(number, row), set = plan.set_slots.quotient(in_row);
+    const auto i = static_cast<int>(plan.set_slots.remainder(in_row, set));
+    const DepthwiseTaps taps = in_order ? DepthwiseTaps{0, 1, axis.taps, 0, 0} : axis.taps_of(static_cast<int>(set));
+    const int tap = static_cast<int>(row) * axis.taps + taps.first + i * taps.step;
     for (int channel = thread / side; channel < channels; channel += groups) {
       const std::int64_t place = static_cast<std::int64_t>(first_channel + channel) * kernel + tap;
       staged[slot * plan.slot_step + channel] = i < taps.count ? convert<float>(weight[place]) : 0.0f;
@@ -106,15 +110,23 @@ struct DepthwiseSums {
     Channels values[places];
 #pragma unroll
     for (int i = 0; i < places; ++i, source += step) values[i] = load_depthwise<width>(source, inside >> i & 1);
-#pragma unroll
-    for (int t = 0; t < taps; ++t) {
-      if (t >= count) break;
+    const auto add_tap = [&](int t) {
       const Channels weight = *reinterpret_cast<const Channels*>(weights + t * slot_step);
 #pragma unroll
       for (int p = 0; p < length; ++p) {
 #pragma unroll
         for (int c = 0; c < width; ++c) sums[p][c] += values[p * stride + t][c] * weight[c];
       }
+    };
+    if (taps > 3 && count == taps) {  // the weights are read ahead
+#pragma unroll
+      for (int t = 0; t < taps; ++t) add_tap(t);
+      return;
+    }
+#pragma unroll
+    for (int t = 0; t < taps; ++t) {
+      if (t >= count) break;
+      add_tap(t);
     }
   }
 
@@ -218,12 +230,12 @@ __global__ void __launch_bounds__(DepthwisePlan::threads, sizeof(Stored) == 2 &&
     const std::int64_t first_line = (std::int64_t{place.sample} * depth_axis.source + depths.source) * row_axis.source + rows.source;
     const int first_row = depths.first * row_axis.taps + rows.first;
 #pragma unroll 1
-    for (int chunk = 0; chunk < plan.chunks; ++chunk) {
+    for (int chunk = 0; chunk < (taps > 3 ? plan.chunks : 1); ++chunk) {
       const int first = scattered ? 0 : columns.source + chunk * taps * columns.source_step,
                 count = min(columns.count - chunk * taps, taps);
       const unsigned inside = places_inside((length - 1) * stride + count, first, columns.source_step, axis.source);
       const Stored* line = source + (first_line * axis.source + first) * plan.channels + channel;
-      const float* weights = staged + first_row * plan.row_slots * plan.slot_step + lane;
+      const float* weights = staged + first_row * plan.row_slots.value<int>() * plan.slot_step + lane;
       if (!scattered) weights += (place.phase(plan) * plan.chunks + chunk) * taps * plan.slot_step;
 #pragma unroll 1
       for (int a = depths.count; a > 0; --a) {

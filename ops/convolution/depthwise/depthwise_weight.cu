@@ -173,7 +173,7 @@ struct Launch : WeightPlan {
     const int wanted = parts(4 * multiprocessors, channel_blocks * group_blocks);
     const std::int64_t thread_lines = std::max<std::int64_t>(most_products / axes[2].result, 1);
     line_blocks = std::min(std::max(wanted, parts(lines, thread_lines * shares)), parts(lines, shares));
-    block_lines = parts(lines, line_blocks);
+    block_lines = parts(parts(lines, line_blocks), shares) * shares;
     line_blocks = parts(lines, block_lines);
     lanes = cuda::Divisor(block);
     thread_groups = cuda::Divisor(block_groups);
