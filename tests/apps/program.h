@@ -59,6 +59,7 @@ class Process {
     std::vector<std::string> variables = launch.environment;
     if (!launch.gpu) variables.emplace_back("CUDA_VISIBLE_DEVICES=");
     variables.emplace_back("FRIT_PLAN_CACHE=off");  // the first of a name counts
+    if (!launch.gpu) variables.emplace_back("FRIT_SEARCH=heuristic");
     const std::size_t ours = variables.size();
     for (char** variable = environ; *variable != nullptr; ++variable) {
       const std::string text = *variable, name = text.substr(0, text.find('=') + 1);
