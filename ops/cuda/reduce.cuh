@@ -20,6 +20,8 @@ namespace frit::ops {
 // and, of what becomes of a line's state, one of
 //   void finish(State, Line) const;      called once a line
 //   output; Map map(State, Line) const;  writes map(Raw, i, position) to output[offset] for all elements of the line
+// and, where that is less work, for lines that registers hold,
+//   void finish_held(terms, team) const;  makes the calling thread's terms its results; team.merge(part) merges the parts of all threads
 
 /// The elements of one tensor as terms of a type.
 template <class T, class Term = T>
@@ -57,11 +59,11 @@ struct Batch {
 };
 
 /// Batches of a line in runs that a thread loads before it uses any of them: at `first`, and `stride` positions further on each.
-template <class Source>
+template <class Source, int most = batches_at_once>
 struct Runs {
   using Raw = RawOf<Source, batch_size>;
   static constexpr int most_bytes = 128;  // that registers hold
-  static constexpr int count = std::clamp<int>(most_bytes / sizeof(Raw), 1, batches_at_once);
+  static constexpr int count = std::clamp<int>(most_bytes / sizeof(Raw), 1, most);
 
   Raw raw[count];
   std::int64_t offsets[count];
@@ -265,6 +267,70 @@ __global__ void __launch_bounds__(LinePlan::threads)
   }
 }
 
+/// What finish_held is given to merge parts with.
+struct HeldTeam {
+  TeamBits team;
+
+  template <class Part>
+  __device__ Part merge(Part part) const {
+    __shared__ Part shared[LinePlan::threads];
+    return merge_team(part, team, shared);
+  }
+};
+
+template <class Reduction>
+concept FinishesHeld = requires(const Reduction& reduction, TermOf<decltype(Reduction::source)> (&terms)[1][batch_size],
+                                const HeldTeam& team) {
+  reduction.finish_held(terms, team);
+};
+
+/// A team of threads for a line in runs that their registers hold, at most `most` batches a thread. Each element is read and written once.
+/// Deterministic.
+template <int most, class Reduction>
+__global__ void __launch_bounds__(LinePlan::threads) held_kernel(Reduction reduction, const __grid_constant__ LinePlan plan) {
+  using HeldRuns = Runs<decltype(reduction.source), most>;
+  for (std::int64_t group = blockIdx.x; group < plan.groups(); group += gridDim.x) {
+    const Line line = plan.line(group, 0);
+    HeldRuns runs;
+    const std::int64_t first = runs.first(line);
+    const int stride = runs.stride(line);
+    runs.load(reduction.source, first, line, plan);
+    TermOf<decltype(reduction.source)> terms[HeldRuns::count][batch_size];
+#pragma unroll
+    for (int j = 0; j < runs.count; ++j) {
+#pragma unroll
+      for (int i = 0; i < batch_size; ++i) {
+        terms[j][i] = first + j * stride < line.end ? reduction.source.term(runs.raw[j], i) : reduction.missing();
+      }
+    }
+    reduction.finish_held(terms, HeldTeam{plan.team()});
+#pragma unroll
+    for (int j = 0; j < runs.count; ++j) {
+      if (first + j * stride >= line.end) continue;
+      std::remove_pointer_t<decltype(reduction.output)>* const to = reduction.output + runs.offsets[j];
+      cuda::Vector<std::remove_reference_t<decltype(*to)>, batch_size> results;
+#pragma unroll
+      for (int i = 0; i < batch_size; ++i) results[i] = terms[j][i];
+      cuda::store_elements(to, results, cuda::aligned_for_vectors(reduction.output));
+    }
+  }
+}
+
+/// Starts it where it can be.
+template <class Reduction>
+bool launch_held(cudaStream_t stream, const Reduction& reduction, const LinePlan& plan) {
+  using Source = decltype(Reduction::source);
+  constexpr int fewer = batches_at_once / 2;
+  const auto launch_with = [&]<int most>() {
+    if (!plan.in_runs() || !plan.holds(Runs<Source, most>::count)) return false;
+    cuda::launch(held_kernel<most, Reduction>, plan.all_segments(), stream, reduction, plan);
+    return true;
+  };
+  if (launch_with.template operator()<fewer>()) return true;
+  if constexpr (Runs<Source>::count > fewer) return launch_with.template operator()<batches_at_once>();
+  return false;
+}
+
 /// Of the states (segments, results) of a line, in their order.
 template <class State>
 __device__ State merge_segments(const State* states, const LinePlan& plan, const Line& line, int worker, int workers) {
@@ -326,6 +392,9 @@ void reduce_lines(cudaStream_t stream, const Reduction& reduction, const Lines& 
   if (plan.segments() > 1) {
     FRIT_CHECK(scratch.size() >= static_cast<std::size_t>(plan.results() * plan.segments()) * sizeof(State));
     states = reinterpret_cast<State*>(scratch.data());
+  }
+  if constexpr (FinishesHeld<Reduction>) {
+    if (launch_held(stream, reduction, plan)) return;
   }
   dispatch_line_width<Source>(plan, [&]<int width, bool in_runs>() {
     cuda::launch(reduce_kernel<width, in_runs, Reduction, State>, plan.all_segments(), stream, states, reduction, plan);

@@ -68,6 +68,8 @@ class LinePlan {
   FRIT_HOST_DEVICE std::int64_t results() const { return results_; }
   FRIT_HOST_DEVICE std::int64_t segments() const { return cut_.segments; }
   bool in_runs() const { return in_runs_; }
+  /// The threads of a team have all of a line at once, in so many batches each.
+  bool holds(int batches) const { return segments() == 1 && count_ <= static_cast<std::int64_t>(workers()) * batches * batch_size; }
   /// Lines that a thread has at a time.
   int width() const { return width_; }
 

@@ -29,14 +29,15 @@ struct FirstExtremum {
 
   __device__ static T missing() { return Order::template start<T>(); }
   __device__ State read(const T (&elements)[batch_size], const Batch& batch) const {
-    State state{elements[0], batch.position};
+    T value = elements[0];
+    int place = 0;  // in the batch: a short number to choose
 #pragma unroll
     for (int i = 1; i < batch_size; ++i) {
-      if (batch.has(i) && replaces<Order>(elements[i], state.value)) {
-        state = {elements[i], batch.position + static_cast<std::int64_t>(i) * batch.step};
-      }
+      const bool better = batch.has(i) && replaces<Order>(elements[i], value);
+      value = better ? elements[i] : value;
+      place = better ? i : place;
     }
-    return state;
+    return {value, batch.position + static_cast<std::int64_t>(place) * batch.step};
   }
   __device__ void finish(const State& state, const Line& line) const {
     if (value != nullptr) value[line.result] = state.value;

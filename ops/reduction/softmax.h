@@ -11,7 +11,7 @@ struct SoftmaxAttributes {
 };
 
 // The two forms, of a line's elements x: from x - maximum and what the sum of exp(x - maximum) gives; and their gradients, from the
-// gradient g of the result y and a sum over the line.
+// gradient g of the result y and a sum over the line. Of an element whose exponential is known, kept() is what finish() needs.
 
 /// y = exp(x) / sum(exp(x)); gradient y (g - sum(g y)).
 struct Softmax {
@@ -21,7 +21,15 @@ struct Softmax {
   }
   template <class T>
   FRIT_HOST_DEVICE static T result(T shifted, T normalizer) {
-    return exponential(shifted) * normalizer;
+    return finish(exponential(shifted), normalizer);
+  }
+  template <class T>
+  FRIT_HOST_DEVICE static T kept(T, T exponential_of_shifted) {
+    return exponential_of_shifted;
+  }
+  template <class T>
+  FRIT_HOST_DEVICE static T finish(T kept, T normalizer) {
+    return kept * normalizer;
   }
   template <class Term, class T>
   FRIT_HOST_DEVICE static Term term(T g, T y) {
@@ -41,7 +49,15 @@ struct LogSoftmax {
   }
   template <class T>
   FRIT_HOST_DEVICE static T result(T shifted, T normalizer) {
-    return shifted - normalizer;
+    return finish(shifted, normalizer);
+  }
+  template <class T>
+  FRIT_HOST_DEVICE static T kept(T shifted, T) {
+    return shifted;
+  }
+  template <class T>
+  FRIT_HOST_DEVICE static T finish(T kept, T normalizer) {
+    return kept - normalizer;
   }
   template <class Term, class T>
   FRIT_HOST_DEVICE static Term term(T g, T) {
