@@ -124,66 +124,79 @@ __device__ void make_once(Value (&own)[width], const ColumnIterator& it, const C
 ///   Total; double base(matrix, column)                     what a column's strips, where it has any, need to become totals
 ///   Total total(sums, base, strip, split)                  of one column of a strip, the rows of a thread; `strip` is its iterator
 /// A thread's sums pass through shared memory, so that all that happens in double is one short loop over the strips of a column: what runs
-/// only once costs as much as its instructions take to load. Writes a total a chunk and column, or, where `partial` is null, calls
-/// terms.finish(place, total) for each place (matrix, column). Deterministic.
+/// only once costs as much as its instructions take to load.
+template <class Terms>
+struct ColumnTotal {
+  typename Terms::Total total{};
+  int column;
+  bool valid = false;  ///< for one thread a column of the block, its threads 0, 1, ...
+  double base;
+
+  /// Of the rows of a block, for all its threads.
+  __device__ ColumnTotal(const Terms& terms, const ColumnIterator& it, const ColumnSplit& split) {
+    using C = typename Terms::Computed;
+    constexpr int width = Terms::width, values = Terms::values;
+    __shared__ alignas(16) C strips[values][ColumnSplit::threads * width];  // (values, strips, columns of the block)
+    __shared__ typename Terms::Total parts[ColumnSplit::threads];           // (parts of the strips, columns of the block)
+    const auto thread = static_cast<int>(threadIdx.x);
+    typename Terms::Column own[width];
+    make_once(own, it, split, [&](int c) { return terms.column(it.matrix, c); });
+    if (it.inside) {
+      C sums[values][width] = {};
+      terms.sum(sums, own, it, split);
+#pragma unroll
+      for (int v = 0; v < values; ++v) {
+#pragma unroll
+        for (int k = 0; k < width; ++k) strips[v][thread * width + k] = sums[v][k];
+      }
+    }
+    // From here on neighbouring threads have neighbouring columns.
+    const int columns = split.lanes * width, part_count = ColumnSplit::threads / columns, part = thread / columns;
+    column = it.column - it.lane * width + thread % columns;
+    const bool has_column = part < part_count && column < split.columns;
+    base = has_column && split.rows > 0 ? terms.base(it.matrix, column) : 0;
+    __syncthreads();
+
+    if (has_column) {
+      ColumnIterator strip = it;
+      strip.column = column;
+      strip.row += part - it.strip;
+      const std::int64_t end_of_strips = min(it.end, it.row - it.strip + it.step);
+      int item = thread;
+#pragma unroll 1
+      for (; strip.row < end_of_strips; strip.row += part_count, item += part_count * columns) {
+        C found[values];
+#pragma unroll
+        for (int v = 0; v < values; ++v) found[v] = strips[v][item];
+        total = total + terms.total(found, base, strip, split);
+      }
+    }
+#pragma unroll 1
+    for (int left = part_count; left > 1;) {
+      const int half = (left + 1) / 2;
+      parts[thread] = total;
+      __syncthreads();
+      if (part < left - half) total = total + parts[thread + half * columns];
+      __syncthreads();
+      left = half;
+    }
+    valid = part == 0 && has_column;
+  }
+};
+
+/// Writes a total a chunk and column, or, where `partial` is null, calls terms.finish(place, total) for each place (matrix, column).
+/// Deterministic.
 template <class Terms>
 __global__ void __launch_bounds__(ColumnSplit::threads, 3)
     sum_columns(typename Terms::Total* partial /* (chunks, matrices, columns) */, Terms terms, ColumnSplit split) {
-  using C = typename Terms::Computed;
-  using Total = typename Terms::Total;
-  constexpr int width = Terms::width, values = Terms::values;
-  __shared__ alignas(16) C strips[values][ColumnSplit::threads * width];  // (values, strips, columns of the block)
-  __shared__ Total parts[ColumnSplit::threads];                           // (parts of the strips, columns of the block)
-  const auto thread = static_cast<int>(threadIdx.x);
   const ColumnIterator it(split);
-  typename Terms::Column own[width];
-  make_once(own, it, split, [&](int column) { return terms.column(it.matrix, column); });
-  if (it.inside) {
-    C sums[values][width] = {};
-    terms.sum(sums, own, it, split);
-#pragma unroll
-    for (int v = 0; v < values; ++v) {
-#pragma unroll
-      for (int k = 0; k < width; ++k) strips[v][thread * width + k] = sums[v][k];
-    }
+  const ColumnTotal<Terms> sum(terms, it, split);
+  if (!sum.valid) return;
+  const std::int64_t place = (static_cast<std::int64_t>(it.chunk) * split.matrices + it.matrix) * split.columns + sum.column;
+  if constexpr (requires { terms.finish(place, sum.total); }) {
+    if (partial == nullptr) return terms.finish(place, sum.total);
   }
-  // From here on neighbouring threads have neighbouring columns.
-  const int columns = split.lanes * width, part_count = ColumnSplit::threads / columns;
-  const int part = thread / columns, column = it.column - it.lane * width + thread % columns;
-  const bool has_column = part < part_count && column < split.columns;
-  const double base = has_column && split.rows > 0 ? terms.base(it.matrix, column) : 0;
-  __syncthreads();
-
-  Total sums{};
-  if (has_column) {
-    ColumnIterator strip = it;
-    strip.column = column;
-    strip.row += part - it.strip;
-    const std::int64_t end_of_strips = min(it.end, it.row - it.strip + it.step);
-    int item = thread;
-#pragma unroll 1
-    for (; strip.row < end_of_strips; strip.row += part_count, item += part_count * columns) {
-      C found[values];
-#pragma unroll
-      for (int v = 0; v < values; ++v) found[v] = strips[v][item];
-      sums = sums + terms.total(found, base, strip, split);
-    }
-  }
-#pragma unroll 1
-  for (int left = part_count; left > 1;) {
-    const int half = (left + 1) / 2;
-    parts[thread] = sums;
-    __syncthreads();
-    if (part < left - half) sums = sums + parts[thread + half * columns];
-    __syncthreads();
-    left = half;
-  }
-  if (part != 0 || !has_column) return;
-  const std::int64_t place = (static_cast<std::int64_t>(it.chunk) * split.matrices + it.matrix) * split.columns + column;
-  if constexpr (requires { terms.finish(place, sums); }) {
-    if (partial == nullptr) return terms.finish(place, sums);
-  }
-  partial[place] = sums;
+  partial[place] = sum.total;
 }
 
 template <class Terms>

@@ -148,24 +148,15 @@ struct ColumnRule {
   }
 };
 
-/// A thread for a few rows of a vector of columns. Reads g, and x unless the statistics are fixed, and writes dx once; dx may lie on g.
+/// The input gradient of a thread's rows of columns.
 template <class T, class C, int width>
-__global__ void __launch_bounds__(ColumnSplit::threads)
-    backward_columns(T* input_gradient, GradientInputs<T> from, const SumPair* means /* (slices), null if fixed */, ColumnGeometry g,
-                     ColumnSplit split, bool aligned) {
+__device__ void write_columns(T* input_gradient, const GradientInputs<T>& from, const ColumnRule<C> (&own)[width], bool with_input,
+                              ColumnIterator it, const ColumnSplit& split, bool aligned) {
   constexpr int rows_at_once = 4;
-  ColumnIterator it(split);
-  ColumnRule<C> own[width];
-  make_once(own, it, split, [&](int column) {
-    const std::int64_t slice = g.slice(it.matrix, column);
-    const double w = from.weight != nullptr ? convert<double>(from.weight[g.channel(column)]) : 1;
-    return ColumnRule<C>(w, from.means[slice], from.rstds[slice], means == nullptr ? nullptr : means + slice);
-  });
-  if (!it.inside) return;
   while (it.row < it.end) {
     Rows<T, width, rows_at_once> gradients, inputs;
     gradients.load(from.gradient, it, split, aligned);
-    if (means != nullptr) inputs.load(from.input, it, split, aligned);
+    if (with_input) inputs.load(from.input, it, split, aligned);
 #pragma unroll
     for (int i = 0; i < rows_at_once; ++i, it.row += it.step) {
       if (it.row >= it.end) continue;
@@ -173,14 +164,65 @@ __global__ void __launch_bounds__(ColumnSplit::threads)
 #pragma unroll
       for (int k = 0; k < width; ++k) {
         C result = static_cast<C>(gradients(i, k)) * own[k].factor;
-        if (means != nullptr) {
-          result += (static_cast<C>(inputs(i, k)) - own[k].reference) * own[k].rstd * own[k].slope + own[k].offset;
-        }
+        if (with_input) result += (static_cast<C>(inputs(i, k)) - own[k].reference) * own[k].rstd * own[k].slope + own[k].offset;
         results[k] = convert<T>(result);
       }
       store_vector(input_gradient + it.offset(split), results, aligned);
     }
   }
+}
+
+template <class T>
+__device__ double channel_weight(const GradientInputs<T>& from, const ColumnGeometry& g, int column) {
+  return from.weight != nullptr ? convert<double>(from.weight[g.channel(column)]) : 1;
+}
+
+/// A thread for a few rows of a vector of columns. Reads g, and x unless the statistics are fixed, and writes dx once; dx may lie on g.
+template <class T, class C, int width>
+__global__ void __launch_bounds__(ColumnSplit::threads)
+    backward_columns(T* input_gradient, GradientInputs<T> from, const SumPair* means /* (slices), null if fixed */, ColumnGeometry g,
+                     ColumnSplit split, bool aligned) {
+  const ColumnIterator it(split);
+  ColumnRule<C> own[width];
+  make_once(own, it, split, [&](int column) {
+    const std::int64_t slice = g.slice(it.matrix, column);
+    return ColumnRule<C>(channel_weight(from, g, column), from.means[slice], from.rstds[slice], means == nullptr ? nullptr : means + slice);
+  });
+  if (it.inside) write_columns(input_gradient, from, own, means != nullptr, it, split, aligned);
+}
+
+/// A block for all columns of some slices: reads g and x twice, the second time from a cache, and writes dx once and the sums of columns,
+/// not weighted. dx may lie on g. Deterministic.
+template <class T, class C, int width>
+__global__ void __launch_bounds__(ColumnSplit::threads)
+    backward_whole_columns(T* input_gradient, SumPair* partial /* (matrices, columns), or null */,
+                           ColumnGradients<T, C, width, /*by_row=*/false> terms, double inverse_count, ColumnSplit split) {
+  constexpr int most = ColumnSplit::most_lanes * width;
+  __shared__ SumPair column_sums[most], means[most];  // weighted; (slices of the block)
+  const ColumnGeometry& g = terms.g;
+  const GradientInputs<T>& from = terms.from;
+  const ColumnIterator it(split);
+  {
+    const ColumnTotal<ColumnGradients<T, C, width, false>> found(terms, it, split);
+    if (found.valid) {
+      const double w = channel_weight(from, g, found.column);
+      column_sums[threadIdx.x] = {w * found.total.first, w * found.total.second};
+      if (partial != nullptr) partial[it.matrix * split.columns + found.column] = found.total;
+    }
+  }
+  __syncthreads();
+  for_slices(column_sums, g, it, split, [&](int place, int, const SumPair& sums) {
+    means[place] = {sums.first * inverse_count, sums.second * inverse_count};
+  });
+  __syncthreads();
+  ColumnRule<C> own[width];
+  const int first = it.column - it.lane * width;
+  make_once(own, it, split, [&](int column) {
+    const std::int64_t slice = g.slice(it.matrix, column);
+    return ColumnRule<C>(channel_weight(from, g, column), from.means[slice], from.rstds[slice],
+                         means + (column - first) / static_cast<int>(g.group));
+  });
+  if (it.inside) write_columns(input_gradient, from, own, true, it, split, terms.aligned);
 }
 
 /// The means over a slice whose sums came in parts, `parts` neighbouring ones of each weight.
@@ -316,6 +358,27 @@ struct Backward {
     });
   }
 
+  /// All but the sums over samples in one launch, if there are few elements; returns whether it did.
+  bool run_whole_columns() const {
+    const ColumnGeometry& columns = *plan.columns;
+    bool done = false;
+    dispatch_column_width<T>(columns, [&]<int width>() {
+      const auto split = whole_slices(columns, width, 2 * sizeof(T));
+      if (!split || g.slice_elements() == 0) return;
+      with_computed([&]<class C>() {
+        cuda::launch(backward_whole_columns<T, C, width>, split->shape(), call.stream, input_gradient, wants_parameters() ? sums : nullptr,
+                     ColumnGradients<T, C, width, false>{from, columns, aligned(width).data}, 1 / static_cast<double>(g.slice_elements()),
+                     *split);
+      });
+      done = true;
+    });
+    if (done && wants_parameters() && g.channels > 0) {
+      const std::int64_t inner = columns.channel_columns;
+      launch_finish(parameters(), {sums, columns.matrices * columns.columns / (g.channels * inner), g.channels, inner}, call.stream);
+    }
+    return done;
+  }
+
   void run_rows(bool fixed) const {
     const NormGeometry rows = rows_of(g);
     const std::int64_t parts = parts_of(rows.slices, rows.run_length);
@@ -362,6 +425,7 @@ struct Backward {
       sum_columns</*by_row=*/true>(*plan.parameters);
       finish_parameters();
     }
+    if (plan.columns && wants_means && run_whole_columns()) return;
     const bool at_once = plan.rows_are_slices(g) && !fixed;
     if (at_once) {
       run_slices();

@@ -186,22 +186,11 @@ __global__ void __launch_bounds__(1024)
   }
 }
 
-/// A thread for a few rows of a vector of columns, with statistics that are known. Reads and writes each element once; the output may lie
-/// on the input.
+/// Results of a thread's rows of columns.
 template <class T, int width>
-__global__ void __launch_bounds__(ColumnSplit::threads)
-    normalize_columns(T* output, const T* input, const T* weight, const T* bias, const double* means, const double* rstds, ColumnGeometry g,
-                      ColumnSplit split, bool aligned) {
-  using C = Computed<T>;
+__device__ void write_columns(T* output, const T* input, const NormCoefficients<Computed<T>> (&own)[width], ColumnIterator it,
+                              const ColumnSplit& split, bool aligned) {
   constexpr int rows_at_once = 4;
-  ColumnIterator it(split);
-  NormCoefficients<C> own[width];
-  make_once(own, it, split, [&](int column) {
-    const std::int64_t slice = g.slice(it.matrix, column), channel = g.channel(column);
-    return NormCoefficients<C>(means[slice], rstds[slice], weight != nullptr ? convert<double>(weight[channel]) : 1,
-                               bias != nullptr ? convert<double>(bias[channel]) : 0);
-  });
-  if (!it.inside) return;
   while (it.row < it.end) {
     Rows<T, width, rows_at_once> rows;
     rows.load(input, it, split, aligned);
@@ -214,6 +203,63 @@ __global__ void __launch_bounds__(ColumnSplit::threads)
       store_vector(output + it.offset(split), results, aligned);
     }
   }
+}
+
+template <class T>
+struct ChannelWeights {
+  const T *weight, *bias;  // (channels), or null
+
+  __device__ NormCoefficients<Computed<T>> coefficients(const SliceStatistics& statistics, std::int64_t channel) const {
+    return {statistics.mean, statistics.rstd, weight != nullptr ? convert<double>(weight[channel]) : 1,
+            bias != nullptr ? convert<double>(bias[channel]) : 0};
+  }
+};
+
+/// A thread for a few rows of a vector of columns, with statistics that are known. Reads and writes each element once; the output may lie
+/// on the input.
+template <class T, int width>
+__global__ void __launch_bounds__(ColumnSplit::threads)
+    normalize_columns(T* output, const T* input, ChannelWeights<T> weights, const double* means, const double* rstds, ColumnGeometry g,
+                      ColumnSplit split, bool aligned) {
+  const ColumnIterator it(split);
+  NormCoefficients<Computed<T>> own[width];
+  make_once(own, it, split, [&](int column) {
+    const std::int64_t slice = g.slice(it.matrix, column);
+    return weights.coefficients({means[slice], rstds[slice]}, g.channel(column));
+  });
+  if (it.inside) write_columns(output, input, own, it, split, aligned);
+}
+
+/// A block for all columns of some slices, which it reads twice, the second time from a cache, and writes once. The output may lie on the
+/// input. Deterministic.
+template <class T, int width>
+__global__ void __launch_bounds__(ColumnSplit::threads)
+    normalize_whole_columns(T* output, StatisticsRule rule, ColumnMoments<T, width> moments, ChannelWeights<T> weights, ColumnSplit split) {
+  constexpr int most = ColumnSplit::most_lanes * width;
+  __shared__ SumPair column_sums[most];
+  __shared__ double means[most], rstds[most];  // (slices of the block)
+  const ColumnGeometry& g = moments.g;
+  const ColumnIterator it(split);
+  {
+    const ColumnTotal<ColumnMoments<T, width>> found(moments, it, split);
+    if (found.valid) column_sums[threadIdx.x] = found.total;
+  }
+  __syncthreads();
+  for_slices(column_sums, g, it, split, [&](int place, int column, const SumPair& sums) {
+    const double pivot = rule.count > 0 ? moments.base(it.matrix, column) : 0;
+    const SliceStatistics found = rule(g.slice(it.matrix, column), sums, pivot, true);
+    means[place] = found.mean;
+    rstds[place] = found.rstd;
+  });
+  __syncthreads();
+  if (output == nullptr) return;
+  NormCoefficients<Computed<T>> own[width];
+  const int first = it.column - it.lane * width;
+  make_once(own, it, split, [&](int column) {
+    const int place = (column - first) / static_cast<int>(g.group);
+    return weights.coefficients({means[place], rstds[place]}, g.channel(column));
+  });
+  if (it.inside) write_columns(output, moments.input, own, it, split, moments.aligned);
 }
 
 /// How the sums of a call's slices are shared out.
@@ -287,12 +333,25 @@ struct Forward {
     launch_finish(finish, {sums, 1, g.slices, plan.parts}, call.stream);
   }
 
+  /// In one launch, if there are few; returns whether it did.
+  bool run_whole_columns(const ColumnGeometry& columns) const {
+    bool done = false;
+    dispatch_column_width<T>(columns, [&]<int width>() {
+      const auto split = whole_slices(columns, width, sizeof(T));
+      if (!split) return;
+      cuda::launch(normalize_whole_columns<T, width>, split->shape(), call.stream, output, rule,
+                   ColumnMoments<T, width>{input, columns, aligned(width).data}, ChannelWeights<T>{weight, bias}, *split);
+      done = true;
+    });
+    return done;
+  }
+
   void write_columns(const ForwardPlan& plan) const {
     const ColumnGeometry& columns = *plan.columns;
     dispatch_column_width<T>(columns, [&]<int width>() {
       const ColumnSplit split(columns, width, ColumnSplit::passing_blocks);
-      cuda::launch(normalize_columns<T, width>, split.shape(), call.stream, output, input, weight, bias, rule.means, rule.rstds, columns,
-                   split, aligned(width).data);
+      cuda::launch(normalize_columns<T, width>, split.shape(), call.stream, output, input, ChannelWeights<T>{weight, bias}, rule.means,
+                   rule.rstds, columns, split, aligned(width).data);
     });
   }
 
@@ -333,6 +392,7 @@ void run_cuda_norm(const KernelContext& call, const NormGeometry& geometry, doub
   dispatch_floating_and_halves(call.inputs[0].dtype(), [&]<class T>() {
     Forward<T> forward(call, geometry, eps, running);
     if (plan.partial_sums == 0) return forward.run_slices();
+    if (plan.columns && forward.run_whole_columns(*plan.columns)) return;
     forward.keep_statistics(plan);
     plan.columns ? forward.sum_columns(plan) : forward.sum_parts(plan);
     forward.write(plan);

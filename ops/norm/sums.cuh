@@ -37,12 +37,13 @@ template <class Finish>
 __global__ void finish_sums(Finish finish, PartialSums partial, cuda::Team team) {
   __shared__ SumPair shared[cuda::warp_size];
   for (std::int64_t first = team.first_item(); first < partial.items; first += team.item_step()) {
-    const std::int64_t item = first + team.place(), count = item < partial.items ? partial.outer * partial.inner : 0;
+    const std::int64_t item = first + team.place();
+    const int inner = static_cast<int>(partial.inner), count = item < partial.items ? static_cast<int>(partial.outer) * inner : 0;
     SumPair sums{0, 0};
 #pragma unroll 4
-    for (std::int64_t i = team.rank(); i < count; i += team.size) {
-      const std::int64_t o = i / partial.inner, p = i - o * partial.inner;
-      const SumPair found = partial.sums[(o * partial.items + item) * partial.inner + p];
+    for (int i = team.rank(); i < count; i += team.size) {
+      const int o = i / inner, p = i - o * inner;
+      const SumPair found = partial.sums[(o * partial.items + item) * inner + p];
       const double weight = finish.weight(item, p);
       sums = sums + SumPair{weight * found.first, weight * found.second};
     }
@@ -54,6 +55,7 @@ __global__ void finish_sums(Finish finish, PartialSums partial, cuda::Team team)
 template <class Finish>
 void launch_finish(const Finish& finish, const PartialSums& partial, cudaStream_t stream) {
   if (partial.items == 0) return;
+  FRIT_CHECK(partial.outer * partial.inner <= INT32_MAX);
   const cuda::TeamShape shape(partial.items, partial.outer * partial.inner, 4);
   cuda::launch(finish_sums<Finish>, shape.launch, stream, finish, partial, shape.team);
 }
