@@ -111,7 +111,7 @@ struct RowMoments {
         rest += difference;
         squares += difference * difference;
       });
-      sums = {static_cast<double>(rest), static_cast<double>(squares)};
+      sums = {std::isfinite(mean) ? static_cast<double>(rest) : 0, static_cast<double>(squares)};  // an infinite mean stays infinite
     }
     sums = combine_lanes(sums, rows.lanes);
     center = static_cast<double>(origin) + static_cast<double>(mean);
