@@ -62,9 +62,9 @@ inline std::optional<Columns> columns_of(const Lines& lines) {
   return Columns{results / columns, rows, columns};
 }
 
-inline constexpr int finish_columns = 32, finish_parts = 8;
+inline constexpr int finish_columns = 16, finish_parts = 16;
 
-/// A warp a part of the chunks of some results. Deterministic.
+/// A row of threads a part of the chunks, a column a result. Deterministic.
 template <class Terms>
 __global__ void __launch_bounds__(finish_columns* finish_parts)
     finish_column_sums(const double* partial /* (chunks, results) */, Terms terms, int chunks, std::int64_t results) {
@@ -85,11 +85,15 @@ __global__ void __launch_bounds__(finish_columns* finish_parts)
 }
 
 /// The split of sums of columns: few rows are not cut, but their columns are shared by more blocks, so that one launch does it all.
-inline ColumnSplit split_sums(const Columns& g, int width) {
-  constexpr std::int64_t thread_rows = 16, sector_lanes = 2, enough_blocks = 264;
-  const std::int64_t lanes =
-      std::clamp<std::int64_t>(g.columns / width * g.matrices / enough_blocks, sector_lanes, ColumnSplit::most_lanes);
-  if (g.rows <= thread_rows * (ColumnSplit::threads / lanes)) return ColumnSplit(g, width, /*blocks_at_a_time=*/1, lanes);
+inline ColumnSplit split_sums(const Columns& g, int width, std::size_t element_size) {
+  constexpr std::int64_t thread_rows = 16, enough_blocks = 264, sector = 32;
+  const std::int64_t sector_lanes = sector / (width * static_cast<std::int64_t>(element_size));
+  const std::int64_t wanted = g.columns / width * g.matrices / enough_blocks;
+  // Half sectors, if there are so few: their other halves are in the cache.
+  for (const std::int64_t least : {sector_lanes, sector_lanes / 2}) {
+    const std::int64_t lanes = std::clamp<std::int64_t>(wanted, least, ColumnSplit::most_lanes);
+    if (g.rows <= thread_rows * (ColumnSplit::threads / lanes)) return ColumnSplit(g, width, /*blocks_at_a_time=*/1, lanes);
+  }
   return ColumnSplit(g, width);
 }
 
@@ -97,7 +101,7 @@ inline ColumnSplit split_sums(const Columns& g, int width) {
 template <class T>
 void sum_columns_of(T* y, const T* x, const Columns& g, std::int64_t divisor, std::span<std::byte> scratch, cudaStream_t stream) {
   dispatch_column_width<T>(g, [&]<int width>() {
-    const ColumnSplit split = split_sums(g, width);
+    const ColumnSplit split = split_sums(g, width, sizeof(T));
     const DividedColumnSums<T, width> terms{y, x, static_cast<double>(divisor), cuda::aligned_for_vectors(x)};
     if (split.chunks == 1) return launch_columns(static_cast<double*>(nullptr), terms, split, stream);
     FRIT_CHECK(scratch.size() >= static_cast<std::size_t>(split.sums()) * sizeof(double));

@@ -105,6 +105,13 @@ Sample sample(const Shape& input, const BatchNormAttributes& attributes = {}) {
   return {.inputs = {input, channels, channels, channels, {channels, Fill::positive}}, .attributes = attributes};
 }
 
+/// More than a block of a device takes at once.
+Sample many_pixels() {
+  Sample result = sample({2, 8, 65, 65});
+  result.smooth = false;  // differences for each of its elements would take long
+  return result;
+}
+
 std::vector<Sample> samples() {
   return {sample({3, 2, 4}),
           sample({2, 3, 3, 2}, {.eps = 0.1, .momentum = 0.3}),
@@ -115,6 +122,7 @@ std::vector<Sample> samples() {
           sample({2, 8, 5, 7}),
           sample({3, 24, 1, 2}, {.momentum = 0.3}),
           sample({1, 520, 1, 3, 1}),
+          many_pixels(),
           sample({0, 2, 3}),
           sample({2, 3, 2, 2}, {.training = false}),
           sample({2, 16, 3, 2}, {.training = false}),

@@ -40,6 +40,7 @@ std::vector<Sample> samples() {
           sample({Shape{1, 2, 19}, {Shape{2}, Fill::positive}, Shape{2}}, {.num_groups = 1, .eps = 0.5}),
           sample({Shape{2, 16, 3, 7}, Shape{16}, Shape{16}}, {.num_groups = 4}),
           sample({Shape{1, 24, 2, 2, 3}, Shape{24}, Shape{24}}, {.num_groups = 2}),
+          sample({Shape{2, 66, 2, 2}, Shape{66}, Shape{66}}, {.num_groups = 1}),
           sample({Shape{2, 4, 0}, Shape{4}, Shape{4}}, {.num_groups = 2}),
           sample({Shape{0, 4, 3}, Shape{4}, Shape{4}}, {.num_groups = 2})};
 }

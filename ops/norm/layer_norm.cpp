@@ -38,6 +38,9 @@ std::vector<Sample> samples() {
           sample({Shape{7}, Shape{7}, Shape{7}}),
           sample({Shape{2, 1}, Shape{1}, Shape{1}}, {.normalized_rank = 1, .eps = 0.5}),
           sample({Shape{2, 37}, {Shape{37}, Fill::positive}, Shape{37}}),
+          sample({Shape{9, 40}, Shape{40}, Shape{40}}),
+          sample({Shape{5, 96}}),
+          sample({Shape{2, 520}, Shape{520}, Shape{520}}),
           sample({Shape{2, 0}, Shape{0}, Shape{0}}),
           sample({Shape{0, 4}, Shape{4}, Shape{4}})};
 }

@@ -78,6 +78,7 @@ std::vector<Sample> samples() {
       {.inputs = {Shape{3, 2, 2}}, .attributes = SoftmaxAttributes{0}},
       {.inputs = {Shape{3, 24}}},
       {.inputs = {Shape{2, 40}}},
+      {.inputs = {Shape{2, 64}}},
       {.inputs = {Shape{1, 1}}},
       {.inputs = {Shape{0, 3}}},
   };
