@@ -9,12 +9,11 @@ namespace frit::ops {
 
 /// The sums of g and g * xhat down columns. `by_row`: statistics belong to stretches of `group` elements, wherever a row ends; else to
 /// groups of columns.
-template <class T, class C, int width_, bool by_row>
+template <class T, class C, int width_, bool by_row, int rows_at_once = 2>
 struct ColumnGradients {
   using Computed = C;
   using Total = SumPair;
   static constexpr int width = width_, values = 2;
-  static constexpr int rows_at_once = 2;
 
   GradientInputs<T> from;
   ColumnGeometry g;

@@ -10,14 +10,13 @@ namespace frit::ops {
 
 /// The moments of columns around their slice's first element. A thread takes them around the first element that it sees itself: however far
 /// that lies from the others, what its sums lose is small beside what it adds to them.
-template <class T, int width_>
+template <class T, int width_, int rows_at_once = 4>
 struct ColumnMoments {
   using Computed = ops::Computed<T>;
   using Total = SumPair;
   /// Squares of differences may be more than float holds; the largest difference tells.
   static constexpr bool may_overflow = sizeof(Computed) == sizeof(float) && !std::is_same_v<T, Half>;
   static constexpr int width = width_, values = may_overflow ? 4 : 3;
-  static constexpr int rows_at_once = 4;
 
   const T* input;
   ColumnGeometry g;

@@ -84,19 +84,23 @@ __global__ void __launch_bounds__(ColumnSplit::threads)
   if (it.inside) write_columns(input_gradient, from, own, means != nullptr, it, split, aligned);
 }
 
+/// Few blocks have a multiprocessor to themselves: more is under way in each.
+template <class T, class C, int width>
+using WholeColumnGradients = ColumnGradients<T, C, width, /*by_row=*/false, /*rows_at_once=*/4>;
+
 /// A block for all columns of some slices: reads g and x twice, the second time from a cache, and writes dx once and the sums of columns,
 /// not weighted. dx may lie on g. Deterministic.
 template <class T, class C, int width>
-__global__ void __launch_bounds__(ColumnSplit::threads)
-    backward_whole_columns(T* input_gradient, SumPair* partial /* (matrices, columns), or null */,
-                           ColumnGradients<T, C, width, /*by_row=*/false> terms, double inverse_count, ColumnSplit split) {
+__global__ void __launch_bounds__(ColumnSplit::threads, sizeof(C) == sizeof(float) ? 2 : 1)
+    backward_whole_columns(T* input_gradient, SumPair* partial /* (matrices, columns), or null */, WholeColumnGradients<T, C, width> terms,
+                           double inverse_count, ColumnSplit split) {
   constexpr int most = ColumnSplit::most_lanes * width;
   __shared__ SumPair column_sums[most], means[most];  // weighted; (slices of the block)
   const ColumnGeometry& g = terms.g;
   const GradientInputs<T>& from = terms.from;
   const ColumnIterator it(split);
   {
-    const ColumnTotal<ColumnGradients<T, C, width, false>> found(terms, it, split);
+    const ColumnTotal<WholeColumnGradients<T, C, width>> found(terms, it, split);
     if (found.valid) {
       const double w = channel_weight(from, g, found.column);
       column_sums[threadIdx.x] = {w * found.total.first, w * found.total.second};
@@ -260,7 +264,7 @@ struct Backward {
       if (!split || g.slice_elements() == 0) return;
       with_computed([&]<class C>() {
         cuda::launch(backward_whole_columns<T, C, width>, split->shape(), call.stream, input_gradient, wants_parameters() ? sums : nullptr,
-                     ColumnGradients<T, C, width, false>{from, columns, aligned(width).data}, 1 / static_cast<double>(g.slice_elements()),
+                     WholeColumnGradients<T, C, width>{from, columns, aligned(width).data}, 1 / static_cast<double>(g.slice_elements()),
                      *split);
       });
       done = true;

@@ -135,18 +135,23 @@ __global__ void __launch_bounds__(ColumnSplit::threads)
   if (it.inside) write_columns(output, input, own, it, split, aligned);
 }
 
+/// Few blocks have a multiprocessor to themselves: more is under way in each.
+template <class T, int width>
+using WholeColumnMoments = ColumnMoments<T, width, /*rows_at_once=*/8>;
+
 /// A block for all columns of some slices, which it reads twice, the second time from a cache, and writes once. The output may lie on the
 /// input. Deterministic.
 template <class T, int width>
 __global__ void __launch_bounds__(ColumnSplit::threads)
-    normalize_whole_columns(T* output, StatisticsRule rule, ColumnMoments<T, width> moments, ChannelWeights<T> weights, ColumnSplit split) {
+    normalize_whole_columns(T* output, StatisticsRule rule, WholeColumnMoments<T, width> moments, ChannelWeights<T> weights,
+                            ColumnSplit split) {
   constexpr int most = ColumnSplit::most_lanes * width;
   __shared__ SumPair column_sums[most];
   __shared__ double means[most], rstds[most];  // (slices of the block)
   const ColumnGeometry& g = moments.g;
   const ColumnIterator it(split);
   {
-    const ColumnTotal<ColumnMoments<T, width>> found(moments, it, split);
+    const ColumnTotal<WholeColumnMoments<T, width>> found(moments, it, split);
     if (found.valid) column_sums[threadIdx.x] = found.total;
   }
   __syncthreads();
@@ -245,7 +250,7 @@ struct Forward {
       const auto split = whole_slices(columns, width, sizeof(T));
       if (!split) return;
       cuda::launch(normalize_whole_columns<T, width>, split->shape(), call.stream, output, rule,
-                   ColumnMoments<T, width>{input, columns, aligned(width).data}, ChannelWeights<T>{weight, bias}, *split);
+                   WholeColumnMoments<T, width>{input, columns, aligned(width).data}, ChannelWeights<T>{weight, bias}, *split);
       done = true;
     });
     return done;
