@@ -263,11 +263,13 @@ struct Backward {
       const auto split = whole_slices(columns, width, 2 * sizeof(T));
       if (!split || g.slice_elements() == 0) return;
       with_computed([&]<class C>() {
-        cuda::launch(backward_whole_columns<T, C, width>, split->shape(), call.stream, input_gradient, wants_parameters() ? sums : nullptr,
-                     WholeColumnGradients<T, C, width>{from, columns, aligned(width).data}, 1 / static_cast<double>(g.slice_elements()),
-                     *split);
+        if constexpr (std::is_same_v<C, Computed<T>>) {  // the others' sums do not fit shared memory
+          cuda::launch(backward_whole_columns<T, C, width>, split->shape(), call.stream, input_gradient,
+                       wants_parameters() ? sums : nullptr, WholeColumnGradients<T, C, width>{from, columns, aligned(width).data},
+                       1 / static_cast<double>(g.slice_elements()), *split);
+          done = true;
+        }
       });
-      done = true;
     });
     if (done && wants_parameters() && g.channels > 0) {
       const std::int64_t inner = columns.channel_columns;
