@@ -86,7 +86,7 @@ template <class T>
 void interleave(const T* from, std::int64_t stride, std::int64_t ways, std::int64_t size, T* to) {
   if (ways == 1) return copy_run(from, size, to);
   if (ways == 2 && size >= 2 * simd::lanes<T>) return interleave_two(from, from + stride, size, to);
-  for (std::int64_t way = 0; way < ways; ++way) {
+  for (std::int64_t way = 0; way < std::min(ways, size); ++way) {
     const T* source = from + way * stride;
     for (std::int64_t i = way; i < size; i += ways) to[i] = *source++;
   }

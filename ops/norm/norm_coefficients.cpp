@@ -20,8 +20,8 @@ std::vector<TensorType> infer(const InferContext& call) {
   call.require(attributes.dtype == DType::f32 || attributes.dtype == DType::f64, "dtype must be f32 or f64, got ", attributes.dtype);
   call.require(call.inputs.size() != 3, "expected weight and bias, or neither");
   if (call.has(3)) {
-    call.require(call.shape(2) == Shape{shape[1]} && call.inputs[3] == call.inputs[2], "weight and bias must have shape ", shape[1],
-                 ", got ", call.inputs[2], " and ", call.inputs[3]);
+    call.require(call.shape(2) == Shape{shape[1]} && call.inputs[3] == call.inputs[2] && is_floating(call.inputs[2].dtype),
+                 "weight and bias must be floating numbers of shape ", shape[1], ", got ", call.inputs[2], " and ", call.inputs[3]);
   }
   return std::vector<TensorType>(3, {attributes.dtype, Shape(shape)});
 }

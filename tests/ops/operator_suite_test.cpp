@@ -49,6 +49,25 @@ TEST_P(OperatorSuite, IsDescribed) {
   EXPECT_EQ(op().attributes_from_json("{}"), op().default_attributes);
 }
 
+TEST_P(OperatorSuite, RefusesDtypesThatItCannotCompute) {
+  for_each_sample(float_dtypes()[0], [&](const Sample& sample, const std::vector<Tensor>& inputs) {
+    const std::vector<TensorType> types = types_of(inputs);
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      for (const DType dtype : all_dtypes) {
+        std::vector<Tensor> others = clones(inputs);  // inputs of one type often belong together
+        for (std::size_t k = 0; k < inputs.size(); ++k) {
+          if (types[k] == types[i]) others[k] = Tensor::zeros(types[k].shape, dtype);
+        }
+        try {
+          ops::run(op(), others, sample.attributes);
+        } catch (const Error& error) {
+          EXPECT_NE(error.kind(), ErrorKind::bug) << "input " << i << " in " << dtype << ": " << error.what();
+        }
+      }
+    }
+  });
+}
+
 TEST_P(OperatorSuite, InferredTypesAreTheActualOnes) {
   for (const DType dtype : float_dtypes()) {
     for_each_sample(dtype, [&](const Sample& sample, const std::vector<Tensor>& inputs) {
