@@ -166,7 +166,7 @@ TEST_F(CudaProgram, AHeuristicIsNotKeptAndTakesWhatASearchFound) {
   ASSERT_FALSE(guessed.empty());
   for (const json& choice : guessed) {
     EXPECT_EQ(choice["chosen"], "by heuristic") << choice;
-    EXPECT_EQ(choice["plans"].size(), 1u) << choice;
+    EXPECT_LE(choice["plans"].size(), 3u) << choice;  // at most one of each graph
   }
   EXPECT_FALSE(std::filesystem::exists(path("plans.json")));
   search = "exhaustive";

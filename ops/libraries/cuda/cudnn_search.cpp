@@ -37,13 +37,14 @@ class Search {
         finish_(finish),
         handles_(handles),
         device_{DeviceKind::cuda, key.device},
-        timed_(key.exhaustive && !is_small(key.geometry)) {
+        timed_(key.exhaustive && !is_small(key.geometry)),
+        compares_graphs_(!key.exhaustive && !key.deterministic && !is_small(key.geometry)) {
     try {
       allocate();
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::out_of_memory) throw;
       operands_ = {};
-      timed_ = false;
+      timed_ = compares_graphs_ = false;
     }
   }
 
@@ -54,7 +55,7 @@ class Search {
     const bool worth_fusing = halves || !is_small(key_.geometry), fuse_first = key_.bias && worth_fusing;
     if (worth_fusing && fuses_epilogue(key_)) try_graph({.bias = key_.bias, .epilogue = true});
     try_graph({.bias = fuse_first});
-    if (key_.bias && (!halves || best_.empty())) try_graph({.bias = !fuse_first});
+    if (key_.bias && (!halves || best_.empty() || compares_graphs_)) try_graph({.bias = !fuse_first});
     if (timed_) time_best_again();
     const bool large = operands_.input.defined() && !is_small(key_.geometry);
     operands_ = {};
@@ -91,21 +92,23 @@ class Search {
     operands_ = {noise(shapes.input), noise(shapes.weight), noise(shapes.output), {}};
     if (key_.bias) operands_.bias = noise(shapes.bias).reshape({-1});
     if (key_.epilogue.adds_residual()) operands_.residual = noise(operands_.result(key_.kind).shape());
-    if (timed_) timer_.emplace(device_);
+    if (timed_ || compares_graphs_) timer_.emplace(device_);
   }
 
   void try_graph(Fused fused) {
     if (timed_) return try_all(fused);
-    // Where cuDNN's guess is to be compiled first, what it fuses is quicker left to a pass.
+    // The first that works. Where cuDNN's guess is to be compiled first, what it fuses is quicker left to a pass; a guess that is not may
+    // take a hundred times as long as another graph's.
     const bool waits = key_.deterministic || key_.exhaustive || !(fused.bias || fused.epilogue);
-    if (!best_.empty()) return;
+    if (!compares_graphs_ && !best_.empty()) return;
+    const std::size_t before = tried_.size();
     for_each_configuration(key_, fused, handle(), [&](Configuration configuration) {
       if (!waits && is_compiled_when_built(configuration)) return false;
       const Clock::time_point begin = Clock::now();
       auto plan = build(std::move(configuration), handle());
       building_ += Clock::now() - begin;
       if (plan) try_plan(std::move(plan));
-      return best_.empty();
+      return tried_.size() == before;
     });
   }
 
@@ -172,7 +175,7 @@ class Search {
     work(plan);  // the first run loads code
     cuda::synchronize(key_.device);
     if (plan.facts.fused_epilogue && drops_nan(plan)) throw Refused(ErrorKind::device, "an activation makes a number of NaN");
-    if (!timed_) return 0;
+    if (!timer_) return 0;
     const double first = median_time(plan, 1);
     return !best_.empty() && first > 1.5 * best_.front()->facts.microseconds ? first : median_time(plan, 5);
   }
@@ -207,7 +210,8 @@ class Search {
   const Finish& finish_;
   std::span<const cudnnHandle_t> handles_;
   Device device_;
-  bool timed_;
+  bool timed_;            ///< all plans are
+  bool compares_graphs_;  ///< of each graph the first plan is timed
   ConvolutionOperands operands_;  ///< undefined where there is no memory to try plans on
   Tensor workspace_;
   std::optional<Timer> timer_;
