@@ -75,7 +75,8 @@ LinePlan::LinePlan(const Lines& lines, int width)
       groups_(ceil_divide(results_ / width_, teams())),
       kept_(lines.kept, {lines.result_strides, lines.kept_strides}),
       reduced_(lines.reduced, {lines.reduced_strides}),
-      stride_(reduced_.stride().value_or(0)) {}
+      stride_(reduced_.stride().value_or(0)),
+      short_(reduced_.is_short()) {}
 
 LinePlan::Cut LinePlan::cut_lines(std::int64_t teams, std::int64_t count, bool along_lines, bool in_runs) {
   Cut cut;

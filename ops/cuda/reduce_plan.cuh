@@ -100,6 +100,9 @@ class LinePlan {
     if (stride_ > 0) {
 #pragma unroll
       for (int i = 0; i < count; ++i) result[i] = first * stride_ + i * (step * stride_);
+    } else if (short_) {
+#pragma unroll
+      for (int i = 0; i < count; ++i) result[i] = reduced_.short_offset(first + i * step);
     } else {
 #pragma unroll
       for (int i = 0; i < count; ++i) result[i] = reduced_.offset(first + i * step);
@@ -129,6 +132,7 @@ class LinePlan {
   cuda::StridedIndex<2> kept_;  // of results, and of position 0 of their lines
   cuda::StridedIndex<1> reduced_;
   std::int64_t stride_;  ///< from one position to the next, if it is always the same; else 0
+  bool short_;           ///< two axes are reduced
 };
 
 }  // namespace frit::ops
