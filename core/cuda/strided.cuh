@@ -33,6 +33,14 @@ class StridedIndex {
   /// From any element to the next one of the first operand; none if that depends on the element.
   std::optional<std::int64_t> stride() const { return rank_ == 1 ? std::optional(strides_[0][0]) : std::nullopt; }
 
+  /// Two axes, of elements that 32 bits count.
+  bool is_short() const { return rank_ == 2 && !wide_; }
+  /// Of one operand with such axes.
+  __device__ std::int64_t short_offset(std::int64_t i) const {
+    const auto rest = static_cast<std::uint32_t>(i), quotient = sizes_[1].quotient(rest);
+    return quotient * strides_[0][0] + sizes_[1].remainder(rest, quotient) * strides_[0][1];
+  }
+
   /// Of one operand. A function that is called: inlined wherever it may be needed, it would take longer to load than to run.
   __device__ __noinline__ std::int64_t offset(std::int64_t i) const {
     std::int64_t result[operands];

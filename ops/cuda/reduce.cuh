@@ -386,7 +386,7 @@ template <class Reduction>
 void reduce_lines(cudaStream_t stream, const Reduction& reduction, const Lines& lines, std::span<std::byte> scratch) {
   using State = typename Reduction::State;
   using Source = decltype(Reduction::source);
-  const LinePlan plan(lines, Source::width);
+  const LinePlan plan(lines, Source::width, Runs<Source>::count);
   if (plan.results() == 0) return;
   State* states = nullptr;
   if (plan.segments() > 1) {
@@ -433,7 +433,7 @@ __global__ void __launch_bounds__(LinePlan::threads) visit_kernel(Visitor visito
 template <class Visitor>
 void visit_lines(cudaStream_t stream, const Visitor& visitor, const Lines& lines) {
   using Source = decltype(Visitor::source);
-  const LinePlan plan(lines, Source::width);
+  const LinePlan plan(lines, Source::width, Runs<Source>::count);
   if (lines.results() == 0 || lines.count() == 0) return;
   dispatch_line_width<Source>(plan, [&]<int width, bool in_runs>() {
     cuda::launch(visit_kernel<width, in_runs, Visitor>, plan.all_segments(), stream, visitor, plan);

@@ -62,27 +62,29 @@ bool Lines::in_vectors(int width) const {
   return are_multiples(kept.back(), kept_strides, width) && are_multiples(0, reduced_strides, width, 0);
 }
 
-LinePlan::LinePlan(const Lines& lines, int width)
+LinePlan::LinePlan(const Lines& lines, int width, int held)
     : in_runs_(lines.in_runs()),
       width_(lines.in_vectors(width) ? width : 1),
       results_(lines.results()),
       count_(lines.count()),
       result_step_(lines.kept.empty() ? 0 : lines.result_strides.back()),
-      cut_(cut_lines(results_ / width_, count_, lines.along_memory(), in_runs_)),
+      cut_(cut_lines(results_ / width_, count_, lines.along_memory(), in_runs_ ? held : 0)),
       first_bit_(lines.along_memory() ? 0 : std::countr_zero(static_cast<unsigned>(threads / cut_.workers))),
       last_bit_(std::countr_zero(static_cast<unsigned>(lines.along_memory() ? cut_.workers : threads))),
       teams_bit_(std::countr_zero(static_cast<unsigned>(threads / cut_.workers))),
       groups_(ceil_divide(results_ / width_, teams())),
       kept_(lines.kept, {lines.result_strides, lines.kept_strides}),
       reduced_(lines.reduced, {lines.reduced_strides}),
-      stride_(reduced_.stride().value_or(0)) {}
+      stride_(reduced_.stride().value_or(0)),
+      short_(reduced_.is_short()) {}
 
-LinePlan::Cut LinePlan::cut_lines(std::int64_t teams, std::int64_t count, bool along_lines, bool in_runs) {
+LinePlan::Cut LinePlan::cut_lines(std::int64_t teams, std::int64_t count, bool along_lines, int held) {
   Cut cut;
-  if (along_lines) {
-    // Some batches a thread, so that merging the threads' states costs little: all under way at once in runs, else only one up to a warp.
-    const int least = in_runs ? batches_at_once : 2;
-    while (cut.workers < cuda::warp_size && count >= cut.workers * batch_size * least) cut.workers *= 2;
+  if (held > 0) {
+    while (cut.workers < threads && count > cut.workers * batch_size * held) cut.workers *= 2;
+  } else if (along_lines) {
+    // Some batches a thread, so that merging the threads' states costs little, but only one up to a warp.
+    while (cut.workers < cuda::warp_size && count >= cut.workers * batch_size * 2) cut.workers *= 2;
     while (cut.workers < threads && count >= cut.workers * batch_size * batches_at_once) cut.workers *= 2;
   } else {
     // Whole sectors of memory in a row of threads, and more rows only where there are few lines.
@@ -101,12 +103,13 @@ LinePlan::Cut LinePlan::cut_lines(std::int64_t teams, std::int64_t count, bool a
 
 std::size_t LinePlan::scratch_bytes(const Shape& shape, const Dims& axes, std::size_t state_size) {
   const Lines lines(shape, dense_strides(shape), axes);
-  const auto segments_of = [&](int width, bool along_lines, bool in_runs) {
-    return cut_lines(lines.results() / width, lines.count(), along_lines, in_runs).segments;
+  const auto segments_of = [&](int width, bool along_lines, int held) {
+    return cut_lines(lines.results() / width, lines.count(), along_lines, held).segments;
   };
-  std::int64_t segments = std::max(segments_of(1, true, false), segments_of(1, true, true));
+  std::int64_t segments = 0;
+  for (int held = 0; held <= batches_at_once; ++held) segments = std::max(segments, segments_of(1, true, held));
   for (const int width : {1, 2, 4, 8, 16}) {
-    if (lines.results() % width == 0) segments = std::max(segments, segments_of(width, false, false));
+    if (lines.results() % width == 0) segments = std::max(segments, segments_of(width, false, 0));
   }
   return segments > 1 ? static_cast<std::size_t>(lines.results() * segments) * state_size : 0;
 }

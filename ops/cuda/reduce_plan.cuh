@@ -59,8 +59,9 @@ class LinePlan {
  public:
   static constexpr int threads = cuda::default_threads;
 
-  /// `width` is that of the vectors in which lines are read that lie next to each other.
-  LinePlan(const Lines& lines, int width);
+  /// `width` is that of the vectors in which lines are read that lie next to each other, `held` what a thread holds of lines in runs, in
+  /// batches: lines that a block can hold, it does.
+  LinePlan(const Lines& lines, int width, int held);
 
   /// Bytes for a state of every segment, in any layout of a tensor; 0 if lines are not cut.
   static std::size_t scratch_bytes(const Shape& shape, const Dims& axes, std::size_t state_size);
@@ -100,6 +101,9 @@ class LinePlan {
     if (stride_ > 0) {
 #pragma unroll
       for (int i = 0; i < count; ++i) result[i] = first * stride_ + i * (step * stride_);
+    } else if (short_) {
+#pragma unroll
+      for (int i = 0; i < count; ++i) result[i] = reduced_.short_offset(first + i * step);
     } else {
 #pragma unroll
       for (int i = 0; i < count; ++i) result[i] = reduced_.offset(first + i * step);
@@ -115,7 +119,8 @@ class LinePlan {
     std::int64_t segments = 1, segment_length = 0;
   };
 
-  static Cut cut_lines(std::int64_t teams, std::int64_t count, bool along_lines, bool in_runs);
+  /// `held` is 0 but for runs.
+  static Cut cut_lines(std::int64_t teams, std::int64_t count, bool along_lines, int held);
   FRIT_HOST_DEVICE int workers() const { return 1 << (last_bit_ - first_bit_); }
   FRIT_HOST_DEVICE int teams() const { return 1 << teams_bit_; }
 
@@ -129,6 +134,7 @@ class LinePlan {
   cuda::StridedIndex<2> kept_;  // of results, and of position 0 of their lines
   cuda::StridedIndex<1> reduced_;
   std::int64_t stride_;  ///< from one position to the next, if it is always the same; else 0
+  bool short_;           ///< two axes are reduced
 };
 
 }  // namespace frit::ops
