@@ -1,15 +1,9 @@
 #pragma once
 
-#include <type_traits>
-
-#include "frit/core/convert.h"
 #include "frit/core/dtype.h"
+#include "frit/ops/cuda/computed.cuh"
 
 namespace frit::ops {
-
-/// The type that elements of type T are computed with.
-template <class T>
-using Computed = std::conditional_t<is_half_type<T>, float, T>;
 
 /// Calls `body` for f64, f32, f16 and bf16.
 template <class Body>

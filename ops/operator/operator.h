@@ -108,6 +108,28 @@ struct FunctorData {
   alignas(double) std::array<std::byte, 16> state;  ///< what it holds
 };
 
+struct ElementwiseProgram;
+
+/// What a call is computed together with, while its data is at hand: programs of elementwise operators, which keep the shape, on input
+/// `input` and on output 0. The kernel gets that input and that output undefined where the program stands for them.
+struct Stages {
+  const ElementwiseProgram& before;  ///< its one result is the input; without instructions: the input is a tensor
+  std::size_t input;
+  TensorType input_type;
+  std::span<const Tensor> before_inputs;
+  const ElementwiseProgram& after;  ///< its input 0 is what output 0 would be, and its one result what is written there; or empty likewise
+  std::span<const Tensor> after_inputs;  ///< its further inputs
+};
+
+/// What computes calls with their stages.
+struct StagedKernel {
+  /// Whether it can; looks at types and layouts alone, and at nothing that lies in memory.
+  std::function<bool(const KernelContext&, const Stages&)> takes = {};
+  std::function<void(const KernelContext&, const Stages&)> run = {}, prepare = {};
+
+  explicit operator bool() const { return static_cast<bool>(run); }
+};
+
 struct Kernel {
   KernelFunction run = {};
   /// Computes at once several calls that share no results, of any sizes, with the same attributes and dtypes. Missing: they run in turn.
@@ -126,6 +148,7 @@ struct Kernel {
   std::function<std::string()> library = {};
   /// Of an elementwise operator's CUDA kernel: the functor for these attributes, which computes in float64 if `wide`, else in float32.
   std::function<FunctorData(const Attributes&, bool wide)> functor = {};
+  StagedKernel staged = {};
 
   explicit operator bool() const { return static_cast<bool>(run); }
 };
@@ -136,8 +159,6 @@ enum class Precision {
   half,      ///< always in halves: the operator gains from them
   full,      ///< in float32: its result would not fit halves, or would lose too much
 };
-
-struct ElementwiseProgram;
 
 /// Another way to compute what an operator computes, equal for finite numbers but for rounding. The rule, which may emit the operator
 /// itself with other inputs, gives no values where it does not apply.
@@ -183,6 +204,7 @@ struct Activation {
 };
 
 struct Operator;
+struct StagedCall;
 
 /// An operator, and its attributes in a call.
 struct OperatorCall {
@@ -251,6 +273,12 @@ struct Operator {
   /// the call's, and after them the program's others. None if nothing can; what takes a program takes one without its last instruction.
   std::function<std::optional<OperatorCall>(const Attributes& own, const ElementwiseProgram& program, std::span<const TensorType> inputs)>
       epilogue = {};
+  /// Inputs that a program of elementwise operators may stand for, and whether one may follow output 0, in one operator with the call.
+  std::vector<int> staged_inputs = {};
+  bool staged_output = false;
+  /// The attributes with which this operator computes a call with its stages; its inputs are those of the program before it, the call's
+  /// others, and those of the program after it. None if it cannot.
+  std::function<std::optional<Attributes>(const StagedCall& call, std::span<const TensorType> inputs)> stage = {};
   /// Of an elementwise operator with one input: the activation that it is; none where the attributes ask for another than libraries have.
   std::function<std::optional<Activation>(const Attributes&)> activation = {};
 

@@ -1,0 +1,91 @@
+#pragma once
+
+#include <cstdint>
+
+#include "frit/core/convert.h"
+#include "frit/core/cuda/vector.cuh"
+#include "frit/ops/cuda/computed.cuh"
+
+// What a kernel reads its data from and writes its result to: a tensor, or a program of elementwise operators on several. Kernels are
+// templates over a Source and a Sink; those of tensors stand here and are compiled with frit, those of programs are written as text by
+// ops/elementwise/compiled_stage.cu, for kernels that NVRTC compiles. So this header, and all that such a kernel includes, is device code
+// alone.
+//
+// A Source has
+//   Computed                                  the type that it gives elements in
+//   Channels<width>; channels<width>(place)   what it needs of a vector's channels alone, which a kernel that keeps to them reads once
+//   Words<width>; fetch<width>(place)         the operands of a vector as they are in memory, so that several are under way at once
+//   values<width>(words, channels)            the elements, a cuda::Vector<Computed, width>
+// A Sink has Channels and Words likewise, of the operands that it reads besides, and
+//   store<width>(place, elements, words, channels)
+
+namespace frit::ops::stages {
+
+/// A vector of neighbouring channels of an image in channels-last layout.
+struct Place {
+  std::int64_t offset;  ///< of its first element, in a dense tensor of the image's shape
+  int channel;          ///< the first one
+  int sample;
+};
+
+struct Nothing {};
+
+/// A tensor, of the image's shape and layout.
+template <class T>
+struct Stored {
+  using Computed = ops::Computed<T>;
+  template <int width>
+  using Words = cuda::VectorWords<T, width>;
+  template <int width>
+  using Channels = Nothing;
+
+  const T* data;
+  bool aligned;  ///< vectors begin where they may be read at once
+
+  template <int width>
+  __device__ Channels<width> channels(const Place&) const {
+    return {};
+  }
+  template <int width>
+  __device__ Words<width> fetch(const Place& place) const {
+    return Words<width>::load(data + place.offset, aligned);
+  }
+  template <int width>
+  __device__ cuda::Vector<Computed, width> values(const Words<width>& words, const Channels<width>&) const {
+    cuda::Vector<Computed, width> elements;
+#pragma unroll
+    for (int k = 0; k < width; ++k) elements[k] = convert<Computed>(words[k]);
+    return elements;
+  }
+};
+
+/// A tensor that is written, of the image's shape and layout.
+template <class T>
+struct StoredSink {
+  using Computed = ops::Computed<T>;
+  template <int width>
+  using Words = Nothing;
+  template <int width>
+  using Channels = Nothing;
+
+  T* data;
+  bool aligned;
+
+  template <int width>
+  __device__ Channels<width> channels(const Place&) const {
+    return {};
+  }
+  template <int width>
+  __device__ Words<width> fetch(const Place&) const {
+    return {};
+  }
+  template <int width, class C>
+  __device__ void store(const Place& place, const cuda::Vector<C, width>& elements, const Words<width>&, const Channels<width>&) const {
+    cuda::Vector<T, width> stored;
+#pragma unroll
+    for (int k = 0; k < width; ++k) stored[k] = convert<T>(elements[k]);
+    cuda::store_elements(data + place.offset, stored, aligned);
+  }
+};
+
+}  // namespace frit::ops::stages
