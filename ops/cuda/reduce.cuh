@@ -193,27 +193,6 @@ __device__ void write_lines(T* output, const Source& source, const Line& line, c
   }
 }
 
-/// Every thread gets the merged states of its team, in an order that does not depend on the thread. `shared` has a place for each thread of
-/// the block, and may be used again at once. All threads of the block take part.
-template <class State>
-__device__ State merge_team(State state, TeamBits team, State* shared) {
-#pragma unroll 1
-  for (int mask = team.first; mask < cuda::warp_size && mask < team.last; mask *= 2) {
-    state = State::merge(state, cuda::shuffle_xor(state, mask));
-  }
-  const int step = team.first > cuda::warp_size ? team.first : cuda::warp_size;  // within a warp, all have the same
-  if (step >= team.last) return state;
-  const int thread = static_cast<int>(threadIdx.x);
-  __syncthreads();
-  shared[thread] = state;
-  __syncthreads();
-  const int first = thread % step + (thread & ~(team.last - 1));
-  state = shared[first];
-#pragma unroll 1
-  for (int other = first + step; other < first + team.last; other += step) state = State::merge(state, shared[other]);
-  return state;
-}
-
 template <class Reduction>
 concept WritesLines = requires(const Reduction& reduction, typename Reduction::State state, Line line) {
   reduction.map(state, line);

@@ -3,6 +3,7 @@
 #include "frit/core/cuda/launch.cuh"
 #include "frit/core/cuda/strided.cuh"
 #include "frit/core/tensor.h"
+#include "frit/ops/cuda/states.cuh"
 
 namespace frit::ops {
 
@@ -12,8 +13,6 @@ namespace frit::ops {
 // belong to neighbouring lines: each has as many lines as fill 16 bytes, where there are whole such vectors. Where there are few lines, each
 // is cut into segments, a block for each. All this depends on sizes and layout alone, so that results have the same bits at every run.
 
-/// Elements of a line that a thread reads at once.
-inline constexpr int batch_size = 8;
 /// Batches that it has under way in runs, at most.
 inline constexpr int batches_at_once = 4;
 
@@ -33,11 +32,6 @@ struct Line {
     line.offset += k;
     return line;
   }
-};
-
-/// A team: the threads of a block whose numbers differ in no bits but those from `first` up to below `last`, both powers of 2.
-struct TeamBits {
-  int first, last;
 };
 
 /// The lines of a dense tensor of any layout, for a reduction over `axes`, which are normalized.

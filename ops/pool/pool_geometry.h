@@ -5,6 +5,7 @@
 
 #include "frit/ops/operator/operator.h"
 #include "frit/ops/pool/pool.h"
+#include "frit/ops/pool/running_maximum.h"
 
 namespace frit::ops {
 
@@ -58,12 +59,6 @@ Shape pool_output_shape(const Shape& input, const PoolGeometry& geometry);
 Shape pool_input_shape(const InferContext& call, int image_rank);
 /// The emitted backward operator's attributes.
 PoolBackwardAttributes pool_backward_attributes(const Shape& input, const PoolOptions& options);
-
-/// The rule of a running maximum: the first of equal maxima stays, the last NaN wins.
-template <class T>
-FRIT_HOST_DEVICE bool replaces_maximum(T candidate, T best) {
-  return (candidate > best) | (candidate != candidate);  // no branch, so that loops vectorise
-}
 
 /// Calls body(first, low, high) for each kernel element, in row-major order: output columns o in [low, high) of the output row (depth,
 /// height) read element first + o * stride[2] of the plane. Columns outside of [begin, end) and elements in the padding are left out.

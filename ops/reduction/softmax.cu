@@ -2,41 +2,18 @@
 
 #include "frit/ops/cuda/reduce_states.cuh"
 #include "frit/ops/operator/registry.h"
-#include "frit/ops/reduction/softmax.h"
+#include "frit/ops/reduction/softmax_rows.cuh"
 
 namespace frit::ops {
 namespace {
-
-template <class T>
-struct Greatest {
-  T value;
-  __device__ static Greatest merge(Greatest a, Greatest b) { return {b.value > a.value ? b.value : a.value}; }
-};
 
 template <class Form, class T>
 struct Normalize : LogSumExpOf<T> {
   T* output;
 
-  /// Of a line in registers, each exponential is computed once.
   template <int batches, class Team>
   __device__ void finish_held(T (&terms)[batches][batch_size], const Team& team) const {
-    Greatest<T> greatest{this->missing()};
-    for_each(terms, [&](T& x) { greatest.value = x > greatest.value ? x : greatest.value; });
-    const T maximum = team.merge(greatest).value;
-    auto sum = Sum<T>::identity();
-#pragma unroll
-    for (auto& batch : terms) {
-      T exponentials[batch_size];
-#pragma unroll
-      for (int i = 0; i < batch_size; ++i) {
-        const T shifted = batch[i] - maximum;
-        exponentials[i] = exponential(shifted);
-        batch[i] = Form::kept(shifted, exponentials[i]);
-      }
-      sum = Sum<T>::merge(sum, Sum<T>::of(tree_sum(exponentials)));
-    }
-    const T normalizer = normalizer_of(maximum, team.merge(sum).value());
-    for_each(terms, [&](T& x) { x = Form::finish(x, normalizer); });
+    softmax_in_place<Form>(terms, team);
   }
 
   struct Map {
@@ -47,21 +24,7 @@ struct Normalize : LogSumExpOf<T> {
     }
   };
   __device__ Map map(const LogSumExp<T>& state, const Line&) const {
-    return {state.maximum, normalizer_of(state.maximum, state.sum.value())};
-  }
-
- private:
-  /// An infinite maximum makes the whole line NaN, as in PyTorch.
-  __device__ static T normalizer_of(T maximum, T sum) {
-    return Form::normalizer(std::isinf(maximum) ? std::numeric_limits<T>::quiet_NaN() : sum);
-  }
-  template <int batches, class Body>
-  __device__ static void for_each(T (&terms)[batches][batch_size], const Body& body) {
-#pragma unroll
-    for (auto& batch : terms) {
-#pragma unroll
-      for (T& x : batch) body(x);
-    }
+    return {state.maximum, normalizer_of<Form>(state.maximum, state.sum.value())};
   }
 };
 

@@ -79,10 +79,12 @@ struct numeric_limits;
 template <>
 struct numeric_limits<float> {
   static constexpr float infinity() { return __builtin_bit_cast(float, 0x7f800000u); }
+  static constexpr float quiet_NaN() { return __builtin_bit_cast(float, 0x7fc00000u); }
 };
 template <>
 struct numeric_limits<double> {
   static constexpr double infinity() { return __builtin_bit_cast(double, 0x7ff0000000000000ul); }
+  static constexpr double quiet_NaN() { return __builtin_bit_cast(double, 0x7ff8000000000000ul); }
 };
 template <>
 struct numeric_limits<uint8_t> {
@@ -148,6 +150,8 @@ using ::copysign;
 using ::erfc;
 using ::exp;
 using ::expm1;
+using ::isfinite;
+using ::isinf;
 using ::log;
 using ::log1p;
 using ::pow;
