@@ -1,7 +1,7 @@
 #pragma once
 
 #include "frit/core/cuda/vector.cuh"
-#include "frit/ops/pool/windows.cuh"
+#include "frit/ops/pool/channel_windows.cuh"
 
 namespace frit::ops {
 
@@ -46,7 +46,8 @@ struct WindowMean {
     state.total += static_cast<double>(sum);
   }
   template <class Index, int count>
-  __device__ cuda::Vector<C, count> finish(std::int64_t, const PoolPlan<Index>& pool, const Window<Index>& window, const State (&states)[count]) const {
+  __device__ cuda::Vector<C, count> finish(std::int64_t, const PoolPlan<Index>& pool, const Window<Index>& window,
+                                           const State (&states)[count]) const {
     const C elements = size.operator()<C>(pool, window.depth, window.height, window.width);
     cuda::Vector<C, count> means;
 #pragma unroll

@@ -3,8 +3,8 @@
 #include <limits>
 
 #include "frit/core/cuda/vector.cuh"
+#include "frit/ops/pool/channel_windows.cuh"
 #include "frit/ops/pool/running_maximum.h"
-#include "frit/ops/pool/windows.cuh"
 
 namespace frit::ops {
 
@@ -61,8 +61,8 @@ struct ArgmaxShare {
     return *reinterpret_cast<const cuda::Vector<std::int32_t, count>*>(indices + i);
   }
   template <class Index, class C, int count>
-  __device__ void add(cuda::Vector<C, count>& sums, const cuda::Vector<C, count>& gradients, const cuda::Vector<std::int32_t, count>& chosen,
-                      const PoolPlan<Index>&, Index, Index, Index, Index place) const {
+  __device__ void add(cuda::Vector<C, count>& sums, const cuda::Vector<C, count>& gradients,
+                      const cuda::Vector<std::int32_t, count>& chosen, const PoolPlan<Index>&, Index, Index, Index, Index place) const {
 #pragma unroll
     for (int k = 0; k < count; ++k) sums[k] += chosen[k] == place ? gradients[k] : C{0};
   }

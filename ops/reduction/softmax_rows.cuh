@@ -21,8 +21,8 @@ __device__ T normalizer_of(T maximum, T sum) {
   return Form::normalizer(std::isinf(maximum) ? std::numeric_limits<T>::quiet_NaN() : sum);
 }
 
-/// Makes elements of a line, -inf for those that do not exist, their results: each exponential is computed once. team.merge(part) merges the
-/// parts of all threads that hold the line.
+/// Makes elements of a line, -inf for those that do not exist, their results: each exponential is computed once. team.merge(part) merges
+/// the parts of all threads that hold the line.
 template <class Form, class T, int batches, class Team>
 __device__ void softmax_in_place(T (&terms)[batches][batch_size], const Team& team) {
   Greatest<T> greatest{-std::numeric_limits<T>::infinity()};
