@@ -1,6 +1,9 @@
 // How a convolution runs on a CUDA device: which plan, in which layout, with what rearranged first.
 
 #include <algorithm>
+#include <map>
+#include <mutex>
+#include <optional>
 
 #include "frit/core/cuda/device.h"
 #include "frit/core/numerics.h"
@@ -8,6 +11,7 @@
 #include "frit/ops/convolution/depthwise/depthwise_convolution.h"
 #include "frit/ops/convolution/depthwise/depthwise_weight.h"
 #include "frit/ops/convolution/direct_convolution.h"
+#include "frit/ops/convolution/mirrored_convolution.h"
 #include "frit/ops/convolution/pointwise_product.h"
 #include "frit/ops/convolution/tiles/tap_convolution.h"
 #include "frit/ops/convolution/tiles/tap_products.h"
@@ -40,21 +44,62 @@ ConvolutionGeometry with_depth_as_batch(ConvolutionGeometry g, Layout layout) {
   return g;
 }
 
-const cudnn::ConvolutionPlan* plan_for(const ConvolutionCall& call, Layout layout) {
+cudnn::ConvolutionKey key_of(const ConvolutionCall& call, Layout layout) {
   const Numerics settings = numerics();
   const Tensor& result = call.operands.result(call.kind);
-  const cudnn::ConvolutionKey key{.kind = call.kind,
-                                  .geometry = with_depth_as_batch(call.geometry, layout),
-                                  .dtype = result.dtype(),
-                                  .layout = layout,
-                                  .bias = call.operands.bias.defined(),
-                                  .epilogue = call.epilogue,
-                                  .tf32 = settings.tf32 && result.dtype() == DType::f32,
-                                  .deterministic = settings.deterministic,
-                                  .exhaustive = settings.search == Search::exhaustive && !settings.deterministic,
-                                  .workspace_limit = settings.workspace_limit,
-                                  .device = result.device().index};
-  return cudnn::plan_for(key, call.finish);
+  return {.kind = call.kind,
+          .geometry = with_depth_as_batch(call.geometry, layout),
+          .dtype = result.dtype(),
+          .layout = layout,
+          .bias = call.operands.bias.defined(),
+          .epilogue = call.epilogue,
+          .tf32 = settings.tf32 && result.dtype() == DType::f32,
+          .deterministic = settings.deterministic,
+          .exhaustive = settings.search == Search::exhaustive && !settings.deterministic,
+          .workspace_limit = settings.workspace_limit,
+          .device = result.device().index};
+}
+
+const cudnn::ConvolutionPlan* plan_for(const ConvolutionCall& call, Layout layout) {
+  return cudnn::plan_for(key_of(call, layout), call.finish);
+}
+
+/// Whether a call that has a mirror image is faster as that, by the time of its plan, or by rule where there are no times. cuDNN's data
+/// gradients are slow in TF32 in two dimensions, and fast in three.
+bool is_faster_mirrored(const ConvolutionCall& call, const ConvolutionCall& mirror, Layout layout) {
+  const cudnn::ConvolutionKey key = key_of(call, layout);
+  const bool flat = key.geometry.kernel[0] == 1, forward = key.kind == cudnn::ConvolutionKind::forward;
+  if (flat && forward) return false;
+  if (key.deterministic) return flat && key.tf32;
+  constexpr double worth_a_search = 100, time_of_weight = 5, least_gain = 0.95;  // microseconds
+  const cudnn::ConvolutionPlan* const own = plan_for(call, layout);
+  const double time = own ? cudnn::microseconds(*own) : 0;
+  if (time < worth_a_search) return false;
+  const cudnn::ConvolutionPlan* const other = plan_for(mirror, layout);
+  const double other_time = other ? cudnn::microseconds(*other) : 0;
+  return other_time > 0 && other_time + time_of_weight < least_gain * time;
+}
+
+/// The mirror image, its weight yet without memory, that is to run instead of a call.
+std::optional<ConvolutionCall> mirror_to_run(const ConvolutionCall& call, Layout layout) {
+  if (!has_mirror(call)) return std::nullopt;
+  Shape shape = call.operands.weight.shape();
+  std::swap(shape[0], shape[1]);
+  const Tensor& weight = call.operands.weight;
+  const ConvolutionCall mirror = mirrored(call, Tensor::over(nullptr, shape, weight.dtype(), weight.device(), nullptr, layout));
+  // Asked at each call: of plans that do not fit the workspace limit only the first call may hear.
+  static auto& decisions = *new std::map<cudnn::ConvolutionKey, bool>;
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  const auto [place, is_new] = decisions.try_emplace(key_of(call, layout), false);
+  if (is_new) {
+    try {
+      place->second = is_faster_mirrored(call, mirror, layout);
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::device) throw;
+    }
+  }
+  return place->second ? std::optional(mirror) : std::nullopt;
 }
 
 /// Hands out the scratch memory of a call in pieces.
@@ -71,6 +116,7 @@ class Pieces {
     begin_ += aligned(bytes);
     return piece;
   }
+  std::span<std::byte> rest() const { return {begin_, end_}; }
 
  private:
   std::byte *begin_, *end_;
@@ -87,9 +133,8 @@ Tensor laid_out(const Tensor& tensor, Layout layout, Pieces& pieces) {
 }
 
 /// False if cuDNN has no plan, or the scratch memory, which was measured with other settings, is too small for it.
-bool run_plan(const ConvolutionCall& call, std::span<std::byte> scratch, CUstream_st* stream) {
+bool run_plan(const ConvolutionCall& call, Layout layout, std::span<std::byte> scratch, CUstream_st* stream) {
   const cudnn::ConvolutionOperands& given = call.operands;
-  const Layout layout = layout_of_plan(given.input, given.output);
   const cudnn::ConvolutionPlan* const plan = plan_for(call, layout);
   if (plan == nullptr) return false;
   const Tensor& result = given.result(call.kind);
@@ -111,6 +156,22 @@ bool run_plan(const ConvolutionCall& call, std::span<std::byte> scratch, CUstrea
   cudnn::execute(*plan, used, workspace, stream);
   if (used.result(call.kind).raw() != result.raw()) copy(result, used.result(call.kind));
   return true;
+}
+
+/// Likewise, in the direction that is faster.
+bool run_plan(const ConvolutionCall& call, std::span<std::byte> scratch, CUstream_st* stream) {
+  const Layout layout = layout_of_plan(call.operands.input, call.operands.output);
+  if (std::optional<ConvolutionCall> mirror = mirror_to_run(call, layout)) {
+    Pieces pieces(scratch);
+    Tensor& weight = mirror->operands.weight;
+    void* const memory = pieces.take(static_cast<std::size_t>(weight.bytes()));
+    if (memory != nullptr) {
+      weight = Tensor::over(memory, weight.shape(), weight.dtype(), weight.device(), nullptr, layout);
+      mirror_weight(weight, call.operands.weight, stream);
+      if (run_plan(*mirror, layout, pieces.rest(), stream)) return true;
+    }
+  }
+  return run_plan(call, layout, scratch, stream);
 }
 
 /// With the image in the weight's dtype, in memory of its own.
@@ -157,7 +218,18 @@ void run(const ConvolutionCall& call, std::span<std::byte> scratch, CUstream_st*
   if (call.finish) call.finish(call.operands, stream);
 }
 
-/// Room for the workspace and for what must be rearranged. Looks for the plan that the call will need.
+/// Of a plan: room for the workspace and for what must be rearranged. Looks for the plan that the call will need.
+std::size_t plan_scratch(const ConvolutionCall& call, Layout layout) {
+  const cudnn::ConvolutionPlan* const plan = plan_for(call, layout);
+  if (plan == nullptr) return 0;
+  std::size_t bytes = alignment + aligned(cudnn::workspace_bytes(*plan));
+  const cudnn::ConvolutionOperands& o = call.operands;
+  for (const Tensor* const tensor : {&o.input, &o.weight, &o.output, &o.residual}) {
+    if (tensor->defined() && !tensor->is_contiguous(layout)) bytes += aligned(static_cast<std::size_t>(tensor->bytes()));
+  }
+  return bytes;
+}
+
 std::size_t scratch_for(const ConvolutionCall& call) {
   const cudnn::ConvolutionOperands& o = call.operands;
   if (call.geometry.batch == 0 || o.result(call.kind).elements() == 0) return 0;
@@ -169,13 +241,10 @@ std::size_t scratch_for(const ConvolutionCall& call) {
   if (is_depthwise_weight_gradient(call)) return depthwise_weight_gradient_scratch(call);
   if (is_tap_product(call)) return tap_product_scratch(call);
   const Layout layout = layout_of_plan(o.input, o.output);
-  const cudnn::ConvolutionPlan* const plan = plan_for(call, layout);
-  if (plan == nullptr) return 0;
-  std::size_t bytes = alignment + aligned(cudnn::workspace_bytes(*plan));
-  for (const Tensor* const tensor : {&o.input, &o.weight, &o.output, &o.residual}) {
-    if (tensor->defined() && !tensor->is_contiguous(layout)) bytes += aligned(static_cast<std::size_t>(tensor->bytes()));
+  if (const auto mirror = mirror_to_run(call, layout)) {
+    return alignment + aligned(static_cast<std::size_t>(o.weight.bytes())) + plan_scratch(*mirror, layout);
   }
-  return bytes;
+  return plan_scratch(call, layout);
 }
 
 /// Tensors of a call that is yet to come, on the current device.

@@ -19,6 +19,8 @@ Values fold_into_weight(std::span<const Value> inputs, const ChannelAffine& affi
 
 /// Lowerings with other channels gain nothing where there are more than these.
 inline constexpr std::int64_t most_channels = 64;
+/// Channels that taps become: with more of them im2col costs more than it gains.
+inline constexpr std::int64_t most_im2col_channels = 128;
 
 /// Whether a GPU's tensor cores compute products of numbers of this dtype.
 inline bool on_tensor_cores(DType dtype) { return is_half(dtype) || (dtype == DType::f32 && numerics().tf32); }

@@ -41,11 +41,12 @@ Values subpixel(Emitter&, std::span<const Value> inputs, const Attributes& attri
   const ConvolutionOptions options = canonical(attributes.as<ConvolutionOptions>(), axes);
   const Shape &input = inputs[0].shape(), &weight = inputs[1].shape();
   if (options.groups != 1 || !all_equal(options.dilation, 1) || all_equal(options.stride, 1)) return {};
-  if (input[1] > most_channels || product(options.stride) > most_channels) return {};
+  if (product(options.stride) > most_channels) return {};
   const bool bias = inputs.size() > 2;
   const Dims kernel = image_of(weight);
   Im2colAttributes taps{
       .taps = subpixel_taps(kernel, options.stride), .channels = round_up(input[1] + (bias ? 1 : 0), tap_multiple), .ones = bias};
+  if (product(taps.taps) * taps.channels > most_im2col_channels) return {};
   BlockAttributes blocks{.block = options.stride};
   for (int axis = 0; axis < axes; ++axis) {
     const std::int64_t stride = options.stride[axis], padding = options.padding[axis];
@@ -72,7 +73,10 @@ Lowering padded_channels(const char* name, std::int64_t multiple) {
 }
 
 Lowering subpixel_lowering(const char* name) {
-  return {.name = name, .rule = subpixel, .likely_fastest = [](const TensorType& input) { return on_tensor_cores(input.dtype); }};
+  return {.name = name, .rule = subpixel, .likely_fastest = [](const TensorType& input) {
+            constexpr std::int64_t few_channels = 16;  // with more the library's kernels are fast
+            return on_tensor_cores(input.dtype) && input.shape[1] <= few_channels;
+          }};
 }
 
 }  // namespace frit::ops

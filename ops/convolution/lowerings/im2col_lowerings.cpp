@@ -9,8 +9,6 @@
 namespace frit::ops {
 namespace {
 
-/// Channels that taps become: with more of them im2col costs more than it gains.
-constexpr std::int64_t most_im2col_channels = 128;
 /// A vector access, and what the library's kernels want the bytes of the channels to be a multiple of.
 constexpr std::int64_t vector_bytes = 16;
 

@@ -115,6 +115,8 @@ const ConvolutionPlan* plan_for(const ConvolutionKey& key, const Finish& finish)
 
 std::size_t workspace_bytes(const ConvolutionPlan& plan) { return static_cast<std::size_t>(plan.facts.workspace); }
 
+double microseconds(const ConvolutionPlan& plan) { return plan.facts.microseconds; }
+
 void execute(const ConvolutionPlan& plan, const ConvolutionOperands& operands, void* workspace, CUstream_st* stream) {
   const std::lock_guard lock(library().mutex);
   start(plan, operands, workspace, library().handles_of(plan.key.device, 1).front(), stream);
