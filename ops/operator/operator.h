@@ -252,9 +252,9 @@ struct Operator {
   std::function<ChannelAffine(std::span<const Value> inputs, std::size_t of)> channel_affine = {};
   /// The inputs with which output 0 comes multiplied and added to like that; no values where that cannot be.
   std::function<Values(std::span<const Value> inputs, const Attributes&, const ChannelAffine&)> fold_channel_affine = {};
-  /// Output 0, whose element at a place follows from those at that place once the call's further outputs are known, in elementwise
-  /// operators that can be computed together with what reads it; "none" where that gains nothing.
-  std::function<Value(std::span<const Value> inputs, std::span<const Value> outputs, const Attributes&)> pointwise = {};
+  /// The outputs, in elementwise operators that can be computed together with what reads them: those whose element at a place follows from
+  /// the elements at that place once the others are known; "none" where that gains nothing. Missing ones are "none".
+  std::function<Values(std::span<const Value> inputs, std::span<const Value> outputs, const Attributes&)> pointwise = {};
   /// Other ways to compute the call. On a GPU a compiler of graphs tries them all and keeps the fastest; where results must not
   /// depend on times it takes the first that is likely to be.
   std::vector<Lowering> lowerings = {};
