@@ -15,6 +15,7 @@
 #include "frit/ops/convolution/pointwise_product.h"
 #include "frit/ops/convolution/tiles/tap_convolution.h"
 #include "frit/ops/convolution/tiles/tap_products.h"
+#include "frit/ops/convolution/weight_gradient/window_products.h"
 #include "frit/ops/cuda/elementwise.cuh"
 #include "frit/ops/libraries/cuda/channel_bias.h"
 
@@ -210,6 +211,8 @@ void run(const ConvolutionCall& call, std::span<std::byte> scratch, CUstream_st*
     tap_convolution(call, stream);
   } else if (any && is_tap_product(call) && scratch.size() >= tap_product_scratch(call)) {
     tap_product(call, scratch, stream);
+  } else if (any && is_window_product(call) && scratch.size() >= window_product_scratch(call)) {
+    window_product(call, scratch, stream);
   } else if (any && run_plan(call, scratch, stream)) {
     return;  // the epilogue is done
   } else {
@@ -240,6 +243,7 @@ std::size_t scratch_for(const ConvolutionCall& call) {
   if (is_depthwise_convolution(call) || is_tap_convolution(call)) return 0;
   if (is_depthwise_weight_gradient(call)) return depthwise_weight_gradient_scratch(call);
   if (is_tap_product(call)) return tap_product_scratch(call);
+  if (is_window_product(call)) return window_product_scratch(call);
   const Layout layout = layout_of_plan(o.input, o.output);
   if (const auto mirror = mirror_to_run(call, layout)) {
     return alignment + aligned(static_cast<std::size_t>(o.weight.bytes())) + plan_scratch(*mirror, layout);

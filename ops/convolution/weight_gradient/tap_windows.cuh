@@ -3,6 +3,8 @@
 #include <optional>
 
 #include "frit/core/cuda/divisor.cuh"
+#include "frit/core/cuda/runtime.h"
+#include "frit/core/half.h"
 #include "frit/ops/libraries/convolution_geometry.h"
 
 namespace frit::ops {
@@ -10,12 +12,12 @@ namespace frit::ops {
 /// How the weight gradient of a convolution is shared out to products on tensor cores. Channels are innermost everywhere. The kernel's taps
 /// are cut into windows of up to 3 x 3 x 3, of which a block has one, for some channels of both images. It goes through tiles of the
 /// gradient, which are rows of positions of one depth, from depth to depth, and keeps the input's planes that the window's depths meet in
-/// shared memory, in a ring. A warp has the 3 x 3 taps of one depth and 32 x 8 channels, or shares them with others that have other columns.
+/// shared memory, in a ring. A warp has the 3 x 3 taps of one depth and 32 x 8 channels, or shares them with others that have other
+/// columns.
 struct TapWindows {
   static constexpr int side = 3, warp_outputs = 32, warp_inputs = 8;
   static constexpr int held = side * side * warp_outputs * warp_inputs / 32;  ///< sums of a thread
-  static constexpr int block_warps[] = {12, 16};  ///< that multiply_windows has kernels for
-  static constexpr int most_shared_bytes = 220 << 10;
+  static constexpr int deep_warps = 12, flat_warps = 16;  ///< of a block at most, where the kernel has several depths or one
 
   int out_channels, in_channels;
   int input[3], size[3], kernel[3], stride[3], padding[3];  ///< size: of the output
@@ -35,19 +37,26 @@ struct TapWindows {
 
   FRIT_HOST_DEVICE int kinds() const { return output_blocks * input_blocks * windows[0] * windows[1] * windows[2]; }
   FRIT_HOST_DEVICE int roles() const { return depth_warps * output_warps * input_warps; }
+  int most_warps() const { return block_depths == 1 ? flat_warps : deep_warps; }
   FRIT_HOST_DEVICE int warps() const { return roles() * splits; }
   FRIT_HOST_DEVICE int input_row_bytes() const { return phase_columns * stride[2] * input_pixel; }
   /// What the blocks of a share leave, for each split.
   FRIT_HOST_DEVICE int items() const { return kinds() * roles() * held * 32; }
-  std::size_t scratch_bytes() const { return sizeof(float) * static_cast<std::size_t>(shares * splits) * static_cast<std::size_t>(items()); }
+  std::size_t scratch_bytes() const {
+    return sizeof(float) * static_cast<std::size_t>(shares * splits) * static_cast<std::size_t>(items());
+  }
 
   /// The one that should be fastest; nothing where the geometry does not fit.
-  static std::optional<TapWindows> of(const ConvolutionGeometry& geometry, std::size_t element_bytes, int multiprocessors);
+  static std::optional<TapWindows> of(const ConvolutionGeometry& geometry, std::size_t element_bytes, const cuda::DeviceProperties& device);
   /// With such blocks and tiles; nothing where they do not fit.
-  static std::optional<TapWindows> with(const ConvolutionGeometry& geometry, std::size_t element_bytes, int multiprocessors,
-                                        int block_outputs, int block_inputs, int rows, int columns, int most_warps);
-  /// An estimate, in clocks.
-  double cost(std::size_t element_bytes) const;
+  static std::optional<TapWindows> with(const ConvolutionGeometry& geometry, std::size_t element_bytes,
+                                        const cuda::DeviceProperties& device, int block_outputs, int block_inputs, int rows, int columns);
+  /// Clocks, estimated.
+  double cost(std::size_t element_bytes, int multiprocessors) const;
+  /// The part of the tiles that are positions of the output.
+  double used_part(std::int64_t batch) const;
+  /// The part of the windows that are taps of the kernel.
+  double used_taps() const;
 };
 
 /// Of a kind of block: its first channels and taps.
