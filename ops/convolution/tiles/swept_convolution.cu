@@ -18,8 +18,9 @@ constexpr int most_swept_channels = 64, widest = 8;  // outputs that a thread st
 struct Rectifier {
   float low = -std::numeric_limits<float>::infinity(), high = -low, slope = 0;
 
-  [[maybe_unused]] __device__ float operator()(float x) const {
-    const float below = slope == 0 ? low : low + slope * (x - low), raised = x < low ? below : x;
+  template <class T>
+  __device__ T operator()(T x) const {
+    const T below = slope == 0 ? low : low + slope * (x - low), raised = x < low ? below : x;
     return raised > high ? high : raised;
   }
 };
