@@ -45,10 +45,9 @@ std::optional<TapWindows> windows_of(const ConvolutionCall& call) {
 template <class Stored>
 auto kernel_of(const TapWindows& w) {
   if constexpr (std::is_same_v<Stored, float>) {
-    if (w.stride[2] == 2) return multiply_windows<float, 2, TapWindows::deep_warps>;
-    if (w.most_warps() == TapWindows::flat_warps) return multiply_windows<float, 1, TapWindows::flat_warps>;
+    if (w.stride[2] == 2) return multiply_windows<float, 2>;
   }
-  return multiply_windows<Stored, 1, TapWindows::deep_warps>;
+  return multiply_windows<Stored, 1>;
 }
 
 }  // namespace
@@ -61,7 +60,7 @@ void window_product(const ConvolutionCall& call, std::span<std::byte> scratch, C
   const TapWindows windows = *windows_of(call);
   const auto& [input, weight, output, bias, residual] = call.operands;
   const cuda::LaunchShape shape{dim3(static_cast<unsigned>(windows.shares * windows.kinds())),
-                                dim3(static_cast<unsigned>(windows.warps() * 32)), static_cast<std::size_t>(windows.shared_bytes)};
+                                dim3(static_cast<unsigned>(windows.threads())), static_cast<std::size_t>(windows.shared_bytes)};
   auto* const partials = reinterpret_cast<float*>(scratch.data());
   dispatch_floating_and_halves(weight.dtype(), [&]<class Stored>() {
     if constexpr (!std::is_same_v<Stored, double>) {
