@@ -11,7 +11,7 @@ std::span<const Pass> forward_pipeline() {
   return passes;
 }
 
-std::span<const Pass> cleanup_pipeline() {
+std::span<const Pass> cleanup_pipeline(DeviceKind device) {
   static constexpr Pass passes[] = {
       {"constant folding", fold_constants},
       {"neutral operands", drop_neutral_operands},
@@ -22,9 +22,15 @@ std::span<const Pass> cleanup_pipeline() {
       {"virtual expansions", read_through_expansions},
       {"pointwise results", spell_pointwise_results},
       {"epilogues", grow_epilogues},
+      {"chains", grow_chains},
       {"joining", join_elementwise},
   };
-  return passes;
+  static const std::vector<Pass> without_chains = [] {
+    std::vector<Pass> result(std::begin(passes), std::end(passes));
+    std::erase_if(result, [](const Pass& pass) { return pass.run == grow_chains; });
+    return result;
+  }();
+  return device == DeviceKind::cpu ? std::span<const Pass>(without_chains) : passes;
 }
 
 Graph apply(std::span<const Pass> passes, Graph graph) {

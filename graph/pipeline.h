@@ -50,6 +50,10 @@ Graph lower_precision(const Graph& graph, DType half);
 /// Operations take over, by their operator's `epilogue` rule, what elementwise ones do to their result, if nothing else reads it.
 Graph grow_epilogues(const Graph& graph);
 
+/// Operations take in, by an operator's `stage` rule, the elementwise ones that make an image that they read, where that moves fewer bytes,
+/// and those that alone read their result.
+Graph grow_chains(const Graph& graph);
+
 /// Makes one operation of connected elementwise ones, by an operator's `join` rule, so that what lies between them is neither written nor
 /// read.
 Graph join_elementwise(const Graph& graph);
@@ -64,9 +68,10 @@ Graph freeze(const Graph& graph, const std::vector<std::string>& patterns);
 /// unknown or of the wrong dtype, or the operator that the shapes do not fit.
 Graph specialize(const Graph& graph, const std::map<std::string, TensorType>& inputs);
 
-/// What a forward graph goes through before its gradient is taken, and what the whole graph goes through after.
+/// What a forward graph goes through before its gradient is taken, and what the whole graph goes through after. On a CPU nothing is gained
+/// from chains.
 std::span<const Pass> forward_pipeline();
-std::span<const Pass> cleanup_pipeline();
+std::span<const Pass> cleanup_pipeline(DeviceKind device = DeviceKind::cuda);
 /// Runs and verifies each pass in turn.
 Graph apply(std::span<const Pass> passes, Graph graph);
 

@@ -59,7 +59,7 @@ graph::MemoryPlan Program::plan(const std::map<std::string, TensorType>& inputs)
 Graph Program::optimised(const std::map<std::string, TensorType>& inputs) const {
   const Device device = state_->device();
   const bool trained = static_cast<bool>(extend_);
-  const auto clean = [](Graph graph) { return graph::apply(graph::cleanup_pipeline(), std::move(graph)); };
+  const auto clean = [&](Graph graph) { return graph::apply(graph::cleanup_pipeline(device.kind), std::move(graph)); };
   const auto complete = [&](Graph graph) {
     if (trained) extend_(graph);
     graph = clean(graph::choose_gradient_lowerings(graph, {device, trained, clean}));

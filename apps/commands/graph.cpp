@@ -37,6 +37,10 @@ Graph optimized(Graph graph, bool gpu) {
   return gpu ? graph::apply_likely_lowerings(graph) : graph;
 }
 
+std::span<const graph::Pass> cleanup_for(const GraphArguments& a) {
+  return graph::cleanup_pipeline(a.gpu ? DeviceKind::cuda : DeviceKind::cpu);
+}
+
 /// Forward, gradient and updates, as a step of training runs.
 Graph train_graph(const Model& model, const Shape& shape, const GraphArguments& a) {
   constexpr const char* loss = "forward loss";
@@ -54,7 +58,7 @@ Graph staged(const std::string& stage, const Model& model, const Shape& shape, c
   if (stage == "inference") graph = graph::for_inference(graph);
   if (a.precision != DType::f32) graph = graph::lower_precision(graph, a.precision);
   graph = optimized(std::move(graph), a.gpu);
-  return stage == "fused" ? graph : graph::bring_preparation_first(graph::apply(graph::cleanup_pipeline(), std::move(graph)));
+  return stage == "fused" ? graph : graph::bring_preparation_first(graph::apply(cleanup_for(a), std::move(graph)));
 }
 
 /// Whether the graph of a stage is one that runs, part of it once.
@@ -138,7 +142,7 @@ void explain(Graph graph, const GraphArguments& a) {
     note("lowerings for a GPU");
     apply(graph::forward_pipeline());
   }
-  apply(graph::cleanup_pipeline());
+  apply(cleanup_for(a));
   const std::vector<bool> prepared = graph::find_preparation(graph);
   const auto once = std::count(prepared.begin(), prepared.end(), true);
   if (runs(a.stage)) json["computed_once"] = once;

@@ -6,13 +6,13 @@
 namespace frit::graph {
 namespace {
 
-/// By value: an elementwise operation, which its producer could be computed with, reads it.
-std::vector<bool> read_elementwise(const Graph& graph) {
-  std::vector<bool> result(static_cast<std::size_t>(graph.value_count()), false);
+/// By value: how many elementwise operations, which its producer could be computed with, read it.
+std::vector<int> elementwise_reads(const Graph& graph) {
+  std::vector<int> result(static_cast<std::size_t>(graph.value_count()), 0);
   for (const Node& node : graph.nodes()) {
     if (node.kind != NodeKind::operation || !node.op->elementwise || !node.op->mutates.empty()) continue;
     for (const int id : node.inputs) {
-      if (graph.type(id).shape == graph.type(node.outputs[0]).shape) result[static_cast<std::size_t>(id)] = true;
+      if (graph.type(id).shape == graph.type(node.outputs[0]).shape) ++result[static_cast<std::size_t>(id)];
     }
   }
   return result;
@@ -21,17 +21,26 @@ std::vector<bool> read_elementwise(const Graph& graph) {
 }  // namespace
 
 Graph spell_pointwise_results(const Graph& graph) {
-  const std::vector<bool> is_read = read_elementwise(graph);
+  const std::vector<int> reads = elementwise_reads(graph), uses = use_counts(graph);
+  // A further result costs the operation no reading: only if nothing else reads it, is it not computed at all.
+  const auto gains = [&](const Node& node, std::size_t k) {
+    const auto id = static_cast<std::size_t>(node.outputs[k]);
+    return reads[id] > 0 && (k == 0 || reads[id] == uses[id]);
+  };
   Rewriter rewriter(graph);
   for (const Node& node : graph.nodes()) {
     rewriter.copy(node);
-    if (node.kind != NodeKind::operation || !node.op->pointwise || !is_read[static_cast<std::size_t>(node.outputs[0])]) continue;
-    const Value spelled = node.op->pointwise(rewriter(node.inputs), rewriter(node.outputs), node.attributes);
-    if (!spelled) continue;
-    FRIT_CHECK(spelled.type() == graph.type(node.outputs[0]));
-    rewriter.map(node.outputs[0], spelled);
+    bool any = false;
+    for (std::size_t k = 0; k < node.outputs.size(); ++k) any = any || gains(node, k);
+    if (node.kind != NodeKind::operation || !node.op->pointwise || !any) continue;
+    const Values spelled = node.op->pointwise(rewriter(node.inputs), rewriter(node.outputs), node.attributes);
+    for (std::size_t k = 0; k < spelled.size(); ++k) {
+      if (!spelled[k] || !gains(node, k)) continue;
+      FRIT_CHECK(spelled[k].type() == graph.type(node.outputs[k]));
+      rewriter.map(node.outputs[k], spelled[k]);
+    }
   }
-  return rewriter.finish();
+  return remove_dead_code(rewriter.finish());
 }
 
 }  // namespace frit::graph

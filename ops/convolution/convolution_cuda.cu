@@ -13,8 +13,10 @@
 #include "frit/ops/convolution/direct_convolution.h"
 #include "frit/ops/convolution/mirrored_convolution.h"
 #include "frit/ops/convolution/pointwise_product.h"
+#include "frit/ops/convolution/tiles/swept_convolution.h"
 #include "frit/ops/convolution/tiles/tap_convolution.h"
 #include "frit/ops/convolution/tiles/tap_products.h"
+#include "frit/ops/convolution/weight_gradient/window_products.h"
 #include "frit/ops/cuda/elementwise.cuh"
 #include "frit/ops/libraries/cuda/channel_bias.h"
 
@@ -206,10 +208,14 @@ void run(const ConvolutionCall& call, std::span<std::byte> scratch, CUstream_st*
     return depthwise_convolution(call, stream);  // the epilogue is done
   } else if (any && is_depthwise_weight_gradient(call) && scratch.size() >= depthwise_weight_gradient_scratch(call)) {
     depthwise_weight_gradient(call, scratch, stream);
+  } else if (any && is_swept_convolution(call)) {
+    if (swept_convolution(call, stream)) return;  // the epilogue is done
   } else if (any && is_tap_convolution(call)) {
     tap_convolution(call, stream);
   } else if (any && is_tap_product(call) && scratch.size() >= tap_product_scratch(call)) {
     tap_product(call, scratch, stream);
+  } else if (any && is_window_product(call) && scratch.size() >= window_product_scratch(call)) {
+    window_product(call, scratch, stream);
   } else if (any && run_plan(call, scratch, stream)) {
     return;  // the epilogue is done
   } else {
@@ -237,9 +243,10 @@ std::size_t scratch_for(const ConvolutionCall& call) {
     return aligned(static_cast<std::size_t>(o.input.elements()) * size_of(o.weight.dtype())) + scratch_for(with_image(call, nullptr));
   }
   if (is_pointwise_product(call)) return pointwise_product_scratch(call);
-  if (is_depthwise_convolution(call) || is_tap_convolution(call)) return 0;
+  if (is_depthwise_convolution(call) || is_swept_convolution(call) || is_tap_convolution(call)) return 0;
   if (is_depthwise_weight_gradient(call)) return depthwise_weight_gradient_scratch(call);
   if (is_tap_product(call)) return tap_product_scratch(call);
+  if (is_window_product(call)) return window_product_scratch(call);
   const Layout layout = layout_of_plan(o.input, o.output);
   if (const auto mirror = mirror_to_run(call, layout)) {
     return alignment + aligned(static_cast<std::size_t>(o.weight.bytes())) + plan_scratch(*mirror, layout);

@@ -4,7 +4,7 @@
 
 #include "frit/core/cuda/launch.cuh"
 #include "frit/core/cuda/vector.cuh"
-#include "frit/ops/cuda/dispatch.cuh"
+#include "frit/ops/cuda/computed.cuh"
 
 namespace frit::ops {
 
@@ -58,7 +58,7 @@ struct ColumnSplit {
 
 inline std::int64_t Columns::most_sums() const {
   std::int64_t sums = 0;
-  for (const int width : {1, 2, 4, 8}) sums = std::max(sums, ColumnSplit(*this, width).sums());
+  for (int width = 1; width <= 8; width *= 2) sums = std::max(sums, ColumnSplit(*this, width).sums());
   return sums;
 }
 
@@ -187,8 +187,8 @@ struct ColumnTotal {
 /// Writes a total a chunk and column, or, where `partial` is null, calls terms.finish(place, total) for each place (matrix, column).
 /// Deterministic.
 template <class Terms>
-__global__ void __launch_bounds__(ColumnSplit::threads, 3)
-    sum_columns(typename Terms::Total* partial /* (chunks, matrices, columns) */, Terms terms, ColumnSplit split) {
+__device__ void write_column_sums(typename Terms::Total* partial /* (chunks, matrices, columns) */, const Terms& terms,
+                                  const ColumnSplit& split) {
   const ColumnIterator it(split);
   const ColumnTotal<Terms> sum(terms, it, split);
   if (!sum.valid) return;
@@ -197,6 +197,10 @@ __global__ void __launch_bounds__(ColumnSplit::threads, 3)
     if (partial == nullptr) return terms.finish(place, sum.total);
   }
   partial[place] = sum.total;
+}
+template <class Terms>
+__global__ void __launch_bounds__(ColumnSplit::threads, 3) sum_columns(typename Terms::Total* partial, Terms terms, ColumnSplit split) {
+  write_column_sums(partial, terms, split);
 }
 
 template <class Terms>

@@ -15,7 +15,8 @@
 //   Computed                                  the type that it gives elements in
 //   Channels<width>; channels<width>(place)   what it needs of a vector's channels alone, which a kernel that keeps to them reads once
 //   Words<width>; fetch<width>(place)         the operands of a vector as they are in memory, so that several are under way at once
-//   values<width>(words, channels)            the elements, a cuda::Vector<Computed, width>
+//   values<width>(words, channels, beside)    the elements, a cuda::Vector<Computed, width>; `beside` are the words of another image that
+//                                             the kernel reads at the same place, Nothing if it reads none: a program may read it too
 // A Sink has Channels and Words likewise, of the operands that it reads besides, and
 //   store<width>(place, elements, words, channels)
 
@@ -50,8 +51,8 @@ struct Stored {
   __device__ Words<width> fetch(const Place& place) const {
     return Words<width>::load(data + place.offset, aligned);
   }
-  template <int width>
-  __device__ cuda::Vector<Computed, width> values(const Words<width>& words, const Channels<width>&) const {
+  template <int width, class Beside = Nothing>
+  __device__ cuda::Vector<Computed, width> values(const Words<width>& words, const Channels<width>&, const Beside& = {}) const {
     cuda::Vector<Computed, width> elements;
 #pragma unroll
     for (int k = 0; k < width; ++k) elements[k] = convert<Computed>(words[k]);

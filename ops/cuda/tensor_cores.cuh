@@ -17,6 +17,25 @@ inline constexpr int rows = 16, columns = 16;
 inline constexpr int held = 8;
 using Sums = float[held];
 
+/// Matrices of 8 x 8 halves, transposed: lane 8 i + r has the address of row r of the i-th. A thread gets two neighbours of each.
+__device__ inline void load_transposed(std::uint32_t (&matrices)[4], std::uint32_t row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(matrices[0]), "=r"(matrices[1]), "=r"(matrices[2]), "=r"(matrices[3])
+               : "r"(row)
+               : "memory");
+}
+__device__ inline void load_transposed(std::uint32_t (&matrices)[2], std::uint32_t row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
+               : "=r"(matrices[0]), "=r"(matrices[1])
+               : "r"(row)
+               : "memory");
+}
+__device__ inline float load_float(std::uint32_t address) {
+  float element;
+  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(element) : "r"(address) : "memory");
+  return element;
+}
+
 /// One instruction: sums (16, 8) += left (16, depth) * right (depth, 8).
 template <class Stored>
 struct Instruction;

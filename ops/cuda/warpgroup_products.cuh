@@ -44,12 +44,21 @@ __device__ inline void begin_products() {
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #endif
 }
-/// After products: the sums may be read and written then.
-__device__ inline void complete_products() {
+/// After products: they are on their way.
+__device__ inline void commit_products() {
 #if FRIT_HAS_WARPGROUP_PRODUCTS
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+#endif
+}
+/// Until they are there: the sums may be read and written then.
+__device__ inline void wait_for_products() {
+#if FRIT_HAS_WARPGROUP_PRODUCTS
   asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
 #endif
+}
+__device__ inline void complete_products() {
+  commit_products();
+  wait_for_products();
 }
 
 /// A thread's sums: [4 j + 2 h + v] is in row 16 w + 8 h + lane / 4, column 8 j + 2 (lane % 4) + v, w being its warp's number of four.
@@ -75,6 +84,41 @@ __device__ void multiply(Sums& s, std::uint64_t left, std::uint64_t right, bool 
     FRIT_WGMMA("m64n48k8", "tf32", "");
   }
 #undef FRIT_WGMMA
+#endif
+}
+
+/// The same with twice as many columns.
+inline constexpr int wide_columns = 2 * columns;
+using WideSums = float[48];
+
+/// The compiler moves no use of the sums past here.
+__device__ inline void hold(WideSums& s) {
+#pragma unroll
+  for (int i = 0; i < 48; ++i) asm volatile("" : "+f"(s[i])::"memory");
+}
+
+/// sums += left * right, once they are complete.
+template <class Stored>
+__device__ void multiply(WideSums& s, std::uint64_t left, std::uint64_t right) {
+#if FRIT_HAS_WARPGROUP_PRODUCTS
+#define FRIT_FOUR(i) "+f"(s[i]), "+f"(s[i + 1]), "+f"(s[i + 2]), "+f"(s[i + 3])
+#define FRIT_WGMMA(shape, type, transposed)                                                                                           \
+  asm volatile("wgmma.mma_async.sync.aligned." shape ".f32." type "." type                                                            \
+               " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24," \
+               " %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47}," \
+               " %48, %49, 1, 1, 1" transposed ";"                                                                                    \
+               : FRIT_FOUR(0), FRIT_FOUR(4), FRIT_FOUR(8), FRIT_FOUR(12), FRIT_FOUR(16), FRIT_FOUR(20), FRIT_FOUR(24), FRIT_FOUR(28), \
+                 FRIT_FOUR(32), FRIT_FOUR(36), FRIT_FOUR(40), FRIT_FOUR(44)                                                           \
+               : "l"(left), "l"(right))
+  if constexpr (std::is_same_v<Stored, Half>) {
+    FRIT_WGMMA("m64n96k16", "f16", ", 0, 0");
+  } else if constexpr (std::is_same_v<Stored, BFloat16>) {
+    FRIT_WGMMA("m64n96k16", "bf16", ", 0, 0");
+  } else {
+    FRIT_WGMMA("m64n96k8", "tf32", "");
+  }
+#undef FRIT_WGMMA
+#undef FRIT_FOUR
 #endif
 }
 #endif

@@ -11,6 +11,7 @@
 #include "frit/core/strided_loop.h"
 #include "frit/ops/cuda/elementwise.cuh"
 #include "frit/ops/elementwise/compiled_program.cuh"
+#include "frit/ops/elementwise/compiled_stage.cuh"
 #include "frit/ops/elementwise/elementwise.h"
 #include "frit/ops/elementwise/program.cuh"
 #include "frit/ops/libraries/cuda/nvrtc.h"
@@ -22,17 +23,6 @@ namespace {
 using program::Access;
 
 static_assert(program::most_rank == Dims::max_rank);
-
-const char* name_of_type(DType dtype) {
-  switch (dtype) {
-    case DType::f64: return "double";
-    case DType::f32: return "float";
-    case DType::f16: return "Half";
-    case DType::bf16: return "BFloat16";
-    case DType::u8: return "std::uint8_t";
-    default: fail(ErrorKind::bug, "no program computes with ", dtype);
-  }
-}
 
 const char* name_of_access(Access access) {
   constexpr const char* names[] = {"vector", "dense", "repeated", "run", "row", "indexed", "turned"};
@@ -256,21 +246,9 @@ class Source {
 
   bool is_turned(std::size_t k) const { return tiling_->access[k] == Access::turned; }
 
-  void write_instruction(std::size_t n) {
-    const ElementwiseProgram::Instruction& instruction = program_.instructions[n];
-    const FunctorData functor = instruction.op->cuda.functor(instruction.attributes, wide_);
-    std::array<std::uint64_t, 2> words{};
-    static_assert(sizeof words == sizeof functor.state);
-    std::memcpy(words.data(), functor.state.data(), sizeof words);
-    std::string operands;
-    for (std::size_t k = 0; k < most_instruction_operands; ++k) {
-      operands += concat(", v", instruction.operands[std::min(k, instruction.operands.size() - 1)]);
-    }
-    line("  constexpr State s", n, " = {{", words[0], "u, ", words[1], "u}};");
-    line("  const auto v", program_.inputs + static_cast<int>(n), " = apply<", int{functor.number}, ">(s", n, operands, ");");
-  }
+  void write_instruction(std::size_t n) { text_ += instruction_text(program_, n, wide_); }
 
-  const char* stored(std::size_t k) const { return name_of_type(tensors_[k].dtype()); }
+  const char* stored(std::size_t k) const { return name_in_programs(tensors_[k].dtype()); }
   static std::string access_name(Access access) { return concat("Access::", name_of_access(access)); }
 
   const ElementwiseProgram& program_;
@@ -285,6 +263,31 @@ class Source {
 };
 
 }  // namespace
+
+const char* name_in_programs(DType dtype) {
+  switch (dtype) {
+    case DType::f64: return "double";
+    case DType::f32: return "float";
+    case DType::f16: return "Half";
+    case DType::bf16: return "BFloat16";
+    case DType::u8: return "std::uint8_t";
+    default: fail(ErrorKind::bug, "no program computes with ", dtype);
+  }
+}
+
+std::string instruction_text(const ElementwiseProgram& program, std::size_t n, bool wide) {
+  const ElementwiseProgram::Instruction& instruction = program.instructions[n];
+  const FunctorData functor = instruction.op->cuda.functor(instruction.attributes, wide);
+  std::array<std::uint64_t, 2> words{};
+  static_assert(sizeof words == sizeof functor.state);
+  std::memcpy(words.data(), functor.state.data(), sizeof words);
+  std::string operands;
+  for (std::size_t k = 0; k < most_instruction_operands; ++k) {
+    operands += concat(", v", instruction.operands[std::min(k, instruction.operands.size() - 1)]);
+  }
+  return concat("  constexpr State s", n, " = {{", words[0], "u, ", words[1], "u}};\n  const auto v", program.inputs + static_cast<int>(n),
+                " = apply<", int{functor.number}, ">(s", n, operands, ");\n");
+}
 
 std::string program_source(const ElementwiseProgram& program, std::span<const Tensor> inputs, std::span<const Tensor> outputs, bool wide) {
   return Source(program, inputs, outputs, wide).text();

@@ -1,10 +1,13 @@
 #include "frit/core/strided_loop.h"
 #include "frit/ops/cpu/elementwise.h"
+#include "frit/ops/elementwise/activation.h"
 #include "frit/ops/elementwise/arithmetic.h"
+#include "frit/ops/elementwise/compare.h"
 #include "frit/ops/loss/loss_functors.h"
 #include "frit/ops/loss/loss_reduction.h"
 #include "frit/ops/operator/registry.h"
 #include "frit/ops/reduction/sum_tile.h"
+#include "frit/ops/shape/shape_ops.h"
 
 namespace frit {
 
@@ -24,33 +27,16 @@ namespace ops {
 namespace {
 
 /// The loss has the target's dtype: a prediction in halves may come with a float32 target.
-void require_fitting_types(const InferContext& call, std::size_t prediction) {
-  const TensorType& a = call.inputs[prediction];
-  const TensorType& b = call.inputs[prediction + 1];
-  const bool compatible = a.dtype == b.dtype || (is_half(a.dtype) && b.dtype == DType::f32);
-  call.require(compatible && a.shape == b.shape, call.op.inputs[prediction].name, " is ", a, ", target is ", b);
-}
-
 std::vector<TensorType> infer(const InferContext& call) {
-  require_fitting_types(call, 0);
+  const TensorType &a = call.inputs[0], &b = call.inputs[1];
+  const bool compatible = a.dtype == b.dtype || (is_half(a.dtype) && b.dtype == DType::f32);
+  call.require(compatible && a.shape == b.shape, call.op.inputs[0].name, " is ", a, ", target is ", b);
   return {{call.inputs[1].dtype, loss_shape(call.attributes, call.shape(0))}, call.inputs[0]};
 }
 
 ReductionPlan plan_of(std::int64_t elements) { return {{elements}, {0}}; }
 
 std::size_t scratch(const InferContext& call) { return plan_of(call.inputs[0].elements()).scratch_bytes(sizeof(SumTile<double>)); }
-
-/// by_prediction[i] and by_target[i], unless they are null, for begin <= i < end; they may be p or t. scale(i) is the gradient that comes
-/// in.
-template <class Loss, class T, class Scale>
-void write_gradients(T* by_prediction, T* by_target, const T* p, const T* t, std::int64_t begin, std::int64_t end, const Scale& scale) {
-  FRIT_INDEPENDENT_ITERATIONS
-  for (std::int64_t i = begin; i < end; ++i) {
-    const T prediction = p[i], target = t[i], factor = scale(i);
-    if (by_prediction != nullptr) by_prediction[i] = Loss::by_prediction(prediction, target) * factor;
-    if (by_target != nullptr) by_target[i] = Loss::by_target(prediction, target) * factor;
-  }
-}
 
 /// Either result may be undefined.
 template <class Loss>
@@ -65,7 +51,9 @@ void kernel(const KernelContext& call) {
     const double divisor = reduction == Reduction::mean ? static_cast<double>(elements) : 1;  // the mean over nothing is NaN
     const auto write_unit_gradient = [&](std::int64_t begin, std::int64_t end) {
       const T share = 1 / static_cast<T>(divisor);
-      if (unit_gradient) write_gradients<Loss, T>(unit_gradient, nullptr, p, t, begin, end, [=](std::int64_t) { return share; });
+      if (unit_gradient == nullptr) return;
+      FRIT_INDEPENDENT_ITERATIONS
+      for (std::int64_t i = begin; i < end; ++i) unit_gradient[i] = Loss::by_prediction(p[i], t[i]) * share;
     };
     if (reduction == Reduction::none) {
       parallel_for(elements, elementwise_grain, [&](std::int64_t begin, std::int64_t end) {
@@ -86,50 +74,50 @@ void kernel(const KernelContext& call) {
   });
 }
 
+// As the functors' derivatives, spelled in operators.
+Value by_prediction(SquaredError, Value p, Value t) { return 2.0 * (p - t); }
+Value by_prediction(AbsoluteError, Value p, Value t) { return cast(greater(p, t), p.dtype()) - cast(less(p, t), p.dtype()); }
+Value by_prediction(LogisticCrossEntropy, Value p, Value t) { return sigmoid(p) - t; }
+
+template <class Loss>
+Value by_target(Loss loss, Value p, Value t) {
+  if constexpr (Loss::antisymmetric) return by_prediction(loss, t, p);
+  return -p;
+}
+
+/// What the loss multiplies each element's value with.
+double share_of(const Attributes& attributes, Value prediction) {
+  return reduction_of(attributes) == Reduction::mean ? 1 / static_cast<double>(prediction.type().elements()) : 1;
+}
+
 /// A loss of one value comes with its gradient for an incoming 1, so that prediction and target are read once. Not in halves: a mean's
 /// share of an element may vanish in them, which the scaling of the loss is there to prevent, and then the scale must come first.
 template <class Loss>
-Values gradient(const char* backward, const GradientContext& call) {
+Values gradient(const GradientContext& call) {
   require(!call.gradients[1], "gradient: the gradient of a loss is not differentiable");
   const Value incoming = call.gradients[0];
   if (!incoming) return Values(2);
-  const bool in_pass = reduction_of(call.attributes) != Reduction::none && !is_half(call.inputs[0].dtype());
+  const DType dtypes[] = {call.inputs[0].dtype(), call.inputs[1].dtype()};
+  const bool in_pass = reduction_of(call.attributes) != Reduction::none && !is_half(dtypes[0]);
   if (in_pass && (Loss::antisymmetric || !call.wanted[1])) {
     const Value by_prediction = call.outputs[1] * incoming;
     return {call.wanted[0] ? by_prediction : Value{}, call.wanted[1] ? -by_prediction : Value{}};
   }
-  const Values results = emit(backward, {incoming, call.inputs[0], call.inputs[1]}, call.attributes);
-  return {call.wanted[0] ? results[0] : Value{}, call.wanted[1] ? results[1] : Value{}};
+  const DType wide = is_half(dtypes[0]) ? DType::f32 : dtypes[0];
+  const Value p = cast(call.inputs[0], wide), t = cast(call.inputs[1], wide);
+  const auto scaled = [&](Value derivative, DType dtype) {
+    return cast(derivative * cast(incoming, wide) * share_of(call.attributes, p), dtype);
+  };
+  return {call.wanted[0] ? scaled(by_prediction(Loss{}, p, t), dtypes[0]) : Value{},
+          call.wanted[1] ? scaled(by_target(Loss{}, p, t), dtypes[1]) : Value{}};
 }
 
-std::vector<TensorType> infer_backward(const InferContext& call) {
-  require_fitting_types(call, 1);
-  const TensorType &prediction = call.inputs[1], &target = call.inputs[2];
-  const TensorType expected{target.dtype, loss_shape(call.attributes, prediction.shape)};
-  call.require(call.inputs[0] == expected, "gradient is ", call.inputs[0], ", expected ", expected);
-  return {prediction, target};
-}
-
-/// Either result may be undefined.
+/// The gradient that comes with the loss need not be written where elementwise operators read it.
 template <class Loss>
-void backward_kernel(const KernelContext& call) {
-  const Reduction reduction = reduction_of(call.attributes);
-  const std::int64_t elements = call.inputs[1].elements();
-  dispatch_floating(call.inputs[1].dtype(), [&]<class T>() {
-    const T* const gradient = call.inputs[0].data<T>();
-    const T* const p = call.inputs[1].data<T>();
-    const T* const t = call.inputs[2].data<T>();
-    T* const by_prediction = data_or_null<T>(call.outputs[0]);
-    T* const by_target = data_or_null<T>(call.outputs[1]);
-    const T divisor = reduction == Reduction::mean ? static_cast<T>(elements) : T{1};
-    parallel_for(elements, elementwise_grain, [&](std::int64_t begin, std::int64_t end) {
-      if (reduction == Reduction::none) {
-        write_gradients<Loss>(by_prediction, by_target, p, t, begin, end, [=](std::int64_t i) { return gradient[i]; });
-      } else {
-        write_gradients<Loss>(by_prediction, by_target, p, t, begin, end, [share = gradient[0] / divisor](std::int64_t) { return share; });
-      }
-    });
-  });
+Values pointwise(std::span<const Value> inputs, std::span<const Value>, const Attributes& attributes) {
+  const Value p = inputs[0], t = inputs[1];
+  if (is_half(p.dtype())) return {};
+  return {Value{}, by_prediction(Loss{}, p, t) * share_of(attributes, p)};
 }
 
 std::vector<Sample> samples_with(Fill target) {
@@ -149,40 +137,21 @@ std::vector<Sample> samples_with(Fill target) {
           sample({0, 3}, "none")};
 }
 
-std::vector<Sample> backward_samples_with(Fill target) {
-  std::vector<Sample> samples = samples_with(target);
-  for (Sample& sample : samples) {
-    sample.inputs.insert(sample.inputs.begin(), SampleInput(loss_shape(sample.attributes, sample.inputs[0].shape)));
-  }
-  return samples;
-}
-
 template <class Loss>
 void add_loss(Registry& registry, const char* name, const char* prediction, const char* summary, Fill target) {
-  const std::string backward = std::string(name) + "_backward";
   registry.add<LossAttributes>({
       .name = name,
       .summary = summary,
       .inputs = {prediction, "target"},
       .outputs = {"loss", "unit_gradient"},  // unit_gradient: of the prediction, for an incoming gradient of 1
       .infer = infer,
-      .gradient = [backward](const GradientContext& call) { return gradient<Loss>(backward.c_str(), call); },
+      .gradient = gradient<Loss>,
+      .pointwise = pointwise<Loss>,
       .precision = Precision::full,
       .any_precision = {0},
       .cpu = {.run = kernel<Loss>, .scratch = scratch},
       .in_place = {{1, 0}, {1, 1}},
       .samples = [target] { return samples_with(target); },
-  });
-  registry.add<LossAttributes>({
-      .name = backward,
-      .summary = std::string("the gradients of ") + name,
-      .inputs = {"gradient", prediction, "target"},
-      .outputs = {"prediction_gradient", "target_gradient"},
-      .infer = infer_backward,
-      .no_gradient = "not differentiable twice",
-      .cpu = {backward_kernel<Loss>},
-      .in_place = {{0, 1}, {0, 2}, {1, 2}, {1, 1}},
-      .samples = [target] { return backward_samples_with(target); },
   });
 }
 

@@ -145,53 +145,6 @@ void kernel(const KernelContext& call) {
   });
 }
 
-/// As loss_values, for the gradients of prediction and target, those that are not null. `one_gradient`: `gradient` holds one element for
-/// all; otherwise each has its own.
-template <class Loss, class Prediction, class Target, class T>
-__global__ void __launch_bounds__(cuda::default_threads)
-    loss_gradients(Prediction* by_prediction, Target* by_target, const Target* gradient, const Prediction* prediction, const Target* target,
-                   std::int64_t count, T divisor, bool one_gradient, bool vectors) {
-  constexpr int width = elementwise::width_for<Prediction, Target>;
-  const T shared_scale = one_gradient ? convert<T>(*gradient) / divisor : T{0};
-  for_each_run<width>(
-      prediction, target, count, vectors, [&](std::int64_t first, std::int64_t left, bool vector, const auto& p, const auto& t) {
-        cuda::Vector<Target, width> scale{};
-        if (!one_gradient) scale = elementwise::load<width>(gradient + first, left, vector);
-        const auto store = [&]<class Stored>(Stored* results, const auto& derivative) {
-          if (results == nullptr) return;
-          cuda::Vector<Stored, width> elements;
-#pragma unroll
-          for (int v = 0; v < width; ++v) {
-            elements[v] =
-                convert<Stored>(derivative(convert<T>(p[v]), convert<T>(t[v])) * (one_gradient ? shared_scale : convert<T>(scale[v])));
-          }
-          elementwise::store(results + first, elements, left, vector);
-        };
-        store(by_prediction, [](T a, T b) { return Loss::by_prediction(a, b); });
-        store(by_target, [](T a, T b) { return Loss::by_target(a, b); });
-      });
-}
-
-/// Either result may be undefined.
-template <class Loss>
-void backward_kernel(const KernelContext& call) {
-  const Reduction reduction = reduction_of(call.attributes);
-  const std::int64_t elements = call.inputs[1].elements();
-  if (elements == 0) return;
-  dispatch_types(call.inputs[1], call.inputs[2], [&]<class Prediction, class Target>() {
-    using T = Computed<Target>;
-    Prediction* const by_prediction = data_or_null<Prediction>(call.outputs[0]);
-    Target* const by_target = data_or_null<Target>(call.outputs[1]);
-    const Target *const gradient = call.inputs[0].data<Target>(), *const t = call.inputs[2].data<Target>();
-    const Prediction* const p = call.inputs[1].data<Prediction>();
-    const bool one_gradient = reduction != Reduction::none;
-    const T divisor = reduction == Reduction::mean ? static_cast<T>(elements) : T{1};
-    cuda::launch(loss_gradients<Loss, Prediction, Target, T>, shape_for<Prediction, Target>(elements), call.stream, by_prediction,
-                 by_target, gradient, p, t, elements, divisor, one_gradient,
-                 all_aligned(by_prediction, by_target, p, t) && (one_gradient || all_aligned(gradient)));
-  });
-}
-
 template <class Loss>
 void add_loss(Registry& registry, const std::string& name) {
   registry.add_cuda(name, {.run = kernel<Loss>,
@@ -200,9 +153,6 @@ void add_loss(Registry& registry, const std::string& name) {
                            .any_layout_inputs = {0, 1},
                            .any_layout_outputs = {0, 1},
                            .one_layout = true});
-  registry.add_cuda(
-      name + "_backward",
-      {.run = backward_kernel<Loss>, .halves = true, .any_layout_inputs = {0, 1, 2}, .any_layout_outputs = {0, 1}, .one_layout = true});
 }
 
 }  // namespace

@@ -159,6 +159,7 @@ FRIT_OPERATORS(batch_norm) {
       .outputs = {"input_gradient", "weight_gradient", "bias_gradient"},
       .infer = infer_backward,
       .no_gradient = "not differentiable twice",
+      .staged_inputs = staged_norm_gradient,
       .cpu = {.run = run_backward,
               .scratch =
                   [](const InferContext& call) {

@@ -33,6 +33,8 @@ std::size_t cuda_norm_scratch(const NormGeometry& geometry, Layout layout);
 /// As run_norm_backward.
 void run_cuda_norm_backward(const KernelContext& call, const NormGeometry& geometry, bool fixed_statistics = false);
 std::size_t cuda_norm_backward_scratch(const NormGeometry& geometry, Layout layout);
+/// The same for images in channels-last layout, whose gradient comes from a program.
+StagedKernel staged_norm_backward(NormGeometry (*geometry)(const KernelContext&), bool (*fixed_statistics)(const KernelContext&));
 
 /// The kernels of the norm that has attributes A, and of its gradient. `run` computes the norm. `images`: images may lie in either layout.
 template <class A>
@@ -49,6 +51,11 @@ void add_cuda_norm(Registry& registry, const std::string& name, KernelFunction r
     forward.any_layout_inputs = forward.any_layout_outputs = {0};
     backward.any_layout_inputs = {0, 1};
     backward.any_layout_outputs = {0};
+    backward.staged = staged_norm_backward([](const KernelContext& call) { return norm_geometry(call.inputs[1].shape(), call.as<A>()); },
+                                           [](const KernelContext& call) {
+                                             if constexpr (std::is_same_v<A, BatchNormAttributes>) return !call.as<A>().training;
+                                             return false;
+                                           });
     forward.one_layout = backward.one_layout = true;
   }
   registry.add_cuda(name, std::move(forward));

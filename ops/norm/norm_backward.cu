@@ -2,6 +2,8 @@
 // g.
 
 #include "frit/ops/norm/column_gradients.cuh"
+#include "frit/ops/norm/compiled_gradients.cuh"
+#include "frit/ops/norm/gradients.cuh"
 #include "frit/ops/norm/norm.cuh"
 
 namespace frit::ops {
@@ -70,56 +72,17 @@ __global__ void __launch_bounds__(1024)
   }
 }
 
-/// A thread for a few rows of a vector of columns. Reads g, and x unless the statistics are fixed, and writes dx once; dx may lie on g.
 template <class T, class C, int width>
-__global__ void __launch_bounds__(ColumnSplit::threads)
-    backward_columns(T* input_gradient, GradientInputs<T> from, const SumPair* means /* (slices), null if fixed */, ColumnGeometry g,
-                     ColumnSplit split, bool aligned) {
-  const ColumnIterator it(split);
-  ColumnRule<C> own[width];
-  make_once(own, it, split, [&](int column) {
-    const std::int64_t slice = g.slice(it.matrix, column);
-    return ColumnRule<C>(channel_weight(from, g, column), from.means[slice], from.rstds[slice], means == nullptr ? nullptr : means + slice);
-  });
-  if (it.inside) write_columns(input_gradient, from, own, means != nullptr, it, split, aligned);
+__global__ void __launch_bounds__(ColumnSplit::threads) backward_columns(stages::StoredSink<T> input_gradient, stages::Stored<T> gradient,
+                                                                         NormOfColumns<T> norm, const SumPair* means, ColumnSplit split) {
+  write_column_gradients<C, width>(input_gradient, gradient, norm, means, split);
 }
 
-/// Few blocks have a multiprocessor to themselves: more is under way in each.
-template <class T, class C, int width>
-using WholeColumnGradients = ColumnGradients<T, C, width, /*by_row=*/false, /*rows_at_once=*/4>;
-
-/// A block for all columns of some slices: reads g and x twice, the second time from a cache, and writes dx once and the sums of columns,
-/// not weighted. dx may lie on g. Deterministic.
 template <class T, class C, int width>
 __global__ void __launch_bounds__(ColumnSplit::threads, sizeof(C) == sizeof(float) ? 2 : 1)
-    backward_whole_columns(T* input_gradient, SumPair* partial /* (matrices, columns), or null */, WholeColumnGradients<T, C, width> terms,
+    backward_whole_columns(stages::StoredSink<T> input_gradient, SumPair* partial, WholeColumnGradients<T, C, width> terms,
                            double inverse_count, ColumnSplit split) {
-  constexpr int most = ColumnSplit::most_lanes * width;
-  __shared__ SumPair column_sums[most], means[most];  // weighted; (slices of the block)
-  const ColumnGeometry& g = terms.g;
-  const GradientInputs<T>& from = terms.from;
-  const ColumnIterator it(split);
-  {
-    const ColumnTotal<WholeColumnGradients<T, C, width>> found(terms, it, split);
-    if (found.valid) {
-      const double w = channel_weight(from, g, found.column);
-      column_sums[threadIdx.x] = {w * found.total.first, w * found.total.second};
-      if (partial != nullptr) partial[it.matrix * split.columns + found.column] = found.total;
-    }
-  }
-  __syncthreads();
-  for_slices(column_sums, g, it, split, [&](int place, int, const SumPair& sums) {
-    means[place] = {sums.first * inverse_count, sums.second * inverse_count};
-  });
-  __syncthreads();
-  ColumnRule<C> own[width];
-  const int first = it.column - it.lane * width;
-  make_once(own, it, split, [&](int column) {
-    const std::int64_t slice = g.slice(it.matrix, column);
-    return ColumnRule<C>(channel_weight(from, g, column), from.means[slice], from.rstds[slice],
-                         means + (column - first) / static_cast<int>(g.group));
-  });
-  if (it.inside) write_columns(input_gradient, from, own, true, it, split, terms.aligned);
+  write_whole_column_gradients(input_gradient, partial, terms, inverse_count, split);
 }
 
 /// The means over a slice whose sums came in parts, `parts` neighbouring ones of each weight.
@@ -162,7 +125,7 @@ struct BackwardPlan {
   std::int64_t parts, partial_sums;
 
   BackwardPlan(const NormGeometry& g, Layout layout)
-      : columns(ColumnGeometry::of(g, layout)),
+      : columns(column_geometry(g, layout)),
         rows(g.weight_axis == WeightAxis::run ? rows_of(g) : g),
         parts(parts_of(rows.slices, rows.slice_elements())),
         partial_sums(columns ? columns->most_sums() : rows.slices * parts) {
@@ -183,23 +146,43 @@ struct Backward {
   GradientInputs<T> from;
   T *input_gradient, *weight_gradient, *bias_gradient;
   SumPair *sums, *means;
+  std::optional<CompiledGradients> compiled;  ///< that have stages
 
-  Backward(const KernelContext& call_, const NormGeometry& geometry)
+  Backward(const KernelContext& call_, const NormGeometry& geometry, const Stages* stages = nullptr)
       : call(call_),
         g(geometry),
         plan(geometry, call.inputs[1].layout()),
-        from{call.inputs[0].data<T>(), call.inputs[1].data<T>(), data_or_null<T>(call.inputs, 4), call.inputs[2].data<double>(),
+        from{data_or_null<T>(call.inputs, 0), call.inputs[1].data<T>(), data_or_null<T>(call.inputs, 4), call.inputs[2].data<double>(),
              call.inputs[3].data<double>()},
         input_gradient(data_or_null<T>(call.outputs, 0)),
         weight_gradient(data_or_null<T>(call.outputs, 1)),
         bias_gradient(data_or_null<T>(call.outputs, 2)),
         sums(reinterpret_cast<SumPair*>(call.scratch.data())),
-        means(sums + plan.partial_sums) {}
+        means(sums + plan.partial_sums) {
+    if (stages == nullptr) return;
+    compiled.emplace(*stages, call.inputs[0], call.inputs[1], call.outputs[0], g.weight_axis != WeightAxis::slice);
+  }
+
+  /// What the first runs of the passes would wait for.
+  void prepare() const {
+    const int width = compiled->width(*plan.columns);
+    if (whole_slices(*plan.columns, width, 2 * sizeof(T))) return compiled->compile(CompiledGradients::whole, width);
+    compiled->compile(CompiledGradients::sums, width);
+    compiled->compile(CompiledGradients::input_gradient, width);
+  }
 
   bool per_element() const { return g.weight_axis == WeightAxis::element; }
   bool slice_is_channel() const { return g.weight_axis == WeightAxis::slice; }
   bool wants_parameters() const { return weight_gradient != nullptr || bias_gradient != nullptr; }
   Alignment aligned(int width) const { return {width, {from.gradient, from.input, input_gradient}, {from.weight}}; }
+
+  stages::Stored<T> gradient(int width) const { return {from.gradient, aligned(width).data}; }
+  stages::StoredSink<T> sink(int width) const { return {input_gradient, aligned(width).data}; }
+  NormOfColumns<T> norm(const ColumnGeometry& columns, int width) const {
+    const std::int64_t samples = std::max<std::int64_t>(1, call.inputs[1].shape()[0] / std::max<std::int64_t>(1, columns.matrices));
+    const std::int64_t sample_rows = std::max<std::int64_t>(1, columns.rows / samples);
+    return {{from.input, aligned(width).data}, from.weight, from.means, from.rstds, columns, cuda::Divisor(sample_rows)};
+  }
 
   /// The type to compute in.
   template <class Body>
@@ -213,9 +196,10 @@ struct Backward {
 
   template <bool by_row>
   void sum_columns(const ColumnGeometry& columns) const {
+    if (compiled) return compiled->sum(sums, norm(columns, compiled->width(columns)), column_split(columns), call.stream);
     dispatch_column_width<T>(columns, [&]<int width>() {
       with_computed([&]<class C>() {
-        launch_columns(sums, ColumnGradients<T, C, width, by_row>{from, columns, aligned(width).data}, ColumnSplit(columns, width),
+        launch_columns(sums, ColumnGradients<T, C, width, by_row>{gradient(width), norm(columns, width)}, ColumnSplit(columns, width),
                        call.stream);
       });
     });
@@ -246,11 +230,16 @@ struct Backward {
 
   void run_columns(bool fixed) const {
     const ColumnGeometry& columns = *plan.columns;
+    if (compiled) {
+      const int width = compiled->width(columns);
+      const ColumnSplit split(columns, width, ColumnSplit::passing_blocks);
+      return compiled->write_input_gradient(norm(columns, width), fixed ? nullptr : means, split, call.stream);
+    }
     dispatch_column_width<T>(columns, [&]<int width>() {
       with_computed([&]<class C>() {
         const ColumnSplit split(columns, width, ColumnSplit::passing_blocks);
-        cuda::launch(backward_columns<T, C, width>, split.shape(), call.stream, input_gradient, from, fixed ? nullptr : means, columns,
-                     split, aligned(width).data);
+        cuda::launch(backward_columns<T, C, width>, split.shape(), call.stream, sink(width), gradient(width), norm(columns, width),
+                     fixed ? nullptr : means, split);
       });
     });
   }
@@ -258,15 +247,22 @@ struct Backward {
   /// All but the sums over samples in one launch, if there are few elements; returns whether it did.
   bool run_whole_columns() const {
     const ColumnGeometry& columns = *plan.columns;
+    const double inverse_count = 1 / static_cast<double>(std::max<std::int64_t>(1, g.slice_elements()));
+    SumPair* const partial = wants_parameters() ? sums : nullptr;
     bool done = false;
+    if (compiled) {
+      const int width = compiled->width(columns);
+      const auto split = whole_slices(columns, width, 2 * sizeof(T));
+      if (split) compiled->do_whole(partial, norm(columns, width), inverse_count, *split, call.stream);
+      done = split.has_value();
+    }
     dispatch_column_width<T>(columns, [&]<int width>() {
       const auto split = whole_slices(columns, width, 2 * sizeof(T));
-      if (!split || g.slice_elements() == 0) return;
+      if (compiled || !split || g.slice_elements() == 0) return;
       with_computed([&]<class C>() {
         if constexpr (std::is_same_v<C, Computed<T>>) {  // the others' sums do not fit shared memory
-          cuda::launch(backward_whole_columns<T, C, width>, split->shape(), call.stream, input_gradient,
-                       wants_parameters() ? sums : nullptr, WholeColumnGradients<T, C, width>{from, columns, aligned(width).data},
-                       1 / static_cast<double>(g.slice_elements()), *split);
+          cuda::launch(backward_whole_columns<T, C, width>, split->shape(), call.stream, sink(width), partial,
+                       WholeColumnGradients<T, C, width>{gradient(width), norm(columns, width)}, inverse_count, *split);
           done = true;
         }
       });
@@ -290,10 +286,17 @@ struct Backward {
     });
   }
 
+  /// Of the sums.
+  ColumnSplit column_split(const ColumnGeometry& columns) const {
+    std::optional<ColumnSplit> split;
+    if (compiled) return ColumnSplit(columns, compiled->width(columns));
+    dispatch_column_width<T>(columns, [&]<int width>() { split.emplace(columns, width); });
+    return *split;
+  }
+
   /// Partial sums of columns, as items of so many neighbouring columns each.
   PartialSums column_sums(const ColumnGeometry& columns, std::int64_t items, std::int64_t inner) const {
-    std::int64_t chunks = 0;
-    dispatch_column_width<T>(columns, [&]<int width>() { chunks = ColumnSplit(columns, width).chunks; });
+    const std::int64_t chunks = column_split(columns).chunks;
     const std::int64_t item_sums = std::max<std::int64_t>(1, items * inner);
     return {sums, chunks * columns.matrices * columns.columns / item_sums, items, inner};
   }
@@ -339,7 +342,32 @@ struct Backward {
   }
 };
 
+bool takes_stages(const KernelContext& call, const Stages& stages, const NormGeometry& g) {
+  const Tensor& input = call.inputs[1];
+  const Shape& image = input.shape();
+  const bool lies_so =
+      image.rank() >= 4 && input.layout() == Layout::channels_last && input.elements() > 0 && input.elements() / image[1] <= INT32_MAX;
+  const bool is_large = input.dtype() == DType::f64 || g.slice_elements() >= least_elements_in_float;
+  return lies_so && is_large && stages.input == 0 && stages.input_type.dtype == input.dtype() &&
+         is_stage_possible(stages.before_inputs, image) && is_stage_possible(stages.after_inputs, image) &&
+         nvrtc::is_available(input.device().index);
+}
+
 }  // namespace
+
+StagedKernel staged_norm_backward(NormGeometry (*geometry)(const KernelContext&), bool (*fixed)(const KernelContext&)) {
+  const auto with_type = [=](const KernelContext& call, const Stages& stages, const auto& body) {
+    dispatch_floating_and_halves(call.inputs[1].dtype(), [&]<class T>() {
+      const NormGeometry g = geometry(call);
+      body(Backward<T>(call, g, &stages));
+    });
+  };
+  return {.takes = [=](const KernelContext& call, const Stages& stages) { return takes_stages(call, stages, geometry(call)); },
+          .run = [=](const KernelContext& call,
+                     const Stages& stages) { with_type(call, stages, [&](const auto& backward) { backward.run(fixed(call)); }); },
+          .prepare = [=](const KernelContext& call,
+                         const Stages& stages) { with_type(call, stages, [](const auto& backward) { backward.prepare(); }); }};
+}
 
 std::size_t cuda_norm_backward_scratch(const NormGeometry& geometry, Layout layout) {
   const std::int64_t sums = std::max(BackwardPlan(geometry, layout).partial_sums, BackwardPlan(geometry, Layout::contiguous).partial_sums);

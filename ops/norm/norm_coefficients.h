@@ -33,8 +33,8 @@ struct NormCoefficients {
 Value normalized_by_coefficients(std::span<const Value> inputs, std::span<const Value> outputs, const NormGeometry& geometry);
 /// The same for Operator::pointwise, A being the norm's attributes.
 template <class A>
-Value pointwise_norm(std::span<const Value> inputs, std::span<const Value> outputs, const Attributes& attributes) {
-  return normalized_by_coefficients(inputs, outputs, norm_geometry(inputs[0].shape(), attributes.as<A>()));
+Values pointwise_norm(std::span<const Value> inputs, std::span<const Value> outputs, const Attributes& attributes) {
+  return {normalized_by_coefficients(inputs, outputs, norm_geometry(inputs[0].shape(), attributes.as<A>()))};
 }
 
 }  // namespace frit::ops

@@ -90,6 +90,9 @@ void run_norm(const KernelContext& call, const NormGeometry& geometry,
 /// Writes those outputs of norm_backward_types that are read. `fixed_statistics`: mean and rstd do not depend on the input.
 void run_norm_backward(const KernelContext& call, const NormGeometry& geometry, bool fixed_statistics = false);
 
+/// Of a backward operator: the gradient is read for the sums and for the input gradient.
+inline const std::vector<StagedInput> staged_norm_gradient = {{.input = 0, .reads = 2}};
+
 /// Emits `name`_backward for (input, weight, bias); further inputs of the call have no gradient.
 Values norm_gradient(std::string_view name, const GradientContext& c);
 /// Samples of the backward operator for those of the forward one.
@@ -143,6 +146,7 @@ struct GroupedNorm {
               return norm_backward_types(call, norm_geometry(call.shape(1), call.as<A>()), norm.weight_shape(call.shape(1), call.as<A>()));
             },
         .no_gradient = "not differentiable twice",
+        .staged_inputs = norm.affine_axis ? staged_norm_gradient : std::vector<StagedInput>(),
         .cpu = {.run = [](const KernelContext& call) { run_norm_backward(call, norm_geometry(call.inputs[1].shape(), call.as<A>())); },
                 .scratch = [](const InferContext& call) { return norm_backward_scratch(norm_geometry(call.shape(1), call.as<A>())); }},
         .in_place = {{0, 0}},

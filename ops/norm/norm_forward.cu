@@ -1,6 +1,7 @@
 // The norms forward: (x - mean) * rstd * weight + bias.
 
 #include "frit/ops/norm/column_moments.cuh"
+#include "frit/ops/norm/column_plan.cuh"
 
 namespace frit::ops {
 namespace {
@@ -178,7 +179,7 @@ struct ForwardPlan {
   std::int64_t parts, partial_sums;
 
   ForwardPlan(const NormGeometry& g, Layout layout)
-      : columns(ColumnGeometry::of(g, layout)), parts(columns ? 1 : parts_of(g.slices, g.slice_elements())) {
+      : columns(column_geometry(g, layout)), parts(columns ? 1 : parts_of(g.slices, g.slice_elements())) {
     partial_sums = columns ? columns->most_sums() : parts > 1 ? g.slices * parts : 0;
   }
 };

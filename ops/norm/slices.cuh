@@ -118,17 +118,6 @@ struct Tile {
   __device__ static bool holds(std::int64_t slice_vectors, int size) { return slice_vectors <= static_cast<std::int64_t>(vectors) * size; }
 };
 
-/// xhat. The mean in two parts keeps the digits of data far from zero; of a constant slice, xhat is exactly 0.
-template <class C>
-struct Normalizer {
-  C mean, rest, rstd;
-
-  Normalizer() = default;
-  __device__ Normalizer(double mean_, double rstd_)
-      : mean(static_cast<C>(mean_)), rest(static_cast<C>(mean_ - static_cast<double>(mean))), rstd(static_cast<C>(rstd_)) {}
-  __device__ C operator()(C x) const { return ((x - mean) - rest) * rstd; }
-};
-
 /// Which weights belong to a slice's vectors, if there are any: one for all, one a run or one an element.
 struct SliceWeights {
   bool per_run, per_element;

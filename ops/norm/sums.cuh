@@ -2,18 +2,12 @@
 
 #include "frit/core/cuda/team.cuh"
 #include "frit/ops/norm/norm_core.h"
+#include "frit/ops/norm/normalizer.cuh"
 
 namespace frit::ops {
 
 // The sums that the CUDA kernels of the norms are made of, where they pass through scratch memory. A thread sums a few elements in their
 // own type; from there on sums are double, in an order that depends on shapes alone.
-
-/// Two sums over a slice, or a part of one: of x - pivot and of its square, or of g and of g * xhat.
-struct SumPair {
-  double first, second;
-
-  __device__ friend SumPair operator+(const SumPair& a, const SumPair& b) { return {a.first + b.first, a.second + b.second}; }
-};
 
 /// Blocks that fill any device twice over.
 inline constexpr std::int64_t enough_blocks = 2112;

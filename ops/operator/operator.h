@@ -111,7 +111,7 @@ struct FunctorData {
 struct ElementwiseProgram;
 
 /// What a call is computed together with, while its data is at hand: programs of elementwise operators, which keep the shape, on input
-/// `input` and on output 0. The kernel gets that input and that output undefined where the program stands for them.
+/// `input`, which is undefined then, and on output 0, where what the program gives is written then.
 struct Stages {
   const ElementwiseProgram& before;  ///< its one result is the input; without instructions: the input is a tensor
   std::size_t input;
@@ -220,6 +220,11 @@ struct IndexInput {
   std::int64_t least = 0;  ///< -1: an index may say that there is none
 };
 
+struct StagedInput {
+  int input;
+  int reads = 1;  ///< how often a kernel reads it
+};
+
 struct Argument {
   const char* name;
   bool optional = false;  ///< only at the end of the list; may be left out
@@ -252,9 +257,9 @@ struct Operator {
   std::function<ChannelAffine(std::span<const Value> inputs, std::size_t of)> channel_affine = {};
   /// The inputs with which output 0 comes multiplied and added to like that; no values where that cannot be.
   std::function<Values(std::span<const Value> inputs, const Attributes&, const ChannelAffine&)> fold_channel_affine = {};
-  /// Output 0, whose element at a place follows from those at that place once the call's further outputs are known, in elementwise
-  /// operators that can be computed together with what reads it; "none" where that gains nothing.
-  std::function<Value(std::span<const Value> inputs, std::span<const Value> outputs, const Attributes&)> pointwise = {};
+  /// The outputs, in elementwise operators that can be computed together with what reads them: those whose element at a place follows from
+  /// the elements at that place once the others are known; "none" where that gains nothing. Missing ones are "none".
+  std::function<Values(std::span<const Value> inputs, std::span<const Value> outputs, const Attributes&)> pointwise = {};
   /// Other ways to compute the call. On a GPU a compiler of graphs tries them all and keeps the fastest; where results must not
   /// depend on times it takes the first that is likely to be.
   std::vector<Lowering> lowerings = {};
@@ -273,8 +278,8 @@ struct Operator {
   /// the call's, and after them the program's others. None if nothing can; what takes a program takes one without its last instruction.
   std::function<std::optional<OperatorCall>(const Attributes& own, const ElementwiseProgram& program, std::span<const TensorType> inputs)>
       epilogue = {};
-  /// Inputs that a program of elementwise operators may stand for, and whether one may follow output 0, in one operator with the call.
-  std::vector<int> staged_inputs = {};
+  /// Images that a program of elementwise operators may stand for, and whether one may follow output 0, in one operator with the call.
+  std::vector<StagedInput> staged_inputs = {};
   bool staged_output = false;
   /// The attributes with which this operator computes a call with its stages; its inputs are those of the program before it, the call's
   /// others, and those of the program after it. None if it cannot.

@@ -83,12 +83,9 @@ Lowering im2col_lowering(const char* name, int axes) {
               }};
 }
 
-// cuDNN's weight gradients in halves are slowest in three dimensions.
 Lowering im2col_weight_gradient(const char* name, int axes) {
-  return {
-      .name = name,
-      .rule = [axes](Emitter&, std::span<const Value> inputs, const Attributes& a) { return weight_gradient_of(inputs, a, axes); },
-      .likely_fastest = [axes](const TensorType& gradient) { return axes == 1 && gradient.shape.rank() == 5 && is_half(gradient.dtype); }};
+  return {.name = name,
+          .rule = [axes](Emitter&, std::span<const Value> inputs, const Attributes& a) { return weight_gradient_of(inputs, a, axes); }};
 }
 
 }  // namespace frit::ops

@@ -146,6 +146,8 @@ CompiledKernel make(const std::string& name, const std::string& source, int capa
 
 }  // namespace
 
+bool is_available(int device) { return compile("probe", "extern \"C\" __global__ void probe() {}", device).function != nullptr; }
+
 std::string version() {
   int major = 0, minor = 0;
   check(nvrtcVersion(&major, &minor), "nvrtcVersion");

@@ -15,6 +15,9 @@ struct CompiledKernel {
 /// none where NVRTC is not installed or the source has an error; the first time causes a warning. Thread-safe.
 CompiledKernel compile(const std::string& name, const std::string& source, int device);
 
+/// Whether kernels can be compiled for a device, and loaded.
+bool is_available(int device);
+
 /// The code alone, for a compute capability such as 90. Needs no GPU. Throws ErrorKind::device with the compiler's log.
 std::string compile_code(const std::string& source, int capability);
 

@@ -96,6 +96,14 @@ template <class To, class From>
 constexpr To bit_cast(const From& from) {
   return __builtin_bit_cast(To, from);
 }
+template <class T>
+constexpr T min(T a, T b) {
+  return b < a ? b : a;
+}
+template <class T>
+constexpr T max(T a, T b) {
+  return a < b ? b : a;
+}
 constexpr int bit_width(uint64_t value) {
   int width = 0;
   for (; value != 0; value >>= 1) ++width;

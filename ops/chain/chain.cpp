@@ -1,0 +1,308 @@
+// A call that reads an image, together with programs of elementwise operators before and after it: what lies between them need not be
+// written where a kernel computes all of it at once.
+
+#include <algorithm>
+
+#include "frit/ops/chain/chain_attributes.h"
+#include "frit/ops/elementwise/elementwise.h"
+#include "frit/ops/norm/norm_attributes.h"
+#include "frit/ops/operator/run.h"
+
+namespace frit::ops {
+namespace {
+
+const Operator& elementwise() { return registry().find("elementwise"); }
+
+void visit_program(FieldVisitor& v, const char* name, ElementwiseProgram& program) {
+  ElementwiseAttributes attributes{std::move(program)};
+  const std::string before = attributes.program.text();
+  std::string text = before;
+  v.field(name, text);
+  program = text == before ? std::move(attributes.program) : ElementwiseProgram::parse(text);
+}
+
+/// "batch_norm_backward {...}".
+std::string text_of(const OperatorCall& call) {
+  if (call.op == nullptr) return {};
+  return call.op->name + (call.attributes.text().empty() ? "" : ' ' + call.attributes.json());
+}
+OperatorCall parse_call(const std::string& text) {
+  const std::size_t space = std::min(text.find(' '), text.size());
+  const Operator& op = registry().find(text.substr(0, space));
+  return {&op, op.attributes_from_json(space < text.size() ? text.substr(space + 1) : "{}")};
+}
+
+/// The types of what a program gives; why it cannot be if `types` is empty.
+std::string check_program(const ElementwiseProgram& program, std::span<const TensorType> inputs, const Shape* shape, TensorType& result) {
+  std::vector<TensorType> types;
+  if (program.outputs.size() != 1) return "a program must have one result";
+  if (const std::string problem = program.check(inputs, types); !problem.empty()) return problem;
+  if (!elementwise().join(program, inputs)) return "elementwise does not take the program";
+  result = types[static_cast<std::size_t>(program.outputs[0])];
+  return shape == nullptr || result.shape == *shape ? "" : concat("a program makes ", result.shape, " of ", *shape);
+}
+
+bool is_staged(const Operator& op, int input) {
+  return std::any_of(op.staged_inputs.begin(), op.staged_inputs.end(), [&](const StagedInput& staged) { return staged.input == input; });
+}
+
+/// Infers the types of all parts.
+struct ChainTypes {
+  std::vector<TensorType> centre_inputs, outputs;
+  TensorType given = {}, result = {};  ///< by the program before; output 0 of the centre
+
+  /// Says what is wrong, or returns nothing.
+  std::string infer(const StagedCall& call, std::span<const TensorType> inputs) {
+    if (call.centre.op == nullptr) return "there is no operator in the centre";
+    const Operator& op = *call.centre.op;
+    if (inputs.size() < call.before_inputs() + call.after_inputs()) return concat("got ", inputs.size(), " inputs");
+    const auto parts = call.parts(inputs);
+    if (!call.before.instructions.empty()) {
+      if (!is_staged(op, call.input) || static_cast<std::size_t>(call.input) > parts.centre.size()) {
+        return concat("a program cannot give input ", call.input, " of ", op.name);
+      }
+      if (const std::string problem = check_program(call.before, parts.before, nullptr, given); !problem.empty()) return problem;
+    }
+    centre_inputs = call.centre_inputs(parts.centre, given);
+    if (centre_inputs.size() < op.required_inputs() || centre_inputs.size() > op.inputs.size()) {
+      return concat(op.name, " cannot have ", centre_inputs.size(), " inputs");
+    }
+    outputs = op.infer_types(centre_inputs, call.centre.attributes);
+    result = outputs[0];
+    if (call.after.instructions.empty()) return {};
+    if (!op.staged_output) return concat("a program cannot follow ", op.name);
+    std::vector<TensorType> operands(parts.after.begin(), parts.after.end());
+    operands.insert(operands.begin(), result);
+    return check_program(call.after, operands, &result.shape, outputs[0]);
+  }
+};
+
+std::vector<TensorType> infer(const InferContext& context) {
+  ChainTypes types;
+  const std::string problem = types.infer(context.as<ChainAttributes>().call, context.inputs);
+  context.require(problem.empty(), problem);
+  return types.outputs;
+}
+
+/// Operands of an image's shape, and those with a number for each channel, sample or both: as kernels read them.
+bool lies_along(const Shape& operand, const Shape& image) {
+  if (operand == image) return true;
+  const int missing = image.rank() - operand.rank();
+  for (int axis = 0; axis < operand.rank(); ++axis) {
+    const std::int64_t size = operand[axis];
+    if (size != 1 && (axis + missing >= 2 || size != image[axis + missing])) return false;
+  }
+  return missing >= 0;
+}
+
+std::optional<Attributes> stage(const StagedCall& call, std::span<const TensorType> inputs) {
+  ChainTypes types;
+  if (!types.infer(call, inputs).empty()) return std::nullopt;
+  const auto parts = call.parts(inputs);
+  const auto all_lie_along = [](std::span<const TensorType> operands, const Shape& image) {
+    return image.rank() >= 4 &&
+           std::all_of(operands.begin(), operands.end(), [&](const TensorType& type) { return lies_along(type.shape, image); });
+  };
+  if (!parts.before.empty() && !all_lie_along(parts.before, types.given.shape)) return std::nullopt;
+  if (!call.after.instructions.empty() && !all_lie_along(parts.after, types.result.shape)) return std::nullopt;
+  return ChainAttributes{call};
+}
+
+Values decompose(Emitter& emitter, std::span<const Value> inputs, const Attributes& attributes) {
+  const StagedCall& call = attributes.as<ChainAttributes>().call;
+  const auto parts = call.parts(inputs);
+  const auto apply = [&](const ElementwiseProgram& program, std::span<const Value> operands) {
+    return elementwise().decompose(emitter, operands, ElementwiseAttributes{program}).at(0);
+  };
+  const Value given = call.before.instructions.empty() ? Value{} : apply(call.before, parts.before);
+  Values outputs = emitter.emit(*call.centre.op, call.centre_inputs(parts.centre, given), call.centre.attributes);
+  if (!call.after.instructions.empty()) {
+    Values operands(parts.after.begin(), parts.after.end());
+    operands.insert(operands.begin(), outputs[0]);
+    outputs[0] = apply(call.after, operands);
+  }
+  return outputs;
+}
+
+std::size_t aligned(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
+std::size_t bytes_of(const TensorType& type) { return aligned(static_cast<std::size_t>(type.bytes())); }
+
+/// The layout of all images: of the first that there is.
+template <class Shapes, class Layouts>
+Layout common_layout(std::size_t count, const Shape& image, const Shapes& shape, const Layouts& layout) {
+  for (std::size_t i = 0; i < count; ++i) {
+    if (shape(i) == image) return layout(i);
+  }
+  return Layout::contiguous;
+}
+
+std::vector<Sample> samples() {
+  std::vector<Sample> result;
+  const auto add = [&](const char* before, const char* centre, const Attributes& attributes, std::vector<SampleInput> inputs) {
+    const StagedCall call{ElementwiseProgram::parse(before), 0, {&registry().find(centre), attributes}, {}};
+    result.push_back({.inputs = std::move(inputs), .attributes = ChainAttributes{call}});
+  };
+  const auto statistics = [](std::int64_t slices) { return SampleInput::of(DType::f64, {slices}, Fill::positive); };
+  const char* const rectified =
+      "y0 = subtract(x1, x2); y1 = multiply(y0, x3); y2 = add(y1, x4); y3 = relu(y2); y4 = greater(y3, x5); y5 = where(y4, x0, x5); "
+      "return y5";
+  const char* const swished = "y0 = silu_backward(x0, x1); return y0";
+  const char* const scaled = "y0 = multiply(x0, x1); y1 = add(y0, x2); return y1";
+  for (const Shape& image : {Shape{2, 16, 5, 7}, Shape{3, 6, 4, 5}, Shape{2, 64, 3, 9, 8}}) {
+    const std::int64_t n = image[0], c = image[1];
+    Dims channels = Dims::filled(image.rank() - 1, 1), both = Dims::filled(image.rank(), 1);
+    channels[0] = c, both[0] = n, both[1] = c;
+    add(rectified, "batch_norm_backward", BatchNormAttributes{},
+        {image,
+         image,
+         Shape(channels),
+         Shape(channels),
+         Shape(channels),
+         {Shape{}, Fill::zeros},
+         image,
+         statistics(c),
+         statistics(c),
+         Shape{c}});
+    add(scaled, "batch_norm_backward", BatchNormAttributes{}, {image, Shape(both), image, image, statistics(c), statistics(c), Shape{c}});
+    add(swished, "group_norm_backward", GroupNormAttributes{.num_groups = 2},
+        {image, image, image, statistics(2 * n), statistics(2 * n), Shape{c}});
+    add(scaled, "instance_norm_backward", InstanceNormAttributes{},
+        {image, Shape(both), Shape(channels), image, statistics(n * c), statistics(n * c)});
+  }
+  return result;
+}
+
+}  // namespace
+
+void ChainAttributes::fields(FieldVisitor& v) {
+  visit_program(v, "before", call.before);
+  std::int64_t input = call.input;
+  v.field("input", input);
+  call.input = static_cast<int>(input);
+  const std::string before = text_of(call.centre);
+  std::string centre = before;
+  v.field("centre", centre);
+  if (centre != before) call.centre = parse_call(centre);
+  visit_program(v, "after", call.after);
+}
+
+ChainCall::ChainCall(const KernelContext& context)
+    : call(context.as<ChainAttributes>().call),
+      inputs(call.parts(context.inputs)),
+      centre_inputs(call.centre_inputs(inputs.centre, Tensor())) {
+  ChainTypes types;
+  FRIT_CHECK(types.infer(call, types_of(context.inputs)).empty());
+  given_ = types.given;
+}
+
+Stages ChainCall::stages() const {
+  return {call.before, static_cast<std::size_t>(call.input), given_, inputs.before, call.after, inputs.after};
+}
+
+KernelContext ChainCall::centre(const KernelContext& context) const {
+  return {*call.centre.op, call.centre.attributes, centre_inputs, context.outputs, context.scratch, context.stream};
+}
+
+namespace {
+
+/// The calls that a chain is made of, for the sizes of their scratch memory.
+struct Parts {
+  const StagedCall& call;
+  ChainTypes types;
+  CallLayouts layouts;  ///< of the centre
+  Layout layout;
+
+  /// On a CPU, whose kernels compute halves in float32, what lies between is not rounded to them.
+  Parts(const InferContext& context, Device device) : call(context.as<ChainAttributes>().call) {
+    FRIT_CHECK(types.infer(call, context.inputs).empty());
+    if (device.kind == DeviceKind::cpu) {
+      for (TensorType* type : {&types.given, &types.result}) type->dtype = is_half(type->dtype) ? DType::f32 : type->dtype;
+    }
+    const Shape& image = call.before.instructions.empty() ? types.result.shape : types.given.shape;
+    layout = common_layout(
+        context.inputs.size(), image, [&](std::size_t i) -> const Shape& { return context.shape(i); },
+        [&](std::size_t i) { return context.input_layout(i); });
+    const std::size_t first = call.before_inputs();
+    const std::size_t others = types.centre_inputs.size() - (call.before.instructions.empty() ? 0 : 1);
+    std::vector<Layout> given;
+    for (std::size_t i = 0; i < others; ++i) given.push_back(context.input_layout(first + i));
+    layouts.inputs = call.centre_inputs(std::span<const Layout>(given), layout);
+    layouts.outputs = context.layouts.outputs;
+  }
+
+  std::size_t given_bytes() const { return call.before.instructions.empty() ? 0 : bytes_of(types.given); }
+  std::size_t result_bytes() const { return call.after.instructions.empty() ? 0 : bytes_of(types.result); }
+
+  std::size_t own_scratch(const InferContext& context, Device device) const {
+    const auto parts = call.parts(context.inputs);
+    const std::vector<TensorType> inputs = call.centre_inputs(parts.centre, types.given);
+    std::vector<TensorType> outputs = types.outputs;
+    if (!call.after.instructions.empty()) outputs[0] = types.result;
+    std::size_t most = scratch_bytes(*call.centre.op, inputs, outputs, call.centre.attributes, device, layouts);
+    const auto add = [&](const ElementwiseProgram& program, std::span<const TensorType> inputs, const TensorType& result) {
+      if (program.instructions.empty()) return;
+      most = std::max(most, scratch_bytes(elementwise(), inputs, {&result, 1}, ElementwiseAttributes{program}, device));
+    };
+    add(call.before, parts.before, types.given);
+    std::vector<TensorType> operands(parts.after.begin(), parts.after.end());
+    operands.insert(operands.begin(), types.result);
+    add(call.after, operands, types.outputs[0]);
+    return most;
+  }
+};
+
+}  // namespace
+
+std::size_t chain_scratch_in_parts(const InferContext& call, Device device) {
+  const Parts parts(call, device);
+  return parts.given_bytes() + parts.result_bytes() + parts.own_scratch(call, device);
+}
+
+void run_chain_in_parts(const KernelContext& context) {
+  const ChainCall chain(context);
+  CallLayouts layouts;
+  for (const Tensor& input : context.inputs) layouts.inputs.push_back(input.layout());
+  const std::vector<TensorType> input_types = types_of(context.inputs);
+  const Parts parts({context.op, input_types, context.attributes, layouts}, context.inputs[0].device());
+  std::span<std::byte> scratch = context.scratch;
+  const auto take = [&](const TensorType& type) {
+    const Tensor tensor = Tensor::over(scratch.data(), type.shape, type.dtype, context.inputs[0].device(), nullptr, parts.layout);
+    scratch = scratch.subspan(bytes_of(type));
+    return tensor;
+  };
+  std::vector<Tensor> inputs = chain.centre_inputs, outputs(context.outputs.begin(), context.outputs.end());
+  if (!chain.call.before.instructions.empty()) {
+    Tensor& given = inputs[static_cast<std::size_t>(chain.call.input)] = take(parts.types.given);
+    const Attributes program = ElementwiseAttributes{chain.call.before};
+    // The rest of the scratch memory is this call's, and then the next one's.
+    invoke(elementwise(), program, chain.inputs.before, {&given, 1}, scratch.subspan(parts.result_bytes()));
+  }
+  const bool follows = !chain.call.after.instructions.empty() && outputs[0].defined();
+  if (follows) outputs[0] = take(parts.types.result);
+  const std::span<std::byte> rest = follows ? scratch : scratch.subspan(parts.result_bytes());
+  invoke(*chain.call.centre.op, chain.call.centre.attributes, inputs, outputs, rest);
+  if (!follows) return;
+  std::vector<Tensor> operands(chain.inputs.after.begin(), chain.inputs.after.end());
+  operands.insert(operands.begin(), outputs[0]);
+  invoke(elementwise(), ElementwiseAttributes{chain.call.after}, operands, context.outputs.first(1), rest);
+}
+
+}  // namespace frit::ops
+
+FRIT_OPERATORS(chain) {
+  registry.add<ChainAttributes>({
+      .name = "chain",
+      .summary = "an operator that reads an image, with programs of elementwise operators before and after it",
+      .inputs = {"input"},
+      .variadic = true,
+      .variadic_outputs = true,
+      .infer = infer,
+      .no_gradient = "grown when gradients have been taken",
+      .decompose = decompose,
+      .stage = stage,
+      .cpu = {.run = run_chain_in_parts,
+              .halves = true,
+              .scratch = [](const InferContext& call) { return chain_scratch_in_parts(call, Device::cpu()); }},
+      .samples = samples,
+  });
+}

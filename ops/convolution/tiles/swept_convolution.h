@@ -1,0 +1,21 @@
+#pragma once
+
+#include "frit/ops/convolution/convolution_cuda.h"
+
+// 3-D convolutions with 3 x 3 x 3 taps, a stride of 1 and few channels, and their data gradients, on Hopper's tensor cores, over
+// channels-last images.
+
+namespace frit::ops {
+
+/// Whether there is a kernel for the call, on its device: as many as 64 channels, of the input in vectors of 16 bytes, of the result a
+/// multiple of 8.
+bool has_swept_convolution(const ConvolutionCall& call);
+
+/// Whether that is to run. It takes half the time of cuDNN's best plans where 32 channels are involved, the same for 64 to 64 in halves,
+/// and more in TF32; it is no good for images too small to fill the device.
+bool is_swept_convolution(const ConvolutionCall& call);
+
+/// Deterministic. Whether the epilogue is done, which is of rectifiers around a residual, or there is none.
+[[nodiscard]] bool swept_convolution(const ConvolutionCall& call, CUstream_st* stream);
+
+}  // namespace frit::ops

@@ -1,0 +1,129 @@
+#pragma once
+
+#include "frit/core/cuda/vector.cuh"
+#include "frit/ops/cuda/phase_barrier.cuh"
+#include "frit/ops/cuda/tensor_cores.cuh"
+#include "frit/ops/cuda/warpgroup_products.cuh"
+
+// What a swept convolution (3 x 3 x 3 taps) multiplies, in shared memory. A block takes a column of 16 x 16 output positions (depth, width)
+// and sweeps along the height: a row of the input, 18 x 18 pixels, is staged once and multiplied by all taps at once. For wgmma, a row of
+// pixels is the left factor, a warpgroup's 64 rows being 8 x 8 positions, and the weight the right one: a column for each of 32 output
+// channels and each of the 3 taps along the height, whose products belong to three rows of the output. The depth of the product is 9 taps
+// by the channels of a pixel, in chunks of 16 bytes.
+
+namespace frit::ops {
+
+/// Sizes that are constants of a kernel: `chunks_` of 16 bytes are a pixel's channels that are multiplied at a time.
+template <class Stored_, int chunks_>
+struct SweepShape {
+  using Stored = Stored_;
+  static constexpr int chunks = chunks_, chunk_elements = warpgroup::chunk_bytes / sizeof(Stored), channels = chunks * chunk_elements;
+  static constexpr int taps_side = 3, taps = taps_side * taps_side, out_channels = warpgroup::wide_columns / taps_side;
+  static constexpr int side = warpgroup::group_rows, sides = 2, positions = sides * side;  ///< along the depth and the width
+  static constexpr int pixels = positions + taps_side - 1, plane_pixels = pixels * pixels;
+  /// From a chunk of all pixels to the next: so that the chunks of a pixel are stored to different banks.
+  static constexpr int residue = chunks >= 8 ? 1 : chunks == 4 ? 2 : chunks == 2 ? 4 : 0;
+  static constexpr int plane = plane_pixels + ((residue - plane_pixels) % 8 + 8) % 8;
+  static constexpr int steps = (taps * chunks + 1) / 2;  ///< of the product's depth, two chunks each
+  static constexpr int warpgroups = sides * sides, threads = (warpgroups + 1) * warpgroup::threads;
+  static constexpr int stages = chunks >= 4 ? 2 : 4;  ///< rows of pixels that are staged at a time
+  static constexpr int weight_chunks = steps * 2 * warpgroup::wide_columns;
+  static constexpr int weight_bytes = weight_chunks * warpgroup::chunk_bytes, stage_bytes = plane * chunks * warpgroup::chunk_bytes;
+  static constexpr int shared_bytes = weight_bytes + stages * (stage_bytes + 2 * cuda::PhaseBarrier::bytes);
+
+  /// In pixels, from a position to what a tap reads.
+  __device__ static constexpr int offset(int tap) { return tap / taps_side * pixels + tap % taps_side; }
+  /// For the left factor of a step. An odd number of chunks is filled up with zeros of the weight.
+  __device__ static constexpr std::uint32_t first_word(int step) {
+    const int chunk = 2 * step, next = chunk + 1 < taps * chunks ? chunk + 1 : chunk;
+    const auto place = [](int c) { return offset(c / chunks) + c % chunks * plane; };
+    return warpgroup::first_word(place(chunk) * warpgroup::chunk_bytes, (place(next) - place(chunk)) * warpgroup::chunk_bytes);
+  }
+};
+
+/// A convolution with 3 x 3 x 3 taps and a stride of 1, over channels-last images; sizes along (depth, height, width).
+struct SweptTiles {
+  int input[3], output[3], padding[3];
+  int in_channels, out_channels;
+  int first_channel = 0;  ///< of those that are multiplied, where not all are at a time
+  int columns_across, columns_deep, columns;
+  bool mirrored;                                          ///< the taps, as of a data gradient
+  std::int64_t out_channel_step, channel_step, tap_step;  ///< of the weight
+
+  __device__ int rows() const { return columns * output[1]; }
+};
+
+/// Rows of the output, [first, last), of a column whose first position is at `depth` and `across`.
+struct SweptRows {
+  int sample, depth, across, first, last;
+
+  /// What comes first of the rows [row, end) of all columns, one column after the other.
+  template <class Shape>
+  __device__ static SweptRows at(const SweptTiles& tiles, int row, int end) {
+    const int column = row / tiles.output[1], rest = column / tiles.columns_across, first = row - column * tiles.output[1];
+    return {.sample = rest / tiles.columns_deep,
+            .depth = rest % tiles.columns_deep * Shape::positions,
+            .across = column % tiles.columns_across * Shape::positions,
+            .first = first,
+            .last = min(first + end - row, tiles.output[1])};
+  }
+  __device__ int count() const { return last - first; }
+  __device__ int first_input(const SweptTiles& tiles) const { return max(first - tiles.padding[1], 0); }
+  __device__ int last_input(const SweptTiles& tiles) const { return min(last_reach(tiles), tiles.input[1]); }
+  /// The same with rows that are padding.
+  __device__ int last_reach(const SweptTiles& tiles) const { return last - tiles.padding[1] + 2; }
+};
+
+/// By all threads of a block. Output channel 8 (m % 8 / 2) + 2 (m / 8) + m % 2 is in column m, so that a thread of wgmma has 8 that are
+/// neighbours.
+template <class Shape, class Stored = typename Shape::Stored>
+__device__ void stage_weight(std::uint32_t to, const Stored* weight, const SweptTiles& tiles, int first_out_channel) {
+  for (int i = static_cast<int>(threadIdx.x); i < Shape::weight_chunks; i += Shape::threads) {
+    const int chunk = i / warpgroup::wide_columns, column = i % warpgroup::wide_columns, m = column % Shape::out_channels;
+    const int tap = chunk / Shape::chunks, channel = tiles.first_channel + chunk % Shape::chunks * Shape::chunk_elements;
+    const int out_channel = first_out_channel + m % 8 / 2 * 8 + m / 8 * 2 + m % 2;
+    cuda::WideVector<Stored> elements = {};
+    if (tap < Shape::taps && out_channel < tiles.out_channels && channel < tiles.in_channels) {
+      const int forward =
+          (tap / Shape::taps_side * Shape::taps_side + column / Shape::out_channels) * Shape::taps_side + tap % Shape::taps_side;
+      const int used = tiles.mirrored ? Shape::taps * Shape::taps_side - 1 - forward : forward;
+      const Stored* const from = weight + out_channel * tiles.out_channel_step + used * tiles.tap_step + channel * tiles.channel_step;
+      if (tiles.channel_step == 1) {
+        elements = *reinterpret_cast<const cuda::WideVector<Stored>*>(from);
+      } else {
+#pragma unroll
+        for (int k = 0; k < Shape::chunk_elements; ++k) elements[k] = from[k * tiles.channel_step];
+      }
+    }
+    cuda::store_shared(to + i * warpgroup::chunk_bytes, tensor_cores::Product<Stored>::rounded(elements));
+  }
+}
+
+/// By a warpgroup: a row of pixels, zeros for what the image does not have.
+template <class Shape, class Stored = typename Shape::Stored>
+__device__ void stage_pixels(std::uint32_t to, const Stored* input, const SweptTiles& tiles, const SweptRows& rows, int row, int thread) {
+  constexpr int count = Shape::plane_pixels * Shape::chunks, at_once = 8;
+  for (int first = thread; first < count; first += warpgroup::threads * at_once) {
+    cuda::WideVector<Stored> vectors[at_once];
+#pragma unroll
+    for (int i = 0; i < at_once; ++i) {
+      const int item = first + i * warpgroup::threads, pixel = item / Shape::chunks;
+      const int channel = tiles.first_channel + item % Shape::chunks * Shape::chunk_elements;
+      const int d = rows.depth - tiles.padding[0] + pixel / Shape::pixels, w = rows.across - tiles.padding[2] + pixel % Shape::pixels;
+      vectors[i] = {};
+      if (item < count && d >= 0 && d < tiles.input[0] && w >= 0 && w < tiles.input[2] && channel < tiles.in_channels) {
+        const std::int64_t line = static_cast<std::int64_t>(rows.sample * tiles.input[0] + d) * tiles.input[1] + row;
+        vectors[i] = *reinterpret_cast<const cuda::WideVector<Stored>*>(input + (line * tiles.input[2] + w) * tiles.in_channels + channel);
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < at_once; ++i) {
+      const int item = first + i * warpgroup::threads;
+      if (item >= count) break;
+      const int place = item / Shape::chunks + item % Shape::chunks * Shape::plane;
+      cuda::store_shared(to + place * warpgroup::chunk_bytes, tensor_cores::Product<Stored>::rounded(vectors[i]));
+    }
+  }
+}
+
+}  // namespace frit::ops

@@ -1,0 +1,75 @@
+// Weight gradients of convolutions as products of matrices on tensor cores, window of taps by window of taps, for more channels and larger
+// images than a block can hold the whole gradient of (see tap_products).
+
+#include "frit/core/cuda/device.h"
+#include "frit/ops/convolution/convolution_rules.h"
+#include "frit/ops/convolution/weight_gradient/window_products.cuh"
+#include "frit/ops/convolution/weight_gradient/window_products.h"
+#include "frit/ops/cuda/dispatch.cuh"
+#include "frit/ops/cuda/sum_partials.cuh"
+
+namespace frit::ops {
+namespace {
+
+/// Where cuDNN 9's plans were slower on an H200. In three dimensions: in TF32 at 4 -> 32 and 32 -> 32 channels 3 times, at 64 -> 64 1.4, at
+/// 128 -> 64 hardly; in halves at 32 -> 32 4 times, at 64 -> 32 1.3, at 64 -> 64 half, and with a stride of 2 at 32 -> 64 not. In two:
+/// in TF32 at 64 -> 64 1.16 times.
+bool has_channels(const ConvolutionGeometry& g, DType dtype) {
+  constexpr std::int64_t most = 64, most_halves = 32 * 64;
+  if (g.in_channels > most || g.out_channels > most) return false;
+  const bool deep = g.kernel[0] > 1, unit_stride = g.stride[2] == 1;
+  if (dtype == DType::f32) return deep || (unit_stride && g.in_channels == most && g.out_channels == most);
+  return deep && unit_stride && g.in_channels * g.out_channels <= most_halves;
+}
+
+/// Whether most of the work is of use, and blocks have enough of it for what they gain in two dimensions.
+bool pays(const TapWindows& windows, const ConvolutionGeometry& g) {
+  constexpr double least_taps = 0.75, least_of_deep = 0.5, least_of_flat = 0.95;
+  constexpr int flat_block_tiles = 8;
+  if (windows.used_taps() < least_taps) return false;
+  if (g.kernel[0] > 1) return windows.used_part(g.batch) >= least_of_deep;
+  return windows.used_part(g.batch) >= least_of_flat && windows.tiles >= flat_block_tiles * windows.shares;
+}
+
+std::optional<TapWindows> windows_of(const ConvolutionCall& call) {
+  const auto& [input, weight, output, bias, residual] = call.operands;
+  const bool fits = call.kind == cudnn::ConvolutionKind::weight_gradient && on_tensor_cores(weight.dtype()) &&
+                    has_channels(call.geometry, weight.dtype()) && input.is_contiguous(Layout::channels_last) &&
+                    output.is_contiguous(Layout::channels_last) && cuda::aligned_for_vectors(input.raw()) &&
+                    cuda::aligned_for_vectors(output.raw());
+  if (!fits) return std::nullopt;
+  const auto windows = TapWindows::of(call.geometry, size_of(weight.dtype()), cuda::properties(weight.device().index));
+  return windows && pays(*windows, call.geometry) ? windows : std::nullopt;
+}
+
+template <class Stored>
+auto kernel_of(const TapWindows& w) {
+  if constexpr (std::is_same_v<Stored, float>) {
+    if (w.stride[2] == 2) return multiply_windows<float, 2, TapWindows::deep_warps>;
+    if (w.most_warps() == TapWindows::flat_warps) return multiply_windows<float, 1, TapWindows::flat_warps>;
+  }
+  return multiply_windows<Stored, 1, TapWindows::deep_warps>;
+}
+
+}  // namespace
+
+bool is_window_product(const ConvolutionCall& call) { return windows_of(call).has_value(); }
+
+std::size_t window_product_scratch(const ConvolutionCall& call) { return windows_of(call)->scratch_bytes(); }
+
+void window_product(const ConvolutionCall& call, std::span<std::byte> scratch, CUstream_st* stream) {
+  const TapWindows windows = *windows_of(call);
+  const auto& [input, weight, output, bias, residual] = call.operands;
+  const cuda::LaunchShape shape{dim3(static_cast<unsigned>(windows.shares * windows.kinds())),
+                                dim3(static_cast<unsigned>(windows.warps() * 32)), static_cast<std::size_t>(windows.shared_bytes)};
+  auto* const partials = reinterpret_cast<float*>(scratch.data());
+  dispatch_floating_and_halves(weight.dtype(), [&]<class Stored>() {
+    if constexpr (!std::is_same_v<Stored, double>) {
+      cuda::launch(kernel_of<Stored>(windows), shape, stream, partials, output.data<Stored>(), input.data<Stored>(), windows);
+      sum_partials(weight.data<Stored>(), partials, windows.shares * windows.splits, windows.items(),
+                   WindowPlace<Stored>(windows, !weight.is_contiguous()), stream);
+    }
+  });
+}
+
+}  // namespace frit::ops

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstdint>
+
+namespace frit::cuda {
+
+/// A barrier in shared memory, at this address, where some threads arrive and others wait: it is in phase 0 first, and in the next one
+/// when as many threads have arrived as were told. From compute capability 9.0 on. What a thread wrote before it arrived is seen by those
+/// that waited for it.
+struct PhaseBarrier {
+  static constexpr int bytes = 8;
+  std::uint32_t address;
+
+  /// By one thread, before a barrier of the block.
+  __device__ void init(int arrivals) const {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(address), "r"(arrivals) : "memory");
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+#endif
+  }
+  __device__ void arrive() const {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("{.reg .b64 state;\nmbarrier.arrive.shared::cta.b64 state, [%0];}" ::"r"(address) : "memory");
+#endif
+  }
+  /// Until the phase of this parity is over; at once for the one before phase 0.
+  __device__ void wait(unsigned parity) const {
+#if __CUDA_ARCH__ >= 900
+    asm volatile(
+        "{\n.reg .pred p;\nWAIT:\nmbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n@p bra DONE;\nbra WAIT;\nDONE:\n}" ::"r"(address),
+        "r"(parity)
+        : "memory");
+#endif
+  }
+};
+
+}  // namespace frit::cuda

@@ -1,0 +1,194 @@
+// Programs of elementwise operators as stages of kernels: the text of a Source or a Sink.
+
+#include "frit/core/cuda/vector.cuh"
+#include "frit/ops/elementwise/compiled_stage.cuh"
+
+namespace frit::ops {
+namespace {
+
+/// How an operand lies: which axes of the image it has.
+enum class Along { image, channel, sample, both, number };
+
+Along along(const Tensor& operand, const Shape& image) {
+  if (operand.shape() == image) return Along::image;
+  const int missing = image.rank() - operand.rank();
+  const auto has = [&](int axis) { return axis >= missing && operand.shape()[axis - missing] != 1; };
+  return has(0) && has(1) ? Along::both : has(1) ? Along::channel : has(0) ? Along::sample : Along::number;
+}
+
+std::uint64_t word_of(const Tensor& tensor) { return reinterpret_cast<std::uintptr_t>(tensor.raw()); }
+
+/// The struct of a program; inputs of it that are operands are numbered from `first` on.
+class StageText {
+ public:
+  StageText(const ElementwiseProgram& program, std::span<const Tensor> operands, const Shape& image, const StageOptions& options, int first)
+      : program_(program), operands_(operands), image_(image), options_(options), first_(first) {
+    const auto is_wide = [](const Tensor& tensor) { return tensor.dtype() == DType::f64; };
+    wide_ = std::any_of(operands.begin(), operands.end(), is_wide) || options.result == DType::f64;
+  }
+
+  std::string text() {
+    line("struct ", options_.name, " {");
+    line("  using Computed = ", wide_ ? "double" : "float", ";");
+    line("  const void* data[", std::max(1, program_.inputs), "];");
+    line("  std::int64_t channel_count;");
+    for (int k = first_; k < program_.inputs; ++k) {
+      if (is_beside(k)) reads_beside_ = true;
+      if (is_kept(k) && is_vector(k)) ++kept_vectors_;
+    }
+    if (reads_beside_) line("  static constexpr bool reads_beside = true;");
+    write_part("Channels", "channels", true);
+    write_part("Words", "fetch", false);
+    options_.result ? write_store() : write_values();
+    line("};");
+    return std::move(text_);
+  }
+
+  int kept_vectors() const { return kept_vectors_; }
+
+  std::vector<std::uint64_t> argument(const Tensor* output) const {
+    std::vector<std::uint64_t> words;
+    if (output != nullptr) words.push_back(output->defined() ? word_of(*output) : 0);
+    for (const Tensor& operand : operands_) words.push_back(word_of(operand));
+    words.push_back(static_cast<std::uint64_t>(image_[1]));
+    return words;
+  }
+
+ private:
+  template <class... Parts>
+  void line(const Parts&... parts) {
+    text_ += concat(parts..., '\n');
+  }
+
+  const Tensor& operand(int input) const { return operands_[static_cast<std::size_t>(input - first_)]; }
+  const char* stored(int input) const { return name_in_programs(operand(input).dtype()); }
+  Along lies(int input) const { return along(operand(input), image_); }
+  bool is_vector(int input) const { return lies(input) != Along::sample && lies(input) != Along::number; }
+  bool is_beside(int input) const {
+    const Tensor* const other = options_.beside;
+    return other != nullptr && other->raw() == operand(input).raw() && other->dtype() == operand(input).dtype() &&
+           lies(input) == Along::image;
+  }
+  /// Read once, for all vectors of a thread.
+  bool is_kept(int input) const {
+    const Along axes = lies(input);
+    return axes == Along::channel || axes == Along::number || (axes != Along::image && options_.keeps_to_sample);
+  }
+
+  /// What is kept, or what is not: its type, and how it is read.
+  void write_part(const char* type, const char* function, bool kept) {
+    line("  template <int width>");
+    line("  struct ", type, " {");
+    for (int k = first_; k < program_.inputs; ++k) {
+      if (is_kept(k) != kept || is_beside(k)) continue;
+      is_vector(k) ? line("    cuda::VectorWords<", stored(k), ", width> o", k, ";") : line("    ", stored(k), " o", k, ";");
+    }
+    line("  };");
+    line("  template <int width>");
+    line("  __device__ ", type, "<width> ", function, "(const stages::Place& place) const {");
+    line("    ", type, "<width> part;");
+    for (int k = first_; k < program_.inputs; ++k) {
+      if (is_kept(k) != kept || is_beside(k)) continue;
+      const char* const function_name = is_vector(k) ? "words_at<" : "element_at<";
+      line("    part.o", k, " = ", function_name, stored(k), is_vector(k) ? ", width" : "", ">(data[", k, "], ", place_text(lies(k)), ");");
+    }
+    line("    return part;");
+    line("  }");
+  }
+
+  static const char* place_text(Along axes) {
+    switch (axes) {
+      case Along::image: return "place.offset";
+      case Along::channel: return "place.channel";
+      case Along::sample: return "place.sample";
+      case Along::both: return "place.sample * channel_count + place.channel";
+      case Along::number: return "0";
+    }
+    return nullptr;
+  }
+
+  std::string source(int input) const { return is_beside(input) ? "beside" : concat(is_kept(input) ? "channels.o" : "words.o", input); }
+
+  void write_computation() {
+    line("    using T = Computed;");
+    for (int k = first_; k < program_.inputs; ++k) {
+      line("    const auto v", k, " = ", is_vector(k) ? "elements_of<T>(" : "repeated<T, width>(", source(k), ");");
+    }
+    for (std::size_t n = 0; n < program_.instructions.size(); ++n) text_ += instruction_text(program_, n, wide_);
+  }
+
+  void write_values() {
+    line("  template <int width, class Beside>");
+    line("  __device__ cuda::Vector<Computed, width> values(const Words<width>& words, const Channels<width>& channels, ",
+         "const Beside& beside) const {");
+    write_computation();
+    line("    return v", program_.outputs.at(0), ";");
+    line("  }");
+  }
+
+  void write_store() {
+    line("  template <int width, class C>");
+    line("  __device__ void store(const stages::Place& place, const cuda::Vector<C, width>& elements, const Words<width>& words, ",
+         "const Channels<width>& channels) const {");
+    line("    cuda::Vector<Computed, width> v0;");
+    line("    for (int k = 0; k < width; ++k) v0[k] = static_cast<Computed>(elements[k]);");
+    write_computation();
+    const char* const result = name_in_programs(*options_.result);
+    line("    cuda::Vector<", result, ", width> stored;");
+    line("    for (int k = 0; k < width; ++k) stored[k] = convert<", result, ">(v", program_.outputs.at(0), "[k]);");
+    line("    cuda::store_elements(static_cast<", result, "*>(const_cast<void*>(data[0])) + place.offset, stored, true);");
+    line("  }");
+  }
+
+  const ElementwiseProgram& program_;
+  std::span<const Tensor> operands_;
+  const Shape& image_;
+  const StageOptions& options_;
+  int first_;
+  bool wide_ = false, reads_beside_ = false;
+  int kept_vectors_ = 0;
+  std::string text_;
+};
+
+CompiledStage stored(const Tensor& tensor, const char* type, const std::string& name, DType dtype) {
+  const bool aligned = !tensor.defined() || cuda::aligned_for_vectors(tensor.raw());
+  return {concat("using ", name, " = stages::", type, '<', name_in_programs(dtype), ">;\n"),
+          {tensor.defined() ? word_of(tensor) : 0, aligned}};
+}
+
+}  // namespace
+
+CompiledStage compiled_source(const ElementwiseProgram& program, std::span<const Tensor> operands, const Shape& image,
+                              const StageOptions& options) {
+  StageText text(program, operands, image, options, 0);
+  CompiledStage stage{text.text(), text.argument(nullptr)};
+  stage.kept_vectors = text.kept_vectors();
+  return stage;
+}
+
+CompiledStage compiled_sink(const ElementwiseProgram& program, std::span<const Tensor> operands, const Tensor& output, const Shape& image,
+                            const StageOptions& options) {
+  StageText text(program, operands, image, options, 1);
+  CompiledStage stage{text.text(), text.argument(&output)};
+  stage.kept_vectors = text.kept_vectors();
+  return stage;
+}
+
+CompiledStage stored_source(const Tensor& input, const std::string& name) { return stored(input, "Stored", name, input.dtype()); }
+CompiledStage stored_sink(const Tensor& output, DType dtype, const std::string& name) { return stored(output, "StoredSink", name, dtype); }
+
+bool is_stage_possible(std::span<const Tensor> operands, const Shape& image) {
+  return std::all_of(operands.begin(), operands.end(), [&](const Tensor& operand) {
+    const bool is_image = operand.shape() == image;
+    const Layout layout = is_image ? Layout::channels_last : Layout::contiguous;
+    const int missing = image.rank() - operand.rank();
+    bool lies_along = is_image || missing >= 0;
+    for (int axis = 0; !is_image && axis < operand.rank(); ++axis) {
+      const std::int64_t size = operand.shape()[axis];
+      lies_along = lies_along && (size == 1 || (axis + missing < 2 && size == image[axis + missing]));
+    }
+    return lies_along && operand.is_contiguous(layout) && cuda::aligned_for_vectors(operand.raw());
+  });
+}
+
+}  // namespace frit::ops

@@ -1,0 +1,38 @@
+#pragma once
+
+#include "frit/ops/cuda/stages.cuh"
+#include "frit/ops/elementwise/program.cuh"
+
+// What the stages that are programs of elementwise operators are written in: see compiled_stage.cu, which writes them.
+
+namespace frit::ops::program {
+
+/// Converted to T.
+template <class T, class Stored, int width>
+__device__ cuda::Vector<T, width> elements_of(const cuda::VectorWords<Stored, width>& words) {
+  cuda::Vector<T, width> elements;
+#pragma unroll
+  for (int k = 0; k < width; ++k) elements[k] = convert<T>(words[k]);
+  return elements;
+}
+
+/// One element, for a whole vector.
+template <class T, int width, class Stored>
+__device__ cuda::Vector<T, width> repeated(Stored value) {
+  cuda::Vector<T, width> elements;
+#pragma unroll
+  for (int k = 0; k < width; ++k) elements[k] = convert<T>(value);
+  return elements;
+}
+
+/// Elements of an operand from `first` on, which lie side by side and aligned.
+template <class Stored, int width>
+__device__ cuda::VectorWords<Stored, width> words_at(const void* data, std::int64_t first) {
+  return cuda::VectorWords<Stored, width>::load(static_cast<const Stored*>(data) + first, true);
+}
+template <class Stored>
+__device__ Stored element_at(const void* data, std::int64_t place) {
+  return static_cast<const Stored*>(data)[place];
+}
+
+}  // namespace frit::ops::program

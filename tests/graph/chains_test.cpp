@@ -1,0 +1,143 @@
+// Elementwise operations before and after one that reads an image become one operation with it.
+
+#include <gtest/gtest.h>
+
+#include "frit/autograd/gradient.h"
+#include "frit/core/random.h"
+#include "frit/graph/executable.h"
+#include "frit/graph/pipeline.h"
+#include "frit/ops/elementwise/activation.h"
+#include "frit/ops/elementwise/arithmetic.h"
+#include "frit/ops/elementwise/compare.h"
+#include "frit/ops/norm/norm.h"
+#include "frit/ops/norm/norm_attributes.h"
+#include "frit/ops/reduction/reduction.h"
+#include "ops/operator_checks.h"
+
+namespace frit {
+namespace {
+
+using graph::NodeKind;
+
+class Chains : public testing::Test {
+ protected:
+  Value input(const char* name, const Shape& shape) { return graph_.input(name, shape); }
+
+  static std::string text_of(const Graph& graph, std::string_view op) {
+    std::string text;
+    for (const graph::Node* node : graph.all(NodeKind::operation)) {
+      if (node->op->name == op) text += graph::to_text(graph, *node) + '\n';
+    }
+    return text;
+  }
+
+  static std::map<std::string, Tensor> results_of(const Graph& graph) {
+    Bindings inputs;
+    for (const graph::Node* node : graph.all(NodeKind::input)) {
+      const TensorType& type = graph.type(node->outputs[0]);
+      const Tensor tensor = Tensor::empty(type.shape);
+      node->name.starts_with("rstd") ? fill_uniform(tensor, 0.5, 2, 3, 1) : fill_normal(tensor, 0, 1, 3, stream_of(node->name));
+      inputs[node->name] = tensor.to(type.dtype);
+    }
+    State state;
+    graph::Executable executable(graph, state);
+    executable.run(inputs);
+    std::map<std::string, Tensor> results;
+    for (const graph::Output& output : graph.outputs()) results[output.name] = executable.output(output.name).clone();
+    return results;
+  }
+
+  /// The chains that the graph becomes, which gives the same.
+  static std::string grown(const Graph& graph) {
+    const Graph result = graph::grow_chains(graph);
+    graph::verify(result);
+    const auto expected = results_of(graph), found = results_of(result);
+    for (const auto& [name, tensor] : expected) {
+      EXPECT_TRUE(near(found.at(name), tensor, 1e-5, largest_finite(tensor))) << name << '\n' << graph::to_text(result);
+    }
+    return text_of(result, "chain");
+  }
+
+  /// What the norm's backward gives of a gradient.
+  Value backward(Value gradient, Value x) {
+    const auto statistic = [&](const char* name) { return graph_.input(name, {x.dim(1)}, DType::f64); };
+    const Value inputs[] = {gradient, x, statistic("mean"), statistic("rstd")};
+    const Values outputs = ops::emit("batch_norm_backward", inputs, ops::BatchNormAttributes{});
+    graph_.output("db", outputs[2]);
+    return outputs[0];
+  }
+
+  const Shape image_ = {2, 4, 3, 5};
+  Graph graph_;
+  Value x_ = graph_.input("x", image_), g_ = graph_.input("g", image_);
+};
+
+TEST_F(Chains, TakeInTheGradientOfAnActivation) {
+  graph_.output("dx", backward(g_ * sigmoid(input("y", image_)), x_));
+  EXPECT_NE(grown(graph_).find("before=y0 = sigmoid(x0); y1 = multiply(x1, y0); return y1 input=0 centre=batch_norm_backward"),
+            std::string::npos)
+      << grown(graph_);
+}
+
+/// x is read by the norm anyway: its activation is computed again, although the graph gives it too.
+TEST_F(Chains, ComputeAgainWhatIsAtHand) {
+  const Value scale = input("scale", {4, 1, 1}), y = relu(x_ * scale + 0.5);
+  graph_.output("y", y);
+  graph_.output("dx", backward(where(greater(y, input("bound", {})), g_, g_ * 0.5), x_));
+  const std::string text = grown(graph_);
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1);
+  EXPECT_NE(text.find("multiply("), std::string::npos) << text;
+}
+
+TEST_F(Chains, LeaveWhatOthersRead) {
+  const Value g = g_ * sigmoid(input("y", image_));
+  graph_.output("g", g);
+  graph_.output("dx", backward(g, x_));
+  EXPECT_EQ(grown(graph_), "");
+}
+
+/// Two passes read the operands twice.
+TEST_F(Chains, LeaveWhatMovesMoreBytes) {
+  graph_.output("dx", backward(g_ * input("a", image_) + input("b", image_) * input("c", image_), x_));
+  EXPECT_EQ(grown(graph_), "");
+}
+
+TEST_F(Chains, LeaveOperandsThatLieAcross) {
+  graph_.output("dx", backward(g_ * input("row", {5}), x_));
+  EXPECT_EQ(grown(graph_), "");
+}
+
+TEST_F(Chains, AreNotGrownForTheCpu) {
+  const auto has_chains = [](DeviceKind device) {
+    const auto passes = graph::cleanup_pipeline(device);
+    return std::any_of(passes.begin(), passes.end(), [](const graph::Pass& pass) { return pass.run == graph::grow_chains; });
+  };
+  EXPECT_TRUE(has_chains(DeviceKind::cuda));
+  EXPECT_FALSE(has_chains(DeviceKind::cpu));
+}
+
+/// A residual block's norms: the gradient of an activation after a norm is part of the norm's.
+TEST_F(Chains, AreThereInTraining) {
+  const Value x = graph_.input("images", {2, 4, 256, 256}), weight = graph_.input("weight", {4}), bias = graph_.input("bias", {4});
+  const Value y = silu(group_norm(relu(group_norm(x, 2, weight, bias)), 4, weight, bias));
+  const Values gradients = gradient(sum(y * y), std::vector{x, weight});
+  graph_.output("dx", gradients[0]);
+  graph_.output("dweight", gradients[1]);
+  const Graph clean = graph::apply(graph::cleanup_pipeline(), graph_);
+  const std::string text = text_of(clean, "chain");
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 2) << graph::to_text(clean);
+  EXPECT_EQ(text_of(clean, "group_norm_backward"), "");
+  const auto expected = results_of(graph_), found = results_of(clean);
+  for (const auto& [name, tensor] : expected) EXPECT_TRUE(near(found.at(name), tensor, 1e-4, largest_finite(tensor))) << name;
+}
+
+TEST_F(Chains, AttributesComeBackFromTheirText) {
+  graph_.output("dx", backward(g_ * sigmoid(g_), x_));
+  const Graph grown = graph::grow_chains(graph_);
+  const graph::Node& chain = grown.producer(grown.outputs().back().value);
+  ASSERT_EQ(chain.op->name, "chain");
+  EXPECT_EQ(chain.op->attributes_from_json(chain.attributes.json()), chain.attributes);
+}
+
+}  // namespace
+}  // namespace frit

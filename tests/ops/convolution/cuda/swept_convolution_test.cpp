@@ -1,0 +1,156 @@
+// 3-D convolutions by sweeps over columns of the image, against the definition in float64.
+
+#include "frit/ops/convolution/tiles/swept_convolution.h"
+
+#include "frit/ops/convolution/convolution_epilogue.h"
+#include "frit/ops/convolution/direct_convolution.h"
+#include "frit/ops/convolution/geometry.h"
+#include "frit/ops/cuda/warpgroup_products.cuh"
+#include "ops/tensor_core_checks.h"
+
+namespace frit {
+namespace {
+
+using cudnn::ConvolutionKind;
+
+struct Sizes {
+  Shape input;
+  std::int64_t outputs;
+  Dims padding = {1};
+  Dims stride = {1};
+};
+
+class CudaSweptConvolution : public OnTensorCores {
+ protected:
+  void SetUp() override {
+    OnTensorCores::SetUp();
+    if (!IsSkipped() && !warpgroup::available(gpu.index)) GTEST_SKIP() << "not a Hopper GPU, or not compiled for it";
+  }
+
+  /// Of random tensors, or of none.
+  static ops::ConvolutionCall call_of(const Sizes& sizes, ConvolutionKind kind, DType dtype, bool filled,
+                                      Layout weight_layout = Layout::channels_last) {
+    const Shape weight = {sizes.outputs, sizes.input[1], 3, 3, 3};
+    const ops::ConvolutionGeometry g =
+        ops::convolution_geometry(sizes.input, weight, ops::canonical({.stride = sizes.stride, .padding = sizes.padding}, 3));
+    const Shape output = {sizes.input[0], sizes.outputs, g.output[0], g.output[1], g.output[2]};
+    const auto tensor = [&](const Shape& shape, std::uint64_t seed, Layout layout = Layout::channels_last) {
+      return filled ? normal_tensor(shape, DType::f32, seed).to(dtype).to(gpu).contiguous(layout)
+                    : Tensor::over(nullptr, shape, dtype, gpu, nullptr, layout);
+    };
+    ops::ConvolutionCall call{kind, g, {tensor(sizes.input, 1), tensor(weight, 2, weight_layout), tensor(output, 3), {}}};
+    call.operands.bias = tensor({call.operands.result(kind).dim(1)}, 4, Layout::contiguous);
+    return call;
+  }
+
+  /// By the definition, in float64.
+  static Tensor expected(const ops::ConvolutionCall& call) {
+    ops::ConvolutionCall exact = call;
+    for (Tensor* const t : {&exact.operands.input, &exact.operands.weight, &exact.operands.output, &exact.operands.bias})
+      *t = t->to(DType::f64);
+    ops::direct_convolution(exact.kind, exact.geometry, exact.operands, cuda::compute_stream(gpu.index));
+    return exact.operands.result(exact.kind).to(Device::cpu()).contiguous();
+  }
+
+  static Tensor found(const ops::ConvolutionCall& call) {
+    call.operands.result(call.kind).fill(NAN);
+    EXPECT_TRUE(ops::swept_convolution(call, cuda::compute_stream(gpu.index)));
+    return call.operands.result(call.kind).to(Device::cpu()).contiguous();
+  }
+};
+
+TEST_F(CudaSweptConvolution, AgreesWithTheDefinition) {
+  const Sizes calls[] = {{{2, 32, 11, 7, 19}, 32},
+                         {{1, 32, 5, 9, 6}, 40, {0}},
+                         {{3, 32, 20, 21, 33}, 64, {2}},
+                         {{1, 64, 3, 40, 17}, 64, {1}},
+                         {{2, 8, 18, 3, 16}, 8, {0, 1, 2}},
+                         {{1, 16, 1, 1, 1}, 16, {1}},
+                         {{1, 24, 16, 5, 31}, 56, {2, 0, 1}},
+                         {{5, 40, 4, 17, 9}, 24, {1, 2, 0}}};
+  for (const Sizes& sizes : calls) {
+    for (const Arithmetic& arithmetic : arithmetics) {
+      if (!arithmetic.tf32) continue;
+      for (const ConvolutionKind kind : {ConvolutionKind::forward, ConvolutionKind::data_gradient}) {
+        for (const Layout layout : {Layout::contiguous, Layout::channels_last}) {
+          SCOPED_TRACE(
+              concat(sizes.input, ' ', sizes.outputs, ' ', arithmetic.dtype, kind == ConvolutionKind::forward ? " forward" : " back"));
+          const ops::ConvolutionCall call = call_of(sizes, kind, arithmetic.dtype, true, layout);
+          ASSERT_TRUE(ops::has_swept_convolution(call));
+          const Tensor right = expected(call), result = found(call);
+          EXPECT_TRUE(near(result.to(DType::f64), right, arithmetic.tolerance, largest_finite(right)));
+          EXPECT_TRUE(same_bits(result, found(call)));
+        }
+      }
+    }
+  }
+}
+
+TEST_F(CudaSweptConvolution, FourChannelsOfFloat32) {
+  const ops::ConvolutionCall call = call_of({{2, 4, 9, 12, 21}, 32}, ConvolutionKind::forward, DType::f32, true);
+  const Tensor right = expected(call);
+  EXPECT_TRUE(near(found(call).to(DType::f64), right, 1e-3, largest_finite(right)));
+}
+
+TEST_F(CudaSweptConvolution, RectifiesAndAddsAResidual) {
+  constexpr const char* programs[] = {"y0 = relu(x0); return y0", "y0 = add(x0, x1); y1 = relu(y0); return y1",
+                                      "y0 = leaky_relu(x0) {\"negative_slope\":0.1}; y1 = add(y0, x1); return y1",
+                                      "y0 = add(x0, x1); return y0", "y0 = clamp(x0) {\"min\":-0.5,\"max\":1.0}; y1 = relu(y0); return y1"};
+  for (const char* const text : programs) {
+    const ops::ElementwiseProgram program = ops::ElementwiseProgram::parse(text);
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      ops::ConvolutionCall call = call_of({{2, 64, 5, 6, 18}, 24}, ConvolutionKind::forward, dtype, true);
+      Tensor right = expected(call);
+      call.epilogue = *ops::epilogue_of(program);
+      std::vector<Tensor> operands = {right};
+      if (program.inputs > 1) {
+        const Tensor residual = normal_tensor(right.shape(), DType::f32, 9).to(dtype);
+        operands.push_back(residual.to(DType::f64));
+        call.operands.residual = residual.to(gpu).contiguous(Layout::channels_last);
+      }
+      right = ops::run("elementwise", operands, ops::ElementwiseAttributes{program})[0];
+      EXPECT_TRUE(near(found(call).to(DType::f64), right, dtype == DType::f32 ? 1e-3 : 1e-2, largest_finite(right)))
+          << text << ' ' << dtype;
+    }
+  }
+  ops::ConvolutionCall other = call_of({{1, 8, 3, 3, 3}, 8}, ConvolutionKind::forward, DType::f16, true);
+  other.epilogue = *ops::epilogue_of(ops::ElementwiseProgram::parse("y0 = tanh(x0); return y0"));
+  EXPECT_FALSE(ops::swept_convolution(other, cuda::compute_stream(gpu.index)));
+}
+
+TEST_F(CudaSweptConvolution, IsTakenWhereItIsFaster) {
+  const auto taken = [&](const Sizes& sizes, DType dtype, ConvolutionKind kind = ConvolutionKind::forward) {
+    return ops::is_swept_convolution(call_of(sizes, kind, dtype, false));
+  };
+  constexpr std::int64_t side = 96;
+  for (const DType dtype : {DType::f16, DType::f32}) {
+    for (const ConvolutionKind kind : {ConvolutionKind::forward, ConvolutionKind::data_gradient}) {
+      EXPECT_TRUE(taken({{2, 32, side, side, side}, 32}, dtype, kind)) << dtype;
+      EXPECT_TRUE(taken({{2, 64, side, side, side}, 32}, dtype, kind)) << dtype;
+      EXPECT_TRUE(taken({{2, 8, side, side, side}, 64}, dtype, kind)) << dtype;
+      EXPECT_EQ(taken({{2, 64, side, side, side}, 64}, dtype, kind), dtype == DType::f16);
+      EXPECT_FALSE(taken({{2, 72, side, side, side}, 32}, dtype, kind)) << "many channels";
+      EXPECT_FALSE(taken({{2, 32, side, side, side}, 30}, dtype, kind)) << "no whole vectors";
+      EXPECT_FALSE(taken({{1, 32, 8, 8, 8}, 32}, dtype, kind)) << "a small image";
+      EXPECT_FALSE(taken({{2, 32, side, side, side}, 32, {1}, {2}}, dtype, kind)) << "a stride";
+      EXPECT_FALSE(taken({{2, 32, side, side, side}, 32, {3}}, dtype, kind)) << "only padding at the edge";
+    }
+  }
+  EXPECT_FALSE(taken({{2, 32, side, side, side}, 32}, DType::f64));
+  set_numerics({.tf32 = false});
+  EXPECT_FALSE(taken({{2, 32, side, side, side}, 32}, DType::f32));
+}
+
+// Through the operators.
+TEST_F(CudaSweptConvolution, IsWhatTheOperatorsRun) {
+  const Sizes sizes = {{2, 8, 48, 48, 48}, 16};
+  EXPECT_TRUE(ops::is_swept_convolution(call_of(sizes, ConvolutionKind::forward, DType::f16, false)));
+  const ConvolutionOptions options = ops::canonical({.padding = {1}}, 3);
+  expect_accurate("conv3d", {sizes.input, {16, 8, 3, 3, 3}, {16}}, options);
+  expect_accurate("conv3d_data_gradient", {{2, 16, 48, 48, 48}, {16, 8, 3, 3, 3}}, ops::DataGradientOptions{options, {48, 48, 48}});
+  const ops::EpilogueOptions epilogue{options, {ops::ElementwiseProgram::parse("y0 = gelu(x0) {\"approximate\":\"none\"}; return y0")}};
+  expect_accurate("conv3d_epilogue", {sizes.input, {16, 8, 3, 3, 3}, {16}}, epilogue);
+}
+
+}  // namespace
+}  // namespace frit
