@@ -7,6 +7,8 @@
 #include "frit/ops/elementwise/elementwise.h"
 #include "frit/ops/norm/norm_attributes.h"
 #include "frit/ops/operator/run.h"
+#include "frit/ops/pool/pool_geometry.h"
+#include "frit/ops/reduction/softmax.h"
 
 namespace frit::ops {
 namespace {
@@ -138,8 +140,10 @@ Layout common_layout(std::size_t count, const Shape& image, const Shapes& shape,
 
 std::vector<Sample> samples() {
   std::vector<Sample> result;
-  const auto add = [&](const char* before, const char* centre, const Attributes& attributes, std::vector<SampleInput> inputs) {
-    const StagedCall call{ElementwiseProgram::parse(before), 0, {&registry().find(centre), attributes}, {}};
+  const auto add = [&](const char* before, const char* centre, const Attributes& attributes, std::vector<SampleInput> inputs,
+                       const char* after = "") {
+    const auto parse = [](const std::string& text) { return text.empty() ? ElementwiseProgram() : ElementwiseProgram::parse(text); };
+    const StagedCall call{parse(before), 0, {&registry().find(centre), attributes}, parse(after)};
     result.push_back({.inputs = std::move(inputs), .attributes = ChainAttributes{call}});
   };
   const auto statistics = [](std::int64_t slices) { return SampleInput::of(DType::f64, {slices}, Fill::positive); };
@@ -147,6 +151,8 @@ std::vector<Sample> samples() {
       "y0 = subtract(x1, x2); y1 = multiply(y0, x3); y2 = add(y1, x4); y3 = relu(y2); y4 = greater(y3, x5); y5 = where(y4, x0, x5); "
       "return y5";
   const char* const swished = "y0 = silu_backward(x0, x1); return y0";
+  const char* const moved = "y0 = subtract(x0, x1); return y0";
+  const char* const scaled_swish = "y0 = multiply(x0, x1); y1 = hard_swish_backward(y0, x2); return y1";
   const char* const scaled = "y0 = multiply(x0, x1); y1 = add(y0, x2); return y1";
   for (const Shape& image : {Shape{2, 16, 5, 7}, Shape{3, 6, 4, 5}, Shape{2, 64, 3, 9, 8}}) {
     const std::int64_t n = image[0], c = image[1];
@@ -168,6 +174,21 @@ std::vector<Sample> samples() {
         {image, image, image, statistics(2 * n), statistics(2 * n), Shape{c}});
     add(scaled, "instance_norm_backward", InstanceNormAttributes{},
         {image, Shape(both), Shape(channels), image, statistics(n * c), statistics(n * c)});
+    const int rank = image.rank() - 2;
+    const std::string dimensions = concat(rank, "d"), max_pool = "max_pool" + dimensions, avg_pool = "avg_pool" + dimensions;
+    for (const PoolOptions& some : {PoolOptions{.kernel_size = {2}}, PoolOptions{.kernel_size = {3}, .stride = {2}, .padding = {1}}}) {
+      const PoolOptions options = canonical_options(some, rank);
+      const Shape windows = pool_output_shape(image, pool_geometry(image, options, rank));
+      const PoolBackwardAttributes backward = pool_backward_attributes(image, options);
+      add(moved, max_pool.c_str(), options, {{image, Fill::distinct}, {Shape{}, Fill::zeros}, Shape(channels), windows}, scaled_swish);
+      add("", avg_pool.c_str(), options, {image, Shape(channels), windows}, scaled_swish);
+      add("", (avg_pool + "_backward").c_str(), backward, {windows, Shape(both), image}, scaled_swish);
+    }
+    for (const char* const name : {"softmax", "log_softmax"}) {
+      add(scaled, name, SoftmaxAttributes{}, {image, Shape(both), image, Shape(channels), Shape{}},
+          "y0 = add(x0, x1); y1 = multiply(y0, x2); y2 = sigmoid(y1); return y2");
+      add(swished, concat(name, "_backward").c_str(), SoftmaxAttributes{}, {image, image, image});
+    }
   }
   return result;
 }

@@ -1,39 +1,58 @@
 // Calls that are one kernel, with programs of elementwise operators before and after it, as one kernel that NVRTC compiles.
 
-#include "frit/ops/elementwise/staged_kernel.cuh"
-
 #include <algorithm>
 
 #include "frit/core/cuda/device.h"
+#include "frit/core/cuda/runtime.h"
+#include "frit/core/cuda/vector.cuh"
 #include "frit/ops/elementwise/compiled_stage.cuh"
+#include "frit/ops/elementwise/staged_kernel.cuh"
 #include "frit/ops/libraries/cuda/nvrtc.h"
 
 namespace frit::ops {
 namespace {
 
-/// What stands around a centre, as text and as arguments.
-struct Surroundings {
-  CompiledStage source, sink;
+/// What NVRTC compiles for a call, and the kernel's arguments.
+class StagedCentre {
+ public:
+  StagedCentre(CentreKernel centre, const KernelContext& call, const Stages& stages)
+      : centre_(std::move(centre)),
+        reads_program_(!stages.before.instructions.empty()),
+        writes_program_(!stages.after.instructions.empty()),
+        source_(reads_program_ ? compiled_source(stages.before, stages.before_inputs, stages.input_type.shape,
+                                                 {.name = "Source", .keeps_to_sample = centre_.keeps_to_sample})
+                               : stored_source(call.inputs[stages.input], "Source")),
+        sink_(writes_program_
+                  ? compiled_sink(stages.after, stages.after_inputs, call.outputs[0], call.outputs[0].shape(),
+                                  {.name = "Sink", .keeps_to_sample = centre_.keeps_to_sample, .result = call.outputs[0].dtype()})
+                  : stored_sink(call.outputs[0], call.outputs[0].dtype(), "Sink")) {}
 
-  Surroundings(const CentreKernel& centre, const KernelContext& call, const Stages& stages)
-      : source(stages.before.instructions.empty()
-                   ? stored_source(call.inputs[stages.input], "Source")
-                   : compiled_source(stages.before, stages.before_inputs, stages.input_type.shape, {.name = "Source", .keeps_to_sample = centre.keeps_to_sample})),
-        sink(stages.after.instructions.empty()
-                 ? stored_sink(call.outputs[0], call.outputs[0].dtype(), "Sink")
-                 : compiled_sink(stages.after, stages.after_inputs, call.outputs[0], call.outputs[0].shape(),
-                                 {.name = "Sink", .keeps_to_sample = centre.keeps_to_sample, .result = call.outputs[0].dtype()})) {}
+  /// What is aligned is said to be, so that there is one way to read it.
+  std::string text() const {
+    return concat("#include \"", centre_.header, "\"\n", stage_text_head, source_.text, sink_.text, "using Centre = ", centre_.type,
+                  ";\nextern \"C\" __global__ void __launch_bounds__(", centre_.threads,
+                  ") chain(const __grid_constant__ Centre centre,"
+                  " const __grid_constant__ Source source, const __grid_constant__ Sink sink) {\n  centre(",
+                  reads_program_ ? "source" : "Source{source.data, true}", ", ", writes_program_ ? "sink" : "Sink{sink.data, true}",
+                  ");\n}\n");
+  }
+
+  const void* compile(Device device) const {
+    const nvrtc::CompiledKernel kernel = nvrtc::compile("chain", text(), device.index);
+    if (kernel.function == nullptr) fail(ErrorKind::bug, centre_.type, " was not compiled with its stages: ", kernel.obstacle);
+    return kernel.function;
+  }
+
+  void launch(Device device, cudaStream_t stream) {
+    void* arguments[] = {centre_.argument.data(), source_.argument.data(), sink_.argument.data()};
+    FRIT_CUDA_CALL(cudaLaunchKernel(compile(device), dim3(centre_.blocks), dim3(centre_.threads), arguments, 0, stream));
+  }
+
+ private:
+  CentreKernel centre_;
+  bool reads_program_, writes_program_;
+  CompiledStage source_, sink_;
 };
-
-/// What is aligned is said to be, so that there is one way to read it.
-std::string text_of(const CentreKernel& centre, const Surroundings& around, const Stages& stages) {
-  const char* const source = stages.before.instructions.empty() ? "Source{source.data, true}" : "source";
-  const char* const sink = stages.after.instructions.empty() ? "Sink{sink.data, true}" : "sink";
-  return concat("#include \"", centre.header, "\"\n", stage_text_head, around.source.text, around.sink.text, "using Centre = ", centre.type,
-                ";\nextern \"C\" __global__ void __launch_bounds__(", centre.shape.block.x,
-                ") chain(const __grid_constant__ Centre centre, const __grid_constant__ Source source, const __grid_constant__ Sink sink) {\n",
-                "  centre(", source, ", ", sink, ");\n}\n");
-}
 
 /// Programs compute in float64 where an operand is float64; so do kernels.
 bool computes_alike(const Stages& stages) {
@@ -42,36 +61,44 @@ bool computes_alike(const Stages& stages) {
   return stages.before.instructions.empty() || wide == (stages.input_type.dtype == DType::f64);
 }
 
+/// As StagedKernel::takes, for a device that NVRTC compiles for.
+struct Takes {
+  CentreRule rule;
+
+  std::optional<CentreKernel> centre(const KernelContext& call, const Stages& stages) const {
+    const Tensor& output = call.outputs[0];
+    if (!output.defined() || !lies_in_channels(output) || !computes_alike(stages)) return std::nullopt;
+    if (stages.before.instructions.empty() && !lies_in_channels(call.inputs[stages.input])) return std::nullopt;
+    if (!is_stage_possible(stages.before_inputs, stages.input_type.shape)) return std::nullopt;
+    return is_stage_possible(stages.after_inputs, output.shape()) ? rule(call, stages) : std::nullopt;
+  }
+  bool operator()(const KernelContext& call, const Stages& stages) const {
+    return nvrtc::is_available(call.outputs[0].device().index) && centre(call, stages).has_value();
+  }
+};
+
 }  // namespace
 
-std::string staged_source(const CentreKernel& centre, const KernelContext& call, const Stages& stages) {
-  return text_of(centre, Surroundings(centre, call, stages), stages);
+bool lies_in_channels(const Tensor& tensor) {
+  return tensor.rank() >= 4 && tensor.is_contiguous(Layout::channels_last) && cuda::aligned_for_vectors(tensor.raw());
+}
+
+std::string staged_source(const KernelContext& call, const Stages& stages) {
+  const Takes* const takes = call.op.cuda.staged.takes.target<Takes>();
+  std::optional<CentreKernel> centre = takes == nullptr ? std::nullopt : takes->centre(call, stages);
+  return centre ? StagedCentre(*std::move(centre), call, stages).text() : "";
 }
 
 StagedKernel staged_by(CentreRule rule) {
-  const auto compile = [](const CentreKernel& centre, const Surroundings& around, const KernelContext& call, const Stages& stages) {
+  StagedKernel staged;
+  staged.takes = Takes{rule};
+  staged.prepare = [rule](const KernelContext& call, const Stages& stages) {
     const Device device = call.outputs[0].device();
     (void)cuda::compute_stream(device.index);  // makes the device the thread's
-    return nvrtc::compile("chain", text_of(centre, around, stages), device.index).function;
+    (void)StagedCentre(rule(call, stages).value(), call, stages).compile(device);
   };
-  StagedKernel staged;
-  staged.takes = [rule](const KernelContext& call, const Stages& stages) {
-    const bool stored = stages.before.instructions.empty();
-    return nvrtc::is_available(call.outputs[0].device().index) && call.outputs[0].defined() && lies_in_channels(call.outputs[0]) && (!stored || lies_in_channels(call.inputs[stages.input])) &&
-           computes_alike(stages) && is_stage_possible(stages.before_inputs, stages.input_type.shape) &&
-           is_stage_possible(stages.after_inputs, call.outputs[0].shape()) && rule(call, stages).has_value();
-  };
-  staged.prepare = [rule, compile](const KernelContext& call, const Stages& stages) {
-    const CentreKernel centre = rule(call, stages).value();
-    (void)compile(centre, Surroundings(centre, call, stages), call, stages);
-  };
-  staged.run = [rule, compile](const KernelContext& call, const Stages& stages) {
-    CentreKernel centre = rule(call, stages).value();
-    Surroundings around(centre, call, stages);
-    const void* const kernel = compile(centre, around, call, stages);
-    FRIT_CHECK(kernel != nullptr);
-    void* arguments[] = {centre.argument.data(), around.source.argument.data(), around.sink.argument.data()};
-    FRIT_CUDA_CALL(cudaLaunchKernel(kernel, centre.shape.grid, centre.shape.block, arguments, 0, call.stream));
+  staged.run = [rule](const KernelContext& call, const Stages& stages) {
+    StagedCentre(rule(call, stages).value(), call, stages).launch(call.outputs[0].device(), call.stream);
   };
   return staged;
 }

@@ -4,8 +4,6 @@
 #include <functional>
 #include <optional>
 
-#include "frit/core/cuda/launch.cuh"
-#include "frit/core/cuda/vector.cuh"
 #include "frit/ops/operator/elementwise_program.h"
 #include "frit/ops/operator/operator.h"
 
@@ -17,15 +15,17 @@ struct CentreKernel {
   std::string header;                   ///< where its type stands, from "frit/" on
   std::string type;                     ///< of the object, within frit::ops
   std::vector<std::uint64_t> argument;  ///< its bytes
-  cuda::LaunchShape shape;
-  bool keeps_to_sample;                 ///< it asks for a stage's channels anew for each sample
+  unsigned blocks, threads;
+  bool keeps_to_sample;  ///< it asks for a stage's channels anew for each sample
 
-  template <class Body>
-  CentreKernel(const char* body_header, std::string body_type, const Body& body, const cuda::LaunchShape& launch, bool asks_for_each_sample)
+  /// `launch` is a cuda::LaunchShape.
+  template <class Body, class Launch>
+  CentreKernel(const char* body_header, std::string body_type, const Body& body, const Launch& launch, bool asks_for_each_sample)
       : header(body_header),
         type(std::move(body_type)),
         argument((sizeof body + 7) / 8),
-        shape(launch),
+        blocks(launch.grid.x),
+        threads(launch.block.x),
         keeps_to_sample(asks_for_each_sample) {
     static_assert(std::is_trivially_copyable_v<Body> && alignof(Body) <= 8);
     std::memcpy(argument.data(), &body, sizeof body);
@@ -39,8 +39,9 @@ using CentreRule = std::function<std::optional<CentreKernel>(const KernelContext
 /// For Kernel::staged, of an operator whose call is one kernel.
 StagedKernel staged_by(CentreRule rule);
 
-/// The source of the kernel with its stages, which is named "chain".
-std::string staged_source(const CentreKernel& centre, const KernelContext& call, const Stages& stages);
+/// The source of the kernel, which is named "chain", of a call whose operator's kernel was made so; empty where it has to be computed in
+/// parts.
+std::string staged_source(const KernelContext& call, const Stages& stages);
 
 /// Of that input.
 inline TensorType staged_type(const KernelContext& call, const Stages& stages) {
@@ -52,8 +53,6 @@ inline TensorType staged_type(const KernelContext& call, const Stages& stages) {
 inline const char* name_of_computed(DType dtype) { return dtype == DType::f64 ? "double" : "float"; }
 
 /// Whether a tensor lies as kernels read vectors of channels: channels-last, aligned.
-inline bool lies_in_channels(const Tensor& tensor) {
-  return tensor.rank() >= 4 && tensor.is_contiguous(Layout::channels_last) && cuda::aligned_for_vectors(tensor.raw());
-}
+bool lies_in_channels(const Tensor& tensor);
 
 }  // namespace frit::ops

@@ -20,6 +20,7 @@ std::optional<CentreKernel> centre(const KernelContext& call, const Stages& stag
   const TensorType image = staged_type(call, stages);
   const PoolOptions& options = call.as<PoolOptions>();
   const PoolGeometry g = pool_geometry(image.shape, options, image_rank);
+  if (!stages.before.instructions.empty() && overlap_much(g)) return std::nullopt;
   return channel_centre(g, image, "frit/ops/pool/avg_pool.cuh", "ChannelWindows", concat("WindowMean<", name_of_computed(image.dtype), '>'),
                         [&]<class T, int width, class Index>(std::int64_t samples, std::int64_t channels) {
                           const WindowMean<Computed<T>> mean{{options.count_include_pad}};

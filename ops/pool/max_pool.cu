@@ -21,6 +21,7 @@ std::optional<CentreKernel> centre(const KernelContext& call, const Stages& stag
   const Tensor& indices = call.outputs[1];
   if (indices.defined() && !lies_in_channels(indices)) return std::nullopt;
   const PoolGeometry g = pool_geometry(image.shape, call.as<PoolOptions>(), image_rank);
+  if (!stages.before.instructions.empty() && overlap_much(g)) return std::nullopt;
   return channel_centre(g, image, "frit/ops/pool/max_pool.cuh", "ChannelWindows", concat("WindowMaximum<", name_of_computed(image.dtype), '>'),
                         [&]<class T, int width, class Index>(std::int64_t samples, std::int64_t channels) {
                           const WindowMaximum<Computed<T>> maximum{data_or_null<std::int32_t>(indices)};

@@ -108,6 +108,9 @@ void gather_all_windows(const Tensor& input_gradient, const Tensor& gradient, co
   });
 }
 
+/// Whether windows overlap so much that a program before them is better computed once for each element.
+inline bool overlap_much(const PoolGeometry& g) { return g.output_elements() * window_elements(g) > 3 * g.image_elements(); }
+
 /// A pooling operator's kernel between stages, on images of this type: make.template operator()<T, width, Index>(samples, channels) gives
 /// it, "ChannelWindows" or "ChannelShares", with the last template argument `part` in the header.
 template <class Make>
