@@ -232,13 +232,12 @@ struct Parts {
   ChainTypes types;
   CallLayouts layouts;  ///< of the centre
   Layout layout;
+  bool widens;
 
   /// On a CPU, whose kernels compute halves in float32, what lies between is not rounded to them.
-  Parts(const InferContext& context, Device device) : call(context.as<ChainAttributes>().call) {
+  Parts(const InferContext& context, Device device) : call(context.as<ChainAttributes>().call), widens(device.kind == DeviceKind::cpu) {
     FRIT_CHECK(types.infer(call, context.inputs).empty());
-    if (device.kind == DeviceKind::cpu) {
-      for (TensorType* type : {&types.given, &types.result}) type->dtype = is_half(type->dtype) ? DType::f32 : type->dtype;
-    }
+    for (TensorType* type : {&types.given, &types.result}) type->dtype = between(type->dtype);
     const Shape& image = call.before.instructions.empty() ? types.result.shape : types.given.shape;
     layout = common_layout(
         context.inputs.size(), image, [&](std::size_t i) -> const Shape& { return context.shape(i); },
@@ -251,6 +250,7 @@ struct Parts {
     layouts.outputs = context.layouts.outputs;
   }
 
+  DType between(DType dtype) const { return widens && is_half(dtype) ? DType::f32 : dtype; }
   std::size_t given_bytes() const { return call.before.instructions.empty() ? 0 : bytes_of(types.given); }
   std::size_t result_bytes() const { return call.after.instructions.empty() ? 0 : bytes_of(types.result); }
 
@@ -265,8 +265,8 @@ struct Parts {
       most = std::max(most, scratch_bytes(elementwise(), inputs, {&result, 1}, ElementwiseAttributes{program}, device));
     };
     add(call.before, parts.before, types.given);
-    std::vector<TensorType> operands(parts.after.begin(), parts.after.end());
-    operands.insert(operands.begin(), types.result);
+    std::vector<TensorType> operands = {types.result};
+    for (const TensorType& type : parts.after) operands.push_back({between(type.dtype), type.shape});
     add(call.after, operands, types.outputs[0]);
     return most;
   }
@@ -303,8 +303,8 @@ void run_chain_in_parts(const KernelContext& context) {
   const std::span<std::byte> rest = follows ? scratch : scratch.subspan(parts.result_bytes());
   invoke(*chain.call.centre.op, chain.call.centre.attributes, inputs, outputs, rest);
   if (!follows) return;
-  std::vector<Tensor> operands(chain.inputs.after.begin(), chain.inputs.after.end());
-  operands.insert(operands.begin(), outputs[0]);
+  std::vector<Tensor> operands = {outputs[0]};
+  for (const Tensor& operand : chain.inputs.after) operands.push_back(operand.to(parts.between(operand.dtype())));
   invoke(elementwise(), ElementwiseAttributes{chain.call.after}, operands, context.outputs.first(1), rest);
 }
 

@@ -97,9 +97,10 @@ template <class Source>
 std::optional<std::pair<ChannelRows, cuda::LaunchShape>> channel_rows(const KernelContext& call, const Shape& shape) {
   if (shape.rank() < 4 || axis_of(call.attributes, shape, call.op) != Dims{1}) return std::nullopt;
   const LinePlan plan(Lines(shape, dense_strides(shape, Layout::channels_last), {1}), Source::width, Runs<Source>::count);
-  const std::int64_t pixels = plan.results();
-  if (!plan.in_runs() || !plan.holds(Runs<Source>::count) || pixels == 0 || pixels > INT32_MAX) return std::nullopt;
-  return std::pair{ChannelRows{pixels, static_cast<int>(shape[1]), plan.team().last, cuda::Divisor(pixels / shape[0])}, plan.all_segments()};
+  const std::int64_t pixels = plan.results(), channels = shape[1];
+  const int workers = plan.team().last;
+  if (!plan.in_runs() || channels > workers * Runs<Source>::count * batch_size || pixels == 0 || pixels > INT32_MAX) return std::nullopt;
+  return std::pair{ChannelRows{pixels, static_cast<int>(channels), workers, cuda::Divisor(pixels / shape[0])}, plan.all_segments()};
 }
 
 template <class Form>
