@@ -53,7 +53,7 @@ class Executable {
   /// Runs on the inputs step by step, the preparation first, for as long as after(step), called after each, says to go on. A step's outputs
   /// hold until later ones take their place.
   void run_each(const Bindings& inputs, const std::function<bool(const Step&)>& after);
-  /// A result of the last run, overwritten by the next.
+  /// A result of the last run, overwritten by the next. On a GPU an image may lie channels-last: see Tensor::layout.
   const Tensor& output(std::string_view name) const;
 
   /// The place of a value of the graph, to be read; undefined if nobody reads it.

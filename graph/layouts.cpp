@@ -25,6 +25,8 @@ constexpr std::int64_t slowness_cost(std::int64_t bytes) { return 8 * bytes; }
 
 /// Where bytes do not decide, images that kernels take either way lie channels-last; inputs that no kernel takes so come contiguous.
 constexpr std::int64_t preference_for_channels_last = 2, preference_for_contiguous_inputs = 1;
+/// An output lies as it is best computed, or contiguous where that costs nothing: less than any kernel's disorder.
+constexpr std::int64_t preference_for_contiguous_output(std::int64_t bytes) { return bytes / 16; }
 
 std::size_t index(int n) { return static_cast<std::size_t>(n); }
 
@@ -81,7 +83,10 @@ class LayoutChoice {
         add_other(node);
       }
     }
-    for (const Output& output : graph.outputs()) read(output.value, contiguous);
+    for (const Output& output : graph.outputs()) {
+      if (const int image = images_[index(output.value)]; image >= 0)
+        cut_.add_edge(image, contiguous, preference_for_contiguous_output(bytes(output.value)));
+    }
     contiguous_ = cut_.sink_side();
   }
 
@@ -224,7 +229,7 @@ Graph convert_layouts(const Graph& graph, Device device) {
     const Values outputs = rewriter.target().emit(*node.op, inputs, node.attributes);
     for (std::size_t i = 0; i < outputs.size(); ++i) rewriter.map(node.outputs[i], outputs[i]);
   }
-  for (const Output& output : graph.outputs()) rewriter.target().output(output.name, laid_out(output.value, Layout::contiguous));
+  for (const Output& output : graph.outputs()) rewriter.target().output(output.name, rewriter(output.value));
   return std::move(rewriter.target());
 }
 

@@ -1,8 +1,8 @@
 #include "frit/ops/convolution/convolution.h"
 #include "frit/ops/convolution/convolution_cpu.h"
-#include "frit/ops/convolution/convolution_epilogue.h"
 #include "frit/ops/convolution/convolution_rules.h"
 #include "frit/ops/convolution/lowerings/convolution_lowerings.h"
+#include "frit/ops/elementwise/arithmetic.h"
 #include "frit/ops/operator/registry.h"
 #include "frit/ops/shape/shape_ops.h"
 
@@ -42,6 +42,15 @@ Values transposed_gradient(const GradientContext& c) {
   if (c.wanted[1]) result[1] = weight_gradient(fill_up(input, options), gradient, options, image_of(weight.shape()));
   if (c.inputs.size() > 2 && c.wanted[2]) result[2] = bias_gradient(gradient);
   return result;
+}
+
+/// Libraries add the bias to a data gradient in another pass over it, if they do not leave that to frit.
+Values bias_apart(std::span<const Value> inputs, std::span<const Value> outputs, const Attributes& attributes) {
+  if (inputs.size() < 3) return {};
+  Shape channels = Shape::filled(inputs[0].rank() - 1, 1);
+  channels[0] = outputs[0].dim(1);
+  const std::string name = convolution_name("conv_transpose", outputs[0].rank() - 2);
+  return {emit_one(name, {inputs[0], inputs[1]}, attributes) + reshape(inputs[2], channels)};
 }
 
 void run_transposed(const KernelContext& call) {
@@ -102,8 +111,8 @@ FRIT_OPERATORS(conv_transpose) {
             [](std::span<const Value> inputs, const Attributes& attributes, const ChannelAffine& affine) {
               return fold_into_weight(inputs, affine, 1, attributes.as<ConvolutionOptions>().groups);
             },
+        .pointwise = bias_apart,
         .lowerings = {subpixel_lowering("sub-pixel")},
-        .epilogue = with_epilogue(convolution_name("conv_transpose", image_rank)),
         .precision = Precision::half,
         .cpu = {.run = run_transposed, .scratch = transposed_scratch},
         .linear_inputs = {{2, LinearInput::addend, 1}},

@@ -12,6 +12,7 @@
 #include "frit/ops/convolution/depthwise/depthwise_weight.h"
 #include "frit/ops/convolution/direct_convolution.h"
 #include "frit/ops/convolution/mirrored_convolution.h"
+#include "frit/ops/convolution/narrow_product.h"
 #include "frit/ops/convolution/pointwise_product.h"
 #include "frit/ops/convolution/tiles/swept_convolution.h"
 #include "frit/ops/convolution/tiles/tap_convolution.h"
@@ -202,7 +203,9 @@ void run(const ConvolutionCall& call, std::span<std::byte> scratch, CUstream_st*
     return run(converted, scratch.subspan(room ? bytes : 0), stream);
   }
   const bool any = call.geometry.batch > 0;
-  if (any && is_pointwise_product(call) && scratch.size() >= pointwise_product_scratch(call)) {
+  if (any && is_narrow_product(call)) {
+    narrow_product(call, stream);
+  } else if (any && is_pointwise_product(call) && scratch.size() >= pointwise_product_scratch(call)) {
     pointwise_product(call, scratch, stream);
   } else if (any && is_depthwise_convolution(call)) {
     return depthwise_convolution(call, stream);  // the epilogue is done
@@ -242,6 +245,7 @@ std::size_t scratch_for(const ConvolutionCall& call) {
   if (converts_image(call)) {
     return aligned(static_cast<std::size_t>(o.input.elements()) * size_of(o.weight.dtype())) + scratch_for(with_image(call, nullptr));
   }
+  if (is_narrow_product(call)) return 0;
   if (is_pointwise_product(call)) return pointwise_product_scratch(call);
   if (is_depthwise_convolution(call) || is_swept_convolution(call) || is_tap_convolution(call)) return 0;
   if (is_depthwise_weight_gradient(call)) return depthwise_weight_gradient_scratch(call);

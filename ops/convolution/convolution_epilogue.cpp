@@ -2,7 +2,6 @@
 
 #include "frit/ops/convolution/convolution_epilogue.h"
 
-#include "frit/core/thread_pool.h"
 #include "frit/ops/convolution/convolution_cpu.h"
 #include "frit/ops/convolution/convolution_rules.h"
 #include "frit/ops/operator/registry.h"
@@ -71,27 +70,15 @@ class Epilogue {
   const Tensor &result_, &residual_;  // read only if the program adds it
 };
 
-struct Operands {
-  ConvolutionGeometry geometry;
-  const Tensor &input, &weight, *bias;
-
-  Operands(const KernelContext& call, bool transposed)
-      : geometry((transposed ? transposed_geometry : convolution_geometry)(call.inputs[0].shape(), call.inputs[1].shape(),
-                                                                           call.as<EpilogueOptions>().convolution)),
-        input(call.inputs[0]),
-        weight(call.inputs[1]),
-        bias(convolution_inputs(call.inputs, call.as<EpilogueOptions>()).size() > 2 ? &call.inputs[2] : nullptr) {}
-};
-
-void run_epilogue(const KernelContext& call, bool transposed) {
-  const Operands o(call, transposed);
+void run_epilogue(const KernelContext& call) {
+  const auto& options = call.as<EpilogueOptions>();
+  const Tensor &input = call.inputs[0], &weight = call.inputs[1];
+  const bool has_bias = convolution_inputs(call.inputs, options).size() > 2;
+  const ConvolutionGeometry geometry = convolution_geometry(input.shape(), weight.shape(), options.convolution);
   const Epilogue epilogue(call);
-  dispatch_floating(o.input.dtype(), [&]<class T>() {
-    const T* const bias = o.bias == nullptr ? nullptr : o.bias->data<T>();
-    T* const result = call.outputs[0].data<T>();
-    if (!transposed) return convolve(o.geometry, o.input.data<T>(), o.weight.data<T>(), bias, result, call.scratch, Finish(epilogue));
-    convolve_back(o.geometry, o.input.data<T>(), o.weight.data<T>(), bias, result, call.scratch);
-    parallel_for(call.outputs[0].elements(), most_elements, [&](std::int64_t begin, std::int64_t end) { epilogue(begin, end - begin); });
+  dispatch_floating(input.dtype(), [&]<class T>() {
+    convolve(geometry, input.data<T>(), weight.data<T>(), has_bias ? call.inputs[2].data<T>() : nullptr, call.outputs[0].data<T>(),
+             call.scratch, Finish(epilogue));
   });
 }
 
@@ -109,7 +96,7 @@ Sample sample(std::vector<SampleInput> inputs, const ConvolutionOptions& options
 constexpr const char* relu_text = "y0 = relu(x0); return y0";
 constexpr const char* residual_text = "y0 = add(x0, x1); y1 = relu(y0); return y1";
 
-std::vector<Sample> forward_samples(int image_rank) {
+std::vector<Sample> samples(int image_rank) {
   if (image_rank == 3) {
     return {sample({Shape{2, 2, 3, 4, 3}, Shape{3, 2, 2, 3, 2}, Shape{3}}, {}, relu_text),
             sample({Shape{2, 1, 3, 3, 3}, Shape{2, 1, 2, 2, 2}, Shape{2}, Shape{2, 2, 2, 2, 2}}, {}, residual_text),
@@ -136,21 +123,6 @@ std::vector<Sample> forward_samples(int image_rank) {
           sample({Shape{2, 8, 6, 6}, Shape{8, 8, 3, 3}, Shape{8}, Shape{2, 8, 6, 6}}, {.padding = {1}},
                  "y0 = silu(x0); y1 = add(x1, y0); return y1"),
           sample({Shape{0, 2, 4, 4}, Shape{3, 2, 3, 3}, Shape{3}}, {}, relu_text)};
-}
-
-std::vector<Sample> transposed_samples(int image_rank) {
-  if (image_rank == 3) {
-    return {sample({Shape{2, 2, 2, 3, 3}, Shape{2, 3, 3, 2, 2}, Shape{3}}, {}, relu_text),
-            sample({Shape{1, 3, 2, 3, 2}, Shape{3, 2, 2, 2, 2}, Shape{2}, Shape{1, 2, 4, 6, 4}}, {.stride = {2}}, residual_text),
-            sample({Shape{1, 1, 1, 1, 1}, Shape{1, 2, 1, 1, 1}}, {}, relu_text),
-            sample({Shape{0, 2, 2, 2, 2}, Shape{2, 3, 3, 3, 3}, Shape{3}}, {}, relu_text)};
-  }
-  return {sample({Shape{2, 3, 4, 5}, Shape{3, 4, 3, 2}, Shape{4}}, {}, relu_text),
-          sample({Shape{2, 4, 3, 4}, Shape{4, 3, 2, 2}, Shape{6}, Shape{2, 6, 6, 8}}, {.stride = {2}, .groups = 2}, residual_text),
-          sample({Shape{1, 2, 3, 2}, Shape{2, 3, 2, 2}}, {.stride = {3}, .output_padding = {2}},
-                 "y0 = leaky_relu(x0) {\"negative_slope\":0.2}; return y0"),
-          sample({Shape{1, 8, 24, 25}, Shape{8, 16, 2, 2}, Shape{16}, Shape{1, 16, 48, 50}}, {.stride = {2}}, residual_text),
-          sample({Shape{0, 2, 3, 3}, Shape{2, 3, 3, 3}, Shape{3}}, {.stride = {2}}, relu_text)};
 }
 
 }  // namespace
@@ -194,22 +166,19 @@ std::function<std::optional<OperatorCall>(const Attributes&, const ElementwisePr
 
 FRIT_OPERATORS(convolution_epilogue) {
   for (const int image_rank : {2, 3}) {
-    for (const bool transposed : {false, true}) {
-      const std::string name = convolution_name(transposed ? "conv_transpose" : "conv", image_rank);
-      registry.add<EpilogueOptions>({
-          .name = name + "_epilogue",
-          .summary = concat("the program, whose first input is what ", name, " gives; its second is the last input"),
-          .inputs = {"input", "weight", {"operand", true}},
-          .variadic = true,
-          .infer = [name](const InferContext& call) { return infer_epilogue(call, name); },
-          .no_gradient = "made of operators whose gradients are taken before",
-          .decompose = [name](Emitter& emitter, std::span<const Value> inputs,
-                              const Attributes& attributes) { return decompose_epilogue(emitter, inputs, attributes, name); },
-          .precision = Precision::half,
-          .cpu = {.run = [transposed](const KernelContext& call) { run_epilogue(call, transposed); },
-                  .scratch = [name](const InferContext& call) { return epilogue_scratch(call, name); }},
-          .samples = [image_rank, transposed] { return transposed ? transposed_samples(image_rank) : forward_samples(image_rank); },
-      });
-    }
+    const std::string name = convolution_name("conv", image_rank);
+    registry.add<EpilogueOptions>({
+        .name = name + "_epilogue",
+        .summary = concat("the program, whose first input is what ", name, " gives; its second is the last input"),
+        .inputs = {"input", "weight", {"operand", true}},
+        .variadic = true,
+        .infer = [name](const InferContext& call) { return infer_epilogue(call, name); },
+        .no_gradient = "made of operators whose gradients are taken before",
+        .decompose = [name](Emitter& emitter, std::span<const Value> inputs,
+                            const Attributes& attributes) { return decompose_epilogue(emitter, inputs, attributes, name); },
+        .precision = Precision::half,
+        .cpu = {.run = run_epilogue, .scratch = [name](const InferContext& call) { return epilogue_scratch(call, name); }},
+        .samples = [image_rank] { return samples(image_rank); },
+    });
   }
 }

@@ -18,20 +18,15 @@ void run_program(const ElementwiseAttributes& program, const Tensor& result, con
   op.cuda.run({op, attributes, inputs, std::span(&result, 1), {}, stream});
 }
 
-template <bool transposed>
 ConvolutionCall read(std::span<const Tensor> inputs, std::span<const Tensor> outputs, const Attributes& attributes) {
   const auto& options = attributes.as<EpilogueOptions>();
   const Tensor residual = options.adds_residual() ? inputs.back() : Tensor();
   const Tensor bias = inputs.size() > (residual.defined() ? 3u : 2u) ? inputs[2] : Tensor();
   ConvolutionCall call{ConvolutionKind::forward, {}, {inputs[0], inputs[1], outputs[0], bias, residual}};
-  if (transposed) {
-    call.kind = ConvolutionKind::data_gradient;
-    std::swap(call.operands.input, call.operands.output);
-  }
-  call.geometry = (transposed ? transposed_geometry : convolution_geometry)(inputs[0].shape(), inputs[1].shape(), options.convolution);
+  call.geometry = convolution_geometry(inputs[0].shape(), inputs[1].shape(), options.convolution);
   call.epilogue = *epilogue_of(options.epilogue.program);
-  call.finish = [kind = call.kind, program = options.epilogue](const cudnn::ConvolutionOperands& operands, CUstream_st* stream) {
-    run_program(program, operands.result(kind), operands.residual, stream);
+  call.finish = [program = options.epilogue](const cudnn::ConvolutionOperands& operands, CUstream_st* stream) {
+    run_program(program, operands.output, operands.residual, stream);
   };
   return call;
 }
@@ -41,7 +36,6 @@ ConvolutionCall read(std::span<const Tensor> inputs, std::span<const Tensor> out
 
 FRIT_CUDA_KERNELS(convolution_epilogue) {
   for (const int image_rank : {2, 3}) {
-    registry.add_cuda(convolution_name("conv", image_rank, "_epilogue"), convolution_kernel(read<false>, {0, 1, 2}, {0}));
-    registry.add_cuda(convolution_name("conv_transpose", image_rank, "_epilogue"), convolution_kernel(read<true>, {0, 1, 2}, {0}));
+    registry.add_cuda(convolution_name("conv", image_rank, "_epilogue"), convolution_kernel(read, {0, 1, 2}, {0}));
   }
 }

@@ -258,7 +258,8 @@ struct Operator {
   /// The inputs with which output 0 comes multiplied and added to like that; no values where that cannot be.
   std::function<Values(std::span<const Value> inputs, const Attributes&, const ChannelAffine&)> fold_channel_affine = {};
   /// The outputs, in elementwise operators that can be computed together with what reads them: those whose element at a place follows from
-  /// the elements at that place once the others are known; "none" where that gains nothing. Missing ones are "none".
+  /// the elements at that place once the others are known, or those of a call that leaves something to be done; "none" where that gains
+  /// nothing. Missing ones are "none".
   std::function<Values(std::span<const Value> inputs, std::span<const Value> outputs, const Attributes&)> pointwise = {};
   /// Other ways to compute the call. On a GPU a compiler of graphs tries them all and keeps the fastest; where results must not
   /// depend on times it takes the first that is likely to be.

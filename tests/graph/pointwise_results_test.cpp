@@ -4,6 +4,7 @@
 #include "frit/core/random.h"
 #include "frit/graph/executable.h"
 #include "frit/graph/pipeline.h"
+#include "frit/ops/convolution/convolution.h"
 #include "frit/ops/elementwise/activation.h"
 #include "frit/ops/elementwise/arithmetic.h"
 #include "frit/ops/norm/norm.h"
@@ -102,6 +103,22 @@ TEST(PointwiseResults, StayWithTheirOperationWhereNothingIsGained) {
   const Value x = graph.input("x", {2, 4, 256, 256}), weight = graph.input("weight", {4}), bias = graph.input("bias", {4});
   graph.output("y", max_pool2d(group_norm(x, 2, weight, bias), {.kernel_size = {2}}));
   EXPECT_EQ(coefficients(graph), 0);  // no elementwise operation reads it
+}
+
+TEST(PointwiseResults, TheBiasOfATransposedConvolutionIsAddedWithWhatFollows) {
+  Graph graph;
+  const Value x = graph.input("x", {2, 3, 5, 6}, DType::f64), weight = graph.input("weight", {3, 4, 3, 2}, DType::f64);
+  const Value y = conv_transpose2d(x, weight, graph.input("bias", {4}, DType::f64), {.stride = {2}});
+  graph.output("y", tanh(y) * y);
+  graph.output("z", conv_transpose2d(x, weight, graph.input("other", {4}, DType::f64)));
+  const Graph spelled = graph::remove_dead_code(graph::apply(graph::cleanup_pipeline(), graph));
+  std::vector<std::size_t> inputs;
+  for (const graph::Node* node : spelled.all(NodeKind::operation)) {
+    if (node->op->name == "conv_transpose2d") inputs.push_back(node->inputs.size());
+  }
+  EXPECT_EQ(inputs, (std::vector<std::size_t>{2, 3})) << graph::to_text(spelled);  // nothing reads the other's result
+  EXPECT_EQ(count_of(spelled, "add") + count_of(spelled, "tanh"), 0) << graph::to_text(spelled);
+  expect_near(graph, spelled, 1e-12);
 }
 
 }  // namespace

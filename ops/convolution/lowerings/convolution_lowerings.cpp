@@ -26,10 +26,18 @@ bool all_equal(const Dims& dims, std::int64_t value) {
   return std::all_of(dims.begin(), dims.end(), [&](std::int64_t size) { return size == value; });
 }
 
+/// A convolution of size 1 that a kernel computes at memory's speed with its few channels as they are.
+bool is_narrow(const Shape& weight, const ConvolutionOptions& options, std::int64_t multiple) {
+  constexpr std::int64_t most_narrow = 8;
+  const bool moves = !all_equal(options.stride, 1) || !all_equal(options.padding, 0);
+  return all_equal(image_of(weight), 1) && !moves && weight[1] <= most_narrow && weight[0] <= most_channels && weight[0] % multiple == 0;
+}
+
 Values padded(std::span<const Value> inputs, const Attributes& attributes, std::int64_t multiple) {
   const auto& options = attributes.as<ConvolutionOptions>();
   const std::int64_t channels = inputs[0].dim(1), rounded = round_up(channels, multiple);
   if (options.groups != 1 || rounded == channels || channels > most_channels) return {};
+  if (is_narrow(inputs[1].shape(), options, multiple)) return {};
   const Value bias = inputs.size() > 2 ? inputs[2] : Value();
   const Value image = cast(inputs[0], inputs[1].dtype());
   return {convolve(with_channels(image, rounded), with_channels(inputs[1], rounded), bias, options)};

@@ -21,15 +21,17 @@ struct WindowTile {
   }
 };
 
-/// Starts copies of a box of pixels, of a block's channels, zeros for those that do not exist; body(pixel, body(row, column, to)).
+/// The threads that stage start copies of a box of pixels, of a block's channels, zeros for those that do not exist; body(pixel, body(row,
+/// column, to)).
 template <class Stored, class Place>
-__device__ void stage_pixels(std::uint32_t to, const Stored* image, int pixels, int channels, int block_channels, int first_channel,
-                             bool any, const Place& place) {
+__device__ void stage_pixels(int thread, std::uint32_t to, const Stored* image, int pixels, int channels, int block_channels,
+                             int first_channel, bool any, const Place& place) {
   constexpr int width = cuda::vector_width<Stored>;
-  const int vectors = block_channels / width, thread = static_cast<int>(threadIdx.x), vector = thread % vectors;
+  const int vectors = block_channels / width, vector = thread % vectors;
   const int channel = first_channel + vector * width;
   any = any && channel < channels;
-  for (int pixel = thread / vectors; pixel < pixels; pixel += static_cast<int>(blockDim.x) / vectors) {
+#pragma unroll 4
+  for (int pixel = thread / vectors; pixel < pixels; pixel += TapWindows::stagers / vectors) {
     int from = 0, bytes = 0;
     const bool present = place(pixel, from, bytes) && any;
     cuda::copy_bytes_or_zeros<16>(to + static_cast<std::uint32_t>(bytes + vector * 16), present ? image + from * channels + channel : image,
@@ -38,28 +40,30 @@ __device__ void stage_pixels(std::uint32_t to, const Stored* image, int pixels, 
 }
 
 template <class Stored>
-__device__ void stage_gradient(std::uint32_t to, const Stored* gradient, const TapWindows& w, const WindowTile& tile, int channel) {
+__device__ void stage_gradient(int thread, std::uint32_t to, const Stored* gradient, const TapWindows& w, const WindowTile& tile,
+                               int channel) {
   const Stored* const plane = gradient + (tile.sample * w.size[0] + tile.depth) * w.size[1] * w.size[2] * w.out_channels;
   const int log_columns = 31 - __clz(w.columns);
-  stage_pixels(to, plane, w.rows * w.columns, w.out_channels, w.block_outputs, channel, true, [&](int pixel, int& from, int& bytes) {
-    const int row = tile.row + (pixel >> log_columns), column = tile.column + (pixel & (w.columns - 1));
-    from = row * w.size[2] + column;
-    bytes = pixel * w.gradient_pixel;
-    return row < w.size[1] && column < w.size[2];
-  });
+  stage_pixels(thread, to, plane, w.rows * w.columns, w.out_channels, w.block_outputs, channel, true,
+               [&](int pixel, int& from, int& bytes) {
+                 const int row = tile.row + (pixel >> log_columns), column = tile.column + (pixel & (w.columns - 1));
+                 from = row * w.size[2] + column;
+                 bytes = pixel * w.gradient_pixel;
+                 return row < w.size[1] && column < w.size[2];
+               });
 }
 
 /// The plane of a depth of the window's taps.
 template <class Stored>
-__device__ void stage_plane(std::uint32_t to, const Stored* input, const TapWindows& w, const WindowTile& tile, const TapWindow& window,
-                            int depth_tap) {
+__device__ void stage_plane(int thread, std::uint32_t to, const Stored* input, const TapWindows& w, const WindowTile& tile,
+                            const TapWindow& window, int depth_tap) {
   const int depth = tile.depth * w.stride[0] - w.padding[0] + window.tap[0] + depth_tap;
   const int first_row = tile.row * w.stride[1] - w.padding[1] + window.tap[1];
   const int first_column = tile.column * w.stride[2] - w.padding[2] + window.tap[2];
   const bool any = static_cast<unsigned>(depth) < static_cast<unsigned>(w.input[0]);
   const Stored* const plane = any ? input + (tile.sample * w.input[0] + depth) * w.input[1] * w.input[2] * w.in_channels : input;
   const int odd = w.stride[2] - 1, row_bytes = w.input_row_bytes(), phase_bytes = w.phase_columns * w.input_pixel;
-  stage_pixels(to, plane, w.plane_rows * w.plane_columns, w.in_channels, w.block_inputs, window.input, any,
+  stage_pixels(thread, to, plane, w.plane_rows * w.plane_columns, w.in_channels, w.block_inputs, window.input, any,
                [&](int pixel, int& from, int& bytes) {
                  const auto n = static_cast<std::uint32_t>(pixel), line = w.plane_column.quotient(n);
                  const int y = static_cast<int>(line), x = static_cast<int>(w.plane_column.remainder(n, line));
@@ -69,6 +73,49 @@ __device__ void stage_plane(std::uint32_t to, const Stored* input, const TapWind
                  return static_cast<unsigned>(row) < static_cast<unsigned>(w.input[1]) &&
                         static_cast<unsigned>(column) < static_cast<unsigned>(w.input[2]);
                });
+}
+
+/// Some tiles in shared memory: two of the gradient, and the ring of planes that they meet.
+struct WindowRing {
+  std::uint32_t gradients, planes;
+  int first, turn = 1;  ///< the plane that a tile's first taps meet; which gradient is its
+
+  __device__ WindowRing(std::uint32_t memory, const TapWindows& w)
+      : gradients(memory), planes(memory + static_cast<std::uint32_t>(2 * w.gradient_bytes)), first(w.planes - w.new_planes) {}
+
+  /// To the next tile, whose planes may all be new.
+  __device__ void advance(const TapWindows& w, bool fresh) {
+    first = wrapped(w, first + (fresh ? w.block_depths : w.new_planes));
+    turn ^= 1;
+  }
+  __device__ std::uint32_t gradient(const TapWindows& w) const { return gradients + static_cast<std::uint32_t>(turn * w.gradient_bytes); }
+  __device__ std::uint32_t plane(const TapWindows& w, int depth_tap) const {
+    return planes + static_cast<std::uint32_t>(wrapped(w, first + depth_tap) * w.plane_bytes);
+  }
+  /// Whether planes that are all new have no room next to those of the tile before.
+  __device__ static bool waits(const TapWindows& w, bool fresh) { return fresh && w.planes < 2 * w.block_depths; }
+
+ private:
+  __device__ static int wrapped(const TapWindows& w, int plane) { return plane >= w.planes ? plane - w.planes : plane; }
+};
+
+/// What some warps do while the others multiply: bring the tiles, one ahead.
+template <class Stored>
+__device__ void stage_tiles(int thread, WindowRing ring, const Stored* gradient, const Stored* input, const TapWindows& w,
+                            const TapWindow& window, std::int64_t begin, std::int64_t end) {
+#pragma unroll 1
+  for (std::int64_t number = begin; number < end; ++number) {
+    const WindowTile tile(w, number);
+    const bool fresh = number == begin || tile.depth == 0;
+    if (number > begin && WindowRing::waits(w, fresh)) __syncthreads();
+    ring.advance(w, fresh);
+    stage_gradient(thread, ring.gradient(w), gradient, w, tile, window.output);
+    for (int tap = fresh ? 0 : w.block_depths - w.new_planes; tap < w.block_depths; ++tap) {
+      stage_plane(thread, ring.plane(w, tap), input, w, tile, window, tap);
+    }
+    cuda::wait_for_copies();
+    __syncthreads();
+  }
 }
 
 }  // namespace frit::ops

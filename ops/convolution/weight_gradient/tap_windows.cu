@@ -84,8 +84,8 @@ std::optional<TapWindows> TapWindows::with(const ConvolutionGeometry& geometry, 
   w.depth_warps = w.block_depths;
   w.output_warps = block_outputs / warp_outputs;
   w.input_warps = block_inputs / warp_inputs;
-  if (w.roles() > w.most_warps()) return std::nullopt;
-  w.splits = std::min(w.most_warps() / w.roles(), columns / w.depth);
+  if (w.roles() > most_warps) return std::nullopt;
+  w.splits = std::min(most_warps / w.roles(), columns / w.depth);
   // The same of all, where a multiple of 4 warps allows it.
   while (columns / w.depth % w.splits != 0) --w.splits;
   w.rows = rows;

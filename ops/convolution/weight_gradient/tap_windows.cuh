@@ -17,7 +17,7 @@ namespace frit::ops {
 struct TapWindows {
   static constexpr int side = 3, warp_outputs = 32, warp_inputs = 8;
   static constexpr int held = side * side * warp_outputs * warp_inputs / 32;  ///< sums of a thread
-  static constexpr int deep_warps = 12, flat_warps = 16;  ///< of a block at most, where the kernel has several depths or one
+  static constexpr int most_warps = 12, stagers = 128;  ///< of a block: warps that multiply, at most; threads that stage
 
   int out_channels, in_channels;
   int input[3], size[3], kernel[3], stride[3], padding[3];  ///< size: of the output
@@ -37,8 +37,8 @@ struct TapWindows {
 
   FRIT_HOST_DEVICE int kinds() const { return output_blocks * input_blocks * windows[0] * windows[1] * windows[2]; }
   FRIT_HOST_DEVICE int roles() const { return depth_warps * output_warps * input_warps; }
-  int most_warps() const { return block_depths == 1 ? flat_warps : deep_warps; }
   FRIT_HOST_DEVICE int warps() const { return roles() * splits; }
+  int threads() const { return warps() * 32 + stagers; }
   FRIT_HOST_DEVICE int input_row_bytes() const { return phase_columns * stride[2] * input_pixel; }
   /// What the blocks of a share leave, for each split.
   FRIT_HOST_DEVICE int items() const { return kinds() * roles() * held * 32; }

@@ -11,20 +11,19 @@
 namespace frit::ops {
 namespace {
 
-/// Where cuDNN 9's plans were slower on an H200. In three dimensions: in TF32 at 4 -> 32 and 32 -> 32 channels 3 times, at 64 -> 64 1.4, at
-/// 128 -> 64 hardly; in halves at 32 -> 32 4 times, at 64 -> 32 1.3, at 64 -> 64 half, and with a stride of 2 at 32 -> 64 not. In two:
-/// in TF32 at 64 -> 64 1.16 times.
+/// Where cuDNN 9's plans were slower on an H200. In three dimensions: in TF32 at 4 -> 32 and 32 -> 32 channels 3 to 4 times, at 64 -> 64
+/// 1.5, at 128 -> 64 1.25; in halves at 32 -> 32 5 times, at 64 -> 32 1.6, with a stride of 2 at 32 -> 64 1.2, at 64 -> 64 0.8. In two: in
+/// TF32 at 64 -> 64 1.1 times.
 bool has_channels(const ConvolutionGeometry& g, DType dtype) {
-  constexpr std::int64_t most = 64, most_halves = 32 * 64;
-  if (g.in_channels > most || g.out_channels > most) return false;
-  const bool deep = g.kernel[0] > 1, unit_stride = g.stride[2] == 1;
-  if (dtype == DType::f32) return deep || (unit_stride && g.in_channels == most && g.out_channels == most);
-  return deep && unit_stride && g.in_channels * g.out_channels <= most_halves;
+  constexpr std::int64_t most = 64 * 128, most_halves = 32 * 64, of_flat = 64;
+  const std::int64_t products = g.in_channels * g.out_channels;
+  if (g.kernel[0] > 1) return products <= (dtype == DType::f32 ? most : most_halves);
+  return dtype == DType::f32 && g.stride[2] == 1 && g.in_channels == of_flat && g.out_channels == of_flat;
 }
 
 /// Whether most of the work is of use, and blocks have enough of it for what they gain in two dimensions.
 bool pays(const TapWindows& windows, const ConvolutionGeometry& g) {
-  constexpr double least_taps = 0.75, least_of_deep = 0.5, least_of_flat = 0.95;
+  constexpr double least_taps = 0.5, least_of_deep = 0.5, least_of_flat = 0.95;
   constexpr int flat_block_tiles = 8;
   if (windows.used_taps() < least_taps) return false;
   if (g.kernel[0] > 1) return windows.used_part(g.batch) >= least_of_deep;
@@ -45,10 +44,9 @@ std::optional<TapWindows> windows_of(const ConvolutionCall& call) {
 template <class Stored>
 auto kernel_of(const TapWindows& w) {
   if constexpr (std::is_same_v<Stored, float>) {
-    if (w.stride[2] == 2) return multiply_windows<float, 2, TapWindows::deep_warps>;
-    if (w.most_warps() == TapWindows::flat_warps) return multiply_windows<float, 1, TapWindows::flat_warps>;
+    if (w.stride[2] == 2) return multiply_windows<float, 2>;
   }
-  return multiply_windows<Stored, 1, TapWindows::deep_warps>;
+  return multiply_windows<Stored, 1>;
 }
 
 }  // namespace
@@ -61,7 +59,7 @@ void window_product(const ConvolutionCall& call, std::span<std::byte> scratch, C
   const TapWindows windows = *windows_of(call);
   const auto& [input, weight, output, bias, residual] = call.operands;
   const cuda::LaunchShape shape{dim3(static_cast<unsigned>(windows.shares * windows.kinds())),
-                                dim3(static_cast<unsigned>(windows.warps() * 32)), static_cast<std::size_t>(windows.shared_bytes)};
+                                dim3(static_cast<unsigned>(windows.threads())), static_cast<std::size_t>(windows.shared_bytes)};
   auto* const partials = reinterpret_cast<float*>(scratch.data());
   dispatch_floating_and_halves(weight.dtype(), [&]<class Stored>() {
     if constexpr (!std::is_same_v<Stored, double>) {

@@ -124,58 +124,41 @@ struct WindowSums {
   }
 };
 
-/// Block (share, kind). Reads the gradient and the input once for each kind, but for the borders of tiles. Deterministic.
-template <class Stored, int stride, int most_warps>
-__global__ void __launch_bounds__(most_warps * 32, 1)
+/// Block (share, kind), of warps that stage and warps that multiply. Reads the gradient and the input once for each kind, but for the
+/// borders of tiles. Deterministic.
+template <class Stored, int stride>
+__global__ void __launch_bounds__(TapWindows::most_warps * 32 + TapWindows::stagers, 1)
     multiply_windows(float* partials /* (shares, splits, kinds, roles, held, 32) */, const Stored* gradient /* (N, D, H, W, K) */,
                      const Stored* input /* (N, D, H, W, C) */, const __grid_constant__ TapWindows w) {
   using Product = WindowProduct<Stored>;
   extern __shared__ __align__(16) std::byte memory[];
-  const std::uint32_t gradients = cuda::shared_address(memory), ring = gradients + static_cast<std::uint32_t>(2 * w.gradient_bytes);
   const int kinds = w.kinds(), share = static_cast<int>(blockIdx.x) / kinds, kind = static_cast<int>(blockIdx.x) % kinds;
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
-  const int role_number = warp % w.roles(), split = warp / w.roles();
+  const std::int64_t begin = w.tiles * share / w.shares, end = w.tiles * (share + 1) / w.shares;
   const TapWindow window(w, kind);
+  WindowRing ring(cuda::shared_address(memory), w);
+  if (warp >= w.warps()) return stage_tiles(static_cast<int>(threadIdx.x) - w.warps() * 32, ring, gradient, input, w, window, begin, end);
+
+  const int role_number = warp % w.roles(), split = warp / w.roles();
   const WarpRole role(w, role_number);
   const int left_offset = role.output * static_cast<int>(sizeof(Stored)) + Product::left_offset(w, lane);
   const int right_offset = role.input * static_cast<int>(sizeof(Stored)) + Product::right_offset(w, lane);
   const int tap_rows = min(w.kernel[1] - window.tap[1], TapWindows::side);
-  const std::int64_t begin = w.tiles * share / w.shares, end = w.tiles * (share + 1) / w.shares;
-
-  int first = -w.new_planes;  // where in the ring a tile's first plane is
-  const auto wrapped = [&](int plane) { return plane < 0 ? plane + w.planes : plane >= w.planes ? plane - w.planes : plane; };
-  int staged_first = 0, turn = 0;
-  const auto stage = [&](const WindowTile& tile, bool fresh, int slot) {
-    const int added = fresh ? w.block_depths : w.new_planes;
-    staged_first = fresh ? wrapped(first + w.block_depths) : wrapped(first + w.new_planes);
-    stage_gradient(gradients + static_cast<std::uint32_t>(slot * w.gradient_bytes), gradient, w, tile, window.output);
-    for (int tap = w.block_depths - added; tap < w.block_depths; ++tap) {
-      stage_plane(ring + static_cast<std::uint32_t>(wrapped(staged_first + tap) * w.plane_bytes), input, w, tile, window, tap);
-    }
-    cuda::end_copy_group();
-  };
   WindowSums<Stored, stride> sums;
-  if (begin < end) stage(WindowTile(w, begin), true, 0);
 #pragma unroll 1
-  for (std::int64_t number = begin; number < end; ++number, turn ^= 1) {
+  for (std::int64_t number = begin; number < end; ++number) {
     const WindowTile tile(w, number);
-    cuda::wait_for_copy_groups<0>();
+    const bool fresh = number == begin || tile.depth == 0;
+    if (number > begin && WindowRing::waits(w, fresh)) __syncthreads();
+    ring.advance(w, fresh);
     __syncthreads();  // the tile is there, and the one before it was used
-    first = staged_first;
-    const bool another = number + 1 < end, fresh = another && tile.depth + 1 == w.size[0];
-    const bool early = another && (!fresh || 2 * w.block_depths <= w.planes);
-    if (early) stage(WindowTile(w, number + 1), fresh, turn ^ 1);
     const int rows = min(w.rows, w.size[1] - tile.row), used_columns = min(w.columns, w.size[2] - tile.column);
-    const std::uint32_t left = gradients + static_cast<std::uint32_t>(turn * w.gradient_bytes + left_offset);
-    const std::uint32_t right = ring + static_cast<std::uint32_t>(wrapped(first + role.depth) * w.plane_bytes + right_offset);
+    const std::uint32_t left = ring.gradient(w) + static_cast<std::uint32_t>(left_offset);
+    const std::uint32_t right = ring.plane(w, role.depth) + static_cast<std::uint32_t>(right_offset);
 #pragma unroll 1
     for (int column = split * Product::depth; column < used_columns; column += w.splits * Product::depth) {
       sums.add(left + static_cast<std::uint32_t>(column * w.gradient_pixel), right + static_cast<std::uint32_t>(column * w.input_pixel),
                rows, tap_rows, w, lane);
-    }
-    if (another && !early) {
-      __syncthreads();
-      stage(WindowTile(w, number + 1), fresh, turn ^ 1);
     }
   }
   float* to = partials + (static_cast<std::int64_t>(share * w.splits + split) * kinds + kind) * (w.roles() * TapWindows::held * 32) +

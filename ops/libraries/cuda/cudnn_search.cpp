@@ -37,14 +37,15 @@ class Search {
         finish_(finish),
         handles_(handles),
         device_{DeviceKind::cuda, key.device},
-        timed_(key.exhaustive && !is_small(key.geometry)),
-        compares_graphs_(!key.exhaustive && !key.deterministic && !is_small(key.geometry)) {
+        trial_(key.deterministic || is_small(key.geometry) ? Trial::first_that_works
+               : key.exhaustive                            ? Trial::all
+                                                           : Trial::first_of_each_graph) {
     try {
       allocate();
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::out_of_memory) throw;
       operands_ = {};
-      timed_ = compares_graphs_ = false;
+      trial_ = Trial::first_that_works;
     }
   }
 
@@ -55,8 +56,8 @@ class Search {
     const bool worth_fusing = halves || !is_small(key_.geometry), fuse_first = key_.bias && worth_fusing;
     if (worth_fusing && fuses_epilogue(key_)) try_graph({.bias = key_.bias, .epilogue = true});
     try_graph({.bias = fuse_first});
-    if (key_.bias && (!halves || best_.empty() || compares_graphs_)) try_graph({.bias = !fuse_first});
-    if (timed_) time_best_again();
+    if (key_.bias && (!halves || best_.empty() || trial_ == Trial::first_of_each_graph)) try_graph({.bias = !fuse_first});
+    if (timed()) time_best_again();
     const bool large = operands_.input.defined() && !is_small(key_.geometry);
     operands_ = {};
     workspace_ = {};
@@ -65,7 +66,7 @@ class Search {
     return best_.empty() ? nullptr : std::move(best_.front());
   }
 
-  bool timed() const { return timed_; }
+  bool timed() const { return trial_ == Trial::all; }
   double building_seconds() const { return building_.count(); }
   /// All plans that ran, in the order of their trial.
   const std::vector<ops::LibraryPlan>& tried() const { return tried_; }
@@ -73,6 +74,8 @@ class Search {
   std::optional<std::int64_t> least_beyond_limit() const { return least_beyond_limit_; }
 
  private:
+  /// Which plans are run, and timed where there are several.
+  enum class Trial { first_that_works, first_of_each_graph, all };
   using Clock = std::chrono::steady_clock;
   using Seconds = std::chrono::duration<double>;
   /// For building and for trying those of a graph. Most plans are built within milliseconds, but some are compiled, for seconds: the rest
@@ -92,15 +95,15 @@ class Search {
     operands_ = {noise(shapes.input), noise(shapes.weight), noise(shapes.output), {}};
     if (key_.bias) operands_.bias = noise(shapes.bias).reshape({-1});
     if (key_.epilogue.adds_residual()) operands_.residual = noise(operands_.result(key_.kind).shape());
-    if (timed_ || compares_graphs_) timer_.emplace(device_);
+    if (trial_ != Trial::first_that_works) timer_.emplace(device_);
   }
 
   void try_graph(Fused fused) {
-    if (timed_) return try_all(fused);
-    // The first that works. Where cuDNN's guess is to be compiled first, what it fuses is quicker left to a pass; a guess that is not may
-    // take a hundred times as long as another graph's.
-    const bool waits = key_.deterministic || key_.exhaustive || !(fused.bias || fused.epilogue);
-    if (!compares_graphs_ && !best_.empty()) return;
+    if (timed()) return try_all(fused);
+    // The first that works. Where cuDNN's guess is to be compiled first, what it fuses is quicker left to a pass, but for large images; a
+    // guess that is not may take a hundred times as long as another graph's.
+    const bool waits = key_.deterministic || key_.exhaustive || is_worth_compiling() || !(fused.bias || fused.epilogue);
+    if (trial_ == Trial::first_that_works && !best_.empty()) return;
     const std::size_t before = tried_.size();
     for_each_configuration(key_, fused, handle(), [&](Configuration configuration) {
       if (!waits && is_compiled_when_built(configuration)) return false;
@@ -110,6 +113,12 @@ class Search {
       if (plan) try_plan(std::move(plan));
       return tried_.size() == before;
     });
+  }
+
+  /// A pass over the result would take longer than some 30 microseconds.
+  bool is_worth_compiling() const {
+    constexpr std::int64_t large_bytes = 64 << 20;
+    return operands_.input.defined() && operands_.result(key_.kind).bytes() >= large_bytes;
   }
 
   void try_all(Fused fused) {
@@ -210,8 +219,7 @@ class Search {
   const Finish& finish_;
   std::span<const cudnnHandle_t> handles_;
   Device device_;
-  bool timed_;            ///< all plans are
-  bool compares_graphs_;  ///< of each graph the first plan is timed
+  Trial trial_;
   ConvolutionOperands operands_;  ///< undefined where there is no memory to try plans on
   Tensor workspace_;
   std::optional<Timer> timer_;

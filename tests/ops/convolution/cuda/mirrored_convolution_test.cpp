@@ -2,7 +2,6 @@
 
 #include "frit/ops/convolution/mirrored_convolution.h"
 
-#include "frit/ops/convolution/convolution_epilogue.h"
 #include "frit/ops/convolution/direct_convolution.h"
 #include "frit/ops/convolution/geometry.h"
 #include "ops/tensor_core_checks.h"
@@ -72,8 +71,6 @@ TEST_F(CudaMirroredConvolution, AgreesInCuDNN) {
   expect_accurate("conv_transpose2d", {{1, 16, 9, 12}, {16, 24, 2, 3}}, ConvolutionOptions{.dilation = {1, 2}});
   const ConvolutionOptions options{.stride = {1, 1}, .padding = {1, 1}, .dilation = {1, 1}};
   expect_accurate("conv2d_data_gradient", {{2, 48, 14, 30}, {48, 16, 3, 3}}, ops::DataGradientOptions{options, {14, 30}});
-  const ops::EpilogueOptions epilogue{{.padding = {1}}, {ops::ElementwiseProgram::parse("y0 = add(x0, x1); y1 = relu(y0); return y1")}};
-  expect_accurate("conv_transpose2d_epilogue", {{2, 64, 8, 9}, {64, 32, 3, 3}, {32}, {2, 32, 8, 9}}, epilogue);
 }
 
 }  // namespace

@@ -212,6 +212,7 @@ TEST(ConvolutionLowerings, CastNoParameterByItself) {
 
 TEST(ConvolutionLowerings, StayAwayWhereTheyDoNotApply) {
   const std::pair<const char*, Call> calls[] = {{"conv2d", {{{1, 4, 5, 5}, {2, 4, 1, 1}}}},  // four channels already, and one tap
+                                                {"conv2d", {{{1, 3, 5, 5}, {4, 3, 1, 1}}}},  // as fast with three
                                                 {"conv2d", {{{1, 4, 7, 7}, {2, 4, 3, 3}}, {.stride = {2}}}},
                                                 {"conv2d", {{{1, 4, 7, 7}, {2, 4, 3, 3}}, {.dilation = {2}}}},
                                                 {"conv2d", {{{1, 4, 7, 7}, {2, 4, 2, 2}}, {.padding = {2}}}},

@@ -1,0 +1,168 @@
+// Convolutions of size 1 with few channels on one side: the bytes of the other side are what they cost.
+
+#include <bit>
+
+#include "frit/core/convert.h"
+#include "frit/core/cuda/launch.cuh"
+#include "frit/core/cuda/reduce.cuh"
+#include "frit/core/cuda/vector.cuh"
+#include "frit/ops/convolution/narrow_product.h"
+
+namespace frit::ops {
+namespace {
+
+constexpr int threads = 256, positions_at_once = 4;
+constexpr std::int64_t most_narrow = 8, most_wide = 64;
+
+/// The weight as a matrix (results, sources), and what it is for.
+template <class Stored>
+struct NarrowProduct {
+  const Stored *weight, *bias;  // bias (results), or null
+  std::int64_t positions;
+  int sources, results, result_step, source_step;
+
+  __device__ float factor(int result, int source) const {
+    return result < results && source < sources ? convert<float>(weight[result * result_step + source * source_step]) : 0.0f;
+  }
+  __device__ float start(int result) const { return bias != nullptr && result < results ? convert<float>(bias[result]) : 0.0f; }
+};
+
+/// To at most `most` channels. `lanes`, a power of 2, share a position, 16 bytes of its channels each, and add up their sums. Reads and
+/// writes each element once, neighbours by neighbours. Deterministic.
+template <class Stored, int most>
+__global__ void __launch_bounds__(threads, 2)
+    gather_channels(Stored* output /* (positions, results) */, const Stored* input /* (positions, sources) */,
+                    const __grid_constant__ NarrowProduct<Stored> p, int lanes) {
+  constexpr int width = cuda::vector_width<Stored>;
+  const int lane = static_cast<int>(threadIdx.x) % lanes, first_source = lane * width, groups = threads / lanes;
+  float factors[most][width], start[most];
+#pragma unroll
+  for (int k = 0; k < most; ++k) {
+    start[k] = p.start(k);
+#pragma unroll
+    for (int i = 0; i < width; ++i) factors[k][i] = p.factor(k, first_source + i);
+  }
+  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * groups;
+  // The same number of times for all lanes of a warp.
+  for (std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * groups; first < p.positions; first += step * positions_at_once) {
+    const std::int64_t own = first + static_cast<int>(threadIdx.x) / lanes;
+    cuda::VectorWords<Stored, width> vectors[positions_at_once] = {};
+#pragma unroll
+    for (int u = 0; u < positions_at_once; ++u) {
+      const std::int64_t position = own + u * step;
+      if (position < p.positions && first_source < p.sources) {
+        vectors[u] = cuda::VectorWords<Stored, width>::load(input + position * p.sources + first_source, true);
+      }
+    }
+#pragma unroll
+    for (int u = 0; u < positions_at_once; ++u) {
+      const std::int64_t position = own + u * step;
+#pragma unroll
+      for (int k = 0; k < most; ++k) {
+        float sum = 0;
+#pragma unroll
+        for (int i = 0; i < width; ++i) sum += convert<float>(vectors[u][i]) * factors[k][i];
+        for (int other = lanes / 2; other > 0; other /= 2) sum += __shfl_xor_sync(~0u, sum, other);
+        if (k % lanes == lane && k < p.results && position < p.positions) {
+          output[position * p.results + k] = convert<Stored>(sum + start[k]);
+        }
+      }
+    }
+  }
+}
+
+/// From at most `most` channels. Of a position's results each of `lanes` threads has 16 bytes. Reads and writes likewise. Deterministic.
+template <class Stored, int most>
+__global__ void __launch_bounds__(threads, 2)
+    spread_channels(Stored* output /* (positions, results) */, const Stored* input /* (positions, sources) */,
+                    const __grid_constant__ NarrowProduct<Stored> p, int lanes) {
+  constexpr int width = cuda::vector_width<Stored>;
+  const int groups = threads / lanes, group = static_cast<int>(threadIdx.x) / lanes;
+  const int first_result = static_cast<int>(threadIdx.x) % lanes * width;
+  if (group >= groups) return;
+  float factors[width][most], start[width];
+#pragma unroll
+  for (int i = 0; i < width; ++i) {
+    start[i] = p.start(first_result + i);
+#pragma unroll
+    for (int c = 0; c < most; ++c) factors[i][c] = p.factor(first_result + i, c);
+  }
+  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * groups;
+  for (std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * groups + group; first < p.positions;
+       first += step * positions_at_once) {
+    float sources[positions_at_once][most];
+#pragma unroll
+    for (int u = 0; u < positions_at_once; ++u) {
+#pragma unroll
+      for (int c = 0; c < most; ++c) {
+        const std::int64_t position = first + u * step;
+        sources[u][c] = position < p.positions && c < p.sources ? convert<float>(input[position * p.sources + c]) : 0.0f;
+      }
+    }
+#pragma unroll
+    for (int u = 0; u < positions_at_once; ++u) {
+      cuda::WideVector<Stored> elements;
+#pragma unroll
+      for (int i = 0; i < width; ++i) {
+        float sum = start[i];
+#pragma unroll
+        for (int c = 0; c < most; ++c) sum += sources[u][c] * factors[i][c];
+        elements[i] = convert<Stored>(sum);
+      }
+      const std::int64_t position = first + u * step;
+      if (position < p.positions) cuda::store_vector(output + position * p.results + first_result, elements);
+    }
+  }
+}
+
+template <class Stored>
+void run(const ConvolutionCall& call, CUstream_st* stream) {
+  const bool forward = call.kind == cudnn::ConvolutionKind::forward;
+  const ConvolutionGeometry& g = call.geometry;
+  const auto& [input, weight, output, bias, residual] = call.operands;
+  const int k = static_cast<int>(g.out_channels), c = static_cast<int>(g.in_channels);
+  const NarrowProduct<Stored> product{.weight = weight.data<Stored>(),
+                                      .bias = data_or_null<Stored>(bias),
+                                      .positions = g.batch * ops::product(g.input),
+                                      .sources = forward ? c : k,
+                                      .results = forward ? k : c,
+                                      .result_step = forward ? c : 1,
+                                      .source_step = forward ? 1 : c};
+  const bool gathers = product.results <= product.sources;
+  const int vectors = std::max(product.results, product.sources) / cuda::vector_width<Stored>;
+  const int lanes = gathers ? static_cast<int>(std::bit_ceil(static_cast<unsigned>(vectors))) : vectors;
+  const auto shape = cuda::loop_shape((product.positions + positions_at_once - 1) / positions_at_once * lanes, threads);
+  const auto start = [&](auto* kernel) {
+    cuda::launch(kernel, shape, stream, call.operands.result(call.kind).template data<Stored>(),
+                 (forward ? input : output).template data<Stored>(), product, lanes);
+  };
+  const bool fewest = std::min(product.results, product.sources) <= 4;
+  if (gathers) return fewest ? start(gather_channels<Stored, 4>) : start(gather_channels<Stored, 8>);
+  fewest ? start(spread_channels<Stored, 4>) : start(spread_channels<Stored, 8>);
+}
+
+}  // namespace
+
+bool is_narrow_product(const ConvolutionCall& call) {
+  constexpr ImageAxes one = {1, 1, 1}, none = {0, 0, 0};
+  const ConvolutionGeometry& g = call.geometry;
+  const auto& [input, weight, output, bias, residual] = call.operands;
+  if (call.kind == cudnn::ConvolutionKind::weight_gradient || input.dtype() != weight.dtype() || weight.dtype() == DType::f64) return false;
+  const bool pointwise = g.kernel == one && g.stride == one && g.padding == none && g.groups == 1 && g.input == g.output;
+  const auto [narrow, wide] = std::minmax(g.in_channels, g.out_channels);
+  const bool channels =
+      narrow > 0 && narrow <= most_narrow && wide <= most_wide && wide * static_cast<std::int64_t>(size_of(weight.dtype())) % 16 == 0;
+  const bool lies = input.is_contiguous(Layout::channels_last) && output.is_contiguous(Layout::channels_last) &&
+                    cuda::aligned_for_vectors(input.raw()) && cuda::aligned_for_vectors(output.raw());
+  return pointwise && channels && lies;
+}
+
+void narrow_product(const ConvolutionCall& call, CUstream_st* stream) {
+  switch (call.operands.weight.dtype()) {
+    case DType::f16: return run<Half>(call, stream);
+    case DType::bf16: return run<BFloat16>(call, stream);
+    default: return run<float>(call, stream);
+  }
+}
+
+}  // namespace frit::ops
