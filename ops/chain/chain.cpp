@@ -7,6 +7,8 @@
 #include "frit/ops/elementwise/elementwise.h"
 #include "frit/ops/norm/norm_attributes.h"
 #include "frit/ops/operator/run.h"
+#include "frit/ops/pool/pool_geometry.h"
+#include "frit/ops/reduction/softmax.h"
 
 namespace frit::ops {
 namespace {
@@ -138,8 +140,10 @@ Layout common_layout(std::size_t count, const Shape& image, const Shapes& shape,
 
 std::vector<Sample> samples() {
   std::vector<Sample> result;
-  const auto add = [&](const char* before, const char* centre, const Attributes& attributes, std::vector<SampleInput> inputs) {
-    const StagedCall call{ElementwiseProgram::parse(before), 0, {&registry().find(centre), attributes}, {}};
+  const auto add = [&](const char* before, const char* centre, const Attributes& attributes, std::vector<SampleInput> inputs,
+                       const char* after = "") {
+    const auto parse = [](const std::string& text) { return text.empty() ? ElementwiseProgram() : ElementwiseProgram::parse(text); };
+    const StagedCall call{parse(before), 0, {&registry().find(centre), attributes}, parse(after)};
     result.push_back({.inputs = std::move(inputs), .attributes = ChainAttributes{call}});
   };
   const auto statistics = [](std::int64_t slices) { return SampleInput::of(DType::f64, {slices}, Fill::positive); };
@@ -147,6 +151,8 @@ std::vector<Sample> samples() {
       "y0 = subtract(x1, x2); y1 = multiply(y0, x3); y2 = add(y1, x4); y3 = relu(y2); y4 = greater(y3, x5); y5 = where(y4, x0, x5); "
       "return y5";
   const char* const swished = "y0 = silu_backward(x0, x1); return y0";
+  const char* const moved = "y0 = subtract(x0, x1); return y0";
+  const char* const scaled_swish = "y0 = multiply(x0, x1); y1 = hard_swish_backward(y0, x2); return y1";
   const char* const scaled = "y0 = multiply(x0, x1); y1 = add(y0, x2); return y1";
   for (const Shape& image : {Shape{2, 16, 5, 7}, Shape{3, 6, 4, 5}, Shape{2, 64, 3, 9, 8}}) {
     const std::int64_t n = image[0], c = image[1];
@@ -168,6 +174,21 @@ std::vector<Sample> samples() {
         {image, image, image, statistics(2 * n), statistics(2 * n), Shape{c}});
     add(scaled, "instance_norm_backward", InstanceNormAttributes{},
         {image, Shape(both), Shape(channels), image, statistics(n * c), statistics(n * c)});
+    const int rank = image.rank() - 2;
+    const std::string dimensions = concat(rank, "d"), max_pool = "max_pool" + dimensions, avg_pool = "avg_pool" + dimensions;
+    for (const PoolOptions& some : {PoolOptions{.kernel_size = {2}}, PoolOptions{.kernel_size = {3}, .stride = {2}, .padding = {1}}}) {
+      const PoolOptions options = canonical_options(some, rank);
+      const Shape windows = pool_output_shape(image, pool_geometry(image, options, rank));
+      const PoolBackwardAttributes backward = pool_backward_attributes(image, options);
+      add(moved, max_pool.c_str(), options, {{image, Fill::distinct}, {Shape{}, Fill::zeros}, Shape(channels), windows}, scaled_swish);
+      add("", avg_pool.c_str(), options, {image, Shape(channels), windows}, scaled_swish);
+      add("", (avg_pool + "_backward").c_str(), backward, {windows, Shape(both), image}, scaled_swish);
+    }
+    for (const char* const name : {"softmax", "log_softmax"}) {
+      add(scaled, name, SoftmaxAttributes{}, {image, Shape(both), image, Shape(channels), Shape{}},
+          "y0 = add(x0, x1); y1 = multiply(y0, x2); y2 = sigmoid(y1); return y2");
+      add(swished, concat(name, "_backward").c_str(), SoftmaxAttributes{}, {image, image, image});
+    }
   }
   return result;
 }
@@ -211,13 +232,12 @@ struct Parts {
   ChainTypes types;
   CallLayouts layouts;  ///< of the centre
   Layout layout;
+  bool widens;
 
   /// On a CPU, whose kernels compute halves in float32, what lies between is not rounded to them.
-  Parts(const InferContext& context, Device device) : call(context.as<ChainAttributes>().call) {
+  Parts(const InferContext& context, Device device) : call(context.as<ChainAttributes>().call), widens(device.kind == DeviceKind::cpu) {
     FRIT_CHECK(types.infer(call, context.inputs).empty());
-    if (device.kind == DeviceKind::cpu) {
-      for (TensorType* type : {&types.given, &types.result}) type->dtype = is_half(type->dtype) ? DType::f32 : type->dtype;
-    }
+    for (TensorType* type : {&types.given, &types.result}) type->dtype = between(type->dtype);
     const Shape& image = call.before.instructions.empty() ? types.result.shape : types.given.shape;
     layout = common_layout(
         context.inputs.size(), image, [&](std::size_t i) -> const Shape& { return context.shape(i); },
@@ -230,6 +250,7 @@ struct Parts {
     layouts.outputs = context.layouts.outputs;
   }
 
+  DType between(DType dtype) const { return widens && is_half(dtype) ? DType::f32 : dtype; }
   std::size_t given_bytes() const { return call.before.instructions.empty() ? 0 : bytes_of(types.given); }
   std::size_t result_bytes() const { return call.after.instructions.empty() ? 0 : bytes_of(types.result); }
 
@@ -244,8 +265,8 @@ struct Parts {
       most = std::max(most, scratch_bytes(elementwise(), inputs, {&result, 1}, ElementwiseAttributes{program}, device));
     };
     add(call.before, parts.before, types.given);
-    std::vector<TensorType> operands(parts.after.begin(), parts.after.end());
-    operands.insert(operands.begin(), types.result);
+    std::vector<TensorType> operands = {types.result};
+    for (const TensorType& type : parts.after) operands.push_back({between(type.dtype), type.shape});
     add(call.after, operands, types.outputs[0]);
     return most;
   }
@@ -282,8 +303,8 @@ void run_chain_in_parts(const KernelContext& context) {
   const std::span<std::byte> rest = follows ? scratch : scratch.subspan(parts.result_bytes());
   invoke(*chain.call.centre.op, chain.call.centre.attributes, inputs, outputs, rest);
   if (!follows) return;
-  std::vector<Tensor> operands(chain.inputs.after.begin(), chain.inputs.after.end());
-  operands.insert(operands.begin(), outputs[0]);
+  std::vector<Tensor> operands = {outputs[0]};
+  for (const Tensor& operand : chain.inputs.after) operands.push_back(operand.to(parts.between(operand.dtype())));
   invoke(elementwise(), ElementwiseAttributes{chain.call.after}, operands, context.outputs.first(1), rest);
 }
 

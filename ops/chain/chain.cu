@@ -59,5 +59,6 @@ FRIT_CUDA_KERNELS(chain) {
                               .scratch = scratch,
                               .any_layout_inputs = {0},
                               .any_layout_outputs = {0, 1, 2},
-                              .one_layout = true});
+                              .one_layout = true,
+                              .prefers_channels_last = true});
 }

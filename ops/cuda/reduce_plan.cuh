@@ -105,7 +105,7 @@ class LinePlan {
   }
   /// Where the state of a line's segment lies among all states.
   __device__ std::int64_t place_of_state(const Line& line, std::int64_t segment) const { return segment * results_ + line.result; }
-  __device__ TeamBits team() const { return {1 << first_bit_, 1 << last_bit_}; }
+  FRIT_HOST_DEVICE TeamBits team() const { return {1 << first_bit_, 1 << last_bit_}; }
 
  private:
   struct Cut {

@@ -184,6 +184,8 @@ void add(Registry& registry, int image_rank) {
           [name](const GradientContext& c) {
             return emit(name + "_backward", {c.gradients[0]}, pool_backward_attributes(c.inputs[0].shape(), c.as<PoolOptions>()));
           },
+      .staged_inputs = {{0}},
+      .staged_output = true,
       .cpu = {.run = [image_rank](const KernelContext& call) { run(call, image_rank); }},
       .samples = image_rank == 2 ? samples_2d : samples_3d,
   });
@@ -193,6 +195,7 @@ void add(Registry& registry, int image_rank) {
       .inputs = {"gradient"},
       .infer = [image_rank](const InferContext& call) { return infer_backward(call, image_rank); },
       .gradient = [name](const GradientContext& c) { return emit(name, {c.gradients[0]}, c.as<PoolBackwardAttributes>().options); },
+      .staged_output = true,
       .cpu = {.run = [image_rank](const KernelContext& call) { run_backward(call, image_rank); }},
       .samples = [image_rank] { return backward_samples(image_rank); },
   });

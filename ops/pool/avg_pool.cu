@@ -16,6 +16,18 @@ void run(const KernelContext& call, int image_rank) {
   });
 }
 
+std::optional<CentreKernel> centre(const KernelContext& call, const Stages& stages, int image_rank) {
+  const TensorType image = staged_type(call, stages);
+  const PoolOptions& options = call.as<PoolOptions>();
+  const PoolGeometry g = pool_geometry(image.shape, options, image_rank);
+  if (!stages.before.instructions.empty() && overlap_much(g)) return std::nullopt;
+  return channel_centre(g, image, "frit/ops/pool/avg_pool.cuh", "ChannelWindows", concat("WindowMean<", name_of_computed(image.dtype), '>'),
+                        [&]<class T, int width, class Index>(std::int64_t samples, std::int64_t channels) {
+                          const WindowMean<Computed<T>> mean{{options.count_include_pad}};
+                          return channel_windows<width, Index>(mean, g, samples, channels);
+                        });
+}
+
 void run_backward(const KernelContext& call, int image_rank) {
   const PoolOptions& options = call.as<PoolBackwardAttributes>().options;
   const PoolGeometry g = pool_geometry(call.outputs[0].shape(), options, image_rank);
@@ -25,14 +37,26 @@ void run_backward(const KernelContext& call, int image_rank) {
   });
 }
 
+std::optional<CentreKernel> backward_centre(const KernelContext& call, const Stages& stages, int image_rank) {
+  const TensorType image = {staged_type(call, stages).dtype, call.outputs[0].shape()};
+  const PoolOptions& options = call.as<PoolBackwardAttributes>().options;
+  const PoolGeometry g = pool_geometry(image.shape, options, image_rank);
+  return channel_centre(g, image, "frit/ops/pool/avg_pool.cuh", "ChannelShares", "EqualShare",
+                        [&]<class T, int width, class Index>(std::int64_t samples, std::int64_t channels) {
+                          return channel_shares<width, Index>(EqualShare{{options.count_include_pad}}, g, samples, channels);
+                        });
+}
+
 }  // namespace
 }  // namespace frit::ops
 
 FRIT_CUDA_KERNELS(avg_pool) {
   for (const int image_rank : {2, 3}) {
+    const auto with_rank = [image_rank](auto function) {
+      return [function, image_rank](const auto&... arguments) { return function(arguments..., image_rank); };
+    };
     const std::string name = concat("avg_pool", image_rank, "d");
-    registry.add_cuda(name, pool_kernel([image_rank](const KernelContext& call) { run(call, image_rank); }, {0}, {0}));
-    registry.add_cuda(name + "_backward",
-                      pool_kernel([image_rank](const KernelContext& call) { run_backward(call, image_rank); }, {0}, {0}));
+    registry.add_cuda(name, pool_kernel(with_rank(run), {0}, {0}, with_rank(centre)));
+    registry.add_cuda(name + "_backward", pool_kernel(with_rank(run_backward), {0}, {0}, with_rank(backward_centre)));
   }
 }

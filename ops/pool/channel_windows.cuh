@@ -93,7 +93,7 @@ struct ChannelWindows {
         }
         cuda::Vector<C, width> vectors[at_once];
 #pragma unroll
-        for (int j = 0; j < at_once; ++j) vectors[j] = source.template values<width>(words[j], of_channels);
+        for (int j = 0; j < at_once; ++j) vectors[j] = source.template values<width>(words[j], of_channels, stages::Nothing{});
 #pragma unroll
         for (int k = 0; k < width; ++k) {
           C values[at_once];
@@ -147,7 +147,7 @@ struct ChannelShares {
             const Index window = (row + ow) * channels + channel;
             const auto words = source.template fetch<width>(at(window));
             const auto loaded = share.template load<width>(window);
-            share.add(sums, source.template values<width>(words, of_channels), loaded, pool, od, oh, ow, place);
+            share.add(sums, source.template values<width>(words, of_channels, stages::Nothing{}), loaded, pool, od, oh, ow, place);
           }
         }
       }

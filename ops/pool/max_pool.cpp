@@ -214,6 +214,8 @@ void add(Registry& registry, int image_rank) {
             return emit(name + "_backward", {c.gradients[0], c.outputs[1]},
                         pool_backward_attributes(c.inputs[0].shape(), c.as<PoolOptions>()));
           },
+      .staged_inputs = {{0}},
+      .staged_output = true,
       .cpu = {.run = [image_rank](const KernelContext& call) { run(call, image_rank); }},
       .samples = image_rank == 2 ? samples_2d : samples_3d,
   });
@@ -223,6 +225,7 @@ void add(Registry& registry, int image_rank) {
       .inputs = {"gradient", "indices"},
       .infer = [image_rank](const InferContext& call) { return infer_backward(call, image_rank); },
       .no_gradient = "not differentiable twice",
+      .staged_output = true,
       .cpu = {.run = run_backward},
       .index_inputs = {{1, [](const InferContext& call) { return element_count(call.as<PoolBackwardAttributes>().image); }, -1}},
       .samples = [image_rank] { return backward_samples(image_rank); },

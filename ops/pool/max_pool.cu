@@ -12,8 +12,21 @@ void run(const KernelContext& call, int image_rank) {
   dispatch_floating_and_halves(call.inputs[0].dtype(), [&]<class T>() {
     std::int32_t* const indices = data_or_null<std::int32_t>(call.outputs[1]);
     reduce_all_windows<T>(call.outputs[0], call.inputs[0], g, call.stream,
-                          [&](std::int64_t offset) { return Maximum<Computed<T>>{moved(indices, offset)}; });
+                          [&](std::int64_t offset) { return WindowMaximum<Computed<T>>{moved(indices, offset)}; });
   });
+}
+
+std::optional<CentreKernel> centre(const KernelContext& call, const Stages& stages, int image_rank) {
+  const TensorType image = staged_type(call, stages);
+  const Tensor& indices = call.outputs[1];
+  if (indices.defined() && !lies_in_channels(indices)) return std::nullopt;
+  const PoolGeometry g = pool_geometry(image.shape, call.as<PoolOptions>(), image_rank);
+  if (!stages.before.instructions.empty() && overlap_much(g)) return std::nullopt;
+  return channel_centre(g, image, "frit/ops/pool/max_pool.cuh", "ChannelWindows", concat("WindowMaximum<", name_of_computed(image.dtype), '>'),
+                        [&]<class T, int width, class Index>(std::int64_t samples, std::int64_t channels) {
+                          const WindowMaximum<Computed<T>> maximum{data_or_null<std::int32_t>(indices)};
+                          return channel_windows<width, Index>(maximum, g, samples, channels);
+                        });
 }
 
 void run_backward(const KernelContext& call, int image_rank) {
@@ -24,14 +37,27 @@ void run_backward(const KernelContext& call, int image_rank) {
   });
 }
 
+std::optional<CentreKernel> backward_centre(const KernelContext& call, const Stages& stages, int image_rank) {
+  const TensorType image = {staged_type(call, stages).dtype, call.outputs[0].shape()};
+  const Tensor& indices = call.inputs[1];
+  if (!lies_in_channels(indices)) return std::nullopt;
+  const PoolGeometry g = pool_geometry(image.shape, call.as<PoolBackwardAttributes>().options, image_rank);
+  return channel_centre(g, image, "frit/ops/pool/max_pool.cuh", "ChannelShares", "ArgmaxShare",
+                        [&]<class T, int width, class Index>(std::int64_t samples, std::int64_t channels) {
+                          return channel_shares<width, Index>(ArgmaxShare{indices.data<std::int32_t>()}, g, samples, channels);
+                        });
+}
+
 }  // namespace
 }  // namespace frit::ops
 
 FRIT_CUDA_KERNELS(max_pool) {
   for (const int image_rank : {2, 3}) {
+    const auto with_rank = [image_rank](auto function) {
+      return [function, image_rank](const auto&... arguments) { return function(arguments..., image_rank); };
+    };
     const std::string name = concat("max_pool", image_rank, "d");
-    registry.add_cuda(name, pool_kernel([image_rank](const KernelContext& call) { run(call, image_rank); }, {0}, {0, 1}));
-    registry.add_cuda(name + "_backward",
-                      pool_kernel([image_rank](const KernelContext& call) { run_backward(call, image_rank); }, {0, 1}, {0}));
+    registry.add_cuda(name, pool_kernel(with_rank(run), {0}, {0, 1}, with_rank(centre)));
+    registry.add_cuda(name + "_backward", pool_kernel(with_rank(run_backward), {0, 1}, {0}, with_rank(backward_centre)));
   }
 }

@@ -11,7 +11,7 @@ namespace frit::ops {
 // Max pooling's part in the kernels of pooling. NVRTC compiles this header too.
 
 template <class C>
-struct Maximum {
+struct WindowMaximum {
   /// The largest element so far, or -inf, at its place or at the first one.
   struct State {
     C value;

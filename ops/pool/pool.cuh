@@ -107,8 +107,8 @@ inline constexpr int gathered_columns = sizeof(T) == 8 ? 2 : 4;
 /// One thread a few neighbouring elements; see windows.cuh of the Share, which adds what each of the windows that reach one hands to it, in
 /// their order. Deterministic.
 template <class T, class Index, class Share>
-__global__ void gather_windows(T* input_gradient, Share share, const T* gradient, PoolPlan<Index> pool, cuda::Divisor row_pieces, cuda::Divisor rows,
-                               cuda::Divisor depths, Index count, bool aligned) {
+__global__ void gather_windows(T* input_gradient, Share share, const T* gradient, PoolPlan<Index> pool, cuda::Divisor row_pieces,
+                               cuda::Divisor rows, cuda::Divisor depths, Index count, bool aligned) {
   constexpr int columns = gathered_columns<T>;
   for (std::int64_t i = cuda::first_item(); i < count; i += cuda::item_step()) {
     Index plane = static_cast<Index>(i);
@@ -145,21 +145,28 @@ __global__ void gather_windows(T* input_gradient, Share share, const T* gradient
   }
 }
 
+/// Places of a launch whose indices are 32 bits wide; a sum of two such numbers fits too.
+inline constexpr std::int64_t most_short_places = std::int64_t{1} << 30;
+
+/// Whether such indices do for a launch of so many planes.
+inline bool short_indices_do(const PoolGeometry& g, std::int64_t planes) {
+  bool fit = std::max(g.image_elements(), g.output_elements()) * planes <= most_short_places;
+  for (std::size_t axis = 0; axis < 3; ++axis) {
+    fit = fit && g.output[axis] * g.stride[axis] + g.kernel[axis] * g.dilation[axis] + g.image[axis] + g.padding[axis] <= most_short_places;
+  }
+  return fit;
+}
+
 /// Calls body.template operator()<Index>(first, count) for parts of the planes, or of the samples of `channels` planes each that lie as
 /// one, that together are all.
 template <class Body>
 void for_each_launch(const PoolGeometry& g, std::int64_t channels, const Body& body) {
-  constexpr std::int64_t limit = std::int64_t{1} << 30;  // a sum of two such numbers fits too
   const std::int64_t largest = std::max(g.image_elements(), g.output_elements()) * channels, all = g.planes / channels;
-  bool small = largest <= limit;
-  for (std::size_t axis = 0; axis < 3; ++axis) {
-    small = small && g.output[axis] * g.stride[axis] + g.kernel[axis] * g.dilation[axis] + g.image[axis] + g.padding[axis] <= limit;
-  }
-  if (!small) {
+  if (!short_indices_do(g, channels)) {
     if (all > 0) body.template operator()<std::int64_t>(0, all);
     return;
   }
-  const std::int64_t at_once = limit / largest;
+  const std::int64_t at_once = most_short_places / largest;
   for (std::int64_t first = 0; first < all; first += at_once) {
     body.template operator()<std::int32_t>(first, std::min(at_once, all - first));
   }
@@ -174,12 +181,14 @@ inline std::int64_t window_elements(const PoolGeometry& g) {
 
 /// `planes` of them, beginning at the pointers.
 template <class Index, class T, class Reduction>
-void launch_reduction(const Reduction& reduction, T* output, const T* input, const PoolGeometry& g, std::int64_t planes, cudaStream_t stream) {
+void launch_reduction(const Reduction& reduction, T* output, const T* input, const PoolGeometry& g, std::int64_t planes,
+                      cudaStream_t stream) {
   const std::int64_t elements = window_elements(g), count = planes * g.output_elements();
   const bool overlap = g.stride[2] < g.kernel[2] && g.output[2] > 1;  // windows side by side read much the same memory
   const auto pool = pool_plan<Index>(g);
   if (elements <= (overlap ? 256 : 32)) {
-    cuda::launch(reduce_windows<T, Index, Reduction>, cuda::loop_shape(count), stream, reduction, output, input, pool, static_cast<Index>(count));
+    cuda::launch(reduce_windows<T, Index, Reduction>, cuda::loop_shape(count), stream, reduction, output, input, pool,
+                 static_cast<Index>(count));
   } else {
     const cuda::TeamShape shape(count, elements, 8);
     cuda::launch(reduce_large_windows<T, Index, Reduction>, shape.launch, stream, reduction, output, input, pool, static_cast<Index>(count),
@@ -188,7 +197,8 @@ void launch_reduction(const Reduction& reduction, T* output, const T* input, con
 }
 
 template <class Index, class T, class Share>
-void launch_gather(T* input_gradient, const Share& share, const T* gradient, const PoolGeometry& g, std::int64_t planes, cudaStream_t stream) {
+void launch_gather(T* input_gradient, const Share& share, const T* gradient, const PoolGeometry& g, std::int64_t planes,
+                   cudaStream_t stream) {
   constexpr std::int64_t columns = gathered_columns<T>;
   const std::int64_t row_pieces = (g.image[2] + columns - 1) / columns, count = planes * g.image[0] * g.image[1] * row_pieces;
   const bool aligned = g.image[2] % columns == 0 && reinterpret_cast<std::uintptr_t>(input_gradient) % (columns * sizeof(T)) == 0;

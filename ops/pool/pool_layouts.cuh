@@ -2,6 +2,7 @@
 
 #include "frit/ops/cuda/dispatch.cuh"
 #include "frit/ops/cuda/planes.cuh"
+#include "frit/ops/elementwise/staged_kernel.cuh"
 #include "frit/ops/operator/operator.h"
 #include "frit/ops/pool/channel_windows.cuh"
 #include "frit/ops/pool/pool.cuh"
@@ -107,14 +108,39 @@ void gather_all_windows(const Tensor& input_gradient, const Tensor& gradient, co
   });
 }
 
+/// Whether windows overlap so much that a program before them is better computed once for each element.
+inline bool overlap_much(const PoolGeometry& g) { return g.output_elements() * window_elements(g) > 3 * g.image_elements(); }
+
+/// A pooling operator's kernel between stages, on images of this type: make.template operator()<T, width, Index>(samples, channels) gives
+/// it, "ChannelWindows" or "ChannelShares", with the last template argument `part` in the header.
+template <class Make>
+std::optional<CentreKernel> channel_centre(const PoolGeometry& g, const TensorType& image, const char* header, const char* kind,
+                                           const std::string& part, const Make& make) {
+  std::optional<CentreKernel> centre;
+  const std::int64_t samples = image.shape[0], channels = image.shape[1];
+  dispatch_floating_and_halves(image.dtype, [&]<class T>() {
+    constexpr int width = cuda::vector_width<T>;
+    if (channels % width != 0 || g.planes == 0) return;
+    const auto with_index = [&]<class Index>(const char* index) {
+      const auto kernel = make.template operator()<T, width, Index>(samples, channels);
+      centre.emplace(header, concat(kind, '<', width, ", ", index, ", ", part, '>'), kernel.body, kernel.shape,
+                     /*asks_for_each_sample=*/true);
+    };
+    short_indices_do(g, g.planes) ? with_index.template operator()<std::int32_t>("std::int32_t")
+                                  : with_index.template operator()<std::int64_t>("std::int64_t");
+  });
+  return centre;
+}
+
 /// What a pooling operator's kernel says of layouts: its images lie all in one, best channels-last, where threads read vectors.
-inline Kernel pool_kernel(KernelFunction run, std::vector<int> inputs, std::vector<int> outputs) {
+inline Kernel pool_kernel(KernelFunction run, std::vector<int> inputs, std::vector<int> outputs, CentreRule centre) {
   return {.run = std::move(run),
           .halves = true,
           .any_layout_inputs = std::move(inputs),
           .any_layout_outputs = std::move(outputs),
           .one_layout = true,
-          .prefers_channels_last = true};
+          .prefers_channels_last = true,
+          .staged = staged_by(std::move(centre))};
 }
 
 }  // namespace frit::ops

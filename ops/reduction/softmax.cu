@@ -1,6 +1,7 @@
 // Softmax and log-softmax along an axis, and their gradients.
 
 #include "frit/ops/cuda/reduce_states.cuh"
+#include "frit/ops/elementwise/staged_kernel.cuh"
 #include "frit/ops/operator/registry.h"
 #include "frit/ops/reduction/softmax_rows.cuh"
 
@@ -88,19 +89,72 @@ void backward_kernel(const KernelContext& call) {
   });
 }
 
+constexpr const char* name_of(Softmax) { return "Softmax"; }
+constexpr const char* name_of(LogSoftmax) { return "LogSoftmax"; }
+
+/// How the kernel above shares the pixels of a channels-last image out, whose channels are lines; none where it does not hold them.
+template <class Source>
+std::optional<std::pair<ChannelRows, cuda::LaunchShape>> channel_rows(const KernelContext& call, const Shape& shape) {
+  if (shape.rank() < 4 || axis_of(call.attributes, shape, call.op) != Dims{1}) return std::nullopt;
+  const LinePlan plan(Lines(shape, dense_strides(shape, Layout::channels_last), {1}), Source::width, Runs<Source>::count);
+  const std::int64_t pixels = plan.results(), channels = shape[1];
+  const int workers = plan.team().last;
+  if (!plan.in_runs() || channels > workers * Runs<Source>::count * batch_size || pixels == 0 || pixels > INT32_MAX) return std::nullopt;
+  return std::pair{ChannelRows{pixels, static_cast<int>(channels), workers, cuda::Divisor(pixels / shape[0])}, plan.all_segments()};
+}
+
+template <class Form>
+std::optional<CentreKernel> centre(const KernelContext& call, const Stages& stages) {
+  const TensorType image = staged_type(call, stages);
+  std::optional<CentreKernel> centre;
+  if (is_half(image.dtype)) return centre;
+  dispatch_floating(image.dtype, [&]<class T>() {
+    using Source = TensorSource<T>;
+    const auto plan = channel_rows<Source>(call, image.shape);
+    if (!plan) return;
+    const auto& [rows, shape] = *plan;
+    const auto make = [&]<int batches>() {
+      centre.emplace("frit/ops/reduction/softmax_rows.cuh", concat("ChannelSoftmax<", name_of(Form{}), ", ", batches, '>'),
+                     ChannelSoftmax<Form, batches>{rows}, shape, /*asks_for_each_sample=*/false);
+    };
+    constexpr int fewer = batches_at_once / 2;
+    rows.channels <= rows.workers * fewer * batch_size ? make.template operator()<fewer>() : make.template operator()<Runs<Source>::count>();
+  });
+  return centre;
+}
+
+template <class Form>
+std::optional<CentreKernel> backward_centre(const KernelContext& call, const Stages& stages) {
+  const TensorType image = staged_type(call, stages);
+  std::optional<CentreKernel> centre;
+  if (is_half(image.dtype) || !lies_in_channels(call.inputs[1])) return centre;
+  dispatch_floating(image.dtype, [&]<class T>() {
+    using Source = GradientSource<Form, T>;
+    const auto plan = channel_rows<Source>(call, image.shape);
+    if (!plan) return;
+    constexpr int batches = Runs<Source>::count;
+    centre.emplace("frit/ops/reduction/softmax_rows.cuh",
+                   concat("ChannelSoftmaxGradient<", name_of(Form{}), ", ", batches, ", ", name_of_computed(image.dtype), '>'),
+                   ChannelSoftmaxGradient<Form, batches, T>{plan->first, call.inputs[1].data<T>()}, plan->second,
+                   /*asks_for_each_sample=*/false);
+  });
+  return centre;
+}
+
 }  // namespace
 }  // namespace frit::ops
 
 FRIT_CUDA_KERNELS(softmax) {
-  const auto add = [&](const char* name, KernelFunction run, auto scratch_rule, std::vector<int> images) {
+  const auto add = [&](const char* name, KernelFunction run, auto scratch_rule, std::vector<int> images, CentreRule centre_rule) {
     registry.add_cuda(name, {.run = std::move(run),
                              .scratch = scratch_rule,
                              .any_layout_inputs = std::move(images),
                              .any_layout_outputs = {0},
-                             .one_layout = true});
+                             .one_layout = true,
+                             .staged = staged_by(std::move(centre_rule))});
   };
-  add("softmax", kernel<Softmax>, scratch<LogSumExp>, {0});
-  add("log_softmax", kernel<LogSoftmax>, scratch<LogSumExp>, {0});
-  add("softmax_backward", backward_kernel<Softmax>, scratch<Sum>, {0, 1});
-  add("log_softmax_backward", backward_kernel<LogSoftmax>, scratch<Sum>, {0, 1});
+  add("softmax", kernel<Softmax>, scratch<LogSumExp>, {0}, centre<Softmax>);
+  add("log_softmax", kernel<LogSoftmax>, scratch<LogSumExp>, {0}, centre<LogSoftmax>);
+  add("softmax_backward", backward_kernel<Softmax>, scratch<Sum>, {0, 1}, backward_centre<Softmax>);
+  add("log_softmax_backward", backward_kernel<LogSoftmax>, scratch<Sum>, {0, 1}, backward_centre<LogSoftmax>);
 }

@@ -109,7 +109,7 @@ struct ChannelSoftmax {
       C terms[batches][batch_size];
 #pragma unroll
       for (int j = 0; j < batches; ++j) {
-        const auto values = source.template values<batch_size>(words[j], of_channels[j]);
+        const auto values = source.template values<batch_size>(words[j], of_channels[j], stages::Nothing{});
 #pragma unroll
         for (int i = 0; i < batch_size; ++i) terms[j][i] = rows.has(pixel, j) ? values[i] : -std::numeric_limits<C>::infinity();
       }
@@ -160,7 +160,7 @@ struct ChannelSoftmaxGradient {
 #pragma unroll
       for (int j = 0; j < batches; ++j) {
         if (!rows.has(pixel, j)) continue;
-        gradients[j] = source.template values<batch_size>(words[j], of_channels[j]);
+        gradients[j] = source.template values<batch_size>(words[j], of_channels[j], stages::Nothing{});
         C terms[batch_size];
 #pragma unroll
         for (int i = 0; i < batch_size; ++i) terms[i] = Form::template term<C>(gradients[j][i], convert<C>(result_words[j][i]));

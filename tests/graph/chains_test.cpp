@@ -9,8 +9,10 @@
 #include "frit/ops/elementwise/activation.h"
 #include "frit/ops/elementwise/arithmetic.h"
 #include "frit/ops/elementwise/compare.h"
+#include "frit/ops/elementwise/unary.h"
 #include "frit/ops/norm/norm.h"
 #include "frit/ops/norm/norm_attributes.h"
+#include "frit/ops/pool/pool.h"
 #include "frit/ops/reduction/reduction.h"
 #include "ops/operator_checks.h"
 
@@ -87,6 +89,33 @@ TEST_F(Chains, ComputeAgainWhatIsAtHand) {
   const std::string text = grown(graph_);
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1);
   EXPECT_NE(text.find("multiply("), std::string::npos) << text;
+}
+
+/// A pool takes in what its windows are made of, and what becomes of them; its gradient what becomes of that.
+TEST_F(Chains, GrowAroundPools) {
+  const Value y = hard_swish(x_ - 0.5), pooled = mish(max_pool2d(y, {.kernel_size = {2, 2}, .padding = {1, 1}}));
+  graph_.output("y", pooled);
+  const std::string text = grown(graph_);
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1) << text;
+  EXPECT_NE(text.find("hard_swish(y0); return y1"), std::string::npos) << text;
+  EXPECT_NE(text.find("centre=max_pool2d"), std::string::npos) << text;
+  EXPECT_NE(text.find("after=y0 = mish(x0)"), std::string::npos) << text;
+
+  Graph training;
+  const Value x = training.input("x", image_);
+  const Values gradients = gradient(sum(square(max_pool2d(hard_swish(x), {.kernel_size = {2, 2}}))), std::vector{x});
+  training.output("dx", gradients[0]);
+  const std::string backward = grown(training);
+  EXPECT_NE(backward.find("centre=max_pool2d_backward"), std::string::npos) << backward;
+  EXPECT_NE(backward.find("after=y0 = hard_swish_backward(x0, x1)"), std::string::npos) << backward;
+}
+
+TEST_F(Chains, GrowAroundSoftmax) {
+  const Value bias = input("bias", {4, 1, 1}), scale = input("scale", {});
+  graph_.output("y", sigmoid((softmax(x_, 1) + bias) * scale));
+  const std::string text = grown(graph_);
+  EXPECT_NE(text.find("centre=softmax"), std::string::npos) << text;
+  EXPECT_NE(text.find("y2 = sigmoid(y1)"), std::string::npos) << text;
 }
 
 TEST_F(Chains, LeaveWhatOthersRead) {

@@ -2,9 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "frit/core/cuda/device.h"
 #include "frit/core/random.h"
+#include "frit/ops/chain/chain_attributes.h"
 #include "frit/ops/elementwise/compiled_program.cuh"
+#include "frit/ops/elementwise/staged_kernel.cuh"
 #include "frit/ops/operator/registry.h"
 
 namespace frit {
@@ -85,6 +89,33 @@ TEST_F(Nvrtc, CompilesProgramsOfMixedLayouts) {
       }
     }
   }
+}
+
+/// Of the samples of chains whose centre is one kernel, in channels-last layout.
+TEST_F(Nvrtc, CompilesCentresWithTheirStages) {
+  const ops::Operator& chain = ops::registry().find("chain");
+  std::set<std::string> sources, centres;
+  for (const ops::Sample& sample : chain.samples()) {
+    for (const DType dtype : {DType::f16, DType::f32, DType::f64}) {
+      std::vector<Tensor> inputs, outputs;
+      std::vector<TensorType> types;
+      const auto layout_of = [](const Shape& shape) { return shape.rank() < 4 ? Layout::contiguous : Layout::channels_last; };
+      for (const ops::SampleInput& input : sample.inputs) {
+        inputs.push_back(Tensor::empty(input.shape, input.floating ? dtype : input.dtype, {}, layout_of(input.shape)));
+        types.push_back({inputs.back().dtype(), input.shape});
+      }
+      for (const TensorType& type : chain.infer_types(types, sample.attributes)) {
+        outputs.push_back(Tensor::empty(type.shape, type.dtype, {}, layout_of(type.shape)));
+      }
+      const ops::KernelContext context{chain, sample.attributes, inputs, outputs, {}};
+      const ops::ChainCall call(context);
+      const std::string source = ops::staged_source(call.centre(context), call.stages());
+      if (source.empty() || !sources.insert(source).second) continue;
+      EXPECT_GT(nvrtc::compile_code(source, 90).size(), 1000u);
+      centres.insert(call.call.centre.op->name);
+    }
+  }
+  EXPECT_EQ(centres.size(), 10u);  // pools of two and three axes, softmax and its logarithm, and gradients
 }
 
 TEST(CudaNvrtc, ProgramsOfMixedLayoutsAgreeWithOperators) {

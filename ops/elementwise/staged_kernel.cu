@@ -1,0 +1,106 @@
+// Calls that are one kernel, with programs of elementwise operators before and after it, as one kernel that NVRTC compiles.
+
+#include <algorithm>
+
+#include "frit/core/cuda/device.h"
+#include "frit/core/cuda/runtime.h"
+#include "frit/core/cuda/vector.cuh"
+#include "frit/ops/elementwise/compiled_stage.cuh"
+#include "frit/ops/elementwise/staged_kernel.cuh"
+#include "frit/ops/libraries/cuda/nvrtc.h"
+
+namespace frit::ops {
+namespace {
+
+/// What NVRTC compiles for a call, and the kernel's arguments.
+class StagedCentre {
+ public:
+  StagedCentre(CentreKernel centre, const KernelContext& call, const Stages& stages)
+      : centre_(std::move(centre)),
+        reads_program_(!stages.before.instructions.empty()),
+        writes_program_(!stages.after.instructions.empty()),
+        source_(reads_program_ ? compiled_source(stages.before, stages.before_inputs, stages.input_type.shape,
+                                                 {.name = "Source", .keeps_to_sample = centre_.keeps_to_sample})
+                               : stored_source(call.inputs[stages.input], "Source")),
+        sink_(writes_program_
+                  ? compiled_sink(stages.after, stages.after_inputs, call.outputs[0], call.outputs[0].shape(),
+                                  {.name = "Sink", .keeps_to_sample = centre_.keeps_to_sample, .result = call.outputs[0].dtype()})
+                  : stored_sink(call.outputs[0], call.outputs[0].dtype(), "Sink")) {}
+
+  /// What is aligned is said to be, so that there is one way to read it.
+  std::string text() const {
+    return concat("#include \"", centre_.header, "\"\n", stage_text_head, source_.text, sink_.text, "using Centre = ", centre_.type,
+                  ";\nextern \"C\" __global__ void __launch_bounds__(", centre_.threads,
+                  ") chain(const __grid_constant__ Centre centre,"
+                  " const __grid_constant__ Source source, const __grid_constant__ Sink sink) {\n  centre(",
+                  reads_program_ ? "source" : "Source{source.data, true}", ", ", writes_program_ ? "sink" : "Sink{sink.data, true}",
+                  ");\n}\n");
+  }
+
+  const void* compile(Device device) const {
+    const nvrtc::CompiledKernel kernel = nvrtc::compile("chain", text(), device.index);
+    if (kernel.function == nullptr) fail(ErrorKind::bug, centre_.type, " was not compiled with its stages: ", kernel.obstacle);
+    return kernel.function;
+  }
+
+  void launch(Device device, cudaStream_t stream) {
+    void* arguments[] = {centre_.argument.data(), source_.argument.data(), sink_.argument.data()};
+    FRIT_CUDA_CALL(cudaLaunchKernel(compile(device), dim3(centre_.blocks), dim3(centre_.threads), arguments, 0, stream));
+  }
+
+ private:
+  CentreKernel centre_;
+  bool reads_program_, writes_program_;
+  CompiledStage source_, sink_;
+};
+
+/// Programs compute in float64 where an operand is float64; so do kernels.
+bool computes_alike(const Stages& stages) {
+  const auto is_wide = [](const Tensor& operand) { return operand.dtype() == DType::f64; };
+  const bool wide = std::any_of(stages.before_inputs.begin(), stages.before_inputs.end(), is_wide);
+  return stages.before.instructions.empty() || wide == (stages.input_type.dtype == DType::f64);
+}
+
+/// As StagedKernel::takes, for a device that NVRTC compiles for.
+struct Takes {
+  CentreRule rule;
+
+  std::optional<CentreKernel> centre(const KernelContext& call, const Stages& stages) const {
+    const Tensor& output = call.outputs[0];
+    if (!output.defined() || !lies_in_channels(output) || !computes_alike(stages)) return std::nullopt;
+    if (stages.before.instructions.empty() && !lies_in_channels(call.inputs[stages.input])) return std::nullopt;
+    if (!is_stage_possible(stages.before_inputs, stages.input_type.shape)) return std::nullopt;
+    return is_stage_possible(stages.after_inputs, output.shape()) ? rule(call, stages) : std::nullopt;
+  }
+  bool operator()(const KernelContext& call, const Stages& stages) const {
+    return nvrtc::is_available(call.outputs[0].device().index) && centre(call, stages).has_value();
+  }
+};
+
+}  // namespace
+
+bool lies_in_channels(const Tensor& tensor) {
+  return tensor.rank() >= 4 && tensor.is_contiguous(Layout::channels_last) && cuda::aligned_for_vectors(tensor.raw());
+}
+
+std::string staged_source(const KernelContext& call, const Stages& stages) {
+  const Takes* const takes = call.op.cuda.staged.takes.target<Takes>();
+  std::optional<CentreKernel> centre = takes == nullptr ? std::nullopt : takes->centre(call, stages);
+  return centre ? StagedCentre(*std::move(centre), call, stages).text() : "";
+}
+
+StagedKernel staged_by(CentreRule rule) {
+  StagedKernel staged;
+  staged.takes = Takes{rule};
+  staged.prepare = [rule](const KernelContext& call, const Stages& stages) {
+    const Device device = call.outputs[0].device();
+    (void)cuda::compute_stream(device.index);  // makes the device the thread's
+    (void)StagedCentre(rule(call, stages).value(), call, stages).compile(device);
+  };
+  staged.run = [rule](const KernelContext& call, const Stages& stages) {
+    StagedCentre(rule(call, stages).value(), call, stages).launch(call.outputs[0].device(), call.stream);
+  };
+  return staged;
+}
+
+}  // namespace frit::ops

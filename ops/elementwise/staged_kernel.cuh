@@ -1,0 +1,58 @@
+#pragma once
+
+#include <cstring>
+#include <functional>
+#include <optional>
+
+#include "frit/ops/operator/elementwise_program.h"
+#include "frit/ops/operator/operator.h"
+
+namespace frit::ops {
+
+/// A kernel that NVRTC compiles together with programs before and after it: the call of an object with a Source and a Sink (see
+/// ops/cuda/stages.cuh).
+struct CentreKernel {
+  std::string header;                   ///< where its type stands, from "frit/" on
+  std::string type;                     ///< of the object, within frit::ops
+  std::vector<std::uint64_t> argument;  ///< its bytes
+  unsigned blocks, threads;
+  bool keeps_to_sample;  ///< it asks for a stage's channels anew for each sample
+
+  /// `launch` is a cuda::LaunchShape.
+  template <class Body, class Launch>
+  CentreKernel(const char* body_header, std::string body_type, const Body& body, const Launch& launch, bool asks_for_each_sample)
+      : header(body_header),
+        type(std::move(body_type)),
+        argument((sizeof body + 7) / 8),
+        blocks(launch.grid.x),
+        threads(launch.block.x),
+        keeps_to_sample(asks_for_each_sample) {
+    static_assert(std::is_trivially_copyable_v<Body> && alignof(Body) <= 8);
+    std::memcpy(argument.data(), &body, sizeof body);
+  }
+};
+
+/// The kernel of a call whose input `stages.input`, or what stands for it, and output 0 lie in channels; none where the call has to be
+/// computed in parts. Looks at types and layouts, at whether memory is aligned, and at nothing that lies in it.
+using CentreRule = std::function<std::optional<CentreKernel>(const KernelContext& call, const Stages& stages)>;
+
+/// For Kernel::staged, of an operator whose call is one kernel.
+StagedKernel staged_by(CentreRule rule);
+
+/// The source of the kernel, which is named "chain", of a call whose operator's kernel was made so; empty where it has to be computed in
+/// parts.
+std::string staged_source(const KernelContext& call, const Stages& stages);
+
+/// Of that input.
+inline TensorType staged_type(const KernelContext& call, const Stages& stages) {
+  if (!stages.before.instructions.empty()) return stages.input_type;
+  return {call.inputs[stages.input].dtype(), call.inputs[stages.input].shape()};
+}
+
+/// How NVRTC writes the type that elements of the dtype are computed with.
+inline const char* name_of_computed(DType dtype) { return dtype == DType::f64 ? "double" : "float"; }
+
+/// Whether a tensor lies as kernels read vectors of channels: channels-last, aligned.
+bool lies_in_channels(const Tensor& tensor);
+
+}  // namespace frit::ops
