@@ -50,7 +50,7 @@ Bindings random_inputs(const Graph& graph) {
 
 /// Cleaned up, with results as before.
 Graph cleaned(const Graph& graph, double tolerance) {
-  const Graph clean = graph::apply(graph::cleanup_pipeline(), graph);
+  const Graph clean = graph::apply(graph::cleanup_pipeline(DeviceKind::cpu), graph);
   const Bindings inputs = random_inputs(graph);
   State state, clean_state;
   graph::Executable plain(graph, state), joined(clean, clean_state);
@@ -154,7 +154,7 @@ TEST(Rematerialization, NeedsNoMoreMemoryAndGivesTheSame) {
   for (std::uint64_t seed = 0; seed < 100 && !HasFailure(); ++seed) {
     SCOPED_TRACE(seed);
     const Graph graph = random_training(seed), clean = cleaned(graph, 1e-4);
-    const auto all = graph::cleanup_pipeline();
+    const auto all = graph::cleanup_pipeline(DeviceKind::cpu);
     const Graph plain = graph::join_elementwise(graph::apply(all.first(all.size() - 1), graph), /*rematerializes=*/false);
     EXPECT_LE(moved_bytes(clean), moved_bytes(plain));
     EXPECT_LE(peak(clean), peak(plain)) << graph::to_text(plain) << graph::to_text(clean);

@@ -183,6 +183,7 @@ FRIT_OPERATORS(depth_to_space) {
       .infer = [](const InferContext& call) { return std::vector{depth_to_space_type(call, call.inputs[0], call.as<BlockAttributes>())}; },
       .gradient = depth_to_space_gradient,
       .decompose = decompose_depth_to_space,
+      .staged_output = true,
       .cpu = {.run = run_depth_to_space, .strided = true, .halves = true},
       .samples = depth_to_space_samples,
   });
@@ -193,6 +194,7 @@ FRIT_OPERATORS(depth_to_space) {
       .infer = [](const InferContext& call) { return std::vector{space_to_depth_type(call)}; },
       .gradient = space_to_depth_gradient,
       .decompose = decompose_space_to_depth,
+      .staged_inputs = {{.input = 0}},
       .cpu = {.run = run_space_to_depth, .strided = true, .halves = true},
       .samples = space_to_depth_samples,
   });

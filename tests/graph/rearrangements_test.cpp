@@ -1,0 +1,71 @@
+// Elementwise operations before and after a rearrangement of images are computed with it.
+
+#include <gtest/gtest.h>
+
+#include "frit/autograd/gradient.h"
+#include "frit/core/random.h"
+#include "frit/graph/choose_lowerings.h"
+#include "frit/graph/executable.h"
+#include "frit/graph/pipeline.h"
+#include "frit/ops/convolution/convolution.h"
+#include "frit/ops/elementwise/activation.h"
+#include "frit/ops/elementwise/arithmetic.h"
+#include "frit/ops/elementwise/unary.h"
+#include "frit/ops/reduction/reduction.h"
+#include "ops/operator_checks.h"
+
+namespace frit {
+namespace {
+
+using graph::NodeKind;
+
+/// A transposed convolution in sub-pixel form with an activation, and its gradients.
+Graph trained(const Shape& input, const Shape& weight) {
+  Graph graph;
+  const Value x = graph.input("x", input), w = graph.input("w", weight);
+  Dims per_channel = Dims::filled(weight.rank() - 1, 1);
+  per_channel[0] = weight[1];
+  const Value bias = graph.input("bias", Shape(per_channel));
+  const ConvolutionOptions options{.stride = {2}, .padding = {1}};
+  const Value y = weight.rank() == 4 ? conv_transpose2d(x, w, {}, options) : conv_transpose3d(x, w, {}, options);
+  graph.output("z", gelu(y + bias) * 2.0);
+  graph = graph::apply_lowerings(graph, [](const graph::Node&) { return "sub-pixel"; });
+  const Value z = graph.output_value("z");
+  Values inputs;
+  for (const char* name : {"x", "w"}) inputs.push_back(graph.value(graph.find(NodeKind::input, name)->outputs[0]));
+  const Values gradients = gradient(sum(square(z)), inputs);
+  graph.output("dx", gradients[0]);
+  graph.output("dw", gradients[1]);
+  return graph;
+}
+
+std::map<std::string, Tensor> results_of(const Graph& graph) {
+  Bindings inputs;
+  for (const graph::Node* node : graph.all(NodeKind::input)) {
+    const TensorType& type = graph.type(node->outputs[0]);
+    inputs[node->name] = Tensor::empty(type.shape, type.dtype);
+    fill_normal(inputs[node->name], 0, 1, 3, stream_of(node->name));
+  }
+  State state;
+  graph::Executable executable(graph, state);
+  executable.run(inputs);
+  std::map<std::string, Tensor> results;
+  for (const graph::Output& output : graph.outputs()) results[output.name] = executable.output(output.name).clone();
+  return results;
+}
+
+TEST(Rearrangements, TakeInWhatIsBeforeAndAfterThem) {
+  const std::pair<Shape, Shape> cases[] = {{{2, 3, 5, 4}, {3, 6, 3, 4}}, {{1, 2, 3, 4, 2}, {2, 5, 3, 3, 3}}};
+  for (const auto& [input, weight] : cases) {
+    const Graph graph = trained(input, weight), clean = graph::apply(graph::cleanup_pipeline(), graph);
+    const std::string text = graph::to_text(clean);
+    EXPECT_NE(text.find("centre=depth_to_space"), std::string::npos) << text;
+    EXPECT_NE(text.find("centre=space_to_depth"), std::string::npos) << text;
+    EXPECT_EQ(text.find("= depth_to_space("), std::string::npos) << text;
+    const auto expected = results_of(graph), found = results_of(clean);
+    for (const auto& [name, tensor] : expected) EXPECT_TRUE(near(found.at(name), tensor, 1e-5, largest_finite(tensor))) << name;
+  }
+}
+
+}  // namespace
+}  // namespace frit
