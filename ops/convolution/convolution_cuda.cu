@@ -154,7 +154,10 @@ bool run_plan(const ConvolutionCall& call, Layout layout, std::span<std::byte> s
   lay_out(given.weight, used.weight, layout);
   lay_out(given.output, used.output, layout);
   if (given.bias.defined()) lay_out(given.bias, used.bias, Layout::contiguous);
-  if (given.residual.defined()) lay_out(given.residual, used.residual, layout);
+  for (std::size_t i = 0; i < given.others.size(); ++i) {
+    const bool is_image = call.epilogue.operands[i] == ConvolutionEpilogue::Operand::image;
+    lay_out(given.others[i], used.others.emplace_back(), is_image ? layout : Layout::contiguous);
+  }
   if (!enough) return false;
   cudnn::execute(*plan, used, workspace, stream);
   if (used.result(call.kind).raw() != result.raw()) copy(result, used.result(call.kind));
@@ -233,8 +236,8 @@ std::size_t plan_scratch(const ConvolutionCall& call, Layout layout) {
   if (plan == nullptr) return 0;
   std::size_t bytes = alignment + aligned(cudnn::workspace_bytes(*plan));
   const cudnn::ConvolutionOperands& o = call.operands;
-  for (const Tensor* const tensor : {&o.input, &o.weight, &o.output, &o.residual}) {
-    if (tensor->defined() && !tensor->is_contiguous(layout)) bytes += aligned(static_cast<std::size_t>(tensor->bytes()));
+  for (const Tensor& tensor : {o.input, o.weight, o.output, call.residual()}) {
+    if (tensor.defined() && !tensor.is_contiguous(layout)) bytes += aligned(static_cast<std::size_t>(tensor.bytes()));
   }
   return bytes;
 }

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <algorithm>
+
 #include "frit/ops/libraries/cuda/cudnn.h"
 #include "frit/ops/operator/operator.h"
 
@@ -12,6 +14,12 @@ struct ConvolutionCall {
   cudnn::ConvolutionOperands operands;
   ConvolutionEpilogue epilogue = {};
   cudnn::Finish finish = {};  ///< where there is an epilogue: its work
+
+  /// The image among the epilogue's operands; undefined if there is none.
+  Tensor residual() const {
+    const auto image = std::find(epilogue.operands.begin(), epilogue.operands.end(), ConvolutionEpilogue::Operand::image);
+    return image == epilogue.operands.end() ? Tensor() : operands.others[static_cast<std::size_t>(image - epilogue.operands.begin())];
+  }
 };
 
 /// What an operator's call computes. Asked before the call too, with tensors that have no memory yet.

@@ -4,29 +4,32 @@
 #include "frit/ops/convolution/convolution_epilogue.h"
 #include "frit/ops/convolution/convolution_rules.h"
 #include "frit/ops/operator/registry.h"
+#include "frit/ops/operator/run.h"
 
 namespace frit::ops {
 namespace {
 
 using cudnn::ConvolutionKind;
 
-void run_program(const ElementwiseAttributes& program, const Tensor& result, const Tensor& residual, CUstream_st* stream) {
+void run_program(const ElementwiseAttributes& program, const Tensor& result, const std::vector<Tensor>& others, CUstream_st* stream) {
   const Operator& op = registry().find("elementwise");
   const Attributes attributes = program;
-  const std::array<Tensor, 2> operands = {result, residual};
-  const std::span<const Tensor> inputs = std::span(operands).first(residual.defined() ? 2 : 1);
-  op.cuda.run({op, attributes, inputs, std::span(&result, 1), {}, stream});
+  std::vector<Tensor> operands = {result};
+  operands.insert(operands.end(), others.begin(), others.end());
+  op.cuda.run({op, attributes, operands, std::span(&result, 1), {}, stream});
 }
 
 ConvolutionCall read(std::span<const Tensor> inputs, std::span<const Tensor> outputs, const Attributes& attributes) {
   const auto& options = attributes.as<EpilogueOptions>();
-  const Tensor residual = options.adds_residual() ? inputs.back() : Tensor();
-  const Tensor bias = inputs.size() > (residual.defined() ? 3u : 2u) ? inputs[2] : Tensor();
-  ConvolutionCall call{ConvolutionKind::forward, {}, {inputs[0], inputs[1], outputs[0], bias, residual}};
+  const std::span<const Tensor> others = inputs.last(options.other_operands());
+  const Tensor bias = inputs.size() > 2 + others.size() ? inputs[2] : Tensor();
+  ConvolutionCall call{ConvolutionKind::forward, {}, {inputs[0], inputs[1], outputs[0], bias, {others.begin(), others.end()}}};
   call.geometry = convolution_geometry(inputs[0].shape(), inputs[1].shape(), options.convolution);
-  call.epilogue = *epilogue_of(options.epilogue.program);
+  std::vector<TensorType> types = types_of(others);
+  types.insert(types.begin(), {outputs[0].dtype(), outputs[0].shape()});
+  call.epilogue = *epilogue_of(options.epilogue.program, types);
   call.finish = [program = options.epilogue](const cudnn::ConvolutionOperands& operands, CUstream_st* stream) {
-    run_program(program, operands.output, operands.residual, stream);
+    run_program(program, operands.output, operands.others, stream);
   };
   return call;
 }

@@ -119,7 +119,7 @@ template <class Stored>
 void run(const ConvolutionCall& call, CUstream_st* stream) {
   const bool forward = call.kind == cudnn::ConvolutionKind::forward;
   const ConvolutionGeometry& g = call.geometry;
-  const auto& [input, weight, output, bias, residual] = call.operands;
+  const auto& [input, weight, output, bias, others] = call.operands;
   const int k = static_cast<int>(g.out_channels), c = static_cast<int>(g.in_channels);
   const NarrowProduct<Stored> product{.weight = weight.data<Stored>(),
                                       .bias = data_or_null<Stored>(bias),
@@ -146,7 +146,7 @@ void run(const ConvolutionCall& call, CUstream_st* stream) {
 bool is_narrow_product(const ConvolutionCall& call) {
   constexpr ImageAxes one = {1, 1, 1}, none = {0, 0, 0};
   const ConvolutionGeometry& g = call.geometry;
-  const auto& [input, weight, output, bias, residual] = call.operands;
+  const auto& [input, weight, output, bias, others] = call.operands;
   if (call.kind == cudnn::ConvolutionKind::weight_gradient || input.dtype() != weight.dtype() || weight.dtype() == DType::f64) return false;
   const bool pointwise = g.kernel == one && g.stride == one && g.padding == none && g.groups == 1 && g.input == g.output;
   const auto [narrow, wide] = std::minmax(g.in_channels, g.out_channels);

@@ -54,7 +54,7 @@ struct Sizes {
 
 void sum_products(const ConvolutionCall& call, std::span<std::byte> scratch, CUstream_st* stream) {
   const Sizes sizes(call);
-  const auto& [input, weight, output, bias, residual] = call.operands;
+  const auto& [input, weight, output, bias, others] = call.operands;
   const Tensor partial = Tensor::over(scratch.data(), sizes.partial_sums(), sizes.dtype, weight.device(), nullptr);
   const std::span<std::byte> rest = scratch.subspan(sizes.partial_bytes());
   cublas::multiply(sizes.weight(), output, input, {}, partial, rest, stream);
@@ -69,7 +69,7 @@ void sum_products(const ConvolutionCall& call, std::span<std::byte> scratch, CUs
 bool is_pointwise_product(const ConvolutionCall& call) {
   constexpr ImageAxes one = {1, 1, 1}, none = {0, 0, 0};
   const ConvolutionGeometry& g = call.geometry;
-  const auto& [input, weight, output, bias, residual] = call.operands;
+  const auto& [input, weight, output, bias, others] = call.operands;
   const bool rounds_factors = is_half(weight.dtype()) || (weight.dtype() == DType::f32 && numerics().tf32);
   const auto aligned = [&](std::int64_t channels) { return channels * static_cast<std::int64_t>(size_of(weight.dtype())) % vector_bytes == 0; };
   return !rounds_factors && g.kernel == one && g.stride == one && g.padding == none && g.groups == 1 && aligned(g.in_channels) &&
@@ -86,7 +86,7 @@ std::size_t pointwise_product_scratch(const ConvolutionCall& call) {
 void pointwise_product(const ConvolutionCall& call, std::span<std::byte> scratch, CUstream_st* stream) {
   if (call.kind == ConvolutionKind::weight_gradient) return sum_products(call, scratch, stream);
   const bool forward = call.kind == ConvolutionKind::forward;
-  const auto& [input, weight, output, bias, residual] = call.operands;
+  const auto& [input, weight, output, bias, others] = call.operands;
   const Tensor& result = forward ? output : input;
   const GemmShape product = Sizes(call).image(forward);
   const Tensor rows = Tensor::over(result.raw(), {product.rows, product.columns}, result.dtype(), result.device(), nullptr);

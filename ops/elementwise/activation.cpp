@@ -112,11 +112,19 @@ FRIT_OPERATORS(activation) {
       {.name = "tanh", .summary = "the hyperbolic tangent of x", .activation = always({.kind = Activation::tanh}), .samples = smooth()});
   add_pointwise<Silu>(
       registry, {.name = "silu", .summary = "x / (1 + exp(-x))", .activation = always({.kind = Activation::silu}), .samples = smooth()});
-  add_pointwise<Mish>(registry, {.name = "mish", .summary = "x * tanh(log(1 + exp(x)))", .samples = smooth()});
+  add_pointwise<Mish>(
+      registry,
+      {.name = "mish", .summary = "x * tanh(log(1 + exp(x)))", .activation = always({.kind = Activation::mish}), .samples = smooth()});
   add_pointwise<Softplus, SoftplusAttributes>(
       registry, {.name = "softplus",
                  .summary = "log(1 + exp(beta * x)) / beta, or x where beta * x > threshold",
                  .samples = kinked({SoftplusAttributes{}, SoftplusAttributes{2, 1}, SoftplusAttributes{0.5, 20}})});
-  add_pointwise<HardSigmoid>(registry, {.name = "hard_sigmoid", .summary = "min(max(x + 3, 0), 6) / 6", .samples = kinked()});
-  add_pointwise<HardSwish>(registry, {.name = "hard_swish", .summary = "x * min(max(x + 3, 0), 6) / 6", .samples = kinked()});
+  add_pointwise<HardSigmoid>(registry, {.name = "hard_sigmoid",
+                                        .summary = "min(max(x + 3, 0), 6) / 6",
+                                        .activation = always({.kind = Activation::hard_sigmoid}),
+                                        .samples = kinked()});
+  add_pointwise<HardSwish>(registry, {.name = "hard_swish",
+                                      .summary = "x * min(max(x + 3, 0), 6) / 6",
+                                      .activation = always({.kind = Activation::hard_swish}),
+                                      .samples = kinked()});
 }

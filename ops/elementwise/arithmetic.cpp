@@ -202,11 +202,17 @@ FRIT_OPERATORS(arithmetic) {
                             run_arithmetic<Minimum>, Fill::normal, Fill::normal);
   Operator maximum = binary("maximum", "the larger of a and b; NaN if either is", shared_gradient("maximum_backward"),
                             run_arithmetic<Maximum>, Fill::normal, Fill::normal);
+  add.binary = BinaryFunction::add;
+  subtract.binary = BinaryFunction::subtract;
+  multiply.binary = BinaryFunction::multiply;
+  minimum.binary = BinaryFunction::minimum;
+  maximum.binary = BinaryFunction::maximum;
   for (Operator* op : {&add, &subtract, &multiply, &minimum, &maximum}) {
     op->dtypes.assign(std::begin(all_dtypes), std::end(all_dtypes));
     registry.add(std::move(*op));
   }
   Operator divide = binary("divide", "a / b", divide_gradient, run_floating<Divide>, Fill::normal, Fill::nonzero, 1);
+  divide.binary = BinaryFunction::divide;
   divide.linear_inputs = {{0, LinearInput::factor}};
   divide.channel_affine = channel_affine([](Value x) { return ChannelAffine{1.0 / x, {}}; }, [](Value) { return ChannelAffine{}; });
   registry.add(std::move(divide));

@@ -194,7 +194,7 @@ struct ChannelAffine {
 
 /// An activation as libraries of GPU kernels know it.
 struct Activation {
-  enum Kind { rectifier, elu, gelu, gelu_tanh, sigmoid, silu, tanh };
+  enum Kind { rectifier, elu, gelu, gelu_tanh, sigmoid, silu, tanh, mish, hard_sigmoid, hard_swish };
   Kind kind = rectifier;
   /// Of a rectifier: x < low ? low + slope (x - low) : min(x, high).
   double low = 0, high = std::numeric_limits<double>::infinity(), slope = 0;
@@ -202,6 +202,9 @@ struct Activation {
 
   friend auto operator<=>(const Activation&, const Activation&) = default;
 };
+
+/// A function of two numbers as those libraries know it.
+enum class BinaryFunction { add, subtract, multiply, divide, minimum, maximum };
 
 struct Operator;
 struct StagedCall;
@@ -287,6 +290,8 @@ struct Operator {
   std::function<std::optional<Attributes>(const StagedCall& call, std::span<const TensorType> inputs)> stage = {};
   /// Of an elementwise operator with one input: the activation that it is; none where the attributes ask for another than libraries have.
   std::function<std::optional<Activation>(const Attributes&)> activation = {};
+  /// Of one with two inputs: the function that it is, if libraries have it.
+  std::optional<BinaryFunction> binary = {};
 
   Precision precision = Precision::as_given;
   /// Floating inputs that may be float32 with halves, or halves with float32. What casts them is left out.

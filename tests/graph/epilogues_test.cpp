@@ -114,25 +114,59 @@ TEST_F(Epilogues, LeaveWhatOthersRead) {
   EXPECT_EQ(expect_same(graph_), (Names{"conv2d", "conv2d", "conv2d_epilogue", "relu", "sum", "relu", "relu"}));
 }
 
-TEST_F(Epilogues, LeaveWhatIsNoChainOfActivationsAndAResidual) {
-  graph_.output("y", convolution("a") + normal("channels", {4, 1, 1}));
-  graph_.output("z", convolution("b") * x_);
+/// With a number for each channel or for all, or an image, before and after activations.
+TEST_F(Epilogues, AreFunctionsOfFurtherOperands) {
+  const Value channels = normal("channels", {4, 1, 1}), others = normal("others", {1, 4, 1, 1});
+  graph_.output("a", relu(convolution("a")) + channels);
+  graph_.output("b", (minimum(convolution("b"), graph_.constant(Tensor::full({}, 0.5))) + channels) * 2);
+  graph_.output("c", mish(mish(convolution("c") - 0.5)));
+  graph_.output("d", relu(hard_swish(others - convolution("d"))));
+  graph_.output("e", maximum(tanh(convolution("e") * x_) / channels, others));
+  graph_.output("f", hard_sigmoid(convolution("f") * 3) * channels);
+  EXPECT_EQ(expect_same(graph_), Names(6, "conv2d_epilogue"));
+}
+
+TEST_F(Epilogues, EndWhereThereIsNoFurtherStep) {
+  const Value channels = normal("channels", {4, 1, 1});
+  Value y = convolution("a");
+  for (int i = 0; i < 6; ++i) y = i % 2 == 0 ? y * channels : tanh(y);
+  graph_.output("y", tanh(y));
+  Value z = convolution("b");
+  for (int i = 0; i < 5; ++i) z = z + normal(concat("operand ", i), {4, 1, 1});
+  graph_.output("z", z);
+  graph_.output("w", convolution("c") * x_ + x_);
+  graph_.output("v", channels / convolution("d"));
+  graph_.output("u", convolution("e") * normal("width", {6}));
+  EXPECT_EQ(expect_same(graph_), (Names{"conv2d_epilogue", "tanh", "conv2d_epilogue", "add", "conv2d_epilogue", "add", "conv2d", "divide",
+                                        "conv2d", "multiply"}));
+}
+
+/// Libraries have no kernels for convolutions of each channel by itself that do more than rectifiers and a residual.
+TEST_F(Epilogues, LeaveWhatIsNotFusedWithDepthwiseConvolutions) {
+  const auto depthwise = [&](const char* name) { return conv2d(x_, normal(name, {4, 1, 3, 3}), {}, {.padding = {1}, .groups = 4}); };
+  graph_.output("y", hard_swish(depthwise("a")));
+  graph_.output("z", relu(depthwise("b")) + x_);
+  EXPECT_EQ(expect_same(graph_), (Names{"conv2d", "hard_swish", "conv2d_epilogue"}));
+}
+
+TEST_F(Epilogues, LeaveWhatIsNoStep) {
   graph_.output("w", clamp(convolution("c"), std::nullopt, 1));
   const Value d = convolution("d");
   graph_.output("v", d + d);
   const Value e = convolution("e") + x_;
   graph_.output("u", e + sigmoid(x_));
-  EXPECT_EQ(expect_same(graph_),
-            (Names{"conv2d", "add", "conv2d", "multiply", "conv2d", "clamp", "conv2d", "add", "conv2d_epilogue", "sigmoid", "add"}));
+  EXPECT_EQ(expect_same(graph_), (Names{"conv2d", "clamp", "conv2d", "add", "conv2d_epilogue", "sigmoid", "add"}));
 }
 
-/// In strict float32 libraries are not asked for activations that they may round otherwise: these are joined with what follows.
+/// In strict float32 libraries are not asked for steps that they may round otherwise, or have no kernels for: these are joined with what
+/// follows.
 TEST_F(Epilogues, LeaveWhatRoundsToOthersInStrictFloat32) {
   graph_.output("y", silu(convolution("a")));
   graph_.output("z", relu(convolution("b")));
-  EXPECT_EQ(expect_same(graph_), (Names{"conv2d_epilogue", "conv2d_epilogue"}));
+  graph_.output("w", convolution("c") * normal("channels", {4, 1, 1}));
+  EXPECT_EQ(expect_same(graph_), Names(3, "conv2d_epilogue"));
   set_numerics({.tf32 = false});
-  EXPECT_EQ(expect_same(graph_), (Names{"conv2d", "silu", "conv2d_epilogue"}));
+  EXPECT_EQ(expect_same(graph_), (Names{"conv2d", "silu", "conv2d_epilogue", "conv2d", "multiply"}));
   set_numerics({});
 }
 

@@ -99,7 +99,8 @@ TEST(Rematerialization, OfANormBeforeItsActivation) {
   add_gradients(graph, squares(convolved(graph, "w2", silu(instance_norm(first)))), {x});
   const Graph clean = cleaned(graph, 1e-4);
   const std::vector<int> inputs = inputs_with(clean, "silu_backward");
-  EXPECT_EQ(std::count_if(inputs.begin(), inputs.end(), [&](int id) { return clean.type(id).shape == x.shape(); }), 2);
+  EXPECT_EQ(std::count_if(inputs.begin(), inputs.end(), [&](int id) { return clean.type(id).shape == x.shape(); }), 2)
+      << graph::to_text(clean);
   for (const int id : inputs) EXPECT_NE(clean.producer(id).op->name, "elementwise") << graph::to_text(clean);
 }
 
@@ -166,11 +167,11 @@ TEST(Rematerialization, NeedsNoMoreMemoryAndGivesTheSame) {
 
 TEST(Rematerialization, LeavesWhatWouldTakeAsManyBytes) {
   Graph graph;
-  const Value x = graph.input("x", image), y = convolved(graph, "a", x) * convolved(graph, "b", x);
-  graph.output("z", sigmoid(convolved(graph, "w", exp(y))) * y);
+  const Value y = graph.input("a", image) * graph.input("b", image);
+  graph.output("z", y / sigmoid(convolved(graph, "w", exp(y))));
   const Graph clean = cleaned(graph, 1e-5);
   const auto& last = *clean.all(NodeKind::operation).back();
-  EXPECT_EQ(last.op->name, "multiply") << graph::to_text(clean);
+  EXPECT_EQ(last.op->name, "divide") << graph::to_text(clean);
 }
 
 TEST(Rematerialization, ReadsNoVariableThatHasBeenUpdated) {
@@ -186,7 +187,7 @@ TEST(Rematerialization, ReadsNoVariableThatHasBeenUpdated) {
       ops::sgd_update(scale, sum(x), filled("rate", DType::f64, 0.1), filled("step", DType::i64, 0), one, {}, {});
     };
     if (updated_between) update();
-    graph.output("z", tanh(z) * y + x);
+    graph.output("z", y / z + x);
     if (!updated_between) update();
     const Graph clean = cleaned(graph, 1e-5);
     const std::vector<int>& inputs = clean.producer(clean.outputs()[0].value).inputs;

@@ -133,9 +133,9 @@ bool takes(const ConvolutionEpilogue& epilogue) { return epilogue.is_exact() && 
 void set_epilogue(DepthwisePlan& plan, const ConvolutionEpilogue& epilogue) {
   plan.epilogue_steps = static_cast<int>(epilogue.steps.size());
   for (std::size_t i = 0; i < epilogue.steps.size(); ++i) {
-    const Activation activation = epilogue.steps[i].value_or(Activation{});
+    const Activation activation = epilogue.steps[i].activation.value_or(Activation{});
     const auto number = [](double value) { return static_cast<float>(value); };
-    plan.epilogue[i] = {!epilogue.steps[i], number(activation.low), number(activation.high), number(activation.slope)};
+    plan.epilogue[i] = {!epilogue.steps[i].activation, number(activation.low), number(activation.high), number(activation.slope)};
   }
 }
 
@@ -151,19 +151,19 @@ bool fits(const ConvolutionGeometry& g, bool backward) {
 
 bool is_depthwise_convolution(const ConvolutionCall& call) {
   const ConvolutionGeometry& g = call.geometry;
-  const auto& [input, weight, output, bias, residual] = call.operands;
+  const auto& [input, weight, output, bias, others] = call.operands;
   const auto channels_last = [](const Tensor& image) { return !image.defined() || image.is_contiguous(Layout::channels_last); };
   return is_depthwise(g) && weight.dtype() != DType::f64 && call.kind != cudnn::ConvolutionKind::weight_gradient && channels_last(input) &&
-         channels_last(output) && channels_last(residual) && g.batch > 0 && product(g.input) > 0 && product(g.output) > 0 &&
+         channels_last(output) && channels_last(call.residual()) && g.batch > 0 && product(g.input) > 0 && product(g.output) > 0 &&
          fits(g, call.kind == cudnn::ConvolutionKind::data_gradient);
 }
 
 void depthwise_convolution(const ConvolutionCall& call, CUstream_st* stream) {
   const bool backward = call.kind == cudnn::ConvolutionKind::data_gradient;
   const cudnn::ConvolutionOperands& o = call.operands;
-  const Tensor &result = o.result(call.kind), &source = backward ? o.output : o.input;
+  const Tensor &result = o.result(call.kind), &source = backward ? o.output : o.input, residual = call.residual();
   const auto aligned = [](const Tensor& image) { return !image.defined() || cuda::aligned_for_vectors(image.raw()); };
-  Launch plan(call.geometry, backward, aligned(result) && aligned(source) && aligned(o.residual));
+  Launch plan(call.geometry, backward, aligned(result) && aligned(source) && aligned(residual));
   const bool whole = takes(call.epilogue);
   if (whole) set_epilogue(plan, call.epilogue);
   const int channel_blocks = parts(plan.channels, plan.block_channels);
@@ -174,7 +174,7 @@ void depthwise_convolution(const ConvolutionCall& call, CUstream_st* stream) {
     if constexpr (!std::is_same_v<Stored, double>) {
       const auto start = [&](auto* kernel) {
         cuda::launch(kernel, shape, stream, result.data<Stored>(), source.data<Stored>(), o.weight.data<Stored>(),
-                     data_or_null<Stored>(o.bias), data_or_null<Stored>(o.residual), static_cast<const DepthwisePlan&>(plan));
+                     data_or_null<Stored>(o.bias), data_or_null<Stored>(residual), static_cast<const DepthwisePlan&>(plan));
       };
       if (plan.instance.width == 1) return start(depthwise_rows<Stored, 1, 0, 1>);
       plan.instance.dispatch([&]<int taps, int stride>() { start(depthwise_rows<Stored, vector, taps, stride>); });

@@ -188,7 +188,7 @@ struct Launch : WeightPlan {
 bool is_depthwise_weight_gradient(const ConvolutionCall& call) {
   constexpr std::size_t most_scratch = std::size_t{256} << 20;
   const ConvolutionGeometry& g = call.geometry;
-  const auto& [input, weight, output, bias, residual] = call.operands;
+  const auto& [input, weight, output, bias, others] = call.operands;
   const bool usual = call.kind == cudnn::ConvolutionKind::weight_gradient && is_depthwise(g) && weight.dtype() != DType::f64 &&
                      input.is_contiguous(Layout::channels_last) && output.is_contiguous(Layout::channels_last);
   if (!usual || g.batch == 0 || product(g.input) == 0 || product(g.output) == 0 || !has_depthwise_sizes(g)) return false;
@@ -204,7 +204,7 @@ std::size_t depthwise_weight_gradient_scratch(const ConvolutionCall& call) {
 }
 
 void depthwise_weight_gradient(const ConvolutionCall& call, std::span<std::byte> scratch, CUstream_st* stream) {
-  const auto& [input, weight, output, bias, residual] = call.operands;
+  const auto& [input, weight, output, bias, others] = call.operands;
   const Launch plan(call, cuda::aligned_for_vectors(input.raw()) && cuda::aligned_for_vectors(output.raw()));
   const auto count = [](int value) { return static_cast<unsigned>(value); };
   const cuda::LaunchShape shape{dim3(count(plan.line_blocks), count(plan.channel_blocks), count(plan.group_blocks)),

@@ -279,18 +279,19 @@ struct Sweep {
 /// The epilogue in the kernel's terms; none where it is another one.
 template <class Stored>
 std::optional<SweptResult<Stored>> swept_result(const ConvolutionCall& call, const Sweep& sweep) {
-  const Tensor& residual = call.operands.residual;
+  const Tensor residual = call.residual();
   SweptResult<Stored> result = {.output = sweep.result.data<Stored>(), .residual = data_or_null<Stored>(residual)};
   if (!call.epilogue.is_exact()) return std::nullopt;
   if (residual.defined() && !(residual.is_contiguous(Layout::channels_last) && cuda::aligned_for_vectors(residual.raw())))
     return std::nullopt;
   enum { nothing, before, sum, after } last = nothing;
-  for (const std::optional<Activation>& step : call.epilogue.steps) {
-    const auto next = !step ? sum : last == nothing ? before : after;
+  for (const auto& [activation, function, operand, operand_first] : call.epilogue.steps) {
+    const auto next = !activation ? sum : last == nothing ? before : after;
     if (next <= last) return std::nullopt;
     last = next;
-    if (!step) continue;
-    const Rectifier rectifier = {static_cast<float>(step->low), static_cast<float>(step->high), static_cast<float>(step->slope)};
+    if (!activation) continue;
+    const Rectifier rectifier = {static_cast<float>(activation->low), static_cast<float>(activation->high),
+                                 static_cast<float>(activation->slope)};
     (last == before ? result.before : result.after) = rectifier;
     result.rectifies = true;
   }
@@ -328,7 +329,7 @@ bool run(const ConvolutionCall& call, CUstream_st* stream) {
 }  // namespace
 
 bool has_swept_convolution(const ConvolutionCall& call) {
-  const auto& [input, weight, output, bias, residual] = call.operands;
+  const auto& [input, weight, output, bias, others] = call.operands;
   if (!on_tensor_cores(weight.dtype()) || input.dtype() != weight.dtype() || !has_mirror(call)) return false;
   const Sweep sweep(call);
   constexpr ImageAxes kernel = {3, 3, 3}, one = {1, 1, 1};

@@ -110,7 +110,7 @@ StagedTaps staged_taps(const ConvolutionCall& call) {
 
 bool is_tap_convolution(const ConvolutionCall& call) {
   const ConvolutionGeometry& g = call.geometry;
-  const auto& [input, weight, output, bias, residual] = call.operands;
+  const auto& [input, weight, output, bias, others] = call.operands;
   const bool dtypes = on_tensor_cores(weight.dtype()) && takes_image(input.dtype(), weight.dtype());
   const bool usual = call.kind == cudnn::ConvolutionKind::forward && output.is_contiguous(Layout::channels_last) &&
                      cuda::aligned_for_vectors(output.raw());
@@ -122,7 +122,7 @@ bool is_tap_convolution(const ConvolutionCall& call) {
 }
 
 void tap_convolution(const ConvolutionCall& call, CUstream_st* stream) {
-  const auto& [input, weight, output, bias, residual] = call.operands;
+  const auto& [input, weight, output, bias, others] = call.operands;
   const ConvolutionGeometry& g = call.geometry;
   dispatch_weight_and_image(weight.dtype(), input.dtype(), [&]<class Stored, class Image>() {
     dispatch_taps(g, weight.dtype(), [&]<int loads, int warp_channels>() {

@@ -269,7 +269,7 @@ struct TapResult {
 
 /// The tiles of a call that is one for tensor cores with few channels and more than one tap.
 std::optional<TapTiles> tiles_of(const ConvolutionCall& call) {
-  const auto& [input, weight, output, bias, residual] = call.operands;
+  const auto& [input, weight, output, bias, others] = call.operands;
   const bool fits = call.kind == cudnn::ConvolutionKind::weight_gradient && on_tensor_cores(weight.dtype()) &&
                     product(call.geometry.kernel) > 1 && input.is_contiguous(Layout::channels_last) &&
                     output.is_contiguous(Layout::channels_last) && cuda::aligned_for_vectors(input.raw()) &&
@@ -300,7 +300,7 @@ std::size_t tap_product_scratch(const ConvolutionCall& call) {
 void tap_product(const ConvolutionCall& call, std::span<std::byte> scratch, CUstream_st* stream) {
   const TapTiles tiles = *tiles_of(call);
   const dim3 grid = grid_of(call, tiles);
-  const auto& [input, weight, output, bias, residual] = call.operands;
+  const auto& [input, weight, output, bias, others] = call.operands;
   dispatch_floating_and_halves(weight.dtype(), [&]<class Stored>() {
     if constexpr (!std::is_same_v<Stored, double>) {
       auto* const partials = reinterpret_cast<float*>(scratch.data());

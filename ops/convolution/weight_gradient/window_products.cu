@@ -31,7 +31,7 @@ bool pays(const TapWindows& windows, const ConvolutionGeometry& g) {
 }
 
 std::optional<TapWindows> windows_of(const ConvolutionCall& call) {
-  const auto& [input, weight, output, bias, residual] = call.operands;
+  const auto& [input, weight, output, bias, others] = call.operands;
   const bool fits = call.kind == cudnn::ConvolutionKind::weight_gradient && on_tensor_cores(weight.dtype()) &&
                     has_channels(call.geometry, weight.dtype()) && input.is_contiguous(Layout::channels_last) &&
                     output.is_contiguous(Layout::channels_last) && cuda::aligned_for_vectors(input.raw()) &&
@@ -57,7 +57,7 @@ std::size_t window_product_scratch(const ConvolutionCall& call) { return windows
 
 void window_product(const ConvolutionCall& call, std::span<std::byte> scratch, CUstream_st* stream) {
   const TapWindows windows = *windows_of(call);
-  const auto& [input, weight, output, bias, residual] = call.operands;
+  const auto& [input, weight, output, bias, others] = call.operands;
   const cuda::LaunchShape shape{dim3(static_cast<unsigned>(windows.shares * windows.kinds())),
                                 dim3(static_cast<unsigned>(windows.threads())), static_cast<std::size_t>(windows.shared_bytes)};
   auto* const partials = reinterpret_cast<float*>(scratch.data());

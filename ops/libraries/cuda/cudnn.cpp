@@ -40,6 +40,22 @@ Library& library() {
   return library;
 }
 
+/// See ConvolutionPlan::constants.
+Tensor constants_of(int device) {
+  static auto& tensors = *new std::map<int, Tensor>;
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  Tensor& tensor = tensors[device];
+  if (!tensor.defined()) {
+    Tensor numbers = Tensor::zeros({2, 4});
+    numbers.span<float>()[0] = 3;
+    numbers.span<float>()[4] = 1.0f / 6;
+    tensor = numbers.to(Device{DeviceKind::cuda, device});
+    cuda::synchronize(device);
+  }
+  return tensor;
+}
+
 /// Half-precision convolutions in three dimensions are wrong in these versions (PyTorch issues 163539, 166122, 166643).
 void refuse_wrong_versions(const ConvolutionKey& key) {
   const std::size_t number = cudnnGetVersion();
@@ -64,6 +80,7 @@ ConvolutionPlan::ConvolutionPlan(const ConvolutionKey& for_key, Finish to_finish
       descriptor(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR) {
   descriptor.set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, handle).set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, configuration).finalize();
   facts.workspace = descriptor.get<std::int64_t>(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE);
+  if (facts.fused_epilogue && reads_constants(key.epilogue)) constants = constants_of(key.device);
 }
 
 void start(const ConvolutionPlan& plan, const ConvolutionOperands& operands, void* workspace, cudnnHandle_t handle, CUstream_st* stream) {
@@ -73,9 +90,13 @@ void start(const ConvolutionPlan& plan, const ConvolutionOperands& operands, voi
     ids.push_back(bias_id);
     pointers.push_back(operands.bias.raw());
   }
-  if (plan.facts.fused_epilogue && plan.key.epilogue.adds_residual()) {
-    ids.push_back(residual_id);
-    pointers.push_back(operands.residual.raw());
+  for (std::size_t i = 0; plan.facts.fused_epilogue && i < operands.others.size(); ++i) {
+    ids.push_back(first_other_id + static_cast<std::int64_t>(i));
+    pointers.push_back(operands.others[i].raw());
+  }
+  if (plan.constants.defined()) {
+    ids.insert(ids.end(), {three_id, sixth_id});
+    pointers.insert(pointers.end(), {plan.constants.raw(), plan.constants.slice(0, 1, 2).raw()});
   }
   Descriptor pack(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
   pack.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, std::span<const std::int64_t>(ids));

@@ -3,6 +3,7 @@
 #include <compare>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "frit/core/tensor.h"
 #include "frit/ops/libraries/convolution_epilogue.h"
@@ -42,7 +43,7 @@ struct ConvolutionOperands {
   Tensor weight;  // (K, C / groups, [kD,] kH, kW)
   Tensor output;  // (N, K, [D,] H, W)
   Tensor bias;    // (channels of the result), or undefined
-  Tensor residual = {};  // like the result, or undefined
+  std::vector<Tensor> others = {};  // the epilogue's further operands, in its order
 
   const Tensor& result(ConvolutionKind kind) const;
 };

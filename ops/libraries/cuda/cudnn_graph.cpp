@@ -4,6 +4,8 @@
 #include "frit/ops/libraries/cuda/cudnn_graph.h"
 
 #include <cmath>
+#include <map>
+#include <optional>
 #include <set>
 
 #include "frit/core/cuda/device.h"
@@ -12,6 +14,7 @@ namespace frit::cudnn {
 namespace {
 
 using ops::Activation;
+using ops::BinaryFunction;
 
 cudnnDataType_t data_type(DType dtype) {
   switch (dtype) {
@@ -96,10 +99,10 @@ constexpr Names names_of(ConvolutionKind kind) {
   }
 }
 
-/// What a library's activation is called.
+/// What a library's activation is called; without a mode it is made of several nodes.
 struct ActivationName {
   Activation::Kind kind;
-  cudnnPointwiseMode_t mode;
+  std::optional<cudnnPointwiseMode_t> mode;
   const char* text;
 };
 
@@ -110,45 +113,118 @@ const ActivationName& name_of(Activation::Kind kind) {
                                              {Activation::gelu_tanh, CUDNN_POINTWISE_GELU_APPROX_TANH_FWD, "tanh form of gelu"},
                                              {Activation::sigmoid, CUDNN_POINTWISE_SIGMOID_FWD, "sigmoid"},
                                              {Activation::silu, CUDNN_POINTWISE_SWISH_FWD, "silu"},
-                                             {Activation::tanh, CUDNN_POINTWISE_TANH_FWD, "tanh"}};
+                                             {Activation::tanh, CUDNN_POINTWISE_TANH_FWD, "tanh"},
+                                             {Activation::mish, {}, "mish"},
+                                             {Activation::hard_sigmoid, {}, "hard sigmoid"},
+                                             {Activation::hard_swish, {}, "hard swish"}};
   return *std::find_if(std::begin(names), std::end(names), [&](const ActivationName& name) { return name.kind == kind; });
 }
 
-/// An addition, or an activation.
-Descriptor pointwise_descriptor(const std::optional<Activation>& activation, DType computed) {
-  Descriptor pointwise(CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
-  pointwise.set(CUDNN_ATTR_POINTWISE_MODE, activation ? name_of(activation->kind).mode : CUDNN_POINTWISE_ADD);
-  pointwise.set(CUDNN_ATTR_POINTWISE_MATH_PREC, data_type(computed));
-  if (activation && activation->kind == Activation::rectifier) {
-    pointwise.set(CUDNN_ATTR_POINTWISE_NAN_PROPAGATION, CUDNN_PROPAGATE_NAN);
-    // Engines that are compiled already know the plain one alone, without these.
-    if (activation->low != 0) pointwise.set(CUDNN_ATTR_POINTWISE_RELU_LOWER_CLIP, activation->low);
-    if (std::isfinite(activation->high)) pointwise.set(CUDNN_ATTR_POINTWISE_RELU_UPPER_CLIP, activation->high);
-    if (activation->slope != 0) pointwise.set(CUDNN_ATTR_POINTWISE_RELU_LOWER_CLIP_SLOPE, activation->slope);
+struct BinaryName {
+  BinaryFunction function;
+  cudnnPointwiseMode_t mode;
+  const char* text;
+};
+
+const BinaryName& name_of(BinaryFunction function) {
+  static constexpr BinaryName names[] = {
+      {BinaryFunction::add, CUDNN_POINTWISE_ADD, "add"},           {BinaryFunction::subtract, CUDNN_POINTWISE_SUB, "subtract"},
+      {BinaryFunction::multiply, CUDNN_POINTWISE_MUL, "multiply"}, {BinaryFunction::divide, CUDNN_POINTWISE_DIV, "divide"},
+      {BinaryFunction::minimum, CUDNN_POINTWISE_MIN, "minimum"},   {BinaryFunction::maximum, CUDNN_POINTWISE_MAX, "maximum"}};
+  return *std::find_if(std::begin(names), std::end(names), [&](const BinaryName& name) { return name.function == function; });
+}
+
+/// What a graph does after its convolution, to an earlier result: 0 is the convolution's, i that of the node before node i.
+struct PointwiseNode {
+  cudnnPointwiseMode_t mode;
+  std::size_t x;
+  std::optional<std::size_t> factor = {};    ///< a further result
+  std::optional<std::int64_t> operand = {};  ///< a tensor, by its id
+  Activation settings = {};
+};
+
+/// The bias and the epilogue as nodes.
+class PointwiseNodes {
+ public:
+  PointwiseNodes(const ConvolutionKey& key, Fused fused) : epilogue_(key.epilogue) {
+    // The residual comes before the bias, as the engines that are compiled already have it, if it is to be added first anyway.
+    const bool residual_first = fused.epilogue && operand_of(epilogue_.steps[0]) == Operand::image && adds(epilogue_.steps[0]);
+    if (fused.bias && !residual_first) combine(CUDNN_POINTWISE_ADD, bias_id);
+    if (!fused.epilogue) return;
+    for (const ops::ConvolutionEpilogue::Step& step : epilogue_.steps) {
+      step.activation ? activate(*step.activation) : combine(step);
+      if (fused.bias && residual_first && nodes_.size() == 1) combine(CUDNN_POINTWISE_ADD, bias_id);
+    }
   }
-  if (activation && activation->kind == Activation::elu) pointwise.set(CUDNN_ATTR_POINTWISE_ELU_ALPHA, activation->alpha);
-  if (activation && activation->kind == Activation::silu) pointwise.set(CUDNN_ATTR_POINTWISE_SWISH_BETA, 1.0);
+
+  std::span<const PointwiseNode> nodes() const { return nodes_; }
+
+ private:
+  using Operand = ops::ConvolutionEpilogue::Operand;
+
+  static bool adds(const ops::ConvolutionEpilogue::Step& step) { return step.function == BinaryFunction::add; }
+  std::optional<Operand> operand_of(const ops::ConvolutionEpilogue::Step& step) const {
+    return step.activation ? std::nullopt : std::optional(epilogue_.operands[static_cast<std::size_t>(step.operand)]);
+  }
+
+  std::size_t last() const { return nodes_.size(); }
+  void apply(cudnnPointwiseMode_t mode, const Activation& settings = {}) {
+    nodes_.push_back({.mode = mode, .x = last(), .settings = settings});
+  }
+  void combine(cudnnPointwiseMode_t mode, std::int64_t operand) { nodes_.push_back({.mode = mode, .x = last(), .operand = operand}); }
+  void multiply(std::size_t factor) { nodes_.push_back({.mode = CUDNN_POINTWISE_MUL, .x = last(), .factor = factor}); }
+
+  void combine(const ops::ConvolutionEpilogue::Step& step) {
+    const bool reversed = step.operand_first && step.function == BinaryFunction::subtract;
+    if (reversed) apply(CUDNN_POINTWISE_NEG);
+    combine(reversed ? CUDNN_POINTWISE_ADD : name_of(step.function).mode, first_other_id + step.operand);
+  }
+
+  void activate(const Activation& activation) {
+    const std::size_t x = last();
+    if (const auto mode = name_of(activation.kind).mode) return apply(*mode, activation);
+    if (activation.kind == Activation::mish) {
+      apply(CUDNN_POINTWISE_SOFTPLUS_FWD);
+      apply(CUDNN_POINTWISE_TANH_FWD);
+      return multiply(x);
+    }
+    combine(CUDNN_POINTWISE_ADD, three_id);
+    apply(CUDNN_POINTWISE_RELU_FWD, {.high = 6});
+    if (activation.kind == Activation::hard_swish) multiply(x);
+    combine(CUDNN_POINTWISE_MUL, sixth_id);
+  }
+
+  const ops::ConvolutionEpilogue& epilogue_;
+  std::vector<PointwiseNode> nodes_;
+};
+
+Descriptor pointwise_descriptor(const PointwiseNode& node, DType computed) {
+  Descriptor pointwise(CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
+  pointwise.set(CUDNN_ATTR_POINTWISE_MODE, node.mode).set(CUDNN_ATTR_POINTWISE_MATH_PREC, data_type(computed));
+  const Activation& settings = node.settings;
+  const bool is_rectifier = node.mode == CUDNN_POINTWISE_RELU_FWD;
+  if (is_rectifier || node.mode == CUDNN_POINTWISE_MIN || node.mode == CUDNN_POINTWISE_MAX) {
+    pointwise.set(CUDNN_ATTR_POINTWISE_NAN_PROPAGATION, CUDNN_PROPAGATE_NAN);
+  }
+  // Engines that are compiled already know the plain one alone, without these.
+  if (is_rectifier && settings.low != 0) pointwise.set(CUDNN_ATTR_POINTWISE_RELU_LOWER_CLIP, settings.low);
+  if (is_rectifier && std::isfinite(settings.high)) pointwise.set(CUDNN_ATTR_POINTWISE_RELU_UPPER_CLIP, settings.high);
+  if (is_rectifier && settings.slope != 0) pointwise.set(CUDNN_ATTR_POINTWISE_RELU_LOWER_CLIP_SLOPE, settings.slope);
+  if (node.mode == CUDNN_POINTWISE_ELU_FWD) pointwise.set(CUDNN_ATTR_POINTWISE_ELU_ALPHA, settings.alpha);
+  if (node.mode == CUDNN_POINTWISE_SWISH_FWD) pointwise.set(CUDNN_ATTR_POINTWISE_SWISH_BETA, 1.0);
+  if (node.mode == CUDNN_POINTWISE_SOFTPLUS_FWD) pointwise.set(CUDNN_ATTR_POINTWISE_SOFTPLUS_BETA, 1.0);
   pointwise.finalize();
   return pointwise;
 }
 
-/// What a graph does to the result of its convolution: an activation, or the addition of a tensor.
-struct PointwiseStep {
-  std::optional<Activation> activation;
-  std::optional<Descriptor> addend = {};
-};
-
-/// The residual comes before the bias, as the engines that are compiled already have it, if it is to be added first anyway.
-std::vector<PointwiseStep> pointwise_steps(const ConvolutionKey& key, Fused fused, const Shape& result) {
-  std::vector<PointwiseStep> steps;
-  if (fused.bias) steps.push_back({{}, tensor_descriptor(bias_id, ConvolutionShapes(key).bias, key.dtype, key.layout)});
-  if (!fused.epilogue) return steps;
-  for (const std::optional<Activation>& activation : key.epilogue.steps) {
-    steps.push_back({activation});
-    if (!activation) steps.back().addend = tensor_descriptor(residual_id, result, key.dtype, key.layout);
+/// Of a tensor that a node reads.
+Descriptor operand_descriptor(const ConvolutionKey& key, std::int64_t id) {
+  const ConvolutionShapes shapes(key);
+  if (id == bias_id) return tensor_descriptor(id, shapes.bias, key.dtype, key.layout);
+  if (id >= first_other_id) {
+    return tensor_descriptor(id, operand_shape(key, static_cast<std::size_t>(id - first_other_id)), key.dtype, key.layout);
   }
-  if (fused.bias && !key.epilogue.steps[0]) std::swap(steps[0], steps[1]);
-  return steps;
+  return tensor_descriptor(id, shape_of(1, 1, {1, 1, 1}, shapes.image_rank()), DType::f32, key.layout);
 }
 
 /// The convolution, and what is fused with it.
@@ -159,11 +235,14 @@ Descriptor operation_graph(const ConvolutionKey& key, Fused fused, cudnnHandle_t
   const Descriptor weight = tensor_descriptor(weight_id, shapes.weight, key.dtype, key.layout);
   const Descriptor output = tensor_descriptor(output_id, shapes.output, key.dtype, key.layout);
   const Shape& result = forward ? shapes.output : shapes.input;
-  const std::vector<PointwiseStep> steps = pointwise_steps(key, fused, result);
-  std::vector<Descriptor> inner;  // what the convolution and all steps but the last give
-  for (std::size_t i = 0; i < steps.size(); ++i) {
+  const PointwiseNodes pointwise(key, fused);
+  const std::span<const PointwiseNode> nodes = pointwise.nodes();
+  std::vector<Descriptor> inner;  // what the convolution and all nodes but the last give
+  std::map<std::int64_t, Descriptor> operands;
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
     const std::int64_t id = first_inner_id + static_cast<std::int64_t>(i);
     inner.push_back(tensor_descriptor(id, result, computed_in(key.dtype), key.layout, /*within_graph=*/true));
+    if (nodes[i].operand) operands.try_emplace(*nodes[i].operand, operand_descriptor(key, *nodes[i].operand));
   }
 
   const Names names = names_of(key.kind);
@@ -171,8 +250,8 @@ Descriptor operation_graph(const ConvolutionKey& key, Fused fused, cudnnHandle_t
   Descriptor& convolution = operations.emplace_back(names.operation);
   const Descriptor settings = convolution_descriptor(key);
   convolution.set(names.convolution, settings).set(names.weight, weight);
-  convolution.set(names.input, steps.empty() || forward ? input : inner[0])
-      .set(names.output, steps.empty() || !forward ? output : inner[0]);
+  convolution.set(names.input, nodes.empty() || forward ? input : inner[0])
+      .set(names.output, nodes.empty() || !forward ? output : inner[0]);
   if (key.dtype == DType::f64) {
     convolution.set(names.alpha, 1.0).set(names.beta, 0.0);
   } else {
@@ -180,12 +259,14 @@ Descriptor operation_graph(const ConvolutionKey& key, Fused fused, cudnnHandle_t
   }
   convolution.finalize();
 
-  for (std::size_t i = 0; i < steps.size(); ++i) {
-    const Descriptor pointwise = pointwise_descriptor(steps[i].activation, computed_in(key.dtype));
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    const PointwiseNode& node = nodes[i];
     Descriptor& operation = operations.emplace_back(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
-    operation.set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, pointwise).set(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, inner[i]);
-    if (steps[i].addend) operation.set(CUDNN_ATTR_OPERATION_POINTWISE_BDESC, *steps[i].addend);
-    const Descriptor& to = i + 1 < steps.size() ? inner[i + 1] : forward ? output : input;
+    operation.set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, pointwise_descriptor(node, computed_in(key.dtype)));
+    operation.set(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, inner[node.x]);
+    if (node.factor) operation.set(CUDNN_ATTR_OPERATION_POINTWISE_BDESC, inner[*node.factor]);
+    if (node.operand) operation.set(CUDNN_ATTR_OPERATION_POINTWISE_BDESC, operands.at(*node.operand));
+    const Descriptor& to = i + 1 < nodes.size() ? inner[i + 1] : forward ? output : input;
     operation.set(CUDNN_ATTR_OPERATION_POINTWISE_YDESC, to).finalize();
   }
   Descriptor graph(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
@@ -262,6 +343,21 @@ bool fuses_epilogue(const ConvolutionKey& key) {
   return !key.epilogue.steps.empty() && key.dtype != DType::f64 && (rounds || key.epilogue.is_exact());
 }
 
+bool reads_constants(const ops::ConvolutionEpilogue& epilogue) {
+  return std::any_of(epilogue.steps.begin(), epilogue.steps.end(), [](const ops::ConvolutionEpilogue::Step& step) {
+    return step.activation && (step.activation->kind == Activation::hard_sigmoid || step.activation->kind == Activation::hard_swish);
+  });
+}
+
+Shape operand_shape(const ConvolutionKey& key, std::size_t operand) {
+  const ConvolutionShapes shapes(key);
+  switch (key.epilogue.operands[operand]) {
+    case ops::ConvolutionEpilogue::Operand::image: return key.kind == ConvolutionKind::forward ? shapes.output : shapes.input;
+    case ops::ConvolutionEpilogue::Operand::channels: return shapes.bias;
+    default: return shape_of(1, 1, {1, 1, 1}, shapes.image_rank());
+  }
+}
+
 // Engines that fuse are many in the first two lists; the last has what always works, for a graph without anything fused.
 void for_each_configuration(const ConvolutionKey& key, Fused fused, cudnnHandle_t handle,
                             const std::function<bool(Configuration)>& visit) try {
@@ -288,13 +384,29 @@ bool is_compiled_when_built(const Configuration& configuration) {
 
 namespace {
 
-/// ", epilogue: residual, rectifier 0 inf 0".
+/// "rectifier 0 inf 0".
+std::string activation_text(const Activation& activation) {
+  std::string text = name_of(activation.kind).text;
+  if (activation.kind == Activation::rectifier) text += concat(' ', activation.low, ' ', activation.high, ' ', activation.slope);
+  if (activation.kind == Activation::elu) text += concat(' ', activation.alpha);
+  return text;
+}
+
+/// ", epilogue: residual, rectifier 0 inf 0, multiply channels, number subtract": where the operand's kind comes first, so does the
+/// operand.
 std::string epilogue_text(const ops::ConvolutionEpilogue& epilogue) {
+  static constexpr const char* kinds[] = {"image", "channels", "number"};
   std::string text;
-  for (const std::optional<Activation>& step : epilogue.steps) {
-    text += concat(text.empty() ? ", epilogue: " : ", ", step ? name_of(step->kind).text : "residual");
-    if (step && step->kind == Activation::rectifier) text += concat(' ', step->low, ' ', step->high, ' ', step->slope);
-    if (step && step->kind == Activation::elu) text += concat(' ', step->alpha);
+  for (const ops::ConvolutionEpilogue::Step& step : epilogue.steps) {
+    text += text.empty() ? ", epilogue: " : ", ";
+    if (step.activation) {
+      text += activation_text(*step.activation);
+      continue;
+    }
+    const char* const kind = kinds[static_cast<int>(epilogue.operands[static_cast<std::size_t>(step.operand)])];
+    const char* const function = name_of(step.function).text;
+    const bool is_residual = step.function == BinaryFunction::add && *kind == 'i';
+    text += is_residual ? "residual" : step.operand_first ? concat(kind, ' ', function) : concat(function, ' ', kind);
   }
   return text;
 }

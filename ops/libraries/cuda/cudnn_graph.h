@@ -18,8 +18,17 @@ struct ConvolutionShapes {
   int image_rank() const { return input.rank() - 2; }
 };
 
-/// Names of the tensors within a graph.
-enum TensorId : std::int64_t { input_id = 1, weight_id, output_id, bias_id, residual_id, first_inner_id };
+/// Names of the tensors within a graph: the convolution's, constants, the epilogue's operands, and what lies between.
+enum TensorId : std::int64_t {
+  input_id = 1,
+  weight_id,
+  output_id,
+  bias_id,
+  three_id,
+  sixth_id,
+  first_other_id,
+  first_inner_id = first_other_id + ops::most_epilogue_operands
+};
 
 /// What a graph computes besides the convolution.
 struct Fused {
@@ -28,6 +37,10 @@ struct Fused {
 
 /// Whether there may be graphs with the key's epilogue: not in float64, and in float32 that is not TF32 only if it is exact.
 bool fuses_epilogue(const ConvolutionKey& key);
+/// Whether these read the constants.
+bool reads_constants(const ops::ConvolutionEpilogue& epilogue);
+/// Of an operand of the epilogue.
+Shape operand_shape(const ConvolutionKey& key, std::size_t operand);
 
 /// One of cuDNN's engines with its settings.
 struct Configuration {

@@ -11,6 +11,7 @@ struct ConvolutionPlan {
   Finish finish;
   ops::LibraryPlan facts;
   Descriptor configuration, descriptor;
+  Tensor constants;  ///< (2, 4): 3 and 1 / 6, each 16 bytes from the other, if the epilogue in the plan needs them
 
   /// Some are compiled here, which takes seconds.
   ConvolutionPlan(const ConvolutionKey& for_key, Finish to_finish, Configuration from, cudnnHandle_t handle);

@@ -94,7 +94,7 @@ class Search {
     };
     operands_ = {noise(shapes.input), noise(shapes.weight), noise(shapes.output), {}};
     if (key_.bias) operands_.bias = noise(shapes.bias).reshape({-1});
-    if (key_.epilogue.adds_residual()) operands_.residual = noise(operands_.result(key_.kind).shape());
+    for (std::size_t i = 0; i < key_.epilogue.operands.size(); ++i) operands_.others.push_back(noise(operand_shape(key_, i)));
     if (trial_ != Trial::first_that_works) timer_.emplace(device_);
   }
 
@@ -189,12 +189,22 @@ class Search {
     return !best_.empty() && first > 1.5 * best_.front()->facts.microseconds ? first : median_time(plan, 5);
   }
 
-  /// Activations are asked for that pass NaN on; what an engine does is seen where the weight has nothing else.
+  /// Steps are asked for that pass NaN on; what an engine does is seen where the weight, or an operand of the epilogue, has nothing else.
   bool drops_nan(const ConvolutionPlan& plan) {
     ConvolutionOperands operands = operands_;
-    operands.weight = Tensor::empty(operands_.weight.shape(), key_.dtype, device_, key_.layout);
-    operands.weight.fill(std::nan(""));
-    start(plan, operands, workspace_.raw(), handle(), cuda::compute_stream(key_.device));
+    const auto drops = [&](Tensor& tensor) {
+      const Tensor before = tensor;
+      tensor = Tensor::empty(before.shape(), key_.dtype, device_, key_.layout);
+      tensor.fill(std::nan(""));
+      start(plan, operands, workspace_.raw(), handle(), cuda::compute_stream(key_.device));
+      tensor = before;
+      return has_number(operands);
+    };
+    return drops(operands.weight) || std::any_of(operands.others.begin(), operands.others.end(), drops);
+  }
+
+  /// Whether some channel of a pixel is not NaN.
+  bool has_number(const ConvolutionOperands& operands) const {
     Tensor pixel = operands.result(key_.kind).slice(0, 0, 1);
     for (int axis = 2; axis < pixel.rank(); ++axis) pixel = pixel.slice(axis, pixel.dim(axis) / 2, pixel.dim(axis) / 2 + 1);
     const std::vector<double> values = pixel.contiguous().to(Device::cpu()).to_vector<double>();

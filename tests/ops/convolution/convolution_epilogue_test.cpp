@@ -31,20 +31,42 @@ TEST(ConvolutionEpilogue, NamesWhatDoesNotFit) {
             "conv2d_epilogue: the program is no epilogue: y0 = add(x0, x1); y1 = add(y0, x1); return y1");
   EXPECT_EQ(error_of("y0 = relu(x0); y1 = add(y0, x1); return y0, y1", {x, weight, residual}),
             "conv2d_epilogue: the program is no epilogue: y0 = relu(x0); y1 = add(y0, x1); return y0, y1");
-  EXPECT_EQ(error_of("y0 = add(x0, x1); return y0", {x, weight, bias}), "conv2d_epilogue: the residual is f32 3, the result f32 1x3x4x4");
+  EXPECT_EQ(error_of("y0 = add(x0, x1); return y0", {x, weight, bias}), "conv2d_epilogue: an operand is f32 3, the result f32 1x3x4x4");
+  EXPECT_EQ(error_of("y0 = add(x0, x1); return y0", {x}), "conv2d_epilogue: expected 2 or more inputs, got 1");
+  EXPECT_EQ(error_of("y0 = add(x0, x1); return y0", {x, weight}), "conv2d_epilogue: the program needs 1 operands");
   EXPECT_EQ(error_of("y0 = relu(x0); return y0", {x, weight, {4}}),
             "conv2d_epilogue: conv2d: bias has shape 4, expected 3 (input 1x2x4x4, weight 3x2x3x3)");
 }
 
 TEST(ConvolutionEpilogue, IsWhatLibrariesKnow) {
-  const auto steps_of = [](const char* program) { return ops::epilogue_of(ElementwiseProgram::parse(program))->steps; };
-  using ops::Activation;
-  EXPECT_EQ(steps_of("y0 = add(x1, x0); y1 = leaky_relu(y0) {\"negative_slope\":0.2}; return y1"),
-            (std::vector<std::optional<Activation>>{std::nullopt, Activation{.slope = 0.2}}));
-  EXPECT_EQ(steps_of("y0 = clamp(x0) {\"min\":-1.0,\"max\":6.0}; return y0")[0], (Activation{.low = -1, .high = 6}));
-  EXPECT_EQ(steps_of("y0 = gelu(x0) {\"approximate\":\"tanh\"}; return y0")[0], Activation{.kind = Activation::gelu_tanh});
-  EXPECT_FALSE(ops::epilogue_of(ElementwiseProgram::parse("y0 = clamp(x0) {\"min\":1.0,\"max\":0.0}; return y0")));
-  EXPECT_FALSE(ops::epilogue_of(ElementwiseProgram::parse("y0 = softplus(x0); return y0")));
+  using ops::Activation, ops::BinaryFunction, ops::ConvolutionEpilogue;
+  using Operand = ConvolutionEpilogue::Operand;
+  const Shape result{2, 3, 4, 5}, channels{3, 1, 1};
+  const auto epilogue = [&](const char* program, const std::vector<Shape>& operands = {}) {
+    std::vector<TensorType> types = {{DType::f32, result}};
+    for (const Shape& shape : operands) types.push_back({DType::f32, shape});
+    return ops::epilogue_of(ElementwiseProgram::parse(program), types);
+  };
+  const auto steps_of = [&](const char* program, const std::vector<Shape>& operands = {}) { return epilogue(program, operands)->steps; };
+  EXPECT_EQ(steps_of("y0 = add(x1, x0); y1 = leaky_relu(y0) {\"negative_slope\":0.2}; return y1", {result}),
+            (std::vector<ConvolutionEpilogue::Step>{{}, {.activation = Activation{.slope = 0.2}}}));
+  EXPECT_EQ(steps_of("y0 = clamp(x0) {\"min\":-1.0,\"max\":6.0}; return y0")[0].activation, (Activation{.low = -1, .high = 6}));
+  EXPECT_EQ(steps_of("y0 = gelu(x0) {\"approximate\":\"tanh\"}; return y0")[0].activation, Activation{.kind = Activation::gelu_tanh});
+  EXPECT_EQ(steps_of("y0 = subtract(x2, x0); y1 = minimum(y0, x1); return y1", {{}, {1, 3, 1, 1}}),
+            (std::vector<ConvolutionEpilogue::Step>{{.function = BinaryFunction::subtract, .operand = 1, .operand_first = true},
+                                                    {.function = BinaryFunction::minimum, .operand = 0}}));
+  EXPECT_EQ(epilogue("y0 = add(x0, x1); y1 = add(y0, x2); y2 = add(y1, x3); return y2", {channels, {1, 1, 1, 1}, result})->operands,
+            (std::vector{Operand::channels, Operand::number, Operand::image}));
+  EXPECT_FALSE(epilogue("y0 = clamp(x0) {\"min\":1.0,\"max\":0.0}; return y0"));
+  EXPECT_FALSE(epilogue("y0 = softplus(x0); return y0"));
+  EXPECT_FALSE(epilogue("y0 = divide(x1, x0); return y0", {channels}));
+  EXPECT_FALSE(epilogue("y0 = multiply(x0, x0); return y0"));
+  EXPECT_FALSE(epilogue("y0 = relu(x0); y1 = multiply(x0, x1); return y1", {channels}));
+  EXPECT_FALSE(epilogue("y0 = add(x0, x1); y1 = add(y0, x2); return y1", {result, result}));
+  EXPECT_FALSE(epilogue("y0 = add(x0, x1); return y0", {{2, 3, 1, 1}}));
+  EXPECT_FALSE(epilogue("y0 = add(x0, x1); return y0", {{4, 5}}));
+  EXPECT_FALSE(
+      epilogue("y0 = tanh(x0); y1 = tanh(y0); y2 = tanh(y1); y3 = tanh(y2); y4 = tanh(y3); y5 = tanh(y4); y6 = tanh(y5); return y6"));
 }
 
 /// A convolution that gives its bias, so large that a device's library is worth asking for one kernel.
@@ -57,7 +79,9 @@ void expect_special_values_pass(Device device, DType dtype) {
                                                                                     : x > 6 ? 6
                                                                                             : x; }},
       {"y0 = leaky_relu(x0) {\"negative_slope\":0.5}; return y0", [](double x) { return x < 0 ? x / 2 : x; }},
-      {"y0 = add(x0, x1); y1 = relu(y0); return y1", [](double x) { return x < 0 ? 0 : x; }}};
+      {"y0 = add(x0, x1); y1 = relu(y0); return y1", [](double x) { return x < 0 ? 0 : x; }},
+      {"y0 = minimum(x0, x1); return y0", [](double x) { return x > 0 ? 0 : x; }},
+      {"y0 = maximum(x1, x0); y1 = hard_swish(y0); y2 = relu(y1); return y2", [](double x) { return x < 3 ? 0 : x; }}};
   std::vector<double> bias(channels);
   for (std::size_t c = 0; c < bias.size(); ++c) bias[c] = values[c % std::size(values)];
   Tensor bias_tensor = Tensor::empty({channels}, DType::f64);
@@ -67,7 +91,7 @@ void expect_special_values_pass(Device device, DType dtype) {
     const EpilogueOptions options = with(program);
     std::vector<Tensor> inputs = {Tensor::zeros({2, channels, 32, 32}, dtype, device),
                                   Tensor::zeros({channels, channels, 3, 3}, dtype, device), bias_tensor.to(dtype).to(device)};
-    if (options.adds_residual()) inputs.push_back(Tensor::zeros({2, channels, 32, 32}, dtype, device));
+    if (options.other_operands() > 0) inputs.push_back(Tensor::zeros({2, channels, 32, 32}, dtype, device));
     const std::vector<double> found = ops::run("conv2d_epilogue", inputs, options)[0].to(Device::cpu()).to_vector<double>();
     std::size_t wrong = 0;
     for (std::size_t i = 0; i < found.size(); ++i) {

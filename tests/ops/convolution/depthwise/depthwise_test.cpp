@@ -78,7 +78,7 @@ TEST_F(CudaDepthwise, EpiloguesAgreeWithTheDefinition) {
     for (const Call& call : calls) {
       const ops::EpilogueOptions options{call.own(), {ElementwiseProgram::parse(program)}};
       std::vector<Shape> shapes = {call.input, call.weight()};
-      shapes.push_back(options.adds_residual() ? call.output() : Shape{call.input[1]});
+      shapes.push_back(options.other_operands() > 0 ? call.output() : Shape{call.input[1]});
       expect_accurate(call.name("_epilogue").c_str(), shapes, options);
     }
   }
