@@ -233,12 +233,11 @@ struct Parts {
   ChainTypes types;
   CallLayouts layouts;  ///< of the centre
   Layout layout;
-  bool widens;
 
-  /// On a CPU, whose kernels compute halves in float32, what lies between is not rounded to them.
-  Parts(const InferContext& context, Device device) : call(context.as<ChainAttributes>().call), widens(device.kind == DeviceKind::cpu) {
+  /// On a CPU, whose kernels compute halves in float32, what the program before gives is not rounded to them.
+  Parts(const InferContext& context, Device device) : call(context.as<ChainAttributes>().call) {
     FRIT_CHECK(types.infer(call, context.inputs).empty());
-    for (TensorType* type : {&types.given, &types.result}) type->dtype = between(type->dtype);
+    if (device.kind == DeviceKind::cpu && is_half(types.given.dtype)) types.given.dtype = DType::f32;
     const Shape& image = call.before.instructions.empty() ? types.result.shape : types.given.shape;
     layout = common_layout(
         context.inputs.size(), image, [&](std::size_t i) -> const Shape& { return context.shape(i); },
@@ -251,7 +250,6 @@ struct Parts {
     layouts.outputs = context.layouts.outputs;
   }
 
-  DType between(DType dtype) const { return widens && is_half(dtype) ? DType::f32 : dtype; }
   std::size_t given_bytes() const { return call.before.instructions.empty() ? 0 : bytes_of(types.given); }
   std::size_t result_bytes() const { return call.after.instructions.empty() ? 0 : bytes_of(types.result); }
 
@@ -267,7 +265,7 @@ struct Parts {
     };
     add(call.before, parts.before, types.given);
     std::vector<TensorType> operands = {types.result};
-    for (const TensorType& type : parts.after) operands.push_back({between(type.dtype), type.shape});
+    operands.insert(operands.end(), parts.after.begin(), parts.after.end());
     add(call.after, operands, types.outputs[0]);
     return most;
   }
@@ -305,7 +303,7 @@ void run_chain_in_parts(const KernelContext& context) {
   invoke(*chain.call.centre.op, chain.call.centre.attributes, inputs, outputs, rest);
   if (!follows) return;
   std::vector<Tensor> operands = {outputs[0]};
-  for (const Tensor& operand : chain.inputs.after) operands.push_back(operand.to(parts.between(operand.dtype())));
+  operands.insert(operands.end(), chain.inputs.after.begin(), chain.inputs.after.end());
   invoke(elementwise(), ElementwiseAttributes{chain.call.after}, operands, context.outputs.first(1), rest);
 }
 
