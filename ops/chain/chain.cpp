@@ -190,6 +190,11 @@ std::vector<Sample> samples() {
           "y0 = add(x0, x1); y1 = multiply(y0, x2); y2 = sigmoid(y1); return y2");
       add(swished, concat(name, "_backward").c_str(), SoftmaxAttributes{}, {image, image, image});
     }
+    add("", "instance_norm_backward", InstanceNormAttributes{}, {image, image, statistics(n * c), statistics(n * c), Shape{c}, image},
+        "y0 = add(x0, x1); return y0");
+    add(swished, "batch_norm_backward", BatchNormAttributes{},
+        {image, image, image, statistics(c), statistics(c), image, Shape(both), Shape(channels)},
+        "y0 = multiply(x0, x2); y1 = add(y0, x1); y2 = maximum(y1, x3); return y2");
   }
   return result;
 }

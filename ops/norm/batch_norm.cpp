@@ -160,6 +160,7 @@ FRIT_OPERATORS(batch_norm) {
       .infer = infer_backward,
       .no_gradient = "not differentiable twice",
       .staged_inputs = staged_norm_gradient,
+      .staged_output = true,
       .cpu = {.run = run_backward,
               .scratch =
                   [](const InferContext& call) {

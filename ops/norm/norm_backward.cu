@@ -348,8 +348,9 @@ bool takes_stages(const KernelContext& call, const Stages& stages, const NormGeo
   const bool lies_so =
       image.rank() >= 4 && input.layout() == Layout::channels_last && input.elements() > 0 && input.elements() / image[1] <= INT32_MAX;
   const bool is_large = input.dtype() == DType::f64 || g.slice_elements() >= least_elements_in_float;
-  return lies_so && is_large && stages.input == 0 && stages.input_type.dtype == input.dtype() &&
-         is_stage_possible(stages.before_inputs, image) && is_stage_possible(stages.after_inputs, image) &&
+  const bool fits = stages.before.instructions.empty() ? call.inputs[0].is_contiguous(Layout::channels_last)
+                                                       : stages.input == 0 && stages.input_type.dtype == input.dtype();
+  return lies_so && is_large && fits && is_stage_possible(stages.before_inputs, image) && is_stage_possible(stages.after_inputs, image) &&
          nvrtc::is_available(input.device().index);
 }
 

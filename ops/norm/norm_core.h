@@ -147,6 +147,7 @@ struct GroupedNorm {
             },
         .no_gradient = "not differentiable twice",
         .staged_inputs = norm.affine_axis ? staged_norm_gradient : std::vector<StagedInput>(),
+        .staged_output = norm.affine_axis.has_value(),
         .cpu = {.run = [](const KernelContext& call) { run_norm_backward(call, norm_geometry(call.inputs[1].shape(), call.as<A>())); },
                 .scratch = [](const InferContext& call) { return norm_backward_scratch(norm_geometry(call.shape(1), call.as<A>())); }},
         .in_place = {{0, 0}},

@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include "frit/autograd/gradient.h"
+#include "frit/core/cuda/device.h"
 #include "frit/core/random.h"
 #include "frit/graph/executable.h"
+#include "frit/graph/layouts.h"
 #include "frit/graph/pipeline.h"
 #include "frit/ops/elementwise/activation.h"
 #include "frit/ops/elementwise/arithmetic.h"
@@ -33,7 +35,7 @@ class Chains : public testing::Test {
     return text;
   }
 
-  static std::map<std::string, Tensor> results_of(const Graph& graph) {
+  static std::map<std::string, Tensor> results_of(const Graph& graph, Device device = {}) {
     Bindings inputs;
     for (const graph::Node* node : graph.all(NodeKind::input)) {
       const TensorType& type = graph.type(node->outputs[0]);
@@ -41,11 +43,11 @@ class Chains : public testing::Test {
       node->name.starts_with("rstd") ? fill_uniform(tensor, 0.5, 2, 3, 1) : fill_normal(tensor, 0, 1, 3, stream_of(node->name));
       inputs[node->name] = tensor.to(type.dtype);
     }
-    State state;
+    State state(device);
     graph::Executable executable(graph, state);
-    executable.run(inputs);
+    for (int run = 0; run < 3; ++run) executable.run(inputs);  // on a GPU the second is recorded, the third is the record
     std::map<std::string, Tensor> results;
-    for (const graph::Output& output : graph.outputs()) results[output.name] = executable.output(output.name).clone();
+    for (const graph::Output& output : graph.outputs()) results[output.name] = executable.output(output.name).to(Device::cpu()).clone();
     return results;
   }
 
@@ -125,6 +127,20 @@ TEST_F(Chains, LeaveWhatOthersRead) {
   EXPECT_EQ(grown(graph_), "");
 }
 
+TEST_F(Chains, TakeInWhatIsDoneToTheirResult) {
+  graph_.output("y", sigmoid(backward(g_, x_) + input("residual", image_)) * input("scale", {4, 1, 1}));
+  const std::string text = grown(graph_);
+  EXPECT_NE(text.find("before= input=0 centre=batch_norm_backward"), std::string::npos) << text;
+  EXPECT_NE(text.find("after=y0 = add(x0, x1); y1 = sigmoid(y0); y2 = multiply(y1, x2); return y2"), std::string::npos) << text;
+}
+
+TEST_F(Chains, LeaveAResultThatOthersRead) {
+  const Value dx = backward(g_, x_);
+  graph_.output("dx", dx);
+  graph_.output("y", sigmoid(dx));
+  EXPECT_EQ(grown(graph_), "");
+}
+
 /// Two passes read the operands twice.
 TEST_F(Chains, LeaveWhatMovesMoreBytes) {
   graph_.output("dx", backward(g_ * input("a", image_) + input("b", image_) * input("c", image_), x_));
@@ -158,6 +174,54 @@ TEST_F(Chains, AreThereInTraining) {
   EXPECT_EQ(text_of(clean, "group_norm_backward"), "");
   const auto expected = results_of(graph_), found = results_of(clean);
   for (const auto& [name, tensor] : expected) EXPECT_TRUE(near(found.at(name), tensor, 1e-4, largest_finite(tensor))) << name;
+}
+
+/// Training of activations between norms, the second of which follows an addition.
+Graph training_graph(DType dtype, const Shape& shape, bool batch) {
+  Graph graph;
+  const Value x = graph.input("images", shape, dtype), residual = graph.input("residual", shape, dtype);
+  const Value weight = graph.input("weight", {shape[1]}, dtype), bias = graph.input("bias", {shape[1]}, dtype);
+  const auto variable = [&](const char* name, double value) {
+    const auto fill = [=](const Tensor& tensor, std::uint64_t) { tensor.fill(value); };
+    return graph.variable(name, {DType::f32, {shape[1]}}, fill);
+  };
+  const Value first = batch ? batch_norm(x, weight, bias, variable("mean", 0), variable("variance", 1)) : instance_norm(x, weight, bias);
+  const Value y = silu(group_norm(relu(first) + residual, 4, weight, bias));
+  const Values gradients = gradient(sum(y * y), std::vector{x, weight});
+  graph.output("dx", gradients[0]);
+  graph.output("dweight", gradients[1]);
+  return graph;
+}
+
+/// What the scratch memory of a chain would hold if it was computed in its parts.
+TEST_F(Chains, RunInOneKernelOnAGpu) {
+  if (cuda::device_count() == 0) GTEST_SKIP() << "no CUDA device";
+  const Device gpu = {DeviceKind::cuda, 0};
+  for (const bool batch : {false, true}) {
+    for (const auto& [dtype, tolerance] : {std::pair{DType::f32, 1e-4}, {DType::f16, 3e-2}, {DType::f64, 1e-10}}) {
+      for (const Shape& shape : {Shape{2, 16, 128, 256}, Shape{3, 24, 16, 65, 41}}) {
+        SCOPED_TRACE(concat(dtype, ' ', shape, batch ? " batch" : ""));
+        const Graph plain = training_graph(dtype, shape, batch);
+        const Graph clean = graph::convert_layouts(graph::apply(graph::cleanup_pipeline(), plain), gpu);
+        const std::vector<Layout> layouts = graph::choose_layouts(clean, gpu);
+        int chains = 0;
+        for (const graph::Node* node : clean.all(NodeKind::operation)) {
+          if (node->op->name != "chain") continue;
+          std::vector<TensorType> inputs, outputs;
+          ops::CallLayouts call;
+          for (const int id : node->inputs) inputs.push_back(clean.type(id)), call.inputs.push_back(layouts[static_cast<std::size_t>(id)]);
+          for (const int id : node->outputs)
+            outputs.push_back(clean.type(id)), call.outputs.push_back(layouts[static_cast<std::size_t>(id)]);
+          const std::size_t scratch = ops::scratch_bytes(*node->op, inputs, outputs, node->attributes, gpu, call);
+          EXPECT_LT(scratch, static_cast<std::size_t>(outputs[0].bytes())) << graph::to_text(clean, *node);
+          ++chains;
+        }
+        EXPECT_EQ(chains, 2) << graph::to_text(clean);
+        const auto expected = results_of(plain), found = results_of(clean, gpu);
+        for (const auto& [name, tensor] : expected) EXPECT_TRUE(near(found.at(name), tensor, tolerance, largest_finite(tensor))) << name;
+      }
+    }
+  }
 }
 
 TEST_F(Chains, AttributesComeBackFromTheirText) {
