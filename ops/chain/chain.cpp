@@ -232,17 +232,27 @@ KernelContext ChainCall::centre(const KernelContext& context) const {
 
 namespace {
 
+bool can_compute(const ElementwiseProgram& program, std::span<const TensorType> inputs) try {
+  std::vector<TensorType> types;
+  return program.check(inputs, types).empty();
+} catch (const Error&) {  // an operator's inputs do not go together
+  return false;
+}
+
 /// The calls that a chain is made of, for the sizes of their scratch memory.
 struct Parts {
   const StagedCall& call;
   ChainTypes types;
   CallLayouts layouts;  ///< of the centre
   Layout layout;
+  bool widens;
 
-  /// On a CPU, whose kernels compute halves in float32, what the program before gives is not rounded to them.
-  Parts(const InferContext& context, Device device) : call(context.as<ChainAttributes>().call) {
+  /// On a CPU, whose kernels compute halves in float32, what lies between is not rounded to them, unless a program converts itself.
+  Parts(const InferContext& context, Device device) : call(context.as<ChainAttributes>().call), widens(device.kind == DeviceKind::cpu) {
     FRIT_CHECK(types.infer(call, context.inputs).empty());
-    if (device.kind == DeviceKind::cpu && is_half(types.given.dtype)) types.given.dtype = DType::f32;
+    types.given.dtype = between(types.given.dtype);
+    widens = widens && (call.after.instructions.empty() || can_compute(call.after, after_operands(context)));
+    types.result.dtype = between(types.result.dtype);
     const Shape& image = call.before.instructions.empty() ? types.result.shape : types.given.shape;
     layout = common_layout(
         context.inputs.size(), image, [&](std::size_t i) -> const Shape& { return context.shape(i); },
@@ -255,6 +265,12 @@ struct Parts {
     layouts.outputs = context.layouts.outputs;
   }
 
+  std::vector<TensorType> after_operands(const InferContext& context) const {
+    std::vector<TensorType> operands = {{between(types.result.dtype), types.result.shape}};
+    for (const TensorType& type : call.parts(context.inputs).after) operands.push_back({between(type.dtype), type.shape});
+    return operands;
+  }
+  DType between(DType dtype) const { return widens && is_half(dtype) ? DType::f32 : dtype; }
   std::size_t given_bytes() const { return call.before.instructions.empty() ? 0 : bytes_of(types.given); }
   std::size_t result_bytes() const { return call.after.instructions.empty() ? 0 : bytes_of(types.result); }
 
@@ -269,9 +285,7 @@ struct Parts {
       most = std::max(most, scratch_bytes(elementwise(), inputs, {&result, 1}, ElementwiseAttributes{program}, device));
     };
     add(call.before, parts.before, types.given);
-    std::vector<TensorType> operands = {types.result};
-    operands.insert(operands.end(), parts.after.begin(), parts.after.end());
-    add(call.after, operands, types.outputs[0]);
+    add(call.after, after_operands(context), types.outputs[0]);
     return most;
   }
 };
@@ -308,7 +322,7 @@ void run_chain_in_parts(const KernelContext& context) {
   invoke(*chain.call.centre.op, chain.call.centre.attributes, inputs, outputs, rest);
   if (!follows) return;
   std::vector<Tensor> operands = {outputs[0]};
-  operands.insert(operands.end(), chain.inputs.after.begin(), chain.inputs.after.end());
+  for (const Tensor& operand : chain.inputs.after) operands.push_back(operand.to(parts.between(operand.dtype())));
   invoke(elementwise(), ElementwiseAttributes{chain.call.after}, operands, context.outputs.first(1), rest);
 }
 
