@@ -198,7 +198,7 @@ Graph training_graph(DType dtype, const Shape& shape, bool batch) {
 }
 
 /// What the scratch memory of a chain would hold if it was computed in its parts.
-TEST_F(Chains, RunInOneKernelOnAGpu) {
+TEST(CudaChains, RunInOneKernel) {
   if (cuda::device_count() == 0) GTEST_SKIP() << "no CUDA device";
   const Device gpu = {DeviceKind::cuda, 0};
   for (const bool batch : {false, true}) {
