@@ -197,8 +197,10 @@ Graph training_graph(DType dtype, const Shape& shape, bool batch) {
   return graph;
 }
 
-/// What the scratch memory of a chain would hold if it was computed in its parts.
-TEST(CudaChains, RunInOneKernel) {
+using CudaChains = Chains;
+
+/// A chain's scratch memory would hold what lies between, if it was computed in its parts.
+TEST_F(CudaChains, RunInOneKernel) {
   if (cuda::device_count() == 0) GTEST_SKIP() << "no CUDA device";
   const Device gpu = {DeviceKind::cuda, 0};
   for (const bool batch : {false, true}) {
