@@ -186,7 +186,7 @@ Graph training_graph(DType dtype, const Shape& shape, bool batch) {
   const Value weight = graph.input("weight", {shape[1]}, dtype), bias = graph.input("bias", {shape[1]}, dtype);
   const auto variable = [&](const char* name, double value) {
     const auto fill = [=](const Tensor& tensor, std::uint64_t) { tensor.fill(value); };
-    return graph.variable(name, {DType::f32, {shape[1]}}, fill);
+    return graph.variable(name, {dtype == DType::f64 ? DType::f64 : DType::f32, {shape[1]}}, fill);
   };
   const Value first = batch ? batch_norm(x, weight, bias, variable("mean", 0), variable("variance", 1)) : instance_norm(x, weight, bias);
   const Value y = silu(group_norm(relu(first) + residual, 4, weight, bias));

@@ -101,12 +101,13 @@ TEST_F(CudaSweptConvolution, RectifiesAndAddsAResidual) {
     for (const DType dtype : {DType::f32, DType::bf16}) {
       ops::ConvolutionCall call = call_of({{2, 64, 5, 6, 18}, 24}, ConvolutionKind::forward, dtype, true);
       Tensor right = expected(call);
-      call.epilogue = *ops::epilogue_of(program);
+      const TensorType type = {dtype, right.shape()};
+      call.epilogue = *ops::epilogue_of(program, std::vector(static_cast<std::size_t>(program.inputs), type));
       std::vector<Tensor> operands = {right};
       if (program.inputs > 1) {
         const Tensor residual = normal_tensor(right.shape(), DType::f32, 9).to(dtype);
         operands.push_back(residual.to(DType::f64));
-        call.operands.residual = residual.to(gpu).contiguous(Layout::channels_last);
+        call.operands.others = {residual.to(gpu).contiguous(Layout::channels_last)};
       }
       const double largest = largest_finite(right);  // before a clamp
       right = ops::run("elementwise", operands, ops::ElementwiseAttributes{program})[0];
@@ -115,7 +116,8 @@ TEST_F(CudaSweptConvolution, RectifiesAndAddsAResidual) {
     }
   }
   ops::ConvolutionCall other = call_of({{1, 8, 3, 3, 3}, 8}, ConvolutionKind::forward, DType::f16, true);
-  other.epilogue = *ops::epilogue_of(ops::ElementwiseProgram::parse("y0 = tanh(x0); return y0"));
+  other.epilogue =
+      *ops::epilogue_of(ops::ElementwiseProgram::parse("y0 = tanh(x0); return y0"), std::vector<TensorType>{{DType::f16, {1, 8, 1, 1, 1}}});
   EXPECT_FALSE(ops::swept_convolution(other, cuda::compute_stream(gpu.index)));
 }
 

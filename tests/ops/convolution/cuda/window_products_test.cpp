@@ -71,7 +71,7 @@ TEST_F(CudaWindowProducts, AgreeWithTheDefinition) {
       {{{1, 40, 3, 7, 37}, 56, {3, 3, 3}, {.padding = {1}}}, false},
       {{{2, 32, 9, 13, 22}, 64, {3, 3, 3}, {.stride = {2}, .padding = {1}}}, true},
       {{{1, 16, 5, 17, 33}, 40, {3, 3, 3}, {.stride = {1, 2, 2}, .padding = {1, 0, 1}}}, true},
-      {{{2, 16, 12, 12, 34}, 32, {5, 5, 5}, {.stride = {2}, .padding = {2}}}, true},  // windows that are not full
+      {{{2, 16, 12, 16, 32}, 32, {5, 5, 5}, {.stride = {2}, .padding = {2}}}, true},  // windows that are not full
       {{{4, 64, 192, 192}, 64, {3, 3}, {.padding = {1}}}, false},
   };
   for (const auto& [call, halves] : cases) {

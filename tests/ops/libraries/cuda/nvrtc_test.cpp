@@ -115,7 +115,7 @@ TEST_F(Nvrtc, CompilesCentresWithTheirStages) {
       centres.insert(call.call.centre.op->name);
     }
   }
-  EXPECT_EQ(centres.size(), 10u);  // pools of two and three axes, softmax and its logarithm, and gradients
+  EXPECT_EQ(centres.size(), 12u);  // pools of two and three axes, softmax and its logarithm, gradients, blocks to images and back
 }
 
 TEST(CudaNvrtc, ProgramsOfMixedLayoutsAgreeWithOperators) {
