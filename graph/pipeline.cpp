@@ -1,5 +1,7 @@
 #include "frit/graph/pipeline.h"
 
+#include "frit/graph/passes/groups.h"
+
 namespace frit::graph {
 
 std::span<const Pass> forward_pipeline() {
@@ -25,12 +27,14 @@ std::span<const Pass> cleanup_pipeline(DeviceKind device) {
       {"chains", grow_chains},
       {"joining", join_elementwise},
   };
-  static const std::vector<Pass> without_chains = [] {
+  static const std::vector<Pass> on_cpu = [] {
     std::vector<Pass> result(std::begin(passes), std::end(passes));
     std::erase_if(result, [](const Pass& pass) { return pass.run == grow_chains; });
+    // A CPU reads a value faster than it computes an activation.
+    result.back().run = [](const Graph& graph) { return join_elementwise(graph, /*rematerializes=*/false); };
     return result;
   }();
-  return device == DeviceKind::cpu ? std::span<const Pass>(without_chains) : passes;
+  return device == DeviceKind::cpu ? std::span<const Pass>(on_cpu) : passes;
 }
 
 Graph apply(std::span<const Pass> passes, Graph graph) {

@@ -69,7 +69,7 @@ Graph freeze(const Graph& graph, const std::vector<std::string>& patterns);
 Graph specialize(const Graph& graph, const std::map<std::string, TensorType>& inputs);
 
 /// What a forward graph goes through before its gradient is taken, and what the whole graph goes through after. On a CPU nothing is gained
-/// from chains.
+/// from chains, nor from computing what could be read.
 std::span<const Pass> forward_pipeline();
 std::span<const Pass> cleanup_pipeline(DeviceKind device = DeviceKind::cuda);
 /// Runs and verifies each pass in turn.
