@@ -110,12 +110,12 @@ TEST_F(Nvrtc, CompilesCentresWithTheirStages) {
       const ops::KernelContext context{chain, sample.attributes, inputs, outputs, {}};
       const ops::ChainCall call(context);
       const std::string source = ops::staged_source(call.centre(context), call.stages());
-      if (source.empty() || !sources.insert(source).second) continue;
-      EXPECT_GT(nvrtc::compile_code(source, 90).size(), 1000u);
+      if (source.empty()) continue;
       centres.insert(call.call.centre.op->name);
+      if (sources.insert(source).second) EXPECT_GT(nvrtc::compile_code(source, 90).size(), 1000u);
     }
   }
-  EXPECT_EQ(centres.size(), 12u);  // pools of two and three axes, softmax and its logarithm, gradients, blocks to images and back
+  EXPECT_EQ(centres.size(), 10u);  // pools of two and three axes, softmax and its logarithm, and gradients
 }
 
 TEST(CudaNvrtc, ProgramsOfMixedLayoutsAgreeWithOperators) {
