@@ -276,13 +276,13 @@ struct Parts {
 
   std::size_t own_scratch(const InferContext& context, Device device) const {
     const auto parts = call.parts(context.inputs);
-    const std::vector<TensorType> inputs = call.centre_inputs(parts.centre, types.given);
+    const std::vector<TensorType> given = call.centre_inputs(parts.centre, types.given);
     std::vector<TensorType> outputs = types.outputs;
     if (!call.after.instructions.empty()) outputs[0] = types.result;
-    std::size_t most = scratch_bytes(*call.centre.op, inputs, outputs, call.centre.attributes, device, layouts);
-    const auto add = [&](const ElementwiseProgram& program, std::span<const TensorType> inputs, const TensorType& result) {
+    std::size_t most = scratch_bytes(*call.centre.op, given, outputs, call.centre.attributes, device, layouts);
+    const auto add = [&](const ElementwiseProgram& program, std::span<const TensorType> operands, const TensorType& result) {
       if (program.instructions.empty()) return;
-      most = std::max(most, scratch_bytes(elementwise(), inputs, {&result, 1}, ElementwiseAttributes{program}, device));
+      most = std::max(most, scratch_bytes(elementwise(), operands, {&result, 1}, ElementwiseAttributes{program}, device));
     };
     add(call.before, parts.before, types.given);
     add(call.after, after_operands(context), types.outputs[0]);
