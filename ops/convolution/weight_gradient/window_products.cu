@@ -43,10 +43,7 @@ std::optional<TapWindows> windows_of(const ConvolutionCall& call) {
 
 template <class Stored>
 auto kernel_of(const TapWindows& w) {
-  if constexpr (std::is_same_v<Stored, float>) {
-    if (w.stride[2] == 2) return multiply_windows<float, 2>;
-  }
-  return multiply_windows<Stored, 1>;
+  return w.stride[2] == 2 ? multiply_windows<Stored, 2> : multiply_windows<Stored, 1>;
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include "frit/ops/convolution/mirrored_convolution.h"
 
+#include "frit/ops/convolution/direct_convolution.h"
 #include "frit/ops/convolution/geometry.h"
 #include "ops/tensor_core_checks.h"
 
@@ -43,17 +44,38 @@ TEST_F(CudaMirroredConvolution, SwapsChannelsAndReversesTaps) {
   }
 }
 
-TEST_F(CudaMirroredConvolution, OfTheMirrorIsTheConvolution) {
+TEST_F(CudaMirroredConvolution, GivesTheSame) {
   const Call calls[] = {{{2, 33, 7, 9}, {40, 33, 3, 2}, {.padding = {1, 0}}},
                         {{1, 5, 12, 11}, {3, 5, 3, 4}, {.padding = {4, 1}, .dilation = {2, 1}}},
-                        {{2, 3, 4, 5, 6}, {65, 3, 2, 3, 3}, {.padding = {0, 1, 2}}}};
+                        {{2, 3, 4, 5, 6}, {65, 3, 2, 3, 3}, {.padding = {0, 1, 2}}},
+                        {{3, 70, 5, 5}, {1, 70, 1, 1}}};
   for (const Call& c : calls) {
     const ops::ConvolutionGeometry g = ops::convolution_geometry(c.input, c.weight, c.options);
+    Shape output = c.input;
+    output[1] = c.weight[0];
+    for (int axis = 2; axis < output.rank(); ++axis) output[axis] = g.output[static_cast<std::size_t>(axis + 3 - output.rank())];
     for (const ConvolutionKind kind : {ConvolutionKind::forward, ConvolutionKind::data_gradient}) {
-      const ops::ConvolutionCall call{kind, g, {}}, mirror = ops::mirrored(call, {});
-      ASSERT_TRUE(ops::has_mirror(call));
-      EXPECT_NE(mirror.kind, kind);
-      EXPECT_EQ(ops::mirrored(mirror, {}).geometry, g);
+      for (const Layout layout : {Layout::contiguous, Layout::channels_last}) {
+        SCOPED_TRACE(concat(c.input, ' ', c.weight, kind == ConvolutionKind::forward ? " forward" : " data gradient"));
+        const auto random = [&](const Shape& shape, std::uint64_t seed) {
+          return normal_tensor(shape, DType::f64, seed).to(gpu).contiguous(layout);
+        };
+        ops::ConvolutionCall call{kind, g, {random(c.input, 1), random(c.weight, 2), random(output, 3), {}}};
+        ASSERT_TRUE(ops::has_mirror(call));
+        CUstream_st* const stream = cuda::compute_stream(gpu.index);
+        ops::direct_convolution(kind, g, call.operands, stream);
+        const Tensor expected = call.operands.result(kind).to(Device::cpu());
+        call.operands.result(kind).fill(NAN);
+        // The weights need not lie alike.
+        Shape swapped = c.weight;
+        std::swap(swapped[0], swapped[1]);
+        const Tensor weight = Tensor::empty(swapped, DType::f64, gpu, Layout::channels_last);
+        ops::mirror_weight(weight, call.operands.weight, stream);
+        const ops::ConvolutionCall mirror = ops::mirrored(call, weight);
+        EXPECT_EQ(ops::mirrored(mirror, call.operands.weight).geometry, g);
+        ops::direct_convolution(mirror.kind, mirror.geometry, mirror.operands, stream);
+        EXPECT_TRUE(near(call.operands.result(kind).to(Device::cpu()), expected, 1e-12, largest_finite(expected)));
+      }
     }
   }
 }
