@@ -20,38 +20,43 @@ for tool in memcheck racecheck initcheck synccheck; do
   fi
 done
 
-# The generic suite and the device's own tests: every kernel at small shapes, in several processes at a time, since a tool waits more than it
-# works; each has cores of its own, and so no more threads than these. memcheck takes the refusal that one test asks for as an error; one operator's layouts and one sample are too large for the slower
-# tools; clusters have more barriers than synccheck follows by itself, and to follow more is slow.
-shards=8 cores=$(nproc)
-logs=$(mktemp -d)
-trap 'rm -rf "$logs"' EXIT
-check() {
-  tool=$1 suite=$2 filter=$3
-  shift 3
-  processes="" failed=0 shard=0
-  while [ "$shard" -lt "$shards" ]; do
-    first=$((shard * cores / shards)) last=$(((shard + 1) * cores / shards - 1))
-    [ "$last" -ge "$first" ] || last=$first
-    GTEST_TOTAL_SHARDS=$shards GTEST_SHARD_INDEX=$shard taskset -c "$first-$last" \
-      compute-sanitizer --tool "$tool" --error-exitcode 9 --print-limit 5 "$@" \
-      "build/release/tests/${suite}_test" --gtest_brief=1 --gtest_filter="$filter" > "$logs/$shard" 2>&1 &
-    processes="$processes $!" shard=$((shard + 1))
+# The generic suite and the device's own tests: every kernel at small shapes, in parts, a process for each core at a time, with one thread.
+# memcheck takes the refusal that one test asks for as an error; one operator's layouts and one sample are too large for the slower tools;
+# clusters have more barriers than synccheck follows by itself, and to follow more is slow.
+export FRIT_THREADS=1 GTEST_TOTAL_SHARDS=8
+each_part() {
+  part=0
+  while [ "$part" -lt "$GTEST_TOTAL_SHARDS" ]; do
+    echo "$part $*"
+    part=$((part + 1))
   done
-  for process in $processes; do wait "$process" || failed=$?; done
-  if [ "$failed" -ne 0 ]; then
-    cat "$logs"/*
-    echo "gpu.sh: $tool found something in ${suite}_test, or a test failed (exit code $failed)" >&2
-    exit 1
-  fi
-  echo "$tool: ${suite}_test is clean"
 }
-kernels='*CudaOperator.A*:*CudaTap*:*CudaSubpixel*:*CudaPacked*:*CudaConvolutionInstance*:*CudaNvrtc*' layouts='*CudaOperator.Takes*:-*Takes*/elementwise:*NoClusterHolds*'
-for tool in memcheck racecheck initcheck; do
-  check "$tool" core '*CudaDevice.*:*CudaDataLoader.*:-*OutOfMemory*:*EndsTheProcess*'
-  check "$tool" ops "$kernels:$layouts"
-done
-check memcheck ops '*CudaOperator.Reads*'
-check synccheck core '*CudaDevice.*:-*EndsTheProcess*'
-check synccheck ops "$kernels:-*scale_max*:*CudaConvolutionInstance*"
-check synccheck ops '*CudaOperator.A*scale_max*:*CudaConvolutionInstance*:-*NoClusterHolds*' --num-cuda-barriers 65536
+own='*CudaTap*:*CudaSwept*:*CudaWindow*:*CudaNarrow*:*CudaMirrored*.GivesTheSame'
+own="$own:*CudaRearrangements*:*CudaSubpixel*:*CudaPacked*:*CudaNvrtc*"
+instances='*CudaConvolutionInstance*'
+device='*CudaDevice.*:*CudaDataLoader.*:-*EndsTheProcess*'
+{
+  for tool in racecheck memcheck initcheck; do
+    each_part "$tool" ops "*CudaOperator.A*:$own:$instances:*CudaOperator.Takes*:-*Takes*/elementwise:*NoClusterHolds*"
+    each_part "$tool" graph '*CudaChains*'
+    each_part "$tool" core "$device:*OutOfMemory*"
+  done
+  each_part memcheck ops '*CudaOperator.Reads*'
+  each_part synccheck ops "*CudaOperator.A*:$own:-*scale_max*"
+  each_part synccheck ops "*CudaOperator.A*scale_max*:$instances:-*NoClusterHolds*" --num-cuda-barriers 65536
+  each_part synccheck core "$device"
+} | xargs -P "$(nproc)" -L 1 sh -c '
+  part=$1 tool=$2 suite=$3 filter=$4
+  shift 4
+  log=$(mktemp)
+  GTEST_SHARD_INDEX=$part compute-sanitizer --tool "$tool" --error-exitcode 9 --print-limit 5 "$@" "build/release/tests/${suite}_test" \
+    --gtest_brief=1 --gtest_filter="$filter" > "$log" 2>&1
+  code=$?
+  if [ "$code" -eq 0 ]; then
+    echo "$tool: part $part of ${suite}_test is clean"
+  else
+    cat "$log"
+    echo "gpu.sh: $tool found something in part $part of ${suite}_test, or a test failed (exit code $code)" >&2
+  fi
+  rm "$log"
+  exit "$code"' check

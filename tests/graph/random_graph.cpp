@@ -1,5 +1,6 @@
 #include "graph/random_graph.h"
 
+#include <cmath>
 #include <numeric>
 
 #include "frit/core/random.h"
