@@ -145,8 +145,8 @@ class Heuristic {
       if (saved > most_saved) best = lowering.name, most_saved = saved;
     }
     if (!best.empty()) return best;
-    const TensorType& input = graph_.type(node.inputs[0]);
-    const auto likely = [&](const ops::Lowering& lowering) { return lowering.likely_fastest && lowering.likely_fastest(input); };
+    const std::vector<TensorType> inputs = graph_.types(node.inputs);
+    const auto likely = [&](const ops::Lowering& lowering) { return lowering.likely_fastest && lowering.likely_fastest(inputs); };
     const auto place = std::find_if(node.op->lowerings.begin(), node.op->lowerings.end(), likely);
     return place == node.op->lowerings.end() ? "" : place->name;
   }

@@ -81,6 +81,12 @@ void Graph::output(const std::string& name, Value value) {
 
 const TensorType& Graph::type(int id) const { return values_.at(static_cast<std::size_t>(id)).type; }
 
+std::vector<TensorType> Graph::types(std::span<const int> ids) const {
+  std::vector<TensorType> result;
+  for (const int id : ids) result.push_back(type(id));
+  return result;
+}
+
 const Node& Graph::producer(int id) const { return nodes_[static_cast<std::size_t>(producer_index(id))]; }
 
 int Graph::producer_index(int id) const { return values_.at(static_cast<std::size_t>(id)).node; }

@@ -54,6 +54,7 @@ class Graph final : public ops::Emitter {
   int value_count() const { return static_cast<int>(values_.size()); }
   Value value(int id) { return Value(*this, id); }
   const TensorType& type(int id) const override;
+  std::vector<TensorType> types(std::span<const int> ids) const;
   /// The node that gives a value, and which of its outputs the value is.
   const graph::Node& producer(int id) const;
   int producer_index(int id) const;

@@ -16,9 +16,7 @@ void check(bool holds, const Node& node, const Parts&... parts) {
 }
 
 void check_types(const Graph& graph, const Node& node) {
-  std::vector<TensorType> inputs;
-  for (const int id : node.inputs) inputs.push_back(graph.type(id));
-  const std::vector<TensorType> inferred = node.op->infer_types(inputs, node.attributes);
+  const std::vector<TensorType> inferred = node.op->infer_types(graph.types(node.inputs), node.attributes);
   check(inferred.size() == node.outputs.size(), node, "it has ", node.outputs.size(), " outputs, inferred ", inferred.size());
   for (std::size_t i = 0; i < inferred.size(); ++i) {
     check(inferred[i] == graph.type(node.outputs[i]), node, "output ", i, " is ", graph.type(node.outputs[i]), ", inferred ", inferred[i]);

@@ -13,10 +13,7 @@ struct Call {
 
 /// Whether the node's operator makes of the call what it makes of the node's inputs.
 bool fits(const Graph& graph, const Node& node, const Call& call) try {
-  std::vector<TensorType> types, results;
-  for (const int id : call.inputs) types.push_back(graph.type(id));
-  for (const int id : node.outputs) results.push_back(graph.type(id));
-  return node.op->infer_types(types, call.attributes) == results;
+  return node.op->infer_types(graph.types(call.inputs), call.attributes) == graph.types(node.outputs);
 } catch (const Error& error) {
   if (error.kind() != ErrorKind::argument) throw;
   return false;

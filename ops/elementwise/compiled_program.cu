@@ -13,7 +13,7 @@
 #include "frit/ops/elementwise/compiled_program.cuh"
 #include "frit/ops/elementwise/compiled_stage.cuh"
 #include "frit/ops/elementwise/elementwise.h"
-#include "frit/ops/elementwise/program.cuh"
+#include "frit/ops/elementwise/program_matrices.cuh"
 #include "frit/ops/libraries/cuda/nvrtc.h"
 #include "frit/ops/operator/operator.h"
 
@@ -25,7 +25,7 @@ using program::Access;
 static_assert(program::most_rank == Dims::max_rank);
 
 const char* name_of_access(Access access) {
-  constexpr const char* names[] = {"vector", "dense", "repeated", "run", "row", "indexed", "turned"};
+  constexpr const char* names[] = {"vector", "dense", "repeated", "run", "row", "indexed", "turned", "column"};
   return names[static_cast<std::size_t>(access)];
 }
 
@@ -70,60 +70,6 @@ int width_for(std::span<const Tensor> inputs, std::span<const Tensor> outputs, b
   return std::any_of(inputs.begin(), inputs.end(), is_narrow) || std::any_of(outputs.begin(), outputs.end(), is_narrow) ? 8 : 4;
 }
 
-/// The tensors as matrices, (matrices, rows, columns), where there are inputs whose rows are neighbours in memory and not their columns.
-class Tiling {
- public:
-  cuda::TileGrid grid = {};
-  int tile_rows = 0, width = 0;
-  std::vector<program::Operand> operands;
-  std::vector<Access> access;  // by operand
-
-  Tiling(std::span<const Tensor> tensors, std::size_t inputs, int widest) {
-    Shape shape = tensors.back().shape();
-    std::vector<Strides> strides;
-    for (const Tensor& tensor : tensors) strides.push_back(tensor.strides());
-    collapse_axes(shape, strides);
-    if (shape.rank() < 2 || shape.rank() > 3) return;
-    const int first = shape.rank() - 3;  // -1: there is one matrix
-    grid = {first < 0 ? 1 : shape[first], shape[first + 1], shape[first + 2]};
-    if (grid.rows < least || grid.columns < least) return;
-    std::size_t shared_bytes = 0;
-    width = grid.columns % widest == 0 ? widest : 1;
-    for (std::size_t k = 0; k < tensors.size(); ++k) {
-      const std::int64_t of_matrices = first < 0 ? 0 : strides[k][first], of_rows = strides[k][first + 1],
-                         of_columns = strides[k][first + 2];
-      operands.push_back({tensors[k].raw(), 3, {}, {of_matrices, of_rows, of_columns}});
-      access.push_back(of_columns == 1 ? Access::vector : of_columns == 0 ? Access::row : of_rows == 1 ? Access::turned : Access::indexed);
-      if (access[k] == Access::turned) shared_bytes += cuda::tile_elements * size_of(tensors[k].dtype());
-      if (access[k] == Access::vector && !fits(tensors[k], operands[k], width)) width = 1;
-      if (k >= inputs && access[k] != Access::vector) return;
-    }
-    if (shared_bytes == 0 || shared_bytes > most_shared_bytes) return;
-    const int rows_of_tile = cuda::tile_rows_for(grid.rows, grid.columns);
-    if (cuda::tile_count(grid, rows_of_tile) <= INT32_MAX) tile_rows = rows_of_tile;
-  }
-
-  explicit operator bool() const { return tile_rows > 0; }
-
-  /// Of a column, that may be read at once.
-  int turned_width(std::size_t k, const Tensor& tensor) const {
-    const int most = 16 / static_cast<int>(size_of(tensor.dtype()));
-    const std::int64_t* const strides = operands[k].strides;
-    const bool whole = grid.rows % most == 0 && strides[0] % most == 0 && strides[2] % most == 0;
-    return whole && cuda::aligned_for_vectors(tensor.raw()) ? most : 1;
-  }
-
- private:
-  static constexpr std::int64_t least = 8;
-  static constexpr std::size_t most_shared_bytes = 48 << 10;
-
-  static bool fits(const Tensor& tensor, const program::Operand& operand, int width) {
-    const std::size_t bytes = static_cast<std::size_t>(width) * size_of(tensor.dtype());
-    return operand.strides[0] % width == 0 && operand.strides[1] % width == 0 &&
-           reinterpret_cast<std::uintptr_t>(tensor.raw()) % bytes == 0;
-  }
-};
-
 class Source {
  public:
   Source(const ElementwiseProgram& program, std::span<const Tensor> inputs, std::span<const Tensor> outputs, bool wide)
@@ -137,17 +83,19 @@ class Source {
       tensors_.push_back(outputs[k]);
       results_.push_back(program.outputs[k]);
     }
-    tiling_.emplace(tensors_, inputs_, width_);
-    if (*tiling_) width_ = tiling_->width;
+    const std::optional<program::Matrices> matrices = program::Matrices::of(tensors_, inputs_);
+    tiling_ = program::Tiling::of(matrices, tensors_, width_);
+    stripping_ = program::Stripping::of(matrices, tensors_, width_);
+    if (tiling_) width_ = tiling_->width;
     for (const Tensor& tensor : tensors_) places_.emplace_back(tensor, like(), width_);
-    *tiling_ ? write_in_tiles() : write_in_order();
+    tiling_ ? write_in_tiles() : stripping_ ? write_in_strips() : write_in_order();
   }
 
   const std::string& text() const { return text_; }
 
   /// Outputs lie as the first one does, and offsets fit 32 bits.
   bool is_possible() const {
-    if (*tiling_) return true;
+    if (tiling_ || stripping_) return true;
     const bool dense =
         std::all_of(places_.begin() + inputs(), places_.end(), [](const Place& output) { return output.access <= Access::dense; });
     const bool looks = std::any_of(places_.begin(), places_.begin() + inputs(), [](const Place& input) { return input.looks_at_axes(); });
@@ -155,11 +103,17 @@ class Source {
   }
 
   void launch(const void* kernel, cudaStream_t stream) const {
-    if (*tiling_) {
-      cuda::TileGrid grid = tiling_->grid;
-      void* arguments[] = {const_cast<program::Operand*>(tiling_->operands.data()), &grid};
-      const auto tiles = static_cast<unsigned>(cuda::tile_count(grid, tiling_->tile_rows));
-      FRIT_CUDA_CALL(cudaLaunchKernel(kernel, dim3(tiles), dim3(cuda::tile_threads), arguments, 0, stream));
+    if (tiling_) {
+      program::Matrices matrices = tiling_->matrices;
+      void* arguments[] = {matrices.operands.data(), &matrices.grid};
+      FRIT_CUDA_CALL(cudaLaunchKernel(kernel, dim3(tiling_->blocks()), dim3(cuda::tile_threads), arguments, 0, stream));
+      return;
+    }
+    if (stripping_) {
+      program::Strips strips = stripping_->strips(width_, cuda::properties(like().device().index).multiprocessors);
+      void* arguments[] = {const_cast<program::Operand*>(stripping_->matrices.operands.data()), &strips};
+      const dim3 blocks(static_cast<unsigned>(strips.blocks(width_)));
+      FRIT_CUDA_CALL(cudaLaunchKernel(kernel, blocks, dim3(program::threads), arguments, 0, stream));
       return;
     }
     std::vector<program::Operand> operands;
@@ -209,7 +163,7 @@ class Source {
   /// Inputs that lie across are turned in shared memory first.
   void write_in_tiles() {
     write_head();
-    line("constexpr int rows = ", tiling_->tile_rows, ", columns = cuda::tile_elements / rows;");
+    line("constexpr int rows = ", tiling_->rows, ", columns = cuda::tile_elements / rows;");
     line("extern \"C\" __global__ void __launch_bounds__(cuda::tile_threads) program(const __grid_constant__ Operands<", tensors_.size(),
          "> operands, const __grid_constant__ cuda::TileGrid grid) {");
     line("  const cuda::TilePlace<rows, columns> at(grid);");
@@ -232,7 +186,7 @@ class Source {
       if (is_turned(k)) {
         line("  const auto v", k, " = load_turned<T, decltype(t", k, "), width>(t", k, ", row, column);");
       } else {
-        line("  const auto v", k, " = load_of_row<", access_name(tiling_->access[k]), ", T, width>(r", k, ");");
+        line("  const auto v", k, " = load_of_row<", access_name(tiling_->matrices.access[k]), ", T, width>(r", k, ");");
       }
     }
     for (std::size_t n = 0; n < program_.instructions.size(); ++n) write_instruction(n);
@@ -244,7 +198,39 @@ class Source {
     line("}");
   }
 
-  bool is_turned(std::size_t k) const { return tiling_->access[k] == Access::turned; }
+  /// Inputs that are the same in all rows are read before the first row.
+  void write_in_strips() {
+    const auto is_column = [&](std::size_t k) { return stripping_->matrices.access[k] == Access::column; };
+    const auto load = [&](std::size_t k) {
+      line("  const auto v", k, " = load_of_rows<", access_name(stripping_->matrices.access[k]), ", T, width>(r", k, ", rows, at.step);");
+    };
+    write_head();
+    line("extern \"C\" __global__ void __launch_bounds__(", program::threads, ") program(const __grid_constant__ Operands<",
+         tensors_.size(), "> operands, const __grid_constant__ Strips strips) {");
+    line("  const StripPlace at(strips, width);");
+    line("  int rows = at.rows;");
+    line("  if (rows <= 0) return;");
+    for (std::size_t k = 0; k < tensors_.size(); ++k) {
+      line("  RowIterator<", stored(k), "> r", k, "(operands.of[", k, "], at, 0, 0, at.step);");
+      if (is_column(k)) load(k);
+    }
+    line("#pragma unroll 1");
+    line("  for (; rows > 0; rows -= rows_at_once(width) * at.step) {");
+    for (std::size_t k = 0; k < inputs_; ++k) {
+      if (!is_column(k)) load(k);
+    }
+    for (std::size_t n = 0; n < program_.instructions.size(); ++n) write_instruction(n);
+    for (std::size_t k = inputs_; k < tensors_.size(); ++k) {
+      line("  store_rows<width>(r", k, ", rows, at.step, v", results_[k - inputs_], ");");
+    }
+    for (std::size_t k = 0; k < tensors_.size(); ++k) {
+      if (!is_column(k)) line("  r", k, ".advance(rows_at_once(width));");
+    }
+    line("  }");
+    line("}");
+  }
+
+  bool is_turned(std::size_t k) const { return tiling_->matrices.access[k] == Access::turned; }
 
   void write_instruction(std::size_t n) { text_ += instruction_text(program_, n, wide_); }
 
@@ -258,7 +244,8 @@ class Source {
   std::vector<Tensor> tensors_;
   std::vector<int> results_;   // by output: its number in the program
   std::vector<Place> places_;  // by tensor
-  std::optional<Tiling> tiling_;
+  std::optional<program::Tiling> tiling_;
+  std::optional<program::Stripping> stripping_;
   std::string text_;
 };
 

@@ -24,6 +24,7 @@ enum class Access : std::uint8_t {
   row,       ///< one element for the whole vector
   indexed,   ///< each by strides
   turned,    ///< in a tile, across the vectors
+  column,    ///< of matrices: at its own place in a row, and aligned, the same in all rows
 };
 
 /// A tensor's memory, and where its elements lie there: axes as few as describe it and the outputs.
@@ -97,9 +98,45 @@ __device__ void store(const Operand& operand, std::int64_t first, std::int64_t c
   }
 }
 
-// In tiles, an operand's strides are those of matrices, rows and columns; a vector lies in a row.
+// Of matrices, an operand's strides are those of matrices, rows and columns; a vector lies in a row.
 
-/// A thread's vectors of an operand: in some columns, of every so many rows.
+/// Matrices in strips, of which a block has one: so many rows of so many vectors.
+struct Strips {
+  cuda::TileGrid grid;
+  int vectors, rows;
+
+  FRIT_HOST_DEVICE int step() const { return threads / vectors; }  ///< rows that the threads of a block have at a time
+  FRIT_HOST_DEVICE std::int64_t across(int width) const { return (grid.columns / width + vectors - 1) / vectors; }
+  FRIT_HOST_DEVICE std::int64_t down() const { return (grid.rows + rows - 1) / rows; }
+  std::int64_t blocks(int width) const { return grid.matrices * down() * across(width); }
+};
+
+/// Rows of a vector that a thread has at once: 16 elements.
+FRIT_HOST_DEVICE constexpr int rows_at_once(int width) { return 16 / width; }
+
+/// The part of a strip that a thread has: of every `step` rows one.
+struct StripPlace {
+  std::int64_t matrix, row, column;
+  int rows, step;  ///< rows: from its first to the end of the strip
+
+  __device__ StripPlace(const Strips& strips, int width) : step(strips.step()) {
+    const auto across = static_cast<unsigned>(strips.across(width)), down = static_cast<unsigned>(strips.down());
+    const unsigned rest = blockIdx.x / across, thread_row = threadIdx.x / static_cast<unsigned>(strips.vectors);
+    const std::int64_t first = static_cast<std::int64_t>(rest % down) * strips.rows;
+    const std::int64_t end = first + strips.rows < strips.grid.rows ? first + strips.rows : strips.grid.rows;
+    matrix = rest / down;
+    row = first + thread_row;
+    column =
+        (static_cast<std::int64_t>(blockIdx.x % across) * strips.vectors + threadIdx.x % static_cast<unsigned>(strips.vectors)) * width;
+    rows = static_cast<int>(thread_row) < step && column < strips.grid.columns ? static_cast<int>(end - row) : 0;
+  }
+
+  __device__ std::int64_t offset(const std::int64_t (&strides)[3], int r = 0, int c = 0) const {
+    return matrix * strides[0] + (row + r) * strides[1] + (column + c) * strides[2];
+  }
+};
+
+/// A thread's vectors of an operand: in some columns, of every `step` rows one.
 template <class Stored>
 struct RowIterator {
   Stored* data;
@@ -111,14 +148,14 @@ struct RowIterator {
         stride(operand.strides[1] * step),
         of_columns(operand.strides[2]) {}
 
-  __device__ void advance() { data += stride; }
+  __device__ void advance(int times = 1) { data += times * stride; }
 };
 
 /// Converted to T.
 template <Access access, class T, int width, class Stored>
 __device__ cuda::Vector<T, width> load_of_row(const RowIterator<Stored>& it) {
   cuda::Vector<T, width> elements;
-  if constexpr (access == Access::vector) {
+  if constexpr (access == Access::vector || access == Access::column) {
     const auto stored = *reinterpret_cast<const cuda::Vector<Stored, width>*>(it.data);
 #pragma unroll
     for (int i = 0; i < width; ++i) elements[i] = convert<T>(stored[i]);
@@ -144,6 +181,33 @@ __device__ void store_row(const RowIterator<Stored>& it, const cuda::Vector<T, w
 #pragma unroll
   for (int i = 0; i < width; ++i) stored[i] = convert<Stored>(elements[i]);
   cuda::store_elements(it.data, stored, true);
+}
+
+/// Of several rows, as one vector; those from row `rows` on are 0.
+template <Access access, class T, int width, class Stored>
+__device__ cuda::Vector<T, 16> load_of_rows(RowIterator<Stored> it, int rows, int step) {
+  cuda::Vector<T, 16> elements{};
+#pragma unroll
+  for (int k = 0; k < rows_at_once(width); ++k) {
+    if (access != Access::column && k * step >= rows) break;
+    const auto of_row = load_of_row<access, T, width>(it);
+#pragma unroll
+    for (int i = 0; i < width; ++i) elements[k * width + i] = of_row[i];
+    if (access != Access::column) it.advance();
+  }
+  return elements;
+}
+template <int width, class Stored, class T>
+__device__ void store_rows(RowIterator<Stored> it, int rows, int step, const cuda::Vector<T, 16>& elements) {
+#pragma unroll
+  for (int k = 0; k < rows_at_once(width); ++k) {
+    if (k * step >= rows) break;
+    cuda::Vector<T, width> of_row;
+#pragma unroll
+    for (int i = 0; i < width; ++i) of_row[i] = elements[k * width + i];
+    store_row(it, of_row);
+    it.advance();
+  }
 }
 
 /// A functor's state.

@@ -166,7 +166,7 @@ struct Lowering {
   const char* name;  ///< "channels padded to 4"
   DecomposeRule rule = {};
   /// Whether it usually is the fastest where it applies: what is taken where no times may be. Missing: it is not.
-  std::function<bool(const TensorType& input)> likely_fastest = {};
+  std::function<bool(std::span<const TensorType> inputs)> likely_fastest = {};
 };
 
 /// An input that output 0 is a sum or a product with, after broadcasting or, where `axis` is given, along that axis; -1 is the last. A

@@ -89,6 +89,18 @@ TEST_F(LikelyLowerings, FillTensorCores) {
   EXPECT_NE(text.find(": f32 2x4x16x32x32"), std::string::npos) << text;  // the padded input
 }
 
+TEST_F(LikelyLowerings, FillTensorCoresWithHalvesOfFloats) {
+  const auto text_with = [](const Shape& image, const Shape& weight) {
+    Graph graph;
+    const Value x = graph.input("x", image), w = graph.input("w", weight, DType::f16);
+    graph.output("y", image.rank() == 5 ? conv3d(x, w) : conv2d(x, w));
+    return graph::to_text(graph::apply_likely_lowerings(graph));
+  };
+  const std::string deep = text_with({2, 1, 16, 32, 32}, {32, 1, 3, 3, 3}), flat = text_with({2, 3, 64, 64}, {32, 3, 7, 7});
+  EXPECT_NE(deep.find(": f16 2x8x16x32x32"), std::string::npos) << deep;
+  EXPECT_NE(flat.find(": f16 2x4x64x64"), std::string::npos) << flat;
+}
+
 TEST_F(LikelyLowerings, LetWhatFollowsBeFused) {
   Graph graph;
   const Value z = conv3d(graph.input("x", {8, 3, 16, 32, 32}), graph.input("weight", {16, 3, 3, 3, 3}));

@@ -78,8 +78,9 @@ Lowering im2col_lowering(const char* name, int axes) {
   return {.name = name,
           .rule = [axes](Emitter&, std::span<const Value> inputs, const Attributes& a) { return convolution_of(inputs, a, axes); },
           .likely_fastest =
-              [axes](const TensorType& input) {
-                return axes == 2 && input.shape.rank() == 4 && on_tensor_cores(input.dtype) && input.shape[1] > 4 && input.shape[1] <= 8;
+              [axes](std::span<const TensorType> inputs) {
+                const auto& [dtype, shape] = inputs[0];
+                return axes == 2 && shape.rank() == 4 && on_tensor_cores(dtype) && shape[1] > 4 && shape[1] <= 8;
               }};
 }
 

@@ -51,19 +51,20 @@ TEST_F(Nvrtc, CompilesEveryElementwiseOperator) {
   }
 }
 
-/// relu(x0 + x1) + x2, of images in two layouts, where x2 has a number a channel.
-struct MixedLayouts {
+/// relu(x0 + x1) + x2, of images in one or two layouts, where x2 has a number for each channel, of each sample where there is one layout.
+struct SumOfImages {
   ops::ElementwiseProgram program;
   std::vector<Tensor> inputs, outputs;
 
-  MixedLayouts(const Shape& shape, DType dtype, Layout layout, Device device = {}) {
+  SumOfImages(const Shape& shape, DType dtype, Layout layout, bool mixed, Device device = {}) {
     const ops::Operator &add = ops::registry().find("add"), &relu = ops::registry().find("relu");
     program.inputs = 3;
     program.instructions = {{&add, add.default_attributes, {0, 1}}, {&relu, relu.default_attributes, {3}}, {&add, add.default_attributes, {4, 2}}};
     program.outputs = {5};
-    const Layout other = layout == Layout::contiguous ? Layout::channels_last : Layout::contiguous;
+    const Layout other = mixed != (layout == Layout::contiguous) ? Layout::contiguous : Layout::channels_last;
     Shape channels = Shape::filled(shape.rank(), 1);
     channels[1] = shape[1];
+    if (!mixed) channels[0] = shape[0];
     for (const auto& [of, lies] : {std::pair{shape, other}, {shape, layout}, {channels, Layout::contiguous}}) {
       const Tensor values = Tensor::empty(of);
       fill_normal(values, 0, 1, 1, inputs.size());
@@ -82,11 +83,22 @@ TEST_F(Nvrtc, CompilesProgramsOfMixedLayouts) {
   for (const Layout layout : {Layout::contiguous, Layout::channels_last}) {
     for (const DType dtype : {DType::f16, DType::f32, DType::f64}) {
       for (const Shape& shape : {Shape{2, 16, 16, 16}, Shape{2, 33, 7, 9}}) {
-        const MixedLayouts mixed(shape, dtype, layout);
-        const std::string source = ops::program_source(mixed.program, mixed.inputs, mixed.outputs, dtype == DType::f64);
+        const SumOfImages sum(shape, dtype, layout, true);
+        const std::string source = ops::program_source(sum.program, sum.inputs, sum.outputs, dtype == DType::f64);
         EXPECT_NE(source.find("TurnedTile"), std::string::npos);
         EXPECT_GT(nvrtc::compile_code(source, 90).size(), 1000u);
       }
+    }
+  }
+}
+
+TEST_F(Nvrtc, CompilesProgramsOfChannelsNumbers) {
+  for (const DType dtype : {DType::f16, DType::f32, DType::f64}) {
+    for (const Shape& shape : {Shape{2, 16, 16, 16}, Shape{2, 33, 7, 9}}) {
+      const SumOfImages sum(shape, dtype, Layout::channels_last, false);
+      const std::string source = ops::program_source(sum.program, sum.inputs, sum.outputs, dtype == DType::f64);
+      EXPECT_EQ(source.find("Strips") != std::string::npos, shape[1] == 16);  // else no vector is aligned
+      EXPECT_GT(nvrtc::compile_code(source, 90).size(), 1000u);
     }
   }
 }
@@ -121,20 +133,24 @@ TEST_F(Nvrtc, CompilesCentresWithTheirStages) {
 TEST(CudaNvrtc, ProgramsOfMixedLayoutsAgreeWithOperators) {
   if (cuda::device_count() == 0) GTEST_SKIP() << "no CUDA device";
   const Device gpu = {DeviceKind::cuda, 0};
+  const Shape shapes[] = {{2, 64, 32, 40},    {3, 33, 31, 29}, {1, 16, 70, 70}, {2, 500, 3, 5},
+                          {2, 8, 15, 16, 18}, {2, 2100, 3, 4}, {3, 24, 97, 40}};
+  const auto check = [&](const Shape& shape, DType dtype, Layout layout, bool mixed) {
+    const SumOfImages sum(shape, dtype, layout, mixed, gpu);
+    ASSERT_TRUE(ops::run_compiled_program(sum.program, sum.inputs, sum.outputs, dtype == DType::f64, cuda::compute_stream(gpu.index)));
+    std::vector<std::vector<double>> x;
+    for (const Tensor& input : sum.inputs) x.push_back(input.to_vector<double>());
+    const std::vector<double> found = sum.outputs[0].to_vector<double>();
+    const double tolerance = dtype == DType::f16 ? 4e-3 : dtype == DType::f32 ? 1e-6 : 0;
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      const double expected = std::max(x[0][i] + x[1][i], 0.0) + x[2][i];
+      ASSERT_NEAR(found[i], expected, tolerance) << shape << ' ' << dtype << ", element " << i;
+    }
+  };
   for (const Layout layout : {Layout::contiguous, Layout::channels_last}) {
     for (const DType dtype : {DType::f16, DType::f32, DType::f64}) {
-      for (const Shape& shape : {Shape{2, 64, 32, 40}, Shape{3, 33, 31, 29}, Shape{1, 16, 70, 70}, Shape{2, 500, 3, 5}, Shape{2, 8, 15, 16, 18}}) {
-        const MixedLayouts mixed(shape, dtype, layout, gpu);
-        ASSERT_TRUE(ops::run_compiled_program(mixed.program, mixed.inputs, mixed.outputs, dtype == DType::f64,
-                                              cuda::compute_stream(gpu.index)));
-        std::vector<std::vector<double>> x;
-        for (const Tensor& input : mixed.inputs) x.push_back(input.to_vector<double>());
-        const std::vector<double> found = mixed.outputs[0].to_vector<double>();
-        const double tolerance = dtype == DType::f16 ? 4e-3 : dtype == DType::f32 ? 1e-6 : 0;
-        for (std::size_t i = 0; i < found.size(); ++i) {
-          const double expected = std::max(x[0][i] + x[1][i], 0.0) + x[2][i];
-          ASSERT_NEAR(found[i], expected, tolerance) << shape << ' ' << dtype << ", element " << i;
-        }
+      for (const Shape& shape : shapes) {
+        for (const bool mixed : {true, false}) check(shape, dtype, layout, mixed);
       }
     }
   }
