@@ -146,7 +146,9 @@ class Heuristic {
     }
     if (!best.empty()) return best;
     const std::vector<TensorType> inputs = graph_.types(node.inputs);
-    const auto likely = [&](const ops::Lowering& lowering) { return lowering.likely_fastest && lowering.likely_fastest(inputs); };
+    const auto likely = [&](const ops::Lowering& lowering) {
+      return lowering.likely_fastest && lowering.likely_fastest(inputs) && applies(lowering, graph_, node);
+    };
     const auto place = std::find_if(node.op->lowerings.begin(), node.op->lowerings.end(), likely);
     return place == node.op->lowerings.end() ? "" : place->name;
   }

@@ -16,6 +16,8 @@ int device_count();
 std::string description(int index);
 /// "NVIDIA H200, compute capability 9.0": devices on which the same work takes the same time.
 std::string model(int index);
+/// 90 for compute capability 9.0.
+int capability(int index);
 /// "CUDA 13.0"; empty in a build without it.
 std::string version();
 /// Bytes that nobody, in this process or another, has taken.

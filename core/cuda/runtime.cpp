@@ -93,6 +93,13 @@ std::string model(int index) {
   return model_of(p);
 }
 
+int capability(int index) {
+  int major = 0, minor = 0;
+  FRIT_CUDA_CALL(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, index));
+  FRIT_CUDA_CALL(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, index));
+  return 10 * major + minor;
+}
+
 std::string version() { return concat("CUDA ", CUDART_VERSION / 1000, '.', CUDART_VERSION % 1000 / 10); }
 
 std::size_t free_memory(int index) {

@@ -18,6 +18,7 @@ namespace {
 int device_count() { return 0; }
 std::string description(int) { no_cuda(); }
 std::string model(int) { no_cuda(); }
+int capability(int) { no_cuda(); }
 std::string version() { return {}; }
 std::size_t free_memory(int) { no_cuda(); }
 Allocator& allocator(int) { no_cuda(); }

@@ -14,6 +14,7 @@
 #include "frit/ops/elementwise/unary.h"
 #include "frit/ops/loss/loss.h"
 #include "frit/ops/norm/norm.h"
+#include "frit/ops/pool/pool.h"
 #include "frit/ops/reduction/reduction.h"
 
 namespace frit {
@@ -110,6 +111,43 @@ TEST_F(LikelyLowerings, LetWhatFollowsBeFused) {
   const std::string text = graph::to_text(graph::apply_likely_lowerings(graph::apply(graph::forward_pipeline(), graph)));
   EXPECT_NE(text.find(" = convolution_scale_instance_norm_clamp_scale_max("), std::string::npos) << text;
   EXPECT_EQ(text.find("conv3d"), std::string::npos) << text;
+}
+
+std::string convolved_in_2d(const Shape& input, const Shape& weight, DType dtype, const ConvolutionOptions& options = {}) {
+  Graph graph;
+  graph.output("y", conv2d(graph.input("x", input, dtype), graph.input("w", weight, dtype), {}, options));
+  return graph::to_text(graph::apply_likely_lowerings(graph));
+}
+
+TEST_F(LikelyLowerings, ReadFewChannelsOnce) {
+  for (const auto& [channels, dtype] :
+       {std::pair<std::int64_t, DType>{8, DType::f32}, {16, DType::f32}, {8, DType::f16}, {32, DType::bf16}}) {
+    const std::string text = convolved_in_2d({16, channels, 128, 128}, {64, channels, 3, 3}, dtype);
+    EXPECT_EQ(text.find("im2col"), std::string::npos) << text;
+    EXPECT_EQ(text.find("pad("), std::string::npos) << text;
+  }
+  const std::string five = convolved_in_2d({16, 5, 128, 128}, {64, 5, 3, 3}, DType::f32);
+  EXPECT_NE(five.find("f32 16x8x128x128"), std::string::npos) << five;  // the padded input
+  const std::string narrow = convolved_in_2d({16, 8, 128, 48}, {64, 8, 3, 3}, DType::f32),
+                    many = convolved_in_2d({16, 8, 128, 128}, {128, 8, 3, 3}, DType::f32),
+                    other = convolved_in_2d({16, 8, 128, 128}, {64, 8, 3, 2}, DType::f32);
+  for (const std::string& text : {narrow, many, other}) EXPECT_NE(text.find("im2col"), std::string::npos) << text;
+}
+
+TEST_F(LikelyLowerings, TakeNoneThatDoesNotApply) {
+  const std::string text = convolved_in_2d({16, 5, 128, 128}, {64, 5, 3, 3}, DType::f32, {.stride = {2}});
+  EXPECT_EQ(text.find("im2col"), std::string::npos) << text;
+  EXPECT_NE(text.find("f32 16x8x128x128"), std::string::npos) << text;
+}
+
+TEST_F(LikelyLowerings, FuseAChainWithItsConvolutionFirst) {
+  Graph graph;
+  const Value y = conv2d(graph.input("x", {16, 8, 128, 128}), graph.input("w", {64, 8, 3, 3}), graph.input("b", {64}));
+  const Value n = group_norm(y, 16, graph.input("nw", {64}), graph.input("nb", {64}));
+  graph.output("y", clamp(max_pool2d(n * graph.input("scale", {64, 1, 1}), {.kernel_size = {4}}), 0, 1));
+  const std::string text = graph::to_text(graph::apply_likely_lowerings(graph::apply(graph::forward_pipeline(), graph)));
+  EXPECT_NE(text.find("packed_group_norm_scale_max_pool_clamp("), std::string::npos) << text;
+  EXPECT_EQ(text.find("conv2d"), std::string::npos) << text;
 }
 
 TEST_F(LikelyLowerings, ArePlainWithoutTensorCores) {

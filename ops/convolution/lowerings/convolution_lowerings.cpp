@@ -1,5 +1,6 @@
 #include "frit/ops/convolution/lowerings/convolution_lowerings.h"
 
+#include "frit/core/cuda/device.h"
 #include "frit/core/numerics.h"
 #include "frit/ops/convolution/convolution_rules.h"
 #include "frit/ops/convolution/lowerings/subpixel.h"
@@ -43,6 +44,32 @@ Values padded(std::span<const Value> inputs, const Attributes& attributes, std::
   return {convolve(with_channels(image, rounded), with_channels(inputs[1], rounded), bias, options)};
 }
 
+/// A part, of what a GPU does at once in sweeps over columns of 128 output positions, that is asked for: those have inputs of their own
+/// before their first row.
+double part_of_columns(std::int64_t batch, std::int64_t height, std::int64_t width) {
+  constexpr std::int64_t positions = 128, multiprocessors = 132, rows_before = 2;
+  const auto rows = static_cast<double>(batch * height * (round_up(width, positions) / positions));
+  return static_cast<double>(batch * height * width) / ((rows + rows_before * multiprocessors) * positions);
+}
+
+Values in_vectors(std::span<const Value> inputs, const Attributes& attributes) {
+  const Shape &input = inputs[0].shape(), &weight = inputs[1].shape();
+  if (input.rank() != 4) return {};
+  const ConvolutionOptions options = canonical(attributes.as<ConvolutionOptions>(), 2);
+  const bool plain = options.groups == 1 && all_equal(options.stride, 1) && all_equal(options.dilation, 1);
+  if (!plain || !all_equal(image_of(weight), 3) || std::max(options.padding[0], options.padding[1]) > 2) return {};
+  constexpr std::int64_t vector_bytes = 16, most_bytes = 64;
+  const auto bytes = static_cast<std::int64_t>(size_of(inputs[1].dtype()));
+  const std::int64_t channels = round_up(input[1], vector_bytes / bytes);
+  if (channels * bytes > most_bytes || channels > weight[0] || weight[0] > most_channels || weight[0] % 8 != 0) return {};
+  constexpr double least_part = 0.5;
+  if (part_of_columns(input[0], input[2] + 2 * options.padding[0] - 2, input[3] + 2 * options.padding[1] - 2) < least_part) return {};
+  const Value bias = inputs.size() > 2 ? inputs[2] : Value();
+  if (channels == input[1]) return {conv2d(inputs[0], inputs[1], bias, options)};
+  const Value image = cast(inputs[0], inputs[1].dtype());
+  return {conv2d(with_channels(image, channels), with_channels(inputs[1], channels), bias, options)};
+}
+
 // A bias would cost its gradient another pass over the output's: it is a column of the weight, and in TF32 rounded as weights are.
 Values subpixel(Emitter&, std::span<const Value> inputs, const Attributes& attributes) {
   const int axes = inputs[0].rank() - 2;
@@ -82,6 +109,18 @@ Lowering padded_channels(const char* name, std::int64_t multiple) {
               [multiple](std::span<const TensorType> inputs) {
                 const DType dtype = inputs[inputs[0].shape.rank() == 5 ? 1 : 0].dtype;
                 return on_tensor_cores(dtype) && multiple * static_cast<std::int64_t>(size_of(dtype)) == 16;
+              }};
+}
+
+Lowering few_channels_in_vectors(const char* name) {
+  return {.name = name,
+          .rule = [](Emitter&, std::span<const Value> inputs, const Attributes& a) { return in_vectors(inputs, a); },
+          .likely_fastest =
+              [](std::span<const TensorType> inputs) {
+                constexpr int hopper = 90;          // where the kernels are, and where a graph for another machine's GPU is likely to run
+                constexpr std::int64_t fewest = 4;  // with no more, padding to these is as good
+                return inputs[0].shape[1] > fewest && on_tensor_cores(inputs[1].dtype) &&
+                       (cuda::device_count() == 0 || cuda::capability(0) == hopper);
               }};
 }
 

@@ -10,6 +10,10 @@ namespace frit::ops {
 /// Of conv2d and conv3d: with zero channels added up to a multiple.
 Lowering padded_channels(const char* name, std::int64_t multiple);
 
+/// Of conv2d: from few channels in vectors of 16 bytes, with zeros added where they are none, which frit's own kernels read once for all
+/// 3 x 3 taps.
+Lowering few_channels_in_vectors(const char* name);
+
 /// Of conv2d and conv3d: after im2col, which makes the taps of the first so many image axes channels.
 Lowering im2col_lowering(const char* name, int axes);
 

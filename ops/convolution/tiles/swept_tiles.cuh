@@ -1,47 +1,62 @@
 #pragma once
 
+#include "frit/core/convert.h"
 #include "frit/core/cuda/vector.cuh"
 #include "frit/ops/cuda/phase_barrier.cuh"
 #include "frit/ops/cuda/tensor_cores.cuh"
 #include "frit/ops/cuda/warpgroup_products.cuh"
 
-// What a swept convolution (3 x 3 x 3 taps) multiplies, in shared memory. A block takes a column of 16 x 16 output positions (depth, width)
-// and sweeps along the height: a row of the input, 18 x 18 pixels, is staged once and multiplied by all taps at once. For wgmma, a row of
-// pixels is the left factor, a warpgroup's 64 rows being 8 x 8 positions, and the weight the right one: a column for each of 32 output
-// channels and each of the 3 taps along the height, whose products belong to three rows of the output. The depth of the product is 9 taps
-// by the channels of a pixel, in chunks of 16 bytes.
+// What a swept convolution (3 x 3 x 3 or 3 x 3 taps) multiplies, in shared memory. A block takes a column of output positions, 16 x 16
+// along (depth, width) or 128 along the width, and sweeps along the height: a row of the input, 18 x 18 or 130 pixels, is staged once and
+// multiplied by all taps at once. For wgmma, a row of pixels is the left factor, a warpgroup's 64 rows being 8 x 8 or 64 positions, and the
+// weight the right one: a column for each of 32 output channels and each of the 3 taps along the height, whose products belong to three
+// rows of the output. The depth of the product is 9 or 3 taps by the channels of a pixel, in chunks of 16 bytes.
 
 namespace frit::ops {
 
+/// Sizes of a column and of what multiplies it. A flat one is of a kernel that leaves the depth alone.
+template <bool flat>
+struct SweepColumn {
+  static constexpr int taps_side = 3, taps_deep = flat ? 1 : taps_side, taps = taps_deep * taps_side;  ///< of a row
+  static constexpr int group_deep = flat ? 1 : warpgroup::group_rows, group_across = warpgroup::rows / group_deep;
+  /// The warpgroups that multiply: along the depth, the width and the output channels. All 64 channels of a position in one block are
+  /// written to memory in long runs.
+  static constexpr int groups_deep = flat ? 1 : 2, groups_across = 2, groups_out = flat ? 2 : 1;
+  static constexpr int warpgroups = groups_deep * groups_across * groups_out;
+  static constexpr int group_channels = warpgroup::wide_columns / taps_side, out_channels = groups_out * group_channels;
+  static constexpr int deep = groups_deep * group_deep, across = groups_across * group_across;  ///< in positions
+  static constexpr int pixels_across = across + taps_side - 1, plane_pixels = (deep + taps_deep - 1) * pixels_across;
+  /// From a thread's first position to its second, 8 rows of wgmma further.
+  static constexpr int second_deep = flat ? 0 : 1, second_across = flat ? warpgroup::group_rows : 0;
+};
+
 /// Sizes that are constants of a kernel: `chunks_` of 16 bytes are a pixel's channels that are multiplied at a time.
-template <class Stored_, int chunks_>
-struct SweepShape {
+template <class Stored_, int chunks_, bool flat>
+struct SweepShape : SweepColumn<flat> {
+  using Column = SweepColumn<flat>;
   using Stored = Stored_;
   static constexpr int chunks = chunks_, chunk_elements = warpgroup::chunk_bytes / sizeof(Stored), channels = chunks * chunk_elements;
-  static constexpr int taps_side = 3, taps = taps_side * taps_side, out_channels = warpgroup::wide_columns / taps_side;
-  static constexpr int side = warpgroup::group_rows, sides = 2, positions = sides * side;  ///< along the depth and the width
-  static constexpr int pixels = positions + taps_side - 1, plane_pixels = pixels * pixels;
   /// From a chunk of all pixels to the next: so that the chunks of a pixel are stored to different banks.
   static constexpr int residue = chunks >= 8 ? 1 : chunks == 4 ? 2 : chunks == 2 ? 4 : 0;
-  static constexpr int plane = plane_pixels + ((residue - plane_pixels) % 8 + 8) % 8;
-  static constexpr int steps = (taps * chunks + 1) / 2;  ///< of the product's depth, two chunks each
-  static constexpr int warpgroups = sides * sides, threads = (warpgroups + 1) * warpgroup::threads;
-  static constexpr int stages = chunks >= 4 ? 2 : 4;  ///< rows of pixels that are staged at a time
-  static constexpr int weight_chunks = steps * 2 * warpgroup::wide_columns;
+  static constexpr int plane = Column::plane_pixels + ((residue - Column::plane_pixels) % 8 + 8) % 8;
+  static constexpr int used_chunks = Column::taps * chunks, steps = (used_chunks + 1) / 2;  ///< of the product's depth, two chunks each
+  static constexpr int threads = (Column::warpgroups + 1) * warpgroup::threads;
+  static constexpr int stages = chunks >= 4 && !flat ? 2 : 4;  ///< rows of pixels that are staged at a time
+  static constexpr int group_weight_chunks = steps * 2 * warpgroup::wide_columns, weight_chunks = Column::groups_out * group_weight_chunks;
   static constexpr int weight_bytes = weight_chunks * warpgroup::chunk_bytes, stage_bytes = plane * chunks * warpgroup::chunk_bytes;
   static constexpr int shared_bytes = weight_bytes + stages * (stage_bytes + 2 * cuda::PhaseBarrier::bytes);
 
   /// In pixels, from a position to what a tap reads.
-  __device__ static constexpr int offset(int tap) { return tap / taps_side * pixels + tap % taps_side; }
-  /// For the left factor of a step. An odd number of chunks is filled up with zeros of the weight.
+  __device__ static constexpr int offset(int tap) { return tap / Column::taps_side * Column::pixels_across + tap % Column::taps_side; }
+  /// For the left factor of a step. The last of an odd number of chunks is multiplied twice, by two halves of the weight.
   __device__ static constexpr std::uint32_t first_word(int step) {
-    const int chunk = 2 * step, next = chunk + 1 < taps * chunks ? chunk + 1 : chunk;
+    const int chunk = 2 * step, next = chunk + 1 < used_chunks ? chunk + 1 : chunk;
     const auto place = [](int c) { return offset(c / chunks) + c % chunks * plane; };
     return warpgroup::first_word(place(chunk) * warpgroup::chunk_bytes, (place(next) - place(chunk)) * warpgroup::chunk_bytes);
   }
 };
 
-/// A convolution with 3 x 3 x 3 taps and a stride of 1, over channels-last images; sizes along (depth, height, width).
+/// A convolution with 3 x 3 x 3 or 1 x 3 x 3 taps and a stride of 1, over channels-last images; sizes along (depth, height, width).
 struct SweptTiles {
   int input[3], output[3], padding[3];
   int in_channels, out_channels;
@@ -62,8 +77,8 @@ struct SweptRows {
   __device__ static SweptRows at(const SweptTiles& tiles, int row, int end) {
     const int column = row / tiles.output[1], rest = column / tiles.columns_across, first = row - column * tiles.output[1];
     return {.sample = rest / tiles.columns_deep,
-            .depth = rest % tiles.columns_deep * Shape::positions,
-            .across = column % tiles.columns_across * Shape::positions,
+            .depth = rest % tiles.columns_deep * Shape::deep,
+            .across = column % tiles.columns_across * Shape::across,
             .first = first,
             .last = min(first + end - row, tiles.output[1])};
   }
@@ -74,18 +89,31 @@ struct SweptRows {
   __device__ int last_reach(const SweptTiles& tiles) const { return last - tiles.padding[1] + 2; }
 };
 
-/// By all threads of a block. Output channel 8 (m % 8 / 2) + 2 (m / 8) + m % 2 is in column m, so that a thread of wgmma has 8 that are
-/// neighbours.
+/// Numbers whose sum is `elements`, half of them or nearly so: what is multiplied by both instead is infinite only where it was.
+template <class Stored>
+__device__ cuda::WideVector<Stored> half_of(const cuda::WideVector<Stored>& elements, bool second) {
+  cuda::WideVector<Stored> half;
+#pragma unroll
+  for (int k = 0; k < cuda::vector_width<Stored>; ++k) {
+    const float whole = convert<float>(elements[k]), first = convert<float>(convert<Stored>(0.5f * whole));
+    half[k] = convert<Stored>(second && first != whole ? whole - first : first);
+  }
+  return half;
+}
+
+/// By all threads of a block. Output channel 8 (m % 8 / 2) + 2 (m / 8) + m % 2 of a warpgroup's is in column m, so that a thread of wgmma
+/// has 8 that are neighbours.
 template <class Shape, class Stored = typename Shape::Stored>
 __device__ void stage_weight(std::uint32_t to, const Stored* weight, const SweptTiles& tiles, int first_out_channel) {
   for (int i = static_cast<int>(threadIdx.x); i < Shape::weight_chunks; i += Shape::threads) {
-    const int chunk = i / warpgroup::wide_columns, column = i % warpgroup::wide_columns, m = column % Shape::out_channels;
+    const int part = i / warpgroup::wide_columns % (2 * Shape::steps), chunk = min(part, Shape::used_chunks - 1);
+    const int column = i % warpgroup::wide_columns, m = column % Shape::group_channels;
     const int tap = chunk / Shape::chunks, channel = tiles.first_channel + chunk % Shape::chunks * Shape::chunk_elements;
-    const int out_channel = first_out_channel + m % 8 / 2 * 8 + m / 8 * 2 + m % 2;
+    const int out_channel = first_out_channel + i / Shape::group_weight_chunks * Shape::group_channels + m % 8 / 2 * 8 + m / 8 * 2 + m % 2;
     cuda::WideVector<Stored> elements = {};
-    if (tap < Shape::taps && out_channel < tiles.out_channels && channel < tiles.in_channels) {
+    if (out_channel < tiles.out_channels && channel < tiles.in_channels) {
       const int forward =
-          (tap / Shape::taps_side * Shape::taps_side + column / Shape::out_channels) * Shape::taps_side + tap % Shape::taps_side;
+          (tap / Shape::taps_side * Shape::taps_side + column / Shape::group_channels) * Shape::taps_side + tap % Shape::taps_side;
       const int used = tiles.mirrored ? Shape::taps * Shape::taps_side - 1 - forward : forward;
       const Stored* const from = weight + out_channel * tiles.out_channel_step + used * tiles.tap_step + channel * tiles.channel_step;
       if (tiles.channel_step == 1) {
@@ -95,7 +123,11 @@ __device__ void stage_weight(std::uint32_t to, const Stored* weight, const Swept
         for (int k = 0; k < Shape::chunk_elements; ++k) elements[k] = from[k * tiles.channel_step];
       }
     }
-    cuda::store_shared(to + i * warpgroup::chunk_bytes, tensor_cores::Product<Stored>::rounded(elements));
+    elements = tensor_cores::Product<Stored>::rounded(elements);
+    if constexpr (Shape::used_chunks % 2 != 0) {
+      if (part >= Shape::used_chunks - 1) elements = half_of<Stored>(elements, part >= Shape::used_chunks);
+    }
+    cuda::store_shared(to + i * warpgroup::chunk_bytes, elements);
   }
 }
 
@@ -109,7 +141,8 @@ __device__ void stage_pixels(std::uint32_t to, const Stored* input, const SweptT
     for (int i = 0; i < at_once; ++i) {
       const int item = first + i * warpgroup::threads, pixel = item / Shape::chunks;
       const int channel = tiles.first_channel + item % Shape::chunks * Shape::chunk_elements;
-      const int d = rows.depth - tiles.padding[0] + pixel / Shape::pixels, w = rows.across - tiles.padding[2] + pixel % Shape::pixels;
+      const int d = rows.depth - tiles.padding[0] + pixel / Shape::pixels_across;
+      const int w = rows.across - tiles.padding[2] + pixel % Shape::pixels_across;
       vectors[i] = {};
       if (item < count && d >= 0 && d < tiles.input[0] && w >= 0 && w < tiles.input[2] && channel < tiles.in_channels) {
         const std::int64_t line = static_cast<std::int64_t>(rows.sample * tiles.input[0] + d) * tiles.input[1] + row;

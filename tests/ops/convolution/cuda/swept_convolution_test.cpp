@@ -1,4 +1,4 @@
-// 3-D convolutions by sweeps over columns of the image, against the definition in float64.
+// Convolutions by sweeps over columns of the image, against the definition in float64.
 
 #include "frit/ops/convolution/tiles/swept_convolution.h"
 
@@ -30,10 +30,12 @@ class CudaSweptConvolution : public OnTensorCores {
   /// Of random tensors, or of none.
   static ops::ConvolutionCall call_of(const Sizes& sizes, ConvolutionKind kind, DType dtype, bool filled,
                                       Layout weight_layout = Layout::channels_last) {
-    const Shape weight = {sizes.outputs, sizes.input[1], 3, 3, 3};
+    const int axes = sizes.input.rank() - 2;
+    Shape weight = {sizes.outputs, sizes.input[1]}, output = {sizes.input[0], sizes.outputs};
+    for (int axis = 0; axis < axes; ++axis) weight.push_back(3);
     const ops::ConvolutionGeometry g =
-        ops::convolution_geometry(sizes.input, weight, ops::canonical({.stride = sizes.stride, .padding = sizes.padding}, 3));
-    const Shape output = {sizes.input[0], sizes.outputs, g.output[0], g.output[1], g.output[2]};
+        ops::convolution_geometry(sizes.input, weight, ops::canonical({.stride = sizes.stride, .padding = sizes.padding}, axes));
+    for (const std::int64_t size : std::span(g.output).last(static_cast<std::size_t>(axes))) output.push_back(size);
     const auto tensor = [&](const Shape& shape, std::uint64_t seed, Layout layout = Layout::channels_last) {
       return filled ? normal_tensor(shape, DType::f32, seed).to(dtype).to(gpu).contiguous(layout)
                     : Tensor::over(nullptr, shape, dtype, gpu, nullptr, layout);
@@ -67,7 +69,13 @@ TEST_F(CudaSweptConvolution, AgreesWithTheDefinition) {
                          {{2, 8, 18, 3, 16}, 8, {0, 1, 2}},
                          {{1, 16, 1, 1, 1}, 16, {1}},
                          {{1, 24, 16, 5, 31}, 56, {2, 0, 1}},
-                         {{5, 40, 4, 17, 9}, 24, {1, 2, 0}}};
+                         {{5, 40, 4, 17, 9}, 24, {1, 2, 0}},
+                         {{2, 8, 11, 97}, 64},
+                         {{1, 8, 9, 66}, 40, {0}},
+                         {{3, 16, 5, 129}, 8, {2, 1}},
+                         {{1, 32, 7, 131}, 64, {0, 2}},
+                         {{2, 24, 3, 1}, 24, {1}},
+                         {{1, 64, 4, 70}, 56, {1}}};
   for (const Sizes& sizes : calls) {
     for (const Arithmetic& arithmetic : arithmetics) {
       if (!arithmetic.tf32) continue;
@@ -87,19 +95,40 @@ TEST_F(CudaSweptConvolution, AgreesWithTheDefinition) {
 }
 
 TEST_F(CudaSweptConvolution, FourChannelsOfFloat32) {
-  const ops::ConvolutionCall call = call_of({{2, 4, 9, 12, 21}, 32}, ConvolutionKind::forward, DType::f32, true);
-  const Tensor right = expected(call);
-  EXPECT_TRUE(near(found(call).to(DType::f64), right, 1e-3, largest_finite(right)));
+  for (const Sizes& sizes : {Sizes{{2, 4, 9, 12, 21}, 32}, Sizes{{2, 4, 12, 140}, 48}}) {
+    const ops::ConvolutionCall call = call_of(sizes, ConvolutionKind::forward, DType::f32, true);
+    const Tensor right = expected(call);
+    EXPECT_TRUE(near(found(call).to(DType::f64), right, 1e-3, largest_finite(right)));
+  }
+}
+
+// A single vector of channels leaves a part of the product without a tap.
+TEST_F(CudaSweptConvolution, InfinityStaysInfinity) {
+  for (const Shape& input : {Shape{1, 4, 6, 7, 20}, Shape{1, 4, 9, 70}}) {
+    ops::ConvolutionCall call = call_of({input, 32}, ConvolutionKind::forward, DType::f32, true);
+    const Tensor image = call.operands.input.to(Device::cpu()).contiguous();
+    image.data<float>()[image.elements() / 2] = INFINITY;
+    call.operands.input = image.to(gpu).contiguous(Layout::channels_last);
+    const std::vector<double> right = expected(call).to_vector<double>(), result = found(call).to(DType::f64).to_vector<double>();
+    std::size_t infinite = 0;
+    for (std::size_t i = 0; i < right.size(); ++i) {
+      if (std::isfinite(right[i])) continue;
+      ++infinite;
+      EXPECT_EQ(result[i], right[i]) << "element " << i;
+    }
+    EXPECT_GT(infinite, 0u);
+  }
 }
 
 TEST_F(CudaSweptConvolution, RectifiesAndAddsAResidual) {
+  const Shape deep = {2, 64, 5, 6, 18}, flat = {2, 16, 6, 130};
   constexpr const char* programs[] = {"y0 = relu(x0); return y0", "y0 = add(x0, x1); y1 = relu(y0); return y1",
                                       "y0 = leaky_relu(x0) {\"negative_slope\":0.1}; y1 = add(y0, x1); return y1",
                                       "y0 = add(x0, x1); return y0", "y0 = clamp(x0) {\"min\":-0.5,\"max\":1.0}; y1 = relu(y0); return y1"};
   for (const char* const text : programs) {
     const ops::ElementwiseProgram program = ops::ElementwiseProgram::parse(text);
-    for (const DType dtype : {DType::f32, DType::bf16}) {
-      ops::ConvolutionCall call = call_of({{2, 64, 5, 6, 18}, 24}, ConvolutionKind::forward, dtype, true);
+    for (const auto& [dtype, input] : {std::pair{DType::f32, deep}, {DType::bf16, deep}, {DType::f32, flat}, {DType::bf16, flat}}) {
+      ops::ConvolutionCall call = call_of({input, 24}, ConvolutionKind::forward, dtype, true);
       Tensor right = expected(call);
       const TensorType type = {dtype, right.shape()};
       call.epilogue = *ops::epilogue_of(program, std::vector(static_cast<std::size_t>(program.inputs), type));
@@ -112,7 +141,7 @@ TEST_F(CudaSweptConvolution, RectifiesAndAddsAResidual) {
       const double largest = largest_finite(right);  // before a clamp
       right = ops::run("elementwise", operands, ops::ElementwiseAttributes{program})[0];
       EXPECT_TRUE(near(found(call).to(DType::f64), right, dtype == DType::f32 ? 1e-3 : 1e-2, largest))
-          << text << ' ' << dtype;
+          << text << ' ' << dtype << ' ' << input;
     }
   }
   ops::ConvolutionCall other = call_of({{1, 8, 3, 3, 3}, 8}, ConvolutionKind::forward, DType::f16, true);
@@ -139,9 +168,33 @@ TEST_F(CudaSweptConvolution, IsTakenWhereItIsFaster) {
       EXPECT_FALSE(taken({{2, 32, side, side, side}, 32, {3}}, dtype, kind)) << "only padding at the edge";
     }
   }
+  EXPECT_TRUE(taken({{128, 4, 24, 32, 32}, 24, {0}}, DType::f32)) << "a single vector, in columns that are not full";
+  EXPECT_TRUE(taken({{128, 8, 24, 32, 32}, 24, {0}}, DType::f16));
+  EXPECT_TRUE(taken({{128, 32, 24, 32, 32}, 32, {0}}, DType::f32));
+  EXPECT_FALSE(taken({{128, 64, 24, 32, 32}, 32, {0}}, DType::f32)) << "where cuDNN is not much slower";
   EXPECT_FALSE(taken({{2, 32, side, side, side}, 32}, DType::f64));
   set_numerics({.tf32 = false});
   EXPECT_FALSE(taken({{2, 32, side, side, side}, 32}, DType::f32));
+}
+
+TEST_F(CudaSweptConvolution, IsTakenFromFewChannelsIn2d) {
+  const auto taken = [&](const Sizes& sizes, DType dtype, ConvolutionKind kind = ConvolutionKind::forward) {
+    return ops::is_swept_convolution(call_of(sizes, kind, dtype, false));
+  };
+  EXPECT_TRUE(taken({{128, 8, 128, 128}, 64, {0}}, DType::f32));
+  EXPECT_TRUE(taken({{128, 8, 128, 128}, 24, {0}}, DType::f32));
+  EXPECT_TRUE(taken({{16, 16, 256, 256}, 64}, DType::f32));
+  EXPECT_TRUE(taken({{16, 32, 256, 256}, 64}, DType::bf16));
+  EXPECT_TRUE(taken({{128, 8, 128, 128}, 24}, DType::f16));
+  EXPECT_TRUE(taken({{128, 64, 128, 128}, 8}, DType::f32, ConvolutionKind::data_gradient)) << "from the 8 channels of the result";
+  EXPECT_FALSE(taken({{128, 8, 128, 128}, 64}, DType::f32, ConvolutionKind::data_gradient)) << "to 8 channels";
+  EXPECT_FALSE(taken({{128, 4, 128, 128}, 64}, DType::f32)) << "by tap_convolution";
+  EXPECT_FALSE(taken({{128, 8, 128, 128}, 64}, DType::f16)) << "by tap_convolution";
+  EXPECT_FALSE(taken({{128, 32, 128, 128}, 64}, DType::f32)) << "many channels";
+  EXPECT_FALSE(taken({{128, 8, 128, 128}, 72}, DType::f32)) << "many channels";
+  EXPECT_FALSE(taken({{128, 8, 128, 40}, 64}, DType::f32)) << "a narrow image";
+  EXPECT_FALSE(taken({{1, 8, 64, 128}, 64}, DType::f32)) << "a small image";
+  EXPECT_FALSE(taken({{128, 8, 128, 128}, 64, {0}, {2}}, DType::f32)) << "a stride";
 }
 
 // Through the operators.
@@ -152,6 +205,9 @@ TEST_F(CudaSweptConvolution, IsWhatTheOperatorsRun) {
   expect_accurate("conv3d", {sizes.input, {16, 8, 3, 3, 3}, {16}}, options);
   expect_accurate("conv3d_data_gradient", {{2, 16, 48, 48, 48}, {16, 8, 3, 3, 3}}, ops::DataGradientOptions{options, {48, 48, 48}});
   const ops::EpilogueOptions epilogue{options, {ops::ElementwiseProgram::parse("y0 = gelu(x0) {\"approximate\":\"none\"}; return y0")}};
+  const Sizes flat = {{16, 16, 48, 128}, 32};
+  EXPECT_TRUE(ops::is_swept_convolution(call_of(flat, ConvolutionKind::forward, DType::f16, false)));
+  expect_accurate("conv2d", {flat.input, {32, 16, 3, 3}, {32}}, ops::canonical({.padding = {1}}, 2));
   expect_accurate("conv3d_epilogue", {sizes.input, {16, 8, 3, 3, 3}, {16}}, epilogue);
 }
 

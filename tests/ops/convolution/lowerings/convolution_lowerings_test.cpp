@@ -97,6 +97,29 @@ TEST(ConvolutionLowerings, PaddedChannelsChangeNothing) {
   }
 }
 
+TEST(ConvolutionLowerings, FewChannelsFillVectors) {
+  const Call calls[] = {{{{4, 3, 80, 127}, {8, 3, 3, 3}, {8}}}, {{{4, 7, 96, 120}, {16, 7, 3, 3}}, {.padding = {1, 2}}}};
+  for (const Call& call : calls) {
+    const Graph plain = graph_of("conv2d", call), filled = with_lowering(plain, "few channels in vectors");
+    EXPECT_EQ(count(filled, "pad"), 2u) << graph::to_text(filled);
+    EXPECT_EQ(count(filled, "conv2d"), 1u);
+    expect_equal(plain, filled);
+  }
+  const std::pair<const char*, Call> others[] = {
+      {"conv2d", {{{4, 3, 80, 127}, {12, 3, 3, 3}}}},                   // no whole vectors of outputs
+      {"conv2d", {{{4, 9, 80, 127}, {16, 9, 3, 3}}}},                   // many channels
+      {"conv2d", {{{4, 3, 80, 60}, {8, 3, 3, 3}}}},                     // a narrow image
+      {"conv2d", {{{1, 3, 80, 127}, {8, 3, 3, 3}}}},                    // a small one
+      {"conv2d", {{{4, 3, 80, 127}, {8, 3, 3, 3}}, {.padding = {3}}}},  // only padding at the edge
+      {"conv2d", {{{4, 3, 160, 254}, {8, 3, 3, 3}}, {.stride = {2}}}},
+      {"conv2d", {{{4, 3, 80, 127}, {8, 3, 5, 5}}}},
+      {"conv3d", {{{4, 3, 80, 3, 127}, {8, 3, 3, 3, 3}}}}};
+  for (const auto& [op, call] : others) {
+    const Graph plain = graph_of(op, call);
+    EXPECT_EQ(graph::to_text(with_lowering(plain, "few channels in vectors")), graph::to_text(plain)) << call.shapes[0];
+  }
+}
+
 TEST(ConvolutionLowerings, SubpixelLoweringIsTheTransposedConvolution) {
   const std::vector<Call> flat = {
       {{{2, 3, 3, 4}, {3, 4, 3, 3}, {4}}, {.stride = {2}, .padding = {1}}},

@@ -1,0 +1,164 @@
+#pragma once
+
+#include "frit/core/cuda/launch.cuh"
+#include "frit/ops/convolution/tiles/swept_result.cuh"
+#include "frit/ops/convolution/tiles/swept_tiles.cuh"
+
+// The kernel of swept convolutions: what its warpgroups do to the rows of their columns.
+
+namespace frit::ops {
+
+/// The rows of pixels in shared memory, in a ring: where the next one is.
+template <class Shape>
+struct Ring {
+  std::uint32_t pixels, barriers;
+  int stage = 0;
+  unsigned parity = 0;
+
+  __device__ std::uint32_t row() const { return pixels + stage * Shape::stage_bytes; }
+  __device__ cuda::PhaseBarrier full(int of) const { return {barriers + of * cuda::PhaseBarrier::bytes}; }
+  __device__ cuda::PhaseBarrier empty(int of) const { return {barriers + (Shape::stages + of) * cuda::PhaseBarrier::bytes}; }
+  __device__ void advance() {
+    if (++stage == Shape::stages) stage = 0, parity ^= 1;
+  }
+};
+
+/// By the last warpgroup.
+template <class Shape, class Stored = typename Shape::Stored>
+__device__ void stage_rows(Ring<Shape> ring, const Stored* input, const SweptTiles& tiles, int begin, int end) {
+  const int thread = static_cast<int>(threadIdx.x) % warpgroup::threads;
+  for (int row = begin; row < end;) {
+    const SweptRows rows = SweptRows::at<Shape>(tiles, row, end);
+    row += rows.count();
+    for (int i = rows.first_input(tiles); i < rows.last_input(tiles); ++i) {
+      ring.empty(ring.stage).wait(ring.parity ^ 1);
+      stage_pixels<Shape>(ring.row(), input, tiles, rows, i, thread);
+      warpgroup::fence_stores();
+      ring.full(ring.stage).arrive();
+      ring.advance();
+    }
+  }
+}
+
+/// A thread's sums of three rows of the output, of which the last is complete after each row of the input, and that one while it waits to
+/// be stored: two positions.
+template <class Shape, class Stored = typename Shape::Stored>
+struct SweptSums {
+  warpgroup::WideSums sums = {};
+  float complete[16];
+  bool pending = false;
+  bool inside[2];
+  std::int64_t place, row_step, second_step;
+  int channel;
+
+  __device__ SweptSums(const SweptTiles& tiles, const SweptRows& rows, int depth, int across, int channel) : channel(channel) {
+    for (int h = 0; h < 2; ++h) {
+      inside[h] = channel < tiles.out_channels && depth + h * Shape::second_deep < tiles.output[0] &&
+                  across + h * Shape::second_across < tiles.output[2];
+    }
+    const std::int64_t line = static_cast<std::int64_t>(rows.sample * tiles.output[0] + depth) * tiles.output[1] + rows.first;
+    row_step = static_cast<std::int64_t>(tiles.output[2]) * tiles.out_channels;
+    second_step = Shape::second_deep * tiles.output[1] * row_step + Shape::second_across * tiles.out_channels;
+    place = line * row_step + static_cast<std::int64_t>(across) * tiles.out_channels + channel;
+  }
+  /// `is_output`: that row is not one of another block.
+  __device__ void shift(bool is_output) {
+    pending = is_output;
+#pragma unroll
+    for (int k = 0; k < 16; ++k) {
+      complete[k] = sums[32 + k], sums[32 + k] = sums[16 + k], sums[16 + k] = sums[k], sums[k] = 0;
+    }
+  }
+  __device__ void store(const SweptResult<Stored>& result) {
+    if (!pending) return;
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      float values[widest];
+#pragma unroll
+      for (int i = 0; i < widest; ++i) values[i] = complete[i / 2 * 4 + 2 * h + i % 2];
+      if (inside[h]) result.store(values, place + h * second_step, channel);
+    }
+    place += row_step;
+  }
+};
+
+/// By the other warpgroups, each for its 64 positions and 32 output channels.
+template <class Shape, class Stored = typename Shape::Stored>
+__device__ void multiply_rows(const SweptResult<Stored>& result, Ring<Shape> ring, std::uint32_t weight, const SweptTiles& tiles, int begin,
+                              int end, int warpgroup_index, int first_out_channel) {
+  constexpr int line = Shape::group_deep > 1 ? Shape::pixels_across : warpgroup::group_rows;  // to the next 8 positions
+  const std::uint64_t left_groups = static_cast<std::uint64_t>(warpgroup::second_word(line * warpgroup::chunk_bytes)) << 32;
+  const std::uint64_t right_groups = static_cast<std::uint64_t>(warpgroup::second_word(warpgroup::group_rows * warpgroup::chunk_bytes))
+                                     << 32;
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) % warpgroup::threads / 32;
+  const int across = warpgroup_index % Shape::groups_across * Shape::group_across, other = warpgroup_index / Shape::groups_across;
+  const int deep = other % Shape::groups_deep * Shape::group_deep, part = other / Shape::groups_deep;
+  const std::uint32_t right = warpgroup::units(weight) + part * Shape::group_weight_chunks +
+                              warpgroup::first_word(0, warpgroup::wide_columns * warpgroup::chunk_bytes);
+  const int own_deep = deep + 2 * warp * Shape::second_deep, own_across = across + 2 * warp * Shape::second_across + lane / 4;
+  const int own_channel = first_out_channel + part * Shape::group_channels + lane % 4 * widest;
+  for (int row = begin; row < end;) {
+    const SweptRows rows = SweptRows::at<Shape>(tiles, row, end);
+    row += rows.count();
+    SweptSums<Shape> own(tiles, rows, rows.depth + own_deep, rows.across + own_across, own_channel);
+    int i = rows.first_input(tiles);
+    const auto is_output = [&] { return i + tiles.padding[1] - 2 >= rows.first; };
+    for (const int last = rows.last_input(tiles); i < last; ++i) {
+      ring.full(ring.stage).wait(ring.parity);
+      const std::uint32_t left = warpgroup::units(ring.row()) + deep * Shape::pixels_across + across;
+      warpgroup::hold(own.sums);
+      warpgroup::begin_products();
+#pragma unroll
+      for (int s = 0; s < Shape::steps; ++s) {
+        warpgroup::multiply<Stored>(own.sums, left_groups | (left + Shape::first_word(s)),
+                                    right_groups | (right + s * 2 * warpgroup::wide_columns));
+      }
+      warpgroup::commit_products();
+      own.store(result);  // of the row before, meanwhile
+      warpgroup::wait_for_products();
+      warpgroup::hold(own.sums);
+      if (lane == 0) ring.empty(ring.stage).arrive();
+      ring.advance();
+      own.shift(is_output());
+    }
+    for (const int last = rows.last_reach(tiles); i < last; ++i) {
+      own.store(result);
+      own.shift(is_output());
+    }
+    own.store(result);
+  }
+}
+
+/// Four warpgroups multiply, a fifth stages the rows. Blocks along x have equal shares of the output's rows; those along y, 32 output
+/// channels, or 64 of a flat column. Reads the input once (some of it twice, where two columns or two blocks meet) for each so many output
+/// channels, and writes each output once. Deterministic.
+template <class Shape, class Stored = typename Shape::Stored>
+__global__ void __launch_bounds__(Shape::threads, 1)
+    sweep(const __grid_constant__ SweptResult<Stored> result, const Stored* input /* (N, D, H, W, C) */, const Stored* weight,
+          const __grid_constant__ SweptTiles tiles) {
+  if constexpr (FRIT_HAS_WARPGROUP_PRODUCTS) {
+    extern __shared__ __align__(128) std::byte memory[];
+    const std::uint32_t staged_weight = cuda::shared_address(memory), pixels = staged_weight + Shape::weight_bytes;
+    const Ring<Shape> ring{pixels, pixels + Shape::stages * Shape::stage_bytes};
+    const int first_out_channel = static_cast<int>(blockIdx.y) * Shape::out_channels;
+    if (threadIdx.x == 0) {
+      for (int i = 0; i < Shape::stages; ++i) {
+        ring.full(i).init(warpgroup::threads);
+        ring.empty(i).init(Shape::warpgroups * warpgroup::threads / cuda::warp_size);
+      }
+    }
+    stage_weight<Shape>(staged_weight, weight, tiles, first_out_channel);
+    warpgroup::fence_stores();
+    __syncthreads();
+    const auto share = [&](unsigned block) { return static_cast<int>(static_cast<std::int64_t>(tiles.rows()) * block / gridDim.x); };
+    const int begin = share(blockIdx.x), end = share(blockIdx.x + 1);
+    const int warpgroup_index = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / warpgroup::threads, 0);  // the same for a warp
+    if (warpgroup_index == Shape::warpgroups) {
+      stage_rows<Shape>(ring, input, tiles, begin, end);
+    } else {
+      multiply_rows<Shape>(result, ring, staged_weight, tiles, begin, end, warpgroup_index, first_out_channel);
+    }
+  }
+}
+
+}  // namespace frit::ops
