@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "frit/core/cuda/device.h"
+#include "frit/core/numerics.h"
 #include "frit/ops/convolution/convolution_cuda.h"
 #include "frit/ops/convolution/depthwise/depthwise_convolution.h"
 #include "frit/ops/convolution/depthwise/depthwise_weight.h"
@@ -47,14 +48,19 @@ ConvolutionGeometry with_depth_as_batch(ConvolutionGeometry g, Layout layout) {
 }
 
 cudnn::ConvolutionKey key_of(const ConvolutionCall& call, Layout layout) {
+  const Numerics settings = numerics();
   const Tensor& result = call.operands.result(call.kind);
-  return cudnn::with_numerics({.kind = call.kind,
-                               .geometry = with_depth_as_batch(call.geometry, layout),
-                               .dtype = result.dtype(),
-                               .layout = layout,
-                               .bias = call.operands.bias.defined(),
-                               .epilogue = call.epilogue,
-                               .device = result.device().index});
+  return {.kind = call.kind,
+          .geometry = with_depth_as_batch(call.geometry, layout),
+          .dtype = result.dtype(),
+          .layout = layout,
+          .bias = call.operands.bias.defined(),
+          .epilogue = call.epilogue,
+          .tf32 = settings.tf32 && result.dtype() == DType::f32,
+          .deterministic = settings.deterministic,
+          .exhaustive = settings.search == Search::exhaustive && !settings.deterministic,
+          .workspace_limit = settings.workspace_limit,
+          .device = result.device().index};
 }
 
 const cudnn::ConvolutionPlan* plan_for(const ConvolutionCall& call, Layout layout) {

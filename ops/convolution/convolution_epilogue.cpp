@@ -20,12 +20,25 @@ auto convolution_inputs(const List& inputs, const EpilogueOptions& options) {
   return std::span(inputs).first(inputs.size() - options.other_operands());
 }
 
+/// How an operand broadcasts to the result; none where it does otherwise, or has another dtype.
+std::optional<Operand> operand_kind(const TensorType& operand, const TensorType& result) {
+  const int axes_before = result.shape.rank() - operand.shape.rank();
+  if (operand == result) return Operand::image;
+  if (operand.dtype != result.dtype || axes_before < 0) return std::nullopt;
+  if (element_count(operand.shape) == 1) return Operand::number;
+  for (int axis = 0; axis < operand.shape.rank(); ++axis) {
+    const std::int64_t expected = axis + axes_before == 1 ? result.shape[1] : 1;
+    if (operand.shape[axis] != expected) return std::nullopt;
+  }
+  return Operand::channels;
+}
+
 std::vector<TensorType> infer_epilogue(const InferContext& call, const std::string& convolution) {
   const auto& options = call.as<EpilogueOptions>();
   call.require(call.inputs.size() >= 2 + options.other_operands(), "the program needs ", options.other_operands(), " operands");
   std::vector<TensorType> types = registry().find(convolution).infer_types(convolution_inputs(call.inputs, options), options.convolution);
   for (const TensorType& operand : call.inputs.last(options.other_operands())) {
-    call.require(epilogue_operand(operand, types[0]).has_value(), "an operand is ", operand, ", the result ", types[0]);
+    call.require(operand_kind(operand, types[0]).has_value(), "an operand is ", operand, ", the result ", types[0]);
     types.push_back(operand);
   }
   call.require(epilogue_of(options.epilogue.program, types).has_value(), "the program is no epilogue: ", options.epilogue.program.text());
@@ -49,7 +62,7 @@ class Epilogue {
         others_(call.inputs.last(call.as<EpilogueOptions>().other_operands())),
         plane_(result_.elements()) {
     for (const Tensor& operand : others_) {
-      kinds_.push_back(*epilogue_operand({operand.dtype(), operand.shape()}, {result_.dtype(), result_.shape()}));
+      kinds_.push_back(*operand_kind({operand.dtype(), operand.shape()}, {result_.dtype(), result_.shape()}));
       if (kinds_.back() == Operand::channels) channels_ = result_.dim(1);
     }
     if (channels_ > 1) plane_ = element_count(Shape(std::span(result_.shape()).subspan(2)));
@@ -120,6 +133,22 @@ std::size_t epilogue_scratch(const InferContext& call, const std::string& convol
   return op.cpu.scratch({op, convolution_inputs(call.inputs, options), attributes});
 }
 
+/// What an instruction does to the result so far; none where it is not one of an epilogue.
+std::optional<ConvolutionEpilogue::Step> step_of(const ElementwiseProgram::Instruction& instruction, int result, int inputs) {
+  const Operator& op = *instruction.op;
+  const std::vector<int>& operands = instruction.operands;
+  if (op.activation && operands[0] == result) {
+    const std::optional<Activation> activation = op.activation(instruction.attributes);
+    return activation ? std::optional(ConvolutionEpilogue::Step{activation}) : std::nullopt;
+  }
+  if (!op.binary) return std::nullopt;
+  const bool operand_first = operands[1] == result;
+  const int operand = operands[operand_first ? 0 : 1];
+  const bool fits = (operand_first || operands[0] == result) && operand > 0 && operand < inputs;
+  if (!fits || (operand_first && op.binary == BinaryFunction::divide)) return std::nullopt;
+  return ConvolutionEpilogue::Step{.function = *op.binary, .operand = operand - 1, .operand_first = operand_first && !op.commutative};
+}
+
 Sample sample(std::vector<SampleInput> inputs, const ConvolutionOptions& options, const char* program) {
   return {.inputs = std::move(inputs), .attributes = EpilogueOptions{options, {ElementwiseProgram::parse(program)}}};
 }
@@ -173,6 +202,30 @@ std::vector<Sample> samples(int image_rank) {
 }
 
 }  // namespace
+
+std::optional<ConvolutionEpilogue> epilogue_of(const ElementwiseProgram& program, std::span<const TensorType> operands) {
+  ConvolutionEpilogue epilogue;
+  if (std::ssize(operands) != program.inputs || program.inputs > 1 + most_epilogue_operands) return std::nullopt;
+  if (program.instructions.empty() || program.instructions.size() > most_epilogue_steps) return std::nullopt;
+  for (const TensorType& operand : operands.subspan(1)) {
+    const std::optional<Operand> kind = operand_kind(operand, operands[0]);
+    if (!kind) return std::nullopt;
+    epilogue.operands.push_back(*kind);
+  }
+  std::vector<int> reads(epilogue.operands.size());
+  int result = 0;
+  for (const ElementwiseProgram::Instruction& instruction : program.instructions) {
+    const std::optional<ConvolutionEpilogue::Step> step = step_of(instruction, result, program.inputs);
+    if (!step) return std::nullopt;
+    epilogue.steps.push_back(*step);
+    if (!step->activation) ++reads[static_cast<std::size_t>(step->operand)];
+    result = result == 0 ? program.inputs : result + 1;
+  }
+  const bool each_once = std::all_of(reads.begin(), reads.end(), [](int count) { return count == 1; });
+  const auto images = std::count(epilogue.operands.begin(), epilogue.operands.end(), Operand::image);
+  if (!each_once || images > 1 || program.outputs != std::vector{result}) return std::nullopt;
+  return epilogue;
+}
 
 std::function<std::optional<OperatorCall>(const Attributes&, const ElementwiseProgram&, std::span<const TensorType>)> with_epilogue(
     std::string name) {

@@ -11,6 +11,14 @@ namespace {
 
 using cudnn::ConvolutionKind;
 
+void run_program(const ElementwiseAttributes& program, const Tensor& result, const std::vector<Tensor>& others, CUstream_st* stream) {
+  const Operator& op = registry().find("elementwise");
+  const Attributes attributes = program;
+  std::vector<Tensor> operands = {result};
+  operands.insert(operands.end(), others.begin(), others.end());
+  op.cuda.run({op, attributes, operands, std::span(&result, 1), {}, stream});
+}
+
 ConvolutionCall read(std::span<const Tensor> inputs, std::span<const Tensor> outputs, const Attributes& attributes) {
   const auto& options = attributes.as<EpilogueOptions>();
   const std::span<const Tensor> others = inputs.last(options.other_operands());
@@ -21,7 +29,7 @@ ConvolutionCall read(std::span<const Tensor> inputs, std::span<const Tensor> out
   types.insert(types.begin(), {outputs[0].dtype(), outputs[0].shape()});
   call.epilogue = *epilogue_of(options.epilogue.program, types);
   call.finish = [program = options.epilogue](const cudnn::ConvolutionOperands& operands, CUstream_st* stream) {
-    apply_epilogue(program, operands.output, operands.others, {}, stream);
+    run_program(program, operands.output, operands.others, stream);
   };
   return call;
 }

@@ -3,7 +3,8 @@
 #include <algorithm>
 
 #include "frit/ops/convolution/convolution.h"
-#include "frit/ops/elementwise/epilogue.h"
+#include "frit/ops/elementwise/elementwise.h"
+#include "frit/ops/libraries/convolution_epilogue.h"
 
 namespace frit::ops {
 
@@ -20,6 +21,10 @@ struct EpilogueOptions {
   /// Inputs of the program after the convolution's result: the call's last ones.
   std::size_t other_operands() const { return static_cast<std::size_t>(std::max(epilogue.program.inputs - 1, 0)); }
 };
+
+/// The program as libraries know it, on operands of these types, the convolution's result first; none where it is no chain of few
+/// activations and functions of the result so far and one operand each.
+std::optional<ConvolutionEpilogue> epilogue_of(const ElementwiseProgram& program, std::span<const TensorType> operands);
 
 /// For Operator::epilogue of the convolution `name`: the operator "<name>_epilogue".
 std::function<std::optional<OperatorCall>(const Attributes&, const ElementwiseProgram&, std::span<const TensorType>)> with_epilogue(

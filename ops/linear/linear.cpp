@@ -1,7 +1,6 @@
 #include "frit/ops/linear/linear.h"
 
 #include "frit/ops/cpu/gemm.h"
-#include "frit/ops/linear/linear_epilogue.h"
 #include "frit/ops/linear/matmul.h"
 #include "frit/ops/operator/registry.h"
 #include "frit/ops/reduction/reduction.h"
@@ -86,7 +85,6 @@ FRIT_OPERATORS(linear) {
       .inputs = {"input", "weight", {"bias", true}},
       .infer = infer_linear,
       .gradient = linear_gradient,
-      .epilogue = linear_with_epilogue,
       .precision = Precision::half,
       .cpu = {.run = run_linear, .scratch = linear_scratch},
       .linear_inputs = {{2, LinearInput::addend, -1}},

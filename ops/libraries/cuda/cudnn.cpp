@@ -8,7 +8,6 @@
 #include <mutex>
 
 #include "frit/core/cuda/device.h"
-#include "frit/core/numerics.h"
 #include "frit/core/thread_pool.h"
 #include "frit/ops/libraries/cuda/channel_bias.h"
 #include "frit/ops/libraries/cuda/cudnn_search.h"
@@ -114,15 +113,6 @@ std::string version() {
   return concat("cuDNN ", number / 10000, '.', number / 100 % 100, '.', number % 100);
 }
 
-ConvolutionKey with_numerics(ConvolutionKey key) {
-  const Numerics settings = numerics();
-  key.tf32 = settings.tf32 && key.dtype == DType::f32;
-  key.deterministic = settings.deterministic;
-  key.exhaustive = settings.search == Search::exhaustive && !settings.deterministic;
-  key.workspace_limit = settings.workspace_limit;
-  return key;
-}
-
 const Tensor& ConvolutionOperands::result(ConvolutionKind kind) const {
   if (kind == ConvolutionKind::forward) return output;
   return kind == ConvolutionKind::data_gradient ? input : weight;
@@ -143,8 +133,6 @@ const ConvolutionPlan* plan_for(const ConvolutionKey& key, const Finish& finish)
   }
   return plans.emplace(key, std::move(plan)).first->second.get();
 }
-
-bool does_epilogue(const ConvolutionPlan& plan) { return plan.facts.fused_epilogue; }
 
 std::size_t workspace_bytes(const ConvolutionPlan& plan) { return static_cast<std::size_t>(plan.facts.workspace); }
 

@@ -48,9 +48,6 @@ struct ConvolutionOperands {
   const Tensor& result(ConvolutionKind kind) const;
 };
 
-/// The key with the process's Numerics.
-ConvolutionKey with_numerics(ConvolutionKey key);
-
 /// A way of computing the result of a key.
 struct ConvolutionPlan;
 
@@ -63,8 +60,6 @@ using Finish = std::function<void(const ConvolutionOperands& operands, CUstream_
 /// library's version is known to compute wrongly, or no plan fits the workspace limit. `finish` is kept: it must be the same for all calls
 /// with this key.
 const ConvolutionPlan* plan_for(const ConvolutionKey& key, const Finish& finish = {});
-/// Whether the plan does the key's epilogue itself, in one kernel with the convolution.
-bool does_epilogue(const ConvolutionPlan& plan);
 std::size_t workspace_bytes(const ConvolutionPlan& plan);
 /// That the plan takes, bias and epilogue included; 0 where no time was taken.
 double microseconds(const ConvolutionPlan& plan);

@@ -115,9 +115,9 @@ class Search {
     });
   }
 
-  /// A pass over the result would take longer than some 15 microseconds.
+  /// A pass over the result would take longer than some 30 microseconds.
   bool is_worth_compiling() const {
-    constexpr std::int64_t large_bytes = 32 << 20;
+    constexpr std::int64_t large_bytes = 64 << 20;
     return operands_.input.defined() && operands_.result(key_.kind).bytes() >= large_bytes;
   }
 
