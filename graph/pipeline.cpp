@@ -1,5 +1,7 @@
 #include "frit/graph/pipeline.h"
 
+#include <vector>
+
 #include "frit/graph/passes/groups.h"
 
 namespace frit::graph {
@@ -13,8 +15,15 @@ std::span<const Pass> forward_pipeline() {
   return passes;
 }
 
-std::span<const Pass> cleanup_pipeline(DeviceKind device) {
-  static constexpr Pass passes[] = {
+namespace {
+
+template <bool for_chains>
+Graph spell_results(const Graph& graph) {
+  return spell_pointwise_results(graph, for_chains);
+}
+
+std::vector<Pass> cleanup_passes(bool on_cpu) {
+  std::vector<Pass> passes = {
       {"constant folding", fold_constants},
       {"neutral operands", drop_neutral_operands},
       {"common subexpressions", share_common_subexpressions},
@@ -22,19 +31,24 @@ std::span<const Pass> cleanup_pipeline(DeviceKind device) {
       {"dead code", remove_dead_code},
       {"absorption", absorb},
       {"virtual expansions", read_through_expansions},
-      {"pointwise results", spell_pointwise_results},
+      {"pointwise results", on_cpu ? spell_results<false> : spell_results<true>},
       {"epilogues", grow_epilogues},
-      {"chains", grow_chains},
-      {"joining", join_elementwise},
   };
-  static const std::vector<Pass> on_cpu = [] {
-    std::vector<Pass> result(std::begin(passes), std::end(passes));
-    std::erase_if(result, [](const Pass& pass) { return pass.run == grow_chains; });
+  if (on_cpu) {
     // A CPU reads a value faster than it computes an activation.
-    result.back().run = [](const Graph& graph) { return join_elementwise(graph, /*rematerializes=*/false); };
-    return result;
-  }();
-  return device == DeviceKind::cpu ? std::span<const Pass>(on_cpu) : passes;
+    passes.push_back({"joining", [](const Graph& graph) { return join_elementwise(graph, /*rematerializes=*/false); }});
+  } else {
+    passes.push_back({"chains", grow_chains});
+    passes.push_back({"joining", join_elementwise});
+  }
+  return passes;
+}
+
+}  // namespace
+
+std::span<const Pass> cleanup_pipeline(DeviceKind device) {
+  static const std::vector<Pass> on_cpu = cleanup_passes(true), on_gpu = cleanup_passes(false);
+  return device == DeviceKind::cpu ? on_cpu : on_gpu;
 }
 
 Graph apply(std::span<const Pass> passes, Graph graph) {

@@ -6,13 +6,21 @@
 namespace frit::graph {
 namespace {
 
-/// By value: how many elementwise operations, which its producer could be computed with, read it.
-std::vector<int> elementwise_reads(const Graph& graph) {
+/// By value: how often operations that it could be computed with read it.
+std::vector<int> reads_to_join(const Graph& graph, bool for_chains) {
   std::vector<int> result(static_cast<std::size_t>(graph.value_count()), 0);
+  const auto count = [&](int id) { ++result[static_cast<std::size_t>(id)]; };
   for (const Node& node : graph.nodes()) {
-    if (node.kind != NodeKind::operation || !node.op->elementwise || !node.op->mutates.empty()) continue;
-    for (const int id : node.inputs) {
-      if (graph.type(id).shape == graph.type(node.outputs[0]).shape) ++result[static_cast<std::size_t>(id)];
+    if (node.kind != NodeKind::operation) continue;
+    if (node.op->elementwise && node.op->mutates.empty()) {
+      for (const int id : node.inputs) {
+        if (graph.type(id).shape == graph.type(node.outputs[0]).shape) count(id);
+      }
+    }
+    if (!for_chains) continue;
+    for (const ops::StagedInput& staged : node.op->staged_inputs) {
+      const auto input = static_cast<std::size_t>(staged.input);
+      if (input < node.inputs.size()) count(node.inputs[input]);
     }
   }
   return result;
@@ -20,8 +28,8 @@ std::vector<int> elementwise_reads(const Graph& graph) {
 
 }  // namespace
 
-Graph spell_pointwise_results(const Graph& graph) {
-  const std::vector<int> reads = elementwise_reads(graph), uses = use_counts(graph);
+Graph spell_pointwise_results(const Graph& graph, bool for_chains) {
+  const std::vector<int> reads = reads_to_join(graph, for_chains), uses = use_counts(graph);
   // A further result costs the operation no reading: only if nothing else reads it, is it not computed at all.
   const auto gains = [&](const Node& node, std::size_t k) {
     const auto id = static_cast<std::size_t>(node.outputs[k]);

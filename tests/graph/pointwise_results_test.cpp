@@ -96,13 +96,32 @@ TEST(PointwiseResults, OfNormsAreComputedWithWhatFollows) {
 }
 
 TEST(PointwiseResults, StayWithTheirOperationWhereNothingIsGained) {
-  const auto coefficients = [](const Graph& graph) { return count_of(graph::spell_pointwise_results(graph), "norm_coefficients"); };
-  EXPECT_EQ(coefficients(training_graph(batch_norm_of, {2, 4, 8, 8}, DType::f32)), 0);        // small
+  const auto coefficients = [](const Graph& graph, bool for_chains = true) {
+    return count_of(graph::spell_pointwise_results(graph, for_chains), "norm_coefficients");
+  };
+  EXPECT_EQ(coefficients(training_graph(batch_norm_of, {2, 4, 8, 8}, DType::f32)), 0);  // small
   EXPECT_EQ(coefficients(training_graph(batch_norm_of, {8, 64, 64, 64}, DType::f32)), 1);
+  Graph pooled;
+  const Value x = pooled.input("x", {2, 4, 256, 256}), weight = pooled.input("weight", {4}), bias = pooled.input("bias", {4});
+  pooled.output("y", max_pool2d(group_norm(x, 2, weight, bias), {.kernel_size = {2}}));
+  EXPECT_EQ(coefficients(pooled, /*for_chains=*/false), 0);  // no elementwise operation reads it
+  EXPECT_EQ(coefficients(pooled), 1);                        // a pool takes it in
   Graph graph;
-  const Value x = graph.input("x", {2, 4, 256, 256}), weight = graph.input("weight", {4}), bias = graph.input("bias", {4});
-  graph.output("y", max_pool2d(group_norm(x, 2, weight, bias), {.kernel_size = {2}}));
-  EXPECT_EQ(coefficients(graph), 0);  // no elementwise operation reads it
+  const Value input = graph.input("x", {2, 4, 256, 256});
+  graph.output("y", group_norm(input, 2, graph.input("weight", {4}), graph.input("bias", {4})));
+  EXPECT_EQ(coefficients(graph), 0);  // nothing reads it
+}
+
+TEST(PointwiseResults, AreSpelledForChains) {
+  Graph graph;
+  const Value x = graph.input("x", {2, 3, 5, 6}), weight = graph.input("weight", {3, 4, 3, 2}), bias = graph.input("bias", {4});
+  graph.output("y", softmax(conv_transpose2d(x, weight, bias, {.stride = {2}}), 1));
+  const Graph chained = graph::apply(graph::cleanup_pipeline(DeviceKind::cuda), graph);
+  EXPECT_EQ(count_of(chained, "chain"), 1) << graph::to_text(chained);
+  EXPECT_EQ(count_of(chained, "softmax") + count_of(chained, "add"), 0) << graph::to_text(chained);
+  expect_near(graph, chained, 2e-6);
+  const Graph on_cpu = graph::apply(graph::cleanup_pipeline(DeviceKind::cpu), graph);
+  EXPECT_EQ(count_of(on_cpu, "add") + count_of(on_cpu, "elementwise"), 0) << graph::to_text(on_cpu);
 }
 
 TEST(PointwiseResults, TheBiasOfATransposedConvolutionIsAddedWithWhatFollows) {
