@@ -16,88 +16,87 @@ namespace {
 
 constexpr std::int64_t full_batch = 128;
 
-template <class Config>
-Config read(const char* name, std::string_view json) {
-  return fields_from_json<Config>(json, Config{}, name);
-}
-
-/// `small_size` is that of an image small enough to check gradients on, `full_size` of one that the model was made for.
-template <class Config>
-Model describe(const char* name, const Config& config, Value (*build)(const Scope&, Value, const Config&), std::int64_t in_channels,
-               std::int64_t small_batch, const Dims& small_size, const Dims& full_size) {
+/// `full_size`: of an image that the model was made for; `small_size`: of one small enough to check gradients on.
+Model described(std::int64_t in_channels, const Dims& full_size, std::int64_t small_batch, const Dims& small_size) {
   Model model;
-  model.name = name;
-  model.config = fields_to_json(config);
-  model.in_channels = in_channels;
-  model.image_rank = small_size.rank();
-  model.small_input = {small_batch, in_channels};
-  for (const std::int64_t size : small_size) model.small_input.push_back(size);
-  model.full_input = {full_batch, in_channels};
-  for (const std::int64_t size : full_size) model.full_input.push_back(size);
-  model.build = [build, config](const Scope& scope, Value input) { return build(scope, input, config); };
+  const auto input = [&](std::int64_t batch, const Dims& size) {
+    Shape shape = {batch, in_channels};
+    for (const std::int64_t length : size) shape.push_back(length);
+    return shape;
+  };
+  model.small_input = input(small_batch, small_size);
+  model.full_input = input(full_batch, full_size);
   return model;
 }
 
-Model conv_instance_norm_max(const char* name, std::string_view json) {
-  const auto config = read<models::ConvInstanceNormMax>(name, json);
-  return describe(name, config, models::conv_instance_norm_max, config.in_channels, 2, {4, 5, 5}, {16, 32, 32});
-}
-
-Model conv_group_norm_pool(const char* name, std::string_view json) {
-  const auto config = read<models::ConvGroupNormPool>(name, json);
-  return describe(name, config, models::conv_group_norm_pool, config.in_channels, 2, {10, 11}, {128, 128});
-}
-
-Model conv_transpose_logsumexp(const char* name, std::string_view json) {
-  const auto config = read<models::ConvTransposeLogSumExp>(name, json);
-  return describe(name, config, models::conv_transpose_logsumexp, config.in_channels, 2, {2, 3, 2}, {16, 32, 32});
-}
-
-Model classifier(const char* name, std::string_view json) {
-  const auto config = read<models::Classifier>(name, json);
-  Model model = describe(name, config, models::classifier, config.block.in_channels, 1, config.image_size, config.image_size);
+Model classifying(Model model, const char* small_config = "{}") {
   model.task = Model::Task::classification;
-  model.image_size = config.image_size;
+  model.small_config = small_config;
   return model;
 }
 
-Model resnet(const char* name, std::string_view json) {
-  const auto config = read<models::ResNet>(name, json);
-  Model model = describe(name, config, models::resnet, config.in_channels, 2, {33, 33}, {224, 224});
-  model.small_config = R"({"blocks": [1, 1], "width": 4, "num_classes": 3})";
-  model.task = Model::Task::classification;
-  return model;
+struct Entry {
+  std::string name;
+  MakeModel make;
+};
+
+std::vector<Entry> own_models() {
+  using namespace models;
+  std::vector<Entry> own;
+  const auto add = [&]<class Config>(const char* name, Value (*build)(const Scope&, Value, const Config&),
+                                     Model (*describe)(const Config&)) {
+    own.push_back({name, configurable(name, build, describe)});
+  };
+  add(
+      "conv3d-instnorm-max", conv_instance_norm_max, +[](const ConvInstanceNormMax& c) {
+        return described(c.in_channels, {16, 32, 32}, 2, {4, 5, 5});
+      });
+  add(
+      "conv2d-groupnorm-pool", conv_group_norm_pool, +[](const ConvGroupNormPool& c) {
+        return described(c.in_channels, {128, 128}, 2, {10, 11});
+      });
+  add(
+      "convt3d-logsumexp", conv_transpose_logsumexp, +[](const ConvTransposeLogSumExp& c) {
+        return described(c.in_channels, {16, 32, 32}, 2, {2, 3, 2});
+      });
+  add(
+      "classifier", classifier, +[](const Classifier& c) {
+        Model model = classifying(described(c.block.in_channels, c.image_size, 1, c.image_size));
+        model.image_size = c.image_size;
+        return model;
+      });
+  add(
+      "resnet", resnet, +[](const ResNet& c) {
+        return classifying(described(c.in_channels, {224, 224}, 2, {33, 33}), R"({"blocks": [1, 1], "width": 4, "num_classes": 3})");
+      });
+  add(
+      "mobilenet_v2", mobilenet_v2, +[](const MobileNetV2& c) {
+        return classifying(described(c.in_channels, {224, 224}, 2, {9, 10}), R"({"blocks": [1, 2], "width": 0.25, "num_classes": 3})");
+      });
+  add(
+      "convnext_tiny", convnext_tiny, +[](const ConvNextTiny& c) {
+        return classifying(described(c.in_channels, {224, 224}, 2, {9, 10}), R"({"blocks": [1, 1], "width": 4, "num_classes": 3})");
+      });
+  add(
+      "unet2d", unet2d, +[](const UNet2d& c) {
+        Model model = described(c.in_channels, c.image_size, 1, c.image_size);
+        model.small_config = R"({"channels": [8, 16], "base": 8, "image_size": [4, 6]})";
+        model.image_size = c.image_size;
+        return model;
+      });
+  add(
+      "unet3d", unet3d, +[](const UNet3d& c) {
+        Model model = described(c.in_channels, {96, 96, 96}, 1, {4, 6, 4});
+        model.small_config = R"({"channels": [2, 3]})";
+        return model;
+      });
+  return own;
 }
 
-Model mobilenet_v2(const char* name, std::string_view json) {
-  const auto config = read<models::MobileNetV2>(name, json);
-  Model model = describe(name, config, models::mobilenet_v2, config.in_channels, 2, {9, 10}, {224, 224});
-  model.small_config = R"({"blocks": [1, 2], "width": 0.25, "num_classes": 3})";
-  model.task = Model::Task::classification;
-  return model;
-}
-
-Model convnext_tiny(const char* name, std::string_view json) {
-  const auto config = read<models::ConvNextTiny>(name, json);
-  Model model = describe(name, config, models::convnext_tiny, config.in_channels, 2, {9, 10}, {224, 224});
-  model.small_config = R"({"blocks": [1, 1], "width": 4, "num_classes": 3})";
-  model.task = Model::Task::classification;
-  return model;
-}
-
-Model unet2d(const char* name, std::string_view json) {
-  const auto config = read<models::UNet2d>(name, json);
-  Model model = describe<models::UNet2d>(name, config, models::unet2d, config.in_channels, 1, config.image_size, config.image_size);
-  model.small_config = R"({"channels": [8, 16], "base": 8, "image_size": [4, 6]})";
-  model.image_size = config.image_size;
-  return model;
-}
-
-Model unet3d(const char* name, std::string_view json) {
-  const auto config = read<models::UNet3d>(name, json);
-  Model model = describe(name, config, models::unet3d, config.in_channels, 1, {4, 6, 4}, {96, 96, 96});
-  model.small_config = R"({"channels": [2, 3]})";
-  return model;
+/// frit's own, and those that were added.
+std::vector<Entry>& entries() {
+  static std::vector<Entry> all = own_models();
+  return all;
 }
 
 /// What the model's operators have against a batch of images of this size; empty for nothing.
@@ -128,29 +127,31 @@ Dims least_image(const Model& model, std::int64_t batch) {
   return least;
 }
 
-struct Entry {
-  const char* name;
-  Model (*make)(const char* name, std::string_view json);
-};
-
-constexpr Entry entries[] = {
-    {"conv3d-instnorm-max", conv_instance_norm_max},
-    {"conv2d-groupnorm-pool", conv_group_norm_pool},
-    {"convt3d-logsumexp", conv_transpose_logsumexp},
-    {"classifier", classifier},
-    {"resnet", resnet},
-    {"mobilenet_v2", mobilenet_v2},
-    {"convnext_tiny", convnext_tiny},
-    {"unet2d", unet2d},
-    {"unet3d", unet3d},
-};
-
 }  // namespace
 
+void add_model(std::string name, MakeModel make) {
+  const std::vector<std::string> names = model_names();
+  const bool taken = std::find(names.begin(), names.end(), name) != names.end();
+  if (taken) fail(ErrorKind::argument, "add_model: there is a model \"", printable(name), "\" already");
+  // The command line tells a model from a checkpoint, and from an option, by these.
+  const bool plain = !name.empty() && name.find_first_of("/.@ ") == std::string::npos && name[0] != '-';
+  if (!plain) {
+    fail(ErrorKind::argument, "add_model: expected a name without '/', '.', '@' and space, and not '-' first, got \"", printable(name),
+         '"');
+  }
+  entries().push_back({std::move(name), std::move(make)});
+}
+
 Model make_model(std::string_view name, std::string_view config_json) {
-  for (const Entry& entry : entries) {
+  for (const Entry& entry : entries()) {
     if (entry.name != name) continue;
-    Model model = entry.make(entry.name, config_json);
+    Model model = entry.make(config_json);
+    model.name = entry.name;
+    const Shape &small = model.small_input, &full = model.full_input;
+    require(small.rank() >= 3 && full.rank() == small.rank(), name, ": a model needs small_input and full_input, (N, C, ...), got ", small,
+            " and ", full);
+    model.in_channels = small[1];
+    model.image_rank = small.rank() - 2;
     if (const std::string reason = refusal(model, /*batch=*/1, ample_image(model)); !reason.empty())
       fail(ErrorKind::format, name, ": ", reason);
     return model;
@@ -163,7 +164,7 @@ Model make_model(std::string_view name, std::string_view config_json) {
 
 std::vector<std::string> model_names() {
   std::vector<std::string> names;
-  for (const Entry& entry : entries) names.emplace_back(entry.name);
+  for (const Entry& entry : entries()) names.push_back(entry.name);
   return names;
 }
 

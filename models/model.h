@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "frit/core/fields.h"
 #include "frit/models/scope.h"
 
 namespace frit {
@@ -16,8 +17,8 @@ struct Model {
     classification  ///< cross entropy of logits (N, classes) against class indices (N)
   };
 
-  std::string name;
-  std::string config;              ///< JSON object with every field
+  std::string name = {};
+  std::string config = "{}";       ///< JSON object with every field
   std::string normalization = {};  ///< of the input, which `build` applies: what with_normalization() was given, as JSON; empty for none
   Task task = Task::regression;
   std::int64_t in_channels = 0;
@@ -45,8 +46,33 @@ Model with_normalization(Model model, const InputNormalization& normalization);
 /// Likewise from a checkpoint's text. Throws ErrorKind::format.
 Model with_normalization(Model model, std::string_view json);
 
+/// Gives a model with a configuration, a JSON object in which fields may be missing. Throws ErrorKind::format for one that does not fit.
+/// The name is set after it, and so are channels and rank, from small_input.
+using MakeModel = std::function<Model(std::string_view config_json)>;
+
+/// Of a network that takes a struct of settings, which lists them in fields() and whose defaults are the configuration "{}". `describe`
+/// says what else is to be known, small_input and full_input at least.
+template <class Config>
+MakeModel configurable(std::string name, Value (*build)(const Scope&, Value, const Config&), Model (*describe)(const Config&)) {
+  return [=](std::string_view json) {
+    const auto config = fields_from_json<Config>(json, Config{}, name);
+    Model model = describe(config);
+    model.config = fields_to_json(config);
+    model.build = [build, config](const Scope& scope, Value input) { return build(scope, input, config); };
+    return model;
+  };
+}
+
+/// Registers a network of one's own: the command line, checkpoints, Predictor and the C interface then know it by its name. To be called
+/// before any of these is used, such as at the start of main. Throws ErrorKind::argument if the name is taken, or could be a file's.
+void add_model(std::string name, MakeModel make);
+template <class Config>
+void add_model(const std::string& name, Value (*build)(const Scope&, Value, const Config&), Model (*describe)(const Config&)) {
+  add_model(name, configurable(name, build, describe));
+}
+
 /// Throws ErrorKind::argument for an unknown name (with the nearest known one), ErrorKind::format for a configuration that does not fit.
 Model make_model(std::string_view name, std::string_view config_json = "{}");
-std::vector<std::string> model_names();
+std::vector<std::string> model_names();  ///< frit's own come first
 
 }  // namespace frit
