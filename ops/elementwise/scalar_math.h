@@ -103,13 +103,27 @@ FRIT_HOST_DEVICE T log_one_plus(T x) {
   }
 }
 
+/// exp(-x^2 / 2). Of a float on a CUDA device relatively within 1e-6 for |x| <= 4 and 1e-5 to the end, as the exponent is rounded: a third
+/// of the instructions.
+template <class T>
+FRIT_HOST_DEVICE T bell(T x) {
+#ifdef __CUDA_ARCH__
+  if constexpr (std::is_same_v<T, float>) {
+    float power = x * x * -0.72134752044448170368f;  // log2(e) / 2
+    asm("ex2.approx.ftz.f32 %0, %0;" : "+f"(power));
+    return power;
+  }
+#endif
+  return exponential(x * x / -2);
+}
+
 /// The standard normal distribution: its integral up to x, and its density there.
 template <class T>
 struct Normal {
   T below, density;
 
   FRIT_HOST_DEVICE explicit Normal(T x) {
-    const T power = exponential(x * x / -2);
+    const T power = bell(x);
     density = power * static_cast<T>(0.39894228040143267794);
     if constexpr (std::is_same_v<T, float>) {  // erfc is slow on a CUDA device, too
       // exp(x^2 / 2) times the integral up to -|x| is a smooth function of t; the polynomial has the least relative error, 1e-7.
