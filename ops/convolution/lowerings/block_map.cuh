@@ -93,18 +93,28 @@ struct BlockMap {
   }
 };
 
-/// Brings one vector of channels of the output, which lies channels-last as the input does, from a Source to a Sink.
-template <bool to_space, int width, class Sink, class Source>
-__device__ void rearrange_vector(const Sink& sink, const Source& source, const BlockMap& map, std::uint32_t vector) {
-  const BlockPlace found = map.place_of<to_space, width>(vector);
-  const stages::Place from{found.input, found.channel, static_cast<int>(found.sample)};
-  const stages::Place to{static_cast<std::int64_t>(vector) * width, found.channel, static_cast<int>(found.sample)};
-  const auto words = sink.template fetch<width>(to);
-  cuda::Vector<typename Source::Computed, width> elements{};
-  if (found.input >= 0) {
-    elements = source.template values<width>(source.template fetch<width>(from), source.template channels<width>(from), stages::Nothing{});
+/// Blocks to the image, or back, between a Source and a Sink that lie channels-last: a thread has `width` channels of a pixel of the
+/// output.
+template <bool to_space, int width>
+struct Rearrangement {
+  BlockMap map;
+  std::uint32_t vectors;  ///< of the output
+
+  template <class Source, class Sink>
+  __device__ void operator()(const Source& source, const Sink& sink) const {
+    const std::uint32_t vector = blockIdx.x * blockDim.x + threadIdx.x;
+    if (vector >= vectors) return;
+    const BlockPlace found = map.place_of<to_space, width>(vector);
+    const stages::Place from{found.input, found.channel, static_cast<int>(found.sample)};
+    const stages::Place to{static_cast<std::int64_t>(vector) * width, found.channel, static_cast<int>(found.sample)};
+    const auto words = sink.template fetch<width>(to);
+    cuda::Vector<typename Source::Computed, width> elements{};
+    if (found.input >= 0) {
+      elements =
+          source.template values<width>(source.template fetch<width>(from), source.template channels<width>(from), stages::Nothing{});
+    }
+    sink.template store<width>(to, elements, words, sink.template channels<width>(to));
   }
-  sink.template store<width>(to, elements, words, sink.template channels<width>(to));
-}
+};
 
 }  // namespace frit::ops

@@ -4,7 +4,9 @@
 
 #include "frit/ops/convolution/lowerings/depth_to_space.cuh"
 #include "frit/ops/convolution/lowerings/subpixel.cuh"
+#include "frit/ops/elementwise/compiled_program.cuh"
 #include "frit/ops/elementwise/pointwise.cuh"
+#include "frit/ops/elementwise/staged_kernel.cuh"
 #include "frit/ops/operator/registry.h"
 
 namespace frit::ops {
@@ -71,18 +73,42 @@ void run(const KernelContext& call) {
   });
 }
 
+/// depth_to_space with a program after it, or space_to_depth with one before it.
+template <bool to_space>
+std::optional<CentreKernel> centre(const KernelContext& call, const Stages& stages) {
+  constexpr std::int64_t most_vectors = std::int64_t{1} << 30;
+  constexpr unsigned threads = 256;
+  const Tensor& output = call.outputs[0];
+  const TensorType given = staged_type(call, stages);
+  const Tensor input = Tensor::over(nullptr, given.shape, given.dtype, output.device(), nullptr, Layout::channels_last);
+  const std::int64_t channels = to_space ? output.dim(1) : given.shape[1];
+  int width = 16 / static_cast<int>(std::min(size_of(output.dtype()), size_of(given.dtype)));
+  while (channels % width != 0) width /= 2;
+  const std::int64_t vectors = output.elements() / width;
+  // What lies in both layouts at once counts as contiguous, whose channels are not neighbours.
+  const bool in_channels = !output.is_contiguous() && !input.is_contiguous();
+  if (output.elements() < smallest_compiled || vectors > most_vectors || !in_channels) return std::nullopt;
+  // The width is a number of the type alone, not of the body.
+  const Rearrangement<to_space, 1> body{block_map(call.as<BlockAttributes>(), output, input, to_space, width),
+                                        static_cast<std::uint32_t>(vectors)};
+  const cuda::LaunchShape shape{dim3(static_cast<unsigned>((vectors + threads - 1) / threads)), dim3(threads)};
+  return CentreKernel("frit/ops/convolution/lowerings/block_map.cuh",
+                      concat("Rearrangement<", to_space ? "true" : "false", ", ", width, '>'), body, shape,
+                      /*asks_for_each_sample=*/false);
+}
+
 }  // namespace
 }  // namespace frit::ops
 
 FRIT_CUDA_KERNELS(depth_to_space) {
-  const auto add = [&](const char* name, KernelFunction run, bool to_space) {
+  const auto add = [&](const char* name, KernelFunction run, CentreRule centre_rule) {
     registry.add_cuda(name, {.run = std::move(run),
                              .strided = true,
                              .halves = true,
                              .any_layout_inputs = {0},
                              .any_layout_outputs = {0},
-                             .staged = staged_rearrangement(to_space)});
+                             .staged = staged_by(std::move(centre_rule))});
   };
-  add("depth_to_space", run<true>, true);
-  add("space_to_depth", run<false>, false);
+  add("depth_to_space", run<true>, centre<true>);
+  add("space_to_depth", run<false>, centre<false>);
 }

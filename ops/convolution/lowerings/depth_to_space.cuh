@@ -9,8 +9,4 @@ namespace frit::ops {
 /// How the output of a call with `attributes` comes from its input, which may have any strides. The output is dense in one of the layouts.
 BlockMap block_map(const BlockAttributes& attributes, const Tensor& output, const Tensor& input, bool to_space, int width);
 
-/// depth_to_space with a program after it, and space_to_depth with one before it, of images in channels-last layout: kernels that are
-/// compiled for the program.
-StagedKernel staged_rearrangement(bool to_space);
-
 }  // namespace frit::ops

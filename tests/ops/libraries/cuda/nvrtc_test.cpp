@@ -7,6 +7,7 @@
 #include "frit/core/cuda/device.h"
 #include "frit/core/random.h"
 #include "frit/ops/chain/chain_attributes.h"
+#include "frit/ops/convolution/lowerings/subpixel.h"
 #include "frit/ops/elementwise/compiled_program.cuh"
 #include "frit/ops/elementwise/staged_kernel.cuh"
 #include "frit/ops/operator/registry.h"
@@ -59,7 +60,8 @@ struct SumOfImages {
   SumOfImages(const Shape& shape, DType dtype, Layout layout, bool mixed, Device device = {}) {
     const ops::Operator &add = ops::registry().find("add"), &relu = ops::registry().find("relu");
     program.inputs = 3;
-    program.instructions = {{&add, add.default_attributes, {0, 1}}, {&relu, relu.default_attributes, {3}}, {&add, add.default_attributes, {4, 2}}};
+    program.instructions = {
+        {&add, add.default_attributes, {0, 1}}, {&relu, relu.default_attributes, {3}}, {&add, add.default_attributes, {4, 2}}};
     program.outputs = {5};
     const Layout other = mixed != (layout == Layout::contiguous) ? Layout::contiguous : Layout::channels_last;
     Shape channels = Shape::filled(shape.rank(), 1);
@@ -128,6 +130,38 @@ TEST_F(Nvrtc, CompilesCentresWithTheirStages) {
     }
   }
   EXPECT_EQ(centres.size(), 10u);  // pools of two and three axes, softmax and its logarithm, and gradients
+}
+
+/// Small ones, as samples are, run in their parts.
+TEST_F(Nvrtc, CompilesRearrangementsWithTheirStages) {
+  const auto program = ops::ElementwiseProgram::parse("y0 = multiply(x0, x1); y1 = relu(y0); return y1");
+  const ops::ElementwiseProgram none;
+  const std::span<const Tensor> nothing;
+  for (const bool to_space : {true, false}) {
+    const ops::Operator& op = ops::registry().find(to_space ? "depth_to_space" : "space_to_depth");
+    for (const DType dtype : {DType::f16, DType::f32, DType::f64}) {
+      for (const auto& [image, blocks] : {std::pair{Shape{2, 16, 64, 66}, Shape{2, 64, 32, 33}},
+                                          {Shape{2, 6, 76, 80}, Shape{2, 24, 38, 40}},
+                                          {Shape{2, 8, 32, 16, 18}, Shape{2, 64, 16, 8, 9}}}) {
+        const auto tensor = [&](const Shape& shape) {
+          return Tensor::empty(shape, dtype, {}, shape == image || shape == blocks ? Layout::channels_last : Layout::contiguous);
+        };
+        Shape channels = Shape::filled(image.rank() - 1, 1);
+        channels[0] = image[1];
+        const ops::Attributes attributes = ops::BlockAttributes{.block = Dims::filled(image.rank() - 2, 2),
+                                                                .offset = Dims::filled(image.rank() - 2, 0),
+                                                                .size = ops::image_of(to_space ? image : blocks)};
+        const std::vector<Tensor> operands = {tensor(image), tensor(channels)}, inputs = {to_space ? tensor(blocks) : Tensor()},
+                                  outputs = {tensor(to_space ? image : blocks)};
+        const std::span<const Tensor> others = std::span(operands).subspan(to_space ? 1 : 0);
+        const ops::Stages stages{to_space ? none : program,  0, {dtype, image}, to_space ? nothing : others, to_space ? program : none,
+                                 to_space ? others : nothing};
+        const std::string source = ops::staged_source({op, attributes, inputs, outputs, {}}, stages);
+        ASSERT_NE(source.find("Rearrangement<"), std::string::npos) << image;
+        EXPECT_GT(nvrtc::compile_code(source, 90).size(), 1000u);
+      }
+    }
+  }
 }
 
 TEST(CudaNvrtc, ProgramsOfMixedLayoutsAgreeWithOperators) {
