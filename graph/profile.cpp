@@ -62,7 +62,8 @@ std::vector<StepProfile> profile(const std::vector<Step>& steps, Device device, 
   }
   std::vector<StepProfile> profiles;
   for (std::size_t i = 0; i < steps.size(); ++i) {
-    profiles.push_back({steps[i].op->name, types_text(steps[i]), moved_bytes(steps[i]), quantile(times[i], 0.5)});
+    const Step& step = steps[i];
+    profiles.push_back({step.op->name, types_text(step), step.schedule(), moved_bytes(step), quantile(times[i], 0.5)});
   }
   return profiles;
 }
@@ -138,8 +139,10 @@ std::shared_ptr<const std::vector<TracedStep>> Tracing::describe(const Executabl
   if (known != nullptr) return known;
   const std::vector<std::int64_t> alive = alive_bytes(executable.graph(), plan_buffers(executable.graph(), executable.device()));
   std::vector<TracedStep> steps;
-  for (const Step& step : executable.steps())
-    steps.push_back({step.op->name, types_text(step), moved_bytes(step), alive[executable.preparation().size() + steps.size()]});
+  for (const Step& step : executable.steps()) {
+    const std::int64_t needed = alive[executable.preparation().size() + steps.size()];
+    steps.push_back({step.op->name, types_text(step), step.schedule(), moved_bytes(step), needed});
+  }
   return known = std::make_shared<const std::vector<TracedStep>>(std::move(steps));
 }
 

@@ -11,6 +11,7 @@ namespace frit::graph {
 struct StepProfile {
   std::string op;       ///< the operator's name
   std::string types;    ///< "f32 8x8, f32 8 -> f32 8x8"; a tensor that is not contiguous says "channels-last"
+  std::string schedule;  ///< the way in which its kernel computes it, where there are several
   std::int64_t bytes;   ///< that must move: each tensor read once and each written once; what is updated in place counts twice
   double microseconds;  ///< the median
 };
@@ -31,7 +32,7 @@ std::vector<double> time_gradient(const Executable& executable, std::string_view
 
 /// A step of a run that was traced.
 struct TracedStep {
-  std::string op, types;  ///< as in StepProfile
+  std::string op, types, schedule;  ///< as in StepProfile
   std::int64_t bytes;     ///< likewise
   std::int64_t alive;     ///< bytes of the arena that are needed while it runs
 };

@@ -73,6 +73,11 @@ void Step::run() const {
   ops::invoke(std::move(together));
 }
 
+std::string Step::schedule() const {
+  const Call& call = calls[0];
+  return ops::schedule_of(*op, attributes, call.inputs, call.outputs, call.scratch);
+}
+
 void Step::tell_variables() const {
   for (const Call& call : calls) {
     for (const State::Variable* variable : call.variables) variable->changed();

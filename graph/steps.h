@@ -1,6 +1,7 @@
 #pragma once
 
 #include <span>
+#include <string>
 #include <vector>
 
 #include "frit/core/cuda/captured_work.h"
@@ -23,6 +24,8 @@ struct Step {
   std::vector<Call> calls;
 
   void run() const;
+  /// The way in which the calls are computed, where their kernel has several: that of the first.
+  std::string schedule() const;
   /// Tells the variables that the step updates. `run` does so by itself.
   void tell_variables() const;
 };

@@ -48,11 +48,12 @@ void print_operators(std::ostream& out, const ModeTimes& mode, const BenchReport
                {"GB/s", right},
                {"of copy speed", right},
                {"of total", right},
+               {"schedule"},
                {"types"}});
   for (const OperatorTime& time : mode.operators) {
     const Rates r = rates(time, report, total);
     table.add({time.op, std::to_string(time.calls), fixed(time.microseconds, 1), grouped(time.bytes), fixed(r.bandwidth, 1),
-               percent(r.floor_share), percent(r.total_share), time.types});
+               percent(r.floor_share), percent(r.total_share), time.schedule, time.types});
   }
   table.print(out);
 }
@@ -137,7 +138,7 @@ void print_row(std::ostream& out, const std::vector<std::string>& fields) {
 
 /// A row for each whole step, whose operator is "step", and for each operator.
 void print_csv(std::ostream& out, const BenchReport& report) {
-  print_row(out, {"model", "input", "device", "dtype", "mode", "operator", "types", "calls", "microseconds", "p10", "p90", "bytes",
+  print_row(out, {"model", "input", "device", "dtype", "mode", "operator", "types", "schedule", "calls", "microseconds", "p10", "p90", "bytes",
                   "gigabytes_per_second", "floor_share", "total_share"});
   for (const ModeTimes& mode : report.modes) {
     const std::vector<std::string> common = {report.model, concat(report.input), report.device, report.dtype, mode.mode};
@@ -145,10 +146,10 @@ void print_csv(std::ostream& out, const BenchReport& report) {
       fields.insert(fields.begin(), common.begin(), common.end());
       print_row(out, fields);
     };
-    add({"step", "", "1", fixed(mode.median, 3), fixed(mode.p10, 3), fixed(mode.p90, 3), "", "", "", ""});
+    add({"step", "", "", "1", fixed(mode.median, 3), fixed(mode.p10, 3), fixed(mode.p90, 3), "", "", "", ""});
     for (const OperatorTime& time : mode.operators) {
       const Rates r = rates(time, report, sum_of(mode.operators));
-      add({time.op, time.types, std::to_string(time.calls), fixed(time.microseconds, 3), "", "", std::to_string(time.bytes),
+      add({time.op, time.types, time.schedule, std::to_string(time.calls), fixed(time.microseconds, 3), "", "", std::to_string(time.bytes),
            fixed(r.bandwidth, 3), fixed(r.floor_share, 4), fixed(r.total_share, 4)});
     }
   }
@@ -167,6 +168,7 @@ Json json_of(const ModeTimes& mode, const BenchReport& report) {
     const Rates r = rates(time, report, total);
     operators.push_back({{"operator", time.op},
                          {"types", time.types},
+                         {"schedule", time.schedule},
                          {"calls", time.calls},
                          {"microseconds", time.microseconds},
                          {"bytes", time.bytes},
@@ -215,9 +217,11 @@ void print_json(std::ostream& out, const BenchReport& report) {
 std::vector<OperatorTime> by_operator(const std::vector<graph::StepProfile>& steps) {
   std::vector<OperatorTime> times;
   for (const graph::StepProfile& step : steps) {
-    const auto same = [&](const OperatorTime& time) { return time.op == step.op && time.types == step.types; };
+    const auto same = [&](const OperatorTime& time) {
+      return time.op == step.op && time.types == step.types && time.schedule == step.schedule;
+    };
     auto place = std::find_if(times.begin(), times.end(), same);
-    if (place == times.end()) place = times.insert(times.end(), {step.op, step.types});
+    if (place == times.end()) place = times.insert(times.end(), {step.op, step.types, step.schedule});
     ++place->calls;
     place->bytes += step.bytes;
     place->microseconds += step.microseconds;

@@ -10,9 +10,9 @@
 
 namespace frit::apps {
 
-/// Steps of one operator on the same types.
+/// Steps of one operator on the same types, computed in the same way.
 struct OperatorTime {
-  std::string op, types;
+  std::string op, types, schedule;
   int calls = 0;
   std::int64_t bytes = 0;   ///< of all calls
   double microseconds = 0;  ///< of all calls

@@ -72,7 +72,7 @@ std::vector<OperatorTime> mean_times(const std::vector<graph::TracedRun>& runs, 
   for (const graph::TracedRun& run : runs) {
     for (std::size_t s = 0; s < run.steps->size(); ++s) {
       const graph::TracedStep& step = (*run.steps)[s];
-      steps.push_back({step.op, "", step.bytes, run.marks[s + 1] - run.marks[s]});
+      steps.push_back({step.op, "", "", step.bytes, run.marks[s + 1] - run.marks[s]});
     }
   }
   std::vector<OperatorTime> times = by_operator(steps);

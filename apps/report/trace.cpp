@@ -37,6 +37,7 @@ void Trace::add(const std::string& what, const std::vector<graph::TracedRun>& ru
       const graph::TracedStep& step = (*run.steps)[s];
       const double begin = run.marks[s], duration = run.marks[s + 1] - begin;
       Json arguments = {{"types", step.types}, {"bytes", step.bytes}};
+      if (!step.schedule.empty()) arguments["schedule"] = step.schedule;
       if (duration > 0) arguments["gigabytes_per_second"] = 1e-3 * static_cast<double>(step.bytes) / duration;
       span("operators", step.op, begin, duration, std::move(arguments));
       memory(begin, step.alive);

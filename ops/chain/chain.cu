@@ -23,6 +23,12 @@ void prepare(const KernelContext& context) {
   if (has_kernel(chain, centre) && centre.op.cuda.staged.prepare) centre.op.cuda.staged.prepare(centre, chain.stages());
 }
 
+std::string describe(const KernelContext& context) {
+  const ChainCall chain(context);
+  const KernelContext centre = chain.centre(context);
+  return concat(has_kernel(chain, centre) ? "one kernel around " : "in its parts, around ", centre.op.name);
+}
+
 /// Whether there is a kernel depends on types and layouts alone: with it, nothing lies between the parts.
 std::size_t scratch(const InferContext& call) {
   const Device device = cuda::current_device();
@@ -60,5 +66,6 @@ FRIT_CUDA_KERNELS(chain) {
                               .any_layout_inputs = {0},
                               .any_layout_outputs = {0, 1, 2},
                               .one_layout = true,
-                              .prefers_channels_last = true});
+                              .prefers_channels_last = true,
+                              .describe = describe});
 }

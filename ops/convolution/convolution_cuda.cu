@@ -67,6 +67,8 @@ const cudnn::ConvolutionPlan* plan_for(const ConvolutionCall& call, Layout layou
   return cudnn::plan_for(key_of(call, layout), call.finish);
 }
 
+std::size_t workspace_bytes(const cudnn::ConvolutionPlan& plan) { return static_cast<std::size_t>(cudnn::facts(plan).workspace); }
+
 /// Whether a call that has a mirror image is faster as that, by the time of its plan, or by rule where there are no times. cuDNN's data
 /// gradients are slow in TF32 in two dimensions, and fast in three.
 bool is_faster_mirrored(const ConvolutionCall& call, const ConvolutionCall& mirror, Layout layout) {
@@ -76,10 +78,10 @@ bool is_faster_mirrored(const ConvolutionCall& call, const ConvolutionCall& mirr
   if (key.deterministic) return flat && key.tf32;
   constexpr double worth_a_search = 100, time_of_weight = 5, least_gain = 0.95;  // microseconds
   const cudnn::ConvolutionPlan* const own = plan_for(call, layout);
-  const double time = own ? cudnn::microseconds(*own) : 0;
+  const double time = own ? cudnn::facts(*own).microseconds : 0;
   if (time < worth_a_search) return false;
   const cudnn::ConvolutionPlan* const other = plan_for(mirror, layout);
-  const double other_time = other ? cudnn::microseconds(*other) : 0;
+  const double other_time = other ? cudnn::facts(*other).microseconds : 0;
   return other_time > 0 && other_time + time_of_weight < least_gain * time;
 }
 
@@ -142,7 +144,7 @@ bool run_plan(const ConvolutionCall& call, Layout layout, std::span<std::byte> s
   if (plan == nullptr) return false;
   const Tensor& result = given.result(call.kind);
   Pieces pieces(scratch);
-  void* const workspace = pieces.take(cudnn::workspace_bytes(*plan));
+  void* const workspace = pieces.take(workspace_bytes(*plan));
   cudnn::ConvolutionOperands used;
   bool enough = workspace != nullptr;
   const auto lay_out = [&](const Tensor& from, Tensor& to, Layout to_layout) {
@@ -194,6 +196,51 @@ bool converts_image(const ConvolutionCall& call) {
   return call.operands.input.dtype() != call.operands.weight.dtype() && !is_tap_convolution(call);
 }
 
+/// A kernel of frit's for some calls.
+struct OwnKernel {
+  const char* name;
+  bool (*takes)(const ConvolutionCall&);
+  std::size_t (*scratch)(const ConvolutionCall&);
+  bool (*run)(const ConvolutionCall&, std::span<std::byte> scratch, CUstream_st*);  ///< whether the epilogue is done
+};
+
+std::size_t no_scratch(const ConvolutionCall&) { return 0; }
+
+constexpr OwnKernel own_kernels[] = {
+    {"narrow product", is_narrow_product, no_scratch,
+     [](const ConvolutionCall& call, std::span<std::byte>, CUstream_st* stream) { return narrow_product(call, stream), false; }},
+    {"product", is_pointwise_product, pointwise_product_scratch,
+     [](const ConvolutionCall& call, std::span<std::byte> scratch, CUstream_st* stream) {
+       return pointwise_product(call, scratch, stream), false;
+     }},
+    {"depthwise", is_depthwise_convolution, no_scratch,
+     [](const ConvolutionCall& call, std::span<std::byte>, CUstream_st* stream) { return depthwise_convolution(call, stream), true; }},
+    {"depthwise", is_depthwise_weight_gradient, depthwise_weight_gradient_scratch,
+     [](const ConvolutionCall& call, std::span<std::byte> scratch, CUstream_st* stream) {
+       return depthwise_weight_gradient(call, scratch, stream), false;
+     }},
+    {"swept over columns", is_swept_convolution, no_scratch,
+     [](const ConvolutionCall& call, std::span<std::byte>, CUstream_st* stream) { return swept_convolution(call, stream); }},
+    {"taps on tensor cores", is_tap_convolution, no_scratch,
+     [](const ConvolutionCall& call, std::span<std::byte>, CUstream_st* stream) { return tap_convolution(call, stream), false; }},
+    {"taps on tensor cores", is_tap_product, tap_product_scratch,
+     [](const ConvolutionCall& call, std::span<std::byte> scratch, CUstream_st* stream) {
+       return tap_product(call, scratch, stream), false;
+     }},
+    {"windows of taps", is_window_product, window_product_scratch,
+     [](const ConvolutionCall& call, std::span<std::byte> scratch, CUstream_st* stream) {
+       return window_product(call, scratch, stream), false;
+     }},
+};
+
+/// The first that takes a call, of those that have enough scratch memory; null if none does.
+const OwnKernel* own_kernel(const ConvolutionCall& call, std::optional<std::size_t> scratch_bytes = {}) {
+  for (const OwnKernel& kernel : own_kernels) {
+    if (kernel.takes(call) && (!scratch_bytes || kernel.scratch(call) <= *scratch_bytes)) return &kernel;
+  }
+  return nullptr;
+}
+
 void run(const ConvolutionCall& call, std::span<std::byte> scratch, CUstream_st* stream) {
   if (call.operands.result(call.kind).elements() == 0) return;
   if (call.geometry.batch > 0 && converts_image(call)) {
@@ -205,36 +252,23 @@ void run(const ConvolutionCall& call, std::span<std::byte> scratch, CUstream_st*
     copy(converted.operands.input, call.operands.input);
     return run(converted, scratch.subspan(room ? bytes : 0), stream);
   }
-  const bool any = call.geometry.batch > 0;
-  if (any && is_narrow_product(call)) {
-    narrow_product(call, stream);
-  } else if (any && is_pointwise_product(call) && scratch.size() >= pointwise_product_scratch(call)) {
-    pointwise_product(call, scratch, stream);
-  } else if (any && is_depthwise_convolution(call)) {
-    return depthwise_convolution(call, stream);  // the epilogue is done
-  } else if (any && is_depthwise_weight_gradient(call) && scratch.size() >= depthwise_weight_gradient_scratch(call)) {
-    depthwise_weight_gradient(call, scratch, stream);
-  } else if (any && is_swept_convolution(call)) {
-    if (swept_convolution(call, stream)) return;  // the epilogue is done
-  } else if (any && is_tap_convolution(call)) {
-    tap_convolution(call, stream);
-  } else if (any && is_tap_product(call) && scratch.size() >= tap_product_scratch(call)) {
-    tap_product(call, scratch, stream);
-  } else if (any && is_window_product(call) && scratch.size() >= window_product_scratch(call)) {
-    window_product(call, scratch, stream);
-  } else if (any && run_plan(call, scratch, stream)) {
-    return;  // the epilogue is done
+  bool finished = false;
+  const OwnKernel* const own = call.geometry.batch > 0 ? own_kernel(call, scratch.size()) : nullptr;
+  if (own != nullptr) {
+    finished = own->run(call, scratch, stream);
+  } else if (call.geometry.batch > 0 && run_plan(call, scratch, stream)) {
+    finished = true;
   } else {
     direct_convolution(call.kind, call.geometry, call.operands, stream);
   }
-  if (call.finish) call.finish(call.operands, stream);
+  if (!finished && call.finish) call.finish(call.operands, stream);
 }
 
 /// Of a plan: room for the workspace and for what must be rearranged. Looks for the plan that the call will need.
 std::size_t plan_scratch(const ConvolutionCall& call, Layout layout) {
   const cudnn::ConvolutionPlan* const plan = plan_for(call, layout);
   if (plan == nullptr) return 0;
-  std::size_t bytes = alignment + aligned(cudnn::workspace_bytes(*plan));
+  std::size_t bytes = alignment + aligned(workspace_bytes(*plan));
   const cudnn::ConvolutionOperands& o = call.operands;
   for (const Tensor& tensor : {o.input, o.weight, o.output, call.residual()}) {
     if (tensor.defined() && !tensor.is_contiguous(layout)) bytes += aligned(static_cast<std::size_t>(tensor.bytes()));
@@ -248,17 +282,31 @@ std::size_t scratch_for(const ConvolutionCall& call) {
   if (converts_image(call)) {
     return aligned(static_cast<std::size_t>(o.input.elements()) * size_of(o.weight.dtype())) + scratch_for(with_image(call, nullptr));
   }
-  if (is_narrow_product(call)) return 0;
-  if (is_pointwise_product(call)) return pointwise_product_scratch(call);
-  if (is_depthwise_convolution(call) || is_swept_convolution(call) || is_tap_convolution(call)) return 0;
-  if (is_depthwise_weight_gradient(call)) return depthwise_weight_gradient_scratch(call);
-  if (is_tap_product(call)) return tap_product_scratch(call);
-  if (is_window_product(call)) return window_product_scratch(call);
+  if (const OwnKernel* const own = own_kernel(call)) return own->scratch(call);
   const Layout layout = layout_of_plan(o.input, o.output);
   if (const auto mirror = mirror_to_run(call, layout)) {
     return alignment + aligned(static_cast<std::size_t>(o.weight.bytes())) + plan_scratch(*mirror, layout);
   }
   return plan_scratch(call, layout);
+}
+
+std::string plan_text(const ConvolutionCall& call, Layout layout) {
+  const cudnn::ConvolutionPlan* const plan = plan_for(call, layout);
+  if (plan == nullptr) return "by its definition";
+  const LibraryPlan& facts = cudnn::facts(*plan);
+  const char* const fused = facts.fused_epilogue ? ", epilogue fused" : facts.fused_bias ? ", bias fused" : "";
+  return concat("cuDNN engine ", facts.engine, fused);
+}
+
+std::string describe(const ConvolutionCall& call) {
+  const cudnn::ConvolutionOperands& o = call.operands;
+  if (o.result(call.kind).elements() == 0) return "nothing to compute";
+  if (call.geometry.batch == 0) return "by its definition";
+  if (converts_image(call)) return concat("image converted, ", describe(with_image(call, nullptr)));
+  if (const OwnKernel* const own = own_kernel(call)) return own->name;
+  const Layout layout = layout_of_plan(o.input, o.output);
+  if (const auto mirror = mirror_to_run(call, layout)) return concat("mirrored, ", plan_text(*mirror, layout));
+  return plan_text(call, layout);
 }
 
 /// Tensors of a call that is yet to come, on the current device.
@@ -285,7 +333,8 @@ Kernel convolution_kernel(ReadConvolution read, std::vector<int> any_layout_inpu
           .any_layout_inputs = std::move(any_layout_inputs),
           .any_layout_outputs = std::move(any_layout_outputs),
           .prefers_channels_last = true,
-          .library = cudnn::version};
+          .library = cudnn::version,
+          .describe = [read](const KernelContext& call) { return describe(read(call.inputs, call.outputs, call.attributes)); }};
 }
 
 }  // namespace frit::ops

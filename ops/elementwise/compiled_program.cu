@@ -290,11 +290,11 @@ bool run_compiled_program(const ElementwiseProgram& program, std::span<const Ten
   return true;
 }
 
-void compile_program(const ElementwiseProgram& program, std::span<const Tensor> inputs, std::span<const Tensor> outputs, bool wide,
+bool compile_program(const ElementwiseProgram& program, std::span<const Tensor> inputs, std::span<const Tensor> outputs, bool wide,
                      Device device) {
   const Source source(program, inputs, outputs, wide);
   (void)cuda::compute_stream(device.index);  // makes the device the thread's
-  if (source.is_possible()) (void)nvrtc::compile("program", source.text(), device.index);
+  return source.is_possible() && nvrtc::compile("program", source.text(), device.index).function != nullptr;
 }
 
 bool run_in_tiles(const KernelContext& call) {

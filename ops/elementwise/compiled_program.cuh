@@ -14,8 +14,8 @@ namespace frit::ops {
 bool run_compiled_program(const ElementwiseProgram& program, std::span<const Tensor> inputs, std::span<const Tensor> outputs, bool wide,
                           CUstream_st* stream);
 
-/// Compiles that kernel if need be, for the outputs' device, and runs nothing.
-void compile_program(const ElementwiseProgram& program, std::span<const Tensor> inputs, std::span<const Tensor> outputs, bool wide,
+/// Compiles that kernel if need be, for the outputs' device, and runs nothing. Whether there is one.
+bool compile_program(const ElementwiseProgram& program, std::span<const Tensor> inputs, std::span<const Tensor> outputs, bool wide,
                      Device device);
 
 /// Elements from which on a kernel of its own is worth being compiled.

@@ -316,8 +316,14 @@ struct ProgramCall {
 
 void prepare_cuda_program(const KernelContext& context) {
   const ProgramCall call(context);
-  if (!call.is_large()) return;
-  compile_program(call.program, call.tensors.inputs, call.tensors.outputs, call.wide, call.device);
+  if (call.is_large()) compile_program(call.program, call.tensors.inputs, call.tensors.outputs, call.wide, call.device);
+}
+
+std::string describe_cuda_program(const KernelContext& context) {
+  const ProgramCall call(context);
+  if (!call.is_large()) return "interpreted, small";
+  const bool compiled = compile_program(call.program, call.tensors.inputs, call.tensors.outputs, call.wide, call.device);
+  return compiled ? "compiled" : "interpreted";
 }
 
 void run_cuda_program(const KernelContext& context) {
@@ -334,6 +340,7 @@ void run_cuda_program(const KernelContext& context) {
 FRIT_CUDA_KERNELS(elementwise) {
   Kernel kernel = elementwise_kernel(run_cuda_program, most_program_inputs);
   kernel.prepare = prepare_cuda_program;
+  kernel.describe = describe_cuda_program;
   for (int output = 1; output < most_program_outputs; ++output) kernel.any_layout_outputs.push_back(output);
   registry.add_cuda("elementwise", std::move(kernel));
 }

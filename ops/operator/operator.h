@@ -149,6 +149,9 @@ struct Kernel {
   /// Of an elementwise operator's CUDA kernel: the functor for these attributes, which computes in float64 if `wide`, else in float32.
   std::function<FunctorData(const Attributes&, bool wide)> functor = {};
   StagedKernel staged = {};
+  /// The way that a call of its kind is computed, where there are several: "swept over columns", "cuDNN engine 47, bias fused". Looks at
+  /// nothing that lies in memory. Missing: there is one way.
+  std::function<std::string(const KernelContext&)> describe = {};
 
   explicit operator bool() const { return static_cast<bool>(run); }
 };

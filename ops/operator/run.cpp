@@ -157,6 +157,13 @@ void invoke(std::vector<KernelContext> calls) {
   kernel.run_together(calls);
 }
 
+std::string schedule_of(const Operator& op, const Attributes& attributes, std::span<const Tensor> inputs, std::span<const Tensor> outputs,
+                        std::span<std::byte> scratch) {
+  const Kernel& kernel = op.kernel_on(device_of(inputs, outputs));
+  if (needs_widening(kernel, inputs, outputs)) return "converted to f32 and back";
+  return kernel.describe ? kernel.describe({op, attributes, inputs, outputs, scratch}) : "";
+}
+
 namespace {
 
 /// As kernels take what they only read: contiguous, and on a GPU where vectors can be read, as all tensors of a graph are.

@@ -18,6 +18,10 @@ void invoke(const Operator& op, const Attributes& attributes, std::span<const Te
 /// Likewise for one or more calls of one operator as Kernel::run_together takes them, whose streams are set here.
 void invoke(std::vector<KernelContext> calls);
 
+/// The way in which `invoke` computes a call, as its kernel describes it; empty where there is one.
+std::string schedule_of(const Operator& op, const Attributes& attributes, std::span<const Tensor> inputs, std::span<const Tensor> outputs,
+                        std::span<std::byte> scratch);
+
 /// Infers, allocates, and runs at once, outside of any graph: for constant folding, tests and tools. Throws like graph building does.
 std::vector<Tensor> run(const Operator& op, std::span<const Tensor> inputs, const Attributes& attributes = {});
 std::vector<Tensor> run(std::string_view op, const std::vector<Tensor>& inputs, const Attributes& attributes = {});

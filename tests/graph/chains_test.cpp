@@ -199,7 +199,6 @@ Graph training_graph(DType dtype, const Shape& shape, bool batch) {
 
 using CudaChains = Chains;
 
-/// A chain's scratch memory would hold what lies between, if it was computed in its parts.
 TEST_F(CudaChains, RunInOneKernel) {
   if (cuda::device_count() == 0) GTEST_SKIP() << "no CUDA device";
   const Device gpu = {DeviceKind::cuda, 0};
@@ -209,17 +208,12 @@ TEST_F(CudaChains, RunInOneKernel) {
         SCOPED_TRACE(concat(dtype, ' ', shape, batch ? " batch" : ""));
         const Graph plain = training_graph(dtype, shape, batch);
         const Graph clean = graph::convert_layouts(graph::apply(graph::cleanup_pipeline(), plain), gpu);
-        const std::vector<Layout> layouts = graph::choose_layouts(clean, gpu);
+        State state(gpu);
         int chains = 0;
-        for (const graph::Node* node : clean.all(NodeKind::operation)) {
-          if (node->op->name != "chain") continue;
-          std::vector<TensorType> inputs, outputs;
-          ops::CallLayouts call;
-          for (const int id : node->inputs) inputs.push_back(clean.type(id)), call.inputs.push_back(layouts[static_cast<std::size_t>(id)]);
-          for (const int id : node->outputs)
-            outputs.push_back(clean.type(id)), call.outputs.push_back(layouts[static_cast<std::size_t>(id)]);
-          const std::size_t scratch = ops::scratch_bytes(*node->op, inputs, outputs, node->attributes, gpu, call);
-          EXPECT_LT(scratch, static_cast<std::size_t>(outputs[0].bytes())) << graph::to_text(clean, *node);
+        const graph::Executable executable(clean, state);
+        for (const graph::Step& step : executable.steps()) {
+          if (step.op->name != "chain") continue;
+          EXPECT_TRUE(step.schedule().starts_with("one kernel around ")) << step.schedule();
           ++chains;
         }
         EXPECT_EQ(chains, 2) << graph::to_text(clean);

@@ -134,9 +134,7 @@ const ConvolutionPlan* plan_for(const ConvolutionKey& key, const Finish& finish)
   return plans.emplace(key, std::move(plan)).first->second.get();
 }
 
-std::size_t workspace_bytes(const ConvolutionPlan& plan) { return static_cast<std::size_t>(plan.facts.workspace); }
-
-double microseconds(const ConvolutionPlan& plan) { return plan.facts.microseconds; }
+const ops::LibraryPlan& facts(const ConvolutionPlan& plan) { return plan.facts; }
 
 void execute(const ConvolutionPlan& plan, const ConvolutionOperands& operands, void* workspace, CUstream_st* stream) {
   const std::lock_guard lock(library().mutex);

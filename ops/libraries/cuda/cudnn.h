@@ -8,6 +8,7 @@
 #include "frit/core/tensor.h"
 #include "frit/ops/libraries/convolution_epilogue.h"
 #include "frit/ops/libraries/convolution_geometry.h"
+#include "frit/ops/libraries/library_plans.h"
 
 struct CUstream_st;  // what cudaStream_t points to
 
@@ -60,9 +61,7 @@ using Finish = std::function<void(const ConvolutionOperands& operands, CUstream_
 /// library's version is known to compute wrongly, or no plan fits the workspace limit. `finish` is kept: it must be the same for all calls
 /// with this key.
 const ConvolutionPlan* plan_for(const ConvolutionKey& key, const Finish& finish = {});
-std::size_t workspace_bytes(const ConvolutionPlan& plan);
-/// That the plan takes, bias and epilogue included; 0 where no time was taken.
-double microseconds(const ConvolutionPlan& plan);
+const ops::LibraryPlan& facts(const ConvolutionPlan& plan);
 /// `workspace` is aligned to 256 bytes. Can be captured in a CUDA graph.
 void execute(const ConvolutionPlan& plan, const ConvolutionOperands& operands, void* workspace, CUstream_st* stream);
 

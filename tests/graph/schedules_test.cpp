@@ -1,0 +1,88 @@
+// What runs is what is meant to run.
+
+#include <gtest/gtest.h>
+
+#include "frit/core/cuda/device.h"
+#include "frit/graph/profile.h"
+#include "frit/graph/program.h"
+#include "frit/ops/convolution/convolution.h"
+#include "frit/ops/elementwise/activation.h"
+#include "frit/ops/elementwise/arithmetic.h"
+#include "frit/ops/reduction/reduction.h"
+
+namespace frit {
+namespace {
+
+/// The schedules of a graph's steps on a device, by operator.
+std::map<std::string, std::string> schedules_of(const Graph& graph, Device device) {
+  Program program(graph, std::make_shared<State>(device));
+  std::map<std::string, TensorType> types;
+  Bindings inputs;
+  for (const graph::Node* node : graph.all(graph::NodeKind::input)) {
+    const TensorType& type = types[node->name] = graph.type(node->outputs[0]);
+    inputs[node->name] = Tensor::full(type.shape, 0.5, type.dtype).to(device);
+  }
+  graph::Executable& executable = program.compile(types);
+  executable.run(inputs);
+  std::map<std::string, std::string> schedules;
+  for (const graph::StepProfile& step : graph::profile(executable, 1)) schedules[step.op] = step.schedule;
+  return schedules;
+}
+
+/// Of a convolution without a bias.
+std::string schedule_of_convolution(const Shape& image, const Shape& weight, DType dtype, const ConvolutionOptions& options = {}) {
+  Graph graph;
+  const Value x = graph.input("x", image, dtype), w = graph.input("w", weight, dtype);
+  graph.output("y", image.rank() == 4 ? conv2d(x, w, {}, options) : conv3d(x, w, {}, options));
+  return schedules_of(graph, Device::best()).at(concat("conv", image.rank() - 2, "d"));
+}
+
+TEST(Schedules, AreEmptyWhereThereIsOneWay) {
+  Graph graph;
+  graph.output("y", softmax(graph.input("x", {2, 3, 4, 5}), 1));
+  EXPECT_EQ(schedules_of(graph, Device::cpu()), (std::map<std::string, std::string>{{"softmax", ""}}));
+}
+
+class CudaSchedules : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (cuda::device_count() == 0) GTEST_SKIP() << "no CUDA device";
+  }
+};
+
+TEST_F(CudaSchedules, OfConvolutionsAreTheKernelsThatAreMeant) {
+  EXPECT_EQ(schedule_of_convolution({2, 32, 48, 48, 48}, {3, 32, 1, 1, 1}, DType::f16), "narrow product");
+  EXPECT_EQ(schedule_of_convolution({8, 64, 56, 56}, {64, 1, 7, 7}, DType::f16, {.padding = {3}, .groups = 64}), "depthwise");
+  EXPECT_TRUE(schedule_of_convolution({8, 64, 56, 56}, {64, 64, 3, 3}, DType::f16).starts_with("cuDNN engine "));
+  EXPECT_EQ(schedule_of_convolution({2, 3, 5, 6}, {4, 3, 3, 3}, DType::bf16).find("by its definition"), std::string::npos);
+}
+
+TEST_F(CudaSchedules, OfFewChannelsOnHopperAreSwept) {
+  if (cuda::description(0).find("compute capability 9.0") == std::string::npos) GTEST_SKIP() << "no GPU of Hopper's";
+  EXPECT_EQ(schedule_of_convolution({2, 32, 96, 96, 96}, {32, 32, 3, 3, 3}, DType::f16, {.padding = {1}}), "swept over columns");
+}
+
+TEST_F(CudaSchedules, OfProgramsSayWhetherTheyAreCompiled) {
+  const auto of_program = [](const Shape& shape) {
+    Graph graph;
+    const Value x = graph.input("x", shape);
+    graph.output("y", tanh(x * 2) + x);
+    return schedules_of(graph, Device::best()).at("elementwise");
+  };
+  EXPECT_EQ(of_program({8, 16, 64, 64}), "compiled");
+  EXPECT_EQ(of_program({2, 3}), "interpreted, small");
+}
+
+TEST_F(CudaSchedules, OfChainsSayWhetherTheyAreOneKernel) {
+  const auto of_chain = [](std::int64_t channels) {
+    Graph graph;
+    const Value x = graph.input("x", {2, 8, 32, 32}), w = graph.input("w", {channels, 8, 3, 3});
+    graph.output("y", sigmoid(softmax(conv2d(x, w), 1)));
+    return schedules_of(graph, Device::best()).at("chain");
+  };
+  EXPECT_EQ(of_chain(16), "one kernel around softmax");
+  EXPECT_EQ(of_chain(7), "in its parts, around softmax");
+}
+
+}  // namespace
+}  // namespace frit
