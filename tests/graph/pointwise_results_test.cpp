@@ -1,8 +1,10 @@
 #include <gtest/gtest.h>
 
 #include "frit/autograd/gradient.h"
+#include "frit/core/cuda/device.h"
 #include "frit/core/random.h"
 #include "frit/graph/executable.h"
+#include "frit/graph/layouts.h"
 #include "frit/graph/pipeline.h"
 #include "frit/ops/convolution/convolution.h"
 #include "frit/ops/elementwise/activation.h"
@@ -73,15 +75,15 @@ Bindings inputs_of(const Graph& graph) {
   return inputs;
 }
 
-void expect_near(const Graph& expected, const Graph& found, double tolerance) {
+void expect_near(const Graph& expected, const Graph& found, double tolerance, Device device = {}) {
   const Bindings inputs = inputs_of(expected);
-  State state, other_state;
+  State state, other_state(device);
   graph::Executable plain(expected, state), spelled(found, other_state);
   plain.run(inputs);
   spelled.run(inputs);
   for (const graph::Output& output : expected.outputs()) {
     const Tensor& value = plain.output(output.name);
-    EXPECT_TRUE(near(spelled.output(output.name), value, tolerance, largest_finite(value))) << output.name;
+    EXPECT_TRUE(near(spelled.output(output.name).to(Device::cpu()), value, tolerance, largest_finite(value))) << output.name;
   }
 }
 
@@ -101,6 +103,23 @@ TEST(PointwiseResults, OfNormsAreComputedWithWhatFollows) {
       EXPECT_EQ(count_of(spelled, "relu"), 0);
       EXPECT_EQ(count_of(spelled, name), 1);
       expect_near(plain, spelled, tolerance);
+    }
+  }
+}
+
+/// Statistics of one launch and of several.
+TEST(CudaPointwiseResults, AreThoseOfTheCpu) {
+  if (cuda::device_count() == 0) GTEST_SKIP() << "no CUDA device";
+  const Device gpu = {DeviceKind::cuda, 0};
+  const std::tuple<Shape, DType, double> cases[] = {
+      {{8, 64, 32, 32}, DType::f32, 1e-4}, {{4, 128, 32, 32}, DType::f16, 3e-2}, {{2, 4, 183, 181}, DType::f64, 1e-10}};
+  for (const Norm& norm : {Norm(batch_norm_of), Norm(group_norm_of), Norm(instance_norm_of), Norm(plain_instance_norm_of)}) {
+    for (const auto& [shape, dtype, tolerance] : cases) {
+      const Graph plain = training_graph(norm, shape, dtype);
+      const Graph spelled = graph::convert_layouts(graph::apply(graph::cleanup_pipeline(), plain), gpu);
+      SCOPED_TRACE(graph::to_text(spelled));
+      EXPECT_EQ(spelled_norms(spelled), 1);
+      expect_near(plain, spelled, tolerance, gpu);
     }
   }
 }
