@@ -1,7 +1,7 @@
 #include "frit/ops/elementwise/arithmetic.h"
 #include "frit/ops/elementwise/unary.h"
 #include "frit/ops/norm/norm.h"
-#include "frit/ops/norm/norm_coefficients.h"
+#include "frit/ops/norm/norm_core.h"
 #include "frit/ops/shape/shape_ops.h"
 
 namespace frit {
@@ -139,12 +139,12 @@ FRIT_OPERATORS(batch_norm) {
       .name = "batch_norm",
       .summary = "(x - mean) * rstd * weight + bias over each channel of the batch; at inference with the running statistics",
       .inputs = {"input", "weight", "bias", "running_mean", "running_variance"},
-      .outputs = {"output", "mean", "rstd"},
+      .outputs = norm_outputs,
       .infer = infer,
       .gradient = gradient,
       .at_inference = at_inference,
       .channel_affine_at_inference = channel_affine,
-      .pointwise = pointwise_norm<BatchNormAttributes>,
+      .pointwise = normalized_by_coefficients,
       .cpu = {.run = run},
       .in_place = {{0, 0}},
       .mutates = {3, 4},

@@ -2,7 +2,6 @@
 
 #include "frit/ops/norm/columns.cuh"
 #include "frit/ops/norm/moments.cuh"
-#include "frit/ops/norm/norm_coefficients.h"
 
 namespace frit::ops {
 
@@ -89,15 +88,5 @@ __device__ void write_columns(T* output, const T* input, const NormCoefficients<
     }
   }
 }
-
-template <class T>
-struct ChannelWeights {
-  const T *weight, *bias;  // (channels), or null
-
-  __device__ NormCoefficients<Computed<T>> coefficients(const SliceStatistics& statistics, std::int64_t channel) const {
-    return {statistics.mean, statistics.rstd, weight != nullptr ? convert<double>(weight[channel]) : 1,
-            bias != nullptr ? convert<double>(bias[channel]) : 0};
-  }
-};
 
 }  // namespace frit::ops

@@ -17,6 +17,7 @@ struct ColumnGeometry : Columns {
     return matrix * (static_cast<int>(columns) / static_cast<int>(group)) + column / static_cast<int>(group);
   }
   __device__ std::int64_t channel(int column) const { return column / static_cast<int>(channel_columns); }
+  __device__ bool is_first_of_channel(int column) const { return column % static_cast<int>(channel_columns) == 0; }
   /// Of the first element in the slice of a column, from the first matrix's beginning.
   __device__ std::int64_t first_of(std::int64_t matrix, int column) const {
     return matrix * rows * columns + column - column % static_cast<int>(group);

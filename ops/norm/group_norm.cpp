@@ -1,5 +1,5 @@
 #include "frit/ops/norm/norm.h"
-#include "frit/ops/norm/norm_coefficients.h"
+#include "frit/ops/norm/norm_core.h"
 
 namespace frit {
 
@@ -30,6 +30,13 @@ Sample sample(std::vector<SampleInput> inputs, GroupNormAttributes attributes) {
   return {.inputs = std::move(inputs), .attributes = attributes};
 }
 
+/// Slices that blocks of a device share.
+Sample many_pixels() {
+  Sample result = sample({Shape{1, 4, 91, 93}, Shape{4}, Shape{4}}, {.num_groups = 2});
+  result.smooth = false;  // differences for each of its elements would take long
+  return result;
+}
+
 std::vector<Sample> samples() {
   return {sample({Shape{2, 4, 3}}, {.num_groups = 2}),
           sample({Shape{2, 6, 2, 2}, Shape{6}, Shape{6}}, {.num_groups = 3}),
@@ -41,6 +48,7 @@ std::vector<Sample> samples() {
           sample({Shape{2, 16, 3, 7}, Shape{16}, Shape{16}}, {.num_groups = 4}),
           sample({Shape{1, 24, 2, 2, 3}, Shape{24}, Shape{24}}, {.num_groups = 2}),
           sample({Shape{2, 66, 2, 2}, Shape{66}, Shape{66}}, {.num_groups = 1}),
+          many_pixels(),
           sample({Shape{2, 4, 0}, Shape{4}, Shape{4}}, {.num_groups = 2}),
           sample({Shape{0, 4, 3}, Shape{4}, Shape{4}}, {.num_groups = 2})};
 }
@@ -50,7 +58,7 @@ std::vector<Sample> samples() {
 }  // namespace frit
 
 FRIT_OPERATORS(group_norm) {
-  GroupedNorm<GroupNormAttributes>{check, weight_shape, 1, pointwise_norm<GroupNormAttributes>}.add_to(
+  GroupedNorm<GroupNormAttributes>{check, weight_shape}.add_to(
       registry,
       {.name = "group_norm", .summary = "(x - mean) * rstd * weight + bias over each sample's group of channels", .samples = samples});
 }

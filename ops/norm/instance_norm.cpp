@@ -1,5 +1,5 @@
 #include "frit/ops/norm/norm.h"
-#include "frit/ops/norm/norm_coefficients.h"
+#include "frit/ops/norm/norm_core.h"
 
 namespace frit {
 
@@ -26,6 +26,13 @@ Sample sample(std::vector<SampleInput> inputs, InstanceNormAttributes attributes
   return {.inputs = std::move(inputs), .attributes = attributes};
 }
 
+/// Slices that blocks of a device share.
+Sample many_pixels() {
+  Sample result = sample({Shape{1, 2, 131, 127}, Shape{2}, Shape{2}});
+  result.smooth = false;  // differences for each of its elements would take long
+  return result;
+}
+
 std::vector<Sample> samples() {
   return {sample({Shape{2, 3, 5}}),
           sample({Shape{2, 3, 2, 2}, Shape{3}, Shape{3}}, {.eps = 0.1}),
@@ -34,6 +41,7 @@ std::vector<Sample> samples() {
           sample({Shape{1, 2, 37}, {Shape{2}, Fill::positive}, Shape{2}}),
           sample({Shape{2, 8, 5, 7}, Shape{8}, Shape{8}}),
           sample({Shape{1, 24, 2, 3, 2}}),
+          many_pixels(),
           sample({Shape{2, 2, 0}, Shape{2}, Shape{2}}),
           sample({Shape{0, 3, 2, 2}, Shape{3}, Shape{3}})};
 }
@@ -43,6 +51,6 @@ std::vector<Sample> samples() {
 }  // namespace frit
 
 FRIT_OPERATORS(instance_norm) {
-  GroupedNorm<InstanceNormAttributes>{check, weight_shape, 1, pointwise_norm<InstanceNormAttributes>}.add_to(
+  GroupedNorm<InstanceNormAttributes>{check, weight_shape}.add_to(
       registry, {.name = "instance_norm", .summary = "(x - mean) * rstd * weight + bias over each sample's channel", .samples = samples});
 }

@@ -71,9 +71,23 @@ __device__ inline void store(const RunningStatistic& running, std::int64_t i, do
   }
 }
 
+template <class T>
+struct ChannelWeights {
+  const T *weight, *bias;  // (channels), or null
+
+  __device__ NormCoefficients<Computed<T>> coefficients(const SliceStatistics& statistics, std::int64_t channel) const {
+    return {statistics.mean, statistics.rstd, weight != nullptr ? convert<double>(weight[channel]) : 1,
+            bias != nullptr ? convert<double>(bias[channel]) : 0};
+  }
+};
+
 /// What becomes of the sums of a slice.
+template <class T>
 struct StatisticsRule {
   double *means, *rstds;  // (slices), or null
+  CoefficientOutputs<Computed<T>> coefficients;
+  ChannelWeights<T> weights;
+  std::int64_t channels, slice_channels;
   RunningStatistics running;
   double eps, count, inverse_count;  ///< of a slice's elements; the inverse of 0 is 0
 
@@ -93,6 +107,15 @@ struct StatisticsRule {
   __device__ void write(std::int64_t slice, double mean, double rstd) const {
     if (means != nullptr) means[slice] = mean;
     if (rstds != nullptr) rstds[slice] = rstd;
+  }
+
+  /// By all threads of a team.
+  __device__ void write_coefficients(std::int64_t slice, const SliceStatistics& statistics, const cuda::Team& team) const {
+    if (!coefficients.any()) return;
+    const std::int64_t first = slice * slice_channels, channel = first % channels;
+    for (std::int64_t i = team.rank(); i < slice_channels; i += team.size) {
+      coefficients.write(first + i, weights.coefficients(statistics, channel + i));
+    }
   }
 
  private:

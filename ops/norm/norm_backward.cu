@@ -72,17 +72,38 @@ __global__ void __launch_bounds__(1024)
   }
 }
 
+// The passes of column_gradients.cuh, where gradients are tensors.
+
+template <class T, class C, int width, bool by_row>
+__global__ void __launch_bounds__(ColumnSplit::threads, 3)
+    sum_gradient_columns(SumPair* partial, stages::Stored<T> gradient, NormOfColumns<T> norm, ColumnSplit split) {
+  write_column_sums(partial, ColumnGradients<T, C, width, by_row>{gradient, norm}, split);
+}
+
 template <class T, class C, int width>
-__global__ void __launch_bounds__(ColumnSplit::threads) backward_columns(stages::StoredSink<T> input_gradient, stages::Stored<T> gradient,
-                                                                         NormOfColumns<T> norm, const SumPair* means, ColumnSplit split) {
+__global__ void __launch_bounds__(ColumnSplit::threads)
+    backward_columns(const SumPair* means, stages::Stored<T> gradient, NormOfColumns<T> norm, ColumnSplit split,
+                     stages::StoredSink<T> input_gradient) {
   write_column_gradients<C, width>(input_gradient, gradient, norm, means, split);
 }
 
 template <class T, class C, int width>
 __global__ void __launch_bounds__(ColumnSplit::threads, sizeof(C) == sizeof(float) ? 2 : 1)
-    backward_whole_columns(stages::StoredSink<T> input_gradient, SumPair* partial, WholeColumnGradients<T, C, width> terms,
-                           double inverse_count, ColumnSplit split) {
-  write_whole_column_gradients(input_gradient, partial, terms, inverse_count, split);
+    backward_whole_columns(SumPair* partial, stages::Stored<T> gradient, NormOfColumns<T> norm, ColumnSplit split,
+                           stages::StoredSink<T> input_gradient, double inverse_count) {
+  write_whole_column_gradients(input_gradient, partial, WholeColumnGradients<T, C, width>{gradient, norm}, inverse_count, split);
+}
+
+template <class T, class C, int width>
+const void* column_kernel(ColumnPass pass) {
+  switch (pass) {
+    case ColumnPass::sums: return reinterpret_cast<const void*>(sum_gradient_columns<T, C, width, false>);
+    case ColumnPass::sums_by_row: return reinterpret_cast<const void*>(sum_gradient_columns<T, C, width, true>);
+    case ColumnPass::input_gradient: return reinterpret_cast<const void*>(backward_columns<T, C, width>);
+    case ColumnPass::whole: break;
+  }
+  if constexpr (std::is_same_v<C, Computed<T>>) return reinterpret_cast<const void*>(backward_whole_columns<T, C, width>);
+  return nullptr;  // the others' sums do not fit shared memory
 }
 
 /// The means over a slice whose sums came in parts, `parts` neighbouring ones of each weight.
@@ -166,9 +187,11 @@ struct Backward {
   /// What the first runs of the passes would wait for.
   void prepare() const {
     const int width = compiled->width(*plan.columns);
-    if (whole_slices(*plan.columns, width, 2 * sizeof(T))) return compiled->compile(CompiledGradients::whole, width);
-    compiled->compile(CompiledGradients::sums, width);
-    compiled->compile(CompiledGradients::input_gradient, width);
+    if (whole_slices(*plan.columns, width, 2 * sizeof(T))) {
+      (void)compiled->kernel(ColumnPass::whole, width);
+    } else {
+      for (const ColumnPass pass : {ColumnPass::sums, ColumnPass::input_gradient}) (void)compiled->kernel(pass, width);
+    }
   }
 
   bool per_element() const { return g.weight_axis == WeightAxis::element; }
@@ -176,33 +199,42 @@ struct Backward {
   bool wants_parameters() const { return weight_gradient != nullptr || bias_gradient != nullptr; }
   Alignment aligned(int width) const { return {width, {from.gradient, from.input, input_gradient}, {from.weight}}; }
 
-  stages::Stored<T> gradient(int width) const { return {from.gradient, aligned(width).data}; }
-  stages::StoredSink<T> sink(int width) const { return {input_gradient, aligned(width).data}; }
-  NormOfColumns<T> norm(const ColumnGeometry& columns, int width) const {
-    const std::int64_t samples = std::max<std::int64_t>(1, call.inputs[1].shape()[0] / std::max<std::int64_t>(1, columns.matrices));
-    const std::int64_t sample_rows = std::max<std::int64_t>(1, columns.rows / samples);
-    return {{from.input, aligned(width).data}, from.weight, from.means, from.rstds, columns, cuda::Divisor(sample_rows)};
-  }
-
-  /// The type to compute in.
+  /// Whether to compute in double although the data is not.
+  bool is_wide() const { return !std::is_same_v<T, double> && g.slice_elements() < least_elements_in_float; }
   template <class Body>
   void with_computed(const Body& body) const {
-    if (std::is_same_v<T, double> || g.slice_elements() < least_elements_in_float) {
-      body.template operator()<double>();
-    } else {
-      body.template operator()<Computed<T>>();
-    }
+    is_wide() ? body.template operator()<double>() : body.template operator()<Computed<T>>();
   }
 
-  template <bool by_row>
-  void sum_columns(const ColumnGeometry& columns) const {
-    if (compiled) return compiled->sum(sums, norm(columns, compiled->width(columns)), column_split(columns), call.stream);
-    dispatch_column_width<T>(columns, [&]<int width>() {
-      with_computed([&]<class C>() {
-        launch_columns(sums, ColumnGradients<T, C, width, by_row>{gradient(width), norm(columns, width)}, ColumnSplit(columns, width),
-                       call.stream);
-      });
-    });
+  /// Of vectors of columns.
+  int width(const ColumnGeometry& columns) const {
+    if (compiled) return compiled->width(columns);
+    return columns.columns % cuda::vector_width<T> == 0 ? cuda::vector_width<T> : 1;
+  }
+  /// Of the sums.
+  ColumnSplit column_split(const ColumnGeometry& columns) const { return ColumnSplit(columns, width(columns)); }
+
+  /// Of the kernels that are compiled with frit, or of those that are compiled with the stages.
+  void launch(ColumnPass pass, const ColumnGeometry& columns, const ColumnSplit& split, const SumPair* sums_or_means) const {
+    if (split.columns == 0 || split.matrices == 0) return;
+    const std::int64_t samples = std::max<std::int64_t>(1, call.inputs[1].shape()[0] / std::max<std::int64_t>(1, columns.matrices));
+    const std::int64_t sample_rows = std::max<std::int64_t>(1, columns.rows / samples);
+    const bool data_aligned = aligned(split.width).data;
+    const NormOfColumns<T> norm{{from.input, data_aligned}, from.weight, from.means, from.rstds, columns, cuda::Divisor(sample_rows)};
+    const stages::Stored<T> gradient{from.gradient, data_aligned};
+    const stages::StoredSink<T> sink{input_gradient, data_aligned};
+    const double inverse_count = 1 / static_cast<double>(std::max<std::int64_t>(1, g.slice_elements()));
+    const void* kernel = nullptr;
+    if (compiled) {
+      kernel = compiled->kernel(pass, split.width);
+    } else {
+      with_computed(
+          [&]<class C>() { kernel = split.width == 1 ? column_kernel<T, C, 1>(pass) : column_kernel<T, C, cuda::vector_width<T>>(pass); });
+    }
+    const void* const arguments[] = {&sums_or_means, compiled ? compiled->gradient() : &gradient,   &norm,
+                                     &split,         compiled ? compiled->input_gradient() : &sink, &inverse_count};
+    const cuda::LaunchShape shape = split.shape();
+    FRIT_CUDA_CALL(cudaLaunchKernel(kernel, shape.grid, shape.block, const_cast<void**>(arguments), 0, call.stream));
   }
 
   void sum_rows() const {
@@ -229,49 +261,21 @@ struct Backward {
   }
 
   void run_columns(bool fixed) const {
-    const ColumnGeometry& columns = *plan.columns;
-    if (compiled) {
-      const int width = compiled->width(columns);
-      const ColumnSplit split(columns, width, ColumnSplit::passing_blocks);
-      return compiled->write_input_gradient(norm(columns, width), fixed ? nullptr : means, split, call.stream);
-    }
-    dispatch_column_width<T>(columns, [&]<int width>() {
-      with_computed([&]<class C>() {
-        const ColumnSplit split(columns, width, ColumnSplit::passing_blocks);
-        cuda::launch(backward_columns<T, C, width>, split.shape(), call.stream, sink(width), gradient(width), norm(columns, width),
-                     fixed ? nullptr : means, split);
-      });
-    });
+    const ColumnSplit split(*plan.columns, width(*plan.columns), ColumnSplit::passing_blocks);
+    launch(ColumnPass::input_gradient, *plan.columns, split, fixed ? nullptr : means);
   }
 
   /// All but the sums over samples in one launch, if there are few elements; returns whether it did.
   bool run_whole_columns() const {
     const ColumnGeometry& columns = *plan.columns;
-    const double inverse_count = 1 / static_cast<double>(std::max<std::int64_t>(1, g.slice_elements()));
-    SumPair* const partial = wants_parameters() ? sums : nullptr;
-    bool done = false;
-    if (compiled) {
-      const int width = compiled->width(columns);
-      const auto split = whole_slices(columns, width, 2 * sizeof(T));
-      if (split) compiled->do_whole(partial, norm(columns, width), inverse_count, *split, call.stream);
-      done = split.has_value();
-    }
-    dispatch_column_width<T>(columns, [&]<int width>() {
-      const auto split = whole_slices(columns, width, 2 * sizeof(T));
-      if (compiled || !split || g.slice_elements() == 0) return;
-      with_computed([&]<class C>() {
-        if constexpr (std::is_same_v<C, Computed<T>>) {  // the others' sums do not fit shared memory
-          cuda::launch(backward_whole_columns<T, C, width>, split->shape(), call.stream, sink(width), partial,
-                       WholeColumnGradients<T, C, width>{gradient(width), norm(columns, width)}, inverse_count, *split);
-          done = true;
-        }
-      });
-    });
-    if (done && wants_parameters() && g.channels > 0) {
+    const auto split = whole_slices(columns, width(columns), 2 * sizeof(T));
+    if (!split || g.slice_elements() == 0 || is_wide()) return false;
+    launch(ColumnPass::whole, columns, *split, wants_parameters() ? sums : nullptr);
+    if (wants_parameters() && g.channels > 0) {
       const std::int64_t inner = columns.channel_columns;
       launch_finish(parameters(), {sums, columns.matrices * columns.columns / (g.channels * inner), g.channels, inner}, call.stream);
     }
-    return done;
+    return true;
   }
 
   void run_rows(bool fixed) const {
@@ -284,14 +288,6 @@ struct Backward {
                      DeviceGeometry(rows, width), SliceOfRow(g), parts, aligned(width), shape.team);
       });
     });
-  }
-
-  /// Of the sums.
-  ColumnSplit column_split(const ColumnGeometry& columns) const {
-    std::optional<ColumnSplit> split;
-    if (compiled) return ColumnSplit(columns, compiled->width(columns));
-    dispatch_column_width<T>(columns, [&]<int width>() { split.emplace(columns, width); });
-    return *split;
   }
 
   /// Partial sums of columns, as items of so many neighbouring columns each.
@@ -324,7 +320,7 @@ struct Backward {
   void run(bool fixed) const {
     const bool wants_means = input_gradient != nullptr && !fixed;
     if (plan.parameters && wants_parameters()) {
-      sum_columns</*by_row=*/true>(*plan.parameters);
+      launch(ColumnPass::sums_by_row, *plan.parameters, column_split(*plan.parameters), sums);
       finish_parameters();
     }
     if (plan.columns && wants_means && run_whole_columns()) return;
@@ -332,7 +328,7 @@ struct Backward {
     if (at_once) {
       run_slices();
     } else if (wants_means || (wants_parameters() && !per_element())) {
-      plan.columns ? sum_columns</*by_row=*/false>(*plan.columns) : sum_rows();
+      plan.columns ? launch(ColumnPass::sums, *plan.columns, column_split(*plan.columns), sums) : sum_rows();
     }
     const bool with_means = wants_means && !at_once;
     if (with_means) finish_means();

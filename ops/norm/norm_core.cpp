@@ -1,6 +1,8 @@
 #include "frit/ops/norm/norm_core.h"
 
 #include "frit/core/thread_pool.h"
+#include "frit/ops/elementwise/arithmetic.h"
+#include "frit/ops/shape/shape_ops.h"
 
 namespace frit::ops {
 namespace {
@@ -22,6 +24,16 @@ struct Forward {
   const NormGeometry& geometry;
   const T *input, *weight, *bias;
   T* output;
+  CoefficientOutputs<T> coefficients;
+
+  void write_coefficients(std::int64_t slice, const SliceStatistics& statistics) const {
+    const std::int64_t channels = geometry.slice_channels();
+    for (std::int64_t i = slice * channels; i < (slice + 1) * channels; ++i) {
+      const double w = weight != nullptr ? static_cast<double>(weight[i % geometry.channels]) : 1;
+      const double b = bias != nullptr ? static_cast<double>(bias[i % geometry.channels]) : 0;
+      coefficients.write(i, {statistics.mean, statistics.rstd, w, b});
+    }
+  }
 
   void normalize(std::int64_t slice, const SliceStatistics& statistics) const {
     for_each_run(geometry, slice, [&](std::int64_t offset, std::int64_t channel) {
@@ -221,7 +233,14 @@ void require_parameters(const InferContext& call, std::size_t data, std::size_t 
 
 std::vector<TensorType> norm_types(const InferContext& call, const NormGeometry& geometry) {
   const TensorType statistics{DType::f64, {geometry.slices}};
-  return {call.inputs[0], statistics, statistics};
+  std::vector<TensorType> types{call.inputs[0], statistics, statistics};
+  if (call.op.outputs.size() == types.size()) return types;
+  TensorType coefficients = call.inputs[0];
+  if (is_half(coefficients.dtype)) coefficients.dtype = DType::f32;
+  for (int axis = 2; axis < coefficients.shape.rank(); ++axis) coefficients.shape[axis] = 1;
+  if (geometry.weight_axis == WeightAxis::slice) coefficients.shape[0] = 1;
+  types.insert(types.end(), 3, coefficients);
+  return types;
 }
 
 std::vector<TensorType> norm_backward_types(const InferContext& call, const NormGeometry& geometry, const Shape& weight_shape) {
@@ -257,13 +276,18 @@ void run_norm(const KernelContext& call, const NormGeometry& geometry,
   double* const means = data_or_null<double>(call.outputs, 1);
   double* const rstds = data_or_null<double>(call.outputs, 2);
   dispatch_floating(call.inputs[0].dtype(), [&]<class T>() {
-    const Forward<T> forward{geometry, call.inputs[0].data<T>(), data_or_null<T>(call.inputs, 1), data_or_null<T>(call.inputs, 2),
-                             data_or_null<T>(call.outputs, 0)};
+    const Forward<T> forward{geometry,
+                             call.inputs[0].data<T>(),
+                             data_or_null<T>(call.inputs, 1),
+                             data_or_null<T>(call.inputs, 2),
+                             data_or_null<T>(call.outputs, 0),
+                             CoefficientOutputs<T>(call.outputs)};
     parallel_for(geometry.slices, slice_grain(geometry), [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t slice = begin; slice < end; ++slice) {
         const SliceStatistics found = statistics(slice);
         if (means != nullptr) means[slice] = found.mean;
         if (rstds != nullptr) rstds[slice] = found.rstd;
+        if (forward.coefficients.any()) forward.write_coefficients(slice, found);
         if (forward.output != nullptr) forward.normalize(slice, found);
       }
     });
@@ -284,6 +308,13 @@ void run_norm_backward(const KernelContext& call, const NormGeometry& geometry, 
                                .parameter_sums = reinterpret_cast<NormGradientSums*>(call.scratch.data())};
     backward.run(fixed_statistics);
   });
+}
+
+Values normalized_by_coefficients(std::span<const Value> inputs, std::span<const Value> outputs, const Attributes&) {
+  constexpr std::int64_t least_bytes = 1 << 20;  // less is mostly normalised in one launch, from registers or a cache
+  const Value x = inputs[0];
+  if (x.type().bytes() < least_bytes) return {};
+  return {cast((cast(x, outputs[3].dtype()) - outputs[3]) * outputs[4] + outputs[5], x.dtype())};
 }
 
 Values norm_gradient(std::string_view name, const GradientContext& c) {

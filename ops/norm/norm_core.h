@@ -18,6 +18,8 @@ struct NormGeometry {
   WeightAxis weight_axis = WeightAxis::run;
 
   FRIT_HOST_DEVICE std::int64_t slice_elements() const { return runs * run_length; }
+  /// Of a norm over channels.
+  std::int64_t slice_channels() const { return weight_axis == WeightAxis::slice ? 1 : weight_axis == WeightAxis::run ? runs : run_length; }
   /// The first channel of a run.
   FRIT_HOST_DEVICE std::int64_t channel(std::int64_t slice, std::int64_t run) const {
     if (channels == 0 || weight_axis == WeightAxis::slice) return slice;
@@ -70,7 +72,11 @@ void require_parameter(const InferContext& call, std::size_t data, std::size_t i
 /// The last inputs, from `first` on, come all or not at all, with this shape and the dtype of `data`.
 void require_parameters(const InferContext& call, std::size_t data, std::size_t first, const Shape& shape);
 
-/// (output, mean, rstd): the type of input 0 and two f64 vectors with an element a slice.
+/// Of norms over channels; others have the first three.
+inline const std::vector<const char*> norm_outputs = {"output", "mean", "rstd", "reference", "scale", "shift"};
+
+/// The type of input 0, two f64 vectors with an element a slice and, if the operator has them, three tensors of coefficients, f64 or f32,
+/// (1 or N, C, 1, ...).
 std::vector<TensorType> norm_types(const InferContext& call, const NormGeometry& geometry);
 /// (input_gradient, weight_gradient, bias_gradient) of the inputs (gradient, input, mean, rstd, [weight]).
 std::vector<TensorType> norm_backward_types(const InferContext& call, const NormGeometry& geometry, const Shape& weight_shape);
@@ -81,6 +87,38 @@ template <class T>
 T* data_or_null(std::span<const Tensor> tensors, std::size_t i) {
   return i < tensors.size() && tensors[i].defined() ? tensors[i].data<T>() : nullptr;
 }
+
+/// One channel of a slice: y = (x - reference) * scale + shift. The reference is the mean, rounded to T: the difference keeps the digits of
+/// data far from zero, and is 0 where all elements are equal.
+template <class T>
+struct NormCoefficients {
+  T reference, scale, shift;
+
+  NormCoefficients() = default;
+  FRIT_HOST_DEVICE NormCoefficients(double mean, double rstd, double weight, double bias)
+      : reference(static_cast<T>(mean)),
+        scale(static_cast<T>(rstd * weight)),
+        shift(static_cast<T>(bias - (mean - static_cast<double>(reference)) * rstd * weight)) {}
+};
+
+/// Where a call writes them.
+template <class T>
+struct CoefficientOutputs {
+  T *reference, *scale, *shift;  // (slices, channels of a slice), or null
+
+  explicit CoefficientOutputs(std::span<const Tensor> outputs)
+      : reference(data_or_null<T>(outputs, 3)), scale(data_or_null<T>(outputs, 4)), shift(data_or_null<T>(outputs, 5)) {}
+
+  FRIT_HOST_DEVICE bool any() const { return reference != nullptr || scale != nullptr || shift != nullptr; }
+  FRIT_HOST_DEVICE void write(std::int64_t i, const NormCoefficients<T>& found) const {
+    if (reference != nullptr) reference[i] = found.reference;
+    if (scale != nullptr) scale[i] = found.scale;
+    if (shift != nullptr) shift[i] = found.shift;
+  }
+};
+
+/// For Operator::pointwise: output 0 of a norm over channels by its coefficients. None for data that is small.
+Values normalized_by_coefficients(std::span<const Value> inputs, std::span<const Value> outputs, const Attributes& attributes);
 
 Moments slice_moments(const NormGeometry& geometry, const Tensor& input, std::int64_t slice);
 /// Writes those outputs of norm_types that are read. Calls statistics(slice), which may run on any thread, once a slice. Inputs 1 and 2, if
@@ -103,14 +141,14 @@ template <class A>
 struct GroupedNorm {
   void (*check)(const InferContext& call, const Shape& input, const A& attributes);
   Shape (*weight_shape)(const Shape& input, const A& attributes);
-  std::optional<int> affine_axis = 1;  ///< that weight and bias lie along; none: they broadcast
-  decltype(Operator::pointwise) pointwise = {};
+  std::optional<int> affine_axis = 1;  ///< that weight and bias lie along, the channels'; none: they broadcast
 
   /// Fills in the rules and the kernel of `entry`, which has name, summary and samples, and adds it and `name`_backward.
   void add_to(Registry& registry, Operator entry) const {
     const GroupedNorm norm = *this;
     entry.inputs = {"input", {"weight", true}, {"bias", true}};
-    entry.outputs = {"output", "mean", "rstd"};
+    entry.outputs = norm_outputs;
+    if (!affine_axis) entry.outputs.resize(3);
     entry.infer = [norm](const InferContext& call) {
       const A& attributes = call.as<A>();
       norm.check(call, call.shape(0), attributes);
@@ -125,7 +163,7 @@ struct GroupedNorm {
                [&](std::int64_t slice) { return statistics_of(slice_moments(slices, call.inputs[0], slice), call.as<A>().eps); });
     };
     entry.in_place = {{0, 0}};
-    entry.pointwise = pointwise;
+    if (affine_axis) entry.pointwise = normalized_by_coefficients;
     const std::optional<int> axis = affine_axis;
     entry.linear_inputs = {{1, LinearInput::factor, axis}, {2, LinearInput::addend, axis}};
     entry.invariance = [](const Shape& input, const Attributes& attributes) { return norm_invariance(input, attributes.as<A>()); };

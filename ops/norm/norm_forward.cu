@@ -43,7 +43,7 @@ __device__ void normalize(T* y, const T* x, const T* weight, const T* bias, cons
 /// One team a slice, for as many slices as fill the device: it sums the slice and writes the results, from registers where they hold the
 /// slice, or else by a second read of what mostly lies in a cache. The output may lie on the input. Deterministic.
 template <class T, int width>
-__global__ void __launch_bounds__(1024) normalize_slices(T* output, StatisticsRule rule, const T* input, const T* weight, const T* bias,
+__global__ void __launch_bounds__(1024) normalize_slices(T* output, StatisticsRule<T> rule, const T* input, const T* weight, const T* bias,
                                                          DeviceGeometry g, Alignment aligned, cuda::Team team) {
   __shared__ SumPair shared[cuda::warp_size];
   for (std::int64_t first = team.first_item(); first < g.slices; first += team.item_step()) {
@@ -54,6 +54,7 @@ __global__ void __launch_bounds__(1024) normalize_slices(T* output, StatisticsRu
     const SumPair sums = team.sum(sum_moments(tile, input + offset, g, it, pivot, aligned.data), shared);
     if (slice >= g.slices) continue;
     const SliceStatistics statistics = rule(slice, sums, pivot, team.rank() == 0);
+    rule.write_coefficients(slice, statistics, team);
     if (output == nullptr || it.end == 0) continue;
     const bool held = Tile<T, width>::holds(it.end, team.size);
     normalize(output + offset, input + offset, weight, bias, Normalizer<Computed<T>>(statistics.mean, statistics.rstd), tile, held, g,
@@ -79,13 +80,14 @@ __global__ void __launch_bounds__(1024)
 /// Finalizes a slice whose sums came in parts; first_of gives the place of its first element.
 template <class T, class FirstOf>
 struct FinishStatistics {
-  StatisticsRule rule;
+  StatisticsRule<T> rule;
   const T* input;
   FirstOf first_of;
 
   __device__ double weight(std::int64_t, std::int64_t) const { return 1; }
-  __device__ void operator()(std::int64_t slice, const SumPair& sums) const {
-    rule(slice, sums, rule.count > 0 ? convert<double>(input[first_of(slice)]) : 0, true);
+  __device__ void operator()(std::int64_t slice, const SumPair& sums, const cuda::Team& team) const {
+    const double pivot = rule.count > 0 ? convert<double>(input[first_of(slice)]) : 0;
+    rule.write_coefficients(slice, rule(slice, sums, pivot, team.rank() == 0), team);
   }
 };
 
@@ -99,9 +101,12 @@ struct FirstInColumns {
 };
 
 /// The statistics at inference, one thread a slice.
-__global__ void take_running_statistics(StatisticsRule rule, std::int64_t slices) {
+template <class T>
+__global__ void take_running_statistics(StatisticsRule<T> rule, std::int64_t slices) {
   for (std::int64_t slice = cuda::first_item(); slice < slices; slice += cuda::item_step()) {
-    rule.write(slice, load(rule.running.mean, slice), rsqrt(load(rule.running.variance, slice) + rule.eps));
+    const SliceStatistics found{load(rule.running.mean, slice), rsqrt(load(rule.running.variance, slice) + rule.eps)};
+    rule.write(slice, found.mean, found.rstd);
+    rule.write_coefficients(slice, found, cuda::Team{1});
   }
 }
 
@@ -144,8 +149,7 @@ using WholeColumnMoments = ColumnMoments<T, width, /*rows_at_once=*/8>;
 /// input. Deterministic.
 template <class T, int width>
 __global__ void __launch_bounds__(ColumnSplit::threads)
-    normalize_whole_columns(T* output, StatisticsRule rule, WholeColumnMoments<T, width> moments, ChannelWeights<T> weights,
-                            ColumnSplit split) {
+    normalize_whole_columns(T* output, StatisticsRule<T> rule, WholeColumnMoments<T, width> moments, ColumnSplit split) {
   constexpr int most = ColumnSplit::most_lanes * width;
   __shared__ SumPair column_sums[most];
   __shared__ double means[most], rstds[most];  // (slices of the block)
@@ -163,14 +167,16 @@ __global__ void __launch_bounds__(ColumnSplit::threads)
     rstds[place] = found.rstd;
   });
   __syncthreads();
-  if (output == nullptr) return;
+  if (output == nullptr && !rule.coefficients.any()) return;
   NormCoefficients<Computed<T>> own[width];
   const int first = it.column - it.lane * width;
   make_once(own, it, split, [&](int column) {
     const int place = (column - first) / static_cast<int>(g.group);
-    return weights.coefficients({means[place], rstds[place]}, g.channel(column));
+    const auto found = rule.weights.coefficients({means[place], rstds[place]}, g.channel(column));
+    if (g.is_first_of_channel(column)) rule.coefficients.write(it.matrix * rule.channels + g.channel(column), found);
+    return found;
   });
-  if (it.inside) write_columns(output, moments.input, own, it, split, moments.aligned);
+  if (it.inside && output != nullptr) write_columns(output, moments.input, own, it, split, moments.aligned);
 }
 
 /// How the sums of a call's slices are shared out.
@@ -196,10 +202,10 @@ template <class T>
 struct Forward {
   const KernelContext& call;
   const NormGeometry& g;
-  StatisticsRule rule;
   SumPair* sums;
   const T *input, *weight, *bias;
   T* output;
+  StatisticsRule<T> rule;
 
   Forward(const KernelContext& call_, const NormGeometry& geometry, double eps, const RunningStatistics& running)
       : call(call_),
@@ -208,10 +214,17 @@ struct Forward {
         input(call.inputs[0].data<T>()),
         weight(data_or_null<T>(call.inputs, 1)),
         bias(data_or_null<T>(call.inputs, 2)),
-        output(data_or_null<T>(call.outputs, 0)) {
-    const double count = static_cast<double>(g.slice_elements());
-    rule = {data_or_null<double>(call.outputs, 1), data_or_null<double>(call.outputs, 2), running, eps, count, count > 0 ? 1 / count : 0};
-  }
+        output(data_or_null<T>(call.outputs, 0)),
+        rule{data_or_null<double>(call.outputs, 1),
+             data_or_null<double>(call.outputs, 2),
+             CoefficientOutputs<Computed<T>>(call.outputs),
+             {weight, bias},
+             g.channels,
+             g.slice_channels(),
+             running,
+             eps,
+             static_cast<double>(g.slice_elements()),
+             g.slice_elements() > 0 ? 1 / static_cast<double>(g.slice_elements()) : 0} {}
 
   Alignment aligned(int width) const { return {width, {input, output}, {weight, bias}}; }
 
@@ -251,7 +264,7 @@ struct Forward {
       const auto split = whole_slices(columns, width, sizeof(T));
       if (!split) return;
       cuda::launch(normalize_whole_columns<T, width>, split->shape(), call.stream, output, rule,
-                   WholeColumnMoments<T, width>{input, columns, aligned(width).data}, ChannelWeights<T>{weight, bias}, *split);
+                   WholeColumnMoments<T, width>{input, columns, aligned(width).data}, *split);
       done = true;
     });
     return done;
@@ -261,8 +274,8 @@ struct Forward {
     const ColumnGeometry& columns = *plan.columns;
     dispatch_column_width<T>(columns, [&]<int width>() {
       const ColumnSplit split(columns, width, ColumnSplit::passing_blocks);
-      cuda::launch(normalize_columns<T, width>, split.shape(), call.stream, output, input, ChannelWeights<T>{weight, bias}, rule.means,
-                   rule.rstds, columns, split, aligned(width).data);
+      cuda::launch(normalize_columns<T, width>, split.shape(), call.stream, output, input, rule.weights, rule.means, rule.rstds, columns,
+                   split, aligned(width).data);
     });
   }
 
@@ -316,7 +329,7 @@ void run_cuda_norm_at_inference(const KernelContext& call, const NormGeometry& g
   dispatch_floating_and_halves(call.inputs[0].dtype(), [&]<class T>() {
     Forward<T> forward(call, geometry, eps, running);
     forward.keep_statistics(plan);
-    cuda::launch(take_running_statistics, cuda::loop_shape(geometry.slices), call.stream, forward.rule, geometry.slices);
+    cuda::launch(take_running_statistics<T>, cuda::loop_shape(geometry.slices), call.stream, forward.rule, geometry.slices);
     forward.write(plan);
   });
 }

@@ -25,8 +25,8 @@ struct PartialSums {
   std::int64_t outer, items, inner;
 };
 
-/// One team an item: adds its partial sums, each multiplied by finish.weight(item, p), and hands them to finish(item, sums) in one thread.
-/// Reads each sum once. Deterministic.
+/// One team an item: adds its partial sums, each multiplied by finish.weight(item, p), and hands them to finish(item, sums) in one thread,
+/// or to finish(item, sums, team) in all. Reads each sum once. Deterministic.
 template <class Finish>
 __global__ void finish_sums(Finish finish, PartialSums partial, cuda::Team team) {
   __shared__ SumPair shared[cuda::warp_size];
@@ -42,7 +42,12 @@ __global__ void finish_sums(Finish finish, PartialSums partial, cuda::Team team)
       sums = sums + SumPair{weight * found.first, weight * found.second};
     }
     sums = team.sum(sums, shared);
-    if (item < partial.items && team.rank() == 0) finish(item, sums);
+    if (item >= partial.items) continue;
+    if constexpr (requires { finish(item, sums, team); }) {
+      finish(item, sums, team);
+    } else if (team.rank() == 0) {
+      finish(item, sums);
+    }
   }
 }
 

@@ -1,8 +1,10 @@
 #include <gtest/gtest.h>
 
 #include "frit/autograd/gradient.h"
+#include "frit/core/cuda/device.h"
 #include "frit/core/random.h"
 #include "frit/graph/executable.h"
+#include "frit/graph/layouts.h"
 #include "frit/graph/pipeline.h"
 #include "frit/ops/convolution/convolution.h"
 #include "frit/ops/elementwise/activation.h"
@@ -51,6 +53,16 @@ int count_of(const Graph& graph, std::string_view name) {
   return static_cast<int>(std::count_if(nodes.begin(), nodes.end(), [&](const graph::Node* node) { return node->op->name == name; }));
 }
 
+/// Norms of which only the statistics and the coefficients are computed.
+int spelled_norms(const Graph& graph) {
+  const std::vector<int> uses = graph::use_counts(graph);
+  const auto nodes = graph.all(NodeKind::operation);
+  return static_cast<int>(std::count_if(nodes.begin(), nodes.end(), [&](const graph::Node* node) {
+    const auto reads = [&](std::size_t k) { return uses[static_cast<std::size_t>(node->outputs[k])]; };
+    return node->outputs.size() == 6 && reads(0) == 0 && reads(3) > 0 && reads(4) > 0 && reads(5) > 0;
+  }));
+}
+
 /// Far from zero, where a rounded mean would cost digits.
 Bindings inputs_of(const Graph& graph) {
   Bindings inputs;
@@ -63,15 +75,15 @@ Bindings inputs_of(const Graph& graph) {
   return inputs;
 }
 
-void expect_near(const Graph& expected, const Graph& found, double tolerance) {
+void expect_near(const Graph& expected, const Graph& found, double tolerance, Device device = {}) {
   const Bindings inputs = inputs_of(expected);
-  State state, other_state;
+  State state, other_state(device);
   graph::Executable plain(expected, state), spelled(found, other_state);
   plain.run(inputs);
   spelled.run(inputs);
   for (const graph::Output& output : expected.outputs()) {
     const Tensor& value = plain.output(output.name);
-    EXPECT_TRUE(near(spelled.output(output.name), value, tolerance, largest_finite(value))) << output.name;
+    EXPECT_TRUE(near(spelled.output(output.name).to(Device::cpu()), value, tolerance, largest_finite(value))) << output.name;
   }
 }
 
@@ -87,29 +99,46 @@ TEST(PointwiseResults, OfNormsAreComputedWithWhatFollows) {
       SCOPED_TRACE(concat(name, ' ', dtype));
       const Graph plain = training_graph(norm, shape, dtype);
       const Graph spelled = graph::apply(graph::cleanup_pipeline(), plain);
-      EXPECT_EQ(count_of(spelled, "norm_coefficients"), 1);
+      EXPECT_EQ(spelled_norms(spelled), 1);
       EXPECT_EQ(count_of(spelled, "relu"), 0);
-      EXPECT_EQ(count_of(spelled, name), 1);  // it still gives the statistics
+      EXPECT_EQ(count_of(spelled, name), 1);
       expect_near(plain, spelled, tolerance);
     }
   }
 }
 
+/// Statistics of one launch and of several.
+TEST(CudaPointwiseResults, AreThoseOfTheCpu) {
+  if (cuda::device_count() == 0) GTEST_SKIP() << "no CUDA device";
+  const Device gpu = {DeviceKind::cuda, 0};
+  const std::tuple<Shape, DType, double> cases[] = {
+      {{8, 64, 32, 32}, DType::f32, 1e-4}, {{4, 128, 32, 32}, DType::f16, 3e-2}, {{2, 4, 183, 181}, DType::f64, 1e-10}};
+  for (const Norm& norm : {Norm(batch_norm_of), Norm(group_norm_of), Norm(instance_norm_of), Norm(plain_instance_norm_of)}) {
+    for (const auto& [shape, dtype, tolerance] : cases) {
+      const Graph plain = training_graph(norm, shape, dtype);
+      const Graph spelled = graph::convert_layouts(graph::apply(graph::cleanup_pipeline(), plain), gpu);
+      SCOPED_TRACE(graph::to_text(spelled));
+      EXPECT_EQ(spelled_norms(spelled), 1);
+      expect_near(plain, spelled, tolerance, gpu);
+    }
+  }
+}
+
 TEST(PointwiseResults, StayWithTheirOperationWhereNothingIsGained) {
-  const auto coefficients = [](const Graph& graph, bool for_chains = true) {
-    return count_of(graph::spell_pointwise_results(graph, for_chains), "norm_coefficients");
+  const auto spelled = [](const Graph& graph, bool for_chains = true) {
+    return spelled_norms(graph::spell_pointwise_results(graph, for_chains));
   };
-  EXPECT_EQ(coefficients(training_graph(batch_norm_of, {2, 4, 8, 8}, DType::f32)), 0);  // small
-  EXPECT_EQ(coefficients(training_graph(batch_norm_of, {8, 64, 64, 64}, DType::f32)), 1);
+  EXPECT_EQ(spelled(training_graph(batch_norm_of, {2, 4, 8, 8}, DType::f32)), 0);  // small
+  EXPECT_EQ(spelled(training_graph(batch_norm_of, {8, 64, 64, 64}, DType::f32)), 1);
   Graph pooled;
   const Value x = pooled.input("x", {2, 4, 256, 256}), weight = pooled.input("weight", {4}), bias = pooled.input("bias", {4});
   pooled.output("y", max_pool2d(group_norm(x, 2, weight, bias), {.kernel_size = {2}}));
-  EXPECT_EQ(coefficients(pooled, /*for_chains=*/false), 0);  // no elementwise operation reads it
-  EXPECT_EQ(coefficients(pooled), 1);                        // a pool takes it in
+  EXPECT_EQ(spelled(pooled, /*for_chains=*/false), 0);  // no elementwise operation reads it
+  EXPECT_EQ(spelled(pooled), 1);                        // a pool takes it in
   Graph graph;
   const Value input = graph.input("x", {2, 4, 256, 256});
   graph.output("y", group_norm(input, 2, graph.input("weight", {4}), graph.input("bias", {4})));
-  EXPECT_EQ(coefficients(graph), 0);  // nothing reads it
+  EXPECT_EQ(spelled(graph), 0);  // nothing reads it
 }
 
 TEST(PointwiseResults, AreSpelledForChains) {

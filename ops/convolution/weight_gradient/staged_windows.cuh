@@ -79,21 +79,25 @@ __device__ void stage_plane(int thread, std::uint32_t to, const Stored* input, c
 struct WindowRing {
   std::uint32_t gradients, planes;
   int first, turn = 1;  ///< the plane that a tile's first taps meet; which gradient is its
+  bool fresh = true;    ///< its planes are all new
 
   __device__ WindowRing(std::uint32_t memory, const TapWindows& w)
       : gradients(memory), planes(memory + static_cast<std::uint32_t>(2 * w.gradient_bytes)), first(w.planes - w.new_planes) {}
 
-  /// To the next tile, whose planes may all be new.
-  __device__ void advance(const TapWindows& w, bool fresh) {
+  /// To a tile, `begins` being the block's first. All threads of the block wait where new planes have no room next to those of the tile
+  /// before.
+  __device__ WindowTile advance(const TapWindows& w, std::int64_t number, bool begins) {
+    const WindowTile tile(w, number);
+    fresh = begins || tile.depth == 0;
+    if (!begins && fresh && w.planes < 2 * w.block_depths) __syncthreads();
     first = wrapped(w, first + (fresh ? w.block_depths : w.new_planes));
     turn ^= 1;
+    return tile;
   }
   __device__ std::uint32_t gradient(const TapWindows& w) const { return gradients + static_cast<std::uint32_t>(turn * w.gradient_bytes); }
   __device__ std::uint32_t plane(const TapWindows& w, int depth_tap) const {
     return planes + static_cast<std::uint32_t>(wrapped(w, first + depth_tap) * w.plane_bytes);
   }
-  /// Whether planes that are all new have no room next to those of the tile before.
-  __device__ static bool waits(const TapWindows& w, bool fresh) { return fresh && w.planes < 2 * w.block_depths; }
 
  private:
   __device__ static int wrapped(const TapWindows& w, int plane) { return plane >= w.planes ? plane - w.planes : plane; }
@@ -105,12 +109,9 @@ __device__ void stage_tiles(int thread, WindowRing ring, const Stored* gradient,
                             const TapWindow& window, std::int64_t begin, std::int64_t end) {
 #pragma unroll 1
   for (std::int64_t number = begin; number < end; ++number) {
-    const WindowTile tile(w, number);
-    const bool fresh = number == begin || tile.depth == 0;
-    if (number > begin && WindowRing::waits(w, fresh)) __syncthreads();
-    ring.advance(w, fresh);
+    const WindowTile tile = ring.advance(w, number, number == begin);
     stage_gradient(thread, ring.gradient(w), gradient, w, tile, window.output);
-    for (int tap = fresh ? 0 : w.block_depths - w.new_planes; tap < w.block_depths; ++tap) {
+    for (int tap = ring.fresh ? 0 : w.block_depths - w.new_planes; tap < w.block_depths; ++tap) {
       stage_plane(thread, ring.plane(w, tap), input, w, tile, window, tap);
     }
     cuda::wait_for_copies();

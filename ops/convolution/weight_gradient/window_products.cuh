@@ -147,10 +147,7 @@ __global__ void __launch_bounds__(TapWindows::most_warps * 32 + TapWindows::stag
   WindowSums<Stored, stride> sums;
 #pragma unroll 1
   for (std::int64_t number = begin; number < end; ++number) {
-    const WindowTile tile(w, number);
-    const bool fresh = number == begin || tile.depth == 0;
-    if (number > begin && WindowRing::waits(w, fresh)) __syncthreads();
-    ring.advance(w, fresh);
+    const WindowTile tile = ring.advance(w, number, number == begin);
     __syncthreads();  // the tile is there, and the one before it was used
     const int rows = min(w.rows, w.size[1] - tile.row), used_columns = min(w.columns, w.size[2] - tile.column);
     const std::uint32_t left = ring.gradient(w) + static_cast<std::uint32_t>(left_offset);

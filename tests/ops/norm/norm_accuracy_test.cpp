@@ -4,6 +4,7 @@
 #include "frit/ops/elementwise/arithmetic.h"
 #include "frit/ops/norm/norm.h"
 #include "ops/elementwise/evaluation.h"
+#include "ops/operator_checks.h"
 
 namespace frit {
 namespace {
@@ -125,6 +126,29 @@ TEST_P(NormAccuracy, HalfDataMayBeFarFromZero) {
   for (const DType half : {DType::f16, DType::bf16}) {
     const Tensor rounded = x.to(half);
     EXPECT_LE(largest_difference(run(rounded).output, run(rounded.to(DType::f64)).output), half == DType::f16 ? 2e-3 : 2e-2);
+  }
+}
+
+/// (x - reference) * scale + shift, far from zero too.
+TEST(NormCoefficients, GiveTheResult) {
+  const std::pair<DType, double> cases[] = {{DType::f64, 1e-12}, {DType::f32, 2e-6}, {DType::f16, 1e-3}, {DType::bf16, 1e-2}};
+  for (const char* const name : {"batch_norm", "group_norm", "instance_norm"}) {
+    for (const auto& [dtype, tolerance] : cases) {
+      const std::vector<Sample> samples = ops::registry().find(name).samples();
+      for (std::size_t i = 0; i < samples.size(); ++i) {
+        SCOPED_TRACE(concat(name, " sample ", i, ' ', dtype));
+        std::vector<Tensor> inputs = sample_tensors(samples[i], dtype, i);
+        for (const double offset : {0.0, is_half(dtype) ? 8.0 : 1e4}) {
+          inputs[0] = ops::run("add", {inputs[0], Tensor::full({}, offset, dtype)})[0];
+          const std::vector<Tensor> found = ops::run(name, clones(inputs), samples[i].attributes);
+          const DType computed = dtype == DType::f64 ? DType::f64 : DType::f32;
+          for (std::size_t k = 3; k < 6; ++k) ASSERT_EQ(found[k].dtype(), computed);
+          const Tensor difference = ops::run("subtract", {inputs[0].to(computed), found[3]})[0];
+          const Tensor result = ops::run("add", {ops::run("multiply", {difference, found[4]})[0], found[5]})[0];
+          EXPECT_TRUE(near(result, found[0], tolerance, std::max(1.0, largest_finite(found[0]))));
+        }
+      }
+    }
   }
 }
 
