@@ -287,9 +287,10 @@ __global__ void __launch_bounds__(LinePlan::threads) held_kernel(Reduction reduc
     for (int j = 0; j < runs.count; ++j) {
       if (first + j * stride >= line.end) continue;
       std::remove_pointer_t<decltype(reduction.output)>* const to = reduction.output + runs.offsets[j];
-      cuda::Vector<std::remove_reference_t<decltype(*to)>, batch_size> results;
+      using T = std::remove_reference_t<decltype(*to)>;
+      cuda::Vector<T, batch_size> results;
 #pragma unroll
-      for (int i = 0; i < batch_size; ++i) results[i] = terms[j][i];
+      for (int i = 0; i < batch_size; ++i) results[i] = convert<T>(terms[j][i]);
       cuda::store_elements(to, results, cuda::aligned_for_vectors(reduction.output));
     }
   }

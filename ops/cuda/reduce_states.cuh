@@ -1,6 +1,7 @@
 #pragma once
 
 #include "frit/core/convert.h"
+#include "frit/ops/cuda/dispatch.cuh"
 #include "frit/ops/cuda/reduce.cuh"
 
 // Reductions to running states that several operators share: sums, and sums of exponentials.
@@ -48,6 +49,18 @@ struct LogSumExpOf {
 #pragma unroll
     for (int i = 0; i < batch_size; ++i) terms[i] = std::exp(terms[i] - shift);
     return {maximum, Sum<C>::of(tree_sum(terms))};
+  }
+};
+
+/// What a forward kernel kept of each line: in the type that elements of type T are computed with, or rounded to T.
+template <class T>
+struct Statistics {
+  const void* data;  // (results)
+  bool rounded;
+
+  explicit Statistics(const Tensor& kept) : data(kept.raw()), rounded(kept.dtype() == dtype_of<T>()) {}
+  __device__ Computed<T> operator[](std::int64_t i) const {
+    return rounded ? convert<Computed<T>>(static_cast<const T*>(data)[i]) : static_cast<const Computed<T>*>(data)[i];
   }
 };
 

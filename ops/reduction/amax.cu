@@ -1,6 +1,6 @@
 // The greatest (or least) element over any axes, how many equal it, and the gradient.
 
-#include "frit/ops/cuda/elementwise.cuh"
+#include "frit/ops/cuda/dispatch.cuh"
 #include "frit/ops/cuda/reduce.cuh"
 #include "frit/ops/operator/registry.h"
 #include "frit/ops/reduction/extremum.h"
@@ -23,20 +23,21 @@ struct CountedExtremum {
 
 template <class Order, class T>
 struct SharedExtremum {
-  using State = CountedExtremum<Order, T>;
-  TensorSource<T> source;
+  using C = Computed<T>;
+  using State = CountedExtremum<Order, C>;
+  TensorSource<T, C> source;
   T* value;             // (results), or null
   std::int64_t* count;  // (results), or null
 
-  __device__ static T missing() { return Order::template start<T>(); }
-  __device__ State read(const T (&elements)[batch_size], const Batch& batch) const {
+  __device__ static C missing() { return Order::template start<C>(); }
+  __device__ State read(const C (&elements)[batch_size], const Batch& batch) const {
     State state = State::identity();
 #pragma unroll
     for (int i = 0; i < batch_size; ++i) state = State::merge(state, {elements[i], static_cast<std::int64_t>(batch.has(i))});
     return state;
   }
   __device__ void finish(const State& state, const Line& line) const {
-    if (value != nullptr) value[line.result] = state.value;
+    if (value != nullptr) value[line.result] = convert<T>(state.value);
     if (count != nullptr) count[line.result] = state.count;
   }
 };
@@ -54,34 +55,53 @@ template <class Order>
 void kernel(const KernelContext& call) {
   const Tensor& input = call.inputs[0];
   const Tensor &values = call.outputs[0], &counts = call.outputs[1];
-  dispatch_arithmetic(input.dtype(), [&]<class T>() {
-    const SharedExtremum<Order, T> reduction{
-        {input.data<T>()}, values.defined() ? values.data<T>() : nullptr, counts.defined() ? counts.data<std::int64_t>() : nullptr};
+  dispatch_all(input.dtype(), [&]<class T>() {
+    const SharedExtremum<Order, T> reduction{{input.data<T>()}, data_or_null<T>(values), data_or_null<std::int64_t>(counts)};
     reduce_lines(call.stream, reduction, Lines(input, axes_of(call, input)), call.scratch);
   });
 }
 
 /// Equal extrema share the gradient evenly, NaNs too.
-struct ShareGradient {
-  template <class T>
-  __device__ T operator()(T gradient, T x, T extremum, std::int64_t count) const {
-    return ties(x, extremum) ? gradient / static_cast<T>(count) : T{0};
+template <class T>
+struct SharedGradient {
+  using C = Computed<T>;
+  T* output;
+  TensorSource<T> source;
+  const T *gradient, *extremum;  // (results)
+  const std::int64_t* count;     // (results)
+
+  struct Map {
+    T share;
+    C extremum;
+    template <class Raw>
+    __device__ T operator()(const Raw& raw, int i, std::int64_t) const {
+      return ties(convert<C>(raw[i]), extremum) ? share : T{};
+    }
+  };
+  __device__ Map map(const Line& line) const {
+    const C share = convert<C>(gradient[line.result]) / static_cast<C>(count[line.result]);
+    return {convert<T>(share), convert<C>(extremum[line.result])};
   }
 };
 
 void backward_kernel(const KernelContext& call) {
   const Tensor& input = call.inputs[1];
-  const Shape kept = reduced_shape(input.shape(), axes_of(call, input), /*keep_dims=*/true);
-  const Tensor operands[] = {call.inputs[0].reshape(kept), input, call.inputs[2].reshape(kept), call.inputs[3].reshape(kept)};
-  dispatch_floating(input.dtype(),
-                    [&]<class T>() { map_elements<T, T, T, T, std::int64_t>(call.stream, call.outputs[0], operands, ShareGradient{}); });
+  dispatch_floating_and_halves(input.dtype(), [&]<class T>() {
+    const SharedGradient<T> shared{call.outputs[0].data<T>(),
+                                   {input.data<T>()},
+                                   call.inputs[0].data<T>(),
+                                   call.inputs[2].data<T>(),
+                                   call.inputs[3].data<std::int64_t>()};
+    visit_lines(call.stream, shared, Lines(input, axes_of(call, input)));
+  });
 }
 
 }  // namespace
 }  // namespace frit::ops
 
 FRIT_CUDA_KERNELS(amax) {
-  registry.add_cuda("amax", {.run = kernel<Maximum>, .scratch = scratch, .any_layout_inputs = {0}});
-  registry.add_cuda("amin", {.run = kernel<Minimum>, .scratch = scratch, .any_layout_inputs = {0}});
-  registry.add_cuda("extremum_backward", {.run = backward_kernel, .any_layout_inputs = {1}, .any_layout_outputs = {0}});
+  registry.add_cuda("amax", {.run = kernel<Maximum>, .halves = true, .scratch = scratch, .any_layout_inputs = {0}});
+  registry.add_cuda("amin", {.run = kernel<Minimum>, .halves = true, .scratch = scratch, .any_layout_inputs = {0}});
+  registry.add_cuda("extremum_backward",
+                    {.run = backward_kernel, .halves = true, .any_layout_inputs = {1}, .any_layout_outputs = {0}, .one_layout = true});
 }

@@ -140,6 +140,9 @@ std::vector<Sample> samples() {
       {.inputs = {input({2, 3, 2, 3})}, .attributes = AxisReductionAttributes{-4, false}},
       {.inputs = {input({1, 1})}, .attributes = AxisReductionAttributes{-1, true}},
       {.inputs = {input({0, 3})}, .attributes = AxisReductionAttributes{1, false}},
+      {.inputs = {input({2, 16, 3, 4})}, .attributes = AxisReductionAttributes{1, false}},
+      {.inputs = {input({5, 16})}, .attributes = AxisReductionAttributes{0, true}},
+      {.inputs = {input({2, 8200})}, .attributes = AxisReductionAttributes{1, false}, .smooth = false},
   };
 }
 

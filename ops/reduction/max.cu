@@ -1,5 +1,6 @@
 // The first of the greatest (or least) elements along an axis, and its place.
 
+#include "frit/ops/cuda/computed.cuh"
 #include "frit/ops/cuda/reduce.cuh"
 #include "frit/ops/operator/registry.h"
 #include "frit/ops/reduction/extremum.h"
@@ -22,14 +23,15 @@ struct Extremum {
 
 template <class Order, class T>
 struct FirstExtremum {
-  using State = Extremum<Order, T>;
-  TensorSource<T> source;
+  using C = Computed<T>;
+  using State = Extremum<Order, C>;
+  TensorSource<T, C> source;
   T* value;             // (results), or null
   std::int64_t* index;  // (results), or null
 
-  __device__ static T missing() { return Order::template start<T>(); }
-  __device__ State read(const T (&elements)[batch_size], const Batch& batch) const {
-    T value = elements[0];
+  __device__ static C missing() { return Order::template start<C>(); }
+  __device__ State read(const C (&elements)[batch_size], const Batch& batch) const {
+    C value = elements[0];
     int place = 0;  // in the batch: a short number to choose
 #pragma unroll
     for (int i = 1; i < batch_size; ++i) {
@@ -40,7 +42,7 @@ struct FirstExtremum {
     return {value, batch.position + static_cast<std::int64_t>(place) * batch.step};
   }
   __device__ void finish(const State& state, const Line& line) const {
-    if (value != nullptr) value[line.result] = state.value;
+    if (value != nullptr) value[line.result] = convert<T>(state.value);
     if (index != nullptr) index[line.result] = state.index;
   }
 };
@@ -58,9 +60,8 @@ template <class Order>
 void run_extremum(const KernelContext& call, const Tensor& values, const Tensor& indices) {
   const Tensor& input = call.inputs[0];
   const Lines lines(input, axis_of(call.attributes, input.rank(), call.op));
-  dispatch_arithmetic(input.dtype(), [&]<class T>() {
-    const FirstExtremum<Order, T> reduction{
-        {input.data<T>()}, values.defined() ? values.data<T>() : nullptr, indices.defined() ? indices.data<std::int64_t>() : nullptr};
+  dispatch_all(input.dtype(), [&]<class T>() {
+    const FirstExtremum<Order, T> reduction{{input.data<T>()}, data_or_null<T>(values), data_or_null<std::int64_t>(indices)};
     reduce_lines(call.stream, reduction, lines, call.scratch);
   });
 }
@@ -76,7 +77,7 @@ void argmax_kernel(const KernelContext& call) { run_extremum<Maximum>(call, {}, 
 }  // namespace frit::ops
 
 FRIT_CUDA_KERNELS(max) {
-  registry.add_cuda("max", {.run = kernel<Maximum>, .scratch = scratch, .any_layout_inputs = {0}});
-  registry.add_cuda("min", {.run = kernel<Minimum>, .scratch = scratch, .any_layout_inputs = {0}});
-  registry.add_cuda("argmax", {.run = argmax_kernel, .scratch = scratch, .any_layout_inputs = {0}});
+  registry.add_cuda("max", {.run = kernel<Maximum>, .halves = true, .scratch = scratch, .any_layout_inputs = {0}});
+  registry.add_cuda("min", {.run = kernel<Minimum>, .halves = true, .scratch = scratch, .any_layout_inputs = {0}});
+  registry.add_cuda("argmax", {.run = argmax_kernel, .halves = true, .scratch = scratch, .any_layout_inputs = {0}});
 }
