@@ -1,10 +1,9 @@
 #pragma once
 
 #include "frit/core/convert.h"
-#include "frit/ops/cuda/dispatch.cuh"
-#include "frit/ops/cuda/reduce.cuh"
+#include "frit/ops/cuda/lines.cuh"
 
-// Reductions to running states that several operators share: sums, and sums of exponentials.
+// Reductions to running states that several operators share: sums, and sums of exponentials. NVRTC compiles this header too.
 
 namespace frit::ops {
 
@@ -24,7 +23,7 @@ struct SumOf {
 };
 
 /// y = sum / divisor.
-template <class T, class Result>
+template <class T, class Result = T>
 struct DividedSum : SumOf<TensorSource<T, SumTerm<T>>> {
   Result* y;  // (results)
   SumTerm<T> divisor;
@@ -49,18 +48,6 @@ struct LogSumExpOf {
 #pragma unroll
     for (int i = 0; i < batch_size; ++i) terms[i] = std::exp(terms[i] - shift);
     return {maximum, Sum<C>::of(tree_sum(terms))};
-  }
-};
-
-/// What a forward kernel kept of each line: in the type that elements of type T are computed with, or rounded to T.
-template <class T>
-struct Statistics {
-  const void* data;  // (results)
-  bool rounded;
-
-  explicit Statistics(const Tensor& kept) : data(kept.raw()), rounded(kept.dtype() == dtype_of<T>()) {}
-  __device__ Computed<T> operator[](std::int64_t i) const {
-    return rounded ? convert<Computed<T>>(static_cast<const T*>(data)[i]) : static_cast<const Computed<T>*>(data)[i];
   }
 };
 

@@ -1,6 +1,8 @@
 // The cross entropy of logits (N, C, S) and a target class for each of the N S columns, and its gradient. A target that is no class, for
 // which the CPU throws, makes its column NaN.
 
+#include "frit/ops/cuda/dispatch.cuh"
+#include "frit/ops/cuda/reduce.cuh"
 #include "frit/ops/cuda/reduce_states.cuh"
 #include "frit/ops/loss/loss_functors.h"
 #include "frit/ops/loss/loss_reduction.h"

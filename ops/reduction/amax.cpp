@@ -58,7 +58,7 @@ ReductionPlan plan_of(const KernelContext& call, const Shape& shape) {
 
 std::size_t scratch(const InferContext& call) {
   const ReductionPlan plan(call.shape(0), reduction_axes(call));
-  return dispatch_arithmetic(call.inputs[0].dtype, [&]<class T>() { return plan.scratch_bytes(sizeof(SharedExtremumTile<Maximum, T>)); });
+  return dispatch_arithmetic(call.inputs[0].dtype, [&]<class T>() { return plan.scratch_bytes(sizeof(SharedExtremumTile<MaximumOrder, T>)); });
 }
 
 template <class Order>
@@ -161,7 +161,8 @@ FRIT_OPERATORS(amax) {
         .outputs = {"output", "count"},
         .infer = infer,
         .gradient = gradient,
-        .cpu = {.run = greatest ? kernel<Maximum> : kernel<Minimum>, .scratch = scratch},
+        .staged_inputs = {{0}},
+        .cpu = {.run = greatest ? kernel<MaximumOrder> : kernel<MinimumOrder>, .scratch = scratch},
         .dtypes = dtypes,
         .samples = samples,
     });

@@ -1,64 +1,40 @@
 // The greatest (or least) element over any axes, how many equal it, and the gradient.
 
-#include "frit/ops/cuda/dispatch.cuh"
-#include "frit/ops/cuda/reduce.cuh"
 #include "frit/ops/operator/registry.h"
-#include "frit/ops/reduction/extremum.h"
+#include "frit/ops/reduction/channel_centre.cuh"
 #include "frit/ops/reduction/reduction_axes.h"
+#include "frit/ops/reduction/reductions.cuh"
 
 namespace frit::ops {
 namespace {
 
-template <class Order, class T>
-struct CountedExtremum {
-  T value;
-  std::int64_t count;
-
-  __device__ static CountedExtremum identity() { return {Order::template start<T>(), 0}; }
-  __device__ static CountedExtremum merge(const CountedExtremum& a, const CountedExtremum& b) {
-    if (ties(a.value, b.value)) return {a.value, a.count + b.count};
-    return replaces<Order>(b.value, a.value) ? b : a;
-  }
-};
-
-template <class Order, class T>
-struct SharedExtremum {
-  using C = Computed<T>;
-  using State = CountedExtremum<Order, C>;
-  TensorSource<T, C> source;
-  T* value;             // (results), or null
-  std::int64_t* count;  // (results), or null
-
-  __device__ static C missing() { return Order::template start<C>(); }
-  __device__ State read(const C (&elements)[batch_size], const Batch& batch) const {
-    State state = State::identity();
-#pragma unroll
-    for (int i = 0; i < batch_size; ++i) state = State::merge(state, {elements[i], static_cast<std::int64_t>(batch.has(i))});
-    return state;
-  }
-  __device__ void finish(const State& state, const Line& line) const {
-    if (value != nullptr) value[line.result] = convert<T>(state.value);
-    if (count != nullptr) count[line.result] = state.count;
-  }
-};
-
 std::size_t scratch(const InferContext& call) {
-  return LinePlan::scratch_bytes(call.shape(0), reduction_axes(call), sizeof(CountedExtremum<Maximum, double>));
+  return LinePlan::scratch_bytes(call.shape(0), reduction_axes(call), sizeof(CountedExtremum<MaximumOrder, double>));
 }
 
-Dims axes_of(const KernelContext& call, const Tensor& input) {
-  return normalize_axes(call.as<ReductionAttributes>().axes, input.rank(), call.op.name.c_str());
+Dims axes_of(const KernelContext& call, int rank) {
+  return normalize_axes(call.as<ReductionAttributes>().axes, rank, call.op.name.c_str());
 }
 
 /// Either result may be undefined.
+template <class Order, class T>
+SharedExtremum<Order, T> reduction_of(const KernelContext& call, const T* x) {
+  return {{x}, data_or_null<T>(call.outputs[0]), data_or_null<std::int64_t>(call.outputs[1])};
+}
+
 template <class Order>
 void kernel(const KernelContext& call) {
   const Tensor& input = call.inputs[0];
-  const Tensor &values = call.outputs[0], &counts = call.outputs[1];
   dispatch_all(input.dtype(), [&]<class T>() {
-    const SharedExtremum<Order, T> reduction{{input.data<T>()}, data_or_null<T>(values), data_or_null<std::int64_t>(counts)};
-    reduce_lines(call.stream, reduction, Lines(input, axes_of(call, input)), call.scratch);
+    reduce_lines(call.stream, reduction_of<Order>(call, input.data<T>()), Lines(input, axes_of(call, input.rank())), call.scratch);
   });
+}
+
+template <class Order>
+std::optional<CentreKernel> centre(const KernelContext& call, const Stages& stages) {
+  const Dims axes = axes_of(call, staged_type(call, stages).shape.rank());
+  return channel_reduction(call, stages, axes, concat("SharedExtremum<", Order::name, ", "),
+                           [&]<class T>() { return reduction_of<Order, T>(call, nullptr); });
 }
 
 /// Equal extrema share the gradient evenly, NaNs too.
@@ -92,7 +68,7 @@ void backward_kernel(const KernelContext& call) {
                                    call.inputs[0].data<T>(),
                                    call.inputs[2].data<T>(),
                                    call.inputs[3].data<std::int64_t>()};
-    visit_lines(call.stream, shared, Lines(input, axes_of(call, input)));
+    visit_lines(call.stream, shared, Lines(input, axes_of(call, input.rank())));
   });
 }
 
@@ -100,8 +76,13 @@ void backward_kernel(const KernelContext& call) {
 }  // namespace frit::ops
 
 FRIT_CUDA_KERNELS(amax) {
-  registry.add_cuda("amax", {.run = kernel<Maximum>, .halves = true, .scratch = scratch, .any_layout_inputs = {0}});
-  registry.add_cuda("amin", {.run = kernel<Minimum>, .halves = true, .scratch = scratch, .any_layout_inputs = {0}});
+  const auto add = [&](const char* name, KernelFunction run, CentreRule centre_rule) {
+    registry.add_cuda(
+        name,
+        {.run = std::move(run), .halves = true, .scratch = scratch, .any_layout_inputs = {0}, .staged = staged_by(std::move(centre_rule))});
+  };
+  add("amax", kernel<MaximumOrder>, centre<MaximumOrder>);
+  add("amin", kernel<MinimumOrder>, centre<MinimumOrder>);
   registry.add_cuda("extremum_backward",
                     {.run = backward_kernel, .halves = true, .any_layout_inputs = {1}, .any_layout_outputs = {0}, .one_layout = true});
 }

@@ -124,6 +124,7 @@ FRIT_OPERATORS(logsumexp) {
       .outputs = {"output", "maximum", "sum"},
       .infer = infer,
       .gradient = gradient,
+      .staged_inputs = {{0}},
       .cpu = {.run = kernel, .scratch = scratch},
       .samples = samples,
   });

@@ -1,42 +1,38 @@
 // log(sum(exp(x))) over any axes, and its gradient.
 
-#include "frit/ops/cuda/reduce_states.cuh"
-#include "frit/ops/elementwise/scalar_math.h"
 #include "frit/ops/operator/registry.h"
+#include "frit/ops/reduction/channel_centre.cuh"
 #include "frit/ops/reduction/reduction_axes.h"
+#include "frit/ops/reduction/reductions.cuh"
 
 namespace frit::ops {
 namespace {
 
-template <class T>
-struct LogOfSumExp : LogSumExpOf<T, Computed<T>> {
-  using C = Computed<T>;
-  T* y;              // (results), or null
-  C *maximum, *sum;  // (results), or null
-
-  __device__ void finish(const LogSumExp<C>& state, const Line& line) const {
-    if (y != nullptr) y[line.result] = convert<T>(state.shift_of(state.maximum) + logarithm(state.sum.value()));
-    if (maximum != nullptr) maximum[line.result] = state.maximum;
-    if (sum != nullptr) sum[line.result] = state.sum.value();
-  }
-};
-
-Dims axes_of(const KernelContext& call, const Tensor& input) {
-  return normalize_axes(call.as<ReductionAttributes>().axes, input.rank(), call.op.name.c_str());
+Dims axes_of(const KernelContext& call, int rank) {
+  return normalize_axes(call.as<ReductionAttributes>().axes, rank, call.op.name.c_str());
 }
 
 std::size_t scratch(const InferContext& call) {
   return LinePlan::scratch_bytes(call.shape(0), reduction_axes(call), sizeof(LogSumExp<double>));
 }
 
+/// Any result may be undefined.
+template <class T>
+LogOfSumExp<T> reduction_of(const KernelContext& call, const T* x) {
+  using C = Computed<T>;
+  return {{{x}}, data_or_null<T>(call.outputs[0]), data_or_null<C>(call.outputs[1]), data_or_null<C>(call.outputs[2])};
+}
+
 void kernel(const KernelContext& call) {
   const Tensor& input = call.inputs[0];
   dispatch_floating_and_halves(input.dtype(), [&]<class T>() {
-    using C = Computed<T>;
-    const LogOfSumExp<T> reduction{
-        {{input.data<T>()}}, data_or_null<T>(call.outputs[0]), data_or_null<C>(call.outputs[1]), data_or_null<C>(call.outputs[2])};
-    reduce_lines(call.stream, reduction, Lines(input, axes_of(call, input)), call.scratch);
+    reduce_lines(call.stream, reduction_of(call, input.data<T>()), Lines(input, axes_of(call, input.rank())), call.scratch);
   });
+}
+
+std::optional<CentreKernel> centre(const KernelContext& call, const Stages& stages) {
+  return channel_reduction(call, stages, axes_of(call, staged_type(call, stages).shape.rank()), "LogOfSumExp<",
+                           [&]<class T>() { return reduction_of<T>(call, nullptr); });
 }
 
 /// From the saved maximum and sum, not from the rounded result: the weights sum to 1 at any magnitude. All -inf gives NaN.
@@ -66,7 +62,7 @@ void backward_kernel(const KernelContext& call) {
                                    call.inputs[0].data<T>(),
                                    Statistics<T>(call.inputs[2]),
                                    Statistics<T>(call.inputs[3])};
-    visit_lines(call.stream, spread, Lines(input, axes_of(call, input)));
+    visit_lines(call.stream, spread, Lines(input, axes_of(call, input.rank())));
   });
 }
 
@@ -74,7 +70,8 @@ void backward_kernel(const KernelContext& call) {
 }  // namespace frit::ops
 
 FRIT_CUDA_KERNELS(logsumexp) {
-  registry.add_cuda("logsumexp", {.run = kernel, .halves = true, .scratch = scratch, .any_layout_inputs = {0}});
+  registry.add_cuda("logsumexp",
+                    {.run = kernel, .halves = true, .scratch = scratch, .any_layout_inputs = {0}, .staged = staged_by(centre)});
   registry.add_cuda("logsumexp_backward",
                     {.run = backward_kernel, .halves = true, .any_layout_inputs = {1}, .any_layout_outputs = {0}, .one_layout = true});
 }

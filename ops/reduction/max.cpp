@@ -95,7 +95,7 @@ Values gradient(const GradientContext& call) {
 std::size_t scratch(const InferContext& call) {
   const ReductionPlan plan(call.shape(0), {axis_of(call.attributes, call.shape(0).rank(), call.op)});
   return dispatch_arithmetic(call.inputs[0].dtype,
-                             [&]<class T>() { return plan.scratch_bytes(sizeof(ExtremumTile<Maximum, T, std::int64_t>)); });
+                             [&]<class T>() { return plan.scratch_bytes(sizeof(ExtremumTile<MaximumOrder, T, std::int64_t>)); });
 }
 
 /// Either result may be undefined.
@@ -129,7 +129,7 @@ void kernel(const KernelContext& call) {
   run_extremum<Order>(call, call.outputs[0], call.outputs[1]);
 }
 
-void argmax_kernel(const KernelContext& call) { run_extremum<Maximum>(call, {}, call.outputs[0]); }
+void argmax_kernel(const KernelContext& call) { run_extremum<MaximumOrder>(call, {}, call.outputs[0]); }
 
 std::vector<Sample> samples() {
   const auto input = [](Shape shape) { return SampleInput(std::move(shape), Fill::distinct); };
@@ -161,7 +161,8 @@ FRIT_OPERATORS(max) {
         .outputs = {"output", "indices"},
         .infer = infer,
         .gradient = gradient,
-        .cpu = {.run = greatest ? kernel<Maximum> : kernel<Minimum>, .scratch = scratch},
+        .staged_inputs = {{0}},
+        .cpu = {.run = greatest ? kernel<MaximumOrder> : kernel<MinimumOrder>, .scratch = scratch},
         .dtypes = dtypes,
         .samples = samples,
     });

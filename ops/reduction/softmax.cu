@@ -1,9 +1,8 @@
 // Softmax and log-softmax along an axis, and their gradients.
 
 #include "frit/ops/cuda/reduce_states.cuh"
-#include "frit/ops/elementwise/compiled_stage.cuh"
-#include "frit/ops/elementwise/staged_kernel.cuh"
 #include "frit/ops/operator/registry.h"
+#include "frit/ops/reduction/channel_centre.cuh"
 #include "frit/ops/reduction/softmax_rows.cuh"
 
 namespace frit::ops {
@@ -96,32 +95,23 @@ void backward_kernel(const KernelContext& call) {
 constexpr const char* name_of(Softmax) { return "Softmax"; }
 constexpr const char* name_of(LogSoftmax) { return "LogSoftmax"; }
 
-/// How the kernel above shares the pixels of a channels-last image out, whose channels are lines; none where it does not hold them.
-template <class Source>
-std::optional<std::pair<ChannelRows, cuda::LaunchShape>> channel_rows(const KernelContext& call, const Shape& shape) {
-  if (shape.rank() < 4 || axis_of(call.attributes, shape, call.op) != Dims{1}) return std::nullopt;
-  const LinePlan plan(Lines(shape, dense_strides(shape, Layout::channels_last), {1}), Source::width, Runs<Source>::count);
-  const std::int64_t pixels = plan.results(), channels = shape[1];
-  const int workers = plan.team().last;
-  if (!plan.in_runs() || channels > workers * Runs<Source>::count * batch_size || pixels == 0 || pixels > INT32_MAX) return std::nullopt;
-  return std::pair{ChannelRows{pixels, static_cast<int>(channels), workers, cuda::Divisor(pixels / shape[0])}, plan.all_segments()};
-}
+/// Whether the lines are the channels.
+bool is_over_channels(const KernelContext& call, const Shape& image) { return axis_of(call.attributes, image, call.op) == Dims{1}; }
 
 template <class Form>
 std::optional<CentreKernel> centre(const KernelContext& call, const Stages& stages) {
   const TensorType image = staged_type(call, stages);
   std::optional<CentreKernel> centre;
+  if (!is_over_channels(call, image.shape)) return centre;
   dispatch_floating_and_halves(image.dtype, [&]<class T>() {
     using Source = TensorSource<T>;
-    const auto plan = channel_rows<Source>(call, image.shape);
+    const auto plan = channel_rows<Source>(image.shape);
     if (!plan) return;
     const auto& [rows, shape] = *plan;
-    const auto make = [&]<int batches>() {
+    dispatch_batches<Source>(rows, [&]<int batches>() {
       centre.emplace("frit/ops/reduction/softmax_rows.cuh", concat("ChannelSoftmax<", name_of(Form{}), ", ", batches, '>'),
                      ChannelSoftmax<Form, batches>{rows}, shape, /*asks_for_each_sample=*/false);
-    };
-    constexpr int fewer = batches_at_once / 2;
-    rows.channels <= rows.workers* fewer* batch_size ? make.template operator()<fewer>() : make.template operator()<Runs<Source>::count>();
+    });
   });
   return centre;
 }
@@ -130,10 +120,10 @@ template <class Form>
 std::optional<CentreKernel> backward_centre(const KernelContext& call, const Stages& stages) {
   const TensorType image = staged_type(call, stages);
   std::optional<CentreKernel> centre;
-  if (!lies_in_channels(call.inputs[1])) return centre;
+  if (!is_over_channels(call, image.shape) || !lies_in_channels(call.inputs[1])) return centre;
   dispatch_floating_and_halves(image.dtype, [&]<class T>() {
     using Source = GradientSource<Form, T>;
-    const auto plan = channel_rows<Source>(call, image.shape);
+    const auto plan = channel_rows<Source>(image.shape);
     if (!plan) return;
     constexpr int batches = Runs<Source>::count;
     centre.emplace("frit/ops/reduction/softmax_rows.cuh",
