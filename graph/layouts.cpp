@@ -48,8 +48,12 @@ struct Images {
       const std::size_t declared = node.op->variadic ? std::min(i, node.op->inputs.size() - 1) : i;  // the last input of some repeats
       if (is_image(graph.type(node.inputs[i]))) inputs[i] = contains(kernel.any_layout_inputs, declared);
     }
+    int rank = 0;
+    for (const auto& [i, any] : inputs) rank = any ? std::max(rank, graph.type(node.inputs[i]).shape.rank()) : rank;
     for (std::size_t i = 0; i < node.outputs.size(); ++i) {
-      if (is_image(graph.type(node.outputs[i]))) outputs[i] = contains(kernel.any_layout_outputs, i);
+      const TensorType& type = graph.type(node.outputs[i]);
+      const bool alike = !kernel.one_layout || inputs.empty() || type.shape.rank() == rank;  // else it has other axes
+      if (is_image(type)) outputs[i] = alike && contains(kernel.any_layout_outputs, i);
     }
   }
 };

@@ -8,6 +8,7 @@
 #include "frit/ops/norm/norm_attributes.h"
 #include "frit/ops/operator/run.h"
 #include "frit/ops/pool/pool_geometry.h"
+#include "frit/ops/reduction/reduction_axes.h"
 #include "frit/ops/reduction/softmax.h"
 
 namespace frit::ops {
@@ -97,6 +98,13 @@ bool lies_along(const Shape& operand, const Shape& image) {
   return missing >= 0;
 }
 
+/// Of a reduction, which no program follows: whether it leaves a number for each pixel. Threads read 8 channels at a time.
+bool reduces_channels(const Shape& image, const Shape& result) {
+  Shape pixels = image, kept = image;
+  pixels.erase(1), kept[1] = 1;
+  return image[1] % 8 == 0 && (result == pixels || result == kept);
+}
+
 std::optional<Attributes> stage(const StagedCall& call, std::span<const TensorType> inputs) {
   ChainTypes types;
   if (!types.infer(call, inputs).empty()) return std::nullopt;
@@ -106,6 +114,8 @@ std::optional<Attributes> stage(const StagedCall& call, std::span<const TensorTy
            std::all_of(operands.begin(), operands.end(), [&](const TensorType& type) { return lies_along(type.shape, image); });
   };
   if (!parts.before.empty() && !all_lie_along(parts.before, types.given.shape)) return std::nullopt;
+  const bool reduces = !call.centre.op->staged_output && element_count(types.result.shape) < element_count(types.given.shape);
+  if (reduces && !reduces_channels(types.given.shape, types.result.shape)) return std::nullopt;
   if (!call.after.instructions.empty() && !all_lie_along(parts.after, types.result.shape)) return std::nullopt;
   return ChainAttributes{call};
 }
@@ -189,6 +199,15 @@ std::vector<Sample> samples() {
       add(scaled, name, SoftmaxAttributes{}, {image, Shape(both), image, Shape(channels), Shape{}},
           "y0 = add(x0, x1); y1 = multiply(y0, x2); y2 = sigmoid(y1); return y2");
       add(swished, concat(name, "_backward").c_str(), SoftmaxAttributes{}, {image, image, image});
+    }
+    for (const char* const name : {"amax", "amin"}) {
+      add(moved, name, ReductionAttributes{{1}, false}, {{image, Fill::distinct}, {Shape{}, Fill::zeros}});
+    }
+    for (const char* const name : {"max", "min"}) {
+      add(moved, name, AxisReductionAttributes{1, true}, {{image, Fill::distinct}, {Shape{}, Fill::zeros}});
+    }
+    for (const char* const name : {"logsumexp", "sum", "mean"}) {
+      add(scaled, name, ReductionAttributes{{1}, rank == 2}, {image, Shape(both), image});
     }
     add("", "instance_norm_backward", InstanceNormAttributes{}, {image, image, statistics(n * c), statistics(n * c), Shape{c}, image},
         "y0 = add(x0, x1); return y0");

@@ -3,6 +3,7 @@
 
 #include "frit/core/numerics.h"
 #include "frit/ops/convolution/pointwise_product.h"
+#include "frit/ops/cuda/reduce.cuh"
 #include "frit/ops/cuda/reduce_states.cuh"
 #include "frit/ops/libraries/cuda/cublas.h"
 

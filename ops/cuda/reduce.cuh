@@ -3,6 +3,7 @@
 #include "frit/core/convert.h"
 #include "frit/core/cuda/reduce.cuh"
 #include "frit/core/cuda/vector.cuh"
+#include "frit/ops/cuda/computed.cuh"
 #include "frit/ops/cuda/reduce_plan.cuh"
 
 namespace frit::ops {
@@ -23,39 +24,16 @@ namespace frit::ops {
 // and, where that is less work, for lines that registers hold,
 //   void finish_held(terms, team) const;  makes the calling thread's terms its results; team.merge(part) merges the parts of all threads
 
-/// The elements of one tensor as terms of a type.
-template <class T, class Term = T>
-struct TensorSource {
-  static constexpr int width = cuda::vector_width<T>;
-  const T* x;
+/// What a forward kernel kept of each line: in the type that elements of type T are computed with, or rounded to T.
+template <class T>
+struct Statistics {
+  const void* data;  // (results)
+  bool rounded;
 
-  template <int n>
-  __device__ cuda::VectorWords<T, n> load(std::int64_t offset) const {
-    return cuda::VectorWords<T, n>::load(x + offset, cuda::aligned_for_vectors(x));
+  explicit Statistics(const Tensor& kept) : data(kept.raw()), rounded(kept.dtype() == dtype_of<T>()) {}
+  __device__ Computed<T> operator[](std::int64_t i) const {
+    return rounded ? convert<Computed<T>>(static_cast<const T*>(data)[i]) : static_cast<const Computed<T>*>(data)[i];
   }
-  template <int n>
-  __device__ Term term(const cuda::VectorWords<T, n>& raw, int i) const {
-    return convert<Term>(raw[i]);
-  }
-};
-
-/// What load<n> of a source gives.
-template <class Source, int n>
-using RawOf = decltype(std::declval<Source>().template load<n>(0));
-template <class Source>
-using TermOf = decltype(std::declval<Source>().term(std::declval<RawOf<Source, 1>>(), 0));
-
-/// Elements of a line that a thread reads at once. Element i exists if has(i); element 0 does, and in a run all do.
-struct Batch {
-  std::int64_t position;  ///< of element 0
-  int step;               ///< from one element's position to the next's
-  int left;               ///< positions to the end of the line, if that is near
-
-  /// Of a run.
-  __device__ explicit Batch(std::int64_t first) : position(first), step(1), left(batch_size) {}
-  __device__ Batch(std::int64_t first, const Line& line)
-      : position(first), step(line.workers), left(static_cast<int>(std::min<std::int64_t>(line.end - first, batch_size * step))) {}
-  __device__ bool has(int i) const { return i * step < left; }
 };
 
 /// Batches of a line in runs that a thread loads before it uses any of them: at `first`, and `stride` positions further on each.
@@ -287,9 +265,10 @@ __global__ void __launch_bounds__(LinePlan::threads) held_kernel(Reduction reduc
     for (int j = 0; j < runs.count; ++j) {
       if (first + j * stride >= line.end) continue;
       std::remove_pointer_t<decltype(reduction.output)>* const to = reduction.output + runs.offsets[j];
-      cuda::Vector<std::remove_reference_t<decltype(*to)>, batch_size> results;
+      using T = std::remove_reference_t<decltype(*to)>;
+      cuda::Vector<T, batch_size> results;
 #pragma unroll
-      for (int i = 0; i < batch_size; ++i) results[i] = terms[j][i];
+      for (int i = 0; i < batch_size; ++i) results[i] = convert<T>(terms[j][i]);
       cuda::store_elements(to, results, cuda::aligned_for_vectors(reduction.output));
     }
   }

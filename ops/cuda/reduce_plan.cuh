@@ -3,7 +3,7 @@
 #include "frit/core/cuda/launch.cuh"
 #include "frit/core/cuda/strided.cuh"
 #include "frit/core/tensor.h"
-#include "frit/ops/cuda/states.cuh"
+#include "frit/ops/cuda/lines.cuh"
 
 namespace frit::ops {
 
@@ -15,24 +15,6 @@ namespace frit::ops {
 
 /// Batches that it has under way in runs, at most.
 inline constexpr int batches_at_once = 4;
-
-/// A thread's part of a line: in runs, batch_size positions from begin + batch_size * worker on, then those batch_size * workers further on,
-/// ...; otherwise begin + worker, begin + worker + workers, ...; all below end.
-struct Line {
-  std::int64_t result;  ///< place among the results, which lie contiguously; -1: there is no line for the thread
-  std::int64_t offset;  ///< of position 0
-  std::int64_t begin, end;
-  int worker, workers;
-  std::int64_t result_step = 0;  ///< from a line's place to that of the next one in memory
-
-  /// The k-th line after this one in memory, of those that a thread has together.
-  __device__ Line neighbour(int k) const {
-    Line line = *this;
-    line.result += k * result_step;
-    line.offset += k;
-    return line;
-  }
-};
 
 /// The lines of a dense tensor of any layout, for a reduction over `axes`, which are normalized.
 struct Lines {

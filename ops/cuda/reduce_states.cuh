@@ -1,9 +1,9 @@
 #pragma once
 
 #include "frit/core/convert.h"
-#include "frit/ops/cuda/reduce.cuh"
+#include "frit/ops/cuda/lines.cuh"
 
-// Reductions to running states that several operators share: sums, and sums of exponentials.
+// Reductions to running states that several operators share: sums, and sums of exponentials. NVRTC compiles this header too.
 
 namespace frit::ops {
 
@@ -23,7 +23,7 @@ struct SumOf {
 };
 
 /// y = sum / divisor.
-template <class T, class Result>
+template <class T, class Result = T>
 struct DividedSum : SumOf<TensorSource<T, SumTerm<T>>> {
   Result* y;  // (results)
   SumTerm<T> divisor;

@@ -67,7 +67,7 @@ struct Takes {
 
   std::optional<CentreKernel> centre(const KernelContext& call, const Stages& stages) const {
     const Tensor& output = call.outputs[0];
-    if (!output.defined() || !lies_in_channels(output) || !computes_alike(stages)) return std::nullopt;
+    if (!output.defined() || (call.op.staged_output && !lies_in_channels(output)) || !computes_alike(stages)) return std::nullopt;
     if (stages.before.instructions.empty() && !lies_in_channels(call.inputs[stages.input])) return std::nullopt;
     if (!is_stage_possible(stages.before_inputs, stages.input_type.shape)) return std::nullopt;
     return is_stage_possible(stages.after_inputs, output.shape()) ? rule(call, stages) : std::nullopt;

@@ -32,8 +32,9 @@ struct CentreKernel {
   }
 };
 
-/// The kernel of a call whose input `stages.input`, or what stands for it, and output 0 lie in channels; none where the call has to be
-/// computed in parts. Looks at types and layouts, at whether memory is aligned, and at nothing that lies in it.
+/// The kernel of a call whose input `stages.input`, or what stands for it, lies in channels, and so does output 0 if a program may follow
+/// it; none where the call has to be computed in parts. Looks at types and layouts, at whether memory is aligned, and at nothing that lies
+/// in it.
 using CentreRule = std::function<std::optional<CentreKernel>(const KernelContext& call, const Stages& stages)>;
 
 /// For Kernel::staged, of an operator whose call is one kernel.

@@ -121,11 +121,8 @@ std::vector<Sample> samples() {
   };
   Sample narrow = sample({3, 2}, {3}, "mean");
   narrow.inputs[1].dtype = DType::i32;
-  return {sample({3, 5}, {3}, "mean"),
-          sample({2, 3, 5}, {2, 5}, "sum"),
-          sample({2, 3, 2, 3}, {2, 2, 3}, "none"),
-          sample({1, 1}, {1}, "mean"),
-          narrow,
+  return {sample({3, 5}, {3}, "mean"), sample({2, 3, 5}, {2, 5}, "sum"),         sample({2, 3, 2, 3}, {2, 2, 3}, "none"),
+          sample({1, 1}, {1}, "mean"), sample({2, 16, 3, 4}, {2, 3, 4}, "mean"), narrow,
           sample({0, 3}, {0}, "sum")};
 }
 

@@ -1,6 +1,8 @@
 // The cross entropy of logits (N, C, S) and a target class for each of the N S columns, and its gradient. A target that is no class, for
 // which the CPU throws, makes its column NaN.
 
+#include "frit/ops/cuda/dispatch.cuh"
+#include "frit/ops/cuda/reduce.cuh"
 #include "frit/ops/cuda/reduce_states.cuh"
 #include "frit/ops/loss/loss_functors.h"
 #include "frit/ops/loss/loss_reduction.h"
@@ -31,16 +33,20 @@ struct Targets {
 };
 
 template <class T>
-struct ColumnLoss : LogSumExpOf<T> {
+struct ColumnLoss : LogSumExpOf<T, Computed<T>> {
+  using C = Computed<T>;
   Targets targets;
   std::int64_t class_stride;
-  T *loss, *maximum, *sum;  // (N, S), or null
+  T* result;                // (N, S), or null
+  C *loss, *maximum, *sum;  // (N, S), or null
 
-  __device__ void finish(const LogSumExp<T>& state, const Line& line) const {
-    if (loss != nullptr) {
+  __device__ void finish(const LogSumExp<C>& state, const Line& line) const {
+    if (result != nullptr || loss != nullptr) {
       const std::int64_t target = targets[line.result];
-      const T logit = target < 0 ? std::numeric_limits<T>::quiet_NaN() : this->source.x[line.offset + target * class_stride];
-      loss[line.result] = finite_or_nan(state.maximum) - logit + logarithm(state.sum.value());
+      const C logit = target < 0 ? std::numeric_limits<C>::quiet_NaN() : convert<C>(this->source.x[line.offset + target * class_stride]);
+      const C value = finite_or_nan(state.maximum) - logit + logarithm(state.sum.value());
+      if (result != nullptr) result[line.result] = convert<T>(value);
+      if (loss != nullptr) loss[line.result] = value;
     }
     if (maximum != nullptr) maximum[line.result] = state.maximum;
     if (sum != nullptr) sum[line.result] = state.sum.value();
@@ -66,14 +72,21 @@ void kernel(const KernelContext& call) {
   const Reduction reduction = reduction_of(call.attributes);
   const std::int64_t columns = target.elements();
   const std::span<std::byte> states = call.scratch.subspan(losses_bytes(columns));
-  dispatch_floating(logits.dtype(), [&]<class T>() {
-    const auto data = [&](std::size_t output) { return call.outputs[output].defined() ? call.outputs[output].data<T>() : nullptr; };
-    T* const y = data(0);
-    T* const losses = y == nullptr || reduction == Reduction::none ? y : reinterpret_cast<T*>(call.scratch.data());
-    const ColumnLoss<T> loss{{{logits.data<T>()}}, Targets(target, logits), logits.strides()[1], losses, data(1), data(2)};
+  dispatch_floating_and_halves(logits.dtype(), [&]<class T>() {
+    using C = Computed<T>;
+    T* const y = data_or_null<T>(call.outputs[0]);
+    const bool adds = y != nullptr && reduction != Reduction::none;
+    C* const losses = adds ? reinterpret_cast<C*>(call.scratch.data()) : nullptr;
+    const ColumnLoss<T> loss{{{logits.data<T>()}},
+                             Targets(target, logits),
+                             logits.strides()[1],
+                             adds ? nullptr : y,
+                             losses,
+                             data_or_null<C>(call.outputs[1]),
+                             data_or_null<C>(call.outputs[2])};
     reduce_lines(call.stream, loss, Lines(logits, {1}), states);
-    if (losses == y) return;
-    const DividedSum<T, T> total(losses, y, reduction == Reduction::mean ? columns : 1);  // the mean over nothing is NaN
+    if (!adds) return;
+    const DividedSum<C, T> total(losses, y, reduction == Reduction::mean ? columns : 1);  // the mean over nothing is NaN
     reduce_lines(call.stream, total, all_of(columns), states);
   });
 }
@@ -81,26 +94,28 @@ void kernel(const KernelContext& call) {
 /// (softmax(logits) - 1 at the target) times the loss's gradient.
 template <class T>
 struct ColumnGradient {
+  using C = Computed<T>;
   T* output;
-  TensorSource<T> source;             // (N, C, S)
-  const T *gradient, *maximum, *sum;  // (N, S), the gradient with gradient_step 0: one for all
+  TensorSource<T> source;      // (N, C, S)
+  const T* gradient;           // (N, S), or with gradient_step 0 one for all
+  Statistics<T> maximum, sum;  // (N, S)
   Targets targets;
   std::int64_t gradient_step;
-  T divisor;
+  C divisor;
 
   struct Map {
-    T shift, scale, g;
+    C shift, scale, g;
     std::int64_t target;
     template <class Raw>
     __device__ T operator()(const Raw& raw, int i, std::int64_t position) const {
-      const T weight = exponential(raw[i] - shift) * scale;
-      return position == target ? weight - g : weight;
+      const C weight = exponential(convert<C>(raw[i]) - shift) * scale;
+      return convert<T>(position == target ? weight - g : weight);
     }
   };
   __device__ Map map(const Line& line) const {
     const std::int64_t target = targets[line.result];
-    const T g = gradient[line.result * gradient_step] / divisor;
-    const T scale = target < 0 ? std::numeric_limits<T>::quiet_NaN() : g / sum[line.result];
+    const C g = convert<C>(gradient[line.result * gradient_step]) / divisor;
+    const C scale = target < 0 ? std::numeric_limits<C>::quiet_NaN() : g / sum[line.result];
     return {finite_or_nan(maximum[line.result]), scale, g, target};
   }
 };
@@ -108,16 +123,16 @@ struct ColumnGradient {
 void backward_kernel(const KernelContext& call) {
   const Tensor &logits = call.inputs[1], &target = call.inputs[2];
   const Reduction reduction = reduction_of(call.attributes);
-  dispatch_floating(logits.dtype(), [&]<class T>() {
-    const auto input = [&](std::size_t i) -> const T* { return call.inputs[i].data<T>(); };
-    const ColumnGradient<T> gradient{.output = call.outputs[0].data<T>(),
-                                     .source = {input(1)},
-                                     .gradient = input(0),
-                                     .maximum = input(3),
-                                     .sum = input(4),
-                                     .targets = Targets(target, logits),
-                                     .gradient_step = reduction == Reduction::none ? 1 : 0,
-                                     .divisor = reduction == Reduction::mean ? static_cast<T>(target.elements()) : T{1}};
+  dispatch_floating_and_halves(logits.dtype(), [&]<class T>() {
+    const ColumnGradient<T> gradient{
+        .output = call.outputs[0].data<T>(),
+        .source = {logits.data<T>()},
+        .gradient = call.inputs[0].data<T>(),
+        .maximum = Statistics<T>(call.inputs[3]),
+        .sum = Statistics<T>(call.inputs[4]),
+        .targets = Targets(target, logits),
+        .gradient_step = reduction == Reduction::none ? 1 : 0,
+        .divisor = reduction == Reduction::mean ? static_cast<Computed<T>>(target.elements()) : Computed<T>{1}};
     visit_lines(call.stream, gradient, Lines(logits, {1}));
   });
 }
@@ -126,7 +141,7 @@ void backward_kernel(const KernelContext& call) {
 }  // namespace frit::ops
 
 FRIT_CUDA_KERNELS(cross_entropy) {
-  registry.add_cuda("cross_entropy", {.run = kernel, .scratch = scratch, .any_layout_inputs = {0}});
+  registry.add_cuda("cross_entropy", {.run = kernel, .halves = true, .scratch = scratch, .any_layout_inputs = {0}});
   registry.add_cuda("cross_entropy_backward",
-                    {.run = backward_kernel, .any_layout_inputs = {1}, .any_layout_outputs = {0}, .one_layout = true});
+                    {.run = backward_kernel, .halves = true, .any_layout_inputs = {1}, .any_layout_outputs = {0}, .one_layout = true});
 }

@@ -3,6 +3,7 @@
 #include "frit/core/cuda/reduce.cuh"
 #include "frit/ops/cuda/dispatch.cuh"
 #include "frit/ops/cuda/elementwise.cuh"
+#include "frit/ops/cuda/reduce.cuh"
 #include "frit/ops/cuda/reduce_states.cuh"
 #include "frit/ops/loss/loss_functors.h"
 #include "frit/ops/loss/loss_reduction.h"

@@ -1,6 +1,8 @@
 // The norm of all elements of many tensors, and the scale that clips it. Squares and sums are float64, whose range holds the square of any
 // float32; one such product an element is less than memory takes to bring it.
 
+#include "frit/ops/cuda/dispatch.cuh"
+#include "frit/ops/cuda/reduce.cuh"
 #include "frit/ops/cuda/reduce_states.cuh"
 #include "frit/ops/cuda/tensor_table.cuh"
 #include "frit/ops/elementwise/pointwise.cuh"

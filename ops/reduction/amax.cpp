@@ -58,7 +58,7 @@ ReductionPlan plan_of(const KernelContext& call, const Shape& shape) {
 
 std::size_t scratch(const InferContext& call) {
   const ReductionPlan plan(call.shape(0), reduction_axes(call));
-  return dispatch_arithmetic(call.inputs[0].dtype, [&]<class T>() { return plan.scratch_bytes(sizeof(SharedExtremumTile<Maximum, T>)); });
+  return dispatch_arithmetic(call.inputs[0].dtype, [&]<class T>() { return plan.scratch_bytes(sizeof(SharedExtremumTile<MaximumOrder, T>)); });
 }
 
 template <class Order>
@@ -90,6 +90,9 @@ std::vector<Sample> samples() {
       {.inputs = {input({2, 3, 2, 3})}, .attributes = ReductionAttributes{{-1, 1}, true}},
       {.inputs = {input({})}},
       {.inputs = {input({0, 3})}, .attributes = ReductionAttributes{{1}, false}},
+      {.inputs = {input({2, 16, 3, 4})}, .attributes = ReductionAttributes{{1}, false}},
+      {.inputs = {input({5, 16})}, .attributes = ReductionAttributes{{0}, true}},
+      {.inputs = {input({2, 8200})}, .attributes = ReductionAttributes{{1}, false}, .smooth = false},
   };
 }
 
@@ -138,8 +141,9 @@ std::vector<Sample> backward_samples() {
                   .smooth = false};
   };
   return {
-      sample({7}, {}, {{}, false}),  sample({3, 5}, {1, 1}, {{0, 1}, true}), sample({2, 3, 5}, {3}, {{0, 2}, false}),
-      sample({1}, {}, {{0}, false}), sample({0, 3}, {0}, {{1}, false}),
+      sample({7}, {}, {{}, false}),          sample({3, 5}, {1, 1}, {{0, 1}, true}), sample({2, 3, 5}, {3}, {{0, 2}, false}),
+      sample({1}, {}, {{0}, false}),         sample({0, 3}, {0}, {{1}, false}),      sample({2, 16, 3, 4}, {2, 3, 4}, {{1}, false}),
+      sample({5, 16}, {1, 16}, {{0}, true}),
   };
 }
 
@@ -157,7 +161,8 @@ FRIT_OPERATORS(amax) {
         .outputs = {"output", "count"},
         .infer = infer,
         .gradient = gradient,
-        .cpu = {.run = greatest ? kernel<Maximum> : kernel<Minimum>, .scratch = scratch},
+        .staged_inputs = {{0}},
+        .cpu = {.run = greatest ? kernel<MaximumOrder> : kernel<MinimumOrder>, .scratch = scratch},
         .dtypes = dtypes,
         .samples = samples,
     });

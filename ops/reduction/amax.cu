@@ -1,87 +1,88 @@
 // The greatest (or least) element over any axes, how many equal it, and the gradient.
 
-#include "frit/ops/cuda/elementwise.cuh"
-#include "frit/ops/cuda/reduce.cuh"
 #include "frit/ops/operator/registry.h"
-#include "frit/ops/reduction/extremum.h"
+#include "frit/ops/reduction/channel_centre.cuh"
 #include "frit/ops/reduction/reduction_axes.h"
+#include "frit/ops/reduction/reductions.cuh"
 
 namespace frit::ops {
 namespace {
 
-template <class Order, class T>
-struct CountedExtremum {
-  T value;
-  std::int64_t count;
-
-  __device__ static CountedExtremum identity() { return {Order::template start<T>(), 0}; }
-  __device__ static CountedExtremum merge(const CountedExtremum& a, const CountedExtremum& b) {
-    if (ties(a.value, b.value)) return {a.value, a.count + b.count};
-    return replaces<Order>(b.value, a.value) ? b : a;
-  }
-};
-
-template <class Order, class T>
-struct SharedExtremum {
-  using State = CountedExtremum<Order, T>;
-  TensorSource<T> source;
-  T* value;             // (results), or null
-  std::int64_t* count;  // (results), or null
-
-  __device__ static T missing() { return Order::template start<T>(); }
-  __device__ State read(const T (&elements)[batch_size], const Batch& batch) const {
-    State state = State::identity();
-#pragma unroll
-    for (int i = 0; i < batch_size; ++i) state = State::merge(state, {elements[i], static_cast<std::int64_t>(batch.has(i))});
-    return state;
-  }
-  __device__ void finish(const State& state, const Line& line) const {
-    if (value != nullptr) value[line.result] = state.value;
-    if (count != nullptr) count[line.result] = state.count;
-  }
-};
-
 std::size_t scratch(const InferContext& call) {
-  return LinePlan::scratch_bytes(call.shape(0), reduction_axes(call), sizeof(CountedExtremum<Maximum, double>));
+  return LinePlan::scratch_bytes(call.shape(0), reduction_axes(call), sizeof(CountedExtremum<MaximumOrder, double>));
 }
 
-Dims axes_of(const KernelContext& call, const Tensor& input) {
-  return normalize_axes(call.as<ReductionAttributes>().axes, input.rank(), call.op.name.c_str());
+Dims axes_of(const KernelContext& call, int rank) {
+  return normalize_axes(call.as<ReductionAttributes>().axes, rank, call.op.name.c_str());
 }
 
 /// Either result may be undefined.
+template <class Order, class T>
+SharedExtremum<Order, T> reduction_of(const KernelContext& call, const T* x) {
+  return {{x}, data_or_null<T>(call.outputs[0]), data_or_null<std::int64_t>(call.outputs[1])};
+}
+
 template <class Order>
 void kernel(const KernelContext& call) {
   const Tensor& input = call.inputs[0];
-  const Tensor &values = call.outputs[0], &counts = call.outputs[1];
-  dispatch_arithmetic(input.dtype(), [&]<class T>() {
-    const SharedExtremum<Order, T> reduction{
-        {input.data<T>()}, values.defined() ? values.data<T>() : nullptr, counts.defined() ? counts.data<std::int64_t>() : nullptr};
-    reduce_lines(call.stream, reduction, Lines(input, axes_of(call, input)), call.scratch);
+  dispatch_all(input.dtype(), [&]<class T>() {
+    reduce_lines(call.stream, reduction_of<Order>(call, input.data<T>()), Lines(input, axes_of(call, input.rank())), call.scratch);
   });
 }
 
+template <class Order>
+std::optional<CentreKernel> centre(const KernelContext& call, const Stages& stages) {
+  const Dims axes = axes_of(call, staged_type(call, stages).shape.rank());
+  return channel_reduction(call, stages, axes, concat("SharedExtremum<", Order::name, ", "),
+                           [&]<class T>() { return reduction_of<Order, T>(call, nullptr); });
+}
+
 /// Equal extrema share the gradient evenly, NaNs too.
-struct ShareGradient {
-  template <class T>
-  __device__ T operator()(T gradient, T x, T extremum, std::int64_t count) const {
-    return ties(x, extremum) ? gradient / static_cast<T>(count) : T{0};
+template <class T>
+struct SharedGradient {
+  using C = Computed<T>;
+  T* output;
+  TensorSource<T> source;
+  const T *gradient, *extremum;  // (results)
+  const std::int64_t* count;     // (results)
+
+  struct Map {
+    T share;
+    C extremum;
+    template <class Raw>
+    __device__ T operator()(const Raw& raw, int i, std::int64_t) const {
+      return ties(convert<C>(raw[i]), extremum) ? share : T{};
+    }
+  };
+  __device__ Map map(const Line& line) const {
+    const C share = convert<C>(gradient[line.result]) / static_cast<C>(count[line.result]);
+    return {convert<T>(share), convert<C>(extremum[line.result])};
   }
 };
 
 void backward_kernel(const KernelContext& call) {
   const Tensor& input = call.inputs[1];
-  const Shape kept = reduced_shape(input.shape(), axes_of(call, input), /*keep_dims=*/true);
-  const Tensor operands[] = {call.inputs[0].reshape(kept), input, call.inputs[2].reshape(kept), call.inputs[3].reshape(kept)};
-  dispatch_floating(input.dtype(),
-                    [&]<class T>() { map_elements<T, T, T, T, std::int64_t>(call.stream, call.outputs[0], operands, ShareGradient{}); });
+  dispatch_floating_and_halves(input.dtype(), [&]<class T>() {
+    const SharedGradient<T> shared{call.outputs[0].data<T>(),
+                                   {input.data<T>()},
+                                   call.inputs[0].data<T>(),
+                                   call.inputs[2].data<T>(),
+                                   call.inputs[3].data<std::int64_t>()};
+    visit_lines(call.stream, shared, Lines(input, axes_of(call, input.rank())));
+  });
 }
 
 }  // namespace
 }  // namespace frit::ops
 
 FRIT_CUDA_KERNELS(amax) {
-  registry.add_cuda("amax", {.run = kernel<Maximum>, .scratch = scratch, .any_layout_inputs = {0}});
-  registry.add_cuda("amin", {.run = kernel<Minimum>, .scratch = scratch, .any_layout_inputs = {0}});
-  registry.add_cuda("extremum_backward", {.run = backward_kernel, .any_layout_inputs = {1}, .any_layout_outputs = {0}});
+  const auto add = [&](const char* name, KernelFunction run, CentreRule centre_rule) {
+    registry.add_cuda(
+        name,
+        {.run = std::move(run), .halves = true, .scratch = scratch, .any_layout_inputs = {0}, .staged = staged_by(std::move(centre_rule))});
+  };
+  add("amax", kernel<MaximumOrder>, centre<MaximumOrder>);
+  add("amin", kernel<MinimumOrder>, centre<MinimumOrder>);
+  registry.add_cuda("extremum_backward",
+                    {.run = backward_kernel, .halves = true, .any_layout_inputs = {1}, .any_layout_outputs = {0}, .one_layout = true});
 }

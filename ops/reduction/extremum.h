@@ -19,7 +19,8 @@ FRIT_HOST_DEVICE bool is_nan(T x) {
   }
 }
 
-struct Maximum {
+struct MaximumOrder {
+  static constexpr const char* name = "MaximumOrder";
   template <class T>
   FRIT_HOST_DEVICE static bool stays(T best, T candidate) {
     return best >= candidate;
@@ -31,7 +32,8 @@ struct Maximum {
   }
 };
 
-struct Minimum {
+struct MinimumOrder {
+  static constexpr const char* name = "MinimumOrder";
   template <class T>
   FRIT_HOST_DEVICE static bool stays(T best, T candidate) {
     return best <= candidate;

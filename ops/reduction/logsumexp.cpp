@@ -58,6 +58,9 @@ std::vector<Sample> samples() {
       {.inputs = {Shape{}}},
       {.inputs = {Shape{2, 1, 3}}, .attributes = ReductionAttributes{{1}, true}},
       {.inputs = {Shape{0, 3}}, .attributes = ReductionAttributes{{1}, false}},
+      {.inputs = {Shape{2, 16, 3, 4}}, .attributes = ReductionAttributes{{1}, false}},
+      {.inputs = {Shape{5, 16}}, .attributes = ReductionAttributes{{0}, true}},
+      {.inputs = {Shape{2, 8200}}, .attributes = ReductionAttributes{{1}, false}, .smooth = false},
   };
 }
 
@@ -103,8 +106,9 @@ std::vector<Sample> backward_samples() {
     return Sample{.inputs = {output, std::move(input), output, SampleInput(output, Fill::positive)}, .attributes = attributes};
   };
   return {
-      sample({7}, {}, {{}, false}),  sample({3, 5}, {3}, {{1}, false}), sample({2, 3, 5}, {2, 1, 5}, {{1}, true}),
-      sample({1}, {1}, {{0}, true}), sample({0, 3}, {0}, {{1}, false}),
+      sample({7}, {}, {{}, false}),          sample({3, 5}, {3}, {{1}, false}), sample({2, 3, 5}, {2, 1, 5}, {{1}, true}),
+      sample({1}, {1}, {{0}, true}),         sample({0, 3}, {0}, {{1}, false}), sample({2, 16, 3, 4}, {2, 3, 4}, {{1}, false}),
+      sample({5, 16}, {1, 16}, {{0}, true}),
   };
 }
 
@@ -120,6 +124,7 @@ FRIT_OPERATORS(logsumexp) {
       .outputs = {"output", "maximum", "sum"},
       .infer = infer,
       .gradient = gradient,
+      .staged_inputs = {{0}},
       .cpu = {.run = kernel, .scratch = scratch},
       .samples = samples,
   });

@@ -1,62 +1,77 @@
 // log(sum(exp(x))) over any axes, and its gradient.
 
-#include "frit/ops/cuda/elementwise.cuh"
-#include "frit/ops/cuda/reduce_states.cuh"
-#include "frit/ops/elementwise/scalar_math.h"
 #include "frit/ops/operator/registry.h"
+#include "frit/ops/reduction/channel_centre.cuh"
 #include "frit/ops/reduction/reduction_axes.h"
+#include "frit/ops/reduction/reductions.cuh"
 
 namespace frit::ops {
 namespace {
 
-template <class T>
-struct LogOfSumExp : LogSumExpOf<T> {
-  T *y, *maximum, *sum;  // (results), or null
-
-  __device__ void finish(const LogSumExp<T>& state, const Line& line) const {
-    if (y != nullptr) y[line.result] = state.shift_of(state.maximum) + logarithm(state.sum.value());
-    if (maximum != nullptr) maximum[line.result] = state.maximum;
-    if (sum != nullptr) sum[line.result] = state.sum.value();
-  }
-};
-
-Dims axes_of(const KernelContext& call, const Tensor& input) {
-  return normalize_axes(call.as<ReductionAttributes>().axes, input.rank(), call.op.name.c_str());
+Dims axes_of(const KernelContext& call, int rank) {
+  return normalize_axes(call.as<ReductionAttributes>().axes, rank, call.op.name.c_str());
 }
 
 std::size_t scratch(const InferContext& call) {
   return LinePlan::scratch_bytes(call.shape(0), reduction_axes(call), sizeof(LogSumExp<double>));
 }
 
+/// Any result may be undefined.
+template <class T>
+LogOfSumExp<T> reduction_of(const KernelContext& call, const T* x) {
+  using C = Computed<T>;
+  return {{{x}}, data_or_null<T>(call.outputs[0]), data_or_null<C>(call.outputs[1]), data_or_null<C>(call.outputs[2])};
+}
+
 void kernel(const KernelContext& call) {
   const Tensor& input = call.inputs[0];
-  dispatch_floating(input.dtype(), [&]<class T>() {
-    const auto data = [&](std::size_t output) { return call.outputs[output].defined() ? call.outputs[output].data<T>() : nullptr; };
-    const LogOfSumExp<T> reduction{{{input.data<T>()}}, data(0), data(1), data(2)};
-    reduce_lines(call.stream, reduction, Lines(input, axes_of(call, input)), call.scratch);
+  dispatch_floating_and_halves(input.dtype(), [&]<class T>() {
+    reduce_lines(call.stream, reduction_of(call, input.data<T>()), Lines(input, axes_of(call, input.rank())), call.scratch);
   });
 }
 
+std::optional<CentreKernel> centre(const KernelContext& call, const Stages& stages) {
+  return channel_reduction(call, stages, axes_of(call, staged_type(call, stages).shape.rank()), "LogOfSumExp<",
+                           [&]<class T>() { return reduction_of<T>(call, nullptr); });
+}
+
 /// From the saved maximum and sum, not from the rounded result: the weights sum to 1 at any magnitude. All -inf gives NaN.
+template <class T>
 struct SpreadGradient {
-  template <class T>
-  __device__ T operator()(T gradient, T x, T maximum, T sum) const {
-    return exponential(x - maximum) * (gradient / sum);
-  }
+  using C = Computed<T>;
+  T* output;
+  TensorSource<T> source;
+  const T* gradient;           // (results)
+  Statistics<T> maximum, sum;  // (results)
+
+  struct Map {
+    C maximum, scale;
+    template <class Raw>
+    __device__ T operator()(const Raw& raw, int i, std::int64_t) const {
+      return convert<T>(exponential(convert<C>(raw[i]) - maximum) * scale);
+    }
+  };
+  __device__ Map map(const Line& line) const { return {maximum[line.result], convert<C>(gradient[line.result]) / sum[line.result]}; }
 };
 
 void backward_kernel(const KernelContext& call) {
   const Tensor& input = call.inputs[1];
-  const Shape kept = reduced_shape(input.shape(), axes_of(call, input), /*keep_dims=*/true);
-  const Tensor operands[] = {call.inputs[0].reshape(kept), input, call.inputs[2].reshape(kept), call.inputs[3].reshape(kept)};
-  dispatch_floating(input.dtype(),
-                    [&]<class T>() { map_elements<T, T, T, T, T>(call.stream, call.outputs[0], operands, SpreadGradient{}); });
+  dispatch_floating_and_halves(input.dtype(), [&]<class T>() {
+    const SpreadGradient<T> spread{call.outputs[0].data<T>(),
+                                   {input.data<T>()},
+                                   call.inputs[0].data<T>(),
+                                   Statistics<T>(call.inputs[2]),
+                                   Statistics<T>(call.inputs[3])};
+    visit_lines(call.stream, spread, Lines(input, axes_of(call, input.rank())));
+  });
 }
 
 }  // namespace
 }  // namespace frit::ops
 
 FRIT_CUDA_KERNELS(logsumexp) {
-  registry.add_cuda("logsumexp", {.run = kernel, .scratch = scratch, .any_layout_inputs = {0}});
-  registry.add_cuda("logsumexp_backward", {.run = backward_kernel, .any_layout_inputs = {1}, .any_layout_outputs = {0}});
+  registry.add_cuda("logsumexp",
+                    {.run = kernel, .halves = true, .scratch = scratch, .any_layout_inputs = {0}, .staged = staged_by(centre)});
+  registry.add_cuda("logsumexp_backward",
+                    {.run = backward_kernel, .halves = true, .any_layout_inputs = {1}, .any_layout_outputs = {0}, .one_layout = true});
 }

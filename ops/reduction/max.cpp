@@ -95,7 +95,7 @@ Values gradient(const GradientContext& call) {
 std::size_t scratch(const InferContext& call) {
   const ReductionPlan plan(call.shape(0), {axis_of(call.attributes, call.shape(0).rank(), call.op)});
   return dispatch_arithmetic(call.inputs[0].dtype,
-                             [&]<class T>() { return plan.scratch_bytes(sizeof(ExtremumTile<Maximum, T, std::int64_t>)); });
+                             [&]<class T>() { return plan.scratch_bytes(sizeof(ExtremumTile<MaximumOrder, T, std::int64_t>)); });
 }
 
 /// Either result may be undefined.
@@ -129,7 +129,7 @@ void kernel(const KernelContext& call) {
   run_extremum<Order>(call, call.outputs[0], call.outputs[1]);
 }
 
-void argmax_kernel(const KernelContext& call) { run_extremum<Maximum>(call, {}, call.outputs[0]); }
+void argmax_kernel(const KernelContext& call) { run_extremum<MaximumOrder>(call, {}, call.outputs[0]); }
 
 std::vector<Sample> samples() {
   const auto input = [](Shape shape) { return SampleInput(std::move(shape), Fill::distinct); };
@@ -140,6 +140,9 @@ std::vector<Sample> samples() {
       {.inputs = {input({2, 3, 2, 3})}, .attributes = AxisReductionAttributes{-4, false}},
       {.inputs = {input({1, 1})}, .attributes = AxisReductionAttributes{-1, true}},
       {.inputs = {input({0, 3})}, .attributes = AxisReductionAttributes{1, false}},
+      {.inputs = {input({2, 16, 3, 4})}, .attributes = AxisReductionAttributes{1, false}},
+      {.inputs = {input({5, 16})}, .attributes = AxisReductionAttributes{0, true}},
+      {.inputs = {input({2, 8200})}, .attributes = AxisReductionAttributes{1, false}, .smooth = false},
   };
 }
 
@@ -158,7 +161,8 @@ FRIT_OPERATORS(max) {
         .outputs = {"output", "indices"},
         .infer = infer,
         .gradient = gradient,
-        .cpu = {.run = greatest ? kernel<Maximum> : kernel<Minimum>, .scratch = scratch},
+        .staged_inputs = {{0}},
+        .cpu = {.run = greatest ? kernel<MaximumOrder> : kernel<MinimumOrder>, .scratch = scratch},
         .dtypes = dtypes,
         .samples = samples,
     });

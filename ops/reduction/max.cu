@@ -1,56 +1,19 @@
 // The first of the greatest (or least) elements along an axis, and its place.
 
-#include "frit/ops/cuda/reduce.cuh"
 #include "frit/ops/operator/registry.h"
-#include "frit/ops/reduction/extremum.h"
+#include "frit/ops/reduction/channel_centre.cuh"
 #include "frit/ops/reduction/reduction_axes.h"
+#include "frit/ops/reduction/reductions.cuh"
 
 namespace frit::ops {
 namespace {
-
-template <class Order, class T>
-struct Extremum {
-  T value;
-  std::int64_t index;
-
-  __device__ static Extremum identity() { return {Order::template start<T>(), std::numeric_limits<std::int64_t>::max()}; }
-  __device__ static Extremum merge(const Extremum& a, const Extremum& b) {
-    const bool earlier = b.index < a.index;
-    return replaces<Order>(b.value, a.value) || (earlier && ties(b.value, a.value)) ? b : a;
-  }
-};
-
-template <class Order, class T>
-struct FirstExtremum {
-  using State = Extremum<Order, T>;
-  TensorSource<T> source;
-  T* value;             // (results), or null
-  std::int64_t* index;  // (results), or null
-
-  __device__ static T missing() { return Order::template start<T>(); }
-  __device__ State read(const T (&elements)[batch_size], const Batch& batch) const {
-    T value = elements[0];
-    int place = 0;  // in the batch: a short number to choose
-#pragma unroll
-    for (int i = 1; i < batch_size; ++i) {
-      const bool better = batch.has(i) && replaces<Order>(elements[i], value);
-      value = better ? elements[i] : value;
-      place = better ? i : place;
-    }
-    return {value, batch.position + static_cast<std::int64_t>(place) * batch.step};
-  }
-  __device__ void finish(const State& state, const Line& line) const {
-    if (value != nullptr) value[line.result] = state.value;
-    if (index != nullptr) index[line.result] = state.index;
-  }
-};
 
 Dims axis_of(const Attributes& attributes, int rank, const Operator& op) {
   return {normalize_axis(attributes.as<AxisReductionAttributes>().axis, rank, op.name.c_str())};
 }
 
 std::size_t scratch(const InferContext& call) {
-  return LinePlan::scratch_bytes(call.shape(0), axis_of(call.attributes, call.shape(0).rank(), call.op), sizeof(Extremum<Maximum, double>));
+  return LinePlan::scratch_bytes(call.shape(0), axis_of(call.attributes, call.shape(0).rank(), call.op), sizeof(Extremum<MaximumOrder, double>));
 }
 
 /// Either result may be undefined.
@@ -58,9 +21,8 @@ template <class Order>
 void run_extremum(const KernelContext& call, const Tensor& values, const Tensor& indices) {
   const Tensor& input = call.inputs[0];
   const Lines lines(input, axis_of(call.attributes, input.rank(), call.op));
-  dispatch_arithmetic(input.dtype(), [&]<class T>() {
-    const FirstExtremum<Order, T> reduction{
-        {input.data<T>()}, values.defined() ? values.data<T>() : nullptr, indices.defined() ? indices.data<std::int64_t>() : nullptr};
+  dispatch_all(input.dtype(), [&]<class T>() {
+    const FirstExtremum<Order, T> reduction{{input.data<T>()}, data_or_null<T>(values), data_or_null<std::int64_t>(indices)};
     reduce_lines(call.stream, reduction, lines, call.scratch);
   });
 }
@@ -70,13 +32,26 @@ void kernel(const KernelContext& call) {
   run_extremum<Order>(call, call.outputs[0], call.outputs[1]);
 }
 
-void argmax_kernel(const KernelContext& call) { run_extremum<Maximum>(call, {}, call.outputs[0]); }
+template <class Order>
+std::optional<CentreKernel> centre(const KernelContext& call, const Stages& stages) {
+  const Dims axis = axis_of(call.attributes, staged_type(call, stages).shape.rank(), call.op);
+  return channel_reduction(call, stages, axis, concat("FirstExtremum<", Order::name, ", "), [&]<class T>() {
+    return FirstExtremum<Order, T>{{nullptr}, data_or_null<T>(call.outputs[0]), data_or_null<std::int64_t>(call.outputs[1])};
+  });
+}
+
+void argmax_kernel(const KernelContext& call) { run_extremum<MaximumOrder>(call, {}, call.outputs[0]); }
 
 }  // namespace
 }  // namespace frit::ops
 
 FRIT_CUDA_KERNELS(max) {
-  registry.add_cuda("max", {.run = kernel<Maximum>, .scratch = scratch, .any_layout_inputs = {0}});
-  registry.add_cuda("min", {.run = kernel<Minimum>, .scratch = scratch, .any_layout_inputs = {0}});
-  registry.add_cuda("argmax", {.run = argmax_kernel, .scratch = scratch, .any_layout_inputs = {0}});
+  const auto add = [&](const char* name, KernelFunction run, CentreRule centre_rule) {
+    registry.add_cuda(
+        name,
+        {.run = std::move(run), .halves = true, .scratch = scratch, .any_layout_inputs = {0}, .staged = staged_by(std::move(centre_rule))});
+  };
+  add("max", kernel<MaximumOrder>, centre<MaximumOrder>);
+  add("min", kernel<MinimumOrder>, centre<MinimumOrder>);
+  registry.add_cuda("argmax", {.run = argmax_kernel, .halves = true, .scratch = scratch, .any_layout_inputs = {0}});
 }

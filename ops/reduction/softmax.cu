@@ -1,36 +1,38 @@
 // Softmax and log-softmax along an axis, and their gradients.
 
 #include "frit/ops/cuda/reduce_states.cuh"
-#include "frit/ops/elementwise/staged_kernel.cuh"
 #include "frit/ops/operator/registry.h"
+#include "frit/ops/reduction/channel_centre.cuh"
 #include "frit/ops/reduction/softmax_rows.cuh"
 
 namespace frit::ops {
 namespace {
 
 template <class Form, class T>
-struct Normalize : LogSumExpOf<T> {
+struct Normalize : LogSumExpOf<T, Computed<T>> {
+  using C = Computed<T>;
   T* output;
 
   template <int batches, class Team>
-  __device__ void finish_held(T (&terms)[batches][batch_size], const Team& team) const {
+  __device__ void finish_held(C (&terms)[batches][batch_size], const Team& team) const {
     softmax_in_place<Form>(terms, team);
   }
 
   struct Map {
-    T maximum, normalizer;
+    C maximum, normalizer;
     template <class Raw>
     __device__ T operator()(const Raw& raw, int i, std::int64_t) const {
-      return Form::result(raw[i] - maximum, normalizer);
+      return convert<T>(Form::result(convert<C>(raw[i]) - maximum, normalizer));
     }
   };
-  __device__ Map map(const LogSumExp<T>& state, const Line&) const {
+  __device__ Map map(const LogSumExp<C>& state, const Line&) const {
     return {state.maximum, normalizer_of<Form>(state.maximum, state.sum.value())};
   }
 };
 
 template <class Form, class T>
 struct GradientSource {
+  using C = Computed<T>;
   static constexpr int width = cuda::vector_width<T>;
   TensorSource<T> gradient, y;
 
@@ -43,23 +45,24 @@ struct GradientSource {
     return {gradient.template load<n>(offset), y.template load<n>(offset)};
   }
   template <int n>
-  __device__ T term(const Raw<n>& raw, int i) const {
-    return Form::template term<T>(raw.gradient[i], raw.y[i]);
+  __device__ C term(const Raw<n>& raw, int i) const {
+    return Form::template term<C>(convert<C>(raw.gradient[i]), convert<C>(raw.y[i]));
   }
 };
 
 template <class Form, class T>
 struct NormalizeGradient : SumOf<GradientSource<Form, T>> {
+  using C = Computed<T>;
   T* output;
 
   struct Map {
-    T sum;
+    C sum;
     template <class Raw>
     __device__ T operator()(const Raw& raw, int i, std::int64_t) const {
-      return Form::gradient(raw.gradient[i], raw.y[i], sum);
+      return convert<T>(Form::gradient(convert<C>(raw.gradient[i]), convert<C>(raw.y[i]), sum));
     }
   };
-  __device__ Map map(const Sum<T>& state, const Line&) const { return {state.value()}; }
+  __device__ Map map(const Sum<C>& state, const Line&) const { return {state.value()}; }
 };
 
 Dims axis_of(const Attributes& attributes, const Shape& shape, const Operator& op) {
@@ -75,7 +78,7 @@ Lines lines_of(const KernelContext& call) { return {call.outputs[0], axis_of(cal
 
 template <class Form>
 void kernel(const KernelContext& call) {
-  dispatch_floating(call.inputs[0].dtype(), [&]<class T>() {
+  dispatch_floating_and_halves(call.inputs[0].dtype(), [&]<class T>() {
     const Normalize<Form, T> reduction{{{call.inputs[0].data<T>()}}, call.outputs[0].data<T>()};
     reduce_lines(call.stream, reduction, lines_of(call), call.scratch);
   });
@@ -83,7 +86,7 @@ void kernel(const KernelContext& call) {
 
 template <class Form>
 void backward_kernel(const KernelContext& call) {
-  dispatch_floating(call.inputs[0].dtype(), [&]<class T>() {
+  dispatch_floating_and_halves(call.inputs[0].dtype(), [&]<class T>() {
     const NormalizeGradient<Form, T> reduction{{{{call.inputs[0].data<T>()}, {call.inputs[1].data<T>()}}}, call.outputs[0].data<T>()};
     reduce_lines(call.stream, reduction, lines_of(call), call.scratch);
   });
@@ -92,33 +95,23 @@ void backward_kernel(const KernelContext& call) {
 constexpr const char* name_of(Softmax) { return "Softmax"; }
 constexpr const char* name_of(LogSoftmax) { return "LogSoftmax"; }
 
-/// How the kernel above shares the pixels of a channels-last image out, whose channels are lines; none where it does not hold them.
-template <class Source>
-std::optional<std::pair<ChannelRows, cuda::LaunchShape>> channel_rows(const KernelContext& call, const Shape& shape) {
-  if (shape.rank() < 4 || axis_of(call.attributes, shape, call.op) != Dims{1}) return std::nullopt;
-  const LinePlan plan(Lines(shape, dense_strides(shape, Layout::channels_last), {1}), Source::width, Runs<Source>::count);
-  const std::int64_t pixels = plan.results(), channels = shape[1];
-  const int workers = plan.team().last;
-  if (!plan.in_runs() || channels > workers * Runs<Source>::count * batch_size || pixels == 0 || pixels > INT32_MAX) return std::nullopt;
-  return std::pair{ChannelRows{pixels, static_cast<int>(channels), workers, cuda::Divisor(pixels / shape[0])}, plan.all_segments()};
-}
+/// Whether the lines are the channels.
+bool is_over_channels(const KernelContext& call, const Shape& image) { return axis_of(call.attributes, image, call.op) == Dims{1}; }
 
 template <class Form>
 std::optional<CentreKernel> centre(const KernelContext& call, const Stages& stages) {
   const TensorType image = staged_type(call, stages);
   std::optional<CentreKernel> centre;
-  if (is_half(image.dtype)) return centre;
-  dispatch_floating(image.dtype, [&]<class T>() {
+  if (!is_over_channels(call, image.shape)) return centre;
+  dispatch_floating_and_halves(image.dtype, [&]<class T>() {
     using Source = TensorSource<T>;
-    const auto plan = channel_rows<Source>(call, image.shape);
+    const auto plan = channel_rows<Source>(image.shape);
     if (!plan) return;
     const auto& [rows, shape] = *plan;
-    const auto make = [&]<int batches>() {
+    dispatch_batches<Source>(rows, [&]<int batches>() {
       centre.emplace("frit/ops/reduction/softmax_rows.cuh", concat("ChannelSoftmax<", name_of(Form{}), ", ", batches, '>'),
                      ChannelSoftmax<Form, batches>{rows}, shape, /*asks_for_each_sample=*/false);
-    };
-    constexpr int fewer = batches_at_once / 2;
-    rows.channels <= rows.workers * fewer * batch_size ? make.template operator()<fewer>() : make.template operator()<Runs<Source>::count>();
+    });
   });
   return centre;
 }
@@ -127,14 +120,14 @@ template <class Form>
 std::optional<CentreKernel> backward_centre(const KernelContext& call, const Stages& stages) {
   const TensorType image = staged_type(call, stages);
   std::optional<CentreKernel> centre;
-  if (is_half(image.dtype) || !lies_in_channels(call.inputs[1])) return centre;
-  dispatch_floating(image.dtype, [&]<class T>() {
+  if (!is_over_channels(call, image.shape) || !lies_in_channels(call.inputs[1])) return centre;
+  dispatch_floating_and_halves(image.dtype, [&]<class T>() {
     using Source = GradientSource<Form, T>;
-    const auto plan = channel_rows<Source>(call, image.shape);
+    const auto plan = channel_rows<Source>(image.shape);
     if (!plan) return;
     constexpr int batches = Runs<Source>::count;
     centre.emplace("frit/ops/reduction/softmax_rows.cuh",
-                   concat("ChannelSoftmaxGradient<", name_of(Form{}), ", ", batches, ", ", name_of_computed(image.dtype), '>'),
+                   concat("ChannelSoftmaxGradient<", name_of(Form{}), ", ", batches, ", ", name_in_programs(image.dtype), '>'),
                    ChannelSoftmaxGradient<Form, batches, T>{plan->first, call.inputs[1].data<T>()}, plan->second,
                    /*asks_for_each_sample=*/false);
   });
@@ -147,6 +140,7 @@ std::optional<CentreKernel> backward_centre(const KernelContext& call, const Sta
 FRIT_CUDA_KERNELS(softmax) {
   const auto add = [&](const char* name, KernelFunction run, auto scratch_rule, std::vector<int> images, CentreRule centre_rule) {
     registry.add_cuda(name, {.run = std::move(run),
+                             .halves = true,
                              .scratch = scratch_rule,
                              .any_layout_inputs = std::move(images),
                              .any_layout_outputs = {0},

@@ -1,9 +1,10 @@
 // Sums and means over any axes.
 
 #include "frit/ops/cuda/column_sums.cuh"
-#include "frit/ops/cuda/reduce_states.cuh"
-#include "frit/ops/elementwise/pointwise.cuh"
+#include "frit/ops/operator/registry.h"
+#include "frit/ops/reduction/channel_centre.cuh"
 #include "frit/ops/reduction/reduction_axes.h"
+#include "frit/ops/reduction/reductions.cuh"
 
 namespace frit::ops {
 namespace {
@@ -21,10 +22,14 @@ std::size_t scratch(const InferContext& call) {
   return bytes;
 }
 
+Dims axes_of(const KernelContext& call, int rank) {
+  return normalize_axes(call.as<ReductionAttributes>().axes, rank, call.op.name.c_str());
+}
+
 template <class T, class Result>
 void launch_sum(const KernelContext& call, bool divide_by_count) {
   const Tensor& input = call.inputs[0];
-  const Lines lines(input, normalize_axes(call.as<ReductionAttributes>().axes, input.rank(), call.op.name.c_str()));
+  const Lines lines(input, axes_of(call, input.rank()));
   const std::int64_t divisor = divide_by_count ? lines.count() : 1;
   const T* const x = input.data<T>();
   Result* const y = call.outputs[0].data<Result>();
@@ -43,10 +48,21 @@ void mean_kernel(const KernelContext& call) {
   dispatch_floating_and_halves(call.inputs[0].dtype(), [&]<class T>() { launch_sum<T, T>(call, true); });
 }
 
+std::optional<CentreKernel> centre(const KernelContext& call, const Stages& stages, bool divide_by_count) {
+  const Shape& image = staged_type(call, stages).shape;
+  return channel_reduction(call, stages, axes_of(call, image.rank()), "DividedSum<",
+                           [&]<class T>() { return DividedSum<T>(nullptr, call.outputs[0].data<T>(), divide_by_count ? image[1] : 1); });
+}
+
 }  // namespace
 }  // namespace frit::ops
 
 FRIT_CUDA_KERNELS(sum) {
-  registry.add_cuda("sum", {.run = sum_kernel, .halves = true, .scratch = scratch, .any_layout_inputs = {0}});
-  registry.add_cuda("mean", {.run = mean_kernel, .halves = true, .scratch = scratch, .any_layout_inputs = {0}});
+  const auto add = [&](const char* name, KernelFunction run, bool divide_by_count) {
+    const auto rule = [=](const KernelContext& call, const Stages& stages) { return centre(call, stages, divide_by_count); };
+    registry.add_cuda(name,
+                      {.run = std::move(run), .halves = true, .scratch = scratch, .any_layout_inputs = {0}, .staged = staged_by(rule)});
+  };
+  add("sum", sum_kernel, false);
+  add("mean", mean_kernel, true);
 }

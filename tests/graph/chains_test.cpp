@@ -23,6 +23,9 @@ namespace {
 
 using graph::NodeKind;
 
+using Reduce = Value (*)(Value, const Dims&, bool);
+constexpr Reduce reduces[] = {max, min, sum, mean, logsumexp};
+
 class Chains : public testing::Test {
  protected:
   Value input(const char* name, const Shape& shape) { return graph_.input(name, shape); }
@@ -120,6 +123,30 @@ TEST_F(Chains, GrowAroundSoftmax) {
   EXPECT_NE(text.find("y2 = sigmoid(y1)"), std::string::npos) << text;
 }
 
+TEST_F(Chains, GrowBeforeReductionsOfChannels) {
+  for (const Reduce reduce : reduces) {
+    for (const Shape& shape : {Shape{2, 8, 3, 5}, Shape{2, 16, 2, 3, 5}}) {
+      for (const bool keep_dims : {false, true}) {
+        Graph graph;
+        Shape both = Shape::filled(shape.rank(), 1);
+        both[0] = shape[0], both[1] = shape[1];
+        const Value x = graph.input("x", shape), scale = graph.input("scale", both);
+        graph.output("y", reduce(hard_swish(x * scale), {1}, keep_dims));
+        const std::string text = grown(graph);
+        EXPECT_NE(text.find("y1 = hard_swish(y0); return y1 input=0 centre="), std::string::npos) << text;
+      }
+    }
+  }
+}
+
+/// Whose kernels read no programs.
+TEST_F(Chains, LeaveReductionsOverOtherAxes) {
+  const Value x = input("images", {2, 8, 3, 5});
+  for (const Dims& axes : {Dims{0}, Dims{3}, Dims{1, 2}, Dims{0, 1, 2, 3}}) graph_.output(concat(axes), sum(square(x), axes));
+  graph_.output("odd", sum(square(input("odd images", {2, 7, 3, 5})), {1}));
+  EXPECT_EQ(grown(graph_), "");
+}
+
 TEST_F(Chains, LeaveWhatOthersRead) {
   const Value g = g_ * sigmoid(input("y", image_));
   graph_.output("g", g);
@@ -199,6 +226,18 @@ Graph training_graph(DType dtype, const Shape& shape, bool batch) {
 
 using CudaChains = Chains;
 
+/// None of them is computed in its parts.
+void expect_one_kernel_each(const Graph& graph, Device device, int chains) {
+  State state(device);
+  const graph::Executable executable(graph, state);
+  for (const graph::Step& step : executable.steps()) {
+    if (step.op->name != "chain") continue;
+    EXPECT_TRUE(step.schedule().starts_with("one kernel around ")) << step.schedule();
+    --chains;
+  }
+  EXPECT_EQ(chains, 0) << graph::to_text(graph);
+}
+
 TEST_F(CudaChains, RunInOneKernel) {
   if (cuda::device_count() == 0) GTEST_SKIP() << "no CUDA device";
   const Device gpu = {DeviceKind::cuda, 0};
@@ -208,15 +247,31 @@ TEST_F(CudaChains, RunInOneKernel) {
         SCOPED_TRACE(concat(dtype, ' ', shape, batch ? " batch" : ""));
         const Graph plain = training_graph(dtype, shape, batch);
         const Graph clean = graph::convert_layouts(graph::apply(graph::cleanup_pipeline(), plain), gpu);
-        State state(gpu);
-        int chains = 0;
-        const graph::Executable executable(clean, state);
-        for (const graph::Step& step : executable.steps()) {
-          if (step.op->name != "chain") continue;
-          EXPECT_TRUE(step.schedule().starts_with("one kernel around ")) << step.schedule();
-          ++chains;
+        expect_one_kernel_each(clean, gpu, 2);
+        const auto expected = results_of(plain), found = results_of(clean, gpu);
+        for (const auto& [name, tensor] : expected) EXPECT_TRUE(near(found.at(name), tensor, tolerance, largest_finite(tensor))) << name;
+      }
+    }
+  }
+}
+
+TEST_F(CudaChains, ReduceInOneKernel) {
+  if (cuda::device_count() == 0) GTEST_SKIP() << "no CUDA device";
+  const Device gpu = {DeviceKind::cuda, 0};
+  for (const auto& [dtype, tolerance] : {std::pair{DType::f32, 1e-5}, {DType::f16, 5e-3}, {DType::bf16, 4e-2}, {DType::f64, 1e-12}}) {
+    for (const Shape& shape : {Shape{2, 16, 33, 57}, Shape{3, 128, 70, 65}, Shape{2, 1000, 9, 7}, Shape{2, 40, 5, 16, 9}}) {
+      for (const bool keep_dims : {false, true}) {
+        SCOPED_TRACE(concat(dtype, ' ', shape, keep_dims ? " kept" : ""));
+        Graph plain;
+        const Value x = plain.input("x", shape, dtype), other = plain.input("other", shape, dtype);
+        const Value scale = plain.input("scale", shape.rank() == 4 ? Shape{shape[1], 1, 1} : Shape{shape[1], 1, 1, 1}, dtype);
+        int count = 0;
+        for (const Reduce reduce : reduces) {
+          const Value y = reduce(hard_swish((x + 0.1 * ++count) * scale) - other, {1}, keep_dims);
+          plain.output(concat("y", count), y);
         }
-        EXPECT_EQ(chains, 2) << graph::to_text(clean);
+        const Graph clean = graph::convert_layouts(graph::apply(graph::cleanup_pipeline(), plain), gpu);
+        expect_one_kernel_each(clean, gpu, count);
         const auto expected = results_of(plain), found = results_of(clean, gpu);
         for (const auto& [name, tensor] : expected) EXPECT_TRUE(near(found.at(name), tensor, tolerance, largest_finite(tensor))) << name;
       }

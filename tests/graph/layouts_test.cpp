@@ -47,6 +47,13 @@ void add_operators() {
                   {.any_layout_inputs = {0, 1}, .any_layout_outputs = {0}, .prefers_channels_last = true}));
   add(operator_of("layout_pool", half_as_wide,
                   {.any_layout_inputs = {0}, .any_layout_outputs = {0}, .one_layout = true, .prefers_channels_last = true}));
+  add(operator_of("layout_reduction",
+                  [](const ops::InferContext& call) {
+                    Shape shape = call.shape(0);
+                    shape.erase(1);
+                    return std::vector{TensorType{call.inputs[0].dtype, shape}};
+                  },
+                  {.any_layout_inputs = {0}, .any_layout_outputs = {0}, .one_layout = true, .prefers_channels_last = true}));
   add(operator_of("layout_norm", ops::infer_same, {.any_layout_inputs = {0}, .any_layout_outputs = {0}, .one_layout = true}));
   add(operator_of("layout_shrinking_norm", half_as_wide, {.any_layout_inputs = {0}, .any_layout_outputs = {0}, .one_layout = true}));
   add(operator_of("layout_weight_gradient", [](const ops::InferContext& call) { return std::vector{call.inputs.back()}; },
@@ -107,6 +114,12 @@ TEST_F(Layouts, AnOutputLiesAsItIsComputed) {
   EXPECT_EQ(plan(graph), Lines({"convolution last"}));
   graph.output("z", emit("elementwise", {emit("convolution", {x})}));
   EXPECT_EQ(plan(graph), Lines({"convolution last", "convolution last", "elementwise last"}));
+}
+
+/// Four of them are left, but none is the channels.
+TEST_F(Layouts, WhatHasOtherAxesIsContiguous) {
+  graph.output("y", emit("reduction", {emit("convolution", {graph.input("volume", {2, 8, 4, 6, 5})})}));
+  EXPECT_EQ(plan(graph), Lines({"convolution last", "reduction"}));
 }
 
 TEST_F(Layouts, TheSmallestOfAChainIsConverted) {

@@ -2,7 +2,8 @@
 # Where ops/libraries/cuda/rtc has a header of the same name, that one is taken; all headers of the C++ library are its std.h.
 set(stand_ins ${PROJECT_SOURCE_DIR}/ops/libraries/cuda/rtc)
 set(open "frit/ops/elementwise/program_stage.cuh" "frit/ops/norm/column_gradients.cuh" "frit/ops/pool/avg_pool.cuh"
-  "frit/ops/pool/max_pool.cuh" "frit/ops/reduction/softmax_rows.cuh" "frit/ops/convolution/lowerings/block_map.cuh")
+  "frit/ops/pool/max_pool.cuh" "frit/ops/reduction/reductions.cuh" "frit/ops/reduction/softmax_rows.cuh"
+  "frit/ops/convolution/lowerings/block_map.cuh")
 set(known "")
 set(texts "")
 while(open)

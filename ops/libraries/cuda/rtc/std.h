@@ -53,6 +53,9 @@ template <class T>
 using remove_const_t = typename remove_const<T>::type;
 
 template <class T>
+T&& declval();
+
+template <class T>
 struct type_identity {
   using type = T;
 };
@@ -78,11 +81,15 @@ template <class T>
 struct numeric_limits;
 template <>
 struct numeric_limits<float> {
+  static constexpr float lowest() { return __builtin_bit_cast(float, 0xff7fffffu); }
+  static constexpr float max() { return __builtin_bit_cast(float, 0x7f7fffffu); }
   static constexpr float infinity() { return __builtin_bit_cast(float, 0x7f800000u); }
   static constexpr float quiet_NaN() { return __builtin_bit_cast(float, 0x7fc00000u); }
 };
 template <>
 struct numeric_limits<double> {
+  static constexpr double lowest() { return __builtin_bit_cast(double, 0xffeffffffffffffful); }
+  static constexpr double max() { return __builtin_bit_cast(double, 0x7feffffffffffffful); }
   static constexpr double infinity() { return __builtin_bit_cast(double, 0x7ff0000000000000ul); }
   static constexpr double quiet_NaN() { return __builtin_bit_cast(double, 0x7ff8000000000000ul); }
 };
@@ -90,6 +97,10 @@ template <>
 struct numeric_limits<uint8_t> {
   static constexpr uint8_t min() { return 0; }
   static constexpr uint8_t max() { return 255; }
+};
+template <>
+struct numeric_limits<int64_t> {
+  static constexpr int64_t max() { return 0x7fffffffffffffffl; }
 };
 
 template <class To, class From>
