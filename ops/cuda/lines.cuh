@@ -11,9 +11,8 @@ namespace frit::ops {
 
 // Lines of elements, each of which a reduction makes one result of, as a thread sees them. NVRTC compiles this header too.
 
-/// A thread's part of a line: in runs, batch_size positions from begin + batch_size * worker on, then those batch_size * workers further
-/// on,
-/// ...; otherwise begin + worker, begin + worker + workers, ...; all below end.
+/// A thread's part of a line: in runs, batch_size positions from begin + batch_size * worker on, then those batch_size * workers further on,
+/// and so on; otherwise begin + worker, begin + worker + workers, ...; all below end.
 struct Line {
   std::int64_t result;  ///< place among the results, which lie contiguously; -1: there is no line for the thread
   std::int64_t offset;  ///< of position 0

@@ -99,7 +99,7 @@ RunData some_run(int steps) {
     if (s % 10 == 0)
       run.epochs.push_back({.epoch = s / 10, .step = s, .training_loss = 1.0, .validation_loss = 2.0, .validation_accuracy = 0.5});
   }
-  run.operators = {{"conv2d", "f32", 2, 1000, 20}, {"relu", "f32", 1, 100, 10}};
+  run.operators = {{"conv2d", "f32", "", 2, 1000, 20}, {"relu", "f32", "", 1, 100, 10}};
   run.memory_picture = Svg(10, 10).finish();
   return run;
 }
