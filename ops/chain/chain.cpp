@@ -98,11 +98,14 @@ bool lies_along(const Shape& operand, const Shape& image) {
   return missing >= 0;
 }
 
-/// Of a reduction, which no program follows: whether it leaves a number for each pixel. Threads read 8 channels at a time.
-bool reduces_channels(const Shape& image, const Shape& result) {
-  Shape pixels = image, kept = image;
-  pixels.erase(1), kept[1] = 1;
-  return image[1] % 8 == 0 && (result == pixels || result == kept);
+/// Of a reduction, which no program follows: whether it leaves a number for each pixel, or for each channel or each of a sample. Threads
+/// read 8 channels at a time.
+bool reduces_one_kind(const Shape& image, const Shape& result) {
+  const std::int64_t n = image[0], c = image[1];
+  Shape pixels = image, kept_pixels = image, kept = Shape::filled(image.rank(), 1), kept_of_samples = kept;
+  pixels.erase(1), kept_pixels[1] = 1, kept[1] = kept_of_samples[1] = c, kept_of_samples[0] = n;
+  const Shape results[] = {pixels, kept_pixels, {c}, {n, c}, kept, kept_of_samples};
+  return c % 8 == 0 && std::find(std::begin(results), std::end(results), result) != std::end(results);
 }
 
 std::optional<Attributes> stage(const StagedCall& call, std::span<const TensorType> inputs) {
@@ -115,7 +118,7 @@ std::optional<Attributes> stage(const StagedCall& call, std::span<const TensorTy
   };
   if (!parts.before.empty() && !all_lie_along(parts.before, types.given.shape)) return std::nullopt;
   const bool reduces = !call.centre.op->staged_output && element_count(types.result.shape) < element_count(types.given.shape);
-  if (reduces && !reduces_channels(types.given.shape, types.result.shape)) return std::nullopt;
+  if (reduces && !reduces_one_kind(types.given.shape, types.result.shape)) return std::nullopt;
   if (!call.after.instructions.empty() && !all_lie_along(parts.after, types.result.shape)) return std::nullopt;
   return ChainAttributes{call};
 }
@@ -208,6 +211,11 @@ std::vector<Sample> samples() {
     }
     for (const char* const name : {"logsumexp", "sum", "mean"}) {
       add(scaled, name, ReductionAttributes{{1}, rank == 2}, {image, Shape(both), image});
+    }
+    Dims pixels, all = {0};
+    for (int axis = 2; axis < image.rank(); ++axis) pixels.push_back(axis), all.push_back(axis);
+    for (const Dims& axes : {pixels, all}) {
+      for (const char* const name : {"sum", "mean"}) add(scaled, name, ReductionAttributes{axes, rank == 3}, {image, Shape(both), image});
     }
     add("", "instance_norm_backward", InstanceNormAttributes{}, {image, image, statistics(n * c), statistics(n * c), Shape{c}, image},
         "y0 = add(x0, x1); return y0");

@@ -3,7 +3,7 @@
 #include <optional>
 #include <span>
 
-#include "frit/ops/cuda/columns.cuh"
+#include "frit/ops/cuda/column_terms.cuh"
 #include "frit/ops/cuda/reduce_plan.cuh"
 
 namespace frit::ops {
@@ -11,44 +11,9 @@ namespace frit::ops {
 // Sums of floating-point lines that are columns of matrices: of biases' gradients over the rows of a batch, of images in channels-last
 // layout over their pixels.
 
-/// y = sum / divisor down the columns of x. A thread sums its rows in their own type; from there on sums are double.
-template <class T, int width_>
-struct DividedColumnSums {
-  using Computed = ops::Computed<T>;
-  using Total = double;
-  static constexpr int width = width_, values = 1;
-  static constexpr int rows_at_once = 8;
-
-  T* y;        // (matrices, columns)
-  const T* x;  // (matrices, rows, columns)
-  double divisor;
-  bool aligned;
-
-  struct Column {};
-  __device__ Column column(int, int) const { return {}; }
-  __device__ double base(int, int) const { return 0; }
-
-  __device__ void sum(Computed (&sums)[values][width], const Column (&)[width], ColumnIterator it, const ColumnSplit& split) const {
-    while (it.row < it.end) {
-      Rows<T, width, rows_at_once> rows;
-      rows.load(x, it, split, aligned);
-#pragma unroll
-      for (int i = 0; i < rows_at_once; ++i, it.row += it.step) {
-        if (it.row >= it.end) continue;
-#pragma unroll
-        for (int k = 0; k < width; ++k) sums[0][k] += rows(i, k);
-      }
-    }
-  }
-  __device__ double total(const Computed (&sums)[values], double, const ColumnIterator&, const ColumnSplit&) const {
-    return static_cast<double>(sums[0]);
-  }
-  __device__ void finish(std::int64_t place, double sum) const { y[place] = convert<T>(sum / divisor); }
-};
-
 /// Lines as the columns of matrices whose order is that of the results; none if they are not, or too short to be worth it.
-inline std::optional<Columns> columns_of(const Lines& lines) {
-  constexpr std::int64_t least_rows = 64, few_elements = 1 << 19;
+inline std::optional<Columns> columns_of(const Lines& lines, std::int64_t least_rows = 64) {
+  constexpr std::int64_t few_elements = 1 << 19;
   const std::int64_t rows = lines.count(), results = lines.results();
   if (lines.along_memory() || rows < 2 || results == 0) return std::nullopt;
   const std::int64_t columns = lines.reduced_strides.back(), matrix = lines.reduced_strides[0] * lines.reduced[0];
@@ -97,20 +62,29 @@ inline ColumnSplit split_sums(const Columns& g, int width, std::size_t element_s
   return ColumnSplit(g, width);
 }
 
-/// `scratch` has column_sums_scratch(g) bytes.
+/// Makes results of the sums of chunks.
+template <class Terms>
+void finish_sums(const double* partial, const Terms& terms, const ColumnSplit& split, cudaStream_t stream) {
+  const std::int64_t results = split.matrices * split.columns;
+  cuda::launch(finish_column_sums<Terms>,
+               {dim3(static_cast<unsigned>((results + finish_columns - 1) / finish_columns)), dim3(finish_columns * finish_parts)}, stream,
+               partial, terms, static_cast<int>(split.chunks), results);
+}
+
+/// Where the sums of chunks are, if there are several; `scratch` has column_sums_scratch(g) bytes.
+inline double* partial_sums(const ColumnSplit& split, std::span<std::byte> scratch) {
+  return split.chunks == 1 ? nullptr : reinterpret_cast<double*>(scratch.data());
+}
+
 template <class T>
 void sum_columns_of(T* y, const T* x, const Columns& g, std::int64_t divisor, std::span<std::byte> scratch, cudaStream_t stream) {
   dispatch_column_width<T>(g, [&]<int width>() {
     const ColumnSplit split = split_sums(g, width, sizeof(T));
     const DividedColumnSums<T, width> terms{y, x, static_cast<double>(divisor), cuda::aligned_for_vectors(x)};
-    if (split.chunks == 1) return launch_columns(static_cast<double*>(nullptr), terms, split, stream);
-    FRIT_CHECK(scratch.size() >= static_cast<std::size_t>(split.sums()) * sizeof(double));
-    auto* const partial = reinterpret_cast<double*>(scratch.data());
+    double* const partial = partial_sums(split, scratch);
+    FRIT_CHECK(partial == nullptr || scratch.size() >= static_cast<std::size_t>(split.sums()) * sizeof(double));
     launch_columns(partial, terms, split, stream);
-    const std::int64_t results = g.matrices * g.columns;
-    cuda::launch(finish_column_sums<DividedColumnSums<T, width>>,
-                 {dim3(static_cast<unsigned>((results + finish_columns - 1) / finish_columns)), dim3(finish_columns * finish_parts)},
-                 stream, partial, terms, static_cast<int>(split.chunks), results);
+    if (partial != nullptr) finish_sums(partial, terms, split, stream);
   });
 }
 

@@ -29,8 +29,9 @@ class StagedCentre {
 
   /// What is aligned is said to be, so that there is one way to read it.
   std::string text() const {
+    const std::string resident = centre_.resident_blocks > 0 ? concat(", ", centre_.resident_blocks) : "";
     return concat("#include \"", centre_.header, "\"\n", stage_text_head, source_.text, sink_.text, "using Centre = ", centre_.type,
-                  ";\nextern \"C\" __global__ void __launch_bounds__(", centre_.threads,
+                  ";\nextern \"C\" __global__ void __launch_bounds__(", centre_.threads, resident,
                   ") chain(const __grid_constant__ Centre centre,"
                   " const __grid_constant__ Source source, const __grid_constant__ Sink sink) {\n  centre(",
                   reads_program_ ? "source" : "Source{source.data, true}", ", ", writes_program_ ? "sink" : "Sink{sink.data, true}",
@@ -46,6 +47,7 @@ class StagedCentre {
   void launch(Device device, cudaStream_t stream) {
     void* arguments[] = {centre_.argument.data(), source_.argument.data(), sink_.argument.data()};
     FRIT_CUDA_CALL(cudaLaunchKernel(compile(device), dim3(centre_.blocks), dim3(centre_.threads), arguments, 0, stream));
+    if (centre_.finish) centre_.finish(stream);
   }
 
  private:

@@ -16,7 +16,9 @@ struct CentreKernel {
   std::string type;                     ///< of the object, within frit::ops
   std::vector<std::uint64_t> argument;  ///< its bytes
   unsigned blocks, threads;
-  bool keeps_to_sample;  ///< it asks for a stage's channels anew for each sample
+  bool keeps_to_sample;                           ///< it asks for a stage's channels anew for each sample
+  unsigned resident_blocks = 0;                   ///< of a multiprocessor, for which there are registers; 0: any number
+  std::function<void(CUstream_st*)> finish = {};  ///< what is launched after it
 
   /// `launch` is a cuda::LaunchShape.
   template <class Body, class Launch>
