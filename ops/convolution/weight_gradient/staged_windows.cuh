@@ -75,6 +75,10 @@ __device__ void stage_plane(int thread, std::uint32_t to, const Stored* input, c
                });
 }
 
+/// All warps of the block wait for each other, those that stage and those that multiply at different places of the code, which
+/// __syncthreads() does not allow.
+__device__ inline void meet() { asm volatile("bar.sync 1, %0;" ::"r"(blockDim.x) : "memory"); }
+
 /// Some tiles in shared memory: two of the gradient, and the ring of planes that they meet.
 struct WindowRing {
   std::uint32_t gradients, planes;
@@ -89,7 +93,7 @@ struct WindowRing {
   __device__ WindowTile advance(const TapWindows& w, std::int64_t number, bool begins) {
     const WindowTile tile(w, number);
     fresh = begins || tile.depth == 0;
-    if (!begins && fresh && w.planes < 2 * w.block_depths) __syncthreads();
+    if (!begins && fresh && w.planes < 2 * w.block_depths) meet();
     first = wrapped(w, first + (fresh ? w.block_depths : w.new_planes));
     turn ^= 1;
     return tile;
@@ -115,7 +119,7 @@ __device__ void stage_tiles(int thread, WindowRing ring, const Stored* gradient,
       stage_plane(thread, ring.plane(w, tap), input, w, tile, window, tap);
     }
     cuda::wait_for_copies();
-    __syncthreads();
+    meet();
   }
 }
 

@@ -148,7 +148,7 @@ __global__ void __launch_bounds__(TapWindows::most_warps * 32 + TapWindows::stag
 #pragma unroll 1
   for (std::int64_t number = begin; number < end; ++number) {
     const WindowTile tile = ring.advance(w, number, number == begin);
-    __syncthreads();  // the tile is there, and the one before it was used
+    meet();  // the tile is there, and the one before it was used
     const int rows = min(w.rows, w.size[1] - tile.row), used_columns = min(w.columns, w.size[2] - tile.column);
     const std::uint32_t left = ring.gradient(w) + static_cast<std::uint32_t>(left_offset);
     const std::uint32_t right = ring.plane(w, role.depth) + static_cast<std::uint32_t>(right_offset);
