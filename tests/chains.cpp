@@ -75,12 +75,12 @@ void add_convolutions() {
   add_chain(23, {128, 3, 24, 32, 32}, {2, 3, 6, 5, 4}, [](const Scope& s, Value x) {
     return mean(nn::group_norm(s / "group_norm", conv(s, x, 24), {.num_groups = 8}), {1, 2, 3, 4});
   });
-  add_chain(25, {128, 16, 256, 256}, {2, 16, 5, 6}, [](const Scope& s, Value x) { return tanh(tanh(min(conv(s, x, 64), {1}, true))); });
+  add_chain(25, {128, 16, 256, 256}, {2, 16, 5, 6}, [](const Scope& s, Value x) { return tanh(tanh(min(conv(s, x, 64), 1, true))); });
   add_chain(31, {128, 64, 128, 128}, {1, 64, 4, 5}, [](const Scope& s, Value x) {
     x = at_most(conv(s, x, 128), 0.5);
     return (x + channels(s, "bias", x)) * 2;
   });
-  add_chain(32, {64, 64, 256, 256}, {1, 64, 4, 5}, [](const Scope& s, Value x) { return min(conv(s, x, 128) * 2, {1}, true); });
+  add_chain(32, {64, 64, 256, 256}, {1, 64, 4, 5}, [](const Scope& s, Value x) { return min(conv(s, x, 128) * 2, 1, true); });
   add_chain(35, {128, 64, 128, 128}, {1, 64, 6, 5},
             [](const Scope& s, Value x) { return mish(max_pool(hard_swish(conv(s, x, 128) - 0.5), 2)); });
   add_chain(46, {128, 64, 128, 128}, {1, 64, 6, 5}, [](const Scope& s, Value x) { return avg_pool(tanh(conv(s, x, 128) - 0.5) - 0.2, 2); });
@@ -152,7 +152,7 @@ void add_transposed_convolutions() {
     return x * hard_swish(x);
   });
   add_chain(36, {16, 64, 128, 128}, {1, 64, 3, 2}, [](const Scope& s, Value x) {
-    x = gelu(sum(min(conv_transpose_twice(s, x, 128), {1}, true), {2}, true));
+    x = gelu(sum(min(conv_transpose_twice(s, x, 128), 1, true), {2}, true));
     return x + s.parameter("bias", {1, 1, 1}, init::normal());
   });
   add_chain(42, {16, 64, 512, 512}, {1, 64, 4, 3}, [](const Scope& s, Value x) {
