@@ -40,57 +40,61 @@ struct Entry {
   MakeModel make;
 };
 
+template <class Config>
+Entry entry(const char* name, Value (*build)(const Scope&, Value, const Config&), Model (*describe)(const Config&)) {
+  return {name, configurable(name, build, describe)};
+}
+
 std::vector<Entry> own_models() {
   using namespace models;
-  std::vector<Entry> own;
-  const auto add = [&]<class Config>(const char* name, Value (*build)(const Scope&, Value, const Config&),
-                                     Model (*describe)(const Config&)) {
-    own.push_back({name, configurable(name, build, describe)});
+  return {
+      entry<ConvInstanceNormMax>("conv3d-instnorm-max", conv_instance_norm_max,
+                                 [](const auto& c) {
+                                   return described(c.in_channels, {16, 32, 32}, 2, {4, 5, 5});
+                                 }),
+      entry<ConvGroupNormPool>("conv2d-groupnorm-pool", conv_group_norm_pool,
+                               [](const auto& c) {
+                                 return described(c.in_channels, {128, 128}, 2, {10, 11});
+                               }),
+      entry<ConvTransposeLogSumExp>("convt3d-logsumexp", conv_transpose_logsumexp,
+                                    [](const auto& c) {
+                                      return described(c.in_channels, {16, 32, 32}, 2, {2, 3, 2});
+                                    }),
+      entry<Classifier>("classifier", classifier,
+                        [](const auto& c) {
+                          Model model = classifying(described(c.block.in_channels, c.image_size, 1, c.image_size));
+                          model.image_size = c.image_size;
+                          return model;
+                        }),
+      entry<ResNet>(
+          "resnet", resnet,
+          [](const auto& c) {
+            return classifying(described(c.in_channels, {224, 224}, 2, {33, 33}), R"({"blocks": [1, 1], "width": 4, "num_classes": 3})");
+          }),
+      entry<MobileNetV2>(
+          "mobilenet_v2", mobilenet_v2,
+          [](const auto& c) {
+            return classifying(described(c.in_channels, {224, 224}, 2, {9, 10}), R"({"blocks": [1, 2], "width": 0.25, "num_classes": 3})");
+          }),
+      entry<ConvNextTiny>(
+          "convnext_tiny", convnext_tiny,
+          [](const auto& c) {
+            return classifying(described(c.in_channels, {224, 224}, 2, {9, 10}), R"({"blocks": [1, 1], "width": 4, "num_classes": 3})");
+          }),
+      entry<UNet2d>("unet2d", unet2d,
+                    [](const auto& c) {
+                      Model model = described(c.in_channels, c.image_size, 1, c.image_size);
+                      model.small_config = R"({"channels": [8, 16], "base": 8, "image_size": [4, 6]})";
+                      model.image_size = c.image_size;
+                      return model;
+                    }),
+      entry<UNet3d>("unet3d", unet3d,
+                    [](const auto& c) {
+                      Model model = described(c.in_channels, {96, 96, 96}, 1, {4, 6, 4});
+                      model.small_config = R"({"channels": [2, 3]})";
+                      return model;
+                    }),
   };
-  add(
-      "conv3d-instnorm-max", conv_instance_norm_max, +[](const ConvInstanceNormMax& c) {
-        return described(c.in_channels, {16, 32, 32}, 2, {4, 5, 5});
-      });
-  add(
-      "conv2d-groupnorm-pool", conv_group_norm_pool, +[](const ConvGroupNormPool& c) {
-        return described(c.in_channels, {128, 128}, 2, {10, 11});
-      });
-  add(
-      "convt3d-logsumexp", conv_transpose_logsumexp, +[](const ConvTransposeLogSumExp& c) {
-        return described(c.in_channels, {16, 32, 32}, 2, {2, 3, 2});
-      });
-  add(
-      "classifier", classifier, +[](const Classifier& c) {
-        Model model = classifying(described(c.block.in_channels, c.image_size, 1, c.image_size));
-        model.image_size = c.image_size;
-        return model;
-      });
-  add(
-      "resnet", resnet, +[](const ResNet& c) {
-        return classifying(described(c.in_channels, {224, 224}, 2, {33, 33}), R"({"blocks": [1, 1], "width": 4, "num_classes": 3})");
-      });
-  add(
-      "mobilenet_v2", mobilenet_v2, +[](const MobileNetV2& c) {
-        return classifying(described(c.in_channels, {224, 224}, 2, {9, 10}), R"({"blocks": [1, 2], "width": 0.25, "num_classes": 3})");
-      });
-  add(
-      "convnext_tiny", convnext_tiny, +[](const ConvNextTiny& c) {
-        return classifying(described(c.in_channels, {224, 224}, 2, {9, 10}), R"({"blocks": [1, 1], "width": 4, "num_classes": 3})");
-      });
-  add(
-      "unet2d", unet2d, +[](const UNet2d& c) {
-        Model model = described(c.in_channels, c.image_size, 1, c.image_size);
-        model.small_config = R"({"channels": [8, 16], "base": 8, "image_size": [4, 6]})";
-        model.image_size = c.image_size;
-        return model;
-      });
-  add(
-      "unet3d", unet3d, +[](const UNet3d& c) {
-        Model model = described(c.in_channels, {96, 96, 96}, 1, {4, 6, 4});
-        model.small_config = R"({"channels": [2, 3]})";
-        return model;
-      });
-  return own;
 }
 
 /// frit's own, and those that were added.

@@ -138,8 +138,8 @@ void print_row(std::ostream& out, const std::vector<std::string>& fields) {
 
 /// A row for each whole step, whose operator is "step", and for each operator.
 void print_csv(std::ostream& out, const BenchReport& report) {
-  print_row(out, {"model", "input", "device", "dtype", "mode", "operator", "types", "schedule", "calls", "microseconds", "p10", "p90", "bytes",
-                  "gigabytes_per_second", "floor_share", "total_share"});
+  print_row(out, {"model", "input", "device", "dtype", "mode", "operator", "types", "schedule", "calls", "microseconds", "p10", "p90",
+                  "bytes", "gigabytes_per_second", "floor_share", "total_share"});
   for (const ModeTimes& mode : report.modes) {
     const std::vector<std::string> common = {report.model, concat(report.input), report.device, report.dtype, mode.mode};
     const auto add = [&](std::vector<std::string> fields) {
