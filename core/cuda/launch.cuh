@@ -22,14 +22,17 @@ inline LaunchShape loop_shape(std::int64_t items, int threads = default_threads)
   return {dim3(static_cast<unsigned>(blocks)), dim3(static_cast<unsigned>(threads))};
 }
 
+/// Before a launch of `kernel` with so many bytes of shared memory: more than 48 KiB have to be asked for.
+inline void allow_shared_memory(const void* kernel, std::size_t bytes) {
+  constexpr std::size_t without_asking = 48 * 1024;
+  if (bytes <= without_asking) return;
+  FRIT_CUDA_CALL(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)));
+}
+
 /// The one way in which kernels are started. Throws ErrorKind::device if the launch is refused.
 template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), const LaunchShape& shape, cudaStream_t stream, Arguments&&... arguments) {
-  constexpr std::size_t without_asking = 48 * 1024;
-  if (shape.shared_bytes > without_asking) {
-    FRIT_CUDA_CALL(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                        static_cast<int>(shape.shared_bytes)));
-  }
+  allow_shared_memory(reinterpret_cast<const void*>(kernel), shape.shared_bytes);
   kernel<<<shape.grid, shape.block, shape.shared_bytes, stream>>>(std::forward<Arguments>(arguments)...);
   FRIT_CUDA_CALL(cudaGetLastError());
 }

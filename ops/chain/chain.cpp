@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "frit/ops/chain/chain_attributes.h"
+#include "frit/ops/convolution/geometry.h"
 #include "frit/ops/elementwise/elementwise.h"
 #include "frit/ops/norm/norm_attributes.h"
 #include "frit/ops/operator/run.h"
@@ -217,6 +218,10 @@ std::vector<Sample> samples() {
     for (const Dims& axes : {pixels, all}) {
       for (const char* const name : {"sum", "mean"}) add(scaled, name, ReductionAttributes{axes, rank == 3}, {image, Shape(both), image});
     }
+    Shape weight = {c, 8}, larger = {n, 8};
+    for (int axis = 0; axis < rank; ++axis) weight.push_back(3), larger.push_back(2 * image[axis + 2] + 1);
+    add("", concat("conv_transpose", dimensions).c_str(), ConvolutionOptions{.stride = {2}}, {image, weight, Shape{}, larger},
+        "y0 = multiply(x0, x1); y1 = add(y0, x2); y2 = relu(y1); return y2");
     add("", "instance_norm_backward", InstanceNormAttributes{}, {image, image, statistics(n * c), statistics(n * c), Shape{c}, image},
         "y0 = add(x0, x1); return y0");
     add(swished, "batch_norm_backward", BatchNormAttributes{},

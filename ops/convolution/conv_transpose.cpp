@@ -113,6 +113,7 @@ FRIT_OPERATORS(conv_transpose) {
             },
         .pointwise = bias_apart,
         .lowerings = {subpixel_lowering("sub-pixel")},
+        .staged_output = true,
         .precision = Precision::half,
         .cpu = {.run = run_transposed, .scratch = transposed_scratch},
         .linear_inputs = {{2, LinearInput::addend, 1}},

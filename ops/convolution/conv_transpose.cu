@@ -2,6 +2,7 @@
 
 #include "frit/ops/convolution/convolution_cuda.h"
 #include "frit/ops/convolution/convolution_rules.h"
+#include "frit/ops/convolution/tiles/phase_convolution.h"
 #include "frit/ops/operator/registry.h"
 
 namespace frit::ops {
@@ -13,11 +14,18 @@ ConvolutionCall read_transposed(std::span<const Tensor> inputs, std::span<const 
           {outputs[0], inputs[1], inputs[0], inputs.size() > 2 ? inputs[2] : Tensor()}};
 }
 
+std::optional<CentreKernel> centre(const KernelContext& call, const Stages&) {
+  if (call.has(2)) return std::nullopt;  // the bias is part of the program
+  return fastest_phase_kernel(read_transposed(call.inputs, call.outputs, call.attributes), /*followed=*/true);
+}
+
 }  // namespace
 }  // namespace frit::ops
 
 FRIT_CUDA_KERNELS(conv_transpose) {
   for (const int image_rank : {2, 3}) {
-    registry.add_cuda(convolution_name("conv_transpose", image_rank), convolution_kernel(read_transposed, {0, 1}, {0}));
+    Kernel kernel = convolution_kernel(read_transposed, {0, 1}, {0});
+    kernel.staged = staged_by(centre);
+    registry.add_cuda(convolution_name("conv_transpose", image_rank), std::move(kernel));
   }
 }

@@ -14,6 +14,7 @@
 #include "frit/ops/convolution/mirrored_convolution.h"
 #include "frit/ops/convolution/narrow_product.h"
 #include "frit/ops/convolution/pointwise_product.h"
+#include "frit/ops/convolution/tiles/phase_convolution.h"
 #include "frit/ops/convolution/tiles/swept_convolution.h"
 #include "frit/ops/convolution/tiles/tap_convolution.h"
 #include "frit/ops/convolution/tiles/tap_products.h"
@@ -202,35 +203,34 @@ struct OwnKernel {
   bool (*takes)(const ConvolutionCall&);
   std::size_t (*scratch)(const ConvolutionCall&);
   bool (*run)(const ConvolutionCall&, std::span<std::byte> scratch, CUstream_st*);  ///< whether the epilogue is done
+  void (*prepare)(const ConvolutionCall&) = nullptr;                               ///< see Kernel::prepare
 };
 
 std::size_t no_scratch(const ConvolutionCall&) { return 0; }
 
+/// For OwnKernel::run: what says whether the epilogue is done, or leaves it, or always does it.
+template <auto kernel, bool finishes = false>
+bool run_own(const ConvolutionCall& call, [[maybe_unused]] std::span<std::byte> scratch, CUstream_st* stream) {
+  if constexpr (std::is_invocable_v<decltype(kernel), const ConvolutionCall&, std::span<std::byte>, CUstream_st*>) {
+    kernel(call, scratch, stream);
+  } else if constexpr (std::is_same_v<std::invoke_result_t<decltype(kernel), const ConvolutionCall&, CUstream_st*>, bool>) {
+    return kernel(call, stream);
+  } else {
+    kernel(call, stream);
+  }
+  return finishes;
+}
+
 constexpr OwnKernel own_kernels[] = {
-    {"narrow product", is_narrow_product, no_scratch,
-     [](const ConvolutionCall& call, std::span<std::byte>, CUstream_st* stream) { return narrow_product(call, stream), false; }},
-    {"product", is_pointwise_product, pointwise_product_scratch,
-     [](const ConvolutionCall& call, std::span<std::byte> scratch, CUstream_st* stream) {
-       return pointwise_product(call, scratch, stream), false;
-     }},
-    {"depthwise", is_depthwise_convolution, no_scratch,
-     [](const ConvolutionCall& call, std::span<std::byte>, CUstream_st* stream) { return depthwise_convolution(call, stream), true; }},
-    {"depthwise", is_depthwise_weight_gradient, depthwise_weight_gradient_scratch,
-     [](const ConvolutionCall& call, std::span<std::byte> scratch, CUstream_st* stream) {
-       return depthwise_weight_gradient(call, scratch, stream), false;
-     }},
-    {"swept over columns", is_swept_convolution, no_scratch,
-     [](const ConvolutionCall& call, std::span<std::byte>, CUstream_st* stream) { return swept_convolution(call, stream); }},
-    {"taps on tensor cores", is_tap_convolution, no_scratch,
-     [](const ConvolutionCall& call, std::span<std::byte>, CUstream_st* stream) { return tap_convolution(call, stream), false; }},
-    {"taps on tensor cores", is_tap_product, tap_product_scratch,
-     [](const ConvolutionCall& call, std::span<std::byte> scratch, CUstream_st* stream) {
-       return tap_product(call, scratch, stream), false;
-     }},
-    {"windows of taps", is_window_product, window_product_scratch,
-     [](const ConvolutionCall& call, std::span<std::byte> scratch, CUstream_st* stream) {
-       return window_product(call, scratch, stream), false;
-     }},
+    {"narrow product", is_narrow_product, no_scratch, run_own<narrow_product>},
+    {"product", is_pointwise_product, pointwise_product_scratch, run_own<pointwise_product>},
+    {"depthwise", is_depthwise_convolution, no_scratch, run_own<depthwise_convolution, /*finishes=*/true>},
+    {"depthwise", is_depthwise_weight_gradient, depthwise_weight_gradient_scratch, run_own<depthwise_weight_gradient>},
+    {"swept over columns", is_swept_convolution, no_scratch, run_own<swept_convolution>},
+    {"taps on tensor cores", is_tap_convolution, no_scratch, run_own<tap_convolution>},
+    {"taps on tensor cores", is_tap_product, tap_product_scratch, run_own<tap_product>},
+    {"windows of taps", is_window_product, window_product_scratch, run_own<window_product>},
+    {"phase by phase", is_phase_convolution, no_scratch, run_own<phase_convolution, /*finishes=*/true>, prepare_phase_convolution},
 };
 
 /// The first that takes a call, of those that have enough scratch memory; null if none does.
@@ -262,6 +262,12 @@ void run(const ConvolutionCall& call, std::span<std::byte> scratch, CUstream_st*
     direct_convolution(call.kind, call.geometry, call.operands, stream);
   }
   if (!finished && call.finish) call.finish(call.operands, stream);
+}
+
+void prepare(const ConvolutionCall& call) {
+  if (call.geometry.batch == 0 || call.operands.result(call.kind).elements() == 0 || converts_image(call)) return;
+  const OwnKernel* const own = own_kernel(call);
+  if (own != nullptr && own->prepare != nullptr) own->prepare(call);
 }
 
 /// Of a plan: room for the workspace and for what must be rearranged. Looks for the plan that the call will need.
@@ -324,6 +330,7 @@ std::vector<Tensor> without_memory(std::span<const TensorType> types, const std:
 
 Kernel convolution_kernel(ReadConvolution read, std::vector<int> any_layout_inputs, std::vector<int> any_layout_outputs) {
   return {.run = [read](const KernelContext& call) { run(read(call.inputs, call.outputs, call.attributes), call.scratch, call.stream); },
+          .prepare = [read](const KernelContext& call) { prepare(read(call.inputs, call.outputs, call.attributes)); },
           .halves = true,
           .scratch =
               [read](const InferContext& call) {

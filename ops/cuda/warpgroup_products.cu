@@ -12,8 +12,7 @@ __global__ void __launch_bounds__(FRIT_HAS_WARPGROUP_PRODUCTS ? threads_with : t
 }  // namespace
 
 bool available(int device) {
-  constexpr int hopper = 90;
-  if (cuda::properties(device).capability != hopper) return false;
+  if (cuda::properties(device).capability != capability) return false;
   static const bool compiled = [] {
     cudaFuncAttributes attributes;
     FRIT_CUDA_CALL(cudaFuncGetAttributes(&attributes, probe));

@@ -15,7 +15,9 @@ inline constexpr int threads = 128, rows = 64, columns = 48, chunk_bytes = 16;
 /// Rows of 16 bytes that lie one after the other.
 inline constexpr int group_rows = 8;
 
-/// Whether a device has these instructions and frit was compiled for them.
+/// Of devices that have these instructions.
+inline constexpr int capability = 90;
+/// Whether a device does and frit was compiled for them.
 bool available(int device);
 
 /// Whether what is being compiled may have them.
@@ -50,10 +52,11 @@ __device__ inline void commit_products() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 #endif
 }
-/// Until they are there: the sums may be read and written then.
+/// Until those before the last `groups` commits are there: of the last one, the sums may be read and written then.
+template <int groups = 0>
 __device__ inline void wait_for_products() {
 #if FRIT_HAS_WARPGROUP_PRODUCTS
-  asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(groups) : "memory");
 #endif
 }
 __device__ inline void complete_products() {
@@ -92,16 +95,18 @@ inline constexpr int wide_columns = 2 * columns;
 using WideSums = float[48];
 
 /// The compiler moves no use of the sums past here.
-__device__ inline void hold(WideSums& s) {
+template <int count>
+__device__ void hold(float (&sums)[count]) {
 #pragma unroll
-  for (int i = 0; i < 48; ++i) asm volatile("" : "+f"(s[i])::"memory");
+  for (float& sum : sums) asm volatile("" : "+f"(sum)::"memory");
 }
+
+#define FRIT_FOUR(i) "+f"(s[i]), "+f"(s[i + 1]), "+f"(s[i + 2]), "+f"(s[i + 3])
 
 /// sums += left * right, once they are complete.
 template <class Stored>
 __device__ void multiply(WideSums& s, std::uint64_t left, std::uint64_t right) {
 #if FRIT_HAS_WARPGROUP_PRODUCTS
-#define FRIT_FOUR(i) "+f"(s[i]), "+f"(s[i + 1]), "+f"(s[i + 2]), "+f"(s[i + 3])
 #define FRIT_WGMMA(shape, type, transposed)                                                                                           \
   asm volatile("wgmma.mma_async.sync.aligned." shape ".f32." type "." type                                                            \
                " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24," \
@@ -118,9 +123,68 @@ __device__ void multiply(WideSums& s, std::uint64_t left, std::uint64_t right) {
     FRIT_WGMMA("m64n96k8", "tf32", "");
   }
 #undef FRIT_WGMMA
-#undef FRIT_FOUR
 #endif
 }
+
+/// An element as products take it: float32 to the 10 bits of TF32, halves as they are.
+template <class Stored>
+__device__ std::uint32_t rounded_word(std::uint32_t word) {
+#if FRIT_HAS_WARPGROUP_PRODUCTS
+  if constexpr (sizeof(Stored) == 4) asm("cvt.rn.tf32.f32 %0, %1;" : "=r"(word) : "f"(__uint_as_float(word)));
+#endif
+  return word;
+}
+template <class Stored>
+__device__ Stored rounded(Stored x) {
+  if constexpr (sizeof(Stored) == 4) x = __uint_as_float(rounded_word<Stored>(__float_as_uint(x)));
+  return x;
+}
+
+/// sums (64, columns) += left * right, once they are complete; the left factor is in registers, words of 2 halves or one float32: [2 k + h]
+/// is in row 16 w + 8 h + lane / 4, word 4 k + lane % 4 of the depth. The sums are as above, columns / 2 a thread.
+template <class Stored, int columns>
+__device__ __forceinline__ void multiply_held(float (&s)[columns / 2], std::uint32_t left0, std::uint32_t left1, std::uint32_t left2,
+                                              std::uint32_t left3, std::uint64_t right) {
+#if FRIT_HAS_WARPGROUP_PRODUCTS
+#define FRIT_WGMMA(shape, type, transposed, sums, a, b, c, d, e)                                                    \
+  asm volatile("wgmma.mma_async.sync.aligned." shape ".f32." type "." type " {" sums "}, {" a ", " b ", " c ", " d "}, " e ", 1, 1, 1" \
+               transposed ";"                                                                                         \
+               : FRIT_SUMS                                                                                            \
+               : "r"(left0), "r"(left1), "r"(left2), "r"(left3), "l"(right))
+#define FRIT_BY_TYPE(n, ...)                                        \
+  if constexpr (std::is_same_v<Stored, Half>) {                     \
+    FRIT_WGMMA("m64n" n "k16", "f16", ", 0", __VA_ARGS__);          \
+  } else if constexpr (std::is_same_v<Stored, BFloat16>) {          \
+    FRIT_WGMMA("m64n" n "k16", "bf16", ", 0", __VA_ARGS__);         \
+  } else {                                                          \
+    FRIT_WGMMA("m64n" n "k8", "tf32", "", __VA_ARGS__);             \
+  }
+#define FRIT_8 "%0, %1, %2, %3, %4, %5, %6, %7"
+#define FRIT_16 FRIT_8 ", %8, %9, %10, %11, %12, %13, %14, %15"
+#define FRIT_32 FRIT_16 ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+  if constexpr (columns == 16) {
+#define FRIT_SUMS FRIT_FOUR(0), FRIT_FOUR(4)
+    FRIT_BY_TYPE("16", FRIT_8, "%8", "%9", "%10", "%11", "%12")
+#undef FRIT_SUMS
+  } else if constexpr (columns == 32) {
+#define FRIT_SUMS FRIT_FOUR(0), FRIT_FOUR(4), FRIT_FOUR(8), FRIT_FOUR(12)
+    FRIT_BY_TYPE("32", FRIT_16, "%16", "%17", "%18", "%19", "%20")
+#undef FRIT_SUMS
+  } else {
+    static_assert(columns == 64);
+#define FRIT_SUMS \
+  FRIT_FOUR(0), FRIT_FOUR(4), FRIT_FOUR(8), FRIT_FOUR(12), FRIT_FOUR(16), FRIT_FOUR(20), FRIT_FOUR(24), FRIT_FOUR(28)
+    FRIT_BY_TYPE("64", FRIT_32, "%32", "%33", "%34", "%35", "%36")
+#undef FRIT_SUMS
+  }
+#undef FRIT_32
+#undef FRIT_16
+#undef FRIT_8
+#undef FRIT_BY_TYPE
+#undef FRIT_WGMMA
+#endif
+}
+#undef FRIT_FOUR
 #endif
 
 }  // namespace frit::warpgroup

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "frit/core/cuda/device.h"
+#include "frit/core/cuda/launch.cuh"
 #include "frit/core/cuda/runtime.h"
 #include "frit/core/cuda/vector.cuh"
 #include "frit/ops/elementwise/compiled_stage.cuh"
@@ -15,17 +16,17 @@ namespace {
 /// What NVRTC compiles for a call, and the kernel's arguments.
 class StagedCentre {
  public:
-  StagedCentre(CentreKernel centre, const KernelContext& call, const Stages& stages)
-      : centre_(std::move(centre)),
+  StagedCentre(const CentreKernel& centre, const Stages& stages, const Tensor& input, const Tensor& output)
+      : centre_(centre),
         reads_program_(!stages.before.instructions.empty()),
         writes_program_(!stages.after.instructions.empty()),
         source_(reads_program_ ? compiled_source(stages.before, stages.before_inputs, stages.input_type.shape,
                                                  {.name = "Source", .keeps_to_sample = centre_.keeps_to_sample})
-                               : stored_source(call.inputs[stages.input], "Source")),
+                               : stored_source(input, "Source")),
         sink_(writes_program_
-                  ? compiled_sink(stages.after, stages.after_inputs, call.outputs[0], call.outputs[0].shape(),
-                                  {.name = "Sink", .keeps_to_sample = centre_.keeps_to_sample, .result = call.outputs[0].dtype()})
-                  : stored_sink(call.outputs[0], call.outputs[0].dtype(), "Sink")) {}
+                  ? compiled_sink(stages.after, stages.after_inputs, output, output.shape(),
+                                  {.name = "Sink", .keeps_to_sample = centre_.keeps_to_sample, .result = output.dtype()})
+                  : stored_sink(output, output.dtype(), "Sink")) {}
 
   /// What is aligned is said to be, so that there is one way to read it.
   std::string text() const {
@@ -46,7 +47,9 @@ class StagedCentre {
 
   void launch(Device device, cudaStream_t stream) {
     void* arguments[] = {centre_.argument.data(), source_.argument.data(), sink_.argument.data()};
-    FRIT_CUDA_CALL(cudaLaunchKernel(compile(device), dim3(centre_.blocks), dim3(centre_.threads), arguments, 0, stream));
+    const void* const kernel = compile(device);
+    cuda::allow_shared_memory(kernel, centre_.shared_bytes);
+    FRIT_CUDA_CALL(cudaLaunchKernel(kernel, dim3(centre_.blocks), dim3(centre_.threads), arguments, centre_.shared_bytes, stream));
     if (centre_.finish) centre_.finish(stream);
   }
 
@@ -87,20 +90,31 @@ bool lies_in_channels(const Tensor& tensor) {
 
 std::string staged_source(const KernelContext& call, const Stages& stages) {
   const Takes* const takes = call.op.cuda.staged.takes.target<Takes>();
-  std::optional<CentreKernel> centre = takes == nullptr ? std::nullopt : takes->centre(call, stages);
-  return centre ? StagedCentre(*std::move(centre), call, stages).text() : "";
+  const std::optional<CentreKernel> centre = takes == nullptr ? std::nullopt : takes->centre(call, stages);
+  return centre ? centre_source(*centre, stages, call.inputs[stages.input], call.outputs[0]) : "";
+}
+
+std::string centre_source(const CentreKernel& centre, const Stages& stages, const Tensor& input, const Tensor& output) {
+  return StagedCentre(centre, stages, input, output).text();
+}
+
+void run_centre(const CentreKernel& centre, const Stages& stages, const Tensor& input, const Tensor& output, CUstream_st* stream) {
+  StagedCentre(centre, stages, input, output).launch(output.device(), stream);
+}
+
+void prepare_centre(const CentreKernel& centre, const Stages& stages, const Tensor& input, const Tensor& output) {
+  (void)cuda::compute_stream(output.device().index);  // makes the device the thread's
+  (void)StagedCentre(centre, stages, input, output).compile(output.device());
 }
 
 StagedKernel staged_by(CentreRule rule) {
   StagedKernel staged;
   staged.takes = Takes{rule};
   staged.prepare = [rule](const KernelContext& call, const Stages& stages) {
-    const Device device = call.outputs[0].device();
-    (void)cuda::compute_stream(device.index);  // makes the device the thread's
-    (void)StagedCentre(rule(call, stages).value(), call, stages).compile(device);
+    prepare_centre(rule(call, stages).value(), stages, call.inputs[stages.input], call.outputs[0]);
   };
   staged.run = [rule](const KernelContext& call, const Stages& stages) {
-    StagedCentre(rule(call, stages).value(), call, stages).launch(call.outputs[0].device(), call.stream);
+    run_centre(rule(call, stages).value(), stages, call.inputs[stages.input], call.outputs[0], call.stream);
   };
   return staged;
 }

@@ -16,6 +16,7 @@ struct CentreKernel {
   std::string type;                     ///< of the object, within frit::ops
   std::vector<std::uint64_t> argument;  ///< its bytes
   unsigned blocks, threads;
+  std::size_t shared_bytes;
   bool keeps_to_sample;                           ///< it asks for a stage's channels anew for each sample
   unsigned resident_blocks = 0;                   ///< of a multiprocessor, for which there are registers; 0: any number
   std::function<void(CUstream_st*)> finish = {};  ///< what is launched after it
@@ -28,6 +29,7 @@ struct CentreKernel {
         argument((sizeof body + 7) / 8),
         blocks(launch.grid.x),
         threads(launch.block.x),
+        shared_bytes(launch.shared_bytes),
         keeps_to_sample(asks_for_each_sample) {
     static_assert(std::is_trivially_copyable_v<Body> && alignof(Body) <= 8);
     std::memcpy(argument.data(), &body, sizeof body);
@@ -39,11 +41,17 @@ struct CentreKernel {
 /// in it.
 using CentreRule = std::function<std::optional<CentreKernel>(const KernelContext& call, const Stages& stages)>;
 
+/// The kernel with its stages, of which input is 0: from one tensor, undefined where a program gives it, to another. To prepare is to
+/// compile.
+void run_centre(const CentreKernel& centre, const Stages& stages, const Tensor& input, const Tensor& output, CUstream_st* stream);
+void prepare_centre(const CentreKernel& centre, const Stages& stages, const Tensor& input, const Tensor& output);
+/// What is compiled: the kernel is named "chain".
+std::string centre_source(const CentreKernel& centre, const Stages& stages, const Tensor& input, const Tensor& output);
+
 /// For Kernel::staged, of an operator whose call is one kernel.
 StagedKernel staged_by(CentreRule rule);
 
-/// The source of the kernel, which is named "chain", of a call whose operator's kernel was made so; empty where it has to be computed in
-/// parts.
+/// The source of the kernel of a call whose operator's kernel was made so; empty where it has to be computed in parts.
 std::string staged_source(const KernelContext& call, const Stages& stages);
 
 /// Of that input.

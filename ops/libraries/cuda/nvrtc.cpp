@@ -156,7 +156,8 @@ std::string version() {
 
 std::string compile_code(const std::string& source, int capability) {
   const Program program = create_program(source);
-  const std::string architecture = concat("--gpu-architecture=sm_", capability);
+  // With what the architecture has alone: the code is for this very kind of GPU.
+  const std::string architecture = concat("--gpu-architecture=sm_", capability, capability >= 90 ? "a" : "");
   const char* const options[] = {architecture.c_str(), "-std=c++20", "--device-as-default-execution-space"};
   const nvrtcResult status = nvrtcCompileProgram(program.get(), static_cast<int>(std::size(options)), options);
   if (status != NVRTC_SUCCESS) check(status, "nvrtcCompileProgram", log_of(program.get()));

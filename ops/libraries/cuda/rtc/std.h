@@ -52,6 +52,17 @@ struct remove_const<const T> {
 template <class T>
 using remove_const_t = typename remove_const<T>::type;
 
+template <class T, T... numbers>
+struct integer_sequence {};
+template <int count, int... numbers>
+struct numbers_below : numbers_below<count - 1, count - 1, numbers...> {};
+template <int... numbers>
+struct numbers_below<0, numbers...> {
+  using type = integer_sequence<int, numbers...>;
+};
+template <class T, int count>
+using make_integer_sequence = typename numbers_below<count>::type;
+
 template <class T>
 T&& declval();
 

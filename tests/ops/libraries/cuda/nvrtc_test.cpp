@@ -7,7 +7,9 @@
 #include "frit/core/cuda/device.h"
 #include "frit/core/random.h"
 #include "frit/ops/chain/chain_attributes.h"
+#include "frit/ops/convolution/geometry.h"
 #include "frit/ops/convolution/lowerings/subpixel.h"
+#include "frit/ops/convolution/tiles/phase_convolution.h"
 #include "frit/ops/elementwise/compiled_program.cuh"
 #include "frit/ops/elementwise/staged_kernel.cuh"
 #include "frit/ops/operator/registry.h"
@@ -161,6 +163,33 @@ TEST_F(Nvrtc, CompilesRearrangementsWithTheirStages) {
         ASSERT_NE(source.find("Rearrangement<"), std::string::npos) << image;
         EXPECT_GT(nvrtc::compile_code(source, 90).size(), 1000u);
       }
+    }
+  }
+}
+
+/// For an H200, with a bias: of shapes with one step and several, of two and three axes.
+TEST_F(Nvrtc, CompilesTransposedConvolutions) {
+  cuda::DeviceProperties hopper{};
+  hopper.capability = 90, hopper.multiprocessors = 132, hopper.shared_per_block = 227 << 10;
+  const ops::ElementwiseProgram none, sum = ops::ElementwiseProgram::parse("y0 = add(x0, x1); return y0");
+  const ConvolutionOptions options{.stride = {2}, .padding = {1}, .output_padding = {1}};
+  for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
+    for (const auto& [image, weight] : {std::pair{Shape{2, 64, 17, 21}, Shape{64, 64, 3, 3}},
+                                        {Shape{2, 16, 9, 40}, Shape{16, 20, 5, 4}},
+                                        {Shape{1, 32, 5, 9, 6}, Shape{32, 64, 3, 3, 3}}}) {
+      const ops::ConvolutionGeometry g = ops::transposed_geometry(image, weight, ops::canonical(options, image.rank() - 2));
+      Shape result = {image[0], weight[1]}, channels = Shape::filled(image.rank() - 1, 1);
+      for (int axis = 5 - image.rank(); axis < 3; ++axis) result.push_back(g.input[static_cast<std::size_t>(axis)]);
+      channels[0] = weight[1];
+      const auto tensor = [&](const Shape& shape) { return Tensor::empty(shape, dtype, {}, Layout::channels_last); };
+      const ops::ConvolutionCall call{
+          cudnn::ConvolutionKind::data_gradient, g, {tensor(result), tensor(weight), tensor(image), {}}};
+      const auto kernel = ops::phase_kernel(call, hopper);
+      ASSERT_TRUE(kernel) << image;
+      const std::vector<Tensor> operands = {Tensor::empty(channels, dtype)};
+      const std::string source =
+          ops::centre_source(*kernel, {none, 0, {}, {}, sum, operands}, call.operands.output, call.operands.input);
+      EXPECT_GT(nvrtc::compile_code(source, 90).size(), 1000u);
     }
   }
 }

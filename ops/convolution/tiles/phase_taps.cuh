@@ -1,0 +1,297 @@
+#pragma once
+
+#include <utility>
+
+#include "frit/core/cuda/divisor.cuh"
+#include "frit/core/cuda/vector.cuh"
+#include "frit/ops/cuda/async_copy.cuh"
+#include "frit/ops/cuda/stages.cuh"
+#include "frit/ops/cuda/warpgroup_products.cuh"
+
+// Transposed convolutions phase by phase, on tensor cores: output positions that are equal modulo the stride meet the same taps. NVRTC
+// compiles this header, for the sizes of a call.
+
+namespace frit::ops {
+
+/// An axis of a transposed convolution, cut into tiles of positions q. Output position stride q + phase - shift meets tap t with input
+/// position q + (phase + padding - shift - t) / stride, where that is a whole number.
+struct PhaseAxis {
+  int kernel, stride, padding;
+  int shift;  ///< below the stride
+  int tile;   ///< positions q
+
+  /// The tap, or -1, of a phase and input position q + offset.
+  constexpr int tap(int phase, int offset) const {
+    const int t = phase + padding - shift - stride * offset;
+    return t >= 0 && t < kernel ? t : -1;
+  }
+  constexpr bool has_tap(int offset) const {
+    for (int phase = 0; phase < stride; ++phase) {
+      if (tap(phase, offset) >= 0) return true;
+    }
+    return false;
+  }
+  /// The least offset.
+  constexpr int first() const {
+    int offset = (padding - shift - kernel) / stride - 1;
+    while (!has_tap(offset)) ++offset;
+    return offset;
+  }
+  constexpr int offsets() const {
+    int count = 1;
+    while (has_tap(first() + count)) ++count;
+    return count;
+  }
+  /// Input positions that a tile meets.
+  constexpr int staged() const { return tile + offsets() - 1; }
+};
+
+/// What a kernel is compiled for. A step is 64 bytes of the input's channels, which zeros fill up to whole steps; columns are output channels
+/// of a block.
+struct PhaseShape {
+  static constexpr int step_bytes = 64, chunk = 16;
+
+  int steps, columns;
+  PhaseAxis z, y, x;
+
+  constexpr int phases() const { return z.stride * y.stride * x.stride; }
+  constexpr int offsets() const { return z.offsets() * y.offsets() * x.offsets(); }
+  constexpr int taps() const { return z.kernel * y.kernel * x.kernel; }
+  constexpr int staged() const { return z.staged() * y.staged() * x.staged(); }
+  constexpr int pixel_bytes() const { return steps * step_bytes; }
+  constexpr int tile_bytes() const { return staged() * pixel_bytes(); }
+  /// Of the weight, for one instruction.
+  constexpr int product_bytes() const { return 2 * columns * chunk; }
+  constexpr int weight_bytes() const { return taps() * steps * 2 * product_bytes(); }
+
+  struct Triple {
+    int z, y, x;
+  };
+  constexpr Triple phase(int n) const { return {n / (x.stride * y.stride), n / x.stride % y.stride, n % x.stride}; }
+  constexpr Triple offset(int n) const { return {n / (x.offsets() * y.offsets()), n / x.offsets() % y.offsets(), n % x.offsets()}; }
+  /// Of the kernel, -1 if there is none.
+  constexpr int tap(int phase_number, int offset_number) const {
+    const Triple p = phase(phase_number), o = offset(offset_number);
+    const Triple t = {z.tap(p.z, z.first() + o.z), y.tap(p.y, y.first() + o.y), x.tap(p.x, x.first() + o.x)};
+    return t.z < 0 || t.y < 0 || t.x < 0 ? -1 : (t.z * y.kernel + t.y) * x.kernel + t.x;
+  }
+  /// Where a position of the tile stands among those that are staged, and how much further its neighbour at an offset.
+  constexpr Triple position(int n) const { return {n / (y.tile * x.tile), n / x.tile % y.tile, n % x.tile}; }
+  constexpr int staged_at(const Triple& p) const { return (p.z * y.staged() + p.y) * x.staged() + p.x; }
+};
+
+/// A call's numbers.
+struct PhaseCall {
+  const void* weight;
+  int channel_step, result_step, tap_step;  ///< of the weight, in elements: an input channel, an output channel, a tap
+  int in_channels, out_channels;
+  int input[3], output[3];
+  int channel_parts;  ///< blocks that share the output channels of a tile
+  cuda::Divisor tiles[3];
+  int tile_count;  ///< of all samples, below 2^31
+};
+
+/// The kernel: of images in channels-last layout. A block keeps its part of the weight in shared memory. Its warpgroups go through tiles of
+/// 64 positions, of which each computes all phases: the left factor is the input, which comes to shared memory while the tile before is
+/// written, and to registers shifted by each offset once, for all phases that meet it. Reads the input once for each channel part, but for
+/// the borders of tiles; deterministic.
+template <class Stored, PhaseShape shape>
+struct PhaseTaps : PhaseCall {
+  static constexpr int chunk = PhaseShape::chunk, step_bytes = PhaseShape::step_bytes, group_threads = warpgroup::threads;
+  static constexpr int element_bytes = sizeof(Stored), width = chunk / element_bytes;
+  static constexpr int columns = shape.columns, phases = shape.phases(), offsets = shape.offsets();
+  static constexpr int staged = shape.staged(), pixel_bytes = shape.pixel_bytes(), product_bytes = shape.product_bytes();
+  static constexpr int staged_y = shape.y.staged(), staged_x = shape.x.staged();
+  /// Steps of every other pixel change places, so that neighbours' meet no bank twice.
+  static constexpr bool swaps = pixel_bytes % 128 == 0;
+  static_assert(shape.z.tile * shape.y.tile * shape.x.tile == warpgroup::rows);
+
+  struct Tile {
+    int sample, z, y, x;  ///< its first position
+  };
+  __device__ Tile tile_at(int number) const {
+    const auto n = static_cast<std::uint32_t>(number);
+    const std::uint32_t row = tiles[2].quotient(n), plane = tiles[1].quotient(row), sample = tiles[0].quotient(plane);
+    return {static_cast<int>(sample), static_cast<int>(tiles[0].remainder(plane, sample)) * shape.z.tile,
+            static_cast<int>(tiles[1].remainder(row, plane)) * shape.y.tile, static_cast<int>(tiles[2].remainder(n, row)) * shape.x.tile};
+  }
+  __device__ static bool is_in(int z, int y, int x, const int (&size)[3]) {
+    return static_cast<unsigned>(z) < static_cast<unsigned>(size[0]) && static_cast<unsigned>(y) < static_cast<unsigned>(size[1]) &&
+           static_cast<unsigned>(x) < static_cast<unsigned>(size[2]);
+  }
+
+  /// The output channel that a column of the products is, from the block's first on: a thread has sums of 4 neighbours.
+  static constexpr int channel_of(int column) { return column / 16 * 16 + column % 8 / 2 * 4 + column / 8 % 2 * 2 + column % 2; }
+
+  /// The block's part of the weight, rounded to what products take. A thread's 4 words of a step are of both its instructions: word w of
+  /// chunk t is in half w % 2 of the depth of instruction w / 2, where it is word t.
+  __device__ void stage_weight(Stored* to, int first_channel) const {
+    constexpr int of_word = 4 / element_bytes, of_step = step_bytes / element_bytes, channels = shape.steps * of_step;
+    const auto* const from = static_cast<const Stored*>(weight);
+    for (int i = static_cast<int>(threadIdx.x); i < shape.taps() * channels * columns; i += static_cast<int>(blockDim.x)) {
+      const int column = i % columns, channel = i / columns % channels, tap = i / columns / channels;
+      const int word = channel % of_step / of_word, result = first_channel + channel_of(column);
+      const bool exists = channel < in_channels && result < out_channels;
+      const Stored x = exists ? from[channel * channel_step + result * result_step + tap * tap_step] : Stored{};
+      const int instruction = (tap * shape.steps + channel / of_step) * 2 + word / 2 % 2;
+      const int bytes = instruction * product_bytes + (word % 2 * columns + column) * chunk + word / 4 * 4;
+      to[bytes / element_bytes + channel % of_word] = warpgroup::rounded(x);
+    }
+  }
+
+  __device__ void stage_tile(std::uint32_t to, const Stored* image, const Tile& tile, int thread) const {
+    constexpr int chunks = pixel_bytes / chunk, at_once = group_threads / chunks;
+    const int part = thread % chunks;
+    int position = thread / chunks;
+    int x = position % staged_x, y = position / staged_x % staged_y, z = position / (staged_x * staged_y);
+    const bool has_part = part * width < in_channels && position < at_once;
+    const Stored* const sample = image + static_cast<std::int64_t>(tile.sample) * input[0] * input[1] * input[2] * in_channels;
+#pragma unroll 1
+    for (; position < staged; position += at_once) {
+      const int in_z = z + tile.z + shape.z.first(), in_y = y + tile.y + shape.y.first(), in_x = x + tile.x + shape.x.first();
+      const bool exists = has_part && is_in(in_z, in_y, in_x, input);
+      const int from = exists ? ((in_z * input[1] + in_y) * input[2] + in_x) * in_channels + part * width : 0;
+      const int place = swaps ? part ^ (position % 2 * 4) : part;
+      cuda::copy_bytes_or_zeros<chunk>(to + static_cast<std::uint32_t>(position * pixel_bytes + place * chunk), sample + from, exists);
+      x += at_once % staged_x;
+      y += at_once / staged_x % staged_y;
+      z += at_once / (staged_x * staged_y);
+      if (x >= staged_x) x -= staged_x, ++y;
+      if (y >= staged_y) y -= staged_y, ++z;
+    }
+  }
+
+  /// A thread's words of a step: of a row, for both instructions, and of the row 8 further.
+  struct Words {
+    std::uint32_t a, b, c, d;
+  };
+  struct Fragment {
+    Words upper, lower;
+  };
+
+  /// Where a thread reads its rows: even and odd steps, which change places at every other position.
+  struct Rows {
+    std::uint32_t even, odd;
+
+    __device__ Rows(std::uint32_t tile, int warp, int lane) {
+      const int position = shape.staged_at(shape.position(warp * 16 + lane / 4));
+      const std::uint32_t own = tile + static_cast<std::uint32_t>(position * pixel_bytes + lane % 4 * chunk);
+      const std::uint32_t swap = swaps ? static_cast<std::uint32_t>(position % 2 * step_bytes) : 0;
+      even = own + swap;
+      odd = own - swap;
+    }
+    template <int further, int step>
+    __device__ __forceinline__ Words read() const {
+      constexpr int place = swaps && further % 2 == 1 ? step ^ 1 : step;
+      const std::uint32_t from = (place % 2 == 0 ? even : odd) + static_cast<std::uint32_t>(further * pixel_bytes + place * step_bytes);
+      std::uint32_t a, b, c, d;
+      asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];" : "=r"(a), "=r"(b), "=r"(c), "=r"(d) : "r"(from) : "memory");
+      using warpgroup::rounded_word;
+      return {rounded_word<Stored>(a), rounded_word<Stored>(b), rounded_word<Stored>(c), rounded_word<Stored>(d)};
+    }
+    template <int item>
+    __device__ __forceinline__ Fragment fragment() const {
+      constexpr int further = shape.staged_at(shape.offset(item % offsets)), step = item / offsets;
+      constexpr int to_lower = shape.staged_at(shape.position(8));
+      return {read<further, step>(), read<further + to_lower, step>()};
+    }
+  };
+
+  using Sums = float[phases][columns / 2];
+
+  template <int item, int phase>
+  __device__ __forceinline__ static void multiply(float (&sums)[columns / 2], const Fragment& f, std::uint64_t weights) {
+    constexpr int tap = shape.tap(phase, item % offsets);
+    if constexpr (tap >= 0) {
+      constexpr std::uint64_t units = product_bytes / 16, first = (tap * shape.steps + item / offsets) * 2 * units;
+      using warpgroup::multiply_held;
+      multiply_held<Stored, columns>(sums, f.upper.a, f.lower.a, f.upper.b, f.lower.b, weights + first);
+      multiply_held<Stored, columns>(sums, f.upper.c, f.lower.c, f.upper.d, f.lower.d, weights + first + units);
+    }
+  }
+
+  /// The products of an item, a step at an offset; the next one's words come meanwhile.
+  template <int item, int... all_phases>
+  __device__ __forceinline__ static void multiply(Sums& sums, const Fragment& fragment, Fragment& next, const Rows& rows,
+                                                  std::uint64_t weights, std::integer_sequence<int, all_phases...>) {
+    warpgroup::begin_products();
+    (multiply<item, all_phases>(sums[all_phases], fragment, weights), ...);
+    warpgroup::commit_products();
+    if constexpr (item + 1 < offsets * shape.steps) {
+      warpgroup::wait_for_products<1>();
+      next = rows.template fragment<item + 1>();
+    }
+  }
+  template <int... items>
+  __device__ __forceinline__ static void multiply_all(Sums& sums, const Rows& rows, std::uint64_t weights,
+                                                      std::integer_sequence<int, items...>) {
+    Fragment even = rows.template fragment<0>(), odd;
+    (multiply<items>(sums, items % 2 == 0 ? even : odd, items % 2 == 0 ? odd : even, rows, weights,
+                     std::make_integer_sequence<int, phases>()),
+     ...);
+  }
+
+  /// A thread has 4 neighbouring channels of each 16, at two positions.
+  template <class Sink>
+  __device__ void write(const Sink& sink, const Sums& sums, const Tile& tile, int first_channel, int warp, int lane) const {
+    const int own_channel = first_channel + lane % 4 * 4;
+#pragma unroll
+    for (int row = 0; row < 2; ++row) {
+      const auto position = shape.position(warp * 16 + row * 8 + lane / 4);
+      const int z = shape.z.stride * (tile.z + position.z) - shape.z.shift, y = shape.y.stride * (tile.y + position.y) - shape.y.shift;
+      const int x = shape.x.stride * (tile.x + position.x) - shape.x.shift;
+      const std::int64_t line = (static_cast<std::int64_t>(tile.sample) * output[0] + z) * output[1] + y;
+      const std::int64_t first = (line * output[2] + x) * out_channels + own_channel;
+#pragma unroll
+      for (int phase = 0; phase < phases; ++phase) {
+        const auto [phase_z, phase_y, phase_x] = shape.phase(phase);
+        if (!is_in(z + phase_z, y + phase_y, x + phase_x, output)) continue;
+        const int further = ((phase_z * output[1] + phase_y) * output[2] + phase_x) * out_channels;
+#pragma unroll
+        for (int part = 0; part < columns / 16; ++part) {
+          const int channel = own_channel + part * 16;
+          if (channel >= out_channels) break;
+          const stages::Place to{first + further + part * 16, channel, tile.sample};
+          const float* const own = sums[phase] + part * 8 + row * 2;
+          const cuda::Vector<float, 4> four{{own[0], own[1], own[4], own[5]}};
+          sink.template store<4>(to, four, sink.template fetch<4>(to), sink.template channels<4>(to));
+        }
+      }
+    }
+  }
+
+  template <class Source, class Sink>
+  __device__ void operator()(const Source& source, const Sink& sink) const {
+    extern __shared__ __align__(128) unsigned char memory[];
+    const int groups = static_cast<int>(blockDim.x) / group_threads, group = static_cast<int>(threadIdx.x) / group_threads;
+    const int thread = static_cast<int>(threadIdx.x) % group_threads, warp = thread / 32, lane = thread % 32;
+    const int first_channel = static_cast<int>(blockIdx.x) % channel_parts * columns;
+    const int step = static_cast<int>(gridDim.x) / channel_parts * groups;
+    const std::uint32_t weights = cuda::shared_address(memory);
+    const std::uint32_t own_tile = weights + static_cast<std::uint32_t>(shape.weight_bytes() + group * shape.tile_bytes());
+    int number = static_cast<int>(blockIdx.x) / channel_parts * groups + group;
+    if (number < tile_count) stage_tile(own_tile, source.data, tile_at(number), thread);
+    stage_weight(reinterpret_cast<Stored*>(memory), first_channel);
+    warpgroup::fence_stores();
+    __syncthreads();
+    const std::uint64_t right = (warpgroup::first_word(0, columns * chunk) + warpgroup::units(weights)) |
+                                static_cast<std::uint64_t>(warpgroup::second_word(warpgroup::group_rows * chunk)) << 32;
+    const Rows rows(own_tile, warp, lane);
+    const auto meet = [&] { asm volatile("bar.sync %0, %1;" ::"r"(group + 1), "n"(group_threads) : "memory"); };
+#pragma unroll 1
+    for (; number < tile_count; number += step) {
+      cuda::wait_for_copies();
+      meet();
+      Sums sums = {};
+      for (auto& of_phase : sums) warpgroup::hold(of_phase);
+      multiply_all(sums, rows, right, std::make_integer_sequence<int, offsets * shape.steps>());
+      warpgroup::wait_for_products();
+      for (auto& of_phase : sums) warpgroup::hold(of_phase);
+      meet();  // all have read the tile
+      if (number + step < tile_count) stage_tile(own_tile, source.data, tile_at(number + step), thread);
+      write(sink, sums, tile_at(number), first_channel, warp, lane);
+    }
+  }
+};
+
+}  // namespace frit::ops
