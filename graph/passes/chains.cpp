@@ -19,12 +19,13 @@ using Members = std::set<int>;  // node indices
 struct Programmed {
   ops::ElementwiseProgram program = {};
   std::vector<int> operands = {};
+  Members members = {};
 };
 
 /// An operation with what it takes in.
 struct Chain {
   int centre, last;              ///< node indices: `last` is where it stands
-  std::vector<int> replaced;     ///< the centre, and what comes after it
+  std::vector<int> replaced;     ///< the centre, and the program after it
   std::vector<int> inputs = {};  ///< value ids
   std::optional<ops::Attributes> attributes = {};
 };
@@ -35,11 +36,13 @@ class Chains {
       : graph_(graph),
         op_(op),
         uses_(use_counts(graph)),
+        readers_(uses_.size()),
         taken_(graph.nodes().size(), false),
         mutated_at_(uses_.size(), size()),
         rewriter_(graph) {
     for (int n = 0; n < size(); ++n) {
       if (node(n).kind != NodeKind::operation) continue;
+      for (const int id : node(n).inputs) readers_[index(id)].insert(n);
       for (const int input : node(n).op->mutates) {
         if (index(input) < node(n).inputs.size()) mutated_at_[index(node(n).inputs[index(input)])] = n;
       }
@@ -73,12 +76,11 @@ class Chains {
 
   static std::int64_t reads(const Node& reader, int id) { return std::count(reader.inputs.begin(), reader.inputs.end(), id); }
 
-  /// Of a value with one reader, which may be the graph's output: then -1.
-  int reader_of(int id) const {
-    for (int n = graph_.producer_index(id) + 1; n < size(); ++n) {
-      if (reads(node(n), id) > 0) return n;
-    }
-    return -1;
+  /// Whether members alone read a value.
+  bool is_read_within(int id, const Members& members) const {
+    std::int64_t count = 0;
+    for (const int n : readers_[index(id)]) count += members.contains(n) ? reads(node(n), id) : 0;
+    return count == uses(id);
   }
 
   /// An operation that elementwise programs may hold, on images of this shape.
@@ -97,7 +99,7 @@ class Chains {
 
   /// `first`: operands that the program has in any case.
   Programmed program_of(const Members& members, std::vector<int> first, int result) const {
-    Programmed made{{}, std::move(first)};
+    Programmed made{{}, std::move(first), members};
     const auto given = static_cast<std::ptrdiff_t>(made.operands.size());
     const auto known = [&](int id) { return std::find(made.operands.begin(), made.operands.end(), id) != made.operands.end(); };
     for (const int n : members) {
@@ -147,10 +149,7 @@ class Chains {
     if (node(n).op->staged_output) after = program_after(n, input, before, last);
     if (before.operands.empty() && after.operands.empty()) return std::nullopt;
     Chain chain = chain_with(n, input, before, after, last);
-    for (int member = n; member != last; chain.replaced.push_back(member)) {
-      const int id = node(member).outputs[0];
-      member = reader_of(id);
-    }
+    chain.replaced.insert(chain.replaced.end(), after.members.begin(), after.members.end());
     return chain.attributes ? std::optional(std::move(chain)) : std::nullopt;
   }
 
@@ -208,20 +207,28 @@ class Chains {
     return std::all_of(inputs.begin(), inputs.end(), [&](int input) { return computed_again(input, n, image, members); });
   }
 
-  /// What elementwise operations do to output 0, each the only reader of what the one before gives.
+  /// What elementwise operations do to output 0: as many of them as leave one value that others read.
   Programmed program_after(int n, int input, const Programmed& before, int& last) const {
     Programmed after;
     Members members;
     const int first = node(n).outputs[0];
-    for (int value = first; uses(value) == 1;) {
-      const int reader = reader_of(value);
-      if (reader < 0 || !computes(reader, shape(first)) || !may_wait(n, reader)) return after;
+    std::vector<int> inner = {first};  // what members alone must read
+    Members next = readers_[index(first)];
+    while (!next.empty()) {
+      const int reader = *next.begin();
+      next.erase(next.begin());
+      if (!computes(reader, shape(first)) || !may_wait(n, reader)) return after;
       members.insert(reader);
-      Programmed longer = program_of(members, {first}, node(reader).outputs[0]);
+      const int result = node(reader).outputs[0];
+      next.insert(readers_[index(result)].begin(), readers_[index(result)].end());
+      const auto is_within = [&](int id) { return is_read_within(id, members); };
+      const bool closed = std::all_of(inner.begin(), inner.end(), is_within);
+      inner.push_back(result);
+      if (!closed) continue;
+      Programmed longer = program_of(members, {first}, result);
       if (!chain_with(n, input, before, longer, reader).attributes) return after;
       after = std::move(longer);
       last = reader;
-      value = node(reader).outputs[0];
     }
     return after;
   }
@@ -245,6 +252,7 @@ class Chains {
   const Graph& graph_;
   const ops::Operator& op_;
   std::vector<int> uses_;
+  std::vector<Members> readers_;  // by value id
   std::vector<bool> taken_;      // by node: it is part of a chain before
   std::vector<int> mutated_at_;  // by value id: the node that updates it, or the number of nodes
   Rewriter rewriter_;

@@ -8,6 +8,7 @@
 #include "frit/graph/executable.h"
 #include "frit/graph/layouts.h"
 #include "frit/graph/pipeline.h"
+#include "frit/ops/convolution/convolution.h"
 #include "frit/ops/elementwise/activation.h"
 #include "frit/ops/elementwise/arithmetic.h"
 #include "frit/ops/elementwise/compare.h"
@@ -113,6 +114,23 @@ TEST_F(Chains, GrowAroundPools) {
   const std::string backward = grown(training);
   EXPECT_NE(backward.find("centre=max_pool2d_backward"), std::string::npos) << backward;
   EXPECT_NE(backward.find("after=y0 = hard_swish_backward(x0, x1)"), std::string::npos) << backward;
+}
+
+/// A result that only the program reads may be read by several of its operators.
+TEST_F(Chains, GrowOverWhatIsReadTwice) {
+  const Value weight = input("weight", {4, 6, 3, 3}), bias = input("bias", {6, 1, 1});
+  const Value x = conv_transpose2d(x_, weight, {}, {.stride = {2}}), y = ((x + bias) + x) * x + x, z = y * sigmoid(y);
+  graph_.output("z", z);
+  const std::string text = grown(graph_);
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1) << text;
+  EXPECT_NE(text.find("centre=conv_transpose2d"), std::string::npos) << text;
+  EXPECT_NE(text.find("; return y5"), std::string::npos) << text;
+
+  graph_.output("y", y);  // another reader, so that the program ends there
+  const std::string shorter = grown(graph_);
+  EXPECT_NE(shorter.find("; return y3"), std::string::npos) << shorter;
+  graph_.output("x", x);
+  EXPECT_EQ(grown(graph_), "");
 }
 
 TEST_F(Chains, GrowAroundSoftmax) {
