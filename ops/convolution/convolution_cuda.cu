@@ -226,7 +226,7 @@ constexpr OwnKernel own_kernels[] = {
     {"product", is_pointwise_product, pointwise_product_scratch, run_own<pointwise_product>},
     {"depthwise", is_depthwise_convolution, no_scratch, run_own<depthwise_convolution, /*finishes=*/true>},
     {"depthwise", is_depthwise_weight_gradient, depthwise_weight_gradient_scratch, run_own<depthwise_weight_gradient>},
-    {"swept over columns", is_swept_convolution, no_scratch, run_own<swept_convolution>},
+    {"swept over columns", is_swept_convolution, no_scratch, run_own<swept_convolution>, prepare_swept_convolution},
     {"taps on tensor cores", is_tap_convolution, no_scratch, run_own<tap_convolution>},
     {"taps on tensor cores", is_tap_product, tap_product_scratch, run_own<tap_product>},
     {"windows of taps", is_window_product, window_product_scratch, run_own<window_product>},

@@ -13,7 +13,8 @@ struct ConvolutionCall {
   ConvolutionGeometry geometry;
   cudnn::ConvolutionOperands operands;
   ConvolutionEpilogue epilogue = {};
-  cudnn::Finish finish = {};  ///< where there is an epilogue: its work
+  cudnn::Finish finish = {};                    ///< where there is an epilogue: its work
+  const ElementwiseProgram* program = nullptr;  ///< and what it is, its inputs the result and `operands.others`
 
   /// The image among the epilogue's operands; undefined if there is none.
   Tensor residual() const {

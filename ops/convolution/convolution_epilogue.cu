@@ -31,6 +31,7 @@ ConvolutionCall read(std::span<const Tensor> inputs, std::span<const Tensor> out
   call.finish = [program = options.epilogue](const cudnn::ConvolutionOperands& operands, CUstream_st* stream) {
     run_program(program, operands.output, operands.others, stream);
   };
+  call.program = &options.epilogue.program;
   return call;
 }
 

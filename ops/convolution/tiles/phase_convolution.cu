@@ -3,6 +3,7 @@
 #include "frit/core/cuda/device.h"
 #include "frit/core/cuda/launch.cuh"
 #include "frit/ops/convolution/convolution_rules.h"
+#include "frit/ops/convolution/convolution_stages.h"
 #include "frit/ops/convolution/tiles/phase_convolution.h"
 #include "frit/ops/convolution/tiles/phase_taps.cuh"
 #include "frit/ops/elementwise/compiled_stage.cuh"
@@ -134,22 +135,6 @@ PhaseCall numbers_of(const Transposed& call, const Schedule& s) {
   return numbers;
 }
 
-/// The bias as a program of one sum.
-struct BiasStages {
-  ElementwiseProgram none = {}, sum = {};
-  std::vector<Tensor> operands = {};
-
-  explicit BiasStages(const ConvolutionCall& call) {
-    const Tensor& bias = call.operands.bias;
-    if (!bias.defined()) return;
-    Shape channels = Shape::filled(call.operands.input.rank() - 1, 1);
-    channels[0] = bias.elements();
-    operands = {bias.reshape(channels)};
-    sum = ElementwiseProgram::parse("y0 = add(x0, x1); return y0");
-  }
-  Stages stages() const { return {none, 0, {}, {}, sum, operands}; }
-};
-
 }  // namespace
 
 std::optional<CentreKernel> phase_kernel(const ConvolutionCall& call, const cuda::DeviceProperties& device) {
@@ -177,15 +162,15 @@ std::optional<CentreKernel> fastest_phase_kernel(const ConvolutionCall& call, bo
 bool is_phase_convolution(const ConvolutionCall& call) { return fastest_phase_kernel(call, /*followed=*/false).has_value(); }
 
 void phase_convolution(const ConvolutionCall& call, CUstream_st* stream) {
-  const BiasStages bias(call);
+  const ConvolutionStages following(call, /*adds=*/false, /*last=*/true);
   const CentreKernel kernel = phase_kernel(call, cuda::properties(call.operands.weight.device().index)).value();
-  run_centre(kernel, bias.stages(), call.operands.output, call.operands.input, stream);
+  run_centre(kernel, following.stages(), call.operands.output, call.operands.input, stream);
 }
 
 void prepare_phase_convolution(const ConvolutionCall& call) {
-  const BiasStages bias(call);
+  const ConvolutionStages following(call, /*adds=*/false, /*last=*/true);
   const CentreKernel kernel = phase_kernel(call, cuda::properties(call.operands.weight.device().index)).value();
-  prepare_centre(kernel, bias.stages(), call.operands.output, call.operands.input);
+  prepare_centre(kernel, following.stages(), call.operands.output, call.operands.input);
 }
 
 }  // namespace frit::ops

@@ -1,10 +1,18 @@
 // Convolutions that sweep over columns of the image, see swept_tiles.cuh.
 
+#include <algorithm>
+
+#include "frit/core/cuda/device.h"
+#include "frit/core/cuda/launch.cuh"
 #include "frit/ops/convolution/convolution_rules.h"
+#include "frit/ops/convolution/convolution_stages.h"
 #include "frit/ops/convolution/mirrored_convolution.h"
 #include "frit/ops/convolution/tiles/swept_convolution.h"
 #include "frit/ops/convolution/tiles/swept_rows.cuh"
 #include "frit/ops/convolution/tiles/tap_convolution.h"
+#include "frit/ops/elementwise/compiled_stage.cuh"
+#include "frit/ops/elementwise/staged_kernel.cuh"
+#include "frit/ops/libraries/cuda/nvrtc.h"
 
 namespace frit::ops {
 namespace {
@@ -47,18 +55,17 @@ struct Sweep {
 
   std::int64_t columns(std::size_t axis) const { return (output[axis] + block.positions[axis] - 1) / block.positions[axis]; }
   std::int64_t rows() const { return g.batch * columns(0) * columns(2) * output[1]; }
-  dim3 grid() const {
-    const std::int64_t parts = (out_channels + block.out_channels - 1) / block.out_channels;
-    const std::int64_t blocks = cuda::properties(weight.device().index).multiprocessors / parts;
-    return dim3(static_cast<unsigned>(std::clamp<std::int64_t>(blocks, 1, rows())), static_cast<unsigned>(parts));
+  std::int64_t channel_parts() const { return (out_channels + block.out_channels - 1) / block.out_channels; }
+  /// Of each channel part.
+  std::int64_t blocks() const {
+    return std::clamp<std::int64_t>(cuda::properties(weight.device().index).multiprocessors / channel_parts(), 1, rows());
   }
   /// The part of a device's time in which products are made that are asked for: not outside of the image, nor of rows that two blocks
   /// need, nor while other blocks work.
   double efficiency() const {
-    const dim3 blocks = grid();
-    const std::int64_t share = (rows() + blocks.x - 1) / blocks.x + 2;
+    const std::int64_t share = (rows() + blocks() - 1) / blocks() + 2;
     const std::int64_t multiprocessors = cuda::properties(weight.device().index).multiprocessors;
-    return static_cast<double>(g.batch * product(output) * blocks.y) /
+    return static_cast<double>(g.batch * product(output) * channel_parts()) /
            static_cast<double>(product(block.positions) * share * multiprocessors);
   }
   std::int64_t pixel_bytes() const { return in_channels * static_cast<std::int64_t>(size_of(weight.dtype())); }
@@ -84,60 +91,59 @@ struct Sweep {
   }
 };
 
-/// The epilogue in the kernel's terms; none where it is another one.
-template <class Stored>
-std::optional<SweptResult<Stored>> swept_result(const ConvolutionCall& call, const Sweep& sweep) {
-  const Tensor residual = call.residual();
-  SweptResult<Stored> result = {.output = sweep.result.data<Stored>(), .residual = data_or_null<Stored>(residual)};
-  if (!call.epilogue.is_exact()) return std::nullopt;
-  if (residual.defined() && !(residual.is_contiguous(Layout::channels_last) && cuda::aligned_for_vectors(residual.raw())))
-    return std::nullopt;
-  enum { nothing, before, sum, after } last = nothing;
-  for (const auto& [activation, function, operand, operand_first] : call.epilogue.steps) {
-    const auto next = !activation ? sum : last == nothing ? before : after;
-    if (next <= last) return std::nullopt;
-    last = next;
-    if (!activation) continue;
-    const Rectifier rectifier = {static_cast<float>(activation->low), static_cast<float>(activation->high),
-                                 static_cast<float>(activation->slope)};
-    (last == before ? result.before : result.after) = rectifier;
-    result.rectifies = true;
-  }
-  return result;
-}
-
-/// As many channels at a time as the weight leaves room for.
+/// Calls body(kernel, stages) for the launches of a call: as many channels at a time as the weight leaves room for. Says whether the last
+/// one's program has the epilogue.
 template <class Stored, class Body>
-void dispatch_chunks(const Sweep& sweep, const Body& body) {
-  const std::int64_t chunks = sweep.in_channels * static_cast<std::int64_t>(sizeof(Stored)) / warpgroup::chunk_bytes;
-  const auto of = [&]<bool flat>() {
-    if (chunks > 4 && !flat) return body.template operator()<SweepShape<Stored, 8, false>>();
-    if (chunks > 2) return body.template operator()<SweepShape<Stored, 4, flat>>();
-    if (chunks > 1) return body.template operator()<SweepShape<Stored, 2, flat>>();
-    body.template operator()<SweepShape<Stored, 1, flat>>();
-  };
-  sweep.flat ? of.template operator()<true>() : of.template operator()<false>();
-}
-
-template <class Stored>
-bool run(const ConvolutionCall& call, CUstream_st* stream) {
+bool for_each_launch(const ConvolutionCall& call, const Body& body) {
   const Sweep of_call(call);
-  const std::optional<SweptResult<Stored>> whole = swept_result<Stored>(call, of_call);
-  dispatch_chunks<Stored>(of_call, [&]<class Shape>() {
+  bool finishes = true;
+  const auto with = [&]<class Shape>() {
     SweptTiles tiles = of_call.tiles();
     for (; tiles.first_channel < tiles.in_channels; tiles.first_channel += Shape::channels) {
-      const bool is_first = tiles.first_channel == 0, is_last = tiles.first_channel + Shape::channels >= tiles.in_channels;
-      SweptResult<Stored> result = is_last && whole ? *whole : SweptResult<Stored>{.output = of_call.result.data<Stored>()};
-      result.bias = is_first ? data_or_null<Stored>(call.operands.bias) : nullptr;
-      result.adds = !is_first;
-      cuda::launch(sweep<Shape>, {of_call.grid(), dim3(Shape::threads), Shape::shared_bytes}, stream, result, of_call.image.data<Stored>(),
-                   of_call.weight.data<Stored>(), tiles);
+      const bool adds = tiles.first_channel > 0, last = tiles.first_channel + Shape::channels >= tiles.in_channels;
+      ConvolutionCall part = call;
+      if (adds) part.operands.bias = {};
+      const ConvolutionStages following(part, adds, last);
+      finishes = following.finishes();
+      const auto parts = static_cast<unsigned>(of_call.channel_parts());
+      const cuda::LaunchShape launch{dim3(static_cast<unsigned>(of_call.blocks()) * parts), dim3(Shape::threads), Shape::shared_bytes};
+      const std::string type = concat("SweptConvolution<SweepShape<", name_in_programs(of_call.weight.dtype()), ", ", Shape::chunks, ", ",
+                                      of_call.flat ? "true" : "false", ">>");
+      body(CentreKernel("frit/ops/convolution/tiles/swept_rows.cuh", type,
+                        SweptCall{tiles, of_call.weight.raw(), static_cast<int>(parts)}, launch, /*asks_for_each_sample=*/false),
+           following.stages());
     }
-  });
-  return whole.has_value();
+  };
+  const std::int64_t chunks = of_call.in_channels * static_cast<std::int64_t>(sizeof(Stored)) / warpgroup::chunk_bytes;
+  const auto of = [&]<bool flat>() {
+    if (chunks > 4 && !flat) return with.template operator()<SweepShape<Stored, 8, false>>();
+    if (chunks > 2) return with.template operator()<SweepShape<Stored, 4, flat>>();
+    if (chunks > 1) return with.template operator()<SweepShape<Stored, 2, flat>>();
+    with.template operator()<SweepShape<Stored, 1, flat>>();
+  };
+  of_call.flat ? of.template operator()<true>() : of.template operator()<false>();
+  return finishes;
+}
+
+template <class Body>
+bool dispatch_launches(const ConvolutionCall& call, const Body& body) {
+  switch (call.operands.weight.dtype()) {
+    case DType::f16: return for_each_launch<Half>(call, body);
+    case DType::bf16: return for_each_launch<BFloat16>(call, body);
+    default: return for_each_launch<float>(call, body);
+  }
+}
+
+const Tensor& image_of(const ConvolutionCall& call) {
+  return call.kind == cudnn::ConvolutionKind::forward ? call.operands.input : call.operands.output;
 }
 
 }  // namespace
+
+/// Whether NVRTC compiles for the device, and it is a Hopper GPU.
+static bool is_compiled_for(int device) {
+  return cuda::properties(device).capability == warpgroup::capability && nvrtc::is_available(device);
+}
 
 bool has_swept_convolution(const ConvolutionCall& call) {
   const auto& [input, weight, output, bias, others] = call.operands;
@@ -145,15 +151,16 @@ bool has_swept_convolution(const ConvolutionCall& call) {
   const Sweep sweep(call);
   constexpr ImageAxes deep = {3, 3, 3}, flat = {1, 3, 3}, one = {1, 1, 1};
   const bool kernel = sweep.g.kernel == deep || sweep.g.kernel == flat;
+  constexpr std::int64_t held = 8;  // output channels of a thread
   const bool channels = sweep.pixel_bytes() % warpgroup::chunk_bytes == 0 && sweep.in_channels <= most_swept_channels &&
-                        sweep.out_channels % widest == 0 && sweep.out_channels <= most_swept_channels;
+                        sweep.out_channels % held == 0 && sweep.out_channels <= most_swept_channels;
   bool lies = input.is_contiguous(Layout::channels_last) && output.is_contiguous(Layout::channels_last);
   for (const Tensor* const tensor : {&input, &weight, &output, &bias}) {
     lies = lies && (!tensor->defined() || cuda::aligned_for_vectors(tensor->raw()));
   }
   const bool some = sweep.in_channels > 0 && sweep.out_channels > 0 && sweep.g.batch * product(sweep.output) * product(sweep.input) > 0;
   const bool fits = some && sweep.rows() < INT32_MAX && sweep.g.batch * sweep.input[0] < INT32_MAX && product(sweep.input) < INT32_MAX;
-  return kernel && sweep.g.dilation == one && channels && lies && fits && warpgroup::available(weight.device().index);
+  return kernel && sweep.g.dilation == one && channels && lies && fits && is_compiled_for(weight.device().index);
 }
 
 bool is_swept_convolution(const ConvolutionCall& call) {
@@ -168,11 +175,15 @@ bool is_swept_convolution(const ConvolutionCall& call) {
 }
 
 bool swept_convolution(const ConvolutionCall& call, CUstream_st* stream) {
-  switch (call.operands.weight.dtype()) {
-    case DType::f16: return run<Half>(call, stream);
-    case DType::bf16: return run<BFloat16>(call, stream);
-    default: return run<float>(call, stream);
-  }
+  return dispatch_launches(call, [&](const CentreKernel& kernel, const Stages& stages) {
+    run_centre(kernel, stages, image_of(call), call.operands.result(call.kind), stream);
+  });
+}
+
+void prepare_swept_convolution(const ConvolutionCall& call) {
+  dispatch_launches(call, [&](const CentreKernel& kernel, const Stages& stages) {
+    prepare_centre(kernel, stages, image_of(call), call.operands.result(call.kind));
+  });
 }
 
 }  // namespace frit::ops

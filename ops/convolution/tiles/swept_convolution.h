@@ -16,7 +16,8 @@ bool has_swept_convolution(const ConvolutionCall& call);
 /// no fewer output channels, and takes half the time of im2col and a product. It is no good for images too small to fill the device.
 bool is_swept_convolution(const ConvolutionCall& call);
 
-/// Deterministic. Whether the epilogue is done, which is of rectifiers around a residual, or there is none.
-[[nodiscard]] bool swept_convolution(const ConvolutionCall& call, CUstream_st* stream);
+/// Deterministic. Whether the epilogue is done, or there is none: see ConvolutionStages.
+bool swept_convolution(const ConvolutionCall& call, CUstream_st* stream);
+void prepare_swept_convolution(const ConvolutionCall& call);
 
 }  // namespace frit::ops

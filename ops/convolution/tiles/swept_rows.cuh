@@ -1,10 +1,9 @@
 #pragma once
 
-#include "frit/core/cuda/launch.cuh"
-#include "frit/ops/convolution/tiles/swept_result.cuh"
 #include "frit/ops/convolution/tiles/swept_tiles.cuh"
+#include "frit/ops/cuda/stages.cuh"
 
-// The kernel of swept convolutions: what its warpgroups do to the rows of their columns.
+// The kernel of swept convolutions: what its warpgroups do to the rows of their columns. NVRTC compiles this header.
 
 namespace frit::ops {
 
@@ -42,16 +41,19 @@ __device__ void stage_rows(Ring<Shape> ring, const Stored* input, const SweptTil
 
 /// A thread's sums of three rows of the output, of which the last is complete after each row of the input, and that one while it waits to
 /// be stored: two positions.
-template <class Shape, class Stored = typename Shape::Stored>
+template <class Shape>
 struct SweptSums {
+  static constexpr int held = 8, width = cuda::vector_width<typename Shape::Stored>;  ///< channels of a position, and written at once
+
   warpgroup::WideSums sums = {};
-  float complete[16];
+  float complete[2 * held];
   bool pending = false;
   bool inside[2];
   std::int64_t place, row_step, second_step;
-  int channel;
+  int channel, sample;
 
-  __device__ SweptSums(const SweptTiles& tiles, const SweptRows& rows, int depth, int across, int channel) : channel(channel) {
+  __device__ SweptSums(const SweptTiles& tiles, const SweptRows& rows, int depth, int across, int own_channel)
+      : channel(own_channel), sample(rows.sample) {
     for (int h = 0; h < 2; ++h) {
       inside[h] = channel < tiles.out_channels && depth + h * Shape::second_deep < tiles.output[0] &&
                   across + h * Shape::second_across < tiles.output[2];
@@ -69,22 +71,28 @@ struct SweptSums {
       complete[k] = sums[32 + k], sums[32 + k] = sums[16 + k], sums[16 + k] = sums[k], sums[k] = 0;
     }
   }
-  __device__ void store(const SweptResult<Stored>& result) {
+  template <class Sink>
+  __device__ void store(const Sink& sink) {
     if (!pending) return;
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      float values[widest];
+      if (!inside[h]) continue;
 #pragma unroll
-      for (int i = 0; i < widest; ++i) values[i] = complete[i / 2 * 4 + 2 * h + i % 2];
-      if (inside[h]) result.store(values, place + h * second_step, channel);
+      for (int first = 0; first < held; first += width) {
+        const stages::Place to{place + h * second_step + first, channel + first, sample};
+        cuda::Vector<float, width> values;
+#pragma unroll
+        for (int i = 0; i < width; ++i) values[i] = complete[(first + i) / 2 * 4 + 2 * h + i % 2];
+        sink.template store<width>(to, values, sink.template fetch<width>(to), sink.template channels<width>(to));
+      }
     }
     place += row_step;
   }
 };
 
 /// By the other warpgroups, each for its 64 positions and 32 output channels.
-template <class Shape, class Stored = typename Shape::Stored>
-__device__ void multiply_rows(const SweptResult<Stored>& result, Ring<Shape> ring, std::uint32_t weight, const SweptTiles& tiles, int begin,
+template <class Shape, class Sink, class Stored = typename Shape::Stored>
+__device__ void multiply_rows(const Sink& sink, Ring<Shape> ring, std::uint32_t weight, const SweptTiles& tiles, int begin,
                               int end, int warpgroup_index, int first_out_channel) {
   constexpr int line = Shape::group_deep > 1 ? Shape::pixels_across : warpgroup::group_rows;  // to the next 8 positions
   const std::uint64_t left_groups = static_cast<std::uint64_t>(warpgroup::second_word(line * warpgroup::chunk_bytes)) << 32;
@@ -96,7 +104,7 @@ __device__ void multiply_rows(const SweptResult<Stored>& result, Ring<Shape> rin
   const std::uint32_t right = warpgroup::units(weight) + part * Shape::group_weight_chunks +
                               warpgroup::first_word(0, warpgroup::wide_columns * warpgroup::chunk_bytes);
   const int own_deep = deep + 2 * warp * Shape::second_deep, own_across = across + 2 * warp * Shape::second_across + lane / 4;
-  const int own_channel = first_out_channel + part * Shape::group_channels + lane % 4 * widest;
+  const int own_channel = first_out_channel + part * Shape::group_channels + lane % 4 * SweptSums<Shape>::held;
   for (int row = begin; row < end;) {
     const SweptRows rows = SweptRows::at<Shape>(tiles, row, end);
     row += rows.count();
@@ -114,7 +122,7 @@ __device__ void multiply_rows(const SweptResult<Stored>& result, Ring<Shape> rin
                                     right_groups | (right + s * 2 * warpgroup::wide_columns));
       }
       warpgroup::commit_products();
-      own.store(result);  // of the row before, meanwhile
+      own.store(sink);  // of the row before, meanwhile
       warpgroup::wait_for_products();
       warpgroup::hold(own.sums);
       if (lane == 0) ring.empty(ring.stage).arrive();
@@ -122,43 +130,51 @@ __device__ void multiply_rows(const SweptResult<Stored>& result, Ring<Shape> rin
       own.shift(is_output());
     }
     for (const int last = rows.last_reach(tiles); i < last; ++i) {
-      own.store(result);
+      own.store(sink);
       own.shift(is_output());
     }
-    own.store(result);
+    own.store(sink);
   }
 }
 
-/// Four warpgroups multiply, a fifth stages the rows. Blocks along x have equal shares of the output's rows; those along y, 32 output
-/// channels, or 64 of a flat column. Reads the input once (some of it twice, where two columns or two blocks meet) for each so many output
-/// channels, and writes each output once. Deterministic.
-template <class Shape, class Stored = typename Shape::Stored>
-__global__ void __launch_bounds__(Shape::threads, 1)
-    sweep(const __grid_constant__ SweptResult<Stored> result, const Stored* input /* (N, D, H, W, C) */, const Stored* weight,
-          const __grid_constant__ SweptTiles tiles) {
-  if constexpr (FRIT_HAS_WARPGROUP_PRODUCTS) {
-    extern __shared__ __align__(128) std::byte memory[];
+/// A call's numbers.
+struct SweptCall {
+  SweptTiles tiles;
+  const void* weight;
+  int channel_parts;  ///< blocks that share the output channels of a row: each has 32, or 64 of a flat column
+};
+
+/// The kernel: four warpgroups multiply, a fifth stages the rows. Blocks of a channel part have equal shares of the output's rows. Reads the
+/// input once (some of it twice, where two columns or two blocks meet) for each channel part, and writes each output once. Deterministic.
+template <class Shape>
+struct SweptConvolution : SweptCall {
+  using Stored = typename Shape::Stored;
+
+  template <class Source, class Sink>
+  __device__ void operator()(const Source& source, const Sink& sink) const {
+    extern __shared__ __align__(128) unsigned char memory[];
     const std::uint32_t staged_weight = cuda::shared_address(memory), pixels = staged_weight + Shape::weight_bytes;
     const Ring<Shape> ring{pixels, pixels + Shape::stages * Shape::stage_bytes};
-    const int first_out_channel = static_cast<int>(blockIdx.y) * Shape::out_channels;
+    const int first_out_channel = static_cast<int>(blockIdx.x) % channel_parts * Shape::out_channels;
     if (threadIdx.x == 0) {
       for (int i = 0; i < Shape::stages; ++i) {
         ring.full(i).init(warpgroup::threads);
-        ring.empty(i).init(Shape::warpgroups * warpgroup::threads / cuda::warp_size);
+        ring.empty(i).init(Shape::warpgroups * warpgroup::threads / 32);
       }
     }
-    stage_weight<Shape>(staged_weight, weight, tiles, first_out_channel);
+    stage_weight<Shape>(staged_weight, static_cast<const Stored*>(weight), tiles, first_out_channel);
     warpgroup::fence_stores();
     __syncthreads();
-    const auto share = [&](unsigned block) { return static_cast<int>(static_cast<std::int64_t>(tiles.rows()) * block / gridDim.x); };
-    const int begin = share(blockIdx.x), end = share(blockIdx.x + 1);
+    const int shares = static_cast<int>(gridDim.x) / channel_parts, number = static_cast<int>(blockIdx.x) / channel_parts;
+    const auto share = [&](int n) { return static_cast<int>(static_cast<std::int64_t>(tiles.rows()) * n / shares); };
+    const int begin = share(number), end = share(number + 1);
     const int warpgroup_index = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / warpgroup::threads, 0);  // the same for a warp
     if (warpgroup_index == Shape::warpgroups) {
-      stage_rows<Shape>(ring, input, tiles, begin, end);
+      stage_rows<Shape>(ring, source.data, tiles, begin, end);
     } else {
-      multiply_rows<Shape>(result, ring, staged_weight, tiles, begin, end, warpgroup_index, first_out_channel);
+      multiply_rows<Shape>(sink, ring, staged_weight, tiles, begin, end, warpgroup_index, first_out_channel);
     }
   }
-}
+};
 
 }  // namespace frit::ops

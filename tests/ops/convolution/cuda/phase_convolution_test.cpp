@@ -5,6 +5,7 @@
 #include "frit/ops/chain/chain_attributes.h"
 #include "frit/ops/convolution/direct_convolution.h"
 #include "frit/ops/convolution/geometry.h"
+#include "frit/ops/cuda/warpgroup_products.cuh"
 #include "frit/ops/libraries/cuda/nvrtc.h"
 #include "ops/tensor_core_checks.h"
 
@@ -52,8 +53,9 @@ class CudaPhaseConvolution : public OnTensorCores {
  protected:
   void SetUp() override {
     OnTensorCores::SetUp();
-    if (!IsSkipped() && cuda::properties(gpu.index).capability != 90) GTEST_SKIP() << "not a Hopper GPU";
-    if (!IsSkipped() && !nvrtc::is_available(gpu.index)) GTEST_SKIP() << "no NVRTC";
+    if (IsSkipped()) return;
+    if (cuda::properties(gpu.index).capability != warpgroup::capability) GTEST_SKIP() << "not a Hopper GPU";
+    if (!nvrtc::is_available(gpu.index)) GTEST_SKIP() << "no NVRTC";
   }
 };
 

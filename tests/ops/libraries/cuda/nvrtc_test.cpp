@@ -11,6 +11,7 @@
 #include "frit/ops/convolution/lowerings/subpixel.h"
 #include "frit/ops/convolution/tiles/phase_convolution.h"
 #include "frit/ops/elementwise/compiled_program.cuh"
+#include "frit/ops/elementwise/compiled_stage.cuh"
 #include "frit/ops/elementwise/staged_kernel.cuh"
 #include "frit/ops/operator/registry.h"
 
@@ -190,6 +191,27 @@ TEST_F(Nvrtc, CompilesTransposedConvolutions) {
       const std::string source =
           ops::centre_source(*kernel, {none, 0, {}, {}, sum, operands}, call.operands.output, call.operands.input);
       EXPECT_GT(nvrtc::compile_code(source, 90).size(), 1000u);
+    }
+  }
+}
+
+/// With an epilogue of many instructions, in the registers of 640 threads.
+TEST_F(Nvrtc, CompilesSweptConvolutions) {
+  const ops::ElementwiseProgram none, program = ops::ElementwiseProgram::parse("y0 = add(x0, x1); y1 = mish(y0); y2 = gelu(y1); return y2");
+  const struct {
+    struct {
+      unsigned x;
+    } grid, block;
+    std::size_t shared_bytes;
+  } launch{{132}, {640}, 0};
+  const Shape shape = {2, 16, 8, 8};
+  for (const DType dtype : {DType::f32, DType::f16}) {
+    for (const char* const sizes : {"1, true", "4, true", "2, false", "8, false"}) {
+      const std::string type = concat("SweptConvolution<SweepShape<", ops::name_in_programs(dtype), ", ", sizes, ">>");
+      const ops::CentreKernel kernel("frit/ops/convolution/tiles/swept_rows.cuh", type, 0, launch, false);
+      const Tensor image = Tensor::empty(shape, dtype, {}, Layout::channels_last);
+      const std::vector<Tensor> operands = {Tensor::empty({16, 1, 1}, dtype)};
+      EXPECT_GT(nvrtc::compile_code(ops::centre_source(kernel, {none, 0, {}, {}, program, operands}, image, image), 90).size(), 1000u);
     }
   }
 }
