@@ -297,13 +297,13 @@ bool compile_program(const ElementwiseProgram& program, std::span<const Tensor> 
   return source.is_possible() && nvrtc::compile("program", source.text(), device.index).function != nullptr;
 }
 
-bool run_in_tiles(const KernelContext& call) {
+bool run_compiled(const KernelContext& call) {
   const Tensor& output = call.outputs[0];
-  const auto lies_across = [&](const Tensor& input) {
-    return input.shape() == output.shape() && input.is_contiguous() != output.is_contiguous();
+  const auto lies_otherwise = [&](const Tensor& input) {
+    return input.elements() != 1 && (!(input.shape() == output.shape()) || input.is_contiguous() != output.is_contiguous());
   };
   const auto is_known = [](const Tensor& tensor) { return is_floating(tensor.dtype()) || tensor.dtype() == DType::u8; };
-  if (output.elements() < smallest_compiled || std::none_of(call.inputs.begin(), call.inputs.end(), lies_across)) return false;
+  if (output.elements() < smallest_compiled || std::none_of(call.inputs.begin(), call.inputs.end(), lies_otherwise)) return false;
   if (!is_known(output) || !std::all_of(call.inputs.begin(), call.inputs.end(), is_known)) return false;
   const Dims axes = elementwise::memory_order(output);
   ElementwiseProgram program;

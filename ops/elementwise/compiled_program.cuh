@@ -21,8 +21,8 @@ bool compile_program(const ElementwiseProgram& program, std::span<const Tensor> 
 /// Elements from which on a kernel of its own is worth being compiled.
 inline constexpr std::int64_t smallest_compiled = 1 << 16;
 
-/// The same for a call of one elementwise operator, where an input lies in another layout than the output and they are large.
-bool run_in_tiles(const KernelContext& call);
+/// The same for a call of one elementwise operator, where an input broadcasts to a large output or lies in another layout.
+bool run_compiled(const KernelContext& call);
 
 /// The source of that kernel, which is named "program".
 std::string program_source(const ElementwiseProgram& program, std::span<const Tensor> inputs, std::span<const Tensor> outputs, bool wide);

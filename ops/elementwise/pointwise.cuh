@@ -75,7 +75,7 @@ struct Mapping<Out(In...)> {
 /// The last input has the dtype that the functor computes with; the others of a selection or comparison may be u8.
 template <template <class> class Signature, template <class> class Functor, class A, bool integers>
 void run_cuda_elementwise(const KernelContext& call) {
-  if (run_in_tiles(call)) return;
+  if (run_compiled(call)) return;
   const auto run = [&]<class T>() { Mapping<Signature<T>>::run(call, make_functor<Functor<Computed<T>>, A>(call.attributes)); };
   const DType dtype = call.inputs[Mapping<Signature<float>>::inputs - 1].dtype();
   if constexpr (integers) {
