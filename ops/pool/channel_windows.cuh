@@ -117,41 +117,48 @@ struct ChannelWindows {
   }
 };
 
-/// A kernel that gathers what windows hand back to a vector of channels of one element, a thread each; see windows.cuh of the Share. The
-/// source gives the windows' gradients. Deterministic.
+/// A kernel that gathers what windows hand back to elements, a vector of channels at a time; `row_threads` threads have a row of the image.
+/// See windows.cuh of the Share. The source gives the windows' gradients. Deterministic.
 template <int width, class Index, class Share>
 struct ChannelShares {
   Share share;
   PoolPlan<Index> pool;
-  cuda::Divisor vectors, columns, rows, depths;
-  Index count;  ///< of vectors
+  cuda::Divisor vectors, rows, depths;  ///< of a pixel; of a plane; of a sample
+  Index row_count;                      ///< of all samples
+  int row_threads;
 
   template <class Source, class Sink>
   __device__ void operator()(const Source& source, const Sink& sink) const {
-    const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * pool_threads;
-    for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * pool_threads + threadIdx.x; i < count; i += step) {
-      Index sample = static_cast<Index>(i);
-      const Index channel = split_off(sample, vectors) * width, channels = vectors.value<Index>() * width;
-      const Index w = split_off(sample, columns), h = split_off(sample, rows), d = split_off(sample, depths);
-      const auto at = [&](std::int64_t offset) { return stages::Place{offset, static_cast<int>(channel), static_cast<int>(sample)}; };
-      const auto of_channels = source.template channels<width>(at(0));
-      const auto sink_channels = sink.template channels<width>(at(0));
-      const auto sink_words = sink.template fetch<width>(at(i * width));
-      const PlaceRange<Index> window_depths = pool.depth.windows(d), window_rows = pool.height.windows(h), windows = pool.width.windows(w);
-      const Index place = pool.place(d, h, w);
-      cuda::Vector<typename Source::Computed, width> sums = {};
-      for (Index od = window_depths.begin; od < window_depths.end; ++od) {
-        for (Index oh = window_rows.begin; oh < window_rows.end; ++oh) {
-          const Index row = ((sample * pool.depth.output + od) * pool.height.output + oh) * pool.width.output;
-          for (Index ow = windows.begin; ow < windows.end; ++ow) {
-            const Index window = (row + ow) * channels + channel;
-            const auto words = source.template fetch<width>(at(window));
-            const auto loaded = share.template load<width>(window);
-            share.add(sums, source.template values<width>(words, of_channels, stages::Nothing{}), loaded, pool, od, oh, ow, place);
+    const Index channels = vectors.value<Index>() * width, row_vectors = vectors.value<Index>() * pool.width.image;
+    const int at_once = pool_threads / row_threads, thread = static_cast<int>(threadIdx.x);
+    const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * at_once;
+    for (std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * at_once + thread / row_threads; row < row_count; row += step) {
+      Index sample = static_cast<Index>(row);
+      const Index h = split_off(sample, rows), d = split_off(sample, depths);
+      const PlaceRange<Index> window_depths = pool.depth.windows(d), window_rows = pool.height.windows(h);
+      for (Index v = thread % row_threads; v < row_vectors; v += row_threads) {
+        Index w = v;
+        const Index channel = split_off(w, vectors) * width, place = pool.place(d, h, w);
+        const auto at = [&](std::int64_t offset) { return stages::Place{offset, static_cast<int>(channel), static_cast<int>(sample)}; };
+        const std::int64_t own = (row * row_vectors + v) * width;
+        const auto of_channels = source.template channels<width>(at(0));
+        const auto sink_channels = sink.template channels<width>(at(0));
+        const auto sink_words = sink.template fetch<width>(at(own));
+        const PlaceRange<Index> windows = pool.width.windows(w);
+        cuda::Vector<typename Source::Computed, width> sums = {};
+        for (Index od = window_depths.begin; od < window_depths.end; ++od) {
+          for (Index oh = window_rows.begin; oh < window_rows.end; ++oh) {
+            const Index first = ((sample * pool.depth.output + od) * pool.height.output + oh) * pool.width.output;
+            for (Index ow = windows.begin; ow < windows.end; ++ow) {
+              const Index window = (first + ow) * channels + channel;
+              const auto words = source.template fetch<width>(at(window));
+              const auto loaded = share.template load<width>(window);
+              share.add(sums, source.template values<width>(words, of_channels, stages::Nothing{}), loaded, pool, od, oh, ow, place);
+            }
           }
         }
+        sink.template store<width>(at(own), sums, sink_words, sink_channels);
       }
-      sink.template store<width>(at(i * width), sums, sink_words, sink_channels);
     }
   }
 };

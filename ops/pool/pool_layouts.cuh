@@ -1,5 +1,7 @@
 #pragma once
 
+#include <bit>
+
 #include "frit/ops/cuda/dispatch.cuh"
 #include "frit/ops/cuda/planes.cuh"
 #include "frit/ops/elementwise/staged_kernel.cuh"
@@ -39,11 +41,12 @@ ChannelKernel<ChannelWindows<width, Index, Reduction>> channel_windows(const Red
 template <int width, class Index, class Share>
 ChannelKernel<ChannelShares<width, Index, Share>> channel_shares(const Share& share, const PoolGeometry& g, std::int64_t samples,
                                                                  std::int64_t channels) {
-  const std::int64_t vectors = channels / width, count = samples * g.image_elements() * vectors;
-  const auto divisor = [](std::int64_t value) { return cuda::Divisor(value); };
-  return {{share, pool_plan<Index>(g), divisor(vectors), divisor(g.image[2]), divisor(g.image[1]), divisor(g.image[0]),
-           static_cast<Index>(count)},
-          cuda::loop_shape(count, pool_threads)};
+  const std::int64_t vectors = channels / width, rows = samples * g.image[0] * g.image[1];
+  const auto of_row = static_cast<std::uint64_t>(std::clamp<std::int64_t>(vectors * g.image[2], 1, pool_threads));
+  const int row_threads = static_cast<int>(std::bit_ceil(of_row));
+  return {{share, pool_plan<Index>(g), cuda::Divisor(vectors), cuda::Divisor(g.image[1]), cuda::Divisor(g.image[0]),
+           static_cast<Index>(rows), row_threads},
+          cuda::loop_shape(rows * row_threads, pool_threads)};
 }
 
 template <class T, class Body>
