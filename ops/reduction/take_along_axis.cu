@@ -59,10 +59,39 @@ struct Put {
   __device__ Map map(const Line& line) const { return {indices[line.result], values[line.result]}; }
 };
 
+/// The same along what is innermost in memory, where lines are whole vectors, one to a thread.
+template <class T>
+__global__ void put_in_vectors(T* output, const T* values, const std::int64_t* indices, cuda::Divisor line_vectors, std::int64_t count) {
+  constexpr int width = cuda::vector_width<T>;
+  for (std::int64_t i = cuda::first_item(); i < count; i += cuda::item_step()) {
+    const auto number = static_cast<std::uint32_t>(i), line = line_vectors.quotient(number);
+    const std::int64_t place = indices[line] - std::int64_t{width} * line_vectors.remainder(number, line);
+    const T value = place >= 0 && place < width ? values[line] : T{};
+    cuda::WideVector<T> elements;
+#pragma unroll
+    for (int k = 0; k < width; ++k) elements[k] = k == place ? value : T{};
+    cuda::store_vector(output + i * width, elements);
+  }
+}
+
+/// Whether that kernel takes a call.
+template <class T>
+bool in_whole_vectors(const Tensor& output, int axis) {
+  const std::int64_t vectors = output.elements() / cuda::vector_width<T>;
+  return output.strides()[axis] == 1 && output.dim(axis) % cuda::vector_width<T> == 0 && cuda::aligned_for_vectors(output.raw()) &&
+         vectors <= INT32_MAX;
+}
+
 void put_kernel(const KernelContext& call) {
   const Tensor& output = call.outputs[0];
-  const Lines lines(output, {normalize_axis(call.as<PutAttributes>().axis, output.rank(), "put_along_axis")});
+  const int axis = normalize_axis(call.as<PutAttributes>().axis, output.rank(), "put_along_axis");
+  const Lines lines(output, {axis});
   dispatch_all(output.dtype(), [&]<class T>() {
+    if (output.elements() > 0 && in_whole_vectors<T>(output, axis)) {
+      const std::int64_t of_line = output.dim(axis) / cuda::vector_width<T>, count = lines.results() * of_line;
+      return cuda::launch(put_in_vectors<T>, cuda::loop_shape(count), call.stream, output.data<T>(), call.inputs[0].data<T>(),
+                          call.inputs[1].data<std::int64_t>(), cuda::Divisor(of_line), count);
+    }
     visit_lines(call.stream, Put<T>{output.data<T>(), call.inputs[0].data<T>(), call.inputs[1].data<std::int64_t>()}, lines);
   });
 }
