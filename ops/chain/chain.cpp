@@ -46,8 +46,10 @@ std::string check_program(const ElementwiseProgram& program, std::span<const Ten
   return shape == nullptr || result.shape == *shape ? "" : concat("a program makes ", result.shape, " of ", *shape);
 }
 
-bool is_staged(const Operator& op, int input) {
-  return std::any_of(op.staged_inputs.begin(), op.staged_inputs.end(), [&](const StagedInput& staged) { return staged.input == input; });
+/// Null where no program may give that input.
+const StagedInput* staged_input(const Operator& op, int input) {
+  const auto found = std::find_if(op.staged_inputs.begin(), op.staged_inputs.end(), [&](const auto& staged) { return staged.input == input; });
+  return found == op.staged_inputs.end() ? nullptr : &*found;
 }
 
 /// Infers the types of all parts.
@@ -62,7 +64,9 @@ struct ChainTypes {
     if (inputs.size() < call.before_inputs() + call.after_inputs()) return concat("got ", inputs.size(), " inputs");
     const auto parts = call.parts(inputs);
     if (!call.before.instructions.empty()) {
-      if (!is_staged(op, call.input) || static_cast<std::size_t>(call.input) > parts.centre.size()) {
+      const StagedInput* const staged = staged_input(op, call.input);
+      if (call.keeps && staged != nullptr && !staged->each_once) return concat(op.name, " does not read each element once");
+      if (staged == nullptr || static_cast<std::size_t>(call.input) > parts.centre.size()) {
         return concat("a program cannot give input ", call.input, " of ", op.name);
       }
       if (const std::string problem = check_program(call.before, parts.before, nullptr, given); !problem.empty()) return problem;
@@ -73,6 +77,8 @@ struct ChainTypes {
     }
     outputs = op.infer_types(centre_inputs, call.centre.attributes);
     result = outputs[0];
+    if (call.keeps && call.before.instructions.empty()) return "there is no program whose result could be kept";
+    if (call.keeps) outputs.push_back(given);
     if (call.after.instructions.empty()) return {};
     if (!op.staged_output) return concat("a program cannot follow ", op.name);
     std::vector<TensorType> operands(parts.after.begin(), parts.after.end());
@@ -137,6 +143,7 @@ Values decompose(Emitter& emitter, std::span<const Value> inputs, const Attribut
     operands.insert(operands.begin(), outputs[0]);
     outputs[0] = apply(call.after, operands);
   }
+  if (call.keeps) outputs.push_back(given);
   return outputs;
 }
 
@@ -213,6 +220,10 @@ std::vector<Sample> samples() {
     for (const char* const name : {"logsumexp", "sum", "mean"}) {
       add(scaled, name, ReductionAttributes{{1}, rank == 2}, {image, Shape(both), image});
     }
+    result.push_back(result.back());  // the last one, whose program's result is kept
+    ChainAttributes kept = result.back().attributes.as<ChainAttributes>();
+    kept.call.keeps = true;
+    result.back().attributes = kept;
     Dims pixels, all = {0};
     for (int axis = 2; axis < image.rank(); ++axis) pixels.push_back(axis), all.push_back(axis);
     for (const Dims& axes : {pixels, all}) {
@@ -243,23 +254,26 @@ void ChainAttributes::fields(FieldVisitor& v) {
   v.field("centre", centre);
   if (centre != before) call.centre = parse_call(centre);
   visit_program(v, "after", call.after);
+  v.field("keeps", call.keeps);
 }
 
 ChainCall::ChainCall(const KernelContext& context)
     : call(context.as<ChainAttributes>().call),
       inputs(call.parts(context.inputs)),
-      centre_inputs(call.centre_inputs(inputs.centre, Tensor())) {
+      centre_inputs(call.centre_inputs(inputs.centre, Tensor())),
+      centre_outputs(context.outputs.first(context.outputs.size() - (call.keeps ? 1 : 0))),
+      kept_(call.keeps ? &context.outputs.back() : nullptr) {
   ChainTypes types;
   FRIT_CHECK(types.infer(call, types_of(context.inputs)).empty());
   given_ = types.given;
 }
 
 Stages ChainCall::stages() const {
-  return {call.before, static_cast<std::size_t>(call.input), given_, inputs.before, call.after, inputs.after};
+  return {call.before, static_cast<std::size_t>(call.input), given_, inputs.before, call.after, inputs.after, kept_};
 }
 
 KernelContext ChainCall::centre(const KernelContext& context) const {
-  return {*call.centre.op, call.centre.attributes, centre_inputs, context.outputs, context.scratch, context.stream};
+  return {*call.centre.op, call.centre.attributes, centre_inputs, centre_outputs, context.scratch, context.stream};
 }
 
 namespace {
@@ -282,7 +296,7 @@ struct Parts {
   /// On a CPU, whose kernels compute halves in float32, what lies between is not rounded to them, unless a program converts itself.
   Parts(const InferContext& context, Device device) : call(context.as<ChainAttributes>().call), widens(device.kind == DeviceKind::cpu) {
     FRIT_CHECK(types.infer(call, context.inputs).empty());
-    types.given.dtype = between(types.given.dtype);
+    if (!call.keeps) types.given.dtype = between(types.given.dtype);
     widens = widens && (call.after.instructions.empty() || can_compute(call.after, after_operands(context)));
     types.result.dtype = between(types.result.dtype);
     const Shape& image = call.before.instructions.empty() ? types.result.shape : types.given.shape;
@@ -303,13 +317,14 @@ struct Parts {
     return operands;
   }
   DType between(DType dtype) const { return widens && is_half(dtype) ? DType::f32 : dtype; }
-  std::size_t given_bytes() const { return call.before.instructions.empty() ? 0 : bytes_of(types.given); }
+  std::size_t given_bytes() const { return call.before.instructions.empty() || call.keeps ? 0 : bytes_of(types.given); }
   std::size_t result_bytes() const { return call.after.instructions.empty() ? 0 : bytes_of(types.result); }
 
   std::size_t own_scratch(const InferContext& context, Device device) const {
     const auto parts = call.parts(context.inputs);
     const std::vector<TensorType> given = call.centre_inputs(parts.centre, types.given);
     std::vector<TensorType> outputs = types.outputs;
+    if (call.keeps) outputs.pop_back();
     if (!call.after.instructions.empty()) outputs[0] = types.result;
     std::size_t most = scratch_bytes(*call.centre.op, given, outputs, call.centre.attributes, device, layouts);
     const auto add = [&](const ElementwiseProgram& program, std::span<const TensorType> operands, const TensorType& result) {
@@ -341,9 +356,10 @@ void run_chain_in_parts(const KernelContext& context) {
     scratch = scratch.subspan(bytes_of(type));
     return tensor;
   };
-  std::vector<Tensor> inputs = chain.centre_inputs, outputs(context.outputs.begin(), context.outputs.end());
+  std::vector<Tensor> inputs = chain.centre_inputs, outputs(chain.centre_outputs.begin(), chain.centre_outputs.end());
   if (!chain.call.before.instructions.empty()) {
-    Tensor& given = inputs[static_cast<std::size_t>(chain.call.input)] = take(parts.types.given);
+    Tensor& given = inputs[static_cast<std::size_t>(chain.call.input)];
+    given = chain.call.keeps ? context.outputs.back() : take(parts.types.given);
     const Attributes program = ElementwiseAttributes{chain.call.before};
     // The rest of the scratch memory is this call's, and then the next one's.
     invoke(elementwise(), program, chain.inputs.before, {&given, 1}, scratch.subspan(parts.result_bytes()));

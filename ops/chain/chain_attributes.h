@@ -16,6 +16,7 @@ struct ChainCall {
   const StagedCall& call;
   StagedCall::Parts<Tensor> inputs;
   std::vector<Tensor> centre_inputs;  ///< the one that a program gives is undefined
+  std::span<const Tensor> centre_outputs;
 
   explicit ChainCall(const KernelContext& context);
 
@@ -25,6 +26,7 @@ struct ChainCall {
 
  private:
   TensorType given_;
+  const Tensor* kept_;
 };
 
 /// Computes the parts one after the other; what lies between them is in scratch memory.
