@@ -17,6 +17,7 @@
 #include "frit/ops/convolution/tiles/swept_convolution.h"
 #include "frit/ops/convolution/tiles/tap_convolution.h"
 #include "frit/ops/convolution/tiles/tap_products.h"
+#include "frit/ops/convolution/weight_gradient/row_products.h"
 #include "frit/ops/convolution/weight_gradient/window_products.h"
 #include "frit/ops/cuda/elementwise.cuh"
 #include "frit/ops/libraries/cuda/channel_bias.h"
@@ -226,6 +227,10 @@ constexpr OwnKernel own_kernels[] = {
     {"taps on tensor cores", is_tap_product, tap_product_scratch,
      [](const ConvolutionCall& call, std::span<std::byte> scratch, CUstream_st* stream) {
        return tap_product(call, scratch, stream), false;
+     }},
+    {"rows of taps", is_row_product, row_product_scratch,
+     [](const ConvolutionCall& call, std::span<std::byte> scratch, CUstream_st* stream) {
+       return row_product(call, scratch, stream), false;
      }},
     {"windows of taps", is_window_product, window_product_scratch,
      [](const ConvolutionCall& call, std::span<std::byte> scratch, CUstream_st* stream) {

@@ -50,10 +50,24 @@ __device__ inline void commit_products() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 #endif
 }
-/// Until they are there: the sums may be read and written then.
+/// Until they are there, but for those of the last `groups`: the sums may be read and written when all are.
+template <int groups = 0>
 __device__ inline void wait_for_products() {
 #if FRIT_HAS_WARPGROUP_PRODUCTS
-  asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(groups) : "memory");
+#endif
+}
+/// Gives registers of the block's other warpgroups to this one, or others its own: it has so many in what follows.
+template <int registers>
+__device__ inline void take_registers() {
+#if FRIT_HAS_WARPGROUP_PRODUCTS
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(registers));
+#endif
+}
+template <int registers>
+__device__ inline void leave_registers() {
+#if FRIT_HAS_WARPGROUP_PRODUCTS
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(registers));
 #endif
 }
 __device__ inline void complete_products() {
@@ -97,11 +111,12 @@ __device__ inline void hold(WideSums& s) {
   for (int i = 0; i < 48; ++i) asm volatile("" : "+f"(s[i])::"memory");
 }
 
+#define FRIT_FOUR(i) "+f"(s[i]), "+f"(s[i + 1]), "+f"(s[i + 2]), "+f"(s[i + 3])
+
 /// sums += left * right, once they are complete.
 template <class Stored>
 __device__ void multiply(WideSums& s, std::uint64_t left, std::uint64_t right) {
 #if FRIT_HAS_WARPGROUP_PRODUCTS
-#define FRIT_FOUR(i) "+f"(s[i]), "+f"(s[i + 1]), "+f"(s[i + 2]), "+f"(s[i + 3])
 #define FRIT_WGMMA(shape, type, transposed)                                                                                           \
   asm volatile("wgmma.mma_async.sync.aligned." shape ".f32." type "." type                                                            \
                " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24," \
@@ -118,9 +133,24 @@ __device__ void multiply(WideSums& s, std::uint64_t left, std::uint64_t right) {
     FRIT_WGMMA("m64n96k8", "tf32", "");
   }
 #undef FRIT_WGMMA
-#undef FRIT_FOUR
 #endif
 }
+
+/// The same with 64 columns, in TF32, of a left factor in registers: of a thread {[row][depth], [row + 8][depth], [row][depth + 4],
+/// [row + 8][depth + 4]}, the row that of its first sum, the depth lane % 4. Both factors are rounded already.
+using SquareSums = float[32];
+
+__device__ inline void multiply(SquareSums& s, const std::uint32_t (&left)[4], std::uint64_t right) {
+#if FRIT_HAS_WARPGROUP_PRODUCTS
+  asm volatile(
+      "wgmma.mma_async.sync.aligned.m64n64k8.f32.tf32.tf32"
+      " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26,"
+      " %27, %28, %29, %30, %31}, {%32, %33, %34, %35}, %36, 1, 1, 1;"
+      : FRIT_FOUR(0), FRIT_FOUR(4), FRIT_FOUR(8), FRIT_FOUR(12), FRIT_FOUR(16), FRIT_FOUR(20), FRIT_FOUR(24), FRIT_FOUR(28)
+      : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "l"(right));
+#endif
+}
+#undef FRIT_FOUR
 #endif
 
 }  // namespace frit::warpgroup
