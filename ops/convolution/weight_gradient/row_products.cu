@@ -15,11 +15,12 @@ namespace {
 /// each of which it finds the faster of the two. Short rows are left out, whose tiles bring as many rows as they multiply.
 bool pays(const RowTiles& w, const ConvolutionGeometry& g) {
   constexpr int least_columns = 16, least_share_tiles = 3;
-  constexpr double least_used = 0.45, start = 10, library_start = 15, tiles_of_start = 5;  // microseconds
-  constexpr double rate = 330e6, flat_rate = 155e6, deep_rate = 180e6, few_rate = 60e6;    // operations a microsecond
+  constexpr double least_used = 0.45, lost_tiles = 5;
+  constexpr double start = 10, library_start = 15;                                       // microseconds
+  constexpr double rate = 330e6, flat_rate = 155e6, deep_rate = 180e6, few_rate = 60e6;  // operations a microsecond
   if (w.columns < least_columns || w.share_tiles < least_share_tiles || w.used_part() < least_used) return false;
   const double operations = 2. * static_cast<double>(g.batch * product(g.output)) * w.items();
-  const double time = start + operations / (rate * w.used_part()) * (1 + tiles_of_start / w.share_tiles);
+  const double time = start + operations / (rate * w.used_part()) * (1 + lost_tiles / w.share_tiles);
   const bool few = std::min(w.in_channels, w.out_channels) < RowTiles::channels;
   return time < library_start + operations / (w.depth_taps > 1 ? deep_rate : few ? few_rate : flat_rate);
 }
