@@ -18,6 +18,7 @@
 #include "frit/ops/convolution/tiles/swept_convolution.h"
 #include "frit/ops/convolution/tiles/tap_convolution.h"
 #include "frit/ops/convolution/tiles/tap_products.h"
+#include "frit/ops/convolution/weight_gradient/row_products.h"
 #include "frit/ops/convolution/weight_gradient/window_products.h"
 #include "frit/ops/cuda/elementwise.cuh"
 #include "frit/ops/libraries/cuda/channel_bias.h"
@@ -229,6 +230,7 @@ constexpr OwnKernel own_kernels[] = {
     {"swept over columns", is_swept_convolution, no_scratch, run_own<swept_convolution>, prepare_swept_convolution},
     {"taps on tensor cores", is_tap_convolution, no_scratch, run_own<tap_convolution>},
     {"taps on tensor cores", is_tap_product, tap_product_scratch, run_own<tap_product>},
+    {"rows of taps", is_row_product, row_product_scratch, run_own<row_product>},
     {"windows of taps", is_window_product, window_product_scratch, run_own<window_product>},
     {"phase by phase", is_phase_convolution, no_scratch, run_own<phase_convolution, /*finishes=*/true>, prepare_phase_convolution},
 };

@@ -23,6 +23,12 @@ struct PhaseBarrier {
     asm volatile("{.reg .b64 state;\nmbarrier.arrive.shared::cta.b64 state, [%0];}" ::"r"(address) : "memory");
 #endif
   }
+  /// When the calling thread's copies (cuda::copy_bytes) so far are there.
+  __device__ void arrive_after_copies() const {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(address) : "memory");
+#endif
+  }
   /// Until the phase of this parity is over; at once for the one before phase 0.
   __device__ void wait(unsigned parity) const {
 #if __CUDA_ARCH__ >= 900

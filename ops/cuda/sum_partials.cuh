@@ -31,32 +31,38 @@ __device__ void put_partials(float* partials /* of the block */, float* sums /* 
 }
 #endif
 
-inline constexpr int sum_parts = 8, sum_columns = 32;
+inline constexpr int sum_parts = 8, partial_threads = 256;
 
 /// A row of threads a part of the blocks, a column a sum. Deterministic.
 template <class Stored, class Place>
-__global__ void __launch_bounds__(sum_parts* sum_columns)
+__global__ void __launch_bounds__(partial_threads)
     sum_partials_kernel(Stored* sums, const float* partials /* (blocks, items) */, int blocks, int items, Place place) {
-  __shared__ float shared[sum_parts][sum_columns];
-  const int item = static_cast<int>(blockIdx.x * sum_columns + threadIdx.x), part = static_cast<int>(threadIdx.y);
+  __shared__ float shared[partial_threads];
+  const int columns = static_cast<int>(blockDim.x), parts = static_cast<int>(blockDim.y);
+  const int column = static_cast<int>(threadIdx.x), part = static_cast<int>(threadIdx.y);
+  const int item = static_cast<int>(blockIdx.x) * columns + column;
   float sum = 0;
   if (item < items) {
 #pragma unroll 8
-    for (int block = part; block < blocks; block += sum_parts) sum += partials[static_cast<std::int64_t>(block) * items + item];
+    for (int block = part; block < blocks; block += parts) sum += partials[static_cast<std::int64_t>(block) * items + item];
   }
-  shared[part][threadIdx.x] = sum;
+  shared[part * columns + column] = sum;
   __syncthreads();
   if (part != 0 || item >= items) return;
-  for (int other = 1; other < sum_parts; ++other) sum += shared[other][threadIdx.x];
+  for (int other = 1; other < parts; ++other) sum += shared[other * columns + column];
   if (const std::int64_t to = place(item); to >= 0) sums[to] = convert<Stored>(sum);
 }
 
 /// Adds up what each block has of some items: sums[place(item)] = sum over blocks, of those with a place from 0 on.
 template <class Stored, class Place>
 void sum_partials(Stored* sums, const float* partials, int blocks, int items, const Place& place, cudaStream_t stream) {
-  cuda::launch(sum_partials_kernel<Stored, Place>,
-               {dim3(static_cast<unsigned>((items + sum_columns - 1) / sum_columns)), dim3(sum_columns, sum_parts)}, stream, sums, partials,
-               blocks, items, place);
+  // So many sums keep the device busy without parts.
+  constexpr int many = 1 << 17;
+  const int parts = blocks > sum_parts && items < many ? sum_parts : 1, columns = partial_threads / parts;
+  cuda::launch(
+      sum_partials_kernel<Stored, Place>,
+      {dim3(static_cast<unsigned>((items + columns - 1) / columns)), dim3(static_cast<unsigned>(columns), static_cast<unsigned>(parts))},
+      stream, sums, partials, blocks, items, place);
 }
 
 }  // namespace frit::ops

@@ -52,11 +52,24 @@ __device__ inline void commit_products() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 #endif
 }
-/// Until those before the last `groups` commits are there: of the last one, the sums may be read and written then.
+/// Until they are there, but for those of the last `groups`: the sums may be read and written when all are.
 template <int groups = 0>
 __device__ inline void wait_for_products() {
 #if FRIT_HAS_WARPGROUP_PRODUCTS
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(groups) : "memory");
+#endif
+}
+/// Gives registers of the block's other warpgroups to this one, or others its own: it has so many in what follows.
+template <int registers>
+__device__ inline void take_registers() {
+#if FRIT_HAS_WARPGROUP_PRODUCTS
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(registers));
+#endif
+}
+template <int registers>
+__device__ inline void leave_registers() {
+#if FRIT_HAS_WARPGROUP_PRODUCTS
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(registers));
 #endif
 }
 __device__ inline void complete_products() {
@@ -140,17 +153,16 @@ __device__ Stored rounded(Stored x) {
   return x;
 }
 
-/// sums (64, columns) += left * right, once they are complete; the left factor is in registers, words of 2 halves or one float32: [2 k + h]
-/// is in row 16 w + 8 h + lane / 4, word 4 k + lane % 4 of the depth. The sums are as above, columns / 2 a thread.
+/// sums (64, columns) += left * right, once they are complete; the left factor is in registers, words of 2 halves or one float32, rounded:
+/// [2 k + h] is in row 16 w + 8 h + lane / 4, word 4 k + lane % 4 of the depth. The sums are as above, columns / 2 a thread.
 template <class Stored, int columns>
-__device__ __forceinline__ void multiply_held(float (&s)[columns / 2], std::uint32_t left0, std::uint32_t left1, std::uint32_t left2,
-                                              std::uint32_t left3, std::uint64_t right) {
+__device__ __forceinline__ void multiply_held(float (&s)[columns / 2], const std::uint32_t (&left)[4], std::uint64_t right) {
 #if FRIT_HAS_WARPGROUP_PRODUCTS
 #define FRIT_WGMMA(shape, type, transposed, sums, a, b, c, d, e)                                                    \
   asm volatile("wgmma.mma_async.sync.aligned." shape ".f32." type "." type " {" sums "}, {" a ", " b ", " c ", " d "}, " e ", 1, 1, 1" \
                transposed ";"                                                                                         \
                : FRIT_SUMS                                                                                            \
-               : "r"(left0), "r"(left1), "r"(left2), "r"(left3), "l"(right))
+               : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "l"(right))
 #define FRIT_BY_TYPE(n, ...)                                        \
   if constexpr (std::is_same_v<Stored, Half>) {                     \
     FRIT_WGMMA("m64n" n "k16", "f16", ", 0", __VA_ARGS__);          \

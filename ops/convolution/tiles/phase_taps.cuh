@@ -204,9 +204,8 @@ struct PhaseTaps : PhaseCall {
     constexpr int tap = shape.tap(phase, item % offsets);
     if constexpr (tap >= 0) {
       constexpr std::uint64_t units = product_bytes / 16, first = (tap * shape.steps + item / offsets) * 2 * units;
-      using warpgroup::multiply_held;
-      multiply_held<Stored, columns>(sums, f.upper.a, f.lower.a, f.upper.b, f.lower.b, weights + first);
-      multiply_held<Stored, columns>(sums, f.upper.c, f.lower.c, f.upper.d, f.lower.d, weights + first + units);
+      warpgroup::multiply_held<Stored, columns>(sums, {f.upper.a, f.lower.a, f.upper.b, f.lower.b}, weights + first);
+      warpgroup::multiply_held<Stored, columns>(sums, {f.upper.c, f.lower.c, f.upper.d, f.lower.d}, weights + first + units);
     }
   }
 
