@@ -101,34 +101,22 @@ bool is_over_channels(const KernelContext& call, const Shape& image) { return ax
 template <class Form>
 std::optional<CentreKernel> centre(const KernelContext& call, const Stages& stages) {
   const TensorType image = staged_type(call, stages);
-  std::optional<CentreKernel> centre;
-  if (!is_over_channels(call, image.shape)) return centre;
-  dispatch_floating_and_halves(image.dtype, [&]<class T>() {
-    using Source = TensorSource<T>;
-    const auto plan = channel_rows<Source>(image.shape);
-    if (!plan) return;
-    const auto& [rows, shape] = *plan;
-    dispatch_batches<Source>(rows, [&]<int batches>() {
-      centre.emplace("frit/ops/reduction/softmax_rows.cuh", concat("ChannelSoftmax<", name_of(Form{}), ", ", batches, '>'),
-                     ChannelSoftmax<Form, batches>{rows}, shape, /*asks_for_each_sample=*/false);
-    });
-  });
-  return centre;
+  const auto plan = channel_rows(image.shape);
+  if (!is_over_channels(call, image.shape) || !plan) return std::nullopt;
+  return CentreKernel("frit/ops/reduction/softmax_rows.cuh", concat("ChannelSoftmax<", name_of(Form{}), ", ", image.shape[1], '>'),
+                      ChannelSoftmax<Form, any_channels>{plan->first}, plan->second, /*asks_for_each_sample=*/false);
 }
 
 template <class Form>
 std::optional<CentreKernel> backward_centre(const KernelContext& call, const Stages& stages) {
   const TensorType image = staged_type(call, stages);
+  const auto plan = channel_rows(image.shape);
   std::optional<CentreKernel> centre;
-  if (!is_over_channels(call, image.shape) || !lies_in_channels(call.inputs[1])) return centre;
+  if (!is_over_channels(call, image.shape) || !plan || !lies_in_channels(call.inputs[1])) return centre;
   dispatch_floating_and_halves(image.dtype, [&]<class T>() {
-    using Source = GradientSource<Form, T>;
-    const auto plan = channel_rows<Source>(image.shape);
-    if (!plan) return;
-    constexpr int batches = Runs<Source>::count;
     centre.emplace("frit/ops/reduction/softmax_rows.cuh",
-                   concat("ChannelSoftmaxGradient<", name_of(Form{}), ", ", batches, ", ", name_in_programs(image.dtype), '>'),
-                   ChannelSoftmaxGradient<Form, batches, T>{plan->first, call.inputs[1].data<T>()}, plan->second,
+                   concat("ChannelSoftmaxGradient<", name_of(Form{}), ", ", image.shape[1], ", ", name_in_programs(image.dtype), '>'),
+                   ChannelSoftmaxGradient<Form, any_channels, T>{plan->first, call.inputs[1].data<T>()}, plan->second,
                    /*asks_for_each_sample=*/false);
   });
   return centre;

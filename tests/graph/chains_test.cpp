@@ -259,7 +259,8 @@ TEST_F(CudaChains, ReduceInOneKernel) {
   if (cuda::device_count() == 0) GTEST_SKIP() << "no CUDA device";
   const Device gpu = {DeviceKind::cuda, 0};
   for (const auto& [dtype, tolerance] : {std::pair{DType::f32, 1e-5}, {DType::f16, 5e-3}, {DType::bf16, 4e-2}, {DType::f64, 1e-12}}) {
-    for (const Shape& shape : {Shape{2, 16, 33, 57}, Shape{3, 128, 70, 65}, Shape{2, 1000, 9, 7}, Shape{2, 40, 5, 16, 9}}) {
+    for (const Shape& shape :
+         {Shape{2, 8, 31, 33}, Shape{2, 16, 33, 57}, Shape{3, 128, 70, 65}, Shape{2, 1000, 9, 7}, Shape{2, 40, 5, 16, 9}}) {
       for (const bool keep_dims : {false, true}) {
         SCOPED_TRACE(concat(dtype, ' ', shape, keep_dims ? " kept" : ""));
         Graph plain;
@@ -270,6 +271,9 @@ TEST_F(CudaChains, ReduceInOneKernel) {
           const Value y = reduce(hard_swish((x + 0.1 * ++count) * scale) - other, {1}, keep_dims);
           plain.output(concat("y", count), y);
         }
+        plain.output("softmax", sigmoid(softmax(x * scale, 1) + other)), ++count;
+        const ops::Operator& backward = ops::registry().find("softmax_backward");
+        plain.output("dx", ops::emit_one("softmax_backward", {other * scale, x}, backward.default_attributes)), ++count;
         const Graph clean = graph::convert_layouts(graph::apply(graph::cleanup_pipeline(), plain), gpu);
         expect_one_kernel_each(clean, gpu, count);
         const auto expected = results_of(plain), found = results_of(clean, gpu);
