@@ -159,6 +159,9 @@ struct BackwardPlan {
   bool rows_are_slices(const NormGeometry& g) const { return !columns && parts == 1 && rows.slices == g.slices; }
 };
 
+/// Of a tensor that a program writes, in a type of its own, or null.
+void* memory_of(const Tensor& tensor) { return tensor.defined() ? tensor.raw() : nullptr; }
+
 template <class T>
 struct Backward {
   const KernelContext& call;
@@ -175,7 +178,7 @@ struct Backward {
         plan(geometry, call.inputs[1].layout()),
         from{data_or_null<T>(call.inputs, 0), call.inputs[1].data<T>(), data_or_null<T>(call.inputs, 4), call.inputs[2].data<double>(),
              call.inputs[3].data<double>()},
-        input_gradient(data_or_null<T>(call.outputs, 0)),
+        input_gradient(stages == nullptr ? data_or_null<T>(call.outputs, 0) : static_cast<T*>(memory_of(call.outputs[0]))),
         weight_gradient(data_or_null<T>(call.outputs, 1)),
         bias_gradient(data_or_null<T>(call.outputs, 2)),
         sums(reinterpret_cast<SumPair*>(call.scratch.data())),
