@@ -41,6 +41,10 @@ using CentreRule = std::function<std::optional<CentreKernel>(const KernelContext
 
 /// For Kernel::staged, of an operator whose call is one kernel.
 StagedKernel staged_by(CentreRule rule);
+inline Kernel with_stages(Kernel kernel, CentreRule rule) {
+  kernel.staged = staged_by(std::move(rule));
+  return kernel;
+}
 
 /// The source of the kernel, which is named "chain", of a call whose operator's kernel was made so; empty where it has to be computed in
 /// parts.

@@ -8,7 +8,10 @@
 #include "frit/ops/convolution/convolution.h"
 #include "frit/ops/elementwise/activation.h"
 #include "frit/ops/elementwise/arithmetic.h"
+#include "frit/ops/operator/registry.h"
 #include "frit/ops/reduction/reduction.h"
+#include "frit/ops/reduction/reduction_axes.h"
+#include "frit/ops/reduction/softmax.h"
 
 namespace frit {
 namespace {
@@ -41,6 +44,35 @@ TEST(Schedules, AreEmptyWhereThereIsOneWay) {
   Graph graph;
   graph.output("y", softmax(graph.input("x", {2, 3, 4, 5}), 1));
   EXPECT_EQ(schedules_of(graph, Device::cpu()), (std::map<std::string, std::string>{{"softmax", ""}}));
+}
+
+/// What a CUDA kernel says of a call with one input, which needs no GPU; none without kernels.
+std::optional<std::string> schedule_of(const char* name, const Shape& shape, DType dtype, const ops::Attributes& attributes) {
+  const ops::Operator& op = ops::registry().find(name);
+  if (!op.cuda.describe) return std::nullopt;
+  const std::vector<Tensor> inputs = {Tensor::empty(shape, dtype)};
+  const std::vector<TensorType> types = {{dtype, shape}};
+  std::vector<Tensor> outputs;
+  for (const TensorType& type : op.infer_types(types, attributes)) outputs.push_back(Tensor::empty(type.shape, type.dtype));
+  return op.cuda.describe({op, attributes, inputs, outputs, {}});
+}
+
+TEST(Schedules, OfReductionsSayHowLinesAreRead) {
+  const auto of_softmax = [](const Shape& shape, DType dtype, std::int64_t axis) {
+    return schedule_of("softmax", shape, dtype, ops::SoftmaxAttributes{axis});
+  };
+  const auto of_sum = [](const Shape& shape, const Dims& axes) {
+    return schedule_of("sum", shape, DType::f32, ops::ReductionAttributes{axes, false});
+  };
+  if (!of_sum({2}, {0})) GTEST_SKIP() << "no CUDA kernels";
+  for (const DType dtype : {DType::f16, DType::f32, DType::f64}) {
+    EXPECT_EQ(of_softmax({64, 1000}, dtype, 1), "held in registers");
+    EXPECT_EQ(of_softmax({64, 1001}, dtype, 1), "streamed by elements");
+    EXPECT_EQ(of_softmax({2, 1 << 20}, dtype, 1), "streamed in runs, in segments");
+    EXPECT_EQ(of_softmax({256, 16, 64, 64}, dtype, 1), "streamed in columns");
+  }
+  EXPECT_EQ(of_sum({2048, 1000}, {1}), "streamed in runs");
+  EXPECT_EQ(of_sum({1000, 64}, {0}), "sums of columns");
 }
 
 class CudaSchedules : public testing::Test {
