@@ -10,6 +10,7 @@
 #include "frit/ops/elementwise/arithmetic.h"
 #include "frit/ops/norm/norm_attributes.h"
 #include "frit/ops/operator/registry.h"
+#include "frit/ops/pool/pool.h"
 #include "frit/ops/reduction/reduction.h"
 #include "frit/ops/reduction/reduction_axes.h"
 #include "frit/ops/reduction/softmax.h"
@@ -96,6 +97,17 @@ TEST(Schedules, OfNormsSayHowStatisticsAreFound) {
   };
   EXPECT_EQ(of_rows(768), "in one launch, rows held by lanes");
   EXPECT_EQ(of_rows(8192), "in one launch, slice by slice");
+}
+
+TEST(Schedules, OfPoolsSayHowWindowsAreRead) {
+  const auto of_pool = [](const Shape& shape, std::int64_t size, Layout layout) {
+    return schedule_of("avg_pool2d", {{DType::f32, shape}}, PoolOptions{.kernel_size = {size, size}, .stride = {size, size}}, layout);
+  };
+  if (!of_pool({2, 4, 8, 8}, 2, Layout::contiguous)) GTEST_SKIP() << "no CUDA kernels";
+  EXPECT_EQ(of_pool({2, 4, 8, 8}, 2, Layout::contiguous), "planes, by a thread each");
+  EXPECT_EQ(of_pool({2, 4, 8, 8}, 8, Layout::contiguous), "planes, by a team each");
+  EXPECT_EQ(of_pool({2, 4, 8, 8}, 2, Layout::channels_last), "channels in vectors");
+  EXPECT_EQ(of_pool({2, 6, 8, 8}, 2, Layout::channels_last), "channels one by one");
 }
 
 class CudaSchedules : public testing::Test {
