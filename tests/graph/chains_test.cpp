@@ -16,6 +16,7 @@
 #include "frit/ops/norm/norm_attributes.h"
 #include "frit/ops/pool/pool.h"
 #include "frit/ops/reduction/reduction.h"
+#include "frit/ops/shape/shape_ops.h"
 #include "ops/operator_checks.h"
 
 namespace frit {
@@ -282,6 +283,17 @@ TEST_F(CudaChains, ReduceInOneKernel) {
       }
     }
   }
+}
+
+TEST_F(CudaChains, WriteAnotherTypeThanTheyRead) {
+  if (cuda::device_count() == 0) GTEST_SKIP() << "no CUDA device";
+  const Device gpu = {DeviceKind::cuda, 0};
+  const Shape shape = {2, 8, 33, 31};
+  graph_.output("dx", cast(backward(input("gradient", shape), input("images", shape)) * 2, DType::f16));
+  const Graph clean = graph::convert_layouts(graph::apply(graph::cleanup_pipeline(), graph_), gpu);
+  expect_one_kernel_each(clean, gpu, 1);
+  const auto expected = results_of(graph_), found = results_of(clean, gpu);
+  for (const auto& [name, tensor] : expected) EXPECT_TRUE(near(found.at(name), tensor, 1e-3, largest_finite(tensor))) << name;
 }
 
 TEST_F(Chains, AttributesComeBackFromTheirText) {
