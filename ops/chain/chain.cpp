@@ -105,6 +105,13 @@ bool lies_along(const Shape& operand, const Shape& image) {
   return missing >= 0;
 }
 
+/// And no rearrangement of blocks into channels. Over axes of size 1 it leaves an image, whose layout its kernel does not take.
+bool is_reduction(const StagedCall& call, const ChainTypes& types) {
+  const Shape &image = types.given.shape, &result = types.result.shape;
+  const bool rearranges = result.rank() == image.rank() && result[1] > image[1];
+  return !call.centre.op->staged_output && !call.before.instructions.empty() && !rearranges;
+}
+
 /// Of a reduction, which no program follows: whether it leaves a number for each pixel, or for each channel or each of a sample. Threads
 /// read 8 channels at a time.
 bool reduces_one_kind(const Shape& image, const Shape& result) {
@@ -124,8 +131,7 @@ std::optional<Attributes> stage(const StagedCall& call, std::span<const TensorTy
            std::all_of(operands.begin(), operands.end(), [&](const TensorType& type) { return lies_along(type.shape, image); });
   };
   if (!parts.before.empty() && !all_lie_along(parts.before, types.given.shape)) return std::nullopt;
-  const bool reduces = !call.centre.op->staged_output && element_count(types.result.shape) < element_count(types.given.shape);
-  if (reduces && !reduces_one_kind(types.given.shape, types.result.shape)) return std::nullopt;
+  if (is_reduction(call, types) && !reduces_one_kind(types.given.shape, types.result.shape)) return std::nullopt;
   if (!call.after.instructions.empty() && !all_lie_along(parts.after, types.result.shape)) return std::nullopt;
   return ChainAttributes{call};
 }
@@ -150,15 +156,6 @@ Values decompose(Emitter& emitter, std::span<const Value> inputs, const Attribut
 std::size_t aligned(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
 std::size_t bytes_of(const TensorType& type) { return aligned(static_cast<std::size_t>(type.bytes())); }
 
-/// The layout of all images: of the first that there is.
-template <class Shapes, class Layouts>
-Layout common_layout(std::size_t count, const Shape& image, const Shapes& shape, const Layouts& layout) {
-  for (std::size_t i = 0; i < count; ++i) {
-    if (shape(i) == image) return layout(i);
-  }
-  return Layout::contiguous;
-}
-
 std::vector<Sample> samples() {
   std::vector<Sample> result;
   const auto add = [&](const char* before, const char* centre, const Attributes& attributes, std::vector<SampleInput> inputs,
@@ -175,6 +172,7 @@ std::vector<Sample> samples() {
   const char* const swished = "y0 = silu_backward(x0, x1); return y0";
   const char* const moved = "y0 = subtract(x0, x1); return y0";
   const char* const scaled_swish = "y0 = multiply(x0, x1); y1 = hard_swish_backward(y0, x2); return y1";
+  const char* const multiplied = "y0 = multiply(x0, x1); return y0";
   const char* const scaled = "y0 = multiply(x0, x1); y1 = add(y0, x2); return y1";
   for (const Shape& image : {Shape{2, 16, 5, 7}, Shape{3, 6, 4, 5}, Shape{2, 64, 3, 9, 8}}) {
     const std::int64_t n = image[0], c = image[1];
@@ -205,6 +203,8 @@ std::vector<Sample> samples() {
       add(moved, max_pool.c_str(), options, {{image, Fill::distinct}, {Shape{}, Fill::zeros}, Shape(channels), windows}, scaled_swish);
       add("", avg_pool.c_str(), options, {image, Shape(channels), windows}, scaled_swish);
       add("", (avg_pool + "_backward").c_str(), backward, {windows, Shape(both), image}, scaled_swish);
+      add("", max_pool.c_str(), options, {{image, Fill::distinct}, Shape(both)}, multiplied);
+      add("", (avg_pool + "_backward").c_str(), backward, {windows, Shape(both)}, multiplied);
     }
     for (const char* const name : {"softmax", "log_softmax"}) {
       add(scaled, name, SoftmaxAttributes{}, {image, Shape(both), image, Shape(channels), Shape{}},
@@ -289,8 +289,8 @@ bool can_compute(const ElementwiseProgram& program, std::span<const TensorType> 
 struct Parts {
   const StagedCall& call;
   ChainTypes types;
-  CallLayouts layouts;  ///< of the centre
-  Layout layout;
+  CallLayouts layouts;                 ///< of the centre
+  Layout layout = Layout::contiguous;  ///< of all images, as it is of any whose layouts differ
   bool widens;
 
   /// On a CPU, whose kernels compute halves in float32, what lies between is not rounded to them, unless a program converts itself.
@@ -299,10 +299,9 @@ struct Parts {
     if (!call.keeps) types.given.dtype = between(types.given.dtype);
     widens = widens && (call.after.instructions.empty() || can_compute(call.after, after_operands(context)));
     types.result.dtype = between(types.result.dtype);
-    const Shape& image = call.before.instructions.empty() ? types.result.shape : types.given.shape;
-    layout = common_layout(
-        context.inputs.size(), image, [&](std::size_t i) -> const Shape& { return context.shape(i); },
-        [&](std::size_t i) { return context.input_layout(i); });
+    for (const auto& some : {context.layouts.inputs, context.layouts.outputs}) {
+      if (std::find(some.begin(), some.end(), Layout::channels_last) != some.end()) layout = Layout::channels_last;
+    }
     const std::size_t first = call.before_inputs();
     const std::size_t others = types.centre_inputs.size() - (call.before.instructions.empty() ? 0 : 1);
     std::vector<Layout> given;
@@ -348,6 +347,7 @@ void run_chain_in_parts(const KernelContext& context) {
   const ChainCall chain(context);
   CallLayouts layouts;
   for (const Tensor& input : context.inputs) layouts.inputs.push_back(input.layout());
+  for (const Tensor& output : context.outputs) layouts.outputs.push_back(output.defined() ? output.layout() : Layout::contiguous);
   const std::vector<TensorType> input_types = types_of(context.inputs);
   const Parts parts({context.op, input_types, context.attributes, layouts}, context.inputs[0].device());
   std::span<std::byte> scratch = context.scratch;

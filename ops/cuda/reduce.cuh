@@ -5,6 +5,7 @@
 #include "frit/core/cuda/vector.cuh"
 #include "frit/ops/cuda/computed.cuh"
 #include "frit/ops/cuda/reduce_plan.cuh"
+#include "frit/ops/operator/operator.h"
 
 namespace frit::ops {
 
@@ -274,18 +275,16 @@ __global__ void __launch_bounds__(LinePlan::threads) held_kernel(Reduction reduc
   }
 }
 
-/// Starts it where it can be.
-template <class Reduction>
-bool launch_held(cudaStream_t stream, const Reduction& reduction, const LinePlan& plan) {
+/// Calls body.template operator()<most>() where that kernel takes the lines; returns whether it does.
+template <class Reduction, class Body>
+bool dispatch_held(const LinePlan& plan, const Body& body) {
   using Source = decltype(Reduction::source);
   constexpr int fewer = batches_at_once / 2;
-  const auto launch_with = [&]<int most>() {
-    if (!plan.in_runs() || !plan.holds(Runs<Source, most>::count)) return false;
-    cuda::launch(held_kernel<most, Reduction>, plan.all_segments(), stream, reduction, plan);
-    return true;
-  };
-  if (launch_with.template operator()<fewer>()) return true;
-  if constexpr (Runs<Source>::count > fewer) return launch_with.template operator()<batches_at_once>();
+  const auto takes = [&](int batches) { return FinishesHeld<Reduction> && plan.in_runs() && plan.holds(batches); };
+  if (takes(Runs<Source, fewer>::count)) return body.template operator()<fewer>(), true;
+  if constexpr (Runs<Source>::count > fewer) {
+    if (takes(Runs<Source>::count)) return body.template operator()<batches_at_once>(), true;
+  }
   return false;
 }
 
@@ -339,12 +338,18 @@ void dispatch_line_width(const LinePlan& plan, const Body& body) {
   plan.width() == 1 ? body.template operator()<1, false>() : body.template operator()<Source::width, false>();
 }
 
+template <class Reduction>
+LinePlan line_plan(const Lines& lines) {
+  using Source = decltype(Reduction::source);
+  return LinePlan(lines, Source::width, Runs<Source>::count);
+}
+
 /// Runs a reduction. `scratch` has LinePlan::scratch_bytes(..., sizeof(Reduction::State)) bytes on the device.
 template <class Reduction>
 void reduce_lines(cudaStream_t stream, const Reduction& reduction, const Lines& lines, std::span<std::byte> scratch) {
   using State = typename Reduction::State;
   using Source = decltype(Reduction::source);
-  const LinePlan plan(lines, Source::width, Runs<Source>::count);
+  const LinePlan plan = line_plan<Reduction>(lines);
   if (plan.results() == 0) return;
   State* states = nullptr;
   if (plan.segments() > 1) {
@@ -352,7 +357,8 @@ void reduce_lines(cudaStream_t stream, const Reduction& reduction, const Lines& 
     states = reinterpret_cast<State*>(scratch.data());
   }
   if constexpr (FinishesHeld<Reduction>) {
-    if (launch_held(stream, reduction, plan)) return;
+    const auto launch = [&]<int most>() { cuda::launch(held_kernel<most, Reduction>, plan.all_segments(), stream, reduction, plan); };
+    if (dispatch_held<Reduction>(plan, launch)) return;
   }
   dispatch_line_width<Source>(plan, [&]<int width, bool in_runs>() {
     cuda::launch(reduce_kernel<width, in_runs, Reduction, State>, plan.all_segments(), stream, states, reduction, plan);
@@ -367,6 +373,24 @@ void reduce_lines(cudaStream_t stream, const Reduction& reduction, const Lines& 
                    reduction, plan, block_lines);
     }
   });
+}
+
+/// A kernel that runs a reduction, of an input in either layout: with(call, body) calls body(reduction, lines).
+template <class With>
+Kernel line_kernel(const With& with, std::function<std::size_t(const InferContext&)> scratch) {
+  Kernel kernel{.halves = true, .scratch = std::move(scratch), .any_layout_inputs = {0}};
+  kernel.run = [with](const KernelContext& call) {
+    with(call, [&](const auto& reduction, const Lines& lines) { reduce_lines(call.stream, reduction, lines, call.scratch); });
+  };
+  kernel.describe = [with](const KernelContext& call) {
+    std::string schedule;
+    with(call, [&]<class Reduction>(const Reduction&, const Lines& lines) {
+      const LinePlan plan = line_plan<Reduction>(lines);
+      if (!dispatch_held<Reduction>(plan, [&]<int>() { schedule = "held in registers"; })) schedule = plan.schedule();
+    });
+    return schedule;
+  };
+  return kernel;
 }
 
 /// A team of threads for `width` neighbouring lines, or a segment of each. Each element is read and written once. Deterministic.

@@ -120,4 +120,9 @@ cuda::LaunchShape LinePlan::all_segments() const {
   return shape;
 }
 
+std::string LinePlan::schedule() const {
+  const char* const way = in_runs_ ? "streamed in runs" : width_ > 1 ? "streamed in columns" : "streamed by elements";
+  return concat(way, segments() > 1 ? ", in segments" : "");
+}
+
 }  // namespace frit::ops

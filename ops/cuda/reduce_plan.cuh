@@ -1,5 +1,7 @@
 #pragma once
 
+#include <string>
+
 #include "frit/core/cuda/launch.cuh"
 #include "frit/core/cuda/strided.cuh"
 #include "frit/core/tensor.h"
@@ -9,9 +11,10 @@ namespace frit::ops {
 
 // How CUDA kernels traverse the elements that belong to one result of a reduction: a line. A line is read by a team of threads of one
 // block, whose number is a power of 2. Where a reduced axis is innermost in memory, the threads of a team are neighbours, and so are the
-// elements that they read: each has some neighbouring ones at a time, where lines are made of whole such runs. Otherwise neighbouring threads
-// belong to neighbouring lines: each has as many lines as fill 16 bytes, where there are whole such vectors. Where there are few lines, each
-// is cut into segments, a block for each. All this depends on sizes and layout alone, so that results have the same bits at every run.
+// elements that they read: each has some neighbouring ones at a time, where lines are made of whole such runs. Otherwise neighbouring
+// threads belong to neighbouring lines: each has as many lines as fill 16 bytes, where there are whole such vectors. Where there are few
+// lines, each is cut into segments, a block for each. All this depends on sizes and layout alone, so that results have the same bits at
+// every run.
 
 /// Batches that it has under way in runs, at most.
 inline constexpr int batches_at_once = 4;
@@ -26,9 +29,9 @@ struct Lines {
 
   std::int64_t results() const { return element_count(kept); }
   std::int64_t count() const { return element_count(reduced); }  ///< elements of a line
-  bool along_memory() const;                                      ///< a reduced axis is innermost
-  bool in_runs() const;                                           ///< of batch_size neighbouring elements
-  bool in_vectors(int width) const;                               ///< `width` lines lie next to each other
+  bool along_memory() const;                                     ///< a reduced axis is innermost
+  bool in_runs() const;                                          ///< of batch_size neighbouring elements
+  bool in_vectors(int width) const;                              ///< `width` lines lie next to each other
 };
 
 class LinePlan {
@@ -49,6 +52,8 @@ class LinePlan {
   bool holds(int batches) const { return segments() == 1 && count_ <= static_cast<std::int64_t>(workers()) * batches * batch_size; }
   /// Lines that a thread has at a time.
   int width() const { return width_; }
+  /// For Kernel::describe: how lines are read that registers do not hold.
+  std::string schedule() const;
 
   /// A block takes groups of lines blockIdx.x, blockIdx.x + gridDim.x, ..., and segment blockIdx.y of each.
   cuda::LaunchShape all_segments() const;
@@ -104,8 +109,8 @@ class LinePlan {
   int width_;
   std::int64_t results_, count_, result_step_;
   Cut cut_;
-  int first_bit_, last_bit_;    // of a team
-  int teams_bit_;               // of their number
+  int first_bit_, last_bit_;  // of a team
+  int teams_bit_;             // of their number
   std::int64_t groups_;
   cuda::StridedIndex<2> kept_;  // of results, and of position 0 of their lines
   cuda::StridedIndex<1> reduced_;

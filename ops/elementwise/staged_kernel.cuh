@@ -50,6 +50,10 @@ std::string centre_source(const CentreKernel& centre, const Stages& stages, cons
 
 /// For Kernel::staged, of an operator whose call is one kernel.
 StagedKernel staged_by(CentreRule rule);
+inline Kernel with_stages(Kernel kernel, CentreRule rule) {
+  kernel.staged = staged_by(std::move(rule));
+  return kernel;
+}
 
 /// The source of the kernel of a call whose operator's kernel was made so; empty where it has to be computed in parts.
 std::string staged_source(const KernelContext& call, const Stages& stages);

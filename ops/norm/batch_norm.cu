@@ -18,7 +18,20 @@ void run_backward(const KernelContext& call) {
   run_cuda_norm_backward(call, norm_geometry(call.inputs[1].shape(), attributes), /*fixed_statistics=*/!attributes.training);
 }
 
+std::string describe(const KernelContext& call) {
+  const BatchNormAttributes& attributes = call.as<BatchNormAttributes>();
+  return attributes.training ? describe_cuda_norm(call, norm_geometry(call.inputs[0].shape(), attributes)) : "statistics known";
+}
+
+std::string describe_backward(const KernelContext& call) {
+  const BatchNormAttributes& attributes = call.as<BatchNormAttributes>();
+  return describe_cuda_norm_backward(call, norm_geometry(call.inputs[1].shape(), attributes), !attributes.training);
+}
+
 }  // namespace
 }  // namespace frit::ops
 
-FRIT_CUDA_KERNELS(batch_norm) { add_cuda_norm<BatchNormAttributes>(registry, "batch_norm", run, run_backward, /*images=*/true); }
+FRIT_CUDA_KERNELS(batch_norm) {
+  add_cuda_norm<BatchNormAttributes>(registry, "batch_norm", {.run = run, .describe = describe},
+                                     {.run = run_backward, .describe = describe_backward}, /*images=*/true);
+}

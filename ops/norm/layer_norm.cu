@@ -284,6 +284,14 @@ bool dispatch_short_rows(const NormGeometry& g, const Body& body) {
   return g.run_length % width == 0 ? with_width.template operator()<width>() : with_width.template operator()<1>();
 }
 
+bool lanes_hold_rows(const NormGeometry& g, DType dtype) {
+  bool held = false;
+  dispatch_floating_and_halves(dtype, [&]<class T>() { dispatch_short_rows<T>(g, [&]<int, int>(const ShortRows&) { held = true; }); });
+  return held;
+}
+
+constexpr const char* held_rows = "in one launch, rows held by lanes";
+
 void run(const KernelContext& call) {
   const auto& attributes = call.as<LayerNormAttributes>();
   const NormGeometry g = norm_geometry(call.inputs[0].shape(), attributes);
@@ -327,6 +335,17 @@ void run_backward(const KernelContext& call) {
   if (!done) run_cuda_norm_backward(call, g);
 }
 
+std::string describe(const KernelContext& call) {
+  const NormGeometry g = norm_geometry(call.inputs[0].shape(), call.as<LayerNormAttributes>());
+  return lanes_hold_rows(g, call.inputs[0].dtype()) ? held_rows : describe_cuda_norm(call, g);
+}
+
+std::string describe_backward(const KernelContext& call) {
+  const NormGeometry g = norm_geometry(call.inputs[1].shape(), call.as<LayerNormAttributes>());
+  const DType dtype = call.inputs[1].dtype();
+  return is_exact_in_own_type(g, dtype) && lanes_hold_rows(g, dtype) ? held_rows : describe_cuda_norm_backward(call, g);
+}
+
 std::size_t backward_scratch(const NormGeometry& g, Layout layout) {
   std::int64_t sums = 0;
   const auto take_more = [&]<int, int>(const ShortRows& rows) { sums = std::max(sums, rows.summing_blocks() * g.run_length); };
@@ -340,5 +359,6 @@ std::size_t backward_scratch(const NormGeometry& g, Layout layout) {
 }  // namespace frit::ops
 
 FRIT_CUDA_KERNELS(layer_norm) {
-  add_cuda_norm<LayerNormAttributes>(registry, "layer_norm", run, run_backward, /*images=*/false, backward_scratch);
+  add_cuda_norm<LayerNormAttributes>(registry, "layer_norm", {.run = run, .describe = describe},
+                                     {.run = run_backward, .describe = describe_backward}, /*images=*/false, backward_scratch);
 }

@@ -27,26 +27,29 @@ struct RunningStatistics {
 void run_cuda_norm(const KernelContext& call, const NormGeometry& geometry, double eps, const RunningStatistics& running = {});
 /// As run_norm, with the running statistics.
 void run_cuda_norm_at_inference(const KernelContext& call, const NormGeometry& geometry, double eps, const RunningStatistics& running);
+/// The way in which run_cuda_norm computes a call.
+std::string describe_cuda_norm(const KernelContext& call, const NormGeometry& geometry);
 /// Of either, for an input that may lie in either layout where `layout` is channels-last.
 std::size_t cuda_norm_scratch(const NormGeometry& geometry, Layout layout);
 
 /// As run_norm_backward.
 void run_cuda_norm_backward(const KernelContext& call, const NormGeometry& geometry, bool fixed_statistics = false);
+std::string describe_cuda_norm_backward(const KernelContext& call, const NormGeometry& geometry, bool fixed_statistics = false);
 std::size_t cuda_norm_backward_scratch(const NormGeometry& geometry, Layout layout);
 /// The same for images in channels-last layout, whose gradient comes from a program.
 StagedKernel staged_norm_backward(NormGeometry (*geometry)(const KernelContext&), bool (*fixed_statistics)(const KernelContext&));
 
-/// The kernels of the norm that has attributes A, and of its gradient. `run` computes the norm. `images`: images may lie in either layout.
+/// The kernels of the norm that has attributes A, and of its gradient, which run and describe calls. `images`: images may lie in either
+/// layout.
 template <class A>
-void add_cuda_norm(Registry& registry, const std::string& name, KernelFunction run, KernelFunction run_backward, bool images,
+void add_cuda_norm(Registry& registry, const std::string& name, Kernel forward, Kernel backward, bool images,
                    std::size_t (*backward_scratch)(const NormGeometry&, Layout) = cuda_norm_backward_scratch) {
   const auto geometry = [](const InferContext& call, std::size_t input) { return norm_geometry(call.shape(input), call.as<A>()); };
-  Kernel forward{.run = std::move(run), .halves = true, .scratch = [geometry](const InferContext& call) {
-                   return cuda_norm_scratch(geometry(call, 0), call.input_layout(0));
-                 }};
-  Kernel backward{.run = std::move(run_backward), .halves = true, .scratch = [geometry, backward_scratch](const InferContext& call) {
-                    return backward_scratch(geometry(call, 1), call.input_layout(1));
-                  }};
+  forward.halves = backward.halves = true;
+  forward.scratch = [geometry](const InferContext& call) { return cuda_norm_scratch(geometry(call, 0), call.input_layout(0)); };
+  backward.scratch = [geometry, backward_scratch](const InferContext& call) {
+    return backward_scratch(geometry(call, 1), call.input_layout(1));
+  };
   if (images) {
     forward.any_layout_inputs = forward.any_layout_outputs = {0};
     backward.any_layout_inputs = {0, 1};
@@ -65,10 +68,13 @@ void add_cuda_norm(Registry& registry, const std::string& name, KernelFunction r
 /// Of a norm that GroupedNorm<A> has added.
 template <class A>
 void add_cuda_grouped_norm(Registry& registry, const std::string& name, bool images) {
-  add_cuda_norm<A>(
-      registry, name,
-      [](const KernelContext& call) { run_cuda_norm(call, norm_geometry(call.inputs[0].shape(), call.as<A>()), call.as<A>().eps); },
-      [](const KernelContext& call) { run_cuda_norm_backward(call, norm_geometry(call.inputs[1].shape(), call.as<A>())); }, images);
+  const auto of = [](const KernelContext& call, std::size_t input) { return norm_geometry(call.inputs[input].shape(), call.as<A>()); };
+  add_cuda_norm<A>(registry, name,
+                   {.run = [of](const KernelContext& call) { run_cuda_norm(call, of(call, 0), call.as<A>().eps); },
+                    .describe = [of](const KernelContext& call) { return describe_cuda_norm(call, of(call, 0)); }},
+                   {.run = [of](const KernelContext& call) { run_cuda_norm_backward(call, of(call, 1)); },
+                    .describe = [of](const KernelContext& call) { return describe_cuda_norm_backward(call, of(call, 1)); }},
+                   images);
 }
 
 }  // namespace frit::ops

@@ -159,6 +159,9 @@ struct BackwardPlan {
   bool rows_are_slices(const NormGeometry& g) const { return !columns && parts == 1 && rows.slices == g.slices; }
 };
 
+/// Of a tensor that a program writes, in a type of its own, or null.
+void* memory_of(const Tensor& tensor) { return tensor.defined() ? tensor.raw() : nullptr; }
+
 template <class T>
 struct Backward {
   const KernelContext& call;
@@ -175,7 +178,7 @@ struct Backward {
         plan(geometry, call.inputs[1].layout()),
         from{data_or_null<T>(call.inputs, 0), call.inputs[1].data<T>(), data_or_null<T>(call.inputs, 4), call.inputs[2].data<double>(),
              call.inputs[3].data<double>()},
-        input_gradient(data_or_null<T>(call.outputs, 0)),
+        input_gradient(stages == nullptr ? data_or_null<T>(call.outputs, 0) : static_cast<T*>(memory_of(call.outputs[0]))),
         weight_gradient(data_or_null<T>(call.outputs, 1)),
         bias_gradient(data_or_null<T>(call.outputs, 2)),
         sums(reinterpret_cast<SumPair*>(call.scratch.data())),
@@ -265,11 +268,15 @@ struct Backward {
     launch(ColumnPass::input_gradient, *plan.columns, split, fixed ? nullptr : means);
   }
 
-  /// All but the sums over samples in one launch, if there are few elements; returns whether it did.
+  /// For all but the sums over samples in one launch, if there are few elements.
+  std::optional<ColumnSplit> split_of_whole_columns() const {
+    if (!plan.columns || input_gradient == nullptr || g.slice_elements() == 0 || is_wide()) return std::nullopt;
+    return whole_slices(*plan.columns, width(*plan.columns), 2 * sizeof(T));
+  }
   bool run_whole_columns() const {
+    const auto split = split_of_whole_columns();
+    if (!split) return false;
     const ColumnGeometry& columns = *plan.columns;
-    const auto split = whole_slices(columns, width(columns), 2 * sizeof(T));
-    if (!split || g.slice_elements() == 0 || is_wide()) return false;
     launch(ColumnPass::whole, columns, *split, wants_parameters() ? sums : nullptr);
     if (wants_parameters() && g.channels > 0) {
       const std::int64_t inner = columns.channel_columns;
@@ -317,13 +324,19 @@ struct Backward {
                        : launch_finish(finish, partial, call.stream);
   }
 
+  const char* schedule(bool fixed) const {
+    if (!fixed && split_of_whole_columns()) return "in one launch, whole columns";
+    if (!fixed && plan.rows_are_slices(g)) return "in one launch, slice by slice";
+    return plan.columns ? "sums first, of columns" : "sums first, of rows";
+  }
+
   void run(bool fixed) const {
     const bool wants_means = input_gradient != nullptr && !fixed;
     if (plan.parameters && wants_parameters()) {
       launch(ColumnPass::sums_by_row, *plan.parameters, column_split(*plan.parameters), sums);
       finish_parameters();
     }
-    if (plan.columns && wants_means && run_whole_columns()) return;
+    if (!fixed && run_whole_columns()) return;
     const bool at_once = plan.rows_are_slices(g) && !fixed;
     if (at_once) {
       run_slices();
@@ -369,6 +382,13 @@ StagedKernel staged_norm_backward(NormGeometry (*geometry)(const KernelContext&)
 std::size_t cuda_norm_backward_scratch(const NormGeometry& geometry, Layout layout) {
   const std::int64_t sums = std::max(BackwardPlan(geometry, layout).partial_sums, BackwardPlan(geometry, Layout::contiguous).partial_sums);
   return static_cast<std::size_t>(sums + geometry.slices) * sizeof(SumPair);
+}
+
+std::string describe_cuda_norm_backward(const KernelContext& call, const NormGeometry& geometry, bool fixed_statistics) {
+  std::string schedule;
+  dispatch_floating_and_halves(call.inputs[1].dtype(),
+                               [&]<class T>() { schedule = Backward<T>(call, geometry).schedule(fixed_statistics); });
+  return schedule;
 }
 
 void run_cuda_norm_backward(const KernelContext& call, const NormGeometry& geometry, bool fixed_statistics) {

@@ -190,6 +190,19 @@ struct ForwardPlan {
   }
 };
 
+enum class ForwardWay { slices, whole_columns, columns, parts };
+
+template <class T>
+ForwardWay way_of(const ForwardPlan& plan) {
+  if (plan.partial_sums == 0) return ForwardWay::slices;
+  if (!plan.columns) return ForwardWay::parts;
+  ForwardWay way = ForwardWay::columns;
+  dispatch_column_width<T>(*plan.columns, [&]<int width>() {
+    if (whole_slices(*plan.columns, width, sizeof(T))) way = ForwardWay::whole_columns;
+  });
+  return way;
+}
+
 /// Contiguous slices as one run each: weights do not matter to sums.
 NormGeometry with_long_runs(NormGeometry g) {
   if (g.run_stride != g.run_length) return g;
@@ -257,17 +270,13 @@ struct Forward {
     launch_finish(finish, {sums, 1, g.slices, plan.parts}, call.stream);
   }
 
-  /// In one launch, if there are few; returns whether it did.
-  bool run_whole_columns(const ColumnGeometry& columns) const {
-    bool done = false;
+  void run_whole_columns(const ForwardPlan& plan) const {
+    const ColumnGeometry& columns = *plan.columns;
     dispatch_column_width<T>(columns, [&]<int width>() {
-      const auto split = whole_slices(columns, width, sizeof(T));
-      if (!split) return;
-      cuda::launch(normalize_whole_columns<T, width>, split->shape(), call.stream, output, rule,
-                   WholeColumnMoments<T, width>{input, columns, aligned(width).data}, *split);
-      done = true;
+      const ColumnSplit split = whole_slices(columns, width, sizeof(T)).value();
+      cuda::launch(normalize_whole_columns<T, width>, split.shape(), call.stream, output, rule,
+                   WholeColumnMoments<T, width>{input, columns, aligned(width).data}, split);
     });
-    return done;
   }
 
   void write_columns(const ForwardPlan& plan) const {
@@ -315,12 +324,26 @@ void run_cuda_norm(const KernelContext& call, const NormGeometry& geometry, doub
   const ForwardPlan plan(geometry, call.inputs[0].layout());
   dispatch_floating_and_halves(call.inputs[0].dtype(), [&]<class T>() {
     Forward<T> forward(call, geometry, eps, running);
-    if (plan.partial_sums == 0) return forward.run_slices();
-    if (plan.columns && forward.run_whole_columns(*plan.columns)) return;
+    const ForwardWay way = way_of<T>(plan);
+    if (way == ForwardWay::slices) return forward.run_slices();
+    if (way == ForwardWay::whole_columns) return forward.run_whole_columns(plan);
     forward.keep_statistics(plan);
     plan.columns ? forward.sum_columns(plan) : forward.sum_parts(plan);
     forward.write(plan);
   });
+}
+
+std::string describe_cuda_norm(const KernelContext& call, const NormGeometry& geometry) {
+  ForwardWay way = ForwardWay::slices;
+  const ForwardPlan plan(geometry, call.inputs[0].layout());
+  dispatch_floating_and_halves(call.inputs[0].dtype(), [&]<class T>() { way = way_of<T>(plan); });
+  switch (way) {
+    case ForwardWay::slices: return "in one launch, slice by slice";
+    case ForwardWay::whole_columns: return "in one launch, whole columns";
+    case ForwardWay::columns: return "statistics first, of columns";
+    case ForwardWay::parts: break;
+  }
+  return "statistics first, of parts";
 }
 
 void run_cuda_norm_at_inference(const KernelContext& call, const NormGeometry& geometry, double eps, const RunningStatistics& running) {

@@ -57,6 +57,6 @@ FRIT_CUDA_KERNELS(avg_pool) {
     };
     const std::string name = concat("avg_pool", image_rank, "d");
     registry.add_cuda(name, pool_kernel(with_rank(run), {0}, {0}, with_rank(centre)));
-    registry.add_cuda(name + "_backward", pool_kernel(with_rank(run_backward), {0}, {0}, with_rank(backward_centre)));
+    registry.add_cuda(name + "_backward", pool_kernel(with_rank(run_backward), {0}, {0}, with_rank(backward_centre), /*backward=*/true));
   }
 }

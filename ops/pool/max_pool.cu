@@ -22,7 +22,8 @@ std::optional<CentreKernel> centre(const KernelContext& call, const Stages& stag
   if (indices.defined() && !lies_in_channels(indices)) return std::nullopt;
   const PoolGeometry g = pool_geometry(image.shape, call.as<PoolOptions>(), image_rank);
   if (!stages.before.instructions.empty() && overlap_much(g)) return std::nullopt;
-  return channel_centre(g, image, "frit/ops/pool/max_pool.cuh", "ChannelWindows", concat("WindowMaximum<", name_of_computed(image.dtype), '>'),
+  return channel_centre(g, image, "frit/ops/pool/max_pool.cuh", "ChannelWindows",
+                        concat("WindowMaximum<", name_of_computed(image.dtype), '>'),
                         [&]<class T, int width, class Index>(std::int64_t samples, std::int64_t channels) {
                           const WindowMaximum<Computed<T>> maximum{data_or_null<std::int32_t>(indices)};
                           return channel_windows<width, Index>(maximum, g, samples, channels);
@@ -58,6 +59,6 @@ FRIT_CUDA_KERNELS(max_pool) {
     };
     const std::string name = concat("max_pool", image_rank, "d");
     registry.add_cuda(name, pool_kernel(with_rank(run), {0}, {0, 1}, with_rank(centre)));
-    registry.add_cuda(name + "_backward", pool_kernel(with_rank(run_backward), {0, 1}, {0}, with_rank(backward_centre)));
+    registry.add_cuda(name + "_backward", pool_kernel(with_rank(run_backward), {0, 1}, {0}, with_rank(backward_centre), /*backward=*/true));
   }
 }

@@ -179,14 +179,19 @@ inline std::int64_t window_elements(const PoolGeometry& g) {
   return elements;
 }
 
+/// Whether a thread takes a window in, and not a team.
+inline bool windows_are_small(const PoolGeometry& g) {
+  const bool overlap = g.stride[2] < g.kernel[2] && g.output[2] > 1;  // windows side by side read much the same memory
+  return window_elements(g) <= (overlap ? 256 : 32);
+}
+
 /// `planes` of them, beginning at the pointers.
 template <class Index, class T, class Reduction>
 void launch_reduction(const Reduction& reduction, T* output, const T* input, const PoolGeometry& g, std::int64_t planes,
                       cudaStream_t stream) {
   const std::int64_t elements = window_elements(g), count = planes * g.output_elements();
-  const bool overlap = g.stride[2] < g.kernel[2] && g.output[2] > 1;  // windows side by side read much the same memory
   const auto pool = pool_plan<Index>(g);
-  if (elements <= (overlap ? 256 : 32)) {
+  if (windows_are_small(g)) {
     cuda::launch(reduce_windows<T, Index, Reduction>, cuda::loop_shape(count), stream, reduction, output, input, pool,
                  static_cast<Index>(count));
   } else {

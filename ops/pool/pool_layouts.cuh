@@ -58,6 +58,20 @@ __global__ void gather_windows_of_channels(T* input_gradient, const T* gradient,
   body(stages::Stored<T>{gradient, true}, stages::StoredSink<T>{input_gradient, true});
 }
 
+/// Whether channels-last images are read in vectors of channels, if all else is aligned too.
+inline bool in_vectors(const Tensor& image) {
+  return image.dim(1) * size_of(image.dtype()) % 16 == 0 && cuda::aligned_for_vectors(image.raw());
+}
+
+/// For Kernel::describe; `backward`: of a gradient.
+inline std::string pool_schedule(const KernelContext& call, bool backward) {
+  const Tensor& image = backward ? call.outputs[0] : call.inputs[0];
+  if (image.layout() == Layout::channels_last) return in_vectors(image) ? "channels in vectors" : "channels one by one";
+  const PoolOptions& options = backward ? call.as<PoolBackwardAttributes>().options : call.as<PoolOptions>();
+  const bool small = backward || windows_are_small(pool_geometry(image.shape(), options, image.rank() - 2));
+  return small ? "planes, by a thread each" : "planes, by a team each";
+}
+
 /// A pooling operator's reduction over all windows of `input`; make(offset) gives it for outputs that begin so many elements further on.
 template <class T, class Make>
 void reduce_all_windows(const Tensor& output, const Tensor& input, const PoolGeometry& g, cudaStream_t stream, const Make& make) {
@@ -75,12 +89,12 @@ void reduce_all_windows(const Tensor& output, const Tensor& input, const PoolGeo
     const auto reduction = make(result);
     const T* const images = x + first * g.image_elements() * channels;
     constexpr int width = cuda::vector_width<T>;
-    const bool in_vectors = channels % width == 0 && cuda::aligned_for_vectors(x) && cuda::aligned_for_vectors(y) && reduction.aligned();
+    const bool vectors = in_vectors(input) && cuda::aligned_for_vectors(y) && reduction.aligned();
     const auto launch = [&](const auto& kernel) {
       cuda::launch(reduce_windows_of_channels<T, decltype(kernel.body)>, kernel.shape, stream, moved(y, result), images, kernel.body);
     };
-    in_vectors ? launch(channel_windows<width, Index>(reduction, g, samples, channels))
-               : launch(channel_windows<1, Index>(reduction, g, samples, channels));
+    vectors ? launch(channel_windows<width, Index>(reduction, g, samples, channels))
+            : launch(channel_windows<1, Index>(reduction, g, samples, channels));
   });
 }
 
@@ -102,12 +116,12 @@ void gather_all_windows(const Tensor& input_gradient, const Tensor& gradient, co
     const auto share = make(window);
     T* const images = dx + first * g.image_elements() * channels;
     constexpr int width = cuda::vector_width<T>;
-    const bool in_vectors = channels % width == 0 && cuda::aligned_for_vectors(dx) && cuda::aligned_for_vectors(dy) && share.aligned();
+    const bool vectors = in_vectors(input_gradient) && cuda::aligned_for_vectors(dy) && share.aligned();
     const auto launch = [&](const auto& kernel) {
       cuda::launch(gather_windows_of_channels<T, decltype(kernel.body)>, kernel.shape, stream, images, dy + window, kernel.body);
     };
-    in_vectors ? launch(channel_shares<width, Index>(share, g, samples, channels))
-               : launch(channel_shares<1, Index>(share, g, samples, channels));
+    vectors ? launch(channel_shares<width, Index>(share, g, samples, channels))
+            : launch(channel_shares<1, Index>(share, g, samples, channels));
   });
 }
 
@@ -136,14 +150,15 @@ std::optional<CentreKernel> channel_centre(const PoolGeometry& g, const TensorTy
 }
 
 /// What a pooling operator's kernel says of layouts: its images lie all in one, best channels-last, where threads read vectors.
-inline Kernel pool_kernel(KernelFunction run, std::vector<int> inputs, std::vector<int> outputs, CentreRule centre) {
+inline Kernel pool_kernel(KernelFunction run, std::vector<int> inputs, std::vector<int> outputs, CentreRule centre, bool backward = false) {
   return {.run = std::move(run),
           .halves = true,
           .any_layout_inputs = std::move(inputs),
           .any_layout_outputs = std::move(outputs),
           .one_layout = true,
           .prefers_channels_last = true,
-          .staged = staged_by(std::move(centre))};
+          .staged = staged_by(std::move(centre)),
+          .describe = [backward](const KernelContext& call) { return pool_schedule(call, backward); }};
 }
 
 }  // namespace frit::ops

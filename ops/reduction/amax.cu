@@ -23,11 +23,13 @@ SharedExtremum<Order, T> reduction_of(const KernelContext& call, const T* x) {
 }
 
 template <class Order>
-void kernel(const KernelContext& call) {
-  const Tensor& input = call.inputs[0];
-  dispatch_all(input.dtype(), [&]<class T>() {
-    reduce_lines(call.stream, reduction_of<Order>(call, input.data<T>()), Lines(input, axes_of(call, input.rank())), call.scratch);
-  });
+Kernel kernel() {
+  const auto with_reduction = [](const KernelContext& call, const auto& body) {
+    const Tensor& input = call.inputs[0];
+    dispatch_all(input.dtype(),
+                 [&]<class T>() { body(reduction_of<Order>(call, input.data<T>()), Lines(input, axes_of(call, input.rank()))); });
+  };
+  return line_kernel(with_reduction, scratch);
 }
 
 template <class Order>
@@ -76,13 +78,8 @@ void backward_kernel(const KernelContext& call) {
 }  // namespace frit::ops
 
 FRIT_CUDA_KERNELS(amax) {
-  const auto add = [&](const char* name, KernelFunction run, CentreRule centre_rule) {
-    registry.add_cuda(
-        name,
-        {.run = std::move(run), .halves = true, .scratch = scratch, .any_layout_inputs = {0}, .staged = staged_by(std::move(centre_rule))});
-  };
-  add("amax", kernel<MaximumOrder>, centre<MaximumOrder>);
-  add("amin", kernel<MinimumOrder>, centre<MinimumOrder>);
+  registry.add_cuda("amax", with_stages(kernel<MaximumOrder>(), centre<MaximumOrder>));
+  registry.add_cuda("amin", with_stages(kernel<MinimumOrder>(), centre<MinimumOrder>));
   registry.add_cuda("extremum_backward",
                     {.run = backward_kernel, .halves = true, .any_layout_inputs = {1}, .any_layout_outputs = {0}, .one_layout = true});
 }

@@ -9,64 +9,94 @@
 
 namespace frit::ops {
 
-/// The pixels of such an image; a power of 2 of threads for one.
+/// The pixels of such an image.
 struct ChannelRows {
-  static constexpr int threads = 256;  ///< of a block
+  static constexpr int threads = 256;     ///< of a block
+  static constexpr int most_batches = 2;  ///< of a pixel that a thread has: few registers, so that many threads have elements under way
 
-  std::int64_t pixels;    ///< below 2^31
-  int channels, workers;  ///< channels: a multiple of batch_size
-  cuda::Divisor image;    ///< pixels of a sample
+  std::int64_t pixels;  ///< below 2^31
+  cuda::Divisor image;  ///< pixels of a sample
 
-  /// What a team's threads merge their parts with.
-  template <class Part>
-  __device__ Part merge(Part part) const {
-    __shared__ Part shared[threads];
-    return merge_team(part, {1, workers}, shared);
+  /// Threads for a pixel, a power of 2: of a short one with a batch each, so that neighbours read side by side.
+  FRIT_HOST_DEVICE static constexpr int workers(std::int64_t channels) {
+    int count = 1;
+    while (channels > count * most_batches * batch_size) count *= 2;
+    const bool is_short = count < 4 && channels == count * most_batches * batch_size;
+    return is_short ? count * most_batches : count;
   }
-  /// Of the calling thread's batch j of a pixel.
-  __device__ stages::Place place(std::int64_t pixel, int j) const {
-    const int channel = (static_cast<int>(threadIdx.x) % workers + j * workers) * batch_size;
-    return {pixel * channels + channel, channel, static_cast<int>(image.quotient(static_cast<std::uint32_t>(pixel)))};
-  }
-  /// Calls body(pixel) for each pixel of the calling thread, and with one that does not exist where others of its block have one more.
-  template <class Body>
-  __device__ void for_each(const Body& body) const {
-    const int teams = threads / workers, team = static_cast<int>(threadIdx.x) / workers;
-    const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * teams;
-    for (std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * teams; first < pixels; first += step) body(first + team);
-  }
-  __device__ bool has(std::int64_t pixel, int j) const { return pixel < pixels && place(0, j).channel < channels; }
 };
 
-/// What a Source or a Sink needs of the channels of a thread's batches.
-template <class Stage, int batches>
-struct ChannelsOfRows {
-  typename Stage::template Channels<batch_size> of[batches];
+/// A team of neighbouring threads for a pixel of so many channels, a multiple of batch_size. The number is a constant of a kernel, and so
+/// are places: where the compiler does not know what it divides by, they cost more instructions than the elements there.
+template <int channels>
+class ChannelTeam {
+ public:
+  static constexpr int workers = ChannelRows::workers(channels);
+  static constexpr int batches = (channels + workers * batch_size - 1) / (workers * batch_size);  ///< of each thread, or one less
 
-  __device__ ChannelsOfRows(const Stage& stage, const ChannelRows& rows) {
+  __device__ explicit ChannelTeam(const ChannelRows& rows) : rows_(rows), worker_(static_cast<int>(threadIdx.x % workers)) {}
+
+  __device__ bool is_first() const { return worker_ == 0; }
+  __device__ bool has(int j) const { return (j + 1) * workers * batch_size <= channels || (worker_ + j * workers) * batch_size < channels; }
+  /// The first one of its batch j; of its batch 0, if it has no such batch.
+  __device__ int channel(int j) const { return (worker_ + (has(j) ? j * workers : 0)) * batch_size; }
+  __device__ stages::Place place(std::uint32_t pixel, int j) const {
+    return {static_cast<std::int64_t>(pixel) * channels + channel(j), channel(j), static_cast<int>(rows_.image.quotient(pixel))};
+  }
+  /// Every thread gets the parts of all merged.
+  template <class Part>
+  __device__ Part merge(Part part) const {
 #pragma unroll
-    for (int j = 0; j < batches; ++j) {
-      if (rows.has(0, j)) of[j] = stage.template channels<batch_size>(rows.place(0, j));
+    for (int mask = 1; mask < workers && mask < cuda::warp_size; mask *= 2) part = Part::merge(part, cuda::shuffle_xor(part, mask));
+    if constexpr (workers > cuda::warp_size) {
+      __shared__ Part shared[ChannelRows::threads];
+      part = merge_team(part, {cuda::warp_size, workers}, shared);
     }
+    return part;
+  }
+  /// Calls body(pixel, exists) for each pixel of the thread, and with the last one, as one that does not exist, where others of its block
+  /// have one more.
+  template <class Body>
+  __device__ void for_each(const Body& body) const {
+    constexpr std::uint32_t teams = ChannelRows::threads / workers;
+    const auto pixels = static_cast<std::uint32_t>(rows_.pixels);
+    for (std::uint32_t first = blockIdx.x * teams; first < pixels; first += gridDim.x * teams) {
+      const std::uint32_t pixel = first + threadIdx.x / workers;
+      body(pixel < pixels ? pixel : pixels - 1, pixel < pixels);
+    }
+  }
+
+ private:
+  const ChannelRows& rows_;
+  int worker_;
+};
+
+/// What a Source or a Sink needs of the channels of a thread's batches. Read where it is used, from a near cache: registers that kept it
+/// would be missing for elements under way.
+template <class Stage, class Team>
+struct ChannelsOfRow {
+  typename Stage::template Channels<batch_size> of[Team::batches];
+
+  __device__ ChannelsOfRow(const Stage& stage, const Team& team) {
+#pragma unroll
+    for (int j = 0; j < Team::batches; ++j) of[j] = stage.template channels<batch_size>(team.place(0, j));
   }
 };
 
 /// Its operands of a thread's batches of a pixel.
-template <class Stage, int batches>
+template <class Stage, class Team>
 struct WordsOfRow {
-  typename Stage::template Words<batch_size> of[batches];
+  typename Stage::template Words<batch_size> of[Team::batches];
 
-  __device__ WordsOfRow(const Stage& stage, const ChannelRows& rows, std::int64_t pixel) {
+  __device__ WordsOfRow(const Stage& stage, const Team& team, std::uint32_t pixel) {
 #pragma unroll
-    for (int j = 0; j < batches; ++j) {
-      if (rows.has(pixel, j)) of[j] = stage.template fetch<batch_size>(rows.place(pixel, j));
-    }
+    for (int j = 0; j < Team::batches; ++j) of[j] = stage.template fetch<batch_size>(team.place(pixel, j));
   }
 };
 
-/// A kernel for a reduction as reduce.cuh has them, whose source is not read, of the channels of such an image, of which a thread has so
-/// many batches. A result lies where its pixel does among all.
-template <class Reduction, int batches>
+/// A kernel for a reduction as reduce.cuh has them, whose source is not read, of the channels of such an image. A result lies where its
+/// pixel does among all.
+template <class Reduction, int channels>
 struct ChannelReduction {
   ChannelRows rows;
   Reduction reduction;
@@ -74,18 +104,20 @@ struct ChannelReduction {
   template <class Source, class Sink>
   __device__ void operator()(const Source& source, const Sink&) const {
     using State = typename Reduction::State;
-    const ChannelsOfRows<Source, batches> channels(source, rows);
-    rows.for_each([&](std::int64_t pixel) {
-      const WordsOfRow<Source, batches> words(source, rows, pixel);
+    using Team = ChannelTeam<channels>;
+    const Team team(rows);
+    team.for_each([&](std::uint32_t pixel, bool exists) {
+      const WordsOfRow<Source, Team> words(source, team, pixel);
+      const ChannelsOfRow<Source, Team> of_channels(source, team);
       State state = State::identity();
 #pragma unroll
-      for (int j = 0; j < batches; ++j) {
-        if (!rows.has(pixel, j)) continue;
-        auto values = source.template values<batch_size>(words.of[j], channels.of[j], stages::Nothing{});
-        state = State::merge(state, reduction.read(values.values, Batch(rows.place(pixel, j).channel)));
+      for (int j = 0; j < Team::batches; ++j) {
+        if (!team.has(j)) continue;
+        auto values = source.template values<batch_size>(words.of[j], of_channels.of[j], stages::Nothing{});
+        state = State::merge(state, reduction.read(values.values, Batch(team.channel(j))));
       }
-      state = rows.merge(state);
-      if (pixel < rows.pixels && static_cast<int>(threadIdx.x) % rows.workers == 0) reduction.finish(state, Line{.result = pixel});
+      state = team.merge(state);
+      if (exists && team.is_first()) reduction.finish(state, Line{.result = pixel});
     });
   }
 };

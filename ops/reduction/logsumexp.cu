@@ -23,11 +23,13 @@ LogOfSumExp<T> reduction_of(const KernelContext& call, const T* x) {
   return {{{x}}, data_or_null<T>(call.outputs[0]), data_or_null<C>(call.outputs[1]), data_or_null<C>(call.outputs[2])};
 }
 
-void kernel(const KernelContext& call) {
-  const Tensor& input = call.inputs[0];
-  dispatch_floating_and_halves(input.dtype(), [&]<class T>() {
-    reduce_lines(call.stream, reduction_of(call, input.data<T>()), Lines(input, axes_of(call, input.rank())), call.scratch);
-  });
+Kernel kernel() {
+  const auto with_reduction = [](const KernelContext& call, const auto& body) {
+    const Tensor& input = call.inputs[0];
+    dispatch_floating_and_halves(input.dtype(),
+                                 [&]<class T>() { body(reduction_of(call, input.data<T>()), Lines(input, axes_of(call, input.rank()))); });
+  };
+  return line_kernel(with_reduction, scratch);
 }
 
 std::optional<CentreKernel> centre(const KernelContext& call, const Stages& stages) {
@@ -70,8 +72,7 @@ void backward_kernel(const KernelContext& call) {
 }  // namespace frit::ops
 
 FRIT_CUDA_KERNELS(logsumexp) {
-  registry.add_cuda("logsumexp",
-                    {.run = kernel, .halves = true, .scratch = scratch, .any_layout_inputs = {0}, .staged = staged_by(centre)});
+  registry.add_cuda("logsumexp", with_stages(kernel(), centre));
   registry.add_cuda("logsumexp_backward",
                     {.run = backward_kernel, .halves = true, .any_layout_inputs = {1}, .any_layout_outputs = {0}, .one_layout = true});
 }

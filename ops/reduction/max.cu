@@ -13,23 +13,26 @@ Dims axis_of(const Attributes& attributes, int rank, const Operator& op) {
 }
 
 std::size_t scratch(const InferContext& call) {
-  return LinePlan::scratch_bytes(call.shape(0), axis_of(call.attributes, call.shape(0).rank(), call.op), sizeof(Extremum<MaximumOrder, double>));
+  return LinePlan::scratch_bytes(call.shape(0), axis_of(call.attributes, call.shape(0).rank(), call.op),
+                                 sizeof(Extremum<MaximumOrder, double>));
 }
 
 /// Either result may be undefined.
-template <class Order>
-void run_extremum(const KernelContext& call, const Tensor& values, const Tensor& indices) {
+template <class Order, class Body>
+void with_extremum(const KernelContext& call, const Tensor& values, const Tensor& indices, const Body& body) {
   const Tensor& input = call.inputs[0];
-  const Lines lines(input, axis_of(call.attributes, input.rank(), call.op));
   dispatch_all(input.dtype(), [&]<class T>() {
-    const FirstExtremum<Order, T> reduction{{input.data<T>()}, data_or_null<T>(values), data_or_null<std::int64_t>(indices)};
-    reduce_lines(call.stream, reduction, lines, call.scratch);
+    body(FirstExtremum<Order, T>{{input.data<T>()}, data_or_null<T>(values), data_or_null<std::int64_t>(indices)},
+         Lines(input, axis_of(call.attributes, input.rank(), call.op)));
   });
 }
 
 template <class Order>
-void kernel(const KernelContext& call) {
-  run_extremum<Order>(call, call.outputs[0], call.outputs[1]);
+Kernel kernel() {
+  const auto with_reduction = [](const KernelContext& call, const auto& body) {
+    with_extremum<Order>(call, call.outputs[0], call.outputs[1], body);
+  };
+  return line_kernel(with_reduction, scratch);
 }
 
 template <class Order>
@@ -40,18 +43,18 @@ std::optional<CentreKernel> centre(const KernelContext& call, const Stages& stag
   });
 }
 
-void argmax_kernel(const KernelContext& call) { run_extremum<MaximumOrder>(call, {}, call.outputs[0]); }
+Kernel argmax_kernel() {
+  const auto with_reduction = [](const KernelContext& call, const auto& body) {
+    with_extremum<MaximumOrder>(call, {}, call.outputs[0], body);
+  };
+  return line_kernel(with_reduction, scratch);
+}
 
 }  // namespace
 }  // namespace frit::ops
 
 FRIT_CUDA_KERNELS(max) {
-  const auto add = [&](const char* name, KernelFunction run, CentreRule centre_rule) {
-    registry.add_cuda(
-        name,
-        {.run = std::move(run), .halves = true, .scratch = scratch, .any_layout_inputs = {0}, .staged = staged_by(std::move(centre_rule))});
-  };
-  add("max", kernel<MaximumOrder>, centre<MaximumOrder>);
-  add("min", kernel<MinimumOrder>, centre<MinimumOrder>);
-  registry.add_cuda("argmax", {.run = argmax_kernel, .halves = true, .scratch = scratch, .any_layout_inputs = {0}});
+  registry.add_cuda("max", with_stages(kernel<MaximumOrder>(), centre<MaximumOrder>));
+  registry.add_cuda("min", with_stages(kernel<MinimumOrder>(), centre<MinimumOrder>));
+  registry.add_cuda("argmax", argmax_kernel());
 }

@@ -52,8 +52,9 @@ struct Extremum {
 
   __device__ static Extremum identity() { return {Order::template start<T>(), std::numeric_limits<std::int64_t>::max()}; }
   __device__ static Extremum merge(const Extremum& a, const Extremum& b) {
-    const bool earlier = b.index < a.index;
-    return replaces<Order>(b.value, a.value) || (earlier && ties(b.value, a.value)) ? b : a;
+    const bool better = replaces<Order>(b.value, a.value), equal = ties(b.value, a.value), earlier = b.index < a.index;
+    const bool second = better | (equal & earlier);  // without branches
+    return {second ? b.value : a.value, second ? b.index : a.index};
   }
 };
 

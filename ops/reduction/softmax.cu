@@ -77,19 +77,24 @@ std::size_t scratch(const InferContext& call) {
 Lines lines_of(const KernelContext& call) { return {call.outputs[0], axis_of(call.attributes, call.outputs[0].shape(), call.op)}; }
 
 template <class Form>
-void kernel(const KernelContext& call) {
-  dispatch_floating_and_halves(call.inputs[0].dtype(), [&]<class T>() {
-    const Normalize<Form, T> reduction{{{call.inputs[0].data<T>()}}, call.outputs[0].data<T>()};
-    reduce_lines(call.stream, reduction, lines_of(call), call.scratch);
-  });
+Kernel kernel() {
+  const auto with_reduction = [](const KernelContext& call, const auto& body) {
+    dispatch_floating_and_halves(call.inputs[0].dtype(), [&]<class T>() {
+      body(Normalize<Form, T>{{{call.inputs[0].data<T>()}}, call.outputs[0].data<T>()}, lines_of(call));
+    });
+  };
+  return line_kernel(with_reduction, scratch<LogSumExp>);
 }
 
 template <class Form>
-void backward_kernel(const KernelContext& call) {
-  dispatch_floating_and_halves(call.inputs[0].dtype(), [&]<class T>() {
-    const NormalizeGradient<Form, T> reduction{{{{call.inputs[0].data<T>()}, {call.inputs[1].data<T>()}}}, call.outputs[0].data<T>()};
-    reduce_lines(call.stream, reduction, lines_of(call), call.scratch);
-  });
+Kernel backward_kernel() {
+  const auto with_reduction = [](const KernelContext& call, const auto& body) {
+    dispatch_floating_and_halves(call.inputs[0].dtype(), [&]<class T>() {
+      const GradientSource<Form, T> source{{call.inputs[0].data<T>()}, {call.inputs[1].data<T>()}};
+      body(NormalizeGradient<Form, T>{{source}, call.outputs[0].data<T>()}, lines_of(call));
+    });
+  };
+  return line_kernel(with_reduction, scratch<Sum>);
 }
 
 constexpr const char* name_of(Softmax) { return "Softmax"; }
@@ -101,34 +106,22 @@ bool is_over_channels(const KernelContext& call, const Shape& image) { return ax
 template <class Form>
 std::optional<CentreKernel> centre(const KernelContext& call, const Stages& stages) {
   const TensorType image = staged_type(call, stages);
-  std::optional<CentreKernel> centre;
-  if (!is_over_channels(call, image.shape)) return centre;
-  dispatch_floating_and_halves(image.dtype, [&]<class T>() {
-    using Source = TensorSource<T>;
-    const auto plan = channel_rows<Source>(image.shape);
-    if (!plan) return;
-    const auto& [rows, shape] = *plan;
-    dispatch_batches<Source>(rows, [&]<int batches>() {
-      centre.emplace("frit/ops/reduction/softmax_rows.cuh", concat("ChannelSoftmax<", name_of(Form{}), ", ", batches, '>'),
-                     ChannelSoftmax<Form, batches>{rows}, shape, /*asks_for_each_sample=*/false);
-    });
-  });
-  return centre;
+  const auto plan = channel_rows(image.shape);
+  if (!is_over_channels(call, image.shape) || !plan) return std::nullopt;
+  return CentreKernel("frit/ops/reduction/softmax_rows.cuh", concat("ChannelSoftmax<", name_of(Form{}), ", ", image.shape[1], '>'),
+                      ChannelSoftmax<Form, any_channels>{plan->first}, plan->second, /*asks_for_each_sample=*/false);
 }
 
 template <class Form>
 std::optional<CentreKernel> backward_centre(const KernelContext& call, const Stages& stages) {
   const TensorType image = staged_type(call, stages);
+  const auto plan = channel_rows(image.shape);
   std::optional<CentreKernel> centre;
-  if (!is_over_channels(call, image.shape) || !lies_in_channels(call.inputs[1])) return centre;
+  if (!is_over_channels(call, image.shape) || !plan || !lies_in_channels(call.inputs[1])) return centre;
   dispatch_floating_and_halves(image.dtype, [&]<class T>() {
-    using Source = GradientSource<Form, T>;
-    const auto plan = channel_rows<Source>(image.shape);
-    if (!plan) return;
-    constexpr int batches = Runs<Source>::count;
     centre.emplace("frit/ops/reduction/softmax_rows.cuh",
-                   concat("ChannelSoftmaxGradient<", name_of(Form{}), ", ", batches, ", ", name_in_programs(image.dtype), '>'),
-                   ChannelSoftmaxGradient<Form, batches, T>{plan->first, call.inputs[1].data<T>()}, plan->second,
+                   concat("ChannelSoftmaxGradient<", name_of(Form{}), ", ", image.shape[1], ", ", name_in_programs(image.dtype), '>'),
+                   ChannelSoftmaxGradient<Form, any_channels, T>{plan->first, call.inputs[1].data<T>()}, plan->second,
                    /*asks_for_each_sample=*/false);
   });
   return centre;
@@ -138,17 +131,14 @@ std::optional<CentreKernel> backward_centre(const KernelContext& call, const Sta
 }  // namespace frit::ops
 
 FRIT_CUDA_KERNELS(softmax) {
-  const auto add = [&](const char* name, KernelFunction run, auto scratch_rule, std::vector<int> images, CentreRule centre_rule) {
-    registry.add_cuda(name, {.run = std::move(run),
-                             .halves = true,
-                             .scratch = scratch_rule,
-                             .any_layout_inputs = std::move(images),
-                             .any_layout_outputs = {0},
-                             .one_layout = true,
-                             .staged = staged_by(std::move(centre_rule))});
+  const auto add = [&](const char* name, Kernel kernel, std::vector<int> images, CentreRule centre_rule) {
+    kernel.any_layout_inputs = std::move(images);
+    kernel.any_layout_outputs = {0};
+    kernel.one_layout = true;
+    registry.add_cuda(name, with_stages(std::move(kernel), std::move(centre_rule)));
   };
-  add("softmax", kernel<Softmax>, scratch<LogSumExp>, {0}, centre<Softmax>);
-  add("log_softmax", kernel<LogSoftmax>, scratch<LogSumExp>, {0}, centre<LogSoftmax>);
-  add("softmax_backward", backward_kernel<Softmax>, scratch<Sum>, {0, 1}, backward_centre<Softmax>);
-  add("log_softmax_backward", backward_kernel<LogSoftmax>, scratch<Sum>, {0, 1}, backward_centre<LogSoftmax>);
+  add("softmax", kernel<Softmax>(), {0}, centre<Softmax>);
+  add("log_softmax", kernel<LogSoftmax>(), {0}, centre<LogSoftmax>);
+  add("softmax_backward", backward_kernel<Softmax>(), {0, 1}, backward_centre<Softmax>);
+  add("log_softmax_backward", backward_kernel<LogSoftmax>(), {0, 1}, backward_centre<LogSoftmax>);
 }

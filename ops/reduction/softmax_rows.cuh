@@ -7,10 +7,11 @@
 
 namespace frit::ops {
 
+/// The greatest number: NaN is none.
 template <class T>
 struct Greatest {
   T value;
-  __device__ static Greatest merge(Greatest a, Greatest b) { return {b.value > a.value ? b.value : a.value}; }
+  __device__ static Greatest merge(Greatest a, Greatest b) { return {fmax(a.value, b.value)}; }
 };
 
 /// An infinite maximum makes the whole line NaN, as in PyTorch.
@@ -27,7 +28,7 @@ __device__ void softmax_in_place(T (&terms)[batches][batch_size], const Team& te
 #pragma unroll
   for (const auto& batch : terms) {
 #pragma unroll
-    for (const T x : batch) greatest.value = x > greatest.value ? x : greatest.value;
+    for (const T x : batch) greatest.value = fmax(greatest.value, x);
   }
   const T maximum = team.merge(greatest).value;
   auto sum = Sum<T>::identity();
@@ -50,41 +51,43 @@ __device__ void softmax_in_place(T (&terms)[batches][batch_size], const Team& te
   }
 }
 
-/// A kernel for softmax over the channels of such an image, of which a thread has so many batches.
-template <class Form, int batches>
+/// A kernel for softmax over the channels of such an image.
+template <class Form, int channels>
 struct ChannelSoftmax {
   ChannelRows rows;
 
   template <class Source, class Sink>
   __device__ void operator()(const Source& source, const Sink& sink) const {
     using C = typename Source::Computed;
-    const ChannelsOfRows<Source, batches> channels(source, rows);
-    const ChannelsOfRows<Sink, batches> sink_channels(sink, rows);
-    rows.for_each([&](std::int64_t pixel) {
-      const WordsOfRow<Source, batches> words(source, rows, pixel);
-      const WordsOfRow<Sink, batches> sink_words(sink, rows, pixel);
-      C terms[batches][batch_size];
+    using Team = ChannelTeam<channels>;
+    const Team team(rows);
+    team.for_each([&](std::uint32_t pixel, bool exists) {
+      const WordsOfRow<Source, Team> words(source, team, pixel);
+      const WordsOfRow<Sink, Team> sink_words(sink, team, pixel);
+      const ChannelsOfRow<Source, Team> of_channels(source, team);
+      C terms[Team::batches][batch_size];
 #pragma unroll
-      for (int j = 0; j < batches; ++j) {
-        const auto values = source.template values<batch_size>(words.of[j], channels.of[j], stages::Nothing{});
+      for (int j = 0; j < Team::batches; ++j) {
+        const auto values = source.template values<batch_size>(words.of[j], of_channels.of[j], stages::Nothing{});
 #pragma unroll
-        for (int i = 0; i < batch_size; ++i) terms[j][i] = rows.has(pixel, j) ? values[i] : -std::numeric_limits<C>::infinity();
+        for (int i = 0; i < batch_size; ++i) terms[j][i] = team.has(j) ? values[i] : -std::numeric_limits<C>::infinity();
       }
-      softmax_in_place<Form>(terms, rows);
+      softmax_in_place<Form>(terms, team);
+      const ChannelsOfRow<Sink, Team> sink_channels(sink, team);
 #pragma unroll
-      for (int j = 0; j < batches; ++j) {
-        if (!rows.has(pixel, j)) continue;
+      for (int j = 0; j < Team::batches; ++j) {
+        if (!exists || !team.has(j)) continue;
         cuda::Vector<C, batch_size> results;
 #pragma unroll
         for (int i = 0; i < batch_size; ++i) results[i] = terms[j][i];
-        sink.template store<batch_size>(rows.place(pixel, j), results, sink_words.of[j], sink_channels.of[j]);
+        sink.template store<batch_size>(team.place(pixel, j), results, sink_words.of[j], sink_channels.of[j]);
       }
     });
   }
 };
 
 /// The same for its gradient; the source gives the result's, y is the result.
-template <class Form, int batches, class T>
+template <class Form, int channels, class T>
 struct ChannelSoftmaxGradient {
   ChannelRows rows;
   const T* y;
@@ -92,32 +95,34 @@ struct ChannelSoftmaxGradient {
   template <class Source, class Sink>
   __device__ void operator()(const Source& source, const Sink& sink) const {
     using C = Computed<T>;
+    using Team = ChannelTeam<channels>;
+    const Team team(rows);
     const stages::Stored<T> results{y, true};
-    const ChannelsOfRows<Source, batches> channels(source, rows);
-    const ChannelsOfRows<Sink, batches> sink_channels(sink, rows);
-    rows.for_each([&](std::int64_t pixel) {
-      const WordsOfRow<Source, batches> words(source, rows, pixel);
-      const WordsOfRow<stages::Stored<T>, batches> result_words(results, rows, pixel);
-      const WordsOfRow<Sink, batches> sink_words(sink, rows, pixel);
-      cuda::Vector<C, batch_size> gradients[batches];
+    team.for_each([&](std::uint32_t pixel, bool exists) {
+      const WordsOfRow<Source, Team> words(source, team, pixel);
+      const WordsOfRow<stages::Stored<T>, Team> result_words(results, team, pixel);
+      const WordsOfRow<Sink, Team> sink_words(sink, team, pixel);
+      const ChannelsOfRow<Source, Team> of_channels(source, team);
+      cuda::Vector<C, batch_size> gradients[Team::batches];
       auto sum = Sum<C>::identity();
 #pragma unroll
-      for (int j = 0; j < batches; ++j) {
-        if (!rows.has(pixel, j)) continue;
-        gradients[j] = source.template values<batch_size>(words.of[j], channels.of[j], stages::Nothing{});
+      for (int j = 0; j < Team::batches; ++j) {
+        gradients[j] = source.template values<batch_size>(words.of[j], of_channels.of[j], stages::Nothing{});
+        if (!team.has(j)) continue;
         C terms[batch_size];
 #pragma unroll
         for (int i = 0; i < batch_size; ++i) terms[i] = Form::template term<C>(gradients[j][i], convert<C>(result_words.of[j][i]));
         sum = Sum<C>::merge(sum, Sum<C>::of(tree_sum(terms)));
       }
-      const C total = rows.merge(sum).value();
+      const C total = team.merge(sum).value();
+      const ChannelsOfRow<Sink, Team> sink_channels(sink, team);
 #pragma unroll
-      for (int j = 0; j < batches; ++j) {
-        if (!rows.has(pixel, j)) continue;
+      for (int j = 0; j < Team::batches; ++j) {
+        if (!exists || !team.has(j)) continue;
         cuda::Vector<C, batch_size> gradient;
 #pragma unroll
         for (int i = 0; i < batch_size; ++i) gradient[i] = Form::gradient(gradients[j][i], convert<C>(result_words.of[j][i]), total);
-        sink.template store<batch_size>(rows.place(pixel, j), gradient, sink_words.of[j], sink_channels.of[j]);
+        sink.template store<batch_size>(team.place(pixel, j), gradient, sink_words.of[j], sink_channels.of[j]);
       }
     });
   }

@@ -26,26 +26,36 @@ Dims axes_of(const KernelContext& call, int rank) {
   return normalize_axes(call.as<ReductionAttributes>().axes, rank, call.op.name.c_str());
 }
 
-template <class T, class Result>
-void launch_sum(const KernelContext& call, bool divide_by_count) {
-  const Tensor& input = call.inputs[0];
-  const Lines lines(input, axes_of(call, input.rank()));
-  const std::int64_t divisor = divide_by_count ? lines.count() : 1;
-  const T* const x = input.data<T>();
-  Result* const y = call.outputs[0].data<Result>();
-  if constexpr (!std::is_integral_v<T>) {
-    if (const auto columns = columns_of(lines)) return sum_columns_of(y, x, *columns, divisor, call.scratch, call.stream);
-  }
-  reduce_lines(call.stream, DividedSum<T, Result>(x, y, divisor), lines, call.scratch);
+Lines lines_of(const KernelContext& call) { return {call.inputs[0], axes_of(call, call.inputs[0].rank())}; }
+
+/// If its lines are summed as columns.
+std::optional<Columns> columns_of(const KernelContext& call) {
+  return is_floating(call.inputs[0].dtype()) ? columns_of(lines_of(call)) : std::nullopt;
 }
 
-void sum_kernel(const KernelContext& call) {
-  const auto run = [&]<class T>() { launch_sum<T, std::conditional_t<std::is_integral_v<T>, std::int64_t, T>>(call, false); };
-  dispatch_all(call.inputs[0].dtype(), run);
+void sum_columns(const KernelContext& call, const Columns& columns, bool divide_by_count) {
+  const std::int64_t divisor = divide_by_count ? lines_of(call).count() : 1;
+  dispatch_floating_and_halves(call.inputs[0].dtype(), [&]<class T>() {
+    sum_columns_of(call.outputs[0].data<T>(), call.inputs[0].data<T>(), columns, divisor, call.scratch, call.stream);
+  });
 }
 
-void mean_kernel(const KernelContext& call) {
-  dispatch_floating_and_halves(call.inputs[0].dtype(), [&]<class T>() { launch_sum<T, T>(call, true); });
+Kernel kernel(bool divide_by_count) {
+  const auto with_reduction = [=](const KernelContext& call, const auto& body) {
+    const Lines lines = lines_of(call);
+    dispatch_all(call.inputs[0].dtype(), [&]<class T>() {
+      using Result = std::conditional_t<std::is_integral_v<T>, std::int64_t, T>;
+      body(DividedSum<T, Result>(call.inputs[0].data<T>(), call.outputs[0].data<Result>(), divide_by_count ? lines.count() : 1), lines);
+    });
+  };
+  const Kernel of_lines = line_kernel(with_reduction, scratch);
+  Kernel kernel = of_lines;
+  kernel.run = [=](const KernelContext& call) {
+    const auto columns = columns_of(call);
+    columns ? sum_columns(call, *columns, divide_by_count) : of_lines.run(call);
+  };
+  kernel.describe = [=](const KernelContext& call) { return columns_of(call) ? "sums of columns" : of_lines.describe(call); };
+  return kernel;
 }
 
 /// Over the pixels of an image, of each sample or of all, which are columns.
@@ -87,11 +97,8 @@ std::optional<CentreKernel> centre(const KernelContext& call, const Stages& stag
 }  // namespace frit::ops
 
 FRIT_CUDA_KERNELS(sum) {
-  const auto add = [&](const char* name, KernelFunction run, bool divide_by_count) {
+  for (const bool divide_by_count : {false, true}) {
     const auto rule = [=](const KernelContext& call, const Stages& stages) { return centre(call, stages, divide_by_count); };
-    registry.add_cuda(name,
-                      {.run = std::move(run), .halves = true, .scratch = scratch, .any_layout_inputs = {0}, .staged = staged_by(rule)});
-  };
-  add("sum", sum_kernel, false);
-  add("mean", mean_kernel, true);
+    registry.add_cuda(divide_by_count ? "mean" : "sum", with_stages(kernel(divide_by_count), rule));
+  }
 }

@@ -17,6 +17,7 @@
 #include "frit/ops/norm/norm_attributes.h"
 #include "frit/ops/pool/pool.h"
 #include "frit/ops/reduction/reduction.h"
+#include "frit/ops/shape/shape_ops.h"
 #include "ops/operator_checks.h"
 
 namespace frit {
@@ -162,6 +163,7 @@ TEST_F(Chains, LeaveReductionsOverOtherAxes) {
   const Value x = input("images", {2, 8, 3, 5});
   for (const Dims& axes : {Dims{0}, Dims{3}, Dims{1, 2}, Dims{0, 1, 2, 3}}) graph_.output(concat(axes), sum(square(x), axes));
   graph_.output("odd", sum(square(input("odd images", {2, 7, 3, 5})), {1}));
+  graph_.output("images", min(square(input("narrow images", {2, 8, 3, 1})), {3}, true));
   EXPECT_EQ(grown(graph_), "");
 }
 
@@ -277,7 +279,8 @@ TEST_F(CudaChains, ReduceInOneKernel) {
   if (cuda::device_count() == 0) GTEST_SKIP() << "no CUDA device";
   const Device gpu = {DeviceKind::cuda, 0};
   for (const auto& [dtype, tolerance] : {std::pair{DType::f32, 1e-5}, {DType::f16, 5e-3}, {DType::bf16, 4e-2}, {DType::f64, 1e-12}}) {
-    for (const Shape& shape : {Shape{2, 16, 33, 57}, Shape{3, 128, 70, 65}, Shape{2, 1000, 9, 7}, Shape{2, 40, 5, 16, 9}}) {
+    for (const Shape& shape :
+         {Shape{2, 8, 31, 33}, Shape{2, 16, 33, 57}, Shape{3, 128, 70, 65}, Shape{2, 1000, 9, 7}, Shape{2, 40, 5, 16, 9}}) {
       for (const bool keep_dims : {false, true}) {
         SCOPED_TRACE(concat(dtype, ' ', shape, keep_dims ? " kept" : ""));
         Graph plain;
@@ -288,6 +291,9 @@ TEST_F(CudaChains, ReduceInOneKernel) {
           const Value y = reduce(hard_swish((x + 0.1 * ++count) * scale) - other, {1}, keep_dims);
           plain.output(concat("y", count), y);
         }
+        plain.output("softmax", sigmoid(softmax(x * scale, 1) + other)), ++count;
+        const ops::Operator& backward = ops::registry().find("softmax_backward");
+        plain.output("dx", ops::emit_one("softmax_backward", {other * scale, x}, backward.default_attributes)), ++count;
         const Graph clean = graph::convert_layouts(graph::apply(graph::cleanup_pipeline(), plain), gpu);
         expect_one_kernel_each(clean, gpu, count);
         const auto expected = results_of(plain), found = results_of(clean, gpu);
@@ -295,6 +301,17 @@ TEST_F(CudaChains, ReduceInOneKernel) {
       }
     }
   }
+}
+
+TEST_F(CudaChains, WriteAnotherTypeThanTheyRead) {
+  if (cuda::device_count() == 0) GTEST_SKIP() << "no CUDA device";
+  const Device gpu = {DeviceKind::cuda, 0};
+  const Shape shape = {2, 8, 33, 31};
+  graph_.output("dx", cast(backward(input("gradient", shape), input("images", shape)) * 2, DType::f16));
+  const Graph clean = graph::convert_layouts(graph::apply(graph::cleanup_pipeline(), graph_), gpu);
+  expect_one_kernel_each(clean, gpu, 1);
+  const auto expected = results_of(graph_), found = results_of(clean, gpu);
+  for (const auto& [name, tensor] : expected) EXPECT_TRUE(near(found.at(name), tensor, 1e-3, largest_finite(tensor))) << name;
 }
 
 TEST_F(Chains, AttributesComeBackFromTheirText) {

@@ -8,7 +8,12 @@
 #include "frit/ops/convolution/convolution.h"
 #include "frit/ops/elementwise/activation.h"
 #include "frit/ops/elementwise/arithmetic.h"
+#include "frit/ops/norm/norm_attributes.h"
+#include "frit/ops/operator/registry.h"
+#include "frit/ops/pool/pool.h"
 #include "frit/ops/reduction/reduction.h"
+#include "frit/ops/reduction/reduction_axes.h"
+#include "frit/ops/reduction/softmax.h"
 
 namespace frit {
 namespace {
@@ -41,6 +46,68 @@ TEST(Schedules, AreEmptyWhereThereIsOneWay) {
   Graph graph;
   graph.output("y", softmax(graph.input("x", {2, 3, 4, 5}), 1));
   EXPECT_EQ(schedules_of(graph, Device::cpu()), (std::map<std::string, std::string>{{"softmax", ""}}));
+}
+
+/// What a CUDA kernel says of a call, which needs no GPU; none without kernels. `layout` is that of images.
+std::optional<std::string> schedule_of(const char* name, const std::vector<TensorType>& types, const ops::Attributes& attributes,
+                                       Layout layout = Layout::contiguous) {
+  const ops::Operator& op = ops::registry().find(name);
+  if (!op.cuda.describe) return std::nullopt;
+  std::vector<Tensor> inputs, outputs;
+  for (const TensorType& type : types) {
+    inputs.push_back(Tensor::empty(type.shape, type.dtype, {}, type.shape.rank() < 4 ? Layout::contiguous : layout));
+  }
+  for (const TensorType& type : op.infer_types(types, attributes)) outputs.push_back(Tensor::empty(type.shape, type.dtype));
+  return op.cuda.describe({op, attributes, inputs, outputs, {}});
+}
+
+TEST(Schedules, OfReductionsSayHowLinesAreRead) {
+  const auto of_softmax = [](const Shape& shape, DType dtype, std::int64_t axis) {
+    return schedule_of("softmax", {{dtype, shape}}, ops::SoftmaxAttributes{axis});
+  };
+  const auto of_sum = [](const Shape& shape, const Dims& axes) {
+    return schedule_of("sum", {{DType::f32, shape}}, ops::ReductionAttributes{axes, false});
+  };
+  if (!of_sum({2}, {0})) GTEST_SKIP() << "no CUDA kernels";
+  for (const DType dtype : {DType::f16, DType::f32, DType::f64}) {
+    EXPECT_EQ(of_softmax({64, 1000}, dtype, 1), "held in registers");
+    EXPECT_EQ(of_softmax({64, 1001}, dtype, 1), "streamed by elements");
+    EXPECT_EQ(of_softmax({2, 1 << 20}, dtype, 1), "streamed in runs, in segments");
+    EXPECT_EQ(of_softmax({256, 16, 64, 64}, dtype, 1), "streamed in columns");
+  }
+  EXPECT_EQ(of_sum({2048, 1000}, {1}), "streamed in runs");
+  EXPECT_EQ(of_sum({1000, 64}, {0}), "sums of columns");
+}
+
+TEST(Schedules, OfNormsSayHowStatisticsAreFound) {
+  const auto of_norm = [](const Shape& shape, Layout layout) {
+    const TensorType statistics = {DType::f64, {shape[0] * 4}};
+    return std::pair{schedule_of("group_norm", {{DType::f32, shape}}, ops::GroupNormAttributes{.num_groups = 4}, layout),
+                     schedule_of("group_norm_backward", {{DType::f32, shape}, {DType::f32, shape}, statistics, statistics},
+                                 ops::GroupNormAttributes{.num_groups = 4}, layout)};
+  };
+  using Ways = decltype(of_norm({}, Layout::contiguous));
+  if (!of_norm({2, 4, 8, 8}, Layout::contiguous).first) GTEST_SKIP() << "no CUDA kernels";
+  EXPECT_EQ(of_norm({256, 64, 8, 8}, Layout::contiguous), (Ways{"in one launch, slice by slice", "sums first, of rows"}));
+  EXPECT_EQ(of_norm({2, 64, 256, 256}, Layout::contiguous), (Ways{"statistics first, of parts", "sums first, of rows"}));
+  EXPECT_EQ(of_norm({256, 64, 8, 8}, Layout::channels_last), (Ways{"in one launch, whole columns", "in one launch, whole columns"}));
+  EXPECT_EQ(of_norm({2, 64, 256, 256}, Layout::channels_last), (Ways{"statistics first, of columns", "sums first, of columns"}));
+  const auto of_rows = [](std::int64_t length) {
+    return schedule_of("layer_norm", {{DType::f32, {64, length}}}, ops::LayerNormAttributes{.normalized_rank = 1});
+  };
+  EXPECT_EQ(of_rows(768), "in one launch, rows held by lanes");
+  EXPECT_EQ(of_rows(8192), "in one launch, slice by slice");
+}
+
+TEST(Schedules, OfPoolsSayHowWindowsAreRead) {
+  const auto of_pool = [](const Shape& shape, std::int64_t size, Layout layout) {
+    return schedule_of("avg_pool2d", {{DType::f32, shape}}, PoolOptions{.kernel_size = {size, size}, .stride = {size, size}}, layout);
+  };
+  if (!of_pool({2, 4, 8, 8}, 2, Layout::contiguous)) GTEST_SKIP() << "no CUDA kernels";
+  EXPECT_EQ(of_pool({2, 4, 8, 8}, 2, Layout::contiguous), "planes, by a thread each");
+  EXPECT_EQ(of_pool({2, 4, 8, 8}, 8, Layout::contiguous), "planes, by a team each");
+  EXPECT_EQ(of_pool({2, 4, 8, 8}, 2, Layout::channels_last), "channels in vectors");
+  EXPECT_EQ(of_pool({2, 6, 8, 8}, 2, Layout::channels_last), "channels one by one");
 }
 
 class CudaSchedules : public testing::Test {
