@@ -148,7 +148,7 @@ class Chains {
       before = program_before(n, staged);
       input = staged.input;
     }
-    if (node(n).op->staged_output) after = program_after(n, input, before, last);
+    if (node(n).op->staged_output && leads(n)) after = program_after(n, input, before, last);
     if (before.operands.empty() && after.operands.empty()) return std::nullopt;
     if (before.is_kept) last = graph_.producer_index(node(n).inputs[index(input)]);
     Chain chain = chain_with(n, input, before, after, last);
@@ -198,6 +198,14 @@ class Chains {
     const std::int64_t together = staged.reads * read_bytes(operands(), n, shape(value)) + (is_kept ? image : 0);
     if (members.empty() || together >= apart) return {};
     return made_of(members);
+  }
+
+  /// Whether the operation is to take in what follows it.
+  bool leads(int n) const {
+    const auto& rule = node(n).op->cuda.staged.leads;
+    std::vector<TensorType> types;
+    for (const int id : node(n).inputs) types.push_back(graph_.type(id));
+    return !rule || rule(types, node(n).attributes);
   }
 
   /// Whether others read a value that an operation reads, and it can be computed where the value is.

@@ -262,7 +262,7 @@ ChainCall::ChainCall(const KernelContext& context)
       inputs(call.parts(context.inputs)),
       centre_inputs(call.centre_inputs(inputs.centre, Tensor())),
       centre_outputs(context.outputs.first(context.outputs.size() - (call.keeps ? 1 : 0))),
-      kept_(call.keeps ? &context.outputs.back() : nullptr) {
+      kept_(call.keeps && context.outputs.back().defined() ? &context.outputs.back() : nullptr) {
   ChainTypes types;
   FRIT_CHECK(types.infer(call, types_of(context.inputs)).empty());
   given_ = types.given;
@@ -316,7 +316,7 @@ struct Parts {
     return operands;
   }
   DType between(DType dtype) const { return widens && is_half(dtype) ? DType::f32 : dtype; }
-  std::size_t given_bytes() const { return call.before.instructions.empty() || call.keeps ? 0 : bytes_of(types.given); }
+  std::size_t given_bytes() const { return call.before.instructions.empty() ? 0 : bytes_of(types.given); }
   std::size_t result_bytes() const { return call.after.instructions.empty() ? 0 : bytes_of(types.result); }
 
   std::size_t own_scratch(const InferContext& context, Device device) const {
@@ -359,7 +359,8 @@ void run_chain_in_parts(const KernelContext& context) {
   std::vector<Tensor> inputs = chain.centre_inputs, outputs(chain.centre_outputs.begin(), chain.centre_outputs.end());
   if (!chain.call.before.instructions.empty()) {
     Tensor& given = inputs[static_cast<std::size_t>(chain.call.input)];
-    given = chain.call.keeps ? context.outputs.back() : take(parts.types.given);
+    const Tensor* const kept = chain.stages().kept;
+    given = kept != nullptr ? *kept : take(parts.types.given);
     const Attributes program = ElementwiseAttributes{chain.call.before};
     // The rest of the scratch memory is this call's, and then the next one's.
     invoke(elementwise(), program, chain.inputs.before, {&given, 1}, scratch.subspan(parts.result_bytes()));

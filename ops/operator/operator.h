@@ -127,6 +127,9 @@ struct StagedKernel {
   /// Whether it can; looks at types and layouts alone, and at nothing that lies in memory.
   std::function<bool(const KernelContext&, const Stages&)> takes = {};
   std::function<void(const KernelContext&, const Stages&)> run = {}, prepare = {};
+  /// Whether it takes so many programs after such a call, on the current device, that these should not be computed with what reads them
+  /// instead. Missing: it does.
+  std::function<bool(std::span<const TensorType> inputs, const Attributes&)> leads = {};
 
   explicit operator bool() const { return static_cast<bool>(run); }
 };
