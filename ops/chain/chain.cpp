@@ -296,7 +296,7 @@ struct Parts {
   /// On a CPU, whose kernels compute halves in float32, what lies between is not rounded to them, unless a program converts itself.
   Parts(const InferContext& context, Device device) : call(context.as<ChainAttributes>().call), widens(device.kind == DeviceKind::cpu) {
     FRIT_CHECK(types.infer(call, context.inputs).empty());
-    if (!call.keeps) types.given.dtype = between(types.given.dtype);
+    types.given.dtype = between(types.given.dtype);
     widens = widens && (call.after.instructions.empty() || can_compute(call.after, after_operands(context)));
     types.result.dtype = between(types.result.dtype);
     for (const auto& some : {context.layouts.inputs, context.layouts.outputs}) {
@@ -360,11 +360,13 @@ void run_chain_in_parts(const KernelContext& context) {
   if (!chain.call.before.instructions.empty()) {
     Tensor& given = inputs[static_cast<std::size_t>(chain.call.input)];
     const Tensor* const kept = chain.stages().kept;
-    given = kept != nullptr ? *kept : take(parts.types.given);
+    given = kept != nullptr && kept->dtype() == parts.types.given.dtype ? *kept : take(parts.types.given);
     const Attributes program = ElementwiseAttributes{chain.call.before};
     // The rest of the scratch memory is this call's, and then the next one's.
     invoke(elementwise(), program, chain.inputs.before, {&given, 1}, scratch.subspan(parts.result_bytes()));
+    if (kept != nullptr && kept->raw() != given.raw()) copy(*kept, given);
   }
+  if (std::none_of(outputs.begin(), outputs.end(), [](const Tensor& output) { return output.defined(); })) return;
   const bool follows = !chain.call.after.instructions.empty() && outputs[0].defined();
   if (follows) outputs[0] = take(parts.types.result);
   const std::span<std::byte> rest = follows ? scratch : scratch.subspan(parts.result_bytes());
