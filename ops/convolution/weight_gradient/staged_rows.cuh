@@ -90,10 +90,12 @@ struct GradientStager {
 };
 
 /// Brings the rows of the input that are new in tiles, as right factors: 4 pixels of a channel are 16 bytes, and 8 channels of these lie
-/// one after the other. A thread copies 4 pixels of 4 channels to where it then writes 4 channels of 4 pixels, rounded.
+/// one after the other. Rows are copied as they lie in memory, and written anew when all threads have read what they copied of them.
 struct RowStager {
+  static constexpr int most_quads = 2;  ///< of a thread in a row: 4 pixels of 4 channels each
+
   const float* input;
-  int line, place, to;  ///< line: of several short rows that are brought together; to: in a row in shared memory
+  int line, place, from, to;  ///< line: of several short rows that are brought together; where its channels lie in a row, before and after
 
   __device__ RowStager(int thread, const float* input, const RowTiles& w, const RowBlock& block) {
     const int channel = Stager::channel(thread), quads = w.columns / 4;
@@ -101,6 +103,7 @@ struct RowStager {
     line = w.lines > 1 ? Stager::place(thread) / quads : 0;
     place = Stager::place(thread) - line * quads;
     if (line >= w.lines || block.input + channel >= w.in_channels) line = INT_MAX / 2;  // it has none
+    from = channel * 4;
     to = channel / 8 * w.group_bytes + channel % 8 * warpgroup::chunk_bytes;
   }
 
@@ -110,44 +113,60 @@ struct RowStager {
     const int depth = static_cast<int>(w.depths.remainder(image, sample)) - w.padding[0] + block.depth_tap;
     const bool any = static_cast<unsigned>(depth) < static_cast<unsigned>(w.input[0]);
     const std::int64_t plane = (static_cast<std::int64_t>(sample) * w.input[0] + depth) * w.input[1];
-    for_quads(ring, w, [&](int y, int quad, std::uint32_t address) {
-      const int row = ring.row - w.padding[1] + y, column = ring.column + quad * 4;
+#pragma unroll 1
+    for (int y = first_row(ring) + line; y < input_rows(w); y += w.lines) {
+      const int row = ring.row - w.padding[1] + y;
       const bool present = any && static_cast<unsigned>(row) < static_cast<unsigned>(w.input[1]);
-      const float* const from = input + ((plane + row) * w.input[2] + column) * w.in_channels;
+      const std::uint32_t raw = ring.slot(w, y) + static_cast<std::uint32_t>(from);
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        cuda::copy_bytes_or_zeros<16>(chunk(address, i), from + i * w.in_channels, present && column + i < w.input[2]);
+      for (int k = 0; k < most_quads; ++k) {
+        const int quad = place + k * Stager::together, column = ring.column + quad * 4;
+        if (quad * 4 >= w.columns) break;
+        const float* const pixel = input + ((plane + row) * w.input[2] + column) * w.in_channels;
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          cuda::copy_bytes_or_zeros<16>(raw + pixel_bytes * static_cast<std::uint32_t>(quad * 4 + i), pixel + i * w.in_channels,
+                                        present && column + i < w.input[2]);
+        }
       }
-    });
+    }
   }
-  /// What this thread copied, once it is there.
+  /// Once the calling thread's copies are there.
   __device__ void transpose(const RowRing& ring, const RowTiles& w) const {
-    for_quads(ring, w, [&](int, int, std::uint32_t address) {
-      cuda::WideVector<float> pixels[4];
+#pragma unroll 1
+    for (int first = first_row(ring); first < input_rows(w); first += w.lines) {
+      const bool any = first + line < input_rows(w);
+      const std::uint32_t slot = ring.slot(w, any ? first + line : 0);
+      cuda::WideVector<float> pixels[most_quads][4];
 #pragma unroll
-      for (int i = 0; i < 4; ++i) pixels[i] = cuda::load_shared<float>(chunk(address, i));
+      for (int k = 0; k < most_quads; ++k) {
+        const int quad = place + k * Stager::together;
 #pragma unroll
-      for (int k = 0; k < 4; ++k) {
-        const cuda::WideVector<float> channel = {pixels[0][k], pixels[1][k], pixels[2][k], pixels[3][k]};
-        cuda::store_shared(chunk(address, k), tensor_cores::Product<float>::rounded(channel));
+        for (int i = 0; i < 4; ++i) {
+          const std::uint32_t raw = slot + static_cast<std::uint32_t>(from) + pixel_bytes * static_cast<std::uint32_t>(quad * 4 + i);
+          if (any && quad * 4 < w.columns) pixels[k][i] = cuda::load_shared<float>(raw);
+        }
       }
-    });
+      asm volatile("bar.sync 1, %0;" ::"n"(RowTiles::stagers) : "memory");
+#pragma unroll
+      for (int k = 0; k < most_quads; ++k) {
+        const int quad = place + k * Stager::together;
+        const std::uint32_t address = slot + static_cast<std::uint32_t>(to + quad * (warpgroup::group_rows * warpgroup::chunk_bytes));
+        if (any && quad * 4 < w.columns) store(address, pixels[k]);
+      }
+    }
   }
 
  private:
-  __device__ static std::uint32_t chunk(std::uint32_t address, int number) {
-    return address + static_cast<std::uint32_t>(number * warpgroup::chunk_bytes);
-  }
-  template <class Body>
-  __device__ void for_quads(const RowRing& ring, const RowTiles& w, const Body& body) const {
-    const int input_rows = w.rows + RowTiles::side - 1;
-#pragma unroll 1
-    for (int y = (ring.fresh ? 0 : RowTiles::side - 1) + line; y < input_rows; y += w.lines) {
-      const std::uint32_t slot = ring.slot(w, y) + static_cast<std::uint32_t>(to);
-#pragma unroll 2
-      for (int quad = place; quad * 4 < w.columns; quad += Stager::together) {
-        body(y, quad, chunk(slot, quad * warpgroup::group_rows));
-      }
+  static constexpr std::uint32_t pixel_bytes = RowTiles::channels * sizeof(float);
+
+  __device__ static int first_row(const RowRing& ring) { return ring.fresh ? 0 : RowTiles::side - 1; }
+  __device__ static int input_rows(const RowTiles& w) { return w.rows + RowTiles::side - 1; }
+  __device__ static void store(std::uint32_t to, const cuda::WideVector<float> (&pixels)[4]) {
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      const cuda::WideVector<float> channel = {pixels[0][k], pixels[1][k], pixels[2][k], pixels[3][k]};
+      cuda::store_shared(to + static_cast<std::uint32_t>(k * warpgroup::chunk_bytes), tensor_cores::Product<float>::rounded(channel));
     }
   }
 };
