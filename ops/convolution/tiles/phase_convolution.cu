@@ -65,15 +65,16 @@ struct Schedule {
 };
 
 /// As many output channels at a time as registers hold with their phases, and shared memory with two tiles.
-std::optional<Schedule> schedule_of(const Transposed& call, const cuda::DeviceProperties& device) {
+std::optional<Schedule> schedule_of(const Transposed& call) {
   constexpr int most_sums = 128, most_groups = 4;
+  constexpr std::size_t most_shared_bytes = 227 << 10;  // of Hopper
   for (const int columns : {64, 32, 16}) {
     const PhaseShape shape = call.shape(columns);
     const int sums = shape.phases() * columns / 2;
     if (sums > most_sums || (columns > 16 && columns / 2 >= call.out_channels)) continue;
     Schedule s{shape, sums > most_sums / 2 ? 2 : most_groups, ceil_divide(call.out_channels, columns), call.tile_count(shape)};
-    while (s.groups > 2 && s.shared_bytes() > device.shared_per_block) --s.groups;
-    if (s.shared_bytes() <= device.shared_per_block && s.tiles <= INT32_MAX) return s;
+    while (s.groups > 2 && s.shared_bytes() > most_shared_bytes) --s.groups;
+    if (s.shared_bytes() <= most_shared_bytes && s.tiles <= INT32_MAX) return s;
   }
   return std::nullopt;
 }
@@ -98,14 +99,14 @@ bool lies(const Transposed& call) {
 
 /// Against cuDNN's data gradients on an H200: with the whole of 64 -> 64 channels in a block 1.5 times as fast, with four parts as fast,
 /// with eight 0.8 times, which is made good where cuDNN's would be followed by another pass.
-bool pays(const Transposed& call, const cuda::DeviceProperties& device, bool followed) {
+bool pays(const Transposed& call, int multiprocessors, bool followed) {
   constexpr double least_used = 0.5;
   constexpr int tiles_of_group = 4;
-  const Schedule s = *schedule_of(call, device);
+  const Schedule s = *schedule_of(call);
   const std::int64_t positions = s.tiles * warpgroup::rows * s.shape.phases();
   const double used = static_cast<double>(call.g.batch * product(call.g.input)) / static_cast<double>(positions);
   return s.channel_parts <= (followed ? 8 : 4) && used >= least_used &&
-         s.tiles * s.channel_parts >= std::int64_t{tiles_of_group} * s.groups * device.multiprocessors;
+         s.tiles * s.channel_parts >= std::int64_t{tiles_of_group} * s.groups * multiprocessors;
 }
 
 std::string text_of(const PhaseAxis& a) {
@@ -137,13 +138,13 @@ PhaseCall numbers_of(const Transposed& call, const Schedule& s) {
 
 }  // namespace
 
-std::optional<CentreKernel> phase_kernel(const ConvolutionCall& call, const cuda::DeviceProperties& device) {
+std::optional<CentreKernel> phase_kernel(const ConvolutionCall& call, int multiprocessors) {
   if (call.kind != cudnn::ConvolutionKind::data_gradient || !on_tensor_cores(call.operands.weight.dtype())) return std::nullopt;
   const Transposed transposed(call);
-  if (device.capability != warpgroup::capability || !has_sizes(transposed) || !lies(transposed)) return std::nullopt;
-  const std::optional<Schedule> schedule = schedule_of(transposed, device);
+  if (!has_sizes(transposed) || !lies(transposed)) return std::nullopt;
+  const std::optional<Schedule> schedule = schedule_of(transposed);
   if (!schedule) return std::nullopt;
-  const cuda::LaunchShape launch{dim3(schedule->blocks(device.multiprocessors)),
+  const cuda::LaunchShape launch{dim3(schedule->blocks(multiprocessors)),
                                  dim3(static_cast<unsigned>(schedule->groups * warpgroup::threads)), schedule->shared_bytes()};
   return CentreKernel("frit/ops/convolution/tiles/phase_taps.cuh",
                       concat("PhaseTaps<", name_in_programs(transposed.weight.dtype()), ", ", text_of(schedule->shape), '>'),
@@ -154,8 +155,9 @@ std::optional<CentreKernel> fastest_phase_kernel(const ConvolutionCall& call, bo
   const Device device = call.operands.weight.device();
   if (device.kind != DeviceKind::cuda) return std::nullopt;
   const cuda::DeviceProperties& properties = cuda::properties(device.index);
-  std::optional<CentreKernel> kernel = phase_kernel(call, properties);
-  if (!kernel || !pays(Transposed(call), properties, followed) || !nvrtc::is_available(device.index)) return std::nullopt;
+  if (properties.capability != warpgroup::capability) return std::nullopt;
+  std::optional<CentreKernel> kernel = phase_kernel(call, properties.multiprocessors);
+  if (!kernel || !pays(Transposed(call), properties.multiprocessors, followed) || !nvrtc::is_available(device.index)) return std::nullopt;
   return kernel;
 }
 
@@ -163,13 +165,13 @@ bool is_phase_convolution(const ConvolutionCall& call) { return fastest_phase_ke
 
 void phase_convolution(const ConvolutionCall& call, CUstream_st* stream) {
   const ConvolutionStages following(call, /*adds=*/false, /*last=*/true);
-  const CentreKernel kernel = phase_kernel(call, cuda::properties(call.operands.weight.device().index)).value();
+  const CentreKernel kernel = phase_kernel(call, cuda::properties(call.operands.weight.device().index).multiprocessors).value();
   run_centre(kernel, following.stages(), call.operands.output, call.operands.input, stream);
 }
 
 void prepare_phase_convolution(const ConvolutionCall& call) {
   const ConvolutionStages following(call, /*adds=*/false, /*last=*/true);
-  const CentreKernel kernel = phase_kernel(call, cuda::properties(call.operands.weight.device().index)).value();
+  const CentreKernel kernel = phase_kernel(call, cuda::properties(call.operands.weight.device().index).multiprocessors).value();
   prepare_centre(kernel, following.stages(), call.operands.output, call.operands.input);
 }
 

@@ -1,15 +1,14 @@
 #pragma once
 
-#include "frit/core/cuda/runtime.h"
 #include "frit/ops/convolution/convolution_cuda.h"
 #include "frit/ops/elementwise/staged_kernel.cuh"
 
 namespace frit::ops {
 
-/// The kernel for a transposed convolution with a stride of 2, or for such a data gradient, but for the bias, on a Hopper GPU; none where it
-/// does not take the call.
-std::optional<CentreKernel> phase_kernel(const ConvolutionCall& call, const cuda::DeviceProperties& device);
-/// Likewise where it should be the fastest; `followed` by a program, for which the others need another pass.
+/// The kernel for a transposed convolution with a stride of 2, or for such a data gradient, but for the bias, on a Hopper GPU with so many
+/// multiprocessors; none where it does not take the call.
+std::optional<CentreKernel> phase_kernel(const ConvolutionCall& call, int multiprocessors);
+/// Likewise on the call's device, where it should be the fastest; `followed` by a program, for which the others need another pass.
 std::optional<CentreKernel> fastest_phase_kernel(const ConvolutionCall& call, bool followed);
 
 /// For the table of kernels in convolution_cuda.cu.

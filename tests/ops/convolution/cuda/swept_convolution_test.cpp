@@ -2,7 +2,7 @@
 
 #include "frit/ops/convolution/tiles/swept_convolution.h"
 
-#include "frit/core/cuda/runtime.h"
+#include "frit/core/cuda/device.h"
 #include "frit/ops/convolution/convolution_epilogue.h"
 #include "frit/ops/convolution/direct_convolution.h"
 #include "frit/ops/convolution/geometry.h"
@@ -27,7 +27,7 @@ class CudaSweptConvolution : public OnTensorCores {
   void SetUp() override {
     OnTensorCores::SetUp();
     if (IsSkipped()) return;
-    if (cuda::properties(gpu.index).capability != warpgroup::capability) GTEST_SKIP() << "not a Hopper GPU";
+    if (cuda::capability(gpu.index) != warpgroup::capability) GTEST_SKIP() << "not a Hopper GPU";
     if (!nvrtc::is_available(gpu.index)) GTEST_SKIP() << "no NVRTC";
   }
 
