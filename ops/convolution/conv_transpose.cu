@@ -1,6 +1,7 @@
 // conv_transpose2d and conv_transpose3d on CUDA devices: data gradients of convolutions.
 
 #include "frit/core/cuda/device.h"
+#include "frit/core/cuda/runtime.h"
 #include "frit/ops/convolution/convolution_cuda.h"
 #include "frit/ops/convolution/convolution_rules.h"
 #include "frit/ops/convolution/tiles/phase_convolution.h"
