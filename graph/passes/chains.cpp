@@ -20,7 +20,6 @@ struct Programmed {
   ops::ElementwiseProgram program = {};
   std::vector<int> operands = {};
   Members members = {};
-  bool is_kept = false;  ///< others read its result too
 };
 
 /// An operation with what it takes in.
@@ -28,7 +27,6 @@ struct Chain {
   int centre, last;              ///< node indices: `last` is where it stands
   std::vector<int> replaced;     ///< the centre, and the program after it
   std::vector<int> inputs = {};  ///< value ids
-  int kept = -1;                 ///< the value that the program before the centre gives, if others read it too
   std::optional<ops::Attributes> attributes = {};
 };
 
@@ -135,7 +133,7 @@ class Chains {
     if (!std::all_of(chain.inputs.begin(), chain.inputs.end(), holds)) return chain;
     std::vector<TensorType> types;
     for (const int id : chain.inputs) types.push_back(graph_.type(id));
-    chain.attributes = op_.stage({before.program, input, {node(n).op, node(n).attributes}, after.program, before.is_kept}, types);
+    chain.attributes = op_.stage({before.program, input, {node(n).op, node(n).attributes}, after.program}, types);
     return chain;
   }
 
@@ -150,12 +148,7 @@ class Chains {
     }
     if (node(n).op->staged_output && leads(n)) after = program_after(n, input, before, last);
     if (before.operands.empty() && after.operands.empty()) return std::nullopt;
-    if (before.is_kept) last = graph_.producer_index(node(n).inputs[index(input)]);
     Chain chain = chain_with(n, input, before, after, last);
-    if (before.is_kept) {
-      chain.kept = node(last).outputs[0];
-      chain.replaced.push_back(last);
-    }
     chain.replaced.insert(chain.replaced.end(), after.members.begin(), after.members.end());
     return chain.attributes ? std::optional(std::move(chain)) : std::nullopt;
   }
@@ -163,22 +156,15 @@ class Chains {
   /// The program that gives an input, if fewer bytes are moved with it; else it is empty.
   Programmed program_before(int n, const ops::StagedInput& staged) const {
     const int value = node(n).inputs[index(staged.input)];
-    const bool is_kept = staged.each_once && may_be_kept(n, value);
-    const int last = is_kept ? graph_.producer_index(value) : n;
-    const auto made_of = [&](const Members& members) {
-      Programmed made = program_of(members, {}, value);
-      made.is_kept = is_kept;
-      return made;
-    };
-    const auto fits = [&](const Members& members) { return chain_with(n, staged.input, made_of(members), {}, last).attributes.has_value(); };
+    const auto made_of = [&](const Members& members) { return program_of(members, {}, value); };
+    const auto fits = [&](const Members& members) { return chain_with(n, staged.input, made_of(members), {}, n).attributes.has_value(); };
     Members members;
     const auto operands = [&] { return members.empty() ? std::vector{value} : made_of(members).operands; };
     const auto take = [&](int id) {
       const int producer = graph_.producer_index(id);
       std::int64_t reads_within = id == value ? 1 : 0;
       for (const int member : members) reads_within += reads(node(member), id);
-      const bool is_free = uses(id) == reads_within || (is_kept && id == value);
-      if (!computes(producer, shape(value)) || !is_free || members.contains(producer)) return false;
+      if (!computes(producer, shape(value)) || uses(id) != reads_within || members.contains(producer)) return false;
       members.insert(producer);
       if (fits(members)) return true;
       members.erase(producer);
@@ -195,8 +181,7 @@ class Chains {
       Members more = members;
       if (!is_at_hand(id, n, shape(value)) && computed_again(id, n, shape(value), more) && fits(more)) members = std::move(more);
     }
-    const std::int64_t together = staged.reads * read_bytes(operands(), n, shape(value)) + (is_kept ? image : 0);
-    if (members.empty() || together >= apart) return {};
+    if (members.empty() || staged.reads * read_bytes(operands(), n, shape(value)) >= apart) return {};
     return made_of(members);
   }
 
@@ -206,14 +191,6 @@ class Chains {
     std::vector<TensorType> types;
     for (const int id : node(n).inputs) types.push_back(graph_.type(id));
     return !rule || rule(types, node(n).attributes);
-  }
-
-  /// Whether others read a value that an operation reads, and it can be computed where the value is.
-  bool may_be_kept(int n, int value) const {
-    const int producer = graph_.producer_index(value);
-    const auto is_before = [&](int id) { return id == value || graph_.producer_index(id) < producer; };
-    return uses(value) > reads(node(n), value) && !node(n).op->staged_output && computes(producer, shape(value)) &&
-           std::all_of(node(n).inputs.begin(), node(n).inputs.end(), is_before);
   }
 
   /// What is read where whole images count alone, and not those that the operation reads anyway.
@@ -276,9 +253,8 @@ class Chains {
 
   void emit(const Chain& chain) {
     const Values outputs = rewriter_.target().emit(op_, rewriter_(chain.inputs), *chain.attributes);
-    const std::vector<int>& own = node(chain.centre).outputs;
-    for (std::size_t i = 0; i < own.size(); ++i) rewriter_.map(own[i], outputs[i]);
-    chain.kept >= 0 ? rewriter_.map(chain.kept, outputs.back()) : rewriter_.map(node(chain.last).outputs[0], outputs[0]);
+    for (std::size_t i = 0; i < outputs.size(); ++i) rewriter_.map(node(chain.centre).outputs[i], outputs[i]);
+    rewriter_.map(node(chain.last).outputs[0], outputs[0]);
   }
 
   const Graph& graph_;

@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "frit/ops/chain/chain_attributes.h"
-#include "frit/ops/convolution/geometry.h"
 #include "frit/ops/elementwise/elementwise.h"
 #include "frit/ops/norm/norm_attributes.h"
 #include "frit/ops/operator/run.h"
@@ -46,10 +45,8 @@ std::string check_program(const ElementwiseProgram& program, std::span<const Ten
   return shape == nullptr || result.shape == *shape ? "" : concat("a program makes ", result.shape, " of ", *shape);
 }
 
-/// Null where no program may give that input.
-const StagedInput* staged_input(const Operator& op, int input) {
-  const auto found = std::find_if(op.staged_inputs.begin(), op.staged_inputs.end(), [&](const auto& staged) { return staged.input == input; });
-  return found == op.staged_inputs.end() ? nullptr : &*found;
+bool is_staged(const Operator& op, int input) {
+  return std::any_of(op.staged_inputs.begin(), op.staged_inputs.end(), [&](const StagedInput& staged) { return staged.input == input; });
 }
 
 /// Infers the types of all parts.
@@ -64,9 +61,7 @@ struct ChainTypes {
     if (inputs.size() < call.before_inputs() + call.after_inputs()) return concat("got ", inputs.size(), " inputs");
     const auto parts = call.parts(inputs);
     if (!call.before.instructions.empty()) {
-      const StagedInput* const staged = staged_input(op, call.input);
-      if (call.keeps && staged != nullptr && !staged->each_once) return concat(op.name, " does not read each element once");
-      if (staged == nullptr || static_cast<std::size_t>(call.input) > parts.centre.size()) {
+      if (!is_staged(op, call.input) || static_cast<std::size_t>(call.input) > parts.centre.size()) {
         return concat("a program cannot give input ", call.input, " of ", op.name);
       }
       if (const std::string problem = check_program(call.before, parts.before, nullptr, given); !problem.empty()) return problem;
@@ -77,8 +72,6 @@ struct ChainTypes {
     }
     outputs = op.infer_types(centre_inputs, call.centre.attributes);
     result = outputs[0];
-    if (call.keeps && call.before.instructions.empty()) return "there is no program whose result could be kept";
-    if (call.keeps) outputs.push_back(given);
     if (call.after.instructions.empty()) return {};
     if (!op.staged_output) return concat("a program cannot follow ", op.name);
     std::vector<TensorType> operands(parts.after.begin(), parts.after.end());
@@ -149,7 +142,6 @@ Values decompose(Emitter& emitter, std::span<const Value> inputs, const Attribut
     operands.insert(operands.begin(), outputs[0]);
     outputs[0] = apply(call.after, operands);
   }
-  if (call.keeps) outputs.push_back(given);
   return outputs;
 }
 
@@ -220,19 +212,11 @@ std::vector<Sample> samples() {
     for (const char* const name : {"logsumexp", "sum", "mean"}) {
       add(scaled, name, ReductionAttributes{{1}, rank == 2}, {image, Shape(both), image});
     }
-    result.push_back(result.back());  // the last one, whose program's result is kept
-    ChainAttributes kept = result.back().attributes.as<ChainAttributes>();
-    kept.call.keeps = true;
-    result.back().attributes = kept;
     Dims pixels, all = {0};
     for (int axis = 2; axis < image.rank(); ++axis) pixels.push_back(axis), all.push_back(axis);
     for (const Dims& axes : {pixels, all}) {
       for (const char* const name : {"sum", "mean"}) add(scaled, name, ReductionAttributes{axes, rank == 3}, {image, Shape(both), image});
     }
-    Shape weight = {c, 8}, larger = {n, 8};
-    for (int axis = 0; axis < rank; ++axis) weight.push_back(3), larger.push_back(2 * image[axis + 2] + 1);
-    add("", concat("conv_transpose", dimensions).c_str(), ConvolutionOptions{.stride = {2}}, {image, weight, Shape{}, larger},
-        "y0 = multiply(x0, x1); y1 = add(y0, x2); y2 = relu(y1); return y2");
     add("", "instance_norm_backward", InstanceNormAttributes{}, {image, image, statistics(n * c), statistics(n * c), Shape{c}, image},
         "y0 = add(x0, x1); return y0");
     add(swished, "batch_norm_backward", BatchNormAttributes{},
@@ -254,26 +238,23 @@ void ChainAttributes::fields(FieldVisitor& v) {
   v.field("centre", centre);
   if (centre != before) call.centre = parse_call(centre);
   visit_program(v, "after", call.after);
-  v.field("keeps", call.keeps);
 }
 
 ChainCall::ChainCall(const KernelContext& context)
     : call(context.as<ChainAttributes>().call),
       inputs(call.parts(context.inputs)),
-      centre_inputs(call.centre_inputs(inputs.centre, Tensor())),
-      centre_outputs(context.outputs.first(context.outputs.size() - (call.keeps ? 1 : 0))),
-      kept_(call.keeps && context.outputs.back().defined() ? &context.outputs.back() : nullptr) {
+      centre_inputs(call.centre_inputs(inputs.centre, Tensor())) {
   ChainTypes types;
   FRIT_CHECK(types.infer(call, types_of(context.inputs)).empty());
   given_ = types.given;
 }
 
 Stages ChainCall::stages() const {
-  return {call.before, static_cast<std::size_t>(call.input), given_, inputs.before, call.after, inputs.after, kept_};
+  return {call.before, static_cast<std::size_t>(call.input), given_, inputs.before, call.after, inputs.after};
 }
 
 KernelContext ChainCall::centre(const KernelContext& context) const {
-  return {*call.centre.op, call.centre.attributes, centre_inputs, centre_outputs, context.scratch, context.stream};
+  return {*call.centre.op, call.centre.attributes, centre_inputs, context.outputs, context.scratch, context.stream};
 }
 
 namespace {
@@ -323,7 +304,6 @@ struct Parts {
     const auto parts = call.parts(context.inputs);
     const std::vector<TensorType> given = call.centre_inputs(parts.centre, types.given);
     std::vector<TensorType> outputs = types.outputs;
-    if (call.keeps) outputs.pop_back();
     if (!call.after.instructions.empty()) outputs[0] = types.result;
     std::size_t most = scratch_bytes(*call.centre.op, given, outputs, call.centre.attributes, device, layouts);
     const auto add = [&](const ElementwiseProgram& program, std::span<const TensorType> operands, const TensorType& result) {
@@ -356,17 +336,13 @@ void run_chain_in_parts(const KernelContext& context) {
     scratch = scratch.subspan(bytes_of(type));
     return tensor;
   };
-  std::vector<Tensor> inputs = chain.centre_inputs, outputs(chain.centre_outputs.begin(), chain.centre_outputs.end());
+  std::vector<Tensor> inputs = chain.centre_inputs, outputs(context.outputs.begin(), context.outputs.end());
   if (!chain.call.before.instructions.empty()) {
-    Tensor& given = inputs[static_cast<std::size_t>(chain.call.input)];
-    const Tensor* const kept = chain.stages().kept;
-    given = kept != nullptr && kept->dtype() == parts.types.given.dtype ? *kept : take(parts.types.given);
+    Tensor& given = inputs[static_cast<std::size_t>(chain.call.input)] = take(parts.types.given);
     const Attributes program = ElementwiseAttributes{chain.call.before};
     // The rest of the scratch memory is this call's, and then the next one's.
     invoke(elementwise(), program, chain.inputs.before, {&given, 1}, scratch.subspan(parts.result_bytes()));
-    if (kept != nullptr && kept->raw() != given.raw()) copy(*kept, given);
   }
-  if (std::none_of(outputs.begin(), outputs.end(), [](const Tensor& output) { return output.defined(); })) return;
   const bool follows = !chain.call.after.instructions.empty() && outputs[0].defined();
   if (follows) outputs[0] = take(parts.types.result);
   const std::span<std::byte> rest = follows ? scratch : scratch.subspan(parts.result_bytes());

@@ -16,7 +16,6 @@ struct ChainCall {
   const StagedCall& call;
   StagedCall::Parts<Tensor> inputs;
   std::vector<Tensor> centre_inputs;  ///< the one that a program gives is undefined
-  std::span<const Tensor> centre_outputs;
 
   explicit ChainCall(const KernelContext& context);
 
@@ -26,7 +25,6 @@ struct ChainCall {
 
  private:
   TensorType given_;
-  const Tensor* kept_;
 };
 
 /// Computes the parts one after the other; what lies between them is in scratch memory.

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <bit>
 #include <cmath>
+#include <cstdint>
 #include <type_traits>
 
 #include "frit/core/half.h"
@@ -47,7 +49,20 @@ struct Multiply {
 
 template <class T>
 struct Divide {
-  FRIT_HOST_DEVICE T operator()(T a, T b) const { return a / b; }
+  FRIT_HOST_DEVICE T operator()(T a, T b) const {
+#ifdef __CUDA_ARCH__
+    // A GPU's division calls a function where an operand is zero or of an extreme exponent. These give the same without it: by a power of
+    // 2, whose reciprocal is exact, and of zero.
+    if constexpr (std::is_same_v<T, float>) {
+      const std::uint32_t bits = std::bit_cast<std::uint32_t>(b), exponent = bits >> 23 & 0xff;
+      if ((bits & 0x7fffff) == 0 && exponent - 1 < 253) {
+        return a * std::bit_cast<float>((254 - exponent) << 23 | (bits & 0x80000000u));
+      }
+      if (a == 0 && b != 0 && b == b) return std::copysign(1.0f, b) * a;
+    }
+#endif
+    return a / b;
+  }
 };
 
 template <class T>

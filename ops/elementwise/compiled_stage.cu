@@ -32,7 +32,6 @@ class StageText {
     line("  using Computed = ", wide_ ? "double" : "float", ";");
     line("  const void* data[", std::max(1, program_.inputs), "];");
     line("  std::int64_t channel_count;");
-    if (keeps()) line("  void* kept;");
     for (int k = first_; k < program_.inputs; ++k) {
       if (is_beside(k)) reads_beside_ = true;
       if (is_kept(k) && is_vector(k)) ++kept_vectors_;
@@ -52,7 +51,6 @@ class StageText {
     if (output != nullptr) words.push_back(output->defined() ? word_of(*output) : 0);
     for (const Tensor& operand : operands_) words.push_back(word_of(operand));
     words.push_back(static_cast<std::uint64_t>(image_[1]));
-    if (keeps()) words.push_back(word_of(*options_.kept));
     return words;
   }
 
@@ -62,7 +60,6 @@ class StageText {
     text_ += concat(parts..., '\n');
   }
 
-  bool keeps() const { return options_.kept != nullptr; }
   const Tensor& operand(int input) const { return operands_[static_cast<std::size_t>(input - first_)]; }
   const char* stored(int input) const { return name_in_programs(operand(input).dtype()); }
   Along lies(int input) const { return along(operand(input), image_); }
@@ -86,7 +83,6 @@ class StageText {
       if (is_kept(k) != kept || is_beside(k)) continue;
       is_vector(k) ? line("    cuda::VectorWords<", stored(k), ", width> o", k, ";") : line("    ", stored(k), " o", k, ";");
     }
-    if (!kept && keeps()) line("    std::int64_t offset;");
     line("  };");
     line("  template <int width>");
     line("  __device__ ", type, "<width> ", function, "(const stages::Place& place) const {");
@@ -96,7 +92,6 @@ class StageText {
       const char* const function_name = is_vector(k) ? "words_at<" : "element_at<";
       line("    part.o", k, " = ", function_name, stored(k), is_vector(k) ? ", width" : "", ">(data[", k, "], ", place_text(lies(k)), ");");
     }
-    if (!kept && keeps()) line("    part.offset = place.offset;");
     line("    return part;");
     line("  }");
   }
@@ -127,7 +122,6 @@ class StageText {
     line("  __device__ cuda::Vector<Computed, width> values(const Words<width>& words, const Channels<width>& channels, ",
          "const Beside& beside) const {");
     write_computation();
-    if (keeps()) write_result(options_.kept->dtype(), "kept", "words.offset");
     line("    return v", program_.outputs.at(0), ";");
     line("  }");
   }
@@ -139,15 +133,11 @@ class StageText {
     line("    cuda::Vector<Computed, width> v0;");
     line("    for (int k = 0; k < width; ++k) v0[k] = static_cast<Computed>(elements[k]);");
     write_computation();
-    write_result(*options_.result, "const_cast<void*>(data[0])", "place.offset");
+    const char* const result = name_in_programs(*options_.result);
+    line("    cuda::Vector<", result, ", width> stored;");
+    line("    for (int k = 0; k < width; ++k) stored[k] = convert<", result, ">(v", program_.outputs.at(0), "[k]);");
+    line("    cuda::store_elements(static_cast<", result, "*>(const_cast<void*>(data[0])) + place.offset, stored, true);");
     line("  }");
-  }
-
-  void write_result(DType dtype, const char* memory, const char* offset) {
-    const char* const type = name_in_programs(dtype);
-    line("    cuda::Vector<", type, ", width> stored;");
-    line("    for (int k = 0; k < width; ++k) stored[k] = convert<", type, ">(v", program_.outputs.at(0), "[k]);");
-    line("    cuda::store_elements(static_cast<", type, "*>(", memory, ") + ", offset, ", stored, true);");
   }
 
   const ElementwiseProgram& program_;

@@ -25,7 +25,6 @@ struct StageOptions {
   const Tensor* beside =
       nullptr;  ///< another image that the kernel reads at the same places: an operand that is this one is not read twice
   std::optional<DType> result = {};  ///< of a Sink, what it writes
-  const Tensor* kept = nullptr;      ///< to which a Source writes what it gives
 };
 
 /// The Source that a program is, for images of this shape in channels-last layout: its inputs are the operands.

@@ -21,7 +21,7 @@ class StagedCentre {
         reads_program_(!stages.before.instructions.empty()),
         writes_program_(!stages.after.instructions.empty()),
         source_(reads_program_ ? compiled_source(stages.before, stages.before_inputs, stages.input_type.shape,
-                                                 {.name = "Source", .keeps_to_sample = centre_.keeps_to_sample, .kept = stages.kept})
+                                                 {.name = "Source", .keeps_to_sample = centre_.keeps_to_sample})
                                : stored_source(input, "Source")),
         sink_(writes_program_
                   ? compiled_sink(stages.after, stages.after_inputs, output, output.shape(),
@@ -75,7 +75,6 @@ struct Takes {
     if (!output.defined() || (call.op.staged_output && !lies_in_channels(output)) || !computes_alike(stages)) return std::nullopt;
     if (stages.before.instructions.empty() && !lies_in_channels(call.inputs[stages.input])) return std::nullopt;
     if (!is_stage_possible(stages.before_inputs, stages.input_type.shape)) return std::nullopt;
-    if (stages.kept != nullptr && !lies_in_channels(*stages.kept)) return std::nullopt;
     return is_stage_possible(stages.after_inputs, output.shape()) ? rule(call, stages) : std::nullopt;
   }
   bool operator()(const KernelContext& call, const Stages& stages) const {

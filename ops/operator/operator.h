@@ -119,7 +119,6 @@ struct Stages {
   std::span<const Tensor> before_inputs;
   const ElementwiseProgram& after;  ///< its input 0 is what output 0 would be, and its one result what is written there; or empty likewise
   std::span<const Tensor> after_inputs;  ///< its further inputs
-  const Tensor* kept = nullptr;          ///< where what the program before gives is written too
 };
 
 /// What computes calls with their stages.
@@ -232,8 +231,7 @@ struct IndexInput {
 
 struct StagedInput {
   int input;
-  int reads = 1;          ///< how often a kernel reads it
-  bool each_once = false;  ///< and each of its elements once: what a program gives may be kept on the way
+  int reads = 1;  ///< how often a kernel reads it
 };
 
 struct Argument {

@@ -10,7 +10,6 @@ struct StagedCall {
   int input = 0;              ///< of the call, that `before` gives
   OperatorCall centre;
   ElementwiseProgram after;  ///< its input 0 is the call's output 0; without instructions: there is none
-  bool keeps = false;        ///< what `before` gives is an output too, the last one
 
   std::size_t before_inputs() const { return static_cast<std::size_t>(before.inputs); }
   std::size_t after_inputs() const { return after.instructions.empty() ? 0 : static_cast<std::size_t>(after.inputs) - 1; }

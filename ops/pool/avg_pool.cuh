@@ -1,6 +1,7 @@
 #pragma once
 
 #include "frit/core/cuda/vector.cuh"
+#include "frit/ops/elementwise/arithmetic_functors.h"
 #include "frit/ops/pool/channel_windows.cuh"
 
 namespace frit::ops {
@@ -73,7 +74,7 @@ struct EqualShare {
                       Index depth, Index height, Index width, Index) const {
     const auto elements = size.operator()<C>(pool, depth, height, width);
 #pragma unroll
-    for (int k = 0; k < count; ++k) sums[k] += gradients[k] / elements;
+    for (int k = 0; k < count; ++k) sums[k] += Divide<C>{}(gradients[k], elements);
   }
   static bool aligned() { return true; }
 };

@@ -145,7 +145,7 @@ FRIT_OPERATORS(sum) {
       .gradient = sum_gradient,
       .absorb = absorb_same("sum"),
       .given = given,
-      .staged_inputs = {{.input = 0, .each_once = true}},
+      .staged_inputs = {{0}},
       .precision = Precision::full,
       .cpu = {.run = [](const KernelContext& call) { sum_kernel(call, false); }, .scratch = scratch},
       .dtypes = {std::begin(all_dtypes), std::end(all_dtypes)},
@@ -158,7 +158,7 @@ FRIT_OPERATORS(sum) {
       .infer = infer,
       .gradient = mean_gradient,
       .absorb = absorb_same("mean"),
-      .staged_inputs = {{.input = 0, .each_once = true}},
+      .staged_inputs = {{0}},
       .cpu = {.run = [](const KernelContext& call) { sum_kernel(call, true); }, .scratch = scratch},
       .samples = samples,
   });

@@ -133,19 +133,6 @@ TEST_F(Chains, GrowOverWhatIsReadTwice) {
   EXPECT_EQ(grown(graph_), "");
 }
 
-/// What a sum over pixels and others read is written by the sum's kernel.
-TEST_F(Chains, KeepWhatASumReads) {
-  const Shape image = {2, 8, 3, 5};
-  const Value x = input("image", image), scale = input("scale", {8, 1, 1}), y = hard_swish(x * scale);
-  graph_.output("other", max_pool2d(y, {.kernel_size = {3}, .stride = {2}, .padding = {1}}));
-  graph_.output("sum", sum(y, {0, 2, 3}));
-  graph_.output("y", y);
-  const std::string text = grown(graph_);
-  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1) << text;
-  EXPECT_NE(text.find("centre=sum"), std::string::npos) << text;
-  EXPECT_NE(text.find("keeps=true"), std::string::npos) << text;
-}
-
 TEST_F(Chains, GrowAroundSoftmax) {
   const Value bias = input("bias", {4, 1, 1}), scale = input("scale", {});
   graph_.output("y", sigmoid((softmax(x_, 1) + bias) * scale));
@@ -283,27 +270,6 @@ TEST_F(CudaChains, RunInOneKernel) {
         const auto expected = results_of(plain), found = results_of(clean, gpu);
         for (const auto& [name, tensor] : expected) EXPECT_TRUE(near(found.at(name), tensor, tolerance, largest_finite(tensor))) << name;
       }
-    }
-  }
-}
-
-/// The sum of a program's result, and the result.
-TEST_F(CudaChains, KeepWhatASumReads) {
-  if (cuda::device_count() == 0) GTEST_SKIP() << "no CUDA device";
-  const Device gpu = {DeviceKind::cuda, 0};
-  for (const auto& [dtype, tolerance] : {std::pair{DType::f32, 1e-5}, {DType::f16, 5e-3}, {DType::f64, 1e-12}}) {
-    for (const Shape& shape : {Shape{2, 16, 128, 256}, Shape{3, 24, 16, 65, 41}, Shape{2, 64, 5, 7}}) {
-      SCOPED_TRACE(concat(dtype, ' ', shape));
-      Graph plain;
-      const Value x = plain.input("x", shape, dtype), other = plain.input("other", shape, dtype);
-      const Value scale = plain.input("scale", shape.rank() == 4 ? Shape{shape[1], 1, 1} : Shape{shape[1], 1, 1, 1}, dtype);
-      const Value y = hard_swish(x * scale) - other;
-      plain.output("sum", mean(y, shape.rank() == 4 ? Dims{0, 2, 3} : Dims{0, 2, 3, 4}));
-      plain.output("y", y);
-      const Graph clean = graph::convert_layouts(graph::apply(graph::cleanup_pipeline(), plain), gpu);
-      expect_one_kernel_each(clean, gpu, 1);
-      const auto expected = results_of(plain), found = results_of(clean, gpu);
-      for (const auto& [name, tensor] : expected) EXPECT_TRUE(near(found.at(name), tensor, tolerance, largest_finite(tensor))) << name;
     }
   }
 }

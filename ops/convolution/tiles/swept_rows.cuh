@@ -76,14 +76,13 @@ struct SweptSums {
     if (!pending) return;
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      if (!inside[h]) continue;
 #pragma unroll
       for (int first = 0; first < held; first += width) {
         const stages::Place to{place + h * second_step + first, channel + first, sample};
         cuda::Vector<float, width> values;
 #pragma unroll
         for (int i = 0; i < width; ++i) values[i] = complete[(first + i) / 2 * 4 + 2 * h + i % 2];
-        sink.template store<width>(to, values, sink.template fetch<width>(to), sink.template channels<width>(to));
+        if (inside[h]) sink.template store<width>(to, values, sink.template fetch<width>(to), sink.template channels<width>(to));
       }
     }
     place += row_step;

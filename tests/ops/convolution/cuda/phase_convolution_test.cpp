@@ -37,7 +37,7 @@ ops::ConvolutionCall call_of(const Sizes& sizes, DType dtype, Device device, boo
 
 /// Two and three axes, all phases and offsets, channels that fill no step or no block, tiles that fill no image.
 const Sizes calls[] = {{{2, 64, 17, 21}, 64, {3}, {2}, {1}, {1}},
-                       {{3, 36, 9, 40}, 44, {3}, {2}, {1}},
+                       {{3, 40, 9, 40}, 44, {3}, {2}, {1}},
                        {{1, 64, 30, 7}, 128, {4}, {2}, {1}, {1}},
                        {{2, 16, 5, 8}, 20, {4}},
                        {{2, 32, 8, 9}, 16, {5}, {2}, {2}},
