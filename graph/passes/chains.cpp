@@ -261,8 +261,8 @@ class Chains {
   const ops::Operator& op_;
   std::vector<int> uses_;
   std::vector<Members> readers_;  // by value id
-  std::vector<bool> taken_;      // by node: it is part of a chain before
-  std::vector<int> mutated_at_;  // by value id: the node that updates it, or the number of nodes
+  std::vector<bool> taken_;       // by node: it is part of a chain before
+  std::vector<int> mutated_at_;   // by value id: the node that updates it, or the number of nodes
   Rewriter rewriter_;
 };
 

@@ -23,7 +23,7 @@ std::optional<CentreKernel> centre(const KernelContext& call, const Stages&) {
 
 /// Of few calls: a library's kernel gives an image that what reads it may take in with the program.
 bool leads(std::span<const TensorType> inputs, const Attributes& attributes, int image_rank) {
-  if (cuda::device_count() == 0) return false;
+  if (inputs.size() > 2 || cuda::device_count() == 0) return false;
   const Device device = cuda::current_device();
   const auto tensor = [&](const TensorType& type) {
     return Tensor::over(nullptr, type.shape, type.dtype, device, nullptr, Layout::channels_last);

@@ -204,7 +204,7 @@ struct OwnKernel {
   bool (*takes)(const ConvolutionCall&);
   std::size_t (*scratch)(const ConvolutionCall&);
   bool (*run)(const ConvolutionCall&, std::span<std::byte> scratch, CUstream_st*);  ///< whether the epilogue is done
-  void (*prepare)(const ConvolutionCall&) = nullptr;                               ///< see Kernel::prepare
+  void (*prepare)(const ConvolutionCall&) = nullptr;                                ///< see Kernel::prepare
 };
 
 std::size_t no_scratch(const ConvolutionCall&) { return 0; }

@@ -1,5 +1,4 @@
 #include "frit/ops/convolution/convolution_stages.h"
-
 #include "frit/ops/elementwise/compiled_stage.cuh"
 #include "frit/ops/operator/registry.h"
 

@@ -158,18 +158,18 @@ __device__ Stored rounded(Stored x) {
 template <class Stored, int columns>
 __device__ __forceinline__ void multiply_held(float (&s)[columns / 2], const std::uint32_t (&left)[4], std::uint64_t right) {
 #if FRIT_HAS_WARPGROUP_PRODUCTS
-#define FRIT_WGMMA(shape, type, transposed, sums, a, b, c, d, e)                                                    \
-  asm volatile("wgmma.mma_async.sync.aligned." shape ".f32." type "." type " {" sums "}, {" a ", " b ", " c ", " d "}, " e ", 1, 1, 1" \
-               transposed ";"                                                                                         \
-               : FRIT_SUMS                                                                                            \
+#define FRIT_WGMMA(shape, type, transposed, sums, a, b, c, d, e)                                                           \
+  asm volatile("wgmma.mma_async.sync.aligned." shape ".f32." type "." type " {" sums "}, {" a ", " b ", " c ", " d "}, " e \
+               ", 1, 1, 1" transposed ";"                                                                                  \
+               : FRIT_SUMS                                                                                                 \
                : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "l"(right))
-#define FRIT_BY_TYPE(n, ...)                                        \
-  if constexpr (std::is_same_v<Stored, Half>) {                     \
-    FRIT_WGMMA("m64n" n "k16", "f16", ", 0", __VA_ARGS__);          \
-  } else if constexpr (std::is_same_v<Stored, BFloat16>) {          \
-    FRIT_WGMMA("m64n" n "k16", "bf16", ", 0", __VA_ARGS__);         \
-  } else {                                                          \
-    FRIT_WGMMA("m64n" n "k8", "tf32", "", __VA_ARGS__);             \
+#define FRIT_BY_TYPE(n, ...)                                \
+  if constexpr (std::is_same_v<Stored, Half>) {             \
+    FRIT_WGMMA("m64n" n "k16", "f16", ", 0", __VA_ARGS__);  \
+  } else if constexpr (std::is_same_v<Stored, BFloat16>) {  \
+    FRIT_WGMMA("m64n" n "k16", "bf16", ", 0", __VA_ARGS__); \
+  } else {                                                  \
+    FRIT_WGMMA("m64n" n "k8", "tf32", "", __VA_ARGS__);     \
   }
 #define FRIT_8 "%0, %1, %2, %3, %4, %5, %6, %7"
 #define FRIT_16 FRIT_8 ", %8, %9, %10, %11, %12, %13, %14, %15"
@@ -184,8 +184,7 @@ __device__ __forceinline__ void multiply_held(float (&s)[columns / 2], const std
 #undef FRIT_SUMS
   } else {
     static_assert(columns == 64);
-#define FRIT_SUMS \
-  FRIT_FOUR(0), FRIT_FOUR(4), FRIT_FOUR(8), FRIT_FOUR(12), FRIT_FOUR(16), FRIT_FOUR(20), FRIT_FOUR(24), FRIT_FOUR(28)
+#define FRIT_SUMS FRIT_FOUR(0), FRIT_FOUR(4), FRIT_FOUR(8), FRIT_FOUR(12), FRIT_FOUR(16), FRIT_FOUR(20), FRIT_FOUR(24), FRIT_FOUR(28)
     FRIT_BY_TYPE("64", FRIT_32, "%32", "%33", "%34", "%35", "%36")
 #undef FRIT_SUMS
   }

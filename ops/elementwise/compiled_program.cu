@@ -54,7 +54,7 @@ struct Place {
     }
     const bool whole = shape.back() % width == 0;  // no vector passes the end of the inner axis
     const std::int64_t step = strides[0].back();
-    access = shape.rank() == 1 && step == 0       ? Access::repeated
+    access = shape.rank() == 1 && step == 0    ? Access::repeated
              : whole && step == 1 && steps_fit ? Access::run
              : whole && step == 0              ? Access::row
                                                : Access::indexed;

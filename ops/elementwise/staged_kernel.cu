@@ -23,10 +23,9 @@ class StagedCentre {
         source_(reads_program_ ? compiled_source(stages.before, stages.before_inputs, stages.input_type.shape,
                                                  {.name = "Source", .keeps_to_sample = centre_.keeps_to_sample})
                                : stored_source(input, "Source")),
-        sink_(writes_program_
-                  ? compiled_sink(stages.after, stages.after_inputs, output, output.shape(),
-                                  {.name = "Sink", .keeps_to_sample = centre_.keeps_to_sample, .result = output.dtype()})
-                  : stored_sink(output, output.dtype(), "Sink")) {}
+        sink_(writes_program_ ? compiled_sink(stages.after, stages.after_inputs, output, output.shape(),
+                                              {.name = "Sink", .keeps_to_sample = centre_.keeps_to_sample, .result = output.dtype()})
+                              : stored_sink(output, output.dtype(), "Sink")) {}
 
   /// What is aligned is said to be, so that there is one way to read it.
   std::string text() const {

@@ -204,7 +204,7 @@ struct ColumnParts {
 
 /// Registers for what a thread sums, g and x, at least.
 template <class T, int width, int held>
-inline constexpr int least_registers = held * width * static_cast<int>(2 * sizeof(Computed<T>) + 2 * sizeof(T)) / 4;
+inline constexpr int least_registers = held* width* static_cast<int>(2 * sizeof(Computed<T>) + 2 * sizeof(T)) / 4;
 
 /// A team of lanes a row of g and x, which it reads once, for the input gradient, which may lie on g, and the sums of g and g * xhat over
 /// the rows of a block. Deterministic.

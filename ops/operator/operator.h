@@ -145,7 +145,7 @@ struct Kernel {
   /// Inputs and outputs that may lie in channels-last layout as well as contiguous, each as it comes: the kernel asks the tensor.
   std::vector<int> any_layout_inputs = {};
   std::vector<int> any_layout_outputs = {};
-  bool one_layout = false;  ///< those of them that are images (rank 4 or more) come all in the same layout
+  bool one_layout = false;             ///< those of them that are images (rank 4 or more) come all in the same layout
   bool prefers_channels_last = false;  ///< far slower where they do not all lie so: a conversion before or after is worth it
   /// What else does the work, with its version: "cuDNN 9.19.0"; missing: frit does it alone.
   std::function<std::string()> library = {};

@@ -109,9 +109,7 @@ bool pays(const Transposed& call, int multiprocessors, bool followed) {
          s.tiles * s.channel_parts >= std::int64_t{tiles_of_group} * s.groups * multiprocessors;
 }
 
-std::string text_of(const PhaseAxis& a) {
-  return concat('{', a.kernel, ", ", a.stride, ", ", a.padding, ", ", a.shift, ", ", a.tile, '}');
-}
+std::string text_of(const PhaseAxis& a) { return concat('{', a.kernel, ", ", a.stride, ", ", a.padding, ", ", a.shift, ", ", a.tile, '}'); }
 std::string text_of(const PhaseShape& s) {
   return concat("PhaseShape{", s.steps, ", ", s.columns, ", ", text_of(s.z), ", ", text_of(s.y), ", ", text_of(s.x), '}');
 }

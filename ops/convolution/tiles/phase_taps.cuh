@@ -46,8 +46,8 @@ struct PhaseAxis {
   constexpr int staged() const { return tile + offsets() - 1; }
 };
 
-/// What a kernel is compiled for. A step is 64 bytes of the input's channels, which zeros fill up to whole steps; columns are output channels
-/// of a block.
+/// What a kernel is compiled for. A step is 64 bytes of the input's channels, which zeros fill up to whole steps; columns are output
+/// channels of a block.
 struct PhaseShape {
   static constexpr int step_bytes = 64, chunk = 16;
 

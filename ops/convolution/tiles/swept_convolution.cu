@@ -109,8 +109,8 @@ bool for_each_launch(const ConvolutionCall& call, const Body& body) {
       const cuda::LaunchShape launch{dim3(static_cast<unsigned>(of_call.blocks()) * parts), dim3(Shape::threads), Shape::shared_bytes};
       const std::string type = concat("SweptConvolution<SweepShape<", name_in_programs(of_call.weight.dtype()), ", ", Shape::chunks, ", ",
                                       of_call.flat ? "true" : "false", ">>");
-      body(CentreKernel("frit/ops/convolution/tiles/swept_rows.cuh", type,
-                        SweptCall{tiles, of_call.weight.raw(), static_cast<int>(parts)}, launch, /*asks_for_each_sample=*/false),
+      body(CentreKernel("frit/ops/convolution/tiles/swept_rows.cuh", type, SweptCall{tiles, of_call.weight.raw(), static_cast<int>(parts)},
+                        launch, /*asks_for_each_sample=*/false),
            following.stages());
     }
   };

@@ -91,8 +91,8 @@ struct SweptSums {
 
 /// By the other warpgroups, each for its 64 positions and 32 output channels.
 template <class Shape, class Sink, class Stored = typename Shape::Stored>
-__device__ void multiply_rows(const Sink& sink, Ring<Shape> ring, std::uint32_t weight, const SweptTiles& tiles, int begin,
-                              int end, int warpgroup_index, int first_out_channel) {
+__device__ void multiply_rows(const Sink& sink, Ring<Shape> ring, std::uint32_t weight, const SweptTiles& tiles, int begin, int end,
+                              int warpgroup_index, int first_out_channel) {
   constexpr int line = Shape::group_deep > 1 ? Shape::pixels_across : warpgroup::group_rows;  // to the next 8 positions
   const std::uint64_t left_groups = static_cast<std::uint64_t>(warpgroup::second_word(line * warpgroup::chunk_bytes)) << 32;
   const std::uint64_t right_groups = static_cast<std::uint64_t>(warpgroup::second_word(warpgroup::group_rows * warpgroup::chunk_bytes))
@@ -143,8 +143,9 @@ struct SweptCall {
   int channel_parts;  ///< blocks that share the output channels of a row: each has 32, or 64 of a flat column
 };
 
-/// The kernel: four warpgroups multiply, a fifth stages the rows. Blocks of a channel part have equal shares of the output's rows. Reads the
-/// input once (some of it twice, where two columns or two blocks meet) for each channel part, and writes each output once. Deterministic.
+/// The kernel: four warpgroups multiply, a fifth stages the rows. Blocks of a channel part have equal shares of the output's rows. Reads
+/// the input once (some of it twice, where two columns or two blocks meet) for each channel part, and writes each output once.
+/// Deterministic.
 template <class Shape>
 struct SweptConvolution : SweptCall {
   using Stored = typename Shape::Stored;

@@ -108,7 +108,8 @@ TEST_F(CudaPhaseConvolution, IsTakenWhereItIsFaster) {
 TEST_F(CudaPhaseConvolution, TakesAProgram) {
   const ops::Operator& chain = ops::registry().find("chain");
   const auto program = ops::ElementwiseProgram::parse(
-      "y0 = add(x0, x1); y1 = hard_swish(y0); y2 = multiply(y1, x2); y3 = add(y2, x3); y4 = clamp(y3) {\"min\":-1.0,\"max\":1.5}; return y4");
+      "y0 = add(x0, x1); y1 = hard_swish(y0); y2 = multiply(y1, x2); y3 = add(y2, x3); y4 = clamp(y3) {\"min\":-1.0,\"max\":1.5}; return "
+      "y4");
   struct Call {
     const char* centre;
     Shape input, weight, output;

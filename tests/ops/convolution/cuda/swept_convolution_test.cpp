@@ -126,9 +126,11 @@ TEST_F(CudaSweptConvolution, InfinityStaysInfinity) {
 
 TEST_F(CudaSweptConvolution, TakesAnEpilogue) {
   const Shape deep = {2, 64, 5, 6, 18}, flat = {2, 16, 6, 130};
-  constexpr const char* programs[] = {"y0 = relu(x0); return y0", "y0 = add(x0, x1); y1 = relu(y0); return y1",
+  constexpr const char* programs[] = {"y0 = relu(x0); return y0",
+                                      "y0 = add(x0, x1); y1 = relu(y0); return y1",
                                       "y0 = leaky_relu(x0) {\"negative_slope\":0.1}; y1 = add(y0, x1); return y1",
-                                      "y0 = add(x0, x1); return y0", "y0 = clamp(x0) {\"min\":-0.5,\"max\":1.0}; y1 = relu(y0); return y1",
+                                      "y0 = add(x0, x1); return y0",
+                                      "y0 = clamp(x0) {\"min\":-0.5,\"max\":1.0}; y1 = relu(y0); return y1",
                                       "y0 = subtract(x1, x0); y1 = mish(y0); return y1"};
   for (const char* const text : programs) {
     const ops::ElementwiseProgram program = ops::ElementwiseProgram::parse(text);

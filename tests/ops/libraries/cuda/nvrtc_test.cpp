@@ -181,13 +181,11 @@ TEST_F(Nvrtc, CompilesTransposedConvolutions) {
       for (int axis = 5 - image.rank(); axis < 3; ++axis) result.push_back(g.input[static_cast<std::size_t>(axis)]);
       channels[0] = weight[1];
       const auto tensor = [&](const Shape& shape) { return Tensor::empty(shape, dtype, {}, Layout::channels_last); };
-      const ops::ConvolutionCall call{
-          cudnn::ConvolutionKind::data_gradient, g, {tensor(result), tensor(weight), tensor(image), {}}};
+      const ops::ConvolutionCall call{cudnn::ConvolutionKind::data_gradient, g, {tensor(result), tensor(weight), tensor(image), {}}};
       const auto kernel = ops::phase_kernel(call, 132);
       ASSERT_TRUE(kernel) << image;
       const std::vector<Tensor> operands = {Tensor::empty(channels, dtype)};
-      const std::string source =
-          ops::centre_source(*kernel, {none, 0, {}, {}, sum, operands}, call.operands.output, call.operands.input);
+      const std::string source = ops::centre_source(*kernel, {none, 0, {}, {}, sum, operands}, call.operands.output, call.operands.input);
       EXPECT_GT(nvrtc::compile_code(source, 90).size(), 1000u);
     }
   }
