@@ -161,8 +161,8 @@ TEST_F(Chains, GrowBeforeReductionsOfChannels) {
 TEST_F(Chains, LeaveReductionsOverOtherAxes) {
   const Value x = input("images", {2, 8, 3, 5});
   for (const Dims& axes : {Dims{0}, Dims{3}, Dims{1, 2}, Dims{0, 1, 2, 3}}) graph_.output(concat(axes), sum(square(x), axes));
-  graph_.output("odd", sum(square(input("odd images", {2, 7, 3, 5})), {1}));
-  graph_.output("images", min(square(input("narrow images", {2, 8, 3, 1})), {3}, true));
+  graph_.output("odd", sum(square(input("odd images", {2, 7, 3, 5})), Dims{1}));
+  graph_.output("images", min(square(input("narrow images", {2, 8, 3, 1})), Dims{3}, true));
   EXPECT_EQ(grown(graph_), "");
 }
 
