@@ -185,9 +185,12 @@ class Chains {
     return made_of(members);
   }
 
-  /// Whether the operation is to take in what follows it.
+  /// Whether the operation is to take in what follows it. In a build without CUDA there is no kernel to ask: what may become other
+  /// operations is left alone then.
   bool leads(int n) const {
-    const auto& rule = node(n).op->cuda.staged.leads;
+    const ops::Kernel& kernel = node(n).op->cuda;
+    if (!kernel) return node(n).op->lowerings.empty();
+    const auto& rule = kernel.staged.leads;
     std::vector<TensorType> types;
     for (const int id : node(n).inputs) types.push_back(graph_.type(id));
     return !rule || rule(types, node(n).attributes);
