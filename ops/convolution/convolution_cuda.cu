@@ -14,6 +14,7 @@
 #include "frit/ops/convolution/mirrored_convolution.h"
 #include "frit/ops/convolution/narrow_product.h"
 #include "frit/ops/convolution/pointwise_product.h"
+#include "frit/ops/convolution/tiles/patch_convolution.h"
 #include "frit/ops/convolution/tiles/phase_convolution.h"
 #include "frit/ops/convolution/tiles/swept_convolution.h"
 #include "frit/ops/convolution/tiles/tap_convolution.h"
@@ -212,13 +213,15 @@ std::size_t no_scratch(const ConvolutionCall&) { return 0; }
 /// For OwnKernel::run: what says whether the epilogue is done, or leaves it, or always does it.
 template <auto kernel, bool finishes = false>
 bool run_own(const ConvolutionCall& call, [[maybe_unused]] std::span<std::byte> scratch, CUstream_st* stream) {
-  if constexpr (std::is_invocable_v<decltype(kernel), const ConvolutionCall&, std::span<std::byte>, CUstream_st*>) {
-    kernel(call, scratch, stream);
-  } else if constexpr (std::is_same_v<std::invoke_result_t<decltype(kernel), const ConvolutionCall&, CUstream_st*>, bool>) {
-    return kernel(call, stream);
-  } else {
-    kernel(call, stream);
-  }
+  const auto run = [&] {
+    if constexpr (std::is_invocable_v<decltype(kernel), const ConvolutionCall&, std::span<std::byte>, CUstream_st*>) {
+      return kernel(call, scratch, stream);
+    } else {
+      return kernel(call, stream);
+    }
+  };
+  if constexpr (std::is_same_v<decltype(run()), bool>) return run();
+  run();
   return finishes;
 }
 
@@ -230,6 +233,7 @@ constexpr OwnKernel own_kernels[] = {
     {"swept over columns", is_swept_convolution, no_scratch, run_own<swept_convolution>, prepare_swept_convolution},
     {"taps on tensor cores", is_tap_convolution, no_scratch, run_own<tap_convolution>},
     {"taps on tensor cores", is_tap_product, tap_product_scratch, run_own<tap_product>},
+    {"patch by patch", is_patch_convolution, patch_convolution_scratch, run_own<patch_convolution>, prepare_patch_convolution},
     {"rows of taps", is_row_product, row_product_scratch, run_own<row_product>},
     {"windows of taps", is_window_product, window_product_scratch, run_own<window_product>},
     {"phase by phase", is_phase_convolution, no_scratch, run_own<phase_convolution, /*finishes=*/true>, prepare_phase_convolution},

@@ -23,6 +23,20 @@ struct PhaseBarrier {
     asm volatile("{.reg .b64 state;\nmbarrier.arrive.shared::cta.b64 state, [%0];}" ::"r"(address) : "memory");
 #endif
   }
+  /// Likewise; the phase then ends when so many bytes more have come, too.
+  __device__ void arrive_expecting(int bytes_to_come) const {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(address), "r"(bytes_to_come) : "memory");
+#endif
+  }
+  /// Has the copy engine bring bytes from global memory to an address of shared memory, and count them: all are multiples of 16.
+  __device__ void copy(std::uint32_t to, const void* from, int count) const {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+                 "l"(__cvta_generic_to_global(from)), "r"(count), "r"(address)
+                 : "memory");
+#endif
+  }
   /// When the calling thread's copies (cuda::copy_bytes) so far are there.
   __device__ void arrive_after_copies() const {
 #if __CUDA_ARCH__ >= 900

@@ -89,4 +89,24 @@ struct StoredSink {
   }
 };
 
+/// Stores some vectors of the same channels, those that exist, a few at a time, whose operands are under way at once. Bodies take a
+/// vector's number.
+template <int vectors, int width, class Sink, class Channels, class Exists, class PlaceOf, class Elements>
+__device__ __forceinline__ void store_vectors(const Sink& sink, const Channels& channels, const Exists& exists, const PlaceOf& place,
+                                              const Elements& elements) {
+  constexpr int at_once = vectors < 4 ? vectors : 4;
+#pragma unroll
+  for (int begin = 0; begin < vectors; begin += at_once) {
+    typename Sink::template Words<width> words[at_once];
+#pragma unroll
+    for (int k = 0; k < at_once; ++k) {
+      if (begin + k < vectors && exists(begin + k)) words[k] = sink.template fetch<width>(place(begin + k));
+    }
+#pragma unroll
+    for (int k = 0; k < at_once; ++k) {
+      if (begin + k < vectors && exists(begin + k)) sink.template store<width>(place(begin + k), elements(begin + k), words[k], channels);
+    }
+  }
+}
+
 }  // namespace frit::ops::stages

@@ -4,6 +4,9 @@
 #include <type_traits>
 
 #include "frit/core/half.h"
+#ifdef __CUDACC__
+#include "frit/core/cuda/vector.cuh"
+#endif
 
 // Products of matrices in shared memory by a warpgroup, 4 warps of which the first's number is a multiple of 4: Hopper's wgmma, of
 // architecture 90a. sums (64, 48) += left (64, depth) * right (depth, 48), where a row of either factor's half of the depth is 16 bytes.
@@ -174,6 +177,11 @@ __device__ __forceinline__ void multiply_held(float (&s)[columns / 2], const std
 #define FRIT_8 "%0, %1, %2, %3, %4, %5, %6, %7"
 #define FRIT_16 FRIT_8 ", %8, %9, %10, %11, %12, %13, %14, %15"
 #define FRIT_32 FRIT_16 ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define FRIT_64                                                                                                               \
+  FRIT_32                                                                                                                     \
+  ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55," \
+  " %56, %57, %58, %59, %60, %61, %62, %63"
+#define FRIT_SUMS_32 FRIT_FOUR(0), FRIT_FOUR(4), FRIT_FOUR(8), FRIT_FOUR(12), FRIT_FOUR(16), FRIT_FOUR(20), FRIT_FOUR(24), FRIT_FOUR(28)
   if constexpr (columns == 16) {
 #define FRIT_SUMS FRIT_FOUR(0), FRIT_FOUR(4)
     FRIT_BY_TYPE("16", FRIT_8, "%8", "%9", "%10", "%11", "%12")
@@ -182,12 +190,19 @@ __device__ __forceinline__ void multiply_held(float (&s)[columns / 2], const std
 #define FRIT_SUMS FRIT_FOUR(0), FRIT_FOUR(4), FRIT_FOUR(8), FRIT_FOUR(12)
     FRIT_BY_TYPE("32", FRIT_16, "%16", "%17", "%18", "%19", "%20")
 #undef FRIT_SUMS
-  } else {
-    static_assert(columns == 64);
-#define FRIT_SUMS FRIT_FOUR(0), FRIT_FOUR(4), FRIT_FOUR(8), FRIT_FOUR(12), FRIT_FOUR(16), FRIT_FOUR(20), FRIT_FOUR(24), FRIT_FOUR(28)
+  } else if constexpr (columns == 64) {
+#define FRIT_SUMS FRIT_SUMS_32
     FRIT_BY_TYPE("64", FRIT_32, "%32", "%33", "%34", "%35", "%36")
 #undef FRIT_SUMS
+  } else {
+    static_assert(columns == 128);
+#define FRIT_SUMS \
+  FRIT_SUMS_32, FRIT_FOUR(32), FRIT_FOUR(36), FRIT_FOUR(40), FRIT_FOUR(44), FRIT_FOUR(48), FRIT_FOUR(52), FRIT_FOUR(56), FRIT_FOUR(60)
+    FRIT_BY_TYPE("128", FRIT_64, "%64", "%65", "%66", "%67", "%68")
+#undef FRIT_SUMS
   }
+#undef FRIT_SUMS_32
+#undef FRIT_64
 #undef FRIT_32
 #undef FRIT_16
 #undef FRIT_8
@@ -196,6 +211,15 @@ __device__ __forceinline__ void multiply_held(float (&s)[columns / 2], const std
 #endif
 }
 #undef FRIT_FOUR
+
+/// The row of the result that a column of the products should be, so that a thread's sums are of 4 neighbours of each 16.
+FRIT_HOST_DEVICE constexpr int neighbour_of(int column) { return column / 16 * 16 + column % 8 / 2 * 4 + column / 8 % 2 * 2 + column % 2; }
+/// From 16 n + 4 (lane % 4) on, of the upper or the lower row.
+template <int count>
+__device__ cuda::Vector<float, 4> neighbours(const float (&sums)[count], int n, int lower) {
+  const float* const own = sums + n * 8 + lower * 2;
+  return {{own[0], own[1], own[4], own[5]}};
+}
 #endif
 
 }  // namespace frit::warpgroup

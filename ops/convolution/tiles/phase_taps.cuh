@@ -120,9 +120,6 @@ struct PhaseTaps : PhaseCall {
            static_cast<unsigned>(x) < static_cast<unsigned>(size[2]);
   }
 
-  /// The output channel that a column of the products is, from the block's first on: a thread has sums of 4 neighbours.
-  static constexpr int channel_of(int column) { return column / 16 * 16 + column % 8 / 2 * 4 + column / 8 % 2 * 2 + column % 2; }
-
   /// The block's part of the weight, rounded to what products take. A thread's 4 words of a step are of both its instructions: word w of
   /// chunk t is in half w % 2 of the depth of instruction w / 2, where it is word t.
   __device__ void stage_weight(Stored* to, int first_channel) const {
@@ -130,7 +127,7 @@ struct PhaseTaps : PhaseCall {
     const auto* const from = static_cast<const Stored*>(weight);
     for (int i = static_cast<int>(threadIdx.x); i < shape.taps() * channels * columns; i += static_cast<int>(blockDim.x)) {
       const int column = i % columns, channel = i / columns % channels, tap = i / columns / channels;
-      const int word = channel % of_step / of_word, result = first_channel + channel_of(column);
+      const int word = channel % of_step / of_word, result = first_channel + warpgroup::neighbour_of(column);
       const bool exists = channel < in_channels && result < out_channels;
       const Stored x = exists ? from[channel * channel_step + result * result_step + tap * tap_step] : Stored{};
       const int instruction = (tap * shape.steps + channel / of_step) * 2 + word / 2 % 2;
@@ -233,28 +230,27 @@ struct PhaseTaps : PhaseCall {
   /// A thread has 4 neighbouring channels of each 16, at two positions.
   template <class Sink>
   __device__ void write(const Sink& sink, const Sums& sums, const Tile& tile, int first_channel, int warp, int lane) const {
-    const int own_channel = first_channel + lane % 4 * 4;
 #pragma unroll
-    for (int row = 0; row < 2; ++row) {
-      const auto position = shape.position(warp * 16 + row * 8 + lane / 4);
-      const int z = shape.z.stride * (tile.z + position.z) - shape.z.shift, y = shape.y.stride * (tile.y + position.y) - shape.y.shift;
-      const int x = shape.x.stride * (tile.x + position.x) - shape.x.shift;
-      const std::int64_t line = (static_cast<std::int64_t>(tile.sample) * output[0] + z) * output[1] + y;
-      const std::int64_t first = (line * output[2] + x) * out_channels + own_channel;
+    for (int part = 0; part < columns / 16; ++part) {
+      const int channel = first_channel + part * 16 + lane % 4 * 4;
+      if (channel >= out_channels) break;
+      const auto channels = sink.template channels<4>(stages::Place{0, channel, tile.sample});
 #pragma unroll
-      for (int phase = 0; phase < phases; ++phase) {
-        const auto [phase_z, phase_y, phase_x] = shape.phase(phase);
-        if (!is_in(z + phase_z, y + phase_y, x + phase_x, output)) continue;
-        const int further = ((phase_z * output[1] + phase_y) * output[2] + phase_x) * out_channels;
-#pragma unroll
-        for (int part = 0; part < columns / 16; ++part) {
-          const int channel = own_channel + part * 16;
-          if (channel >= out_channels) break;
-          const stages::Place to{first + further + part * 16, channel, tile.sample};
-          const float* const own = sums[phase] + part * 8 + row * 2;
-          const cuda::Vector<float, 4> four{{own[0], own[1], own[4], own[5]}};
-          sink.template store<4>(to, four, sink.template fetch<4>(to), sink.template channels<4>(to));
-        }
+      for (int row = 0; row < 2; ++row) {
+        const auto position = shape.position(warp * 16 + row * 8 + lane / 4);
+        const int z = shape.z.stride * (tile.z + position.z) - shape.z.shift, y = shape.y.stride * (tile.y + position.y) - shape.y.shift;
+        const int x = shape.x.stride * (tile.x + position.x) - shape.x.shift;
+        const std::int64_t line = (static_cast<std::int64_t>(tile.sample) * output[0] + z) * output[1] + y;
+        const std::int64_t first = (line * output[2] + x) * out_channels + channel;
+        const auto exists = [&](int n) {
+          const auto phase = shape.phase(n);
+          return is_in(z + phase.z, y + phase.y, x + phase.x, output);
+        };
+        const auto place = [&](int n) {
+          const auto phase = shape.phase(n);
+          return stages::Place{first + ((phase.z * output[1] + phase.y) * output[2] + phase.x) * out_channels, channel, tile.sample};
+        };
+        stages::store_vectors<phases, 4>(sink, channels, exists, place, [&](int n) { return warpgroup::neighbours(sums[n], part, row); });
       }
     }
   }

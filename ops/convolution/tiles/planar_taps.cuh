@@ -9,7 +9,7 @@ namespace frit::ops {
 /// and channel, with zeros for what the image does not have. A thread computes 4 output channels of a patch of 4 x 4 neighbouring
 /// positions, so that it loads few numbers for many products.
 struct PlanarTaps : StagedTaps {
-  static constexpr int side = 3;                   ///< rows and columns of taps
+  static constexpr int side = 3;                       ///< rows and columns of taps
   static constexpr int patch = 4, patch_channels = 4;  ///< positions along either axis; output channels
   static constexpr int plane_taps = side * side;
 

@@ -9,6 +9,7 @@
 #include "frit/ops/chain/chain_attributes.h"
 #include "frit/ops/convolution/geometry.h"
 #include "frit/ops/convolution/lowerings/subpixel.h"
+#include "frit/ops/convolution/tiles/patch_convolution.h"
 #include "frit/ops/convolution/tiles/phase_convolution.h"
 #include "frit/ops/elementwise/compiled_program.cuh"
 #include "frit/ops/elementwise/compiled_stage.cuh"
@@ -186,6 +187,28 @@ TEST_F(Nvrtc, CompilesTransposedConvolutions) {
       ASSERT_TRUE(kernel) << image;
       const std::vector<Tensor> operands = {Tensor::empty(channels, dtype)};
       const std::string source = ops::centre_source(*kernel, {none, 0, {}, {}, sum, operands}, call.operands.output, call.operands.input);
+      EXPECT_GT(nvrtc::compile_code(source, 90).size(), 1000u);
+    }
+  }
+}
+
+/// For an H200, with a bias: with all numbers of columns, of two and three axes and strides.
+TEST_F(Nvrtc, CompilesConvolutions) {
+  const ops::ElementwiseProgram none, sum = ops::ElementwiseProgram::parse("y0 = add(x0, x1); return y0");
+  for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
+    for (const auto& [image, weight, stride] : {std::tuple{Shape{2, 64, 40, 70}, Shape{128, 64, 3, 3}, Dims{1}},
+                                                {Shape{2, 16, 40, 70}, Shape{20, 16, 5, 4}, Dims{2}},
+                                                {Shape{1, 32, 30, 20, 40}, Shape{64, 32, 3, 3, 3}, Dims{1}}}) {
+      const ops::ConvolutionGeometry g = ops::convolution_geometry(image, weight, ops::canonical({.stride = stride}, image.rank() - 2));
+      Shape result = {image[0], weight[0]}, channels = Shape::filled(image.rank() - 1, 1);
+      for (int axis = 5 - image.rank(); axis < 3; ++axis) result.push_back(g.output[static_cast<std::size_t>(axis)]);
+      channels[0] = weight[0];
+      const auto tensor = [&](const Shape& shape) { return Tensor::empty(shape, dtype, {}, Layout::channels_last); };
+      const ops::ConvolutionCall call{cudnn::ConvolutionKind::forward, g, {tensor(image), tensor(weight), tensor(result), {}}};
+      const auto kernel = ops::patch_kernel(call, 132);
+      ASSERT_TRUE(kernel) << image;
+      const std::vector<Tensor> operands = {Tensor::empty(channels, dtype)};
+      const std::string source = ops::centre_source(*kernel, {none, 0, {}, {}, sum, operands}, call.operands.input, call.operands.output);
       EXPECT_GT(nvrtc::compile_code(source, 90).size(), 1000u);
     }
   }

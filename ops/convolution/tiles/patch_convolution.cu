@@ -1,0 +1,279 @@
+// Convolutions patch by patch, see patch_taps.cuh: which calls, and in which patches.
+
+#include <algorithm>
+
+#include "frit/core/cuda/device.h"
+#include "frit/core/cuda/launch.cuh"
+#include "frit/ops/convolution/convolution_rules.h"
+#include "frit/ops/convolution/convolution_stages.h"
+#include "frit/ops/convolution/tiles/patch_convolution.h"
+#include "frit/ops/convolution/tiles/patch_taps.cuh"
+#include "frit/ops/cuda/dispatch.cuh"
+#include "frit/ops/elementwise/compiled_stage.cuh"
+#include "frit/ops/libraries/cuda/nvrtc.h"
+
+namespace frit::ops {
+namespace {
+
+constexpr std::size_t alignment = 256;
+
+std::int64_t ceil_divide(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+/// A call as the convolution that it is: a data gradient with a stride of 1 is one of the mirrored weight.
+struct Correlation {
+  const ConvolutionGeometry& g;
+  bool forward;
+  const Tensor &image, &weight, &result;
+  const ImageAxes &input, &output;
+  ImageAxes padding;
+  std::int64_t in_channels, out_channels;
+  int element_bytes;
+
+  explicit Correlation(const ConvolutionCall& call)
+      : g(call.geometry),
+        forward(call.kind == cudnn::ConvolutionKind::forward),
+        image(forward ? call.operands.input : call.operands.output),
+        weight(call.operands.weight),
+        result(forward ? call.operands.output : call.operands.input),
+        input(forward ? g.input : g.output),
+        output(forward ? g.output : g.input),
+        padding(g.padding),
+        in_channels(forward ? g.in_channels : g.out_channels),
+        out_channels(forward ? g.out_channels : g.in_channels),
+        element_bytes(static_cast<int>(size_of(weight.dtype()))) {
+    for (std::size_t axis = 0; axis < 3 && !forward; ++axis) padding[axis] = g.kernel[axis] - 1 - padding[axis];
+  }
+
+  std::int64_t steps() const { return ceil_divide(in_channels * element_bytes, PatchShape::step_bytes); }
+  std::int64_t parts(const PatchShape& s) const { return ceil_divide(out_channels, s.columns); }
+  std::int64_t tiles(const PatchShape& s, std::size_t axis) const { return ceil_divide(output[axis], s.positions(static_cast<int>(axis))); }
+  std::int64_t tile_count(const PatchShape& s) const { return g.batch * tiles(s, 0) * tiles(s, 1) * tiles(s, 2) * parts(s); }
+  PackedWeight packed(const PatchShape& s) const { return {s.columns, static_cast<int>(steps()), s.shared_taps(), s.other_taps()}; }
+};
+
+/// As many stages as shared memory has room for; false if there are too few of them.
+bool choose_stages(PatchShape& s) {
+  constexpr int most_shared_bytes = 227 << 10;  // of Hopper
+  constexpr int wanted_weight_bytes = 96 << 10, least_weight_stages = 3, most_weight_stages = 12, most_input_stages = 6;
+  s.weight_stages = std::clamp(wanted_weight_bytes / s.weight_bytes(), least_weight_stages, most_weight_stages);
+  for (s.input_stages = most_input_stages; s.shared_bytes() > most_shared_bytes && s.input_stages > 2;) --s.input_stages;
+  while (s.shared_bytes() > most_shared_bytes && s.weight_stages > least_weight_stages) --s.weight_stages;
+  return s.shared_bytes() <= most_shared_bytes;
+}
+
+/// Estimated, for an H200: a warpgroup's product takes as long as the instruction, and for part of the time that shared memory takes; what
+/// comes from the L2 cache meanwhile may take longer. Fitted to 10 layers.
+double microseconds(const Correlation& call, const PatchShape& s, int multiprocessors) {
+  constexpr double clocks_per_microsecond = 1900, start = 8, packed_per_microsecond = 400e3, of_tile = 500;
+  constexpr double cache_part = 0.2, shared_part = 0.7, shared_bytes_per_clock = 128, cache_bytes_per_clock = 15, written_per_clock = 60;
+  const double fragment_bytes = 2048. * s.fragments() / (s.reuse() * s.shared_taps());
+  const double of_product = s.columns / 2. + shared_part * (fragment_bytes + 32. * s.columns) / shared_bytes_per_clock;
+  const double steps = static_cast<double>(call.steps()), products = 2 * steps * s.taps() * s.reuse() * PatchShape::warpgroups;
+  const double computed = products * of_product;
+  const double cached = steps * (s.input_bytes() + s.other_taps() * s.weight_bytes()) / cache_bytes_per_clock;
+  const double positions = 64. * s.reuse() * PatchShape::warpgroups;
+  const auto waves = static_cast<double>(ceil_divide(call.tile_count(s), multiprocessors));
+  // Writing goes on while another tile is multiplied, if there is one.
+  const double end = positions * s.columns * call.element_bytes / written_per_clock;
+  const double packed = static_cast<double>(call.packed(s).bytes(static_cast<int>(call.parts(s))));
+  return start + packed / packed_per_microsecond +
+         (waves * (of_tile + std::max(computed, cached) + cache_part * cached) + end) / clocks_per_microsecond;
+}
+
+/// The shape with which a call should take the least time.
+std::optional<PatchShape> shape_of(const Correlation& call, int multiprocessors) {
+  constexpr int most_sums = 256;  // columns of a thread's products
+  std::optional<PatchShape> best;
+  double least = 0;
+  const auto consider = [&](PatchShape s) {
+    if (!choose_stages(s)) return;
+    const double time = microseconds(call, s, multiprocessors);
+    if (!best || time < least) best = s, least = time;
+  };
+  const auto axes = [](const ImageAxes& of) {
+    return std::array{static_cast<int>(of[0]), static_cast<int>(of[1]), static_cast<int>(of[2])};
+  };
+  const auto kernel = axes(call.g.kernel), stride = axes(call.forward ? call.g.stride : ImageAxes{1, 1, 1});
+  for (const int columns : {128, 64, 32}) {
+    for (int reuse = most_sums / columns; reuse >= 2; reuse /= 2) {
+      for (int width = 64; width >= 8; width /= 2) {
+        PatchShape s{columns, {kernel[0], kernel[1], kernel[2]}, {stride[0], stride[1], stride[2]}, {1, warpgroup::rows / width, width}};
+        s.patch[s.shared_axis()] *= reuse;
+        for (int axis = 0; axis < 3; ++axis) {
+          for (int other = 0; other < 3; ++other) s.groups[other] = other == axis ? PatchShape::warpgroups : 1;
+          consider(s);
+        }
+      }
+    }
+  }
+  return best;
+}
+
+bool has_sizes(const Correlation& call) {
+  const ConvolutionGeometry& g = call.g;
+  bool fits = g.groups == 1 && g.batch > 0 && product(call.input) > 0 && product(call.output) > 0;
+  for (std::size_t axis = 0; axis < 3; ++axis) {
+    fits = fits && g.dilation[axis] == 1 && g.stride[axis] <= (call.forward ? 2 : 1) && g.kernel[axis] <= 7 && g.padding[axis] < 16;
+  }
+  const bool channels = call.in_channels * call.element_bytes % PatchShape::chunk == 0 && call.out_channels % 4 == 0;
+  const bool indexed = product(call.input) * call.in_channels <= INT32_MAX && product(call.output) * call.out_channels <= INT32_MAX &&
+                       call.weight.elements() <= INT32_MAX / 8;
+  return fits && channels && indexed;
+}
+
+bool lies(const Correlation& call) {
+  const bool weight = call.weight.is_contiguous() || call.weight.is_contiguous(Layout::channels_last);
+  const bool images = call.image.is_contiguous(Layout::channels_last) && call.result.is_contiguous(Layout::channels_last);
+  return weight && images && cuda::aligned_for_vectors(call.image.raw()) && cuda::aligned_for_vectors(call.result.raw());
+}
+
+std::optional<Correlation> correlation_of(const ConvolutionCall& call) {
+  if (call.kind == cudnn::ConvolutionKind::weight_gradient || !on_tensor_cores(call.operands.weight.dtype())) return std::nullopt;
+  if (call.operands.input.dtype() != call.operands.weight.dtype()) return std::nullopt;
+  const Correlation correlation(call);
+  return has_sizes(correlation) && lies(correlation) ? std::optional(correlation) : std::nullopt;
+}
+
+int multiprocessors_of(const ConvolutionCall& call) { return cuda::properties(call.operands.weight.device().index).multiprocessors; }
+
+/// Whether this takes less time than cuDNN 9, by the rates at which that computed layers of ResNet-50 and a 3-D U-Net on an H200. Its
+/// convolutions of halves in two dimensions are faster, and so are those of one tap.
+bool pays(const Correlation& call, const PatchShape& s, int multiprocessors) {
+  constexpr double library_start = 5;  // microseconds; rates are of 1e6 operations a microsecond
+  const bool deep = call.g.kernel[0] > 1, half = is_half(call.weight.dtype()), many = call.out_channels > 64;
+  if (s.taps() == 1 || (half && !deep)) return false;
+  const double rate = half ? 470 : call.forward ? (many ? 290 : 215) : deep ? (many ? 260 : 225) : (many ? 240 : 190);
+  const double operations = 2. * static_cast<double>(call.g.batch * product(call.output) * call.in_channels * call.out_channels) * s.taps();
+  return microseconds(call, s, multiprocessors) < library_start + operations / (rate * 1e6);
+}
+
+PatchShape shape_of(const ConvolutionCall& call) { return shape_of(Correlation(call), multiprocessors_of(call)).value(); }
+
+std::string text_of(const int (&a)[3]) { return concat('{', a[0], ", ", a[1], ", ", a[2], '}'); }
+std::string text_of(const PatchShape& s) {
+  return concat("PatchShape{", s.columns, ", ", text_of(s.kernel), ", ", text_of(s.stride), ", ", text_of(s.patch), ", ", text_of(s.groups),
+                ", ", s.input_stages, ", ", s.weight_stages, '}');
+}
+
+PatchCall numbers_of(const Correlation& call, const PatchShape& s, const void* packed) {
+  PatchCall numbers{};
+  numbers.weight = packed;
+  numbers.in_channels = static_cast<int>(call.in_channels);
+  numbers.out_channels = static_cast<int>(call.out_channels);
+  numbers.steps = static_cast<int>(call.steps());
+  for (std::size_t axis = 0; axis < 3; ++axis) {
+    numbers.input[axis] = static_cast<int>(call.input[axis]);
+    numbers.output[axis] = static_cast<int>(call.output[axis]);
+    numbers.padding[axis] = static_cast<int>(call.padding[axis]);
+    numbers.tiles[axis] = cuda::Divisor(call.tiles(s, axis));
+  }
+  numbers.parts = cuda::Divisor(call.parts(s));
+  numbers.tile_count = static_cast<int>(call.tile_count(s));
+  return numbers;
+}
+
+/// Where a weight's elements are.
+struct WeightSource {
+  int results, channels;
+  std::int64_t result_step, channel_step, tap_step;
+  int shared_step;  ///< between taps along the shared axis; the others follow each other
+  int taps;
+  bool mirrored;
+
+  WeightSource(const Correlation& call, const PatchShape& s)
+      : results(static_cast<int>(call.out_channels)),
+        channels(static_cast<int>(call.in_channels)),
+        result_step(call.weight.strides()[call.forward ? 0 : 1]),
+        channel_step(call.weight.strides()[call.forward ? 1 : 0]),
+        tap_step(call.weight.strides()[call.weight.rank() - 1]),
+        shared_step(s.shared_axis() == 0 ? s.kernel[1] * s.kernel[2] : s.kernel[2]),
+        taps(s.taps()),
+        mirrored(!call.forward) {}
+
+  __device__ std::int64_t operator()(const PackedWeight::Place& place) const {
+    const int tap = place.shared_tap * shared_step + place.other_tap;
+    return place.result * result_step + place.channel * channel_step + (mirrored ? taps - 1 - tap : tap) * tap_step;
+  }
+};
+
+template <class T>
+__global__ void __launch_bounds__(256) pack(T* to, const T* from, PackedWeight packed, WeightSource source, std::uint32_t items) {
+  const std::uint32_t item = blockIdx.x * blockDim.x + threadIdx.x;
+  if (item >= items) return;
+  const PackedWeight::Place place = packed.at(item, PatchShape::chunk / static_cast<int>(sizeof(T)));
+  const bool exists = place.result < source.results && place.channel < source.channels;
+  to[item] = exists ? warpgroup::rounded(from[source(place)]) : T{};
+}
+
+void pack_weight(void* to, const Correlation& call, const PatchShape& s, CUstream_st* stream) {
+  constexpr int threads = 256;
+  const PackedWeight packed = call.packed(s);
+  const std::int64_t items = packed.bytes(static_cast<int>(call.parts(s))) / call.element_bytes;
+  const auto launch = [&]<class T>() {
+    cuda::launch(pack<T>, {dim3(static_cast<unsigned>(ceil_divide(items, threads))), dim3(threads)}, stream, static_cast<T*>(to),
+                 call.weight.data<T>(), packed, WeightSource(call, s), static_cast<std::uint32_t>(items));
+  };
+  switch (call.weight.dtype()) {
+    case DType::f16: return launch.template operator()<Half>();
+    case DType::bf16: return launch.template operator()<BFloat16>();
+    default: return launch.template operator()<float>();
+  }
+}
+
+/// Calls body(kernel, stages).
+template <class Body>
+bool with_stages_of(const ConvolutionCall& call, const void* packed, const Body& body) {
+  const ConvolutionStages following(call, /*adds=*/false, /*last=*/true);
+  const Correlation correlation(call);
+  body(patch_kernel(call, multiprocessors_of(call), packed).value(), following.stages(), correlation.image, correlation.result);
+  return following.finishes();
+}
+
+}  // namespace
+
+std::optional<CentreKernel> patch_kernel(const ConvolutionCall& call, int multiprocessors, const void* packed) {
+  const std::optional<Correlation> correlation = correlation_of(call);
+  if (!correlation) return std::nullopt;
+  const std::optional<PatchShape> shape = shape_of(*correlation, multiprocessors);
+  if (!shape || correlation->tile_count(*shape) > INT32_MAX / 2) return std::nullopt;
+  const auto blocks = static_cast<unsigned>(std::min<std::int64_t>(correlation->tile_count(*shape), multiprocessors));
+  const cuda::LaunchShape launch{dim3(blocks), dim3((PatchShape::warpgroups + 1) * warpgroup::threads),
+                                 static_cast<std::size_t>(shape->shared_bytes())};
+  CentreKernel kernel("frit/ops/convolution/tiles/patch_taps.cuh",
+                      concat("PatchTaps<", name_in_programs(correlation->weight.dtype()), ", ", text_of(*shape), '>'),
+                      numbers_of(*correlation, *shape, packed), launch, /*asks_for_each_sample=*/false);
+  kernel.resident_blocks = 1;
+  return kernel;
+}
+
+bool is_patch_convolution(const ConvolutionCall& call) {
+  const Device device = call.operands.weight.device();
+  if (device.kind != DeviceKind::cuda || cuda::properties(device.index).capability != warpgroup::capability) return false;
+  const std::optional<Correlation> correlation = correlation_of(call);
+  if (!correlation || !nvrtc::is_available(device.index)) return false;
+  const std::optional<PatchShape> shape = shape_of(*correlation, multiprocessors_of(call));
+  return shape && pays(*correlation, *shape, multiprocessors_of(call));
+}
+
+std::size_t patch_convolution_scratch(const ConvolutionCall& call) {
+  const Correlation correlation(call);
+  const PatchShape shape = shape_of(call);
+  return alignment + static_cast<std::size_t>(correlation.packed(shape).bytes(static_cast<int>(correlation.parts(shape))));
+}
+
+bool patch_convolution(const ConvolutionCall& call, std::span<std::byte> scratch, CUstream_st* stream) {
+  const auto begin = reinterpret_cast<std::uintptr_t>(scratch.data());
+  void* const packed = scratch.data() + (alignment - begin % alignment) % alignment;
+  pack_weight(packed, Correlation(call), shape_of(call), stream);
+  return with_stages_of(call, packed, [&](const CentreKernel& kernel, const Stages& stages, const Tensor& image, const Tensor& result) {
+    run_centre(kernel, stages, image, result, stream);
+  });
+}
+
+void prepare_patch_convolution(const ConvolutionCall& call) {
+  with_stages_of(call, nullptr, [](const CentreKernel& kernel, const Stages& stages, const Tensor& image, const Tensor& result) {
+    prepare_centre(kernel, stages, image, result);
+  });
+}
+
+}  // namespace frit::ops
