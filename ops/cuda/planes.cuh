@@ -71,13 +71,6 @@ FRIT_HOST_DEVICE T* moved(T* memory, std::int64_t offset) {
   return memory != nullptr ? memory + offset : nullptr;
 }
 
-/// Samples that are worked on at a time, so that the second pass over them finds them in the L2 cache.
-inline std::int64_t samples_in_cache(const Tensor& tensor) {
-  const std::int64_t samples = std::max<std::int64_t>(1, tensor.shape()[0]);
-  const auto room = static_cast<std::int64_t>(cuda::properties(tensor.device().index).l2_bytes / 4);
-  return std::clamp<std::int64_t>(room / std::max<std::int64_t>(1, tensor.bytes() / samples), 1, samples);
-}
-
 /// The smallest power of 2 that is `count` or more, at most a warp.
 inline int lanes_for(std::int64_t count) {
   int lanes = 1;

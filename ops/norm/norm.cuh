@@ -25,6 +25,8 @@ struct RunningStatistics {
 
 /// As run_norm, with the statistics of the input, which also update the running ones if there are any.
 void run_cuda_norm(const KernelContext& call, const NormGeometry& geometry, double eps, const RunningStatistics& running = {});
+/// The statistics of a call's input 0 alone, for others' use: f64, a number a slice. Wants the scratch memory of a norm.
+void find_cuda_statistics(const KernelContext& call, const NormGeometry& geometry, double eps, double* means, double* rstds);
 /// As run_norm, with the running statistics.
 void run_cuda_norm_at_inference(const KernelContext& call, const NormGeometry& geometry, double eps, const RunningStatistics& running);
 /// The way in which run_cuda_norm computes a call.

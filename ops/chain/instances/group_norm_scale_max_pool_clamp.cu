@@ -2,7 +2,8 @@
 
 #include "frit/ops/chain/chain.h"
 #include "frit/ops/chain/schedules/pooled_tiles.cuh"
-#include "frit/ops/cuda/parameter.cuh"
+#include "frit/ops/chain/schedules/streamed_gradient.cuh"
+#include "frit/ops/norm/norm.cuh"
 #include "frit/ops/operator/registry.h"
 
 namespace frit::ops {
@@ -11,23 +12,15 @@ namespace {
 using ChainAttributes = GroupNormScaleMaxPoolClampAttributes;
 using Geometry = GroupNormPoolGeometry;
 
-/// What the statistics of the input become: those that are kept, and the maps that the second pass applies.
+/// A thread a channel of a sample.
 template <class Stored>
-struct FinalizeGroups {
-  std::int64_t groups, group_channels;
-  double eps;
-  GroupParameters<Stored> parameters;
-  GroupStatistics statistics;
-  GroupMap<Computed<Stored>>* maps;  // (N, C)
-
-  __device__ void operator()(std::int64_t slice, const DeviceMoments& moments) const {
-    const double rstd = rsqrt(moments.variance + eps);
-    statistics.write(slice, moments.mean, rstd);
-    for (std::int64_t i = 0; i < group_channels; ++i) {
-      maps[slice * group_channels + i] = parameters.map(slice % groups * group_channels + i, moments.mean, rstd);
-    }
+__global__ void make_maps(GroupMap<Computed<Stored>>* maps /* (N, C) */, GroupStatistics statistics, GroupParameters<Stored> parameters,
+                          std::int64_t planes, std::int64_t channels, std::int64_t group_channels) {
+  for (std::int64_t plane = cuda::first_item(); plane < planes; plane += cuda::item_step()) {
+    const std::int64_t slice = plane / group_channels;
+    maps[plane] = parameters.map(plane % channels, statistics.means[slice], statistics.rstds[slice]);
   }
-};
+}
 
 /// One window a thread, neighbours side by side in the input's memory. Reads the input once, from the cache. Deterministic.
 template <class Stored, class Index>
@@ -52,39 +45,60 @@ PoolOutputs<Stored, Index> outputs_of(const KernelContext& call) {
   return {data_or_null<Stored>(call.outputs[0]), data_or_null<Index>(call.outputs[1]), data_or_null<Stored>(call.outputs[4])};
 }
 
-/// Two passes over each part of the batch, of which the second finds it in the cache.
+template <class Stored>
+GroupParameters<Stored> parameters_of(const KernelContext& call) {
+  return {Parameter<Stored>(call.inputs[1]), Parameter<Stored>(call.inputs[2]), Parameter<Stored>(call.inputs[3])};
+}
+
+NormGeometry norm_of(const Shape& input, const ChainAttributes& attributes) {
+  return norm_geometry(input, GroupNormAttributes{attributes.num_groups});
+}
+
+/// The parts of the scratch memory, in bytes; the norm's own come first.
+struct Scratch {
+  ScratchParts all;
+  std::size_t means, rstds, maps;
+
+  template <class T>
+  Scratch(const Planes& planes, const NormGeometry& norm, Layout layout, T /* what is computed in */) {
+    all.add(1, cuda_norm_scratch(norm, layout));
+    means = all.add(norm.slices, sizeof(double));
+    rstds = all.add(norm.slices, sizeof(double));
+    maps = all.add(planes.samples * planes.channels, sizeof(GroupMap<T>));
+  }
+};
+
+/// A norm's statistics, and a pass over the windows.
 template <class Stored, class Index>
-void in_two_passes(const KernelContext& call, const Geometry& geometry, const FinalizeGroups<Stored>& whole) {
+void in_two_passes(const KernelContext& call, const Geometry& geometry) {
   using T = Computed<Stored>;
   const Tensor& input = call.inputs[0];
-  Planes planes(input.shape());
+  const auto& attributes = call.as<ChainAttributes>();
+  const NormGeometry norm = norm_of(input.shape(), attributes);
+  const Planes planes(input.shape());
   const Places places(input, planes);
-  const MapScratch scratch(planes, sizeof(GroupMap<T>));
-  auto* const partials = reinterpret_cast<ShiftedSums*>(call.scratch.data());
-  FinalizeGroups<Stored> finalize = whole;
-  finalize.maps = reinterpret_cast<GroupMap<T>*>(call.scratch.data() + scratch.partials);
-  const PoolOutputs<Stored, Index> outputs = outputs_of<Stored, Index>(call);
-  const std::int64_t part = samples_in_cache(input), sample_windows = planes.channels * geometry.windows();
-  // From the last to the first: the end of what a kernel before has written may still be in the cache.
-  for (std::int64_t end = planes.samples; end > 0; end -= planes.samples) {
-    planes.samples = std::min(part, end);
-    const std::int64_t n = end - planes.samples;
-    const Stored* const x = input.data<Stored>() + n * places.sample;
-    finalize.statistics = whole.statistics.from(n * geometry.groups);
-    find_moments(x, SliceSplit(planes, places, geometry.groups), partials, finalize, call.stream);
-    if (sample_windows == 0) continue;
-    Planes windows = planes;
-    windows.pixels = geometry.windows();
-    const ElementOrder order(windows, places.channels_last());
-    cuda::launch(pool_windows<Stored, Index>, sample_loop_shape(planes.samples, sample_windows), call.stream,
-                 outputs.from(n * sample_windows), x, finalize.maps, Clamp<T>(call.as<ChainAttributes>().clamp()), planes, places, order,
-                 WindowAxis(geometry.pool, 1), WindowAxis(geometry.pool, 2), cuda::Divisor(geometry.pool.output[2]));
-  }
+  const Scratch scratch(planes, norm, input.layout(), T());
+  const auto statistic = [&](std::size_t output, std::size_t place) {
+    return call.outputs[output].defined() ? call.outputs[output].data<double>() : scratch_part<double>(call, place);
+  };
+  const GroupStatistics statistics{statistic(2, scratch.means), statistic(3, scratch.rstds)};
+  find_cuda_statistics(call, norm, attributes.eps, statistics.means, statistics.rstds);
+  Planes windows = planes;
+  windows.pixels = geometry.windows();
+  if (windows.samples * windows.channels * windows.pixels == 0) return;
+  auto* const maps = scratch_part<GroupMap<T>>(call, scratch.maps);
+  const std::int64_t all_planes = planes.samples * planes.channels;
+  cuda::launch(make_maps<Stored>, cuda::loop_shape(all_planes), call.stream, maps, statistics, parameters_of<Stored>(call), all_planes,
+               planes.channels, geometry.group_channels());
+  cuda::launch(pool_windows<Stored, Index>, sample_loop_shape(planes.samples, windows.channels * windows.pixels), call.stream,
+               outputs_of<Stored, Index>(call), input.data<Stored>(), maps, Clamp<T>(attributes.clamp()), planes, places,
+               ElementOrder(windows, places.channels_last()), WindowAxis(geometry.pool, 1), WindowAxis(geometry.pool, 2),
+               cuda::Divisor(geometry.pool.output[2]));
 }
 
 /// Lays the tiles out for clusters of the size that costs least, and starts as many as run at a time; false if there is none.
 template <class Stored, int kernel>
-bool pool_tiles_of(const KernelContext& call, PooledTiles& tiles, const FinalizeGroups<Stored>& finalize) {
+bool pool_tiles_of(const KernelContext& call, PooledTiles& tiles) {
   const auto outputs = outputs_of<Stored, std::uint8_t>(call);
   const bool numbered = outputs.argmax != nullptr;
   const auto run = numbered ? pool_tiles<Stored, kernel, true> : pool_tiles<Stored, kernel, false>;
@@ -92,23 +106,25 @@ bool pool_tiles_of(const KernelContext& call, PooledTiles& tiles, const Finalize
   const std::int64_t clusters = tiles.choose_clusters(
       run, [&, room = StripPlan::room(input)](int blocks) { return tiles.fit(blocks, sizeof(Stored), numbered, room); });
   if (clusters == 0) return false;
-  cuda::launch_clusters(run, tiles.shape(clusters), tiles.blocks, call.stream, outputs, finalize.statistics, input.data<Stored>(),
-                        finalize.parameters, Clamp<float>(call.as<ChainAttributes>().clamp()), finalize.eps, tiles);
+  const auto& attributes = call.as<ChainAttributes>();
+  const GroupStatistics statistics{data_or_null<double>(call.outputs[2]), data_or_null<double>(call.outputs[3])};
+  cuda::launch_clusters(run, tiles.shape(clusters), tiles.blocks, call.stream, outputs, statistics, input.data<Stored>(),
+                        parameters_of<Stored>(call), Clamp<float>(attributes.clamp()), attributes.eps, tiles);
   return true;
 }
 
 /// One pass, where the device has clusters and the windows are of a kind that this is written for; false if not.
 template <class Stored>
-bool in_one_pass(const KernelContext& call, const Geometry& geometry, const FinalizeGroups<Stored>& finalize) {
+bool in_one_pass(const KernelContext& call, const Geometry& geometry) {
   if constexpr (std::is_same_v<Stored, double>) {
     return false;
   } else {
     PooledTiles tiles(call.inputs[0], geometry);
     if (tiles.strips == 0) return false;
     switch (tiles.height.kernel) {
-      case 2: return pool_tiles_of<Stored, 2>(call, tiles, finalize);
-      case 3: return pool_tiles_of<Stored, 3>(call, tiles, finalize);
-      case 4: return pool_tiles_of<Stored, 4>(call, tiles, finalize);
+      case 2: return pool_tiles_of<Stored, 2>(call, tiles);
+      case 3: return pool_tiles_of<Stored, 3>(call, tiles);
+      case 4: return pool_tiles_of<Stored, 4>(call, tiles);
       default: return false;
     }
   }
@@ -118,21 +134,17 @@ bool in_one_pass(const KernelContext& call, const Geometry& geometry, const Fina
 void run(const KernelContext& call) {
   const Geometry geometry(call.inputs[0].shape(), call.as<ChainAttributes>());
   dispatch_floating_and_halves(call.inputs[0].dtype(), [&]<class Stored>() {
-    const FinalizeGroups<Stored> finalize{
-        .groups = geometry.groups,
-        .group_channels = geometry.group_channels(),
-        .eps = call.as<ChainAttributes>().eps,
-        .parameters = {Parameter<Stored>(call.inputs[1]), Parameter<Stored>(call.inputs[2]), Parameter<Stored>(call.inputs[3])},
-        .statistics = {data_or_null<double>(call.outputs[2]), data_or_null<double>(call.outputs[3])},
-        .maps = nullptr};
-    if (in_one_pass(call, geometry, finalize)) return;
-    dispatch_argmax(argmax_dtype(geometry.kernel_elements()),
-                    [&]<class Index>() { in_two_passes<Stored, Index>(call, geometry, finalize); });
+    if (in_one_pass<Stored>(call, geometry)) return;
+    dispatch_argmax(argmax_dtype(geometry.kernel_elements()), [&]<class Index>() { in_two_passes<Stored, Index>(call, geometry); });
   });
 }
 
 std::size_t scratch_bytes(const InferContext& call) {
-  return MapScratch(Planes(call.shape(0)), call.inputs[0].dtype == DType::f64 ? sizeof(GroupMap<double>) : sizeof(GroupMap<float>)).total();
+  const Planes planes(call.shape(0));
+  const NormGeometry norm = norm_of(call.shape(0), call.as<ChainAttributes>());
+  const Layout layout = call.input_layout(0);
+  return (call.inputs[0].dtype == DType::f64 ? Scratch(planes, norm, layout, double()) : Scratch(planes, norm, layout, float()))
+      .all.bytes();
 }
 
 }  // namespace

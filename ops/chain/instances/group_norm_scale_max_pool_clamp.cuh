@@ -91,8 +91,8 @@ struct WindowMaximum {
 /// Where the results go. Each may be null.
 template <class Stored, class Index>
 struct PoolOutputs {
-  Stored* output;    // (N, C, H', W')
-  Index* argmax;     // likewise
+  Stored* output;        // (N, C, H', W')
+  Index* argmax;         // likewise
   Stored* argmax_input;  // likewise
 
   /// From a place on.
@@ -111,7 +111,6 @@ struct PoolOutputs {
 struct GroupStatistics {
   double *means, *rstds;  // (N, G)
 
-  GroupStatistics from(std::int64_t slice) const { return {moved(means, slice), moved(rstds, slice)}; }
   __device__ void write(std::int64_t slice, double mean, double rstd) const {
     if (means != nullptr) means[slice] = mean;
     if (rstds != nullptr) rstds[slice] = rstd;

@@ -18,8 +18,7 @@ __global__ void __launch_bounds__(default_threads, Traversal::blocks_wanted)
   using T = Computed<Stored>;
   const Traversal traversal(input, sharing);
   const T subtracted = bias[0];
-  const typename Traversal::Places place_of{sharing};
-  traversal.run([&](auto n, auto p) { return place_of(n, p); },
+  traversal.run([&](auto n, auto p) { return sharing.place(n, p); },
                 [&](auto place, const PixelSum<Stored>& sums) {
                   const T y = sums.value();
                   const T result = clamp(ScaledSigmoid<T>::value(y, sigmoid_of_shifted(y)) - subtracted);
@@ -38,11 +37,10 @@ __global__ void __launch_bounds__(default_threads, Traversal::blocks_wanted)
   using T = Computed<Stored>;
   __shared__ double shared[cuda::warp_size];
   const Traversal traversal(input, sharing);
-  const typename Traversal::Places place_of{sharing};
   GradientFactor<T> factors(bias[0], clamp);
   traversal.run(
       [&](auto n, auto p) {
-        const auto place = place_of(n, p);
+        const auto place = sharing.place(n, p);
         return place < 0 ? PixelGradient<T>{false, 0} : PixelGradient<T>{true, convert<T>(gradient[place])};
       },
       [&](const PixelGradient<T>& incoming, const PixelSum<Stored>& sums) { return factors.finalize(incoming, sums); },
@@ -72,15 +70,15 @@ void run_backward(const KernelContext& call) {
   auto* const block_sums = reinterpret_cast<double*>(call.scratch.data());
   dispatch_floating_and_halves(input.dtype(), [&]<class Stored>() {
     const auto& attributes = call.as<ChainAttributes>();
-    dispatch_traversal<
-        Stored>(input, input_gradient, attributes, [&]<class Traversal>(const Sharing& sharing, const cuda::LaunchShape& shape) {
-      cuda::launch(carry_back<Traversal, Stored>, shape, call.stream, data_or_null<Stored>(input_gradient), block_sums,
-                   call.inputs[0].data<Stored>(), input.data<Stored>(), Parameter<Stored>(call.inputs[2]),
-                   Clamp<Computed<Stored>>(attributes.clamp()), sharing);
-      if (!bias_gradient.defined()) return;
-      cuda::launch(negate_sum<Stored>, {dim3(1), dim3(sum_threads)}, call.stream, Parameter<Stored>(bias_gradient), block_sums,
-                   static_cast<int>(shape.grid.x * shape.grid.y));
-    });
+    dispatch_traversal<Stored>(input, input_gradient, attributes,
+                               [&]<class Traversal>(const Sharing& sharing, const cuda::LaunchShape& shape) {
+                                 cuda::launch(carry_back<Traversal, Stored>, shape, call.stream, data_or_null<Stored>(input_gradient),
+                                              block_sums, call.inputs[0].data<Stored>(), input.data<Stored>(),
+                                              Parameter<Stored>(call.inputs[2]), Clamp<Computed<Stored>>(attributes.clamp()), sharing);
+                                 if (!bias_gradient.defined()) return;
+                                 cuda::launch(negate_sum<Stored>, {dim3(1), dim3(sum_threads)}, call.stream,
+                                              Parameter<Stored>(bias_gradient), block_sums, static_cast<int>(shape.grid.x * shape.grid.y));
+                               });
   });
 }
 

@@ -96,46 +96,4 @@ struct OutputPlaces {
   }
 };
 
-/// As OutputPlaces for fewer than 2^31 pixels in the order of their positions, and a thread all of whose pixels have the place in a block
-/// that pixel `any` has: little is left to work out for a pixel.
-class RecurringPlaces {
- public:
-  /// Whether it serves threads whose pixels are multiples of `apart` from each other.
-  static bool fits(const OutputPlaces& places, int apart) {
-    return !places.wide && !places.positions_innermost && apart % places.places.value<std::int64_t>() == 0;
-  }
-
-  __device__ RecurringPlaces(const OutputPlaces& places, int any) : places_(places) {
-    auto rest = static_cast<std::uint32_t>(any);
-#pragma unroll
-    for (int axis = 2; axis >= 0; --axis) {
-      const std::uint32_t quotient = places.block[axis].quotient(rest);
-      ahead_[axis] = static_cast<int>(places.block[axis].remainder(rest, quotient)) - places.offset[axis];
-      rest = quotient;
-    }
-  }
-
-  /// -1 if the pixel is cut off.
-  __device__ int operator()(std::uint32_t pixel) const {
-    std::uint32_t rest = places_.places.quotient(pixel);
-    int element[3];
-    bool inside = true;
-#pragma unroll
-    for (int axis = 2; axis >= 0; --axis) {
-      const std::uint32_t quotient = places_.positions[axis].quotient(rest);
-      element[axis] = static_cast<int>(places_.positions[axis].remainder(rest, quotient)) * places_.blocks[axis] + ahead_[axis];
-      inside = inside && static_cast<unsigned>(element[axis]) < static_cast<unsigned>(places_.size[axis]);
-      rest = quotient;
-    }
-    auto result = static_cast<int>(rest);
-#pragma unroll
-    for (int axis = 0; axis < 3; ++axis) result = result * places_.size[axis] + element[axis];
-    return inside ? result : -1;
-  }
-
- private:
-  const OutputPlaces& places_;
-  int ahead_[3];
-};
-
 }  // namespace frit::ops

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "frit/ops/chain/instances/logsumexp_sigmoid_scale_subtract_clamp_pairs.cuh"
+#include "frit/ops/chain/instances/logsumexp_sigmoid_scale_subtract_clamp_traversals.cuh"
 #include "frit/ops/cuda/parameter.cuh"
 
 namespace frit::ops {
@@ -92,11 +92,6 @@ void dispatch_traversal(const Tensor& input, const Tensor& input_gradient, const
   // Samples, positions and places in a block follow each other without a gap.
   sharing.planes.pixels *= std::exchange(sharing.planes.samples, 1);
   sharing.output_places.positions_innermost = false;
-  if constexpr (is_half_type<Stored>) {
-    using Pairs = PairTraversal<Stored>;
-    if (planes.channels == Pairs::channels && RecurringPlaces::fits(sharing.output_places, Pairs::warp_pixels))
-      return body.template operator()<Pairs>(sharing, shape(Pairs::at_once));
-  }
   switch (sharing.lanes) {
     case 1: return body.template operator()<VectorTraversal<Stored, 1>>(sharing, shape(1));
     case 2: return body.template operator()<VectorTraversal<Stored, 2>>(sharing, shape(2));

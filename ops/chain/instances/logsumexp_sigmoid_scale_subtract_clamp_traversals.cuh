@@ -9,7 +9,6 @@
 //   run(prepare, finalize, use)  calls, in one thread a pixel, finalize(prepare(sample, pixel), logsumexp), and then, in all threads that
 //                                share the pixel, use(their share of it, sample, pixel, shift, what finalize gave)
 //                                or nothing if use is null
-//   Places                       where its pixels (sample, pixel) lie in the output
 //   store(...)                   writes the gradient of a share, from within use
 
 namespace frit::ops {
@@ -51,29 +50,9 @@ struct Sharing {
   BlockedPlaces places, gradient_places;
   OutputPlaces output_places;
   int lanes;
-};
 
-/// Where any pixels lie in the output.
-struct AnyPlaces {
-  const Sharing& sharing;
-
-  __device__ std::int64_t operator()(std::int64_t n, std::int64_t p) const { return sharing.output_places(n * sharing.planes.pixels + p); }
-};
-
-/// Where pixels lie for which RecurringPlaces will do. -1 also past the last pixel.
-class RecurringPixelPlaces {
- public:
-  __device__ explicit RecurringPixelPlaces(const Sharing& sharing)
-      : places_(sharing.output_places, static_cast<int>(threadIdx.x) % cuda::warp_size / sharing.lanes),
-        pixels_(static_cast<std::uint32_t>(sharing.planes.pixels)) {}
-  __device__ int operator()(std::int64_t, std::int64_t p) const {
-    const int place = places_(static_cast<std::uint32_t>(p));
-    return p < pixels_ ? place : -1;
-  }
-
- private:
-  RecurringPlaces places_;
-  std::uint32_t pixels_;
+  /// Where a pixel lies in the output.
+  __device__ std::int64_t place(std::int64_t n, std::int64_t p) const { return output_places(n * planes.pixels + p); }
 };
 
 /// The logsumexp of a pixel, and what its gradient needs.
@@ -108,7 +87,6 @@ template <class Stored, int at_once>
 class VectorTraversal {
  public:
   using T = Computed<Stored>;
-  using Places = AnyPlaces;
   static constexpr int width = cuda::vector_width<Stored>, blocks_wanted = width == 4 ? 4 : 3;
 
   struct Share {
@@ -132,7 +110,6 @@ class VectorTraversal {
     std::int64_t p;
     int left;  ///< pixels that are there from p on, perhaps none
   };
-  static constexpr int finalized = 1;  ///< pixels that a thread finalizes in a turn
 
   __device__ std::int64_t turns() const { return (pixels_ + turn_pixels() - 1) / turn_pixels(); }
   __device__ int turn_pixels() const { return warp_pixels_ * at_once; }
@@ -153,14 +130,8 @@ class VectorTraversal {
 #pragma unroll
     for (int u = 0; u < at_once; ++u) turn.loaded[u] = cuda::load_once(input_ + offset_of(turn, u));
   }
-  template <class Prepare, class Prepared>
-  __device__ void prepare(const Turn& turn, Prepared (&prepared)[finalized], const Prepare& prepare) const {
-    prepared[0] = {};
-    if (finalizes(turn)) prepared[0] = prepare(0, turn.p + lane_ * warp_pixels_);
-  }
-
   template <class Prepared, class Finalize, class Use>
-  __device__ void finish(const Turn& turn, const Prepared (&prepared)[finalized], const Finalize& finalize, const Use& use) const {
+  __device__ void finish(const Turn& turn, const Prepared& prepared, const Finalize& finalize, const Use& use) const {
     Share shares[at_once];
 #pragma unroll
     for (int u = 0; u < at_once; ++u) {
@@ -177,7 +148,7 @@ class VectorTraversal {
       own.shift = u == lane_ ? shift : own.shift;
       own.sum = u == lane_ ? sum : own.sum;
     }
-    const T result = finalizes(turn) ? finalize(prepared[0], own) : T(0);
+    const T result = finalizes(turn) ? finalize(prepared, own) : T(0);
     if constexpr (!std::is_null_pointer_v<Use>) {
 #pragma unroll
       for (int u = 0; u < at_once; ++u) {
@@ -195,8 +166,8 @@ class VectorTraversal {
          number -= gridDim.x * warps) {
       Turn turn = this->turn(number);
       load(turn);
-      decltype(prepare(number, number)) prepared[finalized];
-      this->prepare(turn, prepared, prepare);
+      decltype(prepare(number, number)) prepared = {};
+      if (finalizes(turn)) prepared = prepare(0, turn.p + lane_ * warp_pixels_);
       finish(turn, prepared, finalize, use);
     }
   }
@@ -292,7 +263,6 @@ template <class Stored, bool small>
 class PixelTraversal {
  public:
   using T = Computed<Stored>;
-  using Places = AnyPlaces;
   static constexpr int kept = 16, blocks_wanted = 1;
   using Share = PixelShare<Stored, kept>;
 

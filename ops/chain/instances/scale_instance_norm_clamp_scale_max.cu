@@ -1,8 +1,9 @@
-// max over channels of clamp(instance_norm(input * scale)) * post_scale, forward.
+// max over channels of clamp(instance_norm(input * scale)) * post_scale, forward: a norm's statistics, and a pass over the input.
 
 #include "frit/ops/chain/chain.h"
-#include "frit/ops/chain/schedules/held_maxima.cuh"
-#include "frit/ops/cuda/parameter.cuh"
+#include "frit/ops/chain/instances/scale_instance_norm_clamp_scale_max.cuh"
+#include "frit/ops/chain/schedules/streamed_gradient.cuh"
+#include "frit/ops/norm/norm.cuh"
 #include "frit/ops/operator/registry.h"
 
 namespace frit::ops {
@@ -10,94 +11,89 @@ namespace {
 
 using ChainAttributes = ScaleInstanceNormClampScaleMaxAttributes;
 
-/// `lanes` neighbouring threads a pixel, which share its channels. Reads the input once. Deterministic.
-template <class Stored, class Index>
-__global__ void find_channel_maxima(MaximumOutputs<Stored, Index> outputs, const Stored* input,
-                                    const InstanceMap<Computed<Stored>>* maps /* (N, C) */, Clamp<Computed<Stored>> clamp, Planes planes,
-                                    Places places, int lanes) {
+/// A thread an instance. `means` and `rstds` are the input's own, without eps.
+template <class Stored>
+__global__ void make_maps(InstanceMap<Computed<Stored>>* maps /* (N, C), as the others */, const double* means, const double* rstds,
+                          FinalizeInstances<Stored> finalize, std::int64_t slices) {
+  for (std::int64_t slice = cuda::first_item(); slice < slices; slice += cuda::item_step()) {
+    const std::int64_t c = slice % finalize.channels;
+    const double deviation = 1 / rstds[slice];
+    maps[slice] =
+        finalize.map(slice, DeviceMoments(means[slice], deviation * deviation), finalize.scale[c], finalize.post_scale[c], /*writes=*/true);
+  }
+}
+
+/// A thread a pixel, which reads `width` channels at a time. Reads the input once. Deterministic.
+template <class Stored, class Index, int width>
+__global__ void __launch_bounds__(cuda::default_threads)
+    find_channel_maxima(MaximumOutputs<Stored, Index> outputs, const Stored* input, const InstanceMap<Computed<Stored>>* maps /* (N, C) */,
+                        Clamp<Computed<Stored>> clamp, Planes planes, Places places) {
   using T = Computed<Stored>;
-  const int lane = static_cast<int>(threadIdx.x) % lanes, row = static_cast<int>(threadIdx.x) / lanes;
-  const std::int64_t block_pixels = cuda::default_threads / lanes, pixel_step = gridDim.x * block_pixels;
+  const auto channels = static_cast<std::int32_t>(planes.channels);
   for (std::int64_t n = blockIdx.y; n < planes.samples; n += gridDim.y) {
-    const InstanceMap<T>* const sample_maps = maps + n * planes.channels;
-    for (std::int64_t first = blockIdx.x * block_pixels; first < planes.pixels; first += pixel_step) {
-      const std::int64_t p = first + row;
-      ChannelMaximum<T> best{.channel = lane};
-      if (p < planes.pixels) {
-        const Stored* const x = input + places(n, 0, p);
+    const InstanceMap<T>* const sample_maps = maps + n * channels;
+    for (std::int64_t p = cuda::first_item(); p < planes.pixels; p += cuda::item_step()) {
+      const Stored* const pixel = input + places(n, 0, p);
+      ChannelMaximum<T> best;
 #pragma unroll 4
-        for (auto c = static_cast<std::int32_t>(lane); c < planes.channels; c += lanes) {
-          const InstanceMap<T> map = sample_maps[c];
-          best.take(clamp(map.normalized(convert<T>(x[c * places.channel]))) * map.post_scale, c);
+      for (std::int32_t c = 0; c < channels; c += width) {
+        const auto x = *reinterpret_cast<const cuda::Vector<Stored, width>*>(pixel + c * places.channel);
+#pragma unroll
+        for (int j = 0; j < width; ++j) {
+          const InstanceMap<T> map = sample_maps[c + j];
+          best.take(clamp(map.normalized(convert<T>(x[j]))) * map.post_scale, c + j);
         }
       }
-      best.reduce(lanes);
-      if (p >= planes.pixels || lane != 0) continue;
-      outputs.write(n * planes.pixels + p, best, [&](std::int64_t c) { return input[places(n, c, p)]; });
+      outputs.write(n * planes.pixels + p, best, [&](std::int64_t c) { return pixel[c * places.channel]; });
     }
   }
 }
 
-/// Two passes over each part of the batch, of which the second finds it in the cache.
-template <class Stored, class Index>
-void in_two_passes(const KernelContext& call, MaximumOutputs<Stored, Index> outputs, FinalizeInstances<Stored> finalize,
-                   const Clamp<Computed<Stored>>& clamp) {
-  const Tensor& input = call.inputs[0];
-  Planes planes(input.shape());
-  const Places places(input, planes);
-  const MapScratch scratch(planes, sizeof(InstanceMap<Computed<Stored>>));
-  auto* const partials = reinterpret_cast<ShiftedSums*>(call.scratch.data());
-  finalize.maps = reinterpret_cast<InstanceMap<Computed<Stored>>*>(call.scratch.data() + scratch.partials);
-  const Stored* x = input.data<Stored>();
-  const std::int64_t samples = planes.samples, part = samples_in_cache(input);
-  const int lanes = places.channels_last() ? lanes_for(planes.channels) : 1;
-  for (std::int64_t n = 0; n < samples; n += part) {
-    planes.samples = std::min(part, samples - n);
-    find_moments(x, SliceSplit(planes, places, planes.channels), partials, finalize, call.stream);
-    if (planes.pixels > 0) {
-      cuda::launch(find_channel_maxima<Stored, Index>, sample_loop_shape(planes.samples, planes.pixels * lanes), call.stream, outputs, x,
-                   finalize.maps, clamp, planes, places, lanes);
-    }
-    x += part * places.sample;
-    finalize.skip(part);
-    outputs.skip(part * planes.pixels);
-  }
-}
+NormGeometry geometry_of(const Shape& input) { return norm_geometry(input, InstanceNormAttributes()); }
 
-/// One pass, where the device has clusters and the samples fit into them; false if not.
-template <class Stored, bool channels_last>
-bool hold_samples(const KernelContext& call, const MaximumOutputs<Stored, std::uint8_t>& outputs, const FinalizeInstances<Stored>& finalize,
-                  const Clamp<Computed<Stored>>& clamp) {
-  const Tensor& input = call.inputs[0];
-  const auto held = WarpHeldSamples::plan<Stored>(input, HeldMaxima<Stored, channels_last, 0>::channel_bytes);
-  if (held.blocks == 0) return false;
-  constexpr int usual = 16;
-  auto* const kernel = held.planes.channels == usual ? &find_maxima_of_held_samples<Stored, channels_last, usual>
-                                                     : &find_maxima_of_held_samples<Stored, channels_last, 0>;
-  return held.launch(kernel, call.stream, outputs, input.data<Stored>(), finalize, clamp, held);
-}
+/// The parts of the scratch memory, in bytes; the norm's own come first.
+struct Scratch {
+  ScratchParts all;
+  std::size_t means, rstds, maps;
+
+  template <class T>
+  Scratch(const Planes& planes, std::size_t norm_bytes, T /* what is computed in */) {
+    all.add(1, norm_bytes);
+    means = all.add(planes.samples * planes.channels, sizeof(double));
+    rstds = all.add(planes.samples * planes.channels, sizeof(double));
+    maps = all.add(planes.samples * planes.channels, sizeof(InstanceMap<T>));
+  }
+};
 
 template <class Stored, class Index>
 void run_typed(const KernelContext& call) {
+  using T = Computed<Stored>;
+  const Tensor& input = call.inputs[0];
   const auto& attributes = call.as<ChainAttributes>();
-  const MaximumOutputs<Stored, Index> outputs{data_or_null<Stored>(call.outputs[0]), data_or_null<Index>(call.outputs[1]),
-                                              data_or_null<Stored>(call.outputs[4])};
-  const FinalizeInstances<Stored> finalize{.channels = call.inputs[0].shape()[1],
+  const Planes planes(input.shape());
+  const Places places(input, planes);
+  const NormGeometry geometry = geometry_of(input.shape());
+  const std::int64_t slices = planes.samples * planes.channels;
+  if (slices == 0) return;
+  const Scratch scratch(planes, cuda_norm_scratch(geometry, input.layout()), T());
+  auto *const means = scratch_part<double>(call, scratch.means), *const rstds = scratch_part<double>(call, scratch.rstds);
+  auto* const maps = scratch_part<InstanceMap<T>>(call, scratch.maps);
+  find_cuda_statistics(call, geometry, /*eps=*/0, means, rstds);
+  const FinalizeInstances<Stored> finalize{.channels = planes.channels,
                                            .eps = attributes.eps,
                                            .scale = Parameter<Stored>(call.inputs[1]),
                                            .post_scale = Parameter<Stored>(call.inputs[2]),
                                            .means = data_or_null<double>(call.outputs[2]),
-                                           .rstds = data_or_null<double>(call.outputs[3]),
-                                           .maps = nullptr};
-  const Clamp<Computed<Stored>> clamp(attributes.clamp());
-  if constexpr (!std::is_same_v<Stored, double> && std::is_same_v<Index, std::uint8_t>) {
-    const bool contiguous = call.inputs[0].is_contiguous();
-    if (contiguous ? hold_samples<Stored, false>(call, outputs, finalize, clamp)
-                   : hold_samples<Stored, true>(call, outputs, finalize, clamp)) {
-      return;
-    }
-  }
-  in_two_passes(call, outputs, finalize, clamp);
+                                           .rstds = data_or_null<double>(call.outputs[3])};
+  cuda::launch(make_maps<Stored>, cuda::loop_shape(slices), call.stream, maps, means, rstds, finalize, slices);
+  if (planes.pixels == 0) return;
+  const MaximumOutputs<Stored, Index> outputs{data_or_null<Stored>(call.outputs[0]), data_or_null<Index>(call.outputs[1]),
+                                              data_or_null<Stored>(call.outputs[4])};
+  constexpr int vector = cuda::vector_width<Stored>;
+  const bool vectors = places.channels_last() && planes.channels % vector == 0 && cuda::aligned_for_vectors(input.raw());
+  cuda::launch(vectors ? find_channel_maxima<Stored, Index, vector> : find_channel_maxima<Stored, Index, 1>,
+               sample_loop_shape(planes.samples, planes.pixels), call.stream, outputs, input.data<Stored>(), maps,
+               Clamp<T>(attributes.clamp()), planes, places);
 }
 
 /// inputs (input, scale, post_scale), outputs (output, argmax, mean, rstd, argmax_input)
@@ -108,8 +104,9 @@ void run(const KernelContext& call) {
 }
 
 std::size_t scratch_bytes(const InferContext& call) {
-  return MapScratch(Planes(call.shape(0)), call.inputs[0].dtype == DType::f64 ? sizeof(InstanceMap<double>) : sizeof(InstanceMap<float>))
-      .total();
+  const Planes planes(call.shape(0));
+  const std::size_t norm_bytes = cuda_norm_scratch(geometry_of(call.shape(0)), call.input_layout(0));
+  return (call.inputs[0].dtype == DType::f64 ? Scratch(planes, norm_bytes, double()) : Scratch(planes, norm_bytes, float())).all.bytes();
 }
 
 }  // namespace
