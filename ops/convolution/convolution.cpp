@@ -1,11 +1,12 @@
 #include "frit/ops/convolution/convolution.h"
 
 #include "frit/ops/convolution/convolution_cpu.h"
-#include "frit/ops/convolution/convolution_epilogue.h"
 #include "frit/ops/convolution/convolution_rules.h"
 #include "frit/ops/convolution/lowerings/convolution_lowerings.h"
 #include "frit/ops/elementwise/arithmetic.h"
+#include "frit/ops/elementwise/block_program.h"
 #include "frit/ops/operator/registry.h"
+#include "frit/ops/operator/run.h"
 #include "frit/ops/reduction/reduction.h"
 #include "frit/ops/shape/shape_ops.h"
 
@@ -29,15 +30,52 @@ Values convolution_gradient(const GradientContext& c) {
   return result;
 }
 
-void run_convolution(const KernelContext& call) {
+void run_convolution(const KernelContext& call, const Finish& finish) {
   const ConvolutionGeometry g = convolution_geometry(call.inputs[0].shape(), call.inputs[1].shape(), call.as<ConvolutionOptions>());
   dispatch_floating(call.inputs[0].dtype(), [&]<class T>() {
-    convolve(g, call.inputs[0].data<T>(), call.inputs[1].data<T>(), bias_of<T>(call), call.outputs[0].data<T>(), call.scratch);
+    convolve(g, call.inputs[0].data<T>(), call.inputs[1].data<T>(), bias_of<T>(call), call.outputs[0].data<T>(), call.scratch, finish);
   });
 }
 
 std::size_t convolution_scratch(const InferContext& call) {
   return convolve_scratch(convolution_geometry(call.shape(0), call.shape(1), call.as<ConvolutionOptions>()), size_of(call.inputs[0].dtype));
+}
+
+/// Elements of the result are carried through the program that follows while they are at hand.
+class Following {
+ public:
+  Following(const Tensor& result, const Stages& stages) : program_(stages.after, types_of(stages.after_operands(result))) {
+    program_.bind(stages.after_operands(result), {&result, 1});
+  }
+
+  Finish finish() const {
+    return {[this](std::int64_t begin, std::int64_t count, std::byte* workspace) { program_.run(begin, count, workspace); },
+            program_.workspace_bytes()};
+  }
+
+ private:
+  BlockProgram program_;
+};
+
+/// With programs that leave the type as it is; of halves in parts, since these are converted around calls.
+StagedKernel with_program() {
+  StagedKernel staged;
+  staged.takes = [](const KernelContext& call, const Stages&) {
+    const DType dtype = call.outputs[0].dtype();
+    return !is_half(dtype) && call.inputs[0].dtype() == dtype && call.inputs[1].dtype() == dtype;
+  };
+  staged.leads = [](const InferContext& call, const ElementwiseProgram& after, std::span<const TensorType> operands) {
+    std::vector<TensorType> types;
+    FRIT_CHECK(after.check(operands, types).empty());
+    const DType dtype = types[static_cast<std::size_t>(after.outputs[0])].dtype;
+    return !is_half(dtype) && call.inputs[0].dtype == dtype && call.inputs[1].dtype == dtype;
+  };
+  staged.run = [](const KernelContext& call, const Stages& stages) { run_convolution(call, Following(call.outputs[0], stages).finish()); };
+  staged.scratch = [](const KernelContext& call, const Stages& stages) {
+    const ConvolutionGeometry g = convolution_geometry(call.inputs[0].shape(), call.inputs[1].shape(), call.as<ConvolutionOptions>());
+    return convolve_scratch(g, size_of(call.outputs[0].dtype()), Following(call.outputs[0], stages).finish());
+  };
+  return staged;
 }
 
 std::vector<Sample> samples(int image_rank) {
@@ -116,10 +154,12 @@ FRIT_OPERATORS(convolution) {
         .lowerings = {im2col_lowering("first taps as channels", 1), few_channels_in_vectors("few channels in vectors"),
                       im2col_lowering("all taps as channels", image_rank), padded_channels("channels padded to 4", 4),
                       padded_channels("channels padded to 8", 8)},
-        .epilogue = with_epilogue(convolution_name("conv", image_rank)),
+        .staged_output = true,
         .precision = Precision::half,
         .any_precision = {0},
-        .cpu = {.run = run_convolution, .scratch = convolution_scratch},
+        .cpu = {.run = [](const KernelContext& call) { run_convolution(call, {}); },
+                .scratch = convolution_scratch,
+                .staged = with_program()},
         .linear_inputs = {{2, LinearInput::addend, 1}},
         .samples = [image_rank] { return samples(image_rank); },
     });
