@@ -5,6 +5,7 @@
 #include "frit/ops/convolution/lowerings/convolution_lowerings.h"
 #include "frit/ops/elementwise/arithmetic.h"
 #include "frit/ops/elementwise/block_program.h"
+#include "frit/ops/elementwise/elementwise.h"
 #include "frit/ops/operator/registry.h"
 #include "frit/ops/operator/run.h"
 #include "frit/ops/reduction/reduction.h"
@@ -41,39 +42,54 @@ std::size_t convolution_scratch(const InferContext& call) {
   return convolve_scratch(convolution_geometry(call.shape(0), call.shape(1), call.as<ConvolutionOptions>()), size_of(call.inputs[0].dtype));
 }
 
-/// Elements of the result are carried through the program that follows while they are at hand.
-class Following {
+/// A call and the program that follows, through which elements of the result are carried while they are at hand. What comes in halves is
+/// computed in float32, in scratch memory.
+class FollowedConvolution {
  public:
-  Following(const Tensor& result, const Stages& stages) : program_(stages.after, types_of(stages.after_operands(result))) {
-    program_.bind(stages.after_operands(result), {&result, 1});
+  FollowedConvolution(const KernelContext& call, const Stages& stages)
+      : call_(call), result_(wide(call.outputs[0])), program_(stages.after, types_of(stages.after_operands(call.outputs[0]))) {
+    for (const Tensor& input : call.inputs) inputs_.push_back(wide(input));
+    program_.bind(stages.after_operands(result_), call.outputs.first(1));
   }
 
+  void run() const {
+    for (std::size_t i = 0; i < inputs_.size(); ++i) {
+      if (inputs_[i].raw() != call_.inputs[i].raw()) copy(inputs_[i], call_.inputs[i]);
+    }
+    run_convolution({call_.op, call_.attributes, inputs_, {&result_, 1}, call_.scratch.subspan(wide_bytes_)}, finish());
+  }
+  std::size_t scratch() const {
+    const ConvolutionGeometry g = convolution_geometry(inputs_[0].shape(), inputs_[1].shape(), call_.as<ConvolutionOptions>());
+    return wide_bytes_ + convolve_scratch(g, size_of(result_.dtype()), finish());
+  }
+
+ private:
+  Tensor wide(const Tensor& tensor) {
+    if (!is_half(tensor.dtype())) return tensor;
+    std::byte* const memory = call_.scratch.empty() ? nullptr : call_.scratch.data() + wide_bytes_;
+    wide_bytes_ += (static_cast<std::size_t>(tensor.elements()) * sizeof(float) + 63) / 64 * 64;
+    return Tensor::over(memory, tensor.shape(), DType::f32, tensor.device(), nullptr);
+  }
   Finish finish() const {
     return {[this](std::int64_t begin, std::int64_t count, std::byte* workspace) { program_.run(begin, count, workspace); },
             program_.workspace_bytes()};
   }
 
- private:
+  const KernelContext& call_;
+  std::size_t wide_bytes_ = 0;
+  std::vector<Tensor> inputs_;
+  Tensor result_;
   BlockProgram program_;
 };
 
-/// With programs that leave the type as it is; of halves in parts, since these are converted around calls.
+/// With programs that leave the type as it is.
 StagedKernel with_program() {
   StagedKernel staged;
-  staged.takes = [](const KernelContext& call, const Stages&) {
-    const DType dtype = call.outputs[0].dtype();
-    return !is_half(dtype) && call.inputs[0].dtype() == dtype && call.inputs[1].dtype() == dtype;
-  };
-  staged.leads = [](const InferContext& call, const ElementwiseProgram& after, std::span<const TensorType> operands) {
-    std::vector<TensorType> types;
-    FRIT_CHECK(after.check(operands, types).empty());
-    const DType dtype = types[static_cast<std::size_t>(after.outputs[0])].dtype;
-    return !is_half(dtype) && call.inputs[0].dtype == dtype && call.inputs[1].dtype == dtype;
-  };
-  staged.run = [](const KernelContext& call, const Stages& stages) { run_convolution(call, Following(call.outputs[0], stages).finish()); };
-  staged.scratch = [](const KernelContext& call, const Stages& stages) {
-    const ConvolutionGeometry g = convolution_geometry(call.inputs[0].shape(), call.inputs[1].shape(), call.as<ConvolutionOptions>());
-    return convolve_scratch(g, size_of(call.outputs[0].dtype()), Following(call.outputs[0], stages).finish());
+  staged.takes = [](const KernelContext& call, const Stages&) { return call.outputs[0].dtype() == call.inputs[1].dtype(); };
+  staged.run = [](const KernelContext& call, const Stages& stages) { FollowedConvolution(call, stages).run(); };
+  staged.scratch = [](const KernelContext& call, const Stages& stages) { return FollowedConvolution(call, stages).scratch(); };
+  staged.leads = [](const InferContext&, const ElementwiseProgram& after, std::span<const TensorType> operands) {
+    return registry().find("elementwise").infer_types(operands, ElementwiseAttributes{after}).at(0) == operands[0];
   };
   return staged;
 }
