@@ -162,9 +162,7 @@ ChainCall::ChainCall(const KernelContext& context)
     : call(context.as<ChainAttributes>().call),
       inputs(call.parts(context.inputs)),
       centre_inputs(call.centre_inputs(inputs.centre, Tensor())) {
-  ChainTypes types;
-  FRIT_CHECK(types.infer(call, types_of(context.inputs)).empty());
-  given_ = types.given;
+  if (!call.before.instructions.empty()) FRIT_CHECK(check_program(call.before, types_of(inputs.before), nullptr, given_).empty());
 }
 
 Stages ChainCall::stages() const {

@@ -71,8 +71,7 @@ class FollowedConvolution {
     return Tensor::over(memory, tensor.shape(), DType::f32, tensor.device(), nullptr);
   }
   Finish finish() const {
-    return {[this](std::int64_t begin, std::int64_t count, std::byte* workspace) { program_.run(begin, count, workspace); },
-            program_.workspace_bytes()};
+    return {[this](const Runs& elements, std::byte* workspace) { program_.run(elements, workspace); }, program_.workspace_bytes()};
   }
 
   const KernelContext& call_;

@@ -130,16 +130,14 @@ void copy_columns(const Plan& plan, const Patches& patches, const Item& item, co
   }
 }
 
-/// The elements of the output that an item has computed, forwards, in runs.
+/// Of the elements of the output that an item has computed, forwards.
 void finish_item(const Plan& plan, const Item& item, const Finish& finish, std::byte* workspace) {
   const Direction& d = plan.direction;
-  const std::int64_t plane = product(d.output), positions = item.block.positions();
-  const bool whole = positions == plane;  // the rows lie side by side
-  for (std::int64_t sample = item.block.sample; sample < item.block.sample + item.block.samples; ++sample) {
-    const std::int64_t channel = (sample * d.geometry.groups + item.group) * d.rows + item.row;
-    for (std::int64_t row = 0; row < (whole ? 1 : item.rows); ++row) {
-      finish.run((channel + row) * plane + item.block.begin, whole ? item.rows * plane : positions, workspace);
-    }
+  const std::int64_t plane = product(d.output), positions = item.block.positions(), step = d.geometry.groups * d.rows * plane;
+  const std::int64_t first = item.block.sample * step + (item.group * d.rows + item.row) * plane + item.block.begin;
+  if (positions == plane) return finish.run({first, item.block.samples, step, item.rows * plane}, workspace);
+  for (std::int64_t sample = 0; sample < item.block.samples; ++sample) {
+    finish.run({first + sample * step, item.rows, plane, positions}, workspace);
   }
 }
 

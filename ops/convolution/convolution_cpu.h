@@ -3,15 +3,16 @@
 #include <functional>
 
 #include "frit/ops/convolution/geometry.h"
+#include "frit/ops/cpu/work_split.h"
 
 namespace frit::ops {
 
 // The three kernels of a convolution on the CPU, for float and double: `scratch` has the bytes that the function next to it tells.
 // All tensors are contiguous. `bias` may be null.
 
-/// What is done to each run of elements of a result, by the thread that has just computed them.
+/// What is done to elements of a result, by the thread that has just computed them.
 struct Finish {
-  std::function<void(std::int64_t begin, std::int64_t count, std::byte* workspace)> run = {};
+  std::function<void(const Runs& elements, std::byte* workspace)> run = {};
   std::size_t workspace_bytes = 0;  ///< of each thread
 };
 

@@ -21,6 +21,22 @@ Tensor slice(const Tensor& tensor, std::int64_t begin, std::int64_t count) {
                      tensor.dtype());
 }
 
+template <class From, class To>
+void convert_run(const From* from, std::int64_t length, To* to) {
+  for (std::int64_t i = 0; i < length; ++i) to[i] = convert<To>(from[i]);
+}
+
+void write(const Tensor& values, const Runs& elements, const Tensor& output) {
+  dispatch_all(output.dtype(), [&]<class To>() {
+    using From = std::conditional_t<is_half_type<To>, float, To>;
+    const From* const from = values.data<From>();
+    To* const to = output.data<To>();
+    for (std::int64_t run = 0; run < elements.count; ++run) {
+      convert_run(from + run * elements.length, elements.length, to + elements.begin_of(run));
+    }
+  });
+}
+
 }  // namespace
 
 BlockProgram::BlockProgram(const ElementwiseProgram& program, std::span<const TensorType> operands)
@@ -55,12 +71,19 @@ void BlockProgram::bind(std::span<const Tensor> inputs, std::span<const Tensor> 
 }
 
 void BlockProgram::run(std::span<std::byte> scratch) const {
-  work_.run(scratch, [&](std::int64_t block, std::byte* workspace) { compute(blocks_.begin(block), blocks_.length_of(block), workspace); });
+  work_.run(scratch, [&](std::int64_t block, std::byte* workspace) {
+    compute({.begin = blocks_.begin(block), .length = blocks_.length_of(block)}, workspace);
+  });
 }
 
-void BlockProgram::run(std::int64_t begin, std::int64_t count, std::byte* workspace) const {
-  for (const std::int64_t end = begin + count; begin < end; begin += blocks_.size) {
-    compute(begin, std::min(blocks_.size, end - begin), workspace);
+void BlockProgram::run(Runs elements, std::byte* workspace) const {
+  if (elements.step == elements.length) elements = {.begin = elements.begin, .length = elements.elements()};
+  const std::int64_t length = std::min(elements.length, blocks_.size), together = length > 0 ? blocks_.size / length : 1;
+  for (std::int64_t run = 0; run < elements.count; run += together) {
+    const std::int64_t runs = std::min(together, elements.count - run);
+    for (std::int64_t done = 0; done < elements.length; done += length) {
+      compute({elements.begin_of(run) + done, runs, elements.step, std::min(length, elements.length - done)}, workspace);
+    }
   }
 }
 
@@ -73,34 +96,47 @@ std::byte* BlockProgram::Source::at(std::int64_t element) const {
   return static_cast<std::byte*>(tensor.raw()) + static_cast<std::size_t>(element) * size_of(tensor.dtype());
 }
 
-Tensor BlockProgram::Source::read(std::int64_t begin, std::int64_t count, std::byte* memory) const {
+Tensor BlockProgram::Source::read(const Runs& elements, std::byte* memory) const {
   const DType dtype = tensor.dtype();
   if (!is_half(dtype)) {
-    if (dense()) return elements_at(at(begin), count, dtype);
+    if (dense() && elements.count == 1) return elements_at(at(elements.begin), elements.length, dtype);
     if (repeated()) return elements_at(at(0), 1, dtype);
   }
   dispatch_all(dtype, [&]<class From>() {
     using To = std::conditional_t<is_half_type<From>, float, From>;
     const From* const from = tensor.template data<From>();
     To* to = reinterpret_cast<To*>(memory);
-    strided_range(shape, strides, begin, begin + count, [&](const auto& offsets, const auto& steps, std::int64_t length) {
-      for (std::int64_t i = 0; i < length; ++i) to[i] = convert<To>(from[offsets[0] + i * steps[0]]);
+    const auto read_run = [&](const auto& offsets, const auto& steps, std::int64_t length) {
+      if (steps[0] == 0) {
+        std::fill_n(to, length, convert<To>(from[offsets[0]]));
+      } else if (steps[0] == 1) {
+        convert_run(from + offsets[0], length, to);
+      } else {
+        for (std::int64_t i = 0; i < length; ++i) to[i] = convert<To>(from[offsets[0] + i * steps[0]]);
+      }
       to += length;
-    });
+    };
+    for (std::int64_t run = 0; run < elements.count; ++run) {
+      strided_range(shape, strides, elements.begin_of(run), elements.begin_of(run) + elements.length, read_run);
+    }
   });
-  return elements_at(memory, count, computed(dtype));
+  return elements_at(memory, elements.elements(), computed(dtype));
 }
 
-void BlockProgram::compute(std::int64_t begin, std::int64_t count, std::byte* workspace) const {
-  std::array<Tensor, most_program_inputs + most_instructions> values;
-  for (std::size_t i = 0; i < sources_.size(); ++i) values[i] = sources_[i].read(begin, count, slot(i, workspace));
+void BlockProgram::compute(const Runs& elements, std::byte* workspace) const {
+  const std::int64_t count = elements.elements();
+  std::vector<Tensor> values;
+  values.reserve(types_.size());
+  for (std::size_t i = 0; i < sources_.size(); ++i) values.push_back(sources_[i].read(elements, slot(i, workspace)));
+  const auto is_straight = [&](std::size_t value) { return straight_[value] && elements.count == 1; };
   for (std::size_t i = 0; i < program_.instructions.size(); ++i) {
     const std::size_t value = sources_.size() + i;
     const ElementwiseProgram::Instruction& instruction = program_.instructions[i];
     std::array<Tensor, most_instruction_operands> operands;
     for (std::size_t k = 0; k < instruction.operands.size(); ++k) operands[k] = values[static_cast<std::size_t>(instruction.operands[k])];
     const DType dtype = computed(types_[value].dtype);
-    values[value] = straight_[value] ? slice(outputs_[value], begin, count) : elements_at(slot(value, workspace), count, dtype);
+    values.push_back(is_straight(value) ? slice(outputs_[value], elements.begin, count)
+                                        : elements_at(slot(value, workspace), count, dtype));
     const bool rounds = narrows(instruction, value);
     const Tensor result = rounds ? elements_at(slot_at(slots_.count, workspace), count, types_[value].dtype) : values[value];
     instruction.op->cpu.run(KernelContext{
@@ -109,7 +145,7 @@ void BlockProgram::compute(std::int64_t begin, std::int64_t count, std::byte* wo
   }
   for (const int id : program_.outputs) {  // only now has every input been read
     const auto value = static_cast<std::size_t>(id);
-    if (outputs_[value].defined() && !straight_[value]) copy(slice(outputs_[value], begin, count), values[value]);
+    if (outputs_[value].defined() && !is_straight(value)) write(values[value], elements, outputs_[value]);
   }
 }
 

@@ -19,8 +19,8 @@ class BlockProgram {
   void run(std::span<std::byte> scratch) const;
   std::size_t scratch() const { return work_.scratch(); }
 
-  /// So many elements from `begin` on, in a thread's own workspace.
-  void run(std::int64_t begin, std::int64_t count, std::byte* workspace) const;
+  /// Some elements, in a thread's own workspace.
+  void run(Runs elements, std::byte* workspace) const;
   std::size_t workspace_bytes() const { return slot_bytes_ * static_cast<std::size_t>(slots_.count + 1); }
 
  private:
@@ -34,10 +34,10 @@ class BlockProgram {
     bool dense() const { return shape.rank() == 1 && strides[0][0] == 1; }
     bool repeated() const { return shape.rank() == 1 && strides[0][0] == 0; }
     std::byte* at(std::int64_t element) const;
-    Tensor read(std::int64_t begin, std::int64_t count, std::byte* memory) const;
+    Tensor read(const Runs& elements, std::byte* memory) const;
   };
 
-  void compute(std::int64_t begin, std::int64_t count, std::byte* workspace) const;
+  void compute(const Runs& elements, std::byte* workspace) const;
   bool narrows(const ElementwiseProgram::Instruction& instruction, std::size_t value) const;
   std::byte* slot_at(int slot, std::byte* workspace) const { return workspace + static_cast<std::size_t>(slot) * slot_bytes_; }
   std::byte* slot(std::size_t value, std::byte* workspace) const { return slot_at(slots_.slots[value], workspace); }
@@ -46,7 +46,7 @@ class BlockProgram {
   SlotPlan slots_;
   std::vector<TensorType> types_;  // by value, as are the next two
   std::vector<Tensor> outputs_;    // undefined where the value is none
-  std::vector<bool> straight_;     // it is written where the output lies
+  std::vector<bool> straight_;     // it may be written where the output lies
   Shape shape_;
   EvenBlocks blocks_;
   std::size_t slot_bytes_ = 0;
