@@ -17,13 +17,10 @@ std::span<const Pass> forward_pipeline() {
 
 namespace {
 
-template <bool for_chains>
-Graph spell_results(const Graph& graph) {
-  return spell_pointwise_results(graph, for_chains);
-}
-
-std::vector<Pass> cleanup_passes(bool on_cpu) {
-  std::vector<Pass> passes = {
+template <DeviceKind device>
+std::vector<Pass> cleanup_passes() {
+  constexpr bool on_cpu = device == DeviceKind::cpu;
+  return {
       {"constant folding", fold_constants},
       {"neutral operands", drop_neutral_operands},
       {"common subexpressions", share_common_subexpressions},
@@ -31,23 +28,17 @@ std::vector<Pass> cleanup_passes(bool on_cpu) {
       {"dead code", remove_dead_code},
       {"absorption", absorb},
       {"virtual expansions", read_through_expansions},
-      {"pointwise results", on_cpu ? spell_results<false> : spell_results<true>},
-      {"epilogues", grow_epilogues},
+      {"pointwise results", [](const Graph& graph) { return spell_pointwise_results(graph, /*for_chains=*/!on_cpu); }},
+      {"chains", [](const Graph& graph) { return grow_chains(graph, device); }},
+      // A CPU reads a value faster than it computes an activation.
+      {"joining", [](const Graph& graph) { return join_elementwise(graph, /*rematerializes=*/!on_cpu); }},
   };
-  if (on_cpu) {
-    // A CPU reads a value faster than it computes an activation.
-    passes.push_back({"joining", [](const Graph& graph) { return join_elementwise(graph, /*rematerializes=*/false); }});
-  } else {
-    passes.push_back({"chains", grow_chains});
-    passes.push_back({"joining", join_elementwise});
-  }
-  return passes;
 }
 
 }  // namespace
 
 std::span<const Pass> cleanup_pipeline(DeviceKind device) {
-  static const std::vector<Pass> on_cpu = cleanup_passes(true), on_gpu = cleanup_passes(false);
+  static const std::vector<Pass> on_cpu = cleanup_passes<DeviceKind::cpu>(), on_gpu = cleanup_passes<DeviceKind::cuda>();
   return device == DeviceKind::cpu ? on_cpu : on_gpu;
 }
 

@@ -48,12 +48,9 @@ Graph spell_pointwise_results(const Graph& graph, bool for_chains);
 /// ops::Precision). Inputs and variables stay as they are and are cast where they are used; outputs come as they are computed.
 Graph lower_precision(const Graph& graph, DType half);
 
-/// Operations take over, by their operator's `epilogue` rule, what elementwise ones do to their result, if nothing else reads it.
-Graph grow_epilogues(const Graph& graph);
-
 /// Operations take in, by an operator's `stage` rule, the elementwise ones that make an image that they read, where that moves fewer bytes,
-/// and those that alone read their result.
-Graph grow_chains(const Graph& graph);
+/// and those that alone read their result, where the operation's kernel on such a device is to compute these.
+Graph grow_chains(const Graph& graph, DeviceKind device = DeviceKind::cuda);
 
 /// Makes one operation of connected elementwise ones, by an operator's `join` rule, so that what lies between them is neither written nor
 /// read.
@@ -70,7 +67,7 @@ Graph freeze(const Graph& graph, const std::vector<std::string>& patterns);
 Graph specialize(const Graph& graph, const std::map<std::string, TensorType>& inputs);
 
 /// What a forward graph goes through before its gradient is taken, and what the whole graph goes through after. On a CPU nothing is gained
-/// from chains, nor from computing what could be read.
+/// from computing what could be read.
 std::span<const Pass> forward_pipeline();
 std::span<const Pass> cleanup_pipeline(DeviceKind device = DeviceKind::cuda);
 /// Runs and verifies each pass in turn.

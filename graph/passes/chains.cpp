@@ -32,9 +32,10 @@ struct Chain {
 
 class Chains {
  public:
-  Chains(const Graph& graph, const ops::Operator& op)
+  Chains(const Graph& graph, const ops::Operator& op, DeviceKind device)
       : graph_(graph),
         op_(op),
+        device_(device),
         uses_(use_counts(graph)),
         readers_(uses_.size()),
         taken_(graph.nodes().size(), false),
@@ -51,12 +52,18 @@ class Chains {
 
   Graph run() {
     std::vector<std::optional<Chain>> chains(index(size()));  // by their last node
-    for (int n = 0; n < size(); ++n) {
-      const std::optional<Chain> chain = chain_of(n);
-      if (!chain) continue;
+    const auto grow = [&](int n) {
+      const std::optional<Chain> chain = is_centre(n) ? chain_of(n) : std::nullopt;
+      if (!chain) return;
       for (const int member : chain->replaced) taken_[index(member)] = true;
       chains[index(chain->last)] = chain;
+    };
+    // What only takes in what follows comes first. The later of two convolutions whose results are added up takes the addition: the other's
+    // is the residual.
+    for (int n = size(); n-- > 0;) {
+      if (is_centre(n) && node(n).op->staged_inputs.empty()) grow(n);
     }
+    for (int n = 0; n < size(); ++n) grow(n);
     for (int n = 0; n < size(); ++n) {
       if (chains[index(n)]) {
         emit(*chains[index(n)]);
@@ -131,14 +138,19 @@ class Chains {
     if (after.operands.size() > 1) chain.inputs.insert(chain.inputs.end(), after.operands.begin() + 1, after.operands.end());
     const auto holds = [&](int id) { return holds_until(id, last); };
     if (!std::all_of(chain.inputs.begin(), chain.inputs.end(), holds)) return chain;
-    std::vector<TensorType> types;
-    for (const int id : chain.inputs) types.push_back(graph_.type(id));
-    chain.attributes = op_.stage({before.program, input, {node(n).op, node(n).attributes}, after.program}, types);
+    const ops::StagedCall call{before.program, input, {node(n).op, node(n).attributes}, after.program};
+    chain.attributes = op_.stage(call, graph_.types(chain.inputs));
     return chain;
   }
 
+  const ops::Kernel& kernel(int n) const { return device_ == DeviceKind::cpu ? node(n).op->cpu : node(n).op->cuda; }
+
+  /// On a CPU, where only what a kernel computes with the operation gains from being part of it.
+  bool is_centre(int n) const {
+    return node(n).kind == NodeKind::operation && !taken_[index(n)] && (device_ != DeviceKind::cpu || kernel(n).staged);
+  }
+
   std::optional<Chain> chain_of(int n) {
-    if (node(n).kind != NodeKind::operation || taken_[index(n)]) return std::nullopt;
     Programmed before, after;
     int input = 0, last = n;
     for (const ops::StagedInput& staged : node(n).op->staged_inputs) {
@@ -146,7 +158,7 @@ class Chains {
       before = program_before(n, staged);
       input = staged.input;
     }
-    if (node(n).op->staged_output && leads(n)) after = program_after(n, input, before, last);
+    if (node(n).op->staged_output) after = program_after(n, input, before, last);
     if (before.operands.empty() && after.operands.empty()) return std::nullopt;
     Chain chain = chain_with(n, input, before, after, last);
     chain.replaced.insert(chain.replaced.end(), after.members.begin(), after.members.end());
@@ -185,15 +197,12 @@ class Chains {
     return made_of(members);
   }
 
-  /// Whether the operation is to take in what follows it. In a build without CUDA there is no kernel to ask: what may become other
-  /// operations is left alone then.
-  bool leads(int n) const {
-    const ops::Kernel& kernel = node(n).op->cuda;
-    if (!kernel) return node(n).op->lowerings.empty();
-    const auto& rule = kernel.staged.leads;
-    std::vector<TensorType> types;
-    for (const int id : node(n).inputs) types.push_back(graph_.type(id));
-    return !rule || rule(types, node(n).attributes);
+  /// Whether the operation is to take in a program that follows it. In a build without CUDA there is no kernel to ask: what may become
+  /// other operations is left alone then.
+  bool leads(int n, const Programmed& after) const {
+    if (!kernel(n)) return node(n).op->lowerings.empty();
+    const auto& rule = kernel(n).staged.leads;
+    return !rule || rule({*node(n).op, graph_.types(node(n).inputs), node(n).attributes}, after.program, graph_.types(after.operands));
   }
 
   /// What is read where whole images count alone, and not those that the operation reads anyway.
@@ -237,7 +246,7 @@ class Chains {
       inner.push_back(result);
       if (!closed) continue;
       Programmed longer = program_of(members, {first}, result);
-      if (!chain_with(n, input, before, longer, reader).attributes) return after;
+      if (!chain_with(n, input, before, longer, reader).attributes || !leads(n, longer)) return after;
       after = std::move(longer);
       last = reader;
     }
@@ -262,6 +271,7 @@ class Chains {
 
   const Graph& graph_;
   const ops::Operator& op_;
+  DeviceKind device_;
   std::vector<int> uses_;
   std::vector<Members> readers_;  // by value id
   std::vector<bool> taken_;       // by node: it is part of a chain before
@@ -271,10 +281,10 @@ class Chains {
 
 }  // namespace
 
-Graph grow_chains(const Graph& graph) {
+Graph grow_chains(const Graph& graph, DeviceKind device) {
   Graph result = graph;
   for (const ops::Operator* op : ops::registry().all()) {
-    if (op->stage) result = Chains(result, *op).run();
+    if (op->stage) result = Chains(result, *op, device).run();
   }
   return result;
 }

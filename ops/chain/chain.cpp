@@ -5,11 +5,7 @@
 
 #include "frit/ops/chain/chain_attributes.h"
 #include "frit/ops/elementwise/elementwise.h"
-#include "frit/ops/norm/norm_attributes.h"
 #include "frit/ops/operator/run.h"
-#include "frit/ops/pool/pool_geometry.h"
-#include "frit/ops/reduction/reduction_axes.h"
-#include "frit/ops/reduction/softmax.h"
 
 namespace frit::ops {
 namespace {
@@ -148,84 +144,6 @@ Values decompose(Emitter& emitter, std::span<const Value> inputs, const Attribut
 std::size_t aligned(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
 std::size_t bytes_of(const TensorType& type) { return aligned(static_cast<std::size_t>(type.bytes())); }
 
-std::vector<Sample> samples() {
-  std::vector<Sample> result;
-  const auto add = [&](const char* before, const char* centre, const Attributes& attributes, std::vector<SampleInput> inputs,
-                       const char* after = "") {
-    const auto parse = [](const std::string& text) { return text.empty() ? ElementwiseProgram() : ElementwiseProgram::parse(text); };
-    const StagedCall call{parse(before), 0, {&registry().find(centre), attributes}, parse(after)};
-    // In halves: where the parts are computed one by one, what lies between is rounded.
-    result.push_back({.inputs = std::move(inputs), .attributes = ChainAttributes{call}, .in_halves = false});
-  };
-  const auto statistics = [](std::int64_t slices) { return SampleInput::of(DType::f64, {slices}, Fill::positive); };
-  const char* const rectified =
-      "y0 = subtract(x1, x2); y1 = multiply(y0, x3); y2 = add(y1, x4); y3 = relu(y2); y4 = greater(y3, x5); y5 = where(y4, x0, x5); "
-      "return y5";
-  const char* const swished = "y0 = silu_backward(x0, x1); return y0";
-  const char* const moved = "y0 = subtract(x0, x1); return y0";
-  const char* const scaled_swish = "y0 = multiply(x0, x1); y1 = hard_swish_backward(y0, x2); return y1";
-  const char* const multiplied = "y0 = multiply(x0, x1); return y0";
-  const char* const scaled = "y0 = multiply(x0, x1); y1 = add(y0, x2); return y1";
-  for (const Shape& image : {Shape{2, 16, 5, 7}, Shape{3, 6, 4, 5}, Shape{2, 64, 3, 9, 8}}) {
-    const std::int64_t n = image[0], c = image[1];
-    Dims channels = Dims::filled(image.rank() - 1, 1), both = Dims::filled(image.rank(), 1);
-    channels[0] = c, both[0] = n, both[1] = c;
-    add(rectified, "batch_norm_backward", BatchNormAttributes{},
-        {image,
-         image,
-         Shape(channels),
-         Shape(channels),
-         Shape(channels),
-         {Shape{}, Fill::zeros},
-         image,
-         statistics(c),
-         statistics(c),
-         Shape{c}});
-    add(scaled, "batch_norm_backward", BatchNormAttributes{}, {image, Shape(both), image, image, statistics(c), statistics(c), Shape{c}});
-    add(swished, "group_norm_backward", GroupNormAttributes{.num_groups = 2},
-        {image, image, image, statistics(2 * n), statistics(2 * n), Shape{c}});
-    add(scaled, "instance_norm_backward", InstanceNormAttributes{},
-        {image, Shape(both), Shape(channels), image, statistics(n * c), statistics(n * c)});
-    const int rank = image.rank() - 2;
-    const std::string dimensions = concat(rank, "d"), max_pool = "max_pool" + dimensions, avg_pool = "avg_pool" + dimensions;
-    for (const PoolOptions& some : {PoolOptions{.kernel_size = {2}}, PoolOptions{.kernel_size = {3}, .stride = {2}, .padding = {1}}}) {
-      const PoolOptions options = canonical_options(some, rank);
-      const Shape windows = pool_output_shape(image, pool_geometry(image, options, rank));
-      const PoolBackwardAttributes backward = pool_backward_attributes(image, options);
-      add(moved, max_pool.c_str(), options, {{image, Fill::distinct}, {Shape{}, Fill::zeros}, Shape(channels), windows}, scaled_swish);
-      add("", avg_pool.c_str(), options, {image, Shape(channels), windows}, scaled_swish);
-      add("", (avg_pool + "_backward").c_str(), backward, {windows, Shape(both), image}, scaled_swish);
-      add("", max_pool.c_str(), options, {{image, Fill::distinct}, Shape(both)}, multiplied);
-      add("", (avg_pool + "_backward").c_str(), backward, {windows, Shape(both)}, multiplied);
-    }
-    for (const char* const name : {"softmax", "log_softmax"}) {
-      add(scaled, name, SoftmaxAttributes{}, {image, Shape(both), image, Shape(channels), Shape{}},
-          "y0 = add(x0, x1); y1 = multiply(y0, x2); y2 = sigmoid(y1); return y2");
-      add(swished, concat(name, "_backward").c_str(), SoftmaxAttributes{}, {image, image, image});
-    }
-    for (const char* const name : {"amax", "amin"}) {
-      add(moved, name, ReductionAttributes{{1}, false}, {{image, Fill::distinct}, {Shape{}, Fill::zeros}});
-    }
-    for (const char* const name : {"max", "min"}) {
-      add(moved, name, AxisReductionAttributes{1, true}, {{image, Fill::distinct}, {Shape{}, Fill::zeros}});
-    }
-    for (const char* const name : {"logsumexp", "sum", "mean"}) {
-      add(scaled, name, ReductionAttributes{{1}, rank == 2}, {image, Shape(both), image});
-    }
-    Dims pixels, all = {0};
-    for (int axis = 2; axis < image.rank(); ++axis) pixels.push_back(axis), all.push_back(axis);
-    for (const Dims& axes : {pixels, all}) {
-      for (const char* const name : {"sum", "mean"}) add(scaled, name, ReductionAttributes{axes, rank == 3}, {image, Shape(both), image});
-    }
-    add("", "instance_norm_backward", InstanceNormAttributes{}, {image, image, statistics(n * c), statistics(n * c), Shape{c}, image},
-        "y0 = add(x0, x1); return y0");
-    add(swished, "batch_norm_backward", BatchNormAttributes{},
-        {image, image, image, statistics(c), statistics(c), image, Shape(both), Shape(channels)},
-        "y0 = multiply(x0, x2); y1 = add(y0, x1); y2 = maximum(y1, x3); return y2");
-  }
-  return result;
-}
-
 }  // namespace
 
 void ChainAttributes::fields(FieldVisitor& v) {
@@ -244,9 +162,7 @@ ChainCall::ChainCall(const KernelContext& context)
     : call(context.as<ChainAttributes>().call),
       inputs(call.parts(context.inputs)),
       centre_inputs(call.centre_inputs(inputs.centre, Tensor())) {
-  ChainTypes types;
-  FRIT_CHECK(types.infer(call, types_of(context.inputs)).empty());
-  given_ = types.given;
+  if (!call.before.instructions.empty()) FRIT_CHECK(check_program(call.before, types_of(inputs.before), nullptr, given_).empty());
 }
 
 Stages ChainCall::stages() const {
@@ -316,15 +232,13 @@ struct Parts {
   }
 };
 
-}  // namespace
-
-std::size_t chain_scratch_in_parts(const InferContext& call, Device device) {
+std::size_t scratch_in_parts(const InferContext& call, Device device) {
   const Parts parts(call, device);
   return parts.given_bytes() + parts.result_bytes() + parts.own_scratch(call, device);
 }
 
-void run_chain_in_parts(const KernelContext& context) {
-  const ChainCall chain(context);
+/// One after the other; what lies between them is in scratch memory.
+void run_in_parts(const ChainCall& chain, const KernelContext& context) {
   CallLayouts layouts;
   for (const Tensor& input : context.inputs) layouts.inputs.push_back(input.layout());
   for (const Tensor& output : context.outputs) layouts.outputs.push_back(output.defined() ? output.layout() : Layout::contiguous);
@@ -353,22 +267,87 @@ void run_chain_in_parts(const KernelContext& context) {
   invoke(elementwise(), ElementwiseAttributes{chain.call.after}, operands, context.outputs.first(1), rest);
 }
 
+/// A call, and what computes it at once; null where it is computed in its parts.
+struct StagedChain {
+  ChainCall chain;
+  Stages stages;
+  KernelContext centre;
+  const StagedKernel* kernel = nullptr;
+
+  explicit StagedChain(const KernelContext& context) : chain(context), stages(chain.stages()), centre(chain.centre(context)) {
+    const StagedKernel& staged = centre.op.kernel_on(context.inputs[0].device()).staged;
+    if (staged && staged.takes(centre, stages)) kernel = &staged;
+  }
+  StagedChain(const StagedChain&) = delete;
+};
+
+void run_chain(const KernelContext& context) {
+  const StagedChain call(context);
+  call.kernel ? call.kernel->run(call.centre, call.stages) : run_in_parts(call.chain, context);
+}
+
+std::string describe(const KernelContext& context) {
+  const StagedChain call(context);
+  const std::string& centre = call.centre.op.name;
+  if (!call.kernel) return "in its parts, around " + centre;
+  return call.kernel->describe ? concat("around ", centre, ": ", call.kernel->describe(call.centre, call.stages))
+                               : "one kernel around " + centre;
+}
+
+/// Whether there is a kernel depends on types and layouts alone: with it, nothing lies between the parts.
+std::size_t scratch(const InferContext& call, Device device) {
+  const auto tensor = [&](const TensorType& type, Layout layout) {
+    return Tensor::over(nullptr, type.shape, type.dtype, device, nullptr, layout);
+  };
+  std::vector<Tensor> inputs, outputs;
+  for (std::size_t i = 0; i < call.inputs.size(); ++i) inputs.push_back(tensor(call.inputs[i], call.input_layout(i)));
+  const std::vector<TensorType> results = call.op.infer_types(call.inputs, call.attributes);
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    outputs.push_back(tensor(results[i], i < call.layouts.outputs.size() ? call.layouts.outputs[i] : Layout::contiguous));
+  }
+  const StagedChain staged({call.op, call.attributes, inputs, outputs, {}});
+  const KernelContext& centre = staged.centre;
+  if (!staged.kernel) return scratch_in_parts(call, device);
+  if (staged.kernel->scratch) return staged.kernel->scratch(centre, staged.stages);
+  const auto& rule = centre.op.kernel_on(device).scratch;
+  if (!rule) return 0;
+  std::vector<TensorType> types;
+  CallLayouts layouts{.outputs = call.layouts.outputs};
+  for (const Tensor& input : centre.inputs) {
+    types.push_back(input.defined() ? TensorType{input.dtype(), input.shape()} : staged.stages.input_type);
+    layouts.inputs.push_back(input.defined() ? input.layout() : Layout::contiguous);
+  }
+  return rule({centre.op, types, centre.attributes, layouts});
+}
+
+}  // namespace
+
+Kernel chain_kernel(Device (*device)()) {
+  return {.run = run_chain,
+          .halves = true,
+          .scratch = [device](const InferContext& call) { return scratch(call, device()); },
+          .describe = describe};
+}
+
+void prepare_chain(const KernelContext& context) {
+  const StagedChain call(context);
+  if (call.kernel && call.kernel->prepare) call.kernel->prepare(call.centre, call.stages);
+}
+
 }  // namespace frit::ops
 
 FRIT_OPERATORS(chain) {
   registry.add<ChainAttributes>({
       .name = "chain",
       .summary = "an operator that reads an image, with programs of elementwise operators before and after it",
-      .inputs = {"input"},
+      .inputs = {"input", {"other", true}, {"operand", true}},
       .variadic = true,
       .variadic_outputs = true,
       .infer = infer,
       .no_gradient = "grown when gradients have been taken",
       .decompose = decompose,
       .stage = stage,
-      .cpu = {.run = run_chain_in_parts,
-              .halves = true,
-              .scratch = [](const InferContext& call) { return chain_scratch_in_parts(call, Device::cpu()); }},
-      .samples = samples,
+      .cpu = chain_kernel([] { return Device::cpu(); }),
+      .samples = chain_samples,
   });
 }

@@ -27,8 +27,11 @@ struct ChainCall {
   TensorType given_;
 };
 
-/// Computes the parts one after the other; what lies between them is in scratch memory.
-void run_chain_in_parts(const KernelContext& call);
-std::size_t chain_scratch_in_parts(const InferContext& call, Device device);
+/// On the device that the function names. With the centre's kernel where it takes the programs, else in its parts.
+Kernel chain_kernel(Device (*device)());
+/// As Kernel::prepare.
+void prepare_chain(const KernelContext& call);
+
+std::vector<Sample> chain_samples();
 
 }  // namespace frit::ops

@@ -37,7 +37,7 @@ struct Plan {
   std::size_t columns_bytes, packed_bytes = 0;
   WorkSplit work;
 
-  Plan(const Direction& d, std::size_t element_size) : direction(d), rows(d.rows, most_rows) {
+  Plan(const Direction& d, std::size_t element_size, const Finish& finish = {}) : direction(d), rows(d.rows, most_rows) {
     const std::int64_t groups = d.geometry.groups, depth = std::min(most_depth, d.most_depth());
     const std::int64_t results = rows.size * d.phases[2];  // of one position, in the buffer
     std::int64_t positions = std::clamp(most_block / depth, least_positions, most_positions);
@@ -49,7 +49,8 @@ struct Plan {
     if (d.back) packed_bytes = (static_cast<std::size_t>(weights) * element_size + 63) / 64 * 64;
     const std::int64_t buffer = through_buffer ? d.phases[2] * rows.size * blocks.columns() : 0;
     const std::int64_t cost = rows.size * blocks.columns() * d.most_depth() * d.phase_count();
-    work = WorkSplit(blocks.count() * groups * rows.count, cost, columns_bytes + static_cast<std::size_t>(buffer) * element_size);
+    const std::size_t own_bytes = columns_bytes + static_cast<std::size_t>(buffer) * element_size;
+    work = WorkSplit(blocks.count() * groups * rows.count, cost, std::max(own_bytes, finish.workspace_bytes));
   }
 
   std::size_t scratch() const { return packed_bytes + work.scratch(); }
@@ -129,16 +130,14 @@ void copy_columns(const Plan& plan, const Patches& patches, const Item& item, co
   }
 }
 
-/// The elements of the output that an item has computed, forwards, in runs.
-void finish_item(const Plan& plan, const Item& item, const Finish& finish) {
+/// Of the elements of the output that an item has computed, forwards.
+void finish_item(const Plan& plan, const Item& item, const Finish& finish, std::byte* workspace) {
   const Direction& d = plan.direction;
-  const std::int64_t plane = product(d.output), positions = item.block.positions();
-  const bool whole = positions == plane;  // the rows lie side by side
-  for (std::int64_t sample = item.block.sample; sample < item.block.sample + item.block.samples; ++sample) {
-    const std::int64_t channel = (sample * d.geometry.groups + item.group) * d.rows + item.row;
-    for (std::int64_t row = 0; row < (whole ? 1 : item.rows); ++row) {
-      finish((channel + row) * plane + item.block.begin, whole ? item.rows * plane : positions);
-    }
+  const std::int64_t plane = product(d.output), positions = item.block.positions(), step = d.geometry.groups * d.rows * plane;
+  const std::int64_t first = item.block.sample * step + (item.group * d.rows + item.row) * plane + item.block.begin;
+  if (positions == plane) return finish.run({first, item.block.samples, step, item.rows * plane}, workspace);
+  for (std::int64_t sample = 0; sample < item.block.samples; ++sample) {
+    finish.run({first + sample * step, item.rows, plane, positions}, workspace);
   }
 }
 
@@ -179,20 +178,20 @@ void compute(const Plan& plan, const T* source, const T* weight, const T* bias, 
   plan.work.run(scratch, [&](std::int64_t index, std::byte* workspace) {
     const Item item(plan, index);
     compute_item(plan, item, source, weight, bias, output, workspace);
-    if (finish) finish_item(plan, item, finish);
+    if (finish.run) finish_item(plan, item, finish, workspace);
   });
 }
 
 }  // namespace
 
-std::size_t convolve_scratch(const ConvolutionGeometry& g, std::size_t element_size) {
-  return Plan(Direction::forward(g), element_size).scratch();
+std::size_t convolve_scratch(const ConvolutionGeometry& g, std::size_t element_size, const Finish& finish) {
+  return Plan(Direction::forward(g), element_size, finish).scratch();
 }
 
 template <class T>
 void convolve(const ConvolutionGeometry& g, const T* input, const T* weight, const T* bias, T* output, std::span<std::byte> scratch,
               const Finish& finish) {
-  compute(Plan(Direction::forward(g), sizeof(T)), input, weight, bias, output, scratch, finish);
+  compute(Plan(Direction::forward(g), sizeof(T), finish), input, weight, bias, output, scratch, finish);
 }
 
 std::size_t convolve_back_scratch(const ConvolutionGeometry& g, std::size_t element_size) {

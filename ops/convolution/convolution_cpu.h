@@ -3,20 +3,24 @@
 #include <functional>
 
 #include "frit/ops/convolution/geometry.h"
+#include "frit/ops/cpu/work_split.h"
 
 namespace frit::ops {
 
 // The three kernels of a convolution on the CPU, for float and double: `scratch` has the bytes that the function next to it tells.
 // All tensors are contiguous. `bias` may be null.
 
-/// Called with each run of elements of a result, by the thread that has just computed them.
-using Finish = std::function<void(std::int64_t begin, std::int64_t count)>;
+/// What is done to elements of a result, by the thread that has just computed them.
+struct Finish {
+  std::function<void(const Runs& elements, std::byte* workspace)> run = {};
+  std::size_t workspace_bytes = 0;  ///< of each thread
+};
 
 /// output (N, K, ...) from input (N, C, ...), weight (K, C / groups, ...) and bias (K).
 template <class T>
 void convolve(const ConvolutionGeometry& g, const T* input, const T* weight, const T* bias, T* output, std::span<std::byte> scratch,
               const Finish& finish = {});
-std::size_t convolve_scratch(const ConvolutionGeometry& g, std::size_t element_size);
+std::size_t convolve_scratch(const ConvolutionGeometry& g, std::size_t element_size, const Finish& finish = {});
 
 /// input (N, C, ...) from output (N, K, ...), weight and bias (C): the data gradient, and a transposed convolution.
 template <class T>

@@ -8,6 +8,8 @@
 #include "frit/core/cuda/device.h"
 #include "frit/core/numerics.h"
 #include "frit/ops/convolution/convolution_cuda.h"
+#include "frit/ops/convolution/convolution_epilogue.h"
+#include "frit/ops/convolution/convolution_rules.h"
 #include "frit/ops/convolution/depthwise/depthwise_convolution.h"
 #include "frit/ops/convolution/depthwise/depthwise_weight.h"
 #include "frit/ops/convolution/direct_convolution.h"
@@ -22,7 +24,10 @@
 #include "frit/ops/convolution/weight_gradient/row_products.h"
 #include "frit/ops/convolution/weight_gradient/window_products.h"
 #include "frit/ops/cuda/elementwise.cuh"
+#include "frit/ops/elementwise/elementwise.h"
 #include "frit/ops/libraries/cuda/channel_bias.h"
+#include "frit/ops/operator/registry.h"
+#include "frit/ops/operator/run.h"
 
 namespace frit::ops {
 namespace {
@@ -159,7 +164,7 @@ bool run_plan(const ConvolutionCall& call, Layout layout, std::span<std::byte> s
   lay_out(given.weight, used.weight, layout);
   lay_out(given.output, used.output, layout);
   if (given.bias.defined()) lay_out(given.bias, used.bias, Layout::contiguous);
-  for (std::size_t i = 0; i < given.others.size(); ++i) {
+  for (std::size_t i = 0; i < call.epilogue.operands.size(); ++i) {
     const bool is_image = call.epilogue.operands[i] == ConvolutionEpilogue::Operand::image;
     lay_out(given.others[i], used.others.emplace_back(), is_image ? layout : Layout::contiguous);
   }
@@ -196,7 +201,8 @@ ConvolutionCall with_image(const ConvolutionCall& call, void* memory) {
 
 /// Of an image that only frit's own kernels read as it is: float32 with halves.
 bool converts_image(const ConvolutionCall& call) {
-  return call.operands.input.dtype() != call.operands.weight.dtype() && !is_tap_convolution(call);
+  return call.kind == cudnn::ConvolutionKind::forward && call.operands.input.dtype() != call.operands.weight.dtype() &&
+         !is_tap_convolution(call);
 }
 
 /// A kernel of frit's for some calls.
@@ -263,7 +269,7 @@ void run(const ConvolutionCall& call, std::span<std::byte> scratch, CUstream_st*
   if (own != nullptr) {
     finished = own->run(call, scratch, stream);
   } else if (call.geometry.batch > 0 && run_plan(call, scratch, stream)) {
-    finished = true;
+    finished = !call.epilogue.steps.empty();
   } else {
     direct_convolution(call.kind, call.geometry, call.operands, stream);
   }
@@ -321,15 +327,92 @@ std::string describe(const ConvolutionCall& call) {
   return plan_text(call, layout);
 }
 
-/// Tensors of a call that is yet to come, on the current device.
+/// Of a call that is yet to come, on the current device if there is one.
+Tensor without_memory(const TensorType& type, Layout layout) {
+  const Device device = cuda::device_count() > 0 ? cuda::current_device() : Device{DeviceKind::cuda};
+  return Tensor::over(nullptr, type.shape, type.dtype, device, nullptr, layout);
+}
+
 std::vector<Tensor> without_memory(std::span<const TensorType> types, const std::vector<Layout>& layouts) {
-  const Device device = cuda::current_device();
   std::vector<Tensor> tensors;
   for (const TensorType& type : types) {
-    const Layout layout = layouts.empty() ? Layout::contiguous : layouts[tensors.size()];
-    tensors.push_back(Tensor::over(nullptr, type.shape, type.dtype, device, nullptr, layout));
+    tensors.push_back(without_memory(type, layouts.empty() ? Layout::contiguous : layouts[tensors.size()]));
   }
   return tensors;
+}
+
+/// Likewise, images as kernels like them.
+std::vector<Tensor> channels_last(std::span<const TensorType> types) {
+  std::vector<Tensor> tensors;
+  for (const TensorType& type : types) {
+    tensors.push_back(without_memory(type, type.shape.rank() < 4 ? Layout::contiguous : Layout::channels_last));
+  }
+  return tensors;
+}
+
+/// A pass over the result where it lies.
+void run_program(const ElementwiseAttributes& program, const Tensor& result, const std::vector<Tensor>& others, CUstream_st* stream) {
+  const Operator& op = registry().find("elementwise");
+  const Attributes attributes = program;
+  std::vector<Tensor> operands = {result};
+  operands.insert(operands.end(), others.begin(), others.end());
+  op.cuda.run({op, attributes, operands, std::span(&result, 1), {}, stream});
+}
+
+/// With the program that follows it; refers to that.
+ConvolutionCall with_program(ConvolutionCall call, const Stages& stages) {
+  const cudnn::ConvolutionKind kind = call.kind;
+  call.program = &stages.after;
+  call.operands.others.assign(stages.after_inputs.begin(), stages.after_inputs.end());
+  call.finish = [program = ElementwiseAttributes{stages.after}, kind](const cudnn::ConvolutionOperands& operands, CUstream_st* stream) {
+    run_program(program, operands.result(kind), operands.others, stream);
+  };
+  if (kind == cudnn::ConvolutionKind::forward) {
+    call.epilogue = epilogue_of(stages.after, types_of(stages.after_operands(call.operands.output))).value_or(ConvolutionEpilogue{});
+  }
+  return call;
+}
+
+/// Whether the kernel that computes the call takes any program.
+bool is_compiled_with_program(const ConvolutionCall& call) {
+  if (call.geometry.batch == 0 || call.operands.result(call.kind).elements() == 0 || converts_image(call)) return false;
+  const OwnKernel* const own = own_kernel(call);
+  return own != nullptr && own->prepare != nullptr;
+}
+
+/// Whether a program is to follow a call: any where there is such a kernel, else what libraries are asked for. Other programs are better
+/// joined with what reads the result.
+bool leads(ReadConvolution read, const InferContext& call, const ElementwiseProgram& after, std::span<const TensorType> operands) {
+  const TensorType result = registry().find("elementwise").infer_types(operands, ElementwiseAttributes{after}).at(0);
+  const std::vector<Tensor> inputs = channels_last(call.inputs), outputs = channels_last({&result, 1}),
+                            others = channels_last(operands.subspan(1));
+  const ElementwiseProgram none;
+  const ConvolutionCall followed = with_program(read(inputs, outputs, call.attributes), {none, 0, {}, {}, after, others});
+  if (cuda::device_count() > 0 && is_compiled_with_program(followed)) return true;
+  const ConvolutionGeometry& g = followed.geometry;
+  const bool depthwise = g.groups > 1 && g.out_channels == 1;
+  const bool in_library = !depthwise && on_tensor_cores(result.dtype);
+  return !followed.epilogue.steps.empty() && (in_library || followed.epilogue.is_exact());
+}
+
+StagedKernel with_programs(ReadConvolution read) {
+  const auto call_of = [read](const KernelContext& call, const Stages& stages) {
+    return with_program(read(call.inputs, call.outputs, call.attributes), stages);
+  };
+  StagedKernel staged;
+  // A pass over the result cannot change its type.
+  staged.takes = [=](const KernelContext& call, const Stages& stages) {
+    return call.outputs[0].dtype() == call.inputs[1].dtype() || is_compiled_with_program(call_of(call, stages));
+  };
+  staged.run = [=](const KernelContext& call, const Stages& stages) { run(call_of(call, stages), call.scratch, call.stream); };
+  staged.prepare = [=](const KernelContext& call, const Stages& stages) { prepare(call_of(call, stages)); };
+  staged.scratch = [=](const KernelContext& call, const Stages& stages) { return scratch_for(call_of(call, stages)); };
+  staged.describe = [=](const KernelContext& call, const Stages& stages) { return describe(call_of(call, stages)); };
+  staged.leads = [=](const InferContext& call, const ElementwiseProgram& after, std::span<const TensorType> operands) {
+    return leads(read, call, after, operands);
+  };
+  staged.mixes_layouts = true;
+  return staged;
 }
 
 }  // namespace
@@ -347,6 +430,7 @@ Kernel convolution_kernel(ReadConvolution read, std::vector<int> any_layout_inpu
           .any_layout_outputs = std::move(any_layout_outputs),
           .prefers_channels_last = true,
           .library = cudnn::version,
+          .staged = with_programs(read),
           .describe = [read](const KernelContext& call) { return describe(read(call.inputs, call.outputs, call.attributes)); }};
 }
 

@@ -26,6 +26,14 @@ struct EvenBlocks {
   std::int64_t length_of(std::int64_t block) const { return std::min(size, length - block * size); }
 };
 
+/// Runs of elements, side by side each, from `begin` on and `step` apart.
+struct Runs {
+  std::int64_t begin, count = 1, step = 0, length;
+
+  std::int64_t begin_of(std::int64_t run) const { return begin + run * step; }
+  std::int64_t elements() const { return count * length; }
+};
+
 /// Items of work dealt to a limited number of tasks, so that each task can have workspace of its own whatever the number of threads.
 /// Which task has which items depends on the sizes alone.
 class WorkSplit {

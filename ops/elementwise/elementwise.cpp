@@ -3,9 +3,7 @@
 
 #include "frit/ops/elementwise/elementwise.h"
 
-#include "frit/core/convert.h"
-#include "frit/core/strided_loop.h"
-#include "frit/ops/cpu/work_split.h"
+#include "frit/ops/elementwise/block_program.h"
 #include "frit/ops/operator/run.h"
 
 namespace frit::ops {
@@ -53,141 +51,13 @@ Values decompose_elementwise(Emitter& emitter, std::span<const Value> inputs, co
   return results;
 }
 
-/// Elements that a task carries through the whole program at a time. The operators' own kernels compute them, so that there are enough to
-/// outweigh the calls, and few enough to stay in a core's cache.
-constexpr std::int64_t most_block_elements = 8192;
+BlockProgram block_program(const InferContext& call) { return {call.as<ElementwiseAttributes>().program, call.inputs}; }
 
-DType computed(DType dtype) { return is_half(dtype) ? DType::f32 : dtype; }
-
-Tensor elements_at(void* memory, std::int64_t count, DType dtype) { return Tensor::over(memory, {count}, dtype, Device::cpu(), nullptr); }
-
-/// A program on tensors of given types, block by block.
-class BlockProgram {
- public:
-  BlockProgram(const InferContext& call)
-      : program_(call.as<ElementwiseAttributes>().program),
-        slots_(program_, std::vector<bool>(static_cast<std::size_t>(program_.values()), true), /*outputs_stay=*/true) {
-    const std::string problem = check(program_, call.inputs, types_);
-    FRIT_CHECK(problem.empty());
-    shape_ = types_.back().shape;
-    std::size_t widest = 1;
-    for (const TensorType& type : types_) widest = std::max(widest, size_of(computed(type.dtype)));
-    blocks_ = EvenBlocks(element_count(shape_), most_block_elements, 64);
-    slot_bytes_ = static_cast<std::size_t>(blocks_.size) * widest;
-    const std::int64_t cost = blocks_.size * static_cast<std::int64_t>(program_.instructions.size()) * 4;
-    work_ = WorkSplit(blocks_.count, cost, slot_bytes_ * static_cast<std::size_t>(slots_.count + 1));
-  }
-
-  std::size_t scratch() const { return work_.scratch(); }
-
-  void run(const KernelContext& call) {
-    for (const Tensor& input : call.inputs) sources_.emplace_back(input, shape_);
-    place_outputs(call);
-    work_.run(call.scratch,
-              [&](std::int64_t block, std::byte* workspace) { compute(blocks_.begin(block), blocks_.length_of(block), workspace); });
-  }
-
- private:
-  /// An input as the blocks read it: elements side by side, one for all, or gathered by strides.
-  struct Source {
-    Tensor tensor;
-    Shape shape;
-    std::array<Strides, 1> strides;
-
-    Source(const Tensor& input, const Shape& whole) : tensor(input.expand(whole)), shape(whole), strides{tensor.strides()} {
-      collapse_axes(shape, strides);
-    }
-    bool dense() const { return shape.rank() == 1 && strides[0][0] == 1; }
-    bool repeated() const { return shape.rank() == 1 && strides[0][0] == 0; }
-    std::byte* at(std::int64_t element) const {
-      return static_cast<std::byte*>(tensor.raw()) + static_cast<std::size_t>(element) * size_of(tensor.dtype());
-    }
-  };
-
-  /// A result goes straight to its place if nothing that is read later lies there.
-  void place_outputs(const KernelContext& call) {
-    outputs_.assign(static_cast<std::size_t>(program_.values()), {});
-    straight_.assign(outputs_.size(), false);
-    const std::vector<int> last_reads = program_.last_reads();
-    for (std::size_t k = 0; k < program_.outputs.size(); ++k) {
-      const auto value = static_cast<std::size_t>(program_.outputs[k]);
-      const Tensor& output = call.outputs[k];
-      outputs_[value] = output;
-      straight_[value] = output.defined() && !is_half(output.dtype());
-      for (std::size_t input = 0; input < call.inputs.size(); ++input) {
-        const bool read_later = last_reads[input] > program_.outputs[k] - program_.inputs;
-        if (straight_[value] && read_later && call.inputs[input].raw() == output.raw()) straight_[value] = false;
-      }
-    }
-  }
-
-  void compute(std::int64_t begin, std::int64_t count, std::byte* workspace) const {
-    std::array<Tensor, most_program_inputs + most_instructions> values;
-    for (std::size_t i = 0; i < sources_.size(); ++i) values[i] = read(sources_[i], begin, count, slot(i, workspace));
-    for (std::size_t i = 0; i < program_.instructions.size(); ++i) {
-      const std::size_t value = sources_.size() + i;
-      const ElementwiseProgram::Instruction& instruction = program_.instructions[i];
-      std::array<Tensor, most_instruction_operands> operands;
-      for (std::size_t k = 0; k < instruction.operands.size(); ++k) operands[k] = values[static_cast<std::size_t>(instruction.operands[k])];
-      const DType dtype = computed(types_[value].dtype);
-      values[value] = straight_[value] ? slice(outputs_[value], begin, count) : elements_at(slot(value, workspace), count, dtype);
-      const bool rounds = narrows(instruction, value);
-      const Tensor result = rounds ? elements_at(slot_at(slots_.count, workspace), count, types_[value].dtype) : values[value];
-      instruction.op->cpu.run(KernelContext{
-          *instruction.op, instruction.attributes, std::span(operands).first(instruction.operands.size()), std::span(&result, 1), {}});
-      if (rounds) copy(values[value], result);
-    }
-    for (const int id : program_.outputs) {  // only now has every input been read
-      const auto value = static_cast<std::size_t>(id);
-      if (outputs_[value].defined() && !straight_[value]) copy(slice(outputs_[value], begin, count), values[value]);
-    }
-  }
-
-  /// Halves are computed with as float32; only what makes halves of something else rounds to them.
-  bool narrows(const ElementwiseProgram::Instruction& instruction, std::size_t value) const {
-    const auto same = [&](int id) { return types_[static_cast<std::size_t>(id)].dtype == types_[value].dtype; };
-    return is_half(types_[value].dtype) && std::none_of(instruction.operands.begin(), instruction.operands.end(), same);
-  }
-
-  static Tensor slice(const Tensor& tensor, std::int64_t begin, std::int64_t count) {
-    return elements_at(static_cast<std::byte*>(tensor.raw()) + static_cast<std::size_t>(begin) * size_of(tensor.dtype()), count,
-                       tensor.dtype());
-  }
-
-  static Tensor read(const Source& source, std::int64_t begin, std::int64_t count, std::byte* memory) {
-    const DType dtype = source.tensor.dtype();
-    if (!is_half(dtype)) {
-      if (source.dense()) return elements_at(source.at(begin), count, dtype);
-      if (source.repeated()) return elements_at(source.at(0), 1, dtype);
-    }
-    dispatch_all(dtype, [&]<class From>() {
-      using To = std::conditional_t<is_half_type<From>, float, From>;
-      const From* const from = source.tensor.template data<From>();
-      To* to = reinterpret_cast<To*>(memory);
-      strided_range(source.shape, source.strides, begin, begin + count, [&](const auto& offsets, const auto& steps, std::int64_t length) {
-        for (std::int64_t i = 0; i < length; ++i) to[i] = convert<To>(from[offsets[0] + i * steps[0]]);
-        to += length;
-      });
-    });
-    return elements_at(memory, count, computed(dtype));
-  }
-
-  std::byte* slot_at(int slot, std::byte* workspace) const { return workspace + static_cast<std::size_t>(slot) * slot_bytes_; }
-  std::byte* slot(std::size_t value, std::byte* workspace) const { return slot_at(slots_.slots[value], workspace); }
-
-  const ElementwiseProgram& program_;
-  SlotPlan slots_;
-  std::vector<TensorType> types_;  // by value, as are the next two
-  std::vector<Tensor> outputs_;
-  std::vector<bool> straight_;
-  Shape shape_;
-  EvenBlocks blocks_;
-  std::size_t slot_bytes_ = 0;
-  WorkSplit work_;
-  std::vector<Source> sources_;
-};
-
-void run_elementwise(const KernelContext& call) { BlockProgram({call.op, types_of(call.inputs), call.attributes}).run(call); }
+void run_elementwise(const KernelContext& call) {
+  BlockProgram program(call.as<ElementwiseAttributes>().program, types_of(call.inputs));
+  program.bind(call.inputs, call.outputs);
+  program.run(call.scratch);
+}
 
 std::vector<Sample> elementwise_samples() {
   std::vector<Sample> samples;
@@ -246,7 +116,7 @@ FRIT_OPERATORS(elementwise) {
        .cpu = {.run = run_elementwise,
                .strided = true,
                .halves = true,
-               .scratch = [](const InferContext& call) { return BlockProgram(call).scratch(); }},
+               .scratch = [](const InferContext& call) { return block_program(call).scratch(); }},
        .in_place = all_pairs(),
        .samples = elementwise_samples});
 }

@@ -25,7 +25,7 @@ struct ConvolutionEpilogue {
   };
 
   std::vector<Step> steps = {};
-  std::vector<Operand> operands = {};  ///< each is read by one step, and at most one is an image
+  std::vector<Operand> operands = {};  ///< at most one is an image, and read by one step
 
   /// Made of rectifiers and a residual: there are kernels for that in libraries and in frit, which round no more than other kernels do.
   bool is_exact() const {

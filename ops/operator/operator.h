@@ -119,6 +119,13 @@ struct Stages {
   std::span<const Tensor> before_inputs;
   const ElementwiseProgram& after;  ///< its input 0 is what output 0 would be, and its one result what is written there; or empty likewise
   std::span<const Tensor> after_inputs;  ///< its further inputs
+
+  /// Of the program after the call, which gives `result`.
+  std::vector<Tensor> after_operands(const Tensor& result) const {
+    std::vector<Tensor> operands = {result};
+    operands.insert(operands.end(), after_inputs.begin(), after_inputs.end());
+    return operands;
+  }
 };
 
 /// What computes calls with their stages.
@@ -126,9 +133,13 @@ struct StagedKernel {
   /// Whether it can; looks at types and layouts alone, and at nothing that lies in memory.
   std::function<bool(const KernelContext&, const Stages&)> takes = {};
   std::function<void(const KernelContext&, const Stages&)> run = {}, prepare = {};
-  /// Whether it takes so many programs after such a call, on the current device, that these should not be computed with what reads them
-  /// instead. Missing: it does.
-  std::function<bool(std::span<const TensorType> inputs, const Attributes&)> leads = {};
+  /// As those of Kernel. Missing: as for the call alone, and one kernel.
+  std::function<std::size_t(const KernelContext&, const Stages&)> scratch = {};
+  std::function<std::string(const KernelContext&, const Stages&)> describe = {};
+  /// Whether a program after such a call, on operands of these types, the first of which is output 0, is to be computed with it on the
+  /// current device, and not with what reads its result. Missing: any is.
+  std::function<bool(const InferContext&, const ElementwiseProgram& after, std::span<const TensorType> operands)> leads = {};
+  bool mixes_layouts = false;  ///< the call's images may lie in different layouts; see Kernel::one_layout
 
   explicit operator bool() const { return static_cast<bool>(run); }
 };
@@ -145,7 +156,9 @@ struct Kernel {
   /// Inputs and outputs that may lie in channels-last layout as well as contiguous, each as it comes: the kernel asks the tensor.
   std::vector<int> any_layout_inputs = {};
   std::vector<int> any_layout_outputs = {};
-  bool one_layout = false;             ///< those of them that are images (rank 4 or more) come all in the same layout
+  bool one_layout = false;  ///< those of them that are images (rank 4 or more) come all in the same layout
+  /// With which attributes they need not nevertheless. Missing: with none.
+  std::function<bool(const Attributes&)> mixes_layouts = {};
   bool prefers_channels_last = false;  ///< far slower where they do not all lie so: a conversion before or after is worth it
   /// What else does the work, with its version: "cuDNN 9.19.0"; missing: frit does it alone.
   std::function<std::string()> library = {};
@@ -284,10 +297,6 @@ struct Operator {
   bool elementwise = false;
   /// The attributes with which this operator computes a program of elementwise operators on inputs of these types; none if it cannot.
   std::function<std::optional<Attributes>(const ElementwiseProgram& program, std::span<const TensorType> inputs)> join = {};
-  /// What computes the call and then, as an epilogue, a program on inputs of these types, the first of which is output 0: its inputs are
-  /// the call's, and after them the program's others. None if nothing can; what takes a program takes one without its last instruction.
-  std::function<std::optional<OperatorCall>(const Attributes& own, const ElementwiseProgram& program, std::span<const TensorType> inputs)>
-      epilogue = {};
   /// Images that a program of elementwise operators may stand for, and whether one may follow output 0, in one operator with the call.
   std::vector<StagedInput> staged_inputs = {};
   bool staged_output = false;

@@ -48,7 +48,7 @@ Bindings random_inputs(const Graph& graph) {
   return inputs;
 }
 
-/// Cleaned up, but for chains.
+/// Cleaned up, but for chains that a GPU computes.
 Graph cleaned(const Graph& graph, bool rematerializes) {
   const auto passes = graph::cleanup_pipeline(DeviceKind::cpu);
   return graph::join_elementwise(graph::apply(passes.first(passes.size() - 1), graph), rematerializes);
@@ -174,7 +174,7 @@ TEST(Rematerialization, NeedsNoMoreMemoryAndGivesTheSame) {
 TEST(Rematerialization, LeavesWhatWouldTakeAsManyBytes) {
   Graph graph;
   const Value y = graph.input("a", image) * graph.input("b", image);
-  graph.output("z", y / sigmoid(convolved(graph, "w", exp(y))));
+  graph.output("z", y / softmax(convolved(graph, "w", exp(y)), 1));
   const Graph clean = cleaned(graph, 1e-5);
   const auto& last = *clean.all(NodeKind::operation).back();
   EXPECT_EQ(last.op->name, "divide") << graph::to_text(clean);
@@ -187,7 +187,7 @@ TEST(Rematerialization, ReadsNoVariableThatHasBeenUpdated) {
       return graph.variable(name, {dtype, {}}, [=](const Tensor& tensor, std::uint64_t) { tensor.fill(value); });
     };
     const Value x = graph.input("x", image), scale = filled("scale", DType::f32, 0.5);
-    const Value y = exp(x * scale), z = sigmoid(convolved(graph, "w", y));
+    const Value y = exp(x * scale), z = softmax(convolved(graph, "w", y), 1);
     const auto update = [&] {
       const Value one = graph.constant(Tensor::full({}, 1));
       ops::sgd_update(scale, sum(x), filled("rate", DType::f64, 0.1), filled("step", DType::i64, 0), one, {}, {});

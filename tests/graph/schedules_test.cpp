@@ -151,5 +151,21 @@ TEST_F(CudaSchedules, OfChainsSayWhetherTheyAreOneKernel) {
   EXPECT_EQ(of_chain(7), "in its parts, around softmax");
 }
 
+/// Swept convolutions take any program, others what a library may be asked for.
+TEST_F(CudaSchedules, OfChainsSayHowTheirConvolutionIsComputed) {
+  const auto of_chain = [](const Shape& image, const Shape& weight, bool gated) {
+    Graph graph;
+    const Value x = graph.input("x", image, DType::f16), w = graph.input("w", weight, DType::f16);
+    const Value y = image.rank() == 4 ? conv2d(x, w, {}, {.padding = {1}}) : conv3d(x, w, {}, {.padding = {1}});
+    graph.output("y", gated ? y * sigmoid(y) : relu(y));
+    const auto schedules = schedules_of(graph, Device::best());
+    return schedules.contains("chain") ? schedules.at("chain") : "";
+  };
+  EXPECT_TRUE(of_chain({8, 64, 56, 56}, {64, 64, 3, 3}, false).starts_with("around conv2d: cuDNN engine "));
+  EXPECT_EQ(of_chain({8, 64, 56, 56}, {64, 64, 3, 3}, true), "");
+  if (cuda::capability(0) != 90) GTEST_SKIP() << "no GPU of Hopper's";
+  EXPECT_EQ(of_chain({2, 32, 96, 96, 96}, {32, 32, 3, 3, 3}, true), "around conv3d: swept over columns");
+}
+
 }  // namespace
 }  // namespace frit

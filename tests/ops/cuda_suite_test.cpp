@@ -8,6 +8,7 @@
 
 #include "frit/core/cuda/device.h"
 #include "frit/core/numerics.h"
+#include "frit/ops/chain/chain_attributes.h"
 #include "ops/operator_checks.h"
 
 namespace frit {
@@ -108,10 +109,15 @@ class CudaOperator : public testing::TestWithParam<std::string> {
 
   /// Convolutions take other ways than the CPU's: they may multiply the zeros of a padding that it leaves out, and in halves round before
   /// the bias is added as well as after.
-  bool convolves() const { return op().cuda.library && op().cuda.library().starts_with("cuDNN"); }
+  bool convolves(const Sample& sample) const {
+    const Operator& computing = op().name == "chain" ? *sample.attributes.as<ops::ChainAttributes>().call.centre.op : op();
+    return computing.cuda.library && computing.cuda.library().starts_with("cuDNN");
+  }
+
+  bool mixes_layouts(const Sample& sample) const { return op().cuda.mixes_layouts && op().cuda.mixes_layouts(sample.attributes); }
 
   void compare_with_cpu(const Sample& sample, const std::vector<Tensor>& inputs, Tolerance tolerance, bool special = false) const {
-    if (convolves() && is_half(tolerance.dtype)) {
+    if (convolves(sample) && is_half(tolerance.dtype)) {
       tolerance.absolute = tolerance.relative / 2;
       tolerance.mean_square *= 4;
     }
@@ -119,7 +125,7 @@ class CudaOperator : public testing::TestWithParam<std::string> {
     const std::vector<Tensor> expected = run_with_updates(op(), inputs, sample.attributes);
     ASSERT_EQ(found.size(), expected.size());
     for (std::size_t i = 0; i < expected.size(); ++i) {
-      if (special && convolves()) {
+      if (special && convolves(sample)) {
         if (op().outputs[i] == std::string_view("argmax_input")) continue;  // any element, where all that is made of them is NaN
         EXPECT_EQ(all_finite(found[i]), all_finite(expected[i])) << "result " << i;
       } else {
@@ -252,42 +258,45 @@ TEST_P(CudaOperator, ViewsGiveTheBitsOfContiguousTensors) {
 /// Every mixture of layouts that the kernel says it takes.
 TEST_P(CudaOperator, TakesTheLayoutsThatItSays) {
   const std::vector<int>&in = op().cuda.any_layout_inputs, &out = op().cuda.any_layout_outputs;
-  for (unsigned mixture = 1; mixture < 1u << (in.size() + out.size()); ++mixture) {
-    const auto run = [&](const Sample& sample, const std::vector<Tensor>& given) {
-      SCOPED_TRACE(concat("mixture ", mixture));
-      unsigned used = 0;
-      bool mixed = false;
-      const auto layout = [&](const std::vector<int>& free, std::size_t operand, std::size_t first_bit, int rank) {
-        const auto place = std::find(free.begin(), free.end(), static_cast<int>(operand));
-        const bool has_other_axes = op().cuda.one_layout && rank != given[static_cast<std::size_t>(in.at(0))].rank();
-        if (place == free.end() || rank < 4 || has_other_axes) return Layout::contiguous;
-        const unsigned bit = mixture & 1u << (first_bit + static_cast<std::size_t>(place - free.begin()));
-        used |= bit;
-        mixed = mixed || bit == 0;
-        return bit != 0 ? Layout::channels_last : Layout::contiguous;
-      };
-      std::vector<Tensor> inputs = moved(given, gpu), outputs;
-      ops::CallLayouts layouts;
-      for (std::size_t i = 0; i < inputs.size(); ++i) {
-        const std::size_t declared = op().variadic ? std::min(i, op().inputs.size() - 1) : i;
-        layouts.inputs.push_back(layout(in, declared, 0, inputs[i].rank()));
-        inputs[i] = inputs[i].contiguous(layouts.inputs[i]);
-      }
-      const std::vector<TensorType> types = op().infer_types(types_of(given), sample.attributes);
-      for (std::size_t i = 0; i < types.size(); ++i) {
-        layouts.outputs.push_back(layout(out, i, in.size(), types[i].shape.rank()));
-        outputs.push_back(Tensor::empty(types[i].shape, types[i].dtype, gpu, layouts.outputs[i]));
-      }
-      if (used != mixture) return;  // the sample has not all of these operands
-      if (mixed && op().cuda.one_layout) return;
-      const std::size_t bytes = ops::scratch_bytes(op(), types_of(given), types, sample.attributes, gpu, layouts);
-      const Tensor scratch = Tensor::empty({static_cast<std::int64_t>(bytes)}, DType::u8, gpu);
-      ops::invoke(op(), sample.attributes, inputs, outputs, {static_cast<std::byte*>(scratch.raw()), bytes});
-      const double tolerance = is_half(given[0].dtype()) ? 2e-3 : 2e-5;
-      expect_near(moved(outputs, Device::cpu()), ops::run(op(), given, sample.attributes), tolerance);
+  const auto run_mixture = [&](const Sample& sample, const std::vector<Tensor>& given, unsigned mixture) {
+    SCOPED_TRACE(concat("mixture ", mixture));
+    const bool one_layout = op().cuda.one_layout && !mixes_layouts(sample);
+    unsigned used = 0;
+    bool mixed = false;
+    const auto layout = [&](const std::vector<int>& free, std::size_t operand, std::size_t first_bit, int rank) {
+      const auto place = std::find(free.begin(), free.end(), static_cast<int>(operand));
+      const bool has_other_axes = one_layout && rank != given[static_cast<std::size_t>(in.at(0))].rank();
+      if (place == free.end() || rank < 4 || has_other_axes) return Layout::contiguous;
+      const unsigned bit = mixture & 1u << (first_bit + static_cast<std::size_t>(place - free.begin()));
+      used |= bit;
+      mixed = mixed || bit == 0;
+      return bit != 0 ? Layout::channels_last : Layout::contiguous;
     };
-    for_each_sample(DType::f32, run);
-    if (op().cuda.one_layout && takes(DType::f16)) for_each_sample(DType::f16, run);  // whose vectors are longer
+    ops::CallLayouts layouts;
+    for (std::size_t i = 0; i < given.size(); ++i) {
+      const std::size_t declared = op().variadic ? std::min(i, op().inputs.size() - 1) : i;
+      layouts.inputs.push_back(layout(in, declared, 0, given[i].rank()));
+    }
+    const std::vector<TensorType> types = op().infer_types(types_of(given), sample.attributes);
+    for (std::size_t i = 0; i < types.size(); ++i) layouts.outputs.push_back(layout(out, i, in.size(), types[i].shape.rank()));
+    if (used != mixture || (mixed && one_layout)) return;  // or the sample has not all of these operands
+    std::vector<Tensor> inputs = moved(given, gpu), outputs;
+    for (std::size_t i = 0; i < inputs.size(); ++i) inputs[i] = inputs[i].contiguous(layouts.inputs[i]);
+    for (std::size_t i = 0; i < types.size(); ++i) {
+      outputs.push_back(Tensor::empty(types[i].shape, types[i].dtype, gpu, layouts.outputs[i]));
+    }
+    const std::size_t bytes = ops::scratch_bytes(op(), types_of(given), types, sample.attributes, gpu, layouts);
+    const Tensor scratch = Tensor::empty({static_cast<std::int64_t>(bytes)}, DType::u8, gpu);
+    ops::invoke(op(), sample.attributes, inputs, outputs, {static_cast<std::byte*>(scratch.raw()), bytes});
+    const double tolerance = is_half(given[0].dtype()) ? 2e-3 : 2e-5;
+    expect_near(moved(outputs, Device::cpu()), ops::run(op(), given, sample.attributes), tolerance);
+  };
+  for (const DType dtype : {DType::f32, DType::f16}) {  // whose vectors are longer
+    if (is_half(dtype) && !(op().cuda.one_layout && takes(dtype))) continue;
+    for_each_sample(dtype, [&](const Sample& sample, const std::vector<Tensor>& given) {
+      if (is_half(dtype) && mixes_layouts(sample)) return;
+      for (unsigned mixture = 1; mixture < 1u << (in.size() + out.size()); ++mixture) run_mixture(sample, given, mixture);
+    });
   }
 }
 

@@ -128,7 +128,9 @@ struct Launch : DepthwisePlan {
 };
 
 /// Whether the kernel can do the epilogue.
-bool takes(const ConvolutionEpilogue& epilogue) { return epilogue.is_exact() && epilogue.steps.size() <= DepthwisePlan::most_steps; }
+bool takes(const ConvolutionEpilogue& epilogue) {
+  return epilogue.is_exact() && !epilogue.steps.empty() && epilogue.steps.size() <= DepthwisePlan::most_steps;
+}
 
 void set_epilogue(DepthwisePlan& plan, const ConvolutionEpilogue& epilogue) {
   plan.epilogue_steps = static_cast<int>(epilogue.steps.size());

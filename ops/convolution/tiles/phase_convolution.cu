@@ -149,17 +149,13 @@ std::optional<CentreKernel> phase_kernel(const ConvolutionCall& call, int multip
                       numbers_of(transposed, *schedule), launch, /*asks_for_each_sample=*/false);
 }
 
-std::optional<CentreKernel> fastest_phase_kernel(const ConvolutionCall& call, bool followed) {
+bool is_phase_convolution(const ConvolutionCall& call) {
   const Device device = call.operands.weight.device();
-  if (device.kind != DeviceKind::cuda) return std::nullopt;
+  if (device.kind != DeviceKind::cuda || !is_stage_possible(call.operands.others, call.operands.input.shape())) return false;
   const cuda::DeviceProperties& properties = cuda::properties(device.index);
-  if (properties.capability != warpgroup::capability) return std::nullopt;
-  std::optional<CentreKernel> kernel = phase_kernel(call, properties.multiprocessors);
-  if (!kernel || !pays(Transposed(call), properties.multiprocessors, followed) || !nvrtc::is_available(device.index)) return std::nullopt;
-  return kernel;
+  return properties.capability == warpgroup::capability && phase_kernel(call, properties.multiprocessors) &&
+         pays(Transposed(call), properties.multiprocessors, /*followed=*/call.program != nullptr) && nvrtc::is_available(device.index);
 }
-
-bool is_phase_convolution(const ConvolutionCall& call) { return fastest_phase_kernel(call, /*followed=*/false).has_value(); }
 
 void phase_convolution(const ConvolutionCall& call, CUstream_st* stream) {
   const ConvolutionStages following(call, /*adds=*/false, /*last=*/true);

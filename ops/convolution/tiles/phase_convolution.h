@@ -8,10 +8,9 @@ namespace frit::ops {
 /// The kernel for a transposed convolution with a stride of 2, or for such a data gradient, but for the bias, on a Hopper GPU with so many
 /// multiprocessors; none where it does not take the call.
 std::optional<CentreKernel> phase_kernel(const ConvolutionCall& call, int multiprocessors);
-/// Likewise on the call's device, where it should be the fastest; `followed` by a program, for which the others need another pass.
-std::optional<CentreKernel> fastest_phase_kernel(const ConvolutionCall& call, bool followed);
 
-/// For the table of kernels in convolution_cuda.cu.
+/// For the table of kernels in convolution_cuda.cu: whether there is one on the call's device, with the program that follows, and should be
+/// the fastest.
 bool is_phase_convolution(const ConvolutionCall& call);
 void phase_convolution(const ConvolutionCall& call, CUstream_st* stream);
 void prepare_phase_convolution(const ConvolutionCall& call);

@@ -147,7 +147,8 @@ static bool is_compiled_for(int device) {
 
 bool has_swept_convolution(const ConvolutionCall& call) {
   const auto& [input, weight, output, bias, others] = call.operands;
-  if (!on_tensor_cores(weight.dtype()) || input.dtype() != weight.dtype() || !has_mirror(call)) return false;
+  const bool alike = input.dtype() == weight.dtype() && output.dtype() == weight.dtype();
+  if (!on_tensor_cores(weight.dtype()) || !alike || !has_mirror(call)) return false;
   const Sweep sweep(call);
   constexpr ImageAxes deep = {3, 3, 3}, flat = {1, 3, 3}, one = {1, 1, 1};
   const bool kernel = sweep.g.kernel == deep || sweep.g.kernel == flat;

@@ -4,6 +4,8 @@
 
 #include "frit/core/cuda/device.h"
 #include "frit/core/numerics.h"
+#include "frit/ops/chain/chain_attributes.h"
+#include "frit/ops/convolution/convolution.h"
 #include "frit/ops/libraries/library_plans.h"
 #include "ops/elementwise/evaluation.h"
 #include "ops/operator_checks.h"
@@ -11,31 +13,30 @@
 namespace frit {
 namespace {
 
+using ops::ChainAttributes;
 using ops::ElementwiseProgram;
-using ops::EpilogueOptions;
 
 constexpr double infinite = std::numeric_limits<double>::infinity();
 
-EpilogueOptions with(const char* program) { return {{.padding = {1}}, {ElementwiseProgram::parse(program)}}; }
+/// A convolution with a program that follows it.
+ChainAttributes with(const char* program) {
+  return {{{}, 0, {&ops::registry().find("conv2d"), ConvolutionOptions{.padding = {1}}}, ElementwiseProgram::parse(program)}};
+}
 
 std::string error_of(const char* program, const std::vector<Shape>& shapes) {
   std::vector<TensorType> types;
   for (const Shape& shape : shapes) types.push_back({DType::f32, shape});
-  return message_of([&] { ops::registry().find("conv2d_epilogue").infer_types(types, with(program)); });
+  return message_of([&] { ops::registry().find("chain").infer_types(types, with(program)); });
 }
 
 TEST(ConvolutionEpilogue, NamesWhatDoesNotFit) {
   const Shape x{1, 2, 4, 4}, weight{3, 2, 3, 3}, bias{3}, residual{1, 3, 4, 4};
-  EXPECT_EQ(error_of("y0 = exp(x0); return y0", {x, weight}), "conv2d_epilogue: the program is no epilogue: y0 = exp(x0); return y0");
-  EXPECT_EQ(error_of("y0 = add(x0, x1); y1 = add(y0, x1); return y1", {x, weight, residual}),
-            "conv2d_epilogue: the program is no epilogue: y0 = add(x0, x1); y1 = add(y0, x1); return y1");
-  EXPECT_EQ(error_of("y0 = relu(x0); y1 = add(y0, x1); return y0, y1", {x, weight, residual}),
-            "conv2d_epilogue: the program is no epilogue: y0 = relu(x0); y1 = add(y0, x1); return y0, y1");
-  EXPECT_EQ(error_of("y0 = add(x0, x1); return y0", {x, weight, bias}), "conv2d_epilogue: an operand is f32 3, the result f32 1x3x4x4");
-  EXPECT_EQ(error_of("y0 = add(x0, x1); return y0", {x}), "conv2d_epilogue: expected 2 or more inputs, got 1");
-  EXPECT_EQ(error_of("y0 = add(x0, x1); return y0", {x, weight}), "conv2d_epilogue: the program needs 1 operands");
+  EXPECT_EQ(error_of("y0 = relu(x0); y1 = add(y0, x1); return y0, y1", {x, weight, residual}), "chain: a program must have one result");
+  EXPECT_EQ(error_of("y0 = add(x0, x1); return y0", {x, weight, {3, 1, 4, 4}}), "chain: a program makes 3x3x4x4 of 1x3x4x4");
+  EXPECT_EQ(error_of("y0 = add(x0, x1); return y0", {x}), "chain: conv2d cannot have 0 inputs");
+  EXPECT_EQ(error_of("y0 = add(x0, x1); return y0", {x, weight}), "chain: conv2d cannot have 1 inputs");
   EXPECT_EQ(error_of("y0 = relu(x0); return y0", {x, weight, {4}}),
-            "conv2d_epilogue: conv2d: bias has shape 4, expected 3 (input 1x2x4x4, weight 3x2x3x3)");
+            "chain: conv2d: bias has shape 4, expected 3 (input 1x2x4x4, weight 3x2x3x3)");
 }
 
 TEST(ConvolutionEpilogue, IsWhatLibrariesKnow) {
@@ -57,6 +58,9 @@ TEST(ConvolutionEpilogue, IsWhatLibrariesKnow) {
                                                     {.function = BinaryFunction::minimum, .operand = 0}}));
   EXPECT_EQ(epilogue("y0 = add(x0, x1); y1 = add(y0, x2); y2 = add(y1, x3); return y2", {channels, {1, 1, 1, 1}, result})->operands,
             (std::vector{Operand::channels, Operand::number, Operand::image}));
+  EXPECT_EQ(steps_of("y0 = add(x0, x1); y1 = multiply(y0, x1); return y1", {channels}),
+            (std::vector<ConvolutionEpilogue::Step>{{}, {.function = BinaryFunction::multiply}}));
+  EXPECT_FALSE(epilogue("y0 = add(x0, x1); y1 = multiply(y0, x1); return y1", {result}));
   EXPECT_FALSE(epilogue("y0 = clamp(x0) {\"min\":1.0,\"max\":0.0}; return y0"));
   EXPECT_FALSE(epilogue("y0 = softplus(x0); return y0"));
   EXPECT_FALSE(epilogue("y0 = divide(x1, x0); return y0", {channels}));
@@ -88,11 +92,11 @@ void expect_special_values_pass(Device device, DType dtype) {
   std::copy(bias.begin(), bias.end(), bias_tensor.span<double>().begin());
   for (const auto& [program, expected] : programs) {
     SCOPED_TRACE(concat(program, ' ', dtype));
-    const EpilogueOptions options = with(program);
+    const ChainAttributes chain = with(program);
     std::vector<Tensor> inputs = {Tensor::zeros({2, channels, 32, 32}, dtype, device),
                                   Tensor::zeros({channels, channels, 3, 3}, dtype, device), bias_tensor.to(dtype).to(device)};
-    if (options.other_operands() > 0) inputs.push_back(Tensor::zeros({2, channels, 32, 32}, dtype, device));
-    const std::vector<double> found = ops::run("conv2d_epilogue", inputs, options)[0].to(Device::cpu()).to_vector<double>();
+    if (chain.call.after_inputs() > 0) inputs.push_back(Tensor::zeros({2, channels, 32, 32}, dtype, device));
+    const std::vector<double> found = ops::run("chain", inputs, chain)[0].to(Device::cpu()).to_vector<double>();
     std::size_t wrong = 0;
     for (std::size_t i = 0; i < found.size(); ++i) {
       const double value = expected(bias[i / 1024 % channels]);
@@ -129,7 +133,7 @@ TEST_F(CudaConvolutionEpilogue, IsPartOfAPlan) {
   const Tensor result = Tensor::empty({2, 64, 32, 32}, DType::f16, gpu, Layout::channels_last);
   const Tensor inputs[] = {image, Tensor::zeros({64, 64, 3, 3}, DType::f16, gpu).contiguous(Layout::channels_last),
                            Tensor::zeros({64}, DType::f16, gpu), image};
-  const Operator& op = ops::registry().find("conv2d_epilogue");
+  const Operator& op = ops::registry().find("chain");
   const ops::Attributes attributes = with("y0 = add(x0, x1); y1 = relu(y0); return y1");
   constexpr Layout last = Layout::channels_last;
   const ops::CallLayouts layouts{{last, last, Layout::contiguous, last}, {last}};

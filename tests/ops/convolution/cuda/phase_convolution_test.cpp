@@ -87,7 +87,10 @@ TEST_F(CudaPhaseConvolution, AgreesWithTheDefinition) {
 
 TEST_F(CudaPhaseConvolution, IsTakenWhereItIsFaster) {
   const auto taken = [&](const Sizes& sizes, DType dtype = DType::f32, bool followed = false) {
-    return ops::fastest_phase_kernel(call_of(sizes, dtype, gpu, false), followed).has_value();
+    const auto program = ops::ElementwiseProgram::parse("y0 = relu(x0); return y0");
+    ops::ConvolutionCall call = call_of(sizes, dtype, gpu, false);
+    if (followed) call.program = &program;
+    return ops::is_phase_convolution(call);
   };
   for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
     EXPECT_TRUE(taken({{128, 64, 128, 128}, 64, {3}, {2}, {1}, {1}}, dtype));

@@ -3,10 +3,11 @@
 #include "frit/ops/convolution/tiles/swept_convolution.h"
 
 #include "frit/core/cuda/device.h"
-#include "frit/ops/convolution/convolution_epilogue.h"
+#include "frit/ops/chain/chain_attributes.h"
 #include "frit/ops/convolution/direct_convolution.h"
 #include "frit/ops/convolution/geometry.h"
 #include "frit/ops/cuda/warpgroup_products.cuh"
+#include "frit/ops/elementwise/elementwise.h"
 #include "frit/ops/libraries/cuda/nvrtc.h"
 #include "ops/tensor_core_checks.h"
 
@@ -131,7 +132,8 @@ TEST_F(CudaSweptConvolution, TakesAnEpilogue) {
                                       "y0 = leaky_relu(x0) {\"negative_slope\":0.1}; y1 = add(y0, x1); return y1",
                                       "y0 = add(x0, x1); return y0",
                                       "y0 = clamp(x0) {\"min\":-0.5,\"max\":1.0}; y1 = relu(y0); return y1",
-                                      "y0 = subtract(x1, x0); y1 = mish(y0); return y1"};
+                                      "y0 = subtract(x1, x0); y1 = mish(y0); return y1",
+                                      "y0 = sigmoid(x0); y1 = multiply(x0, y0); y2 = add(y1, x1); y3 = multiply(y2, x1); return y3"};
   for (const char* const text : programs) {
     const ops::ElementwiseProgram program = ops::ElementwiseProgram::parse(text);
     for (const auto& [dtype, input] : {std::pair{DType::f32, deep}, {DType::bf16, deep}, {DType::f32, flat}, {DType::bf16, flat}}) {
@@ -206,11 +208,16 @@ TEST_F(CudaSweptConvolution, IsWhatTheOperatorsRun) {
   const ConvolutionOptions options = ops::canonical({.padding = {1}}, 3);
   expect_accurate("conv3d", {sizes.input, {16, 8, 3, 3, 3}, {16}}, options);
   expect_accurate("conv3d_data_gradient", {{2, 16, 48, 48, 48}, {16, 8, 3, 3, 3}}, ops::DataGradientOptions{options, {48, 48, 48}});
-  const ops::EpilogueOptions epilogue{options, {ops::ElementwiseProgram::parse("y0 = gelu(x0) {\"approximate\":\"none\"}; return y0")}};
   const Sizes flat = {{16, 16, 48, 128}, 32};
   EXPECT_TRUE(ops::is_swept_convolution(call_of(flat, ConvolutionKind::forward, DType::f16, false)));
   expect_accurate("conv2d", {flat.input, {32, 16, 3, 3}, {32}}, ops::canonical({.padding = {1}}, 2));
-  expect_accurate("conv3d_epilogue", {sizes.input, {16, 8, 3, 3, 3}, {16}}, epilogue);
+  for (const char* const program : {"y0 = gelu(x0) {\"approximate\":\"none\"}; return y0",
+                                    "y0 = add(x0, x1); y1 = sigmoid(y0); y2 = multiply(y0, y1); y3 = subtract(x1, y2); return y3"}) {
+    const ops::ChainAttributes chain{{{}, 0, {&ops::registry().find("conv3d"), options}, ops::ElementwiseProgram::parse(program)}};
+    std::vector<Shape> shapes = {sizes.input, {16, 8, 3, 3, 3}, {16}};
+    if (chain.call.after_inputs() > 0) shapes.push_back({2, 16, 1, 1, 1});
+    expect_accurate("chain", shapes, chain);
+  }
 }
 
 }  // namespace

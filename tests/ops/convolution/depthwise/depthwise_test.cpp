@@ -1,7 +1,7 @@
 // Depthwise convolutions of channels-last images by frit's own kernels, against the CPU's in float64. The generic suite does not come here
 // with halves.
 
-#include "frit/ops/convolution/convolution_epilogue.h"
+#include "frit/ops/chain/chain_attributes.h"
 #include "frit/ops/convolution/geometry.h"
 #include "frit/ops/libraries/library_plans.h"
 #include "ops/tensor_core_checks.h"
@@ -74,12 +74,13 @@ TEST_F(CudaDepthwise, WeightGradientAgreesWithTheDefinition) {
 TEST_F(CudaDepthwise, EpiloguesAgreeWithTheDefinition) {
   for (const char* program :
        {"y0 = clamp(x0) {\"min\":0.0,\"max\":6.0}; return y0", "y0 = silu(x0); return y0",
+        "y0 = sigmoid(x0); y1 = multiply(y0, x0); y2 = multiply(y1, x1); return y2",
         "y0 = leaky_relu(x0) {\"negative_slope\":0.1}; y1 = add(x1, y0); return y1", "y0 = add(x0, x1); y1 = relu(y0); return y1"}) {
     for (const Call& call : calls) {
-      const ops::EpilogueOptions options{call.own(), {ElementwiseProgram::parse(program)}};
+      const ops::ChainAttributes chain{{{}, 0, {&ops::registry().find(call.name()), call.own()}, ElementwiseProgram::parse(program)}};
       std::vector<Shape> shapes = {call.input, call.weight()};
-      shapes.push_back(options.other_operands() > 0 ? call.output() : Shape{call.input[1]});
-      expect_accurate(call.name("_epilogue").c_str(), shapes, options);
+      shapes.push_back(chain.call.after_inputs() > 0 ? call.output() : Shape{call.input[1]});
+      expect_accurate("chain", shapes, chain);
     }
   }
 }

@@ -1,4 +1,4 @@
-// What elementwise operations do to a convolution's result becomes its epilogue, where nothing else reads what lies between.
+// What elementwise operations do to a convolution's result is computed with it, where nothing else reads what lies between.
 
 #include <gtest/gtest.h>
 
@@ -13,6 +13,7 @@
 #include "frit/ops/norm/norm_attributes.h"
 #include "frit/ops/random/dropout.h"
 #include "frit/ops/reduction/reduction.h"
+#include "frit/ops/shape/shape_ops.h"
 #include "ops/operator_checks.h"
 
 namespace frit {
@@ -21,7 +22,9 @@ namespace {
 using graph::NodeKind;
 using Names = std::vector<std::string>;
 
-class Epilogues : public testing::Test {
+const std::string chain = "chain conv2d";
+
+class ConvolutionChains : public testing::Test {
  protected:
   Value normal(const std::string& name, const Shape& shape) {
     const auto draw = [](const Tensor& tensor, std::uint64_t seed) { fill_normal(tensor, 0, 1, seed, 1); };
@@ -31,9 +34,14 @@ class Epilogues : public testing::Test {
     return conv2d(x_, normal(name, {4, 4, 3, 3}), normal(name + " bias", {4}), {.padding = {1}});
   }
 
+  /// "chain conv2d" where that is the centre.
   static Names operations(const Graph& graph) {
     Names names;
-    for (const graph::Node* node : graph.all(NodeKind::operation)) names.push_back(node->op->name);
+    for (const graph::Node* node : graph.all(NodeKind::operation)) {
+      names.push_back(node->op->name);
+      const std::string text = graph::to_text(graph, *node);
+      if (text.find("centre=conv2d") != std::string::npos) names.back() += " conv2d";
+    }
     return names;
   }
 
@@ -48,37 +56,47 @@ class Epilogues : public testing::Test {
     return results;
   }
 
-  /// What remains of a graph that gives the same bits.
-  static Names expect_same(const Graph& graph) {
-    const Graph grown = graph::grow_epilogues(graph);
+  /// What remains on a device of a graph that gives the same bits.
+  static Names expect_same(const Graph& graph, DeviceKind device = DeviceKind::cpu) {
+    const Graph grown = graph::grow_chains(graph, device);
     graph::verify(grown);
     const std::vector<Tensor> expected = results_of(graph), found = results_of(grown);
     for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_TRUE(same_bits(found[i], expected[i])) << graph::to_text(grown);
     return operations(grown);
   }
 
+  /// Likewise on both; a build without CUDA has no kernel that could take a program.
+  void expect(const Names& on_cpu, const Names& on_gpu) const {
+    EXPECT_EQ(expect_same(graph_), on_cpu);
+    if (ops::registry().find("conv2d").cuda) {
+      EXPECT_EQ(expect_same(graph_, DeviceKind::cuda), on_gpu);
+    }
+  }
+  void expect(const Names& names) const { expect(names, names); }
+
   Graph graph_;
   Value x_ = graph_.input("x", {2, 4, 5, 6});
 };
 
-TEST_F(Epilogues, AreAnActivation) {
+TEST_F(ConvolutionChains, AreAnActivation) {
   graph_.output("y", relu(convolution("a")));
-  EXPECT_EQ(expect_same(graph_), Names{"conv2d_epilogue"});
-  const std::string text = graph::to_text(graph::grow_epilogues(graph_));
-  EXPECT_NE(text.find("{stride=1x1 padding=1x1 dilation=1x1 groups=1 output_padding=[] program=y0 = relu(x0); return y0} : f32 2x4x5x6"),
-            std::string::npos)
-      << text;
+  expect({chain});
+  const Graph grown = graph::grow_chains(graph_, DeviceKind::cpu);
+  const graph::Node& node = grown.producer(grown.outputs()[0].value);
+  const std::string text = graph::to_text(grown, node);
+  EXPECT_NE(text.find("after=y0 = relu(x0); return y0} : f32 2x4x5x6"), std::string::npos) << text;
+  EXPECT_EQ(node.op->attributes_from_json(node.attributes.json()), node.attributes);
 }
 
-TEST_F(Epilogues, AreAResidualAndAnActivation) {
+TEST_F(ConvolutionChains, AreAResidualAndAnActivation) {
   graph_.output("y", relu(convolution("a") + x_));
   graph_.output("z", clamp(x_ + convolution("b"), 0, 6));
   graph_.output("w", silu(convolution("c")) + x_);
-  EXPECT_EQ(expect_same(graph_), (Names{"conv2d_epilogue", "conv2d_epilogue", "conv2d_epilogue"}));
-  EXPECT_NE(graph::to_text(graph::grow_epilogues(graph_)).find("program=y0 = add(x1, x0); y1 = clamp(y0)"), std::string::npos);
+  expect(Names(3, chain));
+  EXPECT_NE(graph::to_text(graph::grow_chains(graph_, DeviceKind::cpu)).find("after=y0 = add(x1, x0); y1 = clamp(y0)"), std::string::npos);
 }
 
-TEST_F(Epilogues, FollowAFoldedBatchNorm) {
+TEST_F(ConvolutionChains, FollowAFoldedBatchNorm) {
   const auto statistics = [&](const std::string& name) {
     const auto draw = [](const Tensor& tensor, std::uint64_t seed) { fill_uniform(tensor, 0.5, 1.5, seed, 1); };
     return graph_.variable(name, {DType::f32, {4}}, draw);
@@ -87,23 +105,23 @@ TEST_F(Epilogues, FollowAFoldedBatchNorm) {
   const Value inputs[] = {y, statistics("a"), statistics("b"), statistics("c"), statistics("d")};
   graph_.output("y", relu(ops::emit("batch_norm", inputs, ops::BatchNormAttributes{.training = false})[0] + x_));
   const Names names = expect_same(graph::for_inference(graph_));
-  EXPECT_EQ(names.back(), "conv2d_epilogue");
+  EXPECT_EQ(names.back(), chain);
   EXPECT_EQ(std::count(names.begin(), names.end(), "relu"), 0);
 }
 
-TEST_F(Epilogues, AddTheEarlierOfTwoConvolutionsToTheLater) {
+TEST_F(ConvolutionChains, AddTheEarlierOfTwoConvolutionsToTheLater) {
   graph_.output("y", relu(convolution("a") + convolution("b")));
-  EXPECT_EQ(expect_same(graph_), (Names{"conv2d", "conv2d_epilogue"}));
+  expect({"conv2d", chain});
 }
 
-TEST_F(Epilogues, ChainConvolutions) {
+TEST_F(ConvolutionChains, ChainConvolutions) {
   const Value a = relu(convolution("a"));
   const Value b = conv2d(a, normal("weight", {4, 4, 3, 3}), {}, {.padding = {1}});
   graph_.output("y", relu(b + a));
-  EXPECT_EQ(expect_same(graph_), (Names{"conv2d_epilogue", "conv2d_epilogue"}));
+  expect({chain, chain});
 }
 
-TEST_F(Epilogues, LeaveWhatOthersRead) {
+TEST_F(ConvolutionChains, LeaveWhatOthersRead) {
   const Value a = convolution("a"), b = convolution("b"), c = convolution("c") + x_;
   graph_.output("y", relu(a));
   graph_.output("s", sum(a, {0, 1, 2, 3}));
@@ -111,11 +129,11 @@ TEST_F(Epilogues, LeaveWhatOthersRead) {
   graph_.output("b", b);
   graph_.output("w", relu(c));
   graph_.output("c", c);
-  EXPECT_EQ(expect_same(graph_), (Names{"conv2d", "conv2d", "conv2d_epilogue", "relu", "sum", "relu", "relu"}));
+  expect({"conv2d", "conv2d", chain, "relu", "sum", "relu", "relu"});
 }
 
 /// With a number for each channel or for all, or an image, before and after activations.
-TEST_F(Epilogues, AreFunctionsOfFurtherOperands) {
+TEST_F(ConvolutionChains, AreFunctionsOfFurtherOperands) {
   const Value channels = normal("channels", {4, 1, 1}), others = normal("others", {1, 4, 1, 1});
   graph_.output("a", relu(convolution("a")) + channels);
   graph_.output("b", (minimum(convolution("b"), graph_.constant(Tensor::full({}, 0.5))) + channels) * 2);
@@ -123,10 +141,10 @@ TEST_F(Epilogues, AreFunctionsOfFurtherOperands) {
   graph_.output("d", relu(hard_swish(others - convolution("d"))));
   graph_.output("e", maximum(tanh(convolution("e") * x_) / channels, others));
   graph_.output("f", hard_sigmoid(convolution("f") * 3) * channels);
-  EXPECT_EQ(expect_same(graph_), Names(6, "conv2d_epilogue"));
+  expect(Names(6, chain));
 }
 
-TEST_F(Epilogues, EndWhereThereIsNoFurtherStep) {
+TEST_F(ConvolutionChains, EndWhereThereIsNoFurtherStep) {
   const Value channels = normal("channels", {4, 1, 1});
   Value y = convolution("a");
   for (int i = 0; i < 6; ++i) y = i % 2 == 0 ? y * channels : tanh(y);
@@ -137,40 +155,50 @@ TEST_F(Epilogues, EndWhereThereIsNoFurtherStep) {
   graph_.output("w", convolution("c") * x_ + x_);
   graph_.output("v", channels / convolution("d"));
   graph_.output("u", convolution("e") * normal("width", {6}));
-  EXPECT_EQ(expect_same(graph_), (Names{"conv2d_epilogue", "tanh", "conv2d_epilogue", "add", "conv2d_epilogue", "add", "conv2d", "divide",
-                                        "conv2d", "multiply"}));
+  expect({chain, chain, chain, chain, "conv2d", "multiply"},
+         {chain, "tanh", chain, "add", chain, "add", "conv2d", "divide", "conv2d", "multiply"});
 }
 
 /// Libraries have no kernels for convolutions of each channel by itself that do more than rectifiers and a residual.
-TEST_F(Epilogues, LeaveWhatIsNotFusedWithDepthwiseConvolutions) {
+TEST_F(ConvolutionChains, LeaveWhatIsNotFusedWithDepthwiseConvolutions) {
   const auto depthwise = [&](const char* name) { return conv2d(x_, normal(name, {4, 1, 3, 3}), {}, {.padding = {1}, .groups = 4}); };
   graph_.output("y", hard_swish(depthwise("a")));
   graph_.output("z", relu(depthwise("b")) + x_);
-  EXPECT_EQ(expect_same(graph_), (Names{"conv2d", "hard_swish", "conv2d_epilogue"}));
+  expect({chain, chain}, {"conv2d", "hard_swish", chain});
 }
 
-TEST_F(Epilogues, LeaveWhatIsNoStep) {
+TEST_F(ConvolutionChains, LeaveWhatIsNoStep) {
   graph_.output("w", clamp(convolution("c"), std::nullopt, 1));
   const Value d = convolution("d");
   graph_.output("v", d + d);
   const Value e = convolution("e") + x_;
   graph_.output("u", e + sigmoid(x_));
-  EXPECT_EQ(expect_same(graph_), (Names{"conv2d", "clamp", "conv2d", "add", "conv2d_epilogue", "sigmoid", "add"}));
+  expect({chain, chain, "sigmoid", chain}, {"conv2d", "clamp", "conv2d", "add", chain, "sigmoid", "add"});
 }
 
 /// In strict float32 libraries are not asked for steps that they may round otherwise, or have no kernels for: these are joined with what
 /// follows.
-TEST_F(Epilogues, LeaveWhatRoundsToOthersInStrictFloat32) {
+TEST_F(ConvolutionChains, LeaveWhatRoundsToOthersInStrictFloat32) {
   graph_.output("y", silu(convolution("a")));
   graph_.output("z", relu(convolution("b")));
   graph_.output("w", convolution("c") * normal("channels", {4, 1, 1}));
-  EXPECT_EQ(expect_same(graph_), Names(3, "conv2d_epilogue"));
+  expect(Names(3, chain));
   set_numerics({.tf32 = false});
-  EXPECT_EQ(expect_same(graph_), (Names{"conv2d", "silu", "conv2d_epilogue", "conv2d", "multiply"}));
+  expect(Names(3, chain), {"conv2d", "silu", chain, "conv2d", "multiply"});
   set_numerics({});
 }
 
-TEST_F(Epilogues, AreNotMovedPastAnUpdate) {
+/// However often its operators read each other's results, and with numbers for each sample, where there is no library to ask. What changes
+/// the type is left.
+TEST_F(ConvolutionChains, AreAnyProgram) {
+  const Value a = convolution("a"), b = convolution("b") * normal("samples", {2, 1, 1, 1});
+  graph_.output("a", a * sigmoid(a) + x_);
+  graph_.output("b", relu(b) - b);
+  graph_.output("c", cast(relu(convolution("c")), DType::f64));
+  expect({chain, chain, chain, "cast"}, {"conv2d", "conv2d", "multiply", "sigmoid", "multiply", "add", "relu", "subtract", chain, "cast"});
+}
+
+TEST_F(ConvolutionChains, AreNotMovedPastAnUpdate) {
   const auto zero = [](const Tensor& tensor, std::uint64_t) { tensor.fill(0); };
   const Value counter = graph_.variable("counter", {DType::i64, {}}, zero), a = convolution("a");
   graph_.output("d", dropout(x_, counter, 0.5, 1));
@@ -180,7 +208,7 @@ TEST_F(Epilogues, AreNotMovedPastAnUpdate) {
 }
 
 /// A gradient that is made of the activation's output lets it be part of the convolution; one that is made of its input does not.
-TEST_F(Epilogues, AreThereInTrainingWhereTheGradientReadsTheOutput) {
+TEST_F(ConvolutionChains, AreThereInTrainingWhereTheGradientReadsTheOutput) {
   const Value y = relu(convolution("a")), z = silu(convolution("b"));
   const Value loss = sum(y * y + z, {0, 1, 2, 3});
   const Value weights[] = {graph_.value(graph_.find(NodeKind::variable, "a")->outputs[0]),
@@ -190,7 +218,7 @@ TEST_F(Epilogues, AreThereInTrainingWhereTheGradientReadsTheOutput) {
   graph_.output("da", gradients[0]);
   graph_.output("db", gradients[1]);
   const Names names = expect_same(graph_);
-  EXPECT_EQ(std::count(names.begin(), names.end(), "conv2d_epilogue"), 1);
+  EXPECT_EQ(std::count(names.begin(), names.end(), chain), 1);
   EXPECT_EQ(std::count(names.begin(), names.end(), "relu"), 0);
   EXPECT_EQ(std::count(names.begin(), names.end(), "silu"), 1);
 }
