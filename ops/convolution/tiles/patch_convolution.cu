@@ -64,8 +64,8 @@ bool choose_stages(PatchShape& s) {
 /// Estimated, for an H200: a warpgroup's product takes as long as the instruction, and for part of the time that shared memory takes; what
 /// comes from the L2 cache meanwhile may take longer. Fitted to 10 layers.
 double microseconds(const Correlation& call, const PatchShape& s, int multiprocessors) {
-  constexpr double clocks_per_microsecond = 1900, start = 8, packed_per_microsecond = 400e3, of_tile = 500;
-  constexpr double cache_part = 0.2, shared_part = 0.7, shared_bytes_per_clock = 128, cache_bytes_per_clock = 15, written_per_clock = 60;
+  constexpr double clocks_per_microsecond = 1900, start = 4, packed_per_microsecond = 400e3, of_tile = 1500;
+  constexpr double cache_part = 0.02, shared_part = 0.7, shared_bytes_per_clock = 128, cache_bytes_per_clock = 15, written_per_clock = 60;
   const double fragment_bytes = 2048. * s.fragments() / (s.reuse() * s.shared_taps());
   const double of_product = s.columns / 2. + shared_part * (fragment_bytes + 32. * s.columns) / shared_bytes_per_clock;
   const double steps = static_cast<double>(call.steps()), products = 2 * steps * s.taps() * s.reuse() * PatchShape::warpgroups;
@@ -136,15 +136,28 @@ std::optional<Correlation> correlation_of(const ConvolutionCall& call) {
 
 int multiprocessors_of(const ConvolutionCall& call) { return cuda::properties(call.operands.weight.device().index).multiprocessors; }
 
-/// Whether this takes less time than cuDNN 9, by the rates at which that computed layers of ResNet-50 and a 3-D U-Net on an H200. Its
-/// convolutions of halves in two dimensions are faster, and so are those of one tap.
-bool pays(const Correlation& call, const PatchShape& s, int multiprocessors) {
+/// Microseconds of the pass over the result that a program is where cuDNN does not compute it as fast: other than rectifiers and a
+/// residual.
+double pass_after_library(const ConvolutionCall& call) {
+  constexpr double bytes_per_microsecond = 4.2e6;
+  if (call.program == nullptr || (!call.epilogue.steps.empty() && call.epilogue.is_exact())) return 0;
+  const Tensor& result = call.operands.result(call.kind);
+  const auto is_image = [&](const Tensor& operand) { return operand.shape() == result.shape(); };
+  const auto images = std::count_if(call.operands.others.begin(), call.operands.others.end(), is_image);
+  return static_cast<double>(result.bytes() * (2 + images)) / bytes_per_microsecond;
+}
+
+/// Whether this takes less time than cuDNN 9, by the rates at which that computed layers of ResNet-50, a 3-D U-Net and larger ones on an
+/// H200. Products of matrices, which convolutions with one tap are, it computes faster.
+bool pays(const ConvolutionCall& given, const Correlation& call, const PatchShape& s, int multiprocessors) {
   constexpr double library_start = 5;  // microseconds; rates are of 1e6 operations a microsecond
-  const bool deep = call.g.kernel[0] > 1, half = is_half(call.weight.dtype()), many = call.out_channels > 64;
-  if (s.taps() == 1 || (half && !deep)) return false;
-  const double rate = half ? 470 : call.forward ? (many ? 290 : 215) : deep ? (many ? 260 : 225) : (many ? 240 : 190);
+  const bool deep = call.g.kernel[0] > 1, many = call.out_channels > 64;
+  double rate = deep ? (many ? 300 : 225) : (many ? 340 : 215);
+  if (!call.forward) rate = deep ? (many ? 260 : 225) : (many ? 240 : 190);
+  if (is_half(call.weight.dtype())) rate = deep ? 470 : many ? 700 : 480;
   const double operations = 2. * static_cast<double>(call.g.batch * product(call.output) * call.in_channels * call.out_channels) * s.taps();
-  return microseconds(call, s, multiprocessors) < library_start + operations / (rate * 1e6);
+  const double library = library_start + operations / (rate * 1e6) + pass_after_library(given);
+  return s.taps() > 1 && microseconds(call, s, multiprocessors) < library;
 }
 
 PatchShape shape_of(const ConvolutionCall& call) { return shape_of(Correlation(call), multiprocessors_of(call)).value(); }
@@ -252,7 +265,7 @@ bool is_patch_convolution(const ConvolutionCall& call) {
   const std::optional<Correlation> correlation = correlation_of(call);
   if (!correlation || !nvrtc::is_available(device.index)) return false;
   const std::optional<PatchShape> shape = shape_of(*correlation, multiprocessors_of(call));
-  return shape && pays(*correlation, *shape, multiprocessors_of(call));
+  return shape && pays(call, *correlation, *shape, multiprocessors_of(call));
 }
 
 std::size_t patch_convolution_scratch(const ConvolutionCall& call) {

@@ -53,7 +53,7 @@ const Sizes calls[] = {{{2, 64, 17, 21}, 128, {3}, {0}},
                        {{1, 16, 4, 6, 5}, 48, {1, 3, 3}, {0, 1, 1}},
                        {{1, 16, 9, 6, 5}, 24, {3, 2, 4}, {1, 0, 2}},
                        {{2, 64, 17, 22}, 128, {3}, {1}, {2}},
-                       {{1, 32, 9, 12, 11}, 64, {3}, {1}, {2}},
+                       {{1, 32, 9, 12, 11}, 64, {1, 3, 3}, {0, 1, 1}, {1, 2, 2}},
                        {{2, 32, 12, 15}, 40, {1}, {0}, {2}}};
 
 class CudaPatchConvolution : public OnTensorCores {
@@ -69,7 +69,7 @@ class CudaPatchConvolution : public OnTensorCores {
 TEST_F(CudaPatchConvolution, AgreesWithTheDefinition) {
   for (const Sizes& sizes : calls) {
     for (const ConvolutionKind kind : {ConvolutionKind::forward, ConvolutionKind::data_gradient}) {
-      if (kind == ConvolutionKind::data_gradient && sizes.stride[0] != 1) continue;
+      if (kind == ConvolutionKind::data_gradient && sizes.stride != Dims{1}) continue;
       for (const Arithmetic& arithmetic : arithmetics) {
         if (!arithmetic.tf32) continue;
         SCOPED_TRACE(concat(sizes.input, ' ', sizes.outputs, ' ', arithmetic.dtype, kind == ConvolutionKind::forward ? "" : " gradient"));
