@@ -111,7 +111,8 @@ class LayoutChoice {
   bool in_one_layout(const Node& node, int value) const {
     const ops::Kernel& kernel = node.op->kernel_on(device_);
     const bool mixes = kernel.mixes_layouts && kernel.mixes_layouts(node.attributes);
-    return (kernel.one_layout && !mixes) || (converting_ && kernel.prefers_channels_last && (!is_weight(node, value) || fixed_[index(value)]));
+    if (kernel.one_layout && !mixes) return true;
+    return converting_ && kernel.prefers_channels_last && (!is_weight(node, value) || fixed_[index(value)]);
   }
   /// What has another batch than input 0. A kernel that takes mixed layouts takes weights as they come, unless they can be converted once.
   bool is_weight(const Node& node, int value) const { return graph_.type(value).shape[0] != graph_.type(node.inputs[0]).shape[0]; }
