@@ -14,10 +14,9 @@
 namespace frit {
 namespace {
 
-constexpr std::int64_t full_batch = 128;
-
 /// `full_size`: of an image that the model was made for; `small_size`: of one small enough to check gradients on.
-Model described(std::int64_t in_channels, const Dims& full_size, std::int64_t small_batch, const Dims& small_size) {
+Model described(std::int64_t in_channels, const Dims& full_size, std::int64_t small_batch, const Dims& small_size,
+                std::int64_t full_batch = 128) {
   Model model;
   const auto input = [&](std::int64_t batch, const Dims& size) {
     Shape shape = {batch, in_channels};
@@ -90,7 +89,7 @@ std::vector<Entry> own_models() {
                     }),
       entry<UNet3d>("unet3d", unet3d,
                     [](const auto& c) {
-                      Model model = described(c.in_channels, {96, 96, 96}, 1, {4, 6, 4});
+                      Model model = described(c.in_channels, {96, 96, 96}, 1, {4, 6, 4}, /*full_batch=*/2);
                       model.small_config = R"({"channels": [2, 3]})";
                       return model;
                     }),

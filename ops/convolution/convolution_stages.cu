@@ -1,8 +1,16 @@
+#include "frit/core/cuda/runtime.h"
 #include "frit/ops/convolution/convolution_stages.h"
+#include "frit/ops/cuda/warpgroup_products.cuh"
 #include "frit/ops/elementwise/compiled_stage.cuh"
+#include "frit/ops/libraries/cuda/nvrtc.h"
 #include "frit/ops/operator/registry.h"
 
 namespace frit::ops {
+
+bool compiles_warpgroup_products(Device device) {
+  if (device.kind != DeviceKind::cuda || cuda::properties(device.index).capability != warpgroup::capability) return false;
+  return nvrtc::is_available(device.index);
+}
 
 ConvolutionStages::ConvolutionStages(const ConvolutionCall& call, bool adds, bool last) {
   const auto& [input, weight, output, bias, others] = call.operands;

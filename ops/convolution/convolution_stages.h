@@ -5,6 +5,9 @@
 
 namespace frit::ops {
 
+/// Whether kernels with warpgroups' products can be compiled for the device while the program runs: a Hopper GPU, with NVRTC.
+bool compiles_warpgroup_products(Device device);
+
 /// What follows a convolution in the kernel that computes it, as a program: the sum with what the result holds if it `adds`, with the bias,
 /// and the epilogue if it is `last`.
 class ConvolutionStages {

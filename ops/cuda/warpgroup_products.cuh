@@ -212,6 +212,35 @@ __device__ __forceinline__ void multiply_held(float (&s)[columns / 2], const std
 }
 #undef FRIT_FOUR
 
+/// A thread's part of 64 bytes of a left factor's depth, of its rows `upper` and `lower`: 16 bytes each, which are words of two products.
+template <class Stored>
+struct Fragment {
+  std::uint32_t upper[4], lower[4];
+
+  __device__ __forceinline__ static Fragment read(std::uint32_t upper_address, std::uint32_t lower_address) {
+    Fragment f;
+    read(f.upper, upper_address);
+    read(f.lower, lower_address);
+    return f;
+  }
+  /// Both products; the right factors lie one after the other, so many units apart.
+  template <int columns>
+  __device__ __forceinline__ void multiply(float (&sums)[columns / 2], std::uint64_t right, std::uint64_t units) const {
+    multiply_held<Stored, columns>(sums, {upper[0], lower[0], upper[1], lower[1]}, right);
+    multiply_held<Stored, columns>(sums, {upper[2], lower[2], upper[3], lower[3]}, right + units);
+  }
+
+ private:
+  __device__ __forceinline__ static void read(std::uint32_t (&words)[4], std::uint32_t from) {
+    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+                 : "r"(from)
+                 : "memory");
+#pragma unroll
+    for (std::uint32_t& word : words) word = rounded_word<Stored>(word);
+  }
+};
+
 /// The row of the result that a column of the products should be, so that a thread's sums are of 4 neighbours of each 16.
 FRIT_HOST_DEVICE constexpr int neighbour_of(int column) { return column / 16 * 16 + column % 8 / 2 * 4 + column / 8 % 2 * 2 + column % 2; }
 /// From 16 n + 4 (lane % 4) on, of the upper or the lower row.

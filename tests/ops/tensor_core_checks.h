@@ -4,6 +4,8 @@
 #include "frit/core/numerics.h"
 #include "frit/graph/choose_lowerings.h"
 #include "frit/graph/pipeline.h"
+#include "frit/ops/cuda/warpgroup_products.cuh"
+#include "frit/ops/libraries/cuda/nvrtc.h"
 #include "ops/chain/chain_checks.h"
 #include "ops/operator_checks.h"
 
@@ -165,5 +167,16 @@ std::vector<std::string> operations_lowered(bool tf32, const char* lowering, con
   for (const graph::Node* node : lowered.all(graph::NodeKind::operation)) names.push_back(node->op->name);
   return names;
 }
+
+/// Kernels that NVRTC compiles for warpgroups' products.
+class OnHopper : public OnTensorCores {
+ protected:
+  void SetUp() override {
+    OnTensorCores::SetUp();
+    if (IsSkipped()) return;
+    if (cuda::capability(gpu.index) != warpgroup::capability) GTEST_SKIP() << "not a Hopper GPU";
+    if (!nvrtc::is_available(gpu.index)) GTEST_SKIP() << "no NVRTC";
+  }
+};
 
 }  // namespace frit

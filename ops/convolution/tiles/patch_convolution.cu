@@ -8,9 +8,7 @@
 #include "frit/ops/convolution/convolution_stages.h"
 #include "frit/ops/convolution/tiles/patch_convolution.h"
 #include "frit/ops/convolution/tiles/patch_taps.cuh"
-#include "frit/ops/cuda/dispatch.cuh"
 #include "frit/ops/elementwise/compiled_stage.cuh"
-#include "frit/ops/libraries/cuda/nvrtc.h"
 
 namespace frit::ops {
 namespace {
@@ -178,8 +176,8 @@ PatchCall numbers_of(const Correlation& call, const PatchShape& s, const void* p
     numbers.input[axis] = static_cast<int>(call.input[axis]);
     numbers.output[axis] = static_cast<int>(call.output[axis]);
     numbers.padding[axis] = static_cast<int>(call.padding[axis]);
-    numbers.tiles[axis] = cuda::Divisor(call.tiles(s, axis));
   }
+  numbers.tiles = {cuda::Divisor(call.tiles(s, 0)), cuda::Divisor(call.tiles(s, 1)), cuda::Divisor(call.tiles(s, 2))};
   numbers.parts = cuda::Divisor(call.parts(s));
   numbers.tile_count = static_cast<int>(call.tile_count(s));
   return numbers;
@@ -260,10 +258,8 @@ std::optional<CentreKernel> patch_kernel(const ConvolutionCall& call, int multip
 }
 
 bool is_patch_convolution(const ConvolutionCall& call) {
-  const Device device = call.operands.weight.device();
-  if (device.kind != DeviceKind::cuda || cuda::properties(device.index).capability != warpgroup::capability) return false;
   const std::optional<Correlation> correlation = correlation_of(call);
-  if (!correlation || !nvrtc::is_available(device.index)) return false;
+  if (!correlation || !compiles_warpgroup_products(call.operands.weight.device())) return false;
   const std::optional<PatchShape> shape = shape_of(*correlation, multiprocessors_of(call));
   return shape && pays(call, *correlation, *shape, multiprocessors_of(call));
 }

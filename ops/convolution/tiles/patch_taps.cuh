@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "frit/core/cuda/divisor.cuh"
 #include "frit/core/cuda/vector.cuh"
+#include "frit/ops/convolution/tiles/image_tiles.cuh"
 #include "frit/ops/cuda/async_copy.cuh"
 #include "frit/ops/cuda/phase_barrier.cuh"
 #include "frit/ops/cuda/stages.cuh"
@@ -109,8 +109,9 @@ struct PatchCall {
   int in_channels, out_channels;
   int steps;  ///< of the input's channels
   int input[3], output[3], padding[3];
-  cuda::Divisor tiles[3], parts;  ///< of the output channels, each of a block
-  int tile_count;                 ///< of all samples and parts, below 2^31
+  ImageTiles tiles;
+  cuda::Divisor parts;  ///< of the output channels, each of a block
+  int tile_count;       ///< of all samples and parts, below 2^31
 };
 
 /// The kernel: of images in channels-last layout. Of a warpgroup, one warp has the copy engine bring weights and the others stage the
@@ -155,21 +156,15 @@ struct PatchTaps : PatchCall {
   };
   __device__ Tile tile_at(int number) const {
     const auto n = static_cast<std::uint32_t>(number);
-    const std::uint32_t tile = parts.quotient(n), row = tiles[2].quotient(tile), plane = tiles[1].quotient(row);
-    const std::uint32_t sample = tiles[0].quotient(plane);
-    return {static_cast<int>(sample), static_cast<int>(tiles[0].remainder(plane, sample)) * shape.positions(0),
-            static_cast<int>(tiles[1].remainder(row, plane)) * shape.positions(1),
-            static_cast<int>(tiles[2].remainder(tile, row)) * shape.positions(2), static_cast<int>(parts.remainder(n, tile))};
+    const std::uint32_t of_image = parts.quotient(n);
+    const auto [sample, z, y, x] = tiles.at(of_image);
+    return {sample, z * shape.positions(0), y * shape.positions(1), x * shape.positions(2), static_cast<int>(parts.remainder(n, of_image))};
   }
   /// Calls body(tile) for each of the block's.
   template <class Body>
   __device__ __forceinline__ void for_each_tile(const Body& body) const {
 #pragma unroll 1
     for (int number = static_cast<int>(blockIdx.x); number < tile_count; number += static_cast<int>(gridDim.x)) body(tile_at(number));
-  }
-  __device__ static bool is_in(int z, int y, int x, const int (&size)[3]) {
-    return static_cast<unsigned>(z) < static_cast<unsigned>(size[0]) && static_cast<unsigned>(y) < static_cast<unsigned>(size[1]) &&
-           static_cast<unsigned>(x) < static_cast<unsigned>(size[2]);
   }
 
   /// By one thread.
@@ -223,25 +218,12 @@ struct PatchTaps : PatchCall {
     }
   }
 
-  /// A thread's words of a step: of a row, for both instructions, and of the row 8 further.
-  struct Words {
-    std::uint32_t a, b, c, d;
-
-    __device__ __forceinline__ static Words read(std::uint32_t from) {
-      std::uint32_t a, b, c, d;
-      asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];" : "=r"(a), "=r"(b), "=r"(c), "=r"(d) : "r"(from) : "memory");
-      using warpgroup::rounded_word;
-      return {rounded_word<Stored>(a), rounded_word<Stored>(b), rounded_word<Stored>(c), rounded_word<Stored>(d)};
-    }
-  };
-  struct Fragment {
-    Words upper, lower;
-  };
+  using Fragment = warpgroup::Fragment<Stored>;
   template <int number>
   __device__ __forceinline__ static Fragment fragment(std::uint32_t row) {
     constexpr int further = shape.pixel(shape.shared(number)) * step_bytes;
     constexpr int to_lower = shape.pixel_of_position(shape.position(8)) * step_bytes;
-    return {Words::read(row + further), Words::read(row + further + to_lower)};
+    return Fragment::read(row + further, row + further + to_lower);
   }
 
   using Sums = float[reuse][columns / 2];
@@ -250,9 +232,8 @@ struct PatchTaps : PatchCall {
   __device__ __forceinline__ static void multiply(float (&sums)[columns / 2], const Fragment& f, std::uint64_t weights) {
     constexpr int tap = shape.tap(number, i);
     if constexpr (tap >= 0) {
-      constexpr std::uint64_t units = shape.product_bytes() / 16, first = tap * 2 * units;
-      warpgroup::multiply_held<Stored, columns>(sums, {f.upper.a, f.lower.a, f.upper.b, f.lower.b}, weights + first);
-      warpgroup::multiply_held<Stored, columns>(sums, {f.upper.c, f.lower.c, f.upper.d, f.lower.d}, weights + first + units);
+      constexpr std::uint64_t units = shape.product_bytes() / 16;
+      f.template multiply<columns>(sums, weights + tap * 2 * units, units);
     }
   }
   /// The products of a fragment; the next one comes meanwhile. `begun` is called when all products before are complete.

@@ -7,7 +7,6 @@
 #include "frit/ops/convolution/tiles/phase_convolution.h"
 #include "frit/ops/convolution/tiles/phase_taps.cuh"
 #include "frit/ops/elementwise/compiled_stage.cuh"
-#include "frit/ops/libraries/cuda/nvrtc.h"
 
 namespace frit::ops {
 namespace {
@@ -127,8 +126,8 @@ PhaseCall numbers_of(const Transposed& call, const Schedule& s) {
   for (std::size_t axis = 0; axis < 3; ++axis) {
     numbers.input[axis] = static_cast<int>(call.g.output[axis]);
     numbers.output[axis] = static_cast<int>(call.g.input[axis]);
-    numbers.tiles[axis] = cuda::Divisor(call.tiles(axes[axis], axis));
   }
+  numbers.tiles = {cuda::Divisor(call.tiles(axes[0], 0)), cuda::Divisor(call.tiles(axes[1], 1)), cuda::Divisor(call.tiles(axes[2], 2))};
   numbers.channel_parts = s.channel_parts;
   numbers.tile_count = static_cast<int>(s.tiles);
   return numbers;
@@ -151,10 +150,9 @@ std::optional<CentreKernel> phase_kernel(const ConvolutionCall& call, int multip
 
 bool is_phase_convolution(const ConvolutionCall& call) {
   const Device device = call.operands.weight.device();
-  if (device.kind != DeviceKind::cuda || !is_stage_possible(call.operands.others, call.operands.input.shape())) return false;
-  const cuda::DeviceProperties& properties = cuda::properties(device.index);
-  return properties.capability == warpgroup::capability && phase_kernel(call, properties.multiprocessors) &&
-         pays(Transposed(call), properties.multiprocessors, /*followed=*/call.program != nullptr) && nvrtc::is_available(device.index);
+  if (!compiles_warpgroup_products(device) || !is_stage_possible(call.operands.others, call.operands.input.shape())) return false;
+  const int multiprocessors = cuda::properties(device.index).multiprocessors;
+  return phase_kernel(call, multiprocessors) && pays(Transposed(call), multiprocessors, /*followed=*/call.program != nullptr);
 }
 
 void phase_convolution(const ConvolutionCall& call, CUstream_st* stream) {

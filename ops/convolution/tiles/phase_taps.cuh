@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "frit/core/cuda/divisor.cuh"
 #include "frit/core/cuda/vector.cuh"
+#include "frit/ops/convolution/tiles/image_tiles.cuh"
 #include "frit/ops/cuda/async_copy.cuh"
 #include "frit/ops/cuda/stages.cuh"
 #include "frit/ops/cuda/warpgroup_products.cuh"
@@ -87,7 +87,7 @@ struct PhaseCall {
   int in_channels, out_channels;
   int input[3], output[3];
   int channel_parts;  ///< blocks that share the output channels of a tile
-  cuda::Divisor tiles[3];
+  ImageTiles tiles;
   int tile_count;  ///< of all samples, below 2^31
 };
 
@@ -106,18 +106,10 @@ struct PhaseTaps : PhaseCall {
   static constexpr bool swaps = pixel_bytes % 128 == 0;
   static_assert(shape.z.tile * shape.y.tile * shape.x.tile == warpgroup::rows);
 
-  struct Tile {
-    int sample, z, y, x;  ///< its first position
-  };
+  using Tile = ImageTiles::Tile;  ///< its first position
   __device__ Tile tile_at(int number) const {
-    const auto n = static_cast<std::uint32_t>(number);
-    const std::uint32_t row = tiles[2].quotient(n), plane = tiles[1].quotient(row), sample = tiles[0].quotient(plane);
-    return {static_cast<int>(sample), static_cast<int>(tiles[0].remainder(plane, sample)) * shape.z.tile,
-            static_cast<int>(tiles[1].remainder(row, plane)) * shape.y.tile, static_cast<int>(tiles[2].remainder(n, row)) * shape.x.tile};
-  }
-  __device__ static bool is_in(int z, int y, int x, const int (&size)[3]) {
-    return static_cast<unsigned>(z) < static_cast<unsigned>(size[0]) && static_cast<unsigned>(y) < static_cast<unsigned>(size[1]) &&
-           static_cast<unsigned>(x) < static_cast<unsigned>(size[2]);
+    const Tile tile = tiles.at(static_cast<std::uint32_t>(number));
+    return {tile.sample, tile.z * shape.z.tile, tile.y * shape.y.tile, tile.x * shape.x.tile};
   }
 
   /// The block's part of the weight, rounded to what products take. A thread's 4 words of a step are of both its instructions: word w of
@@ -158,13 +150,7 @@ struct PhaseTaps : PhaseCall {
     }
   }
 
-  /// A thread's words of a step: of a row, for both instructions, and of the row 8 further.
-  struct Words {
-    std::uint32_t a, b, c, d;
-  };
-  struct Fragment {
-    Words upper, lower;
-  };
+  using Fragment = warpgroup::Fragment<Stored>;
 
   /// Where a thread reads its rows: even and odd steps, which change places at every other position.
   struct Rows {
@@ -178,19 +164,15 @@ struct PhaseTaps : PhaseCall {
       odd = own - swap;
     }
     template <int further, int step>
-    __device__ __forceinline__ Words read() const {
+    __device__ __forceinline__ std::uint32_t at() const {
       constexpr int place = swaps && further % 2 == 1 ? step ^ 1 : step;
-      const std::uint32_t from = (place % 2 == 0 ? even : odd) + static_cast<std::uint32_t>(further * pixel_bytes + place * step_bytes);
-      std::uint32_t a, b, c, d;
-      asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];" : "=r"(a), "=r"(b), "=r"(c), "=r"(d) : "r"(from) : "memory");
-      using warpgroup::rounded_word;
-      return {rounded_word<Stored>(a), rounded_word<Stored>(b), rounded_word<Stored>(c), rounded_word<Stored>(d)};
+      return (place % 2 == 0 ? even : odd) + static_cast<std::uint32_t>(further * pixel_bytes + place * step_bytes);
     }
     template <int item>
     __device__ __forceinline__ Fragment fragment() const {
       constexpr int further = shape.staged_at(shape.offset(item % offsets)), step = item / offsets;
       constexpr int to_lower = shape.staged_at(shape.position(8));
-      return {read<further, step>(), read<further + to_lower, step>()};
+      return Fragment::read(at<further, step>(), at<further + to_lower, step>());
     }
   };
 
@@ -201,8 +183,7 @@ struct PhaseTaps : PhaseCall {
     constexpr int tap = shape.tap(phase, item % offsets);
     if constexpr (tap >= 0) {
       constexpr std::uint64_t units = product_bytes / 16, first = (tap * shape.steps + item / offsets) * 2 * units;
-      warpgroup::multiply_held<Stored, columns>(sums, {f.upper.a, f.lower.a, f.upper.b, f.lower.b}, weights + first);
-      warpgroup::multiply_held<Stored, columns>(sums, {f.upper.c, f.lower.c, f.upper.d, f.lower.d}, weights + first + units);
+      f.template multiply<columns>(sums, weights + first, units);
     }
   }
 

@@ -12,7 +12,6 @@
 #include "frit/ops/convolution/tiles/tap_convolution.h"
 #include "frit/ops/elementwise/compiled_stage.cuh"
 #include "frit/ops/elementwise/staged_kernel.cuh"
-#include "frit/ops/libraries/cuda/nvrtc.h"
 
 namespace frit::ops {
 namespace {
@@ -140,11 +139,6 @@ const Tensor& image_of(const ConvolutionCall& call) {
 
 }  // namespace
 
-/// Whether NVRTC compiles for the device, and it is a Hopper GPU.
-static bool is_compiled_for(int device) {
-  return cuda::properties(device).capability == warpgroup::capability && nvrtc::is_available(device);
-}
-
 bool has_swept_convolution(const ConvolutionCall& call) {
   const auto& [input, weight, output, bias, others] = call.operands;
   const bool alike = input.dtype() == weight.dtype() && output.dtype() == weight.dtype();
@@ -161,7 +155,7 @@ bool has_swept_convolution(const ConvolutionCall& call) {
   }
   const bool some = sweep.in_channels > 0 && sweep.out_channels > 0 && sweep.g.batch * product(sweep.output) * product(sweep.input) > 0;
   const bool fits = some && sweep.rows() < INT32_MAX && sweep.g.batch * sweep.input[0] < INT32_MAX && product(sweep.input) < INT32_MAX;
-  return kernel && sweep.g.dilation == one && channels && lies && fits && is_compiled_for(weight.device().index);
+  return kernel && sweep.g.dilation == one && channels && lies && fits && compiles_warpgroup_products(weight.device());
 }
 
 bool is_swept_convolution(const ConvolutionCall& call) {

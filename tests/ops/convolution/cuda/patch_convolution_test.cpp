@@ -5,8 +5,6 @@
 #include "frit/ops/convolution/convolution_epilogue.h"
 #include "frit/ops/convolution/direct_convolution.h"
 #include "frit/ops/convolution/geometry.h"
-#include "frit/ops/cuda/warpgroup_products.cuh"
-#include "frit/ops/libraries/cuda/nvrtc.h"
 #include "ops/tensor_core_checks.h"
 
 namespace frit {
@@ -56,15 +54,7 @@ const Sizes calls[] = {{{2, 64, 17, 21}, 128, {3}, {0}},
                        {{1, 32, 9, 12, 11}, 64, {1, 3, 3}, {0, 1, 1}, {1, 2, 2}},
                        {{2, 32, 12, 15}, 40, {1}, {0}, {2}}};
 
-class CudaPatchConvolution : public OnTensorCores {
- protected:
-  void SetUp() override {
-    OnTensorCores::SetUp();
-    if (IsSkipped()) return;
-    if (cuda::capability(gpu.index) != warpgroup::capability) GTEST_SKIP() << "not a Hopper GPU";
-    if (!nvrtc::is_available(gpu.index)) GTEST_SKIP() << "no NVRTC";
-  }
-};
+class CudaPatchConvolution : public OnHopper {};
 
 TEST_F(CudaPatchConvolution, AgreesWithTheDefinition) {
   for (const Sizes& sizes : calls) {

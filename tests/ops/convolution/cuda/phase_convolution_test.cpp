@@ -5,8 +5,6 @@
 #include "frit/ops/chain/chain_attributes.h"
 #include "frit/ops/convolution/direct_convolution.h"
 #include "frit/ops/convolution/geometry.h"
-#include "frit/ops/cuda/warpgroup_products.cuh"
-#include "frit/ops/libraries/cuda/nvrtc.h"
 #include "ops/tensor_core_checks.h"
 
 namespace frit {
@@ -49,15 +47,7 @@ const Sizes calls[] = {{{2, 64, 17, 21}, 64, {3}, {2}, {1}, {1}},
                        {{1, 32, 4, 6, 5}, 48, {1, 3, 3}, {1, 2, 2}, {0, 1, 1}},
                        {{1, 32, 4, 6, 5}, 16, {3, 2, 4}, {1, 2, 2}, {1, 0, 1}}};
 
-class CudaPhaseConvolution : public OnTensorCores {
- protected:
-  void SetUp() override {
-    OnTensorCores::SetUp();
-    if (IsSkipped()) return;
-    if (cuda::capability(gpu.index) != warpgroup::capability) GTEST_SKIP() << "not a Hopper GPU";
-    if (!nvrtc::is_available(gpu.index)) GTEST_SKIP() << "no NVRTC";
-  }
-};
+class CudaPhaseConvolution : public OnHopper {};
 
 TEST_F(CudaPhaseConvolution, AgreesWithTheDefinition) {
   for (const Sizes& sizes : calls) {

@@ -6,9 +6,7 @@
 #include "frit/ops/chain/chain_attributes.h"
 #include "frit/ops/convolution/direct_convolution.h"
 #include "frit/ops/convolution/geometry.h"
-#include "frit/ops/cuda/warpgroup_products.cuh"
 #include "frit/ops/elementwise/elementwise.h"
-#include "frit/ops/libraries/cuda/nvrtc.h"
 #include "ops/tensor_core_checks.h"
 
 namespace frit {
@@ -23,15 +21,8 @@ struct Sizes {
   Dims stride = {1};
 };
 
-class CudaSweptConvolution : public OnTensorCores {
+class CudaSweptConvolution : public OnHopper {
  protected:
-  void SetUp() override {
-    OnTensorCores::SetUp();
-    if (IsSkipped()) return;
-    if (cuda::capability(gpu.index) != warpgroup::capability) GTEST_SKIP() << "not a Hopper GPU";
-    if (!nvrtc::is_available(gpu.index)) GTEST_SKIP() << "no NVRTC";
-  }
-
   /// Of random tensors, or of none.
   static ops::ConvolutionCall call_of(const Sizes& sizes, ConvolutionKind kind, DType dtype, bool filled,
                                       Layout weight_layout = Layout::channels_last) {
