@@ -152,7 +152,7 @@ bool pays(const ConvolutionCall& given, const Correlation& call, const PatchShap
   const bool deep = call.g.kernel[0] > 1, many = call.out_channels > 64;
   double rate = deep ? (many ? 300 : 225) : (many ? 340 : 215);
   if (!call.forward) rate = deep ? (many ? 260 : 225) : (many ? 240 : 190);
-  if (is_half(call.weight.dtype())) rate = deep ? 470 : many ? 700 : 480;
+  if (is_half(call.weight.dtype())) rate = deep ? (call.forward ? 470 : 600) : (many ? 700 : 480);
   const double operations = 2. * static_cast<double>(call.g.batch * product(call.output) * call.in_channels * call.out_channels) * s.taps();
   const double library = library_start + operations / (rate * 1e6) + pass_after_library(given);
   return s.taps() > 1 && microseconds(call, s, multiprocessors) < library;
