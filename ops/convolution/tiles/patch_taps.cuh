@@ -66,9 +66,7 @@ struct PatchShape {
     return {n / (groups[1] * groups[2]) * patch[0], n / groups[2] % groups[1] * patch[1], n % groups[2] * patch[2]};
   }
   /// The taps that are not along the shared axis.
-  constexpr Triple other_tap(int n) const {
-    return {shared_axis() == 0 ? 0 : n / (kernel[1] * kernel[2]), shared_axis() == 0 ? n / kernel[2] : 0, n % kernel[2]};
-  }
+  constexpr Triple other_tap(int n) const { return {0, shared_axis() == 0 ? n / kernel[2] : 0, n % kernel[2]}; }
   constexpr int pixel(const Triple& p) const { return (p.z * staged(1) + p.y) * staged(2) + p.x; }
   constexpr int pixel_of_position(const Triple& p) const { return pixel({p.z * stride[0], p.y * stride[1], p.x * stride[2]}); }
 };
@@ -80,7 +78,7 @@ struct PackedWeight {
   int columns, steps, shared_taps, other_taps;
 
   struct Place {
-    int result, channel, other_tap, shared_tap;  ///< the channel in elements
+    int result, channel, other_tap, shared_tap;
   };
   FRIT_HOST_DEVICE std::int64_t bytes(int parts) const {
     return static_cast<std::int64_t>(parts) * steps * other_taps * shared_taps * columns * PatchShape::step_bytes;
