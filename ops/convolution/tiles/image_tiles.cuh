@@ -18,6 +18,23 @@ struct ImageTiles {
   }
 };
 
+/// A pixel of a box with so many rows and columns, of pixels that are numbered likewise.
+template <int rows, int columns>
+struct BoxPixel {
+  int z, y, x;
+
+  __device__ explicit BoxPixel(int number) : z(number / (rows * columns)), y(number / columns % rows), x(number % columns) {}
+  /// To the pixel whose number is so much larger.
+  template <int step>
+  __device__ void advance() {
+    x += step % columns;
+    y += step / columns % rows;
+    z += step / (rows * columns);
+    if (x >= columns) x -= columns, ++y;
+    if (y >= rows) y -= rows, ++z;
+  }
+};
+
 /// Whether an image of this size (z, y, x) has the position.
 __device__ inline bool is_in(int z, int y, int x, const int (&size)[3]) {
   return static_cast<unsigned>(z) < static_cast<unsigned>(size[0]) && static_cast<unsigned>(y) < static_cast<unsigned>(size[1]) &&

@@ -59,15 +59,15 @@ bool choose_stages(PatchShape& s) {
   return s.shared_bytes() <= most_shared_bytes;
 }
 
-/// Estimated, for an H200: a warpgroup's product takes as long as the instruction, and for part of the time that shared memory takes; what
-/// comes from the L2 cache meanwhile may take longer. Fitted to 10 layers.
+/// Estimated, for an H200: a product takes a little longer than the instruction, and so does each stage of weights; what comes from the L2
+/// cache meanwhile may take longer than all products, and is the less the better where it does not. Fitted to 7 layers within 8 %.
 double microseconds(const Correlation& call, const PatchShape& s, int multiprocessors) {
-  constexpr double clocks_per_microsecond = 1900, start = 4, packed_per_microsecond = 400e3, of_tile = 1500;
-  constexpr double cache_part = 0.02, shared_part = 0.7, shared_bytes_per_clock = 128, cache_bytes_per_clock = 15, written_per_clock = 60;
-  const double fragment_bytes = 2048. * s.fragments() / (s.reuse() * s.shared_taps());
-  const double of_product = s.columns / 2. + shared_part * (fragment_bytes + 32. * s.columns) / shared_bytes_per_clock;
-  const double steps = static_cast<double>(call.steps()), products = 2 * steps * s.taps() * s.reuse() * PatchShape::warpgroups;
-  const double computed = products * of_product;
+  constexpr double clocks_per_microsecond = 1900, start = 4, packed_per_microsecond = 400e3;
+  constexpr double of_tile = 1500, of_stage = 120, of_product = 7;  // clocks
+  constexpr double cache_part = 0.02, cache_bytes_per_clock = 16.5, written_per_clock = 60;
+  const double steps = static_cast<double>(call.steps());
+  const double stages = PatchShape::warpgroups * steps * s.other_taps(), products = stages * 2 * s.shared_taps() * s.reuse();
+  const double computed = stages * of_stage + products * (s.columns / 2. + of_product);
   const double cached = steps * (s.input_bytes() + s.other_taps() * s.weight_bytes()) / cache_bytes_per_clock;
   const double positions = 64. * s.reuse() * PatchShape::warpgroups;
   const auto waves = static_cast<double>(ceil_divide(call.tile_count(s), multiprocessors));
@@ -85,6 +85,7 @@ std::optional<PatchShape> shape_of(const Correlation& call, int multiprocessors)
   double least = 0;
   const auto consider = [&](PatchShape s) {
     if (!choose_stages(s)) return;
+    if (call.tile_count(s) > INT32_MAX / 2) return;
     const double time = microseconds(call, s, multiprocessors);
     if (!best || time < least) best = s, least = time;
   };
@@ -146,19 +147,18 @@ double pass_after_library(const ConvolutionCall& call) {
 }
 
 /// Whether this takes less time than cuDNN 9, by the rates at which that computed layers of ResNet-50, a 3-D U-Net and larger ones on an
-/// H200. Products of matrices, which convolutions with one tap are, it computes faster.
+/// H200. Products of matrices, which convolutions with one tap are, it computes faster, and convolutions of halves in two dimensions.
 bool pays(const ConvolutionCall& given, const Correlation& call, const PatchShape& s, int multiprocessors) {
   constexpr double library_start = 5;  // microseconds; rates are of 1e6 operations a microsecond
-  const bool deep = call.g.kernel[0] > 1, many = call.out_channels > 64;
-  double rate = deep ? (many ? 300 : 225) : (many ? 340 : 215);
+  const bool deep = call.g.kernel[0] > 1, half = is_half(call.weight.dtype()), many = call.out_channels > 64;
+  if (s.taps() == 1 || (half && !deep)) return false;
+  double rate = deep ? (many ? 300 : 225) : (many ? 350 : 215);
   if (!call.forward) rate = deep ? (many ? 260 : 225) : (many ? 240 : 190);
-  if (is_half(call.weight.dtype())) rate = deep ? (call.forward ? 470 : 600) : (many ? 700 : 480);
+  if (half) rate = call.forward ? 470 : 670;
   const double operations = 2. * static_cast<double>(call.g.batch * product(call.output) * call.in_channels * call.out_channels) * s.taps();
   const double library = library_start + operations / (rate * 1e6) + pass_after_library(given);
-  return s.taps() > 1 && microseconds(call, s, multiprocessors) < library;
+  return microseconds(call, s, multiprocessors) < library;
 }
-
-PatchShape shape_of(const ConvolutionCall& call) { return shape_of(Correlation(call), multiprocessors_of(call)).value(); }
 
 std::string text_of(const int (&a)[3]) { return concat('{', a[0], ", ", a[1], ", ", a[2], '}'); }
 std::string text_of(const PatchShape& s) {
@@ -231,58 +231,59 @@ void pack_weight(void* to, const Correlation& call, const PatchShape& s, CUstrea
   }
 }
 
-/// Calls body(kernel, stages).
-template <class Body>
-bool with_stages_of(const ConvolutionCall& call, const void* packed, const Body& body) {
-  const ConvolutionStages following(call, /*adds=*/false, /*last=*/true);
-  const Correlation correlation(call);
-  body(patch_kernel(call, multiprocessors_of(call), packed).value(), following.stages(), correlation.image, correlation.result);
-  return following.finishes();
-}
-
-}  // namespace
-
-std::optional<CentreKernel> patch_kernel(const ConvolutionCall& call, int multiprocessors, const void* packed) {
-  const std::optional<Correlation> correlation = correlation_of(call);
-  if (!correlation) return std::nullopt;
-  const std::optional<PatchShape> shape = shape_of(*correlation, multiprocessors);
-  if (!shape || correlation->tile_count(*shape) > INT32_MAX / 2) return std::nullopt;
-  const auto blocks = static_cast<unsigned>(std::min<std::int64_t>(correlation->tile_count(*shape), multiprocessors));
+CentreKernel kernel_of(const Correlation& call, const PatchShape& s, int multiprocessors, const void* packed) {
+  const auto blocks = static_cast<unsigned>(std::min<std::int64_t>(call.tile_count(s), multiprocessors));
   const cuda::LaunchShape launch{dim3(blocks), dim3((PatchShape::warpgroups + 1) * warpgroup::threads),
-                                 static_cast<std::size_t>(shape->shared_bytes())};
+                                 static_cast<std::size_t>(s.shared_bytes())};
   CentreKernel kernel("frit/ops/convolution/tiles/patch_taps.cuh",
-                      concat("PatchTaps<", name_in_programs(correlation->weight.dtype()), ", ", text_of(*shape), '>'),
-                      numbers_of(*correlation, *shape, packed), launch, /*asks_for_each_sample=*/false);
+                      concat("PatchTaps<", name_in_programs(call.weight.dtype()), ", ", text_of(s), '>'), numbers_of(call, s, packed),
+                      launch,
+                      /*asks_for_each_sample=*/false);
   kernel.resident_blocks = 1;
   return kernel;
 }
 
-bool is_patch_convolution(const ConvolutionCall& call) {
+}  // namespace
+
+std::optional<CentreKernel> patch_kernel(const ConvolutionCall& call, int multiprocessors) {
   const std::optional<Correlation> correlation = correlation_of(call);
-  if (!correlation || !compiles_warpgroup_products(call.operands.weight.device())) return false;
-  const std::optional<PatchShape> shape = shape_of(*correlation, multiprocessors_of(call));
-  return shape && pays(call, *correlation, *shape, multiprocessors_of(call));
+  const std::optional<PatchShape> shape = correlation ? shape_of(*correlation, multiprocessors) : std::nullopt;
+  if (!shape) return std::nullopt;
+  return kernel_of(*correlation, *shape, multiprocessors, nullptr);
+}
+
+bool is_patch_kernel_faster(const ConvolutionCall& call, int multiprocessors) {
+  const std::optional<Correlation> correlation = correlation_of(call);
+  const std::optional<PatchShape> shape = correlation ? shape_of(*correlation, multiprocessors) : std::nullopt;
+  return shape && pays(call, *correlation, *shape, multiprocessors);
+}
+
+bool is_patch_convolution(const ConvolutionCall& call) {
+  return compiles_warpgroup_products(call.operands.weight.device()) && is_patch_kernel_faster(call, multiprocessors_of(call));
 }
 
 std::size_t patch_convolution_scratch(const ConvolutionCall& call) {
   const Correlation correlation(call);
-  const PatchShape shape = shape_of(call);
+  const PatchShape shape = shape_of(correlation, multiprocessors_of(call)).value();
   return alignment + static_cast<std::size_t>(correlation.packed(shape).bytes(static_cast<int>(correlation.parts(shape))));
 }
 
 bool patch_convolution(const ConvolutionCall& call, std::span<std::byte> scratch, CUstream_st* stream) {
   const auto begin = reinterpret_cast<std::uintptr_t>(scratch.data());
   void* const packed = scratch.data() + (alignment - begin % alignment) % alignment;
-  pack_weight(packed, Correlation(call), shape_of(call), stream);
-  return with_stages_of(call, packed, [&](const CentreKernel& kernel, const Stages& stages, const Tensor& image, const Tensor& result) {
-    run_centre(kernel, stages, image, result, stream);
-  });
+  const Correlation correlation(call);
+  const int multiprocessors = multiprocessors_of(call);
+  const PatchShape shape = shape_of(correlation, multiprocessors).value();
+  const ConvolutionStages following(call, /*adds=*/false, /*last=*/true);
+  pack_weight(packed, correlation, shape, stream);
+  run_centre(kernel_of(correlation, shape, multiprocessors, packed), following.stages(), correlation.image, correlation.result, stream);
+  return following.finishes();
 }
 
 void prepare_patch_convolution(const ConvolutionCall& call) {
-  with_stages_of(call, nullptr, [](const CentreKernel& kernel, const Stages& stages, const Tensor& image, const Tensor& result) {
-    prepare_centre(kernel, stages, image, result);
-  });
+  const Correlation correlation(call);
+  const ConvolutionStages following(call, /*adds=*/false, /*last=*/true);
+  prepare_centre(patch_kernel(call, multiprocessors_of(call)).value(), following.stages(), correlation.image, correlation.result);
 }
 
 }  // namespace frit::ops

@@ -8,8 +8,11 @@
 namespace frit::ops {
 
 /// The kernel for a convolution, or for a data gradient with a stride of 1, but for the bias and the epilogue, on a Hopper GPU with so many
-/// multiprocessors; none where it does not take the call. `packed` is the weight as the kernel reads it, see PackedWeight.
-std::optional<CentreKernel> patch_kernel(const ConvolutionCall& call, int multiprocessors, const void* packed = nullptr);
+/// multiprocessors, yet without a weight; none where it does not take the call.
+std::optional<CentreKernel> patch_kernel(const ConvolutionCall& call, int multiprocessors);
+
+/// Whether that should be faster than cuDNN's, with the pass that the program after the call would be.
+bool is_patch_kernel_faster(const ConvolutionCall& call, int multiprocessors);
 
 /// For the table of kernels in convolution_cuda.cu: whether it should be the fastest; whether the epilogue is done.
 bool is_patch_convolution(const ConvolutionCall& call);

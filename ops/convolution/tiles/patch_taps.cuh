@@ -195,24 +195,20 @@ struct PatchTaps : PatchCall {
     });
   }
   __device__ void stage_input(const Stored* image, std::uint32_t to, const Tile& tile, int step, int thread) const {
-    constexpr int at_once = stagers / chunks, staged_y = shape.staged(1), staged_x = shape.staged(2);
+    constexpr int at_once = stagers / chunks;
     const int part = thread % chunks, channel = step * channels + part * width;
     int pixel = thread / chunks;
-    int x = pixel % staged_x, y = pixel / staged_x % staged_y, z = pixel / (staged_x * staged_y);
+    BoxPixel<shape.staged(1), shape.staged(2)> place(pixel);
     const int first_z = tile.z * shape.stride[0] - padding[0], first_y = tile.y * shape.stride[1] - padding[1];
     const int first_x = tile.x * shape.stride[2] - padding[2];
     const Stored* const sample = image + static_cast<std::int64_t>(tile.sample) * input[0] * input[1] * input[2] * in_channels;
 #pragma unroll 2
     for (; pixel < shape.pixels(); pixel += at_once) {
-      const int in_z = z + first_z, in_y = y + first_y, in_x = x + first_x;
+      const int in_z = place.z + first_z, in_y = place.y + first_y, in_x = place.x + first_x;
       const bool exists = channel < in_channels && is_in(in_z, in_y, in_x, input);
       const int from = exists ? ((in_z * input[1] + in_y) * input[2] + in_x) * in_channels + channel : 0;
       cuda::copy_bytes_or_zeros<chunk>(to + static_cast<std::uint32_t>(pixel * step_bytes + part * chunk), sample + from, exists);
-      x += at_once % staged_x;
-      y += at_once / staged_x % staged_y;
-      z += at_once / (staged_x * staged_y);
-      if (x >= staged_x) x -= staged_x, ++y;
-      if (y >= staged_y) y -= staged_y, ++z;
+      place.template advance<at_once>();
     }
   }
 

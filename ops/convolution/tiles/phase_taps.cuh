@@ -101,7 +101,6 @@ struct PhaseTaps : PhaseCall {
   static constexpr int element_bytes = sizeof(Stored), width = chunk / element_bytes;
   static constexpr int columns = shape.columns, phases = shape.phases(), offsets = shape.offsets();
   static constexpr int staged = shape.staged(), pixel_bytes = shape.pixel_bytes(), product_bytes = shape.product_bytes();
-  static constexpr int staged_y = shape.y.staged(), staged_x = shape.x.staged();
   /// Steps of every other pixel change places, so that neighbours' meet no bank twice.
   static constexpr bool swaps = pixel_bytes % 128 == 0;
   static_assert(shape.z.tile * shape.y.tile * shape.x.tile == warpgroup::rows);
@@ -132,21 +131,18 @@ struct PhaseTaps : PhaseCall {
     constexpr int chunks = pixel_bytes / chunk, at_once = group_threads / chunks;
     const int part = thread % chunks;
     int position = thread / chunks;
-    int x = position % staged_x, y = position / staged_x % staged_y, z = position / (staged_x * staged_y);
+    BoxPixel<shape.y.staged(), shape.x.staged()> place(position);
     const bool has_part = part * width < in_channels && position < at_once;
     const Stored* const sample = image + static_cast<std::int64_t>(tile.sample) * input[0] * input[1] * input[2] * in_channels;
 #pragma unroll 1
     for (; position < staged; position += at_once) {
-      const int in_z = z + tile.z + shape.z.first(), in_y = y + tile.y + shape.y.first(), in_x = x + tile.x + shape.x.first();
+      const int in_z = place.z + tile.z + shape.z.first(), in_y = place.y + tile.y + shape.y.first();
+      const int in_x = place.x + tile.x + shape.x.first();
       const bool exists = has_part && is_in(in_z, in_y, in_x, input);
       const int from = exists ? ((in_z * input[1] + in_y) * input[2] + in_x) * in_channels + part * width : 0;
-      const int place = swaps ? part ^ (position % 2 * 4) : part;
-      cuda::copy_bytes_or_zeros<chunk>(to + static_cast<std::uint32_t>(position * pixel_bytes + place * chunk), sample + from, exists);
-      x += at_once % staged_x;
-      y += at_once / staged_x % staged_y;
-      z += at_once / (staged_x * staged_y);
-      if (x >= staged_x) x -= staged_x, ++y;
-      if (y >= staged_y) y -= staged_y, ++z;
+      const int own_part = swaps ? part ^ (position % 2 * 4) : part;
+      cuda::copy_bytes_or_zeros<chunk>(to + static_cast<std::uint32_t>(position * pixel_bytes + own_part * chunk), sample + from, exists);
+      place.template advance<at_once>();
     }
   }
 

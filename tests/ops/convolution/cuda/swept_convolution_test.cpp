@@ -4,50 +4,19 @@
 
 #include "frit/core/cuda/device.h"
 #include "frit/ops/chain/chain_attributes.h"
-#include "frit/ops/convolution/direct_convolution.h"
-#include "frit/ops/convolution/geometry.h"
 #include "frit/ops/elementwise/elementwise.h"
-#include "ops/tensor_core_checks.h"
+#include "ops/convolution/cuda/convolution_calls.h"
 
 namespace frit {
 namespace {
 
 using cudnn::ConvolutionKind;
 
-struct Sizes {
-  Shape input;
-  std::int64_t outputs;
-  Dims padding = {1};
-  Dims stride = {1};
-};
-
 class CudaSweptConvolution : public OnHopper {
  protected:
-  /// Of random tensors, or of none.
   static ops::ConvolutionCall call_of(const Sizes& sizes, ConvolutionKind kind, DType dtype, bool filled,
                                       Layout weight_layout = Layout::channels_last) {
-    const int axes = sizes.input.rank() - 2;
-    Shape weight = {sizes.outputs, sizes.input[1]}, output = {sizes.input[0], sizes.outputs};
-    for (int axis = 0; axis < axes; ++axis) weight.push_back(3);
-    const ops::ConvolutionGeometry g =
-        ops::convolution_geometry(sizes.input, weight, ops::canonical({.stride = sizes.stride, .padding = sizes.padding}, axes));
-    for (const std::int64_t size : std::span(g.output).last(static_cast<std::size_t>(axes))) output.push_back(size);
-    const auto tensor = [&](const Shape& shape, std::uint64_t seed, Layout layout = Layout::channels_last) {
-      return filled ? normal_tensor(shape, DType::f32, seed).to(dtype).to(gpu).contiguous(layout)
-                    : Tensor::over(nullptr, shape, dtype, gpu, nullptr, layout);
-    };
-    ops::ConvolutionCall call{kind, g, {tensor(sizes.input, 1), tensor(weight, 2, weight_layout), tensor(output, 3), {}}};
-    call.operands.bias = tensor({call.operands.result(kind).dim(1)}, 4, Layout::contiguous);
-    return call;
-  }
-
-  /// By the definition, in float64.
-  static Tensor expected(const ops::ConvolutionCall& call) {
-    ops::ConvolutionCall exact = call;
-    for (Tensor* const t : {&exact.operands.input, &exact.operands.weight, &exact.operands.output, &exact.operands.bias})
-      *t = t->to(DType::f64);
-    ops::direct_convolution(exact.kind, exact.geometry, exact.operands, cuda::compute_stream(gpu.index));
-    return exact.operands.result(exact.kind).to(Device::cpu()).contiguous();
+    return frit::call_of(sizes, kind, dtype, gpu, filled, weight_layout);
   }
 
   static Tensor found(const ops::ConvolutionCall& call) {
@@ -81,7 +50,7 @@ TEST_F(CudaSweptConvolution, AgreesWithTheDefinition) {
               concat(sizes.input, ' ', sizes.outputs, ' ', arithmetic.dtype, kind == ConvolutionKind::forward ? " forward" : " back"));
           const ops::ConvolutionCall call = call_of(sizes, kind, arithmetic.dtype, true, layout);
           ASSERT_TRUE(ops::has_swept_convolution(call));
-          const Tensor right = expected(call), result = found(call);
+          const Tensor right = by_definition(call), result = found(call);
           EXPECT_TRUE(near(result.to(DType::f64), right, arithmetic.tolerance, largest_finite(right)));
           EXPECT_TRUE(same_bits(result, found(call)));
         }
@@ -93,7 +62,7 @@ TEST_F(CudaSweptConvolution, AgreesWithTheDefinition) {
 TEST_F(CudaSweptConvolution, FourChannelsOfFloat32) {
   for (const Sizes& sizes : {Sizes{{2, 4, 9, 12, 21}, 32}, Sizes{{2, 4, 12, 140}, 48}}) {
     const ops::ConvolutionCall call = call_of(sizes, ConvolutionKind::forward, DType::f32, true);
-    const Tensor right = expected(call);
+    const Tensor right = by_definition(call);
     EXPECT_TRUE(near(found(call).to(DType::f64), right, 1e-3, largest_finite(right)));
   }
 }
@@ -105,7 +74,7 @@ TEST_F(CudaSweptConvolution, InfinityStaysInfinity) {
     const Tensor image = call.operands.input.to(Device::cpu()).contiguous();
     image.data<float>()[image.elements() / 2] = INFINITY;
     call.operands.input = image.to(gpu).contiguous(Layout::channels_last);
-    const std::vector<double> right = expected(call).to_vector<double>(), result = found(call).to(DType::f64).to_vector<double>();
+    const std::vector<double> right = by_definition(call).to_vector<double>(), result = found(call).to(DType::f64).to_vector<double>();
     std::size_t infinite = 0;
     for (std::size_t i = 0; i < right.size(); ++i) {
       if (std::isfinite(right[i])) continue;
@@ -129,7 +98,7 @@ TEST_F(CudaSweptConvolution, TakesAnEpilogue) {
     const ops::ElementwiseProgram program = ops::ElementwiseProgram::parse(text);
     for (const auto& [dtype, input] : {std::pair{DType::f32, deep}, {DType::bf16, deep}, {DType::f32, flat}, {DType::bf16, flat}}) {
       ops::ConvolutionCall call = call_of({input, 24}, ConvolutionKind::forward, dtype, true);
-      Tensor right = expected(call);
+      Tensor right = by_definition(call);
       call.program = &program;
       std::vector<Tensor> operands = {right};
       if (program.inputs > 1) {
@@ -189,7 +158,7 @@ TEST_F(CudaSweptConvolution, IsTakenFromFewChannelsIn2d) {
   EXPECT_FALSE(taken({{128, 8, 128, 128}, 72}, DType::f32)) << "many channels";
   EXPECT_FALSE(taken({{128, 8, 128, 40}, 64}, DType::f32)) << "a narrow image";
   EXPECT_FALSE(taken({{1, 8, 64, 128}, 64}, DType::f32)) << "a small image";
-  EXPECT_FALSE(taken({{128, 8, 128, 128}, 64, {0}, {2}}, DType::f32)) << "a stride";
+  EXPECT_FALSE(taken({{128, 8, 128, 128}, 64, {0}, {3}, {2}}, DType::f32)) << "a stride";
 }
 
 // Through the operators.
