@@ -129,10 +129,11 @@ struct PhaseTaps : PhaseCall {
 
   __device__ void stage_tile(std::uint32_t to, const Stored* image, const Tile& tile, int thread) const {
     constexpr int chunks = pixel_bytes / chunk, at_once = group_threads / chunks;
+    if (thread >= at_once * chunks) return;
     const int part = thread % chunks;
     int position = thread / chunks;
     BoxPixel<shape.y.staged(), shape.x.staged()> place(position);
-    const bool has_part = part * width < in_channels && position < at_once;
+    const bool has_part = part * width < in_channels;
     const Stored* const sample = image + static_cast<std::int64_t>(tile.sample) * input[0] * input[1] * input[2] * in_channels;
 #pragma unroll 1
     for (; position < staged; position += at_once) {

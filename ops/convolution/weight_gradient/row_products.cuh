@@ -66,9 +66,11 @@ struct Step {
       to_tile(false);
     }
   }
-  /// All products but those of the last step are complete.
+  /// All products but those of the last step are complete. A thread's arrival stands for its warp's.
   __device__ void release(int thread) {
-    if (used >= 0 && thread % 32 == 0) ring.empty(used).arrive();
+    if (used < 0) return;
+    __syncwarp();
+    if (thread % 32 == 0) ring.empty(used).arrive();
     used = -1;
   }
 
