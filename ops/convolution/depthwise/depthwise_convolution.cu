@@ -4,7 +4,7 @@
 
 #include "frit/core/cuda/launch.cuh"
 #include "frit/ops/convolution/depthwise/depthwise_convolution.h"
-#include "frit/ops/convolution/depthwise/depthwise_rows.cuh"
+#include "frit/ops/convolution/depthwise/depthwise_tiles.cuh"
 #include "frit/ops/cuda/dispatch.cuh"
 
 namespace frit::ops {
@@ -127,12 +127,61 @@ struct Launch : DepthwisePlan {
   }
 };
 
+/// How tiles in shared memory share a convolution out.
+struct TileLaunch : DepthwiseTilePlan {
+  int length;  ///< of a run
+  std::int64_t tiles;
+  unsigned threads;
+  std::size_t bytes;
+
+  TileLaunch(const ConvolutionGeometry& g, bool backward, std::size_t element_size, int run)
+      : DepthwiseTilePlan{.channels = static_cast<int>(g.groups), .mirrored = backward}, length(run) {
+    for (std::size_t axis = 0; axis < 2; ++axis) {
+      taps[axis] = static_cast<int>(g.kernel[axis + 1]);
+      source[axis] = static_cast<int>(backward ? g.output[axis + 1] : g.input[axis + 1]);
+      result[axis] = static_cast<int>(backward ? g.input[axis + 1] : g.output[axis + 1]);
+      padding[axis] = static_cast<int>(backward ? taps[axis] - 1 - g.padding[axis + 1] : g.padding[axis + 1]);
+    }
+    constexpr int most_runs = 2;
+    runs = std::min(parts(result[1], length), most_runs);
+    pitch = (runs * length + taps[1] - 1) | 1;
+    int most_rows = most_threads / (lanes * runs);
+    do {
+      rows = even_part(result[0], most_rows);
+      bytes = sizeof(float) * static_cast<std::size_t>(weights()) + element_size * static_cast<std::size_t>(pixels() * channels_at_once);
+      most_rows = std::max(rows / 2, 1);
+    } while (bytes > most_bytes && rows > 1);
+    threads = static_cast<unsigned>(lanes * runs * 2 * pairs());
+    const int down = parts(result[0], rows), across = parts(result[1], runs * length);
+    tiles_down = cuda::Divisor(down);
+    tiles_across = cuda::Divisor(across);
+    pitches = cuda::Divisor(pitch);
+    kernels = cuda::Divisor(taps[0] * taps[1]);
+    tiles = g.batch * g.input[0] * down * across;
+  }
+
+  /// Estimated: a longer run reads less for each position.
+  double work() const { return static_cast<double>(tiles) * threads * (length + 4); }
+};
+
+/// Of a stride of 1 and few taps in two dimensions, where vectors of memory are vectors of channels.
+std::optional<TileLaunch> tiles_of(const ConvolutionGeometry& g, bool backward, std::size_t element_size) {
+  bool fits = g.kernel[0] == 1 && g.padding[0] == 0 && g.groups * static_cast<std::int64_t>(element_size) % 16 == 0;
+  for (std::size_t axis = 0; axis < 3; ++axis)
+    fits = fits && g.stride[axis] == 1 && g.dilation[axis] == 1 && g.padding[axis] < g.kernel[axis];
+  if (!fits || g.kernel[1] > 7 || (g.kernel[2] != 3 && g.kernel[2] != 5 && g.kernel[2] != 7)) return std::nullopt;
+  const TileLaunch tile(g, backward, element_size, 14), shorter(g, backward, element_size, 7);
+  const TileLaunch& best = shorter.work() < tile.work() ? shorter : tile;
+  return best.bytes <= most_bytes && best.tiles <= INT32_MAX / 2 ? std::optional(best) : std::nullopt;
+}
+
 /// Whether the kernel can do the epilogue.
 bool takes(const ConvolutionEpilogue& epilogue) {
   return epilogue.is_exact() && !epilogue.steps.empty() && epilogue.steps.size() <= DepthwisePlan::most_steps;
 }
 
-void set_epilogue(DepthwisePlan& plan, const ConvolutionEpilogue& epilogue) {
+template <class Plan>
+void set_epilogue(Plan& plan, const ConvolutionEpilogue& epilogue) {
   plan.epilogue_steps = static_cast<int>(epilogue.steps.size());
   for (std::size_t i = 0; i < epilogue.steps.size(); ++i) {
     const Activation activation = epilogue.steps[i].activation.value_or(Activation{});
@@ -147,6 +196,25 @@ bool fits(const ConvolutionGeometry& g, bool backward) {
   const std::int64_t channel_blocks = parts(g.groups, std::min(launch.block_channels, in_vectors.block_channels));
   return std::max(launch.bytes, in_vectors.bytes) <= most_bytes && std::max(launch.all_tiles, in_vectors.all_tiles) <= INT32_MAX / 2 &&
          channel_blocks <= UINT16_MAX;
+}
+
+void run_tiles(const TileLaunch& tile, const cudnn::ConvolutionOperands& o, const Tensor& result, const Tensor& source,
+               const Tensor& residual, CUstream_st* stream) {
+  const cuda::LaunchShape shape{
+      dim3(static_cast<unsigned>(tile.tiles), static_cast<unsigned>(parts(tile.channels, DepthwiseTilePlan::channels_at_once))),
+      dim3(tile.threads), tile.bytes};
+  dispatch_floating_and_halves(o.weight.dtype(), [&]<class Stored>() {
+    if constexpr (!std::is_same_v<Stored, double>) {
+      const auto start = [&]<int taps>() {
+        const auto kernel = tile.length == 14 ? depthwise_tiles<Stored, taps, 14> : depthwise_tiles<Stored, taps, 7>;
+        cuda::launch(kernel, shape, stream, result.data<Stored>(), source.data<Stored>(), o.weight.data<Stored>(),
+                     data_or_null<Stored>(o.bias), data_or_null<Stored>(residual), static_cast<const DepthwiseTilePlan&>(tile));
+      };
+      if (tile.taps[1] == 3) return start.template operator()<3>();
+      if (tile.taps[1] == 5) return start.template operator()<5>();
+      start.template operator()<7>();
+    }
+  });
 }
 
 }  // namespace
@@ -165,8 +233,16 @@ void depthwise_convolution(const ConvolutionCall& call, CUstream_st* stream) {
   const cudnn::ConvolutionOperands& o = call.operands;
   const Tensor &result = o.result(call.kind), &source = backward ? o.output : o.input, residual = call.residual();
   const auto aligned = [](const Tensor& image) { return !image.defined() || cuda::aligned_for_vectors(image.raw()); };
-  Launch plan(call.geometry, backward, aligned(result) && aligned(source) && aligned(residual));
-  const bool whole = takes(call.epilogue);
+  const bool vectors = aligned(result) && aligned(source) && aligned(residual), whole = takes(call.epilogue);
+  std::optional<TileLaunch> tile;
+  if (vectors) tile = tiles_of(call.geometry, backward, size_of(o.weight.dtype()));
+  if (tile) {
+    if (whole) set_epilogue(*tile, call.epilogue);
+    run_tiles(*tile, o, result, source, residual, stream);
+    if (!whole && call.finish) call.finish(o, stream);
+    return;
+  }
+  Launch plan(call.geometry, backward, vectors);
   if (whole) set_epilogue(plan, call.epilogue);
   const int channel_blocks = parts(plan.channels, plan.block_channels);
   plan.set_tiles(cuda::properties(o.weight.device().index).multiprocessors, channel_blocks);
