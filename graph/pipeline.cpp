@@ -26,6 +26,8 @@ std::vector<Pass> cleanup_passes() {
       {"common subexpressions", share_common_subexpressions},
       {"given results", take_given_results},
       {"dead code", remove_dead_code},
+      // On a GPU, where images lie so that their last axis and their channels are the same memory.
+      {"along channels", [](const Graph& graph) { return on_cpu ? graph : compute_along_channels(graph); }},
       {"absorption", absorb},
       {"virtual expansions", read_through_expansions},
       {"pointwise results", [](const Graph& graph) { return spell_pointwise_results(graph, /*for_chains=*/!on_cpu); }},

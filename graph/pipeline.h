@@ -38,6 +38,9 @@ Graph take_given_results(const Graph& graph);
 
 /// What multiplies the channels of a convolution's result by fixed numbers, or adds such numbers, becomes part of its weight and bias.
 Graph fold_channel_affines(const Graph& graph);
+/// Operations along an image's last axis, which then becomes the second, are done along that one, by another operator's `along_channels`
+/// rule, where elementwise operations follow, which it may take in.
+Graph compute_along_channels(const Graph& graph);
 /// Elementwise operations, which broadcast, read what an expansion was made of.
 Graph read_through_expansions(const Graph& graph);
 /// Spells results that elementwise operations read in such operations too, by the operators' `pointwise` rules; `for_chains`: and those that

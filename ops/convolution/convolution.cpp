@@ -138,6 +138,14 @@ Values fold_into_weight(std::span<const Value> inputs, const ChannelAffine& affi
   return bias ? Values{inputs[0], weight, bias} : Values{inputs[0], weight};
 }
 
+/// A linear layer is a convolution with one tap.
+Value linear_along_channels(const Operator& other, std::span<const Value> inputs, int image_rank) {
+  if (other.name != "linear" || inputs[0].rank() != image_rank + 2) return {};
+  Shape weight = inputs[1].shape();
+  while (weight.rank() < inputs[0].rank()) weight.push_back(1);
+  return emit_convolution(image_rank, inputs[0], reshape(inputs[1], weight), inputs.size() > 2 ? inputs[2] : Value(), {});
+}
+
 Value bias_gradient(Value gradient) {
   Dims axes{0};
   for (int axis = 2; axis < gradient.rank(); ++axis) axes.push_back(axis);
@@ -176,6 +184,8 @@ FRIT_OPERATORS(convolution) {
                 .scratch = convolution_scratch,
                 .staged = with_program()},
         .linear_inputs = {{2, LinearInput::addend, 1}},
+        .along_channels = [image_rank](const Operator& other,
+                                       std::span<const Value> inputs) { return linear_along_channels(other, inputs, image_rank); },
         .samples = [image_rank] { return samples(image_rank); },
     });
   }

@@ -333,6 +333,9 @@ struct Operator {
   bool view = false;     ///< output 0 is input 0's elements in the same order: no kernel need run
   /// Output 0 is input 0 with its axes in another order: axis i is the input's axis permutation[i]. In some layouts the memory is the same.
   std::function<Dims(const Attributes&)> permutation = {};
+  /// Output 0 of a call of another operator, with its last axis second, by this one, from the call's inputs, of which input 0 lies so too;
+  /// none if it is not of this kind.
+  std::function<Value(const Operator& other, std::span<const Value> inputs)> along_channels = {};
 
   std::function<std::vector<Sample>()> samples = {};
 

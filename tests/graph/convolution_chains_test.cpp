@@ -10,6 +10,7 @@
 #include "frit/ops/convolution/convolution.h"
 #include "frit/ops/elementwise/activation.h"
 #include "frit/ops/elementwise/arithmetic.h"
+#include "frit/ops/linear/linear.h"
 #include "frit/ops/norm/norm_attributes.h"
 #include "frit/ops/random/dropout.h"
 #include "frit/ops/reduction/reduction.h"
@@ -205,6 +206,25 @@ TEST_F(ConvolutionChains, AreNotMovedPastAnUpdate) {
   graph_.output("y", relu(a));
   const Names names = expect_same(graph_);
   EXPECT_EQ(std::count(names.begin(), names.end(), "relu"), 1);
+}
+
+/// A linear layer over the channels of an image is a convolution with one tap, where only elementwise operations follow.
+TEST_F(ConvolutionChains, BeginWithLinearLayersOverChannels) {
+  const auto layer = [&](const std::string& name) {
+    return permute(linear(permute(x_, {0, 2, 3, 1}), normal(name, {4, 4}), normal(name + " bias", {4})), {0, 3, 1, 2});
+  };
+  const Value b = layer("b"), c = layer("c");
+  graph_.output("a", layer("a") * normal("scale", {4, 1, 1}) + x_);
+  graph_.output("b", b);
+  graph_.output("c", c);
+  graph_.output("d", relu(c));
+  const Graph moved = graph::compute_along_channels(graph_);
+  graph::verify(moved);
+  const Names names = operations(moved);
+  EXPECT_EQ(std::count(names.begin(), names.end(), "conv2d"), 1);
+  EXPECT_EQ(std::count(names.begin(), names.end(), "linear"), 2);
+  const std::vector<Tensor> expected = results_of(graph_), found = results_of(moved);
+  for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_TRUE(near(found[i], expected[i], 1e-6, largest_finite(expected[i])));
 }
 
 /// A gradient that is made of the activation's output lets it be part of the convolution; one that is made of its input does not.

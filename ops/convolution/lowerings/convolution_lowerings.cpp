@@ -126,7 +126,7 @@ Lowering few_channels_in_vectors(const char* name) {
 
 Lowering subpixel_lowering(const char* name) {
   return {.name = name, .rule = subpixel, .likely_fastest = [](std::span<const TensorType> inputs) {
-            return on_tensor_cores(inputs[0].dtype);
+            return on_tensor_cores(inputs[0].dtype) || inputs[0].dtype == DType::f32;
           }};
 }
 

@@ -38,6 +38,9 @@ struct Call {
 const Call calls[] = {
     {{2, 8, 9, 11}, {3, 3}, {.padding = {1}}},
     {{2, 96, 14, 14}, {7, 7}, {.padding = {3}}},
+    {{1, 40, 31, 45}, {5, 5}, {.padding = {2}}},     // several tiles, whose last ones are cut off, and channels that fill no block
+    {{2, 36, 20, 33}, {7, 3}, {.padding = {3, 0}}},  // two kinds of padding
+    {{1, 8, 40, 5}, {2, 7}, {.padding = {1, 6}}},    // more padding than the image needs
     {{2, 24, 13, 15}, {3, 3}, {.stride = {2}, .padding = {1}}},
     {{1, 132, 17, 16}, {5, 5}, {.stride = {2}, .padding = {2}}},                       // channels that are no multiple of a block's
     {{1, 7, 9, 12}, {7, 7}, {.stride = {2}, .padding = {3}}},                          // nor of a vector
