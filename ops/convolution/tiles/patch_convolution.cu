@@ -152,10 +152,11 @@ bool pays(const ConvolutionCall& given, const Correlation& call, const PatchShap
   constexpr double library_start = 5;  // microseconds; rates are of 1e6 operations a microsecond
   const bool deep = call.g.kernel[0] > 1, half = is_half(call.weight.dtype()), many = call.out_channels > 64;
   if (s.taps() == 1 || (half && !deep)) return false;
-  double rate = deep ? (many ? 300 : 225) : (many ? 350 : 215);
-  if (!call.forward) rate = deep ? (many ? 260 : 225) : (many ? 240 : 190);
-  if (half) rate = call.forward ? 470 : 670;
   const double operations = 2. * static_cast<double>(call.g.batch * product(call.output) * call.in_channels * call.out_channels) * s.taps();
+  const bool large = operations > 1e11;  // whose gradients cuDNN computes about as fast as convolutions
+  double rate = deep ? (many ? 300 : 225) : (many ? 400 : 215);
+  if (!call.forward) rate = deep ? (many ? 260 : 225) : (many ? (large ? 390 : 240) : 190);
+  if (half) rate = call.forward ? 470 : 670;
   const double library = library_start + operations / (rate * 1e6) + pass_after_library(given);
   return microseconds(call, s, multiprocessors) < library;
 }

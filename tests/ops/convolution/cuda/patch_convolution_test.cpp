@@ -105,7 +105,13 @@ TEST(PatchConvolution, IsTakenWhereItIsFaster) {
   const auto taken = [&](const Sizes& sizes, ConvolutionKind kind = ConvolutionKind::forward, DType dtype = DType::f32) {
     return ops::is_patch_kernel_faster(call_of(sizes, kind, dtype, Device::cpu(), false), 132);
   };
-  EXPECT_TRUE(taken({{128, 64, 128, 128}, 128}));
+  const Sizes large = {{128, 64, 128, 128}, 128, {0}};
+  EXPECT_FALSE(taken(large)) << "cuDNN's is faster where nothing follows, or a pass does anyway";
+  EXPECT_FALSE(taken({{16, 128, 514, 514}, 64, {0}}, ConvolutionKind::data_gradient));
+  const auto program = ops::ElementwiseProgram::parse("y0 = mish(x0); return y0");
+  ops::ConvolutionCall followed = call_of(large, ConvolutionKind::forward, DType::f32, Device::cpu(), false);
+  followed.program = &program;
+  EXPECT_TRUE(ops::is_patch_kernel_faster(followed, 132)) << "saves a pass";
   EXPECT_TRUE(taken({{64, 256, 14, 14}, 256}, ConvolutionKind::data_gradient));
   EXPECT_FALSE(taken({{64, 256, 14, 14}, 256})) << "cuDNN's forward convolutions are faster than its gradients";
   EXPECT_TRUE(taken({{64, 64, 56, 56}, 64}));
@@ -117,10 +123,10 @@ TEST(PatchConvolution, IsTakenWhereItIsFaster) {
   for (const ConvolutionKind kind : {ConvolutionKind::forward, ConvolutionKind::data_gradient}) {
     for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) EXPECT_TRUE(taken({{2, 128, 48, 48, 48}, 64}, kind, dtype)) << dtype;
   }
-  EXPECT_FALSE(taken({{128, 62, 128, 128}, 128})) << "no whole vectors";
-  EXPECT_FALSE(taken({{128, 64, 128, 128}, 128}, ConvolutionKind::forward, DType::f64));
+  EXPECT_FALSE(taken({{64, 62, 56, 56}, 64})) << "no whole vectors";
+  EXPECT_FALSE(taken({{64, 64, 56, 56}, 64}, ConvolutionKind::forward, DType::f64));
   set_numerics({.tf32 = false});
-  EXPECT_FALSE(taken({{128, 64, 128, 128}, 128}));
+  EXPECT_FALSE(taken({{64, 64, 56, 56}, 64}));
   set_numerics({});
 }
 
