@@ -115,13 +115,14 @@ std::optional<Attributes> stage(const StagedCall& call, std::span<const TensorTy
   ChainTypes types;
   if (!types.infer(call, inputs).empty()) return std::nullopt;
   const auto parts = call.parts(inputs);
-  const auto all_lie_along = [](std::span<const TensorType> operands, const Shape& image) {
-    return image.rank() >= 4 &&
-           std::all_of(operands.begin(), operands.end(), [&](const TensorType& type) { return lies_along(type.shape, image); });
+  const auto all_lie_along = [](std::span<const TensorType> operands, const Shape& image, bool or_pixels) {
+    return image.rank() >= 4 && std::all_of(operands.begin(), operands.end(), [&](const TensorType& type) {
+             return lies_along(type.shape, image) || (or_pixels && lies_along_pixels(type.shape, image));
+           });
   };
-  if (!parts.before.empty() && !all_lie_along(parts.before, types.given.shape)) return std::nullopt;
+  if (!parts.before.empty() && !all_lie_along(parts.before, types.given.shape, /*or_pixels=*/true)) return std::nullopt;
   if (is_reduction(call, types) && !reduces_one_kind(types.given.shape, types.result.shape)) return std::nullopt;
-  if (!call.after.instructions.empty() && !all_lie_along(parts.after, types.result.shape)) return std::nullopt;
+  if (!call.after.instructions.empty() && !all_lie_along(parts.after, types.result.shape, /*or_pixels=*/false)) return std::nullopt;
   return ChainAttributes{call};
 }
 

@@ -2,17 +2,19 @@
 
 #include "frit/core/cuda/vector.cuh"
 #include "frit/ops/elementwise/compiled_stage.cuh"
+#include "frit/ops/elementwise/elementwise.h"
 
 namespace frit::ops {
 namespace {
 
 /// How an operand lies: which axes of the image it has.
-enum class Along { image, channel, sample, both, number };
+enum class Along { image, pixel, channel, sample, both, number };
 
 Along along(const Tensor& operand, const Shape& image) {
   if (operand.shape() == image) return Along::image;
   const int missing = image.rank() - operand.rank();
   const auto has = [&](int axis) { return axis >= missing && operand.shape()[axis - missing] != 1; };
+  if (lies_along_pixels(operand.shape(), image)) return Along::pixel;
   return has(0) && has(1) ? Along::both : has(1) ? Along::channel : has(0) ? Along::sample : Along::number;
 }
 
@@ -63,7 +65,7 @@ class StageText {
   const Tensor& operand(int input) const { return operands_[static_cast<std::size_t>(input - first_)]; }
   const char* stored(int input) const { return name_in_programs(operand(input).dtype()); }
   Along lies(int input) const { return along(operand(input), image_); }
-  bool is_vector(int input) const { return lies(input) != Along::sample && lies(input) != Along::number; }
+  bool is_vector(int input) const { return lies(input) != Along::sample && lies(input) != Along::number && lies(input) != Along::pixel; }
   bool is_beside(int input) const {
     const Tensor* const other = options_.beside;
     return other != nullptr && other->raw() == operand(input).raw() && other->dtype() == operand(input).dtype() &&
@@ -72,7 +74,8 @@ class StageText {
   /// Read once, for all vectors of a thread.
   bool is_kept(int input) const {
     const Along axes = lies(input);
-    return axes == Along::channel || axes == Along::number || (axes != Along::image && options_.keeps_to_sample);
+    if (axes == Along::image || axes == Along::pixel) return false;
+    return axes == Along::channel || axes == Along::number || options_.keeps_to_sample;
   }
 
   /// What is kept, or what is not: its type, and how it is read.
@@ -96,9 +99,12 @@ class StageText {
     line("  }");
   }
 
-  static const char* place_text(Along axes) {
+  const char* place_text(Along axes) const {
     switch (axes) {
       case Along::image: return "place.offset";
+      case Along::pixel:
+        return element_count(image_) > UINT32_MAX ? "place.offset / channel_count"
+                                                  : "static_cast<std::uint32_t>(place.offset) / static_cast<std::uint32_t>(channel_count)";
       case Along::channel: return "place.channel";
       case Along::sample: return "place.sample";
       case Along::both: return "place.sample * channel_count + place.channel";
@@ -182,8 +188,9 @@ bool is_stage_possible(std::span<const Tensor> operands, const Shape& image) {
     const bool is_image = operand.shape() == image;
     const Layout layout = is_image ? Layout::channels_last : Layout::contiguous;
     const int missing = image.rank() - operand.rank();
-    bool lies_along = is_image || missing >= 0;
-    for (int axis = 0; !is_image && axis < operand.rank(); ++axis) {
+    const bool is_whole = is_image || lies_along_pixels(operand.shape(), image);
+    bool lies_along = is_whole || missing >= 0;
+    for (int axis = 0; !is_whole && axis < operand.rank(); ++axis) {
       const std::int64_t size = operand.shape()[axis];
       lies_along = lies_along && (size == 1 || (axis + missing < 2 && size == image[axis + missing]));
     }

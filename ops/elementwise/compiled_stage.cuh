@@ -38,8 +38,8 @@ CompiledStage compiled_sink(const ElementwiseProgram& program, std::span<const T
 CompiledStage stored_source(const Tensor& input, const std::string& name);
 CompiledStage stored_sink(const Tensor& output, DType dtype, const std::string& name);
 
-/// Whether operands lie as stages read them: as the image does, channels-last, aligned and dense, or with a number for each channel, sample
-/// or both.
+/// Whether operands lie as stages read them: as the image does, channels-last, aligned and dense, or with a number for each pixel, channel,
+/// sample or both.
 bool is_stage_possible(std::span<const Tensor> operands, const Shape& image);
 
 /// "Half"; of the types that programs compute with.

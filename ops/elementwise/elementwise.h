@@ -18,4 +18,11 @@ struct ElementwiseAttributes {
 // What a program may have at most, so that it travels as a kernel's argument and its values fit into shared memory.
 inline constexpr int most_program_inputs = 8, most_program_outputs = 4, most_instructions = 16, most_instruction_operands = 3;
 
+/// An operand with a number for each pixel of an image: one channel for all of its.
+inline bool lies_along_pixels(const Shape& operand, Shape image) {
+  if (image.rank() < 3) return false;
+  image[1] = 1;
+  return operand == image;
+}
+
 }  // namespace frit::ops

@@ -1,10 +1,13 @@
 #include "frit/ops/reduction/take_along_axis.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "frit/core/thread_pool.h"
+#include "frit/ops/elementwise/compare.h"
 #include "frit/ops/operator/registry.h"
 #include "frit/ops/reduction/reduction_axes.h"
+#include "frit/ops/shape/shape_ops.h"
 
 namespace frit::ops {
 namespace {
@@ -118,6 +121,23 @@ void put_kernel(const KernelContext& call) {
   });
 }
 
+/// A value where the index is the place along the axis, else zero. None for data that is small.
+Values put_by_place(std::span<const Value> inputs, std::span<const Value> outputs, const Attributes& attributes) {
+  constexpr std::int64_t least_bytes = 1 << 20, most_places = 1 << 24;  // float32 counts so far
+  const TensorType& type = outputs[0].type();
+  const auto& put = attributes.as<PutAttributes>();
+  if (type.bytes() < least_bytes || !is_floating(type.dtype) || put.size > most_places) return {};
+  Shape kept = type.shape, line = Shape::filled(type.shape.rank(), 1);
+  const int axis = normalize_axis(put.axis, kept.rank(), "put_along_axis");
+  kept[axis] = 1;
+  line[axis] = put.size;
+  std::vector<double> places(static_cast<std::size_t>(put.size));
+  std::iota(places.begin(), places.end(), 0.0);
+  const DType counted = type.dtype == DType::f64 ? DType::f64 : DType::f32;
+  const Value index = cast(reshape(inputs[1], kept), counted), place = index.emitter().constant(Tensor::from(places, line).to(counted));
+  return {where(equal(index, place), reshape(inputs[0], kept), scalar(inputs[0], 0))};
+}
+
 std::vector<Sample> put_samples() {
   return {
       {.inputs = {Shape{}, SampleInput::indices({})}, .attributes = PutAttributes{0, 7, false}},
@@ -158,6 +178,7 @@ FRIT_OPERATORS(take_along_axis) {
       .inputs = {"values", "indices"},
       .infer = infer_put,
       .gradient = gradient_of_put,
+      .pointwise = put_by_place,
       .cpu = {.run = put_kernel, .halves = true},
       .dtypes = {std::begin(all_dtypes), std::end(all_dtypes)},
       .index_inputs = {{1, [](const InferContext& call) { return call.as<PutAttributes>().size; }}},

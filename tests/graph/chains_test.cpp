@@ -222,6 +222,31 @@ TEST_F(Chains, AreThereInTraining) {
   for (const auto& [name, tensor] : expected) EXPECT_TRUE(near(found.at(name), tensor, 1e-4, largest_finite(tensor))) << name;
 }
 
+/// What a maximum over the channels of what a norm gives is trained with.
+Graph maximum_graph(DType dtype, const Shape& shape, bool keep_dims) {
+  Graph graph;
+  const Value x = graph.input("images", shape, dtype), scale = graph.input("scale", Shape{shape[1], 1, 1}, dtype);
+  const Value y = max(clamp(instance_norm(x), -1, 1) * scale, 1, keep_dims);
+  const Values gradients = gradient(sum(y * y), std::vector{x, scale});
+  graph.output("dx", gradients[0]);
+  graph.output("dscale", gradients[1]);
+  return graph;
+}
+
+/// The gradient of a maximum is not stored: an element has its pixel's where the maximum's index is its channel.
+TEST_F(Chains, TakeTheGradientOfAMaximumFromItsIndex) {
+  for (const bool keep_dims : {false, true}) {
+    const Graph plain = maximum_graph(DType::f32, {2, 4, 256, 256}, keep_dims);
+    const Graph clean = graph::apply(graph::cleanup_pipeline(), plain);
+    EXPECT_EQ(text_of(clean, "put_along_axis"), "") << graph::to_text(clean);
+    const std::string text = text_of(clean, "chain");
+    EXPECT_NE(text.find("centre=instance_norm_backward"), std::string::npos) << graph::to_text(clean);
+    EXPECT_NE(text.find("where("), std::string::npos) << graph::to_text(clean);
+    const auto expected = results_of(plain), found = results_of(clean);
+    for (const auto& [name, tensor] : expected) EXPECT_TRUE(near(found.at(name), tensor, 1e-4, largest_finite(tensor))) << name;
+  }
+}
+
 /// Training of activations between norms, the second of which follows an addition.
 Graph training_graph(DType dtype, const Shape& shape, bool batch) {
   Graph graph;
@@ -267,6 +292,22 @@ TEST_F(CudaChains, RunInOneKernel) {
         const auto expected = results_of(plain), found = results_of(clean, gpu);
         for (const auto& [name, tensor] : expected) EXPECT_TRUE(near(found.at(name), tensor, tolerance, largest_finite(tensor))) << name;
       }
+    }
+  }
+}
+
+TEST_F(CudaChains, TakeTheGradientOfAMaximumFromItsIndexInOneKernel) {
+  if (cuda::device_count() == 0) GTEST_SKIP() << "no CUDA device";
+  const Device gpu = {DeviceKind::cuda, 0};
+  for (const auto& [dtype, tolerance] : {std::pair{DType::f32, 1e-4}, {DType::f64, 1e-10}}) {
+    for (const Shape& shape : {Shape{2, 16, 128, 257}, Shape{3, 24, 65, 411}}) {
+      const Graph plain = maximum_graph(dtype, shape, false);
+      const Graph clean = graph::convert_layouts(graph::apply(graph::cleanup_pipeline(), plain), gpu);
+      State state(gpu);
+      const graph::Executable executable(clean, state);
+      for (const graph::Step& step : executable.steps()) EXPECT_FALSE(step.schedule().starts_with("in its parts")) << step.schedule();
+      const auto expected = results_of(plain), found = results_of(clean, gpu);
+      for (const auto& [name, tensor] : expected) EXPECT_TRUE(near(found.at(name), tensor, tolerance, largest_finite(tensor))) << name;
     }
   }
 }
