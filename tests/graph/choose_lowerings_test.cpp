@@ -150,10 +150,11 @@ TEST_F(LikelyLowerings, FuseAChainWithItsConvolutionFirst) {
   EXPECT_EQ(text.find("conv2d"), std::string::npos) << text;
 }
 
-TEST_F(LikelyLowerings, ArePlainWithoutTensorCores) {
+/// Only tensor cores want channels in vectors, but library kernels for transposed convolutions are slow without them, too.
+TEST_F(LikelyLowerings, PadNoChannelsWithoutTensorCores) {
   set_numerics({.tf32 = false});
   const std::string text = text_of({2, 3, 16, 32, 32});
-  EXPECT_EQ(text.find("im2col"), std::string::npos) << text;
+  EXPECT_NE(text.find("im2col"), std::string::npos) << text;
   EXPECT_EQ(text.find("pad("), std::string::npos) << text;
 }
 
