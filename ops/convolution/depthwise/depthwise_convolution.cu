@@ -166,9 +166,13 @@ struct TileLaunch : DepthwiseTilePlan {
 
 /// Of a stride of 1 and few taps in two dimensions, where vectors of memory are vectors of channels.
 std::optional<TileLaunch> tiles_of(const ConvolutionGeometry& g, bool backward, std::size_t element_size) {
-  bool fits = g.kernel[0] == 1 && g.padding[0] == 0 && g.groups * static_cast<std::int64_t>(element_size) % 16 == 0;
-  for (std::size_t axis = 0; axis < 3; ++axis)
+  bool fits = g.kernel[0] == 1 && g.groups * static_cast<std::int64_t>(element_size) % 16 == 0;
+  for (std::size_t axis = 0; axis < 3; ++axis) {
     fits = fits && g.stride[axis] == 1 && g.dilation[axis] == 1 && g.padding[axis] < g.kernel[axis];
+  }
+  // Pixels of an image, and blocks of channels, are counted in few bits.
+  fits = fits && std::max(g.input[1] * g.input[2], g.output[1] * g.output[2]) <= INT32_MAX &&
+         g.groups <= std::int64_t{UINT16_MAX} * DepthwiseTilePlan::channels_at_once;
   if (!fits || g.kernel[1] > 7 || (g.kernel[2] != 3 && g.kernel[2] != 5 && g.kernel[2] != 7)) return std::nullopt;
   const TileLaunch tile(g, backward, element_size, 14), shorter(g, backward, element_size, 7);
   const TileLaunch& best = shorter.work() < tile.work() ? shorter : tile;
