@@ -138,10 +138,13 @@ Values fold_into_weight(std::span<const Value> inputs, const ChannelAffine& affi
   return bias ? Values{inputs[0], weight, bias} : Values{inputs[0], weight};
 }
 
-/// A linear layer is a convolution with one tap.
+/// A linear layer is a convolution with one tap, which libraries compute as fast where pixels are vectors of memory.
 Value linear_along_channels(const Operator& other, std::span<const Value> inputs, int image_rank) {
+  constexpr std::int64_t vector_bytes = 16;
   if (other.name != "linear" || inputs[0].rank() != image_rank + 2) return {};
   Shape weight = inputs[1].shape();
+  const auto bytes = static_cast<std::int64_t>(size_of(inputs[1].dtype()));
+  if (weight[0] * bytes % vector_bytes != 0 || weight[1] * bytes % vector_bytes != 0) return {};
   while (weight.rank() < inputs[0].rank()) weight.push_back(1);
   return emit_convolution(image_rank, inputs[0], reshape(inputs[1], weight), inputs.size() > 2 ? inputs[2] : Value(), {});
 }

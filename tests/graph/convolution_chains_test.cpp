@@ -210,19 +210,21 @@ TEST_F(ConvolutionChains, AreNotMovedPastAnUpdate) {
 
 /// A linear layer over the channels of an image is a convolution with one tap, where only elementwise operations follow.
 TEST_F(ConvolutionChains, BeginWithLinearLayersOverChannels) {
-  const auto layer = [&](const std::string& name) {
-    return permute(linear(permute(x_, {0, 2, 3, 1}), normal(name, {4, 4}), normal(name + " bias", {4})), {0, 3, 1, 2});
+  const auto layer = [&](const std::string& name, std::int64_t channels = 4) {
+    const Value y = linear(permute(x_, {0, 2, 3, 1}), normal(name, {channels, 4}), normal(name + " bias", {channels}));
+    return permute(y, {0, 3, 1, 2});
   };
   const Value b = layer("b"), c = layer("c");
   graph_.output("a", layer("a") * normal("scale", {4, 1, 1}) + x_);
   graph_.output("b", b);
   graph_.output("c", c);
   graph_.output("d", relu(c));
+  graph_.output("e", relu(layer("e", 3)));
   const Graph moved = graph::compute_along_channels(graph_);
   graph::verify(moved);
   const Names names = operations(moved);
   EXPECT_EQ(std::count(names.begin(), names.end(), "conv2d"), 1);
-  EXPECT_EQ(std::count(names.begin(), names.end(), "linear"), 2);
+  EXPECT_EQ(std::count(names.begin(), names.end(), "linear"), 3);
   const std::vector<Tensor> expected = results_of(graph_), found = results_of(moved);
   for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_TRUE(near(found[i], expected[i], 1e-6, largest_finite(expected[i])));
 }
