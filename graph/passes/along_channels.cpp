@@ -15,9 +15,14 @@ bool moves_last_axis_to_channels(const Graph& graph, const Node& node) {
   return moves;
 }
 
+/// Whether output 0 has as many axes as input 0, whose last one may be moved likewise.
+bool keeps_rank(const Graph& graph, const Node& call) {
+  if (call.kind != NodeKind::operation || call.inputs.empty()) return false;
+  return graph.type(call.inputs[0]).shape.rank() == graph.type(call.outputs[0]).shape.rank();
+}
+
 /// None if no operator has a rule for the call.
 Value along_channels(const Node& call, std::span<const Value> inputs) {
-  if (call.kind != NodeKind::operation) return {};
   for (const ops::Operator* op : ops::registry().all()) {
     const Value result = op->along_channels ? op->along_channels(*call.op, inputs) : Value();
     if (result) return result;
@@ -42,11 +47,11 @@ Graph compute_along_channels(const Graph& graph) {
   Rewriter rewriter(graph);
   for (const Node& node : graph.nodes()) {
     Value result;
-    if (moved(node)) {
-      const Node& call = graph.producer(node.inputs[0]);
-      Values inputs = rewriter(call.inputs);
-      if (!inputs.empty()) inputs[0] = rewriter.target().emit(*node.op, std::span(inputs).first(1), node.attributes)[0];
-      result = along_channels(call, inputs);
+    const Node* const call = moved(node) ? &graph.producer(node.inputs[0]) : nullptr;
+    if (call != nullptr && keeps_rank(graph, *call)) {
+      Values inputs = rewriter(call->inputs);
+      inputs[0] = rewriter.target().emit(*node.op, std::span(inputs).first(1), node.attributes)[0];
+      result = along_channels(*call, inputs);
     }
     result ? rewriter.map(node.outputs[0], result) : rewriter.copy(node);
   }

@@ -220,6 +220,9 @@ TEST_F(ConvolutionChains, BeginWithLinearLayersOverChannels) {
   graph_.output("c", c);
   graph_.output("d", relu(c));
   graph_.output("e", relu(layer("e", 3)));
+  graph_.output("f", relu(permute(reshape(x_, {2, 5, 6, 4}), {0, 3, 1, 2})));
+  graph_.output("g", relu(permute(reshape(x_, {2, 30, 4}), {0, 2, 1})));
+  graph_.output("h", relu(permute(reshape(reshape(x_, {2, 30, 4}), {2, 5, 6, 4}), {0, 3, 1, 2})));
   const Graph moved = graph::compute_along_channels(graph_);
   graph::verify(moved);
   const Names names = operations(moved);
