@@ -28,6 +28,7 @@ std::vector<Pass> cleanup_passes() {
       {"dead code", remove_dead_code},
       // On a GPU, where images lie so that their last axis and their channels are the same memory.
       {"along channels", [](const Graph& graph) { return on_cpu ? graph : compute_along_channels(graph); }},
+      {"channel affines", prepare_channel_affines},
       {"absorption", absorb},
       {"virtual expansions", read_through_expansions},
       {"pointwise results", [](const Graph& graph) { return spell_pointwise_results(graph, /*for_chains=*/!on_cpu); }},

@@ -38,6 +38,8 @@ Graph take_given_results(const Graph& graph);
 
 /// What multiplies the channels of a convolution's result by fixed numbers, or adds such numbers, becomes part of its weight and bias.
 Graph fold_channel_affines(const Graph& graph);
+/// Likewise where weight and bias are the same in every run, so that these products are computed once.
+Graph prepare_channel_affines(const Graph& graph);
 /// Operations along an image's last axis, which then becomes the second, are done along that one, by another operator's `along_channels`
 /// rule, where elementwise operations follow, which it may take in.
 Graph compute_along_channels(const Graph& graph);

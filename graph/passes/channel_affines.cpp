@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "frit/graph/pipeline.h"
 #include "frit/graph/preparation.h"
 #include "frit/graph/rewriter.h"
@@ -12,7 +14,8 @@ std::size_t index(int id) { return static_cast<std::size_t>(id); }
 
 class ChannelAffines {
  public:
-  explicit ChannelAffines(const Graph& graph) : graph_(graph), uses_(use_counts(graph)), fixed_(fixed_values(graph)), rewriter_(graph) {}
+  ChannelAffines(const Graph& graph, bool prepared)
+      : graph_(graph), uses_(use_counts(graph)), fixed_(fixed_values(graph)), prepared_(prepared), rewriter_(graph) {}
 
   Graph run() {
     for (const Node& node : graph_.nodes()) {
@@ -43,25 +46,33 @@ class ChannelAffines {
     const Node producer = target.producer(rewriter_(node.inputs[of]).id());
     if (producer.kind != NodeKind::operation || !producer.op->fold_channel_affine) return {};
     Values inputs;
-    std::int64_t other_bytes = 0;
-    for (const int id : producer.inputs) {
-      inputs.push_back(target.value(id));
-      if (inputs.size() > 1) other_bytes += target.type(id).bytes();
-    }
-    if (least_gain * other_bytes > type.bytes()) return {};
+    for (const int id : producer.inputs) inputs.push_back(target.value(id));
+    if (prepared_ ? !has_fixed_numbers(graph_.producer(node.inputs[of])) : least_gain * bytes_of_numbers(producer) > type.bytes()) return {};
     const ops::ChannelAffine affine = node.op->channel_affine(rewriter_(node.inputs), of);
     if (!affine) return {};
     return target.emit(*producer.op, producer.op->fold_channel_affine(inputs, producer.attributes, affine), producer.attributes);
   }
 
+  // Of what an operation reads beside its images.
+  bool has_fixed_numbers(const Node& operation) const {
+    return std::count_if(operation.inputs.begin(), operation.inputs.end(), [&](int id) { return !fixed_[index(id)]; }) <= 1;
+  }
+  std::int64_t bytes_of_numbers(const Node& of_target) {
+    std::int64_t bytes = 0;
+    for (const int id : std::span(of_target.inputs).subspan(1)) bytes += rewriter_.target().type(id).bytes();
+    return bytes;
+  }
+
   const Graph& graph_;
   std::vector<int> uses_;
   std::vector<bool> fixed_;
+  bool prepared_;
   Rewriter rewriter_;
 };
 
 }  // namespace
 
-Graph fold_channel_affines(const Graph& graph) { return ChannelAffines(graph).run(); }
+Graph fold_channel_affines(const Graph& graph) { return ChannelAffines(graph, /*prepared=*/false).run(); }
+Graph prepare_channel_affines(const Graph& graph) { return ChannelAffines(graph, /*prepared=*/true).run(); }
 
 }  // namespace frit::graph

@@ -199,10 +199,10 @@ ConvolutionCall with_image(const ConvolutionCall& call, void* memory) {
   return converted;
 }
 
-/// Of an image that only frit's own kernels read as it is: float32 with halves.
+/// Of a float32 image with halves, which one kernel reads as it is, where another is not faster by more than the conversion takes.
 bool converts_image(const ConvolutionCall& call) {
   return call.kind == cudnn::ConvolutionKind::forward && call.operands.input.dtype() != call.operands.weight.dtype() &&
-         !is_tap_convolution(call);
+         (!is_tap_convolution(call) || is_narrow_patch_convolution(with_image(call, nullptr)));
 }
 
 /// A kernel of frit's for some calls.
@@ -236,6 +236,7 @@ constexpr OwnKernel own_kernels[] = {
     {"product", is_pointwise_product, pointwise_product_scratch, run_own<pointwise_product>},
     {"depthwise", is_depthwise_convolution, no_scratch, run_own<depthwise_convolution, /*finishes=*/true>},
     {"depthwise", is_depthwise_weight_gradient, depthwise_weight_gradient_scratch, run_own<depthwise_weight_gradient>},
+    {"patch by patch", is_narrow_patch_convolution, patch_convolution_scratch, run_own<patch_convolution>, prepare_patch_convolution},
     {"swept over columns", is_swept_convolution, no_scratch, run_own<swept_convolution>, prepare_swept_convolution},
     {"taps on tensor cores", is_tap_convolution, no_scratch, run_own<tap_convolution>},
     {"taps on tensor cores", is_tap_product, tap_product_scratch, run_own<tap_product>},
@@ -277,7 +278,8 @@ void run(const ConvolutionCall& call, std::span<std::byte> scratch, CUstream_st*
 }
 
 void prepare(const ConvolutionCall& call) {
-  if (call.geometry.batch == 0 || call.operands.result(call.kind).elements() == 0 || converts_image(call)) return;
+  if (call.geometry.batch == 0 || call.operands.result(call.kind).elements() == 0) return;
+  if (converts_image(call)) return prepare(with_image(call, nullptr));
   const OwnKernel* const own = own_kernel(call);
   if (own != nullptr && own->prepare != nullptr) own->prepare(call);
 }
@@ -375,7 +377,8 @@ ConvolutionCall with_program(ConvolutionCall call, const Stages& stages) {
 
 /// Whether the kernel that computes the call takes any program.
 bool is_compiled_with_program(const ConvolutionCall& call) {
-  if (call.geometry.batch == 0 || call.operands.result(call.kind).elements() == 0 || converts_image(call)) return false;
+  if (call.geometry.batch == 0 || call.operands.result(call.kind).elements() == 0) return false;
+  if (converts_image(call)) return is_compiled_with_program(with_image(call, nullptr));
   const OwnKernel* const own = own_kernel(call);
   return own != nullptr && own->prepare != nullptr;
 }

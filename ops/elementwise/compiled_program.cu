@@ -232,7 +232,11 @@ class Source {
 
   bool is_turned(std::size_t k) const { return tiling_->matrices.access[k] == Access::turned; }
 
-  void write_instruction(std::size_t n) { text_ += instruction_text(program_, n, wide_); }
+  void write_instruction(std::size_t n) {
+    std::vector<bool> numbers;
+    for (std::size_t k = 0; k < inputs_; ++k) numbers.push_back(tensors_[k].elements() == 1 || places_[k].access == Access::repeated);
+    text_ += instruction_text(program_, n, wide_, numbers);
+  }
 
   const char* stored(std::size_t k) const { return name_in_programs(tensors_[k].dtype()); }
   static std::string access_name(Access access) { return concat("Access::", name_of_access(access)); }
@@ -262,8 +266,15 @@ const char* name_in_programs(DType dtype) {
   }
 }
 
-std::string instruction_text(const ElementwiseProgram& program, std::size_t n, bool wide) {
+std::string instruction_text(const ElementwiseProgram& program, std::size_t n, bool wide, const std::vector<bool>& numbers) {
   const ElementwiseProgram::Instruction& instruction = program.instructions[n];
+  const std::string result = concat("  const auto v", program.inputs + static_cast<int>(n), " = ");
+  if (instruction.op->binary == BinaryFunction::divide) {
+    const auto divisor = static_cast<std::size_t>(instruction.operands[1]);
+    if (divisor < numbers.size() && numbers[divisor]) {
+      return concat(result, "divide_by_number(v", instruction.operands[0], ", v", divisor, ");\n");
+    }
+  }
   const FunctorData functor = instruction.op->cuda.functor(instruction.attributes, wide);
   std::array<std::uint64_t, 2> words{};
   static_assert(sizeof words == sizeof functor.state);
@@ -272,8 +283,8 @@ std::string instruction_text(const ElementwiseProgram& program, std::size_t n, b
   for (std::size_t k = 0; k < most_instruction_operands; ++k) {
     operands += concat(", v", instruction.operands[std::min(k, instruction.operands.size() - 1)]);
   }
-  return concat("  constexpr State s", n, " = {{", words[0], "u, ", words[1], "u}};\n  const auto v", program.inputs + static_cast<int>(n),
-                " = apply<", int{functor.number}, ">(s", n, operands, ");\n");
+  return concat("  constexpr State s", n, " = {{", words[0], "u, ", words[1], "u}};\n", result, "apply<", int{functor.number}, ">(s", n,
+                operands, ");\n");
 }
 
 std::string program_source(const ElementwiseProgram& program, std::span<const Tensor> inputs, std::span<const Tensor> outputs, bool wide) {

@@ -120,7 +120,9 @@ class StageText {
     for (int k = first_; k < program_.inputs; ++k) {
       line("    const auto v", k, " = ", is_vector(k) ? "elements_of<T>(" : "repeated<T, width>(", source(k), ");");
     }
-    for (std::size_t n = 0; n < program_.instructions.size(); ++n) text_ += instruction_text(program_, n, wide_);
+    std::vector<bool> numbers;
+    for (int k = 0; k < program_.inputs; ++k) numbers.push_back(k >= first_ && lies(k) == Along::number);
+    for (std::size_t n = 0; n < program_.instructions.size(); ++n) text_ += instruction_text(program_, n, wide_, numbers);
   }
 
   void write_values() {

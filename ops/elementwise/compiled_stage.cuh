@@ -44,8 +44,8 @@ bool is_stage_possible(std::span<const Tensor> operands, const Shape& image);
 
 /// "Half"; of the types that programs compute with.
 const char* name_in_programs(DType dtype);
-/// Instruction n, on v0, v1, ... and T.
-std::string instruction_text(const ElementwiseProgram& program, std::size_t n, bool wide);
+/// Instruction n, on v0, v1, ... and T. `numbers` says of the program's inputs which are the same for all elements.
+std::string instruction_text(const ElementwiseProgram& program, std::size_t n, bool wide, const std::vector<bool>& numbers);
 /// What the text of a kernel with stages begins with.
 inline constexpr const char* stage_text_head =
     "#include \"frit/ops/elementwise/program_stage.cuh\"\n"

@@ -126,6 +126,22 @@ TEST(ChannelAffines, BecomePartOfTheConvolution) {
   }
 }
 
+/// A layer scale, as ConvNeXt's, of a result that is smaller than the weight.
+TEST(ChannelAffines, ArePreparedWhereTheirNumbersAreFixed) {
+  const auto first_operand = [](bool fixed) {
+    Graph graph;
+    const auto zeros = [](const Tensor& tensor, std::uint64_t) { tensor.fill(0); };
+    const auto variable = [&](const char* name, const Shape& shape) { return graph.variable(name, {DType::f32, shape}, zeros); };
+    const Value x = graph.input("x", {1, 8, 3, 3});
+    const Value weight = fixed ? variable("weight", {8, 8, 1, 1}) : graph.input("weight", {8, 8, 1, 1});
+    graph.output("y", conv2d(x, weight, {}) * variable("scale", {8, 1, 1}) + x);
+    const Graph folded = graph::prepare_channel_affines(graph);
+    return folded.producer(folded.producer(folded.outputs()[0].value).inputs[0]).op->name;
+  };
+  EXPECT_EQ(first_operand(true), "conv2d");
+  EXPECT_EQ(first_operand(false), "multiply");
+}
+
 TEST(ChannelAffines, StayWhereTheyAreOthers) {
   const auto unchanged = [](const Graph& graph) {
     return graph::to_text(graph::fold_channel_affines(graph)) == graph::to_text(graph::remove_dead_code(graph));

@@ -46,6 +46,13 @@ struct Correlation {
   std::int64_t parts(const PatchShape& s) const { return ceil_divide(out_channels, s.columns); }
   std::int64_t tiles(const PatchShape& s, std::size_t axis) const { return ceil_divide(output[axis], s.positions(static_cast<int>(axis))); }
   std::int64_t tile_count(const PatchShape& s) const { return g.batch * tiles(s, 0) * tiles(s, 1) * tiles(s, 2) * parts(s); }
+  /// A step is of several pixels along the width, where these are short.
+  int pixel_bytes() const {
+    const std::int64_t bytes = in_channels * element_bytes;
+    return g.kernel[2] > 1 && (bytes == 16 || bytes == 32) ? static_cast<int>(bytes) : PatchShape::step_bytes;
+  }
+  bool is_narrow() const { return pixel_bytes() < PatchShape::step_bytes; }
+  double bytes() const { return static_cast<double>(image.bytes() + result.bytes()); }
   PackedWeight packed(const PatchShape& s) const { return {s.columns, static_cast<int>(steps()), s.shared_taps(), s.other_taps()}; }
 };
 
@@ -74,8 +81,9 @@ double microseconds(const Correlation& call, const PatchShape& s, int multiproce
   // Writing goes on while another tile is multiplied, if there is one.
   const double end = positions * s.columns * call.element_bytes / written_per_clock;
   const double packed = static_cast<double>(call.packed(s).bytes(static_cast<int>(call.parts(s))));
-  return start + packed / packed_per_microsecond +
-         (waves * (of_tile + std::max(computed, cached) + cache_part * cached) + end) / clocks_per_microsecond;
+  const double time = start + packed / packed_per_microsecond +
+                      (waves * (of_tile + std::max(computed, cached) + cache_part * cached) + end) / clocks_per_microsecond;
+  return call.is_narrow() ? std::max(1.25 * time, call.bytes() / 3.2e6) : time;
 }
 
 /// The shape with which a call should take the least time.
@@ -97,6 +105,7 @@ std::optional<PatchShape> shape_of(const Correlation& call, int multiprocessors)
     for (int reuse = most_sums / columns; reuse >= 2; reuse /= 2) {
       for (int width = 64; width >= 8; width /= 2) {
         PatchShape s{columns, {kernel[0], kernel[1], kernel[2]}, {stride[0], stride[1], stride[2]}, {1, warpgroup::rows / width, width}};
+        s.pixel_bytes = call.pixel_bytes();
         s.patch[s.shared_axis()] *= reuse;
         for (int axis = 0; axis < 3; ++axis) {
           for (int other = 0; other < 3; ++other) s.groups[other] = other == axis ? PatchShape::warpgroups : 1;
@@ -151,20 +160,21 @@ double pass_after_library(const ConvolutionCall& call) {
 bool pays(const ConvolutionCall& given, const Correlation& call, const PatchShape& s, int multiprocessors) {
   constexpr double library_start = 5;  // microseconds; rates are of 1e6 operations a microsecond
   const bool deep = call.g.kernel[0] > 1, half = is_half(call.weight.dtype()), many = call.out_channels > 64;
-  if (s.taps() == 1 || (half && !deep)) return false;
+  if (s.taps() == 1 || (half && !deep && !call.is_narrow())) return false;
   const double operations = 2. * static_cast<double>(call.g.batch * product(call.output) * call.in_channels * call.out_channels) * s.taps();
   const bool large = operations > 1e11;  // whose gradients cuDNN computes about as fast as convolutions
   double rate = deep ? (many ? 300 : 225) : (many ? 400 : 215);
   if (!call.forward) rate = deep ? (many ? 260 : 225) : (many ? (large ? 390 : 240) : 190);
   if (half) rate = call.forward ? 470 : 670;
-  const double library = library_start + operations / (rate * 1e6) + pass_after_library(given);
-  return microseconds(call, s, multiprocessors) < library;
+  double library = library_start + operations / (rate * 1e6);
+  if (call.is_narrow()) library = std::max(library * PatchShape::step_bytes / s.pixel_bytes, call.bytes() / 1.2e6);
+  return microseconds(call, s, multiprocessors) < library + pass_after_library(given);
 }
 
 std::string text_of(const int (&a)[3]) { return concat('{', a[0], ", ", a[1], ", ", a[2], '}'); }
 std::string text_of(const PatchShape& s) {
   return concat("PatchShape{", s.columns, ", ", text_of(s.kernel), ", ", text_of(s.stride), ", ", text_of(s.patch), ", ", text_of(s.groups),
-                ", ", s.input_stages, ", ", s.weight_stages, '}');
+                ", ", s.input_stages, ", ", s.weight_stages, ", ", s.pixel_bytes, '}');
 }
 
 PatchCall numbers_of(const Correlation& call, const PatchShape& s, const void* packed) {
@@ -188,7 +198,8 @@ PatchCall numbers_of(const Correlation& call, const PatchShape& s, const void* p
 struct WeightSource {
   int results, channels;
   std::int64_t result_step, channel_step, tap_step;
-  int shared_step;  ///< between taps along the shared axis; the others follow each other
+  int shared_step;                 ///< between taps along the shared axis; the others follow each other
+  int across, width, step_pixels;  ///< of PatchShape; the kernel's width
   int taps;
   bool mirrored;
 
@@ -199,11 +210,18 @@ struct WeightSource {
         channel_step(call.weight.strides()[call.forward ? 1 : 0]),
         tap_step(call.weight.strides()[call.weight.rank() - 1]),
         shared_step(s.shared_axis() == 0 ? s.kernel[1] * s.kernel[2] : s.kernel[2]),
+        across(s.across()),
+        width(s.kernel[2]),
+        step_pixels(s.step_pixels()),
         taps(s.taps()),
         mirrored(!call.forward) {}
 
-  __device__ std::int64_t operator()(const PackedWeight::Place& place) const {
-    const int tap = place.shared_tap * shared_step + place.other_tap;
+  /// -1 where there is none.
+  __device__ std::int64_t operator()(PackedWeight::Place place) const {
+    int x = place.other_tap % across * step_pixels;
+    if (step_pixels > 1) x += place.channel / channels, place.channel %= channels;
+    if (place.result >= results || place.channel >= channels || x >= width) return -1;
+    const int tap = place.shared_tap * shared_step + place.other_tap / across * width + x;
     return place.result * result_step + place.channel * channel_step + (mirrored ? taps - 1 - tap : tap) * tap_step;
   }
 };
@@ -212,9 +230,8 @@ template <class T>
 __global__ void __launch_bounds__(256) pack(T* to, const T* from, PackedWeight packed, WeightSource source, std::uint32_t items) {
   const std::uint32_t item = blockIdx.x * blockDim.x + threadIdx.x;
   if (item >= items) return;
-  const PackedWeight::Place place = packed.at(item, PatchShape::chunk / static_cast<int>(sizeof(T)));
-  const bool exists = place.result < source.results && place.channel < source.channels;
-  to[item] = exists ? warpgroup::rounded(from[source(place)]) : T{};
+  const std::int64_t place = source(packed.at(item, PatchShape::chunk / static_cast<int>(sizeof(T))));
+  to[item] = place >= 0 ? warpgroup::rounded(from[place]) : T{};
 }
 
 void pack_weight(void* to, const Correlation& call, const PatchShape& s, CUstream_st* stream) {
@@ -267,6 +284,13 @@ std::size_t patch_convolution_scratch(const ConvolutionCall& call) {
   const Correlation correlation(call);
   const PatchShape shape = shape_of(correlation, multiprocessors_of(call)).value();
   return alignment + static_cast<std::size_t>(correlation.packed(shape).bytes(static_cast<int>(correlation.parts(shape))));
+}
+
+/// By what was measured on an H200, of images with 4 and 8 channels in float32, and 8 and 16 in halves.
+bool is_narrow_patch_convolution(const ConvolutionCall& call) {
+  const std::optional<Correlation> correlation = correlation_of(call);
+  if (!correlation || !correlation->is_narrow() || !correlation->forward || correlation->out_channels < 32) return false;
+  return (correlation->g.kernel[0] == 1 || correlation->pixel_bytes() == PatchShape::chunk) && is_patch_convolution(call);
 }
 
 bool patch_convolution(const ConvolutionCall& call, std::span<std::byte> scratch, CUstream_st* stream) {

@@ -16,6 +16,7 @@ bool is_patch_kernel_faster(const ConvolutionCall& call, int multiprocessors);
 
 /// For the table of kernels in convolution_cuda.cu: whether it should be the fastest; whether the epilogue is done.
 bool is_patch_convolution(const ConvolutionCall& call);
+bool is_narrow_patch_convolution(const ConvolutionCall& call);  ///< faster than frit's other kernels, too
 std::size_t patch_convolution_scratch(const ConvolutionCall& call);
 bool patch_convolution(const ConvolutionCall& call, std::span<std::byte> scratch, CUstream_st* stream);
 void prepare_patch_convolution(const ConvolutionCall& call);

@@ -17,7 +17,7 @@ namespace frit::ops {
 /// What a kernel is compiled for. Axes are z, y, x. A warpgroup computes a patch of output positions, `reuse()` products of 64 rows: those
 /// of a product are so many positions apart along the axis whose taps share what is read.
 struct PatchShape {
-  static constexpr int step_bytes = 64;  ///< of a pixel's channels, which are staged at a time
+  static constexpr int step_bytes = 64;  ///< of the depth: a pixel's channels, which are staged at a time, or some pixels
   static constexpr int chunk = 16, warpgroups = 2;
 
   int columns;  ///< output channels of a block: 32, 64 or 128
@@ -25,7 +25,11 @@ struct PatchShape {
   int patch[3];   ///< powers of 2
   int groups[3];  ///< how the patches of a block's warpgroups make a tile
   int input_stages, weight_stages;
+  int pixel_bytes = step_bytes;  ///< 16 or 32: a step is 4 or 2 pixels along the width, with all their channels
 
+  constexpr int step_pixels() const { return step_bytes / pixel_bytes; }
+  /// Steps of the taps along the width.
+  constexpr int across() const { return (kernel[2] + step_pixels() - 1) / step_pixels(); }
   constexpr int shared_axis() const { return kernel[0] > 1 ? 0 : 1; }
   constexpr int shared_taps() const { return kernel[shared_axis()]; }
   constexpr int reuse() const { return patch[0] * patch[1] * patch[2] / warpgroup::rows; }
@@ -37,12 +41,15 @@ struct PatchShape {
     return t >= 0 && t < shared_taps() ? t : -1;
   }
   constexpr int taps() const { return kernel[0] * kernel[1] * kernel[2]; }
-  constexpr int other_taps() const { return taps() / shared_taps(); }
+  /// Or steps of them.
+  constexpr int other_taps() const { return kernel[0] * kernel[1] * across() / shared_taps(); }
 
   constexpr int positions(int axis) const { return patch[axis] * groups[axis]; }
-  constexpr int staged(int axis) const { return (positions(axis) - 1) * stride[axis] + kernel[axis]; }
+  constexpr int staged(int axis) const {
+    return (positions(axis) - 1) * stride[axis] + (axis == 2 ? across() * step_pixels() : kernel[axis]);
+  }
   constexpr int pixels() const { return staged(0) * staged(1) * staged(2); }
-  constexpr int input_bytes() const { return pixels() * step_bytes; }
+  constexpr int input_bytes() const { return pixels() * pixel_bytes; }
   /// Of the weight, for one instruction, and for the taps that share what is read.
   constexpr int product_bytes() const { return 2 * columns * chunk; }
   constexpr int weight_bytes() const { return shared_taps() * 2 * product_bytes(); }
@@ -66,7 +73,7 @@ struct PatchShape {
     return {n / (groups[1] * groups[2]) * patch[0], n / groups[2] % groups[1] * patch[1], n % groups[2] * patch[2]};
   }
   /// The taps that are not along the shared axis.
-  constexpr Triple other_tap(int n) const { return {0, shared_axis() == 0 ? n / kernel[2] : 0, n % kernel[2]}; }
+  constexpr Triple other_tap(int n) const { return {0, shared_axis() == 0 ? n / across() : 0, n % across() * step_pixels()}; }
   constexpr int pixel(const Triple& p) const { return (p.z * staged(1) + p.y) * staged(2) + p.x; }
   constexpr int pixel_of_position(const Triple& p) const { return pixel({p.z * stride[0], p.y * stride[1], p.x * stride[2]}); }
 };
@@ -195,9 +202,9 @@ struct PatchTaps : PatchCall {
     });
   }
   __device__ void stage_input(const Stored* image, std::uint32_t to, const Tile& tile, int step, int thread) const {
-    constexpr int at_once = stagers / chunks;
-    const int part = thread % chunks, channel = step * channels + part * width;
-    int pixel = thread / chunks;
+    constexpr int of_pixel = shape.pixel_bytes / chunk, at_once = stagers / of_pixel;
+    const int part = thread % of_pixel, channel = step * channels + part * width;
+    int pixel = thread / of_pixel;
     BoxPixel<shape.staged(1), shape.staged(2)> place(pixel);
     const int first_z = tile.z * shape.stride[0] - padding[0], first_y = tile.y * shape.stride[1] - padding[1];
     const int first_x = tile.x * shape.stride[2] - padding[2];
@@ -207,17 +214,29 @@ struct PatchTaps : PatchCall {
       const int in_z = place.z + first_z, in_y = place.y + first_y, in_x = place.x + first_x;
       const bool exists = channel < in_channels && is_in(in_z, in_y, in_x, input);
       const int from = exists ? ((in_z * input[1] + in_y) * input[2] + in_x) * in_channels + channel : 0;
-      cuda::copy_bytes_or_zeros<chunk>(to + static_cast<std::uint32_t>(pixel * step_bytes + part * chunk), sample + from, exists);
+      cuda::copy_bytes_or_zeros<chunk>(to + static_cast<std::uint32_t>(pixel * shape.pixel_bytes + part * chunk), sample + from, exists);
       place.template advance<at_once>();
     }
   }
 
   using Fragment = warpgroup::Fragment<Stored>;
+  /// Where a thread reads its rows, for the other taps of a step.
+  struct Rows {
+    std::uint32_t address;
+    bool beyond;  ///< the kernel's last tap: what stands there may not be a number, and zero times it is none
+  };
+  static constexpr bool goes_beyond = shape.kernel[2] % shape.step_pixels() != 0;
+  __device__ __forceinline__ static Rows rows_of(std::uint32_t first, int other, int lane) {
+    const auto tap = static_cast<std::uint32_t>(shape.pixel(shape.other_tap(other)) * shape.pixel_bytes);
+    return {first + tap, goes_beyond && shape.other_tap(other).x + lane % chunks / (shape.pixel_bytes / chunk) >= shape.kernel[2]};
+  }
   template <int number>
-  __device__ __forceinline__ static Fragment fragment(std::uint32_t row) {
-    constexpr int further = shape.pixel(shape.shared(number)) * step_bytes;
-    constexpr int to_lower = shape.pixel_of_position(shape.position(8)) * step_bytes;
-    return Fragment::read(row + further, row + further + to_lower);
+  __device__ __forceinline__ static Fragment fragment(const Rows& rows) {
+    constexpr int further = shape.pixel(shape.shared(number)) * shape.pixel_bytes;
+    constexpr int to_lower = shape.pixel_of_position(shape.position(8)) * shape.pixel_bytes;
+    Fragment f = Fragment::read(rows.address + further, rows.address + further + to_lower);
+    if (goes_beyond && rows.beyond) f = {};
+    return f;
   }
 
   using Sums = float[reuse][columns / 2];
@@ -232,21 +251,21 @@ struct PatchTaps : PatchCall {
   }
   /// The products of a fragment; the next one comes meanwhile. `begun` is called when all products before are complete.
   template <int number, class Begun, int... products>
-  __device__ __forceinline__ static void multiply(Sums& sums, const Fragment& own, Fragment& next, std::uint32_t row, std::uint64_t weights,
+  __device__ __forceinline__ static void multiply(Sums& sums, const Fragment& own, Fragment& next, const Rows& rows, std::uint64_t weights,
                                                   const Begun& begun, std::integer_sequence<int, products...>) {
     warpgroup::begin_products();
     (multiply<number, products>(sums[products], own, weights), ...);
     warpgroup::commit_products();
     warpgroup::wait_for_products<1>();
     if constexpr (number == 0) begun();
-    if constexpr (number + 1 < fragments) next = fragment<number + 1>(row);
+    if constexpr (number + 1 < fragments) next = fragment<number + 1>(rows);
   }
   template <class Begun, int... numbers>
-  __device__ __forceinline__ static void multiply_taps(Sums& sums, Fragment& even, Fragment& odd, std::uint32_t row, std::uint64_t weights,
+  __device__ __forceinline__ static void multiply_taps(Sums& sums, Fragment& even, Fragment& odd, const Rows& rows, std::uint64_t weights,
                                                        const Begun& begun, std::integer_sequence<int, numbers...>) {
     if constexpr (fragments % 2 == 1 || sizeof(Stored) == 2) warpgroup::wait_for_products();  // the last ones read `even` too
-    even = fragment<0>(row);
-    (multiply<numbers>(sums, numbers % 2 == 0 ? even : odd, numbers % 2 == 0 ? odd : even, row, weights, begun,
+    even = fragment<0>(rows);
+    (multiply<numbers>(sums, numbers % 2 == 0 ? even : odd, numbers % 2 == 0 ? odd : even, rows, weights, begun,
                        std::make_integer_sequence<int, reuse>()),
      ...);
   }
@@ -274,9 +293,9 @@ struct PatchTaps : PatchCall {
       memory.input_ring.full().wait(memory.input_ring.parity);
 #pragma unroll 1
       for (int other = 0; other < shape.other_taps(); ++other) {
-        const std::uint32_t row = own_row + memory.input() + static_cast<std::uint32_t>(shape.pixel(shape.other_tap(other)) * step_bytes);
+        const Rows rows = rows_of(own_row + memory.input(), other, lane);
         memory.weight_ring.full().wait(memory.weight_ring.parity);
-        multiply_taps(sums, even, odd, row, right + warpgroup::units(memory.weight()), begun, std::make_integer_sequence<int, fragments>());
+        multiply_taps(sums, even, odd, rows, right + warpgroup::units(memory.weight()), begun, std::make_integer_sequence<int, fragments>());
         memory.weight_ring.next();
       }
       inputs_used = true;
@@ -337,7 +356,7 @@ struct PatchTaps : PatchCall {
       warpgroup::take_registers<multiplier_registers>();
       const int warp = thread / 32, lane = thread % 32;
       const int own_pixel = shape.pixel_of_position(shape.group(group)) + shape.pixel_of_position(shape.position(warp * 16 + lane / 4));
-      const auto own_row = static_cast<std::uint32_t>(own_pixel * step_bytes + lane % chunks * chunk);
+      const auto own_row = static_cast<std::uint32_t>(own_pixel * shape.pixel_bytes + lane % chunks * chunk);
       Memory used = memory;
       for_each_tile([&](const Tile& tile) {
         Sums sums = {};

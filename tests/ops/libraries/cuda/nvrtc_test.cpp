@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <set>
 
 #include "frit/core/cuda/device.h"
@@ -256,6 +257,34 @@ TEST(CudaNvrtc, ProgramsOfMixedLayoutsAgreeWithOperators) {
     for (const DType dtype : {DType::f16, DType::f32, DType::f64}) {
       for (const Shape& shape : shapes) {
         for (const bool mixed : {true, false}) check(shape, dtype, layout, mixed);
+      }
+    }
+  }
+}
+
+TEST(CudaNvrtc, DividesByNumbers) {
+  if (cuda::device_count() == 0) GTEST_SKIP() << "no CUDA device";
+  const Device gpu = {DeviceKind::cuda, 0};
+  const auto program = ops::ElementwiseProgram::parse("y0 = divide(x0, x1); return y0");
+  std::vector<double> dividends = {0, -0.0, 1, -3.5, 1e-38, 3e38, INFINITY, -INFINITY, NAN};
+  for (int i = 0; i < 999; ++i) dividends.push_back(0.37 * i - 100);
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    const Tensor x = Tensor::from(dividends, {std::ssize(dividends)}).to(dtype);
+    for (const double divisor : {6.0, -0.3, 4.0, 1e-35, -2e35, 1e-40, 0.0, double{INFINITY}, double{NAN}}) {
+      const Tensor number = Tensor::from({divisor}, {1}).to(dtype), y = Tensor::empty(x.shape(), dtype, gpu);
+      const Tensor inputs[] = {x.to(gpu), number.to(gpu).expand(x.shape())}, outputs[] = {y};
+      ASSERT_TRUE(ops::run_compiled_program(program, inputs, outputs, dtype == DType::f64, cuda::compute_stream(gpu.index)));
+      const std::vector<double> found = y.to_vector<double>(), a = x.to_vector<double>();
+      const double b = number.to_vector<double>()[0];
+      for (std::size_t i = 0; i < found.size(); ++i) {
+        const double expected = dtype == DType::f32 ? static_cast<double>(static_cast<float>(a[i]) / static_cast<float>(b)) : a[i] / b;
+        if (std::isnan(expected)) {
+          EXPECT_TRUE(std::isnan(found[i])) << a[i] << " / " << b << " is " << found[i];
+        } else if (std::isinf(expected)) {
+          EXPECT_EQ(found[i], expected) << a[i] << " / " << b;
+        } else {
+          EXPECT_NEAR(found[i], expected, 2e-7 * std::abs(expected) + 1e-44) << a[i] << " / " << b;
+        }
       }
     }
   }
