@@ -51,6 +51,7 @@ struct OwnKernel {
   std::size_t (*scratch)(const ConvolutionCall&);
   bool (*run)(const ConvolutionCall&, std::span<std::byte> scratch, CUstream_st*);  ///< whether the epilogue is done
   void (*prepare)(const ConvolutionCall&) = nullptr;                                ///< see Kernel::prepare
+  const char* (*way)(const ConvolutionCall&) = nullptr;                             ///< for Kernel::describe, where there are several
 };
 
 std::size_t no_scratch(const ConvolutionCall&) { return 0; }
@@ -73,7 +74,7 @@ bool run_own(const ConvolutionCall& call, [[maybe_unused]] std::span<std::byte> 
 constexpr OwnKernel own_kernels[] = {
     {"narrow product", is_narrow_product, no_scratch, run_own<narrow_product>},
     {"product", is_pointwise_product, pointwise_product_scratch, run_own<pointwise_product>},
-    {"depthwise", is_depthwise_convolution, no_scratch, run_own<depthwise_convolution, /*finishes=*/true>},
+    {"depthwise", is_depthwise_convolution, no_scratch, run_own<depthwise_convolution, /*finishes=*/true>, nullptr, depthwise_schedule},
     {"depthwise", is_depthwise_weight_gradient, depthwise_weight_gradient_scratch, run_own<depthwise_weight_gradient>},
     {"swept over columns", is_swept_convolution, no_scratch, run_own<swept_convolution>, prepare_swept_convolution},
     {"taps on tensor cores", is_tap_convolution, no_scratch, run_own<tap_convolution>},
@@ -135,9 +136,9 @@ std::size_t scratch_for(const ConvolutionCall& call) {
 std::string describe(const ConvolutionCall& call) {
   const cudnn::ConvolutionOperands& o = call.operands;
   if (o.result(call.kind).elements() == 0) return "nothing to compute";
-  if (call.geometry.batch == 0) return "by its definition";
+  if (call.geometry.batch == 0) return "by its definition, of an empty batch";
   if (converts_image(call)) return concat("image converted, ", describe(with_image(call, nullptr)));
-  if (const OwnKernel* const own = own_kernel(call)) return own->name;
+  if (const OwnKernel* const own = own_kernel(call)) return concat(own->name, own->way ? own->way(call) : "");
   return describe_plan(call);
 }
 

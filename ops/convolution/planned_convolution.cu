@@ -165,7 +165,7 @@ std::size_t plan_scratch(const ConvolutionCall& call, Layout layout) {
 
 std::string plan_text(const ConvolutionCall& call, Layout layout) {
   const cudnn::ConvolutionPlan* const plan = plan_for(call, layout);
-  if (plan == nullptr) return "by its definition";
+  if (plan == nullptr) return "by its definition, as cuDNN has no plan";
   const LibraryPlan& facts = cudnn::facts(*plan);
   const char* const fused = facts.fused_epilogue ? ", epilogue fused" : facts.fused_bias ? ", bias fused" : "";
   return concat("cuDNN engine ", facts.engine, fused);
