@@ -25,15 +25,6 @@ std::string dtypes_text(const std::vector<Tensor>& tensors) {
   return text;
 }
 
-/// Calls that are computed together differ in their shapes.
-std::string types_text(const Step& step) {
-  const Call& call = step.calls[0];
-  const bool together = step.calls.size() > 1;
-  const auto text = [&](const std::vector<Tensor>& tensors) { return together ? dtypes_text(tensors) : types_text(tensors); };
-  const std::string outputs = text(call.outputs);
-  return concat(together ? concat(step.calls.size(), " together: ") : "", text(call.inputs), outputs.empty() ? "" : " -> ", outputs);
-}
-
 std::int64_t moved_bytes(const Step& step) {
   std::map<const void*, std::int64_t> read;  // two inputs may be one tensor
   std::int64_t bytes = 0;
@@ -50,6 +41,14 @@ std::int64_t moved_bytes(const Step& step) {
 }
 
 }  // namespace
+
+std::string types_text(const Step& step) {
+  const Call& call = step.calls[0];
+  const bool together = step.calls.size() > 1;
+  const auto text = [&](const std::vector<Tensor>& tensors) { return together ? dtypes_text(tensors) : types_text(tensors); };
+  const std::string outputs = text(call.outputs);
+  return concat(together ? concat(step.calls.size(), " together: ") : "", text(call.inputs), outputs.empty() ? "" : " -> ", outputs);
+}
 
 std::vector<StepProfile> profile(const std::vector<Step>& steps, Device device, int repeats) {
   require(repeats >= 1, "profile: expected 1 repeat or more, got ", repeats);

@@ -7,13 +7,17 @@
 
 namespace frit::graph {
 
+/// What a step reads and writes: "f32 8x8, f32 8 -> f32 8x8"; a tensor that is not contiguous says "channels-last". Calls that are computed
+/// together, which differ in their shapes: "3 together: f32 -> f16".
+std::string types_text(const Step& step);
+
 /// One step of an executable, and how long it takes by itself.
 struct StepProfile {
-  std::string op;       ///< the operator's name
-  std::string types;    ///< "f32 8x8, f32 8 -> f32 8x8"; a tensor that is not contiguous says "channels-last"
+  std::string op;        ///< the operator's name
+  std::string types;     ///< see types_text
   std::string schedule;  ///< the way in which its kernel computes it, where there are several
-  std::int64_t bytes;   ///< that must move: each tensor read once and each written once; what is updated in place counts twice
-  double microseconds;  ///< the median
+  std::int64_t bytes;    ///< that must move: each tensor read once and each written once; what is updated in place counts twice
+  double microseconds;   ///< the median
 };
 
 /// Runs all steps of an executable's run, or of its preparation, in order `repeats` times and times each by itself (see Timer). It must
@@ -33,8 +37,8 @@ std::vector<double> time_gradient(const Executable& executable, std::string_view
 /// A step of a run that was traced.
 struct TracedStep {
   std::string op, types, schedule;  ///< as in StepProfile
-  std::int64_t bytes;     ///< likewise
-  std::int64_t alive;     ///< bytes of the arena that are needed while it runs
+  std::int64_t bytes;               ///< likewise
+  std::int64_t alive;               ///< bytes of the arena that are needed while it runs
 };
 
 /// A run, step by step.

@@ -65,7 +65,7 @@ std::vector<std::vector<int>> steps_before(std::span<const Step> steps) {
 }
 
 void Step::run() const {
-  const cuda::Range range(calls.size() == 1 ? op->name.c_str() : concat(op->name, " x ", calls.size()).c_str());
+  const cuda::Range range(label.empty() ? op->name.c_str() : label.c_str());
   tell_variables();
   if (calls.size() == 1) return ops::invoke(*op, attributes, calls[0].inputs, calls[0].outputs, calls[0].scratch);
   std::vector<ops::KernelContext> together;
@@ -85,7 +85,7 @@ void Step::tell_variables() const {
 }
 
 /// One operation after another would wait for its compiler.
-void Sequence::prepare(Device device) const {
+void Sequence::prepare(Device device) {
   std::vector<ops::KernelContext> calls;
   for (const Step& step : steps_) {
     if (!step.op->kernel_on(device).prepare) continue;
@@ -95,6 +95,15 @@ void Sequence::prepare(Device device) const {
     const ops::KernelContext& call = calls[static_cast<std::size_t>(begin)];
     call.op.kernel_on(device).prepare(call);
   });
+  if (cuda::Range::is_shown()) label_steps();
+}
+
+void Sequence::label_steps() {
+  for (Step& step : steps_) {
+    const std::string schedule = step.schedule();
+    step.label =
+        concat(step.op->name, step.calls.size() > 1 ? concat(" x ", step.calls.size()) : "", schedule.empty() ? "" : ": ", schedule);
+  }
 }
 
 void Sequence::run(Device device) {

@@ -22,6 +22,7 @@ struct Step {
   const ops::Operator* op;
   ops::Attributes attributes;
   std::vector<Call> calls;
+  std::string label = {};  ///< for profilers: the operator and its schedule; empty: the operator's name does
 
   void run() const;
   /// The way in which the calls are computed, where their kernel has several: that of the first.
@@ -47,7 +48,8 @@ class Sequence {
   void record(Device device);
 
  private:
-  void prepare(Device device) const;
+  void prepare(Device device);
+  void label_steps();
 
   std::vector<Step> steps_;
   cuda::CapturedWork captured_;

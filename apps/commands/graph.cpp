@@ -17,6 +17,7 @@
 #include "frit/graph/choose_lowerings.h"
 #include "frit/graph/lint.h"
 #include "frit/graph/preparation.h"
+#include "frit/graph/profile.h"
 
 namespace frit::apps {
 namespace {
@@ -28,6 +29,7 @@ struct GraphArguments {
   std::string format = "text";
   DType dtype = DType::f32, precision = DType::f32;
   bool gpu = false, lint = false, explain = false, json = false, quiet = false;
+  RunOptions run;
 };
 
 /// A graph as it was written, through the passes of a forward graph. For a GPU its operations are then lowered as is likely the fastest
@@ -117,8 +119,44 @@ Json json_of(const Graph& before, const graph::FusionAttempt& attempt) {
   return json;
 }
 
-/// How many operators each pass leaves, and what fusion did; `graph` is as the model gives it.
-void explain(Graph graph, const GraphArguments& a) {
+/// How each step is computed, in order.
+Json schedules_of(const graph::Executable& executable) {
+  Json json = Json::array();
+  const auto add = [&](const std::vector<graph::Step>& steps, bool once) {
+    for (const graph::Step& step : steps) {
+      json.push_back(
+          {{"operator", step.op->name}, {"schedule", step.schedule()}, {"types", graph::types_text(step)}, {"computed_once", once}});
+    }
+  };
+  add(executable.preparation(), true);
+  add(executable.steps(), false);
+  return json;
+}
+
+/// Of what runs on a device: a training step if that is the stage, else inference.
+Json schedules_on(Device device, const Model& model, const Shape& shape, const GraphArguments& a) {
+  Graph graph;
+  if (a.stage == "train") {
+    const Value loss = add_loss(graph, model, shape, a.dtype);
+    return schedules_of(TrainStep(loss, Adam{}, device, {.precision = a.precision}).compile(input_types(graph)));
+  }
+  graph = graph::for_inference(forward_graph(model, shape, a.dtype));
+  return schedules_of(Program(graph, std::make_shared<State>(device), {}, a.precision).compile(input_types(graph)));
+}
+
+void print_schedules(const Json& schedules, const std::string& title) {
+  std::cout << "\n# schedules: " << title << '\n';
+  Table table({{"operator"}, {"computed"}, {"schedule"}, {"types"}});
+  for (const Json& step : schedules) {
+    const auto schedule = step["schedule"].get<std::string>();
+    table.add({step["operator"].get<std::string>(), step["computed_once"].get<bool>() ? "once" : "in every run",
+               schedule.empty() ? "the only one" : schedule, step["types"].get<std::string>()});
+  }
+  table.print(std::cout);
+}
+
+/// How many operators each pass leaves, and what fusion did, for a GPU or the CPU; `graph` is as the model gives it.
+Json explain_passes(Graph graph, const GraphArguments& a) {
   Json json = {{"fusion", Json::array()}, {"passes", Json::array()}};
   const auto note = [&](const char* pass) {
     json["passes"].push_back({{"pass", pass}, {"operators", graph.all(graph::NodeKind::operation).size()}});
@@ -144,14 +182,28 @@ void explain(Graph graph, const GraphArguments& a) {
   }
   apply(cleanup_for(a));
   const std::vector<bool> prepared = graph::find_preparation(graph);
-  const auto once = std::count(prepared.begin(), prepared.end(), true);
-  if (runs(a.stage)) json["computed_once"] = once;
+  if (runs(a.stage)) json["computed_once"] = std::count(prepared.begin(), prepared.end(), true);
+  return json;
+}
+
+/// What the passes did, and how each step of what runs is computed on the device; the latter of a GPU only where there is one.
+void explain(const Model& model, const Shape& shape, GraphArguments a) {
+  const Device device = a.run.apply();
+  const bool on_gpu = device.kind == DeviceKind::cuda, is_there = on_gpu || !a.gpu;
+  a.gpu = a.gpu || on_gpu;
+  Graph graph = forward_graph(model, shape, a.dtype);
+  if (a.stage == "inference") graph = graph::for_inference(graph);
+  Json json = explain_passes(a.precision == DType::f32 ? std::move(graph) : graph::lower_precision(graph, a.precision), a);
+  if (is_there) json["schedules"] = schedules_on(device, model, shape, a);
   if (a.json) return print(std::cout, json);
   std::cout << "# passes\n";
   Table table({{"pass"}, {"operators", Table::Column::right}});
   for (const Json& pass : json["passes"]) table.add({pass["pass"].get<std::string>(), std::to_string(pass["operators"].get<int>())});
   table.print(std::cout);
-  if (runs(a.stage)) std::cout << once << " of these operators depend on parameters alone and are computed once, not in every run\n";
+  if (runs(a.stage))
+    std::cout << json["computed_once"] << " of these operators depend on parameters alone and are computed once, not in every run\n";
+  if (!is_there) std::cout << "\n# schedules: known where there is a GPU\n";
+  if (is_there) print_schedules(json["schedules"], concat(a.stage == "train" ? "training" : "inference", " on ", device));
 }
 
 /// `planned`: with the memory plan, which is a CPU's. `running`: with what is computed once.
@@ -267,9 +319,7 @@ int run_graph(const GraphArguments& a) {
   if (a.lint) {
     print_lint(model, shape, a);
   } else if (a.explain) {
-    Graph graph = forward_graph(model, shape, a.dtype);
-    if (a.stage == "inference") graph = graph::for_inference(graph);
-    explain(a.precision == DType::f32 ? std::move(graph) : graph::lower_precision(graph, a.precision), a);
+    explain(model, shape, a);
   } else if (a.stage.empty() && picture) {
     print_stages({"inference"}, model, shape, a);
   } else if (a.stage.empty() || a.stage == "both") {
@@ -294,12 +344,15 @@ void add_graph(CLI::App& app, Action& action) {
   add_flag(command, "--gpu", a->gpu, "With the lowerings that are likely the fastest on a GPU, and what is fused with them there");
   add_choice(command, "--format", a->format, {"text", "dot", "svg", "memory"},
              "Text, Graphviz's language, the picture that Graphviz makes of that, or a picture (SVG) of the memory from step to step");
-  add_flag(command, "--explain", a->explain, "Say what was fused and why, what kept other operators from it, and what each pass left");
+  add_flag(command, "--explain", a->explain,
+           "Say what was fused and why, what kept other operators from it, what each pass left, and how each step of inference, or of "
+           "--stage train, is computed on --device");
   add_flag(command, "--lint", a->lint, "Instead name the parameters that cannot learn, and why")
       .excludes({"--stage", "--format", "--explain"});
   add_dtype(command, a->dtype, {DType::f32, DType::f64, DType::f16, DType::bf16});
   add_precision(command, a->precision, a->dtype);
   add_config(command, a->config);
+  a->run.add_to(command);
   add_quiet(command, a->quiet);
   add_json(command, a->json);
   set_action(command, action, [a] { return run_graph(*a); });

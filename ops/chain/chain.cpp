@@ -290,7 +290,7 @@ void run_chain(const KernelContext& context) {
 std::string describe(const KernelContext& context) {
   const StagedChain call(context);
   const std::string& centre = call.centre.op.name;
-  if (!call.kernel) return "in its parts, around " + centre;
+  if (!call.kernel) return concat("in its parts, around ", centre, ", whose kernel does not take it so");
   return call.kernel->describe ? concat("around ", centre, ": ", call.kernel->describe(call.centre, call.stages))
                                : "one kernel around " + centre;
 }

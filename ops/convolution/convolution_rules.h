@@ -25,6 +25,9 @@ inline constexpr std::int64_t most_im2col_channels = 128;
 /// Whether a GPU's tensor cores compute products of numbers of this dtype.
 inline bool on_tensor_cores(DType dtype) { return is_half(dtype) || (dtype == DType::f32 && numerics().tf32); }
 
+/// For Kernel::describe, of kernels of frit's that multiply the taps of a convolution in either way.
+inline const char* schedule_of_taps(DType dtype) { return on_tensor_cores(dtype) ? "taps on tensor cores" : "taps in strict float32"; }
+
 inline std::int64_t round_up(std::int64_t value, std::int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 
 /// "conv2d_data_gradient" from "conv", 2 and "_data_gradient".

@@ -6,6 +6,7 @@
 #include "frit/ops/elementwise/elementwise.h"
 #include "frit/ops/elementwise/pointwise.cuh"
 #include "frit/ops/elementwise/program.cuh"
+#include "frit/ops/libraries/cuda/nvrtc.h"
 
 namespace frit::ops {
 namespace {
@@ -322,8 +323,8 @@ void prepare_cuda_program(const KernelContext& context) {
 std::string describe_cuda_program(const KernelContext& context) {
   const ProgramCall call(context);
   if (!call.is_large()) return "interpreted, small";
-  const bool compiled = compile_program(call.program, call.tensors.inputs, call.tensors.outputs, call.wide, call.device);
-  return compiled ? "compiled" : "interpreted";
+  if (compile_program(call.program, call.tensors.inputs, call.tensors.outputs, call.wide, call.device)) return "compiled";
+  return nvrtc::is_available(call.device.index) ? "interpreted, as its tensors lie" : "interpreted, without NVRTC";
 }
 
 void run_cuda_program(const KernelContext& context) {

@@ -41,7 +41,8 @@ InTurn::InTurn(const DecomposeRule& rule, std::span<const TensorType> inputs, co
 
 Kernel InTurn::on_cpu(const DecomposeRule& rule) {
   return {.run = [rule](const KernelContext& call) { InTurn(rule, ops::types_of(call.inputs), call.attributes).run(call); },
-          .scratch = [rule](const InferContext& call) { return InTurn(rule, call.inputs, call.attributes).scratch(Device::cpu()); }};
+          .scratch = [rule](const InferContext& call) { return InTurn(rule, call.inputs, call.attributes).scratch(Device::cpu()); },
+          .describe = [rule](const KernelContext& call) { return InTurn(rule, ops::types_of(call.inputs), call.attributes).schedule(); }};
 }
 
 std::vector<TensorType> InTurn::types_of(const std::vector<int>& values) const {
@@ -88,6 +89,12 @@ std::size_t InTurn::scratch(Device device, std::span<const Layout> layouts) cons
     most = std::max(most, scratch_bytes(*step.op, types_of(step.inputs), outputs_of(step), step.attributes, device, of_step));
   }
   return places().back() + most;
+}
+
+std::string InTurn::schedule() const {
+  std::string names;
+  for (const Step& step : steps_) names += concat(names.empty() ? "" : ", ", step.op->name);
+  return "in turn, with no kernel for the whole: " + names;
 }
 
 void InTurn::run(const KernelContext& call) const {

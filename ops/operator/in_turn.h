@@ -18,6 +18,8 @@ class InTurn {
   std::vector<TensorType> results() const;
   /// Bytes of scratch memory that `run` takes, with the inputs in these layouts; empty: contiguous.
   std::size_t scratch(Device device, std::span<const Layout> layouts = {}) const;
+  /// For Kernel::describe.
+  std::string schedule() const;
   /// Computes the call's outputs, in its scratch memory.
   void run(const KernelContext& call) const;
 

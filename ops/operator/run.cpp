@@ -159,8 +159,10 @@ void invoke(std::vector<KernelContext> calls) {
 
 std::string schedule_of(const Operator& op, const Attributes& attributes, std::span<const Tensor> inputs, std::span<const Tensor> outputs,
                         std::span<std::byte> scratch) {
-  const Kernel& kernel = op.kernel_on(device_of(inputs, outputs));
+  const Device device = device_of(inputs, outputs);
+  const Kernel& kernel = op.kernel_on(device);
   if (needs_widening(kernel, inputs, outputs)) return "converted to f32 and back";
+  if (device.kind == DeviceKind::cuda) (void)cuda::compute_stream(device.index);  // a kernel may ask the current device
   return kernel.describe ? kernel.describe({op, attributes, inputs, outputs, scratch}) : "";
 }
 

@@ -66,10 +66,12 @@ inline bool in_vectors(const Tensor& image) {
 /// For Kernel::describe; `backward`: of a gradient.
 inline std::string pool_schedule(const KernelContext& call, bool backward) {
   const Tensor& image = backward ? call.outputs[0] : call.inputs[0];
-  if (image.layout() == Layout::channels_last) return in_vectors(image) ? "channels in vectors" : "channels one by one";
+  if (image.layout() == Layout::channels_last) {
+    return in_vectors(image) ? "channels in vectors" : "channels one by one, which fill no vectors";
+  }
   const PoolOptions& options = backward ? call.as<PoolBackwardAttributes>().options : call.as<PoolOptions>();
   const bool small = backward || windows_are_small(pool_geometry(image.shape(), options, image.rank() - 2));
-  return small ? "planes, by a thread each" : "planes, by a team each";
+  return small ? "planes, by a thread each" : "planes, by a team each, as windows are large";
 }
 
 /// A pooling operator's reduction over all windows of `input`; make(offset) gives it for outputs that begin so many elements further on.

@@ -1,6 +1,7 @@
 // The commands that describe and check: info, graph, verify, gradcheck, infer, and the help.
 
 #include <nlohmann/json.hpp>
+#include <regex>
 
 #include "apps/fixtures.h"
 #include "apps/program.h"
@@ -107,6 +108,26 @@ TEST_F(Commands, GraphExplainsWhatItFused) {
   EXPECT_EQ(json["fusion"][0]["operator"], "scale_instance_norm_clamp_scale_max");
   EXPECT_EQ(json["fusion"][0]["fused"], true);
   EXPECT_EQ(json["passes"][0]["operators"], 6);
+}
+
+TEST_F(Commands, GraphExplainsHowEachStepIsComputed) {
+  const auto explained = [&](std::vector<std::string> options) {
+    const std::vector<std::string> model = {"graph", "mobilenet_v2", "--input-shape", "2,3,64,64", "--explain"};
+    options.insert(options.begin(), model.begin(), model.end());
+    return run(options).output;
+  };
+  const std::string inference = explained({});
+  EXPECT_TRUE(has(inference, "\n# schedules: inference on cpu\noperator ")) << inference;
+  EXPECT_TRUE(std::regex_search(inference, std::regex("\nchain +in every run +one kernel around conv2d +f32 2x3x64x64, "))) << inference;
+  EXPECT_TRUE(std::regex_search(inference, std::regex("\nelementwise +once +the only one +f32 "))) << inference;
+  EXPECT_TRUE(std::regex_search(explained({"--dtype", "f16"}), std::regex("\nlinear +in every run +converted to f32 and back +f16 ")));
+  EXPECT_TRUE(has(explained({"--stage", "train"}), "\n# schedules: training on cpu\n"));
+  EXPECT_TRUE(has(explained({"--gpu"}), "\n# schedules: known where there is a GPU\n"));
+  const nlohmann::json last = nlohmann::json::parse(explained({"--json"}))["schedules"].back();
+  EXPECT_EQ(last["operator"], "linear");
+  EXPECT_EQ(last["schedule"], "");
+  EXPECT_EQ(last["types"], "f32 2x1280, f32 1000x1280, f32 1000 -> f32 2x1000");
+  EXPECT_EQ(last["computed_once"], false);
 }
 
 TEST_F(Commands, GraphSaysWhatIsComputedOnce) {

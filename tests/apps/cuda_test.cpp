@@ -77,6 +77,15 @@ TEST_F(CudaProgram, InfersWhatTheCpuInfers) {
   for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(found[i], expected[i], 2e-5);
 }
 
+TEST_F(CudaProgram, ExplainsHowEachStepIsComputed) {
+  const Outcome outcome =
+      run({"graph", "conv3d-instnorm-max", "--input-shape", "8,3,16,32,32", "--explain", "--device", "cuda", "--plan-cache", "off"});
+  ASSERT_EQ(outcome.code, 0) << outcome;
+  EXPECT_NE(outcome.output.find("\n# schedules: inference on cuda:0\n"), std::string::npos) << outcome;
+  const std::regex step("\nconvolution_scale_instance_norm_clamp_scale_max +in every run +(taps on tensor cores|in turn, )");
+  EXPECT_TRUE(std::regex_search(outcome.output, step)) << outcome;
+}
+
 TEST_F(CudaProgram, DeterministicTrainingGoesOnWithTheSameBits) {
   for (const char* const split : {"train", "t10k"}) QuarterImages(150, /*seed=*/1).write(path("quarters"), split);
   for (const std::vector<std::string>& kind :

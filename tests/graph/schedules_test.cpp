@@ -105,9 +105,9 @@ TEST(Schedules, OfPoolsSayHowWindowsAreRead) {
   };
   if (!of_pool({2, 4, 8, 8}, 2, Layout::contiguous)) GTEST_SKIP() << "no CUDA kernels";
   EXPECT_EQ(of_pool({2, 4, 8, 8}, 2, Layout::contiguous), "planes, by a thread each");
-  EXPECT_EQ(of_pool({2, 4, 8, 8}, 8, Layout::contiguous), "planes, by a team each");
+  EXPECT_EQ(of_pool({2, 4, 8, 8}, 8, Layout::contiguous), "planes, by a team each, as windows are large");
   EXPECT_EQ(of_pool({2, 4, 8, 8}, 2, Layout::channels_last), "channels in vectors");
-  EXPECT_EQ(of_pool({2, 6, 8, 8}, 2, Layout::channels_last), "channels one by one");
+  EXPECT_EQ(of_pool({2, 6, 8, 8}, 2, Layout::channels_last), "channels one by one, which fill no vectors");
 }
 
 class CudaSchedules : public testing::Test {
@@ -119,7 +119,7 @@ class CudaSchedules : public testing::Test {
 
 TEST_F(CudaSchedules, OfConvolutionsAreTheKernelsThatAreMeant) {
   EXPECT_EQ(schedule_of_convolution({2, 32, 48, 48, 48}, {3, 32, 1, 1, 1}, DType::f16), "narrow product");
-  EXPECT_EQ(schedule_of_convolution({8, 64, 56, 56}, {64, 1, 7, 7}, DType::f16, {.padding = {3}, .groups = 64}), "depthwise");
+  EXPECT_EQ(schedule_of_convolution({8, 64, 56, 56}, {64, 1, 7, 7}, DType::f16, {.padding = {3}, .groups = 64}), "depthwise, in tiles");
   EXPECT_TRUE(schedule_of_convolution({8, 64, 56, 56}, {64, 64, 3, 3}, DType::f16).starts_with("cuDNN engine "));
   EXPECT_EQ(schedule_of_convolution({2, 3, 5, 6}, {4, 3, 3, 3}, DType::bf16).find("by its definition"), std::string::npos);
 }
@@ -148,7 +148,7 @@ TEST_F(CudaSchedules, OfChainsSayWhetherTheyAreOneKernel) {
     return schedules_of(graph, Device::best()).at("chain");
   };
   EXPECT_EQ(of_chain(16), "one kernel around softmax");
-  EXPECT_EQ(of_chain(7), "in its parts, around softmax");
+  EXPECT_EQ(of_chain(7), "in its parts, around softmax, whose kernel does not take it so");
 }
 
 /// Swept convolutions take any program, others what a library may be asked for.

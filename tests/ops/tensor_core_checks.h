@@ -35,6 +35,9 @@ class OnTensorCores : public testing::Test {
   }
   void TearDown() override { set_numerics({}); }
 
+  /// The schedule of what run_on_gpu ran last.
+  static inline std::string ran;
+
   static void multiply_in(const Arithmetic& arithmetic) { set_numerics({.tf32 = arithmetic.tf32, .deterministic = true}); }
 
   /// Images lie channels-last where the kernel takes that, and so do results.
@@ -58,7 +61,9 @@ class OnTensorCores : public testing::Test {
     }
     const std::size_t bytes = ops::scratch_bytes(op, types_of(inputs), types, attributes, gpu, layouts);
     const Tensor scratch = Tensor::full({static_cast<std::int64_t>(bytes)}, 255, DType::u8, gpu);
-    ops::invoke(op, attributes, moved, outputs, {static_cast<std::byte*>(scratch.raw()), bytes});
+    const std::span<std::byte> memory(static_cast<std::byte*>(scratch.raw()), bytes);
+    ran = ops::schedule_of(op, attributes, moved, outputs, memory);
+    ops::invoke(op, attributes, moved, outputs, memory);
     for (Tensor& output : outputs) output = output.to(Device::cpu()).contiguous();
     return outputs;
   }
@@ -70,8 +75,10 @@ class OnTensorCores : public testing::Test {
     return exact;
   }
 
-  /// On tensor cores.
-  static void expect_accurate(const char* name, const std::vector<Shape>& shapes, const ops::Attributes& attributes) {
+  /// On tensor cores. Gives the schedules that ran.
+  static std::map<DType, std::string> expect_accurate(const char* name, const std::vector<Shape>& shapes,
+                                                      const ops::Attributes& attributes) {
+    std::map<DType, std::string> schedules;
     const Operator& op = ops::registry().find(name);
     for (const Arithmetic& arithmetic : arithmetics) {
       if (!arithmetic.tf32) continue;
@@ -84,7 +91,9 @@ class OnTensorCores : public testing::Test {
       }
       const std::vector<Tensor> again = run_on_gpu(op, inputs, attributes);
       for (std::size_t i = 0; i < found.size(); ++i) EXPECT_TRUE(same_bits(found[i], again[i]));
+      schedules[arithmetic.dtype] = ran;
     }
+    return schedules;
   }
 
   /// Results of any operator against the definition's; integers are left to others.
@@ -126,6 +135,9 @@ class OnTensorCores : public testing::Test {
       const std::vector<Tensor> gradients = ops::run(backward, exactly(given), call.attributes());
       const std::vector<Tensor> found_gradients = run_on_gpu(ops::registry().find(backward), given, call.attributes());
       expect_near(found_gradients, gradients, 4 * arithmetic.tolerance, concat(backward, ' ', what));
+      if (arithmetic.tf32) {
+        EXPECT_EQ(ran, "taps on tensor cores") << backward << ' ' << what;
+      }
 
       const std::vector<Tensor> again = run_on_gpu(ops::registry().find(backward), given, call.attributes());
       for (std::size_t i = 0; i < again.size(); ++i) {

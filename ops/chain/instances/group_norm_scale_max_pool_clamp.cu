@@ -96,35 +96,30 @@ void in_two_passes(const KernelContext& call, const Geometry& geometry) {
                cuda::Divisor(geometry.pool.output[2]));
 }
 
-/// Lays the tiles out for clusters of the size that costs least, and starts as many as run at a time; false if there is none.
-template <class Stored, int kernel>
-bool pool_tiles_of(const KernelContext& call, PooledTiles& tiles) {
-  const auto outputs = outputs_of<Stored, std::uint8_t>(call);
-  const bool numbered = outputs.argmax != nullptr;
+/// Lays the tiles out for clusters of the size that costs least and calls launch(kernel, tiles, clusters), as many as run at a time; false
+/// if there is none.
+template <class Stored, int kernel, class Launch>
+bool pool_tiles_of(const KernelContext& call, PooledTiles& tiles, const Launch& launch) {
+  const bool numbered = call.outputs[1].defined();
   const auto run = numbered ? pool_tiles<Stored, kernel, true> : pool_tiles<Stored, kernel, false>;
-  const Tensor& input = call.inputs[0];
   const std::int64_t clusters = tiles.choose_clusters(
-      run, [&, room = StripPlan::room(input)](int blocks) { return tiles.fit(blocks, sizeof(Stored), numbered, room); });
-  if (clusters == 0) return false;
-  const auto& attributes = call.as<ChainAttributes>();
-  const GroupStatistics statistics{data_or_null<double>(call.outputs[2]), data_or_null<double>(call.outputs[3])};
-  cuda::launch_clusters(run, tiles.shape(clusters), tiles.blocks, call.stream, outputs, statistics, input.data<Stored>(),
-                        parameters_of<Stored>(call), Clamp<float>(attributes.clamp()), attributes.eps, tiles);
-  return true;
+      run, [&, room = StripPlan::room(call.inputs[0])](int blocks) { return tiles.fit(blocks, sizeof(Stored), numbered, room); });
+  if (clusters > 0) launch(run, tiles, clusters);
+  return clusters > 0;
 }
 
-/// One pass, where the device has clusters and the windows are of a kind that this is written for; false if not.
-template <class Stored>
-bool in_one_pass(const KernelContext& call, const Geometry& geometry) {
+/// The same where the device has clusters and the windows are of a kind that this is written for; else false.
+template <class Stored, class Launch>
+bool in_one_pass(const KernelContext& call, const Geometry& geometry, const Launch& launch) {
   if constexpr (std::is_same_v<Stored, double>) {
     return false;
   } else {
     PooledTiles tiles(call.inputs[0], geometry);
     if (tiles.strips == 0) return false;
     switch (tiles.height.kernel) {
-      case 2: return pool_tiles_of<Stored, 2>(call, tiles);
-      case 3: return pool_tiles_of<Stored, 3>(call, tiles);
-      case 4: return pool_tiles_of<Stored, 4>(call, tiles);
+      case 2: return pool_tiles_of<Stored, 2>(call, tiles, launch);
+      case 3: return pool_tiles_of<Stored, 3>(call, tiles, launch);
+      case 4: return pool_tiles_of<Stored, 4>(call, tiles, launch);
       default: return false;
     }
   }
@@ -134,9 +129,24 @@ bool in_one_pass(const KernelContext& call, const Geometry& geometry) {
 void run(const KernelContext& call) {
   const Geometry geometry(call.inputs[0].shape(), call.as<ChainAttributes>());
   dispatch_floating_and_halves(call.inputs[0].dtype(), [&]<class Stored>() {
-    if (in_one_pass<Stored>(call, geometry)) return;
+    const auto launch = [&](auto* kernel, const PooledTiles& tiles, std::int64_t clusters) {
+      const auto& attributes = call.as<ChainAttributes>();
+      const GroupStatistics statistics{data_or_null<double>(call.outputs[2]), data_or_null<double>(call.outputs[3])};
+      cuda::launch_clusters(kernel, tiles.shape(clusters), tiles.blocks, call.stream, outputs_of<Stored, std::uint8_t>(call), statistics,
+                            call.inputs[0].data<Stored>(), parameters_of<Stored>(call), Clamp<float>(attributes.clamp()), attributes.eps,
+                            tiles);
+    };
+    if (in_one_pass<Stored>(call, geometry, launch)) return;
     dispatch_argmax(argmax_dtype(geometry.kernel_elements()), [&]<class Index>() { in_two_passes<Stored, Index>(call, geometry); });
   });
+}
+
+std::string describe(const KernelContext& call) {
+  const Geometry geometry(call.inputs[0].shape(), call.as<ChainAttributes>());
+  bool once = false;
+  dispatch_floating_and_halves(call.inputs[0].dtype(),
+                               [&]<class Stored>() { once = in_one_pass<Stored>(call, geometry, [](const auto&...) {}); });
+  return once ? "in one pass, held by clusters" : "statistics first";
 }
 
 std::size_t scratch_bytes(const InferContext& call) {
@@ -152,5 +162,6 @@ std::size_t scratch_bytes(const InferContext& call) {
 
 FRIT_CUDA_KERNELS(group_norm_scale_max_pool_clamp) {
   using namespace frit::ops;
-  registry.add_cuda("group_norm_scale_max_pool_clamp", {.run = run, .halves = true, .scratch = scratch_bytes, .any_layout_inputs = {0}});
+  registry.add_cuda("group_norm_scale_max_pool_clamp",
+                    {.run = run, .halves = true, .scratch = scratch_bytes, .any_layout_inputs = {0}, .describe = describe});
 }

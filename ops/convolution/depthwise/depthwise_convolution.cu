@@ -179,6 +179,17 @@ std::optional<TileLaunch> tiles_of(const ConvolutionGeometry& g, bool backward, 
   return best.bytes <= most_bytes && best.tiles <= INT32_MAX / 2 ? std::optional(best) : std::nullopt;
 }
 
+/// Whether all images are aligned.
+bool takes_vectors(const ConvolutionCall& call) {
+  const auto aligned = [](const Tensor& image) { return !image.defined() || cuda::aligned_for_vectors(image.raw()); };
+  return aligned(call.operands.input) && aligned(call.operands.output) && aligned(call.residual());
+}
+
+std::optional<TileLaunch> tiles_of(const ConvolutionCall& call) {
+  if (!takes_vectors(call)) return std::nullopt;
+  return tiles_of(call.geometry, call.kind == cudnn::ConvolutionKind::data_gradient, size_of(call.operands.weight.dtype()));
+}
+
 /// Whether the kernel can do the epilogue.
 bool takes(const ConvolutionEpilogue& epilogue) {
   return epilogue.is_exact() && !epilogue.steps.empty() && epilogue.steps.size() <= DepthwisePlan::most_steps;
@@ -232,21 +243,19 @@ bool is_depthwise_convolution(const ConvolutionCall& call) {
          fits(g, call.kind == cudnn::ConvolutionKind::data_gradient);
 }
 
+const char* depthwise_schedule(const ConvolutionCall& call) { return tiles_of(call) ? ", in tiles" : ", in rows"; }
+
 void depthwise_convolution(const ConvolutionCall& call, CUstream_st* stream) {
-  const bool backward = call.kind == cudnn::ConvolutionKind::data_gradient;
+  const bool backward = call.kind == cudnn::ConvolutionKind::data_gradient, whole = takes(call.epilogue);
   const cudnn::ConvolutionOperands& o = call.operands;
   const Tensor &result = o.result(call.kind), &source = backward ? o.output : o.input, residual = call.residual();
-  const auto aligned = [](const Tensor& image) { return !image.defined() || cuda::aligned_for_vectors(image.raw()); };
-  const bool vectors = aligned(result) && aligned(source) && aligned(residual), whole = takes(call.epilogue);
-  std::optional<TileLaunch> tile;
-  if (vectors) tile = tiles_of(call.geometry, backward, size_of(o.weight.dtype()));
-  if (tile) {
+  if (std::optional<TileLaunch> tile = tiles_of(call)) {
     if (whole) set_epilogue(*tile, call.epilogue);
     run_tiles(*tile, o, result, source, residual, stream);
     if (!whole && call.finish) call.finish(o, stream);
     return;
   }
-  Launch plan(call.geometry, backward, vectors);
+  Launch plan(call.geometry, backward, takes_vectors(call));
   if (whole) set_epilogue(plan, call.epilogue);
   const int channel_blocks = parts(plan.channels, plan.block_channels);
   plan.set_tiles(cuda::properties(o.weight.device().index).multiprocessors, channel_blocks);

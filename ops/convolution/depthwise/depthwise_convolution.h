@@ -9,5 +9,7 @@ namespace frit::ops {
 bool is_depthwise_convolution(const ConvolutionCall& call);
 /// With the call's epilogue. Deterministic.
 void depthwise_convolution(const ConvolutionCall& call, CUstream_st* stream);
+/// How: ", in tiles", ", in rows".
+const char* depthwise_schedule(const ConvolutionCall& call);
 
 }  // namespace frit::ops

@@ -50,6 +50,26 @@ __device__ void stage_weights(float* staged, const Stored* weight /* (C, taps) *
   }
 }
 
+/// The source around the tile that begins at (y, x), and zeros beyond the source: begins to copy.
+template <class Stored>
+__device__ void stage_tile(Stored* pixels, const Stored* source, const DepthwiseTilePlan& plan, std::uint32_t sample, int y, int x,
+                           int first_channel, int thread, int threads) {
+  constexpr int channels_at_once = DepthwiseTilePlan::channels_at_once;
+  constexpr int chunk = cuda::vector_width<Stored>, chunks = channels_at_once / chunk;
+  const int channel = first_channel + thread % chunks * chunk;
+  const Stored* const from = source + std::int64_t{sample} * plan.source[0] * plan.source[1] * plan.channels + channel;
+  const std::uint32_t to = cuda::shared_address(pixels) + thread % chunks * 16;
+  for (int pixel = thread / chunks; pixel < plan.pixels(); pixel += threads / chunks) {
+    const std::uint32_t row = plan.pitches.quotient(static_cast<std::uint32_t>(pixel));
+    const int in_y = y - plan.padding[0] + static_cast<int>(row);
+    const int in_x = x - plan.padding[1] + static_cast<int>(plan.pitches.remainder(static_cast<std::uint32_t>(pixel), row));
+    const bool inside = in_y >= 0 && in_y < plan.source[0] && in_x >= 0 && in_x < plan.source[1] && channel < plan.channels;
+    const std::int64_t place = inside ? std::int64_t{in_y * plan.source[1] + in_x} * plan.channels : 0;
+    cuda::copy_bytes_or_zeros<16>(to + pixel * (channels_at_once * static_cast<int>(sizeof(Stored))), inside ? from + place : source,
+                                  inside);
+  }
+}
+
 /// A thread has two channels of a run of `length` positions. What lies in shared memory needs no bounds: there are zeros beyond the source.
 /// Reads the source once, but for where tiles meet. Deterministic.
 template <class Stored, int taps, int length>
@@ -58,7 +78,6 @@ __global__ void __launch_bounds__(DepthwiseTilePlan::most_threads, 2)
                     const Stored* bias /* (C) or null */, const Stored* residual /* like the result, or null */,
                     const __grid_constant__ DepthwiseTilePlan plan) {
   constexpr int channels_at_once = DepthwiseTilePlan::channels_at_once, width = DepthwiseTilePlan::width, lanes = DepthwiseTilePlan::lanes;
-  constexpr int chunk = cuda::vector_width<Stored>, chunks = channels_at_once / chunk;
   using Channels = cuda::Vector<float, width>;
   extern __shared__ __align__(16) unsigned char memory[];
   auto* const weights = reinterpret_cast<float*>(memory);
@@ -68,21 +87,8 @@ __global__ void __launch_bounds__(DepthwiseTilePlan::most_threads, 2)
   const std::uint32_t tile_row = plan.tiles_across.quotient(blockIdx.x), sample = plan.tiles_down.quotient(tile_row);
   const int y = static_cast<int>(plan.tiles_down.remainder(tile_row, sample)) * plan.rows;
   const int x = static_cast<int>(plan.tiles_across.remainder(blockIdx.x, tile_row)) * plan.runs * length;
-  {
-    const int channel = first_channel + thread % chunks * chunk;
-    const Stored* const from = source + std::int64_t{sample} * plan.source[0] * plan.source[1] * plan.channels + channel;
-    const std::uint32_t to = cuda::shared_address(pixels) + thread % chunks * 16;
-    for (int pixel = thread / chunks; pixel < plan.pixels(); pixel += threads / chunks) {
-      const std::uint32_t row = plan.pitches.quotient(static_cast<std::uint32_t>(pixel));
-      const int in_y = y - plan.padding[0] + static_cast<int>(row);
-      const int in_x = x - plan.padding[1] + static_cast<int>(plan.pitches.remainder(static_cast<std::uint32_t>(pixel), row));
-      const bool inside = in_y >= 0 && in_y < plan.source[0] && in_x >= 0 && in_x < plan.source[1] && channel < plan.channels;
-      const std::int64_t place = inside ? std::int64_t{in_y * plan.source[1] + in_x} * plan.channels : 0;
-      cuda::copy_bytes_or_zeros<16>(to + pixel * (channels_at_once * static_cast<int>(sizeof(Stored))), inside ? from + place : source,
-                                    inside);
-    }
-    stage_weights<taps>(weights, weight, plan, first_channel, thread, threads);
-  }
+  stage_tile(pixels, source, plan, sample, y, x, first_channel, thread, threads);
+  stage_weights<taps>(weights, weight, plan, first_channel, thread, threads);
   const int pair = thread / (2 * lanes), row_pair = pair / plan.runs * 2, run = pair % plan.runs;
   const int row = row_pair + thread / lanes % 2, channel = thread % lanes * width, position = x + run * length;
   const bool exists = first_channel + channel < plan.channels;

@@ -300,6 +300,13 @@ void run_forward(const KernelContext& call) {
   });
 }
 
+std::string describe_forward(const KernelContext& call) {
+  const std::vector<TensorType> types = types_of(call.inputs);
+  const Tiles tiles(call.inputs[0], types, call.attributes);
+  if (tiles.taps || tiles.patches) return schedule_of_taps(types[1].dtype);
+  return convolution_instance_norm_max_in_turn(types, call.attributes).schedule();
+}
+
 std::size_t forward_scratch(const InferContext& call) {
   const Device device = cuda::current_device();
   const Tensor image = Tensor::over(nullptr, call.shape(0), call.inputs[0].dtype, device, nullptr);
@@ -320,5 +327,6 @@ FRIT_CUDA_KERNELS(convolution_scale_instance_norm_clamp_scale_max) {
                      .scratch = forward_scratch,
                      .any_layout_inputs = {0},
                      .any_layout_outputs = {5},
-                     .library = cudnn::version});
+                     .library = cudnn::version,
+                     .describe = describe_forward});
 }

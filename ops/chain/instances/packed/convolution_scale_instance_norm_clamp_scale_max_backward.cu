@@ -235,13 +235,18 @@ bool has_kernel(const TensorType& image, const TensorType& convolved, Layout lay
          has_convolution_instance_norm_max_kernels(image, {convolved.dtype, weight}, padding);
 }
 
+bool has_kernel(const KernelContext& call, std::span<const TensorType> types) {
+  const Layout layout = call.inputs[2].is_contiguous() ? Layout::contiguous : Layout::channels_last;
+  return has_kernel(types[1], types[2], layout, call.as<OwnAttributes>().padding);
+}
+
 /// inputs (gradient, image, convolved, scale, post_scale, argmax, mean, rstd, argmax_input)
 /// outputs (weight_gradient, scale_gradient, post_scale_gradient, bias_gradient)
 void run_backward(const KernelContext& call) {
   const Tensor &image = call.inputs[1], &convolved = call.inputs[2];
   const Dims& padding = call.as<OwnAttributes>().padding;
   const std::vector<TensorType> types = types_of(call.inputs);
-  if (!has_kernel(types[1], types[2], convolved.is_contiguous() ? Layout::contiguous : Layout::channels_last, padding)) {
+  if (!has_kernel(call, types)) {
     return convolution_instance_norm_max_backward_in_turn(types, call.attributes).run(call);
   }
   const Dims kernel = kernel_between(image.shape(), convolved.shape(), padding);
@@ -249,6 +254,12 @@ void run_backward(const KernelContext& call) {
   dispatch_weight_and_image(convolved.dtype(), image.dtype(), [&]<class Stored, class Image>() {
     dispatch_loads(kernel, [&]<int loads>() { run_tiles<Stored, Image, loads>(call, kernel); });
   });
+}
+
+std::string describe_backward(const KernelContext& call) {
+  const std::vector<TensorType> types = types_of(call.inputs);
+  if (!has_kernel(call, types)) return convolution_instance_norm_max_backward_in_turn(types, call.attributes).schedule();
+  return schedule_of_taps(types[2].dtype);
 }
 
 std::size_t backward_scratch(const InferContext& call) {
@@ -282,5 +293,6 @@ FRIT_CUDA_KERNELS(convolution_scale_instance_norm_clamp_scale_max_backward) {
                      .halves = true,
                      .scratch = backward_scratch,
                      .any_layout_inputs = {1, 2},
-                     .library = cudnn::version});
+                     .library = cudnn::version,
+                     .describe = describe_backward});
 }

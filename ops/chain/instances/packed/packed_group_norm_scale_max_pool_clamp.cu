@@ -333,6 +333,14 @@ void run_forward(const KernelContext& call) {
   });
 }
 
+std::string describe_forward(const KernelContext& call) {
+  const std::vector<TensorType> types = types_of(call.inputs);
+  if (!has_kernels(call.inputs[0], types[1], call.as<OwnAttributes>())) {
+    return packed_group_norm_pool_in_turn(types, call.attributes).schedule();
+  }
+  return schedule_of_taps(types[1].dtype);
+}
+
 std::size_t forward_scratch(const InferContext& call) {
   const auto& attributes = call.as<OwnAttributes>();
   const Device device = cuda::current_device();
@@ -355,5 +363,10 @@ std::size_t forward_scratch(const InferContext& call) {
 FRIT_CUDA_KERNELS(packed_group_norm_scale_max_pool_clamp) {
   using namespace frit::ops;
   registry.add_cuda("packed_group_norm_scale_max_pool_clamp",
-                    {.run = run_forward, .halves = true, .scratch = forward_scratch, .any_layout_inputs = {0}, .library = cudnn::version});
+                    {.run = run_forward,
+                     .halves = true,
+                     .scratch = forward_scratch,
+                     .any_layout_inputs = {0},
+                     .library = cudnn::version,
+                     .describe = describe_forward});
 }

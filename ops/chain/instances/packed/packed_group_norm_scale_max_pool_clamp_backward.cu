@@ -195,6 +195,14 @@ void run_backward(const KernelContext& call) {
   });
 }
 
+std::string describe_backward(const KernelContext& call) {
+  const std::vector<TensorType> types = types_of(call.inputs);
+  if (!has_kernels(call.inputs[1], types[2], call.as<OwnAttributes>())) {
+    return packed_group_norm_pool_backward_in_turn(types, call.attributes).schedule();
+  }
+  return schedule_of_taps(types[2].dtype);
+}
+
 std::size_t backward_scratch(const InferContext& call) {
   const auto& attributes = call.as<OwnAttributes>();
   const Device device = cuda::current_device();
@@ -223,5 +231,6 @@ FRIT_CUDA_KERNELS(packed_group_norm_scale_max_pool_clamp_backward) {
                      .halves = true,
                      .scratch = backward_scratch,
                      .any_layout_inputs = {1},
-                     .library = cudnn::version});
+                     .library = cudnn::version,
+                     .describe = describe_backward});
 }

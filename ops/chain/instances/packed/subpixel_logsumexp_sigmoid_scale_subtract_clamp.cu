@@ -155,13 +155,19 @@ struct BackwardScratch {
         bytes(partials + blocks * sizeof(double)) {}
 };
 
+/// If there is the scratch memory.
+std::optional<SubpixelTiles> backward_tiles_of(const KernelContext& call) {
+  const Tensor &image = call.inputs[1], &weight = call.inputs[2];
+  const std::optional<SubpixelTiles> tiles = tiles_of(image, weight, call.attributes);
+  const bool fits = tiles && call.scratch.size() >= BackwardScratch(*tiles, weight.dtype(), image.device().index).bytes;
+  return fits ? tiles : std::nullopt;
+}
+
 /// inputs (gradient, image, weight, bias), outputs (weight_gradient, bias_gradient)
 void run_backward(const KernelContext& call) {
   const Tensor &image = call.inputs[1], &weight = call.inputs[2], &weight_gradient = call.outputs[0], &bias_gradient = call.outputs[1];
-  const std::optional<SubpixelTiles> tiles = tiles_of(image, weight, call.attributes);
-  if (!tiles || call.scratch.size() < BackwardScratch(*tiles, weight.dtype(), image.device().index).bytes) {
-    return subpixel_logsumexp_backward_in_turn(types_of(call.inputs), call.attributes).run(call);
-  }
+  const std::optional<SubpixelTiles> tiles = backward_tiles_of(call);
+  if (!tiles) return subpixel_logsumexp_backward_in_turn(types_of(call.inputs), call.attributes).run(call);
   const BackwardScratch scratch(*tiles, weight.dtype(), image.device().index);
   auto* const partials = reinterpret_cast<float*>(call.scratch.data());
   auto* const block_sums = reinterpret_cast<double*>(call.scratch.data() + scratch.partials);
@@ -180,6 +186,16 @@ void run_backward(const KernelContext& call) {
                    static_cast<int>(scratch.blocks));
     }
   });
+}
+
+std::string describe_forward(const KernelContext& call) {
+  if (tiles_of(call.inputs[0], call.inputs[1], call.attributes)) return schedule_of_taps(call.inputs[1].dtype());
+  return subpixel_logsumexp_in_turn(types_of(call.inputs), call.attributes).schedule();
+}
+
+std::string describe_backward(const KernelContext& call) {
+  if (backward_tiles_of(call)) return schedule_of_taps(call.inputs[2].dtype());
+  return subpixel_logsumexp_backward_in_turn(types_of(call.inputs), call.attributes).schedule();
 }
 
 /// What a call is given, as far as rules for scratch memory know it.
@@ -207,11 +223,17 @@ std::size_t backward_scratch(const InferContext& call) {
 FRIT_CUDA_KERNELS(subpixel_logsumexp_sigmoid_scale_subtract_clamp) {
   using namespace frit::ops;
   registry.add_cuda("subpixel_logsumexp_sigmoid_scale_subtract_clamp",
-                    {.run = run_forward, .halves = true, .scratch = forward_scratch, .any_layout_inputs = {0}, .library = cudnn::version});
+                    {.run = run_forward,
+                     .halves = true,
+                     .scratch = forward_scratch,
+                     .any_layout_inputs = {0},
+                     .library = cudnn::version,
+                     .describe = describe_forward});
   registry.add_cuda("subpixel_logsumexp_sigmoid_scale_subtract_clamp_backward",
                     {.run = run_backward,
                      .halves = true,
                      .scratch = backward_scratch,
                      .any_layout_inputs = {1},
-                     .library = cudnn::version});
+                     .library = cudnn::version,
+                     .describe = describe_backward});
 }

@@ -145,6 +145,7 @@ TEST_F(CudaConvolutionInstanceNormMax, TakesSamplesThatNoClusterHolds) {
   const std::vector<Tensor> expected = ops::run(forward, exactly(inputs), large.attributes());
   const std::vector<Tensor> found = run_on_gpu(ops::registry().find(forward), inputs, large.attributes());
   expect_near({found[0]}, {expected[0]}, 4e-3, "large");
+  EXPECT_EQ(ran, "in turn, with no kernel for the whole: conv2d, scale_instance_norm_clamp_scale_max");
 }
 
 TEST_F(CudaConvolutionInstanceNormMax, OfEqualValuesTheFirstWins) {
