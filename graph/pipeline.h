@@ -41,7 +41,7 @@ Graph fold_channel_affines(const Graph& graph);
 /// Likewise where weight and bias are the same in every run, so that these products are computed once.
 Graph prepare_channel_affines(const Graph& graph);
 /// Operations along an image's last axis, which then becomes the second, are done along that one, by another operator's `along_channels`
-/// rule, where elementwise operations follow, which it may take in.
+/// rule, where elementwise operations follow, which it may take in; so are those before, if nothing but such operations lies between.
 Graph compute_along_channels(const Graph& graph);
 /// Elementwise operations, which broadcast, read what an expansion was made of.
 Graph read_through_expansions(const Graph& graph);

@@ -1,3 +1,5 @@
+#include <optional>
+
 #include "frit/graph/pipeline.h"
 #include "frit/graph/rewriter.h"
 #include "frit/ops/operator/registry.h"
@@ -30,32 +32,65 @@ Value along_channels(const Node& call, std::span<const Value> inputs) {
   return {};
 }
 
+bool is_unary_elementwise(const Node& node) {
+  return node.kind == NodeKind::operation && node.op->elementwise && node.inputs.size() == 1 && node.outputs.size() == 1;
+}
+
+class AlongChannels {
+ public:
+  explicit AlongChannels(const Graph& graph) : graph_(graph), uses_(use_counts(graph)), is_followed_(uses_.size(), false), rewriter_(graph) {
+    for (const Node& node : graph.nodes()) {
+      if (node.kind != NodeKind::operation || !node.op->elementwise) continue;
+      for (const int id : node.inputs) is_followed_[static_cast<std::size_t>(id)] = true;
+    }
+  }
+
+  /// None if there is nothing to do.
+  std::optional<Graph> run() {
+    bool changed = false;
+    for (const Node& node : graph_.nodes()) {
+      const Value result = moves_last_axis_to_channels(graph_, node) ? moved_before(node) : Value();
+      result ? rewriter_.map(node.outputs[0], result) : rewriter_.copy(node);
+      changed = changed || result;
+    }
+    return changed ? std::optional(remove_dead_code(rewriter_.finish())) : std::nullopt;
+  }
+
+ private:
+  bool once(int id) const { return uses_[static_cast<std::size_t>(id)] == 1; }
+
+  /// The permutation's result where it comes first: before elementwise operations and the one that these follow.
+  Value moved_before(const Node& permutation) {
+    if (!once(permutation.inputs[0])) return {};
+    std::vector<const Node*> after;
+    const Node* call = &graph_.producer(permutation.inputs[0]);
+    for (; is_unary_elementwise(*call) && once(call->inputs[0]); call = &graph_.producer(call->inputs[0])) after.push_back(call);
+    const int last = permutation.outputs[0];
+    const bool is_followed = !after.empty() || (once(last) && is_followed_[static_cast<std::size_t>(last)]);
+    if (!is_followed || !keeps_rank(graph_, *call)) return {};
+    Values inputs = rewriter_(call->inputs);
+    Graph& target = rewriter_.target();
+    inputs[0] = target.emit(*permutation.op, std::span(inputs).first(1), permutation.attributes)[0];
+    Value result = along_channels(*call, inputs);
+    for (auto node = after.rbegin(); result && node != after.rend(); ++node) {
+      result = target.emit(*(*node)->op, {{result}}, (*node)->attributes)[0];
+    }
+    return result;
+  }
+
+  const Graph& graph_;
+  std::vector<int> uses_;
+  std::vector<bool> is_followed_;
+  Rewriter rewriter_;
+};
+
 }  // namespace
 
 Graph compute_along_channels(const Graph& graph) {
-  const std::vector<int> uses = use_counts(graph);
-  std::vector<bool> is_followed(uses.size(), false);  // by elementwise operations
-  for (const Node& node : graph.nodes()) {
-    if (node.kind != NodeKind::operation || !node.op->elementwise) continue;
-    for (const int id : node.inputs) is_followed[static_cast<std::size_t>(id)] = true;
-  }
-  const auto once = [&](int id) { return uses[static_cast<std::size_t>(id)] == 1; };
-  const auto moved = [&](const Node& node) {
-    return moves_last_axis_to_channels(graph, node) && once(node.inputs[0]) && once(node.outputs[0]) &&
-           is_followed[static_cast<std::size_t>(node.outputs[0])];
-  };
-  Rewriter rewriter(graph);
-  for (const Node& node : graph.nodes()) {
-    Value result;
-    const Node* const call = moved(node) ? &graph.producer(node.inputs[0]) : nullptr;
-    if (call != nullptr && keeps_rank(graph, *call)) {
-      Values inputs = rewriter(call->inputs);
-      inputs[0] = rewriter.target().emit(*node.op, std::span(inputs).first(1), node.attributes)[0];
-      result = along_channels(*call, inputs);
-    }
-    result ? rewriter.map(node.outputs[0], result) : rewriter.copy(node);
-  }
-  return remove_dead_code(rewriter.finish());
+  Graph result = graph;
+  // A permutation that has been moved may be moved again.
+  while (std::optional<Graph> next = AlongChannels(result).run()) result = std::move(*next);
+  return result;
 }
 
 }  // namespace frit::graph

@@ -223,10 +223,12 @@ TEST_F(ConvolutionChains, BeginWithLinearLayersOverChannels) {
   graph_.output("f", relu(permute(reshape(x_, {2, 5, 6, 4}), {0, 3, 1, 2})));
   graph_.output("g", relu(permute(reshape(x_, {2, 30, 4}), {0, 2, 1})));
   graph_.output("h", relu(permute(reshape(reshape(x_, {2, 30, 4}), {2, 5, 6, 4}), {0, 3, 1, 2})));
+  const Value hidden = gelu(linear(permute(x_, {0, 2, 3, 1}), normal("hidden", {8, 4})));
+  graph_.output("i", permute(linear(hidden, normal("i", {4, 8})), {0, 3, 1, 2}) + x_);
   const Graph moved = graph::compute_along_channels(graph_);
   graph::verify(moved);
   const Names names = operations(moved);
-  EXPECT_EQ(std::count(names.begin(), names.end(), "conv2d"), 1);
+  EXPECT_EQ(std::count(names.begin(), names.end(), "conv2d"), 3);
   EXPECT_EQ(std::count(names.begin(), names.end(), "linear"), 3);
   const std::vector<Tensor> expected = results_of(graph_), found = results_of(moved);
   for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_TRUE(near(found[i], expected[i], 1e-6, largest_finite(expected[i])));
