@@ -156,11 +156,13 @@ double pass_after_library(const ConvolutionCall& call) {
 }
 
 /// Whether this takes less time than cuDNN 9, by the rates at which that computed layers of ResNet-50, a 3-D U-Net and larger ones on an
-/// H200. Products of matrices, which convolutions with one tap are, it computes faster, and convolutions of halves in two dimensions.
+/// H200. Products of matrices, which convolutions with one tap are, it computes faster, and convolutions of halves in two dimensions but for
+/// those of few channels, which it fills up.
 bool pays(const ConvolutionCall& given, const Correlation& call, const PatchShape& s, int multiprocessors) {
   constexpr double library_start = 5;  // microseconds; rates are of 1e6 operations a microsecond
   const bool deep = call.g.kernel[0] > 1, half = is_half(call.weight.dtype()), many = call.out_channels > 64;
   if (s.taps() == 1 || (half && !deep && !call.is_narrow())) return false;
+  if (call.is_narrow() && (!call.forward || call.bytes() < 16e6)) return false;  // none was measured
   const double operations = 2. * static_cast<double>(call.g.batch * product(call.output) * call.in_channels * call.out_channels) * s.taps();
   const bool large = operations > 1e11;  // whose gradients cuDNN computes about as fast as convolutions
   double rate = deep ? (many ? 300 : 225) : (many ? 400 : 215);
