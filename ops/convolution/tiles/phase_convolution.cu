@@ -50,6 +50,9 @@ struct Transposed {
   std::int64_t tile_count(const PhaseShape& s) const { return g.batch * tiles(s.z, 0) * tiles(s.y, 1) * tiles(s.x, 2); }
 };
 
+constexpr int sums_of_four_groups = 64;  ///< of a thread
+constexpr int most_parts = 4, most_parts_followed = 8;  ///< of the output channels, with which a call is still faster than cuDNN's
+
 /// How such a kernel shares a device.
 struct Schedule {
   PhaseShape shape;
@@ -63,19 +66,26 @@ struct Schedule {
   }
 };
 
-/// As many output channels at a time as registers hold with their phases, and shared memory with two tiles.
-std::optional<Schedule> schedule_of(const Transposed& call) {
-  constexpr int most_sums = 128, most_groups = 4;
+/// As many output channels at a time as leave a thread `most_sums` with their phases, and shared memory room for two tiles.
+std::optional<Schedule> schedule_within(const Transposed& call, int most_sums) {
+  constexpr int most_groups = 4;
   constexpr std::size_t most_shared_bytes = 227 << 10;  // of Hopper
   for (const int columns : {64, 32, 16}) {
     const PhaseShape shape = call.shape(columns);
     const int sums = shape.phases() * columns / 2;
     if (sums > most_sums || (columns > 16 && columns / 2 >= call.out_channels)) continue;
-    Schedule s{shape, sums > most_sums / 2 ? 2 : most_groups, ceil_divide(call.out_channels, columns), call.tile_count(shape)};
+    Schedule s{shape, sums > sums_of_four_groups ? 2 : most_groups, ceil_divide(call.out_channels, columns), call.tile_count(shape)};
     while (s.groups > 2 && s.shared_bytes() > most_shared_bytes) --s.groups;
     if (s.shared_bytes() <= most_shared_bytes && s.tiles <= INT32_MAX) return s;
   }
   return std::nullopt;
+}
+
+/// A program behind a call is computed faster by four groups of warps than by two, whose registers hold more sums, but each part of the
+/// channels reads the input anew.
+std::optional<Schedule> schedule_of(const Transposed& call, bool followed) {
+  const std::optional<Schedule> of_four = followed ? schedule_within(call, sums_of_four_groups) : std::nullopt;
+  return of_four && of_four->channel_parts <= most_parts_followed ? of_four : schedule_within(call, 2 * sums_of_four_groups);
 }
 
 bool has_sizes(const Transposed& call) {
@@ -101,10 +111,10 @@ bool lies(const Transposed& call) {
 bool pays(const Transposed& call, int multiprocessors, bool followed) {
   constexpr double least_used = 0.5;
   constexpr int tiles_of_group = 4;
-  const Schedule s = *schedule_of(call);
+  const Schedule s = *schedule_of(call, followed);
   const std::int64_t positions = s.tiles * warpgroup::rows * s.shape.phases();
   const double used = static_cast<double>(call.g.batch * product(call.g.input)) / static_cast<double>(positions);
-  return s.channel_parts <= (followed ? 8 : 4) && used >= least_used &&
+  return s.channel_parts <= (followed ? most_parts_followed : most_parts) && used >= least_used &&
          s.tiles * s.channel_parts >= std::int64_t{tiles_of_group} * s.groups * multiprocessors;
 }
 
@@ -139,7 +149,7 @@ std::optional<CentreKernel> phase_kernel(const ConvolutionCall& call, int multip
   if (call.kind != cudnn::ConvolutionKind::data_gradient || !on_tensor_cores(call.operands.weight.dtype())) return std::nullopt;
   const Transposed transposed(call);
   if (!has_sizes(transposed) || !lies(transposed)) return std::nullopt;
-  const std::optional<Schedule> schedule = schedule_of(transposed);
+  const std::optional<Schedule> schedule = schedule_of(transposed, call.program != nullptr);
   if (!schedule) return std::nullopt;
   const cuda::LaunchShape launch{dim3(schedule->blocks(multiprocessors)),
                                  dim3(static_cast<unsigned>(schedule->groups * warpgroup::threads)), schedule->shared_bytes()};

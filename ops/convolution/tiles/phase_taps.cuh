@@ -184,25 +184,26 @@ struct PhaseTaps : PhaseCall {
     }
   }
 
-  /// The products of an item, a step at an offset; the next one's words come meanwhile.
+  static constexpr int items = offsets * shape.steps, held = 3;
+
+  /// The products of an item, a step at an offset. The words of the one after the next come meanwhile, to where those before it were.
   template <int item, int... all_phases>
-  __device__ __forceinline__ static void multiply(Sums& sums, const Fragment& fragment, Fragment& next, const Rows& rows,
-                                                  std::uint64_t weights, std::integer_sequence<int, all_phases...>) {
+  __device__ __forceinline__ static void multiply(Sums& sums, Fragment (&fragments)[held], const Rows& rows, std::uint64_t weights,
+                                                  std::integer_sequence<int, all_phases...>) {
     warpgroup::begin_products();
-    (multiply<item, all_phases>(sums[all_phases], fragment, weights), ...);
+    (multiply<item, all_phases>(sums[all_phases], fragments[item % held], weights), ...);
     warpgroup::commit_products();
-    if constexpr (item + 1 < offsets * shape.steps) {
+    if constexpr (item + held - 1 < items) {
       warpgroup::wait_for_products<1>();
-      next = rows.template fragment<item + 1>();
+      fragments[(item + held - 1) % held] = rows.template fragment<item + held - 1>();
     }
   }
-  template <int... items>
+  template <int... all_items>
   __device__ __forceinline__ static void multiply_all(Sums& sums, const Rows& rows, std::uint64_t weights,
-                                                      std::integer_sequence<int, items...>) {
-    Fragment even = rows.template fragment<0>(), odd;
-    (multiply<items>(sums, items % 2 == 0 ? even : odd, items % 2 == 0 ? odd : even, rows, weights,
-                     std::make_integer_sequence<int, phases>()),
-     ...);
+                                                      std::integer_sequence<int, all_items...>) {
+    Fragment fragments[held] = {rows.template fragment<0>()};
+    if constexpr (items > 1) fragments[1] = rows.template fragment<1>();
+    (multiply<all_items>(sums, fragments, rows, weights, std::make_integer_sequence<int, phases>()), ...);
   }
 
   /// A thread has 4 neighbouring channels of each 16, at two positions.
@@ -257,7 +258,7 @@ struct PhaseTaps : PhaseCall {
       meet();
       Sums sums = {};
       for (auto& of_phase : sums) warpgroup::hold(of_phase);
-      multiply_all(sums, rows, right, std::make_integer_sequence<int, offsets * shape.steps>());
+      multiply_all(sums, rows, right, std::make_integer_sequence<int, items>());
       warpgroup::wait_for_products();
       for (auto& of_phase : sums) warpgroup::hold(of_phase);
       meet();  // all have read the tile
