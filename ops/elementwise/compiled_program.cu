@@ -234,7 +234,7 @@ class Source {
 
   void write_instruction(std::size_t n) {
     std::vector<bool> numbers;
-    for (std::size_t k = 0; k < inputs_; ++k) numbers.push_back(tensors_[k].elements() == 1 || places_[k].access == Access::repeated);
+    for (std::size_t k = 0; k < inputs_; ++k) numbers.push_back(places_[k].access == Access::repeated);
     text_ += instruction_text(program_, n, wide_, numbers);
   }
 
