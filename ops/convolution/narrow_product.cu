@@ -1,7 +1,5 @@
 // Convolutions of size 1 with few channels on one side: the bytes of the other side are what they cost.
 
-#include <bit>
-
 #include "frit/core/convert.h"
 #include "frit/core/cuda/launch.cuh"
 #include "frit/core/cuda/reduce.cuh"
@@ -27,21 +25,55 @@ struct NarrowProduct {
   __device__ float start(int result) const { return bias != nullptr && result < results ? convert<float>(bias[result]) : 0.0f; }
 };
 
-/// To at most `most` channels. `lanes`, a power of 2, share a position, 16 bytes of its channels each, and add up their sums. Reads and
-/// writes each element once, neighbours by neighbours. Deterministic.
-template <class Stored, int most>
+/// What of `most` sums of each of `lanes` threads, neighbours in a warp, one of them has when all are added up: the sums from `first` on.
+/// The threads halve what they have among each other, and beyond one sum have the same.
+template <int most, int lanes>
+struct SharedSums {
+  static constexpr int count = most > lanes ? most / lanes : 1;
+
+  int first = 0;
+  bool is_first;  ///< of those that have the same
+
+  __device__ explicit SharedSums(int lane) : is_first(lane < most) {
+    for (int part = most / 2, bit = 1; part >= count && bit < lanes; part /= 2, bit *= 2) first += (lane & bit) != 0 ? part : 0;
+  }
+  /// Leaves them in the first `count`.
+  __device__ static void add(float (&sums)[most], int lane) {
+    int left = most;
+#pragma unroll
+    for (int bit = 1; bit < lanes; bit *= 2) {
+      const bool upper = (lane & bit) != 0;
+      const int half = left / 2;
+      if (left == 1) sums[0] += __shfl_xor_sync(~0u, sums[0], bit);
+#pragma unroll
+      for (int k = 0; k < most / 2; ++k) {
+        if (k >= half) continue;
+        const float given = upper ? sums[k] : sums[k + half], kept = upper ? sums[k + half] : sums[k];
+        sums[k] = kept + __shfl_xor_sync(~0u, given, bit);
+      }
+      left = left == 1 ? 1 : half;
+    }
+  }
+};
+
+/// To at most `most` channels. `lanes` share a position, 16 bytes of its channels each, and add up their sums. Reads and writes each element
+/// once, neighbours by neighbours. Deterministic.
+template <class Stored, int most, int lanes>
 __global__ void __launch_bounds__(threads, 2)
     gather_channels(Stored* output /* (positions, results) */, const Stored* input /* (positions, sources) */,
-                    const __grid_constant__ NarrowProduct<Stored> p, int lanes) {
-  constexpr int width = cuda::vector_width<Stored>;
-  const int lane = static_cast<int>(threadIdx.x) % lanes, first_source = lane * width, groups = threads / lanes;
-  float factors[most][width], start[most];
+                    const __grid_constant__ NarrowProduct<Stored> p) {
+  using Shared = SharedSums<most, lanes>;
+  constexpr int width = cuda::vector_width<Stored>, groups = threads / lanes;
+  const int lane = static_cast<int>(threadIdx.x) % lanes, first_source = lane * width;
+  const Shared shared(lane);
+  float factors[most][width], start[Shared::count];
 #pragma unroll
   for (int k = 0; k < most; ++k) {
-    start[k] = p.start(k);
 #pragma unroll
     for (int i = 0; i < width; ++i) factors[k][i] = p.factor(k, first_source + i);
   }
+#pragma unroll
+  for (int k = 0; k < Shared::count; ++k) start[k] = p.start(shared.first + k);
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * groups;
   // The same number of times for all lanes of a warp.
   for (std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * groups; first < p.positions; first += step * positions_at_once) {
@@ -57,14 +89,19 @@ __global__ void __launch_bounds__(threads, 2)
 #pragma unroll
     for (int u = 0; u < positions_at_once; ++u) {
       const std::int64_t position = own + u * step;
+      float sums[most] = {};
 #pragma unroll
-      for (int k = 0; k < most; ++k) {
-        float sum = 0;
+      for (int i = 0; i < width; ++i) {
+        const float element = convert<float>(vectors[u][i]);
 #pragma unroll
-        for (int i = 0; i < width; ++i) sum += convert<float>(vectors[u][i]) * factors[k][i];
-        for (int other = lanes / 2; other > 0; other /= 2) sum += __shfl_xor_sync(~0u, sum, other);
-        if (k % lanes == lane && k < p.results && position < p.positions) {
-          output[position * p.results + k] = convert<Stored>(sum + start[k]);
+        for (int k = 0; k < most; ++k) sums[k] += element * factors[k][i];
+      }
+      Shared::add(sums, lane);
+#pragma unroll
+      for (int k = 0; k < Shared::count; ++k) {
+        const int result = shared.first + k;
+        if (shared.is_first && result < p.results && position < p.positions) {
+          output[position * p.results + result] = convert<Stored>(sums[k] + start[k]);
         }
       }
     }
@@ -128,17 +165,21 @@ void run(const ConvolutionCall& call, CUstream_st* stream) {
                                       .results = forward ? k : c,
                                       .result_step = forward ? c : 1,
                                       .source_step = forward ? 1 : c};
-  const bool gathers = product.results <= product.sources;
   const int vectors = std::max(product.results, product.sources) / cuda::vector_width<Stored>;
-  const int lanes = gathers ? static_cast<int>(std::bit_ceil(static_cast<unsigned>(vectors))) : vectors;
-  const auto shape = cuda::loop_shape((product.positions + positions_at_once - 1) / positions_at_once * lanes, threads);
-  const auto start = [&](auto* kernel) {
-    cuda::launch(kernel, shape, stream, call.operands.result(call.kind).template data<Stored>(),
-                 (forward ? input : output).template data<Stored>(), product, lanes);
-  };
   const bool fewest = std::min(product.results, product.sources) <= 4;
-  if (gathers) return fewest ? start(gather_channels<Stored, 4>) : start(gather_channels<Stored, 8>);
-  fewest ? start(spread_channels<Stored, 4>) : start(spread_channels<Stored, 8>);
+  const auto start = [&](auto* kernel, int lanes, auto... more) {
+    const auto shape = cuda::loop_shape((product.positions + positions_at_once - 1) / positions_at_once * lanes, threads);
+    cuda::launch(kernel, shape, stream, call.operands.result(call.kind).template data<Stored>(),
+                 (forward ? input : output).template data<Stored>(), product, more...);
+  };
+  const auto gather = [&]<int lanes>() {
+    fewest ? start(gather_channels<Stored, 4, lanes>, lanes) : start(gather_channels<Stored, 8, lanes>, lanes);
+  };
+  if (product.results > product.sources) {
+    return fewest ? start(spread_channels<Stored, 4>, vectors, vectors) : start(spread_channels<Stored, 8>, vectors, vectors);
+  }
+  if (vectors <= 4) return gather.template operator()<4>();
+  vectors <= 8 ? gather.template operator()<8>() : gather.template operator()<16>();
 }
 
 }  // namespace
