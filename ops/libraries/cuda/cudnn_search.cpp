@@ -115,10 +115,16 @@ class Search {
     });
   }
 
-  /// A pass over the result would take longer than some 30 microseconds.
+  /// A pass over the result would take longer than some 30 microseconds. That of GELU behind a product took less time than what was
+  /// compiled for both (ConvNeXt's layers, on an H200).
   bool is_worth_compiling() const {
     constexpr std::int64_t large_bytes = 64 << 20;
-    return operands_.input.defined() && operands_.result(key_.kind).bytes() >= large_bytes;
+    const std::vector<ops::ConvolutionEpilogue::Step>& steps = key_.epilogue.steps;
+    const bool has_gelu = std::any_of(steps.begin(), steps.end(), [](const ops::ConvolutionEpilogue::Step& step) {
+      return step.activation && step.activation->kind == ops::Activation::gelu;
+    });
+    const bool product_and_gelu = has_gelu && key_.geometry.kernel == ops::ImageAxes{1, 1, 1};
+    return operands_.input.defined() && operands_.result(key_.kind).bytes() >= large_bytes && !product_and_gelu;
   }
 
   void try_all(Fused fused) {
