@@ -45,26 +45,23 @@ TensorType space_to_depth_type(const InferContext& call) {
   return result;
 }
 
-/// The elements of the image that have place `place` in their block, and the blocks that these are of.
-void match_places(Tensor& image, Tensor& blocks, const Dims& place, const BlockAttributes& a) {
-  for (int axis = 0; axis < place.rank(); ++axis) {
-    const std::int64_t block = a.block[axis], size = image.dim(axis + 2);
-    const std::int64_t position = (std::max<std::int64_t>(a.offset[axis] - place[axis], 0) + block - 1) / block;
-    const std::int64_t first = std::min(position * block + place[axis] - a.offset[axis], size);
-    const std::int64_t count = (size - first + block - 1) / block;
-    image = image.slice(axis + 2, first, size, block);
-    blocks = count == 0 ? blocks.slice(axis + 2, 0, 0) : blocks.slice(axis + 2, position, position + count);
-  }
-}
-
-/// Calls body(elements of the image, their places in the blocks) for each place of a block: two views of one shape.
+/// Calls body(elements of the image, their places in the blocks) for each place of a block that has elements: two views of one shape.
 template <class Body>
 void for_each_place(const Tensor& image, const Tensor& blocks, const BlockAttributes& a, const Body& body) {
+  if (image.elements() == 0) return;
   const std::int64_t channels = image.dim(1);
-  for_each_index(a.block, [&](const Dims& place, std::int64_t number) {
-    Tensor elements = image, places = blocks.slice(1, number * channels, (number + 1) * channels);
-    match_places(elements, places, place, a);
-    if (elements.elements() > 0) body(elements, places);
+  Dims places = a.block;  // as many as the image has elements for: a block may be far larger than the image
+  for (int axis = 0; axis < places.rank(); ++axis) places[axis] = std::min(places[axis], image.dim(axis + 2));
+  for_each_index(places, [&](const Dims& first, std::int64_t) {
+    Tensor elements = image, positions = blocks;
+    std::int64_t place = 0;
+    for (int axis = 0; axis < first.rank(); ++axis) {
+      const std::int64_t block = a.block[axis], covered = first[axis] + a.offset[axis];
+      place = place * block + covered % block;
+      elements = elements.slice(axis + 2, first[axis], image.dim(axis + 2), block);
+      positions = positions.slice(axis + 2, covered / block, covered / block + elements.dim(axis + 2));
+    }
+    body(elements, positions.slice(1, place * channels, (place + 1) * channels));
   });
 }
 
