@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs every command of the README's tour as it stands there, with the build in the folder $1, in a folder that looks like the repository.
+# Runs every command of the tour in apps/README.md as it stands there, with the build in the folder $1, in a folder that looks like the repository.
 # What needs PyTorch is left out where python3 has none. Exits with 77 where the data are not there.
 set -eu
 source=$(cd "$(dirname "$0")/.." && pwd)
@@ -20,7 +20,7 @@ if python3 -c 'import numpy, safetensors, torch' 2>/dev/null; then blocks='sh|sh
 awk -v blocks="^\`\`\`($blocks)\$" '
   /^## / { tour = $0 == "## A tour" }
   /^```/ { inside = tour && $0 ~ blocks; next }
-  inside' "$source/README.md" >"$scratch/commands"
+  inside' "$source/apps/README.md" >"$scratch/commands"
 [ "$(wc -l <"$scratch/commands")" -ge 15 ] # the tour is there
 
 cd "$scratch/frit"

@@ -19,7 +19,10 @@ install(TARGETS ${libraries} ${interfaces} EXPORT frit_targets
   LIBRARY COMPONENT libraries NAMELINK_COMPONENT development ARCHIVE COMPONENT development)
 install(TARGETS frit_program RUNTIME COMPONENT program)
 install(PROGRAMS apps/frit_pytorch.py DESTINATION ${CMAKE_INSTALL_DATADIR}/frit COMPONENT program)
-install(FILES README.md DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT program)
+install(FILES README.md SECURITY.md DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT program)
+foreach(folder apps core graph models ops)
+  install(FILES ${folder}/README.md DESTINATION ${CMAKE_INSTALL_DOCDIR}/${folder} COMPONENT program)
+endforeach()
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} RENAME copyright COMPONENT program)
 
 # What shells read to complete the program's command lines, as it prints it itself; where the program cannot run, as in a cross build, there

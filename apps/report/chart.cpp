@@ -179,11 +179,15 @@ class LineChart {
 std::string line_chart(const Chart& chart) { return LineChart(chart).draw(); }
 
 std::string bar_chart(const std::string& title, const std::vector<Bar>& bars) {
-  constexpr double row = 21, names = 270, notes = 150, whole = 2 * width + 16, head = 34;
+  constexpr double row = 21, notes = 150, whole = 2 * width + 16, head = 34;
   Svg svg(whole, head + row * static_cast<double>(bars.size()) + 8);
   svg.text(0, 18, title, {.size = 13, .color = "#111"});
-  double most = 1e-300;
-  for (const Bar& bar : bars) most = std::max(most, bar.value);
+  double most = 1e-300, longest = 0;
+  for (const Bar& bar : bars) {
+    most = std::max(most, bar.value);
+    longest = std::max(longest, static_cast<double>(bar.name.size()));
+  }
+  const double names = std::clamp(7 * longest + 8, 120.0, 500.0);  // what their letters take
   double y = head;
   for (const Bar& bar : bars) {
     const double length = (whole - names - notes) * bar.value / most;

@@ -153,6 +153,12 @@ TEST_F(Report, AnyNumbersHaveAnAxisOfAFewMarks) {
   }
 }
 
+TEST_F(Report, LongNamesOfBarsHaveRoom) {
+  const std::string name(40, 'n');
+  EXPECT_TRUE(has(bar_chart("times", {{name, "1 us", 1}}), "<text x=\"280\"")) << "7 for a letter, to the left of its end";
+  EXPECT_TRUE(has(bar_chart("times", {{"short", "1 us", 1}}), "<text x=\"112\""));
+}
+
 TEST_F(Report, AxesHaveRoundMarks) {
   EXPECT_EQ(ticks(1000, 6).step, 200);
   EXPECT_EQ(ticks(0.07, 8).step, 0.01);
