@@ -24,7 +24,7 @@ mkdir -p build/package/program
 dpkg-deb --extract build/package/frit_*.deb build/package/program
 share=build/package/program/usr/share
 cmp LICENSE $share/doc/frit/copyright
-cmp README.md $share/doc/frit/README.md
+for page in README.md SECURITY.md */README.md apps/report/example.svg graph/fusion.svg; do cmp "$page" "$share/doc/frit/$page"; done
 cmp apps/frit_pytorch.py $share/frit/frit_pytorch.py
 [ -x $share/frit/frit_pytorch.py ]
 for file in bash-completion/completions/frit zsh/vendor-completions/_frit fish/vendor_completions.d/frit.fish; do

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cctype>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -31,8 +32,7 @@ std::vector<std::string> matches(const fs::path& file, const std::regex& pattern
   std::vector<std::string> found;
   std::ifstream stream(file);
   for (std::string line; std::getline(stream, line);) {
-    std::smatch match;
-    if (std::regex_search(line, match, pattern)) found.push_back(match[1]);
+    for (std::sregex_iterator match(line.begin(), line.end(), pattern), end; match != end; ++match) found.push_back((*match)[1]);
   }
   return found;
 }
@@ -95,6 +95,36 @@ TEST(Layering, RoomsOfOpsIncludeWhatIsBelow) {
     const std::regex below(rooms_below(room));
     for (const std::string& included : matches(file, include)) {
       EXPECT_TRUE(std::regex_match(included, below)) << file << " includes a header of " << included;
+    }
+  }
+}
+
+/// A heading's name in a link: "With a GPU" is #with-a-gpu.
+std::string anchor(const std::string& heading) {
+  std::string name;
+  for (const char c : heading) {
+    if (c == ' ' || c == '-') name += '-';
+    if (std::isalnum(static_cast<unsigned char>(c)) != 0) name += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  }
+  return name;
+}
+
+TEST(Layering, PagesLinkToWhatIsThere) {
+  const fs::path root = FRIT_SOURCE_DIR;
+  std::vector<fs::path> pages = {root / "README.md", root / "SECURITY.md"};
+  for (const fs::directory_entry& folder : fs::directory_iterator(root)) {
+    if (fs::exists(folder.path() / "README.md")) pages.push_back(folder.path() / "README.md");
+  }
+  EXPECT_GE(pages.size(), 7u);
+  for (const fs::path& page : pages) {
+    for (const std::string& link : matches(page, std::regex(R"(\]\((?!https?:)([^) ]+)\))"))) {
+      const std::size_t mark = std::min(link.find('#'), link.size());
+      const fs::path file = mark == 0 ? page : page.parent_path() / link.substr(0, mark);
+      ASSERT_TRUE(fs::exists(file)) << page << " links to " << link;
+      if (mark == link.size()) continue;
+      std::vector<std::string> anchors = matches(file, std::regex("^#+ (.*)"));
+      std::transform(anchors.begin(), anchors.end(), anchors.begin(), anchor);
+      EXPECT_TRUE(std::count(anchors.begin(), anchors.end(), link.substr(mark + 1)) == 1) << page << " links to " << link;
     }
   }
 }
