@@ -9,7 +9,7 @@ models in PyTorch.
 `frit verify`. `import` reads a checkpoint of frit's, and writes the state_dict of that model. Needs PyTorch and safetensors.
 
 A checkpoint of `frit train --normalize` has a normalisation of its input, which frit computes before the model. A state_dict has none: `import`
-says which it is, so that the inputs can be normalised in PyTorch, and notes it in the file, beside the weights, where `export` finds it. Weights
+says which it is, so that the inputs can be normalised in PyTorch, and notes it in the file, next to the weights, where `export` finds it. Weights
 that were saved from PyTorch are exported with --normalization.
 """
 
@@ -257,7 +257,7 @@ def make(name, config):
 
 
 def write(path, save):
-    """Runs save(path) beside the file, so that a failure leaves the old one."""
+    """Runs save(path) next to the file, so that a failure leaves the old one."""
     temporary = f"{path}.tmp.{os.getpid()}"
     try:
         save(temporary)
@@ -359,7 +359,7 @@ def say(text):
 
 
 def noted(weights, name):
-    """What run_import() noted beside the weights of this model, if they come from there."""
+    """What run_import() noted next to the weights of this model, if they come from there."""
     notes = getattr(weights, "_metadata", {}).get("", {}).get("frit", {})
     return notes if notes.get("model") == name else {}
 

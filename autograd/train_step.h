@@ -26,7 +26,7 @@ struct TrainOptions {
 /// No training counts further: numbers that a double has too.
 inline constexpr std::int64_t most_counted = std::int64_t{1} << 53;
 
-/// How far a training is, beside its variables.
+/// How far a training is, besides its variables.
 struct TrainPosition {
   std::int64_t batches = 0;   ///< steps that were run
   double learning_rate = 0;   ///< that the schedule's factor multiplies
@@ -81,7 +81,7 @@ class TrainStep {
   /// The whole step as it runs for these inputs; with `accumulate`, without the updates.
   graph::Executable& compile(const std::map<std::string, TensorType>& inputs) { return program_.compile(inputs); }
 
-  /// The memory that such a step would take beside the variables (see Program::plan).
+  /// The memory that such a step would take besides the variables (see Program::plan).
   graph::MemoryPlan plan(const std::map<std::string, TensorType>& inputs) const { return program_.plan(inputs); }
   /// Likewise that of the updates, which with `accumulate` are a program of their own; without, nothing.
   graph::MemoryPlan plan_updates() const { return update_ ? update_->plan({}) : graph::MemoryPlan(); }

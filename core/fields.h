@@ -10,7 +10,7 @@
 
 namespace frit {
 
-/// Walks the named fields of a plain struct. A struct takes part by listing its fields once:
+/// Visits the named fields of a plain struct. A struct takes part by listing its fields once:
 ///   void fields(FieldVisitor& v) { v.field("eps", eps); v.field("axes", axes); }
 /// From that one list come its text, its equality, its hash, and its JSON in both directions.
 class FieldVisitor {

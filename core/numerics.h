@@ -14,7 +14,7 @@ enum class Search { heuristic, exhaustive };
 /// Exhaustive where the environment says FRIT_SEARCH=exhaustive.
 Search default_search();
 
-/// How the libraries behind convolutions and matrix products may compute. Read when a graph is compiled; frit's own kernels are exact to
+/// How the libraries for convolutions and matrix products may compute. Read when a graph is compiled; frit's own kernels are exact to
 /// their dtype and deterministic whatever is set here.
 struct Numerics {
   bool tf32 = true;  ///< float32 products on a GPU round their factors to 10 bits of mantissa, as PyTorch's convolutions do by default

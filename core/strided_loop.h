@@ -8,14 +8,14 @@
 
 namespace frit {
 
-/// Merges neighbouring axes that every operand walks in one stride, and drops axes of size 1, in place. Afterwards the shape has rank
+/// Merges neighbouring axes that every operand passes over in one stride, and drops axes of size 1, in place. Afterwards the shape has rank
 /// 1 at least, and the last axis is the inner one.
 void collapse_axes(Shape& shape, std::span<Strides> strides);
 
 /// Elements that one task of an elementwise loop handles.
 inline constexpr std::int64_t elementwise_grain = 16384;
 
-/// Walks elements begin ... end - 1, in row-major order, of `operands` tensors of one shape that collapse_axes has seen, a run of the inner
+/// Visits elements begin ... end - 1, row-major, of `operands` tensors of one shape that collapse_axes has seen, a run of the inner
 /// axis at a time: body(offsets, steps, count), where offsets[i] is the element offset of operand i at the run's start and steps[i] its
 /// stride within the run.
 template <std::size_t operands, class Body>
@@ -46,7 +46,7 @@ void strided_range(const Shape& shape, const std::array<Strides, operands>& stri
   }
 }
 
-/// Walks all elements of `operands` tensors of one shape likewise, in parallel.
+/// Visits all elements of `operands` tensors of one shape likewise, in parallel.
 template <std::size_t operands, class Body>
 void strided_loop(Shape shape, std::array<Strides, operands> strides, const Body& body) {
   const std::int64_t elements = element_count(shape);

@@ -31,7 +31,7 @@ class Marks {
   explicit Marks(Device device);
 
   void mark();
-  /// Waits for the device. Microseconds from the first mark to each, in order; the next begin anew.
+  /// Waits for the device. Microseconds from the first mark to each, in order; the next start over.
   std::vector<double> take();
 
  private:

@@ -30,7 +30,7 @@ WantedTensors variables_of(const Graph& graph, std::string_view prefix = {});
 /// What else a file's tensors are asked for than to have the shapes that are wanted.
 struct TensorRules {
   bool exact = false;        ///< the dtype too, and what is the optimizer's: a training goes on with them
-  bool allow_extra = false;  ///< others are named only beside what is wrong
+  bool allow_extra = false;  ///< others are named only next to what is wrong
 };
 /// Throws ErrorKind::format naming *all* missing, unexpected and misshapen tensors, and those of a wrong dtype. Takes no memory for them:
 /// it is called before any is taken for what a file declares.

@@ -119,7 +119,7 @@ std::string refusal(const Model& model, std::int64_t batch, const Dims& image) {
 /// An image that no sensible configuration finds too small.
 Dims ample_image(const Model& model) { return model.image_size.empty() ? Dims::filled(model.image_rank, 512) : model.image_size; }
 
-/// What each axis needs beside ample ones.
+/// What each axis needs besides ample ones.
 Dims least_image(const Model& model, std::int64_t batch) {
   Dims least = ample_image(model);
   for (int axis = 0; axis < model.image_rank; ++axis) {

@@ -40,7 +40,7 @@ struct Model {
 struct InputNormalization {
   std::vector<double> subtract, divide;
 };
-/// The model behind a normalisation of its input, which is part of its graph, and of its checkpoints: who runs it later gives the input as
+/// The model after a normalisation of its input, which is part of its graph, and of its checkpoints: who runs it later gives the input as
 /// it was in training. Throws ErrorKind::argument for another number of channels than the model's, or a division by what is not positive.
 Model with_normalization(Model model, const InputNormalization& normalization);
 /// Likewise from a checkpoint's text. Throws ErrorKind::format.

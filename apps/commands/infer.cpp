@@ -57,7 +57,7 @@ std::vector<std::string> input_files(const InferArguments& a) {
   return is_folder(a.input) ? example_files(a.input) : std::vector<std::string>{a.input};
 }
 
-/// Beside the input: the file itself, or in a folder the .npy file of the same name: of a.nii.gz, a.npy.
+/// Next to the input: the file itself, or in a folder the .npy file of the same name: of a.nii.gz, a.npy.
 std::string partner(const InferArguments& a, const std::string& path, const std::string& input) {
   if (!is_folder(a.input)) return path;
   fs::path name = fs::path(input).filename();
@@ -331,7 +331,7 @@ void add_infer(CLI::App& app, Action& action) {
       .type_name("")
       .reads(checkpoint_of);
   add_path(command, "--input", a->input,
-           "A .npy file (N,C,...), IDX images, a PNG image or a NIfTI volume, a folder of such files, or -: NumPy arrays one behind "
+           "A .npy file (N,C,...), IDX images, a PNG image or a NIfTI volume, a folder of such files, or -: NumPy arrays one after "
            "another on standard input")
       .required()
       .reads([a](const std::string&) { return input_files(*a); });
@@ -344,7 +344,7 @@ void add_infer(CLI::App& app, Action& action) {
   add_number<double>(command, "--rtol", a->tolerance.relative, 0, 1, "How far from the reference, relative to it");
   add_number<double>(
       command, "--atol", a->tolerance.absolute, 0, 1e30,
-      "How far from the reference beside that; if not given, what the arithmetic rounds: of the largest value 2e-5, with TF32 "
+      "How far from the reference besides that; if not given, what the arithmetic rounds: of the largest value 2e-5, with TF32 "
       "on a GPU 2e-3, in halves 2e-2");
   add_number<std::int64_t>(command, "--batch-size", a->batch_size, 1, 1 << 20, "Examples at a time; arrays that wait are put together");
   add_number<std::int64_t>(command, "--queue", a->queue, 1, 1 << 20, "Arrays that may wait to be computed, and to be written");

@@ -79,7 +79,7 @@ std::unique_ptr<NewRunFolder> choose_folder(TrainArguments& a, const std::string
   return folder;
 }
 
-/// `memory`: the most bytes that the training had from the allocator, beside its data.
+/// `memory`: the most bytes that the training had from the allocator, besides its data.
 void print_score(const TrainArguments& a, const Model& model, const Score& score, std::size_t memory) {
   const bool validated = !a.settings.overfit_one_batch;
   const char* const what = validated && !a.validation.empty() ? "validation" : validated && has_test_split(a.data) ? "test" : "training";
@@ -104,7 +104,7 @@ std::shared_ptr<const Dataset> one_batch(const std::shared_ptr<const Dataset>& d
   return subset(data, std::move(indices));
 }
 
-/// What the bits of a run depend on beside its settings.
+/// What the bits of a run depend on besides its settings.
 std::string arithmetic(Device device) {
   if (device == Device::cpu()) return "cpu";
   const Numerics chosen = numerics();
@@ -312,7 +312,7 @@ void add_train(CLI::App& app, Action& action) {
       .writes();
   add_interval(command, a->interval);
   add_number<std::int64_t>(command, "--keep", a->keep, 2, 1'000'000,
-                           "How many of the newest checkpoints stay, beside the best; the default is 3");
+                           "How many of the newest checkpoints stay, besides the best; the default is 3");
   add_option(command, "--resume", a->resume,
              "Go on with the same bits: auto from the newest checkpoint of --run-dir, if there is one; latest-good likewise, passing "
              "damaged ones over; or from the checkpoint of this path. The data and the other flags must be those of the run")

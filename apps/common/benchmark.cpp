@@ -57,7 +57,7 @@ std::int64_t bytes_in_use(Device device) {
 constexpr const char* backward = "backward";
 
 /// The inputs lie in their places, in the layout that the model prefers, before the time is taken. `before` is what was in use before the
-/// model was there; backward is what comes behind the result `forward`.
+/// model was there; backward is what comes after the result `forward`.
 ModeTimes measure(const std::string& mode, graph::Executable& executable, const Bindings& inputs, const Benchmark& bench,
                   std::int64_t before, std::string_view forward) {
   allocator_of(bench.device).reset_peaks();

@@ -17,7 +17,7 @@ struct Candidate {
 /// What the last of `words`, which follow the program's name, could be completed to. None: a path.
 std::vector<Candidate> completions(const CLI::App& app, const std::vector<std::string>& words);
 
-/// The first argument with which a shell asks the program for completions of the arguments behind it.
+/// The first argument with which a shell asks the program for completions of the arguments after it.
 inline constexpr const char* completion_request = "__complete";
 
 /// A script for bash, zsh or fish that has the program complete its own command lines.

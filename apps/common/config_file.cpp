@@ -138,7 +138,7 @@ std::shared_ptr<ConfigFile> ConfigFile::add_to(CLI::App& app) {
   const std::shared_ptr<ConfigFile> file(new ConfigFile(app));
   app.config_formatter(file);
   CLI::Option* const option =
-      app.set_config("--config", "", "Take options from a file, as --print-config writes it; options beside it win");
+      app.set_config("--config", "", "Take options from a file, as --print-config writes it; options next to it win");
   // The parser looks at the value before it opens the file, whatever that is and however large.
   option->type_name("FILE")->check([each = file.get()](const std::string& path) { return each->read(path); }, "");
   app.add_flag("--print-config", file->print_, "Print the command's options as a file for --config, and do nothing else")

@@ -15,7 +15,7 @@ struct ModelSource {
 };
 
 /// `name` is a registered model or the path of a checkpoint; `config` as given to --model-config, empty for none. Throws
-/// ErrorKind::argument for an unknown name, or for a configuration beside a checkpoint, which has its own.
+/// ErrorKind::argument for an unknown name, or for a configuration given with a checkpoint, which has its own.
 ModelSource open_model(const std::string& name, const std::string& config);
 /// A registered model with the configuration of --model-config.
 Model configured_model(const std::string& name, const std::string& config);

@@ -13,7 +13,7 @@
 #include "frit/core/shape.h"
 #include "frit/core/text.h"
 
-// CLI11 stands behind these and in few sources: it takes seconds to compile.
+// CLI11 does the work of these and in few sources: it takes seconds to compile.
 namespace CLI {
 class App;
 class Option;

@@ -18,7 +18,7 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  /// `remark` stands behind the rate: "loss 0.31".
+  /// `remark` stands after the rate: "loss 0.31".
   void update(std::int64_t done, const std::string& remark);
   double seconds() const;
 

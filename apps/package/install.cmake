@@ -11,7 +11,7 @@ if(FRIT_WITH_CUDA)
 endif()
 set(cmake_folder ${CMAKE_INSTALL_LIBDIR}/cmake/frit)
 
-# A library and a program find the libraries beside them, wherever they are installed.
+# A library and a program find the libraries next to them, wherever they are installed.
 file(RELATIVE_PATH to_libraries ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_LIBDIR})
 set_target_properties(${libraries} PROPERTIES INSTALL_RPATH "$ORIGIN")
 set_target_properties(frit_program PROPERTIES INSTALL_RPATH "$ORIGIN/${to_libraries}")

@@ -208,7 +208,7 @@ std::vector<Point> smoothed(const std::vector<Point>& points, double span) {
   const auto half = static_cast<std::size_t>(std::max(span, 1.0) / 2);
   std::vector<Point> result;
   for (std::size_t i = 0; i < points.size(); ++i) {
-    // As many before as behind, so that the curve does not lag.
+    // As many before as after, so that the curve does not lag.
     const std::size_t reach = std::min({half, i, points.size() - 1 - i});
     const std::size_t begin = i - reach, end = i + reach + 1;
     const double count = counts[end] - counts[begin];

@@ -29,7 +29,7 @@ struct Bar {
   std::string name, note;
   double value;
 };
-/// Bars that lie one under another, each with its note behind it.
+/// Bars that lie one under another, each with its note after it.
 std::string bar_chart(const std::string& title, const std::vector<Bar>& bars);
 
 /// A curve that follows another: each point is the mean of the `span` points around it.

@@ -26,7 +26,7 @@ class RunRecord {
   /// What stands at the top of the report.
   void describe(std::string title, std::vector<std::pair<std::string, std::string>> facts);
   void set_memory_picture(std::string svg) { run_.memory_picture = std::move(svg); }
-  /// Takes over what was written earlier of a run that goes on after so many steps, and whole epochs; what lies behind is dropped. A file
+  /// Takes over what was written earlier of a run that goes on after so many steps, and whole epochs; what comes later is dropped. A file
   /// with lines that are no such run's is kept under another name, with a warning.
   void resume_after(std::int64_t steps, std::int64_t epochs);
 

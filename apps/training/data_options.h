@@ -25,7 +25,7 @@ struct DataOptions {
   std::shared_ptr<const Dataset> training(const std::string& path) const;
   /// The examples to measure on: patches on a grid, the middle of each image, the classes of what is learnt, which lies at `training_path`.
   std::shared_ptr<const Dataset> validation(const std::string& path, const std::string& training_path) const;
-  /// The model behind the normalisation that was asked for, as measured on the examples. Throws ErrorKind::format, naming `path`.
+  /// The model after the normalisation that was asked for, as measured on the examples. Throws ErrorKind::format, naming `path`.
   Model normalized(const Model& model, const Dataset& examples, const std::string& path) const;
 
  private:

@@ -155,7 +155,7 @@ std::int64_t largest(std::int64_t least, std::int64_t most, const Fits& fits) {
   return good;
 }
 
-/// The largest batch whose training takes at most `available` bytes beside its variables; 0 for none.
+/// The largest batch whose training takes at most `available` bytes besides its variables; 0 for none.
 std::int64_t largest_batch(const Planner& planner, std::int64_t examples, std::int64_t available) {
   const auto fits = [&](std::int64_t size, auto bytes) {
     try {

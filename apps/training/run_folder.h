@@ -11,7 +11,7 @@ std::vector<std::string> run_files(const std::string& folder);
 bool is_checkpoint_of(const std::string& folder, const std::string& path);
 
 /// A new folder for a run that was given none: runs/<model>-<local time>, such as runs/classifier-20250131-235959, with -2, -3 and so on
-/// behind it where that is taken. It goes with the object if no file was written to it, so that a run which cannot begin leaves nothing.
+/// after it where that is taken. It goes with the object if no file was written to it, so that a run which cannot begin leaves nothing.
 class NewRunFolder {
  public:
   /// Makes it. Throws ErrorKind::file_system.

@@ -9,7 +9,7 @@
 
 namespace frit::apps {
 
-/// What determines the numbers of a training, beside its model and its data: what a run that goes on must have again.
+/// What determines the numbers of a training, besides its model and its data: what a run that goes on must have again.
 struct TrainSettings {
   std::string optimizer = "adam";
   std::optional<double> rate, momentum, weight_decay, clip_norm;

@@ -38,7 +38,7 @@ struct TrainingOptions {
   bool quiet = false;
 };
 
-/// How far a run is, beside its step.
+/// How far a run is, besides its step.
 struct RunPosition {
   std::int64_t epoch = 0;
   std::int64_t batch = 0;  ///< batches of the epoch that are done

@@ -10,7 +10,7 @@ namespace frit::cuda {
 class CapturedWork {
  public:
   /// Calls part(0), part(1), ..., whose launches and asynchronous copies on the device's compute stream are recorded instead of run. At a
-  /// launch, part i waits for the earlier parts before[i], and may run beside the others. Throws what a part throws, and ErrorKind::device
+  /// launch, part i waits for the earlier parts before[i], and may run next to the others. Throws what a part throws, and ErrorKind::device
   /// for something that cannot be recorded.
   void record(int index, const std::vector<std::vector<int>>& before, const std::function<void(int)>& part);
   bool recorded() const { return graph_ != nullptr; }

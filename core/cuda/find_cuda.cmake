@@ -1,6 +1,6 @@
 # Sets FRIT_WITH_CUDA, and enables the language, as the option FRIT_CUDA and the machine say: the backend needs a CUDA compiler and cuDNN 9,
 # whose place FRIT_CUDNN_LIBRARY and FRIT_CUDNN_INCLUDE_DIR tell.
-set(FRIT_CUDNN_ROOT "" CACHE PATH "Where cuDNN 9 lies, with its folders include and lib; empty: beside CUDA or in the system's folders")
+set(FRIT_CUDNN_ROOT "" CACHE PATH "Where cuDNN 9 lies, with its folders include and lib; empty: next to CUDA or in the system's folders")
 set(FRIT_WITH_CUDA OFF)
 
 # A Python package has no libcudnn.so, which is for linking, but the versioned file alone.

@@ -22,7 +22,7 @@ class Event {
   std::shared_ptr<CUevent_st> handle_;
 };
 
-/// A stream beside the device's compute stream, which waits for it, and it for the other, only where events say so. Copies share it; the
+/// A stream next to the device's compute stream, which waits for it, and it for the other, only where events say so. Copies share it; the
 /// last one waits for its work.
 class Stream {
  public:

@@ -34,7 +34,7 @@ class EventMarks {
 
   /// When the work that the stream was given before is done.
   void mark();
-  /// Waits. Microseconds from the first mark to each, in order; the next begin anew.
+  /// Waits. Microseconds from the first mark to each, in order; the next start over.
   std::vector<double> take();
 
  private:

@@ -9,7 +9,7 @@ namespace frit {
 struct PatchOptions {
   Shape size = {};          ///< of the last axes of every tensor
   Strides stride = {};      ///< from one patch to the next; none: the size. The last patch of an axis ends where the axis does
-  std::int64_t random = 0;  ///< above 0: so many patches an epoch, at random places, anew in every epoch
+  std::int64_t random = 0;  ///< above 0: so many patches an epoch, at random places, others in every epoch
 };
 
 /// Patches of tensors in memory that lie over one another, such as a volume (1, D, H, W) and what is true of its voxels (D, H, W).

@@ -69,7 +69,7 @@ StoredDataset::StoredDataset(std::vector<NamedArray> arrays) : arrays_(std::move
       shape[0] = 1;
     else
       shape.erase(0);
-    // Nothing in the file would stand behind the number of examples.
+    // Nothing in the file would account for the number of examples.
     if (size_ != 0 && element_count(shape) == 0)
       a.input->bad('"', printable(a.name), "\" has ", size_, " examples without elements, ", shape);
     fields_.push_back({a.name, a.image ? DType::f32 : a.array.dtype, shape});

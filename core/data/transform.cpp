@@ -10,7 +10,7 @@
 namespace frit {
 namespace {
 
-/// Numbers for the decisions of an Epoch, apart from those of datasets that stand behind this one.
+/// Numbers for the decisions of an Epoch, apart from those of datasets that this one reads.
 constexpr std::uint64_t crop_decision = 0x100, flip_decision = 0x200;
 
 Shape image_axes(const Dataset::Field& field) {

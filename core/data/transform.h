@@ -24,7 +24,7 @@ struct TransformOptions {
   Shape crop = {};
   /// The image axes to turn around, each in half of the examples: 0 is the first, D or H.
   Dims flip = {};
-  /// Where to crop and what to flip is drawn anew in every epoch; otherwise the middle is taken, and nothing is flipped.
+  /// Where to crop and what to flip is drawn again in every epoch; otherwise the middle is taken, and nothing is flipped.
   bool random = true;
 };
 

@@ -108,7 +108,7 @@ void check_writable(const std::string& path);
 /// Whether both paths lead to one existing file, by a symbolic or hard link too.
 bool same_file(const std::string& a, const std::string& b);
 
-/// Removes the temporary files that processes which are gone left beside `path`.
+/// Removes the temporary files that processes which are gone left next to `path`.
 void remove_stale_temporaries(const std::string& path);
 /// Likewise all of a folder.
 void remove_stale_temporaries_in(const std::string& folder);

@@ -207,7 +207,7 @@ struct StoredHeader : Header {
   std::uint64_t data_begin;
 };
 
-/// The header, which must fit the number of bytes behind it.
+/// The header, which must fit the number of bytes after it.
 StoredHeader read_header(const Input& input, bool is_file) {
   const auto [header_begin, data_begin] = read_preamble(input);
   const std::string text = read_bytes(input, header_begin, data_begin - header_begin);

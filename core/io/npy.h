@@ -25,7 +25,7 @@ std::optional<StoredArray> find_npy_array(const Input& input);
 /// From memory; `name` stands in the messages.
 Tensor parse_npy(std::span<const std::byte> bytes, std::string_view name);
 
-/// Several arrays one behind another, as numpy.save appends them to an open file or pipe.
+/// Several arrays one after another, as numpy.save appends them to an open file or pipe.
 class NpyStream {
  public:
   /// Fills a buffer as far as the stream goes; returns the count of bytes.

@@ -250,7 +250,7 @@ class SafetensorsHeaderParser final : public nlohmann::json_sax<json> {
     return true;
   }
 
-  /// Leaves the records in the order of their data, with the names' order beside them.
+  /// Leaves the records in the order of their data, with the names' order next to them.
   void sort_by_name() {
     using Record = SafetensorsHeader::Record;
     std::vector<Record>& records = header_.records_;

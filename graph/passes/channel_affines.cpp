@@ -53,7 +53,7 @@ class ChannelAffines {
     return target.emit(*producer.op, producer.op->fold_channel_affine(inputs, producer.attributes, affine), producer.attributes);
   }
 
-  // Of what an operation reads beside its images.
+  // Of what an operation reads besides its images.
   bool has_fixed_numbers(const Node& operation) const {
     return std::count_if(operation.inputs.begin(), operation.inputs.end(), [&](int id) { return !fixed_[index(id)]; }) <= 1;
   }

@@ -7,7 +7,7 @@
 
 namespace frit {
 
-/// One reference tensor of a golden case beside what frit computes for it.
+/// One reference tensor of a golden case next to what frit computes for it.
 struct VerifyRow {
   std::string name;
   Shape shape;
@@ -15,7 +15,7 @@ struct VerifyRow {
   double relative =
       0;  ///< the same, divided by the reference's largest value; for a gradient that is all but zero, by the case's largest gradient
   double tolerance = 0;     ///< of `relative`
-  std::string remark = {};  ///< "all but zero: relative to the case's largest gradient", or what is wrong beside the size of the difference
+  std::string remark = {};  ///< "all but zero: relative to the case's largest gradient", or what else than a difference is wrong
   bool passed = false;
 };
 

@@ -17,7 +17,7 @@ struct CentreKernel {
   std::vector<std::uint64_t> argument;  ///< its bytes
   unsigned blocks, threads;
   std::size_t shared_bytes;
-  bool keeps_to_sample;                           ///< it asks for a stage's channels anew for each sample
+  bool keeps_to_sample;                           ///< it asks for a stage's channels again for each sample
   unsigned resident_blocks = 0;                   ///< of a multiprocessor, for which there are registers; 0: any number
   std::function<void(CUstream_st*)> finish = {};  ///< what is launched after it
 

@@ -8,7 +8,7 @@ namespace frit::ops {
 // The passes over columns that are normalised: one for their moments, one for the results.
 
 /// The moments of columns around their slice's first element. A thread takes them around the first element that it sees itself: however far
-/// that lies from the others, what its sums lose is small beside what it adds to them.
+/// that lies from the others, what its sums lose is small next to what it adds to them.
 template <class T, int width_, int rows_at_once = 4>
 struct ColumnMoments {
   using Computed = ops::Computed<T>;

@@ -219,7 +219,7 @@ TEST_F(BenchCommand, WritesATraceOfEveryOperator) {
     if (kind != "X") continue;
     EXPECT_GE(event["dur"].get<double>(), 0) << event;
     if (event["cat"] == "runs") {
-      EXPECT_GE(event["ts"].get<double>(), runs_end) << "runs stand one behind another";
+      EXPECT_GE(event["ts"].get<double>(), runs_end) << "runs stand one after another";
       runs_end = event["ts"].get<double>() + event["dur"].get<double>();
       ++runs;
       continue;

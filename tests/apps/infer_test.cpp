@@ -262,7 +262,7 @@ TEST_F(Infer, ComparesWithAReferenceAndNamesTheWorstElement) {
   };
   EXPECT_EQ(check("same.npy").code, 0);
   EXPECT_EQ(check("same.npy", {"--rtol", "0", "--atol", "1e-6", "--batch-size", "2"}).code, 0);
-  // Beside precision f16 the allowance is as large as its rounding.
+  // With precision f16 the allowance is as large as its rounding.
   expected.data<float>()[40] -= 0.5f;
   expected.data<float>()[7] -= 0.01f;
   for (std::int64_t i = 0; i < expected.elements(); ++i) expected.data<float>()[i] *= 1.001f;

@@ -30,7 +30,7 @@ namespace frit {
 struct Launch {
   std::vector<std::string> arguments;
   std::filesystem::path directory;            ///< that it runs in
-  std::vector<std::string> environment = {};  ///< "NAME=value", beside what this process has
+  std::vector<std::string> environment = {};  ///< "NAME=value", besides what this process has
   bool gpu = false;                           ///< sees the machine's GPUs
   std::size_t memory_limit = 0;               ///< bytes of address space; 0: none
   std::size_t file_limit = 0;                 ///< bytes of a file that it writes; 0: none

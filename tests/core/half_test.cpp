@@ -87,7 +87,7 @@ TYPED_TEST(HalfTest, RoundsToNearestEven) {
     const auto value = std::bit_cast<float>(static_cast<std::uint32_t>(generator()));
     ASSERT_TRUE(check(value)) << value;
   }
-  // Every midpoint between neighbours, and the floats beside it.
+  // Every midpoint between neighbours, and the floats next to it.
   for (std::size_t i = 0; i + 1 < table.size(); ++i) {
     const auto middle = static_cast<float>(table[i] / 2 + table[i + 1] / 2);
     for (const float value : {middle, std::nextafter(middle, INFINITY), std::nextafter(middle, 0.0f)}) {

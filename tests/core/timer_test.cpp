@@ -43,7 +43,7 @@ TEST(Marks, CountFromTheFirst) {
   EXPECT_EQ(times[0], 0);
   EXPECT_LE(times[1], times[2]);
   marks.mark();
-  EXPECT_EQ(marks.take(), std::vector<double>{0}) << "anew";
+  EXPECT_EQ(marks.take(), std::vector<double>{0}) << "started over";
 }
 
 }  // namespace

@@ -32,7 +32,7 @@ std::uint64_t crc32_of(std::string_view bytes) {
   return ::crc32(0, reinterpret_cast<const Bytef*>(bytes.data()), static_cast<uInt>(bytes.size()));
 }
 
-/// Puts the right checksum behind every chunk.
+/// Puts the right checksum after every chunk.
 void mend_png(std::string& bytes) {
   for (std::size_t at = 8; at + 12 <= bytes.size();) {
     const std::uint64_t length = big_endian(bytes.substr(at, 4));

@@ -10,7 +10,7 @@ namespace frit::fuzzing {
 /// Changes bytes that lie in room for `most`; returns their new count: LLVMFuzzerMutate.
 using MutateBytes = std::size_t (*)(std::uint8_t* bytes, std::size_t size, std::size_t most);
 
-/// Changes a file of a format and keeps what a reader looks at first in order (lengths, offsets, checksums), so that what lies behind it is
+/// Changes a file of a format and keeps what a reader looks at first in order (lengths, offsets, checksums), so that what lies after it is
 /// reached. The result may have more than `most` bytes, and is then of no use.
 using Mutator = std::string (*)(const std::string& bytes, std::size_t most, unsigned seed, MutateBytes mutate);
 

@@ -1,4 +1,4 @@
-// The networks beside torchvision's, on golden files: outputs at inference and in training, and gradients, with parameters that a formula
+// The networks against torchvision's, on golden files: outputs at inference and in training, and gradients, with parameters that a formula
 // gives (see tests/golden/make_networks.py). And without files: what their parameters are, and that they learn.
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // Twice the resolution in every direction: block C on magnetic resonance images. The network learns on the head `ch2` what the mean of
-// 2x2x2 voxels has lost, and is measured on the brain of another head, of another species and another scanner, `inia19-t1-brain`, beside
+// 2x2x2 voxels has lost, and is measured on the brain of another head, of another species and another scanner, `inia19-t1-brain`, next to
 // trilinear interpolation: PSNR = 10 log10(largest value squared / mean squared error), over all voxels.
 //
 //   super_resolution [STEPS [PICTURE [FOLDER]]]

@@ -81,8 +81,8 @@ std::optional<Schedule> schedule_within(const Transposed& call, int most_sums) {
   return std::nullopt;
 }
 
-/// A program behind a call is computed faster by four groups of warps than by two, whose registers hold more sums, but each part of the
-/// channels reads the input anew.
+/// A program after a call is computed faster by four groups of warps than by two, whose registers hold more sums, but each part of the
+/// channels reads the input again.
 std::optional<Schedule> schedule_of(const Transposed& call, bool followed) {
   const std::optional<Schedule> of_four = followed ? schedule_within(call, sums_of_four_groups) : std::nullopt;
   return of_four && of_four->channel_parts <= most_parts_followed ? of_four : schedule_within(call, 2 * sums_of_four_groups);

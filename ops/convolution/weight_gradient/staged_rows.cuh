@@ -90,7 +90,7 @@ struct GradientStager {
 };
 
 /// Brings the rows of the input that are new in tiles, as right factors: 4 pixels of a channel are 16 bytes, and 8 channels of these lie
-/// one after the other. Rows are copied as they lie in memory, and written anew when all threads have read what they copied of them.
+/// one after the other. Rows are copied as they lie in memory, and written again when all threads have read what they copied of them.
 struct RowStager {
   static constexpr int most_quads = 2;  ///< of a thread in a row: 4 pixels of 4 channels each
 

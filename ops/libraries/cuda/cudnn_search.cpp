@@ -115,7 +115,7 @@ class Search {
     });
   }
 
-  /// A pass over the result would take longer than some 30 microseconds. That of GELU behind a product took less time than what was
+  /// A pass over the result would take longer than some 30 microseconds. That of GELU after a product took less time than what was
   /// compiled for both (ConvNeXt's layers, on an H200).
   bool is_worth_compiling() const {
     constexpr std::int64_t large_bytes = 64 << 20;

@@ -17,7 +17,7 @@ namespace frit::testing {
 /// Processor time of this process in seconds: the same on a machine that is busy with other things.
 inline double processor_seconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
 
-/// The most bytes of memory that `action` takes beside what was there before.
+/// The most bytes of memory that `action` takes besides what was there before.
 template <class Action>
 std::size_t peak_memory(const Action& action) {
   const auto most_resident = [] {

@@ -20,7 +20,7 @@ def numbers(*values: float) -> torch.Tensor:
 
 
 def next_to(value: float, towards: float) -> float:
-    """The float32 number beside `value`."""
+    """The float32 number next to `value`."""
     return torch.nextafter(torch.tensor(value, dtype=torch.float32), torch.tensor(towards, dtype=torch.float32)).item()
 
 
@@ -56,7 +56,7 @@ def unary(name, function, attributes=None, positive=False, extra=(), nan_gradien
 
 
 def bounds(*kinks: float) -> torch.Tensor:
-    """The kinks of a function and the numbers beside them."""
+    """The kinks of a function and the numbers next to them."""
     return numbers(*(v for k in kinks for v in (next_to(k, -INF), k, next_to(k, INF))))
 
 

@@ -1,4 +1,4 @@
-"""The chains behind a convolution that have one fused operator each, written as the models write them."""
+"""The chains after a convolution that have one fused operator each, written as the models write them."""
 import math
 
 import torch
