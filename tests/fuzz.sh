@@ -1,7 +1,8 @@
 #!/bin/sh
 # Builds the fuzz targets of tests/fuzz with clang++ and libFuzzer, and runs each for some seconds (20, or the first argument; 0: its corpus
-# alone), as many at a time as there are cores. Other arguments name targets. What makes one fail, or takes more than 2 GB or 10 seconds, is
-# left in build/asan/found, with its log. Installs what it needs.
+# alone), as many at a time as there are cores. Other arguments name targets. The same program meets the same inputs at every run; FRIT_FUZZ_SEED
+# gives others (0: at every run). What makes one fail, or takes more than 2 GB or 10 seconds, is left in build/asan/found, with its log. Installs
+# what it needs.
 set -eu
 cd "$(dirname "$0")/.."
 found=build/asan/found
@@ -11,7 +12,7 @@ if [ "${1:-}" = --one ]; then
   [ "$3" -gt 0 ] || limit=-runs=0
   grown=$(mktemp -d)  # the corpus itself stays as it is
   trap 'rm -r "$grown"' EXIT
-  ASAN_OPTIONS=quarantine_size_mb=16:malloc_context_size=4 "build/asan/tests/fuzz_$target" "$limit" -entropic=0 -rss_limit_mb=2048 \
+  ASAN_OPTIONS=quarantine_size_mb=16:malloc_context_size=4 "build/asan/tests/fuzz_$target" "$limit" "-seed=${FRIT_FUZZ_SEED:-1}" -entropic=0 -rss_limit_mb=2048 \
     -malloc_limit_mb=600 -timeout=10 -print_final_stats=1 "-artifact_prefix=$found/$target-" "$grown" "tests/fuzz/corpus/$target" \
     > "$log" 2>&1 || code=$?
   if [ "$code" -ne 0 ]; then
