@@ -36,6 +36,8 @@ void Dims::erase(int axis) {
   --rank_;
 }
 
+void Dims::require_rank(int expected) const { require(rank_ == expected, "expected a shape of rank ", expected, ", got ", *this); }
+
 std::ostream& operator<<(std::ostream& out, const Dims& dims) {
   if (dims.empty()) return out << "scalar";
   for (int i = 0; i < dims.rank(); ++i) out << (i == 0 ? "" : "x") << dims[i];

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <concepts>
 #include <cstdint>
 #include <initializer_list>
 #include <iosfwd>
@@ -16,6 +17,11 @@ class Dims {
 
   Dims() = default;
   Dims(std::initializer_list<std::int64_t> values);
+  /// One number, which stands for {number}: `.kernel_size = 3`, `sum(x, 1)`.
+  template <std::integral Integer>
+  requires(!std::same_as<Integer, bool>) Dims(Integer value) : rank_(1) {  // NOLINT: meant to convert
+    values_[0] = static_cast<std::int64_t>(value);
+  }
   explicit Dims(std::span<const std::int64_t> values);  ///< throws ErrorKind::argument above rank 8
   static Dims filled(int rank, std::int64_t value);
 
@@ -28,6 +34,15 @@ class Dims {
   std::int64_t* begin() { return values_.data(); }
   std::int64_t* end() { return values_.data() + rank_; }
   std::int64_t back() const { return values_[static_cast<std::size_t>(rank_ - 1)]; }
+  /// All of them, to be named: `auto [n, c, h, w] = x.shape().as<4>();`. Throws ErrorKind::argument for another rank.
+  template <std::size_t rank>
+  std::array<std::int64_t, rank> as() const {
+    static_assert(rank <= max_rank, "Dims has at most 8 numbers");
+    require_rank(static_cast<int>(rank));
+    std::array<std::int64_t, rank> numbers;
+    std::copy_n(begin(), rank, numbers.begin());
+    return numbers;
+  }
 
   void push_back(std::int64_t value);  ///< throws ErrorKind::argument at rank 8
   void insert(int axis, std::int64_t value);
@@ -36,6 +51,8 @@ class Dims {
   friend bool operator==(const Dims& a, const Dims& b) { return a.rank_ == b.rank_ && std::equal(a.begin(), a.end(), b.begin()); }
 
  private:
+  void require_rank(int expected) const;
+
   std::array<std::int64_t, max_rank> values_{};
   int rank_ = 0;
 };

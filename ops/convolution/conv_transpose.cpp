@@ -69,10 +69,10 @@ std::vector<Sample> samples(int image_rank) {
   if (image_rank == 2) {
     return {{{Shape{2, 3, 4, 5}, Shape{3, 4, 3, 2}, Shape{4}}},
             {{Shape{2, 4, 3, 4}, Shape{4, 3, 3, 3}, Shape{6}},
-             ConvolutionOptions{.stride = {2}, .padding = {1}, .groups = 2, .output_padding = {1, 0}}},
+             ConvolutionOptions{.stride = {2}, .padding = {1}, .output_padding = {1, 0}, .groups = 2}},
             {{Shape{1, 2, 3, 2}, Shape{2, 3, 2, 2}}, ConvolutionOptions{.stride = {3}, .output_padding = {2}}},
             {{Shape{1, 2, 3, 3}, Shape{2, 2, 3, 3}, Shape{2}},
-             ConvolutionOptions{.stride = {2, 1}, .padding = {2, 1}, .dilation = {3, 2}, .output_padding = {2, 1}}},
+             ConvolutionOptions{.stride = {2, 1}, .padding = {2, 1}, .output_padding = {2, 1}, .dilation = {3, 2}}},
             {{Shape{1, 4, 3, 4}, Shape{4, 1, 3, 4}, Shape{4}}, ConvolutionOptions{.stride = {2}, .padding = {1}, .groups = 4}},
             {{Shape{1, 1, 1, 1}, Shape{1, 1, 1, 1}, Shape{1}}},
             {{Shape{3, 4, 2, 5}, Shape{4, 8, 1, 1}, Shape{8}}},

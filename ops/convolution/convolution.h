@@ -7,11 +7,11 @@ namespace frit {
 
 /// Dims fields hold one number an image axis; empty means the default everywhere, one number means it everywhere.
 struct ConvolutionOptions {
-  Dims stride = {};    ///< default 1
-  Dims padding = {};   ///< zeros on both sides; default 0
-  Dims dilation = {};  ///< default 1
-  std::int64_t groups = 1;
+  Dims stride = {};          ///< default 1
+  Dims padding = {};         ///< zeros on both sides; default 0
   Dims output_padding = {};  ///< transposed only: extra size at the end; default 0, less than stride or dilation
+  Dims dilation = {};        ///< default 1
+  std::int64_t groups = 1;
 
   void fields(FieldVisitor& v);
 };

@@ -8,34 +8,23 @@
 #include "frit/ops/shape/shape_ops.h"
 
 namespace frit {
-namespace {
-
-/// A plain number as an operand next to `like`.
-Value operand(Value like, double value) {
-  const Tensor tensor = Tensor::full({}, value, like.dtype());
-  require(is_floating(like.dtype()) || tensor.item() == value, "the number ", value, " cannot be an operand of an ", like.dtype(),
-          " value");
-  return like.emitter().constant(tensor);
-}
-
-}  // namespace
 
 Value operator+(Value a, Value b) { return ops::emit_one("add", {a, b}); }
 Value operator-(Value a, Value b) { return ops::emit_one("subtract", {a, b}); }
 Value operator*(Value a, Value b) { return ops::emit_one("multiply", {a, b}); }
 Value operator/(Value a, Value b) { return ops::emit_one("divide", {a, b}); }
-Value operator+(Value a, double b) { return a + operand(a, b); }
-Value operator-(Value a, double b) { return a - operand(a, b); }
-Value operator*(Value a, double b) { return a * operand(a, b); }
-Value operator/(Value a, double b) { return a / operand(a, b); }
-Value operator+(double a, Value b) { return operand(b, a) + b; }
-Value operator-(double a, Value b) { return operand(b, a) - b; }
-Value operator*(double a, Value b) { return operand(b, a) * b; }
-Value operator/(double a, Value b) { return operand(b, a) / b; }
+Value operator+(Value a, double b) { return a + ops::scalar(a, b); }
+Value operator-(Value a, double b) { return a - ops::scalar(a, b); }
+Value operator*(Value a, double b) { return a * ops::scalar(a, b); }
+Value operator/(Value a, double b) { return a / ops::scalar(a, b); }
+Value operator+(double a, Value b) { return ops::scalar(b, a) + b; }
+Value operator-(double a, Value b) { return ops::scalar(b, a) - b; }
+Value operator*(double a, Value b) { return ops::scalar(b, a) * b; }
+Value operator/(double a, Value b) { return ops::scalar(b, a) / b; }
 Value operator-(Value a) { return ops::emit_one("negate", {a}); }
 
 Value power(Value base, Value exponent) { return ops::emit_one("power", {base, exponent}); }
-Value power(Value base, double exponent) { return power(base, operand(base, exponent)); }
+Value power(Value base, double exponent) { return power(base, ops::scalar(base, exponent)); }
 Value minimum(Value a, Value b) { return ops::emit_one("minimum", {a, b}); }
 Value maximum(Value a, Value b) { return ops::emit_one("maximum", {a, b}); }
 
@@ -195,7 +184,7 @@ FRIT_OPERATORS(arithmetic) {
         return ChannelAffine{{}, -x};
       },
       [](Value x) {
-        return ChannelAffine{expand(operand(x, -1), x.shape()), x};
+        return ChannelAffine{expand(ops::scalar(x, -1), x.shape()), x};
       });
   // Not marked commutative: of -0 and 0 they give one by its place.
   Operator minimum = binary("minimum", "the smaller of a and b; NaN if either is", shared_gradient("minimum_backward"),

@@ -5,7 +5,7 @@
 namespace frit {
 
 // Elementwise with NumPy broadcasting; both operands have one dtype. Operator names: add subtract multiply divide power minimum maximum.
-// A plain number becomes a scalar constant of the other operand's dtype.
+// A plain number becomes a scalar constant of the other operand's dtype, which must have it.
 Value operator+(Value a, Value b);
 Value operator-(Value a, Value b);
 Value operator*(Value a, Value b);
@@ -19,6 +19,16 @@ Value operator-(double a, Value b);
 Value operator*(double a, Value b);
 Value operator/(double a, Value b);
 Value operator-(Value a);  ///< operator "negate"
+
+// The handle `a` then stands for the result; its copies stay what they are.
+inline Value& operator+=(Value& a, Value b) { return a = a + b; }
+inline Value& operator-=(Value& a, Value b) { return a = a - b; }
+inline Value& operator*=(Value& a, Value b) { return a = a * b; }
+inline Value& operator/=(Value& a, Value b) { return a = a / b; }
+inline Value& operator+=(Value& a, double b) { return a = a + b; }
+inline Value& operator-=(Value& a, double b) { return a = a - b; }
+inline Value& operator*=(Value& a, double b) { return a = a * b; }
+inline Value& operator/=(Value& a, double b) { return a = a / b; }
 
 Value power(Value base, Value exponent);
 Value power(Value base, double exponent);

@@ -12,6 +12,12 @@ Value less(Value a, Value b) { return ops::emit_one("less", {a, b}); }
 Value less_equal(Value a, Value b) { return ops::emit_one("less_equal", {a, b}); }
 Value greater(Value a, Value b) { return ops::emit_one("greater", {a, b}); }
 Value greater_equal(Value a, Value b) { return ops::emit_one("greater_equal", {a, b}); }
+Value equal(Value a, double b) { return equal(a, ops::scalar(a, b)); }
+Value not_equal(Value a, double b) { return not_equal(a, ops::scalar(a, b)); }
+Value less(Value a, double b) { return less(a, ops::scalar(a, b)); }
+Value less_equal(Value a, double b) { return less_equal(a, ops::scalar(a, b)); }
+Value greater(Value a, double b) { return greater(a, ops::scalar(a, b)); }
+Value greater_equal(Value a, double b) { return greater_equal(a, ops::scalar(a, b)); }
 
 Value where(Value condition, Value a, Value b) { return ops::emit_one("where", {condition, a, b}); }
 

@@ -24,6 +24,11 @@ Value emit_one(std::string_view op, std::initializer_list<Value> inputs, Attribu
   return emit(op, inputs, std::move(attributes)).front();
 }
 
-Value scalar(Value like, double value) { return like.emitter().constant(Tensor::full({}, value, like.dtype())); }
+Value scalar(Value like, double value) {
+  const Tensor constant = Tensor::full({}, value, like.dtype());
+  require(is_floating(like.dtype()) || constant.item() == value, "the number ", value, " cannot be an operand of an ", like.dtype(),
+          " value");
+  return like.emitter().constant(constant);
+}
 
 }  // namespace frit::ops

@@ -26,7 +26,7 @@ Values emit(std::string_view op, std::initializer_list<Value> inputs, Attributes
 /// The same for an operator with one result, or whose further results are for its gradient only.
 Value emit_one(std::string_view op, std::initializer_list<Value> inputs, Attributes attributes = {});
 
-/// A scalar constant of the dtype, where `like` lives.
+/// A scalar constant of the dtype, where `like` lives. Throws ErrorKind::argument if an integer dtype does not have the value.
 Value scalar(Value like, double value);
 
 }  // namespace frit::ops

@@ -40,6 +40,8 @@ class Value {
   DType dtype() const { return type().dtype; }
   int rank() const { return shape().rank(); }
   std::int64_t dim(std::int64_t axis) const { return shape()[normalize_axis(axis, rank(), "Value::dim")]; }
+  /// select(*this, 0, index), see shape_ops.h.
+  Value operator[](std::int64_t index) const;
 
   friend bool operator==(const Value&, const Value&) = default;
 

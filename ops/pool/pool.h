@@ -1,5 +1,7 @@
 #pragma once
 
+#include <concepts>
+
 #include "frit/ops/operator/attributes.h"
 #include "frit/ops/operator/value.h"
 
@@ -22,6 +24,23 @@ Value max_pool2d(Value input, const PoolOptions& options);
 Value max_pool3d(Value input, const PoolOptions& options);
 Value avg_pool2d(Value input, const PoolOptions& options);
 Value avg_pool3d(Value input, const PoolOptions& options);
+// The kernel alone: max_pool2d(x, 2), max_pool2d(x, Dims{3, 2}). In braces stand fields: {3, 2} is a kernel of 3 with a stride of 2.
+template <std::convertible_to<Dims> Size>
+Value max_pool2d(Value input, const Size& kernel_size) {
+  return max_pool2d(input, PoolOptions{.kernel_size = kernel_size});
+}
+template <std::convertible_to<Dims> Size>
+Value max_pool3d(Value input, const Size& kernel_size) {
+  return max_pool3d(input, PoolOptions{.kernel_size = kernel_size});
+}
+template <std::convertible_to<Dims> Size>
+Value avg_pool2d(Value input, const Size& kernel_size) {
+  return avg_pool2d(input, PoolOptions{.kernel_size = kernel_size});
+}
+template <std::convertible_to<Dims> Size>
+Value avg_pool3d(Value input, const Size& kernel_size) {
+  return avg_pool3d(input, PoolOptions{.kernel_size = kernel_size});
+}
 /// The mean over all image axes, which are kept with size 1; emits "mean".
 Value global_avg_pool(Value input);
 

@@ -12,8 +12,6 @@ Value mean(Value x, const Dims& axes = {}, bool keep_dims = false);  ///< NaN ov
 /// evenly (torch.amax). Throws for an empty axis.
 Value max(Value x, const Dims& axes = {}, bool keep_dims = false);
 Value min(Value x, const Dims& axes = {}, bool keep_dims = false);
-inline Value max(Value x, std::int64_t axis, bool keep_dims = false) { return max(x, Dims{axis}, keep_dims); }
-inline Value min(Value x, std::int64_t axis, bool keep_dims = false) { return min(x, Dims{axis}, keep_dims); }
 /// log(sum(exp(x))) shifted by the maximum; -inf over nothing.
 Value logsumexp(Value x, const Dims& axes, bool keep_dims = false);
 /// The first index (i64) of the maximum over one axis; the first NaN wins.

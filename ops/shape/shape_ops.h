@@ -11,7 +11,12 @@ Value permute(Value x, const Dims& axes);
 Value transpose(Value x, std::int64_t first, std::int64_t second);  ///< emits "permute"
 /// Elements begin, begin + step, ... below end of one axis; negative bounds count from the end, bounds are clipped to the axis, step > 0.
 Value slice(Value x, std::int64_t axis, std::int64_t begin, std::int64_t end, std::int64_t step = 1);
+/// The elements at one index of an axis, which is dropped; a negative index counts from the end. `x[i]` is select(x, 0, i).
+Value select(Value x, std::int64_t axis, std::int64_t index);
 Value concatenate(std::span<const Value> parts, std::int64_t axis);
+inline Value concatenate(std::initializer_list<Value> parts, std::int64_t axis) {
+  return concatenate(std::span(parts.begin(), parts.size()), axis);
+}
 /// Constant padding: before[i] and after[i] elements of `value` on axis i. No negative sizes.
 Value pad(Value x, const Dims& before, const Dims& after, double value = 0);
 Value expand(Value x, const Shape& shape);  ///< NumPy broadcasting; -1 keeps a size

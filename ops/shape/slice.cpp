@@ -106,6 +106,17 @@ Value slice(Value x, std::int64_t axis, std::int64_t begin, std::int64_t end, st
   return ops::emit_one("slice", {x}, ops::SliceAttributes{normalize_axis(axis, x.rank(), "slice"), begin, end, step, {}});
 }
 
+Value select(Value x, std::int64_t given_axis, std::int64_t index) {
+  const int axis = normalize_axis(given_axis, x.rank(), "select");
+  const std::int64_t size = x.dim(axis), begin = index < 0 ? index + size : index;
+  require(begin >= 0 && begin < size, "select: index ", index, " is outside [", -size, ", ", size, ") of axis ", axis, " of ", x.shape());
+  const Value one = slice(x, axis, begin, begin + 1);
+  // The axis goes into its neighbour, which holds for any sizes of the others.
+  return x.rank() == 1 ? reshape(one, {}) : flatten(one, std::max(axis - 1, 0), std::max(axis, 1));
+}
+
+Value Value::operator[](std::int64_t index) const { return select(*this, 0, index); }
+
 }  // namespace frit
 
 FRIT_OPERATORS(slice) {

@@ -50,6 +50,21 @@ TEST(Dims, HasAtMostEight) {
   EXPECT_THROW(Dims().erase(0), Error);
 }
 
+TEST(Dims, ComesFromOneInteger) {
+  const Dims dims = 3;
+  EXPECT_EQ(dims, (Dims{3}));
+  EXPECT_EQ(Dims(std::size_t{3}), dims);
+  static_assert(!std::is_convertible_v<bool, Dims> && !std::is_convertible_v<double, Dims>);
+}
+
+TEST(Dims, GivesItsNumbersNames) {
+  const auto [n, c, h] = Shape{2, 3, 5}.as<3>();
+  EXPECT_EQ(n, 2);
+  EXPECT_EQ(c, 3);
+  EXPECT_EQ(h, 5);
+  EXPECT_EQ(argument_error([] { Shape({2, 3}).as<3>(); }), "expected a shape of rank 3, got 2x3");
+}
+
 TEST(Dims, Prints) {
   EXPECT_EQ(concat(Shape{128, 4, 32, 32}), "128x4x32x32");
   EXPECT_EQ(concat(Shape{}), "scalar");

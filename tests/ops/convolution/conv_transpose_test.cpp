@@ -23,7 +23,7 @@ std::string result_of(const char* op, const std::vector<Shape>& shapes, const Op
 TEST(ConvTranspose, TakesAnOutputPaddingBelowStrideOrDilation) {
   const auto of = [](std::int64_t stride, std::int64_t dilation, std::int64_t output_padding) {
     return result_of("conv_transpose2d", {{1, 2, 4, 4}, {2, 3, 3, 3}},
-                     {.stride = {stride}, .dilation = {dilation}, .output_padding = {output_padding}});
+                     {.stride = {stride}, .output_padding = {output_padding}, .dilation = {dilation}});
   };
   EXPECT_EQ(of(1, 1, 0), "1x3x6x6");
   EXPECT_EQ(of(2, 1, 0), "1x3x9x9");

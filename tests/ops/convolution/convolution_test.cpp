@@ -69,7 +69,7 @@ TEST(Convolution, SettingsThatAreEqualAreEqualAttributes) {
   Graph graph;
   const Value x = graph.input("x", {1, 2, 6, 6}), weight = graph.input("weight", {3, 2, 3, 3});
   const auto attributes = [&](const Options& options) { return graph.producer(conv2d(x, weight, {}, options).id()).attributes; };
-  EXPECT_EQ(attributes({}), attributes({.stride = {1}, .padding = {0, 0}, .dilation = {1}, .output_padding = {0}}));
+  EXPECT_EQ(attributes({}), attributes({.stride = {1}, .padding = {0, 0}, .output_padding = {0}, .dilation = {1}}));
   EXPECT_EQ(attributes({.stride = {2}}), attributes({.stride = {2, 2}}));
   EXPECT_FALSE(attributes({.stride = {2, 1}}) == attributes({.stride = {2, 2}}));
 }

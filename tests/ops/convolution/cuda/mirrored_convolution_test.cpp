@@ -87,7 +87,7 @@ TEST_F(CudaMirroredConvolution, NeedsStrideOneOneGroupAndLittlePadding) {
   for (const Call& c : calls) {
     EXPECT_FALSE(ops::has_mirror({ConvolutionKind::forward, ops::convolution_geometry(c.input, c.weight, c.options), {}}));
   }
-  const ConvolutionOptions longer{.dilation = {2}, .output_padding = {1}};
+  const ConvolutionOptions longer{.output_padding = {1}, .dilation = {2}};
   EXPECT_FALSE(ops::has_mirror({ConvolutionKind::data_gradient, ops::transposed_geometry({1, 4, 7, 7}, {4, 4, 3, 3}, longer), {}}));
 }
 
