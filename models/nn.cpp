@@ -23,7 +23,7 @@ Value convolution(Operator op, const Scope& scope, Value input, const Convolutio
   const std::int64_t fan_in = element_count(of_each_row);
   const Value weight = scope.parameter("weight", shape, init::fan_in_uniform(fan_in));
   const Value bias = layer.bias ? scope.parameter("bias", {layer.out_channels}, init::fan_in_uniform(fan_in)) : Value();
-  return op(input, weight, bias, {layer.stride, layer.padding, layer.dilation, layer.groups, layer.output_padding});
+  return op(input, weight, bias, {layer.stride, layer.padding, layer.output_padding, layer.dilation, layer.groups});
 }
 
 Value forward(Operator op, const Scope& scope, Value input, const Convolution& layer) {
@@ -37,6 +37,16 @@ Value transposed(Operator op, const Scope& scope, Value input, const Convolution
           " do not divide ", layer.out_channels, " output channels");
   return convolution(op, scope, input, layer, input.dim(1), layer.out_channels / layer.groups);
 }
+
+/// A norm's parameters, or none.
+struct Affine {
+  Affine(const Scope& scope, const Shape& shape, bool wanted) {
+    if (!wanted) return;
+    weight = scope.parameter("weight", shape, init::ones());
+    bias = scope.parameter("bias", shape, init::zeros());
+  }
+  Value weight, bias;
+};
 
 }  // namespace
 
@@ -57,33 +67,32 @@ Value linear(const Scope& scope, Value input, const Linear& layer) {
 }
 
 Value group_norm(const Scope& scope, Value input, const GroupNorm& layer) {
-  const Value weight = scope.parameter("weight", {input.dim(1)}, init::ones());
-  const Value bias = scope.parameter("bias", {input.dim(1)}, init::zeros());
-  return frit::group_norm(input, layer.num_groups, weight, bias, layer.eps);
+  const Affine affine(scope, {input.dim(1)}, layer.affine);
+  return frit::group_norm(input, layer.num_groups, affine.weight, affine.bias, layer.eps);
 }
 
-Value layer_norm(const Scope& scope, Value input, std::int64_t normalized_rank, double eps) {
-  require(normalized_rank >= 1 && normalized_rank <= input.rank(), scope.name(), ": normalized_rank ", normalized_rank,
-          " does not fit an input of shape ", input.shape());
-  Shape shape;
-  for (std::int64_t axis = input.rank() - normalized_rank; axis < input.rank(); ++axis) shape.push_back(input.dim(axis));
-  return frit::layer_norm(input, normalized_rank, scope.parameter("weight", shape, init::ones()),
-                          scope.parameter("bias", shape, init::zeros()), eps);
+Value layer_norm(const Scope& scope, Value input, const LayerNorm& layer) {
+  const std::int64_t rank = layer.normalized_rank;
+  require(rank >= 1 && rank <= input.rank(), scope.name(), ": normalized_rank ", rank, " does not fit an input of shape ", input.shape());
+  const Affine affine(scope, Dims(std::span(input.shape().end() - rank, input.shape().end())), layer.affine);
+  return frit::layer_norm(input, rank, affine.weight, affine.bias, layer.eps);
 }
 
-Value instance_norm(const Scope& scope, Value input, double eps) {
-  const Value weight = scope.parameter("weight", {input.dim(1)}, init::ones());
-  const Value bias = scope.parameter("bias", {input.dim(1)}, init::zeros());
-  return frit::instance_norm(input, weight, bias, eps);
+Value instance_norm(const Scope& scope, Value input, const InstanceNorm& layer) {
+  const Affine affine(scope, {input.dim(1)}, layer.affine);
+  return frit::instance_norm(input, affine.weight, affine.bias, layer.eps);
 }
 
-Value batch_norm(const Scope& scope, Value input, const BatchNormOptions& options) {
+Value batch_norm(const Scope& scope, Value input, const BatchNorm& layer) {
   const Shape channels{input.dim(1)};
-  const Value weight = scope.parameter("weight", channels, init::ones());
-  const Value bias = scope.parameter("bias", channels, init::zeros());
+  Affine affine(scope, channels, layer.affine);
+  if (!layer.affine) {  // the operator wants both
+    affine.weight = input.emitter().constant(Tensor::full(channels, 1, input.dtype()));
+    affine.bias = input.emitter().constant(Tensor::zeros(channels, input.dtype()));
+  }
   const Value mean = scope.buffer("running_mean", channels, init::zeros());
   const Value variance = scope.buffer("running_var", channels, init::ones());
-  return frit::batch_norm(input, weight, bias, mean, variance, options);
+  return frit::batch_norm(input, affine.weight, affine.bias, mean, variance, {.eps = layer.eps, .momentum = layer.momentum});
 }
 
 Value dropout(const Scope& scope, Value input, double probability) {

@@ -12,9 +12,9 @@ struct Convolution {
   Dims kernel_size;
   Dims stride = {};
   Dims padding = {};
+  Dims output_padding = {};  ///< transposed only
   Dims dilation = {};
   std::int64_t groups = 1;
-  Dims output_padding = {};  ///< transposed only
   bool bias = true;
 };
 Value conv2d(const Scope& scope, Value input, const Convolution& layer);
@@ -27,18 +27,47 @@ struct Linear {
   bool bias = true;
 };
 Value linear(const Scope& scope, Value input, const Linear& layer);
+inline Value linear(const Scope& scope, Value input, std::int64_t out_features) {
+  return linear(scope, input, Linear{.out_features = out_features});
+}
+
+// Norms have the parameters "weight" and "bias" of each channel, unless `affine` is false.
 
 struct GroupNorm {
   std::int64_t num_groups;
   double eps = 1e-5;
+  bool affine = true;
 };
 Value group_norm(const Scope& scope, Value input, const GroupNorm& layer);
-/// Over the last `normalized_rank` axes.
-Value layer_norm(const Scope& scope, Value input, std::int64_t normalized_rank = 1, double eps = 1e-5);
-/// With weight and bias; without them call frit::instance_norm.
-Value instance_norm(const Scope& scope, Value input, double eps = 1e-5);
+inline Value group_norm(const Scope& scope, Value input, std::int64_t num_groups) {
+  return group_norm(scope, input, GroupNorm{.num_groups = num_groups});
+}
+
+/// Over the last `normalized_rank` axes, of whose shape the parameters are.
+struct LayerNorm {
+  std::int64_t normalized_rank = 1;
+  double eps = 1e-5;
+  bool affine = true;
+};
+Value layer_norm(const Scope& scope, Value input, const LayerNorm& layer = {});
+inline Value layer_norm(const Scope& scope, Value input, std::int64_t normalized_rank, double eps = 1e-5) {
+  return layer_norm(scope, input, LayerNorm{.normalized_rank = normalized_rank, .eps = eps});
+}
+
+/// PyTorch's is affine only if it is asked to be.
+struct InstanceNorm {
+  double eps = 1e-5;
+  bool affine = true;
+};
+Value instance_norm(const Scope& scope, Value input, const InstanceNorm& layer = {});
+
 /// Running statistics are "running_mean" and "running_var", as in PyTorch.
-Value batch_norm(const Scope& scope, Value input, const BatchNormOptions& options = {});
+struct BatchNorm {
+  double eps = 1e-5;
+  double momentum = 0.1;
+  bool affine = true;
+};
+Value batch_norm(const Scope& scope, Value input, const BatchNorm& layer = {});
 /// The mask's seed comes from the scope's name.
 Value dropout(const Scope& scope, Value input, double probability = 0.5);
 

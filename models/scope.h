@@ -1,5 +1,7 @@
 #pragma once
 
+#include <concepts>
+#include <cstddef>
 #include <string>
 #include <string_view>
 
@@ -12,10 +14,24 @@ class Scope {
  public:
   /// Parameters made here have the dtype.
   explicit Scope(Graph& graph, std::string_view name = {}, DType dtype = DType::f32) : graph_(&graph), name_(name), dtype_(dtype) {}
+  template <class Number>
+  requires(std::integral<Number> || std::same_as<Number, std::nullptr_t>) Scope(Graph& graph, Number name, DType dtype = DType::f32)
+  = delete;  // 0 is a null pointer, and no name
 
-  Scope operator/(std::string_view child) const { return Scope(*graph_, path(child), dtype_); }
+  Scope operator/(std::string_view child) const;
+  /// scope / i is the i-th of several layers, named as in PyTorch's Sequential: "blocks.3".
+  template <std::integral Index>
+  Scope operator/(Index child) const {
+    return *this / std::string_view(std::to_string(child));
+  }
+  Scope operator/(std::nullptr_t child) const = delete;
 
-  /// A variable that optimizers update. Throws ErrorKind::argument if the name is taken.
+  /// The same place for a second use of a layer: whatever is made there is what the first use made, which must be there and of the same
+  /// type. So weights are shared where it says so, and nowhere by mistake:
+  ///     Value left = tower(scope / "tower", a), right = tower((scope / "tower").reuse(), b);
+  Scope reuse() const;
+
+  /// A variable that optimizers update. Throws ErrorKind::argument if the name is taken, or where it is reused, is not.
   Value parameter(std::string_view name, const Shape& shape, Initializer initialize) const;
   /// A variable that only operators update, such as running statistics; of the scope's dtype.
   Value buffer(std::string_view name, const Shape& shape, Initializer initialize) const;
@@ -27,10 +43,12 @@ class Scope {
 
  private:
   std::string path(std::string_view child) const;
+  Value variable(std::string_view name, const TensorType& type, Initializer initialize, bool trainable = false) const;
 
   Graph* graph_;
   std::string name_;
   DType dtype_;
+  bool reused_ = false;
 };
 
 /// Initialisers of floating variables. Each parameter draws from a stream of its own.
