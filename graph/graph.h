@@ -90,7 +90,7 @@ namespace graph {
 std::vector<int> use_counts(const Graph& graph);
 
 /// Throws ErrorKind::bug, naming the node, if the graph breaks a rule: inputs before use, types as inferred, unique names, only variables
-/// mutated, each by one node, and none read after it was.
+/// mutated, and none read after it was, but by those that update it too: they do so in their order.
 void verify(const Graph& graph);
 
 /// One line a node: "%4 = conv2d(%0, %1) {stride=2} : f32 8x16x30x30".

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <set>
 
 #include "frit/graph/graph.h"
@@ -15,6 +16,12 @@ void check(bool holds, const Node& node, const Parts&... parts) {
        ": ", parts...);
 }
 
+bool updates(const Node& node, std::size_t input) {
+  if (node.op == nullptr) return false;
+  const std::vector<int>& mutated = node.op->mutates;
+  return std::find(mutated.begin(), mutated.end(), static_cast<int>(input)) != mutated.end();
+}
+
 void check_types(const Graph& graph, const Node& node) {
   const std::vector<TensorType> inferred = node.op->infer_types(graph.types(node.inputs), node.attributes);
   check(inferred.size() == node.outputs.size(), node, "it has ", node.outputs.size(), " outputs, inferred ", inferred.size());
@@ -29,9 +36,11 @@ void verify(const Graph& graph) {
   std::vector<bool> known(static_cast<std::size_t>(graph.value_count()), false), mutated = known;
   std::set<std::string> names;
   for (const Node& node : graph.nodes()) {
-    for (const int id : node.inputs) {
+    for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+      const int id = node.inputs[i];
       check(known[static_cast<std::size_t>(id)], node, "value %", id, " is read before it is given");
-      check(!mutated[static_cast<std::size_t>(id)], node, "variable \"", graph.producer(id).name, "\" is read after it was updated");
+      check(!mutated[static_cast<std::size_t>(id)] || updates(node, i), node, "variable \"", graph.producer(id).name,
+            "\" is read after it was updated");
     }
     if (node.kind == NodeKind::operation) {
       check(node.op != nullptr, node, "an operation without an operator");

@@ -45,7 +45,9 @@ class Chains {
       if (node(n).kind != NodeKind::operation) continue;
       for (const int id : node(n).inputs) readers_[index(id)].insert(n);
       for (const int input : node(n).op->mutates) {
-        if (index(input) < node(n).inputs.size()) mutated_at_[index(node(n).inputs[index(input)])] = n;
+        if (index(input) >= node(n).inputs.size()) continue;
+        int& first = mutated_at_[index(node(n).inputs[index(input)])];
+        first = std::min(first, n);
       }
     }
   }
@@ -275,7 +277,7 @@ class Chains {
   std::vector<int> uses_;
   std::vector<Members> readers_;  // by value id
   std::vector<bool> taken_;       // by node: it is part of a chain before
-  std::vector<int> mutated_at_;   // by value id: the node that updates it, or the number of nodes
+  std::vector<int> mutated_at_;   // by value id: the first node that updates it, or the number of nodes
   Rewriter rewriter_;
 };
 

@@ -39,7 +39,7 @@ Groups::Groups(const Graph& graph, const ops::Operator& op)
     for (const int id : updated(n)) {
       updates_[index(id)].push_back(n);
       for (const int reader : readers_of(id)) {
-        if (reader != n) put_after(reader, n);  // not a reader, but it must wait for one
+        if (reader < n) put_after(reader, n);  // not a reader, but it must wait for one
       }
     }
   }
