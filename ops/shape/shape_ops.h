@@ -22,4 +22,21 @@ Value pad(Value x, const Dims& before, const Dims& after, double value = 0);
 Value expand(Value x, const Shape& shape);  ///< NumPy broadcasting; -1 keeps a size
 Value cast(Value x, DType dtype);
 
+// Made of the operators above.
+
+Values split(Value x, std::int64_t size, std::int64_t axis);  ///< pieces of that size along one axis, the last one shorter if need be
+Values split(Value x, const std::vector<std::int64_t>& sizes, std::int64_t axis);  ///< of these sizes, which add up to the axis
+Value stack(const Values& parts, std::int64_t axis);                               ///< joined along a new axis
+Value squeeze(Value x, const Dims& axes = {});  ///< without these axes, whose size is 1; none given: without any axis of size 1
+Value unsqueeze(Value x, std::int64_t axis);    ///< with a new axis of size 1, which is `axis` of the result
+Value select(Value x, std::int64_t axis, std::int64_t index);  ///< one place of an axis, which is dropped; a negative index counts from the end
+Value tile(Value x, const Dims& times);                        ///< repeated so many times along each axis; numbers for all axes
+Value flip(Value x, std::int64_t axis);                        ///< back to front: log2(size) exchanges of halves
+Value roll(Value x, std::int64_t shift, std::int64_t axis);    ///< element i moves to i + shift, those beyond the end to the beginning
+
+enum class PaddingMode { zeros, reflect, replicate, circular };
+/// Padding by what lies inside: mirrored about the outermost elements, which are not repeated; the outermost elements; or the other end. No
+/// more than the axis has for that: size - 1 elements if mirrored, `size` if circular. No negative sizes.
+Value pad(Value x, const Dims& before, const Dims& after, PaddingMode mode);
+
 }  // namespace frit

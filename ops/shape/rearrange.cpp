@@ -1,0 +1,108 @@
+#include <array>
+
+#include "frit/ops/shape/shape_ops.h"
+
+namespace frit {
+namespace {
+
+/// Of the axes before `axis`, and of those after it.
+std::int64_t elements_before(const Shape& shape, int axis) { return element_count(Shape(std::span(shape.begin(), shape.begin() + axis))); }
+std::int64_t elements_after(const Shape& shape, int axis) { return element_count(Shape(std::span(shape.begin() + axis + 1, shape.end()))); }
+
+/// Axis 1 of (outer, size, inner).
+Value flip_middle(Value x) {
+  const std::int64_t outer = x.dim(0), size = x.dim(1), inner = x.dim(2);
+  if (size < 2) return x;
+  if (size % 2 == 1) return concatenate(std::array{flip_middle(slice(x, 1, 1, size)), slice(x, 1, 0, 1)}, 1);
+  const Value exchanged = concatenate(std::array{slice(x, 1, size / 2, size), slice(x, 1, 0, size / 2)}, 1);
+  return reshape(flip_middle(reshape(exchanged, {outer * 2, size / 2, inner})), x.shape());
+}
+
+}  // namespace
+
+Values split(Value x, const std::vector<std::int64_t>& sizes, std::int64_t axis) {
+  const std::int64_t size = x.dim(normalize_axis(axis, x.rank(), "split"));
+  std::int64_t end = 0;
+  Values parts;
+  for (const std::int64_t part : sizes) {
+    require(part >= 0 && part <= size - end, "split: sizes must not be negative nor exceed the axis' ", size, " together, got ", part,
+            " after ", end, " (input ", x.shape(), ")");
+    parts.push_back(slice(x, axis, end, end + part));
+    end += part;
+  }
+  require(end == size, "split: sizes must add up to the axis' ", size, ", got ", end, " (input ", x.shape(), ")");
+  return parts;
+}
+
+Values split(Value x, std::int64_t size, std::int64_t axis) {
+  require(size > 0, "split: size must be positive, got ", size);
+  const std::int64_t whole = x.dim(normalize_axis(axis, x.rank(), "split"));
+  std::vector<std::int64_t> sizes(static_cast<std::size_t>(whole / size), size);
+  if (whole % size > 0) sizes.push_back(whole % size);
+  return split(x, sizes, axis);
+}
+
+Value stack(const Values& parts, std::int64_t axis) {
+  Values columns;
+  for (const Value part : parts) {
+    require(part.type() == parts[0].type(), "stack: part ", columns.size(), " is ", part.type(), ", expected ", parts[0].type());
+    columns.push_back(unsqueeze(part, normalize_axis(axis, part.rank() + 1, "stack")));
+  }
+  require(!parts.empty(), "stack: no parts were given");
+  return concatenate(columns, normalize_axis(axis, parts[0].rank() + 1, "stack"));
+}
+
+Value squeeze(Value x, const Dims& axes) {
+  std::array<bool, Dims::max_rank> dropped{};
+  for (int axis = 0; axis < x.rank() && axes.empty(); ++axis) dropped[static_cast<std::size_t>(axis)] = x.dim(axis) == 1;
+  for (const std::int64_t given : axes) {
+    const int axis = normalize_axis(given, x.rank(), "squeeze");
+    require(x.dim(axis) == 1, "squeeze: axis ", given, " must have size 1 (input ", x.shape(), ")");
+    dropped[static_cast<std::size_t>(axis)] = true;
+  }
+  Shape shape;
+  for (int axis = 0; axis < x.rank(); ++axis) {
+    if (!dropped[static_cast<std::size_t>(axis)]) shape.push_back(x.dim(axis));
+  }
+  return reshape(x, shape);
+}
+
+Value unsqueeze(Value x, std::int64_t axis) {
+  Shape shape = x.shape();
+  shape.insert(normalize_axis(axis, x.rank() + 1, "unsqueeze"), 1);
+  return reshape(x, shape);
+}
+
+Value select(Value x, std::int64_t axis, std::int64_t index) {
+  const std::int64_t size = x.dim(normalize_axis(axis, x.rank(), "select"));
+  require(index >= -size && index < size, "select: index ", index, " is outside [", -size, ", ", size, ") (input ", x.shape(), ")");
+  const std::int64_t begin = index < 0 ? index + size : index;
+  return squeeze(slice(x, axis, begin, begin + 1), {axis});
+}
+
+Value tile(Value x, const Dims& times) {
+  require(times.rank() == x.rank(), "tile: expected ", x.rank(), " numbers, got ", times.rank(), " (input ", x.shape(), ")");
+  for (int axis = 0; axis < x.rank(); ++axis) {
+    require(times[axis] >= 0, "tile: times must not be negative, got ", times);
+    Shape shape = x.shape();
+    const std::int64_t outer = elements_before(shape, axis), inner = shape[axis] * elements_after(shape, axis);
+    shape[axis] *= times[axis];
+    if (times[axis] != 1) x = reshape(expand(reshape(x, {outer, 1, inner}), {outer, times[axis], inner}), shape);
+  }
+  return x;
+}
+
+Value flip(Value x, std::int64_t axis) {
+  const int normalized = normalize_axis(axis, x.rank(), "flip");
+  const Shape& shape = x.shape();
+  return reshape(flip_middle(reshape(x, {elements_before(shape, normalized), shape[normalized], elements_after(shape, normalized)})), shape);
+}
+
+Value roll(Value x, std::int64_t shift, std::int64_t axis) {
+  const std::int64_t size = x.dim(normalize_axis(axis, x.rank(), "roll"));
+  const std::int64_t moved = size == 0 ? 0 : (shift % size + size) % size;
+  if (moved == 0) return x;
+  return concatenate(std::array{slice(x, axis, size - moved, size), slice(x, axis, 0, size - moved)}, axis);
+}
+
+}  // namespace frit
