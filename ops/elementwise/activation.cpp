@@ -3,7 +3,10 @@
 #include <cmath>
 
 #include "frit/ops/elementwise/activation_functors.h"
+#include "frit/ops/elementwise/arithmetic.h"
+#include "frit/ops/elementwise/compare.h"
 #include "frit/ops/elementwise/pointwise.h"
+#include "frit/ops/shape/shape_ops.h"
 
 namespace frit {
 
@@ -21,6 +24,15 @@ Value mish(Value x) { return ops::emit_one("mish", {x}); }
 Value softplus(Value x, double beta, double threshold) { return ops::emit_one("softplus", {x}, ops::SoftplusAttributes{beta, threshold}); }
 Value hard_sigmoid(Value x) { return ops::emit_one("hard_sigmoid", {x}); }
 Value hard_swish(Value x) { return ops::emit_one("hard_swish", {x}); }
+
+Value prelu(Value x, Value weight) {
+  const std::int64_t channels = x.rank() < 2 ? 1 : x.dim(1);
+  require(weight.rank() == 1 && (weight.dim(0) == 1 || weight.dim(0) == channels), "prelu: weight must have shape 1 or ", channels, ", got ",
+          weight.shape(), " (input ", x.shape(), ")");
+  Shape along_channels = Dims::filled(std::max(1, x.rank() - 1), 1);
+  along_channels[0] = weight.dim(0);
+  return where(greater(x, 0.0), x, reshape(weight, along_channels) * x);
+}
 
 namespace ops {
 namespace {

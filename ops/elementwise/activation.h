@@ -21,5 +21,7 @@ Value mish(Value x);
 Value softplus(Value x, double beta = 1, double threshold = 20);
 Value hard_sigmoid(Value x);
 Value hard_swish(Value x);
+/// x where it is positive, else x times weight: (1), or (C) for images (N, C, ...). Made of other operators.
+Value prelu(Value x, Value weight);
 
 }  // namespace frit

@@ -1,6 +1,7 @@
 #include "frit/ops/elementwise/compare.h"
 
 #include "frit/ops/cpu/elementwise.h"
+#include "frit/ops/elementwise/arithmetic.h"
 #include "frit/ops/elementwise/compare_functors.h"
 #include "frit/ops/operator/registry.h"
 
@@ -19,7 +20,14 @@ Value less_equal(Value a, double b) { return less_equal(a, ops::scalar(a, b)); }
 Value greater(Value a, double b) { return greater(a, ops::scalar(a, b)); }
 Value greater_equal(Value a, double b) { return greater_equal(a, ops::scalar(a, b)); }
 
+Value logical_not(Value a) { return equal(a, 0.0); }
+Value logical_and(Value a, Value b) { return not_equal(a, 0.0) * not_equal(b, 0.0); }
+Value logical_or(Value a, Value b) { return maximum(not_equal(a, 0.0), not_equal(b, 0.0)); }
+Value logical_xor(Value a, Value b) { return not_equal(not_equal(a, 0.0), not_equal(b, 0.0)); }
+
 Value where(Value condition, Value a, Value b) { return ops::emit_one("where", {condition, a, b}); }
+Value where(Value condition, Value a, double b) { return where(condition, a, ops::scalar(a, b)); }
+Value where(Value condition, double a, Value b) { return where(condition, ops::scalar(b, a), b); }
 
 namespace ops {
 namespace {

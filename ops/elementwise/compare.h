@@ -33,7 +33,15 @@ inline Value operator<=(double a, Value b) { return greater_equal(b, a); }
 inline Value operator>(double a, Value b) { return less(b, a); }
 inline Value operator>=(double a, Value b) { return less_equal(b, a); }
 
+// Of masks: any number but 0 is true; u8, 0 or 1.
+Value logical_not(Value a);
+Value logical_and(Value a, Value b);
+Value logical_or(Value a, Value b);
+Value logical_xor(Value a, Value b);
+
 /// condition (u8) ? a : b, broadcasting all three. Gradients: where(condition, g, 0) and where(condition, 0, g).
 Value where(Value condition, Value a, Value b);
+Value where(Value condition, Value a, double b);
+Value where(Value condition, double a, Value b);
 
 }  // namespace frit

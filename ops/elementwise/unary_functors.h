@@ -40,4 +40,49 @@ struct Reciprocal {
   FRIT_HOST_DEVICE T operator()(T x) const { return 1 / x; }
 };
 
+template <class T>
+struct Rsqrt {
+  FRIT_HOST_DEVICE T operator()(T x) const { return 1 / std::sqrt(x); }
+};
+
+template <class T>
+struct Sin {
+  FRIT_HOST_DEVICE T operator()(T x) const { return std::sin(x); }
+};
+
+template <class T>
+struct Cos {
+  FRIT_HOST_DEVICE T operator()(T x) const { return std::cos(x); }
+};
+
+template <class T>
+struct Erf {
+  FRIT_HOST_DEVICE T operator()(T x) const { return std::erf(x); }
+};
+
+template <class T>
+struct Floor {
+  FRIT_HOST_DEVICE T operator()(T x) const { return std::floor(x); }
+};
+
+template <class T>
+struct Ceil {
+  FRIT_HOST_DEVICE T operator()(T x) const { return std::ceil(x); }
+};
+
+template <class T>
+struct Round {
+  FRIT_HOST_DEVICE T operator()(T x) const { return std::rint(x); }
+};
+
+template <class T>
+struct Sign {
+  FRIT_HOST_DEVICE T operator()(T x) const { return static_cast<T>(x > 0) - static_cast<T>(x < 0); }
+};
+
+template <class T>
+struct Identity {
+  FRIT_HOST_DEVICE T operator()(T x) const { return x; }
+};
+
 }  // namespace frit::ops

@@ -176,15 +176,21 @@ using tuple_element_t = typename tuple_element<index, Tuple>::type;
 
 // The functions of <cmath>, which NVRTC knows for float and double.
 using ::abs;
+using ::ceil;
 using ::copysign;
+using ::cos;
+using ::erf;
 using ::erfc;
 using ::exp;
 using ::expm1;
+using ::floor;
 using ::isfinite;
 using ::isinf;
 using ::log;
 using ::log1p;
 using ::pow;
+using ::rint;
+using ::sin;
 using ::sqrt;
 using ::tanh;
 
