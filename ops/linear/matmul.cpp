@@ -3,9 +3,18 @@
 #include "frit/ops/cpu/gemm.h"
 #include "frit/ops/linear/linear.h"
 #include "frit/ops/operator/registry.h"
+#include "frit/ops/reduction/reduction.h"
 #include "frit/ops/shape/shape_ops.h"
 
 namespace frit {
+
+Value embedding(Value indices, Value weight) {
+  require(weight.rank() == 2, "embedding: weight must be (V, D), got ", weight.shape());
+  const Value rows = one_hot(reshape(indices, {-1}), weight.dim(0), weight.dtype());
+  Shape shape = indices.shape();
+  shape.push_back(weight.dim(1));
+  return reshape(matmul(rows, weight), shape);
+}
 
 Value matmul(Value a, Value b) { return ops::matmul(a, b, {}); }
 

@@ -24,6 +24,10 @@ Value argmax(Value x, std::int64_t axis, bool keep_dims) {
   return ops::emit_one("argmax", {x}, ops::AxisReductionAttributes{normalize_axis(axis, x.rank(), "argmax"), keep_dims});
 }
 
+Value argmin(Value x, std::int64_t axis, bool keep_dims) {
+  return ops::emit("min", {x}, ops::AxisReductionAttributes{normalize_axis(axis, x.rank(), "argmin"), keep_dims})[1];
+}
+
 namespace ops {
 namespace {
 

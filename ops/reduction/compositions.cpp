@@ -1,0 +1,69 @@
+#include "frit/ops/elementwise/arithmetic.h"
+#include "frit/ops/elementwise/compare.h"
+#include "frit/ops/elementwise/unary.h"
+#include "frit/ops/operator/emitter.h"
+#include "frit/ops/reduction/reduction.h"
+#include "frit/ops/reduction/reduction_axes.h"
+#include "frit/ops/reduction/take_along_axis.h"
+#include "frit/ops/shape/shape_ops.h"
+
+namespace frit {
+namespace {
+
+/// The square root, with a gradient of 0 at 0.
+Value root(Value x) {
+  const Value zero = equal(x, 0.0);
+  return where(zero, 0.0, sqrt(where(zero, 1.0, x)));
+}
+
+Value as_indices(Value indices, const char* what) {
+  require(indices.dtype() == DType::i64 || indices.dtype() == DType::i32, what, ": indices must be i64 or i32, got ", indices.type());
+  return cast(indices, DType::i64);
+}
+
+}  // namespace
+
+Value variance(Value x, const Dims& axes, bool keep_dims, std::int64_t correction) {
+  const Dims over = ops::normalize_axes(axes, x.rank(), "variance");
+  std::int64_t count = 1;
+  for (const std::int64_t axis : over) count *= x.dim(axis);
+  const Value squares = square(x - mean(x, axes, /*keep_dims=*/true));
+  return sum(squares, axes, keep_dims) / static_cast<double>(std::max<std::int64_t>(0, count - correction));
+}
+
+Value standard_deviation(Value x, const Dims& axes, bool keep_dims, std::int64_t correction) {
+  return root(variance(x, axes, keep_dims, correction));
+}
+
+Value l2_norm(Value x, const Dims& axes, bool keep_dims) { return root(sum(square(x), axes, keep_dims)); }
+
+Value cumulative_sum(Value x, std::int64_t axis) {
+  const int along = normalize_axis(axis, x.rank(), "cumulative_sum");
+  const Dims none = Dims::filled(x.rank(), 0);
+  for (std::int64_t shift = 1; shift < x.dim(along); shift *= 2) {
+    Dims before = none;
+    before[along] = shift;
+    x = x + pad(slice(x, along, 0, x.dim(along) - shift), before, none);
+  }
+  return x;
+}
+
+Value one_hot(Value indices, std::int64_t classes, DType dtype, std::int64_t axis) {
+  require(classes >= 0, "one_hot: classes must not be negative, got ", classes);
+  const Value places = as_indices(indices, "one_hot");
+  const Value one = indices.emitter().constant(Tensor::full({}, 1, dtype));
+  return ops::put_along_axis(expand(one, indices.shape()), places, normalize_axis(axis, indices.rank() + 1, "one_hot"), classes,
+                             /*keep_dims=*/false);
+}
+
+Value gather(Value x, std::int64_t axis, Value indices) {
+  const int along = normalize_axis(axis, x.rank(), "gather");
+  Shape expected = x.shape(), lines = x.shape();
+  if (indices.rank() == x.rank()) expected[along] = indices.dim(along);
+  require(indices.shape() == expected, "gather: indices must have the input's shape ", x.shape(), " but for axis ", along, ", got ",
+          indices.shape());
+  lines.insert(along, indices.dim(along));
+  return ops::take_along_axis(expand(unsqueeze(x, along), lines), as_indices(indices, "gather"), along + 1, /*keep_dims=*/false);
+}
+
+}  // namespace frit
