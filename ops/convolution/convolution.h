@@ -24,5 +24,8 @@ Value conv3d(Value input, Value weight, Value bias = {}, const ConvolutionOption
 /// (N, K, ...), size (I-1)s - 2p + d(k-1) + output_padding + 1. Beyond the input's edge there are zeros, as with padding.
 Value conv_transpose2d(Value input, Value weight, Value bias = {}, const ConvolutionOptions& options = {});
 Value conv_transpose3d(Value input, Value weight, Value bias = {}, const ConvolutionOptions& options = {});
+/// input (N, C, L), weight (K, C / groups, k) or transposed (C, K / groups, k), as images with one row.
+Value conv1d(Value input, Value weight, Value bias = {}, const ConvolutionOptions& options = {});
+Value conv_transpose1d(Value input, Value weight, Value bias = {}, const ConvolutionOptions& options = {});
 
 }  // namespace frit

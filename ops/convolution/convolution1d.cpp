@@ -1,0 +1,27 @@
+#include "frit/ops/convolution/convolution.h"
+#include "frit/ops/shape/unit_axis.h"
+
+namespace frit {
+namespace {
+
+using Convolution = Value (*)(Value, Value, Value, const ConvolutionOptions&);
+
+Value convolution1d(const char* name, Convolution convolution2d, Value input, Value weight, Value bias, ConvolutionOptions o) {
+  o.stride = ops::beside_unit_axis(o.stride, 1, name, "stride");
+  o.padding = ops::beside_unit_axis(o.padding, 0, name, "padding");
+  o.dilation = ops::beside_unit_axis(o.dilation, 1, name, "dilation");
+  o.output_padding = ops::beside_unit_axis(o.output_padding, 0, name, "output_padding");
+  return ops::without_unit_axis(convolution2d(ops::with_unit_axis(input, name), ops::with_unit_axis(weight, name), bias, o));
+}
+
+}  // namespace
+
+Value conv1d(Value input, Value weight, Value bias, const ConvolutionOptions& options) {
+  return convolution1d("conv1d", conv2d, input, weight, bias, options);
+}
+
+Value conv_transpose1d(Value input, Value weight, Value bias, const ConvolutionOptions& options) {
+  return convolution1d("conv_transpose1d", conv_transpose2d, input, weight, bias, options);
+}
+
+}  // namespace frit

@@ -1,0 +1,20 @@
+#include "frit/ops/linear/axis_product.h"
+
+#include "frit/ops/linear/matmul.h"
+#include "frit/ops/operator/emitter.h"
+#include "frit/ops/shape/shape_ops.h"
+
+namespace frit::ops {
+
+Value axis_product(Value x, int axis, const Matrix& matrix) {
+  const Value constant = x.emitter().constant(Tensor::from(matrix.numbers, {matrix.rows, matrix.columns}).to(x.dtype()));
+  if (axis == x.rank() - 1) return matmul(x, constant, {.transpose_b = true});
+  Shape shape = x.shape();
+  std::int64_t outer = 1, inner = 1;
+  for (int i = 0; i < axis; ++i) outer *= shape[i];
+  for (int i = axis + 1; i < shape.rank(); ++i) inner *= shape[i];
+  shape[axis] = matrix.rows;
+  return reshape(matmul(constant, reshape(x, {outer, matrix.columns, inner}), {}), shape);
+}
+
+}  // namespace frit::ops

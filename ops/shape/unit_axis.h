@@ -1,0 +1,22 @@
+#pragma once
+
+#include "frit/ops/shape/shape_ops.h"
+
+namespace frit::ops {
+
+// (N, C, L) as images (N, C, 1, L) and back: what computes on two image axes computes on one.
+
+inline Value with_unit_axis(Value x, const char* what) {
+  require(x.rank() == 3, what, ": expected an input of rank 3, got ", x.shape());
+  return unsqueeze(x, 2);
+}
+
+inline Value without_unit_axis(Value x) { return squeeze(x, {2}); }
+
+/// An option's one number, if it has any, behind `unit`, which leaves the unit axis alone.
+inline Dims beside_unit_axis(const Dims& option, std::int64_t unit, const char* what, const char* name) {
+  require(option.rank() <= 1, what, ": ", name, " has ", option.rank(), " numbers, expected 1");
+  return option.empty() ? Dims{} : Dims{unit, option[0]};
+}
+
+}  // namespace frit::ops
