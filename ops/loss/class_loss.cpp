@@ -1,0 +1,60 @@
+#include "frit/ops/elementwise/arithmetic.h"
+#include "frit/ops/elementwise/compare.h"
+#include "frit/ops/loss/loss.h"
+#include "frit/ops/reduction/reduction.h"
+#include "frit/ops/reduction/take_along_axis.h"
+#include "frit/ops/shape/shape_ops.h"
+
+namespace frit {
+namespace {
+
+/// (C) to stand against (N, C, ...).
+Value along_channels(Value numbers, int rank) {
+  Shape shape = Dims::filled(rank - 1, 1);
+  shape[0] = numbers.dim(0);
+  return reshape(numbers, shape);
+}
+
+void require_operands(Value scores, Value target, const ClassLossOptions& o) {
+  Shape expected = scores.shape();
+  require(scores.rank() >= 2, "nll_loss: scores must be (N, C, ...), got ", expected);
+  expected.erase(1);
+  require((target.dtype() == DType::i64 || target.dtype() == DType::i32) && target.shape() == expected, "nll_loss: target is ",
+          target.type(), ", scores ", scores.shape(), " need i64 ", expected);
+  const TensorType weights{scores.dtype(), {scores.dim(1)}};
+  if (o.class_weights) {
+    require(o.class_weights.type() == weights, "nll_loss: class_weights must be ", weights, ", got ", o.class_weights.type());
+  }
+  require(o.label_smoothing >= 0 && o.label_smoothing <= 1, "nll_loss: label_smoothing must be in [0, 1], got ", o.label_smoothing);
+}
+
+}  // namespace
+
+Value nll_loss(Value log_probabilities, Value target, const ClassLossOptions& o) {
+  require_operands(log_probabilities, target, o);
+  const Value counts = o.ignore_index ? not_equal(target, static_cast<double>(*o.ignore_index)) : Value{};
+  const auto counted = [&](Value x) { return counts ? where(counts, x, 0.0) : x; };
+  const Value places = cast(counted(target), DType::i64);
+  const auto of_target = [&](Value x) { return ops::take_along_axis(x, places, 1, /*keep_dims=*/false); };
+
+  Value scores = -log_probabilities, weights;
+  if (o.class_weights) {
+    const Value for_each = along_channels(o.class_weights, scores.rank());
+    weights = of_target(expand(for_each, scores.shape()));
+    scores = scores * for_each;
+  }
+  Value losses = of_target(scores);
+  if (o.label_smoothing > 0) losses = losses * (1 - o.label_smoothing) + mean(scores, {1}) * o.label_smoothing;
+  losses = counted(losses);
+  if (o.reduction == Reduction::none) return losses;
+  if (o.reduction == Reduction::sum) return sum(losses);
+  if (!weights && !counts) return mean(losses);
+  return sum(losses) / sum(weights ? counted(weights) : cast(counts, losses.dtype()));
+}
+
+Value cross_entropy(Value logits, Value target, const ClassLossOptions& o) {
+  if (!o.class_weights && !o.ignore_index && o.label_smoothing == 0) return cross_entropy(logits, target, o.reduction);
+  return nll_loss(log_softmax(logits, 1), target, o);
+}
+
+}  // namespace frit
