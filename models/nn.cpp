@@ -10,6 +10,34 @@ namespace {
 
 using Operator = Value (*)(Value, Value, Value, const ConvolutionOptions&);
 
+Initializer given_or(const Initializer& given, Initializer missing) { return given ? given : std::move(missing); }
+
+/// Pads the input by what the convolution itself cannot: more after than before, or other than zeros. `padding` becomes the rest.
+Value padded(const Scope& scope, Value input, const Convolution& layer, Dims& padding) {
+  const bool zeros = layer.padding_mode == PaddingMode::zeros;
+  if (zeros && !layer.same_padding) return input;
+  const auto number = [](const Dims& option, int axis, std::int64_t missing) {
+    return option.empty() ? missing : option[option.rank() == 1 ? 0 : axis];
+  };
+  for (const Dims& option : {layer.stride, layer.padding, layer.dilation}) {
+    require(option.rank() <= 1 || option.rank() == input.rank() - 2, scope.name(), ": ", option, " does not fit an input of shape ",
+            input.shape());
+  }
+  Dims before = Dims::filled(input.rank(), 0), after = before;
+  padding = Dims::filled(input.rank() - 2, 0);
+  for (int axis = 0; axis < padding.rank(); ++axis) {
+    require(!layer.same_padding || (layer.padding.empty() && number(layer.stride, axis, 1) == 1), scope.name(),
+            ": same_padding needs stride 1 and no padding, got ", layer.stride, " and ", layer.padding);
+    const std::int64_t total = layer.same_padding ? number(layer.dilation, axis, 1) * (number(layer.kernel_size, axis, 1) - 1)
+                                                  : 2 * number(layer.padding, axis, 0);
+    if (zeros) padding[axis] = total / 2;
+    before[axis + 2] = zeros ? 0 : total / 2;
+    after[axis + 2] = total - total / 2 - padding[axis];
+  }
+  const bool unpadded = before == after && after == Dims::filled(input.rank(), 0);
+  return unpadded ? input : pad(input, before, after, layer.padding_mode);
+}
+
 /// `weight_rows` and `weight_columns` are the first two sizes of the weight. PyTorch counts the fan-in from the second, transposed or not.
 Value convolution(Operator op, const Scope& scope, Value input, const Convolution& layer, std::int64_t weight_rows,
                   std::int64_t weight_columns) {
@@ -21,9 +49,12 @@ Value convolution(Operator op, const Scope& scope, Value input, const Convolutio
     of_each_row.push_back(shape.back());
   }
   const std::int64_t fan_in = element_count(of_each_row);
-  const Value weight = scope.parameter("weight", shape, init::fan_in_uniform(fan_in));
-  const Value bias = layer.bias ? scope.parameter("bias", {layer.out_channels}, init::fan_in_uniform(fan_in)) : Value();
-  return op(input, weight, bias, {layer.stride, layer.padding, layer.output_padding, layer.dilation, layer.groups});
+  const Initializer uniform = init::fan_in_uniform(fan_in);
+  const Value weight = scope.parameter("weight", shape, given_or(layer.initialize_weight, uniform));
+  const Value bias = layer.bias ? scope.parameter("bias", layer.out_channels, given_or(layer.initialize_bias, uniform)) : Value();
+  Dims padding = layer.padding;
+  const Value image = padded(scope, input, layer, padding);
+  return op(image, weight, bias, {layer.stride, padding, layer.output_padding, layer.dilation, layer.groups});
 }
 
 Value forward(Operator op, const Scope& scope, Value input, const Convolution& layer) {
@@ -35,23 +66,30 @@ Value forward(Operator op, const Scope& scope, Value input, const Convolution& l
 Value transposed(Operator op, const Scope& scope, Value input, const Convolution& layer) {
   require(input.rank() >= 3 && layer.groups > 0 && layer.out_channels % layer.groups == 0, scope.name(), ": groups ", layer.groups,
           " do not divide ", layer.out_channels, " output channels");
+  require(!layer.same_padding && layer.padding_mode == PaddingMode::zeros, scope.name(),
+          ": a transposed convolution has no same_padding and no padding_mode but zeros");
   return convolution(op, scope, input, layer, input.dim(1), layer.out_channels / layer.groups);
 }
 
 /// A norm's parameters, or none.
 struct Affine {
-  Affine(const Scope& scope, const Shape& shape, bool wanted) {
-    if (!wanted) return;
-    weight = scope.parameter("weight", shape, init::ones());
-    bias = scope.parameter("bias", shape, init::zeros());
+  template <class Norm>
+  Affine(const Scope& scope, const Shape& shape, const Norm& layer) {
+    if (!layer.affine) return;
+    weight = scope.parameter("weight", shape, given_or(layer.initialize_weight, init::ones()));
+    bias = scope.parameter("bias", shape, given_or(layer.initialize_bias, init::zeros()));
   }
   Value weight, bias;
 };
 
 }  // namespace
 
+Value conv1d(const Scope& scope, Value input, const Convolution& layer) { return forward(frit::conv1d, scope, input, layer); }
 Value conv2d(const Scope& scope, Value input, const Convolution& layer) { return forward(frit::conv2d, scope, input, layer); }
 Value conv3d(const Scope& scope, Value input, const Convolution& layer) { return forward(frit::conv3d, scope, input, layer); }
+Value conv_transpose1d(const Scope& scope, Value input, const Convolution& layer) {
+  return transposed(frit::conv_transpose1d, scope, input, layer);
+}
 Value conv_transpose2d(const Scope& scope, Value input, const Convolution& layer) {
   return transposed(frit::conv_transpose2d, scope, input, layer);
 }
@@ -61,31 +99,32 @@ Value conv_transpose3d(const Scope& scope, Value input, const Convolution& layer
 
 Value linear(const Scope& scope, Value input, const Linear& layer) {
   const std::int64_t in_features = input.dim(-1);
-  const Value weight = scope.parameter("weight", {layer.out_features, in_features}, init::fan_in_uniform(in_features));
-  const Value bias = layer.bias ? scope.parameter("bias", {layer.out_features}, init::fan_in_uniform(in_features)) : Value();
+  const Initializer initialize = init::fan_in_uniform(in_features);
+  const Value weight = scope.parameter("weight", {layer.out_features, in_features}, given_or(layer.initialize_weight, initialize));
+  const Value bias = layer.bias ? scope.parameter("bias", {layer.out_features}, given_or(layer.initialize_bias, initialize)) : Value();
   return frit::linear(input, weight, bias);
 }
 
 Value group_norm(const Scope& scope, Value input, const GroupNorm& layer) {
-  const Affine affine(scope, {input.dim(1)}, layer.affine);
+  const Affine affine(scope, input.dim(1), layer);
   return frit::group_norm(input, layer.num_groups, affine.weight, affine.bias, layer.eps);
 }
 
 Value layer_norm(const Scope& scope, Value input, const LayerNorm& layer) {
   const std::int64_t rank = layer.normalized_rank;
   require(rank >= 1 && rank <= input.rank(), scope.name(), ": normalized_rank ", rank, " does not fit an input of shape ", input.shape());
-  const Affine affine(scope, Dims(std::span(input.shape().end() - rank, input.shape().end())), layer.affine);
+  const Affine affine(scope, Dims(std::span(input.shape().end() - rank, input.shape().end())), layer);
   return frit::layer_norm(input, rank, affine.weight, affine.bias, layer.eps);
 }
 
 Value instance_norm(const Scope& scope, Value input, const InstanceNorm& layer) {
-  const Affine affine(scope, {input.dim(1)}, layer.affine);
+  const Affine affine(scope, input.dim(1), layer);
   return frit::instance_norm(input, affine.weight, affine.bias, layer.eps);
 }
 
 Value batch_norm(const Scope& scope, Value input, const BatchNorm& layer) {
   const Shape channels{input.dim(1)};
-  Affine affine(scope, channels, layer.affine);
+  Affine affine(scope, channels, layer);
   if (!layer.affine) {  // the operator wants both
     affine.weight = input.emitter().constant(Tensor::full(channels, 1, input.dtype()));
     affine.bias = input.emitter().constant(Tensor::zeros(channels, input.dtype()));

@@ -2,6 +2,7 @@
 
 #include "frit/models/scope.h"
 #include "frit/ops/norm/norm.h"
+#include "frit/ops/shape/shape_ops.h"
 
 /// Layers: functions that make their parameters in a scope, named and initialised as PyTorch's modules do, and apply the operator.
 namespace frit::nn {
@@ -16,27 +17,36 @@ struct Convolution {
   Dims dilation = {};
   std::int64_t groups = 1;
   bool bias = true;
+  /// So that with stride 1 the output has the input's size; `padding` is then none. Not transposed, as is the next.
+  bool same_padding = false;
+  PaddingMode padding_mode = PaddingMode::zeros;
+  Initializer initialize_weight = {}, initialize_bias = {};  ///< default: PyTorch's
 };
+Value conv1d(const Scope& scope, Value input, const Convolution& layer);
 Value conv2d(const Scope& scope, Value input, const Convolution& layer);
 Value conv3d(const Scope& scope, Value input, const Convolution& layer);
+Value conv_transpose1d(const Scope& scope, Value input, const Convolution& layer);
 Value conv_transpose2d(const Scope& scope, Value input, const Convolution& layer);
 Value conv_transpose3d(const Scope& scope, Value input, const Convolution& layer);
 
 struct Linear {
   std::int64_t out_features;
   bool bias = true;
+  Initializer initialize_weight = {}, initialize_bias = {};  ///< default: PyTorch's
 };
 Value linear(const Scope& scope, Value input, const Linear& layer);
 inline Value linear(const Scope& scope, Value input, std::int64_t out_features) {
   return linear(scope, input, Linear{.out_features = out_features});
 }
 
-// Norms have the parameters "weight" and "bias" of each channel, unless `affine` is false.
+// Norms have the parameters "weight" and "bias" of each channel, unless `affine` is false; they start as ones and zeros unless an initialiser
+// is given.
 
 struct GroupNorm {
   std::int64_t num_groups;
   double eps = 1e-5;
   bool affine = true;
+  Initializer initialize_weight = {}, initialize_bias = {};
 };
 Value group_norm(const Scope& scope, Value input, const GroupNorm& layer);
 inline Value group_norm(const Scope& scope, Value input, std::int64_t num_groups) {
@@ -48,6 +58,7 @@ struct LayerNorm {
   std::int64_t normalized_rank = 1;
   double eps = 1e-5;
   bool affine = true;
+  Initializer initialize_weight = {}, initialize_bias = {};
 };
 Value layer_norm(const Scope& scope, Value input, const LayerNorm& layer = {});
 inline Value layer_norm(const Scope& scope, Value input, std::int64_t normalized_rank, double eps = 1e-5) {
@@ -58,6 +69,7 @@ inline Value layer_norm(const Scope& scope, Value input, std::int64_t normalized
 struct InstanceNorm {
   double eps = 1e-5;
   bool affine = true;
+  Initializer initialize_weight = {}, initialize_bias = {};
 };
 Value instance_norm(const Scope& scope, Value input, const InstanceNorm& layer = {});
 
@@ -66,6 +78,7 @@ struct BatchNorm {
   double eps = 1e-5;
   double momentum = 0.1;
   bool affine = true;
+  Initializer initialize_weight = {}, initialize_bias = {};
 };
 Value batch_norm(const Scope& scope, Value input, const BatchNorm& layer = {});
 /// The mask's seed comes from the scope's name.

@@ -1,6 +1,8 @@
 #include "frit/models/scope.h"
 
+#include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "frit/core/random.h"
 
@@ -56,6 +58,89 @@ Initializer uniform(double low, double high) {
 
 Initializer normal(double mean, double deviation) {
   return [=](const Tensor& tensor, std::uint64_t seed) { fill_normal(tensor, mean, deviation, seed, 0); };
+}
+
+Initializer truncated_normal(double mean, double deviation, double low, double high) {
+  const bool often_inside = low <= mean + 2 * deviation && high >= mean - 2 * deviation && high - low >= deviation / 10;
+  require(deviation > 0 && often_inside, "truncated_normal: [", low, ", ", high, "] must reach within 2 deviations of the mean and be 0.1 of one ",
+          "long, got mean ", mean, " and deviation ", deviation);
+  return [=](const Tensor& tensor, std::uint64_t seed) {
+    const Tensor drawn = Tensor::empty(tensor.shape(), DType::f64);
+    std::vector<double> kept(static_cast<std::size_t>(tensor.elements()), low - 1);
+    const auto outside = [&](double x) { return x < low || x > high; };
+    for (std::uint64_t stream = 0; std::any_of(kept.begin(), kept.end(), outside); ++stream) {
+      fill_normal(drawn, mean, deviation, seed, stream);
+      for (std::size_t i = 0; i < kept.size(); ++i) kept[i] = outside(kept[i]) ? drawn.span<double>()[i] : kept[i];
+    }
+    copy(tensor, Tensor::from(kept, tensor.shape()));
+  };
+}
+
+namespace {
+
+struct Fans {
+  double in, out;
+
+  explicit Fans(const Shape& weight) {
+    require(weight.rank() >= 2, "an initialiser by fan-in or fan-out needs a weight of rank 2 or more, got ", weight);
+    const auto elements = static_cast<double>(std::max<std::int64_t>(1, element_count(weight)));
+    in = elements / static_cast<double>(std::max<std::int64_t>(1, weight[0]));
+    out = elements / static_cast<double>(std::max<std::int64_t>(1, weight[1]));
+  }
+};
+
+/// Of the deviation that `deviation_of` finds for a weight's fans.
+template <class DeviationOf>
+Initializer by_fans(bool uniform_numbers, DeviationOf deviation_of) {
+  return [=](const Tensor& tensor, std::uint64_t seed) {
+    const double deviation = deviation_of(Fans(tensor.shape())), bound = std::sqrt(3.0) * deviation;
+    (uniform_numbers ? uniform(-bound, bound) : normal(0, deviation))(tensor, seed);
+  };
+}
+
+Initializer kaiming(bool uniform_numbers, double gain, Fan fan) {
+  return by_fans(uniform_numbers, [=](const Fans& fans) { return gain / std::sqrt(fan == Fan::in ? fans.in : fans.out); });
+}
+
+Initializer xavier(bool uniform_numbers, double gain) {
+  return by_fans(uniform_numbers, [=](const Fans& fans) { return gain * std::sqrt(2 / (fans.in + fans.out)); });
+}
+
+/// Makes vectors, one after another in memory, orthonormal: Gram-Schmidt, twice, so that rounding leaves nothing of the others.
+void make_orthonormal(std::vector<double>& vectors, std::size_t count) {
+  const std::size_t length = count == 0 ? 0 : vectors.size() / count;
+  for (std::size_t i = 0; i < count; ++i) {
+    double* const vector = vectors.data() + i * length;
+    for (std::size_t other = 0; other < 2 * i; ++other) {
+      const double* const q = vectors.data() + other % i * length;
+      const double along = std::inner_product(q, q + length, vector, 0.0);
+      for (std::size_t k = 0; k < length; ++k) vector[k] -= along * q[k];
+    }
+    const double norm = std::sqrt(std::inner_product(vector, vector + length, vector, 0.0));
+    for (std::size_t k = 0; k < length; ++k) vector[k] /= norm;
+  }
+}
+
+}  // namespace
+
+Initializer kaiming_uniform(double gain, Fan fan) { return kaiming(true, gain, fan); }
+Initializer kaiming_normal(double gain, Fan fan) { return kaiming(false, gain, fan); }
+Initializer xavier_uniform(double gain) { return xavier(true, gain); }
+Initializer xavier_normal(double gain) { return xavier(false, gain); }
+
+Initializer orthogonal(double gain) {
+  return [=](const Tensor& tensor, std::uint64_t seed) {
+    require(tensor.rank() >= 2, "orthogonal: a weight of rank 2 or more is needed, got ", tensor.shape());
+    if (tensor.elements() == 0) return;
+    const std::int64_t rows = tensor.dim(0), columns = tensor.elements() / rows, few = std::min(rows, columns), many = std::max(rows, columns);
+    const Tensor drawn = Tensor::empty({few, many}, DType::f64);
+    fill_normal(drawn, 0, 1, seed, 0);
+    std::vector<double> vectors = drawn.to_vector<double>();
+    make_orthonormal(vectors, static_cast<std::size_t>(few));
+    for (double& number : vectors) number *= gain;
+    const Tensor matrix = Tensor::from(vectors, {few, many});
+    copy(tensor, (rows <= columns ? matrix : matrix.transpose(0, 1)).reshape(tensor.shape()));
+  };
 }
 
 Initializer fan_in_uniform(std::int64_t fan_in) {

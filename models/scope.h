@@ -59,6 +59,19 @@ inline Initializer zeros() { return constant(0); }
 inline Initializer ones() { return constant(1); }
 Initializer uniform(double low, double high);
 Initializer normal(double mean = 0, double deviation = 1);
+/// Normal, but what lies outside [low, high] is drawn again.
+Initializer truncated_normal(double mean = 0, double deviation = 1, double low = -2, double high = 2);
+
+/// What the deviation of a weight is made of: its fan-in, the elements of weight[0], or its fan-out, those of weight[:, 0].
+enum class Fan { in, out };
+/// Of deviation gain / sqrt(fan) (He et al., "Delving deep into rectifiers", 2015). gain sqrt(2) is for relu, 1 for none.
+Initializer kaiming_uniform(double gain = 1.4142135623730951, Fan fan = Fan::in);
+Initializer kaiming_normal(double gain = 1.4142135623730951, Fan fan = Fan::in);
+/// Of deviation gain sqrt(2 / (fan_in + fan_out)) (Glorot and Bengio, 2010).
+Initializer xavier_uniform(double gain = 1);
+Initializer xavier_normal(double gain = 1);
+/// gain times a matrix of weight[0], weight[1], ..., whose rows, or columns if they are fewer, are orthonormal (Saxe et al., 2013).
+Initializer orthogonal(double gain = 1);
 /// Uniform in +-1/sqrt(fan_in): PyTorch's default for the weights and biases of convolutions and linear layers.
 Initializer fan_in_uniform(std::int64_t fan_in);
 
