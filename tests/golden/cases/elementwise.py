@@ -79,9 +79,10 @@ def unary_cases():
     yield from unary("sqrt", torch.sqrt, positive=True, extra=[numbers(4, 9, 2, 1e30, 1e-30), numbers(-1, -2, 3)])
     yield from unary("square", torch.square, extra=[numbers(1e-15, 1e15)])
     yield from unary("reciprocal", torch.reciprocal, extra=[numbers(1e-15, -1e15, 3.0)])
-    for name in ("rsqrt", "sin", "cos", "erf", "floor", "ceil", "round", "sign"):
-        for x in (exact(torch.randn(2, 3, 5, generator=generator(f"{name} inputs"))), torch.linspace(-4, 4, 33), MIXED):
-            yield Case(name, [x.abs() if name == "rsqrt" else x], getattr(torch, name))
+    for name in ("rsqrt", "sin", "cos", "erf", "floor", "ceil", "round", "sign", "detach"):
+        positive = name == "rsqrt"
+        for x in plain_inputs(name, positive)[:13] + AWKWARD + [torch.linspace(0.25 if positive else -4, 4, 33)]:
+            yield Case("stop_gradient" if name == "detach" else name, [x], getattr(torch, name))
 
     yield from clamp_cases()
     yield from unary("relu", F.relu, extra=[TINY, bounds(0.0)])
