@@ -3,6 +3,7 @@
 #include "frit/models/nn.h"
 #include "frit/ops/elementwise/activation.h"
 #include "frit/ops/elementwise/arithmetic.h"
+#include "frit/ops/elementwise/compare.h"
 #include "frit/ops/linear/linear.h"
 #include "frit/ops/operator/emitter.h"
 #include "frit/ops/shape/shape_ops.h"
@@ -23,7 +24,7 @@ struct Projections {
 
 /// (N, L, E) as (N, heads, L, E / heads).
 Value by_head(Value x, std::int64_t heads) {
-  return permute(reshape(x, {x.dim(0), x.dim(1), heads, x.dim(2) / heads}), {0, 2, 1, 3});
+  return permute(reshape(x, {-1, x.dim(1), heads, x.dim(2) / heads}), {0, 2, 1, 3});
 }
 
 }  // namespace
@@ -47,7 +48,7 @@ Value multi_head_attention(const Scope& scope, Value query, Value key, Value val
   }
   Value weights = attention_weights(parts[0], parts[1], options);
   if (layer.dropout > 0) weights = dropout(scope, weights, layer.dropout);
-  const Value joined = reshape(permute(matmul(weights, parts[2]), {0, 2, 1, 3}), query.shape());
+  const Value joined = reshape(permute(matmul(weights, parts[2]), {0, 2, 1, 3}), {-1, query.dim(1), width});
   return linear(scope / "out_proj", joined, {.out_features = width, .bias = layer.bias, .initialize_bias = init::zeros()});
 }
 
@@ -65,9 +66,10 @@ Value prelu(const Scope& scope, Value input, std::int64_t num_parameters, double
 
 Value drop_path(const Scope& scope, Value input, double probability) {
   if (probability == 0) return input;
-  Shape samples = Dims::filled(input.rank(), 1);
-  samples[0] = input.dim(0);
-  return input * dropout(scope, input.emitter().constant(Tensor::full(samples, 1, input.dtype())), probability);
+  Value sample = input;
+  for (int axis = 1; axis < input.rank(); ++axis) sample = slice(sample, axis, 0, 1);
+  const Value one = cast(logical_or(equal(sample, sample), not_equal(sample, sample)), input.dtype());  // for each of any number of samples
+  return input * dropout(scope, one, probability);
 }
 
 }  // namespace frit::nn

@@ -7,10 +7,10 @@ namespace {
 using Convolution = Value (*)(Value, Value, Value, const ConvolutionOptions&);
 
 Value convolution1d(const char* name, Convolution convolution2d, Value input, Value weight, Value bias, ConvolutionOptions o) {
-  o.stride = ops::beside_unit_axis(o.stride, 1, name, "stride");
-  o.padding = ops::beside_unit_axis(o.padding, 0, name, "padding");
-  o.dilation = ops::beside_unit_axis(o.dilation, 1, name, "dilation");
-  o.output_padding = ops::beside_unit_axis(o.output_padding, 0, name, "output_padding");
+  o.stride = ops::after_unit(o.stride, 1, name, "stride");
+  o.padding = ops::after_unit(o.padding, 0, name, "padding");
+  o.dilation = ops::after_unit(o.dilation, 1, name, "dilation");
+  o.output_padding = ops::after_unit(o.output_padding, 0, name, "output_padding");
   return ops::without_unit_axis(convolution2d(ops::with_unit_axis(input, name), ops::with_unit_axis(weight, name), bias, o));
 }
 

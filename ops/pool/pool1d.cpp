@@ -7,9 +7,9 @@ namespace {
 Value pool1d(const char* name, Value (*pool2d)(Value, const PoolOptions&), Value input, PoolOptions o) {
   require(o.kernel_size.rank() == 1, name, ": kernel_size has ", o.kernel_size.rank(), " numbers, expected 1");
   o.kernel_size = {1, o.kernel_size[0]};
-  o.stride = ops::beside_unit_axis(o.stride, 1, name, "stride");
-  o.padding = ops::beside_unit_axis(o.padding, 0, name, "padding");
-  o.dilation = ops::beside_unit_axis(o.dilation, 1, name, "dilation");
+  o.stride = ops::after_unit(o.stride, 1, name, "stride");
+  o.padding = ops::after_unit(o.padding, 0, name, "padding");
+  o.dilation = ops::after_unit(o.dilation, 1, name, "dilation");
   return ops::without_unit_axis(pool2d(ops::with_unit_axis(input, name), o));
 }
 

@@ -1,5 +1,6 @@
 #include <array>
 
+#include "frit/ops/shape/open_batch.h"
 #include "frit/ops/shape/shape_ops.h"
 
 namespace frit {
@@ -9,13 +10,16 @@ namespace {
 std::int64_t elements_before(const Shape& shape, int axis) { return element_count(Shape(std::span(shape.begin(), shape.begin() + axis))); }
 std::int64_t elements_after(const Shape& shape, int axis) { return element_count(Shape(std::span(shape.begin() + axis + 1, shape.end()))); }
 
+/// Axis 0 stays what it is, unless it is the one that is changed.
+Value reshape_around(Value x, int axis, const Shape& shape) { return reshape(x, axis > 0 ? ops::open_batch(shape) : shape); }
+
 /// Axis 1 of (outer, size, inner).
 Value flip_middle(Value x) {
   const std::int64_t outer = x.dim(0), size = x.dim(1), inner = x.dim(2);
   if (size < 2) return x;
   if (size % 2 == 1) return concatenate(std::array{flip_middle(slice(x, 1, 1, size)), slice(x, 1, 0, 1)}, 1);
   const Value exchanged = concatenate(std::array{slice(x, 1, size / 2, size), slice(x, 1, 0, size / 2)}, 1);
-  return reshape(flip_middle(reshape(exchanged, {outer * 2, size / 2, inner})), x.shape());
+  return reshape(flip_middle(reshape(exchanged, ops::open_batch({outer * 2, size / 2, inner}))), ops::open_batch(x.shape()));
 }
 
 }  // namespace
@@ -64,20 +68,14 @@ Value squeeze(Value x, const Dims& axes) {
   for (int axis = 0; axis < x.rank(); ++axis) {
     if (!dropped[static_cast<std::size_t>(axis)]) shape.push_back(x.dim(axis));
   }
-  return reshape(x, shape);
+  return x.rank() == 0 || dropped[0] ? reshape(x, shape) : reshape(x, ops::open_batch(shape));
 }
 
 Value unsqueeze(Value x, std::int64_t axis) {
+  const int place = normalize_axis(axis, x.rank() + 1, "unsqueeze");
   Shape shape = x.shape();
-  shape.insert(normalize_axis(axis, x.rank() + 1, "unsqueeze"), 1);
-  return reshape(x, shape);
-}
-
-Value select(Value x, std::int64_t axis, std::int64_t index) {
-  const std::int64_t size = x.dim(normalize_axis(axis, x.rank(), "select"));
-  require(index >= -size && index < size, "select: index ", index, " is outside [", -size, ", ", size, ") (input ", x.shape(), ")");
-  const std::int64_t begin = index < 0 ? index + size : index;
-  return squeeze(slice(x, axis, begin, begin + 1), {axis});
+  shape.insert(place, 1);
+  return reshape_around(x, place, shape);
 }
 
 Value tile(Value x, const Dims& times) {
@@ -87,15 +85,18 @@ Value tile(Value x, const Dims& times) {
     Shape shape = x.shape();
     const std::int64_t outer = elements_before(shape, axis), inner = shape[axis] * elements_after(shape, axis);
     shape[axis] *= times[axis];
-    if (times[axis] != 1) x = reshape(expand(reshape(x, {outer, 1, inner}), {outer, times[axis], inner}), shape);
+    if (times[axis] == 1) continue;
+    const Value apart = reshape_around(x, axis, {outer, 1, inner});
+    x = reshape_around(expand(apart, {axis > 0 ? -1 : outer, times[axis], inner}), axis, shape);
   }
   return x;
 }
 
 Value flip(Value x, std::int64_t axis) {
-  const int normalized = normalize_axis(axis, x.rank(), "flip");
+  const int place = normalize_axis(axis, x.rank(), "flip");
   const Shape& shape = x.shape();
-  return reshape(flip_middle(reshape(x, {elements_before(shape, normalized), shape[normalized], elements_after(shape, normalized)})), shape);
+  return reshape_around(flip_middle(reshape_around(x, place, {elements_before(shape, place), shape[place], elements_after(shape, place)})),
+                        place, shape);
 }
 
 Value roll(Value x, std::int64_t shift, std::int64_t axis) {

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "frit/ops/linear/axis_product.h"
+#include "frit/ops/shape/open_batch.h"
 #include "frit/ops/shape/shape_ops.h"
 
 namespace frit {
@@ -81,7 +82,7 @@ ops::Matrix interpolation(const Axis& axis, const ResizeOptions& o) {
   return matrix;
 }
 
-/// Every element so many times along each axis.
+/// Every element so many times along each axis but the first.
 Value repeat_elements(Value x, const Dims& times) {
   Shape apart, wide, joined;
   for (int axis = 0; axis < x.rank(); ++axis) {
@@ -92,7 +93,8 @@ Value repeat_elements(Value x, const Dims& times) {
     }
     joined.push_back(x.dim(axis) * times[axis]);
   }
-  return reshape(expand(reshape(x, apart), wide), joined);
+  wide[0] = -1;
+  return reshape(expand(reshape(x, ops::open_batch(apart)), wide), ops::open_batch(joined));
 }
 
 }  // namespace

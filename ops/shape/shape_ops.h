@@ -29,7 +29,6 @@ Values split(Value x, const std::vector<std::int64_t>& sizes, std::int64_t axis)
 Value stack(const Values& parts, std::int64_t axis);                               ///< joined along a new axis
 Value squeeze(Value x, const Dims& axes = {});  ///< without these axes, whose size is 1; none given: without any axis of size 1
 Value unsqueeze(Value x, std::int64_t axis);    ///< with a new axis of size 1, which is `axis` of the result
-Value select(Value x, std::int64_t axis, std::int64_t index);  ///< one place of an axis, which is dropped; a negative index counts from the end
 Value tile(Value x, const Dims& times);                        ///< repeated so many times along each axis; numbers for all axes
 Value flip(Value x, std::int64_t axis);                        ///< back to front: log2(size) exchanges of halves
 Value roll(Value x, std::int64_t shift, std::int64_t axis);    ///< element i moves to i + shift, those beyond the end to the beginning

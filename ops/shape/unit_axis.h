@@ -13,8 +13,8 @@ inline Value with_unit_axis(Value x, const char* what) {
 
 inline Value without_unit_axis(Value x) { return squeeze(x, {2}); }
 
-/// An option's one number, if it has any, behind `unit`, which leaves the unit axis alone.
-inline Dims beside_unit_axis(const Dims& option, std::int64_t unit, const char* what, const char* name) {
+/// An option's one number, if it has any, after `unit`, which leaves the unit axis alone.
+inline Dims after_unit(const Dims& option, std::int64_t unit, const char* what, const char* name) {
   require(option.rank() <= 1, what, ": ", name, " has ", option.rank(), " numbers, expected 1");
   return option.empty() ? Dims{} : Dims{unit, option[0]};
 }

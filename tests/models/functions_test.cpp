@@ -108,7 +108,7 @@ Functions one_axis() {
        of([](const Values& v) { return conv1d(v[0], v[1], {}, {.stride = {2}, .padding = {3}, .dilation = {2}, .groups = 2}); })},
       {"conv_transpose1d", of([](const Values& v) { return conv_transpose1d(v[0], v[1], v[2]); })},
       {"conv_transpose1d_options",
-       of([](const Values& v) { return conv_transpose1d(v[0], v[1], {}, {.stride = {3}, .padding = {1}, .groups = 2, .output_padding = {1}}); })},
+       of([](const Values& v) { return conv_transpose1d(v[0], v[1], {}, {.stride = {3}, .padding = {1}, .output_padding = {1}, .groups = 2}); })},
       {"max_pool1d", first([](Value x) { return max_pool1d(x, {.kernel_size = {3}, .stride = {2}, .padding = {1}}); })},
       {"avg_pool1d", first([](Value x) { return avg_pool1d(x, {.kernel_size = {2}}); })},
       {"group_norm", of([](const Values& v) { return group_norm(v[0], 2, v[1], v[2]); })},
