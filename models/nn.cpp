@@ -12,30 +12,33 @@ using Operator = Value (*)(Value, Value, Value, const ConvolutionOptions&);
 
 Initializer given_or(const Initializer& given, Initializer missing) { return given ? given : std::move(missing); }
 
+/// One number for each image axis.
+Dims for_axes(const Scope& scope, const char* name, const Dims& given, int axes, std::int64_t missing) {
+  if (given.rank() <= 1) return Dims::filled(axes, given.empty() ? missing : given[0]);
+  require(given.rank() == axes, scope.name(), ": ", name, " has ", given.rank(), " numbers, expected 1 or ", axes);
+  return given;
+}
+
 /// Pads the input by what the convolution itself cannot: more after than before, or other than zeros. `padding` becomes the rest.
 Value padded(const Scope& scope, Value input, const Convolution& layer, Dims& padding) {
   const bool zeros = layer.padding_mode == PaddingMode::zeros;
   if (zeros && !layer.same_padding) return input;
-  const auto number = [](const Dims& option, int axis, std::int64_t missing) {
-    return option.empty() ? missing : option[option.rank() == 1 ? 0 : axis];
-  };
-  for (const Dims& option : {layer.stride, layer.padding, layer.dilation}) {
-    require(option.rank() <= 1 || option.rank() == input.rank() - 2, scope.name(), ": ", option, " does not fit an input of shape ",
-            input.shape());
-  }
+  const int axes = input.rank() - 2;
+  const Dims kernel = for_axes(scope, "kernel_size", layer.kernel_size, axes, 1);
+  const Dims dilation = for_axes(scope, "dilation", layer.dilation, axes, 1);
+  const bool moves_by_one = for_axes(scope, "stride", layer.stride, axes, 1) == Dims::filled(axes, 1);
+  require(!layer.same_padding || (moves_by_one && layer.padding.empty()), scope.name(),
+          ": same_padding needs stride 1 and no padding, got stride ", layer.stride, " and padding ",
+          layer.padding.empty() ? Dims{0} : layer.padding);
+  padding = for_axes(scope, "padding", layer.padding, axes, 0);
   Dims before = Dims::filled(input.rank(), 0), after = before;
-  padding = Dims::filled(input.rank() - 2, 0);
-  for (int axis = 0; axis < padding.rank(); ++axis) {
-    require(!layer.same_padding || (layer.padding.empty() && number(layer.stride, axis, 1) == 1), scope.name(),
-            ": same_padding needs stride 1 and no padding, got ", layer.stride, " and ", layer.padding);
-    const std::int64_t total = layer.same_padding ? number(layer.dilation, axis, 1) * (number(layer.kernel_size, axis, 1) - 1)
-                                                  : 2 * number(layer.padding, axis, 0);
-    if (zeros) padding[axis] = total / 2;
-    before[axis + 2] = zeros ? 0 : total / 2;
+  for (int axis = 0; axis < axes; ++axis) {
+    const std::int64_t total = layer.same_padding ? dilation[axis] * (kernel[axis] - 1) : 2 * padding[axis];
+    padding[axis] = zeros ? total / 2 : 0;
+    before[axis + 2] = total / 2 - padding[axis];
     after[axis + 2] = total - total / 2 - padding[axis];
   }
-  const bool unpadded = before == after && after == Dims::filled(input.rank(), 0);
-  return unpadded ? input : pad(input, before, after, layer.padding_mode);
+  return before == Dims::filled(input.rank(), 0) && after == before ? input : pad(input, before, after, layer.padding_mode);
 }
 
 /// `weight_rows` and `weight_columns` are the first two sizes of the weight. PyTorch counts the fan-in from the second, transposed or not.

@@ -62,8 +62,8 @@ Initializer normal(double mean, double deviation) {
 
 Initializer truncated_normal(double mean, double deviation, double low, double high) {
   const bool often_inside = low <= mean + 2 * deviation && high >= mean - 2 * deviation && high - low >= deviation / 10;
-  require(deviation > 0 && often_inside, "truncated_normal: [", low, ", ", high, "] must reach within 2 deviations of the mean and be 0.1 of one ",
-          "long, got mean ", mean, " and deviation ", deviation);
+  require(deviation > 0 && often_inside, "truncated_normal: [", low, ", ", high,
+          "] must reach within 2 deviations of the mean and be 0.1 of one ", "long, got mean ", mean, " and deviation ", deviation);
   return [=](const Tensor& tensor, std::uint64_t seed) {
     const Tensor drawn = Tensor::empty(tensor.shape(), DType::f64);
     std::vector<double> kept(static_cast<std::size_t>(tensor.elements()), low - 1);
@@ -132,7 +132,8 @@ Initializer orthogonal(double gain) {
   return [=](const Tensor& tensor, std::uint64_t seed) {
     require(tensor.rank() >= 2, "orthogonal: a weight of rank 2 or more is needed, got ", tensor.shape());
     if (tensor.elements() == 0) return;
-    const std::int64_t rows = tensor.dim(0), columns = tensor.elements() / rows, few = std::min(rows, columns), many = std::max(rows, columns);
+    const std::int64_t rows = tensor.dim(0), columns = tensor.elements() / rows, few = std::min(rows, columns),
+                       many = std::max(rows, columns);
     const Tensor drawn = Tensor::empty({few, many}, DType::f64);
     fill_normal(drawn, 0, 1, seed, 0);
     std::vector<double> vectors = drawn.to_vector<double>();

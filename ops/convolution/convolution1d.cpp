@@ -11,7 +11,7 @@ Value convolution1d(const char* name, Convolution convolution2d, Value input, Va
   o.padding = ops::after_unit(o.padding, 0, name, "padding");
   o.dilation = ops::after_unit(o.dilation, 1, name, "dilation");
   o.output_padding = ops::after_unit(o.output_padding, 0, name, "output_padding");
-  return ops::without_unit_axis(convolution2d(ops::with_unit_axis(input, name), ops::with_unit_axis(weight, name), bias, o));
+  return ops::without_unit_axis(convolution2d(ops::with_unit_axis(input, name), ops::with_unit_axis(weight, name, "a weight"), bias, o));
 }
 
 }  // namespace

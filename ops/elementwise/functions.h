@@ -73,12 +73,12 @@ inline constexpr auto activation_functions = std::tuple_cat(
     pointwise<HardSigmoid>("hard_sigmoid"), pointwise<HardSwish>("hard_swish"));
 
 inline constexpr auto unary_functions = std::tuple_cat(
-    pointwise<Abs>("abs"), std::make_tuple(Elementwise<Unary, Exp>{"exp"}, Elementwise<Unary, Log>{"log"}, Elementwise<Unary, Sqrt>{"sqrt"},
-                                           Elementwise<Unary, Square>{"square"}, Elementwise<Unary, Reciprocal>{"reciprocal"},
-                                           Elementwise<Unary, Rsqrt>{"rsqrt"}, Elementwise<Unary, Sin>{"sin"}, Elementwise<Unary, Cos>{"cos"},
-                                           Elementwise<Unary, Erf>{"erf"}, Elementwise<Unary, Floor>{"floor"},
-                                           Elementwise<Unary, Ceil>{"ceil"}, Elementwise<Unary, Round>{"round"},
-                                           Elementwise<Unary, Sign>{"sign"}, Elementwise<Unary, Identity>{"stop_gradient"}));
+    pointwise<Abs>("abs"),
+    std::make_tuple(Elementwise<Unary, Exp>{"exp"}, Elementwise<Unary, Log>{"log"}, Elementwise<Unary, Sqrt>{"sqrt"},
+                    Elementwise<Unary, Square>{"square"}, Elementwise<Unary, Reciprocal>{"reciprocal"}, Elementwise<Unary, Rsqrt>{"rsqrt"},
+                    Elementwise<Unary, Sin>{"sin"}, Elementwise<Unary, Cos>{"cos"}, Elementwise<Unary, Erf>{"erf"},
+                    Elementwise<Unary, Floor>{"floor"}, Elementwise<Unary, Ceil>{"ceil"}, Elementwise<Unary, Round>{"round"},
+                    Elementwise<Unary, Sign>{"sign"}, Elementwise<Unary, Identity>{"stop_gradient"}));
 
 inline constexpr auto arithmetic_functions = std::tuple_cat(
     std::make_tuple(OfAnyDType<Binary, Add>{"add"}, OfAnyDType<Binary, Subtract>{"subtract"}, OfAnyDType<Binary, Multiply>{"multiply"},

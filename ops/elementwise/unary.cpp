@@ -33,7 +33,9 @@ Values reciprocal_gradient(const GradientContext& c) { return {-c.gradients[0] *
 Values rsqrt_gradient(const GradientContext& c) { return {c.gradients[0] * (c.outputs[0] * square(c.outputs[0]) * -0.5)}; }
 Values sin_gradient(const GradientContext& c) { return {c.gradients[0] * cos(c.inputs[0])}; }
 Values cos_gradient(const GradientContext& c) { return {c.gradients[0] * -sin(c.inputs[0])}; }
-Values erf_gradient(const GradientContext& c) { return {c.gradients[0] * (exp(-square(c.inputs[0])) * 1.1283791670955125739)}; }  // 2/sqrt(pi)
+Values erf_gradient(const GradientContext& c) {
+  return {c.gradients[0] * (exp(-square(c.inputs[0])) * 1.1283791670955125739)};
+}  // 2/sqrt(pi)
 Values zero_gradient(const GradientContext&) { return Values(1); }
 
 template <template <class> class Function>
@@ -72,7 +74,7 @@ FRIT_OPERATORS(unary) {
   Operator stop = unary<Identity>("stop_gradient", "x, through which no gradient flows", zero_gradient, Fill::normal, Precision::as_given);
   stop.samples = [] {
     std::vector<Sample> samples = pointwise_samples(Fill::normal);
-    for (Sample& sample : samples) sample.smooth = false;  // differences would see a slope
+    for (Sample& sample : samples) sample.smooth = element_count(sample.inputs[0].shape) == 0;  // differences see a slope
     return samples;
   };
   registry.add(std::move(stop));

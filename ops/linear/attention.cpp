@@ -25,8 +25,8 @@ Value lower_triangle(Value like, std::int64_t rows, std::int64_t columns) {
 }  // namespace
 
 Value attention_weights(Value query, Value key, const AttentionOptions& o) {
-  require(query.rank() >= 2 && key.rank() >= 2 && query.dim(-1) == key.dim(-1), "attention: query ", query.shape(), " and key ", key.shape(),
-          " must be (..., L, E) and (..., S, E)");
+  require(query.rank() >= 2 && key.rank() >= 2 && query.dim(-1) == key.dim(-1), "attention: query ", query.shape(), " and key ",
+          key.shape(), " must be (..., L, E) and (..., S, E)");
   Value scores = ops::matmul(query / std::sqrt(static_cast<double>(query.dim(-1))), key, {.transpose_b = true});
   if (o.causal) scores = where(lower_triangle(scores, scores.dim(-2), scores.dim(-1)), scores, nothing);
   if (o.mask) {

@@ -51,8 +51,8 @@ Value dice_loss(Value prediction, Value target, const DiceOptions& o) {
   require(prediction.rank() >= 2, "dice_loss: prediction must be (N, C, ...), got ", prediction.shape());
   require(o.smooth >= 0, "dice_loss: smooth must not be negative, got ", o.smooth);
   Value p = prediction;
-  if (o.activation == DiceOptions::softmax) p = softmax(p, 1);
-  if (o.activation == DiceOptions::sigmoid) p = sigmoid(p);
+  if (o.activation == DiceActivation::softmax) p = softmax(p, 1);
+  if (o.activation == DiceActivation::sigmoid) p = sigmoid(p);
   const Value t = is_floating(target.dtype()) ? target : one_hot(target, p.dim(1), p.dtype(), 1);
   require_alike("dice_loss", p, t);
   Dims over = o.over_batch ? Dims{0} : Dims{};

@@ -18,9 +18,9 @@ Value binary_cross_entropy_with_logits(Value logits, Value target, Reduction red
 // Made of other operators; their values are PyTorch's.
 
 struct ClassLossOptions {
-  Value class_weights = {};                        ///< (C); a mean is then weighted by them
-  std::optional<std::int64_t> ignore_index = {};   ///< targets that count for nothing, in a mean neither
-  double label_smoothing = 0;                      ///< the part of the target that is shared out evenly among all classes
+  Value class_weights = {};                       ///< (C); a mean is then weighted by them
+  std::optional<std::int64_t> ignore_index = {};  ///< targets that count for nothing, in a mean neither
+  double label_smoothing = 0;                     ///< the part of the target that is shared out evenly among all classes
   Reduction reduction = Reduction::mean;
 };
 Value cross_entropy(Value logits, Value target, const ClassLossOptions& options);
@@ -43,11 +43,11 @@ struct FocalOptions {
 /// dense object detection", ICCV 2017). target has the shape of logits, values in [0, 1].
 Value focal_loss(Value logits, Value target, const FocalOptions& options = {});
 
+enum class DiceActivation { softmax, sigmoid, none };
 struct DiceOptions {
-  enum Activation { softmax, sigmoid, none };
-  Activation activation = softmax;  ///< over the channels, or of each; none: the prediction is probabilities
-  double smooth = 1;                ///< added to numerator and denominator
-  bool over_batch = false;          ///< a class' sums are over all of the batch, not of each sample
+  DiceActivation activation = DiceActivation::softmax;  ///< over the channels, or of each; none: the prediction is probabilities
+  double smooth = 1;                                    ///< added to numerator and denominator
+  bool over_batch = false;                              ///< a class' sums are over all of the batch, not of each sample
   Reduction reduction = Reduction::mean;
 };
 /// 1 - (2 sum(p t) + smooth) / (sum(p) + sum(t) + smooth) of each sample and class, (N, C); of each class, (C), if over_batch. prediction

@@ -1,3 +1,5 @@
+#include <limits>
+
 #include "frit/ops/elementwise/arithmetic.h"
 #include "frit/ops/elementwise/compare.h"
 #include "frit/ops/elementwise/unary.h"
@@ -64,6 +66,25 @@ Value gather(Value x, std::int64_t axis, Value indices) {
           indices.shape());
   lines.insert(along, indices.dim(along));
   return ops::take_along_axis(expand(unsqueeze(x, along), lines), as_indices(indices, "gather"), along + 1, /*keep_dims=*/false);
+}
+
+TopK top_k(Value x, std::int64_t k, std::int64_t axis) {
+  const int along = normalize_axis(axis, x.rank(), "top_k");
+  const std::int64_t size = x.dim(along);
+  require(is_floating(x.dtype()), "top_k: input is ", x.dtype(), ", expected a floating dtype");
+  require(k > 0 && k <= size, "top_k: k must be in [1, ", size, "], got ", k, " (input ", x.shape(), ")");
+  Values values, indices;
+  Value taken = expand(x.emitter().constant(Tensor::zeros({}, DType::u8)), x.shape());
+  while (static_cast<std::int64_t>(indices.size()) < k) {
+    const Value greatest = argmax(where(taken, -std::numeric_limits<double>::infinity(), x), along, /*keep_dims=*/true);
+    // Where only -inf is left, it may be one that was taken.
+    const Value again = ops::take_along_axis(taken, greatest, along, /*keep_dims=*/true);
+    indices.push_back(where(again, argmin(taken, along, /*keep_dims=*/true), greatest));
+    values.push_back(ops::take_along_axis(x, indices.back(), along, /*keep_dims=*/true));
+    const Value one = expand(x.emitter().constant(Tensor::full({}, 1, DType::u8)), indices.back().shape());
+    taken = taken + ops::put_along_axis(one, indices.back(), along, size, /*keep_dims=*/true);
+  }
+  return {concatenate(values, along), concatenate(indices, along)};
 }
 
 }  // namespace frit

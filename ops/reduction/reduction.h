@@ -26,7 +26,7 @@ Value sum_to(Value x, const Shape& shape);
 // Made of the operators above.
 
 /// The mean square distance from the mean, divided by n - correction in place of n: 1 for the unbiased estimate, 0 for the mean itself. In
-/// two passes, so that it is exact far from zero. NaN where n <= correction.
+/// two passes, so that it is exact far from zero. Infinite or NaN where n <= correction.
 Value variance(Value x, const Dims& axes = {}, bool keep_dims = false, std::int64_t correction = 1);
 /// Its root; gradient 0 where it is 0.
 Value standard_deviation(Value x, const Dims& axes = {}, bool keep_dims = false, std::int64_t correction = 1);
@@ -35,11 +35,17 @@ Value l2_norm(Value x, const Dims& axes = {}, bool keep_dims = false);
 /// Sums of the first 1, 2, ... elements of each line along an axis: log2(size) sums of the whole with itself, shifted.
 Value cumulative_sum(Value x, std::int64_t axis);
 
-/// 1 where the new axis' place is the index, else 0. `indices` i64 or i32; what is no index in [0, classes) is an error on the CPU, and names
-/// nothing on a GPU.
+/// 1 where the new axis' place is the index, else 0. `indices` i64 or i32; what is no index in [0, classes) is an error on the CPU, and
+/// names nothing on a GPU.
 Value one_hot(Value indices, std::int64_t classes, DType dtype = DType::f32, std::int64_t axis = -1);
 /// torch.gather: the elements that `indices` (i64 or i32, of x's shape but for the axis) name in their line along the axis. Gradients of an
 /// element that is named more than once add up. Each line is copied once for each of its indices.
 Value gather(Value x, std::int64_t axis, Value indices);
+
+struct TopK {
+  Value values, indices;  ///< indices i64
+};
+/// The k greatest elements of each line along an axis, in order, NaN first, of equal ones the first; in k rounds over all of x. Floating.
+TopK top_k(Value x, std::int64_t k, std::int64_t axis = -1);
 
 }  // namespace frit

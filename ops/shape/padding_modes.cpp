@@ -29,14 +29,14 @@ Value pad_axis(Value x, int axis, std::int64_t before, std::int64_t after, Paddi
 
 Value pad(Value x, const Dims& before, const Dims& after, PaddingMode mode) {
   if (mode == PaddingMode::zeros) return pad(x, before, after, 0.0);
-  require(before.rank() == x.rank() && after.rank() == x.rank(), "pad: expected ", x.rank(), " sizes before and after, got ",
-          before.rank(), " and ", after.rank(), " (input ", x.shape(), ")");
+  require(before.rank() == x.rank() && after.rank() == x.rank(), "pad: expected ", x.rank(), " sizes before and after, got ", before.rank(),
+          " and ", after.rank(), " (input ", x.shape(), ")");
   for (int axis = 0; axis < x.rank(); ++axis) {
     if (before[axis] == 0 && after[axis] == 0) continue;
     const std::int64_t size = x.dim(axis);
     const std::int64_t most = mode == PaddingMode::reflect ? size - 1 : mode == PaddingMode::circular ? size : INT64_MAX;
-    require(size > 0 && std::min(before[axis], after[axis]) >= 0 && std::max(before[axis], after[axis]) <= most, "pad: axis ", axis,
-            " of ", size, " cannot be padded by ", before[axis], " before and ", after[axis], " after (input ", x.shape(), ")");
+    require(size > 0 && std::min(before[axis], after[axis]) >= 0 && std::max(before[axis], after[axis]) <= most, "pad: axis ", axis, " of ",
+            size, " cannot be padded by ", before[axis], " before and ", after[axis], " after (input ", x.shape(), ")");
     x = pad_axis(x, axis, before[axis], after[axis], mode);
   }
   return x;

@@ -29,7 +29,8 @@ struct Axis {
 std::vector<Axis> axes_of(Value input, const ResizeOptions& o) {
   const int images = input.rank() - 2;
   require(images >= 1, "resize: input must be (N, C, ...), got ", input.shape());
-  require(o.size.empty() != o.scale_factor.empty(), "resize: one of size and scale_factor is needed, got ", o.size.empty() ? "none" : "both");
+  require(o.size.empty() != o.scale_factor.empty(), "resize: one of size and scale_factor is needed, got ",
+          o.size.empty() ? "none" : "both");
   require(!o.align_corners || o.mode != ResizeMode::nearest, "resize: align_corners does not go with nearest");
   const std::size_t given = o.size.empty() ? o.scale_factor.size() : static_cast<std::size_t>(o.size.rank());
   require(given == 1 || given == static_cast<std::size_t>(images), "resize: ", o.size.empty() ? "scale_factor" : "size", " has ", given,
@@ -39,7 +40,8 @@ std::vector<Axis> axes_of(Value input, const ResizeOptions& o) {
     Axis axis{i + 2, input.dim(i + 2), 0, std::nullopt};
     if (o.size.empty()) {
       axis.factor = o.scale_factor[given == 1 ? 0 : static_cast<std::size_t>(i)];
-      require(std::isfinite(*axis.factor) && *axis.factor > 0 && *axis.factor < 1e9, "resize: scale_factor must be above 0, got ", *axis.factor);
+      require(std::isfinite(*axis.factor) && *axis.factor > 0 && *axis.factor < 1e9, "resize: scale_factor must be above 0, got ",
+              *axis.factor);
       axis.to = static_cast<std::int64_t>(std::floor(static_cast<double>(axis.from) * *axis.factor));
     } else {
       axis.to = o.size[given == 1 ? 0 : i];

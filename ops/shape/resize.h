@@ -12,15 +12,15 @@ enum class ResizeMode {
 
 /// One of size and scale_factor is needed, as one number an image axis or one for all.
 struct ResizeOptions {
-  Dims size = {};                          ///< of the result
-  std::vector<double> scale_factor = {};   ///< size floor(input size * factor), at places that the factor gives
+  Dims size = {};                         ///< of the result
+  std::vector<double> scale_factor = {};  ///< size floor(input size * factor), at places that the factor gives
   ResizeMode mode = ResizeMode::nearest;
   bool align_corners = false;  ///< the outermost elements' centres, not their edges, stay where they are; not with nearest
 };
 
-/// input (N, C, ...) with image axes of other sizes: the values of PyTorch's F.interpolate, without smoothing before making smaller. Axis by
-/// axis a product with a matrix (output size, input size), but for nearest by whole factors, which copies. What is not finite makes NaN of
-/// all of its line in a product.
+/// input (N, C, ...) with image axes of other sizes: the values of PyTorch's F.interpolate, without smoothing before making smaller. Axis
+/// by axis a product with a matrix (output size, input size), but for nearest by whole factors, which copies. What is not finite makes NaN
+/// of all of its line in a product.
 Value resize(Value input, const ResizeOptions& options);
 
 }  // namespace frit

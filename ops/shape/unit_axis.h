@@ -6,8 +6,8 @@ namespace frit::ops {
 
 // (N, C, L) as images (N, C, 1, L) and back: what computes on two image axes computes on one.
 
-inline Value with_unit_axis(Value x, const char* what) {
-  require(x.rank() == 3, what, ": expected an input of rank 3, got ", x.shape());
+inline Value with_unit_axis(Value x, const char* what, const char* name = "an input") {
+  require(x.rank() == 3, what, ": expected ", name, " of rank 3, got ", x.shape());
   return unsqueeze(x, 2);
 }
 

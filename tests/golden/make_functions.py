@@ -88,6 +88,8 @@ def reduction():
     yield "one_hot_axis", [indices("one hot", 4, 2, 3)], lambda x: F.one_hot(x, 5).permute(0, 2, 1).double()
     yield "gather", [x, indices("gather", 4, 3, 7, 5)], lambda x, i: torch.gather(x, 1, i)
     yield "gather_repeated", [x, torch.tensor([1, 1, 1, 0]).reshape(1, 1, 4).repeat(3, 4, 1)], lambda x, i: torch.gather(x, -1, i)
+    yield "top_k", [x], lambda x: torch.topk(x, 3, 1).values
+    yield "top_k_indices", [x], lambda x: torch.topk(x, 5, -1).indices
     yield "embedding", [torch.tensor([[0, 2, 2], [5, 0, 2]]), normal("embedding", 6, 4)], F.embedding
 
 

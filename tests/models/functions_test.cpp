@@ -1,5 +1,5 @@
-// Functions that are made of several operators, and layers, on golden files: see tests/golden/make_functions.py, which has the same cases in
-// PyTorch.
+// Functions that are made of several operators, and layers, on golden files: see tests/golden/make_functions.py, which has the same cases
+// in PyTorch.
 
 #include <gtest/gtest.h>
 
@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "frit/autograd/gradient.h"
+#include "frit/core/cuda/device.h"
 #include "frit/core/io/safetensors.h"
 #include "frit/graph/program.h"
 #include "frit/models/runtime.h"
@@ -30,13 +31,14 @@ Function first(std::function<Value(Value)> function) {
 
 Functions shape() {
   Functions all = {
-      {"split",
-       first([](Value x) {
+      {"split", first([](Value x) {
          Values parts = split(x, 3, 2);
          for (std::size_t i = 0; i < parts.size(); ++i) parts[i] = parts[i] * static_cast<double>(i + 1);
          return concatenate(parts, 2);
        })},
-      {"split_sizes", first([](Value x) { return split(x, {1, 2}, 1)[1]; })},
+      {"split_sizes", first([](Value x) {
+         return split(x, {1, 2}, 1)[1];
+       })},
       {"stack", of([](const Values& v) { return stack(v, 1); })},
       {"stack_last", of([](const Values& v) { return stack(v, -1); })},
       {"squeeze", first([](Value x) { return squeeze(x); })},
@@ -44,7 +46,9 @@ Functions shape() {
       {"unsqueeze", first([](Value x) { return unsqueeze(x, -2); })},
       {"select", first([](Value x) { return select(x, 1, 2); })},
       {"select_back", first([](Value x) { return select(x, 2, -3); })},
-      {"tile", first([](Value x) { return tile(x, {2, 1, 3}); })},
+      {"tile", first([](Value x) {
+         return tile(x, {2, 1, 3});
+       })},
       {"flip_last", first([](Value x) { return flip(x, -1); })},
       {"roll", first([](Value x) { return roll(x, 3, 2); })},
       {"roll_back", first([](Value x) { return roll(x, -5, 1); })},
@@ -56,10 +60,18 @@ Functions shape() {
 
 Functions padding() {
   return {
-      {"reflect", first([](Value x) { return pad(x, {0, 0, 4, 3}, {0, 0, 0, 1}, PaddingMode::reflect); })},
-      {"replicate", first([](Value x) { return pad(x, {0, 0, 0, 6}, {0, 0, 2, 1}, PaddingMode::replicate); })},
-      {"circular", first([](Value x) { return pad(x, {0, 0, 0, 4}, {0, 0, 5, 1}, PaddingMode::circular); })},
-      {"reflect_3d", first([](Value x) { return pad(x, {0, 0, 2, 1, 1}, {0, 0, 0, 1, 3}, PaddingMode::reflect); })},
+      {"reflect", first([](Value x) {
+         return pad(x, {0, 0, 4, 3}, {0, 0, 0, 1}, PaddingMode::reflect);
+       })},
+      {"replicate", first([](Value x) {
+         return pad(x, {0, 0, 0, 6}, {0, 0, 2, 1}, PaddingMode::replicate);
+       })},
+      {"circular", first([](Value x) {
+         return pad(x, {0, 0, 0, 4}, {0, 0, 5, 1}, PaddingMode::circular);
+       })},
+      {"reflect_3d", first([](Value x) {
+         return pad(x, {0, 0, 2, 1, 1}, {0, 0, 0, 1, 3}, PaddingMode::reflect);
+       })},
   };
 }
 
@@ -81,17 +93,23 @@ Functions mathematics() {
 Functions reduction() {
   Functions all = {
       {"variance", first([](Value x) { return variance(x); })},
-      {"variance_axes", first([](Value x) { return variance(x, {0, 2}, true, 0); })},
+      {"variance_axes", first([](Value x) {
+         return variance(x, {0, 2}, true, 0);
+       })},
       {"variance_far", first([](Value x) { return variance(x, {-1}); })},
       {"standard_deviation", first([](Value x) { return standard_deviation(x, {1}); })},
       {"standard_deviation_zero", first([](Value x) { return standard_deviation(x, {1}); })},
-      {"l2_norm", first([](Value x) { return l2_norm(x, {1, 2}); })},
+      {"l2_norm", first([](Value x) {
+         return l2_norm(x, {1, 2});
+       })},
       {"l2_norm_zero", first([](Value x) { return l2_norm(x, {1}, true); })},
       {"argmin", first([](Value x) { return argmin(x, 1); })},
       {"one_hot", first([](Value x) { return one_hot(x, 4); })},
       {"one_hot_axis", first([](Value x) { return one_hot(x, 5, DType::f64, 1); })},
       {"gather", of([](const Values& v) { return gather(v[0], 1, v[1]); })},
       {"gather_repeated", of([](const Values& v) { return gather(v[0], -1, v[1]); })},
+      {"top_k", first([](Value x) { return top_k(x, 3, 1).values; })},
+      {"top_k_indices", first([](Value x) { return top_k(x, 5).indices; })},
       {"embedding", of([](const Values& v) { return embedding(v[0], v[1]); })},
   };
   for (const char* lines : {"1", "2", "7", "8", "integers"}) {
@@ -107,8 +125,9 @@ Functions one_axis() {
       {"conv1d_options",
        of([](const Values& v) { return conv1d(v[0], v[1], {}, {.stride = {2}, .padding = {3}, .dilation = {2}, .groups = 2}); })},
       {"conv_transpose1d", of([](const Values& v) { return conv_transpose1d(v[0], v[1], v[2]); })},
-      {"conv_transpose1d_options",
-       of([](const Values& v) { return conv_transpose1d(v[0], v[1], {}, {.stride = {3}, .padding = {1}, .output_padding = {1}, .groups = 2}); })},
+      {"conv_transpose1d_options", of([](const Values& v) {
+         return conv_transpose1d(v[0], v[1], {}, {.stride = {3}, .padding = {1}, .output_padding = {1}, .groups = 2});
+       })},
       {"max_pool1d", first([](Value x) { return max_pool1d(x, {.kernel_size = {3}, .stride = {2}, .padding = {1}}); })},
       {"avg_pool1d", first([](Value x) { return avg_pool1d(x, {.kernel_size = {2}}); })},
       {"group_norm", of([](const Values& v) { return group_norm(v[0], 2, v[1], v[2]); })},
@@ -138,12 +157,12 @@ Functions resize_named(const std::vector<std::string>& names) {
 }
 
 Functions adaptive() {
-  const std::map<std::string, Dims> sizes = {
-      {"1d", {3}}, {"2d_equal", {3, 5}}, {"2d", {4, 3}}, {"2d_larger", {6, 8}}, {"3d", {2}}, {"ties", {3}}};
+  const std::map<std::string, Dims> sizes = {{"1d", {3}},           {"2d_equal", {3, 5}}, {"2d", {4, 3}},
+                                             {"2d_larger", {6, 8}}, {"3d", {2}},          {"ties", {3}}};
   Functions all;
   for (const auto& [name, size] : sizes) {
-    all["max_" + name] = first([size](Value x) { return adaptive_max_pool(x, size); });
-    if (name != "ties") all["avg_" + name] = first([size](Value x) { return adaptive_avg_pool(x, size); });
+    all["max_" + name] = first([wanted = size](Value x) { return adaptive_max_pool(x, wanted); });
+    if (name != "ties") all["avg_" + name] = first([wanted = size](Value x) { return adaptive_avg_pool(x, wanted); });
   }
   return all;
 }
@@ -178,11 +197,10 @@ Functions loss() {
       {"smooth_l1", two([](Value p, Value t) { return smooth_l1_loss(p, t, 0.6); })},
       {"smooth_l1_zero", two([](Value p, Value t) { return smooth_l1_loss(p, t, 0, Reduction::sum); })},
       {"focal", two([](Value p, Value t) { return focal_loss(p, t); })},
-      {"focal_plain",
-       two([](Value p, Value t) { return focal_loss(p, t, {.alpha = -1, .gamma = 1.5, .reduction = Reduction::sum}); })},
+      {"focal_plain", two([](Value p, Value t) { return focal_loss(p, t, {.alpha = -1, .gamma = 1.5, .reduction = Reduction::sum}); })},
       {"dice", dice({})},
-      {"dice_sigmoid", dice({.activation = DiceOptions::sigmoid, .smooth = 1e-5, .reduction = Reduction::none})},
-      {"dice_batch", dice({.activation = DiceOptions::none, .smooth = 0.5, .over_batch = true, .reduction = Reduction::sum})},
+      {"dice_sigmoid", dice({.activation = DiceActivation::sigmoid, .smooth = 1e-5, .reduction = Reduction::none})},
+      {"dice_batch", dice({.activation = DiceActivation::none, .smooth = 0.5, .over_batch = true, .reduction = Reduction::sum})},
   };
 }
 
@@ -207,11 +225,9 @@ Functions layers() {
       {"same", convolution(nn::conv2d, {.out_channels = 2, .kernel_size = {2, 3}, .dilation = {3, 1}, .same_padding = true})},
       {"same_reflect",
        convolution(nn::conv2d, {.out_channels = 2, .kernel_size = {4}, .same_padding = true, .padding_mode = PaddingMode::reflect})},
-      {"circular", convolution(nn::conv2d, {.out_channels = 2,
-                                            .kernel_size = {3},
-                                            .stride = {2},
-                                            .padding = {1, 2},
-                                            .padding_mode = PaddingMode::circular})},
+      {"circular",
+       convolution(nn::conv2d,
+                   {.out_channels = 2, .kernel_size = {3}, .stride = {2}, .padding = {1, 2}, .padding_mode = PaddingMode::circular})},
       {"conv1d_same", convolution(nn::conv1d, {.out_channels = 3, .kernel_size = {4}, .same_padding = true})},
       {"conv_transpose1d", convolution(nn::conv_transpose1d, {.out_channels = 3, .kernel_size = {4}, .stride = {2}})},
       {"embedding", [](const Scope& s, const Values& v) { return nn::embedding(s, v[0], {.num_embeddings = 5, .embedding_dim = 3}); }},
@@ -228,7 +244,7 @@ void expect_close(const Tensor& actual, const Tensor& expected, double tolerance
   for (std::size_t i = 0; i < wanted.size(); ++i) EXPECT_NEAR(got[i], wanted[i], tolerance * largest) << what << ", element " << i;
 }
 
-void expect_case(const TensorFile& file, const std::string& name, const Function& function, DType dtype, double tolerance) {
+void expect_case(const TensorFile& file, const std::string& name, const Function& function, DType dtype, double tolerance, Device device) {
   const auto at = [&](const std::string& what) { return file.at(name + "." + what); };
   const auto typed = [&](const Tensor& tensor) { return is_floating(tensor.dtype()) ? tensor.to(dtype) : tensor; };
   Graph graph;
@@ -243,7 +259,7 @@ void expect_case(const TensorFile& file, const std::string& name, const Function
   }
   const Value output = function(Scope(graph, "", dtype), inputs);
   graph.output("output", output);
-  auto state = std::make_shared<State>();
+  auto state = std::make_shared<State>(device);
   state->prepare(graph);
   for (const graph::Node* node : graph.all(graph::NodeKind::variable)) {
     if (!node->trainable) continue;
@@ -252,13 +268,15 @@ void expect_case(const TensorFile& file, const std::string& name, const Function
   }
   if (file.find(name + ".cotangent")) {
     const Value seed = graph.constant(typed(at("cotangent")));
-    for (const auto& [key, value] : wanted) graph.output("grad." + key, gradient(std::span(&output, 1), std::span(&seed, 1), std::span(&value, 1))[0]);
+    for (const auto& [key, value] : wanted)
+      graph.output("grad." + key, gradient(std::span(&output, 1), std::span(&seed, 1), std::span(&value, 1))[0]);
   }
   Program program(std::move(graph), state);
   const graph::Executable& run = program.run(bindings);
-  expect_close(run.output("output"), at("output"), tolerance, name);
+  expect_close(run.output("output").to(Device::cpu()), at("output"), tolerance, name);
   for (const auto& [key, value] : wanted) {
-    if (file.find(name + ".cotangent")) expect_close(run.output("grad." + key), at("grad." + key), tolerance, concat(name, " grad.", key));
+    if (file.find(name + ".cotangent"))
+      expect_close(run.output("grad." + key).to(Device::cpu()), at("grad." + key), tolerance, concat(name, " grad.", key));
   }
 }
 
@@ -272,17 +290,17 @@ class GoldenFunctions : public testing::TestWithParam<std::string> {
   }
 
   Functions functions() const {
-    const std::map<std::string, Functions (*)()> families = {{"shape", shape},         {"padding", padding},   {"mathematics", mathematics},
-                                                             {"reduction", reduction}, {"one_axis", one_axis}, {"adaptive", adaptive},
-                                                             {"loss", loss},           {"attention", attention}, {"layers", layers}};
+    const std::map<std::string, Functions (*)()> families = {
+        {"shape", shape},       {"padding", padding}, {"mathematics", mathematics}, {"reduction", reduction}, {"one_axis", one_axis},
+        {"adaptive", adaptive}, {"loss", loss},       {"attention", attention},     {"layers", layers}};
     return GetParam() == "resize" ? resize_named(names_) : families.at(GetParam())();
   }
 
-  void expect_agreement(DType dtype, double tolerance) const {
+  void expect_agreement(DType dtype, double tolerance, Device device = {}) const {
     const Functions all = functions();
     EXPECT_EQ(all.size(), names_.size());
     for (const std::string& name : names_) {
-      if (dtype == DType::f64 || name.find("far") == std::string::npos) expect_case(file_, name, all.at(name), dtype, tolerance);
+      if (dtype == DType::f64 || name.find("far") == std::string::npos) expect_case(file_, name, all.at(name), dtype, tolerance, device);
     }
   }
 
@@ -292,10 +310,14 @@ class GoldenFunctions : public testing::TestWithParam<std::string> {
 
 TEST_P(GoldenFunctions, AgreeInFloat64) { expect_agreement(DType::f64, 1e-10); }
 TEST_P(GoldenFunctions, AgreeInFloat32) { expect_agreement(DType::f32, 1e-5); }
+TEST_P(GoldenFunctions, AgreeOnCuda) {
+  if (cuda::device_count() == 0) GTEST_SKIP() << "no CUDA device";
+  expect_agreement(DType::f64, 1e-10, {DeviceKind::cuda, 0});
+}
 
 INSTANTIATE_TEST_SUITE_P(Family, GoldenFunctions,
-                         testing::Values("shape", "padding", "mathematics", "reduction", "one_axis", "resize", "adaptive", "loss", "attention",
-                                         "layers"),
+                         testing::Values("shape", "padding", "mathematics", "reduction", "one_axis", "resize", "adaptive", "loss",
+                                         "attention", "layers"),
                          [](const testing::TestParamInfo<std::string>& family) { return family.param; });
 
 }  // namespace
