@@ -50,10 +50,7 @@ class ReversePass {
     }
   }
 
-  Value result(Value value) {
-    if (const Value gradient = gradients_[static_cast<std::size_t>(value.id())]) return gradient;
-    return expand(graph_.constant(Tensor::zeros({}, value.dtype())), value.shape());
-  }
+  Value result(Value value) const { return gradients_[static_cast<std::size_t>(value.id())]; }
 
  private:
   void visit(const Node& node) {
@@ -104,7 +101,7 @@ void require_in(const Graph& graph, const char* role, std::span<const Value> val
 
 }  // namespace
 
-Values gradient(std::span<const Value> outputs, std::span<const Value> seeds, std::span<const Value> with_respect_to) {
+Values gradient_or_none(std::span<const Value> outputs, std::span<const Value> seeds, std::span<const Value> with_respect_to) {
   require(!outputs.empty() && outputs.size() == seeds.size(), "gradient: ", outputs.size(), " outputs and ", seeds.size(), " seeds");
   Graph& graph = Graph::of(outputs[0]);
   require_in(graph, "output", outputs);
@@ -118,6 +115,15 @@ Values gradient(std::span<const Value> outputs, std::span<const Value> seeds, st
   pass.run();
   Values results;
   for (const Value& value : with_respect_to) results.push_back(pass.result(value));
+  return results;
+}
+
+Values gradient(std::span<const Value> outputs, std::span<const Value> seeds, std::span<const Value> with_respect_to) {
+  Values results = gradient_or_none(outputs, seeds, with_respect_to);
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    const Value& value = with_respect_to[i];
+    if (!results[i]) results[i] = expand(value.emitter().constant(Tensor::zeros({}, value.dtype())), value.shape());
+  }
   return results;
 }
 

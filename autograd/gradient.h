@@ -11,7 +11,10 @@ namespace frit {
 /// another graph.
 Values gradient(std::span<const Value> outputs, std::span<const Value> seeds, std::span<const Value> with_respect_to);
 
-/// The same for one scalar output and seed 1.
+/// The same, but "none" in the place of a zero.
+Values gradient_or_none(std::span<const Value> outputs, std::span<const Value> seeds, std::span<const Value> with_respect_to);
+
+/// `gradient` for one scalar output and seed 1.
 Values gradient(Value loss, std::span<const Value> with_respect_to);
 
 }  // namespace frit

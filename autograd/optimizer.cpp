@@ -26,7 +26,7 @@ Optimizer adam(const char* name, double learning_rate, const ops::AdamOptions& o
 }  // namespace
 
 Value UpdateSite::buffer(const std::string& suffix) const {
-  return graph.variable("optimizer." + name + "." + suffix, parameter.type(), [](const Tensor& tensor, std::uint64_t) { tensor.fill(0); });
+  return graph.variable(prefix + name + "." + suffix, parameter.type(), [](const Tensor& tensor, std::uint64_t) { tensor.fill(0); });
 }
 
 Sgd::operator Optimizer() const {

@@ -17,8 +17,9 @@ struct UpdateSite {
   Value rate;            ///< f64 scalar variable
   Value step;            ///< i64 scalar variable: updates done so far
   Value gradient_scale;  ///< scalar that the gradient is to be multiplied by; where it is negative, nothing may change
+  std::string prefix = "optimizer.";
 
-  /// A variable of the parameter's type that starts as zeros, "optimizer.<parameter>.<suffix>".
+  /// A variable of the parameter's type that starts as zeros, "<prefix><parameter>.<suffix>".
   Value buffer(const std::string& suffix) const;
 };
 
@@ -30,7 +31,15 @@ struct Optimizer {
   std::string settings = {};  ///< its numbers but for the rate, "momentum=0.9 ...": what a training that goes on must have again
 };
 
-/// torch.optim.SGD.
+/// Of parameters that are updated otherwise than the rest: biases without weight decay, a pretrained part more slowly.
+struct ParameterGroup {
+  std::string names = "*";  ///< * and ? stand for any characters
+  int least_rank = 0, most_rank = Dims::max_rank;
+  /// The schedule moves its learning rate in proportion to that of the step's own optimizer.
+  Optimizer optimizer;
+};
+
+/// torch.optim.SGD; PyTorch's lr is learning_rate.
 struct Sgd {
   double learning_rate = 1e-2;
   double momentum = 0;

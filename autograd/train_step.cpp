@@ -1,10 +1,14 @@
 #include "frit/autograd/train_step.h"
 
+#include <fnmatch.h>
+
+#include <algorithm>
 #include <cmath>
 
 #include "frit/autograd/gradient.h"
 #include "frit/graph/pipeline.h"
 #include "frit/ops/elementwise/arithmetic.h"
+#include "frit/ops/elementwise/compare.h"
 #include "frit/ops/shape/shape_ops.h"
 
 namespace frit {
@@ -12,13 +16,20 @@ namespace {
 
 constexpr const char* loss_name = "loss";
 constexpr const char* norm_name = "gradient_norm";
-constexpr const char* rate_name = "optimizer.rate";
-constexpr const char* step_name = "optimizer.step";
-constexpr const char* loss_scale_name = "optimizer.loss_scale";
-constexpr const char* good_steps_name = "optimizer.good_steps";
-constexpr const char* failures_name = "optimizer.failures";
+
+// What a step keeps beside the parameters, after its prefix.
+constexpr const char* rate_name = "rate";
+constexpr const char* step_name = "step";
+constexpr const char* loss_scale_name = "loss_scale";
+constexpr const char* good_steps_name = "good_steps";
+constexpr const char* failures_name = "failures";
+constexpr const char* averaged_name = "averaged";  // how many updates the averages have seen
 
 constexpr double first_loss_scale = 65536;
+
+std::string prefix_of(const TrainOptions& options) { return options.name.empty() ? "optimizer." : "optimizer." + options.name + "/"; }
+std::string kept_name(const TrainOptions& options, const char* what) { return prefix_of(options) + what; }
+std::string average_name(const TrainOptions& options, const std::string& parameter) { return prefix_of(options) + parameter + ".average"; }
 
 Graph with_loss(Value loss) {
   Graph& source = Graph::of(loss);
@@ -37,12 +48,38 @@ struct Parameter {
   TensorType type;
 };
 
+/// The trainable variables that the loss depends on, by numbers that can change a little.
 std::vector<Parameter> trained(const Graph& graph) {
+  std::vector<bool> leads(static_cast<std::size_t>(graph.value_count()), false);
+  for (const graph::Output& output : graph.outputs()) {
+    if (output.name == loss_name) leads[static_cast<std::size_t>(output.value)] = true;
+  }
   std::vector<Parameter> parameters;
-  for (const graph::Node* node : graph.all(graph::NodeKind::variable)) {
+  for (auto node = graph.nodes().rbegin(); node != graph.nodes().rend(); ++node) {
+    const bool read = std::any_of(node->outputs.begin(), node->outputs.end(), [&](int id) { return leads[static_cast<std::size_t>(id)]; });
+    if (!read) continue;
+    for (const int id : node->inputs) leads[static_cast<std::size_t>(id)] = is_floating(graph.type(id).dtype);
     if (node->trainable) parameters.push_back({node->name, graph.type(node->outputs[0])});
   }
+  std::reverse(parameters.begin(), parameters.end());
   return parameters;
+}
+
+bool fits(const ParameterGroup& group, const Parameter& parameter) {
+  const int rank = parameter.type.shape.rank();
+  return rank >= group.least_rank && rank <= group.most_rank && fnmatch(group.names.c_str(), parameter.name.c_str(), 0) == 0;
+}
+
+/// The gradients of `loss`, some of which may be zero, but not all.
+Values gradients_of(Graph& graph, Value loss, Value seed, std::span<const Value> parameters, const std::vector<Parameter>& names) {
+  Values gradients = gradient_or_none(std::span(&loss, 1), std::span(&seed, 1), parameters);
+  const bool flows = std::any_of(gradients.begin(), gradients.end(), [](const Value& gradient) { return static_cast<bool>(gradient); });
+  require(flows, "TrainStep: no gradient of the loss reaches any of the ", names.size(),
+          " trainable variables that it depends on, such as \"", names[0].name, '"');
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    if (!gradients[i]) gradients[i] = expand(graph.constant(Tensor::zeros({}, names[i].type.dtype)), names[i].type.shape);
+  }
+  return gradients;
 }
 
 /// Parameters' gradients, and the scalar that they are still to be multiplied by; a negative one: the update is to be skipped.
@@ -56,45 +93,56 @@ struct ScaledGradients {
 bool faults(const TrainOptions& options, DType dtype) { return options.guarded && options.precision != DType::f16 && dtype != DType::f16; }
 
 /// -1 from the first time on that `norm` or `loss` is not finite, else what the gradients are to be multiplied by.
-Value guarded_scale(Graph& graph, Value norm, Value loss, const std::optional<double>& clip_norm) {
-  const Value failures = graph.variable(failures_name, {DType::i64, {}}, filled(0));
+Value guarded_scale(Graph& graph, Value norm, Value loss, const TrainOptions& options, const std::optional<double>& clip_norm) {
+  const Value failures = graph.variable(kept_name(options, failures_name), {DType::i64, {}}, filled(0));
   return ops::guard_update(norm, reshape(cast(loss, norm.dtype()), {}), failures, clip_norm);
 }
 
 /// A loss that is multiplied by a number lifts its gradients above the least that f16 can hold; bf16 reaches as far down as float32.
-ScaledGradients scaled_gradients(Graph& graph, std::span<const Value> parameters, const TrainOptions& options) {
+ScaledGradients scaled_gradients(Graph& graph, std::span<const Value> parameters, const std::vector<Parameter>& names,
+                                 const TrainOptions& options) {
   const Value loss = graph.output_value(loss_name);
   // Gradients that are summed up are clipped as a sum.
   const std::optional<double> clip_norm = options.accumulate > 1 ? std::nullopt : options.clip_norm;
   if (options.precision != DType::f16) {
-    const Values gradients = gradient(loss, parameters);
+    const Value seed = graph.constant(Tensor::full(loss.shape(), 1, loss.dtype()));
+    const Values gradients = gradients_of(graph, loss, seed, parameters, names);
     const Value one = graph.constant(Tensor::full({}, 1, gradients[0].dtype()));
     if (!clip_norm && !options.guarded) return {gradients, one};
     const Value norm = ops::global_norm(gradients);
     if (options.guarded) graph.output(norm_name, norm);
-    if (faults(options, norm.dtype())) return {gradients, guarded_scale(graph, norm, loss, clip_norm)};
+    if (faults(options, norm.dtype())) return {gradients, guarded_scale(graph, norm, loss, options, clip_norm)};
     return {gradients, clip_norm ? ops::clip_scale(norm, *clip_norm) : one};
   }
-  const Value scale = graph.variable(loss_scale_name, {parameters[0].dtype(), {}}, filled(first_loss_scale));
-  const Value good_steps = graph.variable(good_steps_name, {DType::i64, {}}, filled(0));
+  const Value scale = graph.variable(kept_name(options, loss_scale_name), {parameters[0].dtype(), {}}, filled(first_loss_scale));
+  const Value good_steps = graph.variable(kept_name(options, good_steps_name), {DType::i64, {}}, filled(0));
   const Value seed = reshape(cast(scale, loss.dtype()), loss.shape());
-  const Values gradients = gradient(std::span(&loss, 1), std::span(&seed, 1), parameters);
+  const Values gradients = gradients_of(graph, loss, seed, parameters, names);
   const Value norm = ops::global_norm(gradients);
   if (options.guarded) graph.output(norm_name, norm / scale);
   return {gradients, ops::update_loss_scale(norm, scale, good_steps, clip_norm)};
 }
 
 /// The parameter's place for the sum of gradients.
-Value accumulated(Graph& graph, const Parameter& parameter) {
-  return graph.variable("optimizer." + parameter.name + ".accumulated", parameter.type, filled(0));
+Value accumulated(Graph& graph, const Parameter& parameter, const TrainOptions& options) {
+  return graph.variable(prefix_of(options) + parameter.name + ".accumulated", parameter.type, filled(0));
 }
 
-void append_update(Graph& graph, const Optimizer& optimizer, const std::vector<Parameter>& names, const Values& parameters,
-                   const ScaledGradients& gradients) {
-  const Value rate = graph.variable(rate_name, {DType::f64, {}}, filled(optimizer.learning_rate));
-  const Value step = graph.variable(step_name, {DType::i64, {}}, filled(0));
+void append_update(Graph& graph, const Optimizer& optimizer, const TrainOptions& options, const std::vector<Parameter>& names,
+                   const Values& parameters, const ScaledGradients& gradients) {
+  const Value rate = graph.variable(kept_name(options, rate_name), {DType::f64, {}}, filled(optimizer.learning_rate));
+  const Value step = graph.variable(kept_name(options, step_name), {DType::i64, {}}, filled(0));
+  Values rates;
+  for (const ParameterGroup& group : options.groups) {
+    const bool same = group.optimizer.learning_rate == optimizer.learning_rate;
+    rates.push_back(same ? rate : rate * (group.optimizer.learning_rate / optimizer.learning_rate));
+  }
   for (std::size_t i = 0; i < parameters.size(); ++i) {
-    optimizer.update(UpdateSite{graph, names[i].name, parameters[i], gradients.values[i], rate, step, gradients.scale});
+    const auto group = std::find_if(options.groups.begin(), options.groups.end(), [&](const auto& g) { return fits(g, names[i]); });
+    const bool grouped = group != options.groups.end();
+    const Value own_rate = grouped ? rates[static_cast<std::size_t>(group - options.groups.begin())] : rate;
+    (grouped ? group->optimizer : optimizer)
+        .update(UpdateSite{graph, names[i].name, parameters[i], gradients.values[i], own_rate, step, gradients.scale, prefix_of(options)});
   }
   ops::advance(step, gradients.scale);
 }
@@ -106,38 +154,81 @@ void append_training(Graph& graph, const Optimizer& optimizer, const TrainOption
   Values parameters;
   for (const Parameter& parameter : names)
     parameters.push_back(graph.value(graph.find(graph::NodeKind::variable, parameter.name)->outputs[0]));
-  const ScaledGradients gradients = scaled_gradients(graph, parameters, options);
-  if (options.accumulate == 1) return append_update(graph, optimizer, names, parameters, gradients);
+  const ScaledGradients gradients = scaled_gradients(graph, parameters, names, options);
+  if (options.accumulate == 1) return append_update(graph, optimizer, options, names, parameters, gradients);
   // sum += share * gradient is what gradient descent does at the rate -share.
   const Value rate = graph.constant(Tensor::full({}, -1.0 / static_cast<double>(options.accumulate), DType::f64));
   const Value step = graph.constant(Tensor::zeros({}, DType::i64));
   for (std::size_t i = 0; i < parameters.size(); ++i) {
-    ops::sgd_update(accumulated(graph, names[i]), gradients.values[i], rate, step, gradients.scale, {}, {});
+    ops::sgd_update(accumulated(graph, names[i], options), gradients.values[i], rate, step, gradients.scale, {}, {});
   }
+}
+
+/// The parameters as variables of a graph that does not compute them.
+Values variables_of(Graph& graph, const std::vector<Parameter>& names) {
+  Values parameters;
+  for (const Parameter& parameter : names) parameters.push_back(graph.variable(parameter.name, parameter.type, filled(0), true));
+  return parameters;
 }
 
 /// The updates by the sums of gradients, which are reset.
 Graph update_graph(const Graph& forward, const Optimizer& optimizer, const TrainOptions& options) {
   Graph graph;
   const std::vector<Parameter> names = trained(forward);
-  Values parameters;
+  const Values parameters = variables_of(graph, names);
   ScaledGradients sums;
-  for (const Parameter& parameter : names) {
-    parameters.push_back(graph.variable(parameter.name, parameter.type, filled(0), /*trainable=*/true));
-    sums.values.push_back(accumulated(graph, parameter));
-  }
+  for (const Parameter& parameter : names) sums.values.push_back(accumulated(graph, parameter, options));
   sums.scale = graph.constant(Tensor::full({}, 1, parameters[0].dtype()));
   if (options.guarded || options.clip_norm) {
     const Value norm = ops::global_norm(sums.values);
     if (faults(options, norm.dtype())) {
-      sums.scale = guarded_scale(graph, norm, norm, options.clip_norm);
+      sums.scale = guarded_scale(graph, norm, norm, options, options.clip_norm);
     } else if (options.clip_norm) {
       sums.scale = ops::clip_scale(norm, *options.clip_norm);
     }
   }
-  append_update(graph, optimizer, names, parameters, sums);
+  append_update(graph, optimizer, options, names, parameters, sums);
   for (const Value& sum : sums.values) ops::clear(sum, sums.scale);
   return graph;
+}
+
+/// The averages after an update, if there was one: a step may be skipped.
+Graph average_graph(const Graph& forward, const TrainOptions& options) {
+  Graph graph;
+  const std::vector<Parameter> names = trained(forward);
+  const Values parameters = variables_of(graph, names);
+  const Value step = graph.variable(kept_name(options, step_name), {DType::i64, {}}, filled(0));
+  const Value averaged = graph.variable(kept_name(options, averaged_name), {DType::i64, {}}, filled(0));
+  const auto number = [&](double value, DType dtype) { return graph.constant(Tensor::full({}, value, dtype)); };
+  const DType dtype = parameters[0].dtype();
+  const Value scale = where(step > averaged, number(1, dtype), number(-1, dtype));
+  // average -= (1 - decay) * (average - parameter) is what gradient descent does; the first average is the parameter itself.
+  const Value rate = where(equal(averaged, 0), number(1, DType::f64), number(1 - *options.average_decay, DType::f64));
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const Value average = graph.variable(average_name(options, names[i].name), names[i].type, filled(0));
+    ops::sgd_update(average, average - parameters[i], rate, number(0, DType::i64), scale, {}, {});
+  }
+  ops::advance(averaged, scale);
+  return graph;
+}
+
+void check_options(const Graph& graph, const Optimizer& optimizer, const State& state, const TrainOptions& options) {
+  options.schedule.check();
+  require(options.accumulate >= 1, "TrainStep: accumulate is ", options.accumulate, ", expected 1 or more batches");
+  require(!options.clip_norm || *options.clip_norm > 0, "TrainStep: clip_norm is ", options.clip_norm.value_or(0),
+          ", expected a number above 0");
+  const double decay = options.average_decay.value_or(0);
+  require(decay >= 0 && decay < 1, "TrainStep: average_decay is ", decay, ", expected a number in [0, 1)");
+  require(!state.contains(kept_name(options, step_name)), "TrainStep: the state has \"", kept_name(options, step_name),
+          "\" already: each of several steps needs a TrainOptions::name of its own");
+  const std::vector<Parameter> parameters = trained(graph);
+  for (const ParameterGroup& group : options.groups) {
+    require(std::any_of(parameters.begin(), parameters.end(), [&](const Parameter& parameter) { return fits(group, parameter); }),
+            "TrainStep: no trained parameter has a name like \"", group.names, "\" and a rank from ", group.least_rank, " to ",
+            group.most_rank);
+    require(optimizer.learning_rate > 0 || group.optimizer.learning_rate == optimizer.learning_rate,
+            "TrainStep: a group's learning rate is ", group.optimizer.learning_rate, ", no multiple of the step's, which is 0");
+  }
 }
 
 }  // namespace
@@ -160,22 +251,27 @@ void TrainPosition::check() const {
 }
 
 TrainStep::TrainStep(Value loss, const Optimizer& optimizer, Device device, const TrainOptions& options)
+    : TrainStep(loss, optimizer, std::make_shared<State>(device, options.seed), options) {}
+
+TrainStep::TrainStep(Value loss, const Optimizer& optimizer, std::shared_ptr<State> state, const TrainOptions& options)
     : optimizer_(optimizer),
       options_(options),
       program_(
-          graph::freeze(with_loss(loss), options.freeze), std::make_shared<State>(device, options.seed),
+          graph::freeze(with_loss(loss), options.freeze), std::move(state),
           [optimizer, options](Graph& graph) { append_training(graph, optimizer, options); }, options.precision),
       position_{.learning_rate = optimizer.learning_rate} {
-  options.schedule.check();
-  require(options.accumulate >= 1, "TrainStep: accumulate is ", options.accumulate, ", expected 1 or more batches");
-  require(!options.clip_norm || *options.clip_norm > 0, "TrainStep: clip_norm is ", options.clip_norm.value_or(0),
-          ", expected a number above 0");
+  check_options(graph(), optimizer, this->state(), options);
   std::map<std::string, TensorType> inputs;
   for (const graph::Node* node : graph().all(graph::NodeKind::input)) inputs[node->name] = graph().type(node->outputs[0]);
   program_.compile(inputs);  // mistakes show here, not at the first step
-  if (options.accumulate == 1) return;
-  update_.emplace(update_graph(graph(), optimizer, options), program_.shared_state());
-  update_->compile({});
+  if (options.accumulate > 1) {
+    update_.emplace(update_graph(graph(), optimizer, options), shared_state());
+    update_->compile({});
+  }
+  if (options.average_decay) {
+    average_.emplace(average_graph(graph(), options), shared_state());
+    average_->compile({});
+  }
 }
 
 double TrainStep::operator()(const Bindings& inputs) { return start(inputs).item(); }
@@ -186,6 +282,7 @@ const Tensor& TrainStep::start(const Bindings& inputs) {
   if (options_.guarded) keep_what_runs_change();
   last_ = &program_.run(inputs);
   if (updates && update_) update_->run({});
+  if (updates && average_) average_->run({});
   ++position_.batches;
   return last_->output(loss_name);
 }
@@ -214,15 +311,28 @@ double TrainStep::learning_rate() const {
   return position_.learning_rate * options_.schedule.factor_at(position_.batches / options_.accumulate, position_.plateau);
 }
 
+std::shared_ptr<State> TrainStep::averaged() const {
+  require(options_.average_decay.has_value(), "TrainStep::averaged: the step was made without average_decay");
+  const auto result = std::make_shared<State>(state().device());
+  result->prepare(graph());
+  const bool begun = state().at(kept_name(options_, averaged_name)).item() > 0;
+  for (const graph::Node* node : graph().all(graph::NodeKind::variable)) {
+    const std::string average = average_name(options_, node->name);
+    const std::string& name = begun && state().contains(average) ? average : node->name;
+    if (state().contains(name)) result->set(node->name, state().at(name));  // else nothing that the step runs reads it
+  }
+  return result;
+}
+
 void TrainStep::set_rate() {
   const double rate = learning_rate();
-  if (rate_ != rate) state().set(rate_name, Tensor::full({}, rate, DType::f64));
+  if (rate_ != rate) state().set(kept_name(options_, rate_name), Tensor::full({}, rate, DType::f64));
   rate_ = rate;
 }
 
 void TrainStep::observe(double loss) { options_.schedule.observe(loss, position_.plateau); }
 
-std::int64_t TrainStep::steps() const { return static_cast<std::int64_t>(state().at(step_name).item()); }
+std::int64_t TrainStep::steps() const { return static_cast<std::int64_t>(state().at(kept_name(options_, step_name)).item()); }
 
 void TrainStep::set_position(const TrainPosition& position) {
   position.check();
@@ -249,7 +359,8 @@ void TrainStep::return_to(std::int64_t batch) {
   require(options_.guarded && batch >= 0 && batch < position_.batches && position_.batches - batch <= 2,
           "TrainStep::return_to: cannot go back from ", position_.batches, " to ", batch, " batches");
   for (const auto& [name, tensor] : before_[static_cast<std::size_t>(batch % 2)]) state().set(name, tensor);
-  if (state().contains(failures_name)) state().set(failures_name, Tensor::zeros({}, DType::i64));
+  const std::string failures = kept_name(options_, failures_name);
+  if (state().contains(failures)) state().set(failures, Tensor::zeros({}, DType::i64));
   position_.batches = batch;
   rate_.reset();
 }

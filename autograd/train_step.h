@@ -21,6 +21,13 @@ struct TrainOptions {
   /// Watches the norm of the gradients (see gradient_norm). Unless halves of f16 are at work, a step whose loss or gradients are not finite
   /// then changes no parameter and nothing that the optimizer keeps, nor does any step after it: see return_to.
   bool guarded = false;
+  /// What these parameters have instead of the step's optimizer: that of the first group which fits. Each must fit some.
+  std::vector<ParameterGroup> groups = {};
+  /// Below 1: keeps an exponential moving average of each parameter, average = decay * average + (1 - decay) * parameter after each update,
+  /// beginning with what the first gave (torch.optim.swa_utils.get_ema_multi_avg_fn). See TrainStep::averaged.
+  std::optional<double> average_decay = {};
+  /// Tells steps apart that share a State: what the optimizer keeps is "optimizer.<name>/...".
+  std::string name = {};
 };
 
 /// No training counts further: numbers that a double has too.
@@ -41,9 +48,12 @@ struct TrainPosition {
 /// shapes.
 class TrainStep {
  public:
-  /// `loss` has one element; its graph is copied. Throws ErrorKind::argument if nothing that it depends on is trainable, or an option is
+  /// `loss` has one element; its graph is copied. Throws ErrorKind::argument if no trainable variable has a gradient of it, or an option is
   /// out of its range.
   TrainStep(Value loss, const Optimizer& optimizer, Device device = Device::best(), const TrainOptions& options = {});
+  /// Likewise with the variables of another step, or of inference: the two networks of a GAN, one network in two graphs. Several steps of
+  /// one State have names of their own; each trains what its own graph calls trainable, and does not freeze.
+  TrainStep(Value loss, const Optimizer& optimizer, std::shared_ptr<State> state, const TrainOptions& options = {});
 
   /// Runs a step and returns the loss before the update. Throws ErrorKind::argument for inputs that do not fit the graph.
   double operator()(const Bindings& inputs);
@@ -72,6 +82,10 @@ class TrainStep {
   /// last two.
   void return_to(std::int64_t batch);
 
+  /// The variables as they are now, but with the parameters' averages, for inference or save_checkpoint: needs average_decay. Before the
+  /// first update these are the parameters.
+  std::shared_ptr<State> averaged() const;
+
   State& state() const { return program_.state(); }
   const std::shared_ptr<State>& shared_state() const { return program_.shared_state(); }
   const Optimizer& optimizer() const { return optimizer_; }
@@ -93,7 +107,8 @@ class TrainStep {
   Optimizer optimizer_;
   TrainOptions options_;
   Program program_;
-  std::optional<Program> update_;  // of accumulated gradients
+  std::optional<Program> update_;   // of accumulated gradients
+  std::optional<Program> average_;  // of the parameters
   const graph::Executable* last_ = nullptr;
   TrainPosition position_;
   std::optional<double> rate_;  // as the device has it
