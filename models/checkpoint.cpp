@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <utility>
 
 #include "frit/core/io/safetensors_checksums.h"
@@ -19,6 +20,26 @@ std::string non_finite_remark(const std::string& name, const Tensor& tensor) {
   return concat("tensor \"", name, "\" has ", std::count_if(values.begin(), values.end(), bad),
                 " values that are NaN or infinite, the first at ", first - values.begin());
 }
+
+/// What was converted to other dtypes.
+class Conversions {
+ public:
+  void add(const std::string& name, DType from, DType to) {
+    if (from != to) names_[concat(from, " to ", to)].push_back(name);
+  }
+  /// "2 tensors converted from f64 to f32, such as \"weight\""; empty for none.
+  std::string remark() const {
+    std::string text;
+    for (const auto& [kind, names] : names_) {
+      text += concat(text.empty() ? "" : "; ", names.size(), names.size() == 1 ? " tensor" : " tensors", " converted from ", kind,
+                     names.size() == 1 ? ": \"" : ", such as \"", names[0], '"');
+    }
+    return text;
+  }
+
+ private:
+  std::map<std::string, std::vector<std::string>> names_;
+};
 
 }  // namespace
 
@@ -58,16 +79,17 @@ Model model_of(const SafetensorsHeader& file, std::string_view prefix) {
 std::vector<std::string> restore(const TensorFile& file, const Graph& graph, State& state, const RestoreOptions& options) {
   verify_checksums(file);
   require_tensors(file, variables_of(graph), {.allow_extra = options.allow_extra});
+  Conversions conversions;
   std::vector<std::string> remarks;
   const std::vector<const graph::Node*> variables = graph.all(graph::NodeKind::variable);
   for (const graph::Node* node : variables) {
     const Tensor tensor = file.at(node->name);
-    const DType dtype = graph.type(node->outputs[0]).dtype;
-    if (tensor.dtype() != dtype) remarks.push_back(concat("tensor \"", node->name, "\" converted from ", tensor.dtype(), " to ", dtype));
+    conversions.add(node->name, tensor.dtype(), graph.type(node->outputs[0]).dtype);
     std::string remark = non_finite_remark(node->name, tensor);
     if (!remark.empty() && options.strict) fail(ErrorKind::format, file.file(), ": ", remark);
     if (!remark.empty()) remarks.push_back(std::move(remark));
   }
+  if (std::string remark = conversions.remark(); !remark.empty()) remarks.insert(remarks.begin(), std::move(remark));
   for (const graph::Node* node : variables) state.set(node->name, file.at(node->name));
   return remarks;
 }

@@ -23,9 +23,10 @@ struct RestoreOptions {
   bool allow_extra = false;  ///< tensors that the graph does not have are passed over
   bool strict = false;       ///< NaN and infinite values are an error
 };
-/// Copies a file's tensors into the variables of `graph`, converting the dtype, and returns remarks that a user should see: conversions,
-/// and NaN or infinite values with their count and first index. Throws ErrorKind::format naming *all* missing, unexpected and misshapen
-/// tensors, or what does not have its checksum; nothing is changed then. The optimizer's part of a training's checkpoint is passed over.
+/// Copies a file's tensors into the variables of `graph`, converting the dtype, and returns remarks that a user should see: what was
+/// converted, in one line, and NaN or infinite values with their count and first index. Throws ErrorKind::format naming *all* missing,
+/// unexpected and misshapen tensors, or what does not have its checksum; nothing is changed then. The optimizer's part of a training's
+/// checkpoint is passed over.
 std::vector<std::string> restore(const TensorFile& file, const Graph& graph, State& state, const RestoreOptions& options = {});
 
 }  // namespace frit

@@ -58,7 +58,7 @@ std::string find_problems(const SafetensorsHeader& file, const WantedTensors& wa
     const char* const hint = permuted(found.shape, type.shape) ? " (the sizes are permuted: the layout of another kind of layer?)" : "";
     misshapen.add(concat('"', name, "\" expected ", type.shape, ", got ", found.shape, hint));
   }
-  const bool of_training = !rules.exact && file.metadata().contains(training_key);
+  const bool of_training = !rules.exact && is_of_training(file);
   for (std::size_t i = 0; i < file.size(); ++i) {
     const std::string_view name = file.entry(i).name;
     if (!known.contains(name) && !(of_training && name.starts_with(of_optimizer))) unexpected.add('"' + printable(name) + '"');
@@ -72,6 +72,12 @@ std::string find_problems(const SafetensorsHeader& file, const WantedTensors& wa
 }
 
 }  // namespace
+
+bool is_of_training(const SafetensorsHeader& file) {
+  const Metadata& metadata = file.metadata();
+  return std::any_of(metadata.begin(), metadata.end(),
+                     [](const auto& entry) { return entry.first == training_key || entry.first.starts_with(concat(training_key, '/')); });
+}
 
 void write_checkpoint(const std::string& path, TensorMap tensors, Metadata metadata) {
   for (auto& [name, tensor] : tensors) tensor = tensor.to(Device::cpu()).contiguous();

@@ -11,9 +11,12 @@ namespace frit {
 
 // What the checkpoints of models and those of trainings have in common.
 
-/// In the metadata of a training's checkpoint; what the optimizer keeps is named from the other on.
+/// In the metadata of a training's checkpoint, or "training/<name>" of a step that has a name; what the optimizer keeps is named from the
+/// other on.
 inline constexpr const char* training_key = "training";
 inline constexpr std::string_view of_optimizer = "optimizer.";
+
+bool is_of_training(const SafetensorsHeader& file);
 
 /// Written with checksums, as tensors of the host.
 void write_checkpoint(const std::string& path, TensorMap tensors, Metadata metadata);

@@ -1,5 +1,7 @@
 #include "frit/models/training/checkpoint.h"
 
+#include <array>
+
 #include "frit/core/io/file.h"
 #include "frit/core/io/safetensors_checksums.h"
 #include "frit/core/text.h"
@@ -10,8 +12,13 @@ namespace {
 
 constexpr const char* optimizer_key = "optimizer";
 
+/// The metadata's key of one step.
+std::string key_of(const char* key, const TrainStep& step) {
+  return step.options().name.empty() ? std::string(key) : concat(key, '/', step.options().name);
+}
+
 /// Of a training's checkpoint, which must have the entry.
-const std::string& entry(const TensorFile& file, const char* key) {
+const std::string& entry(const TensorFile& file, const std::string& key) {
   const auto place = file.metadata().find(key);
   if (place == file.metadata().end()) {
     fail(ErrorKind::format, file.file(), ": the metadata have no \"", key, "\": not a checkpoint that a training can go on from");
@@ -27,18 +34,33 @@ void check_count(const TensorFile& file, const std::string& name) {
   }
 }
 
-std::string optimizer_text(const Optimizer& optimizer) {
-  return optimizer.name + (optimizer.settings.empty() ? "" : " " + optimizer.settings);
+std::string text_of(const Optimizer& optimizer) { return optimizer.name + (optimizer.settings.empty() ? "" : " " + optimizer.settings); }
+
+std::string optimizer_text(const TrainStep& step) {
+  std::string text = text_of(step.optimizer());
+  for (const ParameterGroup& g : step.options().groups) {
+    text += concat("; \"", g.names, "\" of rank ", g.least_rank, " to ", g.most_rank, ": ", text_of(g.optimizer), " rate ",
+                   g.optimizer.learning_rate);
+  }
+  return text;
 }
 
 }  // namespace
 
 void save_training(const std::string& path, const TrainStep& step, const Metadata& metadata) {
+  save_training(path, std::array{&step}, metadata);
+}
+
+void save_training(const std::string& path, std::span<const TrainStep* const> steps, const Metadata& metadata) {
+  require(!steps.empty(), "save_training: no step was given");
   TensorMap tensors;
-  for (const auto& [name, tensor] : step.state().tensors()) tensors.emplace(name, tensor);
+  for (const auto& [name, tensor] : steps[0]->state().tensors()) tensors.emplace(name, tensor);
   Metadata all = metadata;
-  all[training_key] = fields_to_json(step.position());
-  all[optimizer_key] = optimizer_text(step.optimizer());
+  for (const TrainStep* step : steps) {
+    require(&step->state() == &steps[0]->state(), "save_training: the steps do not share their State");
+    all[key_of(training_key, *step)] = fields_to_json(step->position());
+    all[key_of(optimizer_key, *step)] = optimizer_text(*step);
+  }
   write_checkpoint(path, std::move(tensors), std::move(all));
 }
 
@@ -47,21 +69,21 @@ TensorFile read_training(const std::string& path) { return read_training(FileInp
 TensorFile read_training(const Input& input) {
   TensorFile file = read_safetensors(input);
   check_version(file);
-  entry(file, training_key);
+  if (!is_of_training(file)) entry(file, training_key);
   if (!verify_checksums(file)) fail(ErrorKind::format, file.file(), ": has no checksums: not a checkpoint that a training can go on from");
   return file;
 }
 
 void restore_training(const TensorFile& file, TrainStep& step) {
   check_version(file);
-  const auto position = fields_from_json<TrainPosition>(entry(file, training_key), {}, file.file());
+  const auto position = fields_from_json<TrainPosition>(entry(file, key_of(training_key, step)), {}, file.file());
   try {
     position.check();
   } catch (const Error& error) {
     fail(ErrorKind::format, file.file(), ": ", error.what());
   }
   verify_checksums(file);
-  const std::string &found = entry(file, optimizer_key), expected = optimizer_text(step.optimizer());
+  const std::string &found = entry(file, key_of(optimizer_key, step)), expected = optimizer_text(step);
   if (found != expected) fail(ErrorKind::format, file.file(), ": optimizer: expected ", expected, ", got ", printable(found));
   WantedTensors wanted;
   for (const auto& [name, tensor] : step.state().tensors()) wanted.emplace_back(name, TensorType{tensor.dtype(), tensor.shape()});

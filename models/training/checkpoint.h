@@ -5,7 +5,7 @@
 
 namespace frit {
 
-/// Writes the variables of a training step's model.
+/// Writes the variables of a training step's model. Its averages: save_checkpoint(path, step.graph(), *step.averaged(), metadata).
 inline void save_checkpoint(const std::string& path, const TrainStep& step, const Metadata& metadata = {}) {
   save_checkpoint(path, step.graph(), step.state(), metadata);
 }
@@ -13,6 +13,8 @@ inline void save_checkpoint(const std::string& path, const TrainStep& step, cons
 /// Writes all that a training needs to go on with the same bits: every variable, those of the optimizer under "optimizer.", and in the
 /// metadata the step's position. What else the caller needs (the place in the data, see DataLoader::set_epoch) goes into `metadata`.
 void save_training(const std::string& path, const TrainStep& step, const Metadata& metadata = {});
+/// Likewise of several steps that share their State; each is restored by itself, once all are built.
+void save_training(const std::string& path, std::span<const TrainStep* const> steps, const Metadata& metadata = {});
 
 /// Makes `step`, built as the one that was saved, go on from there. Throws ErrorKind::format if the file is no training's checkpoint, is
 /// damaged, or is of another model, optimizer or number format; nothing is changed then.

@@ -93,7 +93,7 @@ TEST_F(Checkpoint, ConvertsAndRemarksOnWhatIsNotFinite) {
                             {"extra", Tensor::zeros({1})}});
   const std::vector<std::string> remarks = restore(read_safetensors(path_), graph_, state, {.allow_extra = true});
   ASSERT_EQ(remarks.size(), 2u);
-  EXPECT_EQ(remarks[0], "tensor \"multiplier\" converted from f64 to f32");
+  EXPECT_EQ(remarks[0], "1 tensor converted from f64 to f32: \"multiplier\"");
   EXPECT_EQ(remarks[1], "tensor \"multiplier\" has 1 values that are NaN or infinite, the first at 1");
 }
 

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "core/io/file_testing.h"
 #include "frit/core/io/file.h"
 #include "frit/models/training/checkpoint.h"
@@ -33,6 +35,58 @@ TEST(TrainingCheckpoint, GoesOnWithTheSameBitsFromEveryStep) {
     EXPECT_EQ(values(resumed.state()), values(whole.state())) << "from step " << from;
     EXPECT_EQ(resumed.learning_rate(), whole.learning_rate());
   }
+}
+
+/// Two steps of one State, one with averages, and groups.
+struct TwoSteps {
+  SmallTraining model;
+  Value loss = model.loss();
+  TrainStep all{loss,
+                Adam{.learning_rate = 0.01},
+                Device::cpu(),
+                {.groups = {{.names = "*.bias", .optimizer = Adam{.learning_rate = 0.02}}}, .average_decay = 0.5}};
+  TrainStep head{loss, Sgd{.learning_rate = 0.1, .momentum = 0.5}, all.shared_state(), {.freeze = {"conv.*", "norm.*"}, .name = "head"}};
+
+  void run(std::uint64_t number) {
+    all(SmallTraining::batch(number));
+    head(SmallTraining::batch(number + 100));
+  }
+};
+
+TEST(TrainingCheckpoint, HoldsSeveralStepsOfOneState) {
+  const TemporaryFolder folder;
+  TwoSteps whole, resumed;
+  for (std::uint64_t n = 0; n < 2; ++n) whole.run(n);
+  whole.head.set_learning_rate(0.05);
+  save_training(folder / "file", std::array<const TrainStep*, 2>{&whole.all, &whole.head});
+  const TensorFile file = read_training(folder / "file");
+  restore_training(file, resumed.all);
+  restore_training(file, resumed.head);
+  EXPECT_EQ(resumed.head.learning_rate(), 0.05);
+  EXPECT_EQ(resumed.all.position().batches, 2);
+  for (TwoSteps* steps : {&whole, &resumed}) {
+    for (std::uint64_t n = 2; n < 4; ++n) steps->run(n);
+  }
+  EXPECT_EQ(values(resumed.all.state()), values(whole.all.state()));
+  EXPECT_EQ(values(*resumed.all.averaged()), values(*whole.all.averaged()));
+  EXPECT_NE(values(*whole.all.averaged()).at("conv.weight"), values(whole.all.state()).at("conv.weight"));
+
+  // The averages are a model's checkpoint of their own.
+  save_checkpoint(folder / "averages", whole.all.graph(), *whole.all.averaged());
+  State state;
+  state.prepare(whole.all.graph());
+  restore(read_safetensors(folder / "averages"), whole.all.graph(), state);
+  EXPECT_EQ(values(state), values(*whole.all.averaged()));
+
+  TwoSteps alone;
+  save_training(folder / "alone", alone.all);
+  expect_error(ErrorKind::format, "the metadata have no \"training/head\": not a checkpoint that a training can go on from",
+               [&] { restore_training(read_training(folder / "alone"), alone.head); });
+  SmallTraining other;
+  TrainStep stranger = other.step();
+  expect_error(ErrorKind::argument, "save_training: the steps do not share their State", [&] {
+    save_training(folder / "x", std::array<const TrainStep*, 2>{&whole.all, &stranger});
+  });
 }
 
 TEST(TrainingCheckpoint, SameStateGivesTheSameBytes) {
