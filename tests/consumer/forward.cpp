@@ -11,6 +11,16 @@ void write(const char* path, const frit::Tensor& tensor) {
   std::ofstream(path, std::ios::binary).write(static_cast<const char*>(tensor.raw()), tensor.bytes());
 }
 
+/// What of a graph a GPU would run, which need not be there: the operators after the choice of lowerings, and which are computed once.
+void explain(const frit::Graph& graph) {
+  const frit::Graph lowered = frit::graph::apply_likely_lowerings(graph);
+  const std::vector<bool> prepared = frit::graph::find_preparation(lowered);
+  for (std::size_t n = 0; n < prepared.size(); ++n) {
+    const frit::graph::Node& node = lowered.nodes()[n];
+    if (node.op != nullptr) std::printf("%s%s\n", frit::graph::to_text(lowered, node).c_str(), prepared[n] ? ", once" : "");
+  }
+}
+
 }  // namespace
 
 int main() {
@@ -20,6 +30,7 @@ int main() {
   graph.output("output", model.build(Scope(graph), graph.input("input", model.small_input)));
   const auto state = std::make_shared<State>(Device::cpu());
   Program program(graph::for_inference(graph), state);
+  explain(program.graph());
   const Tensor input = Tensor::empty(model.small_input);
   fill_normal(input, 0, 1, 0, 0);
   const Tensor& output = program.run({{"input", input}}).output("output");
