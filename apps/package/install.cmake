@@ -44,7 +44,7 @@ install(FILES ${completions}/fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vend
 
 # Public is what these include, directly or through others.
 set(public_headers "")
-set(open models/frit.h models/frit_c.h apps/command_line.h core/cuda/launch.cuh core/cuda/device.h)
+set(open models/frit.h models/frit_c.h apps/command_line.h core/eigen.h core/cuda/launch.cuh core/cuda/device.h)
 while(open)
   list(POP_FRONT open header)
   list(APPEND public_headers ${header})
@@ -140,6 +140,7 @@ set(CPACK_DEBIAN_LIBRARIES_PACKAGE_NAME libfrit${PROJECT_VERSION_MAJOR}.${PROJEC
 set(CPACK_DEBIAN_LIBRARIES_PACKAGE_SECTION libs)
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_NAME libfrit-dev)
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SECTION libdevel)
+set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SUGGESTS "libeigen3-dev (>= 3.4)")  # for frit/eigen.h
 set(CPACK_DEBIAN_PROGRAM_PACKAGE_NAME frit)
 set(CPACK_DEBIAN_PROGRAM_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_PROGRAM_PACKAGE_SUGGESTS "python3-torch, python3-safetensors")  # for frit_pytorch.py

@@ -21,6 +21,7 @@ build "$here" consumer
 cd "$scratch"
 consumer/train
 consumer/forward
+consumer/matrices
 consumer/infer model.safetensors input.bin output.bin
 if command -v python3 >/dev/null && [ -e "$libraries/libfrit-runtime.so" ]; then
   python3 "$here/infer.py" "$libraries/libfrit-runtime.so" model.safetensors input.bin output.bin

@@ -1,6 +1,7 @@
 #include "frit/ops/linear/linear.h"
 
 #include "frit/core/random.h"
+#include "frit/eigen.h"
 #include "frit/ops/linear/matmul.h"
 #include "ops/elementwise/evaluation.h"
 #include "ops/linear/both_precisions.h"
@@ -66,19 +67,6 @@ TEST(Matmul, LetsNaNAndInfinityThrough) {
   EXPECT_TRUE(equal_numbers(ops::run("matmul", {a, b}, MatmulAttributes{})[0].to_vector<double>(), {nan, inf, nan, nan, 3, 5}));
 }
 
-/// a (rows, depth) times b (depth, columns).
-std::vector<double> product_of(const Tensor& a, const Tensor& b) {
-  std::vector<double> result;
-  for (std::int64_t i = 0; i < a.dim(0); ++i) {
-    for (std::int64_t j = 0; j < b.dim(1); ++j) {
-      double sum = 0;
-      for (std::int64_t k = 0; k < a.dim(1); ++k) sum += a.data<double>()[i * a.dim(1) + k] * b.data<double>()[k * b.dim(1) + j];
-      result.push_back(sum);
-    }
-  }
-  return result;
-}
-
 Tensor random_matrix(std::int64_t rows, std::int64_t columns) {
   const Tensor result = Tensor::empty({rows, columns});
   fill_normal(result, 0.3, 1, static_cast<std::uint64_t>(rows), static_cast<std::uint64_t>(columns));
@@ -89,7 +77,7 @@ TEST(Matmul, EqualsTheDefiningSumForEveryTransposition) {
   for (const auto& [rows, columns, depth] : std::vector<std::array<std::int64_t, 3>>{
            {1, 1, 1}, {1, 300, 700}, {300, 1, 700}, {5, 19, 2000}, {130, 270, 150}, {9, 64, 33}, {1, 1, 5000}}) {
     const Tensor a = random_matrix(rows, depth), b = random_matrix(depth, columns);
-    const std::vector<double> expected = product_of(a, b);
+    const std::vector<double> expected = from_eigen(eigen_matrix<double>(a) * eigen_matrix<double>(b)).to_vector<double>();
     for (const bool transpose_a : {false, true}) {
       for (const bool transpose_b : {false, true}) {
         SCOPED_TRACE(concat(rows, " rows, ", columns, " columns, depth ", depth, ", transposed ", transpose_a, transpose_b));
@@ -97,6 +85,17 @@ TEST(Matmul, EqualsTheDefiningSumForEveryTransposition) {
         expect_in_both_precisions("matmul", {left, right}, MatmulAttributes{transpose_a, transpose_b}, expected);
       }
     }
+  }
+}
+
+TEST(Linear, EqualsItsDefinition) {
+  for (const auto& [rows, columns, depth] : std::vector<std::array<std::int64_t, 3>>{{1, 1, 1}, {2, 33, 700}, {129, 7, 65}, {64, 1, 300}}) {
+    SCOPED_TRACE(concat(rows, " rows, ", columns, " columns, depth ", depth));
+    const Tensor x = random_matrix(rows, depth), weight = random_matrix(columns, depth), bias = random_matrix(1, columns).reshape({-1});
+    const auto product = eigen_matrix<double>(x) * eigen_matrix<double>(weight).transpose();
+    const Tensor expected = from_eigen(product.eval().rowwise() + eigen_vector<double>(bias).transpose());
+    expect_in_both_precisions("linear", {x, weight, bias}, {}, expected.to_vector<double>());
+    expect_in_both_precisions("linear", {x, weight}, {}, from_eigen(product).to_vector<double>());
   }
 }
 

@@ -1,6 +1,7 @@
 // What all four norms owe on data that is hard for float32: offsets, constants, tiny and huge values, infinities and NaN.
 
 #include "frit/core/random.h"
+#include "frit/eigen.h"
 #include "frit/ops/elementwise/arithmetic.h"
 #include "frit/ops/norm/norm.h"
 #include "ops/elementwise/evaluation.h"
@@ -70,6 +71,19 @@ TEST_P(NormAccuracy, IsExactAtEveryOffset) {
     EXPECT_LE(largest_difference(found.output, exact.output), 1e-6);
     EXPECT_LE(largest_difference(found.gradients[0], exact.gradients[0]), 1e-6 * largest(exact.gradients[0]));
   }
+}
+
+/// A slice's mean is taken from its values, which are divided by the root of its variance and eps.
+TEST_P(NormAccuracy, EqualsItsDefinition) {
+  const bool of_batch = GetParam().name == std::string("batch_norm");  // a channel's elements lie apart
+  const Tensor x = normal(3, 2).to(DType::f64), slices = of_batch ? x.transpose(0, 1) : x;
+  const Tensor rows = slices.clone().reshape({GetParam().slices, -1});
+  Eigen::ArrayXXd expected = eigen_matrix<double>(rows);
+  expected.colwise() -= expected.rowwise().mean().eval();
+  expected.colwise() /= (expected.square().rowwise().mean() + 1e-5).sqrt().eval();
+  const Tensor found = Tensor::from(run(x).output, x.shape());
+  const Tensor in_rows = (of_batch ? found.transpose(0, 1) : found).clone().reshape({GetParam().slices, -1});
+  EXPECT_LE((eigen_matrix<double>(in_rows).array() - expected).abs().maxCoeff(), 1e-13);
 }
 
 TEST_P(NormAccuracy, ConstantInputGivesZeroExactly) {

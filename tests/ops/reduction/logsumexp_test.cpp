@@ -1,6 +1,7 @@
 #include <numeric>
 
 #include "frit/core/random.h"
+#include "frit/eigen.h"
 #include "frit/ops/operator/run.h"
 #include "frit/ops/reduction/reduction.h"
 #include "frit/ops/reduction/reduction_axes.h"
@@ -74,13 +75,10 @@ TEST(LogSumExp, GradientRowsSumToOne) {
       for (const double offset : {0.0, 1e4}) {
         const Tensor x = Tensor::empty({count}, DType::f32);
         fill_normal(x, 0, 1, 3, 4);
-        double reference = 0;
-        for (std::int64_t i = 0; i < count; ++i) {
-          float& value = x.data<float>()[i];
-          value += static_cast<float>(offset + slope * static_cast<double>(i) / static_cast<double>(count));
-          reference += std::exp(static_cast<double>(value) - offset - 60);
-        }
-        reference = std::log(reference) + offset + 60;
+        auto values = eigen_array<float>(x);
+        values += (Eigen::ArrayXd::LinSpaced(count, 0, slope * static_cast<double>(count - 1) / static_cast<double>(count)) + offset)
+                      .cast<float>();
+        const double reference = std::log((values.cast<double>() - offset - 60).exp().sum()) + offset + 60;
         const Evaluation result = evaluate([](const Values& v) { return logsumexp(v[0], {0}); }, {x});
         EXPECT_NEAR(std::accumulate(result.gradients[0].begin(), result.gradients[0].end(), 0.0), 1, 1e-6);
         EXPECT_NEAR(result.output[0], reference, 2e-7 * std::abs(reference));

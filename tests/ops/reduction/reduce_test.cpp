@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "frit/core/random.h"
+#include "frit/eigen.h"
 #include "frit/ops/operator/run.h"
 #include "frit/ops/reduction/reduction_axes.h"
 
@@ -14,17 +15,21 @@ namespace {
 using ops::ReductionAttributes;
 using ops::ReductionPlan;
 
+/// Of the rows of a matrix whose columns are what is summed.
 std::vector<std::int64_t> sums_by_definition(const Tensor& x, const Dims& axes) {
-  const Tensor result = Tensor::zeros(ops::reduced_shape(x.shape(), axes, true), DType::i64);
-  const std::int64_t* value = x.data<std::int64_t>();
-  Dims index = Dims::filled(x.rank(), 0);
-  for (std::int64_t i = 0; i < x.elements(); ++i) {
-    std::int64_t place = 0;
-    for (int axis = 0; axis < x.rank(); ++axis) place += result.shape()[axis] == 1 ? 0 : index[axis] * result.strides()[axis];
-    result.data<std::int64_t>()[place] += value[i];
-    for (int axis = x.rank() - 1; axis >= 0 && ++index[axis] == x.shape()[axis]; --axis) index[axis] = 0;
+  Dims order;
+  std::int64_t rows = 1, columns = 1;
+  for (int axis = 0; axis < x.rank(); ++axis) {
+    if (std::find(axes.begin(), axes.end(), axis) != axes.end()) continue;
+    order.push_back(axis);
+    rows *= x.shape()[axis];
   }
-  return result.to_vector<std::int64_t>();
+  for (const std::int64_t axis : axes) {
+    order.push_back(axis);
+    columns *= x.dim(axis);
+  }
+  return from_eigen(eigen_matrix<std::int64_t>(x.permute(order).clone().reshape({rows, columns})).rowwise().sum())
+      .to_vector<std::int64_t>();
 }
 
 Dims axes_of(unsigned subset, int rank) {

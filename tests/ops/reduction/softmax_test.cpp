@@ -1,8 +1,13 @@
+#include "frit/ops/reduction/softmax.h"
+
 #include "frit/autograd/gradient_check.h"
+#include "frit/core/random.h"
+#include "frit/eigen.h"
 #include "frit/ops/elementwise/arithmetic.h"
 #include "frit/ops/operator/run.h"
 #include "frit/ops/reduction/reduction.h"
 #include "ops/elementwise/evaluation.h"
+#include "ops/linear/both_precisions.h"
 
 namespace frit {
 namespace {
@@ -31,6 +36,21 @@ TEST(Softmax, HasPyTorchsValuesAtInfinityAndNaN) {
 TEST(LogSoftmax, HasPyTorchsValuesAtInfinityAndNaN) {
   expect_rows(log_softmax, {{-inf, -inf}, {-inf, 0}, {inf, 0}, {inf, inf}, {nan, 0}, {5}},
               {{nan, nan}, {-inf, 0}, {nan, nan}, {nan, nan}, {nan, nan}, {0}});
+}
+
+TEST(Softmax, EqualsItsDefinition) {
+  for (const auto& [rows, columns] : {std::pair<std::int64_t, std::int64_t>{1, 1}, {7, 3}, {3, 1000}, {130, 65}}) {
+    SCOPED_TRACE(concat(rows, " rows of ", columns));
+    const Tensor x = Tensor::empty({rows, columns}, DType::f64);
+    fill_normal(x, 1, 3, 5, 6);
+    const Eigen::ArrayXXd powers = eigen_matrix<const double>(x).array().exp();
+    const Tensor expected = from_eigen(powers.colwise() / powers.rowwise().sum());
+    expect_in_both_precisions("softmax", {x}, ops::SoftmaxAttributes{1}, expected.to_vector<double>());
+    expect_in_both_precisions("softmax", {x.transpose(0, 1).contiguous()}, ops::SoftmaxAttributes{0},
+                              expected.transpose(0, 1).to_vector<double>());
+    expect_in_both_precisions("log_softmax", {x}, ops::SoftmaxAttributes{1},
+                              from_eigen(eigen_array<double>(expected).log()).to_vector<double>());
+  }
 }
 
 TEST(Softmax, TakesEmptyAxes) {
