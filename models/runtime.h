@@ -8,6 +8,8 @@
 #include "frit/core/data/patches.h"
 #include "frit/core/data/transform.h"
 #include "frit/core/io/idx.h"
+#include "frit/core/io/image.h"
+#include "frit/core/io/jpeg.h"
 #include "frit/core/io/nifti.h"
 #include "frit/core/io/npy.h"
 #include "frit/core/io/npz.h"

@@ -331,7 +331,7 @@ void add_infer(CLI::App& app, Action& action) {
       .type_name("")
       .reads(checkpoint_of);
   add_path(command, "--input", a->input,
-           "A .npy file (N,C,...), IDX images, a PNG image or a NIfTI volume, a folder of such files, or -: NumPy arrays one after "
+           "A .npy file (N,C,...), IDX images, a PNG or JPEG image, a NIfTI volume, a folder of such files, or -: NumPy arrays one after "
            "another on standard input")
       .required()
       .reads([a](const std::string&) { return input_files(*a); });

@@ -292,7 +292,7 @@ void add_train(CLI::App& app, Action& action) {
   add_option(command, "MODEL", a->model, "A model's name (see `frit info`)").required().type_name("");
   add_path(command, "--data", a->data,
            "What to learn: a .safetensors or .npz file with the arrays \"input\" and \"target\"; or a folder: inputs.npy and targets.npy; "
-           "MNIST files (IDX, plain or .gz); PNG images in one folder a class; NIfTI volumes inputs.nii and targets.nii, or pairs of "
+           "MNIST files (IDX, plain or .gz); PNG or JPEG images in one folder a class; NIfTI volumes inputs.nii and targets.nii, or pairs of "
            "the same name in inputs/ and targets/; or train/ and test/ with any of these. MNIST and test/ are for validation")
       .required()
       .reads(dataset_files);

@@ -35,7 +35,7 @@ void DataOptions::fields(FieldVisitor& v) {
 }
 
 void DataOptions::add_to(CLI::App& command) {
-  add_shape(command, "--image-size", read.image_size, "PNG images: bring them all to this height and width").type_name("H,W");
+  add_shape(command, "--image-size", read.image_size, "PNG and JPEG images: bring them all to this height and width").type_name("H,W");
   add_shape(command, "--patch", read.patches.size, "NIfTI volumes: learn patches of this size").type_name("D,H,W");
   add_shape(command, "--patch-stride", read.patches.stride, "From one patch to the next; the default is the patch's size")
       .type_name("D,H,W");

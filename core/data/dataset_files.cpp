@@ -4,6 +4,7 @@
 #include "frit/core/data/files.h"
 #include "frit/core/data/stored_dataset.h"
 #include "frit/core/io/idx.h"
+#include "frit/core/io/image.h"
 #include "frit/core/io/npy.h"
 #include "frit/core/io/npz.h"
 #include "frit/core/io/safetensors.h"
@@ -89,7 +90,7 @@ bool has_folders(const std::string& path) {
 /// Throws unless the options that are set go with the format.
 void check_options(const std::string& path, const ReadOptions& options, bool images, bool volumes) {
   const PatchOptions& patches = options.patches;
-  require(images || options.image_size.empty(), printable(path), ": an image size goes with folders of PNG images");
+  require(images || options.image_size.empty(), printable(path), ": an image size goes with folders of images");
   require(volumes || patches.size.empty(), printable(path), ": patches are taken of NIfTI volumes");
   require(!patches.size.empty() || (patches.stride.empty() && patches.random == 0), "a stride or a number of patches needs a patch's size");
 }
@@ -111,15 +112,14 @@ Format format_of(const std::string& folder) {
 std::shared_ptr<Dataset> read_folder(const std::string& path, Split split, const ReadOptions& options) {
   const Format format = format_of(path);
   if (format == Format::unknown) {
-    bad(path,
-        "holds no data: expected inputs.npy and targets.npy, MNIST files, inputs.nii and targets.nii, or a folder of PNG images a class");
+    bad(path, "holds no data: expected inputs.npy and targets.npy, MNIST files, inputs.nii and targets.nii, or a folder of images a class");
   }
   check_options(path, options, format == Format::images, format == Format::volumes);
   switch (format) {
     case Format::arrays: return read_npy_dataset(path + "/inputs.npy", path + "/targets.npy");
     case Format::mnist: return read_mnist_dataset(path, split);
     case Format::volumes: return read_nifti_dataset(path, options.patches);
-    default: return std::make_shared<PngDataset>(path, options.image_size, options.classes);
+    default: return std::make_shared<ImageDataset>(path, options.image_size, options.classes);
   }
 }
 
@@ -174,12 +174,12 @@ std::shared_ptr<Dataset> read_dataset(const std::string& path, Split split, cons
 
 std::vector<std::string> class_names(const std::string& path) {
   const std::string folder = part_of(path, Split::train).value_or(path);
-  return format_of(folder) == Format::images ? PngDataset::classes_in(folder) : std::vector<std::string>{};
+  return format_of(folder) == Format::images ? ImageDataset::classes_in(folder) : std::vector<std::string>{};
 }
 
 std::vector<std::string> dataset_files(const std::string& path) {
   if (!is_folder(path)) return {path};
-  constexpr std::string_view endings[] = {".npy", ".png", ".PNG", ".nii", ".nii.gz", "-ubyte", "-ubyte.gz"};
+  constexpr std::string_view endings[] = {".npy", ".nii", ".nii.gz", "-ubyte", "-ubyte.gz"};
   constexpr int deepest = 2;  // train/, in it a folder for each class
   std::vector<std::string> files;
   std::error_code error;
@@ -188,8 +188,8 @@ std::vector<std::string> dataset_files(const std::string& path) {
   for (; !error && entry != fs::recursive_directory_iterator(); entry.increment(error)) {
     const std::string name = entry->path().filename().string();
     if (entry.depth() >= deepest) entry.disable_recursion_pending();
-    if (std::any_of(std::begin(endings), std::end(endings), [&](std::string_view ending) { return name.ends_with(ending); }))
-      files.push_back(entry->path().string());
+    const auto is_called = [&](std::string_view ending) { return name.ends_with(ending); };
+    if (is_image_name(name) || std::any_of(std::begin(endings), std::end(endings), is_called)) files.push_back(entry->path().string());
   }
   return files;
 }

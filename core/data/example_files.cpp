@@ -9,9 +9,9 @@
 #include "frit/core/data/files.h"
 #include "frit/core/data/stored_dataset.h"
 #include "frit/core/io/content.h"
+#include "frit/core/io/image.h"
 #include "frit/core/io/nifti.h"
 #include "frit/core/io/npy.h"
-#include "frit/core/io/png.h"
 #include "frit/core/text.h"
 
 namespace frit {
@@ -19,13 +19,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-enum class Format { npy, idx, png, nifti };
+enum class Format { npy, idx, image, nifti };
 
 std::optional<Format> format_of_name(std::string_view name) {
   constexpr std::pair<std::string_view, Format> suffixes[] = {
-      {".npy", Format::npy},      {".png", Format::png},       {".PNG", Format::png},          {".nii", Format::nifti},
-      {".nii.gz", Format::nifti}, {"idx3-ubyte", Format::idx}, {"idx3-ubyte.gz", Format::idx},
+      {".npy", Format::npy},       {".nii", Format::nifti},        {".nii.gz", Format::nifti},
+      {"idx3-ubyte", Format::idx}, {"idx3-ubyte.gz", Format::idx},
   };
+  if (is_image_name(name)) return Format::image;
   for (const auto& [suffix, format] : suffixes) {
     if (name.ends_with(suffix)) return format;
   }
@@ -35,7 +36,7 @@ std::optional<Format> format_of_name(std::string_view name) {
 /// By the first four bytes, decompressed. A NIfTI file begins with its header's size in either byte order, an IDX file with two zeros and
 /// its element type.
 std::optional<Format> format_of_content(const std::string& path) {
-  const FileInput input(path, "a .npy, IDX, PNG or NIfTI file");
+  const FileInput input(path, "a .npy, IDX, PNG, JPEG or NIfTI file");
   std::array<std::uint8_t, 4> first{};
   if (open_content(input)->read(std::as_writable_bytes(std::span(first))) != first.size()) return std::nullopt;
   std::uint32_t big = 0, little = 0;
@@ -43,8 +44,9 @@ std::optional<Format> format_of_content(const std::string& path) {
     big = big << 8 | first[i];
     little |= std::uint32_t{first[i]} << (8 * i);
   }
-  if (big == 0x934e554d) return Format::npy;  // \x93NUM
-  if (big == 0x89504e47) return Format::png;  // \x89PNG
+  if (big == 0x934e554d) return Format::npy;       // \x93NUM
+  if (big == 0x89504e47) return Format::image;     // \x89PNG
+  if (big >> 8 == 0xffd8ff) return Format::image;  // a JPEG image
   for (const std::uint32_t header : {348U, 540U}) {
     if (big == header || little == header) return Format::nifti;
   }
@@ -82,7 +84,7 @@ Tensor read_examples(const std::string& path, const ShapeCheck& check) {
   };
   switch (format.value_or(Format::npy)) {
     case Format::idx: return read_idx_images(path, check);
-    case Format::png: return as_one_example(read_png(path, check_example));
+    case Format::image: return as_one_example(read_image(path, check_example));
     case Format::nifti: return as_one_example(read_nifti(path, check_example).channels());
     default: return read_npy(path, check);
   }
@@ -97,7 +99,7 @@ std::vector<std::string> example_files(const std::string& folder) {
     if (!name.starts_with('.') && format_of_name(name)) files.push_back(entry->path().string());
   }
   if (error) fail(ErrorKind::file_system, printable(folder), ": ", reason(error.value()));
-  if (files.empty()) fail(ErrorKind::file_system, printable(folder), ": there are no .npy, .png, .nii or IDX files in this folder");
+  if (files.empty()) fail(ErrorKind::file_system, printable(folder), ": there are no .npy, .png, .jpg, .nii or IDX files in this folder");
   std::sort(files.begin(), files.end());
   return files;
 }

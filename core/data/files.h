@@ -26,13 +26,13 @@ std::shared_ptr<Dataset> read_npy_dataset(const std::string& inputs, const std::
 std::shared_ptr<Dataset> read_npz_dataset(const std::string& path);
 std::shared_ptr<Dataset> read_safetensors_dataset(const std::string& path);
 
-/// PNG images in one folder a class: f32 "input" (1 or 3,H,W) in [0, 1] and i64 "target", the class's place among the folders' names in the
+/// PNG and JPEG images in one folder a class: f32 "input" (1 or 3,H,W) in [0, 1] and i64 "target", the class's place among the folders' names in the
 /// order of their bytes. Grey images among coloured ones are given three equal channels. Images are decoded when a batch is read.
-class PngDataset final : public Dataset {
+class ImageDataset final : public Dataset {
  public:
   /// All images must have one size, unless an `image_size` (H, W) is given, to which they are brought: each pixel is the mean of what it
   /// covers, weighted by distance. `classes`, if any, are the folders to be read, in this order.
-  explicit PngDataset(const std::string& folder, const Shape& image_size = {}, std::vector<std::string> classes = {});
+  explicit ImageDataset(const std::string& folder, const Shape& image_size = {}, std::vector<std::string> classes = {});
 
   std::int64_t size() const override { return static_cast<std::int64_t>(files_.size()); }
   const std::vector<Field>& fields() const override { return fields_; }
@@ -62,33 +62,33 @@ std::shared_ptr<Dataset> read_nifti_dataset(const std::string& folder, const Pat
 bool has_nifti_files(const std::string& folder);
 
 struct ReadOptions {
-  Shape image_size = {};                  ///< of PngDataset
+  Shape image_size = {};                  ///< of ImageDataset
   std::vector<std::string> classes = {};  ///< likewise; for a part for testing those of the training part, unless given
   PatchOptions patches = {};              ///< of read_nifti_dataset
 };
 
 /// The examples of one file, one a row, with the bits that training has of them as "input":
 /// - IDX images u8 (N,H,W), plain or compressed by gzip: f32 (N,1,H,W) in [0, 1], as of read_idx_dataset
-/// - a PNG image: f32 (1, 1 or 3,H,W) in [0, 1], as of PngDataset; a grey one keeps its one channel
+/// - a PNG or JPEG image: f32 (1, 1 or 3,H,W) in [0, 1], as of ImageDataset; a grey one keeps its one channel
 /// - a NIfTI file: f32 (1,1,D,H,W), or of several volumes (1,T,D,H,W), as of read_nifti_dataset
 /// - a .npy file: its array (N,...) as it is
 /// The first bytes say which of them a file is, whatever it is called; of bytes that say nothing the name decides, so that the reader which
 /// was meant says what is wrong, and otherwise a .npy file is expected. Throws ErrorKind::format, ErrorKind::file_system, and what `check`
 /// throws of the shape.
 Tensor read_examples(const std::string& path, const ShapeCheck& check = {});
-/// The files of a folder that are called so: .npy, .png, .nii, .nii.gz and MNIST's ...idx3-ubyte, with or without .gz; hidden ones are left
+/// The files of a folder that are called so: .npy, .png, .jpg, .jpeg, .nii, .nii.gz and MNIST's ...idx3-ubyte, with or without .gz; hidden ones are left
 /// out. In the order of their names' bytes. Throws ErrorKind::file_system if there are none.
 std::vector<std::string> example_files(const std::string& folder);
 
 /// "input" and "target" from what is there: a .safetensors or .npz file, or a folder with inputs.npy and targets.npy, with MNIST files,
-/// with volumes as in read_nifti_dataset, with a folder of PNG images a class; or a folder with two of these, called train and test (or
+/// with volumes as in read_nifti_dataset, with a folder of images a class; or a folder with two of these, called train and test (or
 /// val). Throws ErrorKind::argument for options that do not go with the format.
 std::shared_ptr<Dataset> read_dataset(const std::string& path, Split split = Split::train, const ReadOptions& options = {});
 /// What read_dataset may read there: the file, or of a folder the files below it that are called as data are.
 std::vector<std::string> dataset_files(const std::string& path);
 /// Whether the data at the path have a part for testing, which read_dataset then finds: MNIST files, and folders called train and test.
 bool has_test_split(const std::string& path);
-/// The classes of the folder of PNG images at the path, or of its part for training: data for testing that lie elsewhere are to be read
+/// The classes of the folder of images at the path, or of its part for training: data for testing that lie elsewhere are to be read
 /// with these. Empty for other data.
 std::vector<std::string> class_names(const std::string& path);
 

@@ -101,11 +101,18 @@ bool read_header(Session& session) {
   return true;
 }
 
-/// Asks for pixels as grey or red, green, blue of 8 or 16 bits; of an interlaced image in the rows of its passes.
-bool start_rows(Session& session) {
+/// What the samples of a row are to be: parts of the largest, grey or red, green, blue; or the numbers that are stored, a palette's too.
+enum class Samples { parts, numbers };
+
+/// Asks for samples of 8 or 16 bits; of an interlaced image in the rows of its passes.
+bool start_rows(Session& session, Samples samples) {
   if (setjmp(png_jmpbuf(session.png)) != 0) return false;
-  ::png_set_expand(session.png);
-  ::png_set_strip_alpha(session.png);
+  if (samples == Samples::numbers) {
+    ::png_set_packing(session.png);
+  } else {
+    ::png_set_expand(session.png);
+    ::png_set_strip_alpha(session.png);
+  }
   if (::png_get_bit_depth(session.png, session.info) == 16) ::png_set_swap(session.png);
   ::png_read_update_info(session.png, session.info);
   return true;
@@ -148,7 +155,7 @@ std::uint64_t compressed_bytes(const Input& input) {
 
 /// An open image: its header was read, and what it declares can be in the file.
 struct Image {
-  explicit Image(const Input& input) : session(&input) {
+  explicit Image(const Input& input, Samples kind = Samples::parts) : session(&input), samples(kind) {
     std::array<std::byte, 8> first{};
     if (input.size() >= first.size()) input.read(0, first);
     if (::png_sig_cmp(reinterpret_cast<png_const_bytep>(first.data()), 0, first.size()) != 0) {
@@ -156,7 +163,12 @@ struct Image {
     }
     check(session, read_header(session));
     stored_row_bytes = ::png_get_rowbytes(session.png, session.info);
-    check(session, start_rows(session));
+    const int colours = ::png_get_color_type(session.png, session.info);
+    if (samples == Samples::numbers && colours != PNG_COLOR_TYPE_GRAY && colours != PNG_COLOR_TYPE_PALETTE) {
+      input.bad("PNG image: expected a class a pixel, grey or of a palette, got ",
+                colours == PNG_COLOR_TYPE_GRAY_ALPHA ? "grey and alpha" : "colours");
+    }
+    check(session, start_rows(session, samples));
     header = {::png_get_image_height(session.png, session.info), ::png_get_image_width(session.png, session.info),
               ::png_get_channels(session.png, session.info)};
     interlaced = ::png_get_interlace_type(session.png, session.info) != PNG_INTERLACE_NONE;
@@ -175,20 +187,21 @@ struct Image {
   }
 
   Session session;
-  PngHeader header;
+  Samples samples;
+  ImageHeader header;
   std::uint64_t stored_row_bytes = 0;
   bool interlaced = false;
 };
 
-/// A row of `count` pixels as every `step`th of `to` (channels, W), from `first` on, in [0, 1].
+/// A row of `count` pixels as every `step`th of `to` (channels, W), from `first` on.
 template <class Sample>
-void spread(const Session& session, const PngHeader& header, std::size_t count, std::size_t first, std::size_t step, float* to) {
-  constexpr auto largest = static_cast<float>(static_cast<Sample>(-1));
-  const auto channels = static_cast<std::size_t>(header.channels), width = static_cast<std::size_t>(header.width);
+void spread(const Image& image, std::size_t count, std::size_t first, std::size_t step, float* to) {
+  const float largest = image.samples == Samples::parts ? static_cast<float>(static_cast<Sample>(-1)) : 1.0F;
+  const auto channels = static_cast<std::size_t>(image.header.channels), width = static_cast<std::size_t>(image.header.width);
   for (std::size_t c = 0; c < channels; ++c) {
     for (std::size_t i = 0; i < count; ++i) {
       Sample sample;
-      std::memcpy(&sample, session.row.data() + (i * channels + c) * sizeof(Sample), sizeof(Sample));
+      std::memcpy(&sample, image.session.row.data() + (i * channels + c) * sizeof(Sample), sizeof(Sample));
       to[c * width + first + i * step] = static_cast<float>(sample) / largest;
     }
   }
@@ -197,7 +210,7 @@ void spread(const Session& session, const PngHeader& header, std::size_t count, 
 void decode_row(Image& image, std::size_t count, std::size_t first, std::size_t step, float* to) {
   check(image.session, read_row(image.session));
   const bool wide = ::png_get_bit_depth(image.session.png, image.session.info) == 16;
-  (wide ? spread<std::uint16_t> : spread<std::uint8_t>)(image.session, image.header, count, first, step, to);
+  (wide ? spread<std::uint16_t> : spread<std::uint8_t>)(image, count, first, step, to);
 }
 
 /// The passes of an interlaced image, each of some of its rows and columns, as rows (channels, W).
@@ -215,8 +228,22 @@ std::vector<float> decode_interlaced(Image& image, std::size_t row_elements) {
   return rows;
 }
 
+void read_rows(Image&& image, const ImageBegin& begin, const ImageRow& take) {
+  const ImageHeader header = image.header;
+  image.check_size();
+  begin(header);
+  image.session.row.resize(::png_get_rowbytes(image.session.png, image.session.info));
+  const auto width = static_cast<std::size_t>(header.width), row_elements = width * static_cast<std::size_t>(header.channels);
+  std::vector<float> rows = image.interlaced ? decode_interlaced(image, row_elements) : std::vector<float>(row_elements);
+  for (std::int64_t y = 0; y < header.height; ++y) {
+    if (!image.interlaced) decode_row(image, width, 0, 1, rows.data());
+    take(y, std::span(rows).subspan(image.interlaced ? static_cast<std::size_t>(y) * row_elements : 0, row_elements));
+  }
+  check(image.session, finish_reading(image.session));
+}
+
 /// `samples` (H, W, channels).
-bool write_image(Session& session, const PngHeader& header, const png_byte* samples) {
+bool write_image(Session& session, const ImageHeader& header, const png_byte* samples) {
   session.png = ::png_create_write_struct(PNG_LIBPNG_VER_STRING, &session, on_error, on_warning);
   session.info = session.png == nullptr ? nullptr : ::png_create_info_struct(session.png);
   if (session.info == nullptr) fail(ErrorKind::out_of_memory, "no memory to write a PNG image");
@@ -233,31 +260,30 @@ bool write_image(Session& session, const PngHeader& header, const png_byte* samp
 
 }  // namespace
 
-PngHeader read_png_header(const std::string& path) {
-  const FileInput input(path, "a PNG image");
-  return Image(input).header;
-}
+ImageHeader read_png_header(const Input& input) { return Image(input).header; }
 
-void read_png_rows(const Input& input, const PngBegin& begin, const PngRow& take) {
-  Image image(input);
-  const PngHeader header = image.header;
-  image.check_size();
-  begin(header);
-  image.session.row.resize(::png_get_rowbytes(image.session.png, image.session.info));
-  const auto width = static_cast<std::size_t>(header.width), row_elements = width * static_cast<std::size_t>(header.channels);
-  std::vector<float> rows = image.interlaced ? decode_interlaced(image, row_elements) : std::vector<float>(row_elements);
-  for (std::int64_t y = 0; y < header.height; ++y) {
-    if (!image.interlaced) decode_row(image, width, 0, 1, rows.data());
-    take(y, std::span(rows).subspan(image.interlaced ? static_cast<std::size_t>(y) * row_elements : 0, row_elements));
-  }
-  check(image.session, finish_reading(image.session));
+void read_png_rows(const Input& input, const ImageBegin& begin, const ImageRow& take) { read_rows(Image(input), begin, take); }
+
+Tensor read_png_classes(const std::string& path, const ShapeCheck& check) {
+  const FileInput input(path, "a PNG image");
+  Tensor classes;
+  const auto begin = [&](const ImageHeader& header) {
+    const Shape shape{header.height, header.width};
+    if (check) check(shape);
+    classes = Tensor::empty(shape, DType::i64);
+  };
+  read_rows(Image(input, Samples::numbers), begin, [&](std::int64_t y, std::span<const float> row) {
+    std::transform(row.begin(), row.end(), classes.data<std::int64_t>() + y * classes.dim(1),
+                   [](float number) { return static_cast<std::int64_t>(number); });
+  });
+  return classes;
 }
 
 void write_png(const std::string& path, const Tensor& image) {
   require(image.defined() && image.rank() == 3 && (image.dim(0) == 1 || image.dim(0) == 3) && image.elements() > 0 &&
               is_floating(image.dtype()),
           "write_png: needs a floating tensor (1 or 3, H, W)");
-  const PngHeader header{image.dim(1), image.dim(2), image.dim(0)};
+  const ImageHeader header{image.dim(1), image.dim(2), image.dim(0)};
   require(header.height <= PNG_USER_HEIGHT_MAX && header.width <= PNG_USER_WIDTH_MAX, "write_png: an image of ", header.width, 'x',
           header.height, " is too large");
   const std::vector<float> values = image.permute({1, 2, 0}).to_vector<float>();
@@ -273,36 +299,19 @@ void write_png(const std::string& path, const Tensor& image) {
 #else
 
 namespace {
-[[noreturn]] void missing(const std::string& path) {
-  FileInput(path, "a PNG image").bad("PNG images cannot be read: frit was built without libpng");
-}
+[[noreturn]] void missing(const Input& input) { input.bad("PNG images cannot be read: frit was built without libpng"); }
 }  // namespace
 
-PngHeader read_png_header(const std::string& path) { missing(path); }
-void read_png_rows(const Input& input, const PngBegin&, const PngRow&) {
-  input.bad("PNG images cannot be read: frit was built without libpng");
-}
+ImageHeader read_png_header(const Input& input) { missing(input); }
+void read_png_rows(const Input& input, const ImageBegin&, const ImageRow&) { missing(input); }
+Tensor read_png_classes(const std::string& path, const ShapeCheck&) { missing(FileInput(path, "a PNG image")); }
 void write_png(const std::string& path, const Tensor&) {
   fail(ErrorKind::argument, printable(path), ": PNG images cannot be written: frit was built without libpng");
 }
 
 #endif
 
-Tensor read_png(const Input& input, const ShapeCheck& check) {
-  Tensor image;
-  const auto begin = [&](const PngHeader& header) {
-    const Shape shape{header.channels, header.height, header.width};
-    if (check) check(shape);
-    image = Tensor::empty(shape);
-  };
-  read_png_rows(input, begin, [&](std::int64_t y, std::span<const float> samples) {
-    const std::int64_t width = image.dim(2);
-    for (std::int64_t c = 0; c < image.dim(0); ++c) {
-      std::copy_n(samples.begin() + c * width, width, image.data<float>() + (c * image.dim(1) + y) * width);
-    }
-  });
-  return image;
-}
+Tensor read_png(const Input& input, const ShapeCheck& check) { return gather_image(read_png_rows, input, check); }
 
 Tensor read_png(const std::string& path, const ShapeCheck& check) { return read_png(FileInput(path, "a PNG image"), check); }
 

@@ -270,7 +270,7 @@ const std::vector<BadInput> refused = {
     {"MissingData", train({"--data", "nowhere"}), 4, "nowhere.*no such file"},
     {"NoTargetsFile", train({"--data", "pairs"}), 4, "pairs/targets.npy: no such file"},
     {"EmptyFolder", {"train", "classifier", "--data", "folder"}, 3, "folder: holds no data: expected inputs.npy and targets.npy"},
-    {"EmptyClass", {"train", "classifier", "--data", "classes"}, 3, "classes/b: has no .png files", "libpng"},
+    {"EmptyClass", {"train", "classifier", "--data", "classes"}, 3, "classes/b: has no .png or .jpg files", "libpng"},
     {"DamagedImage", {"train", "classifier", "--data", "damaged", "--image-size", "28,28"}, 3, "damaged/a/1.png: PNG image: ", "libpng"},
     {"MixedSizes",
      {"train", "classifier", "--data", "mixed"},

@@ -322,7 +322,7 @@ TEST_F(Infer, RefusesWhatDoesNotGoTogether) {
       {{"--input", "in", "--output", "y.npy"}, 4, "y.npy: no such folder"},
       {{"--input", "in", "--output", "x.npy"}, 4, "x.npy: not a folder"},
       {{"--input", "in", "--output", "in"}, 2, "--output would overwrite --input"},
-      {{"--input", "empty", "--output", "in"}, 4, "empty: there are no .npy, .png, .nii or IDX files in this folder"},
+      {{"--input", "empty", "--output", "in"}, 4, "empty: there are no .npy, .png, .jpg, .nii or IDX files in this folder"},
       {{"--input", "twice", "--output", "in"}, 2, "--input: twice/x.nii.gz and twice/x.npy would both give x.npy"},
       {{"--input", "labels-idx1-ubyte", "--output", "y.npy"}, 3, "labels-idx1-ubyte: expected u8 images (N,H,W), got u8 5"},
       {{"--input", "x.npy", "--output", "x.npy"}, 2, "--output would overwrite --input"},

@@ -175,7 +175,7 @@ TEST(DatasetFiles, RefuseOptionsOfOtherFormats) {
   write_npy(folder / "inputs.npy", Tensor::zeros({2, 1, 4, 4}));
   write_npy(folder / "targets.npy", Tensor::zeros({2}));
   const auto read_with = [&](const ReadOptions& options) { read_dataset(folder.path(), Split::train, options); };
-  expect_error(ErrorKind::argument, "an image size goes with folders of PNG images", [&] { read_with({.image_size = {4, 4}}); });
+  expect_error(ErrorKind::argument, "an image size goes with folders of images", [&] { read_with({.image_size = {4, 4}}); });
   expect_error(ErrorKind::argument, "patches are taken of NIfTI volumes", [&] { read_with({.patches = {.size = {2, 2, 2}}}); });
   expect_error(ErrorKind::argument, "a number of patches needs a patch's size", [&] { read_with({.patches = {.random = 5}}); });
 }

@@ -57,10 +57,23 @@ TEST(ReadExamples, PngImagesAreWhatTrainingReads) {
     Tensor image = testing::counting({channels, 3, 4});
     for (float& sample : image.span<float>()) sample *= 7 / 255.0F;
     write_png(folder / "class/image.png", image);
-    expect_same(read_examples(folder / "class/image.png"), testing::read(PngDataset(folder.path()), {0})[0]);
+    expect_same(read_examples(folder / "class/image.png"), testing::read(ImageDataset(folder.path()), {0})[0]);
   }
   write_text(folder / "text.png", "not an image");
   expect_error(ErrorKind::format, "text.png: not a PNG image", [&] { read_examples(folder / "text.png"); });
+}
+
+TEST(ReadExamples, JpegImagesAreWhatTrainingReads) {
+  FRIT_SKIP_WITHOUT("libjpeg");
+  const TemporaryFolder folder;
+  std::filesystem::create_directory(folder / "class");
+  for (const char* const name : {"grey", "halved"}) {
+    write_text(folder / "class/image.jpg", testing::jpeg_file(name));
+    expect_same(read_examples(folder / "class/image.jpg"), testing::read(ImageDataset(folder.path()), {0})[0]);
+  }
+  write_text(folder / "text.jpeg", "not an image");
+  expect_error(ErrorKind::format, "text.jpeg: not a JPEG image: expected \\xff\\xd8 at the start",
+               [&] { read_examples(folder / "text.jpeg"); });
 }
 
 TEST(ReadExamples, VolumesAreWhatTrainingReads) {
@@ -100,7 +113,8 @@ TEST(ReadExamples, RefusesWhatIsNoneOfThem) {
   refused("cut-idx3-ubyte", idx_images.substr(0, 20), "expected 6 bytes of data for u8 2x1x3, found 4");
   refused("damaged-idx3-ubyte.gz", testing::gzipped(idx_images).substr(0, 12), "gzip data ends early: truncated?");
   expect_error(ErrorKind::file_system, "nowhere.npy: no such file", [&] { read_examples(folder / "nowhere.npy"); });
-  expect_error(ErrorKind::file_system, "is a directory, expected a .npy, IDX, PNG or NIfTI file", [&] { read_examples(folder.path()); });
+  expect_error(ErrorKind::file_system, "is a directory, expected a .npy, IDX, PNG, JPEG or NIfTI file",
+               [&] { read_examples(folder.path()); });
 }
 
 TEST(ReadExamples, AShapeThatIsNotWantedIsRefusedBeforeMemoryIsTaken) {
@@ -129,7 +143,7 @@ TEST(ReadExamples, AShapeThatIsNotWantedIsRefusedBeforeMemoryIsTaken) {
 TEST(ExampleFiles, AreThoseOfAFolderThatCanBeRead) {
   const TemporaryFolder folder;
   const auto refused = [&] {
-    expect_error(ErrorKind::file_system, "there are no .npy, .png, .nii or IDX files in this folder",
+    expect_error(ErrorKind::file_system, "there are no .npy, .png, .jpg, .nii or IDX files in this folder",
                  [&] { example_files(folder.path()); });
   };
   refused();
@@ -137,7 +151,8 @@ TEST(ExampleFiles, AreThoseOfAFolderThatCanBeRead) {
     write_text(folder / name, "");
   refused();
   std::vector<std::string> expected;
-  for (const char* const name : {"B.PNG", "a.npy", "b.png", "c.nii", "d.nii.gz", "t10k-images-idx3-ubyte.gz", "train.idx3-ubyte"}) {
+  for (const char* const name :
+       {"B.PNG", "a.npy", "b.png", "c.nii", "d.nii.gz", "e.jpg", "f.JPEG", "t10k-images-idx3-ubyte.gz", "train.idx3-ubyte"}) {
     expected.push_back(folder / name);
     write_text(expected.back(), "");
   }

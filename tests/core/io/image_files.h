@@ -12,6 +12,7 @@
 
 #include "core/io/file_testing.h"
 #include "frit/core/io/file.h"
+#include "frit/core/io/safetensors.h"
 
 namespace frit::testing {
 
@@ -112,6 +113,18 @@ inline std::string png_file(std::uint32_t width, std::uint32_t height, int bits,
   }
   for (const int byte : {bits, colour, 0, 0, static_cast<int>(interlaced)}) header += static_cast<char>(byte);
   return "\x89PNG\r\n\x1a\n" + png_chunk("IHDR", header) + before + png_chunk("IDAT", data) + png_chunk("IEND", "");
+}
+
+/// One of golden/jpeg.safetensors: "grey", "colour", "halved", "progressive", "restarts", "cmyk"; and as what Pillow decodes it to, in [0,
+/// 1].
+inline std::string jpeg_file(const std::string& name) {
+  const Tensor bytes = read_safetensors(FRIT_SOURCE_DIR "/tests/golden/jpeg.safetensors").at(name + ".file");
+  return {static_cast<const char*>(bytes.raw()), static_cast<std::size_t>(bytes.bytes())};
+}
+inline Tensor jpeg_pixels(const std::string& name) {
+  const Tensor pixels = read_safetensors(FRIT_SOURCE_DIR "/tests/golden/jpeg.safetensors").at(name + ".pixels").to(DType::f32);
+  for (float& sample : pixels.span<float>()) sample /= 255;
+  return pixels;
 }
 
 inline std::string content_of(const std::string& path) { return read_text(path, std::uint64_t{1} << 30); }

@@ -8,7 +8,7 @@
 
 namespace frit::testing {
 
-/// "libpng", "libzip" or "libnifti2": whether frit was built without it.
+/// "libpng", "libjpeg", "libzip" or "libnifti2": whether frit was built without it.
 constexpr bool is_missing([[maybe_unused]] std::string_view library) {
 #ifdef FRIT_MISSING_LIBRARIES
   return !library.empty() && std::string_view(FRIT_MISSING_LIBRARIES).find(library) != std::string_view::npos;

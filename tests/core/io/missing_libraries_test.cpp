@@ -5,6 +5,7 @@
 #include "core/io/file_testing.h"
 #include "frit/core/data/files.h"
 #include "frit/core/io/file.h"
+#include "frit/core/io/jpeg.h"
 #include "frit/core/io/nifti.h"
 #include "frit/core/io/npz.h"
 #include "frit/core/io/png.h"
@@ -29,7 +30,8 @@ void expect_named(const std::string& library, const std::string& what, const Rea
 
 TEST(MissingLibraries, AreNamedWhereTheirFilesAreRefused) {
   expect_named("libpng", "PNG images", [](const std::string& path) { read_png(path); });
-  expect_named("libpng", "PNG images", [](const std::string& path) { read_png_header(path); });
+  expect_named("libpng", "PNG images", [](const std::string& path) { read_image_header(path); });
+  expect_named("libjpeg", "JPEG images", [](const std::string& path) { read_jpeg(path); });
   expect_named("libzip", ".npz files", [](const std::string& path) { read_npz(path); });
   expect_named("libnifti2", "NIfTI volumes", [](const std::string& path) { read_nifti(path); });
 }

@@ -7,6 +7,7 @@
 #include "core/io/image_files.h"
 #include "core/io/missing_libraries.h"
 #include "frit/core/io/idx.h"
+#include "frit/core/io/jpeg.h"
 #include "frit/core/io/nifti.h"
 #include "frit/core/io/npy.h"
 #include "frit/core/io/npz.h"
@@ -89,6 +90,13 @@ TEST(MutatedFiles, ImagesAreReadOrRefused) {
   const testing::TemporaryFolder folder;
   write_png(folder / "image.png", Tensor::full({3, 9, 7}, 0.5));
   expect_refused_or_read("png", testing::content_of(folder / "image.png"), [](const Input& input) { read_png(input); });
+}
+
+TEST(MutatedFiles, JpegImagesAreReadOrRefused) {
+  FRIT_SKIP_WITHOUT("libjpeg");
+  for (const char* const name : {"halved", "progressive"}) {
+    expect_refused_or_read(name, testing::jpeg_file(name), [](const Input& input) { read_jpeg(input); });
+  }
 }
 
 }  // namespace

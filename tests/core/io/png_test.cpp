@@ -44,11 +44,11 @@ TEST_F(Png, WhatIsWrittenIsRead) {
   write_png(path, colours);
   EXPECT_EQ(read_png(path).to_vector<float>(), colours.to_vector<float>());
   EXPECT_EQ(read_png(path).shape(), (Shape{3, 2, 2}));
-  const PngHeader header = read_png_header(path);
+  const ImageHeader header = read_image_header(path);
   EXPECT_EQ(header.channels, 3);
   write_png(path, Tensor::from<double>({-1, NAN, 0.5, 2, 0, 1}, {1, 2, 3}));
   EXPECT_EQ(read_png(path).to_vector<float>(), (std::vector<float>{0, 0, 128 / 255.0F, 1, 0, 1}));
-  EXPECT_EQ(read_png_header(path).width, 3);
+  EXPECT_EQ(read_image_header(path).width, 3);
   expect_error(ErrorKind::argument, "needs a floating tensor (1 or 3, H, W)", [&] { write_png(path, Tensor::zeros({2, 3, 3})); });
   expect_error(ErrorKind::argument, "needs a floating tensor", [&] { write_png(path, Tensor::zeros({1, 3, 3}, DType::u8)); });
   EXPECT_EQ(folder.names().size(), 1u);
@@ -121,7 +121,7 @@ TEST_F(Png, MemoryIsTakenForWhatIsThereAndWanted) {
   };
   EXPECT_LT(testing::peak_memory([&] {
               read_png_rows(
-                  input, [](const PngHeader& h) { EXPECT_EQ(h.width, 8000); }, take);
+                  input, [](const ImageHeader& h) { EXPECT_EQ(h.width, 8000); }, take);
             }),
             little_memory);
   EXPECT_EQ(sum, 8000);

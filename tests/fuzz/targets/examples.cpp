@@ -3,7 +3,7 @@
 
 namespace frit {
 
-/// What `frit infer` is given: any of four formats, as the first bytes say.
+/// What `frit infer` is given: any of five formats, as the first bytes say.
 FRIT_FUZZ_TARGET(examples) { read_examples(fuzzing::path_of(bytes)); }
 
 }  // namespace frit
