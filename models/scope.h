@@ -40,6 +40,7 @@ class Scope {
 
   const std::string& name() const { return name_; }
   DType dtype() const { return dtype_; }
+  Graph& graph() const { return *graph_; }
 
  private:
   std::string path(std::string_view child) const;

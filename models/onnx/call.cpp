@@ -1,0 +1,116 @@
+#include "frit/models/onnx/call.h"
+
+#include "frit/core/text.h"
+#include "frit/models/onnx/file.h"
+#include "frit/models/onnx/tensor_data.h"
+
+namespace frit::onnx {
+
+const std::string& Call::op() const { return node_->op_type(); }
+std::int64_t Call::opset() const { return file_->opset; }
+std::size_t Call::outputs() const { return static_cast<std::size_t>(node_->output_size()); }
+
+bool Call::wants_output(std::size_t i) const { return i < outputs() && !node_->output(static_cast<int>(i)).empty(); }
+
+Value Call::join(Operand& operand, bool trainable) const {
+  if (operand.value) return operand.value;
+  const Tensor tensor = converted(operand.known);
+  if (operand.parameter.empty()) return operand.value = graph_->constant(tensor);
+  const auto initialize = [tensor](const Tensor& variable, std::uint64_t) { copy(variable, tensor); };
+  const std::string& prefix = scope_->name();
+  const std::string name = prefix.empty() ? operand.parameter : prefix + "." + operand.parameter;
+  return operand.value = graph_->variable(name, {tensor.dtype(), tensor.shape()}, initialize, trainable);
+}
+
+Value Call::operator[](std::size_t i) const {
+  require_support(has_input(i), "input ", i, " is missing");
+  return join(*inputs_[i], /*trainable=*/true);
+}
+
+Values Call::all() const {
+  Values values;
+  for (std::size_t i = 0; i < inputs(); ++i) values.push_back((*this)[i]);
+  return values;
+}
+
+Value Call::buffer(std::size_t i) const {
+  if (!is_initializer(i)) return {};
+  const Value value = join(*inputs_[i], /*trainable=*/false);
+  return graph_->producer(value.id()).trainable ? Value() : value;
+}
+
+Tensor Call::constant(std::size_t i) const {
+  require_support(has_input(i), "input ", i, " is missing");
+  require_support(inputs_[i]->known.defined(), "input \"", printable(node_->input(static_cast<int>(i))),
+                  "\" must be known when the model is imported: it is computed from what a run is given");
+  return inputs_[i]->known;
+}
+
+const AttributeProto* Call::find(std::string_view attribute) const {
+  for (const AttributeProto& known : node_->attribute()) {
+    if (known.name() == attribute) return &known;
+  }
+  return nullptr;
+}
+
+const AttributeProto* Call::find(std::string_view attribute, int type) const {
+  const AttributeProto* found = find(attribute);
+  // Files of the first versions give no types.
+  if (found != nullptr && found->type() != type && found->type() != AttributeProto::UNDEFINED) {
+    unsupported("attribute \"", attribute, "\" is of another type than the standard's");
+  }
+  return found;
+}
+
+std::int64_t Call::integer(std::string_view attribute, std::int64_t otherwise) const {
+  const AttributeProto* found = find(attribute, AttributeProto::INT);
+  return found == nullptr ? otherwise : found->i();
+}
+
+double Call::real(std::string_view attribute, double otherwise) const {
+  const AttributeProto* found = find(attribute, AttributeProto::FLOAT);
+  return found == nullptr ? otherwise : static_cast<double>(found->f());
+}
+
+std::string Call::text(std::string_view attribute, std::string_view otherwise) const {
+  const AttributeProto* found = find(attribute, AttributeProto::STRING);
+  return found == nullptr ? std::string(otherwise) : printable(found->s());
+}
+
+std::vector<std::int64_t> Call::integers(std::string_view attribute) const {
+  const AttributeProto* found = find(attribute, AttributeProto::INTS);
+  return found == nullptr ? std::vector<std::int64_t>() : std::vector<std::int64_t>(found->ints().begin(), found->ints().end());
+}
+
+std::vector<double> Call::reals(std::string_view attribute) const {
+  const AttributeProto* found = find(attribute, AttributeProto::FLOATS);
+  return found == nullptr ? std::vector<double>() : std::vector<double>(found->floats().begin(), found->floats().end());
+}
+
+Tensor Call::tensor(std::string_view attribute) const {
+  const AttributeProto* found = find(attribute, AttributeProto::TENSOR);
+  require_support(found != nullptr, "attribute \"", attribute, "\" is missing");
+  return read_tensor(found->t(), file_->folder);
+}
+
+std::optional<std::vector<std::int64_t>> Call::integers(std::string_view attribute, std::size_t input) const {
+  if (has(attribute)) return integers(attribute);
+  if (has_input(input)) return integers(input);
+  return std::nullopt;
+}
+
+Value Call::emit(const std::vector<std::int64_t>& numbers) const {
+  return graph_->constant(Tensor::from(numbers, {static_cast<std::int64_t>(numbers.size())}));
+}
+
+Value Call::emit(const std::vector<double>& numbers, const Shape& shape, DType dtype) const {
+  return graph_->constant(Tensor::from(numbers, shape).to(dtype));
+}
+
+DType Call::dtype_of(std::int64_t element_type) const {
+  const std::optional<DType> dtype = dtype_of_element(element_type);
+  require_support(dtype.has_value(), "elements of type ", element_name(element_type), " are not supported");
+  return *dtype == DType::f32 ? real() : *dtype;
+}
+
+}  // namespace frit::onnx

@@ -1,0 +1,146 @@
+#include "frit/models/onnx/importer.h"
+
+#include <algorithm>
+
+#include "frit/core/text.h"
+#include "frit/ops/operator/run.h"
+
+namespace frit::onnx {
+namespace {
+
+/// Refusals that a message lists; more are counted.
+constexpr std::size_t most_listed = 50;
+/// What is computed at import may take so many bytes, and more only in proportion to what it is computed from; else a run computes it.
+constexpr std::int64_t folded_bytes = 1 << 20, folded_ratio = 16;
+
+/// Bytes that all operations of a graph give.
+std::int64_t result_bytes(const Graph& graph) {
+  std::int64_t bytes = 0;
+  for (const graph::Node& node : graph.nodes()) {
+    if (node.kind != graph::NodeKind::operation) continue;
+    for (const int id : node.outputs) bytes = std::max(bytes, graph.type(id).bytes());
+  }
+  return bytes;
+}
+
+/// Of a graph that depends on nothing.
+std::vector<Tensor> evaluate(const Graph& graph, const Values& results) {
+  std::vector<Tensor> tensors(static_cast<std::size_t>(graph.value_count()));
+  for (const graph::Node& node : graph.nodes()) {
+    std::vector<Tensor> computed = {node.constant};
+    if (node.kind == graph::NodeKind::operation) {
+      std::vector<Tensor> inputs;
+      for (const int id : node.inputs) inputs.push_back(tensors[static_cast<std::size_t>(id)]);
+      computed = ops::run(*node.op, inputs, node.attributes);
+    }
+    for (std::size_t i = 0; i < computed.size(); ++i) tensors[static_cast<std::size_t>(node.outputs[i])] = computed[i];
+  }
+  std::vector<Tensor> values;
+  for (const Value& result : results) values.push_back(tensors[static_cast<std::size_t>(result.id())].contiguous());
+  return values;
+}
+
+std::string described(const File& file, const NodeProto& node) {
+  const std::string which = !node.name().empty() ? concat("node \"", printable(node.name()), '"')
+                            : node.output_size() > 0 ? concat("node of \"", printable(node.output(0)), '"')
+                                                     : "a node";
+  const std::string domain = node.domain().empty() || node.domain() == "ai.onnx" ? "" : printable(node.domain()) + ".";
+  return concat(which, " (", domain, printable(node.op_type()), domain.empty() ? concat(", opset ", file.opset) : "", ')');
+}
+
+}  // namespace
+
+void Importer::refuse(const NodeProto& node, std::string_view why) {
+  refusals_.push_back(concat(described(file_, node), ": ", why));
+  for (const std::string& output : node.output()) operands_[output] = {.refused = true};
+}
+
+std::vector<Operand*> Importer::operands(const NodeProto& node) {
+  std::vector<Operand*> found;
+  for (const std::string& input : node.input()) {
+    const auto place = operands_.find(input);
+    if (place == operands_.end() && !input.empty()) throw Unsupported(concat("no node before it gives its input \"", printable(input), '"'));
+    found.push_back(input.empty() ? nullptr : &place->second);
+  }
+  return found;
+}
+
+std::vector<Tensor> Importer::fold(const NodeProto& node, Convert convert, const std::vector<Operand*>& inputs) {
+  std::int64_t bytes = 0;
+  std::vector<Operand> copies;
+  for (const Operand* input : inputs) {
+    const bool fits = input == nullptr || (input->known.defined() && input->parameter.empty());
+    if (!fits) return {};
+    if (input != nullptr) bytes += input->known.bytes();
+    copies.push_back(input == nullptr ? Operand() : Operand{.known = input->known});
+  }
+  if (inputs.empty()) return {};
+  std::vector<Operand*> pointers;
+  for (std::size_t i = 0; i < inputs.size(); ++i) pointers.push_back(inputs[i] == nullptr ? nullptr : &copies[i]);
+  Graph scratch;
+  const Values results = convert(Call(scope_, file_, node, scratch, pointers));
+  if (result_bytes(scratch) > std::max(folded_bytes, folded_ratio * bytes)) return {};
+  return evaluate(scratch, results);
+}
+
+void Importer::keep(const NodeProto& node, const Values& results) {
+  for (int i = 0; i < node.output_size(); ++i) {
+    if (node.output(i).empty()) continue;
+    const auto place = static_cast<std::size_t>(i);
+    if (place >= results.size() || !results[place]) throw Unsupported(concat("its output \"", printable(node.output(i)), "\" is not supported"));
+    const graph::Node& producer = graph_.producer(results[place].id());
+    operands_[node.output(i)] = {.value = results[place], .known = producer.constant};
+  }
+}
+
+void Importer::convert(const NodeProto& node, Convert convert) {
+  const std::vector<Operand*> inputs = operands(node);
+  if (std::any_of(inputs.begin(), inputs.end(), [](const Operand* input) { return input != nullptr && input->refused; })) {
+    for (const std::string& output : node.output()) operands_[output] = {.refused = true};
+    return;
+  }
+  // What a node emits before it is refused is left unread.
+  const std::vector<Tensor> folded = fold(node, convert, inputs);
+  Values results;
+  for (const Tensor& tensor : folded) results.push_back(graph_.constant(tensor));
+  keep(node, folded.empty() ? convert(Call(scope_, file_, node, graph_, inputs)) : results);
+}
+
+void Importer::import(const NodeProto& node) {
+  const bool standard = node.domain().empty() || node.domain() == "ai.onnx";
+  const auto entry = operator_table().find(node.op_type());
+  if (!standard || entry == operator_table().end()) return refuse(node, "there is no such operator here");
+  try {
+    convert(node, entry->second);
+  } catch (const Unsupported& why) {
+    refuse(node, why.what());
+  } catch (const Error& error) {
+    if (error.kind() == ErrorKind::bug || error.kind() == ErrorKind::out_of_memory) throw;
+    refuse(node, error.what());
+  }
+}
+
+Values Importer::run(const std::map<std::string, Value>& inputs) {
+  for (const auto& [name, tensor] : file_.initializers) {
+    operands_[name] = {.known = tensor, .parameter = is_parameter(tensor) ? name : std::string()};
+  }
+  for (const OnnxPort& input : file_.inputs) {
+    const auto given = inputs.find(input.name);
+    require(given != inputs.end() && given->second, file_.name, ": input \"", printable(input.name), "\" was not given");
+    operands_[input.name] = {.value = given->second, .known = graph_.producer(given->second.id()).constant};
+  }
+  for (const NodeProto& node : file_.model.graph().node()) import(node);
+  Values results;
+  for (const OnnxPort& output : file_.outputs) {
+    const auto place = operands_.find(output.name);
+    if (place == operands_.end()) refusals_.push_back(concat("output \"", printable(output.name), "\": no node gives it"));
+    if (refusals_.empty()) results.push_back(Call(scope_, file_, NodeProto(), graph_, {&place->second})[0]);
+  }
+  if (refusals_.empty()) return results;
+  std::string list;
+  for (std::size_t i = 0; i < std::min(refusals_.size(), most_listed); ++i) list += "\n  " + refusals_[i];
+  if (refusals_.size() > most_listed) list += concat("\n  and ", refusals_.size() - most_listed, " more");
+  fail(ErrorKind::format, file_.name, ": not supported:", list);
+}
+
+}  // namespace frit::onnx

@@ -1,0 +1,33 @@
+#pragma once
+
+#include "frit/models/onnx/call.h"
+#include "frit/models/onnx/file.h"
+
+namespace frit::onnx {
+
+/// Whether an initialiser becomes a variable: floating numbers that are not one alone.
+inline bool is_parameter(const Tensor& tensor) { return is_floating(tensor.dtype()) && tensor.rank() > 0; }
+
+/// Brings a file's nodes into a graph, one after another.
+class Importer {
+ public:
+  Importer(const File& file, const Scope& scope) : file_(file), scope_(scope), graph_(scope.graph()) {}
+
+  Values run(const std::map<std::string, Value>& inputs);
+
+ private:
+  void import(const NodeProto& node);
+  void convert(const NodeProto& node, Convert convert);
+  std::vector<Operand*> operands(const NodeProto& node);
+  std::vector<Tensor> fold(const NodeProto& node, Convert convert, const std::vector<Operand*>& inputs);
+  void keep(const NodeProto& node, const Values& results);
+  void refuse(const NodeProto& node, std::string_view why);
+
+  const File& file_;
+  const Scope& scope_;
+  Graph& graph_;
+  std::map<std::string, Operand> operands_;
+  std::vector<std::string> refusals_;
+};
+
+}  // namespace frit::onnx

@@ -1,0 +1,94 @@
+#include <algorithm>
+
+#include "frit/models/onnx/operators/window.h"
+
+namespace frit::onnx {
+namespace {
+
+/// The window's result sizes, rounded as ceil_mode says, and the padding after the image with which they come out without it.
+Dims whole_padding(const Call& call, const Window& window, const Shape& images) {
+  const bool up = call.integer("ceil_mode", 0) != 0;
+  const Dims extent = window.extent();
+  Dims after = window.after;
+  for (int i = 0; i < window.rank(); ++i) {
+    const std::int64_t stride = window.stride[i];
+    call.require_support(stride > 0, "strides has ", stride);
+    const std::int64_t room = images[i + 2] + window.before[i] + window.after[i] - extent[i];
+    call.require_support(room >= 0, "the kernel is larger than the padded image");
+    std::int64_t outputs = (room + (up ? stride - 1 : 0)) / stride + 1;
+    // A window that would begin in the padding after the image is left out.
+    if (up && (outputs - 1) * stride >= images[i + 2] + window.before[i]) --outputs;
+    after[i] = std::max(after[i], (outputs - 1) * stride + extent[i] - images[i + 2] - window.before[i]);
+  }
+  return after;
+}
+
+/// Whether frit's pools have such padding themselves.
+bool is_plain(const Window& window, const Dims& after) {
+  bool plain = window.before == after;
+  for (int i = 0; i < window.rank(); ++i) plain = plain && after[i] <= window.kernel[i] / 2;
+  return plain;
+}
+
+Values max_pool(const Call& call) {
+  const Window window = window_of(call, call[0].shape());
+  call.require_support(!call.wants_output(1), "the indices of maxima");
+  const Value images = with_two_axes(window, as_floating(call[0]));
+  const Dims after = whole_padding(call, window, images.shape());
+  PoolOptions options{.kernel_size = window.kernel, .stride = window.stride, .dilation = window.dilation};
+  const bool plain = is_plain(window, after);
+  if (plain) options.padding = after;
+  const Value x = plain ? images : pad_image(images, window.before, after, -HUGE_VAL);
+  const Value y = window.rank() == 3 ? max_pool3d(x, options) : max_pool2d(x, options);
+  return {cast(as_given(window, y), call[0].dtype())};
+}
+
+Value average(const Window& window, Value x, const PoolOptions& options) {
+  return window.rank() == 3 ? avg_pool3d(x, options) : avg_pool2d(x, options);
+}
+
+/// Where padding is not frit's own: the mean over padded windows divided by the share of them that counts.
+Values average_pool(const Call& call) {
+  const Window window = window_of(call, call[0].shape());
+  for (const std::int64_t step : window.dilation) call.require_support(step == 1, "dilations");
+  const Value x = with_two_axes(window, call[0]);
+  const Dims after = whole_padding(call, window, x.shape());
+  const bool counted = call.integer("count_include_pad", 0) != 0;
+  PoolOptions options{.kernel_size = window.kernel, .stride = window.stride};
+  if (is_plain(window, after)) {
+    options.padding = after;
+    options.count_include_pad = counted;
+    return {as_given(window, average(window, x, options))};
+  }
+  Shape image = x.shape();
+  image[0] = image[1] = 1;
+  Dims uncounted = after;
+  Value share = expand(call.graph().constant(Tensor::full(Dims::filled(x.rank(), 1), 1, x.dtype())), image);
+  if (counted) {
+    share = pad_image(share, window.before, window.after, 1);
+    for (int i = 0; i < window.rank(); ++i) uncounted[i] = after[i] - window.after[i];
+  }
+  share = pad_image(share, counted ? Dims::filled(window.rank(), 0) : window.before, uncounted, 0);
+  const Value sums = average(window, pad_image(x, window.before, after, 0), options);
+  return {as_given(window, sums / average(window, share, options))};
+}
+
+/// Over all image axes, which stay with size 1.
+template <Value (*reduce)(Value, const Dims&, bool)>
+Values global(const Call& call) {
+  Dims axes;
+  for (int axis = 2; axis < call[0].rank(); ++axis) axes.push_back(axis);
+  call.require_support(!axes.empty(), "images have no axes");
+  return {reduce(call[0], axes, /*keep_dims=*/true)};
+}
+
+}  // namespace
+
+void add_pools(OperatorTable& table) {
+  table["MaxPool"] = max_pool;
+  table["AveragePool"] = average_pool;
+  table["GlobalAveragePool"] = global<mean>;
+  table["GlobalMaxPool"] = global<max>;
+}
+
+}  // namespace frit::onnx

@@ -1,0 +1,93 @@
+#include "frit/models/onnx/operators/helpers.h"
+
+namespace frit::onnx {
+namespace {
+
+using Reduce = Value (*)(Value, const Dims&, bool);
+
+/// Axes are an attribute, and an input since opset 13 or 18. What a reduction over none of them is: over all, or the input as it is.
+template <Reduce function>
+Values reduced(const Call& call) {
+  const Value x = call[0];
+  const Sizes given = call.integers("axes", 1).value_or(Sizes());
+  const bool nothing = given.empty() && call.integer("noop_with_empty_axes", 0) != 0;
+  const bool keep_dims = call.integer("keepdims", 1) != 0;
+  const Value wide = as_floating(x);
+  if (nothing) return {x};
+  return {cast(function(wide, axes_of(given, x.rank()), keep_dims), x.dtype())};
+}
+
+Value sum_of(Value x, const Dims& axes, bool keep) { return sum(x, axes, keep); }
+Value sum_of_squares(Value x, const Dims& axes, bool keep) { return sum(square(x), axes, keep); }
+Value norm1(Value x, const Dims& axes, bool keep) { return sum(abs(x), axes, keep); }
+Value norm2(Value x, const Dims& axes, bool keep) { return sqrt(sum_of_squares(x, axes, keep)); }
+Value log_of_sum(Value x, const Dims& axes, bool keep) { return log(sum(x, axes, keep)); }
+
+/// Halves multiplied with each other until one is left.
+Value product_along(Value x, int axis) {
+  if (x.dim(axis) == 0) return sum(x, {axis}, true) + 1;
+  while (x.dim(axis) > 1) {
+    const std::int64_t size = x.dim(axis), half = size / 2;
+    const Value pairs = slice(x, axis, 0, half) * slice(x, axis, half, 2 * half);
+    x = size % 2 == 0 ? pairs : concatenate(Values{pairs, slice(x, axis, size - 1, size)}, axis);
+  }
+  return x;
+}
+
+Value product(Value x, const Dims& axes, bool keep) {
+  for (const std::int64_t axis : axes) x = product_along(x, static_cast<int>(axis));
+  return keep ? x : squeeze(x, Sizes(axes.begin(), axes.end()));
+}
+
+/// The first of equal extrema, or the last.
+Values extremum_index(const Call& call, bool smallest) {
+  const Value x = smallest ? -as_floating(call[0]) : as_floating(call[0]);
+  const int axis = normalize_axis(call.integer("axis", 0), x.rank(), "axis");
+  const bool keep_dims = call.integer("keepdims", 1) != 0;
+  if (call.integer("select_last_index", 0) == 0) return {argmax(x, axis, keep_dims)};
+  const Value places = positions(call, x.dim(axis), axis, x.rank(), DType::i64);
+  const Value is_largest = equal(x, max(x, axis, /*keep_dims=*/true));
+  return {max(where(is_largest, places, ops::scalar(places, -1)), axis, keep_dims)};
+}
+
+/// Opsets before 13 see all axes from `axis` on as one.
+template <Value (*function)(Value, std::int64_t)>
+Values along_axis(const Call& call) {
+  const Value x = call[0];
+  const int axis = normalize_axis(call.integer("axis", call.opset() < 13 ? 1 : -1), x.rank(), "axis");
+  if (call.opset() >= 13 || axis == x.rank() - 1) return {function(x, axis)};
+  return {reshape(function(flatten(x, axis, -1), axis), x.shape())};
+}
+
+/// One at the first maximum, zero elsewhere.
+Value hardmax(Value x, std::int64_t axis) {
+  const Value place = argmax(x, axis, /*keep_dims=*/true);
+  Shape shape = Dims::filled(x.rank(), 1);
+  shape[static_cast<int>(axis)] = x.dim(axis);
+  std::vector<std::int64_t> numbers;
+  for (std::int64_t i = 0; i < x.dim(axis); ++i) numbers.push_back(i);
+  const Value places = x.emitter().constant(Tensor::from(numbers, shape));
+  return cast(equal(places, place), x.dtype());
+}
+
+}  // namespace
+
+void add_reductions(OperatorTable& table) {
+  table["ReduceSum"] = reduced<sum_of>;
+  table["ReduceMean"] = reduced<mean>;
+  table["ReduceMax"] = reduced<max>;
+  table["ReduceMin"] = reduced<min>;
+  table["ReduceProd"] = reduced<product>;
+  table["ReduceL1"] = reduced<norm1>;
+  table["ReduceL2"] = reduced<norm2>;
+  table["ReduceLogSum"] = reduced<log_of_sum>;
+  table["ReduceLogSumExp"] = reduced<logsumexp>;
+  table["ReduceSumSquare"] = reduced<sum_of_squares>;
+  table["ArgMax"] = [](const Call& call) { return extremum_index(call, /*smallest=*/false); };
+  table["ArgMin"] = [](const Call& call) { return extremum_index(call, /*smallest=*/true); };
+  table["Softmax"] = along_axis<softmax>;
+  table["LogSoftmax"] = along_axis<log_softmax>;
+  table["Hardmax"] = along_axis<hardmax>;
+}
+
+}  // namespace frit::onnx

@@ -1,0 +1,93 @@
+#include <algorithm>
+#include <cmath>
+
+#include "frit/models/onnx/operators/helpers.h"
+
+namespace frit::onnx {
+namespace {
+
+/// Elements that a tensor made of nothing may have, but for one that is all of one number.
+constexpr std::int64_t most_elements = 1 << 20;
+
+Values constant(const Call& call) {
+  if (call.has("value")) return {call.emit(call.tensor("value"))};
+  const Sizes integers = call.integers("value_ints");
+  const std::vector<double> reals = call.reals("value_floats");
+  if (call.has("value_int")) return {call.graph().constant(Tensor::from({call.integer("value_int", 0)}, {}))};
+  if (call.has("value_float")) return {call.emit({call.real("value_float", 0)}, {}, call.real())};
+  if (call.has("value_ints")) return {call.emit(integers)};
+  if (call.has("value_floats")) return {call.emit(reals, {static_cast<std::int64_t>(reals.size())}, call.real())};
+  call.unsupported("its value is not a tensor of numbers");
+}
+
+Values constant_of_shape(const Call& call) {
+  const Tensor value = call.has("value") ? call.converted(call.tensor("value")) : Tensor::full({}, 0, call.real());
+  return {expand(reshape(call.graph().constant(value), {}), to_shape(call, call.integers(0)))};
+}
+
+Values shape(const Call& call) {
+  const Shape& all = call[0].shape();
+  const auto bound = [&](const char* attribute, std::int64_t otherwise) {
+    const std::int64_t given = call.integer(attribute, otherwise);
+    return std::clamp<std::int64_t>(given < 0 ? given + all.rank() : given, 0, all.rank());
+  };
+  const std::int64_t begin = bound("start", 0), end = std::max(begin, bound("end", all.rank()));
+  return {call.emit(Sizes(all.begin() + begin, all.begin() + end))};
+}
+
+Values size(const Call& call) { return {call.graph().constant(Tensor::from({call[0].type().elements()}, {}))}; }
+
+Values range(const Call& call) {
+  const Tensor start = call.constant(0);
+  if (start.dtype() == DType::i64) {
+    const std::int64_t first = start.to_vector<std::int64_t>().at(0), limit = call.integers(1).at(0), delta = call.integers(2).at(0);
+    call.require_support(delta != 0, "delta is 0");
+    Sizes numbers;
+    for (std::int64_t number = first; delta > 0 ? number < limit : number > limit;) {
+      call.require_support(static_cast<std::int64_t>(numbers.size()) < most_elements, "more than ", most_elements, " elements");
+      numbers.push_back(number);
+      if (__builtin_add_overflow(number, delta, &number)) break;
+    }
+    return {call.emit(numbers)};
+  }
+  const double first = start.item(), limit = call.constant(1).item(), delta = call.constant(2).item();
+  const double count = std::ceil((limit - first) / delta);
+  call.require_support(std::isfinite(count) && count <= static_cast<double>(most_elements), "it is not of at most ", most_elements, " elements");
+  std::vector<double> numbers;
+  for (std::int64_t i = 0; static_cast<double>(i) < count; ++i) numbers.push_back(first + static_cast<double>(i) * delta);
+  return {call.emit(numbers, {static_cast<std::int64_t>(numbers.size())}, call.converted(start).dtype())};
+}
+
+/// 1 where column - row is `offset`.
+Values eye_like(const Call& call) {
+  const Value x = call[0];
+  call.require_support(x.rank() == 2, "rank ", x.rank());
+  const Value rows = positions(call, x.dim(0), 0, 2, DType::i64), columns = positions(call, x.dim(1), 1, 2, DType::i64);
+  const DType dtype = call.has("dtype") ? call.dtype_of(call.integer("dtype", 0)) : x.dtype();
+  return {cast(equal(columns - rows, ops::scalar(rows, static_cast<double>(call.integer("k", 0)))), dtype)};
+}
+
+/// The upper triangle from diagonal k on, or the lower one up to it.
+Values triangle(const Call& call) {
+  const Value x = call[0];
+  call.require_support(x.rank() >= 2, "rank ", x.rank());
+  const Value rows = positions(call, x.dim(-2), 0, 2, DType::i64), columns = positions(call, x.dim(-1), 1, 2, DType::i64);
+  const Value diagonal = call.has_input(1) ? reshape(call[1], {}) : ops::scalar(rows, 0);
+  const bool upper = call.integer("upper", 1) != 0;
+  const Value kept = upper ? greater_equal(columns - rows, diagonal) : less_equal(columns - rows, diagonal);
+  return {where(kept, x, ops::scalar(x, 0))};
+}
+
+}  // namespace
+
+void add_sources(OperatorTable& table) {
+  table["Constant"] = constant;
+  table["ConstantOfShape"] = constant_of_shape;
+  table["Shape"] = shape;
+  table["Size"] = size;
+  table["Range"] = range;
+  table["EyeLike"] = eye_like;
+  table["Trilu"] = triangle;
+}
+
+}  // namespace frit::onnx
