@@ -60,6 +60,11 @@ class Graph final : public ops::Emitter {
   int producer_index(int id) const;
   int output_index(int id) const;
 
+  /// How the graph looks for inputs of other types, where its operators' attributes do not follow them: what graph::specialize returns.
+  using Remake = std::function<Graph(const std::map<std::string, TensorType>& inputs)>;
+  void remake_by(Remake remake) { remake_ = std::move(remake); }
+  const Remake& remake() const { return remake_; }
+
   /// nullptr if there is none of that name.
   const graph::Node* find(graph::NodeKind kind, std::string_view name) const;
   std::vector<const graph::Node*> all(graph::NodeKind kind) const;
@@ -82,6 +87,7 @@ class Graph final : public ops::Emitter {
   std::map<std::string, std::size_t, std::less<>> named_;  // inputs and variables, by name
   std::deque<ValueInfo> values_;                           // references to types stay good as the graph grows
   std::vector<graph::Output> outputs_;
+  Remake remake_;
 };
 
 namespace graph {

@@ -102,6 +102,23 @@ std::vector<Entry>& entries() {
   return all;
 }
 
+struct Format {
+  std::string extension;
+  std::function<Model(const std::string& path)> open;
+};
+
+std::vector<Format>& formats() {
+  static std::vector<Format> all;
+  return all;
+}
+
+const Format* format_of(std::string_view name) {
+  for (const Format& format : formats()) {
+    if (name.ends_with(format.extension)) return &format;
+  }
+  return nullptr;
+}
+
 /// What the model's operators have against a batch of images of this size; empty for nothing.
 std::string refusal(const Model& model, std::int64_t batch, const Dims& image) {
   Shape shape = {batch, model.in_channels};
@@ -118,6 +135,19 @@ std::string refusal(const Model& model, std::int64_t batch, const Dims& image) {
 
 /// An image that no sensible configuration finds too small.
 Dims ample_image(const Model& model) { return model.image_size.empty() ? Dims::filled(model.image_rank, 512) : model.image_size; }
+
+/// Under its name, if it can run.
+Model checked(Model model, const std::string& name) {
+  model.name = name;
+  const Shape &small = model.small_input, &full = model.full_input;
+  require(small.rank() >= 3 && full.rank() == small.rank(), name, ": a model needs small_input and full_input, (N, C, ...), got ", small,
+          " and ", full);
+  model.in_channels = small[1];
+  model.image_rank = small.rank() - 2;
+  if (const std::string reason = refusal(model, /*batch=*/1, ample_image(model)); !reason.empty())
+    fail(ErrorKind::format, name, ": ", reason);
+  return model;
+}
 
 /// What each axis needs besides ample ones.
 Dims least_image(const Model& model, std::int64_t batch) {
@@ -145,19 +175,22 @@ void add_model(std::string name, MakeModel make) {
   entries().push_back({std::move(name), std::move(make)});
 }
 
+void add_model_format(std::string extension, std::function<Model(const std::string& path)> open) {
+  require(extension.starts_with('.') && extension.size() > 1, "add_model_format: expected an extension with its dot, got \"",
+          printable(extension), '"');
+  require(format_of(extension) == nullptr, "add_model_format: there is a format \"", printable(extension), "\" already");
+  formats().push_back({std::move(extension), std::move(open)});
+}
+
+bool names_model_file(std::string_view name) { return format_of(name) != nullptr; }
+
 Model make_model(std::string_view name, std::string_view config_json) {
+  if (const Format* format = format_of(name)) {
+    require(config_json == "{}", printable(name), " has no configuration, got ", printable(config_json));
+    return checked(format->open(std::string(name)), std::string(name));
+  }
   for (const Entry& entry : entries()) {
-    if (entry.name != name) continue;
-    Model model = entry.make(config_json);
-    model.name = entry.name;
-    const Shape &small = model.small_input, &full = model.full_input;
-    require(small.rank() >= 3 && full.rank() == small.rank(), name, ": a model needs small_input and full_input, (N, C, ...), got ", small,
-            " and ", full);
-    model.in_channels = small[1];
-    model.image_rank = small.rank() - 2;
-    if (const std::string reason = refusal(model, /*batch=*/1, ample_image(model)); !reason.empty())
-      fail(ErrorKind::format, name, ": ", reason);
-    return model;
+    if (entry.name == name) return checked(entry.make(config_json), entry.name);
   }
   const std::vector<std::string> names = model_names();
   std::string list;
@@ -169,6 +202,15 @@ std::vector<std::string> model_names() {
   std::vector<std::string> names;
   for (const Entry& entry : entries()) names.push_back(entry.name);
   return names;
+}
+
+Graph forward_graph(const Model& model, const Shape& input, DType dtype) {
+  Graph graph;
+  graph.output("output", model.build(Scope(graph, "", dtype), graph.input("input", input, dtype)));
+  if (!model.follows_shapes) {
+    graph.remake_by([=](const auto& inputs) { return forward_graph(model, inputs.at("input").shape, dtype); });
+  }
+  return graph;
 }
 
 Shape Model::ample_input() const {

@@ -28,6 +28,8 @@ struct Model {
   Shape small_input = {};           ///< an input for that
   Shape full_input = {};            ///< the input of the published measurements, for a benchmark
   std::function<Value(const Scope& scope, Value input)> build = {};
+  bool has_parameters = false;  ///< of a file, which variables are initialised with
+  bool follows_shapes = true;   ///< its graph for one input's shape is, specialised, the one for another
 
   /// An input of one image that `build` takes whatever the configuration is, for a graph that is not run.
   Shape ample_input() const;
@@ -35,6 +37,9 @@ struct Model {
   /// image needs at least.
   void check_input(const Shape& shape) const;
 };
+
+/// The model on "input" gives "output", with parameters of the dtype.
+Graph forward_graph(const Model& model, const Shape& input, DType dtype = DType::f32);
 
 /// What is done to each channel of a model's input before anything else: (x - subtract) / divide. An entry a channel.
 struct InputNormalization {
@@ -70,6 +75,12 @@ template <class Config>
 void add_model(const std::string& name, Value (*build)(const Scope&, Value, const Config&), Model (*describe)(const Config&)) {
   add_model(name, configurable(name, build, describe));
 }
+
+/// Opens files of a format as models, by their extension, ".onnx": make_model then takes their paths for names. Throws ErrorKind::argument if
+/// the extension is taken.
+void add_model_format(std::string extension, std::function<Model(const std::string& path)> open);
+/// Whether the name is the path of such a file, by its extension.
+bool names_model_file(std::string_view name);
 
 /// Throws ErrorKind::argument for an unknown name (with the nearest known one), ErrorKind::format for a configuration that does not fit.
 Model make_model(std::string_view name, std::string_view config_json = "{}");

@@ -12,18 +12,19 @@ Predictor::Predictor(const std::string& checkpoint, const PredictorOptions& opti
   dtype_ = options.precision == DType::f64 ? DType::f64 : DType::f32;
   require(halves || options.precision == dtype_, "the precision of a predictor: expected f32, f64, f16 or bf16, got ", options.precision);
   const auto state = std::make_shared<State>(options.device);
-  const TensorFile file = read_safetensors(checkpoint);
-  model_ = model_of(file);
+  const auto inference_graph = [&] { return graph::for_inference(forward_graph(model_, model_.ample_input(), dtype_)); };
   Graph graph;
-  graph.output("output", add_model(graph, model_.ample_input()));
-  graph = graph::for_inference(graph);
-  state->prepare(graph);
-  for (const std::string& remark : restore(file, graph, *state)) warn(remark);
+  if (names_model_file(checkpoint)) {
+    model_ = make_model(checkpoint);
+    graph = inference_graph();
+  } else {
+    const TensorFile file = read_safetensors(checkpoint);
+    model_ = model_of(file);
+    graph = inference_graph();
+    state->prepare(graph);
+    for (const std::string& remark : restore(file, graph, *state)) warn(remark);
+  }
   program_ = std::make_unique<Program>(std::move(graph), state, Program::Extend(), halves ? options.precision : DType::f32);
-}
-
-Value Predictor::add_model(Graph& graph, const Shape& input) const {
-  return model_.build(Scope(graph, "", dtype_), graph.input("input", input, dtype_));
 }
 
 Shape Predictor::output_shape(const Shape& input) {
@@ -34,8 +35,7 @@ Shape Predictor::output_shape(const Shape& input) {
   } catch (const Error& error) {
     fail(error.kind() == ErrorKind::format ? ErrorKind::argument : error.kind(), error.what());
   }
-  Graph graph;
-  const Shape output = add_model(graph, input).shape();
+  const Shape output = forward_graph(model_, input, dtype_).output_value("output").shape();
   if (outputs_.size() >= Program::most_compiled) outputs_.clear();  // what is asked for again is soon there again
   return outputs_[sizes] = output;
 }

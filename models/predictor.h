@@ -16,7 +16,7 @@ struct PredictorOptions {
   DType precision = DType::f32;
 };
 
-/// A checkpoint's model, ready to run forward:
+/// A checkpoint's model, or a file's of another format (see add_model_format), ready to run forward:
 ///   Predictor classify("weights.safetensors");
 ///   Tensor logits = classify(images);
 /// The first call for other sizes than before compiles, and keeps memory for them. One call at a time.
@@ -35,8 +35,6 @@ class Predictor {
   Tensor operator()(const Tensor& input);
 
  private:
-  Value add_model(Graph& graph, const Shape& input) const;
-
   Model model_;
   DType dtype_;
   std::unique_ptr<Program> program_;                    ///< serves all sizes

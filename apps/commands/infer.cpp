@@ -130,16 +130,14 @@ class Remarks {
 Graph inference_graph(const InferArguments& a, const Model& model, const Job& job) {
   Shape shape = job.input.shape();
   shape[0] = std::min(shape[0], a.batch_size);
-  Graph graph;
-  const Value input = graph.input("input", shape, a.dtype);
-  graph.output("output", model.build(Scope(graph, "", a.dtype), input));
-  return graph::for_inference(graph);
+  return graph::for_inference(forward_graph(model, shape, a.dtype));
 }
 
 /// Fresh parameters, or the checkpoint's.
 std::shared_ptr<State> load_parameters(const InferArguments& a, const ModelSource& source, const Graph& graph, Device device) {
   auto state = std::make_shared<State>(device, a.seed);
   state->prepare(graph);
+  if (source.model.has_parameters && !source.checkpoint) return state;
   if (!source.checkpoint) {
     print_warning(concat(source.model.name, " has fresh parameters from seed ", a.seed, ", it was not trained"));
     return state;

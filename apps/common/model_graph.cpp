@@ -5,22 +5,8 @@
 
 namespace frit::apps {
 
-namespace {
-
-Value add_model(Graph& graph, const Model& model, const Shape& input, DType dtype) {
-  return model.build(Scope(graph, "", dtype), graph.input("input", input, dtype));
-}
-
-}  // namespace
-
-Graph forward_graph(const Model& model, const Shape& input, DType dtype) {
-  Graph graph;
-  graph.output("output", add_model(graph, model, input, dtype));
-  return graph;
-}
-
 Value add_loss(Graph& graph, const Model& model, const Shape& input, DType dtype) {
-  const Value output = add_model(graph, model, input, dtype);
+  const Value output = model.build(Scope(graph, "", dtype), graph.input("input", input, dtype));
   if (model.task == Model::Task::classification) return cross_entropy(output, graph.input("target", {output.dim(0)}, DType::i64));
   return mean_squared_error(output, graph.input("target", output.shape(), dtype));
 }

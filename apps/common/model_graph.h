@@ -4,9 +4,6 @@
 
 namespace frit::apps {
 
-/// The model on "input" gives "output".
-Graph forward_graph(const Model& model, const Shape& input, DType dtype);
-
 /// Adds the model on "input" to an empty graph, and the loss against "target" that its task asks for, which is returned.
 Value add_loss(Graph& graph, const Model& model, const Shape& input, DType dtype);
 

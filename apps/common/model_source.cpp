@@ -13,7 +13,9 @@ namespace {
 
 constexpr std::uint64_t config_file_limit = 1 << 20;
 
+/// Whether it is a model's name, or a file's that is a model as it is.
 bool registered(const std::string& name) {
+  if (names_model_file(name)) return true;
   const std::vector<std::string> names = model_names();
   return std::find(names.begin(), names.end(), name) != names.end();
 }
@@ -27,7 +29,7 @@ bool names_file(const std::string& argument) {
 }
 
 std::vector<std::string> checkpoint_of(const std::string& argument) {
-  return names_file(argument) ? std::vector{argument} : std::vector<std::string>();
+  return names_file(argument) || names_model_file(argument) ? std::vector{argument} : std::vector<std::string>();
 }
 
 bool names_model(const std::string& name) {

@@ -24,6 +24,13 @@ Value build_loss(Graph& graph, const Model& model, const BatchTypes& batch, DTyp
   model.check_input(input);
   const Value output = model.build(Scope(graph, "", dtype), graph.input("input", input, dtype));
   graph.output(output_name, output);
+  if (!model.follows_shapes) {
+    graph.remake_by([=](const auto& inputs) {
+      Graph other;
+      other.output("loss", build_loss(other, model, {inputs.at("input"), inputs.at("target")}, dtype));
+      return other;
+    });
+  }
   const Shape expected = classifies(model) ? Shape{input[0]} : output.shape();
   require(target == expected, "the targets of a batch have shape ", target, ", the model needs ", expected);
   require(!classifies(model) || !is_floating(batch.target.dtype), "the targets are ", batch.target.dtype, ", a classifier needs integers");

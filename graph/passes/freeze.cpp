@@ -26,7 +26,11 @@ Graph freeze(const Graph& graph, const std::vector<std::string>& patterns) {
     node.trainable = node.trainable && std::none_of(patterns.begin(), patterns.end(), [&](const auto& p) { return matches(p, node); });
     rewriter.copy(node);
   }
-  return rewriter.finish();
+  Graph result = rewriter.finish();
+  if (const Graph::Remake& remake = graph.remake()) {
+    result.remake_by([=](const auto& inputs) { return freeze(remake(inputs), patterns); });
+  }
+  return result;
 }
 
 }  // namespace frit::graph

@@ -28,7 +28,9 @@ Graph for_inference(const Graph& graph) {
                                           : rewriter.target().emit(*producer.op, folded, producer.attributes);
     for (std::size_t i = 0; i < outputs.size(); ++i) rewriter.map(node.outputs[i], outputs[i]);
   }
-  return remove_dead_code(rewriter.finish());
+  Graph result = remove_dead_code(rewriter.finish());
+  if (const Graph::Remake& remake = graph.remake()) result.remake_by([remake](const auto& inputs) { return for_inference(remake(inputs)); });
+  return result;
 }
 
 }  // namespace frit::graph

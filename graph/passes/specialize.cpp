@@ -10,6 +10,7 @@ Graph specialize(const Graph& graph, const std::map<std::string, TensorType>& in
     for (const Node* node : graph.all(NodeKind::input)) known += " " + node->name;
     fail(ErrorKind::argument, "the graph has no input \"", name, "\"; it has:", known);
   }
+  if (graph.remake()) return graph.remake()(inputs);
   Rewriter rewriter(graph);
   for (const Node& node : graph.nodes()) {
     if (node.kind != NodeKind::input) {

@@ -10,8 +10,11 @@ namespace {
 
 /// Refusals that a message lists; more are counted.
 constexpr std::size_t most_listed = 50;
-/// What is computed at import may take so many bytes, and more only in proportion to what it is computed from; else a run computes it.
-constexpr std::int64_t folded_bytes = 1 << 20, folded_ratio = 16;
+/// A result that is computed at import may take so many bytes, or as many as the largest that it is computed from; a larger one is left to the run.
+constexpr std::int64_t folded_bytes = 1 << 20;
+/// All constants that nodes make may take so many, beside four times those of the initialisers; and the graph have so many nodes.
+constexpr std::int64_t constant_bytes = 64 << 20;
+constexpr std::size_t most_nodes = 1 << 20;
 
 /// Bytes that all operations of a graph give.
 std::int64_t result_bytes(const Graph& graph) {
@@ -65,21 +68,21 @@ std::vector<Operand*> Importer::operands(const NodeProto& node) {
   return found;
 }
 
-std::vector<Tensor> Importer::fold(const NodeProto& node, Convert convert, const std::vector<Operand*>& inputs) {
+std::vector<Tensor> Importer::fold(const NodeProto& node, Convert emit, const std::vector<Operand*>& inputs) {
   std::int64_t bytes = 0;
   std::vector<Operand> copies;
   for (const Operand* input : inputs) {
     const bool fits = input == nullptr || (input->known.defined() && input->parameter.empty());
     if (!fits) return {};
-    if (input != nullptr) bytes += input->known.bytes();
+    if (input != nullptr) bytes = std::max(bytes, input->known.bytes());
     copies.push_back(input == nullptr ? Operand() : Operand{.known = input->known});
   }
   if (inputs.empty()) return {};
   std::vector<Operand*> pointers;
   for (std::size_t i = 0; i < inputs.size(); ++i) pointers.push_back(inputs[i] == nullptr ? nullptr : &copies[i]);
   Graph scratch;
-  const Values results = convert(Call(scope_, file_, node, scratch, pointers));
-  if (result_bytes(scratch) > std::max(folded_bytes, folded_ratio * bytes)) return {};
+  const Values results = emit(Call(scope_, file_, node, scratch, pointers));
+  if (result_bytes(scratch) > std::max(folded_bytes, bytes)) return {};
   return evaluate(scratch, results);
 }
 
@@ -93,17 +96,17 @@ void Importer::keep(const NodeProto& node, const Values& results) {
   }
 }
 
-void Importer::convert(const NodeProto& node, Convert convert) {
+void Importer::convert(const NodeProto& node, Convert emit) {
   const std::vector<Operand*> inputs = operands(node);
   if (std::any_of(inputs.begin(), inputs.end(), [](const Operand* input) { return input != nullptr && input->refused; })) {
     for (const std::string& output : node.output()) operands_[output] = {.refused = true};
     return;
   }
   // What a node emits before it is refused is left unread.
-  const std::vector<Tensor> folded = fold(node, convert, inputs);
+  const std::vector<Tensor> folded = fold(node, emit, inputs);
   Values results;
   for (const Tensor& tensor : folded) results.push_back(graph_.constant(tensor));
-  keep(node, folded.empty() ? convert(Call(scope_, file_, node, graph_, inputs)) : results);
+  keep(node, folded.empty() ? emit(Call(scope_, file_, node, graph_, inputs)) : results);
 }
 
 void Importer::import(const NodeProto& node) {
@@ -120,6 +123,16 @@ void Importer::import(const NodeProto& node) {
   }
 }
 
+/// A file of a few bytes must not make a graph of gigabytes.
+void Importer::check_size() {
+  const std::vector<graph::Node>& nodes = graph_.nodes();
+  for (; seen_ < nodes.size(); ++seen_) made_bytes_ += nodes[seen_].constant.defined() ? nodes[seen_].constant.bytes() : 0;
+  std::int64_t allowed = constant_bytes;
+  for (const auto& [name, tensor] : file_.initializers) allowed += 4 * tensor.bytes();
+  if (made_bytes_ > allowed) fail(ErrorKind::format, file_.name, ": its nodes make constants of more than ", allowed, " bytes");
+  if (nodes.size() > most_nodes) fail(ErrorKind::format, file_.name, ": it needs a graph of more than ", most_nodes, " nodes");
+}
+
 Values Importer::run(const std::map<std::string, Value>& inputs) {
   for (const auto& [name, tensor] : file_.initializers) {
     operands_[name] = {.known = tensor, .parameter = is_parameter(tensor) ? name : std::string()};
@@ -129,7 +142,10 @@ Values Importer::run(const std::map<std::string, Value>& inputs) {
     require(given != inputs.end() && given->second, file_.name, ": input \"", printable(input.name), "\" was not given");
     operands_[input.name] = {.value = given->second, .known = graph_.producer(given->second.id()).constant};
   }
-  for (const NodeProto& node : file_.model.graph().node()) import(node);
+  for (const NodeProto& node : file_.model.graph().node()) {
+    import(node);
+    check_size();
+  }
   Values results;
   for (const OnnxPort& output : file_.outputs) {
     const auto place = operands_.find(output.name);

@@ -17,10 +17,11 @@ class Importer {
 
  private:
   void import(const NodeProto& node);
-  void convert(const NodeProto& node, Convert convert);
+  void convert(const NodeProto& node, Convert emit);
   std::vector<Operand*> operands(const NodeProto& node);
-  std::vector<Tensor> fold(const NodeProto& node, Convert convert, const std::vector<Operand*>& inputs);
+  std::vector<Tensor> fold(const NodeProto& node, Convert emit, const std::vector<Operand*>& inputs);
   void keep(const NodeProto& node, const Values& results);
+  void check_size();
   void refuse(const NodeProto& node, std::string_view why);
 
   const File& file_;
@@ -28,6 +29,8 @@ class Importer {
   Graph& graph_;
   std::map<std::string, Operand> operands_;
   std::vector<std::string> refusals_;
+  std::size_t seen_ = 0;         ///< of the graph's nodes
+  std::int64_t made_bytes_ = 0;  ///< of their constants
 };
 
 }  // namespace frit::onnx

@@ -61,4 +61,9 @@ struct OnnxOptions {
 Graph import_onnx(const std::string& path, const OnnxOptions& options = {});
 Graph import_onnx(const OnnxModel& model, const OnnxOptions& options = {});
 
+/// From then on .onnx files whose input is one batch of images, f32 (N, C, ...), are models wherever frit takes a model's name or a
+/// checkpoint: Predictor, the C interface, the command line. Of several outputs the first counts; one of two axes is taken for logits. To
+/// be called once, such as at the start of main.
+void add_onnx_format();
+
 }  // namespace frit

@@ -40,8 +40,9 @@ Values transposed_convolution(const Call& call) {
   const Dims extent = window.extent();
   for (int i = 0; i < rank && (same || !sizes.empty()); ++i) {
     const std::int64_t size = x.dim(i + 2), wanted = sizes.empty() ? size * window.stride[i] : sizes[i];
-    const std::int64_t all = (size - 1) * window.stride[i] + extra[i] + extent[i] - wanted;
-    call.require_support(all >= 0, "output_shape is larger than the convolution's");
+    std::int64_t all = (size - 1) * window.stride[i] + extra[i] + extent[i] - wanted;
+    extra[i] += std::max<std::int64_t>(0, -all);
+    all = std::max<std::int64_t>(0, all);
     window.before[i] = mode == "SAME_UPPER" ? all / 2 : all - all / 2;
     window.after[i] = all - window.before[i];
   }

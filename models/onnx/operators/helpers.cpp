@@ -77,8 +77,7 @@ Dims axes_of(const Sizes& axes, int rank) {
 }
 
 Value positions(const Call& call, std::int64_t count, int axis, int rank, DType dtype) {
-  constexpr std::int64_t most = 1 << 24;
-  call.require_support(count <= most, "an axis of ", count, " elements is too long");
+  call.require_support(count <= longest_list, "an axis of ", count, " elements is too long");
   std::vector<std::int64_t> numbers(static_cast<std::size_t>(count));
   std::iota(numbers.begin(), numbers.end(), 0);
   Shape shape = Dims::filled(rank, 1);

@@ -42,7 +42,10 @@ Value squeeze(Value x, const Sizes& axes);
 Value aligned(Value x, int rank, std::int64_t axis);
 /// The axes in [0, rank), ascending; all if none are given.
 Dims axes_of(const Sizes& axes, int rank);
-/// 0, 1, ... count - 1 along an axis of `rank`, of size 1 elsewhere.
+/// Elements along an axis of which something is listed at import, one by one.
+inline constexpr std::int64_t longest_list = 1 << 20;
+
+/// 0, 1, ... count - 1 along an axis of `rank`, of size 1 elsewhere. Refuses above longest_list.
 Value positions(const Call& call, std::int64_t count, int axis, int rank, DType dtype);
 
 /// Integers computed as float64, which is exact below 2^53; results go back by a cast, towards zero.
@@ -54,7 +57,7 @@ Value floored(Value x);
 /// The elements of one axis at these places, which are known at import.
 Value take(const Call& call, Value x, std::int64_t axis, const Sizes& places);
 
-/// Padding with a constant, or the error of what the mode is.
+/// Padding with a number; the value itself where there is none.
 Value padded(Value x, const Dims& before, const Dims& after, double value);
 
 }  // namespace frit::onnx

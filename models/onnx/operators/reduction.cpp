@@ -51,23 +51,20 @@ Values extremum_index(const Call& call, bool smallest) {
 }
 
 /// Opsets before 13 see all axes from `axis` on as one.
-template <Value (*function)(Value, std::int64_t)>
+template <Value (*function)(const Call&, Value, std::int64_t)>
 Values along_axis(const Call& call) {
   const Value x = call[0];
   const int axis = normalize_axis(call.integer("axis", call.opset() < 13 ? 1 : -1), x.rank(), "axis");
-  if (call.opset() >= 13 || axis == x.rank() - 1) return {function(x, axis)};
-  return {reshape(function(flatten(x, axis, -1), axis), x.shape())};
+  if (call.opset() >= 13 || axis == x.rank() - 1) return {function(call, x, axis)};
+  return {reshape(function(call, flatten(x, axis, -1), axis), x.shape())};
 }
 
+Value softmax_of(const Call&, Value x, std::int64_t axis) { return softmax(x, axis); }
+Value log_softmax_of(const Call&, Value x, std::int64_t axis) { return log_softmax(x, axis); }
 /// One at the first maximum, zero elsewhere.
-Value hardmax(Value x, std::int64_t axis) {
-  const Value place = argmax(x, axis, /*keep_dims=*/true);
-  Shape shape = Dims::filled(x.rank(), 1);
-  shape[static_cast<int>(axis)] = x.dim(axis);
-  std::vector<std::int64_t> numbers;
-  for (std::int64_t i = 0; i < x.dim(axis); ++i) numbers.push_back(i);
-  const Value places = x.emitter().constant(Tensor::from(numbers, shape));
-  return cast(equal(places, place), x.dtype());
+Value hardmax(const Call& call, Value x, std::int64_t axis) {
+  const Value places = positions(call, x.dim(axis), static_cast<int>(axis), x.rank(), DType::i64);
+  return cast(equal(places, argmax(x, axis, /*keep_dims=*/true)), x.dtype());
 }
 
 }  // namespace
@@ -85,8 +82,8 @@ void add_reductions(OperatorTable& table) {
   table["ReduceSumSquare"] = reduced<sum_of_squares>;
   table["ArgMax"] = [](const Call& call) { return extremum_index(call, /*smallest=*/false); };
   table["ArgMin"] = [](const Call& call) { return extremum_index(call, /*smallest=*/true); };
-  table["Softmax"] = along_axis<softmax>;
-  table["LogSoftmax"] = along_axis<log_softmax>;
+  table["Softmax"] = along_axis<softmax_of>;
+  table["LogSoftmax"] = along_axis<log_softmax_of>;
   table["Hardmax"] = along_axis<hardmax>;
 }
 

@@ -22,7 +22,8 @@ struct Axis {
 /// The place in the input of an output's element.
 double source_place(const Interpolation& kind, const Axis& axis, std::int64_t to) {
   const auto x = static_cast<double>(to), size = static_cast<double>(axis.from);
-  if (kind.coordinates == "align_corners") return axis.to == 1 ? 0 : x * (size - 1) / static_cast<double>(axis.to - 1);
+  // The standard divides by the size that the scale gives, which need not be whole.
+  if (kind.coordinates == "align_corners") return axis.to == 1 ? 0 : x * (size - 1) / (size * axis.scale - 1);
   if (kind.coordinates == "asymmetric") return x / axis.scale;
   if (kind.coordinates == "pytorch_half_pixel" && axis.to == 1) return 0;
   if (kind.coordinates == "tf_half_pixel_for_nn") return (x + 0.5) / axis.scale;
@@ -107,11 +108,13 @@ Value resize_by_weights(const Call& call, Value x, int dim, const Interpolation&
 }
 
 Value resize_axis(const Call& call, Value x, int dim, const Interpolation& kind, const Axis& axis) {
-  constexpr std::int64_t most_weights = 1 << 24;
+  constexpr std::int64_t most_weights = 1 << 22;
   const bool crops = kind.coordinates == "tf_crop_and_resize";
   if (axis.from == axis.to && axis.scale == 1 && !crops) return x;
-  call.require_support(axis.from > 0 && axis.to > 0 && axis.to <= most_weights / axis.from, "an axis of ", axis.from, " elements to ", axis.to);
-  if (kind.mode == "nearest") return resize_nearest(call, x, dim, kind, axis);
+  const bool nearest = kind.mode == "nearest";
+  call.require_support(axis.from > 0 && axis.to > 0 && axis.to <= (nearest ? longest_list : most_weights / axis.from), "an axis of ",
+                       axis.from, " elements to ", axis.to);
+  if (nearest) return resize_nearest(call, x, dim, kind, axis);
   return resize_by_weights(call, x, dim, kind, axis);
 }
 

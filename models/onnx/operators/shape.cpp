@@ -139,6 +139,7 @@ Values sliced(const Call& call) {
     const auto placed = [&](std::int64_t bound) { return std::clamp<std::int64_t>(bound < 0 ? bound + size : bound, -1, size - 1); };
     // An end before the first element stays there.
     const std::int64_t end = ends[i] < -size ? -1 : placed(ends[i]);
+    call.require_support(size <= longest_list, "an axis of ", size, " elements is too long for steps below 0");
     Sizes places;
     for (std::int64_t place = placed(starts[i]); place > end; place += std::max(step, -size - 1)) places.push_back(place);
     x = take(call, x, axis, places);
@@ -168,7 +169,7 @@ Value pad_with_own(const Call& call, Value x, const Sizes& pads, const std::stri
     const std::int64_t first = pads[static_cast<std::size_t>(i)], last = pads[static_cast<std::size_t>(i + x.rank())], size = x.dim(i);
     if (first == 0 && last == 0) continue;
     call.require_support(first >= 0 && last >= 0 && first <= widest && last <= widest, "mode = \"", mode, "\" with pads ", first, " and ", last);
-    call.require_support(size > 0 && (mode != "reflect" || std::max(first, last) < size), "an axis of ", size, " elements is too short");
+    call.require_support(size > 0 && size <= longest_list && (mode != "reflect" || std::max(first, last) < size), "an axis of ", size, " elements is too short, or too long");
     Sizes places;
     for (std::int64_t place = -first; place < size + last; ++place) {
       const std::int64_t mirrored = place < 0 ? -place : place >= size ? 2 * (size - 1) - place : place;
