@@ -39,9 +39,19 @@ struct ParameterGroup {
   Optimizer optimizer;
 };
 
-/// torch.optim.SGD; PyTorch's lr is learning_rate.
+/// Stands where people write `.lr = 1e-3`, for the compiler to say what that is called.
+struct CalledLearningRate {
+  CalledLearningRate() = default;
+  template <class Rate>
+  CalledLearningRate(Rate) {  // NOLINT
+    static_assert(sizeof(Rate) == 0, "PyTorch's lr is called learning_rate; settings are given by their names");
+  }
+};
+
+/// torch.optim.SGD.
 struct Sgd {
   double learning_rate = 1e-2;
+  CalledLearningRate lr = {};
   double momentum = 0;
   double dampening = 0;
   double weight_decay = 0;
@@ -53,6 +63,7 @@ struct Sgd {
 /// torch.optim.Adam.
 struct Adam {
   double learning_rate = 1e-3;
+  CalledLearningRate lr = {};
   double beta1 = 0.9;
   double beta2 = 0.999;
   double eps = 1e-8;
@@ -64,6 +75,7 @@ struct Adam {
 /// torch.optim.AdamW.
 struct AdamW {
   double learning_rate = 1e-3;
+  CalledLearningRate lr = {};
   double beta1 = 0.9;
   double beta2 = 0.999;
   double eps = 1e-8;

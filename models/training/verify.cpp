@@ -233,8 +233,8 @@ Optimizer optimizer_of(const TensorFile& file) {
     if (name == "sgd") return Sgd{.learning_rate = rate, .momentum = config.value("momentum", 0.0), .weight_decay = weight_decay};
     const auto [beta1, beta2] = config.at("betas").get<std::pair<double, double>>();
     const double eps = config.at("eps").get<double>();
-    if (name == "adam") return Adam{rate, beta1, beta2, eps, weight_decay};
-    if (name == "adamw") return AdamW{rate, beta1, beta2, eps, weight_decay};
+    if (name == "adam") return Adam{.learning_rate = rate, .beta1 = beta1, .beta2 = beta2, .eps = eps, .weight_decay = weight_decay};
+    if (name == "adamw") return AdamW{.learning_rate = rate, .beta1 = beta1, .beta2 = beta2, .eps = eps, .weight_decay = weight_decay};
   } catch (const json::exception& error) {
     fail(ErrorKind::format, file.file(), ": \"optimizer_config\": ", json_fault(error));
   }

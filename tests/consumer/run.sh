@@ -29,6 +29,12 @@ else
   echo "not tried from Python, which needs a shared library"
 fi
 
+# PyTorch's name for the learning rate is answered by frit's.
+echo '#include <frit/frit.h>
+frit::Optimizer optimizer = frit::Adam{.lr = 1e-3};' >lr.cpp
+if "$compiler" -std=c++20 -I"$prefix/include" -fsyntax-only lr.cpp 2>lr.txt; then exit 1; fi
+grep "PyTorch's lr is called learning_rate" lr.txt
+
 # An operator from outside the tree is checked and timed by its own program's command line.
 build "$here/../../apps/examples/operator" operator
 operator/swish gradcheck swish | grep "1 of 1 gradients equal the central differences"
