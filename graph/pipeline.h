@@ -67,7 +67,7 @@ Graph for_inference(const Graph& graph);
 /// Variables whose names match one of the patterns are trained no more; * and ? stand for any characters. Throws ErrorKind::argument for a
 /// pattern that matches no trainable variable.
 Graph freeze(const Graph& graph, const std::vector<std::string>& patterns);
-/// The same graph for other input shapes, every type inferred for these. Throws ErrorKind::argument naming an input that is missing,
+/// The graph for other input shapes, every type inferred for these. Throws ErrorKind::argument naming an input that is read and missing,
 /// unknown or of the wrong dtype, or the operator that the shapes do not fit.
 Graph specialize(const Graph& graph, const std::map<std::string, TensorType>& inputs);
 

@@ -11,14 +11,18 @@ Graph specialize(const Graph& graph, const std::map<std::string, TensorType>& in
     fail(ErrorKind::argument, "the graph has no input \"", name, "\"; it has:", known);
   }
   if (graph.remake()) return graph.remake()(inputs);
-  Rewriter rewriter(graph);
-  for (const Node& node : graph.nodes()) {
+  const Graph live = remove_dead_code(graph);
+  const std::vector<int> uses = use_counts(live);
+  Rewriter rewriter(live);
+  for (const Node& node : live.nodes()) {
     if (node.kind != NodeKind::input) {
       rewriter.copy(node);
       continue;
     }
     const auto given = inputs.find(node.name);
-    const TensorType& declared = graph.type(node.outputs[0]);
+    if (given == inputs.end() && uses[static_cast<std::size_t>(node.outputs[0])] == 0)
+      continue;  // a loss's target, where none is asked for
+    const TensorType& declared = live.type(node.outputs[0]);
     require(given != inputs.end(), "input \"", node.name, "\" (", declared, ") was not given");
     require(given->second.dtype == declared.dtype, "input \"", node.name, "\": expected ", declared.dtype, ", got ", given->second.dtype);
     rewriter.map(node.outputs[0], rewriter.target().input(node.name, given->second.shape, declared.dtype));

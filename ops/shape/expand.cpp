@@ -1,6 +1,6 @@
 #include "frit/ops/operator/registry.h"
 #include "frit/ops/reduction/reduction.h"
-#include "frit/ops/shape/shape_ops.h"
+#include "frit/ops/shape/sizes.h"
 
 namespace frit {
 namespace ops {
@@ -11,9 +11,8 @@ struct ExpandAttributes {
   void fields(FieldVisitor& v) { v.field("shape", shape); }
 };
 
-std::vector<TensorType> infer(const InferContext& call) {
+std::vector<TensorType> expanded(const InferContext& call, const Shape& wanted) {
   const Shape& input = call.shape(0);
-  const Shape& wanted = call.as<ExpandAttributes>().shape;
   const int added = wanted.rank() - input.rank();
   Shape shape = wanted;
   bool fits = added >= 0;
@@ -30,7 +29,15 @@ std::vector<TensorType> infer(const InferContext& call) {
   return {{call.inputs[0].dtype, shape}};
 }
 
-Values gradient(const GradientContext& call) { return {sum_to(call.gradients[0], call.inputs[0].shape())}; }
+std::vector<TensorType> infer(const InferContext& call) { return expanded(call, call.as<ExpandAttributes>().shape); }
+
+std::vector<TensorType> infer_to_sizes(const InferContext& call) { return expanded(call, resolve_sizes(call)); }
+
+Values gradient(const GradientContext& call) {
+  Values results(call.inputs.size());  // a size has none
+  results[0] = sum_to(call.gradients[0], call.inputs[0].shape());
+  return results;
+}
 
 void kernel(const KernelContext& call) { copy(call.outputs[0], call.inputs[0].expand(call.outputs[0].shape())); }
 
@@ -45,10 +52,25 @@ std::vector<Sample> samples() {
   };
 }
 
+std::vector<Sample> sizes_samples() {
+  return {
+      {.inputs = {Shape{3, 1}, Shape{2, 5}}, .attributes = SizesAttributes{{0, 0}, {0, 1}, {0, 1}, {1, 1}, {1, 1}}},
+      {.inputs = {Shape{1, 4}, Shape{3}}, .attributes = SizesAttributes{{0, -1}, {1, -1}, {0, 0}, {2, 1}, {3, 1}}},
+      {.inputs = {Shape{4}}, .attributes = SizesAttributes{{0, -1}, {0, -1}, {0, 0}, {1, 1}, {2, 1}}},
+      {.inputs = {Shape{1, 3}, Shape{0}}, .attributes = SizesAttributes{{0, 3}, {1, -1}, {0, 0}, {1, 1}, {1, 1}}},
+  };
+}
+
 }  // namespace
 }  // namespace ops
 
 Value expand(Value x, const Shape& shape) { return x.shape() == shape ? x : ops::emit_one("expand", {x}, ops::ExpandAttributes{shape}); }
+
+Value expand(Value x, std::initializer_list<Size> sizes) {
+  Shape numbers;
+  const Value following = ops::emit_with_sizes("expand_to_sizes", x, sizes, numbers);
+  return following ? following : expand(x, numbers);
+}
 
 }  // namespace frit
 
@@ -64,5 +86,18 @@ FRIT_OPERATORS(expand) {
       .dtypes = {std::begin(all_dtypes), std::end(all_dtypes)},
       .repeats = true,
       .samples = samples,
+  });
+  registry.add<SizesAttributes>({
+      .name = "expand_to_sizes",
+      .summary = "the input repeated along axes of size 1 and new leading axes, to sizes of inputs' axes",
+      .inputs = {"input", {"of", true}},
+      .variadic = true,
+      .infer = infer_to_sizes,
+      .gradient = gradient,
+      .cpu = {.run = kernel, .strided = true, .halves = true},
+      .cuda = {.run = kernel, .strided = true, .halves = true, .any_layout_inputs = {0}, .any_layout_outputs = {0}},
+      .dtypes = {std::begin(all_dtypes), std::end(all_dtypes)},
+      .repeats = true,
+      .samples = sizes_samples,
   });
 }

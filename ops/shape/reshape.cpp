@@ -1,5 +1,5 @@
 #include "frit/ops/operator/registry.h"
-#include "frit/ops/shape/shape_ops.h"
+#include "frit/ops/shape/sizes.h"
 
 namespace frit {
 namespace ops {
@@ -18,9 +18,8 @@ struct FlattenAttributes {
   }
 };
 
-std::vector<TensorType> infer_reshape(const InferContext& call) {
+std::vector<TensorType> reshaped(const InferContext& call, const Shape& wanted) {
   const TensorType& input = call.inputs[0];
-  const Shape& wanted = call.as<ReshapeAttributes>().shape;
   Shape shape = wanted;
   int inferred = -1;
   for (int axis = 0; axis < shape.rank(); ++axis) {
@@ -38,6 +37,10 @@ std::vector<TensorType> infer_reshape(const InferContext& call) {
                input.shape, ")");
   return {{input.dtype, shape}};
 }
+
+std::vector<TensorType> infer_reshape(const InferContext& call) { return reshaped(call, call.as<ReshapeAttributes>().shape); }
+
+std::vector<TensorType> infer_reshape_to_sizes(const InferContext& call) { return reshaped(call, resolve_sizes(call)); }
 
 std::vector<TensorType> infer_flatten(const InferContext& call) {
   const TensorType& input = call.inputs[0];
@@ -58,7 +61,11 @@ std::vector<TensorType> infer_flatten(const InferContext& call) {
   return {{input.dtype, shape}};
 }
 
-Values gradient(const GradientContext& call) { return {reshape(call.gradients[0], call.inputs[0].shape())}; }
+Values gradient(const GradientContext& call) {
+  Values results(call.inputs.size());  // a size has none
+  results[0] = reshape(call.gradients[0], call.inputs[0].shape());
+  return results;
+}
 
 std::vector<Sample> reshape_samples() {
   return {
@@ -67,6 +74,16 @@ std::vector<Sample> reshape_samples() {
       {.inputs = {Shape{7}}, .attributes = ReshapeAttributes{{1, 7, 1}}},
       {.inputs = {Shape{1, 1}}, .attributes = ReshapeAttributes{{}}},
       {.inputs = {Shape{0, 3}}, .attributes = ReshapeAttributes{{-1, 2, 3}}},
+  };
+}
+
+std::vector<Sample> sizes_samples() {
+  return {
+      {.inputs = {Shape{2, 3, 4}}, .attributes = SizesAttributes{{0, -1}, {0, -1}, {0, 0}, {1, 1}, {1, 1}}},
+      {.inputs = {Shape{2, 3, 4}}, .attributes = SizesAttributes{{0, 0, 6}, {0, 0, -1}, {0, 2, 0}, {1, 1, 1}, {1, 2, 1}}},
+      {.inputs = {Shape{6, 5}, Shape{3}}, .attributes = SizesAttributes{{0, 0}, {1, 0}, {0, 1}, {1, 2}, {1, 1}}},
+      {.inputs = {Shape{0, 3}}, .attributes = SizesAttributes{{0, 0}, {0, 0}, {1, 0}, {1, 1}, {1, 1}}},
+      {.inputs = {Shape{1, 1}}, .attributes = SizesAttributes{{0}, {0}, {0}, {1}, {1}}},
   };
 }
 
@@ -85,6 +102,12 @@ std::vector<Sample> flatten_samples() {
 
 Value reshape(Value x, const Shape& shape) { return x.shape() == shape ? x : ops::emit_one("reshape", {x}, ops::ReshapeAttributes{shape}); }
 
+Value reshape(Value x, std::initializer_list<Size> sizes) {
+  Shape numbers;
+  const Value following = ops::emit_with_sizes("reshape_to_sizes", x, sizes, numbers);
+  return following ? following : reshape(x, numbers);
+}
+
 Value flatten(Value x, std::int64_t start_axis, std::int64_t end_axis) {
   return ops::emit_one("flatten", {x}, ops::FlattenAttributes{start_axis, end_axis});
 }
@@ -101,6 +124,17 @@ FRIT_OPERATORS(reshape) {
       .dtypes = {std::begin(all_dtypes), std::end(all_dtypes)},
       .view = true,
       .samples = reshape_samples,
+  });
+  registry.add<SizesAttributes>({
+      .name = "reshape_to_sizes",
+      .summary = "the same elements in another shape, of which some sizes are those of inputs' axes",
+      .inputs = {"input", {"of", true}},
+      .variadic = true,
+      .infer = infer_reshape_to_sizes,
+      .gradient = gradient,
+      .dtypes = {std::begin(all_dtypes), std::end(all_dtypes)},
+      .view = true,
+      .samples = sizes_samples,
   });
   registry.add<FlattenAttributes>({
       .name = "flatten",

@@ -1,10 +1,31 @@
 #pragma once
 
+#include <concepts>
+#include <initializer_list>
+
 #include "frit/ops/operator/value.h"
 
 namespace frit {
 
-Value reshape(Value x, const Shape& shape);  ///< one size may be -1; operator "reshape"
+/// A size to be: a number, or that of a value's axis (see size_of), times one number and over another.
+struct Size {
+  template <std::integral Integer>
+  Size(Integer value) : number(static_cast<std::int64_t>(value)) {}  // NOLINT: meant to convert
+  Size(Value value, std::int64_t value_axis) : of(value), axis(value_axis) {}
+
+  friend Size operator*(Size size, std::int64_t factor) { return size.times *= factor, size; }
+  friend Size operator/(Size size, std::int64_t divisor) { return size.over *= divisor, size; }
+
+  Value of = {};  ///< none: the number
+  std::int64_t number = 0, axis = 0, times = 1, over = 1;
+};
+/// The size of an axis, whatever it will be when the graph runs: reshape(x, {size_of(x, 0), heads, -1}) holds for every batch, where
+/// x.dim(0) is the number that it was when the graph was made. Goes into reshape and expand, also as size_of(x, 2) * 2 and
+/// size_of(x, 2) / 2, which must be whole then.
+Size size_of(Value x, std::int64_t axis);
+
+Value reshape(Value x, const Shape& shape);                 ///< one size may be -1; operator "reshape"
+Value reshape(Value x, std::initializer_list<Size> sizes);  ///< operator "reshape_to_sizes" where a size is a value's
 /// Axes first..last as one. Emits "flatten" (attributes start_axis, end_axis), which keeps its meaning when the batch size changes.
 Value flatten(Value x, std::int64_t start_axis = 1, std::int64_t end_axis = -1);
 Value permute(Value x, const Dims& axes);
@@ -19,7 +40,8 @@ inline Value concatenate(std::initializer_list<Value> parts, std::int64_t axis) 
 }
 /// Constant padding: before[i] and after[i] elements of `value` on axis i. No negative sizes.
 Value pad(Value x, const Dims& before, const Dims& after, double value = 0);
-Value expand(Value x, const Shape& shape);  ///< NumPy broadcasting; -1 keeps a size
+Value expand(Value x, const Shape& shape);                 ///< NumPy broadcasting; -1 keeps a size
+Value expand(Value x, std::initializer_list<Size> sizes);  ///< operator "expand_to_sizes" where a size is a value's
 Value cast(Value x, DType dtype);
 
 // Made of the operators above.

@@ -1,0 +1,57 @@
+#include "frit/ops/shape/sizes.h"
+
+#include <algorithm>
+
+namespace frit {
+
+Size size_of(Value x, std::int64_t axis) { return {x, normalize_axis(axis, x.rank(), "size_of")}; }
+
+namespace ops {
+namespace {
+
+std::int64_t resolved(const InferContext& call, const SizesAttributes& sizes, int i) {
+  std::int64_t size = sizes.numbers[i];
+  if (sizes.inputs[i] >= 0) {
+    const auto input = static_cast<std::size_t>(sizes.inputs[i]);
+    call.require(input < call.inputs.size(), "size ", i, " is of input ", input, " of ", call.inputs.size());
+    size = call.shape(input)[normalize_axis(sizes.axes[i], call.shape(input).rank(), "size_of")];
+  }
+  const std::int64_t times = sizes.times[i], over = sizes.over[i];
+  std::int64_t product = 0;
+  const bool whole = over != 0 && !__builtin_mul_overflow(size, times, &product) && product % over == 0;
+  call.require(whole, "size ", i, " is ", size, " * ", times, " / ", over, ", which is no whole number");
+  return product / over;
+}
+
+}  // namespace
+
+Shape resolve_sizes(const InferContext& call) {
+  const auto& sizes = call.as<SizesAttributes>();
+  for (const Dims* list : {&sizes.inputs, &sizes.axes, &sizes.times, &sizes.over}) {
+    call.require(list->rank() == sizes.numbers.rank(), "the lists of attributes have ", sizes.numbers.rank(), " and ", list->rank(),
+                 " entries");
+  }
+  Shape shape;
+  for (int i = 0; i < sizes.numbers.rank(); ++i) shape.push_back(resolved(call, sizes, i));
+  return shape;
+}
+
+Value emit_with_sizes(std::string_view op, Value x, std::initializer_list<Size> sizes, Shape& numbers) {
+  SizesAttributes attributes;
+  Values inputs = {x};
+  for (const Size& size : sizes) {
+    auto input = std::find(inputs.begin(), inputs.end(), size.of);
+    if (size.of && input == inputs.end()) input = inputs.insert(input, size.of);
+    attributes.numbers.push_back(size.number);
+    attributes.inputs.push_back(size.of ? input - inputs.begin() : -1);
+    attributes.axes.push_back(size.axis);
+    attributes.times.push_back(size.times);
+    attributes.over.push_back(size.over);
+  }
+  numbers = attributes.numbers;
+  const bool follows = std::any_of(sizes.begin(), sizes.end(), [](const Size& size) { return static_cast<bool>(size.of); });
+  return follows ? emit(op, inputs, std::move(attributes)).front() : Value();
+}
+
+}  // namespace ops
+}  // namespace frit
