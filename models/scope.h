@@ -21,9 +21,7 @@ class Scope {
   Scope operator/(std::string_view child) const;
   /// scope / i is the i-th of several layers, named as in PyTorch's Sequential: "blocks.3".
   template <std::integral Index>
-  Scope operator/(Index child) const {
-    return *this / std::string_view(std::to_string(child));
-  }
+  requires(!std::same_as<Index, char>) Scope operator/(Index child) const { return *this / std::string_view(std::to_string(child)); }
   Scope operator/(std::nullptr_t child) const = delete;
 
   /// The same place for a second use of a layer: whatever is made there is what the first use made, which must be there and of the same

@@ -172,7 +172,8 @@ TEST(Snippets, LayersHaveNumbers) {
   for (int i = 0; i < 2; ++i) EXPECT_EQ((scope / i).name(), concat("features.", i));
   EXPECT_EQ((scope / 0 / "conv").name(), "features.0.conv");
   EXPECT_EQ((scope / std::size_t{12}).name(), "features.12");
-  static_assert(!Divisible<Scope, std::nullptr_t> && !NamesScope<std::nullptr_t> && !NamesScope<int> && NamesScope<const char*>);
+  static_assert(Divisible<Scope, int> && !Divisible<Scope, char> && !Divisible<Scope, std::nullptr_t> && !NamesScope<std::nullptr_t> &&
+                !NamesScope<int> && NamesScope<const char*>);
 }
 
 TEST(Snippets, AScopeIsReusedWhereItSaysSo) {
@@ -267,6 +268,59 @@ TEST(Snippets, OneDropoutServesTwoInputs) {
   step({{"x", Tensor::full(64, 1)}});
   EXPECT_EQ(step.state().at("drop.counter").item(), 2);
   EXPECT_NE(step.output("left").to_vector<float>(), step.output("right").to_vector<float>());
+}
+
+/// Attention's heads, a token for each image, and twice the size: one graph for every batch and size.
+TEST(Snippets, SizesFollowTheInput) {
+  Graph graph;
+  const Value x = graph.input("x", {2, 4, 3, 3}, DType::f64), token = graph.input("token", {1, 1, 2}, DType::f64);
+  const Value heads = reshape(x, {size_of(x, 0), 2, size_of(x, 1) / 2, -1});
+  EXPECT_EQ(heads.shape(), (Shape{2, 2, 2, 9}));
+  graph.output("heads", heads);
+  graph.output("tokens", expand(token, {size_of(x, 0), -1, -1}));
+  const Value apart = reshape(x, {size_of(x, 0), size_of(x, 1), size_of(x, 2), 1, size_of(x, 3), 1});
+  const Value repeated = expand(apart, {-1, -1, -1, 2, -1, 2});
+  graph.output("larger", reshape(repeated, {size_of(x, 0), size_of(x, 1), size_of(x, 2) * 2, size_of(x, 3) * 2}));
+  Program program(graph, std::make_shared<State>());
+  const Bindings inputs = {{"x", counted({3, 4, 1, 2})}, {"token", counted({1, 1, 2})}};
+  const graph::Executable& run = program.run(inputs);
+  EXPECT_EQ(run.output("heads").shape(), (Shape{3, 2, 2, 2}));
+  EXPECT_EQ(run.output("heads").to_vector<double>(), counted({24}).to_vector<double>());
+  EXPECT_EQ(run.output("tokens").shape(), (Shape{3, 1, 2}));
+  EXPECT_EQ(run.output("tokens").to_vector<double>(), (std::vector<double>{0, 1, 0, 1, 0, 1}));
+  EXPECT_EQ(run.output("larger").shape(), (Shape{3, 4, 2, 4}));
+  const std::vector<double> larger = run.output("larger").to_vector<double>();
+  EXPECT_EQ((std::vector<double>(larger.begin(), larger.begin() + 8)), (std::vector<double>{0, 0, 1, 1, 0, 0, 1, 1}));
+
+  EXPECT_EQ(message_of([&] { reshape(x, {size_of(x, 2) / 2, -1}); }), "reshape_to_sizes: size 0 is 3 * 1 / 2, which is no whole number");
+  EXPECT_EQ(message_of([&] { reshape(x, {size_of(x, 1) / 0, -1}); }), "reshape_to_sizes: size 0 is 4 * 1 / 0, which is no whole number");
+  EXPECT_EQ(message_of([&] { size_of(x, 4); }), "size_of: axis 4 is outside [-4, 4)");
+  EXPECT_EQ(message_of([&] { expand(x, {size_of(token, 2), 5, 3, 3}); }), "expand_to_sizes: shape 2x4x3x3 does not expand to 2x5x3x3");
+}
+
+/// The gradient is of the sizes that run.
+TEST(Snippets, SizesFollowTheInputInTraining) {
+  Graph graph;
+  const Scope scope(graph, "", DType::f64);
+  const Value x = graph.input("x", {2, 3}, DType::f64), w = scope.parameter("w", {1, 1}, init::ones());
+  const Value rows = expand(w, {size_of(x, 0), size_of(x, 1)});
+  TrainStep step(mean(reshape(x * rows, {size_of(x, 0), -1})), Sgd{.learning_rate = 1}, Device::cpu());
+  EXPECT_EQ(step({{"x", Tensor::full({4, 5}, 3, DType::f64)}}), 3);
+  EXPECT_NEAR(step.state().at("w").item(), -2, 1e-14);  // 1 - 3
+}
+
+TEST(Snippets, ATrainingGraphAsksForNoTargetAtInference) {
+  Graph graph;
+  const Value x = graph.input("x", {2, 2}), target = graph.input("target", {2, 1});
+  const Value y = nn::linear(Scope(graph, "line"), x, 1);
+  const Value loss = mean_squared_error(y, target);
+  graph.output("y", y);
+  TrainStep step(loss, Sgd{}, Device::cpu());
+  EXPECT_EQ(message_of([&] { step({{"x", Tensor::zeros({2, 2})}}); }), "input \"target\" (f32 2x1) was not given");
+  Program program(graph::for_inference(graph), step.shared_state());
+  EXPECT_EQ(program.run({{"x", Tensor::zeros({3, 2})}}).output("y").shape(), (Shape{3, 1}));
+  EXPECT_EQ(message_of([&] { program.run({{"target", Tensor::zeros({3, 1})}}); }), "input \"x\" (f32 2x2) was not given");
+  EXPECT_EQ(program.run({{"x", Tensor::zeros({3, 2})}, {"target", Tensor::zeros({3, 1})}}).output("y").shape(), (Shape{3, 1}));
 }
 
 }  // namespace
