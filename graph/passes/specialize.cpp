@@ -15,6 +15,11 @@ Graph specialize(const Graph& graph, const std::map<std::string, TensorType>& in
   const std::vector<int> uses = use_counts(live);
   Rewriter rewriter(live);
   for (const Node& node : live.nodes()) {
+    if (node.kind == NodeKind::operation && node.op->at_known_sizes) {
+      const Values outputs = node.op->at_known_sizes(rewriter.target(), rewriter(node.inputs), node.attributes);
+      for (std::size_t i = 0; i < outputs.size(); ++i) rewriter.map(node.outputs[i], outputs[i]);
+      continue;
+    }
     if (node.kind != NodeKind::input) {
       rewriter.copy(node);
       continue;

@@ -271,6 +271,8 @@ struct Operator {
   /// which decompose emitted them, for inputs of these types; none if the nodes are better left alone. The fusion pass checks the answer by
   /// decomposing it again.
   std::function<std::optional<Attributes>(std::span<const Attributes> matched, std::span<const TensorType> inputs)> fuse = {};
+  /// What the call becomes once the sizes of the graph's inputs are those of a run. Missing: itself.
+  DecomposeRule at_known_sizes = {};
   /// What the call becomes when nothing is trained: the values that replace its outputs ("none" where nothing reads them). Missing: itself.
   DecomposeRule at_inference = {};
   /// What output 0 is of input 0 then, if that is all that is left: it may become part of what gives input 0.

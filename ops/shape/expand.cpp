@@ -94,6 +94,10 @@ FRIT_OPERATORS(expand) {
       .variadic = true,
       .infer = infer_to_sizes,
       .gradient = gradient,
+      .at_known_sizes =
+          [](Emitter&, std::span<const Value> inputs, const Attributes& attributes) {
+            return Values{expand(inputs[0], shape_of_call("expand_to_sizes", inputs, attributes))};
+          },
       .cpu = {.run = kernel, .strided = true, .halves = true},
       .cuda = {.run = kernel, .strided = true, .halves = true, .any_layout_inputs = {0}, .any_layout_outputs = {0}},
       .dtypes = {std::begin(all_dtypes), std::end(all_dtypes)},

@@ -132,6 +132,10 @@ FRIT_OPERATORS(reshape) {
       .variadic = true,
       .infer = infer_reshape_to_sizes,
       .gradient = gradient,
+      .at_known_sizes =
+          [](Emitter&, std::span<const Value> inputs, const Attributes& attributes) {
+            return Values{reshape(inputs[0], shape_of_call("reshape_to_sizes", inputs, attributes))};
+          },
       .dtypes = {std::begin(all_dtypes), std::end(all_dtypes)},
       .view = true,
       .samples = sizes_samples,

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "frit/ops/operator/registry.h"
+
 namespace frit {
 
 Size size_of(Value x, std::int64_t axis) { return {x, normalize_axis(axis, x.rank(), "size_of")}; }
@@ -34,6 +36,12 @@ Shape resolve_sizes(const InferContext& call) {
   Shape shape;
   for (int i = 0; i < sizes.numbers.rank(); ++i) shape.push_back(resolved(call, sizes, i));
   return shape;
+}
+
+Shape shape_of_call(const char* op, std::span<const Value> inputs, const Attributes& attributes) {
+  std::vector<TensorType> types;
+  for (const Value& input : inputs) types.push_back(input.type());
+  return registry().find(op).infer_types(types, attributes)[0].shape;
 }
 
 Value emit_with_sizes(std::string_view op, Value x, std::initializer_list<Size> sizes, Shape& numbers) {

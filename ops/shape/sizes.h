@@ -26,6 +26,9 @@ struct SizesAttributes {
 /// The sizes in numbers.
 Shape resolve_sizes(const InferContext& call);
 
+/// The shape of such an operator's result.
+Shape shape_of_call(const char* op, std::span<const Value> inputs, const Attributes& attributes);
+
 /// The operator with the value and those whose sizes it is given; nothing if all are numbers, which `numbers` then has.
 Value emit_with_sizes(std::string_view op, Value x, std::initializer_list<Size> sizes, Shape& numbers);
 
