@@ -12,6 +12,9 @@
 #include "apps/common/process.h"
 #include "apps/common/usage.h"
 #include "frit/core/warning.h"
+#ifdef FRIT_WITH_ONNX
+#include "frit/models/onnx/onnx_model.h"
+#endif
 
 namespace {
 
@@ -38,7 +41,11 @@ int run(int argc, char** argv) {
       "7 diverged, 130 or 143 interrupted.");
   Action action;
   for (const auto add :
-       {add_train, add_replay, add_infer, add_verify, add_gradcheck, add_graph, add_bench, add_tune, add_info, add_completion})
+       {add_train, add_replay, add_infer, add_verify, add_gradcheck, add_graph, add_bench, add_tune, add_info,
+#ifdef FRIT_WITH_ONNX
+        add_export,
+#endif
+        add_completion})
     add(app, action);
   const std::shared_ptr<ConfigFile> config = ConfigFile::add_to(app);
   if (argc > 1 && argv[1] == std::string(completion_request)) {
@@ -68,6 +75,9 @@ int run(int argc, char** argv) {
 int frit::run_command_line(int argc, char** argv) {
   prepare_process();
   frit::set_warning_handler(print_warning);
+#ifdef FRIT_WITH_ONNX
+  frit::add_onnx_format();
+#endif
   try {
     return finish_output(run(argc, argv));
   } catch (...) {

@@ -14,6 +14,7 @@ void add_graph(CLI::App& app, Action& action);
 void add_bench(CLI::App& app, Action& action);
 void add_tune(CLI::App& app, Action& action);
 void add_info(CLI::App& app, Action& action);
+void add_export(CLI::App& app, Action& action);  ///< in builds with frit::onnx
 void add_completion(CLI::App& app, Action& action);
 
 }  // namespace frit::apps

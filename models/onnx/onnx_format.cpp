@@ -64,6 +64,8 @@ Model model_of_onnx(const std::string& path) {
 
 }  // namespace
 
-void add_onnx_format() { add_model_format(".onnx", model_of_onnx); }
+void add_onnx_format() {
+  if (!names_model_file(".onnx")) add_model_format(".onnx", model_of_onnx);
+}
 
 }  // namespace frit

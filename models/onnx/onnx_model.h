@@ -63,7 +63,7 @@ Graph import_onnx(const OnnxModel& model, const OnnxOptions& options = {});
 
 /// From then on .onnx files whose input is one batch of images, f32 (N, C, ...), are models wherever frit takes a model's name or a
 /// checkpoint: Predictor, the C interface, the command line. Of several outputs the first counts; one of two axes is taken for logits. To
-/// be called once, such as at the start of main.
+/// be called at the start of main; the command line does it itself.
 void add_onnx_format();
 
 }  // namespace frit

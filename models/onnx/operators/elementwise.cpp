@@ -1,3 +1,5 @@
+#include <cmath>
+
 #include "frit/models/onnx/operators/helpers.h"
 
 namespace frit::onnx {

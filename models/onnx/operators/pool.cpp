@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 
 #include "frit/models/onnx/operators/window.h"
 

@@ -1,0 +1,281 @@
+#include <algorithm>
+
+#include "frit/models/onnx/exporter.h"
+
+namespace frit::onnx {
+namespace {
+
+using Sizes = std::vector<std::int64_t>;
+
+constexpr std::int64_t boolean = TensorProto::BOOL, byte = TensorProto::UINT8;
+
+std::string plain(const Operation& o, const char* op) { return o.out.add(op, o.inputs()); }
+
+/// The attribute's numbers, one an image axis.
+Sizes per_axis(const Operation& o, const char* attribute, std::size_t rank, std::int64_t otherwise) {
+  Sizes numbers = o.list(attribute);
+  if (numbers.empty()) numbers = {otherwise};
+  if (numbers.size() == 1) numbers.resize(rank, numbers[0]);
+  return numbers;
+}
+
+Sizes both_sides(const Sizes& padding) {
+  Sizes pads = padding;
+  pads.insert(pads.end(), padding.begin(), padding.end());
+  return pads;
+}
+
+NamedAttributes convolution_attributes(const Operation& o) {
+  const auto rank = static_cast<std::size_t>(o.type().shape.rank() - 2);
+  return {{"strides", per_axis(o, "stride", rank, 1)},
+          {"pads", both_sides(per_axis(o, "padding", rank, 0))},
+          {"dilations", per_axis(o, "dilation", rank, 1)},
+          {"group", o.integer("groups")}};
+}
+
+std::string convolution(const Operation& o) { return o.out.add("Conv", o.inputs(), convolution_attributes(o)); }
+
+std::string transposed_convolution(const Operation& o) {
+  NamedAttributes attributes = convolution_attributes(o);
+  attributes.push_back({"output_padding", per_axis(o, "output_padding", static_cast<std::size_t>(o.type().shape.rank() - 2), 0)});
+  return o.out.add("ConvTranspose", o.inputs(), attributes);
+}
+
+std::string pool(const Operation& o, bool maximum) {
+  const auto rank = static_cast<std::size_t>(o.type().shape.rank() - 2);
+  const Sizes kernel = per_axis(o, "kernel_size", rank, 1);
+  const Sizes stride = o.list("stride").empty() ? kernel : per_axis(o, "stride", rank, 1);
+  NamedAttributes attributes = {{"kernel_shape", kernel},
+                                {"strides", stride},
+                                {"pads", both_sides(per_axis(o, "padding", rank, 0))},
+                                {"ceil_mode", std::int64_t{o.flag("ceil_mode")}}};
+  if (maximum) attributes.push_back({"dilations", per_axis(o, "dilation", rank, 1)});
+  if (!maximum) attributes.push_back({"count_include_pad", std::int64_t{o.flag("count_include_pad")}});
+  return o.out.add(maximum ? "MaxPool" : "AveragePool", {o.input(0)}, attributes);
+}
+
+std::string transposed(const Operation& o, std::size_t i, bool transpose) {
+  if (!transpose) return o.input(i);
+  const int rank = o.type(i).shape.rank();
+  Sizes axes;
+  for (int axis = 0; axis < rank; ++axis) axes.push_back(axis < rank - 2 ? axis : 2 * rank - 3 - axis);
+  if (const Tensor* tensor = o.known(i)) return o.out.constant(tensor->permute(Dims(axes)).contiguous());
+  return o.out.add("Transpose", {o.input(i)}, {{"perm", axes}});
+}
+
+std::string linear(const Operation& o) {
+  if (o.type().shape.rank() == 2) return o.out.add("Gemm", o.inputs(), {{"transB", std::int64_t{1}}});
+  const std::string product = o.out.add("MatMul", {o.input(0), transposed(o, 1, true)});
+  return o.has(2) ? o.out.add("Add", {product, o.input(2)}) : product;
+}
+
+std::string product(const Operation& o) {
+  return o.out.add("MatMul", {transposed(o, 0, o.flag("transpose_a")), transposed(o, 1, o.flag("transpose_b"))});
+}
+
+/// A batch stays what it is: 0 keeps a size.
+std::string reshaped(const Operation& o, const std::string& x, const Shape& from, const Shape& to) {
+  Sizes sizes(to.begin(), to.end());
+  const bool keeps_batch = !from.empty() && !to.empty() && from[0] == to[0] && element_count(to) > 0;
+  if (keeps_batch) sizes[0] = 0;
+  return o.out.add("Reshape", {x, o.out.integers(sizes)});
+}
+
+std::string reshape(const Operation& o) { return reshaped(o, o.input(0), o.type().shape, o.result().shape); }
+
+/// Where the size stays it is 1, with which Expand leaves it.
+std::string expand(const Operation& o) {
+  Sizes sizes(o.result().shape.begin(), o.result().shape.end());
+  const Shape& from = o.type().shape;
+  const std::size_t first = sizes.size() - static_cast<std::size_t>(from.rank());
+  for (int i = 0; i < from.rank(); ++i) {
+    std::int64_t& size = sizes[first + static_cast<std::size_t>(i)];
+    if (size == from[i]) size = 1;
+  }
+  return o.out.add("Expand", {o.input(0), o.out.integers(sizes)});
+}
+
+std::string slice(const Operation& o) {
+  const auto one = [&](const char* attribute) { return o.out.integers({o.integer(attribute)}); };
+  return o.out.add("Slice", {o.input(0), one("begin"), one("end"), one("axis"), one("step")});
+}
+
+std::string pad(const Operation& o) {
+  Sizes pads = o.list("before");
+  const Sizes after = o.list("after");
+  pads.insert(pads.end(), after.begin(), after.end());
+  return o.out.add("Pad", {o.input(0), o.out.integers(pads), o.out.number(o.real("value"), o.type().dtype)});
+}
+
+/// Axes are an input of ReduceSum and an attribute of the others, of opset 17.
+std::string reduction(const Operation& o, const char* op) {
+  Sizes axes = o.list("axes");
+  if (axes.empty()) {
+    for (int axis = 0; axis < o.type().shape.rank(); ++axis) axes.push_back(axis);
+  }
+  const NamedAttribute keep = {"keepdims", std::int64_t{o.flag("keep_dims")}};
+  if (op == std::string("ReduceSum")) return o.out.add(op, {o.input(0), o.out.integers(axes)}, {keep});
+  return o.out.add(op, {o.input(0)}, {{"axes", axes}, keep});
+}
+
+std::string extremum(const Operation& o, const char* op) {
+  return o.out.add(op, {o.input(0)}, {{"axes", Sizes{o.integer("axis")}}, {"keepdims", std::int64_t{o.flag("keep_dims")}}});
+}
+
+std::string filled(const Operation& o, const Shape& shape, double value) { return o.out.constant(Tensor::full(shape, value, o.type().dtype)); }
+
+std::string instance_norm(const Operation& o) {
+  const Shape channels = {o.type().shape[1]};
+  const std::string weight = o.has(1) ? o.input(1) : filled(o, channels, 1), bias = o.has(2) ? o.input(2) : filled(o, channels, 0);
+  return o.out.add("InstanceNormalization", {o.input(0), weight, bias}, {{"epsilon", o.real("eps")}});
+}
+
+std::string layer_norm(const Operation& o) {
+  const std::int64_t rank = o.integer("normalized_rank");
+  const Shape& shape = o.type().shape;
+  const Shape axes(std::span(shape.end() - rank, shape.end()));
+  Names inputs = {o.input(0), o.has(1) ? o.input(1) : filled(o, axes, 1)};
+  if (o.has(2)) inputs.push_back(o.input(2));
+  return o.out.add("LayerNormalization", inputs, {{"axis", -rank}, {"epsilon", o.real("eps")}});
+}
+
+/// Opset 17 has none: the groups as channels of an instance norm, as PyTorch exports it.
+std::string group_norm(const Operation& o) {
+  const std::int64_t groups = o.integer("num_groups");
+  const Shape& shape = o.type().shape;
+  const std::string grouped = o.out.add("Reshape", {o.input(0), o.out.integers({0, groups, -1})});
+  const std::string normal =
+      o.out.add("InstanceNormalization", {grouped, filled(o, {groups}, 1), filled(o, {groups}, 0)}, {{"epsilon", o.real("eps")}});
+  Sizes sizes(shape.begin(), shape.end());
+  sizes[0] = 0;
+  std::string y = o.out.add("Reshape", {normal, o.out.integers(sizes)});
+  Sizes channels(sizes.size(), 1);
+  channels[1] = shape[1];
+  for (std::size_t i = 1; o.has(i); ++i) {
+    const Tensor* known = o.known(i);
+    const std::string numbers = known != nullptr ? o.out.constant(known->reshape(Dims(channels)))
+                                                 : o.out.add("Reshape", {o.input(i), o.out.integers(channels)});
+    y = o.out.add(i == 1 ? "Mul" : "Add", {y, numbers});
+  }
+  return y;
+}
+
+std::string clamp(const Operation& o) {
+  const auto bound = [&](const char* attribute) { return o.is(attribute) ? o.out.number(o.real(attribute), o.type().dtype) : std::string(); };
+  return o.out.add("Clip", {o.input(0), bound("min"), bound("max")});
+}
+
+/// x / 2 (1 + erf(x / sqrt(2))), or with tanh.
+std::string gelu(const Operation& o) {
+  const auto number = [&](double value) { return o.out.number(value, o.type().dtype); };
+  const std::string x = o.input(0), half = o.out.add("Mul", {x, number(0.5)});
+  std::string inner = o.out.add("Mul", {x, number(0.70710678118654752)});
+  const bool exact = o.text("approximate") == "none";
+  if (!exact) {
+    const std::string cube = o.out.add("Mul", {o.out.add("Mul", {x, x}), o.out.add("Mul", {x, number(0.044715)})});
+    inner = o.out.add("Mul", {o.out.add("Add", {x, cube}), number(0.79788456080286536)});
+  }
+  return o.out.add("Mul", {half, o.out.add("Add", {o.out.add(exact ? "Erf" : "Tanh", {inner}), number(1)})});
+}
+
+std::string softplus(const Operation& o) {
+  const std::string beta = o.out.number(o.real("beta"), o.type().dtype);
+  return o.out.add("Div", {o.out.add("Softplus", {o.out.add("Mul", {o.input(0), beta})}), beta});
+}
+
+std::string times_of_itself(const Operation& o, const std::string& factor) { return o.out.add("Mul", {o.input(0), factor}); }
+
+/// Comparisons give bytes, ONNX's booleans.
+std::string comparison(const Operation& o, const char* op) { return o.out.add("Cast", {plain(o, op)}, {{"to", byte}}); }
+
+std::string where(const Operation& o) {
+  return o.out.add("Where", {o.out.add("Cast", {o.input(0)}, {{"to", boolean}}), o.input(1), o.input(2)});
+}
+
+std::string along_axis(const Operation& o, const char* op) { return o.out.add(op, {o.input(0)}, {{"axis", o.integer("axis")}}); }
+
+void add_elementwise(SpellingTable& table) {
+  table["add"] = [](const Operation& o) { return plain(o, "Add"); };
+  table["subtract"] = [](const Operation& o) { return plain(o, "Sub"); };
+  table["multiply"] = [](const Operation& o) { return plain(o, "Mul"); };
+  table["divide"] = [](const Operation& o) { return plain(o, "Div"); };
+  table["power"] = [](const Operation& o) { return plain(o, "Pow"); };
+  table["minimum"] = [](const Operation& o) { return plain(o, "Min"); };
+  table["maximum"] = [](const Operation& o) { return plain(o, "Max"); };
+  table["negate"] = [](const Operation& o) { return plain(o, "Neg"); };
+  table["abs"] = [](const Operation& o) { return plain(o, "Abs"); };
+  table["exp"] = [](const Operation& o) { return plain(o, "Exp"); };
+  table["log"] = [](const Operation& o) { return plain(o, "Log"); };
+  table["sqrt"] = [](const Operation& o) { return plain(o, "Sqrt"); };
+  table["reciprocal"] = [](const Operation& o) { return plain(o, "Reciprocal"); };
+  table["square"] = [](const Operation& o) { return times_of_itself(o, o.input(0)); };
+  table["relu"] = [](const Operation& o) { return plain(o, "Relu"); };
+  table["sigmoid"] = [](const Operation& o) { return plain(o, "Sigmoid"); };
+  table["tanh"] = [](const Operation& o) { return plain(o, "Tanh"); };
+  table["silu"] = [](const Operation& o) { return times_of_itself(o, plain(o, "Sigmoid")); };
+  table["mish"] = [](const Operation& o) { return times_of_itself(o, o.out.add("Tanh", {plain(o, "Softplus")})); };
+  table["hard_sigmoid"] = [](const Operation& o) { return o.out.add("HardSigmoid", o.inputs(), {{"alpha", 1.0 / 6}, {"beta", 0.5}}); };
+  table["hard_swish"] = [](const Operation& o) { return plain(o, "HardSwish"); };
+  table["leaky_relu"] = [](const Operation& o) { return o.out.add("LeakyRelu", o.inputs(), {{"alpha", o.real("negative_slope")}}); };
+  table["elu"] = [](const Operation& o) { return o.out.add("Elu", o.inputs(), {{"alpha", o.real("alpha")}}); };
+  table["gelu"] = gelu;
+  table["softplus"] = softplus;
+  table["clamp"] = clamp;
+  table["equal"] = [](const Operation& o) { return comparison(o, "Equal"); };
+  table["not_equal"] = [](const Operation& o) { return o.out.add("Cast", {o.out.add("Not", {plain(o, "Equal")})}, {{"to", byte}}); };
+  table["less"] = [](const Operation& o) { return comparison(o, "Less"); };
+  table["less_equal"] = [](const Operation& o) { return comparison(o, "LessOrEqual"); };
+  table["greater"] = [](const Operation& o) { return comparison(o, "Greater"); };
+  table["greater_equal"] = [](const Operation& o) { return comparison(o, "GreaterOrEqual"); };
+  table["where"] = where;
+}
+
+void add_layers(SpellingTable& table) {
+  table["conv2d"] = table["conv3d"] = convolution;
+  table["conv_transpose2d"] = table["conv_transpose3d"] = transposed_convolution;
+  table["linear"] = linear;
+  table["matmul"] = product;
+  table["instance_norm"] = instance_norm;
+  table["layer_norm"] = layer_norm;
+  table["group_norm"] = group_norm;
+  table["max_pool2d"] = table["max_pool3d"] = [](const Operation& o) { return pool(o, /*maximum=*/true); };
+  table["avg_pool2d"] = table["avg_pool3d"] = [](const Operation& o) { return pool(o, /*maximum=*/false); };
+}
+
+void add_reductions(SpellingTable& table) {
+  table["sum"] = [](const Operation& o) { return reduction(o, "ReduceSum"); };
+  table["mean"] = [](const Operation& o) { return reduction(o, "ReduceMean"); };
+  table["amax"] = [](const Operation& o) { return reduction(o, "ReduceMax"); };
+  table["amin"] = [](const Operation& o) { return reduction(o, "ReduceMin"); };
+  table["logsumexp"] = [](const Operation& o) { return reduction(o, "ReduceLogSumExp"); };
+  table["max"] = [](const Operation& o) { return extremum(o, "ReduceMax"); };
+  table["min"] = [](const Operation& o) { return extremum(o, "ReduceMin"); };
+  table["argmax"] = [](const Operation& o) {
+    return o.out.add("ArgMax", {o.input(0)}, {{"axis", o.integer("axis")}, {"keepdims", std::int64_t{o.flag("keep_dims")}}});
+  };
+  table["softmax"] = [](const Operation& o) { return along_axis(o, "Softmax"); };
+  table["log_softmax"] = [](const Operation& o) { return along_axis(o, "LogSoftmax"); };
+}
+
+void add_shapes(SpellingTable& table) {
+  table["reshape"] = table["flatten"] = reshape;
+  table["permute"] = [](const Operation& o) { return o.out.add("Transpose", {o.input(0)}, {{"perm", o.list("axes")}}); };
+  table["slice"] = slice;
+  table["concatenate"] = [](const Operation& o) { return o.out.add("Concat", o.inputs(), {{"axis", o.integer("axis")}}); };
+  table["pad"] = pad;
+  table["expand"] = expand;
+  table["cast"] = [](const Operation& o) { return o.out.add("Cast", {o.input(0)}, {{"to", element_of(o.result().dtype)}}); };
+}
+
+}  // namespace
+
+const SpellingTable& spelling_table() {
+  static const SpellingTable table = [] {
+    SpellingTable made;
+    for (const auto add : {add_elementwise, add_layers, add_reductions, add_shapes}) add(made);
+    return made;
+  }();
+  return table;
+}
+
+}  // namespace frit::onnx

@@ -1,0 +1,228 @@
+#include "frit/models/onnx/exporter.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "frit/core/io/file.h"
+#include "frit/core/text.h"
+#include "frit/graph/pipeline.h"
+#include "frit/models/onnx/onnx_export.h"
+#include "frit/ops/operator/run.h"
+
+namespace frit {
+namespace onnx {
+namespace {
+
+constexpr std::int64_t exported_opset = 17, ir_version = 8;
+/// What is computed for the file may take so many bytes, or as many as the largest that it is computed from.
+constexpr std::int64_t folded_bytes = 1 << 20;
+
+void set(AttributeProto& attribute, const AttributeValue& value) {
+  if (const auto* integer = std::get_if<std::int64_t>(&value)) {
+    attribute.set_type(AttributeProto::INT);
+    attribute.set_i(*integer);
+  } else if (const auto* real = std::get_if<double>(&value)) {
+    attribute.set_type(AttributeProto::FLOAT);
+    attribute.set_f(static_cast<float>(*real));
+  } else if (const auto* text = std::get_if<std::string>(&value)) {
+    attribute.set_type(AttributeProto::STRING);
+    attribute.set_s(*text);
+  } else {
+    attribute.set_type(AttributeProto::INTS);
+    for (const std::int64_t number : std::get<std::vector<std::int64_t>>(value)) attribute.add_ints(number);
+  }
+}
+
+}  // namespace
+
+std::int64_t element_of(DType dtype) {
+  switch (dtype) {
+    case DType::f32: return TensorProto::FLOAT;
+    case DType::f64: return TensorProto::DOUBLE;
+    case DType::f16: return TensorProto::FLOAT16;
+    case DType::bf16: return TensorProto::BFLOAT16;
+    case DType::i64: return TensorProto::INT64;
+    case DType::i32: return TensorProto::INT32;
+    case DType::u8: return TensorProto::UINT8;
+  }
+  fail(ErrorKind::bug, "element_of: ", dtype);
+}
+
+void Exporter::declare(ValueInfoProto& info, const std::string& name, const TensorType& type, bool any_batch) {
+  info.set_name(name);
+  TypeProto_Tensor& tensor = *info.mutable_type()->mutable_tensor_type();
+  tensor.set_elem_type(static_cast<std::int32_t>(element_of(type.dtype)));
+  TensorShapeProto& shape = *tensor.mutable_shape();
+  for (int i = 0; i < type.shape.rank(); ++i) {
+    auto& size = *shape.add_dim();
+    any_batch && i == 0 ? size.set_dim_param("batch") : size.set_dim_value(type.shape[i]);
+  }
+}
+
+const Tensor* Exporter::known(int value) const {
+  const auto place = known_.find(value);
+  return place == known_.end() ? nullptr : &place->second;
+}
+
+std::string Exporter::name_of(int value) {
+  const auto place = names_.find(value);
+  if (place != names_.end()) {
+    if (const Tensor* tensor = known(value)) initialize(place->second, *tensor);
+    return place->second;
+  }
+  const Tensor* tensor = known(value);
+  require(tensor != nullptr, "ONNX has no operator for a further result of ", graph_.producer(value).op->name);
+  return names_[value] = constant(*tensor);
+}
+
+void Exporter::initialize(const std::string& name, const Tensor& tensor) {
+  if (!initialized_.insert(name).second) return;
+  TensorProto& proto = *model_.mutable_graph()->add_initializer();
+  proto.set_name(name);
+  proto.set_data_type(static_cast<std::int32_t>(element_of(tensor.dtype())));
+  for (const std::int64_t size : tensor.shape()) proto.add_dims(size);
+  const Tensor data = tensor.to(Device::cpu()).contiguous();
+  proto.set_raw_data(data.raw(), static_cast<std::size_t>(data.bytes()));
+}
+
+std::string Exporter::constant(const Tensor& tensor) {
+  const std::string name = concat("constant_", ++made_);
+  initialize(name, tensor);
+  return name;
+}
+
+std::string Exporter::integers(const std::vector<std::int64_t>& numbers) {
+  return constant(Tensor::from(numbers, {static_cast<std::int64_t>(numbers.size())}));
+}
+
+std::string Exporter::add(const std::string& op, const Names& inputs, const NamedAttributes& attributes) {
+  NodeProto& node = *model_.mutable_graph()->add_node();
+  node.set_op_type(op);
+  node.set_name(concat(op, '_', ++made_));
+  for (const std::string& input : inputs) node.add_input(input);
+  for (const NamedAttribute& given : attributes) {
+    AttributeProto& attribute = *node.add_attribute();
+    attribute.set_name(given.name);
+    set(attribute, given.value);
+  }
+  const std::string result = concat("result_", made_);
+  node.add_output(result);
+  return result;
+}
+
+void Exporter::leaf(const graph::Node& node, bool any_batch) {
+  const int value = node.outputs[0];
+  if (node.kind == graph::NodeKind::constant) known_[value] = node.constant;
+  if (node.kind == graph::NodeKind::constant) return;
+  names_[value] = node.name;
+  if (node.kind == graph::NodeKind::variable) known_[value] = state_.at(node.name).to(Device::cpu());
+  if (node.kind == graph::NodeKind::input) declare(*model_.mutable_graph()->add_input(), node.name, type(value), any_batch);
+}
+
+bool Exporter::fold(const graph::Node& node) {
+  std::vector<Tensor> inputs;
+  std::int64_t bytes = folded_bytes;
+  for (const int input : node.inputs) {
+    const Tensor* tensor = known(input);
+    if (tensor == nullptr) return false;
+    bytes = std::max(bytes, tensor->bytes());
+    inputs.push_back(*tensor);
+  }
+  for (const int output : node.outputs) {
+    if (type(output).bytes() > bytes) return false;
+  }
+  const std::vector<Tensor> results = ops::run(*node.op, inputs, node.attributes);
+  for (std::size_t i = 0; i < results.size(); ++i) known_[node.outputs[i]] = results[i];
+  return true;
+}
+
+ModelProto Exporter::run(bool any_batch) {
+  model_.set_ir_version(ir_version);
+  model_.set_producer_name("frit");
+  model_.add_opset_import()->set_version(exported_opset);
+  model_.mutable_graph()->set_name("frit");
+  std::set<std::string> unknown;
+  for (const graph::Node& node : graph_.nodes()) {
+    if (node.kind != graph::NodeKind::operation) {
+      leaf(node, any_batch);
+    } else if (!fold(node)) {
+      const auto spelling = spelling_table().find(node.op->name);
+      if (spelling == spelling_table().end()) unknown.insert(node.op->name);
+      // What is left is looked at for its operators alone.
+      names_[node.outputs[0]] = unknown.empty() ? spelling->second(Operation(*this, node)) : "";
+    }
+  }
+  std::string list;
+  for (const std::string& op : unknown) list += " " + op;
+  require(unknown.empty(), "ONNX has no operators for what the graph has:", list);
+  for (const graph::Output& output : graph_.outputs()) {
+    NodeProto& node = *model_.mutable_graph()->add_node();
+    node.set_op_type("Identity");
+    node.add_input(name_of(output.value));
+    node.add_output(output.name);
+    declare(*model_.mutable_graph()->add_output(), output.name, type(output.value), any_batch);
+  }
+  return model_;
+}
+
+Operation::Operation(Exporter& to, const graph::Node& node) : out(to), node_(node), attributes_(node.attributes.json()) {}
+
+Names Operation::inputs() const {
+  Names names;
+  for (std::size_t i = 0; i < node_.inputs.size(); ++i) names.push_back(input(i));
+  return names;
+}
+
+std::int64_t Operation::integer(const std::string& attribute) const { return nlohmann::json::parse(attributes_).at(attribute); }
+double Operation::real(const std::string& attribute) const { return nlohmann::json::parse(attributes_).at(attribute); }
+bool Operation::is(const std::string& attribute) const { return !nlohmann::json::parse(attributes_).at(attribute).is_null(); }
+bool Operation::flag(const std::string& attribute) const { return nlohmann::json::parse(attributes_).at(attribute); }
+std::string Operation::text(const std::string& attribute) const { return nlohmann::json::parse(attributes_).at(attribute); }
+std::vector<std::int64_t> Operation::list(const std::string& attribute) const { return nlohmann::json::parse(attributes_).at(attribute); }
+
+namespace {
+
+/// The inputs' types with another batch size; none if they have no batch in common.
+std::map<std::string, TensorType> larger_batch(const Graph& graph) {
+  std::map<std::string, TensorType> types;
+  std::int64_t batch = -1;
+  for (const graph::Node* input : graph.all(graph::NodeKind::input)) {
+    TensorType type = graph.type(input->outputs[0]);
+    if (type.shape.empty() || (batch >= 0 && type.shape[0] != batch)) return {};
+    batch = type.shape[0]++;
+    types[input->name] = type;
+  }
+  return types;
+}
+
+/// Whether the file is the same for another batch size.
+bool holds_for_any_batch(const Graph& graph, const State& state, const std::string& bytes) {
+  const std::map<std::string, TensorType> larger = larger_batch(graph);
+  if (larger.empty()) return false;
+  try {
+    const Graph other = graph::specialize(graph, larger);
+    for (std::size_t i = 0; i < graph.outputs().size(); ++i) {
+      const Shape &here = graph.type(graph.outputs()[i].value).shape, &there = other.type(other.outputs()[i].value).shape;
+      if (here.empty() || here[0] + 1 != there[0]) return false;
+    }
+    return Exporter(other, state).run(/*any_batch=*/true).SerializeAsString() == bytes;
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::argument && error.kind() != ErrorKind::format) throw;
+    return false;  // its operators refuse it
+  }
+}
+
+}  // namespace
+}  // namespace onnx
+
+std::string to_onnx(const Graph& graph, const State& state) {
+  const Graph inference = graph::for_inference(graph);
+  std::string bytes = onnx::Exporter(inference, state).run(/*any_batch=*/true).SerializeAsString();
+  if (!onnx::holds_for_any_batch(inference, state, bytes)) bytes = onnx::Exporter(inference, state).run(/*any_batch=*/false).SerializeAsString();
+  require(!bytes.empty(), "the ONNX model would have more than the 2 GiB that protobuf can write");
+  return bytes;
+}
+
+void export_onnx(const std::string& path, const Graph& graph, const State& state) { write_text(path, to_onnx(graph, state)); }
+
+}  // namespace frit

@@ -1,0 +1,87 @@
+// What is exported, imported again, gives what the model gives.
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "frit/core/random.h"
+#include "frit/frit.h"
+#include "frit/models/onnx/onnx_export.h"
+#include "models/onnx/model_builder.h"
+
+namespace frit {
+namespace {
+
+Tensor noise(const Shape& shape) {
+  const Tensor tensor = Tensor::empty(shape);
+  fill_normal(tensor, 0, 1, /*seed=*/3, 0);
+  return tensor;
+}
+
+Tensor run(const Graph& graph, const std::shared_ptr<State>& state, const char* input, const Tensor& x) {
+  Program program(graph::for_inference(graph), state);
+  return program.run({{input, x}}).output("output").clone();
+}
+
+void expect_near(const Tensor& found, const Tensor& expected, double tolerance) {
+  ASSERT_EQ(found.shape(), expected.shape());
+  const std::vector<double> a = found.to_vector<double>(), b = expected.to_vector<double>();
+  double largest = 1;
+  for (const double value : b) largest = std::max(largest, std::abs(value));
+  for (std::size_t i = 0; i < a.size(); ++i) ASSERT_NEAR(a[i], b[i], tolerance * largest) << "element " << i;
+}
+
+class OnnxExport : public testing::TestWithParam<std::string> {};
+
+TEST_P(OnnxExport, ImportedAgainGivesWhatTheModelGives) {
+  const Model model = make_model(GetParam(), make_model(GetParam()).small_config);
+  const Graph graph = forward_graph(model, model.small_input);
+  const auto state = std::make_shared<State>(Device::cpu(), 7);
+  state->prepare(graph);
+  const OnnxModel exported = ModelBuilder::read_onnx(to_onnx(graph, *state));
+  EXPECT_EQ(exported.opset(), 17);
+  EXPECT_EQ(exported.inputs().at(0).name, "input");
+  EXPECT_EQ(exported.inputs()[0].sizes[0], -1) << "the batch is free";
+  for (const std::int64_t batch : {model.small_input[0], model.small_input[0] + 2}) {
+    Shape shape = model.small_input;
+    shape[0] = batch;
+    const Tensor x = noise(shape);
+    const Graph imported = import_onnx(exported, {.shapes = {{"input", shape}}});
+    expect_near(run(imported, std::make_shared<State>(), "input", x), run(forward_graph(model, shape), state, "input", x), 2e-6);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, OnnxExport, testing::ValuesIn(model_names()), [](const auto& name) {
+  std::string plain = name.param;
+  std::replace(plain.begin(), plain.end(), '-', '_');
+  return plain;
+});
+
+/// A graph of operators that no native model has.
+TEST(OnnxExportOf, OperatorsAreSpelledAsTheStandardHasThem) {
+  Graph graph;
+  const Value x = graph.input("input", {2, 4, 6, 5});
+  const Value pooled = max_pool2d(x, {.kernel_size = {3, 2}, .stride = {2, 1}, .padding = {1, 1}}) +
+                       avg_pool2d(x, {.kernel_size = {3, 2}, .stride = {2, 1}, .padding = {1, 1}, .count_include_pad = false});
+  Value y = mish(pooled) + hard_swish(pooled) * hard_sigmoid(pooled) - elu(pooled, 0.5) / (1 + exp(tanh(pooled)));
+  y = where(less_equal(y, pooled), gelu(y, GeluForm::tanh), power(abs(y), 1.5)) + softplus(y, 2);
+  y = slice(pad(y, {0, 0, 1, 0}, {0, 0, 0, 2}, 0.5), 3, 1, -1, 2);
+  y = y * sum(y, {2, 3}, /*keep_dims=*/true) - min(y, 1, /*keep_dims=*/true) + max(y, {1, 3}, /*keep_dims=*/true);
+  graph.output("output", matmul(permute(y, {0, 1, 3, 2}), y));
+  const Tensor input = noise({2, 4, 6, 5});
+  const auto state = std::make_shared<State>();
+  const Graph imported = import_onnx(ModelBuilder::read_onnx(to_onnx(graph, *state)), {.shapes = {{"input", {2, 4, 6, 5}}}});
+  expect_near(run(imported, state, "input", input), run(graph, state, "input", input), 2e-6);
+}
+
+TEST(OnnxExportOf, NamesAllOperatorsThatOnnxLacks) {
+  Graph graph;
+  const Value x = graph.input("input", {2, 3});
+  const Value mean = mean_squared_error(x, graph.input("target", {2, 3}));
+  graph.output("output", cross_entropy(x, graph.input("class", {2}, DType::i64)) + mean);
+  EXPECT_EQ(message_of([&] { to_onnx(graph, State()); }),
+            "ONNX has no operators for what the graph has: cross_entropy mean_squared_error");
+}
+
+}  // namespace
+}  // namespace frit
