@@ -43,7 +43,7 @@ void add_export(CLI::App& app, Action& action) {
   add_config(command, a->config);
   add_path(command, "--output", a->output, "The .onnx file to write, of opset 17").required().writes();
   add_shape(command, "--input-shape", a->input_shape,
-            "Of the input, whose batch is free where the model allows; the default is one image, of a usual size where the model has none");
+            "Of the input, for a model that does not take any size; the default is one image of the model's size");
   add_dtype(command, a->dtype, {DType::f32, DType::f64});
   add_seed(command, a->seed);
   set_action(command, action, [a] { return run_export(*a); });

@@ -146,10 +146,8 @@ std::string group_norm(const Operation& o) {
   const std::string grouped = o.out.add("Reshape", {o.input(0), o.out.integers({0, groups, -1})});
   const std::string normal =
       o.out.add("InstanceNormalization", {grouped, filled(o, {groups}, 1), filled(o, {groups}, 0)}, {{"epsilon", o.real("eps")}});
-  Sizes sizes(shape.begin(), shape.end());
-  sizes[0] = 0;
-  std::string y = o.out.add("Reshape", {normal, o.out.integers(sizes)});
-  Sizes channels(sizes.size(), 1);
+  std::string y = o.out.add("Reshape", {normal, o.out.add("Shape", {o.input(0)})});
+  Sizes channels(static_cast<std::size_t>(shape.rank()), 1);
   channels[1] = shape[1];
   for (std::size_t i = 1; o.has(i); ++i) {
     const Tensor* known = o.known(i);

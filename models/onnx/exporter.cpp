@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "frit/core/io/file.h"
 #include "frit/core/text.h"
@@ -48,14 +49,15 @@ std::int64_t element_of(DType dtype) {
   fail(ErrorKind::bug, "element_of: ", dtype);
 }
 
-void Exporter::declare(ValueInfoProto& info, const std::string& name, const TensorType& type, bool any_batch) {
+void Exporter::declare(ValueInfoProto& info, const std::string& name, const TensorType& type, const Shape& other) {
   info.set_name(name);
   TypeProto_Tensor& tensor = *info.mutable_type()->mutable_tensor_type();
   tensor.set_elem_type(static_cast<std::int32_t>(element_of(type.dtype)));
   TensorShapeProto& shape = *tensor.mutable_shape();
   for (int i = 0; i < type.shape.rank(); ++i) {
     auto& size = *shape.add_dim();
-    any_batch && i == 0 ? size.set_dim_param("batch") : size.set_dim_value(type.shape[i]);
+    const std::string free_name = i == 0 ? "batch" : concat(name, "_axis", i);
+    type.shape[i] == other[i] ? size.set_dim_value(type.shape[i]) : size.set_dim_param(free_name);
   }
 }
 
@@ -110,13 +112,15 @@ std::string Exporter::add(const std::string& op, const Names& inputs, const Name
   return result;
 }
 
-void Exporter::leaf(const graph::Node& node, bool any_batch) {
+void Exporter::leaf(const graph::Node& node, const Graph& other) {
   const int value = node.outputs[0];
   if (node.kind == graph::NodeKind::constant) known_[value] = node.constant;
   if (node.kind == graph::NodeKind::constant) return;
   names_[value] = node.name;
   if (node.kind == graph::NodeKind::variable) known_[value] = state_.at(node.name).to(Device::cpu());
-  if (node.kind == graph::NodeKind::input) declare(*model_.mutable_graph()->add_input(), node.name, type(value), any_batch);
+  if (node.kind != graph::NodeKind::input) return;
+  const int there = other.find(graph::NodeKind::input, node.name)->outputs[0];
+  declare(*model_.mutable_graph()->add_input(), node.name, type(value), other.type(there).shape);
 }
 
 bool Exporter::fold(const graph::Node& node) {
@@ -136,7 +140,7 @@ bool Exporter::fold(const graph::Node& node) {
   return true;
 }
 
-ModelProto Exporter::run(bool any_batch) {
+ModelProto Exporter::run(const Graph& other) {
   model_.set_ir_version(ir_version);
   model_.set_producer_name("frit");
   model_.add_opset_import()->set_version(exported_opset);
@@ -144,7 +148,7 @@ ModelProto Exporter::run(bool any_batch) {
   std::set<std::string> unknown;
   for (const graph::Node& node : graph_.nodes()) {
     if (node.kind != graph::NodeKind::operation) {
-      leaf(node, any_batch);
+      leaf(node, other);
     } else if (!fold(node)) {
       const auto spelling = spelling_table().find(node.op->name);
       if (spelling == spelling_table().end()) unknown.insert(node.op->name);
@@ -155,12 +159,14 @@ ModelProto Exporter::run(bool any_batch) {
   std::string list;
   for (const std::string& op : unknown) list += " " + op;
   require(unknown.empty(), "ONNX has no operators for what the graph has:", list);
-  for (const graph::Output& output : graph_.outputs()) {
+  for (std::size_t i = 0; i < graph_.outputs().size(); ++i) {
+    const graph::Output& output = graph_.outputs()[i];
     NodeProto& node = *model_.mutable_graph()->add_node();
     node.set_op_type("Identity");
     node.add_input(name_of(output.value));
     node.add_output(output.name);
-    declare(*model_.mutable_graph()->add_output(), output.name, type(output.value), any_batch);
+    declare(*model_.mutable_graph()->add_output(), output.name, type(output.value),
+            other.type(other.outputs()[i].value).shape);
   }
   return model_;
 }
@@ -182,33 +188,23 @@ std::vector<std::int64_t> Operation::list(const std::string& attribute) const { 
 
 namespace {
 
-/// The inputs' types with another batch size; none if they have no batch in common.
-std::map<std::string, TensorType> larger_batch(const Graph& graph) {
+enum class Free { batch_and_image, batch };
+
+/// The graph for inputs of a larger batch and twice the image's size, if its operators take it.
+std::optional<Graph> larger(const Graph& graph, Free free) {
   std::map<std::string, TensorType> types;
-  std::int64_t batch = -1;
   for (const graph::Node* input : graph.all(graph::NodeKind::input)) {
     TensorType type = graph.type(input->outputs[0]);
-    if (type.shape.empty() || (batch >= 0 && type.shape[0] != batch)) return {};
-    batch = type.shape[0]++;
+    if (type.shape.empty()) return std::nullopt;
+    ++type.shape[0];
+    for (int i = 2; i < type.shape.rank() && free == Free::batch_and_image; ++i) type.shape[i] *= 2;
     types[input->name] = type;
   }
-  return types;
-}
-
-/// Whether the file is the same for another batch size.
-bool holds_for_any_batch(const Graph& graph, const State& state, const std::string& bytes) {
-  const std::map<std::string, TensorType> larger = larger_batch(graph);
-  if (larger.empty()) return false;
   try {
-    const Graph other = graph::specialize(graph, larger);
-    for (std::size_t i = 0; i < graph.outputs().size(); ++i) {
-      const Shape &here = graph.type(graph.outputs()[i].value).shape, &there = other.type(other.outputs()[i].value).shape;
-      if (here.empty() || here[0] + 1 != there[0]) return false;
-    }
-    return Exporter(other, state).run(/*any_batch=*/true).SerializeAsString() == bytes;
+    return graph::specialize(graph, types);
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::argument && error.kind() != ErrorKind::format) throw;
-    return false;  // its operators refuse it
+    return std::nullopt;
   }
 }
 
@@ -217,8 +213,15 @@ bool holds_for_any_batch(const Graph& graph, const State& state, const std::stri
 
 std::string to_onnx(const Graph& graph, const State& state) {
   const Graph inference = graph::for_inference(graph);
-  std::string bytes = onnx::Exporter(inference, state).run(/*any_batch=*/true).SerializeAsString();
-  if (!onnx::holds_for_any_batch(inference, state, bytes)) bytes = onnx::Exporter(inference, state).run(/*any_batch=*/false).SerializeAsString();
+  const auto written = [&](const Graph& one, const Graph& other) { return onnx::Exporter(one, state).run(other).SerializeAsString(); };
+  for (const onnx::Free free : {onnx::Free::batch_and_image, onnx::Free::batch}) {
+    const std::optional<Graph> other = onnx::larger(inference, free);
+    if (!other) continue;
+    // What is the same for other sizes holds for all.
+    std::string bytes = written(inference, *other);
+    if (!bytes.empty() && bytes == written(*other, inference)) return bytes;
+  }
+  std::string bytes = written(inference, inference);
   require(!bytes.empty(), "the ONNX model would have more than the 2 GiB that protobuf can write");
   return bytes;
 }

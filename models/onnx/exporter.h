@@ -26,8 +26,8 @@ class Exporter {
  public:
   Exporter(const Graph& graph, const State& state) : graph_(graph), state_(state) {}
 
-  /// `any_batch`: inputs and outputs are declared with a first axis of any size.
-  ModelProto run(bool any_batch);
+  /// Sizes of inputs and outputs that are others in `other`, the graph for other input shapes, are declared free.
+  ModelProto run(const Graph& other);
 
   // For the operators' spellings.
   std::string add(const std::string& op, const Names& inputs, const NamedAttributes& attributes = {});
@@ -40,10 +40,10 @@ class Exporter {
   const TensorType& type(int value) const { return graph_.type(value); }
 
  private:
-  void leaf(const graph::Node& node, bool any_batch);
+  void leaf(const graph::Node& node, const Graph& other);
   bool fold(const graph::Node& node);
   void initialize(const std::string& name, const Tensor& tensor);
-  static void declare(ValueInfoProto& info, const std::string& name, const TensorType& type, bool any_batch);
+  static void declare(ValueInfoProto& info, const std::string& name, const TensorType& type, const Shape& other);
 
   const Graph& graph_;
   const State& state_;
