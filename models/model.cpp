@@ -91,6 +91,7 @@ std::vector<Entry> own_models() {
                     [](const auto& c) {
                       Model model = described(c.in_channels, {96, 96, 96}, 1, {4, 6, 4}, /*full_batch=*/2);
                       model.small_config = R"({"channels": [2, 3]})";
+                      model.task = Model::Task::segmentation;
                       return model;
                     }),
   };
@@ -211,6 +212,16 @@ Graph forward_graph(const Model& model, const Shape& input, DType dtype) {
     graph.remake_by([=](const auto& inputs) { return forward_graph(model, inputs.at("input").shape, dtype); });
   }
   return graph;
+}
+
+Shape Model::target_shape(const Shape& output) const {
+  if (!has_classes()) return output;
+  const int rank = task == Task::classification ? 2 : image_rank + 2;
+  require(output.rank() == rank, name, ": the output of ", task == Task::classification ? "a classifier" : "a segmentation", " has rank ",
+          rank, ", got ", output);
+  Shape target = output;
+  target.erase(1);
+  return target;
 }
 
 Shape Model::ample_input() const {

@@ -13,8 +13,9 @@ namespace frit {
 /// A registered model with its configuration chosen: what a checkpoint names and the command line builds.
 struct Model {
   enum class Task {
-    regression,     ///< mean squared error against a tensor of the output's shape
-    classification  ///< cross entropy of logits (N, classes) against class indices (N)
+    regression,      ///< mean squared error against a tensor of the output's shape
+    classification,  ///< cross entropy of logits (N, classes) against class indices (N)
+    segmentation     ///< cross entropy of logits (N, classes, image axes) against class indices (N, image axes)
   };
 
   std::string name = {};
@@ -31,6 +32,10 @@ struct Model {
   bool has_parameters = false;  ///< of a file, which variables are initialised with
   bool follows_shapes = true;   ///< its graph for one input's shape is, specialised, the one for another
 
+  /// Whether the targets are class indices.
+  bool has_classes() const { return task != Task::regression; }
+  /// Of targets for an output of this shape. Throws ErrorKind::argument for an output that is not the task's.
+  Shape target_shape(const Shape& output) const;
   /// An input of one image that `build` takes whatever the configuration is, for a graph that is not run.
   Shape ample_input() const;
   /// Throws ErrorKind::format unless a tensor of this shape can be the input: "expected [N, 3, D, H, W], got ...", or what the

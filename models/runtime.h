@@ -28,6 +28,7 @@
 #include "frit/graph/profile.h"
 #include "frit/graph/program.h"
 #include "frit/models/checkpoint.h"
+#include "frit/models/metrics.h"
 #include "frit/models/model.h"
 #include "frit/models/networks/convnext_tiny.h"
 #include "frit/models/networks/mobilenet_v2.h"

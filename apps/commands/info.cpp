@@ -122,7 +122,13 @@ std::vector<std::pair<std::string, TensorType>> parameters_of(const Model& model
   return parameters;
 }
 
-const char* task_name(const Model& model) { return model.task == Model::Task::classification ? "classification" : "regression"; }
+const char* task_name(const Model& model) {
+  switch (model.task) {
+    case Model::Task::classification: return "classification";
+    case Model::Task::segmentation: return "segmentation";
+    default: return "regression";
+  }
+}
 
 Json model_json(const Model& model) {
   Json parameters = Json::array();

@@ -85,13 +85,17 @@ void print_score(const TrainArguments& a, const Model& model, const Score& score
   const char* const what = validated && !a.validation.empty() ? "validation" : validated && has_test_split(a.data) ? "test" : "training";
   if (a.json) {
     Json json = {{"model", model.name}, {"examples", what}, {"loss", score.loss()}};
-    if (model.task == Model::Task::classification) json["accuracy"] = score.accuracy() / 100;
+    if (model.has_classes()) json["accuracy"] = score.accuracy() / 100;
+    if (score.top5()) json["top5"] = *score.top5() / 100;
+    if (score.dice()) json["dice"] = *score.dice(), json["iou"] = *score.iou();
     json["peak_memory_bytes"] = memory;
     if (!a.run_directory.empty()) json["run_directory"] = a.run_directory;
     return print(std::cout, json);
   }
   std::cout << what << " loss " << fixed(score.loss(), 4) << '\n';
-  if (model.task == Model::Task::classification) std::cout << what << " accuracy " << fixed(score.accuracy(), 2) << " %\n";
+  if (model.has_classes()) std::cout << what << " accuracy " << fixed(score.accuracy(), 2) << " %\n";
+  if (score.top5()) std::cout << what << " top-5 " << fixed(*score.top5(), 2) << " %\n";
+  if (score.dice()) std::cout << what << " Dice " << fixed(*score.dice(), 4) << ", IoU " << fixed(*score.iou(), 4) << '\n';
 }
 
 /// One batch of examples, as often as the data have batches.
@@ -292,7 +296,8 @@ void add_train(CLI::App& app, Action& action) {
   add_option(command, "MODEL", a->model, "A model's name (see `frit info`)").required().type_name("");
   add_path(command, "--data", a->data,
            "What to learn: a .safetensors or .npz file with the arrays \"input\" and \"target\"; or a folder: inputs.npy and targets.npy; "
-           "MNIST files (IDX, plain or .gz); PNG or JPEG images in one folder a class; NIfTI volumes inputs.nii and targets.nii, or pairs of "
+           "MNIST files (IDX, plain or .gz); PNG or JPEG images in one folder a class; such images in images/ and PNG masks of classes in "
+           "masks/; NIfTI volumes inputs.nii and targets.nii, or pairs of "
            "the same name in inputs/ and targets/; or train/ and test/ with any of these. MNIST and test/ are for validation")
       .required()
       .reads(dataset_files);

@@ -105,8 +105,7 @@ ModeTimes measure_train(const std::string& mode, const Model& model, const Shape
                         const Benchmark& bench) {
   Graph graph;
   const Value loss = add_loss(graph, model, shape, bench.dtype);
-  const bool classifies = model.task == Model::Task::classification;
-  const std::int64_t classes = classifies ? forward_graph(model, shape, bench.dtype).output_value("output").dim(1) : 1;
+  const std::int64_t classes = model.has_classes() ? forward_graph(model, shape, bench.dtype).output_value("output").dim(1) : 1;
   const auto types = input_types(graph);
   const Bindings inputs = random_inputs(types, classes, bench.device);
   const std::int64_t before = bytes_in_use(bench.device);

@@ -7,8 +7,8 @@ namespace frit::apps {
 
 Value add_loss(Graph& graph, const Model& model, const Shape& input, DType dtype) {
   const Value output = model.build(Scope(graph, "", dtype), graph.input("input", input, dtype));
-  if (model.task == Model::Task::classification) return cross_entropy(output, graph.input("target", {output.dim(0)}, DType::i64));
-  return mean_squared_error(output, graph.input("target", output.shape(), dtype));
+  const Value target = graph.input("target", model.target_shape(output.shape()), model.has_classes() ? DType::i64 : dtype);
+  return model.has_classes() ? cross_entropy(output, target) : mean_squared_error(output, target);
 }
 
 std::map<std::string, TensorType> input_types(const Graph& graph) {

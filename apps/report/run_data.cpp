@@ -18,13 +18,15 @@ std::string field(double value) {
   return {buffer.data(), std::to_chars(buffer.data(), buffer.data() + buffer.size(), value).ptr};
 }
 
-/// The columns of a row: its whole numbers, then the others.
+/// The columns of a row: its whole numbers, then the others. Files of older frits may have another header, and lack what `added` stands
+/// for.
 template <class Row>
 struct Columns;
 
 template <>
 struct Columns<StepMetrics> {
   static constexpr const char* header = "step,epoch,seconds,loss,learning_rate,gradient_norm,examples_per_second\n";
+  static constexpr const char *old_header = "", *added = "";
   static constexpr std::array integers = {&StepMetrics::step, &StepMetrics::epoch};
   static constexpr std::array numbers = {&StepMetrics::seconds, &StepMetrics::loss, &StepMetrics::learning_rate,
                                          &StepMetrics::gradient_norm, &StepMetrics::examples_per_second};
@@ -32,10 +34,16 @@ struct Columns<StepMetrics> {
 
 template <>
 struct Columns<EpochMetrics> {
-  static constexpr const char* header = "epoch,step,seconds,training_loss,training_accuracy,validation_loss,validation_accuracy\n";
+  static constexpr const char* header =
+      "epoch,step,seconds,training_loss,training_accuracy,validation_loss,validation_accuracy,"
+      "validation_top5,validation_dice,validation_iou\n";
+  static constexpr const char* old_header = "epoch,step,seconds,training_loss,training_accuracy,validation_loss,validation_accuracy\n";
+  static constexpr const char* added = ",,,";
   static constexpr std::array integers = {&EpochMetrics::epoch, &EpochMetrics::step};
-  static constexpr std::array numbers = {&EpochMetrics::seconds, &EpochMetrics::training_loss, &EpochMetrics::training_accuracy,
-                                         &EpochMetrics::validation_loss, &EpochMetrics::validation_accuracy};
+  static constexpr std::array numbers = {
+      &EpochMetrics::seconds,         &EpochMetrics::training_loss,       &EpochMetrics::training_accuracy,
+      &EpochMetrics::validation_loss, &EpochMetrics::validation_accuracy, &EpochMetrics::validation_top5,
+      &EpochMetrics::validation_dice, &EpochMetrics::validation_iou};
 };
 
 template <class Row>
@@ -78,9 +86,12 @@ std::vector<Row> parse(const std::string& text, const std::string& name, std::st
   std::istringstream lines(text);
   std::vector<Row> rows;
   int number = 0;
+  const char* missing = "";
   for (std::string line; std::getline(lines, line);) {
-    const bool header = ++number == 1 && line + '\n' == Columns<Row>::header;
-    const std::optional<Row> row = header ? std::nullopt : parse_line<Row>(line);
+    const bool old = ++number == 1 && line + '\n' == Columns<Row>::old_header;
+    const bool header = old || (number == 1 && line + '\n' == Columns<Row>::header);
+    if (old) missing = Columns<Row>::added;
+    const std::optional<Row> row = header ? std::nullopt : parse_line<Row>(line + missing);
     if (row) rows.push_back(*row);
     if (!row && !header && damage.empty()) damage = concat(name, ": line ", number, ": not a line of this file: \"", printable(line), '"');
   }
@@ -91,6 +102,30 @@ std::vector<Row> parse(const std::string& text, const std::string& name, std::st
 
 std::string steps_csv(const std::vector<StepMetrics>& steps) { return csv(steps); }
 std::string epochs_csv(const std::vector<EpochMetrics>& epochs) { return csv(epochs); }
+
+std::string classes_csv(const ConfusionMatrix& confusion) {
+  std::string text = "class,actual,predicted,correct,dice,iou\n";
+  for (std::int64_t c = 0; c < confusion.classes(); ++c) {
+    std::int64_t actual = 0, predicted = 0;
+    for (std::int64_t other = 0; other < confusion.classes(); ++other) {
+      actual += confusion.count(c, other);
+      predicted += confusion.count(other, c);
+    }
+    text += concat(c, ',', actual, ',', predicted, ',', confusion.count(c, c), ',', field(confusion.dice(c)), ',', field(confusion.iou(c)),
+                   '\n');
+  }
+  return text;
+}
+
+std::string confusion_csv(const ConfusionMatrix& confusion) {
+  std::string text = "actual";
+  for (std::int64_t c = 0; c < confusion.classes(); ++c) text += concat(",predicted_", c);
+  for (std::int64_t actual = 0; actual < confusion.classes(); ++actual) {
+    text += concat('\n', actual);
+    for (std::int64_t c = 0; c < confusion.classes(); ++c) text += concat(',', confusion.count(actual, c));
+  }
+  return text + '\n';
+}
 
 std::vector<StepMetrics> parse_steps_csv(const std::string& text, const std::string& name, std::string& damage) {
   return parse<StepMetrics>(text, name, damage);

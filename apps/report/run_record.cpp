@@ -183,7 +183,7 @@ void RunRecord::add(StepMetrics step, std::int64_t examples) {
                            {"training/examples_per_second", step.examples_per_second}});
 }
 
-void RunRecord::add(EpochMetrics epoch) {
+void RunRecord::add(EpochMetrics epoch, const std::optional<ConfusionMatrix>& confusion) {
   if (folder_.empty()) return;
   open_files();
   epoch.seconds = seconds();
@@ -192,7 +192,15 @@ void RunRecord::add(EpochMetrics epoch) {
   events_->add(epoch.step, {{"epoch/training_loss", epoch.training_loss},
                             {"epoch/training_accuracy", epoch.training_accuracy},
                             {"epoch/validation_loss", epoch.validation_loss},
-                            {"epoch/validation_accuracy", epoch.validation_accuracy}});
+                            {"epoch/validation_accuracy", epoch.validation_accuracy},
+                            {"epoch/validation_top5", epoch.validation_top5},
+                            {"epoch/validation_dice", epoch.validation_dice},
+                            {"epoch/validation_iou", epoch.validation_iou}});
+  if (confusion) {
+    run_.confusion = confusion;
+    write_text(folder_ + "/classes.csv", classes_csv(*confusion));
+    write_text(folder_ + "/confusion.csv", confusion_csv(*confusion));
+  }
   if (reported_ && epoch.seconds - *reported_ < report_interval) return;
   reported_ = epoch.seconds;
   write_report();

@@ -38,7 +38,8 @@ class RunRecord {
 
   /// What a step gave, which may be told after later ones have begun. `seconds` and the rate are filled in here.
   void add(StepMetrics step, std::int64_t examples);
-  void add(EpochMetrics epoch);
+  /// `confusion`: of its validation, which classes.csv and confusion.csv then hold too.
+  void add(EpochMetrics epoch, const std::optional<ConfusionMatrix>& confusion = {});
   void finish();
 
  private:

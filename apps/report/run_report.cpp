@@ -76,6 +76,15 @@ std::string accuracy_chart(const RunData& run) {
   return chart.series.empty() ? "" : line_chart(chart);
 }
 
+std::string overlap_chart(const RunData& run) {
+  const Points dice = points(run.epochs, &EpochMetrics::step, &EpochMetrics::validation_dice);
+  const Points iou = points(run.epochs, &EpochMetrics::step, &EpochMetrics::validation_iou);
+  if (!measured(dice)) return "";
+  return line_chart({.title = "Dice and IoU of the validation, means over the classes",
+                     .series = {{.name = "Dice", .color = training_color, .points = dice, .dots = true},
+                                {.name = "IoU", .color = validation_color, .points = iou, .dots = true}}});
+}
+
 std::string rate_chart(const RunData& run) {
   const Points values = points(run.steps, &StepMetrics::step, &StepMetrics::learning_rate);
   if (!measured(values)) return "";
@@ -111,26 +120,65 @@ std::string operators_chart(const RunData& run) {
 std::string cell(const std::string& text, bool number) { return concat(number ? "<td class=\"number\">" : "<td>", escaped(text), "</td>"); }
 
 std::string epochs_table(const RunData& run) {
-  std::string html = "<table><tr>";
-  for (const char* const title : {"epoch", "step", "seconds", "training loss", "accuracy", "validation loss", "accuracy"}) {
-    html += concat("<th class=\"number\">", title, "</th>");
-  }
-  html += "</tr>\n";
   const auto loss = [](double value) { return std::isnan(value) ? std::string() : fixed(value, 4); };
-  const auto accuracy = [](double value) { return std::isnan(value) ? std::string() : fixed(100 * value, 2) + " %"; };
+  const auto per_cent = [](double value) { return std::isnan(value) ? std::string() : fixed(100 * value, 2) + " %"; };
+  struct Column {
+    const char* title;
+    double EpochMetrics::*value;
+    std::string (*text)(double);
+    bool always = true;
+  };
+  const Column all[] = {
+      {"training loss", &EpochMetrics::training_loss, loss},      {"accuracy", &EpochMetrics::training_accuracy, per_cent},
+      {"validation loss", &EpochMetrics::validation_loss, loss},  {"accuracy", &EpochMetrics::validation_accuracy, per_cent},
+      {"top-5", &EpochMetrics::validation_top5, per_cent, false}, {"Dice", &EpochMetrics::validation_dice, loss, false},
+      {"IoU", &EpochMetrics::validation_iou, loss, false}};
+  std::vector<Column> columns;
+  for (const Column& column : all) {
+    if (column.always || measured(points(run.epochs, &EpochMetrics::step, column.value))) columns.push_back(column);
+  }
+  std::string html = "<table><tr>";
+  for (const char* const title : {"epoch", "step", "seconds"}) html += concat("<th class=\"number\">", title, "</th>");
+  for (const Column& column : columns) html += concat("<th class=\"number\">", column.title, "</th>");
+  html += "</tr>\n";
   // The first and the last of many.
   constexpr std::size_t head = 5, tail = 25;
   for (std::size_t i = 0; i < run.epochs.size(); ++i) {
     if (run.epochs.size() > head + tail && i == head) {
-      html += concat("<tr><td colspan=\"7\" class=\"note\">", run.epochs.size() - head - tail, " more</td></tr>\n");
+      html += concat("<tr><td colspan=\"", 3 + columns.size(), "\" class=\"note\">", run.epochs.size() - head - tail, " more</td></tr>\n");
       i = run.epochs.size() - tail;
     }
     const EpochMetrics& e = run.epochs[i];
     html += "<tr>" + cell(std::to_string(e.epoch), true) + cell(grouped(e.step), true) + cell(fixed(e.seconds, 1), true);
-    html += cell(loss(e.training_loss), true) + cell(accuracy(e.training_accuracy), true);
-    html += cell(loss(e.validation_loss), true) + cell(accuracy(e.validation_accuracy), true) + "</tr>\n";
+    for (const Column& column : columns) html += cell(column.text(e.*column.value), true);
+    html += "</tr>\n";
   }
   return html + "</table>\n";
+}
+
+/// Dice and IoU of each class, and what it was taken for, darker the more often; of few classes, as more are in the CSV files.
+std::string classes_table(const ConfusionMatrix& confusion) {
+  constexpr std::int64_t most = 40;
+  const std::int64_t shown = std::min(confusion.classes(), most);
+  std::string html = "<table><tr><th>class</th><th class=\"number\">Dice</th><th class=\"number\">IoU</th>";
+  for (std::int64_t c = 0; c < shown; ++c) html += concat("<th class=\"number\">taken for ", c, "</th>");
+  html += "</tr>\n";
+  const auto share = [](double value) { return std::isnan(value) ? std::string() : fixed(value, 4); };
+  for (std::int64_t actual = 0; actual < shown; ++actual) {
+    std::int64_t total = 0;
+    for (std::int64_t c = 0; c < confusion.classes(); ++c) total += confusion.count(actual, c);
+    html +=
+        "<tr>" + cell(std::to_string(actual), false) + cell(share(confusion.dice(actual)), true) + cell(share(confusion.iou(actual)), true);
+    for (std::int64_t c = 0; c < shown; ++c) {
+      const double part = static_cast<double>(confusion.count(actual, c)) / static_cast<double>(std::max<std::int64_t>(total, 1));
+      html += concat("<td class=\"number\" style=\"background: rgba(59, 120, 181, ", fixed(0.6 * part, 3), ")\">",
+                     grouped(confusion.count(actual, c)), "</td>");
+    }
+    html += "</tr>\n";
+  }
+  html += "</table>\n";
+  if (shown < confusion.classes()) html += concat("<p class=\"note\">", confusion.classes() - shown, " more in classes.csv</p>\n");
+  return html;
 }
 
 }  // namespace
@@ -141,13 +189,14 @@ std::string report_html(const RunData& run) {
   html += "<table>\n";
   for (const auto& [name, value] : run.facts) html += concat("<tr><th>", escaped(name), "</th>", cell(value, false), "</tr>\n");
   html += "</table>\n<div class=\"charts\">\n";
-  html += loss_chart(run) + accuracy_chart(run);
+  html += loss_chart(run) + accuracy_chart(run) + overlap_chart(run);
   html += rate_chart(run);
   html += step_chart(run, {.title = "Norm of the gradients", .series = {}, .logarithmic = true}, "norm", &StepMetrics::gradient_norm);
   html += step_chart(run, {.title = "Examples a second", .series = {}, .from_zero = true}, "rate", &StepMetrics::examples_per_second);
   html += "</div>\n";
   if (!run.operators.empty()) html += "<h2>Where the time of a step goes</h2>\n<div class=\"wide\">" + operators_chart(run) + "</div>\n";
   if (!run.memory_picture.empty()) html += "<h2>Memory over a step</h2>\n<div class=\"wide\">" + run.memory_picture + "</div>\n";
+  if (run.confusion) html += "<h2>Classes of the last validation</h2>\n" + classes_table(*run.confusion);
   if (!run.epochs.empty()) html += "<h2>Epochs</h2>\n" + epochs_table(run);
   return html + "</body></html>\n";
 }

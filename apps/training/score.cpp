@@ -1,47 +1,81 @@
 #include "apps/training/score.h"
 
-#include <algorithm>
+#include <cmath>
 
 #include "apps/common/text.h"
 
 namespace frit::apps {
 namespace {
 
-/// Rows whose largest value stands at the target's index.
-std::int64_t count_correct(const Tensor& logits, const Tensor& target) {
-  const std::vector<float> values = logits.to_vector<float>();
-  const std::vector<std::int64_t> classes = target.to_vector<std::int64_t>();
-  const auto width = static_cast<std::ptrdiff_t>(logits.dim(1));
-  std::int64_t correct = 0;
-  auto row = values.begin();
-  for (const std::int64_t expected : classes) {
-    correct += std::max_element(row, row + width) - row == expected;
-    row += width;
-  }
-  return correct;
+constexpr std::int64_t five = 5;
+
+double per_cent(std::int64_t part, std::int64_t whole) {
+  return whole == 0 ? 0 : 100.0 * static_cast<double>(part) / static_cast<double>(whole);
 }
 
 }  // namespace
 
-void Score::add(double loss, std::int64_t examples, std::int64_t correct) {
+Answers count_answers(Model::Task task, const Tensor& logits, const Tensor& target) {
+  if (task == Model::Task::regression) return {};
+  Answers answers{.given = target.elements(), .correct = count_among_largest(logits, target, 1)};
+  if (task == Model::Task::segmentation || logits.dim(1) <= five) return answers;
+  answers.with_five = answers.given;
+  answers.among_five = count_among_largest(logits, target, five);
+  return answers;
+}
+
+void Score::add(double loss, std::int64_t examples, const Answers& answers) {
   loss_sum_ += loss * static_cast<double>(examples);
   examples_ += examples;
-  correct_ += correct;
+  answers_.given += answers.given;
+  answers_.correct += answers.correct;
+  answers_.with_five += answers.with_five;
+  answers_.among_five += answers.among_five;
+}
+
+void Score::measure(const ConfusionMatrix& confusion) {
+  const double dice = confusion.mean_dice(), iou = confusion.mean_iou();
+  if (task_ != Model::Task::segmentation || std::isnan(dice)) return;
+  dice_ = dice;
+  iou_ = iou;
 }
 
 double Score::loss() const { return examples_ == 0 ? 0 : loss_sum_ / static_cast<double>(examples_); }
 
-double Score::accuracy() const { return examples_ == 0 ? 0 : 100.0 * static_cast<double>(correct_) / static_cast<double>(examples_); }
+double Score::accuracy() const { return per_cent(answers_.correct, given()); }
+
+std::optional<double> Score::top5() const {
+  return answers_.with_five == 0 ? std::nullopt : std::optional(per_cent(answers_.among_five, answers_.with_five));
+}
 
 std::string Score::text() const {
-  const std::string loss_text = "loss " + fixed(loss(), 4);
-  return task_ == Model::Task::classification ? loss_text + "  accuracy " + fixed(accuracy(), 2) + " %" : loss_text;
+  const std::string answers = answers_text();
+  return "loss " + fixed(loss(), 4) + (answers.empty() ? "" : "  " + answers);
+}
+
+std::string Score::answers_text() const {
+  if (task_ == Model::Task::regression) return "";
+  std::string text = "accuracy " + fixed(accuracy(), 2) + " %";
+  if (const std::optional<double> five_largest = top5()) text += "  top-5 " + fixed(*five_largest, 2) + " %";
+  if (dice_) text += "  Dice " + fixed(*dice_, 4) + "  IoU " + fixed(*iou_, 4);
+  return text;
 }
 
 void Score::fields(FieldVisitor& v) {
   v.field("loss_sum", loss_sum_);
-  v.field("correct", correct_);
+  v.field("correct", answers_.correct);
   v.field("examples", examples_);
+  v.field("given", answers_.given);
+  v.field("among_five", answers_.among_five);
+  v.field("with_five", answers_.with_five);
+  v.field("dice", dice_);
+  v.field("iou", iou_);
+}
+
+bool Score::plausible() const {
+  const auto share = [](const std::optional<double>& part) { return !part || (*part >= 0 && *part <= 1); };
+  return std::isfinite(loss_sum_) && answers_.correct >= 0 && answers_.correct <= given() && answers_.among_five >= 0 &&
+         answers_.among_five <= answers_.with_five && share(dice_) && share(iou_) && dice_.has_value() == iou_.has_value();
 }
 
 void Readings::start(const Tensor& loss, const Tensor* norm, const Tensor& output, const Tensor& target) {
@@ -50,15 +84,17 @@ void Readings::start(const Tensor& loss, const Tensor* norm, const Tensor& outpu
   reading.loss.start(loss);
   reading.has_norm = norm != nullptr;
   if (reading.has_norm) reading.norm.start(*norm);
-  if (!classifies_) return;
+  if (task_ == Model::Task::regression) return;
   reading.output.start(output);
   reading.target.start(target);
 }
 
-Readings::Taken Readings::take(Score& score) {
+Readings::Taken Readings::take(Score& score, ConfusionMatrix* confusion) {
   const Reading& reading = readings_[taken_++ % readings_.size()];
   const Taken taken{reading.loss.get().item(), reading.has_norm ? reading.norm.get().item() : 0};
-  score.add(taken.loss, reading.examples, classifies_ ? count_correct(reading.output.get(), reading.target.get()) : 0);
+  const bool classes = task_ != Model::Task::regression;
+  score.add(taken.loss, reading.examples, classes ? count_answers(task_, reading.output.get(), reading.target.get()) : Answers());
+  if (classes && confusion != nullptr) confusion->add(reading.output.get(), reading.target.get());
   return taken;
 }
 

@@ -3,41 +3,59 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "frit/core/readback.h"
+#include "frit/models/metrics.h"
 #include "frit/models/model.h"
 
 namespace frit::apps {
 
-/// The mean loss over some examples and, for a classifier, how many were right.
+/// How many answers a batch gave, of a classifier an example, of a segmentation a position, and how many were right; and of classifiers of
+/// more than five classes how often the target was among the five largest.
+struct Answers {
+  std::int64_t given = 0, correct = 0, with_five = 0, among_five = 0;
+};
+Answers count_answers(Model::Task task, const Tensor& logits, const Tensor& target);
+
+/// The mean loss over some examples and, where the targets are classes, how many were right.
 class Score {
  public:
   explicit Score(Model::Task task = Model::Task::regression) : task_(task) {}
 
-  /// One batch: its mean loss, its examples, and how many of them were right.
-  void add(double loss, std::int64_t examples, std::int64_t correct);
+  /// One batch: its mean loss and its examples.
+  void add(double loss, std::int64_t examples, const Answers& answers = {});
+  /// Takes the means of a segmentation over its classes, once all is added.
+  void measure(const ConfusionMatrix& confusion);
   double loss() const;
-  double accuracy() const;  ///< per cent
+  double accuracy() const;                                     ///< per cent
+  std::optional<double> top5() const;                          ///< per cent; of a classifier of more than five classes
+  const std::optional<double>& dice() const { return dice_; }  ///< of 1, of a segmentation that was measured
+  const std::optional<double>& iou() const { return iou_; }
   std::int64_t examples() const { return examples_; }
-  /// "loss 0.3121  accuracy 88.70 %".
+  /// "loss 0.3121  accuracy 88.70 %", and what follows the loss alone, without blanks before it.
   std::string text() const;
+  std::string answers_text() const;
   void fields(FieldVisitor& v);
   /// Whether the numbers, as read from a file, are those of any examples.
-  bool plausible() const { return std::isfinite(loss_sum_) && correct_ >= 0 && correct_ <= examples_; }
+  bool plausible() const;
 
  private:
+  std::int64_t given() const { return task_ == Model::Task::segmentation ? answers_.given : examples_; }
+
   Model::Task task_;
   double loss_sum_ = 0;
-  std::int64_t correct_ = 0;
   std::int64_t examples_ = 0;
+  Answers answers_;
+  std::optional<double> dice_, iou_;
 };
 
 /// What the host takes note of each batch, on its way there: the loss, in training the norm of the gradients, and of a classifier the
 /// outputs and targets. From a GPU it is taken while the next batch is at work, so that it never waits.
 class Readings {
  public:
-  Readings(Model::Task task, Device device) : classifies_(task == Model::Task::classification), ahead_(device == Device::cpu() ? 0u : 1u) {}
+  Readings(Model::Task task, Device device) : task_(task), ahead_(device == Device::cpu() ? 0u : 1u) {}
 
   /// `norm` may be null.
   void start(const Tensor& loss, const Tensor* norm, const Tensor& output, const Tensor& target);
@@ -49,8 +67,8 @@ class Readings {
   struct Taken {
     double loss, norm;
   };
-  /// Adds the oldest to the score.
-  Taken take(Score& score);
+  /// Adds the oldest to the score and, if it is there, the matrix.
+  Taken take(Score& score, ConfusionMatrix* confusion = nullptr);
 
  private:
   struct Reading {
@@ -59,7 +77,7 @@ class Readings {
     Readback loss, norm, output, target;
   };
 
-  bool classifies_;
+  Model::Task task_;
   std::size_t ahead_;
   std::array<Reading, 2> readings_;
   std::size_t started_ = 0, taken_ = 0;

@@ -111,16 +111,19 @@ void Training::run() {
   }
 }
 
+Bindings Training::inputs_of(const Batch& batch) const {
+  return with_content_of(source_, [&] { return batch_inputs(model_, batch[0], batch[1], options_.settings.dtype); });
+}
+
 void Training::train_epoch() {
   const std::int64_t size = data_.dataset().size(), before = learnt_.examples(), epoch = position_.epoch;
-  Progress progress(concat("epoch ", epoch + 1, '/', options_.settings.epochs),
-                    model_.task == Model::Task::classification ? "images" : "examples", size - before, size * options_.settings.epochs,
-                    size * epoch + before, options_.quiet);
+  Progress progress(concat("epoch ", epoch + 1, '/', options_.settings.epochs), model_.has_classes() ? "images" : "examples", size - before,
+                    size * options_.settings.epochs, size * epoch + before, options_.quiet);
   Readings readings(model_.task, options_.device);
   std::deque<double> rates;  // of the steps that are not taken yet
   const auto take = [&] {
     const std::int64_t examples = learnt_.examples();
-    const Readings::Taken taken = readings.take(learnt_);
+    const Readings::Taken taken = with_content_of(source_, [&] { return readings.take(learnt_); });
     const auto pending = static_cast<std::int64_t>(readings.pending());
     if (options_.record != nullptr) {
       options_.record->add({.step = step_.position().batches - pending,
@@ -137,7 +140,7 @@ void Training::train_epoch() {
   data_.set_epoch(epoch, position_.batch);
   for (const Batch& batch : data_) {
     if (interrupt_signal() != 0) break;
-    const Bindings inputs = batch_inputs(model_, batch[0], batch[1], options_.settings.dtype);
+    const Bindings inputs = inputs_of(batch);
     rates.push_back(step_.learning_rate());
     if (options_.record != nullptr) options_.record->step_begins();
     const Tensor& loss = with_content_of(source_, [&]() -> decltype(auto) { return step_.start(inputs); });
@@ -170,12 +173,15 @@ bool Training::finish_epoch(std::chrono::steady_clock::time_point start) {
     std::cerr << "  |  " << fixed(seconds, 2) << " s" << std::endl;
   }
   if (options_.record != nullptr) {
-    const bool classes = model_.task == Model::Task::classification;
+    const bool classes = model_.has_classes();
     EpochMetrics metrics{.epoch = epoch, .step = step_.position().batches, .training_loss = learnt_.loss()};
     if (classes) metrics.training_accuracy = learnt_.accuracy() / 100;
     if (validation_ != nullptr) metrics.validation_loss = measured.loss();
     if (classes && validation_ != nullptr) metrics.validation_accuracy = measured.accuracy() / 100;
-    options_.record->add(metrics);
+    if (const std::optional<double> top5 = measured.top5()) metrics.validation_top5 = *top5 / 100;
+    metrics.validation_dice = measured.dice().value_or(not_measured);
+    metrics.validation_iou = measured.iou().value_or(not_measured);
+    options_.record->add(metrics, confusion_);
   }
   step_.observe(score_.loss());
   const bool best = score_.loss() < position_.best;
@@ -193,15 +199,22 @@ bool Training::finish_epoch(std::chrono::steady_clock::time_point start) {
 Score Training::validate() {
   Score score(model_.task);
   if (validation_ == nullptr) return score;
+  confusion_.reset();
+  ConfusionMatrix* confusion = nullptr;
   Readings readings(model_.task, options_.device);
+  const auto take = [&] { with_content_of(source_, [&] { readings.take(score, confusion); }); };
   for (const Batch& batch : *validation_) {
     if (interrupt_signal() != 0) break;
-    const Bindings inputs = batch_inputs(model_, batch[0], batch[1], options_.settings.dtype);
+    const Bindings inputs = inputs_of(batch);
     const graph::Executable& result = with_content_of(source_, [&]() -> decltype(auto) { return validation_program_.run(inputs); });
-    readings.start(result.output("loss"), nullptr, result.output(output_name), inputs.at("target"));
-    if (readings.full()) readings.take(score);
+    const Tensor& output = result.output(output_name);
+    const bool counts = model_.has_classes() && output.dim(1) <= ConfusionMatrix::most_classes;
+    if (counts && !confusion_) confusion = &confusion_.emplace(output.dim(1));
+    readings.start(result.output("loss"), nullptr, output, inputs.at("target"));
+    if (readings.full()) take();
   }
-  while (readings.pending() > 0) readings.take(score);
+  while (readings.pending() > 0) take();
+  if (confusion_) score.measure(*confusion_);
   return score;
 }
 
@@ -285,7 +298,7 @@ void Training::diverged(double loss, double norm, std::int64_t later) {
   step_.return_to(before);
   data_.set_epoch(position_.epoch, position_.batch);
   const Batch& batch = *data_.begin();
-  const Bindings inputs = batch_inputs(model_, batch[0], batch[1], options_.settings.dtype);
+  const Bindings inputs = inputs_of(batch);
   graph::Executable& executable = step_.compile(types_of(inputs));
   const std::string folder = options_.run_directory.empty() ? "" : concat(options_.run_directory, "/not-finite-step-", before + 1);
   if (!folder.empty()) write_bundle(folder, step_, checkpoint_data(), executable, inputs);

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "apps/report/run_record.h"
@@ -74,9 +75,12 @@ class Training {
   const Graph& compiled_graph();
   /// Of the last whole epoch: on the validation set, or without one on the examples as they were learnt.
   const Score& score() const { return score_; }
+  /// Of the last validation in this process, where the targets are classes, not too many.
+  const std::optional<ConfusionMatrix>& confusion() const { return confusion_; }
   std::int64_t parameter_count() const;
 
  private:
+  Bindings inputs_of(const Batch& batch) const;
   void train_epoch();
   bool finish_epoch(std::chrono::steady_clock::time_point start);
   Score validate();
@@ -96,6 +100,7 @@ class Training {
   RunPosition position_;
   Score learnt_;  // in the epoch that runs
   Score score_;
+  std::optional<ConfusionMatrix> confusion_;
 };
 
 }  // namespace frit::apps

@@ -1,5 +1,7 @@
 #include "apps/training/training_graph.h"
 
+#include <cmath>
+
 #include "frit/ops/loss/loss.h"
 
 namespace frit::apps {
@@ -11,7 +13,15 @@ TensorType batch_type(const Dataset::Field& field, std::int64_t batch_size) {
   return {field.dtype, shape};
 }
 
-bool classifies(const Model& model) { return model.task == Model::Task::classification; }
+/// Classes as whole numbers: a volume may hold them as floats.
+Tensor as_classes(const Tensor& target) {
+  if (is_floating(target.dtype())) {
+    for (const double value : target.to_vector<double>()) {
+      require(value == std::floor(value) && std::isfinite(value), "the targets are classes, expected whole numbers, got ", value);
+    }
+  }
+  return target.to(DType::i64);
+}
 
 }  // namespace
 
@@ -31,15 +41,16 @@ Value build_loss(Graph& graph, const Model& model, const BatchTypes& batch, DTyp
       return other;
     });
   }
-  const Shape expected = classifies(model) ? Shape{input[0]} : output.shape();
+  const Shape expected = model.target_shape(output.shape());
   require(target == expected, "the targets of a batch have shape ", target, ", the model needs ", expected);
-  require(!classifies(model) || !is_floating(batch.target.dtype), "the targets are ", batch.target.dtype, ", a classifier needs integers");
-  if (classifies(model)) return cross_entropy(output, graph.input("target", target, DType::i64));
+  const bool whole = !is_floating(batch.target.dtype) || model.task != Model::Task::classification;
+  require(whole, "the targets are ", batch.target.dtype, ", a classifier needs integers");
+  if (model.has_classes()) return cross_entropy(output, graph.input("target", target, DType::i64));
   return mean_squared_error(output, graph.input("target", target, dtype));
 }
 
 std::map<std::string, Tensor> batch_inputs(const Model& model, const Tensor& input, const Tensor& target, DType dtype) {
-  return {{"input", input.to(dtype)}, {"target", target.to(classifies(model) ? DType::i64 : dtype)}};
+  return {{"input", input.to(dtype)}, {"target", model.has_classes() ? as_classes(target) : target.to(dtype)}};
 }
 
 std::map<std::string, TensorType> types_of(const std::map<std::string, Tensor>& inputs) {

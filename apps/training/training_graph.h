@@ -18,7 +18,8 @@ struct BatchTypes {
 /// "target", its output "output". Throws ErrorKind::argument for a batch that does not fit the model.
 Value build_loss(Graph& graph, const Model& model, const BatchTypes& batch, DType dtype);
 
-/// A batch in the dtypes of that graph; the tensors themselves where they have them.
+/// A batch in the dtypes of that graph; the tensors themselves where they have them. Throws ErrorKind::argument for classes that are no
+/// whole numbers.
 std::map<std::string, Tensor> batch_inputs(const Model& model, const Tensor& input, const Tensor& target, DType dtype);
 
 /// What a program is compiled for, for such inputs.

@@ -100,25 +100,29 @@ std::shared_ptr<Dataset> read_file(const std::string& path, const ReadOptions& o
   return with_input_and_target(path, is_zip(path) ? read_npz_dataset(path) : read_safetensors_dataset(path));
 }
 
-enum class Format { arrays, mnist, volumes, images, unknown };
+enum class Format { arrays, mnist, volumes, masks, images, unknown };
 
 Format format_of(const std::string& folder) {
   if (exists(folder + "/inputs.npy")) return Format::arrays;
   if (has_mnist_files(folder, Split::train) || has_mnist_files(folder, Split::test)) return Format::mnist;
   if (has_nifti_files(folder)) return Format::volumes;
+  if (has_mask_files(folder)) return Format::masks;
   return has_folders(folder) ? Format::images : Format::unknown;
 }
 
 std::shared_ptr<Dataset> read_folder(const std::string& path, Split split, const ReadOptions& options) {
   const Format format = format_of(path);
   if (format == Format::unknown) {
-    bad(path, "holds no data: expected inputs.npy and targets.npy, MNIST files, inputs.nii and targets.nii, or a folder of images a class");
+    bad(path,
+        "holds no data: expected inputs.npy and targets.npy, MNIST files, inputs.nii and targets.nii, folders images and masks, or a "
+        "folder of images a class");
   }
-  check_options(path, options, format == Format::images, format == Format::volumes);
+  check_options(path, options, format == Format::images || format == Format::masks, format == Format::volumes);
   switch (format) {
     case Format::arrays: return read_npy_dataset(path + "/inputs.npy", path + "/targets.npy");
     case Format::mnist: return read_mnist_dataset(path, split);
     case Format::volumes: return read_nifti_dataset(path, options.patches);
+    case Format::masks: return read_mask_dataset(path, options.image_size);
     default: return std::make_shared<ImageDataset>(path, options.image_size, options.classes);
   }
 }

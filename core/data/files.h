@@ -26,8 +26,9 @@ std::shared_ptr<Dataset> read_npy_dataset(const std::string& inputs, const std::
 std::shared_ptr<Dataset> read_npz_dataset(const std::string& path);
 std::shared_ptr<Dataset> read_safetensors_dataset(const std::string& path);
 
-/// PNG and JPEG images in one folder a class: f32 "input" (1 or 3,H,W) in [0, 1] and i64 "target", the class's place among the folders' names in the
-/// order of their bytes. Grey images among coloured ones are given three equal channels. Images are decoded when a batch is read.
+/// PNG and JPEG images in one folder a class: f32 "input" (1 or 3,H,W) in [0, 1] and i64 "target", the class's place among the folders'
+/// names in the order of their bytes. Grey images among coloured ones are given three equal channels. Images are decoded when a batch is
+/// read.
 class ImageDataset final : public Dataset {
  public:
   /// All images must have one size, unless an `image_size` (H, W) is given, to which they are brought: each pixel is the mean of what it
@@ -53,6 +54,14 @@ class ImageDataset final : public Dataset {
   std::vector<Field> fields_;
 };
 
+/// PNG and JPEG images in `folder`/images, and in `folder`/masks a PNG image of each one's name and size, grey or with a palette, whose
+/// numbers are classes: f32 "input" (1 or 3,H,W) as of ImageDataset, and i64 "target" (H,W). With an `image_size` (H, W) a mask takes the
+/// class at the nearest place.
+std::shared_ptr<Dataset> read_mask_dataset(const std::string& folder, const Shape& image_size = {});
+
+/// Whether the folder has folders images and masks.
+bool has_mask_files(const std::string& folder);
+
 /// Volumes in NIfTI files, f32 "input" (1,D,H,W) and what is true of each voxel, f32 "target" (D,H,W): of `folder`, either inputs.nii and
 /// targets.nii, or as many pairs of files with the same name in its folders inputs and targets, .nii or .nii.gz. Without a patch size the
 /// volumes are the examples and must have one size; otherwise their patches are.
@@ -62,8 +71,8 @@ std::shared_ptr<Dataset> read_nifti_dataset(const std::string& folder, const Pat
 bool has_nifti_files(const std::string& folder);
 
 struct ReadOptions {
-  Shape image_size = {};                  ///< of ImageDataset
-  std::vector<std::string> classes = {};  ///< likewise; for a part for testing those of the training part, unless given
+  Shape image_size = {};                  ///< of ImageDataset and read_mask_dataset
+  std::vector<std::string> classes = {};  ///< of ImageDataset; for a part for testing those of the training part, unless given
   PatchOptions patches = {};              ///< of read_nifti_dataset
 };
 
@@ -76,13 +85,13 @@ struct ReadOptions {
 /// was meant says what is wrong, and otherwise a .npy file is expected. Throws ErrorKind::format, ErrorKind::file_system, and what `check`
 /// throws of the shape.
 Tensor read_examples(const std::string& path, const ShapeCheck& check = {});
-/// The files of a folder that are called so: .npy, .png, .jpg, .jpeg, .nii, .nii.gz and MNIST's ...idx3-ubyte, with or without .gz; hidden ones are left
-/// out. In the order of their names' bytes. Throws ErrorKind::file_system if there are none.
+/// The files of a folder that are called so: .npy, .png, .jpg, .jpeg, .nii, .nii.gz and MNIST's ...idx3-ubyte, with or without .gz; hidden
+/// ones are left out. In the order of their names' bytes. Throws ErrorKind::file_system if there are none.
 std::vector<std::string> example_files(const std::string& folder);
 
 /// "input" and "target" from what is there: a .safetensors or .npz file, or a folder with inputs.npy and targets.npy, with MNIST files,
-/// with volumes as in read_nifti_dataset, with a folder of images a class; or a folder with two of these, called train and test (or
-/// val). Throws ErrorKind::argument for options that do not go with the format.
+/// with volumes as in read_nifti_dataset, with images and masks as in read_mask_dataset, with a folder of images a class; or a folder with
+/// two of these, called train and test (or val). Throws ErrorKind::argument for options that do not go with the format.
 std::shared_ptr<Dataset> read_dataset(const std::string& path, Split split = Split::train, const ReadOptions& options = {});
 /// What read_dataset may read there: the file, or of a folder the files below it that are called as data are.
 std::vector<std::string> dataset_files(const std::string& path);

@@ -78,7 +78,11 @@ TEST_F(Report, CsvReadsBackTheSame) {
   const std::string epochs = epochs_csv({{.epoch = 1, .step = 9, .seconds = 1.5, .training_loss = 0.5, .validation_accuracy = 0.875}});
   EXPECT_EQ(epochs_csv(parse_epochs_csv(epochs, "epochs.csv", damage)), epochs);
   EXPECT_EQ(damage, "");
-  EXPECT_TRUE(has(epochs, "\n1,9,1.5,0.5,,,0.875\n")) << epochs;
+  EXPECT_TRUE(has(epochs, "\n1,9,1.5,0.5,,,0.875,,,\n")) << epochs;
+  const std::string of_old =
+      "epoch,step,seconds,training_loss,training_accuracy,validation_loss,validation_accuracy\n1,9,1.5,0.5,,,0.875\n";
+  EXPECT_EQ(epochs_csv(parse_epochs_csv(of_old, "epochs.csv", damage)), epochs) << "of frits that did not measure Dice";
+  EXPECT_EQ(damage, "");
 }
 
 TEST_F(Report, DamagedLinesOfCsvAreLeftOutAndNamed) {

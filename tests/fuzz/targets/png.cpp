@@ -5,6 +5,10 @@
 
 namespace frit {
 
-FRIT_FUZZ_TARGET(png, fuzzing::mutate_png) { read_png(MemoryInput(std::as_bytes(std::span(bytes)), "input")); }
+/// As an image, and what is one as a mask too.
+FRIT_FUZZ_TARGET(png, fuzzing::mutate_png) {
+  read_png(MemoryInput(std::as_bytes(std::span(bytes)), "input"));
+  read_png_classes(fuzzing::path_of(bytes));
+}
 
 }  // namespace frit
