@@ -1,5 +1,5 @@
 #include "frit/ops/convolution/convolution.h"
-#include "frit/ops/shape/unit_axis.h"
+#include "frit/ops/shape/image_axes.h"
 
 namespace frit {
 namespace {

@@ -6,7 +6,7 @@
 #include "frit/ops/elementwise/arithmetic.h"
 #include "frit/ops/elementwise/compare.h"
 #include "frit/ops/elementwise/pointwise.h"
-#include "frit/ops/shape/shape_ops.h"
+#include "frit/ops/shape/image_axes.h"
 
 namespace frit {
 
@@ -29,9 +29,7 @@ Value prelu(Value x, Value weight) {
   const std::int64_t channels = x.rank() < 2 ? 1 : x.dim(1);
   require(weight.rank() == 1 && (weight.dim(0) == 1 || weight.dim(0) == channels), "prelu: weight must have shape 1 or ", channels,
           ", got ", weight.shape(), " (input ", x.shape(), ")");
-  Shape along_channels = Dims::filled(std::max(1, x.rank() - 1), 1);
-  along_channels[0] = weight.dim(0);
-  return where(greater(x, 0.0), x, reshape(weight, along_channels) * x);
+  return where(greater(x, 0.0), x, ops::along_channels(weight, x.rank()) * x);
 }
 
 namespace ops {

@@ -3,35 +3,26 @@
 #include "frit/ops/loss/loss.h"
 #include "frit/ops/reduction/reduction.h"
 #include "frit/ops/reduction/take_along_axis.h"
-#include "frit/ops/shape/shape_ops.h"
+#include "frit/ops/shape/image_axes.h"
 
 namespace frit {
 namespace {
 
-/// (C) to stand against (N, C, ...).
-Value along_channels(Value numbers, int rank) {
-  Shape shape = Dims::filled(rank - 1, 1);
-  shape[0] = numbers.dim(0);
-  return reshape(numbers, shape);
-}
-
-void require_operands(Value scores, Value target, const ClassLossOptions& o) {
+void require_operands(const char* name, Value scores, Value target, const ClassLossOptions& o) {
   Shape expected = scores.shape();
-  require(scores.rank() >= 2, "nll_loss: scores must be (N, C, ...), got ", expected);
+  require(scores.rank() >= 2, name, ": scores must be (N, C, ...), got ", expected);
   expected.erase(1);
-  require((target.dtype() == DType::i64 || target.dtype() == DType::i32) && target.shape() == expected, "nll_loss: target is ",
-          target.type(), ", scores ", scores.shape(), " need i64 ", expected);
+  require((target.dtype() == DType::i64 || target.dtype() == DType::i32) && target.shape() == expected, name, ": target is ", target.type(),
+          ", scores ", scores.shape(), " need i64 ", expected);
   const TensorType weights{scores.dtype(), {scores.dim(1)}};
   if (o.class_weights) {
-    require(o.class_weights.type() == weights, "nll_loss: class_weights must be ", weights, ", got ", o.class_weights.type());
+    require(o.class_weights.type() == weights, name, ": class_weights must be ", weights, ", got ", o.class_weights.type());
   }
-  require(o.label_smoothing >= 0 && o.label_smoothing <= 1, "nll_loss: label_smoothing must be in [0, 1], got ", o.label_smoothing);
+  require(o.label_smoothing >= 0 && o.label_smoothing <= 1, name, ": label_smoothing must be in [0, 1], got ", o.label_smoothing);
 }
 
-}  // namespace
-
-Value nll_loss(Value log_probabilities, Value target, const ClassLossOptions& o) {
-  require_operands(log_probabilities, target, o);
+/// Of operands that fit.
+Value class_loss(Value log_probabilities, Value target, const ClassLossOptions& o) {
   const Value counts = o.ignore_index ? not_equal(target, static_cast<double>(*o.ignore_index)) : Value{};
   const auto counted = [&](Value x) { return counts ? where(counts, x, 0.0) : x; };
   const Value places = cast(counted(target), DType::i64);
@@ -39,7 +30,7 @@ Value nll_loss(Value log_probabilities, Value target, const ClassLossOptions& o)
 
   Value scores = -log_probabilities, weights;
   if (o.class_weights) {
-    const Value for_each = along_channels(o.class_weights, scores.rank());
+    const Value for_each = ops::along_channels(o.class_weights, scores.rank());
     weights = of_target(expand(for_each, scores.shape()));
     scores = scores * for_each;
   }
@@ -52,9 +43,17 @@ Value nll_loss(Value log_probabilities, Value target, const ClassLossOptions& o)
   return sum(losses) / sum(weights ? counted(weights) : cast(counts, losses.dtype()));
 }
 
+}  // namespace
+
+Value nll_loss(Value log_probabilities, Value target, const ClassLossOptions& options) {
+  require_operands("nll_loss", log_probabilities, target, options);
+  return class_loss(log_probabilities, target, options);
+}
+
 Value cross_entropy(Value logits, Value target, const ClassLossOptions& o) {
   if (!o.class_weights && !o.ignore_index && o.label_smoothing == 0) return cross_entropy(logits, target, o.reduction);
-  return nll_loss(log_softmax(logits, 1), target, o);
+  require_operands("cross_entropy", logits, target, o);
+  return class_loss(log_softmax(logits, 1), target, o);
 }
 
 }  // namespace frit

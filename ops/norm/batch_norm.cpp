@@ -2,7 +2,7 @@
 #include "frit/ops/elementwise/unary.h"
 #include "frit/ops/norm/norm.h"
 #include "frit/ops/norm/norm_core.h"
-#include "frit/ops/shape/shape_ops.h"
+#include "frit/ops/shape/image_axes.h"
 
 namespace frit {
 
@@ -47,13 +47,6 @@ ChannelAffine channel_affine(std::span<const Value> inputs, const Attributes& at
   const DType dtype = inputs[0].dtype(), wide = running_mean.dtype();
   const Value factor = cast(inputs[1], wide) / sqrt(running_variance + attributes.as<BatchNormAttributes>().eps);
   return {cast(factor, dtype), cast(cast(inputs[2], wide) - running_mean * factor, dtype)};
-}
-
-/// (C) as it broadcasts to (N, C, ...).
-Value along_channels(Value x, int rank) {
-  Shape shape = Dims::filled(rank - 1, 1);
-  shape[0] = x.dim(0);
-  return reshape(x, shape);
 }
 
 Values at_inference(Emitter&, std::span<const Value> inputs, const Attributes& attributes) {

@@ -1,5 +1,5 @@
 #include "frit/ops/pool/pool.h"
-#include "frit/ops/shape/unit_axis.h"
+#include "frit/ops/shape/image_axes.h"
 
 namespace frit {
 namespace {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <algorithm>
+
 #include "frit/ops/shape/shape_ops.h"
 
 namespace frit::ops {
@@ -17,6 +19,13 @@ inline Value without_unit_axis(Value x) { return squeeze(x, {2}); }
 inline Dims after_unit(const Dims& option, std::int64_t unit, const char* what, const char* name) {
   require(option.rank() <= 1, what, ": ", name, " has ", option.rank(), " numbers, expected 1");
   return option.empty() ? Dims{} : Dims{unit, option[0]};
+}
+
+/// (C) as it broadcasts to (N, C, ...) of this rank.
+inline Value along_channels(Value x, int rank) {
+  Shape shape = Dims::filled(std::max(1, rank - 1), 1);
+  shape[0] = x.dim(0);
+  return reshape(x, shape);
 }
 
 }  // namespace frit::ops
