@@ -33,10 +33,15 @@ Value padded(const Scope& scope, Value input, const Convolution& layer, Dims& pa
   padding = for_axes(scope, "padding", layer.padding, axes, 0);
   Dims before = Dims::filled(input.rank(), 0), after = before;
   for (int axis = 0; axis < axes; ++axis) {
-    const std::int64_t total = layer.same_padding ? dilation[axis] * (kernel[axis] - 1) : 2 * padding[axis];
-    padding[axis] = zeros ? total / 2 : 0;
-    before[axis + 2] = total / 2 - padding[axis];
-    after[axis + 2] = total - total / 2 - padding[axis];
+    std::int64_t first = padding[axis], last = padding[axis];
+    if (layer.same_padding) {
+      const std::int64_t total = std::min<std::int64_t>(dilation[axis], INT32_MAX) * (kernel[axis] - 1);
+      first = total / 2;
+      last = total - first;
+    }
+    padding[axis] = zeros ? first : 0;
+    before[axis + 2] = first - padding[axis];
+    after[axis + 2] = last - padding[axis];
   }
   return before == Dims::filled(input.rank(), 0) && after == before ? input : pad(input, before, after, layer.padding_mode);
 }

@@ -45,6 +45,7 @@ Value adaptive_pool(const char* name, Value input, const Dims& output_size, cons
 }
 
 Value maximum_of(Value x, int axis, const Windows& windows) {
+  require(windows.to <= 1 << 16, "adaptive_max_pool: axis ", axis, " would be made of ", windows.to, " slices, at most 65536 are taken");
   Values parts;
   for (std::int64_t o = 0; o < windows.to; ++o) {
     parts.push_back(max(slice(x, axis, windows.begin(o), windows.end(o)), Dims{axis}, /*keep_dims=*/true));
@@ -53,7 +54,7 @@ Value maximum_of(Value x, int axis, const Windows& windows) {
 }
 
 Value mean_of(Value x, int axis, const Windows& windows) {
-  ops::Matrix matrix{windows.to, windows.from};
+  ops::Matrix matrix("adaptive_avg_pool", windows.to, windows.from);
   for (std::int64_t o = 0; o < windows.to; ++o) {
     const std::int64_t begin = windows.begin(o), end = windows.end(o);
     for (std::int64_t i = begin; i < end; ++i) matrix.at(o, i) = 1 / static_cast<double>(end - begin);

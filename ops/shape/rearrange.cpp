@@ -84,7 +84,8 @@ Value tile(Value x, const Dims& times) {
     require(times[axis] >= 0, "tile: times must not be negative, got ", times);
     Shape shape = x.shape();
     const std::int64_t outer = elements_before(shape, axis), inner = shape[axis] * elements_after(shape, axis);
-    shape[axis] *= times[axis];
+    const bool overflow = __builtin_mul_overflow(shape[axis], times[axis], &shape[axis]);
+    require(!overflow, "tile: axis ", axis, " would be longer than 2^63 - 1");
     if (times[axis] == 1) continue;
     const Value apart = reshape_around(x, axis, {outer, 1, inner});
     x = reshape_around(expand(apart, {axis > 0 ? -1 : outer, times[axis], inner}), axis, shape);

@@ -63,7 +63,7 @@ std::vector<double> weights_at(double t, ResizeMode mode) {
 }
 
 ops::Matrix interpolation(const Axis& axis, const ResizeOptions& o) {
-  ops::Matrix matrix{axis.to, axis.from};
+  ops::Matrix matrix("resize", axis.to, axis.from);
   const double step = axis.step(o.align_corners);
   for (std::int64_t row = 0; row < axis.to; ++row) {
     const auto place = static_cast<double>(row);

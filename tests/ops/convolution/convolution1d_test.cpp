@@ -32,6 +32,8 @@ TEST(AdaptivePool, RefusesWhatDoesNotFit) {
               adaptive_max_pool(graph.input("y", {2, 3}), {1});
             }),
             "adaptive_max_pool: input must be (N, C, ...) with 1 to 3 image axes, got 2x3");
+  EXPECT_EQ(message_of([&] { adaptive_max_pool(x, {70000}); }),
+            "adaptive_max_pool: axis 3 would be made of 70000 slices, at most 65536 are taken");
 }
 
 TEST(Attention, RefusesWhatDoesNotFit) {

@@ -30,6 +30,7 @@ TEST(Rearrange, RefusesWhatDoesNotFit) {
   EXPECT_EQ(message_of([&] { select(x, 1, 3); }), "select: index 3 is outside [-3, 3) (input 2x3)");
   EXPECT_EQ(message_of([&] { tile(x, {2}); }), "tile: expected 2 numbers, got 1 (input 2x3)");
   EXPECT_EQ(message_of([&] { tile(x, {1, -1}); }), "tile: times must not be negative, got 1x-1");
+  EXPECT_EQ(message_of([&] { tile(x, {1, INT64_MAX}); }), "tile: axis 1 would be longer than 2^63 - 1");
   EXPECT_EQ(message_of([&] { flip(x, 2); }), "flip: axis 2 is outside [-2, 2)");
   EXPECT_EQ(message_of([&] { roll(x, 1, -3); }), "roll: axis -3 is outside [-2, 2)");
 }
@@ -74,6 +75,8 @@ TEST(Resize, RefusesWhatDoesNotFit) {
   EXPECT_EQ(message_of([&] { resize(x, {.size = {2, 2, 2}}); }), "resize: size has 3 numbers, expected 1 or 2 (input 1x2x4x6)");
   EXPECT_EQ(message_of([&] { resize(x, {.scale_factor = {1, -2}}); }), "resize: scale_factor must be above 0, got -2");
   EXPECT_EQ(message_of([&] { resize(x, {.scale_factor = {0.1}}); }), "resize: axis 2 of 4 cannot become 0 (input 1x2x4x6)");
+  EXPECT_EQ(message_of([&] { resize(x, {.size = {INT64_MAX}, .mode = ResizeMode::linear}); }),
+            "resize: a matrix of 9223372036854775807 times 4 numbers is too large");
   EXPECT_EQ(message_of([&] { resize(graph.input("y", {2, 3}), {.size = {2}}); }), "resize: input must be (N, C, ...), got 2x3");
 }
 
