@@ -1,4 +1,5 @@
 #include "frit/ops/linear/attention.h"
+
 #include "ops/elementwise/evaluation.h"
 
 namespace frit {

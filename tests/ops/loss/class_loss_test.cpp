@@ -19,7 +19,8 @@ TEST(ClassLoss, RefusesWhatDoesNotFit) {
   EXPECT_EQ(message_of([&] { nll_loss(graph.input("y", {2}), t); }), "nll_loss: scores must be (N, C, ...), got 2");
   EXPECT_EQ(message_of([&] { cross_entropy(x, t, {.class_weights = graph.input("w", {2})}); }),
             "cross_entropy: class_weights must be f32 3, got f32 2");
-  EXPECT_EQ(message_of([&] { cross_entropy(x, t, {.label_smoothing = 1.5}); }), "cross_entropy: label_smoothing must be in [0, 1], got 1.5");
+  EXPECT_EQ(message_of([&] { cross_entropy(x, t, {.label_smoothing = 1.5}); }),
+            "cross_entropy: label_smoothing must be in [0, 1], got 1.5");
   EXPECT_EQ(message_of([&] {
               evaluate([](const Values& v) { return nll_loss(v[0], v[1]); }, {Tensor::zeros({1, 3}), Tensor::full({1}, 3, DType::i64)});
             }),
