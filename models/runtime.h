@@ -39,6 +39,7 @@
 #include "frit/models/nn_attention.h"
 #include "frit/models/predictor.h"
 #include "frit/models/reference.h"
+#include "frit/models/sliding_window.h"
 #include "frit/ops/convolution/convolution.h"
 #include "frit/ops/elementwise/activation.h"
 #include "frit/ops/elementwise/arithmetic.h"

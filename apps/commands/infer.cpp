@@ -15,9 +15,12 @@
 #include "apps/serving/comparison.h"
 #include "apps/serving/inference.h"
 #include "apps/serving/stages.h"
+#include "apps/training/score.h"
 #include "frit/core/data/files.h"
 #include "frit/core/io/file.h"
+#include "frit/core/io/nifti.h"
 #include "frit/core/io/npy.h"
+#include "frit/core/io/png.h"
 #include "frit/core/numerics.h"
 #include "frit/core/text.h"
 #include "frit/core/thread_pool.h"
@@ -34,7 +37,10 @@ constexpr const char* standard_stream = "-";
 struct InferArguments {
   std::string model, config, input, output, reference;
   Tolerance tolerance;
-  std::int64_t batch_size = 64, queue = 16;
+  std::optional<std::int64_t> batch_size;
+  std::int64_t queue = 16;
+  Shape window;
+  std::optional<double> overlap;
   int warmup = 0;
   std::uint64_t seed = 0;
   DType dtype = DType::f32, precision = DType::f32;
@@ -43,6 +49,16 @@ struct InferArguments {
   bool quiet = false, json = false, timing = false;
   RunOptions run;
 };
+
+/// Windows of volumes are large: one at a time, unless it is said.
+std::int64_t batch_size(const InferArguments& a) { return a.batch_size.value_or(a.window.empty() ? 64 : 1); }
+
+/// What the model is given of an array of this shape: all of its rows, or windows of its images.
+Shape model_input(const InferArguments& a, Shape shape) {
+  if (shape.rank() != a.window.rank() + 2) return shape;
+  std::copy(a.window.begin(), a.window.end(), shape.begin() + 2);
+  return shape;
+}
 
 bool streams(const InferArguments& a) { return a.input == standard_stream; }
 
@@ -73,8 +89,31 @@ std::vector<std::string> partners(const InferArguments& a, const std::string& pa
   return files;
 }
 
+bool is_volume_name(const std::string& name) { return name.ends_with(".nii") || name.ends_with(".nii.gz"); }
+
+/// What the output of an input should be: of b.jpg in a folder b.npy, or else a mask, b.png or b.nii.gz.
+std::string reference_of(const InferArguments& a, const std::string& path, const std::string& input) {
+  const std::string array = partner(a, path, input);
+  std::error_code error;
+  if (!is_folder(a.input) || fs::exists(array, error)) return array;
+  for (const char* const ending : {".png", ".nii", ".nii.gz"}) {
+    const std::string mask = fs::path(array).replace_extension(ending).string();
+    if (fs::exists(mask, error)) return mask;
+  }
+  return array;
+}
+
+std::vector<std::string> references(const InferArguments& a, const std::string& path) {
+  std::vector<std::string> files;
+  if (path.empty()) return files;
+  for (const std::string& input : input_files(a)) files.push_back(reference_of(a, path, input));
+  return files;
+}
+
 /// Before anything is read or computed.
 void check_arguments(const InferArguments& a) {
+  require(!a.overlap || !a.window.empty(), "--overlap goes with --window");
+  for (const std::int64_t size : a.window) require(size > 0, "--window: expected sizes from 1 on, got ", a.window);
   require(!a.output.empty() || !a.reference.empty(), "one of --output and --ref is required");
   require(!streams(a) || a.output == standard_stream, "--input - is a stream of arrays, and goes with --output -");
   require(!streams(a) || a.reference.empty(), "--ref does not go with --input -");
@@ -94,7 +133,7 @@ void check_arguments(const InferArguments& a) {
     remove_stale_temporaries(output);
     check_writable(output);
   }
-  for (const std::string& reference : partners(a, a.reference)) FileInput(reference, "a .npy file");
+  for (const std::string& reference : references(a, a.reference)) FileInput(reference, "a .npy file or a mask");
 }
 
 std::int64_t count_nan(const Tensor& tensor) {
@@ -128,8 +167,8 @@ class Remarks {
 
 /// The forward graph for batches of the job's examples.
 Graph inference_graph(const InferArguments& a, const Model& model, const Job& job) {
-  Shape shape = job.input.shape();
-  shape[0] = std::min(shape[0], a.batch_size);
+  Shape shape = model_input(a, job.input.shape());
+  shape[0] = a.window.empty() ? std::min(shape[0], batch_size(a)) : batch_size(a);
   return graph::for_inference(forward_graph(model, shape, a.dtype));
 }
 
@@ -150,7 +189,7 @@ std::shared_ptr<State> load_parameters(const InferArguments& a, const ModelSourc
 /// Where arrays come from: one file after another, or standard input. What the model does not take is refused by its shape.
 class Source {
  public:
-  Source(const InferArguments& a, const Model& model) : model_(model), files_(input_files(a)) {
+  Source(const InferArguments& a, const Model& model) : a_(a), model_(model), files_(input_files(a)) {
     if (streams(a)) stream_.emplace();
   }
 
@@ -171,9 +210,10 @@ class Source {
 
  private:
   ShapeCheck check(const std::string& name) const {
-    return [this, name](const Shape& shape) { with_content_of(printable(name), [&] { model_.check_input(shape); }); };
+    return [this, name](const Shape& shape) { with_content_of(printable(name), [&] { model_.check_input(model_input(a_, shape)); }); };
   }
 
+  const InferArguments& a_;
   const Model& model_;
   std::vector<std::string> files_;
   std::optional<ArrayInput> stream_;
@@ -183,7 +223,7 @@ class Source {
 /// Where results go, and what became of the comparison with a reference.
 class Sink {
  public:
-  Sink(const InferArguments& a, Device device) : a_(a), tolerance_(a.tolerance) {
+  Sink(const InferArguments& a, const Model& model, Device device) : a_(a), model_(model), tolerance_(a.tolerance), score_(model.task) {
     tolerance_.of_largest = expected_error(a.dtype, a.precision, device);
   }
 
@@ -204,12 +244,22 @@ class Sink {
     return concat(dtype_, ' ', shape_, file ? " in " + printable(a_.output) : "");
   }
   const Comparison& comparison() const { return comparison_; }
+  /// Of references that are classes; without a matrix there was none.
+  const Score& score() const { return score_; }
+  const std::optional<ConfusionMatrix>& confusion() const { return confusion_; }
   int differing_files() const { return differing_files_; }
 
  private:
   void check(const Job& job) {
-    const std::string path = partner(a_, a_.reference, job.name);
-    Comparison found = compare(job.output, read_npy(path), tolerance_);
+    const std::string path = reference_of(a_, a_.reference, job.name);
+    const bool mask = is_image_name(path) || is_volume_name(path);
+    const Tensor reference = !model_.has_classes() || !mask ? read_examples(path)
+                             : is_image_name(path)          ? as_batch(read_png_classes(path))
+                                                            : as_batch(read_nifti(path).voxels);
+    if (model_.has_classes() && (mask || !is_floating(reference.dtype()))) {
+      return with_content_of(printable(path), [&] { count(job.output, reference); });
+    }
+    Comparison found = compare(job.output, reference, tolerance_);
     comparison_.elements += found.elements;
     comparison_.differing += found.differing;
     comparison_.largest_error = std::max(comparison_.largest_error, found.largest_error);
@@ -217,8 +267,24 @@ class Sink {
     if (differing_files_++ == 0) comparison_.difference = concat(printable(path), ": ", found.difference);
   }
 
+  static Tensor as_batch(const Tensor& mask) {
+    Shape shape = mask.shape();
+    shape.insert(0, 1);
+    return mask.reshape(shape);
+  }
+
+  void count(const Tensor& logits, const Tensor& classes) {
+    if (!confusion_) confusion_.emplace(logits.dim(1));
+    confusion_->add(logits, classes);
+    score_.add(0, logits.dim(0), count_answers(model_.task, logits, classes));
+    score_.measure(*confusion_);
+  }
+
   const InferArguments& a_;
+  const Model& model_;
   Tolerance tolerance_;
+  Score score_;
+  std::optional<ConfusionMatrix> confusion_;
   Remarks remarks_;
   Comparison comparison_;
   int differing_files_ = 0;
@@ -236,6 +302,21 @@ Json json_of(const std::vector<double>& times) {
   return {{"p50", p.p50}, {"p90", p.p90}, {"p99", p.p99}};
 }
 
+/// What was right of the classes in the reference.
+Json json_of(const Score& score, const ConfusionMatrix& confusion) {
+  Json json = {{"accuracy", score.accuracy() / 100}};
+  if (score.top5()) json["top5"] = *score.top5() / 100;
+  if (score.dice()) json["dice"] = *score.dice(), json["iou"] = *score.iou();
+  for (std::int64_t c = 0; c < confusion.classes(); ++c) {
+    Json counts = Json::array();
+    for (std::int64_t predicted = 0; predicted < confusion.classes(); ++predicted) counts.push_back(confusion.count(c, predicted));
+    json["confusion"].push_back(counts);
+    json["class_dice"].push_back(confusion.dice(c));  // null where there is none
+    json["class_iou"].push_back(confusion.iou(c));
+  }
+  return json;
+}
+
 double rate(const InferenceStatistics& statistics) { return static_cast<double>(statistics.examples) / std::max(statistics.seconds, 1e-9); }
 
 void print_result(const InferArguments& a, const std::string& model, Device device, const InferenceStatistics& s, const Sink& sink,
@@ -251,7 +332,8 @@ void print_result(const InferArguments& a, const std::string& model, Device devi
                  {"examples_per_second", rate(s)},
                  {"batch_milliseconds", json_of(s.batch)},
                  {"response_milliseconds", json_of(s.response)}};
-    if (!a.reference.empty()) {
+    if (sink.confusion()) json["classes"] = json_of(sink.score(), *sink.confusion());
+    if (!a.reference.empty() && !sink.confusion()) {
       json["reference"] = {{"elements", sink.comparison().elements},
                            {"differing", sink.comparison().differing},
                            {"largest_error", sink.comparison().largest_error}};
@@ -269,7 +351,9 @@ void print_result(const InferArguments& a, const std::string& model, Device devi
   if (a.quiet) return;
   std::cerr << model << ": " << (s.arrays == 1 ? sink.text() : concat(grouped(s.arrays), " arrays, ", grouped(s.examples), " examples"))
             << "; " << device << ", " << thread_count() << " threads; " << fixed(rate(s), 0) << " examples/s; "
-            << times_text("batch", s.batch) << "; " << times_text("response", s.response) << std::endl;
+            << times_text("batch", s.batch) << "; " << times_text("response", s.response);
+  if (sink.confusion()) std::cerr << "; " << sink.score().answers_text();
+  std::cerr << std::endl;
 }
 
 int run_infer(const InferArguments& a) {
@@ -283,26 +367,33 @@ int run_infer(const InferArguments& a) {
   std::optional<InterruptRequests> requests;
   if (!streams(a)) requests.emplace();
   const ModelSource source = open_model(a.model, a.config);
+  require(a.window.empty() || a.window.rank() == source.model.image_rank, "--window ", a.window, ": an image of ", source.model.name,
+          " has ", source.model.image_rank, " axes");
   stages.done("model");
 
   Source arrays(a, source.model);
   std::optional<Job> first = arrays.next();
   if (!first) return exit_success;
-  Sink sink(a, device);
+  Sink sink(a, source.model, device);
   Remarks remarks;
   stages.done("input");
   Graph graph = inference_graph(a, source.model, *first);
   const auto state = load_parameters(a, source, graph, device);
   Program program(std::move(graph), state, {}, a.precision);
-  Inference inference(
-      program, {.dtype = a.dtype, .batch_size = a.batch_size, .combine = !a.run.deterministic, .queue = a.queue, .warmup = a.warmup});
+  Inference inference(program, {.dtype = a.dtype,
+                                .batch_size = batch_size(a),
+                                .combine = !a.run.deterministic,
+                                .queue = a.queue,
+                                .warmup = a.warmup,
+                                .window = a.window,
+                                .overlap = a.overlap.value_or(0.5)});
   inference.prepare(*first);
   auto libraries = [loaded = 0.0]() mutable {
     const double now = ops::LibraryLoad::milliseconds();
     return Stages::Stage{"libraries", now - std::exchange(loaded, now)};
   };
   stages.done("plans", libraries());
-  Job sample{.name = first->name, .input = first->input.slice(0, 0, std::min(first->input.dim(0), a.batch_size))};
+  Job sample{.name = first->name, .input = first->input.slice(0, 0, std::min(first->input.dim(0), batch_size(a)))};
   if (a.timing) inference.complete(sample);
   stages.done("first run", libraries());
 
@@ -337,14 +428,21 @@ void add_infer(CLI::App& app, Action& action) {
            "The .npy file to write, for a folder the folder for them, as a.npy of a.png, or -: standard output, an array for each that "
            "was read")
       .writes([a](const std::string& word) { return partners(*a, word); });
-  add_path(command, "--ref", a->reference, "What the output should be: a .npy file, or a folder; if it differs, the exit code is 1")
-      .reads([a](const std::string& word) { return partners(*a, word); });
+  add_path(command, "--ref", a->reference,
+           "What the output should be: a .npy file, or a folder; if it differs, the exit code is 1. Or whole numbers, the classes of each "
+           "input or of each place of its image, also as PNG masks or NIfTI volumes: accuracy, Dice and IoU are then said")
+      .reads([a](const std::string& word) { return references(*a, word); });
   add_number<double>(command, "--rtol", a->tolerance.relative, 0, 1, "How far from the reference, relative to it");
   add_number<double>(
       command, "--atol", a->tolerance.absolute, 0, 1e30,
       "How far from the reference besides that; if not given, what the arithmetic rounds: of the largest value 2e-5, with TF32 "
       "on a GPU 2e-3, in halves 2e-2");
-  add_number<std::int64_t>(command, "--batch-size", a->batch_size, 1, 1 << 20, "Examples at a time; arrays that wait are put together");
+  add_number<std::int64_t>(
+      command, "--batch-size", a->batch_size, 1, 1 << 20,
+      "Examples at a time, 64 if not given; arrays that wait are put together. With --window, windows at a time, of one array: 1");
+  add_shape(command, "--window", a->window, "Compute each image in windows of this size, which are blended where they overlap")
+      .type_name("[D,]H,W");
+  add_number<double>(command, "--overlap", a->overlap, 0, 0.95, "The part of a window that the next one shares with it; 0.5 if not given");
   add_number<std::int64_t>(command, "--queue", a->queue, 1, 1 << 20, "Arrays that may wait to be computed, and to be written");
   add_number<int>(command, "--warmup", a->warmup, 0, 1'000'000, "Runs of the first batch before those that count in the times");
   add_seed(command, a->seed);

@@ -8,6 +8,7 @@
 #include "apps/common/interrupt.h"
 #include "frit/core/timer.h"
 #include "frit/graph/pipeline.h"
+#include "frit/models/sliding_window.h"
 
 namespace frit::apps {
 namespace {
@@ -27,6 +28,10 @@ bool alike(const Tensor& a, const Tensor& b) { return a.dtype() == b.dtype() && 
 
 /// NumPy has no bfloat16.
 DType numpy_dtype(DType dtype) { return dtype == DType::bf16 ? DType::f32 : dtype; }
+
+void stop_if_interrupted() {
+  if (interrupt_signal() != 0) fail(ErrorKind::interrupted, "interrupted by ", interrupt_name(), "; what was not done is not written");
+}
 
 /// Closes a queue at the end of a block.
 class Closing {
@@ -125,17 +130,24 @@ void Inference::compute_all(Queue& from, Queue& to) {
   }
 }
 
+Shape Inference::first_batch(const Shape& input) const {
+  if (options_.window.empty()) return with_rows(input, std::min(input[0], options_.batch_size));
+  Shape shape{options_.batch_size, input[1]};
+  for (const std::int64_t size : options_.window) shape.push_back(size);
+  return shape;
+}
+
 void Inference::warm_up(const Job& job) {
+  const Shape shape = first_batch(job.input.shape());
   for (int i = 0; i < options_.warmup && job.input.dim(0) > 0; ++i) {
-    const std::int64_t rows = std::min(job.input.dim(0), options_.batch_size);
-    run_rows(job.input.slice(0, 0, rows).to(options_.dtype));
-    rows_to_run(job.input.shape(), rows);
+    run_rows(options_.window.empty() ? job.input.slice(0, 0, shape[0]).to(options_.dtype) : Tensor::zeros(shape, options_.dtype));
+    rows_to_run(shape, shape[0]);
   }
   begin_ = options_.warmup > 0 ? Clock::now() : job.since;
 }
 
 void Inference::prepare(const Job& job) {
-  const Shape shape = with_rows(job.input.shape(), std::min(job.input.dim(0), options_.batch_size));
+  const Shape shape = first_batch(job.input.shape());
   if (shape[0] > 0) program_.compile({{input_name, {options_.dtype, shape}}});
 }
 
@@ -147,9 +159,23 @@ void Inference::complete(Job& job) {
   job = std::move(open.front());
 }
 
+void Inference::compute_by_windows(Job& job) {
+  const auto predict = [&](const Tensor& windows) {
+    stop_if_interrupted();
+    const Clock::time_point begin = Clock::now();
+    const Tensor result = windows.dim(0) > 0 ? run_rows(windows.to(options_.dtype)) : Tensor::empty(output_shape(windows.shape()));
+    if (windows.dim(0) > 0) statistics_.batch.push_back(milliseconds_since(begin));
+    return result;
+  };
+  const SlidingWindowOptions windows{.window = options_.window, .overlap = options_.overlap, .batch_size = options_.batch_size};
+  job.output = predict_by_windows(predict, job.input, windows).to(numpy_dtype(options_.dtype));
+  job.done = job.input.dim(0);
+}
+
 /// The next batch of the arrays that are open, of which there is one at least.
 void Inference::compute_batch(std::deque<Job>& open, const std::function<bool()>& more) {
-  if (interrupt_signal() != 0) fail(ErrorKind::interrupted, "interrupted by ", interrupt_name(), "; what was not done is not written");
+  if (!options_.window.empty()) return compute_by_windows(open.front());
+  stop_if_interrupted();
   std::vector<std::int64_t> counts;  // rows of each
   std::int64_t rows = 0;
   for (std::size_t i = 0; rows < options_.batch_size && (i < open.size() || more()) && alike(open[i].input, open[0].input); ++i) {

@@ -51,6 +51,9 @@ class Inference {
     bool combine = true;
     std::int64_t queue = 16;
     int warmup = 0;  ///< runs of the first batch that do not count
+    /// With a size, each array is computed by itself in windows, `batch_size` of them at a time; see predict_by_windows.
+    Shape window = {};
+    double overlap = 0.5;
   };
   using Read = std::function<std::optional<Job>()>;
   using Write = std::function<void(Job&)>;
@@ -71,10 +74,13 @@ class Inference {
 
   void compute_all(Queue& from, Queue& to);
   void warm_up(const Job& job);
+  void compute_by_windows(Job& job);
   void compute_batch(std::deque<Job>& open, const std::function<bool()>& more);
   Tensor gathered(const std::deque<Job>& open, const std::vector<std::int64_t>& counts, std::int64_t rows);
   std::int64_t rows_to_run(const Shape& shape, std::int64_t rows);
   Tensor run_rows(const Tensor& rows);
+  /// What the first batch of the array is like.
+  Shape first_batch(const Shape& input) const;
   Shape output_shape(const Shape& input) const;
 
   Program& program_;

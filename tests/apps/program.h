@@ -36,6 +36,7 @@ struct Launch {
   std::size_t file_limit = 0;                 ///< bytes of a file that it writes; 0: none
   std::string input = {};                     ///< file or FIFO that is its standard input
   enum Output { captured, closed, no_reader, full } output = captured;
+  std::string program = FRIT_PROGRAM;
 };
 
 /// What came of it.
@@ -54,7 +55,7 @@ inline std::ostream& operator<<(std::ostream& out, const Outcome& outcome) {
 class Process {
  public:
   explicit Process(const Launch& launch) {
-    std::vector<std::string> words = {FRIT_PROGRAM};
+    std::vector<std::string> words = {launch.program};
     words.insert(words.end(), launch.arguments.begin(), launch.arguments.end());
     std::vector<std::string> variables = launch.environment;
     if (!launch.gpu) variables.emplace_back("CUDA_VISIBLE_DEVICES=");
