@@ -1,10 +1,25 @@
 #include "frit/models/onnx/call.h"
 
+#include <array>
+#include <charconv>
+
 #include "frit/core/text.h"
 #include "frit/models/onnx/file.h"
 #include "frit/models/onnx/tensor_data.h"
 
 namespace frit::onnx {
+namespace {
+
+/// The number that was meant by a float32, the shortest that rounds to it: 1e-5 is no other in float64.
+double meant(float value) {
+  std::array<char, 32> text;
+  const auto written = std::to_chars(text.data(), text.data() + text.size(), value);
+  double number = static_cast<double>(value);
+  std::from_chars(text.data(), written.ptr, number);
+  return number;
+}
+
+}  // namespace
 
 const std::string& Call::op() const { return node_->op_type(); }
 std::int64_t Call::opset() const { return file_->opset; }
@@ -69,7 +84,7 @@ std::int64_t Call::integer(std::string_view attribute, std::int64_t otherwise) c
 
 double Call::real(std::string_view attribute, double otherwise) const {
   const AttributeProto* found = find(attribute, AttributeProto::FLOAT);
-  return found == nullptr ? otherwise : static_cast<double>(found->f());
+  return found == nullptr ? otherwise : meant(found->f());
 }
 
 std::string Call::text(std::string_view attribute, std::string_view otherwise) const {
@@ -84,7 +99,9 @@ std::vector<std::int64_t> Call::integers(std::string_view attribute) const {
 
 std::vector<double> Call::reals(std::string_view attribute) const {
   const AttributeProto* found = find(attribute, AttributeProto::FLOATS);
-  return found == nullptr ? std::vector<double>() : std::vector<double>(found->floats().begin(), found->floats().end());
+  std::vector<double> numbers;
+  for (int i = 0; found != nullptr && i < found->floats_size(); ++i) numbers.push_back(meant(found->floats(i)));
+  return numbers;
 }
 
 Tensor Call::tensor(std::string_view attribute) const {

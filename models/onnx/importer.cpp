@@ -90,7 +90,9 @@ void Importer::keep(const NodeProto& node, const Values& results) {
   for (int i = 0; i < node.output_size(); ++i) {
     if (node.output(i).empty()) continue;
     const auto place = static_cast<std::size_t>(i);
-    if (place >= results.size() || !results[place]) throw Unsupported(concat("its output \"", printable(node.output(i)), "\" is not supported"));
+    const bool missing = place >= results.size() || !results[place];
+    if (missing && !used_.contains(node.output(i))) continue;
+    if (missing) throw Unsupported(concat("its output ", i, " is not supported"));
     const graph::Node& producer = graph_.producer(results[place].id());
     operands_[node.output(i)] = {.value = results[place], .known = producer.constant};
   }
@@ -137,6 +139,8 @@ Values Importer::run(const std::map<std::string, Value>& inputs) {
   for (const auto& [name, tensor] : file_.initializers) {
     operands_[name] = {.known = tensor, .parameter = is_parameter(tensor) ? name : std::string()};
   }
+  for (const NodeProto& node : file_.model.graph().node()) used_.insert(node.input().begin(), node.input().end());
+  for (const OnnxPort& output : file_.outputs) used_.insert(output.name);
   for (const OnnxPort& input : file_.inputs) {
     const auto given = inputs.find(input.name);
     require(given != inputs.end() && given->second, file_.name, ": input \"", printable(input.name), "\" was not given");

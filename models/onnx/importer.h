@@ -1,5 +1,7 @@
 #pragma once
 
+#include <set>
+
 #include "frit/models/onnx/call.h"
 #include "frit/models/onnx/file.h"
 
@@ -28,6 +30,7 @@ class Importer {
   const Scope& scope_;
   Graph& graph_;
   std::map<std::string, Operand> operands_;
+  std::set<std::string> used_;  ///< what nodes read, and the outputs
   std::vector<std::string> refusals_;
   std::size_t seen_ = 0;         ///< of the graph's nodes
   std::int64_t made_bytes_ = 0;  ///< of their constants

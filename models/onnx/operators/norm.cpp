@@ -12,7 +12,7 @@ Value along_channels(Value numbers, int rank) { return reshape(numbers, [&] {
 
 Value zeros_like(Value x) { return expand(ops::scalar(x, 0), x.shape()); }
 
-/// Images whose channels are pixels' (opset below 9, spatial = 0) are not supported.
+/// By the batch's own statistics, which the running ones follow: one step as a formula.
 Values batch_norm_in_training(const Call& call, double eps, double momentum) {
   const Value x = call[0];
   Dims axes = {0};
@@ -29,11 +29,12 @@ Values batch_normalization(const Call& call) {
   const Value x = call[0];
   const double eps = call.real("epsilon", 1e-5), momentum = call.real("momentum", 0.9);
   call.require_support(call.integer("spatial", 1) != 0, "spatial = 0");
-  if (call.integer("training_mode", 0) != 0) return batch_norm_in_training(call, eps, momentum);
+  // Variables are as in any network of frit's: followed in training, and used at inference.
   const Value average = call.buffer(3), variance = call.buffer(4);
   if (average && variance && call[1].dtype() == x.dtype()) {
     return {batch_norm(x, call[1], call[2], average, variance, {.eps = eps, .momentum = 1 - momentum})};
   }
+  if (call.integer("training_mode", 0) != 0) return batch_norm_in_training(call, eps, momentum);
   const Value factor = call[1] / sqrt(call[4] + eps);
   return {(x - along_channels(call[3], x.rank())) * along_channels(factor, x.rank()) + along_channels(call[2], x.rank())};
 }

@@ -33,7 +33,6 @@ bool is_plain(const Window& window, const Dims& after) {
 
 Values max_pool(const Call& call) {
   const Window window = window_of(call, call[0].shape());
-  call.require_support(!call.wants_output(1), "the indices of maxima");
   const Value images = with_two_axes(window, as_floating(call[0]));
   const Dims after = whole_padding(call, window, images.shape());
   PoolOptions options{.kernel_size = window.kernel, .stride = window.stride, .dilation = window.dilation};

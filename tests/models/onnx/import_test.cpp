@@ -96,7 +96,7 @@ TEST(OnnxImport, ShapesMustFitWhatTheFileDeclares) {
 
 TEST(OnnxImport, NamesAllThatIsNotSupportedAtOnce) {
   ModelBuilder builder(11);
-  builder.input("x", {1, 1, 4, 4}).output("y");
+  builder.input("x", {1, 1, 4, 4}).output("y").output("indices");
   builder.node("NonMaxSuppression", {"x"}, {"boxes"}, "nms");
   builder.node("Relu", {"boxes"}, {"after"}, "follows");
   ModelBuilder::set(builder.node("Pad", {"x", "missing"}, {"padded"}, "pad_1"), "mode", "reflect");
@@ -106,7 +106,7 @@ TEST(OnnxImport, NamesAllThatIsNotSupportedAtOnce) {
             "test.onnx: not supported:\n"
             "  node \"nms\" (NonMaxSuppression, opset 11): there is no such operator here\n"
             "  node \"pad_1\" (Pad, opset 11): no node before it gives its input \"missing\"\n"
-            "  node of \"y\" (MaxPool, opset 11): the indices of maxima\n"
+            "  node of \"y\" (MaxPool, opset 11): its output 1 is not supported\n"
             "  node \"custom\" (com.example.Fused): there is no such operator here");
 }
 
