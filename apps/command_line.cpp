@@ -40,12 +40,11 @@ int run(int argc, char** argv) {
       "Exit codes: 0 success, 1 a check failed or a bug, 2 usage, 3 bad input file, 4 file system, 5 device, 6 out of memory,\n"
       "7 diverged, 130 or 143 interrupted.");
   Action action;
-  for (const auto add :
-       {add_train, add_replay, add_infer, add_verify, add_gradcheck, add_graph, add_bench, add_tune, add_info,
+  for (const auto add : {add_train, add_replay, add_infer, add_verify, add_gradcheck, add_graph, add_bench, add_tune, add_info,
 #ifdef FRIT_WITH_ONNX
-        add_export,
+                         add_export,
 #endif
-        add_completion})
+                         add_completion})
     add(app, action);
   const std::shared_ptr<ConfigFile> config = ConfigFile::add_to(app);
   if (argc > 1 && argv[1] == std::string(completion_request)) {

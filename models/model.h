@@ -81,8 +81,8 @@ void add_model(const std::string& name, Value (*build)(const Scope&, Value, cons
   add_model(name, configurable(name, build, describe));
 }
 
-/// Opens files of a format as models, by their extension, ".onnx": make_model then takes their paths for names. Throws ErrorKind::argument if
-/// the extension is taken.
+/// Opens files of a format as models, by their extension, ".onnx": make_model then takes their paths for names. Throws ErrorKind::argument
+/// if the extension is taken.
 void add_model_format(std::string extension, std::function<Model(const std::string& path)> open);
 /// Whether the name is the path of such a file, by its extension.
 bool names_model_file(std::string_view name);

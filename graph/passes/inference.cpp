@@ -29,7 +29,8 @@ Graph for_inference(const Graph& graph) {
     for (std::size_t i = 0; i < outputs.size(); ++i) rewriter.map(node.outputs[i], outputs[i]);
   }
   Graph result = remove_dead_code(rewriter.finish());
-  if (const Graph::Remake& remake = graph.remake()) result.remake_by([remake](const auto& inputs) { return for_inference(remake(inputs)); });
+  if (const Graph::Remake& remake = graph.remake())
+    result.remake_by([remake](const auto& inputs) { return for_inference(remake(inputs)); });
   return result;
 }
 

@@ -122,7 +122,9 @@ std::string extremum(const Operation& o, const char* op) {
   return o.out.add(op, {o.input(0)}, {{"axes", Sizes{o.integer("axis")}}, {"keepdims", std::int64_t{o.flag("keep_dims")}}});
 }
 
-std::string filled(const Operation& o, const Shape& shape, double value) { return o.out.constant(Tensor::full(shape, value, o.type().dtype)); }
+std::string filled(const Operation& o, const Shape& shape, double value) {
+  return o.out.constant(Tensor::full(shape, value, o.type().dtype));
+}
 
 std::string instance_norm(const Operation& o) {
   const Shape channels = {o.type().shape[1]};
@@ -151,15 +153,17 @@ std::string group_norm(const Operation& o) {
   channels[1] = shape[1];
   for (std::size_t i = 1; o.has(i); ++i) {
     const Tensor* known = o.known(i);
-    const std::string numbers = known != nullptr ? o.out.constant(known->reshape(Dims(channels)))
-                                                 : o.out.add("Reshape", {o.input(i), o.out.integers(channels)});
+    const std::string numbers =
+        known != nullptr ? o.out.constant(known->reshape(Dims(channels))) : o.out.add("Reshape", {o.input(i), o.out.integers(channels)});
     y = o.out.add(i == 1 ? "Mul" : "Add", {y, numbers});
   }
   return y;
 }
 
 std::string clamp(const Operation& o) {
-  const auto bound = [&](const char* attribute) { return o.is(attribute) ? o.out.number(o.real(attribute), o.type().dtype) : std::string(); };
+  const auto bound = [&](const char* attribute) {
+    return o.is(attribute) ? o.out.number(o.real(attribute), o.type().dtype) : std::string();
+  };
   return o.out.add("Clip", {o.input(0), bound("min"), bound("max")});
 }
 

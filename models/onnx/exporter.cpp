@@ -165,8 +165,7 @@ ModelProto Exporter::run(const Graph& other) {
     node.set_op_type("Identity");
     node.add_input(name_of(output.value));
     node.add_output(output.name);
-    declare(*model_.mutable_graph()->add_output(), output.name, type(output.value),
-            other.type(other.outputs()[i].value).shape);
+    declare(*model_.mutable_graph()->add_output(), output.name, type(output.value), other.type(other.outputs()[i].value).shape);
   }
   return model_;
 }

@@ -68,7 +68,7 @@ class Operation {
 
   std::int64_t integer(const std::string& attribute) const;
   double real(const std::string& attribute) const;
-  bool is(const std::string& attribute) const;         ///< a number or a flag that is there
+  bool is(const std::string& attribute) const;  ///< a number or a flag that is there
   bool flag(const std::string& attribute) const;
   std::string text(const std::string& attribute) const;
   std::vector<std::int64_t> list(const std::string& attribute) const;

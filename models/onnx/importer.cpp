@@ -10,7 +10,8 @@ namespace {
 
 /// Refusals that a message lists; more are counted.
 constexpr std::size_t most_listed = 50;
-/// A result that is computed at import may take so many bytes, or as many as the largest that it is computed from; a larger one is left to the run.
+/// A result that is computed at import may take so many bytes, or as many as the largest that it is computed from; a larger one is left to
+/// the run.
 constexpr std::int64_t folded_bytes = 1 << 20;
 /// All constants that nodes make may take so many, beside four times those of the initialisers; and the graph have so many nodes.
 constexpr std::int64_t constant_bytes = 64 << 20;
@@ -44,7 +45,7 @@ std::vector<Tensor> evaluate(const Graph& graph, const Values& results) {
 }
 
 std::string described(const File& file, const NodeProto& node) {
-  const std::string which = !node.name().empty() ? concat("node \"", printable(node.name()), '"')
+  const std::string which = !node.name().empty()     ? concat("node \"", printable(node.name()), '"')
                             : node.output_size() > 0 ? concat("node of \"", printable(node.output(0)), '"')
                                                      : "a node";
   const std::string domain = node.domain().empty() || node.domain() == "ai.onnx" ? "" : printable(node.domain()) + ".";
@@ -62,7 +63,8 @@ std::vector<Operand*> Importer::operands(const NodeProto& node) {
   std::vector<Operand*> found;
   for (const std::string& input : node.input()) {
     const auto place = operands_.find(input);
-    if (place == operands_.end() && !input.empty()) throw Unsupported(concat("no node before it gives its input \"", printable(input), '"'));
+    if (place == operands_.end() && !input.empty())
+      throw Unsupported(concat("no node before it gives its input \"", printable(input), '"'));
     found.push_back(input.empty() ? nullptr : &place->second);
   }
   return found;

@@ -16,7 +16,8 @@ const OnnxPort& image_input(const OnnxModel& onnx) {
   const OnnxPort& input = onnx.inputs()[0];
   std::string sizes;
   for (const std::int64_t size : input.sizes) sizes += concat(sizes.empty() ? "" : ", ", size < 0 ? "any" : std::to_string(size));
-  if (input.dtype != DType::f32 || input.sizes.size() < 3 || input.sizes[1] < 1) refuse(input.dtype, " [", sizes, "]; import_onnx() takes any");
+  if (input.dtype != DType::f32 || input.sizes.size() < 3 || input.sizes[1] < 1)
+    refuse(input.dtype, " [", sizes, "]; import_onnx() takes any");
   return input;
 }
 

@@ -1,5 +1,7 @@
 #include "frit/models/onnx/onnx_model.h"
 
+#include <google/protobuf/io/coded_stream.h>
+
 #include <filesystem>
 
 #include "frit/core/io/file.h"
@@ -7,7 +9,6 @@
 #include "frit/models/onnx/file.h"
 #include "frit/models/onnx/importer.h"
 #include "frit/models/onnx/tensor_data.h"
-#include <google/protobuf/io/coded_stream.h>
 
 namespace frit {
 
@@ -142,8 +143,9 @@ Graph import_onnx(const OnnxModel& model, const OnnxOptions& options) {
   for (const OnnxPort& input : model.inputs()) {
     const auto as_graph_has = [&](DType dtype) { return dtype == DType::f32 ? options.precision : dtype; };
     const auto value = options.values.find(input.name);
-    inputs[input.name] = value != options.values.end() ? graph.constant(value->second.to(as_graph_has(value->second.dtype())))
-                                                       : graph.input(input.name, shape_of(model, input, options), as_graph_has(input.dtype));
+    inputs[input.name] = value != options.values.end()
+                             ? graph.constant(value->second.to(as_graph_has(value->second.dtype())))
+                             : graph.input(input.name, shape_of(model, input, options), as_graph_has(input.dtype));
   }
   const Values outputs = model.add_to(Scope(graph, "", options.precision), inputs);
   for (std::size_t i = 0; i < outputs.size(); ++i) graph.output(model.outputs()[i].name, outputs[i]);

@@ -34,11 +34,11 @@ class OnnxModel {
   /// From memory: `name` stands in messages. Such a model has no external data.
   OnnxModel(std::span<const std::byte> bytes, const std::string& name);
 
-  const std::string& name() const;            ///< the file's, fit to print
-  std::int64_t opset() const;                 ///< version of the standard operators
-  const std::vector<OnnxPort>& inputs() const;   ///< those that have no initialiser
+  const std::string& name() const;              ///< the file's, fit to print
+  std::int64_t opset() const;                   ///< version of the standard operators
+  const std::vector<OnnxPort>& inputs() const;  ///< those that have no initialiser
   const std::vector<OnnxPort>& outputs() const;
-  std::int64_t parameter_count() const;       ///< elements of all floating initialisers
+  std::int64_t parameter_count() const;  ///< elements of all floating initialisers
 
   /// Emits the model's operators on `inputs`, by name, which must be there all; returns its outputs in the file's order. Floating
   /// initialisers of rank 1 and more become parameters of the scope under their own names, running statistics its buffers, and all else

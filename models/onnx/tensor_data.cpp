@@ -21,9 +21,10 @@ struct Element {
 
 /// By ONNX's numbers.
 constexpr Element elements[] = {
-    {"undefined", {}},    {"float", DType::f32},    {"uint8", DType::u8},   {"int8", {}},       {"uint16", {}},    {"int16", {}},
-    {"int32", DType::i32}, {"int64", DType::i64},    {"string", {}},         {"bool", DType::u8}, {"float16", DType::f16}, {"double", DType::f64},
-    {"uint32", {}},       {"uint64", {}},           {"complex64", {}},      {"complex128", {}}, {"bfloat16", DType::bf16},
+    {"undefined", {}},       {"float", DType::f32},     {"uint8", DType::u8},  {"int8", {}},   {"uint16", {}},
+    {"int16", {}},           {"int32", DType::i32},     {"int64", DType::i64}, {"string", {}}, {"bool", DType::u8},
+    {"float16", DType::f16}, {"double", DType::f64},    {"uint32", {}},        {"uint64", {}}, {"complex64", {}},
+    {"complex128", {}},      {"bfloat16", DType::bf16},
 };
 
 template <class... Parts>
@@ -40,7 +41,9 @@ fs::path inside(const TensorProto& tensor, const std::string& folder, const std:
   std::error_code error;
   const fs::path root = fs::canonical(folder.empty() ? "." : folder, error);
   const fs::path file = error ? fs::path() : fs::canonical(root / relative, error);
-  if (error) fail(ErrorKind::file_system, "tensor \"", printable(tensor.name()), "\": ", printable((root / relative).string()), ": ", reason(error.value()));
+  if (error)
+    fail(ErrorKind::file_system, "tensor \"", printable(tensor.name()), "\": ", printable((root / relative).string()), ": ",
+         reason(error.value()));
   const fs::path below = file.lexically_relative(root);
   if (below.empty() || *below.begin() == "..") {
     bad(tensor, "its data is said to lie in \"", printable(location), "\", which a link leads out of the model's folder");
@@ -51,7 +54,8 @@ fs::path inside(const TensorProto& tensor, const std::string& folder, const std:
 std::uint64_t number(const TensorProto& tensor, const std::string& key, const std::string& text) {
   std::uint64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) bad(tensor, "its data's ", key, " is \"", printable(text), "\", not a number");
+  if (error != std::errc() || end != text.data() + text.size())
+    bad(tensor, "its data's ", key, " is \"", printable(text), "\", not a number");
   return value;
 }
 
@@ -134,7 +138,8 @@ Tensor read_tensor(const TensorProto& tensor, const std::string& folder) {
   if (tensor.data_location() == TensorProto::EXTERNAL) return read_external(tensor, type, folder);
   if (!tensor.has_raw_data()) return read_typed(tensor, type);
   const std::string& raw = tensor.raw_data();
-  if (static_cast<std::int64_t>(raw.size()) != bytes) bad(tensor, "it has ", raw.size(), " bytes, its shape ", type.shape, " needs ", bytes);
+  if (static_cast<std::int64_t>(raw.size()) != bytes)
+    bad(tensor, "it has ", raw.size(), " bytes, its shape ", type.shape, " needs ", bytes);
   const Tensor result = Tensor::empty(type.shape, type.dtype);
   if (bytes > 0) std::memcpy(result.raw(), raw.data(), raw.size());
   return result;

@@ -46,7 +46,8 @@ Values transposed_convolution(const Call& call) {
     window.before[i] = mode == "SAME_UPPER" ? all / 2 : all - all / 2;
     window.after[i] = all - window.before[i];
   }
-  ConvolutionOptions options{.stride = window.stride, .output_padding = extra, .dilation = window.dilation, .groups = call.integer("group", 1)};
+  ConvolutionOptions options{
+      .stride = window.stride, .output_padding = extra, .dilation = window.dilation, .groups = call.integer("group", 1)};
   if (window.symmetric()) options.padding = window.before;
   const Value bias = call.optional(2);
   Value y = rank == 3 ? conv_transpose3d(x, weight, bias, options) : conv_transpose2d(x, weight, bias, options);

@@ -4,11 +4,13 @@ namespace frit::onnx {
 namespace {
 
 /// One number a channel, for images of `rank` axes.
-Value along_channels(Value numbers, int rank) { return reshape(numbers, [&] {
-  Shape shape = Dims::filled(rank, 1);
-  shape[1] = -1;
-  return shape;
-}()); }
+Value along_channels(Value numbers, int rank) {
+  return reshape(numbers, [&] {
+    Shape shape = Dims::filled(rank, 1);
+    shape[1] = -1;
+    return shape;
+  }());
+}
 
 Value zeros_like(Value x) { return expand(ops::scalar(x, 0), x.shape()); }
 
@@ -39,9 +41,7 @@ Values batch_normalization(const Call& call) {
   return {(x - along_channels(call[3], x.rank())) * along_channels(factor, x.rank()) + along_channels(call[2], x.rank())};
 }
 
-Values instance_normalization(const Call& call) {
-  return {instance_norm(call[0], call[1], call[2], call.real("epsilon", 1e-5))};
-}
+Values instance_normalization(const Call& call) { return {instance_norm(call[0], call[1], call[2], call.real("epsilon", 1e-5))}; }
 
 /// A weight a group before opset 21, a channel since.
 Values group_normalization(const Call& call) {

@@ -146,7 +146,9 @@ Values resize_all(const Call& call, const Interpolation& kind, const std::vector
   return {cast(x, call[0].dtype())};
 }
 
-bool is_any_of(const std::string& text, std::initializer_list<const char*> known) { return std::find(known.begin(), known.end(), text) != known.end(); }
+bool is_any_of(const std::string& text, std::initializer_list<const char*> known) {
+  return std::find(known.begin(), known.end(), text) != known.end();
+}
 
 /// Inputs: x, [region,] scales, sizes; opset 10 has x and scales alone, and no attribute but the mode.
 Values resize(const Call& call) {
@@ -158,10 +160,11 @@ Values resize(const Call& call) {
                      .extrapolated = call.real("extrapolation_value", 0),
                      .exclude_outside = call.integer("exclude_outside", 0) != 0};
   call.require_support(is_any_of(kind.mode, {"nearest", "linear", "cubic"}), "mode = \"", kind.mode, '"');
-  call.require_support(is_any_of(kind.coordinates, {"half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric", "tf_half_pixel_for_nn",
-                                                    "tf_crop_and_resize"}),
+  call.require_support(is_any_of(kind.coordinates, {"half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric",
+                                                    "tf_half_pixel_for_nn", "tf_crop_and_resize"}),
                        "coordinate_transformation_mode = \"", kind.coordinates, '"');
-  call.require_support(is_any_of(kind.nearest, {"floor", "ceil", "round_prefer_floor", "round_prefer_ceil"}), "nearest_mode = \"", kind.nearest, '"');
+  call.require_support(is_any_of(kind.nearest, {"floor", "ceil", "round_prefer_floor", "round_prefer_ceil"}), "nearest_mode = \"",
+                       kind.nearest, '"');
   call.require_support(call.integer("antialias", 0) == 0, "antialias");
   call.require_support(call.text("keep_aspect_ratio_policy", "stretch") == "stretch", "keep_aspect_ratio_policy");
   const std::size_t place = old ? 1 : 2;

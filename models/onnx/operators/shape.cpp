@@ -105,8 +105,9 @@ Values split(const Call& call) {
     const std::int64_t each = (x.dim(axis) + parts - 1) / parts;
     for (std::int64_t i = 0; i < parts; ++i) sizes.push_back(std::clamp<std::int64_t>(x.dim(axis) - i * each, 0, each));
   }
-  call.require_support(std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0}) == x.dim(axis) && *std::min_element(sizes.begin(), sizes.end()) >= 0,
-                       "its parts do not make an axis of ", x.dim(axis), " elements");
+  call.require_support(
+      std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0}) == x.dim(axis) && *std::min_element(sizes.begin(), sizes.end()) >= 0,
+      "its parts do not make an axis of ", x.dim(axis), " elements");
   Values results;
   std::int64_t begin = 0;
   for (const std::int64_t size : sizes) {
@@ -168,8 +169,10 @@ Value pad_with_own(const Call& call, Value x, const Sizes& pads, const std::stri
   for (int i = 0; i < x.rank(); ++i) {
     const std::int64_t first = pads[static_cast<std::size_t>(i)], last = pads[static_cast<std::size_t>(i + x.rank())], size = x.dim(i);
     if (first == 0 && last == 0) continue;
-    call.require_support(first >= 0 && last >= 0 && first <= widest && last <= widest, "mode = \"", mode, "\" with pads ", first, " and ", last);
-    call.require_support(size > 0 && size <= longest_list && (mode != "reflect" || std::max(first, last) < size), "an axis of ", size, " elements is too short, or too long");
+    call.require_support(first >= 0 && last >= 0 && first <= widest && last <= widest, "mode = \"", mode, "\" with pads ", first, " and ",
+                         last);
+    call.require_support(size > 0 && size <= longest_list && (mode != "reflect" || std::max(first, last) < size), "an axis of ", size,
+                         " elements is too short, or too long");
     Sizes places;
     for (std::int64_t place = -first; place < size + last; ++place) {
       const std::int64_t mirrored = place < 0 ? -place : place >= size ? 2 * (size - 1) - place : place;

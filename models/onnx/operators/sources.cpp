@@ -52,7 +52,8 @@ Values range(const Call& call) {
   }
   const double first = start.item(), limit = call.constant(1).item(), delta = call.constant(2).item();
   const double count = std::ceil((limit - first) / delta);
-  call.require_support(std::isfinite(count) && count <= static_cast<double>(most_elements), "it is not of at most ", most_elements, " elements");
+  call.require_support(std::isfinite(count) && count <= static_cast<double>(most_elements), "it is not of at most ", most_elements,
+                       " elements");
   std::vector<double> numbers;
   for (std::int64_t i = 0; static_cast<double>(i) < count; ++i) numbers.push_back(first + static_cast<double>(i) * delta);
   return {call.emit(numbers, {static_cast<std::int64_t>(numbers.size())}, call.converted(start).dtype())};

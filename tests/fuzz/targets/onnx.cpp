@@ -1,5 +1,4 @@
 #include "frit/models/onnx/onnx_model.h"
-
 #include "fuzz/fuzzing.h"
 
 namespace frit {

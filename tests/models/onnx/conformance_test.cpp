@@ -53,9 +53,8 @@ std::string difference(const Tensor& found, const Tensor& expected) {
 }
 
 bool is_claimed(const onnx::GraphProto& graph) {
-  return std::all_of(graph.node().begin(), graph.node().end(), [](const onnx::NodeProto& node) {
-    return node.domain().empty() && onnx::operator_table().contains(node.op_type());
-  });
+  return std::all_of(graph.node().begin(), graph.node().end(),
+                     [](const onnx::NodeProto& node) { return node.domain().empty() && onnx::operator_table().contains(node.op_type()); });
 }
 
 /// The graph for inputs of these shapes. An input that the import has to know, as the shape of a Reshape, is a constant of the graph.

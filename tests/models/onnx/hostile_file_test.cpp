@@ -103,7 +103,8 @@ TEST(OnnxFile, ATensorIsAsLongAsItsShapeSays) {
   EXPECT_EQ(message_of([&] { builder.model(); }), "test.onnx: tensor \"w\": it has 8 bytes, its shape 1048576x1048576 needs 4398046511104");
   ModelBuilder integers;
   integers.integers("sizes", {std::int64_t{1} << 40}, {1});
-  EXPECT_EQ(message_of([&] { integers.model(); }), "test.onnx: tensor \"sizes\": it has 1 elements, its shape 1099511627776 needs 1099511627776");
+  EXPECT_EQ(message_of([&] { integers.model(); }),
+            "test.onnx: tensor \"sizes\": it has 1 elements, its shape 1099511627776 needs 1099511627776");
   ModelBuilder negative;
   negative.weight("w", {-1}, {});
   EXPECT_TRUE(message_of([&] { negative.model(); }).starts_with("test.onnx: tensor \"w\": "));

@@ -88,7 +88,9 @@ TEST(OnnxImport, ShapeArithmeticIsComputedForTheShapesThatAreGiven) {
 
 TEST(OnnxImport, ShapesMustFitWhatTheFileDeclares) {
   const OnnxModel model = reshaping_model().model();
-  EXPECT_EQ(message_of([&] { import_onnx(model, {.shapes = {{"x", {1, 3, 3}}}}); }),
+  EXPECT_EQ(message_of([&] {
+              import_onnx(model, {.shapes = {{"x", {1, 3, 3}}}});
+            }),
             "test.onnx: input \"x\": expected [any, 2, any], got 1x3x3");
   EXPECT_EQ(message_of([&] { import_onnx(model, {.shapes = {{"image", {1, 3, 3}}}}); }), "test.onnx: there is no input \"image\"");
   EXPECT_EQ(message_of([&] { import_onnx(model, {.precision = DType::f16}); }), "import_onnx: expected precision f32 or f64, got f16");

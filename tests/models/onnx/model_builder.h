@@ -25,8 +25,7 @@ class ModelBuilder {
   }
 
   /// Sizes of -1 are named, as dynamic axes are.
-  ModelBuilder& input(const std::string& name, const std::vector<std::int64_t>& sizes,
-                      std::int32_t type = onnx::TensorProto::FLOAT) {
+  ModelBuilder& input(const std::string& name, const std::vector<std::int64_t>& sizes, std::int32_t type = onnx::TensorProto::FLOAT) {
     declare(*proto.mutable_graph()->add_input(), name, sizes, type);
     return *this;
   }

@@ -82,7 +82,8 @@ TEST_F(OnnxProgram, ServesAFileAndWhatItBecameByTraining) {
   Outcome outcome = frit({"infer", "resnet.onnx", "--input", "x.npy", "--output", "o.npy", "--ref", "y.npy", "--device", "cpu"});
   EXPECT_EQ(outcome.code, 0) << outcome;
   EXPECT_EQ(outcome.errors.find("fresh parameters"), std::string::npos) << outcome;
-  outcome = frit({"train", "resnet.onnx", "--data", "data", "--epochs", "2", "--batch-size", "3", "--save", "tuned.safetensors", "--device", "cpu"});
+  outcome = frit(
+      {"train", "resnet.onnx", "--data", "data", "--epochs", "2", "--batch-size", "3", "--save", "tuned.safetensors", "--device", "cpu"});
   EXPECT_EQ(outcome.code, 0) << outcome;
   outcome = frit({"infer", "tuned.safetensors", "--input", "x.npy", "--output", "tuned.npy", "--device", "cpu"});
   EXPECT_EQ(outcome.code, 0) << outcome;
