@@ -5,10 +5,10 @@ set -eu
 cd "$(dirname "$0")/.."
 name=${1:-}
 case "$name" in
-  fashion-mnist) data=dataset-fashion-mnist ;;
+  fashion-mnist | diffusion) data=dataset-fashion-mnist ;;
   brain-mask | super-resolution) data=mricron-data ;;
   *)
-    echo "usage: apps/example.sh fashion-mnist|brain-mask|super-resolution [ARGUMENTS]" >&2
+    echo "usage: apps/example.sh fashion-mnist|brain-mask|super-resolution|diffusion [ARGUMENTS]" >&2
     exit 2
     ;;
 esac

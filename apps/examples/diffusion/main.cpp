@@ -2,7 +2,7 @@
 // straight and fast", ICLR 2023): on the straight way from noise to an image, (1 - t) noise + t image, the network is shown where it is, t and
 // the class, and tells the velocity, image - noise. The figure is the share of the test images' velocity that it tells, 1 - error / variance.
 //
-//   diffusion [EPOCHS [PICTURE [FOLDER]]]
+//   diffusion [STEPS [PICTURE [FOLDER]]]
 
 #include <frit/frit.h>
 
@@ -10,6 +10,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <utility>
 
 #include "../picture.h"
 
@@ -63,21 +64,25 @@ Value error(Graph& graph) {
   return mean_squared_error(velocity(Scope(graph), (1.0 - t) * noise + t * image, place), target);
 }
 
-TrainStep train(const std::shared_ptr<const Dataset>& data, int epochs) {
+TrainStep train(const std::shared_ptr<const Dataset>& data, int steps) {
   Graph graph;
   TrainStep step(error(graph), AdamW{.learning_rate = 2e-3}, Device::best(), {.clip_norm = 1});
   DataLoader loader(data, {.batch_size = batch_size, .shuffle = true, .drop_last = true});
-  std::uint64_t number = 0;
-  for (int epoch = 1; epoch <= epochs; ++epoch) {
-    double loss = 0;
-    for (const Batch& batch : loader) loss += step(bindings(batch, /*seed=*/0, number++));
-    std::fprintf(stderr, "epoch %d of %d: loss %.4f\n", epoch, epochs, loss / static_cast<double>(loader.batches()));
+  constexpr int reported = 100;
+  double loss = 0;
+  for (int done = 0; done < steps;) {
+    for (const Batch& batch : loader) {
+      loss += step(bindings(batch, /*seed=*/0, static_cast<std::uint64_t>(done)));
+      if (++done % reported == 0) std::fprintf(stderr, "step %d of %d: loss %.4f\n", done, steps, std::exchange(loss, 0) / reported);
+      if (done == steps) break;
+    }
   }
   return step;
 }
 
-/// The share of the velocity's variance that the network tells.
+/// The share of the velocity's variance that the network tells, of the first images.
 double share_told(const TrainStep& step, const std::shared_ptr<const Dataset>& data) {
+  constexpr std::uint64_t most_batches = 16;
   Graph graph;
   graph.output("error", error(graph));
   Program program(graph::for_inference(graph), step.shared_state());
@@ -87,6 +92,7 @@ double share_told(const TrainStep& step, const std::shared_ptr<const Dataset>& d
     const graph::Executable& run = program.run(bindings(batch, /*seed=*/1, number++));
     wrong += run.output("error").item();
     all += run.output("variance").item();
+    if (number == most_batches) break;
   }
   return 1 - wrong / all;
 }
@@ -126,11 +132,11 @@ void paint(const Tensor& images, std::int64_t columns, const std::string& path) 
 
 int main(int argc, char** argv) {
   try {
-    const int epochs = argc > 1 ? std::atoi(argv[1]) : 2;
+    const int steps = argc > 1 ? std::atoi(argv[1]) : 1000;
     const std::string path = argc > 2 ? argv[2] : "diffusion.png";
     const std::string folder = argc > 3 ? argv[3] : "/usr/share/datasets/fashion-mnist";  // of Debian's package dataset-fashion-mnist
     const std::shared_ptr<Dataset> data = read_mnist_dataset(folder, Split::train), unseen = read_mnist_dataset(folder, Split::test);
-    const TrainStep step = train(data, epochs);
+    const TrainStep step = train(data, steps);
     std::printf("velocity told: %.2f %%\n", 100 * share_told(step, unseen));
     constexpr std::int64_t columns = 12;
     paint(samples(step, columns, /*steps=*/40), columns, path);

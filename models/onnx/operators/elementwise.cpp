@@ -56,13 +56,10 @@ Values modulo(const Call& call) {
   const Value a = as_floating(call[0]), b = as_floating(call[1]);
   const bool fmod = call.integer("fmod", 0) != 0;
   call.require_support(fmod || !is_floating(call[0].dtype()), "fmod = 0 is for integers");
-  return {cast(a - (fmod ? truncated(a / b) : floored(a / b)) * b, call[0].dtype())};
+  return {cast(a - (fmod ? truncated(a / b) : floor(a / b)) * b, call[0].dtype())};
 }
 
-Value sign(Value x) {
-  const Value zero = ops::scalar(x, 0);
-  return where(greater(x, zero), ops::scalar(x, 1), where(less(x, zero), ops::scalar(x, -1), x));
-}
+Value sign_of(Value x) { return cast(sign(as_floating(x)), x.dtype()); }
 
 Values is_infinite(const Call& call) {
   const Value x = call[0];
@@ -74,27 +71,10 @@ Values is_infinite(const Call& call) {
 
 Value hyperbolic_sine(Value x) { return (exp(x) - exp(-x)) * 0.5; }
 Value hyperbolic_cosine(Value x) { return (exp(x) + exp(-x)) * 0.5; }
+Value tangent(Value x) { return sin(x) / cos(x); }
 Value inverse_hyperbolic_sine(Value x) { return sign(x) * log(abs(x) + sqrt(square(x) + 1)); }
 Value inverse_hyperbolic_cosine(Value x) { return log(x + sqrt(square(x) - 1)); }
 Value inverse_hyperbolic_tangent(Value x) { return log((1 + x) / (1 - x)) * 0.5; }
-
-/// By its series near zero, and elsewhere by gelu(x) = x (1 + erf(x / sqrt(2))) / 2.
-Value erf(Value x) {
-  constexpr int terms = 14;
-  constexpr double near = 0.5;
-  const Value squared = square(x);
-  Value series = ops::scalar(x, 0);
-  double factorial = 1;
-  std::vector<double> factors;
-  for (int n = 0; n < terms; ++n) {
-    if (n > 0) factorial *= n;
-    factors.push_back((n % 2 == 0 ? 1 : -1) * M_2_SQRTPI / (factorial * (2 * n + 1)));
-  }
-  for (int n = terms; n-- > 0;) series = series * squared + factors[static_cast<std::size_t>(n)];
-  const Value is_near = less(abs(x), ops::scalar(x, near));
-  const Value scaled = where(is_near, ops::scalar(x, 1), x) * M_SQRT2;
-  return where(is_near, x * series, gelu(scaled) * 2 / scaled - 1);
-}
 
 }  // namespace
 
@@ -124,9 +104,15 @@ void add_elementwise(OperatorTable& table) {
   table["Log"] = unary<log>;
   table["Sqrt"] = unary<sqrt>;
   table["Reciprocal"] = unary<reciprocal>;
-  table["Sign"] = unary<sign>;
+  table["Sign"] = unary<sign_of>;
   table["IsNaN"] = [](const Call& call) -> Values { return {not_equal(call[0], call[0])}; };
   table["IsInf"] = is_infinite;
+  table["Sin"] = unary<sin>;
+  table["Cos"] = unary<cos>;
+  table["Tan"] = unary<tangent>;
+  table["Floor"] = unary<floor>;
+  table["Ceil"] = unary<ceil>;
+  table["Round"] = unary<round>;
   table["Sinh"] = unary<hyperbolic_sine>;
   table["Cosh"] = unary<hyperbolic_cosine>;
   table["Asinh"] = unary<inverse_hyperbolic_sine>;

@@ -38,22 +38,12 @@ Shape to_shape(const Call& call, const Sizes& sizes) {
   return Shape(sizes);
 }
 
-Value unsqueeze(Value x, Sizes axes) {
+Value with_unit_axes(Value x, Sizes axes) {
   const int rank = x.rank() + static_cast<int>(axes.size());
   for (std::int64_t& axis : axes) axis = normalize_axis(axis, rank, "axes");
   std::sort(axes.begin(), axes.end());
   Shape shape = x.shape();
   for (const std::int64_t axis : axes) shape.insert(static_cast<int>(axis), 1);
-  return reshape(x, shape);
-}
-
-Value squeeze(Value x, const Sizes& axes) {
-  const Dims ordered = axes_of(axes, x.rank());
-  Shape shape = x.shape();
-  for (int i = ordered.rank(); i-- > 0;) {
-    require(x.dim(ordered[i]) == 1, "axis ", ordered[i], " of ", x.shape(), " is not of size 1");
-    shape.erase(static_cast<int>(ordered[i]));
-  }
   return reshape(x, shape);
 }
 
@@ -87,17 +77,7 @@ Value positions(const Call& call, std::int64_t count, int axis, int rank, DType 
 
 Value as_floating(Value x) { return is_floating(x.dtype()) ? x : cast(x, DType::f64); }
 
-Value truncated(Value x) {
-  constexpr double no_fractions_from = 9007199254740992.0;  // of float64, 2^53
-  const Value whole = cast(cast(x, DType::i64), x.dtype());
-  const double limit = is_half(x.dtype()) ? 2048.0 : no_fractions_from;
-  return where(less(abs(x), ops::scalar(x, limit)), whole, x);
-}
-
-Value floored(Value x) {
-  const Value whole = truncated(x);
-  return where(less(x, whole), whole - 1, whole);
-}
+Value truncated(Value x) { return where(less(x, 0.0), ceil(x), floor(x)); }
 
 Value take(const Call& call, Value x, std::int64_t axis, const Sizes& places) {
   const int along = normalize_axis(axis, x.rank(), "axis");
@@ -123,8 +103,8 @@ Value padded(Value x, const Dims& before, const Dims& after, double value) {
 const OperatorTable& operator_table() {
   static const OperatorTable table = [] {
     OperatorTable made;
-    for (const auto add : {add_activations, add_convolutions, add_elementwise, add_indexing, add_linear, add_losses, add_norms, add_pools,
-                           add_reductions, add_resizing, add_rounding, add_shapes, add_sources}) {
+    for (const auto add : {add_activations, add_casts, add_convolutions, add_elementwise, add_indexing, add_linear, add_losses, add_norms, add_pools,
+                           add_reductions, add_resizing, add_shapes, add_sources}) {
       add(made);
     }
     return made;

@@ -16,6 +16,7 @@ namespace frit::onnx {
 
 // Each family of operators adds its own to the table.
 void add_activations(OperatorTable& table);
+void add_casts(OperatorTable& table);
 void add_convolutions(OperatorTable& table);
 void add_elementwise(OperatorTable& table);
 void add_indexing(OperatorTable& table);
@@ -25,7 +26,6 @@ void add_norms(OperatorTable& table);
 void add_pools(OperatorTable& table);
 void add_reductions(OperatorTable& table);
 void add_resizing(OperatorTable& table);
-void add_rounding(OperatorTable& table);
 void add_shapes(OperatorTable& table);
 void add_sources(OperatorTable& table);
 
@@ -35,9 +35,7 @@ using Sizes = std::vector<std::int64_t>;
 Shape to_shape(const Call& call, const Sizes& sizes);
 
 /// New axes of size 1, counted in the result.
-Value unsqueeze(Value x, Sizes axes);
-/// Without these axes, of size 1.
-Value squeeze(Value x, const Sizes& axes);
+Value with_unit_axes(Value x, Sizes axes);
 /// `x` with as many axes as are asked for, its own being the ones from `axis` on: ONNX's broadcasting before opset 7.
 Value aligned(Value x, int rank, std::int64_t axis);
 /// The axes in [0, rank), ascending; all if none are given.
@@ -52,7 +50,6 @@ Value positions(const Call& call, std::int64_t count, int axis, int rank, DType 
 Value as_floating(Value x);
 /// x without its fraction.
 Value truncated(Value x);
-Value floored(Value x);
 
 /// The elements of one axis at these places, which are known at import.
 Value take(const Call& call, Value x, std::int64_t axis, const Sizes& places);

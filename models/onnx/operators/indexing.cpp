@@ -18,7 +18,7 @@ Value from_first(Value indices, std::int64_t size) {
 /// 1 where the index is: an axis of `size` elements more.
 Value one_hot(const Call& call, Value indices, std::int64_t size, DType dtype) {
   const Value places = positions(call, size, indices.rank(), indices.rank() + 1, indices.dtype());
-  return cast(equal(unsqueeze(indices, {-1}), places), dtype);
+  return cast(equal(unsqueeze(indices, -1), places), dtype);
 }
 
 /// Slices where the indices are known. Where a run gives them: a product with their one-hot rows, as of an embedding's table.
@@ -34,7 +34,7 @@ Values gather(const Call& call) {
   if (call.is_constant(1)) return {reshape(take(call, x, axis, call.integers(1)), shape)};
   const std::int64_t size = x.dim(axis);
   const Value table = as_floating(axis == x.rank() - 1 ? x : transpose(x, axis, -1));
-  const Value chosen = one_hot(call, from_first(flatten(unsqueeze(call[1], {0}), 0, -1), size), size, table.dtype());
+  const Value chosen = one_hot(call, from_first(flatten(unsqueeze(call[1], 0), 0, -1), size), size, table.dtype());
   // (..., size) times (size, indices), and the axis back to its place.
   const Value rows = x.rank() == 1 ? reshape(table, {1, size}) : table;
   Value y = matmul(rows, transpose(chosen, 0, 1));
@@ -86,7 +86,7 @@ Value joined_indices(Value indices, const Shape& shape, int batch) {
   Value joined;
   for (std::int64_t i = 0; i < depth; ++i) {
     const std::int64_t size = shape[batch + static_cast<int>(i)];
-    const Value index = from_first(squeeze(slice(indices, -1, i, i + 1), {-1}), size);
+    const Value index = from_first(squeeze(slice(indices, -1, i, i + 1), -1), size);
     joined = joined ? joined * static_cast<double>(size) + index : index;
   }
   return joined;
@@ -138,7 +138,7 @@ Values one_hot_of(const Call& call) {
   const auto size = static_cast<std::int64_t>(depth.item());
   const Value indices = from_first(call[0], size), values = call[2];
   const int rank = indices.rank() + 1, axis = normalize_axis(call.integer("axis", -1), rank, "axis");
-  const Value here = equal(unsqueeze(indices, {axis}), positions(call, size, axis, rank, DType::i64));
+  const Value here = equal(unsqueeze(indices, axis), positions(call, size, axis, rank, DType::i64));
   const auto value = [&](std::int64_t i) { return reshape(slice(values, 0, i, i + 1), {}); };
   return {where(here, value(1), value(0))};
 }

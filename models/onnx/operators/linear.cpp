@@ -7,11 +7,11 @@ namespace {
 Values matrix_product(const Call& call) {
   Value a = as_floating(call[0]), b = as_floating(call[1]);
   const bool row = a.rank() == 1, column = b.rank() == 1;
-  if (row) a = unsqueeze(a, {0});
-  if (column) b = unsqueeze(b, {1});
+  if (row) a = unsqueeze(a, 0);
+  if (column) b = unsqueeze(b, 1);
   Value y = matmul(a, b);
-  if (column) y = squeeze(y, {-1});
-  if (row) y = squeeze(y, {column ? -1 : -2});
+  if (column) y = squeeze(y, -1);
+  if (row) y = squeeze(y, column ? -1 : -2);
   return {cast(y, call[0].dtype())};
 }
 
@@ -44,9 +44,9 @@ Values cumulative_sum(const Call& call) {
   const Value from = positions(call, size, 0, 2, x.dtype()), to = positions(call, size, 1, 2, x.dtype());
   const Value before = reverse ? to : from, after = reverse ? from : to;
   const Value triangle = cast(exclusive ? less(before, after) : less_equal(before, after), x.dtype());
-  const Value last = x.rank() == 1 ? unsqueeze(x, {0}) : transpose(x, axis, -1);
+  const Value last = x.rank() == 1 ? unsqueeze(x, 0) : transpose(x, axis, -1);
   const Value sums = matmul(last, triangle);
-  return {cast(x.rank() == 1 ? squeeze(sums, {0}) : transpose(sums, axis, -1), call[0].dtype())};
+  return {cast(x.rank() == 1 ? squeeze(sums, 0) : transpose(sums, axis, -1), call[0].dtype())};
 }
 
 }  // namespace

@@ -12,7 +12,7 @@ Value negative_log_likelihood(const Call& call, Value log_probabilities, Value t
   call.require_support(rank >= 2 && target.rank() == rank - 1, "scores of rank ", rank, " with targets of rank ", target.rank());
   const DType dtype = log_probabilities.dtype();
   const Value classes = positions(call, log_probabilities.dim(1), 1, rank, DType::i64);
-  const Value labels = unsqueeze(cast(target, DType::i64), {1});
+  const Value labels = unsqueeze(cast(target, DType::i64), 1);
   Value chosen = cast(equal(classes, labels), dtype);
   if (call.has("ignore_index")) {
     chosen = chosen * cast(not_equal(labels, ops::scalar(labels, static_cast<double>(call.integer("ignore_index", 0)))), dtype);

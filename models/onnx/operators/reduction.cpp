@@ -36,7 +36,7 @@ Value product_along(Value x, int axis) {
 
 Value product(Value x, const Dims& axes, bool keep) {
   for (const std::int64_t axis : axes) x = product_along(x, static_cast<int>(axis));
-  return keep ? x : squeeze(x, Sizes(axes.begin(), axes.end()));
+  return keep || axes.empty() ? x : squeeze(x, axes);
 }
 
 /// The first of equal extrema, or the last.

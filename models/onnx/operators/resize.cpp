@@ -84,7 +84,7 @@ Value resize_nearest(const Call& call, Value x, int dim, const Interpolation& ki
   Shape wide = x.shape(), shape = wide;
   wide.insert(dim + 1, axis.to / axis.from);
   shape[dim] = axis.to;
-  return reshape(expand(unsqueeze(x, {dim + 1}), wide), shape);
+  return reshape(expand(unsqueeze(x, dim + 1), wide), shape);
 }
 
 Value resize_by_weights(const Call& call, Value x, int dim, const Interpolation& kind, const Axis& axis) {
@@ -93,7 +93,7 @@ Value resize_by_weights(const Call& call, Value x, int dim, const Interpolation&
   const Value matrix = call.emit(weights, {axis.to, axis.from}, x.dtype());
   Value y = x;
   if (x.rank() == 1) {
-    y = squeeze(matmul(matrix, unsqueeze(x, {1})), {1});
+    y = squeeze(matmul(matrix, unsqueeze(x, 1)), 1);
   } else if (dim == x.rank() - 2) {
     y = matmul(matrix, x);
   } else {

@@ -51,14 +51,14 @@ Values squeezed(const Call& call) {
       if (x.dim(i) == 1) axes->push_back(i);
     }
   }
-  return {axes->empty() ? x : squeeze(x, *axes)};
+  return {axes->empty() ? x : squeeze(x, to_shape(call, *axes))};
 }
 
 Values unsqueezed(const Call& call) {
   const std::optional<Sizes> axes = call.integers("axes", 1);
   call.require_support(axes.has_value(), "it has no axes");
   to_shape(call, *axes);
-  return {unsqueeze(call[0], *axes)};
+  return {with_unit_axes(call[0], *axes)};
 }
 
 Values expanded(const Call& call) {
@@ -86,7 +86,7 @@ Values tiled(const Call& call) {
     Shape shape = x.shape(), wide = shape;
     wide.insert(i, times);
     shape[i] = element_count({times, shape[i]});
-    x = reshape(expand(unsqueeze(x, {i}), wide), shape);
+    x = reshape(expand(unsqueeze(x, i), wide), shape);
   }
   return {x};
 }

@@ -68,8 +68,8 @@ Window window_of(const Call& call, const Shape& images, const Sizes& kernel) {
   return window;
 }
 
-Value with_two_axes(const Window& window, Value x) { return window.one_axis ? unsqueeze(x, {2}) : x; }
-Value as_given(const Window& window, Value x) { return window.one_axis ? squeeze(x, {2}) : x; }
+Value with_two_axes(const Window& window, Value x) { return window.one_axis ? unsqueeze(x, 2) : x; }
+Value as_given(const Window& window, Value x) { return window.one_axis ? squeeze(x, 2) : x; }
 
 Value pad_image(Value x, const Dims& before, const Dims& after, double value) {
   Dims first = {0, 0}, last = {0, 0};
