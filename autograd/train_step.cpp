@@ -251,9 +251,9 @@ void TrainPosition::check() const {
 }
 
 TrainStep::TrainStep(Value loss, const Optimizer& optimizer, Device device, const TrainOptions& options)
-    : TrainStep(loss, optimizer, std::make_shared<State>(device, options.seed), options) {}
+    : TrainStep(std::make_shared<State>(device, options.seed), loss, optimizer, options) {}
 
-TrainStep::TrainStep(Value loss, const Optimizer& optimizer, std::shared_ptr<State> state, const TrainOptions& options)
+TrainStep::TrainStep(std::shared_ptr<State> state, Value loss, const Optimizer& optimizer, const TrainOptions& options)
     : optimizer_(optimizer),
       options_(options),
       program_(

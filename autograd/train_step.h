@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <concepts>
 #include <optional>
 
 #include "frit/autograd/optimizer.h"
@@ -53,7 +54,9 @@ class TrainStep {
   TrainStep(Value loss, const Optimizer& optimizer, Device device = Device::best(), const TrainOptions& options = {});
   /// Likewise with the variables of another step, or of inference: the two networks of a GAN, one network in two graphs. Several steps of
   /// one State have names of their own; each trains what its own graph calls trainable, and does not freeze.
-  TrainStep(Value loss, const Optimizer& optimizer, std::shared_ptr<State> state, const TrainOptions& options = {});
+  template <std::same_as<std::shared_ptr<State>> Shared>  // {} is a device
+  TrainStep(Value loss, const Optimizer& optimizer, const Shared& state, const TrainOptions& options = {})
+      : TrainStep(state, loss, optimizer, options) {}
 
   /// Runs a step and returns the loss before the update. Throws ErrorKind::argument for inputs that do not fit the graph.
   double operator()(const Bindings& inputs);
@@ -101,6 +104,7 @@ class TrainStep {
   graph::MemoryPlan plan_updates() const { return update_ ? update_->plan({}) : graph::MemoryPlan(); }
 
  private:
+  TrainStep(std::shared_ptr<State> state, Value loss, const Optimizer& optimizer, const TrainOptions& options);
   void set_rate();
   void keep_what_runs_change();
 

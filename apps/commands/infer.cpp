@@ -14,6 +14,7 @@
 #include "apps/serving/array_stream.h"
 #include "apps/serving/comparison.h"
 #include "apps/serving/inference.h"
+#include "apps/serving/inference_files.h"
 #include "apps/serving/stages.h"
 #include "apps/training/score.h"
 #include "frit/core/data/files.h"
@@ -30,12 +31,8 @@
 namespace frit::apps {
 namespace {
 
-namespace fs = std::filesystem;
-
-constexpr const char* standard_stream = "-";
-
-struct InferArguments {
-  std::string model, config, input, output, reference;
+struct InferArguments : InferenceFiles {
+  std::string model, config;
   Tolerance tolerance;
   std::optional<std::int64_t> batch_size;
   std::int64_t queue = 16;
@@ -58,56 +55,6 @@ Shape model_input(const InferArguments& a, Shape shape) {
   if (shape.rank() != a.window.rank() + 2) return shape;
   std::copy(a.window.begin(), a.window.end(), shape.begin() + 2);
   return shape;
-}
-
-bool streams(const InferArguments& a) { return a.input == standard_stream; }
-
-bool is_folder(const std::string& path) {
-  std::error_code error;
-  return fs::is_directory(path, error);
-}
-
-/// The files of a folder that can be read, by name; otherwise the one file.
-std::vector<std::string> input_files(const InferArguments& a) {
-  if (streams(a)) return {};
-  return is_folder(a.input) ? example_files(a.input) : std::vector<std::string>{a.input};
-}
-
-/// Next to the input: the file itself, or in a folder the .npy file of the same name: of a.nii.gz, a.npy.
-std::string partner(const InferArguments& a, const std::string& path, const std::string& input) {
-  if (!is_folder(a.input)) return path;
-  fs::path name = fs::path(input).filename();
-  if (name.extension() == ".gz") name = name.stem();
-  return (fs::path(path) / name.replace_extension(".npy")).string();
-}
-
-/// The partners of all that is read, none for no path and for a stream.
-std::vector<std::string> partners(const InferArguments& a, const std::string& path) {
-  std::vector<std::string> files;
-  if (path.empty() || path == standard_stream) return files;
-  for (const std::string& input : input_files(a)) files.push_back(partner(a, path, input));
-  return files;
-}
-
-bool is_volume_name(const std::string& name) { return name.ends_with(".nii") || name.ends_with(".nii.gz"); }
-
-/// What the output of an input should be: of b.jpg in a folder b.npy, or else a mask, b.png or b.nii.gz.
-std::string reference_of(const InferArguments& a, const std::string& path, const std::string& input) {
-  const std::string array = partner(a, path, input);
-  std::error_code error;
-  if (!is_folder(a.input) || fs::exists(array, error)) return array;
-  for (const char* const ending : {".png", ".nii", ".nii.gz"}) {
-    const std::string mask = fs::path(array).replace_extension(ending).string();
-    if (fs::exists(mask, error)) return mask;
-  }
-  return array;
-}
-
-std::vector<std::string> references(const InferArguments& a, const std::string& path) {
-  std::vector<std::string> files;
-  if (path.empty()) return files;
-  for (const std::string& input : input_files(a)) files.push_back(reference_of(a, path, input));
-  return files;
 }
 
 /// Before anything is read or computed.

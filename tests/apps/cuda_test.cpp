@@ -139,17 +139,17 @@ TEST_F(CudaProgram, AStepThatIsNotFiniteIsExplainedAndReplayed) {
 }
 
 TEST_F(CudaProgram, DeterministicTrainingGivesTheSameBitsInTwoProcesses) {
-  for (const auto& [model, input, target] : std::vector<std::tuple<std::string, Shape, Shape>>{
+  for (const auto& [network, input, target] : std::vector<std::tuple<std::string, Shape, Shape>>{
            {"conv3d-instnorm-max", {64, 3, 8, 16, 16}, {64, 6, 14, 14}}, {"convt3d-logsumexp", {16, 3, 4, 12, 12}, {16, 1, 7, 23, 23}}}) {
     std::filesystem::create_directories(path("data"));
     write("data/inputs.npy", serialize_npy(random_tensor(input)));
     write("data/targets.npy", serialize_npy(random_tensor(target)));
     for (const char* const name : {"one.safetensors", "two.safetensors"}) {
-      const Outcome outcome = run({"train", model, "--data", "data", "--epochs", "3", "--batch-size", "16", "--deterministic", "--device",
+      const Outcome outcome = run({"train", network, "--data", "data", "--epochs", "3", "--batch-size", "16", "--deterministic", "--device",
                                    "cuda", "--seed", "5", "--save", name, "--plan-cache", "off"});
-      ASSERT_EQ(outcome.code, 0) << model << outcome;
+      ASSERT_EQ(outcome.code, 0) << network << outcome;
     }
-    EXPECT_EQ(content("one.safetensors"), content("two.safetensors")) << model;
+    EXPECT_EQ(content("one.safetensors"), content("two.safetensors")) << network;
   }
 }
 

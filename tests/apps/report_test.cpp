@@ -159,8 +159,8 @@ TEST_F(Report, AnyNumbersHaveAnAxisOfAFewMarks) {
 
 TEST_F(Report, LongNamesOfBarsHaveRoom) {
   const std::string name(40, 'n');
-  EXPECT_TRUE(has(bar_chart("times", {{name, "1 us", 1}}), "<text x=\"280\"")) << "7 for a letter, to the left of its end";
-  EXPECT_TRUE(has(bar_chart("times", {{"short", "1 us", 1}}), "<text x=\"112\""));
+  EXPECT_TRUE(has(bar_chart("times", {{name, "1 us", 1}}), "<text x=\"280.0\"")) << "7 for a letter, to the left of its end";
+  EXPECT_TRUE(has(bar_chart("times", {{"short", "1 us", 1}}), "<text x=\"112.0\""));
 }
 
 TEST_F(Report, AxesHaveRoundMarks) {

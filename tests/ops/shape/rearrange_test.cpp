@@ -27,7 +27,7 @@ TEST(Rearrange, RefusesWhatDoesNotFit) {
   EXPECT_EQ(message_of([&] { stack({x, x}, 3); }), "stack: axis 3 is outside [-3, 3)");
   EXPECT_EQ(message_of([&] { squeeze(x, {1}); }), "squeeze: axis 1 must have size 1 (input 2x3)");
   EXPECT_EQ(message_of([&] { unsqueeze(x, 3); }), "unsqueeze: axis 3 is outside [-3, 3)");
-  EXPECT_EQ(message_of([&] { select(x, 1, 3); }), "select: index 3 is outside [-3, 3) (input 2x3)");
+  EXPECT_EQ(message_of([&] { select(x, 1, 3); }), "select: index 3 is outside [-3, 3) of axis 1 of 2x3");
   EXPECT_EQ(message_of([&] { tile(x, {2}); }), "tile: expected 2 numbers, got 1 (input 2x3)");
   EXPECT_EQ(message_of([&] { tile(x, {1, -1}); }), "tile: times must not be negative, got 1x-1");
   EXPECT_EQ(message_of([&] { tile(x, {1, INT64_MAX}); }), "tile: axis 1 would be longer than 2^63 - 1");
