@@ -17,7 +17,7 @@ namespace {
 constexpr const char* loss_name = "loss";
 constexpr const char* norm_name = "gradient_norm";
 
-// What a step keeps beside the parameters, after its prefix.
+// What a step keeps besides the parameters, after its prefix.
 constexpr const char* rate_name = "rate";
 constexpr const char* step_name = "step";
 constexpr const char* loss_scale_name = "loss_scale";

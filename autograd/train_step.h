@@ -53,7 +53,8 @@ class TrainStep {
   /// out of its range.
   TrainStep(Value loss, const Optimizer& optimizer, Device device = Device::best(), const TrainOptions& options = {});
   /// Likewise with the variables of another step, or of inference: the two networks of a GAN, one network in two graphs. Several steps of
-  /// one State have names of their own; each trains what its own graph calls trainable, and does not freeze.
+  /// one State have names of their own; each trains what its own graph calls trainable, and does not freeze. A zero gradient, as of what
+  /// stop_gradient cuts off, still decays a parameter or moves it on: freeze what another step trains.
   template <std::same_as<std::shared_ptr<State>> Shared>  // {} is a device
   TrainStep(Value loss, const Optimizer& optimizer, const Shared& state, const TrainOptions& options = {})
       : TrainStep(state, loss, optimizer, options) {}

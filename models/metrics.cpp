@@ -50,7 +50,8 @@ void ConfusionMatrix::add(const Tensor& logits, const Tensor& target) {
   for_each_position(logits, target, [&](const float* values, std::size_t stride, std::int64_t actual) {
     std::int64_t largest = 0;
     for (std::int64_t c = 1; c < classes_; ++c) {
-      if (values[static_cast<std::size_t>(c) * stride] > values[static_cast<std::size_t>(largest) * stride]) largest = c;
+      const float value = values[static_cast<std::size_t>(c) * stride], best = values[static_cast<std::size_t>(largest) * stride];
+      if (value > best || (std::isnan(value) && !std::isnan(best))) largest = c;  // as argmax has it
     }
     ++counts_[static_cast<std::size_t>(actual * classes_ + largest)];
   });

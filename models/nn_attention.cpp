@@ -24,7 +24,7 @@ struct Projections {
 
 /// (N, L, E) as (N, heads, L, E / heads).
 Value by_head(Value x, std::int64_t heads) {
-  return permute(reshape(x, {-1, x.dim(1), heads, x.dim(2) / heads}), {0, 2, 1, 3});
+  return permute(reshape(x, {size_of(x, 0), size_of(x, 1), heads, x.dim(2) / heads}), {0, 2, 1, 3});
 }
 
 }  // namespace
@@ -48,7 +48,7 @@ Value multi_head_attention(const Scope& scope, Value query, Value key, Value val
   }
   Value weights = attention_weights(parts[0], parts[1], options);
   if (layer.dropout > 0) weights = dropout(scope, weights, layer.dropout);
-  const Value joined = reshape(permute(matmul(weights, parts[2]), {0, 2, 1, 3}), {-1, query.dim(1), width});
+  const Value joined = reshape(permute(matmul(weights, parts[2]), {0, 2, 1, 3}), {size_of(query, 0), size_of(query, 1), width});
   return linear(scope / "out_proj", joined, {.out_features = width, .bias = layer.bias, .initialize_bias = init::zeros()});
 }
 

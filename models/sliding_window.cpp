@@ -87,7 +87,7 @@ class Grid {
   std::vector<WindowsOfAxis> axes_;
 };
 
-/// The windows `first`, first + 1, ... of all images, one behind another, as (count, channels, window).
+/// The windows `first`, first + 1, ... of all images, one after another, as (count, channels, window).
 Tensor cut(const Tensor& input, const Grid& grid, std::int64_t first, std::int64_t count, const Shape& window) {
   const std::int64_t channels = input.dim(1), per_image = grid.windows(), size = element_count(window);
   const std::int64_t image_size = element_count(image_of(input.shape()));

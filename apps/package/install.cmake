@@ -133,7 +133,7 @@ if(FRIT_WITH_ONNX)
 endif()
 frit_pkg_config(frit-cli "The command line of frit" "${cli_requires}" "-lfrit-cli")
 if(FRIT_WITH_ONNX)
-  frit_pkg_config(frit-onnx "Reads ONNX models" frit-runtime "-lfrit-onnx ${made_with_onnx}")
+  frit_pkg_config(frit-onnx "Reads and writes ONNX models" frit-runtime "-lfrit-onnx ${made_with_onnx}")
 endif()
 frit_pkg_config(frit "${PROJECT_DESCRIPTION}" frit-training "")
 

@@ -39,7 +39,7 @@ struct Session {
   ::jpeg_source_mgr source = {};
   ::jpeg_progress_mgr progress = {};
   std::jmp_buf jump;
-  std::uint64_t position = 0;  ///< behind what was taken from the input
+  std::uint64_t position = 0;  ///< after what was taken from the input
   std::vector<std::byte> bytes;
   std::vector<JSAMPLE> row;    ///< (W, channels)
   std::exception_ptr failure;  ///< what the input threw: nothing may be thrown through the library

@@ -209,6 +209,15 @@ void add_elementwise(SpellingTable& table) {
   table["exp"] = [](const Operation& o) { return plain(o, "Exp"); };
   table["log"] = [](const Operation& o) { return plain(o, "Log"); };
   table["sqrt"] = [](const Operation& o) { return plain(o, "Sqrt"); };
+  table["sin"] = [](const Operation& o) { return plain(o, "Sin"); };
+  table["cos"] = [](const Operation& o) { return plain(o, "Cos"); };
+  table["erf"] = [](const Operation& o) { return plain(o, "Erf"); };
+  table["floor"] = [](const Operation& o) { return plain(o, "Floor"); };
+  table["ceil"] = [](const Operation& o) { return plain(o, "Ceil"); };
+  table["round"] = [](const Operation& o) { return plain(o, "Round"); };
+  table["sign"] = [](const Operation& o) { return plain(o, "Sign"); };
+  table["rsqrt"] = [](const Operation& o) { return o.out.add("Reciprocal", {plain(o, "Sqrt")}); };
+  table["stop_gradient"] = [](const Operation& o) { return plain(o, "Identity"); };
   table["reciprocal"] = [](const Operation& o) { return plain(o, "Reciprocal"); };
   table["square"] = [](const Operation& o) { return times_of_itself(o, o.input(0)); };
   table["relu"] = [](const Operation& o) { return plain(o, "Relu"); };

@@ -158,7 +158,7 @@ ModelProto Exporter::run(const Graph& other) {
   }
   std::string list;
   for (const std::string& op : unknown) list += " " + op;
-  require(unknown.empty(), "ONNX has no operators for what the graph has:", list);
+  require(unknown.empty(), "there is no ONNX spelling here of what the graph has:", list);
   for (std::size_t i = 0; i < graph_.outputs().size(); ++i) {
     const graph::Output& output = graph_.outputs()[i];
     NodeProto& node = *model_.mutable_graph()->add_node();
@@ -167,7 +167,7 @@ ModelProto Exporter::run(const Graph& other) {
     node.add_output(output.name);
     declare(*model_.mutable_graph()->add_output(), output.name, type(output.value), other.type(other.outputs()[i].value).shape);
   }
-  return model_;
+  return std::move(model_);
 }
 
 Operation::Operation(Exporter& to, const graph::Node& node) : out(to), node_(node), attributes_(node.attributes.json()) {}
@@ -179,7 +179,11 @@ Names Operation::inputs() const {
 }
 
 std::int64_t Operation::integer(const std::string& attribute) const { return nlohmann::json::parse(attributes_).at(attribute); }
-double Operation::real(const std::string& attribute) const { return nlohmann::json::parse(attributes_).at(attribute); }
+double Operation::real(const std::string& attribute) const {
+  const nlohmann::json value = nlohmann::json::parse(attributes_).at(attribute);
+  if (!value.is_string()) return value;
+  return value == "nan" ? NAN : value == "inf" ? HUGE_VAL : -HUGE_VAL;  // as attributes are written
+}
 bool Operation::is(const std::string& attribute) const { return !nlohmann::json::parse(attributes_).at(attribute).is_null(); }
 bool Operation::flag(const std::string& attribute) const { return nlohmann::json::parse(attributes_).at(attribute); }
 std::string Operation::text(const std::string& attribute) const { return nlohmann::json::parse(attributes_).at(attribute); }
@@ -189,14 +193,15 @@ namespace {
 
 enum class Free { batch_and_image, batch };
 
-/// The graph for inputs of a larger batch and twice the image's size, if its operators take it.
-std::optional<Graph> larger(const Graph& graph, Free free) {
+/// The graph for inputs of other sizes, if its operators take them: of a batch larger by `more` (0: as they are), and where images are free of images twice as
+/// large and `more` - 1 pixels.
+std::optional<Graph> larger(const Graph& graph, Free free, std::int64_t more) {
   std::map<std::string, TensorType> types;
   for (const graph::Node* input : graph.all(graph::NodeKind::input)) {
     TensorType type = graph.type(input->outputs[0]);
-    if (type.shape.empty()) return std::nullopt;
-    ++type.shape[0];
-    for (int i = 2; i < type.shape.rank() && free == Free::batch_and_image; ++i) type.shape[i] *= 2;
+    if (type.shape.empty() && more > 0) return std::nullopt;
+    if (more > 0) type.shape[0] += more;
+    for (int i = 2; i < type.shape.rank() && free == Free::batch_and_image; ++i) type.shape[i] = 2 * type.shape[i] + more - 1;
     types[input->name] = type;
   }
   try {
@@ -212,15 +217,17 @@ std::optional<Graph> larger(const Graph& graph, Free free) {
 
 std::string to_onnx(const Graph& graph, const State& state) {
   const Graph inference = graph::for_inference(graph);
+  const Graph own = *onnx::larger(inference, onnx::Free::batch, 0);
   const auto written = [&](const Graph& one, const Graph& other) { return onnx::Exporter(one, state).run(other).SerializeAsString(); };
   for (const onnx::Free free : {onnx::Free::batch_and_image, onnx::Free::batch}) {
-    const std::optional<Graph> other = onnx::larger(inference, free);
+    const std::optional<Graph> other = onnx::larger(inference, free, 1), odd = onnx::larger(inference, free, 2);
     if (!other) continue;
-    // What is the same for other sizes holds for all.
-    std::string bytes = written(inference, *other);
-    if (!bytes.empty() && bytes == written(*other, inference)) return bytes;
+    // What is the same for even and odd sizes is taken to hold for all that the operators take.
+    std::string bytes = written(own, *other);
+    const bool same = !bytes.empty() && bytes == written(*other, own) && (!odd || bytes == written(*odd, own));
+    if (same) return bytes;
   }
-  std::string bytes = written(inference, inference);
+  std::string bytes = written(own, own);
   require(!bytes.empty(), "the ONNX model would have more than the 2 GiB that protobuf can write");
   return bytes;
 }

@@ -10,21 +10,25 @@ namespace {
 
 /// Refusals that a message lists; more are counted.
 constexpr std::size_t most_listed = 50;
-/// A result that is computed at import may take so many bytes, or as many as the largest that it is computed from; a larger one is left to
-/// the run.
-constexpr std::int64_t folded_bytes = 1 << 20;
-/// All constants that nodes make may take so many, beside four times those of the initialisers; and the graph have so many nodes.
+/// A result that is computed at import may take so many bytes, or as many as the largest that it is computed from, and what is computed for
+/// it some times as many; what takes more is left to the run.
+constexpr std::int64_t folded_bytes = 1 << 20, folded_times = 16;
+/// All constants that nodes make may take so many, besides four times those of the initialisers; and the graph have so many nodes.
 constexpr std::int64_t constant_bytes = 64 << 20;
 constexpr std::size_t most_nodes = 1 << 20;
 
-/// Bytes that all operations of a graph give.
-std::int64_t result_bytes(const Graph& graph) {
-  std::int64_t bytes = 0;
+/// Whether no operation of a graph gives more than so many bytes, nor all of them together some times as many.
+bool gives_at_most(const Graph& graph, std::int64_t bytes) {
+  std::int64_t left = folded_times * bytes;
   for (const graph::Node& node : graph.nodes()) {
     if (node.kind != graph::NodeKind::operation) continue;
-    for (const int id : node.outputs) bytes = std::max(bytes, graph.type(id).bytes());
+    for (const int id : node.outputs) {
+      const std::int64_t given = graph.type(id).bytes();
+      left -= std::min(given, left);
+      if (given > bytes || left == 0) return false;
+    }
   }
-  return bytes;
+  return true;
 }
 
 /// Of a graph that depends on nothing.
@@ -84,7 +88,7 @@ std::vector<Tensor> Importer::fold(const NodeProto& node, Convert emit, const st
   for (std::size_t i = 0; i < inputs.size(); ++i) pointers.push_back(inputs[i] == nullptr ? nullptr : &copies[i]);
   Graph scratch;
   const Values results = emit(Call(scope_, file_, node, scratch, pointers));
-  if (result_bytes(scratch) > std::max(folded_bytes, bytes)) return {};
+  if (!gives_at_most(scratch, std::max(folded_bytes, bytes))) return {};
   return evaluate(scratch, results);
 }
 

@@ -149,6 +149,12 @@ Graph import_onnx(const OnnxModel& model, const OnnxOptions& options) {
   }
   const Values outputs = model.add_to(Scope(graph, "", options.precision), inputs);
   for (std::size_t i = 0; i < outputs.size(); ++i) graph.output(model.outputs()[i].name, outputs[i]);
+  // What depends on shapes was computed from these: for others the graph is made again.
+  graph.remake_by([model, options](const auto& types) {
+    OnnxOptions other = options;
+    for (const auto& [name, type] : types) other.shapes[name] = type.shape;
+    return import_onnx(model, other);
+  });
   return graph;
 }
 

@@ -29,7 +29,8 @@ Value prelu(Value x, Value weight) {
   const std::int64_t channels = x.rank() < 2 ? 1 : x.dim(1);
   require(weight.rank() == 1 && (weight.dim(0) == 1 || weight.dim(0) == channels), "prelu: weight must have shape 1 or ", channels,
           ", got ", weight.shape(), " (input ", x.shape(), ")");
-  return where(greater(x, 0.0), x, ops::along_channels(weight, x.rank()) * x);
+  const Value positive = greater(x, 0.0);
+  return where(positive, x, ops::along_channels(weight, x.rank()) * where(positive, 0.0, x));  // no infinity times 0 in the gradient
 }
 
 namespace ops {

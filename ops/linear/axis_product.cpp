@@ -2,8 +2,7 @@
 
 #include "frit/ops/linear/matmul.h"
 #include "frit/ops/operator/emitter.h"
-#include "frit/ops/shape/open_batch.h"
-#include "frit/ops/shape/shape_ops.h"
+#include "frit/ops/shape/sizes.h"
 
 namespace frit::ops {
 
@@ -21,7 +20,7 @@ Value axis_product(Value x, int axis, const Matrix& matrix) {
   for (int i = 0; i < axis; ++i) outer *= shape[i];
   for (int i = axis + 1; i < shape.rank(); ++i) inner *= shape[i];
   shape[axis] = matrix.rows;
-  return reshape(matmul(constant, reshape(x, open_batch({outer, matrix.columns, inner})), {}), open_batch(shape));
+  return reshape_to(matmul(constant, reshape_to(x, with_batch_of(x, {outer, matrix.columns, inner})), {}), with_batch_of(x, shape));
 }
 
 }  // namespace frit::ops

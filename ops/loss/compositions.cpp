@@ -33,6 +33,7 @@ Value huber_loss(Value prediction, Value target, double delta, Reduction reducti
 }
 
 Value smooth_l1_loss(Value prediction, Value target, double beta, Reduction reduction) {
+  require_alike("smooth_l1_loss", prediction, target);
   require(beta >= 0, "smooth_l1_loss: beta must not be negative, got ", beta);
   if (beta == 0) return l1_loss(prediction, target, reduction);
   return huber_loss(prediction, target, beta, reduction) / beta;

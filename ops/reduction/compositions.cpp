@@ -7,7 +7,7 @@
 #include "frit/ops/reduction/reduction.h"
 #include "frit/ops/reduction/reduction_axes.h"
 #include "frit/ops/reduction/take_along_axis.h"
-#include "frit/ops/shape/shape_ops.h"
+#include "frit/ops/shape/sizes.h"
 
 namespace frit {
 namespace {
@@ -27,10 +27,17 @@ Value as_indices(Value indices, const char* what) {
 
 Value variance(Value x, const Dims& axes, bool keep_dims, std::int64_t correction) {
   const Dims over = ops::normalize_axes(axes, x.rank(), "variance");
-  std::int64_t count = 1;
-  for (const std::int64_t axis : over) count *= x.dim(axis);
   const Value squares = square(x - mean(x, axes, /*keep_dims=*/true));
-  return sum(squares, axes, keep_dims) / static_cast<double>(std::max<std::int64_t>(0, count - correction));
+  if (correction == 0) return mean(squares, axes, keep_dims);
+  // The number of elements of a run, which may have other sizes: of one for each that is a number or is none.
+  Value counted = x;
+  for (int axis = 0; axis < x.rank(); ++axis) {
+    if (std::find(over.begin(), over.end(), axis) == over.end()) counted = slice(counted, axis, 0, 1);
+  }
+  const DType dtype = is_half(x.dtype()) ? DType::f32 : x.dtype();
+  const Value count = sum(cast(logical_or(equal(counted, counted), not_equal(counted, counted)), dtype));
+  const Value total = cast(sum(squares, axes, keep_dims), dtype);
+  return cast(total / maximum(count - static_cast<double>(correction), ops::scalar(count, 0)), x.dtype());
 }
 
 Value standard_deviation(Value x, const Dims& axes, bool keep_dims, std::int64_t correction) {
@@ -53,19 +60,19 @@ Value cumulative_sum(Value x, std::int64_t axis) {
 Value one_hot(Value indices, std::int64_t classes, DType dtype, std::int64_t axis) {
   require(classes >= 0, "one_hot: classes must not be negative, got ", classes);
   const Value places = as_indices(indices, "one_hot");
-  const Value one = indices.emitter().constant(Tensor::full({}, 1, dtype));
-  return ops::put_along_axis(expand(one, indices.shape()), places, normalize_axis(axis, indices.rank() + 1, "one_hot"), classes,
+  return ops::put_along_axis(cast(equal(places, places), dtype), places, normalize_axis(axis, indices.rank() + 1, "one_hot"), classes,
                              /*keep_dims=*/false);
 }
 
 Value gather(Value x, std::int64_t axis, Value indices) {
   const int along = normalize_axis(axis, x.rank(), "gather");
-  Shape expected = x.shape(), lines = x.shape();
+  Shape expected = x.shape();
   if (indices.rank() == x.rank()) expected[along] = indices.dim(along);
   require(indices.shape() == expected, "gather: indices must have the input's shape ", x.shape(), " but for axis ", along, ", got ",
           indices.shape());
-  lines.insert(along, indices.dim(along));
-  return ops::take_along_axis(expand(unsqueeze(x, along), lines), as_indices(indices, "gather"), along + 1, /*keep_dims=*/false);
+  std::vector<Size> lines = ops::sizes_of(x);
+  lines.insert(lines.begin() + along, size_of(indices, along));
+  return ops::take_along_axis(ops::expand_to(unsqueeze(x, along), lines), as_indices(indices, "gather"), along + 1, /*keep_dims=*/false);
 }
 
 TopK top_k(Value x, std::int64_t k, std::int64_t axis) {
@@ -74,14 +81,14 @@ TopK top_k(Value x, std::int64_t k, std::int64_t axis) {
   require(is_floating(x.dtype()), "top_k: input is ", x.dtype(), ", expected a floating dtype");
   require(k > 0 && k <= size, "top_k: k must be in [1, ", size, "], got ", k, " (input ", x.shape(), ")");
   Values values, indices;
-  Value taken = expand(x.emitter().constant(Tensor::zeros({}, DType::u8)), x.shape());
+  Value taken = less(x, x);  // none
   while (static_cast<std::int64_t>(indices.size()) < k) {
     const Value greatest = argmax(where(taken, -std::numeric_limits<double>::infinity(), x), along, /*keep_dims=*/true);
     // Where only -inf is left, it may be one that was taken.
     const Value again = ops::take_along_axis(taken, greatest, along, /*keep_dims=*/true);
     indices.push_back(where(again, argmin(taken, along, /*keep_dims=*/true), greatest));
     values.push_back(ops::take_along_axis(x, indices.back(), along, /*keep_dims=*/true));
-    const Value one = expand(x.emitter().constant(Tensor::full({}, 1, DType::u8)), indices.back().shape());
+    const Value one = equal(indices.back(), indices.back());
     taken = taken + ops::put_along_axis(one, indices.back(), along, size, /*keep_dims=*/true);
   }
   return {concatenate(values, along), concatenate(indices, along)};

@@ -66,9 +66,11 @@ std::vector<Sample> sizes_samples() {
 
 Value expand(Value x, const Shape& shape) { return x.shape() == shape ? x : ops::emit_one("expand", {x}, ops::ExpandAttributes{shape}); }
 
-Value expand(Value x, std::initializer_list<Size> sizes) {
+Value expand(Value x, std::initializer_list<Size> sizes) { return ops::expand_to(x, std::span(sizes.begin(), sizes.size())); }
+
+Value ops::expand_to(Value x, std::span<const Size> sizes) {
   Shape numbers;
-  const Value following = ops::emit_with_sizes("expand_to_sizes", x, sizes, numbers);
+  const Value following = emit_with_sizes("expand_to_sizes", x, sizes, numbers);
   return following ? following : expand(x, numbers);
 }
 

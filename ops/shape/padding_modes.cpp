@@ -8,7 +8,7 @@ Value mirrored(Value x, int axis, std::int64_t begin, std::int64_t end) { return
 
 /// The element at `place` so many times along an axis.
 Value repeated(Value x, int axis, std::int64_t place, std::int64_t times) {
-  Shape shape = x.shape();
+  Shape shape = Dims::filled(x.rank(), -1);
   shape[axis] = times;
   return expand(slice(x, axis, place, place + 1), shape);
 }

@@ -1,7 +1,6 @@
 #include <array>
 
-#include "frit/ops/shape/open_batch.h"
-#include "frit/ops/shape/shape_ops.h"
+#include "frit/ops/shape/sizes.h"
 
 namespace frit {
 namespace {
@@ -10,8 +9,10 @@ namespace {
 std::int64_t elements_before(const Shape& shape, int axis) { return element_count(Shape(std::span(shape.begin(), shape.begin() + axis))); }
 std::int64_t elements_after(const Shape& shape, int axis) { return element_count(Shape(std::span(shape.begin() + axis + 1, shape.end()))); }
 
-/// Axis 0 stays what it is, unless it is the one that is changed.
-Value reshape_around(Value x, int axis, const Shape& shape) { return reshape(x, axis > 0 ? ops::open_batch(shape) : shape); }
+/// Whose first size follows the batch, unless axis 0 is the one that is changed.
+Value reshape_around(Value x, int axis, const Shape& shape) {
+  return axis > 0 ? ops::reshape_to(x, ops::with_batch_of(x, shape)) : reshape(x, shape);
+}
 
 /// Axis 1 of (outer, size, inner).
 Value flip_middle(Value x) {
@@ -19,7 +20,8 @@ Value flip_middle(Value x) {
   if (size < 2) return x;
   if (size % 2 == 1) return concatenate(std::array{flip_middle(slice(x, 1, 1, size)), slice(x, 1, 0, 1)}, 1);
   const Value exchanged = concatenate(std::array{slice(x, 1, size / 2, size), slice(x, 1, 0, size / 2)}, 1);
-  return reshape(flip_middle(reshape(exchanged, ops::open_batch({outer * 2, size / 2, inner}))), ops::open_batch(x.shape()));
+  const Value halves = ops::reshape_to(exchanged, ops::with_batch_of(x, {outer * 2, size / 2, inner}));
+  return ops::reshape_to(flip_middle(halves), ops::with_batch_of(x, x.shape()));
 }
 
 }  // namespace
@@ -64,18 +66,17 @@ Value squeeze(Value x, const Dims& axes) {
     require(x.dim(axis) == 1, "squeeze: axis ", given, " must have size 1 (input ", x.shape(), ")");
     dropped[static_cast<std::size_t>(axis)] = true;
   }
-  Shape shape;
+  std::vector<Size> sizes;
   for (int axis = 0; axis < x.rank(); ++axis) {
-    if (!dropped[static_cast<std::size_t>(axis)]) shape.push_back(x.dim(axis));
+    if (!dropped[static_cast<std::size_t>(axis)]) sizes.push_back(size_of(x, axis));
   }
-  return x.rank() == 0 || dropped[0] ? reshape(x, shape) : reshape(x, ops::open_batch(shape));
+  return ops::reshape_to(x, sizes);
 }
 
 Value unsqueeze(Value x, std::int64_t axis) {
-  const int place = normalize_axis(axis, x.rank() + 1, "unsqueeze");
-  Shape shape = x.shape();
-  shape.insert(place, 1);
-  return reshape_around(x, place, shape);
+  std::vector<Size> sizes = ops::sizes_of(x);
+  sizes.insert(sizes.begin() + normalize_axis(axis, x.rank() + 1, "unsqueeze"), 1);
+  return ops::reshape_to(x, sizes);
 }
 
 Value tile(Value x, const Dims& times) {

@@ -102,9 +102,11 @@ std::vector<Sample> flatten_samples() {
 
 Value reshape(Value x, const Shape& shape) { return x.shape() == shape ? x : ops::emit_one("reshape", {x}, ops::ReshapeAttributes{shape}); }
 
-Value reshape(Value x, std::initializer_list<Size> sizes) {
+Value reshape(Value x, std::initializer_list<Size> sizes) { return ops::reshape_to(x, std::span(sizes.begin(), sizes.size())); }
+
+Value ops::reshape_to(Value x, std::span<const Size> sizes) {
   Shape numbers;
-  const Value following = ops::emit_with_sizes("reshape_to_sizes", x, sizes, numbers);
+  const Value following = emit_with_sizes("reshape_to_sizes", x, sizes, numbers);
   return following ? following : reshape(x, numbers);
 }
 

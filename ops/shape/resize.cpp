@@ -5,8 +5,7 @@
 #include <optional>
 
 #include "frit/ops/linear/axis_product.h"
-#include "frit/ops/shape/open_batch.h"
-#include "frit/ops/shape/shape_ops.h"
+#include "frit/ops/shape/sizes.h"
 
 namespace frit {
 namespace {
@@ -28,7 +27,7 @@ struct Axis {
 
 std::vector<Axis> axes_of(Value input, const ResizeOptions& o) {
   const int images = input.rank() - 2;
-  require(images >= 1, "resize: input must be (N, C, ...), got ", input.shape());
+  require(images >= 1 && images <= 3, "resize: input must be (N, C, ...) with 1 to 3 image axes, got ", input.shape());
   require(o.size.empty() != o.scale_factor.empty(), "resize: one of size and scale_factor is needed, got ",
           o.size.empty() ? "none" : "both");
   require(!o.align_corners || o.mode != ResizeMode::nearest, "resize: align_corners does not go with nearest");
@@ -97,7 +96,7 @@ Value repeat_elements(Value x, const Dims& times) {
     joined.push_back(x.dim(axis) * times[axis]);
   }
   wide[0] = -1;
-  return reshape(expand(reshape(x, ops::open_batch(apart)), wide), ops::open_batch(joined));
+  return ops::reshape_to(expand(ops::reshape_to(x, ops::with_batch_of(x, apart)), wide), ops::with_batch_of(x, joined));
 }
 
 }  // namespace

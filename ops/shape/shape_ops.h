@@ -13,7 +13,7 @@ struct Size {
   Size(Integer value) : number(static_cast<std::int64_t>(value)) {}  // NOLINT: meant to convert
   Size(Value value, std::int64_t value_axis) : of(value), axis(value_axis) {}
 
-  friend Size operator*(Size size, std::int64_t factor) { return size.times *= factor, size; }
+  friend Size operator*(Size size, std::int64_t factor) { return (size.of ? size.times : size.number) *= factor, size; }
   friend Size operator/(Size size, std::int64_t divisor) { return size.over *= divisor, size; }
 
   Value of = {};  ///< none: the number

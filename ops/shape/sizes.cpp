@@ -1,6 +1,7 @@
 #include "frit/ops/shape/sizes.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "frit/ops/operator/registry.h"
 
@@ -20,7 +21,7 @@ std::int64_t resolved(const InferContext& call, const SizesAttributes& sizes, in
   }
   const std::int64_t times = sizes.times[i], over = sizes.over[i];
   std::int64_t product = 0;
-  const bool whole = over != 0 && !__builtin_mul_overflow(size, times, &product) && product % over == 0;
+  const bool whole = over > 0 && !__builtin_mul_overflow(size, times, &product) && product % over == 0;
   call.require(whole, "size ", i, " is ", size, " * ", times, " / ", over, ", which is no whole number");
   return product / over;
 }
@@ -44,7 +45,23 @@ Shape shape_of_call(const char* op, std::span<const Value> inputs, const Attribu
   return registry().find(op).infer_types(types, attributes)[0].shape;
 }
 
-Value emit_with_sizes(std::string_view op, Value x, std::initializer_list<Size> sizes, Shape& numbers) {
+std::vector<Size> sizes_of(Value x) {
+  std::vector<Size> sizes;
+  for (int axis = 0; axis < x.rank(); ++axis) sizes.push_back(size_of(x, axis));
+  return sizes;
+}
+
+std::vector<Size> with_batch_of(Value x, const Shape& shape) {
+  std::vector<Size> sizes(shape.begin(), shape.end());
+  const std::int64_t batch = x.rank() > 0 ? x.dim(0) : 0;
+  if (batch > 0 && shape[0] > 0) {
+    const std::int64_t common = std::gcd(batch, shape[0]);
+    sizes[0] = size_of(x, 0) * (shape[0] / common) / (batch / common);
+  }
+  return sizes;
+}
+
+Value emit_with_sizes(std::string_view op, Value x, std::span<const Size> sizes, Shape& numbers) {
   SizesAttributes attributes;
   Values inputs = {x};
   for (const Size& size : sizes) {

@@ -1,6 +1,6 @@
 """Writes the operators' golden cases: float64 results and gradients of PyTorch, one safetensors file an operator.
 
-usage: python3 make_cases.py [FAMILY...]        (needs torch, numpy, safetensors; writes operators/*.safetensors beside this file)
+usage: python3 make_cases.py [FAMILY...]        (needs torch, numpy, safetensors; writes operators/*.safetensors next to this file)
 
 Each module cases/<family>.py has a function cases() that yields Case objects. In a file, case K has
   metadata  "K.attributes"   the operator's attributes as a JSON object (those not named have their defaults)

@@ -1,7 +1,7 @@
 """Writes golden cases of the C++ functions that are made of several operators, and of layers: float64 results and gradients of PyTorch, one
 safetensors file a family.
 
-usage: python3 make_functions.py [FAMILY...]        (needs torch, numpy, safetensors; writes functions/*.safetensors beside this file)
+usage: python3 make_functions.py [FAMILY...]        (needs torch, numpy, safetensors; writes functions/*.safetensors next to this file)
 
 Each family is a function below that yields (name, inputs, function of the inputs in PyTorch) or (name, inputs, module). In a file, a case has
   tensors   "NAME.input.I"   the inputs (f64; i64 or u8 for indices and masks)

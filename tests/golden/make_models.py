@@ -1,6 +1,6 @@
 """Writes golden cases 4 to 12 of each reference model, in float64, as PyTorch computes them.
 
-usage: python3 make_models.py        (needs torch, safetensors; writes models/*.safetensors beside this file)
+usage: python3 make_models.py        (needs torch, safetensors; writes models/*.safetensors next to this file)
 
 A file has metadata "model", "config" (JSON), "seed", "torch", and tensors "input", "param.NAME", "output", "cotangent", "grad.input" and "grad.NAME".
 """

@@ -1,6 +1,6 @@
 """Writes golden cases of the networks: what PyTorch's, torchvision's ResNet among them, compute in float64 with parameters that a formula gives.
 
-usage: python3 make_networks.py [FILE ..]     (needs torch, torchvision, safetensors; writes networks/FILE.safetensors beside this file, or all)
+usage: python3 make_networks.py [FILE ..]     (needs torch, torchvision, safetensors; writes networks/FILE.safetensors next to this file, or all)
 
 A file has metadata "model", "config" (JSON), "torch", and tensors "input" (and "time", of a model that takes one), "inference" and "training" (outputs), "gradients": for each
 parameter, by name, the sum of its gradient times the formula's numbers for the name "gradient of NAME", where the output's gradient is the

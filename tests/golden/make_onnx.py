@@ -1,6 +1,6 @@
 """Writes networks that PyTorch exports as ONNX, and what it computes with them: the output at inference, and the losses of a training.
 
-usage: python3 make_onnx.py        (needs torch, onnx, safetensors; writes onnx/*.onnx and onnx/*.safetensors beside this file)
+usage: python3 make_onnx.py        (needs torch, onnx, safetensors; writes onnx/*.onnx and onnx/*.safetensors next to this file)
 
 A .safetensors file has, in float64: "input", "target" (i64 for classes), "output" of the network before training, in eval mode, and
 "losses" of 20 steps of SGD, learning rate 0.05 and momentum 0.9, on that one batch.

@@ -1,4 +1,4 @@
-// Initialisers, and what layers do beside what their golden cases show.
+// Initialisers, and what layers do besides what their golden cases show.
 
 #include "frit/models/nn.h"
 

@@ -30,6 +30,7 @@ Values transposed_convolution(const Call& call) {
     Dims numbers = to_shape(call, call.integers(attribute));
     if (window.one_axis && !numbers.empty()) numbers.insert(0, attribute[7] == 's' ? 1 : 0);
     call.require_support(numbers.empty() || numbers.rank() == rank, attribute, " has ", numbers.rank(), " numbers, expected ", rank);
+    for (const std::int64_t number : numbers) call.require_support(number >= 0 && number <= INT32_MAX, attribute, " has ", number);
     return numbers;
   };
   Dims extra = per_axis("output_padding");

@@ -112,6 +112,7 @@ Value resize_axis(const Call& call, Value x, int dim, const Interpolation& kind,
   const bool crops = kind.coordinates == "tf_crop_and_resize";
   if (axis.from == axis.to && axis.scale == 1 && !crops) return x;
   const bool nearest = kind.mode == "nearest";
+  call.require_support(!nearest || !crops, "mode = \"nearest\" of a region");
   call.require_support(axis.from > 0 && axis.to > 0 && axis.to <= (nearest ? longest_list : most_weights / axis.from), "an axis of ",
                        axis.from, " elements to ", axis.to);
   if (nearest) return resize_nearest(call, x, dim, kind, axis);
@@ -174,6 +175,7 @@ Values resize(const Call& call) {
   if (kind.coordinates == "tf_crop_and_resize") {
     const std::vector<double> region = call.reals(1);
     call.require_support(region.size() == 2 * axes.size(), "its region has ", region.size(), " numbers, expected ", 2 * axes.size());
+    for (const double place : region) call.require_support(std::abs(place) < 1e9, "its region has ", place);
     for (std::size_t i = 0; i < axes.size(); ++i) {
       axes[i].begin = region[i];
       axes[i].end = region[i + axes.size()];

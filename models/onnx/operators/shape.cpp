@@ -66,9 +66,8 @@ Values expanded(const Call& call) {
   return {expand(x, broadcast_shapes(x.shape(), to_shape(call, call.integers(1))))};
 }
 
-/// Each axis repeated: as a new axis before it, joined with it.
 Values tiled(const Call& call) {
-  Value x = call[0];
+  const Value x = call[0];
   Sizes repeats = call.integers(1);
   if (call.opset() < 6) {
     const Sizes axis = call.integers(2);
@@ -78,17 +77,7 @@ Values tiled(const Call& call) {
     repeats = all;
   }
   call.require_support(static_cast<int>(repeats.size()) == x.rank(), repeats.size(), " repeats for an input of rank ", x.rank());
-  for (int i = 0; i < x.rank(); ++i) {
-    const std::int64_t times = repeats[static_cast<std::size_t>(i)];
-    call.require_support(times >= 0, "repeats has ", times);
-    if (times == 1) continue;
-    call.require_support(x.rank() < Dims::max_rank, "rank ", x.rank());
-    Shape shape = x.shape(), wide = shape;
-    wide.insert(i, times);
-    shape[i] = element_count({times, shape[i]});
-    x = reshape(expand(unsqueeze(x, i), wide), shape);
-  }
-  return {x};
+  return {tile(x, to_shape(call, repeats))};
 }
 
 Values concatenated(const Call& call) {
@@ -96,28 +85,20 @@ Values concatenated(const Call& call) {
   return {concatenate(parts, call.integer("axis", 1))};
 }
 
-Values split(const Call& call) {
+Values parts_of(const Call& call) {
   const Value x = call[0];
   const int axis = normalize_axis(call.integer("axis", 0), x.rank(), "axis");
   Sizes sizes = call.integers("split", 1).value_or(Sizes());
   const auto parts = static_cast<std::int64_t>(call.outputs());
+  call.require_support(parts > 0, "it has no outputs");
   if (sizes.empty()) {
     const std::int64_t each = (x.dim(axis) + parts - 1) / parts;
     for (std::int64_t i = 0; i < parts; ++i) sizes.push_back(std::clamp<std::int64_t>(x.dim(axis) - i * each, 0, each));
   }
-  call.require_support(
-      std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0}) == x.dim(axis) && *std::min_element(sizes.begin(), sizes.end()) >= 0,
-      "its parts do not make an axis of ", x.dim(axis), " elements");
-  Values results;
-  std::int64_t begin = 0;
-  for (const std::int64_t size : sizes) {
-    results.push_back(slice(x, axis, begin, begin + size));
-    begin += size;
-  }
-  return results;
+  return split(x, sizes, axis);
 }
 
-/// Attributes before opset 10, inputs since; a step below zero takes the elements from behind.
+/// Attributes before opset 10, inputs since; a step below zero takes the elements from the end.
 Values sliced(const Call& call) {
   Value x = call[0];
   const Sizes starts = call.integers("starts", 1).value_or(Sizes()), ends = call.integers("ends", 2).value_or(Sizes());
@@ -153,6 +134,7 @@ Values pad_constant(const Call& call, Value x, const Sizes& pads, double value) 
   Dims before = Dims::filled(x.rank(), 0), after = before;
   for (int i = 0; i < x.rank(); ++i) {
     const std::int64_t first = pads[static_cast<std::size_t>(i)], last = pads[static_cast<std::size_t>(i + x.rank())];
+    call.require_support(std::min(first, last) >= -INT32_MAX, "pads has ", std::min(first, last));
     if (first < 0 || last < 0) {
       call.require_support(std::min<std::int64_t>(first, 0) + std::min<std::int64_t>(last, 0) >= -x.dim(i), "pads cut more than there is");
       x = slice(x, i, first < 0 ? -first : 0, x.dim(i) + std::min<std::int64_t>(last, 0));
@@ -163,25 +145,11 @@ Values pad_constant(const Call& call, Value x, const Sizes& pads, double value) 
   return {padded(x, before, after, value)};
 }
 
-/// Padding with the image's own elements: mirrored without its edge, or the edge, or from the other side.
-Value pad_with_own(const Call& call, Value x, const Sizes& pads, const std::string& mode) {
-  constexpr std::int64_t widest = 4096;
-  for (int i = 0; i < x.rank(); ++i) {
-    const std::int64_t first = pads[static_cast<std::size_t>(i)], last = pads[static_cast<std::size_t>(i + x.rank())], size = x.dim(i);
-    if (first == 0 && last == 0) continue;
-    call.require_support(first >= 0 && last >= 0 && first <= widest && last <= widest, "mode = \"", mode, "\" with pads ", first, " and ",
-                         last);
-    call.require_support(size > 0 && size <= longest_list && (mode != "reflect" || std::max(first, last) < size), "an axis of ", size,
-                         " elements is too short, or too long");
-    Sizes places;
-    for (std::int64_t place = -first; place < size + last; ++place) {
-      const std::int64_t mirrored = place < 0 ? -place : place >= size ? 2 * (size - 1) - place : place;
-      const std::int64_t around = ((place % size) + size) % size;
-      places.push_back(mode == "reflect" ? mirrored : mode == "wrap" ? around : std::clamp<std::int64_t>(place, 0, size - 1));
-    }
-    x = take(call, x, i, places);
-  }
-  return x;
+/// Padding with the image's own elements.
+Value pad_with_own(Value x, const Sizes& pads, const std::string& mode) {
+  const std::span<const std::int64_t> all(pads);
+  const Dims before(all.first(pads.size() / 2)), after(all.last(pads.size() / 2));
+  return pad(x, before, after, mode == "reflect" ? PaddingMode::reflect : mode == "edge" ? PaddingMode::replicate : PaddingMode::circular);
 }
 
 Values padding(const Call& call) {
@@ -203,7 +171,7 @@ Values padding(const Call& call) {
   call.require_support(static_cast<int>(pads.size()) == 2 * x.rank(), "pads has ", pads.size(), " numbers, expected ", 2 * x.rank());
   const bool own = mode == "reflect" || mode == "edge" || mode == "wrap";
   call.require_support(own || mode == "constant", "mode = \"", mode, '"');
-  if (own) return {pad_with_own(call, x, pads, mode)};
+  if (own) return {pad_with_own(x, pads, mode)};
   return pad_constant(call, x, pads, call.has_input(2) ? call.constant(2).item() : call.real("value", 0));
 }
 
@@ -249,7 +217,7 @@ void add_shapes(OperatorTable& table) {
   table["Expand"] = expanded;
   table["Tile"] = tiled;
   table["Concat"] = concatenated;
-  table["Split"] = split;
+  table["Split"] = parts_of;
   table["Slice"] = sliced;
   table["Pad"] = padding;
   table["DepthToSpace"] = depth_to_space;

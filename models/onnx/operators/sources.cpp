@@ -38,6 +38,7 @@ Values shape(const Call& call) {
 Values size(const Call& call) { return {call.graph().constant(Tensor::from({call[0].type().elements()}, {}))}; }
 
 Values range(const Call& call) {
+  for (std::size_t i = 0; i < 3; ++i) call.require_support(call.constant(i).elements() == 1, "input ", i, " is not one number");
   const Tensor start = call.constant(0);
   if (start.dtype() == DType::i64) {
     const std::int64_t first = start.to_vector<std::int64_t>().at(0), limit = call.integers(1).at(0), delta = call.integers(2).at(0);

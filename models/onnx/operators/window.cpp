@@ -27,7 +27,8 @@ void resolve_padding(const Call& call, const Shape& images, Window& window) {
     for (int i = 0; i < rank; ++i) {
       window.before[i] = pads[static_cast<std::size_t>(i)];
       window.after[i] = pads[static_cast<std::size_t>(i + rank)];
-      call.require_support(window.before[i] >= 0 && window.after[i] >= 0, "pads has a negative number");
+      call.require_support(std::min(window.before[i], window.after[i]) >= 0, "pads has a negative number");
+      call.require_support(std::max(window.before[i], window.after[i]) <= INT32_MAX, "pads has a number above 2^31 - 1");
     }
     return;
   }

@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <functional>
 
 #include "models/onnx/model_builder.h"
 
@@ -132,6 +133,26 @@ TEST(OnnxFile, ConstantsGrowNoFurtherThanTheFileExplains) {
   for (const graph::Node* node : graph.all(graph::NodeKind::constant)) bytes += node->constant.bytes();
   EXPECT_LT(bytes, 8 << 20);
   EXPECT_EQ(graph.type(graph.outputs()[0].value).shape, (Shape{std::int64_t{1} << 40}));
+}
+
+TEST(OnnxFile, NumbersThatNoModelHasAreRefused) {
+  const auto refused = [](const std::function<void(ModelBuilder&)>& build) {
+    ModelBuilder builder;
+    builder.input("x", {1, 1, 4, 4}).output("y");
+    build(builder);
+    return message_of([&] { import_onnx(builder.model()); });
+  };
+  EXPECT_NE(refused([](ModelBuilder& b) { b.node("Split", {"x"}, {}); }).find("it has no outputs"), std::string::npos);
+  EXPECT_NE(refused([](ModelBuilder& b) {
+              b.integers("none", {0}, {}).integers("one", {1}, {1});
+              b.node("Range", {"none", "one", "one"}, {"y"});
+            }).find("input 0 is not one number"),
+            std::string::npos);
+  EXPECT_NE(refused([](ModelBuilder& b) {
+              b.integers("pads", {8}, {0, 0, INT64_MIN, 0, 0, 0, -1, 0});
+              b.node("Pad", {"x", "pads"}, {"y"});
+            }).find("pads has -9223372036854775808"),
+            std::string::npos);
 }
 
 TEST(OnnxFile, ManySmallNodesMakeNoLargeGraph) {

@@ -77,7 +77,7 @@ TEST(Resize, RefusesWhatDoesNotFit) {
   EXPECT_EQ(message_of([&] { resize(x, {.scale_factor = {0.1}}); }), "resize: axis 2 of 4 cannot become 0 (input 1x2x4x6)");
   EXPECT_EQ(message_of([&] { resize(x, {.size = {INT64_MAX}, .mode = ResizeMode::linear}); }),
             "resize: a matrix of 9223372036854775807 times 4 numbers is too large");
-  EXPECT_EQ(message_of([&] { resize(graph.input("y", {2, 3}), {.size = {2}}); }), "resize: input must be (N, C, ...), got 2x3");
+  EXPECT_EQ(message_of([&] { resize(graph.input("y", {2, 3}), {.size = {2}}); }), "resize: input must be (N, C, ...) with 1 to 3 image axes, got 2x3");
 }
 
 bool has(const Graph& graph, const std::string& op) {
