@@ -175,7 +175,7 @@ Values resize(const Call& call) {
   if (kind.coordinates == "tf_crop_and_resize") {
     const std::vector<double> region = call.reals(1);
     call.require_support(region.size() == 2 * axes.size(), "its region has ", region.size(), " numbers, expected ", 2 * axes.size());
-    for (const double place : region) call.require_support(std::abs(place) < 1e9, "its region has ", place);
+    for (const double bound : region) call.require_support(std::abs(bound) < 1e9, "its region has ", bound);
     for (std::size_t i = 0; i < axes.size(); ++i) {
       axes[i].begin = region[i];
       axes[i].end = region[i + axes.size()];
