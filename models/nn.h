@@ -1,5 +1,7 @@
 #pragma once
 
+#include <concepts>
+
 #include "frit/models/scope.h"
 #include "frit/ops/norm/norm.h"
 #include "frit/ops/shape/shape_ops.h"
@@ -35,8 +37,9 @@ struct Linear {
   Initializer initialize_weight = {}, initialize_bias = {};  ///< default: PyTorch's
 };
 Value linear(const Scope& scope, Value input, const Linear& layer);
-inline Value linear(const Scope& scope, Value input, std::int64_t out_features) {
-  return linear(scope, input, Linear{.out_features = out_features});
+template <std::integral Integer>  // in braces stand fields
+Value linear(const Scope& scope, Value input, Integer out_features) {
+  return linear(scope, input, Linear{.out_features = static_cast<std::int64_t>(out_features)});
 }
 
 // Norms have the parameters "weight" and "bias" of each channel, unless `affine` is false; they start as ones and zeros unless an initialiser
@@ -49,8 +52,9 @@ struct GroupNorm {
   Initializer initialize_weight = {}, initialize_bias = {};
 };
 Value group_norm(const Scope& scope, Value input, const GroupNorm& layer);
-inline Value group_norm(const Scope& scope, Value input, std::int64_t num_groups) {
-  return group_norm(scope, input, GroupNorm{.num_groups = num_groups});
+template <std::integral Integer>
+Value group_norm(const Scope& scope, Value input, Integer num_groups) {
+  return group_norm(scope, input, GroupNorm{.num_groups = static_cast<std::int64_t>(num_groups)});
 }
 
 /// Over the last `normalized_rank` axes, of whose shape the parameters are.
@@ -61,8 +65,9 @@ struct LayerNorm {
   Initializer initialize_weight = {}, initialize_bias = {};
 };
 Value layer_norm(const Scope& scope, Value input, const LayerNorm& layer = {});
-inline Value layer_norm(const Scope& scope, Value input, std::int64_t normalized_rank, double eps = 1e-5) {
-  return layer_norm(scope, input, LayerNorm{.normalized_rank = normalized_rank, .eps = eps});
+template <std::integral Integer>
+Value layer_norm(const Scope& scope, Value input, Integer normalized_rank, double eps = 1e-5) {
+  return layer_norm(scope, input, LayerNorm{.normalized_rank = static_cast<std::int64_t>(normalized_rank), .eps = eps});
 }
 
 /// PyTorch's is affine only if it is asked to be.
