@@ -28,6 +28,8 @@ std::vector<std::int64_t> sums_by_definition(const Tensor& x, const Dims& axes) 
     order.push_back(axis);
     columns *= x.dim(axis);
   }
+  // Eigen takes parts of matrices by adding to their address, which is null where there is nothing.
+  if (x.elements() == 0) return std::vector<std::int64_t>(static_cast<std::size_t>(rows));
   return from_eigen(eigen_matrix<std::int64_t>(x.permute(order).clone().reshape({rows, columns})).rowwise().sum())
       .to_vector<std::int64_t>();
 }
