@@ -73,7 +73,7 @@ std::string Exporter::name_of(int value) {
     return place->second;
   }
   const Tensor* tensor = known(value);
-  require(tensor != nullptr, "ONNX has no operator for a further result of ", graph_.producer(value).op->name);
+  if (tensor == nullptr) fail(ErrorKind::argument, "ONNX has no operator for a further result of ", graph_.producer(value).op->name);
   return names_[value] = constant(*tensor);
 }
 
