@@ -49,11 +49,11 @@ Model model_of_onnx(const std::string& path) {
   model.image_size = fixed_image(onnx, input);
   const int rank = static_cast<int>(input.sizes.size()) - 2;
   const auto images = [&](std::int64_t batch) {
-    Shape shape = {batch, input.sizes[1]};
+    Shape shape = {input.sizes[0] > 0 ? input.sizes[0] : batch, input.sizes[1]};
     for (const std::int64_t size : model.image_size.empty() ? usual_image(rank) : model.image_size) shape.push_back(size);
     return shape;
   };
-  model.small_input = images(1);
+  model.small_input = images(2);  // a batch norm that trains on pooled images refuses one example
   model.full_input = images(32);
   model.has_parameters = true;
   model.follows_shapes = false;
