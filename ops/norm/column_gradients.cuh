@@ -178,11 +178,11 @@ template <class T, class C, int width, class Source = stages::Stored<T>>
 using WholeColumnGradients = ColumnGradients<T, C, width, /*by_row=*/false, /*rows_at_once=*/4, Source>;
 
 /// A block for all columns of some slices: reads g and x twice, the second time from a cache, and writes dx once and the sums of columns,
-/// not weighted. dx may lie on g. Deterministic.
+/// not weighted: as they are, or as the parameters' gradients where a column is a channel. dx may lie on g. Deterministic.
 template <class C, int width, class Sink, class Source, class T>
 __device__ void write_whole_column_gradients(const Sink& sink, SumPair* partial /* (matrices, columns), or null */,
-                                             const WholeColumnGradients<T, C, width, Source>& terms, double inverse_count,
-                                             const ColumnSplit& split) {
+                                             const FinishParameters<T>& parameters, const WholeColumnGradients<T, C, width, Source>& terms,
+                                             double inverse_count, const ColumnSplit& split) {
   constexpr int most = ColumnSplit::most_lanes * width;
   __shared__ SumPair column_sums[most], means[most];  // weighted; (slices of the block)
   const NormOfColumns<T>& norm = terms.norm;
@@ -192,7 +192,11 @@ __device__ void write_whole_column_gradients(const Sink& sink, SumPair* partial 
     if (found.valid) {
       const double w = norm.channel_weight(found.column);
       column_sums[threadIdx.x] = {w * found.total.first, w * found.total.second};
-      if (partial != nullptr) partial[it.matrix * split.columns + found.column] = found.total;
+      if (partial != nullptr) {
+        partial[it.matrix * split.columns + found.column] = found.total;
+      } else {
+        parameters(found.column, found.total);
+      }
     }
   }
   __syncthreads();

@@ -10,7 +10,7 @@
 namespace frit::ops {
 
 /// The passes of column_gradients.cuh, as kernels that take the first of these arguments: sums or means, gradient, norm, split, input
-/// gradient, inverse_count.
+/// gradient, inverse_count, parameters.
 enum class ColumnPass { sums, sums_by_row, input_gradient, whole };
 
 /// Those for a gradient, and for what becomes of the input gradient, that are programs: NVRTC compiles them.
@@ -66,8 +66,8 @@ class CompiledGradients {
                     "  write_column_gradients<C, vector>(input_gradient, gradient, norm, sums, split);\n}\n");
     }
     return concat(text,
-                  ", const __grid_constant__ After input_gradient, double inverse_count) {\n"
-                  "  write_whole_column_gradients<C, vector>(input_gradient, sums,"
+                  ", const __grid_constant__ After input_gradient, double inverse_count, FinishParameters<Element> parameters) {\n"
+                  "  write_whole_column_gradients<C, vector>(input_gradient, sums, parameters,"
                   " WholeColumnGradients<Element, C, vector, Before>{gradient, norm}, inverse_count, split);\n}\n");
   }
 

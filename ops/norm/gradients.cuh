@@ -114,18 +114,6 @@ __device__ void write_gradient(T* dx, GradientTiles<T, width>& tiles, bool held,
   }
 }
 
-/// What the sums of g and g * xhat of a channel are.
-template <class T>
-struct FinishParameters {
-  T *weight_gradient, *bias_gradient;  // (channels), or null
-
-  __device__ double weight(std::int64_t, std::int64_t) const { return 1; }
-  __device__ void operator()(std::int64_t channel, const SumPair& sums) const {
-    if (weight_gradient != nullptr) weight_gradient[channel] = convert<T>(sums.second);
-    if (bias_gradient != nullptr) bias_gradient[channel] = convert<T>(sums.first);
-  }
-};
-
 template <class T>
 __device__ double slice_weight(const T* weight, const SliceWeights& weights) {
   return weight == nullptr || weights.per_element ? 1 : convert<double>(weight[weights.first]);

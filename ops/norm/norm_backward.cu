@@ -90,8 +90,9 @@ __global__ void __launch_bounds__(ColumnSplit::threads)
 template <class T, class C, int width>
 __global__ void __launch_bounds__(ColumnSplit::threads, sizeof(C) == sizeof(float) ? 2 : 1)
     backward_whole_columns(SumPair* partial, stages::Stored<T> gradient, NormOfColumns<T> norm, ColumnSplit split,
-                           stages::StoredSink<T> input_gradient, double inverse_count) {
-  write_whole_column_gradients(input_gradient, partial, WholeColumnGradients<T, C, width>{gradient, norm}, inverse_count, split);
+                           stages::StoredSink<T> input_gradient, double inverse_count, FinishParameters<T> parameters) {
+  write_whole_column_gradients(input_gradient, partial, parameters, WholeColumnGradients<T, C, width>{gradient, norm}, inverse_count,
+                               split);
 }
 
 template <class T, class C, int width>
@@ -218,7 +219,8 @@ struct Backward {
   ColumnSplit column_split(const ColumnGeometry& columns) const { return ColumnSplit(columns, width(columns)); }
 
   /// Of the kernels that are compiled with frit, or of those that are compiled with the stages.
-  void launch(ColumnPass pass, const ColumnGeometry& columns, const ColumnSplit& split, const SumPair* sums_or_means) const {
+  void launch(ColumnPass pass, const ColumnGeometry& columns, const ColumnSplit& split, const SumPair* sums_or_means,
+              const FinishParameters<T>& finish = {}) const {
     if (split.columns == 0 || split.matrices == 0) return;
     const std::int64_t samples = std::max<std::int64_t>(1, call.inputs[1].shape()[0] / std::max<std::int64_t>(1, columns.matrices));
     const std::int64_t sample_rows = std::max<std::int64_t>(1, columns.rows / samples);
@@ -234,8 +236,8 @@ struct Backward {
       with_computed(
           [&]<class C>() { kernel = split.width == 1 ? column_kernel<T, C, 1>(pass) : column_kernel<T, C, cuda::vector_width<T>>(pass); });
     }
-    const void* const arguments[] = {&sums_or_means, compiled ? compiled->gradient() : &gradient,   &norm,
-                                     &split,         compiled ? compiled->input_gradient() : &sink, &inverse_count};
+    const void* const arguments[] = {&sums_or_means, compiled ? compiled->gradient() : &gradient,   &norm,          &split,
+                                     compiled ? compiled->input_gradient() : &sink, &inverse_count, &finish};
     const cuda::LaunchShape shape = split.shape();
     FRIT_CUDA_CALL(cudaLaunchKernel(kernel, shape.grid, shape.block, const_cast<void**>(arguments), 0, call.stream));
   }
@@ -277,6 +279,11 @@ struct Backward {
     const auto split = split_of_whole_columns();
     if (!split) return false;
     const ColumnGeometry& columns = *plan.columns;
+    const bool column_is_channel = columns.matrices == 1 && columns.channel_columns == 1;
+    if (column_is_channel) {
+      launch(ColumnPass::whole, columns, *split, nullptr, parameters());
+      return true;
+    }
     launch(ColumnPass::whole, columns, *split, wants_parameters() ? sums : nullptr);
     if (wants_parameters() && g.channels > 0) {
       const std::int64_t inner = columns.channel_columns;

@@ -4,6 +4,8 @@
 #include "frit/core/numerics.h"
 #include "frit/ops/convolution/convolution_rules.h"
 #include "frit/ops/convolution/lowerings/subpixel.h"
+#include "frit/ops/elementwise/compare.h"
+#include "frit/ops/reduction/reduction.h"
 #include "frit/ops/shape/shape_ops.h"
 
 namespace frit::ops {
@@ -98,16 +100,40 @@ Values subpixel(Emitter&, std::span<const Value> inputs, const Attributes& attri
   return {depth_to_space(convolve(im2col(inputs[0], taps), weight_matrix, {}, {}), blocks)};
 }
 
+/// 1 in the blocks along the diagonal of so many by so many.
+Value diagonal(Emitter& emitter, std::int64_t blocks) {
+  std::vector<double> ones(static_cast<std::size_t>(blocks * blocks));
+  for (std::int64_t i = 0; i < blocks; ++i) ones[static_cast<std::size_t>(i * (blocks + 1))] = 1;
+  return emitter.constant(Tensor::from(ones, {blocks, 1, blocks, 1}).to(DType::u8));
+}
+
+Values diagonal_of_dense(Emitter& emitter, std::span<const Value> inputs, const Attributes& attributes) {
+  constexpr std::int64_t most_of_group = 4, most_channels_in_all = 256;
+  const auto& given = attributes.as<WeightGradientOptions>();
+  const Value gradient = inputs[0], input = inputs[1];
+  const std::int64_t groups = given.convolution.groups, channels = input.dim(1), results = gradient.dim(1);
+  const std::int64_t of_group = channels / groups;
+  if (of_group < 2 || of_group > most_of_group || groups < 8 || std::max(channels, results) > most_channels_in_all) return {};
+  ConvolutionOptions options = given.convolution;
+  options.groups = 1;
+  const Value dense = weight_gradient(gradient, input, options, given.kernel_size);
+  const Value blocks = reshape(dense, {groups, results / groups, groups, -1});
+  // A number that is not finite in a block that is none of the weight's must not reach the others.
+  const Value kept = sum(where(diagonal(emitter, groups), blocks, 0), {2});
+  Shape shape = dense.shape();
+  shape[1] = of_group;
+  return {reshape(kept, shape)};
+}
+
 }  // namespace
 
-// Tensor cores are loaded 16 bytes at a time; of flat images given in float32 the library loads 8 bytes of halves as fast, but frit's
-// kernels for three dimensions do not.
+// Tensor cores are loaded 16 bytes at a time.
 Lowering padded_channels(const char* name, std::int64_t multiple) {
   return {.name = name,
           .rule = [multiple](Emitter&, std::span<const Value> inputs, const Attributes& a) { return padded(inputs, a, multiple); },
           .likely_fastest =
               [multiple](std::span<const TensorType> inputs) {
-                const DType dtype = inputs[inputs[0].shape.rank() == 5 ? 1 : 0].dtype;
+                const DType dtype = inputs[1].dtype;
                 return on_tensor_cores(dtype) && multiple * static_cast<std::int64_t>(size_of(dtype)) == 16;
               }};
 }
@@ -122,6 +148,12 @@ Lowering few_channels_in_vectors(const char* name) {
                 return inputs[0].shape[1] > fewest && on_tensor_cores(inputs[1].dtype) &&
                        (cuda::device_count() == 0 || cuda::capability(0) == hopper);
               }};
+}
+
+Lowering dense_weight_gradient(const char* name) {
+  return {.name = name, .rule = diagonal_of_dense, .likely_fastest = [](std::span<const TensorType> inputs) {
+            return on_tensor_cores(inputs[0].dtype);
+          }};
 }
 
 Lowering subpixel_lowering(const char* name) {

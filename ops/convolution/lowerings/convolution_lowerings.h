@@ -20,6 +20,10 @@ Lowering im2col_lowering(const char* name, int axes);
 /// Of conv2d_weight_gradient and conv3d_weight_gradient, likewise.
 Lowering im2col_weight_gradient(const char* name, int axes);
 
+/// Of conv2d_weight_gradient and conv3d_weight_gradient, with few channels in each of many groups: the blocks along the diagonal of a dense
+/// weight's gradient.
+Lowering dense_weight_gradient(const char* name);
+
 /// Of conv_transpose2d and conv_transpose3d: as one convolution of size 1 (see subpixel.h).
 Lowering subpixel_lowering(const char* name);
 

@@ -291,7 +291,7 @@ std::size_t patch_convolution_scratch(const ConvolutionCall& call) {
 /// By what was measured on an H200, of images with 4 and 8 channels in float32, and 8 and 16 in halves.
 bool is_narrow_patch_convolution(const ConvolutionCall& call) {
   const std::optional<Correlation> correlation = correlation_of(call);
-  if (!correlation || !correlation->is_narrow() || !correlation->forward || correlation->out_channels < 32) return false;
+  if (!correlation || !correlation->is_narrow() || !correlation->forward || correlation->out_channels < 16) return false;
   return (correlation->g.kernel[0] == 1 || correlation->pixel_bytes() == PatchShape::chunk) && is_patch_convolution(call);
 }
 
