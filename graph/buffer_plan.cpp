@@ -14,13 +14,17 @@ class BufferPlanner {
         device_(device),
         layouts_(layouts),
         last_use_(static_cast<std::size_t>(graph.value_count()), -1),
+        readers_(static_cast<std::size_t>(graph.value_count())),
         end_(static_cast<int>(graph.nodes().size())) {
     plan_.step = first_of_steps(graph, device);
     plan_.prepared = find_preparation(graph);
     operations_.resize(plan_.step.size());
     for (int step = 0; step < end_; ++step) {
       ++operations_[static_cast<std::size_t>(first(step))];
-      for (const int id : graph.nodes()[static_cast<std::size_t>(step)].inputs) last_use_[static_cast<std::size_t>(id)] = step;
+      for (const int id : graph.nodes()[static_cast<std::size_t>(step)].inputs) {
+        last_use_[static_cast<std::size_t>(id)] = step;
+        readers_[static_cast<std::size_t>(id)].push_back(step);
+      }
     }
     keep_prepared();
     for (const Output& output : graph.outputs()) last_use_[static_cast<std::size_t>(output.value)] = end_;
@@ -56,11 +60,32 @@ class BufferPlanner {
   int first(int node) const { return plan_.step[static_cast<std::size_t>(node)]; }
   int last_use(int value) const { return last_use_[static_cast<std::size_t>(value)]; }
 
-  /// A permutation of what lies outside, or is prepared when it is not, gets memory of its own: it may be written when that may not.
+  /// A permutation or a part of what lies outside, or is prepared when it is not, gets memory of its own: it may be written when that may
+  /// not.
   bool is_view(const Node& node, int step) {
-    if (node.op->view || !gives_a_view(graph_, node, layouts_)) return node.op->view;
+    if (node.op->view) return true;
+    if (!gives_a_view(graph_, node, layouts_) && !is_read_where_it_lies(node)) return false;
     const auto source = static_cast<std::size_t>(graph_.producer_index(node.inputs[0]));
     return buffer(node.inputs[0]) >= 0 && plan_.prepared[source] == plan_.prepared[static_cast<std::size_t>(step)];
+  }
+
+  /// A part that nobody reads but kernels that take any strides.
+  bool is_read_where_it_lies(const Node& node) const {
+    if (!node.op->part || last_use(node.outputs[0]) == end_) return false;
+    const int whole = node.inputs[0], part = node.outputs[0];
+    const auto takes_it = [&](int reader) {
+      const ops::Operator& op = *graph_.nodes()[static_cast<std::size_t>(reader)].op;
+      return !op.view && !op.permutation && op.kernel_on(device_).strided && !op.kernel_on(device_).run_together;
+    };
+    const std::vector<int>& readers = readers_[static_cast<std::size_t>(part)];
+    return graph_.type(whole).dtype == graph_.type(part).dtype && layout(whole) == layout(part) &&
+           std::all_of(readers.begin(), readers.end(), takes_it);
+  }
+
+  bool is_part_of_another(int value) const {
+    const int producer = graph_.producer_index(value);
+    return graph_.producer(value).kind == NodeKind::operation && graph_.producer(value).op->part &&
+           plan_.view[static_cast<std::size_t>(producer)];
   }
 
   void add(int value, int first, int last) {
@@ -102,6 +127,7 @@ class BufferPlanner {
       const int source = node.inputs[static_cast<std::size_t>(input)];
       const int result = node.outputs[static_cast<std::size_t>(output)];
       if (!(graph_.type(source) == graph_.type(result)) || layout(source) != layout(result) || buffer(source) < 0) continue;
+      if (is_part_of_another(source)) continue;
       const bool dies = plan_.lifetimes[static_cast<std::size_t>(buffer(source))].last <= step;
       const auto elsewhere = [&](int id) { return id != source && buffer(id) == buffer(source); };
       const bool read_twice =
@@ -130,6 +156,7 @@ class BufferPlanner {
   Device device_;
   const std::vector<Layout>& layouts_;
   std::vector<int> last_use_;    // by value id; -1: nobody reads it
+  std::vector<std::vector<int>> readers_;  // by value id: nodes
   std::vector<int> operations_;  // of each step, by its first node
   int end_;
   BufferPlan plan_;

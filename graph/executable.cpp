@@ -42,7 +42,10 @@ Executable::Executable(const Graph& graph, State& state)
       values_[static_cast<std::size_t>(node.outputs[0])] = first.reshape(graph_.type(node.outputs[0]).shape);
       continue;
     }
-    if (buffers.view[n]) continue;  // it has its input's place
+    if (buffers.view[n]) {  // it has its input's place
+      if (node.op->part) values_[static_cast<std::size_t>(node.outputs[0])] = node.op->part(first, node.attributes);
+      continue;
+    }
     Call call = call_of(node, state);
     call.node = static_cast<int>(n);
     if (const int scratch = buffers.scratch[n]; scratch >= 0) {

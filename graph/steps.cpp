@@ -32,8 +32,12 @@ struct Accesses {
   }
 
  private:
+  /// From the first byte of a tensor, which may be a part of another, to the last.
   static void add(std::vector<Range>& ranges, const Tensor& tensor) {
-    if (tensor.defined()) ranges.push_back({static_cast<const std::byte*>(tensor.raw()), static_cast<std::size_t>(tensor.bytes())});
+    if (!tensor.defined() || tensor.elements() == 0) return;
+    std::int64_t last = 0;
+    for (int axis = 0; axis < tensor.rank(); ++axis) last += (tensor.dim(axis) - 1) * tensor.strides()[axis];
+    ranges.push_back({static_cast<const std::byte*>(tensor.raw()), static_cast<std::size_t>(last + 1) * size_of(tensor.dtype())});
   }
   static bool meet(const std::vector<Range>& left, const std::vector<Range>& right) {
     const auto overlap = [](Range a, Range b) {

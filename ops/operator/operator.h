@@ -333,6 +333,8 @@ struct Operator {
   std::function<Invariance(const Shape& input, const Attributes&)> invariance = {};
   bool repeats = false;  ///< output 0 is input 0, repeated along axes as broadcasting would
   bool view = false;     ///< output 0 is input 0's elements in the same order: no kernel need run
+  /// Output 0, of input 0's dtype, is a part of input 0: the tensor that this gives, which lies in the input's memory.
+  std::function<Tensor(const Tensor& input, const Attributes&)> part = {};
   /// Output 0 is input 0 with its axes in another order: axis i is the input's axis permutation[i]. In some layouts the memory is the same.
   std::function<Dims(const Attributes&)> permutation = {};
   /// Output 0 of a call of another operator, with its last axis second, by this one, from the call's inputs, of which input 0 lies so too;

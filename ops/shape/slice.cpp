@@ -33,11 +33,12 @@ Values gradient(const GradientContext& call) {
   return {emit_one("slice_backward", {gradient}, SliceBackwardAttributes{range.axis, range.begin, range.step, shape[range.axis]})};
 }
 
-void kernel(const KernelContext& call) {
-  const Tensor& input = call.inputs[0];
-  const SliceRange range = resolve(input.shape(), call.as<SliceAttributes>());
-  copy(call.outputs[0], input.slice(range.axis, range.begin, range.end, range.step));
+Tensor part(const Tensor& input, const Attributes& attributes) {
+  const SliceRange range = resolve(input.shape(), attributes.as<SliceAttributes>());
+  return input.slice(range.axis, range.begin, range.end, range.step);
 }
+
+void kernel(const KernelContext& call) { copy(call.outputs[0], part(call.inputs[0], call.attributes)); }
 
 std::vector<Sample> samples() {
   SampleInput half({16, 4, 3, 3});
@@ -129,6 +130,7 @@ FRIT_OPERATORS(slice) {
       .absorb = absorb_cast<SliceAttributes>,
       .cpu = {.run = kernel, .strided = true, .halves = true},
       .dtypes = {std::begin(all_dtypes), std::end(all_dtypes)},
+      .part = part,
       .samples = samples,
   });
   registry.add<SliceBackwardAttributes>({

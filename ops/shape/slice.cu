@@ -9,10 +9,9 @@ namespace {
 
 /// Embedded in an output that has no other elements.
 void run_cuda_slice(const KernelContext& call) {
-  const Tensor &input = call.inputs[0], &output = call.outputs[0];
-  const SliceRange range = resolve(input.shape(), call.as<SliceAttributes>());
+  const Tensor& output = call.outputs[0];
   const Dims none = Dims::filled(output.rank(), 0), one = Dims::filled(output.rank(), 1);
-  embed(call.stream, output, input.slice(range.axis, range.begin, range.end, range.step), none, one, 0);
+  embed(call.stream, output, call.op.part(call.inputs[0], call.attributes), none, one, 0);
 }
 
 void run_cuda_slice_backward(const KernelContext& call) {
