@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 
 #include "frit/models/onnx/exporter.h"
 
@@ -188,6 +189,64 @@ std::string softplus(const Operation& o) {
 std::string times_of_itself(const Operation& o, const std::string& factor) { return o.out.add("Mul", {o.input(0), factor}); }
 
 /// Comparisons give bytes, ONNX's booleans.
+/// How a resize says where an image axis' elements lie in the input: at step * i + offset.
+struct ResizedAxis {
+  double from, to, step, offset;
+
+  float scale() const { return step == 0 ? 1 : static_cast<float>(1 / step); }
+  bool size_follows() const { return std::floor(from * static_cast<double>(scale())) == to; }
+  /// Whether Resize puts them there, the scale given as `scale`.
+  bool lies_as(const std::string& coordinates, double scale, double shift) const {
+    const bool corners = coordinates == "align_corners", half_pixel = coordinates == "half_pixel";
+    const double their_step = corners ? (to > 1 ? (from - 1) / (to - 1) : 0) : 1 / scale;
+    const double their_offset = shift + (half_pixel ? 0.5 * their_step - 0.5 : 0);
+    const bool stays = from == to && step == 1 && offset == 0;
+    return stays || (std::abs(step - their_step) * to < 1e-6 * from && std::abs(offset - their_offset) < 1e-6);
+  }
+};
+
+std::vector<ResizedAxis> resized_axes(const Operation& o) {
+  const Sizes from = o.list("from"), to = o.list("to");
+  std::vector<ResizedAxis> axes;
+  for (std::size_t i = 0; i < from.size(); ++i) {
+    axes.push_back({static_cast<double>(from[i]), static_cast<double>(to[i]), o.real(concat("step_", i)), o.real(concat("offset_", i))});
+  }
+  return axes;
+}
+
+/// By its result's sizes where they say it all, which is exact, else by scales.
+std::string resize(const Operation& o) {
+  const std::vector<ResizedAxis> axes = resized_axes(o);
+  const auto all = [&](const auto& holds) { return std::all_of(axes.begin(), axes.end(), holds); };
+  const bool nearest = o.text("mode") == "nearest", up = o.flag("round_up");
+  for (const std::string coordinates : {"half_pixel", "align_corners", "asymmetric"}) {
+    for (const double shift : {0.0, up ? -0.5 : 0.5}) {
+      if (shift != 0 && !nearest) continue;
+      const bool by_sizes = all([&](const ResizedAxis& axis) { return axis.lies_as(coordinates, axis.to / axis.from, shift); });
+      const bool by_scales =
+          all([&](const ResizedAxis& axis) { return axis.size_follows() && axis.lies_as(coordinates, axis.scale(), shift); });
+      if (!by_sizes && !by_scales) continue;
+      std::string scales, sizes;
+      if (by_sizes) {
+        const std::string kept = o.out.add("Slice", {o.out.add("Shape", {o.input(0)}), o.out.integers({0}), o.out.integers({2})});
+        sizes = o.out.add("Concat", {kept, o.out.integers(o.list("to"))}, {{"axis", std::int64_t{0}}});
+      } else {
+        std::vector<float> numbers = {1, 1};
+        for (const ResizedAxis& axis : axes) numbers.push_back(axis.scale());
+        scales = o.out.constant(Tensor::from(numbers, {static_cast<std::int64_t>(numbers.size())}));
+      }
+      const std::string rounding = shift == 0 ? (up ? "ceil" : "floor") : up ? "round_prefer_floor" : "round_prefer_ceil";
+      return o.out.add("Resize", {o.input(0), "", scales, sizes},
+                       {{"mode", o.text("mode")},
+                        {"coordinate_transformation_mode", coordinates},
+                        {"nearest_mode", rounding},
+                        {"cubic_coeff_a", o.real("cubic")},
+                        {"exclude_outside", std::int64_t{o.flag("exclude_outside")}}});
+    }
+  }
+  fail(ErrorKind::argument, "ONNX has no spelling of a resize whose places are ", o.real("step_0"), " * i + ", o.real("offset_0"));
+}
+
 std::string comparison(const Operation& o, const char* op) { return o.out.add("Cast", {plain(o, op)}, {{"to", byte}}); }
 
 std::string where(const Operation& o) {
@@ -274,6 +333,7 @@ void add_shapes(SpellingTable& table) {
   table["slice"] = slice;
   table["concatenate"] = [](const Operation& o) { return o.out.add("Concat", o.inputs(), {{"axis", o.integer("axis")}}); };
   table["pad"] = pad;
+  table["resize"] = resize;
   table["expand"] = expand;
   table["cast"] = [](const Operation& o) { return o.out.add("Cast", {o.input(0)}, {{"to", element_of(o.result().dtype)}}); };
 }

@@ -1,14 +1,19 @@
 #include "frit/ops/shape/resize.h"
 
-#include <algorithm>
-#include <cmath>
 #include <optional>
+#include <span>
+#include <vector>
 
-#include "frit/ops/linear/axis_product.h"
+#include "frit/core/thread_pool.h"
+#include "frit/ops/operator/registry.h"
+#include "frit/ops/shape/resize_axis.h"
 #include "frit/ops/shape/sizes.h"
 
 namespace frit {
 namespace {
+
+/// Of an image axis.
+constexpr std::int64_t most_elements = 1 << 30;
 
 /// One image axis.
 struct Axis {
@@ -45,77 +50,216 @@ std::vector<Axis> axes_of(Value input, const ResizeOptions& o) {
     } else {
       axis.to = o.size[given == 1 ? 0 : i];
     }
-    require(axis.from > 0 && axis.to > 0, "resize: axis ", axis.axis, " of ", axis.from, " cannot become ", axis.to, " (input ",
-            input.shape(), ")");
+    require(axis.from > 0 && axis.to > 0 && axis.to <= most_elements, "resize: axis ", axis.axis, " of ", axis.from, " cannot become ",
+            axis.to, " (input ", input.shape(), ")");
     axes.push_back(axis);
   }
   return axes;
 }
 
-/// The weights of the elements `first` ... at a place `t` beyond element first + 1 if cubic, else beyond `first`.
-std::vector<double> weights_at(double t, ResizeMode mode) {
-  if (mode == ResizeMode::linear) return {1 - t, t};
-  constexpr double a = -0.75;
-  const auto near = [](double d) { return ((a + 2) * d - (a + 3)) * d * d + 1; };
-  const auto far = [](double d) { return ((a * d - 5 * a) * d + 8 * a) * d - 4 * a; };
-  return {far(1 + t), near(t), near(1 - t), far(2 - t)};
-}
-
-ops::Matrix interpolation(const Axis& axis, const ResizeOptions& o) {
-  ops::Matrix matrix("resize", axis.to, axis.from);
-  const double step = axis.step(o.align_corners);
-  for (std::int64_t row = 0; row < axis.to; ++row) {
-    const auto place = static_cast<double>(row);
-    if (o.mode == ResizeMode::nearest) {  // float32, as in PyTorch
-      const auto nearest = static_cast<std::int64_t>(std::floor(static_cast<float>(row) * static_cast<float>(step)));
-      matrix.at(row, std::min(nearest, axis.from - 1)) = 1;
-      continue;
-    }
-    double source = o.align_corners ? place * step : (place + 0.5) * step - 0.5;
-    if (o.mode == ResizeMode::linear) source = std::max(0.0, source);
-    const double below = std::floor(source);
-    const std::vector<double> weights = weights_at(source - below, o.mode);
-    for (std::size_t i = 0; i < weights.size(); ++i) {
-      const std::int64_t column = static_cast<std::int64_t>(below) + static_cast<std::int64_t>(i) - (o.mode == ResizeMode::cubic ? 1 : 0);
-      matrix.at(row, std::clamp<std::int64_t>(column, 0, axis.from - 1)) += weights[i];
-    }
-  }
-  return matrix;
-}
-
-/// Every element so many times along each axis but the first.
-Value repeat_elements(Value x, const Dims& times) {
-  if (std::all_of(times.begin(), times.end(), [](std::int64_t n) { return n == 1; })) return x;
-  Shape apart, wide, joined;
-  for (int axis = 0; axis < x.rank(); ++axis) {
-    for (Shape* shape : {&apart, &wide}) shape->push_back(x.dim(axis));
-    if (times[axis] > 1) {
-      apart.push_back(1);
-      wide.push_back(times[axis]);
-    }
-    joined.push_back(x.dim(axis) * times[axis]);
-  }
-  wide[0] = -1;
-  return ops::reshape_to(expand(ops::reshape_to(x, ops::with_batch_of(x, apart)), wide), ops::with_batch_of(x, joined));
-}
-
 }  // namespace
 
 Value resize(Value input, const ResizeOptions& o) {
-  const bool nearest = o.mode == ResizeMode::nearest;
-  Dims times = Dims::filled(input.rank(), 1);
-  Value result = input;
-  for (const Axis& axis : axes_of(input, o)) {
-    if (axis.stays(o)) continue;
-    if (nearest && axis.to % axis.from == 0 && axis.step(false) * static_cast<double>(axis.to) == static_cast<double>(axis.from)) {
-      times[axis.axis] = axis.to / axis.from;
-    } else if (nearest && axis.from % axis.to == 0 && axis.step(false) == static_cast<double>(axis.from / axis.to)) {
-      result = slice(result, axis.axis, 0, axis.from, axis.from / axis.to);
+  const std::vector<Axis> axes = axes_of(input, o);
+  if (std::all_of(axes.begin(), axes.end(), [&](const Axis& axis) { return axis.stays(o); })) return input;
+  ops::ResizeAttributes attributes{.mode = ops::name_of(o.mode)};
+  for (const Axis& axis : axes) {
+    const double step = axis.stays(o) ? 1 : axis.step(o.align_corners);
+    if (o.mode == ResizeMode::nearest) {
+      attributes.add_axis(axis.from, axis.to, static_cast<float>(step), 0);  // float32, as in PyTorch
     } else {
-      result = ops::axis_product(result, axis.axis, interpolation(axis, o));
+      attributes.add_axis(axis.from, axis.to, step, o.align_corners ? 0 : 0.5 * step - 0.5);
     }
   }
-  return repeat_elements(result, times);
+  return ops::resize_by(input, attributes);
 }
 
+namespace ops {
+
+Value resize_by(Value input, const ResizeAttributes& attributes) {
+  if (std::any_of(attributes.from.begin(), attributes.from.end(), [](std::int64_t size) { return size > 1; })) {
+    return emit_one("resize", {input}, attributes);
+  }
+  Shape shape = {input.dim(0), input.dim(1)};
+  for (const std::int64_t size : attributes.to) shape.push_back(size);
+  return expand_to(input, with_batch_of(input, shape));
+}
+
+namespace {
+
+std::vector<TensorType> infer(const InferContext& call, bool backward) {
+  const auto& attributes = call.as<ResizeAttributes>();
+  const Dims &given = backward ? attributes.to : attributes.from, &made = backward ? attributes.from : attributes.to;
+  const int images = given.rank();
+  call.require(images >= 1 && images <= 3 && made.rank() == images, "expected the sizes of 1 to 3 image axes before and after, got ",
+               attributes.from, " and ", attributes.to);
+  for (int i = 0; i < images; ++i) {
+    call.require(std::min(given[i], made[i]) > 0 && std::max(given[i], made[i]) <= most_elements, "image axes must have 1 to 2^30 elements, got ",
+                 attributes.from, " and ", attributes.to);
+  }
+  for (const double number : {attributes.step[0], attributes.step[1], attributes.step[2], attributes.offset[0], attributes.offset[1],
+                              attributes.offset[2], attributes.cubic}) {
+    call.require(std::isfinite(number), "steps, offsets and cubic must be finite, got ", number);
+  }
+  const std::string& mode = attributes.mode;
+  call.require(mode == "nearest" || mode == "linear" || mode == "cubic", "mode must be nearest, linear or cubic, got \"", mode, '"');
+  const Shape& shape = call.shape(0);
+  call.require(shape.rank() == images + 2 && std::equal(given.begin(), given.end(), shape.begin() + 2),
+               "expected (N, C, ...) with image axes of ", given, ", got ", shape);
+  Shape result = {shape[0], shape[1]};
+  for (const std::int64_t size : made) result.push_back(size);
+  return {{call.inputs[0].dtype, result}};
+}
+
+/// What each element along an axis is made of: the rows of a sparse matrix.
+class SparseRows {
+ public:
+  struct Entry {
+    std::int64_t element;
+    double weight;
+  };
+
+  template <class Reads>
+  static SparseRows of(const ResizeAxis& axis, int rows) {
+    SparseRows result;
+    for (int row = 0; row < rows; ++row) {
+      const Reads reads(axis, row);
+      for (int k = 0; k < reads.count(); ++k) {
+        if (reads.weight(k) != 0) result.entries_.push_back({reads.element(k), reads.weight(k)});
+      }
+      result.ends_.push_back(result.entries_.size());
+    }
+    return result;
+  }
+
+  std::span<const Entry> operator[](std::int64_t row) const {
+    const std::size_t begin = ends_[static_cast<std::size_t>(row)], end = ends_[static_cast<std::size_t>(row) + 1];
+    return std::span(entries_).subspan(begin, end - begin);
+  }
+
+ private:
+  std::vector<Entry> entries_;
+  std::vector<std::size_t> ends_ = {0};
+};
+
+/// Of a call: its sizes by depth, height and width, and what the elements of its result are made of.
+struct Work {
+  std::int64_t planes;
+  std::array<std::int64_t, 3> given, made;
+  std::array<SparseRows, 3> reads;
+};
+
+template <ResizeMode mode, bool backward>
+Work work_of(const KernelContext& call) {
+  const ResizeAxes axes(call.as<ResizeAttributes>());
+  Work work{call.inputs[0].dim(0) * call.inputs[0].dim(1), {}, {}, {}};
+  std::size_t i = 0;
+  for (const ResizeAxis* axis : {&axes.depth, &axes.height, &axes.width}) {
+    const int made = backward ? axis->from : axis->to;
+    work.given[i] = backward ? axis->to : axis->from;
+    work.made[i] = made;
+    work.reads[i++] = SparseRows::of<ResizeReads<mode, backward, double>>(*axis, made);
+  }
+  return work;
+}
+
+/// A row of the result: first all rows that it is made of as one, then along that.
+template <class T>
+void compute(const Work& work, const T* input, T* output) {
+  const std::int64_t depth = work.made[0], height = work.made[1], width = work.made[2];
+  const std::int64_t image = work.given[0] * work.given[1] * work.given[2], columns = work.given[2];
+  parallel_for(work.planes * depth * height, std::max<std::int64_t>(1, 16384 / (columns + width)), [&](std::int64_t first, std::int64_t end) {
+    std::vector<double> line(static_cast<std::size_t>(columns));
+    for (std::int64_t row = first; row < end; ++row) {
+      const T* const plane = input + row / (depth * height) * image;
+      std::fill(line.begin(), line.end(), 0);
+      for (const SparseRows::Entry& slice : work.reads[0][row / height % depth]) {
+        for (const SparseRows::Entry& in_slice : work.reads[1][row % height]) {
+          const T* const x = plane + (slice.element * work.given[1] + in_slice.element) * columns;
+          const double weight = slice.weight * in_slice.weight;
+          for (std::size_t w = 0; w < line.size(); ++w) line[w] += weight * static_cast<double>(x[w]);
+        }
+      }
+      for (std::int64_t w = 0; w < width; ++w) {
+        double sum = 0;
+        for (const SparseRows::Entry& entry : work.reads[2][w]) sum += entry.weight * line[static_cast<std::size_t>(entry.element)];
+        output[row * width + w] = static_cast<T>(sum);
+      }
+    }
+  });
+}
+
+template <bool backward>
+void run(const KernelContext& call) {
+  dispatch_mode(call.as<ResizeAttributes>().mode, [&]<ResizeMode mode>() {
+    const Work work = work_of<mode, backward>(call);
+    dispatch_floating(call.inputs[0].dtype(), [&]<class T>() { compute(work, call.inputs[0].data<T>(), call.outputs[0].data<T>()); });
+  });
+}
+
+ResizeAttributes attributes_of(const Dims& from, const Dims& to, const char* mode, bool align_corners = false) {
+  ResizeAttributes attributes{.mode = mode};
+  for (int i = 0; i < from.rank(); ++i) {
+    const double size = static_cast<double>(from[i]), made = static_cast<double>(to[i]);
+    const double step = !align_corners ? size / made : made > 1 ? (size - 1) / (made - 1) : 0;
+    attributes.add_axis(from[i], to[i], step, align_corners || attributes.mode == "nearest" ? 0 : 0.5 * step - 0.5);
+  }
+  return attributes;
+}
+
+std::vector<Sample> samples(bool backward) {
+  ResizeAttributes half_pixel = attributes_of({5, 3}, {3, 7}, "nearest"), region = attributes_of({4, 5}, {3, 4}, "linear"),
+                   inside = attributes_of({4, 3}, {9, 2}, "cubic");
+  half_pixel.offset = {0.5 * 5 / 3 - 1, 0.5 * 3 / 7 - 1};
+  half_pixel.round_up = true;
+  region.step = {-1.5, 0.25};  // mirrored, and in part outside
+  region.offset = {4.25, -1.5};
+  inside.exclude_outside = true;
+  inside.cubic = -0.5;
+  std::vector<Sample> result;
+  const auto add = [&](std::int64_t n, std::int64_t channels, const ResizeAttributes& attributes) {
+    Shape shape = {n, channels};
+    for (const std::int64_t size : backward ? attributes.to : attributes.from) shape.push_back(size);
+    result.push_back({.inputs = {shape}, .attributes = attributes});
+  };
+  add(2, 3, attributes_of({5}, {7}, "nearest"));
+  add(1, 2, attributes_of({7}, {3}, "linear"));
+  add(2, 8, attributes_of({4, 3}, {8, 6}, "nearest"));
+  add(2, 8, attributes_of({4, 3}, {8, 6}, "linear"));
+  add(1, 12, attributes_of({5, 4}, {7, 4}, "linear", /*align_corners=*/true));
+  add(1, 3, attributes_of({3, 4}, {7, 5}, "cubic"));
+  add(2, 4, attributes_of({6, 7}, {4, 3}, "cubic", /*align_corners=*/true));
+  add(1, 2, attributes_of({1, 2}, {19, 1}, "linear"));
+  add(1, 16, attributes_of({2, 3, 2}, {4, 6, 4}, "linear"));
+  add(2, 1, attributes_of({3, 4, 5}, {2, 4, 9}, "linear"));
+  add(1, 8, attributes_of({4, 3, 2}, {3, 5, 2}, "nearest"));
+  add(1, 2, attributes_of({2, 3, 2}, {3, 2, 4}, "cubic"));
+  add(2, 3, half_pixel);
+  add(1, 8, region);
+  add(1, 2, inside);
+  add(1, 3, attributes_of({1, 1}, {1, 1}, "cubic"));
+  add(0, 3, attributes_of({2, 3}, {4, 3}, "linear"));
+  return result;
+}
+
+template <bool backward>
+void add(Registry& registry, Operator entry) {
+  entry.infer = [](const InferContext& call) { return infer(call, backward); };
+  entry.gradient = [](const GradientContext& call) {
+    return emit(backward ? "resize" : "resize_backward", {call.gradients[0]}, call.attributes);
+  };
+  entry.cpu = {.run = run<backward>};
+  entry.samples = [] { return samples(backward); };
+  registry.add<ResizeAttributes>(std::move(entry));
+}
+
+}  // namespace
+}  // namespace ops
 }  // namespace frit
+
+FRIT_OPERATORS(resize) {
+  add<false>(registry, {.name = "resize", .summary = "images of other sizes, interpolated", .inputs = {"input"}});
+  add<true>(registry, {.name = "resize_backward",
+                       .summary = "each element's gradient from those of the elements that were made of it",
+                       .inputs = {"gradient"}});
+}

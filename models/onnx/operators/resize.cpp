@@ -1,7 +1,11 @@
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <span>
 
 #include "frit/models/onnx/operators/helpers.h"
+#include "frit/ops/shape/resize_axis.h"
+#include "frit/ops/shape/sizes.h"
 
 namespace frit::onnx {
 namespace {
@@ -10,6 +14,8 @@ struct Interpolation {
   std::string mode, coordinates, nearest;
   double cubic = -0.75, extrapolated = 0;
   bool exclude_outside = false;
+
+  bool crops() const { return coordinates == "tf_crop_and_resize"; }
 };
 
 /// How one axis is resized.
@@ -19,104 +25,65 @@ struct Axis {
   double begin = 0, end = 1;  ///< of the region that tf_crop_and_resize takes
 };
 
-/// The place in the input of an output's element.
-double source_place(const Interpolation& kind, const Axis& axis, std::int64_t to) {
-  const auto x = static_cast<double>(to), size = static_cast<double>(axis.from);
+/// The output's element i lies at step * i + offset between the input's elements.
+struct Places {
+  double step, offset;
+};
+
+Places places_of(const Interpolation& kind, const Axis& axis) {
+  const double size = static_cast<double>(axis.from), to = static_cast<double>(axis.to), step = 1 / axis.scale;
+  if (kind.crops()) {
+    if (axis.to == 1) return {0, 0.5 * (axis.begin + axis.end) * (size - 1)};
+    return {(axis.end - axis.begin) * (size - 1) / (to - 1), axis.begin * (size - 1)};
+  }
+  if (axis.from == axis.to && axis.scale == 1) return {1, 0};
   // The standard divides by the size that the scale gives, which need not be whole.
-  if (kind.coordinates == "align_corners") return axis.to == 1 ? 0 : x * (size - 1) / (size * axis.scale - 1);
-  if (kind.coordinates == "asymmetric") return x / axis.scale;
-  if (kind.coordinates == "pytorch_half_pixel" && axis.to == 1) return 0;
-  if (kind.coordinates == "tf_half_pixel_for_nn") return (x + 0.5) / axis.scale;
-  if (kind.coordinates == "tf_crop_and_resize") {
-    if (axis.to == 1) return 0.5 * (axis.begin + axis.end) * (size - 1);
-    return axis.begin * (size - 1) + x * (axis.end - axis.begin) * (size - 1) / static_cast<double>(axis.to - 1);
+  if (kind.coordinates == "align_corners") return {axis.to == 1 ? 0 : (size - 1) / (size * axis.scale - 1), 0};
+  if (kind.coordinates == "asymmetric") return {step, 0};
+  if (kind.coordinates == "pytorch_half_pixel" && axis.to == 1) return {0, 0};
+  return {step, kind.coordinates == "tf_half_pixel_for_nn" ? 0.5 * step : 0.5 * step - 0.5};
+}
+
+bool stays(const Interpolation& kind, const Axis& axis) {
+  const auto [step, offset] = places_of(kind, axis);
+  return axis.from == axis.to && (axis.from == 1 || (step == 1 && offset == 0));
+}
+
+/// The axes of an image.
+ops::ResizeAttributes attributes_for(const Interpolation& kind, std::span<const Axis> axes) {
+  ops::ResizeAttributes attributes{.mode = kind.mode, .cubic = kind.cubic, .exclude_outside = kind.exclude_outside};
+  attributes.round_up = kind.nearest == "ceil" || kind.nearest == "round_prefer_floor";
+  const double half = kind.mode != "nearest" ? 0 : kind.nearest == "round_prefer_floor" ? -0.5 : kind.nearest == "round_prefer_ceil" ? 0.5 : 0;
+  for (const Axis& axis : axes) {
+    const Places places = stays(kind, axis) ? Places{1, 0} : places_of(kind, axis);
+    attributes.add_axis(axis.from, axis.to, places.step, stays(kind, axis) ? 0 : places.offset + half);
   }
-  return (x + 0.5) / axis.scale - 0.5;
+  return attributes;
 }
 
-double nearest_place(const Interpolation& kind, double place) {
-  if (kind.nearest == "floor") return std::floor(place);
-  if (kind.nearest == "ceil") return std::ceil(place);
-  return kind.nearest == "round_prefer_ceil" ? std::floor(place + 0.5) : std::ceil(place - 0.5);
-}
-
-double weight_at(const Interpolation& kind, double distance) {
-  const double d = std::abs(distance), a = kind.cubic;
-  if (kind.mode == "linear") return std::max(0.0, 1 - d);
-  if (d <= 1) return ((a + 2) * d - (a + 3)) * d * d + 1;
-  return d < 2 ? ((a * d - 5 * a) * d + 8 * a) * d - 4 * a : 0;
-}
-
-/// Row by row of the output, what the input's elements count. Rows outside of the input that are to be extrapolated are zero.
-std::vector<double> weights_of(const Interpolation& kind, const Axis& axis, std::vector<bool>& outside) {
-  std::vector<double> weights(static_cast<std::size_t>(axis.from * axis.to), 0);
-  const std::int64_t reach = kind.mode == "linear" ? 1 : 2;
-  for (std::int64_t to = 0; to < axis.to; ++to) {
-    double* const row = weights.data() + to * axis.from;
-    const double place = source_place(kind, axis, to), last = static_cast<double>(axis.from - 1);
-    const bool is_outside = kind.coordinates == "tf_crop_and_resize" && (place < 0 || place > last);
-    outside.push_back(is_outside);
-    if (is_outside) continue;
-    const auto base = static_cast<std::int64_t>(std::floor(place));
-    double total = 0;
-    for (std::int64_t i = base - reach + 1; i <= base + reach; ++i) {
-      const bool beyond = i < 0 || i >= axis.from;
-      if (beyond && kind.exclude_outside) continue;
-      const double weight = weight_at(kind, place - static_cast<double>(i));
-      row[std::clamp<std::int64_t>(i, 0, axis.from - 1)] += weight;
-      total += weight;
-    }
-    for (std::int64_t i = 0; i < axis.from && kind.exclude_outside; ++i) row[i] /= total;
-  }
-  return weights;
-}
-
-Value resize_nearest(const Call& call, Value x, int dim, const Interpolation& kind, const Axis& axis) {
-  Sizes places;
-  const bool whole = axis.from > 0 && axis.to % axis.from == 0;
-  bool repeated = whole;
-  for (std::int64_t to = 0; to < axis.to; ++to) {
-    const double last = static_cast<double>(axis.from - 1);
-    places.push_back(static_cast<std::int64_t>(std::clamp(nearest_place(kind, source_place(kind, axis, to)), 0.0, last)));
-    repeated = repeated && places.back() == to / (axis.to / axis.from);
-  }
-  if (!repeated || x.rank() == Dims::max_rank) return take(call, x, dim, places);
-  Shape wide = x.shape(), shape = wide;
-  wide.insert(dim + 1, axis.to / axis.from);
+/// Of any tensor, as images with one channel.
+Value resize_axis(Value x, int dim, const Interpolation& kind, const Axis& axis) {
+  Shape shape = x.shape();
+  const std::int64_t outer = element_count(Shape(std::span(shape.begin(), shape.begin() + dim)));
+  const std::int64_t inner = element_count(Shape(std::span(shape.begin() + dim + 1, shape.end())));
+  const Value images = ops::reshape_to(x, ops::with_batch_of(x, {outer, 1, axis.from, inner}));
   shape[dim] = axis.to;
-  return reshape(expand(unsqueeze(x, dim + 1), wide), shape);
+  return ops::reshape_to(ops::resize_by(images, attributes_for(kind, std::array{axis, Axis{inner, inner, 1}})), ops::with_batch_of(x, shape));
 }
 
-Value resize_by_weights(const Call& call, Value x, int dim, const Interpolation& kind, const Axis& axis) {
-  std::vector<bool> outside;
-  const std::vector<double> weights = weights_of(kind, axis, outside);
-  const Value matrix = call.emit(weights, {axis.to, axis.from}, x.dtype());
-  Value y = x;
-  if (x.rank() == 1) {
-    y = squeeze(matmul(matrix, unsqueeze(x, 1)), 1);
-  } else if (dim == x.rank() - 2) {
-    y = matmul(matrix, x);
-  } else {
-    y = transpose(matmul(transpose(x, dim, -1), transpose(matrix, 0, 1)), dim, -1);
+/// What lies outside of the input is a number.
+Value extrapolated(const Call& call, Value y, int dim, const Interpolation& kind, const Axis& axis) {
+  constexpr double tolerance = 1e-6;
+  const auto [step, offset] = places_of(kind, axis);
+  std::vector<double> outside;
+  for (std::int64_t to = 0; to < axis.to; ++to) {
+    const double place = step * static_cast<double>(to) + offset;
+    outside.push_back(place < -tolerance || place > static_cast<double>(axis.from - 1) + tolerance);
   }
-  if (std::none_of(outside.begin(), outside.end(), [](bool is) { return is; })) return y;
-  Shape shape = Dims::filled(x.rank(), 1);
+  if (std::none_of(outside.begin(), outside.end(), [](double is) { return is > 0; })) return y;
+  Shape shape = Dims::filled(y.rank(), 1);
   shape[dim] = axis.to;
-  const std::vector<double> mask(outside.begin(), outside.end());
-  const Value is_outside = call.emit(mask, shape, DType::u8);
-  return where(is_outside, ops::scalar(y, kind.extrapolated), y);
-}
-
-Value resize_axis(const Call& call, Value x, int dim, const Interpolation& kind, const Axis& axis) {
-  constexpr std::int64_t most_weights = 1 << 22;
-  const bool crops = kind.coordinates == "tf_crop_and_resize";
-  if (axis.from == axis.to && axis.scale == 1 && !crops) return x;
-  const bool nearest = kind.mode == "nearest";
-  call.require_support(!nearest || !crops, "mode = \"nearest\" of a region");
-  call.require_support(axis.from > 0 && axis.to > 0 && axis.to <= (nearest ? longest_list : most_weights / axis.from), "an axis of ",
-                       axis.from, " elements to ", axis.to);
-  if (nearest) return resize_nearest(call, x, dim, kind, axis);
-  return resize_by_weights(call, x, dim, kind, axis);
+  return where(call.emit(outside, shape, DType::u8), ops::scalar(y, kind.extrapolated), y);
 }
 
 /// The new sizes and the scales, of the axes that are named, or all.
@@ -143,7 +110,23 @@ std::vector<Axis> axes_to_resize(const Call& call, const Shape& shape, const std
 
 Values resize_all(const Call& call, const Interpolation& kind, const std::vector<Axis>& axes) {
   Value x = as_floating(call[0]);
-  for (int dim = 0; dim < x.rank(); ++dim) x = resize_axis(call, x, dim, kind, axes[static_cast<std::size_t>(dim)]);
+  std::vector<int> resized;
+  for (int dim = 0; dim < x.rank(); ++dim) {
+    const Axis& axis = axes[static_cast<std::size_t>(dim)];
+    if (stays(kind, axis)) continue;
+    call.require_support(axis.from > 0 && axis.to > 0 && axis.to <= longest_list, "an axis of ", axis.from, " elements to ", axis.to);
+    resized.push_back(dim);
+  }
+  if (resized.empty()) return {call[0]};
+  call.require_support(x.type().elements() > 0, "an input without elements");
+  if (resized.front() >= 2 && x.rank() <= 5) {
+    x = ops::resize_by(x, attributes_for(kind, std::span(axes).subspan(2)));
+  } else {
+    for (const int dim : resized) x = resize_axis(x, dim, kind, axes[static_cast<std::size_t>(dim)]);
+  }
+  for (const int dim : resized) {
+    if (kind.crops()) x = extrapolated(call, x, dim, kind, axes[static_cast<std::size_t>(dim)]);
+  }
   return {cast(x, call[0].dtype())};
 }
 
@@ -172,7 +155,7 @@ Values resize(const Call& call) {
   const std::vector<double> scales = call.has_input(place) ? call.reals(place) : std::vector<double>();
   const Sizes sizes = scales.empty() ? call.integers(3) : Sizes();
   std::vector<Axis> axes = axes_to_resize(call, call[0].shape(), scales, sizes);
-  if (kind.coordinates == "tf_crop_and_resize") {
+  if (kind.crops()) {
     const std::vector<double> region = call.reals(1);
     call.require_support(region.size() == 2 * axes.size(), "its region has ", region.size(), " numbers, expected ", 2 * axes.size());
     for (const double bound : region) call.require_support(std::abs(bound) < 1e9, "its region has ", bound);

@@ -7,6 +7,7 @@
 #include "frit/core/random.h"
 #include "frit/frit.h"
 #include "frit/models/onnx/onnx_export.h"
+#include "frit/ops/shape/resize_axis.h"
 #include "models/onnx/model_builder.h"
 
 namespace frit {
@@ -72,6 +73,37 @@ TEST(OnnxExportOf, OperatorsAreSpelledAsTheStandardHasThem) {
   const auto state = std::make_shared<State>();
   const Graph imported = import_onnx(ModelBuilder::read_onnx(to_onnx(graph, *state)), {.shapes = {{"input", {2, 4, 6, 5}}}});
   expect_near(run(imported, state, "input", input), run(graph, state, "input", input), 2e-6);
+}
+
+TEST(OnnxExportOf, ResizingIsForAnyBatch) {
+  const std::vector<ResizeOptions> all = {
+      {.size = {7, 3}},
+      {.scale_factor = {2.0}},
+      {.size = {7, 3}, .mode = ResizeMode::linear},
+      {.scale_factor = {1.7, 1}, .mode = ResizeMode::linear},
+      {.size = {1, 9}, .mode = ResizeMode::linear, .align_corners = true},
+      {.scale_factor = {1.3}, .mode = ResizeMode::cubic},
+      {.size = {4, 13}, .mode = ResizeMode::cubic, .align_corners = true},
+  };
+  for (const ResizeOptions& options : all) {
+    SCOPED_TRACE(concat(options.size, ' ', options.scale_factor.size(), ' ', static_cast<int>(options.mode)));
+    Graph graph;
+    graph.output("output", resize(graph.input("input", {2, 3, 4, 6}), options));
+    const auto state = std::make_shared<State>();
+    const OnnxModel exported = ModelBuilder::read_onnx(to_onnx(graph, *state));
+    EXPECT_EQ(exported.inputs().at(0).sizes[0], -1);
+    for (const std::int64_t batch : {2, 5}) {
+      const Shape shape = {batch, 3, 4, 6};
+      const Tensor x = noise(shape);
+      const Graph imported = import_onnx(exported, {.shapes = {{"input", shape}}});
+      expect_near(run(imported, state, "input", x), run(graph, state, "input", x), 2e-6);
+    }
+  }
+  Graph graph;
+  ops::ResizeAttributes shifted;
+  shifted.add_axis(6, 4, 1, 1.25);
+  graph.output("output", ops::resize_by(graph.input("input", {2, 3, 6}), shifted));
+  EXPECT_EQ(message_of([&] { to_onnx(graph, State()); }), "ONNX has no spelling of a resize whose places are 1 * i + 1.25");
 }
 
 TEST(OnnxExportOf, NamesAllOperatorsThatOnnxLacks) {

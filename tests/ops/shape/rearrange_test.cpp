@@ -66,36 +66,6 @@ TEST(PaddingModes, RefuseMoreThanTheAxisHas) {
             "pad: expected 2 sizes before and after, got 1 and 2 (input 2x3)");
 }
 
-TEST(Resize, RefusesWhatDoesNotFit) {
-  Graph graph;
-  const Value x = graph.input("x", {1, 2, 4, 6});
-  EXPECT_EQ(message_of([&] { resize(x, {}); }), "resize: one of size and scale_factor is needed, got none");
-  EXPECT_EQ(message_of([&] { resize(x, {.size = {2}, .scale_factor = {2}}); }), "resize: one of size and scale_factor is needed, got both");
-  EXPECT_EQ(message_of([&] { resize(x, {.size = {2}, .align_corners = true}); }), "resize: align_corners does not go with nearest");
-  EXPECT_EQ(message_of([&] { resize(x, {.size = {2, 2, 2}}); }), "resize: size has 3 numbers, expected 1 or 2 (input 1x2x4x6)");
-  EXPECT_EQ(message_of([&] { resize(x, {.scale_factor = {1, -2}}); }), "resize: scale_factor must be above 0, got -2");
-  EXPECT_EQ(message_of([&] { resize(x, {.scale_factor = {0.1}}); }), "resize: axis 2 of 4 cannot become 0 (input 1x2x4x6)");
-  EXPECT_EQ(message_of([&] { resize(x, {.size = {INT64_MAX}, .mode = ResizeMode::linear}); }),
-            "resize: a matrix of 9223372036854775807 times 4 numbers is too large");
-  EXPECT_EQ(message_of([&] { resize(graph.input("y", {2, 3}), {.size = {2}}); }), "resize: input must be (N, C, ...) with 1 to 3 image axes, got 2x3");
-}
-
-bool has(const Graph& graph, const std::string& op) {
-  return std::any_of(graph.nodes().begin(), graph.nodes().end(),
-                     [&](const graph::Node& node) { return node.op != nullptr && node.op->name == op; });
-}
-
-TEST(Resize, CopiesWhereItCan) {
-  Graph graph;
-  const Value x = graph.input("x", {1, 2, 4, 6});
-  EXPECT_EQ(resize(x, {.size = {4, 6}, .mode = ResizeMode::cubic}), x);
-  EXPECT_EQ(resize(x, {.scale_factor = {2, 3}}).shape(), (Shape{1, 2, 8, 18}));
-  EXPECT_EQ(resize(x, {.size = {2, 6}}).shape(), (Shape{1, 2, 2, 6}));
-  EXPECT_FALSE(has(graph, "matmul"));
-  resize(x, {.size = {3, 6}});
-  EXPECT_TRUE(has(graph, "matmul"));
-}
-
 TEST(Rearrange, GradientsAgreeWithDifferences) {
   Graph graph;
   const Value x = graph.input("x", {1, 2, 5}, DType::f64);
