@@ -15,22 +15,21 @@ namespace {
 /// Of an image axis.
 constexpr std::int64_t most_elements = 1 << 30;
 
-/// One image axis.
-struct Axis {
-  int axis;
-  std::int64_t from, to;
-  std::optional<double> factor;
-
-  /// Elements of the input for each of the result.
-  double step(bool align_corners) const {
-    const auto input = static_cast<double>(from), output = static_cast<double>(to);
-    if (align_corners) return to > 1 ? (input - 1) / (output - 1) : 0;
-    return factor ? 1 / *factor : input / output;
+/// One more image axis, whose elements lie where PyTorch has them.
+void add_axis(ops::ResizeAttributes& attributes, std::int64_t from, std::int64_t to, std::optional<double> factor, bool align_corners) {
+  const auto input = static_cast<double>(from), output = static_cast<double>(to);
+  double step = factor ? 1 / *factor : input / output;
+  if (align_corners) step = to > 1 ? (input - 1) / (output - 1) : 0;
+  if (attributes.mode == "nearest") {
+    attributes.add_axis(from, to, static_cast<float>(step), 0);  // float32, as in PyTorch
+  } else {
+    attributes.add_axis(from, to, step, align_corners ? 0 : 0.5 * step - 0.5);
   }
-  bool stays(const ResizeOptions& o) const { return from == to && (!factor || *factor == 1 || o.align_corners); }
-};
+}
 
-std::vector<Axis> axes_of(Value input, const ResizeOptions& o) {
+}  // namespace
+
+Value resize(Value input, const ResizeOptions& o) {
   const int images = input.rank() - 2;
   require(images >= 1 && images <= 3, "resize: input must be (N, C, ...) with 1 to 3 image axes, got ", input.shape());
   require(o.size.empty() != o.scale_factor.empty(), "resize: one of size and scale_factor is needed, got ",
@@ -39,37 +38,19 @@ std::vector<Axis> axes_of(Value input, const ResizeOptions& o) {
   const std::size_t given = o.size.empty() ? o.scale_factor.size() : static_cast<std::size_t>(o.size.rank());
   require(given == 1 || given == static_cast<std::size_t>(images), "resize: ", o.size.empty() ? "scale_factor" : "size", " has ", given,
           " numbers, expected 1 or ", images, " (input ", input.shape(), ")");
-  std::vector<Axis> axes;
-  for (int i = 0; i < images; ++i) {
-    Axis axis{i + 2, input.dim(i + 2), 0, std::nullopt};
-    if (o.size.empty()) {
-      axis.factor = o.scale_factor[given == 1 ? 0 : static_cast<std::size_t>(i)];
-      require(std::isfinite(*axis.factor) && *axis.factor > 0 && *axis.factor < 1e9, "resize: scale_factor must be above 0, got ",
-              *axis.factor);
-      axis.to = static_cast<std::int64_t>(std::floor(static_cast<double>(axis.from) * *axis.factor));
-    } else {
-      axis.to = o.size[given == 1 ? 0 : i];
-    }
-    require(axis.from > 0 && axis.to > 0 && axis.to <= most_elements, "resize: axis ", axis.axis, " of ", axis.from, " cannot become ",
-            axis.to, " (input ", input.shape(), ")");
-    axes.push_back(axis);
-  }
-  return axes;
-}
-
-}  // namespace
-
-Value resize(Value input, const ResizeOptions& o) {
-  const std::vector<Axis> axes = axes_of(input, o);
-  if (std::all_of(axes.begin(), axes.end(), [&](const Axis& axis) { return axis.stays(o); })) return input;
   ops::ResizeAttributes attributes{.mode = ops::name_of(o.mode)};
-  for (const Axis& axis : axes) {
-    const double step = axis.stays(o) ? 1 : axis.step(o.align_corners);
-    if (o.mode == ResizeMode::nearest) {
-      attributes.add_axis(axis.from, axis.to, static_cast<float>(step), 0);  // float32, as in PyTorch
-    } else {
-      attributes.add_axis(axis.from, axis.to, step, o.align_corners ? 0 : 0.5 * step - 0.5);
+  for (int i = 0; i < images; ++i) {
+    const std::int64_t from = input.dim(i + 2);
+    std::int64_t to = o.size.empty() ? 0 : o.size[given == 1 ? 0 : i];
+    std::optional<double> factor;
+    if (o.size.empty()) {
+      factor = o.scale_factor[given == 1 ? 0 : static_cast<std::size_t>(i)];
+      require(std::isfinite(*factor) && *factor > 0 && *factor < 1e9, "resize: scale_factor must be above 0, got ", *factor);
+      to = static_cast<std::int64_t>(std::floor(static_cast<double>(from) * *factor));
     }
+    require(from > 0 && to > 0 && to <= most_elements, "resize: axis ", i + 2, " of ", from, " cannot become ", to, " (input ",
+            input.shape(), ")");
+    add_axis(attributes, from, to, factor, o.align_corners);
   }
   return ops::resize_by(input, attributes);
 }
@@ -77,9 +58,14 @@ Value resize(Value input, const ResizeOptions& o) {
 namespace ops {
 
 Value resize_by(Value input, const ResizeAttributes& attributes) {
-  if (std::any_of(attributes.from.begin(), attributes.from.end(), [](std::int64_t size) { return size > 1; })) {
-    return emit_one("resize", {input}, attributes);
+  bool stays = true, repeats = true;
+  for (int i = 0; i < attributes.from.rank(); ++i) {
+    const auto at = static_cast<std::size_t>(i);
+    repeats = repeats && attributes.from[i] == 1;
+    stays = stays && attributes.from[i] == attributes.to[i] && attributes.step[at] == 1 && attributes.offset[at] == 0;
   }
+  if (stays) return input;
+  if (!repeats) return emit_one("resize", {input}, attributes);
   Shape shape = {input.dim(0), input.dim(1)};
   for (const std::int64_t size : attributes.to) shape.push_back(size);
   return expand_to(input, with_batch_of(input, shape));
@@ -94,8 +80,8 @@ std::vector<TensorType> infer(const InferContext& call, bool backward) {
   call.require(images >= 1 && images <= 3 && made.rank() == images, "expected the sizes of 1 to 3 image axes before and after, got ",
                attributes.from, " and ", attributes.to);
   for (int i = 0; i < images; ++i) {
-    call.require(std::min(given[i], made[i]) > 0 && std::max(given[i], made[i]) <= most_elements, "image axes must have 1 to 2^30 elements, got ",
-                 attributes.from, " and ", attributes.to);
+    call.require(std::min(given[i], made[i]) > 0 && std::max(given[i], made[i]) <= most_elements,
+                 "image axes must have 1 to 2^30 elements, got ", attributes.from, " and ", attributes.to);
   }
   for (const double number : {attributes.step[0], attributes.step[1], attributes.step[2], attributes.offset[0], attributes.offset[1],
                               attributes.offset[2], attributes.cubic}) {
@@ -163,27 +149,44 @@ Work work_of(const KernelContext& call) {
   return work;
 }
 
-/// A row of the result: first all rows that it is made of as one, then along that.
+/// Rows of the result that are computed together, so that what each of their elements reads is looked up once.
+constexpr std::size_t most_rows = 8;
+
+/// The line that a row of the result is made of: all rows that it reads as one.
+template <class T>
+void fill_line(const Work& work, const T* plane, std::int64_t depth, std::int64_t height, std::span<double> line) {
+  std::fill(line.begin(), line.end(), 0);
+  for (const SparseRows::Entry& slice : work.reads[0][depth]) {
+    for (const SparseRows::Entry& row : work.reads[1][height]) {
+      const T* const x = plane + (slice.element * work.given[1] + row.element) * work.given[2];
+      const double weight = slice.weight * row.weight;
+      for (std::size_t w = 0; w < line.size(); ++w) line[w] += weight * static_cast<double>(x[w]);
+    }
+  }
+}
+
 template <class T>
 void compute(const Work& work, const T* input, T* output) {
   const std::int64_t depth = work.made[0], height = work.made[1], width = work.made[2];
   const std::int64_t image = work.given[0] * work.given[1] * work.given[2], columns = work.given[2];
-  parallel_for(work.planes * depth * height, std::max<std::int64_t>(1, 16384 / (columns + width)), [&](std::int64_t first, std::int64_t end) {
+  const std::int64_t grain = std::max<std::int64_t>(1, 16384 / (columns + width));
+  parallel_for(work.planes * depth * height, grain, [&](std::int64_t first, std::int64_t end) {
     std::vector<double> line(static_cast<std::size_t>(columns));
-    for (std::int64_t row = first; row < end; ++row) {
-      const T* const plane = input + row / (depth * height) * image;
-      std::fill(line.begin(), line.end(), 0);
-      for (const SparseRows::Entry& slice : work.reads[0][row / height % depth]) {
-        for (const SparseRows::Entry& in_slice : work.reads[1][row % height]) {
-          const T* const x = plane + (slice.element * work.given[1] + in_slice.element) * columns;
-          const double weight = slice.weight * in_slice.weight;
-          for (std::size_t w = 0; w < line.size(); ++w) line[w] += weight * static_cast<double>(x[w]);
-        }
+    std::vector<std::array<double, most_rows>> lines(line.size());  // those of all rows side by side
+    for (std::int64_t row = first; row < end; row += static_cast<std::int64_t>(most_rows)) {
+      const auto rows = static_cast<std::size_t>(std::min<std::int64_t>(most_rows, end - row));
+      for (std::size_t r = 0; r < rows; ++r) {
+        const std::int64_t at = row + static_cast<std::int64_t>(r);
+        fill_line(work, input + at / height / depth * image, at / height % depth, at % height, line);
+        for (std::size_t w = 0; w < line.size(); ++w) lines[w][r] = line[w];
       }
       for (std::int64_t w = 0; w < width; ++w) {
-        double sum = 0;
-        for (const SparseRows::Entry& entry : work.reads[2][w]) sum += entry.weight * line[static_cast<std::size_t>(entry.element)];
-        output[row * width + w] = static_cast<T>(sum);
+        std::array<double, most_rows> sums{};
+        for (const SparseRows::Entry& entry : work.reads[2][w]) {
+          const std::array<double, most_rows>& elements = lines[static_cast<std::size_t>(entry.element)];
+          for (std::size_t r = 0; r < most_rows; ++r) sums[r] += entry.weight * elements[r];
+        }
+        for (std::size_t r = 0; r < rows; ++r) output[(row + static_cast<std::int64_t>(r)) * width + w] = static_cast<T>(sums[r]);
       }
     }
   });
@@ -199,11 +202,7 @@ void run(const KernelContext& call) {
 
 ResizeAttributes attributes_of(const Dims& from, const Dims& to, const char* mode, bool align_corners = false) {
   ResizeAttributes attributes{.mode = mode};
-  for (int i = 0; i < from.rank(); ++i) {
-    const double size = static_cast<double>(from[i]), made = static_cast<double>(to[i]);
-    const double step = !align_corners ? size / made : made > 1 ? (size - 1) / (made - 1) : 0;
-    attributes.add_axis(from[i], to[i], step, align_corners || attributes.mode == "nearest" ? 0 : 0.5 * step - 0.5);
-  }
+  for (int i = 0; i < from.rank(); ++i) add_axis(attributes, from[i], to[i], std::nullopt, align_corners);
   return attributes;
 }
 

@@ -28,9 +28,9 @@ struct ResizedPlaces {
   }
 };
 
-/// One thread a vector of `width` channels at one place of the result, which sums up what it is made of: a few elements, or in backward those
-/// of the gradient that were made of it. Images that lie contiguous are samples of one channel. Elements of weight 0 do not count, whatever
-/// they are. Writes each element once. Deterministic.
+/// One thread a vector of `width` channels at one place of the result, which adds up what that is made of: a few elements, or in backward
+/// those of the gradient that were made of it. Planes of contiguous images are samples of one channel. Elements of weight 0 do not count,
+/// whatever they are. Reads an element as often as it counts, mostly from the caches; writes each once. Deterministic.
 template <ResizeMode mode, bool backward, int width, class T>
 __global__ void __launch_bounds__(cuda::default_threads)
     resize_images(T* output, const T* __restrict__ input, const __grid_constant__ ResizeAxes axes,
@@ -93,7 +93,8 @@ void run(const KernelContext& call) {
     dispatch_mode(attributes.mode, [&]<ResizeMode mode>() {
       const auto launch = [&]<int width>() {
         const std::int64_t count = output.elements() / width;
-        const ResizedPlaces places{made(axes.depth), made(axes.height), made(axes.width), cuda::Divisor(channels / width), count <= INT32_MAX};
+        const cuda::Divisor all_vectors(channels / width);
+        const ResizedPlaces places{made(axes.depth), made(axes.height), made(axes.width), all_vectors, count <= INT32_MAX};
         cuda::launch(resize_images<mode, backward, width, T>, cuda::loop_shape(count), call.stream, output.data<T>(), input.data<T>(), axes,
                      places, count);
       };

@@ -18,9 +18,9 @@ struct ResizeOptions {
   bool align_corners = false;  ///< the outermost elements' centres, not their edges, stay where they are; not with nearest
 };
 
-/// input (N, C, ...) with image axes of other sizes: the values of PyTorch's F.interpolate, without smoothing before making smaller. Axis
-/// by axis a product with a matrix (output size, input size), but for nearest by whole factors, which copies. What is not finite makes NaN
-/// of all of its line in a product.
+/// input (N, C, ...) with image axes of other sizes: the values of PyTorch's F.interpolate, without smoothing before making smaller. An
+/// element that counts nothing at a place is not read there: what is not finite stays where it is. Emits "resize", which is for images of
+/// these sizes in batches of any.
 Value resize(Value input, const ResizeOptions& options);
 
 }  // namespace frit

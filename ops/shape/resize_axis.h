@@ -21,7 +21,7 @@ struct ResizeAttributes {
   std::string mode = "nearest";  ///< or "linear", "cubic"
   bool round_up = false;         ///< of nearest: the place, rounded to float32, goes up to a whole one, not down
   double cubic = -0.75;          ///< Keys' a
-  /// Of cubic: what lies outside of the image does not count, and the other weights are made to add up to 1. Else the outermost elements go on.
+  /// Of cubic: what is outside of the image does not count, and the other weights are made to add up to 1. Else the ends go on.
   bool exclude_outside = false;
 
   void fields(FieldVisitor& v) {
@@ -46,7 +46,7 @@ struct ResizeAttributes {
   }
 };
 
-/// What the operator gives; it is left out where an image of one element is repeated.
+/// Emits the operator, but for images that stay as they are, or have one element, which is repeated.
 Value resize_by(Value input, const ResizeAttributes& attributes);
 
 inline const char* name_of(ResizeMode mode) {

@@ -53,10 +53,11 @@ bool stays(const Interpolation& kind, const Axis& axis) {
 ops::ResizeAttributes attributes_for(const Interpolation& kind, std::span<const Axis> axes) {
   ops::ResizeAttributes attributes{.mode = kind.mode, .cubic = kind.cubic, .exclude_outside = kind.exclude_outside};
   attributes.round_up = kind.nearest == "ceil" || kind.nearest == "round_prefer_floor";
-  const double half = kind.mode != "nearest" ? 0 : kind.nearest == "round_prefer_floor" ? -0.5 : kind.nearest == "round_prefer_ceil" ? 0.5 : 0;
+  const bool rounds = kind.mode == "nearest" && kind.nearest.starts_with("round");
+  const double half = !rounds ? 0 : attributes.round_up ? -0.5 : 0.5;
   for (const Axis& axis : axes) {
-    const Places places = stays(kind, axis) ? Places{1, 0} : places_of(kind, axis);
-    attributes.add_axis(axis.from, axis.to, places.step, stays(kind, axis) ? 0 : places.offset + half);
+    const auto [step, offset] = places_of(kind, axis);
+    stays(kind, axis) ? attributes.add_axis(axis.from, axis.to, 1, 0) : attributes.add_axis(axis.from, axis.to, step, offset + half);
   }
   return attributes;
 }
@@ -67,8 +68,9 @@ Value resize_axis(Value x, int dim, const Interpolation& kind, const Axis& axis)
   const std::int64_t outer = element_count(Shape(std::span(shape.begin(), shape.begin() + dim)));
   const std::int64_t inner = element_count(Shape(std::span(shape.begin() + dim + 1, shape.end())));
   const Value images = ops::reshape_to(x, ops::with_batch_of(x, {outer, 1, axis.from, inner}));
+  const Value resized = ops::resize_by(images, attributes_for(kind, std::array{axis, Axis{inner, inner, 1}}));
   shape[dim] = axis.to;
-  return ops::reshape_to(ops::resize_by(images, attributes_for(kind, std::array{axis, Axis{inner, inner, 1}})), ops::with_batch_of(x, shape));
+  return ops::reshape_to(resized, ops::with_batch_of(x, shape));
 }
 
 /// What lies outside of the input is a number.

@@ -5,6 +5,7 @@
 #include "frit/core/random.h"
 #include "frit/ops/operator/emitter.h"
 #include "frit/ops/shape/resize_axis.h"
+#include "frit/ops/shape/shape_ops.h"
 #include "ops/elementwise/evaluation.h"
 
 namespace frit {
@@ -61,9 +62,13 @@ TEST(Resize, IsOneOperator) {
 
 TEST(Resize, IsForTheImagesThatItWasMadeFor) {
   Graph graph;
-  graph.output("y", resize(graph.input("x", {2, 3, 6}), {.size = {9}, .mode = ResizeMode::linear}));
+  const Value x = graph.input("x", {2, 3, 6});
+  graph.output("y", resize(x, {.size = {9}, .mode = ResizeMode::linear}));
+  graph.output("repeated", resize(slice(x, 2, 0, 1), {.size = {4}}));
   Program program(graph, std::make_shared<State>());
-  EXPECT_EQ(program.run({{"x", Tensor::zeros({5, 3, 6})}}).output("y").shape(), (Shape{5, 3, 9}));
+  const graph::Executable& run = program.run({{"x", Tensor::zeros({5, 3, 6})}});
+  EXPECT_EQ(run.output("y").shape(), (Shape{5, 3, 9}));
+  EXPECT_EQ(run.output("repeated").shape(), (Shape{5, 3, 4}));
   EXPECT_EQ(message_of([&] { program.run({{"x", Tensor::zeros({2, 3, 12})}}); }),
             "resize: expected (N, C, ...) with image axes of 6, got 2x3x12");
 }
