@@ -59,10 +59,9 @@ namespace ops {
 
 Value resize_by(Value input, const ResizeAttributes& attributes) {
   bool stays = true, repeats = true;
-  for (int i = 0; i < attributes.from.rank(); ++i) {
-    const auto at = static_cast<std::size_t>(i);
-    repeats = repeats && attributes.from[i] == 1;
-    stays = stays && attributes.from[i] == attributes.to[i] && attributes.step[at] == 1 && attributes.offset[at] == 0;
+  for (int axis = 0; axis < attributes.from.rank(); ++axis) {
+    stays = stays && attributes.stays(axis);
+    repeats = repeats && attributes.from[axis] == 1;
   }
   if (stays) return input;
   if (!repeats) return emit_one("resize", {input}, attributes);
@@ -95,6 +94,31 @@ std::vector<TensorType> infer(const InferContext& call, bool backward) {
   Shape result = {shape[0], shape[1]};
   for (const std::int64_t size : made) result.push_back(size);
   return {{call.inputs[0].dtype, result}};
+}
+
+/// Elements of the result for each of the input.
+double enlargement(const ResizeAttributes& a, int axis) { return static_cast<double>(a.to[axis]) / static_cast<double>(a.from[axis]); }
+
+/// Axis by axis, the one that is enlarged most first, until few enough elements of the result are made of one of the input: these are what
+/// a thread reads one after another on a GPU. Halves are rounded in between.
+Values gradient(const GradientContext& call) {
+  constexpr double most = 64;
+  ResizeAttributes left = call.as<ResizeAttributes>();
+  Value result = call.gradients[0];
+  for (;;) {
+    int largest = 0;
+    double readers = 1;
+    for (int axis = 0; axis < left.from.rank(); ++axis) {
+      readers *= enlargement(left, axis);
+      if (enlargement(left, axis) > enlargement(left, largest)) largest = axis;
+    }
+    if (readers < most || readers == enlargement(left, largest)) return emit("resize_backward", {result}, left);
+    ResizeAttributes one = left;
+    for (int axis = 0; axis < left.from.rank(); ++axis) {
+      axis == largest ? left.keep(axis, left.from[axis]) : one.keep(axis, left.to[axis]);
+    }
+    result = emit_one("resize_backward", {result}, one);
+  }
 }
 
 /// What each element along an axis is made of: the rows of a sparse matrix.
@@ -244,9 +268,6 @@ std::vector<Sample> samples(bool backward) {
 template <bool backward>
 void add(Registry& registry, Operator entry) {
   entry.infer = [](const InferContext& call) { return infer(call, backward); };
-  entry.gradient = [](const GradientContext& call) {
-    return emit(backward ? "resize" : "resize_backward", {call.gradients[0]}, call.attributes);
-  };
   entry.cpu = {.run = run<backward>};
   entry.samples = [] { return samples(backward); };
   registry.add<ResizeAttributes>(std::move(entry));
@@ -257,8 +278,9 @@ void add(Registry& registry, Operator entry) {
 }  // namespace frit
 
 FRIT_OPERATORS(resize) {
-  add<false>(registry, {.name = "resize", .summary = "images of other sizes, interpolated", .inputs = {"input"}});
+  add<false>(registry, {.name = "resize", .summary = "images of other sizes, interpolated", .inputs = {"input"}, .gradient = gradient});
   add<true>(registry, {.name = "resize_backward",
                        .summary = "each element's gradient from those of the elements that were made of it",
-                       .inputs = {"gradient"}});
+                       .inputs = {"gradient"},
+                       .gradient = [](const GradientContext& call) { return emit("resize", {call.gradients[0]}, call.attributes); }});
 }

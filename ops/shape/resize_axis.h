@@ -44,6 +44,15 @@ struct ResizeAttributes {
     from.push_back(size);
     to.push_back(new_size);
   }
+  bool stays(int axis) const {
+    const auto i = static_cast<std::size_t>(axis);
+    return from[axis] == to[axis] && step[i] == 1 && offset[i] == 0;
+  }
+  void keep(int axis, std::int64_t size) {
+    from[axis] = to[axis] = size;
+    step[static_cast<std::size_t>(axis)] = 1;
+    offset[static_cast<std::size_t>(axis)] = 0;
+  }
 };
 
 /// Emits the operator, but for images that stay as they are, or have one element, which is repeated.

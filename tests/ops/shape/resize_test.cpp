@@ -133,6 +133,29 @@ TEST(Resize, OneNanStaysWhereItIs) {
   for (std::size_t i = 0; i < y.size(); ++i) EXPECT_EQ(std::isfinite(y[i]), i / 8 != 1) << i;
 }
 
+TEST(Resize, TheGradientOfAMuchSmallerImageIsTakenAxisByAxis) {
+  const Shape image = {2, 3, 2, 3};
+  for (const ResizeMode mode : {ResizeMode::nearest, ResizeMode::linear, ResizeMode::cubic}) {
+    for (const auto& [size, passes] : {std::pair{Dims{8, 24}, 1}, {Dims{16, 24}, 2}, {Dims{2, 3000}, 1}}) {
+      Graph graph;
+      const Value x = graph.input("x", image, DType::f64), y = resize(x, {.size = size, .mode = mode});
+      const ops::Attributes attributes = graph.nodes().back().attributes;
+      const Value seed = graph.input("seed", y.shape(), DType::f64);
+      const std::size_t nodes = graph.nodes().size();
+      graph.output("gradient", gradient(std::span(&y, 1), std::span(&seed, 1), std::span(&x, 1))[0]);
+      EXPECT_EQ(graph.nodes().size() - nodes, static_cast<std::size_t>(passes)) << ops::name_of(mode) << ' ' << size;
+      graph.output("at once", ops::emit_one("resize_backward", {seed}, attributes));
+      const Tensor seeds = Tensor::empty(y.shape(), DType::f64);
+      fill_normal(seeds, 0, 1, /*seed=*/1, /*stream=*/0);
+      Program program(graph, std::make_shared<State>());
+      const graph::Executable& run = program.run({{"x", Tensor::zeros(image, DType::f64)}, {"seed", seeds}});
+      const std::vector<double> found = run.output("gradient").to_vector<double>(), expected = run.output("at once").to_vector<double>();
+      ASSERT_EQ(found.size(), expected.size());
+      for (std::size_t i = 0; i < found.size(); ++i) EXPECT_NEAR(found[i], expected[i], 1e-11) << ops::name_of(mode) << ' ' << size;
+    }
+  }
+}
+
 TEST(Resize, WhatNothingReadsHasNoGradient) {
   const auto function = [](const Values& v) { return resize(v[0], {.size = {2}}); };
   EXPECT_EQ(evaluate(function, {line({1, 2, 3, 4, 5, 6})}, inf).gradients[0], (std::vector<double>{inf, 0, 0, inf, 0, 0}));
