@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <numeric>
 
 #include "models/onnx/model_builder.h"
@@ -84,6 +85,35 @@ TEST(OnnxImport, ShapeArithmeticIsComputedForTheShapesThatAreGiven) {
     const auto operations = graph.all(graph::NodeKind::operation);
     EXPECT_EQ(operations.size(), 1u) << graph::to_text(graph);
   }
+}
+
+std::size_t resizes(const Graph& graph) {
+  return static_cast<std::size_t>(std::count_if(graph.nodes().begin(), graph.nodes().end(), [](const graph::Node& node) {
+    return node.op != nullptr && node.op->name == "resize";
+  }));
+}
+
+TEST(OnnxImport, ResizesAnyAxes) {
+  const auto import_resize = [](const std::vector<std::int64_t>& from, const std::vector<std::int64_t>& to, const std::string& mode,
+                                const std::string& coordinates) {
+    ModelBuilder builder;
+    builder.input("x", from).output("y").integers("sizes", {static_cast<std::int64_t>(to.size())}, to);
+    onnx::NodeProto& node = builder.node("Resize", {"x", "", "", "sizes"}, {"y"});
+    ModelBuilder::set(node, "mode", mode);
+    ModelBuilder::set(node, "coordinate_transformation_mode", coordinates);
+    return import_onnx(builder.model());
+  };
+  const Tensor x = Tensor::from({1.0f, 3.0f, 5.0f, 9.0f}, {2, 2});
+  const Graph matrix = import_resize({2, 2}, {3, 3}, "linear", "align_corners");
+  EXPECT_EQ(run_graph(matrix, x).to_vector<float>(), (Floats{1, 2, 3, 3, 4.5f, 6, 5, 7, 9}));
+  EXPECT_EQ(resizes(matrix), 2u) << "axis by axis, as they are no image's";
+  const Graph channels = import_resize({1, 2, 2}, {1, 4, 2}, "nearest", "half_pixel");
+  EXPECT_EQ(run_graph(channels, x.reshape({1, 2, 2})).to_vector<float>(), (Floats{1, 3, 1, 3, 5, 9, 5, 9}));
+  const Graph image = import_resize({1, 1, 2, 2}, {1, 1, 1, 4}, "linear", "asymmetric");
+  EXPECT_EQ(run_graph(image, x.reshape({1, 1, 2, 2})).to_vector<float>(), (Floats{1, 2, 3, 3}));
+  EXPECT_EQ(resizes(image), 1u);
+  EXPECT_NE(message_of([&] { import_resize({1, 1, 2, 2}, {1, 1, 0, 4}, "cubic", "half_pixel"); }).find("an axis of 2 elements to 0"),
+            std::string::npos);
 }
 
 TEST(OnnxImport, ShapesMustFitWhatTheFileDeclares) {
