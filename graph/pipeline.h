@@ -19,6 +19,8 @@ Graph fold_constants(const Graph& graph);
 Graph drop_neutral_operands(const Graph& graph);
 /// Replaces chains of operators by the fused operator whose decomposition they are.
 Graph fuse(const Graph& graph);
+/// Likewise by those operators alone that are elementwise, such as an activation that is spelled out; dead code remains.
+Graph fuse_elementwise(const Graph& graph);
 /// A place in a graph where operators are a fused operator's decomposition, or begin to be.
 struct FusionAttempt {
   const ops::Operator* op;    ///< the fused operator

@@ -18,10 +18,13 @@ std::string label(const Node& node) {
 
 constexpr const char* outer_style = ", style=\"filled,rounded\", fillcolor=\"#eeeeee\", color=\"#aaaaaa\"";
 
+/// An operator that stands for what a model writes; activations and norms have a decomposition too, but are written as themselves.
+bool is_fused(const ops::Operator& op) { return op.decompose && !op.elementwise && !op.pointwise; }
+
 /// Inputs, constants and outputs are grey, fused operators green, updates of variables yellow, views, which cost nothing, white.
 std::string style_of(const Node& node) {
   if (node.kind != NodeKind::operation) return outer_style;
-  if (node.op->decompose) return ", fillcolor=\"#d5efd5\", color=\"#5fa55f\", penwidth=1.5";
+  if (is_fused(*node.op)) return ", fillcolor=\"#d5efd5\", color=\"#5fa55f\", penwidth=1.5";
   if (!node.op->mutates.empty()) return ", fillcolor=\"#fdf3d0\", color=\"#d9b84a\"";
   return node.op->view ? ", fillcolor=white, style=\"filled,dashed\"" : "";
 }

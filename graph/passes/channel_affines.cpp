@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <map>
 
 #include "frit/graph/pipeline.h"
 #include "frit/graph/preparation.h"
@@ -26,6 +27,12 @@ class ChannelAffines {
   }
 
  private:
+  /// An operation, and what becomes of its result.
+  struct Scaled {
+    Node producer;
+    ops::ChannelAffine affine = {};
+  };
+
   /// The result of an operation on images, from the one that gives the images; none if it cannot.
   Values folded_call(const Node& node) {
     if (node.kind != NodeKind::operation || !node.op->channel_affine) return {};
@@ -43,14 +50,22 @@ class ChannelAffines {
     const TensorType& type = graph_.type(node.inputs[of]);
     if (uses_[index(node.inputs[of])] != 1 || graph_.type(node.outputs[0]) != type) return {};
     Graph& target = rewriter_.target();
-    const Node producer = target.producer(rewriter_(node.inputs[of]).id());
+    const int images = rewriter_(node.inputs[of]).id();
+    Scaled scaled = folded_.contains(images) ? folded_.at(images) : Scaled{target.producer(images)};
+    const Node& producer = scaled.producer;
     if (producer.kind != NodeKind::operation || !producer.op->fold_channel_affine) return {};
     Values inputs;
     for (const int id : producer.inputs) inputs.push_back(target.value(id));
-    if (prepared_ ? !has_fixed_numbers(graph_.producer(node.inputs[of])) : least_gain * bytes_of_numbers(producer) > type.bytes()) return {};
-    const ops::ChannelAffine affine = node.op->channel_affine(rewriter_(node.inputs), of);
-    if (!affine) return {};
-    return target.emit(*producer.op, producer.op->fold_channel_affine(inputs, producer.attributes, affine), producer.attributes);
+    const bool gains = prepared_ ? has_fixed_numbers(graph_.producer(node.inputs[of]))  //
+                                 : least_gain * bytes_of_numbers(producer) <= type.bytes();
+    if (!gains) return {};
+    scaled.affine = node.op->channel_affine(rewriter_(node.inputs), of, scaled.affine);
+    if (!scaled.affine) return {};
+    inputs = producer.op->fold_channel_affine(inputs, producer.attributes, scaled.affine);
+    if (inputs.empty()) return {};
+    const Values results = target.emit(*producer.op, inputs, producer.attributes);
+    folded_.emplace(results[0].id(), std::move(scaled));
+    return results;
   }
 
   // Of what an operation reads besides its images.
@@ -68,6 +83,7 @@ class ChannelAffines {
   std::vector<bool> fixed_;
   bool prepared_;
   Rewriter rewriter_;
+  std::map<int, Scaled> folded_;  ///< by the target's value: what it was before anything was folded into it
 };
 
 }  // namespace

@@ -21,6 +21,13 @@ struct Pattern {
   std::vector<int> commutative = {};  // first outputs of the nodes whose operands may stand in either order
 };
 
+/// Of the pattern's operations, in the order in which they were emitted.
+std::vector<ops::Attributes> attributes_of(const Graph& graph) {
+  std::vector<ops::Attributes> attributes;
+  for (const Node* node : graph.all(NodeKind::operation)) attributes.push_back(node->attributes);
+  return attributes;
+}
+
 Pattern trace(const ops::Operator& op, std::span<const TensorType> types, const ops::Attributes& attributes) {
   Pattern pattern;
   pattern.op = &op;
@@ -37,7 +44,8 @@ Pattern trace(const ops::Operator& op, std::span<const TensorType> types, const 
 }
 
 /// The patterns of all fused operators, the longest first. An operator has another for samples with another number of inputs, and for those
-/// of another rank where these decompose into other operators: convolutions of two and of three image axes are not the same one.
+/// of another rank where these decompose into other operators: convolutions of two and of three image axes are not the same one. None for
+/// those whose own decomposition the `fuse` rule leaves alone.
 std::vector<Pattern> all_patterns() {
   std::vector<Pattern> patterns;
   for (const ops::Operator* op : ops::registry().all()) {
@@ -49,6 +57,7 @@ std::vector<Pattern> all_patterns() {
       std::vector<TensorType> types;
       for (const ops::SampleInput& input : sample.inputs) types.push_back({input.floating ? DType::f32 : input.dtype, input.shape});
       Pattern pattern = trace(*op, types, sample.attributes);
+      if (!op->fuse(attributes_of(pattern.graph), types)) continue;
       std::vector<const ops::Operator*> sequence;
       for (const Node* node : pattern.graph.all(NodeKind::operation)) sequence.push_back(node->op);
       if (seen.emplace(sample.inputs.size(), std::move(sequence)).second) patterns.push_back(std::move(pattern));
@@ -107,7 +116,7 @@ class Matcher {
 
   bool match_operation(const Node& wanted, const Node& node, int value) {
     if (node.op != wanted.op || node.inputs.size() != wanted.inputs.size()) return differs(value, "expected ", wanted.op->name);
-    if (mode_ == Mode::exact && !(node.attributes == wanted.attributes)) {
+    if (mode_ == Mode::exact && !same_call(wanted, node)) {
       return differs(value, "expected attributes {", wanted.attributes.text(), '}');
     }
     nodes_.insert(graph_.producer_index(value));
@@ -117,6 +126,12 @@ class Matcher {
       if (!match(wanted.inputs[i], inputs[i])) return false;
     }
     return true;
+  }
+
+  /// What a view gives is said by its type, however its attributes put it: a size may be -1.
+  bool same_call(const Node& wanted, const Node& node) const {
+    if (wanted.op->view) return graph_.type(node.outputs[0]) == pattern_.graph.type(wanted.outputs[0]);
+    return node.attributes == wanted.attributes;
   }
 
   bool swapped(const Node& wanted) const {
@@ -231,15 +246,8 @@ void drop_those_inside_others(std::vector<FusionAttempt>& attempts, const Graph&
   });
 }
 
-}  // namespace
-
-Graph fuse(const Graph& graph) {
-  std::vector<FusionAttempt> attempts;
-  return fuse(graph, attempts);
-}
-
-Graph fuse(const Graph& graph, std::vector<FusionAttempt>& attempts) {
-  const std::vector<Pattern> patterns = all_patterns();
+/// What was fused is left in the graph too, unread.
+Graph fuse_by(const std::vector<Pattern>& patterns, const Graph& graph, std::vector<FusionAttempt>& attempts) {
   const std::vector<int> uses = use_counts(graph);
   Rewriter rewriter(graph);
   for (const Node& node : graph.nodes()) {
@@ -247,6 +255,7 @@ Graph fuse(const Graph& graph, std::vector<FusionAttempt>& attempts) {
     if (node.kind != NodeKind::operation || node.outputs.empty()) continue;
     std::optional<FusionAttempt> nearest;
     for (const Pattern& pattern : patterns) {
+      if (pattern.graph.producer(pattern.root).op != node.op) continue;
       const Match match = match_at(pattern, graph, node.outputs[0], uses);
       FusionAttempt attempt{pattern.op, pattern.operations, node.outputs[0], match.nodes};
       if (!match.obstacle) {
@@ -256,12 +265,30 @@ Graph fuse(const Graph& graph, std::vector<FusionAttempt>& attempts) {
       }
       attempt.blocker = match.obstacle->node;
       attempt.obstacle = match.obstacle->reason;
-      if (match.nodes.size() >= 2 && (!nearest || match.nodes.size() > nearest->matched.size())) nearest = std::move(attempt);
+      // What spells an elementwise operator in part is no loss: it is joined with others all the same.
+      if (pattern.op->elementwise || match.nodes.size() < 2) continue;
+      if (!nearest || match.nodes.size() > nearest->matched.size()) nearest = std::move(attempt);
     }
     if (nearest) attempts.push_back(std::move(*nearest));
   }
   drop_those_inside_others(attempts, graph);
-  return remove_dead_code(rewriter.finish());
+  return rewriter.finish();
+}
+
+}  // namespace
+
+Graph fuse(const Graph& graph) {
+  std::vector<FusionAttempt> attempts;
+  return fuse(graph, attempts);
+}
+
+Graph fuse(const Graph& graph, std::vector<FusionAttempt>& attempts) { return remove_dead_code(fuse_by(all_patterns(), graph, attempts)); }
+
+Graph fuse_elementwise(const Graph& graph) {
+  std::vector<Pattern> patterns = all_patterns();
+  std::erase_if(patterns, [](const Pattern& pattern) { return !pattern.op->elementwise; });
+  std::vector<FusionAttempt> attempts;
+  return fuse_by(patterns, graph, attempts);
 }
 
 }  // namespace frit::graph

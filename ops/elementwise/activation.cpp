@@ -1,11 +1,13 @@
 #include "frit/ops/elementwise/activation.h"
 
 #include <cmath>
+#include <numbers>
 
 #include "frit/ops/elementwise/activation_functors.h"
 #include "frit/ops/elementwise/arithmetic.h"
 #include "frit/ops/elementwise/compare.h"
 #include "frit/ops/elementwise/pointwise.h"
+#include "frit/ops/elementwise/unary.h"
 #include "frit/ops/shape/image_axes.h"
 
 namespace frit {
@@ -77,6 +79,30 @@ std::optional<Activation> gelu_activation(const Attributes& attributes) {
   return Activation{.kind = attributes.as<GeluAttributes>().approximate == "tanh" ? Activation::gelu_tanh : Activation::gelu};
 }
 
+// Functions as programs and files spell them that do not have them: each x times another.
+
+DecomposeRule spelled(Value (*function)(Value)) {
+  return [function](Emitter&, std::span<const Value> inputs, const Attributes&) -> Values { return {function(inputs[0])}; };
+}
+
+/// For Operator::fuse.
+template <class A = NoAttributes>
+std::optional<Attributes> with_defaults(std::span<const Attributes>, std::span<const TensorType>) {
+  return A{};
+}
+
+Value spelled_silu(Value x) { return x * sigmoid(x); }
+Value spelled_mish(Value x) { return x * tanh(softplus(x)); }
+Value spelled_hard_swish(Value x) { return x * hard_sigmoid(x); }
+
+/// The form with erf in PyTorch's order, in which fusion finds it.
+Values spelled_gelu(Emitter&, std::span<const Value> inputs, const Attributes& attributes) {
+  const Value x = inputs[0];
+  if (attributes.as<GeluAttributes>().approximate == "none") return {x * (erf(x / std::numbers::sqrt2) + 1.0) * 0.5};
+  const double scale = std::numbers::sqrt2 * std::numbers::inv_sqrtpi;  // sqrt(2 / pi)
+  return {0.5 * x * (tanh(scale * (x + 0.044715 * x * x * x)) + 1.0)};
+}
+
 /// Samples for functions with kinks: the values are far from each other, and none lies at a kink.
 std::function<std::vector<Sample>()> kinked(std::vector<Attributes> attributes = {NoAttributes{}}) {
   return [attributes = std::move(attributes)] { return pointwise_samples(Fill::distinct, attributes); };
@@ -111,6 +137,8 @@ FRIT_OPERATORS(activation) {
                                 {.name = "gelu",
                                  .summary = "x times the normal distribution function, or its tanh approximation",
                                  .infer = infer_gelu,
+                                 .decompose = spelled_gelu,
+                                 .fuse = with_defaults<GeluAttributes>,
                                  .activation = gelu_activation,
                                  .samples = smooth({GeluAttributes{}, GeluAttributes{"tanh"}})},
                                 {.forward = run_gelu<run_pointwise<GeluErf>, run_pointwise<GeluTanh>>,
@@ -121,11 +149,18 @@ FRIT_OPERATORS(activation) {
   add_pointwise<Tanh>(
       registry,
       {.name = "tanh", .summary = "the hyperbolic tangent of x", .activation = always({.kind = Activation::tanh}), .samples = smooth()});
-  add_pointwise<Silu>(
-      registry, {.name = "silu", .summary = "x / (1 + exp(-x))", .activation = always({.kind = Activation::silu}), .samples = smooth()});
-  add_pointwise<Mish>(
-      registry,
-      {.name = "mish", .summary = "x * tanh(log(1 + exp(x)))", .activation = always({.kind = Activation::mish}), .samples = smooth()});
+  add_pointwise<Silu>(registry, {.name = "silu",
+                                 .summary = "x / (1 + exp(-x))",
+                                 .decompose = spelled(spelled_silu),
+                                 .fuse = with_defaults<>,
+                                 .activation = always({.kind = Activation::silu}),
+                                 .samples = smooth()});
+  add_pointwise<Mish>(registry, {.name = "mish",
+                                 .summary = "x * tanh(log(1 + exp(x)))",
+                                 .decompose = spelled(spelled_mish),
+                                 .fuse = with_defaults<>,
+                                 .activation = always({.kind = Activation::mish}),
+                                 .samples = smooth()});
   add_pointwise<Softplus, SoftplusAttributes>(
       registry, {.name = "softplus",
                  .summary = "log(1 + exp(beta * x)) / beta, or x where beta * x > threshold",
@@ -136,6 +171,8 @@ FRIT_OPERATORS(activation) {
                                         .samples = kinked()});
   add_pointwise<HardSwish>(registry, {.name = "hard_swish",
                                       .summary = "x * min(max(x + 3, 0), 6) / 6",
+                                      .decompose = spelled(spelled_hard_swish),
+                                      .fuse = with_defaults<>,
                                       .activation = always({.kind = Activation::hard_swish}),
                                       .samples = kinked()});
 }

@@ -129,13 +129,20 @@ Value for_channels(Value numbers, Value images) {
   return expand(reshape(numbers, {-1}), {images.dim(1)});
 }
 
+/// An affine map of what is another one already.
+ChannelAffine after(const ChannelAffine& first, const ChannelAffine& then) {
+  const auto scaled = [&](Value x) { return x && then.factor ? x * then.factor : x ? x : then.factor; };
+  const Value addend = first.addend ? scaled(first.addend) : Value();
+  return {scaled(first.factor), addend && then.addend ? addend + then.addend : addend ? addend : then.addend};
+}
+
 /// For Operator::channel_affine, with what the operator makes of the other input's numbers if input 0 is an image, or input 1.
 template <class Of0, class Of1>
 auto channel_affine(Of0 of0, Of1 of1) {
-  return [=](std::span<const Value> inputs, std::size_t of) -> ChannelAffine {
+  return [=](std::span<const Value> inputs, std::size_t of, const ChannelAffine& before) -> ChannelAffine {
     const Value numbers = for_channels(inputs[1 - of], inputs[of]);
-    if (!numbers) return {};
-    return of == 0 ? of0(numbers) : of1(numbers);
+    const ChannelAffine own = !numbers ? ChannelAffine() : of == 0 ? of0(numbers) : of1(numbers);
+    return own ? after(before, own) : own;
   };
 }
 

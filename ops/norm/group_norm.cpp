@@ -1,5 +1,9 @@
+#include "frit/ops/elementwise/arithmetic.h"
 #include "frit/ops/norm/norm.h"
 #include "frit/ops/norm/norm_core.h"
+#include "frit/ops/shape/image_axes.h"
+#include "frit/ops/shape/shape_attributes.h"
+#include "frit/ops/shape/shape_ops.h"
 
 namespace frit {
 
@@ -25,6 +29,35 @@ void check(const InferContext& call, const Shape& input, const GroupNormAttribut
 }
 
 Shape weight_shape(const Shape& input, const GroupNormAttributes&) { return {input[1]}; }
+
+/// An instance norm whose channels are the groups, as files without the operator spell it.
+Values decompose(Emitter&, std::span<const Value> inputs, const Attributes& attributes) {
+  const auto& a = attributes.as<GroupNormAttributes>();
+  const Value x = inputs[0];
+  const std::int64_t size = x.dim(1) / a.num_groups * elements_from(x.shape(), 2);
+  const Value groups = reshape(x, Shape{x.dim(0), a.num_groups, size});
+  // An instance norm refuses slices of one value.
+  const Value normalized = size == 1 ? layer_norm(groups, 1, {}, {}, a.eps) : instance_norm(groups, {}, {}, a.eps);
+  const Value y = reshape(normalized, x.shape());
+  if (inputs.size() == 1) return {y};
+  return {y * along_channels(inputs[1], x.rank()) + along_channels(inputs[2], x.rank())};
+}
+
+/// The nodes are reshape, instance_norm, reshape. What multiplies and adds then follows as a channel affine.
+std::optional<Attributes> fuse(std::span<const Attributes> matched, std::span<const TensorType> inputs) {
+  if (inputs.size() != 1 || matched.size() != 3) return std::nullopt;
+  const Shape& grouped = matched[0].as<ReshapeAttributes>().shape;
+  if (grouped.rank() != 3 || grouped[1] < 1) return std::nullopt;
+  return GroupNormAttributes{.num_groups = grouped[1], .eps = matched[1].as<InstanceNormAttributes>().eps};
+}
+
+/// Of a norm without weight and bias.
+Values fold_channel_affine(std::span<const Value> inputs, const Attributes&, const ChannelAffine& affine) {
+  const Value x = inputs[0];
+  if (inputs.size() != 1) return {};
+  const auto or_all = [&](Value numbers, double number) { return numbers ? numbers : expand(scalar(x, number), {x.dim(1)}); };
+  return {x, or_all(affine.factor, 1), or_all(affine.addend, 0)};
+}
 
 Sample sample(std::vector<SampleInput> inputs, GroupNormAttributes attributes) {
   return {.inputs = std::move(inputs), .attributes = attributes};
@@ -59,6 +92,10 @@ std::vector<Sample> samples() {
 
 FRIT_OPERATORS(group_norm) {
   GroupedNorm<GroupNormAttributes>{check, weight_shape}.add_to(
-      registry,
-      {.name = "group_norm", .summary = "(x - mean) * rstd * weight + bias over each sample's group of channels", .samples = samples});
+      registry, {.name = "group_norm",
+                 .summary = "(x - mean) * rstd * weight + bias over each sample's group of channels",
+                 .decompose = decompose,
+                 .fuse = fuse,
+                 .fold_channel_affine = fold_channel_affine,
+                 .samples = samples});
 }

@@ -267,9 +267,9 @@ struct Operator {
   GradientRule gradient = {};    ///< missing: see no_gradient
   std::string no_gradient = {};  ///< why there is none ("integer result"); an operator has exactly one of the two
   DecomposeRule decompose = {};
-  /// For a fused operator: the attributes for which `decompose` gives the nodes that were matched, whose attributes come in the order in
-  /// which decompose emitted them, for inputs of these types; none if the nodes are better left alone. The fusion pass checks the answer by
-  /// decomposing it again.
+  /// For a fused operator, or one that programs and files may spell in others: the attributes for which `decompose` gives the nodes that
+  /// were matched, whose attributes come in the order in which decompose emitted them, for inputs of these types; none if the nodes are
+  /// better left alone. The fusion pass checks the answer by decomposing it again.
   std::function<std::optional<Attributes>(std::span<const Attributes> matched, std::span<const TensorType> inputs)> fuse = {};
   /// What the call becomes once the sizes of the graph's inputs are those of a run. Missing: itself.
   DecomposeRule at_known_sizes = {};
@@ -277,8 +277,9 @@ struct Operator {
   DecomposeRule at_inference = {};
   /// What output 0 is of input 0 then, if that is all that is left: it may become part of what gives input 0.
   std::function<ChannelAffine(std::span<const Value> inputs, const Attributes&)> channel_affine_at_inference = {};
-  /// What output 0 always is of input `of`, if the others have a number for each channel of it, or one for all; nothing if not.
-  std::function<ChannelAffine(std::span<const Value> inputs, std::size_t of)> channel_affine = {};
+  /// What output 0 always is of input `of`, if the others have a number for each channel of it, or one for all; nothing if not. Where that
+  /// input is itself `before` of another value: what output 0 is of that one.
+  std::function<ChannelAffine(std::span<const Value> inputs, std::size_t of, const ChannelAffine& before)> channel_affine = {};
   /// The inputs with which output 0 comes multiplied and added to like that; no values where that cannot be.
   std::function<Values(std::span<const Value> inputs, const Attributes&, const ChannelAffine&)> fold_channel_affine = {};
   /// The outputs, in elementwise operators that can be computed together with what reads them: those whose element at a place follows from

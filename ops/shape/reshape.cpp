@@ -1,14 +1,10 @@
 #include "frit/ops/operator/registry.h"
+#include "frit/ops/shape/shape_attributes.h"
 #include "frit/ops/shape/sizes.h"
 
 namespace frit {
 namespace ops {
 namespace {
-
-struct ReshapeAttributes {
-  Shape shape;
-  void fields(FieldVisitor& v) { v.field("shape", shape); }
-};
 
 struct FlattenAttributes {
   std::int64_t start_axis = 1, end_axis = -1;

@@ -30,6 +30,11 @@ inline DType converted_dtype(const InferContext& call, std::optional<DType> dtyp
   return loaded ? DType::f32 : stored_dtype(call, dtype);
 }
 
+struct ReshapeAttributes {
+  Shape shape;
+  void fields(FieldVisitor& v) { v.field("shape", shape); }
+};
+
 struct PadAttributes {
   Dims before, after;  ///< elements added at each axis's ends
   double value = 0;

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <numeric>
 
 #include "frit/autograd/gradient.h"
@@ -124,6 +125,25 @@ TEST(ChannelAffines, BecomePartOfTheConvolution) {
     EXPECT_EQ(folded.producer(folded.producer(folded.outputs()[0].value).inputs[0]).op->name, "conv2d") << graph::to_text(folded);
     expect_equal_results(graph, folded);
   }
+}
+
+/// Weight and bias of a group norm that was exported in parts become the norm's own, whose gradients are sums of one operator.
+TEST(ChannelAffines, BecomePartOfANormWithoutAny) {
+  const auto normed = [](std::int64_t groups, bool weighted) {
+    return [=](Value y, Value scale, Value shift) {
+      const Value flat = reshape(scale, {4});
+      return weighted ? group_norm(y, groups, flat, flat) * scale : (group_norm(y, groups) * scale + shift) * 2.0 - shift;
+    };
+  };
+  const Graph graph = convolved(normed(2, false)), folded = graph::fold_channel_affines(graph);
+  const graph::Node& norm = folded.producer(folded.outputs()[0].value);
+  EXPECT_EQ(norm.op->name, "group_norm") << graph::to_text(folded);
+  EXPECT_EQ(norm.inputs.size(), 3u);
+  EXPECT_EQ(norm.attributes.text(), "num_groups=2 eps=1e-05");
+  EXPECT_EQ(count(folded, "group_norm"), 1u);
+  expect_equal_results(graph, folded);
+  const Graph weighted = convolved(normed(2, true));
+  EXPECT_EQ(graph::to_text(graph::fold_channel_affines(weighted)), graph::to_text(graph::remove_dead_code(weighted))) << "it has its own";
 }
 
 /// A layer scale, as ConvNeXt's, of a result that is smaller than the weight.
@@ -285,6 +305,110 @@ TEST(Fusion, LeavesAChainThatComputesSomethingElse) {
   const Value bias = graph.input("bias", {1, 1, 1, 1});
   graph.output("y", clamp(y * sigmoid(y + 2.0) / 6.0 - bias, -1, 1));  // not + 3
   EXPECT_EQ(operations(graph::fuse(graph)), operations(graph));
+}
+
+Value hard_swish_of(Value x) { return hard_sigmoid(x) * x; }
+Value gelu_of(Value x) { return 0.5 * ((1.0 + erf(x / 1.4142135623730951)) * x); }
+
+/// A graph of one function, and what fusion makes of it.
+Graph spelled(const std::function<Value(Value)>& function) {
+  Graph graph;
+  graph.output("y", function(graph.input("x", {2, 3, 14, 14}, DType::f64)));
+  return graph;
+}
+
+TEST(Fusion, FindsFunctionsThatAreSpelledOut) {
+  const std::pair<const char*, std::function<Value(Value)>> functions[] = {
+      {"silu", [](Value x) { return x * sigmoid(x); }},
+      {"silu", [](Value x) { return sigmoid(x) * x; }},
+      {"mish", [](Value x) { return x * tanh(softplus(x)); }},
+      {"hard_swish", hard_swish_of},
+      {"gelu", gelu_of},
+  };
+  for (const auto& [name, spelling] : functions) {
+    const Graph graph = spelled([&function = spelling](Value x) { return function(x * 2.0); }), fused = graph::fuse(graph);
+    EXPECT_EQ(operations(fused), 2u) << graph::to_text(fused);
+    EXPECT_EQ(count(fused, name), 1u) << graph::to_text(fused);
+    expect_equal_results(graph, fused);
+  }
+}
+
+TEST(Fusion, LeavesWhatIsNotQuiteSuchAFunction) {
+  const auto read_twice = [](Value x) {
+    const Value gate = sigmoid(x);
+    return x * gate + gate;
+  };
+  const auto other_gelu = [](double root, double one, double half) { return [=](Value x) { return x * (erf(x / root) + one) * half; }; };
+  const double root = 1.4142135623730951;
+  const std::function<Value(Value)> functions[] = {
+      read_twice,
+      [](Value x) { return x * sigmoid(x + 1.0); },
+      [](Value x) {
+        return x * sigmoid(mean(x, {2, 3}, true));
+      },
+      [](Value x) { return x * tanh(softplus(x, 2)); },
+      [](Value x) { return x * tanh(softplus(x, 1, 10)); },
+      [](Value x) { return x * clamp(x * 0.2 + 0.5, 0, 1); },
+      other_gelu(1.5, 1, 0.5),
+      other_gelu(root, 2, 0.5),
+      other_gelu(root, 1, 1),
+      [](Value x) { return x * (erf(x * 2.0 / 1.4142135623730951) + 1.0) * 0.5; },
+  };
+  for (const auto& function : functions) {
+    const Graph graph = spelled(function);
+    EXPECT_EQ(graph::to_text(graph::fuse(graph)), graph::to_text(graph));
+  }
+  Graph shown;
+  const Value x = shown.input("x", {4}), gate = sigmoid(x);
+  shown.output("y", x * gate);
+  shown.output("gate", gate);
+  EXPECT_EQ(graph::to_text(graph::fuse(shown)), graph::to_text(shown)) << "the gate is a result";
+}
+
+/// As PyTorch exports a group norm, of an input (2, 6, 4, 7).
+struct SpelledNorm {
+  Shape grouped = {2, 3, -1}, back = {2, 6, 4, 7}, numbers = {6, 1, 1};
+  bool affine = true;
+  double eps = 0.1;
+
+  Graph graph() const {
+    Graph graph;
+    const auto random = [](const Tensor& tensor, std::uint64_t seed) { fill_normal(tensor, 1, 1, seed, 0); };
+    Value y = reshape(instance_norm(reshape(graph.input("x", {2, 6, 4, 7}), grouped), {}, {}, eps), back);
+    if (affine) y = y * graph.variable("w", {DType::f32, numbers}, random, true) + graph.variable("b", {DType::f32, numbers}, random, true);
+    graph.output("y", relu(y));
+    return graph;
+  }
+};
+
+TEST(Fusion, FindsGroupNormsThatAreSpelledAsInstanceNorms) {
+  for (const Shape& grouped : {Shape{2, 3, -1}, Shape{2, 3, 56}, Shape{-1, 3, 56}}) {
+    const Graph fused = graph::fuse(SpelledNorm{.grouped = grouped, .affine = false}.graph());
+    ASSERT_EQ(operations(fused), 2u) << graph::to_text(fused);
+    const graph::Node* norm = fused.all(NodeKind::operation)[0];
+    EXPECT_EQ(norm->op->name, "group_norm");
+    EXPECT_EQ(norm->attributes.text(), "num_groups=3 eps=0.1");
+  }
+}
+
+TEST(Fusion, LeavesWhatIsNotQuiteAGroupNorm) {
+  const SpelledNorm others[] = {{.grouped = {2, 4, -1}},                       // channels are not divisible
+                                {.grouped = {3, 2, -1}},                       // groups of both samples
+                                {.grouped = {2, 3, 4, -1}},                    // more axes
+                                {.back = {2, 4, 6, 7}, .numbers = {4, 1, 1}},  // not the input's shape
+                                {.back = {2, 6, 7, 4}}};
+  for (const SpelledNorm& other : others) {
+    const Graph graph = other.graph();
+    EXPECT_EQ(graph::to_text(graph::fuse(graph)), graph::to_text(graph));
+  }
+  Graph graph;
+  const Value x = graph.input("x", {2, 6, 4, 7}), ones = graph.constant(Tensor::full({3}, 1));
+  graph.output("affine", reshape(instance_norm(reshape(x, {2, 3, 56}), ones, ones), x.shape()));
+  graph.output("permuted", reshape(instance_norm(reshape(transpose(x, 0, 1), {2, 3, 56})), x.shape()));
+  const Value normal = instance_norm(reshape(x, {2, 2, 84}));
+  graph.output("read twice", reshape(normal, x.shape()));
+  graph.output("inside", normal);
+  EXPECT_EQ(count(graph::fuse(graph), "group_norm"), 0u);
 }
 
 TEST(Fusion, SaysWhatWasFusedAndWhatStoodInTheWay) {

@@ -11,6 +11,7 @@
 #include "frit/ops/elementwise/unary.h"
 #include "frit/ops/linear/linear.h"
 #include "frit/ops/norm/norm.h"
+#include "frit/ops/norm/norm_attributes.h"
 #include "frit/ops/pool/pool.h"
 #include "frit/ops/random/dropout.h"
 #include "frit/ops/reduction/reduction.h"
@@ -83,6 +84,13 @@ Value emit(const char* name, std::initializer_list<Value> inputs) {
   return ops::emit_one(name, inputs, ops::registry().find(name).default_attributes);
 }
 
+/// Sometimes spelled out, for fusion to find, where it can be.
+Value function_of(Site& s, const char* name) {
+  const ops::Operator& op = ops::registry().find(name);
+  if (!op.decompose || !s.draw.one_in(3)) return emit(name, {s.x});
+  return op.decompose(s.graph, std::span(&s.x, 1), op.default_attributes).at(0);
+}
+
 /// A plain one is like the reference models', whose settings go together with what follows.
 Value convolved(Site& s, bool transposed, bool plain) {
   const std::int64_t in = s.channels();
@@ -138,7 +146,11 @@ Value normed(Site& s, Norm kind) {
   const double eps = s.draw.of({1e-5, 1e-3, 0.1});
   if (kind == Norm::instance) return instance_norm(s.x, weight, bias, eps);
   if (kind == Norm::layer) return layer_norm(s.x, rank, weight, bias, eps);
-  return group_norm(s.x, std::gcd(s.channels(), s.draw.of<std::int64_t>({1, 2, 3, 4, 8, 16})), weight, bias, eps);
+  const std::int64_t groups = std::gcd(s.channels(), s.draw.of<std::int64_t>({1, 2, 3, 4, 8, 16}));
+  const Value y = group_norm(s.x, groups, weight, bias, eps);  // where it is no norm of one value
+  if (!s.draw.one_in(3)) return y;
+  const Values inputs = affine ? Values{s.x, weight, bias} : Values{s.x};
+  return ops::registry().find("group_norm").decompose(s.graph, inputs, ops::GroupNormAttributes{.num_groups = groups, .eps = eps}).at(0);
 }
 
 Value batch_normed(Site& s) {
@@ -227,11 +239,11 @@ constexpr Move moves[] = {
     {"transposed_convolution", 3, [](Site& s) { return convolved(s, true, false); }},
     {"plain_convolution", 1, [](Site& s) { return convolved(s, false, true); }},
     {"plain_transposed_convolution", 1, [](Site& s) { return convolved(s, true, true); }},
-    {"function", 8, [](Site& s) { return emit(s.draw.of({"sigmoid", "tanh", "silu", "mish", "gelu", "softplus", "elu"}), {s.x}); }},
+    {"function", 8, [](Site& s) { return function_of(s, s.draw.of({"sigmoid", "tanh", "silu", "mish", "gelu", "softplus", "elu"})); }},
     {"positive_function", 2, [](Site& s) { return emit(s.draw.of({"log", "sqrt", "reciprocal"}), {square(s.x) + 0.5}); }},
     {"square", 1, [](Site& s) { return square(s.x); }},
     {"power", 1, [](Site& s) { return power(exp(tanh(s.x)), s.draw.number(-1, 1)); }},
-    {"bent", 3, [](Site& s) { return emit(s.draw.of({"relu", "abs", "leaky_relu", "hard_sigmoid", "hard_swish"}), {s.x}); }, true},
+    {"bent", 3, [](Site& s) { return function_of(s, s.draw.of({"relu", "abs", "leaky_relu", "hard_sigmoid", "hard_swish"})); }, true},
     {"clamp", 3, clamped, true},
     {"side_input", 6, with_side_input},
     {"number", 4, [](Site& s) { return binary(s, s.x, ops::scalar(s.x, s.draw.of({s.draw.number(-2, 2), 0.0, 1.0, 3.0}))); }},
