@@ -34,9 +34,14 @@ class Lowering {
            !contains(node.op->mutates, input);
   }
 
+  /// An operator's dtypes are those of input 0; a selection's condition says nothing of what is selected.
+  bool takes_halves(const Node& node) const {
+    const bool of_data = node.inputs.empty() || is_floating(graph_.type(node.inputs[0]).dtype);
+    return !of_data || std::find(node.op->dtypes.begin(), node.op->dtypes.end(), half_) != node.op->dtypes.end();
+  }
+
   DType precision_of(const Node& node, const Values& inputs) const {
-    const bool takes_halves = std::find(node.op->dtypes.begin(), node.op->dtypes.end(), half_) != node.op->dtypes.end();
-    if (!takes_halves || node.op->precision == ops::Precision::full) return DType::f32;
+    if (!takes_halves(node) || node.op->precision == ops::Precision::full) return DType::f32;
     bool any = node.op->precision == ops::Precision::half;
     for (std::size_t i = 0; i < inputs.size(); ++i) any = any || (is_data(node, i) && inputs[i].dtype() == half_);
     return any ? half_ : DType::f32;
@@ -61,7 +66,8 @@ class Lowering {
 
 Graph lower_precision(const Graph& graph, DType half) {
   require(is_half(half), "lower_precision: expected f16 or bf16, got ", half);
-  return Lowering(graph, half).run();
+  // First, as parts of what is spelled out may have to be float32: those of gelu are, and gelu is not.
+  return Lowering(fuse_elementwise(graph), half).run();
 }
 
 }  // namespace frit::graph

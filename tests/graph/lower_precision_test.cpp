@@ -5,6 +5,8 @@
 #include "frit/ops/convolution/convolution.h"
 #include "frit/ops/elementwise/activation.h"
 #include "frit/ops/elementwise/arithmetic.h"
+#include "frit/ops/elementwise/compare.h"
+#include "frit/ops/elementwise/unary.h"
 #include "frit/ops/loss/loss.h"
 #include "frit/ops/norm/norm.h"
 #include "frit/ops/reduction/reduction.h"
@@ -90,6 +92,32 @@ TEST(LowerPrecision, LeavesRunningStatisticsInFloat32) {
   const Graph lowered = graph::lower_precision(b.graph, DType::f16);
   EXPECT_EQ(input_dtype(lowered, "batch_norm", 0), DType::f16);
   for (const std::size_t i : {3u, 4u}) EXPECT_EQ(input_dtype(lowered, "batch_norm", i), DType::f32);
+}
+
+TEST(LowerPrecision, KeepsSelectionsInHalves) {
+  Built b;
+  const Value slope = b.variable("slope", {4});
+  b.graph.output("y", conv2d(prelu(conv2d(b.x, b.weight), slope), b.variable("w", {4, 4, 1, 1})));
+  b.graph.output("mask", where(greater(b.x, 0.0), b.x, b.x * 2.0));
+  for (const DType half : {DType::f16, DType::bf16}) {
+    const Graph lowered = graph::lower_precision(b.graph, half);
+    const std::vector<const Node*> selections = operations(lowered, "where");
+    ASSERT_EQ(selections.size(), 3u);
+    for (std::size_t i = 0; i < 2; ++i) EXPECT_EQ(lowered.type(selections[i]->outputs[0]).dtype, half) << "the input is an image";
+    EXPECT_EQ(lowered.type(selections[2]->outputs[0]).dtype, DType::f32) << "it depends on no matrix work";
+    EXPECT_EQ(lowered.type(operations(lowered, "conv2d").at(1)->inputs[0]).dtype, half);
+  }
+}
+
+TEST(LowerPrecision, StoresFunctionsThatAreSpelledOutAsTheyAre) {
+  Built b;
+  const Value y = conv2d(b.x, b.weight);
+  b.graph.output("y", y * (erf(y / 1.4142135623730951) + 1.0) * 0.5);
+  b.graph.output("other", erf(y));
+  const Graph lowered = graph::remove_dead_code(graph::lower_precision(b.graph, DType::f16));
+  EXPECT_EQ(operations(lowered, "erf").size(), 1u);
+  EXPECT_EQ(output_dtype(lowered, "gelu"), DType::f16);
+  EXPECT_EQ(output_dtype(lowered, "erf"), DType::f32) << "it alone is computed in float32";
 }
 
 TEST(LowerPrecision, RefusesWhatIsNoHalf) { EXPECT_THROW(graph::lower_precision(Graph(), DType::f32), Error); }
