@@ -1,5 +1,6 @@
 #include "frit/models/onnx/call.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 
@@ -32,9 +33,7 @@ Value Call::join(Operand& operand, bool trainable) const {
   const Tensor tensor = converted(operand.known);
   if (operand.parameter.empty()) return operand.value = graph_->constant(tensor);
   const auto initialize = [tensor](const Tensor& variable, std::uint64_t) { copy(variable, tensor); };
-  const std::string& prefix = scope_->name();
-  const std::string name = prefix.empty() ? operand.parameter : prefix + "." + operand.parameter;
-  return operand.value = graph_->variable(name, {tensor.dtype(), tensor.shape()}, initialize, trainable);
+  return operand.value = graph_->variable(path(operand.parameter), {tensor.dtype(), tensor.shape()}, initialize, trainable);
 }
 
 Value Call::operator[](std::size_t i) const {
@@ -52,6 +51,17 @@ Value Call::buffer(std::size_t i) const {
   if (!is_initializer(i)) return {};
   const Value value = join(*inputs_[i], /*trainable=*/false);
   return graph_->producer(value.id()).trainable ? Value() : value;
+}
+
+Value Call::counter() const {
+  return graph_->variable(path(node_->output(0) + ".counter"), {DType::i64, {}},
+                          [](const Tensor& counter, std::uint64_t) { counter.fill(0); });
+}
+
+bool Call::is_always(std::size_t i, double number) const {
+  if (!is_constant(i) || inputs_[i]->parameter.find('.') != std::string::npos) return false;
+  const std::vector<double> numbers = reals(i);
+  return std::all_of(numbers.begin(), numbers.end(), [number](double each) { return each == number; });
 }
 
 Tensor Call::constant(std::size_t i) const {

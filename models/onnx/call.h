@@ -52,6 +52,11 @@ class Call {
   Values all() const;
   /// The input as a variable that only operators update, where it is an initialiser that nothing has read yet; else none.
   Value buffer(std::size_t i) const;
+  /// Whether all of the input is this number, and no run changes it: an initialiser does not count under a name like "norm.weight", a
+  /// layer's, which may be trained.
+  bool is_always(std::size_t i, double number) const;
+  /// The i64 scalar that counts the runs of a random operator, named after output 0.
+  Value counter() const;
   bool is_initializer(std::size_t i) const { return has_input(i) && !inputs_[i]->parameter.empty(); }
 
   /// An input whose value must not depend on what a run is given.
@@ -92,6 +97,7 @@ class Call {
   const onnx_schema::AttributeProto* find(std::string_view attribute) const;
   const onnx_schema::AttributeProto* find(std::string_view attribute, int type) const;
   Value join(Operand& operand, bool trainable) const;
+  std::string path(const std::string& name) const { return scope_->name().empty() ? name : scope_->name() + "." + name; }
 
   const Scope* scope_;
   const File* file_;

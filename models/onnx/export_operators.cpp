@@ -168,17 +168,16 @@ std::string clamp(const Operation& o) {
   return o.out.add("Clip", {o.input(0), bound("min"), bound("max")});
 }
 
-/// x / 2 (1 + erf(x / sqrt(2))), or with tanh.
+/// x (1 + erf(x / sqrt(2))) / 2 as PyTorch spells it, or with tanh.
 std::string gelu(const Operation& o) {
   const auto number = [&](double value) { return o.out.number(value, o.type().dtype); };
-  const std::string x = o.input(0), half = o.out.add("Mul", {x, number(0.5)});
-  std::string inner = o.out.add("Mul", {x, number(0.70710678118654752)});
-  const bool exact = o.text("approximate") == "none";
-  if (!exact) {
-    const std::string cube = o.out.add("Mul", {o.out.add("Mul", {x, x}), o.out.add("Mul", {x, number(0.044715)})});
-    inner = o.out.add("Mul", {o.out.add("Add", {x, cube}), number(0.79788456080286536)});
-  }
-  return o.out.add("Mul", {half, o.out.add("Add", {o.out.add(exact ? "Erf" : "Tanh", {inner}), number(1)})});
+  const std::string x = o.input(0);
+  const auto times_distribution = [&](const char* op, const std::string& inner) {
+    return o.out.add("Mul", {o.out.add("Mul", {x, o.out.add("Add", {o.out.add(op, {inner}), number(1)})}), number(0.5)});
+  };
+  if (o.text("approximate") == "none") return times_distribution("Erf", o.out.add("Div", {x, number(1.4142135623730951)}));
+  const std::string cube = o.out.add("Mul", {o.out.add("Mul", {x, x}), o.out.add("Mul", {x, number(0.044715)})});
+  return times_distribution("Tanh", o.out.add("Mul", {o.out.add("Add", {x, cube}), number(0.79788456080286536)}));
 }
 
 std::string softplus(const Operation& o) {

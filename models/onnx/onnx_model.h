@@ -42,8 +42,11 @@ class OnnxModel {
 
   /// Emits the model's operators on `inputs`, by name, which must be there all; returns its outputs in the file's order. Floating
   /// initialisers of rank 1 and more become parameters of the scope under their own names, running statistics its buffers, and all else
-  /// constants. Float32 becomes the scope's dtype. What depends on shapes alone is computed here, so a graph holds for the shapes that it
-  /// was made with. Throws ErrorKind::format with *all* that is not supported: the node's name, operator and opset, and why.
+  /// constants; the ones and zeros that exporters give to an instance norm without weight and bias, which have no layer's name with a dot,
+  /// are left out. Float32 becomes the scope's dtype. Batch norms and dropout in training mode do so in training alone:
+  /// graph::for_inference makes of them what it makes of any network's. What depends on shapes alone is computed here, so a graph holds for
+  /// the shapes that it was made with. Throws ErrorKind::format with *all* that is not supported: the node's name, operator and opset, and
+  /// why.
   Values add_to(const Scope& scope, const std::map<std::string, Value>& inputs) const;
 
  private:

@@ -60,6 +60,20 @@ class UNet3d(nn.Module):
         return self.last(torch.cat([self.up(self.down(first)), first], 1))
 
 
+class Functions(nn.Module):
+    """What ONNX had no operator for in opset 17, and PReLU."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Sequential(nn.Conv2d(2, 6, 3), nn.GroupNorm(3, 6), nn.SiLU())
+        self.second = nn.Sequential(nn.Conv2d(6, 4, 3), nn.InstanceNorm2d(4), nn.PReLU(4))
+        self.last = nn.Sequential(nn.GroupNorm(2, 4, affine=False), nn.Mish(), nn.Conv2d(4, 2, 1))
+
+    def forward(self, x):
+        x = self.second(self.first(x))
+        return self.last(x * nn.functional.hardsigmoid(x))
+
+
 def write(name, network, x, target, loss_of):
     # In training mode batch norms stay operators of their own. The run that is recorded updates their statistics, here and in the file.
     path = HERE / "onnx" / f"{name}.onnx"
@@ -88,6 +102,7 @@ def main():
     torch.manual_seed(0)
     write("resnet", ResNet(), torch.randn(4, 3, 32, 32), torch.tensor([0, 1, 2, 1]), nn.functional.cross_entropy)
     write("unet3d", UNet3d(), torch.randn(2, 1, 8, 6, 4), torch.randn(2, 2, 8, 6, 4), nn.functional.mse_loss)
+    write("functions", Functions(), torch.randn(3, 2, 9, 8), torch.randn(3, 2, 5, 4), nn.functional.mse_loss)
 
 
 if __name__ == "__main__":

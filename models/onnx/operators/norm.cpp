@@ -41,7 +41,14 @@ Values batch_normalization(const Call& call) {
   return {(x - along_channels(call[3], x.rank())) * along_channels(factor, x.rank()) + along_channels(call[2], x.rank())};
 }
 
-Values instance_normalization(const Call& call) { return {instance_norm(call[0], call[1], call[2], call.real("epsilon", 1e-5))}; }
+/// Exporters write ones and zeros where a layer has neither scale nor bias.
+Values instance_normalization(const Call& call) {
+  const Value x = call[0];
+  const double eps = call.real("epsilon", 1e-5);
+  const Shape channels = x.rank() < 2 ? Shape() : Shape{x.dim(1)};
+  const auto is = [&](std::size_t i, double number) { return call.is_always(i, number) && call.constant(i).shape() == channels; };
+  return {is(1, 1) && is(2, 0) ? instance_norm(x, {}, {}, eps) : instance_norm(x, call[1], call[2], eps)};
+}
 
 /// A weight a group before opset 21, a channel since.
 Values group_normalization(const Call& call) {

@@ -1,7 +1,9 @@
 #include <algorithm>
 #include <numeric>
 
+#include "frit/core/random.h"
 #include "frit/models/onnx/operators/helpers.h"
+#include "frit/ops/random/dropout.h"
 
 namespace frit::onnx {
 namespace {
@@ -196,11 +198,14 @@ Values space_to_depth(const Call& call) {
   return {reshape(permute(reshape(x, {n, c, h, block, w, block}), {0, 3, 5, 1, 2, 4}), {n, c * block * block, h, w})};
 }
 
-/// At inference: the input, and where it is asked for a mask that keeps everything.
-Values dropout_at_inference(const Call& call) {
+/// In training mode as any network's: it drops while frit trains. Else the input, and where it is asked for a mask that keeps everything.
+Values dropped(const Call& call) {
   const bool training = call.has_input(2) && call.constant(2).item() != 0;
-  const bool drops = !call.has_input(1) || call.constant(1).item() != 0;
-  call.require_support(!training || !drops, "training_mode");
+  const double ratio = call.has_input(1) ? call.constant(1).item() : 0.5;
+  if (training && ratio != 0) {
+    const Value counter = call.counter();
+    return {dropout(call[0], counter, ratio, stream_of(call.graph().producer(counter.id()).name))};
+  }
   Values results = {call[0]};
   if (call.wants_output(1)) results.push_back(expand(call.graph().constant(Tensor::full({}, 1, DType::u8)), call[0].shape()));
   return results;
@@ -222,7 +227,7 @@ void add_shapes(OperatorTable& table) {
   table["Pad"] = padding;
   table["DepthToSpace"] = depth_to_space;
   table["SpaceToDepth"] = space_to_depth;
-  table["Dropout"] = dropout_at_inference;
+  table["Dropout"] = dropped;
   table["Identity"] = [](const Call& call) -> Values { return {call[0]}; };
 }
 

@@ -106,6 +106,9 @@ std::string run_case(const fs::path& folder) {
   return {};
 }
 
+/// Numbers that NumPy draws: frit draws others, and none at inference.
+bool is_random(const std::string& name) { return name == "test_training_dropout" || name == "test_training_dropout_default"; }
+
 struct Tally {
   int cases = 0, claimed = 0, passed = 0;
   std::vector<std::string> wrong, refused;
@@ -118,9 +121,9 @@ Tally run_all(const std::string& category) {
   std::sort(folders.begin(), folders.end());
   for (const fs::path& folder : folders) {
     ++tally.cases;
-    if (!is_claimed(read_message<onnx::ModelProto>(folder / "model.onnx").graph())) continue;
-    ++tally.claimed;
     const std::string name = folder.filename().string();
+    if (is_random(name) || !is_claimed(read_message<onnx::ModelProto>(folder / "model.onnx").graph())) continue;
+    ++tally.claimed;
     try {
       const std::string wrong = run_case(folder);
       if (wrong.empty()) ++tally.passed;

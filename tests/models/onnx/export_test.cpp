@@ -106,6 +106,24 @@ TEST(OnnxExportOf, ResizingIsForAnyBatch) {
   EXPECT_EQ(message_of([&] { to_onnx(graph, State()); }), "ONNX has no spelling of a resize whose places are 1 * i + 1.25");
 }
 
+/// Opset 17 has no group norm, silu, mish or gelu; no parameters come to those of the norms.
+TEST(OnnxExportOf, WhatIsSpelledInPartsIsFoundAgain) {
+  Graph graph;
+  const Scope scope(graph);
+  const Value x = graph.input("input", {2, 4, 6, 5});
+  graph.output("output", gelu(mish(instance_norm(silu(nn::group_norm(scope / "norm", x, {.num_groups = 2}))))));
+  const auto state = std::make_shared<State>();
+  state->prepare(graph);
+  const Graph imported = import_onnx(ModelBuilder::read_onnx(to_onnx(graph, *state)), {.shapes = {{"input", {2, 4, 6, 5}}}});
+  EXPECT_EQ(imported.all(graph::NodeKind::variable).size(), 2u);
+  std::vector<std::string> names;
+  const Graph fused = graph::apply(graph::forward_pipeline(), imported);
+  for (const graph::Node* node : fused.all(graph::NodeKind::operation)) {
+    if (!node->op->view) names.push_back(node->op->name);
+  }
+  EXPECT_EQ(names, (std::vector<std::string>{"group_norm", "silu", "instance_norm", "mish", "gelu"})) << graph::to_text(fused);
+}
+
 TEST(OnnxExportOf, NamesAllOperatorsThatOnnxLacks) {
   Graph graph;
   const Value x = graph.input("input", {2, 3});

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "models/onnx/model_builder.h"
@@ -160,6 +161,105 @@ TEST(OnnxImport, AShapeThatDoesNotFitIsTheNodesFault) {
   builder.proto.mutable_graph()->mutable_input(0)->mutable_type()->mutable_tensor_type()->mutable_shape()->mutable_dim(1)->set_dim_value(5);
   EXPECT_EQ(message_of([&] { import_onnx(builder.model()); }),
             "test.onnx: not supported:\n  node \"fc\" (Gemm, opset 17): matmul: a has 5 columns, b has 2 rows (a 1x5, b 2x3)");
+}
+
+/// What PyTorch makes of a group norm below opset 21; `scale` is the instance norm's.
+ModelBuilder group_norm_model(const std::string& scale, std::vector<float> ones = {1, 1}) {
+  ModelBuilder builder;
+  builder.input("x", {2, 4, 3, 5}).output("y");
+  builder.integers("groups", {3}, {0, 2, -1});
+  builder.weight(scale, {static_cast<std::int64_t>(ones.size())}, ones).weight("zeros", {2}, {0, 0});
+  builder.weight("onnx::Mul_7", {4, 1, 1}, {1, 2, 3, 4}).weight("onnx::Add_8", {4, 1, 1}, {0, -1, 0, 1});
+  builder.node("Reshape", {"x", "groups"}, {"grouped"});
+  builder.node("InstanceNormalization", {"grouped", scale, "zeros"}, {"normal"}, "norm");
+  builder.node("Shape", {"x"}, {"shape"});
+  builder.node("Reshape", {"normal", "shape"}, {"whole"});
+  builder.node("Mul", {"whole", "onnx::Mul_7"}, {"scaled"});
+  builder.node("Add", {"scaled", "onnx::Add_8"}, {"y"});
+  return builder;
+}
+
+std::size_t count(const Graph& graph, std::string_view op) {
+  std::size_t found = 0;
+  for (const graph::Node* node : graph.all(graph::NodeKind::operation)) found += node->op->name == op;
+  return found;
+}
+
+TEST(OnnxImport, AGroupNormInPartsBecomesOne) {
+  const Graph graph = import_onnx(group_norm_model("ones").model());
+  ASSERT_EQ(graph.all(graph::NodeKind::variable).size(), 2u) << "ones and zeros of an exporter are no parameters";
+  EXPECT_TRUE(graph.find(graph::NodeKind::variable, "onnx::Mul_7")->trainable);
+  const Graph fused = graph::apply(graph::forward_pipeline(), graph);
+  const graph::Node& norm = fused.producer(fused.outputs()[0].value);
+  EXPECT_EQ(norm.op->name, "group_norm") << graph::to_text(fused);
+  EXPECT_EQ(norm.inputs.size(), 3u);
+  EXPECT_EQ(norm.attributes.text(), "num_groups=2 eps=1e-05");
+  // The same as its parts: each group of two channels has mean 0 and variance 1 before the scale.
+  const Tensor x = counting({2, 4, 3, 5});
+  const std::vector<float> y = run_graph(graph, x).to_vector<float>();
+  const double deviation = std::sqrt((30.0 * 30.0 - 1) / 12 + 1e-5);
+  const double scale[] = {1, 2, 3, 4}, shift[] = {0, -1, 0, 1};
+  for (std::size_t i = 0; i < y.size(); ++i) {
+    const std::size_t channel = i / 15 % 4;
+    EXPECT_NEAR(y[i], (static_cast<double>(i % 30) - 14.5) / deviation * scale[channel] + shift[channel], 1e-5) << i;
+  }
+}
+
+TEST(OnnxImport, AnInstanceNormKeepsAScaleThatMayBeTrained) {
+  for (const char* name : {"norm.weight", "ones"}) {
+    const bool trained = name == std::string("norm.weight");
+    const Graph graph = import_onnx(group_norm_model(name, trained ? Floats{1, 1} : Floats{1, 1.5f}).model());
+    ASSERT_NE(graph.find(graph::NodeKind::variable, name), nullptr) << name;
+    EXPECT_EQ(count(graph::apply(graph::forward_pipeline(), graph), "instance_norm"), 1u);
+  }
+  EXPECT_EQ(message_of([] {
+              import_onnx(group_norm_model("ones", {1, 1, 1}).model());
+            }),
+            "test.onnx: not supported:\n"
+            "  node \"norm\" (InstanceNormalization, opset 17): instance_norm: weight must have shape 2, got 3 (input 2x2x30)");
+}
+
+/// Training mode, and the mask that PyTorch's exporter names and nobody reads.
+ModelBuilder dropout_model(bool training) {
+  ModelBuilder builder;
+  builder.input("x", {64, 64}).output("y");
+  builder.initializer("ratio", {}, onnx::TensorProto::FLOAT).add_float_data(0.25f);
+  builder.initializer("training", {}, onnx::TensorProto::BOOL).add_int32_data(training);
+  builder.node("Dropout", {"x", "ratio", "training"}, {"y", "mask"}, "drop");
+  return builder;
+}
+
+TEST(OnnxImport, DropoutInTrainingModeDropsInTrainingAlone) {
+  const Graph graph = import_onnx(dropout_model(true).model());
+  EXPECT_EQ(count(graph, "dropout"), 1u);
+  EXPECT_FALSE(graph.find(graph::NodeKind::variable, "y.counter")->trainable);
+  const Tensor ones = Tensor::full({64, 64}, 1);
+  Program training(graph, std::make_shared<State>());
+  const Floats first = training.run({{"x", ones}}).output("y").to_vector<float>();
+  const Floats second = training.run({{"x", ones}}).output("y").to_vector<float>();
+  EXPECT_NE(first, second) << "a new mask every time";
+  EXPECT_NEAR(static_cast<double>(std::count(first.begin(), first.end(), 0.0f)), 1024, 4 * std::sqrt(4096 * 0.25 * 0.75));
+  for (const float value : first) EXPECT_TRUE(value == 0 || value == 1 / 0.75f) << value;
+  EXPECT_EQ(run_graph(graph, ones).to_vector<float>(), ones.to_vector<float>());
+  EXPECT_EQ(count(import_onnx(dropout_model(false).model()), "dropout"), 0u);
+}
+
+TEST(OnnxImport, DropoutsMaskIsNoResultInTraining) {
+  ModelBuilder builder = dropout_model(true);
+  builder.output("mask");
+  EXPECT_EQ(message_of([&] { import_onnx(builder.model()); }),
+            "test.onnx: not supported:\n  node \"drop\" (Dropout, opset 17): its output 1 is not supported");
+}
+
+/// Dropout of what is known when the model is imported is random nevertheless.
+TEST(OnnxImport, DropoutOfAConstantIsNotComputedAtImport) {
+  ModelBuilder builder = dropout_model(true);
+  builder.integers("shape", {2}, {64, 64});
+  builder.node("ConstantOfShape", {"shape"}, {"zeros"});
+  builder.node("Cos", {"zeros"}, {"ones"});
+  builder.node("Dropout", {"ones", "ratio", "training"}, {"z"});
+  builder.output("z");
+  EXPECT_EQ(count(import_onnx(builder.model()), "dropout"), 2u);
 }
 
 TEST(OnnxImport, ParametersHaveGradientsAndNamesBelowAScope) {

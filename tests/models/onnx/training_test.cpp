@@ -55,7 +55,7 @@ TEST_P(OnnxGolden, TrainingGivesPyTorchsLosses) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Networks, OnnxGolden, testing::Values("resnet", "unet3d"));
+INSTANTIATE_TEST_SUITE_P(Networks, OnnxGolden, testing::Values("resnet", "unet3d", "functions"));
 
 class OnnxProgram : public testing::Test {
  protected:
