@@ -69,17 +69,28 @@ class BufferPlanner {
     return buffer(node.inputs[0]) >= 0 && plan_.prepared[source] == plan_.prepared[static_cast<std::size_t>(step)];
   }
 
-  /// A part that nobody reads but kernels that take any strides.
+  /// A part that nobody reads but kernels that take any strides. Not one for which alone much more would be kept.
   bool is_read_where_it_lies(const Node& node) const {
     if (!node.op->part || last_use(node.outputs[0]) == end_) return false;
     const int whole = node.inputs[0], part = node.outputs[0];
     const auto takes_it = [&](int reader) {
       const ops::Operator& op = *graph_.nodes()[static_cast<std::size_t>(reader)].op;
-      return !op.view && !op.permutation && op.kernel_on(device_).strided && !op.kernel_on(device_).run_together;
+      if (op.view || op.permutation || !op.index_inputs.empty()) return false;
+      return op.kernel_on(device_).strided && !op.kernel_on(device_).run_together;
     };
     const std::vector<int>& readers = readers_[static_cast<std::size_t>(part)];
-    return graph_.type(whole).dtype == graph_.type(part).dtype && layout(whole) == layout(part) &&
-           std::all_of(readers.begin(), readers.end(), takes_it);
+    if (graph_.type(whole).dtype != graph_.type(part).dtype || layout(whole) != layout(part)) return false;
+    if (last_use(part) > last_use(whole) && 2 * bytes_of_parts(whole) < graph_.type(whole).bytes()) return false;
+    return std::all_of(readers.begin(), readers.end(), takes_it);
+  }
+
+  std::int64_t bytes_of_parts(int whole) const {
+    std::int64_t bytes = 0;
+    for (const int reader : readers_[static_cast<std::size_t>(whole)]) {
+      const Node& node = graph_.nodes()[static_cast<std::size_t>(reader)];
+      if (node.op->part) bytes += graph_.type(node.outputs[0]).bytes();
+    }
+    return bytes;
   }
 
   bool is_part_of_another(int value) const {

@@ -12,7 +12,9 @@ std::string types_text(const std::vector<Tensor>& tensors) {
   std::string text;
   for (const Tensor& tensor : tensors) {
     if (!tensor.defined()) continue;
-    text += concat(text.empty() ? "" : ", ", tensor.dtype(), ' ', tensor.shape(), tensor.is_contiguous() ? "" : " channels-last");
+    const bool last = tensor.is_contiguous(Layout::channels_last);
+    text += concat(text.empty() ? "" : ", ", tensor.dtype(), ' ', tensor.shape(),
+                   tensor.is_contiguous() ? "" : last ? " channels-last" : " in a larger one");
   }
   return text;
 }

@@ -54,6 +54,7 @@ Value Call::buffer(std::size_t i) const {
 }
 
 Value Call::counter() const {
+  require_support(node_->output_size() > 0, "it has no output");
   return graph_->variable(path(node_->output(0) + ".counter"), {DType::i64, {}},
                           [](const Tensor& counter, std::uint64_t) { counter.fill(0); });
 }

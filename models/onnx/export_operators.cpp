@@ -187,7 +187,6 @@ std::string softplus(const Operation& o) {
 
 std::string times_of_itself(const Operation& o, const std::string& factor) { return o.out.add("Mul", {o.input(0), factor}); }
 
-/// Comparisons give bytes, ONNX's booleans.
 /// How a resize says where an image axis' elements lie in the input: at step * i + offset.
 struct ResizedAxis {
   double from, to, step, offset;
@@ -200,7 +199,8 @@ struct ResizedAxis {
     const double their_step = corners ? (to > 1 ? (from - 1) / (to - 1) : 0) : 1 / scale;
     const double their_offset = shift + (half_pixel ? 0.5 * their_step - 0.5 : 0);
     const bool stays = from == to && step == 1 && offset == 0;
-    return stays || (std::abs(step - their_step) * to < 1e-6 * from && std::abs(offset - their_offset) < 1e-6);
+    const bool steps = to == 1 || std::abs(step - their_step) * to < 1e-6 * from;
+    return stays || (steps && std::abs(offset - their_offset) < 1e-6);
   }
 };
 
@@ -246,6 +246,7 @@ std::string resize(const Operation& o) {
   fail(ErrorKind::argument, "ONNX has no spelling of a resize whose places are ", o.real("step_0"), " * i + ", o.real("offset_0"));
 }
 
+/// Comparisons give bytes, ONNX's booleans.
 std::string comparison(const Operation& o, const char* op) { return o.out.add("Cast", {plain(o, op)}, {{"to", byte}}); }
 
 std::string where(const Operation& o) {

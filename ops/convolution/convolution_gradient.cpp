@@ -128,7 +128,7 @@ FRIT_OPERATORS(convolution_gradient) {
         .infer = [image_rank](const InferContext& call) { return infer_weight_gradient(call, image_rank); },
         .gradient = weight_gradient_gradient,
         .lowerings = {im2col_weight_gradient("first taps as channels", 1), im2col_weight_gradient("all taps as channels", image_rank),
-                      dense_weight_gradient("blocks of a dense gradient")},
+                      dense_weight_gradient("diagonal of a dense gradient")},
         .is_gradient = true,
         .cpu = {.run = run_weight_gradient, .scratch = weight_gradient_scratch},
         .samples = [image_rank] { return weight_gradient_samples(image_rank); },

@@ -79,7 +79,7 @@ std::optional<Activation> gelu_activation(const Attributes& attributes) {
   return Activation{.kind = attributes.as<GeluAttributes>().approximate == "tanh" ? Activation::gelu_tanh : Activation::gelu};
 }
 
-// Functions as programs and files spell them that do not have them: each x times another.
+// Functions as programs and files spell them that do not have them.
 
 DecomposeRule spelled(Value (*function)(Value)) {
   return [function](Emitter&, std::span<const Value> inputs, const Attributes&) -> Values { return {function(inputs[0])}; };

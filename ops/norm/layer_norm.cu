@@ -18,11 +18,13 @@ struct ShortRows {
 
   /// Vectors that a lane holds, at most.
   template <class T, int width>
-  static constexpr int most_held = width > 1 && sizeof(T) > 2 ? 8 : 4;
+  static constexpr int most_held() {
+    return width > 1 && sizeof(T) > 2 ? 8 : 4;
+  }
 
   template <class T, int width>
   static bool fit(const NormGeometry& g) {
-    return g.slices > 0 && g.run_length > 0 && g.run_length <= most_held<T, width> * width * cuda::warp_size;
+    return g.slices > 0 && g.run_length > 0 && g.run_length <= most_held<T, width>() * width * cuda::warp_size;
   }
 
   ShortRows(const NormGeometry& g, int width, int held)
@@ -273,7 +275,7 @@ __global__ void __launch_bounds__(ShortRows::threads, (least_registers<T, width,
 template <class T, class Body>
 bool dispatch_short_rows(const NormGeometry& g, const Body& body) {
   const auto with_width = [&]<int width>() {
-    constexpr int most = ShortRows::most_held<T, width>, fewer = most / 4 * 3;
+    constexpr int most = ShortRows::most_held<T, width>(), fewer = most / 4 * 3;
     if (!ShortRows::fit<T, width>(g)) return false;
     // Lanes are a power of 2: what they hold is more than half of the most.
     const ShortRows of_fewer(g, width, fewer), of_most(g, width, most);

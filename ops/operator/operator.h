@@ -150,7 +150,7 @@ struct Kernel {
   std::function<void(std::span<const KernelContext> calls)> run_together = {};
   /// Does what the first run of such a call would wait for, such as compiling. For several calls at once. Missing: nothing.
   KernelFunction prepare = {};
-  bool strided = false;  ///< takes inputs of any strides
+  bool strided = false;  ///< takes inputs of any strides, that begin anywhere
   bool halves = false;   ///< takes f16 and bf16 as they are; otherwise they are converted to f32 around the call
   std::function<std::size_t(const InferContext&)> scratch = {};  ///< bytes of scratch memory; missing: none
   /// Inputs and outputs that may lie in channels-last layout as well as contiguous, each as it comes: the kernel asks the tensor.

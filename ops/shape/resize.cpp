@@ -193,7 +193,8 @@ template <class T>
 void compute(const Work& work, const T* input, T* output) {
   const std::int64_t depth = work.made[0], height = work.made[1], width = work.made[2];
   const std::int64_t image = work.given[0] * work.given[1] * work.given[2], columns = work.given[2];
-  const std::int64_t grain = std::max<std::int64_t>(1, 16384 / (columns + width));
+  const auto together = static_cast<std::int64_t>(most_rows);
+  const std::int64_t grain = (16384 / (columns + width) + together) / together * together;
   parallel_for(work.planes * depth * height, grain, [&](std::int64_t first, std::int64_t end) {
     std::vector<double> line(static_cast<std::size_t>(columns));
     std::vector<std::array<double, most_rows>> lines(line.size());  // those of all rows side by side

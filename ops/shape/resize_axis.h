@@ -98,7 +98,8 @@ class ResizeTaps {
   FRIT_HOST_DEVICE ResizeTaps(const ResizeAxis& axis, int place) {
     const double last = axis.from - 1, source = std::fma(axis.step, static_cast<double>(place), axis.offset);
     if constexpr (mode == ResizeMode::nearest) {
-      const float rounded = static_cast<float>(source);  // PyTorch's float32
+      const bool stays = axis.step == 1 && axis.offset == 0;
+      const double rounded = stays ? source : static_cast<float>(source);  // PyTorch's float32
       elements_[0] = static_cast<int>(within(axis.round_up ? std::ceil(rounded) : std::floor(rounded), 0, last));
       weights_[0] = 1;
     } else if constexpr (mode == ResizeMode::linear) {
@@ -125,6 +126,7 @@ class ResizeTaps {
   FRIT_HOST_DEVICE static double within(double x, double low, double high) { return x < low ? low : x > high ? high : x; }
   /// Keys' kernel at a distance from 0 to 2.
   FRIT_HOST_DEVICE static C keys(C d, C a) {
+    if (d == 1 || d == 2) return 0;  // whatever the rounding: what has no weight is not read
     return d <= 1 ? ((a + 2) * d - (a + 3)) * d * d + 1 : ((a * d - 5 * a) * d + 8 * a) * d - 4 * a;
   }
   FRIT_HOST_DEVICE void leave_outside(int size) {

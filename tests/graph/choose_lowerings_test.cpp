@@ -158,6 +158,17 @@ TEST_F(LikelyLowerings, PadNoChannelsWithoutTensorCores) {
   EXPECT_EQ(text.find("pad("), std::string::npos) << text;
 }
 
+/// The rules of fused operators look at sizes and dtypes: what they say of a small sample in float32 is not what they say of a graph.
+TEST_F(LikelyLowerings, FindFusedOperatorsOfHalvesNextToStrictFloats) {
+  set_numerics({.tf32 = false});
+  Graph graph;
+  graph.output("y", model(graph, {8, 3, 16, 32, 32}));
+  const auto in_blocks = [](const graph::Node&) { return "sub-pixel"; };
+  graph = graph::lower_precision(graph::apply(graph::forward_pipeline(), graph), DType::f16);
+  const std::string text = graph::to_text(graph::apply_lowerings(graph, in_blocks));
+  EXPECT_NE(text.find("subpixel_logsumexp_sigmoid_scale_subtract_clamp("), std::string::npos) << text;
+}
+
 TEST_F(LikelyLowerings, LeaveSmallCallsAlone) {
   const std::string text = text_of({1, 3, 2, 3, 4});
   EXPECT_EQ(text.find("im2col"), std::string::npos) << text;
@@ -207,7 +218,7 @@ std::vector<double> gradient_of_groups(const std::string& lowering, std::size_t*
 
 TEST(ChooseLowerings, AGradientOfGroupsIsTheDiagonalOfADenseOne) {
   std::size_t plain = 0, lowered = 0;
-  const std::vector<double> expected = gradient_of_groups("", &plain), found = gradient_of_groups("blocks of a dense gradient", &lowered);
+  const std::vector<double> expected = gradient_of_groups("", &plain), found = gradient_of_groups("diagonal of a dense gradient", &lowered);
   EXPECT_GT(lowered, plain);
   const std::size_t of_group = expected.size() / 8;
   const auto is_finite = [](double value) { return std::isfinite(value); };

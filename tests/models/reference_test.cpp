@@ -148,7 +148,7 @@ class PoisonedRun {
         if (buffer >= 0) value(id) = Tensor::over(place(buffer), type.shape, type.dtype, Device::cpu(), nullptr);
       }
       if (node.kind == NodeKind::input && value(node.outputs[0]).defined()) copy(value(node.outputs[0]), inputs.at(node.name));
-      if (node.kind == NodeKind::operation) invoke(node, buffers_.scratch[step]);
+      if (node.kind == NodeKind::operation) invoke(node, buffers_.view[step], buffers_.scratch[step]);
       for (std::size_t buffer = 0; buffer < buffers_.lifetimes.size(); ++buffer) {
         const graph::Lifetime& lifetime = buffers_.lifetimes[buffer];
         if (lifetime.last == static_cast<int>(step))
@@ -162,7 +162,11 @@ class PoisonedRun {
  private:
   std::byte* place(int buffer) const { return static_cast<std::byte*>(arena_.raw()) + plan_.offsets[static_cast<std::size_t>(buffer)]; }
 
-  void invoke(const graph::Node& node, int scratch) {
+  void invoke(const graph::Node& node, bool is_view, int scratch) {
+    if (is_view && node.op->part) {
+      value(node.outputs[0]) = node.op->part(value(node.inputs[0]), node.attributes);
+      return;
+    }
     if (node.op->view) {
       value(node.outputs[0]) = value(node.inputs[0]).reshape(graph_.type(node.outputs[0]).shape);
       return;
