@@ -166,9 +166,9 @@ class BufferPlanner {
   const Graph& graph_;
   Device device_;
   const std::vector<Layout>& layouts_;
-  std::vector<int> last_use_;    // by value id; -1: nobody reads it
+  std::vector<int> last_use_;              // by value id; -1: nobody reads it
   std::vector<std::vector<int>> readers_;  // by value id: nodes
-  std::vector<int> operations_;  // of each step, by its first node
+  std::vector<int> operations_;            // of each step, by its first node
   int end_;
   BufferPlan plan_;
 };

@@ -47,8 +47,8 @@ Graph prepare_channel_affines(const Graph& graph);
 Graph compute_along_channels(const Graph& graph);
 /// Elementwise operations, which broadcast, read what an expansion was made of.
 Graph read_through_expansions(const Graph& graph);
-/// Spells results that elementwise operations read in such operations too, by the operators' `pointwise` rules; `for_chains`: and those that
-/// operations read which take such operations in.
+/// Spells results that elementwise operations read in such operations too, by the operators' `pointwise` rules; `for_chains`: and those
+/// that operations read which take such operations in.
 Graph spell_pointwise_results(const Graph& graph, bool for_chains);
 
 /// Stores in halves, f16 or bf16, what gains from it, and all that depends on that but for what its operator wants in float32 (see

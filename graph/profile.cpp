@@ -14,7 +14,9 @@ std::string types_text(const std::vector<Tensor>& tensors) {
     if (!tensor.defined()) continue;
     const bool last = tensor.is_contiguous(Layout::channels_last);
     text += concat(text.empty() ? "" : ", ", tensor.dtype(), ' ', tensor.shape(),
-                   tensor.is_contiguous() ? "" : last ? " channels-last" : " in a larger one");
+                   tensor.is_contiguous() ? ""
+                   : last                 ? " channels-last"
+                                          : " in a larger one");
   }
   return text;
 }

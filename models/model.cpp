@@ -145,8 +145,7 @@ Model checked(Model model, const std::string& name) {
           " and ", full);
   model.in_channels = small[1];
   model.image_rank = small.rank() - 2;
-  if (const std::string reason = refusal(model, small[0], ample_image(model)); !reason.empty())
-    fail(ErrorKind::format, name, ": ", reason);
+  if (const std::string reason = refusal(model, small[0], ample_image(model)); !reason.empty()) fail(ErrorKind::format, name, ": ", reason);
   return model;
 }
 

@@ -236,8 +236,9 @@ struct Backward {
       with_computed(
           [&]<class C>() { kernel = split.width == 1 ? column_kernel<T, C, 1>(pass) : column_kernel<T, C, cuda::vector_width<T>>(pass); });
     }
-    const void* const arguments[] = {&sums_or_means, compiled ? compiled->gradient() : &gradient,   &norm,          &split,
-                                     compiled ? compiled->input_gradient() : &sink, &inverse_count, &finish};
+    const void* const arguments[] = {&sums_or_means, compiled ? compiled->gradient() : &gradient,   &norm,
+                                     &split,         compiled ? compiled->input_gradient() : &sink, &inverse_count,
+                                     &finish};
     const cuda::LaunchShape shape = split.shape();
     FRIT_CUDA_CALL(cudaLaunchKernel(kernel, shape.grid, shape.block, const_cast<void**>(arguments), 0, call.stream));
   }

@@ -168,7 +168,8 @@ std::string schedule_of(const Operator& op, const Attributes& attributes, std::s
 
 namespace {
 
-/// As kernels take what they only read: contiguous, and on a GPU where vectors can be read, as a graph brings them to kernels that do not take any strides.
+/// As kernels take what they only read: contiguous, and on a GPU where vectors can be read, as a graph brings them to kernels that do not
+/// take any strides.
 Tensor in_order(const Tensor& tensor) {
   constexpr std::uintptr_t vector_bytes = 16;
   const bool aligned = tensor.device() == Device::cpu() || reinterpret_cast<std::uintptr_t>(tensor.raw()) % vector_bytes == 0;

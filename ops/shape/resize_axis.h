@@ -85,8 +85,8 @@ struct ResizeAxes {
     ResizeAxis* const axes[] = {&depth, &height, &width};
     for (int i = 0; i < a.from.rank(); ++i) {
       const auto at = static_cast<std::size_t>(i);
-      *axes[3 - a.from.rank() + i] = {static_cast<int>(a.from[i]), static_cast<int>(a.to[i]), a.step[at],       a.offset[at],
-                                      a.cubic,                     a.round_up,                a.exclude_outside};
+      *axes[3 - a.from.rank() + i] = {
+          static_cast<int>(a.from[i]), static_cast<int>(a.to[i]), a.step[at], a.offset[at], a.cubic, a.round_up, a.exclude_outside};
     }
   }
 };

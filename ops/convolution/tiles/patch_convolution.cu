@@ -156,8 +156,8 @@ double pass_after_library(const ConvolutionCall& call) {
 }
 
 /// Whether this takes less time than cuDNN 9, by the rates at which that computed layers of ResNet-50, a 3-D U-Net and larger ones on an
-/// H200. Products of matrices, which convolutions with one tap are, it computes faster, and convolutions of halves in two dimensions but for
-/// those of few channels, which it fills up.
+/// H200. Products of matrices, which convolutions with one tap are, it computes faster, and convolutions of halves in two dimensions but
+/// for those of few channels, which it fills up.
 bool pays(const ConvolutionCall& given, const Correlation& call, const PatchShape& s, int multiprocessors) {
   constexpr double library_start = 5;  // microseconds; rates are of 1e6 operations a microsecond
   const bool deep = call.g.kernel[0] > 1, half = is_half(call.weight.dtype()), many = call.out_channels > 64;
@@ -291,7 +291,8 @@ std::size_t patch_convolution_scratch(const ConvolutionCall& call) {
   return alignment + static_cast<std::size_t>(correlation.packed(shape).bytes(static_cast<int>(correlation.parts(shape))));
 }
 
-/// By what was measured on an H200 and an H100, of images with 4 and 8 channels in float32, and 8 and 16 in halves, to 16 channels and more.
+/// By what was measured on an H200 and an H100, of images with 4 and 8 channels in float32, and 8 and 16 in halves, to 16 channels and
+/// more.
 bool is_narrow_patch_convolution(const ConvolutionCall& call) {
   const std::optional<Correlation> correlation = correlation_of(call);
   if (!correlation || !correlation->is_narrow() || !correlation->forward || correlation->out_channels < 16) return false;

@@ -129,7 +129,8 @@ TEST(OnnxExportOf, NamesAllOperatorsThatOnnxLacks) {
   const Value x = graph.input("input", {2, 3});
   const Value mean = mean_squared_error(x, graph.input("target", {2, 3}));
   graph.output("output", cross_entropy(x, graph.input("class", {2}, DType::i64)) + mean);
-  EXPECT_EQ(message_of([&] { to_onnx(graph, State()); }), "there is no ONNX spelling here of what the graph has: cross_entropy mean_squared_error");
+  EXPECT_EQ(message_of([&] { to_onnx(graph, State()); }),
+            "there is no ONNX spelling here of what the graph has: cross_entropy mean_squared_error");
 }
 
 }  // namespace

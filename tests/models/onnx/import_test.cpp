@@ -89,9 +89,8 @@ TEST(OnnxImport, ShapeArithmeticIsComputedForTheShapesThatAreGiven) {
 }
 
 std::size_t resizes(const Graph& graph) {
-  return static_cast<std::size_t>(std::count_if(graph.nodes().begin(), graph.nodes().end(), [](const graph::Node& node) {
-    return node.op != nullptr && node.op->name == "resize";
-  }));
+  return static_cast<std::size_t>(std::count_if(graph.nodes().begin(), graph.nodes().end(),
+                                                [](const graph::Node& node) { return node.op != nullptr && node.op->name == "resize"; }));
 }
 
 TEST(OnnxImport, ResizesAnyAxes) {
@@ -113,7 +112,9 @@ TEST(OnnxImport, ResizesAnyAxes) {
   const Graph image = import_resize({1, 1, 2, 2}, {1, 1, 1, 4}, "linear", "asymmetric");
   EXPECT_EQ(run_graph(image, x.reshape({1, 1, 2, 2})).to_vector<float>(), (Floats{1, 2, 3, 3}));
   EXPECT_EQ(resizes(image), 1u);
-  EXPECT_NE(message_of([&] { import_resize({1, 1, 2, 2}, {1, 1, 0, 4}, "cubic", "half_pixel"); }).find("an axis of 2 elements to 0"),
+  EXPECT_NE(message_of([&] {
+              import_resize({1, 1, 2, 2}, {1, 1, 0, 4}, "cubic", "half_pixel");
+            }).find("an axis of 2 elements to 0"),
             std::string::npos);
 }
 

@@ -25,7 +25,9 @@ TEST(Resize, RefusesWhatDoesNotFit) {
   EXPECT_EQ(message_of([&] { resize(x, {.scale_factor = {0.1}}); }), "resize: axis 2 of 4 cannot become 0 (input 1x2x4x6)");
   EXPECT_EQ(message_of([&] { resize(x, {.size = {INT64_MAX}, .mode = ResizeMode::linear}); }),
             "resize: axis 2 of 4 cannot become 9223372036854775807 (input 1x2x4x6)");
-  EXPECT_EQ(message_of([&] { resize(graph.input("y", {2, 3}), {.size = {2}}); }),
+  EXPECT_EQ(message_of([&] {
+              resize(graph.input("y", {2, 3}), {.size = {2}});
+            }),
             "resize: input must be (N, C, ...) with 1 to 3 image axes, got 2x3");
 }
 
@@ -69,7 +71,9 @@ TEST(Resize, IsForTheImagesThatItWasMadeFor) {
   const graph::Executable& run = program.run({{"x", Tensor::zeros({5, 3, 6})}});
   EXPECT_EQ(run.output("y").shape(), (Shape{5, 3, 9}));
   EXPECT_EQ(run.output("repeated").shape(), (Shape{5, 3, 4}));
-  EXPECT_EQ(message_of([&] { program.run({{"x", Tensor::zeros({2, 3, 12})}}); }),
+  EXPECT_EQ(message_of([&] {
+              program.run({{"x", Tensor::zeros({2, 3, 12})}});
+            }),
             "resize: expected (N, C, ...) with image axes of 6, got 2x3x12");
 }
 

@@ -84,8 +84,8 @@ std::vector<Norm> norms() {
   std::vector<Norm> all;
   for (const DType dtype : {DType::f32, DType::f16}) {
     // All of them, with and without few columns a channel; many rows, that no number of blocks divides.
-    for (const Shape& shape : {Shape{4, 2112, 7, 7}, Shape{64, 512, 7, 7}, Shape{32, 256, 14, 14}, Shape{37, 128, 11, 13},
-                               Shape{3, 16, 29, 31, 5}}) {
+    for (const Shape& shape :
+         {Shape{4, 2112, 7, 7}, Shape{64, 512, 7, 7}, Shape{32, 256, 14, 14}, Shape{37, 128, 11, 13}, Shape{3, 16, 29, 31, 5}}) {
       all.push_back({"batch_norm", ops::BatchNormAttributes{}, shape, dtype});
     }
     all.push_back({"instance_norm", ops::InstanceNormAttributes{}, {3, 40, 61, 67}, dtype});
