@@ -4,7 +4,11 @@ import itertools
 import torch
 from make_cases import Case, generator
 
-MODES = {1: ("nearest", "nearest-exact", "linear"), 2: ("nearest", "nearest-exact", "bilinear", "bicubic"), 3: ("nearest", "nearest-exact", "trilinear")}
+MODES = {
+    1: ("nearest", "nearest-exact", "linear"),
+    2: ("nearest", "nearest-exact", "bilinear", "bicubic"),
+    3: ("nearest", "nearest-exact", "trilinear"),
+}
 # Sizes before and after.
 SIZES = {
     1: (((5,), (7,)), ((9,), (4,)), ((1,), (3,)), ((3,), (24,))),
