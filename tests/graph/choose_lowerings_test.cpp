@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
 #include "frit/autograd/gradient.h"
 #include "frit/autograd/train_step.h"
 #include "frit/core/cuda/device.h"
@@ -9,11 +13,13 @@
 #include "frit/core/random.h"
 #include "frit/graph/pipeline.h"
 #include "frit/ops/convolution/convolution.h"
+#include "frit/ops/convolution/geometry.h"
 #include "frit/ops/elementwise/activation.h"
 #include "frit/ops/elementwise/arithmetic.h"
 #include "frit/ops/elementwise/unary.h"
 #include "frit/ops/loss/loss.h"
 #include "frit/ops/norm/norm.h"
+#include "frit/ops/operator/registry.h"
 #include "frit/ops/pool/pool.h"
 #include "frit/ops/reduction/reduction.h"
 
@@ -225,6 +231,35 @@ TEST(ChooseLowerings, AGradientOfGroupsIsTheDiagonalOfADenseOne) {
   EXPECT_FALSE(std::all_of(found.begin(), found.begin() + static_cast<std::ptrdiff_t>(of_group), is_finite));
   expect_near({found.begin() + static_cast<std::ptrdiff_t>(of_group), found.end()},
               {expected.begin() + static_cast<std::ptrdiff_t>(of_group), expected.end()}, 2e-5);
+}
+
+TEST(ChooseLowerings, DenseGradientsAreForFewChannelsInManyGroups) {
+  const auto applies = [](int rank, std::int64_t groups, std::int64_t channels, std::int64_t results) {
+    Graph graph;
+    Shape x = Shape::filled(rank + 2, 7), y = x;
+    x[1] = groups * channels;
+    y[1] = groups * results;
+    const Value inputs[] = {graph.input("gradient", y), graph.input("x", x)};
+    const ops::Operator& op = ops::registry().find(concat("conv", rank, "d_weight_gradient"));
+    const auto named = [](const ops::Lowering& lowering) { return std::string_view(lowering.name) == "diagonal of a dense gradient"; };
+    const auto lowering = std::find_if(op.lowerings.begin(), op.lowerings.end(), named);
+    const ops::WeightGradientOptions options{{.padding = {1}, .groups = groups}, {3}};
+    const Values found = lowering->rule(graph, inputs, options);
+    if (!found.empty()) {
+      Shape weight = Shape::filled(rank + 2, 3);
+      weight[0] = groups * results;
+      weight[1] = channels;
+      EXPECT_EQ(found[0].shape(), weight);
+    }
+    return !found.empty();
+  };
+  EXPECT_TRUE(applies(2, 32, 4, 4));
+  EXPECT_TRUE(applies(2, 8, 2, 5));
+  EXPECT_TRUE(applies(3, 8, 3, 1));
+  EXPECT_FALSE(applies(2, 8, 1, 1)) << "depthwise ones have kernels of their own";
+  EXPECT_FALSE(applies(2, 8, 5, 4));
+  EXPECT_FALSE(applies(2, 7, 4, 4)) << "a library's groups are wide enough";
+  EXPECT_FALSE(applies(2, 64, 4, 5)) << "more than a dense gradient is worth";
 }
 
 TEST_F(CudaChooseLowerings, EveryLoweringTrainsLikeTheCpu) {
