@@ -31,22 +31,20 @@ Values gemm(const Call& call) {
   return {cast(y, call[0].dtype())};
 }
 
-/// Running sums along an axis, as a product with a triangle of ones.
-Values cumulative_sum(const Call& call) {
-  constexpr std::int64_t longest = 4096;
+Values running_sums(const Call& call) {
   const Value x = as_floating(call[0]);
   const Sizes place = call.integers(1);
   call.require_support(place.size() == 1, "its axis is not one number");
   const int axis = normalize_axis(place[0], x.rank(), "axis");
-  const std::int64_t size = x.dim(axis);
-  call.require_support(size <= longest, "an axis of ", size, " elements is longer than ", longest);
   const bool exclusive = call.integer("exclusive", 0) != 0, reverse = call.integer("reverse", 0) != 0;
-  const Value from = positions(call, size, 0, 2, x.dtype()), to = positions(call, size, 1, 2, x.dtype());
-  const Value before = reverse ? to : from, after = reverse ? from : to;
-  const Value triangle = cast(exclusive ? less(before, after) : less_equal(before, after), x.dtype());
-  const Value last = x.rank() == 1 ? unsqueeze(x, 0) : transpose(x, axis, -1);
-  const Value sums = matmul(last, triangle);
-  return {cast(x.rank() == 1 ? squeeze(sums, 0) : transpose(sums, axis, -1), call[0].dtype())};
+  Value terms = reverse ? flip(x, axis) : x;
+  if (exclusive && x.dim(axis) > 0) {
+    Dims before = Dims::filled(x.rank(), 0);
+    before[axis] = 1;
+    terms = pad(slice(terms, axis, 0, x.dim(axis) - 1), before, Dims::filled(x.rank(), 0));
+  }
+  const Value sums = cumulative_sum(terms, axis);
+  return {cast(reverse ? flip(sums, axis) : sums, call[0].dtype())};
 }
 
 }  // namespace
@@ -54,7 +52,7 @@ Values cumulative_sum(const Call& call) {
 void add_linear(OperatorTable& table) {
   table["MatMul"] = matrix_product;
   table["Gemm"] = gemm;
-  table["CumSum"] = cumulative_sum;
+  table["CumSum"] = running_sums;
 }
 
 }  // namespace frit::onnx

@@ -20,7 +20,6 @@ Values reduced(const Call& call) {
 Value sum_of(Value x, const Dims& axes, bool keep) { return sum(x, axes, keep); }
 Value sum_of_squares(Value x, const Dims& axes, bool keep) { return sum(square(x), axes, keep); }
 Value norm1(Value x, const Dims& axes, bool keep) { return sum(abs(x), axes, keep); }
-Value norm2(Value x, const Dims& axes, bool keep) { return sqrt(sum_of_squares(x, axes, keep)); }
 Value log_of_sum(Value x, const Dims& axes, bool keep) { return log(sum(x, axes, keep)); }
 
 /// Halves multiplied with each other until one is left.
@@ -76,7 +75,7 @@ void add_reductions(OperatorTable& table) {
   table["ReduceMin"] = reduced<min>;
   table["ReduceProd"] = reduced<product>;
   table["ReduceL1"] = reduced<norm1>;
-  table["ReduceL2"] = reduced<norm2>;
+  table["ReduceL2"] = reduced<l2_norm>;
   table["ReduceLogSum"] = reduced<log_of_sum>;
   table["ReduceLogSumExp"] = reduced<logsumexp>;
   table["ReduceSumSquare"] = reduced<sum_of_squares>;
