@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "frit/core/memory/allocator.h"
+#include "frit/core/random.h"
 #include "frit/graph/program.h"
 #include "frit/ops/elementwise/activation.h"
 #include "frit/ops/elementwise/arithmetic.h"
@@ -180,6 +181,15 @@ TEST(Executable, PartsAreReadWhereTheyLieByKernelsThatTakeAnyStrides) {
   copied.output("turned", exp(permute(slice(y, 1, 0, 3), {1, 0})));
   const std::vector<std::string> steps = steps_of(copied);
   EXPECT_EQ(std::count(steps.begin(), steps.end(), "slice"), 3);
+}
+
+TEST(Executable, PartsOfHalvesAreWidenedAsTheyLie) {
+  const Tensor x = Tensor::empty({3, 5, 4}, DType::f16);
+  fill_normal(x, 0, 1, 1, 1);
+  Graph parts, apart;
+  parts.output("y", sigmoid(slice(relu(parts.input("x", {3, 5, 4}, DType::f16)), 1, 1, 4)));
+  apart.output("y", sigmoid(relu(apart.input("x", {3, 3, 4}, DType::f16))));
+  EXPECT_EQ(run(parts, {{"x", x}}, "y"), run(apart, {{"x", x.slice(1, 1, 4).contiguous()}}, "y"));
 }
 
 TEST(Executable, AStepAfterTheFirstAllocatesNothing) {
