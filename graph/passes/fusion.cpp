@@ -46,10 +46,10 @@ Pattern trace(const ops::Operator& op, std::span<const TensorType> types, const 
 /// The patterns of all fused operators, the longest first. An operator has another for samples with another number of inputs, and for those
 /// of another rank where these decompose into other operators: convolutions of two and of three image axes are not the same one. Of an
 /// activation or a norm there is none for a sample whose own decomposition its `fuse` rule leaves alone.
-std::vector<Pattern> all_patterns() {
+std::vector<Pattern> all_patterns(bool elementwise_alone = false) {
   std::vector<Pattern> patterns;
   for (const ops::Operator* op : ops::registry().all()) {
-    if (!op->fuse) continue;
+    if (!op->fuse || (elementwise_alone && !op->elementwise)) continue;
     std::set<std::pair<std::size_t, std::vector<const ops::Operator*>>> seen;
     std::set<std::pair<std::size_t, int>> kinds;
     for (const ops::Sample& sample : op->samples()) {
@@ -288,10 +288,8 @@ Graph fuse(const Graph& graph) {
 Graph fuse(const Graph& graph, std::vector<FusionAttempt>& attempts) { return remove_dead_code(fuse_by(all_patterns(), graph, attempts)); }
 
 Graph fuse_elementwise(const Graph& graph) {
-  std::vector<Pattern> patterns = all_patterns();
-  std::erase_if(patterns, [](const Pattern& pattern) { return !pattern.op->elementwise; });
   std::vector<FusionAttempt> attempts;
-  return fuse_by(patterns, graph, attempts);
+  return fuse_by(all_patterns(/*elementwise_alone=*/true), graph, attempts);
 }
 
 }  // namespace frit::graph
