@@ -11,6 +11,7 @@ std::span<const Pass> forward_pipeline() {
       {"dead code", remove_dead_code},           {"common subexpressions", share_common_subexpressions},
       {"constant folding", fold_constants},      {"fusion", fuse},
       {"channel affines", fold_channel_affines}, {"absorption", absorb},
+      {"averages", average_early},
   };
   return passes;
 }

@@ -1,3 +1,4 @@
+#include "frit/ops/convolution/averaged_convolution.h"
 #include "frit/ops/convolution/convolution.h"
 #include "frit/ops/convolution/convolution_cpu.h"
 #include "frit/ops/convolution/convolution_rules.h"
@@ -113,6 +114,7 @@ FRIT_OPERATORS(conv_transpose) {
             },
         .pointwise = bias_apart,
         .lowerings = {subpixel_lowering("sub-pixel")},
+        .average = average_of_transposed,
         .staged_output = true,
         .precision = Precision::half,
         .cpu = {.run = run_transposed, .scratch = transposed_scratch},

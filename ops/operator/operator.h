@@ -204,6 +204,12 @@ struct Invariance {
   bool scale = true;
 };
 
+/// Averages over windows of an image, all of which lie inside it; on each of its axes.
+struct Averaging {
+  Dims image, window, stride;
+  Shape result;  ///< what has them, for each sample and channel, in their order
+};
+
 /// A number for each channel, axis 1, to multiply by, and one to add then. Missing: 1, and 0.
 struct ChannelAffine {
   Value factor, addend;  // (C)
@@ -293,6 +299,10 @@ struct Operator {
   /// The attributes with which the operator takes over the work of the operation that gives its input 0, and reads that operation's input 0
   /// instead.
   std::function<std::optional<Attributes>(const Operator& producer, const Attributes& of_producer, const Attributes& own)> absorb = {};
+  /// The averages over input 0's image that output 0 is, for an input of this shape; none if it is something else.
+  std::function<std::optional<Averaging>(const Shape& input, const Attributes&)> averaging = {};
+  /// The averages of output 0, from fewer products than it takes by itself; none where that cannot be.
+  std::function<Value(std::span<const Value> inputs, const Attributes&, const Averaging&)> average = {};
   /// Which output of the operation that gives input 0, as its output `read`, already is the call's result; none if none is.
   std::function<std::optional<int>(const Operator& producer, int read, const Shape& shape, const Attributes& own)> given = {};
   /// Each element of the one output follows from the elements at its place in the inputs, which broadcast, so that the call may be computed

@@ -140,6 +140,20 @@ std::vector<TensorType> infer_backward(const InferContext& call, int image_rank)
   return {{call.inputs[0].dtype, pool_input_shape(call, image_rank)}};
 }
 
+/// Of windows that all lie inside the image.
+std::optional<Averaging> averaging(const Shape& input, const PoolOptions& options, int image_rank) {
+  const PoolGeometry g = pool_geometry(input, options, image_rank);
+  Averaging averages{.result = pool_output_shape(input, g)};
+  for (std::size_t axis = 3 - static_cast<std::size_t>(image_rank); axis < 3; ++axis) {
+    const bool inside = g.padding[axis] == 0 && g.window_begin(axis, g.output[axis] - 1) + g.kernel[axis] <= g.image[axis];
+    if (!inside) return std::nullopt;
+    averages.image.push_back(g.image[axis]);
+    averages.window.push_back(g.kernel[axis]);
+    averages.stride.push_back(g.stride[axis]);
+  }
+  return averages;
+}
+
 std::vector<Sample> samples_2d() {
   return {{.inputs = {Shape{2, 2, 4, 4}}, .attributes = PoolOptions{.kernel_size = {2}}},
           {.inputs = {Shape{1, 2, 5, 7}}, .attributes = PoolOptions{.kernel_size = {3}, .stride = {2}, .padding = {1}}},
@@ -184,6 +198,7 @@ void add(Registry& registry, int image_rank) {
           [name](const GradientContext& c) {
             return emit(name + "_backward", {c.gradients[0]}, pool_backward_attributes(c.inputs[0].shape(), c.as<PoolOptions>()));
           },
+      .averaging = [image_rank](const Shape& input, const Attributes& a) { return averaging(input, a.as<PoolOptions>(), image_rank); },
       .staged_inputs = {{0}},
       .staged_output = true,
       .cpu = {.run = [image_rank](const KernelContext& call) { run(call, image_rank); }},

@@ -109,6 +109,18 @@ auto absorb_same(const char* name) {
   };
 }
 
+/// A mean over all axes of an image.
+std::optional<Averaging> averaging(const Shape& input, const Attributes& attributes) {
+  const auto& [given, keep_dims] = attributes.as<ReductionAttributes>();
+  Dims axes, sizes;
+  for (int axis = 2; axis < input.rank(); ++axis) {
+    axes.push_back(axis);
+    sizes.push_back(input[axis]);
+  }
+  if (axes.empty() || normalize_axes(given, input.rank(), "mean") != axes) return std::nullopt;
+  return Averaging{sizes, sizes, sizes, reduced_shape(input, axes, keep_dims)};
+}
+
 std::vector<Sample> samples() {
   return {
       {.inputs = {Shape{}}},
@@ -158,6 +170,7 @@ FRIT_OPERATORS(sum) {
       .infer = infer,
       .gradient = mean_gradient,
       .absorb = absorb_same("mean"),
+      .averaging = averaging,
       .staged_inputs = {{0}},
       .cpu = {.run = [](const KernelContext& call) { sum_kernel(call, true); }, .scratch = scratch},
       .samples = samples,
