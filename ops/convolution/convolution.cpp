@@ -1,5 +1,6 @@
 #include "frit/ops/convolution/convolution.h"
 
+#include "frit/ops/convolution/averaged_convolution.h"
 #include "frit/ops/convolution/convolution_cpu.h"
 #include "frit/ops/convolution/convolution_rules.h"
 #include "frit/ops/convolution/lowerings/convolution_lowerings.h"
@@ -178,8 +179,10 @@ FRIT_OPERATORS(convolution) {
         .fold_channel_affine = [](std::span<const Value> inputs, const Attributes&,
                                   const ChannelAffine& affine) { return fold_into_weight(inputs, affine, 0, 1); },
         .lowerings = {im2col_lowering("first taps as channels", 1), few_channels_in_vectors("few channels in vectors"),
-                      im2col_lowering("all taps as channels", image_rank), padded_channels("channels padded to 4", 4),
-                      padded_channels("channels padded to 8", 8)},
+                      blocks_as_channels("blocks as channels"), im2col_lowering("all taps as channels", image_rank),
+                      padded_channels("channels padded to 4", 4), padded_channels("channels padded to 8", 8),
+                      dense_groups("groups as one")},
+        .average = average_of_convolution,
         .staged_output = true,
         .precision = Precision::half,
         .any_precision = {0},

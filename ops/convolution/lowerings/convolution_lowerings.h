@@ -10,6 +10,9 @@ namespace frit::ops {
 /// Of conv2d and conv3d: with zero channels added up to a multiple.
 Lowering padded_channels(const char* name, std::int64_t multiple);
 
+/// Of conv2d and conv3d with a stride: over the image's blocks of one stride, whose places are channels (space_to_depth), with a stride of 1.
+Lowering blocks_as_channels(const char* name);
+
 /// Of conv2d: from few channels in vectors of 16 bytes, with zeros added where they are none, which frit's own kernels read once for all
 /// 3 x 3 taps.
 Lowering few_channels_in_vectors(const char* name);
@@ -19,6 +22,9 @@ Lowering im2col_lowering(const char* name, int axes);
 
 /// Of conv2d_weight_gradient and conv3d_weight_gradient, likewise.
 Lowering im2col_weight_gradient(const char* name, int axes);
+
+/// Of conv2d and conv3d in groups, whose kernels in the library take longer than one over all channels: with zeros between the groups.
+Lowering dense_groups(const char* name);
 
 /// Of conv2d_weight_gradient and conv3d_weight_gradient, with few channels in each of many groups: the blocks along the diagonal of a dense
 /// weight's gradient.

@@ -61,15 +61,14 @@ void run(const KernelContext& call) {
                      items);
       });
     };
-    constexpr int vector = cuda::vector_width<T>;
+    constexpr int vector = cuda::vector_width<T>, half = vector / 2;
     const auto wide = [](const Tensor& tensor) {
       return tensor.is_contiguous(Layout::channels_last) && !tensor.is_contiguous() && cuda::aligned_for_vectors(tensor.raw());
     };
-    if (channels % vector == 0 && wide(input) && wide(output)) {
-      launch.template operator()<vector>();
-    } else {
-      launch.template operator()<1>();
-    }
+    const bool vectors = wide(input) && wide(output);
+    if (vectors && channels % vector == 0) return launch.template operator()<vector>();
+    if (vectors && channels % half == 0) return launch.template operator()<half>();
+    launch.template operator()<1>();
   });
 }
 

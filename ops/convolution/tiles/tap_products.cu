@@ -3,6 +3,7 @@
 // for few enough channels and taps that a block holds all of it.
 
 #include <algorithm>
+#include <utility>
 
 #include "frit/core/convert.h"
 #include "frit/core/cuda/device.h"
@@ -11,6 +12,7 @@
 #include "frit/ops/convolution/convolution_rules.h"
 #include "frit/ops/convolution/tiles/tap_products.h"
 #include "frit/ops/convolution/tiles/tap_tiles.cuh"
+#include "frit/ops/convolution/weight_gradient/window_products.h"
 #include "frit/ops/cuda/async_copy.cuh"
 #include "frit/ops/cuda/dispatch.cuh"
 #include "frit/ops/cuda/sum_partials.cuh"
@@ -245,7 +247,8 @@ struct TapResult {
   int items, columns, group, channels, taps, rows;  ///< columns: with those that mean nothing; taps: along a row; rows: of taps
   std::int64_t out_channel_step, channel_step, tap_step;
 
-  TapResult(const TapTiles& tiles, const Tensor& weight)
+  /// `slabs`: how many such parts the kernel's depth has.
+  TapResult(const TapTiles& tiles, int slabs, const Tensor& weight)
       : items(tiles.outputs * tiles.row_columns()),
         columns(tiles.row_columns()),
         group(tiles.group),
@@ -253,10 +256,12 @@ struct TapResult {
         taps(tiles.kernel[2]),
         rows(tiles.kernel[0] * tiles.kernel[1]) {
     const bool channels_last = !weight.is_contiguous();
-    out_channel_step = static_cast<std::int64_t>(channels) * rows * taps;
-    channel_step = channels_last ? 1 : rows * taps;
+    const std::int64_t all_taps = std::int64_t{slabs} * rows * taps;
+    out_channel_step = channels * all_taps;
+    channel_step = channels_last ? 1 : all_taps;
     tap_step = channels_last ? channels : 1;
   }
+  std::int64_t slab_step() const { return tap_step * rows * taps; }
 
   /// -1 for sums that mean nothing.
   __device__ std::int64_t operator()(int item) const {
@@ -267,14 +272,36 @@ struct TapResult {
   }
 };
 
-/// The tiles of a call that is one for tensor cores with few channels and more than one tap.
-std::optional<TapTiles> tiles_of(const ConvolutionCall& call) {
+/// How a call is computed: its kernel in so many slabs of its depth, one after the other, each in such tiles.
+struct Slabs {
+  TapTiles tiles;
+  int count = 1;
+
+  TapTiles of(int slab) const {
+    TapTiles own = tiles;
+    if (count > 1) own.padding[0] -= slab;
+    return own;
+  }
+};
+
+/// Of a call that is one for tensor cores with few channels and more than one tap; whole if it can be, and in slabs if no windows are
+/// faster.
+std::optional<Slabs> slabs_of(const ConvolutionCall& call) {
   const auto& [input, weight, output, bias, others] = call.operands;
   const bool fits = call.kind == cudnn::ConvolutionKind::weight_gradient && on_tensor_cores(weight.dtype()) &&
                     product(call.geometry.kernel) > 1 && input.is_contiguous(Layout::channels_last) &&
                     output.is_contiguous(Layout::channels_last) && cuda::aligned_for_vectors(input.raw()) &&
                     cuda::aligned_for_vectors(output.raw());
-  return fits ? TapTiles::of_weight_gradient(call.geometry, size_of(weight.dtype())) : std::nullopt;
+  if (!fits) return std::nullopt;
+  ConvolutionGeometry geometry = call.geometry;
+  const std::size_t bytes = size_of(weight.dtype());
+  const auto whole = TapTiles::of_weight_gradient(geometry, bytes);
+  if (whole && !whole->stretched) return Slabs{*whole};
+  if (is_window_product(call)) return std::nullopt;
+  if (whole) return Slabs{*whole};
+  const auto depth = static_cast<int>(std::exchange(geometry.kernel[0], 1));
+  const auto slab = depth > 1 ? TapTiles::of_weight_gradient(geometry, bytes) : std::nullopt;
+  return slab ? std::optional(Slabs{*slab, depth}) : std::nullopt;
 }
 
 /// Blocks that share out tiles: along x those that share a sample, along y samples.
@@ -290,29 +317,36 @@ std::size_t partial_bytes(const TapTiles& tiles, const dim3& grid) {
 
 }  // namespace
 
-bool is_tap_product(const ConvolutionCall& call) { return tiles_of(call).has_value(); }
+bool is_tap_product(const ConvolutionCall& call) { return slabs_of(call).has_value(); }
 
 std::size_t tap_product_scratch(const ConvolutionCall& call) {
-  const TapTiles tiles = *tiles_of(call);
+  const TapTiles tiles = slabs_of(call)->tiles;
   return partial_bytes(tiles, grid_of(call, tiles));
 }
 
 void tap_product(const ConvolutionCall& call, std::span<std::byte> scratch, CUstream_st* stream) {
-  const TapTiles tiles = *tiles_of(call);
+  const Slabs slabs = *slabs_of(call);
+  const TapTiles& tiles = slabs.tiles;
   const dim3 grid = grid_of(call, tiles);
   const auto& [input, weight, output, bias, others] = call.operands;
   dispatch_floating_and_halves(weight.dtype(), [&]<class Stored>() {
     if constexpr (!std::is_same_v<Stored, double>) {
       auto* const partials = reinterpret_cast<float*>(scratch.data());
       const auto run = [&]<int columns, bool doubled>() {
-        cuda::launch(multiply_taps<Stored, columns, doubled>, {grid, dim3(TapTiles::threads), static_cast<std::size_t>(tiles.shared_bytes)},
-                     stream, partials, output.data<Stored>(), input.data<Stored>(), tiles);
-        const TapResult result(tiles, weight);
-        sum_partials(weight.data<Stored>(), partials, static_cast<int>(grid.x * grid.y), result.items, result, stream);
+        const cuda::LaunchShape shape{grid, dim3(TapTiles::threads), static_cast<std::size_t>(tiles.shared_bytes)};
+        const TapResult result(tiles, slabs.count, weight);
+        for (int slab = 0; slab < slabs.count; ++slab) {
+          cuda::launch(multiply_taps<Stored, columns, doubled>, shape, stream, partials, output.data<Stored>(), input.data<Stored>(),
+                       slabs.of(slab));
+          sum_partials(weight.data<Stored>() + slab * result.slab_step(), partials, static_cast<int>(grid.x * grid.y), result.items, result,
+                       stream);
+        }
       };
       const auto run_columns = [&]<bool doubled>() {
-        tiles.warp_columns == TapTiles::columns_of_a_warp[0] ? run.template operator()<TapTiles::columns_of_a_warp[0], doubled>()
-                                                             : run.template operator()<TapTiles::columns_of_a_warp[1], doubled>();
+        constexpr auto& columns = TapTiles::columns_of_a_warp;
+        if (tiles.warp_columns == columns[0]) return run.template operator()<columns[0], doubled>();
+        if (tiles.warp_columns == columns[1]) return run.template operator()<columns[1], doubled>();
+        run.template operator()<columns[2], doubled>();
       };
       if constexpr (is_half_type<Stored>) {
         if (tiles.doubled()) return run_columns.template operator()<true>();

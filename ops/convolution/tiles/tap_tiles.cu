@@ -26,7 +26,7 @@ std::optional<TapTiles> sizes_of(const ConvolutionGeometry& g, std::size_t eleme
   t.channels = static_cast<int>(g.in_channels);
   t.block_step = doubled ? 16 : 8;
   ImageAxes input = g.input, size = g.output;
-  if (product(g.kernel) == 1 && g.input == g.output) {  // all pixels are one row
+  if (product(g.kernel) == 1 && g.input == g.output && g.padding == ImageAxes{}) {  // all pixels are one row
     input = size = {1, 1, product(g.input) * g.batch};
     t.samples = 1;
   } else if (product(input) * std::max(g.in_channels, g.out_channels) > INT32_MAX) {
@@ -43,13 +43,17 @@ std::optional<TapTiles> sizes_of(const ConvolutionGeometry& g, std::size_t eleme
 }
 
 /// Cuts into tiles of at most so many pixels, a power of 2, whose rows have a multiple of `multiple` and take `further` pixels more of the
-/// input. False if a tile takes more of the input than threads hold.
+/// input: as wide ones as do not take more of that than threads hold. False if there are none.
 bool cut(TapTiles& t, int pixels, int multiple, int further, std::size_t element_bytes) {
   t.log_width = 0;
   while (1 << t.log_width < multiple || (1 << t.log_width < t.size[2] && 2 << t.log_width <= pixels)) ++t.log_width;
-  t.input_width = (1 << t.log_width) + further;
-  const int units = t.kernel[0] * t.input_width * (t.channels / unit_width(t, element_bytes));  // to a row
-  t.rows = std::min({pixels >> t.log_width, t.size[1], TapTiles::threads * TapTiles::held / units - (t.kernel[1] - 1)});
+  const auto most_rows = [&] {
+    t.input_width = (1 << t.log_width) + further;
+    const int units = t.kernel[0] * t.input_width * (t.channels / unit_width(t, element_bytes));  // to a row
+    return TapTiles::threads * TapTiles::held / units - (t.kernel[1] - 1);
+  };
+  for (; most_rows() <= 0 && 1 << t.log_width > multiple; --t.log_width) t.stretched = true;
+  t.rows = std::min({pixels >> t.log_width, t.size[1], most_rows()});
   if (t.rows <= 0) return false;
   const int row_tiles = ceil_divide(t.size[1], t.rows), column_tiles = ceil_divide(t.size[2], std::int64_t{1} << t.log_width);
   t.one_column = column_tiles == 1;
@@ -75,13 +79,18 @@ std::optional<TapTiles> TapTiles::of_weight_gradient(const ConvolutionGeometry& 
   t.group = ceil_divide(t.kernel[2] * t.channels, 16);
   t.columns = t.kernel[0] * t.kernel[1] * t.group;
   t.channel_warps = t.outputs / 16;
-  for (t.column_warps = 1; t.columns > t.column_warps * columns_of_a_warp[1]; t.column_warps *= 2) {
-    if (t.channel_warps * t.column_warps >= warps) return std::nullopt;
-  }
-  t.warp_columns = t.columns <= t.column_warps * columns_of_a_warp[0] ? columns_of_a_warp[0] : columns_of_a_warp[1];
+  const auto share_columns = [&](int most) {
+    for (t.column_warps = 1; t.columns > t.column_warps * most; t.column_warps *= 2) {
+      if (t.channel_warps * t.column_warps >= warps) return false;
+    }
+    return true;
+  };
+  t.stretched = !share_columns(columns_of_a_warp[1]);
+  if (t.stretched && !share_columns(columns_of_a_warp[2])) return std::nullopt;
+  t.warp_columns = *std::ranges::lower_bound(columns_of_a_warp, ceil_divide(t.columns, t.column_warps));
   t.pixel_warps = warps / (t.channel_warps * t.column_warps);
   t.input_step = t.doubled() ? 8 : t.channels;
-  if (t.kernel[2] == 1 && !t.doubled()) {  // else taps follow each other as pixels do
+  if ((t.kernel[2] == 1 && !t.doubled()) || t.channels % 16 == 0) {  // else a block of columns has taps that follow each other as pixels do
     while (halves ? t.input_step % 16 != 8 : t.input_step % 32 != 8 && t.input_step % 32 != 24) t.input_step += halves ? 8 : 4;
   }
   // As many pixels as the threads hold.

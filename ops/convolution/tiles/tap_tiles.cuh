@@ -16,7 +16,7 @@ struct TilePlace {
 /// How the work of the weight gradient of a convolution with few channels and taps is cut into tiles. Channels are innermost everywhere.
 struct TapTiles {
   static constexpr int threads = 256, warps = threads / 32, held = 4;  ///< held: 16 bytes that a thread has of either tile, at most
-  static constexpr int columns_of_a_warp[] = {2, 5};                   ///< blocks of columns that multiply_taps has kernels for
+  static constexpr int columns_of_a_warp[] = {2, 5, 8};                ///< blocks of columns that multiply_taps has kernels for
   static constexpr int ahead = 2;                                      ///< tiles that are on their way while one is worked on
 
   std::int64_t samples;
@@ -33,12 +33,13 @@ struct TapTiles {
   int columns, group;  ///< blocks of 16 columns: in all, and to the taps along a row
   int block_step;      ///< between their halves, in elements
   int warp_columns;    ///< blocks to a warp
+  bool stretched;      ///< cut so that it fits at all: other kernels may be faster
   int channel_warps, column_warps, pixel_warps;
 
   /// For multiply_taps. Nothing where it does not fit.
   static std::optional<TapTiles> of_weight_gradient(const ConvolutionGeometry& geometry, std::size_t element_bytes);
 
-  bool doubled() const { return block_step != 8; }
+  FRIT_HOST_DEVICE bool doubled() const { return block_step != 8; }
   FRIT_HOST_DEVICE int row_columns() const { return column_warps * warp_columns * 16; }
   FRIT_HOST_DEVICE int pixels() const { return rows << log_width; }
 #ifdef __CUDACC__
@@ -49,8 +50,9 @@ struct TapTiles {
   }
   /// Where in the input's tile the j-th block of columns begins.
   __device__ int column_offset(int j) const {
-    const int row = j < columns ? j / group : 0, depth = row / kernel[1];
-    return (depth * input_rows + row - depth * kernel[1]) * input_width * input_step + (j < columns ? j % group : 0) * 2 * block_step;
+    const int row = j < columns ? j / group : 0, depth = row / kernel[1], first = (j < columns ? j % group : 0) * 2 * block_step;
+    const int further = doubled() ? 0 : first / channels * (input_step - channels);
+    return (depth * input_rows + row - depth * kernel[1]) * input_width * input_step + first + further;
   }
 #endif
 };

@@ -14,11 +14,15 @@
 #include "frit/ops/loss/loss.h"
 #include "frit/ops/reduction/reduction.h"
 #include "frit/ops/shape/shape_ops.h"
+#include "ops/convolution/convolution_graphs.h"
 
 namespace frit {
 namespace {
 
 using Options = ConvolutionOptions;
+using convolution_graphs::count;
+using convolution_graphs::expect_equal;
+using convolution_graphs::run_with_gradients;
 using graph::NodeKind;
 
 struct Call {
@@ -26,53 +30,12 @@ struct Call {
   Options options = {};
 };
 
-std::size_t count(const Graph& graph, std::string_view op) {
-  std::size_t found = 0;
-  for (const graph::Node* node : graph.all(NodeKind::operation)) found += node->op->name == op;
-  return found;
-}
-
 Graph graph_of(const char* op, const Call& call) {
   Graph graph;
   Values inputs;
   for (const Shape& shape : call.shapes) inputs.push_back(graph.input(concat(inputs.size()), shape, DType::f64));
   graph.output("result", ops::emit_one(op, {inputs[0], inputs[1], inputs.size() > 2 ? inputs[2] : Value()}, call.options));
   return graph;
-}
-
-/// The result and the gradients of all inputs, the result's gradient being a fixed random tensor.
-std::vector<Tensor> run_with_gradients(Graph graph) {
-  const Value result = graph.output_value("result");
-  const Tensor seed = Tensor::empty(result.shape(), result.dtype());
-  fill_normal(seed, 0, 1, 7, 7);
-  const Value seed_value = graph.constant(seed);
-  Values inputs;
-  Bindings bindings;
-  for (const graph::Node* node : graph.all(NodeKind::input)) inputs.push_back(graph.value(node->outputs[0]));
-  for (std::size_t i = 0; i < inputs.size(); ++i) {
-    Tensor& input = bindings[concat(i)] = Tensor::empty(inputs[i].shape(), inputs[i].dtype());
-    fill_normal(input, 0, 1, 3, i);
-  }
-  const Values gradients = gradient(std::span(&result, 1), std::span(&seed_value, 1), inputs);
-  for (std::size_t i = 0; i < gradients.size(); ++i) graph.output(concat("gradient ", i), gradients[i]);
-  State state;
-  graph::Executable executable(graph::apply(graph::cleanup_pipeline(), std::move(graph)), state);
-  executable.run(bindings);
-  std::vector<Tensor> results = {executable.output("result").clone()};
-  for (std::size_t i = 0; i < gradients.size(); ++i) results.push_back(executable.output(concat("gradient ", i)).clone());
-  return results;
-}
-
-void expect_equal(const Graph& plain, const Graph& other) {
-  const std::vector<Tensor> expected = run_with_gradients(plain), found = run_with_gradients(other);
-  ASSERT_EQ(found.size(), expected.size());
-  for (std::size_t i = 0; i < expected.size(); ++i) {
-    const std::vector<double> e = expected[i].to_vector<double>(), f = found[i].to_vector<double>();
-    ASSERT_EQ(f.size(), e.size()) << "result " << i;
-    double largest = 1;
-    for (const double value : e) largest = std::max(largest, std::abs(value));
-    for (std::size_t k = 0; k < e.size(); ++k) ASSERT_NEAR(f[k], e[k], 1e-10 * largest) << "result " << i << ", element " << k;
-  }
 }
 
 Graph with_lowering(const Graph& graph, const std::string& name) {
@@ -94,6 +57,50 @@ TEST(ConvolutionLowerings, PaddedChannelsChangeNothing) {
       EXPECT_EQ(count(padded, op), 1u);
       expect_equal(plain, padded);
     }
+  }
+}
+
+TEST(ConvolutionLowerings, BlocksOfAStrideAreChannels) {
+  const std::pair<const char*, Call> calls[] = {
+      {"conv2d", {{{2, 3, 9, 12}, {4, 3, 7, 7}, {4}}, {.stride = {2}, .padding = {3}}}},
+      {"conv2d", {{{1, 1, 9, 8}, {3, 1, 5, 5}}, {.stride = {2}, .padding = {1, 2}}}},
+      {"conv3d", {{{2, 3, 4, 7, 6}, {4, 3, 3, 7, 7}, {4}}, {.stride = {1, 2, 2}, .padding = {1, 3, 3}}}},
+      {"conv3d", {{{1, 1, 4, 5, 4}, {2, 1, 3, 3, 3}, {2}}, {.stride = {2}, .padding = {1}}}},
+      {"conv2d", {{{0, 1, 8, 8}, {2, 1, 5, 5}, {2}}, {.stride = {2}, .padding = {2}}}}};
+  for (const auto& [op, call] : calls) {
+    SCOPED_TRACE(concat(op, ' ', call.shapes[0], ' ', call.shapes[1]));
+    const Graph plain = graph_of(op, call), lowered = with_lowering(plain, "blocks as channels");
+    EXPECT_EQ(count(lowered, "space_to_depth"), 2u) << graph::to_text(lowered);
+    EXPECT_EQ(count(lowered, op), 1u);
+    expect_equal(plain, lowered);
+  }
+  const std::pair<const char*, Call> others[] = {
+      {"conv2d", {{{2, 3, 9, 12}, {4, 3, 7, 7}}}},  // no stride
+      {"conv2d", {{{2, 3, 19, 22}, {4, 3, 7, 7}}, {.stride = {2}, .dilation = {2}}}},
+      {"conv2d", {{{2, 5, 9, 12}, {4, 5, 7, 7}}, {.stride = {2}}}},                  // many channels
+      {"conv2d", {{{2, 4, 9, 12}, {4, 4, 3, 3}}, {.stride = {2}, .padding = {1}}}},  // as many products
+      {"conv2d", {{{2, 1, 11, 12}, {4, 1, 8, 8}}, {.stride = {4}}}}};                // elements beyond the last block
+  for (const auto& [op, call] : others) {
+    const Graph plain = graph_of(op, call);
+    EXPECT_EQ(graph::to_text(with_lowering(plain, "blocks as channels")), graph::to_text(plain)) << call.shapes[0];
+  }
+}
+
+TEST(ConvolutionLowerings, GroupsAreOneWithZerosBetweenThem) {
+  const std::pair<const char*, Call> calls[] = {{"conv2d", {{{2, 72, 5, 4}, {24, 24, 3, 3}, {24}}, {.padding = {1}, .groups = 3}}},
+                                                {"conv2d", {{{1, 8, 5, 4}, {16, 2, 3, 3}}, {.groups = 4}}},
+                                                {"conv3d", {{{1, 24, 3, 4, 3}, {24, 12, 2, 3, 1}}, {.stride = {1, 2, 1}, .groups = 2}}}};
+  for (const auto& [op, call] : calls) {
+    const Graph plain = graph_of(op, call), lowered = with_lowering(plain, "groups as one");
+    EXPECT_EQ(count(lowered, "where"), 1u) << graph::to_text(lowered);
+    expect_equal(plain, lowered);
+  }
+  const Call others[] = {{{{2, 32, 5, 4}, {32, 16, 3, 3}}, {.groups = 2}},  // the library has kernels for those
+                         {{{2, 9, 5, 4}, {9, 3, 3, 3}}, {.groups = 3}},     // no vectors
+                         {{{2, 8, 5, 4}, {8, 1, 3, 3}}, {.groups = 8}}};
+  for (const Call& call : others) {
+    const Graph plain = graph_of("conv2d", call);
+    EXPECT_EQ(graph::to_text(with_lowering(plain, "groups as one")), graph::to_text(plain)) << call.shapes[1];
   }
 }
 
