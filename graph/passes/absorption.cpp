@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <optional>
 
 #include "frit/graph/pipeline.h"
@@ -33,9 +34,10 @@ void absorb_producer(const Graph& graph, const Node& node, const std::vector<int
 
 /// Reads what casts from and to halves read, where the operator can do without them.
 void drop_casts(const Graph& graph, const Node& node, Call& call) {
-  for (const int i : node.op->any_precision) {
-    const auto input = static_cast<std::size_t>(i);
-    if (input >= node.inputs.size()) continue;
+  const std::vector<int>& any = node.op->any_precision;
+  for (std::size_t input = 0; input < node.inputs.size(); ++input) {
+    const auto declared = static_cast<int>(std::min(input, node.op->inputs.size() - 1));  // the last one may repeat
+    if (std::find(any.begin(), any.end(), declared) == any.end() || node.inputs[input] < 0) continue;
     const Node& producer = graph.producer(node.inputs[input]);
     if (producer.kind != NodeKind::operation || !producer.op->conversion) continue;
     const DType from = graph.type(producer.inputs[0]).dtype, to = graph.type(node.inputs[input]).dtype;

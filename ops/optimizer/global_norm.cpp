@@ -11,9 +11,11 @@ namespace {
 constexpr const char* no_gradient_of_clipping = "made for gradients, which are not differentiated through";
 
 std::vector<TensorType> infer_norm(const InferContext& call) {
-  const DType dtype = call.inputs[0].dtype;
-  for (std::size_t i = 1; i < call.inputs.size(); ++i) {
-    call.require(call.inputs[i].dtype == dtype, "tensor ", i, " is ", call.inputs[i].dtype, ", tensor 0 is ", dtype);
+  const DType dtype = call.as<GlobalNormAttributes>().dtype.value_or(call.inputs[0].dtype);
+  for (std::size_t i = 0; i < call.inputs.size(); ++i) {
+    const DType given = call.inputs[i].dtype;
+    const bool fits = given == dtype || (dtype == DType::f32 && is_half(given));
+    call.require(fits, "tensor ", i, " is ", given, ", expected ", dtype);
   }
   return {{dtype, {}}};
 }
@@ -52,15 +54,16 @@ void norm_kernel(const KernelContext& call) {
 }
 
 std::vector<Sample> norm_samples() {
-  return {
-      {.inputs = {Shape{7}}},
-      {.inputs = {Shape{3, 5}, Shape{}, Shape{2, 3, 5}}},
-      {.inputs = {Shape{1}, Shape{1, 1}}},
-      {.inputs = {Shape{0, 3}}},
-      {.inputs = {Shape{0}, Shape{5}}},
-      {.inputs = {Shape{4, 300}, Shape{257}, Shape{0}, Shape{50, 800}}},
-      {.inputs = {Shape{60, 800}, Shape{300, 400}}},
-  };
+  std::vector<Sample> samples;
+  const std::vector<std::vector<SampleInput>> tensors = {{Shape{7}},
+                                                         {Shape{3, 5}, Shape{}, Shape{2, 3, 5}},
+                                                         {Shape{1}, Shape{1, 1}},
+                                                         {Shape{0, 3}},
+                                                         {Shape{0}, Shape{5}},
+                                                         {Shape{4, 300}, Shape{257}, Shape{0}, Shape{50, 800}},
+                                                         {Shape{60, 800}, Shape{300, 400}}};
+  for (const auto& inputs : tensors) samples.push_back({.inputs = inputs, .attributes = GlobalNormAttributes{}});
+  return samples;
 }
 
 std::vector<TensorType> infer_clip(const InferContext& call) {
@@ -86,20 +89,25 @@ std::vector<Sample> clip_samples() {
 
 }  // namespace
 
-Value global_norm(std::span<const Value> tensors) { return emit("global_norm", tensors).front(); }
+Value global_norm(std::span<const Value> tensors) {
+  GlobalNormAttributes attributes;
+  if (!tensors.empty()) attributes.dtype = tensors[0].dtype();
+  return emit("global_norm", tensors, attributes).front();
+}
 
 Value clip_scale(Value norm, double max_norm) { return emit_one("clip_scale", {norm}, ClipAttributes{max_norm}); }
 
 }  // namespace frit::ops
 
 FRIT_OPERATORS(global_norm) {
-  registry.add<>({
+  registry.add<GlobalNormAttributes>({
       .name = "global_norm",
       .summary = "the square root of the sum of squares of all elements of all tensors",
       .inputs = {"tensors"},
       .variadic = true,
       .infer = infer_norm,
       .no_gradient = no_gradient_of_clipping,
+      .any_precision = {0},
       .cpu = {.run = norm_kernel, .halves = true, .scratch = norm_scratch},
       .samples = norm_samples,
   });

@@ -35,22 +35,43 @@ struct Neighbours {
   }
 };
 
+/// Tensors of one dtype, or of float32 and halves.
+struct NormTable : TensorTable<1> {
+  DType dtypes[capacity];
+
+  using TensorTable::TensorTable;
+  void add(const Tensor& tensor) {
+    dtypes[tensors] = tensor.dtype();
+    TensorTable::add(tensor.elements(), {tensor.raw()});
+  }
+  /// body(a tensor's elements), which are of type T, or halves where that is float.
+  template <class T, class Body>
+  __device__ void with(int tensor, const Body& body) const {
+    const void* const elements = memory[0][tensor];
+    if constexpr (std::is_same_v<T, float>) {
+      if (dtypes[tensor] == DType::f16) return body(static_cast<const Half*>(elements));
+      if (dtypes[tensor] == DType::bf16) return body(static_cast<const BFloat16*>(elements));
+    }
+    body(static_cast<const T*>(elements));
+  }
+};
+
 /// A block a chunk of a tensor, which it reads once. Deterministic.
 template <class T>
-__global__ void __launch_bounds__(LinePlan::threads) sum_squares(double* sums, const __grid_constant__ TensorTable<1> table) {  // (chunks)
+__global__ void __launch_bounds__(LinePlan::threads) sum_squares(double* sums, const __grid_constant__ NormTable table) {  // (chunks)
   __shared__ Sum<double> shared[LinePlan::threads];
   const auto chunk = table.chunk(blockIdx.x);
   const Line line{0, 0, chunk.begin, chunk.end, static_cast<int>(threadIdx.x), LinePlan::threads};
-  const SumOf<Squares<T>> squares{{{static_cast<const T*>(table.memory[0][chunk.tensor])}}};
   Sum<double> own[1] = {Sum<double>::identity()};
-  read_lines(own, squares, line, Neighbours{});
+  table.with<T>(chunk.tensor,
+                [&]<class Stored>(const Stored* elements) { read_lines(own, SumOf<Squares<Stored>>{{{elements}}}, line, Neighbours{}); });
   const auto sum = merge_team(own[0], {1, LinePlan::threads}, shared);
   if (threadIdx.x == 0) sums[blockIdx.x] = sum.value();
 }
 
 /// One block, a warp a chunk, which it reads at once: the norm of few elements in one launch. Deterministic.
 template <class T>
-__global__ void __launch_bounds__(1024) norm_of_few(T* norm, const __grid_constant__ TensorTable<1> table) {
+__global__ void __launch_bounds__(1024) norm_of_few(T* norm, const __grid_constant__ NormTable table) {
   constexpr int lane_elements = warp_chunk / cuda::warp_size;
   __shared__ double shared[cuda::warp_size];
   const int lane = static_cast<int>(threadIdx.x) % cuda::warp_size;
@@ -58,15 +79,17 @@ __global__ void __launch_bounds__(1024) norm_of_few(T* norm, const __grid_consta
   for (std::int64_t number = threadIdx.x / cuda::warp_size; number < table.chunks; number += blockDim.x / cuda::warp_size) {
     const auto chunk = table.chunk(number);
     const std::int64_t first = chunk.begin + lane, left = chunk.end - first;
-    const T* const x = static_cast<const T*>(table.memory[0][chunk.tensor]) + first;
-    T elements[lane_elements];
+    table.with<T>(chunk.tensor, [&]<class Stored>(const Stored* of_tensor) {
+      const Stored* const x = of_tensor + first;
+      Stored elements[lane_elements];
 #pragma unroll
-    for (int i = 0; i < lane_elements; ++i) elements[i] = i * cuda::warp_size < left ? x[i * cuda::warp_size] : T{};
+      for (int i = 0; i < lane_elements; ++i) elements[i] = i * cuda::warp_size < left ? x[i * cuda::warp_size] : Stored{};
 #pragma unroll
-    for (int i = 0; i < lane_elements; ++i) {
-      const auto term = convert<double>(elements[i]);
-      sum += term * term;
-    }
+      for (int i = 0; i < lane_elements; ++i) {
+        const auto term = convert<double>(elements[i]);
+        sum += term * term;
+      }
+    });
   }
   sum = cuda::block_reduce(sum, shared);
   if (threadIdx.x == 0) *norm = convert<T>(std::sqrt(sum));
@@ -94,10 +117,10 @@ std::size_t norm_scratch(const InferContext& call) {
 /// False, with nothing done, if the tensors are too many or too large for one block.
 template <class T>
 bool run_few(const KernelContext& call) {
-  TensorTable<1> table(warp_chunk);
+  NormTable table(warp_chunk);
   for (const Tensor& tensor : call.inputs) {
     if (table.full()) return false;
-    table.add(tensor.elements(), {tensor.raw()});
+    table.add(tensor);
     if (table.chunks > few_chunks) return false;
   }
   cuda::launch(norm_of_few<T>, {dim3(1), dim3(1024)}, call.stream, call.outputs[0].data<T>(), table);
@@ -109,17 +132,17 @@ void norm_kernel(const KernelContext& call) {
     if (run_few<T>(call)) return;
     auto* const sums = reinterpret_cast<double*>(call.scratch.data());
     std::int64_t chunks = 0;
-    TensorTable<1> table(block_chunk);
+    NormTable table(block_chunk);
     const auto launch = [&] {
       if (table.chunks > 0) {
         const cuda::LaunchShape shape{dim3(static_cast<unsigned>(table.chunks)), dim3(LinePlan::threads)};
         cuda::launch(sum_squares<T>, shape, call.stream, sums + chunks, table);
       }
       chunks += table.chunks;
-      table = TensorTable<1>(block_chunk);
+      table = NormTable(block_chunk);
     };
     for (const Tensor& tensor : call.inputs) {
-      table.add(tensor.elements(), {tensor.raw()});
+      table.add(tensor);
       if (table.full()) launch();
     }
     launch();

@@ -13,12 +13,15 @@ void require_type(const InferContext& call, std::size_t input, const TensorType&
   call.require(call.inputs[input] == expected, call.op.inputs[input].name, " is ", call.inputs[input], ", expected ", expected);
 }
 
-/// Inputs 1 and from 5 on have the parameter's type; rate, step and gradient_scale are scalars.
+/// The gradient and inputs from 5 on have the parameter's type, but for a gradient in halves of a float32 parameter; rate, step and
+/// gradient_scale are scalars.
 std::vector<TensorType> infer_update(const InferContext& call) {
   require_type(call, 2, {DType::f64, {}});
   require_type(call, 3, {DType::i64, {}});
   require_type(call, 4, {call.inputs[0].dtype, {}});
-  require_type(call, 1, call.inputs[0]);
+  TensorType gradient = call.inputs[0];
+  if (gradient.dtype == DType::f32 && is_half(call.inputs[1].dtype)) gradient.dtype = call.inputs[1].dtype;
+  require_type(call, 1, gradient);
   for (std::size_t i = 5; i < call.inputs.size(); ++i) require_type(call, i, call.inputs[0]);
   return {};
 }
@@ -176,6 +179,7 @@ FRIT_OPERATORS(optimizer_ops) {
       .outputs = {},
       .infer = infer_sgd,
       .no_gradient = no_gradient_of_updates,
+      .any_precision = {1},
       .cpu = {sgd_kernel},
       .mutates = {0, 5},
       .samples = sgd_samples,
@@ -187,6 +191,7 @@ FRIT_OPERATORS(optimizer_ops) {
       .outputs = {},
       .infer = infer_adam,
       .no_gradient = no_gradient_of_updates,
+      .any_precision = {1},
       .cpu = {adam_kernel},
       .mutates = {0, 5, 6},
       .samples = adam_samples,

@@ -37,12 +37,12 @@ __device__ bool fits_vectors(const T* memory) {
 
 /// Elements of a chunk, which a block takes in two turns.
 template <class T>
-inline constexpr std::int64_t chunk_elements = std::int64_t{2} * elementwise::width_for<T> * cuda::default_threads;
+inline constexpr std::int64_t chunk_elements = std::int64_t{2} * elementwise::width_for<T>* cuda::default_threads;
 
 /// Of each tensor the table holds the variables, then the gradient. A block takes the chunks with a stride of the grid, of which a thread
 /// takes `width` neighbouring elements at a time; reads the gradient and the variables, and writes the variables. One thread of each block
 /// computes the update's scalars. A negative scale of the gradient ends it at once. Deterministic.
-template <class Update, class Options, class T, int count>
+template <class Update, class Options, class T, class Gradient, int count>
 __global__ void __launch_bounds__(cuda::default_threads)
     update_kernel(const __grid_constant__ TensorTable<count + 1> table, Options options, const double* rate, const std::int64_t* step,
                   const T* gradient_scale) {
@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(cuda::default_threads)
   const Update update = *reinterpret_cast<const Update*>(shared);
   for (std::int64_t number = blockIdx.x; number < table.chunks; number += gridDim.x) {
     const auto chunk = table.chunk(number);
-    const T* const gradient = static_cast<const T*>(table.memory[count][chunk.tensor]);
+    const auto* const gradient = static_cast<const Gradient*>(table.memory[count][chunk.tensor]);
     bool vector = fits_vectors<width>(gradient);
     Variables<T, count> variables;
 #pragma unroll
@@ -87,7 +87,7 @@ void for_each_table(std::span<const KernelContext> calls, const std::array<std::
   TensorTable<static_cast<int>(count)> table(chunk_elements<T>);
   for (std::size_t i = 0; i < calls.size(); ++i) {
     std::array<void*, count> memory;
-    for (std::size_t k = 0; k < count; ++k) memory[k] = calls[i].inputs[arrays[k]].template data<T>();
+    for (std::size_t k = 0; k < count; ++k) memory[k] = calls[i].inputs[arrays[k]].raw();
     table.add(calls[i].inputs[0].elements(), memory);
     bool more = i + 1 < calls.size() && !table.full();
     for (std::size_t k = shared; more && k < shared_end; ++k) more = calls[i].inputs[k].raw() == calls[i + 1].inputs[k].raw();
@@ -109,11 +109,20 @@ void run_cuda_updates(std::span<const KernelContext> calls) {
   std::array<std::size_t, count + 1> arrays{};
   for (std::size_t k = 1; k < count; ++k) arrays[k] = k + 4;
   arrays[count] = 1;
-  dispatch_floating_and_halves(calls[0].inputs[0].dtype(), [&]<class T>() {
+  const auto run = [&]<class T, class Gradient>() {
     for_each_table<T>(calls, arrays, 2, 5, [](const KernelContext& call, const TensorTable<count + 1>& table) {
-      cuda::launch(update_kernel<Update<Computed<T>>, Options, T, count>, shape_for(table.chunks, call), call.stream, table,
+      cuda::launch(update_kernel<Update<Computed<T>>, Options, T, Gradient, count>, shape_for(table.chunks, call), call.stream, table,
                    call.as<Options>(), call.inputs[2].data<double>(), call.inputs[3].data<std::int64_t>(), call.inputs[4].data<T>());
     });
+  };
+  dispatch_floating_and_halves(calls[0].inputs[0].dtype(), [&]<class T>() {
+    if constexpr (std::is_same_v<T, float>) {
+      dispatch_floating_and_halves(calls[0].inputs[1].dtype(), [&]<class Gradient>() {
+        if constexpr (!std::is_same_v<Gradient, double>) run.template operator()<float, Gradient>();
+      });
+    } else {
+      run.template operator()<T, T>();
+    }
   });
 }
 

@@ -45,6 +45,10 @@ void advance(Value step, Value gradient_scale);
 /// Fills a variable with zeros, unless `gradient_scale` is negative.
 void clear(Value variable, Value gradient_scale);
 
+struct GlobalNormAttributes {
+  std::optional<DType> dtype = {};  ///< of the norm, and of the tensors that are not halves; none: the first tensor's
+  void fields(FieldVisitor& v) { v.field("dtype", dtype); }
+};
 /// sqrt of the sum of squares of all elements of all tensors, a scalar of their dtype; computed in f64.
 Value global_norm(std::span<const Value> tensors);
 
