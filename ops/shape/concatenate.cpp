@@ -1,3 +1,5 @@
+#include "frit/ops/shape/concatenate.h"
+
 #include "frit/ops/operator/registry.h"
 #include "frit/ops/shape/shape_ops.h"
 
@@ -36,19 +38,11 @@ Values gradient(const GradientContext& call) {
   return results;
 }
 
-void kernel(const KernelContext& call) {
-  const std::int64_t axis = call.as<ConcatenateAttributes>().axis;
-  std::int64_t begin = 0;
-  for (const Tensor& input : call.inputs) {
-    const std::int64_t end = begin + input.dim(axis);
-    copy(call.outputs[0].slice(axis, begin, end), input);
-    begin = end;
-  }
-}
-
 std::vector<Sample> samples() {
   return {
       {.inputs = {Shape{3}, Shape{5}}},
+      {.inputs = std::vector<SampleInput>(150, Shape{2, 1, 2})},
+      {.inputs = {Shape{2, 16, 3, 20}, Shape{2, 8, 3, 20}, Shape{2, 24, 3, 20}}, .attributes = ConcatenateAttributes{1}},
       {.inputs = {Shape{2, 3}, Shape{2, 1}, Shape{2, 5}}, .attributes = ConcatenateAttributes{-1}},
       {.inputs = {Shape{2, 3, 2}, Shape{2, 0, 2}, Shape{2, 1, 2}}, .attributes = ConcatenateAttributes{1}},
       {.inputs = {Shape{2, 8, 3, 2}, Shape{2, 3, 3, 2}}, .attributes = ConcatenateAttributes{1}},
@@ -58,6 +52,21 @@ std::vector<Sample> samples() {
 }
 
 }  // namespace
+
+int concatenation_axis(const Attributes& attributes, int rank) {
+  return normalize_axis(attributes.as<ConcatenateAttributes>().axis, rank, "concatenate");
+}
+
+void concatenate_in_turn(const KernelContext& call) {
+  const int axis = concatenation_axis(call.attributes, call.outputs[0].rank());
+  std::int64_t begin = 0;
+  for (const Tensor& input : call.inputs) {
+    const std::int64_t end = begin + input.dim(axis);
+    copy(call.outputs[0].slice(axis, begin, end), input);
+    begin = end;
+  }
+}
+
 }  // namespace ops
 
 Value concatenate(std::span<const Value> parts, std::int64_t axis) {
@@ -75,8 +84,7 @@ FRIT_OPERATORS(concatenate) {
       .variadic = true,
       .infer = infer,
       .gradient = gradient,
-      .cpu = {.run = kernel, .strided = true, .halves = true},
-      .cuda = {.run = kernel, .strided = true, .halves = true, .any_layout_inputs = {0}, .any_layout_outputs = {0}},
+      .cpu = {.run = concatenate_in_turn, .strided = true, .halves = true},
       .dtypes = {std::begin(all_dtypes), std::end(all_dtypes)},
       .samples = samples,
   });
