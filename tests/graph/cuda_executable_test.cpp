@@ -47,8 +47,7 @@ TEST_F(CudaExecutable, PartsAreReadWhereTheyLie) {
   for (const DType dtype : {DType::f16, DType::f32}) {
     Graph graph;
     const Value whole = relu(max_pool2d(graph.input("x", {3, 12, 62, 58}, dtype), {.kernel_size = {2}}));
-    const Value sum = slice(whole, 1, 1, 9) * 2.0 + slice(whole, 1, 3, 11);
-    graph.output("y", avg_pool2d(sum, {.kernel_size = {1}}));
+    graph.output("y", slice(whole, 1, 1, 9) * 2.0 + slice(whole, 1, 3, 11));
     graph.output("z", concatenate({slice(whole, 1, 5, 9), slice(whole, 1, 0, 3)}, 1));
     const Tensor x = Tensor::empty({3, 12, 62, 58}, dtype);
     fill_normal(x, 0, 1, 1, 1);
