@@ -75,6 +75,8 @@ struct ResizeAxis {
   int from = 1, to = 1;
   double step = 1, offset = 0, cubic = -0.75;
   bool round_up = false, exclude_outside = false;
+
+  FRIT_HOST_DEVICE bool stays() const { return from == to && step == 1 && offset == 0; }
 };
 
 /// By depth, height and width; what an image lacks has size 1.
@@ -146,9 +148,16 @@ class ResizeTaps {
 template <ResizeMode mode, class C>
 class ResizeReaders {
  public:
+  static constexpr int kept = 16;  ///< weights that are not computed again
+
   FRIT_HOST_DEVICE ResizeReaders(const ResizeAxis& axis, int element) : axis_(axis), element_(element), begin_(0) {
     int end = axis.to;
-    if (axis.step != 0) bound(end);
+    if (axis.stays()) {
+      begin_ = element;
+      end = element + 1;
+    } else if (axis.step != 0) {
+      bound(end);
+    }
     while (begin_ < end && weight_at(begin_) == 0) ++begin_;
     while (begin_ < end && weight_at(end - 1) == 0) --end;
     count_ = end - begin_;
@@ -157,11 +166,10 @@ class ResizeReaders {
 
   FRIT_HOST_DEVICE int count() const { return count_; }
   FRIT_HOST_DEVICE int element(int k) const { return begin_ + k; }
-  FRIT_HOST_DEVICE C weight(int k) const { return k < kept ? weights_[k] : weight_at(begin_ + k); }
+  FRIT_HOST_DEVICE C weight(int k) const { return k < kept ? kept_weight(k) : weight_at(begin_ + k); }
+  FRIT_HOST_DEVICE C kept_weight(int k) const { return weights_[k]; }
 
  private:
-  static constexpr int kept = 16;
-
   /// Beyond those whose place is so near that they may read the element; those beyond an end read the outermost.
   FRIT_HOST_DEVICE void bound(int& end) {
     const bool nearest = mode == ResizeMode::nearest;
