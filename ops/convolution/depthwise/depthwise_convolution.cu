@@ -12,29 +12,33 @@ namespace {
 
 /// Of shared memory, and of that which the blocks of a multiprocessor share without loss.
 constexpr std::size_t most_bytes = 96 * 1024, usual_bytes = 24 * 1024;
-/// Channels that a thread takes at a time, where they come in such vectors.
-constexpr int vector = 4;
 
-/// Which kernel: the taps of a row that it takes at a time, 0 for any, and the stride.
+/// Which kernel: the channels that a thread takes at a time, the taps of a row, 0 for any, and the stride.
 struct Instance {
-  int taps, stride, length, width;
+  int width, taps = 0, stride = 1, length;
 
-  Instance(const DepthwiseAxis& axis, bool vectors) : taps(0), stride(1), width(vectors ? vector : 1) {
-    if (axis.has_runs() && vectors) {
-      const int most = axis.backward || axis.stride == 1 ? 7 : 5, all = axis.most_taps();
-      const int each = (all + (all + most - 1) / most - 1) / ((all + most - 1) / most);  // of equal parts
-      taps = all <= 3 ? 3 : each <= 5 ? 5 : 7;
+  Instance(const DepthwiseAxis& axis, int most_width) : width(most_width) {
+    if (axis.has_runs() && width > 1) {
+      taps = axis.most_taps() <= 3 ? 3 : 5;
       stride = axis.backward ? 1 : axis.stride;
+    } else if (width == 2) {
+      width = 1;
     }
-    dispatch([&]<int instance_taps, int instance_stride>() { length = run_length<instance_taps, instance_stride>; });
+    dispatch([&]<int, int instance_taps, int instance_stride>() { length = run_length<instance_taps, instance_stride>; });
   }
 
   template <class Body>
   void dispatch(const Body& body) const {
-    if (taps == 0) return body.template operator()<0, 1>();
-    if (stride == 2) return taps == 3 ? body.template operator()<3, 2>() : body.template operator()<5, 2>();
-    if (taps == 3) return body.template operator()<3, 1>();
-    return taps == 5 ? body.template operator()<5, 1>() : body.template operator()<7, 1>();
+    if (width == 1) return body.template operator()<1, 0, 1>();
+    if (taps == 0) return body.template operator()<4, 0, 1>();
+    width == 4 ? dispatch_runs<4>(body) : dispatch_runs<2>(body);
+  }
+
+ private:
+  template <int channels, class Body>
+  void dispatch_runs(const Body& body) const {
+    if (stride == 2) return taps == 3 ? body.template operator()<channels, 3, 2>() : body.template operator()<channels, 5, 2>();
+    return taps == 3 ? body.template operator()<channels, 3, 1>() : body.template operator()<channels, 5, 1>();
   }
 };
 
@@ -51,12 +55,15 @@ int even_part(int size, int most) {
 
 /// Of a block, each with a vector of channels: all if they are few, else whole sectors of memory.
 int lanes_of(int vectors, int width) {
-  constexpr int few = 24, usual = 16, sector = 4;
-  if (width == 1) return parts(vectors, parts(vectors, 2 * usual));
+  if (width == 1) return parts(vectors, parts(vectors, 32));
+  const int few = 96 / width, usual = 64 / width, sector = 16 / width;
   if (vectors <= few) return vectors;
   const int even = parts(parts(vectors, parts(vectors, usual)), sector) * sector;
   return parts(vectors, usual) * usual <= vectors + vectors / 8 ? usual : even;
 }
+
+/// Channels that lie in vectors of as many as a thread may take at a time.
+int vector_of(std::int64_t channels) { return channels % 4 == 0 ? 4 : channels % 2 == 0 ? 2 : 1; }
 
 /// Blocks of neighbouring rows and runs, so that the first-level cache gives what taps share.
 struct Launch : DepthwisePlan {
@@ -67,7 +74,7 @@ struct Launch : DepthwisePlan {
 
   Launch(const ConvolutionGeometry& g, bool backward, bool vectors)
       : DepthwisePlan{.axes = {{g, 0, backward}, {g, 1, backward}, {g, 2, backward}}},
-        instance(axes[2], vectors && g.groups % vector == 0) {
+        instance(axes[2], vectors ? vector_of(g.groups) : 1) {
     const DepthwiseAxis& axis = axes[2];
     const bool scattered = instance.taps == 0;
     channels = static_cast<int>(g.groups);
@@ -136,6 +143,8 @@ struct TileLaunch : DepthwiseTilePlan {
 
   TileLaunch(const ConvolutionGeometry& g, bool backward, std::size_t element_size, int run)
       : DepthwiseTilePlan{.channels = static_cast<int>(g.groups), .mirrored = backward}, length(run) {
+    copied_bytes = 16;
+    while (g.groups * static_cast<std::int64_t>(element_size) % copied_bytes != 0) copied_bytes /= 2;
     for (std::size_t axis = 0; axis < 2; ++axis) {
       taps[axis] = static_cast<int>(g.kernel[axis + 1]);
       source[axis] = static_cast<int>(backward ? g.output[axis + 1] : g.input[axis + 1]);
@@ -164,9 +173,9 @@ struct TileLaunch : DepthwiseTilePlan {
   double work() const { return static_cast<double>(tiles) * threads * (length + 4); }
 };
 
-/// Of a stride of 1 and few taps in two dimensions, where vectors of memory are vectors of channels.
+/// Of a stride of 1 and few taps in two dimensions, where channels are pairs.
 std::optional<TileLaunch> tiles_of(const ConvolutionGeometry& g, bool backward, std::size_t element_size) {
-  bool fits = g.kernel[0] == 1 && g.groups * static_cast<std::int64_t>(element_size) % 16 == 0;
+  bool fits = g.kernel[0] == 1 && g.groups % DepthwiseTilePlan::width == 0;
   for (std::size_t axis = 0; axis < 3; ++axis) {
     fits = fits && g.stride[axis] == 1 && g.dilation[axis] == 1 && g.padding[axis] < g.kernel[axis];
   }
@@ -267,8 +276,7 @@ void depthwise_convolution(const ConvolutionCall& call, CUstream_st* stream) {
         cuda::launch(kernel, shape, stream, result.data<Stored>(), source.data<Stored>(), o.weight.data<Stored>(),
                      data_or_null<Stored>(o.bias), data_or_null<Stored>(residual), static_cast<const DepthwisePlan&>(plan));
       };
-      if (plan.instance.width == 1) return start(depthwise_rows<Stored, 1, 0, 1>);
-      plan.instance.dispatch([&]<int taps, int stride>() { start(depthwise_rows<Stored, vector, taps, stride>); });
+      plan.instance.dispatch([&]<int width, int taps, int stride>() { start(depthwise_rows<Stored, width, taps, stride>); });
     }
   });
   if (!whole && call.finish) call.finish(o, stream);

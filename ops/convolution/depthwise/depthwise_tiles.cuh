@@ -12,7 +12,7 @@ struct DepthwiseTilePlan {
   static constexpr int most_threads = 512, channels_at_once = 32, width = 2, lanes = channels_at_once / width;
   static constexpr int most_steps = DepthwisePlan::most_steps;
 
-  int channels;
+  int channels, copied_bytes;            ///< 4, 8 or 16: vectors of memory that are vectors of channels
   int source[2], result[2], padding[2];  ///< rows and columns
   int taps[2];
   int runs, rows, pitch;  ///< of a tile; pixels of a staged row, an odd number: the threads of two rows meet no bank twice
@@ -50,23 +50,24 @@ __device__ void stage_weights(float* staged, const Stored* weight /* (C, taps) *
   }
 }
 
-/// The source around the tile that begins at (y, x), and zeros beyond the source: begins to copy.
-template <class Stored>
+/// The source around the tile that begins at (y, x), and zeros beyond the source: begins to copy, so many bytes at a time.
+template <int bytes, class Stored>
 __device__ void stage_tile(Stored* pixels, const Stored* source, const DepthwiseTilePlan& plan, std::uint32_t sample, int y, int x,
                            int first_channel, int thread, int threads) {
   constexpr int channels_at_once = DepthwiseTilePlan::channels_at_once;
-  constexpr int chunk = cuda::vector_width<Stored>, chunks = channels_at_once / chunk;
+  constexpr int chunk = bytes / static_cast<int>(sizeof(Stored)), chunks = channels_at_once / chunk;
   const int channel = first_channel + thread % chunks * chunk;
   const Stored* const from = source + std::int64_t{sample} * plan.source[0] * plan.source[1] * plan.channels + channel;
-  const std::uint32_t to = cuda::shared_address(pixels) + thread % chunks * 16;
+  const std::uint32_t to = cuda::shared_address(pixels) + thread % chunks * bytes;
   for (int pixel = thread / chunks; pixel < plan.pixels(); pixel += threads / chunks) {
     const std::uint32_t row = plan.pitches.quotient(static_cast<std::uint32_t>(pixel));
     const int in_y = y - plan.padding[0] + static_cast<int>(row);
     const int in_x = x - plan.padding[1] + static_cast<int>(plan.pitches.remainder(static_cast<std::uint32_t>(pixel), row));
-    const bool inside = in_y >= 0 && in_y < plan.source[0] && in_x >= 0 && in_x < plan.source[1] && channel < plan.channels;
+    const auto lies = [](int place, int size) { return static_cast<unsigned>(place) < static_cast<unsigned>(size); };
+    const bool inside = lies(in_y, plan.source[0]) && lies(in_x, plan.source[1]) && channel < plan.channels;
     const std::int64_t place = inside ? std::int64_t{in_y * plan.source[1] + in_x} * plan.channels : 0;
-    cuda::copy_bytes_or_zeros<16>(to + pixel * (channels_at_once * static_cast<int>(sizeof(Stored))), inside ? from + place : source,
-                                  inside);
+    cuda::copy_bytes_or_zeros<bytes>(to + pixel * (channels_at_once * static_cast<int>(sizeof(Stored))), inside ? from + place : source,
+                                     inside);
   }
 }
 
@@ -87,7 +88,12 @@ __global__ void __launch_bounds__(DepthwiseTilePlan::most_threads, 2)
   const std::uint32_t tile_row = plan.tiles_across.quotient(blockIdx.x), sample = plan.tiles_down.quotient(tile_row);
   const int y = static_cast<int>(plan.tiles_down.remainder(tile_row, sample)) * plan.rows;
   const int x = static_cast<int>(plan.tiles_across.remainder(blockIdx.x, tile_row)) * plan.runs * length;
-  stage_tile(pixels, source, plan, sample, y, x, first_channel, thread, threads);
+  const auto stage = [&]<int bytes>() { stage_tile<bytes>(pixels, source, plan, sample, y, x, first_channel, thread, threads); };
+  if (plan.copied_bytes == 16) {
+    stage.template operator()<16>();
+  } else {
+    plan.copied_bytes == 8 ? stage.template operator()<8>() : stage.template operator()<4>();
+  }
   stage_weights<taps>(weights, weight, plan, first_channel, thread, threads);
   const int pair = thread / (2 * lanes), row_pair = pair / plan.runs * 2, run = pair % plan.runs;
   const int row = row_pair + thread / lanes % 2, channel = thread % lanes * width, position = x + run * length;

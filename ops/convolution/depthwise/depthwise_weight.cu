@@ -9,9 +9,7 @@
 namespace frit::ops {
 namespace {
 
-constexpr int threads = 256, block_lanes = 16;
-/// Channels that a thread takes at a time, where they come in such vectors.
-constexpr int vector = 4;
+constexpr int threads = 256;
 
 int parts(std::int64_t count, std::int64_t size) { return static_cast<int>((count + size - 1) / size); }
 
@@ -136,14 +134,16 @@ struct Launch : WeightPlan {
     const ConvolutionGeometry& g = call.geometry;
     const DepthwiseAxis& axis = axes[2];
     channels = static_cast<int>(g.groups);
-    width = vectors && channels % vector == 0 ? vector : 1;
+    width = !vectors || channels % 2 != 0 ? 1 : channels % 4 == 0 ? 4 : 2;
     taps = 1;
-    if (width == vector && axis.dilation == 1 && axis.stride <= 2 && axis.taps > 1) {
-      const int most = axis.stride == 1 ? 7 : 5, each = parts(axis.taps, parts(axis.taps, most));  // of equal parts
+    if (width > 1 && axis.dilation == 1 && axis.stride <= 2 && axis.taps > 1) {
+      const int most = axis.stride == 1 && width == 4 ? 7 : 5, each = parts(axis.taps, parts(axis.taps, most));  // of equal parts
       taps = each <= 3 ? 3 : each <= 5 ? 5 : 7;
       stride = axis.stride;
+    } else if (width == 2) {
+      width = 1;
     }
-    const int all_lanes = parts(channels, width), block = parts(all_lanes, parts(all_lanes, width == 1 ? 32 : block_lanes));
+    const int all_lanes = parts(channels, width), block = parts(all_lanes, parts(all_lanes, width == 4 ? 16 : 32));
     block_channels = block * width;
     channel_blocks = parts(all_lanes, block);
     chunks = parts(axis.taps, taps);
@@ -158,13 +158,19 @@ struct Launch : WeightPlan {
   template <class Body>
   void dispatch(const Body& body) const {
     if (width == 1) return body.template operator()<1, 1, 1>();
-    if (taps == 1) return body.template operator()<vector, 1, 1>();
-    if (stride == 2) return taps == 3 ? body.template operator()<vector, 3, 2>() : body.template operator()<vector, 5, 2>();
-    if (taps == 3) return body.template operator()<vector, 3, 1>();
-    return taps == 5 ? body.template operator()<vector, 5, 1>() : body.template operator()<vector, 7, 1>();
+    if (taps == 1) return body.template operator()<4, 1, 1>();
+    if (taps == 7) return body.template operator()<4, 7, 1>();
+    width == 4 ? dispatch_taps<4>(body) : dispatch_taps<2>(body);
   }
 
  private:
+  template <int channels_at_once, class Body>
+  void dispatch_taps(const Body& body) const {
+    if (stride == 2)
+      return taps == 3 ? body.template operator()<channels_at_once, 3, 2>() : body.template operator()<channels_at_once, 5, 2>();
+    return taps == 3 ? body.template operator()<channels_at_once, 3, 1>() : body.template operator()<channels_at_once, 5, 1>();
+  }
+
   /// Two rounds of two blocks a multiprocessor; more where a thread would add up so much that a float loses digits.
   void share_out(const ConvolutionGeometry& g, int block, int multiprocessors) {
     constexpr std::int64_t most_products = 1 << 13;
