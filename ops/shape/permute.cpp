@@ -1,14 +1,10 @@
 #include "frit/ops/operator/registry.h"
+#include "frit/ops/shape/shape_attributes.h"
 #include "frit/ops/shape/shape_ops.h"
 
 namespace frit {
 namespace ops {
 namespace {
-
-struct PermuteAttributes {
-  Dims axes;  ///< output axis i is input axis axes[i]
-  void fields(FieldVisitor& v) { v.field("axes", axes); }
-};
 
 Dims normalized(const Dims& axes, int rank) {
   Dims result;

@@ -35,6 +35,11 @@ struct ReshapeAttributes {
   void fields(FieldVisitor& v) { v.field("shape", shape); }
 };
 
+struct PermuteAttributes {
+  Dims axes;  ///< output axis i is input axis axes[i]
+  void fields(FieldVisitor& v) { v.field("axes", axes); }
+};
+
 struct PadAttributes {
   Dims before, after;  ///< elements added at each axis's ends
   double value = 0;
