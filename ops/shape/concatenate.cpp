@@ -46,6 +46,7 @@ std::vector<Sample> samples() {
       {.inputs = {Shape{2, 3}, Shape{2, 1}, Shape{2, 5}}, .attributes = ConcatenateAttributes{-1}},
       {.inputs = {Shape{2, 3, 2}, Shape{2, 0, 2}, Shape{2, 1, 2}}, .attributes = ConcatenateAttributes{1}},
       {.inputs = {Shape{2, 8, 3, 2}, Shape{2, 3, 3, 2}}, .attributes = ConcatenateAttributes{1}},
+      {.inputs = {Shape{2, 58, 2, 3}, Shape{2, 6, 2, 3}, Shape{2, 21, 2, 3}}, .attributes = ConcatenateAttributes{1}},
       {.inputs = {Shape{1, 7}}},
       {.inputs = {Shape{0, 2}, Shape{0, 3}}, .attributes = ConcatenateAttributes{1}},
   };

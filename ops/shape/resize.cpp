@@ -251,6 +251,11 @@ std::vector<Sample> samples(bool backward) {
   add(2, 8, attributes_of({4, 3}, {8, 6}, "nearest"));
   add(2, 8, attributes_of({4, 3}, {8, 6}, "linear"));
   add(1, 12, attributes_of({5, 4}, {7, 4}, "linear", /*align_corners=*/true));
+  add(1, 21, attributes_of({4, 3}, {8, 8}, "linear"));
+  add(1, 6, attributes_of({2, 5}, {37, 3}, "linear"));
+  add(1, 3, attributes_of({3, 2}, {7, 20}, "nearest"));
+  add(1, 58, attributes_of({2, 2}, {3, 4}, "linear"));
+  add(1, 116, attributes_of({1, 2}, {2, 3}, "nearest"));
   add(1, 3, attributes_of({3, 4}, {7, 5}, "cubic"));
   add(2, 4, attributes_of({6, 7}, {4, 3}, "cubic", /*align_corners=*/true));
   add(1, 2, attributes_of({1, 2}, {19, 1}, "linear"));

@@ -277,7 +277,7 @@ void launch_gradient(const KernelContext& call, const ResizedImages& images) {
   const ResizeAxes& axes = images.axes;
   const int vectors = images.channels / width;
   const std::int64_t all_places = images.samples * axes.depth.from * axes.height.from * axes.width.from;
-  const std::int64_t turns = std::clamp<std::int64_t>(all_places * vectors / enough_threads(call), 1, vectors);
+  const std::int64_t turns = std::clamp<std::int64_t>(2 * all_places * vectors / enough_threads(call), 1, vectors);
   const std::int64_t lanes = (vectors + turns - 1) / turns, count = all_places * lanes;
   const ResizedPlaces places{cuda::Divisor(axes.depth.from),
                              cuda::Divisor(axes.height.from),

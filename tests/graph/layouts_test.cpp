@@ -4,6 +4,7 @@
 
 #include "frit/graph/executable.h"
 #include "frit/graph/minimum_cut.h"
+#include "frit/graph/pipeline.h"
 #include "frit/ops/operator/registry.h"
 #include "frit/ops/shape/shape_ops.h"
 
@@ -192,6 +193,13 @@ TEST_F(Layouts, ImagesOfOnePixelHaveOneLayout) {
   const Value pixels = graph.input("pixels", {2, 3, 1, 1});
   graph.output("y", emit("convolution", {pixels}));
   EXPECT_EQ(plan(graph), Lines({"convolution"}));
+}
+
+TEST_F(Layouts, APermutationOfChannelsMovesNothingElse) {
+  const Value y = emit("convolution", {graph.input("image", {2, 6, 8, 8})});
+  const Value shuffled = reshape(transpose(reshape(y, Shape{2, 2, 3, 8, 8}), 1, 2), y.shape());
+  graph.output("z", emit("convolution", {shuffled}));
+  EXPECT_EQ(plan(graph::fuse(graph)), Lines({"convolution last", "permute_channels last", "convolution last"}));
 }
 
 TEST_F(Layouts, AreFoundForEveryOperator) {

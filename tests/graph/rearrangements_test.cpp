@@ -12,6 +12,7 @@
 #include "frit/ops/elementwise/arithmetic.h"
 #include "frit/ops/elementwise/unary.h"
 #include "frit/ops/reduction/reduction.h"
+#include "frit/ops/shape/shape_ops.h"
 #include "ops/operator_checks.h"
 
 namespace frit {
@@ -65,6 +66,44 @@ TEST(Rearrangements, TakeInWhatIsBeforeAndAfterThem) {
     const auto expected = results_of(graph), found = results_of(clean);
     for (const auto& [name, tensor] : expected) EXPECT_TRUE(near(found.at(name), tensor, 1e-5, largest_finite(tensor))) << name;
   }
+}
+
+/// Channels in groups, that become groups of what was in one place of each.
+Value shuffled(Value x, std::int64_t groups) {
+  const std::int64_t height = x.dim(2), width = x.dim(3);
+  return reshape(transpose(reshape(x, Shape{x.dim(0), groups, -1, height, width}), 1, 2), x.shape());
+}
+
+TEST(Rearrangements, OfChannelsAreOneOperatorInEitherDirection) {
+  Graph graph;
+  const Value x = graph.input("x", {2, 58, 3, 4});
+  graph.output("y", shuffled(x, 2) * 3.0);
+  graph.output("dx", gradient(sum(square(shuffled(x, 2) * graph.input("factor", {2, 58, 3, 4}))), Values{x})[0]);
+  Graph fused = graph::apply(graph::forward_pipeline(), [] {
+    Graph forward;
+    const Value input = forward.input("x", {2, 58, 3, 4}), factor = forward.input("factor", {2, 58, 3, 4});
+    forward.output("y", shuffled(input, 2) * 3.0);
+    forward.output("loss", sum(square(shuffled(input, 2) * factor)));
+    return forward;
+  }());
+  const Value input = fused.value(fused.find(NodeKind::input, "x")->outputs[0]);
+  fused.output("dx", gradient(fused.output_value("loss"), Values{input})[0]);
+  const std::string text = graph::to_text(fused);
+  EXPECT_NE(text.find("permute_channels"), std::string::npos) << text;
+  EXPECT_EQ(text.find("reshape"), std::string::npos) << text;
+  EXPECT_EQ(text.find("permute("), std::string::npos) << text;
+  const auto expected = results_of(graph), found = results_of(fused);
+  for (const char* name : {"y", "dx"}) EXPECT_TRUE(same(found.at(name), expected.at(name))) << name;
+}
+
+/// A part of what lies next to the channels, or of the batch, is no matter of theirs.
+TEST(Rearrangements, OfOtherAxesStayAsTheyAre) {
+  Graph graph;
+  const Value x = graph.input("x", {4, 6, 4, 6});
+  graph.output("space", reshape(transpose(reshape(x, Shape{4, 6, 2, 2, 6}), 2, 3), x.shape()));
+  graph.output("batch", reshape(transpose(reshape(x, Shape{2, 2, 6, 4, 6}), 0, 1), x.shape()));
+  graph.output("mixed", reshape(transpose(reshape(x, Shape{4, 6, 1, 4, 6}), 1, 3), x.shape()));
+  EXPECT_EQ(graph::to_text(graph::fuse(graph)), graph::to_text(graph));
 }
 
 }  // namespace

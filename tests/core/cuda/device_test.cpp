@@ -76,6 +76,32 @@ TEST_F(CudaDevice, TurnsImagesOfAnySizes) {
   }
 }
 
+/// As a permutation of channels does, and parts of them.
+TEST_F(CudaDevice, CopiesFewNeighboursOfManyRows) {
+  const auto expect_same = [](const Tensor& source, const auto& view) {
+    const Tensor expected = view(source).contiguous(), there = view(source.to(gpu));
+    EXPECT_EQ(there.contiguous().template to_vector<double>(), expected.template to_vector<double>()) << source.shape() << source.dtype();
+    Shape wide = expected.shape();
+    wide[wide.rank() - 1] += 6;
+    const Tensor part = Tensor::zeros(wide, source.dtype(), gpu).slice(-1, 2, wide[wide.rank() - 1] - 4);
+    copy(part, there);
+    EXPECT_EQ(part.to_vector<double>(), expected.template to_vector<double>()) << source.shape() << source.dtype();
+  };
+  for (const std::int64_t rows : {1, 2, 7, 1000}) {
+    for (const std::int64_t size : {1, 3, 8, 29, 58, 600}) {
+      for (const DType dtype : {DType::u8, DType::f16, DType::f32, DType::f64}) {
+        Tensor source = Tensor::empty({rows, 2, size});
+        fill_normal(source, 3, 1, 1, 1);
+        source = source.to(dtype);
+        expect_same(source, [](const Tensor& x) { return x.permute({0, 2, 1}); });
+        expect_same(source, [](const Tensor& x) { return x.slice(1, 1, 2); });
+        expect_same(source, [](const Tensor& x) { return x.slice(2, 0, x.dim(2), 2); });
+        expect_same(source.reshape({rows * 2 * size}), [](const Tensor& x) { return x.slice(0, 1, x.dim(0), 3); });
+      }
+    }
+  }
+}
+
 TEST_F(CudaDevice, FillsAndReadsNumbers) {
   const Tensor tensor = Tensor::full({5, 7}, 2.5, DType::f16, gpu);
   EXPECT_EQ(tensor.to_vector<double>(), std::vector<double>(35, 2.5));

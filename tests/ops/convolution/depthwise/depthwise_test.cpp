@@ -42,7 +42,18 @@ const Call calls[] = {
     {{2, 36, 20, 33}, {7, 3}, {.padding = {3, 0}}},  // two kinds of padding
     {{1, 8, 40, 5}, {2, 7}, {.padding = {1, 6}}},    // more padding than the image needs
     {{2, 24, 13, 15}, {3, 3}, {.stride = {2}, .padding = {1}}},
-    {{1, 132, 17, 16}, {5, 5}, {.stride = {2}, .padding = {2}}},                       // channels that are no multiple of a block's
+    {{1, 132, 17, 16}, {5, 5}, {.stride = {2}, .padding = {2}}},  // channels that are no multiple of a block's
+    {{2, 58, 14, 15}, {3, 3}, {.padding = {1}}},                  // pairs of channels
+    {{1, 6, 17, 30}, {5, 5}, {.padding = {2}}},
+    {{1, 116, 9, 12}, {7, 7}, {.padding = {3}}},  // in halves four of them at a time
+    {{1, 58, 15, 14}, {3, 3}, {.stride = {2}, .padding = {1}}},
+    {{2, 6, 13, 12}, {5, 5}, {.stride = {2}, .padding = {2}}},
+    {{1, 10, 12, 11}, {7, 7}, {.padding = {6}, .dilation = {2}}},  // more taps than a thread has of two channels
+    {{1, 4, 12, 11}, {7, 7}, {.padding = {6}, .dilation = {2}}},
+    {{1, 6, 9, 8}, {3, 3}, {.stride = {3}, .padding = {1}}},
+    {{1, 6, 5, 7, 9}, {3, 3, 3}, {.padding = {1}}},
+    {{1, 21, 9, 11}, {3, 3}, {.padding = {1}}},
+    {{1, 3, 9, 11}, {3, 3}, {.stride = {2}, .padding = {1}}},
     {{1, 7, 9, 12}, {7, 7}, {.stride = {2}, .padding = {3}}},                          // nor of a vector
     {{1, 16, 13, 18}, {3, 4}, {.padding = {2, 6}, .dilation = {2, 3}}},                // even, with places between the taps
     {{1, 8, 13, 16}, {3, 2}, {.stride = {2, 3}, .padding = {2, 1}, .dilation = {2}}},  // taps of a stride that are no neighbours
