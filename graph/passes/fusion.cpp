@@ -1,10 +1,13 @@
 #include <algorithm>
+#include <cmath>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
 
 #include "frit/graph/pipeline.h"
 #include "frit/graph/rewriter.h"
+#include "frit/ops/operator/spelling.h"
 
 // A fused operator's decomposition is its pattern. It is traced into a small graph and laid over the user's graph from the root upwards:
 // first by operator alone, to collect the attributes, from which the operator's `fuse` rule makes its own; then once more, traced with
@@ -15,10 +18,10 @@ namespace {
 
 struct Pattern {
   const ops::Operator* op = nullptr;
-  Graph graph;
+  const ops::Spelling* spelling = nullptr;  // none: the operator's decomposition
+  Graph graph = {};
   int root = -1;  // value id
   std::size_t operations = 0;
-  std::vector<int> commutative = {};  // first outputs of the nodes whose operands may stand in either order
 };
 
 /// Of the pattern's operations, in the order in which they were emitted.
@@ -28,19 +31,22 @@ std::vector<ops::Attributes> attributes_of(const Graph& graph) {
   return attributes;
 }
 
-Pattern trace(const ops::Operator& op, std::span<const TensorType> types, const ops::Attributes& attributes) {
-  Pattern pattern;
-  pattern.op = &op;
+Pattern trace(const ops::Operator& op, const ops::Spelling* spelling, std::span<const TensorType> types,
+              const ops::Attributes& attributes) {
+  Pattern pattern{&op, spelling};
   Values inputs;
   for (std::size_t i = 0; i < types.size(); ++i) inputs.push_back(pattern.graph.input(concat(i), types[i].shape, types[i].dtype));
-  const Values outputs = op.decompose(pattern.graph, inputs, attributes);
+  const Values outputs = (spelling == nullptr ? op.decompose : spelling->rule)(pattern.graph, inputs, attributes);
   FRIT_CHECK(outputs.size() == 1);
   pattern.root = outputs[0].id();
-  for (const Node* node : pattern.graph.all(NodeKind::operation)) {
-    ++pattern.operations;
-    if (node->op->commutative) pattern.commutative.push_back(node->outputs[0]);
-  }
+  pattern.operations = pattern.graph.all(NodeKind::operation).size();
   return pattern;
+}
+
+std::vector<TensorType> types_of(const ops::Sample& sample) {
+  std::vector<TensorType> types;
+  for (const ops::SampleInput& input : sample.inputs) types.push_back({input.floating ? DType::f32 : input.dtype, input.shape});
+  return types;
 }
 
 /// The patterns of all fused operators, the longest first. An operator has another for samples with another number of inputs, and for those
@@ -55,9 +61,8 @@ std::vector<Pattern> all_patterns(bool elementwise_alone = false) {
     for (const ops::Sample& sample : op->samples()) {
       const std::pair kind(sample.inputs.size(), sample.inputs[0].shape.rank());
       if (kinds.contains(kind)) continue;
-      std::vector<TensorType> types;
-      for (const ops::SampleInput& input : sample.inputs) types.push_back({input.floating ? DType::f32 : input.dtype, input.shape});
-      Pattern pattern = trace(*op, types, sample.attributes);
+      const std::vector<TensorType> types = types_of(sample);
+      Pattern pattern = trace(*op, nullptr, types, sample.attributes);
       // Not so of operators that stand for several calls: their rules look at sizes, and a sample's are small.
       if ((op->elementwise || op->pointwise) && !op->fuse(attributes_of(pattern.graph), types)) continue;
       kinds.insert(kind);
@@ -65,6 +70,11 @@ std::vector<Pattern> all_patterns(bool elementwise_alone = false) {
       for (const Node* node : pattern.graph.all(NodeKind::operation)) sequence.push_back(node->op);
       if (seen.emplace(sample.inputs.size(), std::move(sequence)).second) patterns.push_back(std::move(pattern));
     }
+  }
+  for (const ops::Spelling& spelling : ops::spellings()) {
+    const ops::Operator& op = ops::registry().find(spelling.op);
+    if (elementwise_alone && !op.elementwise) continue;
+    patterns.push_back(trace(op, &spelling, types_of(op.samples().at(0)), spelling.attributes));
   }
   std::stable_sort(patterns.begin(), patterns.end(), [](const Pattern& a, const Pattern& b) { return a.operations > b.operations; });
   return patterns;
@@ -76,57 +86,81 @@ struct Obstacle {
   std::string reason = {};
 };
 
-/// Lays a pattern over a graph, with the operands of the pattern's commutative nodes in a given order: bit i of `swaps` swaps those of node
-/// i.
+using MatchedValues = std::map<int, int>;  // value id of the pattern -> of the graph
+
+/// Lays a pattern over a graph.
 class Matcher {
  public:
   enum class Mode { operators_only, exact };
+  using Accept = std::function<bool(const MatchedValues&)>;
 
-  Matcher(const Pattern& pattern, const Graph& graph, Mode mode, unsigned swaps)
-      : pattern_(pattern), graph_(graph), mode_(mode), swaps_(swaps) {}
+  Matcher(const Pattern& pattern, const Graph& graph, Mode mode) : pattern_(pattern), graph_(graph), mode_(mode) {}
 
-  bool match_root(int value) { return match(pattern_.root, value); }
-  /// Pattern value id -> graph value id, of everything that was matched.
-  const std::map<int, int>& values() const { return values_; }
-  /// What did not match.
+  /// Whether it fits in an order of operands in which what is matched is accepted.
+  bool match_root(int value, const Accept& accept) { return match({{pattern_.root, value}}, accept); }
+
+  // Where it does not: of the order in which most operations fitted, what came next, and the indices of these.
   const Obstacle& obstacle() const { return obstacle_; }
-  /// Indices of the graph's operations that did.
-  std::vector<int> matched_nodes() const { return {nodes_.begin(), nodes_.end()}; }
+  const std::vector<int>& matched_nodes() const { return furthest_; }
 
  private:
+  struct Pair {
+    int wanted, value;
+  };
+
   template <class... Parts>
   bool differs(int value, const Parts&... parts) {
-    obstacle_ = {graph_.producer_index(value), concat(parts...)};
+    std::vector<int> nodes = nodes_of(values_);
+    if (nodes.size() > furthest_.size() || obstacle_.reason.empty()) {
+      furthest_ = std::move(nodes);
+      obstacle_ = {graph_.producer_index(value), concat(parts...)};
+    }
     return false;
   }
 
-  bool match(int pattern_value, int value) {
-    const auto known = values_.find(pattern_value);
-    if (known != values_.end()) return known->second == value || differs(value, "expected %", known->second, " a second time");
-    const Node& wanted = pattern_.graph.producer(pattern_value);
+  std::vector<int> nodes_of(const MatchedValues& values) const {
+    std::set<int> nodes;
+    for (const auto& [wanted, value] : values) {
+      if (pattern_.graph.producer(wanted).kind == NodeKind::operation) nodes.insert(graph_.producer_index(value));
+    }
+    return {nodes.begin(), nodes.end()};
+  }
+
+  /// Fits the last pair, what it leads to, and those before it.
+  bool match(std::vector<Pair> pairs, const Accept& accept) {
+    if (pairs.empty()) return accept(values_);
+    const auto [wanted, value] = pairs.back();
+    pairs.pop_back();
+    const auto known = values_.find(wanted);
+    if (known != values_.end()) {
+      return known->second == value ? match(std::move(pairs), accept) : differs(value, "expected %", known->second, " a second time");
+    }
+    if (!fits(wanted, value)) return false;
+    values_[wanted] = value;
+    const Node& node = pattern_.graph.producer(wanted);
+    const std::vector<int>& inputs = graph_.producer(value).inputs;
+    const bool either_order = node.kind == NodeKind::operation && node.op->commutative;
+    for (const bool swapped : {false, true}) {
+      if (swapped && !either_order) break;
+      std::vector<Pair> more = pairs;
+      for (std::size_t i = node.inputs.size(); i-- > 0;) more.push_back({node.inputs[i], inputs[swapped && i < 2 ? 1 - i : i]});
+      if (match(std::move(more), accept)) return true;
+    }
+    values_.erase(wanted);
+    return false;
+  }
+
+  /// As far as can be said without what they are computed from.
+  bool fits(int wanted_value, int value) {
+    const Node& wanted = pattern_.graph.producer(wanted_value);
     const Node& node = graph_.producer(value);
     if (wanted.kind == NodeKind::constant) {
       if (node.kind != NodeKind::constant) return differs(value, "expected a constant");
       if (mode_ == Mode::exact && !equal(wanted.constant, node.constant)) return differs(value, "expected the constant ", wanted.constant);
     } else if (wanted.kind == NodeKind::operation) {
-      if (!match_operation(wanted, node, value)) return false;
-      if (pattern_.graph.output_index(pattern_value) != graph_.output_index(value))
-        return differs(value, "expected another of its outputs");
-    }
-    values_[pattern_value] = value;
-    return true;
-  }
-
-  bool match_operation(const Node& wanted, const Node& node, int value) {
-    if (node.op != wanted.op || node.inputs.size() != wanted.inputs.size()) return differs(value, "expected ", wanted.op->name);
-    if (mode_ == Mode::exact && !same_call(wanted, node)) {
-      return differs(value, "expected attributes {", wanted.attributes.text(), '}');
-    }
-    nodes_.insert(graph_.producer_index(value));
-    std::vector<int> inputs = node.inputs;
-    if (swapped(wanted)) std::swap(inputs[0], inputs[1]);
-    for (std::size_t i = 0; i < inputs.size(); ++i) {
-      if (!match(wanted.inputs[i], inputs[i])) return false;
+      if (node.op != wanted.op || node.inputs.size() != wanted.inputs.size()) return differs(value, "expected ", wanted.op->name);
+      if (mode_ == Mode::exact && !same_call(wanted, node)) return differs(value, "expected attributes {", wanted.attributes.text(), '}');
+      if (pattern_.graph.output_index(wanted_value) != graph_.output_index(value)) return differs(value, "expected another of its outputs");
     }
     return true;
   }
@@ -137,21 +171,20 @@ class Matcher {
     return node.attributes == wanted.attributes;
   }
 
-  bool swapped(const Node& wanted) const {
-    const auto place = std::find(pattern_.commutative.begin(), pattern_.commutative.end(), wanted.outputs[0]);
-    return place != pattern_.commutative.end() && ((swaps_ >> (place - pattern_.commutative.begin())) & 1u) != 0;
-  }
-
+  /// But for a last place or two of float32 and float64: programs and files compute their constants in many ways.
   static bool equal(const Tensor& a, const Tensor& b) {
-    return a.dtype() == b.dtype() && a.shape() == b.shape() && a.to_vector<double>() == b.to_vector<double>();
+    if (a.dtype() != b.dtype() || a.shape() != b.shape()) return false;
+    const double tolerance = a.dtype() == DType::f32 ? 0x1p-22 : a.dtype() == DType::f64 ? 0x1p-51 : 0;
+    const std::vector<double> x = a.to_vector<double>(), y = b.to_vector<double>();
+    return std::equal(x.begin(), x.end(), y.begin(),
+                      [&](double one, double other) { return one == other || std::abs(one - other) <= tolerance * std::abs(other); });
   }
 
   const Pattern& pattern_;
   const Graph& graph_;
   Mode mode_;
-  unsigned swaps_;
-  std::map<int, int> values_;
-  std::set<int> nodes_;
+  MatchedValues values_;
+  std::vector<int> furthest_;
   Obstacle obstacle_;
 };
 
@@ -165,7 +198,7 @@ struct Match {
 };
 
 /// Nothing but the matched nodes reads what lies inside the match.
-std::optional<Obstacle> read_from_outside(const Pattern& pattern, const std::map<int, int>& values, const Graph& graph,
+std::optional<Obstacle> read_from_outside(const Pattern& pattern, const MatchedValues& values, const Graph& graph,
                                           const std::vector<int>& uses) {
   std::map<int, int> inner_uses;
   for (const Node& node : pattern.graph.nodes()) {
@@ -185,27 +218,25 @@ std::optional<Obstacle> read_from_outside(const Pattern& pattern, const std::map
   return std::nullopt;
 }
 
-Match match_with(const Pattern& pattern, const Graph& graph, int root, const std::vector<int>& uses, unsigned swaps) {
-  Matcher shape(pattern, graph, Matcher::Mode::operators_only, swaps);
-  const bool fits = shape.match_root(root);
-  Match match{pattern.op, {}, {}, shape.matched_nodes()};
-  match.obstacle = fits ? read_from_outside(pattern, shape.values(), graph, uses) : shape.obstacle();
-  if (match.obstacle) return match;
+/// What the operators alone have matched, checked with the attributes that follow from it.
+Match checked(const Pattern& pattern, const Graph& graph, int root, const std::vector<int>& uses, const MatchedValues& values) {
+  Match match{pattern.op, {}, {}, {}, read_from_outside(pattern, values, graph, uses)};
   std::vector<ops::Attributes> matched;
   std::vector<TensorType> types;
   for (const Node& node : pattern.graph.nodes()) {
-    const auto place = shape.values().find(node.outputs.at(0));
-    if (place == shape.values().end()) {
-      match.obstacle = {-1, "part of the decomposition is not needed here"};
-      return match;
+    const auto place = values.find(node.outputs.at(0));
+    if (place == values.end()) {
+      if (!match.obstacle) match.obstacle = {-1, "part of the decomposition is not needed here"};
+      continue;
     }
     if (node.kind == NodeKind::operation) matched.push_back(graph.producer(place->second).attributes);
-    if (node.kind == NodeKind::input) {
-      match.inputs.push_back(place->second);
-      types.push_back(graph.type(place->second));
-    }
+    if (node.kind == NodeKind::operation) match.nodes.push_back(graph.producer_index(place->second));
+    if (node.kind == NodeKind::input) match.inputs.push_back(place->second);
+    if (node.kind == NodeKind::input) types.push_back(graph.type(place->second));
   }
-  const std::optional<ops::Attributes> attributes = pattern.op->fuse(matched, types);
+  std::sort(match.nodes.begin(), match.nodes.end());
+  if (match.obstacle) return match;
+  const auto attributes = pattern.spelling == nullptr ? pattern.op->fuse(matched, types) : pattern.spelling->attributes;
   if (!attributes) {
     match.obstacle = {-1, "the fused operator has no such attributes"};
     return match;
@@ -213,13 +244,17 @@ Match match_with(const Pattern& pattern, const Graph& graph, int root, const std
   match.attributes = *attributes;
   try {
     pattern.op->infer_types(types, match.attributes);
-    const Pattern spelled = trace(*pattern.op, types, match.attributes);
-    Matcher exact(spelled, graph, Matcher::Mode::exact, swaps);
-    if (!exact.match_root(root)) match.obstacle = exact.obstacle();
-    for (std::size_t i = 0; i < match.inputs.size() && !match.obstacle; ++i) {
-      const bool same = exact.values().at(spelled.graph.nodes()[i].outputs[0]) == match.inputs[i];
-      if (!same) match.obstacle = {-1, "its inputs stand in another order"};
-    }
+    const Pattern spelled = trace(*pattern.op, pattern.spelling, types, match.attributes);
+    Matcher exact(spelled, graph, Matcher::Mode::exact);
+    bool reordered = false;
+    const auto has_same_inputs = [&](const MatchedValues& again) {
+      for (std::size_t i = 0; i < match.inputs.size(); ++i) {
+        if (again.at(spelled.graph.nodes()[i].outputs[0]) != match.inputs[i]) return !(reordered = true);
+      }
+      return true;
+    };
+    const bool fits = exact.match_root(root, has_same_inputs);
+    if (!fits) match.obstacle = reordered ? Obstacle{-1, "its inputs stand in another order"} : exact.obstacle();
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::argument) throw;
     match.obstacle = {-1, error.what()};  // the fused operator does not take these inputs
@@ -230,11 +265,13 @@ Match match_with(const Pattern& pattern, const Graph& graph, int root, const std
 /// In the order of operands with which most fits.
 Match match_at(const Pattern& pattern, const Graph& graph, int root, const std::vector<int>& uses) {
   Match best{pattern.op, {}, {}, {}, Obstacle()};
-  for (unsigned swaps = 0; swaps < 1u << pattern.commutative.size(); ++swaps) {
-    Match match = match_with(pattern, graph, root, uses, swaps);
-    if (!match.obstacle) return match;
-    if (match.nodes.size() > best.nodes.size()) best = std::move(match);
-  }
+  Matcher shape(pattern, graph, Matcher::Mode::operators_only);
+  const bool found = shape.match_root(root, [&](const MatchedValues& values) {
+    Match match = checked(pattern, graph, root, uses, values);
+    if (!match.obstacle || match.nodes.size() > best.nodes.size()) best = std::move(match);
+    return !best.obstacle;
+  });
+  if (!found && shape.matched_nodes().size() > best.nodes.size()) best = {pattern.op, {}, {}, shape.matched_nodes(), shape.obstacle()};
   return best;
 }
 

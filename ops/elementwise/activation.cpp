@@ -8,6 +8,7 @@
 #include "frit/ops/elementwise/compare.h"
 #include "frit/ops/elementwise/pointwise.h"
 #include "frit/ops/elementwise/unary.h"
+#include "frit/ops/operator/spelling.h"
 #include "frit/ops/shape/image_axes.h"
 
 namespace frit {
@@ -95,12 +96,42 @@ Value spelled_silu(Value x) { return x * sigmoid(x); }
 Value spelled_mish(Value x) { return x * tanh(softplus(x)); }
 Value spelled_hard_swish(Value x) { return x * hard_sigmoid(x); }
 
-/// The form with erf in PyTorch's order, in which fusion finds it.
+using Function = Value (*)(Value);
+
+/// What gelu multiplies by: twice the normal distribution function, or its approximation.
+Value gate_with_erf(Value x) { return erf(x / std::numbers::sqrt2) + 1.0; }
+Value gate_with_tanh(Value inner) { return tanh(inner) + 1.0; }
+constexpr double gelu_scale = std::numbers::sqrt2 * std::numbers::inv_sqrtpi, gelu_cubic = 0.044715;  // sqrt(2 / pi)
+
+/// The form with erf in PyTorch's order.
 Values spelled_gelu(Emitter&, std::span<const Value> inputs, const Attributes& attributes) {
   const Value x = inputs[0];
-  if (attributes.as<GeluAttributes>().approximate == "none") return {x * (erf(x / std::numbers::sqrt2) + 1.0) * 0.5};
-  const double scale = std::numbers::sqrt2 * std::numbers::inv_sqrtpi;  // sqrt(2 / pi)
-  return {0.5 * x * (tanh(scale * (x + 0.044715 * x * x * x)) + 1.0)};
+  if (attributes.as<GeluAttributes>().approximate == "none") return {x * gate_with_erf(x) * 0.5};
+  return {0.5 * x * gate_with_tanh(gelu_scale * (x + gelu_cubic * x * x * x))};
+}
+
+/// Those that PyTorch's exporters, frit's and people's modules write: of the gate, each with the products in all orders.
+void add_gelu_spellings() {
+  const std::pair<const char*, Function> gates[] = {
+      {"none", gate_with_erf},
+      {"none", [](Value x) { return erf(x * (1 / std::numbers::sqrt2)) + 1.0; }},
+      {"tanh", [](Value x) { return gate_with_tanh(gelu_scale * (x + gelu_cubic * (x * x * x))); }},
+      {"tanh", [](Value x) { return gate_with_tanh(gelu_scale * (x + gelu_cubic * power(x, 3.0))); }},
+      {"tanh", [](Value x) { return gate_with_tanh(gelu_scale * (x + x * x * (x * gelu_cubic))); }},
+      {"tanh", [](Value x) { return gate_with_tanh(gelu_scale * (x + gelu_cubic * x * x * x)); }},
+      {"tanh", [](Value x) { return gate_with_tanh(gelu_scale * x * (1.0 + gelu_cubic * x * x)); }},
+  };
+  using Product = Value (*)(Value, Value);
+  const Product products[] = {[](Value x, Value gate) { return x * gate * 0.5; }, [](Value x, Value gate) { return 0.5 * x * gate; },
+                              [](Value x, Value gate) { return x * (0.5 * gate); }};
+  for (const auto& [form, gate] : gates) {
+    for (const Product product : products) {
+      const auto rule = [gate = gate, product](Emitter&, std::span<const Value> inputs, const Attributes&) -> Values {
+        return {product(inputs[0], gate(inputs[0]))};
+      };
+      spellings().push_back({"gelu", GeluAttributes{form}, rule});
+    }
+  }
 }
 
 /// Samples for functions with kinks: the values are far from each other, and none lies at a kink.
@@ -143,6 +174,7 @@ FRIT_OPERATORS(activation) {
                                  .samples = smooth({GeluAttributes{}, GeluAttributes{"tanh"}})},
                                 {.forward = run_gelu<run_pointwise<GeluErf>, run_pointwise<GeluTanh>>,
                                  .backward = run_gelu<run_pointwise_gradient<GeluErf>, run_pointwise_gradient<GeluTanh>>});
+  add_gelu_spellings();
   add_pointwise<Sigmoid>(
       registry,
       {.name = "sigmoid", .summary = "1 / (1 + exp(-x))", .activation = always({.kind = Activation::sigmoid}), .samples = smooth()});

@@ -80,6 +80,33 @@ TEST(Fusion, FindsFunctionsThatAreSpelledOut) {
   }
 }
 
+/// As PyTorch's exporters, and people's modules, spell it.
+TEST(Fusion, FindsGeluInEachOfItsSpellings) {
+  const double root = 1.4142135623730951, scale = 0.7978845608028654;  // sqrt(2), sqrt(2 / pi)
+  const std::pair<const char*, std::function<Value(Value)>> functions[] = {
+      {"none", [=](Value x) { return x * 0.5 * (1.0 + erf(x / root)); }},
+      {"none", [=](Value x) { return x * (0.5 * (1.0 + erf(x * 0.7071067811865475))); }},
+      {"tanh", [=](Value x) { return 0.5 * (x * (1.0 + tanh(scale * (x + 0.044715 * (x * (x * x)))))); }},
+      {"tanh", [=](Value x) { return 0.5 * (x * (tanh(scale * (x + 0.044715 * power(x, 3.0))) + 1.0)); }},
+      {"tanh", [=](Value x) { return 0.5 * x * (1.0 + tanh(x * scale * (1.0 + 0.044715 * x * x))); }},
+      {"tanh", [=](Value x) { return x * (tanh((x + x * x * (x * 0.044715)) * scale) + 1.0) * 0.5; }},
+      {"tanh", [=](Value x) { return x * (0.5 * (tanh(std::nextafter(scale, 1) * (x + 0.044715 * x * x * x)) + 1.0)); }},
+  };
+  for (const auto& [form, spelling] : functions) {
+    const Graph graph = spelled([&function = spelling](Value x) { return function(x * 2.0); }), fused = graph::fuse(graph);
+    ASSERT_EQ(operations(fused), 2u) << graph::to_text(fused);
+    EXPECT_EQ(fused.producer(fused.outputs()[0].value).attributes.text(), concat("approximate=", form));
+    expect_equal_results(graph, fused);
+  }
+  const auto other = [=](double factor, double exponent) {
+    return [=](Value x) { return 0.5 * x * (1.0 + tanh(factor * (x + 0.044715 * power(x, exponent)))); };
+  };
+  for (const std::function<Value(Value)>& function : {other(0.7978846, 3), other(scale, 2)}) {
+    const Graph graph = spelled(function);
+    EXPECT_EQ(graph::to_text(graph::fuse(graph)), graph::to_text(graph));
+  }
+}
+
 TEST(Fusion, LeavesWhatIsNotQuiteSuchAFunction) {
   const auto read_twice = [](Value x) {
     const Value gate = sigmoid(x);

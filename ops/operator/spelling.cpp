@@ -1,0 +1,10 @@
+#include "frit/ops/operator/spelling.h"
+
+namespace frit::ops {
+
+std::vector<Spelling>& spellings() {
+  static std::vector<Spelling> all;
+  return all;
+}
+
+}  // namespace frit::ops
