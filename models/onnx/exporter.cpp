@@ -88,7 +88,7 @@ void Exporter::initialize(const std::string& name, const Tensor& tensor) {
 }
 
 std::string Exporter::constant(const Tensor& tensor) {
-  const std::string name = concat("constant_", ++made_);
+  const std::string name = fresh("constant_");
   initialize(name, tensor);
   return name;
 }
@@ -100,16 +100,36 @@ std::string Exporter::integers(const std::vector<std::int64_t>& numbers) {
 std::string Exporter::add(const std::string& op, const Names& inputs, const NamedAttributes& attributes) {
   NodeProto& node = *model_.mutable_graph()->add_node();
   node.set_op_type(op);
-  node.set_name(concat(op, '_', ++made_));
+  const std::string result = fresh("result_");
+  node.set_name(concat(op, '_', made_));
   for (const std::string& input : inputs) node.add_input(input);
   for (const NamedAttribute& given : attributes) {
     AttributeProto& attribute = *node.add_attribute();
     attribute.set_name(given.name);
     set(attribute, given.value);
   }
-  const std::string result = concat("result_", made_);
   node.add_output(result);
   return result;
+}
+
+/// Inputs, variables and outputs keep their names, of which ONNX wants each once.
+void Exporter::take_names() {
+  const auto take = [&](const std::string& name) {
+    require(taken_.insert(name).second, "two of the graph's inputs, variables and outputs are called \"", printable(name),
+            "\": ONNX needs a name for each");
+  };
+  for (const graph::Node& node : graph_.nodes()) {
+    if (node.kind == graph::NodeKind::input || node.kind == graph::NodeKind::variable) take(node.name);
+  }
+  for (const graph::Output& output : graph_.outputs()) take(output.name);
+}
+
+std::string Exporter::fresh(const char* prefix) {
+  std::string name;
+  do {
+    name = concat(prefix, ++made_);
+  } while (taken_.contains(name));
+  return name;
 }
 
 void Exporter::leaf(const graph::Node& node, const Graph& other) {
@@ -145,6 +165,7 @@ ModelProto Exporter::run(const Graph& other) {
   model_.set_producer_name("frit");
   model_.add_opset_import()->set_version(exported_opset);
   model_.mutable_graph()->set_name("frit");
+  take_names();
   std::set<std::string> unknown;
   for (const graph::Node& node : graph_.nodes()) {
     if (node.kind != graph::NodeKind::operation) {
@@ -193,8 +214,8 @@ namespace {
 
 enum class Free { batch_and_image, batch };
 
-/// The graph for inputs of other sizes, if its operators take them: of a batch larger by `more` (0: as they are), and where images are free of images twice as
-/// large and `more` - 1 pixels.
+/// The graph for inputs of other sizes, if its operators take them: of a batch larger by `more` (0: as they are), and where images are free
+/// of images twice as large and `more` - 1 pixels.
 std::optional<Graph> larger(const Graph& graph, Free free, std::int64_t more) {
   std::map<std::string, TensorType> types;
   for (const graph::Node* input : graph.all(graph::NodeKind::input)) {

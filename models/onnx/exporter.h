@@ -40,6 +40,8 @@ class Exporter {
   const TensorType& type(int value) const { return graph_.type(value); }
 
  private:
+  void take_names();
+  std::string fresh(const char* prefix);
   void leaf(const graph::Node& node, const Graph& other);
   bool fold(const graph::Node& node);
   void initialize(const std::string& name, const Tensor& tensor);
@@ -51,7 +53,8 @@ class Exporter {
   std::map<int, Tensor> known_;
   std::map<int, std::string> names_;
   std::set<std::string> initialized_;
-  int made_ = 0;  ///< names
+  std::set<std::string> taken_;  ///< names of the graph's
+  int made_ = 0;                 ///< names
 };
 
 /// One operation as its spelling sees it: the names of its inputs, and its attributes.

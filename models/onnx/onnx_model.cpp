@@ -85,24 +85,36 @@ std::shared_ptr<const File> read(const std::string& path) {
   return parse(bytes, input.name(), folder.empty() ? "." : folder);
 }
 
+/// Throws unless it is a shape that the file declares.
+void check_shape(const OnnxModel& model, const OnnxPort& input, const Shape& shape) {
+  bool fits = !input.has_shape || shape.rank() == static_cast<int>(input.sizes.size());
+  std::string expected;
+  for (std::size_t i = 0; i < input.sizes.size(); ++i) {
+    const std::int64_t size = input.sizes[i];
+    fits = fits && (size < 0 || size == shape[static_cast<int>(i)]);
+    expected += concat(expected.empty() ? "" : ", ", size < 0 ? "any" : std::to_string(size));
+  }
+  require(fits, model.name(), ": input \"", printable(input.name), "\": expected [", expected, "], got ", shape);
+}
+
 Shape shape_of(const OnnxModel& model, const OnnxPort& input, const OnnxOptions& options) {
+  const auto given = options.shapes.find(input.name);
+  if (given != options.shapes.end()) {
+    check_shape(model, input, given->second);
+    return given->second;
+  }
+  require(input.has_shape, model.name(), ": input \"", printable(input.name), "\" has no shape in the file: give one");
   Shape declared;
   for (const std::int64_t size : input.sizes) declared.push_back(size < 0 ? 1 : size);
-  const auto given = options.shapes.find(input.name);
-  if (given == options.shapes.end()) {
-    require(input.has_shape, model.name(), ": input \"", printable(input.name), "\" has no shape in the file: give one");
-    return declared;
-  }
-  const Shape& shape = given->second;
-  bool fits = !input.has_shape || shape.rank() == declared.rank();
-  for (int i = 0; fits && input.has_shape && i < shape.rank(); ++i) {
-    const std::int64_t size = input.sizes[static_cast<std::size_t>(i)];
-    fits = size < 0 || size == shape[i];
-  }
-  std::string expected;
-  for (const std::int64_t size : input.sizes) expected += concat(expected.empty() ? "" : ", ", size < 0 ? "any" : std::to_string(size));
-  require(fits, model.name(), ": input \"", printable(input.name), "\": expected [", expected, "], got ", shape);
-  return shape;
+  return declared;
+}
+
+/// Of an input that is to be a constant.
+const Tensor& checked_value(const OnnxModel& model, const OnnxPort& input, const Tensor& value) {
+  require(value.defined() && value.dtype() == input.dtype, model.name(), ": input \"", printable(input.name), "\": expected a value of ",
+          input.dtype, ", got ", value.defined() ? concat(value.dtype()) : "none");
+  check_shape(model, input, value.shape());
+  return value;
 }
 
 }  // namespace
@@ -141,11 +153,10 @@ Graph import_onnx(const OnnxModel& model, const OnnxOptions& options) {
   Graph graph;
   std::map<std::string, Value> inputs;
   for (const OnnxPort& input : model.inputs()) {
-    const auto as_graph_has = [&](DType dtype) { return dtype == DType::f32 ? options.precision : dtype; };
+    const DType dtype = input.dtype == DType::f32 ? options.precision : input.dtype;
     const auto value = options.values.find(input.name);
-    inputs[input.name] = value != options.values.end()
-                             ? graph.constant(value->second.to(as_graph_has(value->second.dtype())))
-                             : graph.input(input.name, shape_of(model, input, options), as_graph_has(input.dtype));
+    inputs[input.name] = value != options.values.end() ? graph.constant(checked_value(model, input, value->second).to(dtype))
+                                                       : graph.input(input.name, shape_of(model, input, options), dtype);
   }
   const Values outputs = model.add_to(Scope(graph, "", options.precision), inputs);
   for (std::size_t i = 0; i < outputs.size(); ++i) graph.output(model.outputs()[i].name, outputs[i]);

@@ -54,9 +54,10 @@ class OnnxModel {
 };
 
 struct OnnxOptions {
-  std::map<std::string, Shape> shapes = {};   ///< of inputs; an axis whose size the file leaves open is 1 if it is not given here
-  std::map<std::string, Tensor> values = {};  ///< inputs that are constants of the graph, as a Reshape's shape must be
-  DType precision = DType::f32;               ///< what float32 becomes: f32 or f64
+  std::map<std::string, Shape> shapes = {};  ///< of inputs; an axis whose size the file leaves open is 1 if it is not given here
+  std::map<std::string, Tensor> values =
+      {};                        ///< inputs, as the file declares them, that are constants of the graph, as a Reshape's shape must be
+  DType precision = DType::f32;  ///< what float32 becomes: f32 or f64
 };
 
 /// A graph of an ONNX model with its inputs and outputs under their names. For inference run it through graph::for_inference; the

@@ -111,7 +111,8 @@ TEST(OnnxExportOf, WhatIsSpelledInPartsIsFoundAgain) {
   Graph graph;
   const Scope scope(graph);
   const Value x = graph.input("input", {2, 4, 6, 5});
-  graph.output("output", gelu(mish(instance_norm(silu(nn::group_norm(scope / "norm", x, {.num_groups = 2}))))));
+  const Value y = mish(instance_norm(silu(nn::group_norm(scope / "norm", x, {.num_groups = 2}))));
+  graph.output("output", gelu(gelu(y), GeluForm::tanh));
   const auto state = std::make_shared<State>();
   state->prepare(graph);
   const Graph imported = import_onnx(ModelBuilder::read_onnx(to_onnx(graph, *state)), {.shapes = {{"input", {2, 4, 6, 5}}}});
@@ -121,7 +122,20 @@ TEST(OnnxExportOf, WhatIsSpelledInPartsIsFoundAgain) {
   for (const graph::Node* node : fused.all(graph::NodeKind::operation)) {
     if (!node->op->view) names.push_back(node->op->name);
   }
-  EXPECT_EQ(names, (std::vector<std::string>{"group_norm", "silu", "instance_norm", "mish", "gelu"})) << graph::to_text(fused);
+  EXPECT_EQ(names, (std::vector<std::string>{"group_norm", "silu", "instance_norm", "mish", "gelu", "gelu"})) << graph::to_text(fused);
+}
+
+TEST(OnnxExportOf, NamesOfTheGraphAreNotMadeAgain) {
+  Graph graph;
+  const Value x = graph.input("result_1", {2, 3}), y = graph.input("constant_2", {2, 3});
+  graph.output("result_3", relu(x) * 3.0 + y);
+  const OnnxModel exported = ModelBuilder::read_onnx(to_onnx(graph, State()));
+  Program program(import_onnx(exported, {.shapes = {{"result_1", {2, 3}}, {"constant_2", {2, 3}}}}), std::make_shared<State>());
+  const graph::Executable& results = program.run({{"result_1", Tensor::full({2, 3}, 2)}, {"constant_2", Tensor::full({2, 3}, 5)}});
+  EXPECT_EQ(results.output("result_3").to_vector<float>(), std::vector<float>(6, 11));
+  graph.output("constant_2", y + 1.0);
+  EXPECT_EQ(message_of([&] { to_onnx(graph, State()); }),
+            "two of the graph's inputs, variables and outputs are called \"constant_2\": ONNX needs a name for each");
 }
 
 TEST(OnnxExportOf, NamesAllOperatorsThatOnnxLacks) {

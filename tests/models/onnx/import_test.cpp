@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "models/onnx/model_builder.h"
 
@@ -10,12 +9,6 @@ namespace frit {
 namespace {
 
 using Floats = std::vector<float>;
-
-Tensor counting(const Shape& shape) {
-  Floats values(static_cast<std::size_t>(element_count(shape)));
-  std::iota(values.begin(), values.end(), 0.0f);
-  return Tensor::from(values, shape);
-}
 
 /// y = x w + b, with w (2, 3).
 ModelBuilder linear_model() {
@@ -116,6 +109,19 @@ TEST(OnnxImport, ResizesAnyAxes) {
               import_resize({1, 1, 2, 2}, {1, 1, 0, 4}, "cubic", "half_pixel");
             }).find("an axis of 2 elements to 0"),
             std::string::npos);
+}
+
+TEST(OnnxImport, ValuesMustFitWhatTheFileDeclares) {
+  ModelBuilder builder;
+  builder.input("x", {2, 2}).input("shape", {2}, onnx::TensorProto::INT64).output("y");
+  builder.node("Reshape", {"x", "shape"}, {"y"});
+  const auto import_with = [&](const Tensor& shape) {
+    return message_of([&] { import_onnx(builder.model(), {.values = {{"shape", shape}}}); });
+  };
+  EXPECT_EQ(import_with(Tensor::from({std::int64_t{4}, std::int64_t{1}}, {2})), "no error");
+  EXPECT_EQ(import_with(Tensor::from({4.0f, 1.0f}, {2})), "test.onnx: input \"shape\": expected a value of i64, got f32");
+  EXPECT_EQ(import_with(Tensor()), "test.onnx: input \"shape\": expected a value of i64, got none");
+  EXPECT_EQ(import_with(Tensor::from({std::int64_t{4}}, {1})), "test.onnx: input \"shape\": expected [2], got 1");
 }
 
 TEST(OnnxImport, ShapesMustFitWhatTheFileDeclares) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -96,6 +97,13 @@ class ModelBuilder {
     }
   }
 };
+
+/// 0, 1, 2, ...
+inline Tensor counting(const Shape& shape) {
+  std::vector<float> values(static_cast<std::size_t>(element_count(shape)));
+  std::iota(values.begin(), values.end(), 0.0f);
+  return Tensor::from(values, shape);
+}
 
 /// What the graph gives at inference for "x", as its output "y".
 inline Tensor run_graph(const Graph& graph, const Tensor& x) {
