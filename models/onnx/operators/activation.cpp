@@ -37,6 +37,12 @@ Values gelu_of(const Call& call) {
   return {gelu(call[0], form == "tanh" ? GeluForm::tanh : GeluForm::erf)};
 }
 
+Value swish(const Call& call) {
+  const Value x = call[0];
+  const double alpha = call.real("alpha", 1);
+  return alpha == 1 ? silu(x) : x * sigmoid(x * alpha);
+}
+
 /// A bound as a number, where it is one that is known: an attribute first, an input since opset 11.
 std::optional<double> bound(const Call& call, const char* attribute, std::size_t input) {
   if (call.has(attribute)) return call.real(attribute, 0);
@@ -60,8 +66,8 @@ Values prelu(const Call& call) {
   const Value x = call[0];
   Value slope = call[1];
   if (slope.rank() == 1 && x.rank() > 2 && slope.dim(0) != 1 && call.opset() < 7) slope = aligned(slope, x.rank() - 1, 0);
-  const Value zero = ops::scalar(x, 0);
-  return {where(less(x, zero), x * slope, x)};
+  const Value zero = ops::scalar(x, 0), negative = less(x, zero);
+  return {where(negative, where(negative, x, zero) * slope, x)};  // no infinity times 0 in the gradient
 }
 
 Values thresholded_relu(const Call& call) {
@@ -95,6 +101,8 @@ void add_activations(OperatorTable& table) {
   table["Mish"] = plain<mish_of>;
   table["HardSigmoid"] = hard_sigmoid_of;
   table["HardSwish"] = plain<hard_swish>;
+  table["Swish"] = [](const Call& call) -> Values { return {swish(call)}; };
+  table["SwiGLU"] = [](const Call& call) -> Values { return {swish(call) * call[1]}; };
   table["Clip"] = clip;
   table["PRelu"] = prelu;
   table["ThresholdedRelu"] = thresholded_relu;

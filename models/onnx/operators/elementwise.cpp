@@ -35,11 +35,6 @@ Value raise(Value a, Value b) {
   return cast(power(as_floating(a), cast(b, DType::f64)), a.dtype());
 }
 
-// Of booleans, which are 0 or 1.
-Value both(Value a, Value b) { return minimum(a, b); }
-Value either(Value a, Value b) { return maximum(a, b); }
-Value negated(Value x) { return equal(x, ops::scalar(x, 0)); }
-
 template <Value (*function)(Value, Value)>
 Values variadic(const Call& call) {
   Value result = call[0];
@@ -55,7 +50,6 @@ Value absolute(Value x) { return is_floating(x.dtype()) ? abs(x) : maximum(x, -x
 Values modulo(const Call& call) {
   const Value a = as_floating(call[0]), b = as_floating(call[1]);
   const bool fmod = call.integer("fmod", 0) != 0;
-  call.require_support(fmod || !is_floating(call[0].dtype()), "fmod = 0 is for integers");
   return {cast(a - (fmod ? truncated(a / b) : floor(a / b)) * b, call[0].dtype())};
 }
 
@@ -65,16 +59,11 @@ Values is_infinite(const Call& call) {
   const Value x = call[0];
   const Value above = equal(x, ops::scalar(x, HUGE_VAL)), below = equal(x, ops::scalar(x, -HUGE_VAL));
   const bool positive = call.integer("detect_positive", 1) != 0, negative = call.integer("detect_negative", 1) != 0;
-  if (positive && negative) return {either(above, below)};
+  if (positive && negative) return {logical_or(above, below)};
   return {positive ? above : negative ? below : less(x, x)};
 }
 
-Value hyperbolic_sine(Value x) { return (exp(x) - exp(-x)) * 0.5; }
-Value hyperbolic_cosine(Value x) { return (exp(x) + exp(-x)) * 0.5; }
 Value tangent(Value x) { return sin(x) / cos(x); }
-Value inverse_hyperbolic_sine(Value x) { return sign(x) * log(abs(x) + sqrt(square(x) + 1)); }
-Value inverse_hyperbolic_cosine(Value x) { return log(x + sqrt(square(x) - 1)); }
-Value inverse_hyperbolic_tangent(Value x) { return log((1 + x) / (1 - x)) * 0.5; }
 
 }  // namespace
 
@@ -89,10 +78,10 @@ void add_elementwise(OperatorTable& table) {
   table["GreaterOrEqual"] = binary<greater_equal>;
   table["Less"] = binary<less>;
   table["LessOrEqual"] = binary<less_equal>;
-  table["And"] = binary<both>;
-  table["Or"] = binary<either>;
-  table["Xor"] = binary<not_equal>;
-  table["Not"] = unary<negated>;
+  table["And"] = binary<logical_and>;
+  table["Or"] = binary<logical_or>;
+  table["Xor"] = binary<logical_xor>;
+  table["Not"] = unary<logical_not>;
   table["Min"] = variadic<minimum>;
   table["Max"] = variadic<maximum>;
   table["Sum"] = variadic<add>;
@@ -113,11 +102,6 @@ void add_elementwise(OperatorTable& table) {
   table["Floor"] = unary<floor>;
   table["Ceil"] = unary<ceil>;
   table["Round"] = unary<round>;
-  table["Sinh"] = unary<hyperbolic_sine>;
-  table["Cosh"] = unary<hyperbolic_cosine>;
-  table["Asinh"] = unary<inverse_hyperbolic_sine>;
-  table["Acosh"] = unary<inverse_hyperbolic_cosine>;
-  table["Atanh"] = unary<inverse_hyperbolic_tangent>;
   table["Erf"] = unary<erf>;
   table["Where"] = [](const Call& call) -> Values { return {where(call[0], call[1], call[2])}; };
 }

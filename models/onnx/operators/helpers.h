@@ -18,7 +18,9 @@ namespace frit::onnx {
 void add_activations(OperatorTable& table);
 void add_casts(OperatorTable& table);
 void add_convolutions(OperatorTable& table);
+void add_einsum(OperatorTable& table);
 void add_elementwise(OperatorTable& table);
+void add_hyperbolic(OperatorTable& table);
 void add_indexing(OperatorTable& table);
 void add_linear(OperatorTable& table);
 void add_losses(OperatorTable& table);

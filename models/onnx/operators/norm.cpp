@@ -80,6 +80,14 @@ Values layer_normalization(const Call& call) {
   return {y, average, 1 / sqrt(mean(square(x - average), axes, /*keep_dims=*/true) + eps)};
 }
 
+/// By the root of the mean square over the axes from `axis` on.
+Values rms_normalization(const Call& call) {
+  const Value x = call[0];
+  Dims axes;
+  for (int i = normalize_axis(call.integer("axis", -1), x.rank(), "axis"); i < x.rank(); ++i) axes.push_back(i);
+  return {x / sqrt(mean(square(x), axes, /*keep_dims=*/true) + call.real("epsilon", 1e-5)) * call[1]};
+}
+
 Values mean_variance_normalization(const Call& call) {
   const Value x = call[0];
   const Dims axes = axes_of(call.has("axes") ? call.integers("axes") : Sizes{0, 2, 3}, x.rank());
@@ -111,8 +119,7 @@ Values lp_normalization(const Call& call) {
   const std::int64_t p = call.integer("p", 2);
   call.require_support(p == 1 || p == 2, "p = ", p);
   const Dims axes = {normalize_axis(call.integer("axis", -1), x.rank(), "axis")};
-  const Value norm = p == 1 ? sum(abs(x), axes, true) : sqrt(sum(square(x), axes, true));
-  return {x / norm};
+  return {x / (p == 1 ? sum(abs(x), axes, true) : l2_norm(x, axes, true))};
 }
 
 }  // namespace
@@ -122,6 +129,7 @@ void add_norms(OperatorTable& table) {
   table["InstanceNormalization"] = instance_normalization;
   table["GroupNormalization"] = group_normalization;
   table["LayerNormalization"] = layer_normalization;
+  table["RMSNormalization"] = rms_normalization;
   table["MeanVarianceNormalization"] = mean_variance_normalization;
   table["LRN"] = local_response_normalization;
   table["LpNormalization"] = lp_normalization;

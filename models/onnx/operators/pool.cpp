@@ -73,13 +73,37 @@ Values average_pool(const Call& call) {
   return {as_given(window, sums / average(window, share, options))};
 }
 
-/// Over all image axes, which stay with size 1.
-template <Value (*reduce)(Value, const Dims&, bool)>
-Values global(const Call& call) {
+// Numbers whose sum is the norm's power, and the norm of such a sum.
+Value powers(Value x, double p) { return p == 1 ? abs(x) : p == 2 ? square(x) : power(abs(x), p); }
+Value root(Value sum, double p) { return p == 1 ? sum : p == 2 ? sqrt(sum) : power(sum, 1 / p); }
+
+/// The norm of a window's elements, by their mean.
+Values norm_pool(const Call& call) {
+  const Window window = window_of(call, call[0].shape());
+  for (const std::int64_t step : window.dilation) call.require_support(step == 1, "dilations");
+  const double p = static_cast<double>(call.integer("p", 2));
+  const Value x = powers(with_two_axes(window, call[0]), p);
+  const Value padded_image = pad_image(x, window.before, whole_padding(call, window, x.shape()), 0);
+  const Value means = average(window, padded_image, {.kernel_size = window.kernel, .stride = window.stride});
+  return {as_given(window, root(means * static_cast<double>(element_count(window.kernel)), p))};
+}
+
+Dims image_axes(const Call& call) {
   Dims axes;
   for (int axis = 2; axis < call[0].rank(); ++axis) axes.push_back(axis);
   call.require_support(!axes.empty(), "images have no axes");
-  return {reduce(call[0], axes, /*keep_dims=*/true)};
+  return axes;
+}
+
+/// Over all image axes, which stay with size 1.
+template <Value (*reduce)(Value, const Dims&, bool)>
+Values global(const Call& call) {
+  return {reduce(call[0], image_axes(call), /*keep_dims=*/true)};
+}
+
+Values global_norm_pool(const Call& call) {
+  const double p = static_cast<double>(call.integer("p", 2));
+  return {root(sum(powers(call[0], p), image_axes(call), /*keep_dims=*/true), p)};
 }
 
 }  // namespace
@@ -87,6 +111,8 @@ Values global(const Call& call) {
 void add_pools(OperatorTable& table) {
   table["MaxPool"] = max_pool;
   table["AveragePool"] = average_pool;
+  table["LpPool"] = norm_pool;
+  table["GlobalLpPool"] = global_norm_pool;
   table["GlobalAveragePool"] = global<mean>;
   table["GlobalMaxPool"] = global<max>;
 }

@@ -100,7 +100,18 @@ Values parts_of(const Call& call) {
   return split(x, sizes, axis);
 }
 
-/// Attributes before opset 10, inputs since; a step below zero takes the elements from the end.
+/// Elements begin, begin + step, ... above end, with a step below zero.
+Value sliced_backwards(Value x, int axis, std::int64_t begin, std::int64_t end, std::int64_t step) {
+  const std::int64_t size = x.dim(axis);
+  const auto placed = [size](std::int64_t bound) { return std::clamp<std::int64_t>(bound < 0 ? bound + size : bound, -1, size - 1); };
+  // An end before the first element stays there.
+  const std::int64_t first = placed(begin), last = end < -size ? -1 : placed(end), distance = -std::max(step, -size - 1);
+  if (first <= last) return slice(x, axis, 0, 0);
+  const std::int64_t lowest = first - (first - last - 1) / distance * distance;
+  return flip(slice(x, axis, lowest, first + 1, distance), axis);
+}
+
+/// Attributes before opset 10, inputs since.
 Values sliced(const Call& call) {
   Value x = call[0];
   const Sizes starts = call.integers("starts", 1).value_or(Sizes()), ends = call.integers("ends", 2).value_or(Sizes());
@@ -114,19 +125,8 @@ Values sliced(const Call& call) {
                        "starts, ends, axes and steps are not of one length");
   for (std::size_t i = 0; i < starts.size(); ++i) {
     const int axis = normalize_axis(axes[i], x.rank(), "axes");
-    const std::int64_t size = x.dim(axis), step = steps[i];
-    call.require_support(step != 0, "a step is 0");
-    if (step > 0) {
-      x = slice(x, axis, starts[i], ends[i], step);
-      continue;
-    }
-    const auto placed = [&](std::int64_t bound) { return std::clamp<std::int64_t>(bound < 0 ? bound + size : bound, -1, size - 1); };
-    // An end before the first element stays there.
-    const std::int64_t end = ends[i] < -size ? -1 : placed(ends[i]);
-    call.require_support(size <= longest_list, "an axis of ", size, " elements is too long for steps below 0");
-    Sizes places;
-    for (std::int64_t place = placed(starts[i]); place > end; place += std::max(step, -size - 1)) places.push_back(place);
-    x = take(call, x, axis, places);
+    call.require_support(steps[i] != 0, "a step is 0");
+    x = steps[i] > 0 ? slice(x, axis, starts[i], ends[i], steps[i]) : sliced_backwards(x, axis, starts[i], ends[i], steps[i]);
   }
   return {x};
 }
@@ -152,6 +152,24 @@ Value pad_with_own(Value x, const Sizes& pads, const std::string& mode) {
   const std::span<const std::int64_t> all(pads);
   const Dims before(all.first(pads.size() / 2)), after(all.last(pads.size() / 2));
   return pad(x, before, after, mode == "reflect" ? PaddingMode::reflect : mode == "edge" ? PaddingMode::replicate : PaddingMode::circular);
+}
+
+/// Cut or padded on both sides alike; of an odd number of elements, the last one more is padded, and cut.
+Values cropped_or_padded(const Call& call) {
+  const Value x = call[0];
+  const Sizes sizes = call.integers(1);
+  Sizes axes = call.integers("axes");
+  for (int axis = 0; axis < x.rank() && !call.has("axes"); ++axis) axes.push_back(axis);
+  call.require_support(sizes.size() == axes.size(), sizes.size(), " sizes for ", axes.size(), " axes");
+  Sizes pads(2 * static_cast<std::size_t>(x.rank()), 0);
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    const auto axis = static_cast<std::size_t>(normalize_axis(axes[i], x.rank(), "axes"));
+    call.require_support(sizes[i] >= 0 && sizes[i] <= INT32_MAX, "a size is ", sizes[i]);
+    const std::int64_t all = sizes[i] - x.dim(static_cast<int>(axis));
+    pads[axis] = all / 2;
+    pads[axis + static_cast<std::size_t>(x.rank())] = all - all / 2;
+  }
+  return pad_constant(call, x, pads, 0);
 }
 
 Values padding(const Call& call) {
@@ -193,9 +211,12 @@ Values depth_to_space(const Call& call) {
 Values space_to_depth(const Call& call) {
   const Value x = call[0];
   const std::int64_t block = call.integer("blocksize", 0);
+  const std::string mode = call.text("mode", "DCR");
+  call.require_support(mode == "DCR" || mode == "CRD", "mode = \"", mode, '"');
   call.require_support(x.rank() == 4 && block > 0 && x.dim(2) % block == 0 && x.dim(3) % block == 0, "blocksize = ", block);
   const std::int64_t n = x.dim(0), c = x.dim(1), h = x.dim(2) / block, w = x.dim(3) / block;
-  return {reshape(permute(reshape(x, {n, c, h, block, w, block}), {0, 3, 5, 1, 2, 4}), {n, c * block * block, h, w})};
+  const Dims order = mode == "DCR" ? Dims{0, 3, 5, 1, 2, 4} : Dims{0, 1, 3, 5, 2, 4};
+  return {reshape(permute(reshape(x, {n, c, h, block, w, block}), order), {n, c * block * block, h, w})};
 }
 
 /// In training mode as any network's: it drops while frit trains. Else the input, and where it is asked for a mask that keeps everything.
@@ -225,6 +246,7 @@ void add_shapes(OperatorTable& table) {
   table["Split"] = parts_of;
   table["Slice"] = sliced;
   table["Pad"] = padding;
+  table["CenterCropPad"] = cropped_or_padded;
   table["DepthToSpace"] = depth_to_space;
   table["SpaceToDepth"] = space_to_depth;
   table["Dropout"] = dropped;

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 
 #include "frit/models/onnx/operators/helpers.h"
 
@@ -60,6 +61,23 @@ Values range(const Call& call) {
   return {call.emit(numbers, {static_cast<std::int64_t>(numbers.size())}, call.converted(start).dtype())};
 }
 
+/// Of each i below the size, which is the period or one more, the weight for cos(2 pi i / period).
+template <double (*weight)(double cosine)>
+Values cosine_window(const Call& call) {
+  const Sizes size = call.integers(0);
+  call.require_support(size.size() == 1 && size[0] >= 0 && size[0] <= most_elements, "its size");
+  const std::int64_t period = size[0] - (call.integer("periodic", 1) != 0 ? 0 : 1);
+  std::vector<double> numbers;
+  for (std::int64_t i = 0; i < size[0]; ++i) {
+    numbers.push_back(weight(std::cos(2 * std::numbers::pi * static_cast<double>(i) / static_cast<double>(period))));
+  }
+  return {call.emit(numbers, {size[0]}, call.dtype_of(call.integer("output_datatype", 1)))};
+}
+
+double hann(double cosine) { return 0.5 - 0.5 * cosine; }
+double hamming(double cosine) { return 25.0 / 46 - 21.0 / 46 * cosine; }
+double blackman(double cosine) { return 0.42 - 0.5 * cosine + 0.08 * (2 * cosine * cosine - 1); }
+
 /// 1 where column - row is `offset`.
 Values eye_like(const Call& call) {
   const Value x = call[0];
@@ -88,6 +106,9 @@ void add_sources(OperatorTable& table) {
   table["Shape"] = shape;
   table["Size"] = size;
   table["Range"] = range;
+  table["HannWindow"] = cosine_window<hann>;
+  table["HammingWindow"] = cosine_window<hamming>;
+  table["BlackmanWindow"] = cosine_window<blackman>;
   table["EyeLike"] = eye_like;
   table["Trilu"] = triangle;
 }
