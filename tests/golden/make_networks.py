@@ -4,37 +4,19 @@ usage: python3 make_networks.py [FILE ..]     (needs torch, torchvision, safeten
 
 A file has metadata "model", "config" (JSON), "torch", and tensors "input" (and "time", of a model that takes one), "inference" and "training" (outputs), "gradients": for each
 parameter, by name, the sum of its gradient times the formula's numbers for the name "gradient of NAME", where the output's gradient is the
-formula's for "cotangent". The formula stands in numbers() and in tests/models/networks_test.cpp.
+formula's for "cotangent". The formula stands in formula.py and in tests/models/formula.h.
 """
 import json
-import math
 import pathlib
 import sys
 
-import numpy
 import torch
+from formula import fill, numbers
 from make_cases import with_sorted_metadata
 from safetensors.torch import save
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "apps"))
 from frit_pytorch import make
-
-
-def numbers(name, shape):
-    """Uniform in [-1, 1), by a hash of the name and the element's number."""
-    seed = sum((i + 1) * ord(c) for i, c in enumerate(name))
-    x = (numpy.arange(math.prod(shape), dtype=numpy.uint64) + numpy.uint64(seed * 1000003)) * numpy.uint64(2654435761) % 2**32
-    x ^= x >> numpy.uint64(16)
-    x = x * numpy.uint64(2246822519) % 2**32
-    x ^= x >> numpy.uint64(13)
-    return torch.from_numpy(x.astype(numpy.float64) / 2**31 - 1).reshape(shape)
-
-
-def initial(name, shape):
-    v = numbers(name, shape)
-    if len(shape) > 1:
-        return v * math.sqrt(6 / math.prod(shape[1:]))
-    return 1 + 0.5 * v if name.endswith(("weight", "running_var")) else 0.1 * v
 
 
 CASES = {  # file: model, configuration, input's shape
@@ -48,9 +30,7 @@ CASES = {  # file: model, configuration, input's shape
 
 
 def case(model, config, shape):
-    module = make(model, config).double()
-    state = {name: initial(name, tuple(t.shape)) for name, t in module.state_dict().items() if t.is_floating_point()}
-    module.load_state_dict(state, strict=False)
+    module = fill(make(model, config).double())
     inputs = {"input": numbers("input", shape)}
     if config.get("time_input"):
         inputs["time"] = numbers("time", (shape[0], config["base"]))

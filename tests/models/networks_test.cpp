@@ -16,33 +16,13 @@
 #include "frit/models/model.h"
 #include "frit/models/networks/unet2d.h"
 #include "frit/ops/loss/loss.h"
+#include "models/formula.h"
 
 namespace frit {
 namespace {
 
-/// Uniform in [-1, 1), by a hash of the name and the element's number.
-Tensor numbers(const std::string& name, const Shape& shape) {
-  std::uint64_t seed = 0;
-  for (std::size_t i = 0; i < name.size(); ++i) seed += (i + 1) * static_cast<unsigned char>(name[i]);
-  const Tensor result = Tensor::empty(shape, DType::f64);
-  std::uint64_t element = seed * 1000003;
-  for (double& value : result.span<double>()) {
-    std::uint64_t x = element++ * 2654435761 % (std::uint64_t{1} << 32);
-    x ^= x >> 16;
-    x = x * 2246822519 % (std::uint64_t{1} << 32);
-    x ^= x >> 13;
-    value = static_cast<double>(x) / 2147483648.0 - 1;
-  }
-  return result;
-}
-
-Tensor initial(const std::string& name, const Shape& shape) {
-  const Tensor result = numbers(name, shape);
-  const double scale = std::sqrt(6.0 * static_cast<double>(shape.rank() > 1 ? shape[0] : 1) / static_cast<double>(element_count(shape)));
-  const bool positive = name.ends_with("weight") || name.ends_with("running_var");
-  for (double& value : result.span<double>()) value = shape.rank() > 1 ? value * scale : positive ? 1 + 0.5 * value : 0.1 * value;
-  return result;
-}
+using formula::initial;
+using formula::numbers;
 
 double largest(const std::vector<double>& values) {
   double result = 0;
