@@ -16,7 +16,7 @@ using onnx::File;
 
 namespace {
 
-constexpr std::int64_t newest_opset = 22;
+constexpr std::int64_t newest_opset = 28;
 /// What protobuf itself can read.
 constexpr std::uint64_t largest_file = (std::uint64_t{1} << 31) - 1;
 /// Of messages within each other: a tensor of a node of a graph within a few more.

@@ -22,7 +22,7 @@ struct OnnxPort {
   std::vector<std::int64_t> sizes;  ///< -1: any
 };
 
-/// An ONNX model (operator sets 7 to 22; much of 1 to 6 too), read and ready to become part of graphs.
+/// An ONNX model (operator sets 7 to 28; much of 1 to 6 too), read and ready to become part of graphs.
 ///   OnnxModel model("resnet18.onnx");
 ///   Values logits = model.add_to(Scope(graph), {{"input", graph.input("input", {8, 3, 224, 224})}});
 /// Copies share what was read.

@@ -46,11 +46,14 @@ Values average(const Call& call) { return {variadic<add>(call)[0] / static_cast<
 
 Value absolute(Value x) { return is_floating(x.dtype()) ? abs(x) : maximum(x, -x); }
 
-/// The remainder with the divisor's sign, or with fmod the dividend's.
+/// The remainder with the divisor's sign, or with fmod the dividend's. Of an infinite divisor the quotient is next to 0.
 Values modulo(const Call& call) {
   const Value a = as_floating(call[0]), b = as_floating(call[1]);
   const bool fmod = call.integer("fmod", 0) != 0;
-  return {cast(a - (fmod ? truncated(a / b) : floor(a / b)) * b, call[0].dtype())};
+  const Value rest = a - (fmod ? truncated(a / b) : floor(a / b)) * b;
+  if (!is_floating(call[0].dtype())) return {cast(rest, call[0].dtype())};
+  const Value infinite = logical_and(equal(abs(b), HUGE_VAL), less(abs(a), HUGE_VAL));
+  return {where(infinite, fmod ? a : where(less(sign(a) * sign(b), 0.0), b, a), rest)};
 }
 
 Value sign_of(Value x) { return cast(sign(as_floating(x)), x.dtype()); }

@@ -119,7 +119,8 @@ Values lp_normalization(const Call& call) {
   const std::int64_t p = call.integer("p", 2);
   call.require_support(p == 1 || p == 2, "p = ", p);
   const Dims axes = {normalize_axis(call.integer("axis", -1), x.rank(), "axis")};
-  return {x / (p == 1 ? sum(abs(x), axes, true) : l2_norm(x, axes, true))};
+  const Value norm = p == 1 ? sum(abs(x), axes, true) : l2_norm(x, axes, true);
+  return {x / where(equal(norm, 0.0), 1.0, norm)};  // zeros stay zeros
 }
 
 }  // namespace
