@@ -40,6 +40,7 @@ Places places_of(const Interpolation& kind, const Axis& axis) {
   // The standard divides by the size that the scale gives, which need not be whole.
   if (kind.coordinates == "align_corners") return {axis.to == 1 ? 0 : (size - 1) / (size * axis.scale - 1), 0};
   if (kind.coordinates == "asymmetric") return {step, 0};
+  if (kind.coordinates == "half_pixel_symmetric") return {step, 0.5 * size * (1 - to / (size * axis.scale)) + 0.5 * step - 0.5};
   if (kind.coordinates == "pytorch_half_pixel" && axis.to == 1) return {0, 0};
   return {step, kind.coordinates == "tf_half_pixel_for_nn" ? 0.5 * step : 0.5 * step - 0.5};
 }
@@ -88,15 +89,38 @@ Value extrapolated(const Call& call, Value y, int dim, const Interpolation& kind
   return where(call.emit(outside, shape, DType::u8), ops::scalar(y, kind.extrapolated), y);
 }
 
-/// The new sizes and the scales, of the axes that are named, or all.
-std::vector<Axis> axes_to_resize(const Call& call, const Shape& shape, const std::vector<double>& scales, const Sizes& sizes) {
+/// The axes that are named, or all.
+std::vector<std::size_t> resized_axes(const Call& call, int rank) {
   const Sizes named = call.integers("axes");
-  const auto count = named.empty() ? static_cast<std::size_t>(shape.rank()) : named.size();
-  call.require_support((scales.empty() ? sizes.size() : scales.size()) == count, "it has scales or sizes for another number of axes");
+  std::vector<std::size_t> places;
+  for (const std::int64_t axis : named) places.push_back(static_cast<std::size_t>(normalize_axis(axis, rank, "axes")));
+  for (int axis = 0; axis < rank && named.empty(); ++axis) places.push_back(static_cast<std::size_t>(axis));
+  return places;
+}
+
+/// Sizes of which one alone holds, all axes having its scale: the least one, or the largest.
+void keep_aspect_ratio(const Call& call, const std::string& policy, std::vector<Axis>& axes, const std::vector<std::size_t>& places) {
+  if (policy == "stretch" || places.empty()) return;
+  const auto [least, largest] =
+      std::minmax_element(places.begin(), places.end(), [&](std::size_t a, std::size_t b) { return axes[a].scale < axes[b].scale; });
+  const double scale = axes[policy == "not_larger" ? *least : *largest].scale;
+  for (const std::size_t place : places) {
+    const double size = static_cast<double>(axes[place].from) * scale;
+    call.require_support(size >= 0 && size < 1e9, "sizes of a scale of ", scale);
+    axes[place].scale = scale;
+    axes[place].to = static_cast<std::int64_t>(std::floor(size + 0.5));
+  }
+}
+
+/// The new sizes and the scales.
+std::vector<Axis> axes_to_resize(const Call& call, const Shape& shape, const std::vector<double>& scales, const Sizes& sizes) {
+  const std::vector<std::size_t> places = resized_axes(call, shape.rank());
+  call.require_support((scales.empty() ? sizes.size() : scales.size()) == places.size(),
+                       "it has scales or sizes for another number of axes");
   std::vector<Axis> axes;
   for (const std::int64_t size : shape) axes.push_back({size, size, 1});
-  for (std::size_t i = 0; i < count; ++i) {
-    Axis& axis = axes[named.empty() ? i : static_cast<std::size_t>(normalize_axis(named[i], shape.rank(), "axes"))];
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    Axis& axis = axes[places[i]];
     const auto from = static_cast<double>(axis.from);
     if (scales.empty()) {
       axis.to = sizes[i];
@@ -107,6 +131,7 @@ std::vector<Axis> axes_to_resize(const Call& call, const Shape& shape, const std
       axis.to = static_cast<std::int64_t>(std::floor(from * scales[i]));
     }
   }
+  if (scales.empty()) keep_aspect_ratio(call, call.text("keep_aspect_ratio_policy", "stretch"), axes, places);
   return axes;
 }
 
@@ -146,24 +171,26 @@ Values resize(const Call& call) {
                      .extrapolated = call.real("extrapolation_value", 0),
                      .exclude_outside = call.integer("exclude_outside", 0) != 0};
   call.require_support(is_any_of(kind.mode, {"nearest", "linear", "cubic"}), "mode = \"", kind.mode, '"');
-  call.require_support(is_any_of(kind.coordinates, {"half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric",
-                                                    "tf_half_pixel_for_nn", "tf_crop_and_resize"}),
+  call.require_support(is_any_of(kind.coordinates, {"half_pixel", "pytorch_half_pixel", "half_pixel_symmetric", "align_corners",
+                                                    "asymmetric", "tf_half_pixel_for_nn", "tf_crop_and_resize"}),
                        "coordinate_transformation_mode = \"", kind.coordinates, '"');
   call.require_support(is_any_of(kind.nearest, {"floor", "ceil", "round_prefer_floor", "round_prefer_ceil"}), "nearest_mode = \"",
                        kind.nearest, '"');
   call.require_support(call.integer("antialias", 0) == 0, "antialias");
-  call.require_support(call.text("keep_aspect_ratio_policy", "stretch") == "stretch", "keep_aspect_ratio_policy");
+  call.require_support(is_any_of(call.text("keep_aspect_ratio_policy", "stretch"), {"stretch", "not_larger", "not_smaller"}),
+                       "keep_aspect_ratio_policy");
   const std::size_t place = old ? 1 : 2;
   const std::vector<double> scales = call.has_input(place) ? call.reals(place) : std::vector<double>();
   const Sizes sizes = scales.empty() ? call.integers(3) : Sizes();
   std::vector<Axis> axes = axes_to_resize(call, call[0].shape(), scales, sizes);
   if (kind.crops()) {
     const std::vector<double> region = call.reals(1);
-    call.require_support(region.size() == 2 * axes.size(), "its region has ", region.size(), " numbers, expected ", 2 * axes.size());
+    const std::vector<std::size_t> places = resized_axes(call, call[0].rank());
+    call.require_support(region.size() == 2 * places.size(), "its region has ", region.size(), " numbers, expected ", 2 * places.size());
     for (const double bound : region) call.require_support(std::abs(bound) < 1e9, "its region has ", bound);
-    for (std::size_t i = 0; i < axes.size(); ++i) {
-      axes[i].begin = region[i];
-      axes[i].end = region[i + axes.size()];
+    for (std::size_t i = 0; i < places.size(); ++i) {
+      axes[places[i]].begin = region[i];
+      axes[places[i]].end = region[i + places.size()];
     }
   }
   return resize_all(call, kind, axes);

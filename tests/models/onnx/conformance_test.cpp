@@ -185,6 +185,7 @@ class OnnxConformance : public testing::TestWithParam<Expectation> {
     RecordProperty("passed", tally.passed);
     RecordProperty("claimed", tally.claimed);
     RecordProperty("cases", tally.cases);
+    RecordProperty("refused", refusals);
     for (const std::string& wrong : tally.wrong) ADD_FAILURE() << wrong;
     const int expected = test_data() == installed ? passed : 1;
     EXPECT_GE(tally.passed, expected) << "of " << tally.claimed << " claimed and " << tally.cases << " in all; refused:" << refusals;
