@@ -43,22 +43,40 @@ Values max_pool(const Call& call) {
   return {cast(as_given(window, y), call[0].dtype())};
 }
 
-Value average(const Window& window, Value x, const PoolOptions& options) {
+/// The mean over windows with a dilation, which frit's own pools do not have, of a padded image: of as many slices as the kernel has
+/// elements.
+Value dilated_average(const Call& call, const Window& window, Value x) {
+  constexpr std::int64_t most_elements = 1024;
+  const std::int64_t count = element_count(window.kernel);
+  call.require_support(count >= 1 && count <= most_elements, "dilations with a kernel of ", count, " elements");
+  const Dims extent = window.extent();
+  Value sums;
+  for (std::int64_t element = 0; element < count; ++element) {
+    Value part = x;
+    for (int i = window.rank(), rest = static_cast<int>(element); i-- > 0; rest /= static_cast<int>(window.kernel[i])) {
+      const std::int64_t first = rest % window.kernel[i] * window.dilation[i];
+      part = slice(part, i + 2, first, first + x.dim(i + 2) - extent[i] + 1, window.stride[i]);
+    }
+    sums = sums ? sums + part : part;
+  }
+  return sums / static_cast<double>(count);
+}
+
+Value average(const Call& call, const Window& window, Value x, PoolOptions options = {}) {
+  if (window.is_dilated()) return dilated_average(call, window, x);
+  options.kernel_size = window.kernel;
+  options.stride = window.stride;
   return window.rank() == 3 ? avg_pool3d(x, options) : avg_pool2d(x, options);
 }
 
 /// Where padding is not frit's own: the mean over padded windows divided by the share of them that counts.
 Values average_pool(const Call& call) {
   const Window window = window_of(call, call[0].shape());
-  for (const std::int64_t step : window.dilation) call.require_support(step == 1, "dilations");
   const Value x = with_two_axes(window, call[0]);
   const Dims after = whole_padding(call, window, x.shape());
   const bool counted = call.integer("count_include_pad", 0) != 0;
-  PoolOptions options{.kernel_size = window.kernel, .stride = window.stride};
-  if (is_plain(window, after)) {
-    options.padding = after;
-    options.count_include_pad = counted;
-    return {as_given(window, average(window, x, options))};
+  if (is_plain(window, after) && !window.is_dilated()) {
+    return {as_given(window, average(call, window, x, {.padding = after, .count_include_pad = counted}))};
   }
   Shape image = x.shape();
   image[0] = image[1] = 1;
@@ -69,8 +87,8 @@ Values average_pool(const Call& call) {
     for (int i = 0; i < window.rank(); ++i) uncounted[i] = after[i] - window.after[i];
   }
   share = pad_image(share, counted ? Dims::filled(window.rank(), 0) : window.before, uncounted, 0);
-  const Value sums = average(window, pad_image(x, window.before, after, 0), options);
-  return {as_given(window, sums / average(window, share, options))};
+  const Value sums = average(call, window, pad_image(x, window.before, after, 0));
+  return {as_given(window, sums / average(call, window, share))};
 }
 
 // Numbers whose sum is the norm's power, and the norm of such a sum.
@@ -80,11 +98,10 @@ Value root(Value sum, double p) { return p == 1 ? sum : p == 2 ? sqrt(sum) : pow
 /// The norm of a window's elements, by their mean.
 Values norm_pool(const Call& call) {
   const Window window = window_of(call, call[0].shape());
-  for (const std::int64_t step : window.dilation) call.require_support(step == 1, "dilations");
   const double p = static_cast<double>(call.integer("p", 2));
   const Value x = powers(with_two_axes(window, call[0]), p);
   const Value padded_image = pad_image(x, window.before, whole_padding(call, window, x.shape()), 0);
-  const Value means = average(window, padded_image, {.kernel_size = window.kernel, .stride = window.stride});
+  const Value means = average(call, window, padded_image);
   return {as_given(window, root(means * static_cast<double>(element_count(window.kernel)), p))};
 }
 

@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <cmath>
+
 #include "frit/models/onnx/operators/helpers.h"
 
 namespace frit::onnx {
@@ -16,6 +19,13 @@ Values reduced(const Call& call) {
   if (nothing) return {x};
   return {cast(function(wide, axes_of(given, x.rank()), keep_dims), x.dtype())};
 }
+
+// An extremum of nothing is an infinity.
+bool is_empty(Value x, const Dims& axes) {
+  return std::any_of(axes.begin(), axes.end(), [x](std::int64_t axis) { return x.dim(axis) == 0; });
+}
+Value largest(Value x, const Dims& axes, bool keep) { return is_empty(x, axes) ? sum(x, axes, keep) - HUGE_VAL : max(x, axes, keep); }
+Value smallest(Value x, const Dims& axes, bool keep) { return is_empty(x, axes) ? sum(x, axes, keep) + HUGE_VAL : min(x, axes, keep); }
 
 Value sum_of(Value x, const Dims& axes, bool keep) { return sum(x, axes, keep); }
 Value sum_of_squares(Value x, const Dims& axes, bool keep) { return sum(square(x), axes, keep); }
@@ -39,8 +49,8 @@ Value product(Value x, const Dims& axes, bool keep) {
 }
 
 /// The first of equal extrema, or the last.
-Values extremum_index(const Call& call, bool smallest) {
-  const Value x = smallest ? -as_floating(call[0]) : as_floating(call[0]);
+Values extremum_index(const Call& call, bool of_least) {
+  const Value x = of_least ? -as_floating(call[0]) : as_floating(call[0]);
   const int axis = normalize_axis(call.integer("axis", 0), x.rank(), "axis");
   const bool keep_dims = call.integer("keepdims", 1) != 0;
   if (call.integer("select_last_index", 0) == 0) return {argmax(x, axis, keep_dims)};
@@ -71,16 +81,16 @@ Value hardmax(const Call& call, Value x, std::int64_t axis) {
 void add_reductions(OperatorTable& table) {
   table["ReduceSum"] = reduced<sum_of>;
   table["ReduceMean"] = reduced<mean>;
-  table["ReduceMax"] = reduced<max>;
-  table["ReduceMin"] = reduced<min>;
+  table["ReduceMax"] = reduced<largest>;
+  table["ReduceMin"] = reduced<smallest>;
   table["ReduceProd"] = reduced<product>;
   table["ReduceL1"] = reduced<norm1>;
   table["ReduceL2"] = reduced<l2_norm>;
   table["ReduceLogSum"] = reduced<log_of_sum>;
   table["ReduceLogSumExp"] = reduced<logsumexp>;
   table["ReduceSumSquare"] = reduced<sum_of_squares>;
-  table["ArgMax"] = [](const Call& call) { return extremum_index(call, /*smallest=*/false); };
-  table["ArgMin"] = [](const Call& call) { return extremum_index(call, /*smallest=*/true); };
+  table["ArgMax"] = [](const Call& call) { return extremum_index(call, /*of_least=*/false); };
+  table["ArgMin"] = [](const Call& call) { return extremum_index(call, /*of_least=*/true); };
   table["Softmax"] = along_axis<softmax_of>;
   table["LogSoftmax"] = along_axis<log_softmax_of>;
   table["Hardmax"] = along_axis<hardmax>;

@@ -13,6 +13,7 @@ struct Window {
   int rank() const { return kernel.rank(); }
   Dims extent() const;  ///< of the kernel with its dilation
   bool symmetric() const { return before == after; }
+  bool is_dilated() const { return dilation != Dims::filled(rank(), 1); }
 };
 
 /// Of images of this shape, (N, C, ...); `kernel` in place of the attribute, if it is not empty. auto_pad is resolved.
