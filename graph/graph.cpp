@@ -63,6 +63,7 @@ Values Graph::emit(const ops::Operator& op, std::span<const Value> inputs, ops::
 }
 
 int Graph::append(Node node, std::span<const TensorType> types) {
+  remake_ = nullptr;  // it would not make what is added now
   const int first = value_count();
   for (std::size_t i = 0; i < types.size(); ++i) {
     node.outputs.push_back(value_count());
@@ -77,6 +78,7 @@ void Graph::output(const std::string& name, Value value) {
   const bool taken = std::any_of(outputs_.begin(), outputs_.end(), [&](const graph::Output& o) { return o.name == name; });
   require(!taken, "the graph has an output named \"", name, "\" already");
   outputs_.push_back({name, value.id()});
+  remake_ = nullptr;
 }
 
 const TensorType& Graph::type(int id) const { return values_.at(static_cast<std::size_t>(id)).type; }

@@ -62,7 +62,7 @@ class Graph final : public ops::Emitter {
 
   /// How the graph looks for inputs of other types, where its operators' attributes do not follow them: what graph::specialize returns.
   using Remake = std::function<Graph(const std::map<std::string, TensorType>& inputs)>;
-  void remake_by(Remake remake) { remake_ = std::move(remake); }
+  void remake_by(Remake remake) { remake_ = std::move(remake); }  ///< forgotten when something is added to the graph
   const Remake& remake() const { return remake_; }
 
   /// nullptr if there is none of that name.

@@ -7,7 +7,7 @@
 namespace frit::ops {
 
 /// How programs and files spell calls of an operator, with these attributes, otherwise than its `decompose` rule does, equal but for
-/// rounding. Fusion finds them as it finds that one. Of operators with a `fuse` rule.
+/// rounding. Fusion finds them as it finds that one.
 struct Spelling {
   std::string op;
   Attributes attributes;

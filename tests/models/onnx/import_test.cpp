@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "frit/autograd/train_step.h"
+#include "frit/ops/loss/loss.h"
 #include "models/onnx/model_builder.h"
 
 namespace frit {
@@ -267,6 +269,16 @@ TEST(OnnxImport, DropoutOfAConstantIsNotComputedAtImport) {
   builder.node("Dropout", {"ones", "ratio", "training"}, {"z"});
   builder.output("z");
   EXPECT_EQ(count(import_onnx(builder.model()), "dropout"), 2u);
+}
+
+TEST(OnnxImport, AGraphMayBeAddedTo) {
+  Graph graph = import_onnx(linear_model().model(), {.shapes = {{"x", {2, 2}}}});
+  const Value error = mean_squared_error(graph.output_value("y"), graph.input("target", {2, 3}));
+  TrainStep step(error, Sgd{.learning_rate = 0.01}, Device::cpu());
+  const Bindings batch = {{"x", counting({2, 2})}, {"target", counting({2, 3})}};
+  const double first = step(batch);
+  EXPECT_NEAR(first, (4.5 * 4.5 + 4 * 4 + 3.5 * 3.5 + 11.5 * 11.5 + 15 * 15 + 18.5 * 18.5) / 6, 1e-4);
+  EXPECT_LT(step(batch), first);
 }
 
 TEST(OnnxImport, ParametersHaveGradientsAndNamesBelowAScope) {
