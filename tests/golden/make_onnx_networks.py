@@ -1,11 +1,11 @@
 """Writes networks, most of them torchvision's, as PyTorch exports them, without their weights, and what PyTorch computes with a formula's.
 
-usage: python3 make_onnx_networks.py [NAME ..]  (needs torch, torchvision, onnx, onnxscript, safetensors; writes onnx/networks/NAME.onnx and
-                                                  .safetensors next to this file, or all)
+usage: python3 make_onnx_networks.py [NAME ..]  (needs torch, torchvision, onnx, onnxscript, safetensors; writes onnx/networks/NAME.onnx
+                                                 and .safetensors next to this file, or all)
 
-Weights and input are formula.py's numbers for their names, cast to float32. A .onnx file has the graph, whose weights are there by name and shape alone. A
-.safetensors file has "output", in float64, of the network in eval mode, and for some "losses": of 20 steps of SGD, learning rate LEARNING_RATE and momentum
-0.9, on that one batch and the target that targets() gives.
+Weights and input are formula.py's numbers for their names, cast to float32. A .onnx file has the graph, whose weights are there by name and
+shape alone. A .safetensors file has "input_shape", "output", in float64, of the network in eval mode, and for some "losses": of 20 steps of
+SGD, learning rate LEARNING_RATE and momentum 0.9, on that one batch and the target that targets() gives.
 """
 import logging
 import pathlib
@@ -44,7 +44,8 @@ def classifier(name, **settings):
 
 
 def small_transformer():
-    return torchvision.models.VisionTransformer(image_size=32, patch_size=8, num_layers=3, num_heads=4, hidden_dim=64, mlp_dim=128, num_classes=100)
+    return torchvision.models.VisionTransformer(image_size=32, patch_size=8, num_layers=3, num_heads=4, hidden_dim=64, mlp_dim=128,
+                                                num_classes=100)
 
 
 # Exported by tracing, in training mode, in which batch norms stay what they are, or by torch.export, in eval mode.
@@ -75,8 +76,8 @@ def exported(network, x, by_tracing):
     names = dict(input_names=["input"], output_names=["output"])
     with tempfile.NamedTemporaryFile(suffix=".onnx") as file:
         if by_tracing:
-            torch.onnx.export(network, x, file.name, dynamo=False, opset_version=17, training=torch.onnx.TrainingMode.TRAINING, do_constant_folding=False,
-                              dynamic_axes={"input": {0: "n"}, "output": {0: "n"}}, **names)
+            torch.onnx.export(network, x, file.name, dynamo=False, opset_version=17, training=torch.onnx.TrainingMode.TRAINING,
+                              do_constant_folding=False, dynamic_axes={"input": {0: "n"}, "output": {0: "n"}}, **names)
         else:
             torch.onnx.export(network.eval(), (x,), file.name, dynamo=True, optimize=False, external_data=False, verbose=False,
                               dynamic_shapes=({0: torch.export.Dim("n")},), **names)
@@ -132,7 +133,8 @@ def case(name):
         tensors = {"input_shape": torch.tensor(shape), "output": network.eval()(x)}
     if trained:
         tensors["losses"] = losses(network.train(), x)
-    return graph, with_sorted_metadata(save({n: t.contiguous() for n, t in tensors.items()}, {"torch": torch.__version__, "torchvision": torchvision.__version__}))
+    metadata = {"torch": torch.__version__, "torchvision": torchvision.__version__}
+    return graph, with_sorted_metadata(save({n: t.contiguous() for n, t in tensors.items()}, metadata))
 
 
 def main():

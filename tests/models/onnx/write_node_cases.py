@@ -1,4 +1,4 @@
-"""Writes the single-node cases of the installed Python package `onnx`, which that package makes when it is asked, as conformance_test.cpp reads them.
+"""Writes the single-node cases of the installed Python package `onnx`, which has none as files, as conformance_test.cpp reads them.
 
 usage: python3 write_node_cases.py FOLDER      (needs onnx; then FRIT_ONNX_TEST_DATA=FOLDER names them)
 """
