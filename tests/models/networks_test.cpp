@@ -169,7 +169,8 @@ TEST_P(SmallNetwork, LearnsABatchByHeart) {
   const Value output = model.build(Scope(graph), graph.input("input", model.small_input));
   const bool classes = model.has_classes();
   const Tensor image = numbers("input", model.small_input).to(DType::f32);
-  const Tensor target = classes ? Tensor::zeros(model.target_shape(output.shape()), DType::i64) : numbers("target", output.shape()).to(DType::f32);
+  const Tensor target =
+      classes ? Tensor::zeros(model.target_shape(output.shape()), DType::i64) : numbers("target", output.shape()).to(DType::f32);
   const Value wanted = graph.input("target", target.shape(), target.dtype());
   TrainStep step(classes ? cross_entropy(output, wanted) : mean_squared_error(output, wanted), Adam{.learning_rate = 0.01}, Device::cpu());
   const double before = step({{"input", image}, {"target", target}});
