@@ -4,6 +4,7 @@
 #include "frit/ops/elementwise/activation.h"
 #include "frit/ops/elementwise/arithmetic.h"
 #include "frit/ops/elementwise/compare.h"
+#include "frit/ops/indexing/indexing.h"
 #include "frit/ops/linear/linear.h"
 #include "frit/ops/operator/emitter.h"
 #include "frit/ops/shape/shape_ops.h"

@@ -3,18 +3,9 @@
 #include "frit/ops/cpu/gemm.h"
 #include "frit/ops/linear/linear.h"
 #include "frit/ops/operator/registry.h"
-#include "frit/ops/reduction/reduction.h"
-#include "frit/ops/shape/sizes.h"
+#include "frit/ops/shape/shape_ops.h"
 
 namespace frit {
-
-Value embedding(Value indices, Value weight) {
-  require(weight.rank() == 2, "embedding: weight must be (V, D), got ", weight.shape());
-  const Value rows = one_hot(reshape(indices, {-1}), weight.dim(0), weight.dtype());
-  std::vector<Size> sizes = ops::sizes_of(indices);
-  sizes.push_back(weight.dim(1));
-  return ops::reshape_to(matmul(rows, weight), sizes);
-}
 
 Value matmul(Value a, Value b) { return ops::matmul(a, b, {}); }
 

@@ -1,10 +1,10 @@
 #include "frit/ops/elementwise/arithmetic.h"
 #include "frit/ops/elementwise/compare.h"
+#include "frit/ops/indexing/indexing.h"
+#include "frit/ops/indexing/take_along_axis.h"
 #include "frit/ops/loss/loss.h"
 #include "frit/ops/reduction/reduction.h"
-#include "frit/ops/reduction/take_along_axis.h"
 #include "frit/ops/shape/image_axes.h"
-#include "frit/ops/shape/sizes.h"
 
 namespace frit {
 namespace {
@@ -32,7 +32,7 @@ Value class_loss(Value log_probabilities, Value target, const ClassLossOptions& 
   Value scores = -log_probabilities, weights;
   if (o.class_weights) {
     const Value for_each = ops::along_channels(o.class_weights, scores.rank());
-    weights = of_target(ops::expand_to(for_each, ops::sizes_of(scores)));
+    weights = index_select(o.class_weights, 0, places);
     scores = scores * for_each;
   }
   Value losses = of_target(scores);

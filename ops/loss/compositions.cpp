@@ -2,6 +2,7 @@
 #include "frit/ops/elementwise/arithmetic.h"
 #include "frit/ops/elementwise/compare.h"
 #include "frit/ops/elementwise/unary.h"
+#include "frit/ops/indexing/indexing.h"
 #include "frit/ops/loss/loss.h"
 #include "frit/ops/reduction/reduction.h"
 #include "frit/ops/shape/shape_ops.h"

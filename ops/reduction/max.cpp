@@ -1,9 +1,9 @@
+#include "frit/ops/indexing/take_along_axis.h"
 #include "frit/ops/operator/registry.h"
 #include "frit/ops/reduction/extremum.h"
 #include "frit/ops/reduction/reduce.h"
 #include "frit/ops/reduction/reduction.h"
 #include "frit/ops/reduction/reduction_axes.h"
-#include "frit/ops/reduction/take_along_axis.h"
 
 namespace frit {
 

@@ -19,6 +19,8 @@ Value argmax(Value x, std::int64_t axis, bool keep_dims = false);
 Value argmin(Value x, std::int64_t axis, bool keep_dims = false);  ///< of the minimum, likewise
 Value softmax(Value x, std::int64_t axis);
 Value log_softmax(Value x, std::int64_t axis);
+/// The sum of the elements up to each (exclusive: before it), or with `reverse` from it (after it) on, along an axis. Integers sum to i64.
+Value cumulative_sum(Value x, std::int64_t axis, bool exclusive = false, bool reverse = false);
 
 /// `x` summed over the axes that broadcasting added to or stretched from `shape`.
 Value sum_to(Value x, const Shape& shape);
@@ -32,20 +34,5 @@ Value variance(Value x, const Dims& axes = {}, bool keep_dims = false, std::int6
 Value standard_deviation(Value x, const Dims& axes = {}, bool keep_dims = false, std::int64_t correction = 1);
 /// The root of the sum of squares; gradient 0 where it is 0.
 Value l2_norm(Value x, const Dims& axes = {}, bool keep_dims = false);
-/// Sums of the first 1, 2, ... elements of each line along an axis: log2(size) sums of the whole with itself, shifted.
-Value cumulative_sum(Value x, std::int64_t axis);
-
-/// 1 where the new axis' place is the index, else 0. `indices` i64 or i32; what is no index in [0, classes) is an error on the CPU, and
-/// names nothing on a GPU.
-Value one_hot(Value indices, std::int64_t classes, DType dtype = DType::f32, std::int64_t axis = -1);
-/// torch.gather: the elements that `indices` (i64 or i32, of x's shape but for the axis) name in their line along the axis. Gradients of an
-/// element that is named more than once add up. Each line is copied once for each of its indices.
-Value gather(Value x, std::int64_t axis, Value indices);
-
-struct TopK {
-  Value values, indices;  ///< indices i64
-};
-/// The k greatest elements of each line along an axis, in order, NaN first, of equal ones the first; in k rounds over all of x. Floating.
-TopK top_k(Value x, std::int64_t k, std::int64_t axis = -1);
 
 }  // namespace frit

@@ -93,6 +93,22 @@ def reduction():
     yield "embedding", [torch.tensor([[0, 2, 2], [5, 0, 2]]), normal("embedding", 6, 4)], F.embedding
 
 
+def indexing():
+    x, rows = normal("indexing", 3, 4, 5), torch.tensor([[0, 2, 2], [3, 0, 2]])
+    tied = torch.tensor([[2.0, float("nan"), -1, 2, float("inf")], [0.0, -0.0, float("nan"), -float("inf"), float("nan")]])
+    yield "index_select", [x, torch.tensor([3, 0, 0, 1, 3])], lambda x, i: torch.index_select(x, 1, i)
+    yield "index_select_of_rank_2", [x, rows], lambda x, i: x[:, i]
+    yield "index_select_one", [x, torch.tensor(-1) + 3], lambda x, i: x[..., i]
+    yield "gather_more", [x, indices("gather more", 4, 3, 60, 5)], lambda x, i: torch.gather(x, 1, i)
+    yield "sort", [x], lambda x: torch.sort(x, dim=1, stable=True).values
+    yield "argsort", [tied], lambda x: torch.argsort(x, dim=-1, stable=True)
+    yield "argsort_descending", [tied], lambda x: torch.argsort(x, dim=-1, descending=True, stable=True)
+    yield "argsort_first_axis", [indices("argsort", 3, 70, 2)], lambda x: torch.argsort(x, dim=0, stable=True)
+    yield "least_k", [x], lambda x: torch.topk(x, 2, -2, largest=False).values
+    yield "least_k_indices", [x], lambda x: torch.topk(x, 4, 1, largest=False).indices
+    yield "cumulative_product_of_sums", [x], lambda x: x.cumsum(0) * x.flip(2).cumsum(2).flip(2)
+
+
 def one_axis():
     """Convolution, pooling and norms of (N, C, L)."""
     x = normal("one axis", 2, 4, 9)
@@ -233,7 +249,7 @@ def main() -> None:
     torch.set_num_threads(1)
     torch.manual_seed(1)
     (HERE / "functions").mkdir(exist_ok=True)
-    families = [shape, padding, mathematics, reduction, one_axis, resize, adaptive, loss, attention, layers]
+    families = [shape, padding, mathematics, reduction, indexing, one_axis, resize, adaptive, loss, attention, layers]
     for family in families:
         if sys.argv[1:] and family.__name__ not in sys.argv[1:]:
             continue

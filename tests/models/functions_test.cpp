@@ -118,6 +118,22 @@ Functions reduction() {
   return all;
 }
 
+Functions indexing() {
+  return {
+      {"index_select", of([](const Values& v) { return index_select(v[0], 1, v[1]); })},
+      {"index_select_of_rank_2", of([](const Values& v) { return index_select(v[0], -2, v[1]); })},
+      {"index_select_one", of([](const Values& v) { return index_select(v[0], 2, v[1]); })},
+      {"gather_more", of([](const Values& v) { return gather(v[0], 1, v[1]); })},
+      {"sort", first([](Value x) { return sort(x, 1).values; })},
+      {"argsort", first([](Value x) { return argsort(x); })},
+      {"argsort_descending", first([](Value x) { return argsort(x, 1, /*descending=*/true); })},
+      {"argsort_first_axis", first([](Value x) { return argsort(x, 0); })},
+      {"least_k", first([](Value x) { return top_k(x, 2, -2, /*largest=*/false).values; })},
+      {"least_k_indices", first([](Value x) { return top_k(x, 4, 1, /*largest=*/false).indices; })},
+      {"cumulative_product_of_sums", first([](Value x) { return cumulative_sum(x, 0) * cumulative_sum(x, -1, false, /*reverse=*/true); })},
+  };
+}
+
 Functions one_axis() {
   const auto batch_norm = [](const Scope& s, const Values& v) { return nn::batch_norm(s, v[0]); };
   return {
@@ -292,7 +308,7 @@ class GoldenFunctions : public testing::TestWithParam<std::string> {
   Functions functions() const {
     const std::map<std::string, Functions (*)()> families = {
         {"shape", shape},       {"padding", padding}, {"mathematics", mathematics}, {"reduction", reduction}, {"one_axis", one_axis},
-        {"adaptive", adaptive}, {"loss", loss},       {"attention", attention},     {"layers", layers}};
+        {"adaptive", adaptive}, {"loss", loss},       {"attention", attention},     {"layers", layers},       {"indexing", indexing}};
     return GetParam() == "resize" ? resize_named(names_) : families.at(GetParam())();
   }
 
@@ -317,7 +333,7 @@ TEST_P(GoldenFunctions, AgreeOnCuda) {
 
 INSTANTIATE_TEST_SUITE_P(Family, GoldenFunctions,
                          testing::Values("shape", "padding", "mathematics", "reduction", "one_axis", "resize", "adaptive", "loss",
-                                         "attention", "layers"),
+                                         "attention", "layers", "indexing"),
                          [](const testing::TestParamInfo<std::string>& family) { return family.param; });
 
 using OfOne = std::function<Value(Value)>;
@@ -355,6 +371,9 @@ TEST(Functions, FollowTheBatch) {
       {"one_hot", [&](Value x) { return one_hot(labels(x), 3, DType::f64); }},
       {"gather", [](Value x) { return gather(x, 2, argmax(x, 2, true)); }},
       {"embedding", [&](Value x) { return embedding(labels(x), squeeze(slice(permute(x, {1, 0, 2}), 1, 0, 1), 1)); }},
+      {"index_select", [&](Value x) { return index_select(x, 2, labels(slice(x, 0, 0, 1))); }},
+      {"sort", [](Value x) { return sort(x, 0).values; }},
+      {"cumulative_sum", [](Value x) { return cumulative_sum(x, 2); }},
       {"class weights",
        [&](Value x) {
          const Value weights = x.emitter().constant(Tensor::from({1.0, 2.0, 3.0}, {3}));
@@ -371,6 +390,8 @@ TEST(Functions, FollowTheLength) {
       {"pool", [](Value x) { return max_pool1d(x, 2); }},
       {"variance", [](Value x) { return variance(x, 2); }},
       {"gather", [](Value x) { return gather(x, 1, argmax(x, 1, true)); }},
+      {"sort", [](Value x) { return sort(x).values; }},
+      {"cumulative_sum", [](Value x) { return cumulative_sum(x, 2); }},
   };
   for (const auto& [name, function] : functions) expect_to_follow(name, function, {2, 3, 6}, {2, 3, 12});
   const auto attention = [](Value x) { return nn::multi_head_attention(Scope(Graph::of(x), "a", DType::f64), x, {.num_heads = 2}); };

@@ -238,6 +238,12 @@ std::vector<std::size_t> inputs_by_example(const Operator& op, const Sample& sam
       return -1;
     }
   };
+  // What indices name is no batch.
+  const auto named = [&](const std::vector<TensorType>& given) {
+    std::int64_t all = 0;
+    for (const ops::IndexInput& declared : op.index_inputs) all += declared.count({op, given, sample.attributes});
+    return all;
+  };
   if (op.outputs.empty() || types[0].shape.empty()) return {};
   std::vector<std::size_t> best;
   for (unsigned chosen = 1; chosen < 1u << types.size(); chosen += 2) {
@@ -251,7 +257,8 @@ std::vector<std::size_t> inputs_by_example(const Operator& op, const Sample& sam
       many[i].shape[0] = 17;
     }
     const bool whole = inputs.size() == static_cast<std::size_t>(std::popcount(chosen)) && !types[inputs.back()].shape.empty();
-    if (whole && (best.empty() || inputs.size() < best.size()) && result_rows(one) == 1 && result_rows(many) == 17) best = inputs;
+    const bool by_example = whole && result_rows(one) == 1 && result_rows(many) == 17 && named(one) == named(many);
+    if (by_example && (best.empty() || inputs.size() < best.size())) best = inputs;
   }
   return best;
 }

@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <numeric>
 
+#include "frit/ops/indexing/indexing.h"
+
 namespace frit::onnx {
 namespace {
 
-/// Slices that `take` may consist of.
-constexpr std::size_t most_runs = 1024;
+/// Slices that `take` consists of at most.
+constexpr std::size_t most_runs = 8;
 
 struct Run {
   std::int64_t first, step, count;
@@ -88,7 +90,7 @@ Value take(const Call& call, Value x, std::int64_t axis, const Sizes& places) {
     if (place < 0) place += size;
   }
   const std::vector<Run> runs = runs_of(inside);
-  call.require_support(runs.size() <= most_runs, "indices in ", runs.size(), " runs, more than ", most_runs);
+  if (runs.size() > most_runs) return index_select(x, along, call.emit(inside));
   Values parts;
   for (const Run& run : runs) parts.push_back(slice(x, along, run.first, run.first + (run.count - 1) * run.step + 1, run.step));
   if (parts.empty()) return slice(x, along, 0, 0);

@@ -1,13 +1,10 @@
-#include <algorithm>
+#include "frit/ops/indexing/indexing.h"
 
 #include "frit/models/onnx/operators/helpers.h"
-#include "frit/ops/reduction/take_along_axis.h"
+#include "frit/ops/indexing/take_along_axis.h"
 
 namespace frit::onnx {
 namespace {
-
-/// Steps that an operator may be spelled in, one for each index along an axis.
-constexpr std::int64_t most_steps = 1024;
 
 /// Indices as i64 counted from the axis's first element.
 Value from_first(Value indices, std::int64_t size) {
@@ -15,13 +12,7 @@ Value from_first(Value indices, std::int64_t size) {
   return where(less(wide, ops::scalar(wide, 0)), wide + static_cast<double>(size), wide);
 }
 
-/// 1 where the index is: an axis of `size` elements more.
-Value one_hot(const Call& call, Value indices, std::int64_t size, DType dtype) {
-  const Value places = positions(call, size, indices.rank(), indices.rank() + 1, indices.dtype());
-  return cast(equal(unsqueeze(indices, -1), places), dtype);
-}
-
-/// Slices where the indices are known. Where a run gives them: a product with their one-hot rows, as of an embedding's table.
+/// Slices where the indices are known.
 Values gather(const Call& call) {
   const Value x = call[0];
   const int axis = normalize_axis(call.integer("axis", 0), x.rank(), "axis");
@@ -32,52 +23,52 @@ Values gather(const Call& call) {
     shape.insert(axis, indices_shape[i]);
   }
   if (call.is_constant(1)) return {reshape(take(call, x, axis, call.integers(1)), shape)};
-  const std::int64_t size = x.dim(axis);
-  const Value table = as_floating(axis == x.rank() - 1 ? x : transpose(x, axis, -1));
-  const Value chosen = one_hot(call, from_first(flatten(unsqueeze(call[1], 0), 0, -1), size), size, table.dtype());
-  // (..., size) times (size, indices), and the axis back to its place.
-  const Value rows = x.rank() == 1 ? reshape(table, {1, size}) : table;
-  Value y = matmul(rows, transpose(chosen, 0, 1));
-  if (x.rank() > 1 && axis != x.rank() - 1) y = transpose(y, axis, -1);
-  return {cast(reshape(y, shape), x.dtype())};
+  return {index_select(x, axis, from_first(call[1], x.dim(axis)))};
 }
 
-/// One slice of indices along the axis after another.
 Values gather_elements(const Call& call) {
   Value x = call[0];
   const int axis = normalize_axis(call.integer("axis", 0), x.rank(), "axis");
   const Value indices = from_first(call[1], x.dim(axis));
-  call.require_support(indices.rank() == x.rank() && indices.dim(axis) <= most_steps, "indices of shape ", indices.shape());
+  call.require_support(indices.rank() == x.rank(), "indices of shape ", indices.shape());
   for (int i = 0; i < x.rank(); ++i) {
     if (i != axis && indices.dim(i) < x.dim(i)) x = slice(x, i, 0, indices.dim(i));
   }
-  Values parts;
-  for (std::int64_t i = 0; i < indices.dim(axis); ++i) {
-    parts.push_back(ops::take_along_axis(x, slice(indices, axis, i, i + 1), axis, /*keep_dims=*/true));
-  }
-  if (parts.empty()) return {slice(x, axis, 0, 0)};
-  return {concatenate(parts, axis)};
+  return {frit::gather(x, axis, indices)};
 }
 
-/// Likewise each slice of updates goes where its indices say; the later one stays, or is added or multiplied.
-Values scatter_elements(const Call& call) {
-  Value x = call[0];
-  const int axis = normalize_axis(call.integer("axis", 0), x.rank(), "axis");
-  Value indices = from_first(call[1], x.dim(axis)), updates = call[2];
-  call.require_support(indices.rank() == x.rank() && indices.dim(axis) <= most_steps, "indices of shape ", indices.shape());
+/// x with the updates where `indices`, of their shape or with 1s in it, say along the axis: in place of what is there, added or multiplied.
+Value scattered(const Call& call, Value x, Value indices, Value updates, int axis) {
   const std::string reduction = call.text("reduction", "none");
   call.require_support(reduction == "none" || reduction == "add" || reduction == "mul", "reduction = \"", reduction, '"');
-  // Where there are no indices for an element, one that is none.
-  Dims before = Dims::filled(x.rank(), 0), after = before;
-  for (int i = 0; i < x.rank(); ++i) after[i] = i == axis ? 0 : x.dim(i) - indices.dim(i);
-  indices = padded(indices, before, after, -1);
-  updates = padded(updates, before, after, 0);
-  const Value places = positions(call, x.dim(axis), axis, x.rank(), DType::i64);
-  for (std::int64_t i = 0; i < indices.dim(axis); ++i) {
-    const Value here = equal(places, slice(indices, axis, i, i + 1)), update = slice(updates, axis, i, i + 1);
-    x = where(here, reduction == "add" ? x + update : reduction == "mul" ? x * update : update, x);
+  const Dims before = Dims::filled(x.rank(), 0);
+  Dims after = before;  // where there are no indices
+  for (int i = 0; i < x.rank(); ++i) after[i] = i == axis ? 0 : x.dim(i) - updates.dim(i);
+  if (reduction != "mul") {
+    const auto put = [&](Value values) {
+      return padded(ops::put_along_axis(values, indices, axis, x.dim(axis), /*keep_dims=*/true), before, after, 0);
+    };
+    if (reduction == "add") return x + put(updates);
+    return where(not_equal(put(cast(equal(indices, indices), DType::i64)), 0.0), put(updates), x);
   }
-  return {x};
+  constexpr std::int64_t most_factors = 1024;
+  const std::int64_t count = indices.dim(axis);
+  call.require_support(count <= most_factors, count, " factors, more than ", most_factors);
+  const Value places = positions(call, x.dim(axis), axis, x.rank(), DType::i64);
+  indices = padded(indices, before, after, -1);
+  updates = padded(updates, before, after, 1);
+  for (std::int64_t i = 0; i < count; ++i) {
+    x = where(equal(places, slice(indices, axis, i, i + 1)), x * slice(updates, axis, i, i + 1), x);
+  }
+  return x;
+}
+
+Values scatter_elements(const Call& call) {
+  const Value x = call[0];
+  const int axis = normalize_axis(call.integer("axis", 0), x.rank(), "axis");
+  const Value indices = from_first(call[1], x.dim(axis));
+  call.require_support(indices.shape() == call[2].shape() && indices.rank() == x.rank(), "indices of shape ", indices.shape());
+  return {scattered(call, x, indices, call[2], axis)};
 }
 
 /// Indices into the first axes, after `batch` of them, as indices into these axes as one.
@@ -105,30 +96,27 @@ Values gather_nd(const Call& call) {
   call.require_support(call.integer("batch_dims", 0) == 0, "batch_dims");
   call.require_support(indices.rank() >= 1, "indices of rank 0");
   const std::int64_t depth = indices.dim(-1);
-  const Value table = joined_axes(call, x, depth), wide = as_floating(table);
-  const Value places = reshape(joined_indices(indices, x.shape(), 0), {-1});
+  const Value table = joined_axes(call, x, depth), places = reshape(joined_indices(indices, x.shape(), 0), {-1});
   Shape shape = indices.shape();
   shape.erase(shape.rank() - 1);
   for (int i = static_cast<int>(depth); i < x.rank(); ++i) shape.push_back(x.dim(i));
-  return {cast(reshape(matmul(one_hot(call, places, table.dim(0), wide.dtype()), wide), shape), x.dtype())};
+  return {reshape(index_select(table, 0, places), shape)};
 }
 
 Values scatter_nd(const Call& call) {
   const Value x = call[0], indices = call[1];
-  const std::string reduction = call.text("reduction", "none");
-  call.require_support(reduction == "none" || reduction == "add" || reduction == "mul", "reduction = \"", reduction, '"');
   call.require_support(indices.rank() >= 1, "indices of rank 0");
-  Value table = joined_axes(call, x, indices.dim(-1));
-  const Value places = reshape(joined_indices(indices, x.shape(), 0), {-1});
-  const std::int64_t count = places.dim(0);
-  call.require_support(count <= most_steps, count, " updates, more than ", most_steps);
-  const Value updates = reshape(call[2], {count, table.dim(1)});
-  const Value rows = positions(call, table.dim(0), 0, 2, DType::i64);
-  for (std::int64_t i = 0; i < count; ++i) {
-    const Value here = equal(rows, slice(places, 0, i, i + 1)), update = slice(updates, 0, i, i + 1);
-    table = where(here, reduction == "add" ? table + update : reduction == "mul" ? table * update : update, table);
-  }
-  return {reshape(table, x.shape())};
+  const Value table = joined_axes(call, x, indices.dim(-1));
+  const Value places = reshape(joined_indices(indices, x.shape(), 0), {-1, 1});
+  return {reshape(scattered(call, table, places, reshape(call[2], {places.dim(0), table.dim(1)}), 0), x.shape())};
+}
+
+/// k has been an input since opset 10.
+Values top_k_of(const Call& call) {
+  const Sizes k = call.opset() < 10 ? Sizes{call.integer("k", 0)} : call.integers(1);
+  call.require_support(k.size() == 1, "k is not one number");
+  const Sorted results = top_k(call[0], k[0], call.integer("axis", -1), call.integer("largest", 1) != 0);
+  return {results.values, results.indices};
 }
 
 /// values[1] where the index is, values[0] elsewhere, along a new axis.
@@ -165,6 +153,7 @@ void add_indexing(OperatorTable& table) {
   table["ScatterElements"] = scatter_elements;
   table["ScatterND"] = scatter_nd;
   table["OneHot"] = one_hot_of;
+  table["TopK"] = top_k_of;
   table["Compress"] = compress;
 }
 

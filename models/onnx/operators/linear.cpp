@@ -32,19 +32,10 @@ Values gemm(const Call& call) {
 }
 
 Values running_sums(const Call& call) {
-  const Value x = as_floating(call[0]);
-  const Sizes place = call.integers(1);
-  call.require_support(place.size() == 1, "its axis is not one number");
-  const int axis = normalize_axis(place[0], x.rank(), "axis");
-  const bool exclusive = call.integer("exclusive", 0) != 0, reverse = call.integer("reverse", 0) != 0;
-  Value terms = reverse ? flip(x, axis) : x;
-  if (exclusive && x.dim(axis) > 0) {
-    Dims before = Dims::filled(x.rank(), 0);
-    before[axis] = 1;
-    terms = pad(slice(terms, axis, 0, x.dim(axis) - 1), before, Dims::filled(x.rank(), 0));
-  }
-  const Value sums = cumulative_sum(terms, axis);
-  return {cast(reverse ? flip(sums, axis) : sums, call[0].dtype())};
+  const Sizes axis = call.integers(1);
+  call.require_support(axis.size() == 1, "its axis is not one number");
+  const Value sums = cumulative_sum(call[0], axis[0], call.integer("exclusive", 0) != 0, call.integer("reverse", 0) != 0);
+  return {cast(sums, call[0].dtype())};
 }
 
 }  // namespace

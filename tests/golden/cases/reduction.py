@@ -117,26 +117,29 @@ def softmaxes():
             yield Case(operator, [torch.tensor(values)], lambda x, f=function: f(x, 1), {"axis": 1})
 
 
-def along_axis():
-    shapes = [((7,), 0), ((3, 5), 0), ((3, 5), 1), ((2, 3, 5), 1), ((2, 3, 5), -1), ((2, 3, 2, 3), 2), ((1, 1), 0), ((0, 3), 1), ((5, 1, 2), 1), ((3, 70), 1)]
-    for i, (shape, axis) in enumerate(shapes):
-        for keep in (False, True):
-            x = normal(f"take {i}{keep}", shape)
-            lines = [n for j, n in enumerate(shape) if j != axis % len(shape)]
-            index = torch.randint(0, shape[axis], lines, generator=generator(f"index {i}{keep}"))
-            index = index.unsqueeze(axis) if keep else index
+def running_sums():
+    def function(x, axis, exclusive, reverse):
+        x = x.flip(axis) if reverse else x
+        if exclusive:  # not the sum less the element, which an infinite one would spoil
+            x = torch.cat([torch.zeros_like(x.narrow(axis, 0, 1)), x.narrow(axis, 0, x.shape[axis] - 1)], axis)
+        y = x.cumsum(axis)
+        return y.flip(axis) if reverse else y
 
-            def wide(t, a=axis, k=keep):
-                return t if k else t.unsqueeze(a)
-
-            yield Case("take_along_axis", [x, index],
-                       lambda x, n, a=axis, k=keep, w=wide: torch.take_along_dim(x, w(n), a) if k else torch.take_along_dim(x, w(n), a).squeeze(a),
-                       {"axis": axis, "keep_dims": keep})
-            yield Case("put_along_axis", [normal(f"put {i}{keep}", tuple(index.shape)), index],
-                       lambda v, n, a=axis, s=shape, w=wide: torch.zeros(s).scatter(a, w(n), w(v)),
-                       {"axis": axis, "size": shape[axis], "keep_dims": keep})
+    infinite = torch.tensor([1.0, 2, INF, 3, -INF, 4, NAN, 5])
+    inputs = [(normal(f"cumulative {i}", shape), axis) for i, (shape, axis) in enumerate(
+        [((7,), 0), ((3, 5), -1), ((3, 5), 0), ((2, 3, 5), 1), ((2, 3, 2, 3), -3), ((1, 1), 1), ((2, 70, 3), 1), ((30, 12), 0)])]
+    for x, axis in inputs + [(infinite, 0), (infinite.reshape(1, 8, 1).repeat(2, 1, 3), 1)]:
+        for exclusive in (False, True):
+            for reverse in (False, True):
+                yield Case("cumulative_sum", [x], lambda x, a=axis, e=exclusive, r=reverse: function(x, a, e, r),
+                           {"axis": axis, "exclusive": exclusive, "reverse": reverse})
+    for shape, axis in (((1, 2100), 1), ((2, 0, 3), 1)):
+        yield Case("cumulative_sum", [normal("long", shape)], lambda x, a=axis: x.cumsum(a), {"axis": axis})
+    for dtype in (torch.int64, torch.int32, torch.uint8):
+        x = torch.randint(100, 256, (3, 70), generator=generator(f"cumulative {dtype}")).to(dtype)
+        yield Case("cumulative_sum", [x], lambda x: x.cumsum(1), {"axis": 1})
 
 
 def cases():
-    for family in (sums, extrema, shared_extrema, log_sums, softmaxes, along_axis):
+    for family in (sums, extrema, shared_extrema, log_sums, softmaxes, running_sums):
         yield from family()

@@ -1,0 +1,99 @@
+#include "frit/ops/reduction/cumulative_sum.h"
+
+#include <algorithm>
+
+#include "frit/core/thread_pool.h"
+#include "frit/ops/elementwise/arithmetic_functors.h"
+#include "frit/ops/operator/registry.h"
+#include "frit/ops/reduction/reduction.h"
+
+namespace frit {
+
+Value cumulative_sum(Value x, std::int64_t axis, bool exclusive, bool reverse) {
+  return ops::emit_one("cumulative_sum", {x},
+                       ops::CumulativeSumAttributes{normalize_axis(axis, x.rank(), "cumulative_sum"), exclusive, reverse});
+}
+
+namespace ops {
+namespace {
+
+std::vector<TensorType> infer(const InferContext& call) {
+  const TensorType& input = call.inputs[0];
+  normalize_axis(call.as<CumulativeSumAttributes>().axis, input.shape.rank(), "cumulative_sum");
+  return {{is_floating(input.dtype) ? input.dtype : DType::i64, input.shape}};
+}
+
+Values gradient(const GradientContext& call) {
+  const auto& [axis, exclusive, reverse] = call.as<CumulativeSumAttributes>();
+  return {cumulative_sum(call.gradients[0], axis, exclusive, !reverse)};
+}
+
+/// Neighbouring lines whose sums a task has at once.
+constexpr std::int64_t tile = 256;
+
+/// Element after element, in float64 or i64.
+void kernel(const KernelContext& call) {
+  const Tensor& input = call.inputs[0];
+  const bool exclusive = call.as<CumulativeSumAttributes>().exclusive, reverse = call.as<CumulativeSumAttributes>().reverse;
+  const int axis = normalize_axis(call.as<CumulativeSumAttributes>().axis, input.rank(), "cumulative_sum");
+  const std::int64_t size = input.dim(axis), inner = dense_strides(input.shape())[axis];
+  if (input.elements() == 0) return;
+  const std::int64_t tiles = (inner + tile - 1) / tile;
+  const std::int64_t grain = std::max<std::int64_t>(1, 16384 / (size * std::min(inner, tile)));
+  const std::int64_t first = reverse ? (size - 1) * inner : 0, step = reverse ? -inner : inner;
+  dispatch_arithmetic(input.dtype(), [&]<class T>() {
+    using Sum = std::conditional_t<std::is_integral_v<T>, std::int64_t, double>;
+    using Result = std::conditional_t<std::is_integral_v<T>, std::int64_t, T>;
+    parallel_for(input.elements() / (size * inner) * tiles, grain, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t item = begin; item < end; ++item) {
+        const std::int64_t column = item % tiles * tile, start = item / tiles * size * inner + column + first;
+        const std::int64_t width = std::min(tile, inner - column);
+        const T* x = input.data<T>() + start;
+        Result* y = call.outputs[0].data<Result>() + start;
+        Sum sums[tile] = {};
+        for (std::int64_t i = 0; i < size; ++i, x += step, y += step) {
+          for (std::int64_t j = 0; j < width; ++j) {
+            const Sum sum = Add<Sum>{}(sums[j], static_cast<Sum>(x[j]));
+            y[j] = static_cast<Result>(exclusive ? sums[j] : sum);
+            sums[j] = sum;
+          }
+        }
+      }
+    });
+  });
+}
+
+std::vector<Sample> samples() {
+  return {
+      {.inputs = {Shape{7}}},
+      {.inputs = {Shape{3, 5}}, .attributes = CumulativeSumAttributes{-1, true, false}},
+      {.inputs = {Shape{2, 4, 3}}, .attributes = CumulativeSumAttributes{1, false, true}},
+      {.inputs = {Shape{2, 3, 2, 3}}, .attributes = CumulativeSumAttributes{1, true, true}},
+      {.inputs = {Shape{1, 1}}, .attributes = CumulativeSumAttributes{1, true, false}},
+      {.inputs = {Shape{0, 3}}, .attributes = CumulativeSumAttributes{1, false, false}},
+      {.inputs = {Shape{3, 0, 2}}, .attributes = CumulativeSumAttributes{1, false, false}},
+      {.inputs = {Shape{3, 5000}}, .attributes = CumulativeSumAttributes{1, true, true}, .smooth = false},
+      {.inputs = {Shape{70, 130, 70}}, .attributes = CumulativeSumAttributes{1, false, false}, .smooth = false},
+      {.inputs = {Shape{4500, 2}}, .attributes = CumulativeSumAttributes{0, false, false}, .smooth = false},
+      {.inputs = {SampleInput::integers({4, 300}, 256, DType::u8)}, .attributes = CumulativeSumAttributes{1, false, true}, .smooth = false},
+  };
+}
+
+}  // namespace
+}  // namespace ops
+}  // namespace frit
+
+FRIT_OPERATORS(cumulative_sum) {
+  using namespace frit::ops;
+  registry.add<CumulativeSumAttributes>({
+      .name = "cumulative_sum",
+      .summary = "sums of each line's elements up to each, or before it, or from it on; integers sum to i64",
+      .inputs = {"input"},
+      .infer = infer,
+      .gradient = gradient,
+      .precision = Precision::full,
+      .cpu = {.run = kernel},
+      .dtypes = {std::begin(frit::all_dtypes), std::end(frit::all_dtypes)},
+      .samples = samples,
+  });
+}

@@ -1,0 +1,58 @@
+#include "frit/ops/indexing/indexing.h"
+
+#include "ops/elementwise/evaluation.h"
+
+namespace frit {
+namespace {
+
+TEST(OneHot, RefusesWhatIsNoIndex) {
+  const auto of = [](std::int64_t index) {
+    evaluate([](const Values& v) { return one_hot(v[0], 3); }, {Tensor::from<std::int64_t>({0, index}, {2})});
+  };
+  EXPECT_EQ(message_of([&] { of(3); }), "put_along_axis: input \"indices\" has 3 at element 1, expected an index in [0, 3)");
+  EXPECT_EQ(message_of([&] { of(-1); }), "put_along_axis: input \"indices\" has -1 at element 1, expected an index in [0, 3)");
+  Graph graph;
+  EXPECT_EQ(message_of([&] { one_hot(graph.input("x", {2}), 3); }), "one_hot: indices must be i64 or i32, got f32 2");
+  EXPECT_EQ(message_of([&] { one_hot(graph.input("i", {2}, DType::i32), -1); }), "one_hot: classes must not be negative, got -1");
+}
+
+TEST(Gather, RefusesOtherShapes) {
+  Graph graph;
+  const Value x = graph.input("x", {2, 3});
+  EXPECT_EQ(message_of([&] {
+              gather(x, 1, graph.input("i", {3, 3}, DType::i64));
+            }),
+            "gather: indices must have the input's shape 2x3 but for axis 1, got 3x3");
+  EXPECT_EQ(message_of([&] { gather(x, 1, graph.input("j", {2}, DType::i64)); }),
+            "gather: indices must have the input's shape 2x3 but for axis 1, got 2");
+  EXPECT_EQ(message_of([&] { gather(x, 1, x); }), "gather: indices must be i64 or i32, got f32 2x3");
+}
+
+TEST(Embedding, AddsTheGradientsOfARow) {
+  const Tensor weight = Tensor::from<double>({1, 2, 3, 4, 5, 6}, {3, 2}), rows = Tensor::from<std::int32_t>({2, 0, 2, 2}, {2, 2});
+  const Evaluation result = evaluate([](const Values& v) { return embedding(v[0], v[1]); }, {rows, weight}, 7);
+  EXPECT_EQ(result.output, (std::vector<double>{5, 6, 1, 2, 5, 6, 5, 6}));
+  EXPECT_EQ(result.gradients[0], (std::vector<double>{7, 7, 0, 0, 21, 21}));
+  Graph graph;
+  EXPECT_EQ(message_of([&] { embedding(graph.input("i", {2}, DType::i64), graph.input("w", {3})); }),
+            "embedding: weight must be (V, D), got 3");
+}
+
+TEST(IndexSelect, PutsTheIndicesAxesInPlaceOfTheAxis) {
+  const Tensor x = Tensor::from<double>({1, 2, 3, 4, 5, 6}, {2, 3}), indices = Tensor::from<std::int64_t>({2, 0, 0, 1}, {2, 2});
+  const Evaluation result = evaluate([](const Values& v) { return index_select(v[0], 1, v[1]); }, {x, indices});
+  EXPECT_EQ(result.output, (std::vector<double>{3, 1, 1, 2, 6, 4, 4, 5}));
+  EXPECT_EQ(result.gradients[0], (std::vector<double>{2, 1, 1, 2, 1, 1}));
+  Graph graph;
+  const Value table = graph.input("x", {2, 3});
+  EXPECT_EQ(index_select(table, 1, graph.input("i", {5, 4}, DType::i32)).shape(), Shape({2, 5, 4}));
+  EXPECT_EQ(index_select(table, 0, graph.input("one", {}, DType::i64)).shape(), Shape({3}));
+  EXPECT_EQ(message_of([&] { index_select(table, 1, table); }), "index_select: indices must be i64 or i32, got f32 2x3");
+  EXPECT_EQ(message_of([&] {
+              evaluate([](const Values& v) { return index_select(v[0], 1, v[1]); }, {x, Tensor::from<std::int64_t>({0, 3}, {2})});
+            }),
+            "take_along_axis: input \"indices\" has 3 at element 1, expected an index in [0, 3)");
+}
+
+}  // namespace
+}  // namespace frit
