@@ -255,6 +255,41 @@ std::string where(const Operation& o) {
 
 std::string along_axis(const Operation& o, const char* op) { return o.out.add(op, {o.input(0)}, {{"axis", o.integer("axis")}}); }
 
+std::string cumulative_sum(const Operation& o) {
+  std::string x = o.input(0);
+  if (o.type().dtype != o.result().dtype) x = o.out.add("Cast", {x}, {{"to", element_of(o.result().dtype)}});
+  return o.out.add("CumSum", {x, o.out.number(o.real("axis"), DType::i64)},
+                   {{"exclusive", std::int64_t{o.flag("exclusive")}}, {"reverse", std::int64_t{o.flag("reverse")}}});
+}
+
+std::string sort(const Operation& o) {
+  const std::int64_t axis = o.integer("axis");
+  const Shape& result = o.result().shape;
+  const std::string values = o.out.add("TopK", {o.input(0), o.out.integers({result[normalize_axis(axis, result.rank(), "sort")]})},
+                                       {{"axis", axis}, {"largest", std::int64_t{o.flag("descending")}}});
+  o.out.add_result(o.output(1));
+  return values;
+}
+
+/// Indices that all lines share are Gather's.
+std::string take_along_axis(const Operation& o) {
+  const Shape &x = o.type().shape, &indices = o.type(1).shape;
+  const int axis = normalize_axis(o.integer("axis"), x.rank(), "take_along_axis");
+  const NamedAttribute along = {"axis", std::int64_t{axis}};
+  if (!o.flag("keep_dims")) {
+    const std::string here = o.out.integers({axis}), wide = o.out.add("Unsqueeze", {o.input(1), here});
+    return o.out.add("Squeeze", {o.out.add("GatherElements", {o.input(0), wide}, {along}), here});
+  }
+  bool all_share = true, none_share = true;
+  for (int i = 0; i < x.rank(); ++i) {
+    all_share = all_share && (i == axis || indices[i] == 1);
+    none_share = none_share && (i == axis || indices[i] == x[i]);
+  }
+  if (none_share) return o.out.add("GatherElements", o.inputs(), {along});
+  require(all_share, "ONNX has no spelling of indices ", indices, " that some lines of ", x, " share");
+  return o.out.add("Gather", {o.input(0), o.out.add("Reshape", {o.input(1), o.out.integers({-1})})}, {along});
+}
+
 void add_elementwise(SpellingTable& table) {
   table["add"] = [](const Operation& o) { return plain(o, "Add"); };
   table["subtract"] = [](const Operation& o) { return plain(o, "Sub"); };
@@ -323,6 +358,9 @@ void add_reductions(SpellingTable& table) {
   table["argmax"] = [](const Operation& o) {
     return o.out.add("ArgMax", {o.input(0)}, {{"axis", o.integer("axis")}, {"keepdims", std::int64_t{o.flag("keep_dims")}}});
   };
+  table["cumulative_sum"] = cumulative_sum;
+  table["sort"] = sort;
+  table["take_along_axis"] = take_along_axis;
   table["softmax"] = [](const Operation& o) { return along_axis(o, "Softmax"); };
   table["log_softmax"] = [](const Operation& o) { return along_axis(o, "LogSoftmax"); };
 }

@@ -132,6 +132,11 @@ std::string Exporter::fresh(const char* prefix) {
   return name;
 }
 
+void Exporter::add_result(int value) {
+  NodeProto& node = *model_.mutable_graph()->mutable_node()->rbegin();
+  node.add_output(names_[value] = fresh("result_"));
+}
+
 void Exporter::leaf(const graph::Node& node, const Graph& other) {
   const int value = node.outputs[0];
   if (node.kind == graph::NodeKind::constant) known_[value] = node.constant;

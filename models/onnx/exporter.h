@@ -31,6 +31,8 @@ class Exporter {
 
   // For the operators' spellings.
   std::string add(const std::string& op, const Names& inputs, const NamedAttributes& attributes = {});
+  /// The value is a further result of the node that was added last.
+  void add_result(int value);
   std::string constant(const Tensor& tensor);
   std::string integers(const std::vector<std::int64_t>& numbers);
   std::string number(double value, DType dtype) { return constant(Tensor::full({}, value, dtype)); }
@@ -67,6 +69,7 @@ class Operation {
   Names inputs() const;
   const TensorType& type(std::size_t i = 0) const { return out.type(node_.inputs.at(i)); }
   const TensorType& result() const { return out.type(node_.outputs[0]); }
+  int output(std::size_t i) const { return node_.outputs.at(i); }
   const Tensor* known(std::size_t i) const { return out.known(node_.inputs.at(i)); }
 
   std::int64_t integer(const std::string& attribute) const;

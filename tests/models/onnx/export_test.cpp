@@ -75,6 +75,21 @@ TEST(OnnxExportOf, OperatorsAreSpelledAsTheStandardHasThem) {
   expect_near(run(imported, state, "input", input), run(graph, state, "input", input), 2e-6);
 }
 
+TEST(OnnxExportOf, IndexingIsSpelledAsTheStandardHasIt) {
+  Graph graph;
+  const Value x = graph.input("input", {3, 4, 6});
+  const auto [values, places] = top_k(x, 3, -1, /*largest=*/false);
+  Value y = cumulative_sum(values, 1, /*exclusive=*/true, /*reverse=*/true) + gather(sort(x, 2, true).values, 2, places);
+  y = y + cast(cumulative_sum(cast(places, DType::i32), 2), DType::f32);
+  const Value table = graph.constant(noise({6, 5})), some = graph.constant(Tensor::from<std::int64_t>({5, 0, 0}, {3}));
+  y = concatenate({embedding(places, table), unsqueeze(y, 3), unsqueeze(index_select(x, 2, some), 3)}, 3);
+  graph.output("output", y);
+  const Tensor input = noise({3, 4, 6});
+  const auto state = std::make_shared<State>();
+  const Graph imported = import_onnx(ModelBuilder::read_onnx(to_onnx(graph, *state)), {.shapes = {{"input", {3, 4, 6}}}});
+  expect_near(run(imported, state, "input", input), run(graph, state, "input", input), 2e-6);
+}
+
 TEST(OnnxExportOf, ResizingIsForAnyBatch) {
   const std::vector<ResizeOptions> all = {
       {.size = {7, 3}},
