@@ -126,6 +126,18 @@ TEST(OnnxImport, ValuesMustFitWhatTheFileDeclares) {
   EXPECT_EQ(import_with(Tensor::from({std::int64_t{4}}, {1})), "test.onnx: input \"shape\": expected [2], got 1");
 }
 
+/// A few runs are slices, which are read where they lie; else one operation takes them all.
+TEST(OnnxImport, TakesIndicesThatTheFileHas) {
+  const auto gathered = [](const std::vector<std::int64_t>& indices) {
+    ModelBuilder builder;
+    builder.input("x", {12}).output("y").integers("i", {static_cast<std::int64_t>(indices.size())}, indices);
+    builder.node("Gather", {"x", "i"}, {"y"});
+    return run_graph(import_onnx(builder.model()), counting({12})).to_vector<float>();
+  };
+  EXPECT_EQ(gathered({2, 4, 6, -1}), (Floats{2, 4, 6, 11}));
+  EXPECT_EQ(gathered({11, 3, 7, 0, 9, 9, 9, 2, 8, 1, -2, 6, 4, 0}), (Floats{11, 3, 7, 0, 9, 9, 9, 2, 8, 1, 10, 6, 4, 0}));
+}
+
 TEST(OnnxImport, ShapesMustFitWhatTheFileDeclares) {
   const OnnxModel model = reshaping_model().model();
   EXPECT_EQ(message_of([&] {
