@@ -19,6 +19,7 @@
 #include "apps/training/score.h"
 #include "frit/core/data/files.h"
 #include "frit/core/io/file.h"
+#include "frit/core/io/folder.h"
 #include "frit/core/io/nifti.h"
 #include "frit/core/io/npy.h"
 #include "frit/core/io/png.h"

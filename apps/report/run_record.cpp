@@ -8,6 +8,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "frit/core/io/folder.h"
 #include "frit/core/text.h"
 #include "frit/core/warning.h"
 
@@ -94,9 +95,7 @@ RunRecord::RunRecord(const std::string& folder, const std::string& trace) : fold
   if (error) fail(ErrorKind::file_system, printable(folder), ": ", error.message());
   check_writable(folder + "/report.html");
   remove_stale_temporaries_in(folder);
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
-    if (entry.is_directory(error)) remove_stale_temporaries_in(entry.path().string());  // of steps that were not finite
-  }
+  for (const std::string& step : names_in(folder, is_folder)) remove_stale_temporaries_in(folder + '/' + step);  // that was not finite
 }
 
 RunRecord::~RunRecord() {

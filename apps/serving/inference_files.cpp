@@ -3,17 +3,13 @@
 #include <filesystem>
 
 #include "frit/core/data/files.h"
+#include "frit/core/io/folder.h"
 
 namespace frit::apps {
 
 namespace fs = std::filesystem;
 
 bool streams(const InferenceFiles& a) { return a.input == standard_stream; }
-
-bool is_folder(const std::string& path) {
-  std::error_code error;
-  return fs::is_directory(path, error);
-}
 
 std::vector<std::string> input_files(const InferenceFiles& a) {
   if (streams(a)) return {};

@@ -15,7 +15,6 @@ struct InferenceFiles {
 };
 
 bool streams(const InferenceFiles& a);
-bool is_folder(const std::string& path);
 /// The files of a folder that can be read, by name; otherwise the one file; none for a stream.
 std::vector<std::string> input_files(const InferenceFiles& a);
 /// Next to the input: the file itself, or in a folder the .npy file of the same name: of a.nii.gz, a.npy.

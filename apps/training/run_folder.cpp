@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "frit/core/error.h"
+#include "frit/core/io/folder.h"
 #include "frit/core/text.h"
 
 namespace frit::apps {
@@ -50,9 +51,10 @@ std::vector<std::string> run_files(const std::string& folder) {
   for (const char* const name :
        {"/report.html", "/steps.csv", "/epochs.csv", "/checkpoints/last.safetensors", "/checkpoints/best.safetensors"})
     files.push_back(folder + name);
-  std::error_code error;
-  for (const fs::directory_entry& file : fs::directory_iterator(folder + "/checkpoints", error)) {
-    if (file.path().filename().string().starts_with("step-")) files.push_back(file.path().string());
+  const std::string checkpoints = folder + "/checkpoints";
+  if (!is_folder(checkpoints)) return files;
+  for (const std::string& name : names_in(checkpoints, [](const std::string&) { return true; })) {
+    if (name.starts_with("step-")) files.push_back(checkpoints + '/' + name);
   }
   return files;
 }

@@ -3,6 +3,7 @@
 
 #include "frit/core/data/files.h"
 #include "frit/core/data/stored_dataset.h"
+#include "frit/core/io/folder.h"
 #include "frit/core/io/idx.h"
 #include "frit/core/io/image.h"
 #include "frit/core/io/npy.h"
@@ -24,11 +25,6 @@ template <class... Parts>
 bool exists(const std::string& path) {
   std::error_code error;
   return fs::exists(path, error);
-}
-
-bool is_folder(const std::string& path) {
-  std::error_code error;
-  return fs::is_directory(path, error);
 }
 
 /// The file by its name, or that with .gz.
@@ -79,14 +75,6 @@ std::optional<std::string> part_of(const std::string& folder, Split split) {
   return std::nullopt;
 }
 
-bool has_folders(const std::string& path) {
-  std::error_code error;
-  for (const fs::directory_entry& entry : fs::directory_iterator(path, error)) {
-    if (entry.is_directory(error) && !entry.path().filename().string().starts_with('.')) return true;
-  }
-  return false;
-}
-
 /// Throws unless the options that are set go with the format.
 void check_options(const std::string& path, const ReadOptions& options, bool images, bool volumes) {
   const PatchOptions& patches = options.patches;
@@ -107,7 +95,7 @@ Format format_of(const std::string& folder) {
   if (has_mnist_files(folder, Split::train) || has_mnist_files(folder, Split::test)) return Format::mnist;
   if (has_nifti_files(folder)) return Format::volumes;
   if (has_mask_files(folder)) return Format::masks;
-  return has_folders(folder) ? Format::images : Format::unknown;
+  return has_any(folder, is_folder) ? Format::images : Format::unknown;
 }
 
 std::shared_ptr<Dataset> read_folder(const std::string& path, Split split, const ReadOptions& options) {

@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <array>
 #include <filesystem>
 #include <numeric>
@@ -9,6 +8,7 @@
 #include "frit/core/data/files.h"
 #include "frit/core/data/stored_dataset.h"
 #include "frit/core/io/content.h"
+#include "frit/core/io/folder.h"
 #include "frit/core/io/image.h"
 #include "frit/core/io/nifti.h"
 #include "frit/core/io/npy.h"
@@ -16,8 +16,6 @@
 
 namespace frit {
 namespace {
-
-namespace fs = std::filesystem;
 
 enum class Format { npy, idx, image, nifti };
 
@@ -91,16 +89,9 @@ Tensor read_examples(const std::string& path, const ShapeCheck& check) {
 }
 
 std::vector<std::string> example_files(const std::string& folder) {
-  std::vector<std::string> files;
-  std::error_code error;
-  fs::directory_iterator entry(folder, error);
-  for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
-    const std::string name = entry->path().filename().string();
-    if (!name.starts_with('.') && format_of_name(name)) files.push_back(entry->path().string());
-  }
-  if (error) fail(ErrorKind::file_system, printable(folder), ": ", reason(error.value()));
+  std::vector<std::string> files = names_in(folder, [](const std::string& path) { return format_of_name(path).has_value(); });
   if (files.empty()) fail(ErrorKind::file_system, printable(folder), ": there are no .npy, .png, .jpg, .nii or IDX files in this folder");
-  std::sort(files.begin(), files.end());
+  for (std::string& file : files) file = (std::filesystem::path(folder) / file).string();
   return files;
 }
 

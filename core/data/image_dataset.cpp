@@ -1,39 +1,11 @@
 #include <algorithm>
-#include <filesystem>
 
 #include "frit/core/data/files.h"
 #include "frit/core/data/resized_image.h"
+#include "frit/core/io/folder.h"
 #include "frit/core/text.h"
 
 namespace frit {
-namespace {
-
-namespace fs = std::filesystem;
-
-/// What stands in a folder and is wanted, in the order of the names' bytes.
-template <class Wanted>
-std::vector<std::string> names_in(const std::string& folder, const Wanted& wanted) {
-  std::vector<std::string> names;
-  std::error_code error;
-  fs::directory_iterator entry(folder, error);
-  for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
-    std::string name = entry->path().filename().string();
-    if (!name.starts_with('.') && wanted(*entry)) names.push_back(std::move(name));
-  }
-  if (error) fail(ErrorKind::file_system, printable(folder), ": ", error.message());
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
-bool is_folder(const fs::directory_entry& entry) {
-  std::error_code error;
-  return entry.is_directory(error);
-}
-
-bool is_image(const fs::directory_entry& entry) { return is_image_name(entry.path().filename().string()); }
-
-}  // namespace
-
 std::vector<std::string> ImageDataset::classes_in(const std::string& folder) { return names_in(folder, is_folder); }
 
 ImageDataset::ImageDataset(const std::string& folder, const Shape& image_size, std::vector<std::string> classes)
@@ -53,7 +25,7 @@ ImageDataset::ImageDataset(const std::string& folder, const Shape& image_size, s
   for (std::size_t target = 0; target < classes_.size(); ++target) {
     if (std::find(found.begin(), found.end(), classes_[target]) == found.end()) continue;  // of a test set that lacks a class
     const std::string class_folder = folder + '/' + classes_[target];
-    const std::vector<std::string> images = names_in(class_folder, is_image);
+    const std::vector<std::string> images = names_in(class_folder, is_image_name);
     if (images.empty()) fail(ErrorKind::format, printable(class_folder), ": has no .png or .jpg files");
     for (const std::string& image : images) {
       files_.push_back({class_folder + '/' + image, static_cast<std::int64_t>(target)});

@@ -1,9 +1,9 @@
-#include <algorithm>
 #include <filesystem>
 #include <utility>
 
 #include "frit/core/data/files.h"
 #include "frit/core/data/resized_image.h"
+#include "frit/core/io/folder.h"
 #include "frit/core/io/png.h"
 #include "frit/core/text.h"
 
@@ -11,11 +11,6 @@ namespace frit {
 namespace {
 
 namespace fs = std::filesystem;
-
-bool is_folder(const std::string& path) {
-  std::error_code error;
-  return fs::is_directory(path, error);
-}
 
 /// Throws for a mask of another size than its image.
 void check_mask_size(const std::string& mask, const std::string& image, const Shape& wanted, const Shape& found) {
@@ -83,14 +78,7 @@ class MaskDataset final : public Dataset {
  private:
   void find_pairs(const std::string& folder) {
     std::error_code error;
-    std::vector<std::string> names;
-    for (const fs::directory_entry& entry : fs::directory_iterator(folder + "/images", error)) {
-      const std::string name = entry.path().filename().string();
-      if (!name.starts_with('.') && is_image_name(name)) names.push_back(name);
-    }
-    if (error) fail(ErrorKind::file_system, printable(folder), "/images: ", error.message());
-    std::sort(names.begin(), names.end());
-    for (const std::string& name : names) {
+    for (const std::string& name : names_in(folder + "/images", is_image_name)) {
       const std::string image = folder + "/images/" + name;
       const std::string mask = folder + "/masks/" + fs::path(name).replace_extension(".png").string();
       if (!fs::exists(mask, error)) fail(ErrorKind::file_system, printable(mask), ": no such file, for ", printable(image));

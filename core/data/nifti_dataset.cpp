@@ -1,8 +1,8 @@
-#include <algorithm>
 #include <filesystem>
 #include <utility>
 
 #include "frit/core/data/files.h"
+#include "frit/core/io/folder.h"
 #include "frit/core/io/nifti.h"
 #include "frit/core/text.h"
 
@@ -38,14 +38,10 @@ Pairs find_pairs(const std::string& folder) {
     add(single, folder + "/targets");
     return pairs;
   }
-  std::vector<std::string> names;
-  std::error_code error;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder + "/inputs", error)) {
-    const std::string name = entry.path().filename().string();
-    if (is_volume(name)) names.push_back(name);
+  if (!is_folder(folder + "/inputs")) return pairs;
+  for (const std::string& name : names_in(folder + "/inputs", is_volume)) {
+    add(folder + "/inputs/" + name, folder + "/targets/" + without_suffix(name));
   }
-  std::sort(names.begin(), names.end());
-  for (const std::string& name : names) add(folder + "/inputs/" + name, folder + "/targets/" + without_suffix(name));
   return pairs;
 }
 
@@ -91,13 +87,6 @@ std::shared_ptr<Dataset> read_nifti_dataset(const std::string& folder, const Pat
   return concatenate(std::move(parts));
 }
 
-bool has_nifti_files(const std::string& folder) {
-  std::error_code error;
-  if (!volume_at(folder + "/inputs").empty()) return true;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder + "/inputs", error)) {
-    if (is_volume(entry.path().filename().string())) return true;
-  }
-  return false;
-}
+bool has_nifti_files(const std::string& folder) { return !volume_at(folder + "/inputs").empty() || has_any(folder + "/inputs", is_volume); }
 
 }  // namespace frit
