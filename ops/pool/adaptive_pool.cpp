@@ -16,11 +16,10 @@ struct Windows {
   std::int64_t end(std::int64_t o) const { return ((o + 1) * from + to - 1) / to; }
 };
 
-using Pool = Value (*)(Value, const PoolOptions&);
 using PoolAxis = Value (*)(Value, int, const Windows&);
 
 /// Axes are pooled from the last on, so that of equal maxima the first in row-major order is taken.
-Value adaptive_pool(const char* name, Value input, const Dims& output_size, const std::array<Pool, 3>& pools, PoolAxis pool_axis) {
+Value adaptive_pool(const char* name, Value input, const Dims& output_size, const std::array<ops::Pool, 3>& pools, PoolAxis pool_axis) {
   const int images = input.rank() - 2;
   require(images >= 1 && images <= 3, name, ": input must be (N, C, ...) with 1 to 3 image axes, got ", input.shape());
   require(output_size.rank() == 1 || output_size.rank() == images, name, ": output_size has ", output_size.rank(),
@@ -36,7 +35,7 @@ Value adaptive_pool(const char* name, Value input, const Dims& output_size, cons
     kernel.push_back(windows.from / windows.to);
     axes.push_back(windows);
   }
-  if (equal) return pools[static_cast<std::size_t>(images - 1)](input, {.kernel_size = kernel});
+  if (equal) return pools[static_cast<std::size_t>(images - 1)](input, kernel);
   for (int i = images - 1; i >= 0; --i) {
     const Windows& windows = axes[static_cast<std::size_t>(i)];
     if (windows.from != windows.to) input = pool_axis(input, i + 2, windows);

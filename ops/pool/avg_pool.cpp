@@ -5,13 +5,6 @@
 
 namespace frit {
 
-Value avg_pool2d(Value input, const PoolOptions& options) {
-  return ops::emit_one("avg_pool2d", {input}, ops::canonical_options(options, 2));
-}
-Value avg_pool3d(Value input, const PoolOptions& options) {
-  return ops::emit_one("avg_pool3d", {input}, ops::canonical_options(options, 3));
-}
-
 Value global_avg_pool(Value input) {
   require(input.rank() >= 3, "global_avg_pool: expected input (N, C, ...) with image axes, got ", input.shape());
   Dims image;

@@ -4,20 +4,7 @@
 #include "frit/ops/operator/registry.h"
 #include "frit/ops/pool/pool_geometry.h"
 
-namespace frit {
-namespace {
-
-Value max_pool(const char* op, Value input, PoolOptions options, int image_rank) {
-  options.count_include_pad = true;  // of no meaning here: equal calls get equal attributes
-  return ops::emit_one(op, {input}, ops::canonical_options(options, image_rank));
-}
-
-}  // namespace
-
-Value max_pool2d(Value input, const PoolOptions& options) { return max_pool("max_pool2d", input, options, 2); }
-Value max_pool3d(Value input, const PoolOptions& options) { return max_pool("max_pool3d", input, options, 3); }
-
-namespace ops {
+namespace frit::ops {
 namespace {
 
 /// Columns of an output row that are computed together.
@@ -233,8 +220,7 @@ void add(Registry& registry, int image_rank) {
 }
 
 }  // namespace
-}  // namespace ops
-}  // namespace frit
+}  // namespace frit::ops
 
 FRIT_OPERATORS(max_pool) {
   add(registry, 2);

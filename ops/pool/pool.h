@@ -19,39 +19,27 @@ struct PoolOptions {
   void fields(FieldVisitor& v);
 };
 
-/// input (N, C, [D,] H, W). The first of equal maxima has the gradient, the last NaN wins, padding never does.
-Value max_pool2d(Value input, const PoolOptions& options);
-Value max_pool3d(Value input, const PoolOptions& options);
-Value avg_pool2d(Value input, const PoolOptions& options);
-Value avg_pool3d(Value input, const PoolOptions& options);
-/// input (N, C, L), as images with one row.
-Value max_pool1d(Value input, const PoolOptions& options);
-Value avg_pool1d(Value input, const PoolOptions& options);
-// The kernel alone: max_pool2d(x, 2), max_pool2d(x, Dims{3, 2}). In braces stand fields: {3, 2} is a kernel of 3 with a stride of 2.
-template <std::convertible_to<Dims> Size>
-Value max_pool1d(Value input, const Size& kernel_size) {
-  return max_pool1d(input, PoolOptions{.kernel_size = kernel_size});
-}
-template <std::convertible_to<Dims> Size>
-Value avg_pool1d(Value input, const Size& kernel_size) {
-  return avg_pool1d(input, PoolOptions{.kernel_size = kernel_size});
-}
-template <std::convertible_to<Dims> Size>
-Value max_pool2d(Value input, const Size& kernel_size) {
-  return max_pool2d(input, PoolOptions{.kernel_size = kernel_size});
-}
-template <std::convertible_to<Dims> Size>
-Value max_pool3d(Value input, const Size& kernel_size) {
-  return max_pool3d(input, PoolOptions{.kernel_size = kernel_size});
-}
-template <std::convertible_to<Dims> Size>
-Value avg_pool2d(Value input, const Size& kernel_size) {
-  return avg_pool2d(input, PoolOptions{.kernel_size = kernel_size});
-}
-template <std::convertible_to<Dims> Size>
-Value avg_pool3d(Value input, const Size& kernel_size) {
-  return avg_pool3d(input, PoolOptions{.kernel_size = kernel_size});
-}
+namespace ops {
+
+/// Called with options or with the kernel alone: max_pool2d(x, {.kernel_size = 3, .stride = 2}), max_pool2d(x, 2), max_pool2d(x, Dims{3,
+/// 2}). In braces stand fields: {3, 2} is a kernel of 3 with a stride of 2.
+struct Pool {
+  bool maximum;
+  int axes;  ///< of the image
+
+  Value operator()(Value input, const PoolOptions& options) const;
+  template <std::convertible_to<Dims> Size>
+  Value operator()(Value input, const Size& kernel_size) const {
+    return (*this)(input, PoolOptions{.kernel_size = kernel_size});
+  }
+};
+
+}  // namespace ops
+
+/// input (N, C, [[D,] H,] W); one axis is computed as an image with one row. The first of equal maxima has the gradient, the last NaN wins,
+/// padding never does.
+inline constexpr ops::Pool max_pool1d{true, 1}, max_pool2d{true, 2}, max_pool3d{true, 3};
+inline constexpr ops::Pool avg_pool1d{false, 1}, avg_pool2d{false, 2}, avg_pool3d{false, 3};
 
 /// input (N, C, ...) with 1 to 3 image axes -> image axes of these sizes, one number an axis or one for all. Output o of an axis is of
 /// elements floor(o I / O) ... ceil((o + 1) I / O) - 1. Where I is no multiple of O everywhere: a mean is a product with a matrix (O, I) an

@@ -164,10 +164,8 @@ Value batch_normed(Site& s) {
   return (s.x - along(mean)) / sqrt(along(variance) + options.eps) * along(weight) + along(bias);
 }
 
-using Pool = Value (*)(Value, const PoolOptions&);
-
-Value pooled(Site& s, Pool pool2d, Pool pool3d, bool plain = false) {
-  const Pool pool = s.x.rank() == 4 ? pool2d : pool3d;
+Value pooled(Site& s, ops::Pool pool2d, ops::Pool pool3d, bool plain = false) {
+  const ops::Pool pool = s.x.rank() == 4 ? pool2d : pool3d;
   if (plain) return pool(s.x, {.kernel_size = {s.draw.of<std::int64_t>({2, 2, 4, 3})}});
   PoolOptions options{.kernel_size = s.image(1, 3), .padding = s.draw.one_in(3) ? s.image(0, 1) : Dims()};
   if (s.draw.one_in(3)) options.stride = s.image(1, 3);
