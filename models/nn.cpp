@@ -2,6 +2,10 @@
 
 #include "frit/core/random.h"
 #include "frit/ops/convolution/convolution.h"
+#include "frit/ops/elementwise/activation.h"
+#include "frit/ops/elementwise/arithmetic.h"
+#include "frit/ops/elementwise/compare.h"
+#include "frit/ops/indexing/indexing.h"
 #include "frit/ops/linear/linear.h"
 #include "frit/ops/random/dropout.h"
 
@@ -113,6 +117,14 @@ Value linear(const Scope& scope, Value input, const Linear& layer) {
   return frit::linear(input, weight, bias);
 }
 
+Value embedding(const Scope& scope, Value indices, const Embedding& layer) {
+  return frit::embedding(indices, scope.parameter("weight", {layer.num_embeddings, layer.embedding_dim}, init::normal()));
+}
+
+Value prelu(const Scope& scope, Value input, std::int64_t num_parameters, double initial) {
+  return frit::prelu(input, scope.parameter("weight", {num_parameters}, init::constant(initial)));
+}
+
 Value group_norm(const Scope& scope, Value input, const GroupNorm& layer) {
   const Affine affine(scope, input.dim(1), layer);
   return frit::group_norm(input, layer.num_groups, affine.weight, affine.bias, layer.eps);
@@ -144,6 +156,14 @@ Value batch_norm(const Scope& scope, Value input, const BatchNorm& layer) {
 
 Value dropout(const Scope& scope, Value input, double probability) {
   return frit::dropout(input, scope.counter("counter"), probability, stream_of(scope.name()));
+}
+
+Value drop_path(const Scope& scope, Value input, double probability) {
+  if (probability == 0) return input;
+  Value sample = input;
+  for (int axis = 1; axis < input.rank(); ++axis) sample = slice(sample, axis, 0, 1);
+  const Value one = cast(logical_or(equal(sample, sample), not_equal(sample, sample)), input.dtype());  // for each of any number of samples
+  return input * dropout(scope, one, probability);
 }
 
 }  // namespace frit::nn

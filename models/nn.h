@@ -42,8 +42,18 @@ Value linear(const Scope& scope, Value input, Integer out_features) {
   return linear(scope, input, Linear{.out_features = static_cast<std::int64_t>(out_features)});
 }
 
-// Norms have the parameters "weight" and "bias" of each channel, unless `affine` is false; they start as ones and zeros unless an initialiser
-// is given.
+/// indices (...), i64 or i32 -> rows (..., embedding_dim) of "weight" (num_embeddings, embedding_dim), which is standard normal at first.
+struct Embedding {
+  std::int64_t num_embeddings;
+  std::int64_t embedding_dim;
+};
+Value embedding(const Scope& scope, Value indices, const Embedding& layer);
+
+/// frit::prelu with "weight" (num_parameters): 1, or the number of channels.
+Value prelu(const Scope& scope, Value input, std::int64_t num_parameters = 1, double initial = 0.25);
+
+// Norms have the parameters "weight" and "bias" of each channel, unless `affine` is false; they start as ones and zeros unless an
+// initialiser is given.
 
 struct GroupNorm {
   std::int64_t num_groups;
@@ -88,5 +98,8 @@ struct BatchNorm {
 Value batch_norm(const Scope& scope, Value input, const BatchNorm& layer = {});
 /// The mask's seed comes from the scope's name.
 Value dropout(const Scope& scope, Value input, double probability = 0.5);
+/// Stochastic depth (Huang et al., ECCV 2016): zeroes each sample of a residual branch with this probability and scales the others by
+/// 1 / (1 - probability). The identity at inference.
+Value drop_path(const Scope& scope, Value input, double probability);
 
 }  // namespace frit::nn

@@ -1,10 +1,6 @@
 #include "frit/models/nn_attention.h"
 
 #include "frit/models/nn.h"
-#include "frit/ops/elementwise/activation.h"
-#include "frit/ops/elementwise/arithmetic.h"
-#include "frit/ops/elementwise/compare.h"
-#include "frit/ops/indexing/indexing.h"
 #include "frit/ops/linear/linear.h"
 #include "frit/ops/operator/emitter.h"
 #include "frit/ops/shape/shape_ops.h"
@@ -55,22 +51,6 @@ Value multi_head_attention(const Scope& scope, Value query, Value key, Value val
 
 Value multi_head_attention(const Scope& scope, Value input, const MultiHeadAttention& layer, const AttentionOptions& options) {
   return multi_head_attention(scope, input, input, input, layer, options);
-}
-
-Value embedding(const Scope& scope, Value indices, const Embedding& layer) {
-  return frit::embedding(indices, scope.parameter("weight", {layer.num_embeddings, layer.embedding_dim}, init::normal()));
-}
-
-Value prelu(const Scope& scope, Value input, std::int64_t num_parameters, double initial) {
-  return frit::prelu(input, scope.parameter("weight", {num_parameters}, init::constant(initial)));
-}
-
-Value drop_path(const Scope& scope, Value input, double probability) {
-  if (probability == 0) return input;
-  Value sample = input;
-  for (int axis = 1; axis < input.rank(); ++axis) sample = slice(sample, axis, 0, 1);
-  const Value one = cast(logical_or(equal(sample, sample), not_equal(sample, sample)), input.dtype());  // for each of any number of samples
-  return input * dropout(scope, one, probability);
 }
 
 }  // namespace frit::nn

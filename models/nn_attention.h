@@ -17,18 +17,4 @@ Value multi_head_attention(const Scope& scope, Value query, Value key, Value val
 /// Of the input with itself.
 Value multi_head_attention(const Scope& scope, Value input, const MultiHeadAttention& layer, const AttentionOptions& options = {});
 
-/// indices (...), i64 or i32 -> rows (..., embedding_dim) of "weight" (num_embeddings, embedding_dim), which is standard normal at first.
-struct Embedding {
-  std::int64_t num_embeddings;
-  std::int64_t embedding_dim;
-};
-Value embedding(const Scope& scope, Value indices, const Embedding& layer);
-
-/// frit::prelu with "weight" (num_parameters): 1, or the number of channels.
-Value prelu(const Scope& scope, Value input, std::int64_t num_parameters = 1, double initial = 0.25);
-
-/// Stochastic depth (Huang et al., ECCV 2016): zeroes each sample of a residual branch with this probability and scales the others by
-/// 1 / (1 - probability). The identity at inference.
-Value drop_path(const Scope& scope, Value input, double probability);
-
 }  // namespace frit::nn
