@@ -33,7 +33,7 @@ struct Optimizer {
 
 /// Of parameters that are updated otherwise than the rest: biases without weight decay, a pretrained part more slowly.
 struct ParameterGroup {
-  std::string names = "*";  ///< * and ? stand for any characters
+  std::string names = "*";  ///< see matches_pattern
   int least_rank = 0, most_rank = Dims::max_rank;
   /// The schedule moves its learning rate in proportion to that of the step's own optimizer.
   Optimizer optimizer;

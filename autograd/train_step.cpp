@@ -1,11 +1,10 @@
 #include "frit/autograd/train_step.h"
 
-#include <fnmatch.h>
-
 #include <algorithm>
 #include <cmath>
 
 #include "frit/autograd/gradient.h"
+#include "frit/core/text.h"
 #include "frit/graph/pipeline.h"
 #include "frit/ops/elementwise/arithmetic.h"
 #include "frit/ops/elementwise/compare.h"
@@ -67,7 +66,7 @@ std::vector<Parameter> trained(const Graph& graph) {
 
 bool fits(const ParameterGroup& group, const Parameter& parameter) {
   const int rank = parameter.type.shape.rank();
-  return rank >= group.least_rank && rank <= group.most_rank && fnmatch(group.names.c_str(), parameter.name.c_str(), 0) == 0;
+  return rank >= group.least_rank && rank <= group.most_rank && matches_pattern(group.names, parameter.name);
 }
 
 /// The gradients of `loss`, some of which may be zero, but not all.
@@ -214,6 +213,8 @@ Graph average_graph(const Graph& forward, const TrainOptions& options) {
 
 void check_options(const Graph& graph, const Optimizer& optimizer, const State& state, const TrainOptions& options) {
   options.schedule.check();
+  require(options.name.find('/') == std::string::npos, "TrainStep: the name \"", printable(options.name),
+          "\" has a '/', which ends it in the names of what the optimizer keeps");
   require(options.accumulate >= 1, "TrainStep: accumulate is ", options.accumulate, ", expected 1 or more batches");
   require(!options.clip_norm || *options.clip_norm > 0, "TrainStep: clip_norm is ", options.clip_norm.value_or(0),
           ", expected a number above 0");

@@ -18,7 +18,7 @@ struct TrainOptions {
   DType precision = DType::f32;
   Schedule schedule = {};                ///< of the learning rate
   std::int64_t accumulate = 1;           ///< batches whose gradients' mean makes one update
-  std::vector<std::string> freeze = {};  ///< parameters that are left as they are, by name; * and ? stand for any characters
+  std::vector<std::string> freeze = {};  ///< parameters that are left as they are, by name (see matches_pattern)
   /// Watches the norm of the gradients (see gradient_norm). Unless halves of f16 are at work, a step whose loss or gradients are not finite
   /// then changes no parameter and nothing that the optimizer keeps, nor does any step after it: see return_to.
   bool guarded = false;

@@ -53,6 +53,24 @@ std::string did_you_mean(std::string_view name, std::span<const std::string> kno
   return nearest == nullptr ? std::string() : "; did you mean \"" + *nearest + "\"?";
 }
 
+bool matches_pattern(std::string_view pattern, std::string_view name) {
+  std::size_t p = 0, n = 0, star = std::string_view::npos, after_star = 0;  // where the last * stands, and what it has taken of the name
+  while (n < name.size()) {
+    if (p < pattern.size() && pattern[p] == '*') {
+      star = p++;
+      after_star = n;
+    } else if (p < pattern.size() && (pattern[p] == '?' || pattern[p] == name[n])) {
+      ++p, ++n;
+    } else if (star != std::string_view::npos) {
+      p = star + 1;
+      n = ++after_star;
+    } else {
+      return false;
+    }
+  }
+  return pattern.find_first_not_of('*', p) == std::string_view::npos;
+}
+
 std::string printable(std::string_view text) {
   constexpr std::size_t limit = 200;
   std::string result;

@@ -69,7 +69,7 @@ Graph join_elementwise(const Graph& graph);
 /// For inference: each operator becomes what its `at_inference` rule says, and a batch norm part of the convolution before it; what only
 /// training needed is gone.
 Graph for_inference(const Graph& graph);
-/// Variables whose names match one of the patterns are trained no more; * and ? stand for any characters. Throws ErrorKind::argument for a
+/// Variables whose names match one of the patterns (see matches_pattern) are trained no more. Throws ErrorKind::argument for a
 /// pattern that matches no trainable variable.
 Graph freeze(const Graph& graph, const std::vector<std::string>& patterns);
 /// The graph for other input shapes, every type inferred for these. Throws ErrorKind::argument naming an input that is read and missing,

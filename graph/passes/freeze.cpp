@@ -1,5 +1,3 @@
-#include <fnmatch.h>
-
 #include <algorithm>
 
 #include "frit/core/text.h"
@@ -10,7 +8,7 @@ namespace frit::graph {
 
 Graph freeze(const Graph& graph, const std::vector<std::string>& patterns) {
   const auto matches = [](const std::string& pattern, const Node& node) {
-    return node.kind == NodeKind::variable && node.trainable && fnmatch(pattern.c_str(), node.name.c_str(), 0) == 0;
+    return node.kind == NodeKind::variable && node.trainable && matches_pattern(pattern, node.name);
   };
   for (const std::string& pattern : patterns) {
     const std::vector<Node>& nodes = graph.nodes();

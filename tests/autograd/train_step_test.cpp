@@ -332,6 +332,8 @@ TEST(TrainStep, TwoStepsShareAState) {
   TrainStep critic(square(product - 1), sgd, Device::cpu(), {.freeze = {"a"}, .name = "critic"});
   EXPECT_EQ(refusal([&] { TrainStep(square(product), sgd, critic.shared_state(), {.name = "critic"}); }),
             "TrainStep: the state has \"optimizer.critic/step\" already: each of several steps needs a TrainOptions::name of its own");
+  EXPECT_EQ(refusal([&] { TrainStep(square(product), sgd, critic.shared_state(), {.name = "gan/critic"}); }),
+            "TrainStep: the name \"gan/critic\" has a '/', which ends it in the names of what the optimizer keeps");
   TrainStep generator(square(product), Adam{.learning_rate = 0.25}, critic.shared_state(), {.freeze = {"c"}});
   EXPECT_EQ(&generator.state(), &critic.state());
 

@@ -1,0 +1,49 @@
+#include "frit/core/text.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace frit {
+namespace {
+
+TEST(MatchesPattern, StarsAndQuestionMarksStandForCharacters) {
+  for (const auto& [pattern, name] : {std::pair{"*", "conv.weight"},
+                                      {"*", ""},
+                                      {"", ""},
+                                      {"conv.*", "conv.weight"},
+                                      {"*.bias", "a.b.bias"},
+                                      {"a*b*c", "abxbc"},
+                                      {"**", "x"},
+                                      {"block.?.weight", "block.3.weight"},
+                                      {"*/*", "a/b/c"}}) {
+    EXPECT_TRUE(matches_pattern(pattern, name)) << pattern << ' ' << name;
+  }
+  for (const auto& [pattern, name] : {std::pair{"", "x"},
+                                      {"conv", "conv.weight"},
+                                      {"weight", "conv.weight"},
+                                      {"?", ""},
+                                      {"block.?.weight", "block.12.weight"},
+                                      {"a*b*c", "abcb"},
+                                      {"Conv.*", "conv.weight"}}) {
+    EXPECT_FALSE(matches_pattern(pattern, name)) << pattern << ' ' << name;
+  }
+}
+
+TEST(MatchesPattern, AllElseStandsForItself) {
+  EXPECT_TRUE(matches_pattern("blocks[0].*", "blocks[0].weight"));
+  EXPECT_FALSE(matches_pattern("blocks[0].*", "blocks0.weight"));
+  EXPECT_TRUE(matches_pattern("a\\*", "a\\b"));
+  EXPECT_FALSE(matches_pattern("[ab]", "a"));
+}
+
+TEST(MatchesPattern, ManyStarsTakeNoTimeToSpeakOf) {
+  const std::string name(10'000, 'a');
+  std::string pattern;
+  for (int i = 0; i < 100; ++i) pattern += "*a";
+  EXPECT_TRUE(matches_pattern(pattern, name));
+  EXPECT_FALSE(matches_pattern(pattern + "b", name));
+}
+
+}  // namespace
+}  // namespace frit
