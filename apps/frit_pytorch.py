@@ -337,13 +337,20 @@ def read(path):
         metadata = file.metadata() or {}
         if "model" not in metadata:
             raise ValueError("the metadata name no model: not a checkpoint of frit?")
+        stored = set(file.keys())
+        averaged = "training" in metadata and "optimizer.averaged" in stored and file.get_tensor("optimizer.averaged").item() > 0
         metadata = {key: metadata[key] for key in ("model", "config", "normalization") if key in metadata}
         model = make(metadata["model"], json.loads(metadata.get("config", "{}")))
-        stored = set(file.keys())
         missing = [key for key in state_of(model) if key not in stored]
         if missing:
             raise ValueError(f"missing: {', '.join(missing)}")
-        model.load_state_dict({key: file.get_tensor(key) for key in state_of(model)}, strict=False)
+
+        def source(key):
+            """As frit takes it: of a training that kept averages, the average."""
+            average = f"optimizer.{key}.average"
+            return average if averaged and average in stored else key
+
+        model.load_state_dict({key: file.get_tensor(source(key)) for key in state_of(model)}, strict=False)
     if "normalization" in metadata:
         with_normalization(model, json.loads(metadata["normalization"]))
     return model, metadata

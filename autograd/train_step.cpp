@@ -316,13 +316,22 @@ std::shared_ptr<State> TrainStep::averaged() const {
   require(options_.average_decay.has_value(), "TrainStep::averaged: the step was made without average_decay");
   const auto result = std::make_shared<State>(state().device());
   result->prepare(graph());
+  copy_averages(*result);
+  return result;
+}
+
+void TrainStep::copy_averages(State& result) const {
+  require(options_.average_decay.has_value(), "TrainStep::copy_averages: the step was made without average_decay");
   const bool begun = state().at(kept_name(options_, averaged_name)).item() > 0;
   for (const graph::Node* node : graph().all(graph::NodeKind::variable)) {
     const std::string average = average_name(options_, node->name);
     const std::string& name = begun && state().contains(average) ? average : node->name;
-    if (state().contains(name)) result->set(node->name, state().at(name));  // else nothing that the step runs reads it
+    if (state().contains(name)) result.set(node->name, state().at(name));  // else nothing that the step runs reads it
   }
-  return result;
+}
+
+std::int64_t TrainStep::later_bytes() const {
+  return (update_ ? update_->plan({}).arena_bytes : 0) + (average_ ? average_->plan({}).arena_bytes : 0);
 }
 
 void TrainStep::set_rate() {

@@ -27,7 +27,7 @@ struct TrainOptions {
   /// Below 1: keeps an exponential moving average of each parameter, average = decay * average + (1 - decay) * parameter after each update,
   /// beginning with what the first gave (torch.optim.swa_utils.get_ema_multi_avg_fn). See TrainStep::averaged.
   std::optional<double> average_decay = {};
-  /// Tells steps apart that share a State: what the optimizer keeps is "optimizer.<name>/...".
+  /// Tells steps apart that share a State: what the optimizer keeps is "optimizer.<name>/...". Has no '/' itself.
   std::string name = {};
 };
 
@@ -89,6 +89,8 @@ class TrainStep {
   /// The variables as they are now, but with the parameters' averages, for inference or save_checkpoint: needs average_decay. Before the
   /// first update these are the parameters.
   std::shared_ptr<State> averaged() const;
+  /// Likewise into variables that are there, as those of a program that measures the averages.
+  void copy_averages(State& result) const;
 
   State& state() const { return program_.state(); }
   const std::shared_ptr<State>& shared_state() const { return program_.shared_state(); }
@@ -101,8 +103,8 @@ class TrainStep {
 
   /// The memory that such a step would take besides the variables (see Program::plan).
   graph::MemoryPlan plan(const std::map<std::string, TensorType>& inputs) const { return program_.plan(inputs); }
-  /// Likewise that of the updates, which with `accumulate` are a program of their own; without, nothing.
-  graph::MemoryPlan plan_updates() const { return update_ ? update_->plan({}) : graph::MemoryPlan(); }
+  /// Likewise the bytes that the programs after it take, in arenas of their own: with `accumulate` the updates, with averages these.
+  std::int64_t later_bytes() const;
 
  private:
   TrainStep(std::shared_ptr<State> state, Value loss, const Optimizer& optimizer, const TrainOptions& options);

@@ -41,6 +41,20 @@ class Conversions {
   std::map<std::string, std::vector<std::string>> names_;
 };
 
+using Sources = std::vector<std::pair<const graph::Node*, std::string>>;
+
+/// The variables of a graph, and what each is called in the file: of a training's averages, if they are wanted, the average.
+Sources sources_of(const TensorFile& file, const Graph& graph, bool averages) {
+  const std::optional<std::size_t> count = averages && is_of_training(file) ? file.find(count_of_averages) : std::nullopt;
+  const bool begun = count && file.tensor(*count).elements() == 1 && file.tensor(*count).item() > 0;
+  Sources sources;
+  for (const graph::Node* node : graph.all(graph::NodeKind::variable)) {
+    std::string average = concat(of_optimizer, node->name, of_average);
+    sources.emplace_back(node, begun && file.find(average) ? std::move(average) : node->name);
+  }
+  return sources;
+}
+
 }  // namespace
 
 void save_checkpoint(const std::string& path, const Graph& graph, const State& state, const Metadata& metadata) {
@@ -78,19 +92,23 @@ Model model_of(const SafetensorsHeader& file, std::string_view prefix) {
 
 std::vector<std::string> restore(const TensorFile& file, const Graph& graph, State& state, const RestoreOptions& options) {
   verify_checksums(file);
-  require_tensors(file, variables_of(graph), {.allow_extra = options.allow_extra});
+  const Sources sources = sources_of(file, graph, options.averages);
+  WantedTensors wanted = variables_of(graph);
+  for (const auto& [node, name] : sources) {
+    if (name != node->name) wanted.emplace_back(name, graph.type(node->outputs[0]));
+  }
+  require_tensors(file, wanted, {.allow_extra = options.allow_extra});
   Conversions conversions;
   std::vector<std::string> remarks;
-  const std::vector<const graph::Node*> variables = graph.all(graph::NodeKind::variable);
-  for (const graph::Node* node : variables) {
-    const Tensor tensor = file.at(node->name);
-    conversions.add(node->name, tensor.dtype(), graph.type(node->outputs[0]).dtype);
-    std::string remark = non_finite_remark(node->name, tensor);
+  for (const auto& [node, name] : sources) {
+    const Tensor tensor = file.at(name);
+    conversions.add(name, tensor.dtype(), graph.type(node->outputs[0]).dtype);
+    std::string remark = non_finite_remark(name, tensor);
     if (!remark.empty() && options.strict) fail(ErrorKind::format, file.file(), ": ", remark);
     if (!remark.empty()) remarks.push_back(std::move(remark));
   }
   if (std::string remark = conversions.remark(); !remark.empty()) remarks.insert(remarks.begin(), std::move(remark));
-  for (const graph::Node* node : variables) state.set(node->name, file.at(node->name));
+  for (const auto& [node, name] : sources) state.set(node->name, file.at(name));
   return remarks;
 }
 

@@ -22,11 +22,14 @@ Model model_of(const SafetensorsHeader& file, std::string_view prefix = {});
 struct RestoreOptions {
   bool allow_extra = false;  ///< tensors that the graph does not have are passed over
   bool strict = false;       ///< NaN and infinite values are an error
+  /// Of the checkpoint of a training that kept averages (TrainOptions::average_decay, of a step without a name) and made an update: these,
+  /// not the parameters as they were last.
+  bool averages = true;
 };
 /// Copies a file's tensors into the variables of `graph`, converting the dtype, and returns remarks that a user should see: what was
 /// converted, in one line, and NaN or infinite values with their count and first index. Throws ErrorKind::format naming *all* missing,
-/// unexpected and misshapen tensors, or what does not have its checksum; nothing is changed then. The optimizer's part of a training's
-/// checkpoint is passed over.
+/// unexpected and misshapen tensors, or what does not have its checksum; nothing is changed then. What else a training's checkpoint
+/// has of the optimizer is passed over.
 std::vector<std::string> restore(const TensorFile& file, const Graph& graph, State& state, const RestoreOptions& options = {});
 
 }  // namespace frit

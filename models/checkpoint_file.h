@@ -15,6 +15,8 @@ namespace frit {
 /// other on.
 inline constexpr const char* training_key = "training";
 inline constexpr std::string_view of_optimizer = "optimizer.";
+/// The average of a parameter is called "optimizer.<parameter>.average", and this says how many updates the averages have seen.
+inline constexpr std::string_view of_average = ".average", count_of_averages = "optimizer.averaged";
 
 bool is_of_training(const SafetensorsHeader& file);
 

@@ -7,8 +7,10 @@
 namespace frit {
 namespace {
 
-/// The target as numbers of classes. Throws for what is none.
-std::vector<std::int64_t> classes_of(const Tensor& logits, const Tensor& target) {
+constexpr std::int64_t ignored = -1;
+
+/// The target as numbers of classes, or `ignored`. Throws for what is none.
+std::vector<std::int64_t> classes_of(const Tensor& logits, const Tensor& target, std::optional<std::int64_t> ignore_index) {
   Shape expected = logits.shape();
   require(logits.rank() >= 2, "logits: expected (N, classes, ...), got ", logits.shape());
   expected.erase(1);
@@ -16,6 +18,10 @@ std::vector<std::int64_t> classes_of(const Tensor& logits, const Tensor& target)
   const std::vector<double> values = target.to_vector<double>();
   std::vector<std::int64_t> classes(values.size());
   for (std::size_t i = 0; i < values.size(); ++i) {
+    if (ignore_index && values[i] == static_cast<double>(*ignore_index)) {
+      classes[i] = ignored;
+      continue;
+    }
     const bool known = values[i] >= 0 && values[i] < static_cast<double>(logits.dim(1)) && values[i] == std::floor(values[i]);
     require(known, "targets: expected classes in [0, ", logits.dim(1), "), got ", values[i], " at element ", i);
     classes[i] = static_cast<std::int64_t>(values[i]);
@@ -23,15 +29,15 @@ std::vector<std::int64_t> classes_of(const Tensor& logits, const Tensor& target)
   return classes;
 }
 
-/// Calls `visit(logits of one position, `stride` apart; its class)`.
+/// Calls `visit(logits of one position, `stride` apart; its class)` where that is not ignored.
 template <class Visit>
-void for_each_position(const Tensor& logits, const Tensor& target, const Visit& visit) {
-  const std::vector<std::int64_t> classes = classes_of(logits, target);
+void for_each_position(const Tensor& logits, const Tensor& target, std::optional<std::int64_t> ignore_index, const Visit& visit) {
+  const std::vector<std::int64_t> classes = classes_of(logits, target, ignore_index);
   const std::vector<float> values = logits.to_vector<float>();
   const auto count = static_cast<std::size_t>(logits.dim(1));
   const std::size_t positions = classes.size() / static_cast<std::size_t>(std::max<std::int64_t>(logits.dim(0), 1));
   for (std::size_t i = 0; i < classes.size(); ++i) {
-    visit(values.data() + i / positions * positions * count + i % positions, positions, classes[i]);
+    if (classes[i] != ignored) visit(values.data() + i / positions * positions * count + i % positions, positions, classes[i]);
   }
 }
 
@@ -39,7 +45,8 @@ constexpr double none = std::numeric_limits<double>::quiet_NaN();
 
 }  // namespace
 
-ConfusionMatrix::ConfusionMatrix(std::int64_t classes) : classes_(classes) {
+ConfusionMatrix::ConfusionMatrix(std::int64_t classes, std::optional<std::int64_t> ignore_index)
+    : classes_(classes), ignore_index_(ignore_index) {
   require(classes >= 1 && classes <= most_classes, "ConfusionMatrix: expected 1 to ", most_classes, " classes, got ", classes);
   counts_.resize(static_cast<std::size_t>(classes * classes));
 }
@@ -47,7 +54,7 @@ ConfusionMatrix::ConfusionMatrix(std::int64_t classes) : classes_(classes) {
 void ConfusionMatrix::add(const Tensor& logits, const Tensor& target) {
   require(logits.rank() >= 2 && logits.dim(1) == classes_, "ConfusionMatrix: expected logits (N, ", classes_, ", ...), got ",
           logits.shape());
-  for_each_position(logits, target, [&](const float* values, std::size_t stride, std::int64_t actual) {
+  for_each_position(logits, target, ignore_index_, [&](const float* values, std::size_t stride, std::int64_t actual) {
     std::int64_t largest = 0;
     for (std::int64_t c = 1; c < classes_; ++c) {
       const float value = values[static_cast<std::size_t>(c) * stride], best = values[static_cast<std::size_t>(largest) * stride];
@@ -109,9 +116,9 @@ double ConfusionMatrix::mean(double (ConfusionMatrix::*of)(std::int64_t) const) 
 double ConfusionMatrix::mean_dice() const { return mean(&ConfusionMatrix::dice); }
 double ConfusionMatrix::mean_iou() const { return mean(&ConfusionMatrix::iou); }
 
-std::int64_t count_among_largest(const Tensor& logits, const Tensor& target, std::int64_t k) {
+std::int64_t count_among_largest(const Tensor& logits, const Tensor& target, std::int64_t k, std::optional<std::int64_t> ignore_index) {
   std::int64_t found = 0;
-  for_each_position(logits, target, [&](const float* values, std::size_t stride, std::int64_t actual) {
+  for_each_position(logits, target, ignore_index, [&](const float* values, std::size_t stride, std::int64_t actual) {
     const float own = values[static_cast<std::size_t>(actual) * stride];
     std::int64_t before = 0;  // as sorting would leave them: of equal ones the first is first
     for (std::int64_t c = 0; c < logits.dim(1); ++c) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "frit/core/tensor.h"
@@ -12,8 +13,8 @@ class ConfusionMatrix {
  public:
   static constexpr std::int64_t most_classes = 1024;
 
-  /// Throws ErrorKind::argument unless there are 1 to most_classes classes.
-  explicit ConfusionMatrix(std::int64_t classes);
+  /// Throws ErrorKind::argument unless there are 1 to most_classes classes. Targets of `ignore_index` count for nothing.
+  explicit ConfusionMatrix(std::int64_t classes, std::optional<std::int64_t> ignore_index = {});
 
   /// Counts logits (N, classes, ...), of which the largest is the answer, the first of equal ones, against classes (N, ...). Throws
   /// ErrorKind::argument for other shapes, for targets that are not whole numbers, or outside [0, classes).
@@ -38,10 +39,11 @@ class ConfusionMatrix {
   double mean(double (ConfusionMatrix::*of)(std::int64_t) const) const;
 
   std::int64_t classes_;
+  std::optional<std::int64_t> ignore_index_;
   std::vector<std::int64_t> counts_;  ///< (actual, predicted)
 };
 
-/// Of how many rows of logits (N, classes, ...) the target is among the k largest; one is not that is NaN.
-std::int64_t count_among_largest(const Tensor& logits, const Tensor& target, std::int64_t k);
+/// Of how many rows of logits (N, classes, ...) the target is among the k largest; one is not that is NaN, or ignored.
+std::int64_t count_among_largest(const Tensor& logits, const Tensor& target, std::int64_t k, std::optional<std::int64_t> ignore_index = {});
 
 }  // namespace frit

@@ -14,6 +14,7 @@
 #include "apps/training/dry_run.h"
 #include "apps/training/run_folder.h"
 #include "apps/training/training.h"
+#include "apps/training/training_graph.h"
 #include "frit/core/cuda/device.h"
 #include "frit/core/io/file.h"
 #include "frit/core/memory/allocator.h"
@@ -51,7 +52,8 @@ std::shared_ptr<const Dataset> read_validation(const TrainArguments& a) {
 std::string save(const TrainArguments& a, const Model& model, const TrainStep& step) {
   if (a.save.empty() || step.position().batches == 0) return {};
   check_parameters_finite(step);
-  save_checkpoint(a.save, step, checkpoint_metadata(model));
+  const std::shared_ptr<State> state = step.options().average_decay ? step.averaged() : step.shared_state();
+  save_checkpoint(a.save, step.graph(), *state, checkpoint_metadata(model));
   return "saved " + printable(a.save);
 }
 
@@ -215,6 +217,8 @@ int run_train(TrainArguments a) {
   check_folder_flags(a);
   const Model plain_model = configured_model(a.model, a.config);
   const Optimizer optimizer = a.settings.make_optimizer();
+  (void)a.settings.make_groups();  // refuses what is none before any data are read
+  if (a.settings.ignore_index) check_ignorable(plain_model);
   const Device device = a.run.apply();
   if (!a.save.empty()) {
     remove_stale_temporaries(a.save);

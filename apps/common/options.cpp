@@ -196,6 +196,11 @@ Device RunOptions::apply() const {
   return Device::parse(device);
 }
 
+Option add_ignore_index(CLI::App& command, std::optional<std::int64_t>& index) {
+  return add_number<std::int64_t>(command, "--ignore-index", index, -most_ignore_index, most_ignore_index,
+                                  "Of a segmentation's masks: places with this number instead of a class count for nothing");
+}
+
 Option add_seed(CLI::App& command, std::uint64_t& seed) {
   return add_number<std::uint64_t>(command, "--seed", seed, 0, std::numeric_limits<std::uint64_t>::max(),
                                    "Of the initial parameters and the order of the examples");

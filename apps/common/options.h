@@ -130,6 +130,9 @@ struct RunOptions {
   Device apply() const;
 };
 
+inline constexpr std::int64_t most_ignore_index = std::int64_t{1} << 31;
+/// Of masks: the class that counts for nothing.
+Option add_ignore_index(CLI::App& command, std::optional<std::int64_t>& index);
 Option add_seed(CLI::App& command, std::uint64_t& seed);
 Option add_quiet(CLI::App& command, bool& quiet);
 Option add_json(CLI::App& command, bool& json);

@@ -35,4 +35,14 @@ std::string grouped(long long count) {
   return digits;
 }
 
+std::vector<std::string> split(const std::string& text, char separator) {
+  std::vector<std::string> words;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find(separator, begin), text.size());
+    if (end > begin) words.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return words;
+}
+
 }  // namespace frit::apps

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 namespace frit::apps {
 
@@ -12,5 +13,8 @@ std::string scientific(double value);
 std::string duration_text(double seconds);
 /// "12,345".
 std::string grouped(long long count);
+
+/// The words between separators, without empty ones.
+std::vector<std::string> split(const std::string& text, char separator);
 
 }  // namespace frit::apps

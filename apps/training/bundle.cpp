@@ -14,7 +14,8 @@ constexpr const char *state_name = "/state.safetensors", *inputs_name = "/inputs
 
 TrainStep make_step(const Model& model, const TrainSettings& settings, const BatchTypes& batch, Device device) {
   Graph graph;
-  return TrainStep(build_loss(graph, model, batch, settings.dtype), settings.make_optimizer(), device, settings.one_step_options());
+  const Value loss = build_loss(graph, model, batch, settings.dtype, settings.ignore_index);
+  return TrainStep(loss, settings.make_optimizer(), device, settings.one_step_options());
 }
 
 }  // namespace

@@ -27,7 +27,7 @@ class Planner {
         measured_(validation == nullptr ? 0 : validation->size()),
         step_(small_step(model, data, source, options)),
         inference_(graph::for_inference(step_.graph()), step_.shared_state(), {}, options.settings.precision),
-        updates_(step_.plan_updates().arena_bytes) {}
+        updates_(step_.later_bytes()) {}
 
   /// Each part in an arena of its own, which stays as long as the training: `last` is for a smaller batch at the end of an epoch, and
   /// `updates` for those by summed gradients.
@@ -68,7 +68,8 @@ class Planner {
     Graph graph;
     const Value loss = with_content_of(source, [&] {
       require(data.size() > 0, "there are no examples");
-      return build_loss(graph, model, BatchTypes::of(data, std::min<std::int64_t>({2, settings.batch_size, data.size()})), settings.dtype);
+      const BatchTypes batch = BatchTypes::of(data, std::min<std::int64_t>({2, settings.batch_size, data.size()}));
+      return build_loss(graph, model, batch, settings.dtype, settings.ignore_index);
     });
     return TrainStep(loss, settings.make_optimizer(), options.device, settings.one_step_options());
   }
@@ -117,7 +118,8 @@ class Planner {
 /// What lives as long as the training.
 struct Variables {
   std::int64_t parameters = 0, tensors = 0, elements = 0, optimizer = 0, others = 0;
-  std::int64_t bytes() const { return parameters + optimizer + others; }
+  std::int64_t measured = 0;  ///< once more, with averages of the parameters, which validation is of
+  std::int64_t bytes() const { return parameters + optimizer + others + measured; }
 };
 
 Variables variables_of(const TrainStep& step) {
@@ -192,7 +194,7 @@ Json json_of(const Plan& plan, const Model& model) {
           {"memory_bytes",
            {{"parameters", plan.variables.parameters},
             {"optimizer", plan.variables.optimizer},
-            {"other_variables", plan.variables.others},
+            {"other_variables", plan.variables.others + plan.variables.measured},
             {"training", memory.training.arena_bytes + memory.updates},
             {"last_batch", memory.last},
             {"validation", memory.validation + memory.last_validation},
@@ -209,7 +211,8 @@ void print_table(const Plan& plan, const Planner& planner, const TrainingOptions
   Table table({{"what"}, {"memory", Table::Column::right}, {""}});
   table.add({"parameters", text_of(variables.parameters), grouped(variables.elements) + " in " + grouped(variables.tensors) + " tensors"});
   table.add({"optimizer", text_of(variables.optimizer), planner.step().optimizer().name});
-  table.add({"other variables", text_of(variables.others), ""});
+  table.add({"other variables", text_of(variables.others + variables.measured),
+             variables.measured > 0 ? concat(text_of(variables.measured), " of it averages that are measured") : ""});
   table.add({"activations and gradients", text_of(memory.training.arena_bytes + memory.updates),
              concat("in one arena, ", text_of(memory.training.unplanned_bytes), " without sharing")});
   if (plan.last_batch > 0) {
@@ -234,6 +237,7 @@ void print_plan(const Model& model, const Dataset& data, const Dataset* validati
   Plan plan{
       .variables = variables_of(planner.step()), .batch_size = std::min(options.settings.batch_size, data.size()), .available = available};
   plan.memory = planner.of(plan.batch_size);
+  if (options.settings.average_decay && validation != nullptr) plan.variables.measured = plan.variables.parameters + plan.variables.others;
   plan.last_batch = planner.last_batch(plan.batch_size);
   // Lowerings of operators that are chosen by time would have to be run at each size.
   Numerics by_rule = numerics();

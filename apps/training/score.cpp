@@ -1,5 +1,6 @@
 #include "apps/training/score.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "apps/common/text.h"
@@ -13,11 +14,17 @@ double per_cent(std::int64_t part, std::int64_t whole) {
   return whole == 0 ? 0 : 100.0 * static_cast<double>(part) / static_cast<double>(whole);
 }
 
+std::int64_t count_of(std::int64_t value, const Tensor& tensor) {
+  const std::vector<double> values = tensor.to_vector<double>();
+  return std::count(values.begin(), values.end(), static_cast<double>(value));
+}
+
 }  // namespace
 
-Answers count_answers(Model::Task task, const Tensor& logits, const Tensor& target) {
+Answers count_answers(Model::Task task, const Tensor& logits, const Tensor& target, std::optional<std::int64_t> ignore_index) {
   if (task == Model::Task::regression) return {};
-  Answers answers{.given = target.elements(), .correct = count_among_largest(logits, target, 1)};
+  Answers answers{.given = target.elements(), .correct = count_among_largest(logits, target, 1, ignore_index)};
+  if (ignore_index) answers.given -= count_of(*ignore_index, target);
   if (task == Model::Task::segmentation || logits.dim(1) <= five) return answers;
   answers.with_five = answers.given;
   answers.among_five = count_among_largest(logits, target, five);
@@ -93,7 +100,8 @@ Readings::Taken Readings::take(Score& score, ConfusionMatrix* confusion) {
   const Reading& reading = readings_[taken_++ % readings_.size()];
   const Taken taken{reading.loss.get().item(), reading.has_norm ? reading.norm.get().item() : 0};
   const bool classes = task_ != Model::Task::regression;
-  score.add(taken.loss, reading.examples, classes ? count_answers(task_, reading.output.get(), reading.target.get()) : Answers());
+  score.add(taken.loss, reading.examples,
+            classes ? count_answers(task_, reading.output.get(), reading.target.get(), ignore_index_) : Answers());
   if (classes && confusion != nullptr) confusion->add(reading.output.get(), reading.target.get());
   return taken;
 }

@@ -17,7 +17,8 @@ namespace frit::apps {
 struct Answers {
   std::int64_t given = 0, correct = 0, with_five = 0, among_five = 0;
 };
-Answers count_answers(Model::Task task, const Tensor& logits, const Tensor& target);
+/// Targets of `ignore_index` are not asked for.
+Answers count_answers(Model::Task task, const Tensor& logits, const Tensor& target, std::optional<std::int64_t> ignore_index = {});
 
 /// The mean loss over some examples and, where the targets are classes, how many were right.
 class Score {
@@ -55,7 +56,8 @@ class Score {
 /// outputs and targets. From a GPU it is taken while the next batch is at work, so that it never waits.
 class Readings {
  public:
-  Readings(Model::Task task, Device device) : task_(task), ahead_(device == Device::cpu() ? 0u : 1u) {}
+  Readings(Model::Task task, Device device, std::optional<std::int64_t> ignore_index)
+      : task_(task), ignore_index_(ignore_index), ahead_(device == Device::cpu() ? 0u : 1u) {}
 
   /// `norm` may be null.
   void start(const Tensor& loss, const Tensor* norm, const Tensor& output, const Tensor& target);
@@ -78,6 +80,7 @@ class Readings {
   };
 
   Model::Task task_;
+  std::optional<std::int64_t> ignore_index_;
   std::size_t ahead_;
   std::array<Reading, 2> readings_;
   std::size_t started_ = 0, taken_ = 0;

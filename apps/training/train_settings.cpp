@@ -1,21 +1,15 @@
 #include "apps/training/train_settings.h"
 
+#include <cmath>
+
 #include "apps/common/options.h"
+#include "apps/common/text.h"
+#include "apps/training/parameter_groups.h"
 #include "frit/core/io/json.h"
 #include "frit/core/text.h"
 
 namespace frit::apps {
 namespace {
-
-std::vector<std::string> split(const std::string& list) {
-  std::vector<std::string> words;
-  for (std::size_t begin = 0; begin < list.size();) {
-    const std::size_t end = std::min(list.find(',', begin), list.size());
-    if (end > begin) words.push_back(list.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return words;
-}
 
 /// Goes through the flags that take a number of some range or a word of some: what the command line takes, a file may have.
 template <class Flags>
@@ -37,6 +31,9 @@ void each_flag(TrainSettings& s, const Flags& flags) {
   flags.number("--lr-step", s.interval, one, million, "Epochs between two drops of the schedule step");
   flags.number("--lr-patience", s.patience, none, million, "Epochs without a lower loss that the schedule plateau bears");
   flags.number("--lr-factor", s.factor, 1e-9, 1.0, "What a drop of step or plateau multiplies the learning rate by");
+  flags.number("--average-decay", s.average_decay, 0.0, 0.999999,
+               "Keep an average of each parameter, this times itself plus the rest times the parameter after each update; it is what is "
+               "measured, saved and served");
   flags.number("--lr-final", s.final_factor, 0.0, 1.0, "The last learning rate of cosine, as a share of the first");
 }
 
@@ -74,6 +71,7 @@ void TrainSettings::fields(FieldVisitor& v) {
   v.field("lr-schedule", schedule);  // first: what comes later depends on it
   const bool counts_epochs = Schedule{.kind = Schedule::kind_of(schedule)}.needs_total();
   std::int64_t counted_epochs = counts_epochs ? epochs : 0;
+  std::optional<double> ignored = ignore_index;
   v.field("optimizer", optimizer);
   v.field("lr", rate);
   v.field("momentum", momentum);
@@ -91,9 +89,15 @@ void TrainSettings::fields(FieldVisitor& v) {
   v.field("dtype", dtype);
   v.field("precision", precision);
   v.field("freeze", freeze);
+  v.field("groups", groups);
+  v.field("average-decay", average_decay);
+  v.field("ignore-index", ignored);
   v.field("overfit-one-batch", overfit_one_batch);
   seed = static_cast<std::uint64_t>(signed_seed);
   if (counts_epochs) epochs = counted_epochs;
+  const bool whole = !ignored || (std::abs(*ignored) <= static_cast<double>(most_ignore_index) && *ignored == std::floor(*ignored));
+  if (!whole) fail(ErrorKind::format, "ignore-index: expected a number of a class, got ", *ignored);
+  ignore_index = ignored ? std::optional(static_cast<std::int64_t>(*ignored)) : std::nullopt;
 }
 
 void TrainSettings::add_to(CLI::App& command) {
@@ -103,6 +107,11 @@ void TrainSettings::add_to(CLI::App& command) {
   add_precision(command, precision, dtype);
   add_option(command, "--freeze", freeze, "Parameters to leave as they are: names with commas between them; * stands for any characters")
       .type_name("NAME,...");
+  add_option(command, "--groups", groups,
+             "Parameters with a learning rate or a weight decay of their own, by name or by rank: of several groups the first that fits "
+             "counts. Their rates follow the schedule in proportion")
+      .type_name("'rank=0-1 weight-decay=0; names=head.* lr=R; ...'");
+  add_ignore_index(command, ignore_index);
   add_flag(command, "--overfit-one-batch", overfit_one_batch,
            "Learn one batch over and over: a model that works brings its loss to almost nothing");
 }
@@ -110,20 +119,34 @@ void TrainSettings::add_to(CLI::App& command) {
 void TrainSettings::check() const {
   TrainSettings settings = *this;
   each_flag(settings, CheckedFlags{});
+  (void)parse_groups(groups);
   require(is_floating(dtype), "--dtype ", dtype, ": expected floating numbers");
   const bool mixed = precision == DType::f16 || precision == DType::bf16;
   require(precision == DType::f32 || (mixed && dtype == DType::f32), "--precision ", precision, " does not go with --dtype ", dtype);
 }
 
-Optimizer TrainSettings::make_optimizer() const {
+Optimizer TrainSettings::make_optimizer() const { return optimizer_with(rate, weight_decay); }
+
+Optimizer TrainSettings::optimizer_with(const std::optional<double>& own_rate, const std::optional<double>& own_decay) const {
   require(!momentum || optimizer == "sgd", "--momentum does not go with --optimizer ", optimizer, "; it is sgd's");
   const auto filled = [&](auto chosen) {
-    chosen.learning_rate = rate.value_or(chosen.learning_rate);
-    chosen.weight_decay = weight_decay.value_or(chosen.weight_decay);
+    chosen.learning_rate = own_rate.value_or(chosen.learning_rate);
+    chosen.weight_decay = own_decay.value_or(chosen.weight_decay);
     return chosen;
   };
   if (optimizer == "sgd") return filled(Sgd{.momentum = momentum.value_or(0)});
   return optimizer == "adam" ? Optimizer(filled(Adam{})) : Optimizer(filled(AdamW{}));
+}
+
+std::vector<ParameterGroup> TrainSettings::make_groups() const {
+  std::vector<ParameterGroup> made;
+  for (const GroupSettings& group : parse_groups(groups)) {
+    made.push_back({.names = group.names,
+                    .least_rank = group.least_rank,
+                    .most_rank = group.most_rank,
+                    .optimizer = optimizer_with(group.rate ? group.rate : rate, group.weight_decay ? group.weight_decay : weight_decay)});
+  }
+  return made;
 }
 
 TrainOptions TrainSettings::step_options(std::int64_t batches_per_epoch) const {
@@ -142,8 +165,10 @@ TrainOptions TrainSettings::step_options(std::int64_t batches_per_epoch) const {
           .precision = precision,
           .schedule = chosen,
           .accumulate = accumulate,
-          .freeze = split(freeze),
-          .guarded = true};
+          .freeze = split(freeze, ','),
+          .guarded = true,
+          .groups = make_groups(),
+          .average_decay = average_decay};
 }
 
 TrainOptions TrainSettings::one_step_options() const {

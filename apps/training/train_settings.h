@@ -23,6 +23,9 @@ struct TrainSettings {
   std::uint64_t seed = 0;
   DType dtype = DType::f32, precision = DType::f32;
   std::string freeze;  ///< patterns, with commas between them
+  std::string groups;  ///< see parse_groups
+  std::optional<double> average_decay;
+  std::optional<std::int64_t> ignore_index;  ///< of segmentations: the target that counts for nothing
   bool overfit_one_batch = false;
 
   /// Under the names of the command line's flags. Epochs count only where the schedule depends on them.
@@ -33,9 +36,13 @@ struct TrainSettings {
 
   /// Throws ErrorKind::argument for settings that do not go together.
   Optimizer make_optimizer() const;
+  std::vector<ParameterGroup> make_groups() const;
   TrainOptions step_options(std::int64_t batches_per_epoch) const;
   /// Likewise for a step by itself, in which the schedule, and how long it is, plays no part.
   TrainOptions one_step_options() const;
+
+ private:
+  Optimizer optimizer_with(const std::optional<double>& own_rate, const std::optional<double>& own_decay) const;
 };
 
 /// Throws unless the flags of `present`, a JSON object, have the values of `recorded`: ErrorKind::format for another optimizer, otherwise

@@ -24,7 +24,8 @@ TrainStep make_step(const Model& model, const Dataset& data, const std::string& 
   Graph graph;
   const Value loss = with_content_of(source, [&] {
     require(data.size() > 0, "there are no examples");
-    return build_loss(graph, model, BatchTypes::of(data, std::min(settings.batch_size, data.size())), settings.dtype);
+    const BatchTypes batch = BatchTypes::of(data, std::min(settings.batch_size, data.size()));
+    return build_loss(graph, model, batch, settings.dtype, settings.ignore_index);
   });
   const std::int64_t batches = (data.size() + settings.batch_size - 1) / settings.batch_size;
   return TrainStep(loss, settings.make_optimizer(), options.device, settings.step_options(batches));
@@ -65,7 +66,9 @@ Training::Training(const Model& model, std::shared_ptr<const Dataset> data, std:
       source_(source),
       options_(options),
       step_(make_step(model, *data, source, options)),
-      validation_program_(graph::for_inference(step_.graph()), step_.shared_state(), {}, options.settings.precision),
+      averages_(options.settings.average_decay && validation != nullptr ? step_.averaged() : nullptr),
+      validation_program_(graph::for_inference(step_.graph()), averages_ ? averages_ : step_.shared_state(), {},
+                          options.settings.precision),
       data_(data, {.batch_size = options.settings.batch_size,
                    .shuffle = !options.settings.overfit_one_batch,
                    .seed = options.settings.seed,
@@ -119,7 +122,7 @@ void Training::train_epoch() {
   const std::int64_t size = data_.dataset().size(), before = learnt_.examples(), epoch = position_.epoch;
   Progress progress(concat("epoch ", epoch + 1, '/', options_.settings.epochs), model_.has_classes() ? "images" : "examples", size - before,
                     size * options_.settings.epochs, size * epoch + before, options_.quiet);
-  Readings readings(model_.task, options_.device);
+  Readings readings(model_.task, options_.device, options_.settings.ignore_index);
   std::deque<double> rates;  // of the steps that are not taken yet
   const auto take = [&] {
     const std::int64_t examples = learnt_.examples();
@@ -199,9 +202,10 @@ bool Training::finish_epoch(std::chrono::steady_clock::time_point start) {
 Score Training::validate() {
   Score score(model_.task);
   if (validation_ == nullptr) return score;
+  if (averages_) step_.copy_averages(*averages_);
   confusion_.reset();
   ConfusionMatrix* confusion = nullptr;
-  Readings readings(model_.task, options_.device);
+  Readings readings(model_.task, options_.device, options_.settings.ignore_index);
   const auto take = [&] { with_content_of(source_, [&] { readings.take(score, confusion); }); };
   for (const Batch& batch : *validation_) {
     if (interrupt_signal() != 0) break;
@@ -209,7 +213,7 @@ Score Training::validate() {
     const graph::Executable& result = with_content_of(source_, [&]() -> decltype(auto) { return validation_program_.run(inputs); });
     const Tensor& output = result.output(output_name);
     const bool counts = model_.has_classes() && output.dim(1) <= ConfusionMatrix::most_classes;
-    if (counts && !confusion_) confusion = &confusion_.emplace(output.dim(1));
+    if (counts && !confusion_) confusion = &confusion_.emplace(output.dim(1), options_.settings.ignore_index);
     readings.start(result.output("loss"), nullptr, output, inputs.at("target"));
     if (readings.full()) take();
   }

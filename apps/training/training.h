@@ -94,6 +94,7 @@ class Training {
   std::string source_;
   TrainingOptions options_;
   TrainStep step_;
+  std::shared_ptr<State> averages_;  ///< of the parameters, where they are what is measured
   Program validation_program_;
   DataLoader data_;
   std::unique_ptr<DataLoader> validation_;

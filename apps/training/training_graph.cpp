@@ -2,7 +2,11 @@
 
 #include <cmath>
 
+#include "frit/ops/elementwise/arithmetic.h"
+#include "frit/ops/elementwise/compare.h"
 #include "frit/ops/loss/loss.h"
+#include "frit/ops/reduction/reduction.h"
+#include "frit/ops/shape/shape_ops.h"
 
 namespace frit::apps {
 namespace {
@@ -23,13 +27,21 @@ Tensor as_classes(const Tensor& target) {
   return target.to(DType::i64);
 }
 
+/// The mean over what is counted.
+Value class_loss(Value logits, Value target, std::optional<std::int64_t> ignore_index) {
+  if (!ignore_index) return cross_entropy(logits, target);
+  const Value losses = cross_entropy(logits, target, {.ignore_index = ignore_index, .reduction = Reduction::none});
+  const Value counted = mean(cast(not_equal(target, static_cast<double>(*ignore_index)), losses.dtype()));
+  return mean(losses) / where(equal(counted, 0), 1.0, counted);
+}
+
 }  // namespace
 
 BatchTypes BatchTypes::of(const Dataset& data, std::int64_t batch_size) {
   return {batch_type(data.fields()[0], batch_size), batch_type(data.fields()[1], batch_size)};
 }
 
-Value build_loss(Graph& graph, const Model& model, const BatchTypes& batch, DType dtype) {
+Value build_loss(Graph& graph, const Model& model, const BatchTypes& batch, DType dtype, std::optional<std::int64_t> ignore_index) {
   const Shape &input = batch.input.shape, &target = batch.target.shape;
   model.check_input(input);
   const Value output = model.build(Scope(graph, "", dtype), graph.input("input", input, dtype));
@@ -37,7 +49,7 @@ Value build_loss(Graph& graph, const Model& model, const BatchTypes& batch, DTyp
   if (!model.follows_shapes) {
     graph.remake_by([=](const auto& inputs) {
       Graph other;
-      other.output("loss", build_loss(other, model, {inputs.at("input"), inputs.at("target")}, dtype));
+      other.output("loss", build_loss(other, model, {inputs.at("input"), inputs.at("target")}, dtype, ignore_index));
       return other;
     });
   }
@@ -45,8 +57,13 @@ Value build_loss(Graph& graph, const Model& model, const BatchTypes& batch, DTyp
   require(target == expected, "the targets of a batch have shape ", target, ", the model needs ", expected);
   const bool whole = !is_floating(batch.target.dtype) || model.task != Model::Task::classification;
   require(whole, "the targets are ", batch.target.dtype, ", a classifier needs integers");
-  if (model.has_classes()) return cross_entropy(output, graph.input("target", target, DType::i64));
+  if (model.has_classes()) return class_loss(output, graph.input("target", target, DType::i64), ignore_index);
   return mean_squared_error(output, graph.input("target", target, dtype));
+}
+
+void check_ignorable(const Model& model) {
+  require(model.task == Model::Task::segmentation, "--ignore-index goes with segmentations, whose masks may leave places out; ", model.name,
+          " is none");
 }
 
 std::map<std::string, Tensor> batch_inputs(const Model& model, const Tensor& input, const Tensor& target, DType dtype) {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <optional>
+
 #include "frit/core/data/dataset.h"
 #include "frit/models/model.h"
 
@@ -15,8 +17,12 @@ struct BatchTypes {
 };
 
 /// The model's loss on such a batch, computed in `dtype`, in an empty graph that lasts as long as the argument; its inputs are "input" and
-/// "target", its output "output". Throws ErrorKind::argument for a batch that does not fit the model.
-Value build_loss(Graph& graph, const Model& model, const BatchTypes& batch, DType dtype);
+/// "target", its output "output". Targets of `ignore_index` count for nothing; where all do, the loss is 0. Throws ErrorKind::argument for
+/// a batch that does not fit the model.
+Value build_loss(Graph& graph, const Model& model, const BatchTypes& batch, DType dtype, std::optional<std::int64_t> ignore_index = {});
+
+/// Throws ErrorKind::argument, naming --ignore-index, unless the model is a segmentation.
+void check_ignorable(const Model& model);
 
 /// A batch in the dtypes of that graph; the tensors themselves where they have them. Throws ErrorKind::argument for classes that are no
 /// whole numbers.

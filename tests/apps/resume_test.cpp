@@ -67,6 +67,7 @@ TEST_F(Resume, HasTheSameBitsWhateverTheRunKeeps) {
       {"--optimizer", "sgd", "--momentum", "0.9", "--accumulate", "3", "--clip-norm", "0.5"},
       {"--lr-schedule", "plateau", "--lr-patience", "0", "--lr-factor", "0.5", "--precision", "f16"},
       {"--lr-schedule", "one-cycle", "--warm-up", "4", "--optimizer", "adamw", "--dtype", "f64", "--freeze", "block.*"},
+      {"--groups", "rank=0-1 weight-decay=0; names=linear.* lr=0.02", "--optimizer", "adamw", "--average-decay", "0.9"},
       {"--overfit-one-batch", "--seed", "18446744073709551615"},
   };
   for (const std::vector<std::string>& kind : kinds) {

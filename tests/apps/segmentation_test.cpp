@@ -121,6 +121,52 @@ TEST_F(Segmentation, FloatsThatAreWholeNumbersAreClasses) {
   EXPECT_EQ(outcome.code, 0) << outcome;
 }
 
+/// Places of 255 are of no class: every third of each volume, and all of some batches.
+TEST_F(Segmentation, LeavesOutPlacesOfAnIgnoredNumber) {
+  for (const char* const part : {"volumes/train", "volumes/test"}) {
+    const Tensor targets = read_npy(path(std::string(part) + "/targets.npy"));
+    for (std::int64_t i = 0; i < targets.elements(); i += 3) targets.data<std::uint8_t>()[i] = 255;
+    if (part == std::string("volumes/train")) targets.slice(0, 0, 4).fill(255);
+    write_npy(path(std::string(part) + "/targets.npy"), targets);
+  }
+  const Outcome refused = train(1, {"--run-dir", "none"});
+  EXPECT_EQ(refused.code, 3) << refused;
+  EXPECT_NE(refused.errors.find("input \"target\" has 255 at element"), std::string::npos) << refused;
+  const Outcome outcome = run({"train", "unet3d", "--model-config", config, "--data", "volumes", "--batch-size", "1", "--lr", "0.02",
+                               "--epochs", "30", "--run-dir", "run", "--ignore-index", "255"});
+  ASSERT_EQ(outcome.code, 0) << outcome;
+
+  const std::vector<std::string> infer = {"infer", "run/checkpoints/last.safetensors", "--input", "volumes/test/inputs.npy",
+                                          "--ref", "volumes/test/targets.npy"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), infer.begin(), infer.end());
+    return run(more);
+  };
+  const Outcome counted = with({"--json", "--ignore-index", "255"});
+  ASSERT_EQ(counted.code, 0) << counted;
+  const Json said = Json::parse(counted.output)["classes"];
+  EXPECT_GT(said["dice"], 0.65) << "of eight small volumes of noise";
+  std::int64_t total = 0;
+  for (const Json& row : said["confusion"]) total += row[0].get<std::int64_t>() + row[1].get<std::int64_t>();
+  EXPECT_EQ(total, 12 * 256 - 1024);
+  EXPECT_NEAR(said["accuracy"], (said["confusion"][0][0].get<double>() + said["confusion"][1][1].get<double>()) / 2048, 1e-12);
+  EXPECT_NE(outcome.output.find(concat("test accuracy ", std::round(1e4 * said["accuracy"].get<double>()) / 100)), std::string::npos)
+      << outcome;
+
+  const std::vector<std::tuple<Outcome, int, std::string>> refusals = {
+      {with({}), 3, "volumes/test/targets.npy: targets: expected classes in [0, 2), got 255 at element 0"},
+      {with({"--ignore-index", "many"}), 2, "--ignore-index: expected an integer from "},
+      {run({"infer", "model.safetensors", "--input", "x.npy", "--output", "y.npy", "--ignore-index", "1"}), 2,
+       "--ignore-index is of the classes in --ref, which is not given"},
+      {run({"train", "classifier", "--data", "volumes", "--ignore-index", "1"}), 2,
+       "--ignore-index goes with segmentations, whose masks may leave places out; classifier is none"},
+  };
+  for (const auto& [result, code, message] : refusals) {
+    EXPECT_EQ(result.code, code) << result;
+    EXPECT_NE(result.errors.find(message), std::string::npos) << message << result;
+  }
+}
+
 TEST_F(Segmentation, IsInferredInWindows) {
   ASSERT_EQ(train(1, {"--run-dir", "none", "--save", "model.safetensors"}).code, 0);
   const auto infer = [&](const std::string& output, const std::vector<std::string>& more) {

@@ -52,6 +52,9 @@ TEST_F(TrainMemory, IsAsForetold) {
                                                                                     {"--overfit-one-batch"}}) {
     expect_as_foretold(arguments("32", kind));
   }
+  std::vector<std::string> averages = measured;
+  averages.insert(averages.end(), {"--average-decay", "0.9", "--accumulate", "2"});
+  expect_as_foretold(arguments("32", averages));
 }
 
 TEST_F(TrainMemory, OfAClassifierIsAsForetold) {

@@ -92,5 +92,19 @@ TEST(AmongLargest, CountsAsSortingWould) {
   EXPECT_EQ(count_among_largest(Tensor::full({1, 3}, NAN), classes({1}), 3), 0);
 }
 
+TEST(ConfusionMatrix, LeavesOutWhatIsIgnored) {
+  ConfusionMatrix matrix(3, /*ignore_index=*/255);
+  matrix.add(logits_of({0, 1, 2, 2}, 3), classes({0, 255, 255, 1}));
+  EXPECT_EQ(matrix.total(), 2);
+  EXPECT_EQ(matrix.correct(), 1);
+  EXPECT_EQ(matrix.count(1, 2), 1);
+  expect_error(ErrorKind::argument, "targets: expected classes in [0, 3), got 254 at element 0",
+               [&] { matrix.add(logits_of({0}, 3), classes({254})); });
+  ConfusionMatrix of_two(2, /*ignore_index=*/0);
+  of_two.add(logits_of({0, 1}, 2), classes({0, 1}));
+  EXPECT_EQ(of_two.total(), 1) << "a class can be ignored too";
+  EXPECT_EQ(count_among_largest(logits_of({0, 1, 2}, 3), classes({0, 255, 2}), 1, 255), 2);
+}
+
 }  // namespace
 }  // namespace frit

@@ -78,6 +78,19 @@ TEST(TrainingCheckpoint, HoldsSeveralStepsOfOneState) {
   restore(read_safetensors(folder / "averages"), whole.all.graph(), state);
   EXPECT_EQ(values(state), values(*whole.all.averaged()));
 
+  // And what the training's checkpoint gives for inference, unless it is asked for the parameters as they were last.
+  save_training(folder / "all", std::array<const TrainStep*, 2>{&whole.all, &whole.head});
+  restore(read_safetensors(folder / "all"), whole.all.graph(), state);
+  EXPECT_EQ(values(state), values(*whole.all.averaged()));
+  restore(read_safetensors(folder / "all"), whole.all.graph(), state, {.averages = false});
+  EXPECT_EQ(values(state).at("conv.weight"), values(whole.all.state()).at("conv.weight"));
+  State fresh(Device::cpu(), /*seed=*/5);
+  fresh.prepare(whole.all.graph());
+  const TwoSteps untouched;
+  save_training(folder / "untouched", untouched.all);
+  restore(read_safetensors(folder / "untouched"), whole.all.graph(), fresh);
+  EXPECT_EQ(values(fresh).at("conv.weight"), values(untouched.all.state()).at("conv.weight")) << "there was no update to average";
+
   TwoSteps alone;
   save_training(folder / "alone", alone.all);
   expect_error(ErrorKind::format, "the metadata have no \"training/head\": not a checkpoint that a training can go on from",
