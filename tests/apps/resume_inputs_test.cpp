@@ -234,7 +234,6 @@ TEST_F(ResumeInputs, ABundleWithNumbersThatAreNoneIsRefused) {
       {"settings", "precision", "f64"},
       {"settings", "freeze", 3},
       {"settings", "groups", "rank=0"},
-      {"settings", "groups", "names=nothing lr=0"},
       {"settings", "average-decay", 1},
       {"settings", "ignore-index", 0.5},
       {"settings", "ignore-index", "inf"},
