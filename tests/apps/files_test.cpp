@@ -144,7 +144,7 @@ TEST_F(Files, NoOtherCommandWritesWhatItReads) {
 TEST_F(Files, AnEmptyValueIsRefused) {
   write("run.toml", std::string("[train]\nweights = \"\"\n"));
   for (const char* const option : {"--data", "--validation", "--weights", "--resume", "--save", "--profile", "--run-dir", "--freeze",
-                                   "--model-config", "--plan-cache", "--device", "--flip", "--config"}) {
+                                   "--groups", "--model-config", "--plan-cache", "--device", "--flip", "--config"}) {
     refused(2, concat("train: ", option, ": the value is empty"), {"train", "classifier", option, "", "--quiet"});
     refused(2, concat("train: ", option, ": the value is empty"), {"train", "classifier", std::string(option) + "=", "--quiet"});
   }
