@@ -1,5 +1,6 @@
 #include "apps/training/parameter_groups.h"
 
+#include <algorithm>
 #include <array>
 
 #include "apps/common/options.h"
