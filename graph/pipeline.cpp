@@ -8,10 +8,13 @@ namespace frit::graph {
 
 std::span<const Pass> forward_pipeline() {
   static constexpr Pass passes[] = {
-      {"dead code", remove_dead_code},           {"common subexpressions", share_common_subexpressions},
-      {"constant folding", fold_constants},      {"fusion", fuse},
-      {"channel affines", fold_channel_affines}, {"absorption", absorb},
-      {"averages", average_early},
+      {"dead code", remove_dead_code},
+      {"common subexpressions", share_common_subexpressions},
+      {"constant folding", fold_constants},
+      {"fusion", fuse},
+      {"channel affines", fold_channel_affines},
+      {"absorption", absorb},
+      {"averages", [](const Graph& graph) { return average_early(graph); }},
   };
   return passes;
 }

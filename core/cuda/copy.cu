@@ -57,6 +57,7 @@ __global__ void __launch_bounds__(default_threads) convert_vectors(To* to, const
 #pragma unroll
     for (int u = 0; u < at_once; ++u) {
       const std::int64_t left = count - (first + u * step) * width;
+      if (left <= 0) continue;
       Vector<To, width> converted;
 #pragma unroll
       for (int v = 0; v < width; ++v) converted[v] = convert<To>(elements[u][v]);

@@ -37,7 +37,7 @@ void drop_casts(const Graph& graph, const Node& node, Call& call) {
   const std::vector<int>& any = node.op->any_precision;
   for (std::size_t input = 0; input < node.inputs.size(); ++input) {
     const auto declared = static_cast<int>(std::min(input, node.op->inputs.size() - 1));  // the last one may repeat
-    if (std::find(any.begin(), any.end(), declared) == any.end() || node.inputs[input] < 0) continue;
+    if (std::find(any.begin(), any.end(), declared) == any.end()) continue;
     const Node& producer = graph.producer(node.inputs[input]);
     if (producer.kind != NodeKind::operation || !producer.op->conversion) continue;
     const DType from = graph.type(producer.inputs[0]).dtype, to = graph.type(node.inputs[input]).dtype;

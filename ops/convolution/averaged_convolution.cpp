@@ -53,7 +53,7 @@ struct AveragedAxis {
 AveragedAxis of_whole_axis(Ranges elements) {
   const bool alike = std::ranges::all_of(elements, [&](const Range& range) { return range == elements[0]; });
   AveragedAxis averaged{.kernel = alike ? 1 : static_cast<std::int64_t>(elements.size())};
-  if (alike) averaged.taps = {{0, static_cast<std::int64_t>(elements.size())}};
+  if (alike && elements.size() > 1) averaged.taps = {{0, static_cast<std::int64_t>(elements.size())}};
   averaged.elements = std::move(elements);
   if (alike) averaged.elements.resize(1);
   return averaged;
@@ -107,6 +107,7 @@ std::optional<AveragedAxis> of_transposed(const Axis& a) {
 /// `scale` times the sum of a range's elements along an axis, of which 1 remains. A mean, so that halves do not overflow.
 Value sum_of(Value x, int axis, const Range& range, double scale) {
   const Value part = range.size() == x.dim(axis) ? x : slice(x, axis, range.first, range.end);
+  if (range.size() == 1) return scale == 1 ? part : part * scale;
   return mean(part, {axis}, /*keep_dims=*/true) * (static_cast<double>(range.size()) * scale);
 }
 
@@ -135,11 +136,13 @@ struct AveragedConvolution {
   std::vector<Axis> given;
   std::vector<AveragedAxis> axes;
 
-  /// Whether there is a rule for each axis, no sum is over nothing, and there are clearly fewer products.
-  bool pays(bool transposed) const {
+  /// Whether no sum is over nothing, and there are clearly fewer products. A pool goes before a convolution of size 1 where that has no
+  /// more to read and write than the pool after it would have.
+  bool pays(const Shape& weight, bool transposed) const {
     constexpr std::int64_t largest_kernel = 8;
     constexpr double most_products = 0.75;
     double before = 1, after = 1;
+    std::int64_t pooled = 1;
     for (std::size_t axis = 0; axis < axes.size(); ++axis) {
       const AveragedAxis& averaged = axes[axis];
       for (const Ranges& ranges : {averaged.elements, averaged.taps}) {
@@ -148,8 +151,9 @@ struct AveragedConvolution {
       if (averaged.kernel > std::max(largest_kernel, given[axis].kernel)) return false;
       before *= static_cast<double>((transposed ? given[axis].input : given[axis].output) * given[axis].kernel);
       after *= static_cast<double>(given[axis].averages() * averaged.kernel);
+      pooled *= averaged.pool_stride;
     }
-    return after <= most_products * before;
+    return after <= most_products * before && (pooled == 1 || weight[0] * pooled >= weight[1]);
   }
 
   Value averaged_input(Value x) const {
@@ -163,13 +167,16 @@ struct AveragedConvolution {
     return !pools ? x : axes.size() == 2 ? avg_pool2d(x, pool) : avg_pool3d(x, pool);
   }
 
-  Value averaged_weight(Value weight) const {
+  /// In float32 at least: in halves each sum would be rounded.
+  Value averaged_weight(const Value& given_weight) const {
+    const DType dtype = given_weight.dtype();
+    Value weight = is_half(dtype) ? cast(given_weight, DType::f32) : given_weight;
     for (std::size_t i = 0; i < axes.size(); ++i) {
       if (axes[i].taps.empty()) continue;
       const double scale = axes[i].elements.empty() ? 1 / static_cast<double>(given[i].window) : 1;
       weight = sums_of(weight, static_cast<int>(i) + 2, axes[i].taps, scale);
     }
-    return weight;
+    return cast(weight, dtype);
   }
 };
 
@@ -193,7 +200,7 @@ Value average(std::span<const Value> inputs, const Attributes& attributes, const
     convolution.given.push_back(a);
     convolution.axes.push_back(*averaged);
   }
-  if (!convolution.pays(transposed)) return {};
+  if (!convolution.pays(weight, transposed)) return {};
   ConvolutionOptions left;
   for (const AveragedAxis& axis : convolution.axes) {
     left.stride.push_back(axis.stride);

@@ -91,7 +91,9 @@ std::vector<Sample> clip_samples() {
 
 Value global_norm(std::span<const Value> tensors) {
   GlobalNormAttributes attributes;
-  if (!tensors.empty()) attributes.dtype = tensors[0].dtype();
+  for (const Value& tensor : tensors) {
+    if (!attributes.dtype || tensor.dtype() == DType::f32) attributes.dtype = tensor.dtype();
+  }
   return emit("global_norm", tensors, attributes).front();
 }
 

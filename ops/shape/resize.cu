@@ -240,10 +240,12 @@ inline constexpr int row_width = std::min(4, cuda::vector_width<T>);
 struct ResizeWidths {
   bool reads_vectors, writes_vectors;
 
-  ResizeWidths(const ResizedImages& images, bool backward, DType dtype) {
+  ResizeWidths(const ResizedImages& images, const std::string& mode, bool backward, DType dtype) {
     const auto size = static_cast<std::int64_t>(size_of(dtype)), row = std::int64_t{images.axes.width.to} * images.channels;
     reads_vectors = images.channels * size % 16 == 0;
-    writes_vectors = reads_vectors || (!backward && row % std::min<std::int64_t>(4, 16 / size) == 0);
+    // Of cubic ones registers would hold too many.
+    const bool fits = mode != "cubic" && row % std::min<std::int64_t>(4, 16 / size) == 0;
+    writes_vectors = reads_vectors || (!backward && fits);
   }
 };
 
@@ -294,7 +296,7 @@ void run(const KernelContext& call) {
   const Tensor &input = call.inputs[0], &output = call.outputs[0];
   if (output.elements() == 0) return;
   const ResizedImages images = images_of(call);
-  const ResizeWidths widths(images, backward, input.dtype());
+  const ResizeWidths widths(images, call.as<ResizeAttributes>().mode, backward, input.dtype());
   const bool writes = widths.writes_vectors && cuda::aligned_for_vectors(output.raw());
   const bool reads = widths.reads_vectors && writes && cuda::aligned_for_vectors(input.raw());
   dispatch_floating_and_halves(input.dtype(), [&]<class T>() {
@@ -304,7 +306,7 @@ void run(const KernelContext& call) {
         reads ? launch_gradient<mode, vector, T>(call, images) : launch_gradient<mode, 1, T>(call, images);
       } else if (reads) {
         launch_rows<mode, vector, vector, T>(call, images);
-      } else if (writes && mode != ResizeMode::cubic) {  // of which registers would hold too many
+      } else if (writes) {
         launch_rows<mode, mode == ResizeMode::cubic ? 1 : row_width<T>, 1, T>(call, images);
       } else {
         launch_rows<mode, 1, 1, T>(call, images);
@@ -315,7 +317,7 @@ void run(const KernelContext& call) {
 
 template <bool backward>
 std::string describe(const KernelContext& call) {
-  const ResizeWidths widths(images_of(call), backward, call.inputs[0].dtype());
+  const ResizeWidths widths(images_of(call), call.as<ResizeAttributes>().mode, backward, call.inputs[0].dtype());
   if (widths.reads_vectors) return "read and written in vectors";
   return widths.writes_vectors ? "written in vectors" : "one by one, as nothing fills vectors";
 }

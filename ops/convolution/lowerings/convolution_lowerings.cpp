@@ -21,6 +21,7 @@ Value convolve(Value input, Value weight, Value bias, const ConvolutionOptions& 
 }
 
 Value with_channels(Value x, std::int64_t channels) {
+  if (channels == x.dim(1)) return x;
   const Dims none = Dims::filled(x.rank(), 0);
   Dims after = none;
   after[1] = channels - x.dim(1);
@@ -151,12 +152,12 @@ Value block_diagonal(Emitter& emitter, Value weight, std::int64_t groups) {
 Values dense(Emitter& emitter, std::span<const Value> inputs, const Attributes& attributes) {
   const ConvolutionOptions options = canonical(attributes.as<ConvolutionOptions>(), inputs[0].rank() - 2);
   const Shape& weight = inputs[1].shape();
-  // The library has kernels for groups of 4, 8, ... channels, and frit for depthwise ones; others, on an H100 in halves, took 150 us with
-  // 14 groups of 24 at 64 images of 14 x 14 where one convolution took 60, and of 32 groups of 2 at 56 x 56 four times as long.
-  constexpr std::int64_t most_groups = 40, vector = 8;
+  // The library is fast at groups of 4, 8, ... channels, and frit at depthwise ones. On an H100 in halves, at 64 images of 14 x 14, 14
+  // groups of 24 took 150 us and one convolution of all channels 60; a network's part with 32 groups of 2 took 1,860 us, and so 550.
+  constexpr std::int64_t most_groups = 40, most_of_group = 64, vector = 8;
   const bool has_kernel = weight[1] != 2 && std::has_single_bit(static_cast<std::uint64_t>(weight[1]));
   const bool fills_vectors = inputs[0].dim(1) % vector == 0 && weight[0] % vector == 0;
-  if (options.groups == 1 || options.groups > most_groups || has_kernel || !fills_vectors) return {};
+  if (options.groups == 1 || options.groups > most_groups || weight[1] > most_of_group || has_kernel || !fills_vectors) return {};
   ConvolutionOptions whole = options;
   whole.groups = 1;
   const Value bias = inputs.size() > 2 ? inputs[2] : Value();

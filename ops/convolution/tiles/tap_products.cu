@@ -284,8 +284,8 @@ struct Slabs {
   }
 };
 
-/// Of a call that is one for tensor cores with few channels and more than one tap; whole if it can be, and in slabs if no windows are
-/// faster.
+/// Of a call that is one for tensor cores with few channels and more than one tap: whole if that fits as it is; stretched, or in slabs,
+/// where windows of taps do not take it.
 std::optional<Slabs> slabs_of(const ConvolutionCall& call) {
   const auto& [input, weight, output, bias, others] = call.operands;
   const bool fits = call.kind == cudnn::ConvolutionKind::weight_gradient && on_tensor_cores(weight.dtype()) &&

@@ -1,5 +1,8 @@
 // Averages of convolutions from averages of their inputs and weights.
 
+#include <cmath>
+#include <limits>
+
 #include "frit/ops/convolution/convolution.h"
 #include "frit/ops/pool/pool.h"
 #include "frit/ops/reduction/reduction.h"
@@ -9,7 +12,6 @@
 namespace frit {
 namespace {
 
-using convolution_graphs::count;
 using convolution_graphs::expect_equal;
 
 struct Call {
@@ -63,7 +65,7 @@ TEST(AveragedConvolution, IsTheAverageOfTheConvolution) {
   for (const Call& call : calls) {
     SCOPED_TRACE(text_of(call));
     Graph plain = graph_of(call);
-    const Graph early = graph::average_early(plain);
+    const Graph early = graph::average_early(plain, 0);
     EXPECT_NE(graph::to_text(early), graph::to_text(plain));
     for (const graph::Node* node : early.all(graph::NodeKind::operation)) {
       EXPECT_NE(early.type(node->outputs[0]).shape, plain.type(plain.producer(plain.output_value("result").id()).inputs[0]).shape);
@@ -82,7 +84,7 @@ TEST(AveragedConvolution, IsLeftWhereItTakesAsManyProducts) {
                         {"conv2d", {{0, 3, 8, 8}, {4, 3, 3, 3}}}};
   for (const Call& call : calls) {
     const Graph plain = graph_of(call);
-    EXPECT_EQ(graph::to_text(graph::average_early(plain)), graph::to_text(plain)) << text_of(call);
+    EXPECT_EQ(graph::to_text(graph::average_early(plain, 0)), graph::to_text(plain)) << text_of(call);
   }
 }
 
@@ -91,23 +93,53 @@ TEST(AveragedConvolution, IsLeftWhereOthersReadTheConvolution) {
   const Value image = conv2d(graph.input("0", {1, 2, 5, 5}, DType::f64), graph.input("1", {2, 2, 3, 3}, DType::f64));
   graph.output("result", mean(image, {2, 3}));
   graph.output("image", image);
-  EXPECT_EQ(graph::to_text(graph::average_early(graph)), graph::to_text(graph));
+  EXPECT_EQ(graph::to_text(graph::average_early(graph, 0)), graph::to_text(graph));
 }
 
 TEST(AveragedConvolution, KeepsWhatIsNotFiniteInItsPlace) {
-  // A corner that only the first tap of each axis meets: infinite there, and a zero weight makes NaN of it as the convolution does.
-  const Call call{"conv2d", {{1, 1, 4, 4}, {2, 1, 2, 2}}};
-  std::vector<Tensor> results;
+  // Only the first tap of each axis meets the corner: channel 0 multiplies it by 1, channel 1 by 0, channel 2 by -2.
+  const Call call{"conv2d", {{1, 1, 4, 4}, {3, 1, 2, 2}}};
   for (const bool early : {false, true}) {
-    const Graph plain = graph_of(call);
+    const Graph plain = graph_of(call), changed = graph::average_early(plain, 0);
+    EXPECT_NE(graph::to_text(changed), graph::to_text(plain));
     State state;
-    graph::Executable executable(early ? graph::average_early(plain) : plain, state);
-    std::vector<double> image(16, 1.0), weight = {1, 0, 0, 0, 2, 1, 1, 1};
+    graph::Executable executable(early ? changed : plain, state);
+    std::vector<double> image(16, 1.0), weight = {1, 1, 1, 1, 0, 1, 1, 1, -2, 1, 1, 1};
     image[0] = std::numeric_limits<double>::infinity();
     executable.run({{"0", Tensor::from(image, call.shapes[0])}, {"1", Tensor::from(weight, call.shapes[1])}});
-    results.push_back(executable.output("result").clone());
+    const std::vector<double> found = executable.output("result").to_vector<double>();
+    EXPECT_EQ(found[0], std::numeric_limits<double>::infinity());
+    EXPECT_TRUE(std::isnan(found[1]));
+    EXPECT_EQ(found[2], -std::numeric_limits<double>::infinity());
   }
-  EXPECT_EQ(results[0].to_vector<double>(), results[1].to_vector<double>());
+}
+
+TEST(AveragedConvolution, OneAfterAnotherTakesAverages) {
+  Graph graph;
+  const Value x = graph.input("0", {1, 2, 8, 8}, DType::f64), first = graph.input("1", {3, 2, 3, 3}, DType::f64),
+              second = graph.input("2", {4, 3, 1, 1}, DType::f64);
+  graph.output("result", avg_pool2d(conv2d(conv2d(x, first, {}, {.padding = {1}}), second), {.kernel_size = {2}}));
+  const Graph early = graph::average_early(graph, 0);
+  EXPECT_EQ(convolution_graphs::count(early, "avg_pool2d"), 0u) << graph::to_text(early);
+  expect_equal(graph, early);
+}
+
+TEST(AveragedConvolution, IsLeftWhereItIsSmallOrMovesMore) {
+  const Graph small = graph_of({"conv2d", {{2, 3, 5, 6}, {4, 3, 3, 3}}});
+  EXPECT_EQ(graph::to_text(graph::average_early(small)), graph::to_text(small));
+  const Graph narrow = graph_of({"conv2d", {{1, 64, 4, 4}, {4, 64, 1, 1}}, {}, {.kernel_size = {2}}});
+  EXPECT_EQ(graph::to_text(graph::average_early(narrow, 0)), graph::to_text(narrow));
+}
+
+TEST(AveragedConvolution, AveragesTapsOfHalvesInFloat32) {
+  Graph graph;
+  const Value image = conv2d(graph.input("0", {1, 2, 6, 6}, DType::bf16), graph.input("1", {2, 2, 3, 3}, DType::bf16));
+  graph.output("result", avg_pool2d(image, {.kernel_size = {2}}));
+  Graph early = graph::average_early(graph, 0);
+  for (const graph::Node* node : early.all(graph::NodeKind::operation)) {
+    if (node->op->name == "mean" || node->op->name == "add") EXPECT_EQ(early.type(node->outputs[0]).dtype, DType::f32);
+  }
+  EXPECT_EQ(early.output_value("result").dtype(), DType::bf16);
 }
 
 }  // namespace

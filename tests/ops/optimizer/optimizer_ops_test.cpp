@@ -1,7 +1,11 @@
 #include "frit/ops/optimizer/optimizer_ops.h"
 
+#include "frit/core/cuda/device.h"
 #include "frit/core/io/safetensors.h"
+#include "frit/core/random.h"
+#include "frit/graph/pipeline.h"
 #include "frit/ops/operator/run.h"
+#include "frit/ops/shape/shape_ops.h"
 #include "ops/elementwise/evaluation.h"
 
 namespace frit {
@@ -84,6 +88,45 @@ TEST(Optimizers, UpdateHalvesWhereTheyLie) {
   Trained trained = begin(Tensor::from<double>({1, 2}, {2}).to(DType::bf16), 0.5, 0);
   trained.update("sgd_update", ops::SgdOptions{}, Tensor::from<double>({1, -1}, {2}).to(DType::bf16));
   EXPECT_EQ(trained.parameter.to_vector<double>(), (std::vector<double>{0.5, 2.5}));
+}
+
+/// Those of a float32 parameter, exactly as the same numbers in float32.
+TEST(Optimizers, TakeGradientsInHalves) {
+  constexpr std::int64_t elements = 1003;
+  const auto updated = [&](const char* op, const ops::Attributes& options, int buffers, DType gradient_dtype, Device device) {
+    const auto noise = [&](std::uint64_t stream, DType dtype) {
+      const Tensor tensor = Tensor::empty({elements}, dtype);
+      fill_normal(tensor, 0, 1, 5, stream);
+      return tensor;
+    };
+    const auto number = [&](double value, DType dtype) { return Tensor::full({}, value, dtype).to(device); };
+    const Tensor parameter = noise(1, DType::f32).to(device), gradient = noise(2, DType::f16).to(gradient_dtype).to(device);
+    std::vector<Tensor> inputs = {parameter, gradient, number(0.1, DType::f64), number(3, DType::i64), number(0.5, DType::f32)};
+    for (int i = 0; i < buffers; ++i) inputs.push_back(Tensor::full({elements}, 0.25, DType::f32).to(device));
+    ops::run(op, inputs, options);
+    return parameter.to(Device::cpu()).to_vector<double>();
+  };
+  for (const Device device : {Device::cpu(), Device{DeviceKind::cuda, 0}}) {
+    if (device.kind == DeviceKind::cuda && cuda::device_count() == 0) GTEST_SKIP() << "no CUDA device";
+    const auto expect_same = [&](const char* op, const ops::Attributes& options, int buffers) {
+      EXPECT_EQ(updated(op, options, buffers, DType::f16, device), updated(op, options, buffers, DType::f32, device)) << op << device;
+    };
+    expect_same("sgd_update", ops::SgdOptions{.weight_decay = 0.1}, 0);
+    expect_same("sgd_update", ops::SgdOptions{.momentum = 0.9}, 1);
+    expect_same("adam_update", ops::AdamOptions{}, 2);
+  }
+}
+
+TEST(Optimizers, LeaveOutWhatCastsTheirGradients) {
+  Graph graph;
+  const auto variable = [&](const char* name, const TensorType& type) {
+    return graph.variable(name, type, [](const Tensor& tensor, std::uint64_t) { tensor.fill(0); });
+  };
+  const Value parameter = variable("w", {DType::f32, {3}}), gradient = cast(graph.input("g", {3}, DType::f16), DType::f32);
+  const Value norm = ops::global_norm(std::array{parameter, gradient});
+  ops::sgd_update(parameter, gradient, variable("rate", {DType::f64, {}}), variable("step", {DType::i64, {}}), norm, {}, {});
+  const Graph absorbed = graph::absorb(graph);
+  for (const graph::Node* node : absorbed.all(graph::NodeKind::operation)) EXPECT_NE(node->op->name, "cast");
 }
 
 TEST(Optimizers, MultiplyTheGradientByItsScale) {
