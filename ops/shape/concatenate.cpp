@@ -41,7 +41,6 @@ Values gradient(const GradientContext& call) {
 std::vector<Sample> samples() {
   return {
       {.inputs = {Shape{3}, Shape{5}}},
-      {.inputs = std::vector<SampleInput>(150, Shape{2, 1, 2})},
       {.inputs = {Shape{2, 16, 3, 20}, Shape{2, 8, 3, 20}, Shape{2, 24, 3, 20}}, .attributes = ConcatenateAttributes{1}},
       {.inputs = {Shape{2, 3}, Shape{2, 1}, Shape{2, 5}}, .attributes = ConcatenateAttributes{-1}},
       {.inputs = {Shape{2, 3, 2}, Shape{2, 0, 2}, Shape{2, 1, 2}}, .attributes = ConcatenateAttributes{1}},

@@ -32,7 +32,7 @@ TEST(GlobalNorm, IsComputedInDoubleOnCudaToo) {
   EXPECT_EQ(norm({Tensor::full({10'000}, 300, DType::f16, gpu)}).item(), 30'000);
 }
 
-TEST(GlobalNorm, IsFloat32OfHalvesToo) {
+TEST(GlobalNorm, IsFloat32OfHalvesOnCudaToo) {
   for (const Device device : {Device::cpu(), Device{DeviceKind::cuda, 0}}) {
     if (device.kind == DeviceKind::cuda && cuda::device_count() == 0) GTEST_SKIP() << "no CUDA device";
     for (const std::int64_t elements : {4, 40'000}) {

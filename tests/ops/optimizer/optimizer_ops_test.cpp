@@ -91,7 +91,7 @@ TEST(Optimizers, UpdateHalvesWhereTheyLie) {
 }
 
 /// Those of a float32 parameter, exactly as the same numbers in float32.
-TEST(Optimizers, TakeGradientsInHalves) {
+TEST(Optimizers, TakeGradientsInHalvesOnCudaToo) {
   constexpr std::int64_t elements = 1003;
   const auto updated = [&](const char* op, const ops::Attributes& options, int buffers, DType gradient_dtype, Device device) {
     const auto noise = [&](std::uint64_t stream, DType dtype) {

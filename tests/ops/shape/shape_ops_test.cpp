@@ -1,6 +1,7 @@
 #include "frit/ops/shape/shape_ops.h"
 
 #include "frit/autograd/gradient_check.h"
+#include "frit/core/cuda/device.h"
 #include "frit/ops/elementwise/arithmetic.h"
 #include "frit/ops/operator/run.h"
 #include "frit/ops/reduction/reduction.h"
@@ -127,6 +128,28 @@ TEST(ShapeOperators, AreDifferentiableTwice) {
   graph.output("gradient", gradient(loss, std::span(&x, 1))[0]);
   for (const GradientCheckResult& result : check_gradients(graph, {{"x", six}}, std::make_shared<State>())) {
     EXPECT_TRUE(result.passed()) << result.first_failure;
+  }
+}
+
+TEST(Concatenate, TakesMorePartsThanALaunchHoldsOnCudaToo) {
+  constexpr int count = 150;
+  for (const Device device : {Device::cpu(), Device{DeviceKind::cuda, 0}}) {
+    if (device.kind == DeviceKind::cuda && cuda::device_count() == 0) GTEST_SKIP() << "no CUDA device";
+    Graph graph;
+    Values parts;
+    Bindings bindings;
+    std::vector<double> row;
+    for (int i = 0; i < count; ++i) {
+      const Shape shape{2, 1 + i % 3};
+      parts.push_back(graph.input(concat(i), shape));
+      bindings[concat(i)] = Tensor::full(shape, i);
+      row.insert(row.end(), static_cast<std::size_t>(shape[1]), i);
+    }
+    graph.output("y", concatenate(parts, 1));
+    Program program(std::move(graph), std::make_shared<State>(device));
+    std::vector<double> expected = row;
+    expected.insert(expected.end(), row.begin(), row.end());
+    EXPECT_EQ(program.run(bindings).output("y").to(Device::cpu()).to_vector<double>(), expected) << device;
   }
 }
 
