@@ -41,7 +41,7 @@ Values gradient(const GradientContext& call) {
 std::vector<Sample> samples() {
   return {
       {.inputs = {Shape{3}, Shape{5}}},
-      {.inputs = {Shape{2, 16, 3, 20}, Shape{2, 8, 3, 20}, Shape{2, 24, 3, 20}}, .attributes = ConcatenateAttributes{1}},
+      {.inputs = {Shape{2, 16, 1, 3}, Shape{2, 8, 1, 3}, Shape{2, 24, 1, 3}}, .attributes = ConcatenateAttributes{1}},
       {.inputs = {Shape{2, 3}, Shape{2, 1}, Shape{2, 5}}, .attributes = ConcatenateAttributes{-1}},
       {.inputs = {Shape{2, 3, 2}, Shape{2, 0, 2}, Shape{2, 1, 2}}, .attributes = ConcatenateAttributes{1}},
       {.inputs = {Shape{2, 8, 3, 2}, Shape{2, 3, 3, 2}}, .attributes = ConcatenateAttributes{1}},
