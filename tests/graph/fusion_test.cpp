@@ -101,7 +101,7 @@ TEST(Fusion, FindsGeluInEachOfItsSpellings) {
   const auto other = [=](double factor, double exponent) {
     return [=](Value x) { return 0.5 * x * (1.0 + tanh(factor * (x + 0.044715 * power(x, exponent)))); };
   };
-  for (const std::function<Value(Value)>& function : {other(0.7978846, 3), other(scale, 2)}) {
+  for (const auto& function : {other(0.7978846, 3), other(scale, 2)}) {
     const Graph graph = spelled(function);
     EXPECT_EQ(graph::to_text(graph::fuse(graph)), graph::to_text(graph));
   }
