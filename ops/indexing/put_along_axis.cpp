@@ -56,6 +56,7 @@ void kernel(const KernelContext& call) {
   std::array<Strides, 3> strides = {to.lines, from.lines, by.lines};
   const std::int64_t grain = std::max<std::int64_t>(16, elementwise_grain / std::max<std::int64_t>(count, 1));
   fill_with_zeros(output);
+  if (element_count(values.shape) == 0) return;
   collapse_axes(lines, strides);
   dispatch_arithmetic(output.dtype(), [&]<class T>() {
     const auto add_lines = [&](const auto& offsets, const auto& steps, std::int64_t run) {
