@@ -130,8 +130,6 @@ Value sums_of(Value x, int axis, const Ranges& ranges, double scale) {
   return sums.size() == 1 ? sums[0] : concatenate(sums, axis);
 }
 
-using AxisRule = std::optional<AveragedAxis> (*)(const Axis&);
-
 struct AveragedConvolution {
   std::vector<Axis> given;
   std::vector<AveragedAxis> axes;
@@ -187,14 +185,14 @@ Value average(std::span<const Value> inputs, const Attributes& attributes, const
   if (options.groups != 1 || std::ranges::any_of(input, [](std::int64_t size) { return size == 0; })) return {};
   AveragedConvolution convolution;
   for (int axis = 0; axis < rank; ++axis) {
-    Axis a{.input = input[axis + 2],
-           .kernel = weight[axis + 2],
-           .stride = options.stride[axis],
-           .padding = options.padding[axis],
-           .dilation = options.dilation[axis],
-           .output = averaging.image[axis],
-           .window = averaging.window[axis],
-           .window_stride = averaging.stride[axis]};
+    const Axis a{.input = input[axis + 2],
+                 .kernel = weight[axis + 2],
+                 .stride = options.stride[axis],
+                 .padding = options.padding[axis],
+                 .dilation = options.dilation[axis],
+                 .output = averaging.image[axis],
+                 .window = averaging.window[axis],
+                 .window_stride = averaging.stride[axis]};
     const std::optional<AveragedAxis> averaged = transposed ? of_transposed(a) : of_convolution(a);
     if (!averaged) return {};
     convolution.given.push_back(a);

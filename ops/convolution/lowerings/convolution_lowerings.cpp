@@ -58,9 +58,9 @@ Values over_blocks(std::span<const Value> inputs, const Attributes& attributes) 
   const ConvolutionOptions options = canonical(attributes.as<ConvolutionOptions>(), axes);
   const Shape &input = inputs[0].shape(), &weight = inputs[1].shape();
   if (options.groups != 1 || !all_equal(options.dilation, 1) || all_equal(options.stride, 1)) return {};
-  if (product(options.stride) > most_block_channels) return {};
   const std::int64_t places = product(options.stride);
   std::int64_t channels = input[1];
+  if (places > most_block_channels || channels > most_block_channels) return {};
   while (channels * places % multiple != 0) ++channels;
   if (channels * places > most_block_channels) return {};
   const BlockAttributes kernel{
