@@ -27,6 +27,8 @@ constexpr std::int64_t slowness_cost(std::int64_t bytes) { return 8 * bytes; }
 constexpr std::int64_t preference_for_channels_last = 2, preference_for_contiguous_inputs = 1;
 /// An output lies as it is best computed, or contiguous where that costs nothing: less than any kernel's disorder.
 constexpr std::int64_t preference_for_contiguous_output(std::int64_t bytes) { return bytes / 16; }
+/// Those of a CPU are read where they lie.
+bool outputs_are_contiguous(Device device) { return device.kind == DeviceKind::cpu; }
 
 std::size_t index(int n) { return static_cast<std::size_t>(n); }
 
@@ -88,8 +90,13 @@ class LayoutChoice {
       }
     }
     for (const Output& output : graph.outputs()) {
-      if (const int image = images_[index(output.value)]; image >= 0)
+      const int image = images_[index(output.value)];
+      if (image < 0) continue;
+      if (outputs_are_contiguous(device)) {
+        read(output.value, contiguous);
+      } else {
         cut_.add_edge(image, contiguous, preference_for_contiguous_output(bytes(output.value)));
+      }
     }
     contiguous_ = cut_.sink_side();
   }
@@ -213,7 +220,6 @@ class LayoutChoice {
 }  // namespace
 
 Graph convert_layouts(const Graph& graph, Device device) {
-  if (device.kind == DeviceKind::cpu) return graph;
   const LayoutChoice choice(graph, device, true);
   Rewriter rewriter(graph);
   std::map<int, Value> converted;
@@ -235,13 +241,15 @@ Graph convert_layouts(const Graph& graph, Device device) {
     const Values outputs = rewriter.target().emit(*node.op, inputs, node.attributes);
     for (std::size_t i = 0; i < outputs.size(); ++i) rewriter.map(node.outputs[i], outputs[i]);
   }
-  for (const Output& output : graph.outputs()) rewriter.target().output(output.name, rewriter(output.value));
+  for (const Output& output : graph.outputs()) {
+    const bool reads = outputs_are_contiguous(device);
+    rewriter.target().output(output.name, reads ? laid_out(output.value, Layout::contiguous) : rewriter(output.value));
+  }
   return std::move(rewriter.target());
 }
 
 std::vector<Layout> choose_layouts(const Graph& graph, Device device) {
   std::vector<Layout> layouts(index(graph.value_count()), Layout::contiguous);
-  if (device.kind == DeviceKind::cpu) return layouts;
   const LayoutChoice choice(graph, device, false);
   for (int id = 0; id < graph.value_count(); ++id) layouts[index(id)] = choice.of(id);
   return layouts;

@@ -9,7 +9,7 @@
 #include "frit/core/cuda/device.h"
 #include "frit/core/numerics.h"
 #include "frit/ops/chain/chain_attributes.h"
-#include "ops/operator_checks.h"
+#include "ops/layout_checks.h"
 
 namespace frit {
 namespace {
@@ -114,8 +114,6 @@ class CudaOperator : public testing::TestWithParam<std::string> {
     return computing.cuda.library && computing.cuda.library().starts_with("cuDNN");
   }
 
-  bool mixes_layouts(const Sample& sample) const { return op().cuda.mixes_layouts && op().cuda.mixes_layouts(sample.attributes); }
-
   void compare_with_cpu(const Sample& sample, const std::vector<Tensor>& inputs, Tolerance tolerance, bool special = false) const {
     if (convolves(sample) && is_half(tolerance.dtype)) {
       tolerance.absolute = tolerance.relative / 2;
@@ -134,14 +132,6 @@ class CudaOperator : public testing::TestWithParam<std::string> {
       }
       ++compared_results;
       compared_elements += expected[i].elements();
-    }
-  }
-
-  void expect_near(const std::vector<Tensor>& results, const std::vector<Tensor>& expected, double tolerance) const {
-    ASSERT_EQ(results.size(), expected.size());
-    for (std::size_t i = 0; i < expected.size(); ++i) {
-      const double allowed = is_floating(expected[i].dtype()) ? tolerance : 0;
-      EXPECT_TRUE(near(results[i].to(Device::cpu()), expected[i], allowed, std::max(1e-3, largest_finite(expected[i])))) << "result " << i;
     }
   }
 };
@@ -255,47 +245,11 @@ TEST_P(CudaOperator, ViewsGiveTheBitsOfContiguousTensors) {
   }
 }
 
-/// Every mixture of layouts that the kernel says it takes.
 TEST_P(CudaOperator, TakesTheLayoutsThatItSays) {
-  const std::vector<int>&in = op().cuda.any_layout_inputs, &out = op().cuda.any_layout_outputs;
-  const auto run_mixture = [&](const Sample& sample, const std::vector<Tensor>& given, unsigned mixture) {
-    SCOPED_TRACE(concat("mixture ", mixture));
-    const bool one_layout = op().cuda.one_layout && !mixes_layouts(sample);
-    unsigned used = 0;
-    bool mixed = false;
-    const auto layout = [&](const std::vector<int>& free, std::size_t operand, std::size_t first_bit, int rank) {
-      const auto place = std::find(free.begin(), free.end(), static_cast<int>(operand));
-      const bool has_other_axes = one_layout && rank != given[static_cast<std::size_t>(in.at(0))].rank();
-      if (place == free.end() || rank < 4 || has_other_axes) return Layout::contiguous;
-      const unsigned bit = mixture & 1u << (first_bit + static_cast<std::size_t>(place - free.begin()));
-      used |= bit;
-      mixed = mixed || bit == 0;
-      return bit != 0 ? Layout::channels_last : Layout::contiguous;
-    };
-    ops::CallLayouts layouts;
-    for (std::size_t i = 0; i < given.size(); ++i) {
-      const std::size_t declared = op().variadic ? std::min(i, op().inputs.size() - 1) : i;
-      layouts.inputs.push_back(layout(in, declared, 0, given[i].rank()));
-    }
-    const std::vector<TensorType> types = op().infer_types(types_of(given), sample.attributes);
-    for (std::size_t i = 0; i < types.size(); ++i) layouts.outputs.push_back(layout(out, i, in.size(), types[i].shape.rank()));
-    if (used != mixture || (mixed && one_layout)) return;  // or the sample has not all of these operands
-    std::vector<Tensor> inputs = moved(given, gpu), outputs;
-    for (std::size_t i = 0; i < inputs.size(); ++i) inputs[i] = inputs[i].contiguous(layouts.inputs[i]);
-    for (std::size_t i = 0; i < types.size(); ++i) {
-      outputs.push_back(Tensor::empty(types[i].shape, types[i].dtype, gpu, layouts.outputs[i]));
-    }
-    const std::size_t bytes = ops::scratch_bytes(op(), types_of(given), types, sample.attributes, gpu, layouts);
-    const Tensor scratch = Tensor::empty({static_cast<std::int64_t>(bytes)}, DType::u8, gpu);
-    ops::invoke(op(), sample.attributes, inputs, outputs, {static_cast<std::byte*>(scratch.raw()), bytes});
-    const double tolerance = is_half(given[0].dtype()) ? 2e-3 : 2e-5;
-    expect_near(moved(outputs, Device::cpu()), ops::run(op(), given, sample.attributes), tolerance);
-  };
   for (const DType dtype : {DType::f32, DType::f16}) {  // whose vectors are longer
     if (is_half(dtype) && !((op().cuda.one_layout || op().cuda.strided) && takes(dtype))) continue;
     for_each_sample(dtype, [&](const Sample& sample, const std::vector<Tensor>& given) {
-      if (is_half(dtype) && mixes_layouts(sample)) return;
-      for (unsigned mixture = 1; mixture < 1u << (in.size() + out.size()); ++mixture) run_mixture(sample, given, mixture);
+      if (!is_half(dtype) || !mixes_layouts(op().cuda, sample.attributes)) expect_layouts_taken(op(), sample.attributes, given, gpu);
     });
   }
 }

@@ -12,7 +12,7 @@
 #include "frit/core/thread_pool.h"
 #include "frit/graph/pipeline.h"
 #include "frit/ops/operator/run.h"
-#include "ops/operator_checks.h"
+#include "ops/layout_checks.h"
 
 namespace frit {
 namespace {
@@ -112,6 +112,14 @@ TEST_P(OperatorSuite, WritesEveryElementAndSkipsUnreadOutputs) {
       }
     }
   });
+}
+
+TEST_P(OperatorSuite, TakesTheLayoutsThatItSays) {
+  for (const DType dtype : float_dtypes()) {
+    for_each_sample(dtype, [&](const Sample& sample, const std::vector<Tensor>& given) {
+      expect_layouts_taken(op(), sample.attributes, given, Device::cpu());
+    });
+  }
 }
 
 TEST_P(OperatorSuite, RepeatsBitForBitOnAnyNumberOfThreads) {

@@ -1,0 +1,72 @@
+#pragma once
+
+// Whether kernels take their images in the layouts that they say they take.
+
+#include <optional>
+
+#include "ops/operator_checks.h"
+
+namespace frit {
+
+inline bool mixes_layouts(const ops::Kernel& kernel, const ops::Attributes& attributes) {
+  return kernel.mixes_layouts && kernel.mixes_layouts(attributes);
+}
+
+/// The layouts of a call's operands, of those that may lie in either: bit i of `mixture` is for input i of these, then for outputs. None if
+/// the kernel does not take that mixture, or the call has not all of these operands.
+inline std::optional<ops::CallLayouts> mixture_of_layouts(const Operator& op, const ops::Kernel& kernel, const ops::Attributes& attributes,
+                                                          std::span<const TensorType> inputs, std::span<const TensorType> outputs,
+                                                          unsigned mixture) {
+  const std::vector<int>&in = kernel.any_layout_inputs, &out = kernel.any_layout_outputs;
+  const bool one_layout = kernel.one_layout && !mixes_layouts(kernel, attributes);
+  unsigned used = 0;
+  bool mixed = false;
+  const auto layout = [&](const std::vector<int>& free, std::size_t operand, std::size_t first_bit, int rank) {
+    const auto place = std::find(free.begin(), free.end(), static_cast<int>(operand));
+    const bool has_other_axes = one_layout && rank != inputs[static_cast<std::size_t>(in.at(0))].shape.rank();
+    if (place == free.end() || rank < 4 || has_other_axes) return Layout::contiguous;
+    const unsigned bit = mixture & 1u << (first_bit + static_cast<std::size_t>(place - free.begin()));
+    used |= bit;
+    mixed = mixed || bit == 0;
+    return bit != 0 ? Layout::channels_last : Layout::contiguous;
+  };
+  ops::CallLayouts layouts;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const std::size_t declared = op.variadic ? std::min(i, op.inputs.size() - 1) : i;
+    layouts.inputs.push_back(layout(in, declared, 0, inputs[i].shape.rank()));
+  }
+  for (std::size_t i = 0; i < outputs.size(); ++i) layouts.outputs.push_back(layout(out, i, in.size(), outputs[i].shape.rank()));
+  if (used != mixture || (mixed && one_layout)) return std::nullopt;
+  return layouts;
+}
+
+/// Expects of every mixture of layouts that the operator's kernel says it takes the results of contiguous tensors on the CPU.
+inline void expect_layouts_taken(const Operator& op, const ops::Attributes& attributes, const std::vector<Tensor>& given, Device device) {
+  const ops::Kernel& kernel = op.kernel_on(device);
+  const std::vector<TensorType> input_types = types_of(given), types = op.infer_types(input_types, attributes);
+  const std::size_t free = kernel.any_layout_inputs.size() + kernel.any_layout_outputs.size();
+  const DType dtype = given[0].dtype();
+  const double tolerance = is_half(dtype) ? 2e-3 : dtype == DType::f64 ? 1e-10 : 2e-5;
+  for (unsigned mixture = 1; mixture < 1u << free; ++mixture) {
+    SCOPED_TRACE(concat("mixture ", mixture));
+    const auto layouts = mixture_of_layouts(op, kernel, attributes, input_types, types, mixture);
+    if (!layouts) continue;
+    std::vector<Tensor> inputs, outputs;
+    for (std::size_t i = 0; i < given.size(); ++i) inputs.push_back(given[i].clone().to(device).contiguous(layouts->inputs[i]));
+    for (std::size_t i = 0; i < types.size(); ++i) {
+      outputs.push_back(Tensor::empty(types[i].shape, types[i].dtype, device, layouts->outputs[i]));
+    }
+    const std::size_t bytes = ops::scratch_bytes(op, input_types, types, attributes, device, *layouts);
+    const Tensor scratch = Tensor::empty({static_cast<std::int64_t>(bytes)}, DType::u8, device);
+    ops::invoke(op, attributes, inputs, outputs, {static_cast<std::byte*>(scratch.raw()), bytes});
+    const std::vector<Tensor> expected = ops::run(op, clones(given), attributes);
+    ASSERT_EQ(outputs.size(), expected.size());
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      const Tensor found = outputs[i].to(Device::cpu());
+      const double allowed = is_floating(expected[i].dtype()) ? tolerance : 0;
+      EXPECT_TRUE(near(found, expected[i], allowed, std::max(1e-3, largest_finite(expected[i])))) << "output " << i;
+    }
+  }
+}
+
+}  // namespace frit
