@@ -57,13 +57,13 @@ Values bias_apart(std::span<const Value> inputs, std::span<const Value> outputs,
 void run_transposed(const KernelContext& call) {
   const ConvolutionGeometry g = transposed_geometry(call.inputs[0].shape(), call.inputs[1].shape(), call.as<ConvolutionOptions>());
   dispatch_floating(call.inputs[0].dtype(), [&]<class T>() {
-    convolve_back(g, call.inputs[0].data<T>(), call.inputs[1].data<T>(), bias_of<T>(call), call.outputs[0].data<T>(), call.scratch);
+    convolve_back<T>(g, read<T>(call.inputs[0]), read<T>(call.inputs[1]), bias_of<T>(call), written<T>(call.outputs[0]), call.scratch);
   });
 }
 
 std::size_t transposed_scratch(const InferContext& call) {
-  return convolve_back_scratch(transposed_geometry(call.shape(0), call.shape(1), call.as<ConvolutionOptions>()),
-                               size_of(call.inputs[0].dtype));
+  const ConvolutionGeometry g = transposed_geometry(call.shape(0), call.shape(1), call.as<ConvolutionOptions>());
+  return convolve_back_scratch(g, {result_layout(call), call.input_layout(0)}, size_of(call.inputs[0].dtype));
 }
 
 std::vector<Sample> samples(int image_rank) {
@@ -117,7 +117,7 @@ FRIT_OPERATORS(conv_transpose) {
         .average = average_of_transposed,
         .staged_output = true,
         .precision = Precision::half,
-        .cpu = {.run = run_transposed, .scratch = transposed_scratch},
+        .cpu = {.run = run_transposed, .scratch = transposed_scratch, .any_layout_inputs = {0, 1}, .any_layout_outputs = {0}},
         .linear_inputs = {{2, LinearInput::addend, 1}},
         .samples = [image_rank] { return samples(image_rank); },
     });

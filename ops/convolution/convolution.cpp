@@ -35,12 +35,13 @@ Values convolution_gradient(const GradientContext& c) {
 void run_convolution(const KernelContext& call, const Finish& finish) {
   const ConvolutionGeometry g = convolution_geometry(call.inputs[0].shape(), call.inputs[1].shape(), call.as<ConvolutionOptions>());
   dispatch_floating(call.inputs[0].dtype(), [&]<class T>() {
-    convolve(g, call.inputs[0].data<T>(), call.inputs[1].data<T>(), bias_of<T>(call), call.outputs[0].data<T>(), call.scratch, finish);
+    convolve<T>(g, read<T>(call.inputs[0]), read<T>(call.inputs[1]), bias_of<T>(call), written<T>(call.outputs[0]), call.scratch, finish);
   });
 }
 
 std::size_t convolution_scratch(const InferContext& call) {
-  return convolve_scratch(convolution_geometry(call.shape(0), call.shape(1), call.as<ConvolutionOptions>()), size_of(call.inputs[0].dtype));
+  const ConvolutionGeometry g = convolution_geometry(call.shape(0), call.shape(1), call.as<ConvolutionOptions>());
+  return convolve_scratch(g, {call.input_layout(0), result_layout(call)}, size_of(call.inputs[0].dtype));
 }
 
 /// A call and the program that follows, through which elements of the result are carried while they are at hand. What comes in halves is
@@ -61,7 +62,7 @@ class FollowedConvolution {
   }
   std::size_t scratch() const {
     const ConvolutionGeometry g = convolution_geometry(inputs_[0].shape(), inputs_[1].shape(), call_.as<ConvolutionOptions>());
-    return wide_bytes_ + convolve_scratch(g, size_of(result_.dtype()), finish());
+    return wide_bytes_ + convolve_scratch(g, {inputs_[0].layout(), result_.layout()}, size_of(result_.dtype()), finish());
   }
 
  private:
@@ -69,7 +70,7 @@ class FollowedConvolution {
     if (!is_half(tensor.dtype())) return tensor;
     std::byte* const memory = call_.scratch.empty() ? nullptr : call_.scratch.data() + wide_bytes_;
     wide_bytes_ += (static_cast<std::size_t>(tensor.elements()) * sizeof(float) + 63) / 64 * 64;
-    return Tensor::over(memory, tensor.shape(), DType::f32, tensor.device(), nullptr);
+    return Tensor::over(memory, tensor.shape(), DType::f32, tensor.device(), nullptr, tensor.layout());
   }
   Finish finish() const {
     return {[this](const Runs& elements, std::byte* workspace) { program_.run(elements, workspace); }, program_.workspace_bytes()};
@@ -188,6 +189,8 @@ FRIT_OPERATORS(convolution) {
         .any_precision = {0},
         .cpu = {.run = [](const KernelContext& call) { run_convolution(call, {}); },
                 .scratch = convolution_scratch,
+                .any_layout_inputs = {0, 1},
+                .any_layout_outputs = {0},
                 .staged = with_program()},
         .linear_inputs = {{2, LinearInput::addend, 1}},
         .along_channels = [image_rank](const Operator& other,

@@ -1,215 +1,279 @@
 #include "frit/ops/convolution/convolution_cpu.h"
 
-#include "frit/ops/convolution/direction.h"
-#include "frit/ops/cpu/block_product.h"
+#include <algorithm>
+#include <vector>
+
+#include "frit/ops/convolution/tap_runs.h"
 
 namespace frit::ops {
 namespace {
 
-/// Output channels and positions that one item of work computes, and rows and elements of the patch matrix that it copies at a time.
-constexpr std::int64_t most_rows = 128, most_depth = 128, most_block = 32768, least_positions = 256, most_positions = 1024;
+/// Positions that one item of work computes, and bytes of their windows and results, which stay in a core's cache.
+constexpr std::int64_t most_positions = 256, least_positions = 48, most_item_bytes = 256 * 1024;
+/// With fewer items than this, each computes a part of the rows only.
+constexpr std::int64_t enough_items = 32;
+/// Elements that are summed in one accumulator before they are added to the result: their weights stay in the nearest cache.
+constexpr std::int64_t most_depth = 256;
 
-/// The weights (groups, channels, rows, kernel) as the matrices (groups, rows, channels, taps) of all phases.
+struct Phase {
+  ImageAxes phase;
+  TapRuns taps;
+  std::int64_t weights;  ///< where its packed weights begin
+};
+
+std::size_t aligned(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
+
+/// How the work is cut; a function of the sizes and layouts alone.
+struct Plan {
+  Direction direction;
+  ImageStrides source, output, weight;
+  Boxes boxes;
+  EvenBlocks columns;  ///< the output's channels of a group, which an item computes for each position
+  Window window;
+  std::vector<Phase> phases;
+  std::int64_t lanes, packed_columns;  ///< of a group, whole vectors
+  bool through_buffer;                 ///< results do not lie in the output as they are computed
+  std::size_t window_bytes, buffer_bytes, packed_bytes, bias_bytes;
+  WorkSplit work;
+
+  Plan(const Direction& d, ImageLayouts layouts, Layout weight_layout, std::size_t element_size, const Finish& finish = {})
+      : direction(d),
+        source(d.back ? layouts.output : layouts.input, d.geometry.groups * d.channels, d.source),
+        output(d.back ? layouts.input : layouts.output, d.geometry.groups * d.rows, d.output),
+        weight(weight_layout, d.geometry.in_channels, d.geometry.kernel),
+        boxes(d.geometry.batch, d.grid, positions_of_item(element_size)),
+        columns(d.rows, columns_of_item(element_size), product_vectors * lanes_of(element_size)),
+        window(d, source, boxes.largest()),
+        lanes(lanes_of(element_size)),
+        packed_columns((d.rows + lanes - 1) / lanes * lanes) {
+    std::int64_t weights = 0, depths = 0;
+    for_each_phase(d, [&](const ImageAxes& phase, const Taps& axes) {
+      phases.push_back({phase, TapRuns(axes, window, weight, most_depth), weights});
+      weights += d.geometry.groups * packed_columns * phases.back().taps.depth;
+      depths += phases.back().taps.depth;
+    });
+    through_buffer = !output.channels_last() || d.output != d.grid || phases.size() > 1 || d.rows % lanes != 0;
+    const Box largest = boxes.largest();
+    const auto bytes = [&](std::int64_t elements) { return aligned(static_cast<std::size_t>(elements) * element_size); };
+    window_bytes = window.copied ? bytes(window.elements(largest)) : 0;
+    buffer_bytes = through_buffer ? bytes(largest.positions() * padded(columns.size)) : 0;
+    packed_bytes = bytes(weights);
+    bias_bytes = bytes(d.geometry.groups * packed_columns);
+    const std::size_t own = window_bytes + buffer_bytes + pointer_bytes();
+    const std::int64_t cost = largest.positions() * columns.size * depths;
+    work = WorkSplit(boxes.count() * d.geometry.groups * columns.count, cost, std::max(own, finish.workspace_bytes));
+  }
+
+  std::size_t scratch() const { return packed_bytes + bias_bytes + work.scratch(); }
+  std::size_t pointer_bytes() const { return aligned(static_cast<std::size_t>(boxes.largest().positions()) * sizeof(void*)); }
+  std::int64_t padded(std::int64_t count) const { return (count + lanes - 1) / lanes * lanes; }
+  /// Vectors of the block of columns that begins at `column`.
+  int vectors(std::int64_t column) const {
+    return static_cast<int>(std::min<std::int64_t>(product_vectors, (packed_columns - column) / lanes));
+  }
+
+ private:
+  static std::int64_t lanes_of(std::size_t element_size) { return simd::vector_bytes / static_cast<std::int64_t>(element_size); }
+
+  std::int64_t positions_of_item(std::size_t element_size) const {
+    std::int64_t most = most_positions;
+    const auto bytes = [&] {
+      const Box box = Boxes(direction.geometry.batch, direction.grid, most).largest();
+      std::int64_t elements = box.samples * direction.channels;
+      const Reach reach(direction);
+      for (std::size_t i = 0; i < 3; ++i) elements *= (box.size[i] - 1) * reach.step[i] + reach.size[i];
+      return elements * static_cast<std::int64_t>(element_size);
+    };
+    const std::int64_t all = direction.geometry.batch * product(direction.grid);
+    while (most > least_positions && (bytes() > most_item_bytes || all / most < enough_items)) most = most * 3 / 4;
+    return most;
+  }
+  /// All of a group, or so many that there are enough items.
+  std::int64_t columns_of_item(std::size_t element_size) const {
+    const std::int64_t items = std::max<std::int64_t>(1, boxes.count() * direction.geometry.groups);
+    const std::int64_t parts = std::clamp<std::int64_t>(enough_items / items, 1, std::max<std::int64_t>(1, direction.rows));
+    const std::int64_t block = product_vectors * lanes_of(element_size);
+    return ((direction.rows + parts - 1) / parts / block + 1) * block;
+  }
+};
+
+/// The weights of all phases and groups, in blocks of product_columns columns: (elements of the runs, columns), with zeros for columns that
+/// fill up a vector.
 template <class T>
-void pack_weights(const Direction& d, const T* weight, T* packed) {
-  const std::int64_t kernel = product(d.geometry.kernel);
-  for_each_phase(d, [&](const ImageAxes&, const Patches& patches, std::int64_t weights) {
-    const std::int64_t taps = patches.taps_count(), depth = d.channels * taps;
-    parallel_for(d.geometry.groups * d.rows, 16384 / (depth + 1) + 1, [&](std::int64_t begin, std::int64_t end) {
+void pack_weights(const Plan& plan, const T* weight, T* packed) {
+  const Direction& d = plan.direction;
+  const std::int64_t row_stride = d.back ? plan.weight.channel : plan.weight.sample;
+  const std::int64_t channel_stride = d.back ? plan.weight.sample : plan.weight.channel;
+  const std::int64_t blocks = (plan.packed_columns + product_columns<T> - 1) / product_columns<T>;
+  for (const Phase& phase : plan.phases) {
+    const std::int64_t depth = phase.taps.depth;
+    parallel_for(d.geometry.groups * blocks, 16384 / (depth * product_columns<T> + 1) + 1, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t i = begin; i < end; ++i) {
-        const T* from = weight + (i / d.rows * d.channels * d.rows + i % d.rows) * kernel;
-        T* to = packed + weights + i * depth;
-        for (std::int64_t tap = 0; tap < taps; ++tap) {
-          const T* tap_from = from + kernel_index(d, patches, tap);
-          for (std::int64_t channel = 0; channel < d.channels; ++channel) to[channel * taps + tap] = tap_from[channel * d.rows * kernel];
+        const std::int64_t group = i / blocks, column = i % blocks * product_columns<T>;
+        const std::int64_t width = plan.vectors(column) * plan.lanes, rows = std::min(width, d.rows - column);
+        const T* from = weight + group * (d.back ? d.channels : d.rows) * plan.weight.sample + column * row_stride;
+        T* to = packed + phase.weights + (group * plan.packed_columns + column) * depth;
+        for (std::int64_t channel = 0; channel < d.channels; ++channel, from += channel_stride) {
+          T* row = to + channel * width;
+          for (const Tap& tap : phase.taps.taps) {
+            const T* const element = from + tap.weight;
+            for (std::int64_t k = 0; k < rows; ++k) row[k] = element[k * row_stride];
+            for (std::int64_t k = rows; k < width; ++k) row[k] = T(0);
+            row += d.channels * width;
+          }
         }
       }
     });
-  });
+  }
 }
 
-/// How the work is cut; a function of the sizes alone.
-struct Plan {
-  Direction direction;
-  EvenBlocks rows;
-  PositionBlocks blocks;
-  bool through_buffer;  ///< a block's results do not lie side by side in the output
-  std::size_t columns_bytes, packed_bytes = 0;
-  WorkSplit work;
-
-  Plan(const Direction& d, std::size_t element_size, const Finish& finish = {}) : direction(d), rows(d.rows, most_rows) {
-    const std::int64_t groups = d.geometry.groups, depth = std::min(most_depth, d.most_depth());
-    const std::int64_t results = rows.size * d.phases[2];  // of one position, in the buffer
-    std::int64_t positions = std::clamp(most_block / depth, least_positions, most_positions);
-    if (d.phase_count() > 1) positions = std::clamp<std::int64_t>(2 * most_block / results, 16, positions);
-    blocks = PositionBlocks(d.geometry.batch, product(d.grid), positions, 64 / static_cast<std::int64_t>(element_size));
-    through_buffer = d.phase_count() > 1 || blocks.samples.size > 1;
-    columns_bytes = static_cast<std::size_t>(depth * packed_stride(blocks.columns(), element_size)) * element_size;
-    const std::int64_t weights = groups * d.rows * d.channels * product(d.geometry.kernel);
-    if (d.back) packed_bytes = (static_cast<std::size_t>(weights) * element_size + 63) / 64 * 64;
-    const std::int64_t buffer = through_buffer ? d.phases[2] * rows.size * blocks.columns() : 0;
-    const std::int64_t cost = rows.size * blocks.columns() * d.most_depth() * d.phase_count();
-    const std::size_t own_bytes = columns_bytes + static_cast<std::size_t>(buffer) * element_size;
-    work = WorkSplit(blocks.count() * groups * rows.count, cost, std::max(own_bytes, finish.workspace_bytes));
+template <class T>
+void pack_bias(const Plan& plan, const T* bias, T* packed) {
+  const Direction& d = plan.direction;
+  for (std::int64_t group = 0; group < d.geometry.groups; ++group, packed += plan.packed_columns) {
+    std::copy_n(bias + group * d.rows, d.rows, packed);
+    std::fill_n(packed + d.rows, plan.packed_columns - d.rows, T(0));
   }
+}
 
-  std::size_t scratch() const { return packed_bytes + work.scratch(); }
-};
-
-/// What one item of work computes: rows [row, row + rows) of a group's outputs at the positions of a block.
+/// What one item of work computes: channels [column, column + columns) of a group's outputs at the positions of a box.
 struct Item {
-  PositionBlocks::Block block;
-  std::int64_t group, row, rows;
+  Box box;
+  std::int64_t group, column, columns;
 
   Item(const Plan& plan, std::int64_t index)
-      : block(plan.blocks[index / plan.rows.count / plan.direction.geometry.groups]),
-        group(index / plan.rows.count % plan.direction.geometry.groups),
-        row(plan.rows.begin(index % plan.rows.count)),
-        rows(plan.rows.length_of(index % plan.rows.count)) {}
+      : box(plan.boxes[index / plan.columns.count / plan.direction.geometry.groups]),
+        group(index / plan.columns.count % plan.direction.geometry.groups),
+        column(plan.columns.begin(index % plan.columns.count)),
+        columns(plan.columns.length_of(index % plan.columns.count)) {}
+
+  std::int64_t first_channel(const Plan& plan) const { return group * plan.direction.rows + column; }
 };
 
-/// to[2 i] = even[i] and to[2 i + 1] = odd[i], `size` elements in all, which are two vectors or more.
+/// Writes a phase's results (positions, columns) to the output.
 template <class T>
-void interleave_two(const T* even, const T* odd, std::int64_t size, T* to) {
-  constexpr std::int64_t n = simd::lanes<T>;
-  const std::int64_t pairs = size / 2;
-  for (std::int64_t i = 0; i < pairs; i += n) {
-    const std::int64_t place = std::min(i, pairs - n);
-    const auto [low, high] = simd::zip<T>(simd::load(even + place), simd::load(odd + place));
-    simd::store(to + 2 * place, low);
-    simd::store(to + 2 * place + n, high);
-  }
-  if (size % 2 != 0) to[size - 1] = even[pairs];
-}
-
-/// to[i * ways + w] = from[w * stride + i], `size` elements in all.
-template <class T>
-void interleave(const T* from, std::int64_t stride, std::int64_t ways, std::int64_t size, T* to) {
-  if (ways == 1) return copy_run(from, size, to);
-  if (ways == 2 && size >= 2 * simd::lanes<T>) return interleave_two(from, from + stride, size, to);
-  for (std::int64_t way = 0; way < std::min(ways, size); ++way) {
-    const T* source = from + way * stride;
-    for (std::int64_t i = way; i < size; i += ways) to[i] = *source++;
-  }
-}
-
-/// Spreads the results (phases of the last axis, rows, samples, positions) of all phases that share the other axes over the output.
-template <class T>
-void scatter(const Plan& plan, const Item& item, const ImageAxes& phase, const T* results, T* output) {
+void scatter(const Plan& plan, const Item& item, const ImageAxes& phase, const T* results, std::int64_t stride, T* output) {
   const Direction& d = plan.direction;
-  const std::int64_t stride = item.rows * item.block.columns();
-  for (std::int64_t row = 0; row < item.rows; ++row) {
-    for (std::int64_t sample = 0; sample < item.block.samples; ++sample, results += item.block.positions()) {
-      const std::int64_t channel = item.group * d.rows + item.row + row;
-      T* plane = output + ((item.block.sample + sample) * d.geometry.groups * d.rows + channel) * product(d.output);
-      const auto scatter_run = [&](std::int64_t j, std::int64_t k, std::int64_t l, std::int64_t count, std::int64_t done) {
-        const std::int64_t depth = j * d.output_step[0] + phase[0], height = k * d.output_step[1] + phase[1], width = l * d.output_step[2];
-        if (depth >= d.output[0] || height >= d.output[1]) return;
-        const std::int64_t size = std::min(count * d.output_step[2], d.output[2] - width);
-        interleave(results + done, stride, d.output_step[2], size, plane + (depth * d.output[1] + height) * d.output[2] + width);
-      };
-      for_each_run(d.grid, item.block.begin, item.block.end, scatter_run);
+  const ImageStrides& to = plan.output;
+  const Box& box = item.box;
+  const std::int64_t pixel = d.output_step[2] * to.axis[2];
+  for (std::int64_t n = 0; n < box.samples; ++n) {
+    for (std::int64_t i = 0; i < box.size[0]; ++i) {
+      for (std::int64_t j = 0; j < box.size[1]; ++j, results += box.size[2] * stride) {
+        const ImageAxes place = {(box.begin[0] + i) * d.output_step[0] + phase[0], (box.begin[1] + j) * d.output_step[1] + phase[1],
+                                 box.begin[2] * d.output_step[2] + phase[2]};
+        if (place[0] >= d.output[0] || place[1] >= d.output[1] || place[2] >= d.output[2]) continue;
+        const std::int64_t count = std::min(box.size[2], (d.output[2] - place[2] - 1) / d.output_step[2] + 1);
+        T* const row = output + (box.sample + n) * to.sample + item.first_channel(plan) * to.channel + place[0] * to.axis[0] +
+                       place[1] * to.axis[1] + place[2] * to.axis[2];
+        if (to.channels_last()) {
+          for (std::int64_t k = 0; k < count; ++k) std::copy_n(results + k * stride, item.columns, row + k * pixel);
+        } else {
+          for (std::int64_t c = 0; c < item.columns; ++c) {
+            for (std::int64_t k = 0; k < count; ++k) row[c * to.channel + k * pixel] = results[k * stride + c];
+          }
+        }
+      }
     }
-  }
-}
-
-/// Rows [begin, end) of a block's patch matrix, the samples side by side, with zeros up to a whole vector.
-template <class T>
-void copy_columns(const Plan& plan, const Patches& patches, const Item& item, const T* source, std::int64_t begin, std::int64_t end,
-                  T* columns) {
-  const Direction& d = plan.direction;
-  const std::int64_t positions = item.block.positions(), stride = packed_stride(item.block.columns(), sizeof(T));
-  for (std::int64_t sample = 0; sample < item.block.samples; ++sample) {
-    const std::int64_t image = ((item.block.sample + sample) * d.geometry.groups + item.group) * d.channels;
-    copy_patches(patches, source + image * product(d.source), begin, end, item.block.begin, item.block.end, columns + sample * positions,
-                 stride);
-  }
-  const std::int64_t padding = vector_padding(item.block.columns(), sizeof(T));
-  for (std::int64_t row = 0; row < end - begin; ++row) {
-    std::fill_n(columns + row * stride + item.block.columns(), padding, T(0));
   }
 }
 
 /// Of the elements of the output that an item has computed, forwards.
 void finish_item(const Plan& plan, const Item& item, const Finish& finish, std::byte* workspace) {
-  const Direction& d = plan.direction;
-  const std::int64_t plane = product(d.output), positions = item.block.positions(), step = d.geometry.groups * d.rows * plane;
-  const std::int64_t first = item.block.sample * step + (item.group * d.rows + item.row) * plane + item.block.begin;
-  if (positions == plane) return finish.run({first, item.block.samples, step, item.rows * plane}, workspace);
-  for (std::int64_t sample = 0; sample < item.block.samples; ++sample) {
-    finish.run({first + sample * step, item.rows, plane, positions}, workspace);
+  const ImageStrides& to = plan.output;
+  const Box& box = item.box;
+  std::int64_t first = box.sample * to.sample + item.first_channel(plan) * to.channel;
+  for (std::size_t i = 0; i < 3; ++i) first += box.begin[i] * to.axis[i];
+  if (to.channels_last()) return finish.run({first, box.positions(), to.axis[2], item.columns}, workspace);
+  for (std::int64_t n = 0; n < box.samples; ++n) {
+    finish.run({first + n * to.sample, item.columns, to.channel, product(box.size)}, workspace);
   }
 }
 
 template <class T>
-void compute_item(const Plan& plan, const Item& item, const T* source, const T* weight, const T* bias, T* output, std::byte* workspace) {
+void compute_item(const Plan& plan, const Item& item, const T* source, const T* packed, const T* bias, T* output, std::byte* workspace) {
   const Direction& d = plan.direction;
-  T* columns = reinterpret_cast<T*>(workspace);
-  T* buffer = reinterpret_cast<T*>(workspace + plan.columns_bytes);
-  const std::int64_t first_row = item.group * d.rows + item.row;
-  const std::int64_t place = (item.block.sample * d.geometry.groups * d.rows + first_row) * product(d.output) + item.block.begin;
-  for_each_phase(d, [&](const ImageAxes& phase, const Patches& patches, std::int64_t weights) {
-    const std::int64_t depth = d.channels * patches.taps_count();
-    T* results = plan.through_buffer ? buffer + phase[2] * item.rows * item.block.columns() : output + place;
-    std::int64_t begin = 0;
-    do {
-      const std::int64_t end = std::min(depth, begin + most_depth);
-      copy_columns(plan, patches, item, source, begin, end, columns);
-      multiply<T>({.rows = item.rows,
-                   .columns = item.block.columns(),
-                   .depth = end - begin,
-                   .a = weight + weights + first_row * depth + begin,
-                   .a_row_stride = depth,
-                   .a_depth_stride = 1,
-                   .b = columns,
-                   .c = results,
-                   .c_stride = plan.through_buffer ? item.block.columns() : product(d.output),
-                   .accumulate = begin > 0,
-                   .row_bias = bias == nullptr ? nullptr : bias + first_row});
-      begin = end;
-    } while (begin < depth);
-    if (plan.through_buffer && phase[2] + 1 == d.phases[2]) scatter(plan, item, phase, buffer, output);
-  });
+  const T* first = source + item.group * d.channels;
+  if (plan.window.copied) {
+    T* const copy = reinterpret_cast<T*>(workspace);
+    copy_window(plan.window, item.box, plan.source, source, item.group * d.channels, 0, plan.window.rows(item.box), copy);
+    first = copy;
+  } else {
+    first += plan.window.first(item.box);
+  }
+  T* const buffer = reinterpret_cast<T*>(workspace + plan.window_bytes);
+  const T** const positions = reinterpret_cast<const T**>(workspace + plan.window_bytes + plan.buffer_bytes);
+  std::int64_t count = 0;
+  plan.window.for_each_position(item.box, [&](std::int64_t offset) { positions[count++] = first + offset; });
+  const ImageStrides& to = plan.output;
+  std::int64_t place = item.box.sample * to.sample + item.first_channel(plan);
+  for (std::size_t i = 0; i < 3; ++i) place += item.box.begin[i] * to.axis[i];
+  T* const results = plan.through_buffer ? buffer : output + place;
+  const std::int64_t stride = plan.through_buffer ? plan.padded(item.columns) : to.axis[2];
+  for (const Phase& phase : plan.phases) {
+    for (std::int64_t begin = 0; begin < item.columns; begin += product_columns<T>) {
+      const std::int64_t column = item.column + begin, in_group = item.group * plan.packed_columns + column;
+      const int vectors = plan.vectors(column);
+      for (const Chunk& chunk : phase.taps.chunks) {
+        multiply<T>({.runs = phase.taps.runs_of(chunk),
+                     .a = {positions, static_cast<std::size_t>(count)},
+                     .b = packed + phase.weights + in_group * phase.taps.depth + chunk.begin * vectors * plan.lanes,
+                     .vectors = vectors,
+                     .c = results + begin,
+                     .c_stride = stride,
+                     .accumulate = chunk.begin > 0,
+                     .bias = bias == nullptr ? nullptr : bias + in_group});
+      }
+    }
+    if (plan.through_buffer) scatter(plan, item, phase.phase, buffer, stride, output);
+  }
 }
 
 template <class T>
 void compute(const Plan& plan, const T* source, const T* weight, const T* bias, T* output, std::span<std::byte> scratch,
              const Finish& finish = {}) {
-  plan.work.run(scratch, [&](std::int64_t index, std::byte* workspace) {
+  T* const packed = reinterpret_cast<T*>(scratch.data());
+  T* const packed_bias = bias == nullptr ? nullptr : reinterpret_cast<T*>(scratch.data() + plan.packed_bytes);
+  pack_weights(plan, weight, packed);
+  if (bias != nullptr) pack_bias(plan, bias, packed_bias);
+  plan.work.run(scratch.subspan(plan.packed_bytes + plan.bias_bytes), [&](std::int64_t index, std::byte* workspace) {
     const Item item(plan, index);
-    compute_item(plan, item, source, weight, bias, output, workspace);
+    compute_item(plan, item, source, packed, packed_bias, output, workspace);
     if (finish.run) finish_item(plan, item, finish, workspace);
   });
 }
 
 }  // namespace
 
-std::size_t convolve_scratch(const ConvolutionGeometry& g, std::size_t element_size, const Finish& finish) {
-  return Plan(Direction::forward(g), element_size, finish).scratch();
+std::size_t convolve_scratch(const ConvolutionGeometry& g, ImageLayouts layouts, std::size_t element_size, const Finish& finish) {
+  return Plan(Direction::forward(g), layouts, Layout::contiguous, element_size, finish).scratch();
 }
 
 template <class T>
-void convolve(const ConvolutionGeometry& g, const T* input, const T* weight, const T* bias, T* output, std::span<std::byte> scratch,
-              const Finish& finish) {
-  compute(Plan(Direction::forward(g), sizeof(T), finish), input, weight, bias, output, scratch, finish);
+void convolve(const ConvolutionGeometry& g, Image<const T> input, Image<const T> weight, const T* bias, Image<T> output,
+              std::span<std::byte> scratch, const Finish& finish) {
+  const Plan plan(Direction::forward(g), {input.layout, output.layout}, weight.layout, sizeof(T), finish);
+  compute(plan, input.data, weight.data, bias, output.data, scratch, finish);
 }
 
-std::size_t convolve_back_scratch(const ConvolutionGeometry& g, std::size_t element_size) {
-  return Plan(Direction::backward(g), element_size).scratch();
+std::size_t convolve_back_scratch(const ConvolutionGeometry& g, ImageLayouts layouts, std::size_t element_size) {
+  return Plan(Direction::backward(g), layouts, Layout::contiguous, element_size).scratch();
 }
 
 template <class T>
-void convolve_back(const ConvolutionGeometry& g, const T* output, const T* weight, const T* bias, T* input, std::span<std::byte> scratch) {
-  const Plan plan(Direction::backward(g), sizeof(T));
-  T* packed = reinterpret_cast<T*>(scratch.data());
-  pack_weights(plan.direction, weight, packed);
-  compute(plan, output, packed, bias, input, scratch.subspan(plan.packed_bytes));
+void convolve_back(const ConvolutionGeometry& g, Image<const T> output, Image<const T> weight, const T* bias, Image<T> input,
+                   std::span<std::byte> scratch) {
+  const Plan plan(Direction::backward(g), {input.layout, output.layout}, weight.layout, sizeof(T));
+  compute(plan, output.data, weight.data, bias, input.data, scratch);
 }
 
-template void convolve(const ConvolutionGeometry&, const float*, const float*, const float*, float*, std::span<std::byte>, const Finish&);
-template void convolve(const ConvolutionGeometry&, const double*, const double*, const double*, double*, std::span<std::byte>,
+template void convolve(const ConvolutionGeometry&, Image<const float>, Image<const float>, const float*, Image<float>, std::span<std::byte>,
                        const Finish&);
-template void convolve_back(const ConvolutionGeometry&, const float*, const float*, const float*, float*, std::span<std::byte>);
-template void convolve_back(const ConvolutionGeometry&, const double*, const double*, const double*, double*, std::span<std::byte>);
+template void convolve(const ConvolutionGeometry&, Image<const double>, Image<const double>, const double*, Image<double>,
+                       std::span<std::byte>, const Finish&);
+template void convolve_back(const ConvolutionGeometry&, Image<const float>, Image<const float>, const float*, Image<float>,
+                            std::span<std::byte>);
+template void convolve_back(const ConvolutionGeometry&, Image<const double>, Image<const double>, const double*, Image<double>,
+                            std::span<std::byte>);
 
 }  // namespace frit::ops

@@ -34,25 +34,25 @@ Values weight_gradient_gradient(const GradientContext& c) {
 void run_data_gradient(const KernelContext& call) {
   const ConvolutionGeometry g = data_gradient_geometry(call.inputs[0].shape(), call.inputs[1].shape(), call.as<DataGradientOptions>());
   dispatch_floating(call.inputs[0].dtype(), [&]<class T>() {
-    convolve_back<T>(g, call.inputs[0].data<T>(), call.inputs[1].data<T>(), nullptr, call.outputs[0].data<T>(), call.scratch);
+    convolve_back<T>(g, read<T>(call.inputs[0]), read<T>(call.inputs[1]), nullptr, written<T>(call.outputs[0]), call.scratch);
   });
 }
 
 void run_weight_gradient(const KernelContext& call) {
   const ConvolutionGeometry g = weight_gradient_geometry(call.inputs[0].shape(), call.inputs[1].shape(), call.as<WeightGradientOptions>());
   dispatch_floating(call.inputs[0].dtype(), [&]<class T>() {
-    convolve_weight_gradient(g, call.inputs[0].data<T>(), call.inputs[1].data<T>(), call.outputs[0].data<T>(), call.scratch);
+    convolve_weight_gradient<T>(g, read<T>(call.inputs[0]), read<T>(call.inputs[1]), written<T>(call.outputs[0]), call.scratch);
   });
 }
 
 std::size_t data_gradient_scratch(const InferContext& call) {
   const ConvolutionGeometry g = data_gradient_geometry(call.shape(0), call.shape(1), call.as<DataGradientOptions>());
-  return convolve_back_scratch(g, size_of(call.inputs[0].dtype));
+  return convolve_back_scratch(g, {result_layout(call), call.input_layout(0)}, size_of(call.inputs[0].dtype));
 }
 
 std::size_t weight_gradient_scratch(const InferContext& call) {
   const ConvolutionGeometry g = weight_gradient_geometry(call.shape(0), call.shape(1), call.as<WeightGradientOptions>());
-  return convolve_weight_gradient_scratch(g, size_of(call.inputs[0].dtype));
+  return convolve_weight_gradient_scratch(g, {call.input_layout(1), call.input_layout(0)}, size_of(call.inputs[0].dtype));
 }
 
 std::vector<Sample> data_gradient_samples(int image_rank) {
@@ -118,7 +118,7 @@ FRIT_OPERATORS(convolution_gradient) {
         .inputs = {"gradient", "weight"},
         .infer = [image_rank](const InferContext& call) { return infer_data_gradient(call, image_rank); },
         .gradient = data_gradient_gradient,
-        .cpu = {.run = run_data_gradient, .scratch = data_gradient_scratch},
+        .cpu = {.run = run_data_gradient, .scratch = data_gradient_scratch, .any_layout_inputs = {0, 1}, .any_layout_outputs = {0}},
         .samples = [image_rank] { return data_gradient_samples(image_rank); },
     });
     registry.add<WeightGradientOptions>({
@@ -130,7 +130,7 @@ FRIT_OPERATORS(convolution_gradient) {
         .lowerings = {im2col_weight_gradient("first taps as channels", 1), im2col_weight_gradient("all taps as channels", image_rank),
                       dense_weight_gradient("diagonal of a dense gradient")},
         .is_gradient = true,
-        .cpu = {.run = run_weight_gradient, .scratch = weight_gradient_scratch},
+        .cpu = {.run = run_weight_gradient, .scratch = weight_gradient_scratch, .any_layout_inputs = {0, 1}},
         .samples = [image_rank] { return weight_gradient_samples(image_rank); },
     });
   }

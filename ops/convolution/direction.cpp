@@ -35,29 +35,13 @@ Direction Direction::backward(const ConvolutionGeometry& g) {
   return d;
 }
 
-Patches Direction::patches(const ImageAxes& phase) const {
-  if (!back) return input_patches(geometry);
-  Patches patches{source, grid, {}};
-  for (std::size_t i = 0; i < 3; ++i) patches.taps[i] = phase_taps(geometry, i, phase[i]);
-  return patches;
-}
-
-std::int64_t Direction::most_depth() const {
-  std::int64_t depth = channels;
+Taps Direction::taps(const ImageAxes& phase) const {
+  Taps taps;
   for (std::size_t i = 0; i < 3; ++i) {
-    const std::int64_t tap_step = back ? geometry.stride[i] / std::gcd(geometry.stride[i], geometry.dilation[i]) : 1;
-    depth *= (geometry.kernel[i] - 1) / tap_step + 1;
+    taps[i] = back ? phase_taps(geometry, i, phase[i])
+                   : AxisTaps{geometry.kernel[i], geometry.stride[i], -geometry.padding[i], geometry.dilation[i], 0, 1};
   }
-  return depth;
-}
-
-std::int64_t kernel_index(const Direction& d, const Patches& patches, std::int64_t tap) {
-  const ImageAxes place = patches.tap(tap);
-  std::int64_t index = 0;
-  for (std::size_t i = 0; i < 3; ++i) {
-    index = index * d.geometry.kernel[i] + patches.taps[i].first_tap + place[i] * patches.taps[i].tap_step;
-  }
-  return index;
+  return taps;
 }
 
 }  // namespace frit::ops

@@ -1,170 +1,205 @@
-#include <utility>
+#include <algorithm>
 
 #include "frit/ops/convolution/convolution_cpu.h"
-#include "frit/ops/convolution/direction.h"
-#include "frit/ops/cpu/block_product.h"
+#include "frit/ops/convolution/tap_runs.h"
 
 namespace frit::ops {
 namespace {
 
-/// Rows of the patch matrix and channels of the other tensor that one item of work combines, over so many positions at a time.
-constexpr std::int64_t most_rows = 64, most_columns = 128, most_positions = 256;
+/// Elements of the runs and columns that one item of work computes, and positions whose products are summed in one accumulator.
+constexpr std::int64_t most_depth = 128, most_columns = 64, most_positions = 128;
 /// With fewer items than this the positions are cut into slices; the partial sums are added afterwards.
-constexpr std::int64_t enough_items = 64;
+constexpr std::int64_t enough_items = 32;
 
-/// Patches are a kernel's size larger than what they are taken from: they are better taken from the tensor with fewer channels, of the
-/// input (forward) or of the output's gradient (backward).
-Direction cheaper_direction(const ConvolutionGeometry& g) {
-  return g.in_channels <= 2 * g.out_channels ? Direction::forward(g) : Direction::backward(g);
-}
-
-/// For each phase and group, the product of the source's patch matrix and the transposed matrix of the output's channels, both over the
-/// phase's positions in the whole batch, is a part of the weight: (rows of the patch matrix, output channels). How the work is
-/// cut depends on the sizes alone.
+/// The weight's gradient is the product of two matrices over all positions of the batch: of what each reads of its window, and of the
+/// output's channels, the columns. How the work is cut depends on the sizes and layouts alone.
 struct Plan {
   Direction direction;
-  EvenBlocks rows, columns, slices;
-  PositionBlocks blocks;
-  bool sampled;  ///< a phase's outputs do not lie side by side
-  std::size_t patch_bytes, column_bytes, partial_bytes;
+  ImageStrides source, output, weight;
+  Box whole;
+  Window window;
+  TapRuns taps;
+  EvenBlocks columns, blocks, slices;
+  std::int64_t lanes, packed_columns;
+  bool packs_output;  ///< as it is not channels-last in whole vectors
+  std::size_t window_bytes, output_bytes, partial_bytes;
   WorkSplit work;
 
-  Plan(const Direction& d, std::size_t element_size)
-      : direction(d),
-        rows(d.most_depth(), most_rows),
-        columns(d.rows, most_columns, 64 / static_cast<std::int64_t>(element_size)),
-        blocks(d.geometry.batch, product(d.grid), most_positions, 64 / static_cast<std::int64_t>(element_size)),
-        sampled(d.output != d.grid) {
-    const std::int64_t parts = d.geometry.groups * rows.count * columns.count;
-    const std::int64_t most_slices = std::max<std::int64_t>(1, enough_items / parts);
-    slices = EvenBlocks(blocks.count(), std::max<std::int64_t>(1, (blocks.count() + most_slices - 1) / most_slices));
-    const std::int64_t patch_stride = packed_stride(blocks.columns(), element_size);
-    patch_bytes = static_cast<std::size_t>(std::max(rows.size, sampled ? columns.size : 0) * patch_stride) * element_size;
-    column_bytes = static_cast<std::size_t>(blocks.columns() * packed_stride(columns.size, element_size)) * element_size;
-    partial_bytes = static_cast<std::size_t>(slices.count * weights()) * element_size;
-    const std::int64_t cost = rows.size * columns.size * blocks.columns() * slices.size * d.phase_count();
-    work = WorkSplit(slices.count * parts, cost, patch_bytes + column_bytes);
+  Plan(const ConvolutionGeometry& g, ImageLayouts layouts, Layout weight_layout, std::size_t element_size)
+      : direction(Direction::forward(g)),
+        source(layouts.input, g.groups * g.in_channels, g.input),
+        output(layouts.output, g.groups * g.out_channels, g.output),
+        weight(weight_layout, g.in_channels, g.kernel),
+        whole{0, g.batch, {}, g.output},
+        window(direction, source, whole),
+        taps(direction.taps({}), window, weight, most_depth),
+        columns(g.out_channels, most_columns, product_vectors * simd::vector_bytes / static_cast<std::int64_t>(element_size)),
+        blocks(whole.positions(), most_positions),
+        lanes(simd::vector_bytes / static_cast<std::int64_t>(element_size)),
+        packed_columns((g.out_channels + lanes - 1) / lanes * lanes),
+        packs_output(!output.channels_last() || g.out_channels % lanes != 0) {
+    const std::int64_t parts = g.groups * columns.count * static_cast<std::int64_t>(taps.chunks.size());
+    const std::int64_t most_slices = std::max<std::int64_t>(1, enough_items / std::max<std::int64_t>(1, parts));
+    slices = EvenBlocks(blocks.count, std::max<std::int64_t>(1, (blocks.count + most_slices - 1) / most_slices));
+    const auto bytes = [&](std::int64_t elements) { return (static_cast<std::size_t>(elements) * element_size + 63) / 64 * 64; };
+    window_bytes = window.copied ? bytes(g.groups * window.elements(whole)) : 0;
+    output_bytes = packs_output ? bytes(g.groups * whole.positions() * packed_columns) : 0;
+    partial_bytes = bytes(slices.count * sums());
+    const std::int64_t cost = most_depth * columns.size * blocks.size * slices.size;
+    work = WorkSplit(slices.count * parts, cost, 0);
   }
 
-  std::int64_t weights() const {
-    return direction.geometry.groups * direction.rows * direction.channels * product(direction.geometry.kernel);
-  }
+  /// Of one slice: (groups, elements of the runs, columns).
+  std::int64_t sums() const { return direction.geometry.groups * taps.depth * packed_columns; }
+  std::size_t scratch() const { return window_bytes + output_bytes + partial_bytes; }
 };
 
-struct Item {
-  std::int64_t slice, group, row_block, column, columns;
-
-  Item(const Plan& plan, std::int64_t index)
-      : slice(index / plan.columns.count / plan.rows.count / plan.direction.geometry.groups),
-        group(index / plan.columns.count / plan.rows.count % plan.direction.geometry.groups),
-        row_block(index / plan.columns.count % plan.rows.count),
-        column(plan.columns.begin(index % plan.columns.count)),
-        columns(plan.columns.length_of(index % plan.columns.count)) {}
-};
-
-/// Which output each position of a phase stands for, as patches of one element.
-Patches sampled_positions(const Direction& d, const ImageAxes& phase) {
-  Patches patches{d.output, d.grid, {}};
-  for (std::size_t i = 0; i < 3; ++i) patches.taps[i] = {1, d.output_step[i], phase[i], 0, 0, 1};
-  return patches;
-}
-
-/// The matrix (positions of the block, channels of the item) of the output. `buffer` is free for use.
+/// The source's windows, (groups, batch, ...) of the whole image, which begin at the first position's.
 template <class T>
-void pack_output(const Plan& plan, const Item& item, const PositionBlocks::Block& block, const ImageAxes& phase, const T* output, T* buffer,
-                 T* packed) {
+void copy_windows(const Plan& plan, const T* source, T* windows) {
   const Direction& d = plan.direction;
-  const std::int64_t positions = block.positions(), plane = product(d.output), stride = packed_stride(positions, sizeof(T));
-  for (std::int64_t s = 0; s < block.samples; ++s, packed += positions * packed_stride(item.columns, sizeof(T))) {
-    const T* channels = output + (((block.sample + s) * d.geometry.groups + item.group) * d.rows + item.column) * plane;
-    if (plan.sampled) {
-      copy_patches(sampled_positions(d, phase), channels, 0, item.columns, block.begin, block.end, buffer, stride);
-      pack(packed, {buffer, positions, item.columns, 1, stride});
-    } else {
-      pack(packed, {channels + block.begin, positions, item.columns, 1, plane});
+  const std::int64_t rows = plan.window.rows(plan.whole), row_elements = plan.window.size(plan.whole, 2) * d.channels;
+  parallel_for(d.geometry.groups * rows, 16384 / (row_elements + 1) + 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      const std::int64_t group = i / rows;
+      T* const window = windows + group * plan.window.elements(plan.whole);
+      copy_window(plan.window, plan.whole, plan.source, source, group * d.channels, i % rows, i % rows + 1, window);
     }
-  }
-}
-
-/// Adds one block of positions to the item's sums, all phases of it while its elements are in the cache.
-template <class T>
-void add_block(const Plan& plan, const Item& item, const PositionBlocks::Block& block, bool accumulate, const T* source, const T* output,
-               T* partial, std::byte* workspace) {
-  const Direction& d = plan.direction;
-  T* patch_rows = reinterpret_cast<T*>(workspace);
-  T* packed = reinterpret_cast<T*>(workspace + plan.patch_bytes);
-  const std::int64_t row = plan.rows.begin(item.row_block), stride = packed_stride(block.columns(), sizeof(T));
-  for_each_phase(d, [&](const ImageAxes& phase, const Patches& patches, std::int64_t weights) {
-    const std::int64_t depth = d.channels * patches.taps_count();
-    const std::int64_t rows = std::min(plan.rows.size, depth - row);
-    if (rows <= 0) return;
-    pack_output(plan, item, block, phase, output, patch_rows, packed);
-    for (std::int64_t s = 0; s < block.samples; ++s) {
-      const T* image = source + ((block.sample + s) * d.geometry.groups + item.group) * d.channels * product(d.source);
-      copy_patches(patches, image, row, row + rows, block.begin, block.end, patch_rows + s * block.positions(), stride);
-    }
-    multiply<T>({.rows = rows,
-                 .columns = item.columns,
-                 .depth = block.columns(),
-                 .a = patch_rows,
-                 .a_row_stride = stride,
-                 .a_depth_stride = 1,
-                 .b = packed,
-                 .c = partial + weights + (item.group * depth + row) * d.rows + item.column,
-                 .c_stride = d.rows,
-                 .accumulate = accumulate});
   });
 }
 
-/// Adds the slices in their order and puts each sum in its place in the weight. Taps that no phase sees are multiplied with padding only.
+/// The output as (groups, positions, columns), with zeros up to whole vectors.
+template <class T>
+void pack_output(const Plan& plan, const T* output, T* packed) {
+  const Direction& d = plan.direction;
+  const std::int64_t plane = product(d.grid), stride = plan.output.axis[2];
+  parallel_for(d.geometry.groups * plan.blocks.count, 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      const std::int64_t group = i / plan.blocks.count, block = i % plan.blocks.count, first = plan.blocks.begin(block);
+      for (std::int64_t k = 0; k < plan.blocks.length_of(block); ++k) {
+        const std::int64_t position = first + k;
+        const T* const from =
+            output + position / plane * plan.output.sample + position % plane * stride + group * d.rows * plan.output.channel;
+        T* const to = packed + (group * plan.whole.positions() + position) * plan.packed_columns;
+        for (std::int64_t c = 0; c < d.rows; ++c) to[c] = from[c * plan.output.channel];
+        std::fill(to + d.rows, to + plan.packed_columns, T(0));
+      }
+    }
+  });
+}
+
+/// What one item of work sums: columns [column, column + columns) for the elements of a chunk, over a slice of the positions.
+struct Item {
+  std::int64_t slice, group, column, columns;
+  const Chunk& chunk;
+
+  Item(const Plan& plan, std::int64_t index)
+      : slice(index / plan.columns.count / static_cast<std::int64_t>(plan.taps.chunks.size()) / plan.direction.geometry.groups),
+        group(index / plan.columns.count / static_cast<std::int64_t>(plan.taps.chunks.size()) % plan.direction.geometry.groups),
+        column(plan.columns.begin(index % plan.columns.count)),
+        columns(plan.columns.length_of(index % plan.columns.count)),
+        chunk(plan.taps.chunks[static_cast<std::size_t>(index / plan.columns.count) % plan.taps.chunks.size()]) {}
+};
+
+/// Where the positions of a block have their windows and columns.
+struct BlockOffsets {
+  std::array<std::int64_t, most_positions> windows, columns;
+  std::size_t count;
+
+  BlockOffsets(const Plan& plan, std::int64_t block, std::int64_t column_stride)
+      : count(static_cast<std::size_t>(plan.blocks.length_of(block))) {
+    const ImageAxes& grid = plan.direction.grid;
+    const std::int64_t first = plan.blocks.begin(block);
+    ImageAxes place = {first / (grid[1] * grid[2]) % grid[0], first / grid[2] % grid[1], first % grid[2]};
+    std::int64_t sample = first / product(grid);
+    for (std::size_t i = 0; i < count; ++i) {
+      windows[i] = sample * plan.window.sample;
+      for (std::size_t a = 0; a < 3; ++a) windows[i] += place[a] * plan.window.reach.step[a] * plan.window.axis[a];
+      columns[i] = (first + static_cast<std::int64_t>(i)) * column_stride;
+      for (std::size_t a = 3; a-- > 0;) {
+        if (++place[a] < grid[a]) break;
+        place[a] = 0;
+        if (a == 0) ++sample;
+      }
+    }
+  }
+};
+
+template <class T>
+void add_item(const Plan& plan, const Item& item, const T* windows, const T* columns, std::int64_t column_stride, T* partial) {
+  T* const sums =
+      partial + item.slice * plan.sums() + (item.group * plan.taps.depth + item.chunk.begin) * plan.packed_columns + item.column;
+  const std::int64_t width = std::min(plan.packed_columns - item.column, (item.columns + plan.lanes - 1) / plan.lanes * plan.lanes);
+  for (std::int64_t k = 0; k < item.chunk.length; ++k) std::fill_n(sums + k * plan.packed_columns, width, T(0));
+  for (std::int64_t i = 0; i < plan.slices.length_of(item.slice); ++i) {
+    const BlockOffsets offsets(plan, plan.slices.begin(item.slice) + i, column_stride);
+    T* c = sums;
+    for (const Run& run : plan.taps.runs_of(item.chunk)) {
+      for (std::int64_t column = 0; column < width; column += product_columns<T>) {
+        add_outer_products<T>({.a_offsets = std::span(offsets.windows).first(offsets.count),
+                               .b_offsets = std::span(offsets.columns).first(offsets.count),
+                               .a = windows + run.offset,
+                               .b = columns + item.column + column,
+                               .rows = run.length,
+                               .vectors = static_cast<int>(std::min<std::int64_t>(product_vectors, (width - column) / plan.lanes)),
+                               .c = c + column,
+                               .c_stride = plan.packed_columns});
+      }
+      c += run.length * plan.packed_columns;
+    }
+  }
+}
+
+/// Adds the slices in their order and puts each sum in its place in the weight.
 template <class T>
 void add_slices(const Plan& plan, const T* partial, T* weight) {
   const Direction& d = plan.direction;
-  const std::int64_t kernel = product(d.geometry.kernel);
-  if (d.back) std::fill_n(weight, plan.weights(), T(0));
-  for_each_phase(d, [&](const ImageAxes&, const Patches& patches, std::int64_t weights) {
-    const std::int64_t taps = patches.taps_count(), depth = d.channels * taps;
-    // Both orders of a weight: (group, channel, row) backwards, (group, row, channel) forwards.
-    const std::int64_t channel_step = d.back ? d.rows : 1, row_step = d.back ? 1 : d.channels;
-    parallel_for(d.geometry.groups * depth, 4096 / d.rows + 1, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t i = begin; i < end; ++i) {
-        const std::int64_t group = i / depth, channel = i % depth / taps;
-        T* to = weight + (group * d.channels * d.rows + channel * channel_step) * kernel + kernel_index(d, patches, i % taps);
-        for (std::int64_t row = 0; row < d.rows; ++row) {
+  parallel_for(d.geometry.groups * d.rows, 4096 / (plan.taps.depth + 1) + 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      const T* from = partial + i / d.rows * plan.taps.depth * plan.packed_columns + i % d.rows;
+      for (const Tap& tap : plan.taps.taps) {
+        T* const to = weight + i * plan.weight.sample + tap.weight;
+        for (std::int64_t channel = 0; channel < d.channels; ++channel, from += plan.packed_columns) {
           double sum = 0;
-          for (std::int64_t slice = 0; slice < plan.slices.count; ++slice) {
-            sum += static_cast<double>(partial[slice * plan.weights() + weights + i * d.rows + row]);
-          }
-          to[row * row_step * kernel] = static_cast<T>(sum);
+          for (std::int64_t slice = 0; slice < plan.slices.count; ++slice) sum += static_cast<double>(from[slice * plan.sums()]);
+          to[channel * plan.weight.channel] = static_cast<T>(sum);
         }
       }
-    });
+    }
   });
 }
 
 }  // namespace
 
-std::size_t convolve_weight_gradient_scratch(const ConvolutionGeometry& g, std::size_t element_size) {
-  const Plan plan(cheaper_direction(g), element_size);
-  return plan.work.scratch() + plan.partial_bytes;
+std::size_t convolve_weight_gradient_scratch(const ConvolutionGeometry& g, ImageLayouts layouts, std::size_t element_size) {
+  return Plan(g, layouts, Layout::contiguous, element_size).scratch();
 }
 
 template <class T>
-void convolve_weight_gradient(const ConvolutionGeometry& g, const T* output, const T* input, T* weight, std::span<std::byte> scratch) {
-  const Plan plan(cheaper_direction(g), sizeof(T));
-  if (plan.direction.back) std::swap(input, output);
-  T* partial = reinterpret_cast<T*>(scratch.data() + plan.work.scratch());
-  plan.work.run(scratch, [&](std::int64_t index, std::byte* workspace) {
+void convolve_weight_gradient(const ConvolutionGeometry& g, Image<const T> output, Image<const T> input, Image<T> weight,
+                              std::span<std::byte> scratch) {
+  const Plan plan(g, {input.layout, output.layout}, weight.layout, sizeof(T));
+  const Direction& d = plan.direction;
+  T* const copied = reinterpret_cast<T*>(scratch.data());
+  T* const packed = reinterpret_cast<T*>(scratch.data() + plan.window_bytes);
+  T* const partial = reinterpret_cast<T*>(scratch.data() + plan.window_bytes + plan.output_bytes);
+  if (plan.window.copied) copy_windows(plan, input.data, copied);
+  if (plan.packs_output) pack_output(plan, output.data, packed);
+  const T* const windows = plan.window.copied ? copied : input.data + plan.window.first(plan.whole);
+  const std::int64_t window_group = plan.window.copied ? plan.window.elements(plan.whole) : d.channels;
+  const T* const columns = plan.packs_output ? packed : output.data;
+  const std::int64_t column_group = plan.packs_output ? plan.whole.positions() * plan.packed_columns : d.rows;
+  const std::int64_t column_stride = plan.packs_output ? plan.packed_columns : plan.output.axis[2];
+  plan.work.run({}, [&](std::int64_t index, std::byte*) {
     const Item item(plan, index);
-    for (std::int64_t i = 0; i < plan.slices.length_of(item.slice); ++i) {
-      const PositionBlocks::Block block = plan.blocks[plan.slices.begin(item.slice) + i];
-      add_block(plan, item, block, i > 0, input, output, partial + item.slice * plan.weights(), workspace);
-    }
+    add_item(plan, item, windows + item.group * window_group, columns + item.group * column_group, column_stride, partial);
   });
-  add_slices(plan, partial, weight);
+  add_slices(plan, partial, weight.data);
 }
 
-template void convolve_weight_gradient(const ConvolutionGeometry&, const float*, const float*, float*, std::span<std::byte>);
-template void convolve_weight_gradient(const ConvolutionGeometry&, const double*, const double*, double*, std::span<std::byte>);
+template void convolve_weight_gradient(const ConvolutionGeometry&, Image<const float>, Image<const float>, Image<float>,
+                                       std::span<std::byte>);
+template void convolve_weight_gradient(const ConvolutionGeometry&, Image<const double>, Image<const double>, Image<double>,
+                                       std::span<std::byte>);
 
 }  // namespace frit::ops

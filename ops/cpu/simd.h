@@ -68,6 +68,16 @@ inline V multiply_add(V a, V b, V c) {
 #endif
 }
 
+/// Says that a vector stays in a register, where the compiler would rather load it for each use: loads are what a product waits for.
+template <class V>
+[[gnu::always_inline]] inline void keep_in_register(V& vector) {
+#if defined(__x86_64__)
+  asm("" : "+v"(vector));
+#elif defined(__aarch64__)
+  asm("" : "+w"(vector));
+#endif
+}
+
 template <class V, int... i>
 inline V every_second(V a, V b, std::integer_sequence<int, i...>) {
   constexpr int n = sizeof...(i);

@@ -1,0 +1,111 @@
+#pragma once
+
+#include "frit/core/tensor.h"
+#include "frit/ops/convolution/direction.h"
+#include "frit/ops/cpu/work_split.h"
+
+namespace frit::ops {
+
+/// An image tensor (N, C, spatial...), or a weight, in either layout, as kernels on the CPU address it: strides in elements.
+struct ImageStrides {
+  std::int64_t sample, channel;
+  ImageAxes axis, size;
+
+  ImageStrides(Layout layout, std::int64_t channels, const ImageAxes& image) : size(image) {
+    channel = layout == Layout::channels_last || channels == 1 ? 1 : product(image);
+    const std::int64_t pixel = channel == 1 ? channels : 1;
+    axis = {image[1] * image[2] * pixel, image[2] * pixel, pixel};
+    sample = channels * product(image);
+  }
+  bool channels_last() const { return channel == 1; }
+};
+
+template <class T>
+struct Image {
+  T* data;
+  Layout layout = Layout::contiguous;
+};
+
+template <class T>
+Image<const T> read(const Tensor& tensor) {
+  return {tensor.data<T>(), tensor.layout()};
+}
+template <class T>
+Image<T> written(const Tensor& tensor) {
+  return {tensor.data<T>(), tensor.layout()};
+}
+
+/// What the positions of a grid read of a source along each axis: of position j, elements j * step + low to j * step + low + size - 1.
+struct Reach {
+  ImageAxes step, low, size;
+
+  explicit Reach(const Direction& d);
+  /// Whether all that the grid's positions read lies in the source.
+  bool inside(const Direction& d) const;
+};
+
+/// A part of a batch's grid of positions: whole rows of it, whole planes, whole samples, or a part of a row.
+struct Box {
+  std::int64_t sample, samples;
+  ImageAxes begin, size;
+
+  std::int64_t positions() const { return samples * product(size); }
+};
+
+/// The grid's positions over the whole batch in boxes, each a run of positions in their order.
+class Boxes {
+ public:
+  Boxes(std::int64_t batch, const ImageAxes& grid, std::int64_t most_positions);
+
+  std::int64_t count() const { return samples_.count * axes_[0].count * axes_[1].count * axes_[2].count; }
+  Box operator[](std::int64_t index) const;
+  /// The largest.
+  Box largest() const { return {0, samples_.size, {}, {axes_[0].size, axes_[1].size, axes_[2].size}}; }
+
+ private:
+  EvenBlocks samples_;
+  std::array<EvenBlocks, 3> axes_;
+};
+
+/// The elements of a source, of some channels, that the positions of a box read, with zeros outside the source: where they lie.
+struct Window {
+  Reach reach;
+  std::int64_t channels;
+  std::int64_t sample;  ///< strides, as in ImageStrides
+  ImageAxes axis;
+  bool copied;  ///< from the source, as the elements do not all lie in it, or not channels-last
+
+  /// For boxes no larger than `box`.
+  Window(const Direction& d, const ImageStrides& source, const Box& box);
+
+  std::int64_t elements(const Box& box) const { return box.samples * sample; }
+  /// Elements along an axis.
+  std::int64_t size(const Box& box, std::size_t i) const { return (box.size[i] - 1) * reach.step[i] + reach.size[i]; }
+  std::int64_t rows(const Box& box) const { return box.samples * size(box, 0) * size(box, 1); }
+  /// Where a box's first position has its first element, in a source that is not copied.
+  std::int64_t first(const Box& box) const;
+  /// Of each position of a box, from that of the first on.
+  template <class Body>
+  void for_each_position(const Box& box, const Body& body) const {
+    for (std::int64_t n = 0; n < box.samples; ++n) {
+      for (std::int64_t i = 0; i < box.size[0]; ++i) {
+        for (std::int64_t j = 0; j < box.size[1]; ++j) {
+          const std::int64_t row = n * sample + i * reach.step[0] * axis[0] + j * reach.step[1] * axis[1];
+          for (std::int64_t k = 0; k < box.size[2]; ++k) body(row + k * reach.step[2] * axis[2]);
+        }
+      }
+    }
+  }
+};
+
+/// Copies rows [begin, end) of a box's elements, channels [channel, channel + window.channels) of the source. `to` is the window.
+template <class T>
+void copy_window(const Window& window, const Box& box, const ImageStrides& strides, const T* source, std::int64_t channel,
+                 std::int64_t begin, std::int64_t end, T* to);
+
+extern template void copy_window(const Window&, const Box&, const ImageStrides&, const float*, std::int64_t, std::int64_t, std::int64_t,
+                                 float*);
+extern template void copy_window(const Window&, const Box&, const ImageStrides&, const double*, std::int64_t, std::int64_t, std::int64_t,
+                                 double*);
+
+}  // namespace frit::ops

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <vector>
+
+#include "frit/ops/convolution/image.h"
+#include "frit/ops/cpu/run_product.h"
+
+namespace frit::ops {
+
+/// One element of a kernel: where its channels lie in a position's window, and where its weights do in those of a row and channel.
+struct Tap {
+  std::int64_t offset, weight;
+};
+
+/// Runs whose elements are summed together; they begin at element `begin` of all.
+struct Chunk {
+  std::size_t first_run, runs;
+  std::int64_t begin, length;
+};
+
+/// What each position of a phase reads of its window: the channels of its taps, in the order of memory, as few long runs.
+struct TapRuns {
+  std::vector<Tap> taps;
+  std::int64_t depth;  ///< elements in all: channels of all taps
+  std::vector<Run> runs = {};
+  std::vector<Chunk> chunks = {};  ///< one at least
+
+  /// In chunks of even length, of most_depth elements at most.
+  TapRuns(const Taps& axes, const Window& window, const ImageStrides& weight, std::int64_t most_depth);
+
+  std::span<const Run> runs_of(const Chunk& chunk) const { return std::span(runs).subspan(chunk.first_run, chunk.runs); }
+};
+
+}  // namespace frit::ops

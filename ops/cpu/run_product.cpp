@@ -1,0 +1,139 @@
+#include "frit/ops/cpu/run_product.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+namespace frit::ops {
+namespace {
+
+using simd::lanes;
+using simd::Vector;
+
+/// The next tile's part of `left`: evenly large parts of at most `most`.
+int next_part(std::int64_t left, std::int64_t most) {
+  const std::int64_t parts = (left + most - 1) / most;
+  return static_cast<int>((left + parts - 1) / parts);
+}
+
+/// Adds a row of b, `vectors` vectors, times each of a column of a.
+template <class T, int rows, int vectors, class Element>
+[[gnu::always_inline]] inline void add_products(Vector<T> (&sums)[rows][vectors], const T* b, const Element& element) {
+  Vector<T> b_row[vectors];
+#pragma GCC unroll 4
+  for (int v = 0; v < vectors; ++v) {
+    b_row[v] = simd::load(b + v * lanes<T>);
+    simd::keep_in_register(b_row[v]);
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < rows; ++i) {
+    const Vector<T> factor = simd::broadcast(element(i));
+#pragma GCC unroll 4
+    for (int v = 0; v < vectors; ++v) sums[i][v] = simd::multiply_add(factor, b_row[v], sums[i][v]);
+  }
+}
+
+template <class T, int rows, int vectors>
+void multiply_tile(const RunProduct<T>& p) {
+  Vector<T> sums[rows][vectors] = {};
+  const T* a[rows];
+#pragma GCC unroll 16
+  for (int i = 0; i < rows; ++i) a[i] = p.a[static_cast<std::size_t>(i)];
+  const T* b = p.b;
+  for (const Run& run : p.runs) {
+    const std::int64_t end = run.offset + run.length;
+    for (std::int64_t k = run.offset; k < end; ++k, b += vectors * lanes<T>) {
+      add_products<T, rows, vectors>(
+          sums, b, [&](int i) __attribute__((always_inline)) { return a[i][k]; });
+    }
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < rows; ++i) {
+#pragma GCC unroll 4
+    for (int v = 0; v < vectors; ++v) {
+      T* const c = p.c + i * p.c_stride + v * lanes<T>;
+      if (p.accumulate) {
+        sums[i][v] += simd::load(c);
+      } else if (p.bias != nullptr) {
+        sums[i][v] += simd::load(p.bias + v * lanes<T>);
+      }
+      simd::store(c, sums[i][v]);
+    }
+  }
+}
+
+template <class T, int rows, int vectors>
+void add_tile(const OuterProducts<T>& p) {
+  Vector<T> sums[rows][vectors];
+#pragma GCC unroll 16
+  for (int i = 0; i < rows; ++i) {
+#pragma GCC unroll 4
+    for (int v = 0; v < vectors; ++v) sums[i][v] = Vector<T>{};
+  }
+  for (std::size_t k = 0; k < p.a_offsets.size(); ++k) {
+    const T* const a = p.a + p.a_offsets[k];
+    add_products<T, rows, vectors>(
+        sums, p.b + p.b_offsets[k], [&](int i) __attribute__((always_inline)) { return a[i]; });
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < rows; ++i) {
+#pragma GCC unroll 4
+    for (int v = 0; v < vectors; ++v) {
+      T* const c = p.c + i * p.c_stride + v * lanes<T>;
+      simd::store(c, simd::load(c) + sums[i][v]);
+    }
+  }
+}
+
+template <class Product>
+using TileFunction = void (*)(const Product&);
+template <class Product>
+using Tiles = std::array<TileFunction<Product>, product_rows * product_vectors>;
+
+/// For 1 .. product_rows rows and 1 .. product_vectors vectors.
+template <class T, int... sizes>
+constexpr Tiles<RunProduct<T>> multiply_tiles(std::integer_sequence<int, sizes...>) {
+  return {&multiply_tile<T, sizes / product_vectors + 1, sizes % product_vectors + 1>...};
+}
+template <class T, int... sizes>
+constexpr Tiles<OuterProducts<T>> add_tiles(std::integer_sequence<int, sizes...>) {
+  return {&add_tile<T, sizes / product_vectors + 1, sizes % product_vectors + 1>...};
+}
+using Sizes = std::make_integer_sequence<int, product_rows * product_vectors>;
+
+std::size_t tile_index(int rows, int vectors) { return static_cast<std::size_t>((rows - 1) * product_vectors + vectors - 1); }
+
+}  // namespace
+
+template <class T>
+void multiply(const RunProduct<T>& product) {
+  static constexpr auto tiles = multiply_tiles<T>(Sizes());
+  RunProduct<T> tile = product;
+  for (std::size_t done = 0; done < product.a.size();) {
+    const int rows = next_part(static_cast<std::int64_t>(product.a.size() - done), product_rows);
+    tile.a = product.a.subspan(done);
+    tile.c = product.c + static_cast<std::int64_t>(done) * product.c_stride;
+    tiles[tile_index(rows, product.vectors)](tile);
+    done += static_cast<std::size_t>(rows);
+  }
+}
+
+template <class T>
+void add_outer_products(const OuterProducts<T>& products) {
+  static constexpr auto tiles = add_tiles<T>(Sizes());
+  OuterProducts<T> tile = products;
+  for (std::int64_t done = 0; done < products.rows;) {
+    const int rows = next_part(products.rows - done, product_rows);
+    tile.a = products.a + done;
+    tile.c = products.c + done * products.c_stride;
+    tiles[tile_index(rows, products.vectors)](tile);
+    done += rows;
+  }
+}
+
+template void multiply(const RunProduct<float>&);
+template void multiply(const RunProduct<double>&);
+template void add_outer_products(const OuterProducts<float>&);
+template void add_outer_products(const OuterProducts<double>&);
+
+}  // namespace frit::ops

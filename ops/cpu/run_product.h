@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "frit/ops/cpu/simd.h"
+
+namespace frit::ops {
+
+/// Elements of an image that lie side by side: what a position reads of it from `offset` on, counted from its own first element.
+struct Run {
+  std::int64_t offset, length;
+};
+
+/// Vectors of columns that are computed at a time, with so many positions or rows.
+inline constexpr int product_vectors = 2, product_rows = simd::registers == 32 ? 12 : 6;
+/// Columns of a block.
+template <class T>
+inline constexpr int product_columns = product_vectors* simd::lanes<T>;
+
+/// c (positions, columns) = sum over the runs' elements k of a[position][k] b (k, columns), on the calling thread. `b` has rows of whole
+/// vectors, no more than product_vectors.
+template <class T>
+struct RunProduct {
+  std::span<const Run> runs;
+  std::span<const T* const> a;  ///< the positions
+  const T* b;
+  int vectors;
+  T* c;
+  std::int64_t c_stride;    ///< between positions; rows of c are whole vectors
+  bool accumulate = false;  ///< adds to what is in c
+  const T* bias = nullptr;  ///< or null: a number a column, whole vectors, added unless accumulating
+};
+
+/// Each element of c is one sum in the order of the runs: whatever is computed with it, its bits are the same.
+template <class T>
+void multiply(const RunProduct<T>& product);
+
+/// c (rows, columns) += sum over positions p of a[p][row] b[p][column], on the calling thread: each position's elements lie side by side,
+/// from `a + a_offsets[p]` and `b + b_offsets[p]` on.
+template <class T>
+struct OuterProducts {
+  std::span<const std::int64_t> a_offsets, b_offsets;
+  const T *a, *b;
+  std::int64_t rows;
+  int vectors;  ///< of columns, no more than product_vectors; all of them are read and written
+  T* c;
+  std::int64_t c_stride;
+};
+
+template <class T>
+void add_outer_products(const OuterProducts<T>& products);
+
+extern template void multiply(const RunProduct<float>&);
+extern template void multiply(const RunProduct<double>&);
+extern template void add_outer_products(const OuterProducts<float>&);
+extern template void add_outer_products(const OuterProducts<double>&);
+
+}  // namespace frit::ops
