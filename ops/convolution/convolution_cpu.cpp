@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "frit/ops/convolution/tap_runs.h"
+#include "frit/ops/convolution/packed_weight.h"
 
 namespace frit::ops {
 namespace {
@@ -31,8 +31,8 @@ struct Plan {
   EvenBlocks columns;  ///< the output's channels of a group, which an item computes for each position
   Window window;
   std::vector<Phase> phases;
-  std::int64_t lanes, packed_columns;  ///< of a group, whole vectors
-  bool through_buffer;                 ///< results do not lie in the output as they are computed
+  PackedWeight packed;
+  bool through_buffer;  ///< results do not lie in the output as they are computed
   std::size_t window_bytes, buffer_bytes, packed_bytes, bias_bytes;
   WorkSplit work;
 
@@ -42,23 +42,22 @@ struct Plan {
         output(d.back ? layouts.input : layouts.output, d.geometry.groups * d.rows, d.output),
         weight(weight_layout, d.geometry.in_channels, d.geometry.kernel),
         boxes(d.geometry.batch, d.grid, positions_of_item(element_size)),
-        columns(d.rows, columns_of_item(element_size), product_vectors * lanes_of(element_size)),
+        columns(d.rows, columns_of_item(element_size), block_columns(element_size)),
         window(d, source, boxes.largest()),
-        lanes(lanes_of(element_size)),
-        packed_columns((d.rows + lanes - 1) / lanes * lanes) {
+        packed(d, weight, element_size) {
     std::int64_t weights = 0, depths = 0;
     for_each_phase(d, [&](const ImageAxes& phase, const Taps& axes) {
       phases.push_back({phase, TapRuns(axes, window, weight, most_depth), weights});
-      weights += d.geometry.groups * packed_columns * phases.back().taps.depth;
+      weights += packed.elements(phases.back().taps);
       depths += phases.back().taps.depth;
     });
-    through_buffer = !output.channels_last() || d.output != d.grid || phases.size() > 1 || d.rows % lanes != 0;
+    through_buffer = !output.channels_last() || d.output != d.grid || phases.size() > 1 || packed.columns() != d.rows;
     const Box largest = boxes.largest();
     const auto bytes = [&](std::int64_t elements) { return aligned(static_cast<std::size_t>(elements) * element_size); };
     window_bytes = window.copied ? bytes(window.elements(largest)) : 0;
-    buffer_bytes = through_buffer ? bytes(largest.positions() * padded(columns.size)) : 0;
+    buffer_bytes = through_buffer ? bytes(largest.positions() * packed.whole_vectors(columns.size)) : 0;
     packed_bytes = bytes(weights);
-    bias_bytes = bytes(d.geometry.groups * packed_columns);
+    bias_bytes = bytes(d.geometry.groups * packed.columns());
     const std::size_t own = window_bytes + buffer_bytes + pointer_bytes();
     const std::int64_t cost = largest.positions() * columns.size * depths;
     work = WorkSplit(boxes.count() * d.geometry.groups * columns.count, cost, std::max(own, finish.workspace_bytes));
@@ -66,14 +65,11 @@ struct Plan {
 
   std::size_t scratch() const { return packed_bytes + bias_bytes + work.scratch(); }
   std::size_t pointer_bytes() const { return aligned(static_cast<std::size_t>(boxes.largest().positions()) * sizeof(void*)); }
-  std::int64_t padded(std::int64_t count) const { return (count + lanes - 1) / lanes * lanes; }
-  /// Vectors of the block of columns that begins at `column`.
-  int vectors(std::int64_t column) const {
-    return static_cast<int>(std::min<std::int64_t>(product_vectors, (packed_columns - column) / lanes));
-  }
 
  private:
-  static std::int64_t lanes_of(std::size_t element_size) { return simd::vector_bytes / static_cast<std::int64_t>(element_size); }
+  static std::int64_t block_columns(std::size_t element_size) {
+    return product_vectors * simd::vector_bytes / static_cast<std::int64_t>(element_size);
+  }
 
   std::int64_t positions_of_item(std::size_t element_size) const {
     std::int64_t most = most_positions;
@@ -92,49 +88,10 @@ struct Plan {
   std::int64_t columns_of_item(std::size_t element_size) const {
     const std::int64_t items = std::max<std::int64_t>(1, boxes.count() * direction.geometry.groups);
     const std::int64_t parts = std::clamp<std::int64_t>(enough_items / items, 1, std::max<std::int64_t>(1, direction.rows));
-    const std::int64_t block = product_vectors * lanes_of(element_size);
+    const std::int64_t block = block_columns(element_size);
     return ((direction.rows + parts - 1) / parts / block + 1) * block;
   }
 };
-
-/// The weights of all phases and groups, in blocks of product_columns columns: (elements of the runs, columns), with zeros for columns that
-/// fill up a vector.
-template <class T>
-void pack_weights(const Plan& plan, const T* weight, T* packed) {
-  const Direction& d = plan.direction;
-  const std::int64_t row_stride = d.back ? plan.weight.channel : plan.weight.sample;
-  const std::int64_t channel_stride = d.back ? plan.weight.sample : plan.weight.channel;
-  const std::int64_t blocks = (plan.packed_columns + product_columns<T> - 1) / product_columns<T>;
-  for (const Phase& phase : plan.phases) {
-    const std::int64_t depth = phase.taps.depth;
-    parallel_for(d.geometry.groups * blocks, 16384 / (depth * product_columns<T> + 1) + 1, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t i = begin; i < end; ++i) {
-        const std::int64_t group = i / blocks, column = i % blocks * product_columns<T>;
-        const std::int64_t width = plan.vectors(column) * plan.lanes, rows = std::min(width, d.rows - column);
-        const T* from = weight + group * (d.back ? d.channels : d.rows) * plan.weight.sample + column * row_stride;
-        T* to = packed + phase.weights + (group * plan.packed_columns + column) * depth;
-        for (std::int64_t channel = 0; channel < d.channels; ++channel, from += channel_stride) {
-          T* row = to + channel * width;
-          for (const Tap& tap : phase.taps.taps) {
-            const T* const element = from + tap.weight;
-            for (std::int64_t k = 0; k < rows; ++k) row[k] = element[k * row_stride];
-            for (std::int64_t k = rows; k < width; ++k) row[k] = T(0);
-            row += d.channels * width;
-          }
-        }
-      }
-    });
-  }
-}
-
-template <class T>
-void pack_bias(const Plan& plan, const T* bias, T* packed) {
-  const Direction& d = plan.direction;
-  for (std::int64_t group = 0; group < d.geometry.groups; ++group, packed += plan.packed_columns) {
-    std::copy_n(bias + group * d.rows, d.rows, packed);
-    std::fill_n(packed + d.rows, plan.packed_columns - d.rows, T(0));
-  }
-}
 
 /// What one item of work computes: channels [column, column + columns) of a group's outputs at the positions of a box.
 struct Item {
@@ -209,16 +166,15 @@ void compute_item(const Plan& plan, const Item& item, const T* source, const T* 
   std::int64_t place = item.box.sample * to.sample + item.first_channel(plan);
   for (std::size_t i = 0; i < 3; ++i) place += item.box.begin[i] * to.axis[i];
   T* const results = plan.through_buffer ? buffer : output + place;
-  const std::int64_t stride = plan.through_buffer ? plan.padded(item.columns) : to.axis[2];
+  const std::int64_t stride = plan.through_buffer ? plan.packed.whole_vectors(item.columns) : to.axis[2];
   for (const Phase& phase : plan.phases) {
     for (std::int64_t begin = 0; begin < item.columns; begin += product_columns<T>) {
-      const std::int64_t column = item.column + begin, in_group = item.group * plan.packed_columns + column;
-      const int vectors = plan.vectors(column);
+      const std::int64_t column = item.column + begin, in_group = item.group * plan.packed.columns() + column;
       for (const Chunk& chunk : phase.taps.chunks) {
         multiply<T>({.runs = phase.taps.runs_of(chunk),
                      .a = {positions, static_cast<std::size_t>(count)},
-                     .b = packed + phase.weights + in_group * phase.taps.depth + chunk.begin * vectors * plan.lanes,
-                     .vectors = vectors,
+                     .b = packed + phase.weights + plan.packed.place(phase.taps, item.group, column, chunk.begin),
+                     .vectors = plan.packed.vectors(column),
                      .c = results + begin,
                      .c_stride = stride,
                      .accumulate = chunk.begin > 0,
@@ -234,8 +190,8 @@ void compute(const Plan& plan, const T* source, const T* weight, const T* bias, 
              const Finish& finish = {}) {
   T* const packed = reinterpret_cast<T*>(scratch.data());
   T* const packed_bias = bias == nullptr ? nullptr : reinterpret_cast<T*>(scratch.data() + plan.packed_bytes);
-  pack_weights(plan, weight, packed);
-  if (bias != nullptr) pack_bias(plan, bias, packed_bias);
+  for (const Phase& phase : plan.phases) plan.packed.pack(phase.taps, weight, packed + phase.weights);
+  if (bias != nullptr) plan.packed.pack_bias(bias, packed_bias);
   plan.work.run(scratch.subspan(plan.packed_bytes + plan.bias_bytes), [&](std::int64_t index, std::byte* workspace) {
     const Item item(plan, index);
     compute_item(plan, item, source, packed, packed_bias, output, workspace);

@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "frit/ops/convolution/convolution_cpu.h"
-#include "frit/ops/convolution/tap_runs.h"
+#include "frit/ops/convolution/packed_weight.h"
 
 namespace frit::ops {
 namespace {
@@ -20,7 +20,7 @@ struct Plan {
   Window window;
   TapRuns taps;
   EvenBlocks columns, blocks, slices;
-  std::int64_t lanes, packed_columns;
+  PackedWeight packed;
   bool packs_output;  ///< as it is not channels-last in whole vectors
   std::size_t window_bytes, output_bytes, partial_bytes;
   WorkSplit work;
@@ -35,22 +35,21 @@ struct Plan {
         taps(direction.taps({}), window, weight, most_depth),
         columns(g.out_channels, most_columns, product_vectors * simd::vector_bytes / static_cast<std::int64_t>(element_size)),
         blocks(whole.positions(), most_positions),
-        lanes(simd::vector_bytes / static_cast<std::int64_t>(element_size)),
-        packed_columns((g.out_channels + lanes - 1) / lanes * lanes),
-        packs_output(!output.channels_last() || g.out_channels % lanes != 0) {
+        packed(direction, weight, element_size),
+        packs_output(!output.channels_last() || g.out_channels != packed.columns()) {
     const std::int64_t parts = g.groups * columns.count * static_cast<std::int64_t>(taps.chunks.size());
     const std::int64_t most_slices = std::max<std::int64_t>(1, enough_items / std::max<std::int64_t>(1, parts));
     slices = EvenBlocks(blocks.count, std::max<std::int64_t>(1, (blocks.count + most_slices - 1) / most_slices));
     const auto bytes = [&](std::int64_t elements) { return (static_cast<std::size_t>(elements) * element_size + 63) / 64 * 64; };
     window_bytes = window.copied ? bytes(g.groups * window.elements(whole)) : 0;
-    output_bytes = packs_output ? bytes(g.groups * whole.positions() * packed_columns) : 0;
+    output_bytes = packs_output ? bytes(g.groups * whole.positions() * packed.columns()) : 0;
     partial_bytes = bytes(slices.count * sums());
     const std::int64_t cost = most_depth * columns.size * blocks.size * slices.size;
     work = WorkSplit(slices.count * parts, cost, 0);
   }
 
-  /// Of one slice: (groups, elements of the runs, columns).
-  std::int64_t sums() const { return direction.geometry.groups * taps.depth * packed_columns; }
+  /// Of one slice, a packed weight.
+  std::int64_t sums() const { return packed.elements(taps); }
   std::size_t scratch() const { return window_bytes + output_bytes + partial_bytes; }
 };
 
@@ -80,9 +79,9 @@ void pack_output(const Plan& plan, const T* output, T* packed) {
         const std::int64_t position = first + k;
         const T* const from =
             output + position / plane * plan.output.sample + position % plane * stride + group * d.rows * plan.output.channel;
-        T* const to = packed + (group * plan.whole.positions() + position) * plan.packed_columns;
+        T* const to = packed + (group * plan.whole.positions() + position) * plan.packed.columns();
         for (std::int64_t c = 0; c < d.rows; ++c) to[c] = from[c * plan.output.channel];
-        std::fill(to + d.rows, to + plan.packed_columns, T(0));
+        std::fill(to + d.rows, to + plan.packed.columns(), T(0));
       }
     }
   });
@@ -127,46 +126,30 @@ struct BlockOffsets {
 
 template <class T>
 void add_item(const Plan& plan, const Item& item, const T* windows, const T* columns, std::int64_t column_stride, T* partial) {
-  T* const sums =
-      partial + item.slice * plan.sums() + (item.group * plan.taps.depth + item.chunk.begin) * plan.packed_columns + item.column;
-  const std::int64_t width = std::min(plan.packed_columns - item.column, (item.columns + plan.lanes - 1) / plan.lanes * plan.lanes);
-  for (std::int64_t k = 0; k < item.chunk.length; ++k) std::fill_n(sums + k * plan.packed_columns, width, T(0));
+  T* const sums = partial + item.slice * plan.sums();
+  const auto for_each_block = [&](const auto& body) {
+    for (std::int64_t column = item.column; column < item.column + item.columns; column += product_columns<T>) {
+      const int vectors = plan.packed.vectors(column);
+      body(column, vectors, vectors * simd::lanes<T>, sums + plan.packed.place(plan.taps, item.group, column, item.chunk.begin));
+    }
+  };
+  for_each_block([&](std::int64_t, int, std::int64_t width, T* c) { std::fill_n(c, item.chunk.length * width, T(0)); });
   for (std::int64_t i = 0; i < plan.slices.length_of(item.slice); ++i) {
     const BlockOffsets offsets(plan, plan.slices.begin(item.slice) + i, column_stride);
-    T* c = sums;
-    for (const Run& run : plan.taps.runs_of(item.chunk)) {
-      for (std::int64_t column = 0; column < width; column += product_columns<T>) {
+    for_each_block([&](std::int64_t column, int vectors, std::int64_t width, T* c) {
+      for (const Run& run : plan.taps.runs_of(item.chunk)) {
         add_outer_products<T>({.a_offsets = std::span(offsets.windows).first(offsets.count),
                                .b_offsets = std::span(offsets.columns).first(offsets.count),
                                .a = windows + run.offset,
-                               .b = columns + item.column + column,
+                               .b = columns + column,
                                .rows = run.length,
-                               .vectors = static_cast<int>(std::min<std::int64_t>(product_vectors, (width - column) / plan.lanes)),
-                               .c = c + column,
-                               .c_stride = plan.packed_columns});
+                               .vectors = vectors,
+                               .c = c,
+                               .c_stride = width});
+        c += run.length * width;
       }
-      c += run.length * plan.packed_columns;
-    }
+    });
   }
-}
-
-/// Adds the slices in their order and puts each sum in its place in the weight.
-template <class T>
-void add_slices(const Plan& plan, const T* partial, T* weight) {
-  const Direction& d = plan.direction;
-  parallel_for(d.geometry.groups * d.rows, 4096 / (plan.taps.depth + 1) + 1, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) {
-      const T* from = partial + i / d.rows * plan.taps.depth * plan.packed_columns + i % d.rows;
-      for (const Tap& tap : plan.taps.taps) {
-        T* const to = weight + i * plan.weight.sample + tap.weight;
-        for (std::int64_t channel = 0; channel < d.channels; ++channel, from += plan.packed_columns) {
-          double sum = 0;
-          for (std::int64_t slice = 0; slice < plan.slices.count; ++slice) sum += static_cast<double>(from[slice * plan.sums()]);
-          to[channel * plan.weight.channel] = static_cast<T>(sum);
-        }
-      }
-    }
-  });
 }
 
 }  // namespace
@@ -188,13 +171,13 @@ void convolve_weight_gradient(const ConvolutionGeometry& g, Image<const T> outpu
   const T* const windows = plan.window.copied ? copied : input.data + plan.window.first(plan.whole);
   const std::int64_t window_group = plan.window.copied ? plan.window.elements(plan.whole) : d.channels;
   const T* const columns = plan.packs_output ? packed : output.data;
-  const std::int64_t column_group = plan.packs_output ? plan.whole.positions() * plan.packed_columns : d.rows;
-  const std::int64_t column_stride = plan.packs_output ? plan.packed_columns : plan.output.axis[2];
+  const std::int64_t column_group = plan.packs_output ? plan.whole.positions() * plan.packed.columns() : d.rows;
+  const std::int64_t column_stride = plan.packs_output ? plan.packed.columns() : plan.output.axis[2];
   plan.work.run({}, [&](std::int64_t index, std::byte*) {
     const Item item(plan, index);
     add_item(plan, item, windows + item.group * window_group, columns + item.group * column_group, column_stride, partial);
   });
-  add_slices(plan, partial, weight.data);
+  plan.packed.unpack_sums(plan.taps, partial, plan.slices.count, plan.sums(), weight.data);
 }
 
 template void convolve_weight_gradient(const ConvolutionGeometry&, Image<const float>, Image<const float>, Image<float>,

@@ -115,36 +115,13 @@ void multiply_depth_block(const BlockProduct<T>& block, std::int64_t b_stride) {
   }
 }
 
-/// Element i of the result is that of `a` where bit `step` of i is clear, or the element `step` before in `b`; and the other half.
-template <int step, class V, int... i>
-inline std::pair<V, V> exchange(V a, V b, std::integer_sequence<int, i...>) {
-  constexpr int n = sizeof...(i);
-  return {__builtin_shufflevector(a, b, ((i & step) != 0 ? n + i - step : i)...),
-          __builtin_shufflevector(a, b, ((i & step) != 0 ? n + i : i + step)...)};
-}
-
-/// Transposes a square of vectors by exchanging its off-diagonal quarters, those of each quarter, and so on.
-template <int step, class V, int n>
-inline void transpose(V (&rows)[n]) {
-  if constexpr (step < n) {
-#pragma GCC unroll 16
-    for (int row = 0; row < n; ++row) {
-      if ((row & step) != 0) continue;
-      const auto [low, high] = exchange<step>(rows[row], rows[row + step], std::make_integer_sequence<int, n>());
-      rows[row] = low;
-      rows[row + step] = high;
-    }
-    transpose<2 * step>(rows);
-  }
-}
-
 /// The square of a matrix, whose columns lie contiguous, from a row and a column on; zeros where the matrix has no more columns.
 template <class T>
 inline void load_square(Vector<T> (&square)[lanes<T>], const MatrixView<T>& matrix, std::int64_t row, std::int64_t column) {
   const T* const from = matrix.data + row + column * matrix.column_stride;
 #pragma GCC unroll 16
   for (int i = 0; i < lanes<T>; ++i) square[i] = column + i < matrix.columns ? simd::load(from + i * matrix.column_stride) : Vector<T>{};
-  transpose<1>(square);
+  simd::transpose(square);
 }
 
 /// Packs a matrix whose rows do not lie contiguous: a square of vectors at a time where its columns do, else an element at a time.

@@ -1,0 +1,39 @@
+#pragma once
+
+#include "frit/ops/convolution/tap_runs.h"
+
+namespace frit::ops {
+
+/// A weight as products with runs read it: for each group, blocks of product_columns columns, the output's channels, of which the last may
+/// have fewer vectors; in each the elements of the runs (depth, columns). Columns that fill up a vector are zeros.
+class PackedWeight {
+ public:
+  PackedWeight(const Direction& d, const ImageStrides& weight, std::size_t element_size);
+
+  /// Of a group.
+  std::int64_t columns() const { return columns_; }
+  std::int64_t whole_vectors(std::int64_t columns) const { return (columns + lanes_ - 1) / lanes_ * lanes_; }
+  std::int64_t elements(const TapRuns& taps) const { return groups_ * columns_ * taps.depth; }
+  /// Where a block's element k is, among those of a phase; `column` is its first.
+  std::int64_t place(const TapRuns& taps, std::int64_t group, std::int64_t column, std::int64_t k) const {
+    return (group * columns_ + column) * taps.depth + k * vectors(column) * lanes_;
+  }
+  int vectors(std::int64_t column) const { return static_cast<int>(std::min<std::int64_t>(product_vectors, (columns_ - column) / lanes_)); }
+
+  template <class T>
+  void pack(const TapRuns& taps, const T* weight, T* packed) const;
+  template <class T>
+  void pack_bias(const T* bias, T* packed) const;
+  /// The sums, in their order, of `slices` packed weights, `stride` elements apart.
+  template <class T>
+  void unpack_sums(const TapRuns& taps, const T* packed, std::int64_t slices, std::int64_t stride, T* weight) const;
+
+ private:
+  template <class Body>
+  void for_each_block(const TapRuns& taps, const Body& body) const;
+
+  std::int64_t groups_, rows_, channels_, lanes_, columns_;
+  std::int64_t group_stride_, row_stride_, channel_stride_;  // in the weight
+};
+
+}  // namespace frit::ops
