@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "frit/ops/convolution/depthwise/depthwise_cpu.h"
 #include "frit/ops/convolution/packed_weight.h"
 
 namespace frit::ops {
@@ -36,10 +37,10 @@ struct Plan {
   std::size_t window_bytes, buffer_bytes, packed_bytes, bias_bytes;
   WorkSplit work;
 
-  Plan(const Direction& d, ImageLayouts layouts, Layout weight_layout, std::size_t element_size, const Finish& finish = {})
+  Plan(const Direction& d, Layout source_layout, Layout output_layout, Layout weight_layout, std::size_t element_size, const Finish& finish)
       : direction(d),
-        source(d.back ? layouts.output : layouts.input, d.geometry.groups * d.channels, d.source),
-        output(d.back ? layouts.input : layouts.output, d.geometry.groups * d.rows, d.output),
+        source(source_layout, d.geometry.groups * d.channels, d.source),
+        output(output_layout, d.geometry.groups * d.rows, d.output),
         weight(weight_layout, d.geometry.in_channels, d.geometry.kernel),
         boxes(d.geometry.batch, d.grid, positions_of_item(element_size)),
         columns(d.rows, columns_of_item(element_size), block_columns(element_size)),
@@ -186,41 +187,46 @@ void compute_item(const Plan& plan, const Item& item, const T* source, const T* 
 }
 
 template <class T>
-void compute(const Plan& plan, const T* source, const T* weight, const T* bias, T* output, std::span<std::byte> scratch,
+void compute(const Direction& d, Image<const T> source, Image<const T> weight, const T* bias, Image<T> output, std::span<std::byte> scratch,
              const Finish& finish = {}) {
+  if (is_depthwise(d.geometry)) return depthwise_convolve(d, source, weight, bias, output, scratch, finish);
+  const Plan plan(d, source.layout, output.layout, weight.layout, sizeof(T), finish);
   T* const packed = reinterpret_cast<T*>(scratch.data());
   T* const packed_bias = bias == nullptr ? nullptr : reinterpret_cast<T*>(scratch.data() + plan.packed_bytes);
-  for (const Phase& phase : plan.phases) plan.packed.pack(phase.taps, weight, packed + phase.weights);
+  for (const Phase& phase : plan.phases) plan.packed.pack(phase.taps, weight.data, packed + phase.weights);
   if (bias != nullptr) plan.packed.pack_bias(bias, packed_bias);
   plan.work.run(scratch.subspan(plan.packed_bytes + plan.bias_bytes), [&](std::int64_t index, std::byte* workspace) {
     const Item item(plan, index);
-    compute_item(plan, item, source, packed, packed_bias, output, workspace);
+    compute_item(plan, item, source.data, packed, packed_bias, output.data, workspace);
     if (finish.run) finish_item(plan, item, finish, workspace);
   });
+}
+
+std::size_t scratch_of(const Direction& d, Layout source, Layout output, std::size_t element_size, const Finish& finish = {}) {
+  if (is_depthwise(d.geometry)) return depthwise_scratch(d, source, output, element_size, finish);
+  return Plan(d, source, output, Layout::contiguous, element_size, finish).scratch();
 }
 
 }  // namespace
 
 std::size_t convolve_scratch(const ConvolutionGeometry& g, ImageLayouts layouts, std::size_t element_size, const Finish& finish) {
-  return Plan(Direction::forward(g), layouts, Layout::contiguous, element_size, finish).scratch();
+  return scratch_of(Direction::forward(g), layouts.input, layouts.output, element_size, finish);
 }
 
 template <class T>
 void convolve(const ConvolutionGeometry& g, Image<const T> input, Image<const T> weight, const T* bias, Image<T> output,
               std::span<std::byte> scratch, const Finish& finish) {
-  const Plan plan(Direction::forward(g), {input.layout, output.layout}, weight.layout, sizeof(T), finish);
-  compute(plan, input.data, weight.data, bias, output.data, scratch, finish);
+  compute(Direction::forward(g), input, weight, bias, output, scratch, finish);
 }
 
 std::size_t convolve_back_scratch(const ConvolutionGeometry& g, ImageLayouts layouts, std::size_t element_size) {
-  return Plan(Direction::backward(g), layouts, Layout::contiguous, element_size).scratch();
+  return scratch_of(Direction::backward(g), layouts.output, layouts.input, element_size);
 }
 
 template <class T>
 void convolve_back(const ConvolutionGeometry& g, Image<const T> output, Image<const T> weight, const T* bias, Image<T> input,
                    std::span<std::byte> scratch) {
-  const Plan plan(Direction::backward(g), {input.layout, output.layout}, weight.layout, sizeof(T));
-  compute(plan, output.data, weight.data, bias, input.data, scratch);
+  compute(Direction::backward(g), output, weight, bias, input, scratch);
 }
 
 template void convolve(const ConvolutionGeometry&, Image<const float>, Image<const float>, const float*, Image<float>, std::span<std::byte>,

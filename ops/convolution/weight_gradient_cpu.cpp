@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "frit/ops/convolution/convolution_cpu.h"
+#include "frit/ops/convolution/depthwise/depthwise_cpu.h"
 #include "frit/ops/convolution/packed_weight.h"
 
 namespace frit::ops {
@@ -155,12 +156,14 @@ void add_item(const Plan& plan, const Item& item, const T* windows, const T* col
 }  // namespace
 
 std::size_t convolve_weight_gradient_scratch(const ConvolutionGeometry& g, ImageLayouts layouts, std::size_t element_size) {
+  if (is_depthwise(g)) return depthwise_weight_gradient_scratch(g, layouts, element_size);
   return Plan(g, layouts, Layout::contiguous, element_size).scratch();
 }
 
 template <class T>
 void convolve_weight_gradient(const ConvolutionGeometry& g, Image<const T> output, Image<const T> input, Image<T> weight,
                               std::span<std::byte> scratch) {
+  if (is_depthwise(g)) return depthwise_weight_gradient(g, output, input, weight, scratch);
   const Plan plan(g, {input.layout, output.layout}, weight.layout, sizeof(T));
   const Direction& d = plan.direction;
   T* const copied = reinterpret_cast<T*>(scratch.data());

@@ -1,0 +1,386 @@
+#include "frit/ops/convolution/depthwise/depthwise_cpu.h"
+
+#include <algorithm>
+
+#include "frit/ops/cpu/simd.h"
+
+namespace frit::ops {
+namespace {
+
+using simd::lanes;
+using simd::Vector;
+
+/// Positions that are computed at a time.
+constexpr int most_positions = 6;
+/// The rows of a gradient are cut into no more slices than this, whose sums are added in their order.
+constexpr std::int64_t most_slices = 32;
+
+std::size_t aligned(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
+
+/// Scratch memory in parts.
+class Parts {
+ public:
+  explicit Parts(std::span<std::byte> memory) : memory_(memory) {}
+  template <class T>
+  T* take(std::int64_t elements) {
+    const std::size_t bytes = aligned(static_cast<std::size_t>(elements) * sizeof(T));
+    FRIT_CHECK(bytes <= memory_.size());
+    std::byte* const first = memory_.data();
+    memory_ = memory_.subspan(bytes);
+    return reinterpret_cast<T*>(first);
+  }
+  std::span<std::byte> rest() const { return memory_; }
+
+ private:
+  std::span<std::byte> memory_;
+};
+
+/// A position's row of taps: where the source's row begins, and the weights of the row's first tap.
+template <class T>
+struct TapRow {
+  const T* source;
+  std::int64_t weight;
+};
+
+/// Positions of an output row that read along the last axis by the same taps.
+struct RowTaps {
+  AxisTaps axis;
+  std::int64_t positions, source_size;
+
+  std::int64_t source(std::int64_t position, std::int64_t tap) const { return position * axis.step + axis.offset + tap * axis.tap_offset; }
+  bool inside(std::int64_t position, std::int64_t tap) const {
+    const std::int64_t place = source(position, tap);
+    return place >= 0 && place < source_size;
+  }
+  bool all_inside(std::int64_t position) const { return inside(position, 0) && inside(position, axis.count - 1); }
+  /// The taps of a position that lie in the source: [first, last).
+  std::pair<std::int64_t, std::int64_t> taps_inside(std::int64_t position) const {
+    std::int64_t first = 0, last = axis.count;
+    while (first < last && !inside(position, first)) ++first;
+    while (last > first && !inside(position, last - 1)) --last;
+    return {first, last};
+  }
+  /// The positions of which a tap lies in the source.
+  std::pair<std::int64_t, std::int64_t> positions_inside(std::int64_t tap) const {
+    std::int64_t first = 0, last = positions;
+    while (first < last && !inside(first, tap)) ++first;
+    while (last > first && !inside(last - 1, tap)) --last;
+    return {first, last};
+  }
+  /// The positions whose taps all lie in the source: [first, last).
+  std::pair<std::int64_t, std::int64_t> whole() const {
+    if (axis.count == 0) return {0, positions};
+    std::int64_t first = 0, last = positions;
+    while (first < positions && !all_inside(first)) ++first;
+    while (last > first && !all_inside(last - 1)) --last;
+    return {first, last};
+  }
+};
+
+/// A row of the output, of one phase.
+template <class T>
+struct OutputRow {
+  std::span<const TapRow<T>> rows;
+  RowTaps taps;
+  std::int64_t channels;
+  const T *weight, *bias;
+  T* output;
+  std::int64_t step;  ///< between positions of the output
+};
+
+/// `count` positions from `position` on, for channels [channel, channel + vectors of them), whose taps are [first_tap, last_tap).
+template <class T, int count, int vectors>
+void convolve_positions(const OutputRow<T>& out, std::int64_t first_tap, std::int64_t last_tap, std::int64_t position,
+                        std::int64_t channel) {
+  Vector<T> sums[count][vectors];
+#pragma GCC unroll 4
+  for (int v = 0; v < vectors; ++v) {
+    const Vector<T> start = out.bias == nullptr ? Vector<T>{} : simd::load(out.bias + channel + v * lanes<T>);
+#pragma GCC unroll 8
+    for (int p = 0; p < count; ++p) sums[p][v] = start;
+  }
+  const std::int64_t step = out.taps.axis.step * out.channels;
+  for (const TapRow<T>& row : out.rows) {
+    for (std::int64_t tap = first_tap; tap < last_tap; ++tap) {
+      const T* const source = row.source + out.taps.source(position, tap) * out.channels + channel;
+      const T* const weight = out.weight + row.weight + tap * out.taps.axis.tap_step * out.channels + channel;
+#pragma GCC unroll 4
+      for (int v = 0; v < vectors; ++v) {
+        const Vector<T> factor = simd::load(weight + v * lanes<T>);
+#pragma GCC unroll 8
+        for (int p = 0; p < count; ++p) sums[p][v] = simd::multiply_add(simd::load(source + p * step + v * lanes<T>), factor, sums[p][v]);
+      }
+    }
+  }
+#pragma GCC unroll 8
+  for (int p = 0; p < count; ++p) {
+#pragma GCC unroll 4
+    for (int v = 0; v < vectors; ++v) simd::store(out.output + (position + p) * out.step + channel + v * lanes<T>, sums[p][v]);
+  }
+}
+
+/// A position's one channel, as the above.
+template <class T>
+void convolve_channel(const OutputRow<T>& out, std::int64_t position, std::int64_t channel) {
+  T sum = out.bias == nullptr ? T(0) : out.bias[channel];
+  for (const TapRow<T>& row : out.rows) {
+    const T* const weight = out.weight + row.weight + channel;
+    for (std::int64_t tap = 0; tap < out.taps.axis.count; ++tap) {
+      if (!out.taps.inside(position, tap)) continue;
+      sum += row.source[out.taps.source(position, tap) * out.channels + channel] * weight[tap * out.taps.axis.tap_step * out.channels];
+    }
+  }
+  out.output[position * out.step + channel] = sum;
+}
+
+/// Calls body(channel, a constant: vectors) for blocks of channels that cover all, of which the last may lie over the one before it. None
+/// if there is not one whole vector.
+template <class T, class Body>
+void for_each_channel_block(std::int64_t channels, const Body& body) {
+  constexpr std::int64_t n = lanes<T>;
+  std::int64_t channel = 0;
+  for (; channel + 2 * n <= channels; channel += 2 * n) body(channel, std::integral_constant<int, 2>());
+  for (; channel + n <= channels; channel += n) body(channel, std::integral_constant<int, 1>());
+  if (channel < channels && channels >= n) body(channels - n, std::integral_constant<int, 1>());
+}
+
+template <class T>
+void convolve_row(const OutputRow<T>& out) {
+  const std::int64_t positions = out.taps.positions, count = out.taps.axis.count;
+  if (out.channels < lanes<T>) {
+    for (std::int64_t i = 0; i < positions * out.channels; ++i) convolve_channel(out, i / out.channels, i % out.channels);
+    return;
+  }
+  const auto [first, last] = out.taps.whole();
+  for_each_channel_block<T>(out.channels, [&, first = first, last = last](std::int64_t channel, auto vectors) {
+    std::int64_t position = 0;
+    const auto at_edge = [&](std::int64_t end) {
+      for (; position < end; ++position) {
+        const auto [first_tap, last_tap] = out.taps.taps_inside(position);
+        convolve_positions<T, 1, vectors>(out, first_tap, last_tap, position, channel);
+      }
+    };
+    const auto whole = [&](auto at_a_time) {
+      for (; position + at_a_time <= last; position += at_a_time) {
+        convolve_positions<T, at_a_time, vectors>(out, 0, count, position, channel);
+      }
+    };
+    at_edge(first);
+    whole(std::integral_constant<int, most_positions>());
+    whole(std::integral_constant<int, 2>());
+    whole(std::integral_constant<int, 1>());
+    at_edge(positions);
+  });
+}
+
+/// Copies an image (N, C, ...) between layouts.
+template <class T>
+void rearrange(const T* from, const ImageStrides& from_strides, T* to, const ImageStrides& to_strides, std::int64_t samples,
+               std::int64_t channels) {
+  const std::int64_t plane = product(from_strides.size);
+  constexpr std::int64_t together = 16;
+  parallel_for(samples * ((plane + together - 1) / together), 1 + 4096 / (together * channels), [&](std::int64_t begin, std::int64_t end) {
+    const std::int64_t blocks = (plane + together - 1) / together;
+    for (std::int64_t i = begin; i < end; ++i) {
+      const std::int64_t first = i % blocks * together, count = std::min(together, plane - first);
+      const T* const source = from + i / blocks * from_strides.sample + first * from_strides.axis[2];
+      T* const target = to + i / blocks * to_strides.sample + first * to_strides.axis[2];
+      for (std::int64_t c = 0; c < channels; ++c) {
+        for (std::int64_t k = 0; k < count; ++k) {
+          target[k * to_strides.axis[2] + c * to_strides.channel] = source[k * from_strides.axis[2] + c * from_strides.channel];
+        }
+      }
+    }
+  });
+}
+
+/// An image in channels-last layout: itself, or a copy.
+template <class T>
+const T* in_channels_last(Image<const T> image, std::int64_t samples, std::int64_t channels, const ImageAxes& size, Parts& parts) {
+  const ImageStrides strides(image.layout, channels, size);
+  if (strides.channels_last()) return image.data;
+  T* const copy = parts.take<T>(samples * channels * product(size));
+  rearrange(image.data, strides, copy, {Layout::channels_last, channels, size}, samples, channels);
+  return copy;
+}
+
+/// The taps of a kernel's rows that lie in the source, for one output row.
+template <class T>
+std::vector<TapRow<T>> rows_inside(const Taps& taps, const Direction& d, const ImageAxes& position, const T* source) {
+  const std::int64_t channels = d.geometry.groups;
+  std::vector<TapRow<T>> rows;
+  for (std::int64_t i = 0; i < taps[0].count; ++i) {
+    const std::int64_t plane = position[0] * taps[0].step + taps[0].offset + i * taps[0].tap_offset;
+    if (plane < 0 || plane >= d.source[0]) continue;
+    for (std::int64_t j = 0; j < taps[1].count; ++j) {
+      const std::int64_t line = position[1] * taps[1].step + taps[1].offset + j * taps[1].tap_offset;
+      if (line < 0 || line >= d.source[1]) continue;
+      const std::int64_t kernel_row =
+          (taps[0].first_tap + i * taps[0].tap_step) * d.geometry.kernel[1] + taps[1].first_tap + j * taps[1].tap_step;
+      rows.push_back({source + (plane * d.source[1] + line) * d.source[2] * channels,
+                      (kernel_row * d.geometry.kernel[2] + taps[2].first_tap) * channels});
+    }
+  }
+  return rows;
+}
+
+/// One output row, `index` of all rows of the batch.
+template <class T>
+void compute_row(const Direction& d, std::int64_t index, const T* source, const T* weight, const T* bias, T* output) {
+  const std::int64_t channels = d.geometry.groups, n = index / d.output[1] / d.output[0];
+  const ImageAxes place = {index / d.output[1] % d.output[0], index % d.output[1], 0};
+  const T* const sample = source + n * product(d.source) * channels;
+  ImageAxes phase = {place[0] % d.output_step[0], place[1] % d.output_step[1], 0};
+  for (; phase[2] < d.phases[2]; ++phase[2]) {
+    const Taps taps = d.taps(phase);
+    const ImageAxes position = {place[0] / d.output_step[0], place[1] / d.output_step[1], 0};
+    const std::int64_t positions = (d.output[2] - phase[2] + d.output_step[2] - 1) / d.output_step[2];
+    const std::vector<TapRow<T>> rows = rows_inside(taps, d, position, sample);
+    convolve_row<T>({rows,
+                     {taps[2], positions, d.source[2]},
+                     channels,
+                     weight,
+                     bias,
+                     output + (index * d.output[2] + phase[2]) * channels,
+                     d.output_step[2] * channels});
+  }
+}
+
+/// sums (channels of some vectors) += the products of a gradient's row and what a tap reads.
+template <class T, int vectors>
+void add_row_products(const T* gradient, std::int64_t gradient_step, const T* source, std::int64_t source_step, std::int64_t positions,
+                      T* sums) {
+  Vector<T> totals[vectors] = {};
+  for (std::int64_t p = 0; p < positions; ++p) {
+#pragma GCC unroll 4
+    for (int v = 0; v < vectors; ++v) {
+      const Vector<T> factor = simd::load(gradient + p * gradient_step + v * lanes<T>);
+      totals[v] = simd::multiply_add(factor, simd::load(source + p * source_step + v * lanes<T>), totals[v]);
+    }
+  }
+#pragma GCC unroll 4
+  for (int v = 0; v < vectors; ++v) simd::store(sums + v * lanes<T>, simd::load(sums + v * lanes<T>) + totals[v]);
+}
+
+/// Adds what one row of the output's gradient gives to the sums (taps, channels).
+template <class T>
+void add_row(const Direction& d, std::int64_t index, const T* source, const T* gradient, T* sums) {
+  const std::int64_t channels = d.geometry.groups, n = index / d.output[1] / d.output[0];
+  const Taps taps = d.taps({});
+  const RowTaps row_taps{taps[2], d.output[2], d.source[2]};
+  const ImageAxes position = {index / d.output[1] % d.output[0], index % d.output[1], 0};
+  const std::int64_t step = taps[2].step * channels;
+  for (const TapRow<T>& row : rows_inside<T>(taps, d, position, source + n * product(d.source) * channels)) {
+    for (std::int64_t tap = 0; tap < taps[2].count; ++tap) {
+      const auto [first, last] = row_taps.positions_inside(tap);
+      const T* const from = row.source + row_taps.source(first, tap) * channels;
+      const T* const factors = gradient + (index * d.output[2] + first) * channels;
+      T* const to = sums + row.weight + tap * channels;
+      std::int64_t c = 0;
+      for (; c + 4 * lanes<T> <= channels; c += 4 * lanes<T>) {
+        add_row_products<T, 4>(factors + c, channels, from + c, step, last - first, to + c);
+      }
+      for (; c + lanes<T> <= channels; c += lanes<T>) add_row_products<T, 1>(factors + c, channels, from + c, step, last - first, to + c);
+      for (; c < channels; ++c) {
+        for (std::int64_t p = 0; p < last - first; ++p) to[c] += factors[p * channels + c] * from[p * step + c];
+      }
+    }
+  }
+}
+
+EvenBlocks gradient_slices(const ConvolutionGeometry& g) {
+  const std::int64_t rows = g.batch * g.output[0] * g.output[1];
+  return {rows, std::max<std::int64_t>(1, (rows + most_slices - 1) / most_slices)};
+}
+
+std::size_t copy_bytes(Layout layout, std::int64_t samples, std::int64_t channels, const ImageAxes& size, std::size_t element_size) {
+  const bool copies = !ImageStrides(layout, channels, size).channels_last();
+  return copies ? aligned(static_cast<std::size_t>(samples * channels * product(size)) * element_size) : 0;
+}
+
+/// An item of work is a row of the output.
+WorkSplit output_rows(const Direction& d, const Finish& finish) {
+  const std::int64_t rows = d.geometry.batch * d.output[0] * d.output[1];
+  return {rows, d.output[2] * d.geometry.groups * product(d.geometry.kernel), finish.workspace_bytes};
+}
+
+}  // namespace
+
+std::size_t depthwise_scratch(const Direction& d, Layout source, Layout output, std::size_t element_size, const Finish& finish) {
+  const ConvolutionGeometry& g = d.geometry;
+  return aligned(static_cast<std::size_t>(g.groups * product(g.kernel)) * element_size) +
+         copy_bytes(source, g.batch, g.groups, d.source, element_size) + copy_bytes(output, g.batch, g.groups, d.output, element_size) +
+         output_rows(d, finish).scratch();
+}
+
+template <class T>
+void depthwise_convolve(const Direction& d, Image<const T> source, Image<const T> weight, const T* bias, Image<T> output,
+                        std::span<std::byte> scratch, const Finish& finish) {
+  const ConvolutionGeometry& g = d.geometry;
+  const std::int64_t channels = g.groups;
+  Parts parts(scratch);
+  T* const packed = parts.take<T>(channels * product(g.kernel));
+  // Weights of one channel lie alike in both layouts.
+  rearrange(weight.data, ImageStrides{Layout::contiguous, channels, g.kernel}, packed, {Layout::channels_last, channels, g.kernel}, 1,
+            channels);
+  const T* const image = in_channels_last(source, g.batch, channels, d.source, parts);
+  const ImageStrides strides(output.layout, channels, d.output);
+  T* const results = strides.channels_last() ? output.data : parts.take<T>(g.batch * channels * product(d.output));
+  const std::int64_t row_elements = d.output[2] * channels;
+  output_rows(d, finish).run(parts.rest(), [&](std::int64_t row, std::byte* workspace) {
+    compute_row(d, row, image, packed, bias, results);
+    if (finish.run && results == output.data) finish.run({.begin = row * row_elements, .length = row_elements}, workspace);
+  });
+  if (results == output.data) return;
+  rearrange<T>(results, {Layout::channels_last, channels, d.output}, output.data, strides, g.batch, channels);
+  // As many elements at a time, wherever they lie.
+  output_rows(d, finish).run(parts.rest(), [&](std::int64_t row, std::byte* workspace) {
+    if (finish.run) finish.run({.begin = row * row_elements, .length = row_elements}, workspace);
+  });
+}
+
+std::size_t depthwise_weight_gradient_scratch(const ConvolutionGeometry& g, ImageLayouts layouts, std::size_t element_size) {
+  const std::int64_t sums = gradient_slices(g).count * g.groups * product(g.kernel);
+  return copy_bytes(layouts.input, g.batch, g.groups, g.input, element_size) +
+         copy_bytes(layouts.output, g.batch, g.groups, g.output, element_size) + aligned(static_cast<std::size_t>(sums) * element_size);
+}
+
+template <class T>
+void depthwise_weight_gradient(const ConvolutionGeometry& g, Image<const T> output, Image<const T> input, Image<T> weight,
+                               std::span<std::byte> scratch) {
+  const Direction d = Direction::forward(g);
+  const std::int64_t channels = g.groups, taps = product(g.kernel);
+  Parts parts(scratch);
+  const T* const image = in_channels_last(input, g.batch, channels, g.input, parts);
+  const T* const gradient = in_channels_last(output, g.batch, channels, g.output, parts);
+  const EvenBlocks slices = gradient_slices(g);
+  T* const sums = parts.take<T>(slices.count * channels * taps);
+  parallel_for(slices.count, 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t slice = begin; slice < end; ++slice) {
+      T* const own = sums + slice * channels * taps;
+      std::fill_n(own, channels * taps, T(0));
+      for (std::int64_t i = 0; i < slices.length_of(slice); ++i) add_row(d, slices.begin(slice) + i, image, gradient, own);
+    }
+  });
+  parallel_for(channels, 1 + 4096 / (taps * (slices.count + 1)), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t tap = 0; tap < taps; ++tap) {
+      for (std::int64_t channel = begin; channel < end; ++channel) {
+        double sum = 0;
+        for (std::int64_t slice = 0; slice < slices.count; ++slice)
+          sum += static_cast<double>(sums[(slice * taps + tap) * channels + channel]);
+        weight.data[channel * taps + tap] = static_cast<T>(sum);
+      }
+    }
+  });
+}
+
+template void depthwise_convolve(const Direction&, Image<const float>, Image<const float>, const float*, Image<float>, std::span<std::byte>,
+                                 const Finish&);
+template void depthwise_convolve(const Direction&, Image<const double>, Image<const double>, const double*, Image<double>,
+                                 std::span<std::byte>, const Finish&);
+template void depthwise_weight_gradient(const ConvolutionGeometry&, Image<const float>, Image<const float>, Image<float>,
+                                        std::span<std::byte>);
+template void depthwise_weight_gradient(const ConvolutionGeometry&, Image<const double>, Image<const double>, Image<double>,
+                                        std::span<std::byte>);
+
+}  // namespace frit::ops
