@@ -70,10 +70,10 @@ void add_tile(const OuterProducts<T>& p) {
 #pragma GCC unroll 4
     for (int v = 0; v < vectors; ++v) sums[i][v] = Vector<T>{};
   }
-  for (std::size_t k = 0; k < p.a_offsets.size(); ++k) {
-    const T* const a = p.a + p.a_offsets[k];
+  const T *a = p.a, *b = p.b;
+  for (std::int64_t k = 0; k < p.positions; ++k, a += p.a_stride, b += p.b_stride) {
     add_products<T, rows, vectors>(
-        sums, p.b + p.b_offsets[k], [&](int i) __attribute__((always_inline)) { return a[i]; });
+        sums, b, [&](int i) __attribute__((always_inline)) { return a[i]; });
   }
 #pragma GCC unroll 16
   for (int i = 0; i < rows; ++i) {

@@ -36,14 +36,16 @@ struct RunProduct {
 template <class T>
 void multiply(const RunProduct<T>& product);
 
-/// c (rows, columns) += sum over positions p of a[p][row] b[p][column], on the calling thread: each position's elements lie side by side,
-/// from `a + a_offsets[p]` and `b + b_offsets[p]` on.
+/// c (rows, columns) += sum over positions p of a (positions, rows)[p][row] b (positions, columns)[p][column], on the calling thread.
+/// Strides that are powers of two let lines fall on the same cache sets.
 template <class T>
 struct OuterProducts {
-  std::span<const std::int64_t> a_offsets, b_offsets;
-  const T *a, *b;
-  std::int64_t rows;
+  std::int64_t positions, rows;
   int vectors;  ///< of columns, no more than product_vectors; all of them are read and written
+  const T* a;
+  std::int64_t a_stride;
+  const T* b;
+  std::int64_t b_stride;
   T* c;
   std::int64_t c_stride;
 };
