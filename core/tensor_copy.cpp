@@ -1,6 +1,5 @@
-#include "frit/core/convert.h"
 #include "frit/core/cuda/device.h"
-#include "frit/core/strided_loop.h"
+#include "frit/core/strided_copy.h"
 #include "frit/core/tensor.h"
 
 namespace frit {
@@ -9,20 +8,30 @@ void copy(const Tensor& destination, const Tensor& source) {
   require(destination.defined() && source.defined(), "copy: a tensor is undefined");
   require(destination.shape() == source.shape(), "copy: destination is ", destination.shape(), ", source is ", source.shape());
   if (destination.device() != Device::cpu() || source.device() != Device::cpu()) return cuda::copy(destination, source);
+  if (source.elements() == 0) return;
+  const bool inner_channels = has_inner_channels(destination) || has_inner_channels(source);
+  const Dims axes = axes_in_memory(source.rank(), inner_channels ? Layout::channels_last : Layout::contiguous);
+  const Tensor target = destination.permute(axes), origin = source.permute(axes);
+  Shape shape = origin.shape();
+  std::array<Strides, 2> strides = {target.strides(), origin.strides()};
+  collapse_axes(shape, strides);
+  const auto steps = [&](std::size_t operand) {
+    const int inner = shape.rank() - 1;
+    return PlaneSteps{inner > 0 ? strides[operand][inner - 1] : 0, strides[operand][inner]};
+  };
+  // Whole rows, and where these are short, enough of them for lines of the cache the other way.
+  const std::int64_t width = shape.back(), grain = shape.rank() > 1 && width < elementwise_grain
+                                                       ? std::max<std::int64_t>(16, elementwise_grain / width / 16 * 16) * width
+                                                       : elementwise_grain;
   dispatch_all(destination.dtype(), [&]<class To>() {
     dispatch_all(source.dtype(), [&]<class From>() {
       To* const to = destination.data<To>();
       const From* const from = source.data<From>();
-      strided_loop<2>(source.shape(), {destination.strides(), source.strides()},
-                      [&](const auto& offsets, const auto& steps, std::int64_t count) {
-                        To* const t = to + offsets[0];
-                        const From* const f = from + offsets[1];
-                        if (steps[0] == 1 && steps[1] == 1) {
-                          for (std::int64_t i = 0; i < count; ++i) t[i] = convert<To>(f[i]);
-                        } else {
-                          for (std::int64_t i = 0; i < count; ++i) t[i * steps[0]] = convert<To>(f[i * steps[1]]);
-                        }
-                      });
+      parallel_for(source.elements(), grain, [&](std::int64_t begin, std::int64_t end) {
+        for_each_plane(shape, strides, begin, end, [&](const auto& offsets, std::int64_t rows, std::int64_t columns) {
+          detail::copy_plane(to + offsets[0], steps(0), from + offsets[1], steps(1), rows, columns);
+        });
+      });
     });
   });
 }

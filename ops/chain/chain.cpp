@@ -282,9 +282,25 @@ struct StagedChain {
   StagedChain(const StagedChain&) = delete;
 };
 
-void run_chain(const KernelContext& context) {
+void run_in_layouts(const KernelContext& context) {
   const StagedChain call(context);
   call.kernel ? call.kernel->run(call.centre, call.stages) : run_in_parts(call.chain, context);
+}
+
+/// A centre that takes contiguous images alone, as a program's own operator may, gets them so.
+void run_chain(const KernelContext& context) {
+  const Kernel& kernel = context.as<ChainAttributes>().call.centre.op->kernel_on(context.inputs[0].device());
+  if (!kernel.any_layout_inputs.empty() || !kernel.any_layout_outputs.empty()) return run_in_layouts(context);
+  std::vector<Tensor> inputs, outputs;
+  for (const Tensor& input : context.inputs) inputs.push_back(input.contiguous());
+  for (const Tensor& output : context.outputs) {
+    const bool fits = !output.defined() || output.is_contiguous();
+    outputs.push_back(fits ? output : Tensor::empty(output.shape(), output.dtype(), output.device()));
+  }
+  run_in_layouts({context.op, context.attributes, inputs, outputs, context.scratch, context.stream});
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    if (outputs[i].defined() && outputs[i].raw() != context.outputs[i].raw()) copy(context.outputs[i], outputs[i]);
+  }
 }
 
 std::string describe(const KernelContext& context) {
@@ -327,6 +343,9 @@ Kernel chain_kernel(Device (*device)()) {
   return {.run = run_chain,
           .halves = true,
           .scratch = [device](const InferContext& call) { return scratch(call, device()); },
+          .any_layout_inputs = {0, 1, 2},
+          .any_layout_outputs = {0, 1, 2},
+          .one_layout = true,
           .describe = describe};
 }
 
@@ -338,6 +357,10 @@ void prepare_chain(const KernelContext& context) {
 }  // namespace frit::ops
 
 FRIT_OPERATORS(chain) {
+  Kernel kernel = chain_kernel([] { return Device::cpu(); });
+  kernel.mixes_layouts = [](const Attributes& attributes) {
+    return attributes.as<ChainAttributes>().call.centre.op->cpu.staged.mixes_layouts;
+  };
   registry.add<ChainAttributes>({
       .name = "chain",
       .summary = "an operator that reads an image, with programs of elementwise operators before and after it",
@@ -348,7 +371,7 @@ FRIT_OPERATORS(chain) {
       .no_gradient = "grown when gradients have been taken",
       .decompose = decompose,
       .stage = stage,
-      .cpu = chain_kernel([] { return Device::cpu(); }),
+      .cpu = std::move(kernel),
       .samples = chain_samples,
   });
 }

@@ -5,7 +5,7 @@
 #include <tuple>
 #include <utility>
 
-#include "frit/core/strided_loop.h"
+#include "frit/core/strided_copy.h"
 #include "frit/core/tensor.h"
 
 /// Stands before a loop whose iterations are independent of each other even where the output lies on an input, element on element, as it
@@ -23,7 +23,7 @@
 namespace frit::ops {
 namespace detail {
 
-// One operand of a run: its elements side by side, one element repeated, or elements at any distance.
+// One operand of a run: its elements side by side, or one element repeated.
 template <class T>
 struct DenseOperand {
   const T* data;
@@ -36,11 +36,11 @@ struct RepeatedOperand {
   T operator[](std::int64_t) const { return value; }
 };
 
+/// Either of them.
 template <class T>
-struct StridedOperand {
+struct PlainOperand {
   const T* data;
-  std::int64_t step;
-  T operator[](std::int64_t i) const { return data[i * step]; }
+  bool repeated;
 };
 
 /// Not inlined: a loop vectorises best in a function of its own.
@@ -50,49 +50,73 @@ template <class Out, class Function, class... Operands>
   for (std::int64_t i = 0; i < count; ++i) output[i] = function(operands[i]...);
 }
 
-/// Calls body(operand...) with each operand of step 0 or 1 as what it is: every mixture has a loop of its own, which the compiler
-/// vectorises.
+/// Calls body(operand...) with each operand as what it is: every mixture has a loop of its own, which the compiler vectorises.
 template <class Body>
 void with_plain_operands(const Body& body) {
   body();
 }
 
 template <class Body, class T, class... Rest>
-void with_plain_operands(const Body& body, StridedOperand<T> first, Rest... rest) {
+void with_plain_operands(const Body& body, PlainOperand<T> first, Rest... rest) {
   const auto continue_with = [&](auto operand) { with_plain_operands([&](auto... others) { body(operand, others...); }, rest...); };
-  if (first.step == 0) {
+  if (first.repeated) {
     continue_with(RepeatedOperand<T>{*first.data});
   } else {
     continue_with(DenseOperand<T>{first.data});
   }
 }
 
-template <class Out, class Function, class... In>
-void map_operands(Out* output, std::int64_t count, const Function& function, StridedOperand<In>... operands) {
-  if (((operands.step == 0 || operands.step == 1) && ...)) {
-    with_plain_operands([&](auto... plain) { map_run(output, count, function, plain...); }, operands...);
-  } else {
-    map_run(output, count, function, operands...);
+/// Elements that are gathered at a time from operands that lie in another order than the output.
+inline constexpr std::int64_t gathered_elements = 2048;
+
+template <class T>
+struct GatheredElements {
+  T data[gathered_elements];
+  GatheredElements() {}  // leaves them as they are
+};
+
+/// An operand in the output's order.
+template <class T>
+struct OrderedOperand {
+  const T* data;
+  StridedElements elements;
+
+  OrderedOperand(const Tensor& input, const Shape& shape, Layout order) : data(input.data<T>()), elements(input.expand(shape), order) {}
+  bool plain() const { return elements.dense() || elements.repeated(); }
+  PlainOperand<T> read(std::int64_t begin, std::int64_t end, T* memory) const {
+    if (elements.repeated()) return {data, true};
+    if (elements.dense()) return {data + begin, false};
+    elements.gather(data, begin, end, memory);
+    return {memory, false};
   }
-}
+};
 
 template <class Out, class... In, class Function, std::size_t... I>
 void map_elements(const Tensor& output, std::span<const Tensor> inputs, const Function& function, std::index_sequence<I...>) {
-  FRIT_CHECK(output.is_contiguous() && inputs.size() >= sizeof...(In));
-  const std::array<Tensor, sizeof...(In)> operands = {inputs[I].expand(output.shape())...};
+  const Layout order = output.layout();
+  FRIT_CHECK(output.is_contiguous(order) && inputs.size() >= sizeof...(In));
+  const std::tuple<OrderedOperand<In>...> operands{OrderedOperand<In>(inputs[I], output.shape(), order)...};
+  const bool plain = (std::get<I>(operands).plain() && ...);
   Out* const out = output.data<Out>();
-  const std::tuple<const In*...> data = {operands[I].template data<In>()...};
-  strided_loop<1 + sizeof...(In)>(
-      output.shape(), {output.strides(), operands[I].strides()...}, [&](const auto& offsets, const auto& steps, std::int64_t count) {
-        map_operands<Out>(out + offsets[0], count, function, StridedOperand<In>{std::get<I>(data) + offsets[I + 1], steps[I + 1]}...);
-      });
+  parallel_for(output.elements(), elementwise_grain, [&](std::int64_t begin, std::int64_t end) {
+    if (plain) {
+      const auto run = [&](auto... operand) { map_run(out + begin, end - begin, function, operand...); };
+      return with_plain_operands(run, std::get<I>(operands).read(begin, end, nullptr)...);
+    }
+    std::tuple<GatheredElements<In>...> memory;
+    for (std::int64_t first = begin; first < end; first += gathered_elements) {
+      const std::int64_t last = std::min(first + gathered_elements, end);
+      const auto run = [&](auto... operand) { map_run(out + first, last - first, function, operand...); };
+      with_plain_operands(run, std::get<I>(operands).read(first, last, std::get<I>(memory).data)...);
+    }
+  });
 }
 
 }  // namespace detail
 
 /// output[i] = function(inputs[0][i], inputs[1][i], ...), in parallel: `map_elements<Out, In...>(output, inputs, function)` with the C++
-/// types of the elements. The output is contiguous and may lie on an input; the inputs have any strides and broadcast to the output's
-/// shape. Inputs beyond In... are not looked at. The functor is copied to each run of elements.
+/// types of the elements. The output is dense in either layout and may lie on an input; the inputs have any strides and broadcast to the
+/// output's shape. Inputs beyond In... are not looked at. The functor is copied to each run of elements.
 template <class Out, class... In, class Function>
 void map_elements(const Tensor& output, std::span<const Tensor> inputs, const Function& function) {
   detail::map_elements<Out, In...>(output, inputs, function, std::index_sequence_for<In...>{});

@@ -1,8 +1,8 @@
 #include "frit/ops/elementwise/arithmetic.h"
 
-#include "frit/ops/cpu/elementwise.h"
 #include "frit/ops/elementwise/arithmetic_functors.h"
 #include "frit/ops/elementwise/compare.h"
+#include "frit/ops/elementwise/pointwise.h"
 #include "frit/ops/elementwise/unary.h"
 #include "frit/ops/operator/registry.h"
 #include "frit/ops/shape/shape_ops.h"
@@ -102,6 +102,9 @@ std::vector<Sample> binary_samples(Fill first, Fill second) {
   add({3, 5}, {});
   add({1}, {1});
   add({0, 4}, {4});
+  add({2, 3, 2, 3}, {2, 3, 2, 3});
+  add({2, 3, 2, 2}, {3, 1, 1});
+  add({2, 3, 2, 2}, {2, 1, 2, 2});
   return samples;
 }
 
@@ -113,7 +116,7 @@ Operator binary(const char* name, const char* summary, GradientRule gradient, Ke
           .infer = infer_broadcast,
           .gradient = std::move(gradient),
           .elementwise = true,
-          .cpu = {.run = std::move(run), .strided = true},
+          .cpu = map_kernel(std::move(run), 2),
           .in_place = {{0, 0}, {0, 1}},
           .neutral = neutral,
           .samples = [=] { return binary_samples(first, second); }};
@@ -157,7 +160,7 @@ Operator share(const char* name, const char* summary) {
             return {emit_one(name, {c.gradients[0], c.inputs[1], c.inputs[2]}), Value{}, Value{}};
           },
           .elementwise = true,
-          .cpu = {.run = run_share<Function>, .strided = true},
+          .cpu = map_kernel(run_share<Function>, 3),
           .in_place = {{0, 0}, {0, 1}, {0, 2}},
           .samples =
               [] {
@@ -165,7 +168,8 @@ Operator share(const char* name, const char* summary) {
                                            {.inputs = {Shape{4, 3}, Shape{3}, Shape{4, 1}}},
                                            {.inputs = {Shape{7}, Shape{}, Shape{7}}},
                                            {.inputs = {Shape{1}, Shape{1}, Shape{1}}},
-                                           {.inputs = {Shape{0, 4}, Shape{0, 4}, Shape{4}}}};
+                                           {.inputs = {Shape{0, 4}, Shape{0, 4}, Shape{4}}},
+                                           {.inputs = {Shape{2, 3, 2, 2}, Shape{2, 3, 2, 2}, Shape{2, 3, 1, 1}}}};
               }};
 }
 
@@ -224,7 +228,7 @@ FRIT_OPERATORS(arithmetic) {
        .infer = infer_same,
        .gradient = negate_gradient,
        .elementwise = true,
-       .cpu = {.run = run_negate, .strided = true},
+       .cpu = map_kernel(run_negate, 1),
        .dtypes = {DType::f64, DType::f32, DType::f16, DType::bf16, DType::i64, DType::i32},
        .in_place = {{0, 0}},
        .samples = [] {

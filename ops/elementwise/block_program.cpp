@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "frit/core/convert.h"
-#include "frit/core/strided_loop.h"
 #include "frit/ops/elementwise/elementwise.h"
 
 namespace frit::ops {
@@ -16,25 +14,10 @@ DType computed(DType dtype) { return is_half(dtype) ? DType::f32 : dtype; }
 
 Tensor elements_at(void* memory, std::int64_t count, DType dtype) { return Tensor::over(memory, {count}, dtype, Device::cpu(), nullptr); }
 
-Tensor slice(const Tensor& tensor, std::int64_t begin, std::int64_t count) {
-  return elements_at(static_cast<std::byte*>(tensor.raw()) + static_cast<std::size_t>(begin) * size_of(tensor.dtype()), count,
-                     tensor.dtype());
-}
-
-template <class From, class To>
-void convert_run(const From* from, std::int64_t length, To* to) {
-  for (std::int64_t i = 0; i < length; ++i) to[i] = convert<To>(from[i]);
-}
-
-void write(const Tensor& values, const Runs& elements, const Tensor& output) {
-  dispatch_all(output.dtype(), [&]<class To>() {
-    using From = std::conditional_t<is_half_type<To>, float, To>;
-    const From* const from = values.data<From>();
-    To* const to = output.data<To>();
-    for (std::int64_t run = 0; run < elements.count; ++run) {
-      convert_run(from + run * elements.length, elements.length, to + elements.begin_of(run));
-    }
-  });
+/// The order in which the elements are gone through. Where images lie in both layouts, all pixels of a block are copied between them.
+Layout order_of(std::span<const Tensor> outputs) {
+  const auto channels_last = [](const Tensor& tensor) { return tensor.defined() && tensor.layout() == Layout::channels_last; };
+  return std::any_of(outputs.begin(), outputs.end(), channels_last) ? Layout::channels_last : Layout::contiguous;
 }
 
 }  // namespace
@@ -54,15 +37,17 @@ BlockProgram::BlockProgram(const ElementwiseProgram& program, std::span<const Te
 
 /// A result goes straight to its place if nothing that is read later lies there.
 void BlockProgram::bind(std::span<const Tensor> inputs, std::span<const Tensor> outputs) {
-  for (const Tensor& input : inputs) sources_.emplace_back(input, shape_);
+  const Layout order = order_of(outputs);
+  for (const Tensor& input : inputs) sources_.emplace_back(input.expand(shape_), order);
   outputs_.assign(static_cast<std::size_t>(program_.values()), {});
   straight_.assign(outputs_.size(), false);
   const std::vector<int> last_reads = program_.last_reads();
   for (std::size_t k = 0; k < program_.outputs.size(); ++k) {
     const auto value = static_cast<std::size_t>(program_.outputs[k]);
     const Tensor& output = outputs[k];
-    outputs_[value] = output;
-    straight_[value] = output.defined() && !is_half(output.dtype());
+    if (!output.defined()) continue;
+    outputs_[value].emplace(output, order);
+    straight_[value] = !is_half(output.dtype()) && outputs_[value]->order.dense();
     for (std::size_t input = 0; input < inputs.size(); ++input) {
       const bool read_later = last_reads[input] > program_.outputs[k] - program_.inputs;
       if (straight_[value] && read_later && inputs[input].raw() == output.raw()) straight_[value] = false;
@@ -87,40 +72,34 @@ void BlockProgram::run(Runs elements, std::byte* workspace) const {
   }
 }
 
-BlockProgram::Source::Source(const Tensor& input, const Shape& whole)
-    : tensor(input.expand(whole)), shape(whole), strides{tensor.strides()} {
-  collapse_axes(shape, strides);
-}
-
-std::byte* BlockProgram::Source::at(std::int64_t element) const {
+std::byte* BlockProgram::Elements::at(std::int64_t element) const {
   return static_cast<std::byte*>(tensor.raw()) + static_cast<std::size_t>(element) * size_of(tensor.dtype());
 }
 
-Tensor BlockProgram::Source::read(const Runs& elements, std::byte* memory) const {
+Tensor BlockProgram::Elements::read(const Runs& elements, std::byte* memory) const {
   const DType dtype = tensor.dtype();
   if (!is_half(dtype)) {
-    if (dense() && elements.count == 1) return elements_at(at(elements.begin), elements.length, dtype);
-    if (repeated()) return elements_at(at(0), 1, dtype);
+    if (order.dense() && elements.count == 1) return elements_at(at(elements.begin), elements.length, dtype);
+    if (order.repeated()) return elements_at(at(0), 1, dtype);
   }
   dispatch_all(dtype, [&]<class From>() {
     using To = std::conditional_t<is_half_type<From>, float, From>;
-    const From* const from = tensor.template data<From>();
     To* to = reinterpret_cast<To*>(memory);
-    const auto read_run = [&](const auto& offsets, const auto& steps, std::int64_t length) {
-      if (steps[0] == 0) {
-        std::fill_n(to, length, convert<To>(from[offsets[0]]));
-      } else if (steps[0] == 1) {
-        convert_run(from + offsets[0], length, to);
-      } else {
-        for (std::int64_t i = 0; i < length; ++i) to[i] = convert<To>(from[offsets[0] + i * steps[0]]);
-      }
-      to += length;
-    };
-    for (std::int64_t run = 0; run < elements.count; ++run) {
-      strided_range(shape, strides, elements.begin_of(run), elements.begin_of(run) + elements.length, read_run);
+    for (std::int64_t run = 0; run < elements.count; ++run, to += elements.length) {
+      order.gather(tensor.data<From>(), elements.begin_of(run), elements.begin_of(run) + elements.length, to);
     }
   });
   return elements_at(memory, elements.elements(), computed(dtype));
+}
+
+void BlockProgram::Elements::write(const Runs& elements, const Tensor& values) const {
+  dispatch_all(tensor.dtype(), [&]<class To>() {
+    using From = std::conditional_t<is_half_type<To>, float, To>;
+    const From* from = values.data<From>();
+    for (std::int64_t run = 0; run < elements.count; ++run, from += elements.length) {
+      order.scatter(tensor.data<To>(), elements.begin_of(run), elements.begin_of(run) + elements.length, from);
+    }
+  });
 }
 
 void BlockProgram::compute(const Runs& elements, std::byte* workspace) const {
@@ -135,7 +114,7 @@ void BlockProgram::compute(const Runs& elements, std::byte* workspace) const {
     std::array<Tensor, most_instruction_operands> operands;
     for (std::size_t k = 0; k < instruction.operands.size(); ++k) operands[k] = values[static_cast<std::size_t>(instruction.operands[k])];
     const DType dtype = computed(types_[value].dtype);
-    values.push_back(is_straight(value) ? slice(outputs_[value], elements.begin, count)
+    values.push_back(is_straight(value) ? elements_at(outputs_[value]->at(elements.begin), count, dtype)
                                         : elements_at(slot(value, workspace), count, dtype));
     const bool rounds = narrows(instruction, value);
     const Tensor result = rounds ? elements_at(slot_at(slots_.count, workspace), count, types_[value].dtype) : values[value];
@@ -145,7 +124,7 @@ void BlockProgram::compute(const Runs& elements, std::byte* workspace) const {
   }
   for (const int id : program_.outputs) {  // only now has every input been read
     const auto value = static_cast<std::size_t>(id);
-    if (outputs_[value].defined() && !is_straight(value)) write(values[value], elements, outputs_[value]);
+    if (outputs_[value] && !is_straight(value)) outputs_[value]->write(elements, values[value]);
   }
 }
 

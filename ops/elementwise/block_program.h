@@ -1,5 +1,8 @@
 #pragma once
 
+#include <optional>
+
+#include "frit/core/strided_copy.h"
 #include "frit/ops/cpu/work_split.h"
 #include "frit/ops/operator/elementwise_program.h"
 
@@ -12,7 +15,8 @@ class BlockProgram {
   /// On operands of these types, which it can be computed with.
   BlockProgram(const ElementwiseProgram& program, std::span<const TensorType> operands);
 
-  /// The tensors that it reads and writes, before anything is computed. An output may be undefined, or be one of the inputs.
+  /// The tensors that it reads and writes, of any layouts, before anything is computed. An output may be undefined, or be one of the
+  /// inputs. Elements are numbered in the order of the outputs' memory; where these differ, pixel by pixel.
   void bind(std::span<const Tensor> inputs, std::span<const Tensor> outputs);
 
   /// All elements, in parallel.
@@ -24,17 +28,15 @@ class BlockProgram {
   std::size_t workspace_bytes() const { return slot_bytes_ * static_cast<std::size_t>(slots_.count + 1); }
 
  private:
-  /// An input as the blocks read it: elements side by side, one for all, or gathered by strides.
-  struct Source {
+  /// A tensor as the blocks read or write it: elements side by side, one for all, or in another order.
+  struct Elements {
     Tensor tensor;
-    Shape shape;
-    std::array<Strides, 1> strides;
+    StridedElements order;
 
-    Source(const Tensor& input, const Shape& whole);
-    bool dense() const { return shape.rank() == 1 && strides[0][0] == 1; }
-    bool repeated() const { return shape.rank() == 1 && strides[0][0] == 0; }
+    Elements(const Tensor& whole, Layout layout) : tensor(whole), order(whole, layout) {}
     std::byte* at(std::int64_t element) const;
     Tensor read(const Runs& elements, std::byte* memory) const;
+    void write(const Runs& elements, const Tensor& values) const;
   };
 
   void compute(const Runs& elements, std::byte* workspace) const;
@@ -44,14 +46,14 @@ class BlockProgram {
 
   const ElementwiseProgram& program_;
   SlotPlan slots_;
-  std::vector<TensorType> types_;  // by value, as are the next two
-  std::vector<Tensor> outputs_;    // undefined where the value is none
-  std::vector<bool> straight_;     // it may be written where the output lies
+  std::vector<TensorType> types_;                 // by value, as are the next two
+  std::vector<std::optional<Elements>> outputs_;  // none where the value is not read
+  std::vector<bool> straight_;                    // it may be written where the output lies
   Shape shape_;
   EvenBlocks blocks_;
   std::size_t slot_bytes_ = 0;
   WorkSplit work_;
-  std::vector<Source> sources_;
+  std::vector<Elements> sources_;
 };
 
 }  // namespace frit::ops

@@ -1,8 +1,8 @@
 #include "frit/ops/elementwise/compare.h"
 
-#include "frit/ops/cpu/elementwise.h"
 #include "frit/ops/elementwise/arithmetic.h"
 #include "frit/ops/elementwise/compare_functors.h"
+#include "frit/ops/elementwise/pointwise.h"
 #include "frit/ops/operator/registry.h"
 
 namespace frit {
@@ -42,9 +42,13 @@ void run_comparison(const KernelContext& call) {
 
 std::vector<Sample> comparison_samples() {
   const SampleInput grid({3, 5}, Fill::integers);
-  return {{.inputs = {Shape{2, 3, 5}, Shape{2, 3, 5}}}, {.inputs = {grid, grid}},  // ties
-          {.inputs = {grid, {Shape{5}, Fill::ones}}},   {.inputs = {Shape{}, Shape{4, 1}}}, {.inputs = {Shape{1}, Shape{1}}},
-          {.inputs = {Shape{0, 4}, Shape{4}}}};
+  return {{.inputs = {Shape{2, 3, 5}, Shape{2, 3, 5}}},
+          {.inputs = {grid, grid}},  // ties
+          {.inputs = {grid, {Shape{5}, Fill::ones}}},
+          {.inputs = {Shape{}, Shape{4, 1}}},
+          {.inputs = {Shape{1}, Shape{1}}},
+          {.inputs = {Shape{0, 4}, Shape{4}}},
+          {.inputs = {{{2, 3, 2, 2}, Fill::integers}, {{2, 3, 1, 1}, Fill::integers}}}};
 }
 
 template <template <class> class Function>
@@ -55,7 +59,7 @@ Operator comparison(const char* name, const char* summary, bool commutative) {
           .infer = infer_comparison,
           .no_gradient = "integer result",
           .elementwise = true,
-          .cpu = {.run = run_comparison<Function>, .strided = true},
+          .cpu = map_kernel(run_comparison<Function>, 2),
           .dtypes = {std::begin(all_dtypes), std::end(all_dtypes)},
           .commutative = commutative,
           .samples = comparison_samples};
@@ -85,7 +89,8 @@ std::vector<Sample> where_samples() {
           {.inputs = {condition({5}), Shape{}, Shape{3, 1}}},
           {.inputs = {condition({}), Shape{7}, Shape{7}}},
           {.inputs = {condition({1}), Shape{1}, Shape{1}}},
-          {.inputs = {condition({4}), Shape{0, 4}, Shape{0, 1}}}};
+          {.inputs = {condition({4}), Shape{0, 4}, Shape{0, 1}}},
+          {.inputs = {condition({2, 3, 2, 2}), Shape{3, 1, 1}, Shape{2, 3, 2, 2}}}};
 }
 
 }  // namespace
@@ -105,7 +110,7 @@ FRIT_OPERATORS(compare) {
                 .infer = infer_where,
                 .gradient = where_gradient,
                 .elementwise = true,
-                .cpu = {.run = run_where, .strided = true},
+                .cpu = map_kernel(run_where, 3),
                 .dtypes = {DType::u8},
                 .in_place = {{0, 1}, {0, 2}},
                 .samples = where_samples});

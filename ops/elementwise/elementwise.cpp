@@ -3,6 +3,8 @@
 
 #include "frit/ops/elementwise/elementwise.h"
 
+#include <numeric>
+
 #include "frit/ops/elementwise/block_program.h"
 #include "frit/ops/operator/run.h"
 
@@ -99,6 +101,12 @@ std::vector<std::pair<int, int>> all_pairs() {
   return pairs;
 }
 
+std::vector<int> all_outputs() {
+  std::vector<int> outputs(most_program_outputs);
+  std::iota(outputs.begin(), outputs.end(), 0);
+  return outputs;
+}
+
 }  // namespace
 }  // namespace frit::ops
 
@@ -116,7 +124,9 @@ FRIT_OPERATORS(elementwise) {
        .cpu = {.run = run_elementwise,
                .strided = true,
                .halves = true,
-               .scratch = [](const InferContext& call) { return block_program(call).scratch(); }},
+               .scratch = [](const InferContext& call) { return block_program(call).scratch(); },
+               .any_layout_inputs = {0},
+               .any_layout_outputs = all_outputs()},
        .in_place = all_pairs(),
        .samples = elementwise_samples});
 }

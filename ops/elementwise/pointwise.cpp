@@ -1,10 +1,20 @@
 #include "frit/ops/elementwise/pointwise.h"
 
+#include <numeric>
+
 namespace frit::ops {
+
+Kernel map_kernel(KernelFunction run, int inputs) {
+  Kernel kernel{.run = std::move(run), .strided = true, .any_layout_outputs = {0}};
+  kernel.any_layout_inputs.resize(static_cast<std::size_t>(inputs));
+  std::iota(kernel.any_layout_inputs.begin(), kernel.any_layout_inputs.end(), 0);
+  return kernel;
+}
+
 std::vector<Sample> pointwise_samples(Fill fill, const std::vector<Attributes>& attributes) {
   std::vector<Sample> samples;
   for (const Attributes& a : attributes) {
-    for (const Shape& shape : {Shape{2, 3, 5}, Shape{7}, Shape{1}, Shape{}, Shape{0, 4}}) {
+    for (const Shape& shape : {Shape{2, 3, 5}, Shape{7}, Shape{1}, Shape{}, Shape{0, 4}, Shape{2, 3, 2, 3}}) {
       samples.push_back({.inputs = {{shape, fill}}, .attributes = a});
     }
   }
@@ -17,7 +27,7 @@ Operator pointwise_backward(const Operator& entry, const PointwiseKernels& kerne
               .inputs = {"gradient", kernels.gradient_from_output ? "output" : "input"},
               .infer = infer_broadcast,
               .elementwise = true,
-              .cpu = {.run = kernels.backward, .strided = true},
+              .cpu = map_kernel(kernels.backward, 2),
               .in_place = {{0, 0}, {0, 1}}};
   if (kernels.piecewise_linear) {
     op.gradient = [name = op.name](const GradientContext& c) -> Values {
@@ -41,7 +51,7 @@ Operator pointwise_forward(Operator entry, const PointwiseKernels& kernels) {
     return {emit_one(name, {c.gradients[0], from_output ? c.outputs[0] : c.inputs[0]}, c.attributes)};
   };
   entry.elementwise = true;
-  entry.cpu = {.run = kernels.forward, .strided = true};
+  entry.cpu = map_kernel(kernels.forward, 1);
   entry.in_place = {{0, 0}};
   return entry;
 }

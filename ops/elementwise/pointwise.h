@@ -5,6 +5,9 @@
 
 namespace frit::ops {
 
+/// The CPU kernel of an operator with `inputs` inputs that computes each element of its output from those at its place.
+Kernel map_kernel(KernelFunction run, int inputs);
+
 /// A functor of the call's attributes, if it has any.
 template <template <class> class Function, class A, class T>
 Function<T> functor_of(const KernelContext& call) {

@@ -47,7 +47,7 @@ Operator unary(const char* name, const char* summary, GradientRule gradient, Fil
           .gradient = std::move(gradient),
           .elementwise = true,
           .precision = precision,
-          .cpu = {.run = run_pointwise<Function>, .strided = true},
+          .cpu = map_kernel(run_pointwise<Function>, 1),
           .in_place = {{0, 0}},
           .samples = [fill] { return pointwise_samples(fill); }};
 }

@@ -1,13 +1,13 @@
 #include "frit/ops/random/dropout.h"
 
 #include "frit/core/thread_pool.h"
-#include "frit/ops/operator/registry.h"
+#include "frit/ops/elementwise/pointwise.h"
 #include "frit/ops/random/dropout_mask.h"
 
 namespace frit::ops {
 namespace {
 
-/// Elements that one task handles; a multiple of 64.
+/// Elements that one task handles.
 constexpr std::int64_t grain = 16384;
 
 void require_probability(const InferContext& call, double probability) {
@@ -41,28 +41,51 @@ Values gradient_of_backward(const GradientContext& c) {
 
 Values at_inference(Emitter&, std::span<const Value> inputs, const Attributes&) { return {inputs[0], Value{}}; }
 
+/// Pixels of a channel that are handled at a time.
+constexpr std::int64_t block = 64;
+
+/// A tensor's elements by image, channel and pixel, as the mask counts them. One that is undefined has none.
 template <class T>
-void drop(T* y, const T* x, const std::uint8_t* mask, std::int64_t count, Drop<T> function) {
-  for (std::int64_t i = 0; i < count; ++i) y[i] = function(x[i], mask[i]);
+struct Elements {
+  T* data;
+  std::int64_t image, channel, pixel;  ///< the steps
+
+  Elements(const Tensor& tensor, std::int64_t channels, std::int64_t pixels)
+      : data(data_or_null<T>(tensor)), image(channels * pixels), channel(pixels), pixel(1) {
+    if (tensor.defined() && tensor.layout() == Layout::channels_last) channel = 1, pixel = channels;
+  }
+  T& at(std::int64_t n, std::int64_t c, std::int64_t p) const { return data[n * image + c * channel + p * pixel]; }
+};
+
+/// Whether elements first ... first + block - 1 are kept, from kept[first % 4] on.
+void keep(const DropoutMask& dropout, std::int64_t first, std::array<std::uint8_t, block + 4>& kept) {
+  for (std::int64_t i = 0; i < block + first % 4; i += 4) {
+    const std::array<std::uint8_t, 4> quad = dropout.quad(static_cast<std::uint64_t>((first + i) / 4));
+    std::copy(quad.begin(), quad.end(), kept.begin() + i);
+  }
 }
 
 template <class T>
 void run_typed(const KernelContext& call, const DropoutMask& dropout) {
+  const Tensor& input = call.inputs[0];
   const Drop<T> function(call.as<DropoutAttributes>().probability);
-  const T* const x = call.inputs[0].data<T>();
-  T* const y = call.outputs[0].defined() ? call.outputs[0].data<T>() : nullptr;
-  std::uint8_t* const mask = call.outputs[1].defined() ? call.outputs[1].data<std::uint8_t>() : nullptr;
-  constexpr std::int64_t block = 64;
-  parallel_for(call.inputs[0].elements(), grain, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t first = begin; first < end; first += block) {
-      std::array<std::uint8_t, block> kept;
-      for (std::int64_t i = 0; i < block; i += 4) {
-        const std::array<std::uint8_t, 4> quad = dropout.quad(static_cast<std::uint64_t>((first + i) / 4));
-        std::copy(quad.begin(), quad.end(), kept.begin() + i);
+  const auto lies_otherwise = [](const Tensor& tensor) { return tensor.defined() && !tensor.is_contiguous(); };
+  const bool by_channels = lies_otherwise(input) || lies_otherwise(call.outputs[0]) || lies_otherwise(call.outputs[1]);
+  const std::int64_t channels = by_channels ? input.dim(1) : 1, images = by_channels ? input.dim(0) : 1;
+  const std::int64_t pixels = input.elements() / (images * channels), blocks = (pixels + block - 1) / block;
+  const Elements<T> x(input, channels, pixels), y(call.outputs[0], channels, pixels);
+  const Elements<std::uint8_t> mask(call.outputs[1], channels, pixels);
+  parallel_for(images * blocks, std::max<std::int64_t>(1, grain / (block * channels)), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      const std::int64_t n = i / blocks, p = i % blocks * block, count = std::min(block, pixels - p);
+      for (std::int64_t c = 0; c < channels; ++c) {
+        std::array<std::uint8_t, block + 4> quads;
+        const std::int64_t first = (n * channels + c) * pixels + p;
+        keep(dropout, first, quads);
+        const std::uint8_t* const kept = quads.data() + first % 4;
+        for (std::int64_t k = 0; y.data != nullptr && k < count; ++k) y.at(n, c, p + k) = function(x.at(n, c, p + k), kept[k]);
+        for (std::int64_t k = 0; mask.data != nullptr && k < count; ++k) mask.at(n, c, p + k) = kept[k];
       }
-      const std::int64_t count = std::min(block, end - first);
-      if (y != nullptr) drop(y + first, x + first, kept.data(), count, function);
-      if (mask != nullptr) std::copy_n(kept.begin(), count, mask + first);
     }
   });
 }
@@ -76,13 +99,8 @@ void run(const KernelContext& call) {
 }
 
 void run_backward(const KernelContext& call) {
-  dispatch_floating(call.inputs[0].dtype(), [&]<class T>() {
-    const T* const g = call.inputs[0].data<T>();
-    const std::uint8_t* const mask = call.inputs[1].data<std::uint8_t>();
-    T* const dx = call.outputs[0].data<T>();
-    const Drop<T> function(call.as<DropoutBackwardAttributes>().probability);
-    parallel_for(call.inputs[0].elements(), grain,
-                 [&](std::int64_t begin, std::int64_t end) { drop(dx + begin, g + begin, mask + begin, end - begin, function); });
+  dispatch_floating(call.outputs[0].dtype(), [&]<class T>() {
+    map_elements<T, T, std::uint8_t>(call.outputs[0], call.inputs, Drop<T>(call.as<DropoutBackwardAttributes>().probability));
   });
 }
 
@@ -115,7 +133,7 @@ FRIT_OPERATORS(dropout) {
       .infer = infer,
       .gradient = gradient,
       .at_inference = at_inference,
-      .cpu = {.run = run},
+      .cpu = {.run = run, .any_layout_inputs = {0}, .any_layout_outputs = {0, 1}},
       .in_place = {{0, 0}},
       .mutates = {1},
       .samples =
@@ -125,7 +143,8 @@ FRIT_OPERATORS(dropout) {
                                        sample({1, 2, 3, 5}, {.probability = 0}),
                                        sample({7}, {.probability = 1}),
                                        sample({0, 3}, {}),
-                                       sample({1}, {.probability = 0.1, .seed = 3})};
+                                       sample({1}, {.probability = 0.1, .seed = 3}),
+                                       sample({2, 3, 13, 5}, {.probability = 0.3, .seed = 4})};
           },
   });
   registry.add<DropoutBackwardAttributes>({
@@ -134,12 +153,12 @@ FRIT_OPERATORS(dropout) {
       .inputs = {"gradient", "mask"},
       .infer = infer_backward,
       .gradient = gradient_of_backward,
-      .cpu = {.run = run_backward},
+      .cpu = map_kernel(run_backward, 2),
       .in_place = {{0, 0}},
       .samples =
           [] {
-            return std::vector<Sample>{backward_sample({2, 3}, 0.5), backward_sample({17}, 0.25), backward_sample({1}, 0),
-                                       backward_sample({3}, 1), backward_sample({0, 2}, 0.5)};
+            return std::vector<Sample>{backward_sample({2, 3}, 0.5), backward_sample({17}, 0.25),  backward_sample({1}, 0),
+                                       backward_sample({3}, 1),      backward_sample({0, 2}, 0.5), backward_sample({2, 3, 2, 5}, 0.5)};
           },
   });
 }

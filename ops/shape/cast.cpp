@@ -29,6 +29,9 @@ std::vector<Sample> cast_samples() {
     samples.push_back({.inputs = {Shape{3, 1401}}, .attributes = CastAttributes{dtype}, .smooth = false});
     samples.push_back({.inputs = {Shape{2, 8, 3, 5}}, .attributes = CastAttributes{dtype}, .smooth = false});
   }
+  for (const Shape& shape : {Shape{2, 3, 5, 7}, Shape{1, 11, 4, 5}, Shape{2, 33, 3, 13}, Shape{1, 16, 16, 2, 8}}) {  // between layouts
+    samples.push_back({.inputs = {shape}, .attributes = CastAttributes{DType::f32}, .smooth = false});
+  }
   return samples;
 }
 
@@ -40,15 +43,16 @@ Value cast(Value x, DType dtype) { return x.dtype() == dtype ? x : ops::emit_one
 }  // namespace frit
 
 FRIT_OPERATORS(cast) {
-  registry.add<CastAttributes>({.name = "cast",
-                                .summary = "x in another dtype; towards zero and saturating for integers, where NaN becomes 0",
-                                .inputs = {"input"},
-                                .infer = infer_cast,
-                                .gradient = cast_gradient,
-                                .elementwise = true,
-                                .cpu = {.run = run_cast, .strided = true, .halves = true},
-                                .dtypes = {std::begin(all_dtypes), std::end(all_dtypes)},
-                                .in_place = {{0, 0}},
-                                .conversion = [](DType dtype) { return Attributes(CastAttributes{dtype}); },
-                                .samples = cast_samples});
+  registry.add<CastAttributes>(
+      {.name = "cast",
+       .summary = "x in another dtype; towards zero and saturating for integers, where NaN becomes 0",
+       .inputs = {"input"},
+       .infer = infer_cast,
+       .gradient = cast_gradient,
+       .elementwise = true,
+       .cpu = {.run = run_cast, .strided = true, .halves = true, .any_layout_inputs = {0}, .any_layout_outputs = {0}},
+       .dtypes = {std::begin(all_dtypes), std::end(all_dtypes)},
+       .in_place = {{0, 0}},
+       .conversion = [](DType dtype) { return Attributes(CastAttributes{dtype}); },
+       .samples = cast_samples});
 }
