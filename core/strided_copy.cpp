@@ -65,48 +65,58 @@ struct Transposition {
     return line == length ? std::min<std::int64_t>(side, line * lines - place) : wanted;
   }
 
+  static void copy_some(void* destination, const void* source, std::int64_t count) {
+    std::memcpy(destination, source, count == side ? sizeof(Words) : static_cast<std::size_t>(count) * sizeof(Word));
+  }
+
+  void whole_block(std::int64_t r, std::int64_t c) const {
+    Words v[side];
+#pragma GCC unroll 8
+    for (int i = 0; i < side; ++i) std::memcpy(&v[i], from + (c + i) * from_column + r, sizeof v[i]);
+    transpose(v);
+#pragma GCC unroll 8
+    for (int i = 0; i < side; ++i) std::memcpy(to + (r + i) * to_row + c, &v[i], sizeof v[i]);
+  }
+
   void block(std::int64_t r, std::int64_t c) const {
     const std::int64_t height = std::min<std::int64_t>(side, rows - r), width = std::min<std::int64_t>(side, columns - c);
-    Words v[side];
-    if (height == side && width == side) {
+    if (height == side && width == side) return whole_block(r, c);
+    Words v[side] = {};
 #pragma GCC unroll 8
-      for (int i = 0; i < side; ++i) std::memcpy(&v[i], from + (c + i) * from_column + r, sizeof v[i]);
-      transpose(v);
-#pragma GCC unroll 8
-      for (int i = 0; i < side; ++i) std::memcpy(to + (r + i) * to_row + c, &v[i], sizeof v[i]);
-      return;
-    }
     for (int i = 0; i < side; ++i) {
-      v[i] = Words{};
-      if (i >= width) continue;
-      const std::int64_t place = (c + i) * from_column + r, count = reach(place, height, rows, from_column, columns);
-      std::memcpy(&v[i], from + place, count == side ? sizeof v[i] : static_cast<std::size_t>(count) * sizeof(Word));
+      const std::int64_t place = (c + i) * from_column + r;
+      if (i < width) copy_some(&v[i], from + place, reach(place, height, rows, from_column, columns));
     }
     transpose(v);
-    for (int i = 0; i < height; ++i) {
-      const std::int64_t place = (r + i) * to_row + c, count = reach(place, width, columns, to_row, rows);
-      std::memcpy(to + place, &v[i], count == side ? sizeof v[i] : static_cast<std::size_t>(count) * sizeof(Word));
+#pragma GCC unroll 8
+    for (int i = 0; i < side; ++i) {
+      const std::int64_t place = (r + i) * to_row + c;
+      if (i < height) copy_some(to + place, &v[i], reach(place, width, columns, to_row, rows));
     }
   }
 
-  /// Tiles of a cache line either way.
-  void tile(std::int64_t r, std::int64_t c) const {
-    for (std::int64_t inner_c = std::min(columns - 1, c + side) / side * side; inner_c >= c; inner_c -= side) {
-      for (std::int64_t inner_r = r; inner_r < std::min(rows, r + 2 * side); inner_r += side) block(inner_r, inner_c);
-    }
+  /// Of a cache line either way.
+  static constexpr std::int64_t tile = 2 * side;
+
+  void prefetch(std::int64_t r, std::int64_t c) const {
+    for (std::int64_t i = c; i < std::min(columns, c + tile); ++i) __builtin_prefetch(from + i * from_column + r, 0);
+    for (std::int64_t i = r; i < std::min(rows, r + tile); ++i) __builtin_prefetch(to + i * to_row + c, 1);
   }
 
+  /// Along the shorter side first, the last columns before others: what is written past a row's end comes right later.
   void run() const {
-    constexpr std::int64_t step = 2 * side;
-    const std::int64_t last = (columns - 1) / step * step;
-    if (rows > columns) {
-      for (std::int64_t r = 0; r < rows; r += step) {
-        for (std::int64_t c = last; c >= 0; c -= step) tile(r, c);
-      }
-    } else {
-      for (std::int64_t c = last; c >= 0; c -= step) {
-        for (std::int64_t r = 0; r < rows; r += step) tile(r, c);
-      }
+    const std::int64_t tall = (rows + tile - 1) / tile, wide = (columns + tile - 1) / tile, inner = std::min(tall, wide), ahead = 4;
+    const auto visit = [&](std::int64_t number, const auto& body) {
+      const std::int64_t in = number % inner, out = number / inner;
+      body((rows > columns ? out : in) * tile, (wide - 1 - (rows > columns ? in : out)) * tile);
+    };
+    for (std::int64_t number = 0; number < tall * wide; ++number) {
+      if (number + ahead < tall * wide) visit(number + ahead, [&](std::int64_t r, std::int64_t c) { prefetch(r, c); });
+      visit(number, [&](std::int64_t r, std::int64_t c) {
+        for (std::int64_t column = c + side < columns ? c + side : c; column >= c; column -= side) {
+          for (std::int64_t row = r; row < std::min(rows, r + tile); row += side) block(row, column);
+        }
+      });
     }
   }
 };
