@@ -83,7 +83,7 @@ FRIT_OPERATORS(expand) {
       .inputs = {"input"},
       .infer = infer,
       .gradient = gradient,
-      .cpu = {.run = kernel, .strided = true, .halves = true},
+      .cpu = {.run = kernel, .strided = true, .halves = true, .any_layout_inputs = {0}, .any_layout_outputs = {0}},
       .cuda = {.run = kernel, .strided = true, .halves = true, .any_layout_inputs = {0}, .any_layout_outputs = {0}},
       .dtypes = {std::begin(all_dtypes), std::end(all_dtypes)},
       .repeats = true,
@@ -100,7 +100,7 @@ FRIT_OPERATORS(expand) {
           [](Emitter&, std::span<const Value> inputs, const Attributes& attributes) {
             return Values{expand(inputs[0], shape_of_call("expand_to_sizes", inputs, attributes))};
           },
-      .cpu = {.run = kernel, .strided = true, .halves = true},
+      .cpu = {.run = kernel, .strided = true, .halves = true, .any_layout_inputs = {0}, .any_layout_outputs = {0}},
       .cuda = {.run = kernel, .strided = true, .halves = true, .any_layout_inputs = {0}, .any_layout_outputs = {0}},
       .dtypes = {std::begin(all_dtypes), std::end(all_dtypes)},
       .repeats = true,

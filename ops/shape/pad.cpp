@@ -86,7 +86,7 @@ FRIT_OPERATORS(pad) {
       .infer = infer,
       .gradient = gradient,
       .absorb = absorb_cast<PadAttributes>,
-      .cpu = {.run = kernel, .strided = true, .halves = true},
+      .cpu = {.run = kernel, .strided = true, .halves = true, .any_layout_inputs = {0}, .any_layout_outputs = {0}},
       .dtypes = {std::begin(all_dtypes), std::end(all_dtypes)},
       .samples = samples,
   });

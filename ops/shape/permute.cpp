@@ -70,7 +70,7 @@ FRIT_OPERATORS(permute) {
       .inputs = {"input"},
       .infer = infer,
       .gradient = gradient,
-      .cpu = {.run = kernel, .strided = true, .halves = true},
+      .cpu = {.run = kernel, .strided = true, .halves = true, .any_layout_inputs = {0}, .any_layout_outputs = {0}},
       .cuda = {.run = kernel, .strided = true, .halves = true, .any_layout_inputs = {0}, .any_layout_outputs = {0}},
       .dtypes = {std::begin(all_dtypes), std::end(all_dtypes)},
       .permutation = [](const Attributes& attributes) { return attributes.as<PermuteAttributes>().axes; },

@@ -124,7 +124,7 @@ FRIT_OPERATORS(permute_channels) {
       .gradient = gradient,
       .decompose = decompose,
       .fuse = fuse,
-      .cpu = {.run = run, .halves = true},
+      .cpu = {.run = run, .halves = true, .any_layout_inputs = {0}, .any_layout_outputs = {0}},
       .cuda = {.run = run, .halves = true, .any_layout_inputs = {0}, .any_layout_outputs = {0}},
       .dtypes = {std::begin(all_dtypes), std::end(all_dtypes)},
       .samples = samples,

@@ -128,7 +128,7 @@ FRIT_OPERATORS(slice) {
       .infer = infer,
       .gradient = gradient,
       .absorb = absorb_cast<SliceAttributes>,
-      .cpu = {.run = kernel, .strided = true, .halves = true},
+      .cpu = {.run = kernel, .strided = true, .halves = true, .any_layout_inputs = {0}, .any_layout_outputs = {0}},
       .dtypes = {std::begin(all_dtypes), std::end(all_dtypes)},
       .part = part,
       .samples = samples,
@@ -139,7 +139,7 @@ FRIT_OPERATORS(slice) {
       .inputs = {"gradient"},
       .infer = infer_backward,
       .gradient = gradient_of_backward,
-      .cpu = {.run = backward_kernel, .strided = true, .halves = true},
+      .cpu = {.run = backward_kernel, .strided = true, .halves = true, .any_layout_inputs = {0}, .any_layout_outputs = {0}},
       .dtypes = {std::begin(all_dtypes), std::end(all_dtypes)},
       .samples = backward_samples,
   });

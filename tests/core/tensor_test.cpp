@@ -165,6 +165,26 @@ TEST(Tensor, CopyOfStridedViews) {
   EXPECT_EQ(argument_error([&] { copy(Tensor(), source); }), "copy: a tensor is undefined");
 }
 
+TEST(Tensor, CopyBetweenLayouts) {
+  for (const Shape& shape : {Shape{1, 3, 5, 7}, {2, 2, 40, 30}, {1, 17, 9, 4}, {2, 33, 4, 5, 31}, {1, 600, 3, 5}, {3, 4, 2, 1}}) {
+    for (const DType dtype : {DType::u8, DType::f16, DType::f32, DType::f64}) {
+      SCOPED_TRACE(concat(dtype, ' ', shape));
+      const std::int64_t channels = shape[1], pixels = element_count(shape) / shape[0] / channels;
+      const Floats values = counting(shape).to(dtype).to_vector<float>();
+      const Tensor last = counting(shape).to(dtype).contiguous(Layout::channels_last);
+      const Floats found = Tensor::over(last.raw(), {shape[0], pixels, channels}, dtype, {}, nullptr).to_vector<float>();
+      for (std::int64_t i = 0; i < last.elements(); ++i) {
+        const std::int64_t pixel = i / channels % pixels, row = i / channels / pixels * channels + i % channels;
+        ASSERT_EQ(found[static_cast<std::size_t>(i)], values[static_cast<std::size_t>(row * pixels + pixel)]) << "element " << i;
+      }
+      EXPECT_EQ(last.clone().to_vector<float>(), values);
+      Tensor converted = Tensor::empty(shape, DType::f32);
+      copy(converted, last);
+      EXPECT_EQ(converted.to_vector<float>(), values);
+    }
+  }
+}
+
 TEST(Tensor, CopyBetweenAllDtypes) {
   const std::vector<double> values{0, 1, 2, 100, 255};  // exact in every type
   for (const DType from : all_dtypes) {

@@ -181,7 +181,7 @@ FRIT_OPERATORS(depth_to_space) {
       .gradient = depth_to_space_gradient,
       .decompose = decompose_depth_to_space,
       .staged_output = true,
-      .cpu = {.run = run_depth_to_space, .strided = true, .halves = true},
+      .cpu = {.run = run_depth_to_space, .strided = true, .halves = true, .any_layout_inputs = {0}, .any_layout_outputs = {0}},
       .samples = depth_to_space_samples,
   });
   registry.add<BlockAttributes>({
@@ -192,7 +192,7 @@ FRIT_OPERATORS(depth_to_space) {
       .gradient = space_to_depth_gradient,
       .decompose = decompose_space_to_depth,
       .staged_inputs = {{.input = 0}},
-      .cpu = {.run = run_space_to_depth, .strided = true, .halves = true},
+      .cpu = {.run = run_space_to_depth, .strided = true, .halves = true, .any_layout_inputs = {0}, .any_layout_outputs = {0}},
       .samples = space_to_depth_samples,
   });
 }
