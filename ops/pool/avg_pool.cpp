@@ -1,5 +1,6 @@
 #include "frit/core/thread_pool.h"
 #include "frit/ops/operator/registry.h"
+#include "frit/ops/pool/channel_windows.h"
 #include "frit/ops/pool/pool_geometry.h"
 #include "frit/ops/reduction/reduction.h"
 
@@ -98,10 +99,58 @@ void spread_planes(const PoolGeometry& g, bool count_padding, const T* gradient,
   });
 }
 
+/// Of all windows of a plane.
+std::vector<double> all_divisors(const PoolGeometry& g, bool count_padding) {
+  std::vector<double> result;
+  for (std::int64_t row = 0; row < g.output[0] * g.output[1]; ++row) {
+    const std::int64_t depth = row / g.output[1], height = row % g.output[1];
+    const std::int64_t extent = window_extent(g, 0, depth, count_padding) * window_extent(g, 1, height, count_padding);
+    for (std::int64_t o = 0; o < g.output[2]; ++o) result.push_back(static_cast<double>(extent * window_extent(g, 2, o, count_padding)));
+  }
+  return result;
+}
+
+/// Of images that lie channels-last. Sums are of type S.
+template <class S, class T>
+void pool_channels(const PoolGeometry& g, std::int64_t channels, bool count_padding, const T* input, T* output) {
+  const std::vector<double> divisors = all_divisors(g, count_padding);
+  ChannelGather(g, channels, false).for_each<S>([&]<class V, int vectors>(const GatheredPixel& pixel, std::int64_t c) {
+    constexpr std::int64_t lanes = sizeof(V) / sizeof(S);
+    V sum[vectors] = {};
+    for (const std::int64_t place : pixel.places) {
+      const T* const x = input + pixel.from + place * channels + c;
+      for (int v = 0; v < vectors; ++v) sum[v] += load_as<V>(x + v * lanes);
+    }
+    const auto divisor = static_cast<S>(divisors[static_cast<std::size_t>(pixel.place)]);
+    for (int v = 0; v < vectors; ++v) store_as(output + pixel.to + c + v * lanes, sum[v] / divisor);
+  });
+}
+
+template <class T>
+void spread_channels(const PoolGeometry& g, std::int64_t channels, bool count_padding, const T* gradient, T* input_gradient) {
+  std::vector<T> shares;
+  for (const double divisor : all_divisors(g, count_padding)) shares.push_back(static_cast<T>(1 / divisor));
+  ChannelGather(g, channels, true).for_each<T>([&]<class V, int vectors>(const GatheredPixel& pixel, std::int64_t c) {
+    constexpr std::int64_t lanes = sizeof(V) / sizeof(T);
+    V sum[vectors] = {};
+    for (const std::int64_t place : pixel.places) {
+      const T* const x = gradient + pixel.from + place * channels + c;
+      for (int v = 0; v < vectors; ++v) sum[v] += load_as<V>(x + v * lanes) * shares[static_cast<std::size_t>(place)];
+    }
+    for (int v = 0; v < vectors; ++v) store_as(input_gradient + pixel.to + c + v * lanes, sum[v]);
+  });
+}
+
 void run(const KernelContext& call, int image_rank) {
   const PoolOptions& options = call.as<PoolOptions>();
   const PoolGeometry g = pool_geometry(call.inputs[0].shape(), options, image_rank);
+  const bool last = call.inputs[0].layout() == Layout::channels_last;
+  constexpr std::int64_t few = 32;  // so few terms that their sum needs no more digits than they have
   dispatch_floating(call.inputs[0].dtype(), [&]<class T>() {
+    if (last) {
+      const auto pool = g.kernel[0] * g.kernel[1] * g.kernel[2] <= few ? pool_channels<T, T> : pool_channels<double, T>;
+      return pool(g, call.inputs[0].dim(1), options.count_include_pad, call.inputs[0].data<T>(), call.outputs[0].data<T>());
+    }
     dispatch_column_stride(g, [&]<int column_stride>() {
       pool_planes<T, column_stride>(g, options.count_include_pad, call.inputs[0].data<T>(), call.outputs[0].data<T>());
     });
@@ -111,7 +160,10 @@ void run(const KernelContext& call, int image_rank) {
 void run_backward(const KernelContext& call, int image_rank) {
   const PoolOptions& options = call.as<PoolBackwardAttributes>().options;
   const PoolGeometry g = pool_geometry(call.outputs[0].shape(), options, image_rank);
+  const bool last = call.outputs[0].layout() == Layout::channels_last;
   dispatch_floating(call.inputs[0].dtype(), [&]<class T>() {
+    const T* const gradient = call.inputs[0].data<T>();
+    if (last) return spread_channels(g, call.outputs[0].dim(1), options.count_include_pad, gradient, call.outputs[0].data<T>());
     dispatch_column_stride(g, [&]<int column_stride>() {
       spread_planes<T, column_stride>(g, options.count_include_pad, call.inputs[0].data<T>(), call.outputs[0].data<T>());
     });
@@ -194,7 +246,10 @@ void add(Registry& registry, int image_rank) {
       .averaging = [image_rank](const Shape& input, const Attributes& a) { return averaging(input, a.as<PoolOptions>(), image_rank); },
       .staged_inputs = {{0}},
       .staged_output = true,
-      .cpu = {.run = [image_rank](const KernelContext& call) { run(call, image_rank); }},
+      .cpu = {.run = [image_rank](const KernelContext& call) { run(call, image_rank); },
+              .any_layout_inputs = {0},
+              .any_layout_outputs = {0},
+              .one_layout = true},
       .samples = image_rank == 2 ? samples_2d : samples_3d,
   });
   registry.add<PoolBackwardAttributes>({
@@ -204,7 +259,10 @@ void add(Registry& registry, int image_rank) {
       .infer = [image_rank](const InferContext& call) { return infer_backward(call, image_rank); },
       .gradient = [name](const GradientContext& c) { return emit(name, {c.gradients[0]}, c.as<PoolBackwardAttributes>().options); },
       .staged_output = true,
-      .cpu = {.run = [image_rank](const KernelContext& call) { run_backward(call, image_rank); }},
+      .cpu = {.run = [image_rank](const KernelContext& call) { run_backward(call, image_rank); },
+              .any_layout_inputs = {0},
+              .any_layout_outputs = {0},
+              .one_layout = true},
       .samples = [image_rank] { return backward_samples(image_rank); },
   });
 }

@@ -1,7 +1,9 @@
+#include <concepts>
 #include <limits>
 
 #include "frit/core/thread_pool.h"
 #include "frit/ops/operator/registry.h"
+#include "frit/ops/pool/channel_windows.h"
 #include "frit/ops/pool/pool_geometry.h"
 
 namespace frit::ops {
@@ -85,12 +87,54 @@ void pool_rows(const PoolGeometry& g, const T* input, T* output, std::int32_t* i
   });
 }
 
+/// Integers as wide as V's elements, or for one element int32.
+template <class V>
+struct IndexOf {
+  using type = decltype(V{} != V{});
+};
+template <std::floating_point V>
+struct IndexOf<V> {
+  using type = std::int32_t;
+};
+
+/// Of images that lie channels-last.
+template <class T, bool with_indices>
+void pool_channels(const PoolGeometry& g, std::int64_t channels, const T* input, T* output, std::int32_t* indices) {
+  ChannelGather(g, channels, false).for_each<T>([&]<class V, int vectors>(const GatheredPixel& pixel, std::int64_t c) {
+    using Index = typename IndexOf<V>::type;
+    constexpr std::int64_t lanes = sizeof(V) / sizeof(T);
+    V best[vectors];
+    Index index[vectors];
+    std::fill_n(best, vectors, repeated<V>(-std::numeric_limits<T>::infinity()));
+    std::fill_n(index, vectors, repeated<Index>(static_cast<std::int32_t>(pixel.places.empty() ? -1 : pixel.places[0])));
+    for (const std::int64_t place : pixel.places) {
+      const T* const x = input + pixel.from + place * channels + c;
+      for (int v = 0; v < vectors; ++v) {
+        const V candidate = load_as<V>(x + v * lanes);
+        const auto taken = (candidate > best[v]) | (candidate != candidate);  // as replaces_maximum
+        best[v] = taken ? candidate : best[v];
+        if constexpr (with_indices) index[v] = taken ? repeated<Index>(static_cast<std::int32_t>(place)) : index[v];
+      }
+    }
+    for (int v = 0; v < vectors; ++v) {
+      const std::int64_t at = pixel.to + c + v * lanes;
+      if (output != nullptr) store_as(output + at, best[v]);
+      if constexpr (with_indices) store_as(indices + at, index[v]);
+    }
+  });
+}
+
 void run(const KernelContext& call, int image_rank) {
   const PoolGeometry g = pool_geometry(call.inputs[0].shape(), call.as<PoolOptions>(), image_rank);
-  std::int32_t* const indices = call.outputs[1].defined() ? call.outputs[1].data<std::int32_t>() : nullptr;
+  std::int32_t* const indices = data_or_null<std::int32_t>(call.outputs[1]);
+  const std::int64_t channels = call.inputs[0].dim(1);
   dispatch_floating(call.inputs[0].dtype(), [&]<class T>() {
     const T* const input = call.inputs[0].data<T>();
-    T* const output = call.outputs[0].defined() ? call.outputs[0].data<T>() : nullptr;
+    T* const output = data_or_null<T>(call.outputs[0]);
+    if (call.inputs[0].layout() == Layout::channels_last) {
+      return indices != nullptr ? pool_channels<T, true>(g, channels, input, output, indices)
+                                : pool_channels<T, false>(g, channels, input, output, nullptr);
+    }
     dispatch_column_stride(g, [&]<int column_stride>() {
       if (indices != nullptr)
         pool_rows<T, column_stride, true>(g, input, output, indices);
@@ -100,8 +144,27 @@ void run(const KernelContext& call, int image_rank) {
   });
 }
 
+/// Of images that lie channels-last. Each element looks for its place in the windows that it is in.
+template <class T>
+void gather_channels(const PoolGeometry& g, std::int64_t channels, const T* gradient, const std::int32_t* indices, T* input_gradient) {
+  ChannelGather(g, channels, true).for_each<T>([&]<class V, int vectors>(const GatheredPixel& pixel, std::int64_t c) {
+    using Index = typename IndexOf<V>::type;
+    constexpr std::int64_t lanes = sizeof(V) / sizeof(T);
+    const Index own = repeated<Index>(static_cast<std::int32_t>(pixel.place));
+    V sum[vectors] = {};
+    for (const std::int64_t place : pixel.places) {
+      const std::int64_t at = pixel.from + place * channels + c;
+      for (int v = 0; v < vectors; ++v) {
+        const auto chosen = load_as<Index>(indices + at + v * lanes) == own;
+        sum[v] += chosen ? load_as<V>(gradient + at + v * lanes) : V{};
+      }
+    }
+    for (int v = 0; v < vectors; ++v) store_as(input_gradient + pixel.to + c + v * lanes, sum[v]);
+  });
+}
+
 /// The planes in parallel, the windows of a plane in order.
-void run_backward(const KernelContext& call) {
+void run_backward(const KernelContext& call, int image_rank) {
   const Tensor& gradient = call.inputs[0];
   const Tensor& input_gradient = call.outputs[0];
   const std::int64_t planes = gradient.dim(0) * gradient.dim(1);
@@ -109,6 +172,10 @@ void run_backward(const KernelContext& call) {
   const std::int64_t outputs = gradient.elements() / planes, elements = input_gradient.elements() / planes;
   const std::int32_t* const indices = call.inputs[1].data<std::int32_t>();
   dispatch_floating(gradient.dtype(), [&]<class T>() {
+    if (input_gradient.layout() == Layout::channels_last) {
+      const PoolGeometry g = pool_geometry(input_gradient.shape(), call.as<PoolBackwardAttributes>().options, image_rank);
+      return gather_channels(g, gradient.dim(1), gradient.data<T>(), indices, input_gradient.data<T>());
+    }
     parallel_for(planes, std::max<std::int64_t>(1, 16384 / elements), [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t plane = begin; plane < end; ++plane) {
         const T* const g = gradient.data<T>() + plane * outputs;
@@ -203,7 +270,10 @@ void add(Registry& registry, int image_rank) {
           },
       .staged_inputs = {{0}},
       .staged_output = true,
-      .cpu = {.run = [image_rank](const KernelContext& call) { run(call, image_rank); }},
+      .cpu = {.run = [image_rank](const KernelContext& call) { run(call, image_rank); },
+              .any_layout_inputs = {0},
+              .any_layout_outputs = {0, 1},
+              .one_layout = true},
       .samples = image_rank == 2 ? samples_2d : samples_3d,
   });
   registry.add<PoolBackwardAttributes>({
@@ -213,7 +283,10 @@ void add(Registry& registry, int image_rank) {
       .infer = [image_rank](const InferContext& call) { return infer_backward(call, image_rank); },
       .no_gradient = "not differentiable twice",
       .staged_output = true,
-      .cpu = {.run = run_backward},
+      .cpu = {.run = [image_rank](const KernelContext& call) { run_backward(call, image_rank); },
+              .any_layout_inputs = {0, 1},
+              .any_layout_outputs = {0},
+              .one_layout = true},
       .index_inputs = {{1, [](const InferContext& call) { return element_count(call.as<PoolBackwardAttributes>().image); }, -1}},
       .samples = [image_rank] { return backward_samples(image_rank); },
   });
