@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "frit/ops/cpu/simd.h"
+#include "frit/ops/cpu/transpose.h"
 
 namespace frit::ops {
 namespace {

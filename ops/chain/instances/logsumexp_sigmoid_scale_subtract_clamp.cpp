@@ -2,8 +2,10 @@
 
 #include <array>
 #include <limits>
+#include <numeric>
 
 #include "frit/ops/cpu/elementwise.h"
+#include "frit/ops/cpu/transpose.h"
 #include "frit/ops/cpu/vector_math.h"
 #include "frit/ops/cpu/work_split.h"
 #include "frit/ops/elementwise/activation.h"
@@ -18,42 +20,92 @@ namespace {
 
 using ChainAttributes = LogsumexpSigmoidScaleSubtractClampAttributes;
 
-/// One value a pixel of a block.
+/// Pixels that are computed at a time, and about how many elements they have, which then stay in the nearest cache.
+constexpr std::int64_t most_tile_pixels = 256, tile_elements = 4096, pixel_multiple = 16;
+
+/// One value a pixel of a tile.
 template <class T>
-using BlockValues = std::array<T, most_block_pixels>;
+using PixelValues = std::array<T, most_tile_pixels>;
 
 template <class T>
 T sigmoid_of_shifted(T y) {
   return 1 / (1 + vector_exp(-(y + ScaledSigmoid<T>::shift)));
 }
 
-/// sums = sum over c of exp(x[c] - shift), shift being the largest x[c] where that is finite, else 0. The exponentials go to `kept` if it
-/// is given, laid out like x; it may be x.
+/// How the planes of an image are cut into tiles, which lie in memory as (C, pixels) whatever the image's layout.
+struct Tiling {
+  Planes planes;
+  EvenBlocks pixels;
+
+  explicit Tiling(const Planes& p)
+      : planes(p),
+        pixels(p.pixels,
+               std::clamp(tile_elements / std::max<std::int64_t>(1, p.channels) / pixel_multiple * pixel_multiple, pixel_multiple,
+                          most_tile_pixels),
+               pixel_multiple) {}
+
+  std::int64_t count() const { return planes.samples * pixels.count; }
+  WorkSplit split(DType dtype) const {
+    const std::int64_t elements = planes.channels * pixels.size;
+    return {count(), elements * 8, static_cast<std::size_t>(elements) * size_of(dtype)};
+  }
+};
+
+/// An image (N, block * C, pixels) as planes (N * block, C, pixels).
+template <class T>
+struct PlanesInMemory {
+  T* data;
+  Tiling tiling;
+  std::int64_t block;
+  bool channels_last;
+
+  PlanesInMemory(const Tensor& tensor, const Tiling& tiles, std::int64_t in_block)
+      : data(data_or_null<T>(tensor)), tiling(tiles), block(in_block), channels_last(tensor.layout() == Layout::channels_last) {}
+
+  void load(T* tile, std::int64_t sample, std::int64_t first, std::int64_t count) const {
+    if (channels_last) return transpose(data + place(sample, first), pitch(), count, tiling.planes.channels, tile, tiling.pixels.size);
+    for_each_row(tile, sample, first, [&](T* row, const T* from) { std::copy_n(from, count, row); });
+  }
+  void store(T* tile, std::int64_t sample, std::int64_t first, std::int64_t count) const {
+    if (channels_last) return transpose(tile, tiling.pixels.size, tiling.planes.channels, count, data + place(sample, first), pitch());
+    for_each_row(tile, sample, first, [&](const T* row, T* to) { std::copy_n(row, count, to); });
+  }
+
+ private:
+  /// From pixel to pixel of a channels-last image.
+  std::int64_t pitch() const { return block * tiling.planes.channels; }
+  std::int64_t place(std::int64_t sample, std::int64_t pixel) const {
+    return (sample / block * tiling.planes.pixels + pixel) * pitch() + sample % block * tiling.planes.channels;
+  }
+  template <class Body>
+  void for_each_row(T* tile, std::int64_t sample, std::int64_t first, const Body& body) const {
+    const Planes& planes = tiling.planes;
+    for (std::int64_t c = 0; c < planes.channels; ++c) {
+      body(tile + c * tiling.pixels.size, data + (sample * planes.channels + c) * planes.pixels + first);
+    }
+  }
+};
+
+/// sums = sum over c of exp(x[c] - shift), shift being the largest x[c] where that is finite, else 0. A tile becomes the exponentials.
 template <class T>
 struct ExponentialSums {
-  BlockValues<T> shift, sums;
+  PixelValues<T> shift, sums;
 
-  ExponentialSums(const T* x, T* kept, const Planes& planes, std::size_t count) {
-    std::copy_n(x, count, shift.begin());
-    for (std::int64_t c = 1; c < planes.channels; ++c) {
-      const T* const row = x + c * planes.pixels;
+  ExponentialSums(T* tile, const Tiling& tiling, std::size_t count) {
+    const std::int64_t channels = tiling.planes.channels, step = tiling.pixels.size;
+    std::copy_n(tile, count, shift.begin());
+    for (std::int64_t c = 1; c < channels; ++c) {
+      const T* const row = tile + c * step;
       for (std::size_t i = 0; i < count; ++i) shift[i] = row[i] > shift[i] ? row[i] : shift[i];
     }
     for (std::size_t i = 0; i < count; ++i) shift[i] = std::abs(shift[i]) < std::numeric_limits<T>::infinity() ? shift[i] : T(0);
     // In parts, since a long sum of rounded numbers loses digits.
     constexpr std::int64_t part_channels = 32;
     std::fill_n(sums.begin(), count, T(0));
-    BlockValues<T> part;
-    for (std::int64_t first = 0; first < planes.channels; first += part_channels) {
+    PixelValues<T> part;
+    for (std::int64_t first = 0; first < channels; first += part_channels) {
       std::fill_n(part.begin(), count, T(0));
-      for (std::int64_t c = first; c < std::min(first + part_channels, planes.channels); ++c) {
-        const T* const row = x + c * planes.pixels;
-        if (kept == nullptr) {
-          for (std::size_t i = 0; i < count; ++i) part[i] += vector_exp(row[i] - shift[i]);
-        } else {
-          add_and_keep(row, kept + c * planes.pixels, count, part);
-        }
-      }
+      for (std::int64_t c = first; c < std::min(first + part_channels, channels); ++c) exponentiate(tile + c * step, count, part);
       for (std::size_t i = 0; i < count; ++i) sums[i] += part[i];
     }
   }
@@ -61,24 +113,22 @@ struct ExponentialSums {
   T logarithm(std::size_t i) const { return vector_log(sums[i]) + shift[i]; }
 
  private:
-  void add_and_keep(const T* row, T* kept, std::size_t count, BlockValues<T>& part) const {
+  void exponentiate(T* row, std::size_t count, PixelValues<T>& part) const {
     FRIT_INDEPENDENT_ITERATIONS
     for (std::size_t i = 0; i < count; ++i) {
       const T exponential = vector_exp(row[i] - shift[i]);
-      kept[i] = exponential;
+      row[i] = exponential;
       part[i] += exponential;
     }
   }
 };
 
-EvenBlocks pixel_blocks(const Planes& planes) { return {planes.pixels, most_block_pixels, 16}; }
-
-/// Calls body(block, sample, first pixel, pixels) for the blocks of all samples, in parallel.
-template <class Body>
-void for_each_block(const Planes& planes, const Body& body) {
-  const EvenBlocks blocks = pixel_blocks(planes);
-  parallel_for(planes.samples * blocks.count, 1, [&](std::int64_t block, std::int64_t) {
-    body(block, block / blocks.count, blocks.begin(block % blocks.count), static_cast<std::size_t>(blocks.length_of(block % blocks.count)));
+/// Calls body(number of the tile, tile, sample, first pixel, pixels) for the tiles of all samples, in parallel.
+template <class T, class Body>
+void for_each_tile(const Tiling& tiling, std::span<std::byte> workspace, const Body& body) {
+  tiling.split(dtype_of<T>()).run(workspace, [&](std::int64_t number, std::byte* memory) {
+    const std::int64_t block = number % tiling.pixels.count;
+    body(number, reinterpret_cast<T*>(memory), number / tiling.pixels.count, tiling.pixels.begin(block), tiling.pixels.length_of(block));
   });
 }
 
@@ -90,10 +140,9 @@ class OutputPlaces {
 
   /// Calls body(i, place) for pixels first + i of a sample, i < count; the place is -1 if the pixel is cut off.
   template <class Body>
-  void for_each(std::int64_t sample, std::int64_t first, std::size_t count, const Body& body) const {
-    for (std::size_t i = 0; i < count; ++i) {
-      const std::int64_t pixel = first + static_cast<std::int64_t>(i);
-      body(i, attributes_.blocked() ? find(sample, pixel) : sample * pixels_ + pixel);
+  void for_each(std::int64_t sample, std::int64_t first, std::int64_t count, const Body& body) const {
+    for (std::int64_t i = 0; i < count; ++i) {
+      body(static_cast<std::size_t>(i), attributes_.blocked() ? find(sample, first + i) : sample * pixels_ + first + i);
     }
   }
 
@@ -121,16 +170,17 @@ void run_forward(const KernelContext& call) {
   if (!call.outputs[0].defined()) return;
   dispatch_floating(call.inputs[0].dtype(), [&]<class T>() {
     const auto& attributes = call.as<ChainAttributes>();
-    const Planes planes = planes_of(call.inputs[0].shape(), attributes);
+    const Tiling tiling(planes_of(call.inputs[0].shape(), attributes));
     const OutputPlaces places(call.inputs[0].shape(), attributes);
-    const T* const input = call.inputs[0].data<T>();
+    const PlanesInMemory<T> input(call.inputs[0], tiling, attributes.block());
     const T bias = *call.inputs[1].data<T>();
     T* const output = call.outputs[0].data<T>();
     const Clamp<T> clamp(attributes.clamp());
-    for_each_block(planes, [&](std::int64_t, std::int64_t sample, std::int64_t first, std::size_t count) {
-      const ExponentialSums<T> exponentials(input + sample * planes.channels * planes.pixels + first, nullptr, planes, count);
-      BlockValues<T> results;
-      for (std::size_t i = 0; i < count; ++i) {
+    for_each_tile<T>(tiling, call.scratch, [&](std::int64_t, T* tile, std::int64_t sample, std::int64_t first, std::int64_t count) {
+      input.load(tile, sample, first, count);
+      const ExponentialSums<T> exponentials(tile, tiling, static_cast<std::size_t>(count));
+      PixelValues<T> results;
+      for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
         const T y = exponentials.logarithm(i);
         results[i] = clamp(ScaledSigmoid<T>::value(y, sigmoid_of_shifted(y)) - bias);
       }
@@ -141,54 +191,72 @@ void run_forward(const KernelContext& call) {
   });
 }
 
+template <class T>
+struct Backward {
+  const ChainAttributes& attributes;
+  Tiling tiling;
+  OutputPlaces places;
+  PlanesInMemory<T> input, input_gradient;
+  const T* gradient;
+  T bias;
+  Clamp<T> clamp;
+  double* sums;  // a tile each, of the gradient that reaches the bias
+
+  void run(std::int64_t number, T* tile, std::int64_t sample, std::int64_t first, std::int64_t length) const {
+    const auto count = static_cast<std::size_t>(length);
+    input.load(tile, sample, first, length);
+    const ExponentialSums<T> exponentials(tile, tiling, count);
+    PixelValues<T> passed, factor;  // the gradient before the clamp; that of the logsumexp over the sum
+    places.for_each(sample, first, length, [&](std::size_t i, std::int64_t place) { passed[i] = place < 0 ? 0 : gradient[place]; });
+    for (std::size_t i = 0; i < count; ++i) {
+      const T y = exponentials.logarithm(i);
+      const T sigmoid = sigmoid_of_shifted(y);
+      passed[i] = clamp.gradient(passed[i], ScaledSigmoid<T>::value(y, sigmoid) - bias);
+      factor[i] = ScaledSigmoid<T>::gradient(passed[i], y, sigmoid) / exponentials.sums[i];
+    }
+    if (attributes.blocked()) {
+      places.for_each(sample, first, length, [&](std::size_t i, std::int64_t place) {
+        if (place < 0) passed[i] = factor[i] = 0;
+      });
+    }
+    LaneSums<1> sum;
+    sum.add(length, [&](std::int64_t i) { return std::array<double, 1>{static_cast<double>(passed[static_cast<std::size_t>(i)])}; });
+    sums[number] = sum.totals()[0];
+    if (input_gradient.data == nullptr) return;
+    for (std::int64_t c = 0; c < tiling.planes.channels; ++c) {
+      T* const row = tile + c * tiling.pixels.size;
+      for (std::size_t i = 0; i < count; ++i) row[i] = factor[i] == 0 ? 0 : row[i] * factor[i];  // what is cut off may be infinite
+    }
+    input_gradient.store(tile, sample, first, length);
+  }
+};
+
+std::size_t tile_sum_bytes(const Tiling& tiling) { return (static_cast<std::size_t>(tiling.count()) * sizeof(double) + 63) / 64 * 64; }
+
 /// inputs (gradient, input, bias), outputs (input_gradient, bias_gradient)
 void run_backward(const KernelContext& call) {
   dispatch_floating(call.inputs[1].dtype(), [&]<class T>() {
     const auto& attributes = call.as<ChainAttributes>();
-    const Planes planes = planes_of(call.inputs[1].shape(), attributes);
-    const OutputPlaces places(call.inputs[1].shape(), attributes);
-    const T* const gradient = call.inputs[0].data<T>();
-    const T* const input = call.inputs[1].data<T>();
-    const T bias = *call.inputs[2].data<T>();
-    T* const input_gradient = data_or_null<T>(call.outputs[0]);
-    const Clamp<T> clamp(attributes.clamp());
-    double* const block_sums = reinterpret_cast<double*>(call.scratch.data());
-    for_each_block(planes, [&](std::int64_t block, std::int64_t sample, std::int64_t first, std::size_t count) {
-      const std::int64_t from = sample * planes.channels * planes.pixels + first;
-      T* const kept = input_gradient ? input_gradient + from : nullptr;
-      const ExponentialSums<T> exponentials(input + from, kept, planes, count);
-      BlockValues<T> passed, factor;  // the gradient before the clamp; that of the logsumexp over the sum
-      places.for_each(sample, first, count, [&](std::size_t i, std::int64_t place) { passed[i] = place < 0 ? 0 : gradient[place]; });
-      for (std::size_t i = 0; i < count; ++i) {
-        const T y = exponentials.logarithm(i);
-        const T sigmoid = sigmoid_of_shifted(y);
-        passed[i] = clamp.gradient(passed[i], ScaledSigmoid<T>::value(y, sigmoid) - bias);
-        factor[i] = ScaledSigmoid<T>::gradient(passed[i], y, sigmoid) / exponentials.sums[i];
-      }
-      if (attributes.blocked()) {
-        places.for_each(sample, first, count, [&](std::size_t i, std::int64_t place) {
-          if (place < 0) passed[i] = factor[i] = 0;
-        });
-      }
-      LaneSums<1> sum;
-      sum.add(static_cast<std::int64_t>(count),
-              [&](std::int64_t i) { return std::array<double, 1>{static_cast<double>(passed[static_cast<std::size_t>(i)])}; });
-      block_sums[block] = sum.totals()[0];
-      if (kept == nullptr) return;
-      for (std::int64_t c = 0; c < planes.channels; ++c) {
-        T* const row = kept + c * planes.pixels;
-        for (std::size_t i = 0; i < count; ++i) row[i] = factor[i] == 0 ? 0 : row[i] * factor[i];  // what is cut off may be infinite
-      }
-    });
+    const Tiling tiling(planes_of(call.inputs[1].shape(), attributes));
+    double* const sums = reinterpret_cast<double*>(call.scratch.data());
+    const Backward<T> backward{.attributes = attributes,
+                               .tiling = tiling,
+                               .places = OutputPlaces(call.inputs[1].shape(), attributes),
+                               .input = {call.inputs[1], tiling, attributes.block()},
+                               .input_gradient = {call.outputs[0], tiling, attributes.block()},
+                               .gradient = call.inputs[0].data<T>(),
+                               .bias = *call.inputs[2].data<T>(),
+                               .clamp = Clamp<T>(attributes.clamp()),
+                               .sums = sums};
+    for_each_tile<T>(tiling, call.scratch.subspan(tile_sum_bytes(tiling)), [&](auto... where) { backward.run(where...); });
     if (!call.outputs[1].defined()) return;
-    double total = 0;
-    for (std::int64_t block = 0; block < planes.samples * pixel_blocks(planes).count; ++block) total += block_sums[block];
-    *call.outputs[1].data<T>() = static_cast<T>(-total);
+    *call.outputs[1].data<T>() = static_cast<T>(-std::accumulate(sums, sums + tiling.count(), 0.0));
   });
 }
 
-std::size_t block_sum_bytes(const Planes& planes) {
-  return static_cast<std::size_t>(planes.samples * pixel_blocks(planes).count) * sizeof(double);
+std::size_t scratch_bytes(const InferContext& call, std::size_t input) {
+  const Tiling tiling(planes_of(call.shape(input), call.as<ChainAttributes>()));
+  return tile_sum_bytes(tiling) + tiling.split(call.inputs[input].dtype).scratch();
 }
 
 /// Of the forward operator, given the numbers of its inputs. Refuses what does not fit.
@@ -280,7 +348,7 @@ FRIT_OPERATORS(logsumexp_sigmoid_scale_subtract_clamp) {
       .fuse = fuse,
       .absorb = absorb,
       .any_precision = {1},
-      .cpu = {run_forward},
+      .cpu = {.run = run_forward, .scratch = [](const InferContext& call) { return scratch_bytes(call, 0); }, .any_layout_inputs = {0}},
       .samples = [] { return samples(false); },
   });
   registry.add<ChainAttributes>({
@@ -291,7 +359,9 @@ FRIT_OPERATORS(logsumexp_sigmoid_scale_subtract_clamp) {
       .infer = infer_backward,
       .no_gradient = "not differentiable twice",
       .cpu = {.run = run_backward,
-              .scratch = [](const InferContext& call) { return block_sum_bytes(planes_of(call.shape(1), call.as<ChainAttributes>())); }},
+              .scratch = [](const InferContext& call) { return scratch_bytes(call, 1); },
+              .any_layout_inputs = {1},
+              .any_layout_outputs = {0}},
       .in_place = {{0, 1}},
       .samples = [] { return samples(true); },
   });
