@@ -4,9 +4,8 @@
 #include <limits>
 #include <numeric>
 
-#include "frit/ops/cpu/elementwise.h"
+#include "frit/ops/cpu/simd_math.h"
 #include "frit/ops/cpu/transpose.h"
-#include "frit/ops/cpu/vector_math.h"
 #include "frit/ops/cpu/work_split.h"
 #include "frit/ops/elementwise/activation.h"
 #include "frit/ops/elementwise/arithmetic.h"
@@ -20,17 +19,14 @@ namespace {
 
 using ChainAttributes = LogsumexpSigmoidScaleSubtractClampAttributes;
 
-/// Pixels that are computed at a time, and about how many elements they have, which then stay in the nearest cache.
-constexpr std::int64_t most_tile_pixels = 256, tile_elements = 4096, pixel_multiple = 16;
+/// Pixels of a tile, and about how many elements they have, which then stay in the nearest cache; and vectors that are computed at a time.
+constexpr std::int64_t most_tile_pixels = 256, tile_elements = 4096;
+constexpr int vectors = 4;
+constexpr std::int64_t pixel_multiple = vectors * simd::lanes<float>;
 
 /// One value a pixel of a tile.
 template <class T>
-using PixelValues = std::array<T, most_tile_pixels>;
-
-template <class T>
-T sigmoid_of_shifted(T y) {
-  return 1 / (1 + vector_exp(-(y + ScaledSigmoid<T>::shift)));
-}
+struct alignas(64) PixelValues : std::array<T, most_tile_pixels> {};
 
 /// How the planes of an image are cut into tiles, which lie in memory as (C, pixels) whatever the image's layout.
 struct Tiling {
@@ -86,39 +82,68 @@ struct PlanesInMemory {
   }
 };
 
-/// sums = sum over c of exp(x[c] - shift), shift being the largest x[c] where that is finite, else 0. A tile becomes the exponentials.
+/// The logsumexp of each pixel, the sigmoid of that and `shift`, and the sum over c of exp(x[c] - largest x[c]), which is shifted by 0
+/// where it is not finite. A tile becomes the exponentials if they are kept. Rows are whole vectors, of which the last may hold more than
+/// the tile's pixels.
 template <class T>
 struct ExponentialSums {
-  PixelValues<T> shift, sums;
+  PixelValues<T> sums, logarithm, sigmoid;
 
-  ExponentialSums(T* tile, const Tiling& tiling, std::size_t count) {
-    const std::int64_t channels = tiling.planes.channels, step = tiling.pixels.size;
-    std::copy_n(tile, count, shift.begin());
-    for (std::int64_t c = 1; c < channels; ++c) {
-      const T* const row = tile + c * step;
-      for (std::size_t i = 0; i < count; ++i) shift[i] = row[i] > shift[i] ? row[i] : shift[i];
-    }
-    for (std::size_t i = 0; i < count; ++i) shift[i] = std::abs(shift[i]) < std::numeric_limits<T>::infinity() ? shift[i] : T(0);
-    // In parts, since a long sum of rounded numbers loses digits.
-    constexpr std::int64_t part_channels = 32;
-    std::fill_n(sums.begin(), count, T(0));
-    PixelValues<T> part;
-    for (std::int64_t first = 0; first < channels; first += part_channels) {
-      std::fill_n(part.begin(), count, T(0));
-      for (std::int64_t c = first; c < std::min(first + part_channels, channels); ++c) exponentiate(tile + c * step, count, part);
-      for (std::size_t i = 0; i < count; ++i) sums[i] += part[i];
+  ExponentialSums(T* tile, const Tiling& tiling, std::int64_t count, bool kept) {
+    for (std::int64_t i = 0; i < count; i += vectors * lanes) {
+      Vector shift[vectors], sum[vectors], y[vectors], e[vectors];
+      find_shift(shift, tile + i, tiling);
+      if (kept) {
+        add<true>(sum, tile + i, tiling, shift);
+      } else {
+        add<false>(sum, tile + i, tiling, shift);
+      }
+      for (int v = 0; v < vectors; ++v) {
+        y[v] = simd::log<T>(sum[v]) + shift[v];
+        e[v] = -(y[v] + ScaledSigmoid<T>::shift);
+      }
+      simd::exp<T>(e);
+      for (int v = 0; v < vectors; ++v) {
+        const auto place = static_cast<std::size_t>(i + v * lanes);
+        simd::store(&sums[place], sum[v]);
+        simd::store(&logarithm[place], y[v]);
+        simd::store(&sigmoid[place], 1 / (1 + e[v]));
+      }
     }
   }
 
-  T logarithm(std::size_t i) const { return vector_log(sums[i]) + shift[i]; }
-
  private:
-  void exponentiate(T* row, std::size_t count, PixelValues<T>& part) const {
-    FRIT_INDEPENDENT_ITERATIONS
-    for (std::size_t i = 0; i < count; ++i) {
-      const T exponential = vector_exp(row[i] - shift[i]);
-      row[i] = exponential;
-      part[i] += exponential;
+  using Vector = simd::Vector<T>;
+  static constexpr int lanes = simd::lanes<T>;
+
+  static void find_shift(Vector (&shift)[vectors], const T* tile, const Tiling& tiling) {
+    for (int v = 0; v < vectors; ++v) shift[v] = simd::load(tile + v * lanes);
+    for (std::int64_t c = 1; c < tiling.planes.channels; ++c) {
+      for (int v = 0; v < vectors; ++v) {
+        const Vector x = simd::load(tile + c * tiling.pixels.size + v * lanes);
+        shift[v] = x > shift[v] ? x : shift[v];
+      }
+    }
+    for (int v = 0; v < vectors; ++v) shift[v] = shift[v] - shift[v] == 0 ? shift[v] : Vector{};
+  }
+
+  template <bool kept>
+  static void add(Vector (&sums)[vectors], T* tile, const Tiling& tiling, const Vector (&shift)[vectors]) {
+    // In parts, since a long sum of rounded numbers loses digits.
+    constexpr std::int64_t part_channels = 32;
+    for (int v = 0; v < vectors; ++v) sums[v] = Vector{};
+    for (std::int64_t first = 0; first < tiling.planes.channels; first += part_channels) {
+      Vector part[vectors] = {}, e[vectors];
+      for (std::int64_t c = first; c < std::min(first + part_channels, tiling.planes.channels); ++c) {
+        T* const row = tile + c * tiling.pixels.size;
+        for (int v = 0; v < vectors; ++v) e[v] = simd::load(row + v * lanes) - shift[v];
+        simd::exp<T>(e);
+        for (int v = 0; v < vectors; ++v) {
+          if (kept) simd::store(row + v * lanes, e[v]);
+          part[v] += e[v];
+        }
+      }
+      for (int v = 0; v < vectors; ++v) sums[v] += part[v];
     }
   }
 };
@@ -178,11 +203,10 @@ void run_forward(const KernelContext& call) {
     const Clamp<T> clamp(attributes.clamp());
     for_each_tile<T>(tiling, call.scratch, [&](std::int64_t, T* tile, std::int64_t sample, std::int64_t first, std::int64_t count) {
       input.load(tile, sample, first, count);
-      const ExponentialSums<T> exponentials(tile, tiling, static_cast<std::size_t>(count));
+      const ExponentialSums<T> exponentials(tile, tiling, count, false);
       PixelValues<T> results;
       for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
-        const T y = exponentials.logarithm(i);
-        results[i] = clamp(ScaledSigmoid<T>::value(y, sigmoid_of_shifted(y)) - bias);
+        results[i] = clamp(ScaledSigmoid<T>::value(exponentials.logarithm[i], exponentials.sigmoid[i]) - bias);
       }
       places.for_each(sample, first, count, [&](std::size_t i, std::int64_t place) {
         if (place >= 0) output[place] = results[i];
@@ -205,12 +229,11 @@ struct Backward {
   void run(std::int64_t number, T* tile, std::int64_t sample, std::int64_t first, std::int64_t length) const {
     const auto count = static_cast<std::size_t>(length);
     input.load(tile, sample, first, length);
-    const ExponentialSums<T> exponentials(tile, tiling, count);
+    const ExponentialSums<T> exponentials(tile, tiling, length, input_gradient.data != nullptr);
     PixelValues<T> passed, factor;  // the gradient before the clamp; that of the logsumexp over the sum
     places.for_each(sample, first, length, [&](std::size_t i, std::int64_t place) { passed[i] = place < 0 ? 0 : gradient[place]; });
     for (std::size_t i = 0; i < count; ++i) {
-      const T y = exponentials.logarithm(i);
-      const T sigmoid = sigmoid_of_shifted(y);
+      const T y = exponentials.logarithm[i], sigmoid = exponentials.sigmoid[i];
       passed[i] = clamp.gradient(passed[i], ScaledSigmoid<T>::value(y, sigmoid) - bias);
       factor[i] = ScaledSigmoid<T>::gradient(passed[i], y, sigmoid) / exponentials.sums[i];
     }
@@ -223,9 +246,12 @@ struct Backward {
     sum.add(length, [&](std::int64_t i) { return std::array<double, 1>{static_cast<double>(passed[static_cast<std::size_t>(i)])}; });
     sums[number] = sum.totals()[0];
     if (input_gradient.data == nullptr) return;
-    for (std::int64_t c = 0; c < tiling.planes.channels; ++c) {
-      T* const row = tile + c * tiling.pixels.size;
-      for (std::size_t i = 0; i < count; ++i) row[i] = factor[i] == 0 ? 0 : row[i] * factor[i];  // what is cut off may be infinite
+    for (std::int64_t i = 0; i < length; i += simd::lanes<T>) {
+      const simd::Vector<T> by = simd::load(&factor[static_cast<std::size_t>(i)]);
+      for (std::int64_t c = 0; c < tiling.planes.channels; ++c) {
+        T* const row = tile + c * tiling.pixels.size + i;
+        simd::store(row, by == 0 ? simd::Vector<T>{} : simd::load(row) * by);  // what is cut off may be infinite
+      }
     }
     input_gradient.store(tile, sample, first, length);
   }
