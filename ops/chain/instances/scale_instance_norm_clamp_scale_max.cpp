@@ -4,6 +4,8 @@
 #include <limits>
 
 #include "frit/ops/chain/chain.h"
+#include "frit/ops/chain/scratch_parts.h"
+#include "frit/ops/chain/stages/channel_lanes.h"
 #include "frit/ops/cpu/work_split.h"
 #include "frit/ops/elementwise/activation.h"
 #include "frit/ops/elementwise/arithmetic.h"
@@ -20,70 +22,112 @@ namespace {
 
 using ChainAttributes = ScaleInstanceNormClampScaleMaxAttributes;
 
+/// Channels and pixels that the second pass brings to the nearest cache at a time, where a row is a channel.
+constexpr std::int64_t tile_channels = 16, tile_pixels = 256;
+
 /// Two passes over each sample, of which the second finds it in the cache.
 template <class T>
 struct Forward {
   Planes planes;
-  const T *input, *scale, *post_scale;
+  EvenBlocks blocks;                    // of pixels, whose sums are made alone
+  const T *input, *scale, *post_scale;  // the input with its channels last
   Clamp<T> clamp;
   double eps;
   T *output, *argmax_input;
   double *means, *rstds;  // (N, C)
+  DifferenceSums* sums;   // (N, blocks, C)
 
-  void find_statistics(std::int64_t sample) const {
-    parallel_for(planes.channels, 1, [&](std::int64_t c, std::int64_t) {
-      const std::int64_t slice = sample * planes.channels + c;
-      const ScaledInstance<T> instance{scale[c], post_scale[c], 0, 0};
-      const T* const x = input + slice * planes.pixels;
-      const SliceStatistics statistics = slice_statistics(
-          planes.pixels, [&](std::int64_t i) { return instance.scaled(x[i]); }, eps);
-      means[slice] = statistics.mean;
-      rstds[slice] = statistics.rstd;
-    });
+  const T* pixel(std::int64_t sample, std::int64_t p) const { return input + (sample * planes.pixels + p) * planes.channels; }
+
+  void sum_block(std::int64_t sample, std::int64_t block) const {
+    const T* const pivots = pixel(sample, 0);
+    sum_differences(
+        pixel(sample, blocks.begin(block)), blocks.length_of(block), planes.channels, [&](std::int64_t c) { return pivots[c]; },
+        sums + (sample * blocks.count + block) * planes.channels);
   }
+
+  /// The statistics of the input become those of input * scale.
+  void find_statistics(std::int64_t sample) const {
+    for (std::int64_t c = 0; c < planes.channels; ++c) {
+      DifferenceSums total;
+      for (std::int64_t block = 0; block < blocks.count; ++block) total += sums[(sample * blocks.count + block) * planes.channels + c];
+      const Moments moments = total.moments(planes.pixels == 0 ? 0 : static_cast<double>(pixel(sample, 0)[c]), planes.pixels);
+      const double factor = std::isfinite(scale[c]) ? static_cast<double>(scale[c]) : std::numeric_limits<double>::quiet_NaN();
+      const SliceStatistics statistics = statistics_of({moments.count, moments.mean * factor, moments.variance * factor * factor}, eps);
+      means[sample * planes.channels + c] = statistics.mean;
+      rstds[sample * planes.channels + c] = statistics.rstd;
+    }
+  }
+
+  /// The largest values of some pixels so far, and their channels. The first of equal values wins, and the first NaN over everything.
+  struct Maxima {
+    std::array<T, tile_pixels> value;
+    std::array<std::int32_t, tile_pixels> channel;
+
+    explicit Maxima(std::int64_t count) {
+      std::fill_n(value.begin(), count, -std::numeric_limits<T>::infinity());
+      std::fill_n(channel.begin(), count, 0);
+    }
+    void take(const T* x, std::size_t count, const ScaledInstance<T> instance, const Clamp<T> bounds, std::int32_t c) {
+      for (std::size_t i = 0; i < count; ++i) {
+        const T offered = bounds(instance.normalized(x[i])) * instance.post_scale, held = value[i];
+        const bool wins = (offered > held) | ((offered != offered) & (held == held));
+        value[i] = wins ? offered : held;
+        channel[i] = wins ? c : channel[i];
+      }
+    }
+  };
 
   /// The maxima of `count` pixels from `first` on, and the channels that they are of, if `argmax` is given.
   template <class Index>
   void find_maxima(std::int64_t sample, std::int64_t first, std::int64_t count, Index* argmax) const {
-    std::array<T, most_block_pixels> best;
-    std::array<std::int32_t, most_block_pixels> index;
-    std::fill_n(best.begin(), count, -std::numeric_limits<T>::infinity());
-    std::fill_n(index.begin(), count, 0);
-    for (std::int64_t c = 0; c < planes.channels; ++c) {
-      const std::int64_t slice = sample * planes.channels + c;
-      const T* const x = input + slice * planes.pixels + first;
-      const ScaledInstance<T> instance{scale[c], post_scale[c], means[slice], rstds[slice]};
-      const auto channel = static_cast<std::int32_t>(c);
-      for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
-        const T value = clamp(instance.normalized(x[i])) * instance.post_scale, held = best[i];
-        // The first of equal values wins, and the first NaN over everything.
-        const bool wins = (value > held) | ((value != value) & (held == held));
-        best[i] = wins ? value : held;
-        index[i] = wins ? channel : index[i];
+    Maxima maxima(count);
+    alignas(64) std::array<T, tile_channels * tile_pixels> tile;
+    const T* const x = pixel(sample, first);
+    for (std::int64_t begin = 0; begin < planes.channels; begin += tile_channels) {
+      const std::int64_t channels = std::min(tile_channels, planes.channels - begin);
+      transpose(x + begin, planes.channels, count, channels, tile.data(), tile_pixels);
+      for (std::int64_t j = 0; j < channels; ++j) {
+        const std::int64_t c = begin + j, slice = sample * planes.channels + c;
+        maxima.take(tile.data() + j * tile_pixels, static_cast<std::size_t>(count), {scale[c], post_scale[c], means[slice], rstds[slice]},
+                    clamp, static_cast<std::int32_t>(c));
       }
     }
     const std::int64_t place = sample * planes.pixels + first;
-    if (output != nullptr) std::copy_n(best.begin(), count, output + place);
-    const auto for_each_argmax = [&](const auto& body) {
-      for (std::int64_t i = 0; i < count; ++i) body(i, index[static_cast<std::size_t>(i)]);
-    };
-    if (argmax != nullptr) for_each_argmax([&](std::int64_t i, std::int32_t c) { argmax[place + i] = static_cast<Index>(c); });
-    if (argmax_input == nullptr) return;
-    for_each_argmax([&](std::int64_t i, std::int32_t c) {
-      argmax_input[place + i] = input[(sample * planes.channels + c) * planes.pixels + first + i];
-    });
+    if (output != nullptr) std::copy_n(maxima.value.begin(), count, output + place);
+    for (std::int64_t i = 0; i < count; ++i) {
+      const std::int64_t c = maxima.channel[static_cast<std::size_t>(i)];
+      if (argmax != nullptr) argmax[place + i] = static_cast<Index>(c);
+      if (argmax_input != nullptr) argmax_input[place + i] = x[i * planes.channels + c];
+    }
   }
 
   template <class Index>
   void run(Index* argmax) const {
-    const EvenBlocks blocks(planes.pixels, most_block_pixels, 16);
+    const EvenBlocks tiles(planes.pixels, tile_pixels, 16);
     parallel_for(planes.samples, sample_grain(planes.samples), [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t sample = begin; sample < end; ++sample) {
+        parallel_for(blocks.count, 1, [&](std::int64_t block, std::int64_t) { sum_block(sample, block); });
         find_statistics(sample);
-        parallel_for(blocks.count, 1,
-                     [&](std::int64_t block, std::int64_t) { find_maxima(sample, blocks.begin(block), blocks.length_of(block), argmax); });
+        parallel_for(tiles.count, 4, [&](std::int64_t from, std::int64_t to) {
+          for (std::int64_t tile = from; tile < to; ++tile) find_maxima(sample, tiles.begin(tile), tiles.length_of(tile), argmax);
+        });
       }
     });
+  }
+};
+
+/// The scratch memory.
+struct Scratch {
+  EvenBlocks blocks;
+  ScratchParts all;
+  std::size_t means, rstds, sums, input;
+
+  Scratch(const Planes& planes, std::size_t input_bytes) : blocks(channel_sum_blocks(planes)) {
+    means = all.add(planes.samples * planes.channels, sizeof(double));
+    rstds = all.add(planes.samples * planes.channels, sizeof(double));
+    sums = all.add(planes.samples * blocks.count * planes.channels, sizeof(DifferenceSums));
+    input = all.add(1, input_bytes);
   }
 };
 
@@ -91,20 +135,23 @@ struct Forward {
 void run_forward(const KernelContext& call) {
   const auto& attributes = call.as<ChainAttributes>();
   const Planes planes(call.inputs[0].shape());
-  double* const workspace = reinterpret_cast<double*>(call.scratch.data());
-  double* const means = call.outputs[2].defined() ? call.outputs[2].data<double>() : workspace;
-  double* const rstds = call.outputs[3].defined() ? call.outputs[3].data<double>() : workspace + planes.samples * planes.channels;
+  const Scratch scratch(planes, 0);
+  const auto statistics = [&](std::size_t output, std::size_t part) {
+    return call.outputs[output].defined() ? call.outputs[output].data<double>() : scratch_part<double>(call, part);
+  };
   dispatch_floating(call.inputs[0].dtype(), [&]<class T>() {
     const Forward<T> forward{.planes = planes,
-                             .input = call.inputs[0].data<T>(),
+                             .blocks = scratch.blocks,
+                             .input = with_channels_last<T>(call.inputs[0], call.scratch.data() + scratch.input),
                              .scale = call.inputs[1].data<T>(),
                              .post_scale = call.inputs[2].data<T>(),
                              .clamp = Clamp<T>(attributes.clamp()),
                              .eps = attributes.eps,
                              .output = data_or_null<T>(call.outputs[0]),
                              .argmax_input = data_or_null<T>(call.outputs[4]),
-                             .means = means,
-                             .rstds = rstds};
+                             .means = statistics(2, scratch.means),
+                             .rstds = statistics(3, scratch.rstds),
+                             .sums = scratch_part<DifferenceSums>(call, scratch.sums)};
     dispatch_argmax(argmax_dtype(planes.channels), [&]<class Index>() { forward.run(data_or_null<Index>(call.outputs[1])); });
   });
 }
@@ -187,9 +234,9 @@ FRIT_OPERATORS(scale_instance_norm_clamp_scale_max) {
       .any_precision = {1, 2},
       .cpu = {.run = run_forward,
               .scratch =
-                  [](const InferContext& call) {
-                    return static_cast<std::size_t>(call.shape(0)[0] * call.shape(0)[1]) * 2 * sizeof(double);
-                  }},
+                  [](const InferContext& call) { return Scratch(Planes(call.shape(0)), channels_last_copy_bytes(call, 0)).all.bytes(); },
+              .any_layout_inputs = {0},
+              .prefers_channels_last = true},
       .samples = samples,
   });
 }

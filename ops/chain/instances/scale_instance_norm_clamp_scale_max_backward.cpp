@@ -1,7 +1,11 @@
+#include <algorithm>
 #include <array>
 
 #include "frit/ops/chain/chain.h"
 #include "frit/ops/chain/instances/scale_instance_norm_clamp_scale_max.h"
+#include "frit/ops/chain/scratch_parts.h"
+#include "frit/ops/chain/stages/channel_lanes.h"
+#include "frit/ops/cpu/elementwise.h"
 #include "frit/ops/norm/statistics.h"
 #include "frit/ops/operator/registry.h"
 #include "frit/ops/reduction/reduction_axes.h"
@@ -17,126 +21,130 @@ struct InstanceSums {
   double scale = 0, post_scale = 0, input_gradient = 0;
 };
 
+/// What a channel of a sample is computed with.
+template <class T>
+struct Channel {
+  ScaledInstance<T> instance;
+  double slope, offset;  ///< as in NormInputGradient
+
+  /// The input's gradient at x, given that which enters the norm.
+  T input_gradient(T entering, T x) const {
+    const double of_norm = static_cast<double>(entering) * instance.rstd + instance.centered(x) * slope + offset;
+    return static_cast<T>(of_norm * static_cast<double>(instance.scale));
+  }
+};
+
 /// First the sums over each sample, for which the small tensors are enough; then one pass over it that writes the input's gradient.
 template <class T, class Index>
 struct Backward {
   Planes planes;
+  EvenBlocks blocks;  // of pixels, whose sums are made alone
   const T *gradient, *input, *scale, *post_scale;
   Clamp<T> clamp;
   double eps;
   const Index* argmax;
   const double *means, *rstds;
   const T* argmax_input;
-  T* input_gradient;
-  InstanceSums* sums;  // (N, C)
+  T* input_gradient;         // the input's and it with their channels last
+  T* entering;               // (N, pixels), the gradient that enters the norm at the maximum
+  InstanceSums* sums;        // (N, C)
+  InstanceSums* block_sums;  // (N, blocks, C)
+  Channel<T>* channels;      // (N, C)
 
-  ScaledInstance<T> instance(std::int64_t sample, std::int64_t c) const {
-    const std::int64_t slice = sample * planes.channels + c;
-    return {scale[c], post_scale[c], means[slice], rstds[slice]};
-  }
-  const T* plane(std::int64_t sample, std::int64_t c) const { return input + (sample * planes.channels + c) * planes.pixels; }
-
-  /// One step a pixel: only the winning channel has a gradient. Elsewhere it is 0, which matters where it meets an infinity or NaN.
-  void sum_over_argmax(std::int64_t sample) const {
-    InstanceSums* const sample_sums = sums + sample * planes.channels;
-    for (std::int64_t c = 0; c < planes.channels; ++c) {
-      const ScaledInstance<T> channel = instance(sample, c);
-      const double zero = 0 * static_cast<double>(channel.post_scale);
-      sample_sums[c] = {.norm = {zero, zero}, .post_scale = 0 * channel.rstd};
-    }
-    // The additions, which wait for one another, have a loop of their own; the others become vector code.
-    std::array<T, most_block_pixels> normalized, entering, clamped;
-    std::array<double, most_block_pixels> centered;
-    for (std::int64_t first = 0; first < planes.pixels; first += most_block_pixels) {
-      const auto count = static_cast<std::size_t>(std::min(most_block_pixels, planes.pixels - first));
-      const Index* const w = argmax + sample * planes.pixels + first;
-      const T* const g = gradient + sample * planes.pixels + first;
-      const T* const x = argmax_input + sample * planes.pixels + first;
-      for (std::size_t i = 0; i < count; ++i) {
-        const ScaledInstance<T> of_maximum = instance(sample, static_cast<std::int64_t>(w[i]));
-        entering[i] = g[i] * of_maximum.post_scale;
-        centered[i] = of_maximum.centered(x[i]);
-        normalized[i] = of_maximum.normalized(x[i]);
-      }
-      for (std::size_t i = 0; i < count; ++i) {
-        entering[i] = clamp.gradient(entering[i], normalized[i]);
-        clamped[i] = clamp(normalized[i]);
-      }
-      for (std::size_t i = 0; i < count; ++i) {
-        InstanceSums& sum = sample_sums[w[i]];
-        sum.norm += {static_cast<double>(entering[i]), static_cast<double>(entering[i]) * centered[i]};
-        sum.post_scale += static_cast<double>(g[i]) * static_cast<double>(clamped[i]);
-      }
-    }
-  }
-
-  /// The gradient that enters the norm at `count` pixels of one channel; 0 where another one won.
-  void find_entering(std::int64_t sample, std::int64_t c, std::int64_t first, std::int64_t count, T* entering) const {
-    const ScaledInstance<T> channel = instance(sample, c);
-    const Index* const w = argmax + sample * planes.pixels + first;
-    const T* const g = gradient + sample * planes.pixels + first;
-    const T* const x = argmax_input + sample * planes.pixels + first;
-    for (std::int64_t i = 0; i < count; ++i) {
-      const T passed = clamp.gradient(g[i] * channel.post_scale, channel.normalized(x[i]));
-      entering[i] = w[i] == static_cast<Index>(c) ? passed : T(0);
+  /// One step a pixel: only the winning channel has a gradient.
+  void sum_block(std::int64_t sample, std::int64_t block) const {
+    InstanceSums* const total = block_sums + (sample * blocks.count + block) * planes.channels;
+    std::fill_n(total, planes.channels, InstanceSums());
+    const Channel<T>* const of_sample = channels + sample * planes.channels;
+    const std::int64_t begin = sample * planes.pixels + blocks.begin(block);
+    for (std::int64_t i = begin; i < begin + blocks.length_of(block); ++i) {
+      const ScaledInstance<T>& channel = of_sample[argmax[i]].instance;
+      const double centered = channel.centered(argmax_input[i]);
+      const T normalized = static_cast<T>(centered * channel.rstd);
+      entering[i] = clamp.gradient(gradient[i] * channel.post_scale, normalized);
+      InstanceSums& sum = total[argmax[i]];
+      sum.norm += {static_cast<double>(entering[i]), static_cast<double>(entering[i]) * centered};
+      sum.post_scale += static_cast<double>(gradient[i]) * static_cast<double>(clamp(normalized));
     }
   }
 
   /// The norm undoes the scale but for eps: the sum of dz * x, where z = x * scale, is eps rstd^3 times that of entering * (x - mean of x).
-  double scale_gradient(std::int64_t sample, std::int64_t c) const {
-    const ScaledInstance<T> channel = instance(sample, c);
-    double product = sums[sample * planes.channels + c].norm.product / static_cast<double>(channel.scale);
-    if (channel.scale == 0) {
-      const auto x = [p = plane(sample, c)](std::int64_t i) { return p[i]; };
-      const double mean = slice_statistics(planes.pixels, x, eps).mean;
-      const Index* const w = argmax + sample * planes.pixels;
+  double scale_gradient(std::int64_t sample, std::int64_t c, double product) const {
+    const double rstd = rstds[sample * planes.channels + c];
+    if (scale[c] != 0) {
+      product /= static_cast<double>(scale[c]);
+    } else {
+      const T* const x = input + sample * planes.pixels * planes.channels + c;
+      const double mean = slice_statistics(
+                              planes.pixels, [&](std::int64_t i) { return x[i * planes.channels]; }, eps)
+                              .mean;
       product = 0;
-      for (std::int64_t i = 0; i < planes.pixels; ++i) {
-        if (w[i] != static_cast<Index>(c)) continue;
-        T entering;
-        find_entering(sample, c, i, 1, &entering);
-        product += static_cast<double>(entering) * (static_cast<double>(argmax_input[sample * planes.pixels + i]) - mean);
+      for (std::int64_t i = sample * planes.pixels; i < (sample + 1) * planes.pixels; ++i) {
+        if (argmax[i] == static_cast<Index>(c)) product += static_cast<double>(entering[i]) * (static_cast<double>(argmax_input[i]) - mean);
       }
     }
-    return eps * channel.rstd * channel.rstd * channel.rstd * product;
+    return eps * rstd * rstd * rstd * product;
   }
 
-  NormInputGradient rule_of(std::int64_t sample, std::int64_t c) const {
-    const std::int64_t slice = sample * planes.channels + c;
-    return {{means[slice], rstds[slice]}, sums[slice].norm, planes.pixels};
-  }
-  /// The sum over the input's gradient: the norm makes it 0 if all is finite, and else it is NaN.
-  double input_gradient_sum(std::int64_t sample, std::int64_t c) const {
-    const NormInputGradient rule = rule_of(sample, c);
-    return planes.pixels == 0 ? 0 : 0 * ((rule.mean + rule.rstd + rule.slope + rule.offset) * static_cast<double>(scale[c]));
-  }
-
-  void write_input_gradient(std::int64_t sample, std::int64_t c) const {
-    const ScaledInstance<T> channel = instance(sample, c);
-    const std::int64_t slice = sample * planes.channels + c;
-    const NormInputGradient rule = rule_of(sample, c);
-    std::array<T, most_block_pixels> entering;
-    for (std::int64_t first = 0; first < planes.pixels; first += most_block_pixels) {
-      const std::int64_t count = std::min(most_block_pixels, planes.pixels - first);
-      find_entering(sample, c, first, count, entering.data());
-      map_run(input_gradient + slice * planes.pixels + first, count,
-              [&, g = entering.data(), x = plane(sample, c) + first](std::int64_t i) {
-                return rule(static_cast<double>(g[i]), channel.scaled(x[i])) * static_cast<double>(channel.scale);
-              });
+  /// Elsewhere than at the maxima the gradient is 0, which matters where it meets an infinity or NaN.
+  void finalize(std::int64_t sample, std::int64_t c) const {
+    Channel<T>& channel = channels[sample * planes.channels + c];
+    const double zero = 0 * static_cast<double>(channel.instance.post_scale);
+    InstanceSums total{.norm = {zero, zero}, .post_scale = 0 * channel.instance.rstd};
+    for (std::int64_t block = 0; block < blocks.count; ++block) {
+      const InstanceSums& more = block_sums[(sample * blocks.count + block) * planes.channels + c];
+      total.norm += more.norm;
+      total.post_scale += more.post_scale;
     }
+    total.scale = scale_gradient(sample, c, total.norm.product);
+    const NormInputGradient rule({channel.instance.mean, channel.instance.rstd}, total.norm, planes.pixels);
+    channel.slope = rule.slope;
+    channel.offset = rule.offset;
+    // The sum over the input's gradient: the norm makes it 0 if all is finite, and else it is NaN.
+    const double all = (rule.mean + rule.rstd + rule.slope + rule.offset) * static_cast<double>(scale[c]);
+    total.input_gradient = planes.pixels == 0 ? 0 : 0 * all;
+    sums[sample * planes.channels + c] = total;
+  }
+
+  void write_block(std::int64_t sample, std::int64_t block) const {
+    const std::int64_t begin = sample * planes.pixels + blocks.begin(block), count = blocks.length_of(block);
+    const T* const x = input + begin * planes.channels;
+    T* const dx = input_gradient + begin * planes.channels;
+    const Channel<T>* const of_sample = channels + sample * planes.channels;
+    ChannelLanes::for_each(planes.channels, [&](const ChannelLanes& lanes) {
+      const auto factor = lanes.of([&](std::int64_t c) { return of_sample[c].instance.scale; });
+      const auto mean = lanes.of([&](std::int64_t c) { return of_sample[c].instance.mean; });
+      const auto slope = lanes.of([&](std::int64_t c) { return of_sample[c].slope; });
+      const auto offset = lanes.of([&](std::int64_t c) { return 0 * of_sample[c].instance.rstd + of_sample[c].offset; });
+      lanes.for_each_step(count, [&](std::int64_t first, std::int64_t width) {
+        FRIT_INDEPENDENT_ITERATIONS
+        for (std::int64_t j = 0; j < width; ++j) {
+          const auto i = static_cast<std::size_t>(j);
+          dx[first + j] = static_cast<T>(((static_cast<double>(x[first + j]) * factor[i] - mean[i]) * slope[i] + offset[i]) * factor[i]);
+        }
+      });
+    });
+    for (std::int64_t i = 0; i < count; ++i) {
+      const auto c = static_cast<std::int64_t>(argmax[begin + i]);
+      dx[i * planes.channels + c] = of_sample[c].input_gradient(entering[begin + i], argmax_input[begin + i]);
+    }
+  }
+
+  void run_sample(std::int64_t sample) const {
+    for (std::int64_t c = 0; c < planes.channels; ++c) {
+      const std::int64_t slice = sample * planes.channels + c;
+      channels[slice] = {{scale[c], post_scale[c], means[slice], rstds[slice]}, 0, 0};
+    }
+    parallel_for(blocks.count, 1, [&](std::int64_t block, std::int64_t) { sum_block(sample, block); });
+    parallel_for(planes.channels, 64, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t c = begin; c < end; ++c) finalize(sample, c);
+    });
+    if (input_gradient != nullptr) parallel_for(blocks.count, 1, [&](std::int64_t block, std::int64_t) { write_block(sample, block); });
   }
 
   void run() const {
     parallel_for(planes.samples, sample_grain(planes.samples), [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t sample = begin; sample < end; ++sample) {
-        sum_over_argmax(sample);
-        parallel_for(planes.channels, 1, [&](std::int64_t c, std::int64_t) {
-          InstanceSums& sum = sums[sample * planes.channels + c];
-          sum.scale = scale_gradient(sample, c);
-          sum.input_gradient = input_gradient_sum(sample, c);
-          if (input_gradient != nullptr) write_input_gradient(sample, c);
-        });
-      }
+      for (std::int64_t sample = begin; sample < end; ++sample) run_sample(sample);
     });
   }
 
@@ -151,16 +159,35 @@ struct Backward {
   }
 };
 
+/// The scratch memory. A copy of the input with its channels last becomes its gradient.
+struct Scratch {
+  EvenBlocks blocks;
+  ScratchParts all;
+  std::size_t entering, sums, block_sums, channels, image;
+
+  Scratch(const Planes& planes, std::size_t input_bytes) : blocks(channel_sum_blocks(planes)) {
+    const std::int64_t slices = planes.samples * planes.channels;
+    entering = all.add(planes.samples * planes.pixels, sizeof(double));
+    sums = all.add(slices, sizeof(InstanceSums));
+    block_sums = all.add(slices * blocks.count, sizeof(InstanceSums));
+    channels = all.add(slices, sizeof(Channel<double>));
+    image = all.add(1, input_bytes);
+  }
+};
+
 /// inputs (gradient, input, scale, post_scale, argmax, mean, rstd, argmax_input)
 /// outputs (input_gradient, scale_gradient, post_scale_gradient, input_gradient_sum)
 void run(const KernelContext& call) {
   const auto& attributes = call.as<ChainAttributes>();
   const Planes planes(call.inputs[1].shape());
+  const Scratch scratch(planes, 0);
+  std::byte* const copy = call.scratch.data() + scratch.image;
   dispatch_floating(call.inputs[1].dtype(), [&]<class T>() {
     dispatch_argmax(call.inputs[4].dtype(), [&]<class Index>() {
       const Backward<T, Index> backward{.planes = planes,
+                                        .blocks = scratch.blocks,
                                         .gradient = call.inputs[0].data<T>(),
-                                        .input = call.inputs[1].data<T>(),
+                                        .input = with_channels_last<T>(call.inputs[1], copy),
                                         .scale = call.inputs[2].data<T>(),
                                         .post_scale = call.inputs[3].data<T>(),
                                         .clamp = Clamp<T>(attributes.clamp()),
@@ -169,9 +196,13 @@ void run(const KernelContext& call) {
                                         .means = call.inputs[5].data<double>(),
                                         .rstds = call.inputs[6].data<double>(),
                                         .argmax_input = call.inputs[7].data<T>(),
-                                        .input_gradient = data_or_null<T>(call.outputs[0]),
-                                        .sums = reinterpret_cast<InstanceSums*>(call.scratch.data())};
+                                        .input_gradient = to_channels_last<T>(call.outputs[0], copy),
+                                        .entering = scratch_part<T>(call, scratch.entering),
+                                        .sums = scratch_part<InstanceSums>(call, scratch.sums),
+                                        .block_sums = scratch_part<InstanceSums>(call, scratch.block_sums),
+                                        .channels = scratch_part<Channel<T>>(call, scratch.channels)};
       backward.run();
+      finish_channels_last(call.outputs[0], backward.input_gradient);
       backward.write_parameter_gradient(call.outputs[1], &InstanceSums::scale);
       backward.write_parameter_gradient(call.outputs[2], &InstanceSums::post_scale);
       backward.write_parameter_gradient(call.outputs[3], &InstanceSums::input_gradient);
@@ -213,9 +244,11 @@ FRIT_OPERATORS(scale_instance_norm_clamp_scale_max_backward) {
       .no_gradient = "not differentiable twice",
       .cpu = {.run = run,
               .scratch =
-                  [](const InferContext& call) {
-                    return static_cast<std::size_t>(call.shape(1)[0] * call.shape(1)[1]) * sizeof(InstanceSums);
-                  }},
+                  [](const InferContext& call) { return Scratch(Planes(call.shape(1)), channels_last_copy_bytes(call, 1)).all.bytes(); },
+              .any_layout_inputs = {1},
+              .any_layout_outputs = {0},
+              .one_layout = true,
+              .prefers_channels_last = true},
       .in_place = {{0, 1}},
       .channel_sums = {{3, 0}},
       .index_inputs = {{4, [](const InferContext& call) { return call.shape(1)[1]; }}},
