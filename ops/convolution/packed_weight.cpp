@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "frit/core/thread_pool.h"
+#include "frit/ops/cpu/transpose.h"
 
 namespace frit::ops {
 namespace {

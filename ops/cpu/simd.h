@@ -100,27 +100,4 @@ inline std::pair<Vector<T>, Vector<T>> zip(Vector<T> a, Vector<T> b) {
   return zip(a, b, std::make_integer_sequence<int, lanes<T>>());
 }
 
-/// Element i of the result is that of `a` where bit `step` of i is clear, or the element `step` before in `b`; and the other half.
-template <int step, class V, int... i>
-inline std::pair<V, V> exchange(V a, V b, std::integer_sequence<int, i...>) {
-  constexpr int n = sizeof...(i);
-  return {__builtin_shufflevector(a, b, ((i & step) != 0 ? n + i - step : i)...),
-          __builtin_shufflevector(a, b, ((i & step) != 0 ? n + i : i + step)...)};
-}
-
-/// Transposes a square of vectors by exchanging its off-diagonal quarters, those of each quarter, and so on.
-template <int step = 1, class V, int n>
-inline void transpose(V (&rows)[n]) {
-  if constexpr (step < n) {
-#pragma GCC unroll 16
-    for (int row = 0; row < n; ++row) {
-      if ((row & step) != 0) continue;
-      const auto [low, high] = exchange<step>(rows[row], rows[row + step], std::make_integer_sequence<int, n>());
-      rows[row] = low;
-      rows[row + step] = high;
-    }
-    transpose<2 * step>(rows);
-  }
-}
-
 }  // namespace frit::ops::simd
