@@ -346,6 +346,7 @@ Kernel chain_kernel(Device (*device)()) {
           .any_layout_inputs = {0, 1, 2},
           .any_layout_outputs = {0, 1, 2},
           .one_layout = true,
+          .prefers_channels_last = true,
           .describe = describe};
 }
 

@@ -117,7 +117,11 @@ FRIT_OPERATORS(conv_transpose) {
         .average = average_of_transposed,
         .staged_output = true,
         .precision = Precision::half,
-        .cpu = {.run = run_transposed, .scratch = transposed_scratch, .any_layout_inputs = {0, 1}, .any_layout_outputs = {0}},
+        .cpu = {.run = run_transposed,
+                .scratch = transposed_scratch,
+                .any_layout_inputs = {0, 1},
+                .any_layout_outputs = {0},
+                .prefers_channels_last = true},
         .linear_inputs = {{2, LinearInput::addend, 1}},
         .samples = [image_rank] { return samples(image_rank); },
     });

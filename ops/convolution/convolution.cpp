@@ -191,6 +191,7 @@ FRIT_OPERATORS(convolution) {
                 .scratch = convolution_scratch,
                 .any_layout_inputs = {0, 1},
                 .any_layout_outputs = {0},
+                .prefers_channels_last = true,
                 .staged = with_program()},
         .linear_inputs = {{2, LinearInput::addend, 1}},
         .along_channels = [image_rank](const Operator& other,

@@ -118,7 +118,11 @@ FRIT_OPERATORS(convolution_gradient) {
         .inputs = {"gradient", "weight"},
         .infer = [image_rank](const InferContext& call) { return infer_data_gradient(call, image_rank); },
         .gradient = data_gradient_gradient,
-        .cpu = {.run = run_data_gradient, .scratch = data_gradient_scratch, .any_layout_inputs = {0, 1}, .any_layout_outputs = {0}},
+        .cpu = {.run = run_data_gradient,
+                .scratch = data_gradient_scratch,
+                .any_layout_inputs = {0, 1},
+                .any_layout_outputs = {0},
+                .prefers_channels_last = true},
         .samples = [image_rank] { return data_gradient_samples(image_rank); },
     });
     registry.add<WeightGradientOptions>({
@@ -130,7 +134,7 @@ FRIT_OPERATORS(convolution_gradient) {
         .lowerings = {im2col_weight_gradient("first taps as channels", 1), im2col_weight_gradient("all taps as channels", image_rank),
                       dense_weight_gradient("diagonal of a dense gradient")},
         .is_gradient = true,
-        .cpu = {.run = run_weight_gradient, .scratch = weight_gradient_scratch, .any_layout_inputs = {0, 1}},
+        .cpu = {.run = run_weight_gradient, .scratch = weight_gradient_scratch, .any_layout_inputs = {0, 1}, .prefers_channels_last = true},
         .samples = [image_rank] { return weight_gradient_samples(image_rank); },
     });
   }
