@@ -61,6 +61,11 @@ void run_transposed(const KernelContext& call) {
   });
 }
 
+std::string describe(const KernelContext& call) {
+  const ConvolutionGeometry g = transposed_geometry(call.inputs[0].shape(), call.inputs[1].shape(), call.as<ConvolutionOptions>());
+  return convolve_schedule(g, true, call.outputs[0].layout(), computed_size(call.inputs[0].dtype()));
+}
+
 std::size_t transposed_scratch(const InferContext& call) {
   const ConvolutionGeometry g = transposed_geometry(call.shape(0), call.shape(1), call.as<ConvolutionOptions>());
   return convolve_back_scratch(g, {result_layout(call), call.input_layout(0)}, size_of(call.inputs[0].dtype));
@@ -121,7 +126,8 @@ FRIT_OPERATORS(conv_transpose) {
                 .scratch = transposed_scratch,
                 .any_layout_inputs = {0, 1},
                 .any_layout_outputs = {0},
-                .prefers_channels_last = true},
+                .prefers_channels_last = true,
+                .describe = describe},
         .linear_inputs = {{2, LinearInput::addend, 1}},
         .samples = [image_rank] { return samples(image_rank); },
     });

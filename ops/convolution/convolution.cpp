@@ -39,6 +39,11 @@ void run_convolution(const KernelContext& call, const Finish& finish) {
   });
 }
 
+std::string describe(const KernelContext& call) {
+  const ConvolutionGeometry g = convolution_geometry(call.inputs[0].shape(), call.inputs[1].shape(), call.as<ConvolutionOptions>());
+  return convolve_schedule(g, false, call.outputs[0].layout(), computed_size(call.inputs[0].dtype()));
+}
+
 std::size_t convolution_scratch(const InferContext& call) {
   const ConvolutionGeometry g = convolution_geometry(call.shape(0), call.shape(1), call.as<ConvolutionOptions>());
   return convolve_scratch(g, {call.input_layout(0), result_layout(call)}, size_of(call.inputs[0].dtype));
@@ -89,6 +94,7 @@ StagedKernel with_program() {
   staged.takes = [](const KernelContext& call, const Stages&) { return call.outputs[0].dtype() == call.inputs[1].dtype(); };
   staged.run = [](const KernelContext& call, const Stages& stages) { FollowedConvolution(call, stages).run(); };
   staged.scratch = [](const KernelContext& call, const Stages& stages) { return FollowedConvolution(call, stages).scratch(); };
+  staged.describe = [](const KernelContext& call, const Stages&) { return describe(call); };
   staged.leads = [](const InferContext&, const ElementwiseProgram& after, std::span<const TensorType> operands) {
     return registry().find("elementwise").infer_types(operands, ElementwiseAttributes{after}).at(0) == operands[0];
   };
@@ -192,7 +198,8 @@ FRIT_OPERATORS(convolution) {
                 .any_layout_inputs = {0, 1},
                 .any_layout_outputs = {0},
                 .prefers_channels_last = true,
-                .staged = with_program()},
+                .staged = with_program(),
+                .describe = describe},
         .linear_inputs = {{2, LinearInput::addend, 1}},
         .along_channels = [image_rank](const Operator& other,
                                        std::span<const Value> inputs) { return linear_along_channels(other, inputs, image_rank); },

@@ -5,6 +5,7 @@
 
 #include "frit/ops/convolution/depthwise/depthwise_cpu.h"
 #include "frit/ops/convolution/packed_weight.h"
+#include "frit/ops/convolution/winograd_cpu.h"
 
 namespace frit::ops {
 namespace {
@@ -190,6 +191,9 @@ template <class T>
 void compute(const Direction& d, Image<const T> source, Image<const T> weight, const T* bias, Image<T> output, std::span<std::byte> scratch,
              const Finish& finish = {}) {
   if (is_depthwise(d.geometry)) return depthwise_convolve(d, source, weight, bias, output, scratch, finish);
+  if constexpr (std::is_same_v<T, float>) {
+    if (suits_winograd(d, output.layout, sizeof(T))) return winograd_convolve(d, source, weight, bias, output, scratch, finish);
+  }
   const Plan plan(d, source.layout, output.layout, weight.layout, sizeof(T), finish);
   T* const packed = reinterpret_cast<T*>(scratch.data());
   T* const packed_bias = bias == nullptr ? nullptr : reinterpret_cast<T*>(scratch.data() + plan.packed_bytes);
@@ -204,10 +208,17 @@ void compute(const Direction& d, Image<const T> source, Image<const T> weight, c
 
 std::size_t scratch_of(const Direction& d, Layout source, Layout output, std::size_t element_size, const Finish& finish = {}) {
   if (is_depthwise(d.geometry)) return depthwise_scratch(d, source, output, element_size, finish);
+  if (suits_winograd(d, output, element_size)) return winograd_scratch(d, source, finish);
   return Plan(d, source, output, Layout::contiguous, element_size, finish).scratch();
 }
 
 }  // namespace
+
+const char* convolve_schedule(const ConvolutionGeometry& g, bool back, Layout result, std::size_t element_size) {
+  if (is_depthwise(g)) return "a kernel for each channel";
+  const Direction d = back ? Direction::backward(g) : Direction::forward(g);
+  return suits_winograd(d, result, element_size) ? "in 4 x 4 tiles by Winograd's filtering" : "sums over runs of taps";
+}
 
 std::size_t convolve_scratch(const ConvolutionGeometry& g, ImageLayouts layouts, std::size_t element_size, const Finish& finish) {
   return scratch_of(Direction::forward(g), layouts.input, layouts.output, element_size, finish);

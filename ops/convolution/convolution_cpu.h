@@ -19,11 +19,17 @@ inline Layout result_layout(const InferContext& call) {
   return call.layouts.outputs.empty() ? Layout::contiguous : call.layouts.outputs[0];
 }
 
+/// Bytes of an element as the CPU computes it: halves are float32.
+inline std::size_t computed_size(DType dtype) { return std::max(size_of(dtype), sizeof(float)); }
+
 /// What is done to elements of a result, numbered as they lie in memory, by the thread that has just computed them.
 struct Finish {
   std::function<void(const Runs& elements, std::byte* workspace)> run = {};
   std::size_t workspace_bytes = 0;  ///< of each thread
 };
+
+/// How `convolve` computes: "in 4 x 4 tiles by Winograd's filtering"; or, with `back`, convolve_back.
+const char* convolve_schedule(const ConvolutionGeometry& g, bool back, Layout result, std::size_t element_size);
 
 /// output (N, K, ...) from input (N, C, ...), weight (K, C / groups, ...) and bias (K).
 template <class T>

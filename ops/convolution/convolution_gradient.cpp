@@ -45,6 +45,11 @@ void run_weight_gradient(const KernelContext& call) {
   });
 }
 
+std::string describe_data_gradient(const KernelContext& call) {
+  const ConvolutionGeometry g = data_gradient_geometry(call.inputs[0].shape(), call.inputs[1].shape(), call.as<DataGradientOptions>());
+  return convolve_schedule(g, true, call.outputs[0].layout(), computed_size(call.inputs[0].dtype()));
+}
+
 std::size_t data_gradient_scratch(const InferContext& call) {
   const ConvolutionGeometry g = data_gradient_geometry(call.shape(0), call.shape(1), call.as<DataGradientOptions>());
   return convolve_back_scratch(g, {result_layout(call), call.input_layout(0)}, size_of(call.inputs[0].dtype));
@@ -122,7 +127,8 @@ FRIT_OPERATORS(convolution_gradient) {
                 .scratch = data_gradient_scratch,
                 .any_layout_inputs = {0, 1},
                 .any_layout_outputs = {0},
-                .prefers_channels_last = true},
+                .prefers_channels_last = true,
+                .describe = describe_data_gradient},
         .samples = [image_rank] { return data_gradient_samples(image_rank); },
     });
     registry.add<WeightGradientOptions>({

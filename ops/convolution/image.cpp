@@ -70,8 +70,8 @@ Box Boxes::operator[](std::int64_t index) const {
   return box;
 }
 
-Window::Window(const Direction& d, const ImageStrides& source, const Box& box)
-    : reach(d), channels(d.channels), copied(!source.channels_last() || !reach.inside(d)) {
+Window::Window(const Direction& d, const ImageStrides& source, const Box& box, bool copies)
+    : reach(d), channels(d.channels), copied(copies || !source.channels_last() || !reach.inside(d)) {
   sample = source.sample;
   axis = source.axis;
   if (!copied) return;

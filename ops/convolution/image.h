@@ -75,8 +75,8 @@ struct Window {
   ImageAxes axis;
   bool copied;  ///< from the source, as the elements do not all lie in it, or not channels-last
 
-  /// For boxes no larger than `box`.
-  Window(const Direction& d, const ImageStrides& source, const Box& box);
+  /// For boxes no larger than `box`. `copies`: even if it need not.
+  Window(const Direction& d, const ImageStrides& source, const Box& box, bool copies = false);
 
   std::int64_t elements(const Box& box) const { return box.samples * sample; }
   /// Elements along an axis.

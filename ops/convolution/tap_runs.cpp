@@ -24,14 +24,17 @@ std::vector<Tap> taps_of(const Taps& axes, const Window& window, const ImageStri
 }  // namespace
 
 TapRuns::TapRuns(const Taps& axes, const Window& window, const ImageStrides& weight, std::int64_t most_depth)
-    : taps(taps_of(axes, window, weight)), depth(static_cast<std::int64_t>(taps.size()) * window.channels) {
+    : TapRuns(taps_of(axes, window, weight), window.channels, most_depth) {}
+
+TapRuns::TapRuns(std::vector<Tap> in_order, std::int64_t channels, std::int64_t most_depth)
+    : taps(std::move(in_order)), depth(static_cast<std::int64_t>(taps.size()) * channels) {
   const std::int64_t size = EvenBlocks(depth, most_depth).size;
   chunks.push_back({});
   for (const Tap& tap : taps) {
-    for (std::int64_t done = 0, length; done < window.channels; done += length) {
+    for (std::int64_t done = 0, length; done < channels; done += length) {
       if (chunks.back().length == size) chunks.push_back({runs.size(), 0, chunks.back().begin + size, 0});
       Chunk& chunk = chunks.back();
-      length = std::min(size - chunk.length, window.channels - done);
+      length = std::min(size - chunk.length, channels - done);
       const std::int64_t offset = tap.offset + done;
       if (chunk.runs > 0 && runs.back().offset + runs.back().length == offset) {
         runs.back().length += length;

@@ -26,6 +26,7 @@ struct TapRuns {
   std::vector<Chunk> chunks = {};  ///< one at least
 
   /// In chunks of even length, of most_depth elements at most.
+  TapRuns(std::vector<Tap> in_order, std::int64_t channels, std::int64_t most_depth);
   TapRuns(const Taps& axes, const Window& window, const ImageStrides& weight, std::int64_t most_depth);
 
   std::span<const Run> runs_of(const Chunk& chunk) const { return std::span(runs).subspan(chunk.first_run, chunk.runs); }

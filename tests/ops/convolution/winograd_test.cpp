@@ -1,0 +1,99 @@
+// Convolutions in 4 x 4 tiles on the CPU against the same ones in float64, which are plain sums.
+
+#include <gtest/gtest.h>
+
+#include "frit/ops/convolution/convolution.h"
+#include "frit/ops/convolution/convolution_rules.h"
+#include "ops/chain/chain_checks.h"
+#include "ops/operator_checks.h"
+
+namespace frit {
+namespace {
+
+struct Case {
+  Shape input;
+  std::int64_t out_channels;
+  Dims kernel, padding;
+  bool biased = true;
+  Dims dilation = {};
+};
+
+class Winograd : public testing::TestWithParam<Case> {
+ protected:
+  static constexpr double tolerance = 1e-5;  // of the largest value; strict float32 has 2e-5
+
+  struct Call {
+    const Operator& op;
+    ops::Attributes attributes;
+    std::vector<Tensor> inputs;
+  };
+
+  /// Of channels-last images, so that the output lies so too. Says how it was computed.
+  static std::string run(const Call& call, Tensor& result) {
+    std::vector<Tensor> inputs;
+    for (const Tensor& input : call.inputs) inputs.push_back(input.rank() >= 4 ? input.contiguous(Layout::channels_last) : input);
+    const std::vector<TensorType> types = types_of(inputs), results = call.op.infer_types(types, call.attributes);
+    ops::CallLayouts layouts;
+    for (const Tensor& input : inputs) layouts.inputs.push_back(input.layout());
+    layouts.outputs = {Layout::channels_last};
+    const std::size_t bytes = ops::scratch_bytes(call.op, types, results, call.attributes, Device::cpu(), layouts);
+    const Tensor scratch = Tensor::full({static_cast<std::int64_t>(bytes)}, 255, DType::u8);
+    result = Tensor::full(results[0].shape, 77, results[0].dtype).contiguous(Layout::channels_last);
+    const std::span<std::byte> memory(static_cast<std::byte*>(scratch.raw()), bytes);
+    const std::string schedule = ops::schedule_of(call.op, call.attributes, inputs, {&result, 1}, memory);
+    ops::invoke(call.op, call.attributes, inputs, {&result, 1}, memory);
+    return schedule;
+  }
+
+  static void expect_sums(const std::string& name, const ops::Attributes& attributes, const std::vector<Tensor>& inputs) {
+    SCOPED_TRACE(name);
+    const Operator& op = ops::registry().find(name);
+    std::vector<Tensor> wide;
+    for (const Tensor& input : inputs) wide.push_back(input.to(DType::f64));
+    const Tensor expected = ops::run(op, wide, attributes).at(0);
+    Tensor found;
+    EXPECT_NE(run({op, attributes, inputs}, found).find("Winograd"), std::string::npos);
+    EXPECT_TRUE(near(found, expected, tolerance, largest_finite(expected)));
+  }
+};
+
+TEST_P(Winograd, GivesTheSumsInBothDirections) {
+  const Case& c = GetParam();
+  Shape kernel = c.kernel;
+  kernel.insert(0, c.input[1]);
+  kernel.insert(0, c.out_channels);
+  const int rank = c.kernel.rank();
+  const ConvolutionOptions options = ops::canonical({.padding = c.padding, .dilation = c.dilation}, rank);
+  ConvolutionOptions forward = options;
+  forward.output_padding = {};
+  const Tensor image = normal_tensor(c.input, DType::f32, 1), weight = normal_tensor(kernel, DType::f32, 2);
+  std::vector<Tensor> inputs = {image, weight};
+  if (c.biased) inputs.push_back(normal_tensor({c.out_channels}, DType::f32, 3));
+  expect_sums(ops::convolution_name("conv", rank), forward, inputs);
+  const Shape output = ops::registry().find(ops::convolution_name("conv", rank)).infer_types(types_of(inputs), forward).at(0).shape;
+  expect_sums(ops::convolution_name("conv", rank, "_data_gradient"), ops::DataGradientOptions{forward, ops::image_of(c.input)},
+              {normal_tensor(output, DType::f32, 4), weight});
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Winograd,
+                         testing::Values(Case{{1, 16, 16, 16}, 16, {3, 3}, {1}}, Case{{2, 32, 13, 15}, 48, {3, 3}, {1}},
+                                         Case{{1, 24, 30, 101}, 16, {3, 3}, {0}, false}, Case{{5, 40, 11, 13}, 136, {3, 3}, {1}},
+                                         Case{{1, 64, 14, 14}, 64, {3, 3}, {2, 1}}, Case{{1, 16, 7, 9, 10}, 24, {3, 3, 3}, {1}},
+                                         Case{{2, 16, 5, 8, 8}, 16, {2, 3, 3}, {1, 1, 0}, true, {2, 1, 1}},
+                                         Case{{3, 304, 13, 13}, 32, {3, 3}, {1}}));
+
+/// What is computed with an element does not change its bits: not the batch, nor what follows the convolution.
+TEST(WinogradConvolution, BitsDoNotDependOnTheBatch) {
+  const Tensor image = normal_tensor({3, 32, 20, 20}, DType::f32, 1), weight = normal_tensor({32, 32, 3, 3}, DType::f32, 2);
+  const ops::Attributes options = ops::canonical({.padding = {1}}, 2);
+  const Operator& op = ops::registry().find("conv2d");
+  const Tensor all[] = {image.contiguous(Layout::channels_last), weight};
+  const Tensor together = ops::run(op, all, options).at(0);
+  for (std::int64_t i = 0; i < 3; ++i) {
+    const Tensor one[] = {image.slice(0, i, i + 1).clone().contiguous(Layout::channels_last), weight};
+    EXPECT_TRUE(same_bits(ops::run(op, one, options).at(0), together.slice(0, i, i + 1).clone())) << "sample " << i;
+  }
+}
+
+}  // namespace
+}  // namespace frit
