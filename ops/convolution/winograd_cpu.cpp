@@ -112,8 +112,11 @@ struct Plan {
   std::size_t packed_bytes() const { return bytes(packed.elements(all_taps)); }
   std::size_t transformed_bytes() const { return bytes(elements * depth() * direction.rows); }
   std::size_t window_bytes() const { return bytes(window.elements(box(0, {0, 1, 0, rows.size, 0, tile_columns.size, 0, 0}))); }
-  std::size_t inputs_bytes() const { return bytes(elements * most * depth()); }
-  std::size_t products_bytes() const { return bytes(elements * most * columns.size); }
+  /// Between the elements of a tile, of its inputs and its products: lines of several fall on different cache sets.
+  std::int64_t input_step() const { return most * depth() + 16; }
+  std::int64_t product_step() const { return most * columns.size + 16; }
+  std::size_t inputs_bytes() const { return bytes(elements * input_step()); }
+  std::size_t products_bytes() const { return bytes(elements * product_step()); }
   std::size_t scratch() const { return packed_bytes() + transformed_bytes() + work.scratch(); }
 
   Item item(std::int64_t index) const {
@@ -169,7 +172,7 @@ void transform_weights(const Plan& plan, const float* packed, float* transformed
 
 /// The tiles that one plane's window holds, from `tile` of the item on: (elements, depth taps, tiles, channels).
 void transform_inputs(const Plan& plan, const Item& item, const float* window, std::int64_t tile, float* inputs) {
-  const std::int64_t channels = plan.direction.channels, element_step = plan.depths * plan.most * channels;
+  const std::int64_t channels = plan.direction.channels;
   for (std::int64_t k = 0; k < plan.depths; ++k) {
     // Where the tap's plane lies in the window: the first tap of each of its rows.
     const float* const plane = window + plan.all_taps.taps[static_cast<std::size_t>(k * taps * taps)].offset;
@@ -182,7 +185,7 @@ void transform_inputs(const Plan& plan, const Item& item, const float* window, s
         for (int e = 0; e < elements; ++e)
           square[e] = simd::load(from + e / edge * plan.window.axis[1] + e % edge * plan.window.axis[2] + c);
         transform_square<edge, edge>(square, result, transform_input);
-        for (int e = 0; e < elements; ++e) simd::store(to + e * element_step + c, result[e]);
+        for (int e = 0; e < elements; ++e) simd::store(to + e * plan.input_step() + c, result[e]);
       }
     }
   }
@@ -194,7 +197,7 @@ void multiply_tiles(const Plan& plan, const Item& item, const float* inputs, con
   std::array<const float*, most_tiles> positions;
   for (int e = 0; e < elements; ++e) {
     for (std::int64_t t = 0; t < tiles; ++t) {
-      positions[static_cast<std::size_t>(t)] = inputs + (e * plan.depths * plan.most + t) * channels;
+      positions[static_cast<std::size_t>(t)] = inputs + e * plan.input_step() + t * channels;
     }
     for (std::int64_t begin = 0; begin < item.columns; begin += product_columns<float>) {
       const std::int64_t column = item.column + begin;
@@ -204,7 +207,7 @@ void multiply_tiles(const Plan& plan, const Item& item, const float* inputs, con
                          .a = {positions.data(), static_cast<std::size_t>(tiles)},
                          .b = weights + e * element_step + column * plan.depth() + chunk.begin * vectors * lanes,
                          .vectors = vectors,
-                         .c = products + e * plan.most * plan.columns.size + begin,
+                         .c = products + e * plan.product_step() + begin,
                          .c_stride = plan.columns.size,
                          .accumulate = chunk.begin > 0});
       }
@@ -216,7 +219,6 @@ void multiply_tiles(const Plan& plan, const Item& item, const float* inputs, con
 void transform_products(const Plan& plan, const Item& item, std::int64_t plane, std::int64_t tile, const float* products, const float* bias,
                         float* output) {
   const Direction& d = plan.direction;
-  const std::int64_t element_step = plan.most * plan.columns.size;
   for (std::int64_t t = 0; t < item.tiles_of_plane(); ++t) {
     const std::int64_t row = (item.row + t / item.tile_columns) * outputs, column = (item.tile_column + t % item.tile_columns) * outputs;
     const std::int64_t height = std::min<std::int64_t>(outputs, d.output[1] - row),
@@ -224,7 +226,7 @@ void transform_products(const Plan& plan, const Item& item, std::int64_t plane, 
     float* const to = output + ((plane * d.output[1] + row) * d.output[2] + column) * d.rows + item.column;
     for (std::int64_t c = 0; c < item.columns; c += lanes) {
       V square[elements], result[outputs * outputs];
-      for (int e = 0; e < elements; ++e) square[e] = simd::load(products + e * element_step + (tile + t) * plan.columns.size + c);
+      for (int e = 0; e < elements; ++e) square[e] = simd::load(products + e * plan.product_step() + (tile + t) * plan.columns.size + c);
       transform_square<edge, outputs>(square, result, transform_output);
       const V start = bias == nullptr ? V{} : simd::load(bias + item.column + c);
       for (std::int64_t i = 0; i < height; ++i) {

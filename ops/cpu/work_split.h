@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -34,34 +35,53 @@ struct Runs {
   std::int64_t elements() const { return count * length; }
 };
 
-/// Items of work dealt to a limited number of tasks, so that each task can have workspace of its own whatever the number of threads.
-/// Which task has which items depends on the sizes alone.
+/// Items of work, each done by one thread, in workspace of the thread's own that stays in its cache from one item to the next.
 class WorkSplit {
  public:
   WorkSplit() = default;
   /// `cost` is an item's multiply-adds, so that little work is not spread over threads.
-  WorkSplit(std::int64_t items, std::int64_t cost, std::size_t task_bytes) : items_(items), task_bytes_((task_bytes + 63) / 64 * 64) {
-    grain_ = std::max((items + most_tasks - 1) / most_tasks, least_cost / std::max<std::int64_t>(1, cost));
+  WorkSplit(std::int64_t items, std::int64_t cost, std::size_t workspace_bytes)
+      : items_(items), workspace_bytes_((workspace_bytes + 63) / 64 * 64) {
+    grain_ = std::max((items + most_chunks - 1) / most_chunks, least_cost / std::max<std::int64_t>(1, cost));
     grain_ = std::clamp<std::int64_t>(grain_, 1, std::max<std::int64_t>(1, items));
   }
 
-  std::size_t scratch() const { return static_cast<std::size_t>((items_ + grain_ - 1) / grain_) * task_bytes_; }
+  /// Bytes of the workspaces: one for each thread that there is, as far as there is work for them.
+  std::size_t scratch() const {
+    return static_cast<std::size_t>(std::min<std::int64_t>(chunks(), thread_count())) * workspace_bytes_;
+  }
 
-  /// Calls body(item, workspace) for every item, in parallel; `workspace` has the task's bytes, 64-byte aligned as `scratch` is.
+  /// Calls body(item, workspace) for every item, in parallel, by as many threads as `scratch_memory` has workspaces for, at least one;
+  /// `workspace` is 64-byte aligned as that is.
   template <class Body>
   void run(std::span<std::byte> scratch_memory, const Body& body) const {
-    FRIT_CHECK(scratch_memory.size() >= scratch());
-    parallel_for(items_, grain_, [&](std::int64_t begin, std::int64_t end) {
-      std::byte* workspace = scratch_memory.data() + static_cast<std::size_t>(begin / grain_) * task_bytes_;
-      for (std::int64_t item = begin; item < end; ++item) body(item, workspace);
+    if (items_ == 0) return;
+    if (workspace_bytes_ == 0) {
+      parallel_for(items_, grain_, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t item = begin; item < end; ++item) body(item, static_cast<std::byte*>(nullptr));
+      });
+      return;
+    }
+    const auto workspaces = static_cast<std::int64_t>(scratch_memory.size() / workspace_bytes_);
+    FRIT_CHECK(workspaces > 0);
+    std::atomic<std::int64_t> next = 0;
+    parallel_for(std::min(workspaces, chunks()), 1, [&](std::int64_t first, std::int64_t last) {
+      for (std::int64_t i = first; i < last; ++i) {
+        std::byte* const workspace = scratch_memory.data() + static_cast<std::size_t>(i) * workspace_bytes_;
+        for (std::int64_t begin; (begin = next.fetch_add(grain_, std::memory_order_relaxed)) < items_;) {
+          for (std::int64_t item = begin; item < std::min(begin + grain_, items_); ++item) body(item, workspace);
+        }
+      }
     });
   }
 
  private:
-  static constexpr std::int64_t most_tasks = 64, least_cost = std::int64_t{1} << 18;
+  static constexpr std::int64_t most_chunks = 64, least_cost = std::int64_t{1} << 18;
+
+  std::int64_t chunks() const { return (items_ + grain_ - 1) / grain_; }
 
   std::int64_t items_ = 0, grain_ = 1;
-  std::size_t task_bytes_ = 0;
+  std::size_t workspace_bytes_ = 0;
 };
 
 }  // namespace frit::ops
