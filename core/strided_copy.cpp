@@ -69,55 +69,64 @@ struct Transposition {
     std::memcpy(destination, source, count == side ? sizeof(Words) : static_cast<std::size_t>(count) * sizeof(Word));
   }
 
+  /// Of so many rows and columns, with vectors all of which may be touched.
+  template <int height, int width>
   void whole_block(std::int64_t r, std::int64_t c) const {
-    Words v[side];
+    Words v[side] = {};
 #pragma GCC unroll 8
-    for (int i = 0; i < side; ++i) std::memcpy(&v[i], from + (c + i) * from_column + r, sizeof v[i]);
+    for (int i = 0; i < width; ++i) std::memcpy(&v[i], from + (c + i) * from_column + r, sizeof v[i]);
     transpose(v);
 #pragma GCC unroll 8
-    for (int i = 0; i < side; ++i) std::memcpy(to + (r + i) * to_row + c, &v[i], sizeof v[i]);
+    for (int i = 0; i < height; ++i) std::memcpy(to + (r + i) * to_row + c, &v[i], sizeof v[i]);
   }
 
   void block(std::int64_t r, std::int64_t c) const {
     const std::int64_t height = std::min<std::int64_t>(side, rows - r), width = std::min<std::int64_t>(side, columns - c);
-    if (height == side && width == side) return whole_block(r, c);
+    if (height == side && width == side) return whole_block<side, side>(r, c);
     Words v[side] = {};
-#pragma GCC unroll 8
-    for (int i = 0; i < side; ++i) {
+    for (int i = 0; i < width; ++i) {
       const std::int64_t place = (c + i) * from_column + r;
-      if (i < width) copy_some(&v[i], from + place, reach(place, height, rows, from_column, columns));
+      copy_some(&v[i], from + place, reach(place, height, rows, from_column, columns));
     }
     transpose(v);
-#pragma GCC unroll 8
-    for (int i = 0; i < side; ++i) {
+    for (int i = 0; i < height; ++i) {
       const std::int64_t place = (r + i) * to_row + c;
-      if (i < height) copy_some(to + place, &v[i], reach(place, width, columns, to_row, rows));
+      copy_some(to + place, &v[i], reach(place, width, columns, to_row, rows));
     }
   }
 
-  /// Of a cache line either way.
-  static constexpr std::int64_t tile = 2 * side;
-
-  void prefetch(std::int64_t r, std::int64_t c) const {
-    for (std::int64_t i = c; i < std::min(columns, c + tile); ++i) __builtin_prefetch(from + i * from_column + r, 0);
-    for (std::int64_t i = r; i < std::min(rows, r + tile); ++i) __builtin_prefetch(to + i * to_row + c, 1);
-  }
-
-  /// Along the shorter side first, the last columns before others: what is written past a row's end comes right later.
+  /// The last columns before others, as what is written past a row's end comes right later. Along the longer side several lines of the
+  /// cache at a time: of many that are far apart, memory brings one slowly.
   void run() const {
-    const std::int64_t tall = (rows + tile - 1) / tile, wide = (columns + tile - 1) / tile, inner = std::min(tall, wide), ahead = 4;
-    const auto visit = [&](std::int64_t number, const auto& body) {
-      const std::int64_t in = number % inner, out = number / inner;
-      body((rows > columns ? out : in) * tile, (wide - 1 - (rows > columns ? in : out)) * tile);
+    constexpr std::int64_t length = 32 * side;
+    const std::int64_t tall = rows > columns ? length : side, wide = rows > columns ? side : length;
+    const auto tile = [&](std::int64_t r, std::int64_t c) {
+      for (std::int64_t column = (std::min(columns, c + wide) - 1) / side * side; column >= c; column -= side) {
+        for (std::int64_t row = r; row < std::min(rows, r + tall); row += side) block(row, column);
+      }
     };
-    for (std::int64_t number = 0; number < tall * wide; ++number) {
-      if (number + ahead < tall * wide) visit(number + ahead, [&](std::int64_t r, std::int64_t c) { prefetch(r, c); });
-      visit(number, [&](std::int64_t r, std::int64_t c) {
-        for (std::int64_t column = c + side < columns ? c + side : c; column >= c; column -= side) {
-          for (std::int64_t row = r; row < std::min(rows, r + tile); row += side) block(row, column);
-        }
-      });
+    const std::int64_t last = (columns - 1) / wide * wide;
+    if (rows > columns) {
+      for (std::int64_t r = 0; r < rows; r += tall) {
+        for (std::int64_t c = last; c >= 0; c -= wide) tile(r, c);
+      }
+    } else {
+      for (std::int64_t c = last; c >= 0; c -= wide) {
+        for (std::int64_t r = 0; r < rows; r += tall) tile(r, c);
+      }
     }
+  }
+
+  /// Of few columns that lie next to each other, or rows.
+  template <int few>
+  std::int64_t run_narrow() const {
+    std::int64_t done = 0;
+    if (columns == few) {
+      for (; (done + side) * few + side <= rows * few; done += side) whole_block<side, few>(done, 0);
+    } else {
+      for (; (done + side) * few + side <= columns * few; done += side) whole_block<few, side>(0, done);
+    }
+    return done;
   }
 };
 
@@ -125,7 +134,24 @@ struct Transposition {
 
 void copy_transposed_words(void* to, std::int64_t to_row, const void* from, std::int64_t from_column, std::int64_t rows,
                            std::int64_t columns) {
-  Transposition{static_cast<Word*>(to), to_row, static_cast<const Word*>(from), from_column, rows, columns}.run();
+  Transposition all{static_cast<Word*>(to), to_row, static_cast<const Word*>(from), from_column, rows, columns};
+  const bool narrow = columns < side && to_row == columns, flat = rows < side && from_column == rows;
+  std::int64_t done = 0;
+  switch (narrow ? columns : flat ? rows : 0) {
+    case 2: done = all.run_narrow<2>(); break;
+    case 3: done = all.run_narrow<3>(); break;
+    case 4: done = all.run_narrow<4>(); break;
+    case 5: done = all.run_narrow<5>(); break;
+    case 6: done = all.run_narrow<6>(); break;
+    case 7: done = all.run_narrow<7>(); break;
+    default: break;
+  }
+  if (narrow) {
+    all.to += done * to_row, all.from += done, all.rows -= done;
+  } else {
+    all.to += done, all.from += done * from_column, all.columns -= done;
+  }
+  if (all.rows > 0 && all.columns > 0) all.run();
 }
 
 }  // namespace detail
