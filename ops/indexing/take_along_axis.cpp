@@ -111,7 +111,7 @@ FRIT_OPERATORS(take_along_axis) {
       .inputs = {"input", "indices"},
       .infer = infer,
       .gradient = gradient,
-      .cpu = {.run = kernel, .halves = true},
+      .cpu = {.run = kernel, .halves = true, .any_layout_inputs = {0, 1}},
       .dtypes = {std::begin(all_dtypes), std::end(all_dtypes)},
       .index_inputs = {{1, taken_from}},
       .samples = samples,

@@ -16,14 +16,14 @@ namespace {
 
 constexpr std::size_t alignment = 64;
 
-/// Logits as (N, C, S), each of the N S columns with its target class.
+/// Logits as (N, C, S), or channels-last as (N S, C, 1), each of the N S columns with its target class.
 struct Columns {
   std::int64_t classes, inner, count;
   const std::int64_t* wide = nullptr;  // one of the two holds the classes
   const std::int32_t* narrow = nullptr;
 
-  Columns(const Tensor& logits, const Tensor& target)
-      : classes(logits.dim(1)), inner(logits.elements() / std::max<std::int64_t>(1, logits.dim(0) * classes)), count(target.elements()) {
+  Columns(const Tensor& logits, const Tensor& target) : classes(logits.dim(1)), count(target.elements()) {
+    inner = logits.layout() == Layout::channels_last ? 1 : count / std::max<std::int64_t>(1, logits.dim(0));
     if (target.dtype() == DType::i64) {
       wide = target.data<std::int64_t>();
     } else {
@@ -68,10 +68,12 @@ std::size_t losses_bytes(std::int64_t columns) {
 
 std::size_t scratch(const InferContext& call) {
   const std::int64_t columns = element_count(target_shape(call, 0));
-  const std::size_t per_column = ReductionPlan(call.shape(0), {1}).scratch_bytes(sizeof(LogSumExpTile<double>));
+  const std::size_t per_column = ReductionPlan(call.shape(0), {1}, true, call.input_layout(0)).scratch_bytes(sizeof(LogSumExpTile<double>));
   const std::size_t total = ReductionPlan({columns}, {0}).scratch_bytes(sizeof(SumTile<double>));
   return losses_bytes(columns) + std::max(per_column, total);
 }
+
+ReductionPlan plan_of(const Tensor& logits) { return {logits.shape(), {1}, true, logits.layout()}; }
 
 void kernel(const KernelContext& call) {
   const Tensor& logits = call.inputs[0];
@@ -80,21 +82,18 @@ void kernel(const KernelContext& call) {
   const std::span<std::byte> states = call.scratch.subspan(losses_bytes(columns.count));
   dispatch_floating(logits.dtype(), [&]<class T>() {
     const T* const x = logits.data<T>();
-    const auto data = [&](std::size_t output) { return call.outputs[output].defined() ? call.outputs[output].data<T>() : nullptr; };
-    T* const y = data(0);
-    T* const maximum = data(1);
-    T* const sum = data(2);
-    reduce<LogSumExpTile<T>>(
-        ReductionPlan(logits.shape(), {1}), states, [&](auto& tile, const Rows& rows) { tile.add(rows, x); },
-        [&](const auto& tile, const Block& block) {
-          for (int i = 0; i < block.width; ++i) {
-            const std::int64_t column = block.output + i;
-            const T logit = x[columns.offset_of_target(column)];
-            losses[column] = static_cast<double>(finite_or_nan(tile.maximum[i])) - static_cast<double>(logit) + std::log(tile.sum[i]);
-            if (maximum != nullptr) maximum[column] = tile.maximum[i];
-            if (sum != nullptr) sum[column] = static_cast<T>(tile.sum[i]);
-          }
-        });
+    T* const y = data_or_null<T>(call.outputs[0]);
+    T* const maximum = data_or_null<T>(call.outputs[1]);
+    T* const sum = data_or_null<T>(call.outputs[2]);
+    reduce_log_sum_exp(plan_of(logits), states, x, [&](const auto& tile, const Block& block) {
+      for (int i = 0; i < block.width; ++i) {
+        const std::int64_t column = block.result(i);
+        const T logit = x[columns.offset_of_target(column)];
+        losses[column] = static_cast<double>(finite_or_nan(tile.maximum[i])) - static_cast<double>(logit) + std::log(tile.sum[i]);
+      }
+      block.store(maximum, tile.maximum);
+      block.store(sum, tile.sum);
+    });
     if (y == nullptr) return;
     const Reduction reduction = reduction_of(call.attributes);
     if (reduction == Reduction::none) {
@@ -142,9 +141,6 @@ void backward_kernel(const KernelContext& call) {
   const Columns columns(logits, call.inputs[2]);
   const Reduction reduction = reduction_of(call.attributes);
   dispatch_floating(logits.dtype(), [&]<class T>() {
-    struct Weights {
-      T maximum[tile_width], scale[tile_width];
-    };
     const T* const x = logits.data<T>();
     const T* const gradient = call.inputs[0].data<T>();
     const T* const maximum = call.inputs[3].data<T>();
@@ -152,18 +148,10 @@ void backward_kernel(const KernelContext& call) {
     T* const y = call.outputs[0].data<T>();
     const T divisor = reduction == Reduction::mean ? static_cast<T>(columns.count) : T{1};
     const auto gradient_of = [&](std::int64_t column) { return reduction == Reduction::none ? gradient[column] : gradient[0] / divisor; };
-    visit<Weights>(
-        ReductionPlan(logits.shape(), {1}),
-        [&](Weights& weights, int i, std::int64_t column) {
-          weights.maximum[i] = finite_or_nan(maximum[column]);
-          weights.scale[i] = gradient_of(column) / sum[column];
-        },
-        [&](const Weights& weights, const Rows& rows) {
-          for (std::int64_t row = 0; row < rows.count; ++row) {
-            const std::int64_t offset = rows.offset + row * rows.stride;
-            for (int i = 0; i < rows.width; ++i) y[offset + i] = vector_exp(x[offset + i] - weights.maximum[i]) * weights.scale[i];
-          }
-        });
+    visit(
+        plan_of(logits), y,
+        [&](std::int64_t column) { return std::pair(finite_or_nan(maximum[column]), gradient_of(column) / sum[column]); },
+        [x](std::int64_t place, T greatest, T scale) { return vector_exp(x[place] - greatest) * scale; });
     parallel_for(columns.count, elementwise_grain, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t column = begin; column < end; ++column) y[columns.offset_of_target(column)] -= gradient_of(column);
     });
@@ -194,7 +182,7 @@ FRIT_OPERATORS(cross_entropy) {
       .infer = infer,
       .gradient = gradient,
       .precision = Precision::full,
-      .cpu = {.run = kernel, .scratch = scratch},
+      .cpu = {.run = kernel, .scratch = scratch, .any_layout_inputs = {0}},
       .index_inputs = {{1, [](const InferContext& call) { return call.shape(0)[1]; }}},
       .invariance = invariance,
       .samples = samples,
@@ -205,7 +193,7 @@ FRIT_OPERATORS(cross_entropy) {
       .inputs = {"gradient", "logits", "target", "maximum", "sum"},
       .infer = infer_backward,
       .no_gradient = "not differentiable twice",
-      .cpu = {backward_kernel},
+      .cpu = {.run = backward_kernel, .any_layout_inputs = {1}, .any_layout_outputs = {0}, .one_layout = true},
       .in_place = {{0, 1}},
       .index_inputs = {{2, [](const InferContext& call) { return call.shape(1)[1]; }}},
       .samples = backward_samples,

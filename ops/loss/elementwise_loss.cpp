@@ -149,7 +149,7 @@ void add_loss(Registry& registry, const char* name, const char* prediction, cons
       .pointwise = pointwise<Loss>,
       .precision = Precision::full,
       .any_precision = {0},
-      .cpu = {.run = kernel<Loss>, .scratch = scratch},
+      .cpu = {.run = kernel<Loss>, .scratch = scratch, .any_layout_inputs = {0, 1}, .any_layout_outputs = {0, 1}, .one_layout = true},
       .in_place = {{1, 0}, {1, 1}},
       .samples = [target] { return samples_with(target); },
   });

@@ -46,11 +46,11 @@ void check_indices(const KernelContext& call, const IndexInput& declared, std::i
   const T least = static_cast<T>(declared.least), last = static_cast<T>(std::min(count - 1, largest));
   const auto input = static_cast<std::size_t>(declared.input);
   const T* const indices = call.inputs[input].data<T>();
-  const auto outside = [&](T index) { return static_cast<T>(static_cast<T>(index < least) | static_cast<T>(index > last)); };
+  const auto outside = [&](T index) { return index < least || index > last; };
   parallel_for(call.inputs[input].elements(), 4 * elementwise_grain, [&](std::int64_t begin, std::int64_t end) {
-    T any = 0;  // of the indices' own width, so that the loop becomes vector code
-    for (std::int64_t i = begin; i < end; ++i) any |= outside(indices[i]);
-    if (any == 0) return;
+    T lowest = indices[begin], highest = indices[begin];
+    for (std::int64_t i = begin; i < end; ++i) lowest = std::min(lowest, indices[i]), highest = std::max(highest, indices[i]);
+    if (lowest >= least && highest <= last) return;
     const T* const first = std::find_if(indices + begin, indices + end, outside);
     fail(ErrorKind::argument, call.op.name, ": input \"", call.op.inputs[input].name, "\" has ", +*first, " at element ", first - indices,
          ", expected an index in [", declared.least, ", ", count, ')');

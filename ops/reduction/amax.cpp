@@ -52,13 +52,14 @@ std::vector<TensorType> infer(const InferContext& call) {
   return {{call.inputs[0].dtype, shape}, {DType::i64, shape}};
 }
 
-ReductionPlan plan_of(const KernelContext& call, const Shape& shape) {
-  return {shape, normalize_axes(call.as<ReductionAttributes>().axes, shape.rank(), call.op.name.c_str())};
+ReductionPlan plan_of(const KernelContext& call, const Tensor& input) {
+  return {input.shape(), normalize_axes(call.as<ReductionAttributes>().axes, input.rank(), call.op.name.c_str()), true, input.layout()};
 }
 
 std::size_t scratch(const InferContext& call) {
-  const ReductionPlan plan(call.shape(0), reduction_axes(call));
-  return dispatch_arithmetic(call.inputs[0].dtype, [&]<class T>() { return plan.scratch_bytes(sizeof(SharedExtremumTile<MaximumOrder, T>)); });
+  const ReductionPlan plan(call.shape(0), reduction_axes(call), true, call.input_layout(0));
+  return dispatch_arithmetic(call.inputs[0].dtype,
+                             [&]<class T>() { return plan.scratch_bytes(sizeof(SharedExtremumTile<MaximumOrder, T>)); });
 }
 
 template <class Order>
@@ -66,13 +67,13 @@ void kernel(const KernelContext& call) {
   const Tensor& input = call.inputs[0];
   dispatch_arithmetic(input.dtype(), [&]<class T>() {
     const T* const x = input.data<T>();
-    T* const value = call.outputs[0].defined() ? call.outputs[0].data<T>() : nullptr;
-    std::int64_t* const count = call.outputs[1].defined() ? call.outputs[1].data<std::int64_t>() : nullptr;
+    T* const value = data_or_null<T>(call.outputs[0]);
+    std::int64_t* const count = data_or_null<std::int64_t>(call.outputs[1]);
     reduce<SharedExtremumTile<Order, T>>(
-        plan_of(call, input.shape()), call.scratch, [&](auto& tile, const Rows& rows) { tile.add(rows, x); },
+        plan_of(call, input), call.scratch, [&](auto& tile, const Rows& rows) { tile.add(rows, x); },
         [&](const auto& tile, const Block& block) {
-          if (value != nullptr) std::copy_n(tile.value, block.width, value + block.output);
-          if (count != nullptr) std::copy_n(tile.count, block.width, count + block.output);
+          block.store(value, tile.value);
+          block.store(count, tile.count);
         });
   });
 }
@@ -109,26 +110,15 @@ std::vector<TensorType> infer_backward(const InferContext& call) {
 void backward_kernel(const KernelContext& call) {
   const Tensor& input = call.inputs[1];
   dispatch_floating(input.dtype(), [&]<class T>() {
-    struct Columns {
-      T extremum[tile_width], share[tile_width];
-    };
     const T* const gradient = call.inputs[0].data<T>();
     const T* const x = input.data<T>();
     const T* const extremum = call.inputs[2].data<T>();
     const std::int64_t* const count = call.inputs[3].data<std::int64_t>();
     T* const y = call.outputs[0].data<T>();
-    visit<Columns>(
-        plan_of(call, input.shape()),
-        [&](Columns& columns, int i, std::int64_t output) {
-          columns.extremum[i] = extremum[output];
-          columns.share[i] = gradient[output] / static_cast<T>(count[output]);
-        },
-        [&](const Columns& columns, const Rows& rows) {
-          for (std::int64_t row = 0; row < rows.count; ++row) {
-            const std::int64_t offset = rows.offset + row * rows.stride;
-            for (int i = 0; i < rows.width; ++i) y[offset + i] = ties(x[offset + i], columns.extremum[i]) ? columns.share[i] : T{0};
-          }
-        });
+    visit(
+        plan_of(call, input), y,
+        [&](std::int64_t result) { return std::pair(extremum[result], gradient[result] / static_cast<T>(count[result])); },
+        [x](std::int64_t place, T best, T share) { return ties(x[place], best) ? share : T{0}; });
   });
 }
 
@@ -162,7 +152,7 @@ FRIT_OPERATORS(amax) {
         .infer = infer,
         .gradient = gradient,
         .staged_inputs = {{0}},
-        .cpu = {.run = greatest ? kernel<MaximumOrder> : kernel<MinimumOrder>, .scratch = scratch},
+        .cpu = {.run = greatest ? kernel<MaximumOrder> : kernel<MinimumOrder>, .scratch = scratch, .any_layout_inputs = {0}},
         .dtypes = dtypes,
         .samples = samples,
     });
@@ -173,7 +163,7 @@ FRIT_OPERATORS(amax) {
       .inputs = {"gradient", "input", "output", "count"},
       .infer = infer_backward,
       .no_gradient = "not differentiable twice",
-      .cpu = {backward_kernel},
+      .cpu = {.run = backward_kernel, .any_layout_inputs = {1}, .any_layout_outputs = {0}, .one_layout = true},
       .in_place = {{0, 1}},
       .samples = backward_samples,
   });

@@ -16,32 +16,28 @@ std::vector<TensorType> infer(const InferContext& call) {
   return {{dtype, shape}, {statistics_dtype(dtype), shape}, {statistics_dtype(dtype), shape}};
 }
 
-ReductionPlan plan_of(const KernelContext& call, const Shape& shape) {
-  return {shape, normalize_axes(call.as<ReductionAttributes>().axes, shape.rank(), call.op.name.c_str())};
+ReductionPlan plan_of(const KernelContext& call, const Tensor& input) {
+  return {input.shape(), normalize_axes(call.as<ReductionAttributes>().axes, input.rank(), call.op.name.c_str()), true, input.layout()};
 }
 
 std::size_t scratch(const InferContext& call) {
-  return ReductionPlan(call.shape(0), reduction_axes(call)).scratch_bytes(sizeof(LogSumExpTile<double>));
+  return ReductionPlan(call.shape(0), reduction_axes(call), true, call.input_layout(0)).scratch_bytes(sizeof(LogSumExpTile<double>));
 }
 
 void kernel(const KernelContext& call) {
   const Tensor& input = call.inputs[0];
   dispatch_floating(input.dtype(), [&]<class T>() {
     const T* const x = input.data<T>();
-    const auto data = [&](std::size_t output) { return call.outputs[output].defined() ? call.outputs[output].data<T>() : nullptr; };
-    T* const y = data(0);
-    T* const maximum = data(1);
-    T* const sum = data(2);
-    reduce<LogSumExpTile<T>>(
-        plan_of(call, input.shape()), call.scratch, [&](auto& tile, const Rows& rows) { tile.add(rows, x); },
-        [&](const auto& tile, const Block& block) {
-          for (int i = 0; i < block.width; ++i) {
-            const std::int64_t place = block.output + i;
-            if (y != nullptr) y[place] = static_cast<T>(static_cast<double>(tile.shift_of(tile.maximum[i])) + std::log(tile.sum[i]));
-            if (maximum != nullptr) maximum[place] = tile.maximum[i];
-            if (sum != nullptr) sum[place] = static_cast<T>(tile.sum[i]);
-          }
-        });
+    T* const y = data_or_null<T>(call.outputs[0]);
+    T* const maximum = data_or_null<T>(call.outputs[1]);
+    T* const sum = data_or_null<T>(call.outputs[2]);
+    reduce_log_sum_exp(plan_of(call, input), call.scratch, x, [&](const auto& tile, const Block& block) {
+      for (int i = 0; i < block.width && y != nullptr; ++i) {
+        y[block.result(i)] = static_cast<T>(static_cast<double>(tile.shift_of(tile.maximum[i])) + std::log(tile.sum[i]));
+      }
+      block.store(maximum, tile.maximum);
+      block.store(sum, tile.sum);
+    });
   });
 }
 
@@ -78,26 +74,14 @@ std::vector<TensorType> infer_backward(const InferContext& call) {
 void backward_kernel(const KernelContext& call) {
   const Tensor& input = call.inputs[1];
   dispatch_floating(input.dtype(), [&]<class T>() {
-    struct Columns {
-      T maximum[tile_width], scale[tile_width];
-    };
     const T* const gradient = call.inputs[0].data<T>();
     const T* const x = input.data<T>();
     const T* const maximum = call.inputs[2].data<T>();
     const T* const sum = call.inputs[3].data<T>();
     T* const y = call.outputs[0].data<T>();
-    visit<Columns>(
-        plan_of(call, input.shape()),
-        [&](Columns& columns, int i, std::int64_t output) {
-          columns.maximum[i] = maximum[output];
-          columns.scale[i] = gradient[output] / sum[output];
-        },
-        [&](const Columns& columns, const Rows& rows) {
-          for (std::int64_t row = 0; row < rows.count; ++row) {
-            const std::int64_t offset = rows.offset + row * rows.stride;
-            for (int i = 0; i < rows.width; ++i) y[offset + i] = vector_exp(x[offset + i] - columns.maximum[i]) * columns.scale[i];
-          }
-        });
+    visit(
+        plan_of(call, input), y, [&](std::int64_t result) { return std::pair(maximum[result], gradient[result] / sum[result]); },
+        [x](std::int64_t place, T greatest, T scale) { return vector_exp(x[place] - greatest) * scale; });
   });
 }
 
@@ -125,7 +109,7 @@ FRIT_OPERATORS(logsumexp) {
       .infer = infer,
       .gradient = gradient,
       .staged_inputs = {{0}},
-      .cpu = {.run = kernel, .scratch = scratch},
+      .cpu = {.run = kernel, .scratch = scratch, .any_layout_inputs = {0}},
       .samples = samples,
   });
   registry.add<ReductionAttributes>({
@@ -134,7 +118,7 @@ FRIT_OPERATORS(logsumexp) {
       .inputs = {"gradient", "input", "maximum", "sum"},
       .infer = infer_backward,
       .no_gradient = "not differentiable twice",
-      .cpu = {backward_kernel},
+      .cpu = {.run = backward_kernel, .any_layout_inputs = {1}, .any_layout_outputs = {0}, .one_layout = true},
       .in_place = {{0, 1}},
       .samples = backward_samples,
   });

@@ -97,7 +97,7 @@ Values gradient(const GradientContext& call) {
 }
 
 std::size_t scratch(const InferContext& call) {
-  const ReductionPlan plan(call.shape(0), {axis_of(call.attributes, call.shape(0).rank(), call.op)});
+  const ReductionPlan plan(call.shape(0), {axis_of(call.attributes, call.shape(0).rank(), call.op)}, true, call.input_layout(0));
   return dispatch_arithmetic(call.inputs[0].dtype,
                              [&]<class T>() { return plan.scratch_bytes(sizeof(ExtremumTile<MaximumOrder, T, std::int64_t>)); });
 }
@@ -106,16 +106,16 @@ std::size_t scratch(const InferContext& call) {
 template <class Order>
 void run_extremum(const KernelContext& call, const Tensor& values, const Tensor& indices) {
   const Tensor& input = call.inputs[0];
-  const ReductionPlan plan(input.shape(), {axis_of(call.attributes, input.rank(), call.op)});
+  const ReductionPlan plan(input.shape(), {axis_of(call.attributes, input.rank(), call.op)}, true, input.layout());
   const auto with_types = [&]<class T, class Index>() {
     const T* const x = input.data<T>();
-    T* const value = values.defined() ? values.data<T>() : nullptr;
-    std::int64_t* const index = indices.defined() ? indices.data<std::int64_t>() : nullptr;
+    T* const value = data_or_null<T>(values);
+    std::int64_t* const index = data_or_null<std::int64_t>(indices);
     reduce<ExtremumTile<Order, T, Index>>(
         plan, call.scratch, [&](auto& tile, const Rows& rows) { tile.add(rows, x); },
         [&](const auto& tile, const Block& block) {
-          if (value != nullptr) std::copy_n(tile.value, block.width, value + block.output);
-          if (index != nullptr) std::copy_n(tile.index, block.width, index + block.output);
+          block.store(value, tile.value);
+          block.store(index, tile.index);
         });
   };
   dispatch_arithmetic(input.dtype(), [&]<class T>() {
@@ -166,7 +166,7 @@ FRIT_OPERATORS(max) {
         .infer = infer,
         .gradient = gradient,
         .staged_inputs = {{0}},
-        .cpu = {.run = greatest ? kernel<MaximumOrder> : kernel<MinimumOrder>, .scratch = scratch},
+        .cpu = {.run = greatest ? kernel<MaximumOrder> : kernel<MinimumOrder>, .scratch = scratch, .any_layout_inputs = {0}},
         .dtypes = dtypes,
         .samples = samples,
     });
@@ -177,7 +177,7 @@ FRIT_OPERATORS(max) {
       .inputs = {"input"},
       .infer = infer_argmax,
       .no_gradient = "integer result",
-      .cpu = {.run = argmax_kernel, .scratch = scratch},
+      .cpu = {.run = argmax_kernel, .scratch = scratch, .any_layout_inputs = {0}},
       .dtypes = dtypes,
       .samples = samples,
   });

@@ -26,25 +26,45 @@ void prepend(Shape& shape, Strides& strides, std::int64_t size, std::int64_t str
   }
 }
 
+/// The axis that is the so many-th in memory.
+int axis_at(int place, int rank, Layout layout) {
+  if (layout == Layout::contiguous || place == 0) return place;
+  return place == rank - 1 ? 1 : place + 1;
+}
+
 }  // namespace
 
-ReductionPlan::ReductionPlan(const Shape& shape, const Dims& axes, bool may_split) {
-  const Strides strides = dense_strides(shape);
-  enum class Last { none, kept, reduced } last = Last::none;
+ReductionPlan::ReductionPlan(const Shape& shape, const Dims& axes, bool may_split, Layout layout) {
+  const Strides strides = dense_strides(shape, layout);
+  std::int64_t results = 1;
+  Strides result_strides = Dims::filled(shape.rank(), 0);  // 0: a reduced axis
   int next = axes.rank() - 1;
   for (int axis = shape.rank() - 1; axis >= 0; --axis) {
     const bool reduced = next >= 0 && axes[next] == axis;
     if (reduced) --next;
-    if (shape[axis] == 1) continue;
+    if (reduced) continue;
+    result_strides[axis] = results;
+    results *= std::max<std::int64_t>(1, shape[axis]);
+  }
+  int last = -1;
+  for (int place = shape.rank() - 1; place >= 0; --place) {
+    const int axis = axis_at(place, shape.rank(), layout);
+    const std::int64_t size = shape[axis], step = result_strides[axis];
+    if (size == 1) continue;
+    const bool reduced = step == 0, alike = last >= 0 && reduced == (result_strides[last] == 0);
     if (reduced) {
-      prepend(reduced_, reduced_strides_, shape[axis], strides[axis], last == Last::reduced);
-      count_ *= shape[axis];
-    } else if (reduced_.empty()) {
-      width_ *= shape[axis];
+      prepend(reduced_, reduced_strides_, size, strides[axis], alike);
+      count_ *= size;
+    } else if (last < 0) {
+      width_ = size, result_step_ = step;
+    } else if (reduced_.empty() && kept_.empty() && step == width_ * result_step_) {
+      width_ *= size;
     } else {
-      prepend(kept_, kept_strides_, shape[axis], strides[axis], last == Last::kept);
+      const bool joins = alike && !kept_.empty() && step == result_strides_[0] * kept_[0];
+      prepend(kept_, kept_strides_, size, strides[axis], joins);
+      if (!joins) result_strides_.insert(0, step);
     }
-    last = reduced ? Last::reduced : Last::kept;
+    last = axis;
   }
   if (!reduced_.empty()) {
     run_length_ = reduced_.back();
@@ -70,7 +90,7 @@ std::size_t ReductionPlan::scratch_bytes(std::size_t tile_size) const {
 Block ReductionPlan::block(std::int64_t index) const {
   const std::int64_t outer = tiles_ == 1 ? index : index / tiles_;
   const std::int64_t column = (index - outer * tiles_) * tile_width;
-  return {outer * width_ + column, offset_of(outer, kept_, kept_strides_) + column,
+  return {offset_of(outer, kept_, result_strides_) + column * result_step_, result_step_, offset_of(outer, kept_, kept_strides_) + column,
           static_cast<int>(std::min<std::int64_t>(tile_width, width_ - column))};
 }
 

@@ -4,17 +4,19 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <tuple>
 
 #include "frit/core/error.h"
 #include "frit/core/shape.h"
 #include "frit/core/thread_pool.h"
+#include "frit/ops/cpu/elementwise.h"
 
 namespace frit::ops {
 
-// The one loop of all CPU reductions. A contiguous tensor is seen as kept axes and reduced axes, neighbours of one kind merged. A block is
-// a run of at most `tile_width` neighbouring results; a Tile holds their running states, one a column. Where the innermost axis is reduced,
-// a block is one result, and its run is dealt out to columns too ("lanes"), which are folded into column 0 at the end, so that both cases
-// are the same vector loop down columns.
+// The one loop of all CPU reductions. A dense tensor is seen as kept axes and reduced axes in the order of its memory, neighbours of one
+// kind merged. A block is a run of at most `tile_width` results of neighbouring elements; a Tile holds their running states, one a column.
+// Where the innermost axis is reduced, a block is one result, and its run is dealt out to columns too ("lanes"), which are folded into
+// column 0 at the end, so that both cases are the same vector loop down columns.
 //
 // A Tile has
 //   void clear(int width);                      the state of nothing, in columns [0, width)
@@ -35,19 +37,28 @@ struct Rows {
   int width;
 };
 
-/// Results [output, output + width), whose first elements lie at `offset` and after.
+/// Results, `step` apart from `output` on, whose first elements lie at `offset` and after.
 struct Block {
   std::int64_t output;
+  std::int64_t step;
   std::int64_t offset;
   int width;
+
+  std::int64_t result(int column) const { return output + column * step; }
+  /// Where the results are to be, if anywhere.
+  template <class T, class Value>
+  void store(T* results, const Value* values) const {
+    for (int i = 0; i < width && results != nullptr; ++i) results[result(i)] = static_cast<T>(values[i]);
+  }
 };
 
 /// How a reduction is cut into tasks. Depends on sizes alone, so results have the same bits for any number of threads.
 class ReductionPlan {
  public:
-  /// `axes` are normalized. Long reductions are cut into segments too, unless a whole result must be in one task. How does not depend on
-  /// the number of blocks: a result has the same bits whatever others are computed with it.
-  ReductionPlan(const Shape& shape, const Dims& axes, bool may_split = true);
+  /// Of a tensor that lies so, to contiguous results; `axes` are normalized. Long reductions are cut into segments too, unless a whole
+  /// result must be in one task. How does not depend on the number of blocks: a result has the same bits whatever others are computed with
+  /// it.
+  ReductionPlan(const Shape& shape, const Dims& axes, bool may_split = true, Layout layout = Layout::contiguous);
 
   std::int64_t count() const { return count_; }  ///< elements of each result
   std::int64_t blocks() const { return blocks_; }
@@ -59,13 +70,12 @@ class ReductionPlan {
   std::size_t scratch_bytes(std::size_t tile_size) const;
 
   Block block(std::int64_t index) const;
-  /// The columns that elements of a block go into, and the result that a column belongs to.
-  int columns(const Block& block) const { return has_lanes() ? static_cast<int>(std::min<std::int64_t>(count_, tile_lanes)) : block.width; }
-  int result_of(int column) const { return has_lanes() ? 0 : column; }
-  /// What belongs to each result of a block, given to each column.
+  /// Each block is one run of elements, which one task takes.
+  bool has_lines() const { return has_lanes() && reduced_.rank() <= 1 && segments_ == 1; }
+  /// What belongs to a block's one result, given to each of its lanes.
   template <class T>
-  void spread(T* values, const Block& block) const {
-    if (has_lanes()) std::fill_n(values, columns(block), values[0]);
+  void spread(T* values) const {
+    if (has_lanes()) std::fill_n(values, std::min<std::int64_t>(count_, tile_lanes), values[0]);
   }
 
   /// Calls body(rows) for all elements of one segment of a block.
@@ -90,10 +100,10 @@ class ReductionPlan {
  private:
   std::int64_t run_offset(std::int64_t position) const;
 
-  Shape kept_, reduced_;  // without the contiguous kept axis at the end
-  Strides kept_strides_, reduced_strides_;
-  std::int64_t width_ = 1;  // of the contiguous kept axis at the end
-  std::int64_t tiles_ = 1;  // that it is cut into
+  Shape kept_, reduced_;  // without the kept axis at the end
+  Strides kept_strides_, result_strides_, reduced_strides_;
+  std::int64_t width_ = 1, result_step_ = 1;  // of the kept axis at the end
+  std::int64_t tiles_ = 1;                    // that it is cut into
   std::int64_t count_ = 1, run_length_ = 1, run_stride_ = 1;
   std::int64_t blocks_ = 0, block_grain_ = 1;
   std::int64_t segments_ = 1, segment_length_ = 1;
@@ -147,16 +157,25 @@ void reduce(const ReductionPlan& plan, std::span<std::byte> scratch, const Add& 
   });
 }
 
-/// What a reduction's gradient needs: load(columns, column, output) sets a column for the result that its elements went into, then
-/// body(columns, rows) is called for all elements.
-template <class Columns, class Load, class Body>
-void visit(const ReductionPlan& plan, const Load& load, const Body& body) {
+/// What a reduction's gradient needs: values(result) gives two numbers of the result that an element went into, and every element of
+/// `output` becomes element(place, those two).
+template <class T, class Values, class Element>
+void visit(const ReductionPlan& plan, T* output, const Values& values, const Element& element) {
   parallel_for(plan.blocks() * plan.segments(), plan.block_grain(), [&](std::int64_t begin, std::int64_t end) {
-    Columns columns;
+    T first[tile_width], second[tile_width];
     for (std::int64_t i = begin; i < end; ++i) {
       const Block block = plan.block(i / plan.segments());
-      for (int column = 0; column < plan.columns(block); ++column) load(columns, column, block.output + plan.result_of(column));
-      plan.for_each_rows(block, i % plan.segments(), [&](const Rows& rows) { body(columns, rows); });
+      for (int column = 0; column < block.width; ++column) std::tie(first[column], second[column]) = values(block.result(column));
+      plan.spread(first);
+      plan.spread(second);
+      plan.for_each_rows(block, i % plan.segments(), [&](const Rows& rows) {
+        for (std::int64_t row = 0; row < rows.count; ++row) {
+          const std::int64_t offset = rows.offset + row * rows.stride;
+          FRIT_INDEPENDENT_ITERATIONS
+          for (int column = 0; column < rows.width; ++column)
+            output[offset + column] = element(offset + column, first[column], second[column]);
+        }
+      });
     }
   });
 }

@@ -18,8 +18,8 @@ int axis_of(const Attributes& attributes, int rank, const Operator& op) {
 
 /// A whole line is one task's, which writes it while it is in the cache.
 ReductionPlan plan_of(const KernelContext& call) {
-  const Shape& shape = call.outputs[0].shape();
-  return {shape, {axis_of(call.attributes, shape.rank(), call.op)}, /*may_split=*/false};
+  const Tensor& output = call.outputs[0];
+  return {output.shape(), {axis_of(call.attributes, output.rank(), call.op)}, /*may_split=*/false, output.layout()};
 }
 
 /// What a whole line has in common.
@@ -41,9 +41,28 @@ void write_block(const ReductionPlan& plan, const Block& block, T* y, const Resu
   plan.for_each_rows(block, 0, [&](const Rows& rows) {
     for (std::int64_t row = 0; row < rows.count; ++row) {
       const std::int64_t offset = rows.offset + row * rows.stride;
+      FRIT_INDEPENDENT_ITERATIONS
       for (int i = 0; i < rows.width; ++i) y[offset + i] = result(offset + i, i);
     }
   });
+}
+
+/// What the sum of exp(x - maximum) gives. An infinite maximum makes the whole line NaN, as in PyTorch.
+template <class Form, class T>
+T normalizer_of(T maximum, double sum) {
+  return static_cast<T>(Form::normalizer(std::isinf(maximum) ? std::numeric_limits<double>::quiet_NaN() : sum));
+}
+
+/// Of elements side by side, each exponential computed once.
+template <class Form, class T>
+void normalize_line(const T* x, T* y, std::int64_t count) {
+  const T maximum = greatest_of(x, count);
+  const double sum = sum_of_exponentials(x, count, maximum, [&](std::int64_t first, const T* exponentials, int width) {
+    FRIT_INDEPENDENT_ITERATIONS
+    for (int i = 0; i < width; ++i) y[first + i] = Form::kept(x[first + i] - maximum, exponentials[i]);
+  });
+  const T normalizer = normalizer_of<Form>(maximum, sum);
+  for (std::int64_t i = 0; i < count; ++i) y[i] = Form::finish(y[i], normalizer);
 }
 
 template <class Form>
@@ -52,18 +71,19 @@ void kernel(const KernelContext& call) {
   dispatch_floating(call.inputs[0].dtype(), [&]<class T>() {
     const T* const x = call.inputs[0].data<T>();
     T* const y = call.outputs[0].data<T>();
+    if (plan.has_lines()) {
+      return parallel_for(plan.blocks(), plan.block_grain(), [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t b = begin; b < end; ++b) normalize_line<Form>(x + plan.block(b).offset, y + plan.block(b).offset, plan.count());
+      });
+    }
     reduce<LogSumExpTile<T>>(
         plan, {}, [&](auto& tile, const Rows& rows) { tile.add(rows, x); },
         [&](const auto& tile, const Block& block) {
           T maximum[tile_width], normalizer[tile_width];
           for (int i = 0; i < block.width; ++i) {
             maximum[i] = tile.maximum[i];
-            // An infinite maximum makes the whole line NaN, as in PyTorch.
-            const double sum = std::isinf(maximum[i]) ? std::numeric_limits<double>::quiet_NaN() : tile.sum[i];
-            normalizer[i] = static_cast<T>(Form::normalizer(sum));
+            normalizer[i] = normalizer_of<Form>(maximum[i], tile.sum[i]);
           }
-          plan.spread(maximum, block);
-          plan.spread(normalizer, block);
           write_block(plan, block, y, [&](std::int64_t offset, int i) { return Form::result(x[offset] - maximum[i], normalizer[i]); });
         });
   });
@@ -105,10 +125,14 @@ void backward_kernel(const KernelContext& call) {
         [&](const auto& tile, const Block& block) {
           T sum[tile_width];
           for (int i = 0; i < block.width; ++i) sum[i] = static_cast<T>(tile.sum[i]);
-          plan.spread(sum, block);
+          plan.spread(sum);
           write_block(plan, block, result, [&](std::int64_t offset, int i) { return Form::gradient(g[offset], y[offset], sum[i]); });
         });
   });
+}
+
+Kernel image_kernel(KernelFunction run, std::vector<int> images) {
+  return {.run = std::move(run), .any_layout_inputs = std::move(images), .any_layout_outputs = {0}, .one_layout = true};
 }
 
 Values softmax_gradient(const GradientContext& call) {
@@ -171,7 +195,7 @@ FRIT_OPERATORS(softmax) {
       .staged_inputs = {{0}},
       .staged_output = true,
       .precision = Precision::full,
-      .cpu = {kernel<Softmax>},
+      .cpu = image_kernel(kernel<Softmax>, {0}),
       .in_place = {{0, 0}},
       .invariance = invariance,
       .samples = samples,
@@ -185,7 +209,7 @@ FRIT_OPERATORS(softmax) {
       .staged_inputs = {{0}},
       .staged_output = true,
       .precision = Precision::full,
-      .cpu = {kernel<LogSoftmax>},
+      .cpu = image_kernel(kernel<LogSoftmax>, {0}),
       .in_place = {{0, 0}},
       .invariance = invariance,
       .samples = samples,
@@ -198,7 +222,7 @@ FRIT_OPERATORS(softmax) {
       .gradient = softmax_second_gradient,
       .staged_inputs = {{0}},
       .staged_output = true,
-      .cpu = {backward_kernel<Softmax>},
+      .cpu = image_kernel(backward_kernel<Softmax>, {0, 1}),
       .in_place = {{0, 0}, {0, 1}},
       .samples = backward_samples,
   });
@@ -210,7 +234,7 @@ FRIT_OPERATORS(softmax) {
       .gradient = log_softmax_second_gradient,
       .staged_inputs = {{0}},
       .staged_output = true,
-      .cpu = {backward_kernel<LogSoftmax>},
+      .cpu = image_kernel(backward_kernel<LogSoftmax>, {0, 1}),
       .in_place = {{0, 0}, {0, 1}},
       .samples = backward_samples,
   });

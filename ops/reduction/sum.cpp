@@ -36,20 +36,20 @@ using Accumulator = std::conditional_t<std::is_floating_point_v<T>, double, std:
 template <class T>
 using SumResult = std::conditional_t<std::is_floating_point_v<T>, T, std::int64_t>;
 
-ReductionPlan plan_of(const InferContext& call) { return {call.shape(0), reduction_axes(call)}; }
-
 /// Integers sum to i64, as in PyTorch.
 std::vector<TensorType> infer(const InferContext& call) {
   const DType dtype = call.inputs[0].dtype;
   return {{is_floating(dtype) ? dtype : DType::i64, reduction_shape(call)}};
 }
 
-std::size_t scratch(const InferContext& call) { return plan_of(call).scratch_bytes(sizeof(SumTile<double>)); }
+std::size_t scratch(const InferContext& call) {
+  return ReductionPlan(call.shape(0), reduction_axes(call), true, call.input_layout(0)).scratch_bytes(sizeof(SumTile<double>));
+}
 
 void sum_kernel(const KernelContext& call, bool divide_by_count) {
   const Tensor& input = call.inputs[0];
   const Dims axes = normalize_axes(call.as<ReductionAttributes>().axes, input.rank(), call.op.name.c_str());
-  const ReductionPlan plan(input.shape(), axes);
+  const ReductionPlan plan(input.shape(), axes, true, input.layout());
   dispatch_arithmetic(input.dtype(), [&]<class T>() {
     const T* const x = input.data<T>();
     SumResult<T>* const y = call.outputs[0].data<SumResult<T>>();
@@ -58,7 +58,7 @@ void sum_kernel(const KernelContext& call, bool divide_by_count) {
         plan, call.scratch,
         [&](auto& tile, const Rows& rows) { tile.add(rows, [&](std::int64_t i) { return static_cast<Accumulator<T>>(x[i]); }); },
         [&](const auto& tile, const Block& block) {
-          for (int i = 0; i < block.width; ++i) y[block.output + i] = static_cast<SumResult<T>>(tile.sum[i] / divisor);
+          for (int i = 0; i < block.width; ++i) y[block.result(i)] = static_cast<SumResult<T>>(tile.sum[i] / divisor);
         });
   });
 }
@@ -159,7 +159,7 @@ FRIT_OPERATORS(sum) {
       .given = given,
       .staged_inputs = {{0}},
       .precision = Precision::full,
-      .cpu = {.run = [](const KernelContext& call) { sum_kernel(call, false); }, .scratch = scratch},
+      .cpu = {.run = [](const KernelContext& call) { sum_kernel(call, false); }, .scratch = scratch, .any_layout_inputs = {0}},
       .dtypes = {std::begin(all_dtypes), std::end(all_dtypes)},
       .samples = samples_of_sum,
   });
@@ -172,7 +172,7 @@ FRIT_OPERATORS(sum) {
       .absorb = absorb_same("mean"),
       .averaging = averaging,
       .staged_inputs = {{0}},
-      .cpu = {.run = [](const KernelContext& call) { sum_kernel(call, true); }, .scratch = scratch},
+      .cpu = {.run = [](const KernelContext& call) { sum_kernel(call, true); }, .scratch = scratch, .any_layout_inputs = {0}},
       .samples = samples,
   });
 }
