@@ -3,9 +3,8 @@
 #include <cmath>
 #include <limits>
 
-#include "frit/ops/cpu/vector_math.h"
 #include "frit/ops/operator/value.h"
-#include "frit/ops/reduction/reduce.h"
+#include "frit/ops/reduction/lines.h"
 
 namespace frit::ops {
 
@@ -14,38 +13,6 @@ inline DType statistics_dtype(DType dtype) { return is_half(dtype) ? DType::f32 
 /// Halves are taken back as well.
 inline bool are_statistics(const TensorType& type, const Shape& shape, DType dtype) {
   return type.shape == shape && (type.dtype == statistics_dtype(dtype) || type.dtype == dtype);
-}
-
-/// Of elements side by side: -inf at least, never NaN.
-template <class T>
-T greatest_of(const T* x, std::int64_t count) {
-  T lanes[tile_lanes];
-  std::fill_n(lanes, tile_lanes, -std::numeric_limits<T>::infinity());
-  std::int64_t i = 0;
-  for (; i + tile_lanes <= count; i += tile_lanes) {
-    for (int lane = 0; lane < tile_lanes; ++lane) lanes[lane] = x[i + lane] > lanes[lane] ? x[i + lane] : lanes[lane];
-  }
-  for (int lane = 0; i + lane < count; ++lane) lanes[lane] = x[i + lane] > lanes[lane] ? x[i + lane] : lanes[lane];
-  fold_lanes([&](int a, int b) { lanes[a] = lanes[b] > lanes[a] ? lanes[b] : lanes[a]; });
-  return lanes[0];
-}
-
-/// The sum of exp(x - shift) of elements side by side; terms(first, exponentials, count) sees them some at a time.
-template <class T, class Terms>
-double sum_of_exponentials(const T* x, std::int64_t count, T shift, const Terms& terms) {
-  double lanes[tile_lanes] = {};
-  for (std::int64_t first = 0; first < count; first += tile_lanes) {
-    const int width = static_cast<int>(std::min<std::int64_t>(count - first, tile_lanes));
-    T exponentials[tile_lanes];
-    const auto take = [&](auto size) {
-      for (int i = 0; i < size; ++i) exponentials[i] = vector_exp(x[first + i] - shift);
-      for (int i = 0; i < size; ++i) lanes[i] += static_cast<double>(exponentials[i]);
-    };
-    width == tile_lanes ? take(std::integral_constant<int, tile_lanes>{}) : take(width);
-    terms(first, exponentials, width);
-  }
-  fold_lanes([&](int a, int b) { lanes[a] += lanes[b]; });
-  return lanes[0];
 }
 
 /// The running maximum (-inf at first, never NaN) and the sum of exp(x - maximum). An infinite maximum is not subtracted, so that a column
@@ -73,10 +40,24 @@ struct LogSumExpTile {
       add_rows(x + rows.offset + row * rows.stride, rows.stride, std::min(rows_in_cache, rows.count - row), rows.width);
     }
   }
-  /// Column 0, of elements side by side.
-  void take_line(const T* x, std::int64_t count) {
-    maximum[0] = greatest_of(x, count);
-    sum[0] = sum_of_exponentials(x, count, shift_of(maximum[0]), [](std::int64_t, const T*, int) {});
+  /// Lines of elements, one after another and each a column; several are of one tile's width at most. terms(first, exp(x - shift), count)
+  /// sees all elements, some at a time.
+  template <class Terms>
+  void take_lines(const T* x, std::int64_t count, int lines, const Terms& terms) {
+    T shift[tile_width], exponentials_of_x[tile_width];
+    for (int line = 0; line < lines; ++line) {
+      maximum[line] = maximum_of_line(x + line * count, count);
+      sum[line] = 0;
+      std::fill_n(shift + line * count, std::min<std::int64_t>(count, tile_width), shift_of(maximum[line]));
+    }
+    for (std::int64_t first = 0; first < lines * count; first += tile_width) {
+      const std::int64_t width = std::min<std::int64_t>(tile_width, lines * count - first);
+      exponentials(x + first, shift, width, exponentials_of_x);
+      for (int line = 0; line < lines; ++line) {
+        sum[line] += sum_of_line<double>(exponentials_of_x + line * count, std::min<std::int64_t>(count, width));
+      }
+      terms(first, shift, exponentials_of_x, width);
+    }
   }
   void merge(const LogSumExpTile& later, int width) {
     for (int i = 0; i < width; ++i) {
@@ -110,8 +91,7 @@ struct LogSumExpTile {
     }
     for (std::int64_t row = 0; row < count; ++row) {
       const T* const line = x + row * stride;
-      // Two loops, as one that widens its results is not made into vector code by GCC 12.
-      for (int i = 0; i < width; ++i) terms[i] = vector_exp(line[i] - shift[i]);
+      exponentials(line, shift, width, terms);
       for (int i = 0; i < width; ++i) sum[i] += static_cast<double>(terms[i]);
     }
   }
@@ -124,13 +104,10 @@ void reduce_log_sum_exp(const ReductionPlan& plan, std::span<std::byte> scratch,
     return reduce<LogSumExpTile<T>>(
         plan, scratch, [x](auto& tile, const Rows& rows) { tile.add(rows, x); }, finish);
   }
-  parallel_for(plan.blocks(), plan.block_grain(), [&](std::int64_t begin, std::int64_t end) {
+  plan.for_each_lines([&](const Block& lines) {
     LogSumExpTile<T> tile;
-    for (std::int64_t b = begin; b < end; ++b) {
-      const Block block = plan.block(b);
-      tile.take_line(x + block.offset, plan.count());
-      finish(tile, block);
-    }
+    tile.take_lines(x + lines.offset, plan.count(), lines.width, [](std::int64_t, const T*, const T*, std::int64_t) {});
+    finish(tile, lines);
   });
 }
 

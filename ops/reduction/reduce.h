@@ -70,8 +70,21 @@ class ReductionPlan {
   std::size_t scratch_bytes(std::size_t tile_size) const;
 
   Block block(std::int64_t index) const;
-  /// Each block is one run of elements, which one task takes.
-  bool has_lines() const { return has_lanes() && reduced_.rank() <= 1 && segments_ == 1; }
+  /// Each result is of one run of elements, which one task takes.
+  bool has_lines() const { return has_lanes() && reduced_.rank() <= 1 && kept_.rank() <= 1 && segments_ == 1; }
+  /// body(block) for all such results, in parallel: one result, or several that are of one tile's width of elements at most.
+  template <class Body>
+  void for_each_lines(const Body& body) const {
+    const std::int64_t most = std::clamp<std::int64_t>(tile_width / std::max<std::int64_t>(count_, 1), 1, tile_width);
+    parallel_for(blocks_, (block_grain_ + most - 1) / most * most, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t first = begin; first < end; first += most) {
+        Block lines = block(first);
+        lines.width = static_cast<int>(std::min(most, end - first));
+        if (!kept_.empty()) lines.step = result_strides_[0];
+        body(lines);
+      }
+    });
+  }
   /// What belongs to a block's one result, given to each of its lanes.
   template <class T>
   void spread(T* values) const {

@@ -35,15 +35,11 @@ std::vector<TensorType> infer(const InferContext& call) {
   return infer_same(call);
 }
 
-/// result(offset, column) for all elements of a block.
-template <class T, class Result>
-void write_block(const ReductionPlan& plan, const Block& block, T* y, const Result& result) {
+/// body(offset, width) for all rows of a block.
+template <class Body>
+void for_each_row(const ReductionPlan& plan, const Block& block, const Body& body) {
   plan.for_each_rows(block, 0, [&](const Rows& rows) {
-    for (std::int64_t row = 0; row < rows.count; ++row) {
-      const std::int64_t offset = rows.offset + row * rows.stride;
-      FRIT_INDEPENDENT_ITERATIONS
-      for (int i = 0; i < rows.width; ++i) y[offset + i] = result(offset + i, i);
-    }
+    for (std::int64_t row = 0; row < rows.count; ++row) body(rows.offset + row * rows.stride, rows.width);
   });
 }
 
@@ -53,16 +49,25 @@ T normalizer_of(T maximum, double sum) {
   return static_cast<T>(Form::normalizer(std::isinf(maximum) ? std::numeric_limits<double>::quiet_NaN() : sum));
 }
 
-/// Of elements side by side, each exponential computed once.
+/// Each exponential is computed once.
 template <class Form, class T>
-void normalize_line(const T* x, T* y, std::int64_t count) {
-  const T maximum = greatest_of(x, count);
-  const double sum = sum_of_exponentials(x, count, maximum, [&](std::int64_t first, const T* exponentials, int width) {
+void normalize_lines(const T* x, T* y, std::int64_t count, int lines) {
+  LogSumExpTile<T> tile;
+  tile.take_lines(x, count, lines, [&](std::int64_t first, const T* shift, const T* exponentials, std::int64_t width) {
     FRIT_INDEPENDENT_ITERATIONS
-    for (int i = 0; i < width; ++i) y[first + i] = Form::kept(x[first + i] - maximum, exponentials[i]);
+    for (std::int64_t i = 0; i < width; ++i) y[first + i] = Form::kept(x[first + i] - shift[i], exponentials[i]);
   });
-  const T normalizer = normalizer_of<Form>(maximum, sum);
-  for (std::int64_t i = 0; i < count; ++i) y[i] = Form::finish(y[i], normalizer);
+  for (int line = 0; line < lines; ++line) {
+    const T normalizer = normalizer_of<Form>(tile.maximum[line], tile.sum[line]);
+    for (std::int64_t i = 0; i < count; ++i) y[line * count + i] = Form::finish(y[line * count + i], normalizer);
+  }
+}
+
+/// y = result(x - maximum, normalizer). A function of its own, in which the loop becomes vector code.
+template <class Form, class T>
+[[gnu::noinline, gnu::flatten]] void normalize_row(const T* x, const T* maximum, const T* normalizer, int width, T* y) {
+  FRIT_INDEPENDENT_ITERATIONS
+  for (int i = 0; i < width; ++i) y[i] = Form::result(x[i] - maximum[i], normalizer[i]);
 }
 
 template <class Form>
@@ -72,9 +77,8 @@ void kernel(const KernelContext& call) {
     const T* const x = call.inputs[0].data<T>();
     T* const y = call.outputs[0].data<T>();
     if (plan.has_lines()) {
-      return parallel_for(plan.blocks(), plan.block_grain(), [&](std::int64_t begin, std::int64_t end) {
-        for (std::int64_t b = begin; b < end; ++b) normalize_line<Form>(x + plan.block(b).offset, y + plan.block(b).offset, plan.count());
-      });
+      return plan.for_each_lines(
+          [&](const Block& block) { normalize_lines<Form>(x + block.offset, y + block.offset, plan.count(), block.width); });
     }
     reduce<LogSumExpTile<T>>(
         plan, {}, [&](auto& tile, const Rows& rows) { tile.add(rows, x); },
@@ -84,7 +88,8 @@ void kernel(const KernelContext& call) {
             maximum[i] = tile.maximum[i];
             normalizer[i] = normalizer_of<Form>(maximum[i], tile.sum[i]);
           }
-          write_block(plan, block, y, [&](std::int64_t offset, int i) { return Form::result(x[offset] - maximum[i], normalizer[i]); });
+          for_each_row(plan, block,
+                       [&](std::int64_t offset, int width) { normalize_row<Form>(x + offset, maximum, normalizer, width, y + offset); });
         });
   });
 }
@@ -112,6 +117,12 @@ std::vector<TensorType> infer_backward(const InferContext& call) {
   return infer_same(call);
 }
 
+template <class Form, class T>
+[[gnu::noinline, gnu::flatten]] void subtract_row(const T* g, const T* y, const T* sum, int width, T* result) {
+  FRIT_INDEPENDENT_ITERATIONS
+  for (int i = 0; i < width; ++i) result[i] = Form::gradient(g[i], y[i], sum[i]);
+}
+
 template <class Form>
 void backward_kernel(const KernelContext& call) {
   const ReductionPlan plan = plan_of(call);
@@ -126,7 +137,8 @@ void backward_kernel(const KernelContext& call) {
           T sum[tile_width];
           for (int i = 0; i < block.width; ++i) sum[i] = static_cast<T>(tile.sum[i]);
           plan.spread(sum);
-          write_block(plan, block, result, [&](std::int64_t offset, int i) { return Form::gradient(g[offset], y[offset], sum[i]); });
+          for_each_row(plan, block,
+                       [&](std::int64_t offset, int width) { subtract_row<Form>(g + offset, y + offset, sum, width, result + offset); });
         });
   });
 }

@@ -2,6 +2,7 @@
 
 #include "frit/ops/elementwise/arithmetic.h"
 #include "frit/ops/operator/registry.h"
+#include "frit/ops/reduction/lines.h"
 #include "frit/ops/reduction/reduction.h"
 #include "frit/ops/reduction/reduction_axes.h"
 #include "frit/ops/reduction/sum_tile.h"
@@ -54,6 +55,14 @@ void sum_kernel(const KernelContext& call, bool divide_by_count) {
     const T* const x = input.data<T>();
     SumResult<T>* const y = call.outputs[0].data<SumResult<T>>();
     const auto divisor = static_cast<Accumulator<T>>(divide_by_count ? plan.count() : 1);
+    if (plan.has_lines()) {
+      return plan.for_each_lines([&](const Block& lines) {
+        for (int i = 0; i < lines.width; ++i) {
+          const auto total = sum_of_line<Accumulator<T>>(x + lines.offset + i * plan.count(), plan.count());
+          y[lines.result(i)] = static_cast<SumResult<T>>(total / divisor);
+        }
+      });
+    }
     reduce<SumTile<Accumulator<T>>>(
         plan, call.scratch,
         [&](auto& tile, const Rows& rows) { tile.add(rows, [&](std::int64_t i) { return static_cast<Accumulator<T>>(x[i]); }); },
