@@ -1,11 +1,10 @@
 #pragma once
 
 #include <span>
-#include <type_traits>
 #include <vector>
 
 #include "frit/core/thread_pool.h"
-#include "frit/ops/cpu/simd.h"
+#include "frit/ops/cpu/converted_vectors.h"
 #include "frit/ops/pool/pool_geometry.h"
 
 namespace frit::ops {
@@ -124,44 +123,5 @@ class ChannelGather {
   std::int64_t channels_, samples_, strips_ = 1, group_ = 1, groups_ = 1, grain_ = 1;
   std::array<AxisReads, 3> reads_;
 };
-
-/// As many elements of another type as V has of its own, side by side.
-template <class T, class V>
-struct StoredAs {
-  typedef T type __attribute__((vector_size(sizeof(V) / sizeof(V{}[0]) * sizeof(T))));
-};
-template <class T, class V>
-requires std::is_arithmetic_v<V>
-struct StoredAs<T, V> {
-  using type = T;
-};
-
-template <class V, class T>
-V load_as(const T* from) {
-  typename StoredAs<T, V>::type stored;
-  std::memcpy(&stored, from, sizeof stored);
-  if constexpr (std::is_arithmetic_v<V>) {
-    return static_cast<V>(stored);
-  } else {
-    return __builtin_convertvector(stored, V);
-  }
-}
-
-template <class T, class V>
-void store_as(T* to, V value) {
-  typename StoredAs<T, V>::type stored;
-  if constexpr (std::is_arithmetic_v<V>) {
-    stored = static_cast<T>(value);
-  } else {
-    stored = __builtin_convertvector(value, typename StoredAs<T, V>::type);
-  }
-  std::memcpy(to, &stored, sizeof stored);
-}
-
-/// All elements the same.
-template <class V, class T>
-V repeated(T value) {
-  return V{} + value;
-}
 
 }  // namespace frit::ops

@@ -2,48 +2,50 @@
 
 #include <limits>
 
+#include "frit/ops/cpu/converted_vectors.h"
+#include "frit/ops/cpu/elementwise.h"
 #include "frit/ops/cpu/vector_math.h"
-#include "frit/ops/reduction/reduce.h"
 
 namespace frit::ops {
 
 // What reductions compute of elements that lie side by side and are one result.
 
-inline constexpr int line_lanes = 16;
-
-/// take(state, i) for all i of a line, the states of neighbours being neighbours, then combine(a, b), which adds state b to state a. State
-/// 0 is the result.
-template <class State, class Take, class Combine>
-State reduce_line(std::int64_t count, State start, const Take& take, const Combine& combine) {
-  State lanes[line_lanes];
-  std::fill_n(lanes, line_lanes, start);
+/// combine(...(start, x[0]), x[1]) ..., several at a time in vectors V of numbers A that the elements become.
+template <class A, class T, class Combine>
+A reduce_line(const T* x, std::int64_t count, A start, const Combine& combine) {
+  using V = simd::Vector<A>;
+  constexpr int lanes = simd::lanes<A>;
+  A result = start;
   std::int64_t i = 0;
-  for (; i + line_lanes <= count; i += line_lanes) {
-    for (int lane = 0; lane < line_lanes; ++lane) lanes[lane] = take(lanes[lane], i + lane);
+  if (count >= lanes) {
+    V even = start - V{}, odd = even;
+    for (; i + 2 * lanes <= count; i += 2 * lanes) {
+      even = combine(even, load_as<V>(x + i));
+      odd = combine(odd, load_as<V>(x + i + lanes));
+    }
+    if (i + lanes <= count) even = combine(even, load_as<V>(x + i)), i += lanes;
+    even = combine(even, odd);
+    for (int lane = 0; lane < lanes; ++lane) result = combine(result, static_cast<A>(even[lane]));
   }
-  for (int lane = 0; i + lane < count; ++lane) lanes[lane] = take(lanes[lane], i + lane);
-  fold_lanes<line_lanes>([&](int a, int b) { lanes[a] = combine(lanes[a], lanes[b]); });
-  return lanes[0];
+  for (; i < count; ++i) result = combine(result, static_cast<A>(x[i]));
+  return result;
 }
 
-template <class Accumulator, class T>
-Accumulator sum_of_line(const T* x, std::int64_t count) {
-  return reduce_line(
-      count, Accumulator{0}, [x](Accumulator sum, std::int64_t i) { return sum + static_cast<Accumulator>(x[i]); },
-      [](Accumulator a, Accumulator b) { return a + b; });
+template <class A, class T>
+A sum_of_line(const T* x, std::int64_t count) {
+  return reduce_line<A>(x, count, A{0}, [](auto a, auto b) { return a + b; });
 }
 
 /// -inf at least, never NaN.
 template <class T>
 T maximum_of_line(const T* x, std::int64_t count) {
-  const auto greater = [](T a, T b) { return b > a ? b : a; };
-  return reduce_line(
-      count, -std::numeric_limits<T>::infinity(), [=](T best, std::int64_t i) { return greater(best, x[i]); }, greater);
+  return reduce_line<T>(x, count, -std::numeric_limits<T>::infinity(), [](auto a, auto b) { return b > a ? b : a; });
 }
 
 /// exp(x - shift). A function of its own, in which the loop becomes vector code.
 template <class T>
 [[gnu::noinline, gnu::flatten]] void exponentials(const T* x, const T* shift, std::int64_t count, T* results) {
+  FRIT_INDEPENDENT_ITERATIONS
   for (std::int64_t i = 0; i < count; ++i) results[i] = vector_exp(x[i] - shift[i]);
 }
 

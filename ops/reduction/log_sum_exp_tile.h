@@ -5,6 +5,7 @@
 
 #include "frit/ops/operator/value.h"
 #include "frit/ops/reduction/lines.h"
+#include "frit/ops/reduction/reduce.h"
 
 namespace frit::ops {
 
@@ -40,11 +41,9 @@ struct LogSumExpTile {
       add_rows(x + rows.offset + row * rows.stride, rows.stride, std::min(rows_in_cache, rows.count - row), rows.width);
     }
   }
-  /// Lines of elements, one after another and each a column; several are of one tile's width at most. terms(first, exp(x - shift), count)
-  /// sees all elements, some at a time.
-  template <class Terms>
-  void take_lines(const T* x, std::int64_t count, int lines, const Terms& terms) {
-    T shift[tile_width], exponentials_of_x[tile_width];
+  /// Lines of elements, one after another and each a column; several are of one tile's width at most. exp(x - shift) is kept, if wanted.
+  void take_lines(const T* x, std::int64_t count, int lines, T* kept) {
+    T shift[tile_width], local[tile_width];
     for (int line = 0; line < lines; ++line) {
       maximum[line] = maximum_of_line(x + line * count, count);
       sum[line] = 0;
@@ -52,11 +51,9 @@ struct LogSumExpTile {
     }
     for (std::int64_t first = 0; first < lines * count; first += tile_width) {
       const std::int64_t width = std::min<std::int64_t>(tile_width, lines * count - first);
-      exponentials(x + first, shift, width, exponentials_of_x);
-      for (int line = 0; line < lines; ++line) {
-        sum[line] += sum_of_line<double>(exponentials_of_x + line * count, std::min<std::int64_t>(count, width));
-      }
-      terms(first, shift, exponentials_of_x, width);
+      T* const terms = kept != nullptr ? kept + first : local;
+      exponentials(x + first, shift, width, terms);
+      for (int line = 0; line < lines; ++line) sum[line] += sum_of_line<double>(terms + line * count, std::min<std::int64_t>(count, width));
     }
   }
   void merge(const LogSumExpTile& later, int width) {
@@ -106,7 +103,7 @@ void reduce_log_sum_exp(const ReductionPlan& plan, std::span<std::byte> scratch,
   }
   plan.for_each_lines([&](const Block& lines) {
     LogSumExpTile<T> tile;
-    tile.take_lines(x + lines.offset, plan.count(), lines.width, [](std::int64_t, const T*, const T*, std::int64_t) {});
+    tile.take_lines(x + lines.offset, plan.count(), lines.width, nullptr);
     finish(tile, lines);
   });
 }

@@ -49,17 +49,23 @@ T normalizer_of(T maximum, double sum) {
   return static_cast<T>(Form::normalizer(std::isinf(maximum) ? std::numeric_limits<double>::quiet_NaN() : sum));
 }
 
-/// Each exponential is computed once.
+/// Lines as LogSumExpTile takes them; each exponential is computed once.
 template <class Form, class T>
 void normalize_lines(const T* x, T* y, std::int64_t count, int lines) {
   LogSumExpTile<T> tile;
-  tile.take_lines(x, count, lines, [&](std::int64_t first, const T* shift, const T* exponentials, std::int64_t width) {
-    FRIT_INDEPENDENT_ITERATIONS
-    for (std::int64_t i = 0; i < width; ++i) y[first + i] = Form::kept(x[first + i] - shift[i], exponentials[i]);
-  });
+  tile.take_lines(x, count, lines, std::is_same_v<Form, Softmax> ? y : nullptr);
+  T maximum[tile_width], normalizer[tile_width];
   for (int line = 0; line < lines; ++line) {
-    const T normalizer = normalizer_of<Form>(tile.maximum[line], tile.sum[line]);
-    for (std::int64_t i = 0; i < count; ++i) y[line * count + i] = Form::finish(y[line * count + i], normalizer);
+    const std::int64_t width = std::min<std::int64_t>(count, tile_width);
+    std::fill_n(maximum + line * width, width, tile.maximum[line]);
+    std::fill_n(normalizer + line * width, width, normalizer_of<Form>(tile.maximum[line], tile.sum[line]));
+  }
+  for (std::int64_t first = 0; first < lines * count; first += tile_width) {
+    const std::int64_t width = std::min<std::int64_t>(tile_width, lines * count - first);
+    FRIT_INDEPENDENT_ITERATIONS
+    for (std::int64_t i = 0; i < width; ++i) {
+      y[first + i] = Form::finish(Form::kept(x[first + i] - maximum[i], y[first + i]), normalizer[i]);
+    }
   }
 }
 
