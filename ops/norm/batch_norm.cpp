@@ -58,10 +58,9 @@ Values at_inference(Emitter&, std::span<const Value> inputs, const Attributes& a
 template <class T>
 void run_typed(const KernelContext& call) {
   const BatchNormAttributes& attributes = call.as<BatchNormAttributes>();
-  const NormGeometry slices = norm_geometry(call.inputs[0].shape(), attributes);
   T* const running_mean = call.inputs[3].data<T>();
   T* const running_variance = call.inputs[4].data<T>();
-  run_norm(call, slices, [&](std::int64_t channel) {
+  const auto rule = [&](std::int64_t channel, const Moments& moments) {
     const auto update = [&](T& running, double found) {
       running = static_cast<T>((1 - attributes.momentum) * static_cast<double>(running) + attributes.momentum * found);
     };
@@ -69,14 +68,14 @@ void run_typed(const KernelContext& call) {
     if (!attributes.training) {
       return statistics_of({.mean = static_cast<double>(mean), .variance = static_cast<double>(variance)}, attributes.eps);
     }
-    const Moments moments = slice_moments(slices, call.inputs[0], channel);
     if (moments.count > 1) {  // an empty batch leaves them as they are
       const double count = static_cast<double>(moments.count);
       update(mean, moments.mean);
       update(variance, moments.variance * (count / (count - 1)));
     }
     return statistics_of(moments, attributes.eps);
-  });
+  };
+  run_norm(call, norm_geometry(call.inputs[0].shape(), attributes), rule, /*fixed_statistics=*/!attributes.training);
 }
 
 void run(const KernelContext& call) {
@@ -138,7 +137,7 @@ FRIT_OPERATORS(batch_norm) {
       .at_inference = at_inference,
       .channel_affine_at_inference = channel_affine,
       .pointwise = normalized_by_coefficients,
-      .cpu = {.run = run},
+      .cpu = norm_kernel<BatchNormAttributes>(run),
       .in_place = {{0, 0}},
       .mutates = {3, 4},
       .linear_inputs = {{1, LinearInput::factor, 1}, {2, LinearInput::addend, 1}},
@@ -154,11 +153,7 @@ FRIT_OPERATORS(batch_norm) {
       .no_gradient = "not differentiable twice",
       .staged_inputs = staged_norm_gradient,
       .staged_output = true,
-      .cpu = {.run = run_backward,
-              .scratch =
-                  [](const InferContext& call) {
-                    return norm_backward_scratch(norm_geometry(call.shape(1), call.as<BatchNormAttributes>()));
-                  }},
+      .cpu = norm_backward_kernel<BatchNormAttributes>(run_backward),
       .in_place = {{0, 0}},
       .samples = [&forward] { return norm_backward_samples(forward); },
   });

@@ -80,7 +80,6 @@ inline const std::vector<const char*> norm_outputs = {"output", "mean", "rstd", 
 std::vector<TensorType> norm_types(const InferContext& call, const NormGeometry& geometry);
 /// (input_gradient, weight_gradient, bias_gradient) of the inputs (gradient, input, mean, rstd, [weight]).
 std::vector<TensorType> norm_backward_types(const InferContext& call, const NormGeometry& geometry, const Shape& weight_shape);
-std::size_t norm_backward_scratch(const NormGeometry& geometry);
 
 /// Null for an input that is not there or an output that nobody reads.
 template <class T>
@@ -96,9 +95,10 @@ struct NormCoefficients {
 
   NormCoefficients() = default;
   FRIT_HOST_DEVICE NormCoefficients(double mean, double rstd, double weight, double bias)
-      : reference(static_cast<T>(mean)),
-        scale(static_cast<T>(rstd * weight)),
-        shift(static_cast<T>(bias - (mean - static_cast<double>(reference)) * rstd * weight)) {}
+      : reference(static_cast<T>(mean)), scale(static_cast<T>(rstd * weight)) {
+    const double rest = mean - static_cast<double>(reference);
+    shift = static_cast<T>(rest == 0 ? bias : bias - rest * rstd * weight);  // the weight may be infinite
+  }
 };
 
 /// Where a call writes them.
@@ -120,13 +120,39 @@ struct CoefficientOutputs {
 /// For Operator::pointwise: output 0 of a norm over channels by its coefficients. None for data that is small.
 Values normalized_by_coefficients(std::span<const Value> inputs, std::span<const Value> outputs, const Attributes& attributes);
 
-Moments slice_moments(const NormGeometry& geometry, const Tensor& input, std::int64_t slice);
-/// Writes those outputs of norm_types that are read. Calls statistics(slice), which may run on any thread, once a slice. Inputs 1 and 2, if
-/// there, are weight and bias.
-void run_norm(const KernelContext& call, const NormGeometry& geometry,
-              const std::function<SliceStatistics(std::int64_t slice)>& statistics);
+/// What normalises a slice of these moments.
+using SliceRule = std::function<SliceStatistics(std::int64_t slice, const Moments& moments)>;
+
+/// Writes those outputs of norm_types that are read, for an image in either layout. Calls the rule, which may run on any thread, once a
+/// slice. Inputs 1 and 2, if there, are weight and bias. `fixed_statistics`: the moments are not looked at, and not found.
+void run_norm(const KernelContext& call, const NormGeometry& geometry, const SliceRule& rule, bool fixed_statistics = false);
+std::size_t norm_scratch(const NormGeometry& geometry, DType dtype, Layout layout);
 /// Writes those outputs of norm_backward_types that are read. `fixed_statistics`: mean and rstd do not depend on the input.
 void run_norm_backward(const KernelContext& call, const NormGeometry& geometry, bool fixed_statistics = false);
+std::size_t norm_backward_scratch(const NormGeometry& geometry, DType dtype, Layout layout);
+
+/// The kernels of norms that have attributes A. `images`: they may lie in either layout.
+template <class A>
+Kernel norm_kernel(KernelFunction run, bool images = true) {
+  Kernel kernel{.run = std::move(run), .scratch = [](const InferContext& call) {
+                  return norm_scratch(norm_geometry(call.shape(0), call.as<A>()), call.inputs[0].dtype, call.input_layout(0));
+                }};
+  if (images) kernel.any_layout_inputs = kernel.any_layout_outputs = {0};
+  kernel.one_layout = images;
+  return kernel;
+}
+template <class A>
+Kernel norm_backward_kernel(KernelFunction run, bool images = true) {
+  Kernel kernel{.run = std::move(run), .scratch = [](const InferContext& call) {
+                  return norm_backward_scratch(norm_geometry(call.shape(1), call.as<A>()), call.inputs[1].dtype, call.input_layout(1));
+                }};
+  if (images) {
+    kernel.any_layout_inputs = {0, 1};
+    kernel.any_layout_outputs = {0};
+  }
+  kernel.one_layout = images;
+  return kernel;
+}
 
 /// Of a backward operator: the gradient is read for the sums and for the input gradient.
 inline const std::vector<StagedInput> staged_norm_gradient = {{.input = 0, .reads = 2}};
@@ -157,11 +183,12 @@ struct GroupedNorm {
       return norm_types(call, norm_geometry(call.shape(0), attributes));
     };
     entry.gradient = [name = entry.name](const GradientContext& c) { return norm_gradient(name, c); };
-    entry.cpu.run = [](const KernelContext& call) {
-      const NormGeometry slices = norm_geometry(call.inputs[0].shape(), call.as<A>());
-      run_norm(call, slices,
-               [&](std::int64_t slice) { return statistics_of(slice_moments(slices, call.inputs[0], slice), call.as<A>().eps); });
-    };
+    entry.cpu = norm_kernel<A>(
+        [](const KernelContext& call) {
+          run_norm(call, norm_geometry(call.inputs[0].shape(), call.as<A>()),
+                   [&](std::int64_t, const Moments& moments) { return statistics_of(moments, call.as<A>().eps); });
+        },
+        affine_axis.has_value());
     entry.in_place = {{0, 0}};
     if (affine_axis) entry.pointwise = normalized_by_coefficients;
     const std::optional<int> axis = affine_axis;
@@ -186,8 +213,9 @@ struct GroupedNorm {
         .no_gradient = "not differentiable twice",
         .staged_inputs = norm.affine_axis ? staged_norm_gradient : std::vector<StagedInput>(),
         .staged_output = norm.affine_axis.has_value(),
-        .cpu = {.run = [](const KernelContext& call) { run_norm_backward(call, norm_geometry(call.inputs[1].shape(), call.as<A>())); },
-                .scratch = [](const InferContext& call) { return norm_backward_scratch(norm_geometry(call.shape(1), call.as<A>())); }},
+        .cpu = norm_backward_kernel<A>(
+            [](const KernelContext& call) { run_norm_backward(call, norm_geometry(call.inputs[1].shape(), call.as<A>())); },
+            norm.affine_axis.has_value()),
         .in_place = {{0, 0}},
         .samples = [&forward] { return norm_backward_samples(forward); },
     });

@@ -82,6 +82,16 @@ struct Moments {
   double variance = 0;
 };
 
+/// Of `count` elements, from the sums of their differences from a pivot, which is one of them, and of the squares of these. Rounding loses
+/// about `count` units in the last place of the variance at worst.
+inline Moments moments_of(std::int64_t count, double pivot, double sum, double square_sum) {
+  if (count == 0) return {};
+  const double n = static_cast<double>(count);
+  const double mean_difference = sum / n;
+  const double variance = square_sum / n - mean_difference * mean_difference;
+  return {count, pivot + mean_difference, variance < 0 ? 0 : variance};
+}
+
 /// What normalising a slice takes, and what its gradient needs. Both are kept in double for every dtype: the mean rounded to float32
 /// would cost all digits of data far from zero.
 struct SliceStatistics {
@@ -105,14 +115,9 @@ class MomentSums {
     });
   }
 
-  /// Rounding loses about `count` units in the last place of the variance at worst, since the pivot is one of the elements.
   Moments moments() const {
-    if (count_ == 0) return {};
     const auto [sum, square_sum] = sums_.totals();
-    const double n = static_cast<double>(count_);
-    const double mean_difference = sum / n;
-    const double variance = square_sum / n - mean_difference * mean_difference;
-    return {count_, pivot_ + mean_difference, variance < 0 ? 0 : variance};
+    return moments_of(count_, pivot_, sum, square_sum);
   }
 
  private:

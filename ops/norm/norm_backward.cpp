@@ -1,0 +1,144 @@
+// The gradients of (x - mean) * rstd * weight + bias on the CPU.
+
+#include "frit/ops/norm/norm_rows.h"
+#include "frit/ops/norm/norm_units.h"
+
+namespace frit::ops {
+namespace {
+
+/// Slices of fewer elements are computed in float64: their terms all but cancel, and what is left would be rounding.
+constexpr std::int64_t least_elements_in_float = 32;
+
+/// Calls body<T, C>(): T is the dtype's type, C the one that the input gradient is computed in.
+template <class Body>
+void dispatch_gradient(DType dtype, std::int64_t slice_elements, const Body& body) {
+  dispatch_floating(dtype, [&]<class T>() {
+    if (slice_elements < least_elements_in_float) return body.template operator()<T, double>();
+    body.template operator()<T, T>();
+  });
+}
+
+template <class T, class C>
+struct Backward {
+  const KernelContext& call;
+  const NormGeometry& geometry;
+  bool fixed_statistics;
+  NormUnits units = NormUnits(geometry, call.inputs[1].layout());
+  const T *gradient = call.inputs[0].data<T>(), *input = call.inputs[1].data<T>(), *weight = data_or_null<T>(call.inputs, 4);
+  const double *means = call.inputs[2].data<double>(), *rstds = call.inputs[3].data<double>();
+  T* input_gradient = data_or_null<T>(call.outputs, 0);
+  T *weight_gradient = data_or_null<T>(call.outputs, 1), *bias_gradient = data_or_null<T>(call.outputs, 2);
+
+  bool wants_parameters() const { return weight_gradient != nullptr || bias_gradient != nullptr; }
+  double weight_of(std::int64_t unit, std::int64_t channel) const {
+    return weight != nullptr ? static_cast<double>(weight[(unit * units.channels + channel) % units.all_channels]) : 1;
+  }
+  NormUnitMemory<C> memory_of(std::int64_t unit) const { return {units, unit, call.scratch}; }
+
+  /// Those of NormGradientSums of each channel, not weighted.
+  void sum_channels(std::int64_t unit, const NormUnitMemory<C>& memory) const {
+    for (std::int64_t channel = 0; channel < units.channels; ++channel) {
+      memory.pivots()[channel] = means[units.slice_of(unit, channel)];
+      memory.sums(0, 0)[channel] = memory.sums(0, 1)[channel] = 0;
+    }
+    units.for_each_tile(unit, [&](const NormTile& tile) {
+      units.for_each_part(tile, [&](const NormPart& part) { sum_part(part, memory, tile.section); });
+    });
+    memory.add_sections();
+  }
+  void sum_part(const NormPart& part, const NormUnitMemory<C>& memory, std::int64_t section) const {
+    const auto terms_of = [&](std::int64_t column) {
+      return [g = gradient + part.offset, x = input + part.offset, means = lanes_of(memory.pivots() + part.channel, column, part.channels)](
+                 auto load, std::int64_t i, std::int64_t, int lane) {
+        const auto term = load(g + i);
+        return std::array{term, term * (load(x + i) - load(means.data() + lane))};
+      };
+    };
+    sum_columns<2>(part.channels, part.pixels, terms_of, [&](std::int64_t column, const std::array<double, 2>& sums) {
+      for (int k = 0; k < 2; ++k) memory.sums(section, k)[part.channel + column] = sums[static_cast<std::size_t>(k)];
+    });
+  }
+
+  /// g * scale + (x - reference) * slope + offset; with fixed statistics g * scale.
+  void find_coefficients(std::int64_t unit, const NormUnitMemory<C>& memory) const {
+    for (std::int64_t first = 0; first < units.channels; first += units.slice_channels) {
+      const std::int64_t slice = units.slice_of(unit, first), last = first + units.slice_channels;
+      NormGradientSums sums;
+      for (std::int64_t channel = first; channel < last && !fixed_statistics; ++channel) {
+        const double w = weight_of(unit, channel);
+        sums += {w * memory.sums(0, 0)[channel], w * memory.sums(0, 1)[channel]};
+      }
+      const NormInputGradient rule({means[slice], rstds[slice]}, sums, units.slice_elements());
+      const C reference = static_cast<C>(rule.mean);
+      for (std::int64_t channel = first; channel < last; ++channel) {
+        memory.coefficients(0)[channel] = static_cast<C>(rule.rstd * weight_of(unit, channel));
+        memory.coefficients(1)[channel] = reference;
+        memory.coefficients(2)[channel] = static_cast<C>(rule.slope);
+        memory.coefficients(3)[channel] = static_cast<C>(rule.offset - (rule.mean - static_cast<double>(reference)) * rule.slope);
+      }
+    }
+    memory.repeat_coefficients(4);
+  }
+
+  void write_input_gradient(std::int64_t unit, const NormUnitMemory<C>& memory) const {
+    find_coefficients(unit, memory);
+    const auto scaled = [](C g, C scale) { return static_cast<T>(g * scale); };
+    const auto function = [](C g, C x, C scale, C reference, C slope, C offset) {
+      return static_cast<T>(g * scale + ((x - reference) * slope + offset));
+    };
+    units.for_each_tile(unit, [&](const NormTile& tile) {
+      units.for_each_part(tile, [&](const NormPart& part) {
+        if (fixed_statistics) {
+          apply_coefficients(units, memory, part, input_gradient, scaled, std::make_integer_sequence<int, 1>(), gradient);
+        } else {
+          apply_coefficients(units, memory, part, input_gradient, function, std::make_integer_sequence<int, 4>(), gradient, input);
+        }
+      });
+    });
+  }
+
+  /// Adds the sums of a channel, in the order of the batch.
+  void write_parameter_gradients() const {
+    parallel_for(units.all_channels, 256, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t channel = begin; channel < end; ++channel) {
+        NormGradientSums total;
+        for (std::int64_t i = channel; i < units.count * units.channels; i += units.all_channels) {
+          const std::int64_t unit = i / units.channels, own = i % units.channels;
+          const NormUnitMemory<C> memory = memory_of(unit);
+          total += {memory.sums(0, 0)[own], memory.sums(0, 1)[own] * rstds[units.slice_of(unit, own)]};
+        }
+        if (weight_gradient != nullptr) weight_gradient[channel] = static_cast<T>(total.product);
+        if (bias_gradient != nullptr) bias_gradient[channel] = static_cast<T>(total.gradient);
+      }
+    });
+  }
+
+  void run() const {
+    units.for_each([&](std::int64_t unit) {
+      const NormUnitMemory<C> memory = memory_of(unit);
+      if (!fixed_statistics || wants_parameters()) sum_channels(unit, memory);
+      if (input_gradient != nullptr) write_input_gradient(unit, memory);
+    });
+    if (wants_parameters()) write_parameter_gradients();
+  }
+};
+
+}  // namespace
+
+void run_norm_backward(const KernelContext& call, const NormGeometry& geometry, bool fixed_statistics) {
+  if (is_of_rows(geometry)) return differentiate_rows(call, geometry);
+  dispatch_gradient(call.inputs[1].dtype(), fixed_statistics ? least_elements_in_float : geometry.slice_elements(),
+                    [&]<class T, class C>() {
+                      Backward<T, C>{call, geometry, fixed_statistics}.run();
+                    });
+}
+
+std::size_t norm_backward_scratch(const NormGeometry& geometry, DType dtype, Layout layout) {
+  if (is_of_rows(geometry)) return row_gradients_scratch(geometry);
+  const NormUnits units(geometry, layout);
+  std::size_t bytes = 0;
+  dispatch_gradient(dtype, geometry.slice_elements(), [&]<class T, class C>() { bytes = NormUnitMemory<C>::bytes(units); });
+  return static_cast<std::size_t>(units.count) * bytes;
+}
+
+}  // namespace frit::ops

@@ -1,0 +1,105 @@
+// (x - mean) * rstd * weight + bias on the CPU.
+
+#include "frit/ops/norm/norm_rows.h"
+#include "frit/ops/norm/norm_units.h"
+
+namespace frit::ops {
+namespace {
+
+template <class T>
+struct Forward {
+  const KernelContext& call;
+  const NormGeometry& geometry;
+  const SliceRule& rule;
+  bool fixed_statistics;
+  NormUnits units = NormUnits(geometry, call.inputs[0].layout());
+  const T *input = call.inputs[0].data<T>(), *weight = data_or_null<T>(call.inputs, 1), *bias = data_or_null<T>(call.inputs, 2);
+  T* output = data_or_null<T>(call.outputs, 0);
+  double *means = data_or_null<double>(call.outputs, 1), *rstds = data_or_null<double>(call.outputs, 2);
+  CoefficientOutputs<T> coefficients = CoefficientOutputs<T>(call.outputs);
+
+  /// Of the differences from the slice's first element.
+  void sum_slices(std::int64_t unit, const NormUnitMemory<T>& memory) const {
+    for (std::int64_t channel = 0; channel < units.channels; ++channel) {
+      const std::int64_t first = units.offset(unit, 0, channel / units.slice_channels * units.slice_channels, 0);
+      memory.pivots()[channel] = units.elements() == 0 ? 0.0 : static_cast<double>(input[first]);
+      memory.sums(0, 0)[channel] = memory.sums(0, 1)[channel] = 0;
+    }
+    units.for_each_tile(unit, [&](const NormTile& tile) {
+      units.for_each_part(tile, [&](const NormPart& part) { sum_part(part, memory, tile.section); });
+    });
+    memory.add_sections();
+  }
+  void sum_part(const NormPart& part, const NormUnitMemory<T>& memory, std::int64_t section) const {
+    const auto terms_of = [&](std::int64_t column) {
+      return moment_terms(input + part.offset, lanes_of(memory.pivots() + part.channel, column, part.channels));
+    };
+    sum_columns<2>(part.channels, part.pixels, terms_of, [&](std::int64_t column, const std::array<double, 2>& sums) {
+      for (int k = 0; k < 2; ++k) memory.sums(section, k)[part.channel + column] = sums[static_cast<std::size_t>(k)];
+    });
+  }
+
+  /// Of the slice that begins with a channel of a unit.
+  Moments moments(const NormUnitMemory<T>& memory, std::int64_t channel) const {
+    std::array<double, 2> sums{};
+    for (std::int64_t i = channel; i < channel + units.slice_channels; ++i) {
+      for (int k = 0; k < 2; ++k) sums[static_cast<std::size_t>(k)] += memory.sums(0, k)[i];
+    }
+    return moments_of(units.slice_elements(), memory.pivots()[channel], sums[0], sums[1]);
+  }
+
+  void write_statistics(std::int64_t unit, const NormUnitMemory<T>& memory) const {
+    SliceStatistics statistics;
+    for (std::int64_t channel = 0; channel < units.channels; ++channel) {
+      const std::int64_t slice = units.slice_of(unit, channel), i = unit * units.channels + channel;
+      if (channel % units.slice_channels == 0) {
+        statistics = rule(slice, fixed_statistics ? Moments{} : moments(memory, channel));
+        if (means != nullptr) means[slice] = statistics.mean;
+        if (rstds != nullptr) rstds[slice] = statistics.rstd;
+      }
+      const double w = weight != nullptr ? static_cast<double>(weight[i % units.all_channels]) : 1;
+      const double b = bias != nullptr ? static_cast<double>(bias[i % units.all_channels]) : 0;
+      const NormCoefficients<T> found(statistics.mean, statistics.rstd, w, b);
+      coefficients.write(i, found);
+      memory.coefficients(0)[channel] = found.reference;
+      memory.coefficients(1)[channel] = found.scale;
+      memory.coefficients(2)[channel] = found.shift;
+    }
+  }
+
+  void normalize(std::int64_t unit, const NormUnitMemory<T>& memory) const {
+    memory.repeat_coefficients(3);
+    const auto function = [](T x, T reference, T scale, T shift) { return (x - reference) * scale + shift; };
+    units.for_each_tile(unit, [&](const NormTile& tile) {
+      units.for_each_part(tile, [&](const NormPart& part) {
+        apply_coefficients(units, memory, part, output, function, std::make_integer_sequence<int, 3>(), input);
+      });
+    });
+  }
+
+  void run() const {
+    units.for_each([&](std::int64_t unit) {
+      const NormUnitMemory<T> memory(units, unit, call.scratch);
+      if (!fixed_statistics) sum_slices(unit, memory);
+      write_statistics(unit, memory);
+      if (output != nullptr) normalize(unit, memory);
+    });
+  }
+};
+
+}  // namespace
+
+void run_norm(const KernelContext& call, const NormGeometry& geometry, const SliceRule& rule, bool fixed_statistics) {
+  if (is_of_rows(geometry)) return normalize_rows(call, geometry, rule);
+  dispatch_floating(call.inputs[0].dtype(), [&]<class T>() { Forward<T>{call, geometry, rule, fixed_statistics}.run(); });
+}
+
+std::size_t norm_scratch(const NormGeometry& geometry, DType dtype, Layout layout) {
+  if (is_of_rows(geometry)) return 0;
+  const NormUnits units(geometry, layout);
+  std::size_t bytes = 0;
+  dispatch_floating(dtype, [&]<class T>() { bytes = NormUnitMemory<T>::bytes(units); });
+  return static_cast<std::size_t>(units.count) * bytes;
+}
+
+}  // namespace frit::ops

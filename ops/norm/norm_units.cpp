@@ -1,0 +1,36 @@
+#include "frit/ops/norm/norm_units.h"
+
+namespace frit::ops {
+
+/// The batch of a channels-last batch norm is one long image; so is one of single pixels.
+NormUnits::NormUnits(const NormGeometry& geometry, Layout layout)
+    : channels_last(layout == Layout::channels_last || geometry.weight_axis == WeightAxis::element || geometry.run_length == 1),
+      slice_channels(geometry.slice_channels()),
+      all_channels(geometry.channels) {
+  constexpr std::int64_t tile_elements = 4096;
+  const bool batch = geometry.weight_axis == WeightAxis::slice;
+  channels = channels_last ? all_channels : slice_channels;
+  pixels = geometry.weight_axis == WeightAxis::element ? 1 : geometry.run_length;
+  samples = batch ? geometry.runs : 1;
+  if (batch && channels_last) pixels *= std::exchange(samples, 1);
+  count = batch ? all_channels / std::max<std::int64_t>(1, channels) : geometry.slices / std::max<std::int64_t>(1, slices());
+  tile_channels = channels;
+  if (!channels_last)
+    tile_channels = std::clamp<std::int64_t>(tile_elements / std::max<std::int64_t>(1, pixels), 1, std::max<std::int64_t>(1, channels));
+  tile_channels = std::max<std::int64_t>(1, tile_channels);
+  tile_pixels = EvenBlocks(pixels, std::max<std::int64_t>(column_lanes, tile_elements / tile_channels), column_lanes);
+}
+
+NormTile NormUnits::tile_at(std::int64_t unit, std::int64_t tile) const {
+  const std::int64_t block = tile % tile_pixels.count, channel = tile / tile_pixels.count % channel_blocks() * tile_channels;
+  const std::int64_t sample = tile / tile_pixels.count / channel_blocks();
+  return {.unit = unit,
+          .sample = sample,
+          .channel = channel,
+          .channels = std::min(tile_channels, channels - channel),
+          .pixel = tile_pixels.begin(block),
+          .pixels = tile_pixels.length_of(block),
+          .section = sample * tile_pixels.count + block};
+}
+
+}  // namespace frit::ops

@@ -1,0 +1,143 @@
+#pragma once
+
+#include "frit/ops/cpu/elementwise.h"
+#include "frit/ops/cpu/work_split.h"
+#include "frit/ops/norm/column_sums.h"
+#include "frit/ops/norm/norm_core.h"
+
+namespace frit::ops {
+
+// How the CPU's kernels go through the image of a norm over channels, in either layout.
+
+/// Neighbours in memory: all pixels' channels, or one channel of a contiguous image.
+struct NormPart {
+  std::int64_t offset;             ///< of its first element
+  std::int64_t channel, channels;  ///< of its unit
+  std::int64_t pixels;
+
+  std::int64_t elements() const { return channels * pixels; }
+};
+
+/// Part of a unit, small enough to stay in a core's cache.
+struct NormTile {
+  std::int64_t unit, sample, channel, channels, pixel, pixels;
+  std::int64_t section;  ///< of those that split a unit's channels
+};
+
+/// Whole slices that lie together: one of a contiguous image; of a channels-last one all that a sample, or the batch, has.
+struct NormUnits {
+  bool channels_last;
+  std::int64_t slice_channels, all_channels;
+  std::int64_t count, samples, channels, pixels;  ///< units; of a unit
+  std::int64_t tile_channels;
+  EvenBlocks tile_pixels;
+
+  NormUnits(const NormGeometry& geometry, Layout layout);
+
+  std::int64_t elements() const { return samples * channels * pixels; }
+  std::int64_t slices() const { return channels / std::max<std::int64_t>(1, slice_channels); }  ///< of a unit
+  std::int64_t slice_elements() const { return samples * slice_channels * pixels; }
+  std::int64_t sections() const { return samples * tile_pixels.count; }
+  std::int64_t tiles() const { return sections() * channel_blocks(); }
+
+  std::int64_t slice_of(std::int64_t unit, std::int64_t channel) const { return unit * slices() + channel / slice_channels; }
+  std::int64_t offset(std::int64_t unit, std::int64_t sample, std::int64_t channel, std::int64_t pixel) const {
+    const std::int64_t inner = channels_last ? pixel * channels + channel : channel * pixels + pixel;
+    return unit * channels * pixels + sample * all_channels * pixels + inner;
+  }
+
+  /// Calls body(unit) for all, in parallel; body may have parallel loops, of use where there are few units.
+  template <class Body>
+  void for_each(const Body& body) const {
+    constexpr std::int64_t least_elements = 16384;
+    const std::int64_t some = std::max<std::int64_t>(1, least_elements / std::max<std::int64_t>(1, elements()));
+    const bool many = count / some >= thread_count();
+    parallel_for(count, many ? some : std::max<std::int64_t>(1, count), [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t unit = begin; unit < end; ++unit) body(unit);
+    });
+  }
+  /// Calls body(tile) for all of a unit, in parallel.
+  template <class Body>
+  void for_each_tile(std::int64_t unit, const Body& body) const {
+    parallel_for(tiles(), 2, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t tile = begin; tile < end; ++tile) body(tile_at(unit, tile));
+    });
+  }
+  template <class Body>
+  void for_each_part(const NormTile& tile, const Body& body) const {
+    const std::int64_t side_by_side = channels_last ? tile.channels : 1;
+    for (std::int64_t channel = tile.channel; channel < tile.channel + tile.channels; channel += side_by_side) {
+      body(NormPart{offset(tile.unit, tile.sample, channel, tile.pixel), channel, side_by_side, tile.pixels});
+    }
+  }
+
+ private:
+  std::int64_t channel_blocks() const { return (channels + tile_channels - 1) / tile_channels; }
+  NormTile tile_at(std::int64_t unit, std::int64_t tile) const;
+};
+
+/// A unit's numbers in scratch memory: sums of tiles, and coefficients of type C as apply_coefficients reads them.
+template <class C>
+class NormUnitMemory {
+ public:
+  NormUnitMemory(const NormUnits& units, std::int64_t unit, std::span<std::byte> scratch)
+      : units_(units), memory_(scratch.data() + static_cast<std::size_t>(unit) * bytes(units)) {}
+
+  static std::size_t bytes(const NormUnits& units) { return number_bytes(units) + 4 * coefficient_bytes(units); }
+
+  /// A number for each channel.
+  double* pivots() const { return reinterpret_cast<double*>(memory_); }
+  /// Of each section, or of all.
+  double* sums(std::int64_t section, int k) const { return pivots() + (1 + 2 * section + k) * units_.channels; }
+  C* coefficients(int k) const {
+    return reinterpret_cast<C*>(memory_ + number_bytes(units_) + static_cast<std::size_t>(k) * coefficient_bytes(units_));
+  }
+  /// Adds up the sections, in order, into the first.
+  void add_sections() const {
+    for (std::int64_t section = 1; section < units_.sections(); ++section) {
+      for (std::int64_t i = 0; i < 2 * units_.channels; ++i) sums(0, 0)[i] += sums(section, 0)[i];
+    }
+  }
+  /// Once those of the channels are there. So many elements that loops over them are long.
+  void repeat_coefficients(int count) const {
+    for (int k = 0; k < count; ++k) {
+      C* const first = coefficients(k);
+      for (std::int64_t i = units_.channels; i < period(units_); ++i) first[i] = first[i - units_.channels];
+    }
+  }
+  static std::int64_t period(const NormUnits& units) {
+    constexpr std::int64_t least = 256;
+    if (!units.channels_last || units.channels == 0) return units.channels;
+    return (least + units.channels - 1) / units.channels * units.channels;
+  }
+
+ private:
+  static std::size_t aligned(std::int64_t elements, std::size_t size) { return (static_cast<std::size_t>(elements) * size + 63) / 64 * 64; }
+  static std::size_t number_bytes(const NormUnits& units) {
+    return aligned(units.channels * (1 + 2 * std::max<std::int64_t>(1, units.sections())), sizeof(double));
+  }
+  static std::size_t coefficient_bytes(const NormUnits& units) { return aligned(period(units), sizeof(C)); }
+
+  const NormUnits& units_;
+  std::byte* memory_;
+};
+
+/// output[i] = function(inputs[i]..., coefficients of its channel...) for a part. The output may be an input.
+template <class T, class C, class Function, class... Inputs, int... k>
+void apply_coefficients(const NormUnits& units, const NormUnitMemory<C>& memory, const NormPart& part, T* output, const Function& function,
+                        std::integer_sequence<int, k...>, const Inputs*... inputs) {
+  using detail::DenseOperand, detail::RepeatedOperand;
+  const std::int64_t count = part.elements();
+  if (!units.channels_last) {
+    detail::map_run(output + part.offset, count, function, DenseOperand<T>{inputs + part.offset}...,
+                    RepeatedOperand<C>{memory.coefficients(k)[part.channel]}...);
+    return;
+  }
+  const std::int64_t period = memory.period(units);
+  for (std::int64_t i = 0; i < count; i += period) {
+    detail::map_run(output + part.offset + i, std::min(period, count - i), function, DenseOperand<T>{inputs + part.offset + i}...,
+                    DenseOperand<C>{memory.coefficients(k)}...);
+  }
+}
+
+}  // namespace frit::ops
