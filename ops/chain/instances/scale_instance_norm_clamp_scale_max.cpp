@@ -25,6 +25,20 @@ using ChainAttributes = ScaleInstanceNormClampScaleMaxAttributes;
 /// Channels and pixels that the second pass brings to the nearest cache at a time, where a row is a channel.
 constexpr std::int64_t tile_channels = 16, tile_pixels = 256;
 
+/// What a channel of a sample becomes: (x - reference) * slope + shift, clamped, times post_scale. The reference is the mean of the input,
+/// rounded: the difference keeps the digits of data far from zero, and is 0 where all elements are equal.
+template <class T>
+struct InstanceMap {
+  T reference, slope, shift, post_scale;
+
+  /// `input_mean` is that of the input, `statistics` are of input * scale.
+  InstanceMap(double input_mean, const SliceStatistics& statistics, T scale, T post)
+      : reference(static_cast<T>(input_mean)), slope(static_cast<T>(static_cast<double>(scale) * statistics.rstd)), post_scale(post) {
+    shift = static_cast<T>((static_cast<double>(reference) * static_cast<double>(scale) - statistics.mean) * statistics.rstd);
+  }
+  T operator()(T x, const Clamp<T>& clamp) const { return clamp((x - reference) * slope + shift) * post_scale; }
+};
+
 /// Two passes over each sample, of which the second finds it in the cache.
 template <class T>
 struct Forward {
@@ -36,6 +50,7 @@ struct Forward {
   T *output, *argmax_input;
   double *means, *rstds;  // (N, C)
   DifferenceSums* sums;   // (N, blocks, C)
+  InstanceMap<T>* maps;   // (N, C)
 
   const T* pixel(std::int64_t sample, std::int64_t p) const { return input + (sample * planes.pixels + p) * planes.channels; }
 
@@ -56,6 +71,7 @@ struct Forward {
       const SliceStatistics statistics = statistics_of({moments.count, moments.mean * factor, moments.variance * factor * factor}, eps);
       means[sample * planes.channels + c] = statistics.mean;
       rstds[sample * planes.channels + c] = statistics.rstd;
+      maps[sample * planes.channels + c] = {moments.mean, statistics, scale[c], post_scale[c]};
     }
   }
 
@@ -68,9 +84,9 @@ struct Forward {
       std::fill_n(value.begin(), count, -std::numeric_limits<T>::infinity());
       std::fill_n(channel.begin(), count, 0);
     }
-    void take(const T* x, std::size_t count, const ScaledInstance<T> instance, const Clamp<T> bounds, std::int32_t c) {
+    void take(const T* x, std::size_t count, const InstanceMap<T> map, const Clamp<T> bounds, std::int32_t c) {
       for (std::size_t i = 0; i < count; ++i) {
-        const T offered = bounds(instance.normalized(x[i])) * instance.post_scale, held = value[i];
+        const T offered = map(x[i], bounds), held = value[i];
         const bool wins = (offered > held) | ((offered != offered) & (held == held));
         value[i] = wins ? offered : held;
         channel[i] = wins ? c : channel[i];
@@ -88,9 +104,9 @@ struct Forward {
       const std::int64_t channels = std::min(tile_channels, planes.channels - begin);
       transpose(x + begin, planes.channels, count, channels, tile.data(), tile_pixels);
       for (std::int64_t j = 0; j < channels; ++j) {
-        const std::int64_t c = begin + j, slice = sample * planes.channels + c;
-        maxima.take(tile.data() + j * tile_pixels, static_cast<std::size_t>(count), {scale[c], post_scale[c], means[slice], rstds[slice]},
-                    clamp, static_cast<std::int32_t>(c));
+        const std::int64_t c = begin + j;
+        maxima.take(tile.data() + j * tile_pixels, static_cast<std::size_t>(count), maps[sample * planes.channels + c], clamp,
+                    static_cast<std::int32_t>(c));
       }
     }
     const std::int64_t place = sample * planes.pixels + first;
@@ -121,12 +137,13 @@ struct Forward {
 struct Scratch {
   EvenBlocks blocks;
   ScratchParts all;
-  std::size_t means, rstds, sums, input;
+  std::size_t means, rstds, sums, maps, input;
 
   Scratch(const Planes& planes, std::size_t input_bytes) : blocks(channel_sum_blocks(planes)) {
     means = all.add(planes.samples * planes.channels, sizeof(double));
     rstds = all.add(planes.samples * planes.channels, sizeof(double));
     sums = all.add(planes.samples * blocks.count * planes.channels, sizeof(DifferenceSums));
+    maps = all.add(planes.samples * planes.channels, sizeof(InstanceMap<double>));
     input = all.add(1, input_bytes);
   }
 };
@@ -151,7 +168,8 @@ void run_forward(const KernelContext& call) {
                              .argmax_input = data_or_null<T>(call.outputs[4]),
                              .means = statistics(2, scratch.means),
                              .rstds = statistics(3, scratch.rstds),
-                             .sums = scratch_part<DifferenceSums>(call, scratch.sums)};
+                             .sums = scratch_part<DifferenceSums>(call, scratch.sums),
+                             .maps = scratch_part<InstanceMap<T>>(call, scratch.maps)};
     dispatch_argmax(argmax_dtype(planes.channels), [&]<class Index>() { forward.run(data_or_null<Index>(call.outputs[1])); });
   });
 }

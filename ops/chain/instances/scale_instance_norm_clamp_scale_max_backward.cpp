@@ -34,6 +34,9 @@ struct Channel {
   }
 };
 
+/// Pixels whose maxima are looked at together.
+constexpr std::int64_t most_values = 256;
+
 /// First the sums over each sample, for which the small tensors are enough; then one pass over it that writes the input's gradient.
 template <class T, class Index>
 struct Backward {
@@ -55,16 +58,34 @@ struct Backward {
   void sum_block(std::int64_t sample, std::int64_t block) const {
     InstanceSums* const total = block_sums + (sample * blocks.count + block) * planes.channels;
     std::fill_n(total, planes.channels, InstanceSums());
-    const Channel<T>* const of_sample = channels + sample * planes.channels;
-    const std::int64_t begin = sample * planes.pixels + blocks.begin(block);
-    for (std::int64_t i = begin; i < begin + blocks.length_of(block); ++i) {
-      const ScaledInstance<T>& channel = of_sample[argmax[i]].instance;
-      const double centered = channel.centered(argmax_input[i]);
-      const T normalized = static_cast<T>(centered * channel.rstd);
-      entering[i] = clamp.gradient(gradient[i] * channel.post_scale, normalized);
-      InstanceSums& sum = total[argmax[i]];
-      sum.norm += {static_cast<double>(entering[i]), static_cast<double>(entering[i]) * centered};
-      sum.post_scale += static_cast<double>(gradient[i]) * static_cast<double>(clamp(normalized));
+    const std::int64_t end = sample * planes.pixels + blocks.begin(block) + blocks.length_of(block);
+    for (std::int64_t i = end - blocks.length_of(block); i < end; i += most_values) {
+      add_argmax(channels + sample * planes.channels, i, static_cast<std::size_t>(std::min(most_values, end - i)), total);
+    }
+  }
+
+  /// The additions, which wait for one another, have a loop of their own, as has what becomes vector code.
+  void add_argmax(const Channel<T>* of_sample, std::int64_t begin, std::size_t count, InstanceSums* total) const {
+    std::array<T, most_values> normalized, clamped;
+    std::array<double, most_values> centered;
+    const Index* const w = argmax + begin;
+    const T *const g = gradient + begin, *const x = argmax_input + begin;
+    T* const entered = entering + begin;
+    for (std::size_t i = 0; i < count; ++i) {
+      const ScaledInstance<T>& channel = of_sample[w[i]].instance;
+      centered[i] = channel.centered(x[i]);
+      normalized[i] = static_cast<T>(centered[i] * channel.rstd);
+      entered[i] = g[i] * channel.post_scale;
+    }
+    const Clamp<T> bounds = clamp;
+    for (std::size_t i = 0; i < count; ++i) {
+      clamped[i] = bounds(normalized[i]);
+      entered[i] = bounds.gradient(entered[i], normalized[i]);
+    }
+    for (std::size_t i = 0; i < count; ++i) {
+      InstanceSums& sum = total[w[i]];
+      sum.norm += {static_cast<double>(entered[i]), static_cast<double>(entered[i]) * centered[i]};
+      sum.post_scale += static_cast<double>(g[i]) * static_cast<double>(clamped[i]);
     }
   }
 
@@ -116,7 +137,7 @@ struct Backward {
       const auto mean = lanes.of([&](std::int64_t c) { return of_sample[c].instance.mean; });
       const auto slope = lanes.of([&](std::int64_t c) { return of_sample[c].slope; });
       const auto offset = lanes.of([&](std::int64_t c) { return 0 * of_sample[c].instance.rstd + of_sample[c].offset; });
-      lanes.for_each_step(count, [&](std::int64_t first, std::int64_t width) {
+      lanes.for_each_step(lanes.first, count, [&](std::int64_t first, std::int64_t width) {
         FRIT_INDEPENDENT_ITERATIONS
         for (std::int64_t j = 0; j < width; ++j) {
           const auto i = static_cast<std::size_t>(j);

@@ -29,11 +29,12 @@ struct ChannelLanes {
     for (std::int64_t c = 0; c < channels; c += most) body(ChannelLanes{channels, c, std::min(most, channels - c)});
   }
 
-  /// Calls body(first element, elements) for the steps through so many pixels.
+  std::int64_t step() const { return std::max(count, channels); }
+  /// Calls body(first element, elements) for the steps through so many pixels, from element `begin` on.
   template <class Body>
-  void for_each_step(std::int64_t pixels, const Body& body) const {
-    const std::int64_t elements = pixels * channels, step = std::max(count, channels);
-    for (std::int64_t i = first; i < elements; i += step) body(i, std::min(count, elements - i));
+  void for_each_step(std::int64_t begin, std::int64_t pixels, const Body& body) const {
+    const std::int64_t elements = pixels * channels;
+    for (std::int64_t i = begin; i < elements; i += step()) body(i, std::min(count, elements - i));
   }
 
   std::int64_t channel(std::int64_t lane) const { return (first + lane) % channels; }
@@ -70,23 +71,46 @@ inline EvenBlocks channel_sum_blocks(const Planes& planes) {
   return {planes.pixels, std::max<std::int64_t>(16, elements / std::max<std::int64_t>(1, planes.channels))};
 }
 
+/// What the lanes have in common while they pass over some pixels.
+class LaneDifferences {
+ public:
+  explicit LaneDifferences(const std::array<double, ChannelLanes::most>& pivots) : pivots_(pivots) {}
+
+  /// Adds `steps` times `count` elements from x on, `step` apart.
+  template <int steps, class T>
+  void add(const T* x, std::int64_t step, std::int64_t count) {
+    for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
+      double sum = 0, square_sum = 0;
+#pragma GCC unroll 4
+      for (int k = 0; k < steps; ++k) {
+        const double difference = static_cast<double>(x[k * step + static_cast<std::int64_t>(i)]) - pivots_[i];
+        sum += difference;
+        square_sum += difference * difference;
+      }
+      sums_[i] += sum;
+      square_sums_[i] += square_sum;
+    }
+  }
+  DifferenceSums operator[](std::int64_t lane) const {
+    return {sums_[static_cast<std::size_t>(lane)], square_sums_[static_cast<std::size_t>(lane)]};
+  }
+
+ private:
+  alignas(64) std::array<double, ChannelLanes::most> pivots_, sums_{}, square_sums_{};
+};
+
 /// Over the pixels from x on. `sums` (C) are overwritten.
 template <class T, class Pivot>
 void sum_differences(const T* x, std::int64_t pixels, std::int64_t channels, const Pivot& pivot_of_channel, DifferenceSums* sums) {
   std::fill_n(sums, channels, DifferenceSums());
   ChannelLanes::for_each(channels, [&](const ChannelLanes& lanes) {
-    const std::array<double, ChannelLanes::most> pivots = lanes.of(pivot_of_channel);
-    alignas(64) std::array<double, ChannelLanes::most> sum{}, square_sum{};
-    lanes.for_each_step(pixels, [&](std::int64_t first, std::int64_t count) {
-      for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
-        const double difference = static_cast<double>(x[first + static_cast<std::int64_t>(i)]) - pivots[i];
-        sum[i] += difference;
-        square_sum[i] += difference * difference;
-      }
-    });
-    for (std::int64_t i = 0; i < lanes.count; ++i) {
-      sums[lanes.channel(i)] += {sum[static_cast<std::size_t>(i)], square_sum[static_cast<std::size_t>(i)]};
-    }
+    LaneDifferences differences(lanes.of(pivot_of_channel));
+    constexpr int steps = 4;  // at a time
+    const std::int64_t step = lanes.step(), whole = pixels * channels - (steps - 1) * step - lanes.count;
+    std::int64_t i = lanes.first;
+    for (; i <= whole; i += steps * step) differences.add<steps>(x + i, step, lanes.count);
+    lanes.for_each_step(i, pixels, [&](std::int64_t first, std::int64_t count) { differences.add<1>(x + first, step, count); });
+    for (std::int64_t lane = 0; lane < lanes.count; ++lane) sums[lanes.channel(lane)] += differences[lane];
   });
 }
 
