@@ -34,7 +34,7 @@ inline void transpose(V (&rows)[n]) {
 
 }  // namespace simd
 
-/// to[j * to_step + i] = from[i * from_step + j] for i in [0, rows) and j in [0, columns), a square of vectors at a time.
+/// to[j * to_step + i] = from[i * from_step + j] for i in [0, rows) and j in [0, columns), a square of vectors at a time, or of bytes one.
 template <class T>
 void transpose(const T* from, std::int64_t from_step, std::int64_t rows, std::int64_t columns, T* to, std::int64_t to_step) {
   constexpr std::int64_t n = simd::lanes<T>;
@@ -42,7 +42,7 @@ void transpose(const T* from, std::int64_t from_step, std::int64_t rows, std::in
     for (std::int64_t column = 0; column < columns; column += n) {
       const T* const in = from + row * from_step + column;
       T* const out = to + column * to_step + row;
-      if (row + n <= rows && column + n <= columns) {
+      if (sizeof(T) > 1 && row + n <= rows && column + n <= columns) {
         simd::Vector<T> square[n];
 #pragma GCC unroll 16
         for (int i = 0; i < n; ++i) square[i] = simd::load(in + i * from_step);

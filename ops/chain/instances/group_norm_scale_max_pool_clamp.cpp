@@ -1,9 +1,12 @@
 #include "frit/ops/chain/instances/group_norm_scale_max_pool_clamp.h"
 
+#include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "frit/ops/chain/chain.h"
-#include "frit/ops/chain/stages/window_maxima.h"
+#include "frit/ops/chain/scratch_parts.h"
+#include "frit/ops/chain/stages/channel_lanes.h"
 #include "frit/ops/cpu/work_split.h"
 #include "frit/ops/elementwise/activation.h"
 #include "frit/ops/elementwise/arithmetic.h"
@@ -19,142 +22,183 @@ namespace {
 using ChainAttributes = GroupNormScaleMaxPoolClampAttributes;
 using Geometry = GroupNormPoolGeometry;
 
-/// Two passes over each group, of which the second finds it in the cache.
-template <class T>
+/// Two passes over each sample, of which the second finds it in the cache.
+template <class T, class Index>
 struct Forward {
   Geometry geometry;
-  WindowTiling tiling;
-  const T *input, *weight, *bias, *scale;
+  EvenBlocks blocks;                       // of pixels, whose sums are made alone
+  const T *input, *weight, *bias, *scale;  // the images here and below with their channels last
   Clamp<T> clamp;
   double eps;
-  T *output, *argmax_input;
-  double *means, *rstds;  // (N, G)
+  T* output;
+  Index* argmax;
+  T* argmax_input;
+  double *means, *rstds;  // (N, G), or null
+  DifferenceSums* sums;   // (N, blocks, C)
+  /// The norm in a channel as (x - reference) * slope + shift: (N, 3, C). The reference is the mean, rounded: the difference keeps the
+  /// digits of data far from zero, and is 0 where all elements are equal.
+  T* maps;
+  KernelRange* columns;  // (W'), elements of the windows that meet the image
 
-  /// Reduces the rows of windows [begin, ...) of one row of windows: the image columns that they touch go to places [first, end).
-  void reduce_rows(const ScaledGroupChannel<T>& channel, std::int64_t plane, std::int64_t row, std::int64_t begin, std::int64_t first,
-                   std::int64_t end, WindowMaxima<T>& columns) const {
+  const T* pixel(std::int64_t sample, std::int64_t p) const { return input + (sample * geometry.pixels() + p) * geometry.channels; }
+
+  /// The pivot of a group is its first element.
+  double pivot(std::int64_t sample, std::int64_t c) const {
+    return static_cast<double>(pixel(sample, 0)[c - c % geometry.group_channels()]);
+  }
+
+  void sum_block(std::int64_t sample, std::int64_t block) const {
+    sum_differences(
+        pixel(sample, blocks.begin(block)), blocks.length_of(block), geometry.channels, [&](std::int64_t c) { return pivot(sample, c); },
+        sums + (sample * blocks.count + block) * geometry.channels);
+  }
+
+  void find_statistics(std::int64_t sample, std::int64_t group) const {
+    const std::int64_t begin = group * geometry.group_channels(), end = begin + geometry.group_channels();
+    DifferenceSums total;
+    for (std::int64_t block = 0; block < blocks.count; ++block) {
+      for (std::int64_t c = begin; c < end; ++c) total += sums[(sample * blocks.count + block) * geometry.channels + c];
+    }
+    const SliceStatistics statistics =
+        statistics_of(total.moments(blocks.count == 0 ? 0 : pivot(sample, begin), geometry.group_pixels()), eps);
+    if (means != nullptr) means[sample * geometry.groups + group] = statistics.mean;
+    if (rstds != nullptr) rstds[sample * geometry.groups + group] = statistics.rstd;
+    T* const map = maps + sample * 3 * geometry.channels;
+    for (std::int64_t c = begin; c < end; ++c) {
+      const ScaledGroupChannel<T> channel(statistics.mean, statistics.rstd, weight[c], bias[c], scale[c]);
+      const T reference = static_cast<T>(statistics.mean), slope = static_cast<T>(channel.slope);
+      const double moved = (statistics.mean - static_cast<double>(reference)) * channel.slope;
+      map[c] = reference;
+      map[geometry.channels + c] = slope;
+      map[2 * geometry.channels + c] = static_cast<T>(std::isfinite(slope) ? channel.shift - moved : channel.shift);
+    }
+  }
+
+  /// The maxima of a window in `n` channels from c on, found as max_pool2d would: of equals the first, of NaNs the last, the padding never.
+  template <int n, bool kept>
+  void find_maxima(std::int64_t sample, std::int64_t row, std::int64_t column, const KernelRange& heights, std::int64_t c) const {
+    typedef T Values __attribute__((vector_size(n * sizeof(T))));
+    typedef Index Indices __attribute__((vector_size(n * sizeof(Index))));
+    using Numbers = decltype(Values{} > Values{});
+    const auto load = [](const T* from) {
+      Values values;
+      std::memcpy(&values, from, sizeof values);
+      return values;
+    };
     const PoolGeometry& pool = geometry.pool;
-    const std::int64_t left = pool.window_begin(2, begin);
-    const std::int64_t low = std::max<std::int64_t>(left, 0), high = std::min(left + end - first, pool.image[2]);
-    const std::int64_t elements = geometry.samples * geometry.channels * geometry.pixels();
-    const KernelRange heights = kernel_range(pool, 1, row, row);
+    const KernelRange widths = columns[column];
+    const T* const map = maps + sample * 3 * geometry.channels + c;
+    const Values reference = load(map), slope = load(map + geometry.channels), shift = load(map + 2 * geometry.channels);
+    const Values factor = load(scale + c);
+    const std::int64_t step = pool.dilation[2] * geometry.channels;
+    Values value = -std::numeric_limits<T>::infinity() - Values{}, element{};
+    Numbers number{};
     for (std::int64_t kh = heights.begin; kh < heights.end; ++kh) {
       const std::int64_t h = pool.window_begin(1, row) + kh * pool.dilation[1];
-      const std::int64_t offset = plane * geometry.pixels() + h * pool.image[2] + low;
-      const std::int64_t count = std::min(whole_vectors(high - low), elements - offset);
-      const auto number = static_cast<std::int32_t>(kh * pool.kernel[2]);
-      if (kh == heights.begin) {
-        columns.set_row(channel, input + offset, first + low - left, count, number);
-      } else {
-        columns.take_row(channel, input + offset, first + low - left, count, number);
+      const std::int64_t w = pool.window_begin(2, column) + widths.begin * pool.dilation[2];
+      const T* x = pixel(sample, h * pool.image[2] + w) + c;
+      for (std::int64_t kw = widths.begin; kw < widths.end; ++kw, x += step) {
+        const Values offered_element = load(x), offered = ((offered_element - reference) * slope + shift) * factor;
+        const bool first = kh == heights.begin && kw == widths.begin;
+        const Numbers wins = first ? Numbers{} == 0 : (offered > value) | (offered != offered);
+        value = wins ? offered : value;
+        if constexpr (kept) {
+          element = wins ? offered_element : element;
+          number = wins ? static_cast<std::int32_t>(kh * pool.kernel[2] + kw) - Numbers{} : number;
+        }
       }
     }
-    columns.clear(first, first + low - left);
-    columns.clear(first + high - left, end);
-  }
-
-  /// The maxima of `rows` times `count` windows; those of row r begin at place r * tiling.pitch.
-  template <int known_stride>
-  void reduce_tile(const ScaledGroupChannel<T>& channel, std::int64_t plane, std::int64_t row, std::int64_t rows, std::int64_t begin,
-                   std::int64_t count, WindowMaxima<T>& maxima) const {
-    WindowMaxima<T> columns;
-    const std::int64_t windows = std::min(whole_vectors((rows - 1) * tiling.pitch + count), tiling.most_windows());
-    const std::int64_t row_columns = tiling.pitch * tiling.stride;
-    for (std::int64_t r = 0; r < rows; ++r) {
-      const std::int64_t end = r + 1 < rows ? (r + 1) * row_columns : tiling.columns_of(windows);
-      reduce_rows(channel, plane, row + r, begin, r * row_columns, end, columns);
+    const std::int64_t place = ((sample * pool.output[1] + row) * pool.output[2] + column) * geometry.channels + c;
+    if (output != nullptr) {
+      for (int i = 0; i < n; ++i) output[place + i] = clamp(value[i]);
     }
-    maxima.template reduce_columns<known_stride>(columns, tiling.stride, geometry.pool.dilation[2], geometry.pool.kernel[2], windows);
-    std::transform(maxima.value.begin(), maxima.value.begin() + windows, maxima.value.begin(), clamp);
+    if constexpr (kept) {
+      const Indices indices = __builtin_convertvector(number, Indices);
+      if (argmax != nullptr) std::memcpy(argmax + place, &indices, sizeof indices);
+      if (argmax_input != nullptr) std::memcpy(argmax_input + place, &element, sizeof element);
+    }
   }
 
-  template <int known_stride, class Index>
-  void pool_plane(const ScaledGroupChannel<T>& channel, std::int64_t plane, Index* argmax) const {
-    const std::int64_t height = geometry.pool.output[1], width = geometry.pool.output[2];
-    WindowMaxima<T> maxima;
-    for (std::int64_t row = 0; row < height; row += tiling.rows) {
-      const std::int64_t rows = std::min(tiling.rows, height - row);
-      for (std::int64_t begin = 0; begin < width; begin += tiling.windows) {
-        const std::int64_t count = std::min(tiling.windows, width - begin);
-        reduce_tile<known_stride>(channel, plane, row, rows, begin, count, maxima);
-        const std::int64_t place = plane * geometry.windows() + row * width + begin;
-        if (tiling.pitch == count) {
-          write(maxima, 0, rows * count, place, argmax);
-        } else {
-          for (std::int64_t r = 0; r < rows; ++r) write(maxima, r * tiling.pitch, count, place + r * width, argmax);
-        }
-        for (std::int64_t r = 0; r < rows && argmax_input != nullptr; ++r) {
-          select(plane, row + r, begin, count, maxima.number.data() + r * tiling.pitch);
+  template <bool kept>
+  void pool_row(std::int64_t sample, std::int64_t row) const {
+    constexpr int lanes = simd::lanes<T>;
+    const KernelRange heights = kernel_range(geometry.pool, 1, row, row);
+    for (std::int64_t column = 0; column < geometry.pool.output[2]; ++column) {
+      if (geometry.channels < lanes) {
+        for (std::int64_t c = 0; c < geometry.channels; ++c) find_maxima<1, kept>(sample, row, column, heights, c);
+      } else {  // the last vector may hold channels that the one before it has
+        for (std::int64_t c = 0; c < geometry.channels; c += lanes) {
+          find_maxima<lanes, kept>(sample, row, column, heights, std::min(c, geometry.channels - lanes));
         }
       }
     }
   }
 
-  template <class Index>
-  void write(const WindowMaxima<T>& maxima, std::int64_t first, std::int64_t count, std::int64_t place, Index* argmax) const {
-    if (output != nullptr) std::copy_n(maxima.value.data() + first, count, output + place);
-    if (argmax == nullptr) return;
-    for (std::int64_t i = 0; i < count; ++i) argmax[place + i] = static_cast<Index>(maxima.number[static_cast<std::size_t>(first + i)]);
-  }
-
-  /// The elements that won in some windows of a row, given their numbers.
-  void select(std::int64_t plane, std::int64_t row, std::int64_t begin, std::int64_t count, const std::int32_t* numbers) const {
-    const PoolGeometry& pool = geometry.pool;
-    const auto kernel_width = static_cast<std::int32_t>(pool.kernel[2]);
-    T* const to = argmax_input + plane * geometry.windows() + row * pool.output[2] + begin;
-    for (std::int64_t i = 0; i < count; ++i) {
-      const std::int32_t kh = numbers[i] / kernel_width, kw = numbers[i] % kernel_width;
-      const std::int64_t h = pool.window_begin(1, row) + kh * pool.dilation[1], w = pool.window_begin(2, begin + i) + kw * pool.dilation[2];
-      to[i] = input[plane * geometry.pixels() + h * pool.image[2] + w];
-    }
-  }
-
-  SliceStatistics find_statistics(std::int64_t slice) const {
-    const T* const x = input + slice * geometry.group_pixels();
-    return slice_statistics(
-        geometry.group_pixels(), [x](std::int64_t i) { return x[i]; }, eps);
-  }
-
-  template <int known_stride, class Index>
-  void run(Index* argmax) const {
-    const WorkSplit split(geometry.slices(), geometry.group_pixels() * 8, 0);
-    split.run({}, [&](std::int64_t slice, std::byte*) {
-      const SliceStatistics statistics = find_statistics(slice);
-      if (means != nullptr) means[slice] = statistics.mean;
-      if (rstds != nullptr) rstds[slice] = statistics.rstd;
-      for (std::int64_t i = 0; i < geometry.group_channels(); ++i) {
-        const std::int64_t plane = slice * geometry.group_channels() + i, c = plane % geometry.channels;
-        pool_plane<known_stride>({statistics.mean, statistics.rstd, weight[c], bias[c], scale[c]}, plane, argmax);
+  void run() const {
+    for (std::int64_t column = 0; column < geometry.pool.output[2]; ++column)
+      columns[column] = kernel_range(geometry.pool, 2, column, column);
+    const bool kept = argmax != nullptr || argmax_input != nullptr;
+    parallel_for(geometry.samples, sample_grain(geometry.samples), [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t sample = begin; sample < end; ++sample) {
+        parallel_for(blocks.count, 1, [&](std::int64_t block, std::int64_t) { sum_block(sample, block); });
+        for (std::int64_t group = 0; group < geometry.groups; ++group) find_statistics(sample, group);
+        parallel_for(geometry.pool.output[1], 1,
+                     [&](std::int64_t row, std::int64_t) { kept ? pool_row<true>(sample, row) : pool_row<false>(sample, row); });
       }
     });
   }
 };
 
+/// The scratch memory.
+struct Scratch {
+  EvenBlocks blocks;
+  ScratchParts all;
+  std::size_t sums, maps, columns, copies;
+
+  Scratch(const Geometry& geometry, DType dtype) : blocks(channel_sum_blocks(geometry.channels, geometry.pixels())) {
+    sums = all.add(geometry.samples * blocks.count * geometry.channels, sizeof(DifferenceSums));
+    maps = all.add(geometry.samples * geometry.channels * 3, size_of(dtype));
+    columns = all.add(geometry.pool.output[2], sizeof(KernelRange));
+    copies = all.bytes();
+  }
+};
+
+std::size_t scratch_bytes(const InferContext& call) {
+  std::size_t bytes = Scratch(Geometry(call.shape(0), call.as<ChainAttributes>()), call.inputs[0].dtype).copies;
+  bytes += ChannelsLastCopies::bytes(call.inputs[0], call.input_layout(0));
+  const std::vector<TensorType> outputs = group_norm_scale_max_pool_clamp_types(call, 0);
+  for (const std::size_t i : {0u, 1u, 4u}) bytes += ChannelsLastCopies::bytes(outputs[i], call.layouts.outputs, i);
+  return bytes;
+}
+
 /// inputs (input, weight, bias, scale), outputs (output, argmax, mean, rstd, argmax_input)
 void run_forward(const KernelContext& call) {
   const auto& attributes = call.as<ChainAttributes>();
   const Geometry geometry(call.inputs[0].shape(), attributes);
+  const Scratch scratch(geometry, call.inputs[0].dtype());
+  ChannelsLastCopies copies(call.scratch.data() + scratch.copies);
   dispatch_floating(call.inputs[0].dtype(), [&]<class T>() {
-    const Forward<T> forward{.geometry = geometry,
-                             .tiling = WindowTiling(geometry.pool),
-                             .input = call.inputs[0].data<T>(),
-                             .weight = call.inputs[1].data<T>(),
-                             .bias = call.inputs[2].data<T>(),
-                             .scale = call.inputs[3].data<T>(),
-                             .clamp = Clamp<T>(attributes.clamp()),
-                             .eps = attributes.eps,
-                             .output = data_or_null<T>(call.outputs[0]),
-                             .argmax_input = data_or_null<T>(call.outputs[4]),
-                             .means = data_or_null<double>(call.outputs[2]),
-                             .rstds = data_or_null<double>(call.outputs[3])};
     dispatch_argmax(argmax_dtype(geometry.kernel_elements()), [&]<class Index>() {
-      Index* const argmax = data_or_null<Index>(call.outputs[1]);
-      switch (geometry.pool.stride[2]) {  // a stride that is known makes the loops over windows faster
-        case 2: return forward.template run<2>(argmax);
-        case 3: return forward.template run<3>(argmax);
-        case 4: return forward.template run<4>(argmax);
-        default: return forward.template run<0>(argmax);
-      }
+      const Forward<T, Index> forward{.geometry = geometry,
+                                      .blocks = scratch.blocks,
+                                      .input = copies.read<T>(call.inputs[0]),
+                                      .weight = call.inputs[1].data<T>(),
+                                      .bias = call.inputs[2].data<T>(),
+                                      .scale = call.inputs[3].data<T>(),
+                                      .clamp = Clamp<T>(attributes.clamp()),
+                                      .eps = attributes.eps,
+                                      .output = copies.write<T>(call.outputs[0]),
+                                      .argmax = copies.write<Index>(call.outputs[1]),
+                                      .argmax_input = copies.write<T>(call.outputs[4]),
+                                      .means = data_or_null<double>(call.outputs[2]),
+                                      .rstds = data_or_null<double>(call.outputs[3]),
+                                      .sums = scratch_part<DifferenceSums>(call, scratch.sums),
+                                      .maps = scratch_part<T>(call, scratch.maps),
+                                      .columns = scratch_part<KernelRange>(call, scratch.columns)};
+      forward.run();
+      copies.finish(call.outputs[0], forward.output);
+      copies.finish(call.outputs[1], forward.argmax);
+      copies.finish(call.outputs[4], forward.argmax_input);
     });
   });
 }
@@ -163,7 +207,8 @@ void run_forward(const KernelContext& call) {
 void require_supported(const InferContext& call, const Geometry& geometry) {
   const PoolGeometry& pool = geometry.pool;
   call.require(geometry.pixels() <= std::numeric_limits<std::int32_t>::max(), "an image must have less than 2^31 elements");
-  call.require(WindowTiling(pool).fits() && geometry.kernel_elements() < WindowMaxima<float>::outside, "kernel_size ",
+  constexpr std::int64_t most_columns = 2048, most_elements = std::int64_t{1} << 30;
+  call.require((pool.kernel[2] - 1) * pool.dilation[2] < most_columns && geometry.kernel_elements() < most_elements, "kernel_size ",
                call.as<ChainAttributes>().kernel_size, " is too big");
   for (std::size_t axis = 1; axis <= 2; ++axis) {
     for (std::int64_t o = 0; o < pool.output[axis]; ++o) {
@@ -268,7 +313,7 @@ FRIT_OPERATORS(group_norm_scale_max_pool_clamp) {
       .decompose = decompose,
       .fuse = fuse,
       .any_precision = {1, 2, 3},
-      .cpu = {run_forward},
+      .cpu = {.run = run_forward, .scratch = scratch_bytes, .any_layout_inputs = {0}, .any_layout_outputs = {0, 1, 4}},
       .samples = samples,
   });
 }

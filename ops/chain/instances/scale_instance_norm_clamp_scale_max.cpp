@@ -137,29 +137,34 @@ struct Forward {
 struct Scratch {
   EvenBlocks blocks;
   ScratchParts all;
-  std::size_t means, rstds, sums, maps, input;
+  std::size_t means, rstds, sums, maps, copies;
 
-  Scratch(const Planes& planes, std::size_t input_bytes) : blocks(channel_sum_blocks(planes)) {
+  explicit Scratch(const Planes& planes) : blocks(channel_sum_blocks(planes.channels, planes.pixels)) {
     means = all.add(planes.samples * planes.channels, sizeof(double));
     rstds = all.add(planes.samples * planes.channels, sizeof(double));
     sums = all.add(planes.samples * blocks.count * planes.channels, sizeof(DifferenceSums));
     maps = all.add(planes.samples * planes.channels, sizeof(InstanceMap<double>));
-    input = all.add(1, input_bytes);
+    copies = all.bytes();
   }
 };
+
+std::size_t scratch_bytes(const InferContext& call) {
+  return Scratch(Planes(call.shape(0))).copies + ChannelsLastCopies::bytes(call.inputs[0], call.input_layout(0));
+}
 
 /// inputs (input, scale, post_scale), outputs (output, argmax, mean, rstd, argmax_input)
 void run_forward(const KernelContext& call) {
   const auto& attributes = call.as<ChainAttributes>();
   const Planes planes(call.inputs[0].shape());
-  const Scratch scratch(planes, 0);
+  const Scratch scratch(planes);
+  ChannelsLastCopies copies(call.scratch.data() + scratch.copies);
   const auto statistics = [&](std::size_t output, std::size_t part) {
     return call.outputs[output].defined() ? call.outputs[output].data<double>() : scratch_part<double>(call, part);
   };
   dispatch_floating(call.inputs[0].dtype(), [&]<class T>() {
     const Forward<T> forward{.planes = planes,
                              .blocks = scratch.blocks,
-                             .input = with_channels_last<T>(call.inputs[0], call.scratch.data() + scratch.input),
+                             .input = copies.read<T>(call.inputs[0]),
                              .scale = call.inputs[1].data<T>(),
                              .post_scale = call.inputs[2].data<T>(),
                              .clamp = Clamp<T>(attributes.clamp()),
@@ -250,11 +255,7 @@ FRIT_OPERATORS(scale_instance_norm_clamp_scale_max) {
       .decompose = decompose,
       .fuse = fuse,
       .any_precision = {1, 2},
-      .cpu = {.run = run_forward,
-              .scratch =
-                  [](const InferContext& call) { return Scratch(Planes(call.shape(0)), channels_last_copy_bytes(call, 0)).all.bytes(); },
-              .any_layout_inputs = {0},
-              .prefers_channels_last = true},
+      .cpu = {.run = run_forward, .scratch = scratch_bytes, .any_layout_inputs = {0}, .prefers_channels_last = true},
       .samples = samples,
   });
 }

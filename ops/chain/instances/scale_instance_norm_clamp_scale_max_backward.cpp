@@ -180,35 +180,39 @@ struct Backward {
   }
 };
 
-/// The scratch memory. A copy of the input with its channels last becomes its gradient.
+/// The scratch memory.
 struct Scratch {
   EvenBlocks blocks;
   ScratchParts all;
-  std::size_t entering, sums, block_sums, channels, image;
+  std::size_t entering, sums, block_sums, channels, copies;
 
-  Scratch(const Planes& planes, std::size_t input_bytes) : blocks(channel_sum_blocks(planes)) {
+  explicit Scratch(const Planes& planes) : blocks(channel_sum_blocks(planes.channels, planes.pixels)) {
     const std::int64_t slices = planes.samples * planes.channels;
     entering = all.add(planes.samples * planes.pixels, sizeof(double));
     sums = all.add(slices, sizeof(InstanceSums));
     block_sums = all.add(slices * blocks.count, sizeof(InstanceSums));
     channels = all.add(slices, sizeof(Channel<double>));
-    image = all.add(1, input_bytes);
+    copies = all.bytes();
   }
 };
+
+std::size_t scratch_bytes(const InferContext& call) {
+  return Scratch(Planes(call.shape(1))).copies + 2 * ChannelsLastCopies::bytes(call.inputs[1], call.input_layout(1));
+}
 
 /// inputs (gradient, input, scale, post_scale, argmax, mean, rstd, argmax_input)
 /// outputs (input_gradient, scale_gradient, post_scale_gradient, input_gradient_sum)
 void run(const KernelContext& call) {
   const auto& attributes = call.as<ChainAttributes>();
   const Planes planes(call.inputs[1].shape());
-  const Scratch scratch(planes, 0);
-  std::byte* const copy = call.scratch.data() + scratch.image;
+  const Scratch scratch(planes);
+  ChannelsLastCopies copies(call.scratch.data() + scratch.copies);
   dispatch_floating(call.inputs[1].dtype(), [&]<class T>() {
     dispatch_argmax(call.inputs[4].dtype(), [&]<class Index>() {
       const Backward<T, Index> backward{.planes = planes,
                                         .blocks = scratch.blocks,
                                         .gradient = call.inputs[0].data<T>(),
-                                        .input = with_channels_last<T>(call.inputs[1], copy),
+                                        .input = copies.read<T>(call.inputs[1]),
                                         .scale = call.inputs[2].data<T>(),
                                         .post_scale = call.inputs[3].data<T>(),
                                         .clamp = Clamp<T>(attributes.clamp()),
@@ -217,13 +221,13 @@ void run(const KernelContext& call) {
                                         .means = call.inputs[5].data<double>(),
                                         .rstds = call.inputs[6].data<double>(),
                                         .argmax_input = call.inputs[7].data<T>(),
-                                        .input_gradient = to_channels_last<T>(call.outputs[0], copy),
+                                        .input_gradient = copies.write<T>(call.outputs[0]),
                                         .entering = scratch_part<T>(call, scratch.entering),
                                         .sums = scratch_part<InstanceSums>(call, scratch.sums),
                                         .block_sums = scratch_part<InstanceSums>(call, scratch.block_sums),
                                         .channels = scratch_part<Channel<T>>(call, scratch.channels)};
       backward.run();
-      finish_channels_last(call.outputs[0], backward.input_gradient);
+      copies.finish(call.outputs[0], backward.input_gradient);
       backward.write_parameter_gradient(call.outputs[1], &InstanceSums::scale);
       backward.write_parameter_gradient(call.outputs[2], &InstanceSums::post_scale);
       backward.write_parameter_gradient(call.outputs[3], &InstanceSums::input_gradient);
@@ -264,8 +268,7 @@ FRIT_OPERATORS(scale_instance_norm_clamp_scale_max_backward) {
       .infer = infer,
       .no_gradient = "not differentiable twice",
       .cpu = {.run = run,
-              .scratch =
-                  [](const InferContext& call) { return Scratch(Planes(call.shape(1)), channels_last_copy_bytes(call, 1)).all.bytes(); },
+              .scratch = scratch_bytes,
               .any_layout_inputs = {1},
               .any_layout_outputs = {0},
               .one_layout = true,

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <limits>
+#include <vector>
 
 #include "frit/core/tensor.h"
 #include "frit/core/thread_pool.h"
@@ -66,9 +67,9 @@ struct DifferenceSums {
 };
 
 /// The pixels whose sums are made together.
-inline EvenBlocks channel_sum_blocks(const Planes& planes) {
+inline EvenBlocks channel_sum_blocks(std::int64_t channels, std::int64_t pixels) {
   constexpr std::int64_t elements = 16384;
-  return {planes.pixels, std::max<std::int64_t>(16, elements / std::max<std::int64_t>(1, planes.channels))};
+  return {pixels, std::max<std::int64_t>(16, elements / std::max<std::int64_t>(1, channels))};
 }
 
 /// What the lanes have in common while they pass over some pixels.
@@ -114,39 +115,52 @@ void sum_differences(const T* x, std::int64_t pixels, std::int64_t channels, con
   });
 }
 
-/// Whether a tensor lies as a kernel goes through it, and the bytes of the copy that it needs else.
-inline std::size_t channels_last_copy_bytes(const InferContext& call, std::size_t input) {
-  if (call.input_layout(input) == Layout::channels_last) return 0;
-  return (static_cast<std::size_t>(call.inputs[input].bytes()) + 63) / 64 * 64;
-}
+/// Images with their channels last: each as it comes if it lies so, else through a copy in scratch memory.
+class ChannelsLastCopies {
+ public:
+  /// What a copy takes of the memory.
+  static std::size_t bytes(const TensorType& image, Layout layout) {
+    return layout == Layout::channels_last ? 0 : (static_cast<std::size_t>(image.bytes()) + 63) / 64 * 64;
+  }
+  static std::size_t bytes(const TensorType& image, const std::vector<Layout>& layouts, std::size_t place) {
+    return bytes(image, place < layouts.size() ? layouts[place] : Layout::contiguous);
+  }
 
-/// An image with its channels last: as it comes, or a copy in `memory`.
-template <class T>
-const T* with_channels_last(const Tensor& image, std::byte* memory) {
-  if (image.is_contiguous(Layout::channels_last)) return image.data<T>();
-  const Planes planes(image.shape());
-  T* const copy = reinterpret_cast<T*>(memory);
-  parallel_for(planes.samples, 1, [&](std::int64_t sample, std::int64_t) {
-    const std::int64_t begin = sample * planes.channels * planes.pixels;
-    transpose(image.data<T>() + begin, planes.pixels, planes.channels, planes.pixels, copy + begin, planes.channels);
-  });
-  return copy;
-}
+  explicit ChannelsLastCopies(std::byte* memory) : memory_(memory) {}
 
-/// Where to write an image so that its channels are last: itself, or a copy in `memory`, which `finish_channels_last` brings to it.
-template <class T>
-T* to_channels_last(const Tensor& image, std::byte* memory) {
-  if (!image.defined() || image.is_contiguous(Layout::channels_last)) return data_or_null<T>(image);
-  return reinterpret_cast<T*>(memory);
-}
-template <class T>
-void finish_channels_last(const Tensor& image, const T* written) {
-  if (!image.defined() || written == image.data<T>()) return;
-  const Planes planes(image.shape());
-  parallel_for(planes.samples, 1, [&](std::int64_t sample, std::int64_t) {
-    const std::int64_t begin = sample * planes.channels * planes.pixels;
-    transpose(written + begin, planes.channels, planes.pixels, planes.channels, image.data<T>() + begin, planes.pixels);
-  });
-}
+  template <class T>
+  const T* read(const Tensor& image) {
+    T* const to = write<T>(image);
+    if (to == image.data<T>()) return to;
+    for_each_sample(image, [&](const Planes& planes, std::int64_t begin) {
+      transpose(image.data<T>() + begin, planes.pixels, planes.channels, planes.pixels, to + begin, planes.channels);
+    });
+    return to;
+  }
+  /// Where to write an image, which `finish` then brings where it belongs. Null if it is undefined.
+  template <class T>
+  T* write(const Tensor& image) {
+    if (!image.defined() || image.is_contiguous(Layout::channels_last)) return data_or_null<T>(image);
+    T* const copy = reinterpret_cast<T*>(memory_);
+    memory_ += bytes({image.dtype(), image.shape()}, Layout::contiguous);
+    return copy;
+  }
+  template <class T>
+  static void finish(const Tensor& image, const T* written) {
+    if (written == data_or_null<T>(image)) return;
+    for_each_sample(image, [&](const Planes& planes, std::int64_t begin) {
+      transpose(written + begin, planes.channels, planes.pixels, planes.channels, image.data<T>() + begin, planes.pixels);
+    });
+  }
+
+ private:
+  template <class Body>
+  static void for_each_sample(const Tensor& image, const Body& body) {
+    const Planes planes(image.shape());
+    parallel_for(planes.samples, 1, [&](std::int64_t sample, std::int64_t) { body(planes, sample * planes.channels * planes.pixels); });
+  }
+
+  std::byte* memory_;
+};
 
 }  // namespace frit::ops
