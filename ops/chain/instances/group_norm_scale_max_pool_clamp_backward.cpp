@@ -2,6 +2,9 @@
 
 #include "frit/ops/chain/chain.h"
 #include "frit/ops/chain/instances/group_norm_scale_max_pool_clamp.h"
+#include "frit/ops/chain/scratch_parts.h"
+#include "frit/ops/chain/stages/channel_lanes.h"
+#include "frit/ops/cpu/elementwise.h"
 #include "frit/ops/cpu/work_split.h"
 #include "frit/ops/norm/statistics.h"
 #include "frit/ops/operator/registry.h"
@@ -36,109 +39,195 @@ struct WindowPlaces {
   }
 };
 
-/// First the sums over each group, for which the small tensors are enough; then one pass over it that writes the input's gradient.
+/// First the sums over each sample, for which the small tensors are enough; then one pass over it that writes the input's gradient.
 template <class T, class Index>
 struct Backward {
   Geometry geometry;
-  const T *gradient, *input, *weight, *bias, *scale;
+  EvenBlocks window_rows, image_rows;                 // blocks of them, whose sums are made alone
+  const T *gradient, *input, *weight, *bias, *scale;  // the images here and below with their channels last
   Clamp<T> clamp;
   const Index* argmax;
   const double *means, *rstds;
   const T* argmax_input;
   T *input_gradient, *input_gradient_sums;  // whole; (C)
   WindowPlaces places;
-  ChannelSums* sums;  // (N, C)
+  T* added;                  // what the input's gradient has more at the maxima, like the gradient
+  ChannelSums* sums;         // (N, C)
+  ChannelSums* block_sums;   // (N, blocks of window rows, C)
+  double* differences;       // (N, blocks of image rows, C), of the input from the rounded mean
+  NormInputGradient* rules;  // (N, G)
 
-  /// The gradient of the norm's result at a plane's maxima goes to `entering`, an element a window, and where they are to `argmax_places`.
-  ChannelSums sum_over_argmax(const ScaledGroupChannel<T>& channel, std::int64_t plane, T* entering, std::int32_t* argmax_places) const {
-    constexpr std::int64_t most_windows = most_block_pixels;
-    std::array<T, most_windows> normalized, passed;
-    std::array<double, most_windows> centered;
-    LaneSums<3> lanes;
-    for (std::int64_t first = 0; first < geometry.windows(); first += most_windows) {
-      const auto count = static_cast<std::size_t>(std::min(most_windows, geometry.windows() - first));
-      const Index* const w = argmax + plane * geometry.windows() + first;
-      const T* const g = gradient + plane * geometry.windows() + first;
-      const T* const x = argmax_input + plane * geometry.windows() + first;
-      for (std::size_t i = 0; i < count; ++i) {
-        argmax_places[i] = places.begins[first + static_cast<std::int64_t>(i)] + places.offsets[w[i]];
-        normalized[i] = channel.normalized(x[i]);
-        centered[i] = channel.centered(x[i]);
-      }
-      for (std::size_t i = 0; i < count; ++i) {
-        passed[i] = clamp.gradient(g[i], normalized[i] * channel.scale);
-        entering[i] = passed[i] * channel.scale;
-      }
-      lanes.add(static_cast<std::int64_t>(count), [&](std::int64_t k) {
-        const auto i = static_cast<std::size_t>(k);
-        const auto norm_gradient = static_cast<double>(entering[i]);
-        return std::array<double, 3>{norm_gradient, norm_gradient * centered[i],
-                                     static_cast<double>(passed[i]) * static_cast<double>(normalized[i])};
-      });
-      entering += count;
-      argmax_places += count;
-    }
-    // Elsewhere the gradient is 0, which matters where it meets an infinity or NaN.
-    const double zero = 0 * static_cast<double>(channel.scale);
-    const auto [gradient_sum, product_sum, scale_sum] = lanes.totals();
-    return {{gradient_sum + zero, product_sum + zero}, scale_sum + 0 * (channel.slope + channel.shift)};
+  ScaledGroupChannel<T> channel(std::int64_t sample, std::int64_t c) const {
+    const std::int64_t slice = sample * geometry.groups + c / geometry.group_channels();
+    return {means[slice], rstds[slice], weight[c], bias[c], scale[c]};
   }
+
+  /// Sums over the maxima of a block of rows of windows.
+  void sum_block(std::int64_t sample, std::int64_t block) const {
+    const std::int64_t width = geometry.pool.output[2], windows = window_rows.length_of(block) * width;
+    const std::int64_t begin = (sample * geometry.windows() + window_rows.begin(block) * width) * geometry.channels;
+    ChannelSums* const result = block_sums + (sample * window_rows.count + block) * geometry.channels;
+    std::fill_n(result, geometry.channels, ChannelSums());
+    ChannelLanes::for_each(geometry.channels, [&](const ChannelLanes& lanes) {
+      ArgmaxLanes of_lanes(lanes, [&](std::int64_t c) { return channel(sample, c); });
+      lanes.for_each_step(lanes.first, windows, [&](std::int64_t first, std::int64_t count) {
+        const std::int64_t i = begin + first;
+        of_lanes.add(gradient + i, argmax_input + i, added + i, static_cast<std::size_t>(count), clamp);
+      });
+      of_lanes.add_to(lanes, result);
+    });
+  }
+
+  /// Lanes of channels, and their sums.
+  struct ArgmaxLanes {
+    using Numbers = std::array<double, ChannelLanes::most>;
+    Numbers mean, slope, shift, scale;
+    Numbers gradient_sum{}, product_sum{}, scale_sum{};
+
+    template <class Channel>
+    ArgmaxLanes(const ChannelLanes& lanes, const Channel& channel)
+        : mean(lanes.of([&](std::int64_t c) { return channel(c).mean; })),
+          slope(lanes.of([&](std::int64_t c) { return channel(c).slope; })),
+          shift(lanes.of([&](std::int64_t c) { return channel(c).shift; })),
+          scale(lanes.of([&](std::int64_t c) { return channel(c).scale; })) {}
+
+    void add(const T* g, const T* x, T* more, std::size_t count, const Clamp<T> bounds) {
+      FRIT_INDEPENDENT_ITERATIONS
+      for (std::size_t i = 0; i < count; ++i) {
+        const double centered = static_cast<double>(x[i]) - mean[i];
+        const T normalized = static_cast<T>(centered * slope[i] + shift[i]), factor = static_cast<T>(scale[i]);
+        const T passed = bounds.gradient(g[i], normalized * factor);
+        const double entering = static_cast<double>(passed * factor);
+        more[i] = static_cast<T>(entering * slope[i]);
+        gradient_sum[i] += entering;
+        product_sum[i] += entering * centered;
+        scale_sum[i] += static_cast<double>(passed) * static_cast<double>(normalized);
+      }
+    }
+    void add_to(const ChannelLanes& lanes, ChannelSums* of_channels) const {
+      for (std::int64_t lane = 0; lane < lanes.count; ++lane) {
+        const auto i = static_cast<std::size_t>(lane);
+        ChannelSums& sum = of_channels[lanes.channel(lane)];
+        sum.norm += {gradient_sum[i], product_sum[i]};
+        sum.scale += scale_sum[i];
+      }
+    }
+  };
 
   /// The gradient that every element of a channel gets from being 0 in front of its factors: NaN if one of them is not finite.
   static double elsewhere(const ScaledGroupChannel<T>& channel) { return 0 * channel.slope * static_cast<double>(channel.scale); }
 
-  /// The sum over the input's gradient in a plane, whose maxima get `gradient_sum` times a slope.
-  double input_gradient_sum(const ScaledGroupChannel<T>& channel, const NormInputGradient& rule, std::int64_t plane,
-                            double gradient_sum) const {
-    LaneSums<1> differences;
-    differences.add(geometry.pixels(),
-                    [&, x = input + plane * geometry.pixels()](std::int64_t i) { return std::array<double, 1>{channel.centered(x[i])}; });
-    const double count = static_cast<double>(geometry.pixels());
-    return channel.slope * gradient_sum + rule.slope * differences.totals()[0] + count * rule(elsewhere(channel), rule.mean);
+  void finalize(std::int64_t sample, std::int64_t group) const {
+    const std::int64_t slice = sample * geometry.groups + group;
+    NormGradientSums total;
+    for (std::int64_t c = group * geometry.group_channels(); c < (group + 1) * geometry.group_channels(); ++c) {
+      const ScaledGroupChannel<T> of_channel = channel(sample, c);
+      // Elsewhere than at the maxima the gradient is 0, which matters where it meets an infinity or NaN.
+      const double zero = 0 * static_cast<double>(of_channel.scale);
+      ChannelSums sum{.norm = {zero, zero}, .scale = 0 * (of_channel.slope + of_channel.shift)};
+      for (std::int64_t block = 0; block < window_rows.count; ++block) {
+        const ChannelSums& more = block_sums[(sample * window_rows.count + block) * geometry.channels + c];
+        sum.norm += more.norm;
+        sum.scale += more.scale;
+      }
+      const auto w = static_cast<double>(weight[c]);
+      total += {w * sum.norm.gradient, w * sum.norm.product};
+      sum.norm.product *= rstds[slice];
+      sums[sample * geometry.channels + c] = sum;
+    }
+    rules[slice] = NormInputGradient({means[slice], rstds[slice]}, total, geometry.group_pixels());
   }
 
-  void write_input_gradient(const ScaledGroupChannel<T>& channel, const NormInputGradient& rule, std::int64_t plane, const T* entering,
-                            const std::int32_t* argmax_places) const {
-    const T* const x = input + plane * geometry.pixels();
-    T* const dx = input_gradient + plane * geometry.pixels();
-    map_run(dx, geometry.pixels(), [&, zero = elsewhere(channel)](std::int64_t i) { return rule(zero, static_cast<double>(x[i])); });
-    const auto pixels = static_cast<std::uint32_t>(geometry.pixels());
-    for (std::int64_t i = 0; i < geometry.windows(); ++i) {
-      const auto place = static_cast<std::uint32_t>(argmax_places[i]);
-      if (place < pixels) dx[place] += static_cast<T>(static_cast<double>(entering[i]) * channel.slope);  // none in the padding
+  /// Lanes of channels: the input's gradient but for the maxima as (x - reference) * slope + offset. The reference is the mean, rounded.
+  struct InputLanes {
+    std::array<T, ChannelLanes::most> reference{}, slope{}, offset{};
+    std::array<double, ChannelLanes::most> differences{};
+
+    void set(std::size_t lane, const NormInputGradient& rule, double gradient_elsewhere) {
+      reference[lane] = static_cast<T>(rule.mean);
+      slope[lane] = static_cast<T>(rule.slope);
+      const double moved = (static_cast<double>(reference[lane]) - rule.mean) * rule.slope;
+      offset[lane] = static_cast<T>(gradient_elsewhere * rule.rstd + moved + rule.offset);
+    }
+    void add_differences(const T* x, std::size_t count) {
+      for (std::size_t i = 0; i < count; ++i) differences[i] += static_cast<double>(x[i] - reference[i]);
+    }
+    void write(const T* x, T* dx, std::size_t count) const {
+      FRIT_INDEPENDENT_ITERATIONS
+      for (std::size_t i = 0; i < count; ++i) dx[i] = (x[i] - reference[i]) * slope[i] + offset[i];
+    }
+  };
+
+  /// Goes over a block of rows of the image.
+  void pass_over(std::int64_t sample, std::int64_t block) const {
+    const std::int64_t width = geometry.pool.image[2], pixels = image_rows.length_of(block) * width;
+    const std::int64_t begin = (sample * geometry.pixels() + image_rows.begin(block) * width) * geometry.channels;
+    double* const result = differences + (sample * image_rows.count + block) * geometry.channels;
+    std::fill_n(result, geometry.channels, 0.0);
+    ChannelLanes::for_each(geometry.channels, [&](const ChannelLanes& lanes) {
+      InputLanes of_lanes;
+      for (std::int64_t lane = 0; lane < lanes.count; ++lane) {
+        const std::int64_t c = lanes.channel(lane);
+        of_lanes.set(static_cast<std::size_t>(lane), rules[sample * geometry.groups + c / geometry.group_channels()],
+                     elsewhere(channel(sample, c)));
+      }
+      lanes.for_each_step(lanes.first, pixels, [&](std::int64_t first, std::int64_t count) {
+        const std::int64_t i = begin + first;
+        if (input_gradient_sums != nullptr) of_lanes.add_differences(input + i, static_cast<std::size_t>(count));
+        if (input_gradient != nullptr) of_lanes.write(input + i, input_gradient + i, static_cast<std::size_t>(count));
+      });
+      for (std::int64_t lane = 0; lane < lanes.count; ++lane) {
+        result[lanes.channel(lane)] += of_lanes.differences[static_cast<std::size_t>(lane)];
+      }
+    });
+    if (input_gradient != nullptr) add_maxima(sample, image_rows.begin(block), image_rows.length_of(block));
+  }
+
+  /// What the maxima in some rows of the image have more. Windows may overlap, and reach into other rows.
+  void add_maxima(std::int64_t sample, std::int64_t first_row, std::int64_t rows) const {
+    const PoolGeometry& pool = geometry.pool;
+    const std::int64_t begin = first_row * pool.image[2], span = (pool.kernel[1] - 1) * pool.dilation[1] + 1;
+    const auto pixels = static_cast<std::uint64_t>(rows * pool.image[2]);
+    T* const dx = input_gradient + (sample * geometry.pixels() + begin) * geometry.channels;
+    const std::int64_t beyond = first_row + pool.padding[1] - span;
+    const std::int64_t first = beyond < 0 ? 0 : beyond / pool.stride[1] + 1;
+    const std::int64_t last = std::min(pool.output[1] - 1, (first_row + rows - 1 + pool.padding[1]) / pool.stride[1]);
+    for (std::int64_t window = first * pool.output[2]; window < (last + 1) * pool.output[2]; ++window) {
+      const std::int64_t from = (sample * geometry.windows() + window) * geometry.channels;
+      for (std::int64_t c = 0; c < geometry.channels; ++c) {
+        const std::int64_t place = places.begins[window] + places.offsets[argmax[from + c]] - begin;
+        if (static_cast<std::uint64_t>(place) < pixels) dx[place * geometry.channels + c] += added[from + c];
+      }
     }
   }
 
-  void run(const WorkSplit& split, std::span<std::byte> workspace) const {
+  /// The sum over the input's gradient in a channel, whose maxima get the sum of their gradients times a slope.
+  double input_gradient_sum(std::int64_t sample, std::int64_t c) const {
+    const NormInputGradient& rule = rules[sample * geometry.groups + c / geometry.group_channels()];
+    const ScaledGroupChannel<T> of_channel = channel(sample, c);
+    const double count = static_cast<double>(geometry.pixels());
+    double difference = count * (static_cast<double>(static_cast<T>(rule.mean)) - rule.mean);
+    for (std::int64_t block = 0; block < image_rows.count; ++block) {
+      difference += differences[(sample * image_rows.count + block) * geometry.channels + c];
+    }
+    const double of_maxima = of_channel.slope * sums[sample * geometry.channels + c].norm.gradient;
+    return of_maxima + rule.slope * difference + count * rule(elsewhere(of_channel), rule.mean);
+  }
+
+  void run_sample(std::int64_t sample) const {
+    parallel_for(window_rows.count, 1, [&](std::int64_t block, std::int64_t) { sum_block(sample, block); });
+    for (std::int64_t group = 0; group < geometry.groups; ++group) finalize(sample, group);
+    if (input_gradient == nullptr && input_gradient_sums == nullptr) return;
+    parallel_for(image_rows.count, 1, [&](std::int64_t block, std::int64_t) { pass_over(sample, block); });
+    for (std::int64_t c = 0; c < geometry.channels && input_gradient_sums != nullptr; ++c) {
+      sums[sample * geometry.channels + c].input_gradient = input_gradient_sum(sample, c);
+    }
+  }
+
+  void run() const {
     places.fill(geometry);
-    split.run(workspace, [&](std::int64_t slice, std::byte* memory) {
-      T* const entering = reinterpret_cast<T*>(memory);
-      auto* const argmax_places = reinterpret_cast<std::int32_t*>(entering + geometry.group_windows());
-      const SliceStatistics statistics{means[slice], rstds[slice]};
-      const auto for_each_channel = [&](const auto& body) {
-        for (std::int64_t i = 0; i < geometry.group_channels(); ++i) {
-          const std::int64_t plane = slice * geometry.group_channels() + i, c = plane % geometry.channels;
-          const ScaledGroupChannel<T> channel(statistics.mean, statistics.rstd, weight[c], bias[c], scale[c]);
-          body(c, channel, plane, entering + i * geometry.windows(), argmax_places + i * geometry.windows());
-        }
-      };
-      NormGradientSums total;
-      for_each_channel(
-          [&](std::int64_t c, const ScaledGroupChannel<T>& channel, std::int64_t plane, T* plane_entering, std::int32_t* plane_places) {
-            sums[plane] = sum_over_argmax(channel, plane, plane_entering, plane_places);
-            const auto w = static_cast<double>(weight[c]);
-            total += {w * sums[plane].norm.gradient, w * sums[plane].norm.product};
-            sums[plane].norm.product *= statistics.rstd;
-          });
-      const NormInputGradient rule(statistics, total, geometry.group_pixels());
-      if (input_gradient_sums != nullptr) {
-        for_each_channel([&](std::int64_t, const ScaledGroupChannel<T>& channel, std::int64_t plane, T*, std::int32_t*) {
-          sums[plane].input_gradient = input_gradient_sum(channel, rule, plane, sums[plane].norm.gradient);
-        });
-      }
-      if (input_gradient == nullptr) return;
-      for_each_channel([&](std::int64_t, const ScaledGroupChannel<T>& channel, std::int64_t plane, T* plane_entering,
-                           std::int32_t* plane_places) { write_input_gradient(channel, rule, plane, plane_entering, plane_places); });
+    parallel_for(geometry.samples, sample_grain(geometry.samples), [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t sample = begin; sample < end; ++sample) run_sample(sample);
     });
   }
 
@@ -146,10 +235,10 @@ struct Backward {
   void write_channel_gradients(T* weight_gradient, T* bias_gradient, T* scale_gradient) const {
     for (std::int64_t c = 0; c < geometry.channels; ++c) {
       ChannelSums total;
-      for (std::int64_t plane = c; plane < geometry.samples * geometry.channels; plane += geometry.channels) {
-        total.norm += sums[plane].norm;
-        total.scale += sums[plane].scale;
-        total.input_gradient += sums[plane].input_gradient;
+      for (std::int64_t slice = c; slice < geometry.samples * geometry.channels; slice += geometry.channels) {
+        total.norm += sums[slice].norm;
+        total.scale += sums[slice].scale;
+        total.input_gradient += sums[slice].input_gradient;
       }
       if (weight_gradient != nullptr) weight_gradient[c] = static_cast<T>(total.norm.product);
       if (bias_gradient != nullptr) bias_gradient[c] = static_cast<T>(total.norm.gradient);
@@ -159,48 +248,73 @@ struct Backward {
   }
 };
 
-/// The parts of the backward kernel's scratch memory, in bytes: begins, offsets, sums, and the workspace of the tasks.
-struct BackwardScratch {
-  std::size_t begins, offsets, sums;
-  WorkSplit split;
+/// Blocks of rows of so many elements that the next cache holds one, and its gradient, whole; multiples of the windows' stride.
+EvenBlocks row_blocks(std::int64_t rows, std::int64_t row_elements, std::int64_t stride) {
+  constexpr std::int64_t elements = 32768;
+  return {rows, std::max<std::int64_t>(1, elements / std::max<std::int64_t>(1, row_elements * stride)) * stride, stride};
+}
 
-  BackwardScratch(const Geometry& geometry, DType dtype)
-      : begins(aligned(geometry.windows(), sizeof(std::int32_t))),
-        offsets(aligned(geometry.kernel_elements(), sizeof(std::int32_t))),
-        sums(aligned(geometry.samples * geometry.channels, sizeof(ChannelSums))),
-        split(geometry.slices(), geometry.group_pixels() * 8, aligned(geometry.group_windows(), size_of(dtype) + sizeof(std::int32_t))) {}
-  std::size_t total() const { return begins + offsets + sums + split.scratch(); }
+/// The scratch memory.
+struct Scratch {
+  EvenBlocks window_rows, image_rows;
+  ScratchParts all;
+  std::size_t begins, offsets, added, sums, block_sums, differences, rules, copies;
 
- private:
-  static std::size_t aligned(std::int64_t count, std::size_t size) { return (static_cast<std::size_t>(count) * size + 63) / 64 * 64; }
+  Scratch(const Geometry& geometry, DType dtype)
+      : window_rows(row_blocks(geometry.pool.output[1], geometry.pool.output[2] * geometry.channels, 1)),
+        image_rows(row_blocks(geometry.pool.image[1], geometry.pool.image[2] * geometry.channels,
+                              std::min(geometry.pool.stride[1], geometry.pool.image[1]))) {
+    const std::int64_t slices = geometry.samples * geometry.channels;
+    begins = all.add(geometry.windows(), sizeof(std::int32_t));
+    offsets = all.add(geometry.kernel_elements(), sizeof(std::int32_t));
+    added = all.add(slices * geometry.windows(), size_of(dtype));
+    sums = all.add(slices, sizeof(ChannelSums));
+    block_sums = all.add(slices * window_rows.count, sizeof(ChannelSums));
+    differences = all.add(slices * image_rows.count, sizeof(double));
+    rules = all.add(geometry.slices(), sizeof(NormInputGradient));
+    copies = all.bytes();
+  }
 };
+
+std::size_t scratch_bytes(const InferContext& call) {
+  std::size_t bytes = Scratch(Geometry(call.shape(1), call.as<ChainAttributes>()), call.inputs[1].dtype).copies;
+  for (const std::size_t i : {0u, 1u, 5u, 8u}) bytes += ChannelsLastCopies::bytes(call.inputs[i], call.input_layout(i));
+  return bytes + ChannelsLastCopies::bytes(call.inputs[1], call.layouts.outputs, 0);
+}
 
 /// inputs (gradient, input, weight, bias, scale, argmax, mean, rstd, argmax_input)
 /// outputs (input_gradient, weight_gradient, bias_gradient, scale_gradient, input_gradient_sum)
 void run(const KernelContext& call) {
   const auto& attributes = call.as<ChainAttributes>();
   const Geometry geometry(call.inputs[1].shape(), attributes);
-  const BackwardScratch scratch(geometry, call.inputs[1].dtype());
-  std::byte* const memory = call.scratch.data();
+  const Scratch scratch(geometry, call.inputs[1].dtype());
+  ChannelsLastCopies copies(call.scratch.data() + scratch.copies);
   dispatch_floating(call.inputs[1].dtype(), [&]<class T>() {
     dispatch_argmax(call.inputs[5].dtype(), [&]<class Index>() {
       const Backward<T, Index> backward{
           .geometry = geometry,
-          .gradient = call.inputs[0].data<T>(),
-          .input = call.inputs[1].data<T>(),
+          .window_rows = scratch.window_rows,
+          .image_rows = scratch.image_rows,
+          .gradient = copies.read<T>(call.inputs[0]),
+          .input = copies.read<T>(call.inputs[1]),
           .weight = call.inputs[2].data<T>(),
           .bias = call.inputs[3].data<T>(),
           .scale = call.inputs[4].data<T>(),
           .clamp = Clamp<T>(attributes.clamp()),
-          .argmax = call.inputs[5].data<Index>(),
+          .argmax = copies.read<Index>(call.inputs[5]),
           .means = call.inputs[6].data<double>(),
           .rstds = call.inputs[7].data<double>(),
-          .argmax_input = call.inputs[8].data<T>(),
-          .input_gradient = data_or_null<T>(call.outputs[0]),
+          .argmax_input = copies.read<T>(call.inputs[8]),
+          .input_gradient = copies.write<T>(call.outputs[0]),
           .input_gradient_sums = data_or_null<T>(call.outputs[4]),
-          .places = {reinterpret_cast<std::int32_t*>(memory), reinterpret_cast<std::int32_t*>(memory + scratch.begins)},
-          .sums = reinterpret_cast<ChannelSums*>(memory + scratch.begins + scratch.offsets)};
-      backward.run(scratch.split, call.scratch.subspan(scratch.begins + scratch.offsets + scratch.sums));
+          .places = {scratch_part<std::int32_t>(call, scratch.begins), scratch_part<std::int32_t>(call, scratch.offsets)},
+          .added = scratch_part<T>(call, scratch.added),
+          .sums = scratch_part<ChannelSums>(call, scratch.sums),
+          .block_sums = scratch_part<ChannelSums>(call, scratch.block_sums),
+          .differences = scratch_part<double>(call, scratch.differences),
+          .rules = scratch_part<NormInputGradient>(call, scratch.rules)};
+      backward.run();
+      copies.finish(call.outputs[0], backward.input_gradient);
       backward.write_channel_gradients(data_or_null<T>(call.outputs[1]), data_or_null<T>(call.outputs[2]),
                                        data_or_null<T>(call.outputs[3]));
     });
@@ -246,11 +360,7 @@ FRIT_OPERATORS(group_norm_scale_max_pool_clamp_backward) {
       .outputs = {"input_gradient", "weight_gradient", "bias_gradient", "scale_gradient", "input_gradient_sum"},
       .infer = infer,
       .no_gradient = "not differentiable twice",
-      .cpu = {.run = run,
-              .scratch =
-                  [](const InferContext& call) {
-                    return BackwardScratch(Geometry(call.shape(1), call.as<ChainAttributes>()), call.inputs[1].dtype).total();
-                  }},
+      .cpu = {.run = run, .scratch = scratch_bytes, .any_layout_inputs = {0, 1, 5, 8}, .any_layout_outputs = {0}},
       .in_place = {{0, 1}},
       .channel_sums = {{4, 0}},
       .index_inputs = {{5, window_elements}},
