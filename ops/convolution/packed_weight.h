@@ -4,6 +4,11 @@
 
 namespace frit::ops {
 
+/// Where an element of a row of a weight is, counted from the row's first, and where in a packed block.
+struct WeightElement {
+  std::int64_t source, packed;
+};
+
 /// A weight as products with runs read it: for each group, blocks of product_columns columns, the output's channels, of which the last may
 /// have fewer vectors; in each the elements of the runs (depth, columns). Columns that fill up a vector are zeros.
 class PackedWeight {
@@ -22,6 +27,12 @@ class PackedWeight {
 
   template <class T>
   void pack(const TapRuns& taps, const T* weight, T* packed) const;
+  /// The elements of so many channels for all taps, in their order in the weight, and those of a block for the channels from `channel` on:
+  /// (taps, channels, columns).
+  std::vector<WeightElement> elements_of(const TapRuns& taps, std::int64_t channels) const;
+  template <class T>
+  void pack_block(std::span<const WeightElement> elements, std::int64_t group, std::int64_t column, std::int64_t channel, const T* weight,
+                  T* packed) const;
   template <class T>
   void pack_bias(const T* bias, T* packed) const;
   /// The sums, in their order, of `slices` packed weights, `stride` elements apart.

@@ -15,6 +15,8 @@ constexpr int outputs = 4, taps = 3, edge = outputs + taps - 1, elements = edge 
 /// Tiles that one item of work computes, fewer items than which compute a part of the channels each, and the fewest of a sample that pay.
 constexpr std::int64_t most_tiles = 24, enough_items = 16, least_tiles = 12;
 constexpr std::int64_t least_channels = 16, most_depth = 256;
+/// Channels whose weights are transformed at a time.
+constexpr std::int64_t most_weight_channels = 32;
 
 /// The points of the tiles' polynomials, besides 0 and infinity: a, -a, b and -b.
 constexpr float a = 2.0f / 3, b = 3.0f / 2;
@@ -109,15 +111,15 @@ struct Plan {
   }
 
   std::int64_t depth() const { return depths * direction.channels; }
-  std::size_t packed_bytes() const { return bytes(packed.elements(all_taps)); }
-  std::size_t transformed_bytes() const { return bytes(elements * depth() * direction.rows); }
+  std::size_t transformed_bytes() const { return bytes(elements * weight_step()); }
   std::size_t window_bytes() const { return bytes(window.elements(box(0, {0, 1, 0, rows.size, 0, tile_columns.size, 0, 0}))); }
-  /// Between the elements of a tile, of its inputs and its products: lines of several fall on different cache sets.
+  /// Between the elements of a tile, of its weights, inputs and products: lines of several fall on different cache sets.
+  std::int64_t weight_step() const { return depth() * direction.rows + 16; }
   std::int64_t input_step() const { return most * depth() + 16; }
   std::int64_t product_step() const { return most * columns.size + 16; }
   std::size_t inputs_bytes() const { return bytes(elements * input_step()); }
   std::size_t products_bytes() const { return bytes(elements * product_step()); }
-  std::size_t scratch() const { return packed_bytes() + transformed_bytes() + work.scratch(); }
+  std::size_t scratch() const { return transformed_bytes() + work.scratch(); }
 
   Item item(std::int64_t index) const {
     const std::int64_t c = index % columns.count, w = index / columns.count % tile_columns.count;
@@ -148,23 +150,28 @@ struct Plan {
   }
 };
 
-/// The packed weights (blocks of columns: taps, channels, columns) as (elements, blocks of columns: depth taps, channels, columns).
-void transform_weights(const Plan& plan, const float* packed, float* transformed) {
-  const Direction& d = plan.direction;
-  const std::int64_t blocks = (d.rows + product_columns<float> - 1) / product_columns<float>, element_step = plan.depth() * d.rows;
-  parallel_for(blocks * plan.depth(), 64, [&](std::int64_t begin, std::int64_t end) {
+/// The weights of each element of a tile: (elements, blocks of columns: depth taps, channels, columns).
+void transform_weights(const Plan& plan, const float* weight, float* transformed) {
+  const std::int64_t channels = plan.direction.channels,
+                     blocks = (plan.direction.rows + product_columns<float> - 1) / product_columns<float>;
+  const EvenBlocks parts(channels, most_weight_channels);
+  const std::vector<WeightElement> part = plan.packed.elements_of(plan.all_taps, parts.size);
+  const std::vector<WeightElement> last = plan.packed.elements_of(plan.all_taps, parts.length_of(parts.count - 1));
+  parallel_for(blocks * parts.count, 1, [&](std::int64_t begin, std::int64_t end) {
+    std::vector<float> packed(part.size() * product_columns<float>);
     for (std::int64_t i = begin; i < end; ++i) {
-      const std::int64_t column = i / plan.depth() * product_columns<float>, k = i % plan.depth();
-      const std::int64_t depth_tap = k / d.channels, channel = k % d.channels, width = plan.packed.vectors(column) * lanes;
-      for (std::int64_t v = 0; v < width; v += lanes) {
-        V kernel[taps * taps], result[elements];
-        for (std::int64_t tap = 0; tap < taps * taps; ++tap) {
-          const std::int64_t element = (depth_tap * taps * taps + tap) * d.channels + channel;
-          kernel[tap] = simd::load(packed + plan.packed.place(plan.all_taps, 0, column, element) + v);
+      const std::int64_t column = i / parts.count * product_columns<float>, first = parts.begin(i % parts.count);
+      const std::int64_t count = parts.length_of(i % parts.count), width = plan.packed.vectors(column) * lanes;
+      plan.packed.pack_block<float>(count == parts.size ? part : last, 0, column, first, weight, packed.data());
+      for (std::int64_t k = 0; k < plan.depths * count; ++k) {
+        const float* const kernel_at = packed.data() + (k / count * taps * taps * count + k % count) * width;
+        float* const to = transformed + column * plan.depth() + (k / count * channels + first + k % count) * width;
+        for (std::int64_t v = 0; v < width; v += lanes) {
+          V kernel[taps * taps], result[elements];
+          for (int tap = 0; tap < taps * taps; ++tap) kernel[tap] = simd::load(kernel_at + tap * count * width + v);
+          transform_square<taps, edge>(kernel, result, transform_taps);
+          for (int e = 0; e < elements; ++e) simd::store(to + e * plan.weight_step() + v, result[e]);
         }
-        transform_square<taps, edge>(kernel, result, transform_taps);
-        float* const to = transformed + column * plan.depth() + k * width + v;
-        for (int e = 0; e < elements; ++e) simd::store(to + e * element_step, result[e]);
       }
     }
   });
@@ -193,7 +200,7 @@ void transform_inputs(const Plan& plan, const Item& item, const float* window, s
 
 /// (elements, tiles, columns of the item) from the inputs and the weights, for each element of the tiles.
 void multiply_tiles(const Plan& plan, const Item& item, const float* inputs, const float* weights, float* products) {
-  const std::int64_t channels = plan.direction.channels, tiles = item.tiles(), element_step = plan.depth() * plan.direction.rows;
+  const std::int64_t channels = plan.direction.channels, tiles = item.tiles();
   std::array<const float*, most_tiles> positions;
   for (int e = 0; e < elements; ++e) {
     for (std::int64_t t = 0; t < tiles; ++t) {
@@ -205,7 +212,7 @@ void multiply_tiles(const Plan& plan, const Item& item, const float* inputs, con
       for (const Chunk& chunk : plan.depth_taps.chunks) {
         multiply<float>({.runs = plan.depth_taps.runs_of(chunk),
                          .a = {positions.data(), static_cast<std::size_t>(tiles)},
-                         .b = weights + e * element_step + column * plan.depth() + chunk.begin * vectors * lanes,
+                         .b = weights + e * plan.weight_step() + column * plan.depth() + chunk.begin * vectors * lanes,
                          .vectors = vectors,
                          .c = products + e * plan.product_step() + begin,
                          .c_stride = plan.columns.size,
@@ -272,11 +279,9 @@ std::size_t winograd_scratch(const Direction& d, Layout source, const Finish& fi
 void winograd_convolve(const Direction& d, Image<const float> source, Image<const float> weight, const float* bias, Image<float> output,
                        std::span<std::byte> scratch, const Finish& finish) {
   const Plan plan(d, source.layout, weight.layout, finish);
-  float* const packed = reinterpret_cast<float*>(scratch.data());
-  float* const transformed = reinterpret_cast<float*>(scratch.data() + plan.packed_bytes());
-  plan.packed.pack(plan.all_taps, weight.data, packed);
-  transform_weights(plan, packed, transformed);
-  plan.work.run(scratch.subspan(plan.packed_bytes() + plan.transformed_bytes()), [&](std::int64_t index, std::byte* workspace) {
+  float* const transformed = reinterpret_cast<float*>(scratch.data());
+  transform_weights(plan, weight.data, transformed);
+  plan.work.run(scratch.subspan(plan.transformed_bytes()), [&](std::int64_t index, std::byte* workspace) {
     const Item item = plan.item(index);
     float* const window = reinterpret_cast<float*>(workspace);
     float* const inputs = reinterpret_cast<float*>(workspace + plan.window_bytes());
