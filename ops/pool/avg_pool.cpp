@@ -144,10 +144,9 @@ void spread_channels(const PoolGeometry& g, std::int64_t channels, bool count_pa
 void run(const KernelContext& call, int image_rank) {
   const PoolOptions& options = call.as<PoolOptions>();
   const PoolGeometry g = pool_geometry(call.inputs[0].shape(), options, image_rank);
-  const bool last = call.inputs[0].layout() == Layout::channels_last;
   constexpr std::int64_t few = 32;  // so few terms that their sum needs no more digits than they have
   dispatch_floating(call.inputs[0].dtype(), [&]<class T>() {
-    if (last) {
+    if (lie_channels_last(call)) {
       const auto pool = g.kernel[0] * g.kernel[1] * g.kernel[2] <= few ? pool_channels<T, T> : pool_channels<double, T>;
       return pool(g, call.inputs[0].dim(1), options.count_include_pad, call.inputs[0].data<T>(), call.outputs[0].data<T>());
     }
@@ -160,10 +159,10 @@ void run(const KernelContext& call, int image_rank) {
 void run_backward(const KernelContext& call, int image_rank) {
   const PoolOptions& options = call.as<PoolBackwardAttributes>().options;
   const PoolGeometry g = pool_geometry(call.outputs[0].shape(), options, image_rank);
-  const bool last = call.outputs[0].layout() == Layout::channels_last;
   dispatch_floating(call.inputs[0].dtype(), [&]<class T>() {
     const T* const gradient = call.inputs[0].data<T>();
-    if (last) return spread_channels(g, call.outputs[0].dim(1), options.count_include_pad, gradient, call.outputs[0].data<T>());
+    if (lie_channels_last(call))
+      return spread_channels(g, call.outputs[0].dim(1), options.count_include_pad, gradient, call.outputs[0].data<T>());
     dispatch_column_stride(g, [&]<int column_stride>() {
       spread_planes<T, column_stride>(g, options.count_include_pad, call.inputs[0].data<T>(), call.outputs[0].data<T>());
     });
@@ -209,6 +208,7 @@ std::vector<Sample> samples_2d() {
           {.inputs = {Shape{2, 8, 7, 5}}, .attributes = PoolOptions{.kernel_size = {3}, .stride = {2}, .padding = {1}}},
           {.inputs = {Shape{1, 2, 12, 13}}, .attributes = PoolOptions{.kernel_size = {12, 13}}},
           {.inputs = {Shape{1, 3, 1, 1}}, .attributes = PoolOptions{.kernel_size = {1}}},
+          {.inputs = {Shape{2, 3, 1, 1}}, .attributes = PoolOptions{.kernel_size = {2}, .stride = {1}, .padding = {1}}},
           {.inputs = {Shape{0, 2, 4, 4}}, .attributes = PoolOptions{.kernel_size = {2}}}};
 }
 

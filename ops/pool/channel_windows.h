@@ -49,6 +49,12 @@ class AxisReads {
   std::vector<std::size_t> ends_ = {0};
 };
 
+/// A single pixel, or channel, lies either way.
+inline bool lie_channels_last(const KernelContext& call) {
+  const auto last = [](const Tensor& image) { return image.defined() && image.layout() == Layout::channels_last; };
+  return std::any_of(call.inputs.begin(), call.inputs.end(), last) || std::any_of(call.outputs.begin(), call.outputs.end(), last);
+}
+
 /// A pixel of the result as a kernel sees it.
 struct GatheredPixel {
   std::int64_t place;                    ///< in its sample

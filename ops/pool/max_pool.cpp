@@ -131,7 +131,7 @@ void run(const KernelContext& call, int image_rank) {
   dispatch_floating(call.inputs[0].dtype(), [&]<class T>() {
     const T* const input = call.inputs[0].data<T>();
     T* const output = data_or_null<T>(call.outputs[0]);
-    if (call.inputs[0].layout() == Layout::channels_last) {
+    if (lie_channels_last(call)) {
       return indices != nullptr ? pool_channels<T, true>(g, channels, input, output, indices)
                                 : pool_channels<T, false>(g, channels, input, output, nullptr);
     }
@@ -172,7 +172,7 @@ void run_backward(const KernelContext& call, int image_rank) {
   const std::int64_t outputs = gradient.elements() / planes, elements = input_gradient.elements() / planes;
   const std::int32_t* const indices = call.inputs[1].data<std::int32_t>();
   dispatch_floating(gradient.dtype(), [&]<class T>() {
-    if (input_gradient.layout() == Layout::channels_last) {
+    if (lie_channels_last(call)) {
       const PoolGeometry g = pool_geometry(input_gradient.shape(), call.as<PoolBackwardAttributes>().options, image_rank);
       return gather_channels(g, gradient.dim(1), gradient.data<T>(), indices, input_gradient.data<T>());
     }
@@ -214,6 +214,7 @@ std::vector<Sample> samples_2d() {
           sample({1, 1, 5, 5}, {.kernel_size = {2}, .ceil_mode = true}),
           sample({1, 2, 7, 4}, {.kernel_size = {2, 1}, .stride = {3, 3}}),
           sample({1, 3, 1, 1}, {.kernel_size = {1}}),
+          sample({2, 3, 1, 1}, {.kernel_size = {2}, .stride = {1}, .padding = {1}}),
           sample({1, 1, 3, 13}, {.kernel_size = {3, 13}}),
           sample({2, 8, 7, 5}, {.kernel_size = {3}, .stride = {2}, .padding = {1}}),
           sample({1, 2, 12, 13}, {.kernel_size = {12, 13}}),

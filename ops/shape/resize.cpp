@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "frit/core/thread_pool.h"
+#include "frit/ops/cpu/converted_vectors.h"
 #include "frit/ops/operator/registry.h"
 #include "frit/ops/shape/resize_axis.h"
 #include "frit/ops/shape/sizes.h"
@@ -217,11 +218,89 @@ void compute(const Work& work, const T* input, T* output) {
   });
 }
 
+/// Elements side by side, and what they count.
+template <class T>
+struct Term {
+  const T* from;
+  T weight;
+};
+
+/// to[i] = value.template operator()<V>(i), in vectors V and one by one.
+template <class T, class Value>
+void store_each(T* to, std::int64_t count, const Value& value) {
+  std::int64_t i = 0;
+  for (; i + simd::lanes<T> <= count; i += simd::lanes<T>) store_as(to + i, value.template operator()<simd::Vector<T>>(i));
+  for (; i < count; ++i) store_as(to + i, value.template operator()<T>(i));
+}
+
+/// The sum of all terms; two at a time.
+template <class T>
+void add_up(std::span<const Term<T>> terms, T* to, std::int64_t count) {
+  if (terms.empty()) std::fill_n(to, count, T{0});
+  for (std::size_t i = 0; i < terms.size(); i += 2) {
+    const auto [a, wa] = terms[i];
+    const auto [b, wb] = terms[std::min(i + 1, terms.size() - 1)];
+    const bool pair = i + 1 < terms.size();
+    if (i == 0 && terms.size() == 1 && wa == 1) {
+      store_each(to, count, [a = a]<class V>(std::int64_t at) { return load_as<V>(a + at); });
+    } else if (i == 0 && !pair) {
+      store_each(to, count, [a = a, wa = wa]<class V>(std::int64_t at) { return load_as<V>(a + at) * wa; });
+    } else if (i == 0) {
+      store_each(to, count, [=, a = a, b = b, wa = wa, wb = wb]<class V>(std::int64_t at) {
+        return load_as<V>(a + at) * wa + load_as<V>(b + at) * wb;
+      });
+    } else if (!pair) {
+      store_each(to, count, [=, a = a, wa = wa]<class V>(std::int64_t at) { return load_as<V>(to + at) + load_as<V>(a + at) * wa; });
+    } else {
+      store_each(to, count, [=, a = a, b = b, wa = wa, wb = wb]<class V>(std::int64_t at) {
+        return load_as<V>(to + at) + (load_as<V>(a + at) * wa + load_as<V>(b + at) * wb);
+      });
+    }
+  }
+}
+
+/// Of images that lie channels-last: the rows that one of the result is made of become one, then pixels of that.
+template <class T>
+void compute_channels(const Work& work, std::int64_t channels, const T* input, T* output) {
+  const std::int64_t depth = work.made[0], height = work.made[1], width = work.made[2], row_elements = work.given[2] * channels;
+  const std::int64_t grain = std::max<std::int64_t>(1, 16384 / ((work.given[2] + width) * channels));
+  parallel_for(work.planes / channels * depth * height, grain, [&](std::int64_t begin, std::int64_t end) {
+    std::vector<T> line(static_cast<std::size_t>(row_elements));
+    std::vector<Term<T>> terms;
+    for (std::int64_t row = begin; row < end; ++row) {
+      const T* const image = input + row / height / depth * work.given[0] * work.given[1] * row_elements;
+      terms.clear();
+      for (const SparseRows::Entry& slice : work.reads[0][row / height % depth]) {
+        for (const SparseRows::Entry& entry : work.reads[1][row % height]) {
+          terms.push_back(
+              {image + (slice.element * work.given[1] + entry.element) * row_elements, static_cast<T>(slice.weight * entry.weight)});
+        }
+      }
+      const bool is_given = terms.size() == 1 && terms[0].weight == 1;
+      if (!is_given) add_up<T>(terms, line.data(), row_elements);
+      const T* const from = is_given ? terms[0].from : line.data();
+      for (std::int64_t w = 0; w < width; ++w) {
+        terms.clear();
+        for (const SparseRows::Entry& entry : work.reads[2][w])
+          terms.push_back({from + entry.element * channels, static_cast<T>(entry.weight)});
+        add_up<T>(terms, output + (row * width + w) * channels, channels);
+      }
+    }
+  });
+}
+
 template <bool backward>
 void run(const KernelContext& call) {
+  const Tensor &input = call.inputs[0], &output = call.outputs[0];
+  if (output.elements() == 0) return;
   dispatch_mode(call.as<ResizeAttributes>().mode, [&]<ResizeMode mode>() {
     const Work work = work_of<mode, backward>(call);
-    dispatch_floating(call.inputs[0].dtype(), [&]<class T>() { compute(work, call.inputs[0].data<T>(), call.outputs[0].data<T>()); });
+    dispatch_floating(input.dtype(), [&]<class T>() {
+      if (input.layout() == Layout::contiguous && output.layout() == Layout::contiguous) {
+        return compute(work, input.data<T>(), output.data<T>());
+      }
+      compute_channels(work, input.dim(1), input.data<T>(), output.data<T>());
+    });
   });
 }
 
@@ -274,7 +353,7 @@ std::vector<Sample> samples(bool backward) {
 template <bool backward>
 void add(Registry& registry, Operator entry) {
   entry.infer = [](const InferContext& call) { return infer(call, backward); };
-  entry.cpu = {.run = run<backward>};
+  entry.cpu = {.run = run<backward>, .any_layout_inputs = {0}, .any_layout_outputs = {0}, .one_layout = true};
   entry.samples = [] { return samples(backward); };
   registry.add<ResizeAttributes>(std::move(entry));
 }
