@@ -218,13 +218,6 @@ void compute(const Work& work, const T* input, T* output) {
   });
 }
 
-/// Elements side by side, and what they count.
-template <class T>
-struct Term {
-  const T* from;
-  T weight;
-};
-
 /// to[i] = value.template operator()<V>(i), in vectors V and one by one.
 template <class T, class Value>
 void store_each(T* to, std::int64_t count, const Value& value) {
@@ -233,28 +226,27 @@ void store_each(T* to, std::int64_t count, const Value& value) {
   for (; i < count; ++i) store_as(to + i, value.template operator()<T>(i));
 }
 
-/// The sum of all terms; two at a time.
+/// The sum of the pieces of `from` that the entries name, each of so many elements, times what they count; two at a time.
 template <class T>
-void add_up(std::span<const Term<T>> terms, T* to, std::int64_t count) {
-  if (terms.empty()) std::fill_n(to, count, T{0});
-  for (std::size_t i = 0; i < terms.size(); i += 2) {
-    const auto [a, wa] = terms[i];
-    const auto [b, wb] = terms[std::min(i + 1, terms.size() - 1)];
-    const bool pair = i + 1 < terms.size();
-    if (i == 0 && terms.size() == 1 && wa == 1) {
-      store_each(to, count, [a = a]<class V>(std::int64_t at) { return load_as<V>(a + at); });
-    } else if (i == 0 && !pair) {
-      store_each(to, count, [a = a, wa = wa]<class V>(std::int64_t at) { return load_as<V>(a + at) * wa; });
-    } else if (i == 0) {
-      store_each(to, count, [=, a = a, b = b, wa = wa, wb = wb]<class V>(std::int64_t at) {
-        return load_as<V>(a + at) * wa + load_as<V>(b + at) * wb;
-      });
-    } else if (!pair) {
-      store_each(to, count, [=, a = a, wa = wa]<class V>(std::int64_t at) { return load_as<V>(to + at) + load_as<V>(a + at) * wa; });
+void add_up(std::span<const SparseRows::Entry> entries, const T* from, std::int64_t count, T* to) {
+  if (entries.empty()) std::fill_n(to, count, T{0});
+  const std::size_t first = entries.size() % 2;
+  for (std::size_t k = 0; k < entries.size(); k += k < first ? 1 : 2) {
+    const T* const a = from + entries[k].element * count;
+    const T weight = static_cast<T>(entries[k].weight);
+    if (k < first && weight == 1) {
+      store_each(to, count, [=]<class V>(std::int64_t i) { return load_as<V>(a + i); });
+    } else if (k < first) {
+      store_each(to, count, [=]<class V>(std::int64_t i) { return load_as<V>(a + i) * weight; });
     } else {
-      store_each(to, count, [=, a = a, b = b, wa = wa, wb = wb]<class V>(std::int64_t at) {
-        return load_as<V>(to + at) + (load_as<V>(a + at) * wa + load_as<V>(b + at) * wb);
-      });
+      const T* const b = from + entries[k + 1].element * count;
+      const T other = static_cast<T>(entries[k + 1].weight);
+      const auto both = [=]<class V>(std::int64_t i) { return load_as<V>(a + i) * weight + load_as<V>(b + i) * other; };
+      if (k == 0) {
+        store_each(to, count, both);
+      } else {
+        store_each(to, count, [=]<class V>(std::int64_t i) { return load_as<V>(to + i) + both.template operator()<V>(i); });
+      }
     }
   }
 }
@@ -266,25 +258,19 @@ void compute_channels(const Work& work, std::int64_t channels, const T* input, T
   const std::int64_t grain = std::max<std::int64_t>(1, 16384 / ((work.given[2] + width) * channels));
   parallel_for(work.planes / channels * depth * height, grain, [&](std::int64_t begin, std::int64_t end) {
     std::vector<T> line(static_cast<std::size_t>(row_elements));
-    std::vector<Term<T>> terms;
+    std::vector<SparseRows::Entry> rows;
     for (std::int64_t row = begin; row < end; ++row) {
       const T* const image = input + row / height / depth * work.given[0] * work.given[1] * row_elements;
-      terms.clear();
+      rows.clear();
       for (const SparseRows::Entry& slice : work.reads[0][row / height % depth]) {
         for (const SparseRows::Entry& entry : work.reads[1][row % height]) {
-          terms.push_back(
-              {image + (slice.element * work.given[1] + entry.element) * row_elements, static_cast<T>(slice.weight * entry.weight)});
+          rows.push_back({slice.element * work.given[1] + entry.element, slice.weight * entry.weight});
         }
       }
-      const bool is_given = terms.size() == 1 && terms[0].weight == 1;
-      if (!is_given) add_up<T>(terms, line.data(), row_elements);
-      const T* const from = is_given ? terms[0].from : line.data();
-      for (std::int64_t w = 0; w < width; ++w) {
-        terms.clear();
-        for (const SparseRows::Entry& entry : work.reads[2][w])
-          terms.push_back({from + entry.element * channels, static_cast<T>(entry.weight)});
-        add_up<T>(terms, output + (row * width + w) * channels, channels);
-      }
+      const bool is_given = rows.size() == 1 && rows[0].weight == 1;
+      if (!is_given) add_up<T>(rows, image, row_elements, line.data());
+      const T* const from = is_given ? image + rows[0].element * row_elements : line.data();
+      for (std::int64_t w = 0; w < width; ++w) add_up(work.reads[2][w], from, channels, output + (row * width + w) * channels);
     }
   });
 }
