@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <optional>
 #include <span>
 #include <tuple>
 #include <utility>
@@ -79,35 +80,41 @@ struct GatheredElements {
 template <class T>
 struct OrderedOperand {
   const T* data;
-  StridedElements elements;
+  bool repeated, dense;
+  std::optional<StridedElements> elements;  ///< where it is neither
 
-  OrderedOperand(const Tensor& input, const Shape& shape, Layout order) : data(input.data<T>()), elements(input.expand(shape), order) {}
-  bool plain() const { return elements.dense() || elements.repeated(); }
+  OrderedOperand(const Tensor& input, const Shape& shape, Layout order) : data(input.data<T>()), repeated(input.elements() == 1) {
+    dense = !repeated && input.shape() == shape && input.is_contiguous(order);
+    if (plain()) return;
+    elements.emplace(input.expand(shape), order);
+    dense = elements->dense(), repeated = elements->repeated();
+  }
+  bool plain() const { return dense || repeated; }
   PlainOperand<T> read(std::int64_t begin, std::int64_t end, T* memory) const {
-    if (elements.repeated()) return {data, true};
-    if (elements.dense()) return {data + begin, false};
-    elements.gather(data, begin, end, memory);
+    if (plain()) return {repeated ? data : data + begin, repeated};
+    elements->gather(data, begin, end, memory);
     return {memory, false};
   }
 };
 
+/// Where the output lies in another order than the one that is gone through, its elements are computed in memory and written from there.
 template <class Out, class... In, class Function, std::size_t... I>
 void map_elements(const Tensor& output, std::span<const Tensor> inputs, const Function& function, std::index_sequence<I...>) {
-  const Layout order = output.layout();
-  FRIT_CHECK(output.is_contiguous(order) && inputs.size() >= sizeof...(In));
+  FRIT_CHECK(output.is_contiguous(output.layout()) && inputs.size() >= sizeof...(In));
+  const Layout order = (has_inner_channels(output) || ... || has_inner_channels(inputs[I])) ? Layout::channels_last : Layout::contiguous;
   const std::tuple<OrderedOperand<In>...> operands{OrderedOperand<In>(inputs[I], output.shape(), order)...};
-  const bool plain = (std::get<I>(operands).plain() && ...);
+  const OrderedOperand<Out> target(output, output.shape(), order);
+  const bool plain = (target.plain() && ... && std::get<I>(operands).plain());
   Out* const out = output.data<Out>();
   parallel_for(output.elements(), elementwise_grain, [&](std::int64_t begin, std::int64_t end) {
-    if (plain) {
-      const auto run = [&](auto... operand) { map_run(out + begin, end - begin, function, operand...); };
-      return with_plain_operands(run, std::get<I>(operands).read(begin, end, nullptr)...);
-    }
-    std::tuple<GatheredElements<In>...> memory;
-    for (std::int64_t first = begin; first < end; first += gathered_elements) {
-      const std::int64_t last = std::min(first + gathered_elements, end);
-      const auto run = [&](auto... operand) { map_run(out + first, last - first, function, operand...); };
-      with_plain_operands(run, std::get<I>(operands).read(first, last, std::get<I>(memory).data)...);
+    std::tuple<GatheredElements<Out>, GatheredElements<In>...> memory;
+    const std::int64_t step = plain ? end - begin : gathered_elements;
+    for (std::int64_t first = begin; first < end; first += step) {
+      const std::int64_t last = std::min(first + step, end);
+      Out* const results = target.plain() ? out + first : std::get<0>(memory).data;
+      const auto run = [&](auto... operand) { map_run(results, last - first, function, operand...); };
+      with_plain_operands(run, std::get<I>(operands).read(first, last, std::get<I + 1>(memory).data)...);
+      if (!target.plain()) target.elements->scatter(out, first, last, results);
     }
   });
 }

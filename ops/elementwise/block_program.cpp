@@ -14,10 +14,8 @@ DType computed(DType dtype) { return is_half(dtype) ? DType::f32 : dtype; }
 
 Tensor elements_at(void* memory, std::int64_t count, DType dtype) { return Tensor::over(memory, {count}, dtype, Device::cpu(), nullptr); }
 
-/// The order in which the elements are gone through. Where images lie in both layouts, all pixels of a block are copied between them.
-Layout order_of(std::span<const Tensor> outputs) {
-  const auto channels_last = [](const Tensor& tensor) { return tensor.defined() && tensor.layout() == Layout::channels_last; };
-  return std::any_of(outputs.begin(), outputs.end(), channels_last) ? Layout::channels_last : Layout::contiguous;
+bool channels_last(std::span<const Tensor> tensors) {
+  return std::any_of(tensors.begin(), tensors.end(), [](const Tensor& tensor) { return tensor.defined() && has_inner_channels(tensor); });
 }
 
 }  // namespace
@@ -36,8 +34,9 @@ BlockProgram::BlockProgram(const ElementwiseProgram& program, std::span<const Te
 }
 
 /// A result goes straight to its place if nothing that is read later lies there.
-void BlockProgram::bind(std::span<const Tensor> inputs, std::span<const Tensor> outputs) {
-  const Layout order = order_of(outputs);
+void BlockProgram::bind(std::span<const Tensor> inputs, std::span<const Tensor> outputs, Numbering numbering) {
+  const bool by_pixels = channels_last(outputs) || (numbering == Numbering::any && channels_last(inputs));
+  const Layout order = by_pixels ? Layout::channels_last : Layout::contiguous;
   for (const Tensor& input : inputs) sources_.emplace_back(input.expand(shape_), order);
   outputs_.assign(static_cast<std::size_t>(program_.values()), {});
   straight_.assign(outputs_.size(), false);

@@ -15,9 +15,12 @@ class BlockProgram {
   /// On operands of these types, which it can be computed with.
   BlockProgram(const ElementwiseProgram& program, std::span<const TensorType> operands);
 
+  /// How the elements of `run` are numbered: as the outputs lie in memory, or where only all of them are computed, as is fastest.
+  enum class Numbering { of_outputs, any };
+
   /// The tensors that it reads and writes, of any layouts, before anything is computed. An output may be undefined, or be one of the
-  /// inputs. Elements are numbered in the order of the outputs' memory; where these differ, pixel by pixel.
-  void bind(std::span<const Tensor> inputs, std::span<const Tensor> outputs);
+  /// inputs. If any output lies channels-last, that is the order of all.
+  void bind(std::span<const Tensor> inputs, std::span<const Tensor> outputs, Numbering numbering = Numbering::of_outputs);
 
   /// All elements, in parallel.
   void run(std::span<std::byte> scratch) const;

@@ -57,7 +57,7 @@ BlockProgram block_program(const InferContext& call) { return {call.as<Elementwi
 
 void run_elementwise(const KernelContext& call) {
   BlockProgram program(call.as<ElementwiseAttributes>().program, types_of(call.inputs));
-  program.bind(call.inputs, call.outputs);
+  program.bind(call.inputs, call.outputs, BlockProgram::Numbering::any);
   program.run(call.scratch);
 }
 

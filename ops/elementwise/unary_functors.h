@@ -57,7 +57,7 @@ struct Cos {
 
 template <class T>
 struct Erf {
-  FRIT_HOST_DEVICE T operator()(T x) const { return std::erf(x); }
+  FRIT_HOST_DEVICE T operator()(T x) const { return error_function(x); }
 };
 
 template <class T>
