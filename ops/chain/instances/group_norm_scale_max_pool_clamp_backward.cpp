@@ -92,16 +92,19 @@ struct Backward {
           scale(lanes.of([&](std::int64_t c) { return channel(c).scale; })) {}
 
     void add(const T* g, const T* x, T* more, std::size_t count, const Clamp<T> bounds) {
-      FRIT_INDEPENDENT_ITERATIONS
+      std::array<T, ChannelLanes::most> normalized, passed;
+      Numbers centered;
       for (std::size_t i = 0; i < count; ++i) {
-        const double centered = static_cast<double>(x[i]) - mean[i];
-        const T normalized = static_cast<T>(centered * slope[i] + shift[i]), factor = static_cast<T>(scale[i]);
-        const T passed = bounds.gradient(g[i], normalized * factor);
-        const double entering = static_cast<double>(passed * factor);
-        more[i] = static_cast<T>(entering * slope[i]);
+        centered[i] = static_cast<double>(x[i]) - mean[i];
+        normalized[i] = static_cast<T>(centered[i] * slope[i] + shift[i]);
+      }
+      for (std::size_t i = 0; i < count; ++i) passed[i] = bounds.gradient(g[i], normalized[i] * static_cast<T>(scale[i]));
+      for (std::size_t i = 0; i < count; ++i) {
+        const double entering = static_cast<double>(passed[i] * static_cast<T>(scale[i]));
         gradient_sum[i] += entering;
-        product_sum[i] += entering * centered;
-        scale_sum[i] += static_cast<double>(passed) * static_cast<double>(normalized);
+        product_sum[i] += entering * centered[i];
+        scale_sum[i] += static_cast<double>(passed[i]) * static_cast<double>(normalized[i]);
+        more[i] = static_cast<T>(entering * slope[i]);
       }
     }
     void add_to(const ChannelLanes& lanes, ChannelSums* of_channels) const {
