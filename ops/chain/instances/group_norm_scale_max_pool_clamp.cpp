@@ -7,6 +7,7 @@
 #include "frit/ops/chain/chain.h"
 #include "frit/ops/chain/scratch_parts.h"
 #include "frit/ops/chain/stages/channel_lanes.h"
+#include "frit/ops/cpu/elementwise.h"
 #include "frit/ops/cpu/work_split.h"
 #include "frit/ops/elementwise/activation.h"
 #include "frit/ops/elementwise/arithmetic.h"
@@ -22,11 +23,29 @@ namespace {
 using ChainAttributes = GroupNormScaleMaxPoolClampAttributes;
 using Geometry = GroupNormPoolGeometry;
 
-/// Two passes over each sample, of which the second finds it in the cache.
+/// The norm in a channel as (x - reference) * slope + shift, and the factor after it. The reference is the mean, rounded: the difference
+/// keeps the digits of data far from zero, and is 0 where all elements are equal.
+template <class T>
+struct GroupMap {
+  T reference, slope, shift, factor;
+
+  GroupMap(const SliceStatistics& statistics, T weight, T bias, T scale) : reference(static_cast<T>(statistics.mean)), factor(scale) {
+    const ScaledGroupChannel<T> channel(statistics.mean, statistics.rstd, weight, bias, scale);
+    const double moved = (statistics.mean - static_cast<double>(reference)) * channel.slope;
+    slope = static_cast<T>(channel.slope);
+    shift = static_cast<T>(std::isfinite(slope) ? channel.shift - moved : channel.shift);
+  }
+  T operator()(T x) const { return ((x - reference) * slope + shift) * factor; }
+  /// Whether it rises or falls all along, so that a maximum is that of the largest or smallest element.
+  bool keeps_order() const { return slope != 0 && factor != 0 && std::isfinite(reference + slope + shift + factor); }
+};
+
+/// One pass over the input: a block of rows gives its part of the sums, and while it is in the cache the largest, or smallest, element of
+/// each window; what they become is computed when the statistics are known.
 template <class T, class Index>
 struct Forward {
   Geometry geometry;
-  EvenBlocks blocks;                       // of pixels, whose sums are made alone
+  EvenBlocks blocks;                       // of rows of windows
   const T *input, *weight, *bias, *scale;  // the images here and below with their channels last
   Clamp<T> clamp;
   double eps;
@@ -35,22 +54,87 @@ struct Forward {
   T* argmax_input;
   double *means, *rstds;  // (N, G), or null
   DifferenceSums* sums;   // (N, blocks, C)
-  /// The norm in a channel as (x - reference) * slope + shift: (N, 3, C). The reference is the mean, rounded: the difference keeps the
-  /// digits of data far from zero, and is 0 where all elements are equal.
-  T* maps;
-  KernelRange* columns;  // (W'), elements of the windows that meet the image
+  GroupMap<T>* maps;      // (N, C)
+  T* signs;               // (C), -1 where a map falls
+  KernelRange* columns;   // (W'), elements of the windows that meet the image
 
   const T* pixel(std::int64_t sample, std::int64_t p) const { return input + (sample * geometry.pixels() + p) * geometry.channels; }
+  std::int64_t place(std::int64_t sample, std::int64_t row, std::int64_t column) const {
+    return ((sample * geometry.pool.output[1] + row) * geometry.pool.output[2] + column) * geometry.channels;
+  }
+  /// Where the chosen elements go: if they are not asked for, to where they become the output.
+  T* elements() const { return argmax_input != nullptr ? argmax_input : output; }
 
   /// The pivot of a group is its first element.
   double pivot(std::int64_t sample, std::int64_t c) const {
     return static_cast<double>(pixel(sample, 0)[c - c % geometry.group_channels()]);
   }
 
+  /// The first row of the image that counts in the sums of a block.
+  std::int64_t image_row(std::int64_t block) const {
+    if (block == blocks.count) return geometry.pool.image[1];
+    return block == 0 ? 0 : std::clamp<std::int64_t>(geometry.pool.window_begin(1, blocks.begin(block)), 0, geometry.pool.image[1]);
+  }
+
   void sum_block(std::int64_t sample, std::int64_t block) const {
+    const std::int64_t width = geometry.pool.image[2], row = image_row(block);
     sum_differences(
-        pixel(sample, blocks.begin(block)), blocks.length_of(block), geometry.channels, [&](std::int64_t c) { return pivot(sample, c); },
-        sums + (sample * blocks.count + block) * geometry.channels);
+        pixel(sample, row * width), (image_row(block + 1) - row) * width, geometry.channels,
+        [&](std::int64_t c) { return pivot(sample, c); }, sums + (sample * blocks.count + block) * geometry.channels);
+  }
+
+  /// The elements of a window that are chosen in `n` channels from c on: of equals the first.
+  template <int n, bool numbered>
+  void choose(std::int64_t sample, std::int64_t row, std::int64_t column, const KernelRange& heights, std::int64_t c) const {
+    typedef T Values __attribute__((vector_size(n * sizeof(T))));
+    typedef Index Indices __attribute__((vector_size(n * sizeof(Index))));
+    using Numbers = decltype(Values{} > Values{});
+    const auto load = [](const T* from) {
+      Values values;
+      std::memcpy(&values, from, sizeof values);
+      return values;
+    };
+    const PoolGeometry& pool = geometry.pool;
+    const KernelRange widths = columns[column];
+    const std::int64_t step = pool.dilation[2] * geometry.channels, row_step = pool.dilation[1] * pool.image[2] * geometry.channels;
+    const std::int64_t h = pool.window_begin(1, row) + heights.begin * pool.dilation[1];
+    const std::int64_t w = pool.window_begin(2, column) + widths.begin * pool.dilation[2];
+    const T* line = pixel(sample, h * pool.image[2] + w) + c;
+    const Values sign = load(signs + c);
+    Values value = load(line) * sign;
+    Numbers number = static_cast<std::int32_t>(heights.begin * pool.kernel[2] + widths.begin) - Numbers{};
+    for (std::int64_t kh = heights.begin; kh < heights.end; ++kh, line += row_step) {
+      const T* x = line;
+      for (std::int64_t kw = widths.begin; kw < widths.end; ++kw, x += step) {
+        const Values offered = load(x) * sign;
+        if constexpr (numbered) {
+          number = offered > value ? static_cast<std::int32_t>(kh * pool.kernel[2] + kw) - Numbers{} : number;
+        }
+        value = offered > value ? offered : value;
+      }
+    }
+    const Values element = value * sign;
+    const std::int64_t to = place(sample, row, column) + c;
+    if (elements() != nullptr) std::memcpy(elements() + to, &element, sizeof element);
+    if constexpr (numbered) {
+      const Indices indices = __builtin_convertvector(number, Indices);
+      std::memcpy(argmax + to, &indices, sizeof indices);
+    }
+  }
+
+  template <bool numbered>
+  void choose_in_row(std::int64_t sample, std::int64_t row) const {
+    constexpr int lanes = simd::lanes<T>;
+    const KernelRange heights = kernel_range(geometry.pool, 1, row, row);
+    for (std::int64_t column = 0; column < geometry.pool.output[2]; ++column) {
+      if (geometry.channels < lanes) {
+        for (std::int64_t c = 0; c < geometry.channels; ++c) choose<1, numbered>(sample, row, column, heights, c);
+      } else {  // the last vector may hold channels that the one before it has
+        for (std::int64_t c = 0; c < geometry.channels; c += lanes) {
+          choose<lanes, numbered>(sample, row, column, heights, std::min(c, geometry.channels - lanes));
+        }
+      }
+    }
   }
 
   void find_statistics(std::int64_t sample, std::int64_t group) const {
@@ -63,88 +147,79 @@ struct Forward {
         statistics_of(total.moments(blocks.count == 0 ? 0 : pivot(sample, begin), geometry.group_pixels()), eps);
     if (means != nullptr) means[sample * geometry.groups + group] = statistics.mean;
     if (rstds != nullptr) rstds[sample * geometry.groups + group] = statistics.rstd;
-    T* const map = maps + sample * 3 * geometry.channels;
-    for (std::int64_t c = begin; c < end; ++c) {
-      const ScaledGroupChannel<T> channel(statistics.mean, statistics.rstd, weight[c], bias[c], scale[c]);
-      const T reference = static_cast<T>(statistics.mean), slope = static_cast<T>(channel.slope);
-      const double moved = (statistics.mean - static_cast<double>(reference)) * channel.slope;
-      map[c] = reference;
-      map[geometry.channels + c] = slope;
-      map[2 * geometry.channels + c] = static_cast<T>(std::isfinite(slope) ? channel.shift - moved : channel.shift);
-    }
+    for (std::int64_t c = begin; c < end; ++c) maps[sample * geometry.channels + c] = {statistics, weight[c], bias[c], scale[c]};
   }
 
-  /// The maxima of a window in `n` channels from c on, found as max_pool2d would: of equals the first, of NaNs the last, the padding never.
-  template <int n, bool kept>
-  void find_maxima(std::int64_t sample, std::int64_t row, std::int64_t column, const KernelRange& heights, std::int64_t c) const {
-    typedef T Values __attribute__((vector_size(n * sizeof(T))));
-    typedef Index Indices __attribute__((vector_size(n * sizeof(Index))));
-    using Numbers = decltype(Values{} > Values{});
-    const auto load = [](const T* from) {
-      Values values;
-      std::memcpy(&values, from, sizeof values);
-      return values;
-    };
+  /// Makes the output of a row's chosen elements.
+  void finish_row(std::int64_t sample, std::int64_t row) const {
+    const std::int64_t begin = place(sample, row, 0);
+    const GroupMap<T>* const of_sample = maps + sample * geometry.channels;
+    ChannelLanes::for_each(geometry.channels, [&](const ChannelLanes& lanes) {
+      const auto of = [&](T GroupMap<T>::*field) { return lanes.of<T>([&](std::int64_t c) { return of_sample[c].*field; }); };
+      const auto reference = of(&GroupMap<T>::reference), slope = of(&GroupMap<T>::slope), shift = of(&GroupMap<T>::shift);
+      const auto factor = of(&GroupMap<T>::factor);
+      lanes.for_each_step(lanes.first, geometry.pool.output[2], [&](std::int64_t first, std::int64_t count) {
+        const T* const from = elements() + begin + first;
+        T* const to = output + begin + first;
+        const Clamp<T> bounds = clamp;
+        FRIT_INDEPENDENT_ITERATIONS
+        for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
+          to[i] = bounds(((from[i] - reference[i]) * slope[i] + shift[i]) * factor[i]);
+        }
+      });
+    });
+  }
+
+  /// The maximum of a window found as max_pool2d would, for a map that does not keep the order: of equals the first, of NaNs the last.
+  void find_maximum(std::int64_t sample, std::int64_t row, std::int64_t column, std::int64_t c) const {
     const PoolGeometry& pool = geometry.pool;
-    const KernelRange widths = columns[column];
-    const T* const map = maps + sample * 3 * geometry.channels + c;
-    const Values reference = load(map), slope = load(map + geometry.channels), shift = load(map + 2 * geometry.channels);
-    const Values factor = load(scale + c);
-    const std::int64_t step = pool.dilation[2] * geometry.channels;
-    Values value = -std::numeric_limits<T>::infinity() - Values{}, element{};
-    Numbers number{};
+    const KernelRange heights = kernel_range(pool, 1, row, row), widths = columns[column];
+    T best = -std::numeric_limits<T>::infinity(), element = 0;
+    std::int64_t number = -1;
     for (std::int64_t kh = heights.begin; kh < heights.end; ++kh) {
-      const std::int64_t h = pool.window_begin(1, row) + kh * pool.dilation[1];
-      const std::int64_t w = pool.window_begin(2, column) + widths.begin * pool.dilation[2];
-      const T* x = pixel(sample, h * pool.image[2] + w) + c;
-      for (std::int64_t kw = widths.begin; kw < widths.end; ++kw, x += step) {
-        const Values offered_element = load(x), offered = ((offered_element - reference) * slope + shift) * factor;
-        const bool first = kh == heights.begin && kw == widths.begin;
-        const Numbers wins = first ? Numbers{} == 0 : (offered > value) | (offered != offered);
-        value = wins ? offered : value;
-        if constexpr (kept) {
-          element = wins ? offered_element : element;
-          number = wins ? static_cast<std::int32_t>(kh * pool.kernel[2] + kw) - Numbers{} : number;
-        }
+      for (std::int64_t kw = widths.begin; kw < widths.end; ++kw) {
+        const std::int64_t h = pool.window_begin(1, row) + kh * pool.dilation[1], w = pool.window_begin(2, column) + kw * pool.dilation[2];
+        const T offered_element = pixel(sample, h * pool.image[2] + w)[c], offered = maps[sample * geometry.channels + c](offered_element);
+        if (number >= 0 && !replaces_maximum(offered, best)) continue;
+        best = offered;
+        element = offered_element;
+        number = kh * pool.kernel[2] + kw;
       }
     }
-    const std::int64_t place = ((sample * pool.output[1] + row) * pool.output[2] + column) * geometry.channels + c;
-    if (output != nullptr) {
-      for (int i = 0; i < n; ++i) output[place + i] = clamp(value[i]);
-    }
-    if constexpr (kept) {
-      const Indices indices = __builtin_convertvector(number, Indices);
-      if (argmax != nullptr) std::memcpy(argmax + place, &indices, sizeof indices);
-      if (argmax_input != nullptr) std::memcpy(argmax_input + place, &element, sizeof element);
-    }
+    const std::int64_t to = place(sample, row, column) + c;
+    if (output != nullptr) output[to] = clamp(best);
+    if (argmax != nullptr) argmax[to] = static_cast<Index>(number);
+    if (argmax_input != nullptr) argmax_input[to] = element;
   }
 
-  template <bool kept>
-  void pool_row(std::int64_t sample, std::int64_t row) const {
-    constexpr int lanes = simd::lanes<T>;
-    const KernelRange heights = kernel_range(geometry.pool, 1, row, row);
-    for (std::int64_t column = 0; column < geometry.pool.output[2]; ++column) {
-      if (geometry.channels < lanes) {
-        for (std::int64_t c = 0; c < geometry.channels; ++c) find_maxima<1, kept>(sample, row, column, heights, c);
-      } else {  // the last vector may hold channels that the one before it has
-        for (std::int64_t c = 0; c < geometry.channels; c += lanes) {
-          find_maxima<lanes, kept>(sample, row, column, heights, std::min(c, geometry.channels - lanes));
-        }
+  void run_sample(std::int64_t sample) const {
+    const auto for_each_row = [&](const auto& body) {
+      parallel_for(blocks.count, 1, [&](std::int64_t block, std::int64_t) {
+        for (std::int64_t row = blocks.begin(block); row < blocks.begin(block) + blocks.length_of(block); ++row) body(row);
+      });
+    };
+    parallel_for(blocks.count, 1, [&](std::int64_t block, std::int64_t) {
+      sum_block(sample, block);
+      for (std::int64_t row = blocks.begin(block); row < blocks.begin(block) + blocks.length_of(block); ++row) {
+        argmax != nullptr ? choose_in_row<true>(sample, row) : choose_in_row<false>(sample, row);
       }
+    });
+    for (std::int64_t group = 0; group < geometry.groups; ++group) find_statistics(sample, group);
+    if (output != nullptr) for_each_row([&](std::int64_t row) { finish_row(sample, row); });
+    for (std::int64_t c = 0; c < geometry.channels; ++c) {
+      if (maps[sample * geometry.channels + c].keeps_order()) continue;
+      for_each_row([&](std::int64_t row) {
+        for (std::int64_t column = 0; column < geometry.pool.output[2]; ++column) find_maximum(sample, row, column, c);
+      });
     }
   }
 
   void run() const {
     for (std::int64_t column = 0; column < geometry.pool.output[2]; ++column)
       columns[column] = kernel_range(geometry.pool, 2, column, column);
-    const bool kept = argmax != nullptr || argmax_input != nullptr;
+    for (std::int64_t c = 0; c < geometry.channels; ++c) signs[c] = (weight[c] < 0) != (scale[c] < 0) ? T(-1) : T(1);
     parallel_for(geometry.samples, sample_grain(geometry.samples), [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t sample = begin; sample < end; ++sample) {
-        parallel_for(blocks.count, 1, [&](std::int64_t block, std::int64_t) { sum_block(sample, block); });
-        for (std::int64_t group = 0; group < geometry.groups; ++group) find_statistics(sample, group);
-        parallel_for(geometry.pool.output[1], 1,
-                     [&](std::int64_t row, std::int64_t) { kept ? pool_row<true>(sample, row) : pool_row<false>(sample, row); });
-      }
+      for (std::int64_t sample = begin; sample < end; ++sample) run_sample(sample);
     });
   }
 };
@@ -153,11 +228,13 @@ struct Forward {
 struct Scratch {
   EvenBlocks blocks;
   ScratchParts all;
-  std::size_t sums, maps, columns, copies;
+  std::size_t sums, maps, signs, columns, copies;
 
-  Scratch(const Geometry& geometry, DType dtype) : blocks(channel_sum_blocks(geometry.channels, geometry.pixels())) {
+  Scratch(const Geometry& geometry, DType dtype)
+      : blocks(row_blocks(geometry.pool.output[1], geometry.pool.stride[1] * geometry.pool.image[2] * geometry.channels)) {
     sums = all.add(geometry.samples * blocks.count * geometry.channels, sizeof(DifferenceSums));
-    maps = all.add(geometry.samples * geometry.channels * 3, size_of(dtype));
+    maps = all.add(geometry.samples * geometry.channels, sizeof(GroupMap<double>));
+    signs = all.add(geometry.channels, size_of(dtype));
     columns = all.add(geometry.pool.output[2], sizeof(KernelRange));
     copies = all.bytes();
   }
@@ -193,7 +270,8 @@ void run_forward(const KernelContext& call) {
                                       .means = data_or_null<double>(call.outputs[2]),
                                       .rstds = data_or_null<double>(call.outputs[3]),
                                       .sums = scratch_part<DifferenceSums>(call, scratch.sums),
-                                      .maps = scratch_part<T>(call, scratch.maps),
+                                      .maps = scratch_part<GroupMap<T>>(call, scratch.maps),
+                                      .signs = scratch_part<T>(call, scratch.signs),
                                       .columns = scratch_part<KernelRange>(call, scratch.columns)};
       forward.run();
       copies.finish(call.outputs[0], forward.output);

@@ -251,12 +251,6 @@ struct Backward {
   }
 };
 
-/// Blocks of rows of so many elements that the next cache holds one, and its gradient, whole; multiples of the windows' stride.
-EvenBlocks row_blocks(std::int64_t rows, std::int64_t row_elements, std::int64_t stride) {
-  constexpr std::int64_t elements = 32768;
-  return {rows, std::max<std::int64_t>(1, elements / std::max<std::int64_t>(1, row_elements * stride)) * stride, stride};
-}
-
 /// The scratch memory.
 struct Scratch {
   EvenBlocks window_rows, image_rows;

@@ -40,10 +40,10 @@ struct ChannelLanes {
 
   std::int64_t channel(std::int64_t lane) const { return (first + lane) % channels; }
   /// A number for each lane.
-  template <class Number>
-  std::array<double, most> of(const Number& number_of_channel) const {
-    std::array<double, most> result{};
-    for (std::int64_t i = 0; i < count; ++i) result[static_cast<std::size_t>(i)] = static_cast<double>(number_of_channel(channel(i)));
+  template <class T = double, class Number>
+  std::array<T, most> of(const Number& number_of_channel) const {
+    std::array<T, most> result{};
+    for (std::int64_t i = 0; i < count; ++i) result[static_cast<std::size_t>(i)] = static_cast<T>(number_of_channel(channel(i)));
     return result;
   }
 };
@@ -70,6 +70,12 @@ struct DifferenceSums {
 inline EvenBlocks channel_sum_blocks(std::int64_t channels, std::int64_t pixels) {
   constexpr std::int64_t elements = 16384;
   return {pixels, std::max<std::int64_t>(16, elements / std::max<std::int64_t>(1, channels))};
+}
+
+/// Blocks of rows of so many elements that the next cache holds one, and its gradient, whole; multiples of the windows' stride.
+inline EvenBlocks row_blocks(std::int64_t rows, std::int64_t row_elements, std::int64_t stride = 1) {
+  constexpr std::int64_t elements = 32768;
+  return {rows, std::max<std::int64_t>(1, elements / std::max<std::int64_t>(1, row_elements * stride)) * stride, stride};
 }
 
 /// What the lanes have in common while they pass over some pixels.
