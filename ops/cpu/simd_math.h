@@ -8,9 +8,25 @@
 
 namespace frit::ops::simd {
 
-/// The exponential as a softmax needs it: in float32, below 2 units in the last place, but 0 where it would be subnormal and infinity from
-/// 88.4 on. Keeps NaN. The coefficients are those of Cephes (S. Moshier), expf.c. Of several vectors at once, a few steps of each in turn,
-/// as each step waits for the one before.
+/// The larger or smaller, b where one is NaN.
+template <class V>
+inline V max(V a, V b) {
+#if defined(__AVX__) && !defined(__AVX512F__)
+  if constexpr (sizeof(a[0]) == sizeof(float)) return _mm256_max_ps(a, b);
+#endif
+  return a > b ? a : b;
+}
+template <class V>
+inline V min(V a, V b) {
+#if defined(__AVX__) && !defined(__AVX512F__)
+  if constexpr (sizeof(a[0]) == sizeof(float)) return _mm256_min_ps(a, b);
+#endif
+  return a < b ? a : b;
+}
+
+/// The exponential as a softmax needs it. In float32 the relative error is below 1e-7 + 2e-8 |x| where the processor multiplies and adds at
+/// once, 1e-7 |x| else; 0 stands for what is below 2^-126, infinity for what is above 2^127.5. Keeps NaN. Of several vectors at once, a few
+/// steps of each in turn, as each step waits for the one before. The coefficients are of a minimax polynomial for (2^f - 1) / f.
 template <class T, int count>
 inline void exp(Vector<T> (&x)[count]) {
   const auto for_each = [](const auto& body) __attribute__((always_inline)) {
@@ -20,29 +36,26 @@ inline void exp(Vector<T> (&x)[count]) {
   if constexpr (sizeof(T) == sizeof(float)) {
     Vector<T> rounded[count], p[count];
     for_each([&](int i) __attribute__((always_inline)) {
-      const Vector<T> least = broadcast(-88.0f), most = broadcast(89.0f);  // 2^-127 and 2^128 below
-      x[i] = least > x[i] ? least : x[i];
-      x[i] = most < x[i] ? most : x[i];
+      // Adding `round` rounds to an integer n, held in the low bits as the exponent of 2^n: 0 for the least x, infinity for the most.
+      constexpr float round = 0x1.8p23f + 127, log2_e = 1.44269504f;
+      x[i] = min(broadcast(89.0f), max(broadcast(-88.0f), x[i]));
+      rounded[i] = multiply_add(x[i], broadcast(log2_e), broadcast(round));
+      x[i] = multiply_add(x[i], broadcast(log2_e), round - rounded[i]);
     });
     for_each([&](int i) __attribute__((always_inline)) {
-      // Adding `round` rounds to an integer n, held in the low bits as the exponent of 2^n.
-      constexpr float round = 0x1.8p23f + 127;
-      rounded[i] = multiply_add(x[i], broadcast(1.44269504f), broadcast(round));
-      const Vector<T> n = rounded[i] - round;
-      x[i] = multiply_add(n, broadcast(2.12194440e-4f), multiply_add(n, broadcast(-0.693359375f), x[i]));  // x - n log(2)
+      p[i] = multiply_add(broadcast(1.53533605e-4f), x[i], broadcast(1.3398875e-3f));
+      p[i] = multiply_add(p[i], x[i], broadcast(9.61843692e-3f));
     });
     for_each([&](int i) __attribute__((always_inline)) {
-      p[i] = multiply_add(broadcast(1.9875691500e-4f), x[i], broadcast(1.3981999507e-3f));
-      p[i] = multiply_add(p[i], x[i], broadcast(8.3334519073e-3f));
+      p[i] = multiply_add(p[i], x[i], broadcast(5.55033237e-2f));
+      p[i] = multiply_add(p[i], x[i], broadcast(0.240226477f));
     });
     for_each([&](int i) __attribute__((always_inline)) {
-      p[i] = multiply_add(p[i], x[i], broadcast(4.1665795894e-2f));
-      p[i] = multiply_add(p[i], x[i], broadcast(1.6666665459e-1f));
-      p[i] = multiply_add(p[i], x[i], broadcast(5.0000001201e-1f));
+      p[i] = multiply_add(p[i], x[i], broadcast(0.693147182f));
+      p[i] = multiply_add(p[i], x[i], broadcast(1.0f));
     });
     for_each([&](int i) __attribute__((always_inline)) {
-      const Vector<T> power = reinterpret_cast<Vector<T>>(reinterpret_cast<Vector<std::int32_t>>(rounded[i]) << 23);
-      x[i] = (multiply_add(p[i], x[i] * x[i], x[i]) + 1.0f) * power;
+      x[i] = p[i] * reinterpret_cast<Vector<T>>(reinterpret_cast<Vector<std::int32_t>>(rounded[i]) << 23);
     });
   } else {
     for (Vector<T>& each : x) {

@@ -121,7 +121,7 @@ struct ExponentialSums {
     for (std::int64_t c = 1; c < tiling.planes.channels; ++c) {
       for (int v = 0; v < vectors; ++v) {
         const Vector x = simd::load(tile + c * tiling.pixels.size + v * lanes);
-        shift[v] = x > shift[v] ? x : shift[v];
+        shift[v] = simd::max(x, shift[v]);
       }
     }
     for (int v = 0; v < vectors; ++v) shift[v] = shift[v] - shift[v] == 0 ? shift[v] : Vector{};
@@ -166,9 +166,27 @@ class OutputPlaces {
   /// Calls body(i, place) for pixels first + i of a sample, i < count; the place is -1 if the pixel is cut off.
   template <class Body>
   void for_each(std::int64_t sample, std::int64_t first, std::int64_t count, const Body& body) const {
-    for (std::int64_t i = 0; i < count; ++i) {
-      body(static_cast<std::size_t>(i), attributes_.blocked() ? find(sample, first + i) : sample * pixels_ + first + i);
+    for (std::int64_t i = 0; i < count; ++i) body(static_cast<std::size_t>(i), find(sample, first + i));
+  }
+
+  template <class T>
+  void write(const PixelValues<T>& values, T* output, std::int64_t sample, std::int64_t first, std::int64_t count) const {
+    if (!attributes_.blocked()) {
+      std::copy_n(values.begin(), count, output + sample * pixels_ + first);
+      return;
     }
+    for_each(sample, first, count, [&](std::size_t i, std::int64_t place) {
+      if (place >= 0) output[place] = values[i];
+    });
+  }
+  /// 0 for what is cut off.
+  template <class T>
+  void read(PixelValues<T>& values, const T* output, std::int64_t sample, std::int64_t first, std::int64_t count) const {
+    if (!attributes_.blocked()) {
+      std::copy_n(output + sample * pixels_ + first, count, values.begin());
+      return;
+    }
+    for_each(sample, first, count, [&](std::size_t i, std::int64_t place) { values[i] = place < 0 ? 0 : output[place]; });
   }
 
  private:
@@ -208,9 +226,7 @@ void run_forward(const KernelContext& call) {
       for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
         results[i] = clamp(ScaledSigmoid<T>::value(exponentials.logarithm[i], exponentials.sigmoid[i]) - bias);
       }
-      places.for_each(sample, first, count, [&](std::size_t i, std::int64_t place) {
-        if (place >= 0) output[place] = results[i];
-      });
+      places.write(results, output, sample, first, count);
     });
   });
 }
@@ -229,13 +245,14 @@ struct Backward {
   void run(std::int64_t number, T* tile, std::int64_t sample, std::int64_t first, std::int64_t length) const {
     const auto count = static_cast<std::size_t>(length);
     input.load(tile, sample, first, length);
+    const Clamp<T> bounds = clamp;
     const ExponentialSums<T> exponentials(tile, tiling, length, input_gradient.data != nullptr);
-    PixelValues<T> passed, factor;  // the gradient before the clamp; that of the logsumexp over the sum
-    places.for_each(sample, first, length, [&](std::size_t i, std::int64_t place) { passed[i] = place < 0 ? 0 : gradient[place]; });
+    PixelValues<T> passed, value, factor;  // the gradient before the clamp; what is clamped; the gradient of the logsumexp over the sum
+    places.read(passed, gradient, sample, first, length);
+    for (std::size_t i = 0; i < count; ++i) value[i] = ScaledSigmoid<T>::value(exponentials.logarithm[i], exponentials.sigmoid[i]) - bias;
+    for (std::size_t i = 0; i < count; ++i) passed[i] = bounds.gradient(passed[i], value[i]);
     for (std::size_t i = 0; i < count; ++i) {
-      const T y = exponentials.logarithm[i], sigmoid = exponentials.sigmoid[i];
-      passed[i] = clamp.gradient(passed[i], ScaledSigmoid<T>::value(y, sigmoid) - bias);
-      factor[i] = ScaledSigmoid<T>::gradient(passed[i], y, sigmoid) / exponentials.sums[i];
+      factor[i] = ScaledSigmoid<T>::gradient(passed[i], exponentials.logarithm[i], exponentials.sigmoid[i]) / exponentials.sums[i];
     }
     if (attributes.blocked()) {
       places.for_each(sample, first, length, [&](std::size_t i, std::int64_t place) {
