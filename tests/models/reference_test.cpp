@@ -145,7 +145,8 @@ class PoisonedRun {
       for (const int id : node.outputs) {
         const int buffer = buffers_.buffer[static_cast<std::size_t>(id)];
         const TensorType& type = graph_.type(id);
-        if (buffer >= 0) value(id) = Tensor::over(place(buffer), type.shape, type.dtype, Device::cpu(), nullptr);
+        const Layout layout = layouts_[static_cast<std::size_t>(id)];
+        if (buffer >= 0) value(id) = Tensor::over(place(buffer), type.shape, type.dtype, Device::cpu(), nullptr, layout);
       }
       if (node.kind == NodeKind::input && value(node.outputs[0]).defined()) copy(value(node.outputs[0]), inputs.at(node.name));
       if (node.kind == NodeKind::operation) invoke(node, buffers_.view[step], buffers_.scratch[step]);
@@ -167,6 +168,10 @@ class PoisonedRun {
       value(node.outputs[0]) = node.op->part(value(node.inputs[0]), node.attributes);
       return;
     }
+    if (is_view && node.op->permutation) {
+      value(node.outputs[0]) = value(node.inputs[0]).permute(node.op->permutation(node.attributes));
+      return;
+    }
     if (node.op->view) {
       value(node.outputs[0]) = value(node.inputs[0]).reshape(graph_.type(node.outputs[0]).shape);
       return;
@@ -180,7 +185,8 @@ class PoisonedRun {
   }
 
   const Graph& graph_;
-  graph::BufferPlan buffers_ = graph::plan_buffers(graph_);
+  std::vector<Layout> layouts_ = graph::choose_layouts(graph_, Device::cpu());
+  graph::BufferPlan buffers_ = graph::plan_buffers(graph_, Device::cpu(), layouts_);
   graph::MemoryPlan plan_;
   Tensor arena_;
   std::vector<Tensor> values_;
