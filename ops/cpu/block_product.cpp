@@ -31,7 +31,10 @@ void multiply_tile(const BlockProduct<T>& p, std::int64_t b_stride) {
   for (std::int64_t k = 0; b != b_end; k += p.a_depth_stride, b += b_stride) {
     Vector<T> b_row[vectors];
 #pragma GCC unroll 8
-    for (int v = 0; v < vectors; ++v) b_row[v] = simd::load(b + v * lanes<T>);
+    for (int v = 0; v < vectors; ++v) {
+      b_row[v] = simd::load(b + v * lanes<T>);
+      simd::keep_in_register(b_row[v]);
+    }
 #pragma GCC unroll 8
     for (int i = 0; i < rows; ++i) {
       const Vector<T> element = simd::broadcast(a[i][k]);
