@@ -16,10 +16,13 @@ Dims axes_in_memory(int rank, Layout layout) {
 
 bool has_inner_channels(const Tensor& tensor) {
   if (tensor.rank() < 4 || tensor.shape()[1] == 1 || tensor.strides()[1] != 1) return false;
+  bool has_pixels = false;
   for (int axis = 2; axis < tensor.rank(); ++axis) {
-    if (tensor.shape()[axis] > 1 && tensor.strides()[axis] < tensor.shape()[1]) return false;
+    if (tensor.shape()[axis] == 1) continue;
+    if (tensor.strides()[axis] < tensor.shape()[1]) return false;
+    has_pixels = true;
   }
-  return true;
+  return has_pixels;
 }
 
 namespace detail {

@@ -82,6 +82,14 @@ TEST(StridedCopy, KeepsToPartsOfImages) {
   }
 }
 
+TEST(StridedCopy, ImagesOfOnePixelLieInEitherOrder) {
+  EXPECT_FALSE(has_inner_channels(Tensor::empty({2, 5, 1, 1})));
+  EXPECT_FALSE(has_inner_channels(Tensor::empty({2, 5, 3, 1})));
+  EXPECT_FALSE(has_inner_channels(Tensor::empty({2, 1, 3, 1}, DType::f32, {}, Layout::channels_last)));
+  EXPECT_TRUE(has_inner_channels(Tensor::empty({2, 5, 3, 1}, DType::f32, {}, Layout::channels_last)));
+  EXPECT_TRUE(has_inner_channels(Tensor::empty({2, 5, 3, 2}, DType::f32, {}, Layout::channels_last).slice(1, 1, 3)));
+}
+
 TEST(StridedCopy, GathersAndScattersAnyRangeInAnyOrder) {
   const Shape shape{2, 5, 3, 7};
   const Tensor tensors[] = {counting(shape, DType::f32, Layout::contiguous), counting(shape, DType::f32, Layout::channels_last),
