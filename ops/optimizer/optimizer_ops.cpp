@@ -1,6 +1,6 @@
 #include "frit/ops/optimizer/optimizer_ops.h"
 
-#include "frit/core/strided_loop.h"
+#include "frit/ops/cpu/elementwise.h"
 #include "frit/ops/operator/registry.h"
 #include "frit/ops/optimizer/update_functors.h"
 
@@ -55,7 +55,9 @@ void for_each_element(const KernelContext& call, const Body& body) {
   if (scale < 0) return;
   const T* const gradient = call.inputs[1].data<T>();
   parallel_for(call.inputs[0].elements(), elementwise_grain, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) body(i, gradient[i] * scale);
+    const Body own = body;  // no store can change it
+    FRIT_INDEPENDENT_ITERATIONS
+    for (std::int64_t i = begin; i < end; ++i) own(i, gradient[i] * scale);
   });
 }
 
