@@ -49,7 +49,11 @@ void check_indices(const KernelContext& call, const IndexInput& declared, std::i
   const auto outside = [&](T index) { return index < least || index > last; };
   parallel_for(call.inputs[input].elements(), 4 * elementwise_grain, [&](std::int64_t begin, std::int64_t end) {
     T lowest = indices[begin], highest = indices[begin];
-    for (std::int64_t i = begin; i < end; ++i) lowest = std::min(lowest, indices[i]), highest = std::max(highest, indices[i]);
+    for (std::int64_t i = begin; i < end; ++i) {  // by value, so that the loop becomes vector code
+      const T index = indices[i];
+      lowest = index < lowest ? index : lowest;
+      highest = index > highest ? index : highest;
+    }
     if (lowest >= least && highest <= last) return;
     const T* const first = std::find_if(indices + begin, indices + end, outside);
     fail(ErrorKind::argument, call.op.name, ": input \"", call.op.inputs[input].name, "\" has ", +*first, " at element ", first - indices,

@@ -99,13 +99,14 @@ void spread_planes(const PoolGeometry& g, bool count_padding, const T* gradient,
   });
 }
 
-/// Of all windows of a plane.
-std::vector<double> all_divisors(const PoolGeometry& g, bool count_padding) {
+/// What an element counts in each window of a plane.
+std::vector<double> all_shares(const PoolGeometry& g, bool count_padding) {
   std::vector<double> result;
   for (std::int64_t row = 0; row < g.output[0] * g.output[1]; ++row) {
     const std::int64_t depth = row / g.output[1], height = row % g.output[1];
     const std::int64_t extent = window_extent(g, 0, depth, count_padding) * window_extent(g, 1, height, count_padding);
-    for (std::int64_t o = 0; o < g.output[2]; ++o) result.push_back(static_cast<double>(extent * window_extent(g, 2, o, count_padding)));
+    for (std::int64_t o = 0; o < g.output[2]; ++o)
+      result.push_back(1 / static_cast<double>(extent * window_extent(g, 2, o, count_padding)));
   }
   return result;
 }
@@ -113,7 +114,7 @@ std::vector<double> all_divisors(const PoolGeometry& g, bool count_padding) {
 /// Of images that lie channels-last. Sums are of type S.
 template <class S, class T>
 void pool_channels(const PoolGeometry& g, std::int64_t channels, bool count_padding, const T* input, T* output) {
-  const std::vector<double> divisors = all_divisors(g, count_padding);
+  const std::vector<double> shares = all_shares(g, count_padding);
   ChannelGather(g, channels, false).for_each<S>([&]<class V, int vectors>(const GatheredPixel& pixel, std::int64_t c) {
     constexpr std::int64_t lanes = sizeof(V) / sizeof(S);
     V sum[vectors] = {};
@@ -121,21 +122,21 @@ void pool_channels(const PoolGeometry& g, std::int64_t channels, bool count_padd
       const T* const x = input + pixel.from + place * channels + c;
       for (int v = 0; v < vectors; ++v) sum[v] += load_as<V>(x + v * lanes);
     }
-    const auto divisor = static_cast<S>(divisors[static_cast<std::size_t>(pixel.place)]);
-    for (int v = 0; v < vectors; ++v) store_as(output + pixel.to + c + v * lanes, sum[v] / divisor);
+    const auto share = static_cast<S>(shares[static_cast<std::size_t>(pixel.place)]);
+    for (int v = 0; v < vectors; ++v) store_as(output + pixel.to + c + v * lanes, sum[v] * share);
   });
 }
 
 template <class T>
 void spread_channels(const PoolGeometry& g, std::int64_t channels, bool count_padding, const T* gradient, T* input_gradient) {
-  std::vector<T> shares;
-  for (const double divisor : all_divisors(g, count_padding)) shares.push_back(static_cast<T>(1 / divisor));
+  const std::vector<double> shares = all_shares(g, count_padding);
   ChannelGather(g, channels, true).for_each<T>([&]<class V, int vectors>(const GatheredPixel& pixel, std::int64_t c) {
     constexpr std::int64_t lanes = sizeof(V) / sizeof(T);
     V sum[vectors] = {};
     for (const std::int64_t place : pixel.places) {
       const T* const x = gradient + pixel.from + place * channels + c;
-      for (int v = 0; v < vectors; ++v) sum[v] += load_as<V>(x + v * lanes) * shares[static_cast<std::size_t>(place)];
+      const auto share = static_cast<T>(shares[static_cast<std::size_t>(place)]);
+      for (int v = 0; v < vectors; ++v) sum[v] += load_as<V>(x + v * lanes) * share;
     }
     for (int v = 0; v < vectors; ++v) store_as(input_gradient + pixel.to + c + v * lanes, sum[v]);
   });
@@ -208,6 +209,7 @@ std::vector<Sample> samples_2d() {
           {.inputs = {Shape{2, 8, 7, 5}}, .attributes = PoolOptions{.kernel_size = {3}, .stride = {2}, .padding = {1}}},
           {.inputs = {Shape{1, 2, 12, 13}}, .attributes = PoolOptions{.kernel_size = {12, 13}}},
           {.inputs = {Shape{1, 3, 1, 1}}, .attributes = PoolOptions{.kernel_size = {1}}},
+          {.inputs = {Shape{1, 43, 3, 3}}, .attributes = PoolOptions{.kernel_size = {2}, .stride = {1}}},
           {.inputs = {Shape{2, 3, 1, 1}}, .attributes = PoolOptions{.kernel_size = {2}, .stride = {1}, .padding = {1}}},
           {.inputs = {Shape{0, 2, 4, 4}}, .attributes = PoolOptions{.kernel_size = {2}}}};
 }

@@ -89,9 +89,11 @@ class ChannelGather {
         find_rows(row, rows);
         const std::int64_t sample = row / (to_[0] * to_[1]), in_sample = row % (to_[0] * to_[1]) * to_[2];
         for (std::int64_t column = first_column; column < std::min(first_column + strip, to_[2]); ++column) {
-          places.clear();
+          const std::span<const std::int64_t> columns = reads_[2][column];
+          places.resize(rows.size() * columns.size());
+          std::int64_t* next = places.data();
           for (const std::int64_t from_row : rows) {
-            for (const std::int64_t from_column : reads_[2][column]) places.push_back(from_row + from_column);
+            for (const std::int64_t from_column : columns) *next++ = from_row + from_column;
           }
           const GatheredPixel pixel{in_sample + column, (row * to_[2] + column) * channels_,
                                     sample * from_[0] * from_[1] * from_[2] * channels_, places};

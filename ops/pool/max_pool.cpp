@@ -215,6 +215,7 @@ std::vector<Sample> samples_2d() {
           sample({1, 2, 7, 4}, {.kernel_size = {2, 1}, .stride = {3, 3}}),
           sample({1, 3, 1, 1}, {.kernel_size = {1}}),
           sample({2, 3, 1, 1}, {.kernel_size = {2}, .stride = {1}, .padding = {1}}),
+          sample({1, 43, 3, 3}, {.kernel_size = {2}, .stride = {1}}),
           sample({1, 1, 3, 13}, {.kernel_size = {3, 13}}),
           sample({2, 8, 7, 5}, {.kernel_size = {3}, .stride = {2}, .padding = {1}}),
           sample({1, 2, 12, 13}, {.kernel_size = {12, 13}}),
@@ -234,6 +235,7 @@ std::vector<Sample> samples_3d() {
 std::vector<Sample> backward_samples(int image_rank) {
   const std::vector<Sample> forward_2d{sample({2, 3, 2, 2}, {.kernel_size = {2}}),
                                        sample({2, 8, 2, 3}, {.kernel_size = {2, 3}}),
+                                       sample({1, 43, 1, 2}, {.kernel_size = {1, 4}, .stride = {1}, .padding = {0, 2}}),
                                        sample({1, 2, 2, 2}, {.kernel_size = {4}, .stride = {1}, .padding = {2}}),
                                        sample({2, 1, 2, 3}, {.kernel_size = {4, 6}, .stride = {2, 3}, .padding = {2, 3}}),
                                        sample({1, 1, 3, 13}, {.kernel_size = {3, 13}}),

@@ -6,8 +6,8 @@
 namespace frit::ops {
 namespace {
 
-/// The greatest (or least) element, and how many are equal to it.
-template <class Order, class T>
+/// The greatest (or least) element and, if anybody reads that, how many are equal to it.
+template <class Order, class T, bool counts = true>
 struct SharedExtremumTile {
   T value[tile_width];
   std::int64_t count[tile_width];
@@ -32,9 +32,10 @@ struct SharedExtremumTile {
  private:
   void take(int column, T candidate, std::int64_t copies) {
     const T best = value[column];
-    const std::int64_t equal = count[column];
     const bool replace = replaces<Order>(candidate, best);
     value[column] = replace ? candidate : best;
+    if constexpr (!counts) return;
+    const std::int64_t equal = count[column];
     count[column] = replace ? copies : equal + copies * static_cast<std::int64_t>(ties(candidate, best));
   }
 };
@@ -69,12 +70,13 @@ void kernel(const KernelContext& call) {
     const T* const x = input.data<T>();
     T* const value = data_or_null<T>(call.outputs[0]);
     std::int64_t* const count = data_or_null<std::int64_t>(call.outputs[1]);
-    reduce<SharedExtremumTile<Order, T>>(
-        plan_of(call, input), call.scratch, [&](auto& tile, const Rows& rows) { tile.add(rows, x); },
-        [&](const auto& tile, const Block& block) {
-          block.store(value, tile.value);
-          block.store(count, tile.count);
-        });
+    const auto add = [x](auto& tile, const Rows& rows) { tile.add(rows, x); };
+    const auto finish = [=](const auto& tile, const Block& block) {
+      block.store(value, tile.value);
+      block.store(count, tile.count);
+    };
+    count != nullptr ? reduce<SharedExtremumTile<Order, T, true>>(plan_of(call, input), call.scratch, add, finish)
+                     : reduce<SharedExtremumTile<Order, T, false>>(plan_of(call, input), call.scratch, add, finish);
   });
 }
 

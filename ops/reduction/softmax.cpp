@@ -112,6 +112,7 @@ std::vector<Sample> samples() {
       {.inputs = {Shape{5, 16}}, .attributes = SoftmaxAttributes{0}},
       {.inputs = {Shape{2, 40}}},
       {.inputs = {Shape{2, 64}}},
+      {.inputs = {Shape{2, 300}}},
       {.inputs = {Shape{1, 1}}},
       {.inputs = {Shape{0, 3}}},
   };

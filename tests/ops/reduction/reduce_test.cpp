@@ -8,6 +8,7 @@
 #include "frit/eigen.h"
 #include "frit/ops/operator/run.h"
 #include "frit/ops/reduction/reduction_axes.h"
+#include "frit/ops/reduction/sum_tile.h"
 
 namespace frit {
 namespace {
@@ -56,6 +57,28 @@ TEST(ReductionPlan, VisitsEveryElementOnce) {
       const Dims axes = axes_of(subset, shape.rank());
       SCOPED_TRACE(concat("shape ", shape, " axes ", axes));
       EXPECT_EQ(ops::run("sum", {x}, ReductionAttributes{axes, true})[0].to_vector<std::int64_t>(), sums_by_definition(x, axes));
+    }
+  }
+}
+
+// Results are in order wherever the channels lie.
+TEST(ReductionPlan, VisitsEveryElementOfChannelsLastImages) {
+  for (const Shape& shape : {Shape{2, 3, 4, 5}, {3, 65, 2, 7}, {2, 257, 3, 1}, {1, 2, 130, 64}, {2, 3, 4, 5, 6}, {7, 16, 1, 5, 2}}) {
+    const Tensor x = Tensor::empty(shape, DType::i64);
+    std::int64_t next = 0;
+    for (std::int64_t& value : x.span<std::int64_t>()) value = (next++ * 7919) % 1009;
+    const Tensor last = x.contiguous(Layout::channels_last);
+    const std::int64_t* const data = last.data<std::int64_t>();
+    for (unsigned subset = 1; subset < (1u << shape.rank()); ++subset) {
+      const Dims axes = axes_of(subset, shape.rank());
+      SCOPED_TRACE(concat("shape ", shape, " axes ", axes));
+      const ReductionPlan plan(shape, axes, true, Layout::channels_last);
+      std::vector<std::byte> scratch(plan.scratch_bytes(sizeof(ops::SumTile<std::int64_t>)));
+      std::vector<std::int64_t> sums(static_cast<std::size_t>(element_count(ops::reduced_shape(shape, axes, false))), -1);
+      ops::reduce<ops::SumTile<std::int64_t>>(
+          plan, scratch, [&](auto& tile, const ops::Rows& rows) { tile.add(rows, [&](std::int64_t i) { return data[i]; }); },
+          [&](const auto& tile, const ops::Block& block) { block.store(sums.data(), tile.sum); });
+      EXPECT_EQ(sums, sums_by_definition(x, axes));
     }
   }
 }
