@@ -10,16 +10,6 @@ namespace frit::ops {
 
 // What reductions compute of elements that lie side by side and are one result.
 
-/// body(i, lane) for all elements i of a line, lane after lane in turn.
-template <int lanes, class Body>
-void for_each_of_line(std::int64_t count, const Body& body) {
-  std::int64_t i = 0;
-  for (; i + lanes <= count; i += lanes) {
-    for (int lane = 0; lane < lanes; ++lane) body(i + lane, lane);
-  }
-  for (int lane = 0; i + lane < count; ++lane) body(i + lane, lane);
-}
-
 /// combine(...(start, x[0]), x[1]) ..., several at a time in vectors V of numbers A that the elements become.
 template <class A, class T, class Combine>
 A reduce_line(const T* x, std::int64_t count, A start, const Combine& combine) {

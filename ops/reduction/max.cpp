@@ -1,7 +1,6 @@
 #include "frit/ops/indexing/take_along_axis.h"
 #include "frit/ops/operator/registry.h"
 #include "frit/ops/reduction/extremum.h"
-#include "frit/ops/reduction/lines.h"
 #include "frit/ops/reduction/reduce.h"
 #include "frit/ops/reduction/reduction.h"
 #include "frit/ops/reduction/reduction_axes.h"
@@ -62,25 +61,6 @@ struct ExtremumTile {
       index[i] = later.index[i];
     }
   }
-  /// A column, of elements side by side: the extremum first, then where it is.
-  void take_line(int column, const T* x, std::int64_t count) {
-    constexpr int lanes = 16;
-    T best[lanes];
-    std::fill_n(best, lanes, Order::template start<T>());
-    const auto keep_better = [](T& kept, T candidate) { kept = replaces<Order>(candidate, kept) ? candidate : kept; };
-    for_each_of_line<lanes>(count, [&](std::int64_t i, int lane) { keep_better(best[lane], x[i]); });
-    fold_lanes<lanes>([&](int a, int b) { keep_better(best[a], best[b]); });
-    const T extremum = best[0];
-    Index places[lanes];
-    std::fill_n(places, lanes, static_cast<Index>(count));
-    for_each_of_line<lanes>(count, [&](std::int64_t i, int lane) {
-      const Index place = ties(x[i], extremum) ? static_cast<Index>(i) : static_cast<Index>(count);
-      places[lane] = place < places[lane] ? place : places[lane];
-    });
-    fold_lanes<lanes>([&](int a, int b) { places[a] = places[b] < places[a] ? places[b] : places[a]; });
-    value[column] = x[places[0]];
-    index[column] = places[0];
-  }
   void fold() {
     int first = 0;
     for (int i = 1; i < tile_lanes; ++i) {
@@ -131,20 +111,12 @@ void run_extremum(const KernelContext& call, const Tensor& values, const Tensor&
     const T* const x = input.data<T>();
     T* const value = data_or_null<T>(values);
     std::int64_t* const index = data_or_null<std::int64_t>(indices);
-    const auto finish = [&](const auto& tile, const Block& block) {
-      block.store(value, tile.value);
-      block.store(index, tile.index);
-    };
-    using Tile = ExtremumTile<Order, T, Index>;
-    if (!plan.has_lines()) {
-      return reduce<Tile>(
-          plan, call.scratch, [&](Tile& tile, const Rows& rows) { tile.add(rows, x); }, finish);
-    }
-    plan.for_each_lines([&](const Block& lines) {
-      Tile tile;
-      for (int i = 0; i < lines.width; ++i) tile.take_line(i, x + lines.offset + i * plan.count(), plan.count());
-      finish(tile, lines);
-    });
+    reduce<ExtremumTile<Order, T, Index>>(
+        plan, call.scratch, [&](auto& tile, const Rows& rows) { tile.add(rows, x); },
+        [&](const auto& tile, const Block& block) {
+          block.store(value, tile.value);
+          block.store(index, tile.index);
+        });
   };
   dispatch_arithmetic(input.dtype(), [&]<class T>() {
     // Narrow indices let the loop over narrow elements use whole vectors.
