@@ -1,8 +1,8 @@
 #include "frit/ops/convolution/convolution.h"
 
 #include "frit/ops/convolution/averaged_convolution.h"
-#include "frit/ops/convolution/convolution_cpu.h"
 #include "frit/ops/convolution/convolution_rules.h"
+#include "frit/ops/convolution/cpu/convolution_cpu.h"
 #include "frit/ops/convolution/lowerings/convolution_lowerings.h"
 #include "frit/ops/elementwise/arithmetic.h"
 #include "frit/ops/elementwise/block_program.h"

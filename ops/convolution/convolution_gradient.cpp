@@ -1,5 +1,5 @@
-#include "frit/ops/convolution/convolution_cpu.h"
 #include "frit/ops/convolution/convolution_rules.h"
+#include "frit/ops/convolution/cpu/convolution_cpu.h"
 #include "frit/ops/convolution/lowerings/convolution_lowerings.h"
 #include "frit/ops/operator/registry.h"
 

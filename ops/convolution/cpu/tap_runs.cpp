@@ -1,4 +1,4 @@
-#include "frit/ops/convolution/tap_runs.h"
+#include "frit/ops/convolution/cpu/tap_runs.h"
 
 #include <algorithm>
 

@@ -2,7 +2,7 @@
 
 #include <functional>
 
-#include "frit/ops/convolution/image.h"
+#include "frit/ops/convolution/cpu/image.h"
 #include "frit/ops/operator/operator.h"
 
 namespace frit::ops {

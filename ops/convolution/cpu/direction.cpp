@@ -1,4 +1,4 @@
-#include "frit/ops/convolution/direction.h"
+#include "frit/ops/convolution/cpu/direction.h"
 
 #include <numeric>
 

@@ -1,8 +1,8 @@
-#include "frit/ops/convolution/winograd_cpu.h"
+#include "frit/ops/convolution/cpu/winograd_cpu.h"
 
 #include <algorithm>
 
-#include "frit/ops/convolution/packed_weight.h"
+#include "frit/ops/convolution/cpu/packed_weight.h"
 
 namespace frit::ops {
 namespace {

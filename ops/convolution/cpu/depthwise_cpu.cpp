@@ -1,4 +1,4 @@
-#include "frit/ops/convolution/depthwise/depthwise_cpu.h"
+#include "frit/ops/convolution/cpu/depthwise_cpu.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "frit/ops/convolution/image.h"
+#include "frit/ops/convolution/cpu/image.h"
 
 #include <algorithm>
 

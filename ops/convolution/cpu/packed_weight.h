@@ -1,6 +1,6 @@
 #pragma once
 
-#include "frit/ops/convolution/tap_runs.h"
+#include "frit/ops/convolution/cpu/tap_runs.h"
 
 namespace frit::ops {
 

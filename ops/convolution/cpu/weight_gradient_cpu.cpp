@@ -1,8 +1,8 @@
 #include <algorithm>
 
-#include "frit/ops/convolution/convolution_cpu.h"
-#include "frit/ops/convolution/depthwise/depthwise_cpu.h"
-#include "frit/ops/convolution/packed_weight.h"
+#include "frit/ops/convolution/cpu/convolution_cpu.h"
+#include "frit/ops/convolution/cpu/depthwise_cpu.h"
+#include "frit/ops/convolution/cpu/packed_weight.h"
 #include "frit/ops/cpu/block_product.h"
 
 namespace frit::ops {

@@ -1,11 +1,11 @@
-#include "frit/ops/convolution/convolution_cpu.h"
+#include "frit/ops/convolution/cpu/convolution_cpu.h"
 
 #include <algorithm>
 #include <vector>
 
-#include "frit/ops/convolution/depthwise/depthwise_cpu.h"
-#include "frit/ops/convolution/packed_weight.h"
-#include "frit/ops/convolution/winograd_cpu.h"
+#include "frit/ops/convolution/cpu/depthwise_cpu.h"
+#include "frit/ops/convolution/cpu/packed_weight.h"
+#include "frit/ops/convolution/cpu/winograd_cpu.h"
 
 namespace frit::ops {
 namespace {

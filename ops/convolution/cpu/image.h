@@ -1,7 +1,7 @@
 #pragma once
 
 #include "frit/core/tensor.h"
-#include "frit/ops/convolution/direction.h"
+#include "frit/ops/convolution/cpu/direction.h"
 #include "frit/ops/cpu/work_split.h"
 
 namespace frit::ops {

@@ -1,4 +1,4 @@
-#include "frit/ops/convolution/packed_weight.h"
+#include "frit/ops/convolution/cpu/packed_weight.h"
 
 #include <algorithm>
 

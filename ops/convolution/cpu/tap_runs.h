@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "frit/ops/convolution/image.h"
+#include "frit/ops/convolution/cpu/image.h"
 #include "frit/ops/cpu/run_product.h"
 
 namespace frit::ops {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "frit/ops/convolution/convolution_cpu.h"
+#include "frit/ops/convolution/cpu/convolution_cpu.h"
 
 namespace frit::ops {
 
