@@ -1,5 +1,7 @@
 // The gradients of (x - mean) * rstd * weight + bias on the CPU.
 
+#include <cmath>
+
 #include "frit/ops/norm/norm_rows.h"
 #include "frit/ops/norm/norm_units.h"
 
@@ -70,11 +72,12 @@ struct Backward {
       }
       const NormInputGradient rule({means[slice], rstds[slice]}, sums, units.slice_elements());
       const C reference = static_cast<C>(rule.mean);
+      const double rest = (rule.mean - static_cast<double>(reference)) * rule.slope;
       for (std::int64_t channel = first; channel < last; ++channel) {
         memory.coefficients(0)[channel] = static_cast<C>(rule.rstd * weight_of(unit, channel));
         memory.coefficients(1)[channel] = reference;
         memory.coefficients(2)[channel] = static_cast<C>(rule.slope);
-        memory.coefficients(3)[channel] = static_cast<C>(rule.offset - (rule.mean - static_cast<double>(reference)) * rule.slope);
+        memory.coefficients(3)[channel] = static_cast<C>(std::isfinite(rest) ? rule.offset - rest : rule.offset);
       }
     }
     memory.repeat_coefficients(4);

@@ -96,8 +96,8 @@ struct NormCoefficients {
   NormCoefficients() = default;
   FRIT_HOST_DEVICE NormCoefficients(double mean, double rstd, double weight, double bias)
       : reference(static_cast<T>(mean)), scale(static_cast<T>(rstd * weight)) {
-    const double rest = mean - static_cast<double>(reference);
-    shift = static_cast<T>(rest == 0 ? bias : bias - rest * rstd * weight);  // the weight may be infinite
+    const double rest = (mean - static_cast<double>(reference)) * rstd * weight;
+    shift = static_cast<T>(rest - rest == 0 ? bias - rest : bias);  // not finite: the weight or what is normalised is not
   }
 };
 

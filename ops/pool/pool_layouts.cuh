@@ -74,12 +74,17 @@ inline std::string pool_schedule(const KernelContext& call, bool backward) {
   return small ? "planes, by a thread each" : "planes, by a team each, as windows are large";
 }
 
+/// Whether an image and what windows of it give lie channels-last; one of them may be a pixel, which lies either way.
+inline bool lie_channels_last(const Tensor& image, const Tensor& result) {
+  return image.layout() == Layout::channels_last || (result.defined() && result.layout() == Layout::channels_last);
+}
+
 /// A pooling operator's reduction over all windows of `input`; make(offset) gives it for outputs that begin so many elements further on.
 template <class T, class Make>
 void reduce_all_windows(const Tensor& output, const Tensor& input, const PoolGeometry& g, cudaStream_t stream, const Make& make) {
   const T* const x = input.data<T>();
   T* const y = data_or_null<T>(output);
-  if (input.layout() == Layout::contiguous) {
+  if (!lie_channels_last(input, output)) {
     return for_each_launch(g, 1, [&]<class Index>(std::int64_t first, std::int64_t planes) {
       const std::int64_t result = first * g.output_elements();
       launch_reduction<Index>(make(result), moved(y, result), x + first * g.image_elements(), g, planes, stream);
@@ -106,7 +111,7 @@ void gather_all_windows(const Tensor& input_gradient, const Tensor& gradient, co
                         const Make& make) {
   T* const dx = input_gradient.data<T>();
   const T* const dy = gradient.data<T>();
-  if (input_gradient.layout() == Layout::contiguous) {
+  if (!lie_channels_last(input_gradient, gradient)) {
     return for_each_launch(g, 1, [&]<class Index>(std::int64_t first, std::int64_t planes) {
       const std::int64_t window = first * g.output_elements();
       launch_gather<Index>(dx + first * g.image_elements(), make(window), dy + window, g, planes, stream);

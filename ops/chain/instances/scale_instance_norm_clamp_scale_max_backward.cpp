@@ -27,10 +27,9 @@ struct Channel {
   ScaledInstance<T> instance;
   double slope, offset;  ///< as in NormInputGradient
 
-  /// The input's gradient at x, given that which enters the norm.
-  T input_gradient(T entering, T x) const {
-    const double of_norm = static_cast<double>(entering) * instance.rstd + instance.centered(x) * slope + offset;
-    return static_cast<T>(of_norm * static_cast<double>(instance.scale));
+  /// What the gradient that enters the norm at a maximum adds to the input's there.
+  T of_maximum(T entering) const {
+    return static_cast<T>(static_cast<double>(entering) * instance.rstd * static_cast<double>(instance.scale));
   }
 };
 
@@ -147,7 +146,7 @@ struct Backward {
     });
     for (std::int64_t i = 0; i < count; ++i) {
       const auto c = static_cast<std::int64_t>(argmax[begin + i]);
-      dx[i * planes.channels + c] = of_sample[c].input_gradient(entering[begin + i], argmax_input[begin + i]);
+      dx[i * planes.channels + c] += of_sample[c].of_maximum(entering[begin + i]);
     }
   }
 
