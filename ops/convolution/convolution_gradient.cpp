@@ -89,7 +89,8 @@ std::vector<Sample> weight_gradient_samples(int image_rank) {
             {{Shape{1, 4, 3, 4}, Shape{1, 4, 6, 7}}, WeightGradientOptions{{.stride = {2}, .padding = {1, 2}, .groups = 4}, {3, 5}}},
             {{Shape{1, 1, 1, 1}, Shape{1, 1, 1, 1}}, WeightGradientOptions{{}, {1}}},
             {{Shape{3, 4, 3, 5}, Shape{3, 8, 3, 5}}, WeightGradientOptions{{}, {1}}},
-            {{Shape{0, 3, 2, 2}, Shape{0, 2, 4, 4}}, WeightGradientOptions{{}, {3}}}};
+            {{Shape{0, 3, 2, 2}, Shape{0, 2, 4, 4}}, WeightGradientOptions{{}, {3}}},
+            {{Shape{0, 40, 2, 2}, Shape{0, 2, 3, 3}}, WeightGradientOptions{{}, {2}}}};
   }
   return {
       {{Shape{2, 3, 2, 2, 2}, Shape{2, 2, 3, 4, 3}}, WeightGradientOptions{{}, {2, 3, 2}}},

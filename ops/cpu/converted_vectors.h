@@ -44,7 +44,7 @@ void store_as(T* to, V value) {
 /// All elements the same.
 template <class V, class T>
 V repeated(T value) {
-  return V{} + value;
+  return value - V{};  // unlike +, this keeps -0
 }
 
 }  // namespace frit::ops

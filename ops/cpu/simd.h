@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <cstring>
-#include <utility>
 
 #if defined(__FMA__)
 #include <immintrin.h>
@@ -76,28 +75,6 @@ template <class V>
 #elif defined(__aarch64__)
   asm("" : "+w"(vector));
 #endif
-}
-
-template <class V, int... i>
-inline V every_second(V a, V b, std::integer_sequence<int, i...>) {
-  constexpr int n = sizeof...(i);
-  return __builtin_shufflevector(a, b, (i < n / 2 ? 2 * i : 2 * i + 1)...);
-}
-/// from[0], from[2], ... and nothing read after the last of them.
-template <class T>
-inline Vector<T> load_every_second(const T* from) {
-  return every_second(load(from), load(from + lanes<T> - 1), std::make_integer_sequence<int, lanes<T>>());
-}
-
-template <class V, int... i>
-inline std::pair<V, V> zip(V a, V b, std::integer_sequence<int, i...>) {
-  constexpr int n = sizeof...(i);
-  return {__builtin_shufflevector(a, b, (i / 2 + i % 2 * n)...), __builtin_shufflevector(a, b, (n / 2 + i / 2 + i % 2 * n)...)};
-}
-/// a0 b0 a1 b1 ...
-template <class T>
-inline std::pair<Vector<T>, Vector<T>> zip(Vector<T> a, Vector<T> b) {
-  return zip(a, b, std::make_integer_sequence<int, lanes<T>>());
 }
 
 }  // namespace frit::ops::simd

@@ -47,9 +47,7 @@ class WorkSplit {
   }
 
   /// Bytes of the workspaces: one for each thread that there is, as far as there is work for them.
-  std::size_t scratch() const {
-    return static_cast<std::size_t>(std::min<std::int64_t>(chunks(), thread_count())) * workspace_bytes_;
-  }
+  std::size_t scratch() const { return static_cast<std::size_t>(std::min<std::int64_t>(chunks(), thread_count())) * workspace_bytes_; }
 
   /// Calls body(item, workspace) for every item, in parallel, by as many threads as `scratch_memory` has workspaces for, at least one;
   /// `workspace` is 64-byte aligned as that is.

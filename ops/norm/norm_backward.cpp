@@ -8,9 +8,6 @@
 namespace frit::ops {
 namespace {
 
-/// Slices of fewer elements are computed in float64: their terms all but cancel, and what is left would be rounding.
-constexpr std::int64_t least_elements_in_float = 32;
-
 /// Calls body<T, C>(): T is the dtype's type, C the one that the input gradient is computed in.
 template <class Body>
 void dispatch_gradient(DType dtype, std::int64_t slice_elements, const Body& body) {

@@ -1,5 +1,7 @@
 #include "frit/ops/norm/norm_rows.h"
 
+#include <cmath>
+
 #include "frit/ops/norm/norm_units.h"
 
 namespace frit::ops {
@@ -98,9 +100,23 @@ struct RowsBackward {
     const std::array<double, 2> sums = weight == nullptr ? weighted([](auto, std::int64_t) { return 1.0; })
                                                          : weighted([&](auto load, std::int64_t i) { return load(weight + i); });
     const NormInputGradient rule({means[row], rstds[row]}, {sums[0], sums[1]}, length);
-    const T reference = static_cast<T>(rule.mean), rstd = static_cast<T>(rule.rstd), slope = static_cast<T>(rule.slope);
-    const T offset = static_cast<T>(rule.offset - (rule.mean - static_cast<double>(reference)) * rule.slope);
-    const auto function = [=](T term, T value, T w) { return term * w * rstd + ((value - reference) * slope + offset); };
+    if (length < least_elements_in_float) {
+      write_input_gradient<double>(row, rule);
+    } else {
+      write_input_gradient<T>(row, rule);
+    }
+  }
+
+  /// Computed in C.
+  template <class C>
+  void write_input_gradient(std::int64_t row, const NormInputGradient& rule) const {
+    const T *const g = gradient + row * length, *const x = input + row * length;
+    const C reference = static_cast<C>(rule.mean), rstd = static_cast<C>(rule.rstd), slope = static_cast<C>(rule.slope);
+    const double rest = (rule.mean - static_cast<double>(reference)) * rule.slope;
+    const C offset = static_cast<C>(std::isfinite(rest) ? rule.offset - rest : rule.offset);
+    const auto function = [=](T term, T value, T w) {
+      return static_cast<T>(static_cast<C>(term) * static_cast<C>(w) * rstd + ((static_cast<C>(value) - reference) * slope + offset));
+    };
     T* const dx = input_gradient + row * length;
     if (weight == nullptr) {
       detail::map_run(dx, length, function, DenseOperand<T>{g}, DenseOperand<T>{x}, RepeatedOperand<T>{1});

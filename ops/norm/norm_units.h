@@ -106,8 +106,8 @@ class NormUnitMemory {
     }
   }
   static std::int64_t period(const NormUnits& units) {
-    constexpr std::int64_t least = 256;
     if (!units.channels_last || units.channels == 0) return units.channels;
+    const std::int64_t least = std::min<std::int64_t>(256, units.channels * units.tile_pixels.size);  // no longer than what they serve
     return (least + units.channels - 1) / units.channels * units.channels;
   }
 

@@ -70,8 +70,8 @@ class ReductionPlan {
   std::size_t scratch_bytes(std::size_t tile_size) const;
 
   Block block(std::int64_t index) const;
-  /// Each result is of one run of elements, which one task takes.
-  bool has_lines() const { return has_lanes() && reduced_.rank() <= 1 && kept_.rank() <= 1 && segments_ == 1; }
+  /// Each result is of one run of elements, which one task takes, and which is not empty.
+  bool has_lines() const { return has_lanes() && count_ > 0 && reduced_.rank() <= 1 && kept_.rank() <= 1 && segments_ == 1; }
   /// body(block) for all such results, in parallel: one result, or several that are of one tile's width of elements at most.
   template <class Body>
   void for_each_lines(const Body& body) const {

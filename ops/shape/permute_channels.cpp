@@ -65,7 +65,7 @@ Values decompose(Emitter&, std::span<const Value> inputs, const Attributes& give
   return {reshape(permute(split, attributes.all_axes(split.rank())), inputs[0].shape())};
 }
 
-/// Of images, which on a GPU stay channels-last.
+/// Of images, which stay channels-last.
 std::optional<Attributes> fuse(std::span<const Attributes> matched, std::span<const TensorType> inputs) {
   const Shape& shape = inputs[0].shape;
   const Dims& axes = matched[1].as<PermuteAttributes>().axes;

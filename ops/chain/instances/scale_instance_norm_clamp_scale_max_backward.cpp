@@ -53,7 +53,7 @@ struct Backward {
   InstanceSums* block_sums;  // (N, blocks, C)
   Channel<T>* channels;      // (N, C)
 
-  /// One step a pixel: only the winning channel has a gradient.
+  /// One step a pixel: only the argmax has a gradient.
   void sum_block(std::int64_t sample, std::int64_t block) const {
     InstanceSums* const total = block_sums + (sample * blocks.count + block) * planes.channels;
     std::fill_n(total, planes.channels, InstanceSums());
@@ -93,7 +93,7 @@ struct Backward {
     const double rstd = rstds[sample * planes.channels + c];
     if (scale[c] != 0) {
       product /= static_cast<double>(scale[c]);
-    } else {
+    } else if (planes.pixels > 0) {
       const T* const x = input + sample * planes.pixels * planes.channels + c;
       const double mean = slice_statistics(
                               planes.pixels, [&](std::int64_t i) { return x[i * planes.channels]; }, eps)

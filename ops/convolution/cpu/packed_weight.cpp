@@ -112,7 +112,7 @@ void PackedWeight::unpack_sums(const TapRuns& taps, const T* packed, std::int64_
   constexpr int lanes = simd::lanes<T>;
   const std::vector<WeightElement> elements = elements_of(taps, channels_);
   for_each_block(taps, [&](std::int64_t group, std::int64_t column) {
-    const T* const from = packed + place(taps, group, column, 0);
+    const T* const from = slices == 0 ? packed : packed + place(taps, group, column, 0);
     T* const first = weight + group * group_stride_ + column * row_stride_;
     const std::int64_t width = vectors(column) * lanes_, rows = std::min(width, rows_ - column), whole = rows / lanes * lanes;
     const auto sum = [&](std::int64_t element) {

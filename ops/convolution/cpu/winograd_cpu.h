@@ -8,6 +8,7 @@ namespace frit::ops {
 // In float32 over channels-last outputs, in either direction of a convolution with steps of 1 along the last two axes. A third axis' taps
 // are added up in the products. Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", 2015; with the points 0, 2/3, -2/3,
 // 3/2, -3/2, whose largest rounding errors are a fourth of those of 0, 1, -1, 2, -2: some eight times those of plain sums.
+// An infinite or NaN input makes NaN of all outputs of the tiles that read it.
 
 /// Whether it can compute a direction, and is the faster way.
 bool suits_winograd(const Direction& d, Layout output, std::size_t element_size);
