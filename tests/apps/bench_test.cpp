@@ -83,12 +83,16 @@ TEST_F(BenchCommand, JsonNamesEveryOperatorThatRuns) {
         counts[row["operator"]] += row["calls"].get<int>();
         EXPECT_GT(row["bytes"].get<std::int64_t>(), 0) << row;
         EXPECT_FALSE(row["types"].get<std::string>().empty()) << row;
-        EXPECT_EQ(row["schedule"], "") << row;  // on a CPU there is one way
+        const std::string name = row["operator"];
+        const bool several = name.starts_with("conv") && !name.ends_with("_weight_gradient");  // ways on a CPU
+        EXPECT_EQ(row["schedule"].get<std::string>().empty(), !several) << row;
         for (const char* const key : {"microseconds", "gigabytes_per_second", "floor_share", "total_share"}) {
           EXPECT_TRUE(row[key].is_number()) << key << row;
         }
       }
-      EXPECT_EQ(counts, operators_of_graph(model, shape, mode == "forward" ? "inference" : mode)) << model << ' ' << mode;
+      Counts expected = operators_of_graph(model, shape, mode == "forward" ? "inference" : mode);
+      for (Counts* const without : {&counts, &expected}) without->erase("cast");  // layouts are chosen later, and converted by some
+      EXPECT_EQ(counts, expected) << model << ' ' << mode;
     }
     EXPECT_EQ(modes, (std::vector<std::string>{"forward", "backward", "train"}));
   }
@@ -130,7 +134,8 @@ TEST_F(BenchCommand, CsvHasARowForEachStepAndOperator) {
     ASSERT_EQ(fields.size(), header.size()) << line;
     EXPECT_EQ(fields[1], "2x8x10x11");
     if (fields[5] == "step") ++steps[fields[4]];
-    convolution = convolution || (fields[5] == "conv2d" && fields[6] == "f32 2x8x10x11, f32 64x8x3x3, f32 64 -> f32 2x64x8x9");
+    convolution = convolution ||
+                  (fields[5] == "conv2d" && fields[6] == "f32 2x8x10x11 channels-last, f32 64x8x3x3, f32 64 -> f32 2x64x8x9 channels-last");
   }
   EXPECT_EQ(steps, (Counts{{"forward", 1}, {"backward", 1}, {"train", 1}}));
   EXPECT_TRUE(convolution) << outcome;
@@ -195,7 +200,8 @@ TEST_F(BenchCommand, TimesMixedPrecisionFromAFloat32Input) {
   EXPECT_EQ(report["dtype"], "f32");
   EXPECT_EQ(report["precision"], "f16");
   const std::string text = report.dump();
-  for (const char* const part : {"f32 2x8x10x11 -> f16 2x8x10x11", "f32 2x8x10x11, f16 64x8x3x3", "update_loss_scale"}) {
+  for (const char* const part :
+       {"f32 2x8x10x11 channels-last -> f16 2x8x10x11 channels-last", "f32 2x8x10x11 channels-last, f16 64x8x3x3", "update_loss_scale"}) {
     EXPECT_NE(text.find(part), std::string::npos) << part << outcome;
   }
 }

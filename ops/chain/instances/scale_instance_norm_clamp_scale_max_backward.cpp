@@ -27,9 +27,10 @@ struct Channel {
   ScaledInstance<T> instance;
   double slope, offset;  ///< as in NormInputGradient
 
-  /// What the gradient that enters the norm at a maximum adds to the input's there.
-  T of_maximum(T entering) const {
-    return static_cast<T>(static_cast<double>(entering) * instance.rstd * static_cast<double>(instance.scale));
+  /// The input's gradient at x, given that which enters the norm.
+  T input_gradient(T entering, T x) const {
+    const double of_norm = static_cast<double>(entering) * instance.rstd + instance.centered(x) * slope + offset;
+    return static_cast<T>(of_norm * static_cast<double>(instance.scale));
   }
 };
 
@@ -127,10 +128,19 @@ struct Backward {
   }
 
   void write_block(std::int64_t sample, std::int64_t block) const {
-    const std::int64_t begin = sample * planes.pixels + blocks.begin(block), count = blocks.length_of(block);
+    const std::int64_t end = sample * planes.pixels + blocks.begin(block) + blocks.length_of(block);
+    for (std::int64_t i = end - blocks.length_of(block); i < end; i += most_values) {
+      write_pixels(channels + sample * planes.channels, i, std::min(most_values, end - i));
+    }
+  }
+
+  /// The maxima are read before the gradient is written, which may lie on the input.
+  void write_pixels(const Channel<T>* of_sample, std::int64_t begin, std::int64_t count) const {
     const T* const x = input + begin * planes.channels;
     T* const dx = input_gradient + begin * planes.channels;
-    const Channel<T>* const of_sample = channels + sample * planes.channels;
+    const auto place = [&](std::int64_t i) { return i * planes.channels + static_cast<std::int64_t>(argmax[begin + i]); };
+    std::array<T, most_values> maxima;
+    for (std::int64_t i = 0; i < count; ++i) maxima[static_cast<std::size_t>(i)] = x[place(i)];
     ChannelLanes::for_each(planes.channels, [&](const ChannelLanes& lanes) {
       const auto factor = lanes.of([&](std::int64_t c) { return of_sample[c].instance.scale; });
       const auto mean = lanes.of([&](std::int64_t c) { return of_sample[c].instance.mean; });
@@ -145,8 +155,7 @@ struct Backward {
       });
     });
     for (std::int64_t i = 0; i < count; ++i) {
-      const auto c = static_cast<std::int64_t>(argmax[begin + i]);
-      dx[i * planes.channels + c] += of_sample[c].of_maximum(entering[begin + i]);
+      dx[place(i)] = of_sample[argmax[begin + i]].input_gradient(entering[begin + i], maxima[static_cast<std::size_t>(i)]);
     }
   }
 
