@@ -5,7 +5,7 @@
 #include <cstring>
 #include <utility>
 
-#include "frit/ops/cpu/simd.h"
+#include "frit/ops/cpu/product_tile.h"
 #include "frit/ops/cpu/transpose.h"
 
 namespace frit::ops {
@@ -29,18 +29,8 @@ void multiply_tile(const BlockProduct<T>& p, std::int64_t b_stride) {
   const T* b = p.b;
   const T* const b_end = b + p.depth * b_stride;
   for (std::int64_t k = 0; b != b_end; k += p.a_depth_stride, b += b_stride) {
-    Vector<T> b_row[vectors];
-#pragma GCC unroll 8
-    for (int v = 0; v < vectors; ++v) {
-      b_row[v] = simd::load(b + v * lanes<T>);
-      simd::keep_in_register(b_row[v]);
-    }
-#pragma GCC unroll 8
-    for (int i = 0; i < rows; ++i) {
-      const Vector<T> element = simd::broadcast(a[i][k]);
-#pragma GCC unroll 8
-      for (int v = 0; v < vectors; ++v) sums[i][v] = simd::multiply_add(element, b_row[v], sums[i][v]);
-    }
+    add_products<T, rows, vectors>(
+        sums, b, [&](int i) __attribute__((always_inline)) { return a[i][k]; });
   }
   const auto finish = [&](const auto& before) __attribute__((always_inline)) {
 #pragma GCC unroll 8
@@ -88,12 +78,6 @@ void multiply_partial_tile(BlockProduct<T> tile, std::int64_t b_stride, std::int
     const T* result = buffer + row * stride;
     for (std::int64_t i = 0; i < whole.columns; ++i) c[i] = whole.accumulate ? c[i] + result[i] : result[i];
   }
-}
-
-/// The next tile's part of `left`: evenly large parts of at most `most`.
-std::int64_t next_part(std::int64_t left, std::int64_t most) {
-  const std::int64_t parts = (left + most - 1) / most;
-  return (left + parts - 1) / parts;
 }
 
 /// One block of the depth: each tile's part of b is used for all rows while it is in the cache.

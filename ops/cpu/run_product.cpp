@@ -4,34 +4,13 @@
 #include <array>
 #include <utility>
 
+#include "frit/ops/cpu/product_tile.h"
+
 namespace frit::ops {
 namespace {
 
 using simd::lanes;
 using simd::Vector;
-
-/// The next tile's part of `left`: evenly large parts of at most `most`.
-int next_part(std::int64_t left, std::int64_t most) {
-  const std::int64_t parts = (left + most - 1) / most;
-  return static_cast<int>((left + parts - 1) / parts);
-}
-
-/// Adds a row of b, `vectors` vectors, times each of a column of a.
-template <class T, int rows, int vectors, class Element>
-[[gnu::always_inline]] inline void add_products(Vector<T> (&sums)[rows][vectors], const T* b, const Element& element) {
-  Vector<T> b_row[vectors];
-#pragma GCC unroll 4
-  for (int v = 0; v < vectors; ++v) {
-    b_row[v] = simd::load(b + v * lanes<T>);
-    simd::keep_in_register(b_row[v]);
-  }
-#pragma GCC unroll 16
-  for (int i = 0; i < rows; ++i) {
-    const Vector<T> factor = simd::broadcast(element(i));
-#pragma GCC unroll 4
-    for (int v = 0; v < vectors; ++v) sums[i][v] = simd::multiply_add(factor, b_row[v], sums[i][v]);
-  }
-}
 
 template <class T, int rows, int vectors>
 void multiply_tile(const RunProduct<T>& p) {

@@ -36,25 +36,12 @@ struct Backward {
 
   /// Those of NormGradientSums of each channel, not weighted.
   void sum_channels(std::int64_t unit, const NormUnitMemory<C>& memory) const {
-    for (std::int64_t channel = 0; channel < units.channels; ++channel) {
-      memory.pivots()[channel] = means[units.slice_of(unit, channel)];
-      memory.sums(0, 0)[channel] = memory.sums(0, 1)[channel] = 0;
-    }
-    units.for_each_tile(unit, [&](const NormTile& tile) {
-      units.for_each_part(tile, [&](const NormPart& part) { sum_part(part, memory, tile.section); });
-    });
-    memory.add_sections();
-  }
-  void sum_part(const NormPart& part, const NormUnitMemory<C>& memory, std::int64_t section) const {
-    const auto terms_of = [&](std::int64_t column) {
-      return [g = gradient + part.offset, x = input + part.offset, means = lanes_of(memory.pivots() + part.channel, column, part.channels)](
-                 auto load, std::int64_t i, std::int64_t, int lane) {
+    const auto mean_of = [&](std::int64_t channel) { return means[units.slice_of(unit, channel)]; };
+    memory.sum_channels(unit, mean_of, [&](const NormPart& part, const auto& own_means) {
+      return [g = gradient + part.offset, x = input + part.offset, own_means](auto load, std::int64_t i, std::int64_t, int lane) {
         const auto term = load(g + i);
-        return std::array{term, term * (load(x + i) - load(means.data() + lane))};
+        return std::array{term, term * (load(x + i) - load(own_means.data() + lane))};
       };
-    };
-    sum_columns<2>(part.channels, part.pixels, terms_of, [&](std::int64_t column, const std::array<double, 2>& sums) {
-      for (int k = 0; k < 2; ++k) memory.sums(section, k)[part.channel + column] = sums[static_cast<std::size_t>(k)];
     });
   }
 

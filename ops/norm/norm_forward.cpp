@@ -20,23 +20,12 @@ struct Forward {
 
   /// Of the differences from the slice's first element.
   void sum_slices(std::int64_t unit, const NormUnitMemory<T>& memory) const {
-    for (std::int64_t channel = 0; channel < units.channels; ++channel) {
+    const auto pivot_of = [&](std::int64_t channel) {
       const std::int64_t first = units.offset(unit, 0, channel / units.slice_channels * units.slice_channels, 0);
-      memory.pivots()[channel] = units.elements() == 0 ? 0.0 : static_cast<double>(input[first]);
-      memory.sums(0, 0)[channel] = memory.sums(0, 1)[channel] = 0;
-    }
-    units.for_each_tile(unit, [&](const NormTile& tile) {
-      units.for_each_part(tile, [&](const NormPart& part) { sum_part(part, memory, tile.section); });
-    });
-    memory.add_sections();
-  }
-  void sum_part(const NormPart& part, const NormUnitMemory<T>& memory, std::int64_t section) const {
-    const auto terms_of = [&](std::int64_t column) {
-      return moment_terms(input + part.offset, lanes_of(memory.pivots() + part.channel, column, part.channels));
+      return units.elements() == 0 ? 0.0 : static_cast<double>(input[first]);
     };
-    sum_columns<2>(part.channels, part.pixels, terms_of, [&](std::int64_t column, const std::array<double, 2>& sums) {
-      for (int k = 0; k < 2; ++k) memory.sums(section, k)[part.channel + column] = sums[static_cast<std::size_t>(k)];
-    });
+    memory.sum_channels(unit, pivot_of,
+                        [&](const NormPart& part, const auto& pivots) { return moment_terms(input + part.offset, pivots); });
   }
 
   /// Of the slice that begins with a channel of a unit.

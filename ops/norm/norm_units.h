@@ -92,11 +92,23 @@ class NormUnitMemory {
   C* coefficients(int k) const {
     return reinterpret_cast<C*>(memory_ + number_bytes(units_) + static_cast<std::size_t>(k) * coefficient_bytes(units_));
   }
-  /// Adds up the sections, in order, into the first.
-  void add_sections() const {
-    for (std::int64_t section = 1; section < units_.sections(); ++section) {
-      for (std::int64_t i = 0; i < 2 * units_.channels; ++i) sums(0, 0)[i] += sums(section, 0)[i];
+  /// Two sums of each channel over a unit. pivot_of(channel) is what terms_of(part, pivots) gets for the lanes of a part: it gives the
+  /// terms of sum_lanes.
+  template <class PivotOf, class TermsOf>
+  void sum_channels(std::int64_t unit, const PivotOf& pivot_of, const TermsOf& terms_of) const {
+    for (std::int64_t channel = 0; channel < units_.channels; ++channel) {
+      pivots()[channel] = pivot_of(channel);
+      sums(0, 0)[channel] = sums(0, 1)[channel] = 0;
     }
+    units_.for_each_tile(unit, [&](const NormTile& tile) {
+      units_.for_each_part(tile, [&](const NormPart& part) {
+        const auto terms = [&](std::int64_t column) { return terms_of(part, lanes_of(pivots() + part.channel, column, part.channels)); };
+        sum_columns<2>(part.channels, part.pixels, terms, [&](std::int64_t column, const std::array<double, 2>& found) {
+          for (int k = 0; k < 2; ++k) sums(tile.section, k)[part.channel + column] = found[static_cast<std::size_t>(k)];
+        });
+      });
+    });
+    add_sections();
   }
   /// Once those of the channels are there. So many elements that loops over them are long.
   void repeat_coefficients(int count) const {
@@ -112,6 +124,12 @@ class NormUnitMemory {
   }
 
  private:
+  /// In order, into the first.
+  void add_sections() const {
+    for (std::int64_t section = 1; section < units_.sections(); ++section) {
+      for (std::int64_t i = 0; i < 2 * units_.channels; ++i) sums(0, 0)[i] += sums(section, 0)[i];
+    }
+  }
   static std::size_t aligned(std::int64_t elements, std::size_t size) { return (static_cast<std::size_t>(elements) * size + 63) / 64 * 64; }
   static std::size_t number_bytes(const NormUnits& units) {
     return aligned(units.channels * (1 + 2 * std::max<std::int64_t>(1, units.sections())), sizeof(double));

@@ -61,20 +61,6 @@ class LaneSums {
   Lanes lanes_{};
 };
 
-/// y[i] = value(i) for i in [0, n), rounded to T. y may be what `value` reads at i: a block is computed before it is written, so the loop
-/// vectorises in place too.
-template <class T, class Value>
-void map_run(T* y, std::int64_t n, const Value& value) {
-  constexpr std::int64_t block = 64;
-  std::array<T, block> values;
-  std::int64_t i = 0;
-  for (; n - i >= block; i += block) {
-    for (std::int64_t j = 0; j < block; ++j) values[static_cast<std::size_t>(j)] = static_cast<T>(value(i + j));
-    std::copy(values.begin(), values.end(), y + i);
-  }
-  for (; i < n; ++i) y[i] = static_cast<T>(value(i));
-}
-
 /// Mean and biased variance of `count` elements.
 struct Moments {
   std::int64_t count = 0;
@@ -147,19 +133,6 @@ struct NormGradientSums {
     return *this;
   }
 };
-
-/// Over a run of n elements: `gradient` and `load` give element i of g and x. With a weight, g is weight * output gradient where the
-/// input gradient is wanted, and the output gradient alone for the weight's: gradient of weight = product * rstd, of bias = gradient.
-template <class Gradient, class Load>
-NormGradientSums norm_gradient_sums(std::int64_t n, const Gradient& gradient, const Load& load, double mean) {
-  LaneSums<2> sums;
-  sums.add(n, [&](std::int64_t i) {
-    const double g = static_cast<double>(gradient(i));
-    return std::array<double, 2>{g, g * (static_cast<double>(load(i)) - mean)};
-  });
-  const auto [gradient_sum, product_sum] = sums.totals();
-  return {gradient_sum, product_sum};
-}
 
 /// The gradient of a slice's elements: dx = rstd * (g - mean(g) - xhat * mean(g * xhat)), xhat = (x - mean) * rstd, written as
 /// g * rstd + (x - mean) * slope + offset. `sums` are of the whole slice of n elements, g weighted.

@@ -3,9 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <bit>
-#include <set>
 
-#include "frit/autograd/gradient.h"
 #include "frit/autograd/gradient_check.h"
 #include "frit/core/memory/allocator.h"
 #include "frit/core/random.h"
@@ -13,6 +11,7 @@
 #include "frit/graph/pipeline.h"
 #include "frit/ops/operator/run.h"
 #include "ops/layout_checks.h"
+#include "ops/sample_graph.h"
 
 namespace frit {
 namespace {
@@ -299,31 +298,6 @@ TEST_P(OperatorSuite, AnExampleHasTheSameBitsInAnyBatch) {
   }
 }
 
-/// The sample as a graph: inputs "0", "1", ... (variables where they are updated in place), every result an output.
-struct SampleGraph {
-  Graph graph;
-  Values inputs, results;
-  Bindings bindings;
-  std::shared_ptr<State> state = std::make_shared<State>();
-};
-
-std::unique_ptr<SampleGraph> graph_of(const Operator& op, const Sample& sample, const std::vector<Tensor>& tensors, bool decomposed) {
-  auto built = std::make_unique<SampleGraph>();
-  for (std::size_t i = 0; i < tensors.size(); ++i) {
-    const std::string name = concat(i);
-    if (mutates(op, i)) {
-      const auto initialize = [value = tensors[i]](const Tensor& variable, std::uint64_t) { copy(variable, value); };
-      built->inputs.push_back(built->graph.variable(name, {tensors[i].dtype(), tensors[i].shape()}, initialize));
-    } else {
-      built->inputs.push_back(built->graph.input(name, tensors[i].shape(), tensors[i].dtype()));
-      built->bindings[name] = tensors[i];
-    }
-  }
-  built->results =
-      decomposed ? op.decompose(built->graph, built->inputs, sample.attributes) : built->graph.emit(op, built->inputs, sample.attributes);
-  return built;
-}
-
 TEST_P(DifferentiableOperator, GradientEqualsFiniteDifferences) {
   int smooth = 0;
   for_each_sample(DType::f64, [&](const Sample& sample, const std::vector<Tensor>& tensors) {
@@ -339,20 +313,6 @@ TEST_P(DifferentiableOperator, GradientEqualsFiniteDifferences) {
     }
   });
   EXPECT_GT(smooth, 0) << "a differentiable operator needs a smooth sample";
-}
-
-/// The gradients of result 0 by the floating inputs, seeded with fixed random numbers; none where there is no rule.
-Values gradients_of(const Operator& op, SampleGraph& built) {
-  const Value result = built.results[0];
-  if (!is_floating(result.dtype()) || !op.gradient) return {};
-  const Tensor seed = Tensor::empty(result.shape(), result.dtype());
-  fill_normal(seed, 0, 1, 5, 5);
-  const Value seed_value = built.graph.constant(seed);
-  Values with_respect_to;
-  for (const Value& input : built.inputs) {
-    if (is_floating(input.dtype()) && built.bindings.contains(built.graph.producer(input.id()).name)) with_respect_to.push_back(input);
-  }
-  return gradient(std::span(&result, 1), std::span(&seed_value, 1), with_respect_to);
 }
 
 /// Outputs and gradients, run twice.
@@ -407,74 +367,6 @@ TEST_P(FusedOperator, FusedEqualsDecomposed) {
       }
     });
   }
-}
-
-/// What a graph's operations say of sums over all axes but the channels', as pairs (sum, of what).
-std::vector<std::pair<Value, Value>> declared_channel_sums(Graph& graph, std::set<std::string>& found) {
-  std::vector<std::pair<Value, Value>> result;
-  for (const graph::Node* node : graph.all(graph::NodeKind::operation)) {
-    for (const auto& [sum, of] : node->op->channel_sums) {
-      found.insert(node->op->name);
-      result.emplace_back(Value(graph, node->outputs[static_cast<std::size_t>(sum)]),
-                          Value(graph, node->outputs[static_cast<std::size_t>(of)]));
-    }
-  }
-  return result;
-}
-
-/// The sums of a tensor (N, C, ...) over all axes but the channels', and the largest sum of magnitudes.
-std::pair<Tensor, double> channel_sums(const Tensor& tensor) {
-  const std::vector<double> values = tensor.to_vector<double>();
-  const std::int64_t channels = tensor.shape()[1], pixels = values.empty() ? 1 : tensor.elements() / tensor.shape()[0] / channels;
-  std::vector<double> sums(static_cast<std::size_t>(channels), 0.0), magnitudes = sums;
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    const std::size_t c = i / static_cast<std::size_t>(pixels) % sums.size();
-    sums[c] += values[i];
-    magnitudes[c] += std::isfinite(values[i]) ? std::abs(values[i]) : 0;
-  }
-  return {Tensor::from(sums, {channels}), *std::max_element(magnitudes.begin(), magnitudes.end())};
-}
-
-/// An operator may name an output as the sum of another only where calls that belong together make it so: in a gradient's graph.
-TEST(ChannelSums, EqualTheSumsOfWhatTheyAreDeclaredOf) {
-  std::set<std::string> found;
-  for (const Operator* op : ops::registry().all()) {
-    const std::vector<Sample> samples = op->gradient ? op->samples() : std::vector<Sample>{};
-    for (std::size_t i = 0; i < samples.size(); ++i) {
-      for (const DType dtype : {DType::f64, DType::f32}) {
-        if (std::find(op->dtypes.begin(), op->dtypes.end(), dtype) == op->dtypes.end()) continue;
-        SCOPED_TRACE(concat(op->name, " sample ", i, ' ', dtype));
-        const std::vector<Tensor> tensors = sample_tensors(samples[i], dtype, i);
-        const auto run = [&](bool with_whole) {
-          const auto built = graph_of(*op, samples[i], tensors, /*decomposed=*/false);
-          gradients_of(*op, *built);
-          const auto declared = declared_channel_sums(built->graph, found);
-          for (std::size_t k = 0; k < declared.size(); ++k) {
-            built->graph.output(concat("sum ", k), declared[k].first);
-            if (with_whole) built->graph.output(concat("whole ", k), declared[k].second);
-          }
-          std::vector<Tensor> results;
-          if (declared.empty()) return results;
-          built->state->prepare(built->graph);
-          graph::Executable executable(graph::remove_dead_code(built->graph), *built->state);  // what only other gradients need
-          executable.run(built->bindings);
-          for (std::size_t k = 0; k < declared.size(); ++k) {
-            results.push_back(executable.output(concat("sum ", k)).clone());
-            if (with_whole) results.push_back(executable.output(concat("whole ", k)).clone());
-          }
-          return results;
-        };
-        const std::vector<Tensor> both = run(true), alone = run(false);
-        for (std::size_t k = 0; k < alone.size(); ++k) {
-          const auto [expected, largest] = channel_sums(both[2 * k + 1]);
-          EXPECT_TRUE(near(both[2 * k], expected, dtype == DType::f64 ? 1e-10 : 1e-6, largest)) << "sum " << k;
-          EXPECT_TRUE(same(alone[k], both[2 * k])) << "sum " << k << " alone";
-        }
-      }
-    }
-  }
-  const std::vector<std::string> declaring = operators([](const Operator& op) { return !op.channel_sums.empty(); });
-  EXPECT_EQ(found, std::set<std::string>(declaring.begin(), declaring.end())) << "each must come of some sample";
 }
 
 std::string name_of_test(const testing::TestParamInfo<std::string>& tested) { return tested.param; }

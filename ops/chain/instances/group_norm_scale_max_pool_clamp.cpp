@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "frit/ops/chain/chain.h"
-#include "frit/ops/chain/scratch_parts.h"
+#include "frit/ops/operator/scratch_parts.h"
 #include "frit/ops/chain/stages/channel_lanes.h"
 #include "frit/ops/cpu/elementwise.h"
 #include "frit/ops/cpu/work_split.h"

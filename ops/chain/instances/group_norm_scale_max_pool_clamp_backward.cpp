@@ -2,7 +2,7 @@
 
 #include "frit/ops/chain/chain.h"
 #include "frit/ops/chain/instances/group_norm_scale_max_pool_clamp.h"
-#include "frit/ops/chain/scratch_parts.h"
+#include "frit/ops/operator/scratch_parts.h"
 #include "frit/ops/chain/stages/channel_lanes.h"
 #include "frit/ops/cpu/elementwise.h"
 #include "frit/ops/cpu/work_split.h"

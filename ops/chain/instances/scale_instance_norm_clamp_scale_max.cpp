@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "frit/ops/chain/chain.h"
-#include "frit/ops/chain/scratch_parts.h"
+#include "frit/ops/operator/scratch_parts.h"
 #include "frit/ops/chain/stages/channel_lanes.h"
 #include "frit/ops/cpu/work_split.h"
 #include "frit/ops/elementwise/activation.h"

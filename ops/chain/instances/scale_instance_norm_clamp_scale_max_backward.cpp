@@ -3,7 +3,7 @@
 
 #include "frit/ops/chain/chain.h"
 #include "frit/ops/chain/instances/scale_instance_norm_clamp_scale_max.h"
-#include "frit/ops/chain/scratch_parts.h"
+#include "frit/ops/operator/scratch_parts.h"
 #include "frit/ops/chain/stages/channel_lanes.h"
 #include "frit/ops/cpu/elementwise.h"
 #include "frit/ops/norm/statistics.h"

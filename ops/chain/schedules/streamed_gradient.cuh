@@ -3,6 +3,7 @@
 #include "frit/core/cuda/vector.cuh"
 #include "frit/ops/cuda/parameter.cuh"
 #include "frit/ops/cuda/planes.cuh"
+#include "frit/ops/operator/scratch_parts.h"
 
 namespace frit::ops {
 
@@ -11,27 +12,6 @@ namespace frit::ops {
 // and more where x won. A first kernel finds what the maxima get in addition, and the sums that the norm's gradient needs, from the small
 // tensors alone; a second makes the rules of the sums; a third reads the input and writes its gradient, as fast as memory goes; a fourth
 // adds up over the batch what the channels get.
-
-/// Scratch memory, part by part.
-class ScratchParts {
- public:
-  /// The next part's place in bytes.
-  std::size_t add(std::int64_t count, std::size_t size) {
-    const std::size_t place = bytes_;
-    bytes_ += (static_cast<std::size_t>(count) * size + 63) / 64 * 64;
-    return place;
-  }
-  std::size_t bytes() const { return bytes_; }
-
- private:
-  std::size_t bytes_ = 0;
-};
-
-/// A part of a call's scratch memory.
-template <class Part>
-Part* scratch_part(const KernelContext& call, std::size_t place) {
-  return reinterpret_cast<Part*>(call.scratch.data() + place);
-}
 
 /// Blocks along the axis of a grid that has the samples; a kernel goes on from there in steps of the grid.
 inline unsigned sample_blocks(const Planes& planes) {

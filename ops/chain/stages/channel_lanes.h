@@ -58,12 +58,7 @@ struct DifferenceSums {
     return *this;
   }
   /// The pivot is one of the `count` elements.
-  Moments moments(double pivot, std::int64_t count) const {
-    if (count == 0) return {};
-    const double n = static_cast<double>(count), mean_difference = sum / n;
-    const double variance = square_sum / n - mean_difference * mean_difference;
-    return {count, pivot + mean_difference, variance < 0 ? 0 : variance};
-  }
+  Moments moments(double pivot, std::int64_t count) const { return moments_of(count, pivot, sum, square_sum); }
 };
 
 /// The pixels whose sums are made together.

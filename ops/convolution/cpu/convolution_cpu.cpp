@@ -6,6 +6,8 @@
 #include "frit/ops/convolution/cpu/depthwise_cpu.h"
 #include "frit/ops/convolution/cpu/packed_weight.h"
 #include "frit/ops/convolution/cpu/winograd_cpu.h"
+#include "frit/ops/cpu/transpose.h"
+#include "frit/ops/operator/scratch_parts.h"
 
 namespace frit::ops {
 namespace {
@@ -23,8 +25,6 @@ struct Phase {
   std::int64_t weights;  ///< where its packed weights begin
 };
 
-std::size_t aligned(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
-
 /// How the work is cut; a function of the sizes and layouts alone.
 struct Plan {
   Direction direction;
@@ -34,8 +34,9 @@ struct Plan {
   Window window;
   std::vector<Phase> phases;
   PackedWeight packed;
-  bool through_buffer;  ///< results do not lie in the output as they are computed
-  std::size_t window_bytes, buffer_bytes, packed_bytes, bias_bytes;
+  bool through_buffer;       ///< results do not lie in the output as they are computed
+  ScratchParts shared, own;  ///< scratch memory: of all threads, and of each
+  std::size_t packed_place, bias_place, window_place, buffer_place, positions_place;
   WorkSplit work;
 
   Plan(const Direction& d, Layout source_layout, Layout output_layout, Layout weight_layout, std::size_t element_size, const Finish& finish)
@@ -55,18 +56,16 @@ struct Plan {
     });
     through_buffer = !output.channels_last() || d.output != d.grid || phases.size() > 1 || packed.columns() != d.rows;
     const Box largest = boxes.largest();
-    const auto bytes = [&](std::int64_t elements) { return aligned(static_cast<std::size_t>(elements) * element_size); };
-    window_bytes = window.copied ? bytes(window.elements(largest)) : 0;
-    buffer_bytes = through_buffer ? bytes(largest.positions() * packed.whole_vectors(columns.size)) : 0;
-    packed_bytes = bytes(weights);
-    bias_bytes = bytes(d.geometry.groups * packed.columns());
-    const std::size_t own = window_bytes + buffer_bytes + pointer_bytes();
+    packed_place = shared.add(weights, element_size);
+    bias_place = shared.add(d.geometry.groups * packed.columns(), element_size);
+    window_place = own.add(window.copied ? window.elements(largest) : 0, element_size);
+    buffer_place = own.add(through_buffer ? largest.positions() * packed.whole_vectors(columns.size) : 0, element_size);
+    positions_place = own.add(largest.positions(), sizeof(void*));
     const std::int64_t cost = largest.positions() * columns.size * depths;
-    work = WorkSplit(boxes.count() * d.geometry.groups * columns.count, cost, std::max(own, finish.workspace_bytes));
+    work = WorkSplit(boxes.count() * d.geometry.groups * columns.count, cost, std::max(own.bytes(), finish.workspace_bytes));
   }
 
-  std::size_t scratch() const { return packed_bytes + bias_bytes + work.scratch(); }
-  std::size_t pointer_bytes() const { return aligned(static_cast<std::size_t>(boxes.largest().positions()) * sizeof(void*)); }
+  std::size_t scratch() const { return shared.bytes() + work.scratch(); }
 
  private:
   static std::int64_t block_columns(std::size_t element_size) {
@@ -127,6 +126,8 @@ void scatter(const Plan& plan, const Item& item, const ImageAxes& phase, const T
                        place[1] * to.axis[1] + place[2] * to.axis[2];
         if (to.channels_last()) {
           for (std::int64_t k = 0; k < count; ++k) std::copy_n(results + k * stride, item.columns, row + k * pixel);
+        } else if (pixel == 1) {
+          transpose(results, stride, count, item.columns, row, to.channel);
         } else {
           for (std::int64_t c = 0; c < item.columns; ++c) {
             for (std::int64_t k = 0; k < count; ++k) row[c * to.channel + k * pixel] = results[k * stride + c];
@@ -154,14 +155,14 @@ void compute_item(const Plan& plan, const Item& item, const T* source, const T* 
   const Direction& d = plan.direction;
   const T* first = source + item.group * d.channels;
   if (plan.window.copied) {
-    T* const copy = reinterpret_cast<T*>(workspace);
+    T* const copy = reinterpret_cast<T*>(workspace + plan.window_place);
     copy_window(plan.window, item.box, plan.source, source, item.group * d.channels, 0, plan.window.rows(item.box), copy);
     first = copy;
   } else {
     first += plan.window.first(item.box);
   }
-  T* const buffer = reinterpret_cast<T*>(workspace + plan.window_bytes);
-  const T** const positions = reinterpret_cast<const T**>(workspace + plan.window_bytes + plan.buffer_bytes);
+  T* const buffer = reinterpret_cast<T*>(workspace + plan.buffer_place);
+  const T** const positions = reinterpret_cast<const T**>(workspace + plan.positions_place);
   std::int64_t count = 0;
   plan.window.for_each_position(item.box, [&](std::int64_t offset) { positions[count++] = first + offset; });
   const ImageStrides& to = plan.output;
@@ -195,11 +196,11 @@ void compute(const Direction& d, Image<const T> source, Image<const T> weight, c
     if (suits_winograd(d, output.layout, sizeof(T))) return winograd_convolve(d, source, weight, bias, output, scratch, finish);
   }
   const Plan plan(d, source.layout, output.layout, weight.layout, sizeof(T), finish);
-  T* const packed = reinterpret_cast<T*>(scratch.data());
-  T* const packed_bias = bias == nullptr ? nullptr : reinterpret_cast<T*>(scratch.data() + plan.packed_bytes);
+  T* const packed = scratch_part<T>(scratch, plan.packed_place);
+  T* const packed_bias = bias == nullptr ? nullptr : scratch_part<T>(scratch, plan.bias_place);
   for (const Phase& phase : plan.phases) plan.packed.pack(phase.taps, weight.data, packed + phase.weights);
   if (bias != nullptr) plan.packed.pack_bias(bias, packed_bias);
-  plan.work.run(scratch.subspan(plan.packed_bytes + plan.bias_bytes), [&](std::int64_t index, std::byte* workspace) {
+  plan.work.run(scratch.subspan(plan.shared.bytes()), [&](std::int64_t index, std::byte* workspace) {
     const Item item(plan, index);
     compute_item(plan, item, source.data, packed, packed_bias, output.data, workspace);
     if (finish.run) finish_item(plan, item, finish, workspace);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "frit/ops/cpu/simd.h"
+#include "frit/ops/operator/scratch_parts.h"
 
 namespace frit::ops {
 namespace {
@@ -14,26 +15,6 @@ using simd::Vector;
 constexpr int most_positions = 6;
 /// The rows of a gradient are cut into no more slices than this, whose sums are added in their order.
 constexpr std::int64_t most_slices = 32;
-
-std::size_t aligned(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
-
-/// Scratch memory in parts.
-class Parts {
- public:
-  explicit Parts(std::span<std::byte> memory) : memory_(memory) {}
-  template <class T>
-  T* take(std::int64_t elements) {
-    const std::size_t bytes = aligned(static_cast<std::size_t>(elements) * sizeof(T));
-    FRIT_CHECK(bytes <= memory_.size());
-    std::byte* const first = memory_.data();
-    memory_ = memory_.subspan(bytes);
-    return reinterpret_cast<T*>(first);
-  }
-  std::span<std::byte> rest() const { return memory_; }
-
- private:
-  std::span<std::byte> memory_;
-};
 
 /// A position's row of taps: where the source's row begins, and the weights of the row's first tap.
 template <class T>
@@ -173,35 +154,22 @@ void convolve_row(const OutputRow<T>& out) {
   });
 }
 
-/// Copies an image (N, C, ...) between layouts.
+/// An image tensor (N, C, ...).
 template <class T>
-void rearrange(const T* from, const ImageStrides& from_strides, T* to, const ImageStrides& to_strides, std::int64_t samples,
-               std::int64_t channels) {
-  const std::int64_t plane = product(from_strides.size);
-  constexpr std::int64_t together = 16;
-  parallel_for(samples * ((plane + together - 1) / together), 1 + 4096 / (together * channels), [&](std::int64_t begin, std::int64_t end) {
-    const std::int64_t blocks = (plane + together - 1) / together;
-    for (std::int64_t i = begin; i < end; ++i) {
-      const std::int64_t first = i % blocks * together, count = std::min(together, plane - first);
-      const T* const source = from + i / blocks * from_strides.sample + first * from_strides.axis[2];
-      T* const target = to + i / blocks * to_strides.sample + first * to_strides.axis[2];
-      for (std::int64_t c = 0; c < channels; ++c) {
-        for (std::int64_t k = 0; k < count; ++k) {
-          target[k * to_strides.axis[2] + c * to_strides.channel] = source[k * from_strides.axis[2] + c * from_strides.channel];
-        }
-      }
-    }
-  });
+Tensor tensor_of(const T* data, Layout layout, std::int64_t samples, std::int64_t channels, const ImageAxes& size) {
+  return Tensor::over(const_cast<T*>(data), {samples, channels, size[0], size[1], size[2]}, dtype_of<T>(), Device::cpu(), nullptr, layout);
 }
 
-/// An image in channels-last layout: itself, or a copy.
+bool lies_channels_last(Layout layout, std::int64_t channels, const ImageAxes& size) {
+  return ImageStrides(layout, channels, size).channels_last();
+}
+
+/// An image in channels-last layout: itself, or a copy in `memory`.
 template <class T>
-const T* in_channels_last(Image<const T> image, std::int64_t samples, std::int64_t channels, const ImageAxes& size, Parts& parts) {
-  const ImageStrides strides(image.layout, channels, size);
-  if (strides.channels_last()) return image.data;
-  T* const copy = parts.take<T>(samples * channels * product(size));
-  rearrange(image.data, strides, copy, {Layout::channels_last, channels, size}, samples, channels);
-  return copy;
+const T* in_channels_last(Image<const T> image, std::int64_t samples, std::int64_t channels, const ImageAxes& size, T* memory) {
+  if (lies_channels_last(image.layout, channels, size)) return image.data;
+  copy(tensor_of(memory, Layout::channels_last, samples, channels, size), tensor_of(image.data, image.layout, samples, channels, size));
+  return memory;
 }
 
 /// The taps of a kernel's rows that lie in the source, for one output row.
@@ -293,10 +261,22 @@ EvenBlocks gradient_slices(const ConvolutionGeometry& g) {
   return {rows, std::max<std::int64_t>(1, (rows + most_slices - 1) / most_slices)};
 }
 
-std::size_t copy_bytes(Layout layout, std::int64_t samples, std::int64_t channels, const ImageAxes& size, std::size_t element_size) {
-  const bool copies = !ImageStrides(layout, channels, size).channels_last();
-  return copies ? aligned(static_cast<std::size_t>(samples * channels * product(size)) * element_size) : 0;
-}
+/// The scratch memory that all threads share: copies of images that do not lie channels-last, and the weights or their sums.
+struct Scratch {
+  ScratchParts all;
+  std::size_t source, output, weights;
+
+  /// `sets` of weights.
+  Scratch(const Direction& d, Layout source_layout, Layout output_layout, std::int64_t sets, std::size_t element_size) {
+    const std::int64_t channels = d.geometry.groups;
+    const auto copied = [&](Layout layout, const ImageAxes& size) {
+      return lies_channels_last(layout, channels, size) ? 0 : d.geometry.batch * channels * product(size);
+    };
+    source = all.add(copied(source_layout, d.source), element_size);
+    output = all.add(copied(output_layout, d.output), element_size);
+    weights = all.add(sets * channels * product(d.geometry.kernel), element_size);
+  }
+};
 
 /// An item of work is a row of the output.
 WorkSplit output_rows(const Direction& d, const Finish& finish) {
@@ -307,54 +287,49 @@ WorkSplit output_rows(const Direction& d, const Finish& finish) {
 }  // namespace
 
 std::size_t depthwise_scratch(const Direction& d, Layout source, Layout output, std::size_t element_size, const Finish& finish) {
-  const ConvolutionGeometry& g = d.geometry;
-  return aligned(static_cast<std::size_t>(g.groups * product(g.kernel)) * element_size) +
-         copy_bytes(source, g.batch, g.groups, d.source, element_size) + copy_bytes(output, g.batch, g.groups, d.output, element_size) +
-         output_rows(d, finish).scratch();
+  return Scratch(d, source, output, 1, element_size).all.bytes() + output_rows(d, finish).scratch();
 }
 
 template <class T>
 void depthwise_convolve(const Direction& d, Image<const T> source, Image<const T> weight, const T* bias, Image<T> output,
                         std::span<std::byte> scratch, const Finish& finish) {
   const ConvolutionGeometry& g = d.geometry;
+  const Scratch parts(d, source.layout, output.layout, 1, sizeof(T));
   const std::int64_t channels = g.groups;
-  Parts parts(scratch);
-  T* const packed = parts.take<T>(channels * product(g.kernel));
-  // Weights of one channel lie alike in both layouts.
-  rearrange(weight.data, ImageStrides{Layout::contiguous, channels, g.kernel}, packed, {Layout::channels_last, channels, g.kernel}, 1,
-            channels);
-  const T* const image = in_channels_last(source, g.batch, channels, d.source, parts);
-  const ImageStrides strides(output.layout, channels, d.output);
-  T* const results = strides.channels_last() ? output.data : parts.take<T>(g.batch * channels * product(d.output));
+  // A weight of one channel lies alike in both layouts.
+  const T* const packed = in_channels_last<T>({weight.data}, 1, channels, g.kernel, scratch_part<T>(scratch, parts.weights));
+  const T* const image = in_channels_last(source, g.batch, channels, d.source, scratch_part<T>(scratch, parts.source));
+  const bool in_place = lies_channels_last(output.layout, channels, d.output);
+  T* const results = in_place ? output.data : scratch_part<T>(scratch, parts.output);
   const std::int64_t row_elements = d.output[2] * channels;
-  output_rows(d, finish).run(parts.rest(), [&](std::int64_t row, std::byte* workspace) {
-    compute_row(d, row, image, packed, bias, results);
-    if (finish.run && results == output.data) finish.run({.begin = row * row_elements, .length = row_elements}, workspace);
-  });
-  if (results == output.data) return;
-  rearrange<T>(results, {Layout::channels_last, channels, d.output}, output.data, strides, g.batch, channels);
-  // As many elements at a time, wherever they lie.
-  output_rows(d, finish).run(parts.rest(), [&](std::int64_t row, std::byte* workspace) {
+  const auto for_each_row = [&](const auto& body) { output_rows(d, finish).run(scratch.subspan(parts.all.bytes()), body); };
+  const auto finish_row = [&](std::int64_t row, std::byte* workspace) {
     if (finish.run) finish.run({.begin = row * row_elements, .length = row_elements}, workspace);
+  };
+  for_each_row([&](std::int64_t row, std::byte* workspace) {
+    compute_row(d, row, image, packed, bias, results);
+    if (in_place) finish_row(row, workspace);
   });
+  if (in_place) return;
+  copy(tensor_of(output.data, output.layout, g.batch, channels, d.output),
+       tensor_of(results, Layout::channels_last, g.batch, channels, d.output));
+  for_each_row(finish_row);  // as many elements at a time, wherever they lie
 }
 
 std::size_t depthwise_weight_gradient_scratch(const ConvolutionGeometry& g, ImageLayouts layouts, std::size_t element_size) {
-  const std::int64_t sums = gradient_slices(g).count * g.groups * product(g.kernel);
-  return copy_bytes(layouts.input, g.batch, g.groups, g.input, element_size) +
-         copy_bytes(layouts.output, g.batch, g.groups, g.output, element_size) + aligned(static_cast<std::size_t>(sums) * element_size);
+  return Scratch(Direction::forward(g), layouts.input, layouts.output, gradient_slices(g).count, element_size).all.bytes();
 }
 
 template <class T>
 void depthwise_weight_gradient(const ConvolutionGeometry& g, Image<const T> output, Image<const T> input, Image<T> weight,
                                std::span<std::byte> scratch) {
   const Direction d = Direction::forward(g);
-  const std::int64_t channels = g.groups, taps = product(g.kernel);
-  Parts parts(scratch);
-  const T* const image = in_channels_last(input, g.batch, channels, g.input, parts);
-  const T* const gradient = in_channels_last(output, g.batch, channels, g.output, parts);
   const EvenBlocks slices = gradient_slices(g);
-  T* const sums = parts.take<T>(slices.count * channels * taps);
+  const Scratch parts(d, input.layout, output.layout, slices.count, sizeof(T));
+  const std::int64_t channels = g.groups, taps = product(g.kernel);
+  const T* const image = in_channels_last(input, g.batch, channels, g.input, scratch_part<T>(scratch, parts.source));
+  const T* const gradient = in_channels_last(output, g.batch, channels, g.output, scratch_part<T>(scratch, parts.output));
+  T* const sums = scratch_part<T>(scratch, parts.weights);
   parallel_for(slices.count, 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t slice = begin; slice < end; ++slice) {
       T* const own = sums + slice * channels * taps;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "frit/ops/cpu/transpose.h"
+
 namespace frit::ops {
 namespace {
 
@@ -12,15 +14,8 @@ void copy_pixels(const T* from, std::int64_t pixel_stride, std::int64_t channel_
     std::copy_n(from, count * channels, to);
   } else if (channel_stride == 1) {
     for (std::int64_t i = 0; i < count; ++i) std::copy_n(from + i * pixel_stride, channels, to + i * channels);
-  } else {
-    // Some pixels at a time, whose lines stay in the cache.
-    constexpr std::int64_t together = 16;
-    for (std::int64_t begin = 0; begin < count; begin += together) {
-      const std::int64_t end = std::min(begin + together, count);
-      for (std::int64_t c = 0; c < channels; ++c) {
-        for (std::int64_t i = begin; i < end; ++i) to[i * channels + c] = from[i * pixel_stride + c * channel_stride];
-      }
-    }
+  } else {  // contiguous, with pixels side by side
+    transpose(from, channel_stride, channels, count, to, channels);
   }
 }
 

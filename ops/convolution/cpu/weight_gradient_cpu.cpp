@@ -4,6 +4,7 @@
 #include "frit/ops/convolution/cpu/depthwise_cpu.h"
 #include "frit/ops/convolution/cpu/packed_weight.h"
 #include "frit/ops/cpu/block_product.h"
+#include "frit/ops/operator/scratch_parts.h"
 
 namespace frit::ops {
 namespace {
@@ -24,7 +25,8 @@ struct Plan {
   EvenBlocks columns, blocks, slices;
   PackedWeight packed;
   std::int64_t row_stride;  ///< of the chunk's elements, copied: lines on different cache sets
-  std::size_t window_bytes, partial_bytes;
+  ScratchParts shared;
+  std::size_t window_place, partial_place;
   WorkSplit work;
 
   Plan(const ConvolutionGeometry& g, ImageLayouts layouts, Layout weight_layout, std::size_t element_size)
@@ -42,16 +44,14 @@ struct Plan {
     const std::int64_t parts = g.groups * columns.count * static_cast<std::int64_t>(taps.chunks.size());
     const std::int64_t most_slices = std::max<std::int64_t>(1, enough_items / std::max<std::int64_t>(1, parts));
     slices = EvenBlocks(blocks.count, std::max<std::int64_t>(1, (blocks.count + most_slices - 1) / most_slices));
-    const auto bytes = [&](std::int64_t elements) { return (static_cast<std::size_t>(elements) * element_size + 63) / 64 * 64; };
-    window_bytes = window.copied ? bytes(g.groups * window.elements(whole)) : 0;
-    partial_bytes = bytes(slices.count * packed.elements(taps));
+    window_place = shared.add(window.copied ? g.groups * window.elements(whole) : 0, element_size);
+    partial_place = shared.add(slices.count * packed.elements(taps), element_size);
     const std::int64_t cost = most_depth * columns.size * blocks.size * slices.size;
-    const std::int64_t copied =
-        most_positions * row_stride + most_positions * product_vectors * static_cast<std::int64_t>(simd::vector_bytes / element_size);
-    work = WorkSplit(slices.count * parts, cost, bytes(copied));
+    const std::int64_t block_columns = product_vectors * static_cast<std::int64_t>(simd::vector_bytes / element_size);
+    work = WorkSplit(slices.count * parts, cost, static_cast<std::size_t>(most_positions * (row_stride + block_columns)) * element_size);
   }
 
-  std::size_t scratch() const { return window_bytes + partial_bytes + work.scratch(); }
+  std::size_t scratch() const { return shared.bytes() + work.scratch(); }
 };
 
 /// The source's windows, (groups, batch, ...) of the whole image, which begin at the first position's.
@@ -164,12 +164,12 @@ void convolve_weight_gradient(const ConvolutionGeometry& g, Image<const T> outpu
   if (is_depthwise(g)) return depthwise_weight_gradient(g, output, input, weight, scratch);
   const Plan plan(g, {input.layout, output.layout}, weight.layout, sizeof(T));
   const Direction& d = plan.direction;
-  T* const copied = reinterpret_cast<T*>(scratch.data());
-  T* const partial = reinterpret_cast<T*>(scratch.data() + plan.window_bytes);
+  T* const copied = scratch_part<T>(scratch, plan.window_place);
+  T* const partial = scratch_part<T>(scratch, plan.partial_place);
   if (plan.window.copied) copy_windows(plan, input.data, copied);
   const T* const windows = plan.window.copied ? copied : input.data + plan.window.first(plan.whole);
   const std::int64_t group_windows = plan.window.copied ? plan.window.elements(plan.whole) : d.channels;
-  plan.work.run(scratch.subspan(plan.window_bytes + plan.partial_bytes), [&](std::int64_t index, std::byte* workspace) {
+  plan.work.run(scratch.subspan(plan.shared.bytes()), [&](std::int64_t index, std::byte* workspace) {
     const Item item(plan, index);
     add_item(plan, item, windows + item.group * group_windows, output.data, partial, workspace);
   });

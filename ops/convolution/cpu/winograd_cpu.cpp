@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "frit/ops/convolution/cpu/packed_weight.h"
+#include "frit/ops/operator/scratch_parts.h"
 
 namespace frit::ops {
 namespace {
@@ -77,49 +78,48 @@ struct Item {
   std::int64_t tiles() const { return planes * tiles_of_plane(); }
 };
 
-std::size_t bytes(std::int64_t floats) { return (static_cast<std::size_t>(floats) * sizeof(float) + 63) / 64 * 64; }
-
 /// How the work is cut; a function of the sizes and layouts alone.
 struct Plan {
   Direction direction;
-  ImageStrides source, output, weight;
+  ImageStrides source, weight;
   EvenBlocks planes, rows, tile_columns, columns;
   Window window;
   TapRuns all_taps, depth_taps;  ///< of the weight, and of a transformed tile: only the depth's
   PackedWeight packed;
   std::int64_t most, depths;  ///< tiles of an item, and taps along the depth
+  ScratchParts own;           ///< scratch memory of each thread
+  std::size_t window_place, inputs_place, products_place;
   WorkSplit work;
 
   Plan(const Direction& d, Layout source_layout, Layout weight_layout, const Finish& finish)
       : direction(d),
         source(source_layout, d.channels, d.source),
-        output(Layout::channels_last, d.rows, d.output),
         weight(weight_layout, d.geometry.in_channels, d.geometry.kernel),
         planes(d.geometry.batch * d.output[0], std::max<std::int64_t>(1, most_tiles / (tiles_of(d.output[1]) * tiles_of(d.output[2])))),
         rows(tiles_of(d.output[1]), std::max<std::int64_t>(1, most_tiles / tiles_of(d.output[2]))),
         tile_columns(tiles_of(d.output[2]), most_tiles),
         columns(d.rows, columns_of_item(), product_columns<float>),
-        window(d, source, box(0, {0, 1, 0, rows.size, 0, tile_columns.size, 0, 0}), /*copies=*/true),
+        window(d, source, largest_box(), /*copies=*/true),
         all_taps(d.taps({}), window, weight, most_depth),
         depth_taps(taps_of_depth(), d.channels, most_depth),
         packed(d, weight, sizeof(float)),
         most(planes.size * rows.size * tile_columns.size),
         depths(d.geometry.kernel[0]) {
+    window_place = own.add(window.elements(largest_box()), sizeof(float));
+    inputs_place = own.add(elements * input_step(), sizeof(float));
+    products_place = own.add(elements * product_step(), sizeof(float));
     const std::int64_t cost = most * elements * columns.size * depths * d.channels;
-    work = WorkSplit(planes.count * rows.count * tile_columns.count * columns.count, cost,
-                     std::max(window_bytes() + inputs_bytes() + products_bytes(), finish.workspace_bytes));
+    work = WorkSplit(planes.count * rows.count * tile_columns.count * columns.count, cost, std::max(own.bytes(), finish.workspace_bytes));
   }
 
   std::int64_t depth() const { return depths * direction.channels; }
-  std::size_t transformed_bytes() const { return bytes(elements * weight_step()); }
-  std::size_t window_bytes() const { return bytes(window.elements(box(0, {0, 1, 0, rows.size, 0, tile_columns.size, 0, 0}))); }
   /// Between the elements of a tile, of its weights, inputs and products: lines of several fall on different cache sets.
   std::int64_t weight_step() const { return depth() * direction.rows + 16; }
   std::int64_t input_step() const { return most * depth() + 16; }
   std::int64_t product_step() const { return most * columns.size + 16; }
-  std::size_t inputs_bytes() const { return bytes(elements * input_step()); }
-  std::size_t products_bytes() const { return bytes(elements * product_step()); }
-  std::size_t scratch() const { return transformed_bytes() + work.scratch(); }
+  /// Of the weights, transformed.
+  std::size_t shared_bytes() const { return (static_cast<std::size_t>(elements * weight_step()) * sizeof(float) + 63) / 64 * 64; }
+  std::size_t scratch() const { return shared_bytes() + work.scratch(); }
 
   Item item(std::int64_t index) const {
     const std::int64_t c = index % columns.count, w = index / columns.count % tile_columns.count;
@@ -137,6 +137,7 @@ struct Plan {
   }
 
  private:
+  Box largest_box() const { return box(0, {0, 1, 0, rows.size, 0, tile_columns.size, 0, 0}); }
   std::int64_t columns_of_item() const {
     const std::int64_t items = std::max<std::int64_t>(1, planes.count * rows.count * tile_columns.count);
     const std::int64_t parts = std::max<std::int64_t>(1, enough_items / items);
@@ -281,11 +282,11 @@ void winograd_convolve(const Direction& d, Image<const float> source, Image<cons
   const Plan plan(d, source.layout, weight.layout, finish);
   float* const transformed = reinterpret_cast<float*>(scratch.data());
   transform_weights(plan, weight.data, transformed);
-  plan.work.run(scratch.subspan(plan.transformed_bytes()), [&](std::int64_t index, std::byte* workspace) {
+  plan.work.run(scratch.subspan(plan.shared_bytes()), [&](std::int64_t index, std::byte* workspace) {
     const Item item = plan.item(index);
-    float* const window = reinterpret_cast<float*>(workspace);
-    float* const inputs = reinterpret_cast<float*>(workspace + plan.window_bytes());
-    float* const products = reinterpret_cast<float*>(workspace + plan.window_bytes() + plan.inputs_bytes());
+    float* const window = reinterpret_cast<float*>(workspace + plan.window_place);
+    float* const inputs = reinterpret_cast<float*>(workspace + plan.inputs_place);
+    float* const products = reinterpret_cast<float*>(workspace + plan.products_place);
     for (std::int64_t i = 0; i < item.planes; ++i) {
       const Box box = plan.box(item.plane + i, item);
       copy_window(plan.window, box, plan.source, source.data, 0, 0, plan.window.rows(box), window);

@@ -22,10 +22,14 @@ class ScratchParts {
   std::size_t bytes_ = 0;
 };
 
-/// A part of a call's scratch memory.
+/// The part of scratch memory at a place.
+template <class Part>
+Part* scratch_part(std::span<std::byte> scratch, std::size_t place) {
+  return reinterpret_cast<Part*>(scratch.data() + place);
+}
 template <class Part>
 Part* scratch_part(const KernelContext& call, std::size_t place) {
-  return reinterpret_cast<Part*>(call.scratch.data() + place);
+  return scratch_part<Part>(call.scratch, place);
 }
 
 }  // namespace frit::ops
