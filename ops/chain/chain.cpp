@@ -339,13 +339,14 @@ std::size_t scratch(const InferContext& call, Device device) {
 
 }  // namespace
 
-Kernel chain_kernel(Device (*device)()) {
+Kernel chain_kernel(Device (*device)(), Kernel Operator::*centre) {
   return {.run = run_chain,
           .halves = true,
           .scratch = [device](const InferContext& call) { return scratch(call, device()); },
           .any_layout_inputs = {0, 1, 2},
           .any_layout_outputs = {0, 1, 2},
           .one_layout = true,
+          .mixes_layouts = [centre](const Attributes& a) { return (a.as<ChainAttributes>().call.centre.op->*centre).staged.mixes_layouts; },
           .prefers_channels_last = true,
           .describe = describe};
 }
@@ -358,10 +359,6 @@ void prepare_chain(const KernelContext& context) {
 }  // namespace frit::ops
 
 FRIT_OPERATORS(chain) {
-  Kernel kernel = chain_kernel([] { return Device::cpu(); });
-  kernel.mixes_layouts = [](const Attributes& attributes) {
-    return attributes.as<ChainAttributes>().call.centre.op->cpu.staged.mixes_layouts;
-  };
   registry.add<ChainAttributes>({
       .name = "chain",
       .summary = "an operator that reads an image, with programs of elementwise operators before and after it",
@@ -372,7 +369,7 @@ FRIT_OPERATORS(chain) {
       .no_gradient = "grown when gradients have been taken",
       .decompose = decompose,
       .stage = stage,
-      .cpu = std::move(kernel),
+      .cpu = chain_kernel([] { return Device::cpu(); }, &Operator::cpu),
       .samples = chain_samples,
   });
 }

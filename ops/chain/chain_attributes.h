@@ -27,8 +27,8 @@ struct ChainCall {
   TensorType given_;
 };
 
-/// On the device that the function names. With the centre's kernel where it takes the programs, else in its parts.
-Kernel chain_kernel(Device (*device)());
+/// On the device that the function names, with the centre's kernel of that kind where it takes the programs, else in its parts.
+Kernel chain_kernel(Device (*device)(), Kernel Operator::*centre);
 /// As Kernel::prepare.
 void prepare_chain(const KernelContext& call);
 

@@ -75,15 +75,5 @@ TEST(Statistics, NothingHasFiniteStatistics) {
   EXPECT_EQ(found.rstd, 2);
 }
 
-TEST(Statistics, MapWorksInPlace) {
-  for (const std::int64_t n : {0, 1, 63, 64, 65, 200}) {
-    std::vector<float> values(static_cast<std::size_t>(n));
-    for (std::int64_t i = 0; i < n; ++i) values[static_cast<std::size_t>(i)] = static_cast<float>(i);
-    float* const data = values.data();
-    map_run(data, n, [data](std::int64_t i) { return 2.0 * static_cast<double>(data[i]); });
-    for (std::int64_t i = 0; i < n; ++i) EXPECT_EQ(values[static_cast<std::size_t>(i)], static_cast<float>(2 * i));
-  }
-}
-
 }  // namespace
 }  // namespace frit::ops
