@@ -26,6 +26,7 @@ class BufferPlanner {
         readers_[static_cast<std::size_t>(id)].push_back(step);
       }
     }
+    find_prepacked();
     keep_prepared();
     for (const Output& output : graph.outputs()) last_use_[static_cast<std::size_t>(output.value)] = end_;
     plan_.buffer.assign(static_cast<std::size_t>(graph.value_count()), -1);
@@ -35,6 +36,7 @@ class BufferPlanner {
     for (int step = 0; step < end_; ++step) {
       const Node& node = graph_.nodes()[static_cast<std::size_t>(step)];
       plan_.scratch.push_back(-1);
+      plan_.prepacked.push_back(-1);
       plan_.view.push_back(node.kind == NodeKind::operation && is_view(node, step));
       if (node.kind == NodeKind::input) add(node.outputs[0], -1, end_);
       if (node.kind == NodeKind::operation) place_outputs(node, step);
@@ -43,13 +45,36 @@ class BufferPlanner {
   }
 
  private:
-  /// Other operations read what the preparation gives them in every run.
-  void keep_prepared() {
-    for (std::size_t n = 0; n < plan_.prepared.size(); ++n) {
+  /// What operations outside the preparation make of an input that stays the same, and is none of their others.
+  void find_prepacked() {
+    const std::vector<bool> fixed = fixed_values(graph_);
+    plan_.prepacked_of.assign(graph_.nodes().size(), -1);
+    prepacked_bytes_.assign(graph_.nodes().size(), 0);
+    for (std::size_t n = 0; n < graph_.nodes().size(); ++n) {
       const Node& node = graph_.nodes()[n];
-      if (node.kind != NodeKind::operation || plan_.prepared[n]) continue;
-      for (const int id : node.inputs) {
-        if (plan_.prepared[static_cast<std::size_t>(graph_.producer_index(id))]) last_use_[static_cast<std::size_t>(id)] = end_;
+      if (node.kind != NodeKind::operation || node.op->view || plan_.prepared[n]) continue;
+      const ops::Prepacking made = ops::prepacking_of(*node.op, graph_.types(node.inputs), node.attributes, device_, layouts_of(node));
+      if (made.bytes == 0) continue;
+      const int input = node.inputs[made.input];
+      if (!fixed[static_cast<std::size_t>(input)] || std::count(node.inputs.begin(), node.inputs.end(), input) > 1) continue;
+      plan_.prepacked_of[n] = input;
+      prepacked_bytes_[n] = made.bytes;
+    }
+  }
+
+  /// Other operations read what the preparation gives them in every run, or only prepack it, right after the preparation.
+  void keep_prepared() {
+    prepared_end_ = static_cast<int>(plan_.prepared.rend() - std::find(plan_.prepared.rbegin(), plan_.prepared.rend(), true)) - 1;
+    for (std::size_t n = 0; n < plan_.prepared.size(); ++n) {
+      if (!plan_.prepared[n]) continue;
+      for (const int id : graph_.nodes()[n].outputs) {
+        int& last = last_use_[static_cast<std::size_t>(id)];
+        if (last <= prepared_end_) continue;
+        const auto prepacks = [&](int reader) {
+          return reader <= prepared_end_ || plan_.prepacked_of[static_cast<std::size_t>(reader)] == id;
+        };
+        const std::vector<int>& readers = readers_[static_cast<std::size_t>(id)];
+        last = std::all_of(readers.begin(), readers.end(), prepacks) ? prepared_end_ + 1 : end_;
       }
     }
   }
@@ -99,9 +124,12 @@ class BufferPlanner {
            plan_.view[static_cast<std::size_t>(producer)];
   }
 
+  int add_buffer(std::size_t bytes, int first, int last) {
+    plan_.lifetimes.push_back({static_cast<std::int64_t>(bytes), first, last});
+    return static_cast<int>(plan_.lifetimes.size()) - 1;
+  }
   void add(int value, int first, int last) {
-    buffer(value) = static_cast<int>(plan_.lifetimes.size());
-    plan_.lifetimes.push_back({graph_.type(value).bytes(), first, last});
+    buffer(value) = add_buffer(static_cast<std::size_t>(graph_.type(value).bytes()), first, last);
   }
 
   void place_outputs(const Node& node, int step) {
@@ -118,10 +146,9 @@ class BufferPlanner {
       }
     }
     if (is_view) return;
-    if (const std::size_t bytes = scratch_of(node)) {
-      plan_.scratch.back() = static_cast<int>(plan_.lifetimes.size());
-      plan_.lifetimes.push_back({static_cast<std::int64_t>(bytes), first(step), step});
-    }
+    const std::size_t prepacked = prepacked_bytes_[static_cast<std::size_t>(step)];
+    if (const std::size_t bytes = scratch_of(node) - prepacked) plan_.scratch.back() = add_buffer(bytes, first(step), step);
+    if (prepacked > 0) plan_.prepacked.back() = add_buffer(prepacked, prepared_end_ + 1, end_);
   }
 
   void extend(int index, int last) {
@@ -148,28 +175,26 @@ class BufferPlanner {
     return -1;
   }
 
-  std::size_t scratch_of(const Node& node) const {
-    const auto types = [&](const std::vector<int>& ids) {
-      std::vector<TensorType> result;
-      for (const int id : ids) result.push_back(graph_.type(id));
-      return result;
-    };
+  ops::CallLayouts layouts_of(const Node& node) const {
     const auto layouts = [&](const std::vector<int>& ids) {
       std::vector<Layout> result;
       for (const int id : ids) result.push_back(layout(id));
       return result;
     };
-    return ops::scratch_bytes(*node.op, types(node.inputs), types(node.outputs), node.attributes, device_,
-                              {layouts(node.inputs), layouts(node.outputs)});
+    return {layouts(node.inputs), layouts(node.outputs)};
+  }
+  std::size_t scratch_of(const Node& node) const {
+    return ops::scratch_bytes(*node.op, graph_.types(node.inputs), graph_.types(node.outputs), node.attributes, device_, layouts_of(node));
   }
 
   const Graph& graph_;
   Device device_;
   const std::vector<Layout>& layouts_;
-  std::vector<int> last_use_;              // by value id; -1: nobody reads it
-  std::vector<std::vector<int>> readers_;  // by value id: nodes
-  std::vector<int> operations_;            // of each step, by its first node
-  int end_;
+  std::vector<int> last_use_;                 // by value id; -1: nobody reads it
+  std::vector<std::vector<int>> readers_;     // by value id: nodes
+  std::vector<int> operations_;               // of each step, by its first node
+  int end_, prepared_end_ = -1;               // prepared_end_: the last of the preparation
+  std::vector<std::size_t> prepacked_bytes_;  // by node index
   BufferPlan plan_;
 };
 

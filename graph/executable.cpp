@@ -18,6 +18,7 @@ Executable::Executable(const Graph& graph, State& state)
   const BufferPlan buffers = plan_buffers(graph_, state.device(), layouts);
   plan_ = plan_memory(buffers.lifetimes);
   arena_ = Tensor::empty({plan_.arena_bytes}, DType::u8, state.device());
+  const auto bytes_of = [&](int buffer) { return static_cast<std::size_t>(buffers.lifetimes[static_cast<std::size_t>(buffer)].bytes); };
   const auto place = [&](int buffer) { return static_cast<std::byte*>(arena_.raw()) + plan_.offsets[static_cast<std::size_t>(buffer)]; };
 
   const std::vector<bool> given = given_values(graph_);
@@ -49,13 +50,17 @@ Executable::Executable(const Graph& graph, State& state)
     Call call = call_of(node, state);
     call.node = static_cast<int>(n);
     if (const int scratch = buffers.scratch[n]; scratch >= 0) {
-      call.scratch = {place(scratch), static_cast<std::size_t>(buffers.lifetimes[static_cast<std::size_t>(scratch)].bytes)};
+      call.scratch = {place(scratch), bytes_of(scratch)};
+    }
+    if (const int prepacked = buffers.prepacked[n]; prepacked >= 0) {
+      call.prepacked = {place(prepacked), bytes_of(prepacked)};
+      preparation_.add(Step{node.op, node.attributes, {call}, /*prepacks=*/true});
     }
     Sequence& sequence = buffers.prepared[n] ? preparation_ : run_;
     if (buffers.step[n] == static_cast<int>(n)) sequence.add(Step{node.op, node.attributes, {}});
     sequence.add(std::move(call));
   }
-  note_prepared_from(state, buffers.prepared);
+  note_prepared_from(state, buffers);
 }
 
 Call Executable::call_of(const Node& node, const State& state) const {
@@ -69,10 +74,11 @@ Call Executable::call_of(const Node& node, const State& state) const {
   return call;
 }
 
-void Executable::note_prepared_from(const State& state, const std::vector<bool>& prepared) {
+void Executable::note_prepared_from(const State& state, const BufferPlan& buffers) {
   std::set<int> read;
-  for (std::size_t n = 0; n < prepared.size(); ++n) {
-    if (prepared[n]) read.insert(graph_.nodes()[n].inputs.begin(), graph_.nodes()[n].inputs.end());
+  for (std::size_t n = 0; n < buffers.prepared.size(); ++n) {
+    if (buffers.prepared[n]) read.insert(graph_.nodes()[n].inputs.begin(), graph_.nodes()[n].inputs.end());
+    if (buffers.prepacked[n] >= 0) read.insert(buffers.prepacked_of[n]);
   }
   for (const int id : read) {
     const Node& node = graph_.producer(id);

@@ -22,13 +22,16 @@ struct BufferPlan {
   std::vector<int> buffer;  ///< by value id: its buffer, or -1 if it lies outside the arena (variables, constants) or nobody reads it
   std::vector<Lifetime> lifetimes;  ///< by buffer; a node's index is its step
   std::vector<int> scratch;         ///< by node index: its scratch buffer or -1
+  std::vector<int> prepacked;       ///< by node index: the buffer of what is kept of an input, or -1
+  std::vector<int> prepacked_of;    ///< by node index: the value that this is made of, or -1
   std::vector<int> step;            ///< by node index: see first_of_steps
   std::vector<bool> prepared;       ///< by node index: see find_preparation
   std::vector<bool> view;           ///< by node index: it has its input's buffer, or place, and nothing to compute
 };
 
-/// Inputs and outputs of the graph live throughout, and so do, once computed, results of the preparation that other operations read. A view
-/// shares its source's buffer, and an output may take a dying input's place where the operator allows it.
+/// Inputs and outputs of the graph live throughout, and so do, once computed, results of the preparation that other operations read, and
+/// what these prepack of inputs that stay the same. A view shares its source's buffer, and an output may take a dying input's place where
+/// the operator allows it.
 BufferPlan plan_buffers(const Graph& graph, Device device, const std::vector<Layout>& layouts);
 inline BufferPlan plan_buffers(const Graph& graph, Device device = {}) {
   return plan_buffers(graph, device, choose_layouts(graph, device));
@@ -38,8 +41,8 @@ inline BufferPlan plan_buffers(const Graph& graph, Device device = {}) {
 std::vector<std::int64_t> alive_bytes(const Graph& graph, const BufferPlan& buffers);
 
 /// A graph made ready to run: every tensor has its place in one arena, taken once. A run allocates nothing from frit's allocator. What
-/// depends on variables and constants alone, the preparation, is computed before the first run and once more before a run for which
-/// variables may have changed: by other executables, by State::set, or through a tensor that State::at returned.
+/// depends on variables and constants alone, the preparation and what is prepacked, is computed before the first run and once more before a
+/// run for which variables may have changed: by other executables, by State::set, or through a tensor that State::at returned.
 class Executable {
  public:
   /// Leaves out what nobody reads. Prepares the variables in `state`, which must outlive the executable. Throws ErrorKind::out_of_memory.
@@ -77,7 +80,7 @@ class Executable {
   };
 
   Call call_of(const Node& node, const State& state) const;
-  void note_prepared_from(const State& state, const std::vector<bool>& prepared);
+  void note_prepared_from(const State& state, const BufferPlan& buffers);
   void place_inputs(const Bindings& inputs);
   void prepare();
 

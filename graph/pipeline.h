@@ -33,8 +33,8 @@ struct FusionAttempt {
 /// Likewise; also lists what was fused, and for each other operation at which two operators or more fit one, the fused operator that came
 /// nearest and what it lacked.
 Graph fuse(const Graph& graph, std::vector<FusionAttempt>& attempts);
-/// Averages over what a linear operation gives are computed from fewer products, where its `average` rule allows it. Not of results of fewer
-/// bytes than these, which take no longer than the operations in their place would.
+/// Averages over what a linear operation gives are computed from fewer products, where its `average` rule allows it. Not of results of
+/// fewer bytes than these, which take no longer than the operations in their place would.
 Graph average_early(const Graph& graph, std::int64_t least_bytes = 1 << 20);
 
 /// Operations take over the work of those that feed them, where their operator's `absorb` rule allows it.

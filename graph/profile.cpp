@@ -141,9 +141,12 @@ std::shared_ptr<const std::vector<TracedStep>> Tracing::describe(const Executabl
   auto& known = described_[&executable];
   if (known != nullptr) return known;
   const std::vector<std::int64_t> alive = alive_bytes(executable.graph(), plan_buffers(executable.graph(), executable.device()));
+  const std::vector<Step>& preparation = executable.preparation();
+  const auto before =
+      static_cast<std::size_t>(std::count_if(preparation.begin(), preparation.end(), [](const Step& step) { return !step.prepacks; }));
   std::vector<TracedStep> steps;
   for (const Step& step : executable.steps()) {
-    const std::int64_t needed = alive[executable.preparation().size() + steps.size()];
+    const std::int64_t needed = alive[before + steps.size()];
     steps.push_back({step.op->name, types_text(step), step.schedule(), moved_bytes(step), needed});
   }
   return known = std::make_shared<const std::vector<TracedStep>>(std::move(steps));

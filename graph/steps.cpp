@@ -22,6 +22,8 @@ struct Accesses {
         const bool changed = std::find(mutated.begin(), mutated.end(), static_cast<int>(i)) != mutated.end();
         add(changed ? written : read, call.inputs[i]);
       }
+      (step.prepacks ? written : read).push_back(call.prepacked);
+      if (step.prepacks) continue;
       for (const Tensor& output : call.outputs) add(written, output);
       written.push_back(call.scratch);
     }
@@ -70,14 +72,19 @@ std::vector<std::vector<int>> steps_before(std::span<const Step> steps) {
 
 void Step::run() const {
   const cuda::Range range(label.empty() ? op->name.c_str() : label.c_str());
+  if (prepacks) {
+    for (const Call& call : calls) ops::prepack(*op, attributes, call.inputs, call.outputs, call.prepacked);
+    return;
+  }
   tell_variables();
-  if (calls.size() == 1) return ops::invoke(*op, attributes, calls[0].inputs, calls[0].outputs, calls[0].scratch);
+  if (calls.size() == 1) return ops::invoke(*op, attributes, calls[0].inputs, calls[0].outputs, calls[0].scratch, calls[0].prepacked);
   std::vector<ops::KernelContext> together;
-  for (const Call& call : calls) together.push_back({*op, attributes, call.inputs, call.outputs, call.scratch});
+  for (const Call& call : calls) together.push_back({*op, attributes, call.inputs, call.outputs, call.scratch, nullptr, call.prepacked});
   ops::invoke(std::move(together));
 }
 
 std::string Step::schedule() const {
+  if (prepacks) return "prepacked";
   const Call& call = calls[0];
   return ops::schedule_of(*op, attributes, call.inputs, call.outputs, call.scratch);
 }
@@ -92,7 +99,7 @@ void Step::tell_variables() const {
 void Sequence::prepare(Device device) {
   std::vector<ops::KernelContext> calls;
   for (const Step& step : steps_) {
-    if (!step.op->kernel_on(device).prepare) continue;
+    if (step.prepacks || !step.op->kernel_on(device).prepare) continue;
     for (const Call& call : step.calls) calls.push_back({*step.op, step.attributes, call.inputs, call.outputs, call.scratch});
   }
   parallel_for(std::ssize(calls), 1, [&](std::int64_t begin, std::int64_t) {

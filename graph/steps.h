@@ -15,6 +15,7 @@ struct Call {
   std::span<std::byte> scratch;
   int node = 0;                                        ///< in the graph's list
   std::vector<const State::Variable*> variables = {};  ///< that it updates
+  std::span<std::byte> prepacked = {};                 ///< kept from run to run; see ops::Kernel::prepack
 };
 
 /// One call of an operator, or several that are computed together.
@@ -22,6 +23,7 @@ struct Step {
   const ops::Operator* op;
   ops::Attributes attributes;
   std::vector<Call> calls;
+  bool prepacks = false;   ///< writes what its calls read prepacked, and nothing else
   std::string label = {};  ///< for profilers: the operator and its schedule; empty: the operator's name does
 
   void run() const;

@@ -171,7 +171,7 @@ Stages ChainCall::stages() const {
 }
 
 KernelContext ChainCall::centre(const KernelContext& context) const {
-  return {*call.centre.op, call.centre.attributes, centre_inputs, context.outputs, context.scratch, context.stream};
+  return {*call.centre.op, call.centre.attributes, centre_inputs, context.outputs, context.scratch, context.stream, context.prepacked};
 }
 
 namespace {
@@ -240,9 +240,7 @@ std::size_t scratch_in_parts(const InferContext& call, Device device) {
 
 /// One after the other; what lies between them is in scratch memory.
 void run_in_parts(const ChainCall& chain, const KernelContext& context) {
-  CallLayouts layouts;
-  for (const Tensor& input : context.inputs) layouts.inputs.push_back(input.layout());
-  for (const Tensor& output : context.outputs) layouts.outputs.push_back(output.defined() ? output.layout() : Layout::contiguous);
+  const CallLayouts layouts = layouts_of(context);
   const std::vector<TensorType> input_types = types_of(context.inputs);
   const Parts parts({context.op, input_types, context.attributes, layouts}, context.inputs[0].device());
   std::span<std::byte> scratch = context.scratch;
@@ -297,7 +295,7 @@ void run_chain(const KernelContext& context) {
     const bool fits = !output.defined() || output.is_contiguous();
     outputs.push_back(fits ? output : Tensor::empty(output.shape(), output.dtype(), output.device()));
   }
-  run_in_layouts({context.op, context.attributes, inputs, outputs, context.scratch, context.stream});
+  run_in_layouts({context.op, context.attributes, inputs, outputs, context.scratch, context.stream, context.prepacked});
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     if (outputs[i].defined() && outputs[i].raw() != context.outputs[i].raw()) copy(context.outputs[i], outputs[i]);
   }
@@ -311,30 +309,57 @@ std::string describe(const KernelContext& context) {
                                : "one kernel around " + centre;
 }
 
-/// Whether there is a kernel depends on types and layouts alone: with it, nothing lies between the parts.
+/// A call without memory: whether there is a kernel depends on types and layouts alone.
+class UnplacedChain {
+ public:
+  UnplacedChain(const InferContext& call, Device device) {
+    const auto tensor = [&](const TensorType& type, Layout layout) {
+      return Tensor::over(nullptr, type.shape, type.dtype, device, nullptr, layout);
+    };
+    for (std::size_t i = 0; i < call.inputs.size(); ++i) inputs_.push_back(tensor(call.inputs[i], call.input_layout(i)));
+    const std::vector<TensorType> results = call.op.infer_types(call.inputs, call.attributes);
+    for (std::size_t i = 0; i < results.size(); ++i) {
+      outputs_.push_back(tensor(results[i], i < call.layouts.outputs.size() ? call.layouts.outputs[i] : Layout::contiguous));
+    }
+    staged.emplace(KernelContext{call.op, call.attributes, inputs_, outputs_, {}});
+    layouts_ = layouts_of(staged->centre);
+    layouts_.outputs = call.layouts.outputs;
+    for (const Tensor& input : staged->centre.inputs) {
+      types_.push_back(input.defined() ? TensorType{input.dtype(), input.shape()} : staged->stages.input_type);
+    }
+  }
+
+  InferContext centre() const { return {staged->centre.op, types_, staged->centre.attributes, layouts_}; }
+
+  std::optional<StagedChain> staged;
+
+ private:
+  std::vector<Tensor> inputs_, outputs_;
+  std::vector<TensorType> types_;
+  CallLayouts layouts_;
+};
+
 std::size_t scratch(const InferContext& call, Device device) {
-  const auto tensor = [&](const TensorType& type, Layout layout) {
-    return Tensor::over(nullptr, type.shape, type.dtype, device, nullptr, layout);
-  };
-  std::vector<Tensor> inputs, outputs;
-  for (std::size_t i = 0; i < call.inputs.size(); ++i) inputs.push_back(tensor(call.inputs[i], call.input_layout(i)));
-  const std::vector<TensorType> results = call.op.infer_types(call.inputs, call.attributes);
-  for (std::size_t i = 0; i < results.size(); ++i) {
-    outputs.push_back(tensor(results[i], i < call.layouts.outputs.size() ? call.layouts.outputs[i] : Layout::contiguous));
-  }
-  const StagedChain staged({call.op, call.attributes, inputs, outputs, {}});
-  const KernelContext& centre = staged.centre;
-  if (!staged.kernel) return scratch_in_parts(call, device);
-  if (staged.kernel->scratch) return staged.kernel->scratch(centre, staged.stages);
-  const auto& rule = centre.op.kernel_on(device).scratch;
-  if (!rule) return 0;
-  std::vector<TensorType> types;
-  CallLayouts layouts{.outputs = call.layouts.outputs};
-  for (const Tensor& input : centre.inputs) {
-    types.push_back(input.defined() ? TensorType{input.dtype(), input.shape()} : staged.stages.input_type);
-    layouts.inputs.push_back(input.defined() ? input.layout() : Layout::contiguous);
-  }
-  return rule({centre.op, types, centre.attributes, layouts});
+  const UnplacedChain chain(call, device);
+  const StagedKernel* const kernel = chain.staged->kernel;
+  if (kernel == nullptr) return scratch_in_parts(call, device);
+  if (kernel->scratch) return kernel->scratch(chain.staged->centre, chain.staged->stages);
+  const auto& rule = chain.centre().op.kernel_on(device).scratch;
+  return rule ? rule(chain.centre()) : 0;
+}
+
+/// What the kernel of a convolution makes of its weight; a call in parts does that by itself.
+Prepacking prepacking(const InferContext& call, Device device) {
+  const StagedCall& parts = call.as<ChainAttributes>().call;
+  const auto& rule = parts.centre.op->kernel_on(device).prepacking;
+  if (!rule || !parts.before.instructions.empty()) return {};
+  const UnplacedChain chain(call, device);
+  return chain.staged->kernel == nullptr ? Prepacking() : rule(chain.centre());
+}
+
+void prepack_centre(const KernelContext& context) {
+  const StagedChain call(context);
+  call.centre.op.kernel_on(context.inputs[0].device()).prepack(call.centre);
 }
 
 }  // namespace
@@ -343,6 +368,8 @@ Kernel chain_kernel(Device (*device)(), Kernel Operator::*centre) {
   return {.run = run_chain,
           .halves = true,
           .scratch = [device](const InferContext& call) { return scratch(call, device()); },
+          .prepacking = [device](const InferContext& call) { return prepacking(call, device()); },
+          .prepack = prepack_centre,
           .any_layout_inputs = {0, 1, 2},
           .any_layout_outputs = {0, 1, 2},
           .one_layout = true,

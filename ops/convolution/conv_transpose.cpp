@@ -1,7 +1,7 @@
 #include "frit/ops/convolution/averaged_convolution.h"
 #include "frit/ops/convolution/convolution.h"
 #include "frit/ops/convolution/convolution_rules.h"
-#include "frit/ops/convolution/cpu/convolution_cpu.h"
+#include "frit/ops/convolution/cpu/convolution_kernel.h"
 #include "frit/ops/convolution/lowerings/convolution_lowerings.h"
 #include "frit/ops/elementwise/arithmetic.h"
 #include "frit/ops/operator/registry.h"
@@ -52,23 +52,6 @@ Values bias_apart(std::span<const Value> inputs, std::span<const Value> outputs,
   channels[0] = outputs[0].dim(1);
   const std::string name = convolution_name("conv_transpose", outputs[0].rank() - 2);
   return {emit_one(name, {inputs[0], inputs[1]}, attributes) + reshape(inputs[2], channels)};
-}
-
-void run_transposed(const KernelContext& call) {
-  const ConvolutionGeometry g = transposed_geometry(call.inputs[0].shape(), call.inputs[1].shape(), call.as<ConvolutionOptions>());
-  dispatch_floating(call.inputs[0].dtype(), [&]<class T>() {
-    convolve_back<T>(g, read<T>(call.inputs[0]), read<T>(call.inputs[1]), bias_of<T>(call), written<T>(call.outputs[0]), call.scratch);
-  });
-}
-
-std::string describe(const KernelContext& call) {
-  const ConvolutionGeometry g = transposed_geometry(call.inputs[0].shape(), call.inputs[1].shape(), call.as<ConvolutionOptions>());
-  return convolve_schedule(g, true, call.outputs[0].layout(), computed_size(call.inputs[0].dtype()));
-}
-
-std::size_t transposed_scratch(const InferContext& call) {
-  const ConvolutionGeometry g = transposed_geometry(call.shape(0), call.shape(1), call.as<ConvolutionOptions>());
-  return convolve_back_scratch(g, {result_layout(call), call.input_layout(0)}, size_of(call.inputs[0].dtype));
 }
 
 std::vector<Sample> samples(int image_rank) {
@@ -122,12 +105,9 @@ FRIT_OPERATORS(conv_transpose) {
         .average = average_of_transposed,
         .staged_output = true,
         .precision = Precision::half,
-        .cpu = {.run = run_transposed,
-                .scratch = transposed_scratch,
-                .any_layout_inputs = {0, 1},
-                .any_layout_outputs = {0},
-                .prefers_channels_last = true,
-                .describe = describe},
+        .cpu = convolution_kernel([](const Shape& image, const Shape& weight,
+                                     const Attributes& a) { return transposed_geometry(image, weight, a.as<ConvolutionOptions>()); },
+                                  /*back=*/true),
         .linear_inputs = {{2, LinearInput::addend, 1}},
         .samples = [image_rank] { return samples(image_rank); },
     });

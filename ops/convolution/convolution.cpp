@@ -2,13 +2,10 @@
 
 #include "frit/ops/convolution/averaged_convolution.h"
 #include "frit/ops/convolution/convolution_rules.h"
-#include "frit/ops/convolution/cpu/convolution_cpu.h"
+#include "frit/ops/convolution/cpu/convolution_kernel.h"
 #include "frit/ops/convolution/lowerings/convolution_lowerings.h"
 #include "frit/ops/elementwise/arithmetic.h"
-#include "frit/ops/elementwise/block_program.h"
-#include "frit/ops/elementwise/elementwise.h"
 #include "frit/ops/operator/registry.h"
-#include "frit/ops/operator/run.h"
 #include "frit/ops/reduction/reduction.h"
 #include "frit/ops/shape/shape_ops.h"
 
@@ -30,75 +27,6 @@ Values convolution_gradient(const GradientContext& c) {
   if (c.wanted[1]) result[1] = weight_gradient(gradient, cast(input, gradient.dtype()), options, image_of(weight.shape()));
   if (c.inputs.size() > 2 && c.wanted[2]) result[2] = bias_gradient(gradient);
   return result;
-}
-
-void run_convolution(const KernelContext& call, const Finish& finish) {
-  const ConvolutionGeometry g = convolution_geometry(call.inputs[0].shape(), call.inputs[1].shape(), call.as<ConvolutionOptions>());
-  dispatch_floating(call.inputs[0].dtype(), [&]<class T>() {
-    convolve<T>(g, read<T>(call.inputs[0]), read<T>(call.inputs[1]), bias_of<T>(call), written<T>(call.outputs[0]), call.scratch, finish);
-  });
-}
-
-std::string describe(const KernelContext& call) {
-  const ConvolutionGeometry g = convolution_geometry(call.inputs[0].shape(), call.inputs[1].shape(), call.as<ConvolutionOptions>());
-  return convolve_schedule(g, false, call.outputs[0].layout(), computed_size(call.inputs[0].dtype()));
-}
-
-std::size_t convolution_scratch(const InferContext& call) {
-  const ConvolutionGeometry g = convolution_geometry(call.shape(0), call.shape(1), call.as<ConvolutionOptions>());
-  return convolve_scratch(g, {call.input_layout(0), result_layout(call)}, size_of(call.inputs[0].dtype));
-}
-
-/// A call and the program that follows, through which elements of the result are carried while they are at hand. What comes in halves is
-/// computed in float32, in scratch memory.
-class FollowedConvolution {
- public:
-  FollowedConvolution(const KernelContext& call, const Stages& stages)
-      : call_(call), result_(wide(call.outputs[0])), program_(stages.after, types_of(stages.after_operands(call.outputs[0]))) {
-    for (const Tensor& input : call.inputs) inputs_.push_back(wide(input));
-    program_.bind(stages.after_operands(result_), call.outputs.first(1));
-  }
-
-  void run() const {
-    for (std::size_t i = 0; i < inputs_.size(); ++i) {
-      if (inputs_[i].raw() != call_.inputs[i].raw()) copy(inputs_[i], call_.inputs[i]);
-    }
-    run_convolution({call_.op, call_.attributes, inputs_, {&result_, 1}, call_.scratch.subspan(wide_bytes_)}, finish());
-  }
-  std::size_t scratch() const {
-    const ConvolutionGeometry g = convolution_geometry(inputs_[0].shape(), inputs_[1].shape(), call_.as<ConvolutionOptions>());
-    return wide_bytes_ + convolve_scratch(g, {inputs_[0].layout(), result_.layout()}, size_of(result_.dtype()), finish());
-  }
-
- private:
-  Tensor wide(const Tensor& tensor) {
-    if (!is_half(tensor.dtype())) return tensor;
-    std::byte* const memory = call_.scratch.empty() ? nullptr : call_.scratch.data() + wide_bytes_;
-    wide_bytes_ += (static_cast<std::size_t>(tensor.elements()) * sizeof(float) + 63) / 64 * 64;
-    return Tensor::over(memory, tensor.shape(), DType::f32, tensor.device(), nullptr, tensor.layout());
-  }
-  Finish finish() const {
-    return {[this](const Runs& elements, std::byte* workspace) { program_.run(elements, workspace); }, program_.workspace_bytes()};
-  }
-
-  const KernelContext& call_;
-  std::size_t wide_bytes_ = 0;
-  std::vector<Tensor> inputs_;
-  Tensor result_;
-  BlockProgram program_;
-};
-
-/// With programs that leave the type as it is.
-StagedKernel with_program() {
-  StagedKernel staged;
-  staged.takes = [](const KernelContext& call, const Stages&) { return call.outputs[0].dtype() == call.inputs[1].dtype(); };
-  staged.run = [](const KernelContext& call, const Stages& stages) { FollowedConvolution(call, stages).run(); };
-  staged.scratch = [](const KernelContext& call, const Stages& stages) { return FollowedConvolution(call, stages).scratch(); };
-  staged.describe = [](const KernelContext& call, const Stages&) { return describe(call); };
-  staged.leads = [](const InferContext&, const ElementwiseProgram& after, std::span<const TensorType> operands) {
-    return registry().find("elementwise").infer_types(operands, ElementwiseAttributes{after}).at(0) == operands[0];
-  };
-  return staged;
 }
 
 std::vector<Sample> samples(int image_rank) {
@@ -193,13 +121,9 @@ FRIT_OPERATORS(convolution) {
         .staged_output = true,
         .precision = Precision::half,
         .any_precision = {0},
-        .cpu = {.run = [](const KernelContext& call) { run_convolution(call, {}); },
-                .scratch = convolution_scratch,
-                .any_layout_inputs = {0, 1},
-                .any_layout_outputs = {0},
-                .prefers_channels_last = true,
-                .staged = with_program(),
-                .describe = describe},
+        .cpu = convolution_kernel([](const Shape& image, const Shape& weight,
+                                     const Attributes& a) { return convolution_geometry(image, weight, a.as<ConvolutionOptions>()); },
+                                  /*back=*/false),
         .linear_inputs = {{2, LinearInput::addend, 1}},
         .along_channels = [image_rank](const Operator& other,
                                        std::span<const Value> inputs) { return linear_along_channels(other, inputs, image_rank); },

@@ -1,5 +1,5 @@
 #include "frit/ops/convolution/convolution_rules.h"
-#include "frit/ops/convolution/cpu/convolution_cpu.h"
+#include "frit/ops/convolution/cpu/convolution_kernel.h"
 #include "frit/ops/convolution/lowerings/convolution_lowerings.h"
 #include "frit/ops/operator/registry.h"
 
@@ -31,13 +31,6 @@ Values weight_gradient_gradient(const GradientContext& c) {
   return result;
 }
 
-void run_data_gradient(const KernelContext& call) {
-  const ConvolutionGeometry g = data_gradient_geometry(call.inputs[0].shape(), call.inputs[1].shape(), call.as<DataGradientOptions>());
-  dispatch_floating(call.inputs[0].dtype(), [&]<class T>() {
-    convolve_back<T>(g, read<T>(call.inputs[0]), read<T>(call.inputs[1]), nullptr, written<T>(call.outputs[0]), call.scratch);
-  });
-}
-
 void run_weight_gradient(const KernelContext& call) {
   const ConvolutionGeometry g = weight_gradient_geometry(call.inputs[0].shape(), call.inputs[1].shape(), call.as<WeightGradientOptions>());
   dispatch_floating(call.inputs[0].dtype(), [&]<class T>() {
@@ -45,19 +38,10 @@ void run_weight_gradient(const KernelContext& call) {
   });
 }
 
-std::string describe_data_gradient(const KernelContext& call) {
-  const ConvolutionGeometry g = data_gradient_geometry(call.inputs[0].shape(), call.inputs[1].shape(), call.as<DataGradientOptions>());
-  return convolve_schedule(g, true, call.outputs[0].layout(), computed_size(call.inputs[0].dtype()));
-}
-
-std::size_t data_gradient_scratch(const InferContext& call) {
-  const ConvolutionGeometry g = data_gradient_geometry(call.shape(0), call.shape(1), call.as<DataGradientOptions>());
-  return convolve_back_scratch(g, {result_layout(call), call.input_layout(0)}, size_of(call.inputs[0].dtype));
-}
-
 std::size_t weight_gradient_scratch(const InferContext& call) {
   const ConvolutionGeometry g = weight_gradient_geometry(call.shape(0), call.shape(1), call.as<WeightGradientOptions>());
-  return convolve_weight_gradient_scratch(g, {call.input_layout(1), call.input_layout(0)}, size_of(call.inputs[0].dtype));
+  return convolve_weight_gradient_scratch(g, {.source = call.input_layout(1), .output = call.input_layout(0)},
+                                          size_of(call.inputs[0].dtype));
 }
 
 std::vector<Sample> data_gradient_samples(int image_rank) {
@@ -124,12 +108,9 @@ FRIT_OPERATORS(convolution_gradient) {
         .inputs = {"gradient", "weight"},
         .infer = [image_rank](const InferContext& call) { return infer_data_gradient(call, image_rank); },
         .gradient = data_gradient_gradient,
-        .cpu = {.run = run_data_gradient,
-                .scratch = data_gradient_scratch,
-                .any_layout_inputs = {0, 1},
-                .any_layout_outputs = {0},
-                .prefers_channels_last = true,
-                .describe = describe_data_gradient},
+        .cpu = convolution_kernel([](const Shape& gradient, const Shape& weight,
+                                     const Attributes& a) { return data_gradient_geometry(gradient, weight, a.as<DataGradientOptions>()); },
+                                  /*back=*/true),
         .samples = [image_rank] { return data_gradient_samples(image_rank); },
     });
     registry.add<WeightGradientOptions>({

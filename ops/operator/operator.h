@@ -85,7 +85,8 @@ struct KernelContext {
   std::span<const Tensor> inputs;
   std::span<const Tensor> outputs;
   std::span<std::byte> scratch;
-  CUstream_st* stream = nullptr;  ///< on a CUDA device: where the work is ordered
+  CUstream_st* stream = nullptr;        ///< on a CUDA device: where the work is ordered
+  std::span<std::byte> prepacked = {};  ///< what Kernel::prepack wrote, 64-byte aligned
 
   template <class A>
   const A& as() const {
@@ -144,6 +145,12 @@ struct StagedKernel {
   explicit operator bool() const { return static_cast<bool>(run); }
 };
 
+/// What a call makes of one of its inputs before all else, as a weight in the order in which products read it.
+struct Prepacking {
+  std::size_t bytes = 0;  ///< 0: nothing
+  std::size_t input = 0;
+};
+
 struct Kernel {
   KernelFunction run = {};
   /// Computes at once several calls that share no results, of any sizes, with the same attributes and dtypes. Missing: they run in turn.
@@ -153,6 +160,11 @@ struct Kernel {
   bool strided = false;  ///< takes inputs of any strides, that begin anywhere
   bool halves = false;   ///< takes f16 and bf16 as they are; otherwise they are converted to f32 around the call
   std::function<std::size_t(const InferContext&)> scratch = {};  ///< bytes of scratch memory; missing: none
+  /// Asked as the scratch rule is. Missing: calls make nothing of the kind.
+  std::function<Prepacking(const InferContext&)> prepacking = {};
+  /// Writes KernelContext::prepacked. Reads the one input's data alone, which `run` then does not: where that input is the same in every
+  /// run, a graph calls this once.
+  KernelFunction prepack = {};
   /// Inputs and outputs that may lie in channels-last layout as well as contiguous, each as it comes: the kernel asks the tensor.
   std::vector<int> any_layout_inputs = {};
   std::vector<int> any_layout_outputs = {};

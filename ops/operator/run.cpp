@@ -31,7 +31,21 @@ bool needs_widening(const Kernel& kernel, std::span<const Tensor> inputs, std::s
 
 std::size_t kernel_scratch(const Operator& op, const Kernel& kernel, std::span<const TensorType> inputs, const Attributes& attributes,
                            const CallLayouts& layouts) {
-  return kernel.scratch ? aligned(kernel.scratch(InferContext{op, inputs, attributes, layouts})) : 0;
+  const InferContext call{op, inputs, attributes, layouts};
+  return (kernel.scratch ? aligned(kernel.scratch(call)) : 0) + (kernel.prepacking ? aligned(kernel.prepacking(call).bytes) : 0);
+}
+
+void run_kernel(const Kernel& kernel, KernelContext call) {
+  if (kernel.prepacking && call.prepacked.empty()) {
+    const std::vector<TensorType> types = types_of(call.inputs);
+    const CallLayouts layouts = layouts_of(call);
+    const std::size_t bytes = aligned(kernel.prepacking(InferContext{call.op, types, call.attributes, layouts}).bytes);
+    FRIT_CHECK(bytes <= call.scratch.size());
+    call.prepacked = call.scratch.first(bytes);
+    call.scratch = call.scratch.subspan(bytes);
+    if (bytes > 0) kernel.prepack(call);
+  }
+  kernel.run(call);
 }
 
 Device device_of(std::span<const Tensor> inputs, std::span<const Tensor> outputs) {
@@ -111,6 +125,13 @@ std::vector<TensorType> types_of(std::span<const Tensor> tensors) {
   return types;
 }
 
+CallLayouts layouts_of(const KernelContext& call) {
+  CallLayouts layouts;
+  for (const Tensor& input : call.inputs) layouts.inputs.push_back(input.defined() ? input.layout() : Layout::contiguous);
+  for (const Tensor& output : call.outputs) layouts.outputs.push_back(output.defined() ? output.layout() : Layout::contiguous);
+  return layouts;
+}
+
 std::size_t scratch_bytes(const Operator& op, std::span<const TensorType> inputs, std::span<const TensorType> outputs,
                           const Attributes& attributes, Device device, CallLayouts layouts) {
   const Kernel& kernel = op.kernel_on(device);
@@ -125,16 +146,33 @@ std::size_t scratch_bytes(const Operator& op, std::span<const TensorType> inputs
   return bytes;
 }
 
+Prepacking prepacking_of(const Operator& op, std::span<const TensorType> inputs, const Attributes& attributes, Device device,
+                         const CallLayouts& layouts) {
+  const Kernel& kernel = op.kernel_on(device);
+  const auto half = [](const TensorType& type) { return is_half(type.dtype); };
+  if (!kernel.prepacking || (!kernel.halves && std::any_of(inputs.begin(), inputs.end(), half))) return {};
+  Prepacking result = kernel.prepacking(InferContext{op, inputs, attributes, layouts});
+  result.bytes = aligned(result.bytes);
+  return result;
+}
+
+void prepack(const Operator& op, const Attributes& attributes, std::span<const Tensor> inputs, std::span<const Tensor> outputs,
+             std::span<std::byte> prepacked) {
+  const Device device = device_of(inputs, outputs);
+  CUstream_st* const stream = device.kind == DeviceKind::cuda ? cuda::compute_stream(device.index) : nullptr;
+  op.kernel_on(device).prepack({op, attributes, inputs, outputs, {}, stream, prepacked});
+}
+
 void invoke(const Operator& op, const Attributes& attributes, std::span<const Tensor> inputs, std::span<const Tensor> outputs,
-            std::span<std::byte> scratch) {
+            std::span<std::byte> scratch, std::span<std::byte> prepacked) {
   const Device device = device_of(inputs, outputs);
   const Kernel& kernel = op.kernel_on(device);
   CUstream_st* const stream = device.kind == DeviceKind::cuda ? cuda::compute_stream(device.index) : nullptr;
   const auto run = [&](const KernelContext& call) {
     if (device.kind == DeviceKind::cpu) check_indices(call);  // a CUDA kernel looks to it
-    kernel.run(call);
+    run_kernel(kernel, call);
   };
-  if (!needs_widening(kernel, inputs, outputs)) return run({op, attributes, inputs, outputs, scratch, stream});
+  if (!needs_widening(kernel, inputs, outputs)) return run({op, attributes, inputs, outputs, scratch, stream, prepacked});
   const WidenedCall call(inputs, outputs, scratch);
   run({op, attributes, call.inputs(), call.outputs(), call.rest(), stream});
   for (const int i : op.mutates) {
@@ -151,7 +189,7 @@ void invoke(std::vector<KernelContext> calls) {
   const Kernel& kernel = calls[0].op.kernel_on(device);
   const auto widens = [&](const KernelContext& call) { return needs_widening(kernel, call.inputs, call.outputs); };
   if (!kernel.run_together || std::any_of(calls.begin(), calls.end(), widens)) {
-    for (const KernelContext& call : calls) invoke(call.op, call.attributes, call.inputs, call.outputs, call.scratch);
+    for (const KernelContext& call : calls) invoke(call.op, call.attributes, call.inputs, call.outputs, call.scratch, call.prepacked);
     return;
   }
   for (KernelContext& call : calls) {

@@ -34,21 +34,22 @@ struct Plan {
   Window window;
   std::vector<Phase> phases;
   PackedWeight packed;
+  std::int64_t weights = 0;  ///< elements of the packed weight
   bool through_buffer;       ///< results do not lie in the output as they are computed
   ScratchParts shared, own;  ///< scratch memory: of all threads, and of each
-  std::size_t packed_place, bias_place, window_place, buffer_place, positions_place;
+  std::size_t bias_place, window_place, buffer_place, positions_place;
   WorkSplit work;
 
-  Plan(const Direction& d, Layout source_layout, Layout output_layout, Layout weight_layout, std::size_t element_size, const Finish& finish)
+  Plan(const Direction& d, ImageLayouts layouts, Layout weight_layout, std::size_t element_size, const Finish& finish)
       : direction(d),
-        source(source_layout, d.geometry.groups * d.channels, d.source),
-        output(output_layout, d.geometry.groups * d.rows, d.output),
+        source(layouts.source, d.geometry.groups * d.channels, d.source),
+        output(layouts.output, d.geometry.groups * d.rows, d.output),
         weight(weight_layout, d.geometry.in_channels, d.geometry.kernel),
         boxes(d.geometry.batch, d.grid, positions_of_item(element_size)),
         columns(d.rows, columns_of_item(element_size), block_columns(element_size)),
         window(d, source, boxes.largest()),
         packed(d, weight, element_size) {
-    std::int64_t weights = 0, depths = 0;
+    std::int64_t depths = 0;
     for_each_phase(d, [&](const ImageAxes& phase, const Taps& axes) {
       phases.push_back({phase, TapRuns(axes, window, weight, most_depth), weights});
       weights += packed.elements(phases.back().taps);
@@ -56,7 +57,6 @@ struct Plan {
     });
     through_buffer = !output.channels_last() || d.output != d.grid || phases.size() > 1 || packed.columns() != d.rows;
     const Box largest = boxes.largest();
-    packed_place = shared.add(weights, element_size);
     bias_place = shared.add(d.geometry.groups * packed.columns(), element_size);
     window_place = own.add(window.copied ? window.elements(largest) : 0, element_size);
     buffer_place = own.add(through_buffer ? largest.positions() * packed.whole_vectors(columns.size) : 0, element_size);
@@ -188,17 +188,38 @@ void compute_item(const Plan& plan, const Item& item, const T* source, const T* 
   }
 }
 
+}  // namespace
+
+const char* convolve_schedule(const Direction& d, Layout output, std::size_t element_size) {
+  if (is_depthwise(d.geometry)) return "a kernel for each channel";
+  return suits_winograd(d, output, element_size) ? "in 4 x 4 tiles by Winograd's filtering" : "sums over runs of taps";
+}
+
 template <class T>
-void compute(const Direction& d, Image<const T> source, Image<const T> weight, const T* bias, Image<T> output, std::span<std::byte> scratch,
-             const Finish& finish = {}) {
-  if (is_depthwise(d.geometry)) return depthwise_convolve(d, source, weight, bias, output, scratch, finish);
+void pack_weight(const Direction& d, ImageLayouts layouts, Image<const T> weight, T* packed) {
+  if (is_depthwise(d.geometry)) return pack_depthwise(d, weight, packed);
   if constexpr (std::is_same_v<T, float>) {
-    if (suits_winograd(d, output.layout, sizeof(T))) return winograd_convolve(d, source, weight, bias, output, scratch, finish);
+    if (suits_winograd(d, layouts.output, sizeof(T))) return pack_for_winograd(d, weight, packed);
   }
-  const Plan plan(d, source.layout, output.layout, weight.layout, sizeof(T), finish);
-  T* const packed = scratch_part<T>(scratch, plan.packed_place);
-  T* const packed_bias = bias == nullptr ? nullptr : scratch_part<T>(scratch, plan.bias_place);
+  const Plan plan(d, layouts, weight.layout, sizeof(T), {});
   for (const Phase& phase : plan.phases) plan.packed.pack(phase.taps, weight.data, packed + phase.weights);
+}
+
+std::int64_t packed_weight_elements(const Direction& d, ImageLayouts layouts, std::size_t element_size) {
+  if (is_depthwise(d.geometry)) return packed_depthwise_elements(d);
+  if (suits_winograd(d, layouts.output, element_size)) return packed_winograd_elements(d);
+  return Plan(d, layouts, Layout::contiguous, element_size, {}).weights;
+}
+
+template <class T>
+void convolve(const Direction& d, Image<const T> source, const T* packed, const T* bias, Image<T> output, std::span<std::byte> scratch,
+              const Finish& finish) {
+  if (is_depthwise(d.geometry)) return depthwise_convolve(d, source, packed, bias, output, scratch, finish);
+  if constexpr (std::is_same_v<T, float>) {
+    if (suits_winograd(d, output.layout, sizeof(T))) return winograd_convolve(d, source, packed, bias, output, scratch, finish);
+  }
+  const Plan plan(d, {source.layout, output.layout}, Layout::contiguous, sizeof(T), finish);
+  T* const packed_bias = bias == nullptr ? nullptr : scratch_part<T>(scratch, plan.bias_place);
   if (bias != nullptr) plan.packed.pack_bias(bias, packed_bias);
   plan.work.run(scratch.subspan(plan.shared.bytes()), [&](std::int64_t index, std::byte* workspace) {
     const Item item(plan, index);
@@ -207,47 +228,16 @@ void compute(const Direction& d, Image<const T> source, Image<const T> weight, c
   });
 }
 
-std::size_t scratch_of(const Direction& d, Layout source, Layout output, std::size_t element_size, const Finish& finish = {}) {
-  if (is_depthwise(d.geometry)) return depthwise_scratch(d, source, output, element_size, finish);
-  if (suits_winograd(d, output, element_size)) return winograd_scratch(d, source, finish);
-  return Plan(d, source, output, Layout::contiguous, element_size, finish).scratch();
+std::size_t convolve_scratch(const Direction& d, ImageLayouts layouts, std::size_t element_size, const Finish& finish) {
+  if (is_depthwise(d.geometry)) return depthwise_scratch(d, layouts, element_size, finish);
+  if (suits_winograd(d, layouts.output, element_size)) return winograd_scratch(d, layouts.source, finish);
+  return Plan(d, layouts, Layout::contiguous, element_size, finish).scratch();
 }
 
-}  // namespace
-
-const char* convolve_schedule(const ConvolutionGeometry& g, bool back, Layout result, std::size_t element_size) {
-  if (is_depthwise(g)) return "a kernel for each channel";
-  const Direction d = back ? Direction::backward(g) : Direction::forward(g);
-  return suits_winograd(d, result, element_size) ? "in 4 x 4 tiles by Winograd's filtering" : "sums over runs of taps";
-}
-
-std::size_t convolve_scratch(const ConvolutionGeometry& g, ImageLayouts layouts, std::size_t element_size, const Finish& finish) {
-  return scratch_of(Direction::forward(g), layouts.input, layouts.output, element_size, finish);
-}
-
-template <class T>
-void convolve(const ConvolutionGeometry& g, Image<const T> input, Image<const T> weight, const T* bias, Image<T> output,
-              std::span<std::byte> scratch, const Finish& finish) {
-  compute(Direction::forward(g), input, weight, bias, output, scratch, finish);
-}
-
-std::size_t convolve_back_scratch(const ConvolutionGeometry& g, ImageLayouts layouts, std::size_t element_size) {
-  return scratch_of(Direction::backward(g), layouts.output, layouts.input, element_size);
-}
-
-template <class T>
-void convolve_back(const ConvolutionGeometry& g, Image<const T> output, Image<const T> weight, const T* bias, Image<T> input,
-                   std::span<std::byte> scratch) {
-  compute(Direction::backward(g), output, weight, bias, input, scratch);
-}
-
-template void convolve(const ConvolutionGeometry&, Image<const float>, Image<const float>, const float*, Image<float>, std::span<std::byte>,
+template void pack_weight(const Direction&, ImageLayouts, Image<const float>, float*);
+template void pack_weight(const Direction&, ImageLayouts, Image<const double>, double*);
+template void convolve(const Direction&, Image<const float>, const float*, const float*, Image<float>, std::span<std::byte>, const Finish&);
+template void convolve(const Direction&, Image<const double>, const double*, const double*, Image<double>, std::span<std::byte>,
                        const Finish&);
-template void convolve(const ConvolutionGeometry&, Image<const double>, Image<const double>, const double*, Image<double>,
-                       std::span<std::byte>, const Finish&);
-template void convolve_back(const ConvolutionGeometry&, Image<const float>, Image<const float>, const float*, Image<float>,
-                            std::span<std::byte>);
-template void convolve_back(const ConvolutionGeometry&, Image<const double>, Image<const double>, const double*, Image<double>,
-                            std::span<std::byte>);
 
 }  // namespace frit::ops

@@ -2,25 +2,19 @@
 
 #include <functional>
 
+#include "frit/ops/convolution/cpu/direction.h"
 #include "frit/ops/convolution/cpu/image.h"
 #include "frit/ops/operator/operator.h"
 
 namespace frit::ops {
 
-// The three kernels of a convolution on the CPU, for float and double. Images and weights may lie in either layout; channels-last images
-// are read and written where they lie. `bias` may be null.
+// A convolution on the CPU, in either direction, and its weight's gradient, for float and double. Images and weights may lie in either
+// layout; channels-last images are read and written where they lie.
 
-/// How the two images of a convolution lie.
+/// How the two images of a direction lie.
 struct ImageLayouts {
-  Layout input = Layout::contiguous, output = Layout::contiguous;
+  Layout source = Layout::contiguous, output = Layout::contiguous;
 };
-
-inline Layout result_layout(const InferContext& call) {
-  return call.layouts.outputs.empty() ? Layout::contiguous : call.layouts.outputs[0];
-}
-
-/// Bytes of an element as the CPU computes it: halves are float32.
-inline std::size_t computed_size(DType dtype) { return std::max(size_of(dtype), sizeof(float)); }
 
 /// What is done to elements of a result, numbered as they lie in memory, by the thread that has just computed them.
 struct Finish {
@@ -28,23 +22,23 @@ struct Finish {
   std::size_t workspace_bytes = 0;  ///< of each thread
 };
 
-/// How `convolve` computes: "in 4 x 4 tiles by Winograd's filtering"; or, with `back`, convolve_back.
-const char* convolve_schedule(const ConvolutionGeometry& g, bool back, Layout result, std::size_t element_size);
+/// How `convolve` computes: "in 4 x 4 tiles by Winograd's filtering".
+const char* convolve_schedule(const Direction& d, Layout output, std::size_t element_size);
 
-/// output (N, K, ...) from input (N, C, ...), weight (K, C / groups, ...) and bias (K).
+/// The weight (K, C / groups, ...) as `convolve` reads it for images that lie so.
 template <class T>
-void convolve(const ConvolutionGeometry& g, Image<const T> input, Image<const T> weight, const T* bias, Image<T> output,
-              std::span<std::byte> scratch, const Finish& finish = {});
+void pack_weight(const Direction& d, ImageLayouts layouts, Image<const T> weight, T* packed);
+std::int64_t packed_weight_elements(const Direction& d, ImageLayouts layouts, std::size_t element_size);
+
+/// Forwards the output (N, K, ...) from the source (N, C, ...) and a bias (K), backwards, as data gradients and transposed convolutions
+/// are, one of C channels from a source of K. `bias` may be null. What is to be done to results may follow only forwards.
+template <class T>
+void convolve(const Direction& d, Image<const T> source, const T* packed, const T* bias, Image<T> output, std::span<std::byte> scratch,
+              const Finish& finish = {});
 /// Bytes of scratch memory that it takes.
-std::size_t convolve_scratch(const ConvolutionGeometry& g, ImageLayouts layouts, std::size_t element_size, const Finish& finish = {});
+std::size_t convolve_scratch(const Direction& d, ImageLayouts layouts, std::size_t element_size, const Finish& finish = {});
 
-/// input (N, C, ...) from output (N, K, ...), weight and bias (C): the data gradient, and a transposed convolution.
-template <class T>
-void convolve_back(const ConvolutionGeometry& g, Image<const T> output, Image<const T> weight, const T* bias, Image<T> input,
-                   std::span<std::byte> scratch);
-std::size_t convolve_back_scratch(const ConvolutionGeometry& g, ImageLayouts layouts, std::size_t element_size);
-
-/// The weight's gradient from that of the output, and the input.
+/// The weight's gradient from that of a convolution's output, and its input, which is the source.
 template <class T>
 void convolve_weight_gradient(const ConvolutionGeometry& g, Image<const T> output, Image<const T> input, Image<T> weight,
                               std::span<std::byte> scratch);

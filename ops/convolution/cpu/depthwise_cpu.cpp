@@ -261,20 +261,20 @@ EvenBlocks gradient_slices(const ConvolutionGeometry& g) {
   return {rows, std::max<std::int64_t>(1, (rows + most_slices - 1) / most_slices)};
 }
 
-/// The scratch memory that all threads share: copies of images that do not lie channels-last, and the weights or their sums.
+/// The scratch memory that all threads share: copies of images that do not lie channels-last, and sums.
 struct Scratch {
   ScratchParts all;
   std::size_t source, output, weights;
 
   /// `sets` of weights.
-  Scratch(const Direction& d, Layout source_layout, Layout output_layout, std::int64_t sets, std::size_t element_size) {
+  Scratch(const Direction& d, ImageLayouts layouts, std::int64_t sets, std::size_t element_size) {
     const std::int64_t channels = d.geometry.groups;
     const auto copied = [&](Layout layout, const ImageAxes& size) {
       return lies_channels_last(layout, channels, size) ? 0 : d.geometry.batch * channels * product(size);
     };
-    source = all.add(copied(source_layout, d.source), element_size);
-    output = all.add(copied(output_layout, d.output), element_size);
-    weights = all.add(sets * channels * product(d.geometry.kernel), element_size);
+    source = all.add(copied(layouts.source, d.source), element_size);
+    output = all.add(copied(layouts.output, d.output), element_size);
+    weights = all.add(sets * packed_depthwise_elements(d), element_size);
   }
 };
 
@@ -286,18 +286,25 @@ WorkSplit output_rows(const Direction& d, const Finish& finish) {
 
 }  // namespace
 
-std::size_t depthwise_scratch(const Direction& d, Layout source, Layout output, std::size_t element_size, const Finish& finish) {
-  return Scratch(d, source, output, 1, element_size).all.bytes() + output_rows(d, finish).scratch();
+std::int64_t packed_depthwise_elements(const Direction& d) { return d.geometry.groups * product(d.geometry.kernel); }
+
+template <class T>
+void pack_depthwise(const Direction& d, Image<const T> weight, T* packed) {
+  const ConvolutionGeometry& g = d.geometry;
+  // A weight of one channel lies alike in both layouts.
+  copy(tensor_of(packed, Layout::channels_last, 1, g.groups, g.kernel), tensor_of(weight.data, Layout::contiguous, 1, g.groups, g.kernel));
+}
+
+std::size_t depthwise_scratch(const Direction& d, ImageLayouts layouts, std::size_t element_size, const Finish& finish) {
+  return Scratch(d, layouts, 0, element_size).all.bytes() + output_rows(d, finish).scratch();
 }
 
 template <class T>
-void depthwise_convolve(const Direction& d, Image<const T> source, Image<const T> weight, const T* bias, Image<T> output,
+void depthwise_convolve(const Direction& d, Image<const T> source, const T* packed, const T* bias, Image<T> output,
                         std::span<std::byte> scratch, const Finish& finish) {
   const ConvolutionGeometry& g = d.geometry;
-  const Scratch parts(d, source.layout, output.layout, 1, sizeof(T));
+  const Scratch parts(d, {source.layout, output.layout}, 0, sizeof(T));
   const std::int64_t channels = g.groups;
-  // A weight of one channel lies alike in both layouts.
-  const T* const packed = in_channels_last<T>({weight.data}, 1, channels, g.kernel, scratch_part<T>(scratch, parts.weights));
   const T* const image = in_channels_last(source, g.batch, channels, d.source, scratch_part<T>(scratch, parts.source));
   const bool in_place = lies_channels_last(output.layout, channels, d.output);
   T* const results = in_place ? output.data : scratch_part<T>(scratch, parts.output);
@@ -317,7 +324,7 @@ void depthwise_convolve(const Direction& d, Image<const T> source, Image<const T
 }
 
 std::size_t depthwise_weight_gradient_scratch(const ConvolutionGeometry& g, ImageLayouts layouts, std::size_t element_size) {
-  return Scratch(Direction::forward(g), layouts.input, layouts.output, gradient_slices(g).count, element_size).all.bytes();
+  return Scratch(Direction::forward(g), layouts, gradient_slices(g).count, element_size).all.bytes();
 }
 
 template <class T>
@@ -325,7 +332,7 @@ void depthwise_weight_gradient(const ConvolutionGeometry& g, Image<const T> outp
                                std::span<std::byte> scratch) {
   const Direction d = Direction::forward(g);
   const EvenBlocks slices = gradient_slices(g);
-  const Scratch parts(d, input.layout, output.layout, slices.count, sizeof(T));
+  const Scratch parts(d, {input.layout, output.layout}, slices.count, sizeof(T));
   const std::int64_t channels = g.groups, taps = product(g.kernel);
   const T* const image = in_channels_last(input, g.batch, channels, g.input, scratch_part<T>(scratch, parts.source));
   const T* const gradient = in_channels_last(output, g.batch, channels, g.output, scratch_part<T>(scratch, parts.output));
@@ -349,10 +356,12 @@ void depthwise_weight_gradient(const ConvolutionGeometry& g, Image<const T> outp
   });
 }
 
-template void depthwise_convolve(const Direction&, Image<const float>, Image<const float>, const float*, Image<float>, std::span<std::byte>,
+template void pack_depthwise(const Direction&, Image<const float>, float*);
+template void pack_depthwise(const Direction&, Image<const double>, double*);
+template void depthwise_convolve(const Direction&, Image<const float>, const float*, const float*, Image<float>, std::span<std::byte>,
                                  const Finish&);
-template void depthwise_convolve(const Direction&, Image<const double>, Image<const double>, const double*, Image<double>,
-                                 std::span<std::byte>, const Finish&);
+template void depthwise_convolve(const Direction&, Image<const double>, const double*, const double*, Image<double>, std::span<std::byte>,
+                                 const Finish&);
 template void depthwise_weight_gradient(const ConvolutionGeometry&, Image<const float>, Image<const float>, Image<float>,
                                         std::span<std::byte>);
 template void depthwise_weight_gradient(const ConvolutionGeometry&, Image<const double>, Image<const double>, Image<double>,

@@ -31,7 +31,7 @@ struct Plan {
 
   Plan(const ConvolutionGeometry& g, ImageLayouts layouts, Layout weight_layout, std::size_t element_size)
       : direction(Direction::forward(g)),
-        source(layouts.input, g.groups * g.in_channels, g.input),
+        source(layouts.source, g.groups * g.in_channels, g.input),
         output(layouts.output, g.groups * g.out_channels, g.output),
         weight(weight_layout, g.in_channels, g.kernel),
         whole{0, g.batch, {}, g.output},

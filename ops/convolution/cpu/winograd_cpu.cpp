@@ -117,9 +117,6 @@ struct Plan {
   std::int64_t weight_step() const { return depth() * direction.rows + 16; }
   std::int64_t input_step() const { return most * depth() + 16; }
   std::int64_t product_step() const { return most * columns.size + 16; }
-  /// Of the weights, transformed.
-  std::size_t shared_bytes() const { return (static_cast<std::size_t>(elements * weight_step()) * sizeof(float) + 63) / 64 * 64; }
-  std::size_t scratch() const { return shared_bytes() + work.scratch(); }
 
   Item item(std::int64_t index) const {
     const std::int64_t c = index % columns.count, w = index / columns.count % tile_columns.count;
@@ -273,16 +270,22 @@ bool suits_winograd(const Direction& d, Layout output, std::size_t element_size)
   return fits && d.channels >= least_channels && d.rows >= least_channels && tiles >= least_tiles;
 }
 
-std::size_t winograd_scratch(const Direction& d, Layout source, const Finish& finish) {
-  return Plan(d, source, Layout::contiguous, finish).scratch();
+std::int64_t packed_winograd_elements(const Direction& d) {
+  return elements * Plan(d, Layout::contiguous, Layout::contiguous, {}).weight_step();
 }
 
-void winograd_convolve(const Direction& d, Image<const float> source, Image<const float> weight, const float* bias, Image<float> output,
+void pack_for_winograd(const Direction& d, Image<const float> weight, float* packed) {
+  transform_weights(Plan(d, Layout::contiguous, weight.layout, {}), weight.data, packed);
+}
+
+std::size_t winograd_scratch(const Direction& d, Layout source, const Finish& finish) {
+  return Plan(d, source, Layout::contiguous, finish).work.scratch();
+}
+
+void winograd_convolve(const Direction& d, Image<const float> source, const float* packed, const float* bias, Image<float> output,
                        std::span<std::byte> scratch, const Finish& finish) {
-  const Plan plan(d, source.layout, weight.layout, finish);
-  float* const transformed = reinterpret_cast<float*>(scratch.data());
-  transform_weights(plan, weight.data, transformed);
-  plan.work.run(scratch.subspan(plan.shared_bytes()), [&](std::int64_t index, std::byte* workspace) {
+  const Plan plan(d, source.layout, Layout::contiguous, finish);
+  plan.work.run(scratch, [&](std::int64_t index, std::byte* workspace) {
     const Item item = plan.item(index);
     float* const window = reinterpret_cast<float*>(workspace + plan.window_place);
     float* const inputs = reinterpret_cast<float*>(workspace + plan.inputs_place);
@@ -292,7 +295,7 @@ void winograd_convolve(const Direction& d, Image<const float> source, Image<cons
       copy_window(plan.window, box, plan.source, source.data, 0, 0, plan.window.rows(box), window);
       transform_inputs(plan, item, window, i * item.tiles_of_plane(), inputs);
     }
-    multiply_tiles(plan, item, inputs, transformed, products);
+    multiply_tiles(plan, item, inputs, packed, products);
     for (std::int64_t i = 0; i < item.planes; ++i) {
       transform_products(plan, item, item.plane + i, i * item.tiles_of_plane(), products, bias, output.data);
     }

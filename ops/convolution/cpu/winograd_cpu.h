@@ -13,7 +13,11 @@ namespace frit::ops {
 /// Whether it can compute a direction, and is the faster way.
 bool suits_winograd(const Direction& d, Layout output, std::size_t element_size);
 
-void winograd_convolve(const Direction& d, Image<const float> source, Image<const float> weight, const float* bias, Image<float> output,
+/// The weights of each element of a tile.
+void pack_for_winograd(const Direction& d, Image<const float> weight, float* packed);
+std::int64_t packed_winograd_elements(const Direction& d);
+
+void winograd_convolve(const Direction& d, Image<const float> source, const float* packed, const float* bias, Image<float> output,
                        std::span<std::byte> scratch, const Finish& finish);
 std::size_t winograd_scratch(const Direction& d, Layout source, const Finish& finish);
 

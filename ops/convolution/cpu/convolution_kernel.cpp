@@ -1,0 +1,166 @@
+#include "frit/ops/convolution/cpu/convolution_kernel.h"
+
+#include <algorithm>
+
+#include "frit/ops/convolution/convolution_rules.h"
+#include "frit/ops/elementwise/block_program.h"
+#include "frit/ops/elementwise/elementwise.h"
+#include "frit/ops/operator/registry.h"
+#include "frit/ops/operator/run.h"
+#include "frit/ops/operator/scratch_parts.h"
+
+namespace frit::ops {
+namespace {
+
+/// As the CPU computes it: halves are float32.
+DType computed(DType dtype) { return is_half(dtype) ? DType::f32 : dtype; }
+
+/// Of a call, by shapes and layouts alone.
+struct Call {
+  ConvolutionGeometry geometry;
+  Direction direction;
+  ImageLayouts layouts;
+  TensorType weight;
+
+  Call(const GeometryRule& rule, bool back, const Shape& image, const TensorType& weight_type, const Attributes& attributes,
+       ImageLayouts lie)
+      : geometry(rule(image, weight_type.shape, attributes)),
+        direction(back ? Direction::backward(geometry) : Direction::forward(geometry)),
+        layouts(lie),
+        weight(weight_type) {}
+  Call(const Call&) = delete;  // the direction refers to the geometry
+
+  std::size_t element_size() const { return size_of(computed(weight.dtype)); }
+};
+
+/// The kernel's functions.
+struct Convolution {
+  GeometryRule geometry;
+  bool back;
+
+  Call of(const KernelContext& call) const {
+    const Tensor &image = call.inputs[0], &weight = call.inputs[1];
+    return {geometry, back, image.shape(), {weight.dtype(), weight.shape()}, call.attributes, {image.layout(), call.outputs[0].layout()}};
+  }
+  Call of(const InferContext& call) const {
+    const Layout output = call.layouts.outputs.empty() ? Layout::contiguous : call.layouts.outputs[0];
+    return {geometry, back, call.shape(0), call.inputs[1], call.attributes, {call.input_layout(0), output}};
+  }
+
+  void run(const KernelContext& call, const Finish& finish = {}) const {
+    const Call of_call = of(call);
+    dispatch_floating(call.outputs[0].dtype(), [&]<class T>() {
+      convolve<T>(of_call.direction, read<T>(call.inputs[0]), scratch_part<T>(call.prepacked, 0), bias_of<T>(call),
+                  written<T>(call.outputs[0]), call.scratch, finish);
+    });
+  }
+  std::size_t scratch(const InferContext& call) const {
+    const Call of_call = of(call);
+    return convolve_scratch(of_call.direction, of_call.layouts, of_call.element_size());
+  }
+  std::string describe(const KernelContext& call) const {
+    return convolve_schedule(of(call).direction, call.outputs[0].layout(), of(call).element_size());
+  }
+
+  struct Packed {
+    ScratchParts parts;
+    std::size_t packed, wide;  ///< where they lie: what is read, and a weight in halves as float32
+  };
+  static Packed packed(const Call& call) {
+    Packed result;
+    result.packed = result.parts.add(packed_weight_elements(call.direction, call.layouts, call.element_size()), call.element_size());
+    result.wide = result.parts.add(is_half(call.weight.dtype) ? TensorType{DType::f32, call.weight.shape}.bytes() : 0, 1);
+    return result;
+  }
+  Prepacking prepacking(const InferContext& call) const { return {.bytes = packed(of(call)).parts.bytes(), .input = 1}; }
+  void prepack(const KernelContext& call) const {
+    const Call of_call = of(call);
+    const Packed place = packed(of_call);
+    Tensor weight = call.inputs[1];
+    if (is_half(weight.dtype())) {
+      weight = Tensor::over(call.prepacked.data() + place.wide, weight.shape(), DType::f32, weight.device(), nullptr, weight.layout());
+      copy(weight, call.inputs[1]);
+    }
+    dispatch_floating(weight.dtype(), [&]<class T>() {
+      pack_weight<T>(of_call.direction, of_call.layouts, read<T>(weight), scratch_part<T>(call.prepacked, place.packed));
+    });
+  }
+};
+
+/// A call and the program that follows, through which elements of the result are carried while they are at hand. What comes in halves is
+/// computed in float32, in scratch memory.
+class FollowedConvolution {
+ public:
+  FollowedConvolution(const Convolution& convolution, const KernelContext& call, const Stages& stages)
+      : convolution_(convolution),
+        call_(call),
+        result_(wide(call.outputs[0])),
+        program_(stages.after, types_of(stages.after_operands(call.outputs[0]))) {
+    for (std::size_t i = 0; i < call.inputs.size(); ++i) inputs_.push_back(i == 1 ? call.inputs[i] : wide(call.inputs[i]));
+    program_.bind(stages.after_operands(result_), call.outputs.first(1));
+  }
+
+  void run() const {
+    for (std::size_t i = 0; i < inputs_.size(); ++i) {
+      if (inputs_[i].raw() != call_.inputs[i].raw()) copy(inputs_[i], call_.inputs[i]);
+    }
+    KernelContext wide = call_;
+    wide.inputs = inputs_, wide.outputs = {&result_, 1}, wide.scratch = call_.scratch.subspan(wide_bytes_);
+    convolution_.run(wide, finish());
+  }
+  std::size_t scratch() const {
+    const Call call = convolution_.of(call_);
+    return wide_bytes_ + convolve_scratch(call.direction, call.layouts, call.element_size(), finish());
+  }
+
+ private:
+  Tensor wide(const Tensor& tensor) {
+    if (!is_half(tensor.dtype())) return tensor;
+    std::byte* const memory = call_.scratch.empty() ? nullptr : call_.scratch.data() + wide_bytes_;
+    wide_bytes_ += (static_cast<std::size_t>(tensor.elements()) * sizeof(float) + 63) / 64 * 64;
+    return Tensor::over(memory, tensor.shape(), DType::f32, tensor.device(), nullptr, tensor.layout());
+  }
+  Finish finish() const {
+    return {[this](const Runs& elements, std::byte* workspace) { program_.run(elements, workspace); }, program_.workspace_bytes()};
+  }
+
+  const Convolution& convolution_;
+  const KernelContext& call_;
+  std::size_t wide_bytes_ = 0;
+  std::vector<Tensor> inputs_;
+  Tensor result_;
+  BlockProgram program_;
+};
+
+/// With programs that leave the type as it is.
+StagedKernel with_program(const Convolution& convolution) {
+  StagedKernel staged;
+  staged.takes = [](const KernelContext& call, const Stages&) { return call.outputs[0].dtype() == call.inputs[1].dtype(); };
+  staged.run = [=](const KernelContext& call, const Stages& stages) { FollowedConvolution(convolution, call, stages).run(); };
+  staged.scratch = [=](const KernelContext& call, const Stages& stages) {
+    return FollowedConvolution(convolution, call, stages).scratch();
+  };
+  staged.describe = [=](const KernelContext& call, const Stages&) { return convolution.describe(call); };
+  staged.leads = [](const InferContext&, const ElementwiseProgram& after, std::span<const TensorType> operands) {
+    return registry().find("elementwise").infer_types(operands, ElementwiseAttributes{after}).at(0) == operands[0];
+  };
+  return staged;
+}
+
+}  // namespace
+
+Kernel convolution_kernel(GeometryRule geometry, bool back) {
+  const Convolution convolution{std::move(geometry), back};
+  Kernel kernel{.run = [=](const KernelContext& call) { convolution.run(call); },
+                .scratch = [=](const InferContext& call) { return convolution.scratch(call); },
+                .prepacking = [=](const InferContext& call) { return convolution.prepacking(call); },
+                .prepack = [=](const KernelContext& call) { convolution.prepack(call); },
+                .any_layout_inputs = {0},
+                .any_layout_outputs = {0},
+                .prefers_channels_last = true,
+                .describe = [=](const KernelContext& call) { return convolution.describe(call); }};
+  if (!back) kernel.staged = with_program(convolution);
+  return kernel;
+}
+
+}  // namespace frit::ops
