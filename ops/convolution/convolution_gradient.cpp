@@ -38,6 +38,12 @@ void run_weight_gradient(const KernelContext& call) {
   });
 }
 
+std::string describe_weight_gradient(const KernelContext& call) {
+  const ConvolutionGeometry g = weight_gradient_geometry(call.inputs[0].shape(), call.inputs[1].shape(), call.as<WeightGradientOptions>());
+  return weight_gradient_schedule(g, {.source = call.inputs[1].layout(), .output = call.inputs[0].layout()},
+                                  size_of(call.inputs[0].dtype()));
+}
+
 std::size_t weight_gradient_scratch(const InferContext& call) {
   const ConvolutionGeometry g = weight_gradient_geometry(call.shape(0), call.shape(1), call.as<WeightGradientOptions>());
   return convolve_weight_gradient_scratch(g, {.source = call.input_layout(1), .output = call.input_layout(0)},
@@ -122,7 +128,11 @@ FRIT_OPERATORS(convolution_gradient) {
         .lowerings = {im2col_weight_gradient("first taps as channels", 1), im2col_weight_gradient("all taps as channels", image_rank),
                       dense_weight_gradient("diagonal of a dense gradient")},
         .is_gradient = true,
-        .cpu = {.run = run_weight_gradient, .scratch = weight_gradient_scratch, .any_layout_inputs = {0, 1}, .prefers_channels_last = true},
+        .cpu = {.run = run_weight_gradient,
+                .scratch = weight_gradient_scratch,
+                .any_layout_inputs = {0, 1},
+                .prefers_channels_last = true,
+                .describe = describe_weight_gradient},
         .samples = [image_rank] { return weight_gradient_samples(image_rank); },
     });
   }

@@ -3,6 +3,7 @@
 #include "frit/ops/convolution/cpu/convolution_cpu.h"
 #include "frit/ops/convolution/cpu/depthwise_cpu.h"
 #include "frit/ops/convolution/cpu/packed_weight.h"
+#include "frit/ops/convolution/cpu/winograd_weight_gradient_cpu.h"
 #include "frit/ops/cpu/block_product.h"
 #include "frit/ops/operator/scratch_parts.h"
 
@@ -153,8 +154,14 @@ void add_item(const Plan& plan, const Item& item, const T* windows, const T* out
 
 }  // namespace
 
+const char* weight_gradient_schedule(const ConvolutionGeometry& g, ImageLayouts layouts, std::size_t element_size) {
+  if (is_depthwise(g)) return "a kernel for each channel";
+  return suits_winograd_weight_gradient(g, layouts, element_size) ? "in 4 x 4 tiles by Winograd's filtering" : "products over positions";
+}
+
 std::size_t convolve_weight_gradient_scratch(const ConvolutionGeometry& g, ImageLayouts layouts, std::size_t element_size) {
   if (is_depthwise(g)) return depthwise_weight_gradient_scratch(g, layouts, element_size);
+  if (suits_winograd_weight_gradient(g, layouts, element_size)) return winograd_weight_gradient_scratch(g);
   return Plan(g, layouts, Layout::contiguous, element_size).scratch();
 }
 
@@ -162,6 +169,11 @@ template <class T>
 void convolve_weight_gradient(const ConvolutionGeometry& g, Image<const T> output, Image<const T> input, Image<T> weight,
                               std::span<std::byte> scratch) {
   if (is_depthwise(g)) return depthwise_weight_gradient(g, output, input, weight, scratch);
+  if constexpr (std::is_same_v<T, float>) {
+    if (suits_winograd_weight_gradient(g, {input.layout, output.layout}, sizeof(T))) {
+      return winograd_weight_gradient(g, output.data, input.data, weight, scratch);
+    }
+  }
   const Plan plan(g, {input.layout, output.layout}, weight.layout, sizeof(T));
   const Direction& d = plan.direction;
   T* const copied = scratch_part<T>(scratch, plan.window_place);

@@ -3,71 +3,19 @@
 #include <algorithm>
 
 #include "frit/ops/convolution/cpu/packed_weight.h"
+#include "frit/ops/convolution/cpu/winograd_transforms.h"
 #include "frit/ops/operator/scratch_parts.h"
 
 namespace frit::ops {
 namespace {
 
-using V = simd::Vector<float>;
+using namespace winograd;
 
-constexpr int lanes = simd::lanes<float>;
-/// Outputs, taps and elements of a tile along an axis, and elements in all.
-constexpr int outputs = 4, taps = 3, edge = outputs + taps - 1, elements = edge * edge;
 /// Tiles that one item of work computes, fewer items than which compute a part of the channels each, and the fewest of a sample that pay.
 constexpr std::int64_t most_tiles = 24, enough_items = 16, least_tiles = 12;
 constexpr std::int64_t least_channels = 16, most_depth = 256;
 /// Channels whose weights are transformed at a time.
 constexpr std::int64_t most_weight_channels = 32;
-
-/// The points of the tiles' polynomials, besides 0 and infinity: a, -a, b and -b.
-constexpr float a = 2.0f / 3, b = 3.0f / 2;
-
-/// One axis of a tile's inputs, of its taps, or back of its outputs: `in[i * step]`.
-inline void transform_input(const V* in, int step, V* out, int out_step) {
-  constexpr float middle = a * a + b * b;
-  const V d1 = in[step], d2 = in[2 * step], d3 = in[3 * step], d4 = in[4 * step];
-  out[0] = in[0] + d4 - d2 * middle;
-  out[5 * out_step] = d1 + in[5 * step] - d3 * middle;
-  const V even_a = d4 - d2 * (b * b), odd_a = d3 * a - d1 * b;
-  out[out_step] = even_a + odd_a;
-  out[2 * out_step] = even_a - odd_a;
-  const V even_b = d4 - d2 * (a * a), odd_b = d3 * b - d1 * a;
-  out[3 * out_step] = even_b + odd_b;
-  out[4 * out_step] = even_b - odd_b;
-}
-
-inline void transform_taps(const V* in, int step, V* out, int out_step) {
-  constexpr float of_a = 1 / (2 * a * a * (a * a - b * b)), of_b = 1 / (2 * b * b * (b * b - a * a));
-  const V even_a = (in[0] + in[2 * step] * (a * a)) * of_a, odd_a = in[step] * (a * of_a);
-  const V even_b = (in[0] + in[2 * step] * (b * b)) * of_b, odd_b = in[step] * (b * of_b);
-  out[0] = in[0];
-  out[out_step] = even_a + odd_a;
-  out[2 * out_step] = even_a - odd_a;
-  out[3 * out_step] = even_b + odd_b;
-  out[4 * out_step] = even_b - odd_b;
-  out[5 * out_step] = in[2 * step];
-}
-
-inline void transform_output(const V* in, int step, V* out, int out_step) {
-  const V sum_a = in[step] + in[2 * step], difference_a = in[step] - in[2 * step];
-  const V sum_b = in[3 * step] + in[4 * step], difference_b = in[3 * step] - in[4 * step];
-  out[0] = in[0] + sum_a + sum_b;
-  out[out_step] = difference_a * a + difference_b * b;
-  out[2 * out_step] = sum_a * (a * a) + sum_b * (b * b);
-  out[3 * out_step] = difference_a * (a * a * a) + difference_b * (b * b * b) + in[5 * step];
-}
-
-/// Both axes of a square of `size` elements, which gives one of `to` elements.
-template <int size, int to, class Transform>
-inline void transform_square(const V (&in)[size * size], V (&out)[to * to], const Transform& transform) {
-  V rows[size * to];
-#pragma GCC unroll 8
-  for (int row = 0; row < size; ++row) transform(in + row * size, 1, rows + row * to, 1);
-#pragma GCC unroll 8
-  for (int column = 0; column < to; ++column) transform(rows + column, to, out + column, to);
-}
-
-std::int64_t tiles_of(std::int64_t size) { return (size + outputs - 1) / outputs; }
 
 /// Some planes of the output, samples' planes in their order, and in each the same tiles.
 struct Item {

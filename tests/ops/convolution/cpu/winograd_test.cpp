@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "frit/core/thread_pool.h"
 #include "frit/ops/convolution/convolution.h"
 #include "frit/ops/convolution/convolution_rules.h"
 #include "ops/chain/chain_checks.h"
@@ -83,6 +84,50 @@ INSTANTIATE_TEST_SUITE_P(All, WinogradSizes,
                                          Case{{1, 64, 14, 14}, 64, {3, 3}, {2, 1}}, Case{{1, 16, 7, 9, 10}, 24, {3, 3, 3}, {1}},
                                          Case{{2, 16, 5, 8, 8}, 16, {2, 3, 3}, {1, 1, 0}, true, {2, 1, 1}},
                                          Case{{3, 304, 13, 13}, 32, {3, 3}, {1}}));
+
+struct GradientCase {
+  Shape input;
+  std::int64_t out_channels;
+  Dims kernel;
+  ConvolutionOptions options = {.padding = {1}};
+};
+
+class WinogradWeightGradients : public Winograd, public testing::WithParamInterface<GradientCase> {};
+
+TEST_P(WinogradWeightGradients, GiveTheSumsOfAnyNumberOfThreads) {
+  const GradientCase& c = GetParam();
+  const int rank = c.kernel.rank();
+  ConvolutionOptions options = ops::canonical(c.options, rank);
+  options.output_padding = {};
+  Shape kernel = c.kernel;
+  kernel.insert(0, c.input[1]);
+  kernel.insert(0, c.out_channels);
+  const Tensor image = normal_tensor(c.input, DType::f32, 1);
+  const TensorType types[] = {{DType::f32, c.input}, {DType::f32, kernel}};
+  const Shape output = ops::registry().find(ops::convolution_name("conv", rank)).infer_types(types, options).at(0).shape;
+  const std::string name = ops::convolution_name("conv", rank, "_weight_gradient");
+  const ops::WeightGradientOptions attributes{options, c.kernel};
+  const std::vector<Tensor> inputs = {normal_tensor(output, DType::f32, 2), image};
+  expect_sums(name, attributes, inputs);
+  const int threads = thread_count();
+  Tensor alone, together;
+  set_thread_count(1);
+  run({ops::registry().find(name), attributes, inputs}, alone);
+  set_thread_count(3);
+  run({ops::registry().find(name), attributes, inputs}, together);
+  set_thread_count(threads);
+  EXPECT_TRUE(same_bits(alone, together));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, WinogradWeightGradients,
+    testing::Values(GradientCase{{1, 16, 28, 28}, 16, {3, 3}}, GradientCase{{2, 32, 29, 31}, 48, {3, 3}},
+                    GradientCase{{1, 24, 30, 101}, 16, {3, 3}, {}}, GradientCase{{5, 40, 11, 13}, 136, {3, 3}},
+                    GradientCase{{2, 16, 100, 100}, 16, {3, 3}}, GradientCase{{3, 304, 13, 13}, 32, {3, 3}},
+                    GradientCase{{1, 64, 27, 27}, 64, {3, 3}, {.padding = {2, 1}}}, GradientCase{{1, 16, 7, 9, 10}, 24, {3, 3, 3}},
+                    GradientCase{{2, 16, 17, 37, 40}, 16, {3, 3, 3}}, GradientCase{{4, 16, 1, 20, 20}, 16, {3, 3, 3}},
+                    GradientCase{{2, 16, 9, 16, 16}, 16, {2, 3, 3}, {.stride = {2, 1, 1}, .padding = {1, 1, 0}, .dilation = {2, 1, 1}}},
+                    GradientCase{{2, 16, 4, 16, 16}, 16, {1, 3, 3}, {.stride = {3, 1, 1}, .padding = {4, 1, 1}}}));
 
 TEST_F(Winograd, BitsDoNotDependOnTheBatch) {
   const Tensor images = normal_tensor({3, 32, 20, 20}, DType::f32, 1), weight = normal_tensor({32, 32, 3, 3}, DType::f32, 2);
