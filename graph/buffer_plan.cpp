@@ -49,7 +49,7 @@ class BufferPlanner {
   void find_prepacked() {
     const std::vector<bool> fixed = fixed_values(graph_);
     plan_.prepacked_of.assign(graph_.nodes().size(), -1);
-    prepacked_bytes_.assign(graph_.nodes().size(), 0);
+    kept_.assign(graph_.nodes().size(), {});
     for (std::size_t n = 0; n < graph_.nodes().size(); ++n) {
       const Node& node = graph_.nodes()[n];
       if (node.kind != NodeKind::operation || node.op->view || plan_.prepared[n]) continue;
@@ -58,7 +58,7 @@ class BufferPlanner {
       const int input = node.inputs[made.input];
       if (!fixed[static_cast<std::size_t>(input)] || std::count(node.inputs.begin(), node.inputs.end(), input) > 1) continue;
       plan_.prepacked_of[n] = input;
-      prepacked_bytes_[n] = made.bytes;
+      kept_[n] = made;
     }
   }
 
@@ -146,9 +146,10 @@ class BufferPlanner {
       }
     }
     if (is_view) return;
-    const std::size_t prepacked = prepacked_bytes_[static_cast<std::size_t>(step)];
-    if (const std::size_t bytes = scratch_of(node) - prepacked) plan_.scratch.back() = add_buffer(bytes, first(step), step);
-    if (prepacked > 0) plan_.prepacked.back() = add_buffer(prepacked, prepared_end_ + 1, end_);
+    const ops::Prepacking& kept = kept_[static_cast<std::size_t>(step)];
+    const std::size_t scratch = scratch_of(node) - (kept.in_parts ? 0 : kept.bytes);
+    if (scratch > 0) plan_.scratch.back() = add_buffer(scratch, first(step), step);
+    if (kept.bytes > 0) plan_.prepacked.back() = add_buffer(kept.bytes, prepared_end_ + 1, end_);
   }
 
   void extend(int index, int last) {
@@ -190,11 +191,11 @@ class BufferPlanner {
   const Graph& graph_;
   Device device_;
   const std::vector<Layout>& layouts_;
-  std::vector<int> last_use_;                 // by value id; -1: nobody reads it
-  std::vector<std::vector<int>> readers_;     // by value id: nodes
-  std::vector<int> operations_;               // of each step, by its first node
-  int end_, prepared_end_ = -1;               // prepared_end_: the last of the preparation
-  std::vector<std::size_t> prepacked_bytes_;  // by node index
+  std::vector<int> last_use_;              // by value id; -1: nobody reads it
+  std::vector<std::vector<int>> readers_;  // by value id: nodes
+  std::vector<int> operations_;            // of each step, by its first node
+  int end_, prepared_end_ = -1;            // prepared_end_: the last of the preparation
+  std::vector<ops::Prepacking> kept_;      // by node index: what is prepacked once
   BufferPlan plan_;
 };
 

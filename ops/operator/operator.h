@@ -149,6 +149,8 @@ struct StagedKernel {
 struct Prepacking {
   std::size_t bytes = 0;  ///< 0: nothing
   std::size_t input = 0;
+  /// A call that gets nothing prepacked, since the input may change, packs part by part as it goes on, in its own scratch memory.
+  bool in_parts = false;
 };
 
 struct Kernel {

@@ -32,18 +32,21 @@ bool needs_widening(const Kernel& kernel, std::span<const Tensor> inputs, std::s
 std::size_t kernel_scratch(const Operator& op, const Kernel& kernel, std::span<const TensorType> inputs, const Attributes& attributes,
                            const CallLayouts& layouts) {
   const InferContext call{op, inputs, attributes, layouts};
-  return (kernel.scratch ? aligned(kernel.scratch(call)) : 0) + (kernel.prepacking ? aligned(kernel.prepacking(call).bytes) : 0);
+  const Prepacking prepacking = kernel.prepacking ? kernel.prepacking(call) : Prepacking();
+  return (kernel.scratch ? aligned(kernel.scratch(call)) : 0) + (prepacking.in_parts ? 0 : aligned(prepacking.bytes));
 }
 
 void run_kernel(const Kernel& kernel, KernelContext call) {
   if (kernel.prepacking && call.prepacked.empty()) {
     const std::vector<TensorType> types = types_of(call.inputs);
     const CallLayouts layouts = layouts_of(call);
-    const std::size_t bytes = aligned(kernel.prepacking(InferContext{call.op, types, call.attributes, layouts}).bytes);
-    FRIT_CHECK(bytes <= call.scratch.size());
-    call.prepacked = call.scratch.first(bytes);
-    call.scratch = call.scratch.subspan(bytes);
-    if (bytes > 0) kernel.prepack(call);
+    const Prepacking prepacking = kernel.prepacking(InferContext{call.op, types, call.attributes, layouts});
+    if (const std::size_t bytes = aligned(prepacking.bytes); bytes > 0 && !prepacking.in_parts) {
+      FRIT_CHECK(bytes <= call.scratch.size());
+      call.prepacked = call.scratch.first(bytes);
+      call.scratch = call.scratch.subspan(bytes);
+      kernel.prepack(call);
+    }
   }
   kernel.run(call);
 }

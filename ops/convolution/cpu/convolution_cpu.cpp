@@ -22,7 +22,8 @@ constexpr std::int64_t most_depth = 256;
 struct Phase {
   ImageAxes phase;
   TapRuns taps;
-  std::int64_t weights;  ///< where its packed weights begin
+  std::int64_t weights;                      ///< where its packed weights begin
+  std::vector<WeightElement> elements = {};  ///< of a block of columns, where weights are not packed
 };
 
 /// How the work is cut; a function of the sizes and layouts alone.
@@ -37,7 +38,7 @@ struct Plan {
   std::int64_t weights = 0;  ///< elements of the packed weight
   bool through_buffer;       ///< results do not lie in the output as they are computed
   ScratchParts shared, own;  ///< scratch memory: of all threads, and of each
-  std::size_t bias_place, window_place, buffer_place, positions_place;
+  std::size_t bias_place, window_place, buffer_place, positions_place, weights_place;
   WorkSplit work;
 
   Plan(const Direction& d, ImageLayouts layouts, Layout weight_layout, std::size_t element_size, const Finish& finish)
@@ -49,9 +50,10 @@ struct Plan {
         columns(d.rows, columns_of_item(element_size), block_columns(element_size)),
         window(d, source, boxes.largest()),
         packed(d, weight, element_size) {
-    std::int64_t depths = 0;
+    std::int64_t depths = 0, most_taps = 0;
     for_each_phase(d, [&](const ImageAxes& phase, const Taps& axes) {
       phases.push_back({phase, TapRuns(axes, window, weight, most_depth), weights});
+      most_taps = std::max(most_taps, phases.back().taps.depth);
       weights += packed.elements(phases.back().taps);
       depths += phases.back().taps.depth;
     });
@@ -61,11 +63,14 @@ struct Plan {
     window_place = own.add(window.copied ? window.elements(largest) : 0, element_size);
     buffer_place = own.add(through_buffer ? largest.positions() * packed.whole_vectors(columns.size) : 0, element_size);
     positions_place = own.add(largest.positions(), sizeof(void*));
+    weights_place = own.add(packs_in_parts() ? most_taps * block_columns(element_size) : 0, element_size);
     const std::int64_t cost = largest.positions() * columns.size * depths;
     work = WorkSplit(boxes.count() * d.geometry.groups * columns.count, cost, std::max(own.bytes(), finish.workspace_bytes));
   }
 
   std::size_t scratch() const { return shared.bytes() + work.scratch(); }
+  /// Whether no weight is read by two items of work.
+  bool packs_in_parts() const { return boxes.count() == 1; }
 
  private:
   static std::int64_t block_columns(std::size_t element_size) {
@@ -151,7 +156,8 @@ void finish_item(const Plan& plan, const Item& item, const Finish& finish, std::
 }
 
 template <class T>
-void compute_item(const Plan& plan, const Item& item, const T* source, const T* packed, const T* bias, T* output, std::byte* workspace) {
+void compute_item(const Plan& plan, const Item& item, const T* source, const Weight<T>& weight, const T* bias, T* output,
+                  std::byte* workspace) {
   const Direction& d = plan.direction;
   const T* first = source + item.group * d.channels;
   if (plan.window.copied) {
@@ -173,10 +179,16 @@ void compute_item(const Plan& plan, const Item& item, const T* source, const T* 
   for (const Phase& phase : plan.phases) {
     for (std::int64_t begin = 0; begin < item.columns; begin += product_columns<T>) {
       const std::int64_t column = item.column + begin, in_group = item.group * plan.packed.columns() + column;
+      const T* block = weight.packed + phase.weights + plan.packed.place(phase.taps, item.group, column, 0);
+      if (weight.packed == nullptr) {
+        T* const own = reinterpret_cast<T*>(workspace + plan.weights_place);
+        plan.packed.pack_block<T>(phase.elements, item.group, column, 0, weight.unpacked.data, own);
+        block = own;
+      }
       for (const Chunk& chunk : phase.taps.chunks) {
         multiply<T>({.runs = phase.taps.runs_of(chunk),
                      .a = {positions, static_cast<std::size_t>(count)},
-                     .b = packed + phase.weights + plan.packed.place(phase.taps, item.group, column, chunk.begin),
+                     .b = block + chunk.begin * plan.packed.vectors(column) * simd::lanes<T>,
                      .vectors = plan.packed.vectors(column),
                      .c = results + begin,
                      .c_stride = stride,
@@ -205,6 +217,12 @@ void pack_weight(const Direction& d, ImageLayouts layouts, Image<const T> weight
   for (const Phase& phase : plan.phases) plan.packed.pack(phase.taps, weight.data, packed + phase.weights);
 }
 
+bool packs_in_parts(const Direction& d, ImageLayouts layouts, std::size_t element_size) {
+  if (is_depthwise(d.geometry)) return false;
+  if (suits_winograd(d, layouts.output, element_size)) return winograd_packs_in_parts(d);
+  return Plan(d, layouts, Layout::contiguous, element_size, {}).packs_in_parts();
+}
+
 std::int64_t packed_weight_elements(const Direction& d, ImageLayouts layouts, std::size_t element_size) {
   if (is_depthwise(d.geometry)) return packed_depthwise_elements(d);
   if (suits_winograd(d, layouts.output, element_size)) return packed_winograd_elements(d);
@@ -212,18 +230,21 @@ std::int64_t packed_weight_elements(const Direction& d, ImageLayouts layouts, st
 }
 
 template <class T>
-void convolve(const Direction& d, Image<const T> source, const T* packed, const T* bias, Image<T> output, std::span<std::byte> scratch,
-              const Finish& finish) {
-  if (is_depthwise(d.geometry)) return depthwise_convolve(d, source, packed, bias, output, scratch, finish);
+void convolve(const Direction& d, Image<const T> source, const Weight<T>& weight, const T* bias, Image<T> output,
+              std::span<std::byte> scratch, const Finish& finish) {
+  if (is_depthwise(d.geometry)) return depthwise_convolve(d, source, weight.packed, bias, output, scratch, finish);
   if constexpr (std::is_same_v<T, float>) {
-    if (suits_winograd(d, output.layout, sizeof(T))) return winograd_convolve(d, source, packed, bias, output, scratch, finish);
+    if (suits_winograd(d, output.layout, sizeof(T))) return winograd_convolve(d, source, weight, bias, output, scratch, finish);
   }
-  const Plan plan(d, {source.layout, output.layout}, Layout::contiguous, sizeof(T), finish);
+  Plan plan(d, {source.layout, output.layout}, weight.unpacked.layout, sizeof(T), finish);
+  for (Phase& phase : plan.phases) {
+    if (weight.packed == nullptr) phase.elements = plan.packed.elements_of(phase.taps, d.channels);
+  }
   T* const packed_bias = bias == nullptr ? nullptr : scratch_part<T>(scratch, plan.bias_place);
   if (bias != nullptr) plan.packed.pack_bias(bias, packed_bias);
   plan.work.run(scratch.subspan(plan.shared.bytes()), [&](std::int64_t index, std::byte* workspace) {
     const Item item(plan, index);
-    compute_item(plan, item, source.data, packed, packed_bias, output.data, workspace);
+    compute_item(plan, item, source.data, weight, packed_bias, output.data, workspace);
     if (finish.run) finish_item(plan, item, finish, workspace);
   });
 }
@@ -236,8 +257,9 @@ std::size_t convolve_scratch(const Direction& d, ImageLayouts layouts, std::size
 
 template void pack_weight(const Direction&, ImageLayouts, Image<const float>, float*);
 template void pack_weight(const Direction&, ImageLayouts, Image<const double>, double*);
-template void convolve(const Direction&, Image<const float>, const float*, const float*, Image<float>, std::span<std::byte>, const Finish&);
-template void convolve(const Direction&, Image<const double>, const double*, const double*, Image<double>, std::span<std::byte>,
+template void convolve(const Direction&, Image<const float>, const Weight<float>&, const float*, Image<float>, std::span<std::byte>,
+                       const Finish&);
+template void convolve(const Direction&, Image<const double>, const Weight<double>&, const double*, Image<double>, std::span<std::byte>,
                        const Finish&);
 
 }  // namespace frit::ops

@@ -29,12 +29,20 @@ const char* convolve_schedule(const Direction& d, Layout output, std::size_t ele
 template <class T>
 void pack_weight(const Direction& d, ImageLayouts layouts, Image<const T> weight, T* packed);
 std::int64_t packed_weight_elements(const Direction& d, ImageLayouts layouts, std::size_t element_size);
+/// Whether `convolve` takes a weight that is not packed: each part of it is read once.
+bool packs_in_parts(const Direction& d, ImageLayouts layouts, std::size_t element_size);
+
+template <class T>
+struct Weight {
+  const T* packed;          ///< or null: `convolve` packs the other part by part
+  Image<const T> unpacked;  ///< not read if it is packed
+};
 
 /// Forwards the output (N, K, ...) from the source (N, C, ...) and a bias (K), backwards, as data gradients and transposed convolutions
 /// are, one of C channels from a source of K. `bias` may be null. What is to be done to results may follow only forwards.
 template <class T>
-void convolve(const Direction& d, Image<const T> source, const T* packed, const T* bias, Image<T> output, std::span<std::byte> scratch,
-              const Finish& finish = {});
+void convolve(const Direction& d, Image<const T> source, const Weight<T>& weight, const T* bias, Image<T> output,
+              std::span<std::byte> scratch, const Finish& finish = {});
 /// Bytes of scratch memory that it takes.
 std::size_t convolve_scratch(const Direction& d, ImageLayouts layouts, std::size_t element_size, const Finish& finish = {});
 

@@ -50,8 +50,9 @@ struct Convolution {
   void run(const KernelContext& call, const Finish& finish = {}) const {
     const Call of_call = of(call);
     dispatch_floating(call.outputs[0].dtype(), [&]<class T>() {
-      convolve<T>(of_call.direction, read<T>(call.inputs[0]), scratch_part<T>(call.prepacked, 0), bias_of<T>(call),
-                  written<T>(call.outputs[0]), call.scratch, finish);
+      Weight<T> weight{scratch_part<T>(call.prepacked, 0), {}};
+      if (call.prepacked.empty()) weight = {nullptr, read<T>(call.inputs[1])};
+      convolve<T>(of_call.direction, read<T>(call.inputs[0]), weight, bias_of<T>(call), written<T>(call.outputs[0]), call.scratch, finish);
     });
   }
   std::size_t scratch(const InferContext& call) const {
@@ -72,7 +73,11 @@ struct Convolution {
     result.wide = result.parts.add(is_half(call.weight.dtype) ? TensorType{DType::f32, call.weight.shape}.bytes() : 0, 1);
     return result;
   }
-  Prepacking prepacking(const InferContext& call) const { return {.bytes = packed(of(call)).parts.bytes(), .input = 1}; }
+  Prepacking prepacking(const InferContext& call) const {
+    const Call c = of(call);
+    const bool in_parts = !is_half(c.weight.dtype) && packs_in_parts(c.direction, c.layouts, c.element_size());
+    return {.bytes = packed(c).parts.bytes(), .input = 1, .in_parts = in_parts};
+  }
   void prepack(const KernelContext& call) const {
     const Call of_call = of(call);
     const Packed place = packed(of_call);

@@ -148,6 +148,8 @@ template void PackedWeight::pack(const TapRuns&, const float*, float*) const;
 template void PackedWeight::pack(const TapRuns&, const double*, double*) const;
 template void PackedWeight::pack_block(std::span<const WeightElement>, std::int64_t, std::int64_t, std::int64_t, const float*,
                                        float*) const;
+template void PackedWeight::pack_block(std::span<const WeightElement>, std::int64_t, std::int64_t, std::int64_t, const double*,
+                                       double*) const;
 template void PackedWeight::pack_bias(const float*, float*) const;
 template void PackedWeight::pack_bias(const double*, double*) const;
 template void PackedWeight::unpack_sums(const TapRuns&, const float*, std::int64_t, std::int64_t, float*) const;

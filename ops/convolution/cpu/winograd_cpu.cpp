@@ -1,6 +1,7 @@
 #include "frit/ops/convolution/cpu/winograd_cpu.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "frit/ops/convolution/cpu/packed_weight.h"
 #include "frit/ops/convolution/cpu/winograd_transforms.h"
@@ -13,7 +14,9 @@ using namespace winograd;
 
 /// Tiles that one item of work computes, fewer items than which compute a part of the channels each, and the fewest of a sample that pay.
 constexpr std::int64_t most_tiles = 24, enough_items = 16, least_tiles = 12;
-constexpr std::int64_t least_channels = 16, most_depth = 256;
+/// Tiles of a batch that are few: their inputs are transformed once for all items, and no weight is read by two of these.
+constexpr std::int64_t most_few_tiles = 96;
+constexpr std::int64_t least_channels = 16, most_depth = 128;
 /// Channels whose weights are transformed at a time.
 constexpr std::int64_t most_weight_channels = 32;
 
@@ -26,6 +29,10 @@ struct Item {
   std::int64_t tiles() const { return planes * tiles_of_plane(); }
 };
 
+bool few_tiles(const Direction& d) {
+  return d.geometry.kernel[0] == 1 && d.geometry.batch * d.output[0] * tiles_of(d.output[1]) * tiles_of(d.output[2]) <= most_few_tiles;
+}
+
 /// How the work is cut; a function of the sizes and layouts alone.
 struct Plan {
   Direction direction;
@@ -35,17 +42,17 @@ struct Plan {
   TapRuns all_taps, depth_taps;  ///< of the weight, and of a transformed tile: only the depth's
   PackedWeight packed;
   std::int64_t most, depths;  ///< tiles of an item, and taps along the depth
-  ScratchParts own;           ///< scratch memory of each thread
-  std::size_t window_place, inputs_place, products_place;
-  WorkSplit work;
+  ScratchParts shared, own;   ///< scratch memory: of all threads, and of each
+  std::size_t inputs_place, window_place, products_place, taps_place, weights_place;
+  WorkSplit lines, work;  ///< lines: rows of tiles, where there are few, whose inputs are transformed first
 
   Plan(const Direction& d, Layout source_layout, Layout weight_layout, const Finish& finish)
       : direction(d),
         source(source_layout, d.channels, d.source),
         weight(weight_layout, d.geometry.in_channels, d.geometry.kernel),
-        planes(d.geometry.batch * d.output[0], std::max<std::int64_t>(1, most_tiles / (tiles_of(d.output[1]) * tiles_of(d.output[2])))),
-        rows(tiles_of(d.output[1]), std::max<std::int64_t>(1, most_tiles / tiles_of(d.output[2]))),
-        tile_columns(tiles_of(d.output[2]), most_tiles),
+        planes(d.geometry.batch * d.output[0], std::max<std::int64_t>(1, of_item() / (tiles_of(d.output[1]) * tiles_of(d.output[2])))),
+        rows(tiles_of(d.output[1]), std::max<std::int64_t>(1, of_item() / tiles_of(d.output[2]))),
+        tile_columns(tiles_of(d.output[2]), of_item()),
         columns(d.rows, columns_of_item(), product_columns<float>),
         window(d, source, largest_box(), /*copies=*/true),
         all_taps(d.taps({}), window, weight, most_depth),
@@ -53,18 +60,26 @@ struct Plan {
         packed(d, weight, sizeof(float)),
         most(planes.size * rows.size * tile_columns.size),
         depths(d.geometry.kernel[0]) {
+    const bool few = few_tiles(d);
+    inputs_place = (few ? shared : own).add(elements * input_step(), sizeof(float));
     window_place = own.add(window.elements(largest_box()), sizeof(float));
-    inputs_place = own.add(elements * input_step(), sizeof(float));
     products_place = own.add(elements * product_step(), sizeof(float));
+    taps_place = own.add(few ? taps * taps * most_depth * product_columns<float> : 0, sizeof(float));
+    weights_place = own.add(few ? elements * part_step() : 0, sizeof(float));
     const std::int64_t cost = most * elements * columns.size * depths * d.channels;
+    if (few) lines = WorkSplit(planes.length * rows.length, tile_columns.size * elements * d.channels, own.bytes());
     work = WorkSplit(planes.count * rows.count * tile_columns.count * columns.count, cost, std::max(own.bytes(), finish.workspace_bytes));
   }
+
+  std::size_t scratch() const { return shared.bytes() + std::max(lines.scratch(), work.scratch()); }
 
   std::int64_t depth() const { return depths * direction.channels; }
   /// Between the elements of a tile, of its weights, inputs and products: lines of several fall on different cache sets.
   std::int64_t weight_step() const { return depth() * direction.rows + 16; }
   std::int64_t input_step() const { return most * depth() + 16; }
   std::int64_t product_step() const { return most * columns.size + 16; }
+  /// Likewise of the weights of a chunk and a block of columns.
+  static std::int64_t part_step() { return most_depth * product_columns<float> + 16; }
 
   Item item(std::int64_t index) const {
     const std::int64_t c = index % columns.count, w = index / columns.count % tile_columns.count;
@@ -82,7 +97,9 @@ struct Plan {
   }
 
  private:
-  Box largest_box() const { return box(0, {0, 1, 0, rows.size, 0, tile_columns.size, 0, 0}); }
+  std::int64_t of_item() const { return few_tiles(direction) ? most_few_tiles : most_tiles; }
+  /// Of what is copied at a time.
+  Box largest_box() const { return box(0, {0, 1, 0, few_tiles(direction) ? 1 : rows.size, 0, tile_columns.size, 0, 0}); }
   std::int64_t columns_of_item() const {
     const std::int64_t items = std::max<std::int64_t>(1, planes.count * rows.count * tile_columns.count);
     const std::int64_t parts = std::max<std::int64_t>(1, enough_items / items);
@@ -96,6 +113,24 @@ struct Plan {
   }
 };
 
+/// Those of `count` channels from `channel` on for a block of columns, `step` between the elements of a tile: (depth taps, channels,
+/// columns), of which `to` is the first. `elements_of` are PackedWeight's; they are brought together in `packed`.
+void transform_part(const Plan& plan, std::span<const WeightElement> elements_of, std::int64_t column, std::int64_t channel,
+                    std::int64_t count, const float* weight, float* packed, float* to, std::int64_t step) {
+  const std::int64_t width = plan.packed.vectors(column) * lanes;
+  plan.packed.pack_block<float>(elements_of, 0, column, channel, weight, packed);
+  for (std::int64_t k = 0; k < plan.depths * count; ++k) {
+    const float* const kernel_at = packed + (k / count * taps * taps * count + k % count) * width;
+    float* const place = to + (k / count * plan.direction.channels + k % count) * width;
+    for (std::int64_t v = 0; v < width; v += lanes) {
+      V kernel[taps * taps], result[elements];
+      for (int tap = 0; tap < taps * taps; ++tap) kernel[tap] = simd::load(kernel_at + tap * count * width + v);
+      transform_square<taps, edge>(kernel, result, transform_taps);
+      for (int e = 0; e < elements; ++e) simd::store(place + e * step + v, result[e]);
+    }
+  }
+}
+
 /// The weights of each element of a tile: (elements, blocks of columns: depth taps, channels, columns).
 void transform_weights(const Plan& plan, const float* weight, float* transformed) {
   const std::int64_t channels = plan.direction.channels,
@@ -107,18 +142,9 @@ void transform_weights(const Plan& plan, const float* weight, float* transformed
     std::vector<float> packed(part.size() * product_columns<float>);
     for (std::int64_t i = begin; i < end; ++i) {
       const std::int64_t column = i / parts.count * product_columns<float>, first = parts.begin(i % parts.count);
-      const std::int64_t count = parts.length_of(i % parts.count), width = plan.packed.vectors(column) * lanes;
-      plan.packed.pack_block<float>(count == parts.size ? part : last, 0, column, first, weight, packed.data());
-      for (std::int64_t k = 0; k < plan.depths * count; ++k) {
-        const float* const kernel_at = packed.data() + (k / count * taps * taps * count + k % count) * width;
-        float* const to = transformed + column * plan.depth() + (k / count * channels + first + k % count) * width;
-        for (std::int64_t v = 0; v < width; v += lanes) {
-          V kernel[taps * taps], result[elements];
-          for (int tap = 0; tap < taps * taps; ++tap) kernel[tap] = simd::load(kernel_at + tap * count * width + v);
-          transform_square<taps, edge>(kernel, result, transform_taps);
-          for (int e = 0; e < elements; ++e) simd::store(to + e * plan.weight_step() + v, result[e]);
-        }
-      }
+      const std::int64_t count = parts.length_of(i % parts.count);
+      float* const to = transformed + column * plan.depth() + first * plan.packed.vectors(column) * lanes;
+      transform_part(plan, count == parts.size ? part : last, column, first, count, weight, packed.data(), to, plan.weight_step());
     }
   });
 }
@@ -144,29 +170,65 @@ void transform_inputs(const Plan& plan, const Item& item, const float* window, s
   }
 }
 
+/// A chunk's products of one element of the tiles with a block of columns, `begin` of the item's.
+void multiply_element(const Plan& plan, const Item& item, int e, const Chunk& chunk, const float* inputs, const float* weights,
+                      std::int64_t begin, float* products) {
+  std::array<const float*, most_few_tiles> positions;
+  const auto tiles = static_cast<std::size_t>(item.tiles());
+  for (std::size_t t = 0; t < tiles; ++t) {
+    positions[t] = inputs + e * plan.input_step() + static_cast<std::int64_t>(t) * plan.direction.channels;
+  }
+  multiply<float>({.runs = plan.depth_taps.runs_of(chunk),
+                   .a = {positions.data(), tiles},
+                   .b = weights,
+                   .vectors = plan.packed.vectors(item.column + begin),
+                   .c = products + e * plan.product_step() + begin,
+                   .c_stride = plan.columns.size,
+                   .accumulate = chunk.begin > 0});
+}
+
 /// (elements, tiles, columns of the item) from the inputs and the weights, for each element of the tiles.
 void multiply_tiles(const Plan& plan, const Item& item, const float* inputs, const float* weights, float* products) {
-  const std::int64_t channels = plan.direction.channels, tiles = item.tiles();
-  std::array<const float*, most_tiles> positions;
   for (int e = 0; e < elements; ++e) {
-    for (std::int64_t t = 0; t < tiles; ++t) {
-      positions[static_cast<std::size_t>(t)] = inputs + e * plan.input_step() + t * channels;
-    }
     for (std::int64_t begin = 0; begin < item.columns; begin += product_columns<float>) {
       const std::int64_t column = item.column + begin;
-      const int vectors = plan.packed.vectors(column);
       for (const Chunk& chunk : plan.depth_taps.chunks) {
-        multiply<float>({.runs = plan.depth_taps.runs_of(chunk),
-                         .a = {positions.data(), static_cast<std::size_t>(tiles)},
-                         .b = weights + e * plan.weight_step() + column * plan.depth() + chunk.begin * vectors * lanes,
-                         .vectors = vectors,
-                         .c = products + e * plan.product_step() + begin,
-                         .c_stride = plan.columns.size,
-                         .accumulate = chunk.begin > 0});
+        const std::int64_t place = column * plan.depth() + chunk.begin * plan.packed.vectors(column) * lanes;
+        multiply_element(plan, item, e, chunk, inputs, weights + e * plan.weight_step() + place, begin, products);
       }
     }
   }
 }
+
+/// The same where the weights are not packed: a chunk of them is transformed for a block of columns, and multiplied while it is in cache.
+class MultiplyInParts {
+ public:
+  MultiplyInParts(const Plan& plan, const float* weight) : plan_(plan), weight_(weight) {
+    const std::vector<Chunk>& chunks = plan.depth_taps.chunks;
+    first_ = plan.packed.elements_of(plan.all_taps, chunks.front().length);
+    last_ = plan.packed.elements_of(plan.all_taps, chunks.back().length);
+  }
+
+  void run(const Item& item, const float* inputs, float* products, std::byte* workspace) const {
+    float* const kernels = reinterpret_cast<float*>(workspace + plan_.taps_place);
+    float* const weights = reinterpret_cast<float*>(workspace + plan_.weights_place);
+    for (std::int64_t begin = 0; begin < item.columns; begin += product_columns<float>) {
+      for (const Chunk& chunk : plan_.depth_taps.chunks) {
+        const bool whole = chunk.length == plan_.depth_taps.chunks.front().length;
+        transform_part(plan_, whole ? first_ : last_, item.column + begin, chunk.begin, chunk.length, weight_, kernels, weights,
+                       Plan::part_step());
+        for (int e = 0; e < elements; ++e) {
+          multiply_element(plan_, item, e, chunk, inputs, weights + e * Plan::part_step(), begin, products);
+        }
+      }
+    }
+  }
+
+ private:
+  const Plan& plan_;
+  const float* weight_;
+  std::vector<WeightElement> first_, last_;
+};
 
 /// The outputs of one plane's tiles, those that lie in the output.
 void transform_products(const Plan& plan, const Item& item, std::int64_t plane, std::int64_t tile, const float* products, const float* bias,
@@ -227,23 +289,40 @@ void pack_for_winograd(const Direction& d, Image<const float> weight, float* pac
 }
 
 std::size_t winograd_scratch(const Direction& d, Layout source, const Finish& finish) {
-  return Plan(d, source, Layout::contiguous, finish).work.scratch();
+  return Plan(d, source, Layout::contiguous, finish).scratch();
 }
 
-void winograd_convolve(const Direction& d, Image<const float> source, const float* packed, const float* bias, Image<float> output,
+bool winograd_packs_in_parts(const Direction& d) { return few_tiles(d); }
+
+void winograd_convolve(const Direction& d, Image<const float> source, const Weight<float>& weight, const float* bias, Image<float> output,
                        std::span<std::byte> scratch, const Finish& finish) {
-  const Plan plan(d, source.layout, Layout::contiguous, finish);
-  plan.work.run(scratch, [&](std::int64_t index, std::byte* workspace) {
-    const Item item = plan.item(index);
+  const Plan plan(d, source.layout, weight.unpacked.layout, finish);
+  const auto transform = [&](const Item& item, std::int64_t plane, std::int64_t tile, std::byte* workspace, float* inputs) {
     float* const window = reinterpret_cast<float*>(workspace + plan.window_place);
-    float* const inputs = reinterpret_cast<float*>(workspace + plan.inputs_place);
+    const Box box = plan.box(plane, item);
+    copy_window(plan.window, box, plan.source, source.data, 0, 0, plan.window.rows(box), window);
+    transform_inputs(plan, item, window, tile, inputs);
+  };
+  const std::span<std::byte> own = scratch.subspan(plan.shared.bytes());
+  float* const all_inputs = few_tiles(d) ? scratch_part<float>(scratch, plan.inputs_place) : nullptr;
+  plan.lines.run(own, [&](std::int64_t line, std::byte* workspace) {
+    const Item row{line / plan.rows.length, 1, line % plan.rows.length, 1, 0, plan.tile_columns.size, 0, 0};
+    transform(row, row.plane, line * plan.tile_columns.size, workspace, all_inputs);
+  });
+  std::optional<MultiplyInParts> in_parts;
+  if (weight.packed == nullptr) in_parts.emplace(plan, weight.unpacked.data);
+  plan.work.run(own, [&](std::int64_t index, std::byte* workspace) {
+    const Item item = plan.item(index);
+    float* const inputs = all_inputs != nullptr ? all_inputs : reinterpret_cast<float*>(workspace + plan.inputs_place);
     float* const products = reinterpret_cast<float*>(workspace + plan.products_place);
-    for (std::int64_t i = 0; i < item.planes; ++i) {
-      const Box box = plan.box(item.plane + i, item);
-      copy_window(plan.window, box, plan.source, source.data, 0, 0, plan.window.rows(box), window);
-      transform_inputs(plan, item, window, i * item.tiles_of_plane(), inputs);
+    for (std::int64_t i = 0; all_inputs == nullptr && i < item.planes; ++i) {
+      transform(item, item.plane + i, i * item.tiles_of_plane(), workspace, inputs);
     }
-    multiply_tiles(plan, item, inputs, packed, products);
+    if (in_parts) {
+      in_parts->run(item, inputs, products, workspace);
+    } else {
+      multiply_tiles(plan, item, inputs, weight.packed, products);
+    }
     for (std::int64_t i = 0; i < item.planes; ++i) {
       transform_products(plan, item, item.plane + i, i * item.tiles_of_plane(), products, bias, output.data);
     }

@@ -17,7 +17,10 @@ bool suits_winograd(const Direction& d, Layout output, std::size_t element_size)
 void pack_for_winograd(const Direction& d, Image<const float> weight, float* packed);
 std::int64_t packed_winograd_elements(const Direction& d);
 
-void winograd_convolve(const Direction& d, Image<const float> source, const float* packed, const float* bias, Image<float> output,
+/// Whether it takes a weight that is not packed.
+bool winograd_packs_in_parts(const Direction& d);
+
+void winograd_convolve(const Direction& d, Image<const float> source, const Weight<float>& weight, const float* bias, Image<float> output,
                        std::span<std::byte> scratch, const Finish& finish);
 std::size_t winograd_scratch(const Direction& d, Layout source, const Finish& finish);
 
