@@ -7,6 +7,7 @@
 #include "frit/graph/minimum_cut.h"
 #include "frit/graph/preparation.h"
 #include "frit/graph/rewriter.h"
+#include "frit/ops/operator/run.h"
 
 namespace frit::graph {
 namespace {
@@ -45,10 +46,14 @@ bool is_image(const TensorType& type) { return type.shape.rank() >= 4 && !withou
 struct Images {
   std::map<std::size_t, bool> inputs, outputs;
 
-  Images(const Graph& graph, const Node& node, const ops::Kernel& kernel) {
+  Images(const Graph& graph, const Node& node, Device device) {
+    const ops::Kernel& kernel = node.op->kernel_on(device);
+    // What is prepacked is brought into another order anyway.
+    const ops::Prepacking prepacked = ops::prepacking_of(*node.op, graph.types(node.inputs), node.attributes, device, {});
     for (std::size_t i = 0; i < node.inputs.size(); ++i) {
       const std::size_t declared = node.op->variadic ? std::min(i, node.op->inputs.size() - 1) : i;  // the last input of some repeats
-      if (is_image(graph.type(node.inputs[i]))) inputs[i] = contains(kernel.any_layout_inputs, declared);
+      const bool ordered = prepacked.bytes > 0 && prepacked.input == i;
+      if (is_image(graph.type(node.inputs[i]))) inputs[i] = !ordered && contains(kernel.any_layout_inputs, declared);
     }
     int rank = 0;
     for (const auto& [i, any] : inputs) rank = any ? std::max(rank, graph.type(node.inputs[i]).shape.rank()) : rank;
@@ -107,8 +112,7 @@ class LayoutChoice {
     const Node& node = graph_.nodes()[n];
     const int value = node.inputs[input];
     if (!is_image(graph_.type(value)) || !runs_kernel(node)) return Layout::contiguous;
-    const ops::Kernel& kernel = node.op->kernel_on(device_);
-    if (!Images(graph_, node, kernel).inputs.at(input)) return Layout::contiguous;
+    if (!Images(graph_, node, device_).inputs.at(input)) return Layout::contiguous;
     return in_one_layout(node, value) ? layout_at(operations_[n]) : of(value);
   }
 
@@ -148,7 +152,7 @@ class LayoutChoice {
 
   void add_kernel(const Node& node, int operation) {
     const ops::Kernel& kernel = node.op->kernel_on(device_);
-    const Images images(graph_, node, kernel);
+    const Images images(graph_, node, device_);
     if (node.op->permutation) return add_permutation(node);
     const bool elementwise = node.op->elementwise || node.op->join;
     std::int64_t all_bytes = 0;
