@@ -1,6 +1,6 @@
 #!/bin/sh
 # Builds the Debian packages in build/package, and tries what they hold: what goes with the program, programs of others built with it, its
-# size, its start. With --install as the first argument the packages are installed on this machine, tried and removed again; without, they
+# libraries for several levels of processors, its size, its start. With --install as the first argument the packages are installed on this machine, tried and removed again; without, they
 # are unpacked into a folder. Other arguments go to CMake.
 set -eu
 cd "$(dirname "$0")/.."
@@ -45,10 +45,12 @@ else
   prefix=$PWD/$root/usr
 fi
 # shellcheck disable=SC2016  # for bash to expand
-LD_LIBRARY_PATH=$(dirname "$(find "$prefix"/lib* -name 'libfrit-runtime.*' | head -n 1)") bash -c '
+LD_LIBRARY_PATH=$(dirname "$(find "$prefix"/lib* -name 'libfrit-training.*' | head -n 1)") bash -c '
   . "$1/share/bash-completion/completions/frit"
   COMP_WORDS=("$1/bin/frit" ver) COMP_CWORD=1
   _frit
   [ "${COMPREPLY[*]}" = verify ]' bash "$prefix"
 tests/consumer/run.sh "$prefix"
+# shellcheck disable=SC2046  # a list of levels
+[ "$(uname -m)" != x86_64 ] || tests/cpu_levels.sh "$prefix" $(sed -n 's/^FRIT_CPU_LEVELS:[^=]*=//p' build/package/CMakeCache.txt | tr ';' ' ')
 tests/install_figures.sh "$prefix" 8

@@ -12,6 +12,7 @@
 #include "frit/core/cuda/device.h"
 #include "frit/core/io/safetensors_checksums.h"
 #include "frit/core/plan_cache.h"
+#include "frit/core/processor.h"
 #include "frit/core/text.h"
 #include "frit/core/thread_pool.h"
 #include "frit/ops/operator/registry.h"
@@ -56,6 +57,7 @@ std::string plan_cache_text() {
 int print_program() {
   Table facts({{"frit"}, {FRIT_VERSION}});
   facts.add({"build", concat(FRIT_BUILD_TYPE, ", ", compiler, ", for ", FRIT_BUILD_NATIVE, ", sanitizers: ", FRIT_BUILD_SANITIZERS)});
+  facts.add({"processor", concat("code for ", compiled_processor_level(), ", the machine has ", machine_processor_level())});
   facts.add({"devices", devices_text()});
   facts.add({"threads", concat(thread_count())});
   facts.add({"libraries", concat("nlohmann json ", NLOHMANN_JSON_VERSION_MAJOR, '.', NLOHMANN_JSON_VERSION_MINOR, '.',
@@ -86,13 +88,10 @@ Json program_json() {
                          {"gradient", bool(op->gradient)},
                          {"meaning", op->summary}});
   }
-  return {{"version", FRIT_VERSION},
-          {"build", FRIT_BUILD_TYPE},
-          {"compiler", compiler},
-          {"devices", devices},
-          {"threads", thread_count()},
-          {"models", model_names()},
-          {"plan_cache", plan_cache().path()},
+  return {{"version", FRIT_VERSION}, {"build", FRIT_BUILD_TYPE},
+          {"compiler", compiler},    {"processor", {{"code", compiled_processor_level()}, {"machine", machine_processor_level()}}},
+          {"devices", devices},      {"threads", thread_count()},
+          {"models", model_names()}, {"plan_cache", plan_cache().path()},
           {"operators", operators}};
 }
 

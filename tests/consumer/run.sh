@@ -8,7 +8,7 @@ compiler=${2:-c++}
 flags=${3:-}
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
-libraries=$(dirname "$(find "$prefix"/lib* -name 'libfrit-runtime.*' | head -n 1)")
+libraries=$(dirname "$(find "$prefix"/lib* -name 'libfrit-training.*' | head -n 1)")
 # What was packed for /usr does not say where it lies here.
 export LD_LIBRARY_PATH="$libraries${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 
