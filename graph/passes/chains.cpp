@@ -106,6 +106,11 @@ class Chains {
     return mutated_at_[index(id)] >= n;
   }
 
+  bool updates(int n, int id) const {
+    const auto is_it = [&](int input) { return index(input) < node(n).inputs.size() && node(n).inputs[index(input)] == id; };
+    return std::any_of(node(n).op->mutates.begin(), node(n).op->mutates.end(), is_it);
+  }
+
   /// `first`: operands that the program has in any case.
   Programmed program_of(const Members& members, std::vector<int> first, int result) const {
     Programmed made{{}, std::move(first), members};
@@ -138,7 +143,7 @@ class Chains {
       if (!takes || i != index(input)) chain.inputs.push_back(node(n).inputs[i]);
     }
     if (after.operands.size() > 1) chain.inputs.insert(chain.inputs.end(), after.operands.begin() + 1, after.operands.end());
-    const auto holds = [&](int id) { return holds_until(id, last); };
+    const auto holds = [&](int id) { return holds_until(id, last) || updates(n, id); };
     if (!std::all_of(chain.inputs.begin(), chain.inputs.end(), holds)) return chain;
     const ops::StagedCall call{before.program, input, {node(n).op, node(n).attributes}, after.program};
     chain.attributes = op_.stage(call, graph_.types(chain.inputs));
@@ -193,7 +198,9 @@ class Chains {
         members.empty() ? staged.reads * image : read_bytes(operands(), -1, shape(value)) + (1 + staged.reads) * image;
     for (const int id : operands()) {
       Members more = members;
-      if (!is_at_hand(id, n, shape(value)) && computed_again(id, n, shape(value), more) && fits(more)) members = std::move(more);
+      // A CPU reads a value faster than it computes it.
+      const bool reads_it = device_ == DeviceKind::cpu || is_at_hand(id, n, shape(value));
+      if (!reads_it && computed_again(id, n, shape(value), more) && fits(more)) members = std::move(more);
     }
     if (members.empty() || staged.reads * read_bytes(operands(), n, shape(value)) >= apart) return {};
     return made_of(members);
@@ -202,6 +209,7 @@ class Chains {
   /// Whether the operation is to take in a program that follows it. In a build without CUDA there is no kernel to ask: what may become
   /// other operations is left alone then.
   bool leads(int n, const Programmed& after) const {
+    if (!kernel(n).staged && node(n).op->pointwise) return false;  // what it leaves to be done is elementwise operations already
     if (!kernel(n)) return node(n).op->lowerings.empty();
     const auto& rule = kernel(n).staged.leads;
     return !rule || rule({*node(n).op, graph_.types(node(n).inputs), node(n).attributes}, after.program, graph_.types(after.operands));
@@ -260,7 +268,11 @@ class Chains {
     for (int m = n + 1; m < until; ++m) {
       const bool mutates = node(m).kind == NodeKind::operation && !node(m).op->mutates.empty();
       const auto reads_it = [&](int id) { return id != node(n).outputs[0] && reads(node(m), id) > 0; };
-      if (mutates || std::any_of(node(n).outputs.begin(), node(n).outputs.end(), reads_it)) return false;
+      const auto reads_updated = [&](int id) { return updates(n, id) && reads(node(m), id) > 0; };
+      if (mutates || std::any_of(node(n).outputs.begin(), node(n).outputs.end(), reads_it) ||
+          std::any_of(node(n).inputs.begin(), node(n).inputs.end(), reads_updated)) {
+        return false;
+      }
     }
     return true;
   }

@@ -41,6 +41,7 @@ Graph spell_pointwise_results(const Graph& graph, bool for_chains) {
     bool any = false;
     for (std::size_t k = 0; k < node.outputs.size(); ++k) any = any || gains(node, k);
     if (node.kind != NodeKind::operation || !node.op->pointwise || !any) continue;
+    if (!for_chains && node.op->cpu.staged) continue;  // on a CPU its kernel takes what follows
     const Values spelled = node.op->pointwise(rewriter(node.inputs), rewriter(node.outputs), node.attributes);
     for (std::size_t k = 0; k < spelled.size(); ++k) {
       if (!spelled[k] || !gains(node, k)) continue;

@@ -80,6 +80,8 @@ std::vector<TensorType> infer(const InferContext& context) {
   ChainTypes types;
   const std::string problem = types.infer(context.as<ChainAttributes>().call, context.inputs);
   context.require(problem.empty(), problem);
+  const StagedCall& call = context.as<ChainAttributes>().call;
+  context.require(call.centre.op->mutates == context.op.mutates, call.centre.op->name, " updates other inputs than this operator");
   return types.outputs;
 }
 
@@ -124,6 +126,14 @@ std::optional<Attributes> stage(const StagedCall& call, std::span<const TensorTy
   if (is_reduction(call, types) && !reduces_one_kind(types.given.shape, types.result.shape)) return std::nullopt;
   if (!call.after.instructions.empty() && !all_lie_along(parts.after, types.result.shape, /*or_pixels=*/false)) return std::nullopt;
   return ChainAttributes{call};
+}
+
+/// Around operators that update these of their inputs, which are the chain's too as no program stands before them.
+auto stage_where(const std::vector<int>& mutates) {
+  return [mutates](const StagedCall& call, std::span<const TensorType> inputs) {
+    const bool moves = !mutates.empty() && !call.before.instructions.empty();
+    return call.centre.op->mutates == mutates && !moves ? stage(call, inputs) : std::nullopt;
+  };
 }
 
 Values decompose(Emitter& emitter, std::span<const Value> inputs, const Attributes& attributes) {
@@ -386,17 +396,23 @@ void prepare_chain(const KernelContext& context) {
 }  // namespace frit::ops
 
 FRIT_OPERATORS(chain) {
-  registry.add<ChainAttributes>({
-      .name = "chain",
-      .summary = "an operator that reads an image, with programs of elementwise operators before and after it",
-      .inputs = {"input", {"other", true}, {"operand", true}},
-      .variadic = true,
-      .variadic_outputs = true,
-      .infer = infer,
-      .no_gradient = "grown when gradients have been taken",
-      .decompose = decompose,
-      .stage = stage,
-      .cpu = chain_kernel([] { return Device::cpu(); }, &Operator::cpu),
-      .samples = chain_samples,
-  });
+  const auto add = [&](const char* name, const char* summary, const std::vector<int>& mutates, std::vector<Sample> (*samples)()) {
+    registry.add<ChainAttributes>({
+        .name = name,
+        .summary = summary,
+        .inputs = {"input", {"other", true}, {"operand", true}},
+        .variadic = true,
+        .variadic_outputs = true,
+        .infer = infer,
+        .no_gradient = "grown when gradients have been taken",
+        .decompose = decompose,
+        .stage = stage_where(mutates),
+        .cpu = chain_kernel([] { return Device::cpu(); }, &Operator::cpu),
+        .mutates = mutates,
+        .samples = samples,
+    });
+  };
+  add("chain", "an operator that reads an image, with programs of elementwise operators before and after it", {}, chain_samples);
+  add("updating_chain", "batch_norm, which updates its running statistics, with a program of elementwise operators after it", {3, 4},
+      updating_chain_samples);
 }

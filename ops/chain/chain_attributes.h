@@ -33,5 +33,6 @@ Kernel chain_kernel(Device (*device)(), Kernel Operator::*centre);
 void prepare_chain(const KernelContext& call);
 
 std::vector<Sample> chain_samples();
+std::vector<Sample> updating_chain_samples();
 
 }  // namespace frit::ops

@@ -140,6 +140,8 @@ void add_images(std::vector<Sample>& result) {
     for (const Dims& axes : {pixels, all}) {
       for (const char* const name : {"sum", "mean"}) add(scaled, name, ReductionAttributes{axes, rank == 3}, {image, Shape(both), image});
     }
+    add("", "instance_norm", InstanceNormAttributes{}, {image, Shape{c}, Shape{c}, image}, residual_text);
+    add("", "group_norm", GroupNormAttributes{.num_groups = 2}, {image, Shape(channels), image}, scaled);
     add("", "instance_norm_backward", InstanceNormAttributes{}, {image, image, statistics(n * c), statistics(n * c), Shape{c}, image},
         "y0 = add(x0, x1); return y0");
     add(swished, "batch_norm_backward", BatchNormAttributes{},
@@ -149,6 +151,18 @@ void add_images(std::vector<Sample>& result) {
 }
 
 }  // namespace
+
+std::vector<Sample> updating_chain_samples() {
+  std::vector<Sample> result;
+  for (const Shape& image : {Shape{2, 16, 5, 7}, Shape{3, 6, 4, 5}, Shape{2, 64, 3, 9, 8}, Shape{0, 3, 2, 2}}) {
+    const Shape channels{image[1]};
+    const OperatorCall centre{&registry().find("batch_norm"), BatchNormAttributes{.momentum = 0.3}};
+    result.push_back({.inputs = {image, channels, channels, channels, {channels, Fill::positive}, image},
+                      .attributes = ChainAttributes{{{}, 0, centre, ElementwiseProgram::parse(residual_text)}},
+                      .in_halves = false});
+  }
+  return result;
+}
 
 std::vector<Sample> chain_samples() {
   std::vector<Sample> result;

@@ -56,7 +56,7 @@ Values at_inference(Emitter&, std::span<const Value> inputs, const Attributes& a
 }
 
 template <class T>
-void run_typed(const KernelContext& call) {
+void run_typed(const KernelContext& call, const Stages* stages) {
   const BatchNormAttributes& attributes = call.as<BatchNormAttributes>();
   T* const running_mean = call.inputs[3].data<T>();
   T* const running_variance = call.inputs[4].data<T>();
@@ -75,11 +75,11 @@ void run_typed(const KernelContext& call) {
     }
     return statistics_of(moments, attributes.eps);
   };
-  run_norm(call, norm_geometry(call.inputs[0].shape(), attributes), rule, /*fixed_statistics=*/!attributes.training);
+  run_norm(call, stages, norm_geometry(call.inputs[0].shape(), attributes), rule, /*fixed_statistics=*/!attributes.training);
 }
 
-void run(const KernelContext& call) {
-  dispatch_floating(call.inputs[0].dtype(), [&]<class T>() { run_typed<T>(call); });
+void run(const KernelContext& call, const Stages* stages) {
+  dispatch_floating(call.inputs[0].dtype(), [&]<class T>() { run_typed<T>(call, stages); });
 }
 
 std::vector<TensorType> infer_backward(const InferContext& call) {
@@ -87,9 +87,9 @@ std::vector<TensorType> infer_backward(const InferContext& call) {
   return norm_backward_types(call, norm_geometry(call.shape(1), call.as<BatchNormAttributes>()), {call.shape(1)[1]});
 }
 
-void run_backward(const KernelContext& call) {
+void run_backward(const KernelContext& call, const Stages* stages) {
   const BatchNormAttributes& attributes = call.as<BatchNormAttributes>();
-  run_norm_backward(call, norm_geometry(call.inputs[1].shape(), attributes), /*fixed_statistics=*/!attributes.training);
+  run_norm_backward(call, stages, norm_geometry(call.inputs[1].shape(), attributes), /*fixed_statistics=*/!attributes.training);
 }
 
 Sample sample(const Shape& input, const BatchNormAttributes& attributes = {}) {
@@ -137,7 +137,8 @@ FRIT_OPERATORS(batch_norm) {
       .at_inference = at_inference,
       .channel_affine_at_inference = channel_affine,
       .pointwise = normalized_by_coefficients,
-      .cpu = norm_kernel<BatchNormAttributes>(run),
+      .staged_output = true,
+      .cpu = norm_kernel(geometry_of<BatchNormAttributes>, run),
       .in_place = {{0, 0}},
       .mutates = {3, 4},
       .linear_inputs = {{1, LinearInput::factor, 1}, {2, LinearInput::addend, 1}},
@@ -153,7 +154,7 @@ FRIT_OPERATORS(batch_norm) {
       .no_gradient = "not differentiable twice",
       .staged_inputs = staged_norm_gradient,
       .staged_output = true,
-      .cpu = norm_backward_kernel<BatchNormAttributes>(run_backward),
+      .cpu = norm_backward_kernel(geometry_of<BatchNormAttributes>, run_backward),
       .in_place = {{0, 0}},
       .samples = [&forward] { return norm_backward_samples(forward); },
   });

@@ -20,14 +20,24 @@ void dispatch_gradient(DType dtype, std::int64_t slice_elements, const Body& bod
 template <class T, class C>
 struct Backward {
   const KernelContext& call;
+  const Stages* stages;
   const NormGeometry& geometry;
   bool fixed_statistics;
   NormUnits units = NormUnits(geometry, call.inputs[1].layout());
-  const T *gradient = call.inputs[0].data<T>(), *input = call.inputs[1].data<T>(), *weight = data_or_null<T>(call.inputs, 4);
+  /// That a program gives comes where the input gradient will lie.
+  const Tensor given = stages == nullptr || stages->before.instructions.empty() ? call.inputs[0] : place_of_gradient();
+  NormPrograms programs = NormPrograms(stages, given, call.outputs[0]);
+  const T *gradient = given.data<T>(), *input = call.inputs[1].data<T>(), *weight = data_or_null<T>(call.inputs, 4);
   const double *means = call.inputs[2].data<double>(), *rstds = call.inputs[3].data<double>();
   T* input_gradient = data_or_null<T>(call.outputs, 0);
   T *weight_gradient = data_or_null<T>(call.outputs, 1), *bias_gradient = data_or_null<T>(call.outputs, 2);
 
+  Tensor place_of_gradient() const {
+    const Tensor& x = call.inputs[1];
+    return call.outputs[0].defined() ? call.outputs[0] : Tensor::empty(x.shape(), x.dtype(), x.device(), x.layout());
+  }
+
+  bool wants_sums() const { return !fixed_statistics || wants_parameters(); }
   bool wants_parameters() const { return weight_gradient != nullptr || bias_gradient != nullptr; }
   double weight_of(std::int64_t unit, std::int64_t channel) const {
     return weight != nullptr ? static_cast<double>(weight[(unit * units.channels + channel) % units.all_channels]) : 1;
@@ -35,9 +45,12 @@ struct Backward {
   NormUnitMemory<C> memory_of(std::int64_t unit) const { return {units, unit, call.scratch}; }
 
   /// Those of NormGradientSums of each channel, not weighted.
-  void sum_channels(std::int64_t unit, const NormUnitMemory<C>& memory) const {
+  void sum_channels(std::int64_t unit, std::int64_t task, const NormUnitMemory<C>& memory) const {
     const auto mean_of = [&](std::int64_t channel) { return means[units.slice_of(unit, channel)]; };
-    memory.sum_channels(unit, mean_of, [&](const NormPart& part, const auto& own_means) {
+    const auto make_gradient = [&](const NormTile& tile, std::int64_t workspace) {
+      programs.run_before(units, tile, call.scratch, workspace);
+    };
+    memory.sum_channels(unit, task, mean_of, make_gradient, [&](const NormPart& part, const auto& own_means) {
       return [g = gradient + part.offset, x = input + part.offset, own_means](auto load, std::int64_t i, std::int64_t, int lane) {
         const auto term = load(g + i);
         return std::array{term, term * (load(x + i) - load(own_means.data() + lane))};
@@ -67,13 +80,14 @@ struct Backward {
     memory.repeat_coefficients(4);
   }
 
-  void write_input_gradient(std::int64_t unit, const NormUnitMemory<C>& memory) const {
+  void write_input_gradient(std::int64_t unit, std::int64_t task, const NormUnitMemory<C>& memory) const {
     find_coefficients(unit, memory);
     const auto scaled = [](C g, C scale) { return static_cast<T>(g * scale); };
     const auto function = [](C g, C x, C scale, C reference, C slope, C offset) {
       return static_cast<T>(g * scale + ((x - reference) * slope + offset));
     };
-    units.for_each_tile(unit, [&](const NormTile& tile) {
+    units.for_each_tile(unit, task, [&](const NormTile& tile, std::int64_t workspace) {
+      if (!wants_sums()) programs.run_before(units, tile, call.scratch, workspace);
       units.for_each_part(tile, [&](const NormPart& part) {
         if (fixed_statistics) {
           apply_coefficients(units, memory, part, input_gradient, scaled, std::make_integer_sequence<int, 1>(), gradient);
@@ -81,6 +95,7 @@ struct Backward {
           apply_coefficients(units, memory, part, input_gradient, function, std::make_integer_sequence<int, 4>(), gradient, input);
         }
       });
+      programs.run_after(units, tile, call.scratch, workspace);
     });
   }
 
@@ -101,31 +116,55 @@ struct Backward {
   }
 
   void run() const {
-    units.for_each([&](std::int64_t unit) {
+    units.for_each([&](std::int64_t unit, std::int64_t task) {
       const NormUnitMemory<C> memory = memory_of(unit);
-      if (!fixed_statistics || wants_parameters()) sum_channels(unit, memory);
-      if (input_gradient != nullptr) write_input_gradient(unit, memory);
+      if (wants_sums()) sum_channels(unit, task, memory);
+      if (input_gradient != nullptr) write_input_gradient(unit, task, memory);
     });
     if (wants_parameters()) write_parameter_gradients();
   }
 };
 
-}  // namespace
-
-void run_norm_backward(const KernelContext& call, const NormGeometry& geometry, bool fixed_statistics) {
-  if (is_of_rows(geometry)) return differentiate_rows(call, geometry);
-  dispatch_gradient(call.inputs[1].dtype(), fixed_statistics ? least_elements_in_float : geometry.slice_elements(),
-                    [&]<class T, class C>() {
-                      Backward<T, C>{call, geometry, fixed_statistics}.run();
-                    });
-}
-
-std::size_t norm_backward_scratch(const NormGeometry& geometry, DType dtype, Layout layout) {
+std::size_t scratch(const NormGeometry& geometry, DType dtype, Layout layout) {
   if (is_of_rows(geometry)) return row_gradients_scratch(geometry);
   const NormUnits units(geometry, layout);
   std::size_t bytes = 0;
   dispatch_gradient(dtype, geometry.slice_elements(), [&]<class T, class C>() { bytes = NormUnitMemory<C>::bytes(units); });
   return static_cast<std::size_t>(units.count) * bytes;
+}
+
+}  // namespace
+
+void run_norm_backward(const KernelContext& call, const Stages* stages, const NormGeometry& geometry, bool fixed_statistics) {
+  if (is_of_rows(geometry)) return differentiate_rows(call, geometry);
+  dispatch_gradient(call.inputs[1].dtype(), fixed_statistics ? least_elements_in_float : geometry.slice_elements(),
+                    [&]<class T, class C>() {
+                      Backward<T, C>{call, stages, geometry, fixed_statistics}.run();
+                    });
+}
+
+Kernel norm_backward_kernel(GeometryRule geometry, const NormFunction& run, bool images) {
+  Kernel kernel{.run = [run](const KernelContext& call) { run(call, nullptr); },
+                .scratch =
+                    [geometry](const InferContext& call) {
+                      return scratch(geometry(call.shape(1), call.attributes), call.inputs[1].dtype, call.input_layout(1));
+                    }};
+  if (!images) return kernel;
+  kernel.any_layout_inputs = {0, 1};
+  kernel.any_layout_outputs = {0};
+  kernel.one_layout = true;
+  kernel.staged.takes = [geometry](const KernelContext& call, const Stages& stages) {
+    return takes_norm_stages(stages, call.inputs[1], call.outputs[0], geometry(call.inputs[1].shape(), call.attributes));
+  };
+  kernel.staged.run = [run](const KernelContext& call, const Stages& stages) { run(call, &stages); };
+  kernel.staged.scratch = [geometry](const KernelContext& call, const Stages& stages) {
+    const Tensor& input = call.inputs[1];
+    const NormGeometry slices = geometry(input.shape(), call.attributes);
+    return scratch(slices, input.dtype(), input.layout()) +
+           NormPrograms(&stages, input, call.outputs[0]).scratch(NormUnits(slices, input.layout()));
+  };
+  kernel.staged.leads = keeps_type;
+  return kernel;
 }
 
 }  // namespace frit::ops

@@ -124,35 +124,23 @@ Values normalized_by_coefficients(std::span<const Value> inputs, std::span<const
 using SliceRule = std::function<SliceStatistics(std::int64_t slice, const Moments& moments)>;
 
 /// Writes those outputs of norm_types that are read, for an image in either layout. Calls the rule, which may run on any thread, once a
-/// slice. Inputs 1 and 2, if there, are weight and bias. `fixed_statistics`: the moments are not looked at, and not found.
-void run_norm(const KernelContext& call, const NormGeometry& geometry, const SliceRule& rule, bool fixed_statistics = false);
-std::size_t norm_scratch(const NormGeometry& geometry, DType dtype, Layout layout);
+/// slice. Inputs 1 and 2, if there, are weight and bias. `fixed_statistics`: the moments are not looked at, and not found. `stages` may be
+/// null.
+void run_norm(const KernelContext& call, const Stages* stages, const NormGeometry& geometry, const SliceRule& rule,
+              bool fixed_statistics = false);
 /// Writes those outputs of norm_backward_types that are read. `fixed_statistics`: mean and rstd do not depend on the input.
-void run_norm_backward(const KernelContext& call, const NormGeometry& geometry, bool fixed_statistics = false);
-std::size_t norm_backward_scratch(const NormGeometry& geometry, DType dtype, Layout layout);
+void run_norm_backward(const KernelContext& call, const Stages* stages, const NormGeometry& geometry, bool fixed_statistics = false);
 
-/// The kernels of norms that have attributes A. `images`: they may lie in either layout.
+using GeometryRule = NormGeometry (*)(const Shape& input, const Attributes& attributes);
 template <class A>
-Kernel norm_kernel(KernelFunction run, bool images = true) {
-  Kernel kernel{.run = std::move(run), .scratch = [](const InferContext& call) {
-                  return norm_scratch(norm_geometry(call.shape(0), call.as<A>()), call.inputs[0].dtype, call.input_layout(0));
-                }};
-  if (images) kernel.any_layout_inputs = kernel.any_layout_outputs = {0};
-  kernel.one_layout = images;
-  return kernel;
+NormGeometry geometry_of(const Shape& input, const Attributes& attributes) {
+  return norm_geometry(input, attributes.as<A>());
 }
-template <class A>
-Kernel norm_backward_kernel(KernelFunction run, bool images = true) {
-  Kernel kernel{.run = std::move(run), .scratch = [](const InferContext& call) {
-                  return norm_backward_scratch(norm_geometry(call.shape(1), call.as<A>()), call.inputs[1].dtype, call.input_layout(1));
-                }};
-  if (images) {
-    kernel.any_layout_inputs = {0, 1};
-    kernel.any_layout_outputs = {0};
-  }
-  kernel.one_layout = images;
-  return kernel;
-}
+
+/// The CPU's kernels, which call run_norm or run_norm_backward. `images`: they may lie in either layout, and take programs.
+using NormFunction = std::function<void(const KernelContext& call, const Stages* stages)>;
+Kernel norm_kernel(GeometryRule geometry, const NormFunction& run, bool images = true);
+Kernel norm_backward_kernel(GeometryRule geometry, const NormFunction& run, bool images = true);
 
 /// Of a backward operator: the gradient is read for the sums and for the input gradient.
 inline const std::vector<StagedInput> staged_norm_gradient = {{.input = 0, .reads = 2}};
@@ -183,12 +171,14 @@ struct GroupedNorm {
       return norm_types(call, norm_geometry(call.shape(0), attributes));
     };
     entry.gradient = [name = entry.name](const GradientContext& c) { return norm_gradient(name, c); };
-    entry.cpu = norm_kernel<A>(
-        [](const KernelContext& call) {
-          run_norm(call, norm_geometry(call.inputs[0].shape(), call.as<A>()),
+    entry.cpu = norm_kernel(
+        geometry_of<A>,
+        [](const KernelContext& call, const Stages* stages) {
+          run_norm(call, stages, norm_geometry(call.inputs[0].shape(), call.as<A>()),
                    [&](std::int64_t, const Moments& moments) { return statistics_of(moments, call.as<A>().eps); });
         },
         affine_axis.has_value());
+    entry.staged_output = affine_axis.has_value();
     entry.in_place = {{0, 0}};
     if (affine_axis) entry.pointwise = normalized_by_coefficients;
     const std::optional<int> axis = affine_axis;
@@ -213,8 +203,11 @@ struct GroupedNorm {
         .no_gradient = "not differentiable twice",
         .staged_inputs = norm.affine_axis ? staged_norm_gradient : std::vector<StagedInput>(),
         .staged_output = norm.affine_axis.has_value(),
-        .cpu = norm_backward_kernel<A>(
-            [](const KernelContext& call) { run_norm_backward(call, norm_geometry(call.inputs[1].shape(), call.as<A>())); },
+        .cpu = norm_backward_kernel(
+            geometry_of<A>,
+            [](const KernelContext& call, const Stages* stages) {
+              run_norm_backward(call, stages, norm_geometry(call.inputs[1].shape(), call.as<A>()));
+            },
             norm.affine_axis.has_value()),
         .in_place = {{0, 0}},
         .samples = [&forward] { return norm_backward_samples(forward); },

@@ -9,6 +9,7 @@ namespace {
 template <class T>
 struct Forward {
   const KernelContext& call;
+  const Stages* stages;
   const NormGeometry& geometry;
   const SliceRule& rule;
   bool fixed_statistics;
@@ -17,15 +18,16 @@ struct Forward {
   T* output = data_or_null<T>(call.outputs, 0);
   double *means = data_or_null<double>(call.outputs, 1), *rstds = data_or_null<double>(call.outputs, 2);
   CoefficientOutputs<T> coefficients = CoefficientOutputs<T>(call.outputs);
+  NormPrograms programs = NormPrograms(stages, {}, call.outputs[0]);
 
   /// Of the differences from the slice's first element.
-  void sum_slices(std::int64_t unit, const NormUnitMemory<T>& memory) const {
+  void sum_slices(std::int64_t unit, std::int64_t task, const NormUnitMemory<T>& memory) const {
     const auto pivot_of = [&](std::int64_t channel) {
       const std::int64_t first = units.offset(unit, 0, channel / units.slice_channels * units.slice_channels, 0);
       return units.elements() == 0 ? 0.0 : static_cast<double>(input[first]);
     };
-    memory.sum_channels(unit, pivot_of,
-                        [&](const NormPart& part, const auto& pivots) { return moment_terms(input + part.offset, pivots); });
+    const auto terms_of = [&](const NormPart& part, const auto& pivots) { return moment_terms(input + part.offset, pivots); };
+    memory.sum_channels(unit, task, pivot_of, [](const NormTile&, std::int64_t) {}, terms_of);
   }
 
   /// Of the slice that begins with a channel of a unit.
@@ -56,39 +58,63 @@ struct Forward {
     }
   }
 
-  void normalize(std::int64_t unit, const NormUnitMemory<T>& memory) const {
+  void normalize(std::int64_t unit, std::int64_t task, const NormUnitMemory<T>& memory) const {
     memory.repeat_coefficients(3);
     const auto function = [](T x, T reference, T scale, T shift) { return (x - reference) * scale + shift; };
-    units.for_each_tile(unit, [&](const NormTile& tile) {
+    units.for_each_tile(unit, task, [&](const NormTile& tile, std::int64_t workspace) {
       units.for_each_part(tile, [&](const NormPart& part) {
         apply_coefficients(units, memory, part, output, function, std::make_integer_sequence<int, 3>(), input);
       });
+      programs.run_after(units, tile, call.scratch, workspace);
     });
   }
 
   void run() const {
-    units.for_each([&](std::int64_t unit) {
+    units.for_each([&](std::int64_t unit, std::int64_t task) {
       const NormUnitMemory<T> memory(units, unit, call.scratch);
-      if (!fixed_statistics) sum_slices(unit, memory);
+      if (!fixed_statistics) sum_slices(unit, task, memory);
       write_statistics(unit, memory);
-      if (output != nullptr) normalize(unit, memory);
+      if (output != nullptr) normalize(unit, task, memory);
     });
   }
 };
 
-}  // namespace
-
-void run_norm(const KernelContext& call, const NormGeometry& geometry, const SliceRule& rule, bool fixed_statistics) {
-  if (is_of_rows(geometry)) return normalize_rows(call, geometry, rule);
-  dispatch_floating(call.inputs[0].dtype(), [&]<class T>() { Forward<T>{call, geometry, rule, fixed_statistics}.run(); });
-}
-
-std::size_t norm_scratch(const NormGeometry& geometry, DType dtype, Layout layout) {
+std::size_t scratch(const NormGeometry& geometry, DType dtype, Layout layout) {
   if (is_of_rows(geometry)) return 0;
   const NormUnits units(geometry, layout);
   std::size_t bytes = 0;
   dispatch_floating(dtype, [&]<class T>() { bytes = NormUnitMemory<T>::bytes(units); });
   return static_cast<std::size_t>(units.count) * bytes;
+}
+
+}  // namespace
+
+void run_norm(const KernelContext& call, const Stages* stages, const NormGeometry& geometry, const SliceRule& rule, bool fixed_statistics) {
+  if (is_of_rows(geometry)) return normalize_rows(call, geometry, rule);
+  dispatch_floating(call.inputs[0].dtype(), [&]<class T>() { Forward<T>{call, stages, geometry, rule, fixed_statistics}.run(); });
+}
+
+Kernel norm_kernel(GeometryRule geometry, const NormFunction& run, bool images) {
+  Kernel kernel{.run = [run](const KernelContext& call) { run(call, nullptr); },
+                .scratch =
+                    [geometry](const InferContext& call) {
+                      return scratch(geometry(call.shape(0), call.attributes), call.inputs[0].dtype, call.input_layout(0));
+                    }};
+  if (!images) return kernel;
+  kernel.any_layout_inputs = kernel.any_layout_outputs = {0};
+  kernel.one_layout = true;
+  kernel.staged.takes = [geometry](const KernelContext& call, const Stages& stages) {
+    return takes_norm_stages(stages, call.inputs[0], call.outputs[0], geometry(call.inputs[0].shape(), call.attributes));
+  };
+  kernel.staged.run = [run](const KernelContext& call, const Stages& stages) { run(call, &stages); };
+  kernel.staged.scratch = [geometry](const KernelContext& call, const Stages& stages) {
+    const Tensor& input = call.inputs[0];
+    const NormGeometry slices = geometry(input.shape(), call.attributes);
+    return scratch(slices, input.dtype(), input.layout()) +
+           NormPrograms(&stages, {}, call.outputs[0]).scratch(NormUnits(slices, input.layout()));
+  };
+  kernel.staged.leads = keeps_type;
+  return kernel;
 }
 
 }  // namespace frit::ops

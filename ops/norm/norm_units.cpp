@@ -1,5 +1,7 @@
 #include "frit/ops/norm/norm_units.h"
 
+#include "frit/ops/norm/norm_rows.h"
+
 namespace frit::ops {
 
 /// The batch of a channels-last batch norm is one long image; so is one of single pixels.
@@ -31,6 +33,17 @@ NormTile NormUnits::tile_at(std::int64_t unit, std::int64_t tile) const {
           .pixel = tile_pixels.begin(block),
           .pixels = tile_pixels.length_of(block),
           .section = sample * tile_pixels.count + block};
+}
+
+bool takes_norm_stages(const Stages& stages, const Tensor& input, const Tensor& output, const NormGeometry& geometry) {
+  const DType dtype = input.dtype();
+  const bool given = stages.before.instructions.empty() || (stages.input == 0 && stages.input_type.dtype == dtype);
+  return !is_half(dtype) && given && (!output.defined() || output.dtype() == dtype) && !is_of_rows(geometry);
+}
+
+bool keeps_type(const InferContext&, const ElementwiseProgram& after, std::span<const TensorType> operands) {
+  std::vector<TensorType> types;
+  return after.check(operands, types).empty() && types[static_cast<std::size_t>(after.outputs.at(0))] == operands[0];
 }
 
 }  // namespace frit::ops

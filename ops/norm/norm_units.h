@@ -2,8 +2,10 @@
 
 #include "frit/ops/cpu/elementwise.h"
 #include "frit/ops/cpu/work_split.h"
+#include "frit/ops/elementwise/block_program.h"
 #include "frit/ops/norm/column_sums.h"
 #include "frit/ops/norm/norm_core.h"
+#include "frit/ops/operator/run.h"
 
 namespace frit::ops {
 
@@ -46,23 +48,23 @@ struct NormUnits {
     return unit * channels * pixels + sample * all_channels * pixels + inner;
   }
 
-  /// Calls body(unit) for all, in parallel; body may have parallel loops, of use where there are few units.
+  /// Calls body(unit, task) for all, in parallel; body may have parallel loops, of use where there are few units.
   template <class Body>
   void for_each(const Body& body) const {
-    constexpr std::int64_t least_elements = 16384;
-    const std::int64_t some = std::max<std::int64_t>(1, least_elements / std::max<std::int64_t>(1, elements()));
-    const bool many = count / some >= thread_count();
-    parallel_for(count, many ? some : std::max<std::int64_t>(1, count), [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t unit = begin; unit < end; ++unit) body(unit);
+    const bool many = tasks() >= thread_count() && tasks() > 1;
+    parallel_for(count, many ? grain() : std::max<std::int64_t>(1, count), [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t unit = begin; unit < end; ++unit) body(unit, many ? begin / grain() : -1);
     });
   }
-  /// Calls body(tile) for all of a unit, in parallel.
+  /// Calls body(tile, workspace) for all of a unit, in parallel; no two calls at a time share a workspace.
   template <class Body>
-  void for_each_tile(std::int64_t unit, const Body& body) const {
-    parallel_for(tiles(), 2, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t tile = begin; tile < end; ++tile) body(tile_at(unit, tile));
+  void for_each_tile(std::int64_t unit, std::int64_t task, const Body& body) const {
+    const std::int64_t some = std::max<std::int64_t>(2, (tiles() + most_tasks - 1) / most_tasks);
+    parallel_for(tiles(), some, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t tile = begin; tile < end; ++tile) body(tile_at(unit, tile), task < 0 ? begin / some : task);
     });
   }
+  std::int64_t workspaces() const { return std::max(tasks(), std::min(most_tasks, (tiles() + 1) / 2)); }
   template <class Body>
   void for_each_part(const NormTile& tile, const Body& body) const {
     const std::int64_t side_by_side = channels_last ? tile.channels : 1;
@@ -71,9 +73,60 @@ struct NormUnits {
     }
   }
 
+  Runs runs_of(const NormTile& tile) const {
+    const std::int64_t begin = offset(tile.unit, tile.sample, tile.channel, tile.pixel);
+    if (channels_last) return {.begin = begin, .length = tile.channels * tile.pixels};
+    return {begin, tile.channels, pixels, tile.pixels};
+  }
+
  private:
+  static constexpr std::int64_t most_tasks = 64;
+
+  std::int64_t grain() const {
+    constexpr std::int64_t least_elements = 16384;
+    return std::max({std::int64_t{1}, least_elements / std::max<std::int64_t>(1, elements()), (count + most_tasks - 1) / most_tasks});
+  }
+  std::int64_t tasks() const { return (count + grain() - 1) / grain(); }
   std::int64_t channel_blocks() const { return (channels + tile_channels - 1) / tile_channels; }
   NormTile tile_at(std::int64_t unit, std::int64_t tile) const;
+};
+
+/// The programs that a norm is computed with, if any, and their workspaces.
+class NormPrograms {
+ public:
+  /// `given`: what the program before it is to give, if there is one; `result`: output 0.
+  NormPrograms(const Stages* stages, const Tensor& given, const Tensor& result) {
+    if (stages == nullptr) return;
+    if (!stages->before.instructions.empty()) add(before_, stages->before, stages->before_inputs, given);
+    if (!stages->after.instructions.empty() && result.defined()) add(after_, stages->after, stages->after_operands(result), result);
+  }
+
+  bool gives_input() const { return before_.has_value(); }
+  std::size_t scratch(const NormUnits& units) const { return bytes_ * static_cast<std::size_t>(units.workspaces()); }
+  /// `scratch` ends in the workspaces.
+  void run_before(const NormUnits& units, const NormTile& tile, std::span<std::byte> scratch, std::int64_t workspace) const {
+    run(before_, units, tile, scratch, workspace);
+  }
+  void run_after(const NormUnits& units, const NormTile& tile, std::span<std::byte> scratch, std::int64_t workspace) const {
+    run(after_, units, tile, scratch, workspace);
+  }
+
+ private:
+  using Program = std::optional<BlockProgram>;
+
+  void add(Program& program, const ElementwiseProgram& instructions, std::span<const Tensor> operands, const Tensor& result) {
+    program.emplace(instructions, types_of(operands));
+    program->bind(operands, {&result, 1});
+    bytes_ = std::max(bytes_, (program->workspace_bytes() + 63) / 64 * 64);
+  }
+  void run(const Program& program, const NormUnits& units, const NormTile& tile, std::span<std::byte> scratch,
+           std::int64_t workspace) const {
+    if (program)
+      program->run(units.runs_of(tile), scratch.data() + scratch.size() / 64 * 64 - static_cast<std::size_t>(workspace + 1) * bytes_);
+  }
+
+  Program before_, after_;
+  std::size_t bytes_ = 0;
 };
 
 /// A unit's numbers in scratch memory: sums of tiles, and coefficients of type C as apply_coefficients reads them.
@@ -93,14 +146,15 @@ class NormUnitMemory {
     return reinterpret_cast<C*>(memory_ + number_bytes(units_) + static_cast<std::size_t>(k) * coefficient_bytes(units_));
   }
   /// Two sums of each channel over a unit. pivot_of(channel) is what terms_of(part, pivots) gets for the lanes of a part: it gives the
-  /// terms of sum_lanes.
-  template <class PivotOf, class TermsOf>
-  void sum_channels(std::int64_t unit, const PivotOf& pivot_of, const TermsOf& terms_of) const {
+  /// terms of sum_lanes. make_tile(tile, workspace) comes before a tile is read.
+  template <class PivotOf, class MakeTile, class TermsOf>
+  void sum_channels(std::int64_t unit, std::int64_t task, const PivotOf& pivot_of, const MakeTile& make_tile, const TermsOf& terms_of) const {
     for (std::int64_t channel = 0; channel < units_.channels; ++channel) {
       pivots()[channel] = pivot_of(channel);
       sums(0, 0)[channel] = sums(0, 1)[channel] = 0;
     }
-    units_.for_each_tile(unit, [&](const NormTile& tile) {
+    units_.for_each_tile(unit, task, [&](const NormTile& tile, std::int64_t workspace) {
+      make_tile(tile, workspace);
       units_.for_each_part(tile, [&](const NormPart& part) {
         const auto terms = [&](std::int64_t column) { return terms_of(part, lanes_of(pivots() + part.channel, column, part.channels)); };
         sum_columns<2>(part.channels, part.pixels, terms, [&](std::int64_t column, const std::array<double, 2>& found) {
@@ -157,5 +211,10 @@ void apply_coefficients(const NormUnits& units, const NormUnitMemory<C>& memory,
                     DenseOperand<C>{memory.coefficients(k)}...);
   }
 }
+
+/// Whether a norm of `input`, or its gradient, with output 0, can be computed with programs: those that leave the type as it is.
+bool takes_norm_stages(const Stages& stages, const Tensor& input, const Tensor& output, const NormGeometry& geometry);
+/// As StagedKernel::leads.
+bool keeps_type(const InferContext& call, const ElementwiseProgram& after, std::span<const TensorType> operands);
 
 }  // namespace frit::ops
