@@ -173,7 +173,10 @@ ChainCall::ChainCall(const KernelContext& context)
     : call(context.as<ChainAttributes>().call),
       inputs(call.parts(context.inputs)),
       centre_inputs(call.centre_inputs(inputs.centre, Tensor())) {
-  if (!call.before.instructions.empty()) FRIT_CHECK(check_program(call.before, types_of(inputs.before), nullptr, given_).empty());
+  if (call.before.instructions.empty()) return;
+  std::vector<TensorType> types;
+  FRIT_CHECK(call.before.check(types_of(inputs.before), types).empty());
+  given_ = types[static_cast<std::size_t>(call.before.outputs[0])];
 }
 
 Stages ChainCall::stages() const {

@@ -80,6 +80,12 @@ std::optional<Activation> gelu_activation(const Attributes& attributes) {
   return Activation{.kind = attributes.as<GeluAttributes>().approximate == "tanh" ? Activation::gelu_tanh : Activation::gelu};
 }
 
+/// From the output, which has the input's sign: then the input need not be kept. Only a negative slope changes signs.
+Values leaky_relu_gradient(const GradientContext& c) {
+  const bool keeps_sign = c.as<LeakyReluAttributes>().negative_slope >= 0;
+  return {emit_one("leaky_relu_backward", {c.gradients[0], keeps_sign ? c.outputs[0] : c.inputs[0]}, c.attributes)};
+}
+
 // Functions as programs and files spell them that do not have them.
 
 DecomposeRule spelled(Value (*function)(Value)) {
@@ -158,6 +164,7 @@ FRIT_OPERATORS(activation) {
   add_pointwise<Relu>(registry, {.name = "relu", .summary = "max(x, 0)", .activation = always({}), .samples = kinked()});
   add_pointwise<LeakyRelu, LeakyReluAttributes>(registry, {.name = "leaky_relu",
                                                            .summary = "x > 0 ? x : negative_slope * x",
+                                                           .gradient = leaky_relu_gradient,
                                                            .activation = leaky_relu_activation,
                                                            .samples = kinked({LeakyReluAttributes{}, LeakyReluAttributes{-0.3}})});
   add_pointwise<Elu, EluAttributes>(registry, {.name = "elu",

@@ -47,9 +47,11 @@ Operator pointwise_backward(const Operator& entry, const PointwiseKernels& kerne
 Operator pointwise_forward(Operator entry, const PointwiseKernels& kernels) {
   entry.inputs = {"input"};
   if (!entry.infer) entry.infer = infer_same;
-  entry.gradient = [name = entry.name + "_backward", from_output = kernels.gradient_from_output](const GradientContext& c) -> Values {
-    return {emit_one(name, {c.gradients[0], from_output ? c.outputs[0] : c.inputs[0]}, c.attributes)};
-  };
+  if (!entry.gradient) {
+    entry.gradient = [name = entry.name + "_backward", from_output = kernels.gradient_from_output](const GradientContext& c) -> Values {
+      return {emit_one(name, {c.gradients[0], from_output ? c.outputs[0] : c.inputs[0]}, c.attributes)};
+    };
+  }
   entry.elementwise = true;
   entry.cpu = map_kernel(kernels.forward, 1);
   entry.in_place = {{0, 0}};

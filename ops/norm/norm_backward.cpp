@@ -39,9 +39,7 @@ struct Backward {
 
   bool wants_sums() const { return !fixed_statistics || wants_parameters(); }
   bool wants_parameters() const { return weight_gradient != nullptr || bias_gradient != nullptr; }
-  double weight_of(std::int64_t unit, std::int64_t channel) const {
-    return weight != nullptr ? static_cast<double>(weight[(unit * units.channels + channel) % units.all_channels]) : 1;
-  }
+  double weight_of(std::int64_t channel) const { return weight != nullptr ? static_cast<double>(weight[channel]) : 1; }
   NormUnitMemory<C> memory_of(std::int64_t unit) const { return {units, unit, call.scratch}; }
 
   /// Those of NormGradientSums of each channel, not weighted.
@@ -52,6 +50,7 @@ struct Backward {
     };
     memory.sum_channels(unit, task, mean_of, make_gradient, [&](const NormPart& part, const auto& own_means) {
       return [g = gradient + part.offset, x = input + part.offset, own_means](auto load, std::int64_t i, std::int64_t, int lane) {
+        if (lane == 0) __builtin_prefetch(x + i + column_lanes);
         const auto term = load(g + i);
         return std::array{term, term * (load(x + i) - load(own_means.data() + lane))};
       };
@@ -60,18 +59,19 @@ struct Backward {
 
   /// g * scale + (x - reference) * slope + offset; with fixed statistics g * scale.
   void find_coefficients(std::int64_t unit, const NormUnitMemory<C>& memory) const {
-    for (std::int64_t first = 0; first < units.channels; first += units.slice_channels) {
-      const std::int64_t slice = units.slice_of(unit, first), last = first + units.slice_channels;
+    const std::int64_t of_all = units.first_channel(unit);
+    for (std::int64_t first = 0, slice = units.slice_of(unit, 0); first < units.channels; first += units.slice_channels, ++slice) {
+      const std::int64_t last = first + units.slice_channels;
       NormGradientSums sums;
       for (std::int64_t channel = first; channel < last && !fixed_statistics; ++channel) {
-        const double w = weight_of(unit, channel);
+        const double w = weight_of(of_all + channel);
         sums += {w * memory.sums(0, 0)[channel], w * memory.sums(0, 1)[channel]};
       }
       const NormInputGradient rule({means[slice], rstds[slice]}, sums, units.slice_elements());
       const C reference = static_cast<C>(rule.mean);
       const double rest = (rule.mean - static_cast<double>(reference)) * rule.slope;
       for (std::int64_t channel = first; channel < last; ++channel) {
-        memory.coefficients(0)[channel] = static_cast<C>(rule.rstd * weight_of(unit, channel));
+        memory.coefficients(0)[channel] = static_cast<C>(rule.rstd * weight_of(of_all + channel));
         memory.coefficients(1)[channel] = reference;
         memory.coefficients(2)[channel] = static_cast<C>(rule.slope);
         memory.coefficients(3)[channel] = static_cast<C>(std::isfinite(rest) ? rule.offset - rest : rule.offset);

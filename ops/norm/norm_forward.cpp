@@ -27,7 +27,8 @@ struct Forward {
       return units.elements() == 0 ? 0.0 : static_cast<double>(input[first]);
     };
     const auto terms_of = [&](const NormPart& part, const auto& pivots) { return moment_terms(input + part.offset, pivots); };
-    memory.sum_channels(unit, task, pivot_of, [](const NormTile&, std::int64_t) {}, terms_of);
+    memory.sum_channels(
+        unit, task, pivot_of, [](const NormTile&, std::int64_t) {}, terms_of);
   }
 
   /// Of the slice that begins with a channel of a unit.
@@ -40,21 +41,20 @@ struct Forward {
   }
 
   void write_statistics(std::int64_t unit, const NormUnitMemory<T>& memory) const {
-    SliceStatistics statistics;
-    for (std::int64_t channel = 0; channel < units.channels; ++channel) {
-      const std::int64_t slice = units.slice_of(unit, channel), i = unit * units.channels + channel;
-      if (channel % units.slice_channels == 0) {
-        statistics = rule(slice, fixed_statistics ? Moments{} : moments(memory, channel));
-        if (means != nullptr) means[slice] = statistics.mean;
-        if (rstds != nullptr) rstds[slice] = statistics.rstd;
+    const std::int64_t of_all = units.first_channel(unit);
+    for (std::int64_t first = 0, slice = units.slice_of(unit, 0); first < units.channels; first += units.slice_channels, ++slice) {
+      const SliceStatistics statistics = rule(slice, fixed_statistics ? Moments{} : moments(memory, first));
+      if (means != nullptr) means[slice] = statistics.mean;
+      if (rstds != nullptr) rstds[slice] = statistics.rstd;
+      for (std::int64_t channel = first; channel < first + units.slice_channels; ++channel) {
+        const double w = weight != nullptr ? static_cast<double>(weight[of_all + channel]) : 1;
+        const double b = bias != nullptr ? static_cast<double>(bias[of_all + channel]) : 0;
+        const NormCoefficients<T> found(statistics.mean, statistics.rstd, w, b);
+        coefficients.write(unit * units.channels + channel, found);
+        memory.coefficients(0)[channel] = found.reference;
+        memory.coefficients(1)[channel] = found.scale;
+        memory.coefficients(2)[channel] = found.shift;
       }
-      const double w = weight != nullptr ? static_cast<double>(weight[i % units.all_channels]) : 1;
-      const double b = bias != nullptr ? static_cast<double>(bias[i % units.all_channels]) : 0;
-      const NormCoefficients<T> found(statistics.mean, statistics.rstd, w, b);
-      coefficients.write(i, found);
-      memory.coefficients(0)[channel] = found.reference;
-      memory.coefficients(1)[channel] = found.scale;
-      memory.coefficients(2)[channel] = found.shift;
     }
   }
 

@@ -9,7 +9,7 @@ NormUnits::NormUnits(const NormGeometry& geometry, Layout layout)
     : channels_last(layout == Layout::channels_last || geometry.weight_axis == WeightAxis::element || geometry.run_length == 1),
       slice_channels(geometry.slice_channels()),
       all_channels(geometry.channels) {
-  constexpr std::int64_t tile_elements = 4096;
+  constexpr std::int64_t tile_elements = 8192;
   const bool batch = geometry.weight_axis == WeightAxis::slice;
   channels = channels_last ? all_channels : slice_channels;
   pixels = geometry.weight_axis == WeightAxis::element ? 1 : geometry.run_length;

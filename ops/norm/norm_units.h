@@ -42,6 +42,8 @@ struct NormUnits {
   std::int64_t sections() const { return samples * tile_pixels.count; }
   std::int64_t tiles() const { return sections() * channel_blocks(); }
 
+  /// Of all channels, a unit's first.
+  std::int64_t first_channel(std::int64_t unit) const { return all_channels == 0 ? 0 : unit * channels % all_channels; }
   std::int64_t slice_of(std::int64_t unit, std::int64_t channel) const { return unit * slices() + channel / slice_channels; }
   std::int64_t offset(std::int64_t unit, std::int64_t sample, std::int64_t channel, std::int64_t pixel) const {
     const std::int64_t inner = channels_last ? pixel * channels + channel : channel * pixels + pixel;
@@ -148,7 +150,8 @@ class NormUnitMemory {
   /// Two sums of each channel over a unit. pivot_of(channel) is what terms_of(part, pivots) gets for the lanes of a part: it gives the
   /// terms of sum_lanes. make_tile(tile, workspace) comes before a tile is read.
   template <class PivotOf, class MakeTile, class TermsOf>
-  void sum_channels(std::int64_t unit, std::int64_t task, const PivotOf& pivot_of, const MakeTile& make_tile, const TermsOf& terms_of) const {
+  void sum_channels(std::int64_t unit, std::int64_t task, const PivotOf& pivot_of, const MakeTile& make_tile,
+                    const TermsOf& terms_of) const {
     for (std::int64_t channel = 0; channel < units_.channels; ++channel) {
       pivots()[channel] = pivot_of(channel);
       sums(0, 0)[channel] = sums(0, 1)[channel] = 0;
