@@ -225,7 +225,7 @@ bool packs_in_parts(const Direction& d, ImageLayouts layouts, std::size_t elemen
 
 std::int64_t packed_weight_elements(const Direction& d, ImageLayouts layouts, std::size_t element_size) {
   if (is_depthwise(d.geometry)) return packed_depthwise_elements(d);
-  if (suits_winograd(d, layouts.output, element_size)) return packed_winograd_elements(d);
+  if (suits_winograd(d, layouts.output, element_size)) return winograd_packs_in_parts(d) ? 0 : packed_winograd_elements(d);
   return Plan(d, layouts, Layout::contiguous, element_size, {}).weights;
 }
 

@@ -28,14 +28,15 @@ const char* convolve_schedule(const Direction& d, Layout output, std::size_t ele
 /// The weight (K, C / groups, ...) as `convolve` reads it for images that lie so.
 template <class T>
 void pack_weight(const Direction& d, ImageLayouts layouts, Image<const T> weight, T* packed);
+/// 0: `convolve` does that by itself.
 std::int64_t packed_weight_elements(const Direction& d, ImageLayouts layouts, std::size_t element_size);
 /// Whether `convolve` takes a weight that is not packed: each part of it is read once.
 bool packs_in_parts(const Direction& d, ImageLayouts layouts, std::size_t element_size);
 
 template <class T>
 struct Weight {
-  const T* packed;          ///< or null: `convolve` packs the other part by part
-  Image<const T> unpacked;  ///< not read if it is packed
+  const T* packed = nullptr;     ///< or null: `convolve` packs the other part by part
+  Image<const T> unpacked = {};  ///< not read if it is packed
 };
 
 /// Forwards the output (N, K, ...) from the source (N, C, ...) and a bias (K), backwards, as data gradients and transposed convolutions

@@ -49,9 +49,16 @@ struct Convolution {
 
   void run(const KernelContext& call, const Finish& finish = {}) const {
     const Call of_call = of(call);
+    const Packed place = packed(of_call);
     dispatch_floating(call.outputs[0].dtype(), [&]<class T>() {
-      Weight<T> weight{scratch_part<T>(call.prepacked, 0), {}};
-      if (call.prepacked.empty()) weight = {nullptr, read<T>(call.inputs[1])};
+      Weight<T> weight;
+      if (call.prepacked.empty()) {
+        weight.unpacked = read<T>(call.inputs[1]);
+      } else if (place.elements > 0) {
+        weight.packed = scratch_part<T>(call.prepacked, place.packed);
+      } else {
+        weight.unpacked = {scratch_part<T>(call.prepacked, place.wide), call.inputs[1].layout()};
+      }
       convolve<T>(of_call.direction, read<T>(call.inputs[0]), weight, bias_of<T>(call), written<T>(call.outputs[0]), call.scratch, finish);
     });
   }
@@ -65,11 +72,13 @@ struct Convolution {
 
   struct Packed {
     ScratchParts parts;
-    std::size_t packed, wide;  ///< where they lie: what is read, and a weight in halves as float32
+    std::int64_t elements;     ///< of what is packed
+    std::size_t packed, wide;  ///< where that lies, and a weight in halves as float32
   };
   static Packed packed(const Call& call) {
     Packed result;
-    result.packed = result.parts.add(packed_weight_elements(call.direction, call.layouts, call.element_size()), call.element_size());
+    result.elements = packed_weight_elements(call.direction, call.layouts, call.element_size());
+    result.packed = result.parts.add(result.elements, call.element_size());
     result.wide = result.parts.add(is_half(call.weight.dtype) ? TensorType{DType::f32, call.weight.shape}.bytes() : 0, 1);
     return result;
   }
@@ -86,6 +95,7 @@ struct Convolution {
       weight = Tensor::over(call.prepacked.data() + place.wide, weight.shape(), DType::f32, weight.device(), nullptr, weight.layout());
       copy(weight, call.inputs[1]);
     }
+    if (place.elements == 0) return;
     dispatch_floating(weight.dtype(), [&]<class T>() {
       pack_weight<T>(of_call.direction, of_call.layouts, read<T>(weight), scratch_part<T>(call.prepacked, place.packed));
     });
