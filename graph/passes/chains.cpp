@@ -106,6 +106,7 @@ class Chains {
     return mutated_at_[index(id)] >= n;
   }
 
+  /// Whether the operation updates it where it lies.
   bool updates(int n, int id) const {
     const auto is_it = [&](int input) { return index(input) < node(n).inputs.size() && node(n).inputs[index(input)] == id; };
     return std::any_of(node(n).op->mutates.begin(), node(n).op->mutates.end(), is_it);
@@ -263,16 +264,12 @@ class Chains {
     return after;
   }
 
-  /// Whether the operation may be computed as late as a later node.
+  /// Whether the operation may be computed as late as a later node. What it updates nobody reads after it.
   bool may_wait(int n, int until) const {
     for (int m = n + 1; m < until; ++m) {
       const bool mutates = node(m).kind == NodeKind::operation && !node(m).op->mutates.empty();
       const auto reads_it = [&](int id) { return id != node(n).outputs[0] && reads(node(m), id) > 0; };
-      const auto reads_updated = [&](int id) { return updates(n, id) && reads(node(m), id) > 0; };
-      if (mutates || std::any_of(node(n).outputs.begin(), node(n).outputs.end(), reads_it) ||
-          std::any_of(node(n).inputs.begin(), node(n).inputs.end(), reads_updated)) {
-        return false;
-      }
+      if (mutates || std::any_of(node(n).outputs.begin(), node(n).outputs.end(), reads_it)) return false;
     }
     return true;
   }

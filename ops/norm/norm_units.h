@@ -103,7 +103,6 @@ class NormPrograms {
     if (!stages->after.instructions.empty() && result.defined()) add(after_, stages->after, stages->after_operands(result), result);
   }
 
-  bool gives_input() const { return before_.has_value(); }
   std::size_t scratch(const NormUnits& units) const { return bytes_ * static_cast<std::size_t>(units.workspaces()); }
   /// `scratch` ends in the workspaces.
   void run_before(const NormUnits& units, const NormTile& tile, std::span<std::byte> scratch, std::int64_t workspace) const {

@@ -85,6 +85,10 @@ void expect_near(const Graph& expected, const Graph& found, double tolerance, De
     const Tensor& value = plain.output(output.name);
     EXPECT_TRUE(near(spelled.output(output.name).to(Device::cpu()), value, tolerance, largest_finite(value))) << output.name;
   }
+  for (const graph::Node* node : expected.all(NodeKind::variable)) {
+    const Tensor value = state.at(node->name);
+    EXPECT_TRUE(near(other_state.at(node->name).to(Device::cpu()), value, tolerance, largest_finite(value))) << node->name;
+  }
 }
 
 TEST(PointwiseResults, OfNormsAreComputedWithWhatFollows) {
@@ -103,6 +107,21 @@ TEST(PointwiseResults, OfNormsAreComputedWithWhatFollows) {
       EXPECT_EQ(count_of(spelled, "relu"), 0);
       EXPECT_EQ(count_of(spelled, name), 1);
       expect_near(plain, spelled, tolerance);
+    }
+  }
+}
+
+/// A CPU's kernel of a norm computes what follows it, and what gives its gradient, whatever it updates.
+TEST(PointwiseResults, OfNormsAreComputedByTheirKernelsOnACpu) {
+  for (const auto& [norm, chain] : {std::pair<Norm, const char*>{batch_norm_of, "updating_chain"}, {group_norm_of, "chain"}}) {
+    for (const auto& [dtype, tolerance] : {std::pair{DType::f64, 1e-11}, {DType::f32, 2e-5}}) {
+      const Graph plain = training_graph(norm, {3, 4, 18, 17}, dtype);
+      const Graph clean = graph::apply(graph::cleanup_pipeline(DeviceKind::cpu), plain);
+      SCOPED_TRACE(graph::to_text(clean));
+      EXPECT_EQ(count_of(clean, "updating_chain") + count_of(clean, "chain"), 2);
+      EXPECT_GE(count_of(clean, chain), 1);
+      EXPECT_EQ(count_of(clean, "relu") + count_of(clean, "relu_backward"), 0);
+      expect_near(plain, clean, tolerance);
     }
   }
 }

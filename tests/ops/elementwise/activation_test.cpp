@@ -3,6 +3,7 @@
 #include "frit/ops/elementwise/arithmetic.h"
 #include "frit/ops/elementwise/unary.h"
 #include "frit/ops/operator/run.h"
+#include "frit/ops/reduction/reduction.h"
 #include "ops/elementwise/evaluation.h"
 
 namespace frit {
@@ -188,6 +189,19 @@ TEST(Activations, AgreeInBothPrecisions) {
       EXPECT_NEAR(narrow.gradients[0][i], wide.gradients[0][i], 4e-6 * std::max(1.0, std::abs(wide.gradients[0][i])))
           << name << " at " << values[i];
     }
+  }
+}
+
+TEST(LeakyRelu, NeedsItsInputForTheGradientOnlyWhereItChangesSigns) {
+  for (const double slope : {0.0, 0.1, -0.1}) {
+    Graph graph;
+    const Value x = graph.input("x", {3}), y = leaky_relu(x, slope);
+    gradient(sum(y), std::vector{x});
+    const auto nodes = graph.all(graph::NodeKind::operation);
+    const auto is_gradient = [](const graph::Node* node) { return node->op->name == "leaky_relu_backward"; };
+    const auto found = std::find_if(nodes.begin(), nodes.end(), is_gradient);
+    ASSERT_NE(found, nodes.end());
+    EXPECT_EQ((*found)->inputs[1], slope < 0 ? x.id() : y.id());
   }
 }
 
