@@ -24,7 +24,8 @@ consumer/forward
 consumer/matrices
 consumer/infer model.safetensors input.bin output.bin
 if command -v python3 >/dev/null && [ -e "$libraries/libfrit-runtime.so" ]; then
-  python3 "$here/infer.py" "$libraries/libfrit-runtime.so" model.safetensors input.bin output.bin
+  # By its name, as the programs load it: the loader may take that from glibc-hwcaps.
+  python3 "$here/infer.py" "$(basename "$libraries"/libfrit-runtime.so.?.?)" model.safetensors input.bin output.bin
 else
   echo "not tried from Python, which needs a shared library"
 fi
