@@ -1,5 +1,5 @@
-# Writes build_name() of core/plan_cache.h. The checksum is of all that how fast an operation runs may depend on, on a GPU: plans for CPUs are
-# chosen by rule, so that libraries for several levels of processors may have one name.
+# Writes build_name() of core/plan_cache.h. The checksum is of all that how fast an operation runs on a GPU may depend on: plans for CPUs
+# are chosen by rule, so that libraries for several levels of processors may have one name.
 file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/core/* ${PROJECT_SOURCE_DIR}/ops/* ${PROJECT_SOURCE_DIR}/graph/*)
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${sources})
 set(checksums "")

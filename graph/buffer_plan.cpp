@@ -49,16 +49,17 @@ class BufferPlanner {
   void find_prepacked() {
     const std::vector<bool> fixed = fixed_values(graph_);
     plan_.prepacked_of.assign(graph_.nodes().size(), -1);
-    kept_.assign(graph_.nodes().size(), {});
+    kept_.assign(graph_.nodes().size(), 0);
     for (std::size_t n = 0; n < graph_.nodes().size(); ++n) {
       const Node& node = graph_.nodes()[n];
       if (node.kind != NodeKind::operation || node.op->view || plan_.prepared[n]) continue;
-      const ops::Prepacking made = ops::prepacking_of(*node.op, graph_.types(node.inputs), node.attributes, device_, layouts_of(node));
+      const ops::Prepacking made =
+          ops::prepacking_of(*node.op, graph_.types(node.inputs), graph_.types(node.outputs), node.attributes, device_, layouts_of(node));
       if (made.bytes == 0) continue;
       const int input = node.inputs[made.input];
       if (!fixed[static_cast<std::size_t>(input)] || std::count(node.inputs.begin(), node.inputs.end(), input) > 1) continue;
       plan_.prepacked_of[n] = input;
-      kept_[n] = made;
+      kept_[n] = made.bytes;
     }
   }
 
@@ -146,10 +147,9 @@ class BufferPlanner {
       }
     }
     if (is_view) return;
-    const ops::Prepacking& kept = kept_[static_cast<std::size_t>(step)];
-    const std::size_t scratch = scratch_of(node) - (kept.in_parts ? 0 : kept.bytes);
-    if (scratch > 0) plan_.scratch.back() = add_buffer(scratch, first(step), step);
-    if (kept.bytes > 0) plan_.prepacked.back() = add_buffer(kept.bytes, prepared_end_ + 1, end_);
+    const std::size_t kept = kept_[static_cast<std::size_t>(step)];
+    if (const std::size_t scratch = scratch_of(node, kept > 0)) plan_.scratch.back() = add_buffer(scratch, first(step), step);
+    if (kept > 0) plan_.prepacked.back() = add_buffer(kept, prepared_end_ + 1, end_);
   }
 
   void extend(int index, int last) {
@@ -184,8 +184,9 @@ class BufferPlanner {
     };
     return {layouts(node.inputs), layouts(node.outputs)};
   }
-  std::size_t scratch_of(const Node& node) const {
-    return ops::scratch_bytes(*node.op, graph_.types(node.inputs), graph_.types(node.outputs), node.attributes, device_, layouts_of(node));
+  std::size_t scratch_of(const Node& node, bool prepacked) const {
+    return ops::scratch_bytes(*node.op, graph_.types(node.inputs), graph_.types(node.outputs), node.attributes, device_, layouts_of(node),
+                              prepacked);
   }
 
   const Graph& graph_;
@@ -195,7 +196,7 @@ class BufferPlanner {
   std::vector<std::vector<int>> readers_;  // by value id: nodes
   std::vector<int> operations_;            // of each step, by its first node
   int end_, prepared_end_ = -1;            // prepared_end_: the last of the preparation
-  std::vector<ops::Prepacking> kept_;      // by node index: what is prepacked once
+  std::vector<std::size_t> kept_;          // by node index: bytes that are prepacked once
   BufferPlan plan_;
 };
 

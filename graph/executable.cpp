@@ -1,5 +1,6 @@
 #include "frit/graph/executable.h"
 
+#include <algorithm>
 #include <set>
 #include <utility>
 
@@ -54,7 +55,8 @@ Executable::Executable(const Graph& graph, State& state)
     }
     if (const int prepacked = buffers.prepacked[n]; prepacked >= 0) {
       call.prepacked = {place(prepacked), bytes_of(prepacked)};
-      preparation_.add(Step{node.op, node.attributes, {call}, /*prepacks=*/true});
+      const auto input = std::find(node.inputs.begin(), node.inputs.end(), buffers.prepacked_of[n]);
+      preparation_.add(Step{node.op, node.attributes, {call}, /*prepacks=*/static_cast<int>(input - node.inputs.begin())});
     }
     Sequence& sequence = buffers.prepared[n] ? preparation_ : run_;
     if (buffers.step[n] == static_cast<int>(n)) sequence.add(Step{node.op, node.attributes, {}});

@@ -68,7 +68,7 @@ std::optional<NonFinite> find_non_finite(Executable& executable, const Bindings&
   }
   std::optional<NonFinite> found;
   executable.run_each(inputs, [&](const Step& step) {
-    if (step.prepacks) return true;
+    if (step.prepacks >= 0) return true;
     for (const Call& call : step.calls) {
       if (see) see(call);
       for (const Tensor& tensor : results(*step.op, call)) {

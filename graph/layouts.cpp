@@ -49,7 +49,8 @@ struct Images {
   Images(const Graph& graph, const Node& node, Device device) {
     const ops::Kernel& kernel = node.op->kernel_on(device);
     // What is prepacked is brought into another order anyway.
-    const ops::Prepacking prepacked = ops::prepacking_of(*node.op, graph.types(node.inputs), node.attributes, device, {});
+    const ops::Prepacking prepacked =
+        ops::prepacking_of(*node.op, graph.types(node.inputs), graph.types(node.outputs), node.attributes, device, {});
     for (std::size_t i = 0; i < node.inputs.size(); ++i) {
       const std::size_t declared = node.op->variadic ? std::min(i, node.op->inputs.size() - 1) : i;  // the last input of some repeats
       const bool ordered = prepacked.bytes > 0 && prepacked.input == i;
@@ -89,7 +90,8 @@ class LayoutChoice {
     for (std::size_t n = 0; n < operations_.size(); ++n) {
       const Node& node = graph.nodes()[n];
       if (runs_kernel(node)) {
-        add_kernel(node, operations_[n] = cut_.add_vertex());
+        kernels_.emplace(n, Images(graph, node, device));
+        add_kernel(n, operations_[n] = cut_.add_vertex());
       } else {
         add_other(node);
       }
@@ -112,7 +114,7 @@ class LayoutChoice {
     const Node& node = graph_.nodes()[n];
     const int value = node.inputs[input];
     if (!is_image(graph_.type(value)) || !runs_kernel(node)) return Layout::contiguous;
-    if (!Images(graph_, node, device_).inputs.at(input)) return Layout::contiguous;
+    if (!kernels_.at(n).inputs.at(input)) return Layout::contiguous;
     return in_one_layout(node, value) ? layout_at(operations_[n]) : of(value);
   }
 
@@ -150,9 +152,10 @@ class LayoutChoice {
     cut_.add_edge(reader, to_channels_last, MinimumCut::unlimited);
   }
 
-  void add_kernel(const Node& node, int operation) {
+  void add_kernel(std::size_t n, int operation) {
+    const Node& node = graph_.nodes()[n];
     const ops::Kernel& kernel = node.op->kernel_on(device_);
-    const Images images(graph_, node, device_);
+    const Images& images = kernels_.at(n);
     if (node.op->permutation) return add_permutation(node);
     const bool elementwise = node.op->elementwise || node.op->join;
     std::int64_t all_bytes = 0;
@@ -214,9 +217,10 @@ class LayoutChoice {
   Device device_;
   bool converting_;
   MinimumCut cut_;
-  std::vector<int> images_;      // by value: its vertex, if it is an image
-  std::vector<int> operations_;  // by node: its vertex, if it runs a kernel
-  std::vector<bool> fixed_;      // by value
+  std::vector<int> images_;                // by value: its vertex, if it is an image
+  std::vector<int> operations_;            // by node: its vertex, if it runs a kernel
+  std::vector<bool> fixed_;                // by value
+  std::map<std::size_t, Images> kernels_;  // by node: of those
   std::map<int, std::pair<int, int>> conversions_;
   std::vector<bool> contiguous_;  // by vertex
 };

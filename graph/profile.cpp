@@ -33,6 +33,10 @@ std::int64_t moved_bytes(const Step& step) {
   std::map<const void*, std::int64_t> read;  // two inputs may be one tensor
   std::int64_t bytes = 0;
   for (const Call& call : step.calls) {
+    if (step.prepacks >= 0) {
+      bytes += call.inputs[static_cast<std::size_t>(step.prepacks)].bytes() + std::ssize(call.prepacked);
+      continue;
+    }
     for (const Tensor& input : call.inputs) read[input.raw()] = std::max(read[input.raw()], input.bytes());
     for (const Tensor& output : call.outputs) bytes += output.defined() ? output.bytes() : 0;
     for (const int i : step.op->mutates) {
@@ -48,6 +52,8 @@ std::int64_t moved_bytes(const Step& step) {
 
 std::string types_text(const Step& step) {
   const Call& call = step.calls[0];
+  if (step.prepacks >= 0)
+    return concat(types_text({call.inputs[static_cast<std::size_t>(step.prepacks)]}), " -> ", call.prepacked.size(), " bytes");
   const bool together = step.calls.size() > 1;
   const auto text = [&](const std::vector<Tensor>& tensors) { return together ? dtypes_text(tensors) : types_text(tensors); };
   const std::string outputs = text(call.outputs);
@@ -143,7 +149,7 @@ std::shared_ptr<const std::vector<TracedStep>> Tracing::describe(const Executabl
   const std::vector<std::int64_t> alive = alive_bytes(executable.graph(), plan_buffers(executable.graph(), executable.device()));
   const std::vector<Step>& preparation = executable.preparation();
   const auto before =
-      static_cast<std::size_t>(std::count_if(preparation.begin(), preparation.end(), [](const Step& step) { return !step.prepacks; }));
+      static_cast<std::size_t>(std::count_if(preparation.begin(), preparation.end(), [](const Step& step) { return step.prepacks < 0; }));
   std::vector<TracedStep> steps;
   for (const Step& step : executable.steps()) {
     const std::int64_t needed = alive[before + steps.size()];

@@ -22,8 +22,8 @@ struct Accesses {
         const bool changed = std::find(mutated.begin(), mutated.end(), static_cast<int>(i)) != mutated.end();
         add(changed ? written : read, call.inputs[i]);
       }
-      (step.prepacks ? written : read).push_back(call.prepacked);
-      if (step.prepacks) continue;
+      (step.prepacks >= 0 ? written : read).push_back(call.prepacked);
+      if (step.prepacks >= 0) continue;
       for (const Tensor& output : call.outputs) add(written, output);
       written.push_back(call.scratch);
     }
@@ -72,7 +72,7 @@ std::vector<std::vector<int>> steps_before(std::span<const Step> steps) {
 
 void Step::run() const {
   const cuda::Range range(label.empty() ? op->name.c_str() : label.c_str());
-  if (prepacks) {
+  if (prepacks >= 0) {
     for (const Call& call : calls) ops::prepack(*op, attributes, call.inputs, call.outputs, call.prepacked);
     return;
   }
@@ -84,7 +84,7 @@ void Step::run() const {
 }
 
 std::string Step::schedule() const {
-  if (prepacks) return "prepacked";
+  if (prepacks >= 0) return "prepacked";
   const Call& call = calls[0];
   return ops::schedule_of(*op, attributes, call.inputs, call.outputs, call.scratch);
 }
@@ -99,7 +99,7 @@ void Step::tell_variables() const {
 void Sequence::prepare(Device device) {
   std::vector<ops::KernelContext> calls;
   for (const Step& step : steps_) {
-    if (step.prepacks || !step.op->kernel_on(device).prepare) continue;
+    if (step.prepacks >= 0 || !step.op->kernel_on(device).prepare) continue;
     for (const Call& call : step.calls) calls.push_back({*step.op, step.attributes, call.inputs, call.outputs, call.scratch});
   }
   parallel_for(std::ssize(calls), 1, [&](std::int64_t begin, std::int64_t) {

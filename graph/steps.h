@@ -23,7 +23,7 @@ struct Step {
   const ops::Operator* op;
   ops::Attributes attributes;
   std::vector<Call> calls;
-  bool prepacks = false;   ///< writes what its calls read prepacked, and nothing else
+  int prepacks = -1;       ///< an input: writes what its calls read prepacked of it, and nothing else
   std::string label = {};  ///< for profilers: the operator and its schedule; empty: the operator's name does
 
   void run() const;

@@ -1,6 +1,7 @@
 #!/bin/sh
-# The frit that is installed in the prefix $1 has libfrit-runtime for the levels of processors $2 ... too, the lowest first. Each that this
-# machine has must be loaded where higher ones are masked, hold code of its level, agree with golden cases, and on networks with the plain one.
+# The frit that is installed in the prefix $1 has libfrit-runtime for the levels of processors $2 ... too, the lowest first. Each that
+# this machine has must be loaded where higher ones are masked, hold code of its level, agree with golden cases, and on networks with the
+# plain one.
 set -eu
 cases=$(cd "$(dirname "$0")" && pwd)/golden/models
 prefix=$1
@@ -31,7 +32,8 @@ masks() {
     esac
   done
 }
-# check FOLDER MASKED...: the library in that folder, with those levels masked. What the first, the plain one, computes the others are compared with.
+# check FOLDER MASKED...: the library in that folder, with those levels masked. The others are compared with what the first, the plain one,
+# computes.
 check() {
   folder=$1
   shift

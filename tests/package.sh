@@ -1,7 +1,7 @@
 #!/bin/sh
 # Builds the Debian packages in build/package, and tries what they hold: what goes with the program, programs of others built with it, its
-# libraries for several levels of processors, its size, its start. With --install as the first argument the packages are installed on this machine, tried and removed again; without, they
-# are unpacked into a folder. Other arguments go to CMake.
+# libraries for several levels of processors, its size, its start. With --install as the first argument the packages are installed on this
+# machine, tried and removed again; without, they are unpacked into a folder. Other arguments go to CMake.
 set -eu
 cd "$(dirname "$0")/.."
 # shellcheck disable=SC2046
@@ -51,6 +51,7 @@ LD_LIBRARY_PATH=$(dirname "$(find "$prefix"/lib* -name 'libfrit-training.*' | he
   _frit
   [ "${COMPREPLY[*]}" = verify ]' bash "$prefix"
 tests/consumer/run.sh "$prefix"
-# shellcheck disable=SC2046  # a list of levels
-[ "$(uname -m)" != x86_64 ] || tests/cpu_levels.sh "$prefix" $(sed -n 's/^FRIT_CPU_LEVELS:[^=]*=//p' build/package/CMakeCache.txt | tr ';' ' ')
+levels=$(sed -n 's/^FRIT_CPU_LEVELS:[^=]*=//p' build/package/CMakeCache.txt | tr ';' ' ')
+# shellcheck disable=SC2086  # a list
+[ "$(uname -m)" != x86_64 ] || tests/cpu_levels.sh "$prefix" $levels
 tests/install_figures.sh "$prefix" 8

@@ -6,6 +6,7 @@
 #include "frit/ops/chain/chain_attributes.h"
 #include "frit/ops/elementwise/elementwise.h"
 #include "frit/ops/operator/run.h"
+#include "frit/ops/operator/scratch_parts.h"
 
 namespace frit::ops {
 namespace {
@@ -152,7 +153,6 @@ Values decompose(Emitter& emitter, std::span<const Value> inputs, const Attribut
   return outputs;
 }
 
-std::size_t aligned(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
 std::size_t bytes_of(const TensorType& type) { return aligned(static_cast<std::size_t>(type.bytes())); }
 
 }  // namespace

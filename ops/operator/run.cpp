@@ -5,13 +5,10 @@
 
 #include "frit/core/cuda/device.h"
 #include "frit/core/strided_loop.h"
+#include "frit/ops/operator/scratch_parts.h"
 
 namespace frit::ops {
 namespace {
-
-constexpr std::size_t alignment = 64;
-
-std::size_t aligned(std::size_t bytes) { return (bytes + alignment - 1) / alignment * alignment; }
 
 TensorType widened(TensorType type) {
   if (is_half(type.dtype)) type.dtype = DType::f32;
@@ -29,10 +26,8 @@ bool needs_widening(const Kernel& kernel, std::span<const Tensor> inputs, std::s
   return !kernel.halves && (std::any_of(inputs.begin(), inputs.end(), half) || std::any_of(outputs.begin(), outputs.end(), half));
 }
 
-std::size_t kernel_scratch(const Operator& op, const Kernel& kernel, std::span<const TensorType> inputs, const Attributes& attributes,
-                           const CallLayouts& layouts) {
-  const InferContext call{op, inputs, attributes, layouts};
-  const Prepacking prepacking = kernel.prepacking ? kernel.prepacking(call) : Prepacking();
+std::size_t kernel_scratch(const InferContext& call, const Kernel& kernel, bool prepacked) {
+  const Prepacking prepacking = kernel.prepacking && !prepacked ? kernel.prepacking(call) : Prepacking();
   return (kernel.scratch ? aligned(kernel.scratch(call)) : 0) + (prepacking.in_parts ? 0 : aligned(prepacking.bytes));
 }
 
@@ -136,11 +131,12 @@ CallLayouts layouts_of(const KernelContext& call) {
 }
 
 std::size_t scratch_bytes(const Operator& op, std::span<const TensorType> inputs, std::span<const TensorType> outputs,
-                          const Attributes& attributes, Device device, CallLayouts layouts) {
+                          const Attributes& attributes, Device device, CallLayouts layouts, bool prepacked) {
   const Kernel& kernel = op.kernel_on(device);
   if (device.kind == DeviceKind::cuda) (void)cuda::compute_stream(device.index);  // a scratch rule may try algorithms on the current device
-  if (kernel.halves) return kernel_scratch(op, kernel, inputs, attributes, layouts);
-  std::size_t bytes = kernel_scratch(op, kernel, widened(inputs), attributes, layouts);
+  if (kernel.halves) return kernel_scratch({op, inputs, attributes, layouts}, kernel, prepacked);
+  const std::vector<TensorType> wide = widened(inputs);
+  std::size_t bytes = kernel_scratch({op, wide, attributes, layouts}, kernel, prepacked);
   const auto add = [&](const TensorType& type) {
     if (is_half(type.dtype)) bytes += aligned(static_cast<std::size_t>(widened(type).bytes()));
   };
@@ -149,11 +145,12 @@ std::size_t scratch_bytes(const Operator& op, std::span<const TensorType> inputs
   return bytes;
 }
 
-Prepacking prepacking_of(const Operator& op, std::span<const TensorType> inputs, const Attributes& attributes, Device device,
-                         const CallLayouts& layouts) {
+Prepacking prepacking_of(const Operator& op, std::span<const TensorType> inputs, std::span<const TensorType> outputs,
+                         const Attributes& attributes, Device device, const CallLayouts& layouts) {
   const Kernel& kernel = op.kernel_on(device);
   const auto half = [](const TensorType& type) { return is_half(type.dtype); };
-  if (!kernel.prepacking || (!kernel.halves && std::any_of(inputs.begin(), inputs.end(), half))) return {};
+  const bool converts = std::any_of(inputs.begin(), inputs.end(), half) || std::any_of(outputs.begin(), outputs.end(), half);
+  if (!kernel.prepacking || (!kernel.halves && converts)) return {};
   Prepacking result = kernel.prepacking(InferContext{op, inputs, attributes, layouts});
   result.bytes = aligned(result.bytes);
   return result;

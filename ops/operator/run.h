@@ -8,14 +8,14 @@ std::vector<TensorType> types_of(std::span<const Tensor> tensors);
 /// As its tensors lie; undefined ones count as contiguous.
 CallLayouts layouts_of(const KernelContext& call);
 
-/// Scratch memory that one call of `op` on the device needs, conversions of half inputs and outputs and what it prepacks included. The
-/// tensors lie as `layouts` says.
+/// Scratch memory that one call of `op` on the device needs, conversions of half inputs and outputs included, and what it prepacks,
+/// unless that comes `prepacked`. The tensors lie as `layouts` says.
 std::size_t scratch_bytes(const Operator& op, std::span<const TensorType> inputs, std::span<const TensorType> outputs,
-                          const Attributes& attributes, Device device = {}, CallLayouts layouts = {});
+                          const Attributes& attributes, Device device = {}, CallLayouts layouts = {}, bool prepacked = false);
 
 /// What such a call prepacks, for memory outside its scratch memory; the bytes are a multiple of 64. Nothing where halves are converted.
-Prepacking prepacking_of(const Operator& op, std::span<const TensorType> inputs, const Attributes& attributes, Device device,
-                         const CallLayouts& layouts);
+Prepacking prepacking_of(const Operator& op, std::span<const TensorType> inputs, std::span<const TensorType> outputs,
+                         const Attributes& attributes, Device device, const CallLayouts& layouts);
 /// Prepacks for a call into `prepacked`, of so many bytes.
 void prepack(const Operator& op, const Attributes& attributes, std::span<const Tensor> inputs, std::span<const Tensor> outputs,
              std::span<std::byte> prepacked);

@@ -7,13 +7,16 @@
 
 namespace frit::ops {
 
+/// Bytes up to the next part of scratch memory: whole lines of 64.
+inline std::size_t aligned(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
+
 /// Scratch memory, part by part.
 class ScratchParts {
  public:
   /// The next part's place in bytes.
   std::size_t add(std::int64_t count, std::size_t size) {
     const std::size_t place = bytes_;
-    bytes_ += (static_cast<std::size_t>(count) * size + 63) / 64 * 64;
+    bytes_ += aligned(static_cast<std::size_t>(count) * size);
     return place;
   }
   std::size_t bytes() const { return bytes_; }

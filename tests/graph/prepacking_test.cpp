@@ -3,13 +3,16 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "frit/autograd/train_step.h"
 #include "frit/core/random.h"
 #include "frit/graph/find_non_finite.h"
+#include "frit/graph/pipeline.h"
 #include "frit/graph/profile.h"
 #include "frit/graph/program.h"
 #include "frit/ops/convolution/convolution.h"
+#include "frit/ops/convolution/geometry.h"
 #include "frit/ops/elementwise/activation.h"
 #include "frit/ops/elementwise/unary.h"
 #include "frit/ops/loss/loss.h"
@@ -85,6 +88,9 @@ INSTANTIATE_TEST_SUITE_P(
                     ConvolutionCase{"few_tiles", false, {1, 16, 13, 15}, {24, 16, 3, 3}, {.padding = {1}}, DType::f32, 0},
                     ConvolutionCase{"halves_in_few_tiles", false, {1, 16, 13, 15}, {24, 16, 3, 3}, {.padding = {1}}, DType::f16},
                     ConvolutionCase{"transposed", true, {2, 6, 5, 4}, {6, 9, 4, 4}, {.stride = {2}, .padding = {1}}},
+                    ConvolutionCase{"transposed_in_groups", true, {2, 6, 5, 4}, {6, 5, 3, 3}, {.stride = {2}, .groups = 2}},
+                    ConvolutionCase{"padded", false, {1, 5, 6, 7}, {7, 5, 3, 3}, {.padding = {5}}},
+                    ConvolutionCase{"empty", false, {0, 5, 6, 7}, {7, 5, 3, 3}},
                     ConvolutionCase{"transposed_in_3d", true, {1, 6, 3, 5, 4}, {6, 3, 3, 3, 3}, {.stride = {2}}}),
     [](const auto& instance) { return instance.param.name; });
 
@@ -122,13 +128,55 @@ TEST_F(Prepacking, TakesTheMemoryOfWhatIsPackedAndNoMore) {
 
 TEST_F(Prepacking, IsNoResultAndNoPartOfARun) {
   graph::Executable executable(graph_, state_);
-  EXPECT_FALSE(graph::find_non_finite(executable, inputs_));
+  executable.run({{"x", Tensor::full({1, channels, 32, 32}, std::numeric_limits<double>::infinity())}});
+  EXPECT_FALSE(graph::find_non_finite(executable, inputs_)) << "what the run before gave is not the result of packing";
   graph::Tracing tracing;
   executable.run(inputs_);
   const std::vector<graph::TracedStep>& steps = *tracing.runs().at(0).steps;
   EXPECT_EQ(steps.size(), executable.steps().size());
   const std::vector<std::int64_t> alive = graph::alive_bytes(executable.graph(), graph::plan_buffers(executable.graph()));
   EXPECT_EQ(steps.back().alive, alive.back());
+}
+
+TEST_F(Prepacking, IsDoneAgainAfterItWasBrokenOff) {
+  graph::Executable executable(graph_, state_);
+  executable.run(inputs_);
+  const std::vector<float> first = executable.output("y").to_vector<float>();
+  for (std::size_t steps = 1; steps <= executable.preparation().size(); ++steps) {
+    std::size_t done = 0;
+    executable.run_each(inputs_, [&](const graph::Step&) { return ++done < steps; });
+    executable.run(inputs_);
+    EXPECT_EQ(executable.output("y").to_vector<float>(), first) << steps << " steps";
+  }
+}
+
+TEST_F(Prepacking, ReadsAWeightThatIsAView) {
+  Graph graph;
+  const Value x = graph.input("x", {1, channels, 32, 32}), w = graph.variable("w", {DType::f64, {channels, channels, 1, 1}}, noise(1));
+  const Value weight = reshape(cast(reshape(w, {channels * channels}), DType::f32), {channels, channels, 1, 1});
+  graph.output("y", exp(conv2d(x, weight, {}, {})));
+  graph::Executable viewed(graph, state_), executable(graph_, state_);
+  EXPECT_EQ(count_prepacks(viewed), 1u);
+  for (int run = 0; run < 2; ++run) {
+    viewed.run(inputs_), executable.run(inputs_);
+    EXPECT_TRUE(same_bits(viewed.output("y"), executable.output("y")));
+  }
+}
+
+TEST(PrepackingInTraining, FollowsAnotherProgramThatTrainsTheWeight) {
+  Graph graph;
+  const Value x = graph.input("x", {1, 8, 9, 9}), w = graph.variable("w", {DType::f32, {8, 8, 3, 3}}, noise(1), /*trainable=*/true);
+  const Value y = conv2d(x, w, {}, {.padding = {1}});
+  graph.output("y", y);
+  const Graph forward = graph::for_inference(graph);
+  TrainStep step(mean_squared_error(y, graph.input("target", {1, 8, 9, 9})), Sgd{.learning_rate = 1});
+  Program inference(forward, step.shared_state());
+  const Tensor image = noise({1, 8, 9, 9}, DType::f32, 3);
+  for (int i = 0; i < 3; ++i) {
+    const Tensor expected = ops::run("conv2d", {image, step.state().at("w").clone()}, ops::canonical({.padding = {1}}, 2)).at(0);
+    EXPECT_TRUE(same_bits(inference.run({{"x", image}}).output("y"), expected)) << "step " << i;
+    step({{"x", image}, {"target", Tensor::zeros({1, 8, 9, 9})}});
+  }
 }
 
 TEST(PrepackingInTraining, IsOfFrozenWeightsAlone) {

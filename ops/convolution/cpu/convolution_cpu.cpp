@@ -179,8 +179,10 @@ void compute_item(const Plan& plan, const Item& item, const T* source, const Wei
   for (const Phase& phase : plan.phases) {
     for (std::int64_t begin = 0; begin < item.columns; begin += product_columns<T>) {
       const std::int64_t column = item.column + begin, in_group = item.group * plan.packed.columns() + column;
-      const T* block = weight.packed + phase.weights + plan.packed.place(phase.taps, item.group, column, 0);
-      if (weight.packed == nullptr) {
+      const T* block = nullptr;
+      if (weight.packed != nullptr) {
+        block = weight.packed + phase.weights + plan.packed.place(phase.taps, item.group, column, 0);
+      } else {
         T* const own = reinterpret_cast<T*>(workspace + plan.weights_place);
         plan.packed.pack_block<T>(phase.elements, item.group, column, 0, weight.unpacked.data, own);
         block = own;
@@ -217,16 +219,11 @@ void pack_weight(const Direction& d, ImageLayouts layouts, Image<const T> weight
   for (const Phase& phase : plan.phases) plan.packed.pack(phase.taps, weight.data, packed + phase.weights);
 }
 
-bool packs_in_parts(const Direction& d, ImageLayouts layouts, std::size_t element_size) {
-  if (is_depthwise(d.geometry)) return false;
-  if (suits_winograd(d, layouts.output, element_size)) return winograd_packs_in_parts(d);
-  return Plan(d, layouts, Layout::contiguous, element_size, {}).packs_in_parts();
-}
-
-std::int64_t packed_weight_elements(const Direction& d, ImageLayouts layouts, std::size_t element_size) {
-  if (is_depthwise(d.geometry)) return packed_depthwise_elements(d);
-  if (suits_winograd(d, layouts.output, element_size)) return winograd_packs_in_parts(d) ? 0 : packed_winograd_elements(d);
-  return Plan(d, layouts, Layout::contiguous, element_size, {}).weights;
+Packing packing_of(const Direction& d, ImageLayouts layouts, std::size_t element_size) {
+  if (is_depthwise(d.geometry)) return {packed_depthwise_elements(d), true};
+  if (suits_winograd(d, layouts.output, element_size)) return winograd_packing(d);
+  const Plan plan(d, layouts, Layout::contiguous, element_size, {});
+  return {plan.weights, !plan.packs_in_parts()};
 }
 
 template <class T>

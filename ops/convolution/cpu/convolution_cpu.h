@@ -25,17 +25,18 @@ struct Finish {
 /// How `convolve` computes: "in 4 x 4 tiles by Winograd's filtering".
 const char* convolve_schedule(const Direction& d, Layout output, std::size_t element_size);
 
-/// The weight (K, C / groups, ...) as `convolve` reads it for images that lie so.
+/// How `convolve` takes a weight (K, C / groups, ...) for images that lie so.
+struct Packing {
+  std::int64_t elements;  ///< packed; 0: it packs part by part in any case
+  bool needed;            ///< else it packs part by part what comes unpacked: each part is read once
+};
+Packing packing_of(const Direction& d, ImageLayouts layouts, std::size_t element_size);
 template <class T>
 void pack_weight(const Direction& d, ImageLayouts layouts, Image<const T> weight, T* packed);
-/// 0: `convolve` does that by itself.
-std::int64_t packed_weight_elements(const Direction& d, ImageLayouts layouts, std::size_t element_size);
-/// Whether `convolve` takes a weight that is not packed: each part of it is read once.
-bool packs_in_parts(const Direction& d, ImageLayouts layouts, std::size_t element_size);
 
 template <class T>
 struct Weight {
-  const T* packed = nullptr;     ///< or null: `convolve` packs the other part by part
+  const T* packed = nullptr;     ///< or null
   Image<const T> unpacked = {};  ///< not read if it is packed
 };
 

@@ -31,6 +31,10 @@ struct Call {
   Call(const Call&) = delete;  // the direction refers to the geometry
 
   std::size_t element_size() const { return size_of(computed(weight.dtype)); }
+  /// Of a weight in halves as float32, which is part of what is prepacked.
+  std::size_t wide_bytes() const {
+    return is_half(weight.dtype) ? aligned(static_cast<std::size_t>(TensorType{DType::f32, weight.shape}.bytes())) : 0;
+  }
 };
 
 /// The kernel's functions.
@@ -49,15 +53,15 @@ struct Convolution {
 
   void run(const KernelContext& call, const Finish& finish = {}) const {
     const Call of_call = of(call);
-    const Packed place = packed(of_call);
     dispatch_floating(call.outputs[0].dtype(), [&]<class T>() {
+      const std::size_t wide = of_call.wide_bytes();
       Weight<T> weight;
-      if (call.prepacked.empty()) {
-        weight.unpacked = read<T>(call.inputs[1]);
-      } else if (place.elements > 0) {
-        weight.packed = scratch_part<T>(call.prepacked, place.packed);
+      if (call.prepacked.size() > wide) {
+        weight.packed = scratch_part<T>(call.prepacked, wide);
+      } else if (wide > 0) {
+        weight.unpacked = {scratch_part<T>(call.prepacked, 0), call.inputs[1].layout()};
       } else {
-        weight.unpacked = {scratch_part<T>(call.prepacked, place.wide), call.inputs[1].layout()};
+        weight.unpacked = read<T>(call.inputs[1]);
       }
       convolve<T>(of_call.direction, read<T>(call.inputs[0]), weight, bias_of<T>(call), written<T>(call.outputs[0]), call.scratch, finish);
     });
@@ -70,35 +74,26 @@ struct Convolution {
     return convolve_schedule(of(call).direction, call.outputs[0].layout(), of(call).element_size());
   }
 
-  struct Packed {
-    ScratchParts parts;
-    std::int64_t elements;     ///< of what is packed
-    std::size_t packed, wide;  ///< where that lies, and a weight in halves as float32
-  };
-  static Packed packed(const Call& call) {
-    Packed result;
-    result.elements = packed_weight_elements(call.direction, call.layouts, call.element_size());
-    result.packed = result.parts.add(result.elements, call.element_size());
-    result.wide = result.parts.add(is_half(call.weight.dtype) ? TensorType{DType::f32, call.weight.shape}.bytes() : 0, 1);
-    return result;
-  }
+  /// A weight in halves as float32, if it is one, and after it the packed weight.
   Prepacking prepacking(const InferContext& call) const {
     const Call c = of(call);
-    const bool in_parts = !is_half(c.weight.dtype) && packs_in_parts(c.direction, c.layouts, c.element_size());
-    return {.bytes = packed(c).parts.bytes(), .input = 1, .in_parts = in_parts};
+    const Packing packing = packing_of(c.direction, c.layouts, c.element_size());
+    const std::size_t wide = c.wide_bytes();
+    return {.bytes = wide + static_cast<std::size_t>(packing.elements) * c.element_size(),
+            .input = 1,
+            .in_parts = wide == 0 && !packing.needed};
   }
   void prepack(const KernelContext& call) const {
-    const Call of_call = of(call);
-    const Packed place = packed(of_call);
+    const Call c = of(call);
+    const std::size_t wide = c.wide_bytes();
     Tensor weight = call.inputs[1];
-    if (is_half(weight.dtype())) {
-      weight = Tensor::over(call.prepacked.data() + place.wide, weight.shape(), DType::f32, weight.device(), nullptr, weight.layout());
+    if (wide > 0) {
+      weight = Tensor::over(call.prepacked.data(), weight.shape(), DType::f32, weight.device(), nullptr, weight.layout());
       copy(weight, call.inputs[1]);
     }
-    if (place.elements == 0) return;
-    dispatch_floating(weight.dtype(), [&]<class T>() {
-      pack_weight<T>(of_call.direction, of_call.layouts, read<T>(weight), scratch_part<T>(call.prepacked, place.packed));
-    });
+    if (call.prepacked.size() == wide) return;
+    dispatch_floating(weight.dtype(),
+                      [&]<class T>() { pack_weight<T>(c.direction, c.layouts, read<T>(weight), scratch_part<T>(call.prepacked, wide)); });
   }
 };
 
@@ -132,7 +127,7 @@ class FollowedConvolution {
   Tensor wide(const Tensor& tensor) {
     if (!is_half(tensor.dtype())) return tensor;
     std::byte* const memory = call_.scratch.empty() ? nullptr : call_.scratch.data() + wide_bytes_;
-    wide_bytes_ += (static_cast<std::size_t>(tensor.elements()) * sizeof(float) + 63) / 64 * 64;
+    wide_bytes_ += aligned(static_cast<std::size_t>(tensor.elements()) * sizeof(float));
     return Tensor::over(memory, tensor.shape(), DType::f32, tensor.device(), nullptr, tensor.layout());
   }
   Finish finish() const {

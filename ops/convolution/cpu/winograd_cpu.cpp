@@ -92,8 +92,8 @@ struct Plan {
   Box box(std::int64_t plane, const Item& item) const {
     return {plane / direction.output[0],
             1,
-            {plane % direction.output[0], item.row * outputs, item.tile_column * outputs},
-            {1, item.rows * outputs, item.tile_columns * outputs}};
+            {plane % direction.output[0], item.row * tile_outputs, item.tile_column * tile_outputs},
+            {1, item.rows * tile_outputs, item.tile_columns * tile_outputs}};
   }
 
  private:
@@ -157,7 +157,7 @@ void transform_inputs(const Plan& plan, const Item& item, const float* window, s
     const float* const plane = window + plan.all_taps.taps[static_cast<std::size_t>(k * taps * taps)].offset;
     for (std::int64_t t = 0; t < item.tiles_of_plane(); ++t) {
       const float* const from =
-          plane + t / item.tile_columns * outputs * plan.window.axis[1] + t % item.tile_columns * outputs * plan.window.axis[2];
+          plane + t / item.tile_columns * tile_outputs * plan.window.axis[1] + t % item.tile_columns * tile_outputs * plan.window.axis[2];
       float* const to = inputs + (k * plan.most + tile + t) * channels;
       for (std::int64_t c = 0; c < channels; c += lanes) {
         V square[elements], result[elements];
@@ -235,18 +235,19 @@ void transform_products(const Plan& plan, const Item& item, std::int64_t plane, 
                         float* output) {
   const Direction& d = plan.direction;
   for (std::int64_t t = 0; t < item.tiles_of_plane(); ++t) {
-    const std::int64_t row = (item.row + t / item.tile_columns) * outputs, column = (item.tile_column + t % item.tile_columns) * outputs;
-    const std::int64_t height = std::min<std::int64_t>(outputs, d.output[1] - row),
-                       width = std::min<std::int64_t>(outputs, d.output[2] - column);
+    const std::int64_t row = (item.row + t / item.tile_columns) * tile_outputs,
+                       column = (item.tile_column + t % item.tile_columns) * tile_outputs;
+    const std::int64_t height = std::min<std::int64_t>(tile_outputs, d.output[1] - row),
+                       width = std::min<std::int64_t>(tile_outputs, d.output[2] - column);
     float* const to = output + ((plane * d.output[1] + row) * d.output[2] + column) * d.rows + item.column;
     for (std::int64_t c = 0; c < item.columns; c += lanes) {
-      V square[elements], result[outputs * outputs];
+      V square[elements], result[tile_outputs * tile_outputs];
       for (int e = 0; e < elements; ++e) square[e] = simd::load(products + e * plan.product_step() + (tile + t) * plan.columns.size + c);
-      transform_square<edge, outputs>(square, result, transform_output);
+      transform_square<edge, tile_outputs>(square, result, transform_output);
       const V start = bias == nullptr ? V{} : simd::load(bias + item.column + c);
       for (std::int64_t i = 0; i < height; ++i) {
         for (std::int64_t j = 0; j < width; ++j) {
-          simd::store(to + (i * d.output[2] + j) * d.rows + c, result[i * outputs + j] + start);
+          simd::store(to + (i * d.output[2] + j) * d.rows + c, result[i * tile_outputs + j] + start);
         }
       }
     }
@@ -255,9 +256,9 @@ void transform_products(const Plan& plan, const Item& item, std::int64_t plane, 
 
 void finish_item(const Plan& plan, const Item& item, const Finish& finish, std::byte* workspace) {
   const Direction& d = plan.direction;
-  const std::int64_t row = item.row * outputs, column = item.tile_column * outputs;
-  const std::int64_t height = std::min(item.rows * outputs, d.output[1] - row),
-                     width = std::min(item.tile_columns * outputs, d.output[2] - column);
+  const std::int64_t row = item.row * tile_outputs, column = item.tile_column * tile_outputs;
+  const std::int64_t height = std::min(item.rows * tile_outputs, d.output[1] - row),
+                     width = std::min(item.tile_columns * tile_outputs, d.output[2] - column);
   for (std::int64_t plane = item.plane; plane < item.plane + item.planes; ++plane) {
     const std::int64_t first = ((plane * d.output[1] + row) * d.output[2] + column) * d.rows + item.column;
     if (item.columns == d.rows) {
@@ -270,18 +271,24 @@ void finish_item(const Plan& plan, const Item& item, const Finish& finish, std::
 
 }  // namespace
 
-bool suits_winograd(const Direction& d, Layout output, std::size_t element_size) {
-  const ConvolutionGeometry& g = d.geometry;
-  bool fits = element_size == sizeof(float) && g.groups == 1 && ImageStrides(output, d.rows, d.output).channels_last();
+bool tiles_suit(const ConvolutionGeometry& g, std::size_t element_size) {
+  bool fits = element_size == sizeof(float) && g.groups == 1;
   for (const std::size_t i : {std::size_t{1}, std::size_t{2}}) fits = fits && g.kernel[i] == taps && g.stride[i] == 1 && g.dilation[i] == 1;
-  fits = fits && (!d.back || g.stride[0] == 1) && d.channels % lanes == 0 && d.rows % lanes == 0;
-  // Of a sample: the bits of an image do not depend on the batch.
-  const std::int64_t tiles = d.output[0] * tiles_of(d.output[1]) * tiles_of(d.output[2]);
-  return fits && d.channels >= least_channels && d.rows >= least_channels && tiles >= least_tiles;
+  for (const std::int64_t channels : {g.in_channels, g.out_channels}) fits = fits && channels % lanes == 0 && channels >= least_channels;
+  return fits;
 }
 
-std::int64_t packed_winograd_elements(const Direction& d) {
-  return elements * Plan(d, Layout::contiguous, Layout::contiguous, {}).weight_step();
+bool suits_winograd(const Direction& d, Layout output, std::size_t element_size) {
+  if (!tiles_suit(d.geometry, element_size) || (d.back && d.geometry.stride[0] != 1)) return false;
+  // Of a sample: the bits of an image do not depend on the batch.
+  const std::int64_t tiles = d.output[0] * tiles_of(d.output[1]) * tiles_of(d.output[2]);
+  return tiles >= least_tiles && ImageStrides(output, d.rows, d.output).channels_last();
+}
+
+/// Few tiles' weights are not kept: transformed, they take four times the memory, and as long to be read.
+Packing winograd_packing(const Direction& d) {
+  if (few_tiles(d)) return {0, false};
+  return {elements * Plan(d, Layout::contiguous, Layout::contiguous, {}).weight_step(), true};
 }
 
 void pack_for_winograd(const Direction& d, Image<const float> weight, float* packed) {
@@ -291,8 +298,6 @@ void pack_for_winograd(const Direction& d, Image<const float> weight, float* pac
 std::size_t winograd_scratch(const Direction& d, Layout source, const Finish& finish) {
   return Plan(d, source, Layout::contiguous, finish).scratch();
 }
-
-bool winograd_packs_in_parts(const Direction& d) { return few_tiles(d); }
 
 void winograd_convolve(const Direction& d, Image<const float> source, const Weight<float>& weight, const float* bias, Image<float> output,
                        std::span<std::byte> scratch, const Finish& finish) {

@@ -10,15 +10,15 @@ namespace frit::ops {
 // 3/2, -3/2, whose largest rounding errors are a fourth of those of 0, 1, -1, 2, -2: some eight times those of plain sums.
 // An infinite or NaN input makes NaN of all outputs of the tiles that read it.
 
+/// Whether a convolution's kernel and channels are such that tiles pay, for its gradients too.
+bool tiles_suit(const ConvolutionGeometry& g, std::size_t element_size);
+
 /// Whether it can compute a direction, and is the faster way.
 bool suits_winograd(const Direction& d, Layout output, std::size_t element_size);
 
 /// The weights of each element of a tile.
 void pack_for_winograd(const Direction& d, Image<const float> weight, float* packed);
-std::int64_t packed_winograd_elements(const Direction& d);
-
-/// Whether it takes a weight that is not packed.
-bool winograd_packs_in_parts(const Direction& d);
+Packing winograd_packing(const Direction& d);
 
 void winograd_convolve(const Direction& d, Image<const float> source, const Weight<float>& weight, const float* bias, Image<float> output,
                        std::span<std::byte> scratch, const Finish& finish);

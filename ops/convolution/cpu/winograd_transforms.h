@@ -13,9 +13,9 @@ using V = simd::Vector<float>;
 
 inline constexpr int lanes = simd::lanes<float>;
 /// Outputs, taps and elements of a tile along an axis, and elements in all.
-inline constexpr int outputs = 4, taps = 3, edge = outputs + taps - 1, elements = edge * edge;
+inline constexpr int tile_outputs = 4, taps = 3, edge = tile_outputs + taps - 1, elements = edge * edge;
 
-inline std::int64_t tiles_of(std::int64_t size) { return (size + outputs - 1) / outputs; }
+inline std::int64_t tiles_of(std::int64_t size) { return (size + tile_outputs - 1) / tile_outputs; }
 
 /// a b = 1.
 inline constexpr float a = 2.0f / 3, b = 3.0f / 2;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "frit/ops/convolution/cpu/packed_weight.h"
+#include "frit/ops/convolution/cpu/winograd_cpu.h"
 #include "frit/ops/convolution/cpu/winograd_transforms.h"
 #include "frit/ops/cpu/block_product.h"
 #include "frit/ops/operator/scratch_parts.h"
@@ -18,11 +19,11 @@ constexpr std::int64_t most_tiles = 240, most_bytes = 8 * 1024 * 1024;
 constexpr std::int64_t least_planes = 4;
 /// Channels of an item of work, whose sums stay in a core's cache.
 constexpr std::int64_t most_channels = 96;
-/// The fewest tiles of a batch, and channels, that pay, and bytes of the most scratch memory.
-constexpr std::int64_t least_tiles = 12, least_channels = 16, most_scratch = 96 * 1024 * 1024;
+/// The fewest tiles of a batch that pay, and bytes of the most scratch memory.
+constexpr std::int64_t least_tiles = 12, most_scratch = 96 * 1024 * 1024;
 
 /// Two axes and their samples are one volume and its planes.
-bool is_flat(const ConvolutionGeometry& g) { return g.input[0] == 1 && g.output[0] == 1 && g.kernel[0] == 1; }
+bool is_flat(const ConvolutionGeometry& g) { return g.input[0] == 1 && g.output[0] == 1 && g.kernel[0] == 1 && g.padding[0] == 0; }
 
 /// Planes of a volume of outputs, some rows of tiles in each, and the planes of inputs that they read.
 struct Slab {
@@ -33,7 +34,7 @@ struct Slab {
 /// How the work is cut; a function of the sizes alone.
 struct Plan {
   ConvolutionGeometry g;
-  std::int64_t volumes, inputs, outputs, step, padding, dilation;  ///< a volume's planes, and the taps of its depth
+  std::int64_t volumes, input_count, output_count, step, padding, dilation;  ///< a volume's planes, and the taps of its depth
   std::int64_t channels, columns, depths;
   std::int64_t tile_columns, most_of_slab;
   EvenBlocks planes, rows;               ///< of tiles
@@ -48,8 +49,8 @@ struct Plan {
   explicit Plan(const ConvolutionGeometry& geometry)
       : g(geometry),
         volumes(is_flat(g) ? 1 : g.batch),
-        inputs(is_flat(g) ? g.batch : g.input[0]),
-        outputs(is_flat(g) ? g.batch : g.output[0]),
+        input_count(is_flat(g) ? g.batch : g.input[0]),
+        output_count(is_flat(g) ? g.batch : g.output[0]),
         step(is_flat(g) ? 1 : g.stride[0]),
         padding(is_flat(g) ? 0 : g.padding[0]),
         dilation(g.dilation[0]),
@@ -64,9 +65,9 @@ struct Plan {
     const auto tile_bytes = (input_row + output_row) * elements * static_cast<std::int64_t>(sizeof(float));
     const std::int64_t most = std::clamp<std::int64_t>(most_bytes / tile_bytes, 1, most_tiles);
     const std::int64_t of_plane = tiles_of(g.output[1]) * tile_columns;
-    planes = EvenBlocks(outputs, std::max(depths > 1 ? least_planes : 1, most / of_plane));
+    planes = EvenBlocks(output_count, std::max(depths > 1 ? least_planes : 1, most / of_plane));
     rows = EvenBlocks(tiles_of(g.output[1]), std::max<std::int64_t>(1, most / (planes.size * tile_columns)));
-    input_planes = std::min(inputs, (planes.size - 1) * step + (depths - 1) * dilation + 1);
+    input_planes = std::min(input_count, (planes.size - 1) * step + (depths - 1) * dilation + 1);
     input_step = input_planes * rows.size * tile_columns * input_row + 16;
     output_step = planes.size * rows.size * tile_columns * output_row + 16;
     inputs_place = shared.add(elements * input_step, sizeof(float));
@@ -82,9 +83,9 @@ struct Plan {
   Slab slab(std::int64_t index) const {
     const std::int64_t r = index % rows.count, p = index / rows.count % planes.count;
     Slab slab{index / rows.count / planes.count, planes.begin(p), planes.length_of(p), rows.begin(r), rows.length_of(r), 0, 0};
-    slab.input = std::clamp<std::int64_t>(input_of(slab.plane, 0), 0, inputs);
+    slab.input = std::clamp<std::int64_t>(input_of(slab.plane, 0), 0, input_count);
     const std::int64_t end = input_of(slab.plane + slab.planes - 1, depths - 1) + 1;
-    slab.inputs = std::clamp<std::int64_t>(end, slab.input, inputs) - slab.input;
+    slab.inputs = std::clamp<std::int64_t>(end, slab.input, input_count) - slab.input;
     return slab;
   }
   std::int64_t input_of(std::int64_t plane, std::int64_t depth) const { return plane * step + depth * dilation - padding; }
@@ -123,19 +124,19 @@ void transform_slab(const Plan& plan, const Slab& slab, const float* input, cons
   parallel_for(of_inputs + slab.planes * slab.rows, 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
       const bool is_input = i < of_inputs;
-      const std::int64_t line = is_input ? i : i - of_inputs, row = (slab.row + line % slab.rows) * outputs;
+      const std::int64_t line = is_input ? i : i - of_inputs, row = (slab.row + line % slab.rows) * tile_outputs;
       const std::int64_t plane =
-          line / slab.rows + (is_input ? slab.volume * plan.inputs + slab.input : slab.volume * plan.outputs + slab.plane);
+          line / slab.rows + (is_input ? slab.volume * plan.input_count + slab.input : slab.volume * plan.output_count + slab.plane);
       for (std::int64_t t = 0; t < plan.tile_columns; ++t) {
         const std::int64_t tile = line * plan.tile_columns + t;
         if (is_input) {
           const float* const from = input + plane * g.input[1] * g.input[2] * plan.channels;
-          transform_tile<edge>(tile_at<edge>(from, g.input, plan.channels, row - g.padding[1], t * outputs - g.padding[2]), plan.channels,
-                               transform_input, inputs + tile * plan.input_row, plan.input_step);
+          transform_tile<edge>(tile_at<edge>(from, g.input, plan.channels, row - g.padding[1], t * tile_outputs - g.padding[2]),
+                               plan.channels, transform_input, inputs + tile * plan.input_row, plan.input_step);
         } else {
           const float* const from = output + plane * g.output[1] * g.output[2] * plan.columns;
-          transform_tile<outputs>(tile_at<outputs>(from, g.output, plan.columns, row, t * outputs), plan.columns, transform_factors,
-                                  factors + tile * plan.output_row, plan.output_step);
+          transform_tile<tile_outputs>(tile_at<tile_outputs>(from, g.output, plan.columns, row, t * tile_outputs), plan.columns,
+                                       transform_factors, factors + tile * plan.output_row, plan.output_step);
         }
       }
     }
@@ -206,11 +207,8 @@ TapRuns taps_of(const ConvolutionGeometry& g, const ImageStrides& weight) {
 }  // namespace
 
 bool suits_winograd_weight_gradient(const ConvolutionGeometry& g, ImageLayouts layouts, std::size_t element_size) {
-  bool fits = element_size == sizeof(float) && g.groups == 1;
-  for (const std::size_t i : {std::size_t{1}, std::size_t{2}}) fits = fits && g.kernel[i] == taps && g.stride[i] == 1 && g.dilation[i] == 1;
-  fits = fits && ImageStrides(layouts.source, g.in_channels, g.input).channels_last();
+  bool fits = tiles_suit(g, element_size) && ImageStrides(layouts.source, g.in_channels, g.input).channels_last();
   fits = fits && ImageStrides(layouts.output, g.out_channels, g.output).channels_last();
-  fits = fits && g.in_channels % lanes == 0 && g.out_channels % lanes == 0 && std::min(g.in_channels, g.out_channels) >= least_channels;
   const std::int64_t tiles = g.batch * g.output[0] * tiles_of(g.output[1]) * tiles_of(g.output[2]);
   return fits && tiles >= least_tiles && Plan(g).shared.bytes() <= most_scratch;
 }
