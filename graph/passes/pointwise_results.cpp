@@ -26,6 +26,12 @@ std::vector<int> reads_to_join(const Graph& graph, bool for_chains) {
   return result;
 }
 
+/// Whether a CPU's kernel does, in a chain.
+bool takes_what_follows(const Graph& graph, const Node& node) {
+  const TensorType& result = graph.type(node.outputs[0]);
+  return node.op->cpu.staged && result.shape.rank() >= 4 && !is_half(result.dtype);
+}
+
 }  // namespace
 
 Graph spell_pointwise_results(const Graph& graph, bool for_chains) {
@@ -41,7 +47,7 @@ Graph spell_pointwise_results(const Graph& graph, bool for_chains) {
     bool any = false;
     for (std::size_t k = 0; k < node.outputs.size(); ++k) any = any || gains(node, k);
     if (node.kind != NodeKind::operation || !node.op->pointwise || !any) continue;
-    if (!for_chains && node.op->cpu.staged) continue;  // on a CPU its kernel takes what follows
+    if (!for_chains && takes_what_follows(graph, node)) continue;
     const Values spelled = node.op->pointwise(rewriter(node.inputs), rewriter(node.outputs), node.attributes);
     for (std::size_t k = 0; k < spelled.size(); ++k) {
       if (!spelled[k] || !gains(node, k)) continue;

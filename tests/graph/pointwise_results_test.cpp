@@ -126,6 +126,22 @@ TEST(PointwiseResults, OfNormsAreComputedByTheirKernelsOnACpu) {
   }
 }
 
+/// Which takes no programs on halves, nor on what is no image: there the elementwise operators are joined.
+TEST(PointwiseResults, OfNormsWhoseKernelsTakeNothingAreSpelledOnACpu) {
+  const std::tuple<Shape, DType, double> cases[] = {
+      {{4, 8, 4100}, DType::f64, 1e-10}, {{4, 16, 4200}, DType::f32, 1e-3}, {{4, 16, 91, 91}, DType::f16, 3e-2}};
+  for (const Norm& norm : {Norm(batch_norm_of), Norm(group_norm_of)}) {
+    for (const auto& [shape, dtype, tolerance] : cases) {
+      const Graph plain = training_graph(norm, shape, dtype);
+      const Graph clean = graph::apply(graph::cleanup_pipeline(DeviceKind::cpu), plain);
+      SCOPED_TRACE(graph::to_text(clean));
+      EXPECT_EQ(spelled_norms(clean), 1);
+      EXPECT_EQ(count_of(clean, "relu"), 0);
+      expect_near(plain, clean, tolerance);
+    }
+  }
+}
+
 /// Statistics of one launch and of several.
 TEST(CudaPointwiseResults, AreThoseOfTheCpu) {
   if (cuda::device_count() == 0) GTEST_SKIP() << "no CUDA device";
