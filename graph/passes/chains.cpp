@@ -207,10 +207,10 @@ class Chains {
     return made_of(members);
   }
 
-  /// Whether the operation is to take in a program that follows it. In a build without CUDA there is no kernel to ask: what may become
-  /// other operations is left alone then.
+  /// Whether the operation is to take in a program that follows it.
   bool leads(int n, const Programmed& after) const {
     if (!kernel(n).staged && node(n).op->pointwise) return false;  // what it leaves to be done is elementwise operations already
+    // In a build without CUDA there is no kernel to ask: what may become other operations is left alone then.
     if (!kernel(n)) return node(n).op->lowerings.empty();
     const auto& rule = kernel(n).staged.leads;
     return !rule || rule({*node(n).op, graph_.types(node(n).inputs), node(n).attributes}, after.program, graph_.types(after.operands));
