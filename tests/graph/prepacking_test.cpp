@@ -25,7 +25,7 @@ namespace {
 
 std::size_t count_prepacks(const graph::Executable& executable) {
   const std::vector<graph::Step>& steps = executable.preparation();
-  return static_cast<std::size_t>(std::count_if(steps.begin(), steps.end(), [](const graph::Step& step) { return step.prepacks; }));
+  return static_cast<std::size_t>(std::count_if(steps.begin(), steps.end(), [](const graph::Step& step) { return step.prepacks >= 0; }));
 }
 
 Tensor noise(const Shape& shape, DType dtype, std::uint64_t seed) {
