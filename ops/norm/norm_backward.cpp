@@ -32,6 +32,7 @@ struct Backward {
   T* input_gradient = data_or_null<T>(call.outputs, 0);
   T *weight_gradient = data_or_null<T>(call.outputs, 1), *bias_gradient = data_or_null<T>(call.outputs, 2);
 
+  /// Graphs have no calls with a program before and output 0 unread, which take memory of their own.
   Tensor place_of_gradient() const {
     const Tensor& x = call.inputs[1];
     return call.outputs[0].defined() ? call.outputs[0] : Tensor::empty(x.shape(), x.dtype(), x.device(), x.layout());

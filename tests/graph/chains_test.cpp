@@ -4,7 +4,9 @@
 
 #include "frit/autograd/gradient.h"
 #include "frit/core/cuda/device.h"
+#include "frit/core/memory/allocator.h"
 #include "frit/core/random.h"
+#include "frit/core/thread_pool.h"
 #include "frit/graph/executable.h"
 #include "frit/graph/layouts.h"
 #include "frit/graph/pipeline.h"
@@ -40,7 +42,7 @@ class Chains : public testing::Test {
     return text;
   }
 
-  static std::map<std::string, Tensor> results_of(const Graph& graph, Device device = {}) {
+  static Bindings bindings_of(const Graph& graph) {
     Bindings inputs;
     for (const graph::Node* node : graph.all(NodeKind::input)) {
       const TensorType& type = graph.type(node->outputs[0]);
@@ -48,6 +50,11 @@ class Chains : public testing::Test {
       node->name.starts_with("rstd") ? fill_uniform(tensor, 0.5, 2, 3, 1) : fill_normal(tensor, 0, 1, 3, stream_of(node->name));
       inputs[node->name] = tensor.to(type.dtype);
     }
+    return inputs;
+  }
+
+  static std::map<std::string, Tensor> results_of(const Graph& graph, Device device = {}) {
+    const Bindings inputs = bindings_of(graph);
     State state(device);
     graph::Executable executable(graph, state);
     for (int run = 0; run < 3; ++run) executable.run(inputs);  // on a GPU the second is recorded, the third is the record
@@ -349,6 +356,67 @@ TEST_F(CudaChains, WriteAnotherTypeThanTheyRead) {
   expect_one_kernel_each(clean, gpu, 1);
   const auto expected = results_of(graph_), found = results_of(clean, gpu);
   for (const auto& [name, tensor] : expected) EXPECT_TRUE(near(found.at(name), tensor, 1e-3, largest_finite(tensor))) << name;
+}
+
+/// Of a norm of images that are data: what would be computed with it lies where its result does, and runs allocate nothing.
+TEST_F(Chains, OnACpuLeaveANormWhoseInputGradientNobodyReads) {
+  const Value x = input("images", {2, 8, 33, 31}), weight = input("weight", {8}), bias = input("bias", {8});
+  const Value y = relu(group_norm(x, 2, weight, bias));
+  const Values gradients = gradient(sum(square(y)), std::vector{weight, bias});
+  graph_.output("y", y);
+  graph_.output("dweight", gradients[0]);
+  graph_.output("dbias", gradients[1]);
+  const Graph clean = graph::convert_layouts(graph::apply(graph::cleanup_pipeline(DeviceKind::cpu), graph_), Device::cpu());
+  EXPECT_EQ(text_of(clean, "chain").find("centre=group_norm_backward"), std::string::npos) << graph::to_text(clean);
+  const auto expected = results_of(graph_), found = results_of(clean);
+  for (const auto& [name, tensor] : expected) EXPECT_TRUE(near(found.at(name), tensor, 1e-5, largest_finite(tensor))) << name;
+  State state;
+  graph::Executable executable(clean, state);
+  const Bindings inputs = bindings_of(clean);
+  executable.run(inputs);
+  const std::size_t before = allocator_of(Device::cpu()).statistics().allocations;
+  executable.run(inputs);
+  EXPECT_EQ(allocator_of(Device::cpu()).statistics().allocations, before);
+}
+
+/// As such a call may come from elsewhere, the kernel takes it.
+TEST_F(Chains, TakeInTheGradientOfANormWhoseInputGradientNobodyReads) {
+  for (const Shape& shape : {image_, Shape{3, 16, 41, 53}}) {
+    Graph graph;
+    const auto statistic = [&](const char* name) { return graph.input(name, {shape[1]}, DType::f64); };
+    const Value x = graph.input("x", shape), g = graph.input("g", shape) * sigmoid(graph.input("y", shape));
+    const Value inputs[] = {g, x, statistic("mean"), statistic("rstd")};
+    const Values outputs = ops::emit("batch_norm_backward", inputs, ops::BatchNormAttributes{});
+    graph.output("dw", outputs[1]);
+    graph.output("db", outputs[2]);
+    EXPECT_NE(grown(graph).find("multiply(x1, y0); return y1 input=0 centre=batch_norm_backward"), std::string::npos) << grown(graph);
+    const Graph converted = graph::convert_layouts(graph::grow_chains(graph), Device::cpu());
+    const auto expected = results_of(graph), found = results_of(converted);
+    for (const auto& [name, tensor] : expected) EXPECT_TRUE(near(found.at(name), tensor, 1e-5, largest_finite(tensor))) << name;
+  }
+}
+
+/// Units of many tiles, and many units of one, in both layouts.
+TEST_F(Chains, GiveTheSameBitsOnAnyNumberOfThreads) {
+  const int threads = thread_count();
+  for (const Shape& shape : {Shape{3, 16, 41, 53}, Shape{40, 16, 9, 11}, Shape{2, 16, 5, 16, 17}}) {
+    for (const bool batch : {false, true}) {
+      const Graph contiguous = graph::apply(graph::cleanup_pipeline(DeviceKind::cpu), training_graph(DType::f32, shape, batch));
+      EXPECT_NE(text_of(contiguous, "chain"), "");
+      EXPECT_EQ(text_of(contiguous, "updating_chain") != "", batch);
+      for (const Graph& graph : {contiguous, graph::convert_layouts(contiguous, Device::cpu())}) {
+        SCOPED_TRACE(graph::to_text(graph));
+        set_thread_count(1);
+        const auto expected = results_of(graph);
+        for (const int count : {2, 3}) {
+          set_thread_count(count);
+          const auto found = results_of(graph);
+          for (const auto& [name, tensor] : expected) EXPECT_TRUE(same_bits(found.at(name), tensor)) << name << ", " << count << " threads";
+        }
+      }
+    }
+  }
+  set_thread_count(threads);
 }
 
 TEST_F(Chains, AttributesComeBackFromTheirText) {
