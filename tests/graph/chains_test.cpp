@@ -379,6 +379,19 @@ TEST_F(Chains, OnACpuLeaveANormWhoseInputGradientNobodyReads) {
   EXPECT_EQ(allocator_of(Device::cpu()).statistics().allocations, before);
 }
 
+/// What reads a view of a running statistic after its update reads the new one.
+TEST_F(Chains, DoNotMoveUpdatesPastWhatReadsThem) {
+  const auto variable = [&](const char* name) {
+    return graph_.variable(name, {DType::f32, {4}}, [](const Tensor& tensor, std::uint64_t) { tensor.fill(1); });
+  };
+  const Value mean = variable("mean"), view = reshape(mean, {2, 2});
+  const Value y = batch_norm(x_, input("weight", {4}), input("bias", {4}), mean, variable("variance"));
+  graph_.output("found", view * 2.0);
+  graph_.output("y", relu(y));
+  const auto expected = results_of(graph_), found = results_of(graph::apply(graph::cleanup_pipeline(DeviceKind::cpu), graph_));
+  for (const auto& [name, tensor] : expected) EXPECT_TRUE(near(found.at(name), tensor, 1e-5, largest_finite(tensor))) << name;
+}
+
 /// As such a call may come from elsewhere, the kernel takes it.
 TEST_F(Chains, TakeInTheGradientOfANormWhoseInputGradientNobodyReads) {
   for (const Shape& shape : {image_, Shape{3, 16, 41, 53}}) {
