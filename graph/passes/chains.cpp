@@ -178,8 +178,9 @@ class Chains {
 
   /// The program that gives an input, if fewer bytes are moved with it; else it is empty.
   Programmed program_before(int n, const ops::StagedInput& staged) const {
-    if (device_ == DeviceKind::cpu && uses(node(n).outputs[0]) == 0) return {};  // a CPU's kernel keeps it where output 0 will lie
     const int value = node(n).inputs[index(staged.input)];
+    // A CPU's kernel keeps it where output 0 will lie, and makes no halves.
+    if (device_ == DeviceKind::cpu && (uses(node(n).outputs[0]) == 0 || is_half(graph_.type(value).dtype))) return {};
     const auto made_of = [&](const Members& members) { return program_of(members, {}, value); };
     const auto fits = [&](const Members& members) { return chain_with(n, staged.input, made_of(members), {}, n).attributes.has_value(); };
     Members members;

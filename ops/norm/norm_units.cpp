@@ -42,6 +42,7 @@ bool takes_norm_stages(const Stages& stages, const Tensor& input, const Tensor& 
 }
 
 bool keeps_type(const InferContext&, const ElementwiseProgram& after, std::span<const TensorType> operands) {
+  if (is_half(operands[0].dtype)) return false;  // as takes_norm_stages
   std::vector<TensorType> types;
   return after.check(operands, types).empty() && types[static_cast<std::size_t>(after.outputs.at(0))] == operands[0];
 }

@@ -137,6 +137,7 @@ TEST(PointwiseResults, OfNormsWhoseKernelsTakeNothingAreSpelledOnACpu) {
       SCOPED_TRACE(graph::to_text(clean));
       EXPECT_EQ(spelled_norms(clean), 1);
       EXPECT_EQ(count_of(clean, "relu"), 0);
+      EXPECT_EQ(count_of(clean, "chain") + count_of(clean, "updating_chain"), 0);
       expect_near(plain, clean, tolerance);
     }
   }
