@@ -85,8 +85,8 @@ INSTANTIATE_TEST_SUITE_P(
                     ConvolutionCase{"depthwise", false, {2, 9, 9, 11}, {9, 1, 3, 3}, {.padding = {1}, .groups = 9}},
                     ConvolutionCase{"float64", false, {2, 5, 9, 11}, {7, 5, 3, 3}, {}, DType::f64},
                     ConvolutionCase{"halves", false, {2, 16, 29, 31}, {24, 16, 3, 3}, {.padding = {1}}, DType::f16},
-                    ConvolutionCase{"few_tiles", false, {1, 16, 13, 15}, {24, 16, 3, 3}, {.padding = {1}}, DType::f32, 0},
-                    ConvolutionCase{"halves_in_few_tiles", false, {1, 16, 13, 15}, {24, 16, 3, 3}, {.padding = {1}}, DType::f16},
+                    ConvolutionCase{"few_tiles", false, {1, 16, 13, 15}, {32, 16, 3, 3}, {.padding = {1}}, DType::f32, 0},
+                    ConvolutionCase{"halves_in_few_tiles", false, {1, 16, 13, 15}, {32, 16, 3, 3}, {.padding = {1}}, DType::f16},
                     ConvolutionCase{"transposed", true, {2, 6, 5, 4}, {6, 9, 4, 4}, {.stride = {2}, .padding = {1}}},
                     ConvolutionCase{"transposed_in_groups", true, {2, 6, 5, 4}, {6, 5, 3, 3}, {.stride = {2}, .groups = 2}},
                     ConvolutionCase{"padded", false, {1, 5, 6, 7}, {7, 5, 3, 3}, {.padding = {5}}},
@@ -169,7 +169,7 @@ TEST(PrepackingInTraining, FollowsAnotherProgramThatTrainsTheWeight) {
   const Value y = conv2d(x, w, {}, {.padding = {1}});
   graph.output("y", y);
   const Graph forward = graph::for_inference(graph);
-  TrainStep step(mean_squared_error(y, graph.input("target", {1, 8, 9, 9})), Sgd{.learning_rate = 1});
+  TrainStep step(mean_squared_error(y, graph.input("target", {1, 8, 9, 9})), Sgd{.learning_rate = 1}, Device::cpu());
   Program inference(forward, step.shared_state());
   const Tensor image = noise({1, 8, 9, 9}, DType::f32, 3);
   for (int i = 0; i < 3; ++i) {
@@ -185,7 +185,8 @@ TEST(PrepackingInTraining, IsOfFrozenWeightsAlone) {
   const Value x = graph.input("x", {1, 8, 9, 9}), first = conv2d(x, weight("first"), {}, {.padding = {1}});
   const Value loss = mean_squared_error(conv2d(relu(first), weight("frozen"), {}, {.padding = {1}}), graph.input("target", {1, 8, 9, 9}));
   const std::map<std::string, TensorType> types = {{"x", {DType::f32, {1, 8, 9, 9}}}, {"target", {DType::f32, {1, 8, 9, 9}}}};
-  TrainStep frozen(loss, Sgd{.learning_rate = 0.01}, Device::cpu(), {.freeze = {"frozen"}}), all(loss, Sgd{.learning_rate = 0.01});
+  TrainStep frozen(loss, Sgd{.learning_rate = 0.01}, Device::cpu(), {.freeze = {"frozen"}}),
+      all(loss, Sgd{.learning_rate = 0.01}, Device::cpu());
   EXPECT_EQ(count_prepacks(frozen.compile(types)), 2u) << "forwards, and for the gradient of its input";
   EXPECT_EQ(count_prepacks(all.compile(types)), 0u);
 }
