@@ -145,27 +145,7 @@ void run_norm_backward(const KernelContext& call, const Stages* stages, const No
 }
 
 Kernel norm_backward_kernel(GeometryRule geometry, const NormFunction& run, bool images) {
-  Kernel kernel{.run = [run](const KernelContext& call) { run(call, nullptr); },
-                .scratch =
-                    [geometry](const InferContext& call) {
-                      return scratch(geometry(call.shape(1), call.attributes), call.inputs[1].dtype, call.input_layout(1));
-                    }};
-  if (!images) return kernel;
-  kernel.any_layout_inputs = {0, 1};
-  kernel.any_layout_outputs = {0};
-  kernel.one_layout = true;
-  kernel.staged.takes = [geometry](const KernelContext& call, const Stages& stages) {
-    return takes_norm_stages(stages, call.inputs[1], call.outputs[0], geometry(call.inputs[1].shape(), call.attributes));
-  };
-  kernel.staged.run = [run](const KernelContext& call, const Stages& stages) { run(call, &stages); };
-  kernel.staged.scratch = [geometry](const KernelContext& call, const Stages& stages) {
-    const Tensor& input = call.inputs[1];
-    const NormGeometry slices = geometry(input.shape(), call.attributes);
-    return scratch(slices, input.dtype(), input.layout()) +
-           NormPrograms(&stages, input, call.outputs[0]).scratch(NormUnits(slices, input.layout()));
-  };
-  kernel.staged.leads = keeps_type;
-  return kernel;
+  return kernel_of_image(geometry, run, scratch, /*image=*/1, images);
 }
 
 }  // namespace frit::ops

@@ -95,26 +95,7 @@ void run_norm(const KernelContext& call, const Stages* stages, const NormGeometr
 }
 
 Kernel norm_kernel(GeometryRule geometry, const NormFunction& run, bool images) {
-  Kernel kernel{.run = [run](const KernelContext& call) { run(call, nullptr); },
-                .scratch =
-                    [geometry](const InferContext& call) {
-                      return scratch(geometry(call.shape(0), call.attributes), call.inputs[0].dtype, call.input_layout(0));
-                    }};
-  if (!images) return kernel;
-  kernel.any_layout_inputs = kernel.any_layout_outputs = {0};
-  kernel.one_layout = true;
-  kernel.staged.takes = [geometry](const KernelContext& call, const Stages& stages) {
-    return takes_norm_stages(stages, call.inputs[0], call.outputs[0], geometry(call.inputs[0].shape(), call.attributes));
-  };
-  kernel.staged.run = [run](const KernelContext& call, const Stages& stages) { run(call, &stages); };
-  kernel.staged.scratch = [geometry](const KernelContext& call, const Stages& stages) {
-    const Tensor& input = call.inputs[0];
-    const NormGeometry slices = geometry(input.shape(), call.attributes);
-    return scratch(slices, input.dtype(), input.layout()) +
-           NormPrograms(&stages, {}, call.outputs[0]).scratch(NormUnits(slices, input.layout()));
-  };
-  kernel.staged.leads = keeps_type;
-  return kernel;
+  return kernel_of_image(geometry, run, scratch, /*image=*/0, images);
 }
 
 }  // namespace frit::ops

@@ -35,16 +35,48 @@ NormTile NormUnits::tile_at(std::int64_t unit, std::int64_t tile) const {
           .section = sample * tile_pixels.count + block};
 }
 
-bool takes_norm_stages(const Stages& stages, const Tensor& input, const Tensor& output, const NormGeometry& geometry) {
+namespace {
+
+/// Whether a norm of `input`, or its gradient, with output 0, can be computed with programs: those that leave the type as it is.
+bool takes_stages(const Stages& stages, const Tensor& input, const Tensor& output, const NormGeometry& geometry) {
   const DType dtype = input.dtype();
   const bool given = stages.before.instructions.empty() || (stages.input == 0 && stages.input_type.dtype == dtype);
   return !is_half(dtype) && given && (!output.defined() || output.dtype() == dtype) && !is_of_rows(geometry);
 }
 
+/// As StagedKernel::leads.
 bool keeps_type(const InferContext&, const ElementwiseProgram& after, std::span<const TensorType> operands) {
-  if (is_half(operands[0].dtype)) return false;  // as takes_norm_stages
+  if (is_half(operands[0].dtype)) return false;  // as above
   std::vector<TensorType> types;
   return after.check(operands, types).empty() && types[static_cast<std::size_t>(after.outputs.at(0))] == operands[0];
+}
+
+}  // namespace
+
+Kernel kernel_of_image(GeometryRule geometry, const NormFunction& run, NormScratch scratch, std::size_t image, bool images) {
+  Kernel kernel{.run = [run](const KernelContext& call) { run(call, nullptr); },
+                .scratch =
+                    [=](const InferContext& call) {
+                      return scratch(geometry(call.shape(image), call.attributes), call.inputs[image].dtype, call.input_layout(image));
+                    }};
+  if (!images) return kernel;
+  for (std::size_t i = 0; i <= image; ++i) kernel.any_layout_inputs.push_back(static_cast<int>(i));
+  kernel.any_layout_outputs = {0};
+  kernel.one_layout = true;
+  kernel.staged.takes = [=](const KernelContext& call, const Stages& stages) {
+    const Tensor& input = call.inputs[image];
+    return takes_stages(stages, input, call.outputs[0], geometry(input.shape(), call.attributes));
+  };
+  kernel.staged.run = [run](const KernelContext& call, const Stages& stages) { run(call, &stages); };
+  kernel.staged.scratch = [=](const KernelContext& call, const Stages& stages) {
+    const Tensor& input = call.inputs[image];
+    const NormGeometry slices = geometry(input.shape(), call.attributes);
+    // A norm's input may be what the program before it gives.
+    const NormPrograms programs(&stages, image == 0 ? Tensor() : input, call.outputs[0]);
+    return scratch(slices, input.dtype(), input.layout()) + programs.scratch(NormUnits(slices, input.layout()));
+  };
+  kernel.staged.leads = keeps_type;
+  return kernel;
 }
 
 }  // namespace frit::ops

@@ -214,9 +214,10 @@ void apply_coefficients(const NormUnits& units, const NormUnitMemory<C>& memory,
   }
 }
 
-/// Whether a norm of `input`, or its gradient, with output 0, can be computed with programs: those that leave the type as it is.
-bool takes_norm_stages(const Stages& stages, const Tensor& input, const Tensor& output, const NormGeometry& geometry);
-/// As StagedKernel::leads.
-bool keeps_type(const InferContext& call, const ElementwiseProgram& after, std::span<const TensorType> operands);
+/// Bytes of scratch memory of a norm, or its gradient, without programs.
+using NormScratch = std::size_t (*)(const NormGeometry&, DType, Layout);
+/// A norm's kernel, or that of its gradient, whose image is input `image`: 0 of a norm, 1 after the output's gradient. `images`: see
+/// norm_kernel.
+Kernel kernel_of_image(GeometryRule geometry, const NormFunction& run, NormScratch scratch, std::size_t image, bool images);
 
 }  // namespace frit::ops

@@ -20,18 +20,23 @@ inline std::int64_t tiles_of(std::int64_t size) { return (size + tile_outputs - 
 /// a b = 1.
 inline constexpr float a = 2.0f / 3, b = 3.0f / 2;
 
+/// What a polynomial is at the points: at 0, from its even and odd parts at a and b, and at infinity.
+inline void store_points(V zero, V even_a, V odd_a, V even_b, V odd_b, V infinity, V* out, int step) {
+  out[0] = zero;
+  out[step] = even_a + odd_a;
+  out[2 * step] = even_a - odd_a;
+  out[3 * step] = even_b + odd_b;
+  out[4 * step] = even_b - odd_b;
+  out[5 * step] = infinity;
+}
+
 /// One axis of a tile's inputs, of its taps, or back of its outputs: `in[i * step]`, `out[i * out_step]`.
 inline void transform_input(const V* in, int step, V* out, int out_step) {
   constexpr float middle = a * a + b * b;
   const V d1 = in[step], d2 = in[2 * step], d3 = in[3 * step], d4 = in[4 * step];
-  out[0] = in[0] + d4 - d2 * middle;
-  out[5 * out_step] = d1 + in[5 * step] - d3 * middle;
   const V even_a = d4 - d2 * (b * b), odd_a = d3 * a - d1 * b;
-  out[out_step] = even_a + odd_a;
-  out[2 * out_step] = even_a - odd_a;
   const V even_b = d4 - d2 * (a * a), odd_b = d3 * b - d1 * a;
-  out[3 * out_step] = even_b + odd_b;
-  out[4 * out_step] = even_b - odd_b;
+  store_points(in[0] + d4 - d2 * middle, even_a, odd_a, even_b, odd_b, d1 + in[5 * step] - d3 * middle, out, out_step);
 }
 
 inline constexpr float of_a = 1 / (2 * a * a * (a * a - b * b)), of_b = 1 / (2 * b * b * (b * b - a * a));
@@ -39,12 +44,7 @@ inline constexpr float of_a = 1 / (2 * a * a * (a * a - b * b)), of_b = 1 / (2 *
 inline void transform_taps(const V* in, int step, V* out, int out_step) {
   const V even_a = (in[0] + in[2 * step] * (a * a)) * of_a, odd_a = in[step] * (a * of_a);
   const V even_b = (in[0] + in[2 * step] * (b * b)) * of_b, odd_b = in[step] * (b * of_b);
-  out[0] = in[0];
-  out[out_step] = even_a + odd_a;
-  out[2 * out_step] = even_a - odd_a;
-  out[3 * out_step] = even_b + odd_b;
-  out[4 * out_step] = even_b - odd_b;
-  out[5 * out_step] = in[2 * step];
+  store_points(in[0], even_a, odd_a, even_b, odd_b, in[2 * step], out, out_step);
 }
 
 inline void transform_output(const V* in, int step, V* out, int out_step) {
@@ -60,12 +60,7 @@ inline void transform_output(const V* in, int step, V* out, int out_step) {
 inline void transform_factors(const V* in, int step, V* out, int out_step) {
   const V even_a = (in[0] + in[2 * step] * (a * a)) * of_a, odd_a = (in[step] + in[3 * step] * (a * a)) * (a * of_a);
   const V even_b = (in[0] + in[2 * step] * (b * b)) * of_b, odd_b = (in[step] + in[3 * step] * (b * b)) * (b * of_b);
-  out[0] = in[0];
-  out[out_step] = even_a + odd_a;
-  out[2 * out_step] = even_a - odd_a;
-  out[3 * out_step] = even_b + odd_b;
-  out[4 * out_step] = even_b - odd_b;
-  out[5 * out_step] = in[3 * step];
+  store_points(in[0], even_a, odd_a, even_b, odd_b, in[3 * step], out, out_step);
 }
 
 inline void transform_sums(const V* in, int step, V* out, int out_step) {
