@@ -123,6 +123,12 @@ Graph& Graph::of(Value value) {
   return *graph;
 }
 
+int graph::source_of(const Graph& graph, int value) {
+  const Node* producer = &graph.producer(value);
+  for (; producer->kind == NodeKind::operation && producer->op->view; producer = &graph.producer(value)) value = producer->inputs[0];
+  return value;
+}
+
 std::vector<int> graph::use_counts(const Graph& graph) {
   std::vector<int> uses(static_cast<std::size_t>(graph.value_count()), 0);
   for (const Node& node : graph.nodes()) {

@@ -92,6 +92,9 @@ class Graph final : public ops::Emitter {
 
 namespace graph {
 
+/// The value whose memory it is: a view's is that of what it is a view of.
+int source_of(const Graph& graph, int value);
+
 /// How often each value is read, by nodes and as an output of the graph.
 std::vector<int> use_counts(const Graph& graph);
 

@@ -53,16 +53,6 @@ struct Waits {
     }
   }
 
-  /// The value whose memory it is.
-  static int source_of(const Graph& graph, int value) {
-    const Node* producer = &graph.producer(value);
-    while (producer->kind == NodeKind::operation && producer->op->view) {
-      value = producer->inputs[0];
-      producer = &graph.producer(value);
-    }
-    return value;
-  }
-
  private:
   void add(int first, int second) {
     before[index(second)].push_back(first);
@@ -100,7 +90,7 @@ class Gathering {
   int sorting_place(int n) const {
     if (is_computed(node(n))) return place_[index(n)];
     if (node(n).kind != NodeKind::operation) return -1;
-    const int source = graph_.producer_index(Waits::source_of(graph_, node(n).outputs[0]));
+    const int source = graph_.producer_index(source_of(graph_, node(n).outputs[0]));
     return is_computed(node(source)) ? place_[index(source)] : -1;
   }
   int last_place(const std::vector<int>& nodes, int none) const {
@@ -161,7 +151,7 @@ class Gathering {
   std::int64_t dying_bytes(int n) const {
     std::int64_t bytes = 0;
     for (const int id : node(n).inputs) {
-      const int source = Waits::source_of(graph_, id), producer = graph_.producer_index(source);
+      const int source = source_of(graph_, id), producer = graph_.producer_index(source);
       if (!is_computed(node(producer))) continue;
       if (last_place(waits_.after[index(producer)], n) == n) bytes += aligned(graph_.type(source).bytes());
     }

@@ -99,15 +99,8 @@ class Chains {
            candidate.outputs.size() == 1 && shape(candidate.outputs[0]) == image;
   }
 
-  /// The value whose memory it is.
-  int source_of(int id) const {
-    const Node* producer = &graph_.producer(id);
-    for (; producer->kind == NodeKind::operation && producer->op->view; producer = &graph_.producer(id)) id = producer->inputs[0];
-    return id;
-  }
-
   /// Whether a value, which may be a view of a variable, is still what it was when node n runs.
-  bool holds_until(int id, int n) const { return mutated_at_[index(source_of(id))] >= n; }
+  bool holds_until(int id, int n) const { return mutated_at_[index(source_of(graph_, id))] >= n; }
 
   /// Whether the operation updates it where it lies.
   bool updates(int n, int id) const {
@@ -274,7 +267,7 @@ class Chains {
     for (int m = n + 1; m < until; ++m) {
       const bool mutates = node(m).kind == NodeKind::operation && !node(m).op->mutates.empty();
       const auto reads_it = [&](int id) { return id != node(n).outputs[0] && reads(node(m), id) > 0; };
-      const auto is_updated = [&](int id) { return updates(n, source_of(id)); };
+      const auto is_updated = [&](int id) { return updates(n, source_of(graph_, id)); };
       if (mutates || std::any_of(node(n).outputs.begin(), node(n).outputs.end(), reads_it)) return false;
       if (std::any_of(node(m).inputs.begin(), node(m).inputs.end(), is_updated)) return false;
     }

@@ -7,11 +7,7 @@ namespace frit::graph {
 namespace {
 
 /// An update may change what a variable's memory holds, so that a copy of it is not the same value.
-bool lies_in_variable(const Graph& graph, int value) {
-  const Node& node = graph.producer(value);
-  if (node.kind == NodeKind::operation && node.op->view) return lies_in_variable(graph, node.inputs[0]);
-  return node.kind == NodeKind::variable;
-}
+bool lies_in_variable(const Graph& graph, int value) { return graph.producer(source_of(graph, value)).kind == NodeKind::variable; }
 
 bool holds(const Graph& graph, int value, double number) {
   const Node& node = graph.producer(value);

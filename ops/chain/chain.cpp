@@ -3,15 +3,13 @@
 
 #include <algorithm>
 
-#include "frit/ops/chain/chain_attributes.h"
+#include "frit/ops/chain/chain_in_parts.h"
+#include "frit/ops/chain/chain_types.h"
 #include "frit/ops/elementwise/elementwise.h"
 #include "frit/ops/operator/run.h"
-#include "frit/ops/operator/scratch_parts.h"
 
 namespace frit::ops {
 namespace {
-
-const Operator& elementwise() { return registry().find("elementwise"); }
 
 void visit_program(FieldVisitor& v, const char* name, ElementwiseProgram& program) {
   ElementwiseAttributes attributes{std::move(program)};
@@ -31,51 +29,6 @@ OperatorCall parse_call(const std::string& text) {
   const Operator& op = registry().find(text.substr(0, space));
   return {&op, op.attributes_from_json(space < text.size() ? text.substr(space + 1) : "{}")};
 }
-
-/// The types of what a program gives; why it cannot be if `types` is empty.
-std::string check_program(const ElementwiseProgram& program, std::span<const TensorType> inputs, const Shape* shape, TensorType& result) {
-  std::vector<TensorType> types;
-  if (program.outputs.size() != 1) return "a program must have one result";
-  if (const std::string problem = program.check(inputs, types); !problem.empty()) return problem;
-  if (!elementwise().join(program, inputs)) return "elementwise does not take the program";
-  result = types[static_cast<std::size_t>(program.outputs[0])];
-  return shape == nullptr || result.shape == *shape ? "" : concat("a program makes ", result.shape, " of ", *shape);
-}
-
-bool is_staged(const Operator& op, int input) {
-  return std::any_of(op.staged_inputs.begin(), op.staged_inputs.end(), [&](const StagedInput& staged) { return staged.input == input; });
-}
-
-/// Infers the types of all parts.
-struct ChainTypes {
-  std::vector<TensorType> centre_inputs, outputs;
-  TensorType given = {}, result = {};  ///< by the program before; output 0 of the centre
-
-  /// Says what is wrong, or returns nothing.
-  std::string infer(const StagedCall& call, std::span<const TensorType> inputs) {
-    if (call.centre.op == nullptr) return "there is no operator in the centre";
-    const Operator& op = *call.centre.op;
-    if (inputs.size() < call.before_inputs() + call.after_inputs()) return concat("got ", inputs.size(), " inputs");
-    const auto parts = call.parts(inputs);
-    if (!call.before.instructions.empty()) {
-      if (!is_staged(op, call.input) || static_cast<std::size_t>(call.input) > parts.centre.size()) {
-        return concat("a program cannot give input ", call.input, " of ", op.name);
-      }
-      if (const std::string problem = check_program(call.before, parts.before, nullptr, given); !problem.empty()) return problem;
-    }
-    centre_inputs = call.centre_inputs(parts.centre, given);
-    if (centre_inputs.size() < op.required_inputs() || centre_inputs.size() > op.inputs.size()) {
-      return concat(op.name, " cannot have ", centre_inputs.size(), " inputs");
-    }
-    outputs = op.infer_types(centre_inputs, call.centre.attributes);
-    result = outputs[0];
-    if (call.after.instructions.empty()) return {};
-    if (!op.staged_output) return concat("a program cannot follow ", op.name);
-    std::vector<TensorType> operands(parts.after.begin(), parts.after.end());
-    operands.insert(operands.begin(), result);
-    return check_program(call.after, operands, &result.shape, outputs[0]);
-  }
-};
 
 std::vector<TensorType> infer(const InferContext& context) {
   ChainTypes types;
@@ -140,8 +93,9 @@ auto stage_where(const std::vector<int>& mutates) {
 Values decompose(Emitter& emitter, std::span<const Value> inputs, const Attributes& attributes) {
   const StagedCall& call = attributes.as<ChainAttributes>().call;
   const auto parts = call.parts(inputs);
+  const Operator& elementwise = registry().find("elementwise");
   const auto apply = [&](const ElementwiseProgram& program, std::span<const Value> operands) {
-    return elementwise().decompose(emitter, operands, ElementwiseAttributes{program}).at(0);
+    return elementwise.decompose(emitter, operands, ElementwiseAttributes{program}).at(0);
   };
   const Value given = call.before.instructions.empty() ? Value{} : apply(call.before, parts.before);
   Values outputs = emitter.emit(*call.centre.op, call.centre_inputs(parts.centre, given), call.centre.attributes);
@@ -152,8 +106,6 @@ Values decompose(Emitter& emitter, std::span<const Value> inputs, const Attribut
   }
   return outputs;
 }
-
-std::size_t bytes_of(const TensorType& type) { return aligned(static_cast<std::size_t>(type.bytes())); }
 
 }  // namespace
 
@@ -188,96 +140,6 @@ KernelContext ChainCall::centre(const KernelContext& context) const {
 }
 
 namespace {
-
-bool can_compute(const ElementwiseProgram& program, std::span<const TensorType> inputs) try {
-  std::vector<TensorType> types;
-  return program.check(inputs, types).empty();
-} catch (const Error&) {  // an operator's inputs do not go together
-  return false;
-}
-
-/// The calls that a chain is made of, for the sizes of their scratch memory.
-struct Parts {
-  const StagedCall& call;
-  ChainTypes types;
-  CallLayouts layouts;                 ///< of the centre
-  Layout layout = Layout::contiguous;  ///< of all images, as it is of any whose layouts differ
-  bool widens;
-
-  /// On a CPU, whose kernels compute halves in float32, what lies between is not rounded to them, unless a program converts itself.
-  Parts(const InferContext& context, Device device) : call(context.as<ChainAttributes>().call), widens(device.kind == DeviceKind::cpu) {
-    FRIT_CHECK(types.infer(call, context.inputs).empty());
-    types.given.dtype = between(types.given.dtype);
-    widens = widens && (call.after.instructions.empty() || can_compute(call.after, after_operands(context)));
-    types.result.dtype = between(types.result.dtype);
-    for (const auto& some : {context.layouts.inputs, context.layouts.outputs}) {
-      if (std::find(some.begin(), some.end(), Layout::channels_last) != some.end()) layout = Layout::channels_last;
-    }
-    const std::size_t first = call.before_inputs();
-    const std::size_t others = types.centre_inputs.size() - (call.before.instructions.empty() ? 0 : 1);
-    std::vector<Layout> given;
-    for (std::size_t i = 0; i < others; ++i) given.push_back(context.input_layout(first + i));
-    layouts.inputs = call.centre_inputs(std::span<const Layout>(given), layout);
-    layouts.outputs = context.layouts.outputs;
-  }
-
-  std::vector<TensorType> after_operands(const InferContext& context) const {
-    std::vector<TensorType> operands = {{between(types.result.dtype), types.result.shape}};
-    for (const TensorType& type : call.parts(context.inputs).after) operands.push_back({between(type.dtype), type.shape});
-    return operands;
-  }
-  DType between(DType dtype) const { return widens && is_half(dtype) ? DType::f32 : dtype; }
-  std::size_t given_bytes() const { return call.before.instructions.empty() ? 0 : bytes_of(types.given); }
-  std::size_t result_bytes() const { return call.after.instructions.empty() ? 0 : bytes_of(types.result); }
-
-  std::size_t own_scratch(const InferContext& context, Device device) const {
-    const auto parts = call.parts(context.inputs);
-    const std::vector<TensorType> given = call.centre_inputs(parts.centre, types.given);
-    std::vector<TensorType> outputs = types.outputs;
-    if (!call.after.instructions.empty()) outputs[0] = types.result;
-    std::size_t most = scratch_bytes(*call.centre.op, given, outputs, call.centre.attributes, device, layouts);
-    const auto add = [&](const ElementwiseProgram& program, std::span<const TensorType> operands, const TensorType& result) {
-      if (program.instructions.empty()) return;
-      most = std::max(most, scratch_bytes(elementwise(), operands, {&result, 1}, ElementwiseAttributes{program}, device));
-    };
-    add(call.before, parts.before, types.given);
-    add(call.after, after_operands(context), types.outputs[0]);
-    return most;
-  }
-};
-
-std::size_t scratch_in_parts(const InferContext& call, Device device) {
-  const Parts parts(call, device);
-  return parts.given_bytes() + parts.result_bytes() + parts.own_scratch(call, device);
-}
-
-/// One after the other; what lies between them is in scratch memory.
-void run_in_parts(const ChainCall& chain, const KernelContext& context) {
-  const CallLayouts layouts = layouts_of(context);
-  const std::vector<TensorType> input_types = types_of(context.inputs);
-  const Parts parts({context.op, input_types, context.attributes, layouts}, context.inputs[0].device());
-  std::span<std::byte> scratch = context.scratch;
-  const auto take = [&](const TensorType& type) {
-    const Tensor tensor = Tensor::over(scratch.data(), type.shape, type.dtype, context.inputs[0].device(), nullptr, parts.layout);
-    scratch = scratch.subspan(bytes_of(type));
-    return tensor;
-  };
-  std::vector<Tensor> inputs = chain.centre_inputs, outputs(context.outputs.begin(), context.outputs.end());
-  if (!chain.call.before.instructions.empty()) {
-    Tensor& given = inputs[static_cast<std::size_t>(chain.call.input)] = take(parts.types.given);
-    const Attributes program = ElementwiseAttributes{chain.call.before};
-    // The rest of the scratch memory is this call's, and then the next one's.
-    invoke(elementwise(), program, chain.inputs.before, {&given, 1}, scratch.subspan(parts.result_bytes()));
-  }
-  const bool follows = !chain.call.after.instructions.empty() && outputs[0].defined();
-  if (follows) outputs[0] = take(parts.types.result);
-  const std::span<std::byte> rest = follows ? scratch : scratch.subspan(parts.result_bytes());
-  invoke(*chain.call.centre.op, chain.call.centre.attributes, inputs, outputs, rest);
-  if (!follows) return;
-  std::vector<Tensor> operands = {outputs[0]};
-  for (const Tensor& operand : chain.inputs.after) operands.push_back(operand.to(parts.between(operand.dtype())));
-  invoke(elementwise(), ElementwiseAttributes{chain.call.after}, operands, context.outputs.first(1), rest);
-}
 
 /// A call, and what computes it at once; null where it is computed in its parts.
 struct StagedChain {
@@ -362,11 +224,11 @@ std::size_t scratch(const InferContext& call, Device device) {
 }
 
 /// What the kernel of a convolution makes of its weight; a call in parts does that by itself.
-Prepacking prepacking(const InferContext& call, Device device) {
+Prepacking prepacking(const InferContext& call, Kernel Operator::*kernel, Device (*device)()) {
   const StagedCall& parts = call.as<ChainAttributes>().call;
-  const auto& rule = parts.centre.op->kernel_on(device).prepacking;
+  const auto& rule = (parts.centre.op->*kernel).prepacking;
   if (!rule || !parts.before.instructions.empty()) return {};
-  const UnplacedChain chain(call, device);
+  const UnplacedChain chain(call, device());
   return chain.staged->kernel == nullptr ? Prepacking() : rule(chain.centre());
 }
 
@@ -381,7 +243,7 @@ Kernel chain_kernel(Device (*device)(), Kernel Operator::*centre) {
   return {.run = run_chain,
           .halves = true,
           .scratch = [device](const InferContext& call) { return scratch(call, device()); },
-          .prepacking = [device](const InferContext& call) { return prepacking(call, device()); },
+          .prepacking = [=](const InferContext& call) { return prepacking(call, centre, device); },
           .prepack = prepack_centre,
           .any_layout_inputs = {0, 1, 2},
           .any_layout_outputs = {0, 1, 2},

@@ -1,92 +1,19 @@
 // Elementwise operations before and after one that reads an image become one operation with it.
 
-#include <gtest/gtest.h>
-
-#include "frit/autograd/gradient.h"
 #include "frit/core/cuda/device.h"
-#include "frit/core/memory/allocator.h"
-#include "frit/core/random.h"
-#include "frit/core/thread_pool.h"
-#include "frit/graph/executable.h"
 #include "frit/graph/layouts.h"
-#include "frit/graph/pipeline.h"
 #include "frit/ops/convolution/convolution.h"
-#include "frit/ops/elementwise/activation.h"
-#include "frit/ops/elementwise/arithmetic.h"
 #include "frit/ops/elementwise/compare.h"
 #include "frit/ops/elementwise/unary.h"
-#include "frit/ops/norm/norm.h"
-#include "frit/ops/norm/norm_attributes.h"
 #include "frit/ops/pool/pool.h"
-#include "frit/ops/reduction/reduction.h"
 #include "frit/ops/shape/shape_ops.h"
-#include "ops/operator_checks.h"
+#include "graph/chains_checks.h"
 
 namespace frit {
 namespace {
 
-using graph::NodeKind;
-
 using Reduce = Value (*)(Value, const Dims&, bool);
 constexpr Reduce reduces[] = {max, min, sum, mean, logsumexp};
-
-class Chains : public testing::Test {
- protected:
-  Value input(const char* name, const Shape& shape) { return graph_.input(name, shape); }
-
-  static std::string text_of(const Graph& graph, std::string_view op) {
-    std::string text;
-    for (const graph::Node* node : graph.all(NodeKind::operation)) {
-      if (node->op->name == op) text += graph::to_text(graph, *node) + '\n';
-    }
-    return text;
-  }
-
-  static Bindings bindings_of(const Graph& graph) {
-    Bindings inputs;
-    for (const graph::Node* node : graph.all(NodeKind::input)) {
-      const TensorType& type = graph.type(node->outputs[0]);
-      const Tensor tensor = Tensor::empty(type.shape);
-      node->name.starts_with("rstd") ? fill_uniform(tensor, 0.5, 2, 3, 1) : fill_normal(tensor, 0, 1, 3, stream_of(node->name));
-      inputs[node->name] = tensor.to(type.dtype);
-    }
-    return inputs;
-  }
-
-  static std::map<std::string, Tensor> results_of(const Graph& graph, Device device = {}) {
-    const Bindings inputs = bindings_of(graph);
-    State state(device);
-    graph::Executable executable(graph, state);
-    for (int run = 0; run < 3; ++run) executable.run(inputs);  // on a GPU the second is recorded, the third is the record
-    std::map<std::string, Tensor> results;
-    for (const graph::Output& output : graph.outputs()) results[output.name] = executable.output(output.name).to(Device::cpu()).clone();
-    return results;
-  }
-
-  /// The chains that the graph becomes, which gives the same.
-  static std::string grown(const Graph& graph) {
-    const Graph result = graph::grow_chains(graph);
-    graph::verify(result);
-    const auto expected = results_of(graph), found = results_of(result);
-    for (const auto& [name, tensor] : expected) {
-      EXPECT_TRUE(near(found.at(name), tensor, 1e-5, largest_finite(tensor))) << name << '\n' << graph::to_text(result);
-    }
-    return text_of(result, "chain");
-  }
-
-  /// What the norm's backward gives of a gradient.
-  Value backward(Value gradient, Value x) {
-    const auto statistic = [&](const char* name) { return graph_.input(name, {x.dim(1)}, DType::f64); };
-    const Value inputs[] = {gradient, x, statistic("mean"), statistic("rstd")};
-    const Values outputs = ops::emit("batch_norm_backward", inputs, ops::BatchNormAttributes{});
-    graph_.output("db", outputs[2]);
-    return outputs[0];
-  }
-
-  const Shape image_ = {2, 4, 3, 5};
-  Graph graph_;
-  Value x_ = graph_.input("x", image_), g_ = graph_.input("g", image_);
-};
 
 TEST_F(Chains, TakeInTheGradientOfAnActivation) {
   graph_.output("dx", backward(g_ * sigmoid(input("y", image_)), x_));
@@ -254,24 +181,6 @@ TEST_F(Chains, TakeTheGradientOfAMaximumFromItsIndex) {
   }
 }
 
-/// Training of activations between norms, the second of which follows an addition.
-Graph training_graph(DType dtype, const Shape& shape, bool batch) {
-  Graph graph;
-  const Value x = graph.input("images", shape, dtype), residual = graph.input("residual", shape, dtype);
-  const Value weight = graph.input("weight", {shape[1]}, dtype), bias = graph.input("bias", {shape[1]}, dtype);
-  const auto variable = [&](const char* name, double value) {
-    const auto fill = [=](const Tensor& tensor, std::uint64_t) { tensor.fill(value); };
-    return graph.variable(name, {dtype == DType::f64 ? DType::f64 : DType::f32, {shape[1]}}, fill);
-  };
-  const Value first = batch ? batch_norm(x, weight, bias, variable("mean", 0), variable("variance", 1)) : instance_norm(x, weight, bias);
-  const Value y = silu(group_norm(relu(first) + residual, 4, weight, bias));
-  const Values gradients = gradient(sum(y * y), std::vector{x, weight, residual});
-  graph.output("dx", gradients[0]);
-  graph.output("dweight", gradients[1]);
-  graph.output("dresidual", gradients[2]);
-  return graph;
-}
-
 using CudaChains = Chains;
 
 /// None of them is computed in its parts.
@@ -358,27 +267,6 @@ TEST_F(CudaChains, WriteAnotherTypeThanTheyRead) {
   for (const auto& [name, tensor] : expected) EXPECT_TRUE(near(found.at(name), tensor, 1e-3, largest_finite(tensor))) << name;
 }
 
-/// Of a norm of images that are data: what would be computed with it lies where its result does, and runs allocate nothing.
-TEST_F(Chains, OnACpuLeaveANormWhoseInputGradientNobodyReads) {
-  const Value x = input("images", {2, 8, 33, 31}), weight = input("weight", {8}), bias = input("bias", {8});
-  const Value y = relu(group_norm(x, 2, weight, bias));
-  const Values gradients = gradient(sum(square(y)), std::vector{weight, bias});
-  graph_.output("y", y);
-  graph_.output("dweight", gradients[0]);
-  graph_.output("dbias", gradients[1]);
-  const Graph clean = graph::convert_layouts(graph::apply(graph::cleanup_pipeline(DeviceKind::cpu), graph_), Device::cpu());
-  EXPECT_EQ(text_of(clean, "chain").find("centre=group_norm_backward"), std::string::npos) << graph::to_text(clean);
-  const auto expected = results_of(graph_), found = results_of(clean);
-  for (const auto& [name, tensor] : expected) EXPECT_TRUE(near(found.at(name), tensor, 1e-5, largest_finite(tensor))) << name;
-  State state;
-  graph::Executable executable(clean, state);
-  const Bindings inputs = bindings_of(clean);
-  executable.run(inputs);
-  const std::size_t before = allocator_of(Device::cpu()).statistics().allocations;
-  executable.run(inputs);
-  EXPECT_EQ(allocator_of(Device::cpu()).statistics().allocations, before);
-}
-
 /// What reads a view of a running statistic after its update reads the new one.
 TEST_F(Chains, DoNotMoveUpdatesPastWhatReadsThem) {
   const auto variable = [&](const char* name) {
@@ -390,46 +278,6 @@ TEST_F(Chains, DoNotMoveUpdatesPastWhatReadsThem) {
   graph_.output("y", relu(y));
   const auto expected = results_of(graph_), found = results_of(graph::apply(graph::cleanup_pipeline(DeviceKind::cpu), graph_));
   for (const auto& [name, tensor] : expected) EXPECT_TRUE(near(found.at(name), tensor, 1e-5, largest_finite(tensor))) << name;
-}
-
-/// As such a call may come from elsewhere, the kernel takes it.
-TEST_F(Chains, TakeInTheGradientOfANormWhoseInputGradientNobodyReads) {
-  for (const Shape& shape : {image_, Shape{3, 16, 41, 53}}) {
-    Graph graph;
-    const auto statistic = [&](const char* name) { return graph.input(name, {shape[1]}, DType::f64); };
-    const Value x = graph.input("x", shape), g = graph.input("g", shape) * sigmoid(graph.input("y", shape));
-    const Value inputs[] = {g, x, statistic("mean"), statistic("rstd")};
-    const Values outputs = ops::emit("batch_norm_backward", inputs, ops::BatchNormAttributes{});
-    graph.output("dw", outputs[1]);
-    graph.output("db", outputs[2]);
-    EXPECT_NE(grown(graph).find("multiply(x1, y0); return y1 input=0 centre=batch_norm_backward"), std::string::npos) << grown(graph);
-    const Graph converted = graph::convert_layouts(graph::grow_chains(graph), Device::cpu());
-    const auto expected = results_of(graph), found = results_of(converted);
-    for (const auto& [name, tensor] : expected) EXPECT_TRUE(near(found.at(name), tensor, 1e-5, largest_finite(tensor))) << name;
-  }
-}
-
-/// Units of many tiles, and many units of one, in both layouts.
-TEST_F(Chains, GiveTheSameBitsOnAnyNumberOfThreads) {
-  const int threads = thread_count();
-  for (const Shape& shape : {Shape{3, 16, 41, 53}, Shape{40, 16, 9, 11}, Shape{2, 16, 5, 16, 17}}) {
-    for (const bool batch : {false, true}) {
-      const Graph contiguous = graph::apply(graph::cleanup_pipeline(DeviceKind::cpu), training_graph(DType::f32, shape, batch));
-      EXPECT_NE(text_of(contiguous, "chain"), "");
-      EXPECT_EQ(text_of(contiguous, "updating_chain") != "", batch);
-      for (const Graph& graph : {contiguous, graph::convert_layouts(contiguous, Device::cpu())}) {
-        SCOPED_TRACE(graph::to_text(graph));
-        set_thread_count(1);
-        const auto expected = results_of(graph);
-        for (const int count : {2, 3}) {
-          set_thread_count(count);
-          const auto found = results_of(graph);
-          for (const auto& [name, tensor] : expected) EXPECT_TRUE(same_bits(found.at(name), tensor)) << name << ", " << count << " threads";
-        }
-      }
-    }
-  }
-  set_thread_count(threads);
 }
 
 TEST_F(Chains, AttributesComeBackFromTheirText) {
