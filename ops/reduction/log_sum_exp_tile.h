@@ -37,9 +37,18 @@ struct LogSumExpTile {
   /// Some rows at a time: their maximum first, then their exponentials while they are still in the cache.
   void add(const Rows& rows, const T* x) {
     constexpr std::int64_t rows_in_cache = 64;
+    T terms[tile_width];
     for (std::int64_t row = 0; row < rows.count; row += rows_in_cache) {
-      add_rows(x + rows.offset + row * rows.stride, rows.stride, std::min(rows_in_cache, rows.count - row), rows.width);
+      add_rows(x + rows.offset + row * rows.stride, rows.stride, std::min(rows_in_cache, rows.count - row), rows.width, terms, 0);
     }
+  }
+  /// And exp(x - shift) is kept, if wanted.
+  void take(ShortLines<T>& lines, bool keep) {
+    static_assert(short_line <= 64);
+    clear(lines.rows.width);
+    T terms[tile_width];
+    const auto& [offset, stride, position, step, count, width] = lines.rows;
+    add_rows(lines.columns, stride, count, width, keep ? lines.columns : terms, keep ? stride : 0);
   }
   /// Lines of elements, one after another and each a column; several are of one tile's width at most. exp(x - shift) is kept, if wanted.
   void take_lines(const T* x, std::int64_t count, int lines, T* kept) {
@@ -75,8 +84,9 @@ struct LogSumExpTile {
   }
 
  private:
-  void add_rows(const T* x, std::int64_t stride, std::int64_t count, int width) {
-    T shift[tile_width], terms[tile_width];
+  /// The exponentials are left at `terms`.
+  void add_rows(const T* x, std::int64_t stride, std::int64_t count, int width, T* terms, std::int64_t terms_stride) {
+    T shift[tile_width];
     std::copy_n(maximum, width, shift);
     for (std::int64_t row = 0; row < count; ++row) {
       const T* const line = x + row * stride;
@@ -87,9 +97,9 @@ struct LogSumExpTile {
       shift[i] = shift_of(maximum[i]);
     }
     for (std::int64_t row = 0; row < count; ++row) {
-      const T* const line = x + row * stride;
-      exponentials(line, shift, width, terms);
-      for (int i = 0; i < width; ++i) sum[i] += static_cast<double>(terms[i]);
+      T* const of_row = terms + row * terms_stride;
+      exponentials(x + row * stride, shift, width, of_row);
+      for (int i = 0; i < width; ++i) sum[i] += static_cast<double>(of_row[i]);
     }
   }
 };
@@ -103,7 +113,12 @@ void reduce_log_sum_exp(const ReductionPlan& plan, std::span<std::byte> scratch,
   }
   plan.for_each_lines([&](const Block& lines) {
     LogSumExpTile<T> tile;
-    tile.take_lines(x + lines.offset, plan.count(), lines.width, nullptr);
+    if (plan.has_short_lines()) {
+      ShortLines<T> columns(x + lines.offset, plan.count(), lines.width);
+      tile.take(columns, /*keep=*/false);
+    } else {
+      tile.take_lines(x + lines.offset, plan.count(), lines.width, nullptr);
+    }
     finish(tile, lines);
   });
 }

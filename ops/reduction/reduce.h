@@ -10,6 +10,7 @@
 #include "frit/core/shape.h"
 #include "frit/core/thread_pool.h"
 #include "frit/ops/cpu/elementwise.h"
+#include "frit/ops/cpu/transpose.h"
 
 namespace frit::ops {
 
@@ -52,6 +53,21 @@ struct Block {
   }
 };
 
+/// Elements of a line that is shorter than what its sum and maximum take; and of a block of such lines.
+inline constexpr std::int64_t short_line = 32, short_line_elements = 2048;
+
+/// Short lines, one after another in memory, as columns in the cache: what reads rows computes many lines at a time.
+template <class T>
+struct ShortLines {
+  alignas(64) T columns[short_line_elements];
+  Rows rows;  ///< of `columns`
+
+  ShortLines(const T* lines, std::int64_t count, int width) : rows{0, width, 0, 1, count, width} {
+    transpose(lines, count, width, count, columns, width);
+  }
+  void store(T* lines) const { transpose(columns, rows.width, rows.count, rows.width, lines, rows.count); }
+};
+
 /// How a reduction is cut into tasks. Depends on sizes alone, so results have the same bits for any number of threads.
 class ReductionPlan {
  public:
@@ -72,10 +88,14 @@ class ReductionPlan {
   Block block(std::int64_t index) const;
   /// Each result is of one run of elements, which one task takes, and which is not empty.
   bool has_lines() const { return has_lanes() && count_ > 0 && reduced_.rank() <= 1 && kept_.rank() <= 1 && segments_ == 1; }
-  /// body(block) for all such results, in parallel: one result, or several that are of one tile's width of elements at most.
+  /// And of so few that many of them are computed together, as columns; see ShortLines.
+  bool has_short_lines() const { return has_lines() && count_ <= short_line; }
+  /// body(block) for all such results, in parallel: one result, or several that are of one tile's width of elements at most, or of short
+  /// lines one ShortLines.
   template <class Body>
   void for_each_lines(const Body& body) const {
-    const std::int64_t most = std::clamp<std::int64_t>(tile_width / std::max<std::int64_t>(count_, 1), 1, tile_width);
+    const int elements = has_short_lines() ? short_line_elements : tile_width;
+    const std::int64_t most = std::clamp<std::int64_t>(elements / std::max<std::int64_t>(count_, 1), 1, tile_width);
     parallel_for(blocks_, (block_grain_ + most - 1) / most * most, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t first = begin; first < end; first += most) {
         Block lines = block(first);

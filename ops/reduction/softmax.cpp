@@ -69,6 +69,25 @@ void normalize_lines(const T* x, T* y, std::int64_t count, int lines) {
   }
 }
 
+/// Each exponential is computed once.
+template <class Form, class T>
+void normalize_short_lines(const T* x, T* y, std::int64_t count, int width) {
+  ShortLines<T> lines(x, count, width);
+  LogSumExpTile<T> tile;
+  tile.take(lines, std::is_same_v<Form, Softmax>);
+  T maximum[tile_width], normalizer[tile_width];
+  for (int i = 0; i < width; ++i) {
+    maximum[i] = tile.maximum[i];
+    normalizer[i] = normalizer_of<Form>(maximum[i], tile.sum[i]);
+  }
+  for (std::int64_t row = 0; row < count; ++row) {
+    T* const of_row = lines.columns + row * width;
+    FRIT_INDEPENDENT_ITERATIONS
+    for (int i = 0; i < width; ++i) of_row[i] = Form::finish(Form::kept(of_row[i] - maximum[i], of_row[i]), normalizer[i]);
+  }
+  lines.store(y);
+}
+
 /// y = result(x - maximum, normalizer). A function of its own, in which the loop becomes vector code.
 template <class Form, class T>
 [[gnu::noinline, gnu::flatten]] void normalize_row(const T* x, const T* maximum, const T* normalizer, int width, T* y) {
@@ -83,8 +102,8 @@ void kernel(const KernelContext& call) {
     const T* const x = call.inputs[0].data<T>();
     T* const y = call.outputs[0].data<T>();
     if (plan.has_lines()) {
-      return plan.for_each_lines(
-          [&](const Block& block) { normalize_lines<Form>(x + block.offset, y + block.offset, plan.count(), block.width); });
+      const auto normalize = plan.has_short_lines() ? normalize_short_lines<Form, T> : normalize_lines<Form, T>;
+      return plan.for_each_lines([&](const Block& block) { normalize(x + block.offset, y + block.offset, plan.count(), block.width); });
     }
     reduce<LogSumExpTile<T>>(
         plan, {}, [&](auto& tile, const Rows& rows) { tile.add(rows, x); },
@@ -130,6 +149,22 @@ template <class Form, class T>
   for (int i = 0; i < width; ++i) result[i] = Form::gradient(g[i], y[i], sum[i]);
 }
 
+template <class Form, class T>
+void subtract_short_lines(const T* g, const T* y, T* result, std::int64_t count, int width) {
+  ShortLines<T> gradients(g, count, width);
+  const ShortLines<T> lines(y, count, width);
+  SumTile<double> tile;
+  tile.clear(width);
+  tile.add(gradients.rows, [&](std::int64_t i) { return Form::template term<double>(gradients.columns[i], lines.columns[i]); });
+  T sum[tile_width];
+  for (int i = 0; i < width; ++i) sum[i] = static_cast<T>(tile.sum[i]);
+  for (std::int64_t row = 0; row < count; ++row) {
+    T* const of_row = gradients.columns + row * width;
+    subtract_row<Form>(of_row, lines.columns + row * width, sum, width, of_row);
+  }
+  gradients.store(result);
+}
+
 template <class Form>
 void backward_kernel(const KernelContext& call) {
   const ReductionPlan plan = plan_of(call);
@@ -137,6 +172,11 @@ void backward_kernel(const KernelContext& call) {
     const T* const g = call.inputs[0].data<T>();
     const T* const y = call.inputs[1].data<T>();
     T* const result = call.outputs[0].data<T>();
+    if (plan.has_short_lines()) {
+      return plan.for_each_lines([&](const Block& block) {
+        subtract_short_lines<Form>(g + block.offset, y + block.offset, result + block.offset, plan.count(), block.width);
+      });
+    }
     reduce<SumTile<double>>(
         plan, {},
         [&](auto& tile, const Rows& rows) { tile.add(rows, [&](std::int64_t i) { return Form::template term<double>(g[i], y[i]); }); },

@@ -39,10 +39,12 @@ TEST(LogSoftmax, HasPyTorchsValuesAtInfinityAndNaN) {
 }
 
 TEST(Softmax, EqualsItsDefinition) {
-  for (const auto& [rows, columns] : {std::pair<std::int64_t, std::int64_t>{1, 1}, {7, 3}, {3, 1000}, {130, 65}}) {
+  for (const auto& [rows, columns] :
+       {std::pair<std::int64_t, std::int64_t>{1, 1}, {7, 3}, {3, 1000}, {130, 65}, {1001, 7}, {301, 32}, {70, 33}}) {
     SCOPED_TRACE(concat(rows, " rows of ", columns));
-    const Tensor x = Tensor::empty({rows, columns}, DType::f64);
+    const Tensor x = Tensor::empty({rows, columns}, DType::f64), g = Tensor::empty({rows, columns}, DType::f64);
     fill_normal(x, 1, 3, 5, 6);
+    fill_normal(g, 0, 1, 5, 7);
     const Eigen::ArrayXXd powers = eigen_matrix<const double>(x).array().exp();
     const Tensor expected = from_eigen(powers.colwise() / powers.rowwise().sum());
     expect_in_both_precisions("softmax", {x}, ops::SoftmaxAttributes{1}, expected.to_vector<double>());
@@ -50,6 +52,9 @@ TEST(Softmax, EqualsItsDefinition) {
                               expected.transpose(0, 1).to_vector<double>());
     expect_in_both_precisions("log_softmax", {x}, ops::SoftmaxAttributes{1},
                               from_eigen(eigen_array<double>(expected).log()).to_vector<double>());
+    const Eigen::ArrayXXd y = eigen_matrix<const double>(expected).array(), gradient = eigen_matrix<const double>(g).array();
+    const Tensor backward = from_eigen(y * (gradient.colwise() - (gradient * y).rowwise().sum()));
+    expect_in_both_precisions("softmax_backward", {g, expected}, ops::SoftmaxAttributes{1}, backward.to_vector<double>());
   }
 }
 
