@@ -156,8 +156,8 @@ void finish_item(const Plan& plan, const Item& item, const Finish& finish, std::
 }
 
 template <class T>
-void compute_item(const Plan& plan, const Item& item, const T* source, const Weight<T>& weight, const T* bias, T* output,
-                  std::byte* workspace) {
+void compute_item(const Plan& plan, const Item& item, const T* source, const Weight<T>& weight, const T* bias,
+                  const Rectifier<T>& rectifier, T* output, std::byte* workspace) {
   const Direction& d = plan.direction;
   const T* first = source + item.group * d.channels;
   if (plan.window.copied) {
@@ -188,6 +188,9 @@ void compute_item(const Plan& plan, const Item& item, const T* source, const Wei
         block = own;
       }
       for (const Chunk& chunk : phase.taps.chunks) {
+        Rectifier<T> last;
+        if (chunk.begin + chunk.length == phase.taps.depth) last = rectifier;
+        if (last.addend != nullptr) last.addend += place + begin;
         multiply<T>({.runs = phase.taps.runs_of(chunk),
                      .a = {positions, static_cast<std::size_t>(count)},
                      .b = block + chunk.begin * plan.packed.vectors(column) * simd::lanes<T>,
@@ -195,7 +198,8 @@ void compute_item(const Plan& plan, const Item& item, const T* source, const Wei
                      .c = results + begin,
                      .c_stride = stride,
                      .accumulate = chunk.begin > 0,
-                     .bias = bias == nullptr ? nullptr : bias + in_group});
+                     .bias = bias == nullptr ? nullptr : bias + in_group,
+                     .rectifier = last});
       }
     }
     if (plan.through_buffer) scatter(plan, item, phase.phase, buffer, stride, output);
@@ -203,6 +207,12 @@ void compute_item(const Plan& plan, const Item& item, const T* source, const Wei
 }
 
 }  // namespace
+
+bool adds_in_registers(const Direction& d, Layout output, std::size_t element_size) {
+  const std::int64_t lanes = simd::vector_bytes / static_cast<std::int64_t>(element_size);
+  return !d.back && !is_depthwise(d.geometry) && d.rows % lanes == 0 &&
+         ImageStrides(output, d.geometry.groups * d.rows, d.output).channels_last();
+}
 
 const char* convolve_schedule(const Direction& d, Layout output, std::size_t element_size) {
   if (is_depthwise(d.geometry)) return "a kernel for each channel";
@@ -241,7 +251,7 @@ void convolve(const Direction& d, Image<const T> source, const Weight<T>& weight
   if (bias != nullptr) plan.packed.pack_bias(bias, packed_bias);
   plan.work.run(scratch.subspan(plan.shared.bytes()), [&](std::int64_t index, std::byte* workspace) {
     const Item item(plan, index);
-    compute_item(plan, item, source.data, weight, packed_bias, output.data, workspace);
+    compute_item(plan, item, source.data, weight, packed_bias, finish.rectifier<T>(), output.data, workspace);
     if (finish.run) finish_item(plan, item, finish, workspace);
   });
 }
