@@ -14,7 +14,7 @@ namespace {
 
 /// Positions that one item of work computes, and bytes of their windows and results, which stay in a core's cache.
 constexpr std::int64_t most_positions = 256, least_positions = 96, most_item_bytes = 256 * 1024;
-/// With fewer items than this, each computes a part of the columns only, but so many that its window is worth a copy.
+/// With fewer items than this, each computes a part of the columns only, but so many that its window is worth a copy, if there is one.
 constexpr std::int64_t enough_items = 16, least_columns = 64;
 /// Elements that are summed in one accumulator before they are added to the result: their weights stay in the nearest cache.
 constexpr std::int64_t most_depth = 256;
@@ -92,10 +92,11 @@ struct Plan {
   }
   /// All of a group, or so many that there are enough items.
   std::int64_t columns_of_item(std::size_t element_size) const {
-    const std::int64_t items = std::max<std::int64_t>(1, boxes.count() * direction.geometry.groups);
-    const std::int64_t parts = std::clamp<std::int64_t>(enough_items / items, 1, std::max<std::int64_t>(1, direction.rows / least_columns));
     const std::int64_t block = block_columns(element_size);
-    return ((direction.rows + parts - 1) / parts / block + 1) * block;
+    const std::int64_t least = source.channels_last() && Reach(direction).inside(direction) ? block : least_columns;
+    const std::int64_t items = std::max<std::int64_t>(1, boxes.count() * direction.geometry.groups);
+    const std::int64_t parts = std::clamp<std::int64_t>(enough_items / items, 1, std::max<std::int64_t>(1, direction.rows / least));
+    return ((direction.rows + parts - 1) / parts + block - 1) / block * block;
   }
 };
 
