@@ -21,8 +21,9 @@ namespace {
 /// True while this thread runs a chunk of a call that has several: a parallel_for inside it is serial.
 thread_local bool inside_body = false;
 
-/// Waiting this long for the next call is cheaper than a sleep and a wake-up; a step consists of many small calls.
-constexpr auto spin_time = std::chrono::microseconds(10);
+/// Waiting this long for the next call, or for the others to end theirs, is cheaper than a sleep and a wake-up: a step consists of many
+/// small calls.
+constexpr auto spin_time = std::chrono::microseconds(50);
 
 void pause_briefly() {
 #if defined(__x86_64__) || defined(__i386__)

@@ -26,17 +26,19 @@ void multiply_tile(const RunProduct<T>& p) {
           sums, b, [&](int i) __attribute__((always_inline)) { return a[i][k]; });
     }
   }
+  const Vector<T> low = simd::broadcast(p.rectifier.low), high = simd::broadcast(p.rectifier.high);
 #pragma GCC unroll 16
   for (int i = 0; i < rows; ++i) {
 #pragma GCC unroll 4
     for (int v = 0; v < vectors; ++v) {
-      T* const c = p.c + i * p.c_stride + v * lanes<T>;
+      const std::int64_t place = i * p.c_stride + v * lanes<T>;
       if (p.accumulate) {
-        sums[i][v] += simd::load(c);
+        sums[i][v] += simd::load(p.c + place);
       } else if (p.bias != nullptr) {
         sums[i][v] += simd::load(p.bias + v * lanes<T>);
       }
-      simd::store(c, sums[i][v]);
+      if (p.rectifier.addend != nullptr) sums[i][v] += simd::load(p.rectifier.addend + place);
+      simd::store(p.c + place, simd::clamp<T>(sums[i][v], low, high));
     }
   }
 }
@@ -91,7 +93,9 @@ void multiply(const RunProduct<T>& product) {
   for (std::size_t done = 0; done < product.a.size();) {
     const int rows = next_part(static_cast<std::int64_t>(product.a.size() - done), product_rows);
     tile.a = product.a.subspan(done);
-    tile.c = product.c + static_cast<std::int64_t>(done) * product.c_stride;
+    const std::int64_t place = static_cast<std::int64_t>(done) * product.c_stride;
+    tile.c = product.c + place;
+    if (product.rectifier.addend != nullptr) tile.rectifier.addend = product.rectifier.addend + place;
     tiles[tile_index(rows, product.vectors)](tile);
     done += static_cast<std::size_t>(rows);
   }

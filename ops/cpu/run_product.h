@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <span>
 
 #include "frit/ops/cpu/simd.h"
@@ -18,6 +19,13 @@ inline constexpr int product_vectors = 2, product_rows = simd::registers == 32 ?
 template <class T>
 inline constexpr int product_columns = product_vectors* simd::lanes<T>;
 
+/// What is done to a sum before it is written: an addend, then bounds. NaN stays.
+template <class T>
+struct Rectifier {
+  const T* addend = nullptr;  ///< or null: the elements that lie as the results do
+  T low = -std::numeric_limits<T>::infinity(), high = std::numeric_limits<T>::infinity();
+};
+
 /// c (positions, columns) = sum over the runs' elements k of a[position][k] b (k, columns), on the calling thread. `b` has rows of whole
 /// vectors, no more than product_vectors.
 template <class T>
@@ -30,6 +38,7 @@ struct RunProduct {
   std::int64_t c_stride;    ///< between positions; rows of c are whole vectors
   bool accumulate = false;  ///< adds to what is in c
   const T* bias = nullptr;  ///< or null: a number a column, whole vectors, added unless accumulating
+  Rectifier<T> rectifier = {};
 };
 
 /// Each element of c is one sum in the order of the runs: whatever is computed with it, its bits are the same.

@@ -67,6 +67,13 @@ inline V multiply_add(V a, V b, V c) {
 #endif
 }
 
+/// min(max(x, low), high) for low <= high, or NaN.
+template <class T>
+inline Vector<T> clamp(Vector<T> x, Vector<T> low, Vector<T> high) {
+  x = x < low ? low : x;
+  return x > high ? high : x;
+}
+
 /// Says that a vector stays in a register, where the compiler would rather load it for each use: loads are what a product waits for.
 template <class V>
 [[gnu::always_inline]] inline void keep_in_register(V& vector) {

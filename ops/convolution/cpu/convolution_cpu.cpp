@@ -14,7 +14,7 @@ namespace {
 
 /// Positions that one item of work computes, and bytes of their windows and results, which stay in a core's cache.
 constexpr std::int64_t most_positions = 256, least_positions = 96, most_item_bytes = 256 * 1024;
-/// With fewer items than this, each computes a part of the columns only, but so many that its window is worth a copy.
+/// With fewer items than this, each computes a part of the columns only, but so many that its window is worth a copy, if there is one.
 constexpr std::int64_t enough_items = 16, least_columns = 64;
 /// Elements that are summed in one accumulator before they are added to the result: their weights stay in the nearest cache.
 constexpr std::int64_t most_depth = 256;
@@ -92,10 +92,11 @@ struct Plan {
   }
   /// All of a group, or so many that there are enough items.
   std::int64_t columns_of_item(std::size_t element_size) const {
-    const std::int64_t items = std::max<std::int64_t>(1, boxes.count() * direction.geometry.groups);
-    const std::int64_t parts = std::clamp<std::int64_t>(enough_items / items, 1, std::max<std::int64_t>(1, direction.rows / least_columns));
     const std::int64_t block = block_columns(element_size);
-    return ((direction.rows + parts - 1) / parts / block + 1) * block;
+    const std::int64_t least = source.channels_last() && Reach(direction).inside(direction) ? block : least_columns;
+    const std::int64_t items = std::max<std::int64_t>(1, boxes.count() * direction.geometry.groups);
+    const std::int64_t parts = std::clamp<std::int64_t>(enough_items / items, 1, std::max<std::int64_t>(1, direction.rows / least));
+    return ((direction.rows + parts - 1) / parts + block - 1) / block * block;
   }
 };
 
@@ -156,8 +157,8 @@ void finish_item(const Plan& plan, const Item& item, const Finish& finish, std::
 }
 
 template <class T>
-void compute_item(const Plan& plan, const Item& item, const T* source, const Weight<T>& weight, const T* bias, T* output,
-                  std::byte* workspace) {
+void compute_item(const Plan& plan, const Item& item, const T* source, const Weight<T>& weight, const T* bias,
+                  const Rectifier<T>& rectifier, T* output, std::byte* workspace) {
   const Direction& d = plan.direction;
   const T* first = source + item.group * d.channels;
   if (plan.window.copied) {
@@ -188,6 +189,9 @@ void compute_item(const Plan& plan, const Item& item, const T* source, const Wei
         block = own;
       }
       for (const Chunk& chunk : phase.taps.chunks) {
+        Rectifier<T> last;
+        if (chunk.begin + chunk.length == phase.taps.depth) last = rectifier;
+        if (last.addend != nullptr) last.addend += place + begin;
         multiply<T>({.runs = phase.taps.runs_of(chunk),
                      .a = {positions, static_cast<std::size_t>(count)},
                      .b = block + chunk.begin * plan.packed.vectors(column) * simd::lanes<T>,
@@ -195,7 +199,8 @@ void compute_item(const Plan& plan, const Item& item, const T* source, const Wei
                      .c = results + begin,
                      .c_stride = stride,
                      .accumulate = chunk.begin > 0,
-                     .bias = bias == nullptr ? nullptr : bias + in_group});
+                     .bias = bias == nullptr ? nullptr : bias + in_group,
+                     .rectifier = last});
       }
     }
     if (plan.through_buffer) scatter(plan, item, phase.phase, buffer, stride, output);
@@ -203,6 +208,12 @@ void compute_item(const Plan& plan, const Item& item, const T* source, const Wei
 }
 
 }  // namespace
+
+bool adds_in_registers(const Direction& d, Layout output, std::size_t element_size) {
+  const std::int64_t lanes = simd::vector_bytes / static_cast<std::int64_t>(element_size);
+  return !d.back && !is_depthwise(d.geometry) && d.rows % lanes == 0 &&
+         ImageStrides(output, d.geometry.groups * d.rows, d.output).channels_last();
+}
 
 const char* convolve_schedule(const Direction& d, Layout output, std::size_t element_size) {
   if (is_depthwise(d.geometry)) return "a kernel for each channel";
@@ -241,7 +252,7 @@ void convolve(const Direction& d, Image<const T> source, const Weight<T>& weight
   if (bias != nullptr) plan.packed.pack_bias(bias, packed_bias);
   plan.work.run(scratch.subspan(plan.shared.bytes()), [&](std::int64_t index, std::byte* workspace) {
     const Item item(plan, index);
-    compute_item(plan, item, source.data, weight, packed_bias, output.data, workspace);
+    compute_item(plan, item, source.data, weight, packed_bias, finish.rectifier<T>(), output.data, workspace);
     if (finish.run) finish_item(plan, item, finish, workspace);
   });
 }

@@ -1,9 +1,11 @@
 #pragma once
 
 #include <functional>
+#include <limits>
 
 #include "frit/ops/convolution/cpu/direction.h"
 #include "frit/ops/convolution/cpu/image.h"
+#include "frit/ops/cpu/run_product.h"
 #include "frit/ops/operator/operator.h"
 
 namespace frit::ops {
@@ -16,11 +18,24 @@ struct ImageLayouts {
   Layout source = Layout::contiguous, output = Layout::contiguous;
 };
 
-/// What is done to elements of a result, numbered as they lie in memory, by the thread that has just computed them.
+/// What is done to elements of a result by the thread that has just computed them, forwards.
 struct Finish {
-  std::function<void(const Runs& elements, std::byte* workspace)> run = {};
-  std::size_t workspace_bytes = 0;  ///< of each thread
+  std::function<void(const Runs& elements, std::byte* workspace)> run = {};  ///< numbered as they lie in memory
+  std::size_t workspace_bytes = 0;                                           ///< of each thread
+
+  // Or else, while they are in registers: an image that lies as the result does is added, if there is one (see `adds_in_registers`), and
+  // the sums are held between bounds.
+  const void* addend = nullptr;
+  double low = -std::numeric_limits<double>::infinity(), high = std::numeric_limits<double>::infinity();
+
+  template <class T>
+  Rectifier<T> rectifier() const {
+    return {static_cast<const T*>(addend), static_cast<T>(low), static_cast<T>(high)};
+  }
 };
+
+/// Whether `convolve` can add an image to its results in registers.
+bool adds_in_registers(const Direction& d, Layout output, std::size_t element_size);
 
 /// How `convolve` computes: "in 4 x 4 tiles by Winograd's filtering".
 const char* convolve_schedule(const Direction& d, Layout output, std::size_t element_size);
@@ -41,7 +56,7 @@ struct Weight {
 };
 
 /// Forwards the output (N, K, ...) from the source (N, C, ...) and a bias (K), backwards, as data gradients and transposed convolutions
-/// are, one of C channels from a source of K. `bias` may be null. What is to be done to results may follow only forwards.
+/// are, one of C channels from a source of K. `bias` may be null. `finish` may ask for something only forwards.
 template <class T>
 void convolve(const Direction& d, Image<const T> source, const Weight<T>& weight, const T* bias, Image<T> output,
               std::span<std::byte> scratch, const Finish& finish = {});

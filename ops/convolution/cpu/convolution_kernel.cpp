@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "frit/ops/convolution/convolution_epilogue.h"
 #include "frit/ops/convolution/convolution_rules.h"
 #include "frit/ops/elementwise/block_program.h"
 #include "frit/ops/elementwise/elementwise.h"
@@ -97,6 +98,26 @@ struct Convolution {
   }
 };
 
+/// A program that only adds an image and holds the sum between bounds: all that `convolve` does in registers.
+std::optional<Finish> in_registers(const Call& of_call, const Tensor& result, const Stages& stages) {
+  const std::optional<ConvolutionEpilogue> epilogue = epilogue_of(stages.after, types_of(stages.after_operands(result)));
+  if (is_half(result.dtype()) || !epilogue || !epilogue->is_exact()) return std::nullopt;
+  Finish finish;
+  for (const ConvolutionEpilogue::Step& step : epilogue->steps) {
+    if (&step != &epilogue->steps.back() && step.activation) return std::nullopt;
+    if (step.activation && step.activation->slope != 0) return std::nullopt;
+    if (step.activation) {
+      finish.low = step.activation->low, finish.high = step.activation->high;
+      continue;
+    }
+    const Tensor& addend = stages.after_inputs[static_cast<std::size_t>(step.operand)];
+    const bool lies_alike = addend.layout() == result.layout() && addend.is_contiguous(result.layout());
+    if (!lies_alike || !adds_in_registers(of_call.direction, result.layout(), of_call.element_size())) return std::nullopt;
+    finish.addend = addend.raw();
+  }
+  return finish;
+}
+
 /// A call and the program that follows, through which elements of the result are carried while they are at hand. What comes in halves is
 /// computed in float32, in scratch memory.
 class FollowedConvolution {
@@ -105,9 +126,11 @@ class FollowedConvolution {
       : convolution_(convolution),
         call_(call),
         result_(wide(call.outputs[0])),
-        program_(stages.after, types_of(stages.after_operands(call.outputs[0]))) {
+        in_registers_(in_registers(convolution.of(call), call.outputs[0], stages)) {
     for (std::size_t i = 0; i < call.inputs.size(); ++i) inputs_.push_back(i == 1 ? call.inputs[i] : wide(call.inputs[i]));
-    program_.bind(stages.after_operands(result_), call.outputs.first(1));
+    if (in_registers_) return;
+    program_.emplace(stages.after, types_of(stages.after_operands(call.outputs[0])));
+    program_->bind(stages.after_operands(result_), call.outputs.first(1));
   }
 
   void run() const {
@@ -131,7 +154,8 @@ class FollowedConvolution {
     return Tensor::over(memory, tensor.shape(), DType::f32, tensor.device(), nullptr, tensor.layout());
   }
   Finish finish() const {
-    return {[this](const Runs& elements, std::byte* workspace) { program_.run(elements, workspace); }, program_.workspace_bytes()};
+    if (in_registers_) return *in_registers_;
+    return {[this](const Runs& elements, std::byte* workspace) { program_->run(elements, workspace); }, program_->workspace_bytes()};
   }
 
   const Convolution& convolution_;
@@ -139,7 +163,8 @@ class FollowedConvolution {
   std::size_t wide_bytes_ = 0;
   std::vector<Tensor> inputs_;
   Tensor result_;
-  BlockProgram program_;
+  std::optional<Finish> in_registers_;
+  std::optional<BlockProgram> program_;  ///< else
 };
 
 /// With programs that leave the type as it is.

@@ -67,6 +67,7 @@ struct OutputRow {
   const T *weight, *bias;
   T* output;
   std::int64_t step;  ///< between positions of the output
+  T low, high;        ///< its bounds
 };
 
 /// `count` positions from `position` on, for channels [channel, channel + vectors of them), whose taps are [first_tap, last_tap).
@@ -93,10 +94,13 @@ void convolve_positions(const OutputRow<T>& out, std::int64_t first_tap, std::in
       }
     }
   }
+  const Vector<T> low = simd::broadcast(out.low), high = simd::broadcast(out.high);
 #pragma GCC unroll 8
   for (int p = 0; p < count; ++p) {
 #pragma GCC unroll 4
-    for (int v = 0; v < vectors; ++v) simd::store(out.output + (position + p) * out.step + channel + v * lanes<T>, sums[p][v]);
+    for (int v = 0; v < vectors; ++v) {
+      simd::store(out.output + (position + p) * out.step + channel + v * lanes<T>, simd::clamp<T>(sums[p][v], low, high));
+    }
   }
 }
 
@@ -111,7 +115,8 @@ void convolve_channel(const OutputRow<T>& out, std::int64_t position, std::int64
       sum += row.source[out.taps.source(position, tap) * out.channels + channel] * weight[tap * out.taps.axis.tap_step * out.channels];
     }
   }
-  out.output[position * out.step + channel] = sum;
+  sum = sum < out.low ? out.low : sum;
+  out.output[position * out.step + channel] = sum > out.high ? out.high : sum;
 }
 
 /// Calls body(channel, a constant: vectors) for blocks of channels that cover all, of which the last may lie over the one before it. None
@@ -194,7 +199,8 @@ std::vector<TapRow<T>> rows_inside(const Taps& taps, const Direction& d, const I
 
 /// One output row, `index` of all rows of the batch.
 template <class T>
-void compute_row(const Direction& d, std::int64_t index, const T* source, const T* weight, const T* bias, T* output) {
+void compute_row(const Direction& d, std::int64_t index, const T* source, const T* weight, const T* bias, const Rectifier<T>& rectifier,
+                 T* output) {
   const std::int64_t channels = d.geometry.groups, n = index / d.output[1] / d.output[0];
   const ImageAxes place = {index / d.output[1] % d.output[0], index % d.output[1], 0};
   const T* const sample = source + n * product(d.source) * channels;
@@ -210,7 +216,9 @@ void compute_row(const Direction& d, std::int64_t index, const T* source, const 
                      weight,
                      bias,
                      output + (index * d.output[2] + phase[2]) * channels,
-                     d.output_step[2] * channels});
+                     d.output_step[2] * channels,
+                     rectifier.low,
+                     rectifier.high});
   }
 }
 
@@ -314,7 +322,7 @@ void depthwise_convolve(const Direction& d, Image<const T> source, const T* pack
     if (finish.run) finish.run({.begin = row * row_elements, .length = row_elements}, workspace);
   };
   for_each_row([&](std::int64_t row, std::byte* workspace) {
-    compute_row(d, row, image, packed, bias, results);
+    compute_row(d, row, image, packed, bias, finish.rectifier<T>(), results);
     if (in_place) finish_row(row, workspace);
   });
   if (in_place) return;

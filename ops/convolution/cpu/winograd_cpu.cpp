@@ -232,14 +232,15 @@ class MultiplyInParts {
 
 /// The outputs of one plane's tiles, those that lie in the output.
 void transform_products(const Plan& plan, const Item& item, std::int64_t plane, std::int64_t tile, const float* products, const float* bias,
-                        float* output) {
+                        const Rectifier<float>& rectifier, float* output) {
+  const V low = simd::broadcast(rectifier.low), high = simd::broadcast(rectifier.high);
   const Direction& d = plan.direction;
   for (std::int64_t t = 0; t < item.tiles_of_plane(); ++t) {
     const std::int64_t row = (item.row + t / item.tile_columns) * tile_outputs,
                        column = (item.tile_column + t % item.tile_columns) * tile_outputs;
     const std::int64_t height = std::min<std::int64_t>(tile_outputs, d.output[1] - row),
                        width = std::min<std::int64_t>(tile_outputs, d.output[2] - column);
-    float* const to = output + ((plane * d.output[1] + row) * d.output[2] + column) * d.rows + item.column;
+    const std::int64_t first = ((plane * d.output[1] + row) * d.output[2] + column) * d.rows + item.column;
     for (std::int64_t c = 0; c < item.columns; c += lanes) {
       V square[elements], result[tile_outputs * tile_outputs];
       for (int e = 0; e < elements; ++e) square[e] = simd::load(products + e * plan.product_step() + (tile + t) * plan.columns.size + c);
@@ -247,7 +248,10 @@ void transform_products(const Plan& plan, const Item& item, std::int64_t plane, 
       const V start = bias == nullptr ? V{} : simd::load(bias + item.column + c);
       for (std::int64_t i = 0; i < height; ++i) {
         for (std::int64_t j = 0; j < width; ++j) {
-          simd::store(to + (i * d.output[2] + j) * d.rows + c, result[i * tile_outputs + j] + start);
+          const std::int64_t place = first + (i * d.output[2] + j) * d.rows + c;
+          V sum = result[i * tile_outputs + j] + start;
+          if (rectifier.addend != nullptr) sum += simd::load(rectifier.addend + place);
+          simd::store(output + place, simd::clamp<float>(sum, low, high));
         }
       }
     }
@@ -329,7 +333,7 @@ void winograd_convolve(const Direction& d, Image<const float> source, const Weig
       multiply_tiles(plan, item, inputs, weight.packed, products);
     }
     for (std::int64_t i = 0; i < item.planes; ++i) {
-      transform_products(plan, item, item.plane + i, i * item.tiles_of_plane(), products, bias, output.data);
+      transform_products(plan, item, item.plane + i, i * item.tiles_of_plane(), products, bias, finish.rectifier<float>(), output.data);
     }
     if (finish.run) finish_item(plan, item, finish, workspace);
   });
