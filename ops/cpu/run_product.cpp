@@ -51,10 +51,15 @@ void add_tile(const OuterProducts<T>& p) {
 #pragma GCC unroll 4
     for (int v = 0; v < vectors; ++v) sums[i][v] = Vector<T>{};
   }
-  const T *a = p.a, *b = p.b;
-  for (std::int64_t k = 0; k < p.positions; ++k, a += p.a_stride, b += p.b_stride) {
+  std::int64_t element[rows];
+#pragma GCC unroll 16
+  for (int i = 0; i < rows; ++i) element[i] = p.rows[static_cast<std::size_t>(i)];
+  const T* b = p.b;
+  for (const std::int64_t position : p.positions) {
+    const T* const a = p.a + position;
     add_products<T, rows, vectors>(
-        sums, b, [&](int i) __attribute__((always_inline)) { return a[i]; });
+        sums, b, [&](int i) __attribute__((always_inline)) { return a[element[i]]; });
+    b += p.b_stride;
   }
 #pragma GCC unroll 16
   for (int i = 0; i < rows; ++i) {
@@ -105,12 +110,12 @@ template <class T>
 void add_outer_products(const OuterProducts<T>& products) {
   static constexpr auto tiles = add_tiles<T>(Sizes());
   OuterProducts<T> tile = products;
-  for (std::int64_t done = 0; done < products.rows;) {
-    const int rows = next_part(products.rows - done, product_rows);
-    tile.a = products.a + done;
-    tile.c = products.c + done * products.c_stride;
+  for (std::size_t done = 0; done < products.rows.size();) {
+    const int rows = next_part(static_cast<std::int64_t>(products.rows.size() - done), product_rows);
+    tile.rows = products.rows.subspan(done);
+    tile.c = products.c + static_cast<std::int64_t>(done) * products.c_stride;
     tiles[tile_index(rows, products.vectors)](tile);
-    done += rows;
+    done += static_cast<std::size_t>(rows);
   }
 }
 

@@ -45,14 +45,13 @@ struct RunProduct {
 template <class T>
 void multiply(const RunProduct<T>& product);
 
-/// c (rows, columns) += sum over positions p of a (positions, rows)[p][row] b (positions, columns)[p][column], on the calling thread.
+/// c (rows, columns) += sum over positions p of a[positions[p] + rows[row]] b (positions, columns)[p][column], on the calling thread.
 /// Strides that are powers of two let lines fall on the same cache sets.
 template <class T>
 struct OuterProducts {
-  std::int64_t positions, rows;
-  int vectors;  ///< of columns, no more than product_vectors; all of them are read and written
+  std::span<const std::int64_t> positions, rows;
   const T* a;
-  std::int64_t a_stride;
+  int vectors;  ///< of columns, no more than product_vectors; all of them are read and written
   const T* b;
   std::int64_t b_stride;
   T* c;

@@ -35,6 +35,20 @@ struct Runs {
   std::int64_t elements() const { return count * length; }
 };
 
+/// Calls body(begin, end, worker) for [0, grain), [grain, 2 grain), ... up to count, in parallel; no two calls at a time have one of the
+/// `workers`.
+template <class Body>
+void parallel_for_workers(std::int64_t count, std::int64_t grain, std::int64_t workers, const Body& body) {
+  std::atomic<std::int64_t> next = 0;
+  parallel_for(std::min(workers, (count + grain - 1) / grain), 1, [&](std::int64_t first, std::int64_t last) {
+    for (std::int64_t worker = first; worker < last; ++worker) {
+      for (std::int64_t begin; (begin = next.fetch_add(grain, std::memory_order_relaxed)) < count;) {
+        body(begin, std::min(begin + grain, count), worker);
+      }
+    }
+  });
+}
+
 /// Items of work, each done by one thread, in workspace of the thread's own that stays in its cache from one item to the next.
 class WorkSplit {
  public:
@@ -62,14 +76,9 @@ class WorkSplit {
     }
     const auto workspaces = static_cast<std::int64_t>(scratch_memory.size() / workspace_bytes_);
     FRIT_CHECK(workspaces > 0);
-    std::atomic<std::int64_t> next = 0;
-    parallel_for(std::min(workspaces, chunks()), 1, [&](std::int64_t first, std::int64_t last) {
-      for (std::int64_t i = first; i < last; ++i) {
-        std::byte* const workspace = scratch_memory.data() + static_cast<std::size_t>(i) * workspace_bytes_;
-        for (std::int64_t begin; (begin = next.fetch_add(grain_, std::memory_order_relaxed)) < items_;) {
-          for (std::int64_t item = begin; item < std::min(begin + grain_, items_); ++item) body(item, workspace);
-        }
-      }
+    parallel_for_workers(items_, grain_, workspaces, [&](std::int64_t begin, std::int64_t end, std::int64_t worker) {
+      std::byte* const workspace = scratch_memory.data() + static_cast<std::size_t>(worker) * workspace_bytes_;
+      for (std::int64_t item = begin; item < end; ++item) body(item, workspace);
     });
   }
 

@@ -34,6 +34,7 @@ struct Columns {
   std::int64_t target_of(std::int64_t column) const { return wide != nullptr ? wide[column] : narrow[column]; }
   /// Where the logit of a column's target lies.
   std::int64_t offset_of_target(std::int64_t column) const {
+    if (inner == 1) return column * classes + target_of(column);
     return (column / inner * classes + target_of(column)) * inner + column % inner;
   }
 };

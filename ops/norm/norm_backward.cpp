@@ -44,12 +44,12 @@ struct Backward {
   NormUnitMemory<C> memory_of(std::int64_t unit) const { return {units, unit, call.scratch}; }
 
   /// Those of NormGradientSums of each channel, not weighted.
-  void sum_channels(std::int64_t unit, std::int64_t task, const NormUnitMemory<C>& memory) const {
+  void sum_channels(std::int64_t unit, std::int64_t worker, const NormUnitMemory<C>& memory) const {
     const auto mean_of = [&](std::int64_t channel) { return means[units.slice_of(unit, channel)]; };
     const auto make_gradient = [&](const NormTile& tile, std::int64_t workspace) {
       programs.run_before(units, tile, call.scratch, workspace);
     };
-    memory.sum_channels(unit, task, mean_of, make_gradient, [&](const NormPart& part, const auto& own_means) {
+    memory.sum_channels(unit, worker, mean_of, make_gradient, [&](const NormPart& part, const auto& own_means) {
       return [g = gradient + part.offset, x = input + part.offset, own_means](auto load, std::int64_t i, std::int64_t, int lane) {
         if (lane == 0) __builtin_prefetch(x + i + column_lanes);
         const auto term = load(g + i);
@@ -81,13 +81,13 @@ struct Backward {
     memory.repeat_coefficients(4);
   }
 
-  void write_input_gradient(std::int64_t unit, std::int64_t task, const NormUnitMemory<C>& memory) const {
+  void write_input_gradient(std::int64_t unit, std::int64_t worker, const NormUnitMemory<C>& memory) const {
     find_coefficients(unit, memory);
     const auto scaled = [](C g, C scale) { return static_cast<T>(g * scale); };
     const auto function = [](C g, C x, C scale, C reference, C slope, C offset) {
       return static_cast<T>(g * scale + ((x - reference) * slope + offset));
     };
-    units.for_each_tile(unit, task, [&](const NormTile& tile, std::int64_t workspace) {
+    units.for_each_tile(unit, worker, [&](const NormTile& tile, std::int64_t workspace) {
       if (!wants_sums()) programs.run_before(units, tile, call.scratch, workspace);
       units.for_each_part(tile, [&](const NormPart& part) {
         if (fixed_statistics) {
@@ -116,11 +116,12 @@ struct Backward {
     });
   }
 
-  void run() const {
-    units.for_each([&](std::int64_t unit, std::int64_t task) {
+  void run() {
+    units.workers = programs.workers(call.scratch, static_cast<std::size_t>(units.count) * NormUnitMemory<C>::bytes(units));
+    units.for_each([&](std::int64_t unit, std::int64_t worker) {
       const NormUnitMemory<C> memory = memory_of(unit);
-      if (wants_sums()) sum_channels(unit, task, memory);
-      if (input_gradient != nullptr) write_input_gradient(unit, task, memory);
+      if (wants_sums()) sum_channels(unit, worker, memory);
+      if (input_gradient != nullptr) write_input_gradient(unit, worker, memory);
     });
     if (wants_parameters()) write_parameter_gradients();
   }

@@ -21,14 +21,14 @@ struct Forward {
   NormPrograms programs = NormPrograms(stages, {}, call.outputs[0]);
 
   /// Of the differences from the slice's first element.
-  void sum_slices(std::int64_t unit, std::int64_t task, const NormUnitMemory<T>& memory) const {
+  void sum_slices(std::int64_t unit, std::int64_t worker, const NormUnitMemory<T>& memory) const {
     const auto pivot_of = [&](std::int64_t channel) {
       const std::int64_t first = units.offset(unit, 0, channel / units.slice_channels * units.slice_channels, 0);
       return units.elements() == 0 ? 0.0 : static_cast<double>(input[first]);
     };
     const auto terms_of = [&](const NormPart& part, const auto& pivots) { return moment_terms(input + part.offset, pivots); };
     memory.sum_channels(
-        unit, task, pivot_of, [](const NormTile&, std::int64_t) {}, terms_of);
+        unit, worker, pivot_of, [](const NormTile&, std::int64_t) {}, terms_of);
   }
 
   /// Of the slice that begins with a channel of a unit.
@@ -58,10 +58,10 @@ struct Forward {
     }
   }
 
-  void normalize(std::int64_t unit, std::int64_t task, const NormUnitMemory<T>& memory) const {
+  void normalize(std::int64_t unit, std::int64_t worker, const NormUnitMemory<T>& memory) const {
     memory.repeat_coefficients(3);
     const auto function = [](T x, T reference, T scale, T shift) { return (x - reference) * scale + shift; };
-    units.for_each_tile(unit, task, [&](const NormTile& tile, std::int64_t workspace) {
+    units.for_each_tile(unit, worker, [&](const NormTile& tile, std::int64_t workspace) {
       units.for_each_part(tile, [&](const NormPart& part) {
         apply_coefficients(units, memory, part, output, function, std::make_integer_sequence<int, 3>(), input);
       });
@@ -69,12 +69,13 @@ struct Forward {
     });
   }
 
-  void run() const {
-    units.for_each([&](std::int64_t unit, std::int64_t task) {
+  void run() {
+    units.workers = programs.workers(call.scratch, static_cast<std::size_t>(units.count) * NormUnitMemory<T>::bytes(units));
+    units.for_each([&](std::int64_t unit, std::int64_t worker) {
       const NormUnitMemory<T> memory(units, unit, call.scratch);
-      if (!fixed_statistics) sum_slices(unit, task, memory);
+      if (!fixed_statistics) sum_slices(unit, worker, memory);
       write_statistics(unit, memory);
-      if (output != nullptr) normalize(unit, task, memory);
+      if (output != nullptr) normalize(unit, worker, memory);
     });
   }
 };

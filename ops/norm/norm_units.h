@@ -33,6 +33,7 @@ struct NormUnits {
   std::int64_t count, samples, channels, pixels;  ///< units; of a unit
   std::int64_t tile_channels;
   EvenBlocks tile_pixels;
+  std::int64_t workers = INT64_MAX;  ///< the most at a time
 
   NormUnits(const NormGeometry& geometry, Layout layout);
 
@@ -50,23 +51,27 @@ struct NormUnits {
     return unit * channels * pixels + sample * all_channels * pixels + inner;
   }
 
-  /// Calls body(unit, task) for all, in parallel; body may have parallel loops, of use where there are few units.
+  /// Calls body(unit, worker) for all, in parallel; body may have parallel loops, of use where there are few units: their worker is -1.
   template <class Body>
   void for_each(const Body& body) const {
     const bool many = tasks() >= thread_count() && tasks() > 1;
-    parallel_for(count, many ? grain() : std::max<std::int64_t>(1, count), [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t unit = begin; unit < end; ++unit) body(unit, many ? begin / grain() : -1);
-    });
+    parallel_for_workers(count, many ? grain() : std::max<std::int64_t>(1, count), workers,
+                         [&](std::int64_t begin, std::int64_t end, std::int64_t own) {
+                           for (std::int64_t unit = begin; unit < end; ++unit) body(unit, many ? own : -1);
+                         });
   }
   /// Calls body(tile, workspace) for all of a unit, in parallel; no two calls at a time share a workspace.
   template <class Body>
-  void for_each_tile(std::int64_t unit, std::int64_t task, const Body& body) const {
+  void for_each_tile(std::int64_t unit, std::int64_t worker, const Body& body) const {
     const std::int64_t some = std::max<std::int64_t>(2, (tiles() + most_tasks - 1) / most_tasks);
-    parallel_for(tiles(), some, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t tile = begin; tile < end; ++tile) body(tile_at(unit, tile), task < 0 ? begin / some : task);
+    parallel_for_workers(tiles(), some, workers, [&](std::int64_t begin, std::int64_t end, std::int64_t own) {
+      for (std::int64_t tile = begin; tile < end; ++tile) body(tile_at(unit, tile), worker < 0 ? own : worker);
     });
   }
-  std::int64_t workspaces() const { return std::max(tasks(), std::min(most_tasks, (tiles() + 1) / 2)); }
+  /// One for each thread that there is, as far as there is work for them.
+  std::int64_t workspaces() const {
+    return std::min<std::int64_t>(thread_count(), std::max({std::int64_t{1}, tasks(), std::min(most_tasks, (tiles() + 1) / 2)}));
+  }
   template <class Body>
   void for_each_part(const NormTile& tile, const Body& body) const {
     const std::int64_t side_by_side = channels_last ? tile.channels : 1;
@@ -104,6 +109,10 @@ class NormPrograms {
   }
 
   std::size_t scratch(const NormUnits& units) const { return bytes_ * static_cast<std::size_t>(units.workspaces()); }
+  /// As many as have workspaces in such scratch memory, of which `other_bytes` serve something else.
+  std::int64_t workers(std::span<std::byte> scratch, std::size_t other_bytes) const {
+    return bytes_ == 0 ? INT64_MAX : static_cast<std::int64_t>((scratch.size() / 64 * 64 - other_bytes) / bytes_);
+  }
   /// `scratch` ends in the workspaces.
   void run_before(const NormUnits& units, const NormTile& tile, std::span<std::byte> scratch, std::int64_t workspace) const {
     run(before_, units, tile, scratch, workspace);
@@ -149,13 +158,13 @@ class NormUnitMemory {
   /// Two sums of each channel over a unit. pivot_of(channel) is what terms_of(part, pivots) gets for the lanes of a part: it gives the
   /// terms of sum_lanes. make_tile(tile, workspace) comes before a tile is read.
   template <class PivotOf, class MakeTile, class TermsOf>
-  void sum_channels(std::int64_t unit, std::int64_t task, const PivotOf& pivot_of, const MakeTile& make_tile,
+  void sum_channels(std::int64_t unit, std::int64_t worker, const PivotOf& pivot_of, const MakeTile& make_tile,
                     const TermsOf& terms_of) const {
     for (std::int64_t channel = 0; channel < units_.channels; ++channel) {
       pivots()[channel] = pivot_of(channel);
       sums(0, 0)[channel] = sums(0, 1)[channel] = 0;
     }
-    units_.for_each_tile(unit, task, [&](const NormTile& tile, std::int64_t workspace) {
+    units_.for_each_tile(unit, worker, [&](const NormTile& tile, std::int64_t workspace) {
       make_tile(tile, workspace);
       units_.for_each_part(tile, [&](const NormPart& part) {
         const auto terms = [&](std::int64_t column) { return terms_of(part, lanes_of(pivots() + part.channel, column, part.channels)); };

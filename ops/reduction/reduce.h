@@ -194,6 +194,23 @@ void reduce(const ReductionPlan& plan, std::span<std::byte> scratch, const Add& 
 /// `output` becomes element(place, those two).
 template <class T, class Values, class Element>
 void visit(const ReductionPlan& plan, T* output, const Values& values, const Element& element) {
+  const auto write = [&](std::int64_t offset, std::int64_t width, const T* first, const T* second) {
+    FRIT_INDEPENDENT_ITERATIONS
+    for (std::int64_t i = 0; i < width; ++i) output[offset + i] = element(offset + i, first[i], second[i]);
+  };
+  if (plan.has_lines()) {
+    return plan.for_each_lines([&](const Block& lines) {
+      T first[tile_width], second[tile_width];
+      const std::int64_t own = std::min<std::int64_t>(plan.count(), tile_width), all = lines.width * plan.count();
+      for (int line = 0; line < lines.width; ++line) {
+        const auto [one, other] = values(lines.result(line));
+        std::fill_n(first + line * own, own, one);
+        std::fill_n(second + line * own, own, other);
+      }
+      for (std::int64_t i = 0; i < all; i += tile_width)
+        write(lines.offset + i, std::min<std::int64_t>(tile_width, all - i), first, second);
+    });
+  }
   parallel_for(plan.blocks() * plan.segments(), plan.block_grain(), [&](std::int64_t begin, std::int64_t end) {
     T first[tile_width], second[tile_width];
     for (std::int64_t i = begin; i < end; ++i) {
@@ -202,12 +219,7 @@ void visit(const ReductionPlan& plan, T* output, const Values& values, const Ele
       plan.spread(first);
       plan.spread(second);
       plan.for_each_rows(block, i % plan.segments(), [&](const Rows& rows) {
-        for (std::int64_t row = 0; row < rows.count; ++row) {
-          const std::int64_t offset = rows.offset + row * rows.stride;
-          FRIT_INDEPENDENT_ITERATIONS
-          for (int column = 0; column < rows.width; ++column)
-            output[offset + column] = element(offset + column, first[column], second[column]);
-        }
+        for (std::int64_t row = 0; row < rows.count; ++row) write(rows.offset + row * rows.stride, rows.width, first, second);
       });
     }
   });

@@ -10,10 +10,16 @@ namespace {
 /// Copies `count` pixels of `channels` channels, and lays the channels side by side.
 template <class T>
 void copy_pixels(const T* from, std::int64_t pixel_stride, std::int64_t channel_stride, std::int64_t count, std::int64_t channels, T* to) {
+  constexpr std::int64_t lanes = simd::lanes<T>;
   if (channel_stride == 1 && pixel_stride == channels) {
     std::copy_n(from, count * channels, to);
   } else if (channel_stride == 1) {
-    for (std::int64_t i = 0; i < count; ++i) std::copy_n(from + i * pixel_stride, channels, to + i * channels);
+    // Whole vectors: what they hold of more channels, the next pixels overwrite.
+    const std::int64_t more = (lanes - channels % lanes) % lanes, last = std::min(count, (more + channels - 1) / channels);
+    for (std::int64_t i = 0; i < count - last; ++i) {
+      for (std::int64_t c = 0; c < channels; c += lanes) simd::store(to + i * channels + c, simd::load(from + i * pixel_stride + c));
+    }
+    for (std::int64_t i = count - last; i < count; ++i) std::copy_n(from + i * pixel_stride, channels, to + i * channels);
   } else {  // contiguous, with pixels side by side
     transpose(from, channel_stride, channels, count, to, channels);
   }

@@ -8,6 +8,8 @@
 namespace frit::ops {
 namespace {
 
+using simd::Vector;
+
 /// Calls square(elements) for `lanes` elements that lie side by side in a row, and single(element) for others.
 template <class Square, class Single>
 void for_each_element(std::span<const WeightElement> elements, std::size_t lanes, const Square& square, const Single& single) {
@@ -108,39 +110,45 @@ void PackedWeight::pack_bias(const T* bias, T* packed) const {
 }
 
 template <class T>
-void PackedWeight::unpack_sums(const TapRuns& taps, const T* packed, std::int64_t slices, std::int64_t stride, T* weight) const {
+void PackedWeight::unpack_block(std::span<const WeightElement> elements, std::int64_t group, std::int64_t column, std::int64_t channel,
+                                const T* packed, std::int64_t slices, std::int64_t stride, T* weight) const {
   constexpr int lanes = simd::lanes<T>;
+  T* const first = weight + group * group_stride_ + column * row_stride_ + channel * channel_stride_;
+  const std::int64_t width = vectors(column) * lanes_, rows = std::min(width, rows_ - column), whole = rows / lanes * lanes;
+  const auto sums = [&](const WeightElement& e, std::int64_t row) {
+    const T* const from = packed + e.packed * width + row;
+    Vector<T> result = simd::load(from);
+    if (slices == 1) return result;
+    double totals[lanes] = {};
+    for (std::int64_t slice = 0; slice < slices; ++slice) {
+      for (int i = 0; i < lanes; ++i) totals[i] += static_cast<double>(from[slice * stride + i]);
+    }
+    for (int i = 0; i < lanes; ++i) result[i] = static_cast<T>(totals[i]);
+    return result;
+  };
+  const auto unpack_single = [&](const WeightElement& e, std::int64_t row) {
+    for (; row < rows; row += lanes) {
+      const Vector<T> values = sums(e, row);
+      for (std::int64_t i = 0; i < std::min<std::int64_t>(lanes, rows - row); ++i) first[(row + i) * row_stride_ + e.source] = values[i];
+    }
+  };
+  const auto square = [&](std::span<const WeightElement> some) {
+    for (std::int64_t row = 0; row < whole; row += lanes) {
+      Vector<T> vectors[lanes];
+      for (int i = 0; i < lanes; ++i) vectors[i] = sums(some[static_cast<std::size_t>(i)], row);
+      simd::transpose(vectors);
+      for (int i = 0; i < lanes; ++i) simd::store(first + (row + i) * row_stride_ + some[0].source, vectors[i]);
+    }
+    for (const WeightElement& e : some) unpack_single(e, whole);
+  };
+  for_each_element(elements, lanes, square, [&](const WeightElement& e) { unpack_single(e, 0); });
+}
+
+template <class T>
+void PackedWeight::unpack(const TapRuns& taps, const T* packed, T* weight) const {
   const std::vector<WeightElement> elements = elements_of(taps, channels_);
   for_each_block(taps, [&](std::int64_t group, std::int64_t column) {
-    const T* const from = slices == 0 ? packed : packed + place(taps, group, column, 0);
-    T* const first = weight + group * group_stride_ + column * row_stride_;
-    const std::int64_t width = vectors(column) * lanes_, rows = std::min(width, rows_ - column), whole = rows / lanes * lanes;
-    const auto sum = [&](std::int64_t element) {
-      double total = 0;
-      for (std::int64_t slice = 0; slice < slices; ++slice) total += static_cast<double>(from[slice * stride + element]);
-      return static_cast<T>(total);
-    };
-    const auto unpack_single = [&](const WeightElement& e, std::int64_t row) {
-      for (; row < rows; ++row) first[row * row_stride_ + e.source] = sum(e.packed * width + row);
-    };
-    const auto square = [&](std::span<const WeightElement> some) {
-      for (std::int64_t row = 0; row < whole; row += lanes) {
-        simd::Vector<T> vectors[lanes];
-        for (int i = 0; i < lanes; ++i) {
-          const std::int64_t element = some[static_cast<std::size_t>(i)].packed * width + row;
-          vectors[i] = simd::load(from + element);
-          for (int k = 0; slices > 1 && k < lanes; ++k) vectors[i][k] = sum(element + k);
-        }
-        simd::transpose(vectors);
-        for (int i = 0; i < lanes; ++i) simd::store(first + (row + i) * row_stride_ + some[0].source, vectors[i]);
-      }
-      for (const WeightElement& e : some) unpack_single(e, whole);
-    };
-    if (slices == 0) {  // an empty batch
-      for (const WeightElement& e : elements) unpack_single(e, 0);
-      return;
-    }
-    for_each_element(elements, lanes, square, [&](const WeightElement& e) { unpack_single(e, 0); });
+    unpack_block<T>(elements, group, column, 0, packed + place(taps, group, column, 0), 1, 0, weight);
   });
 }
 
@@ -152,7 +160,10 @@ template void PackedWeight::pack_block(std::span<const WeightElement>, std::int6
                                        double*) const;
 template void PackedWeight::pack_bias(const float*, float*) const;
 template void PackedWeight::pack_bias(const double*, double*) const;
-template void PackedWeight::unpack_sums(const TapRuns&, const float*, std::int64_t, std::int64_t, float*) const;
-template void PackedWeight::unpack_sums(const TapRuns&, const double*, std::int64_t, std::int64_t, double*) const;
+template void PackedWeight::unpack_block(std::span<const WeightElement>, std::int64_t, std::int64_t, std::int64_t, const float*,
+                                         std::int64_t, std::int64_t, float*) const;
+template void PackedWeight::unpack_block(std::span<const WeightElement>, std::int64_t, std::int64_t, std::int64_t, const double*,
+                                         std::int64_t, std::int64_t, double*) const;
+template void PackedWeight::unpack(const TapRuns&, const float*, float*) const;
 
 }  // namespace frit::ops

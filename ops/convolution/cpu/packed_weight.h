@@ -35,9 +35,13 @@ class PackedWeight {
                   T* packed) const;
   template <class T>
   void pack_bias(const T* bias, T* packed) const;
-  /// The sums, in their order, of `slices` packed weights, `stride` elements apart.
+  /// Such a block, or the sums, in their order, of `slices` of them, `stride` elements apart, to their places in the weight.
   template <class T>
-  void unpack_sums(const TapRuns& taps, const T* packed, std::int64_t slices, std::int64_t stride, T* weight) const;
+  void unpack_block(std::span<const WeightElement> elements, std::int64_t group, std::int64_t column, std::int64_t channel, const T* packed,
+                    std::int64_t slices, std::int64_t stride, T* weight) const;
+  /// All blocks of a packed weight.
+  template <class T>
+  void unpack(const TapRuns& taps, const T* packed, T* weight) const;
 
  private:
   template <class Body>

@@ -130,6 +130,9 @@ const Large large_cases[] = {
     {{2, 3, 13, 37}, {4, 3, 3, 4}, {.stride = {1, 2}, .padding = {2}, .dilation = {1, 3}}},  // every second element, and a dilation
     {{2, 24, 10, 40}, {6, 4, 3, 3}, {.stride = {3, 2}, .padding = {1}, .groups = 6}},        // phases of unequal size
     {{2, 60, 5, 20}, {2, 60, 3, 3}, {.stride = {2}, .padding = {1}}},                        // far fewer output channels
+    {{4, 3, 34, 35}, {32, 3, 7, 7}, {.stride = {2}, .padding = {3}}},                        // few channels at many positions
+    {{2, 40, 9, 14}, {24, 40, 1, 1}, {.stride = {2, 3}}},                                    // not all pixels, and not all of a line
+    {{1, 56, 6, 6}, {40, 28, 5, 5}, {.stride = {2}, .padding = {2}, .groups = 2}},           // parts of lines in a group
     {{1, 9, 4, 9, 35}, {8, 9, 3, 2, 3}, {.stride = {2, 1, 2}, .padding = {1}, .dilation = {1, 2, 1}}},
 };
 
@@ -141,9 +144,12 @@ TEST(Convolution, EqualsTheDefiningSumInEveryDirection) {
     const DirectConvolution direct(c.input, c.weight, c.options);
     const ops::DataGradientOptions data{c.options, ops::image_of(c.input)};
     const ops::WeightGradientOptions weight{c.options, ops::image_of(c.weight)};
-    expect_in_both_precisions(name, {direct.input, direct.weight, direct.bias}, c.options, direct.output);
-    expect_in_both_precisions(name + "_data_gradient", {direct.gradient, direct.weight}, data, direct.data_gradient);
-    expect_in_both_precisions(name + "_weight_gradient", {direct.gradient, direct.input}, weight, direct.weight_gradient);
+    for (const Layout layout : {Layout::contiguous, Layout::channels_last}) {
+      const Tensor input = direct.input.contiguous(layout), gradient = direct.gradient.contiguous(layout);
+      expect_in_both_precisions(name, {input, direct.weight, direct.bias}, c.options, direct.output);
+      expect_in_both_precisions(name + "_data_gradient", {gradient, direct.weight}, data, direct.data_gradient);
+      expect_in_both_precisions(name + "_weight_gradient", {gradient, input}, weight, direct.weight_gradient);
+    }
   }
 }
 

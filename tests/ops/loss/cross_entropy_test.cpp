@@ -1,6 +1,9 @@
+#include "frit/core/random.h"
 #include "frit/ops/loss/loss.h"
+#include "frit/ops/loss/loss_reduction.h"
 #include "frit/ops/operator/run.h"
 #include "ops/elementwise/evaluation.h"
+#include "ops/operator_checks.h"
 
 namespace frit {
 namespace {
@@ -23,6 +26,27 @@ TEST(CrossEntropy, TakesClassesOnAxisOne) {
   const Evaluation result = of(logits, Tensor::from<std::int64_t>({0, 1, 1}, {1, 3}), Reduction::sum);
   EXPECT_TRUE(equal_numbers(result.output, {2000 + std::log(2.0)}));
   EXPECT_TRUE(equal_numbers(result.gradients[0], {-1, 1, 0.5, 1, -1, -0.5}));
+}
+
+TEST(CrossEntropy, TakesEitherLayout) {
+  for (const std::int64_t classes : {2, 3, 100, 700}) {
+    const Tensor numbers = Tensor::empty({2, classes, 7, 9}), target = Tensor::empty({2, 7, 9}, DType::i64);
+    fill_normal(numbers, 0, 1, 1, 1);
+    const Tensor logits = numbers.to(DType::f64);
+    std::int64_t next = 0;
+    for (std::int64_t& index : target.span<std::int64_t>()) index = next++ * 7919 % classes;
+    const auto backward = [&](Layout layout) {
+      const Tensor x = logits.contiguous(layout);
+      const std::vector<Tensor> loss = ops::run("cross_entropy", {x, target}, ops::LossAttributes{"none"});
+      const Tensor result =
+          ops::run("cross_entropy_backward", {target.to(DType::f64), x, target, loss[1], loss[2]}, ops::LossAttributes{"none"})[0];
+      return std::vector<Tensor>{loss[0], result};
+    };
+    const std::vector<Tensor> expected = backward(Layout::contiguous), found = backward(Layout::channels_last);
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      EXPECT_TRUE(near(found[i], expected[i], 1e-14, largest_finite(expected[i]))) << classes << " classes, result " << i;
+    }
+  }
 }
 
 TEST(CrossEntropy, TakesNarrowTargets) {
