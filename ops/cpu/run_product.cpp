@@ -4,17 +4,63 @@
 #include <array>
 #include <utility>
 
-#include "frit/ops/cpu/product_tile.h"
-
 namespace frit::ops {
 namespace {
 
 using simd::lanes;
 using simd::Vector;
 
+/// The next tile's part of `left`: evenly large parts of at most `most`.
+int next_part(std::int64_t left, std::int64_t most) {
+  const std::int64_t parts = (left + most - 1) / most;
+  return static_cast<int>((left + parts - 1) / parts);
+}
+
+/// Sums that are held in registers.
+template <class T, int rows, int vectors>
+using Tile = Vector<T>[rows][vectors];
+
+/// Adds a row of b, `vectors` vectors, times element(i) to each row i of a tile.
+template <class T, int rows, int vectors, class Element>
+[[gnu::always_inline]] inline void add_products(Tile<T, rows, vectors>& sums, const T* b, const Element& element) {
+  Vector<T> b_row[vectors];
+#pragma GCC unroll 4
+  for (int v = 0; v < vectors; ++v) {
+    b_row[v] = simd::load(b + v * lanes<T>);
+    simd::keep_in_register(b_row[v]);
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < rows; ++i) {
+    const Vector<T> factor = simd::broadcast(element(i));
+#pragma GCC unroll 4
+    for (int v = 0; v < vectors; ++v) sums[i][v] = simd::multiply_add(factor, b_row[v], sums[i][v]);
+  }
+}
+
+/// c = the sums and what before(c, v) gives, vector v of a row.
+template <class T, int rows, int vectors, class Before>
+[[gnu::always_inline]] inline void store(const Tile<T, rows, vectors>& sums, T* c, std::int64_t stride, const Before& before) {
+#pragma GCC unroll 16
+  for (int i = 0; i < rows; ++i, c += stride) {
+#pragma GCC unroll 4
+    for (int v = 0; v < vectors; ++v) simd::store(c + v * lanes<T>, sums[i][v] + before(c, v));
+  }
+}
+
+template <class T, int rows, int vectors, class Product>
+[[gnu::always_inline]] inline void finish(const Tile<T, rows, vectors>& sums, const Product& p) {
+  if (p.accumulate) {
+    store<T, rows, vectors>(sums, p.c, p.c_stride, [](const T* c, int v) { return simd::load(c + v * lanes<T>); });
+  } else if (p.bias != nullptr) {
+    store<T, rows, vectors>(sums, p.c, p.c_stride, [bias = p.bias](const T*, int v) { return simd::load(bias + v * lanes<T>); });
+  } else {
+    store<T, rows, vectors>(sums, p.c, p.c_stride, [](const T*, int) { return Vector<T>{}; });
+  }
+}
+
 template <class T, int rows, int vectors>
 void multiply_tile(const RunProduct<T>& p) {
-  Vector<T> sums[rows][vectors] = {};
+  Tile<T, rows, vectors> sums = {};
   const T* a[rows];
 #pragma GCC unroll 16
   for (int i = 0; i < rows; ++i) a[i] = p.a[static_cast<std::size_t>(i)];
@@ -26,88 +72,63 @@ void multiply_tile(const RunProduct<T>& p) {
           sums, b, [&](int i) __attribute__((always_inline)) { return a[i][k]; });
     }
   }
-#pragma GCC unroll 16
-  for (int i = 0; i < rows; ++i) {
-#pragma GCC unroll 4
-    for (int v = 0; v < vectors; ++v) {
-      T* const c = p.c + i * p.c_stride + v * lanes<T>;
-      if (p.accumulate) {
-        sums[i][v] += simd::load(c);
-      } else if (p.bias != nullptr) {
-        sums[i][v] += simd::load(p.bias + v * lanes<T>);
-      }
-      simd::store(c, sums[i][v]);
-    }
-  }
+  finish<T, rows, vectors>(sums, p);
 }
 
 template <class T, int rows, int vectors>
-void add_tile(const OuterProducts<T>& p) {
-  Vector<T> sums[rows][vectors];
-#pragma GCC unroll 16
-  for (int i = 0; i < rows; ++i) {
-#pragma GCC unroll 4
-    for (int v = 0; v < vectors; ++v) sums[i][v] = Vector<T>{};
-  }
+void multiply_tile(const OuterProducts<T>& p) {
+  Tile<T, rows, vectors> sums = {};
   const T *a = p.a, *b = p.b;
-  for (std::int64_t k = 0; k < p.positions; ++k, a += p.a_stride, b += p.b_stride) {
+  const std::int64_t a_stride = p.a_stride, b_stride = p.b_stride;
+  for (std::int64_t k = 0; k < p.positions; ++k, a += a_stride, b += b_stride) {
     add_products<T, rows, vectors>(
         sums, b, [&](int i) __attribute__((always_inline)) { return a[i]; });
   }
-#pragma GCC unroll 16
-  for (int i = 0; i < rows; ++i) {
-#pragma GCC unroll 4
-    for (int v = 0; v < vectors; ++v) {
-      T* const c = p.c + i * p.c_stride + v * lanes<T>;
-      simd::store(c, simd::load(c) + sums[i][v]);
-    }
-  }
+  finish<T, rows, vectors>(sums, p);
 }
 
 template <class Product>
 using TileFunction = void (*)(const Product&);
-template <class Product>
-using Tiles = std::array<TileFunction<Product>, product_rows * product_vectors>;
 
 /// For 1 .. product_rows rows and 1 .. product_vectors vectors.
-template <class T, int... sizes>
-constexpr Tiles<RunProduct<T>> multiply_tiles(std::integer_sequence<int, sizes...>) {
+template <class T, template <class> class Product, int... sizes>
+constexpr std::array<TileFunction<Product<T>>, sizeof...(sizes)> tile_functions(std::integer_sequence<int, sizes...>) {
   return {&multiply_tile<T, sizes / product_vectors + 1, sizes % product_vectors + 1>...};
 }
-template <class T, int... sizes>
-constexpr Tiles<OuterProducts<T>> add_tiles(std::integer_sequence<int, sizes...>) {
-  return {&add_tile<T, sizes / product_vectors + 1, sizes % product_vectors + 1>...};
-}
-using Sizes = std::make_integer_sequence<int, product_rows * product_vectors>;
 
-std::size_t tile_index(int rows, int vectors) { return static_cast<std::size_t>((rows - 1) * product_vectors + vectors - 1); }
+/// Tile by tile; rows_of(tile, done) lets one begin at row `done`.
+template <class T, template <class> class Product, class RowsOf>
+void multiply_tiles(const Product<T>& product, std::int64_t count, const RowsOf& rows_of) {
+  static constexpr auto functions = tile_functions<T, Product>(std::make_integer_sequence<int, product_rows * product_vectors>());
+  Product<T> tile = product;
+  for (std::int64_t done = 0; done < count;) {
+    const int rows = next_part(count - done, product_rows);
+    rows_of(tile, done);
+    tile.c = product.c + done * product.c_stride;
+    functions[static_cast<std::size_t>((rows - 1) * product_vectors + product.vectors - 1)](tile);
+    done += rows;
+  }
+}
 
 }  // namespace
 
 template <class T>
 void multiply(const RunProduct<T>& product) {
-  static constexpr auto tiles = multiply_tiles<T>(Sizes());
-  RunProduct<T> tile = product;
-  for (std::size_t done = 0; done < product.a.size();) {
-    const int rows = next_part(static_cast<std::int64_t>(product.a.size() - done), product_rows);
-    tile.a = product.a.subspan(done);
-    tile.c = product.c + static_cast<std::int64_t>(done) * product.c_stride;
-    tiles[tile_index(rows, product.vectors)](tile);
-    done += static_cast<std::size_t>(rows);
-  }
+  constexpr std::size_t line = 64 / sizeof(T);
+  const std::size_t rows = product.a.size(), lines = (product.next_b.size() + line - 1) / line;
+  std::size_t fetched = 0;
+  multiply_tiles(product, std::ssize(product.a), [&](RunProduct<T>& tile, std::int64_t done) {
+    const auto row = static_cast<std::size_t>(done);
+    tile.a = product.a.subspan(row);
+    for (const std::size_t end = (row + product_rows) * lines / rows; fetched < std::min(end, lines); ++fetched) {
+      __builtin_prefetch(product.next_b.data() + fetched * line, 0, 2);
+    }
+  });
 }
 
 template <class T>
 void add_outer_products(const OuterProducts<T>& products) {
-  static constexpr auto tiles = add_tiles<T>(Sizes());
-  OuterProducts<T> tile = products;
-  for (std::int64_t done = 0; done < products.rows;) {
-    const int rows = next_part(products.rows - done, product_rows);
-    tile.a = products.a + done;
-    tile.c = products.c + done * products.c_stride;
-    tiles[tile_index(rows, products.vectors)](tile);
-    done += rows;
-  }
+  multiply_tiles(products, products.rows, [&](OuterProducts<T>& tile, std::int64_t done) { tile.a = products.a + done; });
 }
 
 template void multiply(const RunProduct<float>&);
