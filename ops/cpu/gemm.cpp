@@ -1,46 +1,89 @@
 #include "frit/ops/cpu/gemm.h"
 
 #include <algorithm>
+#include <array>
 
-#include "frit/ops/cpu/block_product.h"
+#include "frit/ops/cpu/packed_gemm.h"
+#include "frit/ops/cpu/packed_matrix.h"
+#include "frit/ops/cpu/transpose.h"
 #include "frit/ops/cpu/work_split.h"
+#include "frit/ops/operator/scratch_parts.h"
 
 namespace frit::ops {
 namespace {
 
-/// The block of c that one item of work computes, and the depth of b that it packs at a time.
-constexpr std::int64_t most_rows = 128, most_columns = 256, most_depth = 128;
-/// With few rows a block's time goes into packing b, which is read back from the nearest cache where it is narrow.
-constexpr std::int64_t few_rows = 8, few_columns = 48;
+/// The block of c that one item of work computes, and the depth that is summed in one accumulator: what is read of a stays in a core's
+/// cache for all columns, and a block of b in the nearest one for all rows.
+constexpr std::int64_t most_rows = 192, most_columns = 512, most_depth = 256;
+/// A line that is read across the rows holds more of them than a tile has: fewer lines stay until the next tile.
+constexpr std::int64_t most_depth_across = 128;
+/// With so few rows b is not worth packing.
+constexpr std::int64_t few_rows = 4;
+/// With fewer items than this the blocks are made smaller, but not so small that what is packed for one is read too seldom.
+constexpr std::int64_t enough_items = 16, least_rows = 96, least_columns = 96;
+/// Columns of b that are packed at a time, where it does not come packed: a block, or several of rows that lie side by side.
+constexpr std::int64_t most_panel_columns = 128;
 /// A deep product is cut along its depth too, by the depth alone, and the slices' sums are added in order: an element has the same bits
 /// whatever rows and columns are computed with it. Where there are few blocks of c, slices are items of their own.
-constexpr std::int64_t most_slices = 32, least_slice = 256, enough_items = 32;
+constexpr std::int64_t most_slices = 32;
 
 /// How the work is cut; a function of the sizes alone.
 struct Plan {
   GemmShape shape;
   std::int64_t batch;
-  EvenBlocks rows, columns, slices;
-  bool spreads;                                        ///< slices are items of their own
-  std::size_t pack_bytes, slice_bytes, partial_bytes;  ///< of an item, for what it packs and for a slice's sums; of all slices' sums
+  EvenBlocks rows, columns, slices, chunks;  ///< chunks: of a slice
+  bool spreads;                              ///< slices are items of their own
+  bool by_columns;                           ///< a is read by columns, with elements side by side, else by rows
+  bool copies_a;                             ///< where they do not lie so, or so far apart that they fall on few cache sets
+  bool packs_b;                              ///< where it does not come packed
+  std::int64_t panel_columns, copied_stride;
+  ScratchParts own;  ///< scratch memory of each thread
+  std::size_t a_place, b_place, edge_place, sums_place;
+  std::size_t partial_bytes;  ///< of all slices' sums
   WorkSplit work;
 
   Plan(const GemmShape& given, std::size_t element_size) : shape(given), batch(element_count(given.batch)) {
-    rows = EvenBlocks(shape.rows, most_rows);
-    columns = EvenBlocks(shape.columns, shape.rows <= few_rows ? few_columns : most_columns, 64 / static_cast<std::int64_t>(element_size));
-    slices = EvenBlocks(shape.depth, std::max(least_slice, (shape.depth + most_slices - 1) / most_slices));
+    const std::int64_t block = product_vectors * static_cast<std::int64_t>(simd::vector_bytes / element_size);
+    slices = EvenBlocks(shape.depth, std::max(most_depth, (shape.depth + most_slices - 1) / most_slices));
+    chunks = EvenBlocks(slices.size, shape.a_depth_stride == 1 ? most_depth : most_depth_across);
+    cut_block(block);
     spreads = slices.count > 1 && blocks() < enough_items;
-    const auto bytes = [&](std::int64_t count) { return static_cast<std::size_t>(count) * element_size; };
-    pack_bytes = bytes(std::min(most_depth, slices.size) * packed_stride(columns.size, element_size));
-    slice_bytes = spreads || slices.count <= 1 ? 0 : bytes(rows.size * columns.size);
-    partial_bytes = spreads ? bytes(slices.count * elements()) : 0;
+    packs_b = shape.rows > few_rows || shape.b_column_stride != 1;
+    by_columns = shape.a_depth_stride != 1 || !packs_b;
+    copies_a = by_columns ? shape.a_depth_stride == 1 || shape.a_depth_stride * static_cast<std::int64_t>(element_size) % 1024 == 0
+                          : slices.size < shape.depth && columns.size > 4 * block;
+    copied_stride = packed_stride(by_columns ? rows.size : chunks.size, element_size);
+    panel_columns = shape.b_column_stride == 1 ? most_panel_columns : block;
+    a_place = own.add(copies_a ? (by_columns ? chunks.size : rows.size) * copied_stride : 0, element_size);
+    b_place = own.add(chunks.size * std::min(panel_columns, (columns.size + block - 1) / block * block), element_size);
+    edge_place =
+        own.add(shape.columns * static_cast<std::int64_t>(element_size) % simd::vector_bytes == 0 ? 0 : rows.size * block, element_size);
+    sums_place = own.add(sums_of_slices() ? rows.size * columns.size : 0, element_size);
+    partial_bytes = spreads ? aligned(static_cast<std::size_t>(slices.count * elements()) * element_size) : 0;
     const std::int64_t item_depth = spreads ? slices.size : shape.depth;
-    work = WorkSplit(blocks() * (spreads ? slices.count : 1), rows.size * columns.size * item_depth, pack_bytes + slice_bytes);
+    work = WorkSplit(blocks() * (spreads ? slices.count : 1), rows.size * columns.size * item_depth, own.bytes());
   }
 
   std::int64_t blocks() const { return batch * rows.count * columns.count; }
-
   std::int64_t elements() const { return batch * shape.rows * shape.columns; }
+  /// Whether a b that does not come packed has columns side by side and one row to be multiplied with: the two are brought together at
+  /// once.
+  bool multiplies_row() const { return shape.rows == 1 && shape.a_depth_stride == 1 && shape.b_column_stride != 1; }
+  /// Whether a slice's sums, which are themselves sums of several chunks, are added to c only once they are complete.
+  bool sums_of_slices() const { return !spreads && slices.count > 1 && chunks.count > 1; }
+
+ private:
+  void cut_block(std::int64_t block) {
+    const auto cut = [&](std::int64_t rows_of_block, std::int64_t columns_of_block) {
+      rows = EvenBlocks(shape.rows, rows_of_block, product_rows);
+      columns = EvenBlocks(shape.columns, columns_of_block, block);
+    };
+    std::int64_t height = most_rows, width = most_columns;
+    cut(height, width);
+    while (blocks() < enough_items && columns.size > least_columns && width > least_columns)
+      cut(height, width = std::max(width / 2, least_columns));
+    if (blocks() < enough_items) cut(least_rows, width);
+  }
 };
 
 std::int64_t batch_offset(const Dims& batch, const Strides& strides, std::int64_t index) {
@@ -52,69 +95,201 @@ std::int64_t batch_offset(const Dims& batch, const Strides& strides, std::int64_
   return offset;
 }
 
+template <class T>
+struct Operands {
+  const T *a, *b, *packed, *bias;
+};
+
 /// One block of c as an item of work sees it.
 template <class T>
 struct ItemBlock {
-  std::int64_t rows, columns;
-  const T *a, *b;      // at depth 0
+  std::int64_t rows, column, columns;
+  const T* a;          // its first row, at depth 0
+  const T* b;          // the matrix
   std::int64_t place;  // in c
 
-  ItemBlock(const Plan& plan, std::int64_t block, const T* all_a, const T* all_b) {
+  ItemBlock(const Plan& plan, std::int64_t block, const Operands<T>& all) {
     const GemmShape& s = plan.shape;
     const std::int64_t row_block = block % plan.rows.count, column_block = block / plan.rows.count % plan.columns.count;
     const std::int64_t index = block / plan.rows.count / plan.columns.count;
-    const std::int64_t row = plan.rows.begin(row_block), column = plan.columns.begin(column_block);
+    const std::int64_t row = plan.rows.begin(row_block);
     rows = plan.rows.length_of(row_block);
+    column = plan.columns.begin(column_block);
     columns = plan.columns.length_of(column_block);
-    a = all_a + batch_offset(s.batch, s.a_batch_strides, index) + row * s.a_row_stride;
-    b = all_b + batch_offset(s.batch, s.b_batch_strides, index) + column * s.b_column_stride;
+    a = all.a + batch_offset(s.batch, s.a_batch_strides, index) + row * s.a_row_stride;
+    b = all.b + batch_offset(s.batch, s.b_batch_strides, index);
     place = (index * s.rows + row) * s.columns + column;
   }
 };
 
-/// One slice's sums of a block.
+/// Where a block's sums go.
 template <class T>
-void compute_slice(const Plan& plan, const ItemBlock<T>& block, std::int64_t slice, T* c, std::int64_t c_stride, T* packed) {
-  const GemmShape& s = plan.shape;
-  const std::int64_t begin = plan.slices.begin(slice), end = std::min(s.depth, begin + plan.slices.size);
-  std::int64_t k = begin;
-  do {
-    const std::int64_t depth = std::min(most_depth, end - k);
-    const T* const a = block.a + k * s.a_depth_stride;
-    const MatrixView<T> b{block.b + k * s.b_depth_stride, depth, block.columns, s.b_depth_stride, s.b_column_stride};
-    if (block.rows == 1 && b.row_stride == 1) {
-      multiply_row(b, a, s.a_depth_stride, c, k != begin);
-    } else {
-      pack(packed, b);
-      multiply<T>({.rows = block.rows,
-                   .columns = block.columns,
-                   .depth = depth,
-                   .a = a,
-                   .a_row_stride = s.a_row_stride,
-                   .a_depth_stride = s.a_depth_stride,
-                   .b = packed,
-                   .c = c,
-                   .c_stride = c_stride,
-                   .accumulate = k != begin});
-    }
-    k += depth;
-  } while (k < end);
-}
+struct Target {
+  T* c;
+  std::int64_t stride;
+};
 
-/// A whole block of c, its slices in order.
+constexpr auto one_after_another = [] {
+  std::array<std::int64_t, most_rows> rows{};
+  for (std::size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<std::int64_t>(i);
+  return rows;
+}();
+
+/// What an item of work does, in its thread's workspace.
 template <class T>
-void compute_block(const Plan& plan, const ItemBlock<T>& block, T* c, std::byte* workspace) {
-  const std::int64_t stride = plan.shape.columns;
-  T* const packed = reinterpret_cast<T*>(workspace);
-  T* const sums = reinterpret_cast<T*>(workspace + plan.pack_bytes);
-  compute_slice(plan, block, 0, c, stride, packed);
-  for (std::int64_t slice = 1; slice < plan.slices.count; ++slice) {
-    compute_slice(plan, block, slice, sums, block.columns, packed);
-    for (std::int64_t row = 0; row < block.rows; ++row) {
-      for (std::int64_t i = 0; i < block.columns; ++i) c[row * stride + i] += sums[row * block.columns + i];
+class ItemProduct {
+ public:
+  ItemProduct(const Plan& plan, const ItemBlock<T>& block, const Operands<T>& operands, std::byte* workspace)
+      : plan_(plan), shape_(plan.shape), block_(block), operands_(operands), workspace_(workspace) {}
+
+  /// One slice's sums; with the bias where it is the first.
+  void compute_slice(std::int64_t slice, Target<T> target, bool accumulate) {
+    const std::int64_t begin = plan_.slices.begin(slice), length = plan_.slices.count == 0 ? 0 : plan_.slices.length_of(slice);
+    std::int64_t done = 0;
+    do {
+      const std::int64_t depth = std::min(plan_.chunks.size, length - done);
+      read_a(begin + done, depth);
+      for (std::int64_t column = 0; column < block_.columns; column += plan_.panel_columns) {
+        const std::int64_t columns = std::min(plan_.panel_columns, block_.columns - column);
+        const T* const bias = begin + done == 0 && operands_.bias != nullptr ? operands_.bias + block_.column + column : nullptr;
+        compute_panel(begin + done, depth, column, columns, {target.c + column, target.stride}, accumulate, bias);
+      }
+      accumulate = true;
+      done += depth;
+    } while (done < length);
+  }
+
+  /// All slices in order.
+  void compute(Target<T> target) {
+    compute_slice(0, target, false);
+    T* const sums = part(plan_.sums_place);
+    for (std::int64_t slice = 1; slice < plan_.slices.count; ++slice) {
+      if (!plan_.sums_of_slices()) {
+        compute_slice(slice, target, true);
+        continue;
+      }
+      compute_slice(slice, {sums, block_.columns}, false);
+      for (std::int64_t row = 0; row < block_.rows; ++row) {
+        for (std::int64_t i = 0; i < block_.columns; ++i) target.c[row * target.stride + i] += sums[row * block_.columns + i];
+      }
     }
   }
-}
+
+ private:
+  T* part(std::size_t place) const { return reinterpret_cast<T*>(workspace_ + place); }
+
+  /// Brings elements [k, k + depth) of the rows to where they are read.
+  void read_a(std::int64_t k, std::int64_t depth) {
+    a_ = block_.a + k * shape_.a_depth_stride;
+    a_stride_ = plan_.by_columns ? shape_.a_depth_stride : shape_.a_row_stride;
+    if (plan_.copies_a) {
+      T* const copy = part(plan_.a_place);
+      const bool lies_across = (plan_.by_columns ? shape_.a_row_stride : shape_.a_depth_stride) != 1;
+      const std::int64_t count = plan_.by_columns ? depth : block_.rows, length = plan_.by_columns ? block_.rows : depth;
+      if (lies_across && length > 1) {
+        transpose(a_, shape_.a_row_stride, block_.rows, depth, copy, plan_.copied_stride);
+      } else {
+        for (std::int64_t i = 0; i < count; ++i) std::copy_n(a_ + i * a_stride_, length, copy + i * plan_.copied_stride);
+      }
+      a_ = copy, a_stride_ = plan_.copied_stride;
+    }
+    if (plan_.by_columns) {
+      for (std::int64_t i = 0; i < depth; ++i) places_[static_cast<std::size_t>(i)] = i * a_stride_;
+    } else {
+      for (std::int64_t row = 0; row < block_.rows; ++row) positions_[static_cast<std::size_t>(row)] = a_ + row * a_stride_;
+    }
+  }
+
+  /// Columns [column, column + columns) of the block: adds the products of rows [k, k + depth) of b.
+  void compute_panel(std::int64_t k, std::int64_t depth, std::int64_t column, std::int64_t columns, Target<T> target, bool accumulate,
+                     const T* bias) {
+    const std::int64_t first = block_.column + column;
+    const MatrixView<T> whole{block_.b, shape_.depth, shape_.columns, shape_.b_depth_stride, shape_.b_column_stride};
+    const MatrixView<T> b = whole.part(k, depth, first, columns);
+    const bool in_place = operands_.packed == nullptr && !plan_.packs_b && columns % simd::lanes<T> == 0;
+    T* const own = part(plan_.b_place);
+    if (operands_.packed == nullptr && plan_.multiplies_row()) {
+      return multiply_row(b, a_, target.c, accumulate, bias);
+    }
+    if (operands_.packed == nullptr && !in_place) pack(b, own);
+    for (std::int64_t begin = 0; begin < columns; begin += product_columns<T>) {
+      const int vectors = block_vectors<T>(columns, begin);
+      const std::int64_t width = vectors * simd::lanes<T>;
+      Block of_b{vectors, own + begin * depth, width};
+      if (operands_.packed != nullptr) {
+        of_b.data = packed_block(first + begin, k);
+        const std::int64_t next = first + begin + product_columns<T>;
+        if (next < block_.column + block_.columns) {
+          of_b.next = {packed_block(next, k), static_cast<std::size_t>(depth * block_vectors<T>(shape_.columns, next) * simd::lanes<T>)};
+        }
+      }
+      if (in_place) of_b.data = b.data + begin, of_b.stride = b.depth_stride;
+      multiply_block(of_b, depth, std::min(width, columns - begin), {target.c + begin, target.stride}, accumulate,
+                     bias == nullptr ? nullptr : bias + begin);
+    }
+  }
+
+  /// A block of rows of b.
+  struct Block {
+    int vectors;
+    const T* data;
+    std::int64_t stride;
+    std::span<const T> next = {};  ///< the rows that are read after these
+  };
+
+  const T* packed_block(std::int64_t column, std::int64_t k) const {
+    return operands_.packed + column * shape_.depth + k * block_vectors<T>(shape_.columns, column) * simd::lanes<T>;
+  }
+
+  void multiply_block(const Block& b, std::int64_t depth, std::int64_t columns, Target<T> target, bool accumulate, const T* bias) {
+    if (columns == b.vectors * simd::lanes<T>) return multiply_vectors(b, depth, target, accumulate, bias);
+    // The last vector is not full: through a buffer.
+    std::array<T, product_columns<T>> whole_bias = {};
+    if (bias != nullptr) std::copy_n(bias, columns, whole_bias.data());
+    const Target<T> buffer{part(plan_.edge_place), product_columns<T>};
+    multiply_vectors(b, depth, buffer, false, accumulate || bias == nullptr ? nullptr : whole_bias.data());
+    for (std::int64_t row = 0; row < block_.rows; ++row) {
+      const T* const sums = buffer.c + row * buffer.stride;
+      T* const c = target.c + row * target.stride;
+      for (std::int64_t i = 0; i < columns; ++i) c[i] = accumulate ? c[i] + sums[i] : sums[i];
+    }
+  }
+
+  void multiply_vectors(const Block& b, std::int64_t depth, Target<T> target, bool accumulate, const T* bias) {
+    if (plan_.by_columns) {
+      return add_outer_products<T>({.positions = std::span(places_).first(static_cast<std::size_t>(depth)),
+                                    .rows = std::span(one_after_another).first(static_cast<std::size_t>(block_.rows)),
+                                    .a = a_,
+                                    .vectors = b.vectors,
+                                    .b = b.data,
+                                    .b_stride = b.stride,
+                                    .c = target.c,
+                                    .c_stride = target.stride,
+                                    .accumulate = accumulate,
+                                    .bias = bias});
+    }
+    const Run run{0, depth};
+    multiply<T>({.runs = {&run, 1},
+                 .a = {positions_.data(), static_cast<std::size_t>(block_.rows)},
+                 .b = b.data,
+                 .vectors = b.vectors,
+                 .c = target.c,
+                 .c_stride = target.stride,
+                 .accumulate = accumulate,
+                 .bias = bias,
+                 .next_b = b.next});
+  }
+
+  const Plan& plan_;
+  const GemmShape& shape_;
+  const ItemBlock<T>& block_;
+  const Operands<T>& operands_;
+  std::byte* workspace_;
+  const T* a_;
+  std::int64_t a_stride_;
+  std::array<const T*, most_rows> positions_;
+  std::array<std::int64_t, most_depth> places_;  // of the columns
+};
 
 /// c = the sums of all slices, added in their order.
 template <class T>
@@ -128,42 +303,60 @@ void add_slices(const Plan& plan, const T* partial, T* c) {
   });
 }
 
-template <class T>
-void add_bias(std::int64_t rows, std::int64_t columns, const T* bias, T* c) {
-  parallel_for(rows, std::max<std::int64_t>(1, 16384 / columns), [&](std::int64_t begin, std::int64_t end) {
-    for (T* row = c + begin * columns; row != c + end * columns; row += columns) {
-      for (std::int64_t i = 0; i < columns; ++i) row[i] += bias[i];
-    }
-  });
-}
-
 }  // namespace
 
 std::size_t gemm_scratch(const GemmShape& shape, std::size_t element_size) {
   const Plan plan(shape, element_size);
-  return plan.work.scratch() + plan.partial_bytes;
+  return plan.partial_bytes + plan.work.scratch();
+}
+
+PackedOperand packed_operand(const GemmShape& shape, std::size_t element_size) {
+  const Plan plan(shape, element_size);
+  const bool one = std::all_of(shape.b_batch_strides.begin(), shape.b_batch_strides.end(), [](std::int64_t stride) { return stride == 0; });
+  if (!one || plan.elements() == 0) return {};
+  const auto lanes = static_cast<std::int64_t>(simd::vector_bytes / element_size);
+  return {(shape.columns + lanes - 1) / lanes * lanes * shape.depth, plan.batch * plan.rows.count > 1};
+}
+
+template <class T>
+void pack_b(const GemmShape& shape, const T* b, T* packed) {
+  const MatrixView<T> matrix{b, shape.depth, shape.columns, shape.b_depth_stride, shape.b_column_stride};
+  const EvenBlocks blocks(shape.columns, most_panel_columns, product_columns<T>);
+  parallel_for(blocks.count, 16384 / (shape.depth * blocks.size + 1) + 1, [&](std::int64_t begin, std::int64_t end) {
+    const std::int64_t first = blocks.begin(begin), last = std::min(blocks.begin(end), shape.columns);
+    pack(matrix.part(0, shape.depth, first, last - first), packed + first * shape.depth);
+  });
+}
+
+template <class T>
+void gemm(const GemmShape& shape, const T* a, const T* b, const T* packed, const T* bias, T* c, std::span<std::byte> scratch) {
+  const Plan plan(shape, sizeof(T));
+  if (plan.elements() == 0) return;
+  T* const partial = reinterpret_cast<T*>(scratch.data());
+  const Operands<T> operands{a, b, packed, bias};
+  plan.work.run(scratch.subspan(plan.partial_bytes), [&](std::int64_t index, std::byte* workspace) {
+    const ItemBlock<T> block(plan, index % plan.blocks(), operands);
+    const std::int64_t slice = index / plan.blocks();
+    ItemProduct<T> item(plan, block, operands, workspace);
+    if (plan.spreads) {
+      item.compute_slice(slice, {partial + slice * plan.elements() + block.place, shape.columns}, false);
+    } else {
+      item.compute({c + block.place, shape.columns});
+    }
+  });
+  if (plan.spreads) add_slices(plan, partial, c);
 }
 
 template <class T>
 void gemm(const GemmShape& shape, const T* a, const T* b, const T* bias, T* c, std::span<std::byte> scratch) {
-  const std::int64_t rows = element_count(shape.batch) * shape.rows;
-  if (rows * shape.columns == 0) return;
-  const Plan plan(shape, sizeof(T));
-  T* const partial = reinterpret_cast<T*>(scratch.data() + plan.work.scratch());
-  plan.work.run(scratch, [&](std::int64_t item, std::byte* workspace) {
-    const ItemBlock<T> block(plan, item % plan.blocks(), a, b);
-    const std::int64_t slice = item / plan.blocks();
-    if (plan.spreads) {
-      compute_slice(plan, block, slice, partial + slice * plan.elements() + block.place, shape.columns, reinterpret_cast<T*>(workspace));
-    } else {
-      compute_block(plan, block, c + block.place, workspace);
-    }
-  });
-  if (plan.spreads) add_slices(plan, partial, c);
-  if (bias != nullptr) add_bias(rows, shape.columns, bias, c);
+  gemm<T>(shape, a, b, nullptr, bias, c, scratch);
 }
 
+template void pack_b(const GemmShape&, const float*, float*);
+template void pack_b(const GemmShape&, const double*, double*);
 template void gemm(const GemmShape&, const float*, const float*, const float*, float*, std::span<std::byte>);
 template void gemm(const GemmShape&, const double*, const double*, const double*, double*, std::span<std::byte>);
+template void gemm(const GemmShape&, const float*, const float*, const float*, const float*, float*, std::span<std::byte>);
+template void gemm(const GemmShape&, const double*, const double*, const double*, const double*, double*, std::span<std::byte>);
 
 }  // namespace frit::ops

@@ -4,17 +4,77 @@
 #include <array>
 #include <utility>
 
-#include "frit/ops/cpu/product_tile.h"
-
 namespace frit::ops {
 namespace {
 
 using simd::lanes;
 using simd::Vector;
 
+/// The next tile's part of `left`: evenly large parts of at most `most`.
+int next_part(std::int64_t left, std::int64_t most) {
+  const std::int64_t parts = (left + most - 1) / most;
+  return static_cast<int>((left + parts - 1) / parts);
+}
+
+/// Sums that are held in registers.
+template <class T, int rows, int vectors>
+using Tile = Vector<T>[rows][vectors];
+
+/// Adds a row of b, `vectors` vectors, times element(i) to each row i of a tile.
+template <class T, int rows, int vectors, class Element>
+[[gnu::always_inline]] inline void add_products(Tile<T, rows, vectors>& sums, const T* b, const Element& element) {
+  Vector<T> b_row[vectors];
+#pragma GCC unroll 4
+  for (int v = 0; v < vectors; ++v) {
+    b_row[v] = simd::load(b + v * lanes<T>);
+    simd::keep_in_register(b_row[v]);
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < rows; ++i) {
+    const Vector<T> factor = simd::broadcast(element(i));
+#pragma GCC unroll 4
+    for (int v = 0; v < vectors; ++v) sums[i][v] = simd::multiply_add(factor, b_row[v], sums[i][v]);
+  }
+}
+
+template <class T>
+Vector<T> finished(const RunProduct<T>& p, Vector<T> sum, const T* c) {
+  const Rectifier<T>& rectifier = p.rectifier;
+  if (rectifier.addend != nullptr) sum += simd::load(rectifier.addend + (c - p.c));
+  return simd::clamp<T>(sum, simd::broadcast(rectifier.low), simd::broadcast(rectifier.high));
+}
+template <class T>
+Vector<T> finished(const OuterProducts<T>&, Vector<T> sum, const T*) {
+  return sum;
+}
+
+/// c = what is made of the sums and of before(c, v), for vector v of a row.
+template <class T, int rows, int vectors, class Product, class Before>
+[[gnu::always_inline]] inline void store(const Tile<T, rows, vectors>& sums, const Product& p, const Before& before) {
+#pragma GCC unroll 16
+  for (int i = 0; i < rows; ++i) {
+#pragma GCC unroll 4
+    for (int v = 0; v < vectors; ++v) {
+      T* const c = p.c + i * p.c_stride + v * lanes<T>;
+      simd::store(c, finished(p, sums[i][v] + before(c, v), c));
+    }
+  }
+}
+
+template <class T, int rows, int vectors, class Product>
+[[gnu::always_inline]] inline void finish(const Tile<T, rows, vectors>& sums, const Product& p) {
+  if (p.accumulate) {
+    store<T, rows, vectors>(sums, p, [](const T* c, int) { return simd::load(c); });
+  } else if (p.bias != nullptr) {
+    store<T, rows, vectors>(sums, p, [bias = p.bias](const T*, int v) { return simd::load(bias + v * lanes<T>); });
+  } else {
+    store<T, rows, vectors>(sums, p, [](const T*, int) { return Vector<T>{}; });
+  }
+}
+
 template <class T, int rows, int vectors>
 void multiply_tile(const RunProduct<T>& p) {
-  Vector<T> sums[rows][vectors] = {};
+  Tile<T, rows, vectors> sums = {};
   const T* a[rows];
 #pragma GCC unroll 16
   for (int i = 0; i < rows; ++i) a[i] = p.a[static_cast<std::size_t>(i)];
@@ -26,31 +86,12 @@ void multiply_tile(const RunProduct<T>& p) {
           sums, b, [&](int i) __attribute__((always_inline)) { return a[i][k]; });
     }
   }
-  const Vector<T> low = simd::broadcast(p.rectifier.low), high = simd::broadcast(p.rectifier.high);
-#pragma GCC unroll 16
-  for (int i = 0; i < rows; ++i) {
-#pragma GCC unroll 4
-    for (int v = 0; v < vectors; ++v) {
-      const std::int64_t place = i * p.c_stride + v * lanes<T>;
-      if (p.accumulate) {
-        sums[i][v] += simd::load(p.c + place);
-      } else if (p.bias != nullptr) {
-        sums[i][v] += simd::load(p.bias + v * lanes<T>);
-      }
-      if (p.rectifier.addend != nullptr) sums[i][v] += simd::load(p.rectifier.addend + place);
-      simd::store(p.c + place, simd::clamp<T>(sums[i][v], low, high));
-    }
-  }
+  finish<T, rows, vectors>(sums, p);
 }
 
 template <class T, int rows, int vectors>
-void add_tile(const OuterProducts<T>& p) {
-  Vector<T> sums[rows][vectors];
-#pragma GCC unroll 16
-  for (int i = 0; i < rows; ++i) {
-#pragma GCC unroll 4
-    for (int v = 0; v < vectors; ++v) sums[i][v] = Vector<T>{};
-  }
+void multiply_tile(const OuterProducts<T>& p) {
+  Tile<T, rows, vectors> sums = {};
   std::int64_t element[rows];
 #pragma GCC unroll 16
   for (int i = 0; i < rows; ++i) element[i] = p.rows[static_cast<std::size_t>(i)];
@@ -61,62 +102,53 @@ void add_tile(const OuterProducts<T>& p) {
         sums, b, [&](int i) __attribute__((always_inline)) { return a[element[i]]; });
     b += p.b_stride;
   }
-#pragma GCC unroll 16
-  for (int i = 0; i < rows; ++i) {
-#pragma GCC unroll 4
-    for (int v = 0; v < vectors; ++v) {
-      T* const c = p.c + i * p.c_stride + v * lanes<T>;
-      simd::store(c, simd::load(c) + sums[i][v]);
-    }
-  }
+  finish<T, rows, vectors>(sums, p);
 }
 
 template <class Product>
 using TileFunction = void (*)(const Product&);
-template <class Product>
-using Tiles = std::array<TileFunction<Product>, product_rows * product_vectors>;
 
 /// For 1 .. product_rows rows and 1 .. product_vectors vectors.
-template <class T, int... sizes>
-constexpr Tiles<RunProduct<T>> multiply_tiles(std::integer_sequence<int, sizes...>) {
+template <class T, template <class> class Product, int... sizes>
+constexpr std::array<TileFunction<Product<T>>, sizeof...(sizes)> tile_functions(std::integer_sequence<int, sizes...>) {
   return {&multiply_tile<T, sizes / product_vectors + 1, sizes % product_vectors + 1>...};
 }
-template <class T, int... sizes>
-constexpr Tiles<OuterProducts<T>> add_tiles(std::integer_sequence<int, sizes...>) {
-  return {&add_tile<T, sizes / product_vectors + 1, sizes % product_vectors + 1>...};
-}
-using Sizes = std::make_integer_sequence<int, product_rows * product_vectors>;
 
-std::size_t tile_index(int rows, int vectors) { return static_cast<std::size_t>((rows - 1) * product_vectors + vectors - 1); }
+/// Tile by tile; rows_of(tile, done) lets one begin at row `done`.
+template <class T, template <class> class Product, class RowsOf>
+void multiply_tiles(const Product<T>& product, std::int64_t count, const RowsOf& rows_of) {
+  static constexpr auto functions = tile_functions<T, Product>(std::make_integer_sequence<int, product_rows * product_vectors>());
+  Product<T> tile = product;
+  for (std::int64_t done = 0; done < count;) {
+    const int rows = next_part(count - done, product_rows);
+    rows_of(tile, done);
+    tile.c = product.c + done * product.c_stride;
+    functions[static_cast<std::size_t>((rows - 1) * product_vectors + product.vectors - 1)](tile);
+    done += rows;
+  }
+}
 
 }  // namespace
 
 template <class T>
 void multiply(const RunProduct<T>& product) {
-  static constexpr auto tiles = multiply_tiles<T>(Sizes());
-  RunProduct<T> tile = product;
-  for (std::size_t done = 0; done < product.a.size();) {
-    const int rows = next_part(static_cast<std::int64_t>(product.a.size() - done), product_rows);
-    tile.a = product.a.subspan(done);
-    const std::int64_t place = static_cast<std::int64_t>(done) * product.c_stride;
-    tile.c = product.c + place;
-    if (product.rectifier.addend != nullptr) tile.rectifier.addend = product.rectifier.addend + place;
-    tiles[tile_index(rows, product.vectors)](tile);
-    done += static_cast<std::size_t>(rows);
-  }
+  constexpr std::size_t line = 64 / sizeof(T);
+  const std::size_t rows = product.a.size(), lines = (product.next_b.size() + line - 1) / line;
+  std::size_t fetched = 0;
+  multiply_tiles(product, std::ssize(product.a), [&](RunProduct<T>& tile, std::int64_t done) {
+    const auto row = static_cast<std::size_t>(done);
+    tile.a = product.a.subspan(row);
+    if (product.rectifier.addend != nullptr) tile.rectifier.addend = product.rectifier.addend + done * product.c_stride;
+    for (const std::size_t end = (row + product_rows) * lines / rows; fetched < std::min(end, lines); ++fetched) {
+      __builtin_prefetch(product.next_b.data() + fetched * line, 0, 2);
+    }
+  });
 }
 
 template <class T>
 void add_outer_products(const OuterProducts<T>& products) {
-  static constexpr auto tiles = add_tiles<T>(Sizes());
-  OuterProducts<T> tile = products;
-  for (std::size_t done = 0; done < products.rows.size();) {
-    const int rows = next_part(static_cast<std::int64_t>(products.rows.size() - done), product_rows);
-    tile.rows = products.rows.subspan(done);
-    tile.c = products.c + static_cast<std::int64_t>(done) * products.c_stride;
-    tiles[tile_index(rows, products.vectors)](tile);
-    done += static_cast<std::size_t>(rows);
-  }
+  multiply_tiles(products, std::ssize(products.rows),
+                 [&](OuterProducts<T>& tile, std::int64_t done) { tile.rows = products.rows.subspan(static_cast<std::size_t>(done)); });
 }
 
 template void multiply(const RunProduct<float>&);

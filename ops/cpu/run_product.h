@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <span>
@@ -12,6 +13,12 @@ namespace frit::ops {
 struct Run {
   std::int64_t offset, length;
 };
+
+/// The stride of rows of so many elements, for which lines fall on different cache sets: an odd number of whole 64-byte lines.
+constexpr std::int64_t packed_stride(std::int64_t elements, std::size_t element_size) {
+  const auto line = static_cast<std::int64_t>(64 / element_size);
+  return ((elements + line - 1) / line | 1) * line;
+}
 
 /// Vectors of columns that are computed at a time, with so many positions or rows.
 inline constexpr int product_vectors = 2, product_rows = simd::registers == 32 ? 12 : 6;
@@ -39,6 +46,7 @@ struct RunProduct {
   bool accumulate = false;  ///< adds to what is in c
   const T* bias = nullptr;  ///< or null: a number a column, whole vectors, added unless accumulating
   Rectifier<T> rectifier = {};
+  std::span<const T> next_b = {};  ///< what is read afterwards: comes from memory meanwhile
 };
 
 /// Each element of c is one sum in the order of the runs: whatever is computed with it, its bits are the same.
@@ -56,8 +64,11 @@ struct OuterProducts {
   std::int64_t b_stride;
   T* c;
   std::int64_t c_stride;
+  bool accumulate = true;
+  const T* bias = nullptr;  ///< as above
 };
 
+/// With the bits of the same product by runs.
 template <class T>
 void add_outer_products(const OuterProducts<T>& products);
 

@@ -1,7 +1,7 @@
 #include "frit/ops/linear/linear.h"
 
-#include "frit/ops/cpu/gemm.h"
 #include "frit/ops/linear/matmul.h"
+#include "frit/ops/linear/product_kernel.h"
 #include "frit/ops/operator/registry.h"
 #include "frit/ops/reduction/reduction.h"
 #include "frit/ops/shape/shape_ops.h"
@@ -56,18 +56,6 @@ Values linear_gradient(const GradientContext& c) {
   return result;
 }
 
-void run_linear(const KernelContext& call) {
-  const GemmShape shape = linear_shape(call.inputs[0].shape(), call.inputs[1].shape());
-  dispatch_floating(call.inputs[0].dtype(), [&]<class T>() {
-    const T* bias = call.has(2) ? call.inputs[2].data<T>() : nullptr;
-    gemm(shape, call.inputs[0].data<T>(), call.inputs[1].data<T>(), bias, call.outputs[0].data<T>(), call.scratch);
-  });
-}
-
-std::size_t linear_scratch(const InferContext& call) {
-  return gemm_scratch(linear_shape(call.shape(0), call.shape(1)), size_of(call.inputs[0].dtype));
-}
-
 std::vector<Sample> linear_samples() {
   return {{{Shape{3, 5}, Shape{4, 5}, Shape{4}}}, {{Shape{2, 3, 7}, Shape{2, 7}}},       {{Shape{5}, Shape{3, 5}, Shape{3}}},
           {{Shape{1, 1}, Shape{1, 1}, Shape{1}}}, {{Shape{2, 1, 2, 3}, Shape{4, 3}}},    {{Shape{0, 3}, Shape{2, 3}, Shape{2}}},
@@ -86,7 +74,7 @@ FRIT_OPERATORS(linear) {
       .infer = infer_linear,
       .gradient = linear_gradient,
       .precision = Precision::half,
-      .cpu = {.run = run_linear, .scratch = linear_scratch},
+      .cpu = product_kernel([](const Shape& input, const Shape& weight, const Attributes&) { return linear_shape(input, weight); }),
       .linear_inputs = {{2, LinearInput::addend, -1}},
       .samples = linear_samples,
   });

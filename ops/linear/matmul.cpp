@@ -1,7 +1,7 @@
 #include "frit/ops/linear/matmul.h"
 
-#include "frit/ops/cpu/gemm.h"
 #include "frit/ops/linear/linear.h"
+#include "frit/ops/linear/product_kernel.h"
 #include "frit/ops/operator/registry.h"
 #include "frit/ops/shape/shape_ops.h"
 
@@ -99,17 +99,6 @@ Values matmul_gradient(const GradientContext& c) {
   return result;
 }
 
-void run_matmul(const KernelContext& call) {
-  const GemmShape shape = matmul_shape(call.inputs[0].shape(), call.inputs[1].shape(), call.as<MatmulAttributes>());
-  dispatch_floating(call.inputs[0].dtype(), [&]<class T>() {
-    gemm<T>(shape, call.inputs[0].data<T>(), call.inputs[1].data<T>(), nullptr, call.outputs[0].data<T>(), call.scratch);
-  });
-}
-
-std::size_t matmul_scratch(const InferContext& call) {
-  return gemm_scratch(matmul_shape(call.shape(0), call.shape(1), call.as<MatmulAttributes>()), size_of(call.inputs[0].dtype));
-}
-
 std::vector<Sample> matmul_samples() {
   return {{{Shape{3, 5}, Shape{5, 4}}},
           {{Shape{5, 3}, Shape{5, 7}}, MatmulAttributes{true, false}},
@@ -135,7 +124,9 @@ FRIT_OPERATORS(matmul) {
       .infer = infer_matmul,
       .gradient = matmul_gradient,
       .precision = Precision::half,
-      .cpu = {.run = run_matmul, .scratch = matmul_scratch},
+      .cpu = product_kernel([](const Shape& a, const Shape& b, const Attributes& attributes) {
+        return matmul_shape(a, b, attributes.as<MatmulAttributes>());
+      }),
       .samples = matmul_samples,
   });
 }

@@ -15,6 +15,8 @@
 #include "frit/ops/convolution/geometry.h"
 #include "frit/ops/elementwise/activation.h"
 #include "frit/ops/elementwise/unary.h"
+#include "frit/ops/linear/linear.h"
+#include "frit/ops/linear/matmul.h"
 #include "frit/ops/loss/loss.h"
 #include "frit/ops/reduction/reduction.h"
 #include "frit/ops/shape/shape_ops.h"
@@ -93,6 +95,51 @@ INSTANTIATE_TEST_SUITE_P(
                     ConvolutionCase{"empty", false, {0, 5, 6, 7}, {7, 5, 3, 3}},
                     ConvolutionCase{"transposed_in_3d", true, {1, 6, 3, 5, 4}, {6, 3, 3, 3, 3}, {.stride = {2}}}),
     [](const auto& instance) { return instance.param.name; });
+
+/// matmul(x, weight), or a linear layer
+struct ProductCase {
+  const char* name;
+  Shape x, weight;
+  std::optional<ops::MatmulAttributes> attributes = {};
+  DType dtype = DType::f32;
+  std::size_t kept = 1;
+
+  Graph graph(bool fixed_weight) const {
+    Graph graph;
+    const Value input = graph.input("x", x, dtype), bias = graph.variable("bias", {dtype, {weight[0]}}, noise(3));
+    const Value w = fixed_weight ? graph.variable("weight", {dtype, weight}, noise(2)) : graph.input("weight", weight, dtype);
+    graph.output("y", attributes ? ops::matmul(input, w, *attributes) : linear(input, w, bias));
+    return graph;
+  }
+};
+
+class PrepackedProduct : public testing::TestWithParam<ProductCase> {};
+
+TEST_P(PrepackedProduct, GivesTheSameBitsAndFollowsItsWeight) {
+  const ProductCase& c = GetParam();
+  const auto state = std::make_shared<State>(Device::cpu());
+  Program fixed(c.graph(true), state), given(c.graph(false), state);
+  const Tensor x = noise(c.x, c.dtype, 1);
+  for (const std::uint64_t seed : {2u, 2u, 7u}) {
+    const Tensor weight = noise(c.weight, c.dtype, seed);
+    if (seed == 7) state->set("weight", weight);
+    const Bindings with_weight = {{"x", x}, {"weight", weight}};
+    EXPECT_TRUE(same_bits(fixed.run({{"x", x}}).output("y"), given.run(with_weight).output("y"))) << "seed " << seed;
+  }
+  EXPECT_EQ(count_prepacks(fixed.compile({{"x", {c.dtype, c.x}}})), c.kept);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, PrepackedProduct,
+                         testing::Values(ProductCase{"linear", {1, 300}, {40, 300}}, ProductCase{"of_many_rows", {3, 150, 33}, {21, 33}},
+                                         ProductCase{"float64", {7, 20}, {9, 20}, {}, DType::f64},
+                                         ProductCase{"deep", {2, 9000}, {19, 9000}},
+                                         ProductCase{"halves", {7, 20}, {9, 20}, {}, DType::f16, 0},
+                                         ProductCase{"matmul", {2, 5, 30}, {30, 21}, ops::MatmulAttributes{}},
+                                         ProductCase{"transposed", {30, 5}, {21, 30}, ops::MatmulAttributes{true, true}},
+                                         ProductCase{"for_each_sample", {2, 5, 30}, {2, 30, 21}, ops::MatmulAttributes{}, DType::f32, 0},
+                                         ProductCase{"for_all_samples", {2, 30, 5}, {30, 21}, ops::MatmulAttributes{true, false}},
+                                         ProductCase{"of_no_features", {3, 0}, {4, 0}, {}, DType::f32, 0}),
+                         [](const auto& instance) { return instance.param.name; });
 
 /// y = exp(conv2d(x, a weight in float64 that is cast))
 class Prepacking : public testing::Test {

@@ -4,6 +4,7 @@
 #include "frit/ops/convolution/cpu/depthwise_cpu.h"
 #include "frit/ops/convolution/cpu/packed_weight.h"
 #include "frit/ops/convolution/cpu/winograd_weight_gradient_cpu.h"
+#include "frit/ops/cpu/run_product.h"
 #include "frit/ops/cpu/transpose.h"
 #include "frit/ops/operator/scratch_parts.h"
 

@@ -5,7 +5,7 @@
 #include "frit/ops/convolution/cpu/packed_weight.h"
 #include "frit/ops/convolution/cpu/winograd_cpu.h"
 #include "frit/ops/convolution/cpu/winograd_transforms.h"
-#include "frit/ops/cpu/block_product.h"
+#include "frit/ops/cpu/run_product.h"
 #include "frit/ops/operator/scratch_parts.h"
 
 namespace frit::ops {

@@ -5,6 +5,7 @@
 #include "frit/ops/linear/matmul.h"
 #include "ops/elementwise/evaluation.h"
 #include "ops/linear/both_precisions.h"
+#include "ops/operator_checks.h"
 
 namespace frit {
 namespace {
@@ -74,8 +75,15 @@ Tensor random_matrix(std::int64_t rows, std::int64_t columns) {
 }
 
 TEST(Matmul, EqualsTheDefiningSumForEveryTransposition) {
-  for (const auto& [rows, columns, depth] : std::vector<std::array<std::int64_t, 3>>{
-           {1, 1, 1}, {1, 300, 700}, {300, 1, 700}, {5, 19, 2000}, {130, 270, 150}, {9, 64, 33}, {1, 1, 5000}}) {
+  for (const auto& [rows, columns, depth] : std::vector<std::array<std::int64_t, 3>>{{1, 1, 1},
+                                                                                     {1, 300, 700},
+                                                                                     {300, 1, 700},
+                                                                                     {5, 19, 2000},
+                                                                                     {130, 270, 150},
+                                                                                     {9, 64, 33},
+                                                                                     {1, 1, 5000},
+                                                                                     {4, 48, 300},
+                                                                                     {100, 800, 8400}}) {
     const Tensor a = random_matrix(rows, depth), b = random_matrix(depth, columns);
     const std::vector<double> expected = from_eigen(eigen_matrix<double>(a) * eigen_matrix<double>(b)).to_vector<double>();
     for (const bool transpose_a : {false, true}) {
@@ -84,6 +92,22 @@ TEST(Matmul, EqualsTheDefiningSumForEveryTransposition) {
         const Tensor left = transpose_a ? a.transpose(0, 1).contiguous() : a, right = transpose_b ? b.transpose(0, 1).contiguous() : b;
         expect_in_both_precisions("matmul", {left, right}, MatmulAttributes{transpose_a, transpose_b}, expected);
       }
+    }
+  }
+}
+
+/// Whatever is computed with it: b packed or not, by rows or across them, its depth in slices or not.
+TEST(Matmul, GivesARowTheSameBitsAmongAnyOthers) {
+  for (const auto& [columns, depth] : std::vector<std::array<std::int64_t, 2>>{{37, 700}, {64, 300}, {900, 260}, {16, 9000}, {5, 3}}) {
+    const Tensor b = random_matrix(depth, columns).to(DType::f32), transposed = b.transpose(0, 1).contiguous();
+    const Tensor a = random_matrix(500, depth).to(DType::f32);
+    const Tensor expected = ops::run("matmul", {a, b}, MatmulAttributes{})[0];
+    for (const std::int64_t rows : {1, 3, 4, 5, 150}) {
+      SCOPED_TRACE(concat(rows, " rows, ", columns, " columns, depth ", depth));
+      const Tensor some = a.slice(0, 200, 200 + rows).contiguous(), same = expected.slice(0, 200, 200 + rows).contiguous();
+      EXPECT_TRUE(same_bits(ops::run("matmul", {some, b}, MatmulAttributes{})[0], same));
+      EXPECT_TRUE(same_bits(ops::run("matmul", {some, transposed}, MatmulAttributes{.transpose_b = true})[0], same));
+      EXPECT_TRUE(same_bits(ops::run("linear", {some, transposed})[0], same));
     }
   }
 }
