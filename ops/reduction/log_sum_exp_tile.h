@@ -111,16 +111,19 @@ void reduce_log_sum_exp(const ReductionPlan& plan, std::span<std::byte> scratch,
     return reduce<LogSumExpTile<T>>(
         plan, scratch, [x](auto& tile, const Rows& rows) { tile.add(rows, x); }, finish);
   }
-  plan.for_each_lines([&](const Block& lines) {
-    LogSumExpTile<T> tile;
-    if (plan.has_short_lines()) {
-      ShortLines<T> columns(x + lines.offset, plan.count(), lines.width);
-      tile.take(columns, /*keep=*/false);
-    } else {
-      tile.take_lines(x + lines.offset, plan.count(), lines.width, nullptr);
-    }
-    finish(tile, lines);
-  });
+  const bool are_short = plan.has_short_lines();
+  plan.for_each_lines(
+      [&](const Block& lines) {
+        LogSumExpTile<T> tile;
+        if (are_short) {
+          ShortLines<T> columns(x + lines.offset, plan.count(), lines.width);
+          tile.take(columns, /*keep=*/false);
+        } else {
+          tile.take_lines(x + lines.offset, plan.count(), lines.width, nullptr);
+        }
+        finish(tile, lines);
+      },
+      are_short ? short_line_elements : tile_width);
 }
 
 }  // namespace frit::ops

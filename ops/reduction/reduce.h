@@ -90,11 +90,9 @@ class ReductionPlan {
   bool has_lines() const { return has_lanes() && count_ > 0 && reduced_.rank() <= 1 && kept_.rank() <= 1 && segments_ == 1; }
   /// And of so few that many of them are computed together, as columns; see ShortLines.
   bool has_short_lines() const { return has_lines() && count_ <= short_line; }
-  /// body(block) for all such results, in parallel: one result, or several that are of one tile's width of elements at most, or of short
-  /// lines one ShortLines.
+  /// body(block) for all such results, in parallel: one result, or several that are of so many elements at most.
   template <class Body>
-  void for_each_lines(const Body& body) const {
-    const int elements = has_short_lines() ? short_line_elements : tile_width;
+  void for_each_lines(const Body& body, std::int64_t elements = tile_width) const {
     const std::int64_t most = std::clamp<std::int64_t>(elements / std::max<std::int64_t>(count_, 1), 1, tile_width);
     parallel_for(blocks_, (block_grain_ + most - 1) / most * most, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t first = begin; first < end; first += most) {

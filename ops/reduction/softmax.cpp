@@ -173,9 +173,11 @@ void backward_kernel(const KernelContext& call) {
     const T* const y = call.inputs[1].data<T>();
     T* const result = call.outputs[0].data<T>();
     if (plan.has_short_lines()) {
-      return plan.for_each_lines([&](const Block& block) {
-        subtract_short_lines<Form>(g + block.offset, y + block.offset, result + block.offset, plan.count(), block.width);
-      });
+      return plan.for_each_lines(
+          [&](const Block& block) {
+            subtract_short_lines<Form>(g + block.offset, y + block.offset, result + block.offset, plan.count(), block.width);
+          },
+          short_line_elements);
     }
     reduce<SumTile<double>>(
         plan, {},
