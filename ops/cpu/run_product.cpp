@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <utility>
 
+#include "frit/ops/cpu/prefetch.h"
 #include "frit/ops/cpu/product_tile.h"
 
 namespace frit::ops {
@@ -84,20 +86,30 @@ using Sizes = std::make_integer_sequence<int, product_rows * product_vectors>;
 
 std::size_t tile_index(int rows, int vectors) { return static_cast<std::size_t>((rows - 1) * product_vectors + vectors - 1); }
 
+template <class T>
+std::size_t bytes_of_b(const RunProduct<T>& p) {
+  std::int64_t depth = 0;
+  for (const Run& run : p.runs) depth += run.length;
+  return static_cast<std::size_t>(depth * p.vectors * simd::vector_bytes);
+}
+
 }  // namespace
 
 template <class T>
 void multiply(const RunProduct<T>& product) {
   static constexpr auto tiles = multiply_tiles<T>(Sizes());
   RunProduct<T> tile = product;
-  for (std::size_t done = 0; done < product.a.size();) {
+  const std::size_t positions = product.a.size(), next_bytes = product.next == nullptr ? 0 : bytes_of_b(product);
+  for (std::size_t done = 0; done < positions;) {
     const int rows = next_part(static_cast<std::int64_t>(product.a.size() - done), product_rows);
     tile.a = product.a.subspan(done);
     const std::int64_t place = static_cast<std::int64_t>(done) * product.c_stride;
     tile.c = product.c + place;
     if (product.rectifier.addend != nullptr) tile.rectifier.addend = product.rectifier.addend + place;
     tiles[tile_index(rows, product.vectors)](tile);
+    const std::size_t fetched = next_bytes * done / positions;
     done += static_cast<std::size_t>(rows);
+    prefetch(reinterpret_cast<const std::byte*>(product.next) + fetched, next_bytes * done / positions - fetched);
   }
 }
 

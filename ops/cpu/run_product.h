@@ -39,6 +39,7 @@ struct RunProduct {
   bool accumulate = false;  ///< adds to what is in c
   const T* bias = nullptr;  ///< or null: a number a column, whole vectors, added unless accumulating
   Rectifier<T> rectifier = {};
+  const T* next = nullptr;  ///< or null: as many elements as in b, which are brought to the cache meanwhile
 };
 
 /// Each element of c is one sum in the order of the runs: whatever is computed with it, its bits are the same.

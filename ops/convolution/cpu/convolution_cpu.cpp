@@ -200,7 +200,10 @@ void compute_item(const Plan& plan, const Item& item, const T* source, const Wei
                      .c_stride = stride,
                      .accumulate = chunk.begin > 0,
                      .bias = bias == nullptr ? nullptr : bias + in_group,
-                     .rectifier = last});
+                     .rectifier = last,
+                     .next = weight.packed == nullptr
+                                 ? nullptr
+                                 : block + (chunk.begin + chunk.length) * plan.packed.vectors(column) * simd::lanes<T>});
       }
     }
     if (plan.through_buffer) scatter(plan, item, phase.phase, buffer, stride, output);
