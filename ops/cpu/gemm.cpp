@@ -277,7 +277,7 @@ class ItemProduct {
                  .c_stride = target.stride,
                  .accumulate = accumulate,
                  .bias = bias,
-                 .next_b = b.next});
+                 .next = b.next});
   }
 
   const Plan& plan_;

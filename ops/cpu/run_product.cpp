@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <utility>
+
+#include "frit/ops/cpu/prefetch.h"
 
 namespace frit::ops {
 namespace {
@@ -114,14 +117,14 @@ constexpr std::array<TileFunction<Product<T>>, sizeof...(sizes)> tile_functions(
   return {&multiply_tile<T, sizes / product_vectors + 1, sizes % product_vectors + 1>...};
 }
 
-/// Tile by tile; rows_of(tile, done) lets one begin at row `done`.
+/// Tile by tile; rows_of(tile, done, count) lets one begin at row `done`.
 template <class T, template <class> class Product, class RowsOf>
 void multiply_tiles(const Product<T>& product, std::int64_t count, const RowsOf& rows_of) {
   static constexpr auto functions = tile_functions<T, Product>(std::make_integer_sequence<int, product_rows * product_vectors>());
   Product<T> tile = product;
   for (std::int64_t done = 0; done < count;) {
     const int rows = next_part(count - done, product_rows);
-    rows_of(tile, done);
+    rows_of(tile, done, rows);
     tile.c = product.c + done * product.c_stride;
     functions[static_cast<std::size_t>((rows - 1) * product_vectors + product.vectors - 1)](tile);
     done += rows;
@@ -132,23 +135,21 @@ void multiply_tiles(const Product<T>& product, std::int64_t count, const RowsOf&
 
 template <class T>
 void multiply(const RunProduct<T>& product) {
-  constexpr std::size_t line = 64 / sizeof(T);
-  const std::size_t rows = product.a.size(), lines = (product.next_b.size() + line - 1) / line;
-  std::size_t fetched = 0;
-  multiply_tiles(product, std::ssize(product.a), [&](RunProduct<T>& tile, std::int64_t done) {
+  const std::size_t rows = product.a.size();
+  multiply_tiles(product, std::ssize(product.a), [&](RunProduct<T>& tile, std::int64_t done, std::int64_t count) {
     const auto row = static_cast<std::size_t>(done);
     tile.a = product.a.subspan(row);
     if (product.rectifier.addend != nullptr) tile.rectifier.addend = product.rectifier.addend + done * product.c_stride;
-    for (const std::size_t end = (row + product_rows) * lines / rows; fetched < std::min(end, lines); ++fetched) {
-      __builtin_prefetch(product.next_b.data() + fetched * line, 0, 2);
-    }
+    const std::size_t begin = product.next.size() * row / rows, end = product.next.size() * (row + static_cast<std::size_t>(count)) / rows;
+    prefetch(product.next.data() + begin, (end - begin) * sizeof(T));
   });
 }
 
 template <class T>
 void add_outer_products(const OuterProducts<T>& products) {
-  multiply_tiles(products, std::ssize(products.rows),
-                 [&](OuterProducts<T>& tile, std::int64_t done) { tile.rows = products.rows.subspan(static_cast<std::size_t>(done)); });
+  multiply_tiles(products, std::ssize(products.rows), [&](OuterProducts<T>& tile, std::int64_t done, std::int64_t) {
+    tile.rows = products.rows.subspan(static_cast<std::size_t>(done));
+  });
 }
 
 template void multiply(const RunProduct<float>&);

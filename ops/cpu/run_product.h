@@ -46,7 +46,7 @@ struct RunProduct {
   bool accumulate = false;  ///< adds to what is in c
   const T* bias = nullptr;  ///< or null: a number a column, whole vectors, added unless accumulating
   Rectifier<T> rectifier = {};
-  std::span<const T> next_b = {};  ///< what is read afterwards: comes from memory meanwhile
+  std::span<const T> next = {};  ///< what is read after this product: it is brought to the cache meanwhile
 };
 
 /// Each element of c is one sum in the order of the runs: whatever is computed with it, its bits are the same.

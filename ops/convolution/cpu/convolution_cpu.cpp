@@ -180,27 +180,34 @@ void compute_item(const Plan& plan, const Item& item, const T* source, const Wei
   for (const Phase& phase : plan.phases) {
     for (std::int64_t begin = 0; begin < item.columns; begin += product_columns<T>) {
       const std::int64_t column = item.column + begin, in_group = item.group * plan.packed.columns() + column;
-      const T* block = nullptr;
-      if (weight.packed != nullptr) {
-        block = weight.packed + phase.weights + plan.packed.place(phase.taps, item.group, column, 0);
+      const std::int64_t width = plan.packed.vectors(column) * simd::lanes<T>;
+      const bool packed = weight.packed != nullptr;
+      const T *block, *next;  // next: what a chunk of the block after this one is made of, or the chunk after this one
+      if (packed) {
+        block = next = weight.packed + phase.weights + plan.packed.place(phase.taps, item.group, column, 0);
       } else {
         T* const own = reinterpret_cast<T*>(workspace + plan.weights_place);
         plan.packed.pack_block<T>(phase.elements, item.group, column, 0, weight.unpacked.data, own);
         block = own;
+        next = plan.packed.unpacked_block<T>(item.group, column + product_columns<T>, weight.unpacked.data);
       }
       for (const Chunk& chunk : phase.taps.chunks) {
         Rectifier<T> last;
         if (chunk.begin + chunk.length == phase.taps.depth) last = rectifier;
         if (last.addend != nullptr) last.addend += place + begin;
+        std::span<const T> read_next;
+        if (next != nullptr)
+          read_next = {next + (chunk.begin + (packed ? chunk.length : 0)) * width, static_cast<std::size_t>(chunk.length * width)};
         multiply<T>({.runs = phase.taps.runs_of(chunk),
                      .a = {positions, static_cast<std::size_t>(count)},
-                     .b = block + chunk.begin * plan.packed.vectors(column) * simd::lanes<T>,
+                     .b = block + chunk.begin * width,
                      .vectors = plan.packed.vectors(column),
                      .c = results + begin,
                      .c_stride = stride,
                      .accumulate = chunk.begin > 0,
                      .bias = bias == nullptr ? nullptr : bias + in_group,
-                     .rectifier = last});
+                     .rectifier = last,
+                     .next = read_next});
       }
     }
     if (plan.through_buffer) scatter(plan, item, phase.phase, buffer, stride, output);

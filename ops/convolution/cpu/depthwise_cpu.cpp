@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "frit/ops/cpu/prefetch.h"
 #include "frit/ops/cpu/simd.h"
 #include "frit/ops/operator/scratch_parts.h"
 
@@ -13,6 +14,8 @@ using simd::Vector;
 
 /// Positions that are computed at a time.
 constexpr int most_positions = 6;
+/// Planes of a source of so many bytes come from a cache that cores share, or from memory.
+constexpr std::int64_t least_prefetched_bytes = 512 * 1024;
 /// The rows of a gradient are cut into no more slices than this, whose sums are added in their order.
 constexpr std::int64_t most_slices = 32;
 
@@ -66,8 +69,9 @@ struct OutputRow {
   std::int64_t channels;
   const T *weight, *bias;
   T* output;
-  std::int64_t step;  ///< between positions of the output
-  T low, high;        ///< its bounds
+  std::int64_t step;        ///< between positions of the output
+  T low, high;              ///< its bounds
+  std::span<const T> next;  ///< of the source, what the next row reads for the first time
 };
 
 /// `count` positions from `position` on, for channels [channel, channel + vectors of them), whose taps are [first_tap, last_tap).
@@ -156,6 +160,11 @@ void convolve_row(const OutputRow<T>& out) {
     whole(std::integral_constant<int, 2>());
     whole(std::integral_constant<int, 1>());
     at_edge(positions);
+    const auto share = [&](std::int64_t end) {
+      return out.next.size() * static_cast<std::size_t>(end) / static_cast<std::size_t>(out.channels);
+    };
+    const std::size_t begin = share(channel), end = share(channel + vectors * lanes<T>);
+    prefetch(out.next.data() + begin, (end - begin) * sizeof(T));
   });
 }
 
@@ -197,6 +206,17 @@ std::vector<TapRow<T>> rows_inside(const Taps& taps, const Direction& d, const I
   return rows;
 }
 
+/// What a plane's next output row reads that this one, at `position`, does not. None where the image stays in the cache anyway.
+template <class T>
+std::span<const T> new_rows(const Taps& taps, const Direction& d, const ImageAxes& position, const T* source) {
+  const std::int64_t row = d.source[2] * d.geometry.groups, lines = d.source[1];
+  if (lines * row * static_cast<std::int64_t>(sizeof(T)) < least_prefetched_bytes || taps[1].tap_offset < 0) return {};
+  const std::int64_t end = (position[1] + 1) * taps[1].step + taps[1].offset + (taps[1].count - 1) * taps[1].tap_offset + 1;
+  const std::int64_t first = std::clamp<std::int64_t>(end - taps[1].step, 0, lines), last = std::clamp<std::int64_t>(end, 0, lines);
+  const std::int64_t plane = std::clamp<std::int64_t>(position[0] * taps[0].step + taps[0].offset, 0, d.source[0] - 1);
+  return {source + (plane * lines + first) * row, static_cast<std::size_t>((last - first) * row)};
+}
+
 /// One output row, `index` of all rows of the batch.
 template <class T>
 void compute_row(const Direction& d, std::int64_t index, const T* source, const T* weight, const T* bias, const Rectifier<T>& rectifier,
@@ -218,7 +238,8 @@ void compute_row(const Direction& d, std::int64_t index, const T* source, const 
                      output + (index * d.output[2] + phase[2]) * channels,
                      d.output_step[2] * channels,
                      rectifier.low,
-                     rectifier.high});
+                     rectifier.high,
+                     new_rows(taps, d, position, sample)});
   }
 }
 

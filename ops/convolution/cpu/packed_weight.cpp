@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "frit/core/thread_pool.h"
+#include "frit/ops/cpu/prefetch.h"
 #include "frit/ops/cpu/transpose.h"
 
 namespace frit::ops {
@@ -81,7 +82,13 @@ void PackedWeight::pack_block(std::span<const WeightElement> elements, std::int6
     if (whole == width) return;
     for (const WeightElement& e : some) pack_single(e, whole);
   };
-  for_each_element(elements, lanes, square, [&](const WeightElement& e) { pack_single(e, 0); });
+  // Rows that lie far apart: the processor does not guess what is read next.
+  constexpr std::size_t ahead = 32;
+  for_each_element(elements, lanes, square, [&](const WeightElement& e) {
+    const auto i = static_cast<std::size_t>(&e - elements.data());
+    if (i + ahead < elements.size()) prefetch(first + elements[i + ahead].source, 1);
+    pack_single(e, 0);
+  });
 }
 
 /// body(group, first column): in parallel.

@@ -33,6 +33,11 @@ class PackedWeight {
   template <class T>
   void pack_block(std::span<const WeightElement> elements, std::int64_t group, std::int64_t column, std::int64_t channel, const T* weight,
                   T* packed) const;
+  /// Where a block begins in a weight whose rows lie one after the other; null where they do not, or after the last block.
+  template <class T>
+  const T* unpacked_block(std::int64_t group, std::int64_t column, const T* weight) const {
+    return row_stride_ >= channel_stride_ && column < rows_ ? weight + group * group_stride_ + column * row_stride_ : nullptr;
+  }
   template <class T>
   void pack_bias(const T* bias, T* packed) const;
   /// Such a block, or the sums, in their order, of `slices` of them, `stride` elements apart, to their places in the weight.
