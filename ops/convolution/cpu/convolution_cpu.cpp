@@ -16,6 +16,9 @@ namespace {
 constexpr std::int64_t most_positions = 256, least_positions = 96, most_item_bytes = 256 * 1024;
 /// With fewer items than this, each computes a part of the columns only, but so many that its window is worth a copy.
 constexpr std::int64_t enough_items = 16, least_columns = 64;
+/// From so many columns on there are items enough without a cut through few positions, and each weight is brought into order where it is
+/// read.
+constexpr std::int64_t many_columns = 512;
 /// Elements that are summed in one accumulator before they are added to the result: their weights stay in the nearest cache.
 constexpr std::int64_t most_depth = 256;
 
@@ -87,6 +90,7 @@ struct Plan {
       return elements * static_cast<std::int64_t>(element_size);
     };
     const std::int64_t all = direction.geometry.batch * product(direction.grid);
+    if (all <= most_positions && direction.rows >= many_columns) return most;
     while (most > least_positions && (bytes() > most_item_bytes || all / most < enough_items)) most = most * 3 / 4;
     return most;
   }
