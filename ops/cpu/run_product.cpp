@@ -28,9 +28,10 @@ void multiply_tile(const RunProduct<T>& p) {
   }
 #pragma GCC unroll 16
   for (int i = 0; i < rows; ++i) {
+    T* const row = p.c + (p.c_places != nullptr ? p.c_places[i] : i * p.c_stride);
 #pragma GCC unroll 4
     for (int v = 0; v < vectors; ++v) {
-      T* const c = p.c + i * p.c_stride + v * lanes<T>;
+      T* const c = row + v * lanes<T>;
       if (p.accumulate) {
         sums[i][v] += simd::load(c);
       } else if (p.bias != nullptr) {
@@ -96,7 +97,11 @@ void multiply(const RunProduct<T>& product) {
   for (std::size_t done = 0; done < product.a.size();) {
     const int rows = next_part(static_cast<std::int64_t>(product.a.size() - done), product_rows);
     tile.a = product.a.subspan(done);
-    tile.c = product.c + static_cast<std::int64_t>(done) * product.c_stride;
+    if (product.c_places != nullptr) {
+      tile.c_places = product.c_places + done;
+    } else {
+      tile.c = product.c + static_cast<std::int64_t>(done) * product.c_stride;
+    }
     tiles[tile_index(rows, product.vectors)](tile);
     done += static_cast<std::size_t>(rows);
   }
