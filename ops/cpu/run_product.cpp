@@ -41,6 +41,15 @@ template <class T, int rows, int vectors, class Element>
 }
 
 template <class T>
+T* row_of(const RunProduct<T>& p, std::int64_t i) {
+  return p.c + (p.c_places != nullptr ? p.c_places[i] : i * p.c_stride);
+}
+template <class T>
+T* row_of(const OuterProducts<T>& p, std::int64_t i) {
+  return p.c + i * p.c_stride;
+}
+
+template <class T>
 Vector<T> finished(const RunProduct<T>& p, Vector<T> sum, const T* c) {
   const Rectifier<T>& rectifier = p.rectifier;
   if (rectifier.addend != nullptr) sum += simd::load(rectifier.addend + (c - p.c));
@@ -56,9 +65,10 @@ template <class T, int rows, int vectors, class Product, class Before>
 [[gnu::always_inline]] inline void store(const Tile<T, rows, vectors>& sums, const Product& p, const Before& before) {
 #pragma GCC unroll 16
   for (int i = 0; i < rows; ++i) {
+    T* const row = row_of(p, i);
 #pragma GCC unroll 4
     for (int v = 0; v < vectors; ++v) {
-      T* const c = p.c + i * p.c_stride + v * lanes<T>;
+      T* const c = row + v * lanes<T>;
       simd::store(c, finished(p, sums[i][v] + before(c, v), c));
     }
   }
@@ -124,8 +134,8 @@ void multiply_tiles(const Product<T>& product, std::int64_t count, const RowsOf&
   Product<T> tile = product;
   for (std::int64_t done = 0; done < count;) {
     const int rows = next_part(count - done, product_rows);
-    rows_of(tile, done, rows);
     tile.c = product.c + done * product.c_stride;
+    rows_of(tile, done, rows);
     functions[static_cast<std::size_t>((rows - 1) * product_vectors + product.vectors - 1)](tile);
     done += rows;
   }
@@ -139,7 +149,8 @@ void multiply(const RunProduct<T>& product) {
   multiply_tiles(product, std::ssize(product.a), [&](RunProduct<T>& tile, std::int64_t done, std::int64_t count) {
     const auto row = static_cast<std::size_t>(done);
     tile.a = product.a.subspan(row);
-    if (product.rectifier.addend != nullptr) tile.rectifier.addend = product.rectifier.addend + done * product.c_stride;
+    if (product.c_places != nullptr) tile.c = product.c, tile.c_places = product.c_places + done;
+    if (product.rectifier.addend != nullptr) tile.rectifier.addend = product.rectifier.addend + (tile.c - product.c);
     const std::size_t begin = product.next.size() * row / rows, end = product.next.size() * (row + static_cast<std::size_t>(count)) / rows;
     prefetch(product.next.data() + begin, (end - begin) * sizeof(T));
   });

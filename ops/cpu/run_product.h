@@ -42,9 +42,10 @@ struct RunProduct {
   const T* b;
   int vectors;
   T* c;
-  std::int64_t c_stride;    ///< between positions; rows of c are whole vectors
-  bool accumulate = false;  ///< adds to what is in c
-  const T* bias = nullptr;  ///< or null: a number a column, whole vectors, added unless accumulating
+  std::int64_t c_stride;                   ///< between positions; rows of c are whole vectors
+  const std::int64_t* c_places = nullptr;  ///< or where each position's row is
+  bool accumulate = false;                 ///< adds to what is in c
+  const T* bias = nullptr;                 ///< or null: a number a column, whole vectors, added unless accumulating
   Rectifier<T> rectifier = {};
   std::span<const T> next = {};  ///< what is read after this product: it is brought to the cache meanwhile
 };

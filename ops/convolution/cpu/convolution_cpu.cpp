@@ -16,6 +16,9 @@ namespace {
 constexpr std::int64_t most_positions = 256, least_positions = 96, most_item_bytes = 256 * 1024;
 /// With fewer items than this, each computes a part of the columns only, but so many that its window is worth a copy, if there is one.
 constexpr std::int64_t enough_items = 16, least_columns = 64;
+/// From so many columns on there are items enough without a cut through few positions, and each weight is brought into order where it is
+/// read.
+constexpr std::int64_t many_columns = 512;
 /// Elements that are summed in one accumulator before they are added to the result: their weights stay in the nearest cache.
 constexpr std::int64_t most_depth = 256;
 
@@ -37,8 +40,9 @@ struct Plan {
   PackedWeight packed;
   std::int64_t weights = 0;  ///< elements of the packed weight
   bool through_buffer;       ///< results do not lie in the output as they are computed
+  bool spread;               ///< those of neighbouring positions do not lie side by side
   ScratchParts shared, own;  ///< scratch memory: of all threads, and of each
-  std::size_t bias_place, window_place, buffer_place, positions_place, weights_place;
+  std::size_t bias_place, window_place, buffer_place, positions_place, places_place, weights_place;
   WorkSplit work;
 
   Plan(const Direction& d, ImageLayouts layouts, Layout weight_layout, std::size_t element_size, const Finish& finish)
@@ -57,12 +61,14 @@ struct Plan {
       weights += packed.elements(phases.back().taps);
       depths += phases.back().taps.depth;
     });
-    through_buffer = !output.channels_last() || d.output != d.grid || phases.size() > 1 || packed.columns() != d.rows;
+    through_buffer = !output.channels_last() || packed.columns() != d.rows;
+    spread = !through_buffer && (d.output != d.grid || phases.size() > 1);
     const Box largest = boxes.largest();
     bias_place = shared.add(d.geometry.groups * packed.columns(), element_size);
     window_place = own.add(window.copied ? window.elements(largest) : 0, element_size);
     buffer_place = own.add(through_buffer ? largest.positions() * packed.whole_vectors(columns.size) : 0, element_size);
-    positions_place = own.add(largest.positions(), sizeof(void*));
+    positions_place = own.add(largest.positions() * (spread ? 2 : 1), sizeof(void*));
+    places_place = own.add(spread ? largest.positions() * 2 : 0, sizeof(std::int64_t));
     weights_place = own.add(packs_in_parts() ? most_taps * block_columns(element_size) : 0, element_size);
     const std::int64_t cost = largest.positions() * columns.size * depths;
     work = WorkSplit(boxes.count() * d.geometry.groups * columns.count, cost, std::max(own.bytes(), finish.workspace_bytes));
@@ -87,6 +93,7 @@ struct Plan {
       return elements * static_cast<std::int64_t>(element_size);
     };
     const std::int64_t all = direction.geometry.batch * product(direction.grid);
+    if (all <= most_positions && direction.rows >= many_columns) return most;
     while (most > least_positions && (bytes() > most_item_bytes || all / most < enough_items)) most = most * 3 / 4;
     return most;
   }
@@ -156,6 +163,50 @@ void finish_item(const Plan& plan, const Item& item, const Finish& finish, std::
   }
 }
 
+/// The positions of an item, and where each has its results, if they are spread over the output.
+template <class T>
+struct Positions {
+  const T** sources;
+  std::int64_t* places;
+  std::int64_t count;
+
+  /// Those of a phase that lie in the output, after all of them in memory.
+  Positions inside(const Plan& plan, const Box& box, const ImageAxes& phase) const {
+    const Direction& d = plan.direction;
+    ImageAxes most;
+    for (std::size_t i = 0; i < 3; ++i) {
+      most[i] = std::clamp<std::int64_t>((d.output[i] - phase[i] - 1) / d.output_step[i] + 1 - box.begin[i], 0, box.size[i]);
+    }
+    if (most == box.size) return *this;
+    Positions some{sources + count, places + count, 0};
+    for (std::int64_t k = 0; k < count; ++k) {
+      const ImageAxes place = {k / box.size[2] / box.size[1] % box.size[0], k / box.size[2] % box.size[1], k % box.size[2]};
+      if (place[0] >= most[0] || place[1] >= most[1] || place[2] >= most[2]) continue;
+      some.sources[some.count] = sources[k];
+      some.places[some.count++] = places[k];
+    }
+    return some;
+  }
+};
+
+template <class T>
+Positions<T> positions_of(const Plan& plan, const Box& box, const T* first, std::byte* workspace) {
+  Positions<T> result{reinterpret_cast<const T**>(workspace + plan.positions_place), nullptr, 0};
+  plan.window.for_each_position(box, [&](std::int64_t offset) { result.sources[result.count++] = first + offset; });
+  if (!plan.spread) return result;
+  result.places = reinterpret_cast<std::int64_t*>(workspace + plan.places_place);
+  const ImageStrides& to = plan.output;
+  const ImageAxes& step = plan.direction.output_step;
+  std::int64_t* next = result.places;
+  for (std::int64_t row = 0; row < box.samples * box.size[0] * box.size[1]; ++row) {
+    const std::int64_t plane = row / box.size[1];
+    const std::int64_t begin =
+        plane / box.size[0] * to.sample + plane % box.size[0] * step[0] * to.axis[0] + row % box.size[1] * step[1] * to.axis[1];
+    for (std::int64_t k = 0; k < box.size[2]; ++k) *next++ = begin + k * step[2] * to.axis[2];
+  }
+  return result;
+}
+
 template <class T>
 void compute_item(const Plan& plan, const Item& item, const T* source, const Weight<T>& weight, const T* bias,
                   const Rectifier<T>& rectifier, T* output, std::byte* workspace) {
@@ -169,15 +220,18 @@ void compute_item(const Plan& plan, const Item& item, const T* source, const Wei
     first += plan.window.first(item.box);
   }
   T* const buffer = reinterpret_cast<T*>(workspace + plan.buffer_place);
-  const T** const positions = reinterpret_cast<const T**>(workspace + plan.positions_place);
-  std::int64_t count = 0;
-  plan.window.for_each_position(item.box, [&](std::int64_t offset) { positions[count++] = first + offset; });
+  const Positions<T> all = positions_of(plan, item.box, first, workspace);
   const ImageStrides& to = plan.output;
   std::int64_t place = item.box.sample * to.sample + item.first_channel(plan);
-  for (std::size_t i = 0; i < 3; ++i) place += item.box.begin[i] * to.axis[i];
-  T* const results = plan.through_buffer ? buffer : output + place;
+  for (std::size_t i = 0; i < 3; ++i) place += item.box.begin[i] * d.output_step[i] * to.axis[i];
   const std::int64_t stride = plan.through_buffer ? plan.packed.whole_vectors(item.columns) : to.axis[2];
   for (const Phase& phase : plan.phases) {
+    const Positions<T> positions = plan.spread ? all.inside(plan, item.box, phase.phase) : all;
+    T* results = buffer;
+    if (!plan.through_buffer) {
+      results = output + place;
+      for (std::size_t i = 0; i < 3; ++i) results += phase.phase[i] * to.axis[i];
+    }
     for (std::int64_t begin = 0; begin < item.columns; begin += product_columns<T>) {
       const std::int64_t column = item.column + begin, in_group = item.group * plan.packed.columns() + column;
       const std::int64_t width = plan.packed.vectors(column) * simd::lanes<T>;
@@ -194,16 +248,17 @@ void compute_item(const Plan& plan, const Item& item, const T* source, const Wei
       for (const Chunk& chunk : phase.taps.chunks) {
         Rectifier<T> last;
         if (chunk.begin + chunk.length == phase.taps.depth) last = rectifier;
-        if (last.addend != nullptr) last.addend += place + begin;
+        if (last.addend != nullptr) last.addend += results - output + begin;
         std::span<const T> read_next;
         if (next != nullptr)
           read_next = {next + (chunk.begin + (packed ? chunk.length : 0)) * width, static_cast<std::size_t>(chunk.length * width)};
         multiply<T>({.runs = phase.taps.runs_of(chunk),
-                     .a = {positions, static_cast<std::size_t>(count)},
+                     .a = {positions.sources, static_cast<std::size_t>(positions.count)},
                      .b = block + chunk.begin * width,
                      .vectors = plan.packed.vectors(column),
                      .c = results + begin,
                      .c_stride = stride,
+                     .c_places = positions.places,
                      .accumulate = chunk.begin > 0,
                      .bias = bias == nullptr ? nullptr : bias + in_group,
                      .rectifier = last,

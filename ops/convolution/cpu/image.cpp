@@ -17,6 +17,7 @@ void copy_pixels(const T* from, std::int64_t pixel_stride, std::int64_t channel_
     // Whole vectors: what they hold of more channels, the next pixels overwrite.
     const std::int64_t more = (lanes - channels % lanes) % lanes, last = std::min(count, (more + channels - 1) / channels);
     for (std::int64_t i = 0; i < count - last; ++i) {
+      __builtin_prefetch(from + (i + 8) * pixel_stride);
       for (std::int64_t c = 0; c < channels; c += lanes) simd::store(to + i * channels + c, simd::load(from + i * pixel_stride + c));
     }
     for (std::int64_t i = count - last; i < count; ++i) std::copy_n(from + i * pixel_stride, channels, to + i * channels);

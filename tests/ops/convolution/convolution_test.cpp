@@ -133,6 +133,8 @@ const Large large_cases[] = {
     {{4, 3, 34, 35}, {32, 3, 7, 7}, {.stride = {2}, .padding = {3}}},                        // few channels at many positions
     {{2, 40, 9, 14}, {24, 40, 1, 1}, {.stride = {2, 3}}},                                    // not all pixels, and not all of a line
     {{1, 56, 6, 6}, {40, 28, 5, 5}, {.stride = {2}, .padding = {2}, .groups = 2}},           // parts of lines in a group
+    {{3, 16, 9, 12}, {24, 16, 3, 3}, {.stride = {2}, .padding = {1}}},                       // whole vectors, fewer at the end of a phase
+    {{1, 16, 5, 4, 7}, {8, 16, 3, 2, 3}, {.stride = {2, 1, 3}, .padding = {1}}},
     {{1, 9, 4, 9, 35}, {8, 9, 3, 2, 3}, {.stride = {2, 1, 2}, .padding = {1}, .dilation = {1, 2, 1}}},
 };
 
