@@ -114,16 +114,8 @@ void multiply_tiles(const Product<T>& product, std::int64_t count, const RowsOf&
 
 template <class T>
 void multiply(const RunProduct<T>& product) {
-  constexpr std::size_t line = 64 / sizeof(T);
-  const std::size_t rows = product.a.size(), lines = (product.next_b.size() + line - 1) / line;
-  std::size_t fetched = 0;
-  multiply_tiles(product, std::ssize(product.a), [&](RunProduct<T>& tile, std::int64_t done) {
-    const auto row = static_cast<std::size_t>(done);
-    tile.a = product.a.subspan(row);
-    for (const std::size_t end = (row + product_rows) * lines / rows; fetched < std::min(end, lines); ++fetched) {
-      __builtin_prefetch(product.next_b.data() + fetched * line, 0, 2);
-    }
-  });
+  multiply_tiles(product, std::ssize(product.a),
+                 [&](RunProduct<T>& tile, std::int64_t done) { tile.a = product.a.subspan(static_cast<std::size_t>(done)); });
 }
 
 template <class T>

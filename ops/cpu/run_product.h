@@ -37,7 +37,6 @@ struct RunProduct {
   std::int64_t c_stride;           ///< between positions; rows of c are whole vectors
   bool accumulate = false;         ///< adds to what is in c
   const T* bias = nullptr;         ///< or null: a number a column, whole vectors, added unless accumulating
-  std::span<const T> next_b = {};  ///< what is read afterwards: comes from memory meanwhile
 };
 
 /// Each element of c is one sum in the order of the runs: whatever is computed with it, its bits are the same.
