@@ -30,8 +30,7 @@ std::vector<Pass> cleanup_passes() {
       {"common subexpressions", share_common_subexpressions},
       {"given results", take_given_results},
       {"dead code", remove_dead_code},
-      // On a GPU, where images lie so that their last axis and their channels are the same memory.
-      {"along channels", [](const Graph& graph) { return on_cpu ? graph : compute_along_channels(graph); }},
+      {"along channels", compute_along_channels},
       {"channel affines", prepare_channel_affines},
       {"absorption", absorb},
       {"virtual expansions", read_through_expansions},

@@ -50,8 +50,9 @@ struct Plan {
     spreads = slices.count > 1 && blocks() < enough_items;
     packs_b = shape.rows > few_rows || shape.b_column_stride != 1;
     by_columns = shape.a_depth_stride != 1 || !packs_b;
-    copies_a = by_columns ? shape.a_depth_stride == 1 || shape.a_depth_stride * static_cast<std::int64_t>(element_size) % 1024 == 0
-                          : slices.size < shape.depth && columns.size > 4 * block;
+    const std::int64_t row_bytes = shape.a_row_stride * static_cast<std::int64_t>(element_size);
+    const std::int64_t column_bytes = shape.a_depth_stride * static_cast<std::int64_t>(element_size);
+    copies_a = by_columns ? shape.a_depth_stride == 1 || column_bytes % 1024 == 0 : product_rows > 8 && row_bytes % 4096 == 0;
     copied_stride = packed_stride(by_columns ? rows.size : chunks.size, element_size);
     panel_columns = shape.b_column_stride == 1 ? most_panel_columns : block;
     a_place = own.add(copies_a ? (by_columns ? chunks.size : rows.size) * copied_stride : 0, element_size);
@@ -216,13 +217,7 @@ class ItemProduct {
       const int vectors = block_vectors<T>(columns, begin);
       const std::int64_t width = vectors * simd::lanes<T>;
       Block of_b{vectors, own + begin * depth, width};
-      if (operands_.packed != nullptr) {
-        of_b.data = packed_block(first + begin, k);
-        const std::int64_t next = first + begin + product_columns<T>;
-        if (next < block_.column + block_.columns) {
-          of_b.next = {packed_block(next, k), static_cast<std::size_t>(depth * block_vectors<T>(shape_.columns, next) * simd::lanes<T>)};
-        }
-      }
+      if (operands_.packed != nullptr) of_b.data = operands_.packed + (first + begin) * shape_.depth + k * width;
       if (in_place) of_b.data = b.data + begin, of_b.stride = b.depth_stride;
       multiply_block(of_b, depth, std::min(width, columns - begin), {target.c + begin, target.stride}, accumulate,
                      bias == nullptr ? nullptr : bias + begin);
@@ -234,12 +229,7 @@ class ItemProduct {
     int vectors;
     const T* data;
     std::int64_t stride;
-    std::span<const T> next = {};  ///< the rows that are read after these
   };
-
-  const T* packed_block(std::int64_t column, std::int64_t k) const {
-    return operands_.packed + column * shape_.depth + k * block_vectors<T>(shape_.columns, column) * simd::lanes<T>;
-  }
 
   void multiply_block(const Block& b, std::int64_t depth, std::int64_t columns, Target<T> target, bool accumulate, const T* bias) {
     if (columns == b.vectors * simd::lanes<T>) return multiply_vectors(b, depth, target, accumulate, bias);
@@ -276,8 +266,7 @@ class ItemProduct {
                  .c = target.c,
                  .c_stride = target.stride,
                  .accumulate = accumulate,
-                 .bias = bias,
-                 .next = b.next});
+                 .bias = bias});
   }
 
   const Plan& plan_;

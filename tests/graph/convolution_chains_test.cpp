@@ -234,6 +234,18 @@ TEST_F(ConvolutionChains, BeginWithLinearLayersOverChannels) {
   for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_TRUE(near(found[i], expected[i], 1e-6, largest_finite(expected[i])));
 }
 
+/// Two of them and what lies between and after, as in a block of ConvNeXt.
+TEST_F(ConvolutionChains, AreLinearLayersOverChannelsOnACpuToo) {
+  const Value hidden = gelu(linear(permute(x_, {0, 2, 3, 1}), normal("hidden", {8, 4}), normal("hidden bias", {8})));
+  graph_.output("y", permute(linear(hidden, normal("y", {4, 8})), {0, 3, 1, 2}) * normal("scale", {4, 1, 1}) + x_);
+  const Graph compiled = graph::apply(graph::cleanup_pipeline(DeviceKind::cpu), graph_);
+  const Names names = operations(compiled);
+  EXPECT_EQ(std::count(names.begin(), names.end(), chain), 2);
+  EXPECT_EQ(std::count(names.begin(), names.end(), "linear") + std::count(names.begin(), names.end(), "gelu"), 0);
+  const Tensor expected = results_of(graph_)[0];
+  EXPECT_TRUE(near(results_of(compiled)[0], expected, 1e-6, largest_finite(expected)));
+}
+
 /// A gradient that is made of the activation's output lets it be part of the convolution; one that is made of its input does not.
 TEST_F(ConvolutionChains, AreThereInTrainingWhereTheGradientReadsTheOutput) {
   const Value y = relu(convolution("a")), z = silu(convolution("b"));
