@@ -72,7 +72,7 @@ void PackedWeight::pack_block(std::span<const WeightElement> elements, std::int6
     for (; row < rows; ++row) to[row] = first[row * row_stride_ + e.source];
     for (; row < width; ++row) to[row] = T(0);
   };
-  constexpr std::int64_t ahead = 256 / sizeof(T);  // 16 rows at a time are more than a processor foresees
+  constexpr std::int64_t elements_ahead = 256 / sizeof(T);  // 16 rows at a time are more than a processor foresees
   // All vectors of an element together: they share a line.
   const auto square = [&](std::span<const WeightElement> some) {
     for (std::int64_t row = 0; row < whole; row += lanes) {
@@ -80,7 +80,7 @@ void PackedWeight::pack_block(std::span<const WeightElement> elements, std::int6
 #pragma GCC unroll 16
       for (int i = 0; i < lanes; ++i) {
         const T* const from = first + (row + i) * row_stride_ + some[0].source;
-        __builtin_prefetch(from + ahead);
+        prefetch(from + elements_ahead, 1);
         vectors[i] = simd::load(from);
       }
       simd::transpose(vectors);
@@ -91,10 +91,10 @@ void PackedWeight::pack_block(std::span<const WeightElement> elements, std::int6
     for (const WeightElement& e : some) pack_single(e, whole);
   };
   // Rows that lie far apart: the processor does not guess what is read next.
-  constexpr std::size_t ahead = 32;
+  constexpr std::size_t rows_ahead = 32;
   for_each_element(elements, lanes, square, [&](const WeightElement& e) {
     const auto i = static_cast<std::size_t>(&e - elements.data());
-    if (i + ahead < elements.size()) prefetch(first + elements[i + ahead].source, 1);
+    if (i + rows_ahead < elements.size()) prefetch(first + elements[i + rows_ahead].source, 1);
     pack_single(e, 0);
   });
 }
