@@ -17,8 +17,8 @@ namespace {
 constexpr std::int64_t most_rows = 192, most_columns = 512, most_depth = 256;
 /// A line that is read across the rows holds more of them than a tile has: fewer lines stay until the next tile.
 constexpr std::int64_t most_depth_across = 128;
-/// With so few rows b is not worth packing.
-constexpr std::int64_t few_rows = 4;
+/// With so few rows, two tiles of them, a b whose rows lie side by side is not worth packing.
+constexpr std::int64_t few_rows = 2 * product_rows;
 /// With fewer items than this the blocks are made smaller, but not so small that what is packed for one is read too seldom.
 constexpr std::int64_t enough_items = 16, least_rows = 96, least_columns = 96;
 /// Columns of b that are packed at a time, where it does not come packed: a block, or several of rows that lie side by side.
@@ -35,21 +35,21 @@ struct Plan {
   bool spreads;                              ///< slices are items of their own
   bool by_columns;                           ///< a is read by columns, with elements side by side, else by rows
   bool copies_a;                             ///< where they do not lie so, or so far apart that they fall on few cache sets
-  bool packs_b;                              ///< where it does not come packed
+  bool b_in_place;                           ///< is not packed, but for columns that do not fill a vector
   std::int64_t panel_columns, copied_stride;
   ScratchParts own;  ///< scratch memory of each thread
   std::size_t a_place, b_place, edge_place, sums_place;
   std::size_t partial_bytes;  ///< of all slices' sums
   WorkSplit work;
 
-  Plan(const GemmShape& given, std::size_t element_size) : shape(given), batch(element_count(given.batch)) {
+  Plan(const GemmShape& given, std::size_t element_size, bool b_is_packed) : shape(given), batch(element_count(given.batch)) {
     const std::int64_t block = product_vectors * static_cast<std::int64_t>(simd::vector_bytes / element_size);
     slices = EvenBlocks(shape.depth, std::max(most_depth, (shape.depth + most_slices - 1) / most_slices));
     chunks = EvenBlocks(slices.size, shape.a_depth_stride == 1 ? most_depth : most_depth_across);
     cut_block(block);
     spreads = slices.count > 1 && blocks() < enough_items;
-    packs_b = shape.rows > few_rows || shape.b_column_stride != 1;
-    by_columns = shape.a_depth_stride != 1 || !packs_b;
+    b_in_place = !b_is_packed && shape.rows <= few_rows && shape.b_column_stride == 1;
+    by_columns = shape.a_depth_stride != 1 || b_in_place;
     const std::int64_t row_bytes = shape.a_row_stride * static_cast<std::int64_t>(element_size);
     const std::int64_t column_bytes = shape.a_depth_stride * static_cast<std::int64_t>(element_size);
     copies_a = by_columns ? shape.a_depth_stride == 1 || column_bytes % 1024 == 0 : product_rows > 8 && row_bytes % 4096 == 0;
@@ -207,7 +207,7 @@ class ItemProduct {
     const std::int64_t first = block_.column + column;
     const MatrixView<T> whole{block_.b, shape_.depth, shape_.columns, shape_.b_depth_stride, shape_.b_column_stride};
     const MatrixView<T> b = whole.part(k, depth, first, columns);
-    const bool in_place = operands_.packed == nullptr && !plan_.packs_b && columns % simd::lanes<T> == 0;
+    const bool in_place = plan_.b_in_place && columns % simd::lanes<T> == 0;
     T* const own = part(plan_.b_place);
     if (operands_.packed == nullptr && plan_.multiplies_row()) {
       return multiply_row(b, a_, target.c, accumulate, bias);
@@ -295,12 +295,12 @@ void add_slices(const Plan& plan, const T* partial, T* c) {
 }  // namespace
 
 std::size_t gemm_scratch(const GemmShape& shape, std::size_t element_size) {
-  const Plan plan(shape, element_size);
-  return plan.partial_bytes + plan.work.scratch();
+  const auto bytes = [&](const Plan& plan) { return plan.partial_bytes + plan.work.scratch(); };
+  return std::max(bytes({shape, element_size, false}), bytes({shape, element_size, true}));
 }
 
 PackedOperand packed_operand(const GemmShape& shape, std::size_t element_size) {
-  const Plan plan(shape, element_size);
+  const Plan plan(shape, element_size, true);
   const bool one = std::all_of(shape.b_batch_strides.begin(), shape.b_batch_strides.end(), [](std::int64_t stride) { return stride == 0; });
   if (!one || plan.elements() == 0) return {};
   const auto lanes = static_cast<std::int64_t>(simd::vector_bytes / element_size);
@@ -319,7 +319,7 @@ void pack_b(const GemmShape& shape, const T* b, T* packed) {
 
 template <class T>
 void gemm(const GemmShape& shape, const T* a, const T* b, const T* packed, const T* bias, T* c, std::span<std::byte> scratch) {
-  const Plan plan(shape, sizeof(T));
+  const Plan plan(shape, sizeof(T), packed != nullptr);
   if (plan.elements() == 0) return;
   T* const partial = reinterpret_cast<T*>(scratch.data());
   const Operands<T> operands{a, b, packed, bias};

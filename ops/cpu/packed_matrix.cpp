@@ -61,17 +61,21 @@ void transpose_square(const MatrixView<T>& matrix, std::int64_t k, std::int64_t 
   for (int i = 0; i < lanes<T>; ++i) simd::store(to + i * width, square[i]);
 }
 
+/// Elements of a line.
+template <class T>
+constexpr std::int64_t line = 64 / static_cast<std::int64_t>(sizeof(T));
+
 /// A matrix whose columns lie side by side: a line of each at a time, as columns may be so far apart that they fall on one cache set.
 template <class T>
 void transpose_columns(const MatrixView<T>& matrix, T* packed) {
-  constexpr std::int64_t n = lanes<T>, line = 64 / static_cast<std::int64_t>(sizeof(T));
+  constexpr std::int64_t n = lanes<T>;
   const std::int64_t whole = matrix.depth / n * n;
   for (std::int64_t first = 0; first < matrix.columns; first += product_columns<T>) {
     const std::int64_t width = block_vectors<T>(matrix.columns, first) * n;
     T* const block = packed + first * matrix.depth;
-    for (std::int64_t begin = 0; begin < whole; begin += line) {
+    for (std::int64_t begin = 0; begin < whole; begin += line<T>) {
       for (std::int64_t column = 0; column < width; column += n) {
-        for (std::int64_t k = begin; k < std::min(begin + line, whole); k += n) {
+        for (std::int64_t k = begin; k < std::min(begin + line<T>, whole); k += n) {
           transpose_square(matrix, k, first + column, block + k * width + column, width);
         }
       }
@@ -97,13 +101,15 @@ void multiply_row(const MatrixView<T>& matrix, const T* row, T* c, bool accumula
   const std::int64_t whole = matrix.depth / n * n;
   for (std::int64_t first = 0; first < matrix.columns; first += product_columns<T>) {
     Vector<T> sums[product_vectors] = {};
-    for (std::int64_t k = 0; k < whole; k += n) {
+    for (std::int64_t begin = 0; begin < whole; begin += line<T>) {
 #pragma GCC unroll 2
       for (int v = 0; v < product_vectors; ++v) {
-        Vector<T> square[n];
-        load_square(square, matrix, k, first + v * n);
+        for (std::int64_t k = begin; k < std::min(begin + line<T>, whole); k += n) {
+          Vector<T> square[n];
+          load_square(square, matrix, k, first + v * n);
 #pragma GCC unroll 16
-        for (int i = 0; i < n; ++i) sums[v] = simd::multiply_add(simd::broadcast(row[k + i]), square[i], sums[v]);
+          for (int i = 0; i < n; ++i) sums[v] = simd::multiply_add(simd::broadcast(row[k + i]), square[i], sums[v]);
+        }
       }
     }
     alignas(64) T results[product_columns<T>];
