@@ -87,10 +87,10 @@ using Sizes = std::make_integer_sequence<int, product_rows * product_vectors>;
 std::size_t tile_index(int rows, int vectors) { return static_cast<std::size_t>((rows - 1) * product_vectors + vectors - 1); }
 
 template <class T>
-std::size_t bytes_of_b(const RunProduct<T>& p) {
+std::int64_t bytes_of_b(const RunProduct<T>& p) {
   std::int64_t depth = 0;
   for (const Run& run : p.runs) depth += run.length;
-  return static_cast<std::size_t>(depth * p.vectors * simd::vector_bytes);
+  return depth * p.vectors * simd::vector_bytes;
 }
 
 }  // namespace
@@ -98,18 +98,20 @@ std::size_t bytes_of_b(const RunProduct<T>& p) {
 template <class T>
 void multiply(const RunProduct<T>& product) {
   static constexpr auto tiles = multiply_tiles<T>(Sizes());
+  const std::int64_t positions = std::ssize(product.a);
+  if (positions == 0) return;
+  const std::int64_t count = (positions - 1) / product_rows + 1, rows = positions / count, longer = positions % count;
+  const std::int64_t next_bytes = product.next == nullptr ? 0 : bytes_of_b(product), share = next_bytes / count + 1;
+  const auto* const next = reinterpret_cast<const std::byte*>(product.next);
   RunProduct<T> tile = product;
-  const std::size_t positions = product.a.size(), next_bytes = product.next == nullptr ? 0 : bytes_of_b(product);
-  for (std::size_t done = 0; done < positions;) {
-    const int rows = next_part(static_cast<std::int64_t>(product.a.size() - done), product_rows);
-    tile.a = product.a.subspan(done);
-    const std::int64_t place = static_cast<std::int64_t>(done) * product.c_stride;
+  for (std::int64_t i = 0, done = 0; i < count; ++i) {
+    const std::int64_t tile_rows = rows + (i < longer ? 1 : 0), place = done * product.c_stride;
+    tile.a = product.a.subspan(static_cast<std::size_t>(done));
     tile.c = product.c + place;
     if (product.rectifier.addend != nullptr) tile.rectifier.addend = product.rectifier.addend + place;
-    tiles[tile_index(rows, product.vectors)](tile);
-    const std::size_t fetched = next_bytes * done / positions;
-    done += static_cast<std::size_t>(rows);
-    prefetch(reinterpret_cast<const std::byte*>(product.next) + fetched, next_bytes * done / positions - fetched);
+    tiles[tile_index(static_cast<int>(tile_rows), product.vectors)](tile);
+    if (i * share < next_bytes) prefetch(next + i * share, std::min(share, next_bytes - i * share));
+    done += tile_rows;
   }
 }
 
