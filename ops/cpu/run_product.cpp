@@ -13,12 +13,6 @@ namespace {
 using simd::lanes;
 using simd::Vector;
 
-/// The next tile's part of `left`: evenly large parts of at most `most`.
-int next_part(std::int64_t left, std::int64_t most) {
-  const std::int64_t parts = (left + most - 1) / most;
-  return static_cast<int>((left + parts - 1) / parts);
-}
-
 /// Sums that are held in registers.
 template <class T, int rows, int vectors>
 using Tile = Vector<T>[rows][vectors];
@@ -127,17 +121,26 @@ constexpr std::array<TileFunction<Product<T>>, sizeof...(sizes)> tile_functions(
   return {&multiply_tile<T, sizes / product_vectors + 1, sizes % product_vectors + 1>...};
 }
 
-/// Tile by tile; rows_of(tile, done, count) lets one begin at row `done`.
-template <class T, template <class> class Product, class RowsOf>
-void multiply_tiles(const Product<T>& product, std::int64_t count, const RowsOf& rows_of) {
+/// Tiles of evenly many rows, counted once: no divisions between them.
+struct TileRows {
+  std::int64_t tiles, rows, longer;  ///< the first `longer` tiles have a row more
+
+  explicit TileRows(std::int64_t all) : tiles((all + product_rows - 1) / product_rows), rows(0), longer(0) {
+    if (tiles > 0) rows = all / tiles, longer = all % tiles;
+  }
+};
+
+/// begin(tile, index, row) lets one begin at a row.
+template <class T, template <class> class Product, class Begin>
+void multiply_tiles(const Product<T>& product, const TileRows& cut, const Begin& begin) {
   static constexpr auto functions = tile_functions<T, Product>(std::make_integer_sequence<int, product_rows * product_vectors>());
   Product<T> tile = product;
-  for (std::int64_t done = 0; done < count;) {
-    const int rows = next_part(count - done, product_rows);
-    tile.c = product.c + done * product.c_stride;
-    rows_of(tile, done, rows);
+  for (std::int64_t i = 0, row = 0; i < cut.tiles; ++i) {
+    const std::int64_t rows = cut.rows + (i < cut.longer ? 1 : 0);
+    tile.c = product.c + row * product.c_stride;
+    begin(tile, i, row);
     functions[static_cast<std::size_t>((rows - 1) * product_vectors + product.vectors - 1)](tile);
-    done += rows;
+    row += rows;
   }
 }
 
@@ -145,21 +148,21 @@ void multiply_tiles(const Product<T>& product, std::int64_t count, const RowsOf&
 
 template <class T>
 void multiply(const RunProduct<T>& product) {
-  const std::size_t rows = product.a.size();
-  multiply_tiles(product, std::ssize(product.a), [&](RunProduct<T>& tile, std::int64_t done, std::int64_t count) {
-    const auto row = static_cast<std::size_t>(done);
-    tile.a = product.a.subspan(row);
-    if (product.c_places != nullptr) tile.c = product.c, tile.c_places = product.c_places + done;
+  const TileRows cut(std::ssize(product.a));
+  const std::int64_t next = std::ssize(product.next), share = cut.tiles == 0 ? 0 : next / cut.tiles + 1;
+  multiply_tiles(product, cut, [&](RunProduct<T>& tile, std::int64_t i, std::int64_t row) {
+    tile.a = product.a.subspan(static_cast<std::size_t>(row));
+    if (product.c_places != nullptr) tile.c = product.c, tile.c_places = product.c_places + row;
     if (product.rectifier.addend != nullptr) tile.rectifier.addend = product.rectifier.addend + (tile.c - product.c);
-    const std::size_t begin = product.next.size() * row / rows, end = product.next.size() * (row + static_cast<std::size_t>(count)) / rows;
-    prefetch(product.next.data() + begin, (end - begin) * sizeof(T));
+    const std::int64_t begin = i * share, end = std::min(begin + share, next);
+    if (begin < end) prefetch(product.next.data() + begin, (end - begin) * static_cast<std::int64_t>(sizeof(T)));
   });
 }
 
 template <class T>
 void add_outer_products(const OuterProducts<T>& products) {
-  multiply_tiles(products, std::ssize(products.rows), [&](OuterProducts<T>& tile, std::int64_t done, std::int64_t) {
-    tile.rows = products.rows.subspan(static_cast<std::size_t>(done));
+  multiply_tiles(products, TileRows(std::ssize(products.rows)), [&](OuterProducts<T>& tile, std::int64_t, std::int64_t row) {
+    tile.rows = products.rows.subspan(static_cast<std::size_t>(row));
   });
 }
 

@@ -142,6 +142,7 @@ void convolve_row(const OutputRow<T>& out) {
     return;
   }
   const auto [first, last] = out.taps.whole();
+  const std::int64_t next = std::ssize(out.next) / out.channels;  // of each channel
   for_each_channel_block<T>(out.channels, [&, first = first, last = last](std::int64_t channel, auto vectors) {
     std::int64_t position = 0;
     const auto at_edge = [&](std::int64_t end) {
@@ -160,11 +161,7 @@ void convolve_row(const OutputRow<T>& out) {
     whole(std::integral_constant<int, 2>());
     whole(std::integral_constant<int, 1>());
     at_edge(positions);
-    const auto share = [&](std::int64_t end) {
-      return out.next.size() * static_cast<std::size_t>(end) / static_cast<std::size_t>(out.channels);
-    };
-    const std::size_t begin = share(channel), end = share(channel + vectors * lanes<T>);
-    prefetch(out.next.data() + begin, (end - begin) * sizeof(T));
+    prefetch(out.next.data() + channel * next, vectors * lanes<T> * next * static_cast<std::int64_t>(sizeof(T)));
   });
 }
 
