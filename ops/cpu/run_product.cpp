@@ -35,22 +35,22 @@ template <class T, int rows, int vectors, class Element>
 }
 
 template <class T>
-T* row_of(const RunProduct<T>& p, std::int64_t i) {
+[[gnu::always_inline]] inline T* row_of(const RunProduct<T>& p, std::int64_t i) {
   return p.c + (p.c_places != nullptr ? p.c_places[i] : i * p.c_stride);
 }
 template <class T>
-T* row_of(const OuterProducts<T>& p, std::int64_t i) {
+[[gnu::always_inline]] inline T* row_of(const OuterProducts<T>& p, std::int64_t i) {
   return p.c + i * p.c_stride;
 }
 
 template <class T>
-Vector<T> finished(const RunProduct<T>& p, Vector<T> sum, const T* c) {
+[[gnu::always_inline]] inline Vector<T> finished(const RunProduct<T>& p, Vector<T> sum, const T* c) {
   const Rectifier<T>& rectifier = p.rectifier;
   if (rectifier.addend != nullptr) sum += simd::load(rectifier.addend + (c - p.c));
   return simd::clamp<T>(sum, simd::broadcast(rectifier.low), simd::broadcast(rectifier.high));
 }
 template <class T>
-Vector<T> finished(const OuterProducts<T>&, Vector<T> sum, const T*) {
+[[gnu::always_inline]] inline Vector<T> finished(const OuterProducts<T>&, Vector<T> sum, const T*) {
   return sum;
 }
 
