@@ -4,6 +4,7 @@
 #include <map>
 
 #include "frit/core/tensor.h"
+#include "frit/graph/index.h"
 #include "frit/graph/minimum_cut.h"
 #include "frit/graph/preparation.h"
 #include "frit/graph/rewriter.h"
@@ -30,8 +31,6 @@ constexpr std::int64_t preference_for_channels_last = 2, preference_for_contiguo
 constexpr std::int64_t preference_for_contiguous_output(std::int64_t bytes) { return bytes / 16; }
 /// Those of a CPU are read where they lie.
 bool outputs_are_contiguous(Device device) { return device.kind == DeviceKind::cpu; }
-
-std::size_t index(int n) { return static_cast<std::size_t>(n); }
 
 bool contains(const std::vector<int>& list, std::size_t index) {
   return std::find(list.begin(), list.end(), static_cast<int>(index)) != list.end();

@@ -4,12 +4,10 @@
 
 #include <algorithm>
 
+#include "frit/graph/index.h"
+
 namespace frit::graph {
-namespace {
-
-std::size_t index(int n) { return static_cast<std::size_t>(n); }
-
-}  // namespace
+namespace {}  // namespace
 
 int MinimumCut::add_vertex() {
   leaving_.emplace_back();

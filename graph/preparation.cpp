@@ -2,12 +2,11 @@
 
 #include <algorithm>
 
+#include "frit/graph/index.h"
 #include "frit/graph/rewriter.h"
 
 namespace frit::graph {
 namespace {
-
-std::size_t index(int id) { return static_cast<std::size_t>(id); }
 
 /// A result that takes more bytes than these must not take more than so many times what it is computed from.
 constexpr std::int64_t small_bytes = 64 * 1024;

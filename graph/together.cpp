@@ -7,13 +7,12 @@
 #include <set>
 
 #include "frit/graph/executable.h"
+#include "frit/graph/index.h"
 #include "frit/graph/preparation.h"
 #include "frit/graph/rewriter.h"
 
 namespace frit::graph {
 namespace {
-
-std::size_t index(int n) { return static_cast<std::size_t>(n); }
 
 bool is_computed(const Node& node) { return node.kind == NodeKind::operation && !node.op->view; }
 

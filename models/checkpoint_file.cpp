@@ -10,7 +10,7 @@
 namespace frit {
 namespace {
 
-constexpr const char *format_version = "1", *version_key = "frit_version";
+constexpr const char *checkpoint_version = "1", *version_key = "frit_version";
 
 /// The same sizes in another order: most often a transposed convolution's weight taken for a plain one's, or the reverse.
 bool permuted(Shape a, Shape b) {
@@ -82,15 +82,15 @@ bool is_of_training(const SafetensorsHeader& file) {
 void write_checkpoint(const std::string& path, TensorMap tensors, Metadata metadata) {
   for (auto& [name, tensor] : tensors) tensor = tensor.to(Device::cpu()).contiguous();
   metadata["format"] = "pt";  // what other readers of safetensors look for: tensors laid out as PyTorch's
-  metadata[version_key] = format_version;
+  metadata[version_key] = checkpoint_version;
   add_checksums(tensors, metadata);
   write_safetensors(path, tensors, metadata);
 }
 
 void check_version(const SafetensorsHeader& file) {
   const auto version = file.metadata().find(version_key);
-  if (version == file.metadata().end() || version->second == format_version) return;
-  fail(ErrorKind::format, file.file(), ": checkpoint format version: expected ", format_version, ", got ", printable(version->second));
+  if (version == file.metadata().end() || version->second == checkpoint_version) return;
+  fail(ErrorKind::format, file.file(), ": checkpoint format version: expected ", checkpoint_version, ", got ", printable(version->second));
 }
 
 WantedTensors variables_of(const Graph& graph, std::string_view prefix) {

@@ -42,9 +42,9 @@ std::string spelled(const std::string& value) {
 }
 
 /// Takes apart what follows "=" on a line. Throws ErrorKind::format, without the place.
-class Values {
+class ConfigValues {
  public:
-  explicit Values(std::string_view rest) : rest_(rest) {}
+  explicit ConfigValues(std::string_view rest) : rest_(rest) {}
 
   std::vector<std::string> take() {
     if (!rest_.starts_with('[')) {
@@ -198,7 +198,7 @@ CLI::ConfigItem ConfigFile::item_of(std::string_view line, const CLI::App& comma
   require(found != keys.end(), "unknown option \"", printable(key), "\" of ", command.get_name(), did_you_mean(key, keys));
   const CLI::Option* const option = options[static_cast<std::size_t>(found - keys.begin())];
   const std::string name = option->get_positional() ? option->get_name(/*positional=*/true) : key;
-  const CLI::ConfigItem item = {{command.get_name()}, name, Values(trimmed(line.substr(equals + 1))).take()};
+  const CLI::ConfigItem item = {{command.get_name()}, name, ConfigValues(trimmed(line.substr(equals + 1))).take()};
   require(item.inputs.size() == 1 || option->get_items_expected_max() > 1, '"', key, "\" takes one value");
   const bool again = std::any_of(before.begin(), before.end(), [&](const CLI::ConfigItem& other) { return other.name == name; });
   require(!again, '"', key, "\" stands here a second time");

@@ -10,7 +10,7 @@ if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
 endif()
 
 # What holds no such loops, and code for GPUs, is taken from the plain library.
-set(compiled_once "(${preparation}|${descriptions}|(.*/)?cuda/|.*[.]cu|(build_name|builtin_operators|device_headers)[.]cpp)")
+set(compiled_once "((.*/)?cuda/|.*[.]cu|(build_name|builtin_operators|device_headers)[.]cpp)")
 get_target_property(sources frit_runtime SOURCES)
 list(TRANSFORM sources REPLACE "^(${PROJECT_BINARY_DIR}|${PROJECT_SOURCE_DIR})/" "")
 list(FILTER sources EXCLUDE REGEX "^${compiled_once}")
@@ -20,6 +20,7 @@ foreach(level IN LISTS cpu_levels)
   set(target frit_runtime_${level})
   frit_library(runtime_${level} "${everything_of_frit}")
   target_sources(${target} PRIVATE ${sources})
+  target_precompile_headers(${target} PRIVATE ${operator_headers})
   target_include_directories(${target} SYSTEM PRIVATE ${XXHASH_INCLUDE_DIR})
   target_link_libraries(${target} PRIVATE ${objects} ${libraries})  # of a function in a header the linker takes the target's own
   set_target_properties(${target} PROPERTIES FRIT_CPU_LEVEL ${level} OUTPUT_NAME frit-runtime CUDA_RUNTIME_LIBRARY Static

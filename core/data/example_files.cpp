@@ -17,14 +17,14 @@
 namespace frit {
 namespace {
 
-enum class Format { npy, idx, image, nifti };
+enum class ExampleFormat { npy, idx, image, nifti };
 
-std::optional<Format> format_of_name(std::string_view name) {
-  constexpr std::pair<std::string_view, Format> suffixes[] = {
-      {".npy", Format::npy},       {".nii", Format::nifti},        {".nii.gz", Format::nifti},
-      {"idx3-ubyte", Format::idx}, {"idx3-ubyte.gz", Format::idx},
+std::optional<ExampleFormat> format_of_name(std::string_view name) {
+  constexpr std::pair<std::string_view, ExampleFormat> suffixes[] = {
+      {".npy", ExampleFormat::npy},       {".nii", ExampleFormat::nifti},        {".nii.gz", ExampleFormat::nifti},
+      {"idx3-ubyte", ExampleFormat::idx}, {"idx3-ubyte.gz", ExampleFormat::idx},
   };
-  if (is_image_name(name)) return Format::image;
+  if (is_image_name(name)) return ExampleFormat::image;
   for (const auto& [suffix, format] : suffixes) {
     if (name.ends_with(suffix)) return format;
   }
@@ -33,7 +33,7 @@ std::optional<Format> format_of_name(std::string_view name) {
 
 /// By the first four bytes, decompressed. A NIfTI file begins with its header's size in either byte order, an IDX file with two zeros and
 /// its element type.
-std::optional<Format> format_of_content(const std::string& path) {
+std::optional<ExampleFormat> format_of_content(const std::string& path) {
   const FileInput input(path, "a .npy, IDX, PNG, JPEG or NIfTI file");
   std::array<std::uint8_t, 4> first{};
   if (open_content(input)->read(std::as_writable_bytes(std::span(first))) != first.size()) return std::nullopt;
@@ -42,13 +42,13 @@ std::optional<Format> format_of_content(const std::string& path) {
     big = big << 8 | first[i];
     little |= std::uint32_t{first[i]} << (8 * i);
   }
-  if (big == 0x934e554d) return Format::npy;       // \x93NUM
-  if (big == 0x89504e47) return Format::image;     // \x89PNG
-  if (big >> 8 == 0xffd8ff) return Format::image;  // a JPEG image
+  if (big == 0x934e554d) return ExampleFormat::npy;       // \x93NUM
+  if (big == 0x89504e47) return ExampleFormat::image;     // \x89PNG
+  if (big >> 8 == 0xffd8ff) return ExampleFormat::image;  // a JPEG image
   for (const std::uint32_t header : {348U, 540U}) {
-    if (big == header || little == header) return Format::nifti;
+    if (big == header || little == header) return ExampleFormat::nifti;
   }
-  if (big >= 0x0800 && big < 0x0f00) return Format::idx;
+  if (big >= 0x0800 && big < 0x0f00) return ExampleFormat::idx;
   return std::nullopt;
 }
 
@@ -75,15 +75,15 @@ Tensor as_one_example(const Tensor& example) { return example.reshape(of_one_exa
 }  // namespace
 
 Tensor read_examples(const std::string& path, const ShapeCheck& check) {
-  std::optional<Format> format = format_of_content(path);
+  std::optional<ExampleFormat> format = format_of_content(path);
   if (!format) format = format_of_name(path);
   const auto check_example = [&](const Shape& shape) {
     if (check) check(of_one_example(shape));
   };
-  switch (format.value_or(Format::npy)) {
-    case Format::idx: return read_idx_images(path, check);
-    case Format::image: return as_one_example(read_image(path, check_example));
-    case Format::nifti: return as_one_example(read_nifti(path, check_example).channels());
+  switch (format.value_or(ExampleFormat::npy)) {
+    case ExampleFormat::idx: return read_idx_images(path, check);
+    case ExampleFormat::image: return as_one_example(read_image(path, check_example));
+    case ExampleFormat::nifti: return as_one_example(read_nifti(path, check_example).channels());
     default: return read_npy(path, check);
   }
 }

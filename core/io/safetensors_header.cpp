@@ -21,7 +21,7 @@ using nlohmann::json;
 std::string in_quotes(std::string_view text) { return '"' + printable(text) + '"'; }
 
 /// What a file that is no safetensors file seems to be, from its first bytes; to follow a message.
-std::string_view seems_to_be(std::string_view first) {
+std::string_view other_format(std::string_view first) {
   if (first.starts_with("version ")) return ": this is a Git LFS pointer, fetch the real file";
   if (first.starts_with("PK") || first.starts_with("\x80")) return ": looks like a PyTorch pickle or zip, convert it to safetensors";
   return "";
@@ -44,7 +44,7 @@ class SafetensorsHeaderParser final : public nlohmann::json_sax<json> {
     format::HeaderText text(input_, format::length_bytes, header_.data_begin_);
     text_ = &text;
     while (!text.at_end() && std::strchr(" \t\r\n", text.front()) != nullptr) text.pop();
-    if (text.at_end() || text.front() != '{') input_.bad("invalid header: expected a JSON object", seems_to_be(first_bytes()));
+    if (text.at_end() || text.front() != '{') input_.bad("invalid header: expected a JSON object", other_format(first_bytes()));
     json::sax_parse(format::HeaderIterator(&text), format::HeaderIterator(nullptr), this);
     if (!fault_.empty()) input_.bad(fault_);
     sort_by_name();
@@ -154,10 +154,10 @@ class SafetensorsHeaderParser final : public nlohmann::json_sax<json> {
     const std::string first = first_bytes();
     const std::uint64_t length = little_endian(first);
     if (length > format::header_limit) {
-      input_.bad("header too large: claims ", length, " bytes, limit 100,000,000", seems_to_be(first));
+      input_.bad("header too large: claims ", length, " bytes, limit 100,000,000", other_format(first));
     }
     if (length > input_.size() - format::length_bytes) {
-      const std::string_view hint = seems_to_be(first);
+      const std::string_view hint = other_format(first);
       input_.bad("header claims ", length, " bytes, file has ", input_.size() - format::length_bytes, hint.empty() ? ": truncated?" : hint);
     }
     return length;

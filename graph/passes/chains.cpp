@@ -2,6 +2,7 @@
 #include <optional>
 #include <set>
 
+#include "frit/graph/index.h"
 #include "frit/graph/pipeline.h"
 #include "frit/graph/rewriter.h"
 #include "frit/ops/operator/staged_call.h"
@@ -77,7 +78,6 @@ class Chains {
   }
 
  private:
-  static std::size_t index(int n) { return static_cast<std::size_t>(n); }
   int size() const { return static_cast<int>(graph_.nodes().size()); }
   const Node& node(int n) const { return graph_.nodes()[index(n)]; }
   const Shape& shape(int id) const { return graph_.type(id).shape; }

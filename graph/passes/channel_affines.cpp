@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <map>
 
+#include "frit/graph/index.h"
 #include "frit/graph/pipeline.h"
 #include "frit/graph/preparation.h"
 #include "frit/graph/rewriter.h"
@@ -10,8 +11,6 @@ namespace {
 
 /// How much larger a result must be than the other inputs, which are multiplied in its place and have gradients, too.
 constexpr std::int64_t least_gain = 4;
-
-std::size_t index(int id) { return static_cast<std::size_t>(id); }
 
 class ChannelAffines {
  public:

@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "frit/graph/graph.h"
+#include "frit/graph/index.h"
 
 namespace frit::graph {
 
@@ -46,7 +47,6 @@ class Groups {
   void recompute(int n, const std::vector<int>& recomputed);
 
  private:
-  static std::size_t index(int n) { return static_cast<std::size_t>(n); }
   static Group with(Group group, const std::vector<int>& recomputed);
   Joined program_of(const Group& group) const;
   bool is_read_outside(const Group& group, int id) const;

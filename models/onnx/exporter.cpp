@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::int64_t exported_opset = 17, ir_version = 8;
 /// What is computed for the file may take so many bytes, or as many as the largest that it is computed from.
-constexpr std::int64_t folded_bytes = 1 << 20;
+constexpr std::int64_t computed_bytes = 1 << 20;
 
 void set(AttributeProto& attribute, const AttributeValue& value) {
   if (const auto* integer = std::get_if<std::int64_t>(&value)) {
@@ -150,7 +150,7 @@ void Exporter::leaf(const graph::Node& node, const Graph& other) {
 
 bool Exporter::fold(const graph::Node& node) {
   std::vector<Tensor> inputs;
-  std::int64_t bytes = folded_bytes;
+  std::int64_t bytes = computed_bytes;
   for (const int input : node.inputs) {
     const Tensor* tensor = known(input);
     if (tensor == nullptr) return false;

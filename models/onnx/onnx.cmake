@@ -38,5 +38,7 @@ file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/models/onnx/*.
 target_sources(frit_onnx PRIVATE ${sources} $<TARGET_OBJECTS:frit_onnx_schema>)
 target_include_directories(frit_onnx SYSTEM PRIVATE ${generated} ${FRIT_PROTOBUF_INCLUDE_DIR})
 add_dependencies(frit_onnx frit_onnx_schema)
+frit_compile_together(frit_onnx)
+set_source_files_properties(${PROJECT_SOURCE_DIR}/models/onnx/export_operators.cpp PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)  # names as importing has them
 target_link_libraries(frit_onnx PUBLIC frit_runtime PRIVATE ${FRIT_PROTOBUF_LIBRARY})
 target_compile_options(frit_onnx PRIVATE $<$<CONFIG:Release>:-Os>)

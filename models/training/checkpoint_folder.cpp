@@ -17,14 +17,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view prefix = "step-", suffix = ".safetensors";
+constexpr std::string_view name_prefix = "step-", name_suffix = ".safetensors";
 constexpr int digits = 12;
 
 /// The step in a checkpoint's name, or -1.
 std::int64_t step_of(std::string_view name) {
-  if (!name.starts_with(prefix) || !name.ends_with(suffix)) return -1;
-  name.remove_prefix(prefix.size());
-  name.remove_suffix(suffix.size());
+  if (!name.starts_with(name_prefix) || !name.ends_with(name_suffix)) return -1;
+  name.remove_prefix(name_prefix.size());
+  name.remove_suffix(name_suffix.size());
   std::int64_t step = -1;
   const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), step);
   return error == std::errc() && end == name.data() + name.size() && name.size() >= digits ? step : -1;
@@ -72,7 +72,7 @@ CheckpointFolder::~CheckpointFolder() { ::close(lock_); }
 std::string CheckpointFolder::path_of(std::int64_t step) const {
   const std::string number = std::to_string(step);
   const std::string zeros(static_cast<std::size_t>(std::max<std::int64_t>(0, digits - std::ssize(number))), '0');
-  return path_ + '/' + std::string(prefix) + zeros + number + std::string(suffix);
+  return path_ + '/' + std::string(name_prefix) + zeros + number + std::string(name_suffix);
 }
 
 std::vector<CheckpointFolder::Entry> CheckpointFolder::entries() const {
@@ -98,7 +98,7 @@ void CheckpointFolder::save(const TrainStep& step, const Metadata& metadata) {
 /// A second name costs no space and lives on when the first is removed.
 void CheckpointFolder::call_newest(const char* name) const {
   FRIT_CHECK(!newest_.empty());
-  const std::string path = path_ + '/' + name + std::string(suffix), temporary = path + ".tmp." + std::to_string(::getpid());
+  const std::string path = path_ + '/' + name + std::string(name_suffix), temporary = path + ".tmp." + std::to_string(::getpid());
   ::unlink(temporary.c_str());
   std::error_code error;
   if (::link(newest_.c_str(), temporary.c_str()) != 0) fs::copy_file(newest_, temporary, error);

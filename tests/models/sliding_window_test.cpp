@@ -22,7 +22,7 @@ Tensor noise(const Shape& shape, DType dtype = DType::f32) {
 }
 
 /// A convolution of 3 a side that keeps the image's size, and notes how many windows it is given at a time.
-struct Network {
+struct WindowedNetwork {
   Tensor weight;
   std::vector<std::int64_t> batches = {};
 
@@ -114,7 +114,7 @@ TEST(SlidingWindow, OfAConvolutionIsTheWholeImagesAwayFromTheWindowsEdges) {
     for (int axis = 0; axis < rank; ++axis) weight.push_back(3);
     for (const auto& [dtype, tolerance] : {std::pair(DType::f32, 1e-6), std::pair(DType::f64, 1e-14)}) {
       const Tensor image = noise(c.image, dtype);
-      Network network{noise(weight, dtype)};
+      WindowedNetwork network{noise(weight, dtype)};
       const Tensor expected = network(image);
       const Tensor found = predict_by_windows(std::ref(network), image, {.window = c.window, .overlap = c.overlap, .batch_size = 3});
       ASSERT_EQ(found.shape(), expected.shape());
@@ -159,13 +159,13 @@ TEST(SlidingWindow, OfWhatSeesOnePlaceIsTheWholeImagesEverywhere) {
 }
 
 TEST(SlidingWindow, AnImageOfOneWindowIsComputedAsItIs) {
-  Network network{noise({3, 2, 3, 3})};
+  WindowedNetwork network{noise({3, 2, 3, 3})};
   const Tensor image = noise({1, 2, 9, 7});
   EXPECT_EQ(largest_difference(predict_by_windows(std::ref(network), image, {.window = {9, 7}}), network(image)), 0);
 }
 
 TEST(SlidingWindow, ComputesSoManyWindowsAtATimeAndAlwaysTheSameBits) {
-  Network network{noise({3, 2, 3, 3})};
+  WindowedNetwork network{noise({3, 2, 3, 3})};
   const Tensor image = noise({2, 2, 20, 20});  // 9 windows each
   const auto run = [&](std::int64_t batch_size) {
     network.batches.clear();

@@ -62,7 +62,7 @@ Value dilated_average(const Call& call, const Window& window, Value x) {
   return sums / static_cast<double>(count);
 }
 
-Value average(const Call& call, const Window& window, Value x, PoolOptions options = {}) {
+Value window_average(const Call& call, const Window& window, Value x, PoolOptions options = {}) {
   if (window.is_dilated()) return dilated_average(call, window, x);
   options.kernel_size = window.kernel;
   options.stride = window.stride;
@@ -76,7 +76,7 @@ Values average_pool(const Call& call) {
   const Dims after = whole_padding(call, window, x.shape());
   const bool counted = call.integer("count_include_pad", 0) != 0;
   if (is_plain(window, after) && !window.is_dilated()) {
-    return {as_given(window, average(call, window, x, {.padding = after, .count_include_pad = counted}))};
+    return {as_given(window, window_average(call, window, x, {.padding = after, .count_include_pad = counted}))};
   }
   Shape image = x.shape();
   image[0] = image[1] = 1;
@@ -87,8 +87,8 @@ Values average_pool(const Call& call) {
     for (int i = 0; i < window.rank(); ++i) uncounted[i] = after[i] - window.after[i];
   }
   share = pad_image(share, counted ? Dims::filled(window.rank(), 0) : window.before, uncounted, 0);
-  const Value sums = average(call, window, pad_image(x, window.before, after, 0));
-  return {as_given(window, sums / average(call, window, share))};
+  const Value sums = window_average(call, window, pad_image(x, window.before, after, 0));
+  return {as_given(window, sums / window_average(call, window, share))};
 }
 
 // Numbers whose sum is the norm's power, and the norm of such a sum.
@@ -101,7 +101,7 @@ Values norm_pool(const Call& call) {
   const double p = static_cast<double>(call.integer("p", 2));
   const Value x = powers(with_two_axes(window, call[0]), p);
   const Value padded_image = pad_image(x, window.before, whole_padding(call, window, x.shape()), 0);
-  const Value means = average(call, window, padded_image);
+  const Value means = window_average(call, window, padded_image);
   return {as_given(window, root(means * static_cast<double>(element_count(window.kernel)), p))};
 }
 

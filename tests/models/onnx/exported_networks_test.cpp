@@ -14,7 +14,7 @@
 namespace frit {
 namespace {
 
-std::string golden(const std::string& name) { return concat(FRIT_SOURCE_DIR, "/tests/golden/onnx/networks/", name); }
+std::string network_file(const std::string& name) { return concat(FRIT_SOURCE_DIR, "/tests/golden/onnx/networks/", name); }
 
 /// The network with the weights that its file leaves out.
 OnnxModel filled(const std::string& path) {
@@ -67,8 +67,8 @@ class ExportedNetwork : public testing::TestWithParam<std::string> {
     }
   }
 
-  const TensorFile file_ = read_safetensors(golden(GetParam() + ".safetensors"));
-  const OnnxModel model_ = filled(golden(GetParam() + ".onnx"));
+  const TensorFile file_ = read_safetensors(network_file(GetParam() + ".safetensors"));
+  const OnnxModel model_ = filled(network_file(GetParam() + ".onnx"));
   const Shape shape_ = Shape(file_.at("input_shape").to_vector<std::int64_t>());
 };
 

@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 
 std::string golden(const std::string& file) { return concat(FRIT_SOURCE_DIR, "/tests/golden/onnx/", file); }
 
-void expect_near(const Tensor& found, const Tensor& expected, double tolerance) {
+void expect_within(const Tensor& found, const Tensor& expected, double tolerance) {
   ASSERT_EQ(found.shape(), expected.shape());
   const std::vector<double> a = found.to_vector<double>(), b = expected.to_vector<double>();
   for (std::size_t i = 0; i < a.size(); ++i) ASSERT_NEAR(a[i], b[i], tolerance) << "element " << i;
@@ -35,10 +35,10 @@ class OnnxGolden : public testing::TestWithParam<std::string> {
 TEST_P(OnnxGolden, PredictorGivesPyTorchsOutputForAnyBatch) {
   Predictor predict(path_, {.device = Device::cpu(), .precision = DType::f64});
   const Tensor input = file_.at("input"), output = file_.at("output");
-  expect_near(predict(input), output, 1e-10);
-  expect_near(predict(input.slice(0, 1, 2)), output.slice(0, 1, 2), 1e-10);
+  expect_within(predict(input), output, 1e-10);
+  expect_within(predict(input.slice(0, 1, 2)), output.slice(0, 1, 2), 1e-10);
   Predictor in_float32(path_, {.device = Device::cpu()});
-  expect_near(in_float32(input), output, 1e-5);
+  expect_within(in_float32(input), output, 1e-5);
 }
 
 TEST_P(OnnxGolden, TrainingGivesPyTorchsLosses) {
