@@ -42,24 +42,17 @@ void multiply_tile(const RunProduct<T>& p) {
   }
 }
 
-template <class T, int rows, int vectors>
-void add_tile(const OuterProducts<T>& p) {
+/// for_each_position(body), body(element, row of b): adds up what they give, and that to c.
+template <class T, int rows, int vectors, class Product, class Positions>
+[[gnu::always_inline]] inline void add_tile_of(const Product& p, const Positions& for_each_position) {
   Vector<T> sums[rows][vectors];
 #pragma GCC unroll 16
   for (int i = 0; i < rows; ++i) {
 #pragma GCC unroll 4
     for (int v = 0; v < vectors; ++v) sums[i][v] = Vector<T>{};
   }
-  std::int64_t element[rows];
-#pragma GCC unroll 16
-  for (int i = 0; i < rows; ++i) element[i] = p.rows[static_cast<std::size_t>(i)];
-  const T* b = p.b;
-  for (const std::int64_t position : p.positions) {
-    const T* const a = p.a + position;
-    add_products<T, rows, vectors>(
-        sums, b, [&](int i) __attribute__((always_inline)) { return a[element[i]]; });
-    b += p.b_stride;
-  }
+  for_each_position([&](const auto& element, const T* b)
+                        __attribute__((always_inline)) { add_products<T, rows, vectors>(sums, b, element); });
 #pragma GCC unroll 16
   for (int i = 0; i < rows; ++i) {
 #pragma GCC unroll 4
@@ -68,6 +61,35 @@ void add_tile(const OuterProducts<T>& p) {
       simd::store(c, simd::load(c) + sums[i][v]);
     }
   }
+}
+
+template <class T, int rows, int vectors>
+void add_tile(const OuterProducts<T>& p) {
+  add_tile_of<T, rows, vectors>(
+      p, [&](const auto& body) __attribute__((always_inline)) {
+        const T *a = p.a, *b = p.b;
+        for (std::int64_t k = 0; k < p.positions; ++k, a += p.a_stride, b += p.b_stride) {
+          body(
+              [&](int i) __attribute__((always_inline)) { return a[i]; }, b);
+        }
+      });
+}
+
+template <class T, int rows, int vectors>
+void add_gathered_tile(const GatheredOuterProducts<T>& p) {
+  std::int64_t elements[rows];
+#pragma GCC unroll 16
+  for (int i = 0; i < rows; ++i) elements[i] = p.rows[static_cast<std::size_t>(i)];
+  add_tile_of<T, rows, vectors>(
+      p, [&](const auto& body) __attribute__((always_inline)) {
+        const T* b = p.b;
+        for (const std::int64_t position : p.positions) {
+          const T* const a = p.a + position;
+          body(
+              [&](int i) __attribute__((always_inline)) { return a[elements[i]]; }, b);
+          b += p.b_stride;
+        }
+      });
 }
 
 template <class Product>
@@ -83,6 +105,10 @@ constexpr Tiles<RunProduct<T>> multiply_tiles(std::integer_sequence<int, sizes..
 template <class T, int... sizes>
 constexpr Tiles<OuterProducts<T>> add_tiles(std::integer_sequence<int, sizes...>) {
   return {&add_tile<T, sizes / product_vectors + 1, sizes % product_vectors + 1>...};
+}
+template <class T, int... sizes>
+constexpr Tiles<GatheredOuterProducts<T>> add_gathered_tiles(std::integer_sequence<int, sizes...>) {
+  return {&add_gathered_tile<T, sizes / product_vectors + 1, sizes % product_vectors + 1>...};
 }
 using Sizes = std::make_integer_sequence<int, product_rows * product_vectors>;
 
@@ -111,6 +137,19 @@ template <class T>
 void add_outer_products(const OuterProducts<T>& products) {
   static constexpr auto tiles = add_tiles<T>(Sizes());
   OuterProducts<T> tile = products;
+  for (std::int64_t done = 0; done < products.rows;) {
+    const int rows = next_part(products.rows - done, product_rows);
+    tile.a = products.a + done;
+    tile.c = products.c + done * products.c_stride;
+    tiles[tile_index(rows, products.vectors)](tile);
+    done += rows;
+  }
+}
+
+template <class T>
+void add_outer_products(const GatheredOuterProducts<T>& products) {
+  static constexpr auto tiles = add_gathered_tiles<T>(Sizes());
+  GatheredOuterProducts<T> tile = products;
   for (std::size_t done = 0; done < products.rows.size();) {
     const int rows = next_part(static_cast<std::int64_t>(products.rows.size() - done), product_rows);
     tile.rows = products.rows.subspan(done);
@@ -124,5 +163,7 @@ template void multiply(const RunProduct<float>&);
 template void multiply(const RunProduct<double>&);
 template void add_outer_products(const OuterProducts<float>&);
 template void add_outer_products(const OuterProducts<double>&);
+template void add_outer_products(const GatheredOuterProducts<float>&);
+template void add_outer_products(const GatheredOuterProducts<double>&);
 
 }  // namespace frit::ops
