@@ -130,12 +130,6 @@ struct Target {
   std::int64_t stride;
 };
 
-constexpr auto one_after_another = [] {
-  std::array<std::int64_t, most_rows> rows{};
-  for (std::size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<std::int64_t>(i);
-  return rows;
-}();
-
 /// What an item of work does, in its thread's workspace.
 template <class T>
 class ItemProduct {
@@ -194,11 +188,8 @@ class ItemProduct {
       }
       a_ = copy, a_stride_ = plan_.copied_stride;
     }
-    if (plan_.by_columns) {
-      for (std::int64_t i = 0; i < depth; ++i) places_[static_cast<std::size_t>(i)] = i * a_stride_;
-    } else {
-      for (std::int64_t row = 0; row < block_.rows; ++row) positions_[static_cast<std::size_t>(row)] = a_ + row * a_stride_;
-    }
+    if (plan_.by_columns) return;
+    for (std::int64_t row = 0; row < block_.rows; ++row) positions_[static_cast<std::size_t>(row)] = a_ + row * a_stride_;
   }
 
   /// Columns [column, column + columns) of the block: adds the products of rows [k, k + depth) of b.
@@ -247,16 +238,17 @@ class ItemProduct {
 
   void multiply_vectors(const Block& b, std::int64_t depth, Target<T> target, bool accumulate, const T* bias) {
     if (plan_.by_columns) {
-      return add_outer_products<T>({.positions = std::span(places_).first(static_cast<std::size_t>(depth)),
-                                    .rows = std::span(one_after_another).first(static_cast<std::size_t>(block_.rows)),
-                                    .a = a_,
-                                    .vectors = b.vectors,
-                                    .b = b.data,
-                                    .b_stride = b.stride,
-                                    .c = target.c,
-                                    .c_stride = target.stride,
-                                    .accumulate = accumulate,
-                                    .bias = bias});
+      return add_outer_products(OuterProducts<T>{.positions = depth,
+                                                 .rows = block_.rows,
+                                                 .vectors = b.vectors,
+                                                 .a = a_,
+                                                 .a_stride = a_stride_,
+                                                 .b = b.data,
+                                                 .b_stride = b.stride,
+                                                 .c = target.c,
+                                                 .c_stride = target.stride,
+                                                 .accumulate = accumulate,
+                                                 .bias = bias});
     }
     const Run run{0, depth};
     multiply<T>({.runs = {&run, 1},
@@ -277,7 +269,6 @@ class ItemProduct {
   const T* a_;
   std::int64_t a_stride_;
   std::array<const T*, most_rows> positions_;
-  std::array<std::int64_t, most_depth> places_;  // of the columns
 };
 
 /// c = the sums of all slices, added in their order.

@@ -38,8 +38,8 @@ template <class T>
 [[gnu::always_inline]] inline T* row_of(const RunProduct<T>& p, std::int64_t i) {
   return p.c + (p.c_places != nullptr ? p.c_places[i] : i * p.c_stride);
 }
-template <class T>
-[[gnu::always_inline]] inline T* row_of(const OuterProducts<T>& p, std::int64_t i) {
+template <class Product>
+[[gnu::always_inline]] inline auto* row_of(const Product& p, std::int64_t i) {
   return p.c + i * p.c_stride;
 }
 
@@ -49,8 +49,8 @@ template <class T>
   if (rectifier.addend != nullptr) sum += simd::load(rectifier.addend + (c - p.c));
   return simd::clamp<T>(sum, simd::broadcast(rectifier.low), simd::broadcast(rectifier.high));
 }
-template <class T>
-[[gnu::always_inline]] inline Vector<T> finished(const OuterProducts<T>&, Vector<T> sum, const T*) {
+template <class Product, class T>
+[[gnu::always_inline]] inline Vector<T> finished(const Product&, Vector<T> sum, const T*) {
   return sum;
 }
 
@@ -98,6 +98,17 @@ void multiply_tile(const RunProduct<T>& p) {
 
 template <class T, int rows, int vectors>
 void multiply_tile(const OuterProducts<T>& p) {
+  Tile<T, rows, vectors> sums = {};
+  const T *a = p.a, *b = p.b;
+  for (std::int64_t k = 0; k < p.positions; ++k, a += p.a_stride, b += p.b_stride) {
+    add_products<T, rows, vectors>(
+        sums, b, [&](int i) __attribute__((always_inline)) { return a[i]; });
+  }
+  finish<T, rows, vectors>(sums, p);
+}
+
+template <class T, int rows, int vectors>
+void multiply_tile(const GatheredOuterProducts<T>& p) {
   Tile<T, rows, vectors> sums = {};
   std::int64_t element[rows];
 #pragma GCC unroll 16
@@ -161,7 +172,13 @@ void multiply(const RunProduct<T>& product) {
 
 template <class T>
 void add_outer_products(const OuterProducts<T>& products) {
-  multiply_tiles(products, TileRows(std::ssize(products.rows)), [&](OuterProducts<T>& tile, std::int64_t, std::int64_t row) {
+  multiply_tiles(products, TileRows(products.rows),
+                 [&](OuterProducts<T>& tile, std::int64_t, std::int64_t row) { tile.a = products.a + row; });
+}
+
+template <class T>
+void add_outer_products(const GatheredOuterProducts<T>& products) {
+  multiply_tiles(products, TileRows(std::ssize(products.rows)), [&](GatheredOuterProducts<T>& tile, std::int64_t, std::int64_t row) {
     tile.rows = products.rows.subspan(static_cast<std::size_t>(row));
   });
 }
@@ -170,5 +187,7 @@ template void multiply(const RunProduct<float>&);
 template void multiply(const RunProduct<double>&);
 template void add_outer_products(const OuterProducts<float>&);
 template void add_outer_products(const OuterProducts<double>&);
+template void add_outer_products(const GatheredOuterProducts<float>&);
+template void add_outer_products(const GatheredOuterProducts<double>&);
 
 }  // namespace frit::ops

@@ -54,13 +54,14 @@ struct RunProduct {
 template <class T>
 void multiply(const RunProduct<T>& product);
 
-/// c (rows, columns) += sum over positions p of a[positions[p] + rows[row]] b (positions, columns)[p][column], on the calling thread.
+/// c (rows, columns) += sum over positions p of a (positions, rows)[p][row] b (positions, columns)[p][column], on the calling thread.
 /// Strides that are powers of two let lines fall on the same cache sets.
 template <class T>
 struct OuterProducts {
-  std::span<const std::int64_t> positions, rows;
-  const T* a;
+  std::int64_t positions, rows;
   int vectors;  ///< of columns, no more than product_vectors; all of them are read and written
+  const T* a;
+  std::int64_t a_stride;
   const T* b;
   std::int64_t b_stride;
   T* c;
@@ -68,14 +69,31 @@ struct OuterProducts {
   bool accumulate = true;
   const T* bias = nullptr;  ///< as above
 };
+/// The same with elements a[positions[p] + rows[row]].
+template <class T>
+struct GatheredOuterProducts {
+  std::span<const std::int64_t> positions, rows;
+  int vectors;
+  const T* a;
+  const T* b;
+  std::int64_t b_stride;
+  T* c;
+  std::int64_t c_stride;
+  static constexpr bool accumulate = true;
+  static constexpr const T* bias = nullptr;
+};
 
 /// With the bits of the same product by runs.
 template <class T>
 void add_outer_products(const OuterProducts<T>& products);
+template <class T>
+void add_outer_products(const GatheredOuterProducts<T>& products);
 
 extern template void multiply(const RunProduct<float>&);
 extern template void multiply(const RunProduct<double>&);
 extern template void add_outer_products(const OuterProducts<float>&);
 extern template void add_outer_products(const OuterProducts<double>&);
+extern template void add_outer_products(const GatheredOuterProducts<float>&);
+extern template void add_outer_products(const GatheredOuterProducts<double>&);
 
 }  // namespace frit::ops

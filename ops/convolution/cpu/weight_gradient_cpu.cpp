@@ -219,14 +219,14 @@ void add_box(const Plan& plan, const Item& item, const Box& box, const T* source
   const std::int64_t next_block = plan.copies_columns ? box.positions() : 1;
   item.for_each_block(plan, [&](std::int64_t column, std::int64_t place) {
     const int vectors = plan.packed.vectors(column);
-    add_outer_products<T>({.positions = {positions, count},
-                           .rows = part.rows,
-                           .a = copy,
-                           .vectors = vectors,
-                           .b = b + (column - item.column) * next_block,
-                           .b_stride = plan.copies_columns ? product_columns<T> : plan.output.axis[2],
-                           .c = sums + place,
-                           .c_stride = vectors * simd::lanes<T>});
+    add_outer_products(GatheredOuterProducts<T>{.positions = {positions, count},
+                                                .rows = part.rows,
+                                                .vectors = vectors,
+                                                .a = copy,
+                                                .b = b + (column - item.column) * next_block,
+                                                .b_stride = plan.copies_columns ? product_columns<T> : plan.output.axis[2],
+                                                .c = sums + place,
+                                                .c_stride = vectors * simd::lanes<T>});
   });
 }
 

@@ -37,12 +37,11 @@ struct Plan {
   std::int64_t volumes, input_count, output_count, step, padding, dilation;  ///< a volume's planes, and the taps of its depth
   std::int64_t channels, columns, depths;
   std::int64_t tile_columns, most_of_slab;
-  EvenBlocks planes, rows;                            ///< of tiles
-  std::int64_t input_planes;                          ///< of a slab, the most
-  std::int64_t input_row, output_row;                 ///< elements of a transformed tile's channels
-  std::int64_t input_step, output_step;               ///< between the elements of a tile: lines of several fall on different cache sets
-  EvenBlocks blocks, parts;                           ///< of columns, and of channels: what one item of work sums
-  std::vector<std::int64_t> tiles, channels_of_part;  ///< where the tiles of planes that follow each other lie, and a tile's channels
+  EvenBlocks planes, rows;               ///< of tiles
+  std::int64_t input_planes;             ///< of a slab, the most
+  std::int64_t input_row, output_row;    ///< elements of a transformed tile's channels
+  std::int64_t input_step, output_step;  ///< between the elements of a tile: lines of several fall on different cache sets
+  EvenBlocks blocks, parts;              ///< of columns, and of channels: what one item of work sums
   ScratchParts shared;
   std::size_t inputs_place, outputs_place, sums_place, packed_place;
   WorkSplit work;
@@ -71,8 +70,6 @@ struct Plan {
     input_planes = std::min(input_count, (planes.size - 1) * step + (depths - 1) * dilation + 1);
     input_step = input_planes * rows.size * tile_columns * input_row + 16;
     output_step = planes.size * rows.size * tile_columns * output_row + 16;
-    for (std::int64_t i = 0; i < planes.size * rows.size * tile_columns; ++i) tiles.push_back(i * input_row);
-    for (std::int64_t i = 0; i < parts.size; ++i) channels_of_part.push_back(i);
     inputs_place = shared.add(elements * input_step, sizeof(float));
     outputs_place = shared.add(elements * output_step, sizeof(float));
     sums_place = shared.add(slabs() == 1 ? 0 : elements * depths * channels * columns, sizeof(float));
@@ -173,14 +170,16 @@ void add_products(const Plan& plan, const Slab& slab, const Sums& part, const fl
       const std::int64_t before = std::max<std::int64_t>(0, slab.input - input);
       const std::int64_t planes = std::min(together, slab.input + slab.inputs - input) - before;
       if (planes <= 0) continue;
-      add_outer_products<float>({.positions = std::span(plan.tiles).first(static_cast<std::size_t>(planes * tiles)),
-                                 .rows = std::span(plan.channels_of_part).first(static_cast<std::size_t>(part.channels)),
-                                 .a = inputs + e * plan.input_step + (input + before - slab.input) * tiles * plan.input_row + part.channel,
-                                 .vectors = static_cast<int>(part.width / lanes),
-                                 .b = factors + e * plan.output_step + (done + before) * tiles * plan.output_row + part.column,
-                                 .b_stride = plan.output_row,
-                                 .c = sums + e * part.size(),
-                                 .c_stride = part.width});
+      add_outer_products(
+          OuterProducts<float>{.positions = planes * tiles,
+                               .rows = part.channels,
+                               .vectors = static_cast<int>(part.width / lanes),
+                               .a = inputs + e * plan.input_step + (input + before - slab.input) * tiles * plan.input_row + part.channel,
+                               .a_stride = plan.input_row,
+                               .b = factors + e * plan.output_step + (done + before) * tiles * plan.output_row + part.column,
+                               .b_stride = plan.output_row,
+                               .c = sums + e * part.size(),
+                               .c_stride = part.width});
     }
   }
 }
