@@ -18,7 +18,7 @@ class CapturedWork {
   void launch() const;
 
  private:
-  int index_ = 0;
+  [[maybe_unused]] int index_ = 0;  // but in a build without CUDA
   std::shared_ptr<void> graph_;  // a cudaGraphExec_t
 };
 
