@@ -7,7 +7,6 @@
 #include "frit/graph/index.h"
 
 namespace frit::graph {
-namespace {}  // namespace
 
 int MinimumCut::add_vertex() {
   leaving_.emplace_back();

@@ -196,8 +196,8 @@ class ItemProduct {
   void compute_panel(std::int64_t k, std::int64_t depth, std::int64_t column, std::int64_t columns, Target<T> target, bool accumulate,
                      const T* bias) {
     const std::int64_t first = block_.column + column;
-    const MatrixView<T> whole{block_.b, shape_.depth, shape_.columns, shape_.b_depth_stride, shape_.b_column_stride};
-    const MatrixView<T> b = whole.part(k, depth, first, columns);
+    MatrixView<T> b{block_.b, shape_.depth, shape_.columns, shape_.b_depth_stride, shape_.b_column_stride};
+    if (operands_.packed == nullptr) b = b.part(k, depth, first, columns);  // else there may be no b
     const bool in_place = plan_.b_in_place && columns % simd::lanes<T> == 0;
     T* const own = part(plan_.b_place);
     if (operands_.packed == nullptr && plan_.multiplies_row()) {

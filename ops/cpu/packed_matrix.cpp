@@ -119,7 +119,7 @@ void multiply_row(const MatrixView<T>& matrix, const T* row, T* c, bool accumula
       T sum = results[i];
       for (std::int64_t k = whole; k < matrix.depth; ++k) sum = multiply_add(row[k], column[k], sum);
       T& element = c[first + i];
-      element = accumulate ? element + sum : (bias != nullptr ? sum + bias[first + i] : sum);
+      element = sum + (accumulate ? element : bias != nullptr ? bias[first + i] : T(0));  // as tiles end
     }
   }
 }

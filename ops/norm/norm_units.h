@@ -111,7 +111,10 @@ class NormPrograms {
   std::size_t scratch(const NormUnits& units) const { return bytes_ * static_cast<std::size_t>(units.workspaces()); }
   /// As many as have workspaces in such scratch memory, of which `other_bytes` serve something else.
   std::int64_t workers(std::span<std::byte> scratch, std::size_t other_bytes) const {
-    return bytes_ == 0 ? INT64_MAX : static_cast<std::int64_t>((scratch.size() / 64 * 64 - other_bytes) / bytes_);
+    if (bytes_ == 0) return INT64_MAX;
+    const std::size_t bytes = scratch.size() / 64 * 64;
+    FRIT_CHECK(bytes >= other_bytes + bytes_);
+    return static_cast<std::int64_t>((bytes - other_bytes) / bytes_);
   }
   /// `scratch` ends in the workspaces.
   void run_before(const NormUnits& units, const NormTile& tile, std::span<std::byte> scratch, std::int64_t workspace) const {

@@ -72,8 +72,8 @@ struct ShortLines {
 class ReductionPlan {
  public:
   /// Of a tensor that lies so, to contiguous results; `axes` are normalized. Long reductions are cut into segments too, unless a whole
-  /// result must be in one task. How does not depend on the number of blocks: a result has the same bits whatever others are computed with
-  /// it.
+  /// result must be in one task. How does not depend on the number of blocks: a result has the same bits whatever other blocks there
+  /// are.
   ReductionPlan(const Shape& shape, const Dims& axes, bool may_split = true, Layout layout = Layout::contiguous);
 
   std::int64_t count() const { return count_; }  ///< elements of each result

@@ -102,8 +102,10 @@ void kernel(const KernelContext& call) {
     const T* const x = call.inputs[0].data<T>();
     T* const y = call.outputs[0].data<T>();
     if (plan.has_lines()) {
-      const auto normalize = plan.has_short_lines() ? normalize_short_lines<Form, T> : normalize_lines<Form, T>;
-      return plan.for_each_lines([&](const Block& block) { normalize(x + block.offset, y + block.offset, plan.count(), block.width); });
+      const bool are_short = plan.has_short_lines();
+      const auto normalize = are_short ? normalize_short_lines<Form, T> : normalize_lines<Form, T>;
+      return plan.for_each_lines([&](const Block& block) { normalize(x + block.offset, y + block.offset, plan.count(), block.width); },
+                                 are_short ? short_line_elements : tile_width);
     }
     reduce<LogSumExpTile<T>>(
         plan, {}, [&](auto& tile, const Rows& rows) { tile.add(rows, x); },
