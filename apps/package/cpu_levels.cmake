@@ -14,7 +14,10 @@ set(compiled_once "((.*/)?cuda/|.*[.]cu|(build_name|builtin_operators|device_hea
 get_target_property(sources frit_runtime SOURCES)
 list(TRANSFORM sources REPLACE "^(${PROJECT_BINARY_DIR}|${PROJECT_SOURCE_DIR})/" "")
 list(FILTER sources EXCLUDE REGEX "^(${compiled_once}|[$]<TARGET_OBJECTS:)")
-set(objects "$<TARGET_OBJECTS:frit_descriptions>;$<TARGET_OBJECTS:frit_preparation>;$<FILTER:$<TARGET_OBJECTS:frit_runtime>,INCLUDE,frit_runtime[.]dir/([.]/)?${compiled_once}>")
+set(objects "$<FILTER:$<TARGET_OBJECTS:frit_runtime>,INCLUDE,frit_runtime[.]dir/([.]/)?${compiled_once}>")
+foreach(part IN ITEMS descriptions preparation)
+  list(APPEND objects "$<FILTER:$<TARGET_OBJECTS:frit_${part}>,INCLUDE,[.]c[px][px][.]o>")  # not the precompiled header
+endforeach()
 get_target_property(libraries frit_runtime LINK_LIBRARIES)
 foreach(level IN LISTS cpu_levels)
   set(target frit_runtime_${level})
