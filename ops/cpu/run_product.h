@@ -54,8 +54,8 @@ struct RunProduct {
 template <class T>
 void multiply(const RunProduct<T>& product);
 
-/// c (rows, columns) += sum over positions p of a (positions, rows)[p][row] b (positions, columns)[p][column], on the calling thread.
-/// Strides that are powers of two let lines fall on the same cache sets.
+/// c (rows, columns) += sum over positions p of a (positions, rows)[p][row] b (positions, columns)[p][column], on the calling thread; or c
+/// = that and the bias, unless accumulating. Strides that are powers of two let lines fall on the same cache sets.
 template <class T>
 struct OuterProducts {
   std::int64_t positions, rows;
@@ -69,7 +69,7 @@ struct OuterProducts {
   bool accumulate = true;
   const T* bias = nullptr;  ///< as above
 };
-/// The same with elements a[positions[p] + rows[row]].
+/// The same with elements a[positions[p] + rows[row]], always accumulating.
 template <class T>
 struct GatheredOuterProducts {
   std::span<const std::int64_t> positions, rows;
