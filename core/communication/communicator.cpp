@@ -1,0 +1,1 @@
+#include "frit/core/communication/communicator.h"

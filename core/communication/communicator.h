@@ -1,0 +1,67 @@
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "frit/core/cuda/nccl.h"
+#include "frit/core/tensor.h"
+
+struct CUstream_st;  // what cudaStream_t points to
+
+namespace frit {
+
+/// Processes that train one model together, each with a device of its own, all of one kind. All of them make the same calls in the same
+/// order.
+class Communicator {
+ public:
+  /// Of the processes that a launcher started this one with (see Launch); null if it was started alone. `device` is of this process: for
+  /// a GPU see local_device.
+  static std::shared_ptr<Communicator> from_environment(Device device);
+  /// The device of a process of a launch: of several GPUs of a machine each process takes its own.
+  static Device local_device(Device device);
+
+  Communicator(std::unique_ptr<Transport> transport, Device device);
+  ~Communicator();
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+
+  int rank() const { return transport_->rank(); }
+  int size() const { return transport_->size(); }
+  bool is_first() const { return rank() == 0; }
+  Device device() const { return device_; }
+  /// "MPI over 4 processes: Open MPI 4.1.4", "NCCL 2.28.9 over 2 GPUs".
+  std::string description() const;
+
+  /// By which a graph's operations name it (see ops::all_reduce), as long as it lives.
+  std::int64_t id() const { return id_; }
+  /// Throws ErrorKind::argument if there is none of this number any more.
+  static Communicator& of(std::int64_t id);
+
+  /// The mean over all processes of each tensor, the same bits in each. `results[i]` may be `tensors[i]`; all are contiguous, floating and of
+  /// the communicator's device. Sums are in the order of ranks, of halves in float32, on a CPU; on a GPU as NCCL computes them. On a GPU the work is
+  /// ordered on `stream`.
+  void mean(std::span<const Tensor> tensors, std::span<const Tensor> results, CUstream_st* stream = nullptr);
+  /// Scratch bytes that a call of `mean` on a CPU takes for so many bytes of tensors.
+  std::size_t scratch_bytes(std::size_t bytes) const;
+  /// Gives all processes what process `root` has.
+  void broadcast(const Tensor& tensor, int root = 0);
+  /// Everyone's text, by rank.
+  std::vector<std::string> all_gather(const std::string& own);
+  /// The sum over all processes, in the order of ranks, of each number.
+  std::vector<double> sum(const std::vector<double>& own);
+  /// Throws ErrorKind::argument in all processes if any has another text than the first: "`what`: process 3 has ..., process 0 has ...".
+  void require_same(const std::string& what, const std::string& own);
+  /// Waits for all.
+  void barrier() { (void)all_gather({}); }
+
+ private:
+  std::unique_ptr<Transport> transport_;
+  Device device_;
+  std::int64_t id_;
+  std::unique_ptr<cuda::NcclGroup> nccl_;  // of GPUs
+  std::vector<std::byte> sent_, received_;
+};
+
+}  // namespace frit

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+
+#include "frit/core/communication/transport.h"
+#include "frit/core/tensor.h"
+
+struct CUstream_st;  // what cudaStream_t points to
+
+namespace frit::cuda {
+
+/// GPUs of several processes that NCCL connects. NCCL is loaded with the first of these.
+class NcclGroup {
+ public:
+  /// The id under which the GPUs find each other goes from the first process to all by `transport`. Throws ErrorKind::device if NCCL is not
+  /// there.
+  NcclGroup(Transport& transport, int index);
+  ~NcclGroup();
+
+  /// See Communicator::mean.
+  void mean(std::span<const Tensor> tensors, std::span<const Tensor> results, CUstream_st* stream);
+  void broadcast(const Tensor& tensor, int root);
+  /// "NCCL 2.28.9".
+  std::string version() const;
+
+ private:
+  struct Handle;
+  std::unique_ptr<Handle> handle_;
+};
+
+}  // namespace frit::cuda
