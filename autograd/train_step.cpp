@@ -4,8 +4,10 @@
 #include <cmath>
 
 #include "frit/autograd/gradient.h"
+#include "frit/autograd/reduced_gradients.h"
 #include "frit/core/text.h"
 #include "frit/graph/pipeline.h"
+#include "frit/ops/communication/all_reduce.h"
 #include "frit/ops/elementwise/arithmetic.h"
 #include "frit/ops/elementwise/compare.h"
 #include "frit/ops/shape/shape_ops.h"
@@ -14,6 +16,7 @@ namespace frit {
 namespace {
 
 constexpr const char* loss_name = "loss";
+constexpr const char* mean_loss_name = "mean_loss";  // over processes
 constexpr const char* norm_name = "gradient_norm";
 
 // What a step keeps besides the parameters, after its prefix.
@@ -25,6 +28,9 @@ constexpr const char* failures_name = "failures";
 constexpr const char* averaged_name = "averaged";  // how many updates the averages have seen
 
 constexpr double first_loss_scale = 65536;
+
+// How far apart processes are in what counts random draws: further than any of them comes.
+constexpr std::int64_t draws_of_a_process = std::int64_t{1} << 48;
 
 std::string prefix_of(const TrainOptions& options) { return options.name.empty() ? "optimizer." : "optimizer." + options.name + "/"; }
 std::string kept_name(const TrainOptions& options, const char* what) { return prefix_of(options) + what; }
@@ -69,8 +75,9 @@ bool fits(const ParameterGroup& group, const Parameter& parameter) {
   return rank >= group.least_rank && rank <= group.most_rank && matches_pattern(group.names, parameter.name);
 }
 
-/// The gradients of `loss`, some of which may be zero, but not all.
-Values gradients_of(Graph& graph, Value loss, Value seed, std::span<const Value> parameters, const std::vector<Parameter>& names) {
+/// The gradients of `loss`, some of which may be zero, but not all; the means over all processes where they become an update at once.
+Values gradients_of(Graph& graph, Value loss, Value seed, std::span<const Value> parameters, const std::vector<Parameter>& names,
+                    const TrainOptions& options) {
   Values gradients = gradient_or_none(std::span(&loss, 1), std::span(&seed, 1), parameters);
   const bool flows = std::any_of(gradients.begin(), gradients.end(), [](const Value& gradient) { return static_cast<bool>(gradient); });
   require(flows, "TrainStep: no gradient of the loss reaches any of the ", names.size(),
@@ -78,7 +85,19 @@ Values gradients_of(Graph& graph, Value loss, Value seed, std::span<const Value>
   for (std::size_t i = 0; i < gradients.size(); ++i) {
     if (!gradients[i]) gradients[i] = expand(graph.constant(Tensor::zeros({}, names[i].type.dtype)), names[i].type.shape);
   }
-  return gradients;
+  if (!options.communicator || options.accumulate > 1) return gradients;
+  return reduced_gradients(gradients, *options.communicator, options.reduces_halves);
+}
+
+/// The mean over all processes of a number that they must agree on.
+Value agreed(Value number, const TrainOptions& options) {
+  return options.communicator ? ops::all_reduce(std::span(&number, 1), *options.communicator)[0] : number;
+}
+
+/// The norm of the gradients: of means over processes, or of what each of them is to sum up, where all agree on whether it is finite.
+Value norm_of(const Values& gradients, const TrainOptions& options) {
+  const Value norm = ops::global_norm(gradients);
+  return options.accumulate > 1 ? agreed(norm, options) : norm;
 }
 
 /// Parameters' gradients, and the scalar that they are still to be multiplied by; a negative one: the update is to be skipped.
@@ -100,24 +119,25 @@ Value guarded_scale(Graph& graph, Value norm, Value loss, const TrainOptions& op
 /// A loss that is multiplied by a number lifts its gradients above the least that f16 can hold; bf16 reaches as far down as float32.
 ScaledGradients scaled_gradients(Graph& graph, std::span<const Value> parameters, const std::vector<Parameter>& names,
                                  const TrainOptions& options) {
-  const Value loss = graph.output_value(loss_name);
+  const Value loss = graph.output_value(loss_name), mean_loss = agreed(loss, options);
+  if (options.communicator) graph.output(mean_loss_name, mean_loss);
   // Gradients that are summed up are clipped as a sum.
   const std::optional<double> clip_norm = options.accumulate > 1 ? std::nullopt : options.clip_norm;
   if (options.precision != DType::f16) {
     const Value seed = graph.constant(Tensor::full(loss.shape(), 1, loss.dtype()));
-    const Values gradients = gradients_of(graph, loss, seed, parameters, names);
+    const Values gradients = gradients_of(graph, loss, seed, parameters, names, options);
     const Value one = graph.constant(Tensor::full({}, 1, gradients[0].dtype()));
     if (!clip_norm && !options.guarded) return {gradients, one};
-    const Value norm = ops::global_norm(gradients);
+    const Value norm = norm_of(gradients, options);
     if (options.guarded) graph.output(norm_name, norm);
-    if (faults(options, norm.dtype())) return {gradients, guarded_scale(graph, norm, loss, options, clip_norm)};
+    if (faults(options, norm.dtype())) return {gradients, guarded_scale(graph, norm, mean_loss, options, clip_norm)};
     return {gradients, clip_norm ? ops::clip_scale(norm, *clip_norm) : one};
   }
   const Value scale = graph.variable(kept_name(options, loss_scale_name), {parameters[0].dtype(), {}}, filled(first_loss_scale));
   const Value good_steps = graph.variable(kept_name(options, good_steps_name), {DType::i64, {}}, filled(0));
   const Value seed = reshape(cast(scale, loss.dtype()), loss.shape());
-  const Values gradients = gradients_of(graph, loss, seed, parameters, names);
-  const Value norm = ops::global_norm(gradients);
+  const Values gradients = gradients_of(graph, loss, seed, parameters, names, options);
+  const Value norm = norm_of(gradients, options);
   if (options.guarded) graph.output(norm_name, norm / scale);
   return {gradients, ops::update_loss_scale(norm, scale, good_steps, clip_norm)};
 }
@@ -177,6 +197,8 @@ Graph update_graph(const Graph& forward, const Optimizer& optimizer, const Train
   const Values parameters = variables_of(graph, names);
   ScaledGradients sums;
   for (const Parameter& parameter : names) sums.values.push_back(accumulated(graph, parameter, options));
+  const Values local = sums.values;
+  if (options.communicator) sums.values = reduced_gradients(local, *options.communicator, options.reduces_halves);
   sums.scale = graph.constant(Tensor::full({}, 1, parameters[0].dtype()));
   if (options.guarded || options.clip_norm) {
     const Value norm = ops::global_norm(sums.values);
@@ -187,7 +209,7 @@ Graph update_graph(const Graph& forward, const Optimizer& optimizer, const Train
     }
   }
   append_update(graph, optimizer, options, names, parameters, sums);
-  for (const Value& sum : sums.values) ops::clear(sum, sums.scale);
+  for (const Value& sum : local) ops::clear(sum, sums.scale);
   return graph;
 }
 
@@ -273,6 +295,7 @@ TrainStep::TrainStep(std::shared_ptr<State> state, Value loss, const Optimizer& 
     average_.emplace(average_graph(graph(), options), shared_state());
     average_->compile({});
   }
+  share_variables();
 }
 
 double TrainStep::operator()(const Bindings& inputs) { return start(inputs).item(); }
@@ -285,7 +308,7 @@ const Tensor& TrainStep::start(const Bindings& inputs) {
   if (updates && update_) update_->run({});
   if (updates && average_) average_->run({});
   ++position_.batches;
-  return last_->output(loss_name);
+  return last_->output(options_.communicator ? mean_loss_name : loss_name);
 }
 
 const Tensor& TrainStep::output(std::string_view name) const {
@@ -310,6 +333,18 @@ void TrainStep::set_learning_rate(double rate) {
 
 double TrainStep::learning_rate() const {
   return position_.learning_rate * options_.schedule.factor_at(position_.batches / options_.accumulate, position_.plateau);
+}
+
+void TrainStep::share_variables() {
+  if (!options_.communicator) return;
+  Communicator& communicator = *options_.communicator;
+  for (auto& [name, tensor] : state().tensors()) communicator.broadcast(tensor);
+  for (const graph::Node* node : graph().all(graph::NodeKind::operation)) {
+    if (!node->op->counter) continue;
+    const std::string& name = graph().producer(node->inputs[static_cast<std::size_t>(*node->op->counter)]).name;
+    const auto draws = static_cast<std::int64_t>(state().at(name).item()) % draws_of_a_process;
+    state().set(name, Tensor::from({draws + communicator.rank() * draws_of_a_process}, {}));
+  }
 }
 
 std::shared_ptr<State> TrainStep::averaged() const {

@@ -6,6 +6,7 @@
 
 #include "frit/autograd/optimizer.h"
 #include "frit/autograd/schedule.h"
+#include "frit/core/communication/communicator.h"
 #include "frit/graph/program.h"
 
 namespace frit {
@@ -27,6 +28,11 @@ struct TrainOptions {
   /// Below 1: keeps an exponential moving average of each parameter, average = decay * average + (1 - decay) * parameter after each update,
   /// beginning with what the first gave (torch.optim.swa_utils.get_ema_multi_avg_fn). See TrainStep::averaged.
   std::optional<double> average_decay = {};
+  /// Other processes that train the same model, each on as many examples of its own a batch: the loss and the gradients are the means over
+  /// all of them, and every variable begins as that of the first process, but that each draws its own random numbers. All processes run
+  /// their steps in the same order.
+  std::shared_ptr<Communicator> communicator = {};
+  bool reduces_halves = true;  ///< gradients that come in halves travel so; else in float32
   /// Tells steps apart that share a State: what the optimizer keeps is "optimizer.<name>/...". Has no '/' itself.
   std::string name = {};
 };
@@ -91,6 +97,9 @@ class TrainStep {
   std::shared_ptr<State> averaged() const;
   /// Likewise into variables that are there, as those of a program that measures the averages.
   void copy_averages(State& result) const;
+
+  /// After variables were set: gives all processes those of the first, as in the beginning. Without a communicator it does nothing.
+  void share_variables();
 
   State& state() const { return program_.state(); }
   const std::shared_ptr<State>& shared_state() const { return program_.shared_state(); }

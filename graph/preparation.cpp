@@ -53,7 +53,7 @@ std::vector<bool> find_preparation(const Graph& graph) {
     bool holds = node.kind == NodeKind::constant || (node.kind == NodeKind::variable && !updated[index(node.outputs[0])]);
     if (node.kind == NodeKind::operation) {
       const bool small = bytes_of(graph, node.outputs) <= std::max(small_bytes, most_growth * bytes_of(graph, node.inputs));
-      holds = prepared[n] = std::all_of(node.inputs.begin(), node.inputs.end(), is_fixed) &&
+      holds = prepared[n] = !node.op->collective && std::all_of(node.inputs.begin(), node.inputs.end(), is_fixed) &&
                             std::none_of(node.outputs.begin(), node.outputs.end(), is_given) && small;
     }
     for (const int id : node.outputs) fixed[index(id)] = holds;

@@ -14,8 +14,9 @@ namespace {
 struct Accesses {
   using Range = std::span<const std::byte>;
   std::vector<Range> read, written;
+  bool collective;
 
-  explicit Accesses(const Step& step) {
+  explicit Accesses(const Step& step) : collective(step.op->collective) {
     const std::vector<int>& mutated = step.op->mutates;
     for (const Call& call : step.calls) {
       for (std::size_t i = 0; i < call.inputs.size(); ++i) {
@@ -30,7 +31,7 @@ struct Accesses {
   }
 
   bool waits_for(const Accesses& earlier) const {
-    return meet(written, earlier.written) || meet(written, earlier.read) || meet(read, earlier.written);
+    return (collective && earlier.collective) || meet(written, earlier.written) || meet(written, earlier.read) || meet(read, earlier.written);
   }
 
  private:

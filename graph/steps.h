@@ -34,7 +34,7 @@ struct Step {
 };
 
 /// For each step the earlier ones that it must wait for, less those that these wait for: whose results or scratch memory it reads or
-/// overwrites, or whose inputs it overwrites.
+/// overwrites, or whose inputs it overwrites; what takes part in other processes' work keeps its order too.
 std::vector<std::vector<int>> steps_before(std::span<const Step> steps);
 
 /// Steps that run in order, always on the same memory. On a CUDA device the second run records them, and from then on they are launched as

@@ -1,1 +1,191 @@
 #include "frit/core/communication/communicator.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <mutex>
+
+#include "frit/core/cuda/device.h"
+#include "frit/core/dtype.h"
+#include "frit/core/error.h"
+#include "frit/core/text.h"
+#include "frit/core/thread_pool.h"
+
+namespace frit {
+namespace {
+
+constexpr std::size_t piece_alignment = 4096;  // bytes; see the units of the MPI module
+
+std::mutex registry_mutex;
+std::map<std::int64_t, Communicator*> registry;
+std::int64_t last_id = 0;
+
+std::int64_t enter(Communicator* communicator) {
+  const std::lock_guard lock(registry_mutex);
+  registry[++last_id] = communicator;
+  return last_id;
+}
+
+/// How a flat array of all elements of some tensors of one dtype is dealt out: the same piece of it to each process, the last ones padded.
+struct Pieces {
+  std::int64_t elements = 0;
+  std::size_t piece_bytes = 0;
+
+  Pieces(std::span<const Tensor> tensors, DType dtype, int processes) {
+    for (const Tensor& tensor : tensors) elements += tensor.dtype() == dtype ? tensor.elements() : 0;
+    const std::size_t bytes = static_cast<std::size_t>(elements) * size_of(dtype), count = static_cast<std::size_t>(processes);
+    piece_bytes = ((bytes + count - 1) / count + piece_alignment - 1) / piece_alignment * piece_alignment;
+  }
+};
+
+void copy_bytes(void* to, const void* from, std::size_t bytes) {
+  parallel_for(static_cast<std::int64_t>(bytes), 1 << 20, [&](std::int64_t begin, std::int64_t end) {
+    std::memcpy(static_cast<std::byte*>(to) + begin, static_cast<const std::byte*>(from) + begin, static_cast<std::size_t>(end - begin));
+  });
+}
+
+/// piece[i] becomes the mean of pieces[r * stride + i] over the processes r, added up in their order.
+template <class T>
+void mean_of_pieces(T* piece, const T* pieces, std::int64_t elements, std::int64_t stride, int processes) {
+  using Wide = std::conditional_t<std::is_same_v<T, double>, double, float>;
+  const Wide share = Wide{1} / static_cast<Wide>(processes);
+  constexpr std::int64_t block = 1024;
+  parallel_for(elements, 16 * block, [&](std::int64_t begin, std::int64_t end) {
+    Wide sums[block];
+    for (std::int64_t first = begin; first < end; first += block) {
+      const std::int64_t count = std::min(block, end - first);
+      for (std::int64_t i = 0; i < count; ++i) sums[i] = static_cast<Wide>(pieces[first + i]);
+      for (int r = 1; r < processes; ++r) {
+        const T* const other = pieces + r * stride + first;
+        for (std::int64_t i = 0; i < count; ++i) sums[i] += static_cast<Wide>(other[i]);
+      }
+      for (std::int64_t i = 0; i < count; ++i) piece[first + i] = static_cast<T>(sums[i] * share);
+    }
+  });
+}
+
+}  // namespace
+
+double communication_timeout() {
+  static const double seconds = [] {
+    const char* const given = std::getenv("FRIT_COMMUNICATION_TIMEOUT");
+    if (given == nullptr || *given == '\0') return 300.0;
+    char* end = nullptr;
+    const double parsed = std::strtod(given, &end);
+    require(*end == '\0' && std::isfinite(parsed) && parsed > 0, "FRIT_COMMUNICATION_TIMEOUT: expected seconds above 0, got \"",
+            printable(given), '"');
+    return parsed;
+  }();
+  return seconds;
+}
+
+std::shared_ptr<Communicator> Communicator::from_environment(Device device) {
+  const std::optional<Launch> launch = Launch::from_environment();
+  if (!launch || launch->size == 1) return nullptr;
+  return std::make_shared<Communicator>(launch->mpi ? mpi_transport() : tcp_transport(*launch), device);
+}
+
+Device Communicator::local_device(Device device) {
+  const std::optional<Launch> launch = Launch::from_environment();
+  if (!launch || device.kind == DeviceKind::cpu) return device;
+  const int devices = cuda::device_count();
+  require(launch->local_rank < devices, "process ", launch->rank, " is number ", launch->local_rank, " of its machine, which has ", devices,
+          " GPUs: expected a GPU for each process");
+  device.index = launch->local_rank;
+  return device;
+}
+
+Communicator::Communicator(std::unique_ptr<Transport> transport, Device device)
+    : transport_(std::move(transport)), device_(device), id_(enter(this)) {
+  if (device.kind == DeviceKind::cuda) nccl_ = std::make_unique<cuda::NcclGroup>(*transport_, device.index);
+}
+
+Communicator::~Communicator() {
+  const std::lock_guard lock(registry_mutex);
+  registry.erase(id_);
+}
+
+Communicator& Communicator::of(std::int64_t id) {
+  const std::lock_guard lock(registry_mutex);
+  const auto found = registry.find(id);
+  require(found != registry.end(), "communicator ", id, " is not there any more: whoever made it must keep it as long as graphs use it");
+  return *found->second;
+}
+
+std::string Communicator::description() const {
+  return concat(nccl_ ? nccl_->version() + ", " : "", transport_->description(), ", ", size(), " processes");
+}
+
+void Communicator::mean(std::span<const Tensor> tensors, std::span<const Tensor> results, CUstream_st* stream) {
+  FRIT_CHECK(tensors.size() == results.size());
+  if (nccl_) return nccl_->mean(tensors, results, stream);
+  for (const DType dtype : {DType::f64, DType::f32, DType::f16, DType::bf16}) mean_of(dtype, tensors, results);
+}
+
+/// Each process adds up a piece of all elements, and gives it to all: twice the bytes travel, whatever the number of processes.
+void Communicator::mean_of(DType dtype, std::span<const Tensor> tensors, std::span<const Tensor> results) {
+  const Pieces pieces(tensors, dtype, size());
+  if (pieces.elements == 0) return;
+  const std::size_t bytes = pieces.piece_bytes * static_cast<std::size_t>(size());
+  if (sent_.size() < bytes) sent_.resize(bytes), received_.resize(bytes);
+  const auto each = [&](std::span<const Tensor> group, const auto& body) {
+    std::size_t offset = 0;
+    for (const Tensor& tensor : group) {
+      if (tensor.dtype() != dtype) continue;
+      body(tensor, sent_.data() + offset);
+      offset += static_cast<std::size_t>(tensor.bytes());
+    }
+  };
+  each(tensors, [](const Tensor& tensor, std::byte* place) { copy_bytes(place, tensor.raw(), static_cast<std::size_t>(tensor.bytes())); });
+  transport_->all_to_all(sent_.data(), received_.data(), pieces.piece_bytes);
+  dispatch_floating(dtype, [&]<class T>() {
+    auto* const pieces_of_all = reinterpret_cast<T*>(received_.data());
+    const auto elements = static_cast<std::int64_t>(pieces.piece_bytes / sizeof(T));
+    mean_of_pieces(pieces_of_all, pieces_of_all, elements, elements, size());
+  });
+  transport_->all_gather(received_.data(), sent_.data(), pieces.piece_bytes);
+  each(results, [](const Tensor& tensor, std::byte* place) { copy_bytes(tensor.raw(), place, static_cast<std::size_t>(tensor.bytes())); });
+}
+
+void Communicator::broadcast(const Tensor& tensor, int root) {
+  FRIT_CHECK(tensor.is_contiguous(tensor.layout()));
+  if (tensor.elements() == 0) return;
+  if (tensor.device().kind == DeviceKind::cuda) {
+    FRIT_CHECK(nccl_ != nullptr);
+    return nccl_->broadcast(tensor, root);
+  }
+  transport_->broadcast(tensor.raw(), static_cast<std::size_t>(tensor.bytes()), root);
+}
+
+std::vector<std::string> Communicator::all_gather(const std::string& own) {
+  const std::size_t count = static_cast<std::size_t>(size());
+  std::vector<std::uint64_t> lengths(count);
+  const std::uint64_t length = own.size();
+  transport_->all_gather(&length, lengths.data(), sizeof length);
+  const std::size_t most = *std::max_element(lengths.begin(), lengths.end());
+  std::string padded = own, all(most * count, '\0');
+  padded.resize(most);
+  if (most > 0) transport_->all_gather(padded.data(), all.data(), most);
+  std::vector<std::string> texts;
+  for (std::size_t r = 0; r < count; ++r) texts.push_back(all.substr(r * most, lengths[r]));
+  return texts;
+}
+
+std::vector<double> Communicator::sum(const std::vector<double>& own) {
+  std::vector<double> all(own.size() * static_cast<std::size_t>(size())), sums(own.size(), 0);
+  if (own.empty()) return sums;
+  transport_->all_gather(own.data(), all.data(), own.size() * sizeof(double));
+  for (std::size_t i = 0; i < all.size(); ++i) sums[i % own.size()] += all[i];
+  return sums;
+}
+
+void Communicator::require_same(const std::string& what, const std::string& own) {
+  const std::vector<std::string> texts = all_gather(own);
+  for (std::size_t r = 1; r < texts.size(); ++r) {
+    require(texts[r] == texts[0], what, ": process ", r, " has ", printable(texts[r]), ", process 0 has ", printable(texts[0]));
+  }
+}
+
+}  // namespace frit

@@ -31,7 +31,7 @@ class Communicator {
   int size() const { return transport_->size(); }
   bool is_first() const { return rank() == 0; }
   Device device() const { return device_; }
-  /// "MPI over 4 processes: Open MPI 4.1.4", "NCCL 2.28.9 over 2 GPUs".
+  /// "Open MPI v4.1.4, 4 processes", "NCCL 2.28.9, TCP at localhost:29500, 2 processes".
   std::string description() const;
 
   /// By which a graph's operations name it (see ops::all_reduce), as long as it lives.
@@ -39,12 +39,10 @@ class Communicator {
   /// Throws ErrorKind::argument if there is none of this number any more.
   static Communicator& of(std::int64_t id);
 
-  /// The mean over all processes of each tensor, the same bits in each. `results[i]` may be `tensors[i]`; all are contiguous, floating and of
-  /// the communicator's device. Sums are in the order of ranks, of halves in float32, on a CPU; on a GPU as NCCL computes them. On a GPU the work is
-  /// ordered on `stream`.
+  /// The mean over all processes of each tensor, the same bits in each. `results[i]` may be `tensors[i]`; all are contiguous, floating and
+  /// of the communicator's device. On a CPU sums are in the order of ranks, those of halves in float32; on a GPU NCCL computes them, in the
+  /// order of `stream`.
   void mean(std::span<const Tensor> tensors, std::span<const Tensor> results, CUstream_st* stream = nullptr);
-  /// Scratch bytes that a call of `mean` on a CPU takes for so many bytes of tensors.
-  std::size_t scratch_bytes(std::size_t bytes) const;
   /// Gives all processes what process `root` has.
   void broadcast(const Tensor& tensor, int root = 0);
   /// Everyone's text, by rank.
@@ -57,11 +55,13 @@ class Communicator {
   void barrier() { (void)all_gather({}); }
 
  private:
+  void mean_of(DType dtype, std::span<const Tensor> tensors, std::span<const Tensor> results);
+
   std::unique_ptr<Transport> transport_;
   Device device_;
   std::int64_t id_;
-  std::unique_ptr<cuda::NcclGroup> nccl_;  // of GPUs
-  std::vector<std::byte> sent_, received_;
+  std::unique_ptr<cuda::NcclGroup> nccl_;   // of GPUs
+  std::vector<std::byte> sent_, received_;  // of tensors on a CPU
 };
 
 }  // namespace frit

@@ -8,6 +8,9 @@
 
 namespace frit {
 
+/// Seconds that a process waits for another one: 300, or what FRIT_COMMUNICATION_TIMEOUT says.
+double communication_timeout();
+
 /// How processes exchange bytes of the host's memory. All of them make the same calls in the same order, one at a time.
 class Transport {
  public:
@@ -32,6 +35,6 @@ std::unique_ptr<Transport> mpi_transport();
 
 /// Connections of all processes with the first, which listens at the launch's address; for what is small. Waits up to `seconds` for the
 /// others. Throws ErrorKind::device, naming the address and who is missing.
-std::unique_ptr<Transport> tcp_transport(const Launch& launch, double seconds = 300);
+std::unique_ptr<Transport> tcp_transport(const Launch& launch, double seconds = communication_timeout());
 
 }  // namespace frit

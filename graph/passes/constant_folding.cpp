@@ -11,7 +11,7 @@ namespace {
 constexpr std::int64_t largest_folded_bytes = 64 * 1024;
 
 bool foldable(const Graph& graph, const Node& node) {
-  if (node.kind != NodeKind::operation || node.inputs.empty() || !node.op->mutates.empty()) return false;
+  if (node.kind != NodeKind::operation || node.inputs.empty() || !node.op->mutates.empty() || node.op->collective) return false;
   const auto constant = [&](int id) { return graph.producer(id).kind == NodeKind::constant; };
   const auto small = [&](int id) { return graph.type(id).bytes() <= largest_folded_bytes; };
   return std::all_of(node.inputs.begin(), node.inputs.end(), constant) && std::all_of(node.outputs.begin(), node.outputs.end(), small);

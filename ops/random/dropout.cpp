@@ -136,6 +136,7 @@ FRIT_OPERATORS(dropout) {
       .cpu = {.run = run, .any_layout_inputs = {0}, .any_layout_outputs = {0, 1}},
       .in_place = {{0, 0}},
       .mutates = {1},
+      .counter = 1,
       .samples =
           [] {
             return std::vector<Sample>{sample({2, 3}, {.probability = 0.5, .seed = 1}),

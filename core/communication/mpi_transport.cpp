@@ -1,0 +1,101 @@
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <exception>
+#include <filesystem>
+#include <iostream>
+#include <vector>
+
+#include "frit/core/communication/mpi/module.h"
+#include "frit/core/communication/transport.h"
+#include "frit/core/error.h"
+
+namespace frit {
+namespace {
+
+/// Where the module lies: where it was built, or with the library or program that this is a part of.
+std::vector<std::string> module_paths() {
+  std::vector<std::string> paths = {FRIT_MPI_MODULE};
+  Dl_info self;
+  static const int here = 0;
+  if (dladdr(&here, &self) != 0 && self.dli_fname != nullptr) {
+    const std::filesystem::path folder = std::filesystem::path(self.dli_fname).parent_path();
+    for (const char* relative :
+         {"", FRIT_LIBRARIES_FROM_PROGRAMS, "../.."}) {  // the last: a library of one level of processors lies deeper
+      paths.push_back((folder / relative / "libfrit-mpi.so").string());
+    }
+  }
+  return paths;
+}
+
+const mpi::Functions& load_module() {
+  std::string why;
+  for (const std::string& path : module_paths()) {
+    std::error_code ignored;
+    if (!std::filesystem::exists(path, ignored)) continue;
+    // Global: MPI's own modules look for its symbols.
+    void* const loaded = dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
+    void* const entry = loaded == nullptr ? nullptr : dlsym(loaded, mpi::entry_name);
+    if (entry != nullptr) return *reinterpret_cast<mpi::Entry>(entry)();
+    why = concat(": ", dlerror());
+  }
+  fail(ErrorKind::device, "MPI: this process is one of several, and libfrit-mpi.so cannot be loaded",
+       why.empty() ? "; it is built with frit where MPI is installed (Debian: libopenmpi-dev)" : why);
+}
+
+class MpiTransport final : public Transport {
+ public:
+  MpiTransport() : functions_(load_module()) {
+    std::array<char, 256> library{};
+    check(functions_.start(&rank_, &size_, library.data(), library.size()), "MPI_Init_thread");
+    library_ = library.data();
+  }
+  /// While an error is on its way the others may be waiting for this process, which would wait for them here.
+  ~MpiTransport() override {
+    if (std::uncaught_exceptions() > 0) return;
+    (void)functions_.finish();
+  }
+
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  std::string description() const override { return library_; }
+
+  void all_gather(const void* own, void* all, std::size_t bytes) override {
+    check(functions_.all_gather(own, all, bytes, communication_timeout()), "MPI_Iallgather");
+  }
+  void all_to_all(const void* sent, void* received, std::size_t bytes) override {
+    check(functions_.all_to_all(sent, received, bytes, communication_timeout()), "MPI_Ialltoall");
+  }
+  void broadcast(void* data, std::size_t bytes, int root) override {
+    check(functions_.broadcast(data, bytes, root, communication_timeout()), "MPI_Ibcast");
+  }
+  [[noreturn]] void abort() override {
+    std::cerr << std::flush;
+    functions_.abort();
+    std::abort();
+  }
+
+ private:
+  void check(int status, const char* call) const {
+    if (status == 0) return;
+    if (status == mpi::timed_out) {
+      fail(ErrorKind::device, "MPI: process ", rank_, " waited ", communication_timeout(), " s for the others in ", call,
+           ": one of them ended, hangs, or does something else (FRIT_COMMUNICATION_TIMEOUT sets the seconds)");
+    }
+    std::array<char, 512> text{};
+    functions_.describe_error(status, text.data(), text.size());
+    fail(ErrorKind::device, "MPI: ", call, " failed: ", text.data());
+  }
+
+  const mpi::Functions& functions_;
+  int rank_ = 0, size_ = 1;
+  std::string library_;
+};
+
+}  // namespace
+
+std::unique_ptr<Transport> mpi_transport() { return std::make_unique<MpiTransport>(); }
+
+}  // namespace frit

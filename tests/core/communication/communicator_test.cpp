@@ -1,0 +1,111 @@
+#include "frit/core/communication/communicator.h"
+
+#include <gtest/gtest.h>
+
+#include "frit/core/error.h"
+#include "several_processes.h"
+
+namespace frit {
+namespace {
+
+/// A transport of one process, for what needs no other.
+class Alone final : public Transport {
+ public:
+  int rank() const override { return 0; }
+  int size() const override { return 1; }
+  std::string description() const override { return "alone"; }
+  void all_gather(const void* own, void* all, std::size_t bytes) override {
+    std::copy_n(static_cast<const char*>(own), bytes, static_cast<char*>(all));
+  }
+  void all_to_all(const void* sent, void* received, std::size_t bytes) override { all_gather(sent, received, bytes); }
+  void broadcast(void*, std::size_t, int) override {}
+  [[noreturn]] void abort() override { std::abort(); }
+};
+
+TEST(Communicator, IsFoundByItsIdWhileItLives) {
+  std::int64_t id = 0;
+  {
+    const Communicator communicator(std::make_unique<Alone>(), Device::cpu());
+    id = communicator.id();
+    EXPECT_EQ(&Communicator::of(id), &communicator);
+  }
+  EXPECT_THROW((void)Communicator::of(id), Error);
+}
+
+TEST(Communicator, MeansOfOneProcessAreItsTensors) {
+  Communicator communicator(std::make_unique<Alone>(), Device::cpu());
+  const std::vector<Tensor> tensors = {Tensor::from({1.5, -2.0, 3.0}, {3}), Tensor::zeros({0, 2}), Tensor::full({2, 2}, 7, DType::f16)};
+  communicator.mean(tensors, tensors);
+  EXPECT_EQ(tensors[0].to_vector<double>(), (std::vector<double>{1.5, -2, 3}));
+  EXPECT_EQ(tensors[2].to_vector<double>(), std::vector<double>(4, 7));
+}
+
+/// Of element i of the tensor number `tensor` in process `rank`.
+double element(int rank, std::size_t tensor, std::int64_t i) {
+  return (rank + 1) * 0.25 + static_cast<double>(tensor) + static_cast<double>(i % 7) * (rank % 2 == 0 ? 1 : -1);
+}
+
+TEST(CommunicatorOverMpi, AddsUpInTheOrderOfRanks) {
+  if (!in_several_processes(3)) return;
+  const auto communicator = Communicator::from_environment(Device::cpu());
+  ASSERT_TRUE(communicator);
+  ASSERT_EQ(communicator->size(), 3);
+  for (const DType dtype : {DType::f64, DType::f32, DType::f16, DType::bf16}) {
+    std::vector<Tensor> tensors, means;
+    for (const Shape& shape : {Shape{3}, Shape{0}, Shape{}, Shape{5, 1031}, Shape{100'000}}) {
+      std::vector<double> values;
+      for (std::int64_t i = 0; i < element_count(shape); ++i) values.push_back(element(communicator->rank(), tensors.size(), i));
+      tensors.push_back(Tensor::from(values, shape).to(dtype));
+      means.push_back(tensors.size() % 2 == 0 ? tensors.back() : Tensor::empty(shape, dtype));
+    }
+    communicator->mean(tensors, means);
+    for (std::size_t t = 0; t < means.size(); ++t) {
+      const std::vector<double> found = means[t].to_vector<double>();
+      for (std::size_t i = 0; i < found.size(); ++i) {
+        const auto of = [&](int rank) { return element(rank, t, static_cast<std::int64_t>(i)); };
+        EXPECT_NEAR(found[i], (of(0) + of(1) + of(2)) / 3, dtype == DType::bf16 ? 0.05 : dtype == DType::f16 ? 5e-3 : 1e-6) << dtype;
+      }
+    }
+    for (const std::string& text : communicator->all_gather(std::string(static_cast<const char*>(means[3].raw()), 100))) {
+      EXPECT_EQ(text, std::string(static_cast<const char*>(means[3].raw()), 100)) << "the same bits in each";
+    }
+  }
+}
+
+TEST(CommunicatorOverMpi, TellsTextsAndNumbers) {
+  if (!in_several_processes(3)) return;
+  const auto communicator = Communicator::from_environment(Device::cpu());
+  const int rank = communicator->rank();
+  EXPECT_EQ(communicator->all_gather(std::string(static_cast<std::size_t>(rank), 'x')), (std::vector<std::string>{"", "x", "xx"}));
+  EXPECT_EQ(communicator->sum({1.0 * rank, 0.5}), (std::vector<double>{3, 1.5}));
+  const Tensor tensor = Tensor::full({4}, rank + 1.0, DType::f64);
+  communicator->broadcast(tensor, 1);
+  EXPECT_EQ(tensor.to_vector<double>(), std::vector<double>(4, 2.0));
+  communicator->require_same("--lr", "0.1");
+  try {
+    communicator->require_same("--lr", rank == 2 ? "0.2" : "0.1");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(), "--lr: process 2 has 0.2, process 0 has 0.1");
+  }
+}
+
+TEST(CommunicatorOverMpi, GivesUpOnAProcessThatStaysAway) {
+  if (!in_several_processes(2)) return;
+  setenv("FRIT_COMMUNICATION_TIMEOUT", "0.5", 1);  // before its first use
+  const auto communicator = Communicator::from_environment(Device::cpu());
+  if (communicator->rank() == 0) {
+    try {
+      communicator->barrier();
+      ADD_FAILURE();
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find("process 0 waited 0.5 s for the others"), std::string::npos) << error.what();
+    }
+    std::_Exit(testing::Test::HasFailure() ? 1 : 0);
+  }
+  std::this_thread::sleep_for(std::chrono::seconds(2));
+  std::_Exit(0);
+}
+
+}  // namespace
+}  // namespace frit
