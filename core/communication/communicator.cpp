@@ -140,10 +140,12 @@ void Communicator::mean_of(DType dtype, std::span<const Tensor> tensors, std::sp
   };
   each(tensors, [](const Tensor& tensor, std::byte* place) { copy_bytes(place, tensor.raw(), static_cast<std::size_t>(tensor.bytes())); });
   transport_->all_to_all(sent_.data(), received_.data(), pieces.piece_bytes);
-  dispatch_floating(dtype, [&]<class T>() {
-    auto* const pieces_of_all = reinterpret_cast<T*>(received_.data());
-    const auto elements = static_cast<std::int64_t>(pieces.piece_bytes / sizeof(T));
-    mean_of_pieces(pieces_of_all, pieces_of_all, elements, elements, size());
+  dispatch_all(dtype, [&]<class T>() {
+    if constexpr (!std::is_integral_v<T>) {
+      auto* const pieces_of_all = reinterpret_cast<T*>(received_.data());
+      const auto elements = static_cast<std::int64_t>(pieces.piece_bytes / sizeof(T));
+      mean_of_pieces(pieces_of_all, pieces_of_all, elements, elements, size());
+    }
   });
   transport_->all_gather(received_.data(), sent_.data(), pieces.piece_bytes);
   each(results, [](const Tensor& tensor, std::byte* place) { copy_bytes(tensor.raw(), place, static_cast<std::size_t>(tensor.bytes())); });
