@@ -143,8 +143,11 @@ ScaledGradients scaled_gradients(Graph& graph, std::span<const Value> parameters
 }
 
 /// The parameter's place for the sum of gradients.
+std::string accumulated_name(const TrainOptions& options, const Parameter& parameter) {
+  return prefix_of(options) + parameter.name + ".accumulated";
+}
 Value accumulated(Graph& graph, const Parameter& parameter, const TrainOptions& options) {
-  return graph.variable(prefix_of(options) + parameter.name + ".accumulated", parameter.type, filled(0));
+  return graph.variable(accumulated_name(options, parameter), parameter.type, filled(0));
 }
 
 void append_update(Graph& graph, const Optimizer& optimizer, const TrainOptions& options, const std::vector<Parameter>& names,
@@ -344,6 +347,14 @@ void TrainStep::share_variables() {
     const std::string& name = graph().producer(node->inputs[static_cast<std::size_t>(*node->op->counter)]).name;
     const auto draws = static_cast<std::int64_t>(state().at(name).item()) % draws_of_a_process;
     state().set(name, Tensor::from({draws + communicator.rank() * draws_of_a_process}, {}));
+  }
+}
+
+void TrainStep::share_sums() {
+  if (!options_.communicator || options_.accumulate == 1) return;
+  for (const Parameter& parameter : trained(graph())) {
+    const Tensor sum = state().at(accumulated_name(options_, parameter));
+    options_.communicator->mean(std::span(&sum, 1), std::span(&sum, 1));
   }
 }
 

@@ -100,6 +100,9 @@ class TrainStep {
 
   /// After variables were set: gives all processes those of the first, as in the beginning. Without a communicator it does nothing.
   void share_variables();
+  /// Before a checkpoint is written: of gradients that are summed up (accumulate), each process has its own. Makes them the means over all,
+  /// which changes nothing in what the update will be. All processes call it.
+  void share_sums();
 
   State& state() const { return program_.state(); }
   const std::shared_ptr<State>& shared_state() const { return program_.shared_state(); }

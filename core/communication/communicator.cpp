@@ -120,7 +120,7 @@ std::string Communicator::description() const {
 
 void Communicator::mean(std::span<const Tensor> tensors, std::span<const Tensor> results, CUstream_st* stream) {
   FRIT_CHECK(tensors.size() == results.size());
-  if (nccl_) return nccl_->mean(tensors, results, stream);
+  if (nccl_) return nccl_->mean(tensors, results, stream == nullptr ? cuda::compute_stream(device_.index) : stream);
   for (const DType dtype : {DType::f64, DType::f32, DType::f16, DType::bf16}) mean_of(dtype, tensors, results);
 }
 

@@ -41,7 +41,7 @@ class Communicator {
 
   /// The mean over all processes of each tensor, the same bits in each. `results[i]` may be `tensors[i]`; all are contiguous, floating and
   /// of the communicator's device. On a CPU sums are in the order of ranks, those of halves in float32; on a GPU NCCL computes them, in the
-  /// order of `stream`.
+  /// order of `stream`, which is the device's compute stream if null.
   void mean(std::span<const Tensor> tensors, std::span<const Tensor> results, CUstream_st* stream = nullptr);
   /// Gives all processes what process `root` has.
   void broadcast(const Tensor& tensor, int root = 0);

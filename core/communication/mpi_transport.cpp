@@ -52,10 +52,11 @@ class MpiTransport final : public Transport {
     check(functions_.start(&rank_, &size_, library.data(), library.size()), "MPI_Init_thread");
     library_ = library.data();
   }
-  /// While an error is on its way the others may be waiting for this process, which would wait for them here.
+  /// While an error is on its way the others may be waiting for this process, which would wait for them in the end; mpirun ends them if it
+  /// just stops.
   ~MpiTransport() override {
     if (std::uncaught_exceptions() > 0) return;
-    (void)functions_.finish();
+    functions_.finish_at_exit();
   }
 
   int rank() const override { return rank_; }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <climits>
+#include <cstdlib>
 #include <cstring>
 #include <thread>
 
@@ -38,7 +39,11 @@ int start(int* rank, int* size, char* library, std::size_t capacity) {
   return MPI_SUCCESS;
 }
 
-int finish() { return started_here ? MPI_Finalize() : MPI_SUCCESS; }
+/// MPI cannot be started a second time, but a program may need it once more.
+void finish_at_exit() {
+  static const int registered = started_here ? std::atexit([] { (void)MPI_Finalize(); }) : 0;
+  (void)registered;
+}
 
 /// Looks at once, then after a while again and again: a process that waits leaves its core to the others.
 int wait(MPI_Request request, double seconds) {
@@ -112,6 +117,6 @@ void describe_error(int error, char* text, std::size_t capacity) {
 
 extern "C" [[gnu::visibility("default")]] const frit::mpi::Functions* frit_mpi_functions() {
   using namespace frit::mpi;
-  static constexpr Functions functions = {start, finish, all_gather, all_to_all, broadcast, abort_all, describe_error};
+  static constexpr Functions functions = {start, finish_at_exit, all_gather, all_to_all, broadcast, abort_all, describe_error};
   return &functions;
 }

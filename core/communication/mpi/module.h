@@ -13,7 +13,8 @@ inline constexpr int timed_out = -1;
 struct Functions {
   /// `library` gets the name of the MPI, at most `capacity` bytes.
   int (*start)(int* rank, int* size, char* library, std::size_t capacity);
-  int (*finish)();
+  /// Has MPI end when the process does.
+  void (*finish_at_exit)();
   int (*all_gather)(const void* own, void* all, std::size_t bytes, double seconds);
   int (*all_to_all)(const void* sent, void* received, std::size_t bytes, double seconds);
   int (*broadcast)(void* data, std::size_t bytes, int root, double seconds);

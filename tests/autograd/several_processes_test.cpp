@@ -1,0 +1,176 @@
+// Training on several processes, each with its part of every batch, is training on one with all of it.
+
+#include "several_processes.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "autograd/small_network.h"
+#include "frit/autograd/train_step.h"
+#include "frit/core/random.h"
+#include "frit/models/nn.h"
+#include "frit/ops/elementwise/activation.h"
+#include "frit/ops/loss/loss.h"
+#include "frit/ops/reduction/reduction.h"
+
+namespace frit {
+namespace {
+
+constexpr std::int64_t batch_size = 8;
+
+struct ConvNet {
+  Graph graph;
+  Value loss;
+
+  explicit ConvNet(DType dtype = DType::f64, double dropped = 0) {
+    Scope scope(graph, "net", dtype);
+    const Value image = graph.input("image", {batch_size, 2, 6, 6}, dtype), target = graph.input("target", {batch_size, 3}, dtype);
+    Value y = nn::conv2d(scope / "conv1", image, {.out_channels = 8, .kernel_size = 3, .padding = 1});
+    y = relu(nn::group_norm(scope / "norm", y, 2));
+    y = nn::conv2d(scope / "conv2", y, {.out_channels = 4, .kernel_size = 3});
+    if (dropped > 0) y = nn::dropout(scope / "dropout", y, dropped);
+    y = nn::linear(scope / "head", mean(y, {2, 3}), 3);
+    loss = mean_squared_error(y, target);
+  }
+};
+
+Tensor drawn(const Shape& shape, DType dtype, std::uint64_t seed) {
+  const Tensor tensor = Tensor::empty(shape, dtype);
+  fill_normal(tensor, 0, 1, seed, 0);
+  return tensor;
+}
+
+/// Examples [first, first + count) of batch number `number`.
+Bindings batch(std::int64_t number, std::int64_t first, std::int64_t count, DType dtype = DType::f64) {
+  const auto seed = static_cast<std::uint64_t>(number);
+  return {{"image", drawn({batch_size, 2, 6, 6}, dtype, seed).slice(0, first, first + count).clone()},
+          {"target", drawn({batch_size, 3}, dtype, seed + 1000).slice(0, first, first + count).clone()}};
+}
+Bindings own_part(const Communicator& communicator, std::int64_t number, DType dtype = DType::f64) {
+  const std::int64_t count = batch_size / communicator.size();
+  return batch(number, communicator.rank() * count, count, dtype);
+}
+
+double largest_difference(const State& a, const State& b) {
+  double difference = 0;
+  for (const auto& [name, tensor] : a.tensors()) {
+    const std::vector<double> left = tensor.to_vector<double>(), right = b.at(name).to_vector<double>();
+    double largest = 1e-300, apart = 0;
+    for (std::size_t i = 0; i < left.size(); ++i) {
+      largest = std::max(largest, std::abs(right[i]));
+      apart = std::max(apart, std::abs(left[i] - right[i]));
+    }
+    difference = std::max(difference, apart / largest);
+  }
+  return difference;
+}
+
+std::string bits_of(const State& state) {
+  std::string text;
+  for (const auto& [name, bits] : kept_bits(state)) text.append(reinterpret_cast<const char*>(bits.data()), bits.size());
+  return text;
+}
+
+void expect_same_bits(Communicator& communicator, TrainStep& step) {
+  step.share_sums();
+  communicator.require_same("the bits of all variables", bits_of(step.state()));
+}
+
+/// Trains by the options in all processes, and in each by itself on whole batches.
+void expect_as_one(int processes, const Optimizer& optimizer, TrainOptions options) {
+  options.seed = 3;
+  ConvNet together, alone;
+  TrainStep reference(alone.loss, optimizer, Device::cpu(), options);
+  options.communicator = Communicator::from_environment(Device::cpu());
+  ASSERT_TRUE(options.communicator);
+  ASSERT_EQ(options.communicator->size(), processes);
+  options.seed = static_cast<std::uint64_t>(3 + options.communicator->rank());  // all begin as the first does
+  TrainStep step(together.loss, optimizer, Device::cpu(), options);
+  for (std::int64_t i = 0; i < 20; ++i) {
+    const double loss = step(own_part(*options.communicator, i)), expected = reference(batch(i, 0, batch_size));
+    EXPECT_NEAR(loss, expected, 1e-10 * std::abs(expected)) << "batch " << i;
+  }
+  EXPECT_EQ(step.steps(), 20 / options.accumulate);
+  EXPECT_LE(largest_difference(step.state(), reference.state()), 1e-10);
+  expect_same_bits(*options.communicator, step);
+}
+
+TEST(SeveralProcesses, TwoTrainAsOne) {
+  if (!in_several_processes(2)) return;
+  expect_as_one(2, Sgd{.learning_rate = 0.05, .momentum = 0.9}, {});
+}
+
+TEST(SeveralProcesses, FourTrainAsOneWithGuardClippingAndAverages) {
+  if (!in_several_processes(4)) return;
+  expect_as_one(4, Adam{.learning_rate = 1e-3}, {.clip_norm = 0.1, .guarded = true, .average_decay = 0.9});
+}
+
+TEST(SeveralProcesses, SumsUpGradientsOfSeveralBatches) {
+  if (!in_several_processes(2)) return;
+  expect_as_one(2, AdamW{.learning_rate = 1e-3}, {.clip_norm = 0.1, .accumulate = 4, .guarded = true});
+}
+
+TEST(SeveralProcesses, AllSkipAnUpdateThatOneCannotMake) {
+  if (!in_several_processes(2)) return;
+  for (const std::int64_t accumulate : {1, 2}) {
+    const auto communicator = Communicator::from_environment(Device::cpu());
+    ConvNet network;
+    TrainStep step(network.loss, Sgd{.learning_rate = 0.05}, Device::cpu(),
+                   {.accumulate = accumulate, .guarded = true, .communicator = communicator});
+    step(own_part(*communicator, 0));
+    const std::map<std::string, std::vector<std::byte>> before = kept_bits(step.state());
+    Bindings broken = own_part(*communicator, 1);
+    if (communicator->rank() == 1) broken["image"].fill(std::numeric_limits<double>::quiet_NaN());
+    const double loss = step(broken);
+    EXPECT_TRUE(std::isnan(loss)) << "in each process";
+    EXPECT_FALSE(step.finite(loss, step.gradient_norm().item()));
+    std::map<std::string, std::vector<std::byte>> after = kept_bits(step.state());
+    after["optimizer.failures"] = before.at("optimizer.failures");
+    EXPECT_EQ(after, before);
+    expect_same_bits(*communicator, step);
+  }
+}
+
+TEST(SeveralProcesses, HalvesTravelAsTheyAre) {
+  if (!in_several_processes(2)) return;
+  for (const bool halves : {true, false}) {
+    const auto communicator = Communicator::from_environment(Device::cpu());
+    ConvNet network(DType::f32);
+    TrainStep step(network.loss, Sgd{.learning_rate = 0.05}, Device::cpu(),
+                   {.precision = DType::bf16, .communicator = communicator, .reduces_halves = halves});
+    const Graph& graph = step.compile({{"image", {DType::f32, {4, 2, 6, 6}}}, {"target", {DType::f32, {4, 3}}}}).graph();
+    bool travel = false;
+    for (const graph::Node* node : graph.all(graph::NodeKind::operation)) {
+      if (!node->op->collective) continue;
+      travel = travel || std::any_of(node->inputs.begin(), node->inputs.end(), [&](int id) { return is_half(graph.type(id).dtype); });
+    }
+    EXPECT_EQ(travel, halves);
+    double first = 0, last = 0;
+    for (int i = 0; i < 10; ++i) (i == 0 ? first : last) = step(own_part(*communicator, 0, DType::f32));
+    EXPECT_LT(last, first);
+    expect_same_bits(*communicator, step);
+  }
+}
+
+TEST(SeveralProcesses, EachDrawsItsOwnRandomNumbers) {
+  if (!in_several_processes(2)) return;
+  const auto communicator = Communicator::from_environment(Device::cpu());
+  const ConvNet network(DType::f64, 0.5);
+  TrainStep step(network.loss, Sgd{.learning_rate = 0}, Device::cpu(), {.communicator = communicator});
+  for (int i = 0; i < 3; ++i) {
+    step(batch(0, 0, 4));
+    const std::vector<std::string> losses = communicator->all_gather(concat(step.output("loss").item()));
+    EXPECT_NE(losses[0], losses[1]) << "of the same examples, under other masks";
+  }
+  step.share_variables();
+  const std::vector<std::string> draws =
+      communicator->all_gather(concat(static_cast<std::int64_t>(step.state().at("net.dropout.counter").item())));
+  EXPECT_EQ(draws, (std::vector<std::string>{"3", "281474976710659"}));
+}
+
+}  // namespace
+}  // namespace frit
