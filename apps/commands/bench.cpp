@@ -39,15 +39,18 @@ int run_bench(const BenchArguments& a) {
   const std::string format = a.json ? "json" : a.format;
   require(!a.plans || format != "csv", "--plans does not go with --format csv");
   if (!a.trace.empty()) check_writable(a.trace);
-  const Device device = a.run.apply();
+  const Device device = Communicator::local_device(a.run.apply());
+  const std::shared_ptr<Communicator> communicator = Communicator::from_environment(device);
   const Subject subject = a.subject(device);
   Trace trace;
   Benchmark bench = a.on(device);
   bench.per_operator = a.per_operator;
+  bench.communicator = communicator;
   if (!a.trace.empty()) bench.trace = &trace;
   BenchReport report{.model = a.model,
                      .config = subject.config,
-                     .device = on_gpu(device) ? concat(device, ' ', cuda::description(device.index)) : concat(device),
+                     .device = concat(device, on_gpu(device) ? concat(' ', cuda::description(device.index)) : "",
+                                      communicator ? concat("; ", communicator->description()) : ""),
                      .dtype = std::string(name_of(a.dtype)),
                      .precision = std::string(name_of(a.precision == DType::f32 ? a.dtype : a.precision)),
                      .math = a.run.math,
@@ -65,8 +68,9 @@ int run_bench(const BenchArguments& a) {
     report.modes.push_back(subject.measure(mode, bench));
   }
   report.plans = ops::plan_choices();
-  if (!a.trace.empty()) trace.write(a.trace);
-  print(std::cout, report, format);
+  const bool is_first = !communicator || communicator->is_first();
+  if (!a.trace.empty() && is_first) trace.write(a.trace);
+  if (is_first) print(std::cout, report, format);
   return 0;
 }
 

@@ -109,7 +109,7 @@ ModeTimes measure_train(const std::string& mode, const Model& model, const Shape
   const auto types = input_types(graph);
   const Bindings inputs = random_inputs(types, classes, bench.device);
   const std::int64_t before = bytes_in_use(bench.device);
-  TrainStep step(loss, optimizer, bench.device, {.precision = bench.precision});
+  TrainStep step(loss, optimizer, bench.device, {.precision = bench.precision, .communicator = bench.communicator});
   return measure(mode, step.compile(types), inputs, bench, before, "loss");
 }
 

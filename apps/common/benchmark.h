@@ -8,6 +8,7 @@
 
 #include "apps/common/bench_report.h"
 #include "apps/common/options.h"
+#include "frit/core/communication/communicator.h"
 
 namespace frit::apps {
 
@@ -21,6 +22,7 @@ struct Benchmark {
   DType dtype, precision;
   int warmup, repeats;
   bool per_operator = false;
+  std::shared_ptr<Communicator> communicator = nullptr;                            ///< of several processes that train together
   Trace* trace = nullptr;                                                          ///< null: none is asked for
   std::chrono::steady_clock::time_point begin = std::chrono::steady_clock::now();  ///< of what is timed
 };
