@@ -5,7 +5,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 # shellcheck disable=SC2046
-.ci/packages.sh $(cat .ci/build-packages) libeigen3-dev dpkg-dev pkg-config python3
+.ci/packages.sh $(cat .ci/build-packages) libeigen3-dev libopenmpi-dev openmpi-bin dpkg-dev pkg-config python3
 install=""
 if [ "${1:-}" = --install ]; then
   install=yes
@@ -18,6 +18,7 @@ rm -f build/package/*.deb
 for package in build/package/*.deb; do dpkg-deb --field "$package" Package Version Depends; done
 dpkg-deb --field build/package/libfrit0*.deb Depends | grep -q 'libstdc++6.*zlib1g'
 dpkg-deb --field build/package/frit_*.deb Depends | grep -q 'libfrit0.* (= '
+dpkg-deb --field build/package/libfrit-mpi_*.deb Depends | grep -q libopenmpi
 
 # What goes with the program, read from its package: an installation may leave documentation out.
 mkdir -p build/package/program
@@ -37,7 +38,7 @@ rm -rf $root
 if [ -n "$install" ]; then
   sudo=""
   [ "$(id -u)" -eq 0 ] || sudo=sudo
-  trap '$sudo dpkg --purge frit libfrit-dev libfrit0.1' EXIT
+  trap '$sudo dpkg --purge frit libfrit-dev libfrit-mpi libfrit0.1' EXIT
   $sudo apt-get install -y -qq --no-install-recommends ./build/package/*.deb
   prefix=/usr
 else
@@ -51,6 +52,9 @@ LD_LIBRARY_PATH=$(dirname "$(find "$prefix"/lib* -name 'libfrit-training.*' | he
   _frit
   [ "${COMPREPLY[*]}" = verify ]' bash "$prefix"
 tests/consumer/run.sh "$prefix"
+# Several processes find the module of MPI that was installed.
+OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun -n 2 "$prefix/bin/frit" bench classifier --device cpu --threads 1 --batch-size 2 \
+  --mode train --repeats 1 --warmup 1 | grep '2 processes'
 levels=$(sed -n 's/^FRIT_CPU_LEVELS:[^=]*=//p' build/package/CMakeCache.txt | tr ';' ' ')
 # shellcheck disable=SC2086  # a list
 [ "$(uname -m)" != x86_64 ] || tests/cpu_levels.sh "$prefix" $levels

@@ -137,7 +137,7 @@ if(FRIT_WITH_ONNX)
 endif()
 frit_pkg_config(frit "${PROJECT_DESCRIPTION}" frit-training "")
 
-# cpack -G DEB, in a build of the preset `package`: libfrit0.1 with the shared libraries, libfrit-dev, and frit, the program.
+# cpack -G DEB, in a build of the preset `package`: libfrit0.1 with the shared libraries, libfrit-mpi, libfrit-dev, and frit, the program.
 set(CPACK_PACKAGE_NAME frit)
 set(CPACK_PACKAGE_VENDOR "The authors of frit")
 set(CPACK_PACKAGE_CONTACT "The authors of frit <frit@localhost>")
@@ -160,8 +160,15 @@ set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SUGGESTS "libeigen3-dev (>= 3.4)")  # for f
 set(CPACK_DEBIAN_PROGRAM_PACKAGE_NAME frit)
 set(CPACK_DEBIAN_PROGRAM_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_PROGRAM_PACKAGE_SUGGESTS "python3-torch, python3-safetensors")  # for frit_pytorch.py
+if(TARGET frit_mpi)
+  list(APPEND CPACK_COMPONENTS_ALL mpi)
+  set(CPACK_COMPONENT_MPI_DESCRIPTION "Training on several processes that mpirun starts")
+  set(CPACK_DEBIAN_MPI_PACKAGE_NAME libfrit-mpi)
+  set(CPACK_DEBIAN_MPI_PACKAGE_SECTION libs)
+endif()
 if(BUILD_SHARED_LIBS)
   list(APPEND CPACK_COMPONENTS_ALL libraries)
+  set(CPACK_COMPONENT_MPI_DEPENDS libraries)
   set(CPACK_COMPONENT_DEVELOPMENT_DEPENDS libraries)
   set(CPACK_COMPONENT_PROGRAM_DEPENDS libraries)
   set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ON)
