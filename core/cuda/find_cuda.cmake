@@ -63,5 +63,11 @@ if(FRIT_WITH_CUDA)
   if(CCACHE)
     set(CMAKE_CUDA_COMPILER_LAUNCHER ${CCACHE})
   endif()
+  # For several GPUs; it may come later. Python packages have it next to cuDNN.
+  find_library(FRIT_NCCL_LIBRARY NAMES libnccl.so.2 nccl NO_CACHE PATH_SUFFIXES lib64 lib
+    HINTS ${FRIT_CUDNN_INCLUDE_DIR}/../../nccl ${CUDAToolkit_LIBRARY_ROOT} ${CUDAToolkit_TARGET_DIR})
+  if(NOT FRIT_NCCL_LIBRARY)
+    set(FRIT_NCCL_LIBRARY libnccl.so.2)
+  endif()
   message(STATUS "CUDA ${CUDAToolkit_VERSION}, architectures ${CMAKE_CUDA_ARCHITECTURES}, cuDNN ${FRIT_CUDNN_VERSION} (${FRIT_CUDNN_LIBRARY})")
 endif()

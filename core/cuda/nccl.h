@@ -19,9 +19,11 @@ class NcclGroup {
   NcclGroup(Transport& transport, int index);
   ~NcclGroup();
 
-  /// See Communicator::mean.
+  /// See Communicator::mean. While `stream` is captured the work becomes part of the graph, which must not outlive this.
   void mean(std::span<const Tensor> tensors, std::span<const Tensor> results, CUstream_st* stream);
   void broadcast(const Tensor& tensor, int root);
+  /// Throws ErrorKind::device if NCCL has found that work on a GPU cannot go on, as others are gone.
+  void check() const;
   /// "NCCL 2.28.9".
   std::string version() const;
 

@@ -2,6 +2,7 @@
 
 #include "frit/core/cuda/captured_work.h"
 #include "frit/core/cuda/device.h"
+#include "frit/core/cuda/nccl.h"
 #include "frit/core/cuda/noise.h"
 #include "frit/core/cuda/pinned.h"
 #include "frit/core/cuda/range.h"
@@ -35,6 +36,13 @@ void synchronize(int) { no_cuda(); }
 void fill_with_noise(const Tensor&) { no_cuda(); }
 void CapturedWork::record(int, const std::vector<std::vector<int>>&, const std::function<void(int)>&) { no_cuda(); }
 void CapturedWork::launch() const { no_cuda(); }
+struct NcclGroup::Handle {};
+NcclGroup::NcclGroup(Transport&, int) { no_cuda(); }
+NcclGroup::~NcclGroup() = default;
+void NcclGroup::mean(std::span<const Tensor>, std::span<const Tensor>, CUstream_st*) { no_cuda(); }
+void NcclGroup::broadcast(const Tensor&, int) { no_cuda(); }
+void NcclGroup::check() const { no_cuda(); }
+std::string NcclGroup::version() const { no_cuda(); }
 EventTimer::EventTimer(int) { no_cuda(); }
 void EventTimer::time(const std::function<void()>&) { no_cuda(); }
 std::vector<double> EventTimer::take() { no_cuda(); }

@@ -16,7 +16,7 @@
 #include "frit/core/cuda/vector.cuh"
 #include "frit/core/numerics.h"
 #include "frit/core/strided_loop.h"
-#include "frit/ops/libraries/cuda/loaded_library.h"
+#include "frit/ops/libraries/cuda/counted_library.h"
 #include "frit/ops/libraries/library_plans.h"
 
 /// Throws ErrorKind::device with the expression, file and line unless a cuBLAS call succeeds.
@@ -31,7 +31,7 @@
 namespace frit::cublas {
 namespace {
 
-constexpr cuda::LoadedLibrary shared_library{FRIT_CUBLASLT_PATH, FRIT_CUBLASLT_NAME};
+constexpr cuda::CountedLibrary shared_library{{FRIT_CUBLASLT_PATH, FRIT_CUBLASLT_NAME}};
 FRIT_LIBRARY_FUNCTION(shared_library, cublasLtCreate);
 FRIT_LIBRARY_FUNCTION(shared_library, cublasLtGetStatusString);
 FRIT_LIBRARY_FUNCTION(shared_library, cublasLtGetVersion);

@@ -12,7 +12,7 @@
 
 #include "frit/core/error.h"
 #include "frit/core/shape.h"
-#include "frit/ops/libraries/cuda/loaded_library.h"
+#include "frit/ops/libraries/cuda/counted_library.h"
 
 /// Throws with the expression, file and line unless a cuDNN call succeeds.
 #define FRIT_CUDNN_CALL(call)                                                                           \
@@ -24,7 +24,7 @@
 
 namespace frit::cudnn {
 
-inline constexpr cuda::LoadedLibrary shared_library{FRIT_CUDNN_PATH, "libcudnn.so.9"};
+inline constexpr cuda::CountedLibrary shared_library{{FRIT_CUDNN_PATH, "libcudnn.so.9"}};
 FRIT_LIBRARY_FUNCTION(shared_library, cudnnBackendCreateDescriptor);
 FRIT_LIBRARY_FUNCTION(shared_library, cudnnBackendDestroyDescriptor);
 FRIT_LIBRARY_FUNCTION(shared_library, cudnnBackendExecute);

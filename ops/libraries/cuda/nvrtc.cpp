@@ -19,13 +19,13 @@
 #include "frit/core/io/file.h"
 #include "frit/core/plan_cache.h"
 #include "frit/core/warning.h"
+#include "frit/ops/libraries/cuda/counted_library.h"
 #include "frit/ops/libraries/cuda/device_headers.h"
-#include "frit/ops/libraries/cuda/loaded_library.h"
 
 namespace frit::nvrtc {
 namespace {
 
-constexpr cuda::LoadedLibrary shared_library{FRIT_NVRTC_PATH, FRIT_NVRTC_NAME};
+constexpr cuda::CountedLibrary shared_library{{FRIT_NVRTC_PATH, FRIT_NVRTC_NAME}};
 FRIT_LIBRARY_FUNCTION(shared_library, nvrtcCompileProgram);
 FRIT_LIBRARY_FUNCTION(shared_library, nvrtcCreateProgram);
 FRIT_LIBRARY_FUNCTION(shared_library, nvrtcDestroyProgram);

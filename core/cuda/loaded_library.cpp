@@ -1,14 +1,12 @@
-#include "frit/ops/libraries/cuda/loaded_library.h"
+#include "frit/core/cuda/loaded_library.h"
 
 #include <dlfcn.h>
 
 #include "frit/core/error.h"
-#include "frit/ops/libraries/library_plans.h"
 
 namespace frit::cuda {
 
 void* LoadedLibrary::function(const char* function_name) const {
-  const ops::LibraryLoad load;
   // Once loaded it stays, and asking again costs nothing.
   void* loaded = dlopen(path, RTLD_LAZY | RTLD_LOCAL);
   if (loaded == nullptr) loaded = dlopen(name, RTLD_LAZY | RTLD_LOCAL);

@@ -14,11 +14,11 @@ struct LoadedLibrary {
   void* function(const char* function_name) const;
 };
 
-/// One of its functions, to be called as if it were linked.
-template <const LoadedLibrary& library, class Signature>
+/// A function of a LoadedLibrary, or of what derives from it, to be called as if it were linked.
+template <const auto& library, class Signature>
 class LibraryFunction;
 
-template <const LoadedLibrary& library, class Result, class... Arguments>
+template <const auto& library, class Result, class... Arguments>
 class LibraryFunction<library, Result(Arguments...)> {
  public:
   constexpr explicit LibraryFunction(const char* name) : name_(name) {}
