@@ -15,9 +15,9 @@
 namespace frit {
 namespace {
 
-/// Where the module lies: where it was built, or with the library or program that this is a part of.
+/// Where the module may lie: with the library or program that this is a part of, or where it was built.
 std::vector<std::string> module_paths() {
-  std::vector<std::string> paths = {FRIT_MPI_MODULE};
+  std::vector<std::string> paths;
   Dl_info self;
   static const int here = 0;
   if (dladdr(&here, &self) != 0 && self.dli_fname != nullptr) {
@@ -27,6 +27,7 @@ std::vector<std::string> module_paths() {
       paths.push_back((folder / relative / "libfrit-mpi.so").string());
     }
   }
+  paths.emplace_back(FRIT_MPI_MODULE);
   return paths;
 }
 
