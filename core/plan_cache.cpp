@@ -18,8 +18,8 @@ constexpr const char* format_name = "frit plan cache";
 constexpr int format_version = 1;
 constexpr std::uint64_t most_bytes = std::uint64_t{64} << 20;
 
-bool is_record(const Json& json) {
-  return json.is_object() && std::all_of(json.begin(), json.end(), [](const Json& field) { return field.is_primitive(); });
+bool is_record(const Json& value) {
+  return value.is_object() && std::all_of(value.begin(), value.end(), [](const Json& field) { return field.is_primitive(); });
 }
 
 /// Throws ErrorKind::format for anything but a plan cache of this version, or an empty file, in which nothing can be lost.

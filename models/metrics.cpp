@@ -11,10 +11,10 @@ constexpr std::int64_t ignored = -1;
 
 /// The target as numbers of classes, or `ignored`. Throws for what is none.
 std::vector<std::int64_t> classes_of(const Tensor& logits, const Tensor& target, std::optional<std::int64_t> ignore_index) {
-  Shape expected = logits.shape();
+  Shape of_targets = logits.shape();
   require(logits.rank() >= 2, "logits: expected (N, classes, ...), got ", logits.shape());
-  expected.erase(1);
-  require(target.shape() == expected, "targets: expected ", expected, " for logits ", logits.shape(), ", got ", target.shape());
+  of_targets.erase(1);
+  require(target.shape() == of_targets, "targets: expected ", of_targets, " for logits ", logits.shape(), ", got ", target.shape());
   const std::vector<double> values = target.to_vector<double>();
   std::vector<std::int64_t> classes(values.size());
   for (std::size_t i = 0; i < values.size(); ++i) {
