@@ -11,6 +11,7 @@
 
 #include "autograd/small_network.h"
 #include "frit/autograd/train_step.h"
+#include "frit/core/cuda/device.h"
 #include "frit/core/random.h"
 #include "frit/models/nn.h"
 #include "frit/ops/elementwise/activation.h"
@@ -81,15 +82,15 @@ void expect_same_bits(Communicator& communicator, TrainStep& step) {
 }
 
 /// Trains by the options in all processes, and in each by itself on whole batches.
-void expect_as_one(int processes, const Optimizer& optimizer, TrainOptions options) {
+void expect_as_one(Device device, const Optimizer& optimizer, TrainOptions options) {
   options.seed = 3;
-  ConvNet together, alone;
-  TrainStep reference(alone.loss, optimizer, Device::cpu(), options);
-  options.communicator = Communicator::from_environment(Device::cpu());
+  const ConvNet network;
+  device = Communicator::local_device(device);
+  TrainStep reference(network.loss, optimizer, device, options);
+  options.communicator = Communicator::from_environment(device);
   ASSERT_TRUE(options.communicator);
-  ASSERT_EQ(options.communicator->size(), processes);
   options.seed = static_cast<std::uint64_t>(3 + options.communicator->rank());  // all begin as the first does
-  TrainStep step(together.loss, optimizer, Device::cpu(), options);
+  TrainStep step(network.loss, optimizer, device, options);
   for (std::int64_t i = 0; i < 20; ++i) {
     const double loss = step(own_part(*options.communicator, i)), expected = reference(batch(i, 0, batch_size));
     EXPECT_NEAR(loss, expected, 1e-10 * std::abs(expected)) << "batch " << i;
@@ -101,17 +102,17 @@ void expect_as_one(int processes, const Optimizer& optimizer, TrainOptions optio
 
 TEST(SeveralProcesses, TwoTrainAsOne) {
   if (!in_several_processes(2)) return;
-  expect_as_one(2, Sgd{.learning_rate = 0.05, .momentum = 0.9}, {});
+  expect_as_one(Device::cpu(), Sgd{.learning_rate = 0.05, .momentum = 0.9}, {});
 }
 
 TEST(SeveralProcesses, FourTrainAsOneWithGuardClippingAndAverages) {
   if (!in_several_processes(4)) return;
-  expect_as_one(4, Adam{.learning_rate = 1e-3}, {.clip_norm = 0.1, .guarded = true, .average_decay = 0.9});
+  expect_as_one(Device::cpu(), Adam{.learning_rate = 1e-3}, {.clip_norm = 0.1, .guarded = true, .average_decay = 0.9});
 }
 
 TEST(SeveralProcesses, SumsUpGradientsOfSeveralBatches) {
   if (!in_several_processes(2)) return;
-  expect_as_one(2, AdamW{.learning_rate = 1e-3}, {.clip_norm = 0.1, .accumulate = 4, .guarded = true});
+  expect_as_one(Device::cpu(), AdamW{.learning_rate = 1e-3}, {.clip_norm = 0.1, .accumulate = 4, .guarded = true});
 }
 
 TEST(SeveralProcesses, AllSkipAnUpdateThatOneCannotMake) {
@@ -170,6 +171,38 @@ TEST(SeveralProcesses, EachDrawsItsOwnRandomNumbers) {
   const std::vector<std::string> draws =
       communicator->all_gather(concat(static_cast<std::int64_t>(step.state().at("net.dropout.counter").item())));
   EXPECT_EQ(draws, (std::vector<std::string>{"3", "281474976710659"}));
+}
+
+class SeveralProcessesOnCuda : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (cuda::device_count() < 2) GTEST_SKIP() << "fewer than two CUDA devices, or no CUDA device";
+  }
+};
+
+TEST_F(SeveralProcessesOnCuda, TwoTrainAsOne) {
+  if (!in_several_processes(2)) return;
+  expect_as_one({DeviceKind::cuda}, Sgd{.learning_rate = 0.05, .momentum = 0.9}, {});
+}
+
+TEST_F(SeveralProcessesOnCuda, TwoTrainAsOneWithGuardClippingAndSums) {
+  if (!in_several_processes(2)) return;
+  expect_as_one({DeviceKind::cuda}, Adam{.learning_rate = 1e-3}, {.clip_norm = 0.1, .accumulate = 4, .guarded = true});
+}
+
+TEST_F(SeveralProcessesOnCuda, RunsOfHalvesHaveTheSameBits) {
+  if (!in_several_processes(2)) return;
+  const Device device = Communicator::local_device({DeviceKind::cuda});
+  const auto communicator = Communicator::from_environment(device);
+  std::string first;
+  for (int run = 0; run < 2; ++run) {
+    const ConvNet network(DType::f32);
+    TrainStep step(network.loss, Sgd{.learning_rate = 0.05}, device, {.precision = DType::f16, .communicator = communicator});
+    for (int i = 0; i < 10; ++i) step(own_part(*communicator, i, DType::f32));
+    expect_same_bits(*communicator, step);
+    if (run == 0) first = bits_of(step.state());
+    EXPECT_EQ(bits_of(step.state()), first);
+  }
 }
 
 }  // namespace
