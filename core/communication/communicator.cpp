@@ -83,8 +83,14 @@ double communication_timeout() {
 
 std::shared_ptr<Communicator> Communicator::from_environment(Device device) {
   const std::optional<Launch> launch = Launch::from_environment();
-  if (!launch || launch->size == 1) return nullptr;
-  return std::make_shared<Communicator>(launch->mpi ? mpi_transport() : tcp_transport(*launch), device);
+  if (!launch) return nullptr;
+  // GPUs need MPI only to meet.
+  const bool over_mpi = launch->mpi && (device.kind == DeviceKind::cpu || launch->address.empty());
+  std::unique_ptr<Transport> transport = over_mpi ? mpi_transport() : tcp_transport(*launch);
+  require(transport->rank() == launch->rank && transport->size() == launch->size, transport->description(), " says that this is process ",
+          transport->rank(), " of ", transport->size(), ", its launcher that it is process ", launch->rank, " of ", launch->size,
+          ": was MPI told who starts it (srun --mpi=pmix)?");
+  return std::make_shared<Communicator>(std::move(transport), device);
 }
 
 Device Communicator::local_device(Device device) {
