@@ -7,6 +7,7 @@
 #include "apps/common/model_graph.h"
 #include "apps/common/model_source.h"
 #include "apps/common/options.h"
+#include "apps/common/processes.h"
 #include "apps/common/text.h"
 #include "apps/report/memory_picture.h"
 #include "apps/report/run_record.h"
@@ -41,6 +42,7 @@ struct TrainArguments {
   std::int64_t early_stopping = 0, prefetch = 2;
   bool quiet = false, json = false, dry_run = false;
   RunOptions run;
+  GpuOption gpus;
 };
 
 std::shared_ptr<const Dataset> read_validation(const TrainArguments& a) {
@@ -337,8 +339,10 @@ void add_train(CLI::App& app, Action& action) {
   add_number<std::int64_t>(command, "--prefetch", a->prefetch, 0, 1024, "Batches that are read ahead");
   add_quiet(command, a->quiet);
   add_json(command, a->json);
+  a->gpus.add_to(command);
   a->run.add_to(command);
-  set_action(command, action, [a] { return run_train(*a); });
+  set_action(command, action,
+             [a] { return a->gpus.starts_processes(a->run.device) ? run_processes(own_command_line(), *a->gpus.count) : run_train(*a); });
 }
 
 }  // namespace frit::apps

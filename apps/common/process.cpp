@@ -24,7 +24,7 @@ int exit_code(ErrorKind kind) {
     case ErrorKind::argument: return exit_usage;
     case ErrorKind::format: return 3;
     case ErrorKind::file_system: return exit_file_system;
-    case ErrorKind::device: return 5;
+    case ErrorKind::device: return exit_device;
     case ErrorKind::out_of_memory: return 6;
     case ErrorKind::diverged: return 7;
     case ErrorKind::interrupted: return 128 + interrupt_signal();

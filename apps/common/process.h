@@ -5,7 +5,7 @@
 namespace frit::apps {
 
 /// The exit codes of frit that no error kind gives.
-enum ExitCode { exit_success = 0, exit_check_failed = 1, exit_usage = 2, exit_file_system = 4 };
+enum ExitCode { exit_success = 0, exit_check_failed = 1, exit_usage = 2, exit_file_system = 4, exit_device = 5 };
 
 /// Before anything else: signals that would end the process become errors of the call, the standard streams exist, and std::cout remembers
 /// why it could not be written.

@@ -1,5 +1,6 @@
 #include "frit/core/communication/socket.h"
 
+#include <arpa/inet.h>
 #include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -158,6 +159,18 @@ std::ptrdiff_t receive_some(const Socket& socket, std::span<std::byte> bytes) {
   const ssize_t count = receive(socket.descriptor(), bytes);
   if (count > 0) return count;
   return count < 0 && would_wait(errno) ? 0 : -1;
+}
+
+int free_port() {
+  const Socket socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in place = {};
+  place.sin_family = AF_INET;
+  place.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(place);
+  const bool found = bind(socket.descriptor(), reinterpret_cast<const sockaddr*>(&place), size) == 0 &&
+                     getsockname(socket.descriptor(), reinterpret_cast<sockaddr*>(&place), &size) == 0;
+  if (!found) fail(ErrorKind::device, "TCP: no free port: ", reason(errno));
+  return ntohs(place.sin_port);
 }
 
 std::string place_text(const std::string& address, int port) {

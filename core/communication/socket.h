@@ -56,6 +56,8 @@ Progress receive_all(const Socket& socket, std::span<std::byte> bytes, const Dea
 /// Takes in what is there, up to all of `bytes`, without waiting; returns how many bytes it was, or -1 if the connection was closed before.
 std::ptrdiff_t receive_some(const Socket& socket, std::span<std::byte> bytes);
 
+/// A port of this machine at which nobody listens now.
+int free_port();
 /// "node1:29500", "[::1]:29500".
 std::string place_text(const std::string& address, int port);
 

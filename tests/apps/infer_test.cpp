@@ -238,7 +238,7 @@ TEST_F(Infer, AReaderThatGoesEndsItQuietly) {
   Process process({.arguments = {"infer", "model.safetensors", "--input", "-", "--output", "-"},
                    .directory = folder,
                    .input = path("pipe"),
-                   .output = Launch::no_reader});
+                   .output = ProgramLaunch::no_reader});
   const int descriptor = open(path("pipe").c_str(), O_WRONLY);
   const std::string one = bytes_of(images(2, 1));
   ASSERT_EQ(::write(descriptor, one.data(), one.size()), static_cast<ssize_t>(one.size()));

@@ -27,7 +27,7 @@
 namespace frit {
 
 /// How to start the program.
-struct Launch {
+struct ProgramLaunch {
   std::vector<std::string> arguments;
   std::filesystem::path directory;            ///< that it runs in
   std::vector<std::string> environment = {};  ///< "NAME=value", besides what this process has
@@ -54,7 +54,7 @@ inline std::ostream& operator<<(std::ostream& out, const Outcome& outcome) {
 
 class Process {
  public:
-  explicit Process(const Launch& launch) {
+  explicit Process(const ProgramLaunch& launch) {
     std::vector<std::string> words = {launch.program};
     words.insert(words.end(), launch.arguments.begin(), launch.arguments.end());
     std::vector<std::string> variables = launch.environment;
@@ -70,7 +70,7 @@ class Process {
     const std::vector<char*> argv = pointers(words), envp = pointers(variables);
     std::array<int, 2> output{}, errors{};
     if (pipe(output.data()) != 0 || pipe(errors.data()) != 0) fail(ErrorKind::bug, "pipe");
-    if (launch.output == Launch::no_reader) close_stream(output[0]);  // before the program can write
+    if (launch.output == ProgramLaunch::no_reader) close_stream(output[0]);  // before the program can write
     id_ = fork();
     if (id_ == 0) {
       become(launch, output[1], errors[1], argv, envp);
@@ -135,7 +135,7 @@ class Process {
   }
 
   /// In the child: only calls that are safe after a fork.
-  static void become(const Launch& launch, int output, int errors, const std::vector<char*>& argv, const std::vector<char*>& envp) {
+  static void become(const ProgramLaunch& launch, int output, int errors, const std::vector<char*>& argv, const std::vector<char*>& envp) {
     const auto limit = [](auto resource, std::size_t bytes) {
       const struct rlimit both = {bytes, bytes};
       if (bytes > 0) setrlimit(resource, &both);
@@ -144,9 +144,9 @@ class Process {
     if (!launch.input.empty()) dup2(open(launch.input.c_str(), O_RDONLY), STDIN_FILENO);
     dup2(output, STDOUT_FILENO);
     dup2(errors, STDERR_FILENO);
-    if (launch.output == Launch::full) dup2(open("/dev/full", O_WRONLY), STDOUT_FILENO);
+    if (launch.output == ProgramLaunch::full) dup2(open("/dev/full", O_WRONLY), STDOUT_FILENO);
     for (int descriptor = STDERR_FILENO + 1; descriptor < 64; ++descriptor) close(descriptor);
-    if (launch.output == Launch::closed) close(STDOUT_FILENO);
+    if (launch.output == ProgramLaunch::closed) close(STDOUT_FILENO);
     limit(RLIMIT_AS, launch.memory_limit);
     limit(RLIMIT_FSIZE, launch.file_limit);
     std::signal(SIGPIPE, SIG_DFL);
@@ -185,7 +185,7 @@ class Process {
   Outcome outcome_;
 };
 
-inline Outcome run_program(const Launch& launch) { return Process(launch).finish(); }
+inline Outcome run_program(const ProgramLaunch& launch) { return Process(launch).finish(); }
 
 /// A folder of its own for each test, removed with it.
 class ProgramTest : public testing::Test {

@@ -71,7 +71,7 @@ TEST_F(Surroundings, AThreadForEachCoreThatTheProcessMayUse) {
 }
 
 TEST_F(Surroundings, OutputOfNoReaderIsAQuietFailure) {
-  for (const auto output : {Launch::closed, Launch::no_reader}) {
+  for (const auto output : {ProgramLaunch::closed, ProgramLaunch::no_reader}) {
     for (const char* const command : {"info", "--help", "--version"}) {
       const Outcome outcome = run_program({.arguments = {command}, .directory = folder, .output = output});
       EXPECT_EQ(outcome.code, 4) << command << outcome;
@@ -91,7 +91,7 @@ TEST_F(Surroundings, OutputThatFindsNoRoomIsTold) {
                                                        {"train", "--help"},
                                                        {"graph", "classifier", "--stage", "train"}};
   for (const std::vector<std::string>& line : lines) {
-    const Outcome outcome = run_program({.arguments = line, .directory = folder, .output = Launch::full});
+    const Outcome outcome = run_program({.arguments = line, .directory = folder, .output = ProgramLaunch::full});
     EXPECT_EQ(outcome.code, 4) << line[0] << outcome;
     EXPECT_NE(outcome.errors.find("frit: error: standard output: no space left on device\n"), std::string::npos) << line[0] << outcome;
   }

@@ -1,7 +1,4 @@
-#include <arpa/inet.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -24,23 +21,11 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// A port at which nobody listens.
-int free_port() {
-  const tcp::Socket socket(::socket(AF_INET, SOCK_STREAM, 0));
-  sockaddr_in place = {};
-  place.sin_family = AF_INET;
-  place.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof(place);
-  if (bind(socket.descriptor(), reinterpret_cast<sockaddr*>(&place), size) != 0) return 0;
-  if (getsockname(socket.descriptor(), reinterpret_cast<sockaddr*>(&place), &size) != 0) return 0;
-  return ntohs(place.sin_port);
-}
-
 struct Group {
   int size;
   double seconds = 20;
   std::string address = "127.0.0.1";
-  int port = free_port();
+  int port = tcp::free_port();
 
   Launch launch(int rank) const { return {.rank = rank, .size = size, .address = address, .port = port}; }
   std::unique_ptr<Transport> join(int rank) const { return tcp_transport(launch(rank), seconds); }
