@@ -19,7 +19,8 @@ class NcclGroup {
   NcclGroup(Transport& transport, int index);
   ~NcclGroup();
 
-  /// See Communicator::mean. While `stream` is captured the work becomes part of the graph, which must not outlive this.
+  /// See Communicator::mean. While `stream` is captured the work becomes part of the graph, which must not outlive this; such a call must
+  /// have run before, as GPUs are connected by the first of its kind and size.
   void mean(std::span<const Tensor> tensors, std::span<const Tensor> results, CUstream_st* stream);
   void broadcast(const Tensor& tensor, int root);
   /// Throws ErrorKind::device if NCCL has found that work on a GPU cannot go on, as others are gone.

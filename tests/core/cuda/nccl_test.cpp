@@ -123,11 +123,14 @@ void check_means(cuda::NcclGroup& group, int rank, Device device, int size) {
 void check_captured(cuda::NcclGroup& group, int rank, Device device, int size) {
   const Tensor tensor = Tensor::empty({5000}, DType::f32, device), result = Tensor::empty({5000}, DType::f32, device);
   const Tensor other = Tensor::empty({70'000}, DType::f16, device);
-  cuda::CapturedWork work;
-  work.record(device.index, {{}, {0}}, [&](int part) {
-    const std::vector<Tensor> from = {part == 0 ? tensor : other}, to = {part == 0 ? result : other};
+  const auto part = [&](int number) {
+    const std::vector<Tensor> from = {number == 0 ? tensor : other}, to = {number == 0 ? result : other};
     group.mean(from, to, cuda::compute_stream(device.index));
-  });
+  };
+  for (const int number : {0, 1}) part(number);  // connects the GPUs, which cannot be recorded
+  cuda::synchronize(device.index);
+  cuda::CapturedWork work;
+  work.record(device.index, {{}, {0}}, part);
   for (int i = 0; i < 5; ++i) {
     copy(tensor, values(rank, 5000, DType::f32, device));
     copy(other, values(rank, 70'000, DType::f16, device));
