@@ -1,11 +1,14 @@
 #include "frit/core/cuda/nccl.h"
 
 #include <exception>
+#include <optional>
+#include <utility>
 
 #include "frit/core/cuda/device.h"
 #include "frit/core/cuda/loaded_library.h"
 #include "frit/core/cuda/nccl_api.h"
 #include "frit/core/cuda/runtime.h"
+#include "frit/core/cuda/stream.h"
 
 /// Throws ErrorKind::device with the expression, file, line and NCCL's words unless a call succeeds.
 #define FRIT_NCCL_CALL(call) ::frit::cuda::check_nccl((call), #call, __FILE__, __LINE__)
@@ -60,9 +63,11 @@ std::size_t elements_of(const Tensor& tensor) { return static_cast<std::size_t>(
 struct NcclGroup::Handle {
   int index = 0, version = 0, exceptions = std::uncaught_exceptions();
   ncclComm* communicator = nullptr;
+  std::optional<WaitLimit> limit;
 
   /// After an error others may be gone, for whom NCCL would wait.
   ~Handle() {
+    limit.reset();
     if (communicator == nullptr || cudaSetDevice(index) != cudaSuccess) return;
     ncclResult_t error = ncclSuccess;
     const bool good = ncclCommGetAsyncError(communicator, &error) == ncclSuccess && error == ncclSuccess;
@@ -70,7 +75,7 @@ struct NcclGroup::Handle {
   }
 };
 
-NcclGroup::NcclGroup(Transport& transport, int index) : handle_(std::make_unique<Handle>()) {
+NcclGroup::NcclGroup(Transport& transport, int index, double seconds) : handle_(std::make_unique<Handle>()) {
   handle_->index = index;
   handle_->version = nccl_version();
   (void)compute_stream(index);  // makes the device current
@@ -78,6 +83,7 @@ NcclGroup::NcclGroup(Transport& transport, int index) : handle_(std::make_unique
   if (transport.rank() == 0) FRIT_NCCL_CALL(ncclGetUniqueId(&id));
   transport.broadcast(&id, sizeof(id), 0);
   FRIT_NCCL_CALL(ncclCommInitRank(&handle_->communicator, transport.size(), id, transport.rank()));
+  handle_->limit.emplace(index, seconds, [handle = handle_.get()] { (void)ncclCommAbort(std::exchange(handle->communicator, nullptr)); });
 }
 
 NcclGroup::~NcclGroup() = default;

@@ -16,7 +16,8 @@ class NcclGroup {
  public:
   /// The id under which the GPUs find each other goes from the first process to all by `transport`. Throws ErrorKind::device if NCCL is not
   /// there.
-  NcclGroup(Transport& transport, int index);
+  /// From then on the host waits at most `seconds` for a GPU.
+  NcclGroup(Transport& transport, int index, double seconds = communication_timeout());
   ~NcclGroup();
 
   /// See Communicator::mean. While `stream` is captured the work becomes part of the graph, which must not outlive this; such a call must

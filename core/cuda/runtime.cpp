@@ -129,6 +129,4 @@ void fail_call(cudaError_t status, const char* call, const char* file, int line)
   fail(kind, "CUDA: ", cudaGetErrorString(status), ": ", call, " (", file, ":", line, ")");
 }
 
-void synchronize(int index) { FRIT_CUDA_CALL(cudaStreamSynchronize(compute_stream(index))); }
-
 }  // namespace frit::cuda

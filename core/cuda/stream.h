@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 
 struct CUevent_st;   // what cudaEvent_t points to
@@ -19,6 +20,7 @@ class Event {
   CUevent_st* get() const { return handle_.get(); }
 
  private:
+  [[maybe_unused]] int index_;  // but in a build without CUDA
   std::shared_ptr<CUevent_st> handle_;
 };
 
@@ -31,6 +33,19 @@ class Stream {
 
  private:
   std::shared_ptr<CUstream_st> handle_;
+};
+
+/// While it lives, the host waits no longer than so many seconds for a device, whose work may wait for other processes: then `give_up` is
+/// called, which is to end that work, and the wait throws ErrorKind::device. One at a time for each device.
+class WaitLimit {
+ public:
+  WaitLimit(int index, double seconds, std::function<void()> give_up);
+  ~WaitLimit();
+  WaitLimit(const WaitLimit&) = delete;
+  WaitLimit& operator=(const WaitLimit&) = delete;
+
+ private:
+  int index_;
 };
 
 /// Later work on the stream begins after the event's last mark.

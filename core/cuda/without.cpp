@@ -25,7 +25,7 @@ std::size_t free_memory(int) { no_cuda(); }
 Allocator& allocator(int) { no_cuda(); }
 Tensor pinned_tensor(const Shape&, DType) { no_cuda(); }
 void copy_async(const Tensor&, const Tensor&, CUstream_st*) { no_cuda(); }
-Event::Event(int, bool) { no_cuda(); }
+Event::Event(int, bool) : index_(0) { no_cuda(); }
 void Event::record(CUstream_st*) const { no_cuda(); }
 void Event::wait() const { no_cuda(); }
 Stream::Stream(int) { no_cuda(); }
@@ -37,7 +37,7 @@ void fill_with_noise(const Tensor&) { no_cuda(); }
 void CapturedWork::record(int, const std::vector<std::vector<int>>&, const std::function<void(int)>&) { no_cuda(); }
 void CapturedWork::launch() const { no_cuda(); }
 struct NcclGroup::Handle {};
-NcclGroup::NcclGroup(Transport&, int) { no_cuda(); }
+NcclGroup::NcclGroup(Transport&, int, double) { no_cuda(); }
 NcclGroup::~NcclGroup() = default;
 void NcclGroup::mean(std::span<const Tensor>, std::span<const Tensor>, CUstream_st*) { no_cuda(); }
 void NcclGroup::broadcast(const Tensor&, int) { no_cuda(); }

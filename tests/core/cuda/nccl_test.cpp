@@ -179,6 +179,32 @@ TEST(CudaNccl, BroadcastsFromAnyGpu) {
   run_on_gpus(size, [size](cuda::NcclGroup& group, int rank, Device device) { check_broadcasts(group, rank, device, size); });
 }
 
+TEST(CudaNccl, GivesUpOnAGpuThatStaysAway) {
+  FRIT_SKIP_WITHOUT_GPUS(2);
+  Meeting meeting(2);
+  std::barrier<> over(2);
+  std::string error;
+  std::thread absent([&] {
+    ThreadTransport transport(meeting, 1);
+    cuda::NcclGroup group(transport, 1);
+    over.arrive_and_wait();
+  });
+  {
+    ThreadTransport transport(meeting, 0);
+    cuda::NcclGroup group(transport, 0, /*seconds=*/2);
+    const std::vector<Tensor> tensors = {values(0, 1000, DType::f32, {DeviceKind::cuda, 0})};
+    try {
+      group.mean(tensors, tensors, nullptr);
+      cuda::synchronize(0);
+    } catch (const Error& caught) {
+      error = caught.what();
+    }
+    over.arrive_and_wait();
+  }
+  absent.join();
+  EXPECT_TRUE(error.starts_with("waited 2 s for work of a GPU with those of other processes")) << error;
+}
+
 TEST(LoadedLibrary, SaysWhatIsMissing) {
   const cuda::LoadedLibrary nothing{"/nowhere/libnothing.so.1", "libnothing.so.1"}, mathematics{"libm.so.6", "libm.so.6"};
   EXPECT_NE(mathematics.function("cos"), nullptr);
