@@ -29,7 +29,10 @@ void wait_within_limit(int index, const Query& query, const Block& block) {
   if (!limit) return block();
   for (const Clock::time_point begin = Clock::now();;) {
     const cudaError_t status = query();
-    if (status != cudaErrorNotReady) return FRIT_CUDA_CALL(status);
+    if (status != cudaErrorNotReady) {
+      FRIT_CUDA_CALL(status);
+      return;
+    }
     const std::chrono::duration<double> waited = Clock::now() - begin;
     if (waited.count() > limit->seconds) {
       limit->give_up();
