@@ -358,6 +358,16 @@ void TrainStep::share_sums() {
   }
 }
 
+void TrainStep::share_statistics() {
+  if (!options_.communicator) return;
+  for (const graph::Node* node : graph().all(graph::NodeKind::operation)) {
+    for (const int input : node->op->mutates) {
+      if (static_cast<std::size_t>(input) >= node->inputs.size() || node->op->counter == input) continue;
+      options_.communicator->broadcast(state().at(graph().producer(node->inputs[static_cast<std::size_t>(input)]).name));
+    }
+  }
+}
+
 std::shared_ptr<State> TrainStep::averaged() const {
   require(options_.average_decay.has_value(), "TrainStep::averaged: the step was made without average_decay");
   const auto result = std::make_shared<State>(state().device());

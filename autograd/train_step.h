@@ -103,6 +103,9 @@ class TrainStep {
   /// Before a checkpoint is written: of gradients that are summed up (accumulate), each process has its own. Makes them the means over all,
   /// which changes nothing in what the update will be. All processes call it.
   void share_sums();
+  /// Before a network is measured: each process takes the running statistics of its own examples. Makes them those of the first. All
+  /// processes call it.
+  void share_statistics();
 
   State& state() const { return program_.state(); }
   const std::shared_ptr<State>& shared_state() const { return program_.shared_state(); }

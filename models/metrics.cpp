@@ -64,6 +64,11 @@ void ConfusionMatrix::add(const Tensor& logits, const Tensor& target) {
   });
 }
 
+void ConfusionMatrix::add_counts(std::span<const std::int64_t> counts) {
+  require(counts.size() == counts_.size(), "ConfusionMatrix: expected ", counts_.size(), " counts, got ", counts.size());
+  for (std::size_t i = 0; i < counts_.size(); ++i) counts_[i] += counts[i];
+}
+
 std::int64_t ConfusionMatrix::count(std::int64_t actual, std::int64_t predicted) const {
   require(actual >= 0 && actual < classes_ && predicted >= 0 && predicted < classes_, "ConfusionMatrix: no class ", actual, " or ",
           predicted, " of ", classes_);

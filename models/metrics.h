@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "frit/core/tensor.h"
@@ -20,7 +21,11 @@ class ConfusionMatrix {
   /// ErrorKind::argument for other shapes, for targets that are not whole numbers, or outside [0, classes).
   void add(const Tensor& logits, const Tensor& target);
 
+  /// Adds what a matrix of as many classes counted: see counts.
+  void add_counts(std::span<const std::int64_t> counts);
+
   std::int64_t classes() const { return classes_; }
+  const std::vector<std::int64_t>& counts() const { return counts_; }  ///< (actual, predicted)
   std::int64_t count(std::int64_t actual, std::int64_t predicted) const;
   std::int64_t total() const;
   std::int64_t correct() const;
@@ -40,7 +45,7 @@ class ConfusionMatrix {
 
   std::int64_t classes_;
   std::optional<std::int64_t> ignore_index_;
-  std::vector<std::int64_t> counts_;  ///< (actual, predicted)
+  std::vector<std::int64_t> counts_;
 };
 
 /// Of how many rows of logits (N, classes, ...) the target is among the k largest; one is not that is NaN, or ignored.

@@ -13,16 +13,19 @@
 #include "apps/report/run_record.h"
 #include "apps/training/data_options.h"
 #include "apps/training/dry_run.h"
+#include "apps/training/process_group.h"
 #include "apps/training/run_folder.h"
 #include "apps/training/training.h"
 #include "apps/training/training_graph.h"
 #include "frit/core/cuda/device.h"
+#include "frit/core/data/fingerprint.h"
 #include "frit/core/io/file.h"
 #include "frit/core/memory/allocator.h"
 #include "frit/core/numerics.h"
 #include "frit/core/random.h"
 #include "frit/core/text.h"
 #include "frit/core/thread_pool.h"
+#include "frit/core/warning.h"
 #include "frit/models/training/checkpoint.h"
 
 namespace frit::apps {
@@ -155,7 +158,7 @@ std::optional<TensorFile> find_checkpoint(const TrainArguments& a, const Checkpo
   }
   std::vector<std::string> remarks;
   TensorFile file = checkpoints->read_newest_good(remarks);
-  for (const std::string& remark : remarks) print_warning(remark + "; it was renamed to .damaged");
+  for (const std::string& remark : remarks) warn(remark + "; it was renamed to .damaged");
   return file;
 }
 
@@ -168,7 +171,7 @@ void check_weights(const TrainArguments& a, const TensorFile& checkpoint) {
   require(began != "", "--weights ", given, " does not go with --resume ", a.resume, ": the run in ", printable(a.run_directory),
           " began with fresh parameters");
   if (began && *began != given)
-    print_warning(concat("the run began with the weights ", printable(*began), ", not with ", given));
+    warn(concat("the run began with the weights ", printable(*began), ", not with ", given));
   else if (!a.quiet)
     std::cerr << "the run began with the weights " << given << ", which are not read again" << std::endl;
 }
@@ -180,10 +183,10 @@ void go_on(const TrainArguments& a, const TensorFile& checkpoint, Training& trai
   const std::optional<std::string> before = recorded(checkpoint, "arithmetic");
   const std::string now = arithmetic(training.step().state().device());
   if (before.value_or(now) != now) {
-    print_warning(concat("the run was on ", printable(*before), ", it goes on on ", now, ": with other bits"));
+    warn(concat("the run was on ", printable(*before), ", it goes on on ", now, ": with other bits"));
   }
   const std::int64_t later = checkpoints != nullptr ? checkpoints->set_aside_after(step) : 0;
-  if (later > 0) print_warning(concat(later, " checkpoints of later steps were renamed to .aside"));
+  if (later > 0) warn(concat(later, " checkpoints of later steps were renamed to .aside"));
   if (!a.quiet) std::cerr << "resumed " << checkpoint.file() << " after step " << step << std::endl;
 }
 
@@ -192,18 +195,21 @@ void begin(const TrainArguments& a, Training& training, std::optional<TensorFile
   if (checkpoint) return go_on(a, *checkpoint, training, checkpoints);
   if (a.weights.empty()) return;
   const TensorFile file = read_safetensors(a.weights);
-  for (const std::string& remark : restore(file, training.step().graph(), training.step().state())) print_warning(remark);
+  for (const std::string& remark : restore(file, training.step().graph(), training.step().state())) warn(remark);
 }
 
-void begin_record(RunRecord& record, const TrainArguments& a, Training& training, Device device, std::int64_t examples) {
+void begin_record(RunRecord& record, const TrainArguments& a, Training& training, std::int64_t examples) {
   if (a.run_directory.empty()) return;
-  record.describe(concat("Training of ", a.model),
-                  {{"data", concat(printable(a.data), ", ", grouped(examples), " examples")},
-                   {"model", concat(a.model, ", ", grouped(training.parameter_count()), " parameters")},
-                   {"optimizer", concat(a.settings.optimizer, ", learning rate ", training.step().optimizer().learning_rate, ", schedule ",
-                                        a.settings.schedule, ", batches of ", a.settings.batch_size, ", seed ", a.settings.seed)},
-                   {"device", concat(device, ", ", thread_count(), " threads")},
-                   {"program", "frit " FRIT_VERSION}});
+  const Device device = training.step().state().device();
+  const std::shared_ptr<Communicator>& communicator = training.step().options().communicator;
+  record.describe(
+      concat("Training of ", a.model),
+      {{"data", concat(printable(a.data), ", ", grouped(examples), " examples")},
+       {"model", concat(a.model, ", ", grouped(training.parameter_count()), " parameters")},
+       {"optimizer", concat(a.settings.optimizer, ", learning rate ", training.step().optimizer().learning_rate, ", schedule ",
+                            a.settings.schedule, ", batches of ", a.settings.batch_size, ", seed ", a.settings.seed)},
+       {"device", concat(communicator ? concat(communicator->description(), ", each ") : "", device, ", ", thread_count(), " threads")},
+       {"program", "frit " FRIT_VERSION}});
   record.set_memory_picture(memory_picture(training.compiled_graph(), "", device));
   record.resume_after(training.step().position().batches, training.position().epoch);
 }
@@ -215,67 +221,175 @@ std::string left_by(const TrainArguments& a, const std::string& saved, bool has_
   return concat(saved, saved.empty() || kept.empty() ? "" : "; ", kept);
 }
 
-int run_train(TrainArguments a) {
-  check_folder_flags(a);
+/// What a run learns.
+struct Problem {
+  Model model;
+  std::shared_ptr<const Dataset> data, validation;
+};
+
+Problem read_problem(const TrainArguments& a) {
   const Model plain_model = configured_model(a.model, a.config);
-  const Optimizer optimizer = a.settings.make_optimizer();
+  (void)a.settings.make_optimizer();
   (void)a.settings.make_groups();  // refuses what is none before any data are read
   if (a.settings.ignore_index) check_ignorable(plain_model);
-  const Device device = a.run.apply();
   if (!a.save.empty()) {
     remove_stale_temporaries(a.save);
     check_writable(a.save);
   }
-  const InterruptRequests requests;
-  std::shared_ptr<const Dataset> data = a.input.training(a.data);
-  const std::shared_ptr<const Dataset> validation = a.settings.overfit_one_batch ? nullptr : read_validation(a);
-  const Model model = a.input.normalized(plain_model, *data, a.data);
+  Problem problem;
+  problem.data = a.input.training(a.data);
+  if (!a.settings.overfit_one_batch) problem.validation = read_validation(a);
+  problem.model = a.input.normalized(plain_model, *problem.data, a.data);
+  if (a.settings.overfit_one_batch && !a.dry_run) problem.data = one_batch(problem.data, a.settings);
+  return problem;
+}
+
+/// What several processes must have been told alike.
+void check_same_arguments(const TrainArguments& a, Device device, const ProcessGroup& group) {
+  const CheckpointInterval interval = a.interval.value_or(CheckpointInterval());
+  group.require_same("frit's version", FRIT_VERSION);
+  group.require_same("MODEL", a.model);
+  group.require_same_entries("--", fields_to_json(a.settings));
+  group.require_same_entries("--", fields_to_json(DataOptions(a.input)));
+  group.require_same("--epochs", concat(a.settings.epochs));
+  group.require_same("--early-stopping", concat(a.early_stopping));
+  group.require_same("--checkpoint-every", concat(interval.count, interval.epochs ? "e" : ""));
+  group.require_same("--run-dir", a.run_directory);
+  group.require_same("--resume", a.resume);
+  group.require_same("--device", device == Device::cpu() ? "cpu" : "cuda");
+  group.require_same("--deterministic", a.run.deterministic ? "true" : "false");
+  group.require_same("--math", a.run.math);
+  group.require_same("--dry-run", a.dry_run ? "true" : "false");
+  if (a.settings.batch_size % group.size() == 0) return;
+  throw ErrorOfAll(ErrorKind::argument, concat("--batch-size ", a.settings.batch_size, " does not go with ", group.size(),
+                                               " processes: each learns an equal part of every batch"));
+}
+
+/// Likewise of what they have read.
+void check_same_problem(const Problem& problem, TrainingOptions& options) {
+  const ProcessGroup& group = options.group;
+  if (group.size() == 1) return;
+  options.data_fingerprint = fingerprint(*problem.data);
+  if (problem.validation != nullptr) options.validation_fingerprint = fingerprint(*problem.validation);
+  group.require_same("the model's configuration", problem.model.config);
+  group.require_same("the number of examples", concat(problem.data->size()));
+  group.require_same("the checksum of the examples", options.data_fingerprint);
+  group.require_same("the checksum of the examples to measure on", options.validation_fingerprint);
+  group.require_same("the model's normalization", problem.model.normalization);
+}
+
+/// What one process of the group takes, as the first one says.
+int print_plan(const TrainArguments& a, const Problem& problem, TrainingOptions options) {
+  const ProcessGroup group = options.group;
+  if (!group.is_first()) return 0;
+  options.settings.batch_size /= group.size();
+  const auto validation = problem.validation ? share_of(problem.validation, group) : nullptr;
+  apps::print_plan(problem.model, *share_of(problem.data, group), validation.get(), printable(a.data), options, a.json);
+  return 0;
+}
+
+/// What the first process writes a run to.
+struct RunFiles {
+  std::unique_ptr<NewRunFolder> folder;
+  std::optional<CheckpointFolder> checkpoints;
+  std::optional<RunRecord> record;
+
+  CheckpointFolder* checkpoint_folder() { return checkpoints ? &*checkpoints : nullptr; }
+};
+
+/// Gives the arguments the folder's path.
+void open_files(RunFiles& files, TrainArguments& a, const std::string& model) {
+  files.folder = choose_folder(a, model);
+  if (!a.run_directory.empty()) files.checkpoints.emplace(a.run_directory + "/checkpoints", a.keep.value_or(default_keep));
+  if (!a.run_directory.empty() || !a.profile.empty()) files.record.emplace(a.run_directory, a.profile);
+}
+
+/// All processes read the checkpoint that the first one finds.
+std::optional<TensorFile> find_checkpoint(const TrainArguments& a, RunFiles& files, const ProcessGroup& group) {
+  std::optional<TensorFile> checkpoint;
+  group.together([&] {
+    if (group.is_first()) checkpoint = find_checkpoint(a, files.checkpoint_folder());
+  });
+  const bool in_directory = checkpoint && resumes_in_folder(a);
+  const std::string path = group.of_first(!checkpoint ? "" : in_directory ? files.checkpoints->entries().back().path : a.resume);
+  group.together([&] {
+    if (!group.is_first() && !path.empty()) checkpoint = read_training(path);
+  });
+  return checkpoint;
+}
+
+void print_beginning(const TrainArguments& a, const Problem& problem, const Training& training, const RunFiles& files) {
+  const TrainStep& step = training.step();
+  const std::shared_ptr<Communicator>& communicator = step.options().communicator;
+  std::cerr << problem.model.name << ": " << grouped(training.parameter_count()) << " parameters, " << grouped(problem.data->size())
+            << " examples; " << step.optimizer().name << ", learning rate " << step.optimizer().learning_rate << "; "
+            << step.state().device() << ", " << thread_count() << " threads" << std::endl;
+  if (communicator) std::cerr << communicator->description() << std::endl;
+  if (files.folder) std::cerr << "run folder " << a.run_directory << std::endl;
+  std::cerr << lint_text(step.graph(), "note: ") << std::flush;
+}
+
+int train(TrainArguments a, Device device, const ProcessGroup& group) {
+  check_same_arguments(a, device, group);
+  Problem problem;
+  group.together([&] {
+    check_folder_flags(a);
+    problem = read_problem(a);
+  });
   TrainingOptions options{.settings = a.settings,
                           .data = a.input,
                           .device = device,
+                          .group = group,
                           .prefetch = a.prefetch,
                           .early_stopping = a.early_stopping,
                           .interval = a.interval.value_or(CheckpointInterval()),
                           .quiet = a.quiet};
-  if (a.dry_run) {
-    print_plan(model, *data, validation.get(), printable(a.data), options, a.json);
-    return 0;
-  }
-  if (a.settings.overfit_one_batch) data = one_batch(data, a.settings);
+  check_same_problem(problem, options);
+  if (a.dry_run) return print_plan(a, problem, options);
   Allocator& allocator = allocator_of(device);
   const std::size_t before = allocator.statistics().in_use;
-  const std::unique_ptr<NewRunFolder> folder = choose_folder(a, model.name);
-  std::optional<CheckpointFolder> checkpoints;
-  if (!a.run_directory.empty()) checkpoints.emplace(a.run_directory + "/checkpoints", a.keep.value_or(default_keep));
-  std::optional<RunRecord> record;
-  if (!a.run_directory.empty() || !a.profile.empty()) record.emplace(a.run_directory, a.profile);
-  options.checkpoints = checkpoints ? &*checkpoints : nullptr;
-  options.run_directory = a.run_directory;
-  options.record = record ? &*record : nullptr;
+  RunFiles files;
+  group.together([&] {
+    if (group.is_first()) open_files(files, a, problem.model.name);
+  });
+  options.run_directory = a.run_directory = group.of_first(a.run_directory);
+  options.saves = !a.run_directory.empty();
+  options.checkpoints = files.checkpoint_folder();
+  options.record = files.record ? &*files.record : nullptr;
   allocator.reset_peaks();
-  std::optional<TensorFile> checkpoint = find_checkpoint(a, options.checkpoints);
+  std::optional<TensorFile> checkpoint = find_checkpoint(a, files, group);
   options.metadata = provenance(a, device, checkpoint);
-  Training training(model, data, validation, printable(a.data), options);
-  begin(a, training, std::move(checkpoint), options.checkpoints);
-  if (record) begin_record(*record, a, training, device, data->size());
-  if (!a.quiet) {
-    std::cerr << model.name << ": " << grouped(training.parameter_count()) << " parameters, " << grouped(data->size()) << " examples; "
-              << optimizer.name << ", learning rate " << optimizer.learning_rate << "; " << device << ", " << thread_count() << " threads"
-              << std::endl;
-  }
-  if (!a.quiet && folder) std::cerr << "run folder " << folder->path() << std::endl;
-  if (!a.quiet) std::cerr << lint_text(training.step().graph(), "note: ") << std::flush;
-  training.run();
-  if (record) record->finish();
-  const std::string saved = save(a, model, training.step());
-  if (interrupt_signal() != 0) {
-    const std::int64_t steps = training.step().position().batches;
-    fail(ErrorKind::interrupted, "interrupted by ", interrupt_name(), " after step ", steps, "; ",
-         left_by(a, saved, checkpoints && steps > 0));
+  std::optional<Training> training;
+  group.together([&] { training.emplace(problem.model, problem.data, problem.validation, printable(a.data), options); });
+  group.together([&] { begin(a, *training, std::move(checkpoint), options.checkpoints); });
+  training->share();
+  if (files.record) begin_record(*files.record, a, *training, problem.data->size());
+  if (!a.quiet) print_beginning(a, problem, *training, files);
+  training->run();
+  if (files.record) files.record->finish();
+  std::string saved;
+  group.together([&] { saved = save(a, problem.model, training->step()); });
+  if (training->interrupted()) {
+    const std::int64_t steps = training->step().position().batches;
+    throw ErrorOfAll(ErrorKind::interrupted, concat("interrupted by ", interrupt_name(), " after step ", steps, "; ",
+                                                    left_by(a, saved, options.saves && steps > 0)));
   }
   if (!a.quiet && !saved.empty()) std::cerr << saved << std::endl;
-  print_score(a, model, training.score(), allocator.statistics().peak_in_use - before);
+  if (group.is_first()) print_score(a, problem.model, training->score(), allocator.statistics().peak_in_use - before);
   return 0;
+}
+
+int run_train(TrainArguments a) {
+  const Device device = Communicator::local_device(a.run.apply());
+  const ProcessGroup group(Communicator::from_environment(device));
+  if (!group.is_first()) {  // the first one's word counts for all
+    a.quiet = true;
+    a.save.clear();
+    a.profile.clear();
+    set_warning_handler({});
+  }
+  const InterruptRequests requests;
+  return group.run([&] { return train(std::move(a), device, group); });
 }
 
 void add_interval(CLI::App& command, std::optional<CheckpointInterval>& interval) {

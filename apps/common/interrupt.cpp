@@ -8,6 +8,7 @@ namespace frit::apps {
 namespace {
 
 volatile std::sig_atomic_t received = 0;
+int adopted = 0;  // after which the first that comes here still ends nothing at once
 
 void on_signal(int signal) {
   if (received != 0) _exit(128 + signal);
@@ -28,8 +29,10 @@ InterruptRequests::InterruptRequests() { handle(on_signal); }
 
 InterruptRequests::~InterruptRequests() { handle(SIG_DFL); }
 
-int interrupt_signal() { return received; }
+int interrupt_signal() { return adopted != 0 ? adopted : received; }
 
-const char* interrupt_name() { return received == SIGTERM ? "SIGTERM" : "SIGINT"; }
+void adopt_interrupt(int signal) { adopted = signal; }
+
+const char* interrupt_name() { return interrupt_signal() == SIGTERM ? "SIGTERM" : "SIGINT"; }
 
 }  // namespace frit::apps

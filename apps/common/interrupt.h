@@ -13,6 +13,8 @@ class InterruptRequests {
 
 /// The signal that came, or 0.
 int interrupt_signal();
+/// Takes a signal that another process of the run was sent for one that came here.
+void adopt_interrupt(int signal);
 /// "SIGINT", "SIGTERM".
 const char* interrupt_name();
 

@@ -13,7 +13,6 @@
 
 #include "apps/common/interrupt.h"
 #include "apps/serving/stages.h"
-#include "frit/core/error.h"
 #include "frit/core/io/file.h"
 
 namespace frit::apps {
@@ -94,6 +93,8 @@ int report_current_exception() {
   } catch (const Error& error) {
     print_error(error.what());
     return exit_code(error.kind());
+  } catch (const ErrorTold& told) {
+    return exit_code(told.kind);
   } catch (const OutputClosed&) {
     return exit_file_system;
   } catch (const std::bad_alloc&) {

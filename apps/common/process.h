@@ -2,6 +2,8 @@
 
 #include <string>
 
+#include "frit/core/error.h"
+
 namespace frit::apps {
 
 /// The exit codes of frit that no error kind gives.
@@ -16,6 +18,11 @@ void print_error(const std::string& message);
 
 /// Thrown when the reader of standard output has gone: the program ends with exit code 4, and says nothing.
 struct OutputClosed {};
+
+/// Thrown when an error was reported already, or another process does it: the program ends with its exit code, and says nothing.
+struct ErrorTold {
+  ErrorKind kind;
+};
 
 /// Reports the exception that is being handled; returns the exit code for it.
 int report_current_exception();

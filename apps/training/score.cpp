@@ -40,6 +40,21 @@ void Score::add(double loss, std::int64_t examples, const Answers& answers) {
   answers_.among_five += answers.among_five;
 }
 
+void Score::gather(const ProcessGroup& group, bool shared_loss) {
+  const auto number = [](std::int64_t count) { return static_cast<double>(count); };
+  const std::vector<double> sums = group.sum({number(answers_.given), number(answers_.correct), number(answers_.with_five),
+                                              number(answers_.among_five), loss_sum_, number(examples_)});
+  const auto count = [&](std::size_t i) { return static_cast<std::int64_t>(sums[i]); };
+  answers_ = {.given = count(0), .correct = count(1), .with_five = count(2), .among_five = count(3)};
+  if (shared_loss) return;
+  loss_sum_ = sums[4];
+  examples_ = count(5);
+}
+
+void Score::leave_answers_to_first(const ProcessGroup& group) {
+  if (!group.is_first()) answers_ = {};
+}
+
 void Score::measure(const ConfusionMatrix& confusion) {
   const double dice = confusion.mean_dice(), iou = confusion.mean_iou();
   if (task_ != Model::Task::segmentation || std::isnan(dice)) return;
@@ -87,7 +102,7 @@ bool Score::plausible() const {
 
 void Readings::start(const Tensor& loss, const Tensor* norm, const Tensor& output, const Tensor& target) {
   Reading& reading = readings_[started_++ % readings_.size()];
-  reading.examples = target.dim(0);
+  reading.examples = target.dim(0) * processes_;
   reading.loss.start(loss);
   reading.has_norm = norm != nullptr;
   if (reading.has_norm) reading.norm.start(*norm);

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "apps/training/process_group.h"
 #include "frit/core/readback.h"
 #include "frit/models/metrics.h"
 #include "frit/models/model.h"
@@ -27,6 +28,11 @@ class Score {
 
   /// One batch: its mean loss and its examples.
   void add(double loss, std::int64_t examples, const Answers& answers = {});
+  /// Adds up what the processes counted, each on examples of its own; with `shared_loss`, as in training, the loss and the examples are of
+  /// all already.
+  void gather(const ProcessGroup& group, bool shared_loss);
+  /// Leaves the answers of a score that all processes have to the first.
+  void leave_answers_to_first(const ProcessGroup& group);
   /// Takes the means of a segmentation over its classes, once all is added.
   void measure(const ConfusionMatrix& confusion);
   double loss() const;
@@ -56,8 +62,9 @@ class Score {
 /// outputs and targets. From a GPU it is taken while the next batch is at work, so that it never waits.
 class Readings {
  public:
-  Readings(Model::Task task, Device device, std::optional<std::int64_t> ignore_index)
-      : task_(task), ignore_index_(ignore_index), ahead_(device == Device::cpu() ? 0u : 1u) {}
+  /// A loss is the mean over the examples of so many processes.
+  Readings(Model::Task task, Device device, std::optional<std::int64_t> ignore_index, int processes = 1)
+      : task_(task), ignore_index_(ignore_index), processes_(processes), ahead_(device == Device::cpu() ? 0u : 1u) {}
 
   /// `norm` may be null.
   void start(const Tensor& loss, const Tensor* norm, const Tensor& output, const Tensor& target);
@@ -81,6 +88,7 @@ class Readings {
 
   Model::Task task_;
   std::optional<std::int64_t> ignore_index_;
+  int processes_;
   std::size_t ahead_;
   std::array<Reading, 2> readings_;
   std::size_t started_ = 0, taken_ = 0;

@@ -9,6 +9,7 @@
 
 #include "apps/report/run_record.h"
 #include "apps/training/data_options.h"
+#include "apps/training/process_group.h"
 #include "apps/training/score.h"
 #include "apps/training/train_settings.h"
 #include "frit/autograd/train_step.h"
@@ -27,11 +28,14 @@ struct CheckpointInterval {
 
 struct TrainingOptions {
   TrainSettings settings;
-  DataOptions data = {};  ///< how the examples were read: a run that goes on must have the same
+  DataOptions data = {};                                           ///< how the examples were read: a run that goes on must have the same
+  std::string data_fingerprint = {}, validation_fingerprint = {};  ///< where they are known already
   Device device;
+  ProcessGroup group = ProcessGroup();  ///< whose first process alone has checkpoints and a record
   std::int64_t prefetch = 2;
   std::int64_t early_stopping = 0;          ///< epochs without a lower loss that end the run; 0: none do
-  CheckpointFolder* checkpoints = nullptr;  ///< of the caller; null: none are written
+  bool saves = false;                       ///< whether there are checkpoints
+  CheckpointFolder* checkpoints = nullptr;  ///< of the caller
   CheckpointInterval interval = {};
   Metadata metadata = {};          ///< of every checkpoint
   std::string run_directory = {};  ///< where a step that was not finite is left to be replayed; empty: nowhere
@@ -55,7 +59,11 @@ struct RunPosition {
 /// Throws ErrorKind::diverged, naming it, if a variable of the model is not finite: an update can be too large for its number format.
 void check_parameters_finite(const TrainStep& step);
 
-/// A model that learns a dataset, epoch by epoch, and is measured after each on another.
+/// The examples of a validation set that a process measures on: each has a share of them, of which some may have one more.
+std::shared_ptr<const Dataset> share_of(std::shared_ptr<const Dataset> data, const ProcessGroup& group);
+
+/// A model that learns a dataset, epoch by epoch, and is measured after each on another; by several processes as by one, with every batch
+/// shared out among them.
 class Training {
  public:
   /// `validation` may be null. Throws ErrorKind::format, naming `source`, for data that do not fit the model.
@@ -65,9 +73,14 @@ class Training {
   /// Goes on where the checkpoint was written. Throws ErrorKind::format if it is not of such a run, ErrorKind::argument for a flag that
   /// differs.
   void resume(const TensorFile& checkpoint);
+  /// Makes all processes go on with the first one's variables; to be called before `run`.
+  void share();
   /// All epochs that are left, or until an interrupt is requested (see InterruptRequests), which writes a checkpoint. Throws
   /// ErrorKind::diverged, naming the step and the operator, when the loss or the gradients are not finite.
   void run();
+
+  /// Whether an interrupt has ended the run.
+  bool interrupted() { return interrupt_.signal(/*final=*/true) != 0; }
 
   const TrainStep& step() const { return step_; }
   const RunPosition& position() const { return position_; }
@@ -84,10 +97,12 @@ class Training {
   void train_epoch();
   bool finish_epoch(std::chrono::steady_clock::time_point start);
   Score validate();
+  void measure(const Batch& batch, Readings& readings);
   void save();
   void take_fingerprints();
   void check_position(const RunPosition& position, const std::string& file) const;
-  Metadata checkpoint_data() const;
+  Metadata checkpoint_data(const Score& learnt) const;
+  TrainStep step_alone() const;
   [[noreturn]] void diverged(double loss, double norm, std::int64_t later);
 
   Model model_;
@@ -97,7 +112,9 @@ class Training {
   std::shared_ptr<State> averages_;  ///< of the parameters, where they are what is measured
   Program validation_program_;
   DataLoader data_;
-  std::unique_ptr<DataLoader> validation_;
+  std::shared_ptr<const Dataset> validation_data_;  ///< of all processes
+  std::unique_ptr<DataLoader> validation_;          ///< of this one's share
+  SharedInterrupt interrupt_;
   RunPosition position_;
   Score learnt_;  // in the epoch that runs
   Score score_;

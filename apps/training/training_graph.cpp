@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "frit/ops/communication/all_reduce.h"
 #include "frit/ops/elementwise/arithmetic.h"
 #include "frit/ops/elementwise/compare.h"
 #include "frit/ops/loss/loss.h"
@@ -28,10 +29,11 @@ Tensor as_classes(const Tensor& target) {
 }
 
 /// The mean over what is counted.
-Value class_loss(Value logits, Value target, std::optional<std::int64_t> ignore_index) {
+Value class_loss(Value logits, Value target, std::optional<std::int64_t> ignore_index, const Communicator* communicator) {
   if (!ignore_index) return cross_entropy(logits, target);
   const Value losses = cross_entropy(logits, target, {.ignore_index = ignore_index, .reduction = Reduction::none});
-  const Value counted = mean(cast(not_equal(target, static_cast<double>(*ignore_index)), losses.dtype()));
+  Value counted = mean(cast(not_equal(target, static_cast<double>(*ignore_index)), losses.dtype()));
+  if (communicator != nullptr) counted = ops::all_reduce(std::span(&counted, 1), *communicator)[0];
   return mean(losses) / where(equal(counted, 0), 1.0, counted);
 }
 
@@ -41,7 +43,8 @@ BatchTypes BatchTypes::of(const Dataset& data, std::int64_t batch_size) {
   return {batch_type(data.fields()[0], batch_size), batch_type(data.fields()[1], batch_size)};
 }
 
-Value build_loss(Graph& graph, const Model& model, const BatchTypes& batch, DType dtype, std::optional<std::int64_t> ignore_index) {
+Value build_loss(Graph& graph, const Model& model, const BatchTypes& batch, DType dtype, std::optional<std::int64_t> ignore_index,
+                 const Communicator* communicator) {
   const Shape &input = batch.input.shape, &target = batch.target.shape;
   model.check_input(input);
   const Value output = model.build(Scope(graph, "", dtype), graph.input("input", input, dtype));
@@ -49,7 +52,7 @@ Value build_loss(Graph& graph, const Model& model, const BatchTypes& batch, DTyp
   if (!model.follows_shapes) {
     graph.remake_by([=](const auto& inputs) {
       Graph other;
-      other.output("loss", build_loss(other, model, {inputs.at("input"), inputs.at("target")}, dtype, ignore_index));
+      other.output("loss", build_loss(other, model, {inputs.at("input"), inputs.at("target")}, dtype, ignore_index, communicator));
       return other;
     });
   }
@@ -57,7 +60,7 @@ Value build_loss(Graph& graph, const Model& model, const BatchTypes& batch, DTyp
   require(target == expected, "the targets of a batch have shape ", target, ", the model needs ", expected);
   const bool whole = !is_floating(batch.target.dtype) || model.task != Model::Task::classification;
   require(whole, "the targets are ", batch.target.dtype, ", a classifier needs integers");
-  if (model.has_classes()) return class_loss(output, graph.input("target", target, DType::i64), ignore_index);
+  if (model.has_classes()) return class_loss(output, graph.input("target", target, DType::i64), ignore_index, communicator);
   return mean_squared_error(output, graph.input("target", target, dtype));
 }
 

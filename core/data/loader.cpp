@@ -36,13 +36,17 @@ DataLoader::DataLoader(std::shared_ptr<const Dataset> dataset, const DataLoaderO
   require(dataset_ != nullptr, "DataLoader: the dataset is null");
   require(options.batch_size >= 1, "DataLoader: batch_size must be at least 1, got ", options.batch_size);
   require(options.prefetch >= 0, "DataLoader: prefetch must not be negative, got ", options.prefetch);
+  require(options.ranks >= 1 && options.rank >= 0 && options.rank < options.ranks, "DataLoader: rank ", options.rank, " of ",
+          options.ranks);
+  require(options.batch_size % options.ranks == 0, "DataLoader: batch_size ", options.batch_size, " does not divide by ", options.ranks,
+          " ranks");
 }
 
 DataLoader::~DataLoader() { stop(); }
 
 std::int64_t DataLoader::batches() const {
   const std::int64_t full = dataset_->size() / options_.batch_size;
-  return full + (!options_.drop_last && dataset_->size() % options_.batch_size != 0);
+  return full + (!options_.drop_last && part_of(dataset_->size() % options_.batch_size) > 0);
 }
 
 void DataLoader::set_epoch(std::int64_t epoch, std::int64_t skipped) {
@@ -90,7 +94,7 @@ void DataLoader::make_buffers() {
     if (on_device) uploads.push_back({{}, cuda::Event(device.index), cuda::Event(device.index)});
     for (const Dataset::Field& field : dataset_->fields()) {
       Shape shape = field.shape;
-      shape.insert(0, std::min(options_.batch_size, dataset_->size()));
+      shape.insert(0, part_of(dataset_->size()));
       tensors.push_back(on_device ? cuda::pinned_tensor(shape, field.dtype) : Tensor::empty(shape, field.dtype));
       if (on_device) uploads.back().buffers.push_back(Tensor::empty(shape, field.dtype, device));
     }
@@ -111,11 +115,10 @@ void DataLoader::stop() {
   reader_.join();
 }
 
-/// Reads the batch into its slot.
+/// Reads the rank's part of the batch into its slot.
 void DataLoader::read(std::int64_t number) {
   const auto slot = static_cast<std::size_t>(number) % slots_.size();
-  const std::int64_t begin = number * options_.batch_size;
-  const std::int64_t count = std::min(options_.batch_size, dataset_->size() - begin);
+  const std::int64_t whole = number * options_.batch_size, count = part_of(dataset_->size() - whole), begin = whole + options_.rank * count;
   Batch& batch = slots_[slot];
   batch.described_ = &dataset_->fields();
   batch.size_ = count;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <condition_variable>
 #include <cstdint>
 #include <exception>
@@ -41,6 +42,7 @@ struct DataLoaderOptions {
   bool drop_last = false;     ///< leave out a last batch that is not full
   std::int64_t prefetch = 2;  ///< batches read ahead on a thread of the loader's; 0: none, and no thread
   Device device = {};         ///< where the batches are given; they travel to a GPU while it works on others
+  int rank = 0, ranks = 1;    ///< of processes that share the batches, each by a loader of its own
 };
 
 /// Runs over a dataset in batches. Each loop is the next epoch:
@@ -49,6 +51,8 @@ struct DataLoaderOptions {
 /// seed and epoch too. A batch is valid until the loop takes the next one:
 /// its memory is used again, so that epochs after the first allocate nothing; work that a device was given until then still sees it. What
 /// the dataset throws is rethrown by the loop at that batch. One loop at a time; a new one ends the one before.
+/// Of several ranks each is given its part of every batch, as many examples as the others; the last batch is what is left, less the fewer
+/// than `ranks` examples that do not divide, which are left out in this epoch. Random decisions do not depend on the ranks.
 class DataLoader {
  public:
   class Iterator {
@@ -76,7 +80,7 @@ class DataLoader {
     const Batch* batch_;
   };
 
-  /// Throws ErrorKind::argument for a batch size below 1 or a negative prefetch.
+  /// Throws ErrorKind::argument for a batch size below 1 or that `ranks` does not divide, a negative prefetch, or a rank that is none.
   explicit DataLoader(std::shared_ptr<const Dataset> dataset, const DataLoaderOptions& options = {});
   ~DataLoader();
   DataLoader(const DataLoader&) = delete;
@@ -86,12 +90,13 @@ class DataLoader {
   std::default_sentinel_t end() const { return {}; }
 
   const Dataset& dataset() const { return *dataset_; }
-  std::int64_t batches() const;                  ///< of a whole epoch
+  std::int64_t batches() const;                  ///< of a whole epoch, the same for every rank
   std::int64_t epoch() const { return epoch_; }  ///< the number of the next loop's epoch, from 0
   /// The next loop runs over this epoch, without its first `skipped` batches: how a training resumes.
   void set_epoch(std::int64_t epoch, std::int64_t skipped = 0);
 
  private:
+  std::int64_t part_of(std::int64_t examples) const { return std::min(options_.batch_size, examples) / options_.ranks; }
   const Batch* next();
   void start(std::int64_t epoch, std::int64_t first);
   void stop();
@@ -109,7 +114,7 @@ class DataLoader {
   // taken_ > n + 1.
   Epoch running_;
   std::vector<std::int64_t> order_;
-  std::vector<std::vector<Tensor>> buffers_;  ///< per slot and field, of the full batch size
+  std::vector<std::vector<Tensor>> buffers_;  ///< per slot and field, of a full batch's size
   std::vector<Batch> slots_;
   /// The second half of a slot whose batches go to a device.
   struct Upload {

@@ -104,6 +104,52 @@ TEST(DataLoader, ResumesInTheMiddleOfAnEpoch) {
   expect_error(ErrorKind::argument, "cannot skip 9 of 8 batches", [&] { resumed.set_epoch(0, 9); });
 }
 
+TEST(DataLoader, RanksShareTheBatches) {
+  for (const std::int64_t examples : {0, 1, 3, 4, 5, 23, 24, 25, 26, 29, 36}) {
+    for (const int ranks : {1, 2, 3, 4}) {
+      for (const bool shuffle : {false, true}) {
+        for (const bool drop_last : {false, true}) {
+          DataLoaderOptions options{.batch_size = 12, .shuffle = shuffle, .seed = 3, .drop_last = drop_last};
+          DataLoader alone(numbers(examples), options);
+          std::vector<std::vector<double>> wanted = epoch_of(alone), found(wanted.size());
+          for (std::vector<double>& batch : wanted)
+            batch.resize(batch.size() / static_cast<std::size_t>(ranks) * static_cast<std::size_t>(ranks));
+          if (!wanted.empty() && wanted.back().empty()) wanted.pop_back(), found.pop_back();
+          options.ranks = ranks;
+          for (options.rank = 0; options.rank < ranks; ++options.rank) {
+            DataLoader loader(numbers(examples), options);
+            ASSERT_EQ(loader.batches(), std::ssize(wanted));
+            const auto parts = epoch_of(loader);
+            ASSERT_EQ(parts.size(), wanted.size());
+            for (std::size_t i = 0; i < parts.size(); ++i) {
+              EXPECT_EQ(parts[i].size() * static_cast<std::size_t>(ranks), wanted[i].size()) << "each as many";
+              found[i].insert(found[i].end(), parts[i].begin(), parts[i].end());
+            }
+          }
+          EXPECT_EQ(found, wanted) << examples << " examples, " << ranks << " ranks";
+        }
+      }
+    }
+  }
+}
+
+TEST(DataLoader, AnyNumberOfRanksResumesInTheMiddleOfAnEpoch) {
+  DataLoaderOptions options{.batch_size = 6, .shuffle = true, .seed = 1};
+  DataLoader alone(numbers(30), options);
+  alone.set_epoch(4, 3);
+  const auto wanted = epoch_of(alone);
+  options.ranks = 3;
+  std::vector<std::vector<double>> found(wanted.size());
+  for (options.rank = 0; options.rank < 3; ++options.rank) {
+    DataLoader loader(numbers(30), options);
+    loader.set_epoch(4, 3);
+    const auto parts = epoch_of(loader);
+    ASSERT_EQ(parts.size(), wanted.size());
+    for (std::size_t i = 0; i < parts.size(); ++i) found[i].insert(found[i].end(), parts[i].begin(), parts[i].end());
+  }
+  EXPECT_EQ(found, wanted);
+}
+
 TEST(DataLoader, AnAbandonedEpochEndsCleanly) {
   DataLoader loader(numbers(100), {.batch_size = 1, .prefetch = 3});
   for (int taken = 1; taken < 20; ++taken) {
@@ -184,6 +230,9 @@ TEST(DataLoader, RefusesImpossibleOptions) {
   expect_error(ErrorKind::argument, "batch_size must be at least 1, got 0", [] { DataLoader(numbers(1), {.batch_size = 0}); });
   expect_error(ErrorKind::argument, "prefetch must not be negative, got -1", [] { DataLoader(numbers(1), {.prefetch = -1}); });
   expect_error(ErrorKind::argument, "dataset is null", [] { DataLoader(nullptr); });
+  expect_error(ErrorKind::argument, "rank 2 of 2", [] { DataLoader(numbers(8), {.batch_size = 4, .rank = 2, .ranks = 2}); });
+  expect_error(ErrorKind::argument, "batch_size 4 does not divide by 3 ranks",
+               [] { DataLoader(numbers(8), {.batch_size = 4, .rank = 0, .ranks = 3}); });
 }
 
 /// What a loop sees of batches on a GPU, added up there without the host waiting: the loader may not write what is still to be read.
