@@ -127,8 +127,8 @@ template <class Product>
 using TileFunction = void (*)(const Product&);
 
 /// For 1 .. product_rows rows and 1 .. product_vectors vectors.
-template <class T, template <class> class Product, int... sizes>
-constexpr std::array<TileFunction<Product<T>>, sizeof...(sizes)> tile_functions(std::integer_sequence<int, sizes...>) {
+template <class T, class Product, int... sizes>
+constexpr std::array<TileFunction<Product>, sizeof...(sizes)> tile_functions(std::integer_sequence<int, sizes...>) {
   return {&multiply_tile<T, sizes / product_vectors + 1, sizes % product_vectors + 1>...};
 }
 
@@ -142,10 +142,10 @@ struct TileRows {
 };
 
 /// begin(tile, index, row) lets one begin at a row.
-template <class T, template <class> class Product, class Begin>
-void multiply_tiles(const Product<T>& product, const TileRows& cut, const Begin& begin) {
+template <class T, class Product, class Begin>
+void multiply_tiles(const Product& product, const TileRows& cut, const Begin& begin) {
   static constexpr auto functions = tile_functions<T, Product>(std::make_integer_sequence<int, product_rows * product_vectors>());
-  Product<T> tile = product;
+  Product tile = product;
   for (std::int64_t i = 0, row = 0; i < cut.tiles; ++i) {
     const std::int64_t rows = cut.rows + (i < cut.longer ? 1 : 0);
     tile.c = product.c + row * product.c_stride;
@@ -161,7 +161,7 @@ template <class T>
 void multiply(const RunProduct<T>& product) {
   const TileRows cut(std::ssize(product.a));
   const std::int64_t next = std::ssize(product.next), share = cut.tiles == 0 ? 0 : next / cut.tiles + 1;
-  multiply_tiles(product, cut, [&](RunProduct<T>& tile, std::int64_t i, std::int64_t row) {
+  multiply_tiles<T>(product, cut, [&](RunProduct<T>& tile, std::int64_t i, std::int64_t row) {
     tile.a = product.a.subspan(static_cast<std::size_t>(row));
     if (product.c_places != nullptr) tile.c = product.c, tile.c_places = product.c_places + row;
     if (product.rectifier.addend != nullptr) tile.rectifier.addend = product.rectifier.addend + (tile.c - product.c);
@@ -172,13 +172,13 @@ void multiply(const RunProduct<T>& product) {
 
 template <class T>
 void add_outer_products(const OuterProducts<T>& products) {
-  multiply_tiles(products, TileRows(products.rows),
-                 [&](OuterProducts<T>& tile, std::int64_t, std::int64_t row) { tile.a = products.a + row; });
+  multiply_tiles<T>(products, TileRows(products.rows),
+                    [&](OuterProducts<T>& tile, std::int64_t, std::int64_t row) { tile.a = products.a + row; });
 }
 
 template <class T>
 void add_outer_products(const GatheredOuterProducts<T>& products) {
-  multiply_tiles(products, TileRows(std::ssize(products.rows)), [&](GatheredOuterProducts<T>& tile, std::int64_t, std::int64_t row) {
+  multiply_tiles<T>(products, TileRows(std::ssize(products.rows)), [&](GatheredOuterProducts<T>& tile, std::int64_t, std::int64_t row) {
     tile.rows = products.rows.subspan(static_cast<std::size_t>(row));
   });
 }

@@ -34,12 +34,12 @@ struct Rectifier {
 };
 
 /// c (positions, columns) = sum over the runs' elements k of a[position][k] b (k, columns), on the calling thread. `b` has rows of whole
-/// vectors, no more than product_vectors.
-template <class T>
+/// vectors, no more than product_vectors. What is multiplied may be narrower than its sums (see bfloat_product.h).
+template <class T, class A = T>
 struct RunProduct {
   std::span<const Run> runs;
-  std::span<const T* const> a;  ///< the positions
-  const T* b;
+  std::span<const A* const> a;  ///< the positions
+  const A* b;
   int vectors;
   T* c;
   std::int64_t c_stride;                   ///< between positions; rows of c are whole vectors
@@ -47,7 +47,7 @@ struct RunProduct {
   bool accumulate = false;                 ///< adds to what is in c
   const T* bias = nullptr;                 ///< or null: a number a column, whole vectors, added unless accumulating
   Rectifier<T> rectifier = {};
-  std::span<const T> next = {};  ///< what is read after this product: it is brought to the cache meanwhile
+  std::span<const A> next = {};  ///< what is read after this product: it is brought to the cache meanwhile
 };
 
 /// Each element of c is one sum in the order of the runs: whatever is computed with it, its bits are the same.

@@ -6,6 +6,7 @@
 #include "frit/ops/convolution/cpu/depthwise_cpu.h"
 #include "frit/ops/convolution/cpu/packed_weight.h"
 #include "frit/ops/convolution/cpu/winograd_cpu.h"
+#include "frit/ops/cpu/bfloat_product.h"
 #include "frit/ops/cpu/transpose.h"
 #include "frit/ops/operator/scratch_parts.h"
 
@@ -20,7 +21,11 @@ constexpr std::int64_t enough_items = 16, least_columns = 64;
 /// read.
 constexpr std::int64_t many_columns = 512;
 /// Elements that are summed in one accumulator before they are added to the result: their weights stay in the nearest cache.
-constexpr std::int64_t most_depth = 256;
+constexpr std::int64_t most_depth = 256, most_bfloat_depth = 512;
+
+/// bfloat16 is summed in float32.
+std::size_t size_of_sums(std::size_t element_size) { return std::max(element_size, sizeof(float)); }
+bool in_bfloat(std::size_t element_size) { return element_size == sizeof(BFloat16); }
 
 struct Phase {
   ImageAxes phase;
@@ -38,6 +43,7 @@ struct Plan {
   Window window;
   std::vector<Phase> phases;
   PackedWeight packed;
+  bool bfloat;
   std::int64_t weights = 0;  ///< elements of the packed weight
   bool through_buffer;       ///< results do not lie in the output as they are computed
   bool spread;               ///< those of neighbouring positions do not lie side by side
@@ -51,12 +57,15 @@ struct Plan {
         output(layouts.output, d.geometry.groups * d.rows, d.output),
         weight(weight_layout, d.geometry.in_channels, d.geometry.kernel),
         boxes(d.geometry.batch, d.grid, positions_of_item(element_size)),
-        columns(d.rows, columns_of_item(element_size), block_columns(element_size)),
+        columns(d.rows, columns_of_item(size_of_sums(element_size)), block_columns(size_of_sums(element_size))),
         window(d, source, boxes.largest()),
-        packed(d, weight, element_size) {
+        packed(d, weight, size_of_sums(element_size)),
+        bfloat(in_bfloat(element_size)) {
     std::int64_t depths = 0, most_taps = 0;
     for_each_phase(d, [&](const ImageAxes& phase, const Taps& axes) {
-      phases.push_back({phase, TapRuns(axes, window, weight, most_depth), weights});
+      phases.push_back({phase,
+                        bfloat ? TapRuns(axes, window, weight, most_bfloat_depth, bfloat_step) : TapRuns(axes, window, weight, most_depth),
+                        weights});
       most_taps = std::max(most_taps, phases.back().taps.depth);
       weights += packed.elements(phases.back().taps);
       depths += phases.back().taps.depth;
@@ -64,9 +73,10 @@ struct Plan {
     through_buffer = !output.channels_last() || packed.columns() != d.rows;
     spread = !through_buffer && (d.output != d.grid || phases.size() > 1);
     const Box largest = boxes.largest();
-    bias_place = shared.add(d.geometry.groups * packed.columns(), element_size);
+    const std::size_t sum_size = size_of_sums(element_size);
+    bias_place = shared.add(d.geometry.groups * packed.columns(), sum_size);
     window_place = own.add(window.copied ? window.elements(largest) : 0, element_size);
-    buffer_place = own.add(through_buffer ? largest.positions() * packed.whole_vectors(columns.size) : 0, element_size);
+    buffer_place = own.add(through_buffer ? largest.positions() * packed.whole_vectors(columns.size) : 0, sum_size);
     positions_place = own.add(largest.positions() * (spread ? 2 : 1), sizeof(void*));
     places_place = own.add(spread ? largest.positions() * 2 : 0, sizeof(std::int64_t));
     weights_place = own.add(packs_in_parts() ? most_taps * block_columns(element_size) : 0, element_size);
@@ -76,7 +86,7 @@ struct Plan {
 
   std::size_t scratch() const { return shared.bytes() + work.scratch(); }
   /// Whether no weight is read by two items of work.
-  bool packs_in_parts() const { return boxes.count() == 1; }
+  bool packs_in_parts() const { return boxes.count() == 1 && !bfloat; }
 
  private:
   static std::int64_t block_columns(std::size_t element_size) {
@@ -164,9 +174,9 @@ void finish_item(const Plan& plan, const Item& item, const Finish& finish, std::
 }
 
 /// The positions of an item, and where each has its results, if they are spread over the output.
-template <class T>
+template <class A>
 struct Positions {
-  const T** sources;
+  const A** sources;
   std::int64_t* places;
   std::int64_t count;
 
@@ -189,9 +199,9 @@ struct Positions {
   }
 };
 
-template <class T>
-Positions<T> positions_of(const Plan& plan, const Box& box, const T* first, std::byte* workspace) {
-  Positions<T> result{reinterpret_cast<const T**>(workspace + plan.positions_place), nullptr, 0};
+template <class A>
+Positions<A> positions_of(const Plan& plan, const Box& box, const A* first, std::byte* workspace) {
+  Positions<A> result{reinterpret_cast<const A**>(workspace + plan.positions_place), nullptr, 0};
   plan.window.for_each_position(box, [&](std::int64_t offset) { result.sources[result.count++] = first + offset; });
   if (!plan.spread) return result;
   result.places = reinterpret_cast<std::int64_t*>(workspace + plan.places_place);
@@ -207,26 +217,59 @@ Positions<T> positions_of(const Plan& plan, const Box& box, const T* first, std:
   return result;
 }
 
-template <class T>
-void compute_item(const Plan& plan, const Item& item, const T* source, const Weight<T>& weight, const T* bias,
+/// Where an item's positions begin in the source, or in a copy of their window.
+template <class A>
+const A* window_of(const Plan& plan, const Item& item, const A* source, std::byte* workspace) {
+  const std::int64_t channel = item.group * plan.direction.channels;
+  if (!plan.window.copied) return source + channel + plan.window.first(item.box);
+  A* const copy = reinterpret_cast<A*>(workspace + plan.window_place);
+  const auto copy_as = [&]<class Bits>(const Bits* from, Bits* to) {
+    copy_window(plan.window, item.box, plan.source, from, channel, 0, plan.window.rows(item.box), to);
+  };
+  if constexpr (std::is_same_v<A, BFloat16>) {
+    copy_as(reinterpret_cast<const std::uint16_t*>(source), reinterpret_cast<std::uint16_t*>(copy));
+  } else {
+    copy_as(source, copy);
+  }
+  return copy;
+}
+
+/// A block of columns of a phase, as products read it, and what is read next while a chunk of it is multiplied: the next chunk, or what
+/// that chunk of the next block is made of.
+template <class A>
+struct WeightBlock {
+  const A *data, *next;
+  std::int64_t next_chunk;  ///< how many chunks later
+};
+
+template <class T, class A>
+WeightBlock<A> weight_block(const Plan& plan, const Phase& phase, const Item& item, std::int64_t column, const Weight<A>& weight,
+                            std::byte* workspace) {
+  if (weight.packed != nullptr) {
+    const A* const packed = weight.packed + phase.weights + plan.packed.place(phase.taps, item.group, column, 0);
+    return {packed, packed, 1};
+  }
+  if constexpr (std::is_same_v<T, A>) {
+    A* const own = reinterpret_cast<A*>(workspace + plan.weights_place);
+    plan.packed.pack_block<A>(phase.elements, item.group, column, 0, weight.unpacked.data, own);
+    return {own, plan.packed.unpacked_block<A>(item.group, column + product_columns<T>, weight.unpacked.data), 0};
+  }
+  FRIT_CHECK(false);
+}
+
+template <class T, class A>
+void compute_item(const Plan& plan, const Item& item, const A* source, const Weight<A>& weight, const T* bias,
                   const Rectifier<T>& rectifier, T* output, std::byte* workspace) {
   const Direction& d = plan.direction;
-  const T* first = source + item.group * d.channels;
-  if (plan.window.copied) {
-    T* const copy = reinterpret_cast<T*>(workspace + plan.window_place);
-    copy_window(plan.window, item.box, plan.source, source, item.group * d.channels, 0, plan.window.rows(item.box), copy);
-    first = copy;
-  } else {
-    first += plan.window.first(item.box);
-  }
+  const A* const first = window_of(plan, item, source, workspace);
   T* const buffer = reinterpret_cast<T*>(workspace + plan.buffer_place);
-  const Positions<T> all = positions_of(plan, item.box, first, workspace);
+  const Positions<A> all = positions_of(plan, item.box, first, workspace);
   const ImageStrides& to = plan.output;
   std::int64_t place = item.box.sample * to.sample + item.first_channel(plan);
   for (std::size_t i = 0; i < 3; ++i) place += item.box.begin[i] * d.output_step[i] * to.axis[i];
   const std::int64_t stride = plan.through_buffer ? plan.packed.whole_vectors(item.columns) : to.axis[2];
   for (const Phase& phase : plan.phases) {
-    const Positions<T> positions = plan.spread ? all.inside(plan, item.box, phase.phase) : all;
+    const Positions<A> positions = plan.spread ? all.inside(plan, item.box, phase.phase) : all;
     T* results = buffer;
     if (!plan.through_buffer) {
       results = output + place;
@@ -235,34 +278,28 @@ void compute_item(const Plan& plan, const Item& item, const T* source, const Wei
     for (std::int64_t begin = 0; begin < item.columns; begin += product_columns<T>) {
       const std::int64_t column = item.column + begin, in_group = item.group * plan.packed.columns() + column;
       const std::int64_t width = plan.packed.vectors(column) * simd::lanes<T>;
-      const bool packed = weight.packed != nullptr;
-      const T *block, *next;  // next: what a chunk of the block after this one is made of, or the chunk after this one
-      if (packed) {
-        block = next = weight.packed + phase.weights + plan.packed.place(phase.taps, item.group, column, 0);
-      } else {
-        T* const own = reinterpret_cast<T*>(workspace + plan.weights_place);
-        plan.packed.pack_block<T>(phase.elements, item.group, column, 0, weight.unpacked.data, own);
-        block = own;
-        next = plan.packed.unpacked_block<T>(item.group, column + product_columns<T>, weight.unpacked.data);
-      }
+      const WeightBlock<A> block = weight_block<T>(plan, phase, item, column, weight, workspace);
       for (const Chunk& chunk : phase.taps.chunks) {
         Rectifier<T> last;
         if (chunk.begin + chunk.length == phase.taps.depth) last = rectifier;
         if (last.addend != nullptr) last.addend += results - output + begin;
-        std::span<const T> read_next;
-        if (next != nullptr)
-          read_next = {next + (chunk.begin + (packed ? chunk.length : 0)) * width, static_cast<std::size_t>(chunk.length * width)};
-        multiply<T>({.runs = phase.taps.runs_of(chunk),
-                     .a = {positions.sources, static_cast<std::size_t>(positions.count)},
-                     .b = block + chunk.begin * width,
-                     .vectors = plan.packed.vectors(column),
-                     .c = results + begin,
-                     .c_stride = stride,
-                     .c_places = positions.places,
-                     .accumulate = chunk.begin > 0,
-                     .bias = bias == nullptr ? nullptr : bias + in_group,
-                     .rectifier = last,
-                     .next = read_next});
+        std::span<const A> read_next;
+        if (block.next != nullptr) {
+          read_next = {block.next + (chunk.packed_begin + block.next_chunk * chunk.packed_length) * width,
+                       static_cast<std::size_t>(chunk.packed_length * width)};
+        }
+        const RunProduct<T, A> product{.runs = phase.taps.runs_of(chunk),
+                                       .a = {positions.sources, static_cast<std::size_t>(positions.count)},
+                                       .b = block.data + chunk.packed_begin * width,
+                                       .vectors = plan.packed.vectors(column),
+                                       .c = results + begin,
+                                       .c_stride = stride,
+                                       .c_places = positions.places,
+                                       .accumulate = chunk.begin > 0,
+                                       .bias = bias == nullptr ? nullptr : bias + in_group,
+                                       .rectifier = last,
+                                       .next = read_next};
+        multiply(product);
       }
     }
     if (plan.through_buffer) scatter(plan, item, phase.phase, buffer, stride, output);
@@ -271,20 +308,34 @@ void compute_item(const Plan& plan, const Item& item, const T* source, const Wei
 
 }  // namespace
 
+bool convolves_in_bfloat(const Direction& d, ImageLayouts layouts) {
+  const ConvolutionGeometry& g = d.geometry;
+  const BfloatInstructions instructions = bfloat_instructions();
+  if (instructions == BfloatInstructions::none || is_depthwise(g)) return false;
+  // Winograd's filtering takes a quarter of the products, which only AMX makes up for.
+  if (instructions != BfloatInstructions::amx && suits_winograd(d, layouts.output, sizeof(float))) return false;
+  if (!ImageStrides(layouts.source, g.groups * d.channels, d.source).channels_last()) return false;
+  const std::int64_t run = d.channels * (g.groups == 1 && g.dilation[2] == 1 ? g.kernel[2] : 1);
+  return whole_bfloat_steps(run) <= 2 * run;  // else most products are with zeros that fill up steps
+}
+
 bool adds_in_registers(const Direction& d, Layout output, std::size_t element_size) {
-  const std::int64_t lanes = simd::vector_bytes / static_cast<std::int64_t>(element_size);
+  const std::int64_t lanes = simd::vector_bytes / static_cast<std::int64_t>(size_of_sums(element_size));
   return !d.back && !is_depthwise(d.geometry) && d.rows % lanes == 0 &&
          ImageStrides(output, d.geometry.groups * d.rows, d.output).channels_last();
 }
 
 const char* convolve_schedule(const Direction& d, Layout output, std::size_t element_size) {
+  if (in_bfloat(element_size)) return "sums over runs of taps, in bf16";
   if (is_depthwise(d.geometry)) return "a kernel for each channel";
   return suits_winograd(d, output, element_size) ? "in 4 x 4 tiles by Winograd's filtering" : "sums over runs of taps";
 }
 
 template <class T>
 void pack_weight(const Direction& d, ImageLayouts layouts, Image<const T> weight, T* packed) {
-  if (is_depthwise(d.geometry)) return pack_depthwise(d, weight, packed);
+  if constexpr (!std::is_same_v<T, BFloat16>) {
+    if (is_depthwise(d.geometry)) return pack_depthwise(d, weight, packed);
+  }
   if constexpr (std::is_same_v<T, float>) {
     if (suits_winograd(d, layouts.output, sizeof(T))) return pack_for_winograd(d, weight, packed);
   }
@@ -293,20 +344,22 @@ void pack_weight(const Direction& d, ImageLayouts layouts, Image<const T> weight
 }
 
 Packing packing_of(const Direction& d, ImageLayouts layouts, std::size_t element_size) {
-  if (is_depthwise(d.geometry)) return {packed_depthwise_elements(d), true};
+  if (is_depthwise(d.geometry) && !in_bfloat(element_size)) return {packed_depthwise_elements(d), true};
   if (suits_winograd(d, layouts.output, element_size)) return winograd_packing(d);
   const Plan plan(d, layouts, Layout::contiguous, element_size, {});
   return {plan.weights, !plan.packs_in_parts()};
 }
 
-template <class T>
-void convolve(const Direction& d, Image<const T> source, const Weight<T>& weight, const T* bias, Image<T> output,
+template <class T, class A>
+void convolve(const Direction& d, Image<const A> source, const Weight<A>& weight, const T* bias, Image<T> output,
               std::span<std::byte> scratch, const Finish& finish) {
-  if (is_depthwise(d.geometry)) return depthwise_convolve(d, source, weight.packed, bias, output, scratch, finish);
-  if constexpr (std::is_same_v<T, float>) {
+  if constexpr (std::is_same_v<T, A>) {
+    if (is_depthwise(d.geometry)) return depthwise_convolve(d, source, weight.packed, bias, output, scratch, finish);
+  }
+  if constexpr (std::is_same_v<A, float>) {
     if (suits_winograd(d, output.layout, sizeof(T))) return winograd_convolve(d, source, weight, bias, output, scratch, finish);
   }
-  Plan plan(d, {source.layout, output.layout}, weight.unpacked.layout, sizeof(T), finish);
+  Plan plan(d, {source.layout, output.layout}, weight.unpacked.layout, sizeof(A), finish);
   for (Phase& phase : plan.phases) {
     if (weight.packed == nullptr) phase.elements = plan.packed.elements_of(phase.taps, d.channels);
   }
@@ -327,9 +380,12 @@ std::size_t convolve_scratch(const Direction& d, ImageLayouts layouts, std::size
 
 template void pack_weight(const Direction&, ImageLayouts, Image<const float>, float*);
 template void pack_weight(const Direction&, ImageLayouts, Image<const double>, double*);
+template void pack_weight(const Direction&, ImageLayouts, Image<const BFloat16>, BFloat16*);
 template void convolve(const Direction&, Image<const float>, const Weight<float>&, const float*, Image<float>, std::span<std::byte>,
                        const Finish&);
 template void convolve(const Direction&, Image<const double>, const Weight<double>&, const double*, Image<double>, std::span<std::byte>,
+                       const Finish&);
+template void convolve(const Direction&, Image<const BFloat16>, const Weight<BFloat16>&, const float*, Image<float>, std::span<std::byte>,
                        const Finish&);
 
 }  // namespace frit::ops

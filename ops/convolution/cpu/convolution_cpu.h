@@ -10,8 +10,8 @@
 
 namespace frit::ops {
 
-// A convolution on the CPU, in either direction, and its weight's gradient, for float and double. Images and weights may lie in either
-// layout; channels-last images are read and written where they lie.
+// A convolution on the CPU, in either direction, for float, double and maybe bfloat16, and its weight's gradient. Images and weights may
+// lie in either layout; channels-last images are read and written where they lie.
 
 /// How the two images of a direction lie.
 struct ImageLayouts {
@@ -37,6 +37,10 @@ struct Finish {
 /// Whether `convolve` can add an image to its results in registers.
 bool adds_in_registers(const Direction& d, Layout output, std::size_t element_size);
 
+/// Whether `convolve` takes a source and a weight in bfloat16 for images that lie so, with sums in float32: the processor has instructions
+/// for it. Their element size is then that of bfloat16.
+bool convolves_in_bfloat(const Direction& d, ImageLayouts layouts);
+
 /// How `convolve` computes: "in 4 x 4 tiles by Winograd's filtering".
 const char* convolve_schedule(const Direction& d, Layout output, std::size_t element_size);
 
@@ -56,9 +60,10 @@ struct Weight {
 };
 
 /// Forwards the output (N, K, ...) from the source (N, C, ...) and a bias (K), backwards, as data gradients and transposed convolutions
-/// are, one of C channels from a source of K. `bias` may be null. `finish` may ask for something only forwards.
-template <class T>
-void convolve(const Direction& d, Image<const T> source, const Weight<T>& weight, const T* bias, Image<T> output,
+/// are, one of C channels from a source of K. `bias` may be null. `finish` may ask for something only forwards. bfloat16 has to come
+/// packed.
+template <class T, class A>
+void convolve(const Direction& d, Image<const A> source, const Weight<A>& weight, const T* bias, Image<T> output,
               std::span<std::byte> scratch, const Finish& finish = {});
 /// Bytes of scratch memory that it takes.
 std::size_t convolve_scratch(const Direction& d, ImageLayouts layouts, std::size_t element_size, const Finish& finish = {});

@@ -16,26 +16,30 @@ namespace {
 /// As the CPU computes it: halves are float32.
 DType computed(DType dtype) { return is_half(dtype) ? DType::f32 : dtype; }
 
+std::size_t bytes_of(DType dtype, const Shape& shape) { return aligned(static_cast<std::size_t>(TensorType{dtype, shape}.bytes())); }
+
 /// Of a call, by shapes and layouts alone.
 struct Call {
   ConvolutionGeometry geometry;
   Direction direction;
   ImageLayouts layouts;
   TensorType weight;
+  bool in_bfloat;  ///< what is multiplied stays bfloat16
 
   Call(const GeometryRule& rule, bool back, const Shape& image, const TensorType& weight_type, const Attributes& attributes,
        ImageLayouts lie)
       : geometry(rule(image, weight_type.shape, attributes)),
         direction(back ? Direction::backward(geometry) : Direction::forward(geometry)),
         layouts(lie),
-        weight(weight_type) {}
+        weight(weight_type),
+        in_bfloat(weight.dtype == DType::bf16 && convolves_in_bfloat(direction, layouts)) {}
   Call(const Call&) = delete;  // the direction refers to the geometry
 
-  std::size_t element_size() const { return size_of(computed(weight.dtype)); }
+  std::size_t element_size() const { return size_of(in_bfloat ? weight.dtype : computed(weight.dtype)); }
   /// Of a weight in halves as float32, which is part of what is prepacked.
-  std::size_t wide_bytes() const {
-    return is_half(weight.dtype) ? aligned(static_cast<std::size_t>(TensorType{DType::f32, weight.shape}.bytes())) : 0;
-  }
+  std::size_t wide_bytes() const { return is_half(weight.dtype) && !in_bfloat ? bytes_of(DType::f32, weight.shape) : 0; }
+  /// What an input is read as.
+  DType computed_input(std::size_t input, DType dtype) const { return in_bfloat && input < 2 ? DType::bf16 : computed(dtype); }
 };
 
 /// The kernel's functions.
@@ -52,24 +56,37 @@ struct Convolution {
     return {geometry, back, call.shape(0), call.inputs[1], call.attributes, {call.input_layout(0), output}};
   }
 
+  /// Of images as they are computed with.
   void run(const KernelContext& call, const Finish& finish = {}) const {
     const Call of_call = of(call);
+    if (of_call.in_bfloat) {
+      const Weight<BFloat16> weight{.packed = scratch_part<BFloat16>(call.prepacked, 0)};
+      return convolve(of_call.direction, read<BFloat16>(call.inputs[0]), weight, bias_of<float>(call), written<float>(call.outputs[0]),
+                      call.scratch, finish);
+    }
     dispatch_floating(call.outputs[0].dtype(), [&]<class T>() {
       const std::size_t wide = of_call.wide_bytes();
       Weight<T> weight;
       if (call.prepacked.size() > wide) {
         weight.packed = scratch_part<T>(call.prepacked, wide);
-      } else if (wide > 0) {
+      } else if (is_half(call.inputs[1].dtype())) {
         weight.unpacked = {scratch_part<T>(call.prepacked, 0), call.inputs[1].layout()};
       } else {
         weight.unpacked = read<T>(call.inputs[1]);
       }
-      convolve<T>(of_call.direction, read<T>(call.inputs[0]), weight, bias_of<T>(call), written<T>(call.outputs[0]), call.scratch, finish);
+      convolve(of_call.direction, read<T>(call.inputs[0]), weight, bias_of<T>(call), written<T>(call.outputs[0]), call.scratch, finish);
     });
   }
   std::size_t scratch(const InferContext& call) const {
-    const Call of_call = of(call);
-    return convolve_scratch(of_call.direction, of_call.layouts, of_call.element_size());
+    const Call c = of(call);
+    std::size_t wide = 0;
+    for (std::size_t i = 0; i < call.inputs.size(); ++i) {
+      const auto& [dtype, shape] = call.inputs[i];
+      if (i != 1 && c.computed_input(i, dtype) != dtype) wide += bytes_of(c.computed_input(i, dtype), shape);
+    }
+    const TensorType result = call.op.infer_types(call.inputs, call.attributes).at(0);
+    if (is_half(result.dtype)) wide += bytes_of(DType::f32, result.shape);
+    return wide + convolve_scratch(c.direction, c.layouts, c.element_size());
   }
   std::string describe(const KernelContext& call) const {
     return convolve_schedule(of(call).direction, call.outputs[0].layout(), of(call).element_size());
@@ -88,20 +105,22 @@ struct Convolution {
     const Call c = of(call);
     const std::size_t wide = c.wide_bytes();
     Tensor weight = call.inputs[1];
+    if (c.in_bfloat) return pack_weight(c.direction, c.layouts, read<BFloat16>(weight), scratch_part<BFloat16>(call.prepacked, 0));
     if (wide > 0) {
       weight = Tensor::over(call.prepacked.data(), weight.shape(), DType::f32, weight.device(), nullptr, weight.layout());
       copy(weight, call.inputs[1]);
     }
     if (call.prepacked.size() == wide) return;
     dispatch_floating(weight.dtype(),
-                      [&]<class T>() { pack_weight<T>(c.direction, c.layouts, read<T>(weight), scratch_part<T>(call.prepacked, wide)); });
+                      [&]<class T>() { pack_weight(c.direction, c.layouts, read<T>(weight), scratch_part<T>(call.prepacked, wide)); });
   }
 };
 
-/// A program that only adds an image and holds the sum between bounds: all that `convolve` does in registers.
+/// A program that only adds an image and holds the sum between bounds: all that `convolve` does in registers, or what rounds its results to
+/// halves, of which the image is one as well.
 std::optional<Finish> in_registers(const Call& of_call, const Tensor& result, const Stages& stages) {
   const std::optional<ConvolutionEpilogue> epilogue = epilogue_of(stages.after, types_of(stages.after_operands(result)));
-  if (is_half(result.dtype()) || !epilogue || !epilogue->is_exact()) return std::nullopt;
+  if (!epilogue || !epilogue->is_exact()) return std::nullopt;
   Finish finish;
   for (const ConvolutionEpilogue::Step& step : epilogue->steps) {
     if (&step != &epilogue->steps.back() && step.activation) return std::nullopt;
@@ -111,26 +130,50 @@ std::optional<Finish> in_registers(const Call& of_call, const Tensor& result, co
       continue;
     }
     const Tensor& addend = stages.after_inputs[static_cast<std::size_t>(step.operand)];
-    const bool lies_alike = addend.layout() == result.layout() && addend.is_contiguous(result.layout());
-    if (!lies_alike || !adds_in_registers(of_call.direction, result.layout(), of_call.element_size())) return std::nullopt;
+    const bool lies_alike = addend.layout() == result.layout() && addend.is_contiguous(result.layout()) && addend.dtype() == result.dtype();
+    const bool adds = is_half(result.dtype()) || adds_in_registers(of_call.direction, result.layout(), of_call.element_size());
+    if (!lies_alike || !adds) return std::nullopt;
     finish.addend = addend.raw();
   }
   return finish;
 }
 
-/// A call and the program that follows, through which elements of the result are carried while they are at hand. What comes in halves is
-/// computed in float32, in scratch memory.
+/// Rounds elements to halves; the addend, which may be null, and the bounds as `finish` says.
+template <class To>
+void round_elements(const float* from, const Finish& finish, const Runs& elements, To* to) {
+  const To* const addends = static_cast<const To*>(finish.addend);
+  const auto low = static_cast<float>(finish.low), high = static_cast<float>(finish.high);
+  const auto clamped = [=](float x) {
+    x = x < low ? low : x;
+    return To(x > high ? high : x);
+  };
+  for (std::int64_t run = 0; run < elements.count; ++run) {
+    const std::int64_t begin = elements.begin_of(run), end = begin + elements.length;
+    if (addends == nullptr) {
+      std::transform(from + begin, from + end, to + begin, clamped);
+    } else {
+      std::transform(from + begin, from + end, addends + begin, to + begin,
+                     [&](float x, To addend) { return clamped(x + static_cast<float>(addend)); });
+    }
+  }
+}
+
+/// A call, and maybe a program that follows, through which elements of the result are carried while they are at hand. What comes in halves
+/// is computed in float32, in scratch memory, or read as bfloat16.
 class FollowedConvolution {
  public:
-  FollowedConvolution(const Convolution& convolution, const KernelContext& call, const Stages& stages)
-      : convolution_(convolution),
-        call_(call),
-        result_(wide(call.outputs[0])),
-        in_registers_(in_registers(convolution.of(call), call.outputs[0], stages)) {
-    for (std::size_t i = 0; i < call.inputs.size(); ++i) inputs_.push_back(i == 1 ? call.inputs[i] : wide(call.inputs[i]));
+  FollowedConvolution(const Convolution& convolution, const KernelContext& call, const Stages* stages)
+      : convolution_(convolution), call_(call), result_(stand_in(call.outputs[0], computed(call.outputs[0].dtype()))) {
+    const Call of_call = convolution.of(call);
+    for (std::size_t i = 0; i < call.inputs.size(); ++i) {
+      const Tensor& input = call.inputs[i];
+      inputs_.push_back(i == 1 ? input : stand_in(input, of_call.computed_input(i, input.dtype())));
+    }
+    if (stages == nullptr) return;
+    in_registers_ = in_registers(of_call, call.outputs[0], *stages);
     if (in_registers_) return;
-    program_.emplace(stages.after, types_of(stages.after_operands(call.outputs[0])));
-    program_->bind(stages.after_operands(result_), call.outputs.first(1));
+    program_.emplace(stages->after, types_of(stages->after_operands(call.outputs[0])));
+    program_->bind(stages->after_operands(result_), call.outputs.first(1));
   }
 
   void run() const {
@@ -140,6 +183,7 @@ class FollowedConvolution {
     KernelContext wide = call_;
     wide.inputs = inputs_, wide.outputs = {&result_, 1}, wide.scratch = call_.scratch.subspan(wide_bytes_);
     convolution_.run(wide, finish());
+    if (convolution_.back && rounds()) copy(call_.outputs[0], result_);
   }
   std::size_t scratch() const {
     const Call call = convolution_.of(call_);
@@ -147,15 +191,28 @@ class FollowedConvolution {
   }
 
  private:
-  Tensor wide(const Tensor& tensor) {
-    if (!is_half(tensor.dtype())) return tensor;
+  Tensor stand_in(const Tensor& tensor, DType dtype) {
+    if (tensor.dtype() == dtype) return tensor;
     std::byte* const memory = call_.scratch.empty() ? nullptr : call_.scratch.data() + wide_bytes_;
-    wide_bytes_ += aligned(static_cast<std::size_t>(tensor.elements()) * sizeof(float));
-    return Tensor::over(memory, tensor.shape(), DType::f32, tensor.device(), nullptr, tensor.layout());
+    wide_bytes_ += bytes_of(dtype, tensor.shape());
+    return Tensor::over(memory, tensor.shape(), dtype, tensor.device(), nullptr, tensor.layout());
   }
+  bool rounds() const { return is_half(call_.outputs[0].dtype()); }
   Finish finish() const {
-    if (in_registers_) return *in_registers_;
-    return {[this](const Runs& elements, std::byte* workspace) { program_->run(elements, workspace); }, program_->workspace_bytes()};
+    if (program_) {
+      return {[this](const Runs& elements, std::byte* workspace) { program_->run(elements, workspace); }, program_->workspace_bytes()};
+    }
+    if (!rounds()) return in_registers_.value_or(Finish());
+    if (convolution_.back) return {};
+    return {.run = [this](const Runs& elements, std::byte*) { round(elements); }};
+  }
+  /// Elements of the result to where they lie in halves.
+  void round(const Runs& elements) const {
+    dispatch_all(call_.outputs[0].dtype(), [&]<class To>() {
+      if constexpr (is_half_type<To>) {
+        round_elements(result_.data<float>(), in_registers_.value_or(Finish()), elements, call_.outputs[0].data<To>());
+      }
+    });
   }
 
   const Convolution& convolution_;
@@ -171,9 +228,9 @@ class FollowedConvolution {
 StagedKernel with_program(const Convolution& convolution) {
   StagedKernel staged;
   staged.takes = [](const KernelContext& call, const Stages&) { return call.outputs[0].dtype() == call.inputs[1].dtype(); };
-  staged.run = [=](const KernelContext& call, const Stages& stages) { FollowedConvolution(convolution, call, stages).run(); };
+  staged.run = [=](const KernelContext& call, const Stages& stages) { FollowedConvolution(convolution, call, &stages).run(); };
   staged.scratch = [=](const KernelContext& call, const Stages& stages) {
-    return FollowedConvolution(convolution, call, stages).scratch();
+    return FollowedConvolution(convolution, call, &stages).scratch();
   };
   staged.describe = [=](const KernelContext& call, const Stages&) { return convolution.describe(call); };
   staged.leads = [](const InferContext&, const ElementwiseProgram& after, std::span<const TensorType> operands) {
@@ -186,7 +243,8 @@ StagedKernel with_program(const Convolution& convolution) {
 
 Kernel convolution_kernel(GeometryRule geometry, bool back) {
   const Convolution convolution{std::move(geometry), back};
-  Kernel kernel{.run = [=](const KernelContext& call) { convolution.run(call); },
+  Kernel kernel{.run = [=](const KernelContext& call) { FollowedConvolution(convolution, call, nullptr).run(); },
+                .halves = true,
                 .scratch = [=](const InferContext& call) { return convolution.scratch(call); },
                 .prepacking = [=](const InferContext& call) { return convolution.prepacking(call); },
                 .prepack = [=](const KernelContext& call) { convolution.prepack(call); },

@@ -114,5 +114,7 @@ void copy_window(const Window& window, const Box& box, const ImageStrides& strid
 
 template void copy_window(const Window&, const Box&, const ImageStrides&, const float*, std::int64_t, std::int64_t, std::int64_t, float*);
 template void copy_window(const Window&, const Box&, const ImageStrides&, const double*, std::int64_t, std::int64_t, std::int64_t, double*);
+template void copy_window(const Window&, const Box&, const ImageStrides&, const std::uint16_t*, std::int64_t, std::int64_t, std::int64_t,
+                          std::uint16_t*);
 
 }  // namespace frit::ops

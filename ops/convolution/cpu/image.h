@@ -107,5 +107,7 @@ extern template void copy_window(const Window&, const Box&, const ImageStrides&,
                                  float*);
 extern template void copy_window(const Window&, const Box&, const ImageStrides&, const double*, std::int64_t, std::int64_t, std::int64_t,
                                  double*);
+extern template void copy_window(const Window&, const Box&, const ImageStrides&, const std::uint16_t*, std::int64_t, std::int64_t,
+                                 std::int64_t, std::uint16_t*);
 
 }  // namespace frit::ops

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "frit/core/thread_pool.h"
+#include "frit/ops/cpu/bfloat_product.h"
 #include "frit/ops/cpu/prefetch.h"
 #include "frit/ops/cpu/transpose.h"
 
@@ -113,6 +114,21 @@ void PackedWeight::pack(const TapRuns& taps, const T* weight, T* packed) const {
   const std::vector<WeightElement> elements = elements_of(taps, channels_);
   for_each_block(taps, [&](std::int64_t group, std::int64_t column) {
     pack_block<T>(elements, group, column, 0, weight, packed + place(taps, group, column, 0));
+  });
+}
+
+void PackedWeight::pack(const TapRuns& taps, const BFloat16* weight, BFloat16* packed) const {
+  const std::vector<WeightElement> elements = elements_of(taps, channels_);
+  for_each_block(taps, [&](std::int64_t group, std::int64_t column) {
+    const std::int64_t width = vectors(column) * lanes_, rows = std::min(width, rows_ - column);
+    const BFloat16* const first = weight + group * group_stride_ + column * row_stride_;
+    std::vector<float> block(static_cast<std::size_t>(taps.depth * width));
+    for (const WeightElement& e : elements) {
+      for (std::int64_t row = 0; row < rows; ++row) {
+        block[static_cast<std::size_t>(e.packed * width + row)] = static_cast<float>(first[row * row_stride_ + e.source]);
+      }
+    }
+    pack_bfloat_steps(taps.runs, block.data(), vectors(column), packed + place(taps, group, column, 0));
   });
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "frit/core/half.h"
 #include "frit/ops/convolution/cpu/tap_runs.h"
 
 namespace frit::ops {
@@ -18,15 +19,17 @@ class PackedWeight {
   /// Of a group.
   std::int64_t columns() const { return columns_; }
   std::int64_t whole_vectors(std::int64_t columns) const { return (columns + lanes_ - 1) / lanes_ * lanes_; }
-  std::int64_t elements(const TapRuns& taps) const { return groups_ * columns_ * taps.depth; }
-  /// Where a block's element k is, among those of a phase; `column` is its first.
+  std::int64_t elements(const TapRuns& taps) const { return groups_ * columns_ * taps.packed_depth; }
+  /// Where a block's element k, filled up, is, among those of a phase; `column` is its first.
   std::int64_t place(const TapRuns& taps, std::int64_t group, std::int64_t column, std::int64_t k) const {
-    return (group * columns_ + column) * taps.depth + k * vectors(column) * lanes_;
+    return (group * columns_ + column) * taps.packed_depth + k * vectors(column) * lanes_;
   }
   int vectors(std::int64_t column) const { return static_cast<int>(std::min<std::int64_t>(product_vectors, (columns_ - column) / lanes_)); }
 
   template <class T>
   void pack(const TapRuns& taps, const T* weight, T* packed) const;
+  /// In whole steps of bfloat16 (see bfloat_product.h).
+  void pack(const TapRuns& taps, const BFloat16* weight, BFloat16* packed) const;
   /// The elements of so many channels for all taps, in their order in the weight, and those of a block for the channels from `channel` on:
   /// (taps, channels, columns).
   std::vector<WeightElement> elements_of(const TapRuns& taps, std::int64_t channels) const;

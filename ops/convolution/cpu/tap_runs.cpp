@@ -23,26 +23,32 @@ std::vector<Tap> taps_of(const Taps& axes, const Window& window, const ImageStri
 
 }  // namespace
 
-TapRuns::TapRuns(const Taps& axes, const Window& window, const ImageStrides& weight, std::int64_t most_depth)
-    : TapRuns(taps_of(axes, window, weight), window.channels, most_depth) {}
+TapRuns::TapRuns(const Taps& axes, const Window& window, const ImageStrides& weight, std::int64_t most_depth, std::int64_t step)
+    : TapRuns(taps_of(axes, window, weight), window.channels, most_depth, step) {}
 
-TapRuns::TapRuns(std::vector<Tap> in_order, std::int64_t channels, std::int64_t most_depth)
+TapRuns::TapRuns(std::vector<Tap> in_order, std::int64_t channels, std::int64_t most_depth, std::int64_t step)
     : taps(std::move(in_order)), depth(static_cast<std::int64_t>(taps.size()) * channels) {
-  const std::int64_t size = EvenBlocks(depth, most_depth).size;
+  const std::int64_t size = step == 1 ? EvenBlocks(depth, most_depth).size : most_depth;
   chunks.push_back({});
+  std::int64_t room = size, filled_up = 0;  // of the last chunk, and of its last run
   for (const Tap& tap : taps) {
     for (std::int64_t done = 0, length; done < channels; done += length) {
-      if (chunks.back().length == size) chunks.push_back({runs.size(), 0, chunks.back().begin + size, 0});
-      Chunk& chunk = chunks.back();
-      length = std::min(size - chunk.length, channels - done);
       const std::int64_t offset = tap.offset + done;
-      if (chunk.runs > 0 && runs.back().offset + runs.back().length == offset) {
-        runs.back().length += length;
-      } else {
-        runs.push_back({offset, length});
-        ++chunk.runs;
+      bool goes_on = chunks.back().runs > 0 && runs.back().offset + runs.back().length == offset;
+      if (room + (goes_on ? filled_up : 0) == 0) {
+        chunks.push_back({.first_run = runs.size(), .begin = chunks.back().begin + chunks.back().length, .packed_begin = packed_depth});
+        room = size, goes_on = false;
       }
-      chunk.length += length;
+      if (!goes_on) {
+        runs.push_back({offset, 0});
+        ++chunks.back().runs;
+        filled_up = 0;
+      }
+      length = std::min(room + filled_up, channels - done);
+      const std::int64_t more = (std::max<std::int64_t>(0, length - filled_up) + step - 1) / step * step;
+      runs.back().length += length, chunks.back().length += length;
+      chunks.back().packed_length += more, packed_depth += more;
+      filled_up += more - length, room -= more;
     }
   }
 }
