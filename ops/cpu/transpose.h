@@ -32,6 +32,18 @@ inline void transpose(V (&rows)[n]) {
   }
 }
 
+/// Element i of the result is the largest of rows[i], none of which is NaN.
+template <int step = 1, class V, int n>
+inline V maxima_of_rows(V (&rows)[n]) {
+#pragma GCC unroll 16
+  for (int row = 0; row < n; row += 2 * step) {
+    const auto [low, high] = exchange<step>(rows[row], rows[row + step], std::make_integer_sequence<int, n>());
+    rows[row] = high > low ? high : low;
+  }
+  if constexpr (2 * step < n) return maxima_of_rows<2 * step>(rows);
+  return rows[0];
+}
+
 }  // namespace simd
 
 /// to[j * to_step + i] = from[i * from_step + j] for i in [0, rows) and j in [0, columns), a square of vectors at a time, or of bytes one.

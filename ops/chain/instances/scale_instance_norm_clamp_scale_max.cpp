@@ -1,10 +1,10 @@
 #include "frit/ops/chain/instances/scale_instance_norm_clamp_scale_max.h"
 
 #include <array>
+#include <cstring>
 #include <limits>
 
 #include "frit/ops/chain/chain.h"
-#include "frit/ops/operator/scratch_parts.h"
 #include "frit/ops/chain/stages/channel_lanes.h"
 #include "frit/ops/cpu/work_split.h"
 #include "frit/ops/elementwise/activation.h"
@@ -13,6 +13,7 @@
 #include "frit/ops/norm/norm_attributes.h"
 #include "frit/ops/norm/statistics.h"
 #include "frit/ops/operator/registry.h"
+#include "frit/ops/operator/scratch_parts.h"
 #include "frit/ops/reduction/reduction.h"
 #include "frit/ops/reduction/reduction_axes.h"
 #include "frit/ops/shape/shape_ops.h"
@@ -36,7 +37,26 @@ struct InstanceMap {
       : reference(static_cast<T>(input_mean)), slope(static_cast<T>(static_cast<double>(scale) * statistics.rstd)), post_scale(post) {
     shift = static_cast<T>((static_cast<double>(reference) * static_cast<double>(scale) - statistics.mean) * statistics.rstd);
   }
+  InstanceMap(T mean, T by, T add, T post) : reference(mean), slope(by), shift(add), post_scale(post) {}
   T operator()(T x, const Clamp<T>& clamp) const { return clamp((x - reference) * slope + shift) * post_scale; }
+};
+
+/// Those of a sample's channels, each number's side by side.
+template <class T>
+struct InstanceMaps {
+  static constexpr std::int64_t numbers = 4;
+  T *reference, *slope, *shift, *post_scale;
+
+  InstanceMaps(T* first, std::int64_t channels)
+      : reference(first), slope(first + channels), shift(first + 2 * channels), post_scale(first + 3 * channels) {}
+  InstanceMap<T> operator[](std::int64_t c) const { return {reference[c], slope[c], shift[c], post_scale[c]}; }
+  void set(std::int64_t c, const InstanceMap<T>& map) const {
+    reference[c] = map.reference, slope[c] = map.slope, shift[c] = map.shift, post_scale[c] = map.post_scale;
+  }
+  /// Whether no finite number becomes NaN; where some are not finite, neither is the reference.
+  bool keeps_finite(std::int64_t c) const {
+    return slope[c] != 0 && post_scale[c] != 0 && std::isfinite(reference[c] + slope[c] + shift[c] + post_scale[c]);
+  }
 };
 
 /// Two passes over each sample, of which the second finds it in the cache.
@@ -50,9 +70,12 @@ struct Forward {
   T *output, *argmax_input;
   double *means, *rstds;  // (N, C)
   DifferenceSums* sums;   // (N, blocks, C)
-  InstanceMap<T>* maps;   // (N, C)
+  T* maps;                // (N, 4, C)
 
   const T* pixel(std::int64_t sample, std::int64_t p) const { return input + (sample * planes.pixels + p) * planes.channels; }
+  InstanceMaps<T> maps_of(std::int64_t sample) const {
+    return {maps + sample * InstanceMaps<T>::numbers * planes.channels, planes.channels};
+  }
 
   void sum_block(std::int64_t sample, std::int64_t block) const {
     const T* const pivots = pixel(sample, 0);
@@ -71,7 +94,7 @@ struct Forward {
       const SliceStatistics statistics = statistics_of({moments.count, moments.mean * factor, moments.variance * factor * factor}, eps);
       means[sample * planes.channels + c] = statistics.mean;
       rstds[sample * planes.channels + c] = statistics.rstd;
-      maps[sample * planes.channels + c] = {moments.mean, statistics, scale[c], post_scale[c]};
+      maps_of(sample).set(c, {moments.mean, statistics, scale[c], post_scale[c]});
     }
   }
 
@@ -105,7 +128,7 @@ struct Forward {
       transpose(x + begin, planes.channels, count, channels, tile.data(), tile_pixels);
       for (std::int64_t j = 0; j < channels; ++j) {
         const std::int64_t c = begin + j;
-        maxima.take(tile.data() + j * tile_pixels, static_cast<std::size_t>(count), maps[sample * planes.channels + c], clamp,
+        maxima.take(tile.data() + j * tile_pixels, static_cast<std::size_t>(count), maps_of(sample)[c], clamp,
                     static_cast<std::int32_t>(c));
       }
     }
@@ -118,6 +141,42 @@ struct Forward {
     }
   }
 
+  /// Whether the maxima alone are asked for, of whole vectors of channels, and none of them is NaN.
+  bool is_plain(std::int64_t sample) const {
+    bool plain = argmax_input == nullptr && planes.channels % simd::lanes<T> == 0 && clamp.low == clamp.low && clamp.high == clamp.high;
+    for (std::int64_t c = 0; plain && c < planes.channels; ++c) plain = maps_of(sample).keeps_finite(c);
+    return plain;
+  }
+
+  /// The maxima of as many pixels as a vector has lanes, a vector of channels at a time; of fewer, the first's after them.
+  simd::Vector<T> plain_maxima(const InstanceMaps<T>& of_sample, const T* x, std::int64_t pixels) const {
+    using V = simd::Vector<T>;
+    constexpr int n = simd::lanes<T>;
+    const V low = simd::broadcast(clamp.low), high = simd::broadcast(clamp.high);
+    V rows[n];
+    std::fill_n(rows, n, simd::broadcast(-std::numeric_limits<T>::infinity()));
+    for (std::int64_t c = 0; c < planes.channels; c += n) {
+      const V reference = simd::load(of_sample.reference + c), slope = simd::load(of_sample.slope + c);
+      const V shift = simd::load(of_sample.shift + c), post = simd::load(of_sample.post_scale + c);
+#pragma GCC unroll 16
+      for (int i = 0; i < n; ++i) {
+        const V value = simd::load(x + (i < pixels ? i * planes.channels : 0) + c);
+        const V offered = simd::clamp<T>(simd::multiply_add(value - reference, slope, shift), low, high) * post;
+        rows[i] = offered > rows[i] ? offered : rows[i];
+      }
+    }
+    return simd::maxima_of_rows(rows);
+  }
+
+  void find_plain_maxima(std::int64_t sample, std::int64_t first, std::int64_t count) const {
+    T* const to = output + sample * planes.pixels + first;
+    for (std::int64_t i = 0; i < count; i += simd::lanes<T>) {
+      const std::int64_t pixels = std::min<std::int64_t>(simd::lanes<T>, count - i);
+      const simd::Vector<T> maxima = plain_maxima(maps_of(sample), pixel(sample, first + i), pixels);
+      std::memcpy(to + i, &maxima, static_cast<std::size_t>(pixels) * sizeof(T));
+    }
+  }
+
   template <class Index>
   void run(Index* argmax) const {
     const EvenBlocks tiles(planes.pixels, tile_pixels, 16);
@@ -125,8 +184,12 @@ struct Forward {
       for (std::int64_t sample = begin; sample < end; ++sample) {
         parallel_for(blocks.count, 1, [&](std::int64_t block, std::int64_t) { sum_block(sample, block); });
         find_statistics(sample);
+        const bool plain = argmax == nullptr && output != nullptr && is_plain(sample);
         parallel_for(tiles.count, 4, [&](std::int64_t from, std::int64_t to) {
-          for (std::int64_t tile = from; tile < to; ++tile) find_maxima(sample, tiles.begin(tile), tiles.length_of(tile), argmax);
+          for (std::int64_t tile = from; tile < to; ++tile) {
+            const std::int64_t first = tiles.begin(tile), count = tiles.length_of(tile);
+            plain ? find_plain_maxima(sample, first, count) : find_maxima(sample, first, count, argmax);
+          }
         });
       }
     });
@@ -143,7 +206,7 @@ struct Scratch {
     means = all.add(planes.samples * planes.channels, sizeof(double));
     rstds = all.add(planes.samples * planes.channels, sizeof(double));
     sums = all.add(planes.samples * blocks.count * planes.channels, sizeof(DifferenceSums));
-    maps = all.add(planes.samples * planes.channels, sizeof(InstanceMap<double>));
+    maps = all.add(planes.samples * planes.channels * InstanceMaps<double>::numbers, sizeof(double));
     copies = all.bytes();
   }
 };
@@ -174,7 +237,7 @@ void run_forward(const KernelContext& call) {
                              .means = statistics(2, scratch.means),
                              .rstds = statistics(3, scratch.rstds),
                              .sums = scratch_part<DifferenceSums>(call, scratch.sums),
-                             .maps = scratch_part<InstanceMap<T>>(call, scratch.maps)};
+                             .maps = scratch_part<T>(call, scratch.maps)};
     dispatch_argmax(argmax_dtype(planes.channels), [&]<class Index>() { forward.run(data_or_null<Index>(call.outputs[1])); });
   });
 }
