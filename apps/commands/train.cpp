@@ -3,7 +3,6 @@
 
 #include "apps/commands/commands.h"
 #include "apps/common/interrupt.h"
-#include "apps/common/json.h"
 #include "apps/common/model_graph.h"
 #include "apps/common/model_source.h"
 #include "apps/common/options.h"
@@ -22,7 +21,6 @@
 #include "frit/core/io/file.h"
 #include "frit/core/memory/allocator.h"
 #include "frit/core/numerics.h"
-#include "frit/core/random.h"
 #include "frit/core/text.h"
 #include "frit/core/thread_pool.h"
 #include "frit/core/warning.h"
@@ -86,33 +84,10 @@ std::unique_ptr<NewRunFolder> choose_folder(TrainArguments& a, const std::string
   return folder;
 }
 
-/// `memory`: the most bytes that the training had from the allocator, besides its data.
-void print_score(const TrainArguments& a, const Model& model, const Score& score, std::size_t memory) {
+/// The examples that the last score is of.
+const char* measured_on(const TrainArguments& a) {
   const bool validated = !a.settings.overfit_one_batch;
-  const char* const what = validated && !a.validation.empty() ? "validation" : validated && has_test_split(a.data) ? "test" : "training";
-  if (a.json) {
-    Json json = {{"model", model.name}, {"examples", what}, {"loss", score.loss()}};
-    if (model.has_classes()) json["accuracy"] = score.accuracy() / 100;
-    if (score.top5()) json["top5"] = *score.top5() / 100;
-    if (score.dice()) json["dice"] = *score.dice(), json["iou"] = *score.iou();
-    json["peak_memory_bytes"] = memory;
-    if (!a.run_directory.empty()) json["run_directory"] = a.run_directory;
-    return print(std::cout, json);
-  }
-  std::cout << what << " loss " << fixed(score.loss(), 4) << '\n';
-  if (model.has_classes()) std::cout << what << " accuracy " << fixed(score.accuracy(), 2) << " %\n";
-  if (score.top5()) std::cout << what << " top-5 " << fixed(*score.top5(), 2) << " %\n";
-  if (score.dice()) std::cout << what << " Dice " << fixed(*score.dice(), 4) << ", IoU " << fixed(*score.iou(), 4) << '\n';
-}
-
-/// One batch of examples, as often as the data have batches.
-std::shared_ptr<const Dataset> one_batch(const std::shared_ptr<const Dataset>& data, const TrainSettings& settings) {
-  const std::int64_t size = std::min(settings.batch_size, data->size());
-  std::vector<std::int64_t> chosen = permutation(data->size(), settings.seed, 0);
-  chosen.resize(static_cast<std::size_t>(size));
-  std::vector<std::int64_t> indices;
-  for (std::int64_t done = 0; done < data->size(); done += size) indices.insert(indices.end(), chosen.begin(), chosen.end());
-  return subset(data, std::move(indices));
+  return validated && !a.validation.empty() ? "validation" : validated && has_test_split(a.data) ? "test" : "training";
 }
 
 /// What the bits of a run depend on besides its settings.
@@ -375,7 +350,10 @@ int train(TrainArguments a, Device device, const ProcessGroup& group) {
                                                     left_by(a, saved, options.saves && steps > 0)));
   }
   if (!a.quiet && !saved.empty()) std::cerr << saved << std::endl;
-  if (group.is_first()) print_score(a, problem.model, training->score(), allocator.statistics().peak_in_use - before);
+  if (group.is_first()) {
+    const std::size_t memory = allocator.statistics().peak_in_use - before;
+    print_score(problem.model, measured_on(a), training->score(), {memory, a.run_directory}, a.json);
+  }
   return 0;
 }
 

@@ -3,6 +3,7 @@
 #include "apps/common/model_source.h"
 #include "apps/common/options.h"
 #include "frit/core/data/transform.h"
+#include "frit/core/random.h"
 #include "frit/core/text.h"
 
 namespace frit::apps {
@@ -89,6 +90,15 @@ Model DataOptions::normalized(const Model& model, const Dataset& examples, const
     }
     return with_normalization(model, n);
   });
+}
+
+std::shared_ptr<const Dataset> one_batch(const std::shared_ptr<const Dataset>& data, const TrainSettings& settings) {
+  const std::int64_t size = std::min(settings.batch_size, data->size());
+  std::vector<std::int64_t> chosen = permutation(data->size(), settings.seed, 0);
+  chosen.resize(static_cast<std::size_t>(size));
+  std::vector<std::int64_t> indices;
+  for (std::int64_t done = 0; done < data->size(); done += size) indices.insert(indices.end(), chosen.begin(), chosen.end());
+  return subset(data, std::move(indices));
 }
 
 }  // namespace frit::apps

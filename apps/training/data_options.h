@@ -4,6 +4,7 @@
 #include <string>
 
 #include "apps/common/options.h"
+#include "apps/training/train_settings.h"
 #include "frit/core/data/files.h"
 #include "frit/models/model.h"
 
@@ -31,5 +32,8 @@ struct DataOptions {
  private:
   std::shared_ptr<const Dataset> transformed(std::shared_ptr<const Dataset> data, const std::string& path, bool random) const;
 };
+
+/// One batch of examples, as often as the data have batches.
+std::shared_ptr<const Dataset> one_batch(const std::shared_ptr<const Dataset>& data, const TrainSettings& settings);
 
 }  // namespace frit::apps

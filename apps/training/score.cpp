@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iostream>
 
+#include "apps/common/json.h"
 #include "apps/common/text.h"
 
 namespace frit::apps {
@@ -119,6 +121,22 @@ Readings::Taken Readings::take(Score& score, ConfusionMatrix* confusion) {
             classes ? count_answers(task_, reading.output.get(), reading.target.get(), ignore_index_) : Answers());
   if (classes && confusion != nullptr) confusion->add(reading.output.get(), reading.target.get());
   return taken;
+}
+
+void print_score(const Model& model, const std::string& what, const Score& score, const RunSummary& run, bool json) {
+  if (json) {
+    Json object = {{"model", model.name}, {"examples", what}, {"loss", score.loss()}};
+    if (model.has_classes()) object["accuracy"] = score.accuracy() / 100;
+    if (score.top5()) object["top5"] = *score.top5() / 100;
+    if (score.dice()) object["dice"] = *score.dice(), object["iou"] = *score.iou();
+    object["peak_memory_bytes"] = run.memory;
+    if (!run.run_directory.empty()) object["run_directory"] = run.run_directory;
+    return print(std::cout, object);
+  }
+  std::cout << what << " loss " << fixed(score.loss(), 4) << '\n';
+  if (model.has_classes()) std::cout << what << " accuracy " << fixed(score.accuracy(), 2) << " %\n";
+  if (score.top5()) std::cout << what << " top-5 " << fixed(*score.top5(), 2) << " %\n";
+  if (score.dice()) std::cout << what << " Dice " << fixed(*score.dice(), 4) << ", IoU " << fixed(*score.iou(), 4) << '\n';
 }
 
 }  // namespace frit::apps

@@ -58,6 +58,14 @@ class Score {
   std::optional<double> dice_, iou_;
 };
 
+/// What a run tells besides its score: the most bytes that it had from the allocator, besides its data, and its folder.
+struct RunSummary {
+  std::size_t memory;
+  std::string run_directory;
+};
+/// On stdout, as lines or as JSON; `what` are the examples that it is of.
+void print_score(const Model& model, const std::string& what, const Score& score, const RunSummary& run, bool json);
+
 /// What the host takes note of each batch, on its way there: the loss, in training the norm of the gradients, and of a classifier the
 /// outputs and targets. From a GPU it is taken while the next batch is at work, so that it never waits.
 class Readings {

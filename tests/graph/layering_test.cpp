@@ -80,7 +80,7 @@ TEST(Layering, PassesNameNoOperator) {
 /// Within ops: operator <- cpu, cuda <- libraries <- the operators <- convolution <- chain.
 std::string rooms_below(const std::string& room) {
   const std::string base = "operator", devices = base + "|cpu|cuda", libraries = devices + "|libraries";
-  const std::string operators = libraries + "|elementwise|indexing|linear|loss|norm|optimizer|pool|random|reduction|shape";
+  const std::string operators = libraries + "|communication|elementwise|indexing|linear|loss|norm|optimizer|pool|random|reduction|shape";
   if (room == "operator") return base;
   if (room == "cpu" || room == "cuda") return base + "|" + room;
   if (room == "libraries") return libraries;

@@ -151,7 +151,7 @@ TEST(GoldenFiles, AreThereForEveryModelAndOperator) {
   for (const ops::Operator* op : ops::registry().all()) {
     // What becomes another operator once sizes are known has that one's.
     const bool other = op->decompose || op->at_known_sizes;
-    const bool needed = !op->name.ends_with("_backward") && op->mutates.empty() && !other && op->name != "dropout";
+    const bool needed = !op->name.ends_with("_backward") && op->mutates.empty() && !op->collective && !other && op->name != "dropout";
     const bool found = std::find(covered.begin(), covered.end(), op->name) != covered.end();
     EXPECT_TRUE(found || !needed) << op->name << " has no golden cases";
   }
