@@ -161,7 +161,7 @@ struct Forward {
 #pragma GCC unroll 16
       for (int i = 0; i < n; ++i) {
         const V value = simd::load(x + (i < pixels ? i * planes.channels : 0) + c);
-        const V offered = simd::clamp<T>(simd::multiply_add(value - reference, slope, shift), low, high) * post;
+        const V offered = simd::clamp<T>((value - reference) * slope + shift, low, high) * post;
         rows[i] = offered > rows[i] ? offered : rows[i];
       }
     }

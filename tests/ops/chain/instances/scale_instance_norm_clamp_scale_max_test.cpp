@@ -54,6 +54,38 @@ TEST(ScaleInstanceNormClampScaleMax, TiesGoToTheFirstChannel) {
       << "0 = -0";
 }
 
+/// As inference computes it: the output alone.
+Tensor output_alone(const Attributes& attributes, const std::vector<Tensor>& inputs) {
+  Graph graph;
+  Values values;
+  Bindings bindings;
+  for (const Tensor& input : inputs) {
+    values.push_back(graph.input(concat(values.size()), input.shape(), input.dtype()));
+    bindings[concat(values.size() - 1)] = input;
+  }
+  graph.output("output", graph.emit(ops::registry().find(chain), values, attributes)[0]);
+  State state;
+  graph::Executable executable(graph, state);
+  executable.run(bindings);
+  return executable.output("output").clone();
+}
+
+TEST(ScaleInstanceNormClampScaleMax, TheOutputAloneIsThatOfTheForwardPass) {
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    for (const Shape& shape : {Shape{2, 16, 3, 5, 7}, Shape{1, 48, 2, 1}, Shape{2, 12, 300}, Shape{1, 7, 3, 3}}) {
+      for (const double value : {1.0, nan, inf}) {
+        for (std::size_t input = 0; input <= 2; ++input) {
+          SCOPED_TRACE(concat(shape, " with ", value, " in input ", input));
+          std::vector<Tensor> inputs = normal_inputs(shape, dtype);
+          inputs[input] = with_values(inputs[input], {{1, value}});
+          const Attributes attributes{.min = -1, .max = 1};
+          EXPECT_TRUE(close(output_alone(attributes, inputs), ops::run(chain, inputs, attributes)[0], 0));
+        }
+      }
+    }
+  }
+}
+
 TEST(ScaleInstanceNormClampScaleMax, NanStaysInItsInstanceAndTheFirstChannelHasIt) {
   std::vector<Tensor> inputs = normal_inputs({2, 4, 3, 3}, DType::f64);
   inputs[0] = with_values(inputs[0], {{2 * 9 + 4, nan}, {1 * 9 + 7, inf}});
