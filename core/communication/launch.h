@@ -14,7 +14,8 @@ struct Launch {
   int port = 0;
 
   /// What mpirun (Open MPI, MPICH), Slurm's srun or torchrun (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT) say in the
-  /// environment, the innermost of them; none for a process that was started alone. Throws ErrorKind::argument for variables that do not fit each other.
+  /// environment, the innermost of them; none for a process that was started alone. Throws ErrorKind::argument for variables that do not
+  /// fit each other.
   static std::optional<Launch> from_environment();
 };
 

@@ -20,6 +20,7 @@ class Meeting {
       for (std::vector<int> missing = absent(); !missing.empty(); missing = absent()) {
         if (until.passed()) give_up(list_text(missing), " of ", launch_.size, " did not come within ", seconds_, " s");
         wait(until);
+        signs_.give(joined_);
         take_arrivals();
       }
     } catch (const Error& error) {
@@ -54,7 +55,7 @@ class Meeting {
     for (const Socket& socket : joined_) polled.push_back({socket.descriptor(), POLLRDHUP, 0});  // poll passes over none
     for (const Arrival& arrival : arrivals_) polled.push_back({arrival.socket.descriptor(), POLLIN, 0});
     polled.push_back({listener_.descriptor(), POLLIN, 0});
-    poll_all(polled, until, /*most_seconds=*/1);
+    poll_all(polled, until, signs_.interval());
     for (std::size_t r = 1; r < joined_.size(); ++r) {
       if ((polled[r].revents & ended) != 0) give_up("process ", r, " ended before all had come");
     }
@@ -102,6 +103,7 @@ class Meeting {
   double seconds_;
   Socket listener_;
   std::vector<Socket> joined_;  // by rank
+  Signs signs_{seconds_};
   std::vector<Arrival> arrivals_;
 };
 

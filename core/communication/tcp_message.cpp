@@ -21,6 +21,14 @@ void poll_all(std::vector<pollfd>& polled, const Deadline& deadline, double most
   for (pollfd& one : polled) one.revents = 0;
 }
 
+void Signs::give(std::span<const Socket> sockets) {
+  if (!next_.passed()) return;
+  next_ = Deadline(interval_);
+  for (const Socket& socket : sockets) {
+    if (socket.is_open()) (void)send_all(socket, bytes_of(Header{.kind = Header::wait}), Deadline(0));
+  }
+}
+
 void send_failure(std::span<const Socket> sockets, const std::string& text) {
   const std::size_t bytes = std::min<std::size_t>(text.size(), Header::most_text);
   const Header header{.kind = Header::failure, .bytes = bytes};

@@ -2,6 +2,7 @@
 
 #include <poll.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <span>
@@ -68,6 +69,19 @@ class Incoming {
 void poll_all(std::vector<pollfd>& polled, const Deadline& deadline, double most_seconds);
 /// Marks of poll: the process at the other end is gone.
 inline constexpr short ended = POLLRDHUP | POLLHUP | POLLERR | POLLNVAL;
+
+/// While the first waits for some, it tells the others from time to time that it is there: who waits `seconds` for it does so in vain.
+class Signs {
+ public:
+  explicit Signs(double seconds) : interval_(std::min(1.0, seconds / 4)), next_(interval_) {}
+
+  double interval() const { return interval_; }
+  void give(std::span<const Socket> sockets);
+
+ private:
+  double interval_;
+  Deadline next_;
+};
 
 /// Tells them all why nothing more will come.
 void send_failure(std::span<const Socket> sockets, const std::string& text);

@@ -131,28 +131,22 @@ class First final : public TcpTransport {
       return ranks;
     };
     const Deadline until = deadline();
-    Deadline sign = next_sign();
+    tcp::Signs signs(seconds_);
     for (std::vector<int> ranks = missing(); !ranks.empty(); ranks = missing()) {
       if (until.passed()) give_up(tcp::list_text(ranks), " did not answer within ", seconds_, " s");
-      take_parts(messages, until, header);
-      if (!sign.passed()) continue;
-      sign = next_sign();
-      for (const int r : others_) (void)tcp::send_all(connection(r), bytes_of(Header{.kind = Header::wait}), Deadline(0));
+      take_parts(messages, until, signs.interval(), header);
+      signs.give(connections_);
     }
     return messages;
   }
 
-  /// When those who wait are told again that the first is there.
-  Deadline next_sign() const { return Deadline(sign_seconds()); }
-  double sign_seconds() const { return std::min(1.0, seconds_ / 4); }
-
-  void take_parts(std::vector<Incoming>& messages, const Deadline& until, const Header& header) const {
+  void take_parts(std::vector<Incoming>& messages, const Deadline& until, double most_seconds, const Header& header) const {
     std::vector<pollfd> polled;
     for (const int r : others_) {
       const bool expected = !messages[static_cast<std::size_t>(r)].is_whole();
       polled.push_back({connection(r).descriptor(), static_cast<short>(expected ? POLLIN : POLLRDHUP), 0});
     }
-    tcp::poll_all(polled, until, sign_seconds());
+    tcp::poll_all(polled, until, most_seconds);
     for (const int r : others_) {
       Incoming& message = messages[static_cast<std::size_t>(r)];
       const short events = polled[static_cast<std::size_t>(r - 1)].revents;
