@@ -52,7 +52,9 @@ void ProcessGroup::require_same(const std::string& what, const std::string& own)
 
 void ProcessGroup::require_same_entries(const std::string& prefix, const std::string& json) const {
   const auto object = nlohmann::ordered_json::parse(json);
-  for (const auto& [name, value] : object.items()) require_same(prefix + name, value.is_string() ? value.get<std::string>() : value.dump());
+  for (const auto& [name, value] : object.items()) {
+    require_same(prefix + name, value.is_null() ? "none" : value.is_string() ? value.get<std::string>() : value.dump());
+  }
 }
 
 std::string ProcessGroup::of_first(const std::string& own) const { return of_all(own)[0]; }
