@@ -19,13 +19,16 @@ namespace frit::ops {
 
 void pack_bfloat_steps(std::span<const Run> runs, const float* block, int vectors, BFloat16* packed) {
   constexpr std::int64_t lanes = simd::lanes<float>;
+  constexpr std::array<float, lanes> zeros = {};
   const std::int64_t width = vectors * lanes;
   for (const Run& run : runs) {
-    for (std::int64_t k = 0; k < whole_bfloat_steps(run.length); k += bfloat_step) {
-      for (std::int64_t i = 0; i < width * bfloat_step; ++i) {
-        const std::int64_t vector = i / (lanes * bfloat_step), pair = i / (2 * lanes) % (bfloat_step / 2), column = i / 2 % lanes;
-        const std::int64_t element = k + 2 * pair + i % 2;
-        *packed++ = BFloat16(element < run.length ? block[element * width + vector * lanes + column] : 0.0f);
+    const auto row = [&](std::int64_t element, int v) { return element < run.length ? block + element * width + v * lanes : zeros.data(); };
+    for (std::int64_t k = 0; k < run.length; k += bfloat_step) {
+      for (int v = 0; v < vectors; ++v) {
+        for (std::int64_t pair = k; pair < k + bfloat_step; pair += 2, packed += 2 * lanes) {
+          const float *even = row(pair, v), *odd = row(pair + 1, v);
+          for (std::int64_t i = 0; i < lanes; ++i) packed[2 * i] = BFloat16(even[i]), packed[2 * i + 1] = BFloat16(odd[i]);
+        }
       }
     }
     block += run.length * width;
