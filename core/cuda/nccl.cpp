@@ -1,8 +1,8 @@
 #include "frit/core/cuda/nccl.h"
 
 #include <exception>
+#include <iostream>
 #include <optional>
-#include <utility>
 
 #include "frit/core/cuda/device.h"
 #include "frit/core/cuda/loaded_library.h"
@@ -83,7 +83,12 @@ NcclGroup::NcclGroup(Transport& transport, int index, double seconds) : handle_(
   if (transport.rank() == 0) FRIT_NCCL_CALL(ncclGetUniqueId(&id));
   transport.broadcast(&id, sizeof(id), 0);
   FRIT_NCCL_CALL(ncclCommInitRank(&handle_->communicator, transport.size(), id, transport.rank()));
-  handle_->limit.emplace(index, seconds, [handle = handle_.get()] { (void)ncclCommAbort(std::exchange(handle->communicator, nullptr)); });
+  handle_->limit.emplace(index, seconds, [&transport, seconds] {
+    std::cerr << "frit: error: process " << transport.rank() << " waited " << seconds
+              << " s for work of its GPU with those of the others: one of them ended, hangs, or does something else"
+                 " (FRIT_COMMUNICATION_TIMEOUT sets the seconds)\n";
+    transport.abort();
+  });
 }
 
 NcclGroup::~NcclGroup() = default;

@@ -16,7 +16,8 @@ class NcclGroup {
  public:
   /// The id under which the GPUs find each other goes from the first process to all by `transport`. Throws ErrorKind::device if NCCL is not
   /// there.
-  /// From then on the host waits at most `seconds` for a GPU.
+  /// From then on this process ends, and ends the others by `transport`, which outlives the group, once it has waited `seconds` for its
+  /// GPU.
   NcclGroup(Transport& transport, int index, double seconds = communication_timeout());
   ~NcclGroup();
 

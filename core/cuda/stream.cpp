@@ -34,12 +34,7 @@ void wait_within_limit(int index, const Query& query, const Block& block) {
       return;
     }
     const std::chrono::duration<double> waited = Clock::now() - begin;
-    if (waited.count() > limit->seconds) {
-      limit->give_up();
-      fail(ErrorKind::device, "waited ", limit->seconds,
-           " s for work of a GPU with those of other processes: one of these ended, hangs, or does something else "
-           "(FRIT_COMMUNICATION_TIMEOUT sets the seconds)");
-    }
+    if (waited.count() > limit->seconds) limit->give_up();
     if (waited.count() > 0.005) std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
 }

@@ -36,7 +36,7 @@ class Stream {
 };
 
 /// While it lives, the host waits no longer than so many seconds for a device, whose work may wait for other processes: then `give_up` is
-/// called, which is to end that work, and the wait throws ErrorKind::device. One at a time for each device.
+/// called, which ends this one. Nothing else would: work that is under way on a device cannot be taken back. One at a time for each device.
 class WaitLimit {
  public:
   WaitLimit(int index, double seconds, std::function<void()> give_up);
