@@ -29,8 +29,8 @@ constexpr const char* averaged_name = "averaged";  // how many updates the avera
 
 constexpr double first_loss_scale = 65536;
 
-// How far apart processes are in what counts random draws: further than any of them comes.
-constexpr std::int64_t draws_of_a_process = std::int64_t{1} << 48;
+// How far apart processes are in what counts random draws: further than any of them comes. Those of 8,192 are below most_counted.
+constexpr std::int64_t draws_of_a_process = std::int64_t{1} << 40;
 
 std::string prefix_of(const TrainOptions& options) { return options.name.empty() ? "optimizer." : "optimizer." + options.name + "/"; }
 std::string kept_name(const TrainOptions& options, const char* what) { return prefix_of(options) + what; }
