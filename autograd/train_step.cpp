@@ -298,12 +298,12 @@ TrainStep::TrainStep(std::shared_ptr<State> state, Value loss, const Optimizer& 
     average_.emplace(average_graph(graph(), options), shared_state());
     average_->compile({});
   }
-  share_variables();
 }
 
 double TrainStep::operator()(const Bindings& inputs) { return start(inputs).item(); }
 
 const Tensor& TrainStep::start(const Bindings& inputs) {
+  if (!shared_) share_variables();
   const bool updates = (position_.batches + 1) % options_.accumulate == 0;
   if (updates) set_rate();
   if (options_.guarded) keep_what_runs_change();
@@ -339,6 +339,7 @@ double TrainStep::learning_rate() const {
 }
 
 void TrainStep::share_variables() {
+  shared_ = true;
   if (!options_.communicator) return;
   Communicator& communicator = *options_.communicator;
   for (auto& [name, tensor] : state().tensors()) communicator.broadcast(tensor);
@@ -352,10 +353,9 @@ void TrainStep::share_variables() {
 
 void TrainStep::share_sums() {
   if (!options_.communicator || options_.accumulate == 1) return;
-  for (const Parameter& parameter : trained(graph())) {
-    const Tensor sum = state().at(accumulated_name(options_, parameter));
-    options_.communicator->mean(std::span(&sum, 1), std::span(&sum, 1));
-  }
+  std::vector<Tensor> sums;
+  for (const Parameter& parameter : trained(graph())) sums.push_back(state().at(accumulated_name(options_, parameter)));
+  options_.communicator->mean(sums, sums);
 }
 
 void TrainStep::share_statistics() {

@@ -134,6 +134,7 @@ class TrainStep {
   const graph::Executable* last_ = nullptr;
   TrainPosition position_;
   std::optional<double> rate_;  // as the device has it
+  bool shared_ = false;         // the variables, by the first step if not before
   /// What the operators of a forward pass update (running statistics, counters of random numbers), as it was before the last two steps.
   std::array<std::map<std::string, Tensor>, 2> before_;
 };

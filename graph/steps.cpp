@@ -31,7 +31,8 @@ struct Accesses {
   }
 
   bool waits_for(const Accesses& earlier) const {
-    return (collective && earlier.collective) || meet(written, earlier.written) || meet(written, earlier.read) || meet(read, earlier.written);
+    const bool in_order = collective && earlier.collective;
+    return in_order || meet(written, earlier.written) || meet(written, earlier.read) || meet(read, earlier.written);
   }
 
  private:

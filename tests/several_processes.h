@@ -37,6 +37,7 @@ inline std::optional<SeveralProcesses> start_several_processes(int processes) {
       '.', test.name(), " 2>&1");
   SeveralProcesses result;
   FILE* const pipe = popen(command.c_str(), "r");
+  if (pipe == nullptr) return result;
   for (int c = std::fgetc(pipe); c != EOF; c = std::fgetc(pipe)) result.output += static_cast<char>(c);
   result.succeeded = pclose(pipe) == 0;
   return result;

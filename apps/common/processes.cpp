@@ -29,6 +29,7 @@ class HeldSignals {
     sigemptyset(&held_);
     for (const int signal : {SIGINT, SIGTERM, SIGCHLD}) sigaddset(&held_, signal);
     pthread_sigmask(SIG_BLOCK, &held_, &before_);
+    (void)signal(SIGCHLD, SIG_DFL);  // who ignores it, as some supervisors do, is told of no process's end
   }
   ~HeldSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
   HeldSignals(const HeldSignals&) = delete;
@@ -60,7 +61,9 @@ class Processes {
   }
   ~Processes() {
     send(SIGKILL);
-    for (const pid_t process : running_) (void)waitpid(process, nullptr, 0);
+    for (const pid_t process : running_) {
+      if (process != ended) (void)waitpid(process, nullptr, 0);
+    }
   }
   Processes(const Processes&) = delete;
   Processes& operator=(const Processes&) = delete;

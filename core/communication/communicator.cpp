@@ -7,6 +7,7 @@
 #include <map>
 #include <mutex>
 
+#include "frit/core/communication/mpi/module.h"
 #include "frit/core/cuda/device.h"
 #include "frit/core/dtype.h"
 #include "frit/core/error.h"
@@ -16,7 +17,7 @@
 namespace frit {
 namespace {
 
-constexpr std::size_t piece_alignment = 4096;  // bytes; see the units of the MPI module
+constexpr std::size_t piece_alignment = mpi::unit_bytes;
 
 std::mutex registry_mutex;
 std::map<std::int64_t, Communicator*> registry;
@@ -74,7 +75,7 @@ double communication_timeout() {
     if (given == nullptr || *given == '\0') return 300.0;
     char* end = nullptr;
     const double parsed = std::strtod(given, &end);
-    require(*end == '\0' && std::isfinite(parsed) && parsed > 0, "FRIT_COMMUNICATION_TIMEOUT: expected seconds above 0, got \"",
+    require(*end == '\0' && parsed > 0 && parsed <= 1e8, "FRIT_COMMUNICATION_TIMEOUT: expected seconds above 0, to 1e8, got \"",
             printable(given), '"');
     return parsed;
   }();
@@ -86,6 +87,8 @@ std::shared_ptr<Communicator> Communicator::from_environment(Device device) {
   if (!launch) return nullptr;
   // GPUs need MPI only to meet.
   const bool over_mpi = launch->mpi && (device.kind == DeviceKind::cpu || launch->address.empty());
+  require(over_mpi || device.kind == DeviceKind::cuda, "gradients of CPUs are reduced by MPI: start the ", launch->size,
+          " processes with mpirun, not as torchrun does");
   std::unique_ptr<Transport> transport = over_mpi ? mpi_transport() : tcp_transport(*launch);
   require(transport->rank() == launch->rank && transport->size() == launch->size, transport->description(), " says that this is process ",
           transport->rank(), " of ", transport->size(), ", its launcher that it is process ", launch->rank, " of ", launch->size,
@@ -97,6 +100,7 @@ Device Communicator::local_device(Device device) {
   const std::optional<Launch> launch = Launch::from_environment();
   if (!launch || device.kind == DeviceKind::cpu) return device;
   const int devices = cuda::device_count();
+  if (devices == 1) return device;  // each process of a machine may see its own alone
   require(launch->local_rank < devices, "process ", launch->rank, " is number ", launch->local_rank, " of its machine, which has ", devices,
           " GPUs: expected a GPU for each process");
   device.index = launch->local_rank;
@@ -126,7 +130,7 @@ std::string Communicator::description() const {
 
 void Communicator::mean(std::span<const Tensor> tensors, std::span<const Tensor> results, CUstream_st* stream) {
   FRIT_CHECK(tensors.size() == results.size());
-  if (nccl_) return nccl_->mean(tensors, results, stream == nullptr ? cuda::compute_stream(device_.index) : stream);
+  if (nccl_) return nccl_->mean(tensors, results, stream);
   for (const DType dtype : {DType::f64, DType::f32, DType::f16, DType::bf16}) mean_of(dtype, tensors, results);
 }
 

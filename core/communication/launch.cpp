@@ -87,7 +87,7 @@ Launch torchrun() {
   return launch;
 }
 
-Launch mpi(const Names& names) {
+Launch over_mpi(const Names& names) {
   Launch launch{.mpi = true};
   read_ranks(launch, names);
   read_address(launch);
@@ -109,9 +109,9 @@ Launch slurm() {
 // whose variables they then see too. srun itself can set PMI_RANK, but not the rank on a machine.
 Launch innermost() {
   if (is_set("RANK")) return torchrun();
-  if (is_set("OMPI_COMM_WORLD_RANK")) return mpi({"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"});
+  if (is_set("OMPI_COMM_WORLD_RANK")) return over_mpi({"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"});
   const bool step = is_set("SLURM_STEP_ID") && is_set("SLURM_PROCID");  // a batch script has no step
-  if (is_set("PMI_RANK") && (is_set("MPI_LOCALRANKID") || !step)) return mpi({"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"});
+  if (is_set("PMI_RANK") && (is_set("MPI_LOCALRANKID") || !step)) return over_mpi({"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"});
   if (step) return slurm();
   // Scripts may give all processes their number; without a rank each would train alone.
   const int size = is_set("WORLD_SIZE") ? number_of("WORLD_SIZE", 1, most_processes) : 1;

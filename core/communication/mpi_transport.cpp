@@ -71,7 +71,13 @@ class MpiTransport final : public Transport {
     check(functions_.all_to_all(sent, received, bytes, communication_timeout()), "MPI_Ialltoall");
   }
   void broadcast(void* data, std::size_t bytes, int root) override {
-    check(functions_.broadcast(data, bytes, root, communication_timeout()), "MPI_Ibcast");
+    const std::size_t whole = bytes / mpi::unit_bytes * mpi::unit_bytes;
+    const auto part = [&](std::size_t first, std::size_t end) {
+      if (first == end) return;
+      check(functions_.broadcast(static_cast<std::byte*>(data) + first, end - first, root, communication_timeout()), "MPI_Ibcast");
+    };
+    part(0, whole);
+    part(whole, bytes);
   }
   [[noreturn]] void abort() override {
     std::cerr << std::flush;

@@ -93,12 +93,6 @@ NcclGroup::NcclGroup(Transport& transport, int index, double seconds) : handle_(
 
 NcclGroup::~NcclGroup() = default;
 
-void NcclGroup::check() const {
-  ncclResult_t error = ncclSuccess;
-  FRIT_NCCL_CALL(ncclCommGetAsyncError(handle_->communicator, &error));
-  check_nccl(error, "work on the GPU", __FILE__, __LINE__);
-}
-
 void NcclGroup::mean(std::span<const Tensor> tensors, std::span<const Tensor> results, CUstream_st* stream) {
   FRIT_CHECK(tensors.size() == results.size());
   CUstream_st* const own = compute_stream(handle_->index);  // makes the device current

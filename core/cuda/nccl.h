@@ -25,8 +25,6 @@ class NcclGroup {
   /// have run before, as GPUs are connected by the first of its kind and size.
   void mean(std::span<const Tensor> tensors, std::span<const Tensor> results, CUstream_st* stream);
   void broadcast(const Tensor& tensor, int root);
-  /// Throws ErrorKind::device if NCCL has found that work on a GPU cannot go on, as others are gone.
-  void check() const;
   /// "NCCL 2.28.9".
   std::string version() const;
 

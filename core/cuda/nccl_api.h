@@ -12,7 +12,7 @@ struct ncclUniqueId {
   char internal[128];
 };
 
-enum ncclResult_t : int { ncclSuccess = 0, ncclInProgress = 7 };
+enum ncclResult_t : int { ncclSuccess = 0 };
 enum ncclDataType_t : int { ncclUint8 = 1, ncclFloat16 = 6, ncclFloat32 = 7, ncclFloat64 = 8, ncclBfloat16 = 9 };
 enum ncclRedOp_t : int { ncclAvg = 4 };
 

@@ -41,7 +41,6 @@ NcclGroup::NcclGroup(Transport&, int, double) { no_cuda(); }
 NcclGroup::~NcclGroup() = default;
 void NcclGroup::mean(std::span<const Tensor>, std::span<const Tensor>, CUstream_st*) { no_cuda(); }
 void NcclGroup::broadcast(const Tensor&, int) { no_cuda(); }
-void NcclGroup::check() const { no_cuda(); }
 std::string NcclGroup::version() const { no_cuda(); }
 EventTimer::EventTimer(int) { no_cuda(); }
 void EventTimer::time(const std::function<void()>&) { no_cuda(); }

@@ -80,8 +80,8 @@ TEST_F(Processes, GetSignalsOnce) {
     const pid_t process = fork();
     ASSERT_GE(process, 0);
     if (process == 0) {
-      const std::string script = "trap 'echo got >> " + std::string(name) + "$RANK' " + name + "; touch ready$RANK; sleep 0.5; exit " +
-                                 std::to_string(128 + signal);
+      const std::string script =
+          "trap 'echo got >> " + std::string(name) + "$RANK' " + name + "; touch ready$RANK; sleep 3; exit " + std::to_string(128 + signal);
       _exit(run_processes({"/bin/sh", "-c", "cd " + folder.string() + "; " + script}, 2));
     }
     while (!names().contains("ready0") || !names().contains("ready1")) std::this_thread::sleep_for(std::chrono::milliseconds(10));

@@ -64,7 +64,7 @@ int wait(MPI_Request request, double seconds) {
 class Unit {
  public:
   explicit Unit(std::size_t bytes) {
-    const std::size_t size = bytes <= INT_MAX ? 1 : 4096;
+    const std::size_t size = bytes <= INT_MAX ? 1 : unit_bytes;
     count_ = static_cast<int>(bytes / size);
     MPI_Type_contiguous(static_cast<int>(size), MPI_BYTE, &type_);
     MPI_Type_commit(&type_);

@@ -9,12 +9,14 @@
 namespace frit::mpi {
 
 inline constexpr int timed_out = -1;
+inline constexpr std::size_t unit_bytes = 4096;
 
 struct Functions {
   /// `library` gets the name of the MPI, at most `capacity` bytes.
   int (*start)(int* rank, int* size, char* library, std::size_t capacity);
   /// Has MPI end when the process does.
   void (*finish_at_exit)();
+  /// Of more than 2 GiB, `bytes` is a multiple of `unit_bytes`.
   int (*all_gather)(const void* own, void* all, std::size_t bytes, double seconds);
   int (*all_to_all)(const void* sent, void* received, std::size_t bytes, double seconds);
   int (*broadcast)(void* data, std::size_t bytes, int root, double seconds);

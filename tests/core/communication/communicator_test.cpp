@@ -103,7 +103,7 @@ TEST(CommunicatorOverMpi, GivesUpOnAProcessThatStaysAway) {
   setenv("FRIT_COMMUNICATION_TIMEOUT", "0.5", 1);  // read when it is first needed
   const auto communicator = Communicator::from_environment(Device::cpu());
   if (communicator->rank() == 0) communicator->barrier();
-  std::this_thread::sleep_for(std::chrono::seconds(5));
+  std::this_thread::sleep_for(std::chrono::seconds(3));
 }
 
 }  // namespace
