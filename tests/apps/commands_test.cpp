@@ -125,7 +125,7 @@ TEST_F(Commands, GraphExplainsHowEachStepIsComputed) {
                                 std::regex("\nchain +in every run +around conv2d: sums over runs of taps +f32 2x3x64x64 channels-last, ")))
       << inference;
   EXPECT_TRUE(std::regex_search(inference, std::regex("\nelementwise +once +the only one +f32 "))) << inference;
-  EXPECT_TRUE(std::regex_search(explained({"--dtype", "f16"}), std::regex("\nlinear +in every run +converted to f32 and back +f16 ")));
+  EXPECT_TRUE(std::regex_search(explained({"--dtype", "f16"}), std::regex("\nmultiply +once +converted to f32 and back +f16 ")));
   EXPECT_TRUE(has(explained({"--stage", "train"}), "\n# schedules: training on cpu\n"));
   EXPECT_TRUE(has(explained({"--gpu"}), "\n# schedules: known where there is a GPU\n"));
   const nlohmann::json last = nlohmann::json::parse(explained({"--json"}))["schedules"].back();
