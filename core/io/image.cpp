@@ -10,7 +10,7 @@
 namespace frit {
 namespace {
 
-constexpr const char* expected = "a PNG or JPEG image";
+constexpr const char* image_formats = "a PNG or JPEG image";
 
 bool is_jpeg(const Input& input) {
   std::array<std::byte, 2> first{};
@@ -31,7 +31,7 @@ bool is_jpeg_name(std::string_view name) { return ends_with(name, ".jpg") || end
 bool is_image_name(std::string_view name) { return ends_with(name, ".png") || is_jpeg_name(name); }
 
 ImageHeader read_image_header(const std::string& path) {
-  const FileInput input(path, expected);
+  const FileInput input(path, image_formats);
   return is_jpeg(input) ? read_jpeg_header(input) : read_png_header(input);
 }
 
@@ -41,7 +41,7 @@ void read_image_rows(const Input& input, const ImageBegin& begin, const ImageRow
 
 Tensor read_image(const Input& input, const ShapeCheck& check) { return gather_image(read_image_rows, input, check); }
 
-Tensor read_image(const std::string& path, const ShapeCheck& check) { return read_image(FileInput(path, expected), check); }
+Tensor read_image(const std::string& path, const ShapeCheck& check) { return read_image(FileInput(path, image_formats), check); }
 
 Tensor gather_image(ReadImageRows read, const Input& input, const ShapeCheck& check) {
   Tensor image;
