@@ -45,15 +45,16 @@ else
   for package in build/package/*.deb; do dpkg-deb --extract "$package" $root; done
   prefix=$PWD/$root/usr
 fi
+libraries=$(dirname "$(find "$prefix"/lib* -name 'libfrit-training.*' | head -n 1)")
 # shellcheck disable=SC2016  # for bash to expand
-LD_LIBRARY_PATH=$(dirname "$(find "$prefix"/lib* -name 'libfrit-training.*' | head -n 1)") bash -c '
+LD_LIBRARY_PATH=$libraries bash -c '
   . "$1/share/bash-completion/completions/frit"
   COMP_WORDS=("$1/bin/frit" ver) COMP_CWORD=1
   _frit
   [ "${COMPREPLY[*]}" = verify ]' bash "$prefix"
 tests/consumer/run.sh "$prefix"
 # Several processes find the module of MPI that was installed.
-OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun -n 2 "$prefix/bin/frit" bench classifier --device cpu --threads 1 --batch-size 2 \
+LD_LIBRARY_PATH=$libraries OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 mpirun -n 2 "$prefix/bin/frit" bench classifier --device cpu --threads 1 --batch-size 2 \
   --mode train --repeats 1 --warmup 1 | grep '2 processes'
 levels=$(sed -n 's/^FRIT_CPU_LEVELS:[^=]*=//p' build/package/CMakeCache.txt | tr ';' ' ')
 # shellcheck disable=SC2086  # a list
