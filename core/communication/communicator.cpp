@@ -41,12 +41,6 @@ struct Pieces {
   }
 };
 
-void copy_bytes(void* to, const void* from, std::size_t bytes) {
-  parallel_for(static_cast<std::int64_t>(bytes), 1 << 20, [&](std::int64_t begin, std::int64_t end) {
-    std::memcpy(static_cast<std::byte*>(to) + begin, static_cast<const std::byte*>(from) + begin, static_cast<std::size_t>(end - begin));
-  });
-}
-
 /// piece[i] becomes the mean of pieces[r * stride + i] over the processes r, added up in their order.
 template <class T>
 void mean_of_pieces(T* piece, const T* pieces, std::int64_t elements, std::int64_t stride, int processes) {
@@ -140,15 +134,16 @@ void Communicator::mean_of(DType dtype, std::span<const Tensor> tensors, std::sp
   if (pieces.elements == 0) return;
   const std::size_t bytes = pieces.piece_bytes * static_cast<std::size_t>(size());
   if (sent_.size() < bytes) sent_.resize(bytes), received_.resize(bytes);
+  // A tensor, and its place among all elements.
   const auto each = [&](std::span<const Tensor> group, const auto& body) {
-    std::size_t offset = 0;
+    std::byte* place = sent_.data();
     for (const Tensor& tensor : group) {
       if (tensor.dtype() != dtype) continue;
-      body(tensor, sent_.data() + offset);
-      offset += static_cast<std::size_t>(tensor.bytes());
+      body(tensor, Tensor::over(place, tensor.shape(), dtype, device_, nullptr));
+      place += tensor.bytes();
     }
   };
-  each(tensors, [](const Tensor& tensor, std::byte* place) { copy_bytes(place, tensor.raw(), static_cast<std::size_t>(tensor.bytes())); });
+  each(tensors, [](const Tensor& tensor, const Tensor& placed) { copy(placed, tensor); });
   transport_->all_to_all(sent_.data(), received_.data(), pieces.piece_bytes);
   dispatch_all(dtype, [&]<class T>() {
     if constexpr (!std::is_integral_v<T>) {
@@ -158,7 +153,7 @@ void Communicator::mean_of(DType dtype, std::span<const Tensor> tensors, std::sp
     }
   });
   transport_->all_gather(received_.data(), sent_.data(), pieces.piece_bytes);
-  each(results, [](const Tensor& tensor, std::byte* place) { copy_bytes(tensor.raw(), place, static_cast<std::size_t>(tensor.bytes())); });
+  each(results, [](const Tensor& tensor, const Tensor& placed) { copy(tensor, placed); });
 }
 
 void Communicator::broadcast(const Tensor& tensor, int root) {

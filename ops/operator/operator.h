@@ -346,10 +346,10 @@ struct Operator {
   std::vector<std::pair<int, int>> in_place = {};  ///< (output, input): the output may take the dying input's memory
   /// (output, of): the output is, as (C), the sum of output `of` over all axes but the channels'.
   std::vector<std::pair<int, int>> channel_sums = {};
-  std::vector<int> mutates = {};  ///< inputs that are updated where they lie; they must be variables
+  std::vector<int> mutates = {};    ///< inputs that are updated where they lie; they must be variables
   std::optional<int> counter = {};  ///< the one of them that counts draws of random numbers, of which each process has its own
-  bool collective = false;  ///< takes part in what other processes compute: all of them run its calls, in the same order
-  bool commutative = false;       ///< inputs 0 and 1 may be swapped
+  bool collective = false;   ///< takes part in what other processes compute: all of them run its calls, in the same order
+  bool commutative = false;  ///< inputs 0 and 1 may be swapped
   /// The number that as input 1 leaves every value of input 0 as it is, the sign of a zero and NaN included.
   std::optional<double> neutral = {};
   /// Of the operator whose output is its input in another dtype: the attributes for that dtype.

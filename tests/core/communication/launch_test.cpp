@@ -88,44 +88,32 @@ TEST(Launch, IsNoneOfAProcessThatWasStartedAlone) {
   EXPECT_FALSE(launch_of(with(slurm, {{"SLURM_STEP_ID", ""}}))) << "a batch script";
 }
 
-TEST(Launch, IsTorchruns) {
-  const std::optional<Launch> launch = launch_of(torchrun);
+void expect_launch(const std::optional<Launch>& launch, const Launch& expected) {
   ASSERT_TRUE(launch);
-  EXPECT_EQ(launch->rank, 5);
-  EXPECT_EQ(launch->size, 8);
-  EXPECT_EQ(launch->local_rank, 1);
-  EXPECT_FALSE(launch->mpi);
-  EXPECT_EQ(launch->address, "node1");
-  EXPECT_EQ(launch->port, 29500);
+  EXPECT_EQ(launch->rank, expected.rank);
+  EXPECT_EQ(launch->size, expected.size);
+  EXPECT_EQ(launch->local_rank, expected.local_rank);
+  EXPECT_EQ(launch->mpi, expected.mpi);
+  EXPECT_EQ(launch->address, expected.address);
+  EXPECT_EQ(launch->port, expected.port);
+}
+
+TEST(Launch, IsTorchruns) {
+  expect_launch(launch_of(torchrun), {.rank = 5, .size = 8, .local_rank = 1, .address = "node1", .port = 29500});
   EXPECT_EQ(launch_of(with(torchrun, {{"LOCAL_RANK", ""}}))->local_rank, 0) << "a process a machine";
 }
 
 TEST(Launch, IsMpiruns) {
-  std::optional<Launch> launch = launch_of(open_mpi);
-  ASSERT_TRUE(launch);
-  EXPECT_EQ(launch->rank, 3);
-  EXPECT_EQ(launch->size, 4);
-  EXPECT_EQ(launch->local_rank, 1);
-  EXPECT_TRUE(launch->mpi);
-  EXPECT_EQ(launch->address, "");
-  launch = launch_of({{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"MPI_LOCALRANKID", "1"}, {"MASTER_ADDR", "::1"}, {"MASTER_PORT", "77"}});
-  ASSERT_TRUE(launch);
-  EXPECT_EQ(launch->rank, 1);
-  EXPECT_EQ(launch->local_rank, 1);
-  EXPECT_TRUE(launch->mpi);
-  EXPECT_EQ(launch->address, "::1");
-  EXPECT_EQ(launch->port, 77);
+  expect_launch(launch_of(open_mpi), {.rank = 3, .size = 4, .local_rank = 1, .mpi = true});
+  expect_launch(launch_of({{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"MPI_LOCALRANKID", "1"}, {"MASTER_ADDR", "::1"}, {"MASTER_PORT", "77"}}),
+                {.rank = 1, .size = 2, .local_rank = 1, .mpi = true, .address = "::1", .port = 77});
 }
 
 TEST(Launch, IsSruns) {
   const std::optional<Launch> launch = launch_of(slurm);
   ASSERT_TRUE(launch);
-  EXPECT_EQ(launch->rank, 2);
-  EXPECT_EQ(launch->size, 6);
-  EXPECT_EQ(launch->local_rank, 0);
-  EXPECT_TRUE(launch->mpi);
-  EXPECT_EQ(launch->address, "node07");
-  EXPECT_EQ(launch->port, launch_of(with(slurm, {{"SLURM_PROCID", "3"}}))->port);
+  const int port = launch_of(with(slurm, {{"SLURM_PROCID", "3"}}))->port;  // all processes come to the same
+  expect_launch(launch, {.rank = 2, .size = 6, .local_rank = 0, .mpi = true, .address = "node07", .port = port});
   EXPECT_NE(launch->port, launch_of(with(slurm, {{"SLURM_STEP_ID", "2"}}))->port);
   EXPECT_EQ(launch_of(with(slurm, {{"SLURM_STEP_NUM_TASKS", "3"}}))->size, 3) << "a step of less than the job";
   EXPECT_EQ(launch_of(with(slurm, {{"MASTER_ADDR", "other"}, {"MASTER_PORT", "5"}}))->address, "other");

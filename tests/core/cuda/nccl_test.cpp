@@ -14,8 +14,8 @@
 #include "frit/core/cuda/loaded_library.h"
 #include "frit/core/error.h"
 
-// A thread for each GPU stands in for a process; but threads that record work wait for each other in the driver: that is tested with
-// processes, in autograd.
+// A thread for each GPU stands in for a process. Work of several GPUs that is recorded hung so; processes that record it are tested in
+// autograd.
 
 namespace frit {
 namespace {

@@ -37,6 +37,20 @@ inline Tensor with_values(const Tensor& tensor, const std::vector<std::pair<std:
   return Tensor::from(values, tensor.shape()).to(tensor.dtype());
 }
 
+/// A graph of inputs alone, and what they are.
+struct InputGraph {
+  Graph graph;
+  Values values;
+  Bindings bindings;
+
+  explicit InputGraph(const std::vector<Tensor>& inputs) {
+    for (const Tensor& input : inputs) {
+      values.push_back(graph.input(concat(values.size()), input.shape(), input.dtype()));
+      bindings[concat(values.size() - 1)] = input;
+    }
+  }
+};
+
 struct ChainResults {
   Tensor output;
   std::vector<Tensor> gradients;  ///< of each input
@@ -47,13 +61,8 @@ struct ChainResults {
 inline ChainResults run_chain(const char* name, const ops::Attributes& attributes, const std::vector<Tensor>& inputs, bool decomposed,
                               Tensor seed = {}) {
   const ops::Operator& op = ops::registry().find(name);
-  Graph graph;
-  Values values;
-  Bindings bindings;
-  for (const Tensor& input : inputs) {
-    values.push_back(graph.input(concat(values.size()), input.shape(), input.dtype()));
-    bindings[concat(values.size() - 1)] = input;
-  }
+  InputGraph made(inputs);
+  auto& [graph, values, bindings] = made;
   const Value output = decomposed ? op.decompose(graph, values, attributes)[0] : graph.emit(op, values, attributes)[0];
   if (!seed.defined()) seed = normal_tensor(output.shape(), output.dtype(), 99);
   const Value seeds = graph.constant(seed);

@@ -56,17 +56,11 @@ TEST(ScaleInstanceNormClampScaleMax, TiesGoToTheFirstChannel) {
 
 /// As inference computes it: the output alone.
 Tensor output_alone(const Attributes& attributes, const std::vector<Tensor>& inputs) {
-  Graph graph;
-  Values values;
-  Bindings bindings;
-  for (const Tensor& input : inputs) {
-    values.push_back(graph.input(concat(values.size()), input.shape(), input.dtype()));
-    bindings[concat(values.size() - 1)] = input;
-  }
-  graph.output("output", graph.emit(ops::registry().find(chain), values, attributes)[0]);
+  InputGraph made(inputs);
+  made.graph.output("output", made.graph.emit(ops::registry().find(chain), made.values, attributes)[0]);
   State state;
-  graph::Executable executable(graph, state);
-  executable.run(bindings);
+  graph::Executable executable(made.graph, state);
+  executable.run(made.bindings);
   return executable.output("output").clone();
 }
 
