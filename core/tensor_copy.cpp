@@ -1,14 +1,19 @@
 #include "frit/core/cuda/device.h"
 #include "frit/core/strided_copy.h"
+#include "frit/core/strided_map.h"
 #include "frit/core/tensor.h"
 
 namespace frit {
+namespace {
 
-void copy(const Tensor& destination, const Tensor& source) {
-  require(destination.defined() && source.defined(), "copy: a tensor is undefined");
-  require(destination.shape() == source.shape(), "copy: destination is ", destination.shape(), ", source is ", source.shape());
-  if (destination.device() != Device::cpu() || source.device() != Device::cpu()) return cuda::copy(destination, source);
-  if (source.elements() == 0) return;
+template <class To, class From>
+void convert_run(const void*, void* to, const void* const* from, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) static_cast<To*>(to)[i] = convert<To>(static_cast<const From*>(from[0])[i]);
+}
+
+/// Elements of one dtype keep their bits.
+template <class Word>
+void copy_words(const Tensor& destination, const Tensor& source) {
   const bool inner_channels = has_inner_channels(destination) || has_inner_channels(source);
   const Dims axes = axes_in_memory(source.rank(), inner_channels ? Layout::channels_last : Layout::contiguous);
   const Tensor target = destination.permute(axes), origin = source.permute(axes);
@@ -23,15 +28,33 @@ void copy(const Tensor& destination, const Tensor& source) {
   const std::int64_t width = shape.back(), grain = shape.rank() > 1 && width < elementwise_grain
                                                        ? std::max<std::int64_t>(16, elementwise_grain / width / 16 * 16) * width
                                                        : elementwise_grain;
+  Word* const to = static_cast<Word*>(destination.raw());
+  const Word* const from = static_cast<const Word*>(source.raw());
+  parallel_for(source.elements(), grain, [&](std::int64_t begin, std::int64_t end) {
+    for_each_plane(shape, strides, begin, end, [&](const auto& offsets, std::int64_t rows, std::int64_t columns) {
+      detail::copy_plane(to + offsets[0], steps(0), from + offsets[1], steps(1), rows, columns);
+    });
+  });
+}
+
+}  // namespace
+
+void copy(const Tensor& destination, const Tensor& source) {
+  require(destination.defined() && source.defined(), "copy: a tensor is undefined");
+  require(destination.shape() == source.shape(), "copy: destination is ", destination.shape(), ", source is ", source.shape());
+  if (destination.device() != Device::cpu() || source.device() != Device::cpu()) return cuda::copy(destination, source);
+  if (source.elements() == 0) return;
+  if (destination.dtype() == source.dtype()) {
+    switch (size_of(source.dtype())) {
+      case 1: return copy_words<std::uint8_t>(destination, source);
+      case 2: return copy_words<std::uint16_t>(destination, source);
+      case 4: return copy_words<std::uint32_t>(destination, source);
+      default: return copy_words<std::uint64_t>(destination, source);
+    }
+  }
   dispatch_all(destination.dtype(), [&]<class To>() {
     dispatch_all(source.dtype(), [&]<class From>() {
-      To* const to = destination.data<To>();
-      const From* const from = source.data<From>();
-      parallel_for(source.elements(), grain, [&](std::int64_t begin, std::int64_t end) {
-        for_each_plane(shape, strides, begin, end, [&](const auto& offsets, std::int64_t rows, std::int64_t columns) {
-          detail::copy_plane(to + offsets[0], steps(0), from + offsets[1], steps(1), rows, columns);
-        });
-      });
+      if constexpr (!std::is_same_v<To, From>) strided_map(destination, std::span(&source, 1), convert_run<To, From>, nullptr);
     });
   });
 }

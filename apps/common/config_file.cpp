@@ -20,7 +20,7 @@ std::string_view trimmed(std::string_view text) {
 }
 
 /// A string between double quotes; all bytes but control characters, quotes and backslashes stand for themselves.
-std::string quoted(const std::string& text) {
+std::string quoted_value(const std::string& text) {
   constexpr const char* digits = "0123456789ABCDEF";
   std::string result = "\"";
   for (const char c : text) {
@@ -38,7 +38,7 @@ std::string quoted(const std::string& text) {
 /// Numbers and truth values stand as they are, all else between quotes.
 std::string spelled(const std::string& value) {
   const bool plain = value == "true" || value == "false" || parse_number<double>(value);
-  return plain ? value : quoted(value);
+  return plain ? value : quoted_value(value);
 }
 
 /// Takes apart what follows "=" on a line. Throws ErrorKind::format, without the place.

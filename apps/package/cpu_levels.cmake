@@ -24,6 +24,7 @@ foreach(level IN LISTS cpu_levels)
   frit_library(runtime_${level} "${everything_of_frit}")
   target_sources(${target} PRIVATE ${sources})
   target_precompile_headers(${target} PRIVATE ${operator_headers})
+  frit_compile_together(${target})
   target_include_directories(${target} SYSTEM PRIVATE ${XXHASH_INCLUDE_DIR})
   target_link_libraries(${target} PRIVATE ${objects} ${libraries})  # of a function in a header the linker takes the target's own
   set_target_properties(${target} PROPERTIES FRIT_CPU_LEVEL ${level} OUTPUT_NAME frit-runtime CUDA_RUNTIME_LIBRARY Static

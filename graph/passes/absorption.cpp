@@ -7,13 +7,13 @@
 namespace frit::graph {
 namespace {
 
-struct Call {
+struct AbsorbingCall {
   std::vector<int> inputs;
   ops::Attributes attributes;
 };
 
 /// Whether the node's operator makes of the call what it makes of the node's inputs.
-bool fits(const Graph& graph, const Node& node, const Call& call) try {
+bool fits(const Graph& graph, const Node& node, const AbsorbingCall& call) try {
   return node.op->infer_types(graph.types(call.inputs), call.attributes) == graph.types(node.outputs);
 } catch (const Error& error) {
   if (error.kind() != ErrorKind::argument) throw;
@@ -21,19 +21,19 @@ bool fits(const Graph& graph, const Node& node, const Call& call) try {
 }
 
 /// Takes over what the first input's producer does, if nothing else reads that.
-void absorb_producer(const Graph& graph, const Node& node, const std::vector<int>& uses, Call& call) {
+void absorb_producer(const Graph& graph, const Node& node, const std::vector<int>& uses, AbsorbingCall& call) {
   if (!node.op->absorb || node.inputs.empty()) return;
   const Node& producer = graph.producer(node.inputs[0]);
   if (producer.kind != NodeKind::operation || producer.outputs.size() != 1 || uses[static_cast<std::size_t>(node.inputs[0])] != 1) return;
   const std::optional<ops::Attributes> attributes = node.op->absorb(*producer.op, producer.attributes, node.attributes);
   if (!attributes) return;
-  Call absorbing{call.inputs, *attributes};
+  AbsorbingCall absorbing{call.inputs, *attributes};
   absorbing.inputs[0] = producer.inputs[0];
   if (fits(graph, node, absorbing)) call = std::move(absorbing);
 }
 
 /// Reads what casts from and to halves read, where the operator can do without them.
-void drop_casts(const Graph& graph, const Node& node, Call& call) {
+void drop_casts(const Graph& graph, const Node& node, AbsorbingCall& call) {
   const std::vector<int>& any = node.op->any_precision;
   for (std::size_t input = 0; input < node.inputs.size(); ++input) {
     const auto declared = static_cast<int>(std::min(input, node.op->inputs.size() - 1));  // the last one may repeat
@@ -42,7 +42,7 @@ void drop_casts(const Graph& graph, const Node& node, Call& call) {
     if (producer.kind != NodeKind::operation || !producer.op->conversion) continue;
     const DType from = graph.type(producer.inputs[0]).dtype, to = graph.type(node.inputs[input]).dtype;
     if (!(is_half(from) && to == DType::f32) && !(from == DType::f32 && is_half(to))) continue;
-    Call uncast = call;
+    AbsorbingCall uncast = call;
     uncast.inputs[input] = producer.inputs[0];
     if (fits(graph, node, uncast)) call = std::move(uncast);
   }
@@ -58,7 +58,7 @@ Graph absorb(const Graph& graph) {
       rewriter.copy(node);
       continue;
     }
-    Call call{node.inputs, node.attributes};
+    AbsorbingCall call{node.inputs, node.attributes};
     absorb_producer(graph, node, uses, call);
     drop_casts(graph, node, call);
     const Values outputs = rewriter.target().emit(*node.op, rewriter(call.inputs), call.attributes);

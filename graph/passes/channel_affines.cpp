@@ -10,7 +10,7 @@ namespace frit::graph {
 namespace {
 
 /// How much larger a result must be than the other inputs, which are multiplied in its place and have gradients, too.
-constexpr std::int64_t least_gain = 4;
+constexpr std::int64_t least_affine_gain = 4;
 
 class ChannelAffines {
  public:
@@ -56,7 +56,7 @@ class ChannelAffines {
     Values inputs;
     for (const int id : producer.inputs) inputs.push_back(target.value(id));
     const bool gains = prepared_ ? has_fixed_numbers(graph_.producer(node.inputs[of]))  //
-                                 : least_gain * bytes_of_numbers(producer) <= type.bytes();
+                                 : least_affine_gain * bytes_of_numbers(producer) <= type.bytes();
     if (!gains) return {};
     scaled.affine = node.op->channel_affine(rewriter_(node.inputs), of, scaled.affine);
     if (!scaled.affine) return {};

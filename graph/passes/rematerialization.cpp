@@ -12,7 +12,7 @@ namespace {
 /// Instructions that a value is computed again with at most: a norm in halves and its activation.
 constexpr std::size_t most_recomputed = 8;
 /// What is gained is this part of the value's bytes or more, and what is small compared to it less.
-constexpr std::int64_t least_gain = 4, small_part = 8;
+constexpr std::int64_t least_ratio = 4, small_part = 8;
 
 /// How a group computes a value again.
 struct Plan {
@@ -51,7 +51,7 @@ class Rematerialization {
       plans.emplace_back(reader, std::move(plan));
     }
     for (const int read : reads) kept += bytes(read);
-    const bool all = vanishes && gain * least_gain >= bytes(id) && kept <= bytes(id) + bytes(id) / small_part;
+    const bool all = vanishes && gain * least_ratio >= bytes(id) && kept <= bytes(id) + bytes(id) / small_part;
     for (const auto& [reader, plan] : plans) {
       if (all || plan.bytes * small_part <= bytes(id)) groups_.recompute(reader, {plan.nodes.begin(), plan.nodes.end()});
     }

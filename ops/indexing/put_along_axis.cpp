@@ -12,7 +12,7 @@
 namespace frit::ops {
 namespace {
 
-std::vector<TensorType> infer(const InferContext& call) {
+std::vector<TensorType> infer_put_along_axis(const InferContext& call) {
   const auto& attributes = call.as<PutAttributes>();
   TensorType result = call.inputs[0];
   Shape& shape = result.shape;
@@ -25,7 +25,7 @@ std::vector<TensorType> infer(const InferContext& call) {
   return {result};
 }
 
-Values gradient(const GradientContext& call) {
+Values put_along_axis_gradient(const GradientContext& call) {
   const auto& attributes = call.as<PutAttributes>();
   return {take_along_axis(call.gradients[0], call.inputs[1], attributes.axis, attributes.keep_dims), {}};
 }
@@ -45,7 +45,7 @@ struct LineStrides {
 };
 
 /// Each line's values are added one after another.
-void kernel(const KernelContext& call) {
+void run_put_along_axis(const KernelContext& call) {
   const Tensor& output = call.outputs[0];
   const auto& attributes = call.as<PutAttributes>();
   const IndexedValues values(output.shape(), attributes.axis, attributes.keep_dims, call.inputs[1]);
@@ -98,7 +98,7 @@ Values put_by_place(std::span<const Value> inputs, std::span<const Value> output
   return {where(equal(index, place), reshape(inputs[0], kept), scalar(inputs[0], 0))};
 }
 
-std::vector<Sample> samples() {
+std::vector<Sample> put_along_axis_samples() {
   return {
       {.inputs = {Shape{}, SampleInput::indices({})}, .attributes = PutAttributes{0, 7, false}},
       {.inputs = {Shape{3}, SampleInput::indices({3})}, .attributes = PutAttributes{-1, 5, false}},
@@ -129,12 +129,12 @@ FRIT_OPERATORS(put_along_axis) {
       .name = "put_along_axis",
       .summary = "zeros, to which each value is added where an index names its place along an axis",
       .inputs = {"values", "indices"},
-      .infer = infer,
-      .gradient = gradient,
+      .infer = infer_put_along_axis,
+      .gradient = put_along_axis_gradient,
       .pointwise = put_by_place,
-      .cpu = {.run = kernel},
+      .cpu = {.run = run_put_along_axis},
       .dtypes = {std::begin(all_dtypes), std::end(all_dtypes)},
       .index_inputs = {{1, [](const InferContext& call) { return call.as<PutAttributes>().size; }}},
-      .samples = samples,
+      .samples = put_along_axis_samples,
   });
 }

@@ -38,7 +38,7 @@ IndexedValues::IndexedValues(const Shape& whole, std::int64_t line_axis, bool ke
 
 namespace {
 
-std::vector<TensorType> infer(const InferContext& call) {
+std::vector<TensorType> infer_take_along_axis(const InferContext& call) {
   const auto& [axis, keep_dims] = call.as<AxisReductionAttributes>();
   auto [shape, place] = indexed_shape(call, call.shape(0), axis, keep_dims);
   if (!keep_dims) shape.erase(place);
@@ -50,12 +50,12 @@ std::int64_t taken_from(const InferContext& call) {
   return call.shape(0)[normalize_axis(call.as<AxisReductionAttributes>().axis, call.shape(0).rank(), "take_along_axis")];
 }
 
-Values gradient(const GradientContext& call) {
+Values take_along_axis_gradient(const GradientContext& call) {
   const auto& [axis, keep_dims] = call.as<AxisReductionAttributes>();
   return {put_along_axis(call.gradients[0], call.inputs[1], axis, call.inputs[0].dim(axis), keep_dims), {}};
 }
 
-void kernel(const KernelContext& call) {
+void run_take_along_axis(const KernelContext& call) {
   const Tensor& input = call.inputs[0];
   const auto& [axis, keep_dims] = call.as<AxisReductionAttributes>();
   const IndexedValues values(input.shape(), axis, keep_dims, call.inputs[1]);
@@ -79,7 +79,7 @@ void kernel(const KernelContext& call) {
   });
 }
 
-std::vector<Sample> samples() {
+std::vector<Sample> take_along_axis_samples() {
   const auto along = [](std::int64_t axis, bool keep_dims = true) { return AxisReductionAttributes{axis, keep_dims}; };
   return {
       {.inputs = {Shape{7}, SampleInput::indices({})}},
@@ -109,11 +109,11 @@ FRIT_OPERATORS(take_along_axis) {
       .name = "take_along_axis",
       .summary = "the elements of each line along an axis that indices name",
       .inputs = {"input", "indices"},
-      .infer = infer,
-      .gradient = gradient,
-      .cpu = {.run = kernel, .halves = true, .any_layout_inputs = {0, 1}},
+      .infer = infer_take_along_axis,
+      .gradient = take_along_axis_gradient,
+      .cpu = {.run = run_take_along_axis, .halves = true, .any_layout_inputs = {0, 1}},
       .dtypes = {std::begin(all_dtypes), std::end(all_dtypes)},
       .index_inputs = {{1, taken_from}},
-      .samples = samples,
+      .samples = take_along_axis_samples,
   });
 }

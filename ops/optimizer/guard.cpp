@@ -6,7 +6,7 @@
 namespace frit::ops {
 namespace {
 
-std::vector<TensorType> infer(const InferContext& call) {
+std::vector<TensorType> infer_guard(const InferContext& call) {
   const double max_norm = call.as<GuardAttributes>().max_norm.value_or(0);
   call.require(max_norm >= 0, "max_norm is ", max_norm, ", expected a number from 0 on");
   const TensorType& norm = call.inputs[0];
@@ -16,7 +16,7 @@ std::vector<TensorType> infer(const InferContext& call) {
   return {norm};
 }
 
-void kernel(const KernelContext& call) {
+void run_guard(const KernelContext& call) {
   dispatch_floating(call.inputs[0].dtype(), [&]<class T>() {
     const Guard<T> guard(call.as<GuardAttributes>());
     const T scale = guard(*call.inputs[0].data<T>(), *call.inputs[1].data<T>(), *call.inputs[2].data<std::int64_t>());
@@ -24,7 +24,7 @@ void kernel(const KernelContext& call) {
   });
 }
 
-std::vector<Sample> samples() {
+std::vector<Sample> guard_samples() {
   const auto sample = [](std::int64_t failures, const GuardAttributes& attributes) {
     return Sample{.inputs = {SampleInput({}, Fill::positive), SampleInput({}, Fill::normal), SampleInput::integers({}, failures)},
                   .attributes = attributes};
@@ -46,10 +46,10 @@ FRIT_OPERATORS(guard) {
       .summary = "min(1, max_norm / norm), and -1 from the first time on that norm or loss is not finite; counts those in failures",
       .inputs = {"norm", "loss", "failures"},
       .outputs = {"gradient_scale"},
-      .infer = infer,
+      .infer = infer_guard,
       .no_gradient = "an optimizer's update",
-      .cpu = {kernel},
+      .cpu = {run_guard},
       .mutates = {2},
-      .samples = samples,
+      .samples = guard_samples,
   });
 }

@@ -6,7 +6,7 @@
 namespace frit::ops {
 namespace {
 
-std::vector<TensorType> infer(const InferContext& call) {
+std::vector<TensorType> infer_loss_scale(const InferContext& call) {
   const auto& attributes = call.as<LossScaleAttributes>();
   const double max_norm = attributes.max_norm.value_or(0);
   call.require(max_norm >= 0, "max_norm is ", max_norm, ", expected a number from 0 on");
@@ -18,7 +18,7 @@ std::vector<TensorType> infer(const InferContext& call) {
   return {norm};
 }
 
-void kernel(const KernelContext& call) {
+void run_loss_scale(const KernelContext& call) {
   dispatch_floating(call.inputs[0].dtype(), [&]<class T>() {
     const LossScaleStep<T> step(call.as<LossScaleAttributes>());
     const T scale = step(*call.inputs[0].data<T>(), *call.inputs[1].data<T>(), *call.inputs[2].data<std::int64_t>());
@@ -26,7 +26,7 @@ void kernel(const KernelContext& call) {
   });
 }
 
-std::vector<Sample> samples() {
+std::vector<Sample> loss_scale_samples() {
   const auto sample = [](const LossScaleAttributes& attributes) {
     return Sample{.inputs = {SampleInput({}, Fill::positive), SampleInput({}, Fill::positive), SampleInput::integers({}, 4)},
                   .attributes = attributes};
@@ -48,11 +48,11 @@ FRIT_OPERATORS(loss_scale) {
       .summary = "min(1, max_norm / (norm / loss_scale)) / loss_scale, and -1 where norm is not finite; moves loss_scale",
       .inputs = {"norm", "loss_scale", "good_steps"},
       .outputs = {"gradient_scale"},
-      .infer = infer,
+      .infer = infer_loss_scale,
       .no_gradient = "an optimizer's update",
-      .cpu = {kernel},
+      .cpu = {run_loss_scale},
       .dtypes = {DType::f64, DType::f32},
       .mutates = {1, 2},
-      .samples = samples,
+      .samples = loss_scale_samples,
   });
 }

@@ -151,7 +151,7 @@ void run(const KernelContext& call, int image_rank) {
       const auto pool = g.kernel[0] * g.kernel[1] * g.kernel[2] <= few ? pool_channels<T, T> : pool_channels<double, T>;
       return pool(g, call.inputs[0].dim(1), options.count_include_pad, call.inputs[0].data<T>(), call.outputs[0].data<T>());
     }
-    dispatch_column_stride(g, [&]<int column_stride>() {
+    dispatch_column_stride<T>(g, [&]<int column_stride>() {
       pool_planes<T, column_stride>(g, options.count_include_pad, call.inputs[0].data<T>(), call.outputs[0].data<T>());
     });
   });
@@ -164,7 +164,7 @@ void run_backward(const KernelContext& call, int image_rank) {
     const T* const gradient = call.inputs[0].data<T>();
     if (lie_channels_last(call))
       return spread_channels(g, call.outputs[0].dim(1), options.count_include_pad, gradient, call.outputs[0].data<T>());
-    dispatch_column_stride(g, [&]<int column_stride>() {
+    dispatch_column_stride<T>(g, [&]<int column_stride>() {
       spread_planes<T, column_stride>(g, options.count_include_pad, call.inputs[0].data<T>(), call.outputs[0].data<T>());
     });
   });

@@ -135,7 +135,7 @@ void run(const KernelContext& call, int image_rank) {
       return indices != nullptr ? pool_channels<T, true>(g, channels, input, output, indices)
                                 : pool_channels<T, false>(g, channels, input, output, nullptr);
     }
-    dispatch_column_stride(g, [&]<int column_stride>() {
+    dispatch_column_stride<T>(g, [&]<int column_stride>() {
       if (indices != nullptr)
         pool_rows<T, column_stride, true>(g, input, output, indices);
       else

@@ -18,13 +18,13 @@ Value cumulative_sum(Value x, std::int64_t axis, bool exclusive, bool reverse) {
 namespace ops {
 namespace {
 
-std::vector<TensorType> infer(const InferContext& call) {
+std::vector<TensorType> infer_cumulative_sum(const InferContext& call) {
   const TensorType& input = call.inputs[0];
   normalize_axis(call.as<CumulativeSumAttributes>().axis, input.shape.rank(), "cumulative_sum");
   return {{is_floating(input.dtype) ? input.dtype : DType::i64, input.shape}};
 }
 
-Values gradient(const GradientContext& call) {
+Values cumulative_sum_gradient(const GradientContext& call) {
   const auto& [axis, exclusive, reverse] = call.as<CumulativeSumAttributes>();
   return {cumulative_sum(call.gradients[0], axis, exclusive, !reverse)};
 }
@@ -33,7 +33,7 @@ Values gradient(const GradientContext& call) {
 constexpr std::int64_t tile = 256;
 
 /// Element after element, in float64 or i64.
-void kernel(const KernelContext& call) {
+void run_cumulative_sum(const KernelContext& call) {
   const Tensor& input = call.inputs[0];
   const bool exclusive = call.as<CumulativeSumAttributes>().exclusive, reverse = call.as<CumulativeSumAttributes>().reverse;
   const int axis = normalize_axis(call.as<CumulativeSumAttributes>().axis, input.rank(), "cumulative_sum");
@@ -70,7 +70,7 @@ void kernel(const KernelContext& call) {
   });
 }
 
-std::vector<Sample> samples() {
+std::vector<Sample> cumulative_sum_samples() {
   return {
       {.inputs = {Shape{7}}},
       {.inputs = {Shape{3, 5}}, .attributes = CumulativeSumAttributes{-1, true, false}},
@@ -96,11 +96,11 @@ FRIT_OPERATORS(cumulative_sum) {
       .name = "cumulative_sum",
       .summary = "sums of each line's elements up to each, or before it, or from it on; integers sum to i64",
       .inputs = {"input"},
-      .infer = infer,
-      .gradient = gradient,
+      .infer = infer_cumulative_sum,
+      .gradient = cumulative_sum_gradient,
       .precision = Precision::full,
-      .cpu = {.run = kernel},
+      .cpu = {.run = run_cumulative_sum},
       .dtypes = {std::begin(frit::all_dtypes), std::end(frit::all_dtypes)},
-      .samples = samples,
+      .samples = cumulative_sum_samples,
   });
 }

@@ -24,6 +24,9 @@ namespace frit::ops {
 //   void merge(const Tile& later, int width);   adds the states of elements that come later
 //   void fold();                                adds columns [1, tile_lanes) to column 0; column i holds elements i, i + tile_lanes, ...
 
+/// Of a lambda that is called in several places: its loops are compiled once.
+#define FRIT_ONCE __attribute__((noinline))
+
 inline constexpr int tile_width = 256;
 inline constexpr int tile_lanes = 64;
 
@@ -154,37 +157,39 @@ void fold_lanes(const Combine& combine) {
 /// `scratch`, and they are merged in order. With lanes, the result is in column 0.
 template <class Tile, class Add, class Finish>
 void reduce(const ReductionPlan& plan, std::span<std::byte> scratch, const Add& add, const Finish& finish) {
-  const auto fill = [&](Tile& tile, const Block& block, std::int64_t segment) {
+  const auto fill = [&](Tile& tile, const Block& block, std::int64_t segment) FRIT_ONCE {
     tile.clear(plan.has_lanes() ? tile_lanes : block.width);
-    plan.for_each_rows(block, segment, [&](const Rows& rows) { add(tile, rows); });
+    plan.for_each_rows(block, segment, [&](const Rows& rows) FRIT_ONCE { add(tile, rows); });
     if (plan.has_lanes()) tile.fold();
   };
+  const auto merge = [&](Tile& tile, const Tile& later, const Block& block) FRIT_ONCE { tile.merge(later, block.width); };
+  const auto end = [&](const Tile& tile, const Block& block) FRIT_ONCE { finish(tile, block); };
   const std::int64_t segments = plan.segments();
   if (!plan.spreads()) {
-    parallel_for(plan.blocks(), plan.block_grain(), [&](std::int64_t begin, std::int64_t end) {
+    parallel_for(plan.blocks(), plan.block_grain(), [&](std::int64_t begin, std::int64_t last) {
       Tile tiles[2];  // the result's, and a later segment's
-      for (std::int64_t b = begin; b < end; ++b) {
+      for (std::int64_t b = begin; b < last; ++b) {
         const Block block = plan.block(b);
         for (std::int64_t segment = 0; segment < segments; ++segment) {
           Tile& tile = tiles[segment == 0 ? 0 : 1];
           fill(tile, block, segment);
-          if (segment > 0) tiles[0].merge(tile, block.width);
+          if (segment > 0) merge(tiles[0], tile, block);
         }
-        finish(tiles[0], block);
+        end(tiles[0], block);
       }
     });
     return;
   }
   FRIT_CHECK(scratch.size() >= plan.scratch_bytes(sizeof(Tile)));
   Tile* const tiles = reinterpret_cast<Tile*>(scratch.data());
-  parallel_for(plan.blocks() * segments, 1, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) fill(tiles[i], plan.block(i / segments), i % segments);
+  parallel_for(plan.blocks() * segments, 1, [&](std::int64_t begin, std::int64_t last) {
+    for (std::int64_t i = begin; i < last; ++i) fill(tiles[i], plan.block(i / segments), i % segments);
   });
   parallel_for(plan.blocks(), 1, [&](std::int64_t b, std::int64_t) {
     const Block block = plan.block(b);
     Tile& tile = tiles[b * segments];
-    for (std::int64_t segment = 1; segment < segments; ++segment) tile.merge(tiles[b * segments + segment], block.width);
-    finish(tile, block);
+    for (std::int64_t segment = 1; segment < segments; ++segment) merge(tile, tiles[b * segments + segment], block);
+    end(tile, block);
   });
 }
 
@@ -216,7 +221,7 @@ void visit(const ReductionPlan& plan, T* output, const Values& values, const Ele
       for (int column = 0; column < block.width; ++column) std::tie(first[column], second[column]) = values(block.result(column));
       plan.spread(first);
       plan.spread(second);
-      plan.for_each_rows(block, i % plan.segments(), [&](const Rows& rows) {
+      plan.for_each_rows(block, i % plan.segments(), [&](const Rows& rows) FRIT_ONCE {
         for (std::int64_t row = 0; row < rows.count; ++row) write(rows.offset + row * rows.stride, rows.width, first, second);
       });
     }

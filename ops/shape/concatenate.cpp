@@ -14,7 +14,7 @@ struct ConcatenateAttributes {
   void fields(FieldVisitor& v) { v.field("axis", axis); }
 };
 
-std::vector<TensorType> infer(const InferContext& call) {
+std::vector<TensorType> infer_concatenate(const InferContext& call) {
   TensorType result = call.inputs[0];
   const int axis = normalize_axis(call.as<ConcatenateAttributes>().axis, result.shape.rank(), "concatenate");
   for (std::size_t i = 1; i < call.inputs.size(); ++i) {
@@ -28,7 +28,7 @@ std::vector<TensorType> infer(const InferContext& call) {
   return {result};
 }
 
-Values gradient(const GradientContext& call) {
+Values concatenate_gradient(const GradientContext& call) {
   const std::int64_t axis = call.as<ConcatenateAttributes>().axis;
   Values results;
   std::int64_t begin = 0;
@@ -40,7 +40,7 @@ Values gradient(const GradientContext& call) {
   return results;
 }
 
-std::vector<Sample> samples() {
+std::vector<Sample> concatenate_samples() {
   return {
       {.inputs = {Shape{3}, Shape{5}}},
       {.inputs = {Shape{2, 16, 1, 3}, Shape{2, 8, 1, 3}, Shape{2, 24, 1, 3}}, .attributes = ConcatenateAttributes{1}},
@@ -80,7 +80,7 @@ void concatenate_rows(const Tensor& output, const std::vector<Part>& parts, std:
   });
 }
 
-void kernel(const KernelContext& call) {
+void run_concatenate(const KernelContext& call) {
   const Tensor& output = call.outputs[0];
   const int axis = concatenation_axis(call.attributes, output.rank());
   const Layout layout = output.layout();
@@ -126,10 +126,10 @@ FRIT_OPERATORS(concatenate) {
       .summary = "the inputs one after another along an axis",
       .inputs = {"inputs"},
       .variadic = true,
-      .infer = infer,
-      .gradient = gradient,
-      .cpu = {.run = kernel, .strided = true, .halves = true, .any_layout_inputs = {0}, .any_layout_outputs = {0}},
+      .infer = infer_concatenate,
+      .gradient = concatenate_gradient,
+      .cpu = {.run = run_concatenate, .strided = true, .halves = true, .any_layout_inputs = {0}, .any_layout_outputs = {0}},
       .dtypes = {std::begin(all_dtypes), std::end(all_dtypes)},
-      .samples = samples,
+      .samples = concatenate_samples,
   });
 }

@@ -29,19 +29,19 @@ std::vector<TensorType> expanded(const InferContext& call, const Shape& wanted) 
   return {{call.inputs[0].dtype, shape}};
 }
 
-std::vector<TensorType> infer(const InferContext& call) { return expanded(call, call.as<ExpandAttributes>().shape); }
+std::vector<TensorType> infer_expand(const InferContext& call) { return expanded(call, call.as<ExpandAttributes>().shape); }
 
-std::vector<TensorType> infer_to_sizes(const InferContext& call) { return expanded(call, resolve_sizes(call)); }
+std::vector<TensorType> infer_expand_to_sizes(const InferContext& call) { return expanded(call, resolve_sizes(call)); }
 
-Values gradient(const GradientContext& call) {
+Values expand_gradient(const GradientContext& call) {
   Values results(call.inputs.size());  // a size has none
   results[0] = sum_to(call.gradients[0], call.inputs[0].shape());
   return results;
 }
 
-void kernel(const KernelContext& call) { copy(call.outputs[0], call.inputs[0].expand(call.outputs[0].shape())); }
+void run_expand(const KernelContext& call) { copy(call.outputs[0], call.inputs[0].expand(call.outputs[0].shape())); }
 
-std::vector<Sample> samples() {
+std::vector<Sample> expand_samples() {
   return {
       {.inputs = {Shape{3, 1}}, .attributes = ExpandAttributes{{3, 5}}},
       {.inputs = {Shape{1, 3, 1}}, .attributes = ExpandAttributes{{2, -1, 3}}},
@@ -52,7 +52,7 @@ std::vector<Sample> samples() {
   };
 }
 
-std::vector<Sample> sizes_samples() {
+std::vector<Sample> expand_to_sizes_samples() {
   return {
       {.inputs = {Shape{3, 1}, Shape{2, 5}}, .attributes = SizesAttributes{{0, 0}, {0, 1}, {0, 1}, {1, 1}, {1, 1}}},
       {.inputs = {Shape{1, 4}, Shape{3}}, .attributes = SizesAttributes{{0, -1}, {1, -1}, {0, 0}, {2, 1}, {3, 1}}},
@@ -81,29 +81,29 @@ FRIT_OPERATORS(expand) {
       .name = "expand",
       .summary = "the input repeated along axes of size 1 and new leading axes",
       .inputs = {"input"},
-      .infer = infer,
-      .gradient = gradient,
-      .cpu = {.run = kernel, .strided = true, .halves = true, .any_layout_inputs = {0}, .any_layout_outputs = {0}},
-      .cuda = {.run = kernel, .strided = true, .halves = true, .any_layout_inputs = {0}, .any_layout_outputs = {0}},
+      .infer = infer_expand,
+      .gradient = expand_gradient,
+      .cpu = {.run = run_expand, .strided = true, .halves = true, .any_layout_inputs = {0}, .any_layout_outputs = {0}},
+      .cuda = {.run = run_expand, .strided = true, .halves = true, .any_layout_inputs = {0}, .any_layout_outputs = {0}},
       .dtypes = {std::begin(all_dtypes), std::end(all_dtypes)},
       .repeats = true,
-      .samples = samples,
+      .samples = expand_samples,
   });
   registry.add<SizesAttributes>({
       .name = "expand_to_sizes",
       .summary = "the input repeated along axes of size 1 and new leading axes, to sizes of inputs' axes",
       .inputs = {"input", {"of", true}},
       .variadic = true,
-      .infer = infer_to_sizes,
-      .gradient = gradient,
+      .infer = infer_expand_to_sizes,
+      .gradient = expand_gradient,
       .at_known_sizes =
           [](Emitter&, std::span<const Value> inputs, const Attributes& attributes) {
             return Values{expand(inputs[0], shape_of_call("expand_to_sizes", inputs, attributes))};
           },
-      .cpu = {.run = kernel, .strided = true, .halves = true, .any_layout_inputs = {0}, .any_layout_outputs = {0}},
-      .cuda = {.run = kernel, .strided = true, .halves = true, .any_layout_inputs = {0}, .any_layout_outputs = {0}},
+      .cpu = {.run = run_expand, .strided = true, .halves = true, .any_layout_inputs = {0}, .any_layout_outputs = {0}},
+      .cuda = {.run = run_expand, .strided = true, .halves = true, .any_layout_inputs = {0}, .any_layout_outputs = {0}},
       .dtypes = {std::begin(all_dtypes), std::end(all_dtypes)},
       .repeats = true,
-      .samples = sizes_samples,
+      .samples = expand_to_sizes_samples,
   });
 }

@@ -6,7 +6,7 @@ namespace frit {
 namespace ops {
 namespace {
 
-std::vector<TensorType> infer(const InferContext& call) {
+std::vector<TensorType> infer_pad(const InferContext& call) {
   const auto& [before, after, value, dtype] = call.as<PadAttributes>();
   TensorType result{stored_dtype(call, dtype), call.shape(0)};
   const int rank = result.shape.rank();
@@ -22,7 +22,7 @@ std::vector<TensorType> infer(const InferContext& call) {
   return {result};
 }
 
-Values gradient(const GradientContext& call) {
+Values pad_gradient(const GradientContext& call) {
   const auto& attributes = call.as<PadAttributes>();
   Value result = cast(call.gradients[0], call.inputs[0].dtype());
   for (int axis = 0; axis < result.rank(); ++axis) {
@@ -33,7 +33,7 @@ Values gradient(const GradientContext& call) {
 }
 
 /// Fills the margins axis by axis, so that each element is written once.
-void kernel(const KernelContext& call) {
+void run_pad(const KernelContext& call) {
   const auto& attributes = call.as<PadAttributes>();
   const Tensor& input = call.inputs[0];
   Tensor inside = call.outputs[0];
@@ -47,7 +47,7 @@ void kernel(const KernelContext& call) {
   copy(inside, input);
 }
 
-std::vector<Sample> samples() {
+std::vector<Sample> pad_samples() {
   return {
       {.inputs = {Shape{5}}, .attributes = PadAttributes{{2}, {3}, 0}},
       {.inputs = {Shape{2, 3}}, .attributes = PadAttributes{{0, 1}, {1, 0}, -1.5}},
@@ -83,11 +83,11 @@ FRIT_OPERATORS(pad) {
       .name = "pad",
       .summary = "before[i] and after[i] elements of a constant added at the ends of axis i",
       .inputs = {"input"},
-      .infer = infer,
-      .gradient = gradient,
+      .infer = infer_pad,
+      .gradient = pad_gradient,
       .absorb = absorb_cast<PadAttributes>,
-      .cpu = {.run = kernel, .strided = true, .halves = true, .any_layout_inputs = {0}, .any_layout_outputs = {0}},
+      .cpu = {.run = run_pad, .strided = true, .halves = true, .any_layout_inputs = {0}, .any_layout_outputs = {0}},
       .dtypes = {std::begin(all_dtypes), std::end(all_dtypes)},
-      .samples = samples,
+      .samples = pad_samples,
   });
 }

@@ -12,7 +12,7 @@ Dims normalized(const Dims& axes, int rank) {
   return result;
 }
 
-std::vector<TensorType> infer(const InferContext& call) {
+std::vector<TensorType> infer_permute(const InferContext& call) {
   const TensorType& input = call.inputs[0];
   const Dims& given = call.as<PermuteAttributes>().axes;
   call.require(given.rank() == input.shape.rank(), "expected ", input.shape.rank(), " axes, got ", given.rank(), " (input ", input.shape,
@@ -29,16 +29,16 @@ std::vector<TensorType> infer(const InferContext& call) {
   return {{input.dtype, shape}};
 }
 
-Values gradient(const GradientContext& call) {
+Values permute_gradient(const GradientContext& call) {
   const Dims axes = normalized(call.as<PermuteAttributes>().axes, call.inputs[0].rank());
   Dims inverse = axes;
   for (int i = 0; i < axes.rank(); ++i) inverse[static_cast<int>(axes[i])] = i;
   return {permute(call.gradients[0], inverse)};
 }
 
-void kernel(const KernelContext& call) { copy(call.outputs[0], call.inputs[0].permute(call.as<PermuteAttributes>().axes)); }
+void run_permute(const KernelContext& call) { copy(call.outputs[0], call.inputs[0].permute(call.as<PermuteAttributes>().axes)); }
 
-std::vector<Sample> samples() {
+std::vector<Sample> permute_samples() {
   return {
       {.inputs = {Shape{3, 5}}, .attributes = PermuteAttributes{{1, 0}}},
       {.inputs = {Shape{2, 3, 5}}, .attributes = PermuteAttributes{{2, 0, 1}}},
@@ -68,12 +68,12 @@ FRIT_OPERATORS(permute) {
       .name = "permute",
       .summary = "output axis i is input axis axes[i]",
       .inputs = {"input"},
-      .infer = infer,
-      .gradient = gradient,
-      .cpu = {.run = kernel, .strided = true, .halves = true, .any_layout_inputs = {0}, .any_layout_outputs = {0}},
-      .cuda = {.run = kernel, .strided = true, .halves = true, .any_layout_inputs = {0}, .any_layout_outputs = {0}},
+      .infer = infer_permute,
+      .gradient = permute_gradient,
+      .cpu = {.run = run_permute, .strided = true, .halves = true, .any_layout_inputs = {0}, .any_layout_outputs = {0}},
+      .cuda = {.run = run_permute, .strided = true, .halves = true, .any_layout_inputs = {0}, .any_layout_outputs = {0}},
       .dtypes = {std::begin(all_dtypes), std::end(all_dtypes)},
       .permutation = [](const Attributes& attributes) { return attributes.as<PermuteAttributes>().axes; },
-      .samples = samples,
+      .samples = permute_samples,
   });
 }

@@ -35,7 +35,7 @@ Shape with_channels_split(const Shape& shape, const Dims& sizes) {
   return result;
 }
 
-std::vector<TensorType> infer(const InferContext& call) {
+std::vector<TensorType> infer_permute_channels(const InferContext& call) {
   const auto& [sizes, axes] = call.as<PermuteChannelsAttributes>();
   const Shape& shape = call.shape(0);
   call.require(shape.rank() >= 2, "input must be (N, C, ...), got ", shape);
@@ -52,7 +52,7 @@ std::vector<TensorType> infer(const InferContext& call) {
   return {call.inputs[0]};
 }
 
-Values gradient(const GradientContext& call) {
+Values permute_channels_gradient(const GradientContext& call) {
   const auto& attributes = call.as<PermuteChannelsAttributes>();
   PermuteChannelsAttributes inverse{attributes.output_sizes(), attributes.axes};
   for (int i = 0; i < attributes.axes.rank(); ++i) inverse.axes[static_cast<int>(attributes.axes[i])] = i;
@@ -97,13 +97,13 @@ Tensor split_channels(const Tensor& image, const Dims& sizes) {
   return image.permute(order).reshape(split).permute(back);
 }
 
-void run(const KernelContext& call) {
+void run_permute_channels(const KernelContext& call) {
   const auto& attributes = call.as<PermuteChannelsAttributes>();
   const Tensor source = split_channels(call.inputs[0], attributes.sizes);
   copy(split_channels(call.outputs[0], attributes.output_sizes()), source.permute(attributes.all_axes(source.rank())));
 }
 
-std::vector<Sample> samples() {
+std::vector<Sample> permute_channels_samples() {
   const auto sample = [](const Shape& shape, const Dims& sizes, const Dims& axes) {
     return Sample{.inputs = {shape}, .attributes = PermuteChannelsAttributes{sizes, axes}};
   };
@@ -120,13 +120,13 @@ FRIT_OPERATORS(permute_channels) {
       .name = "permute_channels",
       .summary = "axis 1 split into sizes, whose order becomes axes, and joined: a channel shuffle",
       .inputs = {"input"},
-      .infer = infer,
-      .gradient = gradient,
+      .infer = infer_permute_channels,
+      .gradient = permute_channels_gradient,
       .decompose = decompose,
       .fuse = fuse,
-      .cpu = {.run = run, .halves = true, .any_layout_inputs = {0}, .any_layout_outputs = {0}},
-      .cuda = {.run = run, .halves = true, .any_layout_inputs = {0}, .any_layout_outputs = {0}},
+      .cpu = {.run = run_permute_channels, .halves = true, .any_layout_inputs = {0}, .any_layout_outputs = {0}},
+      .cuda = {.run = run_permute_channels, .halves = true, .any_layout_inputs = {0}, .any_layout_outputs = {0}},
       .dtypes = {std::begin(all_dtypes), std::end(all_dtypes)},
-      .samples = samples,
+      .samples = permute_channels_samples,
   });
 }

@@ -57,7 +57,7 @@ std::vector<TensorType> infer_flatten(const InferContext& call) {
   return {{input.dtype, shape}};
 }
 
-Values gradient(const GradientContext& call) {
+Values reshape_gradient(const GradientContext& call) {
   Values results(call.inputs.size());  // a size has none
   results[0] = reshape(call.gradients[0], call.inputs[0].shape());
   return results;
@@ -73,7 +73,7 @@ std::vector<Sample> reshape_samples() {
   };
 }
 
-std::vector<Sample> sizes_samples() {
+std::vector<Sample> reshape_to_sizes_samples() {
   return {
       {.inputs = {Shape{2, 3, 4}}, .attributes = SizesAttributes{{0, -1}, {0, -1}, {0, 0}, {1, 1}, {1, 1}}},
       {.inputs = {Shape{2, 3, 4}}, .attributes = SizesAttributes{{0, 0, 6}, {0, 0, -1}, {0, 2, 0}, {1, 1, 1}, {1, 2, 1}}},
@@ -118,7 +118,7 @@ FRIT_OPERATORS(reshape) {
       .summary = "the same elements in another shape; one size may be -1",
       .inputs = {"input"},
       .infer = infer_reshape,
-      .gradient = gradient,
+      .gradient = reshape_gradient,
       .dtypes = {std::begin(all_dtypes), std::end(all_dtypes)},
       .view = true,
       .samples = reshape_samples,
@@ -129,21 +129,21 @@ FRIT_OPERATORS(reshape) {
       .inputs = {"input", {"of", true}},
       .variadic = true,
       .infer = infer_reshape_to_sizes,
-      .gradient = gradient,
+      .gradient = reshape_gradient,
       .at_known_sizes =
           [](Emitter&, std::span<const Value> inputs, const Attributes& attributes) {
             return Values{reshape(inputs[0], shape_of_call("reshape_to_sizes", inputs, attributes))};
           },
       .dtypes = {std::begin(all_dtypes), std::end(all_dtypes)},
       .view = true,
-      .samples = sizes_samples,
+      .samples = reshape_to_sizes_samples,
   });
   registry.add<FlattenAttributes>({
       .name = "flatten",
       .summary = "axes start_axis..end_axis as one",
       .inputs = {"input"},
       .infer = infer_flatten,
-      .gradient = gradient,
+      .gradient = reshape_gradient,
       .dtypes = {std::begin(all_dtypes), std::end(all_dtypes)},
       .view = true,
       .samples = flatten_samples,

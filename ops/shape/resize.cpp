@@ -275,19 +275,21 @@ void compute_channels(const Work& work, std::int64_t channels, const T* input, T
   });
 }
 
+/// Of any mode: it is in the work's numbers.
+void compute_all(const Work& work, const Tensor& input, const Tensor& output) {
+  dispatch_floating(input.dtype(), [&]<class T>() {
+    if (input.layout() == Layout::contiguous && output.layout() == Layout::contiguous) {
+      return compute(work, input.data<T>(), output.data<T>());
+    }
+    compute_channels(work, input.dim(1), input.data<T>(), output.data<T>());
+  });
+}
+
 template <bool backward>
 void run(const KernelContext& call) {
-  const Tensor &input = call.inputs[0], &output = call.outputs[0];
-  if (output.elements() == 0) return;
-  dispatch_mode(call.as<ResizeAttributes>().mode, [&]<ResizeMode mode>() {
-    const Work work = work_of<mode, backward>(call);
-    dispatch_floating(input.dtype(), [&]<class T>() {
-      if (input.layout() == Layout::contiguous && output.layout() == Layout::contiguous) {
-        return compute(work, input.data<T>(), output.data<T>());
-      }
-      compute_channels(work, input.dim(1), input.data<T>(), output.data<T>());
-    });
-  });
+  if (call.outputs[0].elements() == 0) return;
+  dispatch_mode(call.as<ResizeAttributes>().mode,
+                [&]<ResizeMode mode>() { compute_all(work_of<mode, backward>(call), call.inputs[0], call.outputs[0]); });
 }
 
 ResizeAttributes attributes_of(const Dims& from, const Dims& to, const char* mode, bool align_corners = false) {

@@ -17,7 +17,7 @@ SliceRange resolve(const Shape& shape, const SliceAttributes& attributes) {
 
 namespace {
 
-std::vector<TensorType> infer(const InferContext& call) {
+std::vector<TensorType> infer_slice(const InferContext& call) {
   const auto& attributes = call.as<SliceAttributes>();
   call.require(attributes.step > 0, "step must be positive, got ", attributes.step);
   const SliceRange range = resolve(call.shape(0), attributes);
@@ -26,7 +26,7 @@ std::vector<TensorType> infer(const InferContext& call) {
   return {result};
 }
 
-Values gradient(const GradientContext& call) {
+Values slice_gradient(const GradientContext& call) {
   const Shape& shape = call.inputs[0].shape();
   const SliceRange range = resolve(shape, call.as<SliceAttributes>());
   const Value gradient = cast(call.gradients[0], call.inputs[0].dtype());
@@ -38,9 +38,9 @@ Tensor part(const Tensor& input, const Attributes& attributes) {
   return input.slice(range.axis, range.begin, range.end, range.step);
 }
 
-void kernel(const KernelContext& call) { copy(call.outputs[0], part(call.inputs[0], call.attributes)); }
+void run_slice(const KernelContext& call) { copy(call.outputs[0], part(call.inputs[0], call.attributes)); }
 
-std::vector<Sample> samples() {
+std::vector<Sample> slice_samples() {
   SampleInput half({16, 4, 3, 3});
   half.floating = false;
   half.dtype = DType::f16;
@@ -59,7 +59,7 @@ std::vector<Sample> samples() {
 
 std::int64_t span_of(std::int64_t count, std::int64_t step) { return count == 0 ? 0 : (count - 1) * step + 1; }
 
-std::vector<TensorType> infer_backward(const InferContext& call) {
+std::vector<TensorType> infer_slice_backward(const InferContext& call) {
   const auto& attributes = call.as<SliceBackwardAttributes>();
   TensorType result = call.inputs[0];
   const int axis = normalize_axis(attributes.axis, result.shape.rank(), "slice_backward");
@@ -72,13 +72,13 @@ std::vector<TensorType> infer_backward(const InferContext& call) {
   return {result};
 }
 
-Values gradient_of_backward(const GradientContext& call) {
+Values gradient_of_slice_backward(const GradientContext& call) {
   const auto& attributes = call.as<SliceBackwardAttributes>();
   const std::int64_t count = call.inputs[0].dim(attributes.axis);
   return {slice(call.gradients[0], attributes.axis, attributes.begin, attributes.begin + span_of(count, attributes.step), attributes.step)};
 }
 
-void backward_kernel(const KernelContext& call) {
+void run_slice_backward(const KernelContext& call) {
   const auto& attributes = call.as<SliceBackwardAttributes>();
   const Tensor& gradient = call.inputs[0];
   const Tensor& output = call.outputs[0];
@@ -91,7 +91,7 @@ void backward_kernel(const KernelContext& call) {
   copy(middle.slice(attributes.axis, 0, span, attributes.step), gradient);
 }
 
-std::vector<Sample> backward_samples() {
+std::vector<Sample> slice_backward_samples() {
   return {
       {.inputs = {Shape{3}}, .attributes = SliceBackwardAttributes{0, 2, 1, 7}},
       {.inputs = {Shape{2, 2, 3}}, .attributes = SliceBackwardAttributes{1, 1, 3, 7}},
@@ -125,22 +125,22 @@ FRIT_OPERATORS(slice) {
       .name = "slice",
       .summary = "elements begin, begin + step, ... below end of one axis; bounds as in Python",
       .inputs = {"input"},
-      .infer = infer,
-      .gradient = gradient,
+      .infer = infer_slice,
+      .gradient = slice_gradient,
       .absorb = absorb_cast<SliceAttributes>,
-      .cpu = {.run = kernel, .strided = true, .halves = true, .any_layout_inputs = {0}, .any_layout_outputs = {0}},
+      .cpu = {.run = run_slice, .strided = true, .halves = true, .any_layout_inputs = {0}, .any_layout_outputs = {0}},
       .dtypes = {std::begin(all_dtypes), std::end(all_dtypes)},
       .part = part,
-      .samples = samples,
+      .samples = slice_samples,
   });
   registry.add<SliceBackwardAttributes>({
       .name = "slice_backward",
       .summary = "zeros, with the gradient where the slice was taken",
       .inputs = {"gradient"},
-      .infer = infer_backward,
-      .gradient = gradient_of_backward,
-      .cpu = {.run = backward_kernel, .strided = true, .halves = true, .any_layout_inputs = {0}, .any_layout_outputs = {0}},
+      .infer = infer_slice_backward,
+      .gradient = gradient_of_slice_backward,
+      .cpu = {.run = run_slice_backward, .strided = true, .halves = true, .any_layout_inputs = {0}, .any_layout_outputs = {0}},
       .dtypes = {std::begin(all_dtypes), std::end(all_dtypes)},
-      .samples = backward_samples,
+      .samples = slice_backward_samples,
   });
 }
