@@ -12,6 +12,18 @@
 
 namespace frit {
 
+#ifndef __CUDA_ARCH__
+namespace detail {
+
+/// As a mask: a loop over what has branches, or chooses between numbers that it computes as floats, does not become vector code.
+FRIT_HOST_DEVICE constexpr std::uint32_t choose(bool condition, std::uint32_t yes, std::uint32_t no) {
+  const std::uint32_t mask = 0u - static_cast<std::uint32_t>(condition);
+  return (yes & mask) | (no & ~mask);
+}
+
+}  // namespace detail
+#endif
+
 /// IEEE binary16 storage. Converts to and from float, rounding to nearest even; NaN stays NaN, overflow becomes infinity.
 struct Half {
   std::uint16_t bits = 0;
@@ -29,15 +41,14 @@ struct Half {
     const auto word = std::bit_cast<std::uint32_t>(value);
     const std::uint32_t sign = (word >> 16) & 0x8000u;
     const std::uint32_t magnitude = word & 0x7fffffffu;
-    if (magnitude > 0x7f800000u) return static_cast<std::uint16_t>(sign | 0x7e00u | ((magnitude >> 13) & 0x3ffu));
-    if (magnitude >= 0x47800000u) return static_cast<std::uint16_t>(sign | 0x7c00u);  // 65536 and above
-    if (magnitude >= 0x38800000u) {                                                   // normal; 65520 and above carries into infinity
-      const std::uint32_t rounded = magnitude + 0x0fffu + ((magnitude >> 13) & 1u) - 0x38000000u;
-      return static_cast<std::uint16_t>(sign | (rounded >> 13));
-    }
+    const std::uint32_t bounded = detail::choose(magnitude < 0x47800000u, magnitude, 0x47800000u);  // 65536, the pattern of infinity
+    // 65520 and above carries into infinity.
+    const std::uint32_t normal = (bounded + 0x0fffu + ((bounded >> 13) & 1u) - 0x38000000u) >> 13;
     // Subnormal: adding 0.5 puts the half's unit in the last place at the float's, so the FPU rounds for us.
-    const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
-    return static_cast<std::uint16_t>(sign | (std::bit_cast<std::uint32_t>(shifted) - 0x3f000000u));
+    const std::uint32_t subnormal = std::bit_cast<std::uint32_t>(std::bit_cast<float>(bounded) + 0.5f) - 0x3f000000u;
+    const std::uint32_t number = detail::choose(bounded >= 0x38800000u, normal, subnormal);
+    const std::uint32_t nan = 0x7e00u | ((magnitude >> 13) & 0x3ffu);
+    return static_cast<std::uint16_t>(sign | detail::choose(magnitude > 0x7f800000u, nan, number));
 #endif
   }
 
@@ -49,10 +60,10 @@ struct Half {
 #else
     const std::uint32_t sign = static_cast<std::uint32_t>(half & 0x8000u) << 16;
     const std::uint32_t magnitude = half & 0x7fffu;
-    if (magnitude >= 0x7c00u) return std::bit_cast<float>(sign | 0x7f800000u | ((magnitude & 0x3ffu) << 13));
-    if (magnitude >= 0x0400u) return std::bit_cast<float>(sign | ((magnitude << 13) + 0x38000000u));
-    const float value = static_cast<float>(magnitude) * 0x1p-24f;
-    return std::bit_cast<float>(sign | std::bit_cast<std::uint32_t>(value));
+    const std::uint32_t normal = (magnitude << 13) + detail::choose(magnitude >= 0x7c00u, 0x70000000u, 0x38000000u);
+    const std::uint32_t quiet = detail::choose(magnitude > 0x7c00u, 0x400000u, 0);  // a NaN, as processors make it
+    const float subnormal = static_cast<float>(static_cast<std::int32_t>(magnitude)) * 0x1p-24f;
+    return std::bit_cast<float>(sign | quiet | detail::choose(magnitude < 0x0400u, std::bit_cast<std::uint32_t>(subnormal), normal));
 #endif
   }
 };
