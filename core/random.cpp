@@ -11,7 +11,7 @@
 namespace frit {
 namespace {
 
-constexpr std::int64_t grain = 4096;
+constexpr std::int64_t random_grain = 4096;
 
 /// 53 random bits as a number in [0, 1).
 double to_unit(std::uint32_t high, std::uint32_t low) { return static_cast<double>(((std::uint64_t{high} << 32) | low) >> 11) * 0x1p-53; }
@@ -53,7 +53,7 @@ T neighbour(T value, bool upwards) {
 template <class T, class Value>
 void fill_each(const Tensor& tensor, std::uint64_t seed, std::uint64_t stream, const Value& value) {
   T* const out = tensor.data<T>();
-  parallel_for(tensor.elements(), grain, [&](std::int64_t begin, std::int64_t end) {
+  parallel_for(tensor.elements(), random_grain, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) out[i] = value(philox(seed, stream, static_cast<std::uint64_t>(i)));
   });
 }

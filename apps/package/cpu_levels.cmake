@@ -15,9 +15,7 @@ get_target_property(sources frit_runtime SOURCES)
 list(TRANSFORM sources REPLACE "^(${PROJECT_BINARY_DIR}|${PROJECT_SOURCE_DIR})/" "")
 list(FILTER sources EXCLUDE REGEX "^(${compiled_once}|[$]<TARGET_OBJECTS:)")
 set(objects "$<FILTER:$<TARGET_OBJECTS:frit_runtime>,INCLUDE,frit_runtime[.]dir/([.]/)?${compiled_once}>")
-foreach(part IN ITEMS descriptions preparation)
-  list(APPEND objects "$<FILTER:$<TARGET_OBJECTS:frit_${part}>,INCLUDE,[.]c[px][px][.]o>")  # not the precompiled header
-endforeach()
+list(APPEND objects "$<FILTER:$<TARGET_OBJECTS:frit_descriptions>,INCLUDE,[.]c[px][px][.]o>")  # not the precompiled header
 get_target_property(libraries frit_runtime LINK_LIBRARIES)
 foreach(level IN LISTS cpu_levels)
   set(target frit_runtime_${level})
