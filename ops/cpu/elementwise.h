@@ -35,9 +35,9 @@ struct RepeatedOperand {
   T operator[](std::int64_t) const { return value; }
 };
 
-/// Not inlined: a loop vectorises best in a function of its own.
+/// Not inlined: a loop vectorises best in a function of its own, with all that it calls in it.
 template <class Out, class Function, class... Operands>
-[[gnu::noinline]] void map_run(Out* output, std::int64_t count, Function function, Operands... operands) {
+[[gnu::noinline, gnu::flatten]] void map_run(Out* output, std::int64_t count, Function function, Operands... operands) {
   FRIT_INDEPENDENT_ITERATIONS
   for (std::int64_t i = 0; i < count; ++i) output[i] = function(operands[i]...);
 }
