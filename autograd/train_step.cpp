@@ -5,6 +5,7 @@
 
 #include "frit/autograd/gradient.h"
 #include "frit/autograd/reduced_gradients.h"
+#include "frit/autograd/synchronized.h"
 #include "frit/core/text.h"
 #include "frit/graph/pipeline.h"
 #include "frit/ops/communication/all_reduce.h"
@@ -171,6 +172,8 @@ void append_update(Graph& graph, const Optimizer& optimizer, const TrainOptions&
 
 /// Appends the gradient and the updates, or where gradients are to be summed up, the sums.
 void append_training(Graph& graph, const Optimizer& optimizer, const TrainOptions& options) {
+  const bool shares = options.sync_batch_norm && options.communicator && options.communicator->size() > 1;
+  if (shares) graph = synchronized(graph, *options.communicator);
   const std::vector<Parameter> names = trained(graph);
   require(!names.empty(), "TrainStep: the loss depends on no trainable variable");
   Values parameters;

@@ -33,6 +33,9 @@ struct TrainOptions {
   /// their steps in the same order.
   std::shared_ptr<Communicator> communicator = {};
   bool reduces_halves = true;  ///< gradients that come in halves travel so; else in float32
+  /// Of several processes: batch norms normalise by the examples of all of them, and keep the same running statistics, as
+  /// torch.nn.SyncBatchNorm does. Else each process has its own.
+  bool sync_batch_norm = false;
   /// Tells steps apart that share a State: what the optimizer keeps is "optimizer.<name>/...". Has no '/' itself.
   std::string name = {};
 };

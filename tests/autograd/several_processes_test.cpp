@@ -1,18 +1,14 @@
 // Training on several processes, each with its part of every batch, is training on one with all of it.
 
-#include "several_processes.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
 
-#include "autograd/small_network.h"
+#include "autograd/trained_together.h"
 #include "frit/autograd/train_step.h"
 #include "frit/core/cuda/device.h"
-#include "frit/core/random.h"
 #include "frit/models/nn.h"
 #include "frit/ops/elementwise/activation.h"
 #include "frit/ops/loss/loss.h"
@@ -20,8 +16,6 @@
 
 namespace frit {
 namespace {
-
-constexpr std::int64_t batch_size = 8;
 
 struct ConvNet {
   Graph graph;
@@ -39,12 +33,6 @@ struct ConvNet {
   }
 };
 
-Tensor drawn(const Shape& shape, DType dtype, std::uint64_t seed) {
-  const Tensor tensor = Tensor::empty(shape, dtype);
-  fill_normal(tensor, 0, 1, seed, 0);
-  return tensor;
-}
-
 /// Examples [first, first + count) of batch number `number`.
 Bindings batch(std::int64_t number, std::int64_t first, std::int64_t count, DType dtype = DType::f64) {
   const auto seed = static_cast<std::uint64_t>(number);
@@ -54,26 +42,6 @@ Bindings batch(std::int64_t number, std::int64_t first, std::int64_t count, DTyp
 Bindings own_part(const Communicator& communicator, std::int64_t number, DType dtype = DType::f64) {
   const std::int64_t count = batch_size / communicator.size();
   return batch(number, communicator.rank() * count, count, dtype);
-}
-
-double largest_difference(const State& a, const State& b) {
-  double difference = 0;
-  for (const auto& [name, tensor] : a.tensors()) {
-    const std::vector<double> left = tensor.to_vector<double>(), right = b.at(name).to_vector<double>();
-    double largest = 1e-300, apart = 0;
-    for (std::size_t i = 0; i < left.size(); ++i) {
-      largest = std::max(largest, std::abs(right[i]));
-      apart = std::max(apart, std::abs(left[i] - right[i]));
-    }
-    difference = std::max(difference, apart / largest);
-  }
-  return difference;
-}
-
-std::string bits_of(const State& state) {
-  std::string text;
-  for (const auto& [name, bits] : kept_bits(state)) text.append(reinterpret_cast<const char*>(bits.data()), bits.size());
-  return text;
 }
 
 void expect_same_bits(Communicator& communicator, TrainStep& step) {
