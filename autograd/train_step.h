@@ -3,6 +3,7 @@
 #include <array>
 #include <concepts>
 #include <optional>
+#include <set>
 
 #include "frit/autograd/optimizer.h"
 #include "frit/autograd/schedule.h"
@@ -128,6 +129,8 @@ class TrainStep {
   TrainStep(std::shared_ptr<State> state, Value loss, const Optimizer& optimizer, const TrainOptions& options);
   void set_rate();
   void keep_what_runs_change();
+  /// With other processes, before the first run for these inputs.
+  void compare_calls(const Bindings& inputs);
 
   Optimizer optimizer_;
   TrainOptions options_;
@@ -135,6 +138,7 @@ class TrainStep {
   std::optional<Program> update_;   // of accumulated gradients
   std::optional<Program> average_;  // of the parameters
   const graph::Executable* last_ = nullptr;
+  std::set<const graph::Executable*> compared_;
   TrainPosition position_;
   std::optional<double> rate_;  // as the device has it
   bool shared_ = false;         // the variables, by the first step if not before

@@ -32,7 +32,7 @@ struct ResidualNet {
     const Value x = max_pool2d(relu(convolved(scope / "stem", image, 3)), 2);
     const Value y = convolved(scope / "second", relu(convolved(scope / "first", x, 3)), 3);
     const Value sum = relu(y + convolved(scope / "shortcut", x, 1));
-    loss = mean_squared_error(nn::linear(scope / "head", mean(sum, 2, 3), 3), target);
+    loss = mean_squared_error(nn::linear(scope / "head", mean(sum, {2, 3}), 3), target);
   }
 
   /// Examples [first, first + count) of batch number `number`.
@@ -55,12 +55,17 @@ struct ResidualNet {
 };
 
 /// Trains in all processes, and in each by itself on whole batches; twice, with the same bits.
-void expect_norms_as_one(Device device, const ResidualNet& network, TrainOptions options, double of_losses = 1e-10,
-                         double of_variables = 1e-10) {
+void expect_norms_as_one(Device device, const ResidualNet& network, TrainOptions options, double tolerance = 1e-10) {
   device = Communicator::local_device(device);
   options.seed = 3;
-  const Sgd optimizer{.learning_rate = 0.05, .momentum = 0.9};
+  const bool exact = network.dtype == DType::f64;  // otherwise rounding is learnt as well
+  const Sgd optimizer{.learning_rate = exact ? 0.05 : 0.01, .momentum = 0.9};
+  // A part's gradients overflow before those of all, and one that does is left out.
+  const auto begin = [&](TrainStep& step) {
+    if (options.precision == DType::f16) step.state().set("optimizer.loss_scale", Tensor::full({}, 64, DType::f32));
+  };
   TrainStep reference(network.loss, optimizer, device, options);
+  begin(reference);
   std::vector<double> expected;
   for (std::int64_t i = 0; i < 12; ++i) expected.push_back(reference(network.batch(i, 0, batch_size)));
   options.communicator = Communicator::from_environment(device);
@@ -70,11 +75,14 @@ void expect_norms_as_one(Device device, const ResidualNet& network, TrainOptions
   std::string first;
   for (int repetition = 0; repetition < 2; ++repetition) {
     TrainStep step(network.loss, optimizer, device, options);
+    begin(step);
     for (std::int64_t i = 0; i < 12; ++i) {
       const double wanted = expected[static_cast<std::size_t>(i)];
-      EXPECT_NEAR(step(network.own_part(communicator, i)), wanted, of_losses * std::abs(wanted)) << "batch " << i;
+      EXPECT_NEAR(step(network.own_part(communicator, i)), wanted, tolerance * std::abs(wanted)) << "batch " << i;
     }
-    EXPECT_LE(largest_difference(step.state(), reference.state()), of_variables);
+    if (exact) {
+      EXPECT_LE(largest_difference(step.state(), reference.state()), tolerance);
+    }
     step.share_sums();
     const std::string bits = bits_of(step.state());
     communicator.require_same("the bits of all variables", bits);
@@ -82,7 +90,7 @@ void expect_norms_as_one(Device device, const ResidualNet& network, TrainOptions
     EXPECT_EQ(bits, first);
     const Bindings own = network.own_part(communicator, 100);
     const double measured = network.measured(reference.shared_state(), own);
-    EXPECT_NEAR(network.measured(step.shared_state(), own), measured, of_losses * std::abs(measured)) << "by running statistics";
+    EXPECT_NEAR(network.measured(step.shared_state(), own), measured, tolerance * std::abs(measured)) << "by running statistics";
   }
 }
 
@@ -110,9 +118,8 @@ TEST(SynchronizedBatchNorm, FourTrainAsOneWithGuardClippingAndSums) {
 
 TEST(SynchronizedBatchNorm, TwoTrainAsOneInFloatsAndHalves) {
   if (!in_several_processes(2)) return;
-  expect_norms_as_one(Device::cpu(), ResidualNet(DType::f32), {}, 1e-4, 1e-3);
-  for (const DType half : {DType::f16, DType::bf16})
-    expect_norms_as_one(Device::cpu(), ResidualNet(DType::f32), {.precision = half}, 0.1, 0.1);
+  expect_norms_as_one(Device::cpu(), ResidualNet(DType::f32), {}, 1e-4);
+  for (const DType half : {DType::f16, DType::bf16}) expect_norms_as_one(Device::cpu(), ResidualNet(DType::f32), {.precision = half}, 0.05);
 }
 
 TEST(SynchronizedBatchNorm, IsComputedInChains) {
@@ -142,6 +149,24 @@ TEST(SynchronizedBatchNorm, WithoutItEachProcessHasStatisticsOfItsOwn) {
   EXPECT_NE(means[0], means[1]);
 }
 
+TEST(SynchronizedBatchNorm, RefusesBatchesOfOtherSizes) {
+  if (!in_several_processes(2)) return;
+  const auto communicator = Communicator::from_environment(Device::cpu());
+  const ResidualNet network;
+  TrainStep step(network.loss, Sgd{}, Device::cpu(), {.communicator = communicator, .sync_batch_norm = true});
+  step(network.own_part(*communicator, 0));
+  try {
+    step(network.batch(1, 0, 2 + communicator->rank()));
+    ADD_FAILURE() << "not refused";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::argument);
+    const std::string message = error.what();
+    EXPECT_NE(message.find("process 1 computes \"synchronized_"), std::string::npos) << message;
+    EXPECT_NE(message.find("f64 2x16x12x12"), std::string::npos) << message;
+    EXPECT_NE(message.find("f64 3x16x12x12"), std::string::npos) << message;
+  }
+}
+
 class SynchronizedBatchNormOnCuda : public testing::Test {
  protected:
   void SetUp() override {
@@ -164,8 +189,8 @@ TEST_F(SynchronizedBatchNormOnCuda, TwoTrainAsOneInFloatsAndHalves) {
   if (!in_several_processes(2)) return;
   for (const std::int64_t size : {12, 96}) {
     const ResidualNet network(DType::f32, size);
-    expect_norms_as_one({DeviceKind::cuda}, network, {}, 0.02, 0.1);  // in TF32
-    expect_norms_as_one({DeviceKind::cuda}, network, {.precision = DType::f16}, 0.1, 0.2);
+    expect_norms_as_one({DeviceKind::cuda}, network, {}, 0.02);  // in TF32
+    expect_norms_as_one({DeviceKind::cuda}, network, {.precision = DType::f16}, 0.05);
   }
 }
 
