@@ -1,7 +1,5 @@
 // Training on several processes, each with its part of every batch, is training on one with all of it.
 
-#include "several_processes.h"
-
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -11,10 +9,9 @@
 #include <filesystem>
 #include <limits>
 
-#include "autograd/small_network.h"
+#include "autograd/trained_together.h"
 #include "frit/autograd/train_step.h"
 #include "frit/core/cuda/device.h"
-#include "frit/core/random.h"
 #include "frit/models/nn.h"
 #include "frit/models/training/checkpoint.h"
 #include "frit/ops/elementwise/activation.h"
@@ -23,8 +20,6 @@
 
 namespace frit {
 namespace {
-
-constexpr std::int64_t batch_size = 12;
 
 struct ConvNet {
   Graph graph;
@@ -42,12 +37,6 @@ struct ConvNet {
   }
 };
 
-Tensor drawn(const Shape& shape, DType dtype, std::uint64_t seed) {
-  const Tensor tensor = Tensor::empty(shape, dtype);
-  fill_normal(tensor, 0, 1, seed, 0);
-  return tensor;
-}
-
 /// Examples [first, first + count) of batch number `number`.
 Bindings batch(std::int64_t number, std::int64_t first, std::int64_t count, DType dtype = DType::f64) {
   const auto seed = static_cast<std::uint64_t>(number);
@@ -59,8 +48,6 @@ Bindings own_part(const Communicator& communicator, std::int64_t number, DType d
   return batch(number, communicator.rank() * count, count, dtype);
 }
 
-using Variables = std::map<std::string, Tensor>;
-
 /// Those of all processes together.
 Variables variables_of(TrainStep& step) {
   step.share_sums();
@@ -68,31 +55,8 @@ Variables variables_of(TrainStep& step) {
   return step.whole_variables();
 }
 
-double largest_difference(const Variables& a, const State& b) {
-  double difference = 0;
-  for (const auto& [name, tensor] : a) {
-    const std::vector<double> left = tensor.to_vector<double>(), right = b.at(name).to_vector<double>();
-    double largest = 1e-300, apart = 0;
-    for (std::size_t i = 0; i < left.size(); ++i) {
-      largest = std::max(largest, std::abs(right[i]));
-      apart = std::max(apart, std::abs(left[i] - right[i]));
-    }
-    difference = std::max(difference, apart / largest);
-  }
-  return difference;
-}
-
-std::string bits_of(TrainStep& step) {
-  std::string text;
-  for (const auto& [name, tensor] : variables_of(step)) {
-    const Tensor bits = tensor.to(Device::cpu());
-    text.append(static_cast<const char*>(bits.raw()), static_cast<std::size_t>(bits.bytes()));
-  }
-  return text;
-}
-
 void expect_same_bits(Communicator& communicator, TrainStep& step) {
-  communicator.require_same("the bits of all variables", bits_of(step));
+  communicator.require_same("the bits of all variables", bits_of(variables_of(step)));
 }
 
 /// Of a parameter each process keeps an equal share, but for a few elements.
@@ -246,7 +210,7 @@ void expect_halves_as_without_shards(Device given) {
     EXPECT_LT(step.steps(), 30);
     bits.push_back(concat(step.steps(), ' ', step.state().at("optimizer.loss_scale").item(), ' '));
     expect_same_bits(*communicator, step);
-    if (sharded) bits.back() += bits_of(step);
+    if (sharded) bits.back() += bits_of(variables_of(step));
   }
   EXPECT_EQ(bits[1], bits[2]) << "at every repetition";
   EXPECT_TRUE(bits[1].starts_with(bits[0])) << "as many steps";
@@ -283,7 +247,7 @@ TEST(ShardedOptimizer, LeavesCheckpointsThatAnyNumberOfProcessesTakes) {
     whole(own_part(*communicator, i));
     alone(batch(i, 0, batch_size));
   }
-  EXPECT_EQ(bits_of(sharded), bits_of(first));
+  EXPECT_EQ(bits_of(variables_of(sharded)), bits_of(variables_of(first)));
   EXPECT_LE(largest_difference(variables_of(sharded), whole.state()), 1e-12);
   EXPECT_LE(largest_difference(variables_of(sharded), alone.state()), 1e-10);
   communicator->barrier();
@@ -343,8 +307,8 @@ TEST_F(SeveralProcessesOnCuda, RunsOfHalvesHaveTheSameBits) {
     TrainStep step(network.loss, Sgd{.learning_rate = 0.05}, device, {.precision = DType::f16, .communicator = communicator});
     for (int i = 0; i < 10; ++i) step(own_part(*communicator, i, DType::f32));
     expect_same_bits(*communicator, step);
-    if (run == 0) first = bits_of(step);
-    EXPECT_EQ(bits_of(step), first);
+    if (run == 0) first = bits_of(variables_of(step));
+    EXPECT_EQ(bits_of(variables_of(step)), first);
   }
 }
 
