@@ -61,6 +61,17 @@ void mean_of_pieces(T* piece, const T* pieces, std::int64_t elements, std::int64
   });
 }
 
+class NoTransport final : public Transport {
+ public:
+  int rank() const override { return 0; }
+  int size() const override { return 1; }
+  std::string description() const override { return "alone"; }
+  void all_gather(const void* own, void* all, std::size_t bytes) override { std::memcpy(all, own, bytes); }
+  void all_to_all(const void* sent, void* received, std::size_t bytes) override { std::memcpy(received, sent, bytes); }
+  void broadcast(void*, std::size_t, int) override {}
+  [[noreturn]] void abort() override { std::abort(); }
+};
+
 }  // namespace
 
 double communication_timeout() {
@@ -90,6 +101,10 @@ std::shared_ptr<Communicator> Communicator::from_environment(Device device) {
   return std::make_shared<Communicator>(std::move(transport), device);
 }
 
+std::shared_ptr<Communicator> Communicator::alone(Device device) {
+  return std::make_shared<Communicator>(std::make_unique<NoTransport>(), device);
+}
+
 Device Communicator::local_device(Device device) {
   const std::optional<Launch> launch = Launch::from_environment();
   if (!launch || device.kind == DeviceKind::cpu) return device;
@@ -103,7 +118,7 @@ Device Communicator::local_device(Device device) {
 
 Communicator::Communicator(std::unique_ptr<Transport> transport, Device device)
     : transport_(std::move(transport)), device_(device), id_(enter(this)) {
-  if (device.kind == DeviceKind::cuda) nccl_ = std::make_unique<cuda::NcclGroup>(*transport_, device.index);
+  if (device.kind == DeviceKind::cuda && size() > 1) nccl_ = std::make_unique<cuda::NcclGroup>(*transport_, device.index);
 }
 
 Communicator::~Communicator() {
@@ -124,6 +139,12 @@ std::string Communicator::description() const {
 
 void Communicator::mean(std::span<const Tensor> tensors, std::span<const Tensor> results, CUstream_st* stream) {
   FRIT_CHECK(tensors.size() == results.size());
+  if (size() == 1) {
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      if (results[i].raw() != tensors[i].raw()) copy(results[i], tensors[i]);
+    }
+    return;
+  }
   if (nccl_) return nccl_->mean(tensors, results, stream);
   for (const DType dtype : {DType::f64, DType::f32, DType::f16, DType::bf16}) mean_of(dtype, tensors, results);
 }
@@ -158,7 +179,7 @@ void Communicator::mean_of(DType dtype, std::span<const Tensor> tensors, std::sp
 
 void Communicator::broadcast(const Tensor& tensor, int root) {
   FRIT_CHECK(tensor.is_contiguous(tensor.layout()));
-  if (tensor.elements() == 0) return;
+  if (tensor.elements() == 0 || size() == 1) return;
   if (tensor.device().kind == DeviceKind::cuda) {
     FRIT_CHECK(nccl_ != nullptr);
     return nccl_->broadcast(tensor, root);
