@@ -62,6 +62,15 @@ void mean_of_pieces(T* piece, const T* pieces, std::int64_t elements, std::int64
   });
 }
 
+/// The only process's part of a tensor is all of it.
+void copy_each(std::span<const Tensor> tensors, std::span<const Tensor> results) {
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const Tensor& result = results[i];
+    if (result.raw() != tensors[i].raw())
+      copy(result, Tensor::over(tensors[i].raw(), result.shape(), result.dtype(), result.device(), nullptr));
+  }
+}
+
 class NoTransport final : public Transport {
  public:
   int rank() const override { return 0; }
@@ -141,12 +150,7 @@ std::string Communicator::description() const {
 /// Twice the bytes travel, whatever the number of processes.
 void Communicator::mean(std::span<const Tensor> tensors, std::span<const Tensor> results, CUstream_st* stream) {
   FRIT_CHECK(tensors.size() == results.size());
-  if (size() == 1) {
-    for (std::size_t i = 0; i < tensors.size(); ++i) {
-      if (results[i].raw() != tensors[i].raw()) copy(results[i], tensors[i]);
-    }
-    return;
-  }
+  if (size() == 1) return copy_each(tensors, results);
   if (nccl_) return nccl_->mean(tensors, results, stream);
   std::vector<Tensor> own;
   for (const Tensor& result : results) {
@@ -162,6 +166,7 @@ void Communicator::reduce_scatter(std::span<const Tensor> tensors, std::span<con
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     FRIT_CHECK(results[i].elements() == parts(tensors[i].elements()).size(rank()) && results[i].dtype() == tensors[i].dtype());
   }
+  if (size() == 1) return copy_each(tensors, results);
   if (nccl_) return nccl_->reduce_scatter(tensors, results, stream);
   for (const DType dtype : {DType::f64, DType::f32, DType::f16, DType::bf16}) reduce_scatter_of(dtype, tensors, results);
 }
@@ -203,6 +208,7 @@ void Communicator::all_gather(std::span<const Tensor> tensors, std::span<const T
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     FRIT_CHECK(tensors[i].elements() == parts(results[i].elements()).size(rank()) && results[i].dtype() == tensors[i].dtype());
   }
+  if (size() == 1) return copy_each(tensors, results);
   if (nccl_) return nccl_->all_gather(tensors, results, stream);
   const std::size_t piece = buffers_for(results, {});
   if (piece == 0) return;
