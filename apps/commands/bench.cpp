@@ -3,7 +3,11 @@
 
 #include "apps/commands/commands.h"
 #include "apps/common/benchmark.h"
+#include "apps/common/model_source.h"
+#include "apps/common/processes.h"
 #include "apps/report/trace.h"
+#include "apps/scaling/communication.h"
+#include "apps/scaling/scaling.h"
 #include "frit/core/cuda/device.h"
 #include "frit/core/io/file.h"
 #include "frit/core/memory/allocator.h"
@@ -16,8 +20,14 @@ namespace {
 struct BenchArguments : BenchmarkOptions {
   std::string format = "table";
   std::string trace;
-  bool per_operator = false, plans = false, json = false;
+  bool per_operator = false, plans = false, json = false, communication = false;
+  ScalingOptions scaling;
+  GpuOption gpus;
+
+  std::string chosen_format() const { return json ? "json" : format; }
 };
+
+std::string text_of(Device device) { return concat(device, on_gpu(device) ? concat(' ', cuda::description(device.index)) : ""); }
 
 /// GB/s of a copy that no cache holds, bytes read and written.
 double measure_copy_bandwidth(Device device) {
@@ -35,12 +45,43 @@ double measure_copy_bandwidth(Device device) {
   return 2 * static_cast<double>(bytes) / 1e3 / quantile(timer.take(), 0.5);
 }
 
+/// What does not go together, before anything is computed.
+void check(const BenchArguments& a) {
+  const bool csv = a.chosen_format() == "csv";
+  require(!a.plans || !csv, "--plans does not go with --format csv");
+  require(!a.communication || a.model.empty(), "--communication times no model, and MODEL|OPERATOR is ", printable(a.model));
+  require(!a.communication || !a.scaling.asked(), "--communication does not go with --scaling, which measures it too");
+  require(a.communication || !a.model.empty(), "MODEL|OPERATOR is required, or --communication");
+  require(!csv || !(a.communication || a.scaling.asked()), "--communication and --scaling do not go with --format csv");
+  if (!a.scaling.asked()) return;
+  require(names_model(a.model), "--scaling goes with a model, not with an operator");
+  require(a.mode == "train" || a.mode == "all", "--scaling is of --mode train");
+}
+
+int run_communication(const BenchArguments& a, Device device, const std::shared_ptr<Communicator>& communicator) {
+  require(communicator != nullptr, "--communication is between processes: start several, with mpirun, srun, torchrun or --gpus");
+  const Benchmark bench = a.on(device);
+  CommunicationReport report{.device = concat(text_of(device), "; ", communicator->description()),
+                             .processes = communicator->size(),
+                             .machines = count_machines(*communicator),
+                             .repeats = bench.repeats,
+                             .all_reduce = {}};
+  for (const DType dtype : {DType::f32, DType::f16})
+    report.all_reduce.push_back(measure_all_reduce(communicator, dtype, bench.warmup, bench.repeats));
+  if (!communicator->is_first()) return 0;
+  if (a.chosen_format() == "json")
+    print(std::cout, json_of(report));
+  else
+    print_table(std::cout, report);
+  return 0;
+}
+
 int run_bench(const BenchArguments& a) {
-  const std::string format = a.json ? "json" : a.format;
-  require(!a.plans || format != "csv", "--plans does not go with --format csv");
   if (!a.trace.empty()) check_writable(a.trace);
   const Device device = Communicator::local_device(a.run.apply());
   const std::shared_ptr<Communicator> communicator = Communicator::from_environment(device);
+  if (a.communication) return run_communication(a, device, communicator);
+  a.scaling.check(communicator.get());
   const Subject subject = a.subject(device);
   Trace trace;
   Benchmark bench = a.on(device);
@@ -49,8 +90,7 @@ int run_bench(const BenchArguments& a) {
   if (!a.trace.empty()) bench.trace = &trace;
   BenchReport report{.model = a.model,
                      .config = subject.config,
-                     .device = concat(device, on_gpu(device) ? concat(' ', cuda::description(device.index)) : "",
-                                      communicator ? concat("; ", communicator->description()) : ""),
+                     .device = concat(text_of(device), communicator ? concat("; ", communicator->description()) : ""),
                      .dtype = std::string(name_of(a.dtype)),
                      .precision = std::string(name_of(a.precision == DType::f32 ? a.dtype : a.precision)),
                      .math = a.run.math,
@@ -67,20 +107,24 @@ int run_bench(const BenchArguments& a) {
     bench.begin = std::chrono::steady_clock::now();
     report.modes.push_back(subject.measure(mode, bench));
   }
+  if (a.scaling.asked())
+    report.scaling = std::make_shared<ScalingReport>(measure_scaling(a.scaling, subject, bench, report.modes.back().median));
   report.plans = ops::plan_choices();
   const bool is_first = !communicator || communicator->is_first();
   if (!a.trace.empty() && is_first) trace.write(a.trace);
-  if (is_first) print(std::cout, report, format);
+  if (is_first) print(std::cout, report, a.chosen_format());
   return 0;
 }
 
 }  // namespace
 
 void add_bench(CLI::App& app, Action& action) {
-  CLI::App& command =
-      add_command(app, "bench", "Time a model's forward pass, gradient and training step, and each of their operators; or one operator");
+  CLI::App& command = add_command(
+      app, "bench",
+      "Time a model's forward pass, gradient and training step, and each of their operators; or one operator; or the links between "
+      "processes");
   const auto a = std::make_shared<BenchArguments>();
-  a->add_to(command);
+  a->add_to(command, /*with_search=*/true, /*required=*/false);
   add_choice(command, "--format", a->format, {"table", "csv", "json"}, "Of the result");
   add_json(command, a->json);
   add_path(command, "--trace", a->trace, "Write three runs of each, operator by operator, as a trace for Perfetto (ui.perfetto.dev)")
@@ -91,7 +135,14 @@ void add_bench(CLI::App& app, Action& action) {
   add_flag(command, "--plans", a->plans,
            "List the plans of cuDNN that were tried for each convolution, the chosen one first; with --plan-cache off and --search "
            "exhaustive that is all");
-  set_action(command, action, [a] { return run_bench(*a); });
+  add_flag(command, "--communication", a->communication,
+           "Time, in place of a model, the mean of a tensor over all processes, for tensors of 4 KiB to 256 MiB, on CPUs 16 MiB");
+  a->scaling.add_to(command);
+  a->gpus.add_to(command, "Start a process for each of so many GPUs of this machine");
+  set_action(command, action, [a] {
+    check(*a);
+    return a->gpus.starts_processes(a->run.device) ? run_processes(own_command_line(), *a->gpus.count) : run_bench(*a);
+  });
 }
 
 }  // namespace frit::apps

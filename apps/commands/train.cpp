@@ -436,7 +436,7 @@ void add_train(CLI::App& app, Action& action) {
   add_number<std::int64_t>(command, "--prefetch", a->prefetch, 0, 1024, "Batches that are read ahead");
   add_quiet(command, a->quiet);
   add_json(command, a->json);
-  a->gpus.add_to(command);
+  a->gpus.add_to(command, "Train on so many GPUs of this machine, a process each, that share the examples of each batch");
   a->run.add_to(command);
   set_action(command, action,
              [a] { return a->gpus.starts_processes(a->run.device) ? run_processes(own_command_line(), *a->gpus.count) : run_train(*a); });

@@ -7,6 +7,7 @@
 #include "apps/common/json.h"
 #include "apps/common/table.h"
 #include "apps/common/text.h"
+#include "apps/scaling/scaling.h"
 #include "frit/core/text.h"
 
 namespace frit::apps {
@@ -121,6 +122,7 @@ void print_table(std::ostream& out, const BenchReport& report) {
     if (!mode.operators.empty()) print_operators(out, mode, report);
   }
   if (report.lists_plans) print_plans(out, report.plans);
+  if (report.scaling) print_table(out, *report.scaling);
 }
 
 /// A field of RFC 4180.
@@ -209,6 +211,7 @@ void print_json(std::ostream& out, const BenchReport& report) {
     json["plans"] = Json::array();
     for (const ops::PlanChoice& choice : report.plans) json["plans"].push_back(json_of(choice));
   }
+  if (report.scaling) json["scaling"] = json_of(*report.scaling);
   print(out, json);
 }
 

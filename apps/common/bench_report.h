@@ -1,6 +1,7 @@
 #pragma once
 
 #include <iosfwd>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,8 @@ struct ModeTimes {
   double preparation = 0;                    ///< microseconds of these, each by itself; 0 unless operators are asked for
 };
 
+struct ScalingReport;
+
 struct BenchReport {
   std::string model, config, device, dtype, precision, math, optimizer, search;
   Shape input;
@@ -43,6 +46,7 @@ struct BenchReport {
   std::vector<ModeTimes> modes = {};
   std::vector<ops::PlanChoice> plans = {};  ///< of cuDNN
   bool lists_plans = false;
+  std::shared_ptr<const ScalingReport> scaling = {};  ///< null: none is asked for
 };
 
 /// `format` is table, csv or json.

@@ -88,6 +88,7 @@ ModeTimes measure(const std::string& mode, graph::Executable& executable, const 
     for (int i = 0; i < 3; ++i) executable.run();
     bench.trace->add(mode, tracing.runs());
   }
+  if (bench.inspect) bench.inspect(executable, result);
   return result;
 }
 
@@ -188,8 +189,9 @@ Subject operator_subject(const BenchmarkOptions& a) {
 
 }  // namespace
 
-void BenchmarkOptions::add_to(CLI::App& command, bool with_search) {
-  add_option(command, "MODEL|OPERATOR", model, "A name (see `frit info`)").required().type_name("");
+void BenchmarkOptions::add_to(CLI::App& command, bool with_search, bool required) {
+  Option named = add_option(command, "MODEL|OPERATOR", model, "A name (see `frit info`)").type_name("");
+  if (required) named.required();
   add_number<std::int64_t>(command, "--batch-size", batch_size, 1, 1 << 20, "Examples a step; the default is 128, on the CPU 8");
   add_shape(command, "--input-shape", input_shape, "Of the input; the default is the model's full size, or an operator's largest sample");
   std::vector<std::string> modes = all_modes();

@@ -9,6 +9,7 @@
 #include "apps/common/bench_report.h"
 #include "apps/common/options.h"
 #include "frit/core/communication/communicator.h"
+#include "frit/graph/executable.h"
 
 namespace frit::apps {
 
@@ -23,6 +24,7 @@ struct Benchmark {
   int warmup, repeats;
   bool per_operator = false;
   std::shared_ptr<Communicator> communicator = nullptr;                            ///< of several processes that train together
+  std::function<void(const graph::Executable&, const ModeTimes&)> inspect = {};    ///< is given what was timed
   Trace* trace = nullptr;                                                          ///< null: none is asked for
   std::chrono::steady_clock::time_point begin = std::chrono::steady_clock::now();  ///< of what is timed
 };
@@ -46,7 +48,7 @@ struct BenchmarkOptions {
   std::optional<int> warmup, repeats;
   RunOptions run;
 
-  void add_to(CLI::App& command, bool with_search = true);
+  void add_to(CLI::App& command, bool with_search = true, bool required = true);
   Benchmark on(Device device) const;
   /// Refers to the options. Throws ErrorKind::argument for what does not fit the model or operator.
   Subject subject(Device device) const;

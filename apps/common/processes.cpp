@@ -181,11 +181,9 @@ int run_processes(const std::vector<std::string>& command_line, int count, doubl
   return Processes(command_line, count, seconds).wait();
 }
 
-void GpuOption::add_to(CLI::App& command) {
-  add_number<int>(
-      command, "--gpus", count, 1, 4096,
-      "Train on so many GPUs of this machine, a process each, that share the examples of each batch. For several machines start "
-      "the processes with mpirun, srun or torchrun");
+void GpuOption::add_to(CLI::App& command, const std::string& description) {
+  add_number<int>(command, "--gpus", count, 1, 4096,
+                  description + ". For several machines start the processes with mpirun, srun or torchrun");
 }
 
 bool GpuOption::starts_processes(const std::string& device) const {

@@ -20,7 +20,7 @@ int run_processes(const std::vector<std::string>& command_line, int count, doubl
 struct GpuOption {
   std::optional<int> count = {};
 
-  void add_to(CLI::App& command);
+  void add_to(CLI::App& command, const std::string& description);
   /// Whether this process is to start the others, and does nothing else. Throws ErrorKind::argument if the machine or another option speaks
   /// against it.
   bool starts_processes(const std::string& device) const;

@@ -62,6 +62,26 @@ void mean_of_pieces(T* piece, const T* pieces, std::int64_t elements, std::int64
   });
 }
 
+/// The only process's part of a tensor is all of it.
+void copy_each(std::span<const Tensor> tensors, std::span<const Tensor> results) {
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const Tensor& result = results[i];
+    if (result.raw() != tensors[i].raw())
+      copy(result, Tensor::over(tensors[i].raw(), result.shape(), result.dtype(), result.device(), nullptr));
+  }
+}
+
+class NoTransport final : public Transport {
+ public:
+  int rank() const override { return 0; }
+  int size() const override { return 1; }
+  std::string description() const override { return "alone"; }
+  void all_gather(const void* own, void* all, std::size_t bytes) override { std::memcpy(all, own, bytes); }
+  void all_to_all(const void* sent, void* received, std::size_t bytes) override { std::memcpy(received, sent, bytes); }
+  void broadcast(void*, std::size_t, int) override {}
+  [[noreturn]] void abort() override { std::abort(); }
+};
+
 }  // namespace
 
 double communication_timeout() {
@@ -91,6 +111,10 @@ std::shared_ptr<Communicator> Communicator::from_environment(Device device) {
   return std::make_shared<Communicator>(std::move(transport), device);
 }
 
+std::shared_ptr<Communicator> Communicator::alone(Device device) {
+  return std::make_shared<Communicator>(std::make_unique<NoTransport>(), device);
+}
+
 Device Communicator::local_device(Device device) {
   const std::optional<Launch> launch = Launch::from_environment();
   if (!launch || device.kind == DeviceKind::cpu) return device;
@@ -104,7 +128,7 @@ Device Communicator::local_device(Device device) {
 
 Communicator::Communicator(std::unique_ptr<Transport> transport, Device device)
     : transport_(std::move(transport)), device_(device), id_(enter(this)) {
-  if (device.kind == DeviceKind::cuda) nccl_ = std::make_unique<cuda::NcclGroup>(*transport_, device.index);
+  if (device.kind == DeviceKind::cuda && size() > 1) nccl_ = std::make_unique<cuda::NcclGroup>(*transport_, device.index);
 }
 
 Communicator::~Communicator() {
@@ -126,6 +150,7 @@ std::string Communicator::description() const {
 /// Twice the bytes travel, whatever the number of processes.
 void Communicator::mean(std::span<const Tensor> tensors, std::span<const Tensor> results, CUstream_st* stream) {
   FRIT_CHECK(tensors.size() == results.size());
+  if (size() == 1) return copy_each(tensors, results);
   if (nccl_) return nccl_->mean(tensors, results, stream);
   std::vector<Tensor> own;
   for (const Tensor& result : results) {
@@ -141,6 +166,7 @@ void Communicator::reduce_scatter(std::span<const Tensor> tensors, std::span<con
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     FRIT_CHECK(results[i].elements() == parts(tensors[i].elements()).size(rank()) && results[i].dtype() == tensors[i].dtype());
   }
+  if (size() == 1) return copy_each(tensors, results);
   if (nccl_) return nccl_->reduce_scatter(tensors, results, stream);
   for (const DType dtype : {DType::f64, DType::f32, DType::f16, DType::bf16}) reduce_scatter_of(dtype, tensors, results);
 }
@@ -182,6 +208,7 @@ void Communicator::all_gather(std::span<const Tensor> tensors, std::span<const T
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     FRIT_CHECK(tensors[i].elements() == parts(results[i].elements()).size(rank()) && results[i].dtype() == tensors[i].dtype());
   }
+  if (size() == 1) return copy_each(tensors, results);
   if (nccl_) return nccl_->all_gather(tensors, results, stream);
   const std::size_t piece = buffers_for(results, {});
   if (piece == 0) return;
@@ -199,7 +226,7 @@ void Communicator::all_gather(std::span<const Tensor> tensors, std::span<const T
 
 void Communicator::broadcast(const Tensor& tensor, int root) {
   FRIT_CHECK(tensor.is_contiguous(tensor.layout()));
-  if (tensor.elements() == 0) return;
+  if (tensor.elements() == 0 || size() == 1) return;
   if (tensor.device().kind == DeviceKind::cuda) {
     FRIT_CHECK(nccl_ != nullptr);
     return nccl_->broadcast(tensor, root);

@@ -21,6 +21,8 @@ class Communicator {
   /// Of the processes that a launcher started this one with (see Launch); null if it was started alone. `device` is of this process: for
   /// a GPU see local_device.
   static std::shared_ptr<Communicator> from_environment(Device device);
+  /// Of this process and no other: means are what it has, and nothing travels.
+  static std::shared_ptr<Communicator> alone(Device device);
   /// The device of a process of a launch: of several GPUs of a machine each process takes its own.
   static Device local_device(Device device);
 

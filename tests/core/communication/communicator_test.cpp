@@ -11,36 +11,25 @@
 namespace frit {
 namespace {
 
-/// A transport of one process, for what needs no other.
-class Alone final : public Transport {
- public:
-  int rank() const override { return 0; }
-  int size() const override { return 1; }
-  std::string description() const override { return "alone"; }
-  void all_gather(const void* own, void* all, std::size_t bytes) override {
-    std::copy_n(static_cast<const char*>(own), bytes, static_cast<char*>(all));
-  }
-  void all_to_all(const void* sent, void* received, std::size_t bytes) override { all_gather(sent, received, bytes); }
-  void broadcast(void*, std::size_t, int) override {}
-  [[noreturn]] void abort() override { std::abort(); }
-};
-
 TEST(Communicator, IsFoundByItsIdWhileItLives) {
   std::int64_t id = 0;
   {
-    const Communicator communicator(std::make_unique<Alone>(), Device::cpu());
-    id = communicator.id();
-    EXPECT_EQ(&Communicator::of(id), &communicator);
+    const auto communicator = Communicator::alone(Device::cpu());
+    id = communicator->id();
+    EXPECT_EQ(&Communicator::of(id), communicator.get());
   }
   EXPECT_THROW((void)Communicator::of(id), Error);
 }
 
 TEST(Communicator, MeansOfOneProcessAreItsTensors) {
-  Communicator communicator(std::make_unique<Alone>(), Device::cpu());
+  const auto communicator = Communicator::alone(Device::cpu());
   const std::vector<Tensor> tensors = {Tensor::from({1.5, -2.0, 3.0}, {3}), Tensor::zeros({0, 2}), Tensor::full({2, 2}, 7, DType::f16)};
-  communicator.mean(tensors, tensors);
+  communicator->mean(tensors, tensors);
   EXPECT_EQ(tensors[0].to_vector<double>(), (std::vector<double>{1.5, -2, 3}));
   EXPECT_EQ(tensors[2].to_vector<double>(), std::vector<double>(4, 7));
+  const Tensor other = Tensor::zeros({3}, tensors[0].dtype());
+  communicator->mean(std::span(tensors.data(), 1), std::span(&other, 1));
+  EXPECT_EQ(other.to_vector<double>(), (std::vector<double>{1.5, -2, 3}));
 }
 
 /// Of element i of the tensor number `tensor` in process `rank`.

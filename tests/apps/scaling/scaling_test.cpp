@@ -1,0 +1,158 @@
+// `frit bench --communication` and `--scaling`: what they print and refuse. Never how long anything takes.
+
+#include "apps/scaling/scaling.h"
+
+#include <nlohmann/json.hpp>
+
+#include "apps/program.h"
+
+namespace frit {
+namespace {
+
+using apps::CallCost, apps::Cluster, apps::ScalingOptions;
+
+class Scaling : public ProgramTest {
+ protected:
+  static std::vector<std::string> bench(const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = {"bench", "--device", "cpu", "--warmup", "1", "--repeats", "2"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return arguments;
+  }
+  /// Of two processes that mpirun starts.
+  Outcome of_two(const std::vector<std::string>& more) const {
+#ifdef FRIT_MPIRUN
+    std::vector<std::string> arguments = {"-n", "2", FRIT_PROGRAM};
+    for (const std::string& word : bench(more)) arguments.push_back(word);
+    return run_program({.arguments = arguments,
+                        .directory = folder,
+                        .environment = {"FRIT_THREADS=1", "FRIT_COMMUNICATION_TIMEOUT=60", "ASAN_OPTIONS=detect_leaks=0",
+                                        "OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1",
+                                        "OMPI_MCA_rmaps_base_oversubscribe=1", "OMPI_MCA_btl_vader_single_copy_mechanism=none"},
+                        .program = FRIT_MPIRUN});
+#else
+    return {};
+#endif
+  }
+  static bool has_mpi() {
+#ifdef FRIT_MPIRUN
+    return true;
+#else
+    return false;
+#endif
+  }
+
+  const std::vector<std::string> small = {"classifier", "--input-shape", "2,1,8,8", "--model-config",
+                                          R"({"image_size": [8, 8], "out_channels": 4, "num_groups": 2})"};
+  std::vector<std::string> small_with(const std::vector<std::string>& more) const {
+    std::vector<std::string> arguments = small;
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return arguments;
+  }
+};
+
+TEST_F(Scaling, CommunicationOfTwoProcessesIsTimed) {
+  if (!has_mpi()) GTEST_SKIP() << "frit was built without MPI";
+  const Outcome outcome = of_two({"--communication", "--json"});
+  ASSERT_EQ(outcome.code, 0) << outcome;
+  const auto report = nlohmann::json::parse(outcome.output);
+  EXPECT_EQ(report["processes"], 2);
+  EXPECT_EQ(report["machines"], 1);
+  ASSERT_EQ(report["results"].size(), 2u);
+  EXPECT_EQ(report["results"][0]["dtype"], "f32");
+  EXPECT_EQ(report["results"][1]["dtype"], "f16");
+  for (const auto& result : report["results"]) {
+    EXPECT_EQ(result["call"], "all_reduce");
+    EXPECT_GT(result["fit"]["bus_gigabytes_per_second"].get<double>(), 0);
+    EXPECT_EQ(result["sizes"].front()["bytes"], 4096);
+    EXPECT_EQ(result["sizes"].back()["bytes"], 16 << 20);
+    for (const auto& size : result["sizes"]) {
+      EXPECT_GT(size["microseconds"]["best"].get<double>(), 0);
+      EXPECT_GE(size["microseconds"]["median"], size["microseconds"]["best"]);
+      EXPECT_EQ(size["bus_gigabytes_per_second"], size["gigabytes_per_second"]) << "of two processes";
+    }
+  }
+}
+
+TEST_F(Scaling, TwoProcessesPredictAndMeasure) {
+  if (!has_mpi()) GTEST_SKIP() << "frit was built without MPI";
+  const std::vector<std::string> asked = small_with({"--mode", "train", "--scaling", "1,2,64", "--per-machine", "2"});
+  std::vector<std::string> as_json = asked;
+  as_json.emplace_back("--json");
+  const Outcome outcome = of_two(as_json);
+  ASSERT_EQ(outcome.code, 0) << outcome;
+  const auto scaling = nlohmann::json::parse(outcome.output)["scaling"];
+  ASSERT_EQ(scaling["predictions"].size(), 3u);
+  EXPECT_EQ(scaling["predictions"][0]["efficiency"], 1.0);
+  EXPECT_EQ(scaling["predictions"][2]["machines"], 32);
+  EXPECT_GT(scaling["predictions"][2]["microseconds"], scaling["predictions"][1]["microseconds"]);
+  EXPECT_GT(scaling["measured"]["microseconds"].get<double>(), 0);
+  EXPECT_EQ(scaling["measured"]["predicted"]["processes"], 2);
+  EXPECT_DOUBLE_EQ(scaling["links"]["network"]["gigabytes_per_second"], 50);
+  const Outcome table = of_two(asked);
+  for (const char* const text :
+       {"\na step by itself takes ", "\nmeasured with 2 processes: ", "\nwhat is reduced in a step of 64 processes"})
+    EXPECT_NE(table.output.find(text), std::string::npos) << text << table;
+}
+
+TEST_F(Scaling, OneProcessIsToldWhatItsLinksAre) {
+  const Outcome outcome =
+      run(bench(small_with({"--mode", "train", "--scaling", "1,8", "--json", "--link-latency", "3", "--link-bandwidth", "10"})));
+  ASSERT_EQ(outcome.code, 0) << outcome;
+  const auto scaling = nlohmann::json::parse(outcome.output)["scaling"];
+  EXPECT_EQ(scaling["predictions"][1]["machines"], 1);
+  EXPECT_EQ(scaling["links"]["machine"]["latency_microseconds"], 3);
+  EXPECT_FALSE(scaling.contains("measured"));
+  const double bytes = scaling["reduced_bytes"];
+  EXPECT_NEAR(scaling["predictions"][1]["communication_microseconds"].get<double>(), 2 * 2 * 3 * 3 + 1.75 * bytes / 10e3, 1e-6)
+      << "of the gradients and of the loss";
+}
+
+TEST_F(Scaling, RefusesWhatItCannotDo) {
+  const std::map<std::string, std::vector<std::string>> refused = {
+      {"MODEL|OPERATOR is required, or --communication", {}},
+      {"--communication times no model, and MODEL|OPERATOR is classifier", {"classifier", "--communication"}},
+      {"--communication is between processes: start several", {"--communication"}},
+      {"--communication and --scaling do not go with --format csv", {"--communication", "--format", "csv"}},
+      {"--communication does not go with --scaling", {"--communication", "--scaling", "8"}},
+      {"--scaling: expected numbers of processes such as 8,64,1024, got \"8,,64\"", {"classifier", "--scaling", "8,,64"}},
+      {"--scaling: expected numbers of processes such as 8,64,1024, got \"0\"", {"classifier", "--scaling", "0"}},
+      {"--scaling goes with a model, not with an operator", {"relu", "--scaling", "8"}},
+      {"--scaling is of --mode train", {"classifier", "--scaling", "8", "--mode", "forward"}},
+      {"--scaling: one process measures no link", {"classifier", "--scaling", "8"}},
+      {"--scaling: one process measures no link", {"classifier", "--scaling", "8", "--link-latency", "3"}},
+      {"--per-machine, --link-... and --network-... go with --scaling", {"classifier", "--network-latency", "3"}},
+      {"--network-bandwidth: expected a number from 1e-06", {"classifier", "--scaling", "8", "--network-bandwidth", "0"}},
+      {"--gpus 2 takes GPUs, and --device is cpu", {"--communication", "--gpus", "2"}},
+  };
+  for (const auto& [message, arguments] : refused) {
+    const Outcome outcome = run(bench(arguments));
+    EXPECT_EQ(outcome.code, 2) << message << outcome;
+    EXPECT_EQ(outcome.output, "") << message;
+    EXPECT_NE(outcome.errors.find(message), std::string::npos) << message << outcome;
+  }
+}
+
+TEST(ScalingOptions, TakeWhatIsMeasuredForTheLinksItIsOf) {
+  const CallCost mean{12, 1 / 100e3};
+  const Cluster one_machine = ScalingOptions{}.cluster(mean, 2, 1);
+  EXPECT_EQ(one_machine.per_machine, 8);
+  EXPECT_DOUBLE_EQ(one_machine.machine.latency, 6);
+  EXPECT_DOUBLE_EQ(one_machine.machine.bandwidth, 100);
+  EXPECT_DOUBLE_EQ(one_machine.network.latency, 20);
+  EXPECT_DOUBLE_EQ(one_machine.network.bandwidth, 50);
+  const Cluster two_machines = ScalingOptions{}.cluster(mean, 4, 2);
+  EXPECT_EQ(two_machines.per_machine, 2);
+  EXPECT_DOUBLE_EQ(two_machines.network.latency, 6);
+  EXPECT_DOUBLE_EQ(two_machines.network.bandwidth, 150);
+  ScalingOptions given;
+  given.per_machine = 4;
+  given.network_bandwidth = 3200;
+  given.link_latency = 1;
+  const Cluster cluster = given.cluster(mean, 2, 1);
+  EXPECT_EQ(cluster.per_machine, 4);
+  EXPECT_DOUBLE_EQ(cluster.network.bandwidth, 400);
+  EXPECT_DOUBLE_EQ(cluster.machine.latency, 1);
+}
+
+}  // namespace
+}  // namespace frit
