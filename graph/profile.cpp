@@ -48,6 +48,17 @@ std::int64_t moved_bytes(const Step& step) {
   return bytes;
 }
 
+double multiplications(const Step& step) {
+  if (!step.op->multiplications || step.prepacks >= 0) return 0;
+  double sum = 0;
+  for (const Call& call : step.calls) {
+    std::vector<TensorType> inputs;
+    for (const Tensor& input : call.inputs) inputs.push_back({input.dtype(), input.shape()});
+    sum += step.op->multiplications({*step.op, inputs, step.attributes}, {call.outputs[0].dtype(), call.outputs[0].shape()});
+  }
+  return sum;
+}
+
 }  // namespace
 
 std::string types_text(const Step& step) {
@@ -72,7 +83,8 @@ std::vector<StepProfile> profile(const std::vector<Step>& steps, Device device, 
   std::vector<StepProfile> profiles;
   for (std::size_t i = 0; i < steps.size(); ++i) {
     const Step& step = steps[i];
-    profiles.push_back({step.op->name, types_text(step), step.schedule(), moved_bytes(step), quantile(times[i], 0.5)});
+    profiles.push_back(
+        {step.op->name, types_text(step), step.schedule(), moved_bytes(step), quantile(times[i], 0.5), multiplications(step)});
   }
   return profiles;
 }

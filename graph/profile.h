@@ -13,11 +13,12 @@ std::string types_text(const Step& step);
 
 /// One step of an executable, and how long it takes by itself.
 struct StepProfile {
-  std::string op;        ///< the operator's name
-  std::string types;     ///< see types_text
-  std::string schedule;  ///< the way in which its kernel computes it, where there are several
-  std::int64_t bytes;    ///< that must move: each tensor read once and each written once; what is updated in place counts twice
-  double microseconds;   ///< the median
+  std::string op;              ///< the operator's name
+  std::string types;           ///< see types_text
+  std::string schedule;        ///< the way in which its kernel computes it, where there are several
+  std::int64_t bytes;          ///< that must move: each tensor read once and each written once; what is updated in place counts twice
+  double microseconds;         ///< the median
+  double multiplications = 0;  ///< see ops::Operator
 };
 
 /// Runs all steps of an executable's run, or of its preparation, in order `repeats` times and times each by itself (see Timer). It must

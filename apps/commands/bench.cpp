@@ -13,6 +13,7 @@
 #include "frit/core/memory/allocator.h"
 #include "frit/core/thread_pool.h"
 #include "frit/core/timer.h"
+#include "frit/ops/cpu/peak.h"
 
 namespace frit::apps {
 namespace {
@@ -101,6 +102,7 @@ int run_bench(const BenchArguments& a) {
                      .deterministic = a.run.deterministic,
                      .repeats = bench.repeats,
                      .copy_bandwidth = measure_copy_bandwidth(device),
+                     .peak = on_gpu(device) ? 0 : ops::measured_peak() / 1e9,
                      .lists_plans = a.plans};
   allocator_of(device).trim();
   for (const std::string& mode : subject.modes) {

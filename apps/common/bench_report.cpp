@@ -27,11 +27,14 @@ struct Rates {
   double bandwidth;    ///< GB/s
   double floor_share;  ///< the time that a copy of as many bytes takes, over the operator's
   double total_share;  ///< of all operators' time
+  double flops;        ///< of multiplications with additions, in Gflop/s
+  double peak_share;   ///< that, of what the cores can at most
 };
 
 Rates rates(const OperatorTime& time, const BenchReport& report, double total) {
   const double bandwidth = ratio(static_cast<double>(time.bytes), 1e3 * time.microseconds);
-  return {bandwidth, ratio(bandwidth, report.copy_bandwidth), ratio(time.microseconds, total)};
+  const double flops = ratio(2 * time.multiplications, 1e3 * time.microseconds);
+  return {bandwidth, ratio(bandwidth, report.copy_bandwidth), ratio(time.microseconds, total), flops, ratio(flops, report.peak)};
 }
 
 std::string percent(double share) { return fixed(100 * share, 1) + " %"; }
@@ -48,13 +51,16 @@ void print_operators(std::ostream& out, const ModeTimes& mode, const BenchReport
                {"bytes", right},
                {"GB/s", right},
                {"of copy speed", right},
+               {"Gflop/s", right},
+               {"of peak", right},
                {"of total", right},
                {"schedule"},
                {"types"}});
   for (const OperatorTime& time : mode.operators) {
     const Rates r = rates(time, report, total);
     table.add({time.op, std::to_string(time.calls), fixed(time.microseconds, 1), grouped(time.bytes), fixed(r.bandwidth, 1),
-               percent(r.floor_share), percent(r.total_share), time.schedule, time.types});
+               percent(r.floor_share), r.flops > 0 ? fixed(r.flops, 1) : "", r.peak_share > 0 ? percent(r.peak_share) : "",
+               percent(r.total_share), time.schedule, time.types});
   }
   table.print(out);
 }
@@ -103,7 +109,8 @@ void print_plans(std::ostream& out, const std::vector<ops::PlanChoice>& choices)
 void print_table(std::ostream& out, const BenchReport& report) {
   out << report.model << ", input " << report.dtype << ' ' << report.input << "; " << report.device << "; " << report.threads
       << " threads; precision " << report.precision << ", math " << report.math << ", search " << report.search
-      << (report.deterministic ? ", deterministic" : "") << "; a copy moves " << fixed(report.copy_bandwidth, 1) << " GB/s\n\n";
+      << (report.deterministic ? ", deterministic" : "") << "; a copy moves " << fixed(report.copy_bandwidth, 1) << " GB/s"
+      << (report.peak > 0 ? concat(", the cores compute ", fixed(report.peak, 1), " Gflop/s in float32 at most") : "") << "\n\n";
   constexpr auto right = Table::Column::right;
   Table table({{"step"},
                {"median us", right},
@@ -176,6 +183,8 @@ Json json_of(const ModeTimes& mode, const BenchReport& report) {
                          {"bytes", time.bytes},
                          {"gigabytes_per_second", r.bandwidth},
                          {"floor_share", r.floor_share},
+                         {"gigaflops_per_second", r.flops},
+                         {"peak_share", r.peak_share},
                          {"total_share", r.total_share}});
   }
   json["operators_microseconds"] = total;
@@ -205,7 +214,8 @@ void print_json(std::ostream& out, const BenchReport& report) {
       {"search", {{"mode", report.search}, {"chosen", plans.decided}, {"seconds", plans.seconds}, {"building_seconds", plans.building}}},
       {"optimizer", report.optimizer},
       {"repeats", report.repeats},
-      {"copy_gigabytes_per_second", report.copy_bandwidth}};
+      {"copy_gigabytes_per_second", report.copy_bandwidth},
+      {"peak_gigaflops_per_second", report.peak}};
   for (const ModeTimes& mode : report.modes) json["results"].push_back(json_of(mode, report));
   if (report.lists_plans) {
     json["plans"] = Json::array();
@@ -228,6 +238,7 @@ std::vector<OperatorTime> by_operator(const std::vector<graph::StepProfile>& ste
     ++place->calls;
     place->bytes += step.bytes;
     place->microseconds += step.microseconds;
+    place->multiplications += step.multiplications;
   }
   std::stable_sort(times.begin(), times.end(),
                    [](const OperatorTime& a, const OperatorTime& b) { return a.microseconds > b.microseconds; });

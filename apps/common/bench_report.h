@@ -15,8 +15,9 @@ namespace frit::apps {
 struct OperatorTime {
   std::string op, types, schedule;
   int calls = 0;
-  std::int64_t bytes = 0;   ///< of all calls
-  double microseconds = 0;  ///< of all calls
+  std::int64_t bytes = 0;      ///< of all calls
+  double microseconds = 0;     ///< of all calls
+  double multiplications = 0;  ///< likewise; see ops::Operator
 };
 
 /// The steps put together by operator and types, the longest first.
@@ -43,6 +44,7 @@ struct BenchReport {
   bool deterministic = false;
   int repeats = 0;
   double copy_bandwidth = 0;  ///< of a large copy, bytes read and written, in GB/s
+  double peak = 0;            ///< of the cores' multiplications with additions in float32, in Gflop/s; 0: not known
   std::vector<ModeTimes> modes = {};
   std::vector<ops::PlanChoice> plans = {};  ///< of cuDNN
   bool lists_plans = false;

@@ -114,10 +114,12 @@ ModeTimes measure_train(const std::string& mode, const Model& model, const Shape
   return measure(mode, step.compile(types), inputs, bench, before, "loss");
 }
 
-/// The operator's largest sample, its first input, and all inputs that are of the same shape, changed to what the command line says.
+/// What is typical for the operator or its largest sample, its first input, and all inputs that are of the same shape, changed to what the
+/// command line says.
 ops::Sample sample_of(const ops::Operator& op, const BenchmarkOptions& a) {
   const auto first_elements = [](const ops::Sample& sample) { return sample.inputs.empty() ? 0 : element_count(sample.inputs[0].shape); };
-  const std::vector<ops::Sample> samples = op.samples();
+  std::vector<ops::Sample> samples = op.samples();
+  if (!op.typical.inputs.empty()) samples = {op.typical};
   ops::Sample sample = *std::max_element(samples.begin(), samples.end(),
                                          [&](const auto& one, const auto& other) { return first_elements(one) < first_elements(other); });
   if (sample.inputs.empty()) return sample;
@@ -193,7 +195,7 @@ void BenchmarkOptions::add_to(CLI::App& command, bool with_search, bool required
   Option named = add_option(command, "MODEL|OPERATOR", model, "A name (see `frit info`)").type_name("");
   if (required) named.required();
   add_number<std::int64_t>(command, "--batch-size", batch_size, 1, 1 << 20, "Examples a step; the default is 128, on the CPU 8");
-  add_shape(command, "--input-shape", input_shape, "Of the input; the default is the model's full size, or an operator's largest sample");
+  add_shape(command, "--input-shape", input_shape, "Of the input; the default is the model's full size, or what is typical of an operator");
   std::vector<std::string> modes = all_modes();
   modes.emplace_back("all");
   add_choice(command, "--mode", mode, modes,

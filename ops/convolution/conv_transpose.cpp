@@ -110,6 +110,7 @@ FRIT_OPERATORS(conv_transpose) {
                                   /*back=*/true),
         .linear_inputs = {{2, LinearInput::addend, 1}},
         .samples = [image_rank] { return samples(image_rank); },
+        .multiplications = [](const InferContext& call, const TensorType&) { return multiplications_of(call.inputs[0], call.inputs[1]); },
     });
   }
 }

@@ -52,6 +52,12 @@ std::vector<Sample> samples(int image_rank) {
           {{Shape{0, 2, 3, 3, 3}, Shape{3, 2, 3, 3, 3}, Shape{3}}}};
 }
 
+Sample typical(int image_rank) {
+  const ConvolutionOptions same{.padding = {1}};
+  if (image_rank == 2) return {{Shape{1, 64, 56, 56}, Shape{64, 64, 3, 3}}, same};
+  return {{Shape{1, 64, 16, 32, 32}, Shape{64, 64, 3, 3, 3}}, same};
+}
+
 }  // namespace
 
 Value convolution(Value input, Value weight, ConvolutionOptions options) {
@@ -128,6 +134,8 @@ FRIT_OPERATORS(convolution) {
         .along_channels = [image_rank](const Operator& other,
                                        std::span<const Value> inputs) { return linear_along_channels(other, inputs, image_rank); },
         .samples = [image_rank] { return samples(image_rank); },
+        .multiplications = [](const InferContext& call, const TensorType& output) { return multiplications_of(output, call.inputs[1]); },
+        .typical = typical(image_rank),
     });
   }
 }

@@ -118,6 +118,7 @@ FRIT_OPERATORS(convolution_gradient) {
                                      const Attributes& a) { return data_gradient_geometry(gradient, weight, a.as<DataGradientOptions>()); },
                                   /*back=*/true),
         .samples = [image_rank] { return data_gradient_samples(image_rank); },
+        .multiplications = [](const InferContext& call, const TensorType&) { return multiplications_of(call.inputs[0], call.inputs[1]); },
     });
     registry.add<WeightGradientOptions>({
         .name = convolution_name("conv", image_rank, "_weight_gradient"),
@@ -134,6 +135,7 @@ FRIT_OPERATORS(convolution_gradient) {
                 .prefers_channels_last = true,
                 .describe = describe_weight_gradient},
         .samples = [image_rank] { return weight_gradient_samples(image_rank); },
+        .multiplications = [](const InferContext& call, const TensorType& output) { return multiplications_of(call.inputs[0], output); },
     });
   }
 }

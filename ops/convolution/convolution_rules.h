@@ -33,6 +33,12 @@ inline std::int64_t round_up(std::int64_t value, std::int64_t multiple) { return
 /// "conv2d_data_gradient" from "conv", 2 and "_data_gradient".
 inline std::string convolution_name(const char* begin, int image_rank, const char* end = "") { return concat(begin, image_rank, "d", end); }
 
+/// The multiplications of a convolution: the weight's first axis is of the channels that `image` has.
+inline double multiplications_of(const TensorType& image, const TensorType& weight) {
+  const double channels = static_cast<double>(std::max<std::int64_t>(weight.shape[0], 1));
+  return static_cast<double>(image.elements()) * static_cast<double>(weight.elements()) / channels;
+}
+
 /// The bias, or null where there is none.
 template <class T>
 const T* bias_of(const KernelContext& call) {

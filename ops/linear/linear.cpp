@@ -77,5 +77,10 @@ FRIT_OPERATORS(linear) {
       .cpu = product_kernel([](const Shape& input, const Shape& weight, const Attributes&) { return linear_shape(input, weight); }),
       .linear_inputs = {{2, LinearInput::addend, -1}},
       .samples = linear_samples,
+      .multiplications =
+          [](const InferContext& call, const TensorType& output) {
+            return static_cast<double>(output.elements()) * static_cast<double>(call.shape(1)[1]);
+          },
+      .typical = {{Shape{512, 1024}, Shape{1024, 1024}}},
   });
 }

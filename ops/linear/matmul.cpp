@@ -128,5 +128,11 @@ FRIT_OPERATORS(matmul) {
         return matmul_shape(a, b, attributes.as<MatmulAttributes>());
       }),
       .samples = matmul_samples,
+      .multiplications =
+          [](const InferContext& call, const TensorType& output) {
+            const GemmShape shape = matmul_shape(call.shape(0), call.shape(1), call.as<MatmulAttributes>());
+            return static_cast<double>(output.elements()) * static_cast<double>(shape.depth);
+          },
+      .typical = {{Shape{512, 512}, Shape{512, 512}}},
   });
 }

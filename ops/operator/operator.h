@@ -369,6 +369,10 @@ struct Operator {
   std::function<Value(const Operator& other, std::span<const Value> inputs)> along_channels = {};
 
   std::function<std::vector<Sample>()> samples = {};
+  /// Of an operator that multiplies more than it moves: the multiplications, each with an addition, that a call takes if it is computed as
+  /// the formula says; `output` is output 0.
+  std::function<double(const InferContext&, const TensorType& output)> multiplications = {};
+  Sample typical = {};  ///< what a benchmark times, unless told otherwise; without inputs: the largest sample
 
   /// Attributes from a JSON object; set by Registry::add.
   std::function<Attributes(std::string_view json)> attributes_from_json = {};
