@@ -124,6 +124,9 @@ class TrainStep {
   /// Before a network is measured: each process takes the running statistics of its own examples. Makes them those of the first. All
   /// processes call it.
   void share_statistics();
+  /// Throws ErrorKind::diverged in all processes, naming the parameter and a process that does not have the bits of most, if there is one.
+  /// All processes call it: to be sure of what is kept, as before a checkpoint. It reads all parameters.
+  void require_same_parameters() const;
 
   State& state() const { return program_.state(); }
   const std::shared_ptr<State>& shared_state() const { return program_.shared_state(); }

@@ -13,6 +13,7 @@
 
 #include "apps/common/interrupt.h"
 #include "apps/serving/stages.h"
+#include "frit/core/communication/transport.h"
 #include "frit/core/io/file.h"
 
 namespace frit::apps {
@@ -90,6 +91,9 @@ void print_error(const std::string& message) {
 int report_current_exception() {
   try {
     throw;
+  } catch (const ProcessLost& lost) {
+    if (!lost.told()) print_error(lost.what());
+    return exit_code(lost.kind());
   } catch (const Error& error) {
     print_error(error.what());
     return exit_code(error.kind());

@@ -27,7 +27,7 @@ class HeldSignals {
  public:
   HeldSignals() {
     sigemptyset(&held_);
-    for (const int signal : {SIGINT, SIGTERM, SIGCHLD}) sigaddset(&held_, signal);
+    for (const int signal : {SIGINT, SIGTERM, SIGTSTP, SIGCHLD}) sigaddset(&held_, signal);
     pthread_sigmask(SIG_BLOCK, &held_, &before_);
     (void)signal(SIGCHLD, SIG_DFL);  // who ignores it, as some supervisors do, is told of no process's end
   }
@@ -75,6 +75,7 @@ class Processes {
         interrupt_ = signal;
         send(signal);
       }
+      if (signal == SIGTSTP) stop();
       take_ended();
       if (grace_ && grace_->passed()) send(SIGKILL);
     }
@@ -92,6 +93,13 @@ class Processes {
     for (const pid_t process : running_) {
       if (process != ended) (void)kill(process, signal);
     }
+  }
+
+  /// All together, and on again together: none waits for one that is stopped.
+  void stop() const {
+    send(SIGSTOP);
+    (void)raise(SIGSTOP);
+    send(SIGCONT);
   }
 
   void start(std::vector<std::string> words, int rank, int count, int port) {
@@ -152,7 +160,8 @@ class Processes {
     const int signal = code_ - 128;
     const std::string how = WIFSIGNALED(worst_.status) ? concat("was ended by signal ", signal, " (", strsignal(signal), ')')
                                                        : concat("ended with exit code ", code_);
-    print_error(concat("process ", worst_.rank, ' ', how, any_runs() ? "; the others are ended" : ""));
+    // Who lost another process has said so.
+    if (worst_.blame() > 1) print_error(concat("process ", worst_.rank, ' ', how, any_runs() ? "; the others are ended" : ""));
     send(SIGTERM);
     grace_.emplace(seconds_);
   }

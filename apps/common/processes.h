@@ -13,7 +13,8 @@ std::vector<std::string> own_command_line();
 
 /// Starts the command line as `count` processes of this machine that train together, tells them so in their environment as torchrun does,
 /// and waits for them. When one fails, the others are ended, in good order if they can within `seconds`, and one line on stderr names it.
-/// SIGINT and SIGTERM are passed on. Only the first writes to stdout. Returns the exit code: that of the one that failed first.
+/// SIGINT and SIGTERM are passed on; SIGTSTP stops all until this process goes on. Only the first writes to stdout. Returns the exit code:
+/// that of the one that failed first.
 int run_processes(const std::vector<std::string>& command_line, int count, double seconds = 10);
 
 /// --gpus N.

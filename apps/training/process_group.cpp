@@ -17,6 +17,8 @@ int ProcessGroup::run(const std::function<int()>& body) const {
     if (is_first()) print_error(error.what());
     communicator_->barrier();  // a launcher ends all as soon as one has ended
     throw ErrorTold{error.kind()};
+  } catch (const ProcessLost&) {
+    throw;
   } catch (const Error& error) {
     throw Error(error.kind(), concat("process ", rank(), ": ", error.what()));
   }
@@ -40,14 +42,17 @@ void ProcessGroup::together(const std::function<void()>& body) const {
   throw ErrorOfAll(static_cast<ErrorKind>((*failed)[0] - '0'), who + failed->substr(1));
 }
 
-void ProcessGroup::require_same(const std::string& what, const std::string& own) const {
-  if (!communicator_) return;
+void ProcessGroup::alike(const std::function<void()>& body) const {
   try {
-    communicator_->require_same(what, own);
+    body();
   } catch (const Error& error) {
-    if (error.kind() != ErrorKind::argument) throw;  // of the connection
+    if (error.kind() == ErrorKind::device) throw;  // of the connection
     throw ErrorOfAll(error.kind(), error.what());
   }
+}
+
+void ProcessGroup::require_same(const std::string& what, const std::string& own) const {
+  if (communicator_) alike([&] { communicator_->require_same(what, own); });
 }
 
 void ProcessGroup::require_same_entries(const std::string& prefix, const std::string& json) const {

@@ -32,6 +32,8 @@ class ProcessGroup {
   int run(const std::function<int()>& body) const;
   /// Runs what some processes may fail in. Then all throw an ErrorOfAll: what the first of them threw, and which one that is.
   void together(const std::function<void()>& body) const;
+  /// Runs what compares the processes: what all throw alike becomes an ErrorOfAll.
+  void alike(const std::function<void()>& body) const;
   /// Throws ErrorOfAll of ErrorKind::argument, naming `what`, a process and both texts, if the processes have different ones.
   void require_same(const std::string& what, const std::string& own) const;
   /// Likewise for each entry of a JSON object that all have; `prefix` stands before its name.

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -84,19 +83,6 @@ class NoTransport final : public Transport {
 
 }  // namespace
 
-double communication_timeout() {
-  static const double seconds = [] {
-    const char* const given = std::getenv("FRIT_COMMUNICATION_TIMEOUT");
-    if (given == nullptr || *given == '\0') return 300.0;
-    char* end = nullptr;
-    const double parsed = std::strtod(given, &end);
-    require(*end == '\0' && parsed > 0 && parsed <= 1e8, "FRIT_COMMUNICATION_TIMEOUT: expected seconds above 0, to 1e8, got \"",
-            printable(given), '"');
-    return parsed;
-  }();
-  return seconds;
-}
-
 std::shared_ptr<Communicator> Communicator::from_environment(Device device) {
   const std::optional<Launch> launch = Launch::from_environment();
   if (!launch) return nullptr;
@@ -128,7 +114,9 @@ Device Communicator::local_device(Device device) {
 
 Communicator::Communicator(std::unique_ptr<Transport> transport, Device device)
     : transport_(std::move(transport)), device_(device), id_(enter(this)) {
-  if (device.kind == DeviceKind::cuda && size() > 1) nccl_ = std::make_unique<cuda::NcclGroup>(*transport_, device.index);
+  if (size() == 1) return;
+  transport_->learn_hosts();
+  if (device.kind == DeviceKind::cuda) nccl_ = std::make_unique<cuda::NcclGroup>(*transport_, device.index);
 }
 
 Communicator::~Communicator() {

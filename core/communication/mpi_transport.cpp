@@ -50,7 +50,7 @@ class MpiTransport final : public Transport {
  public:
   MpiTransport() : functions_(load_module()) {
     std::array<char, 256> library{};
-    check(functions_.start(&rank_, &size_, library.data(), library.size()), "MPI_Init_thread");
+    check(functions_.start(&rank_, &size_, library.data(), library.size(), communication_timeout()), "MPI_Init_thread");
     library_ = library.data();
   }
   /// While an error is on its way the others may be waiting for this process, which would wait for them in the end; mpirun ends them if it
@@ -79,6 +79,8 @@ class MpiTransport final : public Transport {
     part(0, whole);
     part(whole, bytes);
   }
+  void tell_that_it_waits() override { check(functions_.tell_that_it_waits(), "MPI_Iprobe"); }
+  void find_lost(double waited, const std::function<bool()>& done) override { check(functions_.call_roll(done), "MPI_Iprobe", waited); }
   [[noreturn]] void abort() override {
     std::cerr << std::flush;
     functions_.abort();
@@ -86,11 +88,17 @@ class MpiTransport final : public Transport {
   }
 
  private:
-  void check(int status, const char* call) const {
+  void check(int status, const char* call, double waited = communication_timeout()) const {
     if (status == 0) return;
+    if (status == mpi::told) throw_told("MPI: another process has given up waiting, and says for whom");
     if (status == mpi::timed_out) {
-      fail(ErrorKind::device, "MPI: process ", rank_, " waited ", communication_timeout(), " s for the others in ", call,
-           ": one of them ended, hangs, or does something else (FRIT_COMMUNICATION_TIMEOUT sets the seconds)");
+      const bool* const present = functions_.present();
+      if (present == nullptr) fail(ErrorKind::device, "MPI: process ", rank_, " waited ", waited, " s for the others to begin");
+      std::vector<int> lost;
+      for (int r = 0; r < size_; ++r) {
+        if (!present[r]) lost.push_back(r);
+      }
+      throw ProcessLost(concat("MPI: ", lost_text(lost, waited)));
     }
     std::array<char, 512> text{};
     functions_.describe_error(status, text.data(), text.size());

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstring>
 
 #include "frit/core/error.h"
@@ -98,10 +99,7 @@ bool is_loopback(const std::string& address) { return address == "localhost" || 
 
 }  // namespace
 
-int Deadline::milliseconds() const {
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(end_ - Clock::now()).count();
-  return static_cast<int>(std::clamp<std::int64_t>(left, 0, 1'000'000'000));
-}
+int Deadline::milliseconds() const { return static_cast<int>(std::ceil(1000 * std::clamp(seconds_ - waited_.seconds(), 0.0, 1.0))); }
 
 Socket::~Socket() {
   if (is_open()) close(descriptor_);
@@ -159,6 +157,10 @@ std::ptrdiff_t receive_some(const Socket& socket, std::span<std::byte> bytes) {
   const ssize_t count = receive(socket.descriptor(), bytes);
   if (count > 0) return count;
   return count < 0 && would_wait(errno) ? 0 : -1;
+}
+
+bool peek(const Socket& socket, std::span<std::byte> bytes) {
+  return recv(socket.descriptor(), bytes.data(), bytes.size(), MSG_PEEK) == std::ssize(bytes);
 }
 
 int free_port() {

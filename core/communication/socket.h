@@ -1,27 +1,26 @@
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 #include <span>
 #include <string>
 #include <utility>
 
 #include "frit/core/communication/transport.h"
+#include "frit/core/communication/waiting.h"
 
 /// TCP as frit needs it: IPv4 and IPv6, no call that waits longer than it may, none that is cut short by a signal, no SIGPIPE.
 namespace frit::tcp {
 
 class Deadline {
  public:
-  explicit Deadline(double seconds)
-      : end_(Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds))) {}
-  bool passed() const { return Clock::now() >= end_; }
-  /// What is left, for poll(); 0 when it has passed.
+  explicit Deadline(double seconds) : seconds_(seconds) {}
+  bool passed() const { return waited_.seconds() >= seconds_; }
+  /// What is left, for poll(), but a second at the most; 0 when it has passed.
   int milliseconds() const;
 
  private:
-  using Clock = std::chrono::steady_clock;
-  Clock::time_point end_;
+  double seconds_;
+  mutable Waiting waited_;
 };
 
 /// A descriptor that is closed with it; -1 for none.
@@ -55,6 +54,8 @@ Progress send_all(const Socket& socket, std::span<const std::byte> bytes, const 
 Progress receive_all(const Socket& socket, std::span<std::byte> bytes, const Deadline& deadline);
 /// Takes in what is there, up to all of `bytes`, without waiting; returns how many bytes it was, or -1 if the connection was closed before.
 std::ptrdiff_t receive_some(const Socket& socket, std::span<std::byte> bytes);
+/// Whether as many bytes have come, which stay there to be received.
+bool peek(const Socket& socket, std::span<std::byte> bytes);
 
 /// A port of this machine at which nobody listens now.
 int free_port();

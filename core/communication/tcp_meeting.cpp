@@ -18,7 +18,7 @@ class Meeting {
     try {
       const Deadline until(seconds_);
       for (std::vector<int> missing = absent(); !missing.empty(); missing = absent()) {
-        if (until.passed()) give_up(list_text(missing), " of ", launch_.size, " did not come within ", seconds_, " s");
+        if (until.passed()) give_up(processes_text(missing), " of ", launch_.size, " did not come within ", seconds_, " s");
         wait(until);
         signs_.give(joined_);
         take_arrivals();
@@ -39,7 +39,7 @@ class Meeting {
 
   template <class... Parts>
   [[noreturn]] void give_up(const Parts&... parts) const {
-    fail(ErrorKind::device, meeting_text(launch_), ": ", parts...);
+    throw ProcessLost(concat(meeting_text(launch_), ": ", parts...));
   }
 
   std::vector<int> absent() const {

@@ -15,6 +15,11 @@ bool Incoming::take(const Socket& socket) {
   return count >= 0;
 }
 
+void Incoming::skip(std::size_t bytes) {
+  std::copy(content_.begin() + static_cast<std::ptrdiff_t>(bytes), content_.end(), content_.begin());
+  have_ -= bytes;
+}
+
 void poll_all(std::vector<pollfd>& polled, const Deadline& deadline, double most_seconds) {
   const int milliseconds = std::min(deadline.milliseconds(), static_cast<int>(1000 * most_seconds) + 1);
   if (poll(polled.data(), polled.size(), milliseconds) > 0) return;
@@ -44,13 +49,6 @@ void send_failure(std::span<const Socket> sockets, const std::string& text) {
     while (socket.is_open() && receive_all(socket, unread, until) == Progress::done) {
     }
   }
-}
-
-std::string list_text(const std::vector<int>& ranks) {
-  constexpr std::size_t most = 8;
-  std::string text = ranks.size() == 1 ? "process " : "processes ";
-  for (std::size_t i = 0; i < std::min(ranks.size(), most); ++i) text += concat(i == 0 ? "" : ", ", ranks[i]);
-  return ranks.size() > most ? concat(text, " and ", ranks.size() - most, " more") : text;
 }
 
 std::string meeting_text(const Launch& launch) { return "TCP at " + place_text(launch.address, launch.port); }

@@ -16,7 +16,7 @@ namespace frit::tcp {
 
 /// What each says of itself first. Of another byte order all of it is foreign.
 struct Hello {
-  static constexpr std::uint64_t frits = 0x6672697420746370, current_protocol = 1;
+  static constexpr std::uint64_t frits = 0x6672697420746370, current_protocol = 2;
 
   std::uint64_t magic = frits, protocol = current_protocol;
   std::int32_t rank = 0, size = 0;
@@ -26,11 +26,12 @@ struct Hello {
 struct Header {
   static constexpr std::uint32_t frits = 0x66726974;
   static constexpr std::uint64_t most_text = 1 << 16;
-  enum Kind : std::uint32_t { begin, gather, broadcast, wait, failure };  ///< after a failure its text
+  /// Of those without content, `wait` says that the first does so; after a failure comes its text.
+  enum Kind : std::uint32_t { begin, gather, broadcast, wait, question, answer, failure };
 
   std::uint32_t magic = frits;
   Kind kind = begin;
-  std::uint64_t call = 0;  ///< of those that all processes make alike
+  std::uint64_t call = 0;  ///< of those that all processes make alike; of questions these are counted apart
   std::uint64_t bytes = 0;
 
   bool is_frits() const { return magic == frits && kind <= failure && (kind != failure || bytes <= most_text); }
@@ -51,6 +52,8 @@ class Incoming {
   /// Takes in what there is; false if the connection was closed before the message was whole.
   bool take(const Socket& socket);
   bool has(std::size_t bytes) const { return have_ >= bytes; }
+  /// Forgets the first bytes, of those it has.
+  void skip(std::size_t bytes);
   bool is_whole() const { return have_ == content_.size(); }
   template <class T>
   T start() const {
@@ -85,9 +88,6 @@ class Signs {
 
 /// Tells them all why nothing more will come.
 void send_failure(std::span<const Socket> sockets, const std::string& text);
-
-/// "process 3", "processes 1, 2".
-std::string list_text(const std::vector<int>& ranks);
 
 /// The first waits at the launch's address for all others, who then speak to it by the connection of their rank; rank 0 has none. Who does
 /// not speak as frit does is none of them. Throws ErrorKind::device, of which it has told all that came.

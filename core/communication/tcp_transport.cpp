@@ -1,12 +1,15 @@
 // A star: each process has one connection, with the first, which gathers and hands out. Every wait of the first looks at all connections,
 // so that a process that ends is noticed whoever is waited for, and all others are told its rank.
 
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
+#include <mutex>
+#include <optional>
 #include <thread>
 
 #include "frit/core/communication/tcp_message.h"
@@ -36,11 +39,12 @@ class TcpTransport : public Transport {
     fail(ErrorKind::argument, "gradients of CPUs are reduced by MPI; start the processes with it: mpirun -n ", size(), " ...");
   }
   [[noreturn]] void abort() override {
+    constexpr int code = 5;  // of the program frit for an error of a device
     for (const Socket& socket : connections_) (void)shutdown(socket.descriptor(), SHUT_RDWR);
     std::cout.flush();
     std::cerr.flush();
     (void)std::fflush(nullptr);
-    std::_Exit(1);
+    std::_Exit(code);
   }
 
  protected:
@@ -48,7 +52,7 @@ class TcpTransport : public Transport {
   Deadline deadline() const { return Deadline(seconds_); }
   template <class... Parts>
   [[noreturn]] void give_up(const Parts&... parts) const {
-    fail(ErrorKind::device, description(), ": ", parts...);
+    throw ProcessLost(concat(description(), ": ", parts...));
   }
   void check_same(int rank, const Header& theirs, const Header& own) const {
     if (theirs.kind == own.kind && theirs.call == own.call && theirs.bytes == own.bytes) return;
@@ -61,6 +65,7 @@ class TcpTransport : public Transport {
   Launch launch_;
   double seconds_;
   std::vector<Socket> connections_;  // of the first by rank, with none for itself; of others the one with the first
+  std::mutex in_use_;                // held by whoever speaks
 
  private:
   std::uint64_t calls_ = 0;
@@ -74,6 +79,7 @@ class First final : public TcpTransport {
   }
 
   void all_gather(const void* own, void* all, std::size_t bytes) override {
+    const std::lock_guard lock(in_use_);
     std::byte* const to = static_cast<std::byte*>(all);
     std::copy_n(static_cast<const std::byte*>(own), bytes, to);
     telling_others([&] {
@@ -85,10 +91,31 @@ class First final : public TcpTransport {
   }
 
   void broadcast(void* data, std::size_t bytes, int root) override {
+    const std::lock_guard lock(in_use_);
     telling_others([&] {
       const Header header = next(Header::broadcast, bytes);
       if (root != rank()) std::ranges::copy(content(collect({root}, header), root), static_cast<std::byte*>(data));
       send_to_others(header, view(data, bytes), root);
+    });
+  }
+
+  void tell_that_it_waits() override {
+    const std::unique_lock lock(in_use_, std::try_to_lock);
+    if (lock.owns_lock()) signs_.give(connections_);  // else another thread waits for the others
+  }
+
+  void find_lost(double waited, const std::function<bool()>& done) override {
+    const std::lock_guard lock(in_use_);
+    telling_others([&] {
+      const Header question{.kind = Header::question, .call = ++questions_};
+      for (const int r : others_) (void)tcp::send_all(connection(r), bytes_of(question), Deadline(0));
+      std::vector<int> silent = others_;
+      for (const Deadline until(roll_call_seconds); !until.passed(); std::this_thread::sleep_for(std::chrono::milliseconds(10))) {
+        if (done()) return;
+        std::erase_if(silent, [&](int r) { return waits(r); });
+        signs_.give(connections_);
+      }
+      give_up(lost_text(silent, waited));
     });
   }
 
@@ -104,6 +131,17 @@ class First final : public TcpTransport {
       tcp::send_failure(connections_, error.what());
       throw;
     }
+  }
+
+  /// Whether the process has answered the question, or waits in a call.
+  bool waits(int rank) const {
+    Header header;
+    while (tcp::peek(connection(rank), std::as_writable_bytes(std::span(&header, 1)))) {
+      if (header.kind != Header::answer) return true;
+      (void)tcp::receive_all(connection(rank), std::as_writable_bytes(std::span(&header, 1)), Deadline(0));
+      if (header.call == questions_) return true;
+    }
+    return false;
   }
 
   void send_to_others(const Header& header, std::span<const std::byte> content, int but) const {
@@ -133,7 +171,7 @@ class First final : public TcpTransport {
     const Deadline until = deadline();
     tcp::Signs signs(seconds_);
     for (std::vector<int> ranks = missing(); !ranks.empty(); ranks = missing()) {
-      if (until.passed()) give_up(tcp::list_text(ranks), " did not answer within ", seconds_, " s");
+      if (until.passed()) give_up(lost_text(ranks, seconds_));
       take_parts(messages, until, signs.interval(), header);
       signs.give(connections_);
     }
@@ -151,12 +189,15 @@ class First final : public TcpTransport {
       Incoming& message = messages[static_cast<std::size_t>(r)];
       const short events = polled[static_cast<std::size_t>(r - 1)].revents;
       const bool lost = message.is_whole() ? (events & tcp::ended) != 0 : events != 0 && !message.take(connection(r));
+      while (message.has(sizeof(Header)) && message.start<Header>().kind == Header::answer) message.skip(sizeof(Header));  // too late
       if (message.has(sizeof(Header))) check_same(r, message.start<Header>(), header);
       if (lost) give_up("process ", r, " has ended");
     }
   }
 
   std::vector<int> others_;
+  tcp::Signs signs_{seconds_};
+  std::uint64_t questions_ = 0;
 };
 
 class Other final : public TcpTransport {
@@ -170,6 +211,7 @@ class Other final : public TcpTransport {
   }
 
   void all_gather(const void* own, void* all, std::size_t bytes) override {
+    const std::lock_guard lock(in_use_);
     const Header header = next(Header::gather, bytes);
     send(bytes_of(header));
     send(view(own, bytes));
@@ -177,10 +219,26 @@ class Other final : public TcpTransport {
   }
 
   void broadcast(void* data, std::size_t bytes, int root) override {
+    const std::lock_guard lock(in_use_);
     const Header header = next(Header::broadcast, bytes);
     if (root != rank()) return receive(header, data, bytes);
     send(bytes_of(header));
     send(view(data, bytes));
+  }
+
+  void tell_that_it_waits() override {
+    const std::unique_lock lock(in_use_, std::try_to_lock);
+    if (lock.owns_lock()) (void)hears_first();
+  }
+
+  /// The first finds it out, unless it is the one.
+  void find_lost(double waited, const std::function<bool()>& done) override {
+    const std::lock_guard lock(in_use_);
+    for (std::optional<Deadline> until(roll_call_seconds); !until->passed(); std::this_thread::sleep_for(std::chrono::milliseconds(10))) {
+      if (done()) return;
+      if (hears_first()) until.emplace(roll_call_seconds);
+    }
+    lose_first(lost_text({0}, waited));
   }
 
  private:
@@ -195,12 +253,21 @@ class Other final : public TcpTransport {
       if (socket.is_open()) return socket;
       std::this_thread::sleep_for(std::chrono::milliseconds(std::min(until.milliseconds(), 100)));
     } while (!until.passed());
-    give_up("process 0 did not come within ", seconds_, " s: ", why);
+    lose_first(concat("process 0 did not come within ", seconds_, " s: ", why));
   }
 
   void check(Progress progress) const {
     if (progress == Progress::closed) give_up("process 0 has ended");
-    if (progress == Progress::late) give_up("process 0 did not answer within ", seconds_, " s");
+    if (progress == Progress::late) lose_first(lost_text({0}, seconds_));
+  }
+
+  /// Of all that wait for the first, who cannot tell each other, only the next one says so, if it lives: each waits for its turn, and until
+  /// then for a signal of who ends them all, or an end of the connection.
+  [[noreturn]] void lose_first(const std::string& text) const {
+    constexpr int milliseconds_a_turn = 2000;
+    pollfd polled = {connections_.empty() ? -1 : first().descriptor(), POLLIN | POLLRDHUP, 0};
+    const bool told = poll(&polled, 1, (rank() - 1) * milliseconds_a_turn) != 0;
+    throw ProcessLost(concat(description(), ": ", text), told);
   }
 
   /// What the first has said before it ended is still to be read.
@@ -210,19 +277,40 @@ class Other final : public TcpTransport {
     check(progress);
   }
 
-  /// Waits as long as the first says that it waits too.
-  Header receive_header() const {
+  Header read_header() const {
     Header header;
-    do {
-      check(tcp::receive_all(first(), std::as_writable_bytes(std::span(&header, 1)), deadline()));
-      if (!header.is_frits()) give_up("who listens there is no process of frit's");
-    } while (header.kind == Header::wait);
+    check(tcp::receive_all(first(), std::as_writable_bytes(std::span(&header, 1)), deadline()));
+    if (!header.is_frits()) give_up("who listens there is no process of frit's");
+    if (header.kind == Header::question) {
+      const Header answer{.kind = Header::answer, .call = header.call};
+      (void)tcp::send_all(first(), bytes_of(answer), Deadline(0));
+    }
     if (header.kind == Header::failure) {
       std::string text(header.bytes, '\0');
       check(tcp::receive_all(first(), std::as_writable_bytes(std::span(text)), deadline()));
-      fail(ErrorKind::device, text);
+      (void)shutdown(first().descriptor(), SHUT_RDWR);
+      throw_told(text);
     }
     return header;
+  }
+
+  static bool is_sign(const Header& header) { return header.kind == Header::wait || header.kind == Header::question; }
+
+  /// Waits as long as the first says that it waits too.
+  Header receive_header() const {
+    Header header = read_header();
+    while (is_sign(header)) header = read_header();
+    return header;
+  }
+
+  /// Takes in what the first has said but for the result of a call that is still to be made; whether it said anything.
+  bool hears_first() const {
+    bool hears = false;
+    for (Header header; tcp::peek(first(), std::as_writable_bytes(std::span(&header, 1))); hears = true) {
+      if (!is_sign(header) && header.kind != Header::failure) break;
+      (void)read_header();
+    }
+    return hears;
   }
 
   void receive(const Header& own, void* content, std::size_t bytes) const {

@@ -1,17 +1,39 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "frit/core/communication/launch.h"
+#include "frit/core/error.h"
 
 namespace frit {
 
 /// Seconds that a process waits for another one: 300, or what FRIT_COMMUNICATION_TIMEOUT says.
 double communication_timeout();
+/// When they are over, seconds in which the processes find out who does not wait for the others.
+inline constexpr double roll_call_seconds = 5;
 
-/// How processes exchange bytes of the host's memory. All of them make the same calls in the same order, one at a time.
+/// A process ended or hangs, which the message names; all others throw this. Of ErrorKind::device.
+class ProcessLost : public Error {
+ public:
+  explicit ProcessLost(const std::string& message, bool told = false) : Error(ErrorKind::device, message), told_(told) {}
+  /// Whether another process says so too: this one needs not.
+  bool told() const { return told_; }
+
+ private:
+  bool told_;
+};
+/// Throws a ProcessLost that is told, a little later: a launcher that sees this process end may end the one that speaks.
+[[noreturn]] void throw_told(const std::string& message);
+
+/// "process 3", "processes 1 (node1), 2 (node2)"; without hosts, or where all are one, none are named.
+std::string processes_text(const std::vector<int>& ranks, const std::vector<std::string>& hosts = {});
+
+/// How processes exchange bytes of the host's memory. All of them make the same calls in the same order, one at a time. Calls throw
+/// ProcessLost when others do not make them in time.
 class Transport {
  public:
   virtual ~Transport() = default;
@@ -28,6 +50,23 @@ class Transport {
   virtual void broadcast(void* data, std::size_t bytes, int root) = 0;
   /// Ends all processes, this one too, which has said why.
   [[noreturn]] virtual void abort() = 0;
+
+  /// Whoever waits for others, but not in a call of these (for work of GPUs), lets them know so by this, several times a second. From any
+  /// thread. Throws ProcessLost when another process has given up.
+  virtual void tell_that_it_waits() {}
+  /// Whoever has done so for too long: returns once `done` is true, or throws ProcessLost, which names those that did not come. In all
+  /// processes it is told but in one.
+  virtual void find_lost(double waited, const std::function<bool()>& done);
+
+  /// To be called by all, for messages that name machines.
+  void learn_hosts();
+
+ protected:
+  /// "process 3 (node2) did not come within 300 s to what the other 63 wait for ..."
+  std::string lost_text(const std::vector<int>& lost, double waited) const;
+
+ private:
+  std::vector<std::string> hosts_;
 };
 
 /// MPI, from the module that is built where MPI is installed. Throws ErrorKind::device if it is not there.

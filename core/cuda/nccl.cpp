@@ -1,6 +1,8 @@
 #include "frit/core/cuda/nccl.h"
 
+#include <chrono>
 #include <exception>
+#include <future>
 #include <iostream>
 #include <optional>
 
@@ -96,22 +98,47 @@ struct NcclGroup::Handle {
   }
 };
 
+namespace {
+
+/// The processes find out who keeps the GPUs waiting, and end.
+WaitRules rules_with(Transport& transport, double seconds) {
+  const auto ended_by = [&transport](const auto& body) {
+    try {
+      body();
+    } catch (const ProcessLost& lost) {
+      if (!lost.told()) std::cerr << "frit: error: " << lost.what() << '\n';
+      transport.abort();
+    }
+  };
+  return {.seconds = seconds,
+          .meanwhile = [&transport, ended_by] { ended_by([&] { transport.tell_that_it_waits(); }); },
+          .give_up = [&transport, ended_by,
+                      seconds](const std::function<bool()>& done) { ended_by([&] { transport.find_lost(seconds, done); }); }};
+}
+
+}  // namespace
+
 NcclGroup::NcclGroup(Transport& transport, int index, double seconds) : handle_(std::make_unique<Handle>()) {
   handle_->index = index;
   handle_->version = nccl_version();
   handle_->rank = transport.rank();
   handle_->size = transport.size();
   (void)compute_stream(index);  // makes the device current
+  const WaitRules rules = rules_with(transport, seconds);
+  // NCCL waits for the others itself, without an end.
+  const auto within_limit = [&](const auto& body) {
+    std::future<void> result = std::async(std::launch::async, [&] {
+      (void)compute_stream(index);  // in this thread too
+      body();
+    });
+    wait_by(rules, [&] { return result.wait_for(std::chrono::milliseconds(1)) == std::future_status::ready; });
+    result.get();
+  };
   ncclUniqueId id = {};
-  if (transport.rank() == 0) FRIT_NCCL_CALL(ncclGetUniqueId(&id));
+  if (transport.rank() == 0) within_limit([&] { FRIT_NCCL_CALL(ncclGetUniqueId(&id)); });
   transport.broadcast(&id, sizeof(id), 0);
-  FRIT_NCCL_CALL(ncclCommInitRank(&handle_->communicator, transport.size(), id, transport.rank()));
-  handle_->limit.emplace(index, seconds, [&transport, seconds] {
-    std::cerr << "frit: error: process " << transport.rank() << " waited " << seconds
-              << " s for work of its GPU with those of the others: one of them ended, hangs, or does something else"
-                 " (FRIT_COMMUNICATION_TIMEOUT sets the seconds)\n";
-    transport.abort();
-  });
+  within_limit([&] { FRIT_NCCL_CALL(ncclCommInitRank(&handle_->communicator, transport.size(), id, transport.rank())); });
+  handle_->limit.emplace(index, rules);
 }
 
 NcclGroup::~NcclGroup() = default;

@@ -5,47 +5,47 @@
 #include <optional>
 #include <thread>
 
+#include "frit/core/communication/waiting.h"
 #include "frit/core/cuda/device.h"
 #include "frit/core/cuda/runtime.h"
 
 namespace frit::cuda {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-struct Limit {
-  double seconds;
-  std::function<void()> give_up;
-};
-std::optional<Limit>& limit_of(int index) {
-  static std::array<std::optional<Limit>, 64> limits;  // more devices than a machine has
-  return limits.at(static_cast<std::size_t>(index));
+std::optional<WaitRules>& rules_of(int index) {
+  static std::array<std::optional<WaitRules>, 64> rules;  // more devices than a machine has
+  return rules.at(static_cast<std::size_t>(index));
 }
 
 /// `query` asks whether it is done, `block` waits for it.
 template <class Query, class Block>
 void wait_within_limit(int index, const Query& query, const Block& block) {
-  const std::optional<Limit>& limit = limit_of(index);
-  if (!limit) return block();
-  for (const Clock::time_point begin = Clock::now();;) {
+  const std::optional<WaitRules>& rules = rules_of(index);
+  if (!rules) return block();
+  wait_by(*rules, [&] {
     const cudaError_t status = query();
-    if (status != cudaErrorNotReady) {
-      FRIT_CUDA_CALL(status);
-      return;
-    }
-    const std::chrono::duration<double> waited = Clock::now() - begin;
-    if (waited.count() > limit->seconds) limit->give_up();
-    if (waited.count() > 0.005) std::this_thread::sleep_for(std::chrono::microseconds(50));
-  }
+    if (status != cudaErrorNotReady) FRIT_CUDA_CALL(status);
+    return status != cudaErrorNotReady;
+  });
 }
 
 }  // namespace
 
-WaitLimit::WaitLimit(int index, double seconds, std::function<void()> give_up) : index_(index) {
-  limit_of(index) = Limit{seconds, std::move(give_up)};
+void wait_by(const WaitRules& rules, const std::function<bool()>& done) {
+  double next = 0.05;
+  for (Waiting waiting; !done();) {
+    const double waited = waiting.seconds();
+    if (waited > 0.005) std::this_thread::sleep_for(std::chrono::microseconds(50));
+    if (waited < next) continue;
+    next = waited + 0.05;
+    rules.meanwhile();
+    if (waited > rules.seconds) return rules.give_up(done);
+  }
 }
 
-WaitLimit::~WaitLimit() { limit_of(index_).reset(); }
+WaitLimit::WaitLimit(int index, WaitRules rules) : index_(index) { rules_of(index) = std::move(rules); }
+
+WaitLimit::~WaitLimit() { rules_of(index_).reset(); }
 
 Event::Event(int index, bool timed) : index_(index) {
   (void)compute_stream(index);  // makes the device current

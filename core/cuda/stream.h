@@ -35,11 +35,23 @@ class Stream {
   std::shared_ptr<CUstream_st> handle_;
 };
 
-/// While it lives, the host waits no longer than so many seconds for a device, whose work may wait for other processes: then `give_up` is
-/// called, which ends this one. Nothing else would: work that is under way on a device cannot be taken back. One at a time for each device.
+/// What the host does while it waits for a device, whose work may wait for other processes, and when it has waited for too long.
+struct WaitRules {
+  double seconds;
+  /// Several times a second.
+  std::function<void()> meanwhile;
+  /// After `seconds`: ends the process, unless `done` comes to be true. Nothing else would: work that is under way on a device cannot be
+  /// taken back.
+  std::function<void(const std::function<bool()>& done)> give_up;
+};
+
+/// Waits for it by the rules.
+void wait_by(const WaitRules& rules, const std::function<bool()>& done);
+
+/// While it lives, the host waits for a device by these rules. One at a time for each device.
 class WaitLimit {
  public:
-  WaitLimit(int index, double seconds, std::function<void()> give_up);
+  WaitLimit(int index, WaitRules rules);
   ~WaitLimit();
   WaitLimit(const WaitLimit&) = delete;
   WaitLimit& operator=(const WaitLimit&) = delete;

@@ -1,99 +1,14 @@
 // `frit train` on several processes that mpirun starts: what one process does.
 
 #include <nlohmann/json.hpp>
-#include <regex>
 #include <thread>
 
-#include "apps/resume_run.h"
+#include "apps/distributed_run.h"
 
 namespace frit {
 namespace {
 
 namespace fs = std::filesystem;
-
-class Distributed : public Resume {
- protected:
-  /// Batches of 32, of which the last has 24: both divide by 2 and by 4.
-  Distributed() {
-    QuarterImages(152, /*seed=*/1).write(path("quarters"), "train");
-    QuarterImages(41, /*seed=*/2).write(path("quarters"), "t10k");
-  }
-  void SetUp() override {
-#ifndef FRIT_MPIRUN
-    GTEST_SKIP() << "frit was built without MPI";
-#endif
-  }
-
-  static std::vector<std::string> learn(const std::vector<std::string>& more, const std::string& data = "quarters") {
-    return with({"train", "classifier", "--model-config", tiny_classifier, "--data", data, "--batch-size", "32", "--dtype", "f64",
-                 "--deterministic", "--quiet"},
-                more);
-  }
-
-  /// One program for each of the processes.
-  ProgramLaunch several(const std::vector<std::vector<std::string>>& programs) const {
-#ifdef FRIT_MPIRUN
-    ProgramLaunch start{.arguments = {}, .directory = folder, .program = FRIT_MPIRUN};
-#else
-    ProgramLaunch start{.arguments = {}, .directory = folder};
-#endif
-    start.environment = {"FRIT_THREADS=1",
-                         "FRIT_COMMUNICATION_TIMEOUT=60",
-                         "ASAN_OPTIONS=detect_leaks=0",  // MPI's
-                         "OMPI_ALLOW_RUN_AS_ROOT=1",
-                         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1",
-                         "OMPI_MCA_rmaps_base_oversubscribe=1",
-                         "OMPI_MCA_btl_vader_single_copy_mechanism=none"};
-    for (const std::vector<std::string>& program : programs) {
-      if (!start.arguments.empty()) start.arguments.emplace_back(":");
-      start.arguments.insert(start.arguments.end(), {"-n", "1"});
-      start.arguments.insert(start.arguments.end(), program.begin(), program.end());
-    }
-    return start;
-  }
-  static std::vector<std::string> program(std::vector<std::string> arguments) {
-    arguments.insert(arguments.begin(), FRIT_PROGRAM);
-    return arguments;
-  }
-  Outcome on(int processes, const std::vector<std::string>& arguments) const {
-    if (processes == 1) return run(arguments);
-    return run_program(several(std::vector(static_cast<std::size_t>(processes), program(arguments))));
-  }
-  void good_on(int processes, const std::vector<std::string>& arguments) const {
-    const Outcome outcome = on(processes, arguments);
-    ASSERT_EQ(outcome.code, 0) << processes << " processes: " << outcome;
-  }
-  void refused_on(int processes, int code, const std::string& message, const std::vector<std::string>& arguments) const {
-    expect_refusal(on(processes, arguments), code, message);
-  }
-  /// The message once, and nothing of the result.
-  static void expect_refusal(const Outcome& outcome, int code, const std::string& message) {
-    EXPECT_EQ(outcome.code, code) << outcome;
-    const std::regex line("frit: error: " + message);
-    const auto begin = std::sregex_iterator(outcome.errors.begin(), outcome.errors.end(), line);
-    EXPECT_EQ(std::distance(begin, std::sregex_iterator()), 1) << outcome << "\nexpected " << message;
-    EXPECT_EQ(outcome.output, "");
-  }
-
-  /// The tensors of two runs' last checkpoints, relative to the largest value of each.
-  void expect_equal(const std::string& run, const std::string& wanted) const {
-    const TensorFile found = read_safetensors(path(run + "/checkpoints/last.safetensors")),
-                     expected = read_safetensors(path(wanted + "/checkpoints/last.safetensors"));
-    ASSERT_EQ(found.size(), expected.size());
-    for (std::size_t i = 0; i < expected.size(); ++i) {
-      const std::string name(expected.entry(i).name);
-      const std::vector<double> a = found.at(name).to_vector<double>(), b = expected.tensor(i).to_vector<double>();
-      ASSERT_EQ(a.size(), b.size());
-      double difference = 0, largest = 1e-300;
-      for (std::size_t k = 0; k < b.size(); ++k) {
-        difference = std::max(difference, std::abs(a[k] - b[k]));
-        largest = std::max(largest, std::abs(b[k]));
-      }
-      EXPECT_LE(difference / largest, 1e-10) << run << ": " << name;
-    }
-    EXPECT_EQ(found.metadata().at("training"), expected.metadata().at("training")) << "as far as the other";
-  }
-};
 
 TEST_F(Distributed, AnyNumberOfProcessesLearnsAsOne) {
   const std::vector<std::string> arguments = learn({"--lr", "0.01", "--epochs", "3", "--clip-norm", "0.5", "--lr-schedule", "cosine"});
@@ -162,19 +77,10 @@ TEST_F(Distributed, ADryRunCountsTheShardAlone) {
 
 TEST_F(Distributed, ASegmentationIsLearntAndMeasuredAsByOne) {
   // Of nine volumes to measure on the second process has one more.
-  for (const auto& [part, count] : {std::pair("volumes/train", 10), std::pair("volumes/test", 9)}) {
-    fs::create_directories(path(part));
-    const Tensor inputs = Tensor::empty({count, 1, 4, 8, 8}), targets = Tensor::empty({count, 4, 8, 8}, DType::u8);
-    fill_normal(inputs, 0, 1, /*seed=*/1, /*stream=*/static_cast<std::uint64_t>(count));
-    for (std::int64_t i = 0; i < inputs.elements(); ++i) {
-      const bool ignored = count == 10 && i % 7 < i / 256;
-      targets.data<std::uint8_t>()[i] = ignored ? 255 : static_cast<std::uint8_t>((inputs.data<float>()[i] > 0.4F) + (i % 5 == 0 ? 2 : 0));
-    }
-    write_npy(path(std::string(part) + "/inputs.npy"), inputs);
-    write_npy(path(std::string(part) + "/targets.npy"), targets);
-  }
+  write_volumes("volumes/train", 12, /*ignored=*/true);
+  write_volumes("volumes/test", 9);
   const std::vector<std::string> arguments = {"train",           "unet3d",  "--model-config", R"({"channels": [3, 4], "num_classes": 4})",
-                                              "--data",          "volumes", "--batch-size",   "4",
+                                              "--data",          "volumes", "--batch-size",   "8",
                                               "--optimizer",     "sgd",     "--lr",           "0.1",
                                               "--flip",          "hw",      "--ignore-index", "255",
                                               "--epochs",        "3",       "--dtype",        "f64",
@@ -186,13 +92,18 @@ TEST_F(Distributed, ASegmentationIsLearntAndMeasuredAsByOne) {
     return json;
   };
   const nlohmann::json expected = score(good(with(arguments, {"1"})));
-  const Outcome outcome = on(2, with(arguments, {"2"}));
-  ASSERT_EQ(outcome.code, 0) << outcome;
-  const nlohmann::json found = score(outcome);
-  ASSERT_EQ(found.size(), expected.size()) << found;
-  for (const char* const figure : {"loss", "accuracy", "dice", "iou"}) EXPECT_NEAR(found[figure], expected[figure], 1e-10) << figure;
-  EXPECT_EQ(content("2/confusion.csv"), content("1/confusion.csv"));
-  expect_equal("2", "1");
+  for (const int processes : {2, 4}) {
+    const std::string directory = concat(processes), again = directory + "again";
+    const Outcome outcome = on(processes, with(arguments, {directory}));
+    ASSERT_EQ(outcome.code, 0) << outcome;
+    const nlohmann::json found = score(outcome);
+    ASSERT_EQ(found.size(), expected.size()) << found;
+    for (const char* const figure : {"loss", "accuracy", "dice", "iou"}) EXPECT_NEAR(found[figure], expected[figure], 1e-10) << figure;
+    EXPECT_EQ(content(directory + "/confusion.csv"), content("1/confusion.csv"));
+    expect_equal(directory, "1");
+    good_on(processes, with(arguments, {again}));
+    EXPECT_EQ(last(again), last(directory)) << "the same bits";
+  }
 }
 
 TEST_F(Distributed, BatchNormsOfAllExamplesLearnAsOne) {
@@ -243,10 +154,7 @@ TEST_F(Distributed, WhatDoesNotDivideIsRefused) {
 
 TEST_F(Distributed, AnInterruptOfOneStopsAll) {
   const std::vector<std::string> arguments = learn({"--epochs", "60", "--checkpoint-every", "1000e"}), run_in = {"--run-dir", "run"};
-  // The second process tells its number before it becomes the program.
-  std::vector<std::string> told = with(program(with(arguments, run_in)), {});
-  told.insert(told.begin(), {"/bin/sh", "-c", "echo $$ > number.tmp && mv number.tmp number && exec \"$0\" \"$@\""});
-  Process process(several({program(with(arguments, run_in)), told}));
+  Process process(several({program(with(arguments, run_in)), numbered_program(with(arguments, run_in), "number")}));
   while (!process.ended() && !fs::exists(path("run/checkpoints/best.safetensors")))
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
   kill(std::stoi(content("number")), SIGINT);

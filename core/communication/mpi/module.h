@@ -1,19 +1,20 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 
 // What libfrit-mpi.so has: MPI's calls that frit makes, in C, so that only this file's neighbour knows the MPI that it is built with, and
-// only a program that mpirun started loads it. Each gives 0, `timed_out` if the others did not make the same call within `seconds`, or
-// MPI's error.
+// only a program that mpirun started loads it. Each gives 0, `timed_out` if the others did not make the same call within `seconds`, of all
+// processes in one, `told` in the others, or MPI's error. From any thread.
 
 namespace frit::mpi {
 
-inline constexpr int timed_out = -1;
+inline constexpr int timed_out = -1, told = -2;
 inline constexpr std::size_t unit_bytes = 4096;
 
 struct Functions {
   /// `library` gets the name of the MPI, at most `capacity` bytes.
-  int (*start)(int* rank, int* size, char* library, std::size_t capacity);
+  int (*start)(int* rank, int* size, char* library, std::size_t capacity, double seconds);
   /// Has MPI end when the process does.
   void (*finish_at_exit)();
   /// Of more than 2 GiB, `bytes` is a multiple of `unit_bytes`.
@@ -21,6 +22,12 @@ struct Functions {
   int (*all_to_all)(const void* sent, void* received, std::size_t bytes, double seconds);
   int (*broadcast)(void* data, std::size_t bytes, int root, double seconds);
   void (*abort)();
+  /// Tells those who ask that this process waits.
+  int (*tell_that_it_waits)();
+  /// Asks the others whether they wait too, and gives 0 as soon as `done`.
+  int (*call_roll)(const std::function<bool()>& done);
+  /// After `timed_out`: by rank, whether the process waited; null if MPI had not come that far.
+  const bool* (*present)();
   void (*describe_error)(int error, char* text, std::size_t capacity);
 };
 

@@ -173,7 +173,7 @@ TEST(TcpTransport, RefusesOtherVersions) {
     if (rank == 0) (void)group.join(0);
     if (rank == 1) send(connection_to(group), tcp::bytes_of(tcp::Hello{.protocol = 7, .rank = 1, .size = 2}));
   });
-  EXPECT_TRUE(contains(errors[0], "process 1 is of another version of frit: it speaks protocol 7, process 0 1")) << errors[0];
+  EXPECT_TRUE(contains(errors[0], "process 1 is of another version of frit: it speaks protocol 7, process 0 2")) << errors[0];
 }
 
 TEST(TcpTransport, PassesOverStrangers) {
@@ -255,9 +255,55 @@ TEST(TcpTransport, TellsAllWhoDoesNotAnswer) {
     for (int rank = 0; rank < 3; ++rank) {
       const std::string& error = errors[static_cast<std::size_t>(rank)];
       if (rank == silent) continue;
-      EXPECT_TRUE(contains(error, "process " + std::to_string(silent) + " did not answer within 2.4 s")) << rank << ": " << error;
+      EXPECT_TRUE(contains(error, "process " + std::to_string(silent) + " did not come within 2.4 s to what the other 2 wait for"))
+          << rank << ": " << error;
     }
   }
+}
+
+/// As who waits for its GPU, for half a second and longer than it may.
+void wait_elsewhere(Transport& transport, const std::function<bool()>& done) {
+  for (int i = 0; i < 10; ++i, std::this_thread::sleep_for(50ms)) transport.tell_that_it_waits();
+  transport.find_lost(0.5, done);
+}
+
+TEST(TcpTransport, FindsOutWhoDoesNotWait) {
+  for (const int silent : {0, 2}) {
+    const Group group{.size = 4};
+    std::array<bool, 4> told{};
+    const std::vector<std::string> errors = run_all(4, [&](int rank) {
+      const std::unique_ptr<Transport> transport = group.join(rank);
+      (void)gathered(*transport, rank);
+      if (rank == silent) return std::this_thread::sleep_for(6500ms);
+      try {
+        if (rank == 3) (void)gathered(*transport, rank);  // waits as well
+        wait_elsewhere(*transport, [] { return false; });
+      } catch (const ProcessLost& lost) {
+        told[static_cast<std::size_t>(rank)] = lost.told();
+        throw;
+      }
+    });
+    for (int rank = 0; rank < 4; ++rank) {
+      const std::string& error = errors[static_cast<std::size_t>(rank)];
+      if (rank == silent || (silent == 0 && rank == 3)) continue;  // its limit is longer
+      EXPECT_TRUE(contains(error, "process " + std::to_string(silent) + " did not come within 0.5 s to what the other 3 wait for"))
+          << error;
+    }
+    EXPECT_EQ(told, (silent == 0 ? std::array{false, false, true, false} : std::array{false, true, false, true})) << "one speaks";
+  }
+}
+
+TEST(TcpTransport, GoesOnAsSoonAsAllHaveCome) {
+  const Group group{.size = 3};
+  const std::vector<std::string> errors = run_all(3, [&](int rank) {
+    const std::unique_ptr<Transport> transport = group.join(rank);
+    for (int i = 0; i < 3; ++i) {
+      const auto start = std::chrono::steady_clock::now();
+      wait_elsewhere(*transport, [&] { return std::chrono::steady_clock::now() - start > (rank == i ? 600ms : 1s); });
+      EXPECT_EQ(gathered(*transport, rank), (std::vector<int>{0, 1, 2}));
+    }
+  });
+  EXPECT_EQ(errors, std::vector<std::string>(3));
 }
 
 TEST(TcpTransport, TellsAllOfCallsThatDiffer) {
@@ -294,7 +340,7 @@ TEST(TcpTransport, AbortEndsAllProcesses) {
     int status = 0;
     ASSERT_EQ(waitpid(processes[i], &status, 0), processes[i]);
     ASSERT_TRUE(WIFEXITED(status));
-    EXPECT_EQ(WEXITSTATUS(status), i == 0 ? 1 : 3);
+    EXPECT_EQ(WEXITSTATUS(status), i == 0 ? 5 : 3);
   }
 }
 
