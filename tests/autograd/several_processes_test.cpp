@@ -147,11 +147,11 @@ TEST(SeveralProcesses, SumsUpGradientsOfSeveralBatches) {
 
 TEST(SeveralProcesses, AllSkipAnUpdateThatOneCannotMake) {
   if (!in_several_processes(2)) return;
-  for (const std::int64_t accumulate : {1, 2}) {
+  for (const auto& [accumulate, sharded] : {std::pair(1, false), {2, false}, {1, true}, {2, true}}) {
     const auto communicator = Communicator::from_environment(Device::cpu());
     ConvNet network;
-    TrainStep step(network.loss, Sgd{.learning_rate = 0.05}, Device::cpu(),
-                   {.accumulate = accumulate, .guarded = true, .communicator = communicator});
+    TrainStep step(network.loss, Sgd{.learning_rate = 0.05, .momentum = 0.9}, Device::cpu(),
+                   {.accumulate = accumulate, .guarded = true, .communicator = communicator, .shards_optimizer = sharded});
     step(own_part(*communicator, 0));
     const std::map<std::string, std::vector<std::byte>> before = kept_bits(step.state());
     Bindings broken = own_part(*communicator, 1);
