@@ -4,6 +4,7 @@
 
 #include "frit/autograd/gradient.h"
 #include "frit/autograd/reduced_gradients.h"
+#include "frit/autograd/synchronized.h"
 #include "frit/core/text.h"
 #include "frit/ops/communication/all_reduce.h"
 #include "frit/ops/elementwise/arithmetic.h"
@@ -170,6 +171,8 @@ bool fits(const ParameterGroup& group, const Parameter& parameter) {
 }
 
 void append_training(Graph& graph, const Optimizer& optimizer, const TrainOptions& options) {
+  const bool together = options.sync_batch_norm && options.communicator && options.communicator->size() > 1;
+  if (together) graph = synchronized(graph, *options.communicator);
   const std::vector<Parameter> names = trained(graph);
   require(!names.empty(), "TrainStep: the loss depends on no trainable variable");
   Values parameters;

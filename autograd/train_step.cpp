@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "frit/autograd/synchronized.h"
 #include "frit/autograd/train_graph.h"
 #include "frit/core/text.h"
 #include "frit/graph/pipeline.h"
@@ -127,11 +128,19 @@ const Tensor& TrainStep::start(const Bindings& inputs) {
   if (updates) set_rate();
   if (options_.guarded) keep_what_runs_change();
   gathered_.clear();
+  if (options_.communicator && options_.sync_batch_norm) compare_calls(inputs);
   last_ = &program_.run(inputs);
   if (updates && update_) update_->run({});
   if (updates && average_) average_->run({});
   ++position_.batches;
   return last_->output(options_.communicator ? training::mean_loss_name : training::loss_name);
+}
+
+void TrainStep::compare_calls(const Bindings& inputs) {
+  std::map<std::string, TensorType> types;
+  for (const auto& [name, tensor] : inputs) types[name] = {tensor.dtype(), tensor.shape()};
+  const graph::Executable& executable = program_.compile(types);
+  if (compared_.insert(&executable).second) require_same_calls(executable.graph(), *options_.communicator);
 }
 
 const Tensor& TrainStep::output(std::string_view name) const {

@@ -3,6 +3,7 @@
 #include <array>
 #include <concepts>
 #include <optional>
+#include <set>
 
 #include "frit/autograd/optimizer.h"
 #include "frit/autograd/schedule.h"
@@ -36,6 +37,9 @@ struct TrainOptions {
   /// parameter (its moments) takes each of them but that share of the memory. For a step without a name, and optimizers that take parts.
   bool shards_optimizer = false;
   bool reduces_halves = true;  ///< gradients that come in halves travel so; else in float32
+  /// Of several processes: batch norms normalise by the examples of all of them, and keep the same running statistics, as
+  /// torch.nn.SyncBatchNorm does. Else each process has its own.
+  bool sync_batch_norm = false;
   /// Tells steps apart that share a State: what the optimizer keeps is "optimizer.<name>/...". Has no '/' itself.
   std::string name = {};
 };
@@ -140,6 +144,8 @@ class TrainStep {
   void set_rate();
   void keep_what_runs_change();
   void find_shards();
+  /// With other processes, before the first run for these inputs.
+  void compare_calls(const Bindings& inputs);
 
   Optimizer optimizer_;
   TrainOptions options_;
@@ -147,6 +153,7 @@ class TrainStep {
   std::optional<Program> update_;   // of accumulated gradients
   std::optional<Program> average_;  // of the parameters
   const graph::Executable* last_ = nullptr;
+  std::set<const graph::Executable*> compared_;
   TrainPosition position_;
   std::optional<double> rate_;              // as the device has it
   bool shared_ = false;                     // the variables, by the first step if not before

@@ -93,6 +93,7 @@ void TrainSettings::fields(FieldVisitor& v) {
   v.field("average-decay", average_decay);
   v.field("ignore-index", ignored);
   v.field("overfit-one-batch", overfit_one_batch);
+  v.field("sync-batch-norm", sync_batch_norm);
   seed = static_cast<std::uint64_t>(signed_seed);
   if (counts_epochs) epochs = counted_epochs;
   const bool whole = !ignored || (std::abs(*ignored) <= static_cast<double>(most_ignore_index) && *ignored == std::floor(*ignored));
@@ -114,6 +115,8 @@ void TrainSettings::add_to(CLI::App& command) {
   add_ignore_index(command, ignore_index);
   add_flag(command, "--overfit-one-batch", overfit_one_batch,
            "Learn one batch over and over: a model that works brings its loss to almost nothing");
+  add_flag(command, "--sync-batch-norm", sync_batch_norm,
+           "Of several processes: batch norms normalise by the examples of all of them, not each by its own");
 }
 
 void TrainSettings::check() const {
@@ -168,7 +171,8 @@ TrainOptions TrainSettings::step_options(std::int64_t batches_per_epoch) const {
           .freeze = split(freeze, ','),
           .guarded = true,
           .groups = make_groups(),
-          .average_decay = average_decay};
+          .average_decay = average_decay,
+          .sync_batch_norm = sync_batch_norm};
 }
 
 TrainOptions TrainSettings::one_step_options() const {

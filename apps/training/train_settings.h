@@ -26,7 +26,7 @@ struct TrainSettings {
   std::string groups;  ///< see parse_groups
   std::optional<double> average_decay;
   std::optional<std::int64_t> ignore_index;  ///< of segmentations: the target that counts for nothing
-  bool overfit_one_batch = false;
+  bool overfit_one_batch = false, sync_batch_norm = false;
 
   /// Under the names of the command line's flags. Epochs count only where the schedule depends on them.
   void fields(FieldVisitor& v);

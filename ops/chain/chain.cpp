@@ -35,7 +35,9 @@ std::vector<TensorType> infer(const InferContext& context) {
   const std::string problem = types.infer(context.as<ChainAttributes>().call, context.inputs);
   context.require(problem.empty(), problem);
   const StagedCall& call = context.as<ChainAttributes>().call;
-  context.require(call.centre.op->mutates == context.op.mutates, call.centre.op->name, " updates other inputs than this operator");
+  const Operator& centre = *call.centre.op;
+  context.require(centre.mutates == context.op.mutates, centre.name, " updates other inputs than this operator");
+  context.require(centre.collective == context.op.collective, centre.name, centre.collective ? " is" : " is not", " of several processes");
   return types.outputs;
 }
 
@@ -83,10 +85,11 @@ std::optional<Attributes> stage(const StagedCall& call, std::span<const TensorTy
 }
 
 /// Around operators that update these of their inputs, which are the chain's too as no program stands before them.
-auto stage_where(const std::vector<int>& mutates) {
-  return [mutates](const StagedCall& call, std::span<const TensorType> inputs) {
+auto stage_where(const std::vector<int>& mutates, bool collective) {
+  return [mutates, collective](const StagedCall& call, std::span<const TensorType> inputs) {
     const bool moves = !mutates.empty() && !call.before.instructions.empty();
-    return call.centre.op->mutates == mutates && !moves ? stage(call, inputs) : std::nullopt;
+    const bool is_of_kind = call.centre.op->mutates == mutates && call.centre.op->collective == collective;
+    return is_of_kind && !moves ? stage(call, inputs) : std::nullopt;
   };
 }
 
@@ -261,7 +264,8 @@ void prepare_chain(const KernelContext& context) {
 }  // namespace frit::ops
 
 FRIT_OPERATORS(chain) {
-  const auto add = [&](const char* name, const char* summary, const std::vector<int>& mutates, std::vector<Sample> (*samples)()) {
+  const auto add = [&](const char* name, const char* summary, const std::vector<int>& mutates, std::vector<Sample> (*samples)(),
+                       bool collective = false) {
     registry.add<ChainAttributes>({
         .name = name,
         .summary = summary,
@@ -271,13 +275,17 @@ FRIT_OPERATORS(chain) {
         .infer = infer,
         .no_gradient = "grown when gradients have been taken",
         .decompose = decompose,
-        .stage = stage_where(mutates),
+        .stage = stage_where(mutates, collective),
         .cpu = chain_kernel([] { return Device::cpu(); }, &Operator::cpu),
         .mutates = mutates,
+        .collective = collective,
         .samples = samples,
     });
   };
   add("chain", "an operator that reads an image, with programs of elementwise operators before and after it", {}, chain_samples);
   add("updating_chain", "batch_norm, which updates its running statistics, with a program of elementwise operators after it", {3, 4},
       updating_chain_samples);
+  add("synchronized_chain", "a chain around an operator that several processes compute together", {}, synchronized_chain_samples, true);
+  add("synchronized_updating_chain", "an updating_chain around an operator that several processes compute together", {3, 4},
+      synchronized_updating_chain_samples, true);
 }

@@ -6,6 +6,6 @@
 FRIT_CUDA_KERNELS(chain) {
   Kernel kernel = chain_kernel(cuda::current_device, &Operator::cuda);
   kernel.prepare = prepare_chain;
-  registry.add_cuda("updating_chain", kernel);
-  registry.add_cuda("chain", std::move(kernel));
+  for (const char* const name : {"chain", "updating_chain", "synchronized_chain", "synchronized_updating_chain"})
+    registry.add_cuda(name, kernel);
 }

@@ -34,5 +34,7 @@ void prepare_chain(const KernelContext& call);
 
 std::vector<Sample> chain_samples();
 std::vector<Sample> updating_chain_samples();
+std::vector<Sample> synchronized_chain_samples();
+std::vector<Sample> synchronized_updating_chain_samples();
 
 }  // namespace frit::ops

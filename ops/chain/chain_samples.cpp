@@ -150,6 +150,19 @@ void add_images(std::vector<Sample>& result) {
   }
 }
 
+/// Those around the operator, with the one that several processes compute in its place.
+std::vector<Sample> synchronized_samples(const std::vector<Sample>& samples, const std::string& name) {
+  std::vector<Sample> result;
+  for (Sample sample : samples) {
+    StagedCall call = sample.attributes.as<ChainAttributes>().call;
+    if (call.centre.op->name != name) continue;
+    call.centre.op = &registry().find("synchronized_" + name);
+    sample.attributes = ChainAttributes{std::move(call)};
+    result.push_back(std::move(sample));
+  }
+  return result;
+}
+
 }  // namespace
 
 std::vector<Sample> updating_chain_samples() {
@@ -172,5 +185,9 @@ std::vector<Sample> chain_samples() {
   }
   return result;
 }
+
+std::vector<Sample> synchronized_chain_samples() { return synchronized_samples(chain_samples(), "batch_norm_backward"); }
+
+std::vector<Sample> synchronized_updating_chain_samples() { return synchronized_samples(updating_chain_samples(), "batch_norm"); }
 
 }  // namespace frit::ops

@@ -1,7 +1,10 @@
+#include "frit/core/communication/communicator.h"
 #include "frit/ops/elementwise/arithmetic.h"
 #include "frit/ops/elementwise/unary.h"
 #include "frit/ops/norm/norm.h"
 #include "frit/ops/norm/norm_core.h"
+#include "frit/ops/norm/shared_slices.h"
+#include "frit/ops/norm/synchronized.h"
 #include "frit/ops/shape/image_axes.h"
 
 namespace frit {
@@ -39,8 +42,6 @@ std::vector<TensorType> infer(const InferContext& call) {
   return norm_types(call, norm_geometry(call.shape(0), attributes));
 }
 
-Values gradient(const GradientContext& c) { return norm_gradient("batch_norm", c); }
-
 /// With the running statistics, in their dtype.
 ChannelAffine channel_affine(std::span<const Value> inputs, const Attributes& attributes) {
   const Value running_mean = inputs[3], running_variance = inputs[4];
@@ -55,12 +56,16 @@ Values at_inference(Emitter&, std::span<const Value> inputs, const Attributes& a
   return {inputs[0] * along_channels(affine.factor, rank) + along_channels(affine.addend, rank), {}, {}};
 }
 
+/// What normalises a channel; updates its running statistics.
 template <class T>
-void run_typed(const KernelContext& call, const Stages* stages) {
-  const BatchNormAttributes& attributes = call.as<BatchNormAttributes>();
-  T* const running_mean = call.inputs[3].data<T>();
-  T* const running_variance = call.inputs[4].data<T>();
-  const auto rule = [&](std::int64_t channel, const Moments& moments) {
+struct BatchRule {
+  const BatchNormAttributes& attributes;
+  T *running_mean, *running_variance;
+
+  explicit BatchRule(const KernelContext& call)
+      : attributes(call.as<BatchNormAttributes>()), running_mean(call.inputs[3].data<T>()), running_variance(call.inputs[4].data<T>()) {}
+
+  SliceStatistics operator()(std::int64_t channel, const Moments& moments) const {
     const auto update = [&](T& running, double found) {
       running = static_cast<T>((1 - attributes.momentum) * static_cast<double>(running) + attributes.momentum * found);
     };
@@ -74,12 +79,34 @@ void run_typed(const KernelContext& call, const Stages* stages) {
       update(variance, moments.variance * (count / (count - 1)));
     }
     return statistics_of(moments, attributes.eps);
-  };
-  run_norm(call, stages, norm_geometry(call.inputs[0].shape(), attributes), rule, /*fixed_statistics=*/!attributes.training);
-}
+  }
+};
 
 void run(const KernelContext& call, const Stages* stages) {
-  dispatch_floating(call.inputs[0].dtype(), [&]<class T>() { run_typed<T>(call, stages); });
+  const BatchNormAttributes& attributes = call.as<BatchNormAttributes>();
+  dispatch_floating(call.inputs[0].dtype(), [&]<class T>() {
+    run_norm(call, stages, norm_geometry(call.inputs[0].shape(), attributes), BatchRule<T>(call), !attributes.training);
+  });
+}
+
+void run_synchronized(const KernelContext& call, const Stages* stages) {
+  const SharedSlices shared(call, 0);
+  const KernelContext rest = shared.rest_of(call);
+  const NormGeometry geometry = norm_geometry(call.inputs[0].shape(), call.as<BatchNormAttributes>());
+  const std::vector<Tensor> unread(call.outputs.size());
+  run_norm({call.op, call.attributes, call.inputs, unread, rest.scratch}, nullptr, geometry, [&](std::int64_t slice, const Moments& own) {
+    const SliceStatistics statistics = statistics_of(own, /*eps=*/0);
+    shared.set_own(slice, statistics.mean, statistics.rstd);
+    return statistics;
+  });
+  const ProcessPairs pairs = shared.gather();
+  dispatch_floating(call.inputs[0].dtype(), [&]<class T>() {
+    const BatchRule<T> rule(call);
+    const auto of_all = [&](std::int64_t slice, const Moments&) {
+      return rule(slice, moments_of_all(pairs, slice, geometry.slice_elements()));
+    };
+    run_norm(rest, stages, geometry, of_all, /*fixed_statistics=*/true);
+  });
 }
 
 std::vector<TensorType> infer_backward(const InferContext& call) {
@@ -90,6 +117,12 @@ std::vector<TensorType> infer_backward(const InferContext& call) {
 void run_backward(const KernelContext& call, const Stages* stages) {
   const BatchNormAttributes& attributes = call.as<BatchNormAttributes>();
   run_norm_backward(call, stages, norm_geometry(call.inputs[1].shape(), attributes), /*fixed_statistics=*/!attributes.training);
+}
+
+void run_synchronized_backward(const KernelContext& call, const Stages* stages) {
+  const SharedSlices shared(call, 1);
+  const NormGeometry geometry = norm_geometry(call.inputs[1].shape(), call.as<BatchNormAttributes>());
+  run_norm_backward(shared.rest_of(call), stages, geometry, /*fixed_statistics=*/false, &shared);
 }
 
 Sample sample(const Shape& input, const BatchNormAttributes& attributes = {}) {
@@ -122,40 +155,82 @@ std::vector<Sample> samples() {
           sample({0, 2, 3}, {.training = false})};
 }
 
-}  // namespace
-}  // namespace ops
-}  // namespace frit
+std::vector<Sample> training_samples() {
+  std::vector<Sample> result = samples();
+  std::erase_if(result, [](const Sample& sample) { return !sample.attributes.as<BatchNormAttributes>().training; });
+  return result;
+}
 
-FRIT_OPERATORS(batch_norm) {
-  const Operator& forward = registry.add<BatchNormAttributes>({
-      .name = "batch_norm",
-      .summary = "(x - mean) * rstd * weight + bias over each channel of the batch; at inference with the running statistics",
+Operator forward(const std::string& name, const char* summary, Kernel cpu) {
+  return {
+      .name = name,
+      .summary = summary,
       .inputs = {"input", "weight", "bias", "running_mean", "running_variance"},
       .outputs = norm_outputs,
       .infer = infer,
-      .gradient = gradient,
+      .gradient = [name](const GradientContext& c) { return norm_gradient(name, c); },
       .at_inference = at_inference,
       .channel_affine_at_inference = channel_affine,
       .pointwise = normalized_by_coefficients,
       .staged_output = true,
-      .cpu = norm_kernel(geometry_of<BatchNormAttributes>, run),
+      .cpu = std::move(cpu),
       .in_place = {{0, 0}},
       .mutates = {3, 4},
       .linear_inputs = {{1, LinearInput::factor, 1}, {2, LinearInput::addend, 1}},
       .invariance = [](const Shape& input, const Attributes& a) { return norm_invariance(input, a.as<BatchNormAttributes>()); },
       .samples = samples,
-  });
-  registry.add<BatchNormAttributes>({
-      .name = "batch_norm_backward",
-      .summary = "the gradients of batch_norm",
+  };
+}
+
+Operator backward(const Operator& forward, Kernel cpu) {
+  return {
+      .name = forward.name + "_backward",
+      .summary = "the gradients of " + forward.name,
       .inputs = {"gradient", "input", "mean", "rstd", {"weight", true}},
       .outputs = {"input_gradient", "weight_gradient", "bias_gradient"},
       .infer = infer_backward,
       .no_gradient = "not differentiable twice",
       .staged_inputs = staged_norm_gradient,
       .staged_output = true,
-      .cpu = norm_backward_kernel(geometry_of<BatchNormAttributes>, run_backward),
+      .cpu = std::move(cpu),
       .in_place = {{0, 0}},
       .samples = [&forward] { return norm_backward_samples(forward); },
-  });
+  };
+}
+
+void add(Registry& registry) {
+  const Operator& added = registry.add<BatchNormAttributes>(
+      forward("batch_norm", "(x - mean) * rstd * weight + bias over each channel of the batch; at inference with the running statistics",
+              norm_kernel(geometry_of<BatchNormAttributes>, run)));
+  registry.add<BatchNormAttributes>(backward(added, norm_backward_kernel(geometry_of<BatchNormAttributes>, run_backward)));
+}
+
+void add_synchronized(Registry& registry) {
+  Operator entry = forward("synchronized_batch_norm", "batch_norm over the batches of all processes of a communicator together",
+                           with_shared_slices(norm_kernel(geometry_of<BatchNormAttributes>, run_synchronized), 0));
+  entry.collective = true;
+  entry.samples = training_samples;
+  const Operator& added = registry.add<BatchNormAttributes>(std::move(entry));
+  Operator gradient =
+      backward(added, with_shared_slices(norm_backward_kernel(geometry_of<BatchNormAttributes>, run_synchronized_backward), 1));
+  gradient.collective = true;
+  registry.add<BatchNormAttributes>(std::move(gradient));
+}
+
+}  // namespace
+
+std::optional<OperatorCall> synchronized(const OperatorCall& call, const Communicator& communicator) {
+  if (call.op->name != "batch_norm") return std::nullopt;
+  BatchNormAttributes attributes = call.attributes.as<BatchNormAttributes>();
+  if (!attributes.training) return std::nullopt;
+  attributes.communicator = communicator.id();
+  return OperatorCall{&registry().find("synchronized_batch_norm"), attributes};
+}
+
+}  // namespace ops
+}  // namespace frit
+
+FRIT_OPERATORS(batch_norm) {
+  add(registry);
+  add_synchronized(registry);
 }

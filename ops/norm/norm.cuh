@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "frit/ops/norm/norm_core.h"
+#include "frit/ops/norm/shared_slices.h"
 
 namespace frit::ops {
 
@@ -25,6 +25,9 @@ struct RunningStatistics {
 
 /// As run_norm, with the statistics of the input, which also update the running ones if there are any.
 void run_cuda_norm(const KernelContext& call, const NormGeometry& geometry, double eps, const RunningStatistics& running = {});
+/// Likewise with the statistics that the slices have in all processes together.
+void run_cuda_shared_norm(const KernelContext& call, const NormGeometry& geometry, double eps, const RunningStatistics& running,
+                          const SharedSlices& shared);
 /// The statistics of a call's input 0 alone, for others' use: f64, a number a slice. Wants the scratch memory of a norm.
 void find_cuda_statistics(const KernelContext& call, const NormGeometry& geometry, double eps, double* means, double* rstds);
 /// As run_norm, with the running statistics.
@@ -35,17 +38,19 @@ std::string describe_cuda_norm(const KernelContext& call, const NormGeometry& ge
 std::size_t cuda_norm_scratch(const NormGeometry& geometry, Layout layout);
 
 /// As run_norm_backward.
-void run_cuda_norm_backward(const KernelContext& call, const NormGeometry& geometry, bool fixed_statistics = false);
+void run_cuda_norm_backward(const KernelContext& call, const NormGeometry& geometry, bool fixed_statistics = false,
+                            const SharedSlices* shared = nullptr);
 std::string describe_cuda_norm_backward(const KernelContext& call, const NormGeometry& geometry, bool fixed_statistics = false);
 std::size_t cuda_norm_backward_scratch(const NormGeometry& geometry, Layout layout);
-/// The same for images in channels-last layout, whose gradient comes from a program.
-StagedKernel staged_norm_backward(NormGeometry (*geometry)(const KernelContext&), bool (*fixed_statistics)(const KernelContext&));
+/// The same for images in channels-last layout, whose gradient comes from a program. `shared`: the slices are SharedSlices.
+StagedKernel staged_norm_backward(NormGeometry (*geometry)(const KernelContext&), bool (*fixed_statistics)(const KernelContext&),
+                                  bool shared = false);
 
 /// The kernels of the norm that has attributes A, and of its gradient, which run and describe calls. `images`: images may lie in either
-/// layout.
+/// layout. `shared`: the kernels take SharedSlices.
 template <class A>
 void add_cuda_norm(Registry& registry, const std::string& name, Kernel forward, Kernel backward, bool images,
-                   std::size_t (*backward_scratch)(const NormGeometry&, Layout) = cuda_norm_backward_scratch) {
+                   std::size_t (*backward_scratch)(const NormGeometry&, Layout) = cuda_norm_backward_scratch, bool shared = false) {
   const auto geometry = [](const InferContext& call, std::size_t input) { return norm_geometry(call.shape(input), call.as<A>()); };
   forward.halves = backward.halves = true;
   forward.scratch = [geometry](const InferContext& call) { return cuda_norm_scratch(geometry(call, 0), call.input_layout(0)); };
@@ -60,8 +65,13 @@ void add_cuda_norm(Registry& registry, const std::string& name, Kernel forward, 
                                            [](const KernelContext& call) {
                                              if constexpr (std::is_same_v<A, BatchNormAttributes>) return !call.as<A>().training;
                                              return false;
-                                           });
+                                           },
+                                           shared);
     forward.one_layout = backward.one_layout = true;
+  }
+  if (shared) {
+    forward = with_shared_slices(std::move(forward), 0);
+    backward = with_shared_slices(std::move(backward), 1);
   }
   registry.add_cuda(name, std::move(forward));
   registry.add_cuda(name + "_backward", std::move(backward));

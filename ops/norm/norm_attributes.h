@@ -34,11 +34,15 @@ struct BatchNormAttributes {
   double eps = 1e-5;
   double momentum = 0.1;
   bool training = true;  ///< false: the running statistics are used, and not updated
+  static constexpr std::int64_t alone = 0;
+  /// Of a synchronized batch norm: the id of the processes whose examples the statistics are over. No file has it.
+  std::int64_t communicator = alone;
 
   void fields(FieldVisitor& v) {
     v.field("eps", eps);
     v.field("momentum", momentum);
     v.field("training", training);
+    if (communicator != alone) v.field("communicator", communicator);
   }
 };
 

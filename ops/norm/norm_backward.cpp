@@ -4,6 +4,7 @@
 
 #include "frit/ops/norm/norm_rows.h"
 #include "frit/ops/norm/norm_units.h"
+#include "frit/ops/norm/shared_slices.h"
 
 namespace frit::ops {
 namespace {
@@ -23,6 +24,7 @@ struct Backward {
   const Stages* stages;
   const NormGeometry& geometry;
   bool fixed_statistics;
+  const SharedSlices* shared;
   NormUnits units = NormUnits(geometry, call.inputs[1].layout());
   /// That a program gives comes where the input gradient will lie.
   const Tensor given = stages == nullptr || stages->before.instructions.empty() ? call.inputs[0] : place_of_gradient();
@@ -58,17 +60,31 @@ struct Backward {
     });
   }
 
-  /// g * scale + (x - reference) * slope + offset; with fixed statistics g * scale.
-  void find_coefficients(std::int64_t unit, const NormUnitMemory<C>& memory) const {
+  /// Of channels that are slices, those of all processes in the place of this one's.
+  ProcessPairs exchange() const {
+    FRIT_CHECK(units.slice_channels == 1);
+    for (std::int64_t unit = 0; unit < units.count; ++unit) {
+      const NormUnitMemory<C> memory = memory_of(unit);
+      for (std::int64_t channel = 0; channel < units.channels; ++channel)
+        shared->set_own(units.slice_of(unit, channel), memory.sums(0, 0)[channel], memory.sums(0, 1)[channel]);
+    }
+    return shared->gather();
+  }
+
+  /// g * scale + (x - reference) * slope + offset; with fixed statistics g * scale. `pairs`: the sums of all processes; or null.
+  void find_coefficients(std::int64_t unit, const NormUnitMemory<C>& memory, const ProcessPairs* pairs) const {
     const std::int64_t of_all = units.first_channel(unit);
     for (std::int64_t first = 0, slice = units.slice_of(unit, 0); first < units.channels; first += units.slice_channels, ++slice) {
       const std::int64_t last = first + units.slice_channels;
       NormGradientSums sums;
       for (std::int64_t channel = first; channel < last && !fixed_statistics; ++channel) {
         const double w = weight_of(of_all + channel);
-        sums += {w * memory.sums(0, 0)[channel], w * memory.sums(0, 1)[channel]};
+        const NormGradientSums found =
+            pairs != nullptr ? sums_of_all(*pairs, slice) : NormGradientSums{memory.sums(0, 0)[channel], memory.sums(0, 1)[channel]};
+        sums += {w * found.gradient, w * found.product};
       }
-      const NormInputGradient rule({means[slice], rstds[slice]}, sums, units.slice_elements());
+      const std::int64_t elements = units.slice_elements() * (pairs != nullptr ? pairs->processes : 1);
+      const NormInputGradient rule({means[slice], rstds[slice]}, sums, elements);
       const C reference = static_cast<C>(rule.mean);
       const double rest = (rule.mean - static_cast<double>(reference)) * rule.slope;
       for (std::int64_t channel = first; channel < last; ++channel) {
@@ -81,8 +97,9 @@ struct Backward {
     memory.repeat_coefficients(4);
   }
 
-  void write_input_gradient(std::int64_t unit, std::int64_t worker, const NormUnitMemory<C>& memory) const {
-    find_coefficients(unit, memory);
+  void write_input_gradient(std::int64_t unit, std::int64_t worker, const NormUnitMemory<C>& memory,
+                            const ProcessPairs* pairs = nullptr) const {
+    find_coefficients(unit, memory, pairs);
     const auto scaled = [](C g, C scale) { return static_cast<T>(g * scale); };
     const auto function = [](C g, C x, C scale, C reference, C slope, C offset) {
       return static_cast<T>(g * scale + ((x - reference) * slope + offset));
@@ -121,8 +138,12 @@ struct Backward {
     units.for_each([&](std::int64_t unit, std::int64_t worker) {
       const NormUnitMemory<C> memory = memory_of(unit);
       if (wants_sums()) sum_channels(unit, worker, memory);
-      if (input_gradient != nullptr) write_input_gradient(unit, worker, memory);
+      if (input_gradient != nullptr && shared == nullptr) write_input_gradient(unit, worker, memory);
     });
+    if (input_gradient != nullptr && shared != nullptr) {
+      const ProcessPairs pairs = exchange();
+      units.for_each([&](std::int64_t unit, std::int64_t worker) { write_input_gradient(unit, worker, memory_of(unit), &pairs); });
+    }
     if (wants_parameters()) write_parameter_gradients();
   }
 };
@@ -137,11 +158,12 @@ std::size_t scratch(const NormGeometry& geometry, DType dtype, Layout layout) {
 
 }  // namespace
 
-void run_norm_backward(const KernelContext& call, const Stages* stages, const NormGeometry& geometry, bool fixed_statistics) {
+void run_norm_backward(const KernelContext& call, const Stages* stages, const NormGeometry& geometry, bool fixed_statistics,
+                       const SharedSlices* shared) {
   if (is_of_rows(geometry)) return differentiate_rows(call, geometry);
   dispatch_gradient(call.inputs[1].dtype(), fixed_statistics ? least_elements_in_float : geometry.slice_elements(),
                     [&]<class T, class C>() {
-                      Backward<T, C>{call, stages, geometry, fixed_statistics}.run();
+                      Backward<T, C>{call, stages, geometry, fixed_statistics, shared}.run();
                     });
 }
 

@@ -139,6 +139,30 @@ struct FinishChannels {
   }
 };
 
+/// Of channels of which several processes have parts.
+template <class T>
+struct FinishParts {
+  FinishParameters<T> parameters;
+  double *gradients, *products;  // (channels)
+
+  __device__ double weight(std::int64_t, std::int64_t) const { return 1; }
+  __device__ void operator()(std::int64_t channel, const SumPair& sums) const {
+    parameters(channel, sums);
+    gradients[channel] = sums.first;
+    products[channel] = sums.second;
+  }
+};
+
+/// Their means over all elements of the channels, weighted, one thread a channel.
+template <class T>
+__global__ void combine_means(SumPair* means /* (channels) */, const T* weights /* or null */, ProcessPairs pairs, double inverse_count) {
+  for (std::int64_t channel = cuda::first_item(); channel < pairs.slices; channel += cuda::item_step()) {
+    const NormGradientSums sums = sums_of_all(pairs, channel);
+    const double share = inverse_count * (weights == nullptr ? 1 : convert<double>(weights[channel]));
+    means[channel] = {share * sums.gradient, share * sums.product};
+  }
+}
+
 /// How the sums of a call are shared out.
 struct BackwardPlan {
   std::optional<ColumnGeometry> columns;     ///< all sums are of columns
@@ -171,9 +195,10 @@ struct Backward {
   GradientInputs<T> from;
   T *input_gradient, *weight_gradient, *bias_gradient;
   SumPair *sums, *means;
+  const SharedSlices* shared;                 ///< or null
   std::optional<CompiledGradients> compiled;  ///< that have stages
 
-  Backward(const KernelContext& call_, const NormGeometry& geometry, const Stages* stages = nullptr)
+  Backward(const KernelContext& call_, const NormGeometry& geometry, const Stages* stages = nullptr, const SharedSlices* shared_ = nullptr)
       : call(call_),
         g(geometry),
         plan(geometry, call.inputs[1].layout()),
@@ -183,7 +208,8 @@ struct Backward {
         weight_gradient(data_or_null<T>(call.outputs, 1)),
         bias_gradient(data_or_null<T>(call.outputs, 2)),
         sums(reinterpret_cast<SumPair*>(call.scratch.data())),
-        means(sums + plan.partial_sums) {
+        means(sums + plan.partial_sums),
+        shared(shared_) {
     if (stages == nullptr) return;
     compiled.emplace(*stages, call.inputs[0], call.inputs[1], call.outputs[0], g.weight_axis != WeightAxis::slice);
   }
@@ -191,7 +217,7 @@ struct Backward {
   /// What the first runs of the passes would wait for.
   void prepare() const {
     const int width = compiled->width(*plan.columns);
-    if (whole_slices(*plan.columns, width, 2 * sizeof(T))) {
+    if (shared == nullptr && whole_slices(*plan.columns, width, 2 * sizeof(T))) {
       (void)compiled->kernel(ColumnPass::whole, width);
     } else {
       for (const ColumnPass pass : {ColumnPass::sums, ColumnPass::input_gradient}) (void)compiled->kernel(pass, width);
@@ -323,13 +349,26 @@ struct Backward {
     launch_finish(parameters(), partial, call.stream);
   }
 
+  PartialSums slice_sums() const {
+    if (plan.columns) return column_sums(*plan.columns, g.slices, plan.columns->group);
+    return {sums, 1, g.slices, plan.rows.slices / std::max<std::int64_t>(g.slices, 1) * plan.parts};
+  }
+
   /// The parameters' too, where a slice is a channel.
   void finish_means() const {
-    PartialSums partial{sums, 1, g.slices, plan.rows.slices / std::max<std::int64_t>(g.slices, 1) * plan.parts};
-    if (plan.columns) partial = column_sums(*plan.columns, g.slices, plan.columns->group);
+    const PartialSums partial = slice_sums();
     const FinishMeans<T> finish{means, from.weight, g, plan.columns ? plan.columns->channel_columns : plan.parts};
     slice_is_channel() ? launch_finish(FinishChannels<T>{parameters(), finish}, partial, call.stream)
                        : launch_finish(finish, partial, call.stream);
+  }
+
+  void finish_shared_means() const {
+    FRIT_CHECK(slice_is_channel());
+    launch_finish(FinishParts<T>{parameters(), shared->own(), shared->own() + g.slices}, slice_sums(), call.stream);
+    const ProcessPairs pairs = shared->gather();
+    if (g.slices == 0) return;
+    const double count = static_cast<double>(std::max<std::int64_t>(1, g.slice_elements() * pairs.processes));
+    cuda::launch(combine_means<T>, cuda::loop_shape(g.slices), call.stream, means, from.weight, pairs, 1 / count);
   }
 
   const char* schedule(bool fixed) const {
@@ -344,15 +383,15 @@ struct Backward {
       launch(ColumnPass::sums_by_row, *plan.parameters, column_split(*plan.parameters), sums);
       finish_parameters();
     }
-    if (!fixed && run_whole_columns()) return;
-    const bool at_once = plan.rows_are_slices(g) && !fixed;
+    if (!fixed && shared == nullptr && run_whole_columns()) return;
+    const bool at_once = plan.rows_are_slices(g) && !fixed && shared == nullptr;
     if (at_once) {
       run_slices();
     } else if (wants_means || (wants_parameters() && !per_element())) {
       plan.columns ? launch(ColumnPass::sums, *plan.columns, column_split(*plan.columns), sums) : sum_rows();
     }
     const bool with_means = wants_means && !at_once;
-    if (with_means) finish_means();
+    if (with_means) shared != nullptr ? finish_shared_means() : finish_means();
     if (wants_parameters() && !per_element() && !(with_means && slice_is_channel())) finish_parameters();
     if (input_gradient == nullptr || at_once) return;
     if (call.inputs[1].elements() > 0) plan.columns ? run_columns(fixed) : run_rows(fixed);
@@ -373,11 +412,14 @@ bool takes_stages(const KernelContext& call, const Stages& stages, const NormGeo
 
 }  // namespace
 
-StagedKernel staged_norm_backward(NormGeometry (*geometry)(const KernelContext&), bool (*fixed)(const KernelContext&)) {
+StagedKernel staged_norm_backward(NormGeometry (*geometry)(const KernelContext&), bool (*fixed)(const KernelContext&), bool is_shared) {
   const auto with_type = [=](const KernelContext& call, const Stages& stages, const auto& body) {
     dispatch_floating_and_halves(call.inputs[1].dtype(), [&]<class T>() {
       const NormGeometry g = geometry(call);
-      body(Backward<T>(call, g, &stages));
+      if (!is_shared) return body(Backward<T>(call, g, &stages));
+      const SharedSlices shared(call, 1);
+      const KernelContext rest = shared.rest_of(call);
+      body(Backward<T>(rest, g, &stages, &shared));
     });
   };
   return {.takes = [=](const KernelContext& call, const Stages& stages) { return takes_stages(call, stages, geometry(call)); },
@@ -399,8 +441,9 @@ std::string describe_cuda_norm_backward(const KernelContext& call, const NormGeo
   return schedule;
 }
 
-void run_cuda_norm_backward(const KernelContext& call, const NormGeometry& geometry, bool fixed_statistics) {
-  dispatch_floating_and_halves(call.inputs[1].dtype(), [&]<class T>() { Backward<T>(call, geometry).run(fixed_statistics); });
+void run_cuda_norm_backward(const KernelContext& call, const NormGeometry& geometry, bool fixed_statistics, const SharedSlices* shared) {
+  dispatch_floating_and_halves(call.inputs[1].dtype(),
+                               [&]<class T>() { Backward<T>(call, geometry, nullptr, shared).run(fixed_statistics); });
 }
 
 }  // namespace frit::ops

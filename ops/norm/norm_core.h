@@ -128,8 +128,11 @@ using SliceRule = std::function<SliceStatistics(std::int64_t slice, const Moment
 /// null.
 void run_norm(const KernelContext& call, const Stages* stages, const NormGeometry& geometry, const SliceRule& rule,
               bool fixed_statistics = false);
-/// Writes those outputs of norm_backward_types that are read. `fixed_statistics`: mean and rstd do not depend on the input.
-void run_norm_backward(const KernelContext& call, const Stages* stages, const NormGeometry& geometry, bool fixed_statistics = false);
+class SharedSlices;
+/// Writes those outputs of norm_backward_types that are read. `fixed_statistics`: mean and rstd do not depend on the input. `shared`: the
+/// slices, channels of a batch, are parts of those of several processes; null: they are whole.
+void run_norm_backward(const KernelContext& call, const Stages* stages, const NormGeometry& geometry, bool fixed_statistics = false,
+                       const SharedSlices* shared = nullptr);
 
 using GeometryRule = NormGeometry (*)(const Shape& input, const Attributes& attributes);
 template <class A>

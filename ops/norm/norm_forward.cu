@@ -110,6 +110,16 @@ __global__ void take_running_statistics(StatisticsRule<T> rule, std::int64_t sli
   }
 }
 
+/// The statistics of slices of which several processes have parts, one thread a slice.
+template <class T>
+__global__ void combine_statistics(StatisticsRule<T> rule, ProcessPairs pairs, std::int64_t count /* of a part's elements */) {
+  for (std::int64_t slice = cuda::first_item(); slice < pairs.slices; slice += cuda::item_step()) {
+    const Moments found = moments_of_all(pairs, slice, count);
+    const SliceStatistics statistics = rule(slice, {0, found.variance * rule.count}, found.mean, true);
+    rule.write_coefficients(slice, statistics, cuda::Team{1});
+  }
+}
+
 /// One team a part of a row, with statistics that are known. Reads and writes each element once; the output may lie on the input.
 template <class T, int width>
 __global__ void __launch_bounds__(1024)
@@ -339,6 +349,22 @@ void find_cuda_statistics(const KernelContext& call, const NormGeometry& geometr
   };
   const Tensor outputs[] = {Tensor(), statistic(means), statistic(rstds)};
   run_cuda_norm({call.op, call.attributes, call.inputs.first(1), outputs, call.scratch, call.stream}, geometry, eps);
+}
+
+void run_cuda_shared_norm(const KernelContext& call, const NormGeometry& geometry, double eps, const RunningStatistics& running,
+                          const SharedSlices& shared) {
+  if (geometry.slices == 0) return;
+  find_cuda_statistics(call, geometry, /*eps=*/0, shared.own(), shared.own() + geometry.slices);
+  const ProcessPairs pairs = shared.gather();
+  const ForwardPlan plan(geometry, call.inputs[0].layout());
+  dispatch_floating_and_halves(call.inputs[0].dtype(), [&]<class T>() {
+    Forward<T> forward(call, geometry, eps, running);
+    forward.rule.count *= static_cast<double>(pairs.processes);
+    forward.rule.inverse_count /= static_cast<double>(pairs.processes);
+    forward.keep_statistics(plan);
+    cuda::launch(combine_statistics<T>, cuda::loop_shape(geometry.slices), call.stream, forward.rule, pairs, geometry.slice_elements());
+    forward.write(plan);
+  });
 }
 
 std::string describe_cuda_norm(const KernelContext& call, const NormGeometry& geometry) {

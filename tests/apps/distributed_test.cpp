@@ -197,6 +197,31 @@ TEST_F(Distributed, ASegmentationIsLearntAndMeasuredAsByOne) {
   expect_equal("2", "1");
 }
 
+TEST_F(Distributed, BatchNormsOfAllExamplesLearnAsOne) {
+  const std::vector<std::string> arguments = {
+      "train",          "resnet",
+      "--model-config", R"({"blocks": [1, 1], "bottleneck": false, "in_channels": 1, "width": 8, "num_classes": 4})",
+      "--data",         "quarters",
+      "--batch-size",   "32",
+      "--dtype",        "f64",
+      "--optimizer",    "sgd",
+      "--momentum",     "0.9",
+      "--epochs",       "2",
+      "--quiet",        "--deterministic"};
+  const Outcome one = good(with(arguments, {"--run-dir", "1", "--sync-batch-norm"}));
+  for (const int processes : {2, 4}) {
+    const std::string directory = concat(processes);
+    const Outcome outcome = on(processes, with(arguments, {"--run-dir", directory, "--sync-batch-norm"}));
+    ASSERT_EQ(outcome.code, 0) << outcome;
+    EXPECT_EQ(outcome.output, one.output);
+    expect_equal(directory, "1");
+  }
+  const Outcome apart = on(2, with(arguments, {"--run-dir", "apart"}));
+  EXPECT_NE(apart.output, one.output);
+  const Outcome differing = run_program(several({program(with(arguments, {"--sync-batch-norm"})), program(arguments)}));
+  expect_refusal(differing, 2, "--sync-batch-norm: process 1 has false, process 0 has true\n");
+}
+
 TEST_F(Distributed, WhatDiffersIsRefused) {
   const auto refused = [&](int code, const std::string& message, const std::vector<std::string>& first,
                            const std::vector<std::string>& second) {

@@ -1,20 +1,16 @@
 // Training on several processes, each with its part of every batch, is training on one with all of it.
 
-#include "several_processes.h"
-
 #include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <filesystem>
 #include <limits>
 
-#include "autograd/small_network.h"
+#include "autograd/trained_together.h"
 #include "frit/autograd/train_step.h"
 #include "frit/core/cuda/device.h"
-#include "frit/core/random.h"
 #include "frit/models/nn.h"
 #include "frit/models/training/checkpoint.h"
 #include "frit/ops/elementwise/activation.h"
@@ -23,8 +19,6 @@
 
 namespace frit {
 namespace {
-
-constexpr std::int64_t batch_size = 12;
 
 struct ConvNet {
   Graph graph;
@@ -41,12 +35,6 @@ struct ConvNet {
     loss = mean_squared_error(y, target);
   }
 };
-
-Tensor drawn(const Shape& shape, DType dtype, std::uint64_t seed) {
-  const Tensor tensor = Tensor::empty(shape, dtype);
-  fill_normal(tensor, 0, 1, seed, 0);
-  return tensor;
-}
 
 /// Examples [first, first + count) of batch number `number`.
 Bindings batch(std::int64_t number, std::int64_t first, std::int64_t count, DType dtype = DType::f64) {
@@ -66,20 +54,6 @@ Variables variables_of(TrainStep& step) {
   step.share_sums();
   step.gather_shards(/*to_all=*/true);
   return step.whole_variables();
-}
-
-double largest_difference(const Variables& a, const State& b) {
-  double difference = 0;
-  for (const auto& [name, tensor] : a) {
-    const std::vector<double> left = tensor.to_vector<double>(), right = b.at(name).to_vector<double>();
-    double largest = 1e-300, apart = 0;
-    for (std::size_t i = 0; i < left.size(); ++i) {
-      largest = std::max(largest, std::abs(right[i]));
-      apart = std::max(apart, std::abs(left[i] - right[i]));
-    }
-    difference = std::max(difference, apart / largest);
-  }
-  return difference;
 }
 
 std::string bits_of(TrainStep& step) {

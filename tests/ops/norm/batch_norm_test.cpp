@@ -44,6 +44,30 @@ TEST(BatchNorm, RefusesBadCalls) {
             "batch_norm: running_variance must be f32, got f64");
 }
 
+TEST(BatchNorm, SynchronizedInOneProcessIsTheSame) {
+  const Tensor x = Tensor::empty({4, 2, 5, 3}, DType::f64), g = Tensor::empty(x.shape(), DType::f64);
+  fill_normal(x, 3, 2, 1, 0);
+  fill_normal(g, 0, 1, 2, 0);
+  const auto expect_near = [](const std::vector<Tensor>& found, const std::vector<Tensor>& expected) {
+    ASSERT_EQ(found.size(), expected.size());
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      const std::vector<double> a = found[i].to_vector<double>(), b = expected[i].to_vector<double>();
+      for (std::size_t k = 0; k < b.size(); ++k) EXPECT_NEAR(a[k], b[k], 1e-13) << "tensor " << i << ", element " << k;
+    }
+  };
+  const auto updated = [&](const std::string& name, std::vector<Tensor>& results) {
+    const std::vector<Tensor> p = parameters();
+    results = ops::run(name, {x, p[0], p[1], p[2], p[3]}, BatchNormAttributes{.momentum = 0.3});
+    return p;
+  };
+  std::vector<Tensor> alone, together;
+  expect_near(updated("synchronized_batch_norm", together), updated("batch_norm", alone));
+  expect_near(together, alone);
+  const std::vector<Tensor> inputs = {g, x, alone[1], alone[2], parameters()[0]};
+  expect_near(ops::run("synchronized_batch_norm_backward", inputs, BatchNormAttributes{}),
+              ops::run("batch_norm_backward", inputs, BatchNormAttributes{}));
+}
+
 TEST(BatchNorm, UpdatesTheRunningStatisticsWithTheUnbiasedVariance) {
   // Channel 0 has 1, 3, 5, 7: mean 4, variance 5, unbiased 20 / 3. Channel 1 is constant.
   const Tensor x = Tensor::from<double>({1, 3, 2, 2, 5, 7, 2, 2}, {2, 2, 2});

@@ -1,0 +1,15 @@
+#pragma once
+
+#include "frit/core/communication/communicator.h"
+#include "frit/graph/graph.h"
+
+namespace frit {
+
+/// A forward graph whose statistics of a batch are over the batches of all processes (see ops::synchronized).
+Graph synchronized(const Graph& graph, const Communicator& communicator);
+
+/// Throws ErrorKind::argument in all processes unless they compute the same calls together, on data of the same types and in the same
+/// order, in their graphs of a step.
+void require_same_calls(const Graph& graph, Communicator& communicator);
+
+}  // namespace frit

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "autograd/small_network.h"
+#include "several_processes.h"
+
+/// What tests of training on several processes share.
+namespace frit {
+
+inline constexpr std::int64_t batch_size = 12;
+
+inline Tensor drawn(const Shape& shape, DType dtype, std::uint64_t seed) {
+  const Tensor tensor = Tensor::empty(shape, dtype);
+  fill_normal(tensor, 0, 1, seed, 0);
+  return tensor;
+}
+
+/// Relative to the largest number of each variable.
+inline double largest_difference(const std::map<std::string, Tensor>& a, const State& b) {
+  double difference = 0;
+  for (const auto& [name, tensor] : a) {
+    const std::vector<double> left = tensor.to_vector<double>(), right = b.at(name).to_vector<double>();
+    double largest = 1e-300, apart = 0;
+    for (std::size_t i = 0; i < left.size(); ++i) {
+      largest = std::max(largest, std::abs(right[i]));
+      apart = std::max(apart, std::abs(left[i] - right[i]));
+    }
+    difference = std::max(difference, apart / largest);
+  }
+  return difference;
+}
+
+inline std::string bits_of(const State& state) {
+  std::string text;
+  for (const auto& [name, bits] : kept_bits(state)) text.append(reinterpret_cast<const char*>(bits.data()), bits.size());
+  return text;
+}
+
+}  // namespace frit
