@@ -54,10 +54,13 @@ void save_training(const std::string& path, const TrainStep& step, const Metadat
 void save_training(const std::string& path, std::span<const TrainStep* const> steps, const Metadata& metadata) {
   require(!steps.empty(), "save_training: no step was given");
   TensorMap tensors;
-  for (const auto& [name, tensor] : steps[0]->whole_variables()) tensors.emplace(name, tensor);
   Metadata all = metadata;
   for (const TrainStep* step : steps) {
     require(&step->state() == &steps[0]->state(), "save_training: the steps do not share their State");
+    for (const auto& [name, tensor] : step->whole_variables()) {
+      const auto known = tensors.emplace(name, tensor).first;
+      if (tensor.elements() > known->second.elements()) known->second = tensor;  // whole, where another step knows but of its part
+    }
     all[key_of(training_key, *step)] = fields_to_json(step->position());
     all[key_of(optimizer_key, *step)] = optimizer_text(*step);
   }

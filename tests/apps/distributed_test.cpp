@@ -46,11 +46,13 @@ TEST_F(Distributed, ShardedOptimizersLearnAndGoOnAsWholeOnes) {
       learn({"--lr", "0.01", "--epochs", "2", "--checkpoint-every", "3", "--keep", "10", "--clip-norm", "0.5"});
   const Outcome one = good(with(arguments, {"--run-dir", "whole"}));
   for (const int processes : {2, 4}) {
-    const std::string directory = concat("sharded", processes);
+    const std::string directory = concat("sharded", processes), again = directory + "again";
     const Outcome outcome = on(processes, with(arguments, {"--run-dir", directory, "--shard-optimizer"}));
     ASSERT_EQ(outcome.code, 0) << outcome;
     EXPECT_EQ(outcome.output, one.output);
     expect_equal(directory, "whole");
+    good_on(processes, with(arguments, {"--run-dir", again, "--shard-optimizer"}));
+    EXPECT_EQ(last(again), last(directory)) << "the same bits";
   }
   struct Case {
     const char* from;

@@ -20,10 +20,8 @@ inline Tensor drawn(const Shape& shape, DType dtype, std::uint64_t seed) {
   return tensor;
 }
 
-using Variables = std::map<std::string, Tensor>;
-
 /// Relative to the largest number of each variable.
-inline double largest_difference(const Variables& a, const State& b) {
+inline double largest_difference(const std::map<std::string, Tensor>& a, const State& b) {
   double difference = 0;
   for (const auto& [name, tensor] : a) {
     const std::vector<double> left = tensor.to_vector<double>(), right = b.at(name).to_vector<double>();
@@ -37,12 +35,9 @@ inline double largest_difference(const Variables& a, const State& b) {
   return difference;
 }
 
-inline std::string bits_of(const Variables& variables) {
+inline std::string bits_of(const State& state) {
   std::string text;
-  for (const auto& [name, tensor] : variables) {
-    const Tensor bits = tensor.to(Device::cpu());
-    text.append(static_cast<const char*>(bits.raw()), static_cast<std::size_t>(bits.bytes()));
-  }
+  for (const auto& [name, bits] : kept_bits(state)) text.append(reinterpret_cast<const char*>(bits.data()), bits.size());
   return text;
 }
 
