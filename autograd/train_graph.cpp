@@ -9,6 +9,7 @@
 #include "frit/ops/communication/all_reduce.h"
 #include "frit/ops/elementwise/arithmetic.h"
 #include "frit/ops/elementwise/compare.h"
+#include "frit/ops/elementwise/unary.h"
 #include "frit/ops/shape/shape_ops.h"
 
 namespace frit::training {
@@ -25,6 +26,12 @@ Initializer filled(double value) {
   return [value](const Tensor& tensor, std::uint64_t) { tensor.fill(value); };
 }
 
+/// The means over all processes, or this one's parts of them if it updates no more.
+Values reduced(const Values& gradients, const TrainOptions& options) {
+  if (!options.communicator) return gradients;
+  return (shards(options) ? parts_of_reduced_gradients : reduced_gradients)(gradients, *options.communicator, options.reduces_halves);
+}
+
 /// The gradients of `loss`, some of which may be zero, but not all; the means over all processes where they become an update at once.
 Values gradients_of(Graph& graph, Value loss, Value seed, std::span<const Value> parameters, const std::vector<Parameter>& names,
                     const TrainOptions& options) {
@@ -35,8 +42,7 @@ Values gradients_of(Graph& graph, Value loss, Value seed, std::span<const Value>
   for (std::size_t i = 0; i < gradients.size(); ++i) {
     if (!gradients[i]) gradients[i] = expand(graph.constant(Tensor::zeros({}, names[i].type.dtype)), names[i].type.shape);
   }
-  if (!options.communicator || options.accumulate > 1) return gradients;
-  return reduced_gradients(gradients, *options.communicator, options.reduces_halves);
+  return options.accumulate > 1 ? gradients : reduced(gradients, options);
 }
 
 /// The mean over all processes of a number that they must agree on.
@@ -44,10 +50,17 @@ Value agreed(Value number, const TrainOptions& options) {
   return options.communicator ? ops::all_reduce(std::span(&number, 1), *options.communicator)[0] : number;
 }
 
+/// The norm of what `reduced` gives: of all processes' parts.
+Value norm_of_reduced(const Values& gradients, const TrainOptions& options) {
+  const Value norm = ops::global_norm(gradients);
+  if (!shards(options)) return norm;
+  const Value own = cast(norm, DType::f64);
+  return cast(sqrt(agreed(own * own, options) * static_cast<double>(options.communicator->size())), norm.dtype());
+}
+
 /// The norm of the gradients: of means over processes, or of what each of them is to sum up, where all agree on whether it is finite.
 Value norm_of(const Values& gradients, const TrainOptions& options) {
-  const Value norm = ops::global_norm(gradients);
-  return options.accumulate > 1 ? agreed(norm, options) : norm;
+  return options.accumulate > 1 ? agreed(ops::global_norm(gradients), options) : norm_of_reduced(gradients, options);
 }
 
 /// Parameters' gradients, and the scalar that they are still to be multiplied by; a negative one: the update is to be skipped.
@@ -100,6 +113,8 @@ void append_update(Graph& graph, const Optimizer& optimizer, const TrainOptions&
                    const Values& parameters, const ScaledGradients& gradients) {
   const Value rate = graph.variable(kept_name(options, rate_name), {DType::f64, {}}, filled(optimizer.learning_rate));
   const Value step = graph.variable(kept_name(options, step_name), {DType::i64, {}}, filled(0));
+  ops::UpdatedPart part;
+  if (shards(options)) part = {options.communicator->rank(), options.communicator->size()};
   Values rates;
   for (const ParameterGroup& group : options.groups) {
     const bool same = group.optimizer.learning_rate == optimizer.learning_rate;
@@ -110,9 +125,11 @@ void append_update(Graph& graph, const Optimizer& optimizer, const TrainOptions&
     const bool grouped = group != options.groups.end();
     const Value own_rate = grouped ? rates[static_cast<std::size_t>(group - options.groups.begin())] : rate;
     (grouped ? group->optimizer : optimizer)
-        .update(UpdateSite{graph, names[i].name, parameters[i], gradients.values[i], own_rate, step, gradients.scale, prefix_of(options)});
+        .update(UpdateSite{graph, names[i].name, parameters[i], gradients.values[i], own_rate, step, gradients.scale, prefix_of(options),
+                           part});
   }
   ops::advance(step, gradients.scale);
+  if (shards(options)) gather_parameters(parameters, *options.communicator);
 }
 
 /// The parameters as variables of a graph that does not compute them.
@@ -146,6 +163,8 @@ std::vector<Parameter> trained(const Graph& graph) {
   return parameters;
 }
 
+bool shards(const TrainOptions& options) { return options.shards_optimizer && options.communicator && options.communicator->size() > 1; }
+
 bool fits(const ParameterGroup& group, const Parameter& parameter) {
   const int rank = parameter.type.shape.rank();
   return rank >= group.least_rank && rank <= group.most_rank && matches_pattern(group.names, parameter.name);
@@ -176,10 +195,10 @@ Graph update_graph(const Graph& forward, const Optimizer& optimizer, const Train
   ScaledGradients sums;
   for (const Parameter& parameter : names) sums.values.push_back(accumulated(graph, parameter, options));
   const Values local = sums.values;
-  if (options.communicator) sums.values = reduced_gradients(local, *options.communicator, options.reduces_halves);
+  sums.values = reduced(local, options);
   sums.scale = graph.constant(Tensor::full({}, 1, parameters[0].dtype()));
   if (options.guarded || options.clip_norm) {
-    const Value norm = ops::global_norm(sums.values);
+    const Value norm = norm_of_reduced(sums.values, options);
     if (faults(options, norm.dtype())) {
       sums.scale = guarded_scale(graph, norm, norm, options, options.clip_norm);
     } else if (options.clip_norm) {

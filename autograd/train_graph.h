@@ -31,6 +31,9 @@ struct Parameter {
 std::vector<Parameter> trained(const Graph& graph);
 bool fits(const ParameterGroup& group, const Parameter& parameter);
 
+/// Whether each process updates a part of every parameter, and keeps what the optimizer does of that part.
+bool shards(const TrainOptions& options);
+
 /// Appends the gradient and the updates, or where gradients are to be summed up, the sums.
 void append_training(Graph& graph, const Optimizer& optimizer, const TrainOptions& options);
 /// The updates by the sums of gradients, which are reset.

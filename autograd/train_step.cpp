@@ -23,6 +23,17 @@ Graph with_loss(Value loss) {
   return graph;
 }
 
+void check_shards(const Optimizer& optimizer, const TrainOptions& options) {
+  require(options.name.empty(), "TrainStep: shards_optimizer goes with a step without a name, which alone trains its State; it has \"",
+          printable(options.name), '"');
+  const auto check = [](const Optimizer& checked) {
+    require(checked.takes_parts, "TrainStep: shards_optimizer does not go with the optimizer ", printable(checked.name),
+            ", which updates whole parameters (see Optimizer::takes_parts)");
+  };
+  check(optimizer);
+  for (const ParameterGroup& group : options.groups) check(group.optimizer);
+}
+
 void check_options(const Graph& graph, const Optimizer& optimizer, const State& state, const TrainOptions& options) {
   options.schedule.check();
   require(options.name.find('/') == std::string::npos, "TrainStep: the name \"", printable(options.name),
@@ -34,6 +45,7 @@ void check_options(const Graph& graph, const Optimizer& optimizer, const State& 
   require(decay >= 0 && decay < 1, "TrainStep: average_decay is ", decay, ", expected a number in [0, 1)");
   require(!state.contains(training::kept_name(options, training::step_name)), "TrainStep: the state has \"",
           training::kept_name(options, training::step_name), "\" already: each of several steps needs a TrainOptions::name of its own");
+  if (training::shards(options)) check_shards(optimizer, options);
   const std::vector<training::Parameter> parameters = training::trained(graph);
   for (const ParameterGroup& group : options.groups) {
     require(std::any_of(parameters.begin(), parameters.end(),
@@ -86,6 +98,26 @@ TrainStep::TrainStep(std::shared_ptr<State> state, Value loss, const Optimizer& 
     average_.emplace(training::average_graph(graph(), options), shared_state());
     average_->compile({});
   }
+  if (training::shards(options_)) find_shards();
+}
+
+/// What the optimizer keeps has the name of its parameter; of names that begin alike the longer one counts.
+void TrainStep::find_shards() {
+  std::vector<training::Parameter> parameters = training::trained(graph());
+  std::stable_sort(parameters.begin(), parameters.end(), [](const auto& a, const auto& b) { return a.name.size() < b.name.size(); });
+  const std::map<std::string, Tensor> variables = state().tensors();
+  for (const auto& [parameter, type] : parameters) {
+    const std::string start = training::kept_name(options_, parameter + ".");
+    for (auto place = variables.lower_bound(start); place != variables.end() && place->first.starts_with(start); ++place) {
+      const std::string& name = place->first;
+      const Shape part = {options_.communicator->parts(type.elements()).size(options_.communicator->rank())};
+      const bool whole = name == training::average_name(options_, parameter) || name == training::accumulated_name(options_, parameter);
+      if (whole || place->second.shape() != part)
+        shards_.erase(name);
+      else
+        shards_[name] = type.shape;
+    }
+  }
 }
 
 double TrainStep::operator()(const Bindings& inputs) { return start(inputs).item(); }
@@ -96,6 +128,7 @@ const Tensor& TrainStep::start(const Bindings& inputs) {
   if (updates) set_rate();
   if (options_.guarded) keep_what_runs_change();
   if (options_.communicator && options_.sync_batch_norm) compare_calls(inputs);
+  gathered_.clear();
   last_ = &program_.run(inputs);
   if (updates && update_) update_->run({});
   if (updates && average_) average_->run({});
@@ -138,7 +171,11 @@ void TrainStep::share_variables() {
   shared_ = true;
   if (!options_.communicator) return;
   Communicator& communicator = *options_.communicator;
-  for (auto& [name, tensor] : state().tensors()) communicator.broadcast(tensor);
+  const std::string own = training::kept_name(options_, "");
+  for (const auto& [name, tensor] : state().tensors()) {
+    const bool of_another = name.starts_with("optimizer.") && !name.starts_with(own);  // of a step that shares them by itself
+    if (!shards_.contains(name) && !of_another) communicator.broadcast(tensor);
+  }
   for (const graph::Node* node : graph().all(graph::NodeKind::operation)) {
     if (!node->op->counter) continue;
     const std::string& name = graph().producer(node->inputs[static_cast<std::size_t>(*node->op->counter)]).name;
@@ -153,6 +190,37 @@ void TrainStep::share_sums() {
   for (const training::Parameter& parameter : training::trained(graph()))
     sums.push_back(state().at(training::accumulated_name(options_, parameter.name)));
   options_.communicator->mean(sums, sums);
+}
+
+void TrainStep::gather_shards(bool to_all) {
+  gathered_.clear();
+  for (const auto& [name, shape] : shards_) {
+    const Tensor own = state().at(name), whole = Tensor::empty(shape, own.dtype(), own.device());
+    options_.communicator->all_gather(std::span(&own, 1), std::span(&whole, 1));
+    Tensor copied = whole.to(Device::cpu());  // in each process: it waits for the GPU, which writes there until then
+    if (to_all || options_.communicator->is_first()) gathered_[name] = std::move(copied);
+  }
+}
+
+std::map<std::string, Tensor> TrainStep::whole_variables() const {
+  require(gathered_.size() == shards_.size(),
+          "TrainStep: each process has a part of what the optimizer keeps: all of them must call gather_shards after the last step");
+  std::map<std::string, Tensor> variables = gathered_;
+  variables.merge(state().tensors());
+  return variables;
+}
+
+Shape TrainStep::whole_shape(const std::string& name) const {
+  const auto shard = shards_.find(name);
+  return shard == shards_.end() ? state().at(name).shape() : shard->second;
+}
+
+void TrainStep::set_whole(const std::string& name, const Tensor& value) {
+  gathered_.clear();
+  if (!shards_.contains(name)) return state().set(name, value);
+  const Parts parts = options_.communicator->parts(value.elements());
+  const int rank = options_.communicator->rank();
+  state().set(name, value.reshape({value.elements()}).slice(0, parts.begin(rank), parts.end(rank)));
 }
 
 void TrainStep::share_statistics() {

@@ -54,10 +54,13 @@ void save_training(const std::string& path, const TrainStep& step, const Metadat
 void save_training(const std::string& path, std::span<const TrainStep* const> steps, const Metadata& metadata) {
   require(!steps.empty(), "save_training: no step was given");
   TensorMap tensors;
-  for (const auto& [name, tensor] : steps[0]->state().tensors()) tensors.emplace(name, tensor);
   Metadata all = metadata;
   for (const TrainStep* step : steps) {
     require(&step->state() == &steps[0]->state(), "save_training: the steps do not share their State");
+    for (const auto& [name, tensor] : step->whole_variables()) {
+      const auto known = tensors.emplace(name, tensor).first;
+      if (tensor.elements() > known->second.elements()) known->second = tensor;  // whole, where another step knows but of its part
+    }
     all[key_of(training_key, *step)] = fields_to_json(step->position());
     all[key_of(optimizer_key, *step)] = optimizer_text(*step);
   }
@@ -86,12 +89,12 @@ void restore_training(const TensorFile& file, TrainStep& step) {
   const std::string &found = entry(file, key_of(optimizer_key, step)), expected = optimizer_text(step);
   if (found != expected) fail(ErrorKind::format, file.file(), ": optimizer: expected ", expected, ", got ", printable(found));
   WantedTensors wanted;
-  for (const auto& [name, tensor] : step.state().tensors()) wanted.emplace_back(name, TensorType{tensor.dtype(), tensor.shape()});
+  for (const auto& [name, tensor] : step.state().tensors()) wanted.emplace_back(name, TensorType{tensor.dtype(), step.whole_shape(name)});
   require_tensors(file, wanted, {.exact = true});
   for (const auto& [name, type] : wanted) {
     if (type.dtype == DType::i64) check_count(file, name);
   }
-  for (const auto& [name, type] : wanted) step.state().set(name, file.at(name));
+  for (const auto& [name, type] : wanted) step.set_whole(name, file.at(name));
   step.set_position(position);
 }
 

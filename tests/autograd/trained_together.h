@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -11,7 +12,7 @@
 /// What tests of training on several processes share.
 namespace frit {
 
-inline constexpr std::int64_t batch_size = 8;
+inline constexpr std::int64_t batch_size = 12;
 
 inline Tensor drawn(const Shape& shape, DType dtype, std::uint64_t seed) {
   const Tensor tensor = Tensor::empty(shape, dtype);
@@ -19,10 +20,19 @@ inline Tensor drawn(const Shape& shape, DType dtype, std::uint64_t seed) {
   return tensor;
 }
 
+using Variables = std::map<std::string, Tensor>;
+
+/// Those of all processes together.
+inline Variables variables_of(TrainStep& step) {
+  step.share_sums();
+  step.gather_shards(/*to_all=*/true);
+  return step.whole_variables();
+}
+
 /// Relative to the largest number of each variable.
-inline double largest_difference(const State& a, const State& b) {
+inline double largest_difference(const Variables& a, const State& b) {
   double difference = 0;
-  for (const auto& [name, tensor] : a.tensors()) {
+  for (const auto& [name, tensor] : a) {
     const std::vector<double> left = tensor.to_vector<double>(), right = b.at(name).to_vector<double>();
     double largest = 1e-300, apart = 0;
     for (std::size_t i = 0; i < left.size(); ++i) {
@@ -34,9 +44,12 @@ inline double largest_difference(const State& a, const State& b) {
   return difference;
 }
 
-inline std::string bits_of(const State& state) {
+inline std::string bits_of(TrainStep& step) {
   std::string text;
-  for (const auto& [name, bits] : kept_bits(state)) text.append(reinterpret_cast<const char*>(bits.data()), bits.size());
+  for (const auto& [name, tensor] : variables_of(step)) {
+    const Tensor bits = tensor.to(Device::cpu());
+    text.append(static_cast<const char*>(bits.raw()), static_cast<std::size_t>(bits.bytes()));
+  }
   return text;
 }
 
