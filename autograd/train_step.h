@@ -121,8 +121,8 @@ class TrainStep {
   /// Of a variable of the State, in a checkpoint.
   Shape whole_shape(const std::string& name) const;
 
-  /// Before a network is measured: each process takes the running statistics of its own examples. Makes them those of the first. All
-  /// processes call it.
+  /// Before a network is measured: without sync_batch_norm each process takes the running statistics of its own examples. Makes them those
+  /// of the first. All processes call it.
   void share_statistics();
 
   State& state() const { return program_.state(); }
