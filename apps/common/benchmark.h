@@ -22,7 +22,7 @@ struct Benchmark {
   Device device;
   DType dtype, precision;
   int warmup, repeats;
-  bool per_operator = false;
+  bool sync_batch_norm = false, per_operator = false;
   std::shared_ptr<Communicator> communicator = nullptr;                            ///< of several processes that train together
   std::function<void(const graph::Executable&, const ModeTimes&)> inspect = {};    ///< is given what was timed
   Trace* trace = nullptr;                                                          ///< null: none is asked for
@@ -46,6 +46,7 @@ struct BenchmarkOptions {
   std::string optimizer = "sgd";
   DType dtype = DType::f32, precision = DType::f32;
   std::optional<int> warmup, repeats;
+  bool sync_batch_norm = false;
   RunOptions run;
 
   void add_to(CLI::App& command, bool with_search = true, bool required = true);
