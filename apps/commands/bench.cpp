@@ -59,16 +59,18 @@ void check(const BenchArguments& a) {
   require(a.mode == "train" || a.mode == "all", "--scaling is of --mode train");
 }
 
-int run_communication(const BenchArguments& a, Device device, const std::shared_ptr<Communicator>& communicator) {
+int run_communication(const BenchArguments& a, Device device, Communicator* communicator) {
   require(communicator != nullptr, "--communication is between processes: start several, with mpirun, srun, torchrun or --gpus");
   const Benchmark bench = a.on(device);
   CommunicationReport report{.device = concat(text_of(device), "; ", communicator->description()),
                              .processes = communicator->size(),
                              .machines = count_machines(*communicator),
                              .repeats = bench.repeats,
-                             .all_reduce = {}};
-  for (const DType dtype : {DType::f32, DType::f16})
-    report.all_reduce.push_back(measure_all_reduce(communicator, dtype, bench.warmup, bench.repeats));
+                             .calls = {}};
+  for (const DType dtype : {DType::f32, DType::f16}) {
+    for (CommunicationTimes& times : measure_communication(*communicator, dtype, bench.warmup, bench.repeats))
+      report.calls.push_back(std::move(times));
+  }
   if (!communicator->is_first()) return 0;
   if (a.chosen_format() == "json")
     print(std::cout, json_of(report));
@@ -81,7 +83,7 @@ int run_bench(const BenchArguments& a) {
   if (!a.trace.empty()) check_writable(a.trace);
   const Device device = Communicator::local_device(a.run.apply());
   const std::shared_ptr<Communicator> communicator = Communicator::from_environment(device);
-  if (a.communication) return run_communication(a, device, communicator);
+  if (a.communication) return run_communication(a, device, communicator.get());
   a.scaling.check(communicator.get());
   const Subject subject = a.subject(device);
   Trace trace;
@@ -137,8 +139,10 @@ void add_bench(CLI::App& app, Action& action) {
   add_flag(command, "--plans", a->plans,
            "List the plans of cuDNN that were tried for each convolution, the chosen one first; with --plan-cache off and --search "
            "exhaustive that is all");
-  add_flag(command, "--communication", a->communication,
-           "Time, in place of a model, the mean of a tensor over all processes, for tensors of 4 KiB to 256 MiB, on CPUs 16 MiB");
+  add_flag(
+      command, "--communication", a->communication,
+      "Time, in place of a model, the mean of a tensor over all processes, and the halves of it, for tensors of 4 KiB to 256 MiB, on CPUs "
+      "16 MiB");
   a->scaling.add_to(command);
   a->gpus.add_to(command, "Start a process for each of so many GPUs of this machine");
   set_action(command, action, [a] {

@@ -4,15 +4,16 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <ostream>
 #include <set>
 
 #include "apps/common/table.h"
 #include "apps/common/text.h"
+#include "frit/core/communication/parts.h"
+#include "frit/core/cuda/captured_work.h"
 #include "frit/core/text.h"
 #include "frit/core/timer.h"
-#include "frit/graph/program.h"
-#include "frit/ops/communication/all_reduce.h"
 
 namespace frit::apps {
 namespace {
@@ -20,34 +21,36 @@ namespace {
 constexpr std::int64_t least_bytes = 4 << 10, most_bytes_of_cpus = 16 << 20, most_bytes_of_gpus = 256 << 20;
 
 /// As many as fill the time of one large call, so that a piece of work is never too short to be timed.
-int calls_in_a_row(std::int64_t bytes) { return static_cast<int>(std::clamp<std::int64_t>((64 << 20) / bytes, 4, 50)); }
+int calls_in_a_row(std::int64_t bytes, Device device) {
+  const bool gpu = device.kind == DeviceKind::cuda;
+  const std::int64_t filled = gpu ? 64 << 20 : 1 << 20, least = gpu ? 4 : 1, most = gpu ? 50 : 8;
+  return static_cast<int>(std::clamp(filled / std::max<std::int64_t>(bytes, 1), least, most));
+}
 
-CommunicationTime measure(const std::shared_ptr<Communicator>& communicator, DType dtype, std::int64_t bytes, int warmup, int repeats) {
-  const Device device = communicator->device();
-  const int calls = calls_in_a_row(bytes);
-  const std::int64_t elements = bytes / static_cast<std::int64_t>(size_of(dtype));
-  Graph graph;
-  Value value = graph.input("tensor", {elements}, dtype);
-  const std::map<std::string, TensorType> types = {{"tensor", value.type()}};
-  for (int i = 0; i < calls; ++i) value = ops::all_reduce(std::span(&value, 1), *communicator)[0];
-  graph.output("mean", value);
-  Program program(std::move(graph), std::make_shared<State>(device));
-  graph::Executable& executable = program.compile(types);
-  executable.run({{"tensor", Tensor::zeros({elements}, dtype, device)}});
-  for (int i = 0; i < warmup; ++i) executable.run();
-  communicator->barrier();
+CommunicationTime measure(Communicator& communicator, std::int64_t bytes, const std::function<void()>& call, int warmup, int repeats) {
+  const Device device = communicator.device();
+  const int calls = calls_in_a_row(bytes, device);
+  const auto call_each = [&](int) {
+    for (int i = 0; i < calls; ++i) call();
+  };
+  cuda::CapturedWork captured;
+  const auto run = [&] { captured.recorded() ? captured.launch() : call_each(0); };
+  run();
+  if (device.kind == DeviceKind::cuda) captured.record(device.index, {{}}, call_each);
+  for (int i = 0; i < warmup; ++i) run();
+  communicator.barrier();
   Timer timer(device);
-  for (int i = 0; i < repeats; ++i) timer.time([&] { executable.run(); });
+  for (int i = 0; i < repeats; ++i) timer.time(run);
   const std::vector<double> times = timer.take();
-  const double count = static_cast<double>(communicator->size()) * calls;
-  const std::vector<double> sums = communicator->sum({quantile(times, 0.5), quantile(times, 0)});
+  const double count = static_cast<double>(communicator.size()) * calls;
+  const std::vector<double> sums = communicator.sum({quantile(times, 0.5), quantile(times, 0)});
   return {static_cast<double>(bytes), sums[0] / count, sums[1] / count};
 }
 
-/// GB/s of the tensor's bytes, and of those that each process passes on, which the number of processes does not change.
-std::array<double, 2> bandwidths(const CommunicationTime& time, int processes) {
-  const double bandwidth = time.bytes / (1e3 * time.median);
-  return {bandwidth, bandwidth * 2 * (processes - 1) / processes};
+/// GB/s of so many of the tensor's bytes a microsecond, and of those that each process passes on, on which their number has no influence.
+std::array<double, 2> bandwidths(const CommunicationTimes& times, double bytes_per_microsecond, int processes) {
+  const double bandwidth = bytes_per_microsecond / 1e3;
+  return {bandwidth, bandwidth * times.passes * (processes - 1) / processes};
 }
 
 }  // namespace
@@ -59,17 +62,43 @@ int count_machines(Communicator& communicator) {
   return static_cast<int>(std::set(names.begin(), names.end()).size());
 }
 
-CommunicationTimes measure_all_reduce(const std::shared_ptr<Communicator>& communicator, DType dtype, int warmup, int repeats) {
-  const std::int64_t most = communicator->device().kind == DeviceKind::cuda ? most_bytes_of_gpus : most_bytes_of_cpus;
-  CommunicationTimes times{.dtype = dtype, .sizes = {}, .cost = {}};
-  std::vector<double> bytes, medians;
-  for (std::int64_t size = least_bytes; size <= most; size *= 4) {
-    times.sizes.push_back(measure(communicator, dtype, size, warmup, repeats));
-    bytes.push_back(times.sizes.back().bytes);
-    medians.push_back(times.sizes.back().median);
+CommunicationTime measure_mean(Communicator& communicator, const std::vector<TensorType>& types, int warmup, int repeats) {
+  std::vector<Tensor> tensors;
+  std::int64_t bytes = 0;
+  for (const TensorType& type : types) {
+    tensors.push_back(Tensor::zeros(type.shape, type.dtype, communicator.device()));
+    bytes += type.bytes();
   }
-  times.cost = fit_cost(bytes, medians);
-  return times;
+  return measure(
+      communicator, bytes, [&] { communicator.mean(tensors, tensors); }, warmup, repeats);
+}
+
+std::vector<CommunicationTimes> measure_communication(Communicator& communicator, DType dtype, int warmup, int repeats) {
+  const Device device = communicator.device();
+  const std::int64_t most = device.kind == DeviceKind::cuda ? most_bytes_of_gpus : most_bytes_of_cpus;
+  std::vector<CommunicationTimes> all = {{"all_reduce", dtype, 2}, {"reduce_scatter", dtype, 1}, {"all_gather", dtype, 1}};
+  for (std::int64_t bytes = least_bytes; bytes <= most; bytes *= 4) {
+    const Tensor tensor = Tensor::zeros({bytes / static_cast<std::int64_t>(size_of(dtype))}, dtype, device);
+    const Parts parts = communicator.parts(tensor.elements());
+    const int rank = communicator.rank();
+    const Tensor part = Tensor::over(address_of(tensor, parts.begin(rank)), {parts.size(rank)}, dtype, device, nullptr);
+    const std::span whole(&tensor, 1), own(&part, 1);
+    const std::array<std::function<void()>, 3> calls = {[&] { communicator.mean(whole, whole); },
+                                                        [&] { communicator.reduce_scatter(whole, own); },
+                                                        [&] { communicator.all_gather(own, whole); }};
+    for (std::size_t i = 0; i < calls.size(); ++i) all[i].sizes.push_back(measure(communicator, bytes, calls[i], warmup, repeats));
+  }
+  for (CommunicationTimes& times : all) times.cost = fit_cost(times.sizes);
+  return all;
+}
+
+CallCost fit_cost(const std::vector<CommunicationTime>& times) {
+  std::vector<double> bytes, medians;
+  for (const CommunicationTime& time : times) {
+    bytes.push_back(time.bytes);
+    medians.push_back(time.median);
+  }
+  return fit_cost(bytes, medians);
 }
 
 void print_table(std::ostream& out, const CommunicationReport& report) {
@@ -77,18 +106,18 @@ void print_table(std::ostream& out, const CommunicationReport& report) {
       << (report.machines == 1 ? " machine; " : " machines; ") << report.device << "\n\n";
   constexpr auto right = Table::Column::right;
   Table table({{"call"}, {"dtype"}, {"size", right}, {"median us", right}, {"best us", right}, {"GB/s", right}, {"bus GB/s", right}});
-  for (const CommunicationTimes& times : report.all_reduce) {
+  for (const CommunicationTimes& times : report.calls) {
     for (const CommunicationTime& time : times.sizes) {
-      const auto [bandwidth, bus] = bandwidths(time, report.processes);
-      table.add({"all_reduce", std::string(name_of(times.dtype)), bytes_text(static_cast<std::size_t>(time.bytes)), fixed(time.median, 1),
+      const auto [bandwidth, bus] = bandwidths(times, time.bytes / time.median, report.processes);
+      table.add({times.call, std::string(name_of(times.dtype)), bytes_text(static_cast<std::size_t>(time.bytes)), fixed(time.median, 1),
                  fixed(time.best, 1), fixed(bandwidth, 2), fixed(bus, 2)});
     }
   }
   table.print(out);
   out << '\n';
-  for (const CommunicationTimes& times : report.all_reduce) {
-    out << "an all_reduce of " << times.dtype << " takes about " << fixed(times.cost.latency, 1) << " us and its bytes at "
-        << fixed(link_of(times.cost, report.processes).bandwidth, 2) << " GB/s of the bus (mean deviation "
+  for (const CommunicationTimes& times : report.calls) {
+    out << times.call << " of " << times.dtype << " takes about " << fixed(times.cost.latency, 1) << " us and its bytes at "
+        << fixed(bandwidths(times, 1 / times.cost.per_byte, report.processes)[1], 2) << " GB/s of the bus (mean deviation "
         << fixed(100 * times.cost.deviation, 0) << " %)\n";
   }
 }
@@ -99,16 +128,15 @@ Json json_of(const CommunicationReport& report) {
                {"machines", report.machines},
                {"repeats", report.repeats},
                {"results", Json::array()}};
-  for (const CommunicationTimes& times : report.all_reduce) {
-    const Link link = link_of(times.cost, report.processes);
-    Json result = {{"call", "all_reduce"},
-                   {"dtype", name_of(times.dtype)},
-                   {"fit",
-                    {{"latency_microseconds", times.cost.latency},
-                     {"bus_gigabytes_per_second", link.bandwidth},
-                     {"mean_deviation", times.cost.deviation}}}};
+  for (const CommunicationTimes& times : report.calls) {
+    const double fitted = bandwidths(times, 1 / times.cost.per_byte, report.processes)[1];
+    Json result = {
+        {"call", times.call},
+        {"dtype", name_of(times.dtype)},
+        {"fit",
+         {{"latency_microseconds", times.cost.latency}, {"bus_gigabytes_per_second", fitted}, {"mean_deviation", times.cost.deviation}}}};
     for (const CommunicationTime& time : times.sizes) {
-      const auto [bandwidth, bus] = bandwidths(time, report.processes);
+      const auto [bandwidth, bus] = bandwidths(times, time.bytes / time.median, report.processes);
       result["sizes"].push_back({{"bytes", static_cast<std::int64_t>(time.bytes)},
                                  {"microseconds", {{"median", time.median}, {"best", time.best}}},
                                  {"gigabytes_per_second", bandwidth},

@@ -1,41 +1,47 @@
 #pragma once
 
 #include <iosfwd>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "apps/common/json.h"
 #include "apps/scaling/links.h"
 #include "frit/core/communication/communicator.h"
+#include "frit/ops/operator/value.h"
 
 namespace frit::apps {
 
-/// Calls of one size.
+/// A call on some tensors, of so many bytes together.
 struct CommunicationTime {
   double bytes;
   double median, best;  ///< microseconds of a call, the mean over the processes
 };
 
-/// What was measured of the mean of a tensor over all processes.
+/// What was measured of one kind of call.
 struct CommunicationTimes {
+  std::string call;
   DType dtype;
-  std::vector<CommunicationTime> sizes;
-  CallCost cost;  ///< that fits the medians
+  double passes;  ///< how often each process passes on what others have of a tensor
+  std::vector<CommunicationTime> sizes = {};
+  CallCost cost = {};  ///< that fits the medians
 };
 
 struct CommunicationReport {
   std::string device;
   int processes = 1, machines = 1, repeats = 1;
-  std::vector<CommunicationTimes> all_reduce;
+  std::vector<CommunicationTimes> calls;
 };
 
 /// On how many machines the processes run.
 int count_machines(Communicator& communicator);
 
-/// All processes call it. A call is one of several in a row, which a GPU is given as one piece of work: what the host takes to start them
-/// counts for nothing.
-CommunicationTimes measure_all_reduce(const std::shared_ptr<Communicator>& communicator, DType dtype, int warmup, int repeats);
+/// All processes call these, with the same arguments. A call is one of several in a row, which a GPU is given as one piece of work: what
+/// the host takes to start them counts for nothing.
+CommunicationTime measure_mean(Communicator& communicator, const std::vector<TensorType>& tensors, int warmup, int repeats);
+/// Of one tensor, of few bytes and more up to many: its mean, and the two halves of that.
+std::vector<CommunicationTimes> measure_communication(Communicator& communicator, DType dtype, int warmup, int repeats);
+/// By their medians.
+CallCost fit_cost(const std::vector<CommunicationTime>& times);
 
 void print_table(std::ostream& out, const CommunicationReport& report);
 Json json_of(const CommunicationReport& report);

@@ -23,15 +23,16 @@ double deviation_of(const ModeTimes& times) {
   return (times.p90 - times.p10) / deviations_between;
 }
 
-/// The dtype of most bytes that are reduced.
-DType reduced_dtype(const graph::Executable& executable) {
-  std::map<DType, std::int64_t> bytes = {{DType::f32, 0}};
-  for (const graph::Step& step : executable.steps()) {
-    if (!step.op->collective) continue;
-    for (const graph::Call& call : step.calls)
-      for (const Tensor& tensor : call.inputs) bytes[tensor.dtype()] += tensor.bytes();
+/// What the means of a step cost, as they are: several tensors take longer than one of as many bytes, and large ones no longer lie in
+/// caches. Small ones tell the latency.
+CallCost measured_cost(const StepModel& step, const Benchmark& bench) {
+  std::vector<std::vector<TensorType>> calls = {{{DType::f32, {1 << 10}}}, {{DType::f32, {1 << 14}}}};
+  for (const Part& part : step.parts) {
+    if (part.reduces()) calls.push_back(part.reduced);
   }
-  return std::max_element(bytes.begin(), bytes.end(), [](const auto& one, const auto& other) { return one.second < other.second; })->first;
+  std::vector<CommunicationTime> times;
+  for (const std::vector<TensorType>& call : calls) times.push_back(measure_mean(*bench.communicator, call, bench.warmup, bench.repeats));
+  return fit_cost(times);
 }
 
 /// Means of what all processes measured; their steps are the same.
@@ -66,8 +67,8 @@ void print_means(std::ostream& out, const ScalingReport& report, int processes) 
   Table table({{"bytes", right}, {"computed after us", right}, {"reduced from us", right}, {"until us", right}});
   for (std::size_t i = 0; i < spans.size(); ++i) {
     const Part& part = report.step.parts[i];
-    if (part.reduces)
-      table.add({grouped(std::llround(part.reduced_bytes)), fixed(alone[i].begin, 1), fixed(spans[i].begin, 1), fixed(spans[i].end, 1)});
+    if (part.reduces())
+      table.add({grouped(std::llround(part.reduced_bytes())), fixed(alone[i].begin, 1), fixed(spans[i].begin, 1), fixed(spans[i].end, 1)});
   }
   out << "\nwhat is reduced in a step of " << processes << " processes\n";
   table.print(out);
@@ -132,13 +133,11 @@ Cluster ScalingOptions::cluster(const std::optional<CallCost>& all_reduce, int m
 
 ScalingReport measure_scaling(const ScalingOptions& options, const Subject& subject, const Benchmark& bench, double together) {
   ScalingReport report;
-  DType dtype = DType::f32;
   Benchmark alone{bench.device, bench.dtype, bench.precision, bench.warmup, bench.repeats};
   alone.communicator = Communicator::alone(bench.device);
   alone.inspect = [&](const graph::Executable& executable, const ModeTimes& times) {
     const auto examples = static_cast<double>(subject.input[0]);
     report.step = StepModel::of(executable, times.median, deviation_of(times), examples, bench.repeats);
-    dtype = reduced_dtype(executable);
   };
   if (bench.communicator) bench.communicator->barrier();
   (void)subject.measure("train", alone);
@@ -149,7 +148,7 @@ ScalingReport measure_scaling(const ScalingOptions& options, const Subject& subj
     report.measured_by = all.size();
     report.measured = all.sum({together})[0] / all.size();
     machines = count_machines(all);
-    report.measured_mean = measure_all_reduce(bench.communicator, dtype, bench.warmup, bench.repeats).cost;
+    report.measured_mean = measured_cost(report.step, bench);
   }
   report.cluster = options.cluster(report.measured_mean, report.measured_by, machines);
   for (const int processes : options.processes) report.predictions.push_back(predict(report.step, report.cluster, processes));

@@ -39,7 +39,7 @@ std::vector<Span> timeline(const std::vector<Part>& parts, const CallCost& mean,
   std::vector<Span> spans(parts.size());
   std::vector<bool> placed(parts.size());
   std::array<double, 2> free = {0, 0};  // when a lane's last part has ended
-  const auto lane = [&](const Part& part) -> double& { return free[part.reduces && overlap ? 1 : 0]; };
+  const auto lane = [&](const Part& part) -> double& { return free[part.reduces() && overlap ? 1 : 0]; };
   for (std::size_t count = 0; count < parts.size(); ++count) {
     double first = std::numeric_limits<double>::infinity();
     std::size_t next = parts.size();
@@ -52,7 +52,7 @@ std::vector<Span> timeline(const std::vector<Part>& parts, const CallCost& mean,
     }
     FRIT_CHECK(next < parts.size());
     const Part& part = parts[next];
-    spans[next] = {first, first + (part.reduces ? mean.of(part.reduced_bytes) : part.microseconds)};
+    spans[next] = {first, first + (part.reduces() ? mean.of(part.reduced_bytes()) : part.microseconds)};
     lane(part) = spans[next].end;
     placed[next] = true;
   }
@@ -76,10 +76,10 @@ StepModel StepModel::of(const graph::Executable& executable, double microseconds
   const std::vector<graph::StepProfile> profiles = graph::profile(executable, repeats);
   double sum = 0;
   for (std::size_t i = 0; i < steps.size(); ++i) {
-    Part part{.after = before[i], .reduces = steps[i].op->collective};
-    if (part.reduces) {
+    Part part{.after = before[i]};
+    if (steps[i].op->collective) {
       for (const graph::Call& call : steps[i].calls)
-        for (const Tensor& tensor : call.inputs) part.reduced_bytes += static_cast<double>(tensor.bytes());
+        for (const Tensor& tensor : call.inputs) part.reduced.push_back({tensor.dtype(), tensor.shape()});
     } else {
       sum += part.microseconds = profiles[i].microseconds;
     }
@@ -89,11 +89,17 @@ StepModel StepModel::of(const graph::Executable& executable, double microseconds
   return model;
 }
 
+double Part::reduced_bytes() const {
+  double bytes = 0;
+  for (const TensorType& type : reduced) bytes += static_cast<double>(type.bytes());
+  return bytes;
+}
+
 double StepModel::work() const { return end_of(timeline(parts, {}, overlap)); }
 
 double StepModel::reduced_bytes() const {
   double bytes = 0;
-  for (const Part& part : parts) bytes += part.reduced_bytes;
+  for (const Part& part : parts) bytes += part.reduced_bytes();
   return bytes;
 }
 
@@ -105,14 +111,14 @@ Prediction predict(const StepModel& step, const Cluster& cluster, int processes)
   double with_bytes = work, whole = work;
   if (processes > 1) {
     const CallCost mean = cluster.all_reduce(processes);
-    for (const Part& part : step.parts) result.communication += part.reduces ? mean.of(part.reduced_bytes) : 0;
+    for (const Part& part : step.parts) result.communication += part.reduces() ? mean.of(part.reduced_bytes()) : 0;
     with_bytes = end_of(timeline(step.parts, {0, mean.per_byte}, step.overlap));
     whole = end_of(timeline(step.parts, mean, step.overlap));
   }
   result.by_bytes = with_bytes - work;
   result.by_latency = whole - with_bytes;
   result.stragglers = step.deviation * expected_maximum(processes);
-  result.microseconds = step.microseconds + whole - work + result.stragglers;
+  result.microseconds = step.microseconds + (whole - work) + result.stragglers;
   using Limit = Prediction::Limit;
   const bool by_network = result.machines > 1 && (cluster.per_machine == 1 || cluster.network.bandwidth < cluster.machine.bandwidth);
   double most = negligible_loss * result.microseconds;

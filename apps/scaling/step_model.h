@@ -9,10 +9,12 @@ namespace frit::apps {
 
 /// A piece of a training step: work of one process, or the mean of some gradients over all.
 struct Part {
-  double microseconds = 0;      ///< of a process that has no others
-  double reduced_bytes = 0;     ///< of a mean
-  std::vector<int> after = {};  ///< earlier parts that it waits for
-  bool reduces = false;
+  double microseconds = 0;               ///< of a process that has no others
+  std::vector<TensorType> reduced = {};  ///< of a mean
+  std::vector<int> after = {};           ///< earlier parts that it waits for
+
+  bool reduces() const { return !reduced.empty(); }
+  double reduced_bytes() const;
 };
 
 struct Span {

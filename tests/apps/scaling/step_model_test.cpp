@@ -8,11 +8,11 @@ namespace frit::apps {
 namespace {
 
 Part work(double microseconds, std::vector<int> after = {}) { return {.microseconds = microseconds, .after = std::move(after)}; }
-Part mean(double bytes, std::vector<int> after) { return {.reduced_bytes = bytes, .after = std::move(after), .reduces = true}; }
+Part mean(std::int64_t bytes, std::vector<int> after) { return {.reduced = {{DType::u8, {bytes}}}, .after = std::move(after)}; }
 
 /// A forward pass of 100 us, two gradients of 50 and 30 us with their means, two updates of 5 us. As graphs have it, means stand after all
 /// of the gradient.
-std::vector<Part> two_buckets(double first_bytes, double second_bytes) {
+std::vector<Part> two_buckets(std::int64_t first_bytes, std::int64_t second_bytes) {
   return {work(100), work(50, {0}), work(30, {1}), mean(first_bytes, {1}), mean(second_bytes, {2, 3}), work(5, {3}), work(5, {4})};
 }
 
@@ -29,35 +29,35 @@ void expect_spans(const std::vector<Span>& spans, const std::vector<std::pair<do
 }
 
 TEST(Timeline, WithoutCommunicationIsTheWork) {
-  EXPECT_DOUBLE_EQ(end_of(timeline(two_buckets(1e6, 1e6), {}, true)), 190);
-  EXPECT_DOUBLE_EQ(end_of(timeline(two_buckets(1e6, 1e6), {}, false)), 190);
+  EXPECT_DOUBLE_EQ(end_of(timeline(two_buckets(1'000'000, 1'000'000), {}, true)), 190);
+  EXPECT_DOUBLE_EQ(end_of(timeline(two_buckets(1'000'000, 1'000'000), {}, false)), 190);
   EXPECT_DOUBLE_EQ(end_of(timeline({}, {}, true)), 0);
 }
 
 TEST(Timeline, WorkHidesWhatIsReducedNextToIt) {
   // 2 us and 1 us for each 1000 bytes: the first mean takes 22 us, from 150 to 172; the second 12 us, from 180 on.
-  const std::vector<Part> parts = two_buckets(20e3, 10e3);
+  const std::vector<Part> parts = two_buckets(20'000, 10'000);
   expect_spans(timeline(parts, {2, 1e-3}, true), {{0, 100}, {100, 150}, {150, 180}, {150, 172}, {180, 192}, {180, 185}, {192, 197}});
 }
 
 TEST(Timeline, WithoutOverlapPartsAddUp) {
-  const std::vector<Part> parts = two_buckets(20e3, 10e3);
+  const std::vector<Part> parts = two_buckets(20'000, 10'000);
   expect_spans(timeline(parts, {2, 1e-3}, false), {{0, 100}, {100, 150}, {150, 180}, {180, 202}, {202, 214}, {214, 219}, {219, 224}});
 }
 
 TEST(Timeline, ASlowLinkIsNeverIdleOnceItHasBegun) {
   // 200 and 100 us: from 150 to 350, and to 450; an update after each.
-  expect_spans(timeline(two_buckets(200e3, 100e3), {0, 1e-3}, true),
+  expect_spans(timeline(two_buckets(200'000, 100'000), {0, 1e-3}, true),
                {{0, 100}, {100, 150}, {150, 180}, {150, 350}, {350, 450}, {350, 355}, {450, 455}});
 }
 
 TEST(Timeline, OneBucketIsNotHidden) {
-  const std::vector<Part> parts = {work(100), work(80, {0}), mean(50e3, {1}), work(10, {2})};
+  const std::vector<Part> parts = {work(100), work(80, {0}), mean(50'000, {1}), work(10, {2})};
   EXPECT_DOUBLE_EQ(end_of(timeline(parts, {3, 1e-3}, true)), 100 + 80 + 53 + 10);
 }
 
 TEST(Predict, OneProcessIsWhatWasMeasured) {
-  const StepModel model = step(two_buckets(1e6, 1e6), true, 200, 5);
+  const StepModel model = step(two_buckets(1'000'000, 1'000'000), true, 200, 5);
   const Prediction one = predict(model, {.per_machine = 8, .machine = {5, 1}, .network = {20, 1}}, 1);
   EXPECT_DOUBLE_EQ(one.microseconds, 200);
   EXPECT_DOUBLE_EQ(one.efficiency(model), 1);
@@ -68,7 +68,7 @@ TEST(Predict, OneProcessIsWhatWasMeasured) {
 TEST(Predict, SaysWhatTheTimeGoesOn) {
   // On two processes a mean takes 10 us and its bytes at 1 GB/s: 30 and 20 us, from 150 to 180 and to 200.
   const Cluster cluster{.per_machine = 2, .machine = {5, 1}, .network = {100, 0.1}};
-  const StepModel model = step(two_buckets(20e3, 10e3), true, 190);
+  const StepModel model = step(two_buckets(20'000, 10'000), true, 190);
   const Prediction two = predict(model, cluster, 2);
   EXPECT_DOUBLE_EQ(two.communication, 50);
   EXPECT_DOUBLE_EQ(two.by_bytes, 5);
@@ -119,7 +119,7 @@ TEST(StepModelOf, AnExecutableHasItsMeansAndTimes) {
   EXPECT_NEAR(model.work(), 1000, 1e-6);
   EXPECT_FALSE(model.overlap);
   int means = 0;
-  for (const Part& part : model.parts) means += part.reduces ? 1 : 0;
+  for (const Part& part : model.parts) means += part.reduces() ? 1 : 0;
   EXPECT_EQ(means, 2);
 }
 
