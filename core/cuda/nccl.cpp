@@ -6,6 +6,7 @@
 #include <iostream>
 #include <optional>
 
+#include "frit/core/cuda/captured_work.h"
 #include "frit/core/cuda/device.h"
 #include "frit/core/cuda/loaded_library.h"
 #include "frit/core/cuda/nccl_api.h"
@@ -97,7 +98,7 @@ WaitRules rules_with(Transport& transport, double seconds) {
 
 }  // namespace
 
-NcclGroup::NcclGroup(Transport& transport, int index, double seconds) : handle_(std::make_unique<Handle>()) {
+NcclGroup::NcclGroup(Transport& transport, int index, double seconds) : handle_(std::make_shared<Handle>()) {
   handle_->index = index;
   handle_->version = nccl_version();
   (void)compute_stream(index);  // makes the device current
@@ -118,11 +119,12 @@ NcclGroup::NcclGroup(Transport& transport, int index, double seconds) : handle_(
   handle_->limit.emplace(index, rules);
 }
 
-NcclGroup::~NcclGroup() = default;
+NcclGroup::~NcclGroup() { handle_->limit.reset(); }
 
 void NcclGroup::mean(std::span<const Tensor> tensors, std::span<const Tensor> results, CUstream_st* stream) {
   FRIT_CHECK(tensors.size() == results.size());
   CUstream_st* const own = compute_stream(handle_->index);  // makes the device current
+  keep_with_recording(handle_);
   FRIT_NCCL_CALL(ncclGroupStart());
   ncclResult_t result = ncclSuccess;
   for (std::size_t i = 0; i < tensors.size() && result == ncclSuccess; ++i)

@@ -43,7 +43,7 @@ class Faults : public Distributed {
             "--dtype",
             "f64",
             "--checkpoint-every",
-            "3",
+            "2",
             "--deterministic",
             "--quiet"};
   }
@@ -125,7 +125,7 @@ void Faults::kill_often(const std::vector<std::string>& arguments, std::int64_t 
     const std::vector<std::string> resumed = with(arguments, {"--run-dir", directory, "--resume", "auto"});
     for (bool ended = false; !ended;) {
       const auto processes = static_cast<int>(1 + below(4));
-      const std::int64_t step = step_of(directory) + below(2 * steps / 10);
+      const std::int64_t step = step_of(directory) + below(steps / 5);
       const std::unique_ptr<Run> run = start(processes, resumed);
       const bool kill_now = kills > 0 && wait_for_step(*run, directory, step);
       const pid_t one = run->numbers[static_cast<std::size_t>(below(processes))];
@@ -143,9 +143,9 @@ void Faults::kill_often(const std::vector<std::string>& arguments, std::int64_t 
   }
 }
 
-TEST_F(Faults, AClassifierIsLearntHoweverOftenItIsKilled) { kill_often(learn_quarters("30"), 150, 12); }
+TEST_F(Faults, AClassifierIsLearntHoweverOftenItIsKilled) { kill_often(learn_quarters("12"), 60, 12); }
 
-TEST_F(Faults, ASegmentationIsLearntHoweverOftenItIsKilled) { kill_often(learn_volumes("30"), 90, 8); }
+TEST_F(Faults, ASegmentationIsLearntHoweverOftenItIsKilled) { kill_often(learn_volumes("10"), 30, 8); }
 
 void Faults::expect_one_that_hangs(int processes, int hanging) {
   const std::string directory = concat("run", processes);
