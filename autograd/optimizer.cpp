@@ -17,16 +17,17 @@ Optimizer adam(const char* name, double learning_rate, const ops::AdamOptions& o
   return {name, learning_rate,
           [options](const UpdateSite& site) {
             const Value first_moment = site.buffer("first_moment"), second_moment = site.buffer("second_moment");
-            ops::adam_update(site.parameter, site.gradient, site.rate, site.step, site.gradient_scale, first_moment, second_moment,
-                             options);
+            ops::adam_update(site.parameter, site.gradient, site.rate, site.step, site.gradient_scale, first_moment, second_moment, options,
+                             site.part);
           },
-          fields_text(options)};
+          fields_text(options), /*takes_parts=*/true};
 }
 
 }  // namespace
 
 Value UpdateSite::buffer(const std::string& suffix) const {
-  return graph.variable(prefix + name + "." + suffix, parameter.type(), [](const Tensor& tensor, std::uint64_t) { tensor.fill(0); });
+  return graph.variable(prefix + name + "." + suffix, {parameter.dtype(), gradient.shape()},
+                        [](const Tensor& tensor, std::uint64_t) { tensor.fill(0); });
 }
 
 Sgd::operator Optimizer() const {
@@ -38,9 +39,9 @@ Sgd::operator Optimizer() const {
   return {"sgd", learning_rate,
           [options](const UpdateSite& site) {
             const Value momentum_buffer = options.momentum == 0 ? Value() : site.buffer("momentum");
-            ops::sgd_update(site.parameter, site.gradient, site.rate, site.step, site.gradient_scale, momentum_buffer, options);
+            ops::sgd_update(site.parameter, site.gradient, site.rate, site.step, site.gradient_scale, momentum_buffer, options, site.part);
           },
-          fields_text(options)};
+          fields_text(options), /*takes_parts=*/true};
 }
 
 Adam::operator Optimizer() const { return adam("adam", learning_rate, {beta1, beta2, eps, weight_decay, /*decoupled=*/false}); }

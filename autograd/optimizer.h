@@ -18,8 +18,10 @@ struct UpdateSite {
   Value step;            ///< i64 scalar variable: updates done so far
   Value gradient_scale;  ///< scalar that the gradient is to be multiplied by; where it is negative, nothing may change
   std::string prefix = "optimizer.";
+  /// With several processes: what is to be updated, and what the gradient is of, as a vector; see Optimizer::takes_parts.
+  ops::UpdatedPart part = {};
 
-  /// A variable of the parameter's type that starts as zeros, "<prefix><parameter>.<suffix>".
+  /// A variable of the type of what is updated that starts as zeros, "<prefix><parameter>.<suffix>".
   Value buffer(const std::string& suffix) const;
 };
 
@@ -29,6 +31,7 @@ struct Optimizer {
   double learning_rate;
   std::function<void(const UpdateSite&)> update;
   std::string settings = {};  ///< its numbers but for the rate, "momentum=0.9 ...": what a training that goes on must have again
+  bool takes_parts = false;   ///< `update` heeds UpdateSite::part, as no update can that needs the whole parameter
 };
 
 /// Of parameters that are updated otherwise than the rest: biases without weight decay, a pretrained part more slowly.

@@ -32,6 +32,9 @@ struct TrainOptions {
   /// all of them, and every variable begins as that of the first process, but that each draws its own random numbers. All processes run
   /// their steps in the same order.
   std::shared_ptr<Communicator> communicator = {};
+  /// With several processes each updates a part of every parameter and then gives it to the others, so that what the optimizer keeps of a
+  /// parameter (its moments) takes each of them but that share of the memory. For a step without a name, and optimizers that take parts.
+  bool shards_optimizer = false;
   bool reduces_halves = true;  ///< gradients that come in halves travel so; else in float32
   /// Tells steps apart that share a State: what the optimizer keeps is "optimizer.<name>/...". Has no '/' itself.
   std::string name = {};
@@ -98,11 +101,22 @@ class TrainStep {
   /// Likewise into variables that are there, as those of a program that measures the averages.
   void copy_averages(State& result) const;
 
-  /// After variables were set: gives all processes those of the first, as in the beginning. Without a communicator it does nothing.
+  /// After variables were set: gives all processes those of the first, as in the beginning, but for shards, which each process sets by
+  /// itself. Without a communicator it does nothing.
   void share_variables();
   /// Before a checkpoint is written: of gradients that are summed up (accumulate), each process has its own. Makes them the means over all,
   /// which changes nothing in what the update will be. All processes call it.
   void share_sums();
+  /// Before a checkpoint is written of a step that shards its optimizer: gives the first process, or all, what every one keeps, on the CPU,
+  /// until the next step. All processes call it; without shards it does nothing.
+  void gather_shards(bool to_all = false);
+  /// All variables as checkpoints have them, each whole. Throws ErrorKind::argument if shards were not gathered after the last step.
+  std::map<std::string, Tensor> whole_variables() const;
+  /// Sets a variable from what a checkpoint has; a process takes its part.
+  void set_whole(const std::string& name, const Tensor& value);
+  /// Of a variable of the State, in a checkpoint.
+  Shape whole_shape(const std::string& name) const;
+
   /// Before a network is measured: each process takes the running statistics of its own examples. Makes them those of the first. All
   /// processes call it.
   void share_statistics();
@@ -128,6 +142,7 @@ class TrainStep {
   TrainStep(std::shared_ptr<State> state, Value loss, const Optimizer& optimizer, const TrainOptions& options);
   void set_rate();
   void keep_what_runs_change();
+  void find_shards();
 
   Optimizer optimizer_;
   TrainOptions options_;
@@ -136,8 +151,10 @@ class TrainStep {
   std::optional<Program> average_;  // of the parameters
   const graph::Executable* last_ = nullptr;
   TrainPosition position_;
-  std::optional<double> rate_;  // as the device has it
-  bool shared_ = false;         // the variables, by the first step if not before
+  std::optional<double> rate_;              // as the device has it
+  bool shared_ = false;                     // the variables, by the first step if not before
+  std::map<std::string, Shape> shards_;     // variables of which each process has a part: the whole's shapes
+  std::map<std::string, Tensor> gathered_;  // the wholes
   /// What the operators of a forward pass update (running statistics, counters of random numbers), as it was before the last two steps.
   std::array<std::map<std::string, Tensor>, 2> before_;
 };

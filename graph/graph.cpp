@@ -51,7 +51,8 @@ Values Graph::emit(const ops::Operator& op, std::span<const Value> inputs, ops::
   for (const int mutated : op.mutates) {
     if (static_cast<std::size_t>(mutated) >= inputs.size()) continue;
     require(producer(inputs[static_cast<std::size_t>(mutated)].id()).kind == NodeKind::variable, op.name, ": input \"",
-            op.inputs[static_cast<std::size_t>(mutated)].name, "\" is updated in place and must be a variable");
+            op.inputs[std::min(static_cast<std::size_t>(mutated), op.inputs.size() - 1)].name,
+            "\" is updated in place and must be a variable");
   }
   node.op = &op;
   const std::vector<TensorType> results = op.infer_types(types, attributes);

@@ -41,7 +41,7 @@ struct TrainArguments {
   std::optional<CheckpointInterval> interval;
   std::optional<std::int64_t> keep;
   std::int64_t early_stopping = 0, prefetch = 2;
-  bool quiet = false, json = false, dry_run = false;
+  bool quiet = false, json = false, dry_run = false, shards_optimizer = false;
   RunOptions run;
   GpuOption gpus;
 };
@@ -234,6 +234,7 @@ void check_same_arguments(const TrainArguments& a, Device device, const ProcessG
   group.require_same("--device", device == Device::cpu() ? "cpu" : "cuda");
   group.require_same("--deterministic", a.run.deterministic ? "true" : "false");
   group.require_same("--math", a.run.math);
+  group.require_same("--shard-optimizer", a.shards_optimizer ? "true" : "false");
   group.require_same("--dry-run", a.dry_run ? "true" : "false");
   if (a.settings.batch_size % group.size() == 0) return;
   throw ErrorOfAll(ErrorKind::argument, concat("--batch-size ", a.settings.batch_size, " does not go with ", group.size(),
@@ -315,6 +316,7 @@ int train(TrainArguments a, Device device, const ProcessGroup& group) {
                           .data = a.input,
                           .device = device,
                           .group = group,
+                          .shards_optimizer = a.shards_optimizer,
                           .prefetch = a.prefetch,
                           .early_stopping = a.early_stopping,
                           .interval = a.interval.value_or(CheckpointInterval()),
@@ -427,6 +429,9 @@ void add_train(CLI::App& app, Action& action) {
       });
   add_flag(command, "--dry-run", a->dry_run,
            "Print the parameters, the memory that training takes, and the largest batch that fits; then stop");
+  add_flag(command, "--shard-optimizer", a->shards_optimizer,
+           "Of several processes each updates, and keeps the optimizer's moments of, a part of every parameter: less memory, the same "
+           "training");
   add_number<std::int64_t>(command, "--early-stopping", a->early_stopping, 1, 1'000'000, "Stop after so many epochs without a lower loss");
   add_number<std::int64_t>(command, "--prefetch", a->prefetch, 0, 1024, "Batches that are read ahead");
   add_quiet(command, a->quiet);

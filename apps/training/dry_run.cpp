@@ -71,7 +71,10 @@ class Planner {
       const BatchTypes batch = BatchTypes::of(data, std::min<std::int64_t>({2, settings.batch_size, data.size()}));
       return build_loss(graph, model, batch, settings.dtype, settings.ignore_index);
     });
-    return TrainStep(loss, settings.make_optimizer(), options.device, settings.one_step_options());
+    TrainOptions step_options = settings.one_step_options();
+    step_options.communicator = options.group.communicator();
+    step_options.shards_optimizer = options.shards_optimizer;
+    return TrainStep(loss, settings.make_optimizer(), options.device, step_options);
   }
 
   using Inputs = std::map<std::string, TensorType>;

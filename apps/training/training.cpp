@@ -39,6 +39,7 @@ TrainStep make_step(const Model& model, const Dataset& data, const std::string& 
   const std::int64_t batches = (data.size() + settings.batch_size - 1) / settings.batch_size;
   TrainOptions step_options = settings.step_options(batches);
   step_options.communicator = std::move(communicator);
+  step_options.shards_optimizer = options.shards_optimizer;
   return TrainStep(loss, settings.make_optimizer(), options.device, step_options);
 }
 
@@ -305,6 +306,7 @@ void Training::save() {
   options_.group.require_same("the step of a checkpoint", concat(step_.position().batches));
   options_.group.alike([&] { step_.require_same_parameters(); });
   step_.share_sums();
+  step_.gather_shards();
   Score learnt = learnt_;
   learnt.gather(options_.group, /*shared_loss=*/true);
   options_.group.together([&] {
@@ -324,6 +326,7 @@ void Training::diverged(double loss, double norm, std::int64_t later) {
   const Batch& batch = *data_.begin();
   const Bindings inputs = inputs_of(batch);
   std::optional<TrainStep> alone;
+  step_.gather_shards(/*to_all=*/true);
   if (group.size() > 1) alone.emplace(step_alone());
   TrainStep& step = alone ? *alone : step_;
   graph::Executable& executable = step.compile(types_of(inputs));
@@ -351,7 +354,8 @@ void Training::diverged(double loss, double norm, std::int64_t later) {
 /// The step as this process would do it by itself, with variables of its own.
 TrainStep Training::step_alone() const {
   TrainStep step = make_step(model_, data_.dataset(), source_, options_, nullptr);
-  for (const auto& [name, tensor] : step.state().tensors()) step.state().set(name, step_.state().at(name));
+  const std::map<std::string, Tensor> variables = step_.whole_variables();
+  for (const auto& [name, tensor] : step.state().tensors()) step.state().set(name, variables.at(name));
   step.set_position(step_.position());
   return step;
 }

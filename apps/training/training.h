@@ -32,6 +32,7 @@ struct TrainingOptions {
   std::string data_fingerprint = {}, validation_fingerprint = {};  ///< where they are known already
   Device device;
   ProcessGroup group = ProcessGroup();  ///< whose first process alone has checkpoints and a record
+  bool shards_optimizer = false;        ///< see TrainOptions
   std::int64_t prefetch = 2;
   std::int64_t early_stopping = 0;          ///< epochs without a lower loss that end the run; 0: none do
   bool saves = false;                       ///< whether there are checkpoints

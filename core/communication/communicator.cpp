@@ -28,17 +28,18 @@ std::int64_t enter(Communicator* communicator) {
   return last_id;
 }
 
-/// How a flat array of all elements of some tensors of one dtype is dealt out: the same piece of it to each process, the last ones padded.
-struct Pieces {
-  std::int64_t elements = 0;
-  std::size_t piece_bytes = 0;
-
-  Pieces(std::span<const Tensor> tensors, DType dtype, int processes) {
-    for (const Tensor& tensor : tensors) elements += tensor.dtype() == dtype ? tensor.elements() : 0;
-    const std::size_t bytes = static_cast<std::size_t>(elements) * size_of(dtype), count = static_cast<std::size_t>(processes);
-    piece_bytes = ((bytes + count - 1) / count + piece_alignment - 1) / piece_alignment * piece_alignment;
+/// Goes through the places at which a process's parts of tensors lie, one after the other, in a piece: body(i, the part's first element,
+/// place, bytes). With a dtype, of the tensors that have it.
+template <class Body>
+void each_part(std::span<const Tensor> wholes, std::optional<DType> dtype, int rank, int processes, std::byte* piece, const Body& body) {
+  for (std::size_t i = 0; i < wholes.size(); ++i) {
+    if (dtype && wholes[i].dtype() != *dtype) continue;
+    const Parts parts(wholes[i].elements(), processes);
+    const std::size_t bytes = static_cast<std::size_t>(parts.size(rank)) * size_of(wholes[i].dtype());
+    if (bytes > 0) body(i, parts.begin(rank), piece, bytes);
+    piece += bytes;
   }
-};
+}
 
 /// piece[i] becomes the mean of pieces[r * stride + i] over the processes r, added up in their order.
 template <class T>
@@ -109,38 +110,78 @@ std::string Communicator::description() const {
   return concat(nccl_ ? nccl_->version() + ", " : "", transport_->description(), ", ", size(), " processes");
 }
 
+/// Twice the bytes travel, whatever the number of processes.
 void Communicator::mean(std::span<const Tensor> tensors, std::span<const Tensor> results, CUstream_st* stream) {
   FRIT_CHECK(tensors.size() == results.size());
   if (nccl_) return nccl_->mean(tensors, results, stream);
-  for (const DType dtype : {DType::f64, DType::f32, DType::f16, DType::bf16}) mean_of(dtype, tensors, results);
+  std::vector<Tensor> own;
+  for (const Tensor& result : results) {
+    const Parts dealt = parts(result.elements());
+    own.push_back(Tensor::over(address_of(result, dealt.begin(rank())), {dealt.size(rank())}, result.dtype(), device_, nullptr));
+  }
+  reduce_scatter(tensors, own);
+  all_gather(own, results);
 }
 
-/// Each process adds up a piece of all elements, and gives it to all: twice the bytes travel, whatever the number of processes.
-void Communicator::mean_of(DType dtype, std::span<const Tensor> tensors, std::span<const Tensor> results) {
-  const Pieces pieces(tensors, dtype, size());
-  if (pieces.elements == 0) return;
-  const std::size_t bytes = pieces.piece_bytes * static_cast<std::size_t>(size());
+void Communicator::reduce_scatter(std::span<const Tensor> tensors, std::span<const Tensor> results, CUstream_st* stream) {
+  FRIT_CHECK(tensors.size() == results.size());
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    FRIT_CHECK(results[i].elements() == parts(tensors[i].elements()).size(rank()) && results[i].dtype() == tensors[i].dtype());
+  }
+  if (nccl_) return nccl_->reduce_scatter(tensors, results, stream);
+  for (const DType dtype : {DType::f64, DType::f32, DType::f16, DType::bf16}) reduce_scatter_of(dtype, tensors, results);
+}
+
+/// The bytes of a piece that holds any process's parts; there is room for one of each.
+std::size_t Communicator::buffers_for(std::span<const Tensor> wholes, std::optional<DType> dtype) {
+  std::size_t piece = 0;
+  each_part(wholes, dtype, size() - 1, size(), nullptr, [&](std::size_t, std::int64_t, std::byte*, std::size_t bytes) { piece += bytes; });
+  piece = (piece + piece_alignment - 1) / piece_alignment * piece_alignment;
+  const std::size_t bytes = piece * static_cast<std::size_t>(size());
   if (sent_.size() < bytes) sent_.resize(bytes), received_.resize(bytes);
-  // A tensor, and its place among all elements.
-  const auto each = [&](std::span<const Tensor> group, const auto& body) {
-    std::byte* place = sent_.data();
-    for (const Tensor& tensor : group) {
-      if (tensor.dtype() != dtype) continue;
-      body(tensor, Tensor::over(place, tensor.shape(), dtype, device_, nullptr));
-      place += tensor.bytes();
-    }
-  };
-  each(tensors, [](const Tensor& tensor, const Tensor& placed) { copy(placed, tensor); });
-  transport_->all_to_all(sent_.data(), received_.data(), pieces.piece_bytes);
+  return piece;
+}
+
+void Communicator::reduce_scatter_of(DType dtype, std::span<const Tensor> tensors, std::span<const Tensor> results) {
+  const std::size_t piece = buffers_for(tensors, dtype);
+  if (piece == 0) return;
+  for (int r = 0; r < size(); ++r) {
+    each_part(tensors, dtype, r, size(), sent_.data() + piece * static_cast<std::size_t>(r),
+              [&](std::size_t i, std::int64_t first, std::byte* place, std::size_t bytes) {
+                std::copy_n(address_of(tensors[i], first), bytes, place);
+              });
+  }
+  transport_->all_to_all(sent_.data(), received_.data(), piece);
   dispatch_all(dtype, [&]<class T>() {
     if constexpr (!std::is_integral_v<T>) {
-      auto* const pieces_of_all = reinterpret_cast<T*>(received_.data());
-      const auto elements = static_cast<std::int64_t>(pieces.piece_bytes / sizeof(T));
-      mean_of_pieces(pieces_of_all, pieces_of_all, elements, elements, size());
+      auto* const pieces = reinterpret_cast<T*>(received_.data());
+      const auto elements = static_cast<std::int64_t>(piece / sizeof(T));
+      mean_of_pieces(pieces, pieces, elements, elements, size());
     }
   });
-  transport_->all_gather(received_.data(), sent_.data(), pieces.piece_bytes);
-  each(results, [](const Tensor& tensor, const Tensor& placed) { copy(tensor, placed); });
+  each_part(tensors, dtype, rank(), size(), received_.data(), [&](std::size_t i, std::int64_t, const std::byte* place, std::size_t bytes) {
+    std::copy_n(place, bytes, address_of(results[i], 0));
+  });
+}
+
+void Communicator::all_gather(std::span<const Tensor> tensors, std::span<const Tensor> results, CUstream_st* stream) {
+  FRIT_CHECK(tensors.size() == results.size());
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    FRIT_CHECK(tensors[i].elements() == parts(results[i].elements()).size(rank()) && results[i].dtype() == tensors[i].dtype());
+  }
+  if (nccl_) return nccl_->all_gather(tensors, results, stream);
+  const std::size_t piece = buffers_for(results, {});
+  if (piece == 0) return;
+  each_part(results, {}, rank(), size(), sent_.data(), [&](std::size_t i, std::int64_t, std::byte* place, std::size_t bytes) {
+    std::copy_n(address_of(tensors[i], 0), bytes, place);
+  });
+  transport_->all_gather(sent_.data(), received_.data(), piece);
+  for (int r = 0; r < size(); ++r) {
+    each_part(results, {}, r, size(), received_.data() + piece * static_cast<std::size_t>(r),
+              [&](std::size_t i, std::int64_t first, const std::byte* place, std::size_t bytes) {
+                std::copy_n(place, bytes, address_of(results[i], first));
+              });
+  }
 }
 
 void Communicator::broadcast(const Tensor& tensor, int root) {

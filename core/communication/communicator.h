@@ -1,10 +1,12 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "frit/core/communication/parts.h"
 #include "frit/core/cuda/nccl.h"
 #include "frit/core/tensor.h"
 
@@ -43,6 +45,12 @@ class Communicator {
   /// of the communicator's device. On a CPU sums are in the order of ranks, those of halves in float32; on a GPU NCCL computes them, in the
   /// order of `stream`, which is the device's compute stream if null.
   void mean(std::span<const Tensor> tensors, std::span<const Tensor> results, CUstream_st* stream = nullptr);
+  /// The first half of `mean`: `results[i]` gets this process's part of the mean of `tensors[i]` (see Parts), where it may lie already. Of
+  /// what else lies in `tensors` nothing is changed.
+  void reduce_scatter(std::span<const Tensor> tensors, std::span<const Tensor> results, CUstream_st* stream = nullptr);
+  /// The second: `results[i]`, of any dtype, gets all processes' parts, of which `tensors[i]` is this one's and may lie there already.
+  void all_gather(std::span<const Tensor> tensors, std::span<const Tensor> results, CUstream_st* stream = nullptr);
+  Parts parts(std::int64_t elements) const { return {elements, size()}; }
   /// Gives all processes what process `root` has.
   void broadcast(const Tensor& tensor, int root = 0);
   /// Everyone's text, by rank.
@@ -55,7 +63,8 @@ class Communicator {
   void barrier() { (void)all_gather({}); }
 
  private:
-  void mean_of(DType dtype, std::span<const Tensor> tensors, std::span<const Tensor> results);
+  void reduce_scatter_of(DType dtype, std::span<const Tensor> tensors, std::span<const Tensor> results);
+  std::size_t buffers_for(std::span<const Tensor> wholes, std::optional<DType> dtype);
 
   std::unique_ptr<Transport> transport_;
   Device device_;

@@ -6,6 +6,7 @@
 #include <iostream>
 #include <optional>
 
+#include "frit/core/communication/parts.h"
 #include "frit/core/cuda/captured_work.h"
 #include "frit/core/cuda/device.h"
 #include "frit/core/cuda/loaded_library.h"
@@ -20,6 +21,7 @@ namespace frit::cuda {
 namespace {
 
 constexpr LoadedLibrary nccl_library{FRIT_NCCL_PATH, "libnccl.so.2"};
+FRIT_LIBRARY_FUNCTION(nccl_library, ncclAllGather);
 FRIT_LIBRARY_FUNCTION(nccl_library, ncclAllReduce);
 FRIT_LIBRARY_FUNCTION(nccl_library, ncclBroadcast);
 FRIT_LIBRARY_FUNCTION(nccl_library, ncclCommAbort);
@@ -32,6 +34,8 @@ FRIT_LIBRARY_FUNCTION(nccl_library, ncclGetUniqueId);
 FRIT_LIBRARY_FUNCTION(nccl_library, ncclGetVersion);
 FRIT_LIBRARY_FUNCTION(nccl_library, ncclGroupEnd);
 FRIT_LIBRARY_FUNCTION(nccl_library, ncclGroupStart);
+FRIT_LIBRARY_FUNCTION(nccl_library, ncclReduce);
+FRIT_LIBRARY_FUNCTION(nccl_library, ncclReduceScatter);
 
 void check_nccl(ncclResult_t result, const char* call, const char* file, int line) {
   if (result == ncclSuccess) return;
@@ -61,12 +65,30 @@ ncclDataType_t nccl_type(DType dtype) {
 
 std::size_t elements_of(const Tensor& tensor) { return static_cast<std::size_t>(tensor.elements()); }
 
+/// call(i) for each of so many tensors, as one of NCCL's groups; what it gives is not success ends them.
+template <class Call>
+void in_one_group(std::size_t tensors, const char* name, const Call& call) {
+  FRIT_NCCL_CALL(ncclGroupStart());
+  ncclResult_t result = ncclSuccess;
+  for (std::size_t i = 0; i < tensors && result == ncclSuccess; ++i) result = call(i);
+  const ncclResult_t end = ncclGroupEnd();  // whatever came before
+  check_nccl(result, name, __FILE__, __LINE__);
+  check_nccl(end, "ncclGroupEnd", __FILE__, __LINE__);
+}
+
 }  // namespace
 
-struct NcclGroup::Handle {
-  int index = 0, version = 0, exceptions = std::uncaught_exceptions();
+struct NcclGroup::Handle : std::enable_shared_from_this<Handle> {
+  int index = 0, version = 0, rank = 0, size = 1, exceptions = std::uncaught_exceptions();
   ncclComm* communicator = nullptr;
   std::optional<WaitLimit> limit;
+
+  /// Makes the device current. Where the stream is recorded, this lives as long as the graph.
+  CUstream_st* stream_or_own(CUstream_st* stream) const {
+    keep_with_recording(shared_from_this());
+    CUstream_st* const own = compute_stream(index);
+    return stream == nullptr ? own : stream;
+  }
 
   /// After an error others may be gone, for whom NCCL would wait.
   ~Handle() {
@@ -101,6 +123,8 @@ WaitRules rules_with(Transport& transport, double seconds) {
 NcclGroup::NcclGroup(Transport& transport, int index, double seconds) : handle_(std::make_shared<Handle>()) {
   handle_->index = index;
   handle_->version = nccl_version();
+  handle_->rank = transport.rank();
+  handle_->size = transport.size();
   (void)compute_stream(index);  // makes the device current
   const WaitRules rules = rules_with(transport, seconds);
   // NCCL waits for the others itself, without an end.
@@ -123,16 +147,45 @@ NcclGroup::~NcclGroup() { handle_->limit.reset(); }
 
 void NcclGroup::mean(std::span<const Tensor> tensors, std::span<const Tensor> results, CUstream_st* stream) {
   FRIT_CHECK(tensors.size() == results.size());
-  CUstream_st* const own = compute_stream(handle_->index);  // makes the device current
-  keep_with_recording(handle_);
-  FRIT_NCCL_CALL(ncclGroupStart());
-  ncclResult_t result = ncclSuccess;
-  for (std::size_t i = 0; i < tensors.size() && result == ncclSuccess; ++i)
-    result = ncclAllReduce(tensors[i].raw(), results[i].raw(), elements_of(tensors[i]), nccl_type(tensors[i].dtype()), ncclAvg,
-                           handle_->communicator, stream == nullptr ? own : stream);
-  const ncclResult_t end = ncclGroupEnd();  // whatever came before
-  check_nccl(result, "ncclAllReduce", __FILE__, __LINE__);
-  check_nccl(end, "ncclGroupEnd", __FILE__, __LINE__);
+  stream = handle_->stream_or_own(stream);
+  in_one_group(tensors.size(), "ncclAllReduce", [&](std::size_t i) {
+    return ncclAllReduce(tensors[i].raw(), results[i].raw(), elements_of(tensors[i]), nccl_type(tensors[i].dtype()), ncclAvg,
+                         handle_->communicator, stream);
+  });
+}
+
+void NcclGroup::reduce_scatter(std::span<const Tensor> tensors, std::span<const Tensor> results, CUstream_st* stream) {
+  FRIT_CHECK(tensors.size() == results.size());
+  stream = handle_->stream_or_own(stream);
+  const int last = handle_->size - 1;
+  in_one_group(tensors.size(), "ncclReduceScatter", [&](std::size_t i) {
+    const Parts parts(tensors[i].elements(), handle_->size);
+    const ncclDataType_t type = nccl_type(tensors[i].dtype());
+    const auto each = static_cast<std::size_t>(parts.each()), rest = static_cast<std::size_t>(parts.rest());
+    ncclResult_t result = ncclSuccess;
+    if (each > 0) result = ncclReduceScatter(tensors[i].raw(), results[i].raw(), each, type, ncclAvg, handle_->communicator, stream);
+    if (rest == 0 || result != ncclSuccess) return result;
+    void* const place = handle_->rank == last ? address_of(results[i], parts.each()) : nullptr;
+    return ncclReduce(address_of(tensors[i], parts.each() * handle_->size), place, rest, type, ncclAvg, last, handle_->communicator,
+                      stream);
+  });
+}
+
+void NcclGroup::all_gather(std::span<const Tensor> tensors, std::span<const Tensor> results, CUstream_st* stream) {
+  FRIT_CHECK(tensors.size() == results.size());
+  stream = handle_->stream_or_own(stream);
+  const int last = handle_->size - 1;
+  in_one_group(tensors.size(), "ncclAllGather", [&](std::size_t i) {
+    const Parts parts(results[i].elements(), handle_->size);
+    const std::size_t bytes = size_of(results[i].dtype());
+    const std::size_t each = static_cast<std::size_t>(parts.each()) * bytes, rest = static_cast<std::size_t>(parts.rest()) * bytes;
+    ncclResult_t result = ncclSuccess;
+    if (each > 0) result = ncclAllGather(tensors[i].raw(), results[i].raw(), each, ncclUint8, handle_->communicator, stream);
+    if (rest == 0 || result != ncclSuccess) return result;
+    std::byte* const place = address_of(results[i], parts.each() * handle_->size);
+    const void* const own = handle_->rank == last ? address_of(tensors[i], parts.each()) : place;
+    return ncclBroadcast(own, place, rest, ncclUint8, last, handle_->communicator, stream);
+  });
 }
 
 void NcclGroup::broadcast(const Tensor& tensor, int root) {

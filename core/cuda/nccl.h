@@ -24,6 +24,9 @@ class NcclGroup {
   /// See Communicator::mean. While `stream` is captured the work becomes part of the graph; such a call must have run
   /// before, as GPUs are connected by the first of its kind and size.
   void mean(std::span<const Tensor> tensors, std::span<const Tensor> results, CUstream_st* stream);
+  /// See Communicator; likewise.
+  void reduce_scatter(std::span<const Tensor> tensors, std::span<const Tensor> results, CUstream_st* stream);
+  void all_gather(std::span<const Tensor> tensors, std::span<const Tensor> results, CUstream_st* stream);
   void broadcast(const Tensor& tensor, int root);
   /// "NCCL 2.28.9".
   std::string version() const;

@@ -26,6 +26,12 @@ ncclResult_t ncclGroupStart();
 ncclResult_t ncclGroupEnd();
 ncclResult_t ncclAllReduce(const void* tensor, void* result, decltype(sizeof(0)) elements, ncclDataType_t type, ncclRedOp_t operation,
                            ncclComm* communicator, CUstream_st* stream);
+ncclResult_t ncclReduce(const void* tensor, void* result, decltype(sizeof(0)) elements, ncclDataType_t type, ncclRedOp_t operation,
+                        int root, ncclComm* communicator, CUstream_st* stream);
+ncclResult_t ncclReduceScatter(const void* tensor, void* part, decltype(sizeof(0)) elements_of_part, ncclDataType_t type,
+                               ncclRedOp_t operation, ncclComm* communicator, CUstream_st* stream);
+ncclResult_t ncclAllGather(const void* part, void* result, decltype(sizeof(0)) elements_of_part, ncclDataType_t type,
+                           ncclComm* communicator, CUstream_st* stream);
 ncclResult_t ncclBroadcast(const void* tensor, void* result, decltype(sizeof(0)) elements, ncclDataType_t type, int root,
                            ncclComm* communicator, CUstream_st* stream);
 const char* ncclGetErrorString(ncclResult_t result);

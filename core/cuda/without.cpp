@@ -40,6 +40,8 @@ struct NcclGroup::Handle {};
 NcclGroup::NcclGroup(Transport&, int, double) { no_cuda(); }
 NcclGroup::~NcclGroup() = default;
 void NcclGroup::mean(std::span<const Tensor>, std::span<const Tensor>, CUstream_st*) { no_cuda(); }
+void NcclGroup::reduce_scatter(std::span<const Tensor>, std::span<const Tensor>, CUstream_st*) { no_cuda(); }
+void NcclGroup::all_gather(std::span<const Tensor>, std::span<const Tensor>, CUstream_st*) { no_cuda(); }
 void NcclGroup::broadcast(const Tensor&, int) { no_cuda(); }
 std::string NcclGroup::version() const { no_cuda(); }
 EventTimer::EventTimer(int) { no_cuda(); }

@@ -54,7 +54,7 @@ void save_training(const std::string& path, const TrainStep& step, const Metadat
 void save_training(const std::string& path, std::span<const TrainStep* const> steps, const Metadata& metadata) {
   require(!steps.empty(), "save_training: no step was given");
   TensorMap tensors;
-  for (const auto& [name, tensor] : steps[0]->state().tensors()) tensors.emplace(name, tensor);
+  for (const auto& [name, tensor] : steps[0]->whole_variables()) tensors.emplace(name, tensor);
   Metadata all = metadata;
   for (const TrainStep* step : steps) {
     require(&step->state() == &steps[0]->state(), "save_training: the steps do not share their State");
@@ -86,12 +86,12 @@ void restore_training(const TensorFile& file, TrainStep& step) {
   const std::string &found = entry(file, key_of(optimizer_key, step)), expected = optimizer_text(step);
   if (found != expected) fail(ErrorKind::format, file.file(), ": optimizer: expected ", expected, ", got ", printable(found));
   WantedTensors wanted;
-  for (const auto& [name, tensor] : step.state().tensors()) wanted.emplace_back(name, TensorType{tensor.dtype(), tensor.shape()});
+  for (const auto& [name, tensor] : step.state().tensors()) wanted.emplace_back(name, TensorType{tensor.dtype(), step.whole_shape(name)});
   require_tensors(file, wanted, {.exact = true});
   for (const auto& [name, type] : wanted) {
     if (type.dtype == DType::i64) check_count(file, name);
   }
-  for (const auto& [name, type] : wanted) step.state().set(name, file.at(name));
+  for (const auto& [name, type] : wanted) step.set_whole(name, file.at(name));
   step.set_position(position);
 }
 

@@ -7,11 +7,7 @@ namespace frit::ops {
 namespace {
 
 std::vector<TensorType> infer(const InferContext& call) {
-  call.require(call.inputs.size() <= most_reduced_together, "got ", call.inputs.size(), " tensors, expected at most ",
-               most_reduced_together);
-  for (std::size_t i = 0; i < call.inputs.size(); ++i) {
-    call.require(is_floating(call.inputs[i].dtype), "tensor ", i, " is ", call.inputs[i].dtype, ", expected floating numbers");
-  }
+  check_reduced(call);
   return {call.inputs.begin(), call.inputs.end()};
 }
 
@@ -32,6 +28,14 @@ std::vector<Sample> samples() {
 }
 
 }  // namespace
+
+void check_reduced(const InferContext& call) {
+  call.require(call.inputs.size() <= most_reduced_together, "got ", call.inputs.size(), " tensors, expected at most ",
+               most_reduced_together);
+  for (std::size_t i = 0; i < call.inputs.size(); ++i) {
+    call.require(is_floating(call.inputs[i].dtype), "tensor ", i, " is ", call.inputs[i].dtype, ", expected floating numbers");
+  }
+}
 
 void mean_over_processes(const KernelContext& call) {
   const std::int64_t id = call.as<AllReduceAttributes>().communicator;

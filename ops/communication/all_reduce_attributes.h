@@ -11,7 +11,23 @@ struct AllReduceAttributes {
   void fields(FieldVisitor& v) { v.field("communicator", communicator); }
 };
 
-/// The kernel on any device.
+struct ReduceScatterAttributes {
+  std::int64_t communicator = AllReduceAttributes::alone;
+  std::int64_t rank = 0, processes = 1;  ///< of the communicator
+
+  void fields(FieldVisitor& v) {
+    v.field("communicator", communicator);
+    v.field("rank", rank);
+    v.field("processes", processes);
+  }
+};
+
+// The kernels, on any device.
 void mean_over_processes(const KernelContext& call);
+void parts_of_mean_over_processes(const KernelContext& call);
+void gather_parts_of_processes(const KernelContext& call);
+
+/// For the types of tensors that one call takes.
+void check_reduced(const InferContext& call);
 
 }  // namespace frit::ops

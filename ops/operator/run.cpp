@@ -232,8 +232,8 @@ std::vector<Tensor> run(const Operator& op, std::span<const Tensor> given, const
   }
   for (const int i : op.mutates) {
     const auto input = static_cast<std::size_t>(i);
-    require(input >= given.size() || given[input].is_contiguous(), op.name, ": input \"", op.inputs[input].name,
-            "\" is updated in place and must be contiguous");
+    require(input >= given.size() || given[input].is_contiguous(), op.name, ": input \"",
+            op.inputs[std::min(input, op.inputs.size() - 1)].name, "\" is updated in place and must be contiguous");
   }
   const std::vector<TensorType> results = op.infer_types(types, attributes);
   if (op.view) return {inputs[0].reshape(results[0].shape)};

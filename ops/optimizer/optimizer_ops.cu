@@ -2,6 +2,7 @@
 
 #include <new>
 
+#include "frit/core/communication/parts.h"
 #include "frit/ops/cuda/tensor_table.cuh"
 #include "frit/ops/elementwise/pointwise.cuh"
 #include "frit/ops/optimizer/update_functors.h"
@@ -80,15 +81,16 @@ __global__ void __launch_bounds__(cuda::default_threads)
 }
 
 /// Calls launch(call, table) for each stretch of the calls that fits a table and has the inputs from `shared` to `shared_end` in common, of
-/// which `call` is one. The table holds the memory of the inputs `arrays`.
-template <class T, std::size_t count, class Launch>
+/// which `call` is one. The table holds the memory of the inputs `arrays`, from where placed(call, memory) moves it, which gives the number
+/// of elements.
+template <class T, std::size_t count, class Place, class Launch>
 void for_each_table(std::span<const KernelContext> calls, const std::array<std::size_t, count>& arrays, std::size_t shared,
-                    std::size_t shared_end, const Launch& launch) {
+                    std::size_t shared_end, const Place& placed, const Launch& launch) {
   TensorTable<static_cast<int>(count)> table(chunk_elements<T>);
   for (std::size_t i = 0; i < calls.size(); ++i) {
     std::array<void*, count> memory;
     for (std::size_t k = 0; k < count; ++k) memory[k] = calls[i].inputs[arrays[k]].raw();
-    table.add(calls[i].inputs[0].elements(), memory);
+    table.add(placed(calls[i], memory), memory);
     bool more = i + 1 < calls.size() && !table.full();
     for (std::size_t k = shared; more && k < shared_end; ++k) more = calls[i].inputs[k].raw() == calls[i + 1].inputs[k].raw();
     if (more) continue;
@@ -110,9 +112,16 @@ void run_cuda_updates(std::span<const KernelContext> calls) {
   for (std::size_t k = 1; k < count; ++k) arrays[k] = k + 4;
   arrays[count] = 1;
   const auto run = [&]<class T, class Gradient>() {
-    for_each_table<T>(calls, arrays, 2, 5, [](const KernelContext& call, const TensorTable<count + 1>& table) {
+    const auto placed = [](const KernelContext& call, std::array<void*, count + 1>& memory) {
+      const UpdatedPart& part = call.as<UpdateAttributes<Options>>().part;
+      const Parts parts(call.inputs[0].elements(), static_cast<int>(part.processes));
+      memory[0] = static_cast<T*>(memory[0]) + parts.begin(static_cast<int>(part.rank));
+      return call.inputs[1].elements();
+    };
+    for_each_table<T>(calls, arrays, 2, 5, placed, [](const KernelContext& call, const TensorTable<count + 1>& table) {
       cuda::launch(update_kernel<Update<Computed<T>>, Options, T, Gradient, count>, shape_for(table.chunks, call), call.stream, table,
-                   call.as<Options>(), call.inputs[2].data<double>(), call.inputs[3].data<std::int64_t>(), call.inputs[4].data<T>());
+                   call.as<UpdateAttributes<Options>>().options, call.inputs[2].data<double>(), call.inputs[3].data<std::int64_t>(),
+                   call.inputs[4].data<T>());
     });
   };
   dispatch_floating_and_halves(calls[0].inputs[0].dtype(), [&]<class T>() {
@@ -156,7 +165,8 @@ __global__ void __launch_bounds__(cuda::default_threads)
 
 void run_cuda_clear(std::span<const KernelContext> calls) {
   dispatch_floating_and_halves(calls[0].inputs[0].dtype(), [&]<class T>() {
-    for_each_table<T>(calls, std::array<std::size_t, 1>{0}, 1, 2, [](const KernelContext& call, const TensorTable<1>& table) {
+    const auto placed = [](const KernelContext& call, const std::array<void*, 1>&) { return call.inputs[0].elements(); };
+    for_each_table<T>(calls, std::array<std::size_t, 1>{0}, 1, 2, placed, [](const KernelContext& call, const TensorTable<1>& table) {
       cuda::launch(clear_unless_skipped<T>, shape_for(table.chunks, call), call.stream, table, call.inputs[1].data<T>());
     });
   });

@@ -7,6 +7,27 @@
 
 namespace frit::ops {
 
+/// Of a parameter that several processes share out (see Parts): its update is of process `rank`'s part alone, which is what the gradient
+/// and the buffers are of, as vectors.
+struct UpdatedPart {
+  std::int64_t rank = 0, processes = 1;
+  void fields(FieldVisitor& v) {
+    v.field("rank", rank);
+    v.field("processes", processes);
+  }
+};
+
+/// What an update's operator knows of a call.
+template <class Options>
+struct UpdateAttributes {
+  Options options = {};
+  UpdatedPart part = {};
+  void fields(FieldVisitor& v) {
+    options.fields(v);
+    part.fields(v);
+  }
+};
+
 // One parameter's update as an operator that changes variables where they lie; no results. `rate` is an f64 scalar variable, so that a
 // schedule needs no new graph; `step` an i64 scalar variable that counts updates done (0 at the first); `gradient_scale` a scalar of the
 // parameter's dtype that the gradient is multiplied by, and where it is negative nothing changes; decay adds weight_decay * parameter to
@@ -23,7 +44,7 @@ struct SgdOptions {
 };
 /// `momentum_buffer` has the parameter's type; none without momentum.
 void sgd_update(Value parameter, Value gradient, Value rate, Value step, Value gradient_scale, Value momentum_buffer,
-                const SgdOptions& options);
+                const SgdOptions& options, const UpdatedPart& part = {});
 
 struct AdamOptions {
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
@@ -37,7 +58,7 @@ struct AdamOptions {
   }
 };
 void adam_update(Value parameter, Value gradient, Value rate, Value step, Value gradient_scale, Value first_moment, Value second_moment,
-                 const AdamOptions& options);
+                 const AdamOptions& options, const UpdatedPart& part = {});
 
 /// Adds 1 to an i64 scalar variable, unless `gradient_scale` is negative.
 void advance(Value step, Value gradient_scale);

@@ -41,6 +41,42 @@ TEST_F(Distributed, AnyNumberOfProcessesGoesOn) {
   }
 }
 
+TEST_F(Distributed, ShardedOptimizersLearnAndGoOnAsWholeOnes) {
+  const std::vector<std::string> arguments =
+      learn({"--lr", "0.01", "--epochs", "2", "--checkpoint-every", "3", "--keep", "10", "--clip-norm", "0.5"});
+  const Outcome one = good(with(arguments, {"--run-dir", "whole"}));
+  for (const int processes : {2, 4}) {
+    const std::string directory = concat("sharded", processes), again = directory + "again";
+    const Outcome outcome = on(processes, with(arguments, {"--run-dir", directory, "--shard-optimizer"}));
+    ASSERT_EQ(outcome.code, 0) << outcome;
+    EXPECT_EQ(outcome.output, one.output);
+    expect_equal(directory, "whole");
+    good_on(processes, with(arguments, {"--run-dir", again, "--shard-optimizer"}));
+    EXPECT_EQ(last(again), last(directory)) << "the same bits";
+  }
+  struct Case {
+    const char* from;
+    int processes;
+    std::vector<std::string> flags;
+  };
+  for (const Case& c : {Case{"sharded2", 1, {}}, Case{"sharded4", 2, {}}, Case{"whole", 2, {"--shard-optimizer"}},
+                        Case{"sharded4", 2, {"--shard-optimizer"}}, Case{"sharded2", 4, {"--shard-optimizer"}}}) {
+    const std::string directory = concat(c.from, "-on-", c.processes, "-", c.flags.size());
+    const std::string checkpoint = concat(c.from, "/checkpoints/step-000000000003.safetensors");
+    good_on(c.processes, with(with(arguments, {"--run-dir", directory, "--resume", checkpoint}), c.flags));
+    expect_equal(directory, "whole");
+  }
+}
+
+TEST_F(Distributed, ADryRunCountsTheShardAlone) {
+  const auto optimizer_bytes = [&](const std::vector<std::string>& flags) {
+    const Outcome outcome = on(2, with(learn({"--dry-run", "--json"}), flags));
+    EXPECT_EQ(outcome.code, 0) << outcome;
+    return nlohmann::json::parse(outcome.output).at("memory_bytes").at("optimizer").get<double>();
+  };
+  EXPECT_NEAR(optimizer_bytes({"--shard-optimizer"}), optimizer_bytes({}) / 2, 100);
+}
+
 TEST_F(Distributed, ASegmentationIsLearntAndMeasuredAsByOne) {
   // Of nine volumes to measure on the second process has one more.
   write_volumes("volumes/train", 12, /*ignored=*/true);
@@ -83,6 +119,7 @@ TEST_F(Distributed, WhatDiffersIsRefused) {
   QuarterImages(41, /*seed=*/2).write(path("others"), "t10k");
   refused(2, "the checksum of the examples: process 1 has \\S+, process 0 has \\S+\n", learn({}), learn({}, "others"));
   refused(4, "process 1: nowhere: .*\n", learn({}), learn({}, "nowhere"));
+  refused(2, "--shard-optimizer: process 1 has false, process 0 has true\n", learn({"--shard-optimizer"}), learn({}));
   EXPECT_FALSE(fs::exists(path("runs"))) << "nothing was begun";
 }
 
@@ -111,14 +148,18 @@ TEST_F(Distributed, AStepThatIsNotFiniteEndsAllAndIsKept) {
   write("data.safetensors", serialize_safetensors({{"input", random_tensor({40, 3, 8, 8})}, {"target", target}}));
   const std::vector<std::int64_t> order = permutation(40, /*seed=*/0, /*stream=*/0);
   const std::int64_t place = std::find(order.begin(), order.end(), 25) - order.begin(), step = place / 4 + 1;
-  const std::string bundle = concat("run/not-finite-step-", step);
-  refused_on(2, 7,
-             concat("the loss is inf at step ", step, " \\(epoch 1\\): process ", place % 4 / 2, ": .*; `frit replay ", bundle,
-                    "` runs it again; .*\n"),
-             {"train", "conv2d-groupnorm-pool", "--model-config", tiny_model().config, "--data", "data.safetensors", "--batch-size", "4",
-              "--run-dir", "run", "--quiet"});
-  const Outcome replay = run({"replay", bundle});
-  EXPECT_EQ(replay.code, 7) << replay;
+  for (const std::vector<std::string>& flags :
+       {std::vector<std::string>{"--run-dir", "run"}, {"--run-dir", "sharded", "--shard-optimizer"}}) {
+    const std::string bundle = concat(flags[1], "/not-finite-step-", step);
+    refused_on(2, 7,
+               concat("the loss is inf at step ", step, " \\(epoch 1\\): process ", place % 4 / 2, ": .*; `frit replay ", bundle,
+                      "` runs it again; .*\n"),
+               with({"train", "conv2d-groupnorm-pool", "--model-config", tiny_model().config, "--data", "data.safetensors", "--batch-size",
+                     "4", "--quiet"},
+                    flags));
+    const Outcome replay = run({"replay", bundle});
+    EXPECT_EQ(replay.code, 7) << replay;
+  }
 }
 
 }  // namespace

@@ -143,9 +143,9 @@ void Faults::kill_often(const std::vector<std::string>& arguments, std::int64_t 
   }
 }
 
-TEST_F(Faults, AClassifierIsLearntHoweverOftenItIsKilled) { kill_often(learn_quarters("12"), 60, 12); }
+TEST_F(Faults, AClassifierIsLearntHoweverOftenItIsKilled) { kill_often(learn_quarters("8"), 40, 12); }
 
-TEST_F(Faults, ASegmentationIsLearntHoweverOftenItIsKilled) { kill_often(learn_volumes("10"), 30, 8); }
+TEST_F(Faults, ASegmentationIsLearntHoweverOftenItIsKilled) { kill_often(learn_volumes("6"), 18, 8); }
 
 void Faults::expect_one_that_hangs(int processes, int hanging) {
   const std::string directory = concat("run", processes);

@@ -3,12 +3,14 @@
 #include "several_processes.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <limits>
 #include <thread>
 
@@ -17,6 +19,7 @@
 #include "frit/core/cuda/device.h"
 #include "frit/core/random.h"
 #include "frit/models/nn.h"
+#include "frit/models/training/checkpoint.h"
 #include "frit/ops/elementwise/activation.h"
 #include "frit/ops/loss/loss.h"
 #include "frit/ops/reduction/reduction.h"
@@ -24,7 +27,7 @@
 namespace frit {
 namespace {
 
-constexpr std::int64_t batch_size = 8;
+constexpr std::int64_t batch_size = 12;
 
 struct ConvNet {
   Graph graph;
@@ -59,9 +62,18 @@ Bindings own_part(const Communicator& communicator, std::int64_t number, DType d
   return batch(number, communicator.rank() * count, count, dtype);
 }
 
-double largest_difference(const State& a, const State& b) {
+using Variables = std::map<std::string, Tensor>;
+
+/// Those of all processes together.
+Variables variables_of(TrainStep& step) {
+  step.share_sums();
+  step.gather_shards(/*to_all=*/true);
+  return step.whole_variables();
+}
+
+double largest_difference(const Variables& a, const State& b) {
   double difference = 0;
-  for (const auto& [name, tensor] : a.tensors()) {
+  for (const auto& [name, tensor] : a) {
     const std::vector<double> left = tensor.to_vector<double>(), right = b.at(name).to_vector<double>();
     double largest = 1e-300, apart = 0;
     for (std::size_t i = 0; i < left.size(); ++i) {
@@ -73,15 +85,32 @@ double largest_difference(const State& a, const State& b) {
   return difference;
 }
 
-std::string bits_of(const State& state) {
+std::string bits_of(TrainStep& step) {
   std::string text;
-  for (const auto& [name, bits] : kept_bits(state)) text.append(reinterpret_cast<const char*>(bits.data()), bits.size());
+  for (const auto& [name, tensor] : variables_of(step)) {
+    const Tensor bits = tensor.to(Device::cpu());
+    text.append(static_cast<const char*>(bits.raw()), static_cast<std::size_t>(bits.bytes()));
+  }
   return text;
 }
 
 void expect_same_bits(Communicator& communicator, TrainStep& step) {
-  step.share_sums();
-  communicator.require_same("the bits of all variables", bits_of(step.state()));
+  communicator.require_same("the bits of all variables", bits_of(step));
+}
+
+/// Of a parameter each process keeps an equal share, but for a few elements.
+void expect_share_of_memory(const TrainStep& step) {
+  std::int64_t bytes = 0, whole_bytes = 0, parameters = 0;
+  const int processes = step.options().shards_optimizer ? step.options().communicator->size() : 1;
+  for (const auto& [name, tensor] : step.state().tensors()) {
+    if (!name.ends_with("moment") && !name.ends_with("momentum")) continue;
+    bytes += tensor.bytes();
+    whole_bytes += element_count(step.whole_shape(name)) * tensor.bytes() / std::max<std::int64_t>(tensor.elements(), 1);
+    ++parameters;
+  }
+  EXPECT_GT(parameters, 0);
+  EXPECT_NEAR(static_cast<double>(bytes), static_cast<double>(whole_bytes) / processes,
+              static_cast<double>(parameters * 8 * 8 * processes));
 }
 
 /// Trains by the options in all processes, and in each by itself on whole batches.
@@ -99,8 +128,9 @@ void expect_as_one(Device device, const Optimizer& optimizer, TrainOptions optio
     EXPECT_NEAR(loss, expected, 1e-10 * std::abs(expected)) << "batch " << i;
   }
   EXPECT_EQ(step.steps(), 20 / options.accumulate);
-  EXPECT_LE(largest_difference(step.state(), reference.state()), 1e-10);
+  EXPECT_LE(largest_difference(variables_of(step), reference.state()), 1e-10);
   expect_same_bits(*options.communicator, step);
+  expect_share_of_memory(step);
 }
 
 TEST(SeveralProcesses, TwoTrainAsOne) {
@@ -120,11 +150,11 @@ TEST(SeveralProcesses, SumsUpGradientsOfSeveralBatches) {
 
 TEST(SeveralProcesses, AllSkipAnUpdateThatOneCannotMake) {
   if (!in_several_processes(2)) return;
-  for (const std::int64_t accumulate : {1, 2}) {
+  for (const auto& [accumulate, sharded] : {std::pair(1, false), {2, false}, {1, true}, {2, true}}) {
     const auto communicator = Communicator::from_environment(Device::cpu());
     ConvNet network;
-    TrainStep step(network.loss, Sgd{.learning_rate = 0.05}, Device::cpu(),
-                   {.accumulate = accumulate, .guarded = true, .communicator = communicator});
+    TrainStep step(network.loss, Sgd{.learning_rate = 0.05, .momentum = 0.9}, Device::cpu(),
+                   {.accumulate = accumulate, .guarded = true, .communicator = communicator, .shards_optimizer = sharded});
     step(own_part(*communicator, 0));
     const std::map<std::string, std::vector<std::byte>> before = kept_bits(step.state());
     Bindings broken = own_part(*communicator, 1);
@@ -146,7 +176,8 @@ TEST(SeveralProcesses, HalvesTravelAsTheyAre) {
     ConvNet network(DType::f32);
     TrainStep step(network.loss, Sgd{.learning_rate = 0.05}, Device::cpu(),
                    {.precision = DType::bf16, .communicator = communicator, .reduces_halves = halves});
-    const Graph& graph = step.compile({{"image", {DType::f32, {4, 2, 6, 6}}}, {"target", {DType::f32, {4, 3}}}}).graph();
+    const Graph& graph =
+        step.compile({{"image", {DType::f32, {batch_size / 2, 2, 6, 6}}}, {"target", {DType::f32, {batch_size / 2, 3}}}}).graph();
     bool travel = false;
     for (const graph::Node* node : graph.all(graph::NodeKind::operation)) {
       if (!node->op->collective) continue;
@@ -211,6 +242,103 @@ TEST(SeveralProcesses, FindOutWhoseParametersDiffer) {
   expect_divergence_found(Device::cpu());
 }
 
+TEST(ShardedOptimizer, OfTwoTrainsAsOne) {
+  if (!in_several_processes(2)) return;
+  expect_as_one(Device::cpu(), Adam{.learning_rate = 1e-3}, {.clip_norm = 0.1, .guarded = true, .shards_optimizer = true});
+}
+
+TEST(ShardedOptimizer, OfThreeTrainsAsOne) {
+  if (!in_several_processes(3)) return;
+  expect_as_one(Device::cpu(), Sgd{.learning_rate = 0.05, .momentum = 0.9, .weight_decay = 1e-3},
+                {.freeze = {"net.conv1.bias"}, .average_decay = 0.9, .shards_optimizer = true});
+}
+
+TEST(ShardedOptimizer, OfFourTrainsAsOneWithSumsAndGroups) {
+  if (!in_several_processes(4)) return;
+  const ParameterGroup slow{.names = "net.conv*", .optimizer = AdamW{.learning_rate = 1e-4}};
+  expect_as_one(Device::cpu(), AdamW{.learning_rate = 1e-3},
+                {.clip_norm = 0.1, .accumulate = 4, .guarded = true, .groups = {slow}, .shards_optimizer = true});
+}
+
+TEST(ShardedOptimizer, OfOneProcessIsAnother) {
+  const ConvNet network;
+  TrainStep plain(network.loss, Adam{}, Device::cpu()), step(network.loss, Adam{}, Device::cpu(), {.shards_optimizer = true});
+  for (std::int64_t i = 0; i < 3; ++i) EXPECT_EQ(step(batch(i, 0, batch_size)), plain(batch(i, 0, batch_size)));
+  step.gather_shards();
+  EXPECT_EQ(largest_difference(step.whole_variables(), plain.state()), 0);
+}
+
+/// Of halves, of which some are not finite while the loss scale is too large: with shards as without.
+void expect_halves_as_without_shards(Device given) {
+  const Device device = Communicator::local_device(given);
+  const auto communicator = Communicator::from_environment(device);
+  std::vector<std::string> bits;
+  for (const bool sharded : {false, true, true}) {
+    const ConvNet network(DType::f32);
+    TrainStep step(network.loss, Adam{.learning_rate = 1e-3}, device,
+                   {.clip_norm = 0.1, .precision = DType::f16, .guarded = true, .communicator = communicator, .shards_optimizer = sharded});
+    step.state().set("optimizer.loss_scale", Tensor::full({}, 0x1p30, DType::f32));
+    for (int i = 0; i < 30; ++i) step(own_part(*communicator, i, DType::f32));
+    EXPECT_LT(step.state().at("optimizer.loss_scale").item(), 0x1p30);
+    EXPECT_GT(step.steps(), 0);
+    EXPECT_LT(step.steps(), 30);
+    bits.push_back(concat(step.steps(), ' ', step.state().at("optimizer.loss_scale").item(), ' '));
+    expect_same_bits(*communicator, step);
+    if (sharded) bits.back() += bits_of(step);
+  }
+  EXPECT_EQ(bits[1], bits[2]) << "at every repetition";
+  EXPECT_TRUE(bits[1].starts_with(bits[0])) << "as many steps";
+}
+
+TEST(ShardedOptimizer, OfHalvesKeepsTheLossScale) {
+  if (!in_several_processes(2)) return;
+  expect_halves_as_without_shards(Device::cpu());
+}
+
+TEST(ShardedOptimizer, LeavesCheckpointsThatAnyNumberOfProcessesTakes) {
+  if (!in_several_processes(3)) return;
+  const auto communicator = Communicator::from_environment(Device::cpu());
+  const ConvNet network;
+  const auto make = [&](bool together, bool sharded) {
+    return TrainStep(network.loss, Adam{.learning_rate = 1e-3}, Device::cpu(),
+                     {.communicator = together ? communicator : nullptr, .shards_optimizer = sharded});
+  };
+  const std::string path = communicator->all_gather(concat(testing::TempDir(), "sharded-", getpid(), ".safetensors"))[0];
+  TrainStep first = make(true, true);
+  for (int i = 0; i < 5; ++i) first(own_part(*communicator, i));
+  if (communicator->is_first()) {
+    EXPECT_THROW(save_training(path, first), Error) << "what others keep is missing";
+  }
+  first.gather_shards();
+  if (communicator->is_first()) save_training(path, first);
+  communicator->barrier();
+  const TensorFile file = read_training(path);
+  TrainStep sharded = make(true, true), whole = make(true, false), alone = make(false, true);
+  for (TrainStep* step : {&sharded, &whole, &alone}) restore_training(file, *step);
+  for (int i = 5; i < 10; ++i) {
+    first(own_part(*communicator, i));
+    sharded(own_part(*communicator, i));
+    whole(own_part(*communicator, i));
+    alone(batch(i, 0, batch_size));
+  }
+  EXPECT_EQ(bits_of(sharded), bits_of(first));
+  EXPECT_LE(largest_difference(variables_of(sharded), whole.state()), 1e-12);
+  EXPECT_LE(largest_difference(variables_of(sharded), alone.state()), 1e-10);
+  communicator->barrier();
+  if (communicator->is_first()) std::filesystem::remove(path);
+}
+
+TEST(ShardedOptimizer, RefusesWhatNeedsWholeParameters) {
+  if (!in_several_processes(2)) return;
+  const auto communicator = Communicator::from_environment(Device::cpu());
+  const ConvNet network;
+  Optimizer optimizer = Adam{};
+  optimizer.takes_parts = false;
+  EXPECT_THROW(TrainStep(network.loss, optimizer, Device::cpu(), {.communicator = communicator, .shards_optimizer = true}), Error);
+  EXPECT_THROW(TrainStep(network.loss, Adam{}, Device::cpu(), {.communicator = communicator, .shards_optimizer = true, .name = "one"}),
+               Error);
+}
+
 class SeveralProcessesOnCuda : public testing::Test {
  protected:
   void SetUp() override {
@@ -253,6 +381,21 @@ TEST_F(SeveralProcessesOnCuda, OneNamesTheProcessThatHangs) {
   step(own_part(*communicator, 3));
 }
 
+TEST_F(SeveralProcessesOnCuda, ShardedOptimizerOfTwoTrainsAsOne) {
+  if (!in_several_processes(2)) return;
+  expect_as_one({DeviceKind::cuda}, Adam{.learning_rate = 1e-3}, {.clip_norm = 0.1, .guarded = true, .shards_optimizer = true});
+}
+
+TEST_F(SeveralProcessesOnCuda, ShardedOptimizerOfTwoTrainsAsOneWithSums) {
+  if (!in_several_processes(2)) return;
+  expect_as_one({DeviceKind::cuda}, Sgd{.learning_rate = 0.05, .momentum = 0.9}, {.accumulate = 4, .shards_optimizer = true});
+}
+
+TEST_F(SeveralProcessesOnCuda, ShardedOptimizerOfHalvesKeepsTheLossScale) {
+  if (!in_several_processes(2)) return;
+  expect_halves_as_without_shards({DeviceKind::cuda});
+}
+
 TEST_F(SeveralProcessesOnCuda, RunsOfHalvesHaveTheSameBits) {
   if (!in_several_processes(2)) return;
   const Device device = Communicator::local_device({DeviceKind::cuda});
@@ -263,8 +406,8 @@ TEST_F(SeveralProcessesOnCuda, RunsOfHalvesHaveTheSameBits) {
     TrainStep step(network.loss, Sgd{.learning_rate = 0.05}, device, {.precision = DType::f16, .communicator = communicator});
     for (int i = 0; i < 10; ++i) step(own_part(*communicator, i, DType::f32));
     expect_same_bits(*communicator, step);
-    if (run == 0) first = bits_of(step.state());
-    EXPECT_EQ(bits_of(step.state()), first);
+    if (run == 0) first = bits_of(step);
+    EXPECT_EQ(bits_of(step), first);
   }
 }
 

@@ -75,6 +75,58 @@ TEST(CommunicatorOverMpi, AddsUpInTheOrderOfRanks) {
   }
 }
 
+TEST(Parts, AreAlikeOrBeginWhereVectorsDo) {
+  EXPECT_EQ(Parts(9, 3).size(2), 3);
+  for (const int processes : {1, 2, 3, 4, 8, 100}) {
+    for (const std::int64_t elements : {0, 1, 7, 64, 1000, 9408, 36864}) {
+      const Parts parts(elements, processes);
+      std::int64_t end = 0;
+      for (int rank = 0; rank < processes; ++rank) {
+        EXPECT_EQ(parts.begin(rank), end);
+        end = parts.end(rank);
+        EXPECT_LE(parts.size(rank), parts.most());
+      }
+      EXPECT_EQ(end, elements);
+      EXPECT_TRUE(parts.rest() == 0 || parts.each() % 8 == 0);
+      EXPECT_LT(parts.rest(), 8 * processes);
+    }
+  }
+}
+
+/// Every process's parts of means, and of tensors of other dtypes, in tensors of their own or where they belong.
+TEST(CommunicatorOverMpi, ScattersMeansAndGathersParts) {
+  if (!in_several_processes(3)) return;
+  const auto communicator = Communicator::from_environment(Device::cpu());
+  const int rank = communicator->rank();
+  for (const bool in_place : {false, true}) {
+    std::vector<Tensor> tensors, means, parts, wholes;
+    for (const DType dtype : {DType::f64, DType::f32, DType::f16, DType::bf16}) {
+      for (const std::int64_t elements : {0, 1, 9, 1000, 100'000}) {
+        std::vector<double> values;
+        for (std::int64_t i = 0; i < elements; ++i) values.push_back(element(rank, tensors.size(), i));
+        tensors.push_back(Tensor::from(values, {elements}).to(dtype));
+        means.push_back(Tensor::empty({elements}, dtype));
+        wholes.push_back(in_place ? tensors.back().clone() : Tensor::empty({elements}, dtype));
+        const Parts dealt = communicator->parts(elements);
+        parts.push_back(in_place ? wholes.back().slice(0, dealt.begin(rank), dealt.end(rank)) : Tensor::empty({dealt.size(rank)}, dtype));
+      }
+    }
+    communicator->mean(tensors, means);
+    communicator->reduce_scatter(in_place ? wholes : tensors, parts);
+    communicator->all_gather(parts, wholes);
+    for (std::size_t t = 0; t < wholes.size(); ++t) {
+      EXPECT_EQ(wholes[t].to_vector<double>(), means[t].to_vector<double>()) << t;
+      const Tensor first = Tensor::from({element(rank, t, 0)}, {1}).to(tensors[t].dtype());
+      if (tensors[t].elements() > 0) {
+        EXPECT_EQ(tensors[t].slice(0, 0, 1).item(), first.item()) << "tensors are left as they are";
+      }
+    }
+  }
+  const Tensor own = Tensor::full({2}, rank, DType::i64), all = Tensor::empty({6}, DType::i64);
+  communicator->all_gather(std::span(&own, 1), std::span(&all, 1));
+  EXPECT_EQ(all.to_vector<double>(), (std::vector<double>{0, 0, 1, 1, 2, 2}));
+}
+
 TEST(CommunicatorOverMpi, TellsTextsAndNumbers) {
   if (!in_several_processes(3)) return;
   const auto communicator = Communicator::from_environment(Device::cpu());

@@ -9,6 +9,7 @@
 #include <tuple>
 #include <vector>
 
+#include "frit/core/communication/parts.h"
 #include "frit/core/cuda/captured_work.h"
 #include "frit/core/cuda/device.h"
 #include "frit/core/cuda/loaded_library.h"
@@ -119,6 +120,26 @@ void check_means(cuda::NcclGroup& group, int rank, Device device, int size) {
   }
 }
 
+/// The mean in two halves: parts of it, also where they belong in the whole, which all get then.
+void check_parts(cuda::NcclGroup& group, int rank, Device device, int size) {
+  for (const DType dtype : {DType::f64, DType::f32, DType::f16, DType::bf16}) {
+    std::vector<Tensor> tensors, parts, wholes;
+    for (const std::int64_t count : {1000, 1, 300'001, 9}) {
+      const Parts dealt(count, size);
+      tensors.push_back(values(rank, count, dtype, device));
+      wholes.push_back(Tensor::empty({count}, dtype, device));
+      const bool in_place = count != 1000;
+      parts.push_back(in_place ? wholes.back().slice(0, dealt.begin(rank), dealt.end(rank))
+                               : Tensor::empty({dealt.size(rank)}, dtype, device));
+    }
+    group.reduce_scatter(tensors, parts, nullptr);
+    group.all_gather(parts, wholes, nullptr);
+    cuda::synchronize(device.index);
+    for (const Tensor& whole : wholes) expect_mean(whole, size);
+    EXPECT_EQ(tensors[0].to_vector<double>(), values(rank, 1000, DType::f64, Device::cpu()).to_vector<double>());
+  }
+}
+
 /// A step that is recorded once and launched many times.
 void check_captured(cuda::NcclGroup& group, int rank, Device device, int size) {
   const Tensor tensor = Tensor::empty({5000}, DType::f32, device), result = Tensor::empty({5000}, DType::f32, device);
@@ -156,6 +177,7 @@ TEST(CudaNccl, WorksOnOneGpu) {
   run_on_gpus(1, [](cuda::NcclGroup& group, int rank, Device device) {
     EXPECT_TRUE(group.version().starts_with("NCCL 2."));
     check_means(group, rank, device, 1);
+    check_parts(group, rank, device, 1);
     check_captured(group, rank, device, 1);
     check_broadcasts(group, rank, device, 1);
   });
@@ -165,6 +187,12 @@ TEST(CudaNccl, GivesTheMeanOverGpus) {
   FRIT_SKIP_WITHOUT_GPUS(2);
   for (int size = 2; size <= cuda::device_count(); size *= 2)
     run_on_gpus(size, [size](cuda::NcclGroup& group, int rank, Device device) { check_means(group, rank, device, size); });
+}
+
+TEST(CudaNccl, GivesPartsOfMeansAndGathersThem) {
+  FRIT_SKIP_WITHOUT_GPUS(2);
+  for (int size = 2; size <= cuda::device_count(); ++size)
+    run_on_gpus(size, [size](cuda::NcclGroup& group, int rank, Device device) { check_parts(group, rank, device, size); });
 }
 
 TEST(CudaNccl, BroadcastsFromAnyGpu) {

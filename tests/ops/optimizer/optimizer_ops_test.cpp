@@ -1,5 +1,6 @@
 #include "frit/ops/optimizer/optimizer_ops.h"
 
+#include "frit/core/communication/parts.h"
 #include "frit/core/cuda/device.h"
 #include "frit/core/io/safetensors.h"
 #include "frit/core/random.h"
@@ -27,6 +28,12 @@ struct Trained {
     ops::run("advance", {step, scale});
   }
 };
+
+/// What the operator is told of a parameter that one process has alone.
+template <class Options>
+ops::Attributes of_whole(const Options& options) {
+  return ops::UpdateAttributes<Options>{options, {}};
+}
 
 Trained begin(const Tensor& initial, double rate, int buffers) {
   Trained trained{initial.clone(), Tensor::full({}, rate, DType::f64)};
@@ -66,27 +73,58 @@ TEST(Optimizers, FollowPyTorch) {
   }
 }
 
+/// What three processes make of their parts is what one makes of the whole; each leaves the rest as it is.
+TEST(Optimizers, UpdatePartsAsTheWhole) {
+  for (const int buffers : {0, 1, 2}) {
+    const Tensor initial = Tensor::empty({5, 7}, DType::f64), gradient = Tensor::empty({5, 7}, DType::f64);
+    fill_normal(initial, 0, 1, 1, 0);
+    fill_normal(gradient, 0, 1, 2, 0);
+    const auto updated = [&](const ops::UpdatedPart& part) {
+      const Parts parts(35, static_cast<int>(part.processes));
+      const auto begin_at = parts.begin(static_cast<int>(part.rank)), end = parts.end(static_cast<int>(part.rank));
+      const Tensor parameter = initial.clone(), own = gradient.reshape({35}).slice(0, begin_at, end).clone();
+      const Tensor g = part.processes == 1 ? gradient : own;
+      std::vector<Tensor> inputs = {parameter, g, Tensor::full({}, 0.1, DType::f64), Tensor::full({}, 3, DType::i64),
+                                    Tensor::full({}, 0.5, DType::f64)};
+      for (int i = 0; i < buffers; ++i) inputs.push_back(Tensor::full(g.shape(), 0.25, DType::f64));
+      if (buffers == 2) ops::run("adam_update", inputs, ops::UpdateAttributes<ops::AdamOptions>{{}, part});
+      const ops::SgdOptions sgd{.momentum = 0.9 * buffers};
+      if (buffers < 2) ops::run("sgd_update", inputs, ops::UpdateAttributes<ops::SgdOptions>{sgd, part});
+      return parameter.to_vector<double>();
+    };
+    const std::vector<double> whole = updated({}), before = initial.to_vector<double>();
+    for (const int rank : {0, 1, 2}) {
+      const Parts parts(35, 3);
+      const std::vector<double> found = updated({rank, 3});
+      for (std::int64_t i = 0; i < 35; ++i) {
+        const auto k = static_cast<std::size_t>(i);
+        EXPECT_EQ(found[k], i >= parts.begin(rank) && i < parts.end(rank) ? whole[k] : before[k]) << buffers << ' ' << rank << ' ' << i;
+      }
+    }
+  }
+}
+
 TEST(Sgd, TakesTheRateFromItsVariable) {
   Trained trained = begin(Tensor::from<double>({1, 2}, {2}), 0.5, 0);
-  trained.update("sgd_update", ops::SgdOptions{}, Tensor::from<double>({1, -1}, {2}));
+  trained.update("sgd_update", of_whole(ops::SgdOptions{}), Tensor::from<double>({1, -1}, {2}));
   trained.rate.fill(0.25);
-  trained.update("sgd_update", ops::SgdOptions{}, Tensor::from<double>({1, -1}, {2}));
+  trained.update("sgd_update", of_whole(ops::SgdOptions{}), Tensor::from<double>({1, -1}, {2}));
   EXPECT_EQ(trained.parameter.to_vector<double>(), (std::vector<double>{0.25, 2.75}));
 }
 
 TEST(Sgd, BeginsItsMomentumWithTheFirstGradient) {
   Trained trained = begin(Tensor::from<double>({0}, {1}), 1, 1);
   trained.first.fill(nan);  // whatever the buffer held
-  trained.update("sgd_update", ops::SgdOptions{.momentum = 0.5, .dampening = 0.75}, Tensor::from<double>({2}, {1}));
+  trained.update("sgd_update", of_whole(ops::SgdOptions{.momentum = 0.5, .dampening = 0.75}), Tensor::from<double>({2}, {1}));
   EXPECT_EQ(trained.first.item(), 2);
-  trained.update("sgd_update", ops::SgdOptions{.momentum = 0.5, .dampening = 0.75}, Tensor::from<double>({4}, {1}));
+  trained.update("sgd_update", of_whole(ops::SgdOptions{.momentum = 0.5, .dampening = 0.75}), Tensor::from<double>({4}, {1}));
   EXPECT_EQ(trained.first.item(), 2);
   EXPECT_EQ(trained.parameter.item(), -4);
 }
 
 TEST(Optimizers, UpdateHalvesWhereTheyLie) {
   Trained trained = begin(Tensor::from<double>({1, 2}, {2}).to(DType::bf16), 0.5, 0);
-  trained.update("sgd_update", ops::SgdOptions{}, Tensor::from<double>({1, -1}, {2}).to(DType::bf16));
+  trained.update("sgd_update", of_whole(ops::SgdOptions{}), Tensor::from<double>({1, -1}, {2}).to(DType::bf16));
   EXPECT_EQ(trained.parameter.to_vector<double>(), (std::vector<double>{0.5, 2.5}));
 }
 
@@ -111,9 +149,9 @@ TEST(Optimizers, TakeGradientsInHalvesOnCudaToo) {
     const auto expect_same = [&](const char* op, const ops::Attributes& options, int buffers) {
       EXPECT_EQ(updated(op, options, buffers, DType::f16, device), updated(op, options, buffers, DType::f32, device)) << op << device;
     };
-    expect_same("sgd_update", ops::SgdOptions{.weight_decay = 0.1}, 0);
-    expect_same("sgd_update", ops::SgdOptions{.momentum = 0.9}, 1);
-    expect_same("adam_update", ops::AdamOptions{}, 2);
+    expect_same("sgd_update", of_whole(ops::SgdOptions{.weight_decay = 0.1}), 0);
+    expect_same("sgd_update", of_whole(ops::SgdOptions{.momentum = 0.9}), 1);
+    expect_same("adam_update", of_whole(ops::AdamOptions{}), 2);
   }
 }
 
@@ -132,7 +170,7 @@ TEST(Optimizers, LeaveOutWhatCastsTheirGradients) {
 TEST(Optimizers, MultiplyTheGradientByItsScale) {
   Trained plain = begin(Tensor::from<double>({1, 2}, {2}), 0.5, 1), scaled = begin(Tensor::from<double>({1, 2}, {2}), 0.5, 1);
   scaled.gradient_scale = 0.25;
-  const ops::SgdOptions options{.momentum = 0.5, .weight_decay = 0.1};
+  const ops::Attributes options = of_whole(ops::SgdOptions{.momentum = 0.5, .weight_decay = 0.1});
   for (int i = 0; i < 3; ++i) {
     plain.update("sgd_update", options, Tensor::from<double>({1, -1}, {2}));
     scaled.update("sgd_update", options, Tensor::from<double>({4, -4}, {2}));
@@ -145,7 +183,7 @@ TEST(Optimizers, ChangeNothingWhereTheScaleIsNegative) {
     Trained trained = begin(Tensor::from<double>({1, 2}, {2}), 0.5, buffers);
     trained.gradient_scale = -1;
     const ops::Attributes options =
-        buffers == 2 ? ops::Attributes(ops::AdamOptions{.weight_decay = 0.1}) : ops::SgdOptions{.momentum = buffers * 0.5};
+        buffers == 2 ? of_whole(ops::AdamOptions{.weight_decay = 0.1}) : of_whole(ops::SgdOptions{.momentum = buffers * 0.5});
     trained.update(buffers == 2 ? "adam_update" : "sgd_update", options, Tensor::from<double>({nan, inf}, {2}));
     EXPECT_EQ(trained.parameter.to_vector<double>(), (std::vector<double>{1, 2}));
     for (const Tensor& buffer : {trained.first, trained.second}) {
