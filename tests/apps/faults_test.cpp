@@ -169,5 +169,16 @@ TEST_F(Faults, OneThatHangsIsNamedByOne) {
   expect_one_that_hangs(2, 0);
 }
 
+TEST_F(Faults, ProcessesThatAreStoppedTogetherGoOnTogether) {
+  const std::unique_ptr<Run> run = start(2, with(learn_quarters("8"), {"--run-dir", "run"}), "3");
+  ASSERT_TRUE(wait_for_step(*run, "run", 2));
+  for (const int signal : {SIGSTOP, SIGCONT}) {
+    for (const pid_t process : run->numbers) kill(process, signal);
+    if (signal == SIGSTOP) std::this_thread::sleep_for(5s);
+  }
+  const Outcome outcome = run->launcher.finish();
+  EXPECT_EQ(outcome.code, 0) << outcome;
+}
+
 }  // namespace
 }  // namespace frit
