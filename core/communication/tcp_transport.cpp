@@ -52,7 +52,12 @@ class TcpTransport : public Transport {
   Deadline deadline() const { return Deadline(seconds_); }
   template <class... Parts>
   [[noreturn]] void give_up(const Parts&... parts) const {
-    throw ProcessLost(concat(description(), ": ", parts...));
+    lost_ = concat(description(), ": ", parts...);
+    throw ProcessLost(lost_);
+  }
+  /// When the processes are at their end already, which another thread of this one says.
+  void check_none_lost() const {
+    if (!lost_.empty()) throw_told(lost_);
   }
   void check_same(int rank, const Header& theirs, const Header& own) const {
     if (theirs.kind == own.kind && theirs.call == own.call && theirs.bytes == own.bytes) return;
@@ -66,6 +71,7 @@ class TcpTransport : public Transport {
   double seconds_;
   std::vector<Socket> connections_;  // of the first by rank, with none for itself; of others the one with the first
   std::mutex in_use_;                // held by whoever speaks
+  mutable std::string lost_;         // what has ended them
 
  private:
   std::uint64_t calls_ = 0;
@@ -106,6 +112,7 @@ class First final : public TcpTransport {
 
   void find_lost(double waited, const std::function<bool()>& done) override {
     const std::lock_guard lock(in_use_);
+    check_none_lost();
     telling_others([&] {
       const Header question{.kind = Header::question, .call = ++questions_};
       for (const int r : others_) (void)tcp::send_all(connection(r), bytes_of(question), Deadline(0));
@@ -234,6 +241,7 @@ class Other final : public TcpTransport {
   /// The first finds it out, unless it is the one.
   void find_lost(double waited, const std::function<bool()>& done) override {
     const std::lock_guard lock(in_use_);
+    check_none_lost();
     for (std::optional<Deadline> until(roll_call_seconds); !until->passed(); std::this_thread::sleep_for(std::chrono::milliseconds(10))) {
       if (done()) return;
       if (hears_first()) until.emplace(roll_call_seconds);
@@ -257,17 +265,18 @@ class Other final : public TcpTransport {
   }
 
   void check(Progress progress) const {
-    if (progress == Progress::closed) give_up("process 0 has ended");
+    if (progress == Progress::closed) lose_first("process 0 has ended", /*listens=*/false);
     if (progress == Progress::late) lose_first(lost_text({0}, seconds_));
   }
 
-  /// Of all that wait for the first, who cannot tell each other, only the next one says so, if it lives: each waits for its turn, and until
-  /// then for a signal of who ends them all, or an end of the connection.
-  [[noreturn]] void lose_first(const std::string& text) const {
+  /// Those that wait for the first cannot tell each other that it is lost. They say so one after the other, unless whoever ends them all
+  /// because of the one before sends a signal, or the first is heard or ended after all.
+  [[noreturn]] void lose_first(const std::string& text, bool listens = true) const {
     constexpr int milliseconds_a_turn = 2000;
-    pollfd polled = {connections_.empty() ? -1 : first().descriptor(), POLLIN | POLLRDHUP, 0};
-    const bool told = poll(&polled, 1, (rank() - 1) * milliseconds_a_turn) != 0;
-    throw ProcessLost(concat(description(), ": ", text), told);
+    pollfd polled = {listens && !connections_.empty() ? first().descriptor() : -1, POLLIN | POLLRDHUP, 0};
+    const bool told = rank() > 1 && poll(&polled, 1, (rank() - 1) * milliseconds_a_turn) != 0;
+    if (told) throw_told(lost_ = concat(description(), ": ", text));
+    give_up(text);
   }
 
   /// What the first has said before it ended is still to be read.
@@ -289,7 +298,7 @@ class Other final : public TcpTransport {
       std::string text(header.bytes, '\0');
       check(tcp::receive_all(first(), std::as_writable_bytes(std::span(text)), deadline()));
       (void)shutdown(first().descriptor(), SHUT_RDWR);
-      throw_told(text);
+      throw_told(lost_ = text);
     }
     return header;
   }

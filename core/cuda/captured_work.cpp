@@ -16,6 +16,9 @@ using OwnedGraph = std::unique_ptr<CUgraph_st, DestroyGraph>;
 
 using Nodes = std::vector<cudaGraphNode_t>;
 
+using Kept = std::set<std::shared_ptr<const void>>;
+thread_local Kept* kept_with_recording = nullptr;
+
 /// What the next thing to be recorded will wait for.
 Nodes awaited(cudaStream_t recording) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
@@ -57,10 +60,14 @@ void CapturedWork::record(int index, const std::vector<std::vector<int>>& before
   const cudaStream_t recording = owner.get();
   FRIT_CUDA_CALL(cudaStreamBeginCapture(recording, cudaStreamCaptureModeThreadLocal));
   cudaGraph_t captured = nullptr;
+  Kept kept;
   try {
     const StreamScope scope(index, recording);
+    kept_with_recording = &kept;
     record_parts(recording, before, part);
+    kept_with_recording = nullptr;
   } catch (...) {
+    kept_with_recording = nullptr;
     (void)cudaStreamEndCapture(recording, &captured);
     const OwnedGraph discarded(captured);
     throw;
@@ -69,13 +76,17 @@ void CapturedWork::record(int index, const std::vector<std::vector<int>>& before
   const OwnedGraph graph(captured);
   cudaGraphExec_t executable = nullptr;
   FRIT_CUDA_CALL(cudaGraphInstantiate(&executable, captured, 0));
-  graph_ = std::shared_ptr<void>(executable, [](void* handle) { (void)cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(handle)); });
+  graph_ = std::shared_ptr<void>(executable, [kept](void* handle) { (void)cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(handle)); });
   index_ = index;
 }
 
 void CapturedWork::launch() const {
   FRIT_CHECK(recorded());
   FRIT_CUDA_CALL(cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph_.get()), compute_stream(index_)));
+}
+
+void keep_with_recording(const std::shared_ptr<const void>& used) {
+  if (kept_with_recording != nullptr) kept_with_recording->insert(used);
 }
 
 }  // namespace frit::cuda

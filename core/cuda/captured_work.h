@@ -19,7 +19,10 @@ class CapturedWork {
 
  private:
   [[maybe_unused]] int index_ = 0;  // but in a build without CUDA
-  std::shared_ptr<void> graph_;  // a cudaGraphExec_t
+  std::shared_ptr<void> graph_;     // a cudaGraphExec_t
 };
+
+/// Called while a part is recorded: what it uses lives as long as the graph. Otherwise it does nothing.
+void keep_with_recording(const std::shared_ptr<const void>& used);
 
 }  // namespace frit::cuda

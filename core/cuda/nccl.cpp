@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "frit/core/communication/parts.h"
+#include "frit/core/cuda/captured_work.h"
 #include "frit/core/cuda/device.h"
 #include "frit/core/cuda/loaded_library.h"
 #include "frit/core/cuda/nccl_api.h"
@@ -77,13 +78,14 @@ void in_one_group(std::size_t tensors, const char* name, const Call& call) {
 
 }  // namespace
 
-struct NcclGroup::Handle {
+struct NcclGroup::Handle : std::enable_shared_from_this<Handle> {
   int index = 0, version = 0, rank = 0, size = 1, exceptions = std::uncaught_exceptions();
   ncclComm* communicator = nullptr;
   std::optional<WaitLimit> limit;
 
-  /// Makes the device current.
+  /// Makes the device current. Where the stream is recorded, this lives as long as the graph.
   CUstream_st* stream_or_own(CUstream_st* stream) const {
+    keep_with_recording(shared_from_this());
     CUstream_st* const own = compute_stream(index);
     return stream == nullptr ? own : stream;
   }
@@ -118,7 +120,7 @@ WaitRules rules_with(Transport& transport, double seconds) {
 
 }  // namespace
 
-NcclGroup::NcclGroup(Transport& transport, int index, double seconds) : handle_(std::make_unique<Handle>()) {
+NcclGroup::NcclGroup(Transport& transport, int index, double seconds) : handle_(std::make_shared<Handle>()) {
   handle_->index = index;
   handle_->version = nccl_version();
   handle_->rank = transport.rank();
@@ -141,7 +143,7 @@ NcclGroup::NcclGroup(Transport& transport, int index, double seconds) : handle_(
   handle_->limit.emplace(index, rules);
 }
 
-NcclGroup::~NcclGroup() = default;
+NcclGroup::~NcclGroup() { handle_->limit.reset(); }
 
 void NcclGroup::mean(std::span<const Tensor> tensors, std::span<const Tensor> results, CUstream_st* stream) {
   FRIT_CHECK(tensors.size() == results.size());

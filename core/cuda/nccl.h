@@ -21,8 +21,8 @@ class NcclGroup {
   NcclGroup(Transport& transport, int index, double seconds = communication_timeout());
   ~NcclGroup();
 
-  /// See Communicator::mean. While `stream` is captured the work becomes part of the graph, which must not outlive this; such a call must
-  /// have run before, as GPUs are connected by the first of its kind and size.
+  /// See Communicator::mean. While `stream` is captured the work becomes part of the graph; such a call must have run
+  /// before, as GPUs are connected by the first of its kind and size.
   void mean(std::span<const Tensor> tensors, std::span<const Tensor> results, CUstream_st* stream);
   /// See Communicator; likewise.
   void reduce_scatter(std::span<const Tensor> tensors, std::span<const Tensor> results, CUstream_st* stream);
@@ -33,7 +33,7 @@ class NcclGroup {
 
  private:
   struct Handle;
-  std::unique_ptr<Handle> handle_;
+  std::shared_ptr<Handle> handle_;  // graphs in which it was captured keep it too
 };
 
 }  // namespace frit::cuda

@@ -43,7 +43,7 @@ class Faults : public Distributed {
             "--dtype",
             "f64",
             "--checkpoint-every",
-            "3",
+            "2",
             "--deterministic",
             "--quiet"};
   }
@@ -125,7 +125,7 @@ void Faults::kill_often(const std::vector<std::string>& arguments, std::int64_t 
     const std::vector<std::string> resumed = with(arguments, {"--run-dir", directory, "--resume", "auto"});
     for (bool ended = false; !ended;) {
       const auto processes = static_cast<int>(1 + below(4));
-      const std::int64_t step = step_of(directory) + below(2 * steps / 10);
+      const std::int64_t step = step_of(directory) + below(steps / 5);
       const std::unique_ptr<Run> run = start(processes, resumed);
       const bool kill_now = kills > 0 && wait_for_step(*run, directory, step);
       const pid_t one = run->numbers[static_cast<std::size_t>(below(processes))];
@@ -143,9 +143,9 @@ void Faults::kill_often(const std::vector<std::string>& arguments, std::int64_t 
   }
 }
 
-TEST_F(Faults, AClassifierIsLearntHoweverOftenItIsKilled) { kill_often(learn_quarters("30"), 150, 12); }
+TEST_F(Faults, AClassifierIsLearntHoweverOftenItIsKilled) { kill_often(learn_quarters("8"), 40, 12); }
 
-TEST_F(Faults, ASegmentationIsLearntHoweverOftenItIsKilled) { kill_often(learn_volumes("30"), 90, 8); }
+TEST_F(Faults, ASegmentationIsLearntHoweverOftenItIsKilled) { kill_often(learn_volumes("6"), 18, 8); }
 
 void Faults::expect_one_that_hangs(int processes, int hanging) {
   const std::string directory = concat("run", processes);
@@ -167,6 +167,17 @@ void Faults::expect_one_that_hangs(int processes, int hanging) {
 TEST_F(Faults, OneThatHangsIsNamedByOne) {
   expect_one_that_hangs(3, 1);
   expect_one_that_hangs(2, 0);
+}
+
+TEST_F(Faults, ProcessesThatAreStoppedTogetherGoOnTogether) {
+  const std::unique_ptr<Run> run = start(2, with(learn_quarters("8"), {"--run-dir", "run"}), "3");
+  ASSERT_TRUE(wait_for_step(*run, "run", 2));
+  for (const int signal : {SIGSTOP, SIGCONT}) {
+    for (const pid_t process : run->numbers) kill(process, signal);
+    if (signal == SIGSTOP) std::this_thread::sleep_for(5s);
+  }
+  const Outcome outcome = run->launcher.finish();
+  EXPECT_EQ(outcome.code, 0) << outcome;
 }
 
 }  // namespace

@@ -95,6 +95,40 @@ TEST_F(Processes, GetSignalsOnce) {
   }
 }
 
+/// 'T' of a process that is stopped (see proc(5)).
+char state_of(pid_t process) {
+  std::ifstream file("/proc/" + std::to_string(process) + "/stat");
+  std::string line;
+  std::getline(file, line);
+  return line[line.rfind(')') + 2];
+}
+
+TEST_F(Processes, StopTogetherAndGoOnTogether) {
+  const pid_t parent = fork();
+  ASSERT_GE(parent, 0);
+  if (parent == 0) {
+    const std::string script = "echo $$ > made$RANK; mv made$RANK number$RANK; while [ ! -e end ]; do :; done";
+    _exit(run_processes({"/bin/sh", "-c", "cd " + folder.string() + "; " + script}, 2));
+  }
+  while (!names().contains("number0") || !names().contains("number1")) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  const std::vector<pid_t> children = {std::stoi(content("number0")), std::stoi(content("number1"))};
+  const auto all = [&](bool stopped) {
+    return std::all_of(children.begin(), children.end(), [&](pid_t child) { return (state_of(child) == 'T') == stopped; });
+  };
+  kill(parent, SIGTSTP);
+  int status = 0;
+  ASSERT_EQ(waitpid(parent, &status, WUNTRACED), parent);
+  EXPECT_TRUE(WIFSTOPPED(status));
+  for (int i = 0; i < 1000 && !all(true); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  EXPECT_TRUE(all(true));
+  kill(parent, SIGCONT);
+  for (int i = 0; i < 1000 && !all(false); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  EXPECT_TRUE(all(false));
+  write("end", std::string());
+  ASSERT_EQ(waitpid(parent, &status, 0), parent);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
 TEST(OwnCommandLine, IsThatOfTheProgram) {
   const std::vector<std::string> words = own_command_line();
   ASSERT_FALSE(words.empty());

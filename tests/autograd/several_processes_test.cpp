@@ -4,9 +4,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
+#include <cstdlib>
 #include <filesystem>
 #include <limits>
+#include <thread>
 
 #include "autograd/trained_together.h"
 #include "frit/autograd/train_step.h"
@@ -160,6 +163,41 @@ TEST(SeveralProcesses, EachDrawsItsOwnRandomNumbers) {
   EXPECT_EQ(draws, (std::vector<std::string>{"3", "1099511627779"}));
 }
 
+/// A process changes a parameter of its own between two steps, as a program might by mistake, or a device that computes wrongly.
+void expect_divergence_found(Device device) {
+  device = Communicator::local_device(device);
+  const auto communicator = Communicator::from_environment(device);
+  for (const int broken : {0, communicator->size() - 1}) {
+    const ConvNet network;
+    TrainStep step(network.loss, Adam{.learning_rate = 1e-3}, device, {.communicator = communicator});
+    step(own_part(*communicator, 0));
+    step.require_same_parameters();
+    if (communicator->rank() == broken) {
+      Tensor weight = step.state().at("net.conv2.weight").to(Device::cpu()).clone();
+      double& value = weight.data<double>()[5];
+      value = std::nextafter(value, 2.0);  // the last bit of one number
+      step.state().set("net.conv2.weight", weight);
+    }
+    step(own_part(*communicator, 1));
+    std::string error;
+    try {
+      step.require_same_parameters();
+    } catch (const Error& thrown) {
+      EXPECT_EQ(thrown.kind(), ErrorKind::diverged);
+      error = thrown.what();
+    }
+    // Of two processes nobody can say which one it is.
+    const int reference = broken == 0 && communicator->size() > 2 ? 1 : 0, other = communicator->size() > 2 ? broken : 1;
+    EXPECT_NE(error.find(concat("process ", other, "'s parameter \"net.")), std::string::npos) << error;
+    EXPECT_NE(error.find(concat("\" differs from process ", reference, "'s after step 2")), std::string::npos) << error;
+  }
+}
+
+TEST(SeveralProcesses, FindOutWhoseParametersDiffer) {
+  if (!in_several_processes(3)) return;
+  expect_divergence_found(Device::cpu());
+}
+
 TEST(ShardedOptimizer, OfTwoTrainsAsOne) {
   if (!in_several_processes(2)) return;
   expect_as_one(Device::cpu(), Adam{.learning_rate = 1e-3}, {.clip_norm = 0.1, .guarded = true, .shards_optimizer = true});
@@ -272,6 +310,31 @@ TEST_F(SeveralProcessesOnCuda, TwoTrainAsOne) {
 TEST_F(SeveralProcessesOnCuda, TwoTrainAsOneWithGuardClippingAndSums) {
   if (!in_several_processes(2)) return;
   expect_as_one({DeviceKind::cuda}, Adam{.learning_rate = 1e-3}, {.clip_norm = 0.1, .accumulate = 4, .guarded = true});
+}
+
+TEST_F(SeveralProcessesOnCuda, FindOutWhoseParametersDiffer) {
+  if (!in_several_processes(2)) return;
+  expect_divergence_found({DeviceKind::cuda});
+}
+
+TEST_F(SeveralProcessesOnCuda, OneNamesTheProcessThatHangs) {
+  if (const auto started = start_several_processes(2)) {
+    if (IsSkipped()) return;
+    EXPECT_FALSE(started->succeeded);
+    const std::string message = "process 1 did not come within 2 s to what process 0 waits for";
+    const std::size_t place = started->output.find(message);
+    EXPECT_NE(place, std::string::npos) << started->output;
+    EXPECT_EQ(started->output.find("did not come", place + message.size()), std::string::npos) << started->output;
+    return;
+  }
+  setenv("FRIT_COMMUNICATION_TIMEOUT", "2", 1);  // read when it is first needed
+  const Device device = Communicator::local_device({DeviceKind::cuda});
+  const auto communicator = Communicator::from_environment(device);
+  const ConvNet network;
+  TrainStep step(network.loss, Sgd{.learning_rate = 0.05}, device, {.communicator = communicator});
+  for (int i = 0; i < 3; ++i) step(own_part(*communicator, i));
+  if (communicator->rank() == 1) std::this_thread::sleep_for(std::chrono::seconds(60));
+  step(own_part(*communicator, 3));
 }
 
 TEST_F(SeveralProcessesOnCuda, ShardedOptimizerOfTwoTrainsAsOne) {
