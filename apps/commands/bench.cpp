@@ -134,8 +134,8 @@ void add_bench(CLI::App& app, Action& action) {
   add_path(command, "--trace", a->trace, "Write three runs of each, operator by operator, as a trace for Perfetto (ui.perfetto.dev)")
       .writes();
   add_flag(command, "--per-operator", a->per_operator,
-           "Time each operator by itself too, and compare the bytes it must move with the speed of a copy; apart from these, what is "
-           "computed once from parameters alone");
+           "Time each operator by itself too, and compare the bytes it must move with the speed of a copy, on the CPU products with the "
+           "cores' peak too; apart from these, what is computed once from parameters alone");
   add_flag(command, "--plans", a->plans,
            "List the plans of cuDNN that were tried for each convolution, the chosen one first; with --plan-cache off and --search "
            "exhaustive that is all");
