@@ -31,7 +31,7 @@ double measured_peak() {
   for (int repeat = 0; repeat < 20; ++repeat) {
     const auto begin = std::chrono::steady_clock::now();
     parallel_for(threads, 1, [](std::int64_t first, std::int64_t last) {
-      volatile float read = 0;  // or the compiler leaves it all out
+      [[maybe_unused]] volatile float read = 0;  // or the compiler leaves it all out
       for (; first < last; ++first) read = multiply_and_add();
     });
     best = std::min<std::chrono::duration<double>>(best, std::chrono::steady_clock::now() - begin);
