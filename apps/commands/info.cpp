@@ -15,6 +15,7 @@
 #include "frit/core/processor.h"
 #include "frit/core/text.h"
 #include "frit/core/thread_pool.h"
+#include "frit/ops/cpu/bfloat_product.h"
 #include "frit/ops/operator/registry.h"
 
 namespace frit::apps {
@@ -49,6 +50,16 @@ std::string dtypes(const ops::Operator& op) {
   return text;
 }
 
+/// What multiplies bfloat16 numbers on the CPU.
+std::string bfloat_text() {
+  switch (ops::bfloat_instructions()) {
+    case ops::BfloatInstructions::amx: return "AMX";
+    case ops::BfloatInstructions::avx512: return "AVX-512 BF16";
+    case ops::BfloatInstructions::none: break;
+  }
+  return "float32";
+}
+
 std::string plan_cache_text() {
   const std::string path = plan_cache().path();
   return path.empty() ? "off" : concat(printable(path), ", ", grouped(static_cast<long long>(plan_cache().size())), " entries");
@@ -57,7 +68,8 @@ std::string plan_cache_text() {
 int print_program() {
   Table facts({{"frit"}, {FRIT_VERSION}});
   facts.add({"build", concat(FRIT_BUILD_TYPE, ", ", compiler, ", for ", FRIT_BUILD_NATIVE, ", sanitizers: ", FRIT_BUILD_SANITIZERS)});
-  facts.add({"processor", concat("code for ", compiled_processor_level(), ", the machine has ", machine_processor_level())});
+  facts.add({"processor", concat("code for ", compiled_processor_level(), ", the machine has ", machine_processor_level(), ", bfloat16 by ",
+                                 bfloat_text())});
   facts.add({"devices", devices_text()});
   facts.add({"threads", concat(thread_count())});
   facts.add({"libraries", concat("nlohmann json ", NLOHMANN_JSON_VERSION_MAJOR, '.', NLOHMANN_JSON_VERSION_MINOR, '.',
@@ -88,10 +100,14 @@ Json program_json() {
                          {"gradient", bool(op->gradient)},
                          {"meaning", op->summary}});
   }
-  return {{"version", FRIT_VERSION}, {"build", FRIT_BUILD_TYPE},
-          {"compiler", compiler},    {"processor", {{"code", compiled_processor_level()}, {"machine", machine_processor_level()}}},
-          {"devices", devices},      {"threads", thread_count()},
-          {"models", model_names()}, {"plan_cache", plan_cache().path()},
+  return {{"version", FRIT_VERSION},
+          {"build", FRIT_BUILD_TYPE},
+          {"compiler", compiler},
+          {"processor", {{"code", compiled_processor_level()}, {"machine", machine_processor_level()}, {"bfloat16", bfloat_text()}}},
+          {"devices", devices},
+          {"threads", thread_count()},
+          {"models", model_names()},
+          {"plan_cache", plan_cache().path()},
           {"operators", operators}};
 }
 
