@@ -30,7 +30,7 @@ Values cumulative_sum_gradient(const GradientContext& call) {
 }
 
 /// Neighbouring lines whose sums a task has at once.
-constexpr std::int64_t tile = 256;
+constexpr std::int64_t tile_elements = 256;
 
 /// Element after element, in float64 or i64.
 void run_cumulative_sum(const KernelContext& call) {
@@ -39,19 +39,19 @@ void run_cumulative_sum(const KernelContext& call) {
   const int axis = normalize_axis(call.as<CumulativeSumAttributes>().axis, input.rank(), "cumulative_sum");
   const std::int64_t size = input.dim(axis), inner = dense_strides(input.shape())[axis];
   if (input.elements() == 0) return;
-  const std::int64_t tiles = (inner + tile - 1) / tile;
-  const std::int64_t grain = std::max<std::int64_t>(1, 16384 / (size * std::min(inner, tile)));
+  const std::int64_t tiles = (inner + tile_elements - 1) / tile_elements;
+  const std::int64_t grain = std::max<std::int64_t>(1, 16384 / (size * std::min(inner, tile_elements)));
   const std::int64_t first = reverse ? (size - 1) * inner : 0, step = reverse ? -inner : inner;
   dispatch_arithmetic(input.dtype(), [&]<class T>() {
     using Sum = std::conditional_t<std::is_integral_v<T>, std::int64_t, double>;
     using Result = std::conditional_t<std::is_integral_v<T>, std::int64_t, T>;
     parallel_for(input.elements() / (size * inner) * tiles, grain, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t item = begin; item < end; ++item) {
-        const std::int64_t column = item % tiles * tile, start = item / tiles * size * inner + column + first;
+        const std::int64_t column = item % tiles * tile_elements, start = item / tiles * size * inner + column + first;
         const auto scan = [&](auto width) {
           const T* x = input.data<T>() + start;
           Result* y = call.outputs[0].data<Result>() + start;
-          Sum sums[tile] = {};
+          Sum sums[tile_elements] = {};
           for (std::int64_t i = 0; i < size; ++i, x += step, y += step) {
             for (std::int64_t j = 0; j < width; ++j) {
               const Sum sum = Add<Sum>{}(sums[j], static_cast<Sum>(x[j]));
@@ -63,7 +63,7 @@ void run_cumulative_sum(const KernelContext& call) {
         if (inner == 1) {
           scan(std::integral_constant<std::int64_t, 1>{});  // whose sum stays in a register
         } else {
-          scan(std::min(tile, inner - column));
+          scan(std::min(tile_elements, inner - column));
         }
       }
     });
