@@ -25,11 +25,9 @@ Graph synchronized(const Graph& graph, const Communicator& communicator) {
 
 void require_same_calls(const Graph& graph, Communicator& communicator) {
   std::string own;
+  for (const graph::Node* node : graph.all(graph::NodeKind::input)) own += concat(node->name, ": ", graph.type(node->outputs[0]), '\n');
   for (const graph::Node* node : graph.all(graph::NodeKind::operation)) {
-    if (!node->op->collective) continue;
-    own += node->op->name;
-    for (const int id : node->inputs) own += concat(' ', graph.type(id));
-    own += '\n';
+    if (node->op->collective) own += node->op->name + '\n';
   }
   const std::vector<std::string> all = communicator.all_gather(own);
   for (std::size_t r = 1; r < all.size(); ++r) {
@@ -40,8 +38,8 @@ void require_same_calls(const Graph& graph, Communicator& communicator) {
       const std::size_t begin = number == 0 ? 0 : text.rfind('\n', number - 1) + 1;
       return text.substr(begin, text.find('\n', begin) - begin);
     };
-    fail(ErrorKind::argument, "a step with synchronized batch norms: process ", r, " computes \"", line(all[r], apart.first),
-         "\" where process 0 computes \"", line(all[0], apart.second), "\": do they have as many examples each?");
+    fail(ErrorKind::argument, "a step with synchronized batch norms: process ", r, " has \"", line(all[r], apart.first),
+         "\" where process 0 has \"", line(all[0], apart.second), '"');
   }
 }
 

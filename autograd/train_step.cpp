@@ -127,8 +127,8 @@ const Tensor& TrainStep::start(const Bindings& inputs) {
   const bool updates = (position_.batches + 1) % options_.accumulate == 0;
   if (updates) set_rate();
   if (options_.guarded) keep_what_runs_change();
-  gathered_.clear();
   if (options_.communicator && options_.sync_batch_norm) compare_calls(inputs);
+  gathered_.clear();
   last_ = &program_.run(inputs);
   if (updates && update_) update_->run({});
   if (updates && average_) average_->run({});

@@ -121,8 +121,8 @@ class TrainStep {
   /// Of a variable of the State, in a checkpoint.
   Shape whole_shape(const std::string& name) const;
 
-  /// Before a network is measured: each process takes the running statistics of its own examples. Makes them those of the first. All
-  /// processes call it.
+  /// Before a network is measured: without sync_batch_norm each process takes the running statistics of its own examples. Makes them those
+  /// of the first. All processes call it.
   void share_statistics();
 
   State& state() const { return program_.state(); }
@@ -143,9 +143,9 @@ class TrainStep {
   TrainStep(std::shared_ptr<State> state, Value loss, const Optimizer& optimizer, const TrainOptions& options);
   void set_rate();
   void keep_what_runs_change();
-  void find_shards();
   /// With other processes, before the first run for these inputs.
   void compare_calls(const Bindings& inputs);
+  void find_shards();
 
   Optimizer optimizer_;
   TrainOptions options_;

@@ -109,7 +109,8 @@ ModeTimes measure_train(const std::string& mode, const Model& model, const Shape
   const auto types = input_types(graph);
   const Bindings inputs = random_inputs(types, classes, bench.device);
   const std::int64_t before = bytes_in_use(bench.device);
-  TrainStep step(loss, optimizer, bench.device, {.precision = bench.precision, .communicator = bench.communicator});
+  TrainStep step(loss, optimizer, bench.device,
+                 {.precision = bench.precision, .communicator = bench.communicator, .sync_batch_norm = bench.sync_batch_norm});
   return measure(mode, step.compile(types), inputs, bench, before, "loss");
 }
 
@@ -202,12 +203,13 @@ void BenchmarkOptions::add_to(CLI::App& command, bool with_search) {
   add_dtype(command, dtype, {DType::f32, DType::f64, DType::f16, DType::bf16});
   add_precision(command, precision, dtype);
   add_config(command, config);
+  if (with_search) add_flag(command, "--sync-batch-norm", sync_batch_norm, "Of several processes: as frit train does with it");
   run.add_to(command, with_search);
 }
 
 Benchmark BenchmarkOptions::on(Device device) const {
   const bool gpu = on_gpu(device);
-  return {device, dtype, precision, warmup.value_or(gpu ? 10 : 2), repeats.value_or(gpu ? 100 : 10)};
+  return {device, dtype, precision, warmup.value_or(gpu ? 10 : 2), repeats.value_or(gpu ? 100 : 10), sync_batch_norm};
 }
 
 Subject BenchmarkOptions::subject(Device device) const {

@@ -21,7 +21,7 @@ struct Benchmark {
   Device device;
   DType dtype, precision;
   int warmup, repeats;
-  bool per_operator = false;
+  bool sync_batch_norm = false, per_operator = false;
   std::shared_ptr<Communicator> communicator = nullptr;                            ///< of several processes that train together
   Trace* trace = nullptr;                                                          ///< null: none is asked for
   std::chrono::steady_clock::time_point begin = std::chrono::steady_clock::now();  ///< of what is timed
@@ -44,6 +44,7 @@ struct BenchmarkOptions {
   std::string optimizer = "sgd";
   DType dtype = DType::f32, precision = DType::f32;
   std::optional<int> warmup, repeats;
+  bool sync_batch_norm = false;
   RunOptions run;
 
   void add_to(CLI::App& command, bool with_search = true);

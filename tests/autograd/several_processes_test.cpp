@@ -47,24 +47,6 @@ Bindings own_part(const Communicator& communicator, std::int64_t number, DType d
   return batch(number, communicator.rank() * count, count, dtype);
 }
 
-using Variables = std::map<std::string, Tensor>;
-
-/// Those of all processes together.
-Variables variables_of(TrainStep& step) {
-  step.share_sums();
-  step.gather_shards(/*to_all=*/true);
-  return step.whole_variables();
-}
-
-std::string bits_of(TrainStep& step) {
-  std::string text;
-  for (const auto& [name, tensor] : variables_of(step)) {
-    const Tensor bits = tensor.to(Device::cpu());
-    text.append(static_cast<const char*>(bits.raw()), static_cast<std::size_t>(bits.bytes()));
-  }
-  return text;
-}
-
 void expect_same_bits(Communicator& communicator, TrainStep& step) {
   communicator.require_same("the bits of all variables", bits_of(step));
 }

@@ -20,8 +20,17 @@ inline Tensor drawn(const Shape& shape, DType dtype, std::uint64_t seed) {
   return tensor;
 }
 
+using Variables = std::map<std::string, Tensor>;
+
+/// Those of all processes together.
+inline Variables variables_of(TrainStep& step) {
+  step.share_sums();
+  step.gather_shards(/*to_all=*/true);
+  return step.whole_variables();
+}
+
 /// Relative to the largest number of each variable.
-inline double largest_difference(const std::map<std::string, Tensor>& a, const State& b) {
+inline double largest_difference(const Variables& a, const State& b) {
   double difference = 0;
   for (const auto& [name, tensor] : a) {
     const std::vector<double> left = tensor.to_vector<double>(), right = b.at(name).to_vector<double>();
@@ -35,9 +44,12 @@ inline double largest_difference(const std::map<std::string, Tensor>& a, const S
   return difference;
 }
 
-inline std::string bits_of(const State& state) {
+inline std::string bits_of(TrainStep& step) {
   std::string text;
-  for (const auto& [name, bits] : kept_bits(state)) text.append(reinterpret_cast<const char*>(bits.data()), bits.size());
+  for (const auto& [name, tensor] : variables_of(step)) {
+    const Tensor bits = tensor.to(Device::cpu());
+    text.append(static_cast<const char*>(bits.raw()), static_cast<std::size_t>(bits.bytes()));
+  }
   return text;
 }
 
