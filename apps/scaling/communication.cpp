@@ -88,17 +88,15 @@ std::vector<CommunicationTimes> measure_communication(Communicator& communicator
                                                         [&] { communicator.all_gather(own, whole); }};
     for (std::size_t i = 0; i < calls.size(); ++i) all[i].sizes.push_back(measure(communicator, bytes, calls[i], warmup, repeats));
   }
-  for (CommunicationTimes& times : all) times.cost = fit_cost(times.sizes);
-  return all;
-}
-
-CallCost fit_cost(const std::vector<CommunicationTime>& times) {
-  std::vector<double> bytes, medians;
-  for (const CommunicationTime& time : times) {
-    bytes.push_back(time.bytes);
-    medians.push_back(time.median);
+  for (CommunicationTimes& times : all) {
+    std::vector<double> bytes, medians;
+    for (const CommunicationTime& time : times.sizes) {
+      bytes.push_back(time.bytes);
+      medians.push_back(time.median);
+    }
+    times.cost = fit_cost(bytes, medians);
   }
-  return fit_cost(bytes, medians);
+  return all;
 }
 
 void print_table(std::ostream& out, const CommunicationReport& report) {

@@ -40,8 +40,6 @@ int count_machines(Communicator& communicator);
 CommunicationTime measure_mean(Communicator& communicator, const std::vector<TensorType>& tensors, int warmup, int repeats);
 /// Of one tensor, of few bytes and more up to many: its mean, and the two halves of that.
 std::vector<CommunicationTimes> measure_communication(Communicator& communicator, DType dtype, int warmup, int repeats);
-/// By their medians.
-CallCost fit_cost(const std::vector<CommunicationTime>& times);
 
 void print_table(std::ostream& out, const CommunicationReport& report);
 Json json_of(const CommunicationReport& report);
