@@ -22,6 +22,7 @@ struct BenchArguments : BenchmarkOptions {
   std::string format = "table";
   std::string trace;
   bool per_operator = false, plans = false, json = false, communication = false;
+  std::optional<std::int64_t> largest_tensor;
   ScalingOptions scaling;
   GpuOption gpus;
 
@@ -52,6 +53,7 @@ void check(const BenchArguments& a) {
   require(!a.plans || !csv, "--plans does not go with --format csv");
   require(!a.communication || a.model.empty(), "--communication times no model, and MODEL|OPERATOR is ", printable(a.model));
   require(!a.communication || !a.scaling.asked(), "--communication does not go with --scaling, which measures it too");
+  require(a.communication || !a.largest_tensor, "--largest-tensor goes with --communication");
   require(a.communication || !a.model.empty(), "MODEL|OPERATOR is required, or --communication");
   require(!csv || !(a.communication || a.scaling.asked()), "--communication and --scaling do not go with --format csv");
   if (!a.scaling.asked()) return;
@@ -67,8 +69,9 @@ int run_communication(const BenchArguments& a, Device device, Communicator* comm
                              .machines = count_machines(*communicator),
                              .repeats = bench.repeats,
                              .calls = {}};
+  const std::int64_t most_bytes = a.largest_tensor.value_or(most_communicated(device));
   for (const DType dtype : {DType::f32, DType::f16}) {
-    for (CommunicationTimes& times : measure_communication(*communicator, dtype, bench.warmup, bench.repeats))
+    for (CommunicationTimes& times : measure_communication(*communicator, dtype, most_bytes, bench.warmup, bench.repeats))
       report.calls.push_back(std::move(times));
   }
   if (!communicator->is_first()) return 0;
@@ -139,10 +142,10 @@ void add_bench(CLI::App& app, Action& action) {
   add_flag(command, "--plans", a->plans,
            "List the plans of cuDNN that were tried for each convolution, the chosen one first; with --plan-cache off and --search "
            "exhaustive that is all");
-  add_flag(
-      command, "--communication", a->communication,
-      "Time, in place of a model, the mean of a tensor over all processes, and the halves of it, for tensors of 4 KiB to 256 MiB, on CPUs "
-      "16 MiB");
+  add_flag(command, "--communication", a->communication,
+           "Time, in place of a model, the mean of a tensor over all processes, and the halves of it, for tensors of 4 KiB and more");
+  add_number<std::int64_t>(command, "--largest-tensor", a->largest_tensor, 16 << 10, std::int64_t{1} << 36,
+                           "Of --communication: its bytes; the default is 256 MiB, on the CPU 16 MiB");
   a->scaling.add_to(command);
   a->gpus.add_to(command, "Start a process for each of so many GPUs of this machine");
   set_action(command, action, [a] {

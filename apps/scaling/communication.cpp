@@ -18,7 +18,7 @@
 namespace frit::apps {
 namespace {
 
-constexpr std::int64_t least_bytes = 4 << 10, most_bytes_of_cpus = 16 << 20, most_bytes_of_gpus = 256 << 20;
+constexpr std::int64_t least_bytes = 4 << 10;
 
 /// As many as fill the time of one large call, so that a piece of work is never too short to be timed.
 int calls_in_a_row(std::int64_t bytes, Device device) {
@@ -73,11 +73,11 @@ CommunicationTime measure_mean(Communicator& communicator, const std::vector<Ten
       communicator, bytes, [&] { communicator.mean(tensors, tensors); }, warmup, repeats);
 }
 
-std::vector<CommunicationTimes> measure_communication(Communicator& communicator, DType dtype, int warmup, int repeats) {
+std::vector<CommunicationTimes> measure_communication(Communicator& communicator, DType dtype, std::int64_t most_bytes, int warmup,
+                                                      int repeats) {
   const Device device = communicator.device();
-  const std::int64_t most = device.kind == DeviceKind::cuda ? most_bytes_of_gpus : most_bytes_of_cpus;
   std::vector<CommunicationTimes> all = {{"all_reduce", dtype, 2}, {"reduce_scatter", dtype, 1}, {"all_gather", dtype, 1}};
-  for (std::int64_t bytes = least_bytes; bytes <= most; bytes *= 4) {
+  for (std::int64_t bytes = least_bytes; bytes <= most_bytes; bytes *= 4) {
     const Tensor tensor = Tensor::zeros({bytes / static_cast<std::int64_t>(size_of(dtype))}, dtype, device);
     const Parts parts = communicator.parts(tensor.elements());
     const int rank = communicator.rank();
@@ -88,18 +88,18 @@ std::vector<CommunicationTimes> measure_communication(Communicator& communicator
                                                         [&] { communicator.all_gather(own, whole); }};
     for (std::size_t i = 0; i < calls.size(); ++i) all[i].sizes.push_back(measure(communicator, bytes, calls[i], warmup, repeats));
   }
-  for (CommunicationTimes& times : all) times.cost = fit_cost(times.sizes);
+  for (CommunicationTimes& times : all) {
+    std::vector<double> bytes, medians;
+    for (const CommunicationTime& time : times.sizes) {
+      bytes.push_back(time.bytes);
+      medians.push_back(time.median);
+    }
+    times.cost = fit_cost(bytes, medians);
+  }
   return all;
 }
 
-CallCost fit_cost(const std::vector<CommunicationTime>& times) {
-  std::vector<double> bytes, medians;
-  for (const CommunicationTime& time : times) {
-    bytes.push_back(time.bytes);
-    medians.push_back(time.median);
-  }
-  return fit_cost(bytes, medians);
-}
+std::int64_t most_communicated(Device device) { return device.kind == DeviceKind::cuda ? 256 << 20 : 16 << 20; }
 
 void print_table(std::ostream& out, const CommunicationReport& report) {
   out << "communication of " << report.processes << " processes on " << report.machines

@@ -38,10 +38,11 @@ int count_machines(Communicator& communicator);
 /// All processes call these, with the same arguments. A call is one of several in a row, which a GPU is given as one piece of work: what
 /// the host takes to start them counts for nothing.
 CommunicationTime measure_mean(Communicator& communicator, const std::vector<TensorType>& tensors, int warmup, int repeats);
-/// Of one tensor, of few bytes and more up to many: its mean, and the two halves of that.
-std::vector<CommunicationTimes> measure_communication(Communicator& communicator, DType dtype, int warmup, int repeats);
-/// By their medians.
-CallCost fit_cost(const std::vector<CommunicationTime>& times);
+/// Of one tensor, of 4 KiB, four times as much and so on up to `most_bytes`: its mean, and the two halves of that.
+std::vector<CommunicationTimes> measure_communication(Communicator& communicator, DType dtype, std::int64_t most_bytes, int warmup,
+                                                      int repeats);
+/// From where on larger tensors tell nothing new.
+std::int64_t most_communicated(Device device);
 
 void print_table(std::ostream& out, const CommunicationReport& report);
 Json json_of(const CommunicationReport& report);

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "frit/core/error.h"
 
@@ -55,6 +56,16 @@ CallCost fit_cost(const std::vector<double>& bytes, const std::vector<double>& m
   }
   for (std::size_t i = 0; i < bytes.size(); ++i)
     cost.deviation += std::abs(relative_difference(cost, bytes[i], microseconds[i])) / static_cast<double>(bytes.size());
+  return cost;
+}
+
+CallCost total_cost(double latency, const std::vector<double>& bytes, const std::vector<double>& microseconds) {
+  FRIT_CHECK(bytes.size() == microseconds.size());
+  const double all_bytes = std::accumulate(bytes.begin(), bytes.end(), 0.0);
+  const double all_time = std::accumulate(microseconds.begin(), microseconds.end(), 0.0), calls = static_cast<double>(bytes.size());
+  CallCost cost{std::min(latency, all_time / calls)};
+  cost.per_byte = (all_time - calls * cost.latency) / all_bytes;
+  for (std::size_t i = 0; i < bytes.size(); ++i) cost.deviation += std::abs(cost.of(bytes[i]) - microseconds[i]) / all_time;
   return cost;
 }
 

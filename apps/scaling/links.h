@@ -14,7 +14,7 @@ struct Link {
 struct CallCost {
   double latency = 0;    ///< microseconds
   double per_byte = 0;   ///< microseconds
-  double deviation = 0;  ///< the mean relative difference between this and what was measured
+  double deviation = 0;  ///< the mean difference between this and what was measured, relative to that
 
   double of(double bytes) const { return latency + per_byte * bytes; }
 };
@@ -22,6 +22,10 @@ struct CallCost {
 /// The cost with the least sum of relative differences from what was measured, so that calls of all sizes count alike, and one that was
 /// disturbed for little. Throws ErrorKind::argument for fewer than two sizes or times that are not positive.
 CallCost fit_cost(const std::vector<double>& bytes, const std::vector<double>& microseconds);
+
+/// The cost with that latency by which calls of these sizes take as long together as was measured: of large tensors, which need not lie in
+/// caches, most of it.
+CallCost total_cost(double latency, const std::vector<double>& bytes, const std::vector<double>& microseconds);
 
 /// How processes are connected: those of a machine with each other, and machines by what all their network cards do together.
 struct Cluster {

@@ -23,16 +23,19 @@ double deviation_of(const ModeTimes& times) {
   return (times.p90 - times.p10) / deviations_between;
 }
 
-/// What the means of a step cost, as they are: several tensors take longer than one of as many bytes, and large ones no longer lie in
-/// caches. Small ones tell the latency.
+/// What the means of a step cost as they are: several tensors take longer than one of as many bytes.
 CallCost measured_cost(const StepModel& step, const Benchmark& bench) {
-  std::vector<std::vector<TensorType>> calls = {{{DType::f32, {1 << 10}}}, {{DType::f32, {1 << 14}}}};
+  const auto measure = [&](const std::vector<TensorType>& tensors) {
+    return measure_mean(*bench.communicator, tensors, bench.warmup, bench.repeats);
+  };
+  std::vector<double> bytes, microseconds;
   for (const Part& part : step.parts) {
-    if (part.reduces()) calls.push_back(part.reduced);
+    if (!part.reduces()) continue;
+    const CommunicationTime time = measure(part.reduced);
+    bytes.push_back(time.bytes);
+    microseconds.push_back(time.median);
   }
-  std::vector<CommunicationTime> times;
-  for (const std::vector<TensorType>& call : calls) times.push_back(measure_mean(*bench.communicator, call, bench.warmup, bench.repeats));
-  return fit_cost(times);
+  return total_cost(measure({{DType::f32, {1}}}).median, bytes, microseconds);
 }
 
 /// Means of what all processes measured; their steps are the same.
@@ -166,8 +169,8 @@ void print_table(std::ostream& out, const ScalingReport& report) {
       << grouped(std::llround(step.reduced_bytes())) << " bytes of it are reduced"
       << (step.overlap ? ", next to what else is computed\n" : ", while nothing else is computed\n");
   if (report.measured_mean)
-    out << "a mean over the " << report.measured_by << " processes takes about " << fixed(report.measured_mean->latency, 1) << " us, and "
-        << fixed(1e-3 / report.measured_mean->per_byte, 2) << " GB of it a second (mean deviation "
+    out << "a mean over the " << report.measured_by << " processes takes about " << fixed(report.measured_mean->latency, 1)
+        << " us, and its bytes at " << fixed(1e-3 / report.measured_mean->per_byte, 2) << " GB/s (mean deviation "
         << fixed(100 * report.measured_mean->deviation, 0) << " %)\n";
   out << "links: of " << report.cluster.per_machine << " processes of a machine " << link_text(report.cluster.machine) << "; of machines "
       << link_text(report.cluster.network) << "\n\n";

@@ -69,6 +69,16 @@ TEST(FitCost, IsNeverNegative) {
   EXPECT_THROW((void)fit_cost({1e3, 1e4}, {1, 0}), Error);
 }
 
+TEST(TotalCost, IsWhatAllCallsTookTogether) {
+  const CallCost cost = total_cost(2, {1000, 3000}, {14, 30});
+  EXPECT_DOUBLE_EQ(cost.latency, 2);
+  EXPECT_DOUBLE_EQ(cost.per_byte, 0.01);
+  EXPECT_DOUBLE_EQ(cost.deviation, (2.0 + 2.0) / 44);
+  const CallCost of_small_ones = total_cost(5, {4, 8}, {3, 4});
+  EXPECT_DOUBLE_EQ(of_small_ones.latency, 3.5);
+  EXPECT_DOUBLE_EQ(of_small_ones.per_byte, 0);
+}
+
 TEST(Cluster, AMeanTravelsTwiceAroundARingAndDownATree) {
   const Cluster cluster{.per_machine = 8, .machine = {5, 200}, .network = {20, 50}};
   EXPECT_EQ(cluster.machines(1), 1);
