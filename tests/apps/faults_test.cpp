@@ -15,7 +15,7 @@ namespace {
 namespace fs = std::filesystem;
 using namespace std::chrono_literals;
 
-bool lives(pid_t process) { return kill(process, 0) == 0; }
+bool lives(pid_t process) { return state_of(process) != 0 && state_of(process) != 'Z'; }
 
 class Faults : public Distributed {
  protected:
@@ -82,7 +82,13 @@ class Faults : public Distributed {
       fs::remove(path(file(r)));
       programs.push_back(numbered_program(arguments, file(r)));
     }
-    auto run = std::make_unique<Run>(several(programs, seconds));
+    ProgramLaunch launch = several(programs, seconds);
+    if (processes == 1) {
+      launch.program = programs[0][0];
+      launch.arguments.assign(programs[0].begin() + 1, programs[0].end());
+    }
+    launch.environment.emplace_back("OMPI_MCA_odls_base_sigkill_timeout=0");  // else mpirun takes seconds to end what is left
+    auto run = std::make_unique<Run>(launch);
     for (int r = 0; r < processes; ++r) {
       while (!run->launcher.ended() && !fs::exists(path(file(r)))) std::this_thread::sleep_for(1ms);
       run->numbers.push_back(run->launcher.ended() ? -1 : std::stoi(content(file(r))));

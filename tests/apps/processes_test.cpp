@@ -95,14 +95,6 @@ TEST_F(Processes, GetSignalsOnce) {
   }
 }
 
-/// 'T' of a process that is stopped (see proc(5)).
-char state_of(pid_t process) {
-  std::ifstream file("/proc/" + std::to_string(process) + "/stat");
-  std::string line;
-  std::getline(file, line);
-  return line[line.rfind(')') + 2];
-}
-
 TEST_F(Processes, StopTogetherAndGoOnTogether) {
   const pid_t parent = fork();
   ASSERT_GE(parent, 0);

@@ -185,6 +185,13 @@ class Process {
   Outcome outcome_;
 };
 
+/// 'T' of a process that is stopped, 'Z' of one that ended and was not asked for (see proc(5)); 0 of none.
+inline char state_of(pid_t process) {
+  std::ifstream file("/proc/" + std::to_string(process) + "/stat");
+  std::string line;
+  return std::getline(file, line) ? line[line.rfind(')') + 2] : '\0';
+}
+
 inline Outcome run_program(const ProgramLaunch& launch) { return Process(launch).finish(); }
 
 /// A folder of its own for each test, removed with it.
