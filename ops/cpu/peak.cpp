@@ -14,10 +14,11 @@ constexpr int sums = 12;
 constexpr int rounds = 100'000;
 
 float multiply_and_add() {
-  simd::Vector<float> sum[sums] = {}, factor = simd::broadcast(0.5f), addend = simd::broadcast(1.0f);
+  simd::Vector<float> sum[sums], factor = simd::broadcast(0.5f), addend = simd::broadcast(1.0f);
+  for (int i = 0; i < sums; ++i) sum[i] = simd::broadcast(static_cast<float>(i));  // or the compiler takes them for one
   for (int round = 0; round < rounds; ++round) {
+#pragma GCC unroll 12
     for (auto& s : sum) s = simd::multiply_add(s, factor, addend);
-    for (auto& s : sum) simd::keep_in_register(s);
   }
   for (int i = 1; i < sums; ++i) sum[0] += sum[i];
   return sum[0][0];
