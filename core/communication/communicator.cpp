@@ -93,7 +93,8 @@ std::shared_ptr<Communicator> Communicator::from_environment(Device device) {
   std::unique_ptr<Transport> transport = over_mpi ? mpi_transport() : tcp_transport(*launch);
   require(transport->rank() == launch->rank && transport->size() == launch->size, transport->description(), " says that this is process ",
           transport->rank(), " of ", transport->size(), ", its launcher that it is process ", launch->rank, " of ", launch->size,
-          ": was MPI told who starts it (srun --mpi=pmix)?");
+          ": expected the mpirun of the MPI that libfrit-mpi.so was built with, or an srun that speaks to it (--mpi=pmix for Open MPI, "
+          "--mpi=pmi2 for MPICH)");
   return std::make_shared<Communicator>(std::move(transport), device);
 }
 

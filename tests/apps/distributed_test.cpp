@@ -154,6 +154,16 @@ TEST_F(Distributed, WhatDoesNotDivideIsRefused) {
   refused_on(4, 3, "quarters: there are 3 examples for 4 processes, each of which needs one\n", learn({}));
 }
 
+TEST_F(Distributed, AProcessThatAnotherMpiStartedIsNotAlone) {
+  const Outcome outcome =
+      run_program({.arguments = learn({}), .directory = folder, .environment = {"PMI_RANK=1", "PMI_SIZE=2", "MPI_LOCALRANKID=1"}});
+  expect_refusal(
+      outcome, 2,
+      "(Open MPI|MPICH|Intel\\(R\\) MPI) .*says that this is process 0 of 1, its launcher that it is process 1 of 2: expected the "
+      "mpirun of the MPI that libfrit-mpi.so was built with, .*\n");
+  EXPECT_FALSE(fs::exists(path("runs")));
+}
+
 TEST_F(Distributed, AnInterruptOfOneStopsAll) {
   const std::vector<std::string> arguments = learn({"--epochs", "60", "--checkpoint-every", "1000e"}), run_in = {"--run-dir", "run"};
   Process process(several({program(with(arguments, run_in)), numbered_program(with(arguments, run_in), "number")}));

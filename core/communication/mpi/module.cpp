@@ -7,6 +7,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <optional>
+#include <sstream>
+#include <string>
 #include <thread>
 
 #include "frit/core/communication/mpi/roll_call.h"
@@ -29,6 +31,20 @@ void copy_text(const char* from, char* to, std::size_t capacity) {
   const std::size_t length = std::min(std::strlen(from), capacity - 1);
   std::memcpy(to, from, length);
   to[length] = '\0';
+}
+
+/// "Open MPI v4.1.4" of "Open MPI v4.1.4, package: ..."; "MPICH 4.0.2" of "MPICH Version:\t4.0.2\nMPICH Release date: ...".
+std::string library_name() {
+  char text[MPI_MAX_LIBRARY_VERSION_STRING];
+  int length = 0;
+  MPI_Get_library_version(text, &length);
+  text[std::strcspn(text, ",\n")] = '\0';
+  std::istringstream words(text);
+  std::string name;
+  for (std::string word; words >> word;) {
+    if (word != "Version:") name += (name.empty() ? "" : " ") + word;
+  }
+  return name;
 }
 
 /// Looks at once, then after a while again and again: a process that waits leaves its core to the others.
@@ -75,11 +91,7 @@ int start(int* rank, int* size, char* library, std::size_t capacity, double seco
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   MPI_Comm_rank(MPI_COMM_WORLD, rank);
   MPI_Comm_size(MPI_COMM_WORLD, size);
-  char version[MPI_MAX_LIBRARY_VERSION_STRING];
-  int length = 0;
-  MPI_Get_library_version(version, &length);
-  version[std::strcspn(version, ",\n")] = '\0';  // "Open MPI v4.1.4, package: ..."
-  copy_text(version, library, capacity);
+  copy_text(library_name().c_str(), library, capacity);
   return connect(*rank, *size, seconds);
 }
 

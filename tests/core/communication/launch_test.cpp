@@ -86,6 +86,7 @@ TEST(Launch, IsNoneOfAProcessThatWasStartedAlone) {
   EXPECT_FALSE(launch_of({{"RANK", "0"}, {"WORLD_SIZE", "1"}}));
   EXPECT_FALSE(launch_of({{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "1"}}));
   EXPECT_FALSE(launch_of(with(slurm, {{"SLURM_STEP_ID", ""}}))) << "a batch script";
+  EXPECT_FALSE(launch_of(with(slurm, {{"SLURM_STEP_NUM_TASKS", "1"}, {"SLURM_PROCID", "0"}}))) << "salloc's shell";
 }
 
 void expect_launch(const std::optional<Launch>& launch, const Launch& expected) {
