@@ -65,6 +65,7 @@ void strided_map(const Tensor& output, std::span<const Tensor> operands, MapRun 
   const bool channels_last = inner_channels(output) || std::any_of(operands.begin(), operands.end(), inner_channels);
   const Layout order = channels_last ? Layout::channels_last : Layout::contiguous;
   const OrderedOperand target(output, output.shape(), order);
+  FRIT_CHECK(!target.repeated || output.elements() == 1);  // each element has a place of its own
   const bool writes_in_place = target.dense || target.repeated;
   std::array<std::optional<OrderedOperand>, most_map_operands> sources;
   bool plain = writes_in_place;

@@ -54,7 +54,7 @@ double multiplications(const Step& step) {
   for (const Call& call : step.calls) {
     std::vector<TensorType> inputs;
     for (const Tensor& input : call.inputs) inputs.push_back({input.dtype(), input.shape()});
-    sum += step.op->multiplications({*step.op, inputs, step.attributes}, {call.outputs[0].dtype(), call.outputs[0].shape()});
+    sum += step.op->multiplications({*step.op, inputs, step.attributes}, step.op->infer_types(inputs, step.attributes)[0]);
   }
   return sum;
 }

@@ -14,7 +14,7 @@ namespace frit::apps {
 namespace {
 
 constexpr const char* input_name = "input";
-constexpr const char* result_name = "output";
+constexpr const char* output_key = "output";
 
 double milliseconds_since(Clock::time_point begin) { return std::chrono::duration<double, std::milli>(Clock::now() - begin).count(); }
 
@@ -210,7 +210,7 @@ Tensor Inference::gathered(const std::deque<Job>& open, const std::vector<std::i
 }
 
 Shape Inference::output_shape(const Shape& input) const {
-  return graph::specialize(program_.graph(), {{input_name, {options_.dtype, input}}}).output_value(result_name).shape();
+  return graph::specialize(program_.graph(), {{input_name, {options_.dtype, input}}}).output_value(output_key).shape();
 }
 
 /// Each number of rows is compiled by itself, so after some, further ones are rounded up, and the last rows are for nothing.
@@ -225,6 +225,6 @@ std::int64_t Inference::rows_to_run(const Shape& shape, std::int64_t rows) {
   return rows;
 }
 
-Tensor Inference::run_rows(const Tensor& rows) { return program_.run({{input_name, rows}}).output(result_name).to(Device::cpu()); }
+Tensor Inference::run_rows(const Tensor& rows) { return program_.run({{input_name, rows}}).output(output_key).to(Device::cpu()); }
 
 }  // namespace frit::apps

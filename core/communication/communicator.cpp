@@ -163,7 +163,10 @@ void Communicator::reduce_scatter(std::span<const Tensor> tensors, std::span<con
 /// The bytes of a piece that holds any process's parts; there is room for one of each.
 std::size_t Communicator::buffers_for(std::span<const Tensor> wholes, std::optional<DType> dtype) {
   std::size_t piece = 0;
-  each_part(wholes, dtype, size() - 1, size(), nullptr, [&](std::size_t, std::int64_t, std::byte*, std::size_t bytes) { piece += bytes; });
+  for (const Tensor& whole : wholes) {  // the last process's parts are the largest
+    if (!dtype || whole.dtype() == *dtype)
+      piece += static_cast<std::size_t>(parts(whole.elements()).size(size() - 1)) * size_of(whole.dtype());
+  }
   piece = (piece + piece_alignment - 1) / piece_alignment * piece_alignment;
   const std::size_t bytes = piece * static_cast<std::size_t>(size());
   if (sent_.size() < bytes) sent_.resize(bytes), received_.resize(bytes);

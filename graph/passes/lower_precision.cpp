@@ -6,7 +6,7 @@
 namespace frit::graph {
 namespace {
 
-bool lists(const std::vector<int>& list, std::size_t index) {
+bool holds(const std::vector<int>& list, std::size_t index) {
   return std::find(list.begin(), list.end(), static_cast<int>(index)) != list.end();
 }
 
@@ -30,8 +30,8 @@ class Lowering {
 
   /// Of the operator's data, which is float32 in the graph as it was written; what it updates in place stays what it is.
   bool is_data(const Node& node, std::size_t input) const {
-    return graph_.type(node.inputs[input]).dtype == DType::f32 && !lists(node.op->any_precision, input) &&
-           !lists(node.op->mutates, input);
+    return graph_.type(node.inputs[input]).dtype == DType::f32 && !holds(node.op->any_precision, input) &&
+           !holds(node.op->mutates, input);
   }
 
   /// An operator's dtypes are those of input 0; a selection's condition says nothing of what is selected.

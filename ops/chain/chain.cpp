@@ -240,6 +240,14 @@ void prepack_centre(const KernelContext& context) {
   call.centre.op.kernel_on(context.inputs[0].device()).prepack(call.centre);
 }
 
+/// Of the operator that it is around.
+double multiplications(const InferContext& context, const TensorType&) {
+  const StagedCall& call = context.as<ChainAttributes>().call;
+  ChainTypes types;
+  if (!call.centre.op->multiplications || !types.infer(call, context.inputs).empty()) return 0;
+  return call.centre.op->multiplications({*call.centre.op, types.centre_inputs, call.centre.attributes}, types.result);
+}
+
 }  // namespace
 
 Kernel chain_kernel(Device (*device)(), Kernel Operator::*centre) {
@@ -280,6 +288,7 @@ FRIT_OPERATORS(chain) {
         .mutates = mutates,
         .collective = collective,
         .samples = samples,
+        .multiplications = ops::multiplications,
     });
   };
   add("chain", "an operator that reads an image, with programs of elementwise operators before and after it", {}, chain_samples);

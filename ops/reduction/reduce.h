@@ -24,8 +24,8 @@ namespace frit::ops {
 //   void merge(const Tile& later, int width);   adds the states of elements that come later
 //   void fold();                                adds columns [1, tile_lanes) to column 0; column i holds elements i, i + tile_lanes, ...
 
-/// Of a lambda that is called in several places: its loops are compiled once.
-#define FRIT_ONCE __attribute__((noinline))
+/// Of a lambda that is called in several places, whose loops would be compiled for each of them.
+#define FRIT_NOINLINE __attribute__((noinline))
 
 inline constexpr int tile_width = 256;
 inline constexpr int tile_lanes = 64;
@@ -157,13 +157,13 @@ void fold_lanes(const Combine& combine) {
 /// `scratch`, and they are merged in order. With lanes, the result is in column 0.
 template <class Tile, class Add, class Finish>
 void reduce(const ReductionPlan& plan, std::span<std::byte> scratch, const Add& add, const Finish& finish) {
-  const auto fill = [&](Tile& tile, const Block& block, std::int64_t segment) FRIT_ONCE {
+  const auto fill = [&](Tile& tile, const Block& block, std::int64_t segment) FRIT_NOINLINE {
     tile.clear(plan.has_lanes() ? tile_lanes : block.width);
-    plan.for_each_rows(block, segment, [&](const Rows& rows) FRIT_ONCE { add(tile, rows); });
+    plan.for_each_rows(block, segment, [&](const Rows& rows) FRIT_NOINLINE { add(tile, rows); });
     if (plan.has_lanes()) tile.fold();
   };
-  const auto merge = [&](Tile& tile, const Tile& later, const Block& block) FRIT_ONCE { tile.merge(later, block.width); };
-  const auto end = [&](const Tile& tile, const Block& block) FRIT_ONCE { finish(tile, block); };
+  const auto merge = [&](Tile& tile, const Tile& later, const Block& block) FRIT_NOINLINE { tile.merge(later, block.width); };
+  const auto end = [&](const Tile& tile, const Block& block) FRIT_NOINLINE { finish(tile, block); };
   const std::int64_t segments = plan.segments();
   if (!plan.spreads()) {
     parallel_for(plan.blocks(), plan.block_grain(), [&](std::int64_t begin, std::int64_t last) {
@@ -221,7 +221,7 @@ void visit(const ReductionPlan& plan, T* output, const Values& values, const Ele
       for (int column = 0; column < block.width; ++column) std::tie(first[column], second[column]) = values(block.result(column));
       plan.spread(first);
       plan.spread(second);
-      plan.for_each_rows(block, i % plan.segments(), [&](const Rows& rows) FRIT_ONCE {
+      plan.for_each_rows(block, i % plan.segments(), [&](const Rows& rows) FRIT_NOINLINE {
         for (std::int64_t row = 0; row < rows.count; ++row) write(rows.offset + row * rows.stride, rows.width, first, second);
       });
     }
