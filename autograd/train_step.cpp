@@ -23,7 +23,13 @@ Graph with_loss(Value loss) {
   return graph;
 }
 
-void check_shards(const Optimizer& optimizer, const TrainOptions& options) {
+void check_shards(const Optimizer& optimizer, const State& state, const TrainOptions& options) {
+  const std::map<std::string, Tensor> variables = state.tensors();
+  const auto other = std::find_if(variables.begin(), variables.end(), [](const auto& variable) {
+    return variable.first.starts_with("optimizer.") && variable.first.ends_with(std::string("/") + training::step_name);
+  });
+  require(other == variables.end(), "TrainStep: shards_optimizer goes with a step which alone trains its State; this one has \"",
+          other == variables.end() ? "" : printable(other->first), "\" of another");
   require(options.name.empty(), "TrainStep: shards_optimizer goes with a step without a name, which alone trains its State; it has \"",
           printable(options.name), '"');
   const auto check = [](const Optimizer& checked) {
@@ -45,7 +51,7 @@ void check_options(const Graph& graph, const Optimizer& optimizer, const State& 
   require(decay >= 0 && decay < 1, "TrainStep: average_decay is ", decay, ", expected a number in [0, 1)");
   require(!state.contains(training::kept_name(options, training::step_name)), "TrainStep: the state has \"",
           training::kept_name(options, training::step_name), "\" already: each of several steps needs a TrainOptions::name of its own");
-  if (training::shards(options)) check_shards(optimizer, options);
+  if (training::shards(options)) check_shards(optimizer, state, options);
   const std::vector<training::Parameter> parameters = training::trained(graph);
   for (const ParameterGroup& group : options.groups) {
     require(std::any_of(parameters.begin(), parameters.end(),
@@ -139,8 +145,7 @@ const Tensor& TrainStep::start(const Bindings& inputs) {
 void TrainStep::compare_calls(const Bindings& inputs) {
   std::map<std::string, TensorType> types;
   for (const auto& [name, tensor] : inputs) types[name] = {tensor.dtype(), tensor.shape()};
-  const graph::Executable& executable = program_.compile(types);
-  if (compared_.insert(&executable).second) require_same_calls(executable.graph(), *options_.communicator);
+  if (compared_.insert(types).second) require_same_calls(program_.compile(types).graph(), *options_.communicator);
 }
 
 const Tensor& TrainStep::output(std::string_view name) const {
@@ -204,7 +209,8 @@ void TrainStep::gather_shards(bool to_all) {
 
 std::map<std::string, Tensor> TrainStep::whole_variables() const {
   require(gathered_.size() == shards_.size(),
-          "TrainStep: each process has a part of what the optimizer keeps: all of them must call gather_shards after the last step");
+          "TrainStep: each process has a part of what the optimizer keeps: all of them must call gather_shards after the last step, with "
+          "to_all if others than the first ask");
   std::map<std::string, Tensor> variables = gathered_;
   variables.merge(state().tensors());
   return variables;

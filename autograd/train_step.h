@@ -38,7 +38,8 @@ struct TrainOptions {
   bool shards_optimizer = false;
   bool reduces_halves = true;  ///< gradients that come in halves travel so; else in float32
   /// Of several processes: batch norms normalise by the examples of all of them, and keep the same running statistics, as
-  /// torch.nn.SyncBatchNorm does. Else each process has its own.
+  /// torch.nn.SyncBatchNorm does. Else each process has its own. Inputs then have the same shapes in all processes, step by step, and more
+  /// than one value for each channel in each.
   bool sync_batch_norm = false;
   /// Tells steps apart that share a State: what the optimizer keeps is "optimizer.<name>/...". Has no '/' itself.
   std::string name = {};
@@ -118,6 +119,7 @@ class TrainStep {
   std::map<std::string, Tensor> whole_variables() const;
   /// Sets a variable from what a checkpoint has; a process takes its part.
   void set_whole(const std::string& name, const Tensor& value);
+  bool has_shards() const { return !shards_.empty(); }  ///< of what the optimizer keeps, with other processes
   /// Of a variable of the State, in a checkpoint.
   Shape whole_shape(const std::string& name) const;
 
@@ -156,7 +158,7 @@ class TrainStep {
   std::optional<Program> update_;   // of accumulated gradients
   std::optional<Program> average_;  // of the parameters
   const graph::Executable* last_ = nullptr;
-  std::set<const graph::Executable*> compared_;
+  std::set<std::map<std::string, TensorType>> compared_;  // inputs whose calls are those of all processes
   TrainPosition position_;
   std::optional<double> rate_;              // as the device has it
   bool shared_ = false;                     // the variables, by the first step if not before

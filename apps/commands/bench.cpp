@@ -57,6 +57,7 @@ void check(const BenchArguments& a) {
   require(a.communication || !a.model.empty(), "MODEL|OPERATOR is required, or --communication");
   require(!csv || !(a.communication || a.scaling.asked()), "--communication and --scaling do not go with --format csv");
   if (!a.scaling.asked()) return;
+  require(!a.sync_batch_norm, "--scaling does not go with --sync-batch-norm: it knows nothing of what batch norms wait for");
   require(names_model(a.model), "--scaling goes with a model, not with an operator");
   require(a.mode == "train" || a.mode == "all", "--scaling is of --mode train");
 }

@@ -5,8 +5,8 @@
 
 namespace frit {
 
-/// How long something has been waited for, which whoever waits looks at once a second or more often. Time between looks that is longer does
-/// not count: the process was stopped then (Ctrl-Z), and those it waits for with it.
+/// How long something has been waited for, which whoever waits looks at once a second or more often. Of longer times
+/// between looks at most 2 seconds count: the process was stopped then (Ctrl-Z), and those it waits for with it.
 class Waiting {
  public:
   double seconds() {

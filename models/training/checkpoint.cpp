@@ -57,10 +57,9 @@ void save_training(const std::string& path, std::span<const TrainStep* const> st
   Metadata all = metadata;
   for (const TrainStep* step : steps) {
     require(&step->state() == &steps[0]->state(), "save_training: the steps do not share their State");
-    for (const auto& [name, tensor] : step->whole_variables()) {
-      const auto known = tensors.emplace(name, tensor).first;
-      if (tensor.elements() > known->second.elements()) known->second = tensor;  // whole, where another step knows but of its part
-    }
+    require(steps.size() == 1 || !step->has_shards(), "save_training: a step with shards_optimizer alone trains its State, and ",
+            steps.size(), " steps were given");
+    for (const auto& [name, tensor] : step->whole_variables()) tensors.emplace(name, tensor);
     all[key_of(training_key, *step)] = fields_to_json(step->position());
     all[key_of(optimizer_key, *step)] = optimizer_text(*step);
   }

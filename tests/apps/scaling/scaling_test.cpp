@@ -121,6 +121,7 @@ TEST_F(Scaling, RefusesWhatItCannotDo) {
       {"--communication and --scaling do not go with --format csv", {"--communication", "--format", "csv"}},
       {"--largest-tensor goes with --communication", {"classifier", "--largest-tensor", "65536"}},
       {"--communication does not go with --scaling", {"--communication", "--scaling", "8"}},
+      {"--scaling does not go with --sync-batch-norm", {"resnet", "--mode", "train", "--scaling", "8", "--sync-batch-norm"}},
       {"--scaling: expected numbers of processes such as 8,64,1024, got \"8,,64\"", {"classifier", "--scaling", "8,,64"}},
       {"--scaling: expected numbers of processes such as 8,64,1024, got \"0\"", {"classifier", "--scaling", "0"}},
       {"--scaling goes with a model, not with an operator", {"relu", "--scaling", "8"}},
