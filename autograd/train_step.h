@@ -3,7 +3,6 @@
 #include <array>
 #include <concepts>
 #include <optional>
-#include <set>
 
 #include "frit/autograd/optimizer.h"
 #include "frit/autograd/schedule.h"
@@ -158,7 +157,7 @@ class TrainStep {
   std::optional<Program> update_;   // of accumulated gradients
   std::optional<Program> average_;  // of the parameters
   const graph::Executable* last_ = nullptr;
-  std::set<std::map<std::string, TensorType>> compared_;  // inputs whose calls are those of all processes
+  std::vector<std::map<std::string, TensorType>> compared_;  // inputs whose calls are those of all processes
   TrainPosition position_;
   std::optional<double> rate_;              // as the device has it
   bool shared_ = false;                     // the variables, by the first step if not before
