@@ -156,10 +156,10 @@ TEST(CommunicatorOverMpi, OneNamesTheProcessThatStaysAway) {
 
 TEST(CommunicatorOverMpi, WaitsLongerForOneThatComes) {
   if (!in_several_processes(3)) return;
-  setenv("FRIT_COMMUNICATION_TIMEOUT", "0.5", 1);
+  setenv("FRIT_COMMUNICATION_TIMEOUT", "2", 1);  // more than starting takes
   const auto communicator = Communicator::from_environment(Device::cpu());
   for (int late = 0; late < 3; ++late) {
-    if (communicator->rank() == late) std::this_thread::sleep_for(std::chrono::seconds(1));  // the others ask for it
+    if (communicator->rank() == late) std::this_thread::sleep_for(std::chrono::seconds(3));  // the others ask for it
     communicator->barrier();
   }
 }
