@@ -155,8 +155,9 @@ TEST_F(Distributed, WhatDoesNotDivideIsRefused) {
 }
 
 TEST_F(Distributed, AProcessThatAnotherMpiStartedIsNotAlone) {
-  const Outcome outcome =
-      run_program({.arguments = learn({}), .directory = folder, .environment = {"PMI_RANK=1", "PMI_SIZE=2", "MPI_LOCALRANKID=1"}});
+  const Outcome outcome = run_program({.arguments = learn({}),
+                                       .directory = folder,
+                                       .environment = {"PMI_RANK=1", "PMI_SIZE=2", "MPI_LOCALRANKID=1", "ASAN_OPTIONS=detect_leaks=0"}});
   expect_refusal(
       outcome, 2,
       "(Open MPI|MPICH|Intel\\(R\\) MPI) .*says that this is process 0 of 1, its launcher that it is process 1 of 2: expected the "
