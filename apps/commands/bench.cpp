@@ -67,7 +67,7 @@ int run_communication(const BenchArguments& a, Device device, Communicator* comm
   const Benchmark bench = a.on(device);
   CommunicationReport report{.device = concat(text_of(device), "; ", communicator->description()),
                              .processes = communicator->size(),
-                             .machines = count_machines(*communicator),
+                             .machines = communicator->machines(),
                              .repeats = bench.repeats,
                              .calls = {}};
   const std::int64_t most_bytes = a.largest_tensor.value_or(most_communicated(device));
@@ -95,6 +95,7 @@ int run_bench(const BenchArguments& a) {
   bench.per_operator = a.per_operator;
   bench.communicator = communicator;
   if (!a.trace.empty()) bench.trace = &trace;
+  const bool in_float32 = a.dtype == DType::f32 && a.precision == DType::f32;
   BenchReport report{.model = a.model,
                      .config = subject.config,
                      .device = concat(text_of(device), communicator ? concat("; ", communicator->description()) : ""),
@@ -108,7 +109,7 @@ int run_bench(const BenchArguments& a) {
                      .deterministic = a.run.deterministic,
                      .repeats = bench.repeats,
                      .copy_bandwidth = measure_copy_bandwidth(device),
-                     .peak = on_gpu(device) ? 0 : ops::measured_peak() / 1e9,
+                     .peak = in_float32 && !on_gpu(device) ? ops::measured_peak() / 1e9 : 0,
                      .lists_plans = a.plans};
   allocator_of(device).trim();
   for (const std::string& mode : subject.modes) {

@@ -1,12 +1,9 @@
 #include "apps/scaling/communication.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <functional>
 #include <ostream>
-#include <set>
 
 #include "apps/common/table.h"
 #include "apps/common/text.h"
@@ -54,13 +51,6 @@ std::array<double, 2> bandwidths(const CommunicationTimes& times, double bytes_p
 }
 
 }  // namespace
-
-int count_machines(Communicator& communicator) {
-  std::array<char, 256> name{};
-  (void)gethostname(name.data(), name.size() - 1);
-  const std::vector<std::string> names = communicator.all_gather(name.data());
-  return static_cast<int>(std::set(names.begin(), names.end()).size());
-}
 
 CommunicationTime measure_mean(Communicator& communicator, const std::vector<TensorType>& types, int warmup, int repeats) {
   std::vector<Tensor> tensors;
@@ -117,7 +107,7 @@ void print_table(std::ostream& out, const CommunicationReport& report) {
   out << '\n';
   for (const CommunicationTimes& times : report.calls) {
     out << times.call << " of " << times.dtype << " takes about " << fixed(times.cost.latency, 1) << " us and its bytes at "
-        << fixed(bandwidths(times, 1 / times.cost.per_byte, report.processes)[1], 2) << " GB/s of the bus (mean deviation "
+        << rate_text(bandwidths(times, 1 / times.cost.per_byte, report.processes)[1]) << " of the bus (mean deviation "
         << fixed(100 * times.cost.deviation, 0) << " %)\n";
   }
 }

@@ -32,9 +32,6 @@ struct CommunicationReport {
   std::vector<CommunicationTimes> calls;
 };
 
-/// On how many machines the processes run.
-int count_machines(Communicator& communicator);
-
 /// All processes call these, with the same arguments. A call is one of several in a row, which a GPU is given as one piece of work: what
 /// the host takes to start them counts for nothing.
 CommunicationTime measure_mean(Communicator& communicator, const std::vector<TensorType>& tensors, int warmup, int repeats);

@@ -6,6 +6,7 @@
 #include <limits>
 #include <numeric>
 
+#include "apps/common/text.h"
 #include "frit/core/error.h"
 
 namespace frit::apps {
@@ -57,6 +58,10 @@ CallCost fit_cost(const std::vector<double>& bytes, const std::vector<double>& m
   for (std::size_t i = 0; i < bytes.size(); ++i)
     cost.deviation += std::abs(relative_difference(cost, bytes[i], microseconds[i])) / static_cast<double>(bytes.size());
   return cost;
+}
+
+std::string rate_text(double gigabytes_per_second) {
+  return std::isfinite(gigabytes_per_second) ? fixed(gigabytes_per_second, 2) + " GB/s" : "more GB/s than so few bytes tell";
 }
 
 CallCost total_cost(double latency, const std::vector<double>& bytes, const std::vector<double>& microseconds) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <string>
 #include <vector>
 
 namespace frit::apps {
@@ -9,6 +10,9 @@ struct Link {
   double latency = 0;    ///< microseconds
   double bandwidth = 0;  ///< GB/s
 };
+
+/// "281.23 GB/s"; of infinity, where more bytes took no longer: that too few were sent to tell.
+std::string rate_text(double gigabytes_per_second);
 
 /// What a call on several processes takes: a time of its own, and more for each byte.
 struct CallCost {

@@ -60,7 +60,7 @@ const char* name_of(Prediction::Limit limit) {
   }
 }
 
-std::string link_text(const Link& link) { return concat(fixed(link.latency, 1), " us, ", fixed(link.bandwidth, 2), " GB/s"); }
+std::string link_text(const Link& link) { return concat(fixed(link.latency, 1), " us, ", rate_text(link.bandwidth)); }
 
 /// Of the means of gradients, in order, on so many processes.
 void print_means(std::ostream& out, const ScalingReport& report, int processes) {
@@ -150,7 +150,7 @@ ScalingReport measure_scaling(const ScalingOptions& options, const Subject& subj
     average(report.step, all);
     report.measured_by = all.size();
     report.measured = all.sum({together})[0] / all.size();
-    machines = count_machines(all);
+    machines = all.machines();
     report.measured_mean = measured_cost(report.step, bench);
   }
   report.cluster = options.cluster(report.measured_mean, report.measured_by, machines);
@@ -170,7 +170,7 @@ void print_table(std::ostream& out, const ScalingReport& report) {
       << (step.overlap ? ", next to what else is computed\n" : ", while nothing else is computed\n");
   if (report.measured_mean)
     out << "a mean over the " << report.measured_by << " processes takes about " << fixed(report.measured_mean->latency, 1)
-        << " us, and its bytes at " << fixed(1e-3 / report.measured_mean->per_byte, 2) << " GB/s (mean deviation "
+        << " us, and its bytes at " << rate_text(1e-3 / report.measured_mean->per_byte) << " (mean deviation "
         << fixed(100 * report.measured_mean->deviation, 0) << " %)\n";
   out << "links: of " << report.cluster.per_machine << " processes of a machine " << link_text(report.cluster.machine) << "; of machines "
       << link_text(report.cluster.network) << "\n\n";

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <set>
 
 #include "frit/core/communication/mpi/module.h"
 #include "frit/core/cuda/device.h"
@@ -100,6 +101,11 @@ std::shared_ptr<Communicator> Communicator::from_environment(Device device) {
 
 std::shared_ptr<Communicator> Communicator::alone(Device device) {
   return std::make_shared<Communicator>(std::make_unique<NoTransport>(), device);
+}
+
+int Communicator::machines() const {
+  const std::set<std::string> hosts(transport_->hosts().begin(), transport_->hosts().end());
+  return std::max(1, static_cast<int>(hosts.size()));  // nobody asks for the name of a process's own
 }
 
 Device Communicator::local_device(Device device) {

@@ -34,6 +34,7 @@ class Communicator {
   int rank() const { return transport_->rank(); }
   int size() const { return transport_->size(); }
   bool is_first() const { return rank() == 0; }
+  int machines() const;  ///< that the processes run on
   Device device() const { return device_; }
   /// "Open MPI v4.1.4, 4 processes", "NCCL 2.28.9, TCP at localhost:29500, 2 processes".
   std::string description() const;

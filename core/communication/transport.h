@@ -60,6 +60,8 @@ class Transport {
 
   /// To be called by all, for messages that name machines.
   void learn_hosts();
+  /// By rank, once they are learnt.
+  const std::vector<std::string>& hosts() const { return hosts_; }
 
  protected:
   /// "process 3 (node2) did not come within 300 s to what the other 63 wait for ..."

@@ -19,14 +19,6 @@ std::vector<std::pair<int, int>> each_in_place() {
   return pairs;
 }
 
-std::vector<Sample> samples() {
-  const std::vector<std::vector<SampleInput>> tensors = {
-      {Shape{7}}, {Shape{3, 5}, Shape{}, Shape{2, 3, 5}}, {Shape{0, 3}, Shape{1}}, {Shape{40, 30}}};
-  std::vector<Sample> samples;
-  for (const auto& inputs : tensors) samples.push_back({.inputs = inputs, .attributes = AllReduceAttributes{}});
-  return samples;
-}
-
 }  // namespace
 
 void check_reduced(const InferContext& call) {
@@ -35,6 +27,14 @@ void check_reduced(const InferContext& call) {
   for (std::size_t i = 0; i < call.inputs.size(); ++i) {
     call.require(is_floating(call.inputs[i].dtype), "tensor ", i, " is ", call.inputs[i].dtype, ", expected floating numbers");
   }
+}
+
+std::vector<Sample> reduced_samples(const Attributes& attributes) {
+  const std::vector<std::vector<SampleInput>> tensors = {
+      {Shape{7}}, {Shape{3, 5}, Shape{}, Shape{2, 3, 5}}, {Shape{0, 3}, Shape{1}}, {Shape{40, 30}}};
+  std::vector<Sample> samples;
+  for (const auto& inputs : tensors) samples.push_back({.inputs = inputs, .attributes = attributes});
+  return samples;
 }
 
 void mean_over_processes(const KernelContext& call) {
@@ -70,6 +70,6 @@ FRIT_OPERATORS(all_reduce) {
       .cpu = {.run = kernel, .halves = true},
       .in_place = each_in_place(),
       .collective = true,
-      .samples = samples,
+      .samples = [] { return reduced_samples(AllReduceAttributes{}); },
   });
 }

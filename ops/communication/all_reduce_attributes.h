@@ -29,5 +29,7 @@ void gather_parts_of_processes(const KernelContext& call);
 
 /// For the types of tensors that one call takes.
 void check_reduced(const InferContext& call);
+/// Calls with these attributes, of tensors in several numbers and shapes.
+std::vector<Sample> reduced_samples(const Attributes& attributes);
 
 }  // namespace frit::ops

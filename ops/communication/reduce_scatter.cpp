@@ -36,24 +36,9 @@ std::vector<int> each_input() {
   return inputs;
 }
 
-const std::vector<std::vector<SampleInput>>& sampled_tensors() {
-  static const std::vector<std::vector<SampleInput>> tensors = {
-      {Shape{7}}, {Shape{3, 5}, Shape{}, Shape{2, 3, 5}}, {Shape{0, 3}, Shape{1}}, {Shape{40, 30}}};
-  return tensors;
-}
-
 std::vector<Sample> samples_of_parts() {
-  std::vector<Sample> samples;
-  for (const auto& inputs : sampled_tensors()) {
-    for (const std::int64_t processes : {1, 3})
-      samples.push_back({.inputs = inputs, .attributes = ReduceScatterAttributes{.rank = processes - 1, .processes = processes}});
-  }
-  return samples;
-}
-
-std::vector<Sample> samples_of_gathered() {
-  std::vector<Sample> samples;
-  for (const auto& inputs : sampled_tensors()) samples.push_back({.inputs = inputs, .attributes = AllReduceAttributes{}});
+  std::vector<Sample> samples = reduced_samples(ReduceScatterAttributes{});
+  for (Sample& sample : reduced_samples(ReduceScatterAttributes{.rank = 2, .processes = 3})) samples.push_back(std::move(sample));
   return samples;
 }
 
@@ -118,6 +103,6 @@ FRIT_OPERATORS(reduce_scatter) {
       .cpu = {.run = gather_parts_of_processes, .halves = true},
       .mutates = each_input(),
       .collective = true,
-      .samples = samples_of_gathered,
+      .samples = [] { return reduced_samples(AllReduceAttributes{}); },
   });
 }

@@ -69,6 +69,11 @@ TEST(FitCost, IsNeverNegative) {
   EXPECT_THROW((void)fit_cost({1e3, 1e4}, {1, 0}), Error);
 }
 
+TEST(RateText, SaysWhenThereIsNone) {
+  EXPECT_EQ(rate_text(281.234), "281.23 GB/s");
+  EXPECT_EQ(rate_text(1 / total_cost(10, {4}, {10}).per_byte), "more GB/s than so few bytes tell");
+}
+
 TEST(TotalCost, IsWhatAllCallsTookTogether) {
   const CallCost cost = total_cost(2, {1000, 3000}, {14, 30});
   EXPECT_DOUBLE_EQ(cost.latency, 2);
