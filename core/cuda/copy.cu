@@ -312,13 +312,17 @@ bool is_pinned(const void* memory) {
   return attributes.type == cudaMemoryTypeHost;
 }
 
-/// Both contiguous, of one dtype. The host's memory is the caller's again afterwards.
+/// Both contiguous, of one dtype. The host's memory is the caller's again afterwards. Where this is pageable, CUDA waits for the stream
+/// itself, but for a few bytes that go to the device: without the limit of synchronize(), which therefore comes first.
 void copy_bytes(const Tensor& destination, const Tensor& source) {
+  constexpr std::int64_t few_bytes = 64 << 10;
   const bool to_host = destination.device() == Device::cpu();
   const int index = (to_host ? source : destination).device().index;
+  const bool pinned = is_pinned((to_host ? destination : source).raw());
+  if (!pinned && (to_host || source.bytes() > few_bytes)) synchronize(index);
   FRIT_CUDA_CALL(
       cudaMemcpyAsync(destination.raw(), source.raw(), static_cast<std::size_t>(source.bytes()), cudaMemcpyDefault, compute_stream(index)));
-  if (to_host || is_pinned(source.raw())) synchronize(index);
+  if (pinned) synchronize(index);
 }
 
 }  // namespace

@@ -29,8 +29,8 @@ class CudaMemory final : public MemorySource {
     FRIT_CUDA_CALL(cudaMemsetAsync(memory, byte, bytes, compute_stream(index_)));
   }
   void read(void* host, const void* memory, std::size_t bytes, StreamId) override {
+    synchronize(index_);  // by its rules; the copy to pageable memory would wait without a limit
     FRIT_CUDA_CALL(cudaMemcpyAsync(host, memory, bytes, cudaMemcpyDefault, compute_stream(index_)));
-    synchronize(index_);
   }
   std::optional<std::size_t> free_bytes() const override { return free_memory(index_); }
 

@@ -40,16 +40,16 @@ inline std::optional<ops::CallLayouts> mixture_of_layouts(const Operator& op, co
   return layouts;
 }
 
-/// Expects of every mixture of layouts that the operator's kernel says it takes the results of contiguous tensors on the CPU.
-inline void expect_layouts_taken(const Operator& op, const ops::Attributes& attributes, const std::vector<Tensor>& given, Device device) {
-  if (op.view) return;  // runs no kernel
+/// Whether every mixture of layouts that the operator's kernel says it takes gives the results of contiguous tensors on the CPU.
+inline testing::AssertionResult takes_its_layouts(const Operator& op, const ops::Attributes& attributes, const std::vector<Tensor>& given,
+                                                  Device device) {
+  if (op.view) return testing::AssertionSuccess();  // runs no kernel
   const ops::Kernel& kernel = op.kernel_on(device);
   const std::vector<TensorType> input_types = types_of(given), types = op.infer_types(input_types, attributes);
   const std::size_t free = kernel.any_layout_inputs.size() + kernel.any_layout_outputs.size();
   const DType dtype = given[0].dtype();
   const double tolerance = is_half(dtype) ? 2e-3 : dtype == DType::f64 ? 1e-10 : 2e-5;
   for (unsigned mixture = 1; mixture < 1u << free; ++mixture) {
-    SCOPED_TRACE(concat("mixture ", mixture));
     const auto layouts = mixture_of_layouts(op, kernel, attributes, input_types, types, mixture);
     if (!layouts) continue;
     std::vector<Tensor> inputs, outputs;
@@ -61,13 +61,16 @@ inline void expect_layouts_taken(const Operator& op, const ops::Attributes& attr
     const Tensor scratch = Tensor::empty({static_cast<std::int64_t>(bytes)}, DType::u8, device);
     ops::invoke(op, attributes, inputs, outputs, {static_cast<std::byte*>(scratch.raw()), bytes});
     const std::vector<Tensor> expected = ops::run(op, clones(given), attributes);
-    ASSERT_EQ(outputs.size(), expected.size());
+    if (outputs.size() != expected.size()) return testing::AssertionFailure() << outputs.size() << " results";
     for (std::size_t i = 0; i < expected.size(); ++i) {
       const Tensor found = outputs[i].to(Device::cpu());
       const double allowed = is_floating(expected[i].dtype()) ? tolerance : 0;
-      EXPECT_TRUE(near(found, expected[i], allowed, std::max(1e-3, largest_finite(expected[i])))) << "output " << i;
+      if (const auto same = near(found, expected[i], allowed, std::max(1e-3, largest_finite(expected[i]))); !same) {
+        return testing::AssertionFailure() << "mixture " << mixture << ", output " << i << ": " << same.message();
+      }
     }
   }
+  return testing::AssertionSuccess();
 }
 
 }  // namespace frit

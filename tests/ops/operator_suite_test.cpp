@@ -116,7 +116,7 @@ TEST_P(OperatorSuite, WritesEveryElementAndSkipsUnreadOutputs) {
 TEST_P(OperatorSuite, TakesTheLayoutsThatItSays) {
   for (const DType dtype : float_dtypes()) {
     for_each_sample(dtype, [&](const Sample& sample, const std::vector<Tensor>& given) {
-      expect_layouts_taken(op(), sample.attributes, given, Device::cpu());
+      EXPECT_TRUE(takes_its_layouts(op(), sample.attributes, given, Device::cpu()));
     });
   }
 }

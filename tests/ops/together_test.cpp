@@ -20,11 +20,14 @@ bool takes_any_layout(const std::vector<int>& operands, std::size_t operand) {
   return std::find(operands.begin(), operands.end(), static_cast<int>(operand)) != operands.end();
 }
 
-/// A call of the sample with its first input, and all of that shape, in another shape and layout; sometimes misaligned. Its scalars are
-/// those of `scalars`, if given.
+/// A call of the sample with its first input, and all of that shape, in another layout and, where all others are scalars, in another shape;
+/// sometimes misaligned. Its scalars are those of `scalars`, if given.
 Call call_of(const Operator& op, Sample sample, DType dtype, std::size_t number, Device device, const Call* scalars) {
   const ops::Kernel& kernel = op.kernel_on(device);
-  const Shape old = sample.inputs[0].shape, shape = shapes[number % shapes.size()];
+  const Shape old = sample.inputs[0].shape;
+  const bool resizable = std::all_of(sample.inputs.begin(), sample.inputs.end(),
+                                     [&](const ops::SampleInput& input) { return input.shape == old || input.shape.empty(); });
+  const Shape shape = resizable ? shapes[number % shapes.size()] : old;
   for (ops::SampleInput& input : sample.inputs) {
     if (input.shape == old) input.shape = shape;
   }
@@ -35,7 +38,7 @@ Call call_of(const Operator& op, Sample sample, DType dtype, std::size_t number,
   };
   for (std::size_t i = 0; i < call.inputs.size(); ++i) {
     Tensor& input = call.inputs[i];
-    const bool scalar = !(input.shape() == shape);
+    const bool scalar = input.shape().empty();
     input = scalar && scalars != nullptr ? scalars->inputs[i]
                                          : input.to(device).contiguous(layout(kernel.any_layout_inputs, i, number % 2 == 0));
     if (!scalar && number % 5 == 4 && input.is_contiguous()) input = misaligned_copy(input);
