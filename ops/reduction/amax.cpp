@@ -1,6 +1,5 @@
 #include "frit/ops/operator/registry.h"
-#include "frit/ops/reduction/extremum.h"
-#include "frit/ops/reduction/reduce.h"
+#include "frit/ops/reduction/extremum_lanes.h"
 #include "frit/ops/reduction/reduction_axes.h"
 
 namespace frit::ops {
@@ -26,7 +25,12 @@ struct SharedExtremumTile {
     for (int i = 0; i < width; ++i) take(i, later.value[i], later.count[i]);
   }
   void fold() {
-    fold_lanes([&](int a, int b) { take(a, value[b], count[b]); });
+    const T best = extremum_of_lanes<Order>(value);
+    if constexpr (counts) {
+      for (int i = 0; i < tile_lanes; ++i) count[i] &= -static_cast<std::int64_t>(ties(value[i], best));
+      fold_lanes([&](int a, int b) { count[a] += count[b]; });
+    }
+    value[0] = best;
   }
 
  private:
@@ -70,13 +74,12 @@ void kernel(const KernelContext& call) {
     const T* const x = input.data<T>();
     T* const value = data_or_null<T>(call.outputs[0]);
     std::int64_t* const count = data_or_null<std::int64_t>(call.outputs[1]);
-    const auto add = [x](auto& tile, const Rows& rows) { tile.add(rows, x); };
     const auto finish = [=](const auto& tile, const Block& block) {
       block.store(value, tile.value);
       block.store(count, tile.count);
     };
-    count != nullptr ? reduce<SharedExtremumTile<Order, T, true>>(plan_of(call, input), call.scratch, add, finish)
-                     : reduce<SharedExtremumTile<Order, T, false>>(plan_of(call, input), call.scratch, add, finish);
+    count != nullptr ? reduce_elements<SharedExtremumTile<Order, T, true>>(plan_of(call, input), call.scratch, x, finish)
+                     : reduce_elements<SharedExtremumTile<Order, T, false>>(plan_of(call, input), call.scratch, x, finish);
   });
 }
 

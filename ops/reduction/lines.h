@@ -1,10 +1,10 @@
 #pragma once
 
+#include <algorithm>
 #include <limits>
 
 #include "frit/ops/cpu/converted_vectors.h"
-#include "frit/ops/cpu/elementwise.h"
-#include "frit/ops/cpu/vector_math.h"
+#include "frit/ops/cpu/simd_math.h"
 
 namespace frit::ops {
 
@@ -42,11 +42,24 @@ T maximum_of_line(const T* x, std::int64_t count) {
   return reduce_line<T>(x, count, -std::numeric_limits<T>::infinity(), [](auto a, auto b) { return b > a ? b : a; });
 }
 
-/// exp(x - shift). A function of its own, in which the loop becomes vector code.
+/// exp(x - shift), see simd::exp.
 template <class T>
-[[gnu::noinline, gnu::flatten]] void exponentials(const T* x, const T* shift, std::int64_t count, T* results) {
-  FRIT_INDEPENDENT_ITERATIONS
-  for (std::int64_t i = 0; i < count; ++i) results[i] = vector_exp(x[i] - shift[i]);
+[[gnu::noinline]] void exponentials(const T* x, const T* shift, std::int64_t count, T* results) {
+  constexpr int lanes = simd::lanes<T>, vectors = 4, step = vectors * lanes;
+  const auto compute = [](const T* of, const T* less, T* to) {
+    simd::Vector<T> terms[vectors];
+    for (int v = 0; v < vectors; ++v) terms[v] = simd::load(of + v * lanes) - simd::load(less + v * lanes);
+    simd::exp<T>(terms);
+    for (int v = 0; v < vectors; ++v) simd::store(to + v * lanes, terms[v]);
+  };
+  std::int64_t i = 0;
+  for (; i + step <= count; i += step) compute(x + i, shift + i, results + i);
+  if (i == count) return;
+  T rest[2][step] = {};
+  std::copy_n(x + i, count - i, rest[0]);
+  std::copy_n(shift + i, count - i, rest[1]);
+  compute(rest[0], rest[1], rest[0]);
+  std::copy_n(rest[0], count - i, results + i);
 }
 
 }  // namespace frit::ops

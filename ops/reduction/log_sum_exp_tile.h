@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "frit/ops/cpu/vector_math.h"
 #include "frit/ops/operator/value.h"
 #include "frit/ops/reduction/lines.h"
 #include "frit/ops/reduction/reduce.h"
@@ -37,18 +38,40 @@ struct LogSumExpTile {
   /// Some rows at a time: their maximum first, then their exponentials while they are still in the cache.
   void add(const Rows& rows, const T* x) {
     constexpr std::int64_t rows_in_cache = 64;
-    T terms[tile_width];
     for (std::int64_t row = 0; row < rows.count; row += rows_in_cache) {
-      add_rows(x + rows.offset + row * rows.stride, rows.stride, std::min(rows_in_cache, rows.count - row), rows.width, terms, 0);
+      add_rows(x + rows.offset + row * rows.stride, rows.stride, std::min(rows_in_cache, rows.count - row), rows.width);
     }
   }
   /// And exp(x - shift) is kept, if wanted.
-  void take(ShortLines<T>& lines, bool keep) {
-    static_assert(short_line <= 64);
-    clear(lines.rows.width);
-    T terms[tile_width];
-    const auto& [offset, stride, position, step, count, width] = lines.rows;
-    add_rows(lines.columns, stride, count, width, keep ? lines.columns : terms, keep ? stride : 0);
+  template <bool kept>
+  void take(ShortLines<T>& lines) {
+    using V = simd::Vector<T>;
+    constexpr int lanes = simd::lanes<T>, vectors = columns_together / lanes;
+    static_assert(columns_together % lanes == 0 && tile_width % columns_together == 0);
+    const std::int64_t count = lines.rows.count;
+    for (int first = 0; first < lines.rows.width; first += columns_together) {
+      V greatest[vectors], shift[vectors], sums[vectors] = {};
+      std::fill_n(greatest, vectors, -std::numeric_limits<T>::infinity() - V{});
+      for (std::int64_t row = 0; row < count; ++row) {
+        for (int v = 0; v < vectors; ++v) greatest[v] = simd::max(simd::load(lines.row(row) + first + v * lanes), greatest[v]);
+      }
+      for (int v = 0; v < vectors; ++v) {
+        simd::store(maximum + first + v * lanes, greatest[v]);
+        shift[v] = greatest[v] - greatest[v] == 0 ? greatest[v] : V{};
+      }
+      for (std::int64_t row = 0; row < count; ++row) {
+        V terms[vectors];
+        for (int v = 0; v < vectors; ++v) terms[v] = simd::load(lines.row(row) + first + v * lanes) - shift[v];
+        simd::exp<T>(terms);
+        for (int v = 0; v < vectors; ++v) {
+          if (kept) simd::store(lines.row(row) + first + v * lanes, terms[v]);
+          sums[v] += terms[v];
+        }
+      }
+      T rounded[columns_together];
+      for (int v = 0; v < vectors; ++v) simd::store(rounded + v * lanes, sums[v]);
+      std::copy_n(rounded, columns_together, sum + first);
+    }
   }
   /// Lines of elements, one after another and each a column; several are of one tile's width at most. exp(x - shift) is kept, if wanted.
   void take_lines(const T* x, std::int64_t count, int lines, T* kept) {
@@ -84,9 +107,8 @@ struct LogSumExpTile {
   }
 
  private:
-  /// The exponentials are left at `terms`.
-  void add_rows(const T* x, std::int64_t stride, std::int64_t count, int width, T* terms, std::int64_t terms_stride) {
-    T shift[tile_width];
+  void add_rows(const T* x, std::int64_t stride, std::int64_t count, int width) {
+    T shift[tile_width], terms[tile_width];
     std::copy_n(maximum, width, shift);
     for (std::int64_t row = 0; row < count; ++row) {
       const T* const line = x + row * stride;
@@ -97,9 +119,8 @@ struct LogSumExpTile {
       shift[i] = shift_of(maximum[i]);
     }
     for (std::int64_t row = 0; row < count; ++row) {
-      T* const of_row = terms + row * terms_stride;
-      exponentials(x + row * stride, shift, width, of_row);
-      for (int i = 0; i < width; ++i) sum[i] += static_cast<double>(of_row[i]);
+      exponentials(x + row * stride, shift, width, terms);
+      for (int i = 0; i < width; ++i) sum[i] += static_cast<double>(terms[i]);
     }
   }
 };
@@ -111,19 +132,19 @@ void reduce_log_sum_exp(const ReductionPlan& plan, std::span<std::byte> scratch,
     return reduce<LogSumExpTile<T>>(
         plan, scratch, [x](auto& tile, const Rows& rows) { tile.add(rows, x); }, finish);
   }
-  const bool are_short = plan.has_short_lines();
-  plan.for_each_lines(
-      [&](const Block& lines) {
-        LogSumExpTile<T> tile;
-        if (are_short) {
-          ShortLines<T> columns(x + lines.offset, plan.count(), lines.width);
-          tile.take(columns, /*keep=*/false);
-        } else {
-          tile.take_lines(x + lines.offset, plan.count(), lines.width, nullptr);
-        }
-        finish(tile, lines);
-      },
-      are_short ? short_line_elements : tile_width);
+  if (plan.has_short_lines()) {
+    return plan.for_each_short_lines([&](const Block& lines) {
+      ShortLines<T> columns(x + lines.offset, plan.count(), lines.width);
+      LogSumExpTile<T> tile;
+      tile.template take</*kept=*/false>(columns);
+      finish(tile, lines);
+    });
+  }
+  plan.for_each_lines([&](const Block& lines) {
+    LogSumExpTile<T> tile;
+    tile.take_lines(x + lines.offset, plan.count(), lines.width, nullptr);
+    finish(tile, lines);
+  });
 }
 
 }  // namespace frit::ops

@@ -1,3 +1,5 @@
+#include <array>
+
 #include "frit/ops/operator/registry.h"
 #include "frit/ops/reduction/log_sum_exp_tile.h"
 #include "frit/ops/reduction/reduction.h"
@@ -24,6 +26,16 @@ std::size_t scratch(const InferContext& call) {
   return ReductionPlan(call.shape(0), reduction_axes(call), true, call.input_layout(0)).scratch_bytes(sizeof(LogSumExpTile<double>));
 }
 
+/// A function of its own, in which the loop becomes vector code.
+template <class T>
+[[gnu::noinline, gnu::flatten]] std::array<T, tile_width> logarithms(const LogSumExpTile<T>& tile, int width) {
+  std::array<T, tile_width> results;
+  for (int i = 0; i < width; ++i) {
+    results[static_cast<std::size_t>(i)] = tile.shift_of(tile.maximum[i]) + vector_log(static_cast<T>(tile.sum[i]));
+  }
+  return results;
+}
+
 void kernel(const KernelContext& call) {
   const Tensor& input = call.inputs[0];
   dispatch_floating(input.dtype(), [&]<class T>() {
@@ -32,9 +44,7 @@ void kernel(const KernelContext& call) {
     T* const maximum = data_or_null<T>(call.outputs[1]);
     T* const sum = data_or_null<T>(call.outputs[2]);
     reduce_log_sum_exp(plan_of(call, input), call.scratch, x, [&](const auto& tile, const Block& block) {
-      for (int i = 0; i < block.width && y != nullptr; ++i) {
-        y[block.result(i)] = static_cast<T>(static_cast<double>(tile.shift_of(tile.maximum[i])) + std::log(tile.sum[i]));
-      }
+      if (y != nullptr) block.store(y, logarithms(tile, block.width).data());
       block.store(maximum, tile.maximum);
       block.store(sum, tile.sum);
     });

@@ -1,7 +1,6 @@
 #include "frit/ops/indexing/take_along_axis.h"
 #include "frit/ops/operator/registry.h"
-#include "frit/ops/reduction/extremum.h"
-#include "frit/ops/reduction/reduce.h"
+#include "frit/ops/reduction/extremum_lanes.h"
 #include "frit/ops/reduction/reduction.h"
 #include "frit/ops/reduction/reduction_axes.h"
 
@@ -62,13 +61,15 @@ struct ExtremumTile {
     }
   }
   void fold() {
-    int first = 0;
-    for (int i = 1; i < tile_lanes; ++i) {
-      const bool earlier = index[i] + i < index[first] + first;
-      if (replaces<Order>(value[i], value[first]) || (earlier && ties(value[i], value[first]))) first = i;
+    const T best = extremum_of_lanes<Order>(value);
+    Index first[tile_lanes];
+    for (int i = 0; i < tile_lanes; ++i) {
+      const auto place = static_cast<Index>(index[i] + i);
+      first[i] = ties(value[i], best) ? place : std::numeric_limits<Index>::max();
     }
-    value[0] = value[first];
-    index[0] = static_cast<Index>(index[first] + first);
+    fold_lanes([&](int a, int b) { first[a] = first[a] < first[b] ? first[a] : first[b]; });
+    value[0] = best;
+    index[0] = first[0];
   }
 };
 
@@ -111,12 +112,10 @@ void run_extremum(const KernelContext& call, const Tensor& values, const Tensor&
     const T* const x = input.data<T>();
     T* const value = data_or_null<T>(values);
     std::int64_t* const index = data_or_null<std::int64_t>(indices);
-    reduce<ExtremumTile<Order, T, Index>>(
-        plan, call.scratch, [&](auto& tile, const Rows& rows) { tile.add(rows, x); },
-        [&](const auto& tile, const Block& block) {
-          block.store(value, tile.value);
-          block.store(index, tile.index);
-        });
+    reduce_elements<ExtremumTile<Order, T, Index>>(plan, call.scratch, x, [&](const auto& tile, const Block& block) {
+      block.store(value, tile.value);
+      block.store(index, tile.index);
+    });
   };
   dispatch_arithmetic(input.dtype(), [&]<class T>() {
     // Narrow indices let the loop over narrow elements use whole vectors.

@@ -56,19 +56,23 @@ struct Block {
   }
 };
 
-/// Elements of a line that is shorter than what its sum and maximum take; and of a block of such lines.
-inline constexpr std::int64_t short_line = 32, short_line_elements = 2048;
+/// The most elements of a short line, and of a block of such lines. So many columns are computed at a time.
+inline constexpr std::int64_t short_line = 64, short_line_elements = 2048, columns_together = 32;
 
-/// Short lines, one after another in memory, as columns in the cache: what reads rows computes many lines at a time.
+/// Short lines, one after another in memory, as columns in the cache: what reads rows computes many lines at a time. Rows are some
+/// columns longer, of any values, so that vectors of columns need no end.
 template <class T>
 struct ShortLines {
-  alignas(64) T columns[short_line_elements];
+  alignas(64) T columns[short_line_elements + short_line * columns_together];
   Rows rows;  ///< of `columns`
 
-  ShortLines(const T* lines, std::int64_t count, int width) : rows{0, width, 0, 1, count, width} {
-    transpose(lines, count, width, count, columns, width);
+  ShortLines(const T* lines, std::int64_t count, int width)
+      : rows{0, (width + columns_together - 1) / columns_together * columns_together, 0, 1, count, width} {
+    transpose(lines, count, width, count, columns, rows.stride);
   }
-  void store(T* lines) const { transpose(columns, rows.width, rows.count, rows.width, lines, rows.count); }
+  T* row(std::int64_t number) { return columns + number * rows.stride; }
+  const T* row(std::int64_t number) const { return columns + number * rows.stride; }
+  void store(T* lines) const { transpose(columns, rows.stride, rows.count, rows.width, lines, rows.count); }
 };
 
 /// How a reduction is cut into tasks. Depends on sizes alone, so results have the same bits for any number of threads.
@@ -93,18 +97,16 @@ class ReductionPlan {
   bool has_lines() const { return has_lanes() && count_ > 0 && reduced_.rank() <= 1 && kept_.rank() <= 1 && segments_ == 1; }
   /// And of so few that many of them are computed together, as columns; see ShortLines.
   bool has_short_lines() const { return has_lines() && count_ <= short_line; }
-  /// body(block) for all such results, in parallel: one result, or several that are of so many elements at most.
+  /// body(block) for all such results, in parallel: one result, or several that are of a tile's width of elements together.
   template <class Body>
-  void for_each_lines(const Body& body, std::int64_t elements = tile_width) const {
-    const std::int64_t most = std::clamp<std::int64_t>(elements / std::max<std::int64_t>(count_, 1), 1, tile_width);
-    parallel_for(blocks_, (block_grain_ + most - 1) / most * most, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t first = begin; first < end; first += most) {
-        Block lines = block(first);
-        lines.width = static_cast<int>(std::min(most, end - first));
-        if (!kept_.empty()) lines.step = result_strides_[0];
-        body(lines);
-      }
-    });
+  void for_each_lines(const Body& body) const {
+    for_each_lines(std::max<std::int64_t>(tile_width / count_, 1), body);
+  }
+  /// Likewise of short lines, as many as ShortLines takes.
+  template <class Body>
+  void for_each_short_lines(const Body& body) const {
+    const std::int64_t most = std::min<std::int64_t>(short_line_elements / count_, tile_width);
+    for_each_lines(most < columns_together ? most : most / columns_together * columns_together, body);
   }
   /// What belongs to a block's one result, given to each of its lanes.
   template <class T>
@@ -132,6 +134,17 @@ class ReductionPlan {
   }
 
  private:
+  template <class Body>
+  void for_each_lines(std::int64_t most, const Body& body) const {
+    parallel_for(blocks_, (block_grain_ + most - 1) / most * most, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t first = begin; first < end; first += most) {
+        Block lines = block(first);
+        lines.width = static_cast<int>(std::min(most, end - first));
+        if (!kept_.empty()) lines.step = result_strides_[0];
+        body(lines);
+      }
+    });
+  }
   std::int64_t run_offset(std::int64_t position) const;
 
   Shape kept_, reduced_;  // without the kept axis at the end
@@ -191,6 +204,24 @@ void reduce(const ReductionPlan& plan, std::span<std::byte> scratch, const Add& 
     for (std::int64_t segment = 1; segment < segments; ++segment) merge(tile, tiles[b * segments + segment], block);
     end(tile, block);
   });
+}
+
+/// reduce() of the elements of x: tile.add(rows, x) adds rows of them. Short lines are computed as columns, many at a time.
+template <class Tile, class T, class Finish>
+void reduce_elements(const ReductionPlan& plan, std::span<std::byte> scratch, const T* x, const Finish& finish) {
+  if constexpr (sizeof(T) >= 4) {
+    if (plan.has_short_lines()) {
+      return plan.for_each_short_lines([&](const Block& lines) {
+        const ShortLines<T> columns(x + lines.offset, plan.count(), lines.width);
+        Tile tile;
+        tile.clear(lines.width);
+        tile.add(columns.rows, columns.columns);
+        finish(tile, lines);
+      });
+    }
+  }
+  reduce<Tile>(
+      plan, scratch, [x](Tile& tile, const Rows& rows) { tile.add(rows, x); }, finish);
 }
 
 /// What a reduction's gradient needs: values(result) gives two numbers of the result that an element went into, and every element of

@@ -74,14 +74,14 @@ template <class Form, class T>
 void normalize_short_lines(const T* x, T* y, std::int64_t count, int width) {
   ShortLines<T> lines(x, count, width);
   LogSumExpTile<T> tile;
-  tile.take(lines, std::is_same_v<Form, Softmax>);
+  tile.template take<std::is_same_v<Form, Softmax>>(lines);
   T maximum[tile_width], normalizer[tile_width];
   for (int i = 0; i < width; ++i) {
     maximum[i] = tile.maximum[i];
     normalizer[i] = normalizer_of<Form>(maximum[i], tile.sum[i]);
   }
   for (std::int64_t row = 0; row < count; ++row) {
-    T* const of_row = lines.columns + row * width;
+    T* const of_row = lines.row(row);
     FRIT_INDEPENDENT_ITERATIONS
     for (int i = 0; i < width; ++i) of_row[i] = Form::finish(Form::kept(of_row[i] - maximum[i], of_row[i]), normalizer[i]);
   }
@@ -103,9 +103,10 @@ void kernel(const KernelContext& call) {
     T* const y = call.outputs[0].data<T>();
     if (plan.has_lines()) {
       const bool are_short = plan.has_short_lines();
-      const auto normalize = are_short ? normalize_short_lines<Form, T> : normalize_lines<Form, T>;
-      return plan.for_each_lines([&](const Block& block) { normalize(x + block.offset, y + block.offset, plan.count(), block.width); },
-                                 are_short ? short_line_elements : tile_width);
+      const auto normalize = [&, run = are_short ? normalize_short_lines<Form, T> : normalize_lines<Form, T>](const Block& block) {
+        run(x + block.offset, y + block.offset, plan.count(), block.width);
+      };
+      return are_short ? plan.for_each_short_lines(normalize) : plan.for_each_lines(normalize);
     }
     reduce<LogSumExpTile<T>>(
         plan, {}, [&](auto& tile, const Rows& rows) { tile.add(rows, x); },
@@ -161,8 +162,7 @@ void subtract_short_lines(const T* g, const T* y, T* result, std::int64_t count,
   T sum[tile_width];
   for (int i = 0; i < width; ++i) sum[i] = static_cast<T>(tile.sum[i]);
   for (std::int64_t row = 0; row < count; ++row) {
-    T* const of_row = gradients.columns + row * width;
-    subtract_row<Form>(of_row, lines.columns + row * width, sum, width, of_row);
+    subtract_row<Form>(gradients.row(row), lines.row(row), sum, width, gradients.row(row));
   }
   gradients.store(result);
 }
@@ -175,11 +175,9 @@ void backward_kernel(const KernelContext& call) {
     const T* const y = call.inputs[1].data<T>();
     T* const result = call.outputs[0].data<T>();
     if (plan.has_short_lines()) {
-      return plan.for_each_lines(
-          [&](const Block& block) {
-            subtract_short_lines<Form>(g + block.offset, y + block.offset, result + block.offset, plan.count(), block.width);
-          },
-          short_line_elements);
+      return plan.for_each_short_lines([&](const Block& block) {
+        subtract_short_lines<Form>(g + block.offset, y + block.offset, result + block.offset, plan.count(), block.width);
+      });
     }
     reduce<SumTile<double>>(
         plan, {},
