@@ -38,6 +38,7 @@ const Operator& Registry::insert(Operator entry) {
     for (Sample& sample : samples) complete(sample, stored);
     return samples;
   };
+  if (!stored.typical.inputs.empty()) complete(stored.typical, stored);
   by_name_.emplace(stored.name, &stored);
   return stored;
 }

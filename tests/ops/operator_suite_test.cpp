@@ -46,6 +46,10 @@ TEST_P(OperatorSuite, IsDescribed) {
   EXPECT_FALSE(op().summary.empty());
   EXPECT_GE(op().samples().size(), 4u) << "an operator declares four samples or more";
   EXPECT_EQ(op().attributes_from_json("{}"), op().default_attributes);
+  const Sample& typical = op().typical;
+  if (typical.inputs.empty()) return;
+  const std::vector<TensorType> types = types_of(sample_tensors(typical, float_dtypes()[0], 0)), outputs = op().infer_types(types, typical.attributes);
+  EXPECT_GT(op().multiplications({op(), types, typical.attributes}, outputs.at(0)), 0);
 }
 
 TEST_P(OperatorSuite, RefusesDtypesThatItCannotCompute) {
