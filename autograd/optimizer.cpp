@@ -26,8 +26,9 @@ Optimizer adam(const char* name, double learning_rate, const ops::AdamOptions& o
 }  // namespace
 
 Value UpdateSite::buffer(const std::string& suffix) const {
-  return graph.variable(prefix + name + "." + suffix, {parameter.dtype(), gradient.shape()},
-                        [](const Tensor& tensor, std::uint64_t) { tensor.fill(0); });
+  const std::string variable = prefix + name + "." + suffix;
+  if (buffers != nullptr) (*buffers)[variable] = parameter.shape();
+  return graph.variable(variable, {parameter.dtype(), gradient.shape()}, [](const Tensor& tensor, std::uint64_t) { tensor.fill(0); });
 }
 
 Sgd::operator Optimizer() const {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <string>
 
 #include "frit/graph/graph.h"
@@ -20,8 +21,11 @@ struct UpdateSite {
   std::string prefix = "optimizer.";
   /// With several processes: what is to be updated, and what the gradient is of, as a vector; see Optimizer::takes_parts.
   ops::UpdatedPart part = {};
+  /// With several processes: where `buffer` notes the name of each variable that it makes, and the shape it has of a whole parameter.
+  std::map<std::string, Shape>* buffers = nullptr;
 
-  /// A variable of the type of what is updated that starts as zeros, "<prefix><parameter>.<suffix>".
+  /// A variable of the type of what is updated that starts as zeros, "<prefix><parameter>.<suffix>". What else an update keeps, of the
+  /// graph's own variables, is the same in all processes.
   Value buffer(const std::string& suffix) const;
 };
 

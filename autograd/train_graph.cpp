@@ -110,7 +110,7 @@ Value accumulated(Graph& graph, const Parameter& parameter, const TrainOptions& 
 }
 
 void append_update(Graph& graph, const Optimizer& optimizer, const TrainOptions& options, const std::vector<Parameter>& names,
-                   const Values& parameters, const ScaledGradients& gradients) {
+                   const Values& parameters, const ScaledGradients& gradients, std::map<std::string, Shape>* buffers = nullptr) {
   const Value rate = graph.variable(kept_name(options, rate_name), {DType::f64, {}}, filled(optimizer.learning_rate));
   const Value step = graph.variable(kept_name(options, step_name), {DType::i64, {}}, filled(0));
   ops::UpdatedPart part;
@@ -126,7 +126,7 @@ void append_update(Graph& graph, const Optimizer& optimizer, const TrainOptions&
     const Value own_rate = grouped ? rates[static_cast<std::size_t>(group - options.groups.begin())] : rate;
     (grouped ? group->optimizer : optimizer)
         .update(UpdateSite{graph, names[i].name, parameters[i], gradients.values[i], own_rate, step, gradients.scale, prefix_of(options),
-                           part});
+                           part, buffers});
   }
   ops::advance(step, gradients.scale);
   if (shards(options)) gather_parameters(parameters, *options.communicator);
@@ -188,7 +188,7 @@ void append_training(Graph& graph, const Optimizer& optimizer, const TrainOption
   }
 }
 
-Graph update_graph(const Graph& forward, const Optimizer& optimizer, const TrainOptions& options) {
+Graph update_graph(const Graph& forward, const Optimizer& optimizer, const TrainOptions& options, std::map<std::string, Shape>* buffers) {
   Graph graph;
   const std::vector<Parameter> names = trained(forward);
   const Values parameters = variables_of(graph, names);
@@ -205,7 +205,7 @@ Graph update_graph(const Graph& forward, const Optimizer& optimizer, const Train
       sums.scale = ops::clip_scale(norm, *options.clip_norm);
     }
   }
-  append_update(graph, optimizer, options, names, parameters, sums);
+  append_update(graph, optimizer, options, names, parameters, sums, buffers);
   for (const Value& sum : local) ops::clear(sum, sums.scale);
   return graph;
 }

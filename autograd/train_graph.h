@@ -36,8 +36,9 @@ bool shards(const TrainOptions& options);
 
 /// Appends the gradient and the updates, or where gradients are to be summed up, the sums.
 void append_training(Graph& graph, const Optimizer& optimizer, const TrainOptions& options);
-/// The updates by the sums of gradients, which are reset.
-Graph update_graph(const Graph& forward, const Optimizer& optimizer, const TrainOptions& options);
+/// The updates by the sums of gradients, which are reset. For `buffers` see UpdateSite.
+Graph update_graph(const Graph& forward, const Optimizer& optimizer, const TrainOptions& options,
+                   std::map<std::string, Shape>* buffers = nullptr);
 /// The averages after an update, if there was one: a step may be skipped.
 Graph average_graph(const Graph& forward, const TrainOptions& options);
 

@@ -104,26 +104,8 @@ TrainStep::TrainStep(std::shared_ptr<State> state, Value loss, const Optimizer& 
     average_.emplace(training::average_graph(graph(), options), shared_state());
     average_->compile({});
   }
-  if (training::shards(options_)) find_shards();
-}
-
-/// What the optimizer keeps has the name of its parameter; of names that begin alike the longer one counts.
-void TrainStep::find_shards() {
-  std::vector<training::Parameter> parameters = training::trained(graph());
-  std::stable_sort(parameters.begin(), parameters.end(), [](const auto& a, const auto& b) { return a.name.size() < b.name.size(); });
-  const std::map<std::string, Tensor> variables = state().tensors();
-  for (const auto& [parameter, type] : parameters) {
-    const std::string start = training::kept_name(options_, parameter + ".");
-    for (auto place = variables.lower_bound(start); place != variables.end() && place->first.starts_with(start); ++place) {
-      const std::string& name = place->first;
-      const Shape part = {options_.communicator->parts(type.elements()).size(options_.communicator->rank())};
-      const bool whole = name == training::average_name(options_, parameter) || name == training::accumulated_name(options_, parameter);
-      if (whole || place->second.shape() != part)
-        shards_.erase(name);
-      else
-        shards_[name] = type.shape;
-    }
-  }
+  // Any graph of the updates makes the same buffers.
+  if (training::shards(options)) (void)training::update_graph(graph(), optimizer, options, &shards_);
 }
 
 double TrainStep::operator()(const Bindings& inputs) { return start(inputs).item(); }

@@ -149,7 +149,6 @@ class TrainStep {
   void keep_what_runs_change();
   /// With other processes, before the first run for these inputs.
   void compare_calls(const Bindings& inputs);
-  void find_shards();
 
   Optimizer optimizer_;
   TrainOptions options_;

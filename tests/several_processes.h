@@ -7,11 +7,22 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "frit/core/communication/launch.h"
 #include "frit/core/error.h"
 
 namespace frit {
+
+/// Of processes that mpirun starts: Open MPI by root, on fewer cores than processes, in containers; the leaks are its own.
+inline std::vector<std::string> environment_of_several() {
+  return {"OMPI_ALLOW_RUN_AS_ROOT=1",
+          "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1",
+          "OMPI_MCA_rmaps_base_oversubscribe=1",
+          "OMPI_MCA_btl_vader_single_copy_mechanism=none",
+          "ASAN_OPTIONS=detect_leaks=0",
+          "FRIT_THREADS=1"};
+}
 
 /// What several processes printed, and whether all of them ended well.
 struct SeveralProcesses {
@@ -28,13 +39,10 @@ inline std::optional<SeveralProcesses> start_several_processes(int processes) {
     return SeveralProcesses{};
   }
   const testing::TestInfo& test = *testing::UnitTest::GetInstance()->current_test_info();
-  // Open MPI by root, on fewer cores than processes, in containers; the leaks are its own.
-  const std::string command = concat(
-      "env -u GTEST_TOTAL_SHARDS -u GTEST_SHARD_INDEX OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "
-      "OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_btl_vader_single_copy_mechanism=none ASAN_OPTIONS=detect_leaks=0 FRIT_THREADS=1 "
-      "timeout 120 mpirun -n ",
-      processes, ' ', std::filesystem::read_symlink("/proc/self/exe").string(), " --gtest_brief=1 --gtest_filter=", test.test_suite_name(),
-      '.', test.name(), " 2>&1");
+  std::string command = "env -u GTEST_TOTAL_SHARDS -u GTEST_SHARD_INDEX ";
+  for (const std::string& variable : environment_of_several()) command += variable + ' ';
+  command += concat("timeout 120 mpirun -n ", processes, ' ', std::filesystem::read_symlink("/proc/self/exe").string(),
+                    " --gtest_brief=1 --gtest_filter=", test.test_suite_name(), '.', test.name(), " 2>&1");
   SeveralProcesses result;
   FILE* const pipe = popen(command.c_str(), "r");
   if (pipe == nullptr) return result;

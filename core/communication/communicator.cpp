@@ -21,7 +21,7 @@ constexpr std::size_t piece_alignment = mpi::unit_bytes;
 
 std::mutex registry_mutex;
 std::map<std::int64_t, Communicator*> registry;
-std::int64_t last_id = 0;
+std::int64_t last_id = Communicator::no_id;
 
 std::int64_t enter(Communicator* communicator) {
   const std::lock_guard lock(registry_mutex);

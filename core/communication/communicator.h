@@ -41,6 +41,7 @@ class Communicator {
 
   /// By which a graph's operations name it (see ops::all_reduce), as long as it lives.
   std::int64_t id() const { return id_; }
+  static constexpr std::int64_t no_id = 0;  ///< that no communicator has: an operation's process has no others
   /// Throws ErrorKind::argument if there is none of this number any more.
   static Communicator& of(std::int64_t id);
 

@@ -50,7 +50,8 @@ class MpiTransport final : public Transport {
  public:
   MpiTransport() : functions_(load_module()) {
     std::array<char, 256> library{};
-    check(functions_.start(&rank_, &size_, library.data(), library.size(), communication_timeout()), "MPI_Init_thread");
+    const double seconds = communication_timeout() + roll_call_seconds;  // as long as calls in which others can be asked
+    check(functions_.start(&rank_, &size_, library.data(), library.size(), seconds), "MPI_Init_thread", seconds);
     library_ = library.data();
   }
   /// While an error is on its way the others may be waiting for this process, which would wait for them in the end; mpirun ends them if it

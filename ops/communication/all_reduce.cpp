@@ -45,7 +45,7 @@ void mean_over_processes(const KernelContext& call) {
     tensors.push_back(call.inputs[i]);
     means.push_back(call.outputs[i]);
   }
-  if (id != AllReduceAttributes::alone) return Communicator::of(id).mean(tensors, means, call.stream);
+  if (id != Communicator::no_id) return Communicator::of(id).mean(tensors, means, call.stream);
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     if (means[i].raw() != tensors[i].raw()) copy(means[i], tensors[i]);
   }

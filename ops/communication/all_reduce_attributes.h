@@ -1,18 +1,18 @@
 #pragma once
 
+#include "frit/core/communication/communicator.h"
 #include "frit/ops/operator/operator.h"
 
 namespace frit::ops {
 
 struct AllReduceAttributes {
-  static constexpr std::int64_t alone = 0;  ///< no communicator's id: there is one process, whose tensors are the means
-  std::int64_t communicator = alone;
+  std::int64_t communicator = Communicator::no_id;
 
   void fields(FieldVisitor& v) { v.field("communicator", communicator); }
 };
 
 struct ReduceScatterAttributes {
-  std::int64_t communicator = AllReduceAttributes::alone;
+  std::int64_t communicator = Communicator::no_id;
   std::int64_t rank = 0, processes = 1;  ///< of the communicator
 
   void fields(FieldVisitor& v) {

@@ -52,7 +52,7 @@ void parts_of_mean_over_processes(const KernelContext& call) {
     tensors.push_back(call.inputs[i]);
     parts.push_back(call.outputs[i]);
   }
-  if (attributes.communicator != AllReduceAttributes::alone)
+  if (attributes.communicator != Communicator::no_id)
     return Communicator::of(attributes.communicator).reduce_scatter(tensors, parts, call.stream);
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     copy(parts[i], part_of(tensors[i], static_cast<int>(attributes.rank), static_cast<int>(attributes.processes)));
@@ -61,7 +61,7 @@ void parts_of_mean_over_processes(const KernelContext& call) {
 
 void gather_parts_of_processes(const KernelContext& call) {
   const std::int64_t id = call.as<AllReduceAttributes>().communicator;
-  if (id == AllReduceAttributes::alone) return;
+  if (id == Communicator::no_id) return;
   Communicator& communicator = Communicator::of(id);
   std::vector<Tensor> parts;
   for (const Tensor& variable : call.inputs) parts.push_back(part_of(variable, communicator.rank(), communicator.size()));

@@ -43,12 +43,21 @@ std::string describe_backward(const KernelContext& call) {
   return describe_cuda_norm_backward(call, norm_geometry(call.inputs[1].shape(), attributes), !attributes.training);
 }
 
+// Never in one launch: the processes exchange what they have found.
+std::string describe_synchronized(const KernelContext&) { return "statistics of all processes first"; }
+
+std::string describe_synchronized_backward(const KernelContext& call) {
+  const NormGeometry geometry = norm_geometry(call.inputs[1].shape(), call.as<BatchNormAttributes>());
+  return describe_cuda_norm_backward(call, geometry, /*fixed_statistics=*/true) + ", and exchanged";
+}
+
 }  // namespace
 }  // namespace frit::ops
 
 FRIT_CUDA_KERNELS(batch_norm) {
   add_cuda_norm<BatchNormAttributes>(registry, "batch_norm", {.run = run, .describe = describe},
                                      {.run = run_backward, .describe = describe_backward}, /*images=*/true);
-  add_cuda_norm<BatchNormAttributes>(registry, "synchronized_batch_norm", {.run = run_synchronized}, {.run = run_synchronized_backward},
-                                     /*images=*/true, cuda_norm_backward_scratch, /*shared=*/true);
+  add_cuda_norm<BatchNormAttributes>(registry, "synchronized_batch_norm", {.run = run_synchronized, .describe = describe_synchronized},
+                                     {.run = run_synchronized_backward, .describe = describe_synchronized_backward}, /*images=*/true,
+                                     cuda_norm_backward_scratch, /*shared=*/true);
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "frit/core/communication/communicator.h"
 #include "frit/ops/operator/attributes.h"
 
 namespace frit::ops {
@@ -34,15 +35,14 @@ struct BatchNormAttributes {
   double eps = 1e-5;
   double momentum = 0.1;
   bool training = true;  ///< false: the running statistics are used, and not updated
-  static constexpr std::int64_t alone = 0;
   /// Of a synchronized batch norm: the id of the processes whose examples the statistics are over. No file has it.
-  std::int64_t communicator = alone;
+  std::int64_t communicator = Communicator::no_id;
 
   void fields(FieldVisitor& v) {
     v.field("eps", eps);
     v.field("momentum", momentum);
     v.field("training", training);
-    if (communicator != alone) v.field("communicator", communicator);
+    if (communicator != Communicator::no_id) v.field("communicator", communicator);
   }
 };
 

@@ -1,15 +1,12 @@
 #include "frit/ops/norm/shared_slices.h"
 
-#include "frit/core/communication/communicator.h"
 #include "frit/ops/operator/run.h"
 #include "frit/ops/operator/scratch_parts.h"
 
 namespace frit::ops {
 namespace {
 
-constexpr std::int64_t alone = BatchNormAttributes::alone;
-
-std::int64_t processes_of(std::int64_t communicator) { return communicator == alone ? 1 : Communicator::of(communicator).size(); }
+std::int64_t processes_of(std::int64_t id) { return id == Communicator::no_id ? 1 : Communicator::of(id).size(); }
 
 std::size_t bytes_of(std::int64_t slices, std::int64_t processes) {
   return aligned(static_cast<std::size_t>(2 * slices * processes) * sizeof(double));
@@ -22,7 +19,7 @@ SharedSlices::SharedSlices(const KernelContext& call, std::size_t image)
       processes_(processes_of(communicator_)),
       slices_(call.inputs[image].dim(1)),
       all_(scratch_part<double>(call, 0)),
-      own_(all_ + (communicator_ == alone ? 0 : 2 * slices_ * Communicator::of(communicator_).rank())),
+      own_(all_ + (communicator_ == Communicator::no_id ? 0 : 2 * slices_ * Communicator::of(communicator_).rank())),
       device_(call.inputs[image].device()),
       stream_(call.stream) {}
 

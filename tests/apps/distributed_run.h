@@ -2,6 +2,7 @@
 
 #include <regex>
 
+#include "apps/mpirun.h"
 #include "apps/resume_run.h"
 
 namespace frit {
@@ -15,9 +16,7 @@ class Distributed : public Resume {
     QuarterImages(41, /*seed=*/2).write(path("quarters"), "t10k");
   }
   void SetUp() override {
-#ifndef FRIT_MPIRUN
-    GTEST_SKIP() << "frit was built without MPI";
-#endif
+    if (mpirun == nullptr) GTEST_SKIP() << "frit was built without MPI";
   }
 
   static std::vector<std::string> learn(const std::vector<std::string>& more, const std::string& data = "quarters") {
@@ -41,24 +40,7 @@ class Distributed : public Resume {
 
   /// One program for each of the processes.
   ProgramLaunch several(const std::vector<std::vector<std::string>>& programs, const std::string& seconds = "60") const {
-#ifdef FRIT_MPIRUN
-    ProgramLaunch start{.arguments = {}, .directory = folder, .program = FRIT_MPIRUN};
-#else
-    ProgramLaunch start{.arguments = {}, .directory = folder};
-#endif
-    start.environment = {"FRIT_THREADS=1",
-                         "FRIT_COMMUNICATION_TIMEOUT=" + seconds,
-                         "ASAN_OPTIONS=detect_leaks=0",  // MPI's
-                         "OMPI_ALLOW_RUN_AS_ROOT=1",
-                         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1",
-                         "OMPI_MCA_rmaps_base_oversubscribe=1",
-                         "OMPI_MCA_btl_vader_single_copy_mechanism=none"};
-    for (const std::vector<std::string>& program : programs) {
-      if (!start.arguments.empty()) start.arguments.emplace_back(":");
-      start.arguments.insert(start.arguments.end(), {"-n", "1"});
-      start.arguments.insert(start.arguments.end(), program.begin(), program.end());
-    }
-    return start;
+    return under_mpirun(folder, programs, seconds);
   }
   static std::vector<std::string> program(std::vector<std::string> arguments) {
     arguments.insert(arguments.begin(), FRIT_PROGRAM);

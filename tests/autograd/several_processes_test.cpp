@@ -216,6 +216,32 @@ TEST(ShardedOptimizer, OfFourTrainsAsOneWithSumsAndGroups) {
                 {.clip_norm = 0.1, .accumulate = 4, .guarded = true, .groups = {slow}, .shards_optimizer = true});
 }
 
+/// Gradient descent with momentum whose steps get smaller with the number of each parameter's own updates, which it counts by itself.
+Optimizer counting_optimizer() {
+  const auto update = [](const UpdateSite& site) {
+    const auto number = [&](double value, const Shape& shape, DType dtype) {
+      return site.graph.constant(Tensor::full(shape, value, dtype));
+    };
+    const DType dtype = site.parameter.dtype();
+    const Value count = site.graph.variable(site.prefix + site.name + ".count", {dtype, {1}}, init::zeros());
+    ops::sgd_update(site.parameter, site.gradient / (count + 1), site.rate, site.step, site.gradient_scale, site.buffer("momentum"),
+                    {.momentum = 0.9}, site.part);
+    ops::sgd_update(count, number(-1, {1}, dtype), number(1, {}, DType::f64), site.step, number(1, {}, dtype), {}, {});
+  };
+  return {.name = "counting", .learning_rate = 0.05, .update = update, .takes_parts = true};
+}
+
+TEST(ShardedOptimizer, OfAProgramKeepsWholeWhatIsNoBuffer) {
+  if (!in_several_processes(3)) return;
+  expect_as_one(Device::cpu(), counting_optimizer(), {.shards_optimizer = true});
+  const ConvNet network;
+  TrainStep step(network.loss, counting_optimizer(), Device::cpu(),
+                 {.communicator = Communicator::from_environment(Device::cpu()), .shards_optimizer = true});
+  EXPECT_EQ(step.state().at("optimizer.net.head.bias.momentum").shape(), Shape{1});
+  EXPECT_EQ(step.whole_shape("optimizer.net.head.bias.momentum"), Shape{3});
+  EXPECT_EQ(step.whole_shape("optimizer.net.head.bias.count"), Shape{1}) << "though of the shape of the bias's part";
+}
+
 TEST(ShardedOptimizer, OfOneProcessIsAnother) {
   const ConvNet network;
   TrainStep plain(network.loss, Adam{}, Device::cpu()), step(network.loss, Adam{}, Device::cpu(), {.shards_optimizer = true});

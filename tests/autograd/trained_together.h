@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <string>
 #include <vector>
@@ -34,6 +35,7 @@ inline double largest_difference(const Variables& a, const State& b) {
   double difference = 0;
   for (const auto& [name, tensor] : a) {
     const std::vector<double> left = tensor.to_vector<double>(), right = b.at(name).to_vector<double>();
+    if (left.size() != right.size()) return std::numeric_limits<double>::infinity();
     double largest = 1e-300, apart = 0;
     for (std::size_t i = 0; i < left.size(); ++i) {
       largest = std::max(largest, std::abs(right[i]));

@@ -99,6 +99,20 @@ TEST(Schedules, OfNormsSayHowStatisticsAreFound) {
   EXPECT_EQ(of_rows(8192), "in one launch, slice by slice");
 }
 
+TEST(Schedules, OfNormsOfSeveralProcessesSayWhatTheseExchange) {
+  const auto of_norm = [](const Shape& shape, Layout layout) {
+    const TensorType image = {DType::f32, shape}, channels = {DType::f32, {shape[1]}}, statistics = {DType::f64, {shape[1]}};
+    return std::pair{
+        schedule_of("synchronized_batch_norm", {image, channels, channels, channels, channels}, ops::BatchNormAttributes{}, layout),
+        schedule_of("synchronized_batch_norm_backward", {image, image, statistics, statistics}, ops::BatchNormAttributes{}, layout)};
+  };
+  using Ways = decltype(of_norm({}, Layout::contiguous));
+  if (!of_norm({2, 4, 8, 8}, Layout::contiguous).first) GTEST_SKIP() << "no CUDA kernels";
+  const char* const forward = "statistics of all processes first";
+  EXPECT_EQ(of_norm({2, 4, 8, 8}, Layout::contiguous), (Ways{forward, "sums first, of rows, and exchanged"}));
+  EXPECT_EQ(of_norm({16, 64, 4, 4}, Layout::channels_last), (Ways{forward, "sums first, of columns, and exchanged"}));
+}
+
 TEST(Schedules, OfPoolsSayHowWindowsAreRead) {
   const auto of_pool = [](const Shape& shape, std::int64_t size, Layout layout) {
     return schedule_of("avg_pool2d", {{DType::f32, shape}}, PoolOptions{.kernel_size = {size, size}, .stride = {size, size}}, layout);

@@ -12,7 +12,6 @@
 #include <thread>
 
 #include "frit/core/communication/mpi/roll_call.h"
-#include "frit/core/communication/transport.h"
 #include "frit/core/communication/waiting.h"
 
 namespace frit::mpi {
@@ -75,7 +74,7 @@ int connect(int rank, int size, double seconds) {
   static MPI_Comm own;
   MPI_Request request;
   if (const int error = call(MPI_Comm_idup, MPI_COMM_WORLD, &own, &request)) return error;
-  if (const int error = wait(request, seconds + roll_call_seconds)) return error;  // nobody can be asked yet
+  if (const int error = wait(request, seconds)) return error;
   roll_call.emplace(own, rank, size);
   return MPI_SUCCESS;
 }

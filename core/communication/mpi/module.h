@@ -3,9 +3,10 @@
 #include <cstddef>
 #include <functional>
 
-// What libfrit-mpi.so has: MPI's calls that frit makes, in C, so that only this file's neighbour knows the MPI that it is built with, and
-// only a program that mpirun started loads it. Each gives 0, `timed_out` if the others did not make the same call within `seconds`, of all
-// processes in one, `told` in the others, or MPI's error. From any thread.
+// What libfrit-mpi.so has: MPI's calls that frit makes, as functions without MPI's types, so that this folder's sources alone know the MPI
+// that they are built with, and only a program that mpirun started loads it. Both are compiled by one compiler: what passes between them is
+// C++. Each gives 0, `timed_out` if the others did not make the same call within `seconds`, of all processes in one, `told` in the others,
+// or MPI's error. From any thread.
 
 namespace frit::mpi {
 
@@ -13,7 +14,7 @@ inline constexpr int timed_out = -1, told = -2;
 inline constexpr std::size_t unit_bytes = 4096;
 
 struct Functions {
-  /// `library` gets the name of the MPI, at most `capacity` bytes.
+  /// `library` gets the name of the MPI, at most `capacity` bytes. Nobody can be asked who is missing: `timed_out` in all that wait.
   int (*start)(int* rank, int* size, char* library, std::size_t capacity, double seconds);
   /// Has MPI end when the process does.
   void (*finish_at_exit)();

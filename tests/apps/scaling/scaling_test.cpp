@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "apps/program.h"
+#include "apps/mpirun.h"
 
 namespace frit {
 namespace {
@@ -20,26 +20,9 @@ class Scaling : public ProgramTest {
   }
   /// Of two processes that mpirun starts.
   Outcome of_two(const std::vector<std::string>& more) const {
-#ifdef FRIT_MPIRUN
-    std::vector<std::string> arguments = {"-n", "2", FRIT_PROGRAM};
-    for (const std::string& word : bench(more)) arguments.push_back(word);
-    return run_program(
-        {.arguments = arguments,
-         .directory = folder,
-         .environment = {"FRIT_THREADS=1", "FRIT_COMMUNICATION_TIMEOUT=60", "ASAN_OPTIONS=detect_leaks=0", "OMPI_ALLOW_RUN_AS_ROOT=1",
-                         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1", "OMPI_MCA_rmaps_base_oversubscribe=1", "OMPI_MCA_mpi_yield_when_idle=1",
-                         "OMPI_MCA_btl_vader_single_copy_mechanism=none"},
-         .program = FRIT_MPIRUN});
-#else
-    return {};
-#endif
-  }
-  static bool has_mpi() {
-#ifdef FRIT_MPIRUN
-    return true;
-#else
-    return false;
-#endif
+    std::vector<std::string> program = bench(more);
+    program.insert(program.begin(), FRIT_PROGRAM);
+    return run_program(under_mpirun(folder, {program, program}));
   }
 
   const std::vector<std::string> small = {"classifier", "--input-shape", "2,1,8,8", "--model-config",
@@ -52,7 +35,7 @@ class Scaling : public ProgramTest {
 };
 
 TEST_F(Scaling, CommunicationOfTwoProcessesIsTimed) {
-  if (!has_mpi()) GTEST_SKIP() << "frit was built without MPI";
+  if (mpirun == nullptr) GTEST_SKIP() << "frit was built without MPI";
   const Outcome outcome = of_two({"--communication", "--largest-tensor", "65536", "--json"});
   ASSERT_EQ(outcome.code, 0) << outcome;
   const auto report = nlohmann::json::parse(outcome.output);
@@ -78,7 +61,7 @@ TEST_F(Scaling, CommunicationOfTwoProcessesIsTimed) {
 }
 
 TEST_F(Scaling, TwoProcessesPredictAndMeasure) {
-  if (!has_mpi()) GTEST_SKIP() << "frit was built without MPI";
+  if (mpirun == nullptr) GTEST_SKIP() << "frit was built without MPI";
   const Outcome outcome = of_two(small_with({"--mode", "train", "--scaling", "1,2,64", "--per-machine", "2", "--json"}));
   ASSERT_EQ(outcome.code, 0) << outcome;
   const auto scaling = nlohmann::json::parse(outcome.output)["scaling"];
