@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <type_traits>
 #include <utility>
 
 #include "frit/ops/cpu/prefetch.h"
@@ -34,48 +35,46 @@ template <class T, int rows, int vectors, class Element>
   }
 }
 
-template <class T>
-[[gnu::always_inline]] inline T* row_of(const RunProduct<T>& p, std::int64_t i) {
-  return p.c + (p.c_places != nullptr ? p.c_places[i] : i * p.c_stride);
-}
-template <class Product>
-[[gnu::always_inline]] inline auto* row_of(const Product& p, std::int64_t i) {
-  return p.c + i * p.c_stride;
-}
-
-template <class T>
-[[gnu::always_inline]] inline Vector<T> finished(const RunProduct<T>& p, Vector<T> sum, const T* c) {
-  const Rectifier<T>& rectifier = p.rectifier;
-  if (rectifier.addend != nullptr) sum += simd::load(rectifier.addend + (c - p.c));
-  return simd::clamp<T>(sum, simd::broadcast(rectifier.low), simd::broadcast(rectifier.high));
-}
-template <class Product, class T>
-[[gnu::always_inline]] inline Vector<T> finished(const Product&, Vector<T> sum, const T*) {
-  return sum;
-}
-
-/// c = what is made of the sums and of before(c, v), for vector v of a row.
-template <class T, int rows, int vectors, class Product, class Before>
-[[gnu::always_inline]] inline void store(const Tile<T, rows, vectors>& sums, const Product& p, const Before& before) {
+/// c = what finished(sum, c) makes of the sums and what they are added to, for rows of c that begin at row(i). Both hold copies of what a
+/// product says: after a store, which may have changed it, that would be read again.
+template <class T, int rows, int vectors, class Row, class Finished>
+[[gnu::always_inline]] inline void store(const Tile<T, rows, vectors>& sums, bool accumulate, const T* bias, const Row& row,
+                                         const Finished& finished) {
+  const auto store_each = [&](const auto& before) __attribute__((always_inline)) {
 #pragma GCC unroll 16
-  for (int i = 0; i < rows; ++i) {
-    T* const row = row_of(p, i);
+    for (int i = 0; i < rows; ++i) {
+      T* const first = row(i);
 #pragma GCC unroll 4
-    for (int v = 0; v < vectors; ++v) {
-      T* const c = row + v * lanes<T>;
-      simd::store(c, finished(p, sums[i][v] + before(c, v), c));
+      for (int v = 0; v < vectors; ++v) {
+        T* const c = first + v * lanes<T>;
+        simd::store(c, finished(sums[i][v] + before(c, v), c));
+      }
     }
+  };
+  if (accumulate) {
+    store_each([](const T* c, int) { return simd::load(c); });
+  } else if (bias != nullptr) {
+    store_each([=](const T*, int v) { return simd::load(bias + v * lanes<T>); });
+  } else {
+    store_each([](const T*, int) { return Vector<T>{}; });
   }
 }
 
 template <class T, int rows, int vectors, class Product>
 [[gnu::always_inline]] inline void finish(const Tile<T, rows, vectors>& sums, const Product& p) {
-  if (p.accumulate) {
-    store<T, rows, vectors>(sums, p, [](const T* c, int) { return simd::load(c); });
-  } else if (p.bias != nullptr) {
-    store<T, rows, vectors>(sums, p, [bias = p.bias](const T*, int v) { return simd::load(bias + v * lanes<T>); });
+  const auto as_they_are = [](Vector<T> sum, const T*) { return sum; };
+  if constexpr (std::is_same_v<Product, RunProduct<T>>) {
+    const auto row = [c = p.c, stride = p.c_stride, places = p.c_places](int i) { return c + (places != nullptr ? places[i] : i * stride); };
+    const Rectifier<T> r = p.rectifier;
+    if (!r.rectifies()) return store<T, rows, vectors>(sums, p.accumulate, p.bias, row, as_they_are);
+    const Vector<T> low = simd::broadcast(r.low), high = simd::broadcast(r.high);
+    store<T, rows, vectors>(sums, p.accumulate, p.bias, row, [=, first = p.c](Vector<T> sum, const T* c) {
+      if (r.addend != nullptr) sum += simd::load(r.addend + (c - first));
+      return simd::clamp<T>(sum, low, high);
+    });
   } else {
-    store<T, rows, vectors>(sums, p, [](const T*, int) { return Vector<T>{}; });
+    const auto row = [c = p.c, stride = p.c_stride](int i) { return c + i * stride; };
+    store<T, rows, vectors>(sums, p.accumulate, p.bias, row, as_they_are);
   }
 }
 
@@ -88,6 +87,7 @@ void multiply_tile(const RunProduct<T>& p) {
   const T* b = p.b;
   for (const Run& run : p.runs) {
     const std::int64_t end = run.offset + run.length;
+#pragma GCC unroll 2
     for (std::int64_t k = run.offset; k < end; ++k, b += vectors * lanes<T>) {
       add_products<T, rows, vectors>(
           sums, b, [&](int i) __attribute__((always_inline)) { return a[i][k]; });
@@ -100,6 +100,7 @@ template <class T, int rows, int vectors>
 void multiply_tile(const OuterProducts<T>& p) {
   Tile<T, rows, vectors> sums = {};
   const T *a = p.a, *b = p.b;
+#pragma GCC unroll 2
   for (std::int64_t k = 0; k < p.positions; ++k, a += p.a_stride, b += p.b_stride) {
     add_products<T, rows, vectors>(
         sums, b, [&](int i) __attribute__((always_inline)) { return a[i]; });

@@ -31,6 +31,11 @@ template <class T>
 struct Rectifier {
   const T* addend = nullptr;  ///< or null: the elements that lie as the results do
   T low = -std::numeric_limits<T>::infinity(), high = std::numeric_limits<T>::infinity();
+
+  /// Whether it changes any sum.
+  bool rectifies() const {
+    return addend != nullptr || low != -std::numeric_limits<T>::infinity() || high != std::numeric_limits<T>::infinity();
+  }
 };
 
 /// c (positions, columns) = sum over the runs' elements k of a[position][k] b (k, columns), on the calling thread. `b` has rows of whole

@@ -164,7 +164,7 @@ void transform_inputs(const Plan& plan, const Item& item, const float* window, s
         for (int e = 0; e < elements; ++e)
           square[e] = simd::load(from + e / edge * plan.window.axis[1] + e % edge * plan.window.axis[2] + c);
         transform_square<edge, edge>(square, result, transform_input);
-        for (int e = 0; e < elements; ++e) simd::store(to + e * plan.input_step() + c, result[e]);
+        store_elements(result, to + c, plan.input_step());
       }
     }
   }

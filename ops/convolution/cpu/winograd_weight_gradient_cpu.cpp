@@ -113,7 +113,7 @@ void transform_tile(const Tile<size>& tile, std::int64_t channels, const Transfo
     V square[size * size], result[elements];
     for (std::size_t e = 0; e < tile.size(); ++e) square[e] = tile[e] == nullptr ? V{} : simd::load(tile[e] + c);
     transform_square<size, edge>(square, result, transform);
-    for (int e = 0; e < elements; ++e) simd::store(to + e * step + c, result[e]);
+    store_elements(result, to + c, step);
   }
 }
 
