@@ -71,7 +71,8 @@ void print_score(const Model& model, const std::string& what, const Score& score
 class Readings {
  public:
   /// A loss counts for the examples of so many processes, as in training, where all have the same; without a number for what it is the mean
-  /// of, in a segmentation the positions of this process that are not ignored, so that the losses of batches add up to that of all examples.
+  /// of, in a segmentation the positions of this process that are not ignored, so that the losses of batches add up to that of all
+  /// examples.
   Readings(Model::Task task, Device device, std::optional<std::int64_t> ignore_index, std::optional<int> processes = {})
       : task_(task), ignore_index_(ignore_index), processes_(processes), ahead_(device == Device::cpu() ? 0u : 1u) {}
 

@@ -35,8 +35,8 @@ void expect_near(const Tensor& found, const Tensor& expected, double tolerance) 
   for (std::size_t i = 0; i < a.size(); ++i) ASSERT_NEAR(a[i], b[i], tolerance * largest) << "element " << i;
 }
 
-/// The exported model, imported again for the input's shape, gives what the graph gives. Where FRIT_ONNX_EXPORTS names a folder, the model, its
-/// input and what it is to give are left there for run_exports.py.
+/// The exported model, imported again for the input's shape, gives what the graph gives. Where FRIT_ONNX_EXPORTS names a folder, the model,
+/// its input and what it is to give are left there for run_exports.py.
 void expect_export(const std::string& model, const Graph& graph, const std::shared_ptr<State>& state, const Tensor& input) {
   const Graph imported = import_onnx(ModelBuilder::read_onnx(model), {.shapes = {{"input", input.shape()}}});
   const Tensor expected = run(graph, state, "input", input);
