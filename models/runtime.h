@@ -45,6 +45,7 @@
 #include "frit/ops/elementwise/arithmetic.h"
 #include "frit/ops/elementwise/compare.h"
 #include "frit/ops/elementwise/unary.h"
+#include "frit/ops/indexing/grid_sample.h"
 #include "frit/ops/indexing/indexing.h"
 #include "frit/ops/linear/attention.h"
 #include "frit/ops/linear/linear.h"

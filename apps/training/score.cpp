@@ -104,7 +104,7 @@ bool Score::plausible() const {
 
 void Readings::start(const Tensor& loss, const Tensor* norm, const Tensor& output, const Tensor& target) {
   Reading& reading = readings_[started_++ % readings_.size()];
-  reading.examples = target.dim(0) * processes_;
+  reading.examples = target.dim(0) * processes_.value_or(1);
   reading.loss.start(loss);
   reading.has_norm = norm != nullptr;
   if (reading.has_norm) reading.norm.start(*norm);
@@ -117,8 +117,8 @@ Readings::Taken Readings::take(Score& score, ConfusionMatrix* confusion) {
   const Reading& reading = readings_[taken_++ % readings_.size()];
   const Taken taken{reading.loss.get().item(), reading.has_norm ? reading.norm.get().item() : 0};
   const bool classes = task_ != Model::Task::regression;
-  score.add(taken.loss, reading.examples,
-            classes ? count_answers(task_, reading.output.get(), reading.target.get(), ignore_index_) : Answers());
+  const Answers answers = classes ? count_answers(task_, reading.output.get(), reading.target.get(), ignore_index_) : Answers();
+  score.add(taken.loss, classes && !processes_ ? answers.given : reading.examples, answers);
   if (classes && confusion != nullptr) confusion->add(reading.output.get(), reading.target.get());
   return taken;
 }

@@ -21,12 +21,12 @@ struct Answers {
 /// Targets of `ignore_index` are not asked for.
 Answers count_answers(Model::Task task, const Tensor& logits, const Tensor& target, std::optional<std::int64_t> ignore_index = {});
 
-/// The mean loss over some examples and, where the targets are classes, how many were right.
+/// The mean loss over some examples, or their positions, and, where the targets are classes, how many were right.
 class Score {
  public:
   explicit Score(Model::Task task = Model::Task::regression) : task_(task) {}
 
-  /// One batch: its mean loss and its examples.
+  /// One batch: its mean loss, and of how many examples or positions it is the mean.
   void add(double loss, std::int64_t examples, const Answers& answers = {});
   /// Adds up what the processes counted, each on examples of its own; with `shared_loss`, as in training, the loss and the examples are of
   /// all already.
@@ -53,7 +53,7 @@ class Score {
 
   Model::Task task_;
   double loss_sum_ = 0;
-  std::int64_t examples_ = 0;
+  std::int64_t examples_ = 0;  ///< or positions: what the losses are the means of
   Answers answers_;
   std::optional<double> dice_, iou_;
 };
@@ -70,8 +70,10 @@ void print_score(const Model& model, const std::string& what, const Score& score
 /// outputs and targets. From a GPU it is taken while the next batch is at work, so that it never waits.
 class Readings {
  public:
-  /// A loss is the mean over the examples of so many processes.
-  Readings(Model::Task task, Device device, std::optional<std::int64_t> ignore_index, int processes = 1)
+  /// A loss counts for the examples of so many processes, as in training, where all have the same; without a number for what it is the mean
+  /// of, in a segmentation the positions of this process that are not ignored, so that the losses of batches add up to that of all
+  /// examples.
+  Readings(Model::Task task, Device device, std::optional<std::int64_t> ignore_index, std::optional<int> processes = {})
       : task_(task), ignore_index_(ignore_index), processes_(processes), ahead_(device == Device::cpu() ? 0u : 1u) {}
 
   /// `norm` may be null.
@@ -96,7 +98,7 @@ class Readings {
 
   Model::Task task_;
   std::optional<std::int64_t> ignore_index_;
-  int processes_;
+  std::optional<int> processes_;
   std::size_t ahead_;
   std::array<Reading, 2> readings_;
   std::size_t started_ = 0, taken_ = 0;

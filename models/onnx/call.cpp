@@ -3,10 +3,15 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <utility>
 
+#include "frit/core/random.h"
 #include "frit/core/text.h"
 #include "frit/models/onnx/file.h"
 #include "frit/models/onnx/tensor_data.h"
+#include "frit/ops/elementwise/arithmetic.h"
+#include "frit/ops/random/dropout.h"
+#include "frit/ops/shape/shape_ops.h"
 
 namespace frit::onnx {
 namespace {
@@ -38,6 +43,7 @@ Value Call::join(Operand& operand, bool trainable) const {
 
 Value Call::operator[](std::size_t i) const {
   require_support(has_input(i), "input ", i, " is missing");
+  require_support(!is_random(i), "of random numbers may be asked once, by Less with one number, which are below it");
   return join(*inputs_[i], /*trainable=*/true);
 }
 
@@ -51,6 +57,14 @@ Value Call::buffer(std::size_t i) const {
   if (!is_initializer(i)) return {};
   const Value value = join(*inputs_[i], /*trainable=*/false);
   return graph_->producer(value.id()).trainable ? Value() : value;
+}
+
+Value Call::below(std::size_t i, double bound) const {
+  Operand::Random& random = *inputs_[i]->random;
+  if (std::exchange(random.read, true)) return (*this)[i];
+  const double share = std::clamp((bound - random.low) / (random.high - random.low), 0.0, 1.0);
+  const Value all = expand(graph_->constant(Tensor::full({}, 1, random.type.dtype)), random.type.shape), runs = counter();
+  return dropout(all, runs, 1 - share, stream_of(graph_->producer(runs.id()).name)) * share;
 }
 
 Value Call::counter() const {

@@ -23,6 +23,14 @@ struct Operand {
   Tensor known = {};           ///< where it does not depend on what a run is given
   std::string parameter = {};  ///< the name of a variable that it is to be; empty for others
   bool refused = false;        ///< what would give it is not supported
+
+  /// Numbers that every run draws anew, evenly between two bounds.
+  struct Random {
+    TensorType type;
+    double low, high;
+    bool read = false;
+  };
+  std::optional<Random> random = {};  ///< instead of a value
 };
 
 /// What is not supported of a node. The importer adds which node it is.
@@ -55,6 +63,13 @@ class Call {
   /// Whether all of the input is this number, and no run changes it: an initialiser does not count under a name like "norm.weight", a
   /// layer's, which may be trained.
   bool is_always(std::size_t i, double number) const;
+  /// What the node gives are random numbers, which no value in the graph has.
+  void draw(const Operand::Random& numbers) const { drawn_ = numbers; }
+  const std::optional<Operand::Random>& drawn() const { return drawn_; }
+  bool is_random(std::size_t i) const { return has_input(i) && inputs_[i]->random.has_value(); }
+  /// 1 where the input's random numbers are below `bound`, else 0; outside of training everywhere the share that is, as nothing is left to
+  /// chance there. Numbers, not bytes; once for an input.
+  Value below(std::size_t i, double bound) const;
   /// The i64 scalar that counts the runs of a random operator, named after output 0.
   Value counter() const;
   bool is_initializer(std::size_t i) const { return has_input(i) && !inputs_[i]->parameter.empty(); }
@@ -104,6 +119,7 @@ class Call {
   const onnx_schema::NodeProto* node_;
   Graph* graph_;
   std::vector<Operand*> inputs_;
+  mutable std::optional<Operand::Random> drawn_;
 };
 
 /// Emits a node's operator: one value an output, of which the last ones may be missing.

@@ -271,7 +271,13 @@ std::string sort(const Operation& o) {
   return values;
 }
 
-/// Indices that all lines share are Gather's.
+/// The shape of `x` with another size along an axis, whatever its batch is.
+std::string resized_shape(const Operation& o, const std::string& x, std::int64_t axis, std::int64_t size) {
+  const std::string before = o.out.add("Shape", {x}, {{"end", axis}}), after = o.out.add("Shape", {x}, {{"start", axis + 1}});
+  return o.out.add("Concat", {before, o.out.integers({size}), after}, {{"axis", std::int64_t{0}}});
+}
+
+/// Indices that all lines share are Gather's; for those that some do, each line gets its own.
 std::string take_along_axis(const Operation& o) {
   const Shape &x = o.type().shape, &indices = o.type(1).shape;
   const int axis = normalize_axis(o.integer("axis"), x.rank(), "take_along_axis");
@@ -286,8 +292,24 @@ std::string take_along_axis(const Operation& o) {
     none_share = none_share && (i == axis || indices[i] == x[i]);
   }
   if (none_share) return o.out.add("GatherElements", o.inputs(), {along});
-  require(all_share, "ONNX has no spelling of indices ", indices, " that some lines of ", x, " share");
-  return o.out.add("Gather", {o.input(0), o.out.add("Reshape", {o.input(1), o.out.integers({-1})})}, {along});
+  if (all_share) return o.out.add("Gather", {o.input(0), o.out.add("Reshape", {o.input(1), o.out.integers({-1})})}, {along});
+  return o.out.add("GatherElements", {o.input(0), o.out.add("Expand", {o.input(1), resized_shape(o, o.input(0), axis, 1)})}, {along});
+}
+
+/// Added to zeros, with an index for each value.
+std::string put_along_axis(const Operation& o) {
+  const int axis = normalize_axis(o.integer("axis"), o.result().shape.rank(), "put_along_axis");
+  std::string values = o.input(0), indices = o.input(1);
+  if (!o.flag("keep_dims")) {
+    const std::string here = o.out.integers({axis});
+    values = o.out.add("Unsqueeze", {values, here});
+    indices = o.out.add("Unsqueeze", {indices, here});
+  } else if (o.type(1).shape != o.type().shape) {
+    indices = o.out.add("Expand", {indices, o.out.add("Shape", {values})});
+  }
+  const std::string shape = resized_shape(o, values, axis, o.integer("size"));
+  const std::string zeros = o.out.add("Expand", {o.out.number(0, o.result().dtype), shape});
+  return o.out.add("ScatterElements", {zeros, indices, values}, {{"axis", std::int64_t{axis}}, {"reduction", "add"}});
 }
 
 void add_elementwise(SpellingTable& table) {
@@ -361,6 +383,7 @@ void add_reductions(SpellingTable& table) {
   table["cumulative_sum"] = cumulative_sum;
   table["sort"] = sort;
   table["take_along_axis"] = take_along_axis;
+  table["put_along_axis"] = put_along_axis;
   table["softmax"] = [](const Operation& o) { return along_axis(o, "Softmax"); };
   table["log_softmax"] = [](const Operation& o) { return along_axis(o, "LogSoftmax"); };
 }

@@ -115,7 +115,10 @@ void Importer::convert(const NodeProto& node, Convert emit) {
   const std::vector<Tensor> folded = fold(node, emit, inputs);
   Values results;
   for (const Tensor& tensor : folded) results.push_back(graph_.constant(tensor));
-  keep(node, folded.empty() ? emit(Call(scope_, file_, node, graph_, inputs)) : results);
+  const Call call(scope_, file_, node, graph_, inputs);
+  if (folded.empty()) results = emit(call);
+  if (!call.drawn()) return keep(node, results);
+  for (const std::string& output : node.output()) operands_[output] = {.random = call.drawn()};
 }
 
 void Importer::import(const NodeProto& node) {
@@ -161,6 +164,7 @@ Values Importer::run(const std::map<std::string, Value>& inputs) {
   for (const OnnxPort& output : file_.outputs) {
     const auto place = operands_.find(output.name);
     if (place == operands_.end()) refusals_.push_back(concat("output \"", printable(output.name), "\": no node gives it"));
+    else if (place->second.random) refusals_.push_back(concat("output \"", printable(output.name), "\": it is random numbers"));
     if (refusals_.empty()) results.push_back(Call(scope_, file_, NodeProto(), graph_, {&place->second})[0]);
   }
   if (refusals_.empty()) return results;

@@ -78,9 +78,9 @@ TEST_F(Distributed, ADryRunCountsTheShardAlone) {
 }
 
 TEST_F(Distributed, ASegmentationIsLearntAndMeasuredAsByOne) {
-  // Of nine volumes to measure on the second process has one more.
+  // Of nine volumes to measure on the second process has one more, and its count less.
   write_volumes("volumes/train", 12, /*ignored=*/true);
-  write_volumes("volumes/test", 9);
+  write_volumes("volumes/test", 9, /*ignored=*/true);
   const std::vector<std::string> arguments = {"train",           "unet3d",  "--model-config", R"({"channels": [3, 4], "num_classes": 4})",
                                               "--data",          "volumes", "--batch-size",   "8",
                                               "--optimizer",     "sgd",     "--lr",           "0.1",

@@ -109,6 +109,16 @@ def indexing():
     yield "cumulative_product_of_sums", [x], lambda x: x.cumsum(0) * x.flip(2).cumsum(2).flip(2)
 
 
+def grid_sample():
+    image, volume = normal("grid sample 2", 2, 2, 3, 4), normal("grid sample 3", 1, 1, 2, 3, 2)
+    cases = {"2d": (image, normal("grid 2", 2, 3, 2, 2)), "3d": (volume, normal("grid 3", 1, 2, 1, 3, 3))}
+    for rank, mode, padding, corners in itertools.product(cases, ("nearest", "bilinear", "bicubic"), ("zeros", "border", "reflection"), (False, True)):
+        if (rank, mode) == ("3d", "bicubic"):
+            continue
+        name = f"{mode.removeprefix('bi')}_{padding}_{rank}{'_corners' if corners else ''}"
+        yield name, [*cases[rank]], lambda x, g, m=mode, p=padding, c=corners: F.grid_sample(x, g, m, p, c)
+
+
 def one_axis():
     """Convolution, pooling and norms of (N, C, L)."""
     x = normal("one axis", 2, 4, 9)
@@ -249,7 +259,7 @@ def main() -> None:
     torch.set_num_threads(1)
     torch.manual_seed(1)
     (HERE / "functions").mkdir(exist_ok=True)
-    families = [shape, padding, mathematics, reduction, indexing, one_axis, resize, adaptive, loss, attention, layers]
+    families = [shape, padding, mathematics, reduction, indexing, grid_sample, one_axis, resize, adaptive, loss, attention, layers]
     for family in families:
         if sys.argv[1:] and family.__name__ not in sys.argv[1:]:
             continue

@@ -153,6 +153,24 @@ Functions one_axis() {
   };
 }
 
+/// By names such as "linear_border_2d_corners".
+Functions grid_sample_named(const std::vector<std::string>& names) {
+  const auto has = [](const std::string& name, const char* part) { return name.find(part) != std::string::npos; };
+  using Padding = GridSampleOptions::Padding;
+  Functions all;
+  for (const std::string& name : names) {
+    const GridSampleOptions options{.mode = has(name, "nearest") ? ResizeMode::nearest
+                                            : has(name, "cubic") ? ResizeMode::cubic
+                                                                 : ResizeMode::linear,
+                                    .padding = has(name, "zeros")    ? Padding::zeros
+                                               : has(name, "border") ? Padding::border
+                                                                     : Padding::reflection,
+                                    .align_corners = has(name, "corners")};
+    all[name] = of([options](const Values& v) { return grid_sample(v[0], v[1], options); });
+  }
+  return all;
+}
+
 /// By names such as "linear_corners_size_7x3" and "cubic_factor2_1.7".
 Functions resize_named(const std::vector<std::string>& names) {
   Functions all;
@@ -309,6 +327,7 @@ class GoldenFunctions : public testing::TestWithParam<std::string> {
     const std::map<std::string, Functions (*)()> families = {
         {"shape", shape},       {"padding", padding}, {"mathematics", mathematics}, {"reduction", reduction}, {"one_axis", one_axis},
         {"adaptive", adaptive}, {"loss", loss},       {"attention", attention},     {"layers", layers},       {"indexing", indexing}};
+    if (GetParam() == "grid_sample") return grid_sample_named(names_);
     return GetParam() == "resize" ? resize_named(names_) : families.at(GetParam())();
   }
 
@@ -333,7 +352,7 @@ TEST_P(GoldenFunctions, AgreeOnCuda) {
 
 INSTANTIATE_TEST_SUITE_P(Family, GoldenFunctions,
                          testing::Values("shape", "padding", "mathematics", "reduction", "one_axis", "resize", "adaptive", "loss",
-                                         "attention", "layers", "indexing"),
+                                         "attention", "layers", "indexing", "grid_sample"),
                          [](const testing::TestParamInfo<std::string>& family) { return family.param; });
 
 using OfOne = std::function<Value(Value)>;
@@ -371,6 +390,7 @@ TEST(Functions, FollowTheBatch) {
       {"one_hot", [&](Value x) { return one_hot(labels(x), 3, DType::f64); }},
       {"gather", [](Value x) { return gather(x, 2, argmax(x, 2, true)); }},
       {"embedding", [&](Value x) { return embedding(labels(x), squeeze(slice(permute(x, {1, 0, 2}), 1, 0, 1), 1)); }},
+      {"grid_sample", [](Value x) { return grid_sample(x, slice(x, 2, 0, 1)); }},
       {"index_select", [&](Value x) { return index_select(x, 2, labels(slice(x, 0, 0, 1))); }},
       {"sort", [](Value x) { return sort(x, 0).values; }},
       {"cumulative_sum", [](Value x) { return cumulative_sum(x, 2); }},

@@ -21,6 +21,12 @@ Values binary(const Call& call) {
   return {function(a, b)};
 }
 
+/// Of random numbers with one number, too.
+Values less_than(const Call& call) {
+  const bool chance = call.is_random(0) && call.is_constant(1) && call.constant(1).elements() == 1;
+  return chance ? Values{call.below(0, call.constant(1).item())} : binary<less>(call);
+}
+
 template <Value (*function)(Value)>
 Values unary(const Call& call) {
   return {function(call[0])};
@@ -79,7 +85,7 @@ void add_elementwise(OperatorTable& table) {
   table["Equal"] = binary<equal>;
   table["Greater"] = binary<greater>;
   table["GreaterOrEqual"] = binary<greater_equal>;
-  table["Less"] = binary<less>;
+  table["Less"] = less_than;
   table["LessOrEqual"] = binary<less_equal>;
   table["And"] = binary<logical_and>;
   table["Or"] = binary<logical_or>;

@@ -1,6 +1,9 @@
 #include "frit/ops/indexing/indexing.h"
 
+#include <map>
+
 #include "frit/models/onnx/operators/helpers.h"
+#include "frit/ops/indexing/grid_sample.h"
 #include "frit/ops/indexing/take_along_axis.h"
 
 namespace frit::onnx {
@@ -111,6 +114,29 @@ Values scatter_nd(const Call& call) {
   return {reshape(scattered(call, table, places, reshape(call[2], {places.dim(0), table.dim(1)}), 0), x.shape())};
 }
 
+/// What a text says.
+template <class Option>
+Option option_of(const Call& call, const char* attribute, const char* otherwise, const std::map<std::string, Option>& known) {
+  const std::string text = call.text(attribute, otherwise);
+  call.require_support(known.contains(text), attribute, " = \"", text, '"');
+  return known.at(text);
+}
+
+/// Until opset 20 modes had the names that they have for images.
+Values grid_sample_of(const Call& call) {
+  using Padding = GridSampleOptions::Padding;
+  GridSampleOptions options{.align_corners = call.integer("align_corners", 0) != 0};
+  options.mode = option_of<ResizeMode>(call, "mode", "linear",
+                                       {{"nearest", ResizeMode::nearest},
+                                        {"linear", ResizeMode::linear},
+                                        {"bilinear", ResizeMode::linear},
+                                        {"cubic", ResizeMode::cubic},
+                                        {"bicubic", ResizeMode::cubic}});
+  options.padding = option_of<Padding>(call, "padding_mode", "zeros",
+                                       {{"zeros", Padding::zeros}, {"border", Padding::border}, {"reflection", Padding::reflection}});
+  return {grid_sample(call[0], call[1], options)};
+}
+
 /// k has been an input since opset 10.
 Values top_k_of(const Call& call) {
   const Sizes k = call.opset() < 10 ? Sizes{call.integer("k", 0)} : call.integers(1);
@@ -152,6 +178,7 @@ void add_indexing(OperatorTable& table) {
   table["Scatter"] = scatter_elements;
   table["ScatterElements"] = scatter_elements;
   table["ScatterND"] = scatter_nd;
+  table["GridSample"] = grid_sample_of;
   table["OneHot"] = one_hot_of;
   table["TopK"] = top_k_of;
   table["Compress"] = compress;

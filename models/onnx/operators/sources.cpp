@@ -98,6 +98,17 @@ Values triangle(const Call& call) {
   return {where(kept, x, ops::scalar(x, 0))};
 }
 
+/// By a seed of frit's own. An initialiser that has nothing but a shape to give is no parameter.
+Values random_uniform_like(const Call& call) {
+  const Tensor known = call.is_constant(0) ? call.converted(call.constant(0)) : Tensor();
+  const TensorType like = known.defined() ? TensorType{known.dtype(), known.shape()} : call[0].type();
+  const DType dtype = call.has("dtype") ? call.dtype_of(call.integer("dtype", 0)) : like.dtype;
+  const double low = call.real("low", 0), high = call.real("high", 1);
+  call.require_support(is_floating(dtype) && low < high, dtype, " from ", low, " to ", high);
+  call.draw({.type = {dtype, like.shape}, .low = low, .high = high});
+  return {};
+}
+
 }  // namespace
 
 void add_sources(OperatorTable& table) {
@@ -105,6 +116,7 @@ void add_sources(OperatorTable& table) {
   table["ConstantOfShape"] = constant_of_shape;
   table["Shape"] = shape;
   table["Size"] = size;
+  table["RandomUniformLike"] = random_uniform_like;
   table["Range"] = range;
   table["HannWindow"] = cosine_window<hann>;
   table["HammingWindow"] = cosine_window<hamming>;

@@ -3,10 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdlib>
 
+#include "frit/core/io/file.h"
 #include "frit/core/random.h"
 #include "frit/frit.h"
 #include "frit/models/onnx/onnx_export.h"
+#include "frit/ops/indexing/take_along_axis.h"
 #include "frit/ops/shape/resize_axis.h"
 #include "models/onnx/model_builder.h"
 
@@ -32,6 +35,21 @@ void expect_near(const Tensor& found, const Tensor& expected, double tolerance) 
   for (std::size_t i = 0; i < a.size(); ++i) ASSERT_NEAR(a[i], b[i], tolerance * largest) << "element " << i;
 }
 
+/// The exported model, imported again for the input's shape, gives what the graph gives. Where FRIT_ONNX_EXPORTS names a folder, the model,
+/// its input and what it is to give are left there for run_exports.py.
+void expect_export(const std::string& model, const Graph& graph, const std::shared_ptr<State>& state, const Tensor& input) {
+  const Graph imported = import_onnx(ModelBuilder::read_onnx(model), {.shapes = {{"input", input.shape()}}});
+  const Tensor expected = run(graph, state, "input", input);
+  expect_near(run(imported, std::make_shared<State>(), "input", input), expected, 2e-6);
+  const char* const folder = std::getenv("FRIT_ONNX_EXPORTS");
+  if (folder == nullptr) return;
+  static int written = 0;
+  const std::string path = concat(folder, '/', ++written);
+  write_text(path + ".onnx", model);
+  write_npy(path + "-input.npy", input);
+  write_npy(path + "-output.npy", expected);
+}
+
 class OnnxExport : public testing::TestWithParam<std::string> {};
 
 TEST_P(OnnxExport, ImportedAgainGivesWhatTheModelGives) {
@@ -39,16 +57,15 @@ TEST_P(OnnxExport, ImportedAgainGivesWhatTheModelGives) {
   const Graph graph = forward_graph(model, model.small_input);
   const auto state = std::make_shared<State>(Device::cpu(), 7);
   state->prepare(graph);
-  const OnnxModel exported = ModelBuilder::read_onnx(to_onnx(graph, *state));
+  const std::string bytes = to_onnx(graph, *state);
+  const OnnxModel exported = ModelBuilder::read_onnx(bytes);
   EXPECT_EQ(exported.opset(), 17);
   EXPECT_EQ(exported.inputs().at(0).name, "input");
   EXPECT_EQ(exported.inputs()[0].sizes[0], -1) << "the batch is free";
   for (const std::int64_t batch : {model.small_input[0], model.small_input[0] + 2}) {
     Shape shape = model.small_input;
     shape[0] = batch;
-    const Tensor x = noise(shape);
-    const Graph imported = import_onnx(exported, {.shapes = {{"input", shape}}});
-    expect_near(run(imported, std::make_shared<State>(), "input", x), run(forward_graph(model, shape), state, "input", x), 2e-6);
+    expect_export(bytes, forward_graph(model, shape), state, noise(shape));
   }
 }
 
@@ -69,10 +86,7 @@ TEST(OnnxExportOf, OperatorsAreSpelledAsTheStandardHasThem) {
   y = slice(pad(y, {0, 0, 1, 0}, {0, 0, 0, 2}, 0.5), 3, 1, -1, 2);
   y = y * sum(y, {2, 3}, /*keep_dims=*/true) - min(y, 1, /*keep_dims=*/true) + max(y, {1, 3}, /*keep_dims=*/true);
   graph.output("output", matmul(permute(y, {0, 1, 3, 2}), y));
-  const Tensor input = noise({2, 4, 6, 5});
-  const auto state = std::make_shared<State>();
-  const Graph imported = import_onnx(ModelBuilder::read_onnx(to_onnx(graph, *state)), {.shapes = {{"input", {2, 4, 6, 5}}}});
-  expect_near(run(imported, state, "input", input), run(graph, state, "input", input), 2e-6);
+  expect_export(to_onnx(graph, State()), graph, std::make_shared<State>(), noise({2, 4, 6, 5}));
 }
 
 TEST(OnnxExportOf, IndexingIsSpelledAsTheStandardHasIt) {
@@ -84,10 +98,31 @@ TEST(OnnxExportOf, IndexingIsSpelledAsTheStandardHasIt) {
   const Value table = graph.constant(noise({6, 5})), some = graph.constant(Tensor::from<std::int64_t>({5, 0, 0}, {3}));
   y = concatenate({embedding(places, table), unsqueeze(y, 3), unsqueeze(index_select(x, 2, some), 3)}, 3);
   graph.output("output", y);
-  const Tensor input = noise({3, 4, 6});
-  const auto state = std::make_shared<State>();
-  const Graph imported = import_onnx(ModelBuilder::read_onnx(to_onnx(graph, *state)), {.shapes = {{"input", {3, 4, 6}}}});
-  expect_near(run(imported, state, "input", input), run(graph, state, "input", input), 2e-6);
+  expect_export(to_onnx(graph, State()), graph, std::make_shared<State>(), noise({3, 4, 6}));
+}
+
+/// Of any batch. The same places occur more than once.
+TEST(OnnxExportOf, ValuesArePutAndTakenAlongAxes) {
+  struct Case {
+    Shape indices;
+    std::int64_t axis, size;
+    bool keep_dims;
+  };
+  for (const Case& c : {Case{{2, 3, 4}, 1, 5, true}, {{2, 3, 1}, 1, 2, true}, {{2, 3, 4}, -1, 4, true}, {{2, 3, 4}, 2, 6, false}}) {
+    SCOPED_TRACE(concat(c.indices, " along ", c.axis));
+    const auto graph = [&](std::int64_t batch) {
+      Graph made;
+      const Value x = made.input("input", {batch, 3, 4});
+      // Which indices follows the input, so that none is a constant of the model.
+      const Value part = c.indices[2] == 4 ? x : slice(x, 2, 0, 1);
+      const Value indices = cast(clamp(abs(part) * 3.0, 0, static_cast<double>(c.size - 1)), DType::i64);
+      const Value put = ops::put_along_axis(x, indices, c.axis, c.size, c.keep_dims);
+      made.output("output", ops::take_along_axis(put, indices, c.axis, c.keep_dims));
+      return made;
+    };
+    const std::string model = to_onnx(graph(2), State());
+    for (const std::int64_t batch : {2, 5}) expect_export(model, graph(batch), std::make_shared<State>(), noise({batch, 3, 4}));
+  }
 }
 
 TEST(OnnxExportOf, ResizingIsForAnyBatch) {
@@ -104,15 +139,9 @@ TEST(OnnxExportOf, ResizingIsForAnyBatch) {
     SCOPED_TRACE(concat(options.size, ' ', options.scale_factor.size(), ' ', static_cast<int>(options.mode)));
     Graph graph;
     graph.output("output", resize(graph.input("input", {2, 3, 4, 6}), options));
-    const auto state = std::make_shared<State>();
-    const OnnxModel exported = ModelBuilder::read_onnx(to_onnx(graph, *state));
-    EXPECT_EQ(exported.inputs().at(0).sizes[0], -1);
-    for (const std::int64_t batch : {2, 5}) {
-      const Shape shape = {batch, 3, 4, 6};
-      const Tensor x = noise(shape);
-      const Graph imported = import_onnx(exported, {.shapes = {{"input", shape}}});
-      expect_near(run(imported, state, "input", x), run(graph, state, "input", x), 2e-6);
-    }
+    const std::string model = to_onnx(graph, State());
+    EXPECT_EQ(ModelBuilder::read_onnx(model).inputs().at(0).sizes[0], -1);
+    for (const std::int64_t batch : {2, 5}) expect_export(model, graph, std::make_shared<State>(), noise({batch, 3, 4, 6}));
   }
   Graph graph;
   ops::ResizeAttributes shifted;

@@ -265,6 +265,45 @@ TEST(OnnxImport, DropoutInTrainingModeDropsInTrainingAlone) {
   EXPECT_EQ(count(import_onnx(dropout_model(false).model()), "dropout"), 0u);
 }
 
+/// As torchvision's networks have it when they are exported for training: whole rows are dropped.
+ModelBuilder stochastic_depth_model() {
+  ModelBuilder builder;
+  builder.input("x", {400, 3}).output("y");
+  builder.weight("noise", {400, 1}, Floats(400, 0));
+  builder.initializer("survival", {}, onnx::TensorProto::FLOAT).add_float_data(0.75f);
+  builder.node("RandomUniformLike", {"noise"}, {"uniform"}, "draw");
+  builder.node("Less", {"uniform", "survival"}, {"less"});
+  ModelBuilder::set(builder.node("Cast", {"less"}, {"kept"}), "to", onnx::TensorProto::FLOAT);
+  builder.node("Div", {"kept", "survival"}, {"factor"});
+  builder.node("Mul", {"x", "factor"}, {"y"});
+  return builder;
+}
+
+TEST(OnnxImport, StochasticDepthDropsRowsInTrainingAlone) {
+  const Graph graph = import_onnx(stochastic_depth_model().model());
+  for (const graph::Node* variable : graph.all(graph::NodeKind::variable)) EXPECT_FALSE(variable->trainable) << variable->name;
+  const Tensor ones = Tensor::full({400, 3}, 1);
+  Program training(graph, std::make_shared<State>());
+  const Floats first = training.run({{"x", ones}}).output("y").to_vector<float>();
+  EXPECT_NE(first, training.run({{"x", ones}}).output("y").to_vector<float>()) << "other rows every time";
+  EXPECT_NEAR(static_cast<double>(std::count(first.begin(), first.end(), 0.0f)) / 3, 100, 4 * std::sqrt(400 * 0.25 * 0.75));
+  for (std::size_t i = 0; i < first.size(); ++i) {
+    EXPECT_TRUE(first[i] == 0 || std::abs(first[i] - 1 / 0.75f) < 1e-6f) << first[i];
+    EXPECT_EQ(first[i], first[i / 3 * 3]);
+  }
+  EXPECT_EQ(run_graph(graph, ones).to_vector<float>(), ones.to_vector<float>());
+}
+
+TEST(OnnxImport, RandomNumbersAreReadByOneComparison) {
+  ModelBuilder builder = stochastic_depth_model();
+  builder.node("Less", {"uniform", "survival"}, {"again"}, "second");
+  builder.node("Neg", {"uniform"}, {"negative"}, "minus");
+  builder.output("again").output("negative").output("uniform");
+  const std::string why = "of random numbers may be asked once, by Less with one number, which are below it";
+  EXPECT_EQ(message_of([&] { import_onnx(builder.model()); }), concat("test.onnx: not supported:\n  node \"second\" (Less, opset 17): ", why,
+                                                                     "\n  node \"minus\" (Neg, opset 17): ", why, "\n  output \"uniform\": it is random numbers"));
+}
+
 TEST(OnnxImport, DropoutsMaskIsNoResultInTraining) {
   ModelBuilder builder = dropout_model(true);
   builder.output("mask");

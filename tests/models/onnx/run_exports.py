@@ -1,0 +1,36 @@
+"""run_exports.py ONNX_TEST: ONNX Runtime gives of what frit exports what frit gives, within 1e-5: the native networks, and operators that
+none of them has, as export_test.cpp leaves them.
+
+Skipped, saying so, where ONNX Runtime is not installed.
+"""
+
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+try:
+    import numpy
+    import onnxruntime
+except ImportError as error:
+    print(f"skipped: {error}")
+    sys.exit(0)
+
+
+def difference(model):
+    session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+    read = lambda kind: numpy.load(model.with_name(f"{model.stem}-{kind}.npy"))
+    expected, (found,) = read("output"), session.run(None, {"input": read("input")})
+    assert found.shape == expected.shape and found.dtype == expected.dtype, f"{model}: {found.shape}, expected {expected.shape}"
+    return abs(found - expected).max() / max(1, abs(expected).max())
+
+
+with tempfile.TemporaryDirectory() as folder:
+    finished = subprocess.run([sys.argv[1], "--gtest_filter=*OnnxExport*", "--gtest_brief=1"], env={**os.environ, "FRIT_ONNX_EXPORTS": folder})
+    assert finished.returncode == 0
+    models = sorted(pathlib.Path(folder).glob("*.onnx"))
+    differences = [difference(model) for model in models]
+assert len(models) > 30, f"{len(models)} models"
+assert max(differences) < 1e-5, dict(zip(models, differences))
+print(f"ONNX Runtime {onnxruntime.__version__}: {len(models)} models, the largest difference {max(differences):.1e}")
