@@ -1,8 +1,8 @@
 #include <cstring>
 #include <iostream>
 
+#include "apps/benchmark/benchmark.h"
 #include "apps/commands/commands.h"
-#include "apps/common/benchmark.h"
 #include "apps/common/model_source.h"
 #include "apps/common/processes.h"
 #include "apps/report/trace.h"
@@ -83,6 +83,17 @@ int run_communication(const BenchArguments& a, Device device, Communicator* comm
   return 0;
 }
 
+void print_results(const BenchReport& report, const std::optional<ScalingReport>& scaling, const std::string& format) {
+  if (format == "csv") return print_csv(std::cout, report);
+  if (format == "json") {
+    Json json = json_of(report);
+    if (scaling) json["scaling"] = json_of(*scaling);
+    return print(std::cout, json);
+  }
+  print_table(std::cout, report);
+  if (scaling) print_table(std::cout, *scaling);
+}
+
 int run_bench(const BenchArguments& a) {
   if (!a.trace.empty()) check_writable(a.trace);
   const Device device = Communicator::local_device(a.run.apply());
@@ -116,12 +127,12 @@ int run_bench(const BenchArguments& a) {
     bench.begin = std::chrono::steady_clock::now();
     report.modes.push_back(subject.measure(mode, bench));
   }
-  if (a.scaling.asked())
-    report.scaling = std::make_shared<ScalingReport>(measure_scaling(a.scaling, subject, bench, report.modes.back().median));
+  std::optional<ScalingReport> scaling;
+  if (a.scaling.asked()) scaling = measure_scaling(a.scaling, subject, bench, report.modes.back().median);
   report.plans = ops::plan_choices();
   const bool is_first = !communicator || communicator->is_first();
   if (!a.trace.empty() && is_first) trace.write(a.trace);
-  if (is_first) print(std::cout, report, a.chosen_format());
+  if (is_first) print_results(report, scaling, a.chosen_format());
   return 0;
 }
 

@@ -5,16 +5,13 @@
 #include "apps/common/interrupt.h"
 #include "apps/common/model_graph.h"
 #include "apps/common/model_source.h"
-#include "apps/common/options.h"
 #include "apps/common/processes.h"
 #include "apps/common/text.h"
 #include "apps/report/memory_picture.h"
 #include "apps/report/run_record.h"
-#include "apps/training/data_options.h"
 #include "apps/training/dry_run.h"
-#include "apps/training/process_group.h"
 #include "apps/training/run_folder.h"
-#include "apps/training/training.h"
+#include "apps/training/train_arguments.h"
 #include "apps/training/training_graph.h"
 #include "frit/core/cuda/device.h"
 #include "frit/core/data/fingerprint.h"
@@ -29,22 +26,7 @@
 namespace frit::apps {
 namespace {
 
-constexpr std::int64_t default_keep = 3;
-constexpr const char* no_folder = "none";      // of --run-dir
 constexpr const char* began_with = "weights";  // in a checkpoint's metadata: what --weights said, empty for fresh parameters
-
-struct TrainArguments {
-  std::string model, config, data, validation, save, weights;
-  DataOptions input;
-  TrainSettings settings;
-  std::string run_directory, resume, profile;  ///< run_directory: empty for a new one, "none" for none
-  std::optional<CheckpointInterval> interval;
-  std::optional<std::int64_t> keep;
-  std::int64_t early_stopping = 0, prefetch = 2;
-  bool quiet = false, json = false, dry_run = false, shards_optimizer = false;
-  RunOptions run;
-  GpuOption gpus;
-};
 
 std::shared_ptr<const Dataset> read_validation(const TrainArguments& a) {
   if (!a.validation.empty()) return a.input.validation(a.validation, a.data);
@@ -58,19 +40,6 @@ std::string save(const TrainArguments& a, const Model& model, const TrainStep& s
   const std::shared_ptr<State> state = step.options().average_decay ? step.averaged() : step.shared_state();
   save_checkpoint(a.save, step.graph(), *state, checkpoint_metadata(model));
   return "saved " + printable(a.save);
-}
-
-bool resumes_in_folder(const TrainArguments& a) { return a.resume == "auto" || a.resume == "latest-good"; }
-
-/// Throws ErrorKind::argument for a flag that needs the run's folder where there is none.
-void check_folder_flags(const TrainArguments& a) {
-  const bool named = !a.run_directory.empty() && a.run_directory != no_folder;
-  require(named || !resumes_in_folder(a), "--resume ", a.resume, " goes with --run-dir, where it looks for checkpoints");
-  const bool overfits = a.run_directory.empty() && a.settings.overfit_one_batch;
-  if (a.run_directory != no_folder && !overfits) return;
-  const char* const remark = overfits ? "--overfit-one-batch has none without --run-dir" : "--run-dir none writes none";
-  require(!a.interval, "--checkpoint-every needs the run's folder; ", remark);
-  require(!a.keep, "--keep needs the run's folder; ", remark);
 }
 
 /// Gives the arguments the folder that the run writes, empty for none; a new one where the command line says nothing, unless nothing of use
@@ -113,7 +82,7 @@ Metadata provenance(const TrainArguments& a, Device device, const std::optional<
 
 /// Where the run begins: nothing, or the checkpoint that --resume asks for.
 std::optional<TensorFile> find_checkpoint(const TrainArguments& a, const CheckpointFolder* checkpoints) {
-  const bool in_directory = resumes_in_folder(a);
+  const bool in_directory = a.resumes_in_folder();
   if (!a.resume.empty() && !in_directory) return read_training(a.resume);
   const bool fresh = checkpoints == nullptr || checkpoints->entries().empty();
   require(fresh || in_directory, "--run-dir ", printable(a.run_directory),
@@ -140,7 +109,7 @@ std::optional<TensorFile> find_checkpoint(const TrainArguments& a, const Checkpo
 /// Of a run that goes on: --weights says where it began, as the same line did then, and is not read again.
 void check_weights(const TrainArguments& a, const TensorFile& checkpoint) {
   if (a.weights.empty()) return;
-  require(resumes_in_folder(a), "--weights cannot be given with --resume ", printable(a.resume), ", which has parameters of its own");
+  require(a.resumes_in_folder(), "--weights cannot be given with --resume ", printable(a.resume), ", which has parameters of its own");
   const std::optional<std::string> began = recorded(checkpoint, began_with);
   const std::string given = printable(a.weights);
   require(began != "", "--weights ", given, " does not go with --resume ", a.resume, ": the run in ", printable(a.run_directory),
@@ -219,29 +188,7 @@ Problem read_problem(const TrainArguments& a) {
   return problem;
 }
 
-/// What several processes must have been told alike.
-void check_same_arguments(const TrainArguments& a, Device device, const ProcessGroup& group) {
-  const CheckpointInterval interval = a.interval.value_or(CheckpointInterval());
-  group.require_same("frit's version", FRIT_VERSION);
-  group.require_same("MODEL", a.model);
-  group.require_same_entries("--", fields_to_json(a.settings));
-  group.require_same_entries("--", fields_to_json(DataOptions(a.input)));
-  group.require_same("--epochs", concat(a.settings.epochs));
-  group.require_same("--early-stopping", concat(a.early_stopping));
-  group.require_same("--checkpoint-every", concat(interval.count, interval.epochs ? "e" : ""));
-  group.require_same("--run-dir", a.run_directory);
-  group.require_same("--resume", a.resume);
-  group.require_same("--device", device == Device::cpu() ? "cpu" : "cuda");
-  group.require_same("--deterministic", a.run.deterministic ? "true" : "false");
-  group.require_same("--math", a.run.math);
-  group.require_same("--shard-optimizer", a.shards_optimizer ? "true" : "false");
-  group.require_same("--dry-run", a.dry_run ? "true" : "false");
-  if (a.settings.batch_size % group.size() == 0) return;
-  throw ErrorOfAll(ErrorKind::argument, concat("--batch-size ", a.settings.batch_size, " does not go with ", group.size(),
-                                               " processes: each learns an equal part of every batch"));
-}
-
-/// Likewise of what they have read.
+/// Throws ErrorKind::argument in all processes of a group that have not read the same.
 void check_same_problem(const Problem& problem, TrainingOptions& options) {
   const ProcessGroup& group = options.group;
   if (group.size() == 1) return;
@@ -276,7 +223,7 @@ struct RunFiles {
 /// Gives the arguments the folder's path.
 void open_files(RunFiles& files, TrainArguments& a, const std::string& model) {
   files.folder = choose_folder(a, model);
-  if (!a.run_directory.empty()) files.checkpoints.emplace(a.run_directory + "/checkpoints", a.keep.value_or(default_keep));
+  if (!a.run_directory.empty()) files.checkpoints.emplace(a.run_directory + "/checkpoints", a.checkpoints_kept());
   if (!a.run_directory.empty() || !a.profile.empty()) files.record.emplace(a.run_directory, a.profile);
 }
 
@@ -286,7 +233,7 @@ std::optional<TensorFile> find_checkpoint(const TrainArguments& a, RunFiles& fil
   group.together([&] {
     if (group.is_first()) checkpoint = find_checkpoint(a, files.checkpoint_folder());
   });
-  const bool in_directory = checkpoint && resumes_in_folder(a);
+  const bool in_directory = checkpoint && a.resumes_in_folder();
   const std::string path = group.of_first(!checkpoint ? "" : in_directory ? files.checkpoints->entries().back().path : a.resume);
   group.together([&] {
     if (!group.is_first() && !path.empty()) checkpoint = read_training(path);
@@ -306,10 +253,10 @@ void print_beginning(const TrainArguments& a, const Problem& problem, const Trai
 }
 
 int train(TrainArguments a, Device device, const ProcessGroup& group) {
-  check_same_arguments(a, device, group);
+  a.require_same(device, group);
   Problem problem;
   group.together([&] {
-    check_folder_flags(a);
+    a.check_folder_flags();
     problem = read_problem(a);
   });
   TrainingOptions options{.settings = a.settings,
@@ -319,7 +266,7 @@ int train(TrainArguments a, Device device, const ProcessGroup& group) {
                           .shards_optimizer = a.shards_optimizer,
                           .prefetch = a.prefetch,
                           .early_stopping = a.early_stopping,
-                          .interval = a.interval.value_or(CheckpointInterval()),
+                          .interval = a.checkpoint_interval(),
                           .quiet = a.quiet};
   check_same_problem(problem, options);
   if (a.dry_run) return print_plan(a, problem, options);
@@ -372,72 +319,12 @@ int run_train(TrainArguments a) {
   return group.run([&] { return train(std::move(a), device, group); });
 }
 
-void add_interval(CLI::App& command, std::optional<CheckpointInterval>& interval) {
-  const auto take = [&interval](const std::string& text) {
-    const bool epochs = text.ends_with('e');
-    const auto count = parse_number<std::int64_t>(std::string_view(text).substr(0, text.size() - (epochs ? 1 : 0)));
-    if (!count || *count < 1) {
-      refuse("--checkpoint-every",
-             concat("expected a number of steps, such as 500, or of epochs, such as 2e, got \"", printable(text), '"'));
-    }
-    interval = {*count, epochs};
-  };
-  // A default would be in what --print-config writes, and be refused where there is no folder.
-  add_option(command, "--checkpoint-every", take,
-             "How often to write a checkpoint: after so many steps, or with an e after so many epochs; the default is 1e")
-      .type_name("N|Ne");
-}
-
 }  // namespace
 
 void add_train(CLI::App& app, Action& action) {
   CLI::App& command = add_command(app, "train", "Train a model and measure it after each epoch");
   const auto a = std::make_shared<TrainArguments>();
-  add_option(command, "MODEL", a->model, "A model's name (see `frit info`)").required().type_name("");
-  add_path(command, "--data", a->data,
-           "What to learn: a .safetensors or .npz file with the arrays \"input\" and \"target\"; or a folder: inputs.npy and targets.npy; "
-           "MNIST files (IDX, plain or .gz); PNG or JPEG images in one folder a class; such images in images/ and PNG masks of classes in "
-           "masks/; NIfTI volumes inputs.nii and targets.nii, or pairs of "
-           "the same name in inputs/ and targets/; or train/ and test/ with any of these. MNIST and test/ are for validation")
-      .required()
-      .reads(dataset_files);
-  add_path(command, "--validation", a->validation, "What to measure on, likewise").reads(dataset_files);
-  a->input.add_to(command);
-  a->settings.add_to(command);
-  add_config(command, a->config);
-  add_path(command, "--save", a->save, "Write the parameters as a .safetensors checkpoint at the end, or when interrupted").writes();
-  add_path(command, "--weights", a->weights, "A checkpoint whose parameters to begin with; of a run that goes on, where it began").reads();
-  add_path(command, "--run-dir", a->run_directory,
-           "The run's own folder: report.html, metrics as CSV and for TensorBoard, and checkpoints/. The default is a new one, "
-           "runs/MODEL-YYYYMMDD-HHMMSS, but for --overfit-one-batch none; none: nothing is written")
-      .type_name("PATH|none")
-      .writes([](const std::string& word) { return word == no_folder ? std::vector<std::string>() : run_files(word); });
-  add_path(command, "--profile", a->profile,
-           "Write some of the first steps, operator by operator, as a trace for Perfetto (ui.perfetto.dev)")
-      .writes();
-  add_interval(command, a->interval);
-  add_number<std::int64_t>(command, "--keep", a->keep, 2, 1'000'000,
-                           "How many of the newest checkpoints stay, besides the best; the default is 3");
-  add_option(command, "--resume", a->resume,
-             "Go on with the same bits: auto from the newest checkpoint of --run-dir, if there is one; latest-good likewise, passing "
-             "damaged ones over; or from the checkpoint of this path. The data and the other flags must be those of the run")
-      .type_name("auto|latest-good|PATH")
-      .reads([a](const std::string& word) {
-        // The run that goes on may replace the checkpoint where it began, as it does with those of its own that it finds.
-        const bool own = resumes_in_folder(*a) || is_checkpoint_of(a->run_directory, word);
-        return own ? std::vector<std::string>() : the_path(word);
-      });
-  add_flag(command, "--dry-run", a->dry_run,
-           "Print the parameters, the memory that training takes, and the largest batch that fits; then stop");
-  add_flag(command, "--shard-optimizer", a->shards_optimizer,
-           "Of several processes each updates, and keeps the optimizer's moments of, a part of every parameter: less memory, the same "
-           "training");
-  add_number<std::int64_t>(command, "--early-stopping", a->early_stopping, 1, 1'000'000, "Stop after so many epochs without a lower loss");
-  add_number<std::int64_t>(command, "--prefetch", a->prefetch, 0, 1024, "Batches that are read ahead");
-  add_quiet(command, a->quiet);
-  add_json(command, a->json);
-  a->gpus.add_to(command, "Train on so many GPUs of this machine, a process each, that share the examples of each batch");
-  a->run.add_to(command);
+  a->add_to(command);
   set_action(command, action,
              [a] { return a->gpus.starts_processes(a->run.device) ? run_processes(own_command_line(), *a->gpus.count) : run_train(*a); });
 }

@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <iostream>
 
+#include "apps/benchmark/benchmark.h"
 #include "apps/commands/commands.h"
-#include "apps/common/benchmark.h"
 #include "apps/common/json.h"
 #include "apps/common/table.h"
 #include "apps/common/text.h"

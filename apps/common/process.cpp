@@ -12,7 +12,7 @@
 #include <system_error>
 
 #include "apps/common/interrupt.h"
-#include "apps/serving/stages.h"
+#include "apps/common/stages.h"
 #include "frit/core/communication/transport.h"
 #include "frit/core/io/file.h"
 

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "apps/common/bench_report.h"
+#include "apps/report/operator_time.h"
 #include "frit/models/metrics.h"
 
 namespace frit::apps {

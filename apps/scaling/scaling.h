@@ -4,7 +4,7 @@
 #include <optional>
 #include <vector>
 
-#include "apps/common/benchmark.h"
+#include "apps/benchmark/benchmark.h"
 #include "apps/common/json.h"
 #include "apps/scaling/step_model.h"
 

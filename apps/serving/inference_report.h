@@ -2,9 +2,9 @@
 
 #include <string>
 
+#include "apps/common/stages.h"
 #include "apps/serving/inference.h"
 #include "apps/serving/result_sink.h"
-#include "apps/serving/stages.h"
 
 namespace frit::apps {
 

@@ -21,7 +21,10 @@ std::vector<std::string> module_paths() {
   Dl_info self;
   static const int here = 0;
   if (dladdr(&here, &self) != 0 && self.dli_fname != nullptr) {
-    const std::filesystem::path folder = std::filesystem::path(self.dli_fname).parent_path();
+    std::filesystem::path file = self.dli_fname;
+    std::error_code ignored;
+    if (!file.has_parent_path()) file = std::filesystem::read_symlink("/proc/self/exe", ignored);  // a program that PATH has found
+    const std::filesystem::path folder = file.parent_path();
     for (const char* relative :
          {"", FRIT_LIBRARIES_FROM_PROGRAMS, "../.."}) {  // the last: a library of one level of processors lies deeper
       paths.push_back((folder / relative / "libfrit-mpi.so").string());

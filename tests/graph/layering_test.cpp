@@ -99,6 +99,27 @@ TEST(Layering, RoomsOfOpsIncludeWhatIsBelow) {
   }
 }
 
+/// Within apps: common <- report <- benchmark <- scaling, report <- training <- serving, and all of them <- commands.
+std::string folders_of_apps_below(const std::string& folder) {
+  const std::string shared = "common|report", own = shared + "|" + folder;
+  if (folder == "common" || folder == "report") return folder == "common" ? "common" : shared;
+  if (folder == "scaling") return own + "|benchmark";
+  if (folder == "serving") return own + "|training";
+  return folder == "commands" ? own + "|benchmark|scaling|training|serving" : own;
+}
+
+TEST(Layering, FoldersOfAppsIncludeWhatIsBelow) {
+  const std::regex include(R"(#\s*include\s*"apps/(\w+)/)");
+  for (const fs::path& file : sources("apps")) {
+    const fs::path place = fs::relative(file, fs::path(FRIT_SOURCE_DIR) / "apps");
+    if (!place.has_parent_path()) continue;
+    const std::regex below(folders_of_apps_below(*place.begin()));
+    for (const std::string& included : matches(file, include)) {
+      EXPECT_TRUE(std::regex_match(included, below)) << file << " includes a header of " << included;
+    }
+  }
+}
+
 /// A heading's name in a link: "With a GPU" is #with-a-gpu.
 std::string anchor(const std::string& heading) {
   std::string name;

@@ -1,27 +1,15 @@
 #pragma once
 
 #include <iosfwd>
-#include <memory>
 #include <string>
 #include <vector>
 
+#include "apps/common/json.h"
+#include "apps/report/operator_time.h"
 #include "frit/core/shape.h"
-#include "frit/graph/profile.h"
 #include "frit/ops/libraries/library_plans.h"
 
 namespace frit::apps {
-
-/// Steps of one operator on the same types, computed in the same way.
-struct OperatorTime {
-  std::string op, types, schedule;
-  int calls = 0;
-  std::int64_t bytes = 0;      ///< of all calls
-  double microseconds = 0;     ///< of all calls
-  double multiplications = 0;  ///< likewise; see ops::Operator
-};
-
-/// The steps put together by operator and types, the longest first.
-std::vector<OperatorTime> by_operator(const std::vector<graph::StepProfile>& steps);
 
 /// What was measured of one way to run a model.
 struct ModeTimes {
@@ -35,8 +23,6 @@ struct ModeTimes {
   double preparation = 0;                    ///< microseconds of these, each by itself; 0 unless operators are asked for
 };
 
-struct ScalingReport;
-
 struct BenchReport {
   std::string model, config, device, dtype, precision, math, optimizer, search;
   Shape input;
@@ -48,10 +34,11 @@ struct BenchReport {
   std::vector<ModeTimes> modes = {};
   std::vector<ops::PlanChoice> plans = {};  ///< of cuDNN
   bool lists_plans = false;
-  std::shared_ptr<const ScalingReport> scaling = {};  ///< null: none is asked for
 };
 
-/// `format` is table, csv or json.
-void print(std::ostream& out, const BenchReport& report, const std::string& format);
+void print_table(std::ostream& out, const BenchReport& report);
+/// A row for each whole step, whose operator is "step", and for each operator.
+void print_csv(std::ostream& out, const BenchReport& report);
+Json json_of(const BenchReport& report);
 
 }  // namespace frit::apps

@@ -1,4 +1,4 @@
-#include "apps/serving/stages.h"
+#include "apps/common/stages.h"
 
 #include <algorithm>
 #include <ctime>

@@ -1,4 +1,4 @@
-#include "apps/common/benchmark.h"
+#include "apps/benchmark/benchmark.h"
 
 #include <algorithm>
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "apps/common/bench_report.h"
+#include "apps/benchmark/bench_report.h"
 #include "apps/common/options.h"
 #include "frit/core/communication/communicator.h"
 #include "frit/graph/executable.h"

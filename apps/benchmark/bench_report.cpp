@@ -1,13 +1,10 @@
-#include "apps/common/bench_report.h"
+#include "apps/benchmark/bench_report.h"
 
-#include <algorithm>
 #include <map>
 #include <ostream>
 
-#include "apps/common/json.h"
 #include "apps/common/table.h"
 #include "apps/common/text.h"
-#include "apps/scaling/scaling.h"
 #include "frit/core/text.h"
 
 namespace frit::apps {
@@ -106,32 +103,6 @@ void print_plans(std::ostream& out, const std::vector<ops::PlanChoice>& choices)
   }
 }
 
-void print_table(std::ostream& out, const BenchReport& report) {
-  out << report.model << ", input " << report.dtype << ' ' << report.input << "; " << report.device << "; " << report.threads
-      << " threads; precision " << report.precision << ", math " << report.math << ", search " << report.search
-      << (report.deterministic ? ", deterministic" : "") << "; a copy moves " << fixed(report.copy_bandwidth, 1) << " GB/s"
-      << (report.peak > 0 ? concat(", the cores compute ", fixed(report.peak, 1), " Gflop/s in float32 at most") : "") << "\n\n";
-  constexpr auto right = Table::Column::right;
-  Table table({{"step"},
-               {"median us", right},
-               {"p10 us", right},
-               {"p90 us", right},
-               {"first after s", right},
-               {"planned memory", right},
-               {"peak memory", right}});
-  for (const ModeTimes& mode : report.modes) {
-    table.add({mode.mode, fixed(mode.median, 1), fixed(mode.p10, 1), fixed(mode.p90, 1), fixed(mode.first, 2),
-               bytes_text(static_cast<std::size_t>(mode.predicted_bytes)), bytes_text(static_cast<std::size_t>(mode.peak_bytes))});
-  }
-  table.print(out);
-  print_summary(out, PlanSummary(report.plans));
-  for (const ModeTimes& mode : report.modes) {
-    if (!mode.operators.empty()) print_operators(out, mode, report);
-  }
-  if (report.lists_plans) print_plans(out, report.plans);
-  if (report.scaling) print_table(out, *report.scaling);
-}
-
 /// A field of RFC 4180.
 std::string quoted(const std::string& text) {
   if (text.find_first_of(",\"\n") == std::string::npos) return text;
@@ -143,25 +114,6 @@ std::string quoted(const std::string& text) {
 void print_row(std::ostream& out, const std::vector<std::string>& fields) {
   for (std::size_t i = 0; i < fields.size(); ++i) out << (i == 0 ? "" : ",") << quoted(fields[i]);
   out << '\n';
-}
-
-/// A row for each whole step, whose operator is "step", and for each operator.
-void print_csv(std::ostream& out, const BenchReport& report) {
-  print_row(out, {"model", "input", "device", "dtype", "mode", "operator", "types", "schedule", "calls", "microseconds", "p10", "p90",
-                  "bytes", "gigabytes_per_second", "floor_share", "total_share"});
-  for (const ModeTimes& mode : report.modes) {
-    const std::vector<std::string> common = {report.model, concat(report.input), report.device, report.dtype, mode.mode};
-    const auto add = [&](std::vector<std::string> fields) {
-      fields.insert(fields.begin(), common.begin(), common.end());
-      print_row(out, fields);
-    };
-    add({"step", "", "", "1", fixed(mode.median, 3), fixed(mode.p10, 3), fixed(mode.p90, 3), "", "", "", ""});
-    for (const OperatorTime& time : mode.operators) {
-      const Rates r = rates(time, report, sum_of(mode.operators));
-      add({time.op, time.types, time.schedule, std::to_string(time.calls), fixed(time.microseconds, 3), "", "", std::to_string(time.bytes),
-           fixed(r.bandwidth, 3), fixed(r.floor_share, 4), fixed(r.total_share, 4)});
-    }
-  }
 }
 
 Json json_of(const ModeTimes& mode, const BenchReport& report) {
@@ -199,7 +151,52 @@ Json json_of(const ops::PlanChoice& choice) {
   return json;
 }
 
-void print_json(std::ostream& out, const BenchReport& report) {
+}  // namespace
+
+void print_table(std::ostream& out, const BenchReport& report) {
+  out << report.model << ", input " << report.dtype << ' ' << report.input << "; " << report.device << "; " << report.threads
+      << " threads; precision " << report.precision << ", math " << report.math << ", search " << report.search
+      << (report.deterministic ? ", deterministic" : "") << "; a copy moves " << fixed(report.copy_bandwidth, 1) << " GB/s"
+      << (report.peak > 0 ? concat(", the cores compute ", fixed(report.peak, 1), " Gflop/s in float32 at most") : "") << "\n\n";
+  constexpr auto right = Table::Column::right;
+  Table table({{"step"},
+               {"median us", right},
+               {"p10 us", right},
+               {"p90 us", right},
+               {"first after s", right},
+               {"planned memory", right},
+               {"peak memory", right}});
+  for (const ModeTimes& mode : report.modes) {
+    table.add({mode.mode, fixed(mode.median, 1), fixed(mode.p10, 1), fixed(mode.p90, 1), fixed(mode.first, 2),
+               bytes_text(static_cast<std::size_t>(mode.predicted_bytes)), bytes_text(static_cast<std::size_t>(mode.peak_bytes))});
+  }
+  table.print(out);
+  print_summary(out, PlanSummary(report.plans));
+  for (const ModeTimes& mode : report.modes) {
+    if (!mode.operators.empty()) print_operators(out, mode, report);
+  }
+  if (report.lists_plans) print_plans(out, report.plans);
+}
+
+void print_csv(std::ostream& out, const BenchReport& report) {
+  print_row(out, {"model", "input", "device", "dtype", "mode", "operator", "types", "schedule", "calls", "microseconds", "p10", "p90",
+                  "bytes", "gigabytes_per_second", "floor_share", "total_share"});
+  for (const ModeTimes& mode : report.modes) {
+    const std::vector<std::string> common = {report.model, concat(report.input), report.device, report.dtype, mode.mode};
+    const auto add = [&](std::vector<std::string> fields) {
+      fields.insert(fields.begin(), common.begin(), common.end());
+      print_row(out, fields);
+    };
+    add({"step", "", "", "1", fixed(mode.median, 3), fixed(mode.p10, 3), fixed(mode.p90, 3), "", "", "", ""});
+    for (const OperatorTime& time : mode.operators) {
+      const Rates r = rates(time, report, sum_of(mode.operators));
+      add({time.op, time.types, time.schedule, std::to_string(time.calls), fixed(time.microseconds, 3), "", "", std::to_string(time.bytes),
+           fixed(r.bandwidth, 3), fixed(r.floor_share, 4), fixed(r.total_share, 4)});
+    }
+  }
+}
+
+Json json_of(const BenchReport& report) {
   const PlanSummary plans(report.plans);
   Json json = {
       {"model", report.model},
@@ -221,34 +218,7 @@ void print_json(std::ostream& out, const BenchReport& report) {
     json["plans"] = Json::array();
     for (const ops::PlanChoice& choice : report.plans) json["plans"].push_back(json_of(choice));
   }
-  if (report.scaling) json["scaling"] = json_of(*report.scaling);
-  print(out, json);
-}
-
-}  // namespace
-
-std::vector<OperatorTime> by_operator(const std::vector<graph::StepProfile>& steps) {
-  std::vector<OperatorTime> times;
-  for (const graph::StepProfile& step : steps) {
-    const auto same = [&](const OperatorTime& time) {
-      return time.op == step.op && time.types == step.types && time.schedule == step.schedule;
-    };
-    auto place = std::find_if(times.begin(), times.end(), same);
-    if (place == times.end()) place = times.insert(times.end(), {step.op, step.types, step.schedule});
-    ++place->calls;
-    place->bytes += step.bytes;
-    place->microseconds += step.microseconds;
-    place->multiplications += step.multiplications;
-  }
-  std::stable_sort(times.begin(), times.end(),
-                   [](const OperatorTime& a, const OperatorTime& b) { return a.microseconds > b.microseconds; });
-  return times;
-}
-
-void print(std::ostream& out, const BenchReport& report, const std::string& format) {
-  if (format == "json") return print_json(out, report);
-  if (format == "csv") return print_csv(out, report);
-  print_table(out, report);
+  return json;
 }
 
 }  // namespace frit::apps
