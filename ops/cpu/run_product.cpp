@@ -64,7 +64,9 @@ template <class T, int rows, int vectors, class Product>
 [[gnu::always_inline]] inline void finish(const Tile<T, rows, vectors>& sums, const Product& p) {
   const auto as_they_are = [](Vector<T> sum, const T*) { return sum; };
   if constexpr (std::is_same_v<Product, RunProduct<T>>) {
-    const auto row = [c = p.c, stride = p.c_stride, places = p.c_places](int i) { return c + (places != nullptr ? places[i] : i * stride); };
+    const auto row = [c = p.c, stride = p.c_stride, places = p.c_places](int i) {
+      return c + (places != nullptr ? places[i] : i * stride);
+    };
     const Rectifier<T> r = p.rectifier;
     if (!r.rectifies()) return store<T, rows, vectors>(sums, p.accumulate, p.bias, row, as_they_are);
     const Vector<T> low = simd::broadcast(r.low), high = simd::broadcast(r.high);

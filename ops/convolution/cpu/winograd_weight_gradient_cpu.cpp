@@ -19,6 +19,8 @@ constexpr std::int64_t most_tiles = 240, most_bytes = 8 * 1024 * 1024;
 constexpr std::int64_t least_planes = 4;
 /// Channels of an item of work, whose sums stay in a core's cache.
 constexpr std::int64_t most_channels = 96;
+/// With so many columns' blocks that read an element's inputs, and tiles, a core's cache had better hold these than some channels' sums.
+constexpr std::int64_t many_tiles = 96, many_columns = 128;
 /// The fewest tiles of a batch that pay, and bytes of the most scratch memory.
 constexpr std::int64_t least_tiles = 12, most_scratch = 96 * 1024 * 1024;
 
@@ -42,9 +44,10 @@ struct Plan {
   std::int64_t input_row, output_row;    ///< elements of a transformed tile's channels
   std::int64_t input_step, output_step;  ///< between the elements of a tile: lines of several fall on different cache sets
   EvenBlocks blocks, parts;              ///< of columns, and of channels: what one item of work sums
+  bool by_element;                       ///< items of work are elements of tiles, of which all is summed, and not such sums
   ScratchParts shared;
   std::size_t inputs_place, outputs_place, sums_place, packed_place;
-  WorkSplit work;
+  WorkSplit work, transforms;  ///< transforms: of sums, where they are items of their own
 
   explicit Plan(const ConvolutionGeometry& geometry)
       : g(geometry),
@@ -70,15 +73,20 @@ struct Plan {
     input_planes = std::min(input_count, (planes.size - 1) * step + (depths - 1) * dilation + 1);
     input_step = input_planes * rows.size * tile_columns * input_row + 16;
     output_step = planes.size * rows.size * tile_columns * output_row + 16;
+    by_element = columns >= many_columns && (slabs() > 1 || planes.size * rows.size * tile_columns >= many_tiles);
     inputs_place = shared.add(elements * input_step, sizeof(float));
     outputs_place = shared.add(elements * output_step, sizeof(float));
-    sums_place = shared.add(slabs() == 1 ? 0 : elements * depths * channels * columns, sizeof(float));
+    sums_place = shared.add(shares_sums() ? elements * depths * channels * columns : 0, sizeof(float));
     packed_place = shared.add(depths * taps * taps * channels * columns, sizeof(float));
-    const std::int64_t of_item = elements * parts.size * blocks.size;
-    work = WorkSplit(depths * blocks.count * parts.count, of_item * planes.size * rows.size * tile_columns,
-                     slabs() == 1 ? static_cast<std::size_t>(of_item) * sizeof(float) : 0);
+    const std::int64_t of_item = elements * parts.size * blocks.size, cost = of_item * planes.size * rows.size * tile_columns;
+    work = by_element ? WorkSplit(elements, cost * items() / elements, 0)
+                      : WorkSplit(items(), cost, shares_sums() ? 0 : static_cast<std::size_t>(of_item) * sizeof(float));
+    if (shares_sums()) transforms = WorkSplit(items(), of_item, 0);
   }
 
+  std::int64_t items() const { return depths * blocks.count * parts.count; }
+  /// Else one item has all elements of its sums, in its thread's workspace.
+  bool shares_sums() const { return by_element || slabs() > 1; }
   std::int64_t slabs() const { return volumes * planes.count * rows.count; }
   Slab slab(std::int64_t index) const {
     const std::int64_t r = index % rows.count, p = index / rows.count % planes.count;
@@ -159,28 +167,27 @@ struct Sums {
   std::int64_t place(const Plan& plan) const { return elements * ((depth * plan.columns + column) * plan.channels + channel * width); }
 };
 
-/// Adds the slab's products to sums (elements, channels, columns).
-void add_products(const Plan& plan, const Slab& slab, const Sums& part, const float* inputs, const float* factors, float* sums) {
+/// Adds the slab's products of an element of the tiles to its sums (channels, columns).
+void add_products(const Plan& plan, const Slab& slab, const Sums& part, std::int64_t e, const float* inputs, const float* factors,
+                  float* sums) {
   const std::int64_t tiles = slab.rows * plan.tile_columns;
-  for (int e = 0; e < elements; ++e) {
-    // Planes whose inputs follow each other are one product.
-    const std::int64_t together = plan.step == 1 ? slab.planes : 1;
-    for (std::int64_t done = 0; done < slab.planes; done += together) {
-      const std::int64_t input = plan.input_of(slab.plane + done, part.depth);
-      const std::int64_t before = std::max<std::int64_t>(0, slab.input - input);
-      const std::int64_t planes = std::min(together, slab.input + slab.inputs - input) - before;
-      if (planes <= 0) continue;
-      add_outer_products(
-          OuterProducts<float>{.positions = planes * tiles,
-                               .rows = part.channels,
-                               .vectors = static_cast<int>(part.width / lanes),
-                               .a = inputs + e * plan.input_step + (input + before - slab.input) * tiles * plan.input_row + part.channel,
-                               .a_stride = plan.input_row,
-                               .b = factors + e * plan.output_step + (done + before) * tiles * plan.output_row + part.column,
-                               .b_stride = plan.output_row,
-                               .c = sums + e * part.size(),
-                               .c_stride = part.width});
-    }
+  // Planes whose inputs follow each other are one product.
+  const std::int64_t together = plan.step == 1 ? slab.planes : 1;
+  for (std::int64_t done = 0; done < slab.planes; done += together) {
+    const std::int64_t input = plan.input_of(slab.plane + done, part.depth);
+    const std::int64_t before = std::max<std::int64_t>(0, slab.input - input);
+    const std::int64_t planes = std::min(together, slab.input + slab.inputs - input) - before;
+    if (planes <= 0) continue;
+    add_outer_products(
+        OuterProducts<float>{.positions = planes * tiles,
+                             .rows = part.channels,
+                             .vectors = static_cast<int>(part.width / lanes),
+                             .a = inputs + e * plan.input_step + (input + before - slab.input) * tiles * plan.input_row + part.channel,
+                             .a_stride = plan.input_row,
+                             .b = factors + e * plan.output_step + (done + before) * tiles * plan.output_row + part.column,
+                             .b_stride = plan.output_row,
+                             .c = sums,
+                             .c_stride = part.width});
   }
 }
 
@@ -226,17 +233,32 @@ void winograd_weight_gradient(const ConvolutionGeometry& g, const float* output,
   float* const factors = scratch_part<float>(scratch, plan.outputs_place);
   float* const sums = scratch_part<float>(scratch, plan.sums_place);
   float* const packed = scratch_part<float>(scratch, plan.packed_place);
+  const std::span<std::byte> own = scratch.subspan(plan.shared.bytes());
   for (std::int64_t i = 0; i < plan.slabs(); ++i) {
     const Slab slab = plan.slab(i);
     transform_slab(plan, slab, input, output, inputs, factors);
-    plan.work.run(scratch.subspan(plan.shared.bytes()), [&](std::int64_t item, std::byte* workspace) {
+    const auto add = [&](const Sums& part, std::int64_t e, float* to) {
+      if (i == 0) std::fill_n(to, part.size(), 0.0f);
+      add_products(plan, slab, part, e, inputs, factors, to);
+    };
+    plan.work.run(own, [&](std::int64_t item, std::byte* workspace) {
+      if (plan.by_element) {
+        for (std::int64_t k = 0; k < plan.items(); ++k) {
+          const Sums part(plan, k);
+          add(part, item, sums + part.place(plan) + item * part.size());
+        }
+        return;
+      }
       const Sums part(plan, item);
-      float* const own = plan.slabs() == 1 ? reinterpret_cast<float*>(workspace) : sums + part.place(plan);
-      if (i == 0) std::fill_n(own, elements * part.size(), 0.0f);
-      add_products(plan, slab, part, inputs, factors, own);
-      if (i + 1 == plan.slabs()) transform_all_sums(plan, part, own, packed);
+      float* const to = plan.shares_sums() ? sums + part.place(plan) : reinterpret_cast<float*>(workspace);
+      for (std::int64_t e = 0; e < elements; ++e) add(part, e, to + e * part.size());
+      if (!plan.shares_sums()) transform_all_sums(plan, part, to, packed);
     });
   }
+  plan.transforms.run(own, [&](std::int64_t item, std::byte*) {
+    const Sums part(plan, item);
+    transform_all_sums(plan, part, sums + part.place(plan), packed);
+  });
   const ImageStrides strides(weight.layout, g.in_channels, g.kernel);
   PackedWeight(Direction::forward(g), strides, sizeof(float)).unpack(taps_of(g, strides), packed, weight.data);
 }

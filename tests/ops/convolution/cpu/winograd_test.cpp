@@ -132,6 +132,9 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(GradientCase{{1, 16, 28, 28}, 16, {3, 3}}, GradientCase{{2, 32, 29, 31}, 48, {3, 3}},
                     GradientCase{{1, 24, 30, 101}, 16, {3, 3}, {}}, GradientCase{{5, 40, 11, 13}, 136, {3, 3}},
                     GradientCase{{2, 16, 100, 100}, 16, {3, 3}}, GradientCase{{3, 304, 13, 13}, 32, {3, 3}},
+                    // By elements of tiles: in one slab, with channels in two parts, in several slabs, with a depth.
+                    GradientCase{{2, 16, 28, 28}, 128, {3, 3}}, GradientCase{{2, 112, 29, 31}, 144, {3, 3}},
+                    GradientCase{{1, 16, 70, 70}, 128, {3, 3}}, GradientCase{{1, 16, 5, 24, 24}, 128, {3, 3, 3}},
                     GradientCase{{1, 64, 27, 27}, 64, {3, 3}, {.padding = {2, 1}}}, GradientCase{{1, 16, 7, 9, 10}, 24, {3, 3, 3}},
                     GradientCase{{2, 16, 17, 37, 40}, 16, {3, 3, 3}}, GradientCase{{4, 16, 1, 20, 20}, 16, {3, 3, 3}},
                     GradientCase{{2, 16, 9, 16, 16}, 16, {2, 3, 3}, {.stride = {2, 1, 1}, .padding = {1, 1, 0}, .dilation = {2, 1, 1}}},
