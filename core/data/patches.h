@@ -32,20 +32,4 @@ class PatchDataset final : public Dataset {
   std::vector<Tensor> tensors_;
 };
 
-/// What a network says of patches, put together again: where they overlap the mean, in which a patch counts the more the farther a voxel is
-/// from its edge.
-class PatchMean {
- public:
-  /// `extent`: what the patches were cut from; `channels` values stand at each place.
-  PatchMean(std::int64_t channels, const Shape& extent);
-
-  /// `values` (channels, patch axes...), f32, of the patch that begins at `position` (see PatchDataset::position).
-  void add(const Tensor& values, const Dims& position);
-  /// (channels, extent...). Places that no patch covers are 0.
-  Tensor mean() const;
-
- private:
-  Tensor sum_, weight_;
-};
-
 }  // namespace frit

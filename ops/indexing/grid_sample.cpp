@@ -1,7 +1,5 @@
 #include "frit/ops/indexing/grid_sample.h"
 
-#include <algorithm>
-
 #include "frit/ops/elementwise/activation.h"
 #include "frit/ops/elementwise/arithmetic.h"
 #include "frit/ops/elementwise/compare.h"

@@ -1,15 +1,13 @@
-// Which voxels of a head are brain: block A on magnetic resonance images. The network learns from patches of the left half of the head
-// `ch2`, whose brain is `ch2bet`, and is measured on the right half, which it never saw: Dice = 2 |answer and truth| / (|answer| +
-// |truth|).
+// Which voxels of a head are brain: a U-Net on magnetic resonance images. It learns on the left half of the head `ch2`, whose brain is
+// `ch2bet`, and is measured on the right half, which it never saw, in windows that slide over it and overlap: Dice = 2 |answer and truth| /
+// (|answer| + |truth|).
 //
 //   brain_mask [STEPS [PICTURE [FOLDER]]]
 
 #include <frit/frit.h>
 
-#include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <numbers>
 
 #include "../picture.h"
 
@@ -17,126 +15,107 @@ using namespace frit;
 
 namespace {
 
-constexpr std::int64_t batch_size = 2;
-constexpr std::int64_t patch = 48;
-constexpr double learning_rate = 3e-3;
+constexpr double learning_rate = 1e-2;
+const Shape window = {80, 96, 40};
+// Of each 2 x 2 x 2 voxels the intensities, and where they lie; to them, whether they are brain.
+const models::UNet3d unet = {.channels = {16, 32, 64, 64}, .in_channels = 8 + 3, .num_classes = 8};
 
-/// A side of a head, mirrored if it is the right one: the last axis runs from the ear to the middle.
-struct Side {
-  Tensor image;  ///< (4, D, H, W): intensity, and where a voxel lies, from -1 to 1: upwards, forwards, towards the middle
-  Tensor brain;  ///< (1, D, H, W): 1 or 0
-};
+/// (D, H, W) as (8, D / 2, H / 2, W / 2): a place for each 2 x 2 x 2 voxels, which a small network sees further with. Of an odd size the
+/// last is left out.
+Tensor folded(const Tensor& volume) {
+  const std::int64_t d = volume.dim(0) / 2, h = volume.dim(1) / 2, w = volume.dim(2) / 2;
+  const Tensor even = volume.slice(0, 0, 2 * d).slice(1, 0, 2 * h).slice(2, 0, 2 * w).contiguous();
+  return even.reshape({d, 2, h, 2, w, 2}).permute({1, 3, 5, 0, 2, 4}).contiguous().reshape({8, d, h, w});
+}
+Tensor unfolded(const Tensor& places) {
+  const std::int64_t d = places.dim(1), h = places.dim(2), w = places.dim(3);
+  return places.reshape({2, 2, 2, d, h, w}).permute({3, 0, 4, 1, 5, 2}).contiguous().reshape({2 * d, 2 * h, 2 * w});
+}
 
-Side side_of(const Tensor& head, const Tensor& brain, bool right) {
-  const std::int64_t depth = head.dim(0), height = head.dim(1), width = head.dim(2) / 2, size = depth * height * width;
-  const Side side{Tensor::empty({4, depth, height, width}), Tensor::empty({1, depth, height, width})};
-  const auto place = [](std::int64_t i, std::int64_t count) { return 2 * static_cast<float>(i) / static_cast<float>(count - 1) - 1; };
-  for (std::int64_t to = 0; to < size; ++to) {
-    const std::int64_t x = to % width, y = to / width % height, z = to / width / height;
-    const std::int64_t from = (z * height + y) * head.dim(2) + (right ? head.dim(2) - 1 - x : x);
-    float* const image = side.image.data<float>() + to;
-    image[0] = head.data<float>()[from] / 128 - 1;
-    image[size] = place(z, depth);
-    image[2 * size] = place(y, height);
-    image[3 * size] = place(x, width);
-    side.brain.data<float>()[to] = brain.data<float>()[from] > 0 ? 1.0F : 0.0F;
+/// One side of a head, the right one mirrored: the last axis runs from the ear to the middle.
+Tensor side_of(const Tensor& head, bool right) {
+  const std::int64_t width = head.dim(2);
+  const Tensor side = Tensor::empty({head.dim(0), head.dim(1), width / 2});
+  for (std::int64_t to = 0; to < side.elements(); ++to) {
+    const std::int64_t x = to % (width / 2), row = to / (width / 2);
+    side.data<float>()[to] = head.data<float>()[row * width + (right ? width - 1 - x : x)];
   }
   return side;
+}
+
+/// What the network is given: (11, D, H, W) of intensities (8, D, H, W), and after them from -1 to 1 upwards, forwards, towards the middle.
+Tensor with_places(const Tensor& intensities) {
+  const Shape shape = {intensities.dim(1), intensities.dim(2), intensities.dim(3)};
+  const Tensor image = Tensor::empty({unet.in_channels, shape[0], shape[1], shape[2]});
+  copy(image.slice(0, 0, 8), intensities);
+  for (int axis = 0; axis < 3; ++axis) {
+    for (std::int64_t i = 0; i < shape[axis]; ++i) {
+      image.slice(0, 8 + axis, 9 + axis)
+          .slice(axis + 1, i, i + 1)
+          .fill(2 * static_cast<double>(i) / static_cast<double>(shape[axis] - 1) - 1);
+    }
+  }
+  return image;
 }
 
 double dice(const Tensor& answer, const Tensor& truth) {
   double both = 0, sum = 0;
   for (std::int64_t i = 0; i < truth.elements(); ++i) {
-    const double a = answer.data<float>()[i] > 0.5F, t = truth.data<float>()[i];
-    both += a * t;
+    const bool a = answer.data<float>()[i] > 0, t = truth.data<float>()[i] > 0;
+    both += a && t;
     sum += a + t;
   }
   return 2 * both / sum;
 }
 
-/// Block A as a feature: conv -> * m -> instance norm -> clamp -> * m -> max over channels. One value a voxel.
-Value block_a(const Scope& scope, Value x) {
-  const Value padded = pad(x, {0, 0, 1, 1, 1}, {0, 0, 1, 1, 1});
-  Shape shape = x.shape();
-  shape[1] = 1;
-  return reshape(models::conv_instance_norm_max(scope, padded, {.in_channels = x.shape()[1], .out_channels = 8}), shape);
+/// Logits (1, 8, window).
+Value network(Graph& graph) {
+  return models::unet3d(Scope(graph), graph.input("image", {1, unet.in_channels, window[0], window[1], window[2]}), unet);
 }
 
-Value conv(const Scope& scope, Value x, std::int64_t channels) {
-  return relu(nn::conv3d(scope, x, {.out_channels = channels, .kernel_size = {3}, .padding = {1}}));
-}
-
-Value halve(Value x) { return avg_pool3d(x, {.kernel_size = {2}}); }
-
-Value twice(const Scope& scope, Value x, std::int64_t channels) {
-  return nn::conv_transpose3d(scope, x, {.out_channels = channels, .kernel_size = {2}, .stride = {2}});
-}
-
-Value join(std::initializer_list<Value> parts) { return concatenate(std::vector<Value>(parts), 1); }
-
-/// Logits (N, 1, D, H, W). Two of block A look at one millimetre and two at two; what lies around comes in from four millimetres.
-Value network(const Scope& scope, Value image) {
-  const Value intensity = slice(image, 1, 0, 1), coarse = halve(image), coarse_intensity = slice(coarse, 1, 0, 1);
-  const Value fine = conv(scope / "fine", join({intensity, block_a(scope / "a1", intensity), block_a(scope / "a2", intensity)}), 8);
-  const Value middle = conv(
-      scope / "middle", join({halve(fine), coarse, block_a(scope / "a3", coarse_intensity), block_a(scope / "a4", coarse_intensity)}), 16);
-  Value deep = conv(scope / "deep1", halve(middle), 32);
-  deep = conv(scope / "deep2", deep, 32);
-  deep = conv(scope / "deep3", deep, 32);
-  const Value merged = conv(scope / "merge1", join({twice(scope / "up1", deep, 16), middle}), 16);
-  const Value last = conv(scope / "merge2", join({twice(scope / "up2", merged, 4), fine}), 8);
-  return nn::conv3d(scope / "out", last, {.out_channels = 1, .kernel_size = {1}});
-}
-
-TrainStep train(const Side& side, int steps) {
+TrainStep train(const Tensor& image, const Tensor& brain, int steps) {
   Graph graph;
-  const Value image = graph.input("image", {batch_size, 4, patch, patch, patch});
-  const Value brain = graph.input("brain", {batch_size, 1, patch, patch, patch});
-  TrainStep step(binary_cross_entropy_with_logits(network(Scope(graph), image), brain), Adam{.learning_rate = learning_rate});
-  const auto patches = std::make_shared<PatchDataset>(std::vector<TensorDataset::NamedTensor>{{"image", side.image}, {"brain", side.brain}},
-                                                      PatchOptions{.size = {patch, patch, patch}, .random = batch_size * steps});
-  DataLoader loader(patches, {.batch_size = batch_size, .device = Device::best()});
-  double loss = 0;
+  const Value logits = network(graph), truth = graph.input("brain", logits.shape());
+  const Value loss = binary_cross_entropy_with_logits(logits, truth) + dice_loss(logits, truth, {.activation = DiceActivation::sigmoid});
+  TrainStep step(loss, AdamW{.learning_rate = learning_rate});
+  const auto patches = std::make_shared<PatchDataset>(std::vector<TensorDataset::NamedTensor>{{"image", image}, {"brain", brain}},
+                                                      PatchOptions{.size = window, .random = steps});
+  const Schedule schedule{.kind = Schedule::Kind::cosine, .warm_up = steps / 20, .total = steps};
+  DataLoader loader(patches, {.batch_size = 1, .device = Device::best()});
+  constexpr int reported = 25;
+  double sum = 0;
   for (const Batch& batch : loader) {
-    const auto done = static_cast<double>(step.steps());
-    step.set_learning_rate(learning_rate * 0.5 * (1 + std::cos(std::numbers::pi * done / steps)));
-    loss += step({{"image", batch["image"]}, {"brain", batch["brain"]}});
-    if (step.steps() % 50 != 0) continue;
-    std::fprintf(stderr, "step %lld of %d: loss %.4f\n", static_cast<long long>(step.steps()), steps, loss / 50);
-    loss = 0;
+    step.set_learning_rate(learning_rate * schedule.factor_at(step.steps(), {}));
+    sum += step({{"image", batch["image"]}, {"brain", batch["brain"]}});
+    if (step.steps() % reported != 0) continue;
+    std::fprintf(stderr, "step %lld of %d: loss %.4f\n", static_cast<long long>(step.steps()), steps, sum / reported);
+    sum = 0;
   }
   return step;
 }
 
-/// The probability (1, D, H, W) that a voxel is brain, from patches that overlap.
-Tensor answer_of(const TrainStep& step, const Side& side) {
+/// The logit (8, D, H, W) that a voxel is brain.
+Tensor answer_of(const TrainStep& step, const Tensor& image) {
   Graph graph;
-  graph.output("probability", sigmoid(network(Scope(graph), graph.input("image", {batch_size, 4, patch, patch, patch}))));
+  graph.output("logits", network(graph));
   Program program(graph::for_inference(graph), step.shared_state());
-  constexpr std::int64_t stride = patch * 2 / 3;
-  const auto patches = std::make_shared<PatchDataset>(std::vector<TensorDataset::NamedTensor>{{"image", side.image}},
-                                                      PatchOptions{.size = {patch, patch, patch}, .stride = {stride, stride, stride}});
-  DataLoader loader(patches, {.batch_size = batch_size, .device = Device::best()});
-  PatchMean answer(1, {side.image.dim(1), side.image.dim(2), side.image.dim(3)});
-  std::int64_t index = 0;
-  for (const Batch& batch : loader) {
-    const Tensor probability = program.run({{"image", batch["image"]}}).output("probability").to(Device::cpu());
-    for (std::int64_t i = 0; i < batch.size(); ++i, ++index) {
-      answer.add(probability.slice(0, i, i + 1).reshape({1, patch, patch, patch}), patches->position(index));
-    }
-  }
-  return answer.mean();
+  const auto predict = [&](const Tensor& windows) {
+    return program.run({{"image", windows.to(Device::best())}}).output("logits").to(Device::cpu()).clone();
+  };
+  const Shape one = {1, image.dim(0), image.dim(1), image.dim(2), image.dim(3)};
+  const Tensor answer = predict_by_windows(predict, image.reshape(one), {.window = window});
+  return answer.reshape({answer.dim(1), answer.dim(2), answer.dim(3), answer.dim(4)});
 }
 
 /// From left to right the image, the truth, and the answer, with what it missed in red and what it made up in blue; from the side, at 20
 /// millimetres from the middle, and from above.
-void paint(const Side& side, const Tensor& answer, const std::string& path) {
-  const std::int64_t depth = answer.dim(1), height = answer.dim(2), width = answer.dim(3), zoom = 2, gap = 8;
+void paint(const Tensor& image, const Tensor& brain, const Tensor& answer, const std::string& path) {
+  const std::int64_t depth = answer.dim(0), height = answer.dim(1), width = answer.dim(2), zoom = 2, gap = 8;
   Picture picture((depth + width) * zoom + gap, 3 * height * zoom + 2 * gap);
   const auto colour = [&](int panel, std::int64_t z, std::int64_t y, std::int64_t x) -> Picture::Colour {
     const std::int64_t at = (z * height + y) * width + x;
-    const float grey = std::min((side.image.data<float>()[at] + 1) * 0.6F, 1.0F);
-    const bool truth = side.brain.data<float>()[at] > 0, found = answer.data<float>()[at] > 0.5F;
+    const float grey = std::min(image.data<float>()[at] * 0.6F, 1.0F);
+    const bool truth = brain.data<float>()[at] > 0, found = answer.data<float>()[at] > 0;
     if (panel == 2 && found != truth) return truth ? Picture::Colour{0.9F, 0.2F, 0.2F} : Picture::Colour{0.2F, 0.4F, 1};
     if (panel == 0 || !truth) return {grey, grey, grey};
     return {grey * 0.75F + 0.25F, grey * 0.75F + 0.17F, grey * 0.6F};
@@ -155,16 +134,18 @@ void paint(const Side& side, const Tensor& answer, const std::string& path) {
 
 int main(int argc, char** argv) {
   try {
-    const int steps = argc > 1 ? std::atoi(argv[1]) : 1000;
+    const int steps = argc > 1 ? std::atoi(argv[1]) : 300;
     const std::string path = argc > 2 ? argv[2] : "brain-mask.png";
     const std::string folder = argc > 3 ? argv[3] : "/usr/share/mricron/templates";  // of Debian's package mricron-data
     const Tensor head = read_nifti(folder + "/ch2.nii.gz").voxels, brain = read_nifti(folder + "/ch2bet.nii.gz").voxels;
-    const Side left = side_of(head, brain, false), right = side_of(head, brain, true);
-    const TrainStep step = train(left, steps);
-    const Tensor answer = answer_of(step, right);
-    std::printf("Dice on the half that was not learnt: %.4f (the mirror image of the other half's brain: %.4f)\n",
-                dice(answer, right.brain), dice(left.brain, right.brain));
-    paint(right, answer, path);
+    for (float& intensity : head.span<float>()) intensity /= 128;
+    for (float& is_brain : brain.span<float>()) is_brain = is_brain > 0 ? 1.0F : 0.0F;
+    const Tensor left = folded(side_of(brain, false)), right = folded(side_of(brain, true)), image = folded(side_of(head, true));
+    const TrainStep step = train(with_places(folded(side_of(head, false))), left, steps);
+    const Tensor answer = answer_of(step, with_places(image));
+    std::printf("Dice on the half that was not learnt: %.4f (the mirror image of the other half's brain: %.4f)\n", dice(answer, right),
+                dice(left, right));
+    paint(unfolded(image), unfolded(right), unfolded(answer), path);
     std::printf("image, truth and answer are in %s\n", path.c_str());
   } catch (const Error& error) {
     std::fprintf(stderr, "%s\n", error.what());

@@ -68,23 +68,6 @@ TEST(PatchDataset, RefusesWhatDoesNotFit) {
   });
 }
 
-TEST(PatchMean, PutsPatchesTogetherAgain) {
-  const Tensor volume = counting({2, 5, 7});
-  const PatchDataset patches({{"x", volume}}, {.size = {3, 4}, .stride = {2, 2}});
-  PatchMean together(2, {5, 7});
-  for (std::int64_t i = 0; i < patches.size(); ++i) together.add(read(patches, {i})[0].reshape({2, 3, 4}), patches.position(i));
-  const std::vector<float> mean = together.mean().to_vector<float>(), wanted = volume.to_vector<float>();
-  for (std::size_t i = 0; i < wanted.size(); ++i) EXPECT_NEAR(mean[i], wanted[i], 1e-5 * wanted[i]);
-}
-
-TEST(PatchMean, CountsAPatchMoreFarFromItsEdge) {
-  PatchMean mean(1, {4});
-  mean.add(Tensor::zeros({1, 3}), {0});
-  mean.add(Tensor::full({1, 2}, 6), {1});
-  EXPECT_EQ(mean.mean().to_vector<float>(), (std::vector<float>{0, 2, 3, 0}));
-  expect_error(ErrorKind::argument, "do not go with 1x4", [&] { mean.add(Tensor::zeros({2, 2}), {1}); });
-}
-
 /// A volume of 2x3x4 voxels that count from `first`.
 std::string volume(float first, std::int16_t width = 4) {
   std::vector<float> voxels(static_cast<std::size_t>(6 * width));

@@ -300,8 +300,9 @@ TEST(OnnxImport, RandomNumbersAreReadByOneComparison) {
   builder.node("Neg", {"uniform"}, {"negative"}, "minus");
   builder.output("again").output("negative").output("uniform");
   const std::string why = "of random numbers may be asked once, by Less with one number, which are below it";
-  EXPECT_EQ(message_of([&] { import_onnx(builder.model()); }), concat("test.onnx: not supported:\n  node \"second\" (Less, opset 17): ", why,
-                                                                     "\n  node \"minus\" (Neg, opset 17): ", why, "\n  output \"uniform\": it is random numbers"));
+  EXPECT_EQ(message_of([&] { import_onnx(builder.model()); }),
+            concat("test.onnx: not supported:\n  node \"second\" (Less, opset 17): ", why, "\n  node \"minus\" (Neg, opset 17): ", why,
+                   "\n  output \"uniform\": it is random numbers"));
 }
 
 TEST(OnnxImport, DropoutsMaskIsNoResultInTraining) {

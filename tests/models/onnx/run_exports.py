@@ -27,7 +27,8 @@ def difference(model):
 
 
 with tempfile.TemporaryDirectory() as folder:
-    finished = subprocess.run([sys.argv[1], "--gtest_filter=*OnnxExport*", "--gtest_brief=1"], env={**os.environ, "FRIT_ONNX_EXPORTS": folder})
+    environment = {**os.environ, "FRIT_ONNX_EXPORTS": folder}
+    finished = subprocess.run([sys.argv[1], "--gtest_filter=*OnnxExport*", "--gtest_brief=1"], env=environment)
     assert finished.returncode == 0
     models = sorted(pathlib.Path(folder).glob("*.onnx"))
     differences = [difference(model) for model in models]
