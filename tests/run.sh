@@ -6,4 +6,5 @@ cd "$(dirname "$0")/.."
 .ci/packages.sh $(cat .ci/build-packages) libgtest-dev libeigen3-dev libopenmpi-dev openmpi-bin doxygen graphviz pkg-config dataset-fashion-mnist mricron-data libonnx-testdata
 cmake --preset release -DFRIT_BUILD_TESTS=ON -DFRIT_CUDA=AUTO "$@"
 cmake --build --preset release
-ctest --preset release -j "$(nproc)"
+# One more than there are cores: some tests wait for what does not come.
+ctest --preset release -j "$(($(nproc) + 1))"

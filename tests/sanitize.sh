@@ -14,6 +14,6 @@ for sanitizer in ${*:-asan tsan}; do
     ctest --preset tsan -j "$(nproc)" -L nodevice
   else
     cmake --build --preset "$sanitizer"
-    ctest --preset "$sanitizer" -j "$(nproc)"
+    ctest --preset "$sanitizer" -j "$(($(nproc) + 1))"  # some tests wait for what does not come
   fi
 done

@@ -11,7 +11,7 @@
 #include "frit/core/io/png.h"
 #include "frit/core/io/safetensors_checksums.h"
 
-namespace frit {
+namespace frit::bad_inputs_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -71,7 +71,7 @@ class BadInputs : public ProgramTest {
     write("volumes/targets.nii", std::string(400, '\0'));
     write("constant.safetensors",
           serialize_safetensors({{"input", Tensor::full({8, 3, 8, 8}, 2)}, {"target", Tensor::zeros({8, 4, 3, 3})}}));
-    if (testing::is_missing("libpng")) return;
+    if (is_missing("libpng")) return;
     for (const char* const name : {"classes/a/1.png", "damaged/a/1.png", "mixed/a/1.png"})
       write_png(path(name), Tensor::full({1, 8, 8}, 0.5));
     write_png(path("mixed/a/2.png"), Tensor::full({1, 9, 9}, 0.5));
@@ -306,7 +306,7 @@ const std::vector<BadInput> refused = {
     {"NotAGoldenCase", {"verify", "data.safetensors"}, 3, "not a golden case"},
 };
 
-class Refused : public BadInputs, public ::testing::WithParamInterface<BadInput> {};
+class Refused : public BadInputs, public testing::WithParamInterface<BadInput> {};
 
 TEST_P(Refused, InOneLineWithTheRightCode) {
   FRIT_SKIP_WITHOUT(GetParam().library);
@@ -328,7 +328,7 @@ TEST_P(Refused, InOneLineWithTheRightCode) {
   EXPECT_LT(seconds, sanitized ? 20 : 1);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Refused, ::testing::ValuesIn(refused), [](const auto& tested) { return tested.param.name; });
+INSTANTIATE_TEST_SUITE_P(All, Refused, testing::ValuesIn(refused), [](const auto& tested) { return tested.param.name; });
 
 /// A configuration, or an image's header, is a promise of a few bytes.
 class Declared : public BadInputs {
@@ -368,11 +368,11 @@ TEST_F(Declared, ParametersThatTheFileDoesNotHaveTakeNoMemory) {
 
 TEST_F(Declared, PixelsThatTheModelDoesNotTakeTakeNoMemory) {
   FRIT_SKIP_WITHOUT("libpng");
-  const std::string pixels = testing::gzipped(std::string(1'000'000, '\0'), 15) + std::string(440'000, '\0');
-  const std::string image = testing::png_file(60000, 60000, 1, 0, pixels);
+  const std::string pixels = gzipped(std::string(1'000'000, '\0'), 15) + std::string(440'000, '\0');
+  const std::string image = png_file(60000, 60000, 1, 0, pixels);
   write("large.png", image);
   write("cut.png", image.substr(0, 300'000));
-  write("lying.png", testing::png_file(60000, 60000, 8, 2, pixels));
+  write("lying.png", png_file(60000, 60000, 8, 2, pixels));
   expect_refused(infer(good, "large.png", old),
                  "large.png: input of model \"conv2d-groupnorm-pool\": expected [N, 3, H, W], got [1, 1, 60000, 60000]");
   expect_refused(infer(good, "cut.png", old), "cut.png: PNG image: the file ends early: truncated?");
@@ -398,7 +398,7 @@ const std::vector<GoodInput> accepted = {
     {"TheSameFlagTwice", infer(good, input_file, "out.npy", {"-q", "-q"}), ""},
 };
 
-class Accepted : public BadInputs, public ::testing::WithParamInterface<GoodInput> {};
+class Accepted : public BadInputs, public testing::WithParamInterface<GoodInput> {};
 
 TEST_P(Accepted, WithARemark) {
   const Outcome outcome = run(GetParam().arguments);
@@ -406,7 +406,7 @@ TEST_P(Accepted, WithARemark) {
   EXPECT_TRUE(std::regex_search(outcome.errors, std::regex(GetParam().message))) << outcome;
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Accepted, ::testing::ValuesIn(accepted), [](const auto& tested) { return tested.param.name; });
+INSTANTIATE_TEST_SUITE_P(All, Accepted, testing::ValuesIn(accepted), [](const auto& tested) { return tested.param.name; });
 
 }  // namespace
-}  // namespace frit
+}  // namespace frit::bad_inputs_test

@@ -21,7 +21,7 @@ class Infer : public ProgramTest {
  protected:
   Infer() { write("model.safetensors", serialize_safetensors(tiny_parameters(), checkpoint_metadata(tiny_model()))); }
 
-  static std::string bytes_of(const Tensor& tensor) {
+  static std::string npy_bytes(const Tensor& tensor) {
     const std::vector<std::byte> bytes = serialize_npy(tensor);
     return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
   }
@@ -95,7 +95,7 @@ TEST_F(Infer, AFolderGivesAFileForEachOfItsArrays) {
 TEST_F(Infer, TakesIdxImagesAsTheirArray) {
   const QuarterImages quarters(50, /*seed=*/1);
   write("t10k-images-idx3-ubyte", quarters.images);
-  write("t10k-images-idx3-ubyte.gz", testing::gzipped(quarters.images));
+  write("t10k-images-idx3-ubyte.gz", gzipped(quarters.images));
   std::vector<float> pixels;
   for (const char byte : quarters.images.substr(16)) pixels.push_back(static_cast<float>(static_cast<unsigned char>(byte)) / 255.0F);
   write("images.npy", serialize_npy(Tensor::from(pixels, {50, 1, 8, 8})));
@@ -143,11 +143,11 @@ TEST_F(Infer, TakesNiftiVolumes) {
   FRIT_SKIP_WITHOUT("libnifti2");
   std::vector<float> voxels(2 * 6 * 7 * 8);
   for (std::size_t i = 0; i < voxels.size(); ++i) voxels[i] = static_cast<float>(i % 29);
-  const std::string bytes = testing::bytes_of(voxels);
-  write("two.nii", testing::nifti_file({.dim = {8, 7, 6, 2}}, bytes));
+  const std::string bytes = bytes_of(voxels);
+  write("two.nii", nifti_file({.dim = {8, 7, 6, 2}}, bytes));
   write("two.npy", serialize_npy(Tensor::from(voxels, {1, 2, 6, 7, 8})));
   expect_same_bits({"conv3d-instnorm-max", "--model-config", R"({"in_channels": 2})"}, "two.nii", "two.npy");
-  write("one.nii.gz", testing::gzipped(testing::nifti_file({.dim = {8, 7, 12}}, bytes)));
+  write("one.nii.gz", gzipped(nifti_file({.dim = {8, 7, 12}}, bytes)));
   write("one.npy", serialize_npy(Tensor::from(voxels, {1, 1, 12, 7, 8})));
   expect_same_bits({"conv3d-instnorm-max", "--model-config", R"({"in_channels": 1})"}, "one.nii.gz", "one.npy");
 }
@@ -157,7 +157,7 @@ TEST_F(Infer, AStreamGivesAnArrayForEachThatCame) {
   std::vector<Tensor> inputs;
   for (int i = 0; i < 60; ++i) {
     inputs.push_back(images(i % 5, static_cast<std::uint64_t>(i), i % 7 == 0 ? 10 : 8));
-    stream += bytes_of(inputs.back());
+    stream += npy_bytes(inputs.back());
   }
   write("stream", stream);
   for (const std::vector<std::string>& more : std::vector<std::vector<std::string>>{
@@ -179,7 +179,7 @@ TEST_F(Infer, AStreamHasTheSameBitsInAnyBatches) {
   for (int i = 0; i < 40; ++i) {
     const Tensor tensor = Tensor::empty({i % 4, 1, 28, 28});
     fill_normal(tensor, 0, 1, static_cast<std::uint64_t>(i), 0);
-    stream += bytes_of(tensor);
+    stream += npy_bytes(tensor);
   }
   write("stream", stream);
   const auto output = [&](std::vector<std::string> more) {
@@ -202,7 +202,7 @@ TEST_F(Infer, AnswersWhileTheStreamIsOpen) {
       {.arguments = {"infer", "model.safetensors", "--input", "-", "--output", "-"}, .directory = folder, .input = path("pipe")});
   const int descriptor = open(path("pipe").c_str(), O_WRONLY);
   ASSERT_GE(descriptor, 0);
-  const std::string one = bytes_of(images(2, 1)), answer = bytes_of(result_of(images(2, 1)));
+  const std::string one = npy_bytes(images(2, 1)), answer = npy_bytes(result_of(images(2, 1)));
   for (std::size_t i = 1; i <= 3; ++i) {
     ASSERT_EQ(::write(descriptor, one.data(), one.size()), static_cast<ssize_t>(one.size()));
     ASSERT_TRUE(process.wait_for_output(i * answer.size())) << "no answer to array " << i << process.finish();
@@ -214,14 +214,14 @@ TEST_F(Infer, AnswersWhileTheStreamIsOpen) {
 }
 
 TEST_F(Infer, ABrokenStreamGivesWhatCameBeforeAndNamesTheArray) {
-  const std::string good = bytes_of(images(2, 1));
+  const std::string good = npy_bytes(images(2, 1));
   const std::vector<std::pair<std::string, std::string>> broken = {
       {good.substr(0, good.size() - 1), "standard input: array 3: the stream ends inside of an array"},
       {good.substr(0, 5), "standard input: array 3: the stream ends inside of an array"},
       {"what is this?", "standard input: array 3: bad magic"},
-      {bytes_of(Tensor::zeros({2, 4, 8, 8})), "standard input: array 3: input of model"},
+      {npy_bytes(Tensor::zeros({2, 4, 8, 8})), "standard input: array 3: input of model"},
   };
-  const std::string answer = bytes_of(result_of(images(2, 1)));
+  const std::string answer = npy_bytes(result_of(images(2, 1)));
   for (const auto& [last, message] : broken) {
     write("stream", good + good + last);
     const Outcome outcome = infer({"--input", "-", "--output", "-"}, "stream");
@@ -240,7 +240,7 @@ TEST_F(Infer, AReaderThatGoesEndsItQuietly) {
                    .input = path("pipe"),
                    .output = ProgramLaunch::no_reader});
   const int descriptor = open(path("pipe").c_str(), O_WRONLY);
-  const std::string one = bytes_of(images(2, 1));
+  const std::string one = npy_bytes(images(2, 1));
   ASSERT_EQ(::write(descriptor, one.data(), one.size()), static_cast<ssize_t>(one.size()));
   const Outcome outcome = process.finish();  // though the stream is still open
   close(descriptor);
@@ -343,7 +343,7 @@ TEST_F(Infer, OneArrayGoesToStandardOutput) {
   const Outcome outcome = infer({"--input", "x.npy", "--output", "-", "--quiet"});
   EXPECT_EQ(outcome.code, 0);
   EXPECT_EQ(outcome.errors, "");
-  EXPECT_EQ(outcome.output, bytes_of(result_of(images(4, 1))));
+  EXPECT_EQ(outcome.output, npy_bytes(result_of(images(4, 1))));
 }
 
 }  // namespace

@@ -226,9 +226,9 @@ TEST_F(Segmentation, ComparesVolumesWithVolumes) {
   std::string inputs = content("volumes/test/inputs.npy"), targets = content("volumes/test/targets.npy");
   for (int i = 0; i < 2; ++i) {  // of the arrays' 4 x 8 x 8 values
     const std::size_t end = static_cast<std::size_t>(i) * 256;
-    write(concat("in/", i, ".nii"), testing::nifti_file({.dim = {8, 8, 4}}, inputs.substr(inputs.size() - 4 * (end + 256), 1024)));
+    write(concat("in/", i, ".nii"), nifti_file({.dim = {8, 8, 4}}, inputs.substr(inputs.size() - 4 * (end + 256), 1024)));
     write(concat("masks/", i, ".nii.gz"),
-          testing::gzipped(testing::nifti_file({.dim = {8, 8, 4}, .type = 2, .bits = 8}, targets.substr(targets.size() - end - 256, 256))));
+          gzipped(nifti_file({.dim = {8, 8, 4}, .type = 2, .bits = 8}, targets.substr(targets.size() - end - 256, 256))));
   }
   const Outcome all = run({"infer", "model.safetensors", "--input", "in", "--ref", "masks", "--window", "4,6,6", "--json"});
   ASSERT_EQ(all.code, 0) << all;

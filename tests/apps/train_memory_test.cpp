@@ -24,7 +24,7 @@ class TrainMemory : public ProgramTest {
   json expect_as_foretold(const std::vector<std::string>& arguments) const {
     const json foretold = result(arguments, {"--dry-run"})["memory_bytes"];
     const double total = foretold["total"], taken = result(arguments, {"--run-dir", "none", "--epochs", "2"})["peak_memory_bytes"];
-    EXPECT_NEAR(total, taken, 0.02 * taken) << ::testing::PrintToString(arguments) << foretold;
+    EXPECT_NEAR(total, taken, 0.02 * taken) << testing::PrintToString(arguments) << foretold;
     return foretold;
   }
 };

@@ -129,8 +129,8 @@ TEST_F(Train, LearnsFromPatchesOfVolumes) {
   std::filesystem::create_directory(path("volumes"));
   std::vector<float> voxels(12 * 12 * 12);
   for (std::size_t i = 0; i < voxels.size(); ++i) voxels[i] = static_cast<float>(i % 7);
-  const std::string volume = testing::nifti_file({.dim = {12, 12, 12}}, testing::bytes_of(voxels));
-  write("volumes/inputs.nii.gz", testing::gzipped(volume));
+  const std::string volume = nifti_file({.dim = {12, 12, 12}}, bytes_of(voxels));
+  write("volumes/inputs.nii.gz", gzipped(volume));
   write("volumes/targets.nii", volume);
   const Outcome outcome =
       run({"train", "conv3d-instnorm-max", "--model-config", R"({"in_channels": 1, "padding": 1})", "--data", "volumes", "--patch", "6,6,6",

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "autograd/small_network.h"
+#include "first_gpu.h"
 #include "frit/core/cuda/device.h"
 #include "frit/core/memory/allocator.h"
 #include "frit/core/numerics.h"
@@ -10,8 +11,6 @@
 
 namespace frit {
 namespace {
-
-constexpr Device gpu{DeviceKind::cuda, 0};
 
 class CudaTrainStep : public testing::Test {
  protected:
@@ -24,14 +23,14 @@ class CudaTrainStep : public testing::Test {
 
 TEST_F(CudaTrainStep, LearnsAsTheCpuDoes) {
   const Network network;
-  const std::vector<double> expected = network.losses(Device::cpu(), 30), found = network.losses(gpu, 30);
+  const std::vector<double> expected = network.losses(Device::cpu(), 30), found = network.losses(first_gpu, 30);
   EXPECT_LT(found.back(), 0.7 * found.front());
   for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(found[i], expected[i], 1e-3) << "step " << i;
 }
 
 TEST_F(CudaTrainStep, TwoDeterministicRunsAreBitIdentical) {
   const Network network;
-  EXPECT_EQ(network.losses(gpu, 20), network.losses(gpu, 20));
+  EXPECT_EQ(network.losses(first_gpu, 20), network.losses(first_gpu, 20));
 }
 
 TEST_F(CudaTrainStep, AccumulatesAndGuardsAsTheCpuDoes) {
@@ -49,17 +48,17 @@ TEST_F(CudaTrainStep, AccumulatesAndGuardsAsTheCpuDoes) {
     EXPECT_EQ(step.steps(), 4);
     return step.state().at("w").to_vector<double>();
   };
-  const std::vector<double> expected = weights(Device::cpu()), found = weights(gpu);
+  const std::vector<double> expected = weights(Device::cpu()), found = weights(first_gpu);
   for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(found[i], expected[i], 1e-5);
 }
 
 TEST_F(CudaTrainStep, AllocatesNothingOverAThousandSteps) {
   const Network network;
-  TrainStep step(network.loss, Adam{}, gpu);
+  TrainStep step(network.loss, Adam{}, first_gpu);
   for (int i = 0; i < 2; ++i) step(network.batch);
-  const AllocatorStatistics before = allocator_of(gpu).statistics();
+  const AllocatorStatistics before = allocator_of(first_gpu).statistics();
   for (int i = 0; i < 1000; ++i) step(network.batch);
-  const AllocatorStatistics after = allocator_of(gpu).statistics();
+  const AllocatorStatistics after = allocator_of(first_gpu).statistics();
   EXPECT_EQ(after.allocations, before.allocations);
   EXPECT_EQ(after.source_allocations, before.source_allocations);
   EXPECT_EQ(step.steps(), 1002);
@@ -67,8 +66,8 @@ TEST_F(CudaTrainStep, AllocatesNothingOverAThousandSteps) {
 
 TEST_F(CudaTrainStep, StartedStepsAreReadLateAndLearnTheSame) {
   const Network network;
-  const std::vector<double> expected = network.losses(gpu, 20);
-  TrainStep step(network.loss, Adam{.learning_rate = 1e-2}, gpu, {.clip_norm = 1.0});
+  const std::vector<double> expected = network.losses(first_gpu, 20);
+  TrainStep step(network.loss, Adam{.learning_rate = 1e-2}, first_gpu, {.clip_norm = 1.0});
   Readback readbacks[2];
   std::vector<double> found;
   for (std::size_t i = 0; i < 20; ++i) {
@@ -85,11 +84,11 @@ TEST_F(CudaTrainStep, TakesTheMemoryThatItsPlanPredicts) {
   const Value w = graph.variable("w", {DType::f32, {32, 8, 3, 3}}, normal(), true);
   const Value y = relu(conv2d(image, w));
   const Value loss = mean_squared_error(y, graph.input("target", y.shape()));
-  const Bindings batch = {{"image", Tensor::full({64, 8, 64, 64}, 0.5, DType::f32, gpu)},
-                          {"target", Tensor::full(y.shape(), 0.25, DType::f32, gpu)}};
-  Allocator& allocator = allocator_of(gpu);
+  const Bindings batch = {{"image", Tensor::full({64, 8, 64, 64}, 0.5, DType::f32, first_gpu)},
+                          {"target", Tensor::full(y.shape(), 0.25, DType::f32, first_gpu)}};
+  Allocator& allocator = allocator_of(first_gpu);
   const std::size_t before = allocator.statistics().in_use;
-  TrainStep step(loss, Adam{}, gpu);
+  TrainStep step(loss, Adam{}, first_gpu);
   allocator.reset_peaks();
   for (int i = 0; i < 5; ++i) step.start(batch);
   const auto predicted =
@@ -102,16 +101,16 @@ TEST_F(CudaTrainStep, TakesTheMemoryThatItsPlanPredicts) {
 TEST_F(CudaTrainStep, LearnsInHalvesAsTheCpuDoes) {
   const Network network;
   for (const auto& [precision, tolerance] : {std::pair(DType::f16, 1e-2), std::pair(DType::bf16, 5e-2)}) {
-    const std::vector<double> expected = network.losses(Device::cpu(), 30), found = network.losses(gpu, 30, precision);
+    const std::vector<double> expected = network.losses(Device::cpu(), 30), found = network.losses(first_gpu, 30, precision);
     EXPECT_LT(found.back(), 0.7 * found.front());
     for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(found[i], expected[i], tolerance) << precision << " step " << i;
-    EXPECT_EQ(network.losses(gpu, 10, precision), network.losses(gpu, 10, precision)) << precision;
+    EXPECT_EQ(network.losses(first_gpu, 10, precision), network.losses(first_gpu, 10, precision)) << precision;
   }
 }
 
 TEST_F(CudaTrainStep, CastsAndUpdatesAllParametersAtOnce) {
   const Network network;
-  TrainStep step(network.loss, Adam{}, gpu, {.precision = DType::f16});
+  TrainStep step(network.loss, Adam{}, first_gpu, {.precision = DType::f16});
   std::map<std::string, std::size_t> most;  // calls in a step, by operator
   for (const graph::Step& s : step.compile({{"image", {DType::f32, {16, 2, 8, 8}}}, {"label", {DType::i64, {16}}}}).steps()) {
     most[s.op->name] = std::max(most[s.op->name], s.calls.size());
@@ -120,7 +119,7 @@ TEST_F(CudaTrainStep, CastsAndUpdatesAllParametersAtOnce) {
   EXPECT_GE(most["cast"], 2u);
 }
 
-TEST_F(CudaTrainStep, SkipsAnOverflow) { expect_an_overflow_to_be_skipped(gpu); }
+TEST_F(CudaTrainStep, SkipsAnOverflow) { expect_an_overflow_to_be_skipped(first_gpu); }
 
 }  // namespace
 }  // namespace frit

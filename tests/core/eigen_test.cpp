@@ -3,19 +3,12 @@
 #include <gtest/gtest.h>
 
 #include "core/io/file_testing.h"
+#include "core/tensor_testing.h"
 
 namespace frit {
 namespace {
 
 using Floats = std::vector<float>;
-using testing::expect_error;
-
-/// 0, 1, 2, ... in row-major order.
-Tensor counting(const Shape& shape) {
-  const Tensor tensor = Tensor::empty(shape);
-  eigen_array<float>(tensor).setLinSpaced(0, static_cast<float>(tensor.elements() - 1));
-  return tensor;
-}
 
 TEST(EigenViews, AreOfTheTensorsMemory) {
   const Tensor x = counting({2, 3});

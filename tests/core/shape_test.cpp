@@ -2,27 +2,16 @@
 
 #include <gtest/gtest.h>
 
-#include <functional>
 #include <limits>
 #include <string>
 #include <vector>
 
-#include "frit/core/error.h"
+#include "core/tensor_testing.h"
 
 namespace frit {
 namespace {
 
-constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
-
-std::string argument_error(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::argument);
-    return error.what();
-  }
-  return "no error";
-}
+constexpr std::int64_t largest = std::numeric_limits<std::int64_t>::max();
 
 TEST(Dims, GrowsShrinksAndCompares) {
   Dims dims{2, 3};
@@ -75,13 +64,14 @@ TEST(ElementCount, MultipliesWithChecks) {
   EXPECT_EQ(element_count({}), 1);
   EXPECT_EQ(element_count({2, 3, 4}), 24);
   EXPECT_EQ(element_count({2, 0, 4}), 0);
-  EXPECT_EQ(element_count({most}), most);
-  EXPECT_EQ(element_count({most, most, 0}), 0);
+  EXPECT_EQ(element_count({largest}), largest);
+  EXPECT_EQ(element_count({largest, largest, 0}), 0);
   EXPECT_EQ(byte_count({2, 3}, 8), 48);
   EXPECT_EQ(argument_error([] { element_count({2, -3}); }), "shape 2x-3 has a negative size");
   EXPECT_EQ(argument_error([] { element_count({0, -3}); }), "shape 0x-3 has a negative size");
-  EXPECT_EQ(argument_error([] { element_count({most, 2}); }), concat("shape ", most, "x2 has more elements or bytes than 2^63 - 1"));
-  EXPECT_EQ(argument_error([] { byte_count({most / 2}, 4); }), concat("shape ", most / 2, " has more elements or bytes than 2^63 - 1"));
+  EXPECT_EQ(argument_error([] { element_count({largest, 2}); }), concat("shape ", largest, "x2 has more elements or bytes than 2^63 - 1"));
+  EXPECT_EQ(argument_error([] { byte_count({largest / 2}, 4); }),
+            concat("shape ", largest / 2, " has more elements or bytes than 2^63 - 1"));
 }
 
 TEST(NormalizeAxis, CountsFromEitherEnd) {
@@ -100,7 +90,7 @@ TEST(DenseStrides, BothLayouts) {
   EXPECT_EQ(dense_strides({2, 3, 4}, Layout::channels_last), (Strides{12, 1, 3}));
   EXPECT_EQ(dense_strides({2, 0, 4}), (Strides{4, 4, 1}));
   EXPECT_EQ(argument_error([] { dense_strides({2, 3}, Layout::channels_last); }), "channels_last needs a shape of rank 3 or more, got 2x3");
-  EXPECT_EQ(dense_strides({0, most, most}).rank(), 3);  // no elements, and no overflow either
+  EXPECT_EQ(dense_strides({0, largest, largest}).rank(), 3);  // no elements, and no overflow either
 }
 
 TEST(BroadcastShapes, FollowsNumpy) {

@@ -9,7 +9,7 @@
 namespace frit {
 namespace {
 
-Tensor counting(const Shape& shape, DType dtype, Layout layout) {
+Tensor pattern(const Shape& shape, DType dtype, Layout layout) {
   std::vector<double> numbers(static_cast<std::size_t>(element_count(shape)));
   for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = static_cast<double>(i % 1021);
   const Tensor result = Tensor::empty(shape, dtype, {}, layout);
@@ -31,7 +31,7 @@ double element_of(const Tensor& tensor, std::int64_t number) {
 template <class To, class From>
 void expect_copied(const Shape& shape, Layout to, Layout from) {
   SCOPED_TRACE(concat(shape, " to layout ", static_cast<int>(to)));
-  const Tensor source = counting(shape, dtype_of<From>(), from), target = Tensor::empty(shape, dtype_of<To>(), {}, to);
+  const Tensor source = pattern(shape, dtype_of<From>(), from), target = Tensor::empty(shape, dtype_of<To>(), {}, to);
   copy(target, source);
   for (std::int64_t i = 0; i < source.elements(); ++i) {
     ASSERT_EQ(element_of<From>(source, i), static_cast<double>(i % 1021)) << i;
@@ -68,7 +68,7 @@ TEST(StridedCopy, KeepsToPartsOfImages) {
   for (const Layout to : {Layout::contiguous, Layout::channels_last}) {
     for (const Layout from : {Layout::contiguous, Layout::channels_last}) {
       for (const std::int64_t channels : {3, 8, 13}) {
-        const Tensor source = counting({2, 16, 9, 11}, DType::f32, from).slice(1, 2, 2 + channels).slice(3, 1, 10);
+        const Tensor source = pattern({2, 16, 9, 11}, DType::f32, from).slice(1, 2, 2 + channels).slice(3, 1, 10);
         const Tensor whole = Tensor::empty({2, 16, 9, 11}, DType::f32, {}, to);
         whole.fill(-1);
         const Tensor target = whole.slice(1, 1, 1 + channels).slice(3, 2, 11);
@@ -92,10 +92,10 @@ TEST(StridedCopy, ImagesOfOnePixelLieInEitherOrder) {
 
 TEST(StridedCopy, GathersAndScattersAnyRangeInAnyOrder) {
   const Shape shape{2, 5, 3, 7};
-  const Tensor tensors[] = {counting(shape, DType::f32, Layout::contiguous), counting(shape, DType::f32, Layout::channels_last),
-                            counting({5, 1, 1}, DType::f32, Layout::contiguous).expand(shape),
-                            counting({2, 5, 1, 1}, DType::f32, Layout::contiguous).expand(shape),
-                            counting({2, 1, 3, 7}, DType::f32, Layout::contiguous).expand(shape)};
+  const Tensor tensors[] = {pattern(shape, DType::f32, Layout::contiguous), pattern(shape, DType::f32, Layout::channels_last),
+                            pattern({5, 1, 1}, DType::f32, Layout::contiguous).expand(shape),
+                            pattern({2, 5, 1, 1}, DType::f32, Layout::contiguous).expand(shape),
+                            pattern({2, 1, 3, 7}, DType::f32, Layout::contiguous).expand(shape)};
   for (const Layout order : {Layout::contiguous, Layout::channels_last}) {
     for (const Tensor& tensor : tensors) {
       const StridedElements elements(tensor, order);

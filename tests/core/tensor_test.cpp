@@ -3,32 +3,15 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <functional>
 #include <limits>
 #include <numeric>
 #include <string>
 
+#include "core/tensor_testing.h"
 #include "frit/core/memory/allocator.h"
 
 namespace frit {
 namespace {
-
-std::string argument_error(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::argument);
-    return error.what();
-  }
-  return "no error";
-}
-
-/// 0, 1, 2, ... in row-major order.
-Tensor counting(const Shape& shape) {
-  std::vector<float> values(static_cast<std::size_t>(element_count(shape)));
-  std::iota(values.begin(), values.end(), 0.0f);
-  return Tensor::from(values, shape);
-}
 
 using Floats = std::vector<float>;
 

@@ -17,7 +17,7 @@
 #include "frit/ops/shape/shape_ops.h"
 #include "ops/operator_checks.h"
 
-namespace frit {
+namespace frit::convolution_chains_test {
 namespace {
 
 using graph::NodeKind;
@@ -263,4 +263,4 @@ TEST_F(ConvolutionChains, AreThereInTrainingWhereTheGradientReadsTheOutput) {
 }
 
 }  // namespace
-}  // namespace frit
+}  // namespace frit::convolution_chains_test

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "first_gpu.h"
 #include "frit/core/cuda/device.h"
 #include "frit/core/random.h"
 #include "frit/graph/pipeline.h"
@@ -17,8 +18,6 @@
 namespace frit {
 namespace {
 
-constexpr Device gpu{DeviceKind::cuda, 0};
-
 class CudaExecutable : public testing::Test {
  protected:
   void SetUp() override {
@@ -30,14 +29,14 @@ TEST_F(CudaExecutable, RecordedRunsSeeNewInputsAndVariables) {
   Graph graph;
   const Value w = graph.variable("w", {DType::f32, {3}}, [](const Tensor& tensor, std::uint64_t) { tensor.fill(2); });
   graph.output("y", sigmoid(graph.input("x", {2, 3}) * w));
-  const auto cpu_state = std::make_shared<State>(), gpu_state = std::make_shared<State>(gpu);
+  const auto cpu_state = std::make_shared<State>(), gpu_state = std::make_shared<State>(first_gpu);
   Program on_cpu(graph, cpu_state), on_gpu(graph, gpu_state);
   for (int run = 0; run < 4; ++run) {
     const Tensor x = Tensor::empty({2, 3}), w_value = Tensor::full({3}, run, DType::f32);
     fill_normal(x, 0, 1, 1, static_cast<std::uint64_t>(run));
     for (const auto& state : {cpu_state, gpu_state}) state->set("w", w_value);
     const std::vector<double> expected = on_cpu.run({{"x", x}}).output("y").to_vector<double>();
-    const std::vector<double> found = on_gpu.run({{"x", run % 2 == 0 ? x : x.to(gpu)}}).output("y").to_vector<double>();
+    const std::vector<double> found = on_gpu.run({{"x", run % 2 == 0 ? x : x.to(first_gpu)}}).output("y").to_vector<double>();
     for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(found[i], expected[i], 1e-6) << "run " << run;
   }
 }
@@ -52,7 +51,7 @@ TEST_F(CudaExecutable, PartsAreReadWhereTheyLie) {
     graph.output("z", concatenate({slice(whole, 1, 5, 9), slice(whole, 1, 0, 3)}, 1));
     const Tensor x = Tensor::empty({3, 12, 62, 58}, dtype);
     fill_normal(x, 0, 1, 1, 1);
-    State on_cpu, on_gpu(gpu);
+    State on_cpu, on_gpu(first_gpu);
     graph::Executable expected(graph::apply(graph::cleanup_pipeline(DeviceKind::cpu), graph), on_cpu);
     graph::Executable found(graph::apply(graph::cleanup_pipeline(DeviceKind::cuda), graph), on_gpu);
     for (graph::Executable* executable : {&expected, &found}) executable->run({{"x", x}});
@@ -70,7 +69,7 @@ TEST_F(CudaExecutable, ARecordedRunHasNoPreparation) {
   Graph graph;
   const Value w = graph.variable("w", {DType::f32, {3}}, [](const Tensor& tensor, std::uint64_t) { tensor.fill(1); });
   graph.output("y", relu(graph.input("x", {3}) * (w + 1.0)));
-  State state(gpu);
+  State state(first_gpu);
   graph::Executable executable(graph, state);
   const auto run = [&] {
     executable.run({{"x", Tensor::full({3}, 2)}});
@@ -96,13 +95,13 @@ TEST_F(CudaExecutable, ARunAfterTheFirstAllocatesNothing) {
   Graph graph;
   const Value x = graph.input("x", {4, 3, 16, 16}), w = graph.input("w", {8, 3, 3, 3});
   graph.output("y", sum(relu(conv2d(x, w)), {1}));
-  State state(gpu);
+  State state(first_gpu);
   graph::Executable executable(graph, state);
   const Bindings inputs = {{"x", Tensor::full({4, 3, 16, 16}, 0.5)}, {"w", Tensor::full({8, 3, 3, 3}, 0.1)}};
   for (int i = 0; i < 2; ++i) executable.run(inputs);
-  const AllocatorStatistics before = allocator_of(gpu).statistics();
+  const AllocatorStatistics before = allocator_of(first_gpu).statistics();
   for (int i = 0; i < 1000; ++i) executable.run(inputs);
-  const AllocatorStatistics after = allocator_of(gpu).statistics();
+  const AllocatorStatistics after = allocator_of(first_gpu).statistics();
   EXPECT_EQ(after.allocations, before.allocations);
   EXPECT_EQ(after.source_allocations, before.source_allocations);
   EXPECT_NEAR(executable.output("y").to(Device::cpu()).to_vector<double>()[0], 8 * 27 * 0.05, 1e-2);
@@ -115,7 +114,7 @@ TEST_F(CudaExecutable, ImagesLieChannelsLastThroughNormsPoolsAndJoins) {
   const Value parts[] = {pooled, pooled};
   const Value joined = concatenate(parts, 0), weights = softmax(joined, 1);
   graph.output("z", sum(conv2d(weights, w), {0, 1}));
-  const std::vector<Layout> layouts = graph::choose_layouts(graph, gpu);
+  const std::vector<Layout> layouts = graph::choose_layouts(graph, first_gpu);
   for (const Value& value : {x, y, normal, pooled, joined, weights}) {
     EXPECT_EQ(layouts[static_cast<std::size_t>(value.id())], Layout::channels_last) << value.id();
   }
@@ -126,7 +125,7 @@ TEST_F(CudaExecutable, AnOperationOfOneLayoutHasItsImagesInOne) {
   const Value x = graph.input("x", {2, 4, 9, 9}), w = graph.input("w", {4, 4, 3, 3});
   const Value y = conv2d(x, w), normal = instance_norm(y);
   graph.output("z", reshape(normal, {-1}));  // of what is contiguous
-  const std::vector<Layout> layouts = graph::choose_layouts(graph, gpu);
+  const std::vector<Layout> layouts = graph::choose_layouts(graph, first_gpu);
   EXPECT_EQ(layouts[static_cast<std::size_t>(normal.id())], Layout::contiguous);
   EXPECT_EQ(layouts[static_cast<std::size_t>(y.id())], Layout::contiguous);
   EXPECT_EQ(layouts[static_cast<std::size_t>(x.id())], Layout::channels_last);
@@ -137,7 +136,7 @@ TEST_F(CudaExecutable, ConvolutionOutputsBetweenOperatorsThatTakeThemLieChannels
   const Value x = graph.input("x", {2, 4, 9, 9}), w = graph.input("w", {4, 4, 3, 3});
   const Value y = conv2d(x, w);
   graph.output("z", conv2d(y, w));
-  const std::vector<Layout> layouts = graph::choose_layouts(graph, gpu);
+  const std::vector<Layout> layouts = graph::choose_layouts(graph, first_gpu);
   EXPECT_EQ(layouts[static_cast<std::size_t>(y.id())], Layout::channels_last);
   EXPECT_EQ(layouts[static_cast<std::size_t>(graph.output_value("z").id())], Layout::channels_last);
   const std::vector<Layout> on_a_cpu = graph::choose_layouts(graph, Device::cpu());
@@ -147,7 +146,7 @@ TEST_F(CudaExecutable, ConvolutionOutputsBetweenOperatorsThatTakeThemLieChannels
   const Tensor image = Tensor::empty({2, 4, 9, 9}), weight = Tensor::empty({4, 4, 3, 3});
   fill_normal(image, 0, 1, 1, 1);
   fill_normal(weight, 0, 1, 1, 2);
-  State cpu_state, gpu_state(gpu);
+  State cpu_state, gpu_state(first_gpu);
   graph::Executable on_cpu(graph, cpu_state), on_gpu(graph, gpu_state);
   on_cpu.run({{"x", image}, {"w", weight}});
   on_gpu.run({{"x", image}, {"w", weight}});

@@ -17,13 +17,10 @@
 #include "frit/ops/optimizer/optimizer_ops.h"
 #include "frit/ops/reduction/reduction.h"
 #include "frit/ops/shape/shape_ops.h"
+#include "graph/graph_checks.h"
 
 namespace frit {
 namespace {
-
-Initializer filled(double value) {
-  return [value](const Tensor& tensor, std::uint64_t) { tensor.fill(value); };
-}
 
 std::vector<double> run(const Graph& graph, const Bindings& inputs, const std::string& output) {
   State state;

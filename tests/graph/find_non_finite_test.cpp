@@ -8,7 +8,7 @@
 #include "frit/ops/elementwise/arithmetic.h"
 #include "frit/ops/elementwise/unary.h"
 
-namespace frit {
+namespace frit::find_non_finite_test {
 namespace {
 
 struct Chain {
@@ -74,4 +74,4 @@ TEST(Program, PlansWithoutAllocating) {
 }
 
 }  // namespace
-}  // namespace frit
+}  // namespace frit::find_non_finite_test

@@ -25,8 +25,21 @@ inline std::size_t count(const Graph& graph, std::string_view op) {
   return found;
 }
 
-inline Initializer zeros() {
-  return [](const Tensor& tensor, std::uint64_t) { tensor.fill(0); };
+inline Initializer filled(double value) {
+  return [value](const Tensor& tensor, std::uint64_t) { tensor.fill(value); };
+}
+inline Initializer zeros() { return filled(0); }
+
+/// Normally distributed.
+inline Bindings random_inputs(const Graph& graph) {
+  Bindings inputs;
+  for (const graph::Node* node : graph.all(NodeKind::input)) {
+    const TensorType& type = graph.type(node->outputs[0]);
+    const Tensor tensor = Tensor::empty(type.shape, DType::f64);
+    fill_normal(tensor, 0, 1, 3, inputs.size());
+    inputs[node->name] = tensor.to(type.dtype);
+  }
+  return inputs;
 }
 
 /// Of the outputs and of all gradients.

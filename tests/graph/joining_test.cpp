@@ -12,31 +12,19 @@
 #include "frit/ops/random/dropout.h"
 #include "frit/ops/reduction/reduction.h"
 #include "frit/ops/shape/shape_ops.h"
+#include "graph/graph_checks.h"
 #include "ops/operator_checks.h"
 
 namespace frit {
 namespace {
 
-using graph::NodeKind;
-
-std::vector<std::string> operations(const Graph& graph) {
+std::vector<std::string> operation_names(const Graph& graph) {
   std::vector<std::string> names;
   for (const graph::Node* node : graph.all(NodeKind::operation)) names.push_back(node->op->name);
   return names;
 }
 
 using Names = std::vector<std::string>;
-
-Bindings random_inputs(const Graph& graph) {
-  Bindings inputs;
-  for (const graph::Node* node : graph.all(NodeKind::input)) {
-    const TensorType& type = graph.type(node->outputs[0]);
-    const Tensor tensor = Tensor::empty(type.shape, DType::f64);
-    fill_normal(tensor, 0, 1, 3, inputs.size());
-    inputs[node->name] = tensor.to(type.dtype);
-  }
-  return inputs;
-}
 
 /// Both graphs give the same bits.
 void expect_equal(const Graph& graph, const Graph& joined) {
@@ -62,7 +50,7 @@ TEST(Joining, MakesOneOperationOfAChain) {
   const Value x = graph.input("x", {2, 3, 5, 5}), bias = graph.input("bias", {3, 1, 1});
   graph.output("y", gelu(x + bias) * 2.0 + x);
   const Graph joined = joined_and_checked(graph);
-  EXPECT_EQ(operations(joined), Names{"elementwise"});
+  EXPECT_EQ(operation_names(joined), Names{"elementwise"});
   EXPECT_NE(graph::to_text(joined).find("= elementwise(%0, %1, %2) {program=y0 = add(x0, x1); y1 = gelu(y0) {\"approximate\":\"none\"}; "
                                         "y2 = multiply(y1, x2); y3 = add(y2, x0); return y3} : f32 2x3x5x5"),
             std::string::npos)
@@ -74,14 +62,14 @@ TEST(Joining, KeepsWhatIsReadOutside) {
   const Value x = graph.input("x", {4, 6}), h = exp(x) + 1.0, y = tanh(h);
   graph.output("y", y);
   graph.output("s", sum(h, {1}));
-  EXPECT_EQ(operations(joined_and_checked(graph)), (Names{"elementwise", "sum"}));
+  EXPECT_EQ(operation_names(joined_and_checked(graph)), (Names{"elementwise", "sum"}));
 }
 
 TEST(Joining, TurnsBackBeforeACycle) {
   Graph graph;
   const Value x = graph.input("x", {4, 6}), e = exp(x);
   graph.output("y", e / sum(e, {1}, true));
-  EXPECT_EQ(operations(joined_and_checked(graph)), (Names{"exp", "sum", "divide"}));
+  EXPECT_EQ(operation_names(joined_and_checked(graph)), (Names{"exp", "sum", "divide"}));
 }
 
 TEST(Joining, MovesWhatStandsBetween) {
@@ -89,14 +77,14 @@ TEST(Joining, MovesWhatStandsBetween) {
   const Value x = graph.input("x", {4, 6}), e = exp(x), s = sum(e, {1});
   graph.output("y", e + 1.0);
   graph.output("s", s);
-  EXPECT_EQ(operations(joined_and_checked(graph)), (Names{"elementwise", "sum"}));
+  EXPECT_EQ(operation_names(joined_and_checked(graph)), (Names{"elementwise", "sum"}));
 }
 
 TEST(Joining, LeavesSmallerResultsAlone) {
   Graph graph;
   const Value x = graph.input("x", {4, 6}), row = graph.input("row", {6});
   graph.output("y", x * exp(row));
-  EXPECT_EQ(operations(joined_and_checked(graph)), (Names{"exp", "multiply"}));
+  EXPECT_EQ(operation_names(joined_and_checked(graph)), (Names{"exp", "multiply"}));
 }
 
 TEST(Joining, LeavesASingleOperationAndIntegersAlone) {
@@ -104,7 +92,7 @@ TEST(Joining, LeavesASingleOperationAndIntegersAlone) {
   const Value x = graph.input("x", {4}), i = graph.input("i", {4}, DType::i64);
   graph.output("y", relu(x));
   graph.output("j", i * i + i);
-  EXPECT_EQ(operations(joined_and_checked(graph)), (Names{"relu", "multiply", "add"}));
+  EXPECT_EQ(operation_names(joined_and_checked(graph)), (Names{"relu", "multiply", "add"}));
 }
 
 TEST(Joining, ReadsASharedInputOnce) {
@@ -112,7 +100,7 @@ TEST(Joining, ReadsASharedInputOnce) {
   const Value g = graph.input("g", {4, 6}), a = graph.input("a", {4, 6}), b = graph.input("b", {4, 6});
   graph.output("da", sum(g * b, {0}));
   graph.output("db", g * a);
-  EXPECT_EQ(operations(joined_and_checked(graph)), (Names{"elementwise", "sum"}));
+  EXPECT_EQ(operation_names(joined_and_checked(graph)), (Names{"elementwise", "sum"}));
 }
 
 TEST(Joining, SplitsLongChains) {
@@ -120,21 +108,21 @@ TEST(Joining, SplitsLongChains) {
   Value x = graph.input("x", {64});
   for (int i = 0; i < 40; ++i) x = i % 2 == 0 ? sigmoid(x) : square(x);
   graph.output("y", x);
-  EXPECT_EQ(operations(joined_and_checked(graph)), (Names{"elementwise", "elementwise", "elementwise"}));
+  EXPECT_EQ(operation_names(joined_and_checked(graph)), (Names{"elementwise", "elementwise", "elementwise"}));
 }
 
 TEST(Joining, ComparesSelectsAndCasts) {
   Graph graph;
   const Value x = graph.input("x", {4, 6}), y = graph.input("y", {4, 6}, DType::u8);
   graph.output("z", where(greater(x, ops::scalar(x, 0)), exp(x), cast(y, DType::f32) * x));
-  EXPECT_EQ(operations(joined_and_checked(graph)), Names{"elementwise"});
+  EXPECT_EQ(operation_names(joined_and_checked(graph)), Names{"elementwise"});
 }
 
 TEST(Joining, DoesNotMixFloat64WithOthers) {
   Graph graph;
   const Value x = graph.input("x", {4});
   graph.output("y", square(cast(square(exp(x)), DType::f64)));
-  EXPECT_EQ(operations(joined_and_checked(graph)), (Names{"elementwise", "cast", "square"}));
+  EXPECT_EQ(operation_names(joined_and_checked(graph)), (Names{"elementwise", "cast", "square"}));
 }
 
 TEST(Joining, KeepsHalvesInFloat32UntilTheyAreStoredOrCast) {
@@ -144,7 +132,7 @@ TEST(Joining, KeepsHalvesInFloat32UntilTheyAreStoredOrCast) {
   graph.output("y", square(exp(x)));
   graph.output("z", cast(cast(wide / 3.0, DType::bf16), DType::f32) + wide);
   const Graph joined = graph::join_elementwise(graph);
-  EXPECT_EQ(operations(joined), Names{"elementwise"});
+  EXPECT_EQ(operation_names(joined), Names{"elementwise"});
   const Bindings inputs = random_inputs(graph);
   State state, joined_state;
   graph::Executable plain(graph, state), fused(joined, joined_state);
@@ -164,7 +152,7 @@ TEST(Joining, ReadsAVariableBeforeItIsUpdated) {
   const Value dropped = dropout(x, counter, 0.5, 1);
   graph.output("y", exp(scaled));  // this, and the multiplication with it, would come after the update
   graph.output("z", dropped);
-  const Names names = operations(joined_and_checked(graph));
+  const Names names = operation_names(joined_and_checked(graph));
   EXPECT_EQ(std::count(names.begin(), names.end(), "elementwise"), 2);
   EXPECT_EQ(names.size(), 4u) << "with the cast of an integer and the dropout";
 }
@@ -181,7 +169,7 @@ TEST(Joining, JoinsBackwardOperators) {
   graph.output("db", gradients[1]);
   const Graph clean = graph::share_common_subexpressions(graph::fold_constants(graph));
   const Graph joined = joined_and_checked(clean);
-  EXPECT_EQ(operations(joined), (Names{"conv2d", "elementwise", "sum", "sum", "reshape", "conv2d_weight_gradient"}))
+  EXPECT_EQ(operation_names(joined), (Names{"conv2d", "elementwise", "sum", "sum", "reshape", "conv2d_weight_gradient"}))
       << graph::to_text(joined);
 }
 
@@ -197,7 +185,7 @@ TEST(Joining, WritesOverADyingInput) {
   }
 }
 
-/// Random operations on random earlier values, of one shape or broadcast.
+/// Random operation_names on random earlier values, of one shape or broadcast.
 Graph random_graph(std::uint64_t seed) {
   Graph graph;
   const Shape shapes[] = {{3, 5, 7}, {5, 1}, {7}, {}, {3, 1, 1}};
@@ -236,8 +224,8 @@ TEST(Joining, RandomGraphsGiveTheSameBits) {
     SCOPED_TRACE(seed);
     const Graph graph = random_graph(seed);
     const Graph joined = joined_and_checked(graph);
-    before += operations(graph).size();
-    after += operations(joined).size();
+    before += operation_names(graph).size();
+    after += operation_names(joined).size();
     if (HasFailure()) break;
   }
   EXPECT_LT(after * 2, before);

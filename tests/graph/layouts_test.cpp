@@ -2,16 +2,16 @@
 
 #include <gtest/gtest.h>
 
+#include "first_gpu.h"
 #include "frit/graph/executable.h"
 #include "frit/graph/minimum_cut.h"
 #include "frit/graph/pipeline.h"
 #include "frit/ops/operator/registry.h"
 #include "frit/ops/shape/shape_ops.h"
 
-namespace frit {
+namespace frit::layouts_test {
 namespace {
 
-constexpr Device gpu{DeviceKind::cuda, 0};
 constexpr Layout last = Layout::channels_last, contiguous = Layout::contiguous;
 
 struct NoData {
@@ -86,16 +86,16 @@ class Layouts : public testing::Test {
 
   /// What runs on a GPU: "layout_pool last", with "cast" where a conversion was added.
   static std::vector<std::string> plan(const Graph& graph) {
-    const Graph converted = graph::convert_layouts(graph, gpu);
+    const Graph converted = graph::convert_layouts(graph, first_gpu);
     graph::verify(converted);
-    const std::vector<Layout> layouts = graph::choose_layouts(converted, gpu);
+    const std::vector<Layout> layouts = graph::choose_layouts(converted, first_gpu);
     std::vector<std::string> lines;
     for (const graph::Node* node : converted.all(graph::NodeKind::operation)) {
       const std::string_view name = node->op->name;
       const bool is_last = layouts[static_cast<std::size_t>(node->outputs[0])] == last;
       lines.push_back(concat(name.starts_with("layout_") ? name.substr(7) : name, is_last ? " last" : ""));
     }
-    EXPECT_EQ(graph::to_text(graph::convert_layouts(converted, gpu)), graph::to_text(converted)) << "nothing is left to convert";
+    EXPECT_EQ(graph::to_text(graph::convert_layouts(converted, first_gpu)), graph::to_text(converted)) << "nothing is left to convert";
     return lines;
   }
 
@@ -138,7 +138,7 @@ TEST_F(Layouts, AnElementwiseOperationConvertsWhatItWrites) {
 TEST_F(Layouts, WithoutThoseThatPreferChannelsLastNothingMoves) {
   graph.output("y", emit("elementwise", {emit("norm", {emit("elementwise", {x})})}));
   EXPECT_EQ(plan(graph), Lines({"elementwise", "norm", "elementwise"}));
-  EXPECT_EQ(graph::choose_layouts(graph, gpu)[static_cast<std::size_t>(x.id())], contiguous);
+  EXPECT_EQ(graph::choose_layouts(graph, first_gpu)[static_cast<std::size_t>(x.id())], contiguous);
 }
 
 TEST_F(Layouts, OneConversionServesAllReaders) {
@@ -172,7 +172,7 @@ TEST_F(Layouts, AConvolutionWritesTheGradientOfAWeightAsItIsRead) {
 TEST_F(Layouts, WithoutConversionsAConvolutionMixesLayouts) {
   const Value y = emit("convolution", {x}), z = emit("convolution", {y});
   graph.output("z", z);
-  const std::vector<Layout> layouts = graph::choose_layouts(graph, gpu);
+  const std::vector<Layout> layouts = graph::choose_layouts(graph, first_gpu);
   EXPECT_EQ(layouts[static_cast<std::size_t>(x.id())], last);
   EXPECT_EQ(layouts[static_cast<std::size_t>(y.id())], last);
   EXPECT_EQ(layouts[static_cast<std::size_t>(z.id())], last);
@@ -275,4 +275,4 @@ TEST(MinimumCut, CutsTheSmallestEdges) {
 }
 
 }  // namespace
-}  // namespace frit
+}  // namespace frit::layouts_test

@@ -17,7 +17,7 @@
 #include "frit/ops/reduction/reduction.h"
 #include "frit/ops/shape/shape_ops.h"
 
-namespace frit {
+namespace frit::lint_test {
 namespace {
 
 std::vector<std::string> found(Graph& graph, Value output) {
@@ -169,4 +169,4 @@ TEST(Lint, OperatorsTellTheTruth) {
 }
 
 }  // namespace
-}  // namespace frit
+}  // namespace frit::lint_test

@@ -18,7 +18,7 @@ namespace {
 using graph::Node;
 using graph::NodeKind;
 
-std::vector<const Node*> operations(const Graph& graph, std::string_view op) {
+std::vector<const Node*> operations_named(const Graph& graph, std::string_view op) {
   std::vector<const Node*> found;
   for (const Node* node : graph.all(NodeKind::operation)) {
     if (node->op->name == op) found.push_back(node);
@@ -28,9 +28,9 @@ std::vector<const Node*> operations(const Graph& graph, std::string_view op) {
 
 /// Of what the only operation of the name reads, or gives.
 DType input_dtype(const Graph& graph, std::string_view op, std::size_t input) {
-  return graph.type(operations(graph, op).at(0)->inputs.at(input)).dtype;
+  return graph.type(operations_named(graph, op).at(0)->inputs.at(input)).dtype;
 }
-DType output_dtype(const Graph& graph, std::string_view op) { return graph.type(operations(graph, op).at(0)->outputs[0]).dtype; }
+DType output_dtype(const Graph& graph, std::string_view op) { return graph.type(operations_named(graph, op).at(0)->outputs[0]).dtype; }
 
 struct Built {
   Graph graph;
@@ -101,11 +101,11 @@ TEST(LowerPrecision, KeepsSelectionsInHalves) {
   b.graph.output("mask", where(greater(b.x, 0.0), b.x, b.x * 2.0));
   for (const DType half : {DType::f16, DType::bf16}) {
     const Graph lowered = graph::lower_precision(b.graph, half);
-    const std::vector<const Node*> selections = operations(lowered, "where");
+    const std::vector<const Node*> selections = operations_named(lowered, "where");
     ASSERT_EQ(selections.size(), 3u);
     for (std::size_t i = 0; i < 2; ++i) EXPECT_EQ(lowered.type(selections[i]->outputs[0]).dtype, half) << "the input is an image";
     EXPECT_EQ(lowered.type(selections[2]->outputs[0]).dtype, DType::f32) << "it depends on no matrix work";
-    EXPECT_EQ(lowered.type(operations(lowered, "conv2d").at(1)->inputs[0]).dtype, half);
+    EXPECT_EQ(lowered.type(operations_named(lowered, "conv2d").at(1)->inputs[0]).dtype, half);
   }
 }
 
@@ -115,7 +115,7 @@ TEST(LowerPrecision, StoresFunctionsThatAreSpelledOutAsTheyAre) {
   b.graph.output("y", y * (erf(y / 1.4142135623730951) + 1.0) * 0.5);
   b.graph.output("other", erf(y));
   const Graph lowered = graph::remove_dead_code(graph::lower_precision(b.graph, DType::f16));
-  EXPECT_EQ(operations(lowered, "erf").size(), 1u);
+  EXPECT_EQ(operations_named(lowered, "erf").size(), 1u);
   EXPECT_EQ(output_dtype(lowered, "gelu"), DType::f16);
   EXPECT_EQ(output_dtype(lowered, "erf"), DType::f32) << "it alone is computed in float32";
 }
@@ -129,14 +129,14 @@ TEST(LowerPrecision, FusesTheSameChainsWhichTakeTheirParametersInFloat32) {
   const Graph fused = graph::apply(graph::forward_pipeline(), graph::lower_precision(b.graph, DType::f16));
   EXPECT_EQ(input_dtype(fused, "scale_instance_norm_clamp_scale_max", 0), DType::f16);
   EXPECT_EQ(input_dtype(fused, "scale_instance_norm_clamp_scale_max", 1), DType::f32);
-  EXPECT_EQ(operations(fused, "cast").size(), 1u) << "of the weight\n" << graph::to_text(fused);
+  EXPECT_EQ(operations_named(fused, "cast").size(), 1u) << "of the weight\n" << graph::to_text(fused);
 }
 
 TEST(Absorption, PaddingStoresFloat32AsHalves) {
   Built b;
   b.graph.output("y", pad(cast(b.x, DType::f16), {0, 0, 0, 0}, {0, 5, 0, 0}));
   const Graph absorbed = graph::absorb(b.graph);
-  EXPECT_EQ(operations(absorbed, "cast").size(), 0u);
+  EXPECT_EQ(operations_named(absorbed, "cast").size(), 0u);
   EXPECT_EQ(output_dtype(absorbed, "pad"), DType::f16);
   const Tensor x = Tensor::full({2, 3, 6, 5}, 0.1);
   const auto run = [&](const Graph& graph) {
@@ -150,7 +150,7 @@ TEST(Absorption, SlicesOfHalvesAreLoadedAsFloat32) {
   Built b;
   b.graph.output("y", slice(cast(cast(b.x, DType::f16), DType::f32), 1, 0, 2));
   const Graph absorbed = graph::absorb(b.graph);
-  EXPECT_EQ(operations(absorbed, "cast").size(), 1u);
+  EXPECT_EQ(operations_named(absorbed, "cast").size(), 1u);
   EXPECT_EQ(input_dtype(absorbed, "slice", 0), DType::f16);
   EXPECT_EQ(output_dtype(absorbed, "slice"), DType::f32);
 }
@@ -159,7 +159,7 @@ TEST(Absorption, LeavesCastsThatPaddingCannotDo) {
   Built b;
   b.graph.output("y", pad(cast(b.graph.input("i", {2}, DType::i64), DType::f16), {1}, {1}));
   b.graph.output("z", pad(cast(b.scale, DType::f64), {0, 0, 0}, {1, 0, 0}));
-  EXPECT_EQ(operations(graph::absorb(b.graph), "cast").size(), 2u);
+  EXPECT_EQ(operations_named(graph::absorb(b.graph), "cast").size(), 2u);
 }
 
 }  // namespace

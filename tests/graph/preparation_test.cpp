@@ -19,13 +19,10 @@
 #include "frit/ops/random/dropout.h"
 #include "frit/ops/reduction/reduction.h"
 #include "frit/ops/shape/shape_ops.h"
+#include "graph/graph_checks.h"
 
 namespace frit {
 namespace {
-
-Initializer filled(double value) {
-  return [value](const Tensor& tensor, std::uint64_t) { tensor.fill(value); };
-}
 
 std::vector<std::string> names(const std::vector<graph::Step>& steps) {
   std::vector<std::string> names;

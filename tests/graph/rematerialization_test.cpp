@@ -16,13 +16,13 @@
 #include "frit/ops/norm/norm.h"
 #include "frit/ops/optimizer/optimizer_ops.h"
 #include "frit/ops/reduction/reduction.h"
+#include "graph/graph_checks.h"
 #include "ops/operator_checks.h"
 
-namespace frit {
+namespace frit::rematerialization_test {
 namespace {
 
 using graph::Node;
-using graph::NodeKind;
 
 /// That operations read and write.
 std::int64_t moved_bytes(const Graph& graph) {
@@ -36,17 +36,6 @@ std::int64_t moved_bytes(const Graph& graph) {
 }
 
 std::int64_t peak(const Graph& graph) { return graph::plan_memory(graph::plan_buffers(graph).lifetimes).arena_bytes; }
-
-Bindings random_inputs(const Graph& graph) {
-  Bindings inputs;
-  for (const Node* node : graph.all(NodeKind::input)) {
-    const TensorType& type = graph.type(node->outputs[0]);
-    const Tensor tensor = Tensor::empty(type.shape, DType::f64);
-    fill_normal(tensor, 0, 1, 7, inputs.size());
-    inputs[node->name] = tensor.to(type.dtype);
-  }
-  return inputs;
-}
 
 /// Cleaned up, but for chains that a GPU computes.
 Graph cleaned(const Graph& graph, bool rematerializes) {
@@ -204,4 +193,4 @@ TEST(Rematerialization, ReadsNoVariableThatHasBeenUpdated) {
 }
 
 }  // namespace
-}  // namespace frit
+}  // namespace frit::rematerialization_test

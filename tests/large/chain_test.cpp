@@ -7,7 +7,7 @@
 #include "frit/ops/loss/loss.h"
 #include "large/large_testing.h"
 
-namespace frit {
+namespace frit::chain_test {
 namespace {
 
 constexpr std::int64_t few = 100, many = 2200;
@@ -36,7 +36,7 @@ Results run_block(const Tensor& input, const Tensor& target) {
   }
   const Values gradients = gradient(mean_squared_error(y, wanted) * scale, parameters);
   for (std::size_t i = 0; i < names.size(); ++i) graph.output(names[i], gradients[i]);
-  Program program(std::move(graph), std::make_shared<State>(gpu));
+  Program program(std::move(graph), std::make_shared<State>(first_gpu));
   const graph::Executable& run = program.run({{"x", input}, {"target", target}});
   Results results{run.output("y").clone(), {}};
   for (const std::string& name : names) results.gradients[name] = run.output(name).to(Device::cpu());
@@ -50,7 +50,7 @@ TEST_P(CudaLargeChain, LearnsFromABatchOfAnySize) {
   fill_normal(input, 0, 1, 1, 1);
   fill_normal(target, 0, 1, 1, 2);
   const Tensor x = input.to(dtype), y = target.to(dtype);
-  const Results small = run_block(x.to(gpu), y.to(gpu));
+  const Results small = run_block(x.to(first_gpu), y.to(first_gpu));
   const Results large = run_block(repeated(x, many / few), repeated(y, many / few));
   const double tolerance = dtype == DType::f32 ? 1e-4 : 2e-2;
   expect_repeats(large.output, small.output, tolerance);
@@ -67,4 +67,4 @@ INSTANTIATE_TEST_SUITE_P(All, CudaLargeChain, testing::Values(DType::f32, DType:
                          [](const testing::TestParamInfo<DType>& tested) { return std::string(name_of(tested.param)); });
 
 }  // namespace
-}  // namespace frit
+}  // namespace frit::chain_test

@@ -36,7 +36,7 @@ TEST_F(CudaLarge, EveryElementwiseOperatorBeyond4Gi) {
     std::vector<Tensor> large, same;
     for (const Tensor& tensor : small) {
       large.push_back(repeated(tensor, repeats));
-      same.push_back(tensor.to(gpu));
+      same.push_back(tensor.to(first_gpu));
     }
     expect_repeats(ops::run(*op, large, sample.attributes)[0], ops::run(*op, same, sample.attributes)[0], 0);
   }
@@ -50,17 +50,17 @@ TEST_F(CudaLarge, CopiesAndBroadcastsBeyond2Gi) {
   const Tensor turned = large.permute({2, 0, 1}).contiguous();
   expect_repeats(turned.permute({1, 2, 0}), small, 0);
   expect_repeats(large.to(DType::f32), small.to(DType::f32), 0);
-  expect_repeats(ops::run("multiply", {turned.permute({1, 2, 0}), row.to(gpu)})[0], ops::run("multiply", {small, row})[0], 0);
+  expect_repeats(ops::run("multiply", {turned.permute({1, 2, 0}), row.to(first_gpu)})[0], ops::run("multiply", {small, row})[0], 0);
 }
 
 TEST_F(CudaLarge, ReductionsOfOneLineSeeItsEnd) {
   if (!has_free(60)) GTEST_SKIP() << "needs 60 GB";
   const std::int64_t count = (std::int64_t{1} << 32) + 77;
-  const Tensor x = Tensor::zeros({count}, DType::f16, gpu);
+  const Tensor x = Tensor::zeros({count}, DType::f16, first_gpu);
   const auto value_of = [&](const auto& function) {
     Graph graph;
     graph.output("y", function(graph.input("x", {count}, DType::f16)));
-    Program program(std::move(graph), std::make_shared<State>(gpu));
+    Program program(std::move(graph), std::make_shared<State>(first_gpu));
     return program.run({{"x", x}}).output("y").item();
   };
   for (const std::int64_t place : {std::int64_t{0}, std::int64_t{1} << 31, std::int64_t{1} << 32, count - 1}) {
@@ -138,7 +138,7 @@ TEST_P(CudaLargeRows, AreThoseOfASmallBatch) {
     const Value y = function(input);
     graph.output("y", y);
     graph.output("gradient", gradient(sum(y * y * y), std::span(&input, 1))[0]);
-    auto program = std::make_unique<Program>(std::move(graph), std::make_shared<State>(gpu));
+    auto program = std::make_unique<Program>(std::move(graph), std::make_shared<State>(first_gpu));
     program->run({{"x", x}});
     return program;
   };
@@ -165,7 +165,7 @@ TEST_F(CudaLarge, LossesAreMeansOfAllElements) {
     graph.output("squared", mean_squared_error(a, b));
     graph.output("absolute", l1_loss(a, b));
     graph.output("crossed", cross_entropy(a, c));
-    Program program(std::move(graph), std::make_shared<State>(gpu));
+    Program program(std::move(graph), std::make_shared<State>(first_gpu));
     const graph::Executable& run = program.run({{"a", x}, {"b", y}, {"c", label}});
     return std::array{run.output("squared").item(), run.output("absolute").item(), run.output("crossed").item()};
   };
@@ -181,14 +181,14 @@ TEST_F(CudaLarge, OneImageWhoseConvolutionHasMoreThan2GiElements) {
   constexpr std::int64_t size = 8194, corner = 66;
   const Tensor image = repeated(normal_tensor({241, size}), size / 241).reshape({1, 1, size, size}), weight = normal_tensor({33, 1, 3, 3});
   const auto convolve = [](const Tensor& x, const Tensor& w) {
-    return ops::run("conv2d", {x.to(gpu), w.to(gpu)}, ops::Attributes(ConvolutionOptions{}))[0];
+    return ops::run("conv2d", {x.to(first_gpu), w.to(first_gpu)}, ops::Attributes(ConvolutionOptions{}))[0];
   };
   Tensor result;
   try {
     result = convolve(image, weight);
   } catch (const Error& error) {
     EXPECT_NE(error.kind(), ErrorKind::bug) << error.what();
-    EXPECT_EQ(Tensor::full({3}, 1, DType::f32, gpu).to_vector<float>(), std::vector<float>(3, 1));
+    EXPECT_EQ(Tensor::full({3}, 1, DType::f32, first_gpu).to_vector<float>(), std::vector<float>(3, 1));
     GTEST_SKIP() << "refused: " << error.what();
   }
   ASSERT_GT(result.elements(), std::int64_t{1} << 31);

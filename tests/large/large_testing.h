@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "first_gpu.h"
 #include "frit/core/cuda/device.h"
 #include "frit/core/memory/allocator.h"
 #include "frit/core/numerics.h"
@@ -12,19 +13,17 @@
 
 namespace frit {
 
-inline constexpr Device gpu{DeviceKind::cuda, 0};
-
 /// What stands around it is exact, and the device's memory is free.
 class LargeTest : public testing::Test {
  protected:
   void SetUp() override {
     if (cuda::device_count() == 0) GTEST_SKIP() << "no CUDA device";
     set_numerics({.tf32 = false, .deterministic = true});
-    allocator_of(gpu).trim();
+    allocator_of(first_gpu).trim();
   }
   void TearDown() override {
     set_numerics({});
-    if (cuda::device_count() > 0) allocator_of(gpu).trim();
+    if (cuda::device_count() > 0) allocator_of(first_gpu).trim();
   }
   /// Of the device. A test that needs more is skipped.
   static bool has_free(double gigabytes) { return static_cast<double>(cuda::free_memory(0)) >= 1e9 * gigabytes; }
@@ -34,7 +33,7 @@ class LargeTest : public testing::Test {
 inline Tensor repeated(const Tensor& tensor, std::int64_t count) {
   Shape shape = tensor.shape();
   shape.insert(0, count);
-  const Tensor all = tensor.to(gpu).expand(shape).contiguous();
+  const Tensor all = tensor.to(first_gpu).expand(shape).contiguous();
   shape.erase(0);
   shape[0] *= count;
   return all.reshape(shape);

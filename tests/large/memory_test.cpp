@@ -15,7 +15,7 @@ class CudaMemory : public LargeTest {};
 /// Both ends of a block, in its pattern.
 std::array<Tensor, 2> ends_of(const LiveBlock& block) {
   const auto length = static_cast<std::int64_t>(std::min<std::size_t>(block.bytes, 512));
-  const auto over = [&](std::byte* begin) { return Tensor::over(begin, {length}, DType::u8, gpu, nullptr); };
+  const auto over = [&](std::byte* begin) { return Tensor::over(begin, {length}, DType::u8, first_gpu, nullptr); };
   return {over(block.memory), over(block.memory + block.bytes - length)};
 }
 
@@ -23,8 +23,8 @@ TEST_F(CudaMemory, RandomWorkload) {
   if (!has_free(40)) GTEST_SKIP() << "needs 40 GB";
   const Tensor patterns = Tensor::empty({256, 512}, DType::u8);
   for (std::int64_t i = 0; i < 256; ++i) patterns.slice(0, i, i + 1).fill(static_cast<double>(i));
-  const Tensor there = patterns.to(gpu);
-  Allocator& allocator = allocator_of(gpu);
+  const Tensor there = patterns.to(first_gpu);
+  Allocator& allocator = allocator_of(first_gpu);
   allocator.reset_peaks();
   const std::size_t before = allocator.statistics().in_use;
   const auto row = [](const Tensor& rows, const LiveBlock& block, const Tensor& end) {
@@ -47,7 +47,7 @@ std::vector<Tensor> hog(std::size_t left) {
   std::vector<Tensor> blocks;
   for (std::size_t piece = std::size_t{1} << 32; piece >= std::size_t{1} << 21; piece /= 2) {
     while (cuda::free_memory(0) >= left + piece) {
-      blocks.push_back(Tensor::empty({static_cast<std::int64_t>(piece)}, DType::u8, gpu));
+      blocks.push_back(Tensor::empty({static_cast<std::int64_t>(piece)}, DType::u8, first_gpu));
     }
   }
   return blocks;
@@ -61,9 +61,9 @@ TEST_F(CudaMemory, ARealLackOfItSaysWhatIsWhereAndTheNextRunSucceeds) {
   const Value y = relu(conv2d(image, w));
   const Value loss = mean_squared_error(y, graph.input("target", y.shape()));
   const Bindings batch = {{"image", Tensor::full({64, 8, 64, 64}, 0.5)}, {"target", Tensor::full(y.shape(), 0.25)}};
-  const auto train = [&] { return TrainStep(loss, Sgd{}, gpu)(batch); };
+  const auto train = [&] { return TrainStep(loss, Sgd{}, first_gpu)(batch); };
   const double expected = train();
-  allocator_of(gpu).trim();
+  allocator_of(first_gpu).trim();
   std::vector<Tensor> taken = hog(std::size_t{64} << 20);
   try {
     train();

@@ -77,11 +77,6 @@ int open(const char* path, int flags, ...) {
 namespace frit {
 namespace {
 
-using testing::expect_error;
-using testing::SmallTraining;
-using testing::TemporaryFolder;
-using testing::values;
-
 std::vector<std::string> names(const TemporaryFolder& folder) {
   std::vector<std::string> names = folder.names();
   std::sort(names.begin(), names.end());

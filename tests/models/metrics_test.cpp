@@ -9,8 +9,6 @@
 namespace frit {
 namespace {
 
-using testing::expect_error;
-
 /// Logits whose largest is that of each class.
 Tensor logits_of(const std::vector<std::int64_t>& predicted, std::int64_t classes) {
   const Tensor logits = Tensor::zeros({static_cast<std::int64_t>(predicted.size()), classes});

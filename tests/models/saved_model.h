@@ -13,7 +13,7 @@
 namespace frit {
 
 /// A model with fresh parameters, their checkpoint, and what it computes.
-class SavedModel : public ::testing::Test {
+class SavedModel : public testing::Test {
  protected:
   explicit SavedModel(Model model)
       : path_(std::filesystem::temp_directory_path() / concat("frit_saved_model_", ::getpid(), ".safetensors")), model_(std::move(model)) {

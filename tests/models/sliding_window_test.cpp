@@ -13,8 +13,6 @@
 namespace frit {
 namespace {
 
-using testing::expect_error;
-
 Tensor noise(const Shape& shape, DType dtype = DType::f32) {
   const Tensor tensor = Tensor::empty(shape, dtype);
   fill_normal(tensor, 1, 2, 5, 0);

@@ -12,11 +12,6 @@
 namespace frit {
 namespace {
 
-using testing::expect_error;
-using testing::SmallTraining;
-using testing::TemporaryFolder;
-using testing::values;
-
 TEST(TrainingCheckpoint, GoesOnWithTheSameBitsFromEveryStep) {
   const TemporaryFolder folder;
   SmallTraining model;

@@ -7,7 +7,7 @@
 #include "frit/ops/loss/loss.h"
 #include "frit/ops/shape/shape_ops.h"
 
-namespace frit::testing {
+namespace frit {
 
 /// A small training with all that a checkpoint has to hold: moments, running statistics, a counter of random numbers, sums of gradients,
 /// and a schedule.
@@ -45,4 +45,4 @@ inline std::map<std::string, std::vector<double>> values(const State& state) {
   return values;
 }
 
-}  // namespace frit::testing
+}  // namespace frit

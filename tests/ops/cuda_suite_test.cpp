@@ -6,6 +6,7 @@
 #include <iostream>
 #include <utility>
 
+#include "first_gpu.h"
 #include "frit/core/cuda/device.h"
 #include "frit/core/numerics.h"
 #include "frit/ops/chain/chain_attributes.h"
@@ -13,8 +14,6 @@
 
 namespace frit {
 namespace {
-
-constexpr Device gpu{DeviceKind::cuda, 0};
 
 std::vector<Tensor> moved(const std::vector<Tensor>& tensors, Device device) {
   std::vector<Tensor> result;
@@ -119,7 +118,7 @@ class CudaOperator : public testing::TestWithParam<std::string> {
       tolerance.absolute = tolerance.relative / 2;
       tolerance.mean_square *= 4;
     }
-    const std::vector<Tensor> found = moved(run_with_updates(op(), moved(inputs, gpu), sample.attributes), Device::cpu());
+    const std::vector<Tensor> found = moved(run_with_updates(op(), moved(inputs, first_gpu), sample.attributes), Device::cpu());
     const std::vector<Tensor> expected = run_with_updates(op(), inputs, sample.attributes);
     ASSERT_EQ(found.size(), expected.size());
     for (std::size_t i = 0; i < expected.size(); ++i) {
@@ -174,7 +173,7 @@ TEST_P(CudaOperator, RepeatsBitForBit) {
   for (const DType dtype : {DType::f64, DType::f32}) {
     if (!takes(dtype)) continue;
     for_each_sample(dtype, [&](const Sample& sample, const std::vector<Tensor>& given) {
-      const std::vector<Tensor> inputs = moved(given, gpu);
+      const std::vector<Tensor> inputs = moved(given, first_gpu);
       const std::vector<Tensor> expected = moved(run_with_updates(op(), inputs, sample.attributes), Device::cpu());
       for (int run = 0; run < 3; ++run) {
         const std::vector<Tensor> results = moved(run_with_updates(op(), inputs, sample.attributes), Device::cpu());
@@ -191,8 +190,8 @@ TEST_P(CudaOperator, ReadsAndWritesNothingWhereIndicesNameNothing) {
       const auto place = static_cast<std::size_t>(declared.input);
       const std::int64_t count = declared.count({op(), types_of(inputs), sample.attributes});
       for (const Tensor& indices : naming_nothing(inputs[place], declared.least, count)) {
-        std::vector<Tensor> given = moved(inputs, gpu);
-        given[place] = indices.to(gpu);
+        std::vector<Tensor> given = moved(inputs, first_gpu);
+        given[place] = indices.to(first_gpu);
         EXPECT_NO_THROW(moved(ops::run(op(), given, sample.attributes), Device::cpu()));  // a fault shows when the results are read
       }
     }
@@ -204,14 +203,15 @@ TEST_P(CudaOperator, WritesEveryElementAndSkipsUnreadOutputs) {
   const DType dtype = takes(DType::f32) ? DType::f32 : op().dtypes[0];
   for_each_sample(dtype, [&](const Sample& sample, const std::vector<Tensor>& given) {
     const std::vector<TensorType> types = op().infer_types(types_of(given), sample.attributes);
-    const std::size_t scratch_size = ops::scratch_bytes(op(), types_of(given), types, sample.attributes, gpu);
+    const std::size_t scratch_size = ops::scratch_bytes(op(), types_of(given), types, sample.attributes, first_gpu);
     const auto run = [&](double fill, std::size_t unread) {
       std::vector<Tensor> outputs;
       for (std::size_t i = 0; i < types.size(); ++i) {
-        outputs.push_back(i == unread ? Tensor() : Tensor::full(types[i].shape, fill, types[i].dtype, gpu));
+        outputs.push_back(i == unread ? Tensor() : Tensor::full(types[i].shape, fill, types[i].dtype, first_gpu));
       }
-      const Tensor scratch = Tensor::full({static_cast<std::int64_t>(scratch_size)}, fill == 0 ? 0 : 255, DType::u8, gpu);
-      ops::invoke(op(), sample.attributes, moved(clones(given), gpu), outputs, {static_cast<std::byte*>(scratch.raw()), scratch_size});
+      const Tensor scratch = Tensor::full({static_cast<std::int64_t>(scratch_size)}, fill == 0 ? 0 : 255, DType::u8, first_gpu);
+      ops::invoke(op(), sample.attributes, moved(clones(given), first_gpu), outputs,
+                  {static_cast<std::byte*>(scratch.raw()), scratch_size});
       return moved(outputs, Device::cpu());
     };
     const std::vector<Tensor> expected = run(0, types.size()), poisoned = run(77, types.size());
@@ -233,7 +233,7 @@ TEST_P(CudaOperator, ViewsGiveTheBitsOfContiguousTensors) {
   for (std::uint64_t v = 0; v < views; ++v) {
     const Sample& sample = samples[v % samples.size()];
     SCOPED_TRACE(concat(op().name, " sample ", v % samples.size(), " view ", v));
-    std::vector<Tensor> viewed = moved(sample_tensors(sample, dtype, v % samples.size()), gpu), dense;
+    std::vector<Tensor> viewed = moved(sample_tensors(sample, dtype, v % samples.size()), first_gpu), dense;
     for (std::size_t i = 0; i < viewed.size(); ++i) {
       const std::uint64_t seed = v * 16 + i;
       if (!mutates(op(), i)) viewed[i] = view_of(viewed[i], seed);
@@ -250,11 +250,11 @@ TEST_P(CudaOperator, TakesTheLayoutsThatItSays) {
     if (is_half(dtype) && !((op().cuda.one_layout || op().cuda.strided) && takes(dtype))) continue;
     for_each_sample(dtype, [&](const Sample& sample, const std::vector<Tensor>& given) {
       if (is_half(dtype) && mixes_layouts(op().cuda, sample.attributes)) return;
-      const testing::AssertionResult first = takes_its_layouts(op(), sample.attributes, given, gpu);
+      const testing::AssertionResult first = takes_its_layouts(op(), sample.attributes, given, first_gpu);
       if (first) return;
       // One of ten thousand values may lie where rounding decides a comparison; of others none will at the same place.
       const std::vector<Tensor> others = sample_tensors(sample, dtype, 77'777);
-      EXPECT_TRUE(takes_its_layouts(op(), sample.attributes, others, gpu)) << "and before it " << first.message();
+      EXPECT_TRUE(takes_its_layouts(op(), sample.attributes, others, first_gpu)) << "and before it " << first.message();
     });
   }
 }
@@ -263,15 +263,15 @@ TEST_P(CudaOperator, InPlaceEqualsOutOfPlace) {
   const DType dtype = takes(DType::f32) ? DType::f32 : op().dtypes[0];
   for_each_sample(dtype, [&](const Sample& sample, const std::vector<Tensor>& given) {
     const std::vector<TensorType> types = op().infer_types(types_of(given), sample.attributes);
-    const std::vector<Tensor> expected = moved(ops::run(op(), moved(given, gpu), sample.attributes), Device::cpu());
-    const std::size_t bytes = op().view ? 0 : ops::scratch_bytes(op(), types_of(given), types, sample.attributes, gpu);
-    const Tensor scratch = Tensor::empty({static_cast<std::int64_t>(bytes)}, DType::u8, gpu);
+    const std::vector<Tensor> expected = moved(ops::run(op(), moved(given, first_gpu), sample.attributes), Device::cpu());
+    const std::size_t bytes = op().view ? 0 : ops::scratch_bytes(op(), types_of(given), types, sample.attributes, first_gpu);
+    const Tensor scratch = Tensor::empty({static_cast<std::int64_t>(bytes)}, DType::u8, first_gpu);
     for (const auto& [output, input] : op().in_place) {
       if (static_cast<std::size_t>(input) >= given.size() || static_cast<std::size_t>(output) >= types.size()) continue;
-      std::vector<Tensor> own = moved(clones(given), gpu), outputs;
+      std::vector<Tensor> own = moved(clones(given), first_gpu), outputs;
       const Tensor& reused = own[static_cast<std::size_t>(input)];
       if (!(types[static_cast<std::size_t>(output)] == TensorType{reused.dtype(), reused.shape()})) continue;
-      for (const TensorType& type : types) outputs.push_back(Tensor::empty(type.shape, type.dtype, gpu));
+      for (const TensorType& type : types) outputs.push_back(Tensor::empty(type.shape, type.dtype, first_gpu));
       outputs[static_cast<std::size_t>(output)] = reused;
       ops::invoke(op(), sample.attributes, own, outputs, {static_cast<std::byte*>(scratch.raw()), bytes});
       for (std::size_t i = 0; i < expected.size(); ++i) {

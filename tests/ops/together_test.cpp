@@ -5,11 +5,11 @@
 #include "frit/core/cuda/device.h"
 #include "ops/operator_checks.h"
 
-namespace frit {
+namespace frit::together_test {
 namespace {
 
 /// Empty, of one chunk or many, with vectors that are cut short, and as images of either layout.
-const std::vector<Shape> shapes = {{7},       {0, 3},       {1},          {2048},         {2049},       {3, 1401},
+const std::vector<Shape> shapes = {{7},      {0, 3},       {1},          {2048},         {2049},       {3, 1401},
                                    {20'000}, {8, 3, 3, 3}, {1, 5, 2, 2}, {64, 16, 5, 5}, {16, 1, 3, 3}};
 
 struct Call {
@@ -97,4 +97,4 @@ TEST(CudaTogether, GivesTheBitsOfSingleCalls) {
 }
 
 }  // namespace
-}  // namespace frit
+}  // namespace frit::together_test

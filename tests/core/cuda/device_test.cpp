@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "first_gpu.h"
 #include "frit/core/cuda/captured_work.h"
 #include "frit/core/cuda/pinned.h"
 #include "frit/core/memory/caching_allocator.h"
@@ -13,8 +14,6 @@
 namespace frit {
 namespace {
 
-constexpr Device gpu{DeviceKind::cuda, 0};
-
 class CudaDevice : public testing::Test {
  protected:
   void SetUp() override {
@@ -23,16 +22,16 @@ class CudaDevice : public testing::Test {
 };
 
 TEST_F(CudaDevice, IsTheBestAndIsDescribed) {
-  EXPECT_EQ(Device::best(), gpu);
+  EXPECT_EQ(Device::best(), first_gpu);
   EXPECT_NE(cuda::description(0).find("compute capability"), std::string::npos);
 }
 
 TEST_F(CudaDevice, EveryDtypeComesBackAsItWent) {
   for (const DType dtype : all_dtypes) {
     const Tensor there = Tensor::from<double>({1, 0, 3.5, 100, 7, 2}, {2, 3}).to(dtype);
-    EXPECT_EQ(there.to(gpu).to(Device::cpu()).to_vector<double>(), there.to_vector<double>()) << dtype;
+    EXPECT_EQ(there.to(first_gpu).to(Device::cpu()).to_vector<double>(), there.to_vector<double>()) << dtype;
   }
-  EXPECT_EQ(Tensor::zeros({0, 3}, DType::f32, gpu).to(Device::cpu()).elements(), 0);
+  EXPECT_EQ(Tensor::zeros({0, 3}, DType::f32, first_gpu).to(Device::cpu()).elements(), 0);
 }
 
 TEST_F(CudaDevice, ConvertsAsTheCpuDoes) {
@@ -41,7 +40,7 @@ TEST_F(CudaDevice, ConvertsAsTheCpuDoes) {
   for (const DType from : all_dtypes) {
     for (const DType to : all_dtypes) {
       const Tensor source = values.to(from);
-      const std::vector<double> expected = source.to(to).to_vector<double>(), found = source.to(gpu).to(to).to_vector<double>();
+      const std::vector<double> expected = source.to(to).to_vector<double>(), found = source.to(first_gpu).to(to).to_vector<double>();
       for (std::size_t i = 0; i < expected.size(); ++i) {
         EXPECT_TRUE(found[i] == expected[i] || (std::isnan(found[i]) && std::isnan(expected[i])))
             << from << " to " << to << ", element " << i << ": " << found[i] << " is not " << expected[i];
@@ -53,11 +52,11 @@ TEST_F(CudaDevice, ConvertsAsTheCpuDoes) {
 TEST_F(CudaDevice, CopiesAnyStrides) {
   const Tensor source = Tensor::empty({3, 4, 5, 6});
   fill_normal(source, 0, 1, 1, 1);
-  const Tensor there = source.to(gpu);
+  const Tensor there = source.to(first_gpu);
   EXPECT_EQ(there.permute({2, 0, 3, 1}).to_vector<float>(), source.permute({2, 0, 3, 1}).to_vector<float>());
   EXPECT_EQ(there.slice(3, 1, 6, 2).to_vector<float>(), source.slice(3, 1, 6, 2).to_vector<float>());
   EXPECT_EQ(there.contiguous(Layout::channels_last).to_vector<float>(), source.to_vector<float>());
-  const Tensor target = Tensor::zeros({3, 4, 5, 6}, DType::f64, gpu).transpose(1, 2);
+  const Tensor target = Tensor::zeros({3, 4, 5, 6}, DType::f64, first_gpu).transpose(1, 2);
   copy(target, source.transpose(1, 2));
   EXPECT_EQ(target.to_vector<float>(), source.transpose(1, 2).to_vector<float>());
 }
@@ -68,7 +67,7 @@ TEST_F(CudaDevice, TurnsImagesOfAnySizes) {
       Tensor source = Tensor::empty(shape);
       fill_normal(source, 3, 1, 1, 1);
       source = source.to(dtype);
-      const Tensor turned = source.to(gpu).contiguous(Layout::channels_last);
+      const Tensor turned = source.to(first_gpu).contiguous(Layout::channels_last);
       EXPECT_TRUE(turned.is_contiguous(Layout::channels_last));
       EXPECT_EQ(turned.to_vector<double>(), source.to_vector<double>()) << shape << ' ' << dtype;
       EXPECT_EQ(turned.contiguous().to_vector<double>(), source.to_vector<double>()) << shape << ' ' << dtype;
@@ -79,11 +78,11 @@ TEST_F(CudaDevice, TurnsImagesOfAnySizes) {
 /// As a permutation of channels does, and parts of them.
 TEST_F(CudaDevice, CopiesFewNeighboursOfManyRows) {
   const auto expect_same = [](const Tensor& source, const auto& view) {
-    const Tensor expected = view(source).contiguous(), there = view(source.to(gpu));
+    const Tensor expected = view(source).contiguous(), there = view(source.to(first_gpu));
     EXPECT_EQ(there.contiguous().template to_vector<double>(), expected.template to_vector<double>()) << source.shape() << source.dtype();
     Shape wide = expected.shape();
     wide[wide.rank() - 1] += 6;
-    const Tensor part = Tensor::zeros(wide, source.dtype(), gpu).slice(-1, 2, wide[wide.rank() - 1] - 4);
+    const Tensor part = Tensor::zeros(wide, source.dtype(), first_gpu).slice(-1, 2, wide[wide.rank() - 1] - 4);
     copy(part, there);
     EXPECT_EQ(part.to_vector<double>(), expected.template to_vector<double>()) << source.shape() << source.dtype();
   };
@@ -103,14 +102,14 @@ TEST_F(CudaDevice, CopiesFewNeighboursOfManyRows) {
 }
 
 TEST_F(CudaDevice, FillsAndReadsNumbers) {
-  const Tensor tensor = Tensor::full({5, 7}, 2.5, DType::f16, gpu);
+  const Tensor tensor = Tensor::full({5, 7}, 2.5, DType::f16, first_gpu);
   EXPECT_EQ(tensor.to_vector<double>(), std::vector<double>(35, 2.5));
   EXPECT_EQ(tensor.slice(0, 1, 2).slice(1, 2, 3).item(), 2.5);
 }
 
 TEST_F(CudaDevice, OutOfMemorySaysWhatIsWhereAndTheProcessGoesOn) {
   try {
-    Tensor::empty({std::int64_t{1} << 50}, DType::u8, gpu);
+    Tensor::empty({std::int64_t{1} << 50}, DType::u8, first_gpu);
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::out_of_memory);
@@ -118,21 +117,21 @@ TEST_F(CudaDevice, OutOfMemorySaysWhatIsWhereAndTheProcessGoesOn) {
       EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << part << ": " << error.what();
     }
   }
-  EXPECT_EQ(Tensor::full({4}, 1, DType::f32, gpu).to_vector<float>(), std::vector<float>(4, 1));
+  EXPECT_EQ(Tensor::full({4}, 1, DType::f32, first_gpu).to_vector<float>(), std::vector<float>(4, 1));
 }
 
 TEST_F(CudaDevice, PinnedMemoryIsTheCallersAgainAfterACopy) {
   const Tensor pinned = cuda::pinned_tensor({1 << 22}, DType::f32);
   for (int run = 0; run < 3; ++run) {
     pinned.fill(run);
-    const Tensor there = pinned.to(gpu);
+    const Tensor there = pinned.to(first_gpu);
     pinned.fill(-1);
     EXPECT_EQ(there.slice(0, (1 << 22) - 1, 1 << 22).item(), run);
   }
 }
 
 TEST_F(CudaDevice, ReadbacksSeeTheirTensorAsItWas) {
-  const Tensor tensor = Tensor::full({5, 3}, 0, DType::f32, gpu);
+  const Tensor tensor = Tensor::full({5, 3}, 0, DType::f32, first_gpu);
   Readback readbacks[2];
   readbacks[0].start(tensor);
   for (int run = 1; run < 10; ++run) {
@@ -147,7 +146,7 @@ TEST_F(CudaDevice, ReadbacksSeeTheirTensorAsItWas) {
 TEST_F(CudaDevice, AStreamWaitsWhereEventsSaySo) {
   const cuda::Stream stream(0);
   const cuda::Event written(0), copied(0);
-  const Tensor tensor = Tensor::zeros({1 << 22}, DType::f32, gpu), host = cuda::pinned_tensor({1 << 22}, DType::f32);
+  const Tensor tensor = Tensor::zeros({1 << 22}, DType::f32, first_gpu), host = cuda::pinned_tensor({1 << 22}, DType::f32);
   copied.wait();  // nothing was recorded
   for (int run = 0; run < 20; ++run) {
     tensor.fill(run);
@@ -164,30 +163,30 @@ TEST_F(CudaDevice, AStreamWaitsWhereEventsSaySo) {
 TEST_F(CudaDevice, ADamagedRedZoneEndsTheProcess) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto overrun = [] {
-    allocator_of(gpu).set_guarded(true);
-    const Tensor tensor = Tensor::empty({1000}, DType::u8, gpu);
-    Tensor::over(static_cast<std::byte*>(tensor.raw()) + 1000, {1}, DType::u8, gpu, nullptr).fill(0);
+    allocator_of(first_gpu).set_guarded(true);
+    const Tensor tensor = Tensor::empty({1000}, DType::u8, first_gpu);
+    Tensor::over(static_cast<std::byte*>(tensor.raw()) + 1000, {1}, DType::u8, first_gpu, nullptr).fill(0);
   };
   EXPECT_DEATH(overrun(), "cuda:0: something wrote beyond a block of 1000 bytes: byte 0 of the red zone behind");
 }
 
 TEST_F(CudaDevice, FreedMemoryServesAgainAndIsPoisonedWhenAsked) {
-  Allocator& allocator = allocator_of(gpu);
+  Allocator& allocator = allocator_of(first_gpu);
   allocator.set_guarded(true);
   void* first = nullptr;
   {
-    const Tensor tensor = Tensor::empty({1000}, DType::f32, gpu);
+    const Tensor tensor = Tensor::empty({1000}, DType::f32, first_gpu);
     first = tensor.raw();
     for (const float value : tensor.to_vector<float>()) ASSERT_TRUE(std::isnan(value));
   }
   const std::uint64_t asked = allocator.statistics().source_allocations;
-  EXPECT_EQ(Tensor::empty({1000}, DType::f32, gpu).raw(), first);
+  EXPECT_EQ(Tensor::empty({1000}, DType::f32, first_gpu).raw(), first);
   EXPECT_EQ(allocator.statistics().source_allocations, asked);
   allocator.set_guarded(guarded_by_environment());
 }
 
 TEST_F(CudaDevice, RecordedWorkRunsAtEveryLaunch) {
-  const Tensor from = Tensor::full({3}, 1, DType::f32, gpu), to = Tensor::full({3}, 0, DType::f64, gpu);
+  const Tensor from = Tensor::full({3}, 1, DType::f32, first_gpu), to = Tensor::full({3}, 0, DType::f64, first_gpu);
   cuda::CapturedWork work;
   work.record(0, {{}}, [&](int) { copy(to, from); });
   EXPECT_EQ(to.to_vector<double>(), (std::vector<double>{0, 0, 0})) << "recording runs nothing";
@@ -200,8 +199,8 @@ TEST_F(CudaDevice, RecordedWorkRunsAtEveryLaunch) {
 
 TEST_F(CudaDevice, RecordedPartsWaitForThoseTheyAreSaidToWaitFor) {
   constexpr std::int64_t many = 1 << 22;
-  const Tensor ones = Tensor::full({many}, 1, DType::f32, gpu), twos = Tensor::full({many}, 2, DType::f32, gpu);
-  Tensor left = Tensor::full({many}, 0, DType::f32, gpu), right = left.clone(), last = left.clone();
+  const Tensor ones = Tensor::full({many}, 1, DType::f32, first_gpu), twos = Tensor::full({many}, 2, DType::f32, first_gpu);
+  Tensor left = Tensor::full({many}, 0, DType::f32, first_gpu), right = left.clone(), last = left.clone();
   const std::vector<std::pair<Tensor, Tensor>> copies = {{left, ones}, {right, twos}, {last, left}, {left, right}};
   cuda::CapturedWork work;
   work.record(0, {{}, {}, {0}, {1, 2}}, [&](int part) {
@@ -220,7 +219,7 @@ TEST_F(CudaDevice, AFailureWhileRecordingLeavesTheDeviceUsable) {
   cuda::CapturedWork work;
   EXPECT_THROW(work.record(0, {{}}, [](int) { fail(ErrorKind::argument, "no"); }), Error);
   EXPECT_FALSE(work.recorded());
-  EXPECT_EQ(Tensor::full({2}, 3, DType::f32, gpu).to_vector<float>(), std::vector<float>(2, 3));
+  EXPECT_EQ(Tensor::full({2}, 3, DType::f32, first_gpu).to_vector<float>(), std::vector<float>(2, 3));
 }
 
 }  // namespace

@@ -15,10 +15,6 @@
 namespace frit {
 namespace {
 
-using testing::expect_error;
-using testing::read;
-using testing::TemporaryFolder;
-
 std::string images(std::string_view pixels) { return std::string("\0\0\x08\3\0\0\0\2\0\0\0\1\0\0\0\2", 16) + std::string(pixels); }
 std::string labels(std::string_view classes) {
   return std::string("\0\0\x08\1\0\0\0", 7) + static_cast<char>(classes.size()) + std::string(classes);
@@ -132,16 +128,15 @@ TEST(DatasetFiles, ReadNpz) {
     return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   };
   const std::string path = folder / "data.npz";
-  write_text(path, testing::zip_file({{"target.npy", npy(Tensor::from<std::int64_t>({5, 6}, {2}))},
-                                      {"input.npy", npy(testing::counting({2, 3})), true}}));
+  write_text(path, zip_file({{"target.npy", npy(Tensor::from<std::int64_t>({5, 6}, {2}))}, {"input.npy", npy(counting({2, 3})), true}}));
   const std::shared_ptr<Dataset> dataset = read_dataset(path);
   EXPECT_EQ(dataset->fields()[0].name, "input");
   EXPECT_EQ(read(*dataset, {1})[0].to_vector<float>(), (std::vector<float>{3, 4, 5}));
   EXPECT_EQ(read(*dataset, {1})[1].item(), 6);
-  write_text(path, testing::zip_file({{"x.npy", npy(Tensor::zeros({2}))}, {"a.npy", npy(Tensor::zeros({2}))}}));
+  write_text(path, zip_file({{"x.npy", npy(Tensor::zeros({2}))}, {"a.npy", npy(Tensor::zeros({2}))}}));
   EXPECT_EQ(read_npz_dataset(path)->fields()[0].name, "a") << "any names for a program of one's own";
   expect_error(ErrorKind::format, "a dataset has the tensors \"input\" and \"target\", got \"a\", \"x\"", [&] { read_dataset(path); });
-  write_text(path, testing::zip_file({{"input.npy", npy(Tensor::zeros({2}))}, {"target.npy", npy(Tensor::zeros({3}))}}));
+  write_text(path, zip_file({{"input.npy", npy(Tensor::zeros({2}))}, {"target.npy", npy(Tensor::zeros({3}))}}));
   expect_error(ErrorKind::format, "data.npz: \"target\" has 3 examples, \"input\" has 2", [&] { read_dataset(path); });
 }
 
@@ -150,7 +145,7 @@ TEST(DatasetFiles, ReadArraysInOtherOrders) {
   write_npy(folder / "targets.npy", Tensor::zeros({2}));
   const auto array = [](const char* type, const char* fortran, std::string data) {
     const std::string header = concat("{'descr': '", type, "', 'fortran_order': ", fortran, ", 'shape': (2, 3), }\n");
-    return std::string("\x93NUMPY\1\0", 8) + testing::little_bytes(header.size(), 2) + header + data;
+    return std::string("\x93NUMPY\1\0", 8) + little_bytes(header.size(), 2) + header + data;
   };
   write_text(folder / "inputs.npy", array("|u1", "True", "adbecf"));
   EXPECT_EQ(read(*read_dataset(folder.path()), {1, 0})[0].to_vector<double>(), (std::vector<double>{'d', 'e', 'f', 'a', 'b', 'c'}));
@@ -161,7 +156,7 @@ TEST(DatasetFiles, ReadArraysInOtherOrders) {
 /// Arrays stay in their files. One that another process cuts short is an error of that batch, and no signal.
 TEST(DatasetFiles, NoticeAFileThatIsCutShortWhileItIsInUse) {
   const TemporaryFolder folder;
-  write_npy(folder / "inputs.npy", testing::counting({1000, 16}));
+  write_npy(folder / "inputs.npy", counting({1000, 16}));
   write_npy(folder / "targets.npy", Tensor::zeros({1000}));
   const std::shared_ptr<Dataset> dataset = read_dataset(folder.path());
   EXPECT_EQ(read(*dataset, {999, 3, 4})[0].to_vector<float>()[16], 48);

@@ -2,9 +2,10 @@
 
 #include <vector>
 
+#include "core/tensor_testing.h"
 #include "frit/core/data/dataset.h"
 
-namespace frit::testing {
+namespace frit {
 
 /// The examples with these numbers, one tensor per field.
 inline std::vector<Tensor> read(const Dataset& dataset, const std::vector<std::int64_t>& indices, const Epoch& epoch = {}) {
@@ -18,11 +19,4 @@ inline std::vector<Tensor> read(const Dataset& dataset, const std::vector<std::i
   return batch;
 }
 
-/// `count` examples whose first field counts up from 0: (count, shape...).
-inline Tensor counting(const Shape& shape) {
-  std::vector<float> values(static_cast<std::size_t>(element_count(shape)));
-  for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i);
-  return Tensor::from(values, shape);
-}
-
-}  // namespace frit::testing
+}  // namespace frit

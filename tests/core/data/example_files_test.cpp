@@ -15,9 +15,6 @@
 namespace frit {
 namespace {
 
-using testing::expect_error;
-using testing::TemporaryFolder;
-
 const std::string idx_images("\0\0\x08\3\0\0\0\2\0\0\0\1\0\0\0\3\0\xff\x33\x80\x07\x63", 22);
 
 void expect_same(const Tensor& found, const Tensor& expected) {
@@ -29,10 +26,10 @@ void expect_same(const Tensor& found, const Tensor& expected) {
 TEST(ReadExamples, IdxImagesAreWhatTrainingReads) {
   const TemporaryFolder folder;
   write_text(folder / "images-idx3-ubyte", idx_images);
-  write_text(folder / "images-idx3-ubyte.gz", testing::gzipped(idx_images));
+  write_text(folder / "images-idx3-ubyte.gz", gzipped(idx_images));
   write_text(folder / "labels-idx1-ubyte", std::string("\0\0\x08\1\0\0\0\2\3\1", 10));
   const std::shared_ptr<Dataset> dataset = read_idx_dataset(folder / "images-idx3-ubyte", folder / "labels-idx1-ubyte");
-  const Tensor expected = testing::read(*dataset, {0, 1})[0];
+  const Tensor expected = read(*dataset, {0, 1})[0];
   EXPECT_EQ(expected.shape(), (Shape{2, 1, 1, 3}));
   expect_same(read_examples(folder / "images-idx3-ubyte"), expected);
   expect_same(read_examples(folder / "images-idx3-ubyte.gz"), expected);
@@ -54,10 +51,10 @@ TEST(ReadExamples, PngImagesAreWhatTrainingReads) {
   const TemporaryFolder folder;
   std::filesystem::create_directory(folder / "class");
   for (const std::int64_t channels : {1, 3}) {
-    Tensor image = testing::counting({channels, 3, 4});
+    Tensor image = counting({channels, 3, 4});
     for (float& sample : image.span<float>()) sample *= 7 / 255.0F;
     write_png(folder / "class/image.png", image);
-    expect_same(read_examples(folder / "class/image.png"), testing::read(ImageDataset(folder.path()), {0})[0]);
+    expect_same(read_examples(folder / "class/image.png"), read(ImageDataset(folder.path()), {0})[0]);
   }
   write_text(folder / "text.png", "not an image");
   expect_error(ErrorKind::format, "text.png: not a PNG image", [&] { read_examples(folder / "text.png"); });
@@ -68,8 +65,8 @@ TEST(ReadExamples, JpegImagesAreWhatTrainingReads) {
   const TemporaryFolder folder;
   std::filesystem::create_directory(folder / "class");
   for (const char* const name : {"grey", "halved"}) {
-    write_text(folder / "class/image.jpg", testing::jpeg_file(name));
-    expect_same(read_examples(folder / "class/image.jpg"), testing::read(ImageDataset(folder.path()), {0})[0]);
+    write_text(folder / "class/image.jpg", jpeg_file(name));
+    expect_same(read_examples(folder / "class/image.jpg"), read(ImageDataset(folder.path()), {0})[0]);
   }
   write_text(folder / "text.jpeg", "not an image");
   expect_error(ErrorKind::format, "text.jpeg: not a JPEG image: expected \\xff\\xd8 at the start",
@@ -79,12 +76,12 @@ TEST(ReadExamples, JpegImagesAreWhatTrainingReads) {
 TEST(ReadExamples, VolumesAreWhatTrainingReads) {
   FRIT_SKIP_WITHOUT("libnifti2");
   const TemporaryFolder folder;
-  const std::string voxels = testing::bytes_of(testing::counting({48}).to_vector<float>());
-  write_text(folder / "targets.nii", testing::nifti_file({.dim = {4, 3, 2}}, voxels.substr(0, 96)));
+  const std::string voxels = bytes_of(counting({48}).to_vector<float>());
+  write_text(folder / "targets.nii", nifti_file({.dim = {4, 3, 2}}, voxels.substr(0, 96)));
   for (const auto volumes : std::initializer_list<std::int16_t>{1, 2}) {
-    write_text(folder / "inputs.nii.gz", testing::gzipped(testing::nifti_file({.dim = {4, 3, 2, volumes}},
-                                                                              voxels.substr(0, static_cast<std::size_t>(96 * volumes)))));
-    const Tensor expected = testing::read(*read_nifti_dataset(folder.path()), {0})[0];
+    write_text(folder / "inputs.nii.gz",
+               gzipped(nifti_file({.dim = {4, 3, 2, volumes}}, voxels.substr(0, static_cast<std::size_t>(96 * volumes)))));
+    const Tensor expected = read(*read_nifti_dataset(folder.path()), {0})[0];
     EXPECT_EQ(expected.shape(), (Shape{1, volumes, 2, 3, 4}));
     expect_same(read_examples(folder / "inputs.nii.gz"), expected);
   }
@@ -111,7 +108,7 @@ TEST(ReadExamples, RefusesWhatIsNoneOfThem) {
   refused("empty.npy", "", "bad magic");
   refused("train-images-idx3-ubyte", "hello world", "not an IDX file");
   refused("cut-idx3-ubyte", idx_images.substr(0, 20), "expected 6 bytes of data for u8 2x1x3, found 4");
-  refused("damaged-idx3-ubyte.gz", testing::gzipped(idx_images).substr(0, 12), "gzip data ends early: truncated?");
+  refused("damaged-idx3-ubyte.gz", gzipped(idx_images).substr(0, 12), "gzip data ends early: truncated?");
   expect_error(ErrorKind::file_system, "nowhere.npy: no such file", [&] { read_examples(folder / "nowhere.npy"); });
   expect_error(ErrorKind::file_system, "is a directory, expected a .npy, IDX, PNG, JPEG or NIfTI file",
                [&] { read_examples(folder.path()); });
@@ -122,21 +119,21 @@ TEST(ReadExamples, AShapeThatIsNotWantedIsRefusedBeforeMemoryIsTaken) {
   const std::string idx = std::string("\0\0\x08\3\0\0\0\x40\0\0\x04\0\0\0\x04\0", 16) + std::string(64 << 20, '\0');
   std::vector<std::pair<std::string, Shape>> files = {{"x.npy", {2, 1, 3}}, {"a-idx3-ubyte.gz", {64, 1, 1024, 1024}}};
   write_npy(folder / "x.npy", Tensor::zeros({2, 1, 3}));
-  write_text(folder / "a-idx3-ubyte.gz", testing::gzipped(idx));
-  if (!testing::is_missing("libpng")) {
+  write_text(folder / "a-idx3-ubyte.gz", gzipped(idx));
+  if (!is_missing("libpng")) {
     files.emplace_back("b.png", Shape{1, 3, 2000, 3000});
     write_png(folder / "b.png", Tensor::full({3, 2000, 3000}, 1));
   }
-  if (!testing::is_missing("libnifti2")) {
+  if (!is_missing("libnifti2")) {
     files.emplace_back("c.nii.gz", Shape{1, 1, 16, 1024, 1024});
-    write_text(folder / "c.nii.gz", testing::gzipped(testing::nifti_file({.dim = {1024, 1024, 16}}, std::string(64 << 20, '\0'))));
+    write_text(folder / "c.nii.gz", gzipped(nifti_file({.dim = {1024, 1024, 16}}, std::string(64 << 20, '\0'))));
   }
   for (const auto& [name, shape] : files) {
     const auto read = [&, &file = name, &wanted = shape] {
       expect_error(ErrorKind::format, concat("not ", wanted),
                    [&] { read_examples(folder / file, [](const Shape& found) { fail(ErrorKind::format, "not ", found); }); });
     };
-    EXPECT_LT(testing::peak_memory(read), std::size_t{sanitized ? 64 : 8} << 20) << name;
+    EXPECT_LT(peak_memory(read), std::size_t{sanitized ? 64 : 8} << 20) << name;
   }
 }
 

@@ -11,10 +11,6 @@
 namespace frit {
 namespace {
 
-using testing::expect_error;
-using testing::read;
-using testing::TemporaryFolder;
-
 void write(const TemporaryFolder& folder, const std::string& name, double value, const Shape& shape = {1, 2, 2}) {
   std::filesystem::create_directories(std::filesystem::path(folder / name).parent_path());
   write_png(folder / name, Tensor::full(shape, value));
@@ -72,7 +68,7 @@ TEST(ImageDataset, AnImageIsNotInMemoryAsAWholeToBecomeASmallOne) {
   const TemporaryFolder folder;
   write(folder, "a/1.png", 0.4, {3, 3000, 3000});  // 108 MB as f32
   const ImageDataset dataset(folder.path(), {2, 3});
-  EXPECT_LT(testing::peak_memory([&] {
+  EXPECT_LT(peak_memory([&] {
               for (const float value : read(dataset, {0})[0].to_vector<float>()) EXPECT_NEAR(value, 0.4, 1e-5);
             }),
             std::size_t{sanitized ? 64 : 16} << 20);
@@ -101,7 +97,7 @@ TEST(ImageDataset, HasPngAndJpegSideBySide) {
   write(folder, "a/1.png", 0.2, {3, 19, 21});
   for (const char* const name : {"a/2.jpg", "a/3.JPEG", "b/called.png"}) {
     std::filesystem::create_directories(std::filesystem::path(folder / name).parent_path());
-    write_text(folder / name, testing::jpeg_file("halved"));
+    write_text(folder / name, jpeg_file("halved"));
   }
   const ImageDataset dataset(folder.path());
   EXPECT_EQ(dataset.size(), 4);
@@ -109,11 +105,11 @@ TEST(ImageDataset, HasPngAndJpegSideBySide) {
   EXPECT_EQ(batch[1].to_vector<double>(), (std::vector<double>{0, 0, 0, 1}));
   EXPECT_EQ(batch[0].slice(0, 0, 1).to_vector<float>(), std::vector<float>(3 * 19 * 21, 0.2F));
   for (std::int64_t i = 1; i < 4; ++i) {
-    EXPECT_EQ(batch[0].slice(0, i, i + 1).to_vector<float>(), testing::jpeg_pixels("halved").to_vector<float>()) << i;
+    EXPECT_EQ(batch[0].slice(0, i, i + 1).to_vector<float>(), jpeg_pixels("halved").to_vector<float>()) << i;
   }
   EXPECT_EQ(read(ImageDataset(folder.path(), {4, 5}), {1})[0].shape(), (Shape{1, 3, 4, 5}));
   EXPECT_EQ(dataset_files(folder.path()).size(), 4u);
-  write_text(folder / "b/called.png", testing::jpeg_file("halved").substr(0, 600));
+  write_text(folder / "b/called.png", jpeg_file("halved").substr(0, 600));
   expect_error(ErrorKind::format, "b/called.png: JPEG image: the file ends early: truncated?", [&] { read(dataset, {3}); });
 }
 
@@ -126,7 +122,7 @@ TEST(ImageDataset, RefusesEmptyClassesAndDamage) {
   expect_error(ErrorKind::format, "/b: has no .png or .jpg files", [&] { ImageDataset(folder.path()); });
   write_text(folder / "b/1.png", "GIF89a");
   expect_error(ErrorKind::format, "/b/1.png: not a PNG image", [&] { ImageDataset(folder.path()); });
-  const std::string good = testing::content_of(folder / "a/1.png");
+  const std::string good = content_of(folder / "a/1.png");
   write_text(folder / "b/1.png", good.substr(0, good.size() - 20));
   const ImageDataset dataset(folder.path());
   expect_error(ErrorKind::format, "/b/1.png: PNG image: the file ends early: truncated?", [&] { read(dataset, {1}); });

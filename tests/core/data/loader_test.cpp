@@ -15,8 +15,6 @@
 namespace frit {
 namespace {
 
-using testing::expect_error;
-
 /// `count` examples: "input" is the example's number three times, "target" its number.
 std::shared_ptr<Dataset> numbers(std::int64_t count) {
   std::vector<std::int64_t> targets(static_cast<std::size_t>(count));

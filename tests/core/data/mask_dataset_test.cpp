@@ -12,10 +12,6 @@
 namespace frit {
 namespace {
 
-using testing::expect_error;
-using testing::read;
-using testing::TemporaryFolder;
-
 /// A grey PNG image of 8 bits a sample, whose samples are these.
 std::string grey(std::uint32_t width, std::uint32_t height, const std::vector<int>& samples) {
   std::string rows;
@@ -23,10 +19,10 @@ std::string grey(std::uint32_t width, std::uint32_t height, const std::vector<in
     if (i % width == 0) rows += '\0';
     rows += static_cast<char>(samples[i]);
   }
-  return testing::png_file(width, height, 8, 0, testing::gzipped(rows, 15));
+  return png_file(width, height, 8, 0, gzipped(rows, 15));
 }
 
-class MaskDataset : public ::testing::Test {
+class MaskDataset : public testing::Test {
  protected:
   void SetUp() override {
     FRIT_SKIP_WITHOUT("libpng");
@@ -42,8 +38,7 @@ TEST_F(MaskDataset, ReadsPairsOfOneName) {
   write("masks/b.png", grey(3, 2, {0, 1, 2, 0, 7, 255}));
   write("images/a.PNG", grey(3, 2, std::vector<int>(6, 255)));
   // With a palette, of two bits a pixel: 3 2 1 and 0 1 2.
-  write("masks/a.png", testing::png_file(3, 2, 2, 3, testing::gzipped(std::string("\0\xe4\0\x18", 4), 15),
-                                         testing::png_chunk("PLTE", std::string(12, 'x'))));
+  write("masks/a.png", png_file(3, 2, 2, 3, gzipped(std::string("\0\xe4\0\x18", 4), 15), png_chunk("PLTE", std::string(12, 'x'))));
   write("masks/of-nothing.png", "");
   const std::shared_ptr<Dataset> dataset = read_dataset(folder.path());
   EXPECT_EQ(dataset->size(), 2);
@@ -103,8 +98,9 @@ TEST_F(MaskDataset, RefusesWhatDoesNotFit) {
   write("masks/1.png", grey(3, 2, std::vector<int>(6, 0)).substr(0, 50));
   expect_error(ErrorKind::format, "/masks/1.png: PNG image: the file ends early: truncated?", [&] { read(*coloured, {0}); });
   expect_error(ErrorKind::argument, "the size of an image is two numbers", [&] { read_mask_dataset(folder.path(), {3}); });
-  expect_error(ErrorKind::argument, "patches are taken of NIfTI volumes",
-               [&] { read_dataset(folder.path(), Split::train, {.patches = {.size = {2, 2}}}); });
+  expect_error(ErrorKind::argument, "patches are taken of NIfTI volumes", [&] {
+    read_dataset(folder.path(), Split::train, {.patches = {.size = {2, 2}}});
+  });
 }
 
 TEST_F(MaskDataset, ReadsClassesOfEveryDepth) {
@@ -113,10 +109,10 @@ TEST_F(MaskDataset, ReadsClassesOfEveryDepth) {
     return read_png_classes(folder / "mask.png").to_vector<std::int64_t>();
   };
   using Classes = std::vector<std::int64_t>;
-  EXPECT_EQ(classes(testing::png_file(3, 1, 1, 0, testing::gzipped(std::string("\0\xa0", 2), 15))), (Classes{1, 0, 1}));
-  EXPECT_EQ(classes(testing::png_file(3, 1, 4, 0, testing::gzipped(std::string("\0\x1f\x20", 3), 15))), (Classes{1, 15, 2}));
-  EXPECT_EQ(classes(testing::png_file(2, 1, 16, 0, testing::gzipped(std::string("\0\x01\x00\xff\xff", 5), 15))), (Classes{256, 65535}));
-  const std::string alpha = testing::png_file(1, 1, 8, 4, testing::gzipped(std::string("\0\x33\x80", 3), 15));
+  EXPECT_EQ(classes(png_file(3, 1, 1, 0, gzipped(std::string("\0\xa0", 2), 15))), (Classes{1, 0, 1}));
+  EXPECT_EQ(classes(png_file(3, 1, 4, 0, gzipped(std::string("\0\x1f\x20", 3), 15))), (Classes{1, 15, 2}));
+  EXPECT_EQ(classes(png_file(2, 1, 16, 0, gzipped(std::string("\0\x01\x00\xff\xff", 5), 15))), (Classes{256, 65535}));
+  const std::string alpha = png_file(1, 1, 8, 4, gzipped(std::string("\0\x33\x80", 3), 15));
   expect_error(ErrorKind::format, "mask.png: PNG image: expected a class a pixel, grey or of a palette, got grey and alpha",
                [&] { classes(alpha); });
 }

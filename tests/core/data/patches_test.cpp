@@ -13,10 +13,6 @@
 namespace frit {
 namespace {
 
-using testing::counting;
-using testing::expect_error;
-using testing::read;
-
 PatchDataset patches_of(const Shape& extent, const PatchOptions& options) { return PatchDataset({{"x", counting(extent)}}, options); }
 
 TEST(PatchDataset, CutsAllTensorsAtTheSamePlace) {
@@ -72,14 +68,14 @@ TEST(PatchDataset, RefusesWhatDoesNotFit) {
 std::string volume(float first, std::int16_t width = 4) {
   std::vector<float> voxels(static_cast<std::size_t>(6 * width));
   for (std::size_t i = 0; i < voxels.size(); ++i) voxels[i] = first + static_cast<float>(i);
-  return testing::nifti_file({.dim = {width, 3, 2}}, testing::bytes_of(voxels));
+  return nifti_file({.dim = {width, 3, 2}}, bytes_of(voxels));
 }
 
 TEST(NiftiDataset, ReadsOnePairOrAFolderOfPairs) {
   FRIT_SKIP_WITHOUT("libnifti2");
-  const testing::TemporaryFolder folder;
+  const TemporaryFolder folder;
   write_text(folder / "inputs.nii", volume(0));
-  write_text(folder / "targets.nii.gz", testing::gzipped(volume(100)));
+  write_text(folder / "targets.nii.gz", gzipped(volume(100)));
   const std::shared_ptr<Dataset> whole = read_dataset(folder.path());
   EXPECT_EQ(whole->size(), 1);
   EXPECT_EQ(whole->fields()[0].shape, (Shape{1, 2, 3, 4}));
@@ -91,7 +87,7 @@ TEST(NiftiDataset, ReadsOnePairOrAFolderOfPairs) {
   std::filesystem::create_directories(folder / "many/targets");
   for (const std::string name : {"b", "a"}) {
     write_text(folder / ("many/inputs/" + name + ".nii"), volume(name == "a" ? 0 : 1000));
-    write_text(folder / ("many/targets/" + name + ".nii.gz"), testing::gzipped(volume(name == "a" ? 100 : 2000)));
+    write_text(folder / ("many/targets/" + name + ".nii.gz"), gzipped(volume(name == "a" ? 100 : 2000)));
   }
   const std::shared_ptr<Dataset> many = read_dataset(folder / "many");
   EXPECT_EQ(many->size(), 2);

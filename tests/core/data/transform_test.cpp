@@ -12,10 +12,6 @@
 namespace frit {
 namespace {
 
-using testing::counting;
-using testing::expect_error;
-using testing::read;
-
 /// `count` images (1, 3, 4), their masks (3, 4) and classes.
 std::shared_ptr<Dataset> images(std::int64_t count) {
   const Tensor pixels = counting({count, 1, 3, 4});

@@ -251,7 +251,7 @@ const BadFile idx_files[] = {
      "more than a file of 26 bytes can hold"},
 };
 
-class BadFiles : public ::testing::TestWithParam<BadFile> {};
+class BadFiles : public testing::TestWithParam<BadFile> {};
 
 void read(Format format, const std::string& path) {
   switch (format) {
@@ -263,20 +263,20 @@ void read(Format format, const std::string& path) {
 
 TEST_P(BadFiles, AreRefusedWithTheirReason) {
   const BadFile& file = GetParam();
-  const testing::TemporaryFolder folder;
+  const TemporaryFolder folder;
   const std::string path = folder / "bad";
   write_text(path, file.bytes);
-  const double start = testing::processor_seconds();
-  testing::expect_error(ErrorKind::format, file.message, [&] { read(file.format, path); });
-  EXPECT_LT(testing::processor_seconds() - start, sanitized ? 1 : 0.1);
-  testing::expect_error(ErrorKind::format, path + ": ", [&] { read(file.format, path); });
+  const double start = processor_seconds();
+  expect_error(ErrorKind::format, file.message, [&] { read(file.format, path); });
+  EXPECT_LT(processor_seconds() - start, sanitized ? 1 : 0.1);
+  expect_error(ErrorKind::format, path + ": ", [&] { read(file.format, path); });
 }
 
-std::string case_name(const ::testing::TestParamInfo<BadFile>& info) { return info.param.name; }
+std::string case_name(const testing::TestParamInfo<BadFile>& info) { return info.param.name; }
 
-INSTANTIATE_TEST_SUITE_P(Safetensors, BadFiles, ::testing::ValuesIn(safetensors_files), case_name);
-INSTANTIATE_TEST_SUITE_P(Npy, BadFiles, ::testing::ValuesIn(npy_files), case_name);
-INSTANTIATE_TEST_SUITE_P(Idx, BadFiles, ::testing::ValuesIn(idx_files), case_name);
+INSTANTIATE_TEST_SUITE_P(Safetensors, BadFiles, testing::ValuesIn(safetensors_files), case_name);
+INSTANTIATE_TEST_SUITE_P(Npy, BadFiles, testing::ValuesIn(npy_files), case_name);
+INSTANTIATE_TEST_SUITE_P(Idx, BadFiles, testing::ValuesIn(idx_files), case_name);
 
 /// Good files, cut.
 TEST(CutFiles, AreRefusedAtEveryLength) {
@@ -286,7 +286,7 @@ TEST(CutFiles, AreRefusedAtEveryLength) {
     for (std::size_t length = 0; length < file.size(); ++length) {
       const auto prefix = std::span(file).first(length);
       const auto parse = [&] { &file == files ? void(parse_safetensors(prefix, "cut")) : void(parse_npy(prefix, "cut")); };
-      testing::expect_error(ErrorKind::format, "cut: ", parse);
+      expect_error(ErrorKind::format, "cut: ", parse);
     }
   }
 }

@@ -18,9 +18,6 @@
 namespace frit {
 namespace {
 
-using testing::expect_error;
-using testing::TemporaryFolder;
-
 void expect_file_error(const std::string& fragment, const std::function<void()>& action) {
   expect_error(ErrorKind::file_system, fragment, action);
 }

@@ -6,13 +6,15 @@
 #include <ctime>
 #include <filesystem>
 #include <fstream>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "frit/core/error.h"
 #include "sanitized.h"
 
-namespace frit::testing {
+namespace frit {
 
 /// Processor time of this process in seconds: the same on a machine that is busy with other things.
 inline double processor_seconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
@@ -63,6 +65,9 @@ class TemporaryFolder {
   std::string path_;
 };
 
+inline std::span<const std::byte> bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }
+inline std::string text_of(std::span<const std::byte> bytes) { return {reinterpret_cast<const char*>(bytes.data()), bytes.size()}; }
+
 /// Runs `action`, which must throw an Error of that kind with `fragment` in its message.
 template <class Action>
 void expect_error(ErrorKind kind, const std::string& fragment, const Action& action) {
@@ -75,4 +80,4 @@ void expect_error(ErrorKind kind, const std::string& fragment, const Action& act
   }
 }
 
-}  // namespace frit::testing
+}  // namespace frit

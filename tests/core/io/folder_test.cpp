@@ -11,11 +11,10 @@
 namespace frit {
 namespace {
 
-using testing::expect_error;
 using Names = std::vector<std::string>;
 
 TEST(Folder, NamesWhatIsWantedInOrder) {
-  const testing::TemporaryFolder folder;
+  const TemporaryFolder folder;
   for (const char* const name : {"b.x", "B.x", "a.x", "a.y", ".hidden.x"}) write_text(folder / name, "");
   std::filesystem::create_directory(folder / "c.x");
   const auto wanted = [](const std::string& path) { return path.ends_with(".x"); };
@@ -26,7 +25,7 @@ TEST(Folder, NamesWhatIsWantedInOrder) {
 }
 
 TEST(Folder, WhatCannotBeReadIsNamedOrHasNothing) {
-  const testing::TemporaryFolder folder;
+  const TemporaryFolder folder;
   write_text(folder / "file", "");
   const auto all = [](const std::string&) { return true; };
   expect_error(ErrorKind::file_system, "nowhere: no such file", [&] { names_in(folder / "nowhere", all); });
@@ -41,7 +40,7 @@ TEST(Folder, WhatCannotBeReadIsNamedOrHasNothing) {
 }
 
 TEST(Folder, DataWhoseFolderIsALoopAreRefusedByName) {
-  const testing::TemporaryFolder folder;
+  const TemporaryFolder folder;
   for (const char* const name : {"images", "inputs"}) std::filesystem::create_symlink(folder / name, folder / name);
   expect_error(ErrorKind::file_system, "/images: too many levels of symbolic links", [&] { read_mask_dataset(folder.path()); });
   expect_error(ErrorKind::format, ": has no inputs.nii or .nii.gz, nor such files in a folder inputs",

@@ -1,41 +1,25 @@
 #include "frit/core/io/idx.h"
 
 #include <gtest/gtest.h>
-#include <zlib.h>
 
-#include "core/io/file_testing.h"
+#include "core/io/image_files.h"
 #include "frit/core/io/file.h"
 #include "frit/core/memory/allocator.h"
 
 namespace frit {
 namespace {
 
-/// The text as `gzip` would compress it.
-std::string gzipped(const std::string& text) {
-  z_stream stream{};
-  EXPECT_EQ(deflateInit2(&stream, 9, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY), Z_OK);
-  std::string result(text.size() + 1000, '\0');
-  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(text.data()));
-  stream.avail_in = static_cast<uInt>(text.size());
-  stream.next_out = reinterpret_cast<Bytef*>(result.data());
-  stream.avail_out = static_cast<uInt>(result.size());
-  EXPECT_EQ(deflate(&stream, Z_FINISH), Z_STREAM_END);
-  result.resize(stream.total_out);
-  deflateEnd(&stream);
-  return result;
-}
-
-Tensor parse(const std::string& text) { return read_idx(MemoryInput(std::as_bytes(std::span(text)), "memory")); }
+Tensor parse_idx(const std::string& text) { return read_idx(MemoryInput(bytes_of(text), "memory")); }
 
 void expect_bad(const std::string& fragment, const std::string& text) {
-  testing::expect_error(ErrorKind::format, fragment, [&] { parse(text); });
+  expect_error(ErrorKind::format, fragment, [&] { parse_idx(text); });
 }
 
 std::string matrix(std::string_view data = "123456") { return std::string("\0\0\x08\2\0\0\0\2\0\0\0\3", 12) + std::string(data); }
 
 TEST(Idx, ReadsPlainAndCompressedFiles) {
   for (const std::string& text : {matrix(), gzipped(matrix())}) {
-    const Tensor tensor = parse(text);
+    const Tensor tensor = parse_idx(text);
     EXPECT_EQ(tensor.dtype(), DType::u8);
     EXPECT_EQ(tensor.shape(), (Shape{2, 3}));
     EXPECT_EQ(tensor.to_vector<double>(), (std::vector<double>{'1', '2', '3', '4', '5', '6'}));
@@ -43,10 +27,10 @@ TEST(Idx, ReadsPlainAndCompressedFiles) {
 }
 
 TEST(Idx, ReadsBigEndianNumbers) {
-  EXPECT_EQ(parse(std::string("\0\0\x0C\1\0\0\0\2\0\0\1\0\xff\xff\xff\xff", 16)).to_vector<double>(), (std::vector<double>{256, -1}));
-  EXPECT_EQ(parse(std::string("\0\0\x0D\1\0\0\0\1\x3f\xc0\0\0", 12)).item(), 1.5);
-  EXPECT_EQ(parse(std::string("\0\0\x0E\0\xc0\0\0\0\0\0\0\0", 12)).item(), -2);
-  EXPECT_EQ(parse(std::string("\0\0\x08\2\0\0\0\0\xff\xff\xff\xff", 12)).shape(), (Shape{0, 4294967295}));
+  EXPECT_EQ(parse_idx(std::string("\0\0\x0C\1\0\0\0\2\0\0\1\0\xff\xff\xff\xff", 16)).to_vector<double>(), (std::vector<double>{256, -1}));
+  EXPECT_EQ(parse_idx(std::string("\0\0\x0D\1\0\0\0\1\x3f\xc0\0\0", 12)).item(), 1.5);
+  EXPECT_EQ(parse_idx(std::string("\0\0\x0E\0\xc0\0\0\0\0\0\0\0", 12)).item(), -2);
+  EXPECT_EQ(parse_idx(std::string("\0\0\x08\2\0\0\0\0\xff\xff\xff\xff", 12)).shape(), (Shape{0, 4294967295}));
 }
 
 TEST(Idx, RefusesDamagedCompression) {

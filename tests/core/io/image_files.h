@@ -14,7 +14,7 @@
 #include "frit/core/io/file.h"
 #include "frit/core/io/safetensors.h"
 
-namespace frit::testing {
+namespace frit {
 
 inline std::string little_bytes(std::uint64_t number, int count) {
   std::string bytes;
@@ -129,4 +129,4 @@ inline Tensor jpeg_pixels(const std::string& name) {
 
 inline std::string content_of(const std::string& path) { return read_text(path, std::uint64_t{1} << 30); }
 
-}  // namespace frit::testing
+}  // namespace frit

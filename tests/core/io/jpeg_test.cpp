@@ -9,10 +9,7 @@
 namespace frit {
 namespace {
 
-using testing::expect_error;
-using testing::jpeg_file;
-
-Tensor parse(const std::string& bytes) { return read_jpeg(MemoryInput(std::as_bytes(std::span(bytes)), "image.jpg")); }
+Tensor parse_jpeg(const std::string& bytes) { return read_jpeg(MemoryInput(bytes_of(bytes), "image.jpg")); }
 
 /// With another height and width in its header.
 std::string declaring(std::string bytes, int height, int width) {
@@ -21,7 +18,7 @@ std::string declaring(std::string bytes, int height, int width) {
   return bytes.replace(bytes.find("\xff\xc0") + 5, 4, sizes);
 }
 
-class Jpeg : public ::testing::Test {
+class Jpeg : public testing::Test {
  protected:
   void SetUp() override { FRIT_SKIP_WITHOUT("libjpeg"); }
 };
@@ -29,14 +26,14 @@ class Jpeg : public ::testing::Test {
 TEST_F(Jpeg, HasThePixelsThatPillowDecodes) {
   for (const char* const name : {"grey", "colour", "halved", "progressive", "restarts"}) {
     SCOPED_TRACE(name);
-    const Tensor image = parse(jpeg_file(name)), expected = testing::jpeg_pixels(name);
+    const Tensor image = parse_jpeg(jpeg_file(name)), expected = jpeg_pixels(name);
     EXPECT_EQ(image.shape(), expected.shape());
     EXPECT_EQ(image.to_vector<float>(), expected.to_vector<float>());
   }
 }
 
 TEST_F(Jpeg, IsReadFromAFileByItsContent) {
-  const testing::TemporaryFolder folder;
+  const TemporaryFolder folder;
   write_text(folder / "image.png", jpeg_file("halved"));
   EXPECT_EQ(read_jpeg(folder / "image.png").to_vector<float>(), read_image(folder / "image.png").to_vector<float>());
   const ImageHeader header = read_image_header(folder / "image.png");
@@ -47,32 +44,32 @@ TEST_F(Jpeg, IsReadFromAFileByItsContent) {
 TEST_F(Jpeg, IsNotReadWhereItsShapeIsNotWanted) {
   const std::string bytes = jpeg_file("grey");
   const auto refuse = [](const Shape& shape) { fail(ErrorKind::format, "not ", shape); };
-  expect_error(ErrorKind::format, "not 1x9x13", [&] { read_jpeg(MemoryInput(std::as_bytes(std::span(bytes)), "image.jpg"), refuse); });
+  expect_error(ErrorKind::format, "not 1x9x13", [&] { read_jpeg(MemoryInput(bytes_of(bytes), "image.jpg"), refuse); });
 }
 
 TEST_F(Jpeg, RefusesDamage) {
   for (const char* const name : {"grey", "halved", "progressive", "restarts"}) {
     const std::string good = jpeg_file(name);
     for (std::size_t length = 0; length < good.size(); ++length) {
-      expect_error(ErrorKind::format, "image.jpg: ", [&] { parse(good.substr(0, length)); });
+      expect_error(ErrorKind::format, "image.jpg: ", [&] { parse_jpeg(good.substr(0, length)); });
     }
-    EXPECT_NO_THROW(parse(good + "what a camera adds"));
+    EXPECT_NO_THROW(parse_jpeg(good + "what a camera adds"));
   }
   const std::string good = jpeg_file("restarts");
   expect_error(ErrorKind::format, "image.jpg: JPEG image: the file ends early: truncated?",
-               [&] { parse(good.substr(0, good.size() - 9)); });
+               [&] { parse_jpeg(good.substr(0, good.size() - 9)); });
   std::string damaged = good;
   damaged.erase(good.find("\xff\xd3"), 2);
-  expect_error(ErrorKind::format, "image.jpg: JPEG image: Corrupt JPEG data: ", [&] { parse(damaged); });
-  expect_error(ErrorKind::format, "image.jpg: not a JPEG image: expected \\xff\\xd8 at the start", [&] { parse("GIF89a"); });
+  expect_error(ErrorKind::format, "image.jpg: JPEG image: Corrupt JPEG data: ", [&] { parse_jpeg(damaged); });
+  expect_error(ErrorKind::format, "image.jpg: not a JPEG image: expected \\xff\\xd8 at the start", [&] { parse_jpeg("GIF89a"); });
 }
 
 TEST_F(Jpeg, RefusesWhatItDoesNotTake) {
   expect_error(ErrorKind::format, "image.jpg: JPEG image: expected grey or colour, of 1 or 3 components, got 4 (CMYK)",
-               [] { parse(jpeg_file("cmyk")); });
+               [] { parse_jpeg(jpeg_file("cmyk")); });
   std::string arithmetic = jpeg_file("grey");
   arithmetic[arithmetic.find("\xff\xc0") + 1] = '\xc9';
-  expect_error(ErrorKind::format, "image.jpg: JPEG image: arithmetic coding, expected Huffman's", [&] { parse(arithmetic); });
+  expect_error(ErrorKind::format, "image.jpg: JPEG image: arithmetic coding, expected Huffman's", [&] { parse_jpeg(arithmetic); });
 }
 
 TEST_F(Jpeg, RefusesSizesThatTheFileCannotHold) {
@@ -81,14 +78,14 @@ TEST_F(Jpeg, RefusesSizesThatTheFileCannotHold) {
     expect_error(ErrorKind::format,
                  concat("image.jpg: JPEG image: header declares 65500x65500 pixels, more than a file of ", grey.size(),
                         " bytes can hold: truncated?"),
-                 [&] { parse(declaring(grey, 65500, 65500)); });
+                 [&] { parse_jpeg(declaring(grey, 65500, 65500)); });
   };
-  EXPECT_LT(testing::peak_memory(read), std::size_t{sanitized ? 64 : 8} << 20);
-  expect_error(ErrorKind::format, "image.jpg: JPEG image: ", [&] { parse(declaring(grey, 0, 8)); });
+  EXPECT_LT(peak_memory(read), std::size_t{sanitized ? 64 : 8} << 20);
+  expect_error(ErrorKind::format, "image.jpg: JPEG image: ", [&] { parse_jpeg(declaring(grey, 0, 8)); });
   std::string large = jpeg_file("progressive");
   large[large.find("\xff\xc2") + 5] = '\x40', large[large.find("\xff\xc2") + 7] = '\x40';
   large += std::string(1 << 20, '\0');  // as large as it would have to be
-  expect_error(ErrorKind::format, "an image in several scans of 16404x16396 pixels, limit 67108864", [&] { parse(large); });
+  expect_error(ErrorKind::format, "an image in several scans of 16404x16396 pixels, limit 67108864", [&] { parse_jpeg(large); });
 }
 
 TEST_F(Jpeg, RefusesScansWithoutEnd) {
@@ -96,7 +93,7 @@ TEST_F(Jpeg, RefusesScansWithoutEnd) {
   const std::size_t last = good.rfind("\xff\xda");
   std::string many = good.substr(0, last);
   for (int i = 0; i < 200; ++i) many += good.substr(last, good.size() - 2 - last);
-  expect_error(ErrorKind::format, "image.jpg: JPEG image: ", [&] { parse(many + good.substr(good.size() - 2)); });
+  expect_error(ErrorKind::format, "image.jpg: JPEG image: ", [&] { parse_jpeg(many + good.substr(good.size() - 2)); });
 }
 
 }  // namespace

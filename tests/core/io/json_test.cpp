@@ -11,7 +11,7 @@ namespace {
 using nlohmann::json;
 
 void expect_refused(const std::string& text, const std::string& message) {
-  testing::expect_error(ErrorKind::format, "a.json: " + message, [&] { read_json(text, "a.json"); });
+  expect_error(ErrorKind::format, "a.json: " + message, [&] { read_json(text, "a.json"); });
 }
 
 std::string repeated(const std::string& text, int count) {

@@ -6,7 +6,7 @@
 
 #include <string_view>
 
-namespace frit::testing {
+namespace frit {
 
 /// "libpng", "libjpeg", "libzip" or "libnifti2": whether frit was built without it.
 constexpr bool is_missing([[maybe_unused]] std::string_view library) {
@@ -17,10 +17,10 @@ constexpr bool is_missing([[maybe_unused]] std::string_view library) {
 #endif
 }
 
-}  // namespace frit::testing
+}  // namespace frit
 
 /// Ends a test, or the SetUp of a fixture, as skipped.
-#define FRIT_SKIP_WITHOUT(library)             \
-  if (!::frit::testing::is_missing(library)) { \
-  } else                                       \
+#define FRIT_SKIP_WITHOUT(library)    \
+  if (!::frit::is_missing(library)) { \
+  } else                              \
     GTEST_SKIP() << "frit was built without " << (library)

@@ -16,7 +16,7 @@ namespace {
 /// Of a file that cannot be read: the message names the library where it is missing, and there alone.
 template <class Read>
 void expect_named(const std::string& library, const std::string& what, const Read& read) {
-  const testing::TemporaryFolder folder;
+  const TemporaryFolder folder;
   write_text(folder / "file", std::string(400, 'x'));
   try {
     read(folder / "file");
@@ -24,7 +24,7 @@ void expect_named(const std::string& library, const std::string& what, const Rea
   } catch (const Error& error) {
     const std::string message = folder / "file: " + what + " cannot be read: frit was built without " + library;
     EXPECT_EQ(error.kind(), ErrorKind::format);
-    EXPECT_EQ(error.what() == message, testing::is_missing(library)) << error.what() << "\n" << message;
+    EXPECT_EQ(error.what() == message, is_missing(library)) << error.what() << "\n" << message;
   }
 }
 
@@ -37,16 +37,16 @@ TEST(MissingLibraries, AreNamedWhereTheirFilesAreRefused) {
 }
 
 TEST(MissingLibraries, AreNamedWhereAnImageIsNotWritten) {
-  const testing::TemporaryFolder folder;
+  const TemporaryFolder folder;
   const auto write = [&] { write_png(folder / "x.png", Tensor::zeros({1, 2, 2})); };
-  if (testing::is_missing("libpng"))
-    testing::expect_error(ErrorKind::argument, "x.png: PNG images cannot be written: frit was built without libpng", write);
+  if (is_missing("libpng"))
+    expect_error(ErrorKind::argument, "x.png: PNG images cannot be written: frit was built without libpng", write);
   else
     EXPECT_NO_THROW(write());
 }
 
 TEST(MissingLibraries, AreNamedWhereExamplesAreRead) {
-  const testing::TemporaryFolder folder;
+  const TemporaryFolder folder;
   const auto message_of = [&](const std::string& name, const std::string& content) -> std::string {
     write_text(folder / name, content);
     try {
@@ -56,8 +56,8 @@ TEST(MissingLibraries, AreNamedWhereExamplesAreRead) {
       return error.what();
     }
   };
-  EXPECT_EQ(message_of("a", "\x89PNG and so on").find("without libpng") != std::string::npos, testing::is_missing("libpng"));
-  EXPECT_EQ(message_of("a.nii", "text").find("without libnifti2") != std::string::npos, testing::is_missing("libnifti2"));
+  EXPECT_EQ(message_of("a", "\x89PNG and so on").find("without libpng") != std::string::npos, is_missing("libpng"));
+  EXPECT_EQ(message_of("a.nii", "text").find("without libnifti2") != std::string::npos, is_missing("libnifti2"));
 }
 
 }  // namespace

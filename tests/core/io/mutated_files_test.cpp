@@ -18,8 +18,6 @@
 namespace frit {
 namespace {
 
-std::string text_of(const std::vector<std::byte>& bytes) { return {reinterpret_cast<const char*>(bytes.data()), bytes.size()}; }
-
 /// One to four changes: a bit, a byte, or a small number of two bytes at a place that is more often early, and now and then a cut.
 std::string mutated(const std::string& good, std::uint64_t number) {
   std::string bytes = good;
@@ -44,7 +42,7 @@ std::string mutated(const std::string& good, std::uint64_t number) {
 
 void expect_refused_or_read(const char* format, const std::string& good, const std::function<void(const Input&)>& read) {
   ASSERT_NO_THROW(read(MemoryInput(std::as_bytes(std::span(good)), "good"))) << format;
-  const double start = testing::processor_seconds();
+  const double start = processor_seconds();
   const int count = sanitized ? 1000 : 4000;
   int refused = 0;
   for (int i = 0; i < count; ++i) {
@@ -58,44 +56,44 @@ void expect_refused_or_read(const char* format, const std::string& good, const s
     }
   }
   EXPECT_GT(refused, count / 10) << format;
-  EXPECT_LT(testing::processor_seconds() - start, sanitized ? 60 : 20) << format;
+  EXPECT_LT(processor_seconds() - start, sanitized ? 60 : 20) << format;
 }
 
-const Tensor tensor = Tensor::from<float>({1, 2, 3, 4, 5, 6}, {2, 3});
+const Tensor two_rows = Tensor::from<float>({1, 2, 3, 4, 5, 6}, {2, 3});
 
 TEST(MutatedFiles, ArraysAreReadOrRefused) {
   const std::string bytes("\0\0\x08\2\0\0\0\2\0\0\0\3abcdef", 18);
-  expect_refused_or_read("npy", text_of(serialize_npy(tensor)), [](const Input& input) { read_npy(input); });
-  expect_refused_or_read("safetensors", text_of(serialize_safetensors({{"a", tensor}, {"b", tensor}}, {{"k", "v"}})),
+  expect_refused_or_read("npy", text_of(serialize_npy(two_rows)), [](const Input& input) { read_npy(input); });
+  expect_refused_or_read("safetensors", text_of(serialize_safetensors({{"a", two_rows}, {"b", two_rows}}, {{"k", "v"}})),
                          [](const Input& input) { read_safetensors(input); });
   expect_refused_or_read("idx", bytes, [](const Input& input) { read_idx(input); });
-  expect_refused_or_read("idx.gz", testing::gzipped(bytes), [](const Input& input) { read_idx(input); });
+  expect_refused_or_read("idx.gz", gzipped(bytes), [](const Input& input) { read_idx(input); });
 }
 
 TEST(MutatedFiles, ArchivesAreReadOrRefused) {
   FRIT_SKIP_WITHOUT("libzip");
-  const std::string array = text_of(serialize_npy(tensor));
-  expect_refused_or_read("npz", testing::zip_file({{"a.npy", array}, {"b.npy", array, true}}), [](const Input& input) { read_npz(input); });
+  const std::string array = text_of(serialize_npy(two_rows));
+  expect_refused_or_read("npz", zip_file({{"a.npy", array}, {"b.npy", array, true}}), [](const Input& input) { read_npz(input); });
 }
 
 TEST(MutatedFiles, VolumesAreReadOrRefused) {
   FRIT_SKIP_WITHOUT("libnifti2");
-  const std::string volume = testing::nifti_file({.dim = {3, 2, 2}, .type = 4, .bits = 16}, std::string(24, 'v'));
+  const std::string volume = nifti_file({.dim = {3, 2, 2}, .type = 4, .bits = 16}, std::string(24, 'v'));
   expect_refused_or_read("nii", volume, [](const Input& input) { read_nifti(input); });
-  expect_refused_or_read("nii.gz", testing::gzipped(volume), [](const Input& input) { read_nifti(input); });
+  expect_refused_or_read("nii.gz", gzipped(volume), [](const Input& input) { read_nifti(input); });
 }
 
 TEST(MutatedFiles, ImagesAreReadOrRefused) {
   FRIT_SKIP_WITHOUT("libpng");
-  const testing::TemporaryFolder folder;
+  const TemporaryFolder folder;
   write_png(folder / "image.png", Tensor::full({3, 9, 7}, 0.5));
-  expect_refused_or_read("png", testing::content_of(folder / "image.png"), [](const Input& input) { read_png(input); });
+  expect_refused_or_read("png", content_of(folder / "image.png"), [](const Input& input) { read_png(input); });
 }
 
 TEST(MutatedFiles, JpegImagesAreReadOrRefused) {
   FRIT_SKIP_WITHOUT("libjpeg");
   for (const char* const name : {"halved", "progressive"}) {
-    expect_refused_or_read(name, testing::jpeg_file(name), [](const Input& input) { read_jpeg(input); });
+    expect_refused_or_read(name, jpeg_file(name), [](const Input& input) { read_jpeg(input); });
   }
 }
 

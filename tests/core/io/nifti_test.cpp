@@ -11,18 +11,15 @@
 namespace frit {
 namespace {
 
-using testing::bytes_of;
-using testing::nifti_file;
+NiftiVolume parse_nifti(const std::string& bytes) { return read_nifti(MemoryInput(bytes_of(bytes), "volume.nii")); }
 
-NiftiVolume parse(const std::string& bytes) { return read_nifti(MemoryInput(std::as_bytes(std::span(bytes)), "volume.nii")); }
-
-class Nifti : public ::testing::Test {
+class Nifti : public testing::Test {
  protected:
   void SetUp() override { FRIT_SKIP_WITHOUT("libnifti2"); }
 };
 
 TEST_F(Nifti, AxesAreDepthHeightWidth) {
-  const NiftiVolume volume = parse(nifti_file({.dim = {3, 2, 1}}, bytes_of<float>({1, 2, 3, 4, 5, 6})));
+  const NiftiVolume volume = parse_nifti(nifti_file({.dim = {3, 2, 1}}, bytes_of<float>({1, 2, 3, 4, 5, 6})));
   EXPECT_EQ(volume.voxels.shape(), (Shape{1, 2, 3}));
   EXPECT_EQ(volume.voxels.to_vector<float>(), (std::vector<float>{1, 2, 3, 4, 5, 6}));
   EXPECT_EQ(volume.spacing, (std::array<double, 3>{2, 1.5, 1}));
@@ -30,16 +27,17 @@ TEST_F(Nifti, AxesAreDepthHeightWidth) {
 
 TEST_F(Nifti, FurtherAxesOfOneAreDropped) {
   const std::string voxels = bytes_of<float>({1, 2, 3, 4});
-  EXPECT_EQ(parse(nifti_file({.dim = {2, 2}}, voxels)).voxels.shape(), (Shape{1, 2, 2}));
-  EXPECT_EQ(parse(nifti_file({.dim = {4, 1, 1, 1, 1}}, voxels)).voxels.shape(), (Shape{1, 1, 4}));
-  EXPECT_EQ(parse(nifti_file({.dim = {2, 1, 1, 2}}, voxels)).voxels.shape(), (Shape{2, 1, 1, 2}));
+  EXPECT_EQ(parse_nifti(nifti_file({.dim = {2, 2}}, voxels)).voxels.shape(), (Shape{1, 2, 2}));
+  EXPECT_EQ(parse_nifti(nifti_file({.dim = {4, 1, 1, 1, 1}}, voxels)).voxels.shape(), (Shape{1, 1, 4}));
+  EXPECT_EQ(parse_nifti(nifti_file({.dim = {2, 1, 1, 2}}, voxels)).voxels.shape(), (Shape{2, 1, 1, 2}));
 }
 
 TEST_F(Nifti, ConvertsEveryElementTypeAndAppliesTheScale) {
   const auto check = [](std::int16_t type, auto zero, std::vector<double> wanted) {
     using T = decltype(zero);
     const std::string voxels = bytes_of<T>({T{3}, static_cast<T>(-1), T{100}});
-    const NiftiVolume volume = parse(nifti_file({.dim = {3}, .type = type, .bits = 8 * sizeof(T), .slope = 2, .intercept = -1}, voxels));
+    const NiftiVolume volume =
+        parse_nifti(nifti_file({.dim = {3}, .type = type, .bits = 8 * sizeof(T), .slope = 2, .intercept = -1}, voxels));
     EXPECT_EQ(volume.voxels.to_vector<double>(), wanted) << "type " << type;
     EXPECT_EQ(volume.voxels.dtype(), DType::f32);
   };
@@ -57,19 +55,19 @@ TEST_F(Nifti, ConvertsEveryElementTypeAndAppliesTheScale) {
 
 TEST_F(Nifti, ReadsTheOtherByteOrderAndGzip) {
   const std::string file = nifti_file({.dim = {2}, .type = 4, .bits = 16}, bytes_of<std::int16_t>({1, 258}));
-  EXPECT_EQ(parse(testing::gzipped(file)).voxels.to_vector<float>(), (std::vector<float>{1, 258}));
+  EXPECT_EQ(parse_nifti(gzipped(file)).voxels.to_vector<float>(), (std::vector<float>{1, 258}));
   std::string swapped = file;
   for (const auto& [begin, size, count] :
        {std::array{0, 4, 1}, std::array{40, 2, 8}, std::array{70, 2, 2}, std::array{76, 4, 11}, std::array{352, 2, 2}}) {
     for (int i = 0; i < count; ++i) std::reverse(swapped.begin() + begin + i * size, swapped.begin() + begin + (i + 1) * size);
   }
-  EXPECT_EQ(parse(swapped).voxels.to_vector<float>(), (std::vector<float>{1, 258}));
+  EXPECT_EQ(parse_nifti(swapped).voxels.to_vector<float>(), (std::vector<float>{1, 258}));
 }
 
 TEST_F(Nifti, RefusesWhatItCannotRead) {
   const auto refused = [](const std::string& bytes, const std::string& message) {
-    testing::expect_error(ErrorKind::format, "volume.nii: " + message, [&] { parse(bytes); });
-    testing::expect_error(ErrorKind::format, "volume.nii: " + message, [&] { parse(testing::gzipped(bytes)); });
+    expect_error(ErrorKind::format, "volume.nii: " + message, [&] { parse_nifti(bytes); });
+    expect_error(ErrorKind::format, "volume.nii: " + message, [&] { parse_nifti(gzipped(bytes)); });
   };
   const std::string voxels(24, 'v');
   refused("", "not a NIfTI file: expected a header of 348 or 540 bytes");
@@ -84,16 +82,15 @@ TEST_F(Nifti, RefusesWhatItCannotRead) {
   refused(nifti_file({.dim = {6}}, voxels.substr(1)), "expected 24 bytes of voxels for 1x1x6, found 23");
   refused(nifti_file({.dim = {32767, 32767, 32767, 32767, 32767, 32767, 32767}}, voxels), "NIfTI header: shape ");
   refused(nifti_file({.dim = {32767, 32767, 32767}}, voxels), "header declares FLOAT32 32767x32767x32767, more than a file of ");
-  const std::string damaged = testing::gzipped(nifti_file({.dim = {6}}, voxels));
-  testing::expect_error(ErrorKind::format, "gzip data", [&] { parse(damaged.substr(0, damaged.size() - 9)); });
+  const std::string damaged = gzipped(nifti_file({.dim = {6}}, voxels));
+  expect_error(ErrorKind::format, "gzip data", [&] { parse_nifti(damaged.substr(0, damaged.size() - 9)); });
 }
 
 /// As bgzip writes them: one part after another.
 TEST_F(Nifti, ReadsGzipFilesOfSeveralParts) {
   const std::string file = nifti_file({.dim = {6}}, bytes_of<float>({1, 2, 3, 4, 5, 6}));
-  const std::string parts =
-      testing::gzipped(file.substr(0, 100)) + testing::gzipped(file.substr(100, 257)) + testing::gzipped(file.substr(357));
-  EXPECT_EQ(parse(parts).voxels.to_vector<float>(), (std::vector<float>{1, 2, 3, 4, 5, 6}));
+  const std::string parts = gzipped(file.substr(0, 100)) + gzipped(file.substr(100, 257)) + gzipped(file.substr(357));
+  EXPECT_EQ(parse_nifti(parts).voxels.to_vector<float>(), (std::vector<float>{1, 2, 3, 4, 5, 6}));
 }
 
 TEST_F(Nifti, ReadsTheHeadOfMricron) {

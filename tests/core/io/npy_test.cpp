@@ -10,9 +10,6 @@
 namespace frit {
 namespace {
 
-std::span<const std::byte> bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }
-std::string text_of(std::span<const std::byte> bytes) { return {reinterpret_cast<const char*>(bytes.data()), bytes.size()}; }
-
 /// An array file as numpy.save writes it: the dictionary padded with spaces to a newline at byte 128.
 std::string saved(const std::string& dictionary, std::string_view data) {
   std::string text("\x93NUMPY\x01\x00\x76\x00", 10);
@@ -20,7 +17,7 @@ std::string saved(const std::string& dictionary, std::string_view data) {
   return text + std::string(data);
 }
 
-Tensor parse(const std::string& text) { return parse_npy(bytes_of(text), "memory"); }
+Tensor parse_array(const std::string& text) { return parse_npy(bytes_of(text), "memory"); }
 
 TEST(Npy, WritesWhatNumpyWrites) {
   const Tensor vector = Tensor::from<std::uint8_t>({1, 2, 3}, {3});
@@ -35,7 +32,7 @@ TEST(Npy, WritesWhatNumpyWrites) {
 
 TEST(Npy, RandomTensorsReadBackBitForBit) {
   std::mt19937_64 random(1);
-  const testing::TemporaryFolder folder;
+  const TemporaryFolder folder;
   for (int i = 0; i < 2000; ++i) {
     const DType dtype = all_dtypes[random() % std::size(all_dtypes)];
     if (dtype == DType::bf16) continue;
@@ -59,17 +56,17 @@ TEST(Npy, RandomTensorsReadBackBitForBit) {
 
 TEST(Npy, ReadsFortranOrderAsTheArrayThatItIs) {
   // numpy.asfortranarray([[1, 2, 3], [4, 5, 6]], dtype=uint8)
-  const Tensor tensor = parse(saved("{'descr': '|u1', 'fortran_order': True, 'shape': (2, 3), }", "\1\4\2\5\3\6"));
+  const Tensor tensor = parse_array(saved("{'descr': '|u1', 'fortran_order': True, 'shape': (2, 3), }", "\1\4\2\5\3\6"));
   EXPECT_EQ(tensor.shape(), (Shape{2, 3}));
   EXPECT_EQ(tensor.to_vector<std::int64_t>(), (std::vector<std::int64_t>{1, 2, 3, 4, 5, 6}));
 }
 
 TEST(Npy, SwapsBigEndianNumbers) {
   const Tensor floats =
-      parse(saved("{'descr': '>f4', 'fortran_order': False, 'shape': (2,), }", std::string_view("\x3f\x80\0\0\xc0\0\0\0", 8)));
+      parse_array(saved("{'descr': '>f4', 'fortran_order': False, 'shape': (2,), }", std::string_view("\x3f\x80\0\0\xc0\0\0\0", 8)));
   EXPECT_EQ(floats.to_vector<float>(), (std::vector<float>{1, -2}));
   const Tensor integers =
-      parse(saved("{'descr': '>i8', 'fortran_order': False, 'shape': (1,), }", std::string_view("\0\0\0\0\0\0\1\2", 8)));
+      parse_array(saved("{'descr': '>i8', 'fortran_order': False, 'shape': (1,), }", std::string_view("\0\0\0\0\0\0\1\2", 8)));
   EXPECT_EQ(integers.item(), 258);
 }
 
@@ -80,24 +77,25 @@ TEST(Npy, ReadsOtherSpellingsOfTheHeader) {
       "{'descr': '<u1', 'fortran_order': False, 'shape': (3,)}",
   };
   for (const std::string& dictionary : spellings) {
-    EXPECT_EQ(parse(saved(dictionary, std::string_view("\1\0\1", 3))).to_vector<double>(), (std::vector<double>{1, 0, 1})) << dictionary;
+    EXPECT_EQ(parse_array(saved(dictionary, std::string_view("\1\0\1", 3))).to_vector<double>(), (std::vector<double>{1, 0, 1}))
+        << dictionary;
   }
   const std::string unpadded = "{'descr': '|u1', 'fortran_order': False, 'shape': (2,)}";
   for (const char version : {'\1', '\2', '\3'}) {
     std::string text = std::string("\x93NUMPY") + version + '\0' + static_cast<char>(unpadded.size()) + '\0';
     if (version > 1) text += std::string(2, '\0');
-    EXPECT_EQ(parse(text + unpadded + "\5\6").to_vector<double>(), (std::vector<double>{5, 6}));
+    EXPECT_EQ(parse_array(text + unpadded + "\5\6").to_vector<double>(), (std::vector<double>{5, 6}));
   }
 }
 
 TEST(Npy, ReadsEmptyAndScalarArrays) {
-  EXPECT_EQ(parse(saved("{'descr': '<f4', 'fortran_order': False, 'shape': (), }", std::string_view("\0\0\x80\x3f", 4))).item(), 1);
-  EXPECT_EQ(parse(saved("{'descr': '<f4', 'fortran_order': True, 'shape': (0, 3), }", "")).shape(), (Shape{0, 3}));
+  EXPECT_EQ(parse_array(saved("{'descr': '<f4', 'fortran_order': False, 'shape': (), }", std::string_view("\0\0\x80\x3f", 4))).item(), 1);
+  EXPECT_EQ(parse_array(saved("{'descr': '<f4', 'fortran_order': True, 'shape': (0, 3), }", "")).shape(), (Shape{0, 3}));
 }
 
 TEST(Npy, RefusesToWriteBfloat16) {
-  testing::expect_error(ErrorKind::argument, "NumPy has no bf16", [] { serialize_npy(Tensor::zeros({1}, DType::bf16)); });
-  testing::expect_error(ErrorKind::argument, "undefined", [] { serialize_npy(Tensor()); });
+  expect_error(ErrorKind::argument, "NumPy has no bf16", [] { serialize_npy(Tensor::zeros({1}, DType::bf16)); });
+  expect_error(ErrorKind::argument, "undefined", [] { serialize_npy(Tensor()); });
 }
 
 TEST(NpyStream, ReadsArraysOneBehindAnotherInAnyPieces) {

@@ -11,13 +11,10 @@
 namespace frit {
 namespace {
 
-using testing::expect_error;
-using testing::TemporaryFolder;
-
 /// Rows begin with their filter, 0.
 std::string png(std::uint32_t width, std::uint32_t height, int bits, int colour, const std::string& rows, const std::string& before = "",
                 bool interlaced = false) {
-  return testing::png_file(width, height, bits, colour, testing::gzipped(rows, 15), before, interlaced);
+  return png_file(width, height, bits, colour, gzipped(rows, 15), before, interlaced);
 }
 
 /// White pixels of one bit: a thousand of them in a byte of the file.
@@ -30,9 +27,9 @@ std::string white(std::uint32_t size) {
 
 constexpr std::size_t little_memory = std::size_t{sanitized ? 64 : 8} << 20;
 
-Tensor parse(const std::string& bytes) { return read_png(MemoryInput(std::as_bytes(std::span(bytes)), "image.png")); }
+Tensor parse_png(const std::string& bytes) { return read_png(MemoryInput(bytes_of(bytes), "image.png")); }
 
-class Png : public ::testing::Test {
+class Png : public testing::Test {
  protected:
   void SetUp() override { FRIT_SKIP_WITHOUT("libpng"); }
 };
@@ -55,25 +52,26 @@ TEST_F(Png, WhatIsWrittenIsRead) {
 }
 
 TEST_F(Png, ReadsOtherDepthsPalettesAndTransparency) {
-  EXPECT_EQ(parse(png(2, 1, 16, 0, std::string("\0\x80\0\xff\xff", 5))).to_vector<float>(), (std::vector<float>{32768 / 65535.0F, 1}));
-  EXPECT_EQ(parse(png(3, 1, 1, 0, std::string("\0\xa0", 2))).to_vector<float>(), (std::vector<float>{1, 0, 1}));
-  EXPECT_EQ(parse(png(1, 1, 8, 4, std::string("\0\x33\x80", 3))).to_vector<float>(), (std::vector<float>{0.2F}));
-  const Tensor colour = parse(png(2, 1, 8, 3, std::string("\0\1\0", 3), testing::png_chunk("PLTE", std::string("\0\x33\xff\xff\0\0", 6))));
+  EXPECT_EQ(parse_png(png(2, 1, 16, 0, std::string("\0\x80\0\xff\xff", 5))).to_vector<float>(), (std::vector<float>{32768 / 65535.0F, 1}));
+  EXPECT_EQ(parse_png(png(3, 1, 1, 0, std::string("\0\xa0", 2))).to_vector<float>(), (std::vector<float>{1, 0, 1}));
+  EXPECT_EQ(parse_png(png(1, 1, 8, 4, std::string("\0\x33\x80", 3))).to_vector<float>(), (std::vector<float>{0.2F}));
+  const Tensor colour = parse_png(png(2, 1, 8, 3, std::string("\0\1\0", 3), png_chunk("PLTE", std::string("\0\x33\xff\xff\0\0", 6))));
   EXPECT_EQ(colour.shape(), (Shape{3, 1, 2}));
   EXPECT_EQ(colour.to_vector<float>(), (std::vector<float>{1, 0, 0, 0.2F, 0, 1}));
 }
 
 TEST_F(Png, RefusesDamage) {
   const std::string good = png(4, 4, 8, 0, std::string(20, '\0'));
-  EXPECT_EQ(parse(good).elements(), 16);
+  EXPECT_EQ(parse_png(good).elements(), 16);
   for (std::size_t length = 0; length < good.size() - 12; ++length) {
-    expect_error(ErrorKind::format, "image.png: ", [&] { parse(good.substr(0, length)); });
+    expect_error(ErrorKind::format, "image.png: ", [&] { parse_png(good.substr(0, length)); });
   }
   std::string damaged = good;
   damaged[45] = static_cast<char>(damaged[45] ^ 1);
-  expect_error(ErrorKind::format, "image.png: PNG image: ", [&] { parse(damaged); });
-  expect_error(ErrorKind::format, "not a PNG image", [&] { parse("GIF89a"); });
-  expect_error(ErrorKind::format, "header declares 60000x60000 pixels, more than a file of", [&] { parse(png(60000, 60000, 8, 2, "")); });
+  expect_error(ErrorKind::format, "image.png: PNG image: ", [&] { parse_png(damaged); });
+  expect_error(ErrorKind::format, "not a PNG image", [&] { parse_png("GIF89a"); });
+  expect_error(ErrorKind::format, "header declares 60000x60000 pixels, more than a file of",
+               [&] { parse_png(png(60000, 60000, 8, 2, "")); });
 }
 
 /// The samples of `bytes` each, in the order of Adam7's seven passes.
@@ -101,13 +99,13 @@ TEST_F(Png, InterlacedImagesAreReadAsOthers) {
       const auto file = [&, depth = bits, kind = colour](const std::string& data, bool interlaced) {
         return png(static_cast<std::uint32_t>(w), static_cast<std::uint32_t>(h), depth, kind, data, "", interlaced);
       };
-      const Tensor plain = parse(file(rows, false)), interlaced = parse(file(passes(samples, w, h, size), true));
+      const Tensor plain = parse_png(file(rows, false)), interlaced = parse_png(file(passes(samples, w, h, size), true));
       EXPECT_EQ(interlaced.shape(), plain.shape());
       EXPECT_EQ(interlaced.to_vector<float>(), plain.to_vector<float>()) << width << 'x' << height << ' ' << colour;
     }
   }
-  testing::expect_error(ErrorKind::format, "an interlaced image of 10000x10000 pixels, limit 67108864",
-                        [] { parse(png(10000, 10000, 1, 0, std::string(13'000'000, '\0'), "", true)); });
+  expect_error(ErrorKind::format, "an interlaced image of 10000x10000 pixels, limit 67108864",
+               [] { parse_png(png(10000, 10000, 1, 0, std::string(13'000'000, '\0'), "", true)); });
 }
 
 TEST_F(Png, MemoryIsTakenForWhatIsThereAndWanted) {
@@ -119,28 +117,28 @@ TEST_F(Png, MemoryIsTakenForWhatIsThereAndWanted) {
     EXPECT_EQ(y, rows++);
     sum += row[7999];
   };
-  EXPECT_LT(testing::peak_memory([&] {
+  EXPECT_LT(peak_memory([&] {
               read_png_rows(
                   input, [](const ImageHeader& h) { EXPECT_EQ(h.width, 8000); }, take);
             }),
             little_memory);
   EXPECT_EQ(sum, 8000);
   const auto refuse = [](const Shape& shape) { fail(ErrorKind::format, "not ", shape); };
-  EXPECT_LT(testing::peak_memory([&] { expect_error(ErrorKind::format, "not 1x8000x8000", [&] { read_png(input, refuse); }); }),
-            little_memory);
+  EXPECT_LT(peak_memory([&] { expect_error(ErrorKind::format, "not 1x8000x8000", [&] { read_png(input, refuse); }); }), little_memory);
   for (const std::size_t cut : {good.size() - 1, good.size() / 2}) {
-    const auto read_cut = [&] { expect_error(ErrorKind::format, "the file ends early: truncated?", [&] { parse(good.substr(0, cut)); }); };
-    EXPECT_LT(testing::peak_memory(read_cut), little_memory);
+    const auto read_cut = [&] {
+      expect_error(ErrorKind::format, "the file ends early: truncated?", [&] { parse_png(good.substr(0, cut)); });
+    };
+    EXPECT_LT(peak_memory(read_cut), little_memory);
   }
 }
 
 /// Texts and colour profiles are compressed too, and are not looked at.
 TEST_F(Png, ChunksThatSayNothingOfThePixelsTakeNoMemory) {
   std::string texts;
-  for (int i = 0; i < 100; ++i)
-    texts += testing::png_chunk("zTXt", std::string("a\0\0", 3) + testing::gzipped(std::string(4'000'000, 'x'), 15));
+  for (int i = 0; i < 100; ++i) texts += png_chunk("zTXt", std::string("a\0\0", 3) + gzipped(std::string(4'000'000, 'x'), 15));
   const std::string file = png(1, 1, 8, 0, std::string("\0\xff", 2), texts);
-  EXPECT_LT(testing::peak_memory([&] { EXPECT_EQ(parse(file).item(), 1); }), little_memory);
+  EXPECT_LT(peak_memory([&] { EXPECT_EQ(parse_png(file).item(), 1); }), little_memory);
 }
 
 }  // namespace

@@ -9,7 +9,7 @@
 #include "frit/ops/shape/shape_ops.h"
 #include "ops/convolution/convolution_graphs.h"
 
-namespace frit {
+namespace frit::averaged_convolution_test {
 namespace {
 
 using convolution_graphs::expect_equal;
@@ -143,4 +143,4 @@ TEST(AveragedConvolution, AveragesTapsOfHalvesInFloat32) {
 }
 
 }  // namespace
-}  // namespace frit
+}  // namespace frit::averaged_convolution_test

@@ -3,7 +3,7 @@
 #include "ops/elementwise/evaluation.h"
 #include "ops/linear/both_precisions.h"
 
-namespace frit {
+namespace frit::conv_transpose_test {
 namespace {
 
 using Options = ConvolutionOptions;
@@ -106,4 +106,4 @@ TEST(ConvTranspose, IsTheDataGradientOfAConvolution) {
 }
 
 }  // namespace
-}  // namespace frit
+}  // namespace frit::conv_transpose_test

@@ -10,7 +10,7 @@
 #include "ops/elementwise/evaluation.h"
 #include "ops/operator_checks.h"
 
-namespace frit {
+namespace frit::convolution_epilogue_test {
 namespace {
 
 using ops::ChainAttributes;
@@ -151,4 +151,4 @@ TEST_F(CudaConvolutionEpilogue, IsPartOfAPlan) {
 }
 
 }  // namespace
-}  // namespace frit
+}  // namespace frit::convolution_epilogue_test

@@ -2,7 +2,7 @@
 #include "ops/elementwise/evaluation.h"
 #include "ops/linear/both_precisions.h"
 
-namespace frit {
+namespace frit::convolution_gradient_test {
 namespace {
 
 using ops::DataGradientOptions;
@@ -63,4 +63,4 @@ TEST(ConvolutionWeightGradient, StaysAccurateOverManyPositions) {
 }
 
 }  // namespace
-}  // namespace frit
+}  // namespace frit::convolution_gradient_test

@@ -7,7 +7,7 @@
 #include "ops/elementwise/evaluation.h"
 #include "ops/linear/both_precisions.h"
 
-namespace frit {
+namespace frit::convolution_test {
 namespace {
 
 using Options = ConvolutionOptions;
@@ -169,4 +169,4 @@ TEST(Convolution, IsDifferentiableTwice) {
 }
 
 }  // namespace
-}  // namespace frit
+}  // namespace frit::convolution_test

@@ -5,7 +5,7 @@
 #include "frit/ops/norm/norm.h"
 #include "ops/chain/chain_checks.h"
 
-namespace frit {
+namespace frit::group_norm_scale_max_pool_clamp_test {
 namespace {
 
 using Attributes = ops::GroupNormScaleMaxPoolClampAttributes;
@@ -238,4 +238,4 @@ TEST(GroupNormScaleMaxPoolClamp, RefusesBadCalls) {
 }
 
 }  // namespace
-}  // namespace frit
+}  // namespace frit::group_norm_scale_max_pool_clamp_test

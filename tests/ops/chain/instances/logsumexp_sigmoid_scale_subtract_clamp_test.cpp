@@ -6,7 +6,7 @@
 #include "frit/ops/reduction/reduction.h"
 #include "ops/chain/chain_checks.h"
 
-namespace frit {
+namespace frit::logsumexp_sigmoid_scale_subtract_clamp_test {
 namespace {
 
 using ChainAttributes = ops::LogsumexpSigmoidScaleSubtractClampAttributes;
@@ -106,4 +106,4 @@ TEST(LogsumexpSigmoidScaleSubtractClamp, RefusesBadCalls) {
 }
 
 }  // namespace
-}  // namespace frit
+}  // namespace frit::logsumexp_sigmoid_scale_subtract_clamp_test

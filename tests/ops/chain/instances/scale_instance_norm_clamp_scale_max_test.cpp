@@ -6,7 +6,7 @@
 #include "frit/ops/reduction/reduction.h"
 #include "ops/chain/chain_checks.h"
 
-namespace frit {
+namespace frit::scale_instance_norm_clamp_scale_max_test {
 namespace {
 
 using Attributes = ops::ScaleInstanceNormClampScaleMaxAttributes;
@@ -183,4 +183,4 @@ TEST(ScaleInstanceNormClampScaleMax, RefusesBadCalls) {
 }
 
 }  // namespace
-}  // namespace frit
+}  // namespace frit::scale_instance_norm_clamp_scale_max_test

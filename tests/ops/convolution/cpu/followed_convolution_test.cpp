@@ -10,7 +10,7 @@
 #include "ops/chain/chain_checks.h"
 #include "ops/operator_checks.h"
 
-namespace frit {
+namespace frit::followed_convolution_test {
 namespace {
 
 using ops::ChainAttributes;
@@ -83,4 +83,4 @@ INSTANTIATE_TEST_SUITE_P(All, FollowedConvolution,
                                          Case{{1, 5, 9, 13}, {5, 1, 5, 5}, {.stride = {2}, .padding = {2}, .groups = 5}}));
 
 }  // namespace
-}  // namespace frit
+}  // namespace frit::followed_convolution_test

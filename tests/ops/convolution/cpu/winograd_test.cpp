@@ -11,7 +11,7 @@
 #include "ops/chain/chain_checks.h"
 #include "ops/operator_checks.h"
 
-namespace frit {
+namespace frit::winograd_test {
 namespace {
 
 struct Case {
@@ -157,4 +157,4 @@ TEST_F(Winograd, BitsDoNotDependOnTheBatch) {
 }
 
 }  // namespace
-}  // namespace frit
+}  // namespace frit::winograd_test

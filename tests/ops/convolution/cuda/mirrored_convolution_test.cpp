@@ -6,7 +6,7 @@
 #include "frit/ops/convolution/geometry.h"
 #include "ops/tensor_core_checks.h"
 
-namespace frit {
+namespace frit::mirrored_convolution_test {
 namespace {
 
 using CudaMirroredConvolution = OnTensorCores;
@@ -101,4 +101,4 @@ TEST_F(CudaMirroredConvolution, AgreesInCuDNN) {
 }
 
 }  // namespace
-}  // namespace frit
+}  // namespace frit::mirrored_convolution_test

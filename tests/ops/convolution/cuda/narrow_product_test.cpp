@@ -6,7 +6,7 @@
 #include "frit/ops/convolution/geometry.h"
 #include "ops/tensor_core_checks.h"
 
-namespace frit {
+namespace frit::narrow_product_test {
 namespace {
 
 using CudaNarrowProduct = OnTensorCores;
@@ -71,4 +71,4 @@ TEST_F(CudaNarrowProduct, IsOfFewChannelsOnOneSide) {
 }
 
 }  // namespace
-}  // namespace frit
+}  // namespace frit::narrow_product_test

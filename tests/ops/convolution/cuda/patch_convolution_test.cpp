@@ -5,7 +5,7 @@
 #include "frit/ops/elementwise/elementwise.h"
 #include "ops/convolution/cuda/convolution_calls.h"
 
-namespace frit {
+namespace frit::patch_convolution_test {
 namespace {
 
 using cudnn::ConvolutionKind;
@@ -155,4 +155,4 @@ TEST(PatchConvolution, IsTakenWhereItIsFaster) {
 }
 
 }  // namespace
-}  // namespace frit
+}  // namespace frit::patch_convolution_test

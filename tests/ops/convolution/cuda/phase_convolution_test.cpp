@@ -7,7 +7,7 @@
 #include "frit/ops/convolution/geometry.h"
 #include "ops/tensor_core_checks.h"
 
-namespace frit {
+namespace frit::phase_convolution_test {
 namespace {
 
 using cudnn::ConvolutionKind;
@@ -128,4 +128,4 @@ TEST_F(CudaPhaseConvolution, TakesAProgram) {
 }
 
 }  // namespace
-}  // namespace frit
+}  // namespace frit::phase_convolution_test

@@ -4,7 +4,7 @@
 #include "frit/ops/elementwise/elementwise.h"
 #include "ops/tensor_core_checks.h"
 
-namespace frit {
+namespace frit::rearrangements_test {
 namespace {
 
 using CudaRearrangements = OnTensorCores;
@@ -71,4 +71,4 @@ TEST_F(CudaRearrangements, WithPrograms) {
 }
 
 }  // namespace
-}  // namespace frit
+}  // namespace frit::rearrangements_test

@@ -6,7 +6,7 @@
 #include "frit/ops/cuda/warpgroup_products.cuh"
 #include "ops/tensor_core_checks.h"
 
-namespace frit {
+namespace frit::row_products_test {
 namespace {
 
 using Options = ConvolutionOptions;
@@ -90,4 +90,4 @@ TEST_F(CudaRowProducts, LeaveTheOthersAlone) {
 }
 
 }  // namespace
-}  // namespace frit
+}  // namespace frit::row_products_test

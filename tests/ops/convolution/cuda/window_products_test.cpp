@@ -6,7 +6,7 @@
 #include "frit/ops/convolution/tiles/tap_products.h"
 #include "ops/tensor_core_checks.h"
 
-namespace frit {
+namespace frit::window_products_test {
 namespace {
 
 using Options = ConvolutionOptions;
@@ -97,4 +97,4 @@ TEST_F(CudaWindowProducts, LeaveTheOthersToCudnn) {
 }
 
 }  // namespace
-}  // namespace frit
+}  // namespace frit::window_products_test

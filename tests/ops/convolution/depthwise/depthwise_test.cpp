@@ -6,7 +6,7 @@
 #include "frit/ops/libraries/library_plans.h"
 #include "ops/tensor_core_checks.h"
 
-namespace frit {
+namespace frit::depthwise_test {
 namespace {
 
 using ops::ElementwiseProgram;
@@ -132,4 +132,4 @@ TEST_F(CudaDepthwise, NeedsNoPlan) {
 }
 
 }  // namespace
-}  // namespace frit
+}  // namespace frit::depthwise_test

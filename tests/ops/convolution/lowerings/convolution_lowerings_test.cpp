@@ -16,7 +16,7 @@
 #include "frit/ops/shape/shape_ops.h"
 #include "ops/convolution/convolution_graphs.h"
 
-namespace frit {
+namespace frit::convolution_lowerings_test {
 namespace {
 
 using Options = ConvolutionOptions;
@@ -312,4 +312,4 @@ TEST(ConvolutionLowerings, TrainAlike) {
 }
 
 }  // namespace
-}  // namespace frit
+}  // namespace frit::convolution_lowerings_test

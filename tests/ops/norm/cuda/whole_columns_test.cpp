@@ -2,14 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include "first_gpu.h"
 #include "frit/core/cuda/device.h"
 #include "frit/ops/norm/norm_attributes.h"
 #include "ops/operator_checks.h"
 
-namespace frit {
+namespace frit::whole_columns_test {
 namespace {
-
-constexpr Device gpu{DeviceKind::cuda, 0};
 
 struct Norm {
   const char* op;
@@ -22,7 +21,7 @@ struct Norm {
 
 Tensor on_gpu(const Tensor& tensor, DType dtype) {
   const Layout layout = tensor.shape().rank() < 4 ? Layout::contiguous : Layout::channels_last;
-  const Tensor there = Tensor::empty(tensor.shape(), dtype, gpu, layout);
+  const Tensor there = Tensor::empty(tensor.shape(), dtype, first_gpu, layout);
   copy(there, tensor.to(dtype));
   return there;
 }
@@ -97,4 +96,4 @@ std::vector<Norm> norms() {
 INSTANTIATE_TEST_SUITE_P(Norms, CudaWholeColumns, testing::ValuesIn(norms()));
 
 }  // namespace
-}  // namespace frit
+}  // namespace frit::whole_columns_test

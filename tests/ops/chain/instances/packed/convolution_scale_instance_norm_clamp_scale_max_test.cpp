@@ -7,7 +7,7 @@
 #include "frit/ops/reduction/reduction.h"
 #include "ops/tensor_core_checks.h"
 
-namespace frit {
+namespace frit::convolution_scale_instance_norm_clamp_scale_max_test {
 namespace {
 
 using OwnAttributes = ops::ConvolutionInstanceNormMaxAttributes;
@@ -188,4 +188,4 @@ TEST_F(CudaConvolutionInstanceNormMax, NanAndInfiniteValuesGoWhereTheCpuHasThem)
 }
 
 }  // namespace
-}  // namespace frit
+}  // namespace frit::convolution_scale_instance_norm_clamp_scale_max_test

@@ -7,7 +7,7 @@
 #include "frit/ops/pool/pool.h"
 #include "ops/tensor_core_checks.h"
 
-namespace frit {
+namespace frit::packed_group_norm_scale_max_pool_clamp_test {
 namespace {
 
 using OwnAttributes = ops::PackedGroupNormPoolAttributes;
@@ -102,9 +102,7 @@ TEST_F(CudaPackedGroupNormPool, AgreesWithTheDefinition) {
   for (const Call& call : calls) expect_agreement(forward, backward, call, backward_inputs);
 }
 
-TEST_F(CudaPackedGroupNormPool, ReadsFloat32WithHalvesInEitherLayout) {
-  expect_same_with_halves(ops::registry().find(forward), calls[0]);
-}
+TEST_F(CudaPackedGroupNormPool, ReadsFloat32WithHalvesInEitherLayout) { expect_same_with_halves(ops::registry().find(forward), calls[0]); }
 
 // The sums are around an element of the tile.
 TEST_F(CudaPackedGroupNormPool, KeepsTheDigitsOfDataFarFromZero) {
@@ -165,4 +163,4 @@ TEST_F(CudaPackedGroupNormPool, NanAndInfiniteValuesGoWhereTheCpuHasThem) {
 }
 
 }  // namespace
-}  // namespace frit
+}  // namespace frit::packed_group_norm_scale_max_pool_clamp_test

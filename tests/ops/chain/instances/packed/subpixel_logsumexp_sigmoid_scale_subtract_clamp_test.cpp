@@ -9,7 +9,7 @@
 #include "frit/ops/reduction/reduction.h"
 #include "ops/tensor_core_checks.h"
 
-namespace frit {
+namespace frit::subpixel_logsumexp_sigmoid_scale_subtract_clamp_test {
 namespace {
 
 using OwnAttributes = ops::SubpixelLogsumexpAttributes;
@@ -166,4 +166,4 @@ TEST_F(CudaSubpixelLogsumexp, NanAndInfiniteValuesGoWhereTheCpuHasThem) {
 }
 
 }  // namespace
-}  // namespace frit
+}  // namespace frit::subpixel_logsumexp_sigmoid_scale_subtract_clamp_test
