@@ -19,8 +19,9 @@ constexpr std::int64_t most_tiles = 240, most_bytes = 8 * 1024 * 1024;
 constexpr std::int64_t least_planes = 4;
 /// Channels of an item of work, whose sums stay in a core's cache.
 constexpr std::int64_t most_channels = 96;
-/// With so many columns' blocks that read an element's inputs, and tiles, a core's cache had better hold these than some channels' sums.
-constexpr std::int64_t many_tiles = 96, many_columns = 128;
+/// With so many columns' blocks that read an element's inputs, and tiles, a core's cache had better hold these than some channels' sums,
+/// unless these would take more memory.
+constexpr std::int64_t many_tiles = 96, many_columns = 128, most_sums = 12 * 1024 * 1024;
 /// The fewest tiles of a batch that pay, and bytes of the most scratch memory.
 constexpr std::int64_t least_tiles = 12, most_scratch = 96 * 1024 * 1024;
 
@@ -73,10 +74,12 @@ struct Plan {
     input_planes = std::min(input_count, (planes.size - 1) * step + (depths - 1) * dilation + 1);
     input_step = input_planes * rows.size * tile_columns * input_row + 16;
     output_step = planes.size * rows.size * tile_columns * output_row + 16;
-    by_element = columns >= many_columns && (slabs() > 1 || planes.size * rows.size * tile_columns >= many_tiles);
+    const std::int64_t all_sums = elements * depths * channels * columns;
+    const bool holds_tiles = planes.size * rows.size * tile_columns >= many_tiles && all_sums <= most_sums;
+    by_element = columns >= many_columns && (slabs() > 1 || holds_tiles);
     inputs_place = shared.add(elements * input_step, sizeof(float));
     outputs_place = shared.add(elements * output_step, sizeof(float));
-    sums_place = shared.add(shares_sums() ? elements * depths * channels * columns : 0, sizeof(float));
+    sums_place = shared.add(shares_sums() ? all_sums : 0, sizeof(float));
     packed_place = shared.add(depths * taps * taps * channels * columns, sizeof(float));
     const std::int64_t of_item = elements * parts.size * blocks.size, cost = of_item * planes.size * rows.size * tile_columns;
     work = by_element ? WorkSplit(elements, cost * items() / elements, 0)
