@@ -107,10 +107,10 @@ TEST_F(Commands, GraphExplainsWhatItFused) {
     EXPECT_TRUE(has(outcome.output, part)) << part << outcome;
   }
   EXPECT_EQ(run({"graph", "classifier", "--explain", "--precision", "bf16"}).code, 0);
-  const nlohmann::json json = nlohmann::json::parse(run({"graph", "conv3d-instnorm-max", "--explain", "--json"}).output);
-  EXPECT_EQ(json["fusion"][0]["operator"], "scale_instance_norm_clamp_scale_max");
-  EXPECT_EQ(json["fusion"][0]["fused"], true);
-  EXPECT_EQ(json["passes"][0]["operators"], 6);
+  const nlohmann::json explained = nlohmann::json::parse(run({"graph", "conv3d-instnorm-max", "--explain", "--json"}).output);
+  EXPECT_EQ(explained["fusion"][0]["operator"], "scale_instance_norm_clamp_scale_max");
+  EXPECT_EQ(explained["fusion"][0]["fused"], true);
+  EXPECT_EQ(explained["passes"][0]["operators"], 6);
 }
 
 TEST_F(Commands, GraphExplainsHowEachStepIsComputed) {

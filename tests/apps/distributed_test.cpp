@@ -88,10 +88,10 @@ TEST_F(Distributed, ASegmentationIsLearntAndMeasuredAsByOne) {
                                               "--epochs",        "3",       "--dtype",        "f64",
                                               "--deterministic", "--quiet", "--json",         "--run-dir"};
   const auto score = [](const Outcome& outcome) {
-    nlohmann::json json = nlohmann::json::parse(outcome.output);
-    json.erase("peak_memory_bytes");
-    json.erase("run_directory");
-    return json;
+    nlohmann::json scores = nlohmann::json::parse(outcome.output);
+    scores.erase("peak_memory_bytes");
+    scores.erase("run_directory");
+    return scores;
   };
   const nlohmann::json expected = score(good(with(arguments, {"1"})));
   for (const int processes : {2, 4}) {

@@ -276,9 +276,9 @@ TEST_F(Infer, ComparesWithAReferenceAndNamesTheWorstElement) {
   EXPECT_EQ(check("other.npy", {"--atol", "0.6"}).code, 0);
   EXPECT_EQ(check("misshapen.npy").code, 1);
   EXPECT_EQ(check("nowhere.npy").code, 4);
-  const Outcome json = check("other.npy", {"--json", "--output", "y.npy"});
-  EXPECT_EQ(json.code, 1);
-  EXPECT_EQ(nlohmann::json::parse(json.output)["reference"]["differing"], 2);
+  const Outcome printed = check("other.npy", {"--json", "--output", "y.npy"});
+  EXPECT_EQ(printed.code, 1);
+  EXPECT_EQ(nlohmann::json::parse(printed.output)["reference"]["differing"], 2);
   expect_near(read_npy(path("y.npy")), read_npy(path("same.npy")));
 }
 
