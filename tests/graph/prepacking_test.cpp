@@ -74,7 +74,9 @@ TEST_P(PrepackedConvolution, GivesTheSameBitsAndFollowsItsWeight) {
   }
   const graph::Executable& executable = fixed.compile({{"x", {c.dtype, c.image}}});
   EXPECT_EQ(count_prepacks(executable), c.kept);
-  if (c.kept > 0) EXPECT_EQ(executable.preparation().back().schedule(), "prepacked");
+  if (c.kept > 0) {
+    EXPECT_EQ(executable.preparation().back().schedule(), "prepacked");
+  }
   EXPECT_EQ(count_prepacks(given.compile({{"x", {c.dtype, c.image}}, {"weight", {c.dtype, c.weight}}})), 0u);
 }
 
