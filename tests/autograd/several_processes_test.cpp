@@ -17,6 +17,7 @@
 #include "frit/models/nn.h"
 #include "frit/models/training/checkpoint.h"
 #include "frit/ops/elementwise/activation.h"
+#include "frit/ops/elementwise/arithmetic.h"
 #include "frit/ops/loss/loss.h"
 #include "frit/ops/reduction/reduction.h"
 
