@@ -80,7 +80,7 @@ TrainStep train(const Tensor& image, const Tensor& brain, int steps) {
   TrainStep step(loss, AdamW{.learning_rate = learning_rate});
   const auto patches = std::make_shared<PatchDataset>(std::vector<TensorDataset::NamedTensor>{{"image", image}, {"brain", brain}},
                                                       PatchOptions{.size = window, .random = steps});
-  const Schedule schedule{.kind = Schedule::Kind::cosine, .warm_up = steps / 20, .total = steps};
+  const Schedule schedule{.kind = Schedule::Kind::one_cycle, .total = steps};
   DataLoader loader(patches, {.batch_size = 1, .device = Device::best()});
   constexpr int reported = 25;
   double sum = 0;
@@ -134,7 +134,7 @@ void paint(const Tensor& image, const Tensor& brain, const Tensor& answer, const
 
 int main(int argc, char** argv) {
   try {
-    const int steps = argc > 1 ? std::atoi(argv[1]) : 300;
+    const int steps = argc > 1 ? std::atoi(argv[1]) : 200;
     const std::string path = argc > 2 ? argv[2] : "brain-mask.png";
     const std::string folder = argc > 3 ? argv[3] : "/usr/share/mricron/templates";  // of Debian's package mricron-data
     const Tensor head = read_nifti(folder + "/ch2.nii.gz").voxels, brain = read_nifti(folder + "/ch2bet.nii.gz").voxels;
