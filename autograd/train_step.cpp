@@ -96,16 +96,17 @@ TrainStep::TrainStep(std::shared_ptr<State> state, Value loss, const Optimizer& 
   std::map<std::string, TensorType> inputs;
   for (const graph::Node* node : graph().all(graph::NodeKind::input)) inputs[node->name] = graph().type(node->outputs[0]);
   program_.compile(inputs);  // mistakes show here, not at the first step
+  const auto buffers = training::shards(options) ? &shards_ : nullptr;
   if (options.accumulate > 1) {
-    update_.emplace(training::update_graph(graph(), optimizer, options), shared_state());
+    update_.emplace(training::update_graph(graph(), optimizer, options, buffers), shared_state());
     update_->compile({});
+  } else if (buffers != nullptr) {
+    (void)training::update_graph(graph(), optimizer, options, buffers);  // makes the buffers that the program's graph has
   }
   if (options.average_decay) {
     average_.emplace(training::average_graph(graph(), options), shared_state());
     average_->compile({});
   }
-  // Any graph of the updates makes the same buffers.
-  if (training::shards(options)) (void)training::update_graph(graph(), optimizer, options, &shards_);
 }
 
 double TrainStep::operator()(const Bindings& inputs) { return start(inputs).item(); }

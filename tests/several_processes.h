@@ -19,6 +19,7 @@ inline std::vector<std::string> environment_of_several() {
   return {"OMPI_ALLOW_RUN_AS_ROOT=1",
           "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1",
           "OMPI_MCA_rmaps_base_oversubscribe=1",
+          "OMPI_MCA_mpi_yield_when_idle=1",
           "OMPI_MCA_btl_vader_single_copy_mechanism=none",
           "ASAN_OPTIONS=detect_leaks=0",
           "FRIT_THREADS=1"};

@@ -16,6 +16,9 @@
 namespace frit::onnx {
 namespace {
 
+constexpr const char* of_random_numbers =
+    "of random numbers may be asked once, by Less with one number and a Cast to numbers, which are below it";
+
 /// The number that was meant by a float32, the shortest that rounds to it: 1e-5 is no other in float64.
 double meant(float value) {
   std::array<char, 32> text;
@@ -43,7 +46,7 @@ Value Call::join(Operand& operand, bool trainable) const {
 
 Value Call::operator[](std::size_t i) const {
   require_support(has_input(i), "input ", i, " is missing");
-  require_support(!is_random(i), "of random numbers may be asked once, by Less with one number, which are below it");
+  require_support(!is_random(i), of_random_numbers);
   return join(*inputs_[i], /*trainable=*/true);
 }
 
@@ -59,11 +62,21 @@ Value Call::buffer(std::size_t i) const {
   return graph_->producer(value.id()).trainable ? Value() : value;
 }
 
-Value Call::below(std::size_t i, double bound) const {
+Operand::Random& Call::random(std::size_t i, bool compared) const {
   Operand::Random& random = *inputs_[i]->random;
-  if (std::exchange(random.read, true)) return (*this)[i];
-  const double share = std::clamp((bound - random.low) / (random.high - random.low), 0.0, 1.0);
-  const Value all = expand(graph_->constant(Tensor::full({}, 1, random.type.dtype)), random.type.shape), runs = counter();
+  require_support(random.below.has_value() == compared && !std::exchange(random.read, true), of_random_numbers);
+  return random;
+}
+
+void Call::draw_below(std::size_t i, double bound) const {
+  const Operand::Random& numbers = random(i, /*compared=*/false);
+  draw({.type = numbers.type, .low = numbers.low, .high = numbers.high, .below = bound});
+}
+
+Value Call::chance(std::size_t i) const {
+  const Operand::Random& numbers = random(i, /*compared=*/true);
+  const double share = std::clamp((*numbers.below - numbers.low) / (numbers.high - numbers.low), 0.0, 1.0);
+  const Value all = expand(graph_->constant(Tensor::full({}, 1, numbers.type.dtype)), numbers.type.shape), runs = counter();
   return dropout(all, runs, 1 - share, stream_of(graph_->producer(runs.id()).name)) * share;
 }
 

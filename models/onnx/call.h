@@ -24,10 +24,11 @@ struct Operand {
   std::string parameter = {};  ///< the name of a variable that it is to be; empty for others
   bool refused = false;        ///< what would give it is not supported
 
-  /// Numbers that every run draws anew, evenly between two bounds.
+  /// Numbers that every run draws anew, evenly between two bounds, or which of them are below another one.
   struct Random {
     TensorType type;
     double low, high;
+    std::optional<double> below = {};
     bool read = false;
   };
   std::optional<Random> random = {};  ///< instead of a value
@@ -67,9 +68,11 @@ class Call {
   void draw(const Operand::Random& numbers) const { drawn_ = numbers; }
   const std::optional<Operand::Random>& drawn() const { return drawn_; }
   bool is_random(std::size_t i) const { return has_input(i) && inputs_[i]->random.has_value(); }
-  /// 1 where the input's random numbers are below `bound`, else 0; outside of training everywhere the share that is, as nothing is left to
-  /// chance there. Numbers, not bytes; once for an input.
-  Value below(std::size_t i, double bound) const;
+  /// What the node gives is which of the input's random numbers are below `bound`.
+  void draw_below(std::size_t i, double bound) const;
+  /// 1 where an input that tells it is true, else 0, as numbers; outside of training everywhere the share of the ones, as nothing is left to
+  /// chance there. Once for an input.
+  Value chance(std::size_t i) const;
   /// The i64 scalar that counts the runs of a random operator, named after output 0.
   Value counter() const;
   bool is_initializer(std::size_t i) const { return has_input(i) && !inputs_[i]->parameter.empty(); }
@@ -116,6 +119,9 @@ class Call {
 
   const Scope* scope_;
   const File* file_;
+  /// The input's, which nothing else has read, once they are compared, or before.
+  Operand::Random& random(std::size_t i, bool compared) const;
+
   const onnx_schema::NodeProto* node_;
   Graph* graph_;
   std::vector<Operand*> inputs_;

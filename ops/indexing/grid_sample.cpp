@@ -80,13 +80,17 @@ class AxisSampler {
 
 Value grid_sample(Value x, Value grid, const GridSampleOptions& options) {
   const int axes = x.rank() - 2;
-  require(axes >= 1 && grid.rank() == x.rank() && grid.dim(0) == x.dim(0) && grid.dim(-1) == axes && is_floating(grid.dtype()),
-          "grid_sample: the grid must be floating, (N, the result's image axes, one number an image axis), for the input ", x.type(),
+  require(axes >= 1 && grid.rank() == x.rank() && grid.dim(0) == x.dim(0) && grid.dim(-1) == axes && is_floating(grid.dtype()) &&
+              is_floating(x.dtype()),
+          "grid_sample: both must be floating, the grid (N, the result's image axes, one number an image axis), for the input ", x.type(),
           " got ", grid.type());
+  if (is_half(grid.dtype())) grid = cast(grid, DType::f32);  // halves do not have every place
   std::int64_t elements = 1;
   for (int axis = 2; axis < x.rank(); ++axis) elements *= x.dim(axis);
   require(elements > 0, "grid_sample: the image has no elements (input ", x.shape(), ')');
-  const Value places = reshape(grid, {size_of(grid, 0), 1, -1, axes});
+  std::int64_t results = 1;
+  for (int axis = 1; axis <= axes; ++axis) results *= grid.dim(axis);
+  const Value places = reshape(grid, {size_of(grid, 0), 1, results, axes});
   // Every choice of a tap on each axis is an element: its index in the whole image, and its weight.
   std::vector<Tap> taps = {{}};
   for (int axis = 0; axis < axes; ++axis) {

@@ -18,8 +18,8 @@ struct GridSampleOptions {
 
 /// The image x (N, C, image axes) at the places that `grid` (N, the result's image axes, one number an image axis, the last axis' first)
 /// names, from -1 to 1 over each of x's axes: (N, C, the result's image axes), with a gradient for both, as PyTorch's F.grid_sample. Made
-/// of other operators, for images of this size in batches of any. A place that is not a number is an error on the CPU, as an index is that
-/// names nothing.
+/// of other operators, for images of this size in batches of any. A place that is not a number, or infinite where the padding reflects, is
+/// an error on the CPU, as an index is that names nothing.
 Value grid_sample(Value x, Value grid, const GridSampleOptions& options = {});
 
 }  // namespace frit

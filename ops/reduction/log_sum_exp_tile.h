@@ -42,7 +42,7 @@ struct LogSumExpTile {
       add_rows(x + rows.offset + row * rows.stride, rows.stride, std::min(rows_in_cache, rows.count - row), rows.width);
     }
   }
-  /// And exp(x - shift) is kept, if wanted.
+  /// And exp(x - shift) is kept, if wanted. So few terms are summed as they are.
   template <bool kept>
   void take(ShortLines<T>& lines) {
     using V = simd::Vector<T>;
@@ -64,7 +64,7 @@ struct LogSumExpTile {
         for (int v = 0; v < vectors; ++v) terms[v] = simd::load(lines.row(row) + first + v * lanes) - shift[v];
         simd::exp<T>(terms);
         for (int v = 0; v < vectors; ++v) {
-          if (kept) simd::store(lines.row(row) + first + v * lanes, terms[v]);
+          if constexpr (kept) simd::store(lines.row(row) + first + v * lanes, terms[v]);
           sums[v] += terms[v];
         }
       }

@@ -62,14 +62,14 @@ struct ExtremumTile {
   }
   void fold() {
     const T best = extremum_of_lanes<Order>(value);
-    Index first[tile_lanes];
+    Index places[tile_lanes], first[tile_lanes];
     for (int i = 0; i < tile_lanes; ++i) {
       const auto place = static_cast<Index>(index[i] + i);
-      first[i] = ties(value[i], best) ? place : std::numeric_limits<Index>::max();
+      places[i] = first[i] = ties(value[i], best) ? place : std::numeric_limits<Index>::max();
     }
     fold_lanes([&](int a, int b) { first[a] = first[a] < first[b] ? first[a] : first[b]; });
-    value[0] = best;
     index[0] = first[0];
+    value[0] = value[std::find(places, places + tile_lanes, first[0]) - places];  // zeros tie whatever their signs
   }
 };
 

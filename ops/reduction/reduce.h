@@ -105,8 +105,8 @@ class ReductionPlan {
   /// Likewise of short lines, as many as ShortLines takes.
   template <class Body>
   void for_each_short_lines(const Body& body) const {
-    const std::int64_t most = std::min<std::int64_t>(short_line_elements / count_, tile_width);
-    for_each_lines(most < columns_together ? most : most / columns_together * columns_together, body);
+    static_assert(short_line * columns_together <= short_line_elements);
+    for_each_lines(std::min<std::int64_t>(short_line_elements / count_ / columns_together * columns_together, tile_width), body);
   }
   /// What belongs to a block's one result, given to each of its lanes.
   template <class T>

@@ -48,7 +48,8 @@ TEST_P(OperatorSuite, IsDescribed) {
   EXPECT_EQ(op().attributes_from_json("{}"), op().default_attributes);
   const Sample& typical = op().typical;
   if (typical.inputs.empty()) return;
-  const std::vector<TensorType> types = types_of(sample_tensors(typical, float_dtypes()[0], 0)), outputs = op().infer_types(types, typical.attributes);
+  const std::vector<TensorType> types = types_of(sample_tensors(typical, float_dtypes()[0], 0));
+  const std::vector<TensorType> outputs = op().infer_types(types, typical.attributes);
   EXPECT_GT(op().multiplications({op(), types, typical.attributes}, outputs.at(0)), 0);
 }
 

@@ -15,7 +15,11 @@ Values cast_like(const Call& call) { return {cast(call[0], call[1].dtype())}; }
 }  // namespace
 
 void add_casts(OperatorTable& table) {
-  table["Cast"] = [](const Call& call) -> Values { return converted(call, call[0], call.integer("to", 0)); };
+  table["Cast"] = [](const Call& call) -> Values {
+    const std::int64_t to = call.integer("to", 0);
+    const bool chance = call.is_random(0) && is_floating(call.dtype_of(to));
+    return converted(call, chance ? call.chance(0) : call[0], to);
+  };
   table["CastLike"] = cast_like;
 }
 

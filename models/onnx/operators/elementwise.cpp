@@ -23,8 +23,9 @@ Values binary(const Call& call) {
 
 /// Of random numbers with one number, too.
 Values less_than(const Call& call) {
-  const bool chance = call.is_random(0) && call.is_constant(1) && call.constant(1).elements() == 1;
-  return chance ? Values{call.below(0, call.constant(1).item())} : binary<less>(call);
+  if (!call.is_random(0) || !call.is_constant(1) || call.constant(1).elements() != 1) return binary<less>(call);
+  call.draw_below(0, call.constant(1).item());
+  return {};
 }
 
 template <Value (*function)(Value)>

@@ -76,7 +76,7 @@ Values average_pool(const Call& call) {
   const Dims after = whole_padding(call, window, x.shape());
   const bool counted = call.integer("count_include_pad", 0) != 0;
   if (is_plain(window, after) && !window.is_dilated()) {
-    return {as_given(window, window_average(call, window, x, {.padding = after, .count_include_pad = counted}))};
+    return {as_given(window, window_average(call, window, x, {.kernel_size = {}, .padding = after, .count_include_pad = counted}))};
   }
   Shape image = x.shape();
   image[0] = image[1] = 1;

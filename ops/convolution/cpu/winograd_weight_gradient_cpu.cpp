@@ -20,7 +20,7 @@ constexpr std::int64_t least_planes = 4;
 /// Channels of an item of work, whose sums stay in a core's cache.
 constexpr std::int64_t most_channels = 96;
 /// With so many columns' blocks that read an element's inputs, and tiles, a core's cache had better hold these than some channels' sums,
-/// unless these would take more memory.
+/// of which there are so many floats at most then, 48 MiB, where slabs do not share them anyway.
 constexpr std::int64_t many_tiles = 96, many_columns = 128, most_sums = 12 * 1024 * 1024;
 /// The fewest tiles of a batch that pay, and bytes of the most scratch memory.
 constexpr std::int64_t least_tiles = 12, most_scratch = 96 * 1024 * 1024;

@@ -266,14 +266,14 @@ TEST(OnnxImport, DropoutInTrainingModeDropsInTrainingAlone) {
 }
 
 /// As torchvision's networks have it when they are exported for training: whole rows are dropped.
-ModelBuilder stochastic_depth_model() {
+ModelBuilder stochastic_depth_model(onnx::TensorProto::DataType kept = onnx::TensorProto::FLOAT) {
   ModelBuilder builder;
   builder.input("x", {400, 3}).output("y");
   builder.weight("noise", {400, 1}, Floats(400, 0));
   builder.initializer("survival", {}, onnx::TensorProto::FLOAT).add_float_data(0.75f);
   builder.node("RandomUniformLike", {"noise"}, {"uniform"}, "draw");
   builder.node("Less", {"uniform", "survival"}, {"less"});
-  ModelBuilder::set(builder.node("Cast", {"less"}, {"kept"}), "to", onnx::TensorProto::FLOAT);
+  ModelBuilder::set(builder.node("Cast", {"less"}, {"kept"}), "to", kept);
   builder.node("Div", {"kept", "survival"}, {"factor"});
   builder.node("Mul", {"x", "factor"}, {"y"});
   return builder;
@@ -299,10 +299,14 @@ TEST(OnnxImport, RandomNumbersAreReadByOneComparison) {
   builder.node("Less", {"uniform", "survival"}, {"again"}, "second");
   builder.node("Neg", {"uniform"}, {"negative"}, "minus");
   builder.output("again").output("negative").output("uniform");
-  const std::string why = "of random numbers may be asked once, by Less with one number, which are below it";
+  const std::string why = "of random numbers may be asked once, by Less with one number and a Cast to numbers, which are below it";
   EXPECT_EQ(message_of([&] { import_onnx(builder.model()); }),
             concat("test.onnx: not supported:\n  node \"second\" (Less, opset 17): ", why, "\n  node \"minus\" (Neg, opset 17): ", why,
                    "\n  output \"uniform\": it is random numbers"));
+  for (const auto type : {onnx::TensorProto::BOOL, onnx::TensorProto::INT64}) {
+    const std::string message = message_of([&] { import_onnx(stochastic_depth_model(type).model()); });
+    EXPECT_NE(message.find(concat("(Cast, opset 17): ", why)), std::string::npos) << message;
+  }
 }
 
 TEST(OnnxImport, DropoutsMaskIsNoResultInTraining) {

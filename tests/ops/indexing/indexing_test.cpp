@@ -1,5 +1,6 @@
 #include "frit/ops/indexing/indexing.h"
 
+#include "frit/ops/indexing/grid_sample.h"
 #include "ops/elementwise/evaluation.h"
 
 namespace frit {
@@ -52,6 +53,28 @@ TEST(IndexSelect, PutsTheIndicesAxesInPlaceOfTheAxis) {
               evaluate([](const Values& v) { return index_select(v[0], 1, v[1]); }, {x, Tensor::from<std::int64_t>({0, 3}, {2})});
             }),
             "take_along_axis: input \"indices\" has 3 at element 1, expected an index in [0, 3)");
+}
+
+std::vector<double> sampled(const Tensor& x, const Tensor& grid) {
+  return evaluate([](const Values& v) { return grid_sample(v[0], v[1], {.align_corners = true}); }, {x, grid}).output;
+}
+
+TEST(GridSample, PlacesInHalvesAreComputedInFloat32) {
+  constexpr std::int64_t size = 260;  // not every number below it is one in bfloat16
+  std::vector<double> line;
+  for (std::int64_t i = 0; i < size; ++i) line.push_back(static_cast<double>(i % 7));
+  const Tensor x = Tensor::from(line, {1, 1, 1, size}), grid = Tensor::from<double>({-1, 0, 0, 0, 1, 0}, {1, 1, 3, 2});
+  EXPECT_TRUE(equal_numbers(sampled(x, grid.to(DType::bf16)), {0, 3.5, 259 % 7}));
+  EXPECT_TRUE(equal_numbers(sampled(x, grid), {0, 3.5, 259 % 7}));
+}
+
+TEST(GridSample, TakesBatchesOfNone) { EXPECT_TRUE(sampled(Tensor::zeros({0, 2, 3, 4}), Tensor::zeros({0, 5, 6, 2})).empty()); }
+
+TEST(GridSample, RefusesWhatIsNotFloating) {
+  Graph graph;
+  const Value x = graph.input("x", {1, 1, 3, 4}, DType::i32), grid = graph.input("grid", {1, 2, 2, 2});
+  EXPECT_THROW(grid_sample(x, grid), Error);
+  EXPECT_THROW(grid_sample(grid, x), Error);
 }
 
 }  // namespace

@@ -43,6 +43,10 @@ TEST(Max, KeepsTheSignOfTheZeroItTook) {
     const Tensor x = Tensor::from<double>({negative_first ? -0.0 : 0.0, negative_first ? 0.0 : -0.0}, {2});
     EXPECT_EQ(std::signbit(ops::run("max", {x}, AxisReductionAttributes{})[0].item()), negative_first);
     EXPECT_EQ(std::signbit(ops::run("min", {x}, AxisReductionAttributes{})[0].item()), negative_first);
+    std::vector<double> line(128, -1);
+    line[40] = negative_first ? -0.0 : 0.0;
+    line[72] = negative_first ? 0.0 : -0.0;
+    EXPECT_EQ(std::signbit(ops::run("max", {Tensor::from(line, {128})}, AxisReductionAttributes{})[0].item()), negative_first);
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
 
 #include "frit/core/random.h"
@@ -109,6 +110,43 @@ TEST(ReductionPlan, HasTheSameBitsOnAnyNumberOfThreads) {
     }
   }
   set_thread_count(threads);
+}
+
+/// Values with ties, and special ones at the ends of some lines.
+Tensor lines_of(std::int64_t lines, std::int64_t count, DType dtype) {
+  std::vector<double> values;
+  for (std::int64_t i = 0; i < lines * count; ++i) values.push_back(static_cast<double>(i * 7919 % 13) - 6);
+  const double specials[] = {std::nan(""), INFINITY, -INFINITY};
+  for (std::int64_t line = 2; line < lines; line += 5) values[static_cast<std::size_t>((line + line % 2) * count - 1)] = specials[line % 3];
+  return Tensor::from(values, {lines, count}).to(dtype);
+}
+
+TEST(Reduce, ShortLinesAreWhatTheSameColumnsAre) {
+  for (const auto& [lines, count] : {std::pair(300, 1), {1001, 7}, {70, 33}, {70, 64}, {130, 64}, {130, 65}}) {
+    for (const DType dtype : {DType::f32, DType::f64, DType::i32}) {
+      const bool real = is_floating(dtype);
+      const Tensor x = real ? lines_of(lines, count, dtype) : lines_of(lines, count, DType::f64).to(dtype);
+      const Tensor columns = x.permute({1, 0}).contiguous();
+      for (const std::string name : {"max", "min", "argmax", "amax", "amin", "logsumexp"}) {
+        if (!real && name == "logsumexp") continue;
+        SCOPED_TRACE(concat(name, ' ', lines, 'x', count, ' ', dtype));
+        const auto along = [&](std::int64_t axis) -> ops::Attributes {
+          if (name == "amax" || name == "amin" || name == "logsumexp") return ReductionAttributes{{axis}, false};
+          return ops::AxisReductionAttributes{axis, false};
+        };
+        const std::vector<Tensor> found = ops::run(name, {x}, along(1)), expected = ops::run(name, {columns}, along(0));
+        for (std::size_t i = 0; i < expected.size(); ++i) {
+          const double tolerance = name != "logsumexp" ? 0 : dtype == DType::f32 ? 1e-6 : 1e-14;
+          const std::vector<double> a = found[i].to(DType::f64).to_vector<double>(), b = expected[i].to(DType::f64).to_vector<double>();
+          ASSERT_EQ(a.size(), b.size());
+          for (std::size_t k = 0; k < a.size(); ++k) {
+            const bool same = a[k] == b[k] || (std::isnan(a[k]) && std::isnan(b[k])) || std::abs(a[k] - b[k]) <= tolerance * std::abs(b[k]);
+            ASSERT_TRUE(same) << "result " << i << " of line " << k << ": " << a[k] << ", expected " << b[k];
+          }
+        }
+      }
+    }
+  }
 }
 
 }  // namespace

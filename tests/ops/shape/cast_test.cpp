@@ -6,11 +6,10 @@
 #include "frit/graph/program.h"
 #include "frit/ops/operator/run.h"
 #include "frit/ops/shape/shape_ops.h"
+#include "ops/elementwise/evaluation.h"
 
 namespace frit {
 namespace {
-
-constexpr double inf = std::numeric_limits<double>::infinity(), nan = std::numeric_limits<double>::quiet_NaN();
 
 Tensor converted(const Tensor& tensor, std::string_view dtype) {
   const ops::Operator& op = ops::registry().find("cast");
