@@ -84,7 +84,10 @@ Model model_of(const SafetensorsHeader& file, std::string_view prefix) {
     made.build(Scope(graph), graph.input("input", made.ample_input()));
   } catch (const Error& error) {
     if (error.kind() == ErrorKind::bug) throw;
-    fail(ErrorKind::format, file.file(), ": ", error.what());
+    const std::vector<std::string> names = model_names();
+    const bool known = std::find(names.begin(), names.end(), model->second) != names.end();
+    fail(ErrorKind::format, file.file(), ": ", error.what(),
+         known ? "" : "; a program's own model is known to programs that add it (add_model)");
   }
   require_tensors(file, variables_of(graph, prefix), {.allow_extra = true});
   return made;
