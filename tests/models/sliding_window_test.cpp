@@ -100,12 +100,16 @@ std::vector<bool> away_from_edges(std::int64_t length, std::int64_t window, doub
 
 // A convolution of 3 a side is right in each window but at its outermost places, where it sees zeros instead of the image.
 TEST(SlidingWindow, OfAConvolutionIsTheWholeImagesAwayFromTheWindowsEdges) {
-  struct Case {
+  struct Windows {
     Shape image, window;
     double overlap;
   };
-  for (const Case& c : {Case{{2, 2, 30, 26}, {12, 8}, 0.5}, Case{{1, 2, 31, 40}, {10, 16}, 0.25}, Case{{1, 2, 14, 15, 18}, {6, 8, 6}, 0.5},
-                        Case{{1, 2, 5, 30}, {9, 12}, 0.5}, Case{{2, 2, 9, 9, 9}, {16, 4, 9}, 0}}) {
+  const Windows cases[] = {{{2, 2, 30, 26}, {12, 8}, 0.5},
+                           {{1, 2, 31, 40}, {10, 16}, 0.25},
+                           {{1, 2, 14, 15, 18}, {6, 8, 6}, 0.5},
+                           {{1, 2, 5, 30}, {9, 12}, 0.5},
+                           {{2, 2, 9, 9, 9}, {16, 4, 9}, 0}};
+  for (const Windows& c : cases) {
     SCOPED_TRACE(concat(c.image, " in windows of ", c.window));
     const int rank = c.window.rank();
     Shape weight = {3, 2};
