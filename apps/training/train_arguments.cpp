@@ -48,7 +48,7 @@ void TrainArguments::add_to(CLI::App& command) {
       .writes();
   add_interval(command, interval);
   add_number<std::int64_t>(command, "--keep", keep, 2, 1'000'000,
-                           "How many of the newest checkpoints stay, besides the best; the default is 3");
+                           concat("How many of the newest checkpoints stay, besides the best; the default is ", default_keep));
   add_option(command, "--resume", resume,
              "Go on with the same bits: auto from the newest checkpoint of --run-dir, if there is one; latest-good likewise, passing "
              "damaged ones over; or from the checkpoint of this path. The data and the other flags must be those of the run")

@@ -28,7 +28,8 @@ struct TrainArguments {
   GpuOption gpus;
 
   void add_to(CLI::App& command);
-  std::int64_t checkpoints_kept() const { return keep.value_or(3); }
+  static constexpr std::int64_t default_keep = 3;
+  std::int64_t checkpoints_kept() const { return keep.value_or(default_keep); }
   CheckpointInterval checkpoint_interval() const { return interval.value_or(CheckpointInterval()); }
   bool resumes_in_folder() const { return resume == "auto" || resume == "latest-good"; }
   /// Throws ErrorKind::argument for a flag that needs the run's folder where there is none.
