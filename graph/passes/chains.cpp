@@ -210,6 +210,7 @@ class Chains {
     if (!kernel(n).staged && node(n).op->pointwise) return false;  // what it leaves to be done is elementwise operations already
     // In a build without CUDA there is no kernel to ask: what may become other operations is left alone then.
     if (!kernel(n)) return node(n).op->lowerings.empty();
+    if (!kernel(n).staged) return false;
     const auto& rule = kernel(n).staged.leads;
     return !rule || rule({*node(n).op, graph_.types(node(n).inputs), node(n).attributes}, after.program, graph_.types(after.operands));
   }

@@ -1,6 +1,7 @@
 #include "frit/ops/convolution/cpu/convolution_cpu.h"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "frit/ops/convolution/cpu/depthwise_cpu.h"
@@ -161,15 +162,32 @@ void scatter(const Plan& plan, const Item& item, const ImageAxes& phase, const T
   }
 }
 
-/// Of the elements of the output that an item has computed, forwards.
+/// Of the elements of the output that an item has computed.
 void finish_item(const Plan& plan, const Item& item, const Finish& finish, std::byte* workspace) {
+  const Direction& d = plan.direction;
   const ImageStrides& to = plan.output;
-  const Box& box = item.box;
-  std::int64_t first = box.sample * to.sample + item.first_channel(plan) * to.channel;
-  for (std::size_t i = 0; i < 3; ++i) first += box.begin[i] * to.axis[i];
-  if (to.channels_last()) return finish.run({first, box.positions(), to.axis[2], item.columns}, workspace);
-  for (std::int64_t n = 0; n < box.samples; ++n) {
-    finish.run({first + n * to.sample, item.columns, to.channel, product(box.size)}, workspace);
+  ImageAxes size;
+  std::int64_t first = item.box.sample * to.sample + item.first_channel(plan) * to.channel;
+  for (std::size_t i = 0; i < 3; ++i) {
+    const std::int64_t begin = item.box.begin[i] * d.output_step[i];
+    size[i] = std::min(item.box.size[i] * d.output_step[i], d.output[i] - begin);
+    first += begin * to.axis[i];
+  }
+  // Whole rows, planes and samples lie one after the other.
+  std::int64_t samples = item.box.samples, planes = size[0], rows = size[1], pixels = size[2];
+  if (size[2] == d.output[2]) {
+    pixels *= std::exchange(rows, 1);
+    if (size[1] == d.output[1]) pixels *= std::exchange(planes, 1);
+    if (product(size) == product(d.output) && to.channels_last()) pixels *= std::exchange(samples, 1);
+  }
+  for (std::int64_t n = 0; n < samples; ++n) {
+    for (std::int64_t i = 0; i < planes; ++i) {
+      for (std::int64_t j = 0; j < rows; ++j) {
+        const std::int64_t begin = first + n * to.sample + i * to.axis[0] + j * to.axis[1];
+        finish.run(to.channels_last() ? Runs{begin, pixels, to.axis[2], item.columns} : Runs{begin, item.columns, to.channel, pixels},
+                   workspace);
+      }
+    }
   }
 }
 
@@ -321,7 +339,7 @@ bool convolves_in_bfloat(const Direction& d, ImageLayouts layouts) {
 
 bool adds_in_registers(const Direction& d, Layout output, std::size_t element_size) {
   const std::int64_t lanes = simd::vector_bytes / static_cast<std::int64_t>(size_of_sums(element_size));
-  return !d.back && !is_depthwise(d.geometry) && d.rows % lanes == 0 &&
+  return !is_depthwise(d.geometry) && d.rows % lanes == 0 &&
          ImageStrides(output, d.geometry.groups * d.rows, d.output).channels_last();
 }
 

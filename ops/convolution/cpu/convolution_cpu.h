@@ -18,7 +18,7 @@ struct ImageLayouts {
   Layout source = Layout::contiguous, output = Layout::contiguous;
 };
 
-/// What is done to elements of a result by the thread that has just computed them, forwards.
+/// What is done to elements of a result by the thread that has just computed them.
 struct Finish {
   std::function<void(const Runs& elements, std::byte* workspace)> run = {};  ///< numbered as they lie in memory
   std::size_t workspace_bytes = 0;                                           ///< of each thread
@@ -60,8 +60,7 @@ struct Weight {
 };
 
 /// Forwards the output (N, K, ...) from the source (N, C, ...) and a bias (K), backwards, as data gradients and transposed convolutions
-/// are, one of C channels from a source of K. `bias` may be null. `finish` may ask for something only forwards. bfloat16 has to come
-/// packed.
+/// are, one of C channels from a source of K. `bias` may be null. bfloat16 has to come packed.
 template <class T, class A>
 void convolve(const Direction& d, Image<const A> source, const Weight<A>& weight, const T* bias, Image<T> output,
               std::span<std::byte> scratch, const Finish& finish = {});

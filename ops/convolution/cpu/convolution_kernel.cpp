@@ -183,7 +183,6 @@ class FollowedConvolution {
     KernelContext wide = call_;
     wide.inputs = inputs_, wide.outputs = {&result_, 1}, wide.scratch = call_.scratch.subspan(wide_bytes_);
     convolution_.run(wide, finish());
-    if (convolution_.back && rounds()) copy(call_.outputs[0], result_);
   }
   std::size_t scratch() const {
     const Call call = convolution_.of(call_);
@@ -203,7 +202,6 @@ class FollowedConvolution {
       return {[this](const Runs& elements, std::byte* workspace) { program_->run(elements, workspace); }, program_->workspace_bytes()};
     }
     if (!rounds()) return in_registers_.value_or(Finish());
-    if (convolution_.back) return {};
     return {.run = [this](const Runs& elements, std::byte*) { round(elements); }};
   }
   /// Elements of the result to where they lie in halves.
@@ -243,17 +241,16 @@ StagedKernel with_program(const Convolution& convolution) {
 
 Kernel convolution_kernel(GeometryRule geometry, bool back) {
   const Convolution convolution{std::move(geometry), back};
-  Kernel kernel{.run = [=](const KernelContext& call) { FollowedConvolution(convolution, call, nullptr).run(); },
-                .halves = true,
-                .scratch = [=](const InferContext& call) { return convolution.scratch(call); },
-                .prepacking = [=](const InferContext& call) { return convolution.prepacking(call); },
-                .prepack = [=](const KernelContext& call) { convolution.prepack(call); },
-                .any_layout_inputs = {0},
-                .any_layout_outputs = {0},
-                .prefers_channels_last = true,
-                .describe = [=](const KernelContext& call) { return convolution.describe(call); }};
-  if (!back) kernel.staged = with_program(convolution);
-  return kernel;
+  return {.run = [=](const KernelContext& call) { FollowedConvolution(convolution, call, nullptr).run(); },
+          .halves = true,
+          .scratch = [=](const InferContext& call) { return convolution.scratch(call); },
+          .prepacking = [=](const InferContext& call) { return convolution.prepacking(call); },
+          .prepack = [=](const KernelContext& call) { convolution.prepack(call); },
+          .any_layout_inputs = {0},
+          .any_layout_outputs = {0},
+          .prefers_channels_last = true,
+          .staged = with_program(convolution),
+          .describe = [=](const KernelContext& call) { return convolution.describe(call); }};
 }
 
 }  // namespace frit::ops

@@ -9,7 +9,7 @@ namespace frit::ops {
 using GeometryRule = std::function<ConvolutionGeometry(const Shape& image, const Shape& weight, const Attributes&)>;
 
 /// The CPU's kernel of an operator whose inputs are an image, a weight and maybe a bias: what a convolution gives or, if `back`, its data
-/// gradient. A convolution is computed with a program that follows, too.
+/// gradient, also with a program that follows.
 Kernel convolution_kernel(GeometryRule geometry, bool back);
 
 }  // namespace frit::ops
