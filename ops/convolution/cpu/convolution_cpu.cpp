@@ -18,6 +18,8 @@ namespace {
 constexpr std::int64_t most_positions = 256, least_positions = 96, most_item_bytes = 256 * 1024;
 /// With fewer items than this, each computes a part of the columns only, but so many that its window is worth a copy, if there is one.
 constexpr std::int64_t enough_items = 16, least_columns = 64;
+/// Channels of small groups that an item computes one group after the other, so that it has whole lines of the result.
+constexpr std::int64_t joined_channels = 64;
 /// From so many columns on there are items enough without a cut through few positions, and each weight is brought into order where it is
 /// read.
 constexpr std::int64_t many_columns = 512;
@@ -40,7 +42,8 @@ struct Plan {
   Direction direction;
   ImageStrides source, output, weight;
   Boxes boxes;
-  EvenBlocks columns;  ///< the output's channels of a group, which an item computes for each position
+  std::int64_t groups;  ///< that an item computes
+  EvenBlocks columns;   ///< the output's channels of a group, which an item computes for each position
   Window window;
   std::vector<Phase> phases;
   PackedWeight packed;
@@ -58,6 +61,7 @@ struct Plan {
         output(layouts.output, d.geometry.groups * d.rows, d.output),
         weight(weight_layout, d.geometry.in_channels, d.geometry.kernel),
         boxes(d.geometry.batch, d.grid, positions_of_item(element_size)),
+        groups(groups_of_item()),
         columns(d.rows, columns_of_item(size_of_sums(element_size)), block_columns(size_of_sums(element_size))),
         window(d, source, boxes.largest()),
         packed(d, weight, size_of_sums(element_size)),
@@ -77,14 +81,18 @@ struct Plan {
     const std::size_t sum_size = size_of_sums(element_size);
     bias_place = shared.add(d.geometry.groups * packed.columns(), sum_size);
     window_place = own.add(window.copied ? window.elements(largest) : 0, element_size);
-    buffer_place = own.add(through_buffer ? largest.positions() * packed.whole_vectors(columns.size) : 0, sum_size);
+    buffer_place = own.add(through_buffer ? largest.positions() * buffer_stride(columns.size) : 0, sum_size);
     positions_place = own.add(largest.positions() * (spread ? 2 : 1), sizeof(void*));
     places_place = own.add(spread ? largest.positions() * 2 : 0, sizeof(std::int64_t));
     weights_place = own.add(packs_in_parts() ? most_taps * block_columns(element_size) : 0, element_size);
-    const std::int64_t cost = largest.positions() * columns.size * depths;
-    work = WorkSplit(boxes.count() * d.geometry.groups * columns.count, cost, std::max(own.bytes(), finish.workspace_bytes));
+    const std::int64_t cost = largest.positions() * groups * columns.size * depths;
+    work = WorkSplit(boxes.count() * (d.geometry.groups / groups) * columns.count, cost, std::max(own.bytes(), finish.workspace_bytes));
   }
 
+  /// Of a buffer's rows: the last group's is a whole vector.
+  std::int64_t buffer_stride(std::int64_t item_columns) const {
+    return packed.whole_vectors((groups - 1) * direction.rows + packed.whole_vectors(item_columns));
+  }
   std::size_t scratch() const { return shared.bytes() + work.scratch(); }
   /// Whether no weight is read by two items of work.
   bool packs_in_parts() const { return boxes.count() == 1 && !bfloat; }
@@ -108,31 +116,43 @@ struct Plan {
     while (most > least_positions && (bytes() > most_item_bytes || all / most < enough_items)) most = most * 3 / 4;
     return most;
   }
+  std::int64_t groups_of_item() const {
+    const std::int64_t all = direction.geometry.groups;
+    std::int64_t most = std::clamp<std::int64_t>(joined_channels / std::max<std::int64_t>(1, direction.rows), 1, all);
+    most = std::min(most, std::max<std::int64_t>(1, boxes.count() * all / enough_items));
+    while (all % most != 0) --most;
+    return most;
+  }
   /// All of a group, or so many that there are enough items.
   std::int64_t columns_of_item(std::size_t element_size) const {
     const std::int64_t block = block_columns(element_size);
     const std::int64_t least = source.channels_last() && Reach(direction).inside(direction) ? block : least_columns;
     const std::int64_t items = std::max<std::int64_t>(1, boxes.count() * direction.geometry.groups);
-    const std::int64_t parts = std::clamp<std::int64_t>(enough_items / items, 1, std::max<std::int64_t>(1, direction.rows / least));
+    const std::int64_t most_parts = groups > 1 ? 1 : std::max<std::int64_t>(1, direction.rows / least);
+    const std::int64_t parts = std::clamp<std::int64_t>(enough_items / items, 1, most_parts);
     return ((direction.rows + parts - 1) / parts + block - 1) / block * block;
   }
 };
 
-/// What one item of work computes: channels [column, column + columns) of a group's outputs at the positions of a box.
+/// What one item of work computes: channels [column, column + columns) of a group's outputs, or all those of some groups, at the positions
+/// of a box.
 struct Item {
   Box box;
-  std::int64_t group, column, columns;
+  std::int64_t group, column, columns, channels;
 
-  Item(const Plan& plan, std::int64_t index)
-      : box(plan.boxes[index / plan.columns.count / plan.direction.geometry.groups]),
-        group(index / plan.columns.count % plan.direction.geometry.groups),
-        column(plan.columns.begin(index % plan.columns.count)),
-        columns(plan.columns.length_of(index % plan.columns.count)) {}
+  Item(const Plan& plan, std::int64_t index) : channels(plan.groups * plan.direction.rows) {
+    column = plan.columns.begin(index % plan.columns.count), columns = plan.columns.length_of(index % plan.columns.count);
+    index /= plan.columns.count;
+    const std::int64_t blocks = plan.direction.geometry.groups / plan.groups;
+    group = index % blocks * plan.groups;
+    box = plan.boxes[index / blocks];
+    if (plan.groups == 1) channels = columns;
+  }
 
   std::int64_t first_channel(const Plan& plan) const { return group * plan.direction.rows + column; }
 };
 
-/// Writes a phase's results (positions, columns) to the output.
+/// Writes a phase's results (positions, channels) to the output.
 template <class T>
 void scatter(const Plan& plan, const Item& item, const ImageAxes& phase, const T* results, std::int64_t stride, T* output) {
   const Direction& d = plan.direction;
@@ -149,11 +169,11 @@ void scatter(const Plan& plan, const Item& item, const ImageAxes& phase, const T
         T* const row = output + (box.sample + n) * to.sample + item.first_channel(plan) * to.channel + place[0] * to.axis[0] +
                        place[1] * to.axis[1] + place[2] * to.axis[2];
         if (to.channels_last()) {
-          for (std::int64_t k = 0; k < count; ++k) std::copy_n(results + k * stride, item.columns, row + k * pixel);
+          for (std::int64_t k = 0; k < count; ++k) std::copy_n(results + k * stride, item.channels, row + k * pixel);
         } else if (pixel == 1) {
-          transpose(results, stride, count, item.columns, row, to.channel);
+          transpose(results, stride, count, item.channels, row, to.channel);
         } else {
-          for (std::int64_t c = 0; c < item.columns; ++c) {
+          for (std::int64_t c = 0; c < item.channels; ++c) {
             for (std::int64_t k = 0; k < count; ++k) row[c * to.channel + k * pixel] = results[k * stride + c];
           }
         }
@@ -184,7 +204,7 @@ void finish_item(const Plan& plan, const Item& item, const Finish& finish, std::
     for (std::int64_t i = 0; i < planes; ++i) {
       for (std::int64_t j = 0; j < rows; ++j) {
         const std::int64_t begin = first + n * to.sample + i * to.axis[0] + j * to.axis[1];
-        finish.run(to.channels_last() ? Runs{begin, pixels, to.axis[2], item.columns} : Runs{begin, item.columns, to.channel, pixels},
+        finish.run(to.channels_last() ? Runs{begin, pixels, to.axis[2], item.channels} : Runs{begin, item.channels, to.channel, pixels},
                    workspace);
       }
     }
@@ -235,10 +255,10 @@ Positions<A> positions_of(const Plan& plan, const Box& box, const A* first, std:
   return result;
 }
 
-/// Where an item's positions begin in the source, or in a copy of their window.
+/// Where an item's positions begin in a group's channels of the source, or in a copy of their window.
 template <class A>
-const A* window_of(const Plan& plan, const Item& item, const A* source, std::byte* workspace) {
-  const std::int64_t channel = item.group * plan.direction.channels;
+const A* window_of(const Plan& plan, const Item& item, std::int64_t group, const A* source, std::byte* workspace) {
+  const std::int64_t channel = group * plan.direction.channels;
   if (!plan.window.copied) return source + channel + plan.window.first(item.box);
   A* const copy = reinterpret_cast<A*>(workspace + plan.window_place);
   const auto copy_as = [&]<class Bits>(const Bits* from, Bits* to) {
@@ -261,64 +281,76 @@ struct WeightBlock {
 };
 
 template <class T, class A>
-WeightBlock<A> weight_block(const Plan& plan, const Phase& phase, const Item& item, std::int64_t column, const Weight<A>& weight,
+WeightBlock<A> weight_block(const Plan& plan, const Phase& phase, std::int64_t group, std::int64_t column, const Weight<A>& weight,
                             std::byte* workspace) {
   if (weight.packed != nullptr) {
-    const A* const packed = weight.packed + phase.weights + plan.packed.place(phase.taps, item.group, column, 0);
+    const A* const packed = weight.packed + phase.weights + plan.packed.place(phase.taps, group, column, 0);
     return {packed, packed, 1};
   }
   if constexpr (std::is_same_v<T, A>) {
     A* const own = reinterpret_cast<A*>(workspace + plan.weights_place);
-    plan.packed.pack_block<A>(phase.elements, item.group, column, 0, weight.unpacked.data, own);
-    return {own, plan.packed.unpacked_block<A>(item.group, column + product_columns<T>, weight.unpacked.data), 0};
+    plan.packed.pack_block<A>(phase.elements, group, column, 0, weight.unpacked.data, own);
+    return {own, plan.packed.unpacked_block<A>(group, column + product_columns<T>, weight.unpacked.data), 0};
   }
   FRIT_CHECK(false);
+}
+
+/// Of a group's channels at the item's positions, a phase; `results` are those of the first position and of the item's first column.
+template <class T, class A>
+void compute_phase(const Plan& plan, const Phase& phase, const Item& item, std::int64_t group, const Positions<A>& positions,
+                   const Weight<A>& weight, const T* bias, const Rectifier<T>& rectifier, T* results, std::int64_t stride, const T* output,
+                   std::byte* workspace) {
+  for (std::int64_t begin = 0; begin < item.columns; begin += product_columns<T>) {
+    const std::int64_t column = item.column + begin, in_group = group * plan.packed.columns() + column;
+    const std::int64_t width = plan.packed.vectors(column) * simd::lanes<T>;
+    const WeightBlock<A> block = weight_block<T>(plan, phase, group, column, weight, workspace);
+    for (const Chunk& chunk : phase.taps.chunks) {
+      Rectifier<T> last;
+      if (chunk.begin + chunk.length == phase.taps.depth) last = rectifier;
+      if (last.addend != nullptr) last.addend += results - output + begin;
+      std::span<const A> read_next;
+      if (block.next != nullptr) {
+        read_next = {block.next + (chunk.packed_begin + block.next_chunk * chunk.packed_length) * width,
+                     static_cast<std::size_t>(chunk.packed_length * width)};
+      }
+      const RunProduct<T, A> product{.runs = phase.taps.runs_of(chunk),
+                                     .a = {positions.sources, static_cast<std::size_t>(positions.count)},
+                                     .b = block.data + chunk.packed_begin * width,
+                                     .vectors = plan.packed.vectors(column),
+                                     .c = results + begin,
+                                     .c_stride = stride,
+                                     .c_places = positions.places,
+                                     .accumulate = chunk.begin > 0,
+                                     .bias = bias == nullptr ? nullptr : bias + in_group,
+                                     .rectifier = last,
+                                     .next = read_next};
+      multiply(product);
+    }
+  }
 }
 
 template <class T, class A>
 void compute_item(const Plan& plan, const Item& item, const A* source, const Weight<A>& weight, const T* bias,
                   const Rectifier<T>& rectifier, T* output, std::byte* workspace) {
   const Direction& d = plan.direction;
-  const A* const first = window_of(plan, item, source, workspace);
-  T* const buffer = reinterpret_cast<T*>(workspace + plan.buffer_place);
-  const Positions<A> all = positions_of(plan, item.box, first, workspace);
   const ImageStrides& to = plan.output;
+  T* const buffer = reinterpret_cast<T*>(workspace + plan.buffer_place);
   std::int64_t place = item.box.sample * to.sample + item.first_channel(plan);
   for (std::size_t i = 0; i < 3; ++i) place += item.box.begin[i] * d.output_step[i] * to.axis[i];
-  const std::int64_t stride = plan.through_buffer ? plan.packed.whole_vectors(item.columns) : to.axis[2];
+  const std::int64_t stride = plan.through_buffer ? plan.buffer_stride(item.columns) : to.axis[2];
+  Positions<A> all;
   for (const Phase& phase : plan.phases) {
-    const Positions<A> positions = plan.spread ? all.inside(plan, item.box, phase.phase) : all;
     T* results = buffer;
     if (!plan.through_buffer) {
       results = output + place;
       for (std::size_t i = 0; i < 3; ++i) results += phase.phase[i] * to.axis[i];
     }
-    for (std::int64_t begin = 0; begin < item.columns; begin += product_columns<T>) {
-      const std::int64_t column = item.column + begin, in_group = item.group * plan.packed.columns() + column;
-      const std::int64_t width = plan.packed.vectors(column) * simd::lanes<T>;
-      const WeightBlock<A> block = weight_block<T>(plan, phase, item, column, weight, workspace);
-      for (const Chunk& chunk : phase.taps.chunks) {
-        Rectifier<T> last;
-        if (chunk.begin + chunk.length == phase.taps.depth) last = rectifier;
-        if (last.addend != nullptr) last.addend += results - output + begin;
-        std::span<const A> read_next;
-        if (block.next != nullptr) {
-          read_next = {block.next + (chunk.packed_begin + block.next_chunk * chunk.packed_length) * width,
-                       static_cast<std::size_t>(chunk.packed_length * width)};
-        }
-        const RunProduct<T, A> product{.runs = phase.taps.runs_of(chunk),
-                                       .a = {positions.sources, static_cast<std::size_t>(positions.count)},
-                                       .b = block.data + chunk.packed_begin * width,
-                                       .vectors = plan.packed.vectors(column),
-                                       .c = results + begin,
-                                       .c_stride = stride,
-                                       .c_places = positions.places,
-                                       .accumulate = chunk.begin > 0,
-                                       .bias = bias == nullptr ? nullptr : bias + in_group,
-                                       .rectifier = last,
-                                       .next = read_next};
-        multiply(product);
-      }
+    // In order: the vectors that end a group's results may reach into the next one's.
+    for (std::int64_t g = 0; g < plan.groups; ++g) {
+      const bool at_hand = plan.groups == 1 && &phase != &plan.phases.front();
+      if (!at_hand) all = positions_of(plan, item.box, window_of(plan, item, item.group + g, source, workspace), workspace);
+      compute_phase(plan, phase, item, item.group + g, plan.spread ? all.inside(plan, item.box, phase.phase) : all, weight, bias, rectifier,
+                    results + g * d.rows, stride, output, workspace);
     }
     if (plan.through_buffer) scatter(plan, item, phase.phase, buffer, stride, output);
   }
