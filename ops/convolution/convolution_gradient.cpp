@@ -114,7 +114,6 @@ FRIT_OPERATORS(convolution_gradient) {
         .inputs = {"gradient", "weight"},
         .infer = [image_rank](const InferContext& call) { return infer_data_gradient(call, image_rank); },
         .gradient = data_gradient_gradient,
-        .staged_output = true,
         .cpu = convolution_kernel([](const Shape& gradient, const Shape& weight,
                                      const Attributes& a) { return data_gradient_geometry(gradient, weight, a.as<DataGradientOptions>()); },
                                   /*back=*/true),
