@@ -1,6 +1,5 @@
 #include "frit/ops/chain/chain_attributes.h"
 #include "frit/ops/convolution/convolution.h"
-#include "frit/ops/convolution/geometry.h"
 #include "frit/ops/norm/norm_attributes.h"
 #include "frit/ops/pool/pool_geometry.h"
 #include "frit/ops/reduction/reduction_axes.h"
@@ -71,21 +70,19 @@ std::vector<Sample> convolutions(int image_rank) {
       convolution({Shape{2, 8, 6, 6}, Shape{8, 8, 3, 3}, Shape{8}, Shape{2, 8, 1, 1}}, {.padding = {1}}, gated_text),
       convolution({Shape{2, 8, 6, 6}, Shape{8, 1, 3, 3}, Shape{8}, Shape{2, 8, 1, 1}}, {.padding = {1}, .groups = 8}, gated_text),
       convolution({Shape{1, 8, 40, 41}, Shape{24, 8, 3, 3}, Shape{1, 24, 40, 41}}, {.padding = {1}}, gated_text),
+      convolution({Shape{1, 128, 9, 11}, Shape{128, 4, 3, 3}, Shape{128}, Shape{128, 1, 1}}, {.padding = {1}, .groups = 32}, gated_text),
+      convolution({Shape{1, 128, 9, 11}, Shape{128, 8, 3, 3}, Shape{128}, Shape{128, 1, 1}}, {.padding = {1}, .groups = 16}, gated_text),
       convolution({Shape{2, 3, 5, 7}, Shape{4, 3, 3, 2}, {Shape{}, Fill::zeros}}, {},
                   "y0 = greater(x0, x1); y1 = negate(x0); y2 = where(y0, x0, y1); return y2"),
       convolution({Shape{0, 2, 4, 4}, Shape{3, 2, 3, 3}, Shape{3}}, {}, relu_text)};
 }
 
 /// Whose results have the stride's remainders, phase by phase.
-std::vector<Sample> backward_convolutions() {
+std::vector<Sample> transposed_convolutions() {
   const auto transposed = [](std::vector<SampleInput> inputs, const ConvolutionOptions& options, const char* program) {
     const std::string op = concat("conv_transpose", inputs[0].shape.rank() - 2, 'd');
     return followed(op, std::move(inputs), options, program);
   };
-  const auto gradient = [](std::vector<SampleInput> inputs, const DataGradientOptions& options, const char* program) {
-    return followed("conv2d_data_gradient", std::move(inputs), options, program);
-  };
-  constexpr const char* rectified = "y0 = relu_backward(x0, x1); return y0";
   const ConvolutionOptions doubling{.stride = {2}, .padding = {1}, .output_padding = {1}};
   return {transposed({Shape{2, 3, 4, 5}, Shape{3, 4, 3, 2}, Shape{4}}, {.stride = {2}}, relu_text),
           transposed({Shape{2, 8, 5, 6}, Shape{8, 16, 3, 3}, Shape{16}, Shape{2, 16, 10, 12}}, doubling, residual_text),
@@ -95,13 +92,13 @@ std::vector<Sample> backward_convolutions() {
           transposed({Shape{1, 2, 3, 2}, Shape{2, 3, 2, 2}}, {.stride = {3}, .output_padding = {2}}, "y0 = sigmoid(x0); return y0"),
           transposed({Shape{1, 3, 9, 40}, Shape{3, 8, 3, 3}, Shape{8}, Shape{8, 1, 1}}, doubling, gated_text),
           transposed({Shape{2, 4, 3, 4}, Shape{4, 1, 3, 4}, Shape{4}}, {.stride = {2}, .padding = {1}, .groups = 4}, relu_text),
-          transposed({Shape{1, 3, 3, 4, 3}, Shape{3, 16, 3, 3, 3}, Shape{16}, Shape{16, 1, 1, 1}}, {.stride = {2}, .padding = {1}}, gated_text),
+          transposed({Shape{1, 3, 3, 4, 3}, Shape{3, 16, 3, 3, 3}, Shape{16}, Shape{16, 1, 1, 1}}, {.stride = {2}, .padding = {1}},
+                     gated_text),
+          transposed({Shape{1, 120, 5, 7}, Shape{120, 3, 3, 3}, Shape{120}, Shape{120, 1, 1}},
+                     {.stride = {2}, .padding = {1}, .output_padding = {1}, .groups = 40}, gated_text),
           transposed({Shape{3, 4, 1, 1}, Shape{4, 8, 1, 1}, Shape{8}, Shape{8, 1, 1}}, {}, gated_text),
-          gradient({Shape{2, 8, 6, 6}, Shape{8, 8, 3, 3}, Shape{2, 8, 6, 6}}, {{.padding = {1}}, {6, 6}}, rectified),
-          gradient({Shape{1, 24, 40, 41}, Shape{24, 16, 3, 3}, Shape{1, 16, 40, 41}}, {{.padding = {1}}, {40, 41}}, residual_text),
-          gradient({Shape{2, 6, 4, 4}, Shape{6, 2, 2, 3}, Shape{2, 4, 6, 5}},
-                   {{.stride = {2}, .padding = {1, 2}, .groups = 2}, {6, 5}}, rectified),
-          gradient({Shape{2, 8, 5, 6}, Shape{8, 1, 3, 3}, Shape{2, 8, 5, 6}}, {{.padding = {1}, .groups = 8}, {5, 6}}, residual_text)};
+          transposed({Shape{1, 24, 40, 41}, Shape{24, 16, 3, 3}, Shape{16}, Shape{1, 16, 40, 41}}, {.padding = {1}}, gated_text),
+          transposed({Shape{2, 8, 5, 6}, Shape{8, 1, 3, 3}, Shape{8}, Shape{2, 8, 5, 6}}, {.padding = {1}, .groups = 8}, residual_text)};
 }
 
 /// Of images with programs before, after or on both sides.
@@ -216,7 +213,7 @@ std::vector<Sample> chain_samples() {
   for (const int image_rank : {2, 3}) {
     for (Sample& sample : convolutions(image_rank)) result.push_back(std::move(sample));
   }
-  for (Sample& sample : backward_convolutions()) result.push_back(std::move(sample));
+  for (Sample& sample : transposed_convolutions()) result.push_back(std::move(sample));
   return result;
 }
 
