@@ -72,6 +72,9 @@ bool reduces_one_kind(const Shape& image, const Shape& result) {
 std::optional<Attributes> stage(const StagedCall& call, std::span<const TensorType> inputs) {
   ChainTypes types;
   if (!types.infer(call, inputs).empty()) return std::nullopt;
+  const auto& staged_where = call.centre.op->staged_where;
+  const Shape& image = types.centre_inputs[static_cast<std::size_t>(call.input)].shape;
+  if (staged_where && !staged_where(image, call.centre.attributes)) return std::nullopt;
   const auto parts = call.parts(inputs);
   const auto all_lie_along = [](std::span<const TensorType> operands, const Shape& image, bool or_pixels) {
     return image.rank() >= 4 && std::all_of(operands.begin(), operands.end(), [&](const TensorType& type) {

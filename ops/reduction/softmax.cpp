@@ -233,6 +233,11 @@ std::vector<Sample> backward_samples() {
   };
 }
 
+/// Along another axis, as in attention, rows are best read as they lie.
+bool is_over_channels(const Shape& image, const Attributes& attributes) {
+  return normalize_axis(attributes.as<SoftmaxAttributes>().axis, image.rank(), "softmax") == 1;
+}
+
 }  // namespace
 }  // namespace ops
 
@@ -255,6 +260,7 @@ FRIT_OPERATORS(softmax) {
       .gradient = softmax_gradient,
       .staged_inputs = {{0}},
       .staged_output = true,
+      .staged_where = is_over_channels,
       .precision = Precision::full,
       .cpu = image_kernel(kernel<Softmax>, {0}),
       .in_place = {{0, 0}},
@@ -269,6 +275,7 @@ FRIT_OPERATORS(softmax) {
       .gradient = log_softmax_gradient,
       .staged_inputs = {{0}},
       .staged_output = true,
+      .staged_where = is_over_channels,
       .precision = Precision::full,
       .cpu = image_kernel(kernel<LogSoftmax>, {0}),
       .in_place = {{0, 0}},
@@ -283,6 +290,7 @@ FRIT_OPERATORS(softmax) {
       .gradient = softmax_second_gradient,
       .staged_inputs = {{0}},
       .staged_output = true,
+      .staged_where = is_over_channels,
       .cpu = image_kernel(backward_kernel<Softmax>, {0, 1}),
       .in_place = {{0, 0}, {0, 1}},
       .samples = backward_samples,
@@ -295,6 +303,7 @@ FRIT_OPERATORS(softmax) {
       .gradient = log_softmax_second_gradient,
       .staged_inputs = {{0}},
       .staged_output = true,
+      .staged_where = is_over_channels,
       .cpu = image_kernel(backward_kernel<LogSoftmax>, {0, 1}),
       .in_place = {{0, 0}, {0, 1}},
       .samples = backward_samples,

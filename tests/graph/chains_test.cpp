@@ -75,6 +75,11 @@ TEST_F(Chains, GrowAroundSoftmax) {
   EXPECT_NE(text.find("y2 = sigmoid(y1)"), std::string::npos) << text;
 }
 
+TEST_F(Chains, LeaveSoftmaxAlongOtherAxesAsItIs) {
+  graph_.output("y", sigmoid(softmax(x_ * 2, -1)));
+  EXPECT_EQ(grown(graph_), "");
+}
+
 TEST_F(Chains, GrowBeforeReductionsOfChannels) {
   for (const Reduce reduce : reduces) {
     for (const Shape& shape : {Shape{2, 8, 3, 5}, Shape{2, 16, 2, 3, 5}}) {
